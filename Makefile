@@ -1,0 +1,61 @@
+GO ?= go
+VERSION ?= $(shell git describe --tags --always --dirty --match 'v*' 2>/dev/null || echo dev)
+# Without the man page generator of the flag library and gRPC's /debug/requests pages.
+TAGS := urfave_cli_no_docs,grpcnotrace
+LDFLAGS := -s -w -X main.version=$(VERSION)
+# The race detector needs a C compiler; without one the same tests run without it.
+RACE := $(shell command -v gcc >/dev/null 2>&1 && echo -race)
+
+.PHONY: help build demo test unit lint verify fuzz vuln soak differential bench load golden engine-up engine-down clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+build: ## bin/crishim: static, without paths of this machine in it
+	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -tags $(TAGS) -ldflags '$(LDFLAGS)' -o bin/crishim .
+
+demo: build ## the main job as a user would do it, on a Docker engine that it finds or installs
+	hack/with-engine.sh hack/demo.sh
+
+test: build ## unit, in-process and real-engine tests (Docker and containerd)
+	hack/test.sh
+
+unit: ## tests that need nothing but Go
+	env -u CRISHIM_TEST_CONTAINERD -u CRISHIM_REQUIRE_ENGINE DOCKER_HOST=unix:///nonexistent CRISHIM_NO_ENGINE=1 $(GO) test $(RACE) -tags $(TAGS) -timeout 10m ./...
+
+lint: ## gofmt, vet, shellcheck (where it is installed), golangci-lint at its pinned version
+	hack/lint.sh
+
+verify: build lint ## what to run before sending a change: build, lint, import rules, module state
+	hack/verify.sh
+
+fuzz: ## every fuzz target for FUZZTIME (one minute)
+	hack/fuzz.sh $(or $(FUZZTIME),60s)
+
+differential: ## compare some two hundred command lines with crictl's: CRICTL=/path/of/crictl make differential
+	@[ -n "$(CRICTL)" ] || echo 'CRICTL names no crictl binary: crishim is compared with itself, as crictl and with --compat=crictl'
+	CRICTL="$(CRICTL)" $(GO) test -tags $(TAGS) -count=1 -run '^TestDifferential$$' ./commands
+
+vuln: ## known vulnerabilities in what is linked, where the database can be reached
+	hack/vuln.sh
+
+soak: ## parallel clients against serve for SOAK (5m) with outages of the engine; SOAK_RESTART is a command that restarts it
+	SOAK=$(or $(SOAK),5m) hack/with-engine.sh $(GO) test -tags $(TAGS) -count=1 -timeout 0 -v -run TestSoakOnEngine ./internal/reliability
+
+bench: build ## measure crishim beside docker and the engine's API on a private engine; writes bench.json (BENCHFLAGS=-quick)
+	CRISHIM_ENGINE_DIR=$(or $(CRISHIM_ENGINE_DIR),/var/lib/crishim-bench) CRISHIM_PRIVATE_ENGINE=1 hack/with-engine.sh $(GO) run ./hack/bench -json bench.json $(BENCHFLAGS)
+
+load: build ## the tests of streaming with all of their load: 200 sessions, 1 GiB each way, 5,000 connections
+	CRISHIM_TEST_LONG=1 hack/with-engine.sh $(GO) test -tags $(TAGS) -count=1 -timeout 30m -run 'AtOnce|InARow|BothWays|TestScripts/.*/load' . ./shim/stream
+
+golden: ## rewrite expected output; read the diff as carefully as code
+	CRISHIM_UPDATE_GOLDEN=1 $(GO) test -tags $(TAGS) -count=1 ./output/... ./commands/...
+
+engine-up: ## start the test engines and leave them running: hack/engine.sh env prints how to reach them
+	hack/engine.sh up
+
+engine-down: ## end them and leave nothing
+	hack/engine.sh down
+
+clean: ## remove what build made
+	rm -rf bin

@@ -1,0 +1,96 @@
+package client
+
+import "strings"
+
+// States of an [Attempt].
+const (
+	StateReady       = "ready"         // answers and may be used
+	StateAbsent      = "absent"        // no such socket, or no such host
+	StateDenied      = "denied"        // no permission to open it
+	StateRefused     = "refused"       // nobody listens: a stale socket or a closed port
+	StateHangs       = "hangs"         // accepts, or neither accepts nor refuses, but never answers
+	StateDocker      = "docker"        // a Docker engine answers there, not a CRI runtime
+	StateHTTP        = "http"          // something else that speaks HTTP
+	StateNoCRI       = "no CRI"        // speaks gRPC, but serves no CRI
+	StateDockersOwn  = "docker's own"  // a containerd that is only there for Docker
+	StateFailed      = "failed"        // answers with an error
+	StateUnsupported = "not supported" // cannot be tried
+	StateNotTried    = "not tried"     // decided before it was its turn
+)
+
+// Kinds of an [Attempt].
+const (
+	KindCRI    = "cri"
+	KindEngine = "engine"
+	KindShim   = "shim"
+)
+
+// Attempt is one endpoint that was looked at: what it is, what was found
+// there, and whether it was taken.
+type Attempt struct {
+	// Endpoint is the address as a flag would give it.
+	Endpoint string
+	// Kind is one of the kinds above.
+	Kind string
+	// Name is who is known to use the address, such as "containerd".
+	Name string
+	// State is one of the states above; Detail says more about it, such as
+	// the runtime's name and version or what went wrong.
+	State, Detail string
+	// API is the CRI version that is spoken there: v1 or v1alpha2.
+	API string
+	// Chosen is set for the one that is taken.
+	Chosen bool
+}
+
+// reason is the state as the end of a sentence.
+func (a Attempt) reason() string {
+	switch a.State {
+	case StateAbsent:
+		return "there is no such socket"
+	case StateDenied:
+		return "permission denied"
+	case StateRefused:
+		return "nobody listens there (connection refused)"
+	case StateHangs:
+		return "it accepts connections but does not answer"
+	case StateDocker:
+		return "this is a Docker engine, not a CRI runtime"
+	case StateHTTP:
+		return "it speaks HTTP, not gRPC"
+	case StateNoCRI:
+		return "it serves no CRI (the CRI plugin is off)"
+	case StateDockersOwn:
+		return "it has no pod network and no pod, and belongs to Docker"
+	}
+	return a.Detail
+}
+
+// Hint is the next step for someone who wants this endpoint to work.
+func (a Attempt) Hint() string {
+	switch a.State {
+	case StateAbsent:
+		return "see `crishim endpoints` for what is there; is the runtime running?"
+	case StateDenied:
+		return "try it with sudo, or as a member of the group that owns the socket"
+	case StateRefused:
+		if strings.HasPrefix(a.Endpoint, "tcp:") || strings.HasPrefix(a.Endpoint, "docker+tcp:") {
+			return "are host and port right, and is the runtime running?"
+		}
+		return "the socket is a leftover of a runtime that is not running; start the runtime again"
+	case StateHangs:
+		return "the runtime may be starting or stuck; --connect-timeout waits longer"
+	case StateDocker:
+		e, err := ParseEndpoint(a.Endpoint)
+		if err != nil || e.Docker {
+			return ""
+		}
+		e.Docker = true
+		return "use -r " + e.String() + " for the built-in dockershim"
+	case StateHTTP:
+		return "give the address of a CRI socket; see `crishim endpoints`"
+	case StateNoCRI:
+		return "enable the CRI plugin (disabled_plugins in /etc/containerd/config.toml), or use -r docker:// where Docker runs"
+	}
+	return ""
+}

@@ -1,0 +1,217 @@
+// Package auth finds the credentials for a registry where people already
+// keep them: docker's config.json with its credential helpers, podman's
+// auth.json, or what a flag gave. [Lookup] is the way in.
+//
+// It never prints a credential, and its errors never contain one. It does
+// not store any: that is what docker login is for.
+package auth
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/distribution/reference"
+	"github.com/docker/cli/cli/config/configfile"
+	"github.com/docker/cli/cli/config/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// dockerHubKey is the name under which docker files the credentials of
+// docker.io, for historical reasons.
+const dockerHubKey = "https://index.docker.io/v1/"
+
+// Options say where to look.
+type Options struct {
+	// AuthFile is what --authfile gave: a file like docker's config.json,
+	// which must exist.
+	AuthFile string
+	// LookupEnv reads the environment; nil means that nothing is set.
+	LookupEnv func(string) (string, bool)
+}
+
+// Error is a problem with the place where credentials are kept.
+type Error struct {
+	text, hint string
+	err        error
+}
+
+func (e *Error) Error() string { return e.text }
+
+// Hint is the next step.
+func (e *Error) Hint() string { return e.hint }
+
+func (e *Error) Unwrap() error { return e.err }
+
+// Lookup finds the credentials for the registry that an image comes from.
+// No credentials are nil without an error: the registry may not want any.
+func Lookup(ctx context.Context, image string, o Options) (*runtimeapi.AuthConfig, error) {
+	named, err := reference.ParseNormalizedNamed(image)
+	if err != nil {
+		return nil, nil // an image id is pulled from nowhere
+	}
+	path, err := o.file()
+	if path == "" || err != nil {
+		return nil, err
+	}
+	file, err := load(path)
+	if err != nil {
+		return nil, err
+	}
+	return find(ctx, file, named)
+}
+
+// file is the first file of those that exist; a named one must.
+func (o Options) file() (string, error) {
+	if o.AuthFile != "" {
+		if _, err := os.Stat(o.AuthFile); err != nil {
+			return "", &Error{text: "auth file " + o.AuthFile + ": " + reason(err), hint: "give a file as `docker login` or `podman login` writes it", err: err}
+		}
+		return o.AuthFile, nil
+	}
+	for _, path := range o.places() {
+		if _, err := os.Stat(path); err == nil {
+			return path, nil
+		}
+	}
+	return "", nil
+}
+
+func (o Options) places() []string {
+	var out []string
+	add := func(env string, below ...string) {
+		if o.LookupEnv == nil {
+			return
+		}
+		if v, ok := o.LookupEnv(env); ok && v != "" {
+			out = append(out, filepath.Join(append([]string{v}, below...)...))
+		}
+	}
+	add("REGISTRY_AUTH_FILE")
+	add("DOCKER_CONFIG", "config.json")
+	add("HOME", ".docker", "config.json")
+	add("XDG_RUNTIME_DIR", "containers", "auth.json")
+	return out
+}
+
+func load(path string) (_ *configfile.ConfigFile, err error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, &Error{text: "read credentials from " + path + ": " + reason(err), hint: "--authfile names another file", err: err}
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	file := configfile.New(path)
+	if err := file.LoadFromReader(f); err != nil {
+		return nil, &Error{text: "read credentials from " + path + ": " + err.Error(), hint: "--authfile names another file", err: err}
+	}
+	return file, nil
+}
+
+// find asks for the image's own entry first and then for wider ones, as
+// podman files them, and at last for the registry's, as docker does. A
+// credential helper is a program that may hang: when the context ends it is
+// not waited for.
+func find(ctx context.Context, file *configfile.ConfigFile, named reference.Named) (*runtimeapi.AuthConfig, error) {
+	type answer struct {
+		auth *runtimeapi.AuthConfig
+		err  error
+	}
+	done := make(chan answer, 1)
+	go func() {
+		a, err := ask(file, named)
+		done <- answer{a, err}
+	}()
+	select {
+	case a := <-done:
+		return a.auth, a.err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+func ask(file *configfile.ConfigFile, named reference.Named) (*runtimeapi.AuthConfig, error) {
+	domain := reference.Domain(named)
+	for key := named.Name(); strings.Contains(key, "/"); key = key[:strings.LastIndexByte(key, '/')] {
+		if entry, ok := file.AuthConfigs[key]; ok {
+			if a := convert(entry); a != nil {
+				return a, nil
+			}
+		}
+	}
+	keys := []string{domain}
+	if domain == "docker.io" {
+		keys = []string{dockerHubKey, "docker.io"}
+	}
+	for _, key := range keys {
+		entry, err := file.GetAuthConfig(key)
+		if err != nil {
+			return nil, &Error{
+				text: fmt.Sprintf("credentials for %s: %s", domain, strings.TrimSpace(err.Error())),
+				hint: "check credsStore and credHelpers in " + file.Filename + ", or give --creds or --authfile", err: err,
+			}
+		}
+		if a := convert(entry); a != nil {
+			return a, nil
+		}
+	}
+	return nil, nil
+}
+
+func convert(e types.AuthConfig) *runtimeapi.AuthConfig {
+	if e.Username == "" && e.Password == "" && e.Auth == "" && e.IdentityToken == "" && e.RegistryToken == "" {
+		return nil
+	}
+	a := &runtimeapi.AuthConfig{
+		Username: e.Username, Password: e.Password, IdentityToken: e.IdentityToken, RegistryToken: e.RegistryToken,
+	}
+	if e.Username == "" {
+		a.Auth = e.Auth
+	}
+	return a
+}
+
+// ErrMalformed is credentials that cannot be taken apart. What was given is
+// not in its text.
+var ErrMalformed = errors.New("malformed credentials")
+
+// ParseCreds reads user:password. A password may contain colons; without one
+// the second result is false, and it has to be asked for.
+func ParseCreds(s string) (_ *runtimeapi.AuthConfig, complete bool, _ error) {
+	user, password, ok := strings.Cut(s, ":")
+	if user == "" {
+		return nil, false, fmt.Errorf("%w: want user:password", ErrMalformed)
+	}
+	return &runtimeapi.AuthConfig{Username: user, Password: password}, ok, nil
+}
+
+// ParseBase64 reads the base64 form of user:password, as config.json has it.
+func ParseBase64(s string) (*runtimeapi.AuthConfig, error) {
+	s = strings.TrimRight(strings.TrimSpace(s), "=")
+	text, err := base64.RawStdEncoding.DecodeString(s)
+	if err != nil {
+		text, err = base64.RawURLEncoding.DecodeString(s)
+	}
+	if err != nil || !utf8.Valid(text) {
+		return nil, fmt.Errorf("%w: want the base64 form of user:password", ErrMalformed)
+	}
+	a, complete, err := ParseCreds(strings.TrimRight(string(text), "\x00"))
+	if err != nil || !complete {
+		return nil, fmt.Errorf("%w: want the base64 form of user:password", ErrMalformed)
+	}
+	return a, nil
+}
+
+// reason is an error without the path that the message has already.
+func reason(err error) string {
+	var pe *fs.PathError
+	if errors.As(err, &pe) {
+		return pe.Err.Error()
+	}
+	return err.Error()
+}

@@ -1,0 +1,296 @@
+package client_test
+
+import (
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/crishim/crishim/client"
+	"github.com/crishim/crishim/internal/stubcri"
+)
+
+// node is a machine with sockets of our own making.
+type node struct {
+	t    *testing.T
+	dir  string
+	shim *fakeShim
+}
+
+func newNode(t *testing.T) *node {
+	t.Helper()
+	n := &node{t: t, dir: filepath.Dir(stubcri.SocketPath(t)), shim: &fakeShim{}}
+	n.shim.endpoint = stubcri.Start(t, stubcri.Options{Name: "docker"}).Endpoint
+	return n
+}
+
+func (n *node) path(name string) string { return filepath.Join(n.dir, name) }
+
+func (n *node) runtime(name string, o stubcri.Options) *stubcri.Server {
+	n.t.Helper()
+	o.Socket, o.Name = n.path(name), name
+	return stubcri.Start(n.t, o)
+}
+
+// options know three sockets, containerd's first, and one place for Docker.
+func (n *node) options() client.Options {
+	return client.Options{
+		Known: []client.Known{
+			{Name: "containerd", Path: n.path("containerd"), Containerd: true},
+			{Name: "CRI-O", Path: n.path("crio")},
+			{Name: "cri-dockerd", Path: n.path("crid")},
+		},
+		EngineSockets: []string{n.path("docker")},
+		ProbeTimeout:  patient,
+		StartShim:     n.shim.start,
+	}
+}
+
+func states(attempts []client.Attempt) map[string]string {
+	out := map[string]string{}
+	for _, a := range attempts {
+		name := filepath.Base(a.Endpoint)
+		out[name] = a.State
+		if a.Chosen {
+			out[name] += ", chosen"
+		}
+	}
+	return out
+}
+
+func TestAutomaticTakesByPrecedence(t *testing.T) {
+	t.Parallel()
+	n := newNode(t)
+	slow, quick := n.runtime("containerd", stubcri.Options{}), n.runtime("crio", stubcri.Options{})
+	// The first answers only after the second has.
+	slow.Before("Version", func(ctx context.Context) {
+		for ctx.Err() == nil && len(quick.Methods()) == 0 {
+			time.Sleep(time.Millisecond)
+		}
+	})
+	fakeEngine(t, n.path("docker"))
+	c := connect(t, n.options())
+	if c.RuntimeEndpoint != "unix://"+n.path("containerd") || c.Embedded || n.shim.started > 0 {
+		t.Errorf("got %s, embedded %t", c.RuntimeEndpoint, c.Embedded)
+	}
+	if got := states(c.Attempts)["containerd"]; got != "ready, chosen" {
+		t.Errorf("got %v", c.Attempts)
+	}
+}
+
+func TestAutomaticPassesOverWhatDoesNotWork(t *testing.T) {
+	t.Parallel()
+	n := newNode(t)
+	n.runtime("containerd", stubcri.Options{Unimplemented: []string{"Version"}}) // the CRI plugin is off
+	silent(t, n.path("crio"))
+	n.runtime("crid", stubcri.Options{APIs: []string{"v1alpha2"}})
+	o := n.options()
+	o.ProbeTimeout = 3 * time.Second // which the silent one uses up
+	c := connect(t, o)
+	want := map[string]string{"containerd": "no CRI", "crio": "hangs", "crid": "ready, chosen", "docker": "absent"}
+	if diff := cmp.Diff(want, states(c.Attempts)); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestAutomaticStartsTheShimWhereThereIsOnlyDocker(t *testing.T) {
+	t.Parallel()
+	n := newNode(t)
+	fakeEngine(t, n.path("docker"))
+	c := connect(t, n.options())
+	if !c.Embedded || c.RuntimeEndpoint != "docker://"+n.path("docker") || c.Engine.Host != "unix://"+n.path("docker") {
+		t.Errorf("got %s on %s, embedded %t", c.RuntimeEndpoint, c.Engine.Host, c.Embedded)
+	}
+}
+
+func TestDockersOwnContainerd(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name              string
+		pods, net, engine bool
+		embedded          bool
+	}{
+		{"without network and pods, beside an engine", false, false, true, true},
+		{"with a pod", true, false, true, false},
+		{"with a network", false, true, true, false},
+		{"without an engine", false, false, false, false},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			n := newNode(t)
+			s := n.runtime("containerd", stubcri.Options{NoNetwork: !tt.net})
+			if tt.pods {
+				s.AddPod("default", "web")
+			}
+			if tt.engine {
+				fakeEngine(t, n.path("docker"))
+			}
+			c := connect(t, n.options())
+			if c.Embedded != tt.embedded {
+				t.Fatalf("embedded: got %t, want %t; %v", c.Embedded, tt.embedded, c.Attempts)
+			}
+			if !tt.embedded {
+				return
+			}
+			if got := states(c.Attempts)["containerd"]; got != client.StateDockersOwn {
+				t.Errorf("got %s", got)
+			}
+			// A later error names the other one as well.
+			_, err := c.Pod(t.Context(), "nosuch", client.Any)
+			if h := hintOf(err); !strings.Contains(h, "-r unix://"+n.path("containerd")) {
+				t.Errorf("hint of a later error: got %q", h)
+			}
+			// Asked for by name, it is taken.
+			o := n.options()
+			o.RuntimeEndpoint = n.path("containerd")
+			if c := connect(t, o); c.Embedded {
+				t.Error("-r did not override")
+			}
+		})
+	}
+}
+
+func TestNothingFound(t *testing.T) {
+	t.Parallel()
+	n := newNode(t)
+	o := n.options()
+	o.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+		if filepath.Base(address) == "crio" {
+			return nil, &net.OpError{Op: "dial", Net: network, Err: os.NewSyscallError("connect", syscall.EACCES)}
+		}
+		return new(net.Dialer).DialContext(ctx, network, address)
+	}
+	n.runtime("containerd", stubcri.Options{Unimplemented: []string{"Version"}})
+	serveHTTP(t, n.path("crid"), func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hello") })
+	hint, err := refusal(t, o)
+	want := "no container runtime found:" +
+		"\n  unix://" + n.path("containerd") + " (containerd): it serves no CRI (the CRI plugin is off)" +
+		"\n  unix://" + n.path("crio") + " (CRI-O): permission denied" +
+		"\n  unix://" + n.path("crid") + " (cri-dockerd): it speaks HTTP, not gRPC" +
+		"\n  unix://" + n.path("docker") + " (Docker): there is no such socket"
+	if diff := cmp.Diff(want, err.Error()); diff != "" {
+		t.Error(diff)
+	}
+	if !strings.Contains(hint, "sudo") || status.Code(err) != codes.Unavailable {
+		t.Errorf("got hint %q, code %s", hint, status.Code(err))
+	}
+}
+
+func TestShimThatFailsNamesTheOtherRuntime(t *testing.T) {
+	t.Parallel()
+	n := newNode(t)
+	n.runtime("containerd", stubcri.Options{NoNetwork: true})
+	fakeEngine(t, n.path("docker"))
+	o := n.options()
+	o.StartShim = func(context.Context, client.Engine) (client.Shim, error) {
+		return nil, status.Error(codes.Unavailable, "the engine went away")
+	}
+	hint, err := refusal(t, o)
+	if !strings.HasSuffix(err.Error(), ": the engine went away") || !strings.Contains(hint, n.path("containerd")) {
+		t.Errorf("got %q, hint %q", err, hint)
+	}
+}
+
+func TestProbe(t *testing.T) {
+	t.Parallel()
+	n := newNode(t)
+	n.runtime("containerd", stubcri.Options{NoNetwork: true})
+	fakeEngine(t, n.path("docker"))
+	got, err := client.Probe(t.Context(), n.options())
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]string{"containerd": client.StateDockersOwn, "crio": "absent", "crid": "absent", "docker": "ready, chosen"}
+	if diff := cmp.Diff(want, states(got)); diff != "" {
+		t.Error(diff)
+	}
+	if n.shim.started > 0 {
+		t.Error("the shim was started")
+	}
+
+	o := n.options()
+	o.RuntimeEndpoint, o.ConnectTimeout = n.path("containerd"), patient
+	got, err = client.Probe(t.Context(), o)
+	if err != nil || len(got) != 4 {
+		t.Fatalf("got %v, %v", got, err)
+	}
+	if got[0].Name != "containerd" || states(got)["containerd"] != "ready, chosen" || states(got)["docker"] != "ready" {
+		t.Errorf("got %v", got)
+	}
+
+	o.RuntimeEndpoint = n.path("nothing")
+	got, err = client.Probe(t.Context(), o)
+	if err == nil || len(got) != 5 || got[0].State != client.StateAbsent {
+		t.Errorf("got %v, %v", got, err)
+	}
+}
+
+func TestProbeNothing(t *testing.T) {
+	t.Parallel()
+	n := newNode(t)
+	got, err := client.Probe(t.Context(), n.options())
+	if err == nil || len(got) != 4 {
+		t.Errorf("got %v, %v", got, err)
+	}
+}
+
+func TestEngineFromEnvironmentAndContext(t *testing.T) {
+	t.Parallel()
+	n := newNode(t)
+	fakeEngine(t, n.path("elsewhere"))
+	home := t.TempDir()
+	tests := []struct {
+		name string
+		env  map[string]string
+	}{
+		{"DOCKER_HOST", map[string]string{"DOCKER_HOST": "unix://" + n.path("elsewhere")}},
+		{"current context", map[string]string{"HOME": home}},
+		{"named context", map[string]string{"DOCKER_CONTEXT": "work", "HOME": home}},
+		{"config dir", map[string]string{"DOCKER_CONFIG": filepath.Join(home, ".docker")}},
+	}
+	writeContext(t, filepath.Join(home, ".docker"), "work", "unix://"+n.path("elsewhere"))
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			o := n.options()
+			o.StartShim = (&fakeShim{endpoint: n.shim.endpoint}).start
+			o.LookupEnv = func(key string) (string, bool) { v, ok := tt.env[key]; return v, ok }
+			for _, endpoint := range []string{"", "docker://"} {
+				o.RuntimeEndpoint = endpoint
+				c := connect(t, o)
+				if c.Engine.Host != "unix://"+n.path("elsewhere") {
+					t.Errorf("-r %q: got %s", endpoint, c.Engine.Host)
+				}
+			}
+		})
+	}
+}
+
+func TestEngineThatTheUserNamedGoesAlone(t *testing.T) {
+	t.Parallel()
+	n := newNode(t)
+	fakeEngine(t, n.path("docker"))
+	for name, env := range map[string]string{"DOCKER_HOST": "unix://" + n.path("none"), "DOCKER_CONTEXT": "nosuch"} {
+		o := n.options()
+		o.LookupEnv = func(key string) (string, bool) { return env, key == name }
+		_, err := refusal(t, o)
+		if !strings.Contains(err.Error(), name) {
+			t.Errorf("got %q, want %s to be named", err, name)
+		}
+		o.RuntimeEndpoint = "docker://"
+		if hint, err := refusal(t, o); !strings.HasPrefix(err.Error(), "no Docker engine found:") || hint == "" {
+			t.Errorf("got %q, hint %q", err, hint)
+		}
+	}
+}

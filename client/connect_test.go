@@ -1,0 +1,296 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/client"
+	"github.com/crishim/crishim/internal/stubcri"
+)
+
+// patient is a connect timeout that a loaded machine keeps as well.
+const patient = 30 * time.Second
+
+func connect(t *testing.T, o client.Options) *client.Conn {
+	t.Helper()
+	if o.ConnectTimeout == 0 {
+		o.ConnectTimeout = patient
+	}
+	c, err := client.Connect(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			t.Errorf("close: %v", err)
+		}
+	})
+	return c
+}
+
+// refusal connects where it must not work and returns the error and its hint.
+func refusal(t *testing.T, o client.Options) (hint string, err error) {
+	t.Helper()
+	c, err := client.Connect(t.Context(), o)
+	if err == nil {
+		_ = c.Close()
+		t.Fatal("connected, want an error")
+	}
+	var h interface{ Hint() string }
+	if !errors.As(err, &h) {
+		t.Fatalf("%v has no hint", err)
+	}
+	return h.Hint(), err
+}
+
+func TestConnectToExplicitEndpoint(t *testing.T) {
+	t.Parallel()
+	s := stubcri.Start(t, stubcri.Options{Name: "containerd", Version: "2.1.0"})
+	for name, endpoint := range map[string]string{
+		"url":       s.Endpoint,
+		"bare path": strings.TrimPrefix(s.Endpoint, "unix://"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := connect(t, client.Options{RuntimeEndpoint: endpoint})
+			if c.RuntimeEndpoint != s.Endpoint || c.ImageEndpoint != s.Endpoint || c.Embedded || c.API() != "v1" {
+				t.Errorf("got %s %s %t %s", c.RuntimeEndpoint, c.ImageEndpoint, c.Embedded, c.API())
+			}
+			if c.Version.GetRuntimeName() != "containerd" {
+				t.Errorf("got version %v", c.Version)
+			}
+			if _, err := c.Image.ListImages(t.Context(), &runtimeapi.ListImagesRequest{}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func TestConnectToASocketWithAnOddName(t *testing.T) {
+	t.Parallel()
+	s := stubcri.Start(t, stubcri.Options{})
+	odd := filepath.Join(t.TempDir(), "a%zz?b#c")
+	if err := os.Symlink(strings.TrimPrefix(s.Endpoint, "unix://"), odd); err != nil {
+		t.Fatal(err)
+	}
+	c := connect(t, client.Options{RuntimeEndpoint: odd})
+	if c.Version.GetRuntimeName() != "stubcri" {
+		t.Errorf("got %v", c.Version)
+	}
+}
+
+func TestConnectOverTCP(t *testing.T) {
+	t.Parallel()
+	s := stubcri.Start(t, stubcri.Options{})
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	go relay(l, strings.TrimPrefix(s.Endpoint, "unix://"))
+	c := connect(t, client.Options{RuntimeEndpoint: "tcp://" + l.Addr().String()})
+	if c.Version.GetRuntimeName() != "stubcri" {
+		t.Errorf("got %v", c.Version)
+	}
+}
+
+func TestConnectToRuntimeThatOnlyKnowsV1alpha2(t *testing.T) {
+	t.Parallel()
+	s := stubcri.Start(t, stubcri.Options{APIs: []string{"v1alpha2"}})
+	s.AddPod("default", "web")
+	c := connect(t, client.Options{RuntimeEndpoint: s.Endpoint})
+	if c.API() != "v1alpha2" {
+		t.Errorf("got API %s", c.API())
+	}
+	pods, err := c.Runtime.ListPodSandbox(t.Context(), &runtimeapi.ListPodSandboxRequest{})
+	if err != nil || len(pods.GetItems()) != 1 {
+		t.Errorf("got %v, %v", pods, err)
+	}
+	if _, err := c.Image.ListImages(t.Context(), &runtimeapi.ListImagesRequest{}); err != nil {
+		t.Error(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	events, err := c.Runtime.GetContainerEvents(ctx, &runtimeapi.GetEventsRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	if _, err := events.Recv(); status.Code(err) != codes.Canceled {
+		t.Errorf("stream: got %v, want it cancelled", err)
+	}
+}
+
+func TestImageEndpointOfItsOwn(t *testing.T) {
+	t.Parallel()
+	runtime, image := stubcri.Start(t, stubcri.Options{}), stubcri.Start(t, stubcri.Options{})
+	image.AddImage("only-here")
+	c := connect(t, client.Options{RuntimeEndpoint: runtime.Endpoint, ImageEndpoint: image.Endpoint})
+	r, err := c.Image.ListImages(t.Context(), &runtimeapi.ListImagesRequest{})
+	if err != nil || len(r.GetImages()) != 1 {
+		t.Errorf("got %v, %v", r, err)
+	}
+}
+
+func TestImageServiceWithoutRuntimeService(t *testing.T) {
+	t.Parallel()
+	runtime := stubcri.Start(t, stubcri.Options{})
+	image := stubcri.Start(t, stubcri.Options{Unimplemented: []string{"Version"}})
+	c := connect(t, client.Options{RuntimeEndpoint: runtime.Endpoint, ImageEndpoint: image.Endpoint})
+	if _, err := c.Image.ListImages(t.Context(), &runtimeapi.ListImagesRequest{}); err != nil {
+		t.Error(err)
+	}
+	if c.ImageEndpoint != image.Endpoint {
+		t.Errorf("got %s", c.ImageEndpoint)
+	}
+}
+
+func TestConnectRefusals(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Dir(stubcri.SocketPath(t))
+	path := func(name string) string { return filepath.Join(dir, name) }
+	if err := os.WriteFile(path("file"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	stale, err := net.ListenUnix("unix", &net.UnixAddr{Name: path("stale")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	stale.SetUnlinkOnClose(false)
+	_ = stale.Close()
+	silent(t, path("silent"))
+	fakeEngine(t, path("docker"))
+	bare := stubcri.Start(t, stubcri.Options{Unimplemented: []string{"Version"}})
+	tests := []struct{ name, endpoint, want, hint string }{
+		{"absent", path("none"), "no such socket", "crishim endpoints"},
+		{"below a file", path("file") + "/x", "no such socket", ""},
+		{"a file", path("file"), "it is a file, not a socket", ""},
+		{"stale", path("stale"), "connection refused", "leftover"},
+		{"silent", path("silent"), "no answer within 300ms", "--connect-timeout"},
+		{"Docker", path("docker"), "a Docker engine, not a CRI runtime", "-r docker://" + path("docker")},
+		{"no CRI", bare.Endpoint, "serves no CRI", "disabled_plugins"},
+		{"closed port", "tcp://127.0.0.1:1", "connection refused", "host and port"},
+		{"docker absent", "docker://" + path("none"), "no such socket", ""},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			timeout := patient
+			if tt.name == "silent" {
+				timeout = 300 * time.Millisecond
+			}
+			hint, err := refusal(t, client.Options{RuntimeEndpoint: tt.endpoint, ConnectTimeout: timeout, StartShim: noShim(t)})
+			if !strings.Contains(err.Error(), tt.want) || !strings.Contains(hint, tt.hint) {
+				t.Errorf("got %q, hint %q; want %q, hint %q", err, hint, tt.want, tt.hint)
+			}
+			if strings.Contains(err.Error(), "rpc error") || strings.Contains(err.Error(), "\n") {
+				t.Errorf("got %q, want one plain sentence", err)
+			}
+			if status.Code(err) != codes.Unavailable {
+				t.Errorf("got code %s", status.Code(err))
+			}
+		})
+	}
+}
+
+func TestRetriesWaitForTheSocket(t *testing.T) {
+	t.Parallel()
+	path := stubcri.SocketPath(t)
+	tries := 0
+	o := client.Options{RuntimeEndpoint: path, MaxRetries: 2, ConnectTimeout: patient}
+	o.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+		if tries++; tries == 2 {
+			stubcri.Start(t, stubcri.Options{Socket: path})
+		}
+		return new(net.Dialer).DialContext(ctx, network, address)
+	}
+	connect(t, o)
+}
+
+func TestEmbeddedShim(t *testing.T) {
+	t.Parallel()
+	s := stubcri.Start(t, stubcri.Options{Name: "docker", Version: "20.10"})
+	engine := stubcri.SocketPath(t)
+	fakeEngine(t, engine)
+	shim := &fakeShim{endpoint: s.Endpoint}
+	c, err := client.Connect(t.Context(), client.Options{RuntimeEndpoint: "docker://" + engine, ConnectTimeout: patient, StartShim: shim.start})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !c.Embedded || c.RuntimeEndpoint != "docker://"+engine || shim.engine.Host != "unix://"+engine {
+		t.Errorf("got %t %s %s", c.Embedded, c.RuntimeEndpoint, shim.engine.Host)
+	}
+	for range 2 {
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	if shim.closed != 1 {
+		t.Errorf("the shim was closed %d times, want once", shim.closed)
+	}
+}
+
+func TestShimThatDoesNotStart(t *testing.T) {
+	t.Parallel()
+	engine := stubcri.SocketPath(t)
+	fakeEngine(t, engine)
+	cause := errors.New("no room")
+	_, err := refusal(t, client.Options{
+		RuntimeEndpoint: "docker://" + engine, ConnectTimeout: patient,
+		StartShim: func(context.Context, client.Engine) (client.Shim, error) { return nil, cause },
+	})
+	if !errors.Is(err, cause) || !strings.Contains(err.Error(), "start the built-in dockershim on docker://"+engine+": no room") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestWrongEndpointIsUsage(t *testing.T) {
+	t.Parallel()
+	for _, o := range []client.Options{{RuntimeEndpoint: "npipe://x"}, {RuntimeEndpoint: "docker://", ImageEndpoint: "tcp://x"}} {
+		_, err := client.Connect(t.Context(), o)
+		var usage *client.SyntaxError
+		if !errors.As(err, &usage) {
+			t.Errorf("got %v, want a SyntaxError", err)
+		}
+	}
+}
+
+func TestInterruptedConnect(t *testing.T) {
+	t.Parallel()
+	path := stubcri.SocketPath(t)
+	silent(t, path)
+	for name, o := range map[string]client.Options{
+		"explicit":  {RuntimeEndpoint: path, ConnectTimeout: patient},
+		"automatic": {Known: []client.Known{{Name: "x", Path: path}}, EngineSockets: []string{}},
+	} {
+		ctx, cancel := context.WithCancel(t.Context())
+		o.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+			cancel()
+			return new(net.Dialer).DialContext(ctx, network, address)
+		}
+		_, err := client.Connect(ctx, o)
+		if status.Code(err) != codes.Canceled || !strings.HasSuffix(err.Error(), "interrupted") {
+			t.Errorf("%s: got %v", name, err)
+		}
+	}
+}
+
+func TestPrivateServicesUseTheSameConnection(t *testing.T) {
+	t.Parallel()
+	s := stubcri.Start(t, stubcri.Options{})
+	c := connect(t, client.Options{RuntimeEndpoint: s.Endpoint})
+	err := c.ClientConn().Invoke(t.Context(), "/crishim.v1.Nothing/Call", &runtimeapi.VersionRequest{}, &runtimeapi.VersionResponse{}, grpc.WaitForReady(true))
+	if status.Code(err) != codes.Unimplemented {
+		t.Errorf("got %v, want Unimplemented", err)
+	}
+}

@@ -1,0 +1,13 @@
+// Package client finds the CRI endpoint of a node and talks to it.
+//
+// [Connect] is the way in: it takes what flags, environment and config file
+// say, probes the known sockets where they say nothing, starts the embedded
+// dockershim where there is only Docker, and returns a [Conn] whose Runtime
+// and Image clients speak CRI v1 whatever version the runtime knows. [Probe]
+// makes the same decision for people to look at. [LoadConfig] reads crictl's
+// config file. The Conn also turns what people type (names, pod/container,
+// id prefixes) into containers, pods and images.
+//
+// The package does not know Docker: how the shim is started is a function
+// that the caller passes in, so that its tests need no engine.
+package client

@@ -1,0 +1,189 @@
+package client
+
+import (
+	"fmt"
+	"net"
+	"net/url"
+	"path/filepath"
+	"strings"
+)
+
+// maxSocketPath is how long a path the kernel takes for a unix socket.
+const maxSocketPath = 107
+
+// Endpoint is a parsed endpoint: either the address of a CRI runtime or,
+// when Docker is set, the engine that the embedded shim is to work on.
+type Endpoint struct {
+	// Network is unix, tcp or ssh; empty for docker:// without an address.
+	Network string
+	// Address is a socket's path or host:port; for ssh [user@]host[:port].
+	Address string
+	// Path is the remote socket of an ssh endpoint.
+	Path   string
+	Docker bool
+}
+
+// SyntaxError is an endpoint, name or selector that nobody could have meant:
+// wrong usage, known before anything is dialled.
+type SyntaxError struct {
+	What, Text, Reason, hint string
+}
+
+func (e *SyntaxError) Error() string {
+	return fmt.Sprintf("%s %q %s", e.What, e.Text, e.Reason)
+}
+
+// Hint says what would be right.
+func (e *SyntaxError) Hint() string { return e.hint }
+
+const endpointForms = "use unix:///run/containerd/containerd.sock, a path, tcp://host:port, ssh://user@host/path.sock, " +
+	"docker:// or docker:///var/run/docker.sock"
+
+// ParseEndpoint reads any form of endpoint that a flag, the environment or
+// the config file may hold.
+func ParseEndpoint(s string) (Endpoint, error) {
+	fail := func(reason string) (Endpoint, error) {
+		return Endpoint{}, &SyntaxError{What: "endpoint", Text: s, Reason: reason, hint: endpointForms}
+	}
+	if s == "" {
+		return fail("is empty")
+	}
+	if strings.ContainsFunc(s, isControl) {
+		return fail("contains control characters")
+	}
+	scheme, rest, ok := strings.Cut(s, ":")
+	if !ok || strings.ContainsAny(scheme, "/.") {
+		scheme, rest = "unix", "//"+absolute(s)
+	}
+	scheme = strings.ToLower(scheme)
+	e := Endpoint{Network: scheme}
+	if base, docker := strings.CutPrefix(scheme, "docker"); docker {
+		e.Docker = true
+		e.Network = strings.TrimPrefix(base, "+")
+		if base == "" && rest != "" && rest != "//" {
+			e.Network = "unix"
+		} else if base == "" {
+			return Endpoint{Docker: true}, nil
+		}
+	}
+	rest = strings.TrimPrefix(rest, "//")
+	var reason string
+	switch e.Network {
+	case "unix":
+		reason = e.setUnix(rest)
+	case "tcp":
+		reason = e.setTCP(rest)
+	case "ssh":
+		reason = e.setSSH(rest)
+	case "http", "https":
+		reason = "is an address for HTTP, not for CRI; a Docker engine is docker+tcp://host:port"
+	default:
+		reason = fmt.Sprintf("has the unknown scheme %q", scheme)
+	}
+	if reason != "" {
+		return fail(reason)
+	}
+	return e, nil
+}
+
+func (e *Endpoint) setUnix(path string) (reason string) {
+	switch {
+	case e.Docker && !strings.HasPrefix(path, "/"):
+		return "is no path; an engine on another host is docker+tcp://host:port or docker+ssh://user@host"
+	case !strings.HasPrefix(path, "/"):
+		return "has no absolute path"
+	}
+	// A bare path is cleaned too, so both forms compare equal.
+	path = filepath.Clean(path)
+	if path == "/" {
+		return "names no socket"
+	}
+	if len(path) > maxSocketPath {
+		return fmt.Sprintf("is a path of %d bytes; a unix socket's has at most %d", len(path), maxSocketPath)
+	}
+	e.Address = path
+	return ""
+}
+
+func (e *Endpoint) setTCP(rest string) (reason string) {
+	rest = strings.TrimSuffix(rest, "/")
+	host, port, err := net.SplitHostPort(rest)
+	if err != nil || host == "" || port == "" || strings.ContainsAny(rest, "/?#@ ") {
+		return "needs host and port, as in tcp://host:port"
+	}
+	e.Address = rest
+	return ""
+}
+
+func (e *Endpoint) setSSH(rest string) (reason string) {
+	u, err := url.Parse("ssh://" + rest)
+	switch {
+	case err != nil || u.Hostname() == "" || strings.ContainsAny(rest, "?#"):
+		return "needs a host, as in ssh://user@host/run/containerd/containerd.sock"
+	case strings.HasPrefix(u.Hostname(), "-") || strings.HasPrefix(u.User.Username(), "-"):
+		// ssh would take it for an option.
+		return "has a host or user that begins with a dash"
+	}
+	if _, has := u.User.Password(); has {
+		return "contains a password; ssh asks for it or takes a key"
+	}
+	bare := u.Path == "" || u.Path == "/"
+	switch {
+	case e.Docker && !bare:
+		return "has a path; the engine's own socket on that host is used"
+	case !e.Docker && bare:
+		return "names no socket, as in ssh://user@host/run/containerd/containerd.sock"
+	case !e.Docker:
+		e.Path = filepath.Clean(u.Path)
+	}
+	e.Address = u.Host
+	if name := u.User.Username(); name != "" {
+		e.Address = name + "@" + u.Host
+	}
+	if strings.ContainsFunc(e.Address+e.Path, isControl) { // %0a was harmless until now
+		return "contains control characters"
+	}
+	return ""
+}
+
+// String is the endpoint as a flag would give it.
+func (e Endpoint) String() string {
+	switch {
+	case e.Docker && e.Network == "":
+		return "docker://"
+	case e.Docker && e.Network == "unix":
+		return "docker://" + e.Address
+	case e.Docker:
+		return "docker+" + e.url()
+	}
+	return e.url()
+}
+
+// url writes what an ssh URL cannot hold as it is in the way it was read.
+func (e Endpoint) url() string {
+	if e.Network != "ssh" {
+		return e.Network + "://" + e.Address + e.Path
+	}
+	u := url.URL{Scheme: e.Network, Host: e.Address, Path: e.Path}
+	if at := strings.LastIndexByte(e.Address, '@'); at >= 0 {
+		u.User, u.Host = url.User(e.Address[:at]), e.Address[at+1:]
+	}
+	return u.String()
+}
+
+// Engine is the Docker engine of a docker endpoint.
+func (e Endpoint) Engine() Engine {
+	if !e.Docker || e.Network == "" {
+		return Engine{}
+	}
+	return Engine{Host: e.Network + "://" + e.Address}
+}
+
+func absolute(path string) string {
+	if abs, err := filepath.Abs(path); err == nil {
+		return abs
+	}
+	return path
+}
+
+func isControl(r rune) bool { return r < ' ' || r == 0x7f }

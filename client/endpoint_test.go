@@ -1,0 +1,112 @@
+package client_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/crishim/crishim/client"
+)
+
+func TestParseEndpoint(t *testing.T) {
+	t.Parallel()
+	dir, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	unix := func(path string) client.Endpoint { return client.Endpoint{Network: "unix", Address: path} }
+	tests := []struct {
+		in   string
+		want client.Endpoint
+		out  string // how it is written; "" for as it came
+	}{
+		{"unix:///run/x.sock", unix("/run/x.sock"), ""},
+		{"UNIX:///run/x.sock", unix("/run/x.sock"), "unix:///run/x.sock"},
+		{"unix:/run/x.sock", unix("/run/x.sock"), "unix:///run/x.sock"},
+		{"/run/x.sock", unix("/run/x.sock"), "unix:///run/x.sock"},
+		{"/run//y/../x.sock", unix("/run/x.sock"), "unix:///run/x.sock"},
+		{"/run/a:b.sock", unix("/run/a:b.sock"), "unix:///run/a:b.sock"},
+		{"./x.sock", unix(filepath.Join(dir, "x.sock")), "unix://" + filepath.Join(dir, "x.sock")},
+		{"x.sock", unix(filepath.Join(dir, "x.sock")), "unix://" + filepath.Join(dir, "x.sock")},
+		{"tcp://127.0.0.1:1234", client.Endpoint{Network: "tcp", Address: "127.0.0.1:1234"}, ""},
+		{"tcp://[::1]:1234/", client.Endpoint{Network: "tcp", Address: "[::1]:1234"}, "tcp://[::1]:1234"},
+		{"ssh://joe@host/run/x.sock", client.Endpoint{Network: "ssh", Address: "joe@host", Path: "/run/x.sock"}, ""},
+		{"ssh://host:2222/run/x.sock", client.Endpoint{Network: "ssh", Address: "host:2222", Path: "/run/x.sock"}, ""},
+		{"docker://", client.Endpoint{Docker: true}, ""},
+		{"docker:", client.Endpoint{Docker: true}, "docker://"},
+		{"docker:///var/run/docker.sock", client.Endpoint{Docker: true, Network: "unix", Address: "/var/run/docker.sock"}, ""},
+		{"docker+unix:///d.sock", client.Endpoint{Docker: true, Network: "unix", Address: "/d.sock"}, "docker:///d.sock"},
+		{"docker+tcp://host:2375", client.Endpoint{Docker: true, Network: "tcp", Address: "host:2375"}, ""},
+		{"docker+ssh://joe@host", client.Endpoint{Docker: true, Network: "ssh", Address: "joe@host"}, ""},
+	}
+	for _, tt := range tests {
+		t.Run(tt.in, func(t *testing.T) {
+			t.Parallel()
+			got, err := client.ParseEndpoint(tt.in)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Error(diff)
+			}
+			want := tt.out
+			if want == "" {
+				want = tt.in
+			}
+			if got.String() != want {
+				t.Errorf("written as %s, want %s", got, want)
+			}
+		})
+	}
+}
+
+func TestEngineOfEndpoint(t *testing.T) {
+	t.Parallel()
+	for in, want := range map[string]string{
+		"docker://": "", "docker:///d.sock": "unix:///d.sock", "docker+tcp://h:1": "tcp://h:1", "docker+ssh://j@h:22": "ssh://j@h:22", "/x": "",
+	} {
+		e, err := client.ParseEndpoint(in)
+		if err != nil || e.Engine().Host != want {
+			t.Errorf("%s: got %q, %v; want %q", in, e.Engine().Host, err, want)
+		}
+	}
+}
+
+func TestEndpointMistakes(t *testing.T) {
+	t.Parallel()
+	tests := []struct{ in, want string }{
+		{"", "is empty"},
+		{"unix://", "has no absolute path"},
+		{"unix://run/x.sock", "has no absolute path"},
+		{"/", "names no socket"},
+		{"unix:///" + strings.Repeat("x", 107), "is a path of 108 bytes"},
+		{"tcp://host", "needs host and port"},
+		{"tcp://:1", "needs host and port"},
+		{"tcp://h:1/path", "needs host and port"},
+		{"npipe:////./pipe/x", "unknown scheme"},
+		{"https://host", "for HTTP, not for CRI"},
+		{"docker://host:2375", "docker+tcp://host:port"},
+		{"docker+npipe://x", "unknown scheme"},
+		{"docker+http://x:1", "for HTTP"},
+		{"docker+ssh://host/run/docker.sock", "has a path"},
+		{"ssh://host", "names no socket"},
+		{"ssh:///run/x.sock", "needs a host"},
+		{"ssh://joe:secret@host/x", "contains a password"},
+		{"ssh://-oProxyCommand=x/y", "begins with a dash"},
+		{"/run/\x1b[2Jx", "control characters"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.in, func(t *testing.T) {
+			t.Parallel()
+			_, err := client.ParseEndpoint(tt.in)
+			var usage *client.SyntaxError
+			if !errors.As(err, &usage) || !strings.Contains(err.Error(), tt.want) || usage.Hint() == "" {
+				t.Errorf("got %v, want %q", err, tt.want)
+			}
+		})
+	}
+}

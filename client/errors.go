@@ -1,0 +1,101 @@
+package client
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// Error is a failed call or connection in words for people. The gRPC code
+// stays available through status.FromError and errors.As.
+type Error struct {
+	// Op is what was tried, such as "list containers"; empty for connecting.
+	Op string
+	// Endpoint is who was asked.
+	Endpoint string
+	Code     codes.Code
+
+	text, hint string
+	err        error
+}
+
+func (e *Error) Error() string { return e.text }
+
+// Hint is the next step when one is known, else empty.
+func (e *Error) Hint() string { return e.hint }
+
+func (e *Error) Unwrap() error { return e.err }
+
+// GRPCStatus gives status.FromError and status.Code the runtime's code.
+func (e *Error) GRPCStatus() *status.Status { return status.New(e.Code, e.text) }
+
+// registryUnavailable begins a runtime's message about a pull whose registry
+// did not answer; CRI gives it the code of a runtime that is away.
+const registryUnavailable = "RegistryUnavailable: "
+
+// callError words a failed call. The runtime's own sentence is kept where it
+// has one; only what gRPC itself made up is replaced.
+func callError(err error, op, endpoint string, spent time.Duration, limit limit) error {
+	if err == nil {
+		return nil
+	}
+	var done *Error
+	if errors.As(err, &done) {
+		return err
+	}
+	st, ok := status.FromError(err)
+	if !ok {
+		return err
+	}
+	e := &Error{Op: op, Endpoint: endpoint, Code: st.Code(), text: plain(st.Message()), err: err}
+	switch st.Code() {
+	case codes.DeadlineExceeded:
+		e.text = fmt.Sprintf("%s: no answer from %s after %s", op, endpoint, round(spent))
+		e.hint = limit.hint()
+	case codes.Canceled:
+		e.text = op + ": interrupted"
+	case codes.Unavailable:
+		if registry, found := strings.CutPrefix(e.text, registryUnavailable); found {
+			e.text = "the registry cannot be reached: " + registry
+			e.hint = "is the image's name right, and can this machine reach its registry?"
+			break
+		}
+		e.text = fmt.Sprintf("%s: %s went away: %s", op, endpoint, e.text)
+		e.hint = "the runtime may have stopped or be restarting; try again"
+	case codes.Unimplemented:
+		e.text = fmt.Sprintf("the runtime at %s does not implement this call (%s)", endpoint, op)
+	case codes.ResourceExhausted:
+		e.text = fmt.Sprintf("%s: %s", op, e.text)
+	}
+	if e.text == "" {
+		e.text = fmt.Sprintf("%s: the runtime answered %s without a reason", op, st.Code())
+	}
+	return e
+}
+
+// plain takes the wrapping out of a message that went through several
+// servers: each layer adds the same prefix, none of which helps a reader.
+func plain(msg string) string {
+	for {
+		i := strings.Index(msg, "rpc error: code = ")
+		if i < 0 {
+			return strings.TrimSpace(msg)
+		}
+		j := strings.Index(msg[i:], "desc = ")
+		if j < 0 {
+			return strings.TrimSpace(msg)
+		}
+		msg = msg[:i] + msg[i+j+len("desc = "):]
+	}
+}
+
+func round(d time.Duration) time.Duration {
+	if d < time.Second {
+		return d.Round(time.Millisecond)
+	}
+	return d.Round(100 * time.Millisecond)
+}

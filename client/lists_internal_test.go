@@ -1,0 +1,63 @@
+package client
+
+import (
+	"testing"
+
+	"google.golang.org/protobuf/reflect/protoreflect"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// TestPiecesHaveTheLayoutOfTheWhole holds what readPieces relies on.
+func TestPiecesHaveTheLayoutOfTheWhole(t *testing.T) {
+	t.Parallel()
+	methods := map[string]protoreflect.MethodDescriptor{}
+	services := runtimeapi.File_staging_src_k8s_io_cri_api_pkg_apis_runtime_v1_api_proto.Services()
+	for i := range services.Len() {
+		for j := range services.Get(i).Methods().Len() {
+			m := services.Get(i).Methods().Get(j)
+			methods["/"+string(services.Get(i).FullName())+"/"+string(m.Name())] = m
+		}
+	}
+	for unary, stream := range streamedLists {
+		u, s := methods[unary], methods[stream]
+		if u == nil || s == nil {
+			t.Errorf("%s or %s is no method", unary, stream)
+			continue
+		}
+		if !s.IsStreamingServer() {
+			t.Errorf("%s is no stream", stream)
+		}
+		sameFields(t, u.Input(), s.Input())
+		sameFields(t, u.Output(), s.Output())
+	}
+}
+
+func sameFields(t *testing.T, a, b protoreflect.MessageDescriptor) {
+	t.Helper()
+	if a.Fields().Len() != b.Fields().Len() {
+		t.Errorf("%s and %s differ in their number of fields", a.FullName(), b.FullName())
+		return
+	}
+	for i := range a.Fields().Len() {
+		x, y := a.Fields().Get(i), b.Fields().ByNumber(a.Fields().Get(i).Number())
+		if y == nil || x.Kind() != y.Kind() || x.Cardinality() != y.Cardinality() || x.Message() != y.Message() {
+			t.Errorf("%s and %s differ in field %d", a.FullName(), b.FullName(), x.Number())
+		}
+	}
+}
+
+func TestOperation(t *testing.T) {
+	t.Parallel()
+	for method, want := range map[string]string{
+		"/runtime.v1.RuntimeService/ListContainers":     "list containers",
+		"/runtime.v1.RuntimeService/RunPodSandbox":      "run the pod",
+		"/runtime.v1alpha2.ImageService/PullImage":      "pull image",
+		"/runtime.v1.RuntimeService/ListPodSandbox":     "list pods",
+		"/runtime.v1.RuntimeService/RemoveContainer":    "remove container",
+		"/runtime.v1.RuntimeService/GetContainerEvents": "watch events",
+	} {
+		if got := operation(method); got != want {
+			t.Errorf("%s: got %q, want %q", method, got, want)
+		}
+	}
+}

@@ -1,0 +1,51 @@
+package client
+
+import (
+	"bufio"
+	"context"
+	"net/http"
+	"strings"
+	"time"
+)
+
+// pong is what an HTTP ping found out.
+type pong struct {
+	http, docker bool
+	version, api string // the engine's own, and its API's
+	err          error
+}
+
+// ping asks an address in HTTP whether it is a Docker engine. It writes the
+// request by hand: a client with its own pool would outlive the answer.
+func (o *Options) ping(ctx context.Context, network, address string) pong {
+	conn, err := o.dial(ctx, network, address)
+	if err != nil {
+		return pong{err: err}
+	}
+	defer conn.Close()
+	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
+	defer stop()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://docker/_ping", nil)
+	if err != nil {
+		return pong{err: err}
+	}
+	req.Close = true
+	if err := req.Write(conn); err != nil {
+		return pong{err: err}
+	}
+	resp, err := http.ReadResponse(bufio.NewReader(conn), req)
+	if err != nil {
+		if ctx.Err() != nil {
+			err = ctx.Err()
+		}
+		return pong{err: err}
+	}
+	defer resp.Body.Close()
+	api := resp.Header.Get("Api-Version")
+	if api == "" {
+		return pong{http: true}
+	}
+	// Server: Docker/20.10.24+dfsg1 (linux)
+	server, _, _ := strings.Cut(strings.TrimPrefix(resp.Header.Get("Server"), "Docker/"), " ")
+	return pong{http: true, docker: true, version: server, api: api}
+}

@@ -1,0 +1,172 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/api"
+)
+
+// ErrNotOurShim says that the runtime has no private service, so that what CRI
+// cannot carry is not to be had from it.
+var ErrNotOurShim = errors.New("only crishim's own shim can do this")
+
+// Process is what surrounds the command of an exec beside CRI.
+type Process struct {
+	Env        []string // NAME=value
+	WorkingDir string
+	User       string
+}
+
+func (p Process) plain() bool { return len(p.Env) == 0 && p.WorkingDir == "" && p.User == "" }
+
+func (p Process) message(containerID string, cmd []string) *api.Process {
+	return &api.Process{ContainerId: containerID, Command: cmd, Env: p.Env, WorkingDir: p.WorkingDir, User: p.User}
+}
+
+// ExecURL asks for the streaming URL of an exec. Only what CRI has no field for
+// needs the private service.
+func (c *Conn) ExecURL(ctx context.Context, r *runtimeapi.ExecRequest, p Process) (string, error) {
+	if p.plain() {
+		answer, err := c.Runtime.Exec(ctx, r)
+		return answer.GetUrl(), err
+	}
+	answer, err := c.private().Exec(ctx, &api.ExecRequest{
+		Process: p.message(r.GetContainerId(), r.GetCmd()),
+		Tty:     r.GetTty(), Stdin: r.GetStdin(), Stdout: r.GetStdout(), Stderr: r.GetStderr(),
+	})
+	return answer.GetUrl(), c.privateError(err)
+}
+
+// SyncAnswer is the answer to an ExecSync.
+type SyncAnswer struct {
+	*runtimeapi.ExecSyncResponse
+	Cut []string // "stdout", "stderr": what the shim has kept only the beginning of
+}
+
+// ExecSync runs a command without streams; a timeout of 0 is none.
+func (c *Conn) ExecSync(ctx context.Context, r *runtimeapi.ExecSyncRequest, p Process) (SyncAnswer, error) {
+	var trailer metadata.MD
+	if p.plain() {
+		answer, err := c.Runtime.ExecSync(ctx, r, grpc.Trailer(&trailer))
+		return SyncAnswer{ExecSyncResponse: answer, Cut: trailer.Get(api.TrailerCut)}, err
+	}
+	answer, err := c.private().ExecSync(ctx, &api.ExecSyncRequest{
+		Process:   p.message(r.GetContainerId(), r.GetCmd()),
+		TimeoutMs: (time.Duration(r.GetTimeout()) * time.Second).Milliseconds(),
+	}, grpc.Trailer(&trailer))
+	if err != nil {
+		return SyncAnswer{}, c.privateError(err)
+	}
+	return SyncAnswer{
+		ExecSyncResponse: &runtimeapi.ExecSyncResponse{
+			Stdout: answer.GetStdout(), Stderr: answer.GetStderr(), ExitCode: answer.GetExitCode(),
+		},
+		Cut: trailer.Get(api.TrailerCut),
+	}, nil
+}
+
+// DetachExec lets the process of the session behind a streaming URL go on when
+// the client leaves. ErrNotOurShim means that it will end.
+func (c *Conn) DetachExec(ctx context.Context, streamingURL string) error {
+	_, err := c.private().DetachExec(ctx, &api.DetachExecRequest{Url: streamingURL})
+	return c.privateError(err)
+}
+
+// PullProgress is a message about a pull: what is done to a layer, or to the
+// image where Layer is empty.
+type PullProgress struct {
+	Layer, Status  string
+	Current, Total int64 // bytes; Total is 0 where it is not known
+}
+
+// PullReporting pulls an image, hands what is reported on the way to report, and
+// returns the image's id. A limit of WithTimeout holds for it as for a pull of
+// CRI.
+func (c *Conn) PullReporting(ctx context.Context, image string, auth *runtimeapi.AuthConfig, report func(PullProgress)) (string, error) {
+	lim, _ := ctx.Value(limitKey{}).(limit)
+	if lim.d > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, lim.d)
+		defer cancel()
+	}
+	id, err := c.pullReporting(ctx, image, auth, report)
+	var e *Error
+	if errors.As(err, &e) && e.Code == codes.DeadlineExceeded && e.hint == "" {
+		e.hint = lim.hint()
+	}
+	return id, c.image.alsoAside(c.privateError(err))
+}
+
+func (c *Conn) pullReporting(ctx context.Context, image string, auth *runtimeapi.AuthConfig, report func(PullProgress)) (string, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel() // of a stream that is left early
+	s, err := api.NewCrishimClient(c.image.cc).PullImage(ctx, &api.PullImageRequest{
+		Image:    image,
+		Username: auth.GetUsername(), Password: auth.GetPassword(), ServerAddress: auth.GetServerAddress(),
+		IdentityToken: auth.GetIdentityToken(), RegistryToken: auth.GetRegistryToken(),
+	})
+	if err != nil {
+		return "", err
+	}
+	id := ""
+	for {
+		m, err := s.Recv()
+		switch {
+		case errors.Is(err, io.EOF):
+			return id, nil
+		case err != nil:
+			return "", err
+		case m.GetImageId() != "":
+			id = m.GetImageId()
+		default:
+			report(PullProgress{Layer: m.GetLayer(), Status: m.GetStatus(), Current: m.GetCurrent(), Total: m.GetTotal()})
+		}
+	}
+}
+
+// EngineLogs gives the log records that the engine has to each. It works where
+// the log's file cannot be read, as with an engine on another host.
+func (c *Conn) EngineLogs(ctx context.Context, r *api.ContainerLogsRequest, each func(*api.LogRecord) error) error {
+	s, err := c.private().ContainerLogs(ctx, r)
+	if err != nil {
+		return c.privateError(err)
+	}
+	for {
+		rec, err := s.Recv()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return c.privateError(err)
+		}
+		if err := each(rec); err != nil {
+			return err
+		}
+	}
+}
+
+// HasPrivate says whether the runtime is crishim's own shim.
+func (c *Conn) HasPrivate(ctx context.Context) bool {
+	_, err := c.StatPath(ctx, "", "") // of no container: refused at once where the call is known
+	return !errors.Is(err, ErrNotOurShim)
+}
+
+func (c *Conn) private() api.CrishimClient { return api.NewCrishimClient(c.ClientConn()) }
+
+// privateError marks the answer of a runtime that has no private service.
+func (c *Conn) privateError(err error) error {
+	if status.Code(err) == codes.Unimplemented {
+		return fmt.Errorf("%w, and %s is another runtime", ErrNotOurShim, c.RuntimeEndpoint)
+	}
+	return err
+}

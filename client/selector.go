@@ -1,0 +1,184 @@
+package client
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"unicode"
+)
+
+// Selector is a parsed label selector. The empty one matches everything.
+//
+// Kubernetes' own parser is not used because it holds values to Kubernetes'
+// rules: labels on a node's containers contain slashes, spaces and equals
+// signs, and people must be able to select by them.
+type Selector []requirement
+
+type requirement struct {
+	key    string
+	op     selectorOp
+	values []string
+}
+
+type selectorOp int
+
+const (
+	opEquals selectorOp = iota
+	opNotEquals
+	opIn
+	opNotIn
+	opExists
+	opAbsent
+)
+
+// ParseSelector reads comma-separated requirements, which must all hold:
+// k=v, k==v, k!=v, k in (a,b), k notin (a,b), k, !k. A comma in a value is
+// written \, and a value may be empty.
+func ParseSelector(s string) (Selector, error) {
+	if strings.TrimSpace(s) == "" {
+		return nil, nil
+	}
+	var out Selector
+	for _, part := range splitSelector(s) {
+		r, reason := parseRequirement(strings.TrimSpace(part))
+		if reason != "" {
+			return nil, &SyntaxError{
+				What: "label selector", Text: s, Reason: reason,
+				hint: "use k=v, k!=v, k in (a,b), k notin (a,b), k or !k, separated by commas",
+			}
+		}
+		out = append(out, r)
+	}
+	return out, nil
+}
+
+// splitSelector splits at commas outside parentheses.
+func splitSelector(s string) []string {
+	var parts []string
+	var b strings.Builder
+	depth, escaped := 0, false
+	for _, r := range s {
+		switch {
+		case escaped:
+			if r != ',' {
+				b.WriteByte('\\')
+			}
+			b.WriteRune(r)
+			escaped = false
+			continue
+		case r == '\\':
+			escaped = true
+			continue
+		case r == '(' && setSyntax(b.String()):
+			depth++
+		case r == ')' && depth > 0:
+			depth--
+		case r == ',' && depth == 0:
+			parts = append(parts, b.String())
+			b.Reset()
+			continue
+		}
+		b.WriteRune(r)
+	}
+	if escaped {
+		b.WriteByte('\\')
+	}
+	return append(parts, b.String())
+}
+
+// setSyntax tells whether the text before a parenthesis is "k in" or "k
+// notin"; any other parenthesis belongs to a value.
+func setSyntax(before string) bool {
+	f := strings.Fields(before)
+	return len(f) == 2 && (f[1] == "in" || f[1] == "notin")
+}
+
+func parseRequirement(s string) (requirement, string) {
+	if s == "" {
+		return requirement{}, "has an empty part"
+	}
+	if key, ok := strings.CutPrefix(s, "!"); ok && !strings.Contains(key, "=") {
+		return requirement{key: strings.TrimSpace(key), op: opAbsent}, checkKey(strings.TrimSpace(key))
+	}
+	if before, list, ok := strings.Cut(s, "("); ok && setSyntax(before) {
+		return parseSet(before, list)
+	}
+	key, value, ok := strings.Cut(s, "=")
+	if !ok {
+		return requirement{key: s, op: opExists}, checkKey(s)
+	}
+	op := opEquals
+	if k, not := strings.CutSuffix(key, "!"); not {
+		key, op = k, opNotEquals
+	} else {
+		value = strings.TrimPrefix(value, "=")
+	}
+	key = strings.TrimSpace(key)
+	return requirement{key: key, op: op, values: []string{strings.TrimSpace(value)}}, checkKey(key)
+}
+
+func parseSet(before, list string) (requirement, string) {
+	f := strings.Fields(before)
+	list, ok := strings.CutSuffix(list, ")")
+	if !ok {
+		return requirement{}, "has no closing parenthesis"
+	}
+	r := requirement{key: f[0], op: opIn}
+	if f[1] == "notin" {
+		r.op = opNotIn
+	}
+	for v := range strings.SplitSeq(list, ",") {
+		r.values = append(r.values, strings.TrimSpace(v))
+	}
+	return r, checkKey(r.key)
+}
+
+func checkKey(key string) string {
+	switch {
+	case key == "":
+		return "has a part without a key"
+	case strings.ContainsFunc(key, func(r rune) bool { return unicode.IsSpace(r) || isControl(r) || strings.ContainsRune("()!<>", r) }):
+		return fmt.Sprintf("has the key %q, which cannot be", key)
+	}
+	return ""
+}
+
+// Matches tells whether labels meet every requirement.
+func (s Selector) Matches(labels map[string]string) bool {
+	for _, r := range s {
+		if !r.matches(labels) {
+			return false
+		}
+	}
+	return true
+}
+
+func (r requirement) matches(labels map[string]string) bool {
+	v, ok := labels[r.key]
+	switch r.op {
+	case opEquals, opIn:
+		return ok && slices.Contains(r.values, v)
+	case opNotEquals, opNotIn:
+		return !ok || !slices.Contains(r.values, v)
+	case opExists:
+		return ok
+	default:
+		return !ok
+	}
+}
+
+// Equalities are the requirements that a CRI filter can carry, so that the
+// runtime need not send what nobody asked for. Matches is still needed.
+func (s Selector) Equalities() map[string]string {
+	var out map[string]string
+	for _, r := range s {
+		if r.op != opEquals {
+			continue
+		}
+		if out == nil {
+			out = map[string]string{}
+		}
+		out[r.key] = r.values[0]
+	}
+	return out
+}

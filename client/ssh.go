@@ -1,0 +1,172 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"google.golang.org/grpc/codes"
+)
+
+// sshTimeout is how long the system's ssh may take to log in: it may have to
+// ask for a password.
+const sshTimeout = 30 * time.Second
+
+// tunnel is an ssh process that forwards a socket of another machine, and,
+// when asked, the ports of its streaming server, over one connection.
+type tunnel struct {
+	target string // ssh://user@host:port
+	dir    string // holds the sockets; nobody else can look into it
+	cmd    *exec.Cmd
+	stderr *lastWords
+	done   chan struct{} // closed when the process has ended
+
+	mu     sync.Mutex // guards relays
+	relays map[string]*relay
+}
+
+// openTunnel starts ssh and waits until it forwards the socket.
+func openTunnel(ctx context.Context, e Endpoint) (*tunnel, error) {
+	program, err := exec.LookPath("ssh")
+	if err != nil {
+		return nil, errors.New("the ssh program is not installed")
+	}
+	dir, err := os.MkdirTemp("/tmp", "crishim-ssh-") // short: sockets go below
+	if err != nil {
+		return nil, err
+	}
+	t := &tunnel{target: "ssh://" + e.Address, dir: dir, stderr: &lastWords{}, done: make(chan struct{}), relays: map[string]*relay{}}
+	t.cmd = exec.Command(program, "-N", "-T", "-a", "-x", "-M", "-S", t.control(), "-o", "ControlPersist=no",
+		"-o", "ExitOnForwardFailure=yes", "-L", t.socket()+":"+e.Path, t.target)
+	t.cmd.Stderr = t.stderr
+	// It must not outlive this process, however that ends.
+	t.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
+	if err := t.cmd.Start(); err != nil {
+		return nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	go func() {
+		defer close(t.done)
+		_ = t.cmd.Wait() // how it ended is on its stderr
+	}()
+	if err := t.ready(ctx); err != nil {
+		return nil, errors.Join(err, t.close())
+	}
+	return t, nil
+}
+
+func (t *tunnel) control() string { return filepath.Join(t.dir, "c") }
+
+func (t *tunnel) socket() string { return filepath.Join(t.dir, "s") }
+
+// ready waits for the control socket. ssh tells nobody when it is ready, but
+// makes that one last, and names it only when it listens.
+func (t *tunnel) ready(ctx context.Context) error {
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case <-t.done:
+			return errors.New(t.said("ssh ended without a reason"))
+		case <-ctx.Done():
+			return fmt.Errorf("ssh did not log in: %w", ctx.Err())
+		case <-tick.C:
+			if _, err := os.Stat(t.control()); err == nil {
+				return nil
+			}
+		}
+	}
+}
+
+// said is ssh's last complaint.
+func (t *tunnel) said(otherwise string) string {
+	if line := t.stderr.line(); line != "" {
+		return clean(line)
+	}
+	return otherwise
+}
+
+func (t *tunnel) close() error {
+	t.mu.Lock()
+	relays := t.relays
+	t.relays = nil
+	t.mu.Unlock()
+	for _, r := range relays {
+		r.close()
+	}
+	_ = t.cmd.Process.Signal(syscall.SIGTERM) // it may have ended already
+	select {
+	case <-t.done:
+	case <-time.After(5 * time.Second):
+		_ = t.cmd.Process.Kill()
+		<-t.done
+	}
+	return os.RemoveAll(t.dir)
+}
+
+// lastWords keeps the last line that was written.
+type lastWords struct {
+	mu   sync.Mutex
+	text string
+}
+
+func (w *lastWords) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.text += string(p)
+	if over := len(w.text) - 4096; over > 0 {
+		w.text = w.text[over:]
+	}
+	return len(p), nil
+}
+
+func (w *lastWords) line() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	lines := strings.Split(strings.TrimSpace(w.text), "\n")
+	return strings.TrimSpace(lines[len(lines)-1])
+}
+
+// explicitSSH connects to a socket on another machine.
+func (c *Conn) explicitSSH(ctx context.Context, o *Options, e Endpoint) (*link, string, error) {
+	limit := sshTimeout
+	if o.ConnectTimeout > 0 {
+		limit = o.ConnectTimeout
+	}
+	tctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	a := Attempt{Endpoint: e.String(), Kind: KindCRI}
+	fail := func() (*link, string, error) {
+		c.Attempts = append(c.Attempts, a)
+		if ctx.Err() != nil {
+			return nil, "", explicitError(ctx, o, a)
+		}
+		return nil, "", &Error{Endpoint: a.Endpoint, Code: codes.Unavailable, text: "connect to " + a.Endpoint + ": " + a.Detail, hint: a.Hint()}
+	}
+	t, err := openTunnel(tctx, e)
+	if err != nil {
+		a.State, a.Detail = StateFailed, strings.TrimPrefix(err.Error(), "ssh: ")
+		return fail()
+	}
+	c.tunnels = append(c.tunnels, t)
+	l, found := o.check(tctx, Endpoint{Network: "unix", Address: t.socket()})
+	a.State, a.Detail, a.API = found.State, found.Detail, found.API
+	if l == nil {
+		// ssh takes the connection in any case and complains when the socket
+		// at the other end does not.
+		if a.State == StateFailed {
+			a.Detail = t.said(e.Path + " does not take connections there")
+		}
+		return fail()
+	}
+	a.Chosen = true
+	c.Attempts = append(c.Attempts, a)
+	l.endpoint, l.tunnel = e.String(), t
+	return l, l.endpoint, nil
+}

@@ -1,0 +1,330 @@
+package client_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/client"
+	"github.com/crishim/crishim/internal/stubcri"
+)
+
+// fakeSSH is the part of ssh that tunnels use, on this machine: a master
+// with -L, and -O forward to add one. The test binary is it when called ssh.
+func fakeSSH(args []string) int {
+	var control, command, target string
+	var forwards []string
+	for i := 1; i < len(args); i++ {
+		switch args[i] {
+		case "-S":
+			i++
+			control = args[i]
+		case "-O":
+			i++
+			command = args[i]
+		case "-L":
+			i++
+			forwards = append(forwards, args[i])
+		case "-o":
+			i++
+		default:
+			target = args[i]
+		}
+	}
+	switch {
+	case strings.Contains(target, "denied"):
+		fmt.Fprintln(os.Stderr, "joe@denied: Permission denied (publickey).")
+		return 255
+	case strings.Contains(target, "asleep"):
+		time.Sleep(time.Hour)
+	case command == "forward":
+		conn, err := net.Dial("unix", control)
+		if err != nil {
+			return 255
+		}
+		fmt.Fprintln(conn, forwards[0])
+		if answer, _ := bufio.NewReader(conn).ReadString('\n'); answer != "ok\n" {
+			return 255
+		}
+		return 0
+	}
+	return sshMaster(control, forwards)
+}
+
+func sshMaster(control string, forwards []string) int {
+	for _, f := range forwards {
+		if err := sshForward(f); err != nil {
+			return 255
+		}
+	}
+	l, err := net.Listen("unix", control+".new")
+	if err != nil || os.Rename(control+".new", control) != nil {
+		return 255
+	}
+	for {
+		conn, err := l.Accept()
+		if err != nil {
+			return 255
+		}
+		line, _ := bufio.NewReader(conn).ReadString('\n')
+		if sshForward(strings.TrimSpace(line)) == nil {
+			_, _ = io.WriteString(conn, "ok\n")
+		}
+		_ = conn.Close()
+	}
+}
+
+func sshForward(f string) error {
+	local, remote, _ := strings.Cut(f, ":")
+	l, err := net.Listen("unix", local)
+	if err != nil {
+		return err
+	}
+	go func() {
+		for {
+			in, err := l.Accept()
+			if err != nil {
+				return
+			}
+			network := "tcp"
+			if strings.HasPrefix(remote, "/") {
+				network = "unix"
+			}
+			out, err := net.Dial(network, remote)
+			if err != nil {
+				fmt.Fprintf(os.Stderr, "channel 2: open failed: connect failed: %v\n", err)
+				_ = in.Close()
+				continue
+			}
+			go func() { _, _ = io.Copy(out, in); _ = out.(interface{ CloseWrite() error }).CloseWrite() }()
+			go func() { _, _ = io.Copy(in, out); _ = in.(interface{ CloseWrite() error }).CloseWrite() }()
+		}
+	}()
+	return nil
+}
+
+// installFakeSSH puts the fake first in the PATH.
+func installFakeSSH(t *testing.T) {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	if err := os.Symlink(self, filepath.Join(dir, "ssh")); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+}
+
+// leftovers are the folders of tunnels.
+func leftovers(t *testing.T) map[string]bool {
+	t.Helper()
+	found, err := filepath.Glob("/tmp/crishim-ssh-*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := map[string]bool{}
+	for _, f := range found {
+		out[f] = true
+	}
+	return out
+}
+
+func TestSSHEndpoint(t *testing.T) {
+	installFakeSSH(t)
+	throughSSH(t, "joe@node:2222")
+}
+
+// throughSSH uses a runtime through ssh to an address of this machine: calls,
+// and a stream whose server only listens on the other side's loopback.
+func throughSSH(t *testing.T, address string) {
+	t.Helper()
+	before := leftovers(t)
+	s := stubcri.Start(t, stubcri.Options{})
+	id := s.AddContainer(s.AddPod("default", "web"), "web")
+	endpoint := "ssh://" + address + strings.TrimPrefix(s.Endpoint, "unix://")
+	c, err := client.Connect(t.Context(), client.Options{RuntimeEndpoint: endpoint, ConnectTimeout: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.RuntimeEndpoint != endpoint || c.Version.GetRuntimeName() != "stubcri" {
+		t.Errorf("got %s, %v", c.RuntimeEndpoint, c.Version)
+	}
+	if _, err := c.Container(t.Context(), "web", client.Running); err != nil {
+		t.Error(err)
+	}
+	var hosts []string
+	for range 2 {
+		r, err := c.Runtime.Exec(t.Context(), &runtimeapi.ExecRequest{ContainerId: id, Cmd: []string{"true"}, Stdout: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		u, err := url.Parse(r.GetUrl())
+		if err != nil {
+			t.Fatal(err)
+		}
+		hosts = append(hosts, u.Host)
+		resp, err := http.Get(r.GetUrl())
+		if err != nil {
+			t.Fatalf("the stream's server cannot be reached: %v", err)
+		}
+		_ = resp.Body.Close()
+		if resp.StatusCode != http.StatusBadRequest { // it wants SPDY or websocket
+			t.Errorf("got %s from the stream's server", resp.Status)
+		}
+	}
+	direct, err := client.Connect(t.Context(), client.Options{RuntimeEndpoint: s.Endpoint, ConnectTimeout: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer direct.Close()
+	r, err := direct.Runtime.Exec(t.Context(), &runtimeapi.ExecRequest{ContainerId: id, Cmd: []string{"true"}, Stdout: true})
+	if err != nil || strings.Contains(r.GetUrl(), hosts[0]) || hosts[0] != hosts[1] {
+		t.Errorf("streams go to %v through ssh and to %s directly, %v", hosts, r.GetUrl(), err)
+	}
+	http.DefaultClient.CloseIdleConnections()
+	for range 2 {
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	for f := range leftovers(t) {
+		if !before[f] {
+			t.Errorf("%s is left", f)
+		}
+	}
+}
+
+func TestSSHRefusals(t *testing.T) {
+	installFakeSSH(t)
+	before := leftovers(t)
+	for name, tt := range map[string]struct {
+		endpoint, want string
+		timeout        time.Duration
+	}{
+		"no login":          {"ssh://joe@denied/run/x.sock", "Permission denied (publickey)", time.Minute},
+		"no answer":         {"ssh://asleep/run/x.sock", "ssh did not log in", 300 * time.Millisecond},
+		"no socket there":   {"ssh://node/nonexistent/x.sock", "no such file", time.Minute},
+		"stopped by a user": {"ssh://asleep/run/x.sock", "interrupted", time.Minute},
+	} {
+		ctx, cancel := context.WithCancel(t.Context())
+		if tt.want == "interrupted" {
+			cancel()
+		}
+		c, err := client.Connect(ctx, client.Options{RuntimeEndpoint: tt.endpoint, ConnectTimeout: tt.timeout})
+		cancel()
+		if err == nil {
+			_ = c.Close()
+		}
+		if err == nil || !strings.Contains(err.Error(), tt.want) || !strings.HasPrefix(err.Error(), "connect to "+tt.endpoint) {
+			t.Errorf("%s: got %v, want %q", name, err, tt.want)
+		}
+		attempts, err := client.Probe(t.Context(), client.Options{
+			RuntimeEndpoint: tt.endpoint, ConnectTimeout: 300 * time.Millisecond, Known: []client.Known{}, EngineSockets: []string{},
+		})
+		if err == nil || len(attempts) != 1 || attempts[0].State == client.StateReady {
+			t.Errorf("%s: probed %v, %v", name, attempts, err)
+		}
+	}
+	for f := range leftovers(t) {
+		if !before[f] {
+			t.Errorf("%s is left", f)
+		}
+	}
+}
+
+func TestSSHProgramMissing(t *testing.T) {
+	t.Setenv("PATH", t.TempDir())
+	_, err := refusal(t, client.Options{RuntimeEndpoint: "ssh://node/x"})
+	if !strings.Contains(err.Error(), "the ssh program is not installed") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// TestRealSSH goes through sshd on loopback, with keys made for it.
+func TestRealSSH(t *testing.T) {
+	sshd, err := exec.LookPath("sshd")
+	if err != nil {
+		if _, serr := os.Stat("/usr/sbin/sshd"); serr != nil {
+			t.Skip("no sshd")
+		}
+		sshd = "/usr/sbin/sshd"
+	}
+	real, err := exec.LookPath("ssh")
+	if err != nil {
+		t.Skip("no ssh")
+	}
+	me, err := user.Current()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	for _, key := range []string{"host", "user"} {
+		if out, err := exec.Command("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", filepath.Join(dir, key)).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	port := l.Addr().(*net.TCPAddr).Port
+	_ = l.Close()
+	config := fmt.Sprintf("Port %d\nListenAddress 127.0.0.1\nHostKey %s/host\nAuthorizedKeysFile %s/user.pub\nStrictModes no\nUsePAM no\nPidFile none\nPermitRootLogin yes\n", port, dir, dir)
+	if err := os.WriteFile(filepath.Join(dir, "sshd_config"), []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var log bytes.Buffer
+	cmd := exec.Command(sshd, "-D", "-e", "-f", filepath.Join(dir, "sshd_config"))
+	cmd.Stderr = &log
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	go func() { _ = cmd.Wait(); close(ended) }()
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		<-ended
+		if t.Failed() {
+			t.Log(log.String())
+		}
+	})
+	// A script in front of ssh gives it the key; the user's config is left alone.
+	script := fmt.Sprintf("#!/bin/sh\nexec %s -F none -i %s/user -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR \"$@\"\n", real, dir)
+	if err := os.WriteFile(filepath.Join(dir, "ssh"), []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+	address := fmt.Sprintf("127.0.0.1:%d", port)
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
+		conn, err := net.Dial("tcp", address)
+		if err == nil {
+			_ = conn.Close()
+			break
+		}
+		select {
+		case <-ended:
+			t.Skipf("sshd does not start here: %s", log.String())
+		default:
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("sshd does not listen")
+		}
+	}
+	throughSSH(t, me.Username+"@"+address)
+}

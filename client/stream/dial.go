@@ -1,0 +1,161 @@
+package stream
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"k8s.io/streaming/pkg/httpstream"
+	"k8s.io/streaming/pkg/httpstream/spdy"
+)
+
+const (
+	upgradeTimeout = 30 * time.Second
+	goodbyeTimeout = time.Second
+	replyGrace     = 3 * time.Second
+)
+
+// dialHost opens the connection that carries a session. Proxies from the
+// environment are not asked: streaming servers are on the node.
+func dialHost(ctx context.Context, u *url.URL, t TLS) (net.Conn, error) {
+	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", u.Host)
+	if err != nil {
+		return nil, fmt.Errorf("dial streaming server: %w", err)
+	}
+	if u.Scheme != "https" {
+		return conn, nil
+	}
+	cfg, err := t.config(u.Hostname())
+	if err != nil {
+		conn.Close()
+		return nil, err
+	}
+	secure := tls.Client(conn, cfg)
+	if err := secure.HandshakeContext(ctx); err != nil {
+		conn.Close()
+		return nil, fmt.Errorf("TLS with streaming server: %w", err)
+	}
+	return secure, nil
+}
+
+// spdyConn is a SPDY connection together with the network connection below it,
+// which spdystream would not close while it waits for a silent peer.
+type spdyConn struct {
+	httpstream.Connection
+	raw net.Conn
+}
+
+// dialSPDY upgrades a connection to SPDY with the given subprotocol. The
+// context bounds the handshake only.
+func dialSPDY(ctx context.Context, u *url.URL, t TLS, protocol string) (*spdyConn, error) {
+	ctx, cancel := context.WithTimeout(ctx, upgradeTimeout)
+	defer cancel()
+	raw, err := dialHost(ctx, u, t)
+	if err != nil {
+		return nil, err
+	}
+	stop := context.AfterFunc(ctx, func() { raw.Close() })
+	upgraded, err := upgrade(raw, u, protocol)
+	if !stop() || err != nil {
+		raw.Close()
+		return nil, errors.Join(ctx.Err(), err)
+	}
+	conn, err := spdy.NewClientConnection(upgraded)
+	if err != nil {
+		return nil, fmt.Errorf("start SPDY: %w", err)
+	}
+	return &spdyConn{Connection: conn, raw: upgraded}, nil
+}
+
+// upgrade speaks the HTTP part of the handshake.
+func upgrade(raw net.Conn, u *url.URL, protocol string) (net.Conn, error) {
+	req := &http.Request{Method: http.MethodPost, URL: u, Host: u.Host, Header: http.Header{
+		httpstream.HeaderConnection:      {httpstream.HeaderUpgrade},
+		httpstream.HeaderUpgrade:         {spdy.HeaderSpdy31},
+		httpstream.HeaderProtocolVersion: {protocol},
+	}}
+	if err := req.Write(raw); err != nil {
+		return nil, fmt.Errorf("ask streaming server: %w", err)
+	}
+	r := bufio.NewReaderSize(raw, readBuffer)
+	resp, err := http.ReadResponse(r, req)
+	if err != nil {
+		return nil, fmt.Errorf("answer of streaming server: %w", err)
+	}
+	if resp.StatusCode != http.StatusSwitchingProtocols || !strings.EqualFold(resp.Header.Get(httpstream.HeaderUpgrade), spdy.HeaderSpdy31) {
+		defer resp.Body.Close()
+		return nil, upgradeError(resp)
+	}
+	if got := resp.Header.Get(httpstream.HeaderProtocolVersion); got != "" && got != protocol {
+		return nil, fmt.Errorf("streaming server chose protocol %q, want %q", got, protocol)
+	}
+	return newFrameConn(raw, r), nil
+}
+
+// upgradeError reads why a server refused; some answer in JSON.
+func upgradeError(resp *http.Response) *UpgradeError {
+	body, _ := io.ReadAll(io.LimitReader(resp.Body, 4096)) // what arrived is enough for a message
+	text := strings.TrimSpace(string(body))
+	var st struct{ Message, Error string }
+	if json.Unmarshal(body, &st) == nil && st.Message+st.Error != "" {
+		text = st.Message + st.Error
+	}
+	if text == "" {
+		text = http.StatusText(resp.StatusCode)
+	}
+	return &UpgradeError{Code: resp.StatusCode, Message: text}
+}
+
+// open creates a stream. It gives up when the connection breaks, where the
+// library would wait for its timeout.
+func (c *spdyConn) open(ctx context.Context, headers http.Header) (httpstream.Stream, error) {
+	type result struct {
+		stream httpstream.Stream
+		err    error
+	}
+	done := make(chan result, 1)
+	go func() {
+		s, err := c.CreateStream(headers)
+		done <- result{s, err}
+	}()
+	select {
+	case r := <-done:
+		return r.stream, r.err
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	case <-c.CloseChan():
+	}
+	// A server that is done at once may have accepted the stream and closed
+	// the connection; its answer is then already here and being looked at.
+	select {
+	case r := <-done:
+		return r.stream, r.err
+	case <-time.After(replyGrace):
+		return nil, errTunnelLost
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// shut says goodbye if the peer listens and closes the connection in any case.
+func (c *spdyConn) shut() {
+	said := make(chan struct{})
+	go func() {
+		defer close(said)
+		_ = c.Close() // the connection goes away whether it heard this or not
+	}()
+	select {
+	case <-said:
+	case <-time.After(goodbyeTimeout):
+	}
+	_ = c.raw.Close()
+}

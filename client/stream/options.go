@@ -1,0 +1,87 @@
+package stream
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+)
+
+// The values of Options.Transport. Auto means SPDY, and WebSocket where the
+// server does not speak SPDY.
+const (
+	TransportAuto      = "auto"
+	TransportSPDY      = "spdy"
+	TransportWebSocket = "websocket"
+)
+
+// DefaultDetachKeys is what docker and crictl detach on.
+const DefaultDetachKeys = "ctrl-p,ctrl-q"
+
+// DefaultBase completes relative URLs; it is where a kubelet would listen.
+const DefaultBase = "http://127.0.0.1:10250"
+
+// Streams are the local ends of a session. They must agree with the request
+// that made the URL: a nil In, Out or Err means that the request did not ask
+// for that stream. With TTY there is no Err, as the terminal carries both.
+type Streams struct {
+	In       io.Reader
+	Out, Err io.Writer
+	TTY      bool
+}
+
+// Options tune a session; the zero value is good.
+type Options struct {
+	// Transport is TransportAuto (also when empty), TransportSPDY or
+	// TransportWebSocket.
+	Transport string
+	TLS       TLS
+	// Base completes a URL without scheme or host; empty means DefaultBase.
+	Base string
+	// DetachKeys in docker's notation, such as DefaultDetachKeys. Empty
+	// means that nothing detaches. They count only with a TTY.
+	DetachKeys string
+	// OnDetach is called after the detach keys and before the connection is
+	// closed, so that the runtime can be told to keep the process.
+	OnDetach func(ctx context.Context) error
+	// FreshURL asks the runtime for another URL; TransportAuto needs it for
+	// its second attempt, since a URL is good for one use. May be nil.
+	FreshURL func(ctx context.Context) (string, error)
+	// Warn is told what the user should know but what is no failure. May be
+	// nil.
+	Warn func(format string, args ...any)
+
+	// The rest is for Forward.
+
+	// Addresses are bound for ports that name none; empty means the IPv4 and
+	// the IPv6 loopback.
+	Addresses []string
+	// Ready is called for every address once it accepts connections. May be
+	// nil.
+	Ready func(local net.Addr, remote uint16)
+	// Failed is called once for every connection that could not be carried.
+	// May be nil.
+	Failed func(p Port, err error)
+	// Alive says whether the pod still runs; Forward asks when the tunnel
+	// breaks and ends when the answer is no. May be nil.
+	Alive func(ctx context.Context) (bool, error)
+}
+
+// Check refuses what cannot work before anything is dialled.
+func (o Options) Check() error {
+	switch o.Transport {
+	case "", TransportAuto, TransportSPDY, TransportWebSocket:
+	default:
+		return fmt.Errorf("unknown transport %q: want %s, %s or %s", o.Transport, TransportSPDY, TransportWebSocket, TransportAuto)
+	}
+	if _, err := ParseDetachKeys(o.DetachKeys); err != nil {
+		return err
+	}
+	return o.TLS.check()
+}
+
+func (o Options) warn(format string, args ...any) {
+	if o.Warn != nil {
+		o.Warn(format, args...)
+	}
+}

@@ -1,0 +1,132 @@
+package stream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/cri-streaming/pkg/streaming"
+	"k8s.io/cri-streaming/pkg/streaming/remotecommand"
+	"k8s.io/klog/v2"
+	utilexec "k8s.io/utils/exec"
+)
+
+// patience bounds waits of tests; only a failure takes so long.
+const patience = 60 * time.Second
+
+func TestMain(m *testing.M) {
+	if url := os.Getenv(helperURL); url != "" {
+		os.Exit(helper(url))
+	}
+	klog.SetLogger(klog.Logger{}) // servers in these tests complain about what the tests do to them
+	goleak.VerifyTestMain(m,
+		// The SPDY library waits 30 s for an answer to a stream that it opened,
+		// also when the connection is gone; see spdyConn.open.
+		goleak.IgnoreAnyFunction("github.com/moby/spdystream.(*Stream).WaitTimeout"),
+		// The server of these tests writes to a stream before it answered it, and waits for
+		// ever when the client was gone by then. It is the peer; crishim does not run it.
+		goleak.IgnoreAnyFunction("k8s.io/cri-streaming/pkg/streaming/portforward.(*httpStreamHandler).portForward"))
+}
+
+// process is what a fake container runs.
+type process struct {
+	In       io.Reader
+	Out, Err io.WriteCloser
+	Resize   <-chan remotecommand.TerminalSize
+}
+
+// exit is the status of a fake command.
+func exit(code int) error {
+	return utilexec.CodeExitError{Err: fmt.Errorf("exit status %d", code), Code: code}
+}
+
+// container is a runtime in which every command is the same function. It
+// speaks through the streaming server that real runtimes use.
+type container struct {
+	run     func(p process) error
+	forward func(ctx context.Context, port int32, stream io.ReadWriteCloser) error
+	http    *httptest.Server
+	streams streaming.Server
+}
+
+func (c *container) Exec(_ context.Context, _ string, _ []string, in io.Reader, out, err io.WriteCloser, _ bool, resize <-chan remotecommand.TerminalSize) error {
+	return c.run(process{In: in, Out: out, Err: err, Resize: resize})
+}
+
+func (c *container) Attach(ctx context.Context, id string, in io.Reader, out, err io.WriteCloser, tty bool, resize <-chan remotecommand.TerminalSize) error {
+	return c.Exec(ctx, id, nil, in, out, err, tty, resize)
+}
+
+func (c *container) PortForward(ctx context.Context, _ string, port int32, stream io.ReadWriteCloser) error {
+	return c.forward(ctx, port, stream)
+}
+
+// start serves the container on loopback.
+func (c *container) start(t *testing.T) *container {
+	t.Helper()
+	c.http = httptest.NewUnstartedServer(nil)
+	cfg := streaming.DefaultConfig
+	cfg.BaseURL = &url.URL{Scheme: "http", Host: c.http.Listener.Addr().String()}
+	var err error
+	if c.streams, err = streaming.NewServer(cfg, c); err != nil {
+		t.Fatal(err)
+	}
+	c.http.Config.Handler = c.streams
+	c.http.Start()
+	t.Cleanup(c.http.Close)
+	return c
+}
+
+// execURL is a URL for a session with these streams.
+func (c *container) execURL(t *testing.T, s Streams) string {
+	t.Helper()
+	resp, err := c.streams.GetExec(&runtimeapi.ExecRequest{
+		ContainerId: "c", Cmd: []string{"cmd"}, Tty: s.TTY,
+		Stdin: s.In != nil, Stdout: s.Out != nil, Stderr: s.Err != nil && !s.TTY,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.Url
+}
+
+func (c *container) forwardURL(context.Context) (string, error) {
+	resp, err := c.streams.GetPortForward(&runtimeapi.PortForwardRequest{PodSandboxId: "p"})
+	return resp.GetUrl(), err
+}
+
+// within fails the test when f does not end.
+func within(t *testing.T, what string, f func() error) error {
+	t.Helper()
+	done := make(chan error, 1)
+	go func() { done <- f() }()
+	select {
+	case err := <-done:
+		return err
+	case <-time.After(patience):
+		t.Fatalf("%s did not end", what)
+		return nil
+	}
+}
+
+// refuseSPDY is a server in front of h that only speaks WebSocket.
+func refuseSPDY(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Upgrade") != "websocket" {
+			http.Error(w, "WebSocket only", http.StatusBadRequest)
+			return
+		}
+		h.ServeHTTP(w, r)
+	})
+}
+
+var errBoom = errors.New("boom")

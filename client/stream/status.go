@@ -1,0 +1,76 @@
+package stream
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// wireStatus is the part of a Kubernetes Status object that the fourth and
+// fifth version of the protocol send when a session ends.
+type wireStatus struct {
+	Status  string `json:"status"`
+	Message string `json:"message"`
+	Reason  string `json:"reason"`
+	Details struct {
+		Causes []struct {
+			Reason  string `json:"reason"`
+			Message string `json:"message"`
+		} `json:"causes"`
+	} `json:"details"`
+}
+
+// parseStatus turns what the status channel carried into nil, an ExitError, a
+// RemoteError or ErrNoStatus. Only an explicit success is nil.
+func parseStatus(raw []byte) error {
+	raw = bytes.TrimSpace(raw)
+	if len(raw) == 0 {
+		return ErrNoStatus
+	}
+	var st wireStatus
+	if err := json.Unmarshal(raw, &st); err != nil {
+		return &RemoteError{Message: string(raw)}
+	}
+	if st.Status == "Success" {
+		return nil
+	}
+	if st.Reason != "NonZeroExitCode" {
+		if st.Message == "" {
+			return fmt.Errorf("%w: server sent %q", ErrNoStatus, raw)
+		}
+		return &RemoteError{Message: runtimeText(st.Message)}
+	}
+	for _, c := range st.Details.Causes {
+		if c.Reason == "ExitCode" {
+			return exitStatus(c.Message, st.Message)
+		}
+	}
+	return &RemoteError{Message: st.Message}
+}
+
+// exitStatus keeps codes within what a process can return. A failure whose
+// code is no such number stays a failure.
+func exitStatus(code, message string) error {
+	n, err := strconv.ParseInt(code, 10, 64)
+	if err != nil || n == 0 {
+		return &RemoteError{Message: fmt.Sprintf("unknown exit status %q: %s", code, message)}
+	}
+	if n < 0 || n > 255 {
+		n = 255
+	}
+	return &ExitError{Code: int(n)}
+}
+
+// runtimeText strips what the streaming server puts before the runtime's words.
+func runtimeText(message string) string {
+	for _, prefix := range []string{
+		"Internal error occurred: ",
+		"error executing command in container: ",
+		"error attaching to container: ",
+	} {
+		message = strings.TrimPrefix(message, prefix)
+	}
+	return message
+}

@@ -1,0 +1,135 @@
+package stream
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"io"
+	"log"
+	"math/big"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// secured puts a server with a certificate for 127.0.0.1 and example.com in
+// front of a container. needClient makes it ask for the client's certificate.
+func secured(t *testing.T, c *container, needClient bool) *httptest.Server {
+	t.Helper()
+	s := httptest.NewUnstartedServer(c.streams)
+	s.TLS = &tls.Config{MinVersion: tls.VersionTLS12}
+	if needClient {
+		s.TLS.ClientAuth = tls.RequireAnyClientCert
+	}
+	s.Config.ErrorLog = log.New(io.Discard, "", 0) // refused handshakes
+	s.StartTLS()
+	t.Cleanup(s.Close)
+	return s
+}
+
+// through is raw as it is reached through the server.
+func through(c *container, s *httptest.Server, raw string) string {
+	return strings.Replace(raw, "http://"+c.http.Listener.Addr().String(), s.URL, 1)
+}
+
+// written writes a PEM file.
+func written(t *testing.T, kind string, der []byte) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "tls.pem")
+	if err := os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// pair makes a certificate and its key.
+func pair(t *testing.T) (certFile, keyFile string) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(7), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
+		IsCA: true, BasicConstraintsValid: true,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return written(t, "CERTIFICATE", der), written(t, "PRIVATE KEY", keyDER)
+}
+
+func TestTLS(t *testing.T) {
+	c := (&container{run: func(p process) error {
+		if _, err := io.WriteString(p.Out, "over TLS"); err != nil {
+			return err
+		}
+		return exit(3)
+	}}).start(t)
+	server, strict := secured(t, c, false), secured(t, c, true)
+	ca := written(t, "CERTIFICATE", server.Certificate().Raw)
+	cert, key := pair(t)
+	unknown := func(err error) bool { return errors.As(err, new(x509.UnknownAuthorityError)) }
+	for _, test := range []struct {
+		name   string
+		server *httptest.Server
+		tls    TLS
+		fails  func(error) bool // nil: the session works
+	}{
+		{name: "not verified", server: server},
+		{name: "verified", server: server, tls: TLS{CA: ca}},
+		{name: "another name of the server", server: server, tls: TLS{CA: ca, ServerName: "example.com"}},
+		{name: "a name that it does not have", server: server, tls: TLS{CA: ca, ServerName: "elsewhere.test"},
+			fails: func(err error) bool { return errors.As(err, new(x509.HostnameError)) }},
+		{name: "another CA", server: server, tls: TLS{CA: cert}, fails: unknown},
+		{name: "no such CA", server: server, tls: TLS{CA: "/nonexistent"}, fails: func(err error) bool { return errors.Is(err, os.ErrNotExist) }},
+		{name: "a CA that is none", server: server, tls: TLS{CA: key}, fails: func(err error) bool { return strings.Contains(err.Error(), "no certificate in") }},
+		{name: "client certificate", server: strict, tls: TLS{CA: ca, Cert: cert, Key: key}},
+		{name: "no client certificate", server: strict, tls: TLS{CA: ca}, fails: func(error) bool { return true }},
+	} {
+		for _, transport := range []string{TransportSPDY, TransportWebSocket} {
+			t.Run(test.name+" "+transport, func(t *testing.T) {
+				var out bytes.Buffer
+				s := Streams{Out: &out}
+				u := through(c, test.server, c.execURL(t, s))
+				err := within(t, "the session", func() error {
+					return Exec(t.Context(), u, s, Options{Transport: transport, TLS: test.tls})
+				})
+				var status *ExitError
+				switch {
+				case test.fails != nil:
+					if err == nil || errors.As(err, &status) || !test.fails(err) || out.Len() > 0 {
+						t.Errorf("got %v and %q", err, out.String())
+					}
+				case !errors.As(err, &status) || status.Code != 3 || out.String() != "over TLS":
+					t.Errorf("got %v and %q", err, out.String())
+				}
+			})
+		}
+	}
+}
+
+func TestForwardOverTLS(t *testing.T) {
+	c := pod(t)
+	server := secured(t, c, false)
+	ca := written(t, "CERTIFICATE", server.Certificate().Raw)
+	f := startForward(t, func(ctx context.Context) (string, error) {
+		raw, err := c.forwardURL(ctx)
+		return through(c, server, raw), err
+	}, Options{TLS: TLS{CA: ca}}, ":80")
+	wantAnswer(t, f.address())
+}

@@ -1,0 +1,105 @@
+package stream
+
+import (
+	"fmt"
+	"os"
+	"sync"
+
+	"github.com/moby/term"
+)
+
+// IsTerminal says whether v, a reader or writer, is a terminal.
+func IsTerminal(v any) bool {
+	_, ok := term.GetFdInfo(v)
+	return ok
+}
+
+// terminal is the user's, for as long as a session owns it. A nil terminal is
+// a session without one.
+type terminal struct {
+	in   uintptr
+	size []uintptr // where to ask for the size
+
+	mu    sync.Mutex
+	saved *term.State // set while in raw mode
+}
+
+// newTerminal is nil unless the session has a TTY and its input is a terminal.
+func newTerminal(s Streams) *terminal {
+	fd, ok := term.GetFdInfo(s.In)
+	if !s.TTY || !ok {
+		return nil
+	}
+	return &terminal{in: fd, size: terminals(s)}
+}
+
+// terminals are the session's streams that know a window size. A session whose
+// input is a pipe may still show its output on a terminal.
+func terminals(s Streams) []uintptr {
+	var fds []uintptr
+	for _, v := range []any{s.Out, s.In} {
+		if f, ok := v.(*os.File); ok && f != nil {
+			if fd, tty := term.GetFdInfo(f); tty {
+				fds = append(fds, fd)
+			}
+		}
+	}
+	return fds
+}
+
+// windowSize is zero when no stream knows one.
+func windowSize(s Streams) size {
+	if !s.TTY {
+		return size{}
+	}
+	return sizeOf(terminals(s))
+}
+
+func sizeOf(fds []uintptr) size {
+	for _, fd := range fds {
+		if w, err := term.GetWinsize(fd); err == nil && w.Width > 0 && w.Height > 0 {
+			return size{Width: w.Width, Height: w.Height}
+		}
+	}
+	return size{}
+}
+
+// raw hands every key to the remote side. Doing it again, as after a stop by
+// the shell, keeps the state that was found first.
+func (t *terminal) raw() error {
+	if t == nil {
+		return nil
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	state, err := term.SetRawTerminal(t.in)
+	if err != nil {
+		return fmt.Errorf("set terminal to raw mode: %w", err)
+	}
+	if t.saved == nil {
+		t.saved = state
+	}
+	return nil
+}
+
+// restore gives the terminal back as it was found.
+func (t *terminal) restore() {
+	if t == nil {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.saved != nil {
+		_ = term.RestoreTerminal(t.in, t.saved) // a terminal that is gone needs nothing
+		t.saved = nil
+	}
+}
+
+// guard is deferred in every goroutine of a session: a panic must not leave
+// the user with a terminal that does not echo.
+func (t *terminal) guard() {
+	if p := recover(); p != nil {
+		t.restore()
+		panic(p)
+	}
+}

@@ -1,0 +1,235 @@
+package stream
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"k8s.io/cri-streaming/pkg/streaming/remotecommand"
+)
+
+// shell is a fake interactive command: it says hello, notes what it gets and
+// ends when its input does or when an x is typed.
+type shell struct {
+	input buffer
+	sizes chan remotecommand.TerminalSize
+}
+
+func newShell(t *testing.T) (*shell, *container) {
+	t.Helper()
+	sh := &shell{sizes: make(chan remotecommand.TerminalSize, 100)}
+	return sh, (&container{run: sh.run}).start(t)
+}
+
+func (sh *shell) run(p process) error {
+	if p.Resize != nil {
+		go func() {
+			for s := range p.Resize {
+				sh.sizes <- s
+			}
+		}()
+	}
+	fmt.Fprint(p.Out, "hello")
+	buf := make([]byte, 100)
+	for {
+		n, err := p.In.Read(buf)
+		_, _ = sh.input.Write(buf[:n])
+		if bytes.Contains(buf[:n], []byte("x")) {
+			return exit(5)
+		}
+		if err != nil {
+			return nil
+		}
+	}
+}
+
+// nextSize waits for the terminal's size to arrive.
+func (sh *shell) nextSize(t *testing.T, rows, cols uint16) {
+	t.Helper()
+	timeout := time.After(patience)
+	for {
+		select {
+		case s := <-sh.sizes:
+			if s.Height == rows && s.Width == cols {
+				return
+			}
+		case <-timeout:
+			t.Fatalf("the size %dx%d never arrived", rows, cols)
+		}
+	}
+}
+
+// startShell is a session that has said hello.
+func startShell(t *testing.T, env ...string) (*shell, *terminalSession) {
+	t.Helper()
+	sh, c := newShell(t)
+	x := startOnTerminal(t, c.execURL(t, Streams{In: os.Stdin, Out: os.Stdout, TTY: true}), env...)
+	eventually(t, "hello on the screen", func() bool { return strings.Contains(x.screen.String(), "hello") })
+	return sh, x
+}
+
+func TestTerminalIsRawAndRestored(t *testing.T) {
+	sh, x := startShell(t)
+	if !x.raw() {
+		t.Error("the terminal is not in raw mode")
+	}
+	x.typed("a\x03\x1a\x04") // Ctrl-C, Ctrl-Z and Ctrl-D are the remote side's
+	eventually(t, "control keys reach the process", func() bool { return sh.input.String() == "a\x03\x1a\x04" })
+	x.typed("x")
+	x.ends("ended: command ended with status 5")
+}
+
+func TestTerminalSize(t *testing.T) {
+	sh, x := startShell(t)
+	select {
+	case s := <-sh.sizes:
+		if s.Height != 30 || s.Width != 100 {
+			t.Errorf("the first size is %+v, want 30x100", s)
+		}
+	case <-time.After(patience):
+		t.Fatal("no size arrived")
+	}
+	x.setSize(40, 120) // the kernel sends SIGWINCH
+	sh.nextSize(t, 40, 120)
+	x.typed("x")
+	x.ends("status 5")
+}
+
+func TestTerminalDetach(t *testing.T) {
+	sh, x := startShell(t)
+	x.typed("ab\x10")
+	eventually(t, "keys before the sequence", func() bool { return sh.input.String() == "ab" })
+	x.typed("c\x10") // not the sequence: both arrive, later
+	eventually(t, "a key that only began the sequence", func() bool { return sh.input.String() == "ab\x10c" })
+	x.typed("\x11")
+	x.ends("ended: detached")
+}
+
+func TestTerminalSignals(t *testing.T) {
+	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT} {
+		t.Run(sig.String(), func(t *testing.T) {
+			t.Parallel()
+			_, x := startShell(t)
+			x.signal(sig)
+			x.ends("ended by signal: " + sig.String())
+			if code := x.cmd.ProcessState.ExitCode(); code != 128+int(sig) {
+				t.Errorf("got exit status %d", code)
+			}
+		})
+	}
+}
+
+func TestTerminalStopAndContinue(t *testing.T) {
+	sh, x := startShell(t)
+	sh.nextSize(t, 30, 100)
+	x.signal(syscall.SIGTSTP)
+	eventually(t, "the process stops", func() bool { return x.state() == "T" })
+	if got := x.termios(); got != x.before {
+		t.Error("a stopped session keeps the terminal")
+	}
+	x.setSize(50, 150)
+	x.signal(syscall.SIGCONT)
+	eventually(t, "raw mode again", x.raw)
+	sh.nextSize(t, 50, 150)
+	x.typed("x")
+	x.ends("status 5")
+}
+
+// The session is a job of an interactive shell: stopped, the shell has the
+// terminal; in the foreground again, the session has.
+func TestTerminalShellJob(t *testing.T) {
+	sh, c := newShell(t)
+	cmd := exec.Command("sh", "-i")
+	cmd.Env = append(os.Environ(), "PS1=prompt> ", "ENV=", "HISTFILE=", "TESTBIN="+os.Args[0],
+		"TESTURL="+c.execURL(t, Streams{In: os.Stdin, Out: os.Stdout, TTY: true}))
+	x := onTerminal(t, cmd)
+	screen := func(want string) {
+		t.Helper()
+		eventually(t, want+" on the screen", func() bool { return strings.Contains(x.screen.String(), want) })
+	}
+	// What is typed is on the screen too, so answers are spelt differently.
+	x.typed("sh -c 'echo pid=$$; " + helperURL + `=$TESTURL exec "$TESTBIN"'` + "\n")
+	screen("hello")
+	_, text, _ := strings.Cut(x.screen.String(), "\npid=")
+	pid := 0
+	if _, err := fmt.Sscan(text, &pid); err != nil {
+		t.Fatalf("no process id on the screen: %q", x.screen.String())
+	}
+	sh.nextSize(t, 30, 100)
+	eventually(t, "raw mode", x.raw)
+
+	if err := syscall.Kill(pid, syscall.SIGTSTP); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the session stops", func() bool { return stateOf(pid) == "T" })
+	x.typed("echo 'the shell 'answers\n")
+	screen("the shell answers")
+	if x.raw() {
+		t.Error("the shell got the terminal in raw mode")
+	}
+	x.setSize(50, 150)
+	x.typed("fg\n")
+	eventually(t, "raw mode again", x.raw)
+	sh.nextSize(t, 50, 150)
+	x.typed("ax")
+	eventually(t, "the status", func() bool { return strings.Contains(x.stderr.String(), "status 5") })
+	eventually(t, "keys of after the stop", func() bool { return strings.HasSuffix(sh.input.String(), "ax") })
+	x.typed("echo 'and answers 'again\n")
+	screen("and answers again")
+	x.typed("exit\n")
+	x.ends("status 5")
+}
+
+func TestTerminalConnectionLost(t *testing.T) {
+	_, c := newShell(t)
+	network := &tracker{}
+	network.wrap(c)
+	u := c.execURL(t, Streams{In: os.Stdin, Out: os.Stdout, TTY: true})
+	x := startOnTerminal(t, network.through(t, u))
+	eventually(t, "hello on the screen", func() bool { return strings.Contains(x.screen.String(), "hello") })
+	network.cut()
+	x.ends(ErrNoStatus.Error())
+}
+
+func TestTerminalPanic(t *testing.T) {
+	_, c := newShell(t)
+	x := startOnTerminal(t, c.execURL(t, Streams{In: os.Stdin, Out: os.Stdout, TTY: true}), helperPanic+"=1")
+	x.ends("panic: boom")
+}
+
+// Without a terminal the first signal is enough.
+func TestSignalWithoutTerminal(t *testing.T) {
+	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT} {
+		t.Run(sig.String(), func(t *testing.T) {
+			_, c := newShell(t)
+			s := Streams{In: os.Stdin, Out: io.Discard, Err: io.Discard}
+			cmd := exec.Command(os.Args[0])
+			cmd.Env = append(os.Environ(), helperURL+"="+c.execURL(t, s), helperPipe+"=1")
+			in, err := cmd.StdinPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer in.Close()
+			var out, errs buffer
+			cmd.Stdout, cmd.Stderr = &out, &errs
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = cmd.Process.Kill() }()
+			eventually(t, "hello", func() bool { return out.String() == "hello" })
+			if err := cmd.Process.Signal(sig); err != nil {
+				t.Fatal(err)
+			}
+			_ = within(t, "the session", cmd.Wait)
+			if code := cmd.ProcessState.ExitCode(); code != 128+int(sig) {
+				t.Errorf("got exit status %d, %s", code, errs.String())
+			}
+		})
+	}
+}

@@ -1,0 +1,157 @@
+package stream
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+)
+
+const (
+	forwardProtocol = "portforward.k8s.io"
+	// SPDY as it is spoken here has no flow control per stream: a connection
+	// that is not read holds up those that share its tunnel. So each has its
+	// own, until there are many: a tunnel costs most of a megabyte on either
+	// side. Then a few share one.
+	ownTunnels = 16
+	perTunnel  = 8
+	// keptIdle tunnels wait for the next connections.
+	keptIdle = 2
+)
+
+// tunnel is a streaming connection that carries forwarded connections.
+type tunnel struct {
+	*spdyConn
+	users   int          // guarded by the pool
+	spoiled atomic.Bool  // no new connections
+	stalled atomic.Int32 // connections whose local side does not read
+}
+
+func (t *tunnel) broken() bool {
+	select {
+	case <-t.CloseChan():
+		return true
+	default:
+		return false
+	}
+}
+
+// usable says whether another connection may go through it.
+func (t *tunnel) usable() bool {
+	return t.users < perTunnel && !t.spoiled.Load() && t.stalled.Load() == 0
+}
+
+// pool keeps as many tunnels as there are connections for, and a few for the
+// next ones.
+type pool struct {
+	url func(ctx context.Context) (string, error)
+	o   Options
+
+	dialing sync.Mutex // held while a tunnel is opened, so that a burst shares it
+
+	mu     sync.Mutex
+	live   []*tunnel
+	closed bool
+}
+
+// get takes a place in a tunnel and opens one where there is no place.
+func (p *pool) get(ctx context.Context) (*tunnel, error) {
+	if t := p.free(); t != nil {
+		return t, nil
+	}
+	p.dialing.Lock()
+	defer p.dialing.Unlock()
+	if t := p.free(); t != nil {
+		return t, nil
+	}
+	t, err := p.dial(ctx)
+	if err != nil {
+		return nil, err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		go t.shut()
+		return nil, context.Canceled
+	}
+	p.live = append(p.live, t)
+	return t, nil
+}
+
+func (p *pool) dial(ctx context.Context) (*tunnel, error) {
+	raw, err := p.url(ctx)
+	if err != nil {
+		return nil, err
+	}
+	u, err := completeURL(raw, p.o.Base)
+	if err != nil {
+		return nil, err
+	}
+	conn, err := dialSPDY(ctx, u, p.o.TLS, forwardProtocol)
+	if err != nil {
+		return nil, fmt.Errorf("open tunnel: %w", err)
+	}
+	return &tunnel{spdyConn: conn, users: 1}, nil
+}
+
+// free takes a place in a tunnel that works, and forgets those that broke. It
+// prefers one without users, and shares one only where there are many.
+func (p *pool) free() *tunnel {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.live = slices.DeleteFunc(p.live, func(t *tunnel) bool {
+		if t.broken() {
+			_ = t.raw.Close() // broken already
+			return true
+		}
+		return false
+	})
+	var found *tunnel
+	for _, t := range p.live {
+		if t.usable() && (found == nil || t.users < found.users) {
+			found = t
+		}
+	}
+	if found == nil || found.users > 0 && len(p.live) < ownTunnels {
+		return nil
+	}
+	found.users++
+	return found
+}
+
+// put gives a place back.
+func (p *pool) put(t *tunnel) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	t.users--
+	if t.users > 0 || t.usable() && p.idle() <= keptIdle {
+		return
+	}
+	p.live = slices.DeleteFunc(p.live, func(l *tunnel) bool { return l == t })
+	go t.shut()
+}
+
+// idle counts the tunnels without users.
+func (p *pool) idle() int {
+	n := 0
+	for _, t := range p.live {
+		if t.users == 0 {
+			n++
+		}
+	}
+	return n
+}
+
+// shut closes all tunnels and refuses new ones.
+func (p *pool) shut() {
+	p.mu.Lock()
+	live := p.live
+	p.live, p.closed = nil, true
+	p.mu.Unlock()
+	var wg sync.WaitGroup
+	for _, t := range live {
+		wg.Go(t.shut)
+	}
+	wg.Wait()
+}

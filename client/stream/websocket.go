@@ -1,0 +1,185 @@
+package stream
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"sync"
+	"time"
+
+	"github.com/gorilla/websocket"
+)
+
+// The first byte of a message says which channel it belongs to.
+const (
+	wsStdin  = 0
+	wsStdout = 1
+	wsStderr = 2
+	wsStatus = 3
+	wsResize = 4
+	wsClose  = 255 // its second byte is the channel that ends; v5 only
+)
+
+const (
+	wsProtocolV5 = "v5.channel.k8s.io"
+	wsProtocolV4 = "v4.channel.k8s.io"
+	wsPing       = 30 * time.Second
+)
+
+// wsConn serialises writers; gorilla allows one at a time.
+type wsConn struct {
+	*websocket.Conn
+	mu sync.Mutex
+}
+
+func (c *wsConn) send(channel byte, p []byte) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.WriteMessage(websocket.BinaryMessage, append([]byte{channel}, p...))
+}
+
+// wsWriter is one channel towards the server.
+type wsWriter struct {
+	conn     *wsConn
+	channel  byte
+	canClose bool // v5
+	warn     func(format string, args ...any)
+}
+
+func (w *wsWriter) Write(p []byte) (int, error) {
+	if err := w.conn.send(w.channel, p); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}
+
+func (w *wsWriter) Close() error {
+	if w.canClose {
+		return w.conn.send(wsClose, []byte{w.channel})
+	}
+	w.warn("this endpoint's WebSocket protocol (v4) cannot tell the process that its input has ended")
+	return nil
+}
+
+// openWebSocket dials the URL as a WebSocket.
+func openWebSocket(ctx context.Context, u *url.URL, s Streams, first size, o Options) (*channels, error) {
+	conn, err := dialWebSocket(ctx, u, o.TLS)
+	if err != nil {
+		return nil, err
+	}
+	status, statusW := io.Pipe()
+	ch := &channels{status: status}
+	sinks := map[byte]*io.PipeWriter{wsStatus: statusW}
+	if s.In != nil {
+		ch.stdin = &wsWriter{conn: conn, channel: wsStdin, canClose: conn.Subprotocol() == wsProtocolV5, warn: o.warn}
+	}
+	if s.Out != nil {
+		ch.stdout, sinks[wsStdout] = pipe()
+	}
+	if s.Err != nil && !s.TTY {
+		ch.stderr, sinks[wsStderr] = pipe()
+	}
+	if s.TTY {
+		ch.resize = &wsWriter{conn: conn, channel: wsResize}
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		demultiplex(conn, sinks)
+	}()
+	go keepAlive(conn, done)
+	ch.close = func() {
+		_ = conn.Conn.Close()
+		for _, w := range sinks {
+			w.Close()
+		}
+		<-done
+	}
+	if err := ch.setSize(first); err != nil {
+		ch.close()
+		return nil, fmt.Errorf("send terminal size: %w", err)
+	}
+	return ch, nil
+}
+
+func pipe() (io.Reader, *io.PipeWriter) {
+	r, w := io.Pipe()
+	return r, w
+}
+
+// dialWebSocket offers v5, which can end stdin, and v4.
+func dialWebSocket(ctx context.Context, u *url.URL, t TLS) (*wsConn, error) {
+	ws := *u
+	ws.Scheme = map[string]string{"http": "ws", "https": "wss"}[u.Scheme]
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) { return dialHost(ctx, u, t) }
+	d := websocket.Dialer{
+		NetDialContext:    dial,
+		NetDialTLSContext: dial,
+		HandshakeTimeout:  upgradeTimeout,
+		Subprotocols:      []string{wsProtocolV5, wsProtocolV4},
+	}
+	conn, resp, err := d.DialContext(ctx, ws.String(), nil)
+	if errors.Is(err, websocket.ErrBadHandshake) && resp != nil {
+		return nil, upgradeError(resp)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("dial streaming server: %w", err)
+	}
+	if p := conn.Subprotocol(); p != wsProtocolV5 && p != wsProtocolV4 {
+		conn.Close()
+		return nil, &UpgradeError{Code: http.StatusSwitchingProtocols, Message: fmt.Sprintf("WebSocket protocol %q is unknown", p)}
+	}
+	return &wsConn{Conn: conn}, nil
+}
+
+// demultiplex hands each message to its channel until the connection ends. The
+// status is one message; an empty one only says that the server is there.
+func demultiplex(conn *wsConn, sinks map[byte]*io.PipeWriter) {
+	defer func() {
+		for _, w := range sinks {
+			w.Close()
+		}
+	}()
+	for {
+		_, p, err := conn.ReadMessage()
+		if err != nil {
+			return
+		}
+		if len(p) < 2 {
+			continue
+		}
+		channel, data := p[0], p[1:]
+		if channel == wsClose {
+			channel, data = p[1], nil
+		}
+		w := sinks[channel]
+		if w == nil {
+			continue
+		}
+		if len(data) > 0 {
+			_, _ = io.Copy(w, bytes.NewReader(data)) // fails when nobody reads any more
+		}
+		if len(data) == 0 || channel == wsStatus {
+			w.Close()
+		}
+	}
+}
+
+// keepAlive pings, so that a silent session is not taken for a dead one.
+func keepAlive(conn *wsConn, done <-chan struct{}) {
+	t := time.NewTicker(wsPing)
+	defer t.Stop()
+	for {
+		select {
+		case <-done:
+			return
+		case <-t.C:
+			_ = conn.WriteControl(websocket.PingMessage, nil, time.Now().Add(wsPing))
+		}
+	}
+}

@@ -1,0 +1,184 @@
+package commands
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/crishim/crishim/internal/stubcri"
+)
+
+const applyPod1 = `
+apiVersion: v1
+kind: Pod
+metadata: {name: web}
+spec:
+  terminationGracePeriodSeconds: 1
+  containers: [{name: main, image: "busybox:1"}]
+`
+
+// podTest is a command test with folders of its own for pods, and the real clock.
+func podTest(t *testing.T) *commandTest {
+	t.Helper()
+	c := withStub(t, stubcri.Options{Now: time.Now})
+	c.vars["CRISHIM_ROOT"] = filepath.Join(t.TempDir(), "root")
+	c.stub.AddImage("busybox:1")
+	c.stub.AddImage("busybox:2")
+	return c
+}
+
+func TestApplyAndDelete(t *testing.T) {
+	t.Parallel()
+	c := podTest(t)
+	apply := func(manifest string, args ...string) result {
+		c.stdin = manifest
+		return c.run(append([]string{"apply", "-f", "-"}, args...)...)
+	}
+	steps := []struct {
+		name string
+		got  func() result
+		code int
+		out  string
+		err  string
+	}{
+		{"created", func() result { return apply(applyPod1, "--wait") }, 0, "pod default/web: created, ready", "started container"},
+		{"again", func() result { return apply(applyPod1) }, 0, "pod default/web: up to date, ready", ""},
+		{"new image", func() result { return apply(strings.Replace(applyPod1, "busybox:1", "busybox:2", 1)) }, 0, "up to date", "has a new definition"},
+		{"other change", func() result {
+			return apply(strings.Replace(applyPod1, "PeriodSeconds: 1", "PeriodSeconds: 2", 1), "--wait")
+		}, 0, "replaced, ready", "the pod is replaced"},
+		{"as JSON", func() result {
+			return apply(strings.Replace(applyPod1, "PeriodSeconds: 1", "PeriodSeconds: 2", 1), "-o", "json", "-q")
+		}, 0, `"phase": "Running"`, ""},
+		{"as a name", func() result {
+			return apply(strings.Replace(applyPod1, "PeriodSeconds: 1", "PeriodSeconds: 2", 1), "-o", "name", "-q")
+		}, 0, "default/web\n", ""},
+		{"described as a name", func() result { return c.run("describe", "-o", "name", "web") }, 0, "default/web\n", ""},
+		{"described", func() result { return c.run("describe", "web") }, 0, "Container main:\n  Image:", ""},
+		{"deleted", func() result { return c.run("delete", "web") }, 0, "pod default/web: deleted", "stopping container main"},
+		{"not there", func() result { return c.run("delete", "web") }, 1, "", `there is no pod "web"`},
+		{"not there and fine", func() result { return c.run("delete", "--ignore-not-found", "web") }, 0, "", ""},
+	}
+	for _, s := range steps {
+		got := s.got()
+		if got.code != s.code || !strings.Contains(got.out, s.out) || !strings.Contains(got.err, s.err) {
+			t.Errorf("%s: got %d\n%s%s, want %d, %q and %q", s.name, got.code, got.out, got.err, s.code, s.out, s.err)
+		}
+	}
+	if pods, containers := c.stub.Left(); pods+containers != 0 {
+		t.Errorf("%d pods and %d containers are left", pods, containers)
+	}
+}
+
+// TestApplyRefusesBeforeDialling has inputs that must not cost a connection.
+func TestApplyRefusesBeforeDialling(t *testing.T) {
+	t.Parallel()
+	cases := []struct {
+		name, stdin string
+		args        []string
+		code        int
+		want        string
+	}{
+		{"no input", "", nil, 2, "-f is missing"},
+		{"unknown field", strings.Replace(applyPod1, "image:", "imag:", 1), []string{"-f", "-"}, 2, "standard input: document 1: spec.containers[0].imag: unknown field"},
+		{"other kind", "apiVersion: apps/v1\nkind: Deployment", []string{"-f", "-"}, 2, "Deployment is not supported"},
+		{"volume plugin", applyPod1 + "  volumes: [{name: v, nfs: {server: s, path: /}}]", []string{"-f", "-"}, 2, "spec.volumes[0].nfs: Forbidden: needs a volume plugin"},
+		{"two problems", strings.NewReplacer("image:", "imag:", "kind:", "kinds:").Replace(applyPod1 + "---" + applyPod1), []string{"-f", "-"}, 2, "crishim: standard input: document 2: kind: required"},
+		{"missing file", "", []string{"-f", "/nowhere/web.yaml"}, 2, "/nowhere/web.yaml"},
+		{"no pod", "", []string{"-f", "-"}, 2, "there is no Pod in the input"},
+		{"timeout without wait", applyPod1, []string{"-f", "-", "--wait-timeout", "1s"}, 2, "--wait-timeout is for --wait"},
+	}
+	for _, tc := range cases {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			c := podTest(t)
+			c.stdin = tc.stdin
+			got := c.run(append([]string{"apply"}, tc.args...)...)
+			if got.code != tc.code || !strings.Contains(got.err, tc.want) {
+				t.Errorf("got %d, %q, want %d, %q", got.code, got.err, tc.code, tc.want)
+			}
+			if calls := c.stub.Methods(); len(calls) > 0 {
+				t.Errorf("called %v", calls)
+			}
+		})
+	}
+}
+
+// TestApplyTwiceAtOnce: the second waits for the first and finds all done.
+func TestApplyTwiceAtOnce(t *testing.T) {
+	t.Parallel()
+	c := podTest(t)
+	manifest := filepath.Join(t.TempDir(), "web.yaml")
+	if err := os.WriteFile(manifest, []byte(applyPod1), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	second := make(chan result, 1)
+	var once sync.Once
+	c.stub.Before("RunPodSandbox", func(context.Context) {
+		once.Do(func() { go func() { second <- c.run("apply", "--wait", "-f", manifest) }() })
+	})
+	first := c.run("apply", "--wait", "-f", manifest)
+	if got := <-second; first.code != 0 || got.code != 0 || !strings.Contains(got.out, "up to date, ready") {
+		t.Errorf("got %+v and %+v", first, got)
+	}
+	if pods, containers := c.stub.Left(); pods != 1 || containers != 1 {
+		t.Errorf("got %d pods and %d containers", pods, containers)
+	}
+	if locks, err := os.ReadDir(filepath.Join(c.vars["CRISHIM_ROOT"], "locks")); err != nil || len(locks) > 0 {
+		t.Errorf("locks are left: %v, %v", locks, err)
+	}
+}
+
+// TestApplySlowPull: a pull that takes long holds up no other pod.
+func TestApplySlowPull(t *testing.T) {
+	t.Parallel()
+	c := podTest(t)
+	started := make(chan struct{})
+	var once sync.Once
+	c.stub.Before("StartContainer", func(context.Context) { once.Do(func() { close(started) }) })
+	c.stdin = strings.Replace(applyPod1, "busybox:1", "slow:1", 1) + "---" + strings.Replace(applyPod1, "name: web", "name: other", 1)
+	c.stub.Before("PullImage", func(ctx context.Context) {
+		select {
+		case <-started:
+		case <-ctx.Done():
+		case <-time.After(time.Minute):
+			t.Error("the other pod waits")
+		}
+	})
+	got := c.run("apply", "-f", "-")
+	if got.code != 0 || !strings.HasPrefix(got.out, "pod default/web: created") || !strings.Contains(got.out, "\npod default/other: created") {
+		t.Errorf("got %+v", got)
+	}
+}
+
+func TestApplyDryRun(t *testing.T) {
+	t.Parallel()
+	c := podTest(t)
+	c.stdin = applyPod1
+	got := c.run("apply", "--dry-run", "-f", "-")
+	for _, want := range []string{`"io.kubernetes.pod.name": "web"`, `"image": "busybox:1"`, `"containerPath": "/etc/hosts"`} {
+		if got.code != 0 || !strings.Contains(got.out, want) {
+			t.Errorf("got %d, %s%s, want %s", got.code, got.out, got.err, want)
+		}
+	}
+	if _, err := os.Stat(c.vars["CRISHIM_ROOT"]); err == nil || len(c.stub.Methods()) > 0 {
+		t.Errorf("something was done: %v", c.stub.Methods())
+	}
+}
+
+func TestApplyLeavesForeignPods(t *testing.T) {
+	t.Parallel()
+	c := podTest(t)
+	c.stub.AddPod("default", "web")
+	c.stdin = applyPod1
+	if got := c.run("apply", "-f", "-"); got.code != 1 || !strings.Contains(got.err, "a pod default/web that another tool made is there already") {
+		t.Errorf("got %d, %s", got.code, got.err)
+	}
+	if pods, _ := c.stub.Left(); pods != 1 {
+		t.Errorf("%d pods are left", pods)
+	}
+}

@@ -1,0 +1,383 @@
+package archive
+
+import (
+	"archive/tar"
+	"bytes"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// tree lists what is below dir: path, kind and content.
+func tree(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	err := filepath.WalkDir(dir, func(file string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		rel, _ := filepath.Rel(dir, file)
+		switch {
+		case d.IsDir():
+			all[rel] = "dir"
+		case d.Type()&fs.ModeSymlink != 0:
+			to, err := os.Readlink(file)
+			all[rel] = "-> " + to
+			return err
+		default:
+			content, err := os.ReadFile(file)
+			all[rel] = string(content)
+			return err
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+func write(t *testing.T, dir string, files map[string]string) {
+	t.Helper()
+	for name, content := range files {
+		file := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if to, ok := strings.CutPrefix(content, "-> "); ok {
+			if err := os.Symlink(to, file); err != nil {
+				t.Fatal(err)
+			}
+			continue
+		}
+		if err := os.WriteFile(file, []byte(content), 0o640); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// open is a directory for Pack and Unpack.
+func open(t *testing.T, dir string) *os.Root {
+	t.Helper()
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = root.Close() })
+	return root
+}
+
+func TestRoundTrip(t *testing.T) {
+	source := t.TempDir()
+	write(t, source, map[string]string{"a": "1", "sub/b": "two", "sub/empty": "", "sub/link": "-> ../a"})
+	cases := map[string]struct {
+		name string
+		o    Options
+		want map[string]string
+	}{
+		"under another name": {
+			"x", Options{Strip: true, Name: "y"},
+			map[string]string{".": "dir", "y": "dir", "y/a": "1", "y/sub": "dir", "y/sub/b": "two", "y/sub/empty": "", "y/sub/link": "-> ../a"},
+		},
+		"contents under a name": {
+			".", Options{Name: "y"},
+			map[string]string{".": "dir", "y": "dir", "y/a": "1", "y/sub": "dir", "y/sub/b": "two", "y/sub/empty": "", "y/sub/link": "-> ../a"},
+		},
+		"contents only": {
+			".", Options{},
+			map[string]string{".": "dir", "a": "1", "sub": "dir", "sub/b": "two", "sub/empty": "", "sub/link": "-> ../a"},
+		},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			var b bytes.Buffer
+			if err := Pack(&b, open(t, source), ".", c.name, Options{}); err != nil {
+				t.Fatal(err)
+			}
+			dir := t.TempDir()
+			if err := Unpack(&b, open(t, dir), c.o); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(c.want, tree(t, dir)); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestRoundTripKeepsModeAndTime(t *testing.T) {
+	from := t.TempDir()
+	source := filepath.Join(from, "f")
+	when := time.Unix(1_500_000_000, 0)
+	if err := os.WriteFile(source, []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(source, 0o753); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chtimes(source, when, when); err != nil {
+		t.Fatal(err)
+	}
+	var b bytes.Buffer
+	if err := Pack(&b, open(t, from), "f", "f", Options{}); err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	if err := Unpack(&b, open(t, dir), Options{Strip: true, Name: "g"}); err != nil {
+		t.Fatal(err)
+	}
+	info, err := os.Stat(filepath.Join(dir, "g"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info.Mode().Perm() != 0o753 || !info.ModTime().Equal(when) {
+		t.Errorf("got %v, %v", info.Mode(), info.ModTime())
+	}
+}
+
+func pack(t *testing.T, entries ...tar.Header) io.Reader {
+	t.Helper()
+	var b bytes.Buffer
+	w := tar.NewWriter(&b)
+	for _, h := range entries {
+		body := ""
+		if h.Typeflag == tar.TypeReg {
+			body = "evil"
+			h.Size = int64(len(body))
+		}
+		h.Mode = 0o644
+		if err := w.WriteHeader(&h); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.WriteString(w, body); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return &b
+}
+
+// What a container sends must not touch anything outside of the directory.
+func TestUnpackStaysInside(t *testing.T) {
+	file := func(name string) tar.Header { return tar.Header{Typeflag: tar.TypeReg, Name: name} }
+	link := func(name, to string) tar.Header {
+		return tar.Header{Typeflag: tar.TypeSymlink, Name: name, Linkname: to}
+	}
+	cases := map[string][]tar.Header{
+		"dots":                      {file("../evil")},
+		"dots in the middle":        {file("a/../../evil")},
+		"absolute":                  {file("/evil")},
+		"through a link":            {link("d", "../outside"), file("d/evil")},
+		"through an absolute link":  {link("d", "OUTSIDE"), file("d/evil")},
+		"a file over a link":        {link("f", "../outside/precious"), file("f")},
+		"a directory over a link":   {link("d", "../outside"), {Typeflag: tar.TypeDir, Name: "d"}, file("d/evil")},
+		"hard link to the outside":  {{Typeflag: tar.TypeLink, Name: "h", Linkname: "../outside/precious"}, file("h")},
+		"hard link through a link":  {link("d", "../outside"), {Typeflag: tar.TypeLink, Name: "h", Linkname: "d/precious"}},
+		"a device":                  {{Typeflag: tar.TypeChar, Name: "null"}},
+		"an empty name":             {file("")},
+		"a file where the root is":  {file(".")},
+		"replacing the root itself": {link(".", "../outside")},
+	}
+	for name, entries := range cases {
+		t.Run(name, func(t *testing.T) {
+			base := t.TempDir()
+			write(t, base, map[string]string{"outside/precious": "gold", "inside/x": "x"})
+			for i := range entries {
+				if entries[i].Linkname == "OUTSIDE" {
+					entries[i].Linkname = filepath.Join(base, "outside")
+				}
+			}
+			err := Unpack(pack(t, entries...), open(t, filepath.Join(base, "inside")), Options{})
+			got := tree(t, base)
+			for file := range got {
+				if strings.HasPrefix(file, "inside") {
+					delete(got, file)
+				}
+			}
+			want := map[string]string{".": "dir", "outside": "dir", "outside/precious": "gold"}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("unpacking ended with %v and left\n%s", err, diff)
+			}
+		})
+	}
+}
+
+func FuzzUnpack(f *testing.F) {
+	f.Add("a", "b")
+	f.Add("../a", "/etc")
+	f.Add("a/./../..", "..")
+	f.Fuzz(func(t *testing.T, name, to string) {
+		var b bytes.Buffer
+		w := tar.NewWriter(&b)
+		for _, h := range []*tar.Header{
+			{Typeflag: tar.TypeSymlink, Name: "l", Linkname: to},
+			{Typeflag: tar.TypeReg, Name: name},
+			{Typeflag: tar.TypeReg, Name: "l/" + name},
+		} {
+			if w.WriteHeader(h) != nil {
+				return
+			}
+		}
+		w.Close()
+		base := t.TempDir()
+		write(t, base, map[string]string{"inside/x": "x"})
+		_ = Unpack(&b, open(t, filepath.Join(base, "inside")), Options{}) // what it makes of nonsense is its affair
+		entries, err := os.ReadDir(base)
+		if err != nil || len(entries) != 1 {
+			t.Errorf("%v beside the directory, %v", entries, err)
+		}
+	})
+}
+
+// TestUnpackReplacesNoDevice: a pipe stands for /dev/null, which the
+// superuser would lose for the whole machine.
+func TestUnpackReplacesNoDevice(t *testing.T) {
+	for name, entry := range map[string]tar.Header{
+		"a file": {Typeflag: tar.TypeReg, Name: "pipe"},
+		"a link": {Typeflag: tar.TypeSymlink, Name: "pipe", Linkname: "x"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			pipe := filepath.Join(dir, "pipe")
+			if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			err := Unpack(pack(t, entry), open(t, dir), Options{})
+			if err == nil || !strings.Contains(err.Error(), "is not replaced") {
+				t.Errorf("got %v", err)
+			}
+			if info, err := os.Lstat(pipe); err != nil || info.Mode().Type() != fs.ModeNamedPipe {
+				t.Errorf("the pipe is now %v, %v", info, err)
+			}
+		})
+	}
+}
+
+// A swapper changes the directory that is packed once something has been
+// written, as a process in it could at any time.
+type swapper struct {
+	bytes.Buffer
+	swap func()
+}
+
+func (s *swapper) Write(b []byte) (int, error) {
+	if s.swap != nil {
+		s.swap()
+		s.swap = nil
+	}
+	return s.Buffer.Write(b)
+}
+
+// What is packed stays below its directory, however the directory changes.
+func TestPackStaysInside(t *testing.T) {
+	replace := func(t *testing.T, old, to string) {
+		t.Helper()
+		if err := os.RemoveAll(old); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Symlink(to, old); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cases := map[string]func(t *testing.T, base string){
+		"as it is":                          func(*testing.T, string) {},
+		"a directory becomes a link":        func(t *testing.T, base string) { replace(t, base+"/inside/d", "../outside") },
+		"a directory becomes absolute link": func(t *testing.T, base string) { replace(t, base+"/inside/d", base+"/outside") },
+		"a file becomes a link":             func(t *testing.T, base string) { replace(t, base+"/inside/d/precious", "../../outside/precious") },
+		"the directory itself moves": func(t *testing.T, base string) {
+			if err := os.Rename(base+"/inside", base+"/moved"); err != nil {
+				t.Fatal(err)
+			}
+			replace(t, base+"/inside", "outside")
+		},
+		"a file becomes a pipe": func(t *testing.T, base string) {
+			if err := os.Remove(base + "/inside/d/precious"); err != nil {
+				t.Fatal(err)
+			}
+			if err := syscall.Mkfifo(base+"/inside/d/precious", 0o600); err != nil {
+				t.Fatal(err)
+			}
+		},
+	}
+	for name, change := range cases {
+		t.Run(name, func(t *testing.T) {
+			base := t.TempDir()
+			write(t, base, map[string]string{
+				"outside/precious": "gold", "inside/d/a": "a", "inside/d/precious": "x", "inside/out": "-> ../outside", "inside/abs": "-> " + base + "/outside",
+			})
+			packed := &swapper{swap: func() { change(t, base) }}
+			err := Pack(packed, open(t, base+"/inside"), ".", ".", Options{})
+			if strings.Contains(packed.String(), "gold") {
+				t.Errorf("the outside was packed; %v", err)
+			}
+		})
+	}
+}
+
+// TestOpenReplaced is the moment between the look at a file and its opening.
+func TestOpenReplaced(t *testing.T) {
+	dir := t.TempDir()
+	if err := syscall.Mkfifo(filepath.Join(dir, "pipe"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	write(t, dir, map[string]string{"f": "x", "link": "-> f"})
+	p := &packer{root: open(t, dir)}
+	for _, name := range []string{"pipe", "link", "."} {
+		f, _, err := p.open(name, fs.FileMode.IsRegular)
+		if err == nil {
+			_ = f.Close()
+		}
+		if err == nil || !strings.Contains(err.Error(), "was replaced") {
+			t.Errorf("%s: got %v", name, err)
+		}
+	}
+}
+
+func TestOwner(t *testing.T) {
+	shift := func(uid, gid int) (int, int) { return uid + 1000, gid + 2000 }
+	dir := t.TempDir()
+	write(t, dir, map[string]string{"f": "x"})
+	for name, want := range map[string]struct {
+		owner    func(int, int) (int, int)
+		uid, gid int
+	}{
+		"nobody asks": {nil, 0, 0},
+		"kept":        {KeepOwner, os.Getuid(), os.Getgid()},
+		"mapped":      {shift, os.Getuid() + 1000, os.Getgid() + 2000},
+	} {
+		var b bytes.Buffer
+		if err := Pack(&b, open(t, dir), "f", "f", Options{Owner: want.owner}); err != nil {
+			t.Fatal(err)
+		}
+		h, err := tar.NewReader(&b).Next()
+		if err != nil || h.Uid != want.uid || h.Gid != want.gid {
+			t.Errorf("%s: got %d:%d, %v", name, h.Uid, h.Gid, err)
+		}
+	}
+}
+
+// The directories that an archive leaves out belong to whom its files do.
+func TestUnpackParents(t *testing.T) {
+	dir := t.TempDir()
+	var owned int
+	o := Options{Owner: func(int, int) (int, int) { owned++; return -1, -1 }, Where: "/there"}
+	if err := Unpack(pack(t, tar.Header{Typeflag: tar.TypeReg, Name: "a/b/c"}), open(t, dir), o); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(map[string]string{".": "dir", "a": "dir", "a/b": "dir", "a/b/c": "evil"}, tree(t, dir)); diff != "" || owned != 3 {
+		t.Errorf("%d got an owner, %s", owned, diff)
+	}
+	err := Unpack(pack(t, tar.Header{Typeflag: tar.TypeReg, Name: "a/b/c/d"}), open(t, dir), o)
+	if err == nil || !strings.HasPrefix(err.Error(), "/there/a/b/c") {
+		t.Errorf("got %v", err)
+	}
+}

@@ -1,0 +1,134 @@
+package archive
+
+import (
+	"archive/tar"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+// Pack writes the file or directory called from in root as a tar stream whose
+// first entry is called name; "." packs the contents of a directory. Links are
+// packed as links, and nothing outside of root is read, also when somebody
+// changes what is there while it is read.
+func Pack(w io.Writer, root *os.Root, from, name string, o Options) error {
+	p := &packer{root: root, tar: tar.NewWriter(w), o: o}
+	return errors.Join(p.pack(from, name), p.tar.Close())
+}
+
+// packer is one Pack.
+type packer struct {
+	root *os.Root
+	tar  *tar.Writer
+	o    Options
+}
+
+func (p *packer) pack(file, name string) error {
+	info, err := p.root.Lstat(file)
+	if err != nil {
+		return p.said(err)
+	}
+	switch {
+	case info.IsDir():
+		return p.dir(file, name)
+	case info.Mode().IsRegular():
+		return p.regular(file, name)
+	case info.Mode()&fs.ModeSymlink != 0:
+		link, err := p.root.Readlink(file)
+		if err != nil {
+			return p.said(err)
+		}
+		return p.header(info, name, link)
+	}
+	if p.o.Skipped != nil {
+		p.o.Skipped(p.shown(file), "neither a file nor a directory nor a link")
+	}
+	return nil
+}
+
+func (p *packer) dir(file, name string) error {
+	d, info, err := p.open(file, fs.FileMode.IsDir)
+	if err != nil {
+		return err
+	}
+	entries, err := d.ReadDir(-1)
+	if err := errors.Join(err, d.Close()); err != nil {
+		return p.said(err)
+	}
+	if err := p.header(info, name+"/", ""); err != nil {
+		return err
+	}
+	for _, entry := range entries {
+		err := p.pack(path.Join(file, entry.Name()), path.Join(name, entry.Name()))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) { // gone since the directory was read
+			return err
+		}
+	}
+	return nil
+}
+
+// regular copies as much as the header has announced, of a file that may grow
+// or shrink meanwhile.
+func (p *packer) regular(file, name string) error {
+	f, info, err := p.open(file, fs.FileMode.IsRegular)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err := p.header(info, name, ""); err != nil {
+		return err
+	}
+	n, err := io.CopyN(p.tar, f, info.Size())
+	if errors.Is(err, io.EOF) {
+		return fmt.Errorf("%s shrank from %d to %d bytes while it was read", p.shown(file), info.Size(), n)
+	}
+	return err
+}
+
+// open opens a file of the wanted kind. It looks at the kind before it opens
+// anything: to open a pipe can take forever, and to open a device, which a
+// container may put in the place of a file, can do things to the machine.
+func (p *packer) open(file string, kind func(fs.FileMode) bool) (*os.File, fs.FileInfo, error) {
+	handle, err := p.root.OpenFile(file, unix.O_PATH, 0)
+	if err != nil {
+		return nil, nil, p.said(err)
+	}
+	defer handle.Close()
+	info, err := handle.Stat()
+	if err != nil {
+		return nil, nil, p.said(err)
+	}
+	if !kind(info.Mode()) {
+		return nil, nil, fmt.Errorf("%s was replaced while it was read", p.shown(file))
+	}
+	f, err := os.Open("/proc/self/fd/" + strconv.Itoa(int(handle.Fd())))
+	return f, info, p.said(err)
+}
+
+func (p *packer) header(info fs.FileInfo, name, link string) error {
+	h, err := tar.FileInfoHeader(info, link)
+	if err != nil {
+		return err
+	}
+	h.Name = name
+	h.Uname, h.Gname = "", "" // names mean other ids in the container
+	if p.o.Owner != nil {
+		h.Uid, h.Gid = p.o.Owner(h.Uid, h.Gid)
+	} else {
+		h.Uid, h.Gid = 0, 0
+	}
+	return p.tar.WriteHeader(h)
+}
+
+// shown is a file in words to the user.
+func (p *packer) shown(file string) string { return filepath.Join(p.o.where(p.root), file) }
+
+// said puts the user's name for a file into an error about it.
+func (p *packer) said(err error) error { return said(err, p.o.where(p.root)) }

@@ -1,0 +1,228 @@
+// Package archive moves files between a directory and a tar stream. It trusts
+// neither: no entry lands outside of the directory, by its name or through a
+// link, and nothing outside of it is read.
+//
+// It does no compression, sparse files, extended attributes or devices.
+package archive
+
+import (
+	"archive/tar"
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+)
+
+// Options say how entries are taken.
+type Options struct {
+	// Strip drops the first part of every entry's name.
+	Strip bool
+	// Name is put in front of what is left of it.
+	Name string
+	// Owner says what becomes of owner and group; see [KeepOwner]. Nil packs
+	// the superuser's, and leaves what is unpacked to who unpacks it.
+	Owner func(uid, gid int) (int, int)
+	// Skipped is told of entries that are left out. May be nil.
+	Skipped func(name, why string)
+	// Where is what users call the directory, when it is not its name.
+	Where string
+}
+
+// KeepOwner takes owner and group over.
+func KeepOwner(uid, gid int) (int, int) { return uid, gid }
+
+func (o Options) where(root *os.Root) string { return cmp.Or(o.Where, root.Name()) }
+
+// said puts the users' name for the directory into an error about a file in it.
+func said(err error, where string) error {
+	var failed *fs.PathError
+	if errors.As(err, &failed) && !filepath.IsAbs(failed.Path) {
+		return fmt.Errorf("%s: %w", filepath.Join(where, failed.Path), failed.Err)
+	}
+	return err
+}
+
+// Unpack writes the entries of r below root.
+func Unpack(r io.Reader, root *os.Root, o Options) error {
+	u := &unpacker{root: root, o: o}
+	entries := tar.NewReader(r)
+	for {
+		h, err := entries.Next()
+		if errors.Is(err, io.EOF) {
+			return said(u.finish(), u.where())
+		}
+		if err != nil {
+			return fmt.Errorf("read tar stream: %w", err)
+		}
+		if err := u.entry(h, entries); err != nil {
+			return said(err, u.where())
+		}
+	}
+}
+
+// unpacker is one Unpack.
+type unpacker struct {
+	root *os.Root
+	o    Options
+	dirs []*tar.Header // whose mode and time are set last
+}
+
+func (u *unpacker) where() string { return u.o.where(u.root) }
+
+// target is where an entry goes; empty is nowhere.
+func (u *unpacker) target(name string) (string, error) {
+	clean := path.Clean(name)
+	if path.IsAbs(clean) || clean == ".." || strings.HasPrefix(clean, "../") {
+		return "", fmt.Errorf("tar entry %q leaves the directory", name)
+	}
+	if u.o.Strip {
+		_, clean, _ = strings.Cut(clean, "/")
+	}
+	return path.Join(u.o.Name, clean), nil
+}
+
+func (u *unpacker) entry(h *tar.Header, body io.Reader) error {
+	name, err := u.target(h.Name)
+	if err != nil {
+		return err
+	}
+	if name == "" {
+		name = "."
+	}
+	if err := u.parents(path.Dir(name), h); err != nil {
+		return err
+	}
+	switch h.Typeflag {
+	case tar.TypeDir:
+		return u.dir(h, name)
+	case tar.TypeReg:
+		return u.file(h, name, body)
+	case tar.TypeSymlink:
+		return u.link(name, func() error {
+			return errors.Join(u.root.Symlink(h.Linkname, name), u.own(name, h))
+		})
+	case tar.TypeLink:
+		old, err := u.target(h.Linkname)
+		if err != nil {
+			return err
+		}
+		return u.link(name, func() error { return u.root.Link(old, name) })
+	}
+	if u.o.Skipped != nil {
+		u.o.Skipped(h.Name, "neither a file nor a directory nor a link")
+	}
+	return nil
+}
+
+// parents makes the directories above an entry whose archive has none for them.
+func (u *unpacker) parents(dir string, h *tar.Header) error {
+	if _, err := u.root.Stat(dir); dir == "." || !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := u.parents(path.Dir(dir), h); err != nil {
+		return err
+	}
+	if err := u.root.Mkdir(dir, 0o777); err != nil {
+		return err
+	}
+	return u.own(dir, h)
+}
+
+func (u *unpacker) dir(h *tar.Header, name string) error {
+	info, err := u.root.Lstat(name)
+	switch {
+	case err == nil && info.IsDir():
+	case err == nil:
+		return fmt.Errorf("%s is no directory", filepath.Join(u.where(), name))
+	default:
+		if err := u.root.Mkdir(name, 0o700|h.FileInfo().Mode().Perm()); err != nil {
+			return err
+		}
+	}
+	if name == "." {
+		return nil // it was there before, and is the user's own
+	}
+	last := *h
+	last.Name = name
+	u.dirs = append(u.dirs, &last)
+	return nil
+}
+
+// file replaces what is there: writing through a link could reach anything
+// below the directory.
+func (u *unpacker) file(h *tar.Header, name string, body io.Reader) error {
+	if err := u.remove(name); err != nil {
+		return err
+	}
+	mode := h.FileInfo().Mode().Perm()
+	f, err := u.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(f, body)
+	if err := errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	return u.attributes(h, name)
+}
+
+func (u *unpacker) link(name string, create func() error) error {
+	if err := u.remove(name); err != nil {
+		return err
+	}
+	return create()
+}
+
+// remove makes room for a file or a link. It removes files and links only: a
+// directory may hold anything, and a device, as in a copy to /dev/null, would
+// be gone for the whole machine.
+func (u *unpacker) remove(name string) error {
+	info, err := u.root.Lstat(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if info.IsDir() {
+		return fmt.Errorf("%s is a directory", filepath.Join(u.where(), name))
+	}
+	if t := info.Mode().Type(); t != 0 && t != fs.ModeSymlink {
+		return fmt.Errorf("%s is a device, a pipe or a socket and is not replaced", filepath.Join(u.where(), name))
+	}
+	return u.root.Remove(name)
+}
+
+func (u *unpacker) attributes(h *tar.Header, name string) error {
+	if err := u.own(name, h); err != nil {
+		return err
+	}
+	if err := u.root.Chmod(name, h.FileInfo().Mode().Perm()); err != nil {
+		return err
+	}
+	return u.root.Chtimes(name, h.ModTime, h.ModTime)
+}
+
+func (u *unpacker) own(name string, h *tar.Header) error {
+	if u.o.Owner == nil {
+		return nil
+	}
+	uid, gid := u.o.Owner(h.Uid, h.Gid)
+	return u.root.Lchown(name, uid, gid)
+}
+
+// finish sets the directories' attributes, the deepest first: an earlier mode
+// might have forbidden to write into them.
+func (u *unpacker) finish() error {
+	for i := len(u.dirs) - 1; i >= 0; i-- {
+		if err := u.attributes(u.dirs[i], u.dirs[i].Name); err != nil {
+			return err
+		}
+	}
+	return nil
+}

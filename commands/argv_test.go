@@ -1,0 +1,74 @@
+package commands
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestArrange(t *testing.T) {
+	for _, test := range []struct{ line, want string }{
+		{"ps", "crishim ps --"},
+		{"-D ps", "crishim -D ps --"},
+		{"ps --debug", "crishim --debug ps --"},
+		{"ps -a --runtime-endpoint /x -q", "crishim --runtime-endpoint=/x ps -a -q --"},
+		{"stop web --timeout 3 db", "crishim stop --timeout=3 -- web db"},
+		{"-t 5 stop -t3 web", "crishim -t=5 stop -t=3 -- web"},
+		{"ps -aqn2", "crishim ps -a -q -n=2 --"},
+		{"ps -n=2", "crishim ps -n=2 --"},
+		{"ps -name x", "crishim ps --name=x --"}, // one dash, as Go's flags allow
+		{"logs web --tail -1", "crishim logs --tail=-1 -- web"},
+		{"rm -- -f", "crishim rm -- -f"},
+		{"rm a -- -f --all", "crishim rm -- a -f --all"},
+		{"runp -", "crishim runp -- -"},
+		{"img busybox -q", "crishim images -q -- busybox"},
+		{"runp jsonschema", "crishim runp jsonschema --"},
+		{"create jsonschema -p", "crishim create jsonschema -p --"},
+		{"exec -it web sh -c ls", "crishim exec -i -t -- web sh -c ls"},
+		{"exec web -- ls -l", "crishim exec -- web -- ls -l"},
+		{"run --rm -it busybox sh -i", "crishim run --rm -i -t -- busybox sh -i"},
+		{"run -e A=b --image busybox ls -l", "crishim run -e=A=b --image=busybox -- ls -l"},
+		{"run ./c.json ./p.json -T 5", "crishim run -T=5 -- ./c.json ./p.json"},
+		{"help ps", "crishim ps --help"},
+		{"help", "crishim --help"},
+		{"", "crishim"},
+	} {
+		got, err := arrange(newApp(testEnv().fresh(false)), append([]string{"crishim"}, strings.Fields(test.line)...))
+		if err != nil {
+			t.Errorf("%q: %v", test.line, err)
+		} else if line := strings.Join(got.args, " "); line != test.want {
+			t.Errorf("%q is arranged as\n%s\nwant\n%s", test.line, line, test.want)
+		}
+	}
+}
+
+func TestPassesStatus(t *testing.T) {
+	for line, want := range map[string]bool{
+		"ps":                    false,
+		"exec web ls":           true,
+		"exec --help":           false,
+		"run busybox":           true,
+		"run -d busybox":        false,
+		"run ./c.json ./p.json": false,
+		"run --rm ./c.json x":   true,
+		"run --image ./c.json":  true,
+		"run -":                 false,
+	} {
+		got, err := arrange(newApp(testEnv().fresh(false)), append([]string{"crishim"}, strings.Fields(line)...))
+		if err != nil || got.passesStatus() != want {
+			t.Errorf("%q passes the command's status: %t (%v), want %t", line, got.passesStatus(), err, want)
+		}
+	}
+}
+
+func FuzzArrange(f *testing.F) {
+	for _, line := range []string{"ps -a", "stop web -t 3", "exec -it web sh", "-D --config x run --rm a b", "ps -aqn2", "rm -- -f"} {
+		f.Add(line)
+	}
+	f.Fuzz(func(t *testing.T, line string) {
+		app := newApp(testEnv().fresh(false))
+		got, err := arrange(app, append([]string{"crishim"}, strings.Fields(line)...))
+		if err == nil && !got.version && (len(got.args) == 0 || got.args[0] != "crishim") {
+			t.Errorf("%q is arranged as %q", line, got.args)
+		}
+	})
+}

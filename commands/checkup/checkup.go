@@ -1,0 +1,167 @@
+// Package checkup looks a node's container runtime over for `crishim
+// doctor`: what it says of itself, and what the machine around it says.
+// [Runtime] is the way in. It changes nothing on the node.
+package checkup
+
+import (
+	"context"
+	"encoding/json"
+	"net"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/client"
+	"github.com/crishim/crishim/output"
+)
+
+// Host is the machine that the runtime runs on, as far as checks look at it.
+type Host struct {
+	// Root is put before every path; it is for tests.
+	Root string
+	// Dial reaches a streaming server; nil means the network.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+	// Space measures a filesystem; nil means statfs.
+	Space func(path string) (Space, error)
+}
+
+// Space is what a filesystem has and has left.
+type Space struct {
+	Bytes, FreeBytes, Inodes, FreeInodes uint64
+}
+
+func (h Host) path(p string) string { return filepath.Join(h.Root, p) }
+
+func (h Host) dial(ctx context.Context, address string) error {
+	dial := h.Dial
+	if dial == nil {
+		dial = new(net.Dialer).DialContext
+	}
+	conn, err := dial(ctx, "tcp", address)
+	if err != nil {
+		return err
+	}
+	return conn.Close()
+}
+
+func (h Host) space(path string) (Space, error) {
+	if h.Space != nil {
+		return h.Space(path)
+	}
+	var st unix.Statfs_t
+	if err := unix.Statfs(path, &st); err != nil {
+		return Space{}, err
+	}
+	size := uint64(st.Bsize)
+	return Space{Bytes: st.Blocks * size, FreeBytes: st.Bavail * size, Inodes: st.Files, FreeInodes: st.Ffree}, nil
+}
+
+// patient is one runtime under examination.
+type patient struct {
+	conn *client.Conn
+	host Host
+	// local says that the runtime shares this machine's files.
+	local bool
+	// ready is the runtime's own word on its network.
+	networkReady bool
+	// config is the runtime's configuration, where its status has it.
+	config runtimeConfig
+}
+
+// runtimeConfig is what checks use of the verbose status: containerd's part
+// on CNI, and the shim's on the engine.
+type runtimeConfig struct {
+	CNI struct {
+		BinDir  string   `json:"binDir"`
+		BinDirs []string `json:"binDirs"`
+		ConfDir string   `json:"confDir"`
+	} `json:"cni"`
+	LiveRestore *bool `json:"liveRestore"`
+}
+
+// Runtime examines the runtime behind a connection.
+func Runtime(ctx context.Context, conn *client.Conn, host Host) []output.Finding {
+	p := &patient{conn: conn, host: host}
+	p.local = isLocal(conn.RuntimeEndpoint)
+	findings := p.version()
+	findings = append(findings, p.conditions(ctx)...)
+	findings = append(findings, p.cni()...)
+	findings = append(findings, p.cgroupDriver(ctx), p.imageFilesystem(ctx), p.streaming(ctx))
+	return append(findings, p.liveRestore()...)
+}
+
+func isLocal(endpoint string) bool {
+	e, err := client.ParseEndpoint(endpoint)
+	return err == nil && (e.Network == "unix" || e.Network == "")
+}
+
+func (p *patient) version() []output.Finding {
+	v := p.conn.Version
+	out := []output.Finding{ok("runtime", strings.TrimSpace(v.GetRuntimeName()+" "+v.GetRuntimeVersion())+" at "+p.conn.RuntimeEndpoint)}
+	if p.conn.API() == "v1" {
+		return append(out, ok("CRI version", "v1"))
+	}
+	return append(out, warn("CRI version", "the runtime only knows "+p.conn.API(),
+		"kubelets from Kubernetes 1.26 on refuse it; update the runtime"))
+}
+
+// conditions are the runtime's own findings.
+func (p *patient) conditions(ctx context.Context) []output.Finding {
+	r, err := p.conn.Runtime.Status(ctx, &runtimeapi.StatusRequest{Verbose: true})
+	if err != nil {
+		return []output.Finding{failed("status", err.Error(), "")}
+	}
+	// A runtime may say nothing of its configuration, or something else.
+	_ = json.Unmarshal([]byte(r.GetInfo()["config"]), &p.config)
+	var out []output.Finding
+	for _, c := range r.GetStatus().GetConditions() {
+		out = append(out, p.condition(c))
+	}
+	return out
+}
+
+func (p *patient) condition(c *runtimeapi.RuntimeCondition) output.Finding {
+	if c.GetStatus() {
+		p.networkReady = p.networkReady || c.GetType() == runtimeapi.NetworkReady
+		return ok(c.GetType(), "the runtime says so")
+	}
+	detail := strings.TrimSpace(c.GetReason() + ": " + c.GetMessage())
+	switch c.GetType() {
+	case runtimeapi.RuntimeReady:
+		return failed(c.GetType(), detail, "see the runtime's own log: journalctl -u containerd, crio or docker")
+	case runtimeapi.NetworkReady:
+		return failed(c.GetType(), detail, "install a CNI configuration in "+p.confDir()+"; pods with host networking work without")
+	}
+	return warn(c.GetType(), detail, "")
+}
+
+// liveRestore is about Docker alone: without it a restart of the engine
+// ends every container.
+func (p *patient) liveRestore() []output.Finding {
+	if p.config.LiveRestore == nil {
+		return nil
+	}
+	if *p.config.LiveRestore {
+		return []output.Finding{ok("live restore", "containers outlive a restart of the engine")}
+	}
+	return []output.Finding{warn("live restore", "a restart of the engine ends all containers",
+		`set "live-restore": true in /etc/docker/daemon.json and reload the engine`)}
+}
+
+func ok(check, detail string) output.Finding {
+	return output.Finding{State: output.FindingOK, Check: check, Detail: detail}
+}
+
+func warn(check, detail, hint string) output.Finding {
+	return output.Finding{State: output.FindingWarning, Check: check, Detail: detail, Hint: hint}
+}
+
+func failed(check, detail, hint string) output.Finding {
+	return output.Finding{State: output.FindingFailed, Check: check, Detail: detail, Hint: hint}
+}
+
+func skipped(check, detail string) output.Finding {
+	return output.Finding{State: output.FindingSkipped, Check: check, Detail: detail}
+}

@@ -1,0 +1,110 @@
+package checkup
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/crishim/crishim/output"
+)
+
+// cgroupDriver compares the runtime's driver with the kubelet's and with
+// what suits the machine.
+func (p *patient) cgroupDriver(ctx context.Context) output.Finding {
+	const check = "cgroup driver"
+	r, err := p.conn.Runtime.RuntimeConfig(ctx, &runtimeapi.RuntimeConfigRequest{})
+	if status.Code(err) == codes.Unimplemented || err == nil && r.GetLinux() == nil {
+		return skipped(check, "the runtime does not say")
+	}
+	if err != nil {
+		return failed(check, err.Error(), "")
+	}
+	driver := strings.ToLower(r.GetLinux().GetCgroupDriver().String())
+	if !p.local {
+		return ok(check, driver)
+	}
+	if kubelet := p.kubeletDriver(); kubelet != "" && kubelet != driver {
+		return failed(check, fmt.Sprintf("the runtime uses %s, the kubelet is configured for %s", driver, kubelet),
+			"make both the same; systemd where systemd runs the machine")
+	}
+	if _, err := os.Stat(p.host.path("/run/systemd/system")); err == nil && driver == "cgroupfs" {
+		return warn(check, "cgroupfs, but systemd runs this machine and manages cgroups too",
+			"use the systemd driver (Docker: native.cgroupdriver=systemd; containerd: SystemdCgroup = true)")
+	}
+	return ok(check, driver)
+}
+
+// kubeletDriver is what the kubelet's config file says; empty when there is
+// none or it leaves that to the runtime.
+func (p *patient) kubeletDriver() string {
+	data, err := os.ReadFile(p.host.path("/var/lib/kubelet/config.yaml"))
+	if err != nil {
+		return ""
+	}
+	var config struct {
+		CgroupDriver string `json:"cgroupDriver"`
+	}
+	if err := yaml.Unmarshal(data, &config); err != nil {
+		return ""
+	}
+	return config.CgroupDriver
+}
+
+// Below these shares of free space a kubelet starts to evict pods, and below
+// the lower one hardly anything works any more.
+const (
+	lowSpace  = 0.15
+	noSpace   = 0.05
+	lowInodes = 0.05
+)
+
+// imageFilesystem measures the filesystem that images are on.
+func (p *patient) imageFilesystem(ctx context.Context) output.Finding {
+	const check = "image filesystem"
+	r, err := p.conn.Image.ImageFsInfo(ctx, &runtimeapi.ImageFsInfoRequest{})
+	if err != nil {
+		return failed(check, err.Error(), "")
+	}
+	fs := r.GetImageFilesystems()
+	if len(fs) == 0 || fs[0].GetFsId().GetMountpoint() == "" {
+		return skipped(check, "the runtime does not say where it is")
+	}
+	path := fs[0].GetFsId().GetMountpoint()
+	if !p.local {
+		return skipped(check, path+" on another machine")
+	}
+	s, err := p.host.space(p.host.path(path))
+	if err != nil {
+		return skipped(check, err.Error())
+	}
+	return judgeSpace(check, path, s)
+}
+
+func judgeSpace(check, path string, s Space) output.Finding {
+	const hint = "`crishim rmi --prune` removes images that nothing uses"
+	free := share(s.FreeBytes, s.Bytes)
+	detail := fmt.Sprintf("%s has %.0f%% of its space free", path, 100*free)
+	if inodes := share(s.FreeInodes, s.Inodes); s.Inodes > 0 && inodes < lowInodes {
+		return warn(check, fmt.Sprintf("%s has %.0f%% of its inodes free", path, 100*inodes), hint)
+	}
+	switch {
+	case free < noSpace:
+		return failed(check, detail, hint)
+	case free < lowSpace:
+		return warn(check, detail+"; a kubelet evicts pods below 15%", hint)
+	}
+	return ok(check, detail)
+}
+
+func share(part, whole uint64) float64 {
+	if whole == 0 {
+		return 1
+	}
+	return float64(part) / float64(whole)
+}

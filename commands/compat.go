@@ -1,0 +1,16 @@
+package commands
+
+import (
+	"errors"
+	"slices"
+)
+
+// helpVerbs are the verbs for which crictl takes no arguments as a question.
+var helpVerbs = []string{"create", "exec", "port-forward", "rm", "rmi", "rmp", "run", "runp", "stopp", "update-runtime-config"}
+
+// helpsInstead says that crictl would show a verb's help and succeed where
+// crishim finds an argument missing, or one too many. Scripts pin that.
+func helpsInstead(line commandLine, err error) bool {
+	var usage *usageError
+	return errors.As(err, &usage) && (usage.wrongCount || usage.noArguments && slices.Contains(helpVerbs, line.verb))
+}

@@ -1,0 +1,160 @@
+package commands
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/internal/stubcri"
+)
+
+// completed are the values that completion offers for a line's words.
+func (c *commandTest) completed(words ...string) []string {
+	c.t.Helper()
+	r := c.run(append([]string{completeVerb}, words...)...)
+	if r.code != 0 || r.err != "" {
+		c.t.Errorf("%v: got %+v", words, r)
+	}
+	var out []string
+	for line := range strings.Lines(r.out) {
+		value, _, _ := strings.Cut(strings.TrimSuffix(line, "\n"), "\t")
+		out = append(out, value)
+	}
+	return out
+}
+
+func completionNode(t *testing.T) (*commandTest, map[string]string) {
+	c := withStub(t, stubcri.Options{})
+	ids := map[string]string{}
+	ids["web"] = c.stub.AddPod("shop", "web")
+	ids["db"] = c.stub.AddPod("default", "db")
+	ids["nginx"] = c.stub.AddContainer(ids["web"], "nginx")
+	ids["new"] = c.stub.AddCreated(ids["web"], "new")
+	ids["gone"] = c.stub.AddContainer(ids["db"], "gone")
+	c.stub.Exit(ids["gone"], 1)
+	c.stub.AddImage("registry.example:5000/app:1")
+	return c, ids
+}
+
+func TestComplete(t *testing.T) {
+	t.Parallel()
+	c, ids := completionNode(t)
+	other := stubcri.Start(t, stubcri.Options{})
+	other.AddContainer(other.AddPod("default", "p"), "elsewhere")
+	tests := []struct {
+		words []string
+		want  []string
+	}{
+		{[]string{"port"}, []string{"port-forward"}},
+		{[]string{"-D", "run"}, []string{"run", "runp", "runtime-config"}},
+		{[]string{"help", "inspecti"}, []string{"inspecti"}},
+		{[]string{"completion", ""}, []string{"bash", "zsh", "fish"}},
+		{[]string{"config", "--get", "run"}, []string{"runtime-endpoint"}},
+		{[]string{"ps", "--no-t"}, []string{"--no-trunc"}},
+		{[]string{"ps", "--connect-t"}, []string{"--connect-timeout"}},
+		{[]string{"ps", "-o", "js"}, []string{"json", "jsonl", "jsonpath="}},
+		{[]string{"ps", "--output=ya"}, []string{"--output=yaml"}},
+		{[]string{"ps", "--state", ""}, []string{"created", "running", "exited", "unknown"}},
+		{[]string{"pods", "--state", ""}, []string{"ready", "notready"}},
+		{[]string{"exec", ""}, []string{"nginx"}},
+		{[]string{"exec", "-it", "n"}, []string{"nginx"}},
+		{[]string{"exec", "nginx", ""}, []string{":files"}},
+		{[]string{"start", ""}, []string{"new"}},
+		{[]string{"logs", ""}, []string{"gone", "new", "nginx"}},
+		{[]string{"rm", "gone", "n"}, []string{"new", "nginx"}},
+		{[]string{"inspect", "web/"}, []string{"web/new", "web/nginx"}},
+		{[]string{"inspect", "shop/web/ne"}, []string{"shop/web/new"}},
+		{[]string{"inspect", ids["gone"][:6]}, []string{ids["gone"][:13]}},
+		{[]string{"stopp", ""}, []string{"db", "web"}},
+		{[]string{"rmp", "shop/"}, []string{"shop/web"}},
+		{[]string{"ps", "--pod", "w"}, []string{"web"}},
+		{[]string{"ps", "--namespace", ""}, []string{"default", "shop"}},
+		{[]string{"rmi", "busy"}, []string{"busybox:latest"}},
+		{[]string{"rmi", "registry.example:5"}, []string{"registry.example:5000/app:1"}},
+		{[]string{"-r", other.Endpoint, "exec", ""}, []string{"elsewhere"}},
+		{[]string{"--runtime-endpoint=" + other.Endpoint, "exec", ""}, []string{"elsewhere"}},
+		{[]string{"-r", "/nonexistent.sock", "exec", ""}, nil},
+		{[]string{"-r", "npipe://x", "exec", ""}, nil},
+		{[]string{"-r", "docker:"}, []string{"docker://"}},
+		{[]string{"nosuchverb", ""}, nil},
+		{[]string{"runp", ""}, nil},
+	}
+	for _, tt := range tests {
+		t.Run(strings.Join(tt.words, " "), func(t *testing.T) {
+			got := c.completed(tt.words...)
+			if tt.words[0] == "runp" { // its subcommands, and files
+				if len(got) == 0 || got[0] != completeFiles {
+					t.Errorf("got %v", got)
+				}
+				return
+			}
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+	if got := c.completed(); len(got) < 30 {
+		t.Errorf("got only %v", got)
+	}
+}
+
+func TestCompleteKeepsTerminalsSafe(t *testing.T) {
+	t.Parallel()
+	c := withStub(t, stubcri.Options{})
+	c.stub.AddContainer(c.stub.AddPod("default", "p"), "evil", func(config *runtimeapi.ContainerConfig) {
+		config.Metadata.Name = "evil\x1b[2J\nname"
+	})
+	if r := c.run(completeVerb, "exec", ""); strings.ContainsRune(r.out, '\x1b') || strings.Count(r.out, "\n") != 1 {
+		t.Errorf("got %q", r.out)
+	}
+}
+
+// TestBashCompletion runs the script in a real bash, colons included.
+func TestBashCompletion(t *testing.T) {
+	t.Parallel()
+	bash, err := exec.LookPath("bash")
+	if err != nil {
+		t.Skip("no bash")
+	}
+	script := (&commandTest{t: t}).run("completion").out
+	dir := t.TempDir()
+	fake := "#!/bin/sh\nshift\nfor w; do :; done\ncase $w in\nreg*) echo 'registry:5000/app:1\tabc' ;;\n'') printf 'one\\tfirst\\ntwo\\n' ;;\nesac\n"
+	if err := os.WriteFile(filepath.Join(dir, "crishim"), []byte(fake), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for line, want := range map[string]string{
+		"crishim rm ":              "one two",
+		"crishim rmi registry:5":   "5000/app:1",
+		"crishim rmi reg":          "registry:5000/app:1",
+		"crishim ps --output=none": "",
+	} {
+		cmd := exec.Command(bash, "--norc", "-c", script+"\nCOMP_LINE=$1 COMP_POINT=${#1}; _crishim; echo \"${COMPREPLY[*]}\"", "bash", line)
+		cmd.Env = append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"))
+		out, err := cmd.CombinedOutput()
+		if err != nil || strings.TrimSpace(string(out)) != want {
+			t.Errorf("%q: got %q, %v; want %q", line, out, err, want)
+		}
+	}
+}
+
+func TestCompletionScripts(t *testing.T) {
+	t.Parallel()
+	c := &commandTest{t: t}
+	for _, shell := range shells() {
+		r := c.run("completion", shell)
+		if r.code != 0 || !strings.Contains(r.out, completeVerb) || strings.Contains(r.out, "NAME") {
+			t.Errorf("%s: got %+v", shell, r)
+		}
+	}
+	if r := c.runAs(t.Context(), "crictl", "completion"); !strings.Contains(r.out, "complete -F _crishim crictl") {
+		t.Errorf("got %s", r.out)
+	}
+	if r := c.run("completion", "tcsh"); r.code != 2 {
+		t.Errorf("got %+v", r)
+	}
+}

@@ -1,0 +1,116 @@
+package crifile
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+	"google.golang.org/protobuf/proto"
+)
+
+// file is where messages are read from, for the errors.
+type file struct{ name string }
+
+// Document is one YAML document, or one JSON text, of a file.
+type Document struct {
+	file file
+	node *yaml.Node
+}
+
+// Parse takes a file's text apart. Empty documents are left out.
+func Parse(name string, text []byte) ([]Document, error) {
+	f := file{name}
+	if isJSON(text) {
+		if err := f.checkJSON(text); err != nil {
+			return nil, err
+		}
+		// A tab is white space in JSON and forbidden in YAML's; strings
+		// cannot hold one in either.
+		text = bytes.ReplaceAll(text, []byte("\t"), []byte(" "))
+	}
+	decoder := yaml.NewDecoder(bytes.NewReader(text))
+	var docs []Document
+	for {
+		var node yaml.Node
+		err := decoder.Decode(&node)
+		if errors.Is(err, io.EOF) {
+			return docs, nil
+		}
+		if err != nil {
+			return nil, f.syntaxError(err)
+		}
+		if root := node.Content[0]; root.Tag != "!!null" {
+			docs = append(docs, Document{f, root})
+		}
+	}
+}
+
+// Decode fills m from a text that holds exactly one document.
+func Decode(name string, text []byte, m proto.Message) error {
+	docs, err := Parse(name, text)
+	if err != nil {
+		return err
+	}
+	switch len(docs) {
+	case 0:
+		return &Error{File: name, Text: "the file is empty"}
+	case 1:
+		return docs[0].Decode(m)
+	}
+	return docs[1].file.errorf(docs[1].node, "a second document, where one is wanted")
+}
+
+// Decode fills m from the document.
+func (d Document) Decode(m proto.Message) error {
+	return d.file.message(d.node, m.ProtoReflect())
+}
+
+// Has says whether the document has a field, in any spelling.
+func (d Document) Has(field string) bool {
+	for i := 0; i+1 < len(d.node.Content) && d.node.Kind == yaml.MappingNode; i += 2 {
+		if plain(d.node.Content[i].Value) == plain(field) {
+			return true
+		}
+	}
+	return false
+}
+
+func isJSON(text []byte) bool {
+	trimmed := bytes.TrimLeft(text, " \t\r\n")
+	return len(trimmed) > 0 && trimmed[0] == '{' && !strings.Contains(string(text), "\n---")
+}
+
+// checkJSON finds what is no JSON. YAML's flow style looks the same at first,
+// so what YAML can read is left to it.
+func (f file) checkJSON(text []byte) error {
+	err := json.Unmarshal(text, new(any))
+	var syntax *json.SyntaxError
+	if !errors.As(err, &syntax) || yaml.Unmarshal(text, new(yaml.Node)) == nil {
+		return nil
+	}
+	line, column := position(text, int(syntax.Offset))
+	return &Error{File: f.name, Line: line, Column: column, Text: "malformed JSON: " + syntax.Error()}
+}
+
+func position(text []byte, offset int) (line, column int) {
+	before := text[:min(max(offset-1, 0), len(text))]
+	return bytes.Count(before, []byte("\n")) + 1, offset - 1 - bytes.LastIndexByte(before, '\n')
+}
+
+var yamlLine = regexp.MustCompile(`^yaml: line (\d+): `)
+
+// syntaxError puts the line that the YAML reader names where ours stands.
+func (f file) syntaxError(err error) error {
+	text := err.Error()
+	e := &Error{File: f.name, Text: "malformed YAML: " + strings.TrimPrefix(text, "yaml: ")}
+	if found := yamlLine.FindStringSubmatch(text); found != nil {
+		e.Line, _ = strconv.Atoi(found[1])
+		e.Text = "malformed YAML: " + strings.TrimPrefix(text, found[0])
+	}
+	return e
+}

@@ -1,0 +1,70 @@
+package commands
+
+import (
+	"crypto/rand"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// ownLogs is where the logs of pods go whose configuration names no
+// directory. A runtime without one keeps no logs. rmp takes a pod's away.
+const ownLogs = "/var/log/crishim"
+
+// completePod fills in what a pod needs and its author left out.
+func completePod(pod *runtimeapi.PodSandboxConfig) {
+	if pod.Metadata.Namespace == "" {
+		pod.Metadata.Namespace = "default"
+	}
+	if pod.Metadata.Uid == "" {
+		pod.Metadata.Uid = newUID()
+	}
+}
+
+// completeLogs names a log directory where the runtime needs one to keep logs
+// and this user may make it. The embedded shim reads the engine's logs.
+func completeLogs(pod *runtimeapi.PodSandboxConfig, embedded bool) error {
+	if pod.LogDirectory != "" || embedded || os.Geteuid() != 0 {
+		return nil
+	}
+	pod.LogDirectory = ownLogDirectory(pod.GetMetadata())
+	if err := os.MkdirAll(pod.LogDirectory, 0o755); err != nil {
+		return fmt.Errorf("make the pod's log directory: %w", err)
+	}
+	return nil
+}
+
+func ownLogDirectory(m *runtimeapi.PodSandboxMetadata) string {
+	return filepath.Join(ownLogs, filepath.Base(m.GetNamespace()+"_"+m.GetName()+"_"+m.GetUid()))
+}
+
+// removeOwnLogs takes the log directory away that completeLogs made, if any.
+func removeOwnLogs(m *runtimeapi.PodSandboxMetadata) error {
+	if err := os.RemoveAll(ownLogDirectory(m)); err != nil {
+		return fmt.Errorf("remove the pod's logs: %w", err)
+	}
+	os.Remove(ownLogs) // goes only when it is empty
+	return nil
+}
+
+// completeContainer names a log file where the pod has a place for it, and
+// remembers how the user called the image.
+func completeContainer(container *runtimeapi.ContainerConfig, pod *runtimeapi.PodSandboxConfig) {
+	if container.LogPath == "" && pod.GetLogDirectory() != "" {
+		container.LogPath = fmt.Sprintf("%s.%d.log", container.GetMetadata().GetName(), container.GetMetadata().GetAttempt())
+	}
+	if container.Image.UserSpecifiedImage == "" {
+		container.Image.UserSpecifiedImage = container.Image.Image
+	}
+}
+
+// newUID is a random UUID.
+func newUID() string {
+	var b [16]byte
+	rand.Read(b[:]) // never fails
+	b[6] = b[6]&0x0f | 0x40
+	b[8] = b[8]&0x3f | 0x80
+	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
+}

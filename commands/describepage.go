@@ -1,0 +1,172 @@
+package commands
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	v1 "github.com/crishim/crishim/kuberuntime/corev1"
+
+	"github.com/crishim/crishim/kuberuntime"
+	"github.com/crishim/crishim/kuberuntime/plan"
+	"github.com/crishim/crishim/kuberuntime/pod"
+	"github.com/crishim/crishim/output"
+)
+
+// page is a description being written: lines of "Name:   value", indented by what they
+// belong to.
+type page struct {
+	text   strings.Builder
+	now    time.Time
+	indent string
+}
+
+func (p *page) line(name, format string, args ...any) {
+	value := output.Sanitize(fmt.Sprintf(format, args...))
+	fmt.Fprintf(&p.text, "%s%-*s %s\n", p.indent, 14-len(p.indent), name+":", value)
+}
+
+// optional is a line that is left out when it has nothing to say.
+func (p *page) optional(name, value string) {
+	if value != "" {
+		p.line(name, "%s", value)
+	}
+}
+
+func (p *page) pod(d *kuberuntime.Description) {
+	p.line("Name", "%s", d.Pod.Name)
+	p.line("Namespace", "%s", d.Pod.Namespace)
+	p.line("UID", "%s", d.Pod.UID)
+	p.optional("Labels", pairs(d.Pod.Labels))
+	p.line("Status", "%s", phaseText(d.View))
+	var ips []string
+	for _, ip := range d.Pod.Status.PodIPs {
+		ips = append(ips, ip.IP)
+	}
+	p.optional("IPs", strings.Join(ips, ", "))
+	p.line("QoS", "%s", d.Pod.Status.QOSClass)
+	p.optional("Made by", d.Pod.Annotations[pod.FolderAnnotation])
+	if !d.Recorded {
+		p.line("Manifest", "not known here: shown is what runs")
+	}
+	for _, s := range d.Status.Sandboxes {
+		p.line("Sandbox", "%s, attempt %d, %s, made %s", s.GetId(), s.GetMetadata().GetAttempt(),
+			strings.ToLower(strings.TrimPrefix(s.GetState().String(), "SANDBOX_")), p.ago(time.Unix(0, s.GetCreatedAt())))
+	}
+}
+
+func (p *page) ago(t time.Time) string {
+	if t.IsZero() {
+		return "never"
+	}
+	return max(p.now.Sub(t), 0).Round(time.Second).String() + " ago"
+}
+
+func pairs(m map[string]string) string {
+	var out []string
+	for k, v := range m {
+		out = append(out, k+"="+v)
+	}
+	slices.Sort(out)
+	return strings.Join(out, ", ")
+}
+
+func (p *page) container(d *kuberuntime.Description, c plan.ContainerView) {
+	kind := "Container"
+	switch {
+	case c.Sidecar:
+		kind = "Sidecar"
+	case c.Init:
+		kind = "Init container"
+	case c.Ephemeral:
+		kind = "Ephemeral container"
+	}
+	fmt.Fprintf(&p.text, "%s %s:\n", kind, output.Sanitize(c.Container.Name))
+	p.indent = "  "
+	defer func() { p.indent = "" }()
+	p.line("Image", "%s", c.Container.Image)
+	p.optional("Command", strings.Join(append(slices.Clone(c.Container.Command), c.Container.Args...), " "))
+	p.limits(c.Container)
+	if c.Status == nil {
+		p.line("State", "waiting")
+	} else {
+		p.line("ID", "%s", c.Status.ID)
+		p.optional("Image ID", c.Status.ImageRef)
+		p.state("State", c.Status)
+		if last := earlier(d.Status, c.Status); last != nil {
+			p.state("Last state", last)
+		}
+		p.line("Ready", "%t", c.Ready)
+		p.line("Restarts", "%d", c.Status.RestartCount)
+		p.optional("Log", c.Status.LogPath)
+		for _, m := range c.Status.Mounts {
+			mode := "rw"
+			if m.GetReadonly() {
+				mode = "ro"
+			}
+			p.line("Mount", "%s from %s (%s)", m.GetContainerPath(), m.GetHostPath(), mode)
+		}
+	}
+	p.optional("Waiting", d.Waiting[c.Container.Name])
+	for _, line := range d.Logs[c.Container.Name] {
+		p.line("Last log", "%s", line)
+	}
+}
+
+func (p *page) limits(c *v1.Container) {
+	list := func(r v1.ResourceList) string {
+		m := map[string]string{}
+		for name, quantity := range r {
+			m[string(name)] = quantity.String()
+		}
+		return pairs(m)
+	}
+	p.optional("Limits", list(c.Resources.Limits))
+	p.optional("Requests", list(c.Resources.Requests))
+}
+
+func (p *page) state(name string, c *pod.ContainerStatus) {
+	text := strings.ToLower(strings.TrimPrefix(c.State.String(), "CONTAINER_"))
+	switch {
+	case c.Running():
+		text += ", started " + p.ago(c.StartedAt)
+	case c.Exited():
+		text += fmt.Sprintf(" with status %d %s", c.ExitCode, p.ago(c.FinishedAt))
+		if c.Reason != "" {
+			text += ", " + c.Reason
+		}
+	}
+	if message := kuberuntime.OneLine(c.Message); message != "" {
+		text += ": " + message
+	}
+	p.line(name, "%s", text)
+}
+
+// earlier is the attempt before the newest one.
+func earlier(s *pod.Status, newest *pod.ContainerStatus) *pod.ContainerStatus {
+	for _, c := range s.Containers {
+		if c.Name == newest.Name && c.ID != newest.ID {
+			return c
+		}
+	}
+	return nil
+}
+
+// shownEvents is how many events a description ends with.
+const shownEvents = 25
+
+func (p *page) events(events []kuberuntime.Event) {
+	if len(events) == 0 {
+		return
+	}
+	p.text.WriteString("Events:\n")
+	for _, e := range events[max(len(events)-shownEvents, 0):] {
+		kind := "Normal"
+		if e.Warning {
+			kind = "Warning"
+		}
+		text := fmt.Sprintf("%-8s %-8s %-20s %s", p.ago(e.Time)[:len(p.ago(e.Time))-len(" ago")], kind, e.Reason, strings.TrimSpace(e.Container+" "+e.Message))
+		p.text.WriteString("  " + output.Sanitize(text) + "\n")
+	}
+}

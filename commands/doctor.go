@@ -1,0 +1,87 @@
+package commands
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/crishim/crishim/client"
+	"github.com/crishim/crishim/commands/checkup"
+	"github.com/crishim/crishim/output"
+)
+
+// newDoctor checks all that commands depend on.
+func newDoctor(env *Env) *cli.Command {
+	return &cli.Command{
+		Name:  "doctor",
+		Usage: "check the runtime and what it depends on",
+		Description: describe("Looks at the config file, every endpoint, the runtime's version and conditions, CNI, cgroup driver, image filesystem, "+
+			"streaming server and live-restore, with a next step for what is wrong. It changes nothing. Exit 1 when a check fails.",
+			"crishim doctor", "crishim doctor -o json"),
+		Flags:  listFlags(output.FindingColumns),
+		Action: action(env, listOptions(output.FindingColumns), runDoctor),
+	}
+}
+
+func runDoctor(ctx context.Context, env *Env, o output.Options) error {
+	findings := examine(ctx, env)
+	failures := 0
+	for _, f := range findings {
+		if f.State == output.FindingFailed {
+			failures++
+		}
+	}
+	err := output.Findings(env.Out, findings, o)
+	if failures > 0 {
+		err = join(err, fmt.Errorf("%d of %d checks failed", failures, len(findings)))
+	}
+	return err
+}
+
+func examine(ctx context.Context, env *Env) []output.Finding {
+	findings := []output.Finding{configFinding(env)}
+	options, err := env.clientOptions()
+	if err != nil {
+		return findings // it is about the config file
+	}
+	attempts, err := client.Probe(ctx, options)
+	findings = append(findings, checkup.Endpoints(attempts)...)
+	if err == nil {
+		var conn *client.Conn
+		if conn, err = client.Connect(ctx, options); err == nil {
+			defer conn.Close()
+			return append(findings, checkup.Runtime(ctx, conn, checkup.Host{})...)
+		}
+	}
+	return append(findings, output.Finding{State: output.FindingFailed, Check: "runtime", Detail: firstLine(err), Hint: hintOf(err)})
+}
+
+// firstLine leaves out the list of what was tried, which the findings before
+// it show.
+func firstLine(err error) string {
+	text, _, more := strings.Cut(err.Error(), "\n")
+	if more {
+		text = strings.TrimSuffix(text, ":")
+	}
+	return text
+}
+
+func configFinding(env *Env) output.Finding {
+	f := output.Finding{State: output.FindingOK, Check: "config file"}
+	config, err := env.config()
+	var broken *client.ConfigError
+	switch {
+	case errors.As(err, &broken):
+		f.State, f.Detail, f.Hint = output.FindingFailed, broken.Error(), broken.Hint()
+	case err != nil:
+		f.State, f.Detail = output.FindingFailed, err.Error()
+	case config.Exists():
+		f.Detail = config.Path
+	default:
+		f.State, f.Detail = output.FindingSkipped, "there is none"
+	}
+	return f
+}

@@ -1,0 +1,105 @@
+package commands
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/client"
+	"github.com/crishim/crishim/client/stream"
+	"github.com/crishim/crishim/output"
+)
+
+// inMany runs the command in each container. The first failure in the order of
+// the containers decides the status.
+func (o execOptions) inMany(ctx context.Context, env *Env, conn *client.Conn, containers []*runtimeapi.Container) error {
+	if o.parallel {
+		return o.atOnce(ctx, env, conn, containers)
+	}
+	for _, c := range containers {
+		if !o.quiet && len(containers) > 1 {
+			fmt.Fprintf(env.Err, "==> %s <==\n", output.Sanitize(containerName(c)))
+		}
+		err := o.inOne(ctx, conn, c, o.session.streams(env))
+		if err != nil && !o.ignored(ctx, env, c, err) {
+			return err
+		}
+	}
+	return nil
+}
+
+// ignored says that a failure ends nothing, and tells the user about it.
+func (o execOptions) ignored(ctx context.Context, env *Env, c *runtimeapi.Container, err error) bool {
+	if !o.ignore || ctx.Err() != nil {
+		return false
+	}
+	env.warn("%s: %v", containerName(c), err)
+	return true
+}
+
+// atOnce runs the command in all containers side by side. Each line of output
+// begins with its container's name.
+func (o execOptions) atOnce(ctx context.Context, env *Env, conn *client.Conn, containers []*runtimeapi.Container) error {
+	var line sync.Mutex
+	errs := make([]error, len(containers))
+	var running sync.WaitGroup
+	for i, c := range containers {
+		running.Go(func() {
+			prefix := ""
+			if !o.quiet {
+				prefix = output.Sanitize(containerName(c)) + ": "
+			}
+			out := &lineWriter{to: env.Out, lock: &line, prefix: prefix}
+			errOut := &lineWriter{to: env.Err, lock: &line, prefix: prefix}
+			err := o.inOne(ctx, conn, c, stream.Streams{Out: out, Err: errOut})
+			err = errors.Join(err, out.flush(), errOut.flush())
+			if err != nil && !o.ignored(ctx, env, c, err) {
+				errs[i] = fmt.Errorf("%s: %w", containerName(c), err)
+			}
+		})
+	}
+	running.Wait()
+	return join(errs...)
+}
+
+// lineWriter passes whole lines on, each with a prefix, so that those of
+// several containers do not mix.
+type lineWriter struct {
+	to     io.Writer
+	lock   *sync.Mutex // shared by all that write to the same place
+	prefix string
+	rest   []byte // an unfinished line
+}
+
+func (w *lineWriter) Write(p []byte) (int, error) {
+	w.rest = append(w.rest, p...)
+	end := bytes.LastIndexByte(w.rest, '\n')
+	if end < 0 {
+		return len(p), nil
+	}
+	whole := w.rest[:end+1]
+	var b bytes.Buffer
+	for line := range bytes.Lines(whole) {
+		b.WriteString(w.prefix)
+		b.Write(line)
+	}
+	w.lock.Lock()
+	defer w.lock.Unlock()
+	_, err := w.to.Write(b.Bytes())
+	w.rest = append([]byte(nil), w.rest[end+1:]...)
+	return len(p), err
+}
+
+// flush ends an unfinished line.
+func (w *lineWriter) flush() error {
+	if len(w.rest) == 0 {
+		return nil
+	}
+	_, err := w.Write([]byte("\n"))
+	return err
+}

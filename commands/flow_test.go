@@ -1,0 +1,260 @@
+package commands
+
+import (
+	"context"
+	"strings"
+	"syscall"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/internal/stubcri"
+)
+
+const (
+	podFile       = `{"metadata": {"name": "web", "namespace": "shop"}, "log_directory": "/nonexistent/logs"}`
+	containerFile = "metadata: {name: app}\nimage: {image: busybox}\n"
+)
+
+// lastRequest is the newest request of a type that the stub got.
+func lastRequest[T any](t *testing.T, s *stubcri.Server) T {
+	t.Helper()
+	var last T
+	found := false
+	for _, call := range s.Calls() {
+		if r, ok := call.Request.(T); ok {
+			last, found = r, true
+		}
+	}
+	if !found {
+		t.Fatalf("no %T among %v", last, s.Methods())
+	}
+	return last
+}
+
+func TestLifeOfAContainer(t *testing.T) {
+	c := withStub(t, stubcri.Options{})
+	c.stub.AddImage("busybox")
+	pod := c.run("runp", c.file("pod.json", podFile))
+	if pod.code != 0 || len(pod.out) != 65 || pod.err != "" {
+		t.Fatalf("runp: %+v", pod)
+	}
+	if uid := lastRequest[*runtimeapi.RunPodSandboxRequest](t, c.stub).GetConfig().GetMetadata().GetUid(); len(uid) != 36 {
+		t.Errorf("the made-up uid is %q, want a UUID", uid)
+	}
+	container := c.run("create", "shop/web", c.file("container.yaml", containerFile))
+	if container.code != 0 || len(container.out) != 65 || container.err != "" {
+		t.Fatalf("create: %+v", container)
+	}
+	created := lastRequest[*runtimeapi.CreateContainerRequest](t, c.stub)
+	if got := created.GetSandboxConfig().GetMetadata().GetName(); got != "web" {
+		t.Errorf("the pod's configuration was not asked for: its name is %q", got)
+	}
+	if got := created.GetConfig().GetImage().GetUserSpecifiedImage(); got != "busybox" {
+		t.Errorf("user_specified_image is %q, want busybox", got)
+	}
+	c.run("start", "web/app").want(t, 0, "web/app\n", "")
+	c.run("ps", "-o", "name").want(t, 0, "shop/web/app\n", "")
+	c.run("rm", "app").want(t, 1, "", "crishim: container app still runs\nhint: crishim stop app stops it, crishim rm -f app does both\n")
+	c.run("rmp", "web").want(t, 1, "", "crishim: pod web still runs\nhint: crishim stopp web stops it, crishim rmp -f web does both\n")
+	c.run("stop", "app", "-t", "3").want(t, 0, "app\n", "")
+	if got := lastRequest[*runtimeapi.StopContainerRequest](t, c.stub).GetTimeout(); got != 3 {
+		t.Errorf("grace period is %d, want 3", got)
+	}
+	c.run("rm", "--dry-run", "app").want(t, 0, "Would remove app\n", "")
+	c.run("rm", "app").want(t, 0, "app\n", "")
+	c.run("stopp", "web").want(t, 0, "Stopped sandbox web\n", "")
+	c.run("rmp", "web").want(t, 0, "Removed sandbox web\n", "")
+	if pods, containers := c.stub.Left(); pods+containers != 0 {
+		t.Errorf("%d pods and %d containers are left", pods, containers)
+	}
+}
+
+func TestEachArgumentIsTried(t *testing.T) {
+	c := withStub(t, stubcri.Options{})
+	pod := c.stub.AddPod("default", "web")
+	c.stub.AddContainer(pod, "a")
+	c.stub.AddContainer(pod, "b")
+	c.run("stop", "-t", "0", "nosuch1", "a", "nosuch2").want(t, 1, "a\n",
+		"crishim: there is no container \"nosuch1\"\nhint: `crishim ps -a` lists them\n"+
+			"crishim: there is no container \"nosuch2\"\nhint: `crishim ps -a` lists them\n")
+	if r := c.run("rm", "--all", "--force"); r.code != 0 || strings.Count(r.out, "\n") != 2 || r.err != "removing 2 containers\n" {
+		t.Errorf("rm --all: %+v", r)
+	}
+	if _, containers := c.stub.Left(); containers != 0 {
+		t.Errorf("%d containers are left", containers)
+	}
+}
+
+func TestDefaultGraceIsTenSeconds(t *testing.T) {
+	c := withStub(t, stubcri.Options{})
+	c.stub.AddContainer(c.stub.AddPod("default", "web"), "a")
+	c.run("stop", "a").want(t, 0, "a\n", "")
+	if got := lastRequest[*runtimeapi.StopContainerRequest](t, c.stub).GetTimeout(); got != 10 {
+		t.Errorf("grace period is %d, want 10", got)
+	}
+}
+
+func TestDryRunsSendNothing(t *testing.T) {
+	c := &commandTest{t: t, vars: map[string]string{}}
+	c.run("runp", "--dry-run", "--runtime", "kata", c.file("pod.yaml", "metadata: {name: web, namespace: shop, uid: u}\nport_mappings: [{protocol: udp, container_port: 53}]\n")).want(t, 0,
+		`{
+  "config": {
+    "metadata": {
+      "name": "web",
+      "namespace": "shop",
+      "uid": "u"
+    },
+    "port_mappings": [
+      {
+        "container_port": 53,
+        "protocol": "UDP"
+      }
+    ]
+  },
+  "runtime_handler": "kata"
+}
+`, "")
+	r := c.run("run", "--dry-run", "--name", "x", "-e", "A=<b>", "-m", "64Mi", "-p", "127.0.0.1:80:8080", "busybox", "sh", "-c", "echo -x")
+	if r.code != 0 || !strings.Contains(r.out, `"value": "A`) && !strings.Contains(r.out, `"value": "<b>"`) || !strings.Contains(r.out, `"memory_limit_in_bytes": 67108864`) ||
+		!strings.Contains(r.out, `"host_ip": "127.0.0.1"`) || !strings.Contains(r.out, `"echo -x"`) {
+		t.Errorf("run --dry-run: %+v", r)
+	}
+}
+
+func TestImages(t *testing.T) {
+	c := withStub(t, stubcri.Options{})
+	seedNode(c.stub)
+	c.run("pull", "--if-missing", "-q", "registry.k8s.io/pause:3.9").want(t, 0, imageIDOf(t, c, "registry.k8s.io/pause:3.9")+"\n", "")
+	c.run("rmi", "registry.k8s.io/pause:3.9").want(t, 1, "",
+		"crishim: image \"registry.k8s.io/pause:3.9\" is pinned: the runtime needs it\nhint: crishim rmi --force registry.k8s.io/pause:3.9 removes it all the same\n")
+	c.run("rmi", "--prune", "--dry-run").want(t, 0, "Would delete: registry.example.com/app:v1, registry.example.com/app:latest\n", "")
+	c.run("rmi", "registry.example.com/app:v1", "nosuch").want(t, 1,
+		"Deleted: registry.example.com/app:v1\nDeleted: registry.example.com/app:latest\n",
+		"crishim: warning: image \"registry.example.com/app:v1\" has 2 names, all go: registry.example.com/app:v1, registry.example.com/app:latest\n"+
+			"crishim: no such image \"nosuch\"\nhint: crishim images lists them, crishim pull nosuch gets it\n")
+}
+
+func imageIDOf(t *testing.T, c *commandTest, ref string) string {
+	t.Helper()
+	r := c.run("images", "-q", ref)
+	if r.code != 0 {
+		t.Fatal(r.err)
+	}
+	return strings.TrimSpace(r.out)
+}
+
+func TestRunFromTwoFiles(t *testing.T) {
+	c := withStub(t, stubcri.Options{})
+	c.stub.AddImage("busybox")
+	r := c.run("run", c.file("container.yaml", containerFile), c.file("pod.json", podFile))
+	if r.code != 0 || len(r.out) != 65 || r.err != "" {
+		t.Errorf("two files: %+v", r)
+	}
+	c.stdin = containerFile + "---\n" + strings.ReplaceAll(podFile, "web", "web2")
+	if r := c.run("run", "-"); r.code != 0 || len(r.out) != 65 || r.err != "" {
+		t.Errorf("one file of two documents: %+v", r)
+	}
+	if pods, containers := c.stub.Left(); pods != 2 || containers != 2 {
+		t.Errorf("%d pods and %d containers, want 2 of each", pods, containers)
+	}
+}
+
+func TestRunLeavesNothingWhenItFails(t *testing.T) {
+	for _, method := range []string{"PullImage", "RunPodSandbox", "CreateContainer", "StartContainer"} {
+		t.Run(method, func(t *testing.T) {
+			c := withStub(t, stubcri.Options{})
+			c.stub.Fail(method, status.Error(codes.Internal, "broken on purpose"))
+			r := c.run("run", "--with-pull", "--rm", "busybox", "true")
+			if r.code != 125 || r.out != "" || !strings.HasPrefix(r.err, "crishim: ") || !strings.Contains(r.err, "broken on purpose\n") {
+				t.Errorf("result is %+v", r)
+			}
+			if pods, containers := c.stub.Left(); pods+containers != 0 {
+				t.Errorf("%d pods and %d containers are left", pods, containers)
+			}
+		})
+	}
+}
+
+func TestFirstSignalCancels(t *testing.T) {
+	c := withStub(t, stubcri.Options{})
+	c.stub.Before("ListContainers", func(ctx context.Context) {
+		syscall.Kill(syscall.Getpid(), syscall.SIGTERM)
+		<-ctx.Done()
+	})
+	c.run("ps").want(t, 143, "", "crishim: interrupted\n")
+}
+
+// What goes on until somebody ends it ends well at Ctrl-C. Called as crictl it
+// does at SIGTERM too.
+func TestFollowingIsEndedBySignals(t *testing.T) {
+	for verb, method := range map[string]string{
+		"events": "GetContainerEvents", "stats -w": "ListContainerStats", "statsp -w -o json": "ListPodSandboxStats",
+		"metricsp -w": "ListPodSandboxMetrics", "logs -f web": "ContainerStatus", "port-forward pod :80": "PortForward",
+	} {
+		for _, test := range []struct {
+			signal syscall.Signal
+			name   string
+			code   int
+			errs   string
+		}{
+			{syscall.SIGINT, "crishim", 0, ""},
+			{syscall.SIGTERM, "crishim", 143, "crishim: interrupted\n"},
+			{syscall.SIGHUP, "crishim", 129, "crishim: interrupted\n"},
+			{syscall.SIGTERM, "crictl", 0, ""},
+		} {
+			t.Run(test.name+" "+verb+" "+test.signal.String(), func(t *testing.T) {
+				c, _ := withLog(t)
+				c.stub.Before(method, func(ctx context.Context) {
+					syscall.Kill(syscall.Getpid(), test.signal)
+					<-ctx.Done()
+				})
+				c.runAs(t.Context(), test.name, strings.Fields(verb)...).want(t, test.code, "", test.errs)
+			})
+		}
+	}
+}
+
+// full is a device without room.
+type full struct{}
+
+func (full) Write([]byte) (int, error) { return 0, syscall.ENOSPC }
+
+func TestWhatCannotBeWrittenFails(t *testing.T) {
+	c := withStub(t, stubcri.Options{})
+	seedNode(c.stub)
+	for _, line := range []string{"help", "help ps", "ps --help", "--version", "ps", "pods -o json", "version", "inspect web", "completion bash", "man", "config", "run jsonschema"} {
+		var errs safeBuffer
+		env := &Env{Out: full{}, Err: &errs, Now: testTime, Version: "v0.0.0-test", LookupEnv: func(key string) (string, bool) {
+			if key == "CONTAINER_RUNTIME_ENDPOINT" {
+				return c.stub.Endpoint, true
+			}
+			return "", false
+		}}
+		if code := Main(t.Context(), append([]string{"crishim"}, strings.Fields(line)...), env); code != 1 || !strings.Contains(errs.String(), "no space left on device") {
+			t.Errorf("%s: exit %d, stderr %q", line, code, errs.String())
+		}
+	}
+}
+
+func TestNoDaemonSpeaksInErrors(t *testing.T) {
+	c := withStub(t, stubcri.Options{})
+	seedNode(c.stub)
+	for method, line := range map[string]string{"PullImage": "pull app", "UpdateContainerResources": "update --memory 1g web"} {
+		c.stub.Fail(method, status.Error(codes.Unknown, "Error response from daemon: it is broken"))
+		if r := c.run(strings.Fields(line)...); r.code != 1 || !strings.HasSuffix(r.err, "it is broken\n") || strings.Contains(r.err, "daemon") {
+			t.Errorf("%s: %+v", line, r)
+		}
+	}
+}
+
+func TestRuntimeErrorIsOneSentence(t *testing.T) {
+	c := withStub(t, stubcri.Options{})
+	c.stub.Fail("ListContainers", status.Error(codes.Internal, "disk \x1b[2J on fire"))
+	r := c.run("ps")
+	if r.code != 1 || r.out != "" || strings.Contains(r.err, "rpc error") || strings.Contains(r.err, "\x1b") || strings.Count(r.err, "\n") != 1 {
+		t.Errorf("result is %+v", r)
+	}
+}

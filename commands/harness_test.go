@@ -1,0 +1,160 @@
+package commands
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/internal/stubcri"
+)
+
+// testNow is when tests of whole command lines take place.
+var testNow = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+// result is how a command line ended.
+type result struct {
+	code     int
+	out, err string
+}
+
+// commandTest runs whole command lines in one environment.
+type commandTest struct {
+	t     *testing.T
+	stub  *stubcri.Server // nil: nothing to connect to
+	stdin string
+	vars  map[string]string
+}
+
+// withStub is a test against an in-memory runtime.
+func withStub(t *testing.T, o stubcri.Options) *commandTest {
+	t.Helper()
+	if o.Now == nil {
+		o.Now = func() time.Time { return testNow }
+	}
+	return &commandTest{t: t, stub: stubcri.Start(t, o), vars: map[string]string{}}
+}
+
+// run runs "crishim ARGS..." and waits for its end.
+func (c *commandTest) run(args ...string) result {
+	c.t.Helper()
+	return c.runAs(c.t.Context(), "crishim", args...)
+}
+
+func (c *commandTest) runAs(ctx context.Context, name string, args ...string) result {
+	c.t.Helper()
+	vars := map[string]string{"CRI_CONFIG_FILE": filepath.Join(c.t.TempDir(), "none.yaml"), "CONTAINER_RUNTIME_ENDPOINT": "unix:///nonexistent/test.sock"}
+	if c.stub != nil {
+		vars["CONTAINER_RUNTIME_ENDPOINT"] = c.stub.Endpoint
+	}
+	if err := os.WriteFile(vars["CRI_CONFIG_FILE"], nil, 0o600); err != nil {
+		c.t.Fatal(err)
+	}
+	for key, value := range c.vars {
+		vars[key] = value
+	}
+	var out, errs safeBuffer
+	env := &Env{
+		In: strings.NewReader(c.stdin), Out: &out, Err: &errs,
+		LookupEnv:       func(key string) (string, bool) { value, ok := vars[key]; return value, ok },
+		Now:             func() time.Time { return testNow.Add(90 * time.Second) },
+		Version:         "v0.0.0-test",
+		CompleteTimeout: time.Minute,
+	}
+	code := Main(ctx, append([]string{name}, args...), env)
+	return result{code, out.String(), errs.String()}
+}
+
+// safeBuffer is a buffer that a command's goroutines may share.
+type safeBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (s *safeBuffer) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.Write(p)
+}
+
+func (s *safeBuffer) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.String()
+}
+
+// want fails unless the result is this one.
+func (r result) want(t *testing.T, code int, out, errs string) {
+	t.Helper()
+	if diff := cmp.Diff(result{code, out, errs}, r, cmp.AllowUnexported(result{})); diff != "" {
+		t.Errorf("result differs (-want +got):\n%s", diff)
+	}
+}
+
+// golden compares a whole result with testdata/NAME.golden.
+func (c *commandTest) golden(name string, args ...string) {
+	c.t.Helper()
+	r := c.run(args...)
+	got := fmt.Sprintf("$ crishim %s\n-- stdout --\n%s-- stderr --\n%s-- exit %d --\n", strings.Join(args, " "), r.out, r.err, r.code)
+	if c.stub != nil {
+		got = strings.ReplaceAll(got, c.stub.Endpoint, "ENDPOINT")
+	}
+	compareGolden(c.t, name, got)
+}
+
+// compareGolden compares got with testdata/NAME.golden, or rewrites it.
+func compareGolden(t *testing.T, name, got string) {
+	t.Helper()
+	path := filepath.Join("testdata", name+".golden")
+	if os.Getenv("CRISHIM_UPDATE_GOLDEN") != "" {
+		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), got); diff != "" {
+		t.Errorf("%s differs (-want +got):\n%s", path, diff)
+	}
+}
+
+// file writes a file for a test and returns its path.
+func (c *commandTest) file(name, text string) string {
+	c.t.Helper()
+	path := filepath.Join(c.t.TempDir(), name)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		c.t.Fatal(err)
+	}
+	return path
+}
+
+// seedNode gives the stub two pods, a running, an ended and a created
+// container, and two images.
+func seedNode(s *stubcri.Server) {
+	web := s.AddPod("default", "web", func(c *runtimeapi.PodSandboxConfig) { c.Labels = map[string]string{"app": "web"} })
+	db := s.AddPod("prod", "db")
+	labelled := func(pod, namespace string) func(*runtimeapi.ContainerConfig) {
+		return func(c *runtimeapi.ContainerConfig) {
+			c.Labels = map[string]string{labelPodName: pod, labelPodNamespace: namespace, "app": pod}
+		}
+	}
+	s.AddContainer(web, "nginx", labelled("web", "default"))
+	ended := s.AddContainer(db, "migrate", labelled("db", "prod"))
+	s.Exit(ended, 3)
+	s.AddCreated(db, "postgres", labelled("db", "prod"))
+	s.AddImage("registry.example.com/app:v1", "registry.example.com/app:latest")
+	s.AddImage("registry.k8s.io/pause:3.9")
+	s.Image("registry.k8s.io/pause:3.9", func(i *runtimeapi.Image) { i.Pinned = true })
+}
+
+func testTime() time.Time { return testNow }

@@ -1,0 +1,138 @@
+package commands
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"github.com/urfave/cli/v2"
+)
+
+// everyCommand calls f for each verb and subcommand with its full name.
+func everyCommand(app *cli.App, f func(name string, c *cli.Command)) {
+	var walk func(prefix string, commands []*cli.Command)
+	walk = func(prefix string, commands []*cli.Command) {
+		for _, c := range commands {
+			f(prefix+c.Name, c)
+			walk(prefix+c.Name+" ", c.Subcommands)
+		}
+	}
+	walk("", app.Commands)
+}
+
+// examples are the lines below "Examples:" in a description.
+func examples(description string) []string {
+	_, text, found := strings.Cut(description, "\n\nExamples:\n")
+	if !found {
+		return nil
+	}
+	var lines []string
+	for line := range strings.SplitSeq(text, "\n") {
+		lines = append(lines, strings.TrimSpace(line))
+	}
+	return lines
+}
+
+func TestEveryVerbHasHelpWithExamples(t *testing.T) {
+	app := newApp(testEnv().fresh(false))
+	everyCommand(app, func(name string, c *cli.Command) {
+		if c.Usage == "" || strings.HasSuffix(c.Usage, ".") {
+			t.Errorf("%s: usage is %q, want a phrase without a full stop", name, c.Usage)
+		}
+		if len(examples(c.Description)) == 0 {
+			t.Errorf("%s has no example in its help", name)
+		}
+		for _, flag := range c.Flags {
+			if doc, ok := flag.(cli.DocGenerationFlag); !ok || doc.GetUsage() == "" {
+				if visible, ok := flag.(cli.VisibleFlag); !ok || visible.IsVisible() {
+					t.Errorf("%s: --%s has no usage", name, flag.Names()[0])
+				}
+			}
+		}
+	})
+}
+
+// An example is a command line that its verb's flags can read.
+func TestHelpExamplesAreRead(t *testing.T) {
+	app := newApp(testEnv().fresh(false))
+	everyCommand(app, func(name string, c *cli.Command) {
+		for _, line := range examples(c.Description) {
+			args := words(line)
+			if len(args) == 0 || args[0] != "crishim" {
+				continue // a line of shell around it
+			}
+			got, err := arrange(newApp(testEnv().fresh(false)), args)
+			if err != nil {
+				t.Errorf("%s: example %q: %v", name, line, err)
+			} else if verb, _, _ := strings.Cut(name, " "); got.verb != verb {
+				t.Errorf("%s: example %q is of another command, %q", name, line, got.verb)
+			}
+		}
+	})
+}
+
+// words takes an example apart as a shell would, up to a redirection or a pipe.
+func words(line string) []string {
+	var all []string
+	var word strings.Builder
+	quoted, begun := rune(0), false
+	flush := func() {
+		if begun {
+			all = append(all, word.String())
+		}
+		word.Reset()
+		begun = false
+	}
+	for _, r := range line {
+		switch {
+		case quoted != 0 && r == quoted:
+			quoted = 0
+		case quoted != 0:
+			word.WriteRune(r)
+		case r == '\'' || r == '"':
+			quoted, begun = r, true
+		case r == ' ':
+			flush()
+		case r == '|' || r == '<' || r == '>' || r == '#':
+			flush()
+			return all
+		default:
+			word.WriteRune(r)
+			begun = true
+		}
+	}
+	flush()
+	return all
+}
+
+func testEnv() *Env {
+	return &Env{
+		In: strings.NewReader(""), Out: &bytes.Buffer{}, Err: &bytes.Buffer{},
+		LookupEnv: func(string) (string, bool) { return "", false }, Now: testTime,
+	}
+}
+
+func TestHelpGoesToStdoutAndSucceeds(t *testing.T) {
+	c := &commandTest{t: t, vars: map[string]string{}}
+	for _, args := range [][]string{{"--help"}, {"help"}, {}, {"help", "ps"}, {"ps", "--help"}, {"ps", "-h"}, {"exec", "--help"}, {"create", "jsonschema", "--help"}} {
+		r := c.run(args...)
+		if r.code != 0 || r.err != "" || !strings.HasPrefix(r.out, "NAME:\n") {
+			t.Errorf("%q: exit %d, stderr %q, stdout %q", args, r.code, r.err, r.out)
+		}
+	}
+	if r := c.run("--version"); r.code != 0 || !strings.HasPrefix(r.out, "crishim version v0.0.0-test ") {
+		t.Errorf("--version: exit %d, stdout %q", r.code, r.out)
+	}
+}
+
+func TestNoTwoCommandsShareAName(t *testing.T) {
+	owner := map[string]string{}
+	for _, c := range newApp(testEnv().fresh(false)).Commands {
+		for _, name := range c.Names() {
+			if other, taken := owner[name]; taken {
+				t.Errorf("%q names both %s and %s", name, other, c.Name)
+			}
+			owner[name] = c.Name
+		}
+	}
+}

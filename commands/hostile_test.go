@@ -1,0 +1,123 @@
+package commands
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// hostile is what a container may have in its name, labels and messages: it
+// clears the screen, sets the title, ends the text, turns the direction of
+// writing, and goes on and on.
+const hostile = "x\x1b[2J\x1b]0;t\x07\x00\u202etxt.exe\u2066\u009b31m\x7f\b\r"
+
+// hostileNode is a faultNode with such a pod, container and image beside the others.
+func hostileNode(t *testing.T) *commandTest {
+	t.Helper()
+	c := faultNode(t)
+	name := hostile + strings.Repeat("y", 10_000)
+	pod := c.stub.AddPod(name, name, func(p *runtimeapi.PodSandboxConfig) {
+		p.Labels, p.Annotations, p.Hostname = map[string]string{name: name}, map[string]string{name: name}, name
+	})
+	c.stub.AddContainer(pod, name, func(o *runtimeapi.ContainerConfig) {
+		o.Labels, o.Annotations = map[string]string{name: name, "io.kubernetes.pod.name": name}, map[string]string{name: name}
+		o.Envs = []*runtimeapi.KeyValue{{Key: name, Value: []byte(name)}}
+		o.Image = &runtimeapi.ImageSpec{Image: "busybox", UserSpecifiedImage: name}
+		o.LogPath = name
+	})
+	c.stub.AddImage(name + ":" + name)
+	return c
+}
+
+// rawIn is the first character of a text that could do something to a terminal.
+func rawIn(text string) (rune, bool) {
+	for i, r := range text {
+		switch {
+		case r == '\n', r == '\t':
+		case r < ' ', r >= 0x7f && r < 0xa0, r >= 0x202a && r <= 0x202e, r >= 0x2066 && r <= 0x2069, r == 0x200e, r == 0x200f:
+			return r, true
+		case r == utf8.RuneError && !strings.HasPrefix(text[i:], "\ufffd"):
+			return r, true
+		}
+	}
+	return 0, false
+}
+
+func (r result) harmless(t *testing.T, what string) {
+	t.Helper()
+	for stream, text := range map[string]string{"stdout": r.out, "stderr": r.err} {
+		if bad, found := rawIn(text); found {
+			at := strings.IndexRune(text, bad)
+			t.Errorf("%s: %U on %s: %q", what, bad, stream, text[max(0, at-40):min(len(text), at+40)])
+		}
+	}
+}
+
+// TestHostileTextOfEveryVerb runs every verb on a node with hostile names, and
+// against a runtime whose every error is hostile.
+func TestHostileTextOfEveryVerb(t *testing.T) {
+	for verb, line := range faultLines(faultNode(t)) {
+		t.Run(verb, func(t *testing.T) {
+			t.Parallel()
+			if line.calls == nil && verb != "cp" { // whose output is the container's own
+				hostileNode(t).run(line.args...).harmless(t, verb)
+			}
+			for _, method := range line.methods(t) {
+				c := hostileNode(t)
+				c.stub.Fail(method, status.Error(codes.Internal, hostile+strings.Repeat("z", 10_000)))
+				r := c.run(line.args...)
+				r.harmless(t, verb+" when "+method+" fails")
+				if len(r.err) > 32<<10 {
+					t.Errorf("%s when %s fails: %d bytes of error", verb, method, len(r.err))
+				}
+			}
+			arg := hostileNode(t)
+			if verb != "sync" && verb != "run" { // which would go on for ever
+				arg.run(verb, hostile).harmless(t, verb+" of a hostile argument")
+			}
+			arg.run(verb, "--"+hostile).harmless(t, verb+" with a hostile flag")
+		})
+	}
+}
+
+// TestHostileTextInMachineOutput: what programs read is whole and escaped.
+func TestHostileTextInMachineOutput(t *testing.T) {
+	c := hostileNode(t)
+	for _, args := range [][]string{
+		{"ps", "-a"}, {"pods"}, {"images"}, {"stats", "-s", "1"}, {"statsp", "-s", "1"}, {"inspect", "app"}, {"inspectp", "web"},
+	} {
+		r := c.run(append(args, "-o", "json")...)
+		r.harmless(t, strings.Join(args, " "))
+		if r.code != 0 || !json.Valid([]byte(r.out)) {
+			t.Errorf("%v: %d, %.200q, %s", args, r.code, r.out, r.err)
+		}
+	}
+	var list struct {
+		Items []struct{ Metadata struct{ Name string } }
+	}
+	if err := json.Unmarshal([]byte(c.run("pods", "-o", "json").out), &list); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range list.Items {
+		if strings.HasPrefix(p.Metadata.Name, hostile) {
+			return
+		}
+	}
+	t.Error("the name did not survive")
+}
+
+// TestHostileTextAsTables looks at every way to list.
+func TestHostileTextAsTables(t *testing.T) {
+	c := hostileNode(t)
+	for _, args := range [][]string{
+		{"ps", "-a"}, {"ps", "-a", "-o", "wide"}, {"ps", "-a", "--no-trunc"}, {"ps", "-a", "-o", "name"}, {"pods", "-o", "wide"}, {"pods", "--no-trunc"},
+		{"images"}, {"images", "-o", "wide"}, {"images", "--digests"}, {"stats", "-s", "1"}, {"statsp", "-s", "1"}, {"gc", "--dry-run"}, {"rm", "-a", "-f", "--dry-run"},
+	} {
+		c.run(args...).harmless(t, strings.Join(args, " "))
+	}
+}

@@ -1,0 +1,35 @@
+package commands
+
+import (
+	"context"
+
+	"github.com/urfave/cli/v2"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/output"
+)
+
+// newImagefsinfo shows how much the image filesystem holds.
+func newImagefsinfo(env *Env) *cli.Command {
+	return &cli.Command{
+		Name:  "imagefsinfo",
+		Usage: "show how much images take on disk",
+		Description: describe("The filesystems that hold images and containers, with bytes and inodes used.",
+			"crishim imagefsinfo", "crishim imagefsinfo -o table"),
+		Flags:  formatFlags(),
+		Action: action(env, versionOptions, runImagefsinfo),
+	}
+}
+
+func runImagefsinfo(ctx context.Context, env *Env, o output.Options) error {
+	conn, err := env.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	res, err := conn.Image.ImageFsInfo(ctx, &runtimeapi.ImageFsInfoRequest{})
+	if err != nil {
+		return err
+	}
+	return output.ImageFsInfo(env.Out, res, o)
+}

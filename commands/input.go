@@ -1,0 +1,120 @@
+package commands
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+
+	"google.golang.org/protobuf/proto"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/commands/crifile"
+)
+
+// inputError is a mistake in a file that a user gave. Like wrong usage it is
+// found before anything is dialled.
+type inputError struct{ error }
+
+func (e inputError) Unwrap() error { return e.error }
+
+// readInput reads a file, or standard input for "-".
+func (env *Env) readInput(path string) ([]byte, error) {
+	if path == "-" {
+		text, err := io.ReadAll(env.In)
+		if err != nil {
+			return nil, fmt.Errorf("read standard input: %w", err)
+		}
+		return text, nil
+	}
+	text, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, inputError{fmt.Errorf("%s: no such file", path)}
+	}
+	if err != nil {
+		return nil, inputError{err}
+	}
+	return text, nil
+}
+
+func inputName(path string) string {
+	if path == "-" {
+		return "standard input"
+	}
+	return path
+}
+
+// readPodFile reads a pod's configuration.
+func (env *Env) readPodFile(path string) (*runtimeapi.PodSandboxConfig, error) {
+	pod := &runtimeapi.PodSandboxConfig{}
+	if err := env.readMessage(path, pod); err != nil {
+		return nil, err
+	}
+	return pod, checkPod(inputName(path), pod)
+}
+
+// readContainerFile reads a container's configuration.
+func (env *Env) readContainerFile(path string) (*runtimeapi.ContainerConfig, error) {
+	container := &runtimeapi.ContainerConfig{}
+	if err := env.readMessage(path, container); err != nil {
+		return nil, err
+	}
+	return container, checkContainer(inputName(path), container)
+}
+
+func (env *Env) readMessage(path string, m proto.Message) error {
+	text, err := env.readInput(path)
+	if err != nil {
+		return err
+	}
+	if err := crifile.Decode(inputName(path), text, m); err != nil {
+		return inputError{err}
+	}
+	return nil
+}
+
+// readBoth reads a container's and a pod's configuration from one file of two
+// documents, in either order.
+func (env *Env) readBoth(path string) (*runtimeapi.ContainerConfig, *runtimeapi.PodSandboxConfig, error) {
+	text, err := env.readInput(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	name := inputName(path)
+	docs, err := crifile.Parse(name, text)
+	if err != nil {
+		return nil, nil, inputError{err}
+	}
+	if len(docs) != 2 || docs[0].Has("image") == docs[1].Has("image") {
+		return nil, nil, inputError{fmt.Errorf("%s: want two documents, one of a pod and one of a container with its image", name)}
+	}
+	if docs[0].Has("image") {
+		docs[0], docs[1] = docs[1], docs[0]
+	}
+	pod, container := &runtimeapi.PodSandboxConfig{}, &runtimeapi.ContainerConfig{}
+	if err := errors.Join(docs[0].Decode(pod), docs[1].Decode(container)); err != nil {
+		return nil, nil, inputError{err}
+	}
+	return container, pod, errors.Join(checkPod(name, pod), checkContainer(name, container))
+}
+
+func checkPod(name string, pod *runtimeapi.PodSandboxConfig) error {
+	switch {
+	case pod.GetMetadata() == nil:
+		return inputError{withHint(fmt.Errorf("%s: the pod has no metadata", name), `every pod needs metadata with a name: "metadata": {"name": "web"}`)}
+	case pod.GetMetadata().GetName() == "":
+		return inputError{fmt.Errorf("%s: the pod's metadata has no name", name)}
+	}
+	return nil
+}
+
+func checkContainer(name string, container *runtimeapi.ContainerConfig) error {
+	switch {
+	case container.GetMetadata().GetName() == "":
+		return inputError{withHint(fmt.Errorf("%s: the container's metadata has no name", name), `every container needs metadata with a name: "metadata": {"name": "web"}`)}
+	case container.GetImage().GetImage() == "":
+		return inputError{withHint(fmt.Errorf("%s: the container has no image", name), `name one: "image": {"image": "busybox"}`)}
+	}
+	return nil
+}

@@ -1,0 +1,221 @@
+package logfile
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+var start = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+// cri is a line of CRI's format, second seconds after start.
+func cri(second int, stream, tag, text string) string {
+	return fmt.Sprintf("%s %s %s %s\n", start.Add(time.Duration(second)*time.Second).Format(time.RFC3339Nano), stream, tag, text)
+}
+
+func docker(second int, stream, text string) string {
+	return fmt.Sprintf(`{"log":%q,"stream":%q,"time":%q}`+"\n", text, stream, start.Add(time.Duration(second)*time.Second).Format(time.RFC3339Nano))
+}
+
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	if strings.HasSuffix(path, ".gz") {
+		var b bytes.Buffer
+		z := gzip.NewWriter(&b)
+		z.Write([]byte(text))
+		z.Close()
+		text = b.String()
+	}
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// collect reads a log and shows each entry as o:TEXT or e:TEXT.
+func collect(t *testing.T, path string, o Options) []string {
+	t.Helper()
+	var got []string
+	err := Read(context.Background(), path, o, func(e Entry) error {
+		got = append(got, e.Stream[3:4]+":"+string(e.Text))
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return got
+}
+
+func TestRead(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "c.log")
+	write(t, path, cri(10, "stdout", "F", "ten")+cri(11, "stderr", "F", "eleven")+cri(12, "stdout", "P", "twe")+
+		"rubbish\n"+cri(12, "stdout", "F", "lve")+cri(13, "stdout", "F", "")+"2026-01-02T03:04:18Z stdout F no end")
+	ten, eleven, twe, lve, empty := "o:ten\n", "e:eleven\n", "o:twe", "o:lve\n", "o:\n"
+	for _, test := range []struct {
+		name string
+		o    Options
+		want []string
+	}{
+		{"all", Options{Tail: -1}, []string{ten, "e:eleven\n", twe, lve, empty}},
+		{"stdout", Options{Tail: -1, Stream: Stdout}, []string{ten, twe, lve, empty}},
+		{"stderr", Options{Tail: -1, Stream: Stderr}, []string{eleven}},
+		{"none", Options{Tail: 0}, nil},
+		{"the last", Options{Tail: 1}, []string{empty}},
+		{"two, one in parts", Options{Tail: 2}, []string{twe, lve, empty}},
+		{"more than there are", Options{Tail: 99}, []string{ten, eleven, twe, lve, empty}},
+		{"the last of stderr", Options{Tail: 1, Stream: Stderr}, []string{eleven}},
+		{"since", Options{Tail: -1, Since: start.Add(12 * time.Second)}, []string{twe, lve, empty}},
+		{"until", Options{Tail: -1, Until: start.Add(11 * time.Second)}, []string{ten, eleven}},
+		{"the last until", Options{Tail: 1, Until: start.Add(11 * time.Second)}, []string{eleven}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			if diff := cmp.Diff(test.want, collect(t, path, test.o)); diff != "" {
+				t.Errorf("entries differ (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestReadDocker(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "x-json.log")
+	write(t, path, docker(1, "stdout", "a < b & c\n")+docker(2, "stderr", "part")+docker(2, "stderr", " whole\n"))
+	want := []string{"o:a < b & c\n", "e:part", "e: whole\n"}
+	if diff := cmp.Diff(want, collect(t, path, Options{Tail: -1})); diff != "" {
+		t.Errorf("entries differ (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(want[1:], collect(t, path, Options{Tail: 1})); diff != "" {
+		t.Errorf("last line differs (-want +got):\n%s", diff)
+	}
+}
+
+func TestRotatedFilesComeFirst(t *testing.T) {
+	for name, suffixes := range map[string][]string{
+		"numbered as Docker does": {".10", ".2.gz", ".1"},
+		"dated as a kubelet does": {".20260101-000000.gz", ".20260102-000000.gz", ".20260103-000000"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			path := filepath.Join(dir, "c.log")
+			var want []string
+			for i, suffix := range append(suffixes, "") {
+				write(t, path+suffix, cri(i, "stdout", "F", suffix))
+				want = append(want, "o:"+suffix+"\n")
+			}
+			write(t, path+".bak", cri(0, "stdout", "F", "not a rotation"))
+			write(t, path+".tmp.gz", "not even gzip")
+			if diff := cmp.Diff(want, collect(t, path, Options{Tail: -1})); diff != "" {
+				t.Errorf("entries differ (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(want[2:], collect(t, path, Options{Tail: 2})); diff != "" {
+				t.Errorf("the last two differ (-want +got):\n%s", diff)
+			}
+			link := filepath.Join(t.TempDir(), "link.log")
+			if err := os.Symlink(path, link); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(want, collect(t, link, Options{Tail: -1})); diff != "" {
+				t.Errorf("entries behind a link differ (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestCompressedAndNotYetRemovedIsReadOnce(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "c.log")
+	write(t, path, "")
+	write(t, path+".20260101-000000", cri(1, "stdout", "F", "once"))
+	write(t, path+".20260101-000000.gz", cri(1, "stdout", "F", "once"))
+	if diff := cmp.Diff([]string{"o:once\n"}, collect(t, path, Options{Tail: -1})); diff != "" {
+		t.Errorf("entries differ (-want +got):\n%s", diff)
+	}
+}
+
+func TestTailOfManyBlocks(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "c.log")
+	var text strings.Builder
+	var want []string
+	for i := range 5000 {
+		line := strings.Repeat("x", 40) + fmt.Sprint(i)
+		text.WriteString(cri(i, "stdout", "F", line))
+		want = append(want, "o:"+line+"\n")
+	}
+	write(t, path, text.String())
+	for _, n := range []int{1, 3000, 4999, 5000, 6000} {
+		if diff := cmp.Diff(want[max(0, 5000-n):], collect(t, path, Options{Tail: n})); diff != "" {
+			t.Errorf("the last %d differ (-want +got):\n%s", n, diff)
+		}
+	}
+}
+
+func TestFollow(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "c.log")
+	write(t, path, cri(1, "stdout", "F", "one")+"2026-01-02T03:04:07Z stdout F t")
+	steps := []func(){
+		func() { appendTo(t, path, "wo\n") },
+		func() { // rotated: what comes late is still in the old file
+			appendTo(t, path, cri(3, "stdout", "F", "three"))
+			if err := os.Rename(path, path+".20260103-000000"); err != nil {
+				t.Fatal(err)
+			}
+		},
+		func() {
+			appendTo(t, path+".20260103-000000", cri(4, "stdout", "F", "four"))
+			write(t, path, cri(5, "stdout", "F", "five"))
+		},
+		func() { write(t, path, cri(6, "stdout", "F", "six")[:10]) }, // cut off in place
+		func() { write(t, path, cri(6, "stdout", "F", "six")) },
+		func() {},
+	}
+	o := Options{Tail: -1, Follow: true, Poll: time.Millisecond}
+	o.Ended = func(context.Context) (bool, error) {
+		step := steps[0]
+		steps = steps[1:]
+		step()
+		return len(steps) == 0, nil
+	}
+	want := []string{"o:one\n", "o:two\n", "o:three\n", "o:four\n", "o:five\n", "o:six\n"}
+	if diff := cmp.Diff(want, collect(t, path, o)); diff != "" {
+		t.Errorf("entries differ (-want +got):\n%s", diff)
+	}
+}
+
+func TestFollowEndsWithItsContext(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "c.log")
+	write(t, path, "")
+	ctx, cancel := context.WithCancel(context.Background())
+	o := Options{Tail: -1, Follow: true, Ended: func(context.Context) (bool, error) { cancel(); return false, nil }}
+	if err := Read(ctx, path, o, func(Entry) error { return nil }); !errors.Is(err, context.Canceled) {
+		t.Errorf("error is %v, want the context's", err)
+	}
+}
+
+func appendTo(t *testing.T, path, text string) {
+	t.Helper()
+	f, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if _, err := f.WriteString(text); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add([]byte("2026-01-02T03:04:07Z stdout F text"))
+	f.Add([]byte(`{"log":"x\n","stream":"stdout","time":"2026-01-02T03:04:07Z"}`))
+	f.Fuzz(func(t *testing.T, line []byte) {
+		if entry, err := parse(line); err == nil && entry.Time.IsZero() && line[0] != '{' {
+			t.Errorf("no time in %q", line)
+		}
+	})
+}

@@ -1,0 +1,141 @@
+package logfile
+
+import (
+	"context"
+	"errors"
+	"os"
+	"time"
+)
+
+// Options choose entries.
+type Options struct {
+	Since, Until time.Time // zero: no limit
+	Tail         int       // lines from the end; below 0: all
+	Stream       string    // Stdout or Stderr; "": both
+	// Follow goes on after the end of the file until Ended says that nothing
+	// more will come.
+	Follow bool
+	Ended  func(context.Context) (bool, error)
+	// Poll is how often a followed file is looked at; 0: 100 ms.
+	Poll time.Duration
+}
+
+// errUntil ends reading behind the last entry that Until lets through.
+var errUntil = errors.New("past the end of the time asked for")
+
+func (o Options) wants(e Entry) bool {
+	return (o.Stream == "" || e.Stream == o.Stream) && !e.Time.Before(o.Since)
+}
+
+func (o Options) isOver(e Entry) bool { return !o.Until.IsZero() && e.Time.After(o.Until) }
+
+// Read hands the entries of the log at path, older files first, to emit.
+func Read(ctx context.Context, path string, o Options, emit func(Entry) error) error {
+	err := read(ctx, path, o, func(e Entry) error {
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case o.isOver(e):
+			return errUntil
+		case !o.wants(e):
+			return nil
+		}
+		return emit(e)
+	})
+	if errors.Is(err, errUntil) {
+		return nil
+	}
+	return err
+}
+
+func read(ctx context.Context, path string, o Options, emit func(Entry) error) error {
+	current, err := openFollowed(path)
+	if err != nil {
+		return err
+	}
+	defer current.close()
+	history := func(emit func(Entry) error) error {
+		older, err := rotated(path)
+		if err != nil {
+			return err
+		}
+		for _, file := range older {
+			if skipOld(file, o.Since) {
+				continue
+			}
+			if err := readWhole(file, emit); err != nil {
+				return err
+			}
+		}
+		return current.drain(emit)
+	}
+	if err := o.tail(current, history, emit); err != nil {
+		return err
+	}
+	if !o.Follow {
+		return nil
+	}
+	return current.follow(ctx, o, emit)
+}
+
+// skipOld says that a file was last written before the time asked for.
+func skipOld(file string, since time.Time) bool {
+	info, err := os.Stat(file)
+	return err == nil && info.ModTime().Before(since)
+}
+
+// tail hands on the last lines of the history, or all of it.
+func (o Options) tail(current *followed, history func(func(Entry) error) error, emit func(Entry) error) error {
+	if o.Tail < 0 {
+		return history(emit)
+	}
+	if o.Tail > 0 && o.Stream == "" && o.Until.IsZero() && current.seekTail(o.Tail) {
+		return current.drain(emit)
+	}
+	last := ring{limit: o.Tail}
+	err := history(func(e Entry) error {
+		if o.isOver(e) {
+			return errUntil
+		}
+		if o.wants(e) {
+			last.add(e)
+		}
+		return nil
+	})
+	if err != nil && !errors.Is(err, errUntil) {
+		return err
+	}
+	return errors.Join(last.emit(emit), err)
+}
+
+// ring keeps the entries of the last lines.
+type ring struct {
+	limit, lines int
+	entries      []Entry
+}
+
+func (r *ring) add(e Entry) {
+	r.entries = append(r.entries, e)
+	if e.Partial() {
+		return
+	}
+	r.lines++
+	for r.lines > r.limit {
+		if !r.entries[0].Partial() {
+			r.lines--
+		}
+		r.entries = r.entries[1:]
+	}
+}
+
+func (r *ring) emit(emit func(Entry) error) error {
+	for _, e := range r.entries {
+		if r.limit == 0 {
+			return nil
+		}
+		if err := emit(e); err != nil {
+			return err
+		}
+	}
+	return nil
+}

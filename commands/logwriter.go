@@ -1,0 +1,183 @@
+package commands
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"slices"
+	"sync"
+	"time"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/client"
+	"github.com/crishim/crishim/commands/logfile"
+	"github.com/crishim/crishim/output"
+)
+
+// source is the container that a line of log is from.
+type source struct{ namespace, pod, container string }
+
+func sourceOf(c *runtimeapi.Container) source {
+	labels := c.GetLabels()
+	return source{labels[labelPodNamespace], labels[labelPodName], c.GetMetadata().GetName()}
+}
+
+func (s source) name() string {
+	if s.pod == "" {
+		return s.container
+	}
+	return s.pod + "/" + s.container
+}
+
+// alignedTime is RFC 3339 with all nine digits, so that lines stay aligned.
+const alignedTime = "2006-01-02T15:04:05.000000000Z07:00"
+
+// errLimit ends reading at --limit-bytes.
+var errLimit = errors.New("limit of bytes reached")
+
+// logWriter puts entries on stdout and stderr as options say. Containers may
+// write at the same time: only whole lines then go out.
+type logWriter struct {
+	mu      sync.Mutex
+	out     io.Writer
+	err     io.Writer
+	o       logsOptions
+	prefix  bool
+	left    int64 // bytes; below 0: no limit
+	pending map[lineKey][]byte
+}
+
+// lineKey tells the lines apart that grow at the same time.
+type lineKey struct {
+	from   source
+	stream string
+}
+
+func newLogWriter(env *Env, o logsOptions, prefix bool) *logWriter {
+	return &logWriter{out: env.Out, err: env.Err, o: o, prefix: prefix, left: o.limit, pending: map[lineKey][]byte{}}
+}
+
+// entry writes one entry. Where whole lines matter it waits for their ends.
+func (w *logWriter) entry(from source, e logfile.Entry) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	key := lineKey{from, e.Stream}
+	if w.o.grep != nil || w.o.json || w.prefix || w.o.timestamps {
+		e.Text = append(w.pending[key], e.Text...)
+		if e.Partial() {
+			w.pending[key] = e.Text
+			return nil
+		}
+		delete(w.pending, key)
+	}
+	if w.o.grep != nil && !w.o.grep.Match(bytes.TrimSuffix(e.Text, []byte("\n"))) {
+		return nil
+	}
+	line, err := w.line(from, e)
+	if err != nil {
+		return err
+	}
+	return w.write(e.Stream, line)
+}
+
+// finish writes what never became a line.
+func (w *logWriter) finish() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for key, text := range w.pending {
+		if w.o.grep != nil && !w.o.grep.Match(text) {
+			continue
+		}
+		line, err := w.line(key.from, logfile.Entry{Stream: key.stream, Text: append(text, '\n')})
+		if err != nil {
+			return err
+		}
+		if err := w.write(key.stream, line); err != nil && !errors.Is(err, errLimit) {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *logWriter) line(from source, e logfile.Entry) ([]byte, error) {
+	if w.o.json {
+		return jsonLine(from, e)
+	}
+	var line []byte
+	if w.prefix {
+		line = append(line, output.Sanitize(from.name())+" | "...)
+	}
+	if w.o.timestamps && !e.Time.IsZero() {
+		line = append(line, e.Time.Format(alignedTime)+" "...)
+	}
+	return append(line, e.Text...), nil
+}
+
+func jsonLine(from source, e logfile.Entry) ([]byte, error) {
+	var b bytes.Buffer
+	encoder := json.NewEncoder(&b)
+	encoder.SetEscapeHTML(false)
+	err := encoder.Encode(struct {
+		Time      time.Time `json:"time"`
+		Stream    string    `json:"stream"`
+		Namespace string    `json:"namespace,omitempty"`
+		Pod       string    `json:"pod,omitempty"`
+		Container string    `json:"container"`
+		Log       string    `json:"log"`
+	}{e.Time, e.Stream, from.namespace, from.pod, from.container, string(bytes.TrimSuffix(e.Text, []byte("\n")))})
+	return b.Bytes(), err
+}
+
+func (w *logWriter) write(stream string, line []byte) error {
+	if w.left >= 0 {
+		line = line[:min(int64(len(line)), w.left)]
+		w.left -= int64(len(line))
+	}
+	to := w.out
+	if stream == logfile.Stderr && !w.o.json {
+		to = w.err
+	}
+	if _, err := to.Write(line); err != nil {
+		return err
+	}
+	if w.left == 0 {
+		return errLimit
+	}
+	return nil
+}
+
+// readMerged reads several logs that do not grow and writes them as one, in
+// the order of time.
+func readMerged(ctx context.Context, conn *client.Conn, o logsOptions, containers []*runtimeapi.Container, w *logWriter) error {
+	type line struct {
+		from  source
+		entry logfile.Entry
+	}
+	var lines []line
+	var errs []error
+	for _, c := range containers {
+		errs = append(errs, readLog(ctx, conn, o, c, func(from source, e logfile.Entry) error {
+			lines = append(lines, line{from, e})
+			return nil
+		}))
+	}
+	slices.SortStableFunc(lines, func(a, b line) int { return cmp.Compare(a.entry.Time.UnixNano(), b.entry.Time.UnixNano()) })
+	for _, l := range lines {
+		if err := w.entry(l.from, l.entry); err != nil {
+			errs = append(errs, err)
+			break
+		}
+	}
+	return withoutLimit(join(append(errs, w.finish())...))
+}
+
+func withoutLimit(err error) error {
+	if errors.Is(err, errLimit) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,61 @@
+package commands
+
+import (
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/urfave/cli/v2"
+)
+
+func TestManPageHasEveryCommandAndFlag(t *testing.T) {
+	t.Parallel()
+	c := &commandTest{t: t}
+	r := c.run("man")
+	if r.code != 0 || !strings.HasPrefix(r.out, ".TH CRISHIM 1\n") {
+		t.Fatalf("got %+v", r)
+	}
+	everyCommand(newApp(testEnv().fresh(false)), func(name string, command *cli.Command) {
+		if command.Hidden {
+			return
+		}
+		_, section, ok := strings.Cut(r.out, "\n.SS "+roff(name)+"\n")
+		if !ok {
+			t.Errorf("%s is not in the manual", name)
+		}
+		section, _, _ = strings.Cut(section, "\n.SS ")
+		for _, f := range command.Flags {
+			if v, ok := f.(cli.VisibleFlag); ok && v.IsVisible() && !strings.Contains(section, roff(dashed(f.Names()[0]))) {
+				t.Errorf("%s: --%s is not in the manual", name, f.Names()[0])
+			}
+		}
+	})
+}
+
+func TestRoff(t *testing.T) {
+	t.Parallel()
+	for in, want := range map[string]string{
+		"a-b":     `a\-b`,
+		`a\nb`:    `a\enb`,
+		".x\n'y":  "\\&.x\n\\&'y",
+		"fine, x": "fine, x",
+	} {
+		if got := roff(in); got != want {
+			t.Errorf("%q: got %q, want %q", in, got, want)
+		}
+	}
+}
+
+// TestManPageIsRead has groff look for mistakes, where it is installed.
+func TestManPageIsRead(t *testing.T) {
+	t.Parallel()
+	groff, err := exec.LookPath("groff")
+	if err != nil {
+		t.Skip("no groff")
+	}
+	cmd := exec.Command(groff, "-man", "-Tascii", "-ww", "-z")
+	cmd.Stdin = strings.NewReader((&commandTest{t: t}).run("man").out)
+	if out, err := cmd.CombinedOutput(); err != nil || len(out) > 0 {
+		t.Errorf("%v: %s", err, out)
+	}
+}

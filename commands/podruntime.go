@@ -1,0 +1,139 @@
+package commands
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/urfave/cli/v2"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/client"
+	"github.com/crishim/crishim/client/auth"
+	"github.com/crishim/crishim/kuberuntime"
+	"github.com/crishim/crishim/kuberuntime/pod"
+	"github.com/crishim/crishim/output"
+)
+
+// podRuntime is a connection with the pod runtime on top.
+type podRuntime struct {
+	*kuberuntime.Manager
+	conn *client.Conn
+	dirs pod.Dirs
+}
+
+// podRuntimeOptions are what the verbs that work on pods as a whole share.
+type podRuntimeOptions struct {
+	steps      func(kuberuntime.Event) // told of each step; nil for a verb that makes none
+	progress   bool                    // say how far pulls are
+	registerer prometheus.Registerer
+	serial     bool
+	qps        float64
+	burst      int
+}
+
+// podRuntime connects and makes the manager. Pods from manifests have folders on this
+// host, so the runtime has to be here too.
+func (env *Env) podRuntime(ctx context.Context, o podRuntimeOptions) (*podRuntime, error) {
+	conn, err := env.connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	r, err := env.podRuntimeOn(ctx, conn, o)
+	if err != nil {
+		return nil, join(err, conn.Close())
+	}
+	return r, nil
+}
+
+func (env *Env) podRuntimeOn(ctx context.Context, conn *client.Conn, o podRuntimeOptions) (*podRuntime, error) {
+	if remote := remoteRuntime(conn); remote != "" {
+		return nil, fmt.Errorf("pods from manifests keep volumes and logs on the runtime's host, and %s is another one", remote)
+	}
+	host, err := kuberuntime.ReadHost()
+	if err != nil {
+		return nil, err
+	}
+	r := &podRuntime{conn: conn, dirs: kuberuntime.DefaultDirs(env.LookupEnv)}
+	var pull func(context.Context, string, *runtimeapi.AuthConfig, *runtimeapi.PodSandboxConfig) (string, error)
+	if o.progress {
+		pull = env.pullInLines(conn)
+	}
+	r.Manager, err = kuberuntime.New(ctx, kuberuntime.Options{
+		Runtime: conn.Runtime, Image: conn.Image, Endpoint: conn.RuntimeEndpoint, Dirs: r.dirs, Host: host, Now: env.Now,
+		Auth: func(ctx context.Context, image string) (*runtimeapi.AuthConfig, error) {
+			return auth.Lookup(ctx, image, auth.Options{LookupEnv: env.LookupEnv})
+		},
+		Events: env.keepEvents(r.dirs, o.steps),
+		Pull:   pull, SerialPulls: o.serial, PullQPS: o.qps, PullBurst: o.burst, Registerer: o.registerer,
+	})
+	return r, err
+}
+
+// remoteRuntime names a runtime that is not on this host, "" for one that is.
+func remoteRuntime(conn *client.Conn) string {
+	for _, endpoint := range []string{conn.RuntimeEndpoint, conn.Engine.Host} {
+		for _, scheme := range []string{"ssh://", "tcp://", "docker+ssh://", "docker+tcp://", "http://", "https://"} {
+			if strings.HasPrefix(endpoint, scheme) {
+				return endpoint
+			}
+		}
+	}
+	return ""
+}
+
+func (r *podRuntime) close() error {
+	r.Manager.Close()
+	return r.conn.Close()
+}
+
+// keepEvents shows each event and keeps it for describe. That it cannot be kept is said
+// once: the pods do not depend on it.
+func (env *Env) keepEvents(dirs pod.Dirs, steps func(kuberuntime.Event)) func(kuberuntime.Event) {
+	var once sync.Once
+	return func(e kuberuntime.Event) {
+		if steps != nil {
+			steps(e)
+		}
+		if err := kuberuntime.AppendEvent(dirs, e); err != nil {
+			once.Do(func() { env.warn("events are not kept: %v", err) })
+		}
+	}
+}
+
+// stepLine shows an event as one line on stderr.
+func (env *Env) stepLine(e kuberuntime.Event) {
+	name := e.Namespace + "/" + e.Pod
+	if e.Container != "" {
+		name += "/" + e.Container
+	}
+	mark := ""
+	if e.Warning {
+		mark = "warning: "
+	}
+	env.mu.Lock()
+	defer env.mu.Unlock()
+	fmt.Fprintln(env.Err, output.Sanitize(fmt.Sprintf("%s: %s%s", name, mark, e.Message)))
+}
+
+// lockPod waits for others that work on the same pod.
+func lockPod(ctx context.Context, env *Env, r *podRuntime, namespace, name string) (unlock func(), err error) {
+	release, err := r.LockPod(ctx, namespace, name, func() {
+		env.warn("pod %s/%s: waiting for another crishim that works on it", namespace, name)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("lock the pod: %w", err)
+	}
+	return func() {
+		if err := release(); err != nil {
+			env.warn("pod %s/%s: unlock: %v", namespace, name, err)
+		}
+	}, nil
+}
+
+// manifestFlag is -f of the verbs that read manifests.
+func manifestFlag() cli.Flag {
+	return &cli.StringSliceFlag{Name: "filename", Aliases: []string{"f"}, Usage: "read manifests from `FILE`, from the files of a folder, or from standard input (-)"}
+}

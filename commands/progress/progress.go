@@ -1,0 +1,201 @@
+// Package progress shows how far pulls are: on a terminal in place, elsewhere
+// as few plain lines.
+package progress
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/crishim/crishim/client"
+	"github.com/crishim/crishim/output"
+)
+
+// How often a terminal is drawn anew, and a line is written elsewhere.
+const (
+	drawPeriod = 200 * time.Millisecond
+	linePeriod = 30 * time.Second
+	// storePeriod is how often a runtime is asked for the size of its images.
+	storePeriod = 2 * time.Second
+)
+
+// Options say where progress goes.
+type Options struct {
+	Out io.Writer
+	// Terminal allows cursor codes on it, Width is its width; 0 is unknown.
+	Terminal bool
+	Width    int
+}
+
+// Display shows pulls until Close.
+type Display struct {
+	o    Options
+	stop chan struct{}
+	done sync.WaitGroup // what Start and Stored have started
+
+	mu     sync.Mutex // guards what follows
+	pulls  []*Pull
+	stored int64 // bytes more than in the beginning
+	drawn  int   // lines that are on the terminal
+	watch  sync.Once
+}
+
+// Pull is one pull that is shown.
+type Pull struct {
+	d     *Display
+	start time.Time
+	pull  pull
+}
+
+// Start shows what will be pulled.
+func Start(o Options) *Display {
+	d := &Display{o: o, stop: make(chan struct{})}
+	period := linePeriod
+	if o.Terminal {
+		period = drawPeriod
+	}
+	d.done.Go(func() { d.every(period, func() { d.show(time.Now()) }) })
+	return d
+}
+
+// Pull adds the pull of an image, until its Close.
+func (d *Display) Pull(image string) *Pull {
+	p := &Pull{d: d, start: time.Now(), pull: pull{image: output.Sanitize(image), layers: map[string]*layer{}}}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.pulls = append(d.pulls, p)
+	return p
+}
+
+// Report takes a message about the pull.
+func (p *Pull) Report(m client.PullProgress) {
+	d := p.d
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if p.pull.add(m) && !d.o.Terminal {
+		fmt.Fprintf(d.o.Out, "%s: layer %s: %s\n", p.pull.image, output.Sanitize(m.Layer), p.pull.finished())
+	}
+}
+
+// Close ends the pull.
+func (p *Pull) Close() {
+	p.d.mu.Lock()
+	defer p.d.mu.Unlock()
+	p.d.pulls = slices.DeleteFunc(p.d.pulls, func(other *Pull) bool { return other == p })
+}
+
+// Stored shows by how much the images have grown, of which used tells the
+// size, for runtimes that tell nothing of a pull. Only the first call counts.
+func (d *Display) Stored(used func(context.Context) (int64, error)) {
+	d.watch.Do(func() { d.storedEvery(storePeriod, used) })
+}
+
+func (d *Display) storedEvery(period time.Duration, used func(context.Context) (int64, error)) {
+	ctx, cancel := context.WithCancel(context.Background())
+	d.done.Go(func() {
+		defer cancel()
+		<-d.stop
+	})
+	d.done.Go(func() {
+		before, err := used(ctx)
+		if err != nil {
+			return
+		}
+		d.every(period, func() {
+			if now, err := used(ctx); err == nil {
+				d.mu.Lock()
+				d.stored = now - before
+				d.mu.Unlock()
+			}
+		})
+	})
+}
+
+// Around gives a writer for what goes to the same terminal as the display.
+func (d *Display) Around(w io.Writer) io.Writer { return around{d, w} }
+
+type around struct {
+	d *Display
+	w io.Writer
+}
+
+func (a around) Write(b []byte) (int, error) {
+	a.d.mu.Lock()
+	defer a.d.mu.Unlock()
+	a.d.draw(nil)
+	return a.w.Write(b)
+}
+
+// Close takes the display off the terminal. Nothing is written after it.
+func (d *Display) Close() {
+	close(d.stop)
+	d.done.Wait()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.draw(nil)
+}
+
+func (d *Display) every(period time.Duration, do func()) {
+	tick := time.NewTicker(period)
+	defer tick.Stop()
+	for {
+		select {
+		case <-d.stop:
+			return
+		case <-tick.C:
+			do()
+		}
+	}
+}
+
+// show tells how things are at a time.
+func (d *Display) show(now time.Time) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var lines []string
+	for _, p := range d.pulls {
+		if d.o.Terminal {
+			lines = append(lines, p.pull.page(max(1, layersShown/len(d.pulls)))...)
+		}
+		lines = append(lines, p.pull.summary(now.Sub(p.start), d.stored))
+	}
+	if d.o.Terminal {
+		d.draw(lines)
+		return
+	}
+	for _, line := range lines {
+		fmt.Fprintln(d.o.Out, line)
+	}
+}
+
+// draw replaces the lines on the terminal. Writing to it may fail like any
+// message on stderr; the pull is what counts.
+func (d *Display) draw(lines []string) {
+	if d.drawn == 0 && len(lines) == 0 {
+		return
+	}
+	var b strings.Builder
+	if d.drawn > 0 {
+		fmt.Fprintf(&b, "\r\x1b[%dA\x1b[J", d.drawn) // up, and erase all below
+	}
+	for _, line := range lines {
+		b.WriteString(d.cut(line) + "\n")
+	}
+	d.drawn = len(lines)
+	_, _ = io.WriteString(d.o.Out, b.String())
+}
+
+// cut shortens a line so that it takes one row: of one that wraps, the cursor
+// would go up too few.
+func (d *Display) cut(line string) string {
+	width := d.o.Width
+	if width <= 0 {
+		width = 80
+	}
+	runes := []rune(line)
+	return string(runes[:min(len(runes), width-1)])
+}

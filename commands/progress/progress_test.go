@@ -1,0 +1,167 @@
+package progress
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/crishim/crishim/client"
+)
+
+// messages are those of a pull of three layers, in the engine's words.
+func messages() []client.PullProgress {
+	return []client.PullProgress{
+		{Layer: "1", Status: "Pulling from library/app"},
+		{Layer: "aaa", Status: "Pulling fs layer"},
+		{Layer: "bbb", Status: "Pulling fs layer"},
+		{Layer: "ccc", Status: "Already exists"},
+		{Layer: "aaa", Status: "Downloading", Current: 1_000_000, Total: 2_000_000},
+		{Layer: "bbb", Status: "Downloading", Current: 500_000, Total: 4_000_000},
+		{Layer: "aaa", Status: "Download complete"},
+		{Layer: "aaa", Status: "Extracting", Current: 1_500_000, Total: 2_000_000},
+	}
+}
+
+// newPull is a display with one pull, which nothing draws by itself.
+func newPull(image string, o Options) (*Display, *Pull) {
+	d := &Display{o: o, stop: make(chan struct{})}
+	return d, d.Pull(image)
+}
+
+func TestPage(t *testing.T) {
+	_, p := newPull("app", Options{Terminal: true})
+	if got := p.pull.summary(3*time.Second, 0); got != "pulling app: 3s" || len(p.pull.page(layersShown)) > 0 {
+		t.Errorf("in the beginning: %s", got)
+	}
+	for _, m := range messages() {
+		p.pull.add(m)
+	}
+	want := []string{
+		"aaa           Extracting    1.5MB of 2MB",
+		"bbb           Downloading   500kB of 4MB",
+		"pulling app: 1m2s, 1 of 3 layers done, 2.5MB of 6MB",
+	}
+	if diff := cmp.Diff(want, append(p.pull.page(layersShown), p.pull.summary(62*time.Second+time.Millisecond, 0))); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestPageHasFewRows(t *testing.T) {
+	var out bytes.Buffer
+	d, _ := newPull("a", Options{Out: &out, Terminal: true})
+	d.Pull("b")
+	for _, p := range d.pulls {
+		for _, id := range strings.Split("abcdefghijklmnopqrstuvwxyz", "") {
+			p.pull.add(client.PullProgress{Layer: id, Status: statusDownloading, Current: 1, Total: 2})
+		}
+	}
+	d.show(time.Now())
+	if rows := strings.Count(out.String(), "\n"); rows != layersShown+2 {
+		t.Errorf("got %d rows", rows)
+	}
+}
+
+func TestPlainLines(t *testing.T) {
+	var out bytes.Buffer
+	d, p := newPull("app\x1b[2J", Options{Out: &out})
+	for _, m := range messages() {
+		p.Report(m)
+	}
+	d.show(p.start.Add(30 * time.Second))
+	p.Report(client.PullProgress{Layer: "aaa", Status: statusDone})
+	p.Report(client.PullProgress{Layer: "aaa", Status: statusDone})
+	p.Report(client.PullProgress{Status: "Status: Downloaded newer image for app"})
+	if strings.Contains(out.String(), "\x1b") {
+		t.Errorf("an escape code in a pipe: %q", out.String())
+	}
+	got := strings.ReplaceAll(out.String(), p.pull.image, "app")
+	want := "app: layer ccc: 1 of 3 layers done\n" +
+		"pulling app: 30s, 1 of 3 layers done, 2.5MB of 6MB\n" +
+		"app: layer aaa: 2 of 3 layers done\n"
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// A runtime that tells nothing of its pulls shows by the size of its images
+// that something happens.
+func TestStored(t *testing.T) {
+	sizes := []int64{100, 100, 5_000_100}
+	asked := make(chan struct{}, 100)
+	d, p := newPull("app", Options{Out: io.Discard})
+	d.storedEvery(time.Millisecond, func(context.Context) (int64, error) {
+		size := sizes[0]
+		if len(sizes) > 1 {
+			sizes = sizes[1:]
+		}
+		select {
+		case asked <- struct{}{}:
+		default:
+		}
+		return size, nil
+	})
+	for range 4 {
+		<-asked // the one before the last has been noted by then
+	}
+	close(d.stop)
+	d.done.Wait()
+	if got := p.pull.summary(time.Second, d.stored); got != "pulling app: 1s, the images have grown by 5MB" {
+		t.Errorf("got %s", got)
+	}
+}
+
+func TestStoredUnknown(t *testing.T) {
+	d := Start(Options{Out: io.Discard})
+	d.Stored(func(context.Context) (int64, error) { return 0, errors.New("unknown method ImageFsInfo") })
+	d.Close()
+	if d.stored != 0 {
+		t.Errorf("got %d", d.stored)
+	}
+}
+
+// A runtime that hangs when it is asked holds nothing up.
+func TestStoredHangs(t *testing.T) {
+	d := Start(Options{Out: io.Discard})
+	d.Stored(func(ctx context.Context) (int64, error) {
+		<-ctx.Done()
+		return 0, ctx.Err()
+	})
+	d.Stored(func(context.Context) (int64, error) { t.Error("the second call counts"); return 0, nil })
+	d.Close()
+}
+
+// Each drawing erases the one before, the end erases all, and so does what
+// others write.
+func TestDrawInPlace(t *testing.T) {
+	var out bytes.Buffer
+	d, p := newPull("application", Options{Out: &out, Terminal: true, Width: 12})
+	d.show(p.start)
+	p.Report(client.PullProgress{Layer: "aaa", Status: "Downloading", Current: 1, Total: 2})
+	d.show(p.start)
+	fmt.Fprintln(d.Around(&out), "warning")
+	d.show(p.start)
+	p.Close()
+	d.Close()
+	two := "aaa        \n" + "pulling app\n"
+	want := "pulling app\n" + "\r\x1b[1A\x1b[J" + two + "\r\x1b[2A\x1b[J" + "warning\n" + two + "\r\x1b[2A\x1b[J"
+	if diff := cmp.Diff(want, out.String()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestCloseWithoutDrawing(t *testing.T) {
+	var out bytes.Buffer
+	d := Start(Options{Out: &out})
+	d.Pull("app").Close()
+	d.Close()
+	if out.Len() > 0 {
+		t.Errorf("got %q", out.String())
+	}
+}

@@ -1,0 +1,58 @@
+package commands
+
+import (
+	"net/netip"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/crishim/crishim/shim"
+)
+
+// networkFlags are the flags of serve about pod networks, under the names that
+// dockershim and cri-dockerd gave them.
+func networkFlags() []cli.Flag {
+	return []cli.Flag{
+		&cli.StringFlag{Name: "network-plugin", Usage: "connect pods by `PLUGIN`: cni, kubenet, bridge (default cni where it is configured, else the engine's bridge)"},
+		&cli.StringFlag{Name: "cni-conf-dir", Usage: "`DIRECTORY` of CNI configurations (default /etc/cni/net.d)"},
+		&cli.StringFlag{Name: "cni-bin-dir", Usage: "`DIRECTORIES` of CNI plugins, separated by commas (default where distributions put them)"},
+		&cli.StringFlag{Name: "cni-cache-dir", Usage: "`DIRECTORY` of CNI results (default /var/lib/cni/cache)"},
+		&cli.StringFlag{Name: "pod-cidr", Usage: "give pods addresses from `CIDR`, two separated by a comma for dual stack; a kubelet may tell it later"},
+		&cli.IntFlag{Name: "network-plugin-mtu", Usage: "`BYTES` of kubenet's largest packet (default the kernel's)"},
+		&cli.StringFlag{Name: "hairpin-mode", Usage: "let a pod reach itself through its service by `MODE`: none, hairpin-veth, promiscuous-bridge"},
+	}
+}
+
+func readNetwork(c *cli.Context) (o shim.NetworkOptions, err error) {
+	plugins := map[string]string{"cni": shim.PluginCNI, "kubenet": shim.PluginKubenet, "bridge": shim.PluginBridge}
+	if o.Plugin, _, err = oneOf(c, "network-plugin", plugins); err != nil {
+		return o, err
+	}
+	modes := map[string]string{"none": "none", "hairpin-veth": "hairpin-veth", "promiscuous-bridge": "promiscuous-bridge"}
+	if o.Hairpin, _, err = oneOf(c, "hairpin-mode", modes); err != nil {
+		return o, err
+	}
+	o.ConfDir, o.CacheDir, o.MTU = c.String("cni-conf-dir"), c.String("cni-cache-dir"), c.Int("network-plugin-mtu")
+	if o.MTU < 0 {
+		return o, usagef("--network-plugin-mtu %d: want a number that is not negative", o.MTU)
+	}
+	if dirs := c.String("cni-bin-dir"); dirs != "" {
+		o.BinDirs = strings.Split(dirs, ",")
+	}
+	o.PodCIDR, err = readCIDRs(c)
+	return o, err
+}
+
+// readCIDRs reads --pod-cidr: address ranges separated by commas.
+func readCIDRs(c *cli.Context) (string, error) {
+	text := c.String("pod-cidr")
+	if text == "" {
+		return "", nil
+	}
+	for one := range strings.SplitSeq(text, ",") {
+		if _, err := netip.ParsePrefix(one); err != nil {
+			return "", usagef("--pod-cidr %s: want an address range such as 10.244.3.0/24", quote(one))
+		}
+	}
+	return text, nil
+}

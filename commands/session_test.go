@@ -1,0 +1,124 @@
+package commands
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/testing/protocmp"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/internal/stubcri"
+)
+
+// What flags say is what the runtime is asked; the stub has no streaming
+// server, so its answer ends the command.
+func TestExecRequests(t *testing.T) {
+	sh := shellCommand()
+	cases := map[string]struct {
+		args []string
+		want *runtimeapi.ExecRequest
+	}{
+		"plain":                     {[]string{"web", "ls", "-l"}, &runtimeapi.ExecRequest{Cmd: []string{"ls", "-l"}, Stdout: true, Stderr: true}},
+		"a flag of the command":     {[]string{"web", "ls", "--tty", "-i"}, &runtimeapi.ExecRequest{Cmd: []string{"ls", "--tty", "-i"}, Stdout: true, Stderr: true}},
+		"two dashes":                {[]string{"web", "--", "ls"}, &runtimeapi.ExecRequest{Cmd: []string{"ls"}, Stdout: true, Stderr: true}},
+		"input":                     {[]string{"-i", "web", "cat"}, &runtimeapi.ExecRequest{Cmd: []string{"cat"}, Stdin: true, Stdout: true, Stderr: true}},
+		"terminal":                  {[]string{"-t", "web", "top"}, &runtimeapi.ExecRequest{Cmd: []string{"top"}, Tty: true, Stdout: true}},
+		"terminal on what is none":  {[]string{"-it", "web", "sh"}, &runtimeapi.ExecRequest{Cmd: []string{"sh"}, Stdin: true, Stdout: true, Stderr: true}},
+		"a shell":                   {[]string{"web"}, &runtimeapi.ExecRequest{Cmd: sh, Stdin: true, Stdout: true, Stderr: true}},
+		"a container by its filter": {[]string{"--name", "^web$", "ls"}, &runtimeapi.ExecRequest{Cmd: []string{"ls"}, Stdout: true, Stderr: true}},
+	}
+	for name, tt := range cases {
+		t.Run(name, func(t *testing.T) {
+			c, id := withRunning(t, "web")
+			if r := c.run(append([]string{"exec"}, tt.args...)...); r.code != exitOwn {
+				t.Errorf("got %+v, want status %d", r, exitOwn)
+			}
+			tt.want.ContainerId = id
+			if diff := cmp.Diff(tt.want, lastRequest[*runtimeapi.ExecRequest](t, c.stub), protocmp.Transform()); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+// withRunning is a stub with one running container.
+func withRunning(t *testing.T, name string) (*commandTest, string) {
+	t.Helper()
+	c := withStub(t, stubcri.Options{})
+	c.stub.AddImage("busybox")
+	pod := c.stub.AddPod("default", "pod")
+	id := c.stub.AddContainer(pod, name)
+	for _, rpc := range []string{"Exec", "Attach", "PortForward"} {
+		c.stub.Fail(rpc, errors.New("no streaming here"))
+	}
+	return c, id
+}
+
+// Other runtimes refuse to send what does not fit into a message.
+func TestExecSyncOfTooMuch(t *testing.T) {
+	c := withStub(t, stubcri.Options{MaxSend: 10 << 10})
+	c.stub.AddImage("busybox")
+	c.stub.AddContainer(c.stub.AddPod("default", "pod"), "web")
+	r := c.run("exec", "--sync", "web", "head", "-c", "20000", "/dev/zero")
+	if r.code != exitOwn || r.out != "" || !strings.HasSuffix(r.err, "\nhint: the output is too much for --sync; without it all arrives\n") {
+		t.Errorf("got %+v", r)
+	}
+}
+
+func TestSessionUsage(t *testing.T) {
+	cases := map[string]struct {
+		args []string
+		code int
+	}{
+		"exec of nothing":            {[]string{"exec"}, exitOwn},
+		"sync with input":            {[]string{"exec", "--sync", "-i", "web", "cat"}, exitOwn},
+		"sync without a command":     {[]string{"exec", "--sync", "web"}, exitOwn},
+		"parallel with a terminal":   {[]string{"exec", "--parallel", "-t", "--name", "web", "sh"}, exitOwn},
+		"negative timeout":           {[]string{"exec", "--timeout", "-1s", "web", "ls"}, exitOwn},
+		"no such detach key":         {[]string{"exec", "--detach-keys", "ctrl-1", "web", "ls"}, exitOwn},
+		"half a client certificate":  {[]string{"exec", "--tls-cert", "c.pem", "web", "ls"}, exitOwn},
+		"attach to nothing":          {[]string{"attach"}, exitUsage},
+		"attach to two":              {[]string{"attach", "a", "b"}, exitUsage},
+		"forward without a port":     {[]string{"port-forward", "web"}, exitUsage},
+		"forward a name":             {[]string{"port-forward", "web", "http"}, exitUsage},
+		"copy between here and here": {[]string{"cp", "a", "b"}, exitUsage},
+		"copy nowhere":               {[]string{"cp", "web:", "b"}, exitUsage},
+		"wait for nothing":           {[]string{"wait"}, exitUsage},
+		"wait for tea":               {[]string{"wait", "--for", "tea", "web"}, exitUsage},
+		"two statuses":               {[]string{"wait", "--exit-code", "a", "b"}, exitUsage},
+		"a status of what runs":      {[]string{"wait", "--for", "running", "--exit-code", "a"}, exitUsage},
+		"debug nothing":              {[]string{"debug"}, exitOwn},
+		"debug with a crown":         {[]string{"debug", "--profile", "royal", "web"}, exitOwn},
+	}
+	for name, tt := range cases {
+		t.Run(name, func(t *testing.T) {
+			c := withStub(t, stubcri.Options{})
+			if r := c.run(tt.args...); r.code != tt.code || r.out != "" || r.err == "" {
+				t.Errorf("got %+v, want status %d", r, tt.code)
+			}
+			if calls := c.stub.Methods(); len(calls) > 0 {
+				t.Errorf("it asked the runtime first: %v", calls)
+			}
+		})
+	}
+}
+
+func TestWaitForStates(t *testing.T) {
+	c, _ := withRunning(t, "web")
+	c.run("wait", "--for", "running", "web").want(t, 0, "", "")
+	c.run("wait", "--for", "ready", "pod").want(t, 0, "", "")
+	c.run("wait", "--for", "removed", "nobody").want(t, 0, "", "")
+	c.run("wait", "--for", "image=busybox").want(t, 0, "", "")
+	c.run("wait", "--timeout", "1", "web").want(t, 1, "", "crishim: web is running, not exited, after 1s\n")
+	if r := c.run("wait", "nobody"); r.code != 1 {
+		t.Errorf("got %+v for a container that is not there", r)
+	}
+	if r := c.run("stop", "web"); r.code != 0 {
+		t.Fatalf("stop: %+v", r)
+	}
+	if r := c.run("wait", "web"); r.code != 0 || r.out == "" {
+		t.Errorf("got %+v for a container that has ended", r)
+	}
+}

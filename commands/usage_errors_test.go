@@ -1,0 +1,171 @@
+package commands
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/crishim/crishim/internal/stubcri"
+)
+
+// Wrong usage is said before anything is dialled: there is nothing to dial.
+func TestUsageErrors(t *testing.T) {
+	c := &commandTest{t: t, vars: map[string]string{}}
+	pod := c.file("pod.json", `{"metadata": {"name": "web"}}`)
+	container := c.file("container.json", `{"metadata": {"name": "c"}, "image": {"image": "busybox"}}`)
+	badPod := c.file("bad.yaml", "apiVersion: v1\nkind: Pod\nmetadata: {name: x}\nspec: {containers: [{name: c, imgae: x}]}\n")
+	noName := c.file("noname.json", `{"metadata": {}}`)
+	for _, test := range []struct {
+		line string
+		code int
+		want string // the first line of stderr, without "crishim: "
+	}{
+		{"nosuch", 2, `unknown command "nosuch"`},
+		{"--nosuch ps", 2, `unknown flag "--nosuch"`},
+		{"ps --nosuch", 2, `unknown flag "--nosuch"`},
+		{"ps x", 2, `ps takes no arguments, got "x"`},
+		{"ps -o nosuch", 2, `unknown output format "nosuch": want table|wide|json|jsonl|yaml|name|go-template=TEMPLATE|jsonpath=TEMPLATE`},
+		{"images -o nosuch", 2, `unknown output format "nosuch": want table|wide|json|jsonl|yaml|name|go-template=TEMPLATE|jsonpath=TEMPLATE`},
+		{"ps -o json --template x", 2, "--template goes with -o go-template, not -o json"},
+		{"ps --columns name,nmae", 2, `unknown column "nmae": want one of container, image, created,`},
+		{"pods --sort -nosuch -o json", 2, `unknown column "nosuch": want one of pod-id, created,`},
+		{"images --sort container", 2, `unknown column "container": want one of image, tag,`},
+		{"stats --columns pod-id", 2, `unknown column "pod-id": want one of container, name,`},
+		{"statsp --columns container", 2, `unknown column "container": want one of pod-id, name,`},
+		{"endpoints --sort nosuch", 2, `unknown column "nosuch": want one of used, endpoint,`},
+		{"ps --name [", 2, "--name: error parsing regexp: missing closing ]: `[`"},
+		{"ps --label x", 2, `--label "x": want key=value`},
+		{"ps --state sleeping", 2, `--state "sleeping": want created, exited, running, unknown`},
+		{"ps --last -1", 2, `--last -1: want a number that is not negative`},
+		{"ps --last x", 2, `invalid value "x" for flag --last`},
+		{"ps --all=perhaps", 2, "flag --all takes no value"},
+		{"ps --name", 2, "flag --name needs a value"},
+		{"pods --state running", 2, `--state "running": want notready, ready`},
+		{"images a b", 2, `images: unexpected argument "b"`},
+		{"images --filter color=red", 2, `--filter "color=red": want dangling=, reference=, before= or since=`},
+		{"images --filter dangling=x", 2, `--filter "dangling=x": strconv.ParseBool: parsing "x": invalid syntax`},
+		{"-t soon ps", 2, `invalid value "soon" for flag -t: want a number of seconds or a duration such as 5s or 1m30s`},
+		{"ps --timeout soon", 2, `invalid value "soon" for flag --timeout: want a number of seconds or a duration such as 5s or 1m30s`},
+		{"-r foo://x ps", 2, `endpoint "foo://x" has the unknown scheme "foo"`},
+		{"-r= ps", 2, "--runtime-endpoint is empty"},
+		{"logs --tail x web", 2, `invalid value "x" for flag --tail`},
+		{"logs -n x web", 2, `invalid value "x" for flag -n`},
+		{"inspect -o go-template web", 2, "output format go-template needs a template: go-template='{{.status.id}}', or --template"},
+		{"inspect -o jsonpath web", 2, "output format jsonpath needs an expression: jsonpath='{.items[*].id}'"},
+		{"serve --listen foo", 2, `--listen "foo": want unix:///path, /path or fd://`},
+		{"serve --listen tcp://127.0.0.1:1", 2, `--listen "tcp://127.0.0.1:1": want unix:///path, /path or fd://`},
+		{"apply -f /nonexistent/pod.yaml", 2, "read manifest: stat /nonexistent/pod.yaml: no such file"},
+		{"apply -f " + pod, 2, ""},
+		{"apply -f " + badPod, 2, badPod + ":"},
+		{"delete -f " + badPod, 2, badPod + ":"},
+		{"--compat docker ps", 2, `--compat "docker": only crictl is known`},
+		{"--enable-tracing ps", 2, "--enable-tracing: tracing is not built in"},
+		{"runp", 2, "runp needs POD-CONFIG"},
+		{"runp /nonexistent/pod.json", 2, "/nonexistent/pod.json: no such file"},
+		{"runp " + noName, 2, noName + ": the pod's metadata has no name"},
+		{"runp " + container, 2, container + `:1:29: unknown field "image" in PodSandboxConfig`},
+		{"create web", 2, "create needs POD CONTAINER-CONFIG [POD-CONFIG]: only 1 given"},
+		{"create web " + pod, 2, pod + ": the container has no image"},
+		{"create --with-pull --no-pull web " + container, 2, "--with-pull and --no-pull contradict each other"},
+		{"start", 2, "start needs CONTAINER..."},
+		{"stop", 2, "stop needs CONTAINER..."},
+		{"stop -a x", 2, `--all takes no arguments, got "x"`},
+		{"stop -t -3 x", 2, "--timeout -3s: want a time that is not negative"},
+		{"rm", 2, "rm needs CONTAINER..."},
+		{"rmp", 2, "rmp needs POD..."},
+		{"stopp", 2, "stopp needs POD..."},
+		{"rmi", 2, "rmi needs IMAGE..."},
+		{"rmi -a --prune", 2, "--all and --prune: choose one"},
+		{"rmi -a x", 2, `--all and --prune take no arguments, got "x"`},
+		{"pull", 2, "pull needs IMAGE..."},
+		{"pull --creds a:b --auth x image", 2, "--creds, --auth and --username: choose one"},
+		{"pull --username me image", 2, `no password for "me": give it with --password-stdin`},
+		{"pull --creds :x image", 2, "the registry credentials have no user name"},
+		{"pull --retries -1 image", 2, "--retries -1: want a number that is not negative"},
+		{"logs", 2, "logs needs CONTAINER..."},
+		{"logs --since yesterday x", 2, `--since "yesterday": want a duration such as 5m, a time such as 2026-01-02T15:04:05Z, or seconds since 1970`},
+		{"logs --stream stdin x", 2, `--stream "stdin": want stderr, stdout`},
+		{"update-runtime-config", 2, "update-runtime-config needs --pod-cidr"},
+		{"update-runtime-config -p 10.0.0.0", 2, `--pod-cidr "10.0.0.0": want an address range such as 10.244.3.0/24`},
+		{"serve --log-level loud", 2, `--log-level "loud": want debug, info, warn or error`},
+		{"serve --non-masquerade-cidr x", 2, "--non-masquerade-cidr is obsolete: leave masquerading to the CNI configuration"},
+		{"serve --network-plugin calico", 2, `--network-plugin "calico": want bridge, cni, kubenet`},
+		{"serve --hairpin-mode always", 2, `--hairpin-mode "always": want hairpin-veth, none, promiscuous-bridge`},
+		{"serve --runtime-cgroups /a/../b", 2, `--runtime-cgroups "/a/../b": want an absolute path such as /runtime.slice/docker`},
+		{"serve --pod-cidr 10.1", 2, `--pod-cidr "10.1": want an address range such as 10.244.3.0/24`},
+		{"stop --selector app=x y", 2, `--selector takes no arguments, got "y"`},
+		{"inspect --attempt first x", 2, `--attempt "first": want a number from 0 on`},
+		{"run", 125, "run needs IMAGE [COMMAND...] | CONTAINER-CONFIG POD-CONFIG"},
+		{"run --nosuch busybox", 125, `unknown flag "--nosuch"`},
+		{"run --rm -d busybox", 2, "--rm and --detach: nobody stays behind to remove the container"},
+		{"run --memory much busybox", 125, `--memory "much": want a size such as 512Mi or 1g`},
+		{"run --cpus 0 busybox", 125, `--cpus "0": want a number of processors such as 0.5`},
+		{"run -v data busybox", 125, `--volume "data": want HOST-PATH:CONTAINER-PATH[:ro]`},
+		{"run -v /a:/b:rx busybox", 125, `--volume "/a:/b:rx": unknown option "rx": want ro, rw, z, private, rslave or rshared`},
+		{"run -p 80 busybox", 125, `--publish "80": want [IP:]HOST-PORT:CONTAINER-PORT[/udp]`},
+		{"run -p 80:80/icmp busybox", 125, `--publish "80:80/icmp": unknown protocol "icmp": want tcp, udp or sctp`},
+		{"run -p 80:80 --network host busybox", 125, "--publish does nothing with --network host"},
+		{"run --network none busybox", 125, `--network "none": want pod or host`},
+		{"run -u me:us busybox", 125, `--user "me:us": want USER[:GID], the group by its number`},
+		{"run - -", 2, "only one of the two files can be standard input"},
+		{"exec", 125, "exec needs"},
+	} {
+		t.Run(test.line, func(t *testing.T) {
+			sub := *c
+			sub.t = t
+			r := sub.run(strings.Fields(test.line)...)
+			first, _, _ := strings.Cut(r.err, "\n")
+			if r.code != test.code || r.out != "" || !strings.HasPrefix(first, "crishim: "+test.want) {
+				t.Errorf("exit %d, stdout %q, stderr:\n%swant exit %d and\ncrishim: %s", r.code, r.out, r.err, test.code, test.want)
+			}
+		})
+	}
+}
+
+func TestEmptyArguments(t *testing.T) {
+	c := &commandTest{t: t, vars: map[string]string{}}
+	for verb, code := range map[string]int{
+		"pull": 2, "inspecti": 2, "inspect": 2, "rmi": 2, "logs": 2, "images": 2, "stop": 2, "wait": 2, "attach": 2, "runp": 2, "exec": 125, "run": 125, "debug": 125,
+	} {
+		if r := c.run(verb, ""); r.code != code || r.out != "" || !strings.HasPrefix(r.err, "crishim: "+verb+": an argument is empty\nusage: crishim "+verb) {
+			t.Errorf("%s '': %+v", verb, r)
+		}
+	}
+	withStub := withStub(t, stubcri.Options{})
+	seedNode(withStub.stub)
+	withStub.run("exec", "web", "echo", "").want(t, 0, "\n", "")
+}
+
+func TestUsageErrorIsThreeLinesAtMost(t *testing.T) {
+	c := &commandTest{t: t, vars: map[string]string{}}
+	c.run("ps", "--nmae", "x").want(t, 2, "",
+		"crishim: unknown flag \"--nmae\"\nusage: crishim ps [options]\nhint: did you mean --name?\n")
+	c.run("verison").want(t, 2, "", "crishim: unknown command \"verison\"\nhint: did you mean crishim version?\n")
+}
+
+// What other programs call a command leads to ours, and what the hint names is
+// there.
+func TestWordsOfOthers(t *testing.T) {
+	c := &commandTest{t: t}
+	app := newApp(testEnv().fresh(false))
+	named := regexp.MustCompile(`crishim ([a-z]+)((?: --?[a-z]+)*)`)
+	for word, hint := range wordsOfOthers {
+		c.run(word).want(t, 2, "", "crishim: unknown command \""+word+"\"\nhint: "+hint+"\n")
+		for _, match := range named.FindAllStringSubmatch(hint, -1) {
+			if match[1] == "reads" || match[1] == "has" {
+				continue
+			}
+			command := app.Command(match[1])
+			if command == nil {
+				t.Errorf("%s: there is no crishim %s", word, match[1])
+				continue
+			}
+			flags := tableOf(command.Flags)
+			for _, flag := range strings.Fields(match[2]) {
+				if _, ok := flags[strings.TrimLeft(flag, "-")]; !ok && flag != "-it" {
+					t.Errorf("%s: crishim %s has no %s", word, match[1], flag)
+				}
+			}
+		}
+	}
+}

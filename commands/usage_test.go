@@ -1,0 +1,104 @@
+package commands
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+func cpuAt(at int64, used uint64) *runtimeapi.CpuUsage {
+	return &runtimeapi.CpuUsage{Timestamp: at, UsageCoreNanoSeconds: &runtimeapi.UInt64Value{Value: used}}
+}
+
+func TestCPUPercent(t *testing.T) {
+	rate := cpuAt(5, 5)
+	rate.UsageNanoCores = &runtimeapi.UInt64Value{Value: 500_000_000}
+	cases := map[string]struct {
+		before, after *runtimeapi.CpuUsage
+		want          float64
+	}{
+		"nothing known":                     {nil, nil, -1},
+		"first sample":                      {nil, cpuAt(1, 1), -1},
+		"half a core":                       {cpuAt(1000, 0), cpuAt(2000, 500), 50},
+		"two cores":                         {cpuAt(1000, 100), cpuAt(2000, 2100), 200},
+		"clock stood still":                 {cpuAt(5, 1), cpuAt(5, 5), -1},
+		"clock stood still, but rate known": {cpuAt(5, 1), rate, 50},
+		"counter fell after a restart":      {cpuAt(1, 900), cpuAt(2, 5), -1},
+		"rate without an earlier sample":    {nil, rate, 50},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			if got := cpuPercent(c.before, c.after); got != c.want {
+				t.Errorf("got %v, want %v", got, c.want)
+			}
+		})
+	}
+}
+
+func TestContainerUsagesKeepsBadRows(t *testing.T) {
+	attributes := func(id string) *runtimeapi.ContainerAttributes {
+		return &runtimeapi.ContainerAttributes{Id: id, Metadata: &runtimeapi.ContainerMetadata{Name: id}, Labels: map[string]string{labelPodName: "p", labelPodNamespace: "n"}}
+	}
+	before := &runtimeapi.ListContainerStatsResponse{Stats: []*runtimeapi.ContainerStats{
+		{Attributes: attributes("good"), Cpu: cpuAt(1000, 0)},
+		{Attributes: attributes("frozen"), Cpu: cpuAt(1000, 5)},
+	}}
+	after := &runtimeapi.ListContainerStatsResponse{Stats: []*runtimeapi.ContainerStats{
+		{Attributes: attributes("good"), Cpu: cpuAt(2000, 100), Memory: &runtimeapi.MemoryUsage{
+			WorkingSetBytes: &runtimeapi.UInt64Value{Value: 30}, AvailableBytes: &runtimeapi.UInt64Value{Value: 70},
+		}},
+		{Attributes: attributes("frozen"), Cpu: cpuAt(1000, 5)},
+		{Attributes: attributes("ended")},
+		nil,
+	}}
+	usages := containerUsages(before, after, map[string]traffic{"n/p": {in: 1, out: 2}}, true)
+	if len(usages) != 4 {
+		t.Fatalf("got %d rows, want 4", len(usages))
+	}
+	good := usages[3]
+	if good.Name != "good" || good.CPUPercent != 10 || good.MemoryLimit != 100 || good.NetworkOut != 2 {
+		t.Errorf("got %+v for the good container", good)
+	}
+	if some := containerUsages(before, after, nil, false); len(some) != 1 || some[0].Name != "good" {
+		t.Errorf("without --all: got %+v, want the one that uses something", some)
+	}
+}
+
+func TestScreen(t *testing.T) {
+	var pipe, terminal bytes.Buffer
+	for _, s := range []*screen{{out: &pipe}, {out: &terminal, terminal: true}} {
+		for _, page := range []string{"a\nb\n", "c\n"} {
+			if err := s.show([]byte(page)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if pipe.String() != "a\nb\nc\n" {
+		t.Errorf("pipe: got %q", pipe.String())
+	}
+	if got := terminal.String(); strings.Count(got, eraseScreen) != 1 || !strings.HasSuffix(got, cursorHome+"c"+eraseLine+"\n"+eraseBelow) {
+		t.Errorf("terminal: got %q", got)
+	}
+}
+
+func TestRefreshEndsWellWhenInterrupted(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	pages := 0
+	err := refresh(ctx, true, 0, func(context.Context) error {
+		if pages++; pages == 3 {
+			cancel()
+		}
+		return nil
+	})
+	if !errors.Is(err, errFollowed) || pages != 3 {
+		t.Errorf("got %v after %d pages, want errFollowed after 3", err, pages)
+	}
+	broken := errors.New("broken")
+	if err := refresh(t.Context(), true, 0, func(context.Context) error { return broken }); !errors.Is(err, broken) {
+		t.Errorf("got %v, want the page's error", err)
+	}
+}

@@ -1,0 +1,161 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+)
+
+// start measures the short verbs, each as a whole process.
+func (b *bench) start(ctx context.Context) error {
+	version := func() error { return command(ctx, nil, b.crishim, "--version") }
+	if err := b.measure(pair{what: "crishim --version", target: target{MaxRatio: 1}, peerName: "docker --version", runs: b.runs, ours: version, peer: docker(ctx, "--version")}); err != nil {
+		return err
+	}
+	if err := b.beside(pair{what: "crishim --version", target: target{MaxRatio: 1}, peerName: "crictl --version", runs: b.runs, ours: version, peer: b.ctl(ctx, "--version")}, 9); err != nil {
+		return err
+	}
+	for _, v := range []struct {
+		ours, name string
+		crictl     float64
+	}{{"images", "images", 16}, {"ps", "ps", 15.5}, {"inspect " + b.container, "inspect", 18.4}} {
+		args := strings.Fields(v.ours)
+		p := pair{target: target{MaxRatio: 1}, runs: b.runs, peerName: "docker " + v.name, peer: docker(ctx, args...)}
+		p.what, p.ours = v.name+", embedded", b.embedded(ctx, args...)
+		if err := b.measure(p); err != nil {
+			return err
+		}
+		p.what, p.ours = v.name+", dialled", b.served(ctx, args...)
+		if err := b.measure(p); err != nil {
+			return err
+		}
+		p.peerName, p.peer = "crictl, same endpoint", b.ctl(ctx, args...)
+		if err := b.beside(p, v.crictl); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// beside is measure, but quotes a figure where the peer is not on this machine.
+func (b *bench) beside(p pair, figure float64) error {
+	if p.peer != nil {
+		return b.measure(p)
+	}
+	if err := b.measure(p); err != nil {
+		return err
+	}
+	last := &b.results.Rows[len(b.results.Rows)-1]
+	*last = last.quote(p.peerName, figure)
+	return nil
+}
+
+// execs are short commands in a container.
+func (b *bench) execs(ctx context.Context) error {
+	args := []string{"exec", b.container, "true"}
+	p := pair{target: target{MaxRatio: 1.1}, runs: b.runs, peerName: "docker exec", peer: docker(ctx, args...)}
+	p.what, p.ours = "exec true, embedded", b.embedded(ctx, args...)
+	if err := b.measure(p); err != nil {
+		return err
+	}
+	p.what, p.ours = "exec true, dialled", b.served(ctx, args...)
+	if err := b.measure(p); err != nil {
+		return err
+	}
+	p.peerName, p.peer = "crictl, same endpoint", b.ctl(ctx, args...)
+	return b.beside(p, 57)
+}
+
+// binary notes the size of the program.
+func (b *bench) binary(context.Context) error {
+	info, err := os.Stat(b.crishim)
+	if err != nil {
+		return err
+	}
+	size := float64(info.Size()) / 1e6
+	r := row{What: "binary", Unit: megabytes, Ours: one(size), Target: target{Max: 30}}
+	if path, err := exec.LookPath("docker"); err == nil {
+		if info, err := os.Stat(path); err == nil {
+			peer := float64(info.Size()) / 1e6
+			r.Peer, r.Ratio, r.PeerName = one(peer), one(size/peer), "docker"
+		}
+	}
+	b.add(r)
+	return nil
+}
+
+// lists are lists of a thousand.
+func (b *bench) lists(ctx context.Context) error {
+	if err := b.manyContainers(ctx); err != nil {
+		return err
+	}
+	const all = "/containers/json?all=1"
+	for _, p := range []pair{
+		{what: "ps -a, %d containers, embedded", ours: b.embedded(ctx, "ps", "-a"), peerName: "docker ps -a", peer: docker(ctx, "ps", "-a")},
+		{what: "ps -a, %d containers, embedded", target: target{MaxRatio: 1.2}, ours: b.embedded(ctx, "ps", "-a"), peerName: "the engine's API", peer: b.get(ctx, all)},
+		{what: "ps -a, %d containers, dialled", target: target{MaxRatio: 1.2}, ours: b.served(ctx, "ps", "-a"), peerName: "the engine's API", peer: b.get(ctx, all)},
+		{what: "ps -a -o json, %d containers, dialled", ours: b.served(ctx, "ps", "-a", "-o", "json"), peerName: "the engine's API", peer: b.get(ctx, all)},
+	} {
+		p.what, p.runs = fmt.Sprintf(p.what, b.listed), b.runs/2
+		if err := b.measure(p); err != nil {
+			return err
+		}
+	}
+	if b.crictl != "" {
+		if err := b.measure(pair{what: fmt.Sprintf("ps -a, %d containers, dialled", b.listed), target: target{MaxRatio: 1}, runs: b.runs / 2,
+			ours: b.served(ctx, "ps", "-a"), peerName: "crictl, same endpoint", peer: b.ctl(ctx, "ps", "-a")}); err != nil {
+			return err
+		}
+	}
+	if err := b.restarts(ctx); err != nil {
+		return err
+	}
+	if err := b.manyImages(ctx); err != nil {
+		return err
+	}
+	for _, p := range []pair{
+		{what: "images, %d images, embedded", ours: b.embedded(ctx, "images"), peerName: "docker images", peer: docker(ctx, "images")},
+		{what: "images, %d images, embedded", target: target{MaxRatio: 1.2}, ours: b.embedded(ctx, "images"), peerName: "the engine's API", peer: b.get(ctx, "/images/json")},
+		{what: "images, %d images, dialled", target: target{MaxRatio: 1.2}, ours: b.served(ctx, "images"), peerName: "the engine's API", peer: b.get(ctx, "/images/json")},
+	} {
+		p.what, p.runs = fmt.Sprintf(p.what, b.listed), b.runs/2
+		if err := b.measure(p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// manyContainers makes containers, one pod's, that have ended.
+func (b *bench) manyContainers(ctx context.Context) error {
+	config := hostPod("lists")
+	pod, err := b.serve.runPod(ctx, config)
+	if err != nil {
+		return err
+	}
+	ids := make([]string, b.listed)
+	b.undo = append(b.undo, func() error { return b.serve.removePod(context.WithoutCancel(ctx), pod) }, func() error { return b.removeContainers(ctx, ids) })
+	return each(len(ids), 8, func(i int) (err error) {
+		ids[i], err = b.serve.startContainer(ctx, pod, config, containerConfig(b.image, fmt.Sprint("listed-", i), "true"))
+		return err
+	})
+}
+
+// restarts measures the start of another serve until its Status answers.
+func (b *bench) restarts(ctx context.Context) error {
+	var took []float64
+	for range b.heavy + 2 {
+		r, err := b.startServe(ctx, "again", b.host)
+		if err != nil {
+			return err
+		}
+		took = append(took, float64(r.ready.Microseconds())/1000)
+		if err := r.stop(); err != nil {
+			return err
+		}
+	}
+	b.add(row{What: fmt.Sprintf("start of serve with %d containers", b.listed), Unit: milliseconds, Ours: summarize(took), Target: target{Max: 1000}})
+	return nil
+}

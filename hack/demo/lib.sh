@@ -1,0 +1,141 @@
+# How demo.sh shows a command, checks it and cleans up.
+# demo.sh sets out, work, forward and pause_before.
+# shellcheck shell=bash disable=SC2154
+
+if [ -t 1 ]; then BOLD=$'\e[1m' BLUE=$'\e[36m' PLAIN=$'\e[0m'; else BOLD='' BLUE='' PLAIN=''; fi
+title() { printf '\n%s%s%s\n' "$BOLD" "$*" "$PLAIN"; }
+fail() {
+  printf '\ndemo: FAILED: %s\n' "$*" >&2
+  exit 1
+}
+
+# show CMD...: the command line as one would type it.
+show() {
+  local word line='$'
+  for word in "$@"; do
+    case $word in
+      '&' | '|') line+=" $word" ;;
+      *[!A-Za-z0-9_./:@%+=,-]* | '') line+=" '$word'" ;;
+      *) line+=" $word" ;;
+    esac
+  done
+  printf '%s%s%s\n' "$BLUE" "$line" "$PLAIN"
+}
+
+run() { run_status 0 "$@"; }
+
+# run_status CODE CMD...: output goes to the screen and, without colour codes, to $out.
+run_status() {
+  local want=$1 got=0
+  shift
+  show "$@"
+  timeout 120 "$@" </dev/null >"$out" 2>&1 || got=$?
+  cat "$out"
+  [ "$want" = 0 ] || printf '(exit status %d)\n' "$got"
+  [ "$got" = "$want" ] || fail "exit status $got, want $want: $*"
+}
+
+run_input() {
+  local got=0 input=$1
+  shift
+  show echo "$input" '|' "$@"
+  printf '%s\n' "$input" | timeout 120 "$@" >"$out" 2>&1 || got=$?
+  cat "$out"
+  [ "$got" = 0 ] || fail "exit status $got, want 0: $*"
+}
+
+want() { grep -qE -- "$1" "$out" || fail "the output has no $1"; }
+want_not() { if grep -qwE -- "$1" "$out"; then fail "the output still has $1"; fi; }
+
+# run_pty CMD LINE...: CMD on a pseudo-terminal, typing each line when a prompt is there. The
+# last line is `exit N`, and N must come out as the status.
+run_pty() {
+  local command=$1 line n=0 got=0 pid
+  shift
+  # shellcheck disable=SC2086
+  show $command
+  mkfifo "$work/keys"
+  # script(1) is in every Debian; -e passes the status on.
+  SHELL=/bin/sh timeout 120 script -qefc "$command" "$out" <"$work/keys" >/dev/null &
+  pid=$!
+  exec 5>"$work/keys"
+  for line in "$@"; do
+    n=$((n + 1))
+    wait_until "prompt $n on the terminal" prompts "$n" || fail "$(cat "$out")"
+    printf '%s\r' "$line" >&5
+  done
+  wait "$pid" || got=$?
+  exec 5>&-
+  rm "$work/keys"
+  # The shell asks the terminal for its cursor, which only clutters this page.
+  sed -e '/^Script /d' -e 's/\x1b\[6n//g' "$out"
+  printf '(exit status %d)\n' "$got"
+  [ "$got" = "${line#exit }" ] || fail "exit status $got, want ${line#exit }: $command"
+}
+
+prompts() { [ "$(grep -aoE '(/ |~ )?[#$] ' "$out" | wc -l)" -ge "$1" ]; }
+
+# wait_until WHAT CMD...: for at most a minute.
+wait_until() {
+  local what=$1 i
+  shift
+  for ((i = 0; i < 600; i++)); do
+    if "$@"; then return; fi
+    sleep 0.1
+  done
+  fail "no $what within a minute"
+}
+
+run_background() {
+  show "$@" '&'
+  "$@" >"$work/forward" 2>&1 </dev/null &
+  forward=$!
+  wait_until "line from $*" grep -q 'Forwarding from 127' "$work/forward"
+  cat "$work/forward"
+}
+
+forwarded_port() { sed -nE 's/.*127\.0\.0\.1:([0-9]+) .*/\1/p' "$work/forward" | head -n 1; }
+
+stop_background() {
+  [ -n "$forward" ] || return 0
+  kill "$forward" 2>/dev/null || true
+  wait "$forward" || true
+  forward=''
+}
+
+# The demo is about Docker. Where a CRI runtime answers, crishim would rightly take that.
+use_docker() {
+  if ! crishim version 2>/dev/null | grep -qi 'RuntimeName: *docker'; then
+    export CONTAINER_RUNTIME_ENDPOINT=docker://
+    echo "(a CRI runtime answers on this machine: CONTAINER_RUNTIME_ENDPOINT=docker:// leads to Docker)"
+  fi
+}
+
+pause_images() { docker images -q --no-trunc --filter reference='*/*pause*' --filter reference='*pause*' | sort -u; }
+
+# By the names that every dockershim gives: the labels are the shim's own business.
+containers() { docker ps -aq --filter name='^/?k8s_.*_crishim-demo_[0-9]+$'; }
+
+clean_up() {
+  local status=$? ids
+  trap - EXIT
+  stop_background
+  mapfile -t ids < <(containers)
+  [ ${#ids[@]} -eq 0 ] || docker rm -f "${ids[@]}" >/dev/null || true
+  # The pause image stays only where it was before.
+  comm -13 <(printf '%s\n' "$pause_before") <(pause_images) | while read -r image; do
+    docker rmi -f "$image" >/dev/null 2>&1 || true
+  done
+  rm -rf "$work"
+  [ "$status" = 0 ] || echo "demo: FAILED" >&2
+  exit "$status"
+}
+
+nothing_left() {
+  [ -z "$(containers)" ] || fail "containers are left: $(docker ps -a)"
+  # A directory that is locked belongs to a crishim that somebody else runs just now.
+  local d
+  for d in /run/crishim/crishim-*; do
+    [ ! -d "$d" ] || ! flock -n "$d" true || fail "left in /run/crishim: $d"
+  done
+}

@@ -1,0 +1,76 @@
+# The Docker engine: the one that answers, else a private one.
+# shellcheck shell=bash
+
+docker_answers() { command -v docker >/dev/null && DOCKER_HOST=$1 timeout 10 docker version >/dev/null 2>&1; }
+
+# find_docker sets DOCKER to the engine to use, and DOCKER_IS_OURS.
+find_docker() {
+  local s
+  DOCKER_IS_OURS=0
+  # Figures are worth nothing on an engine that others use.
+  if [ -n "${CRISHIM_PRIVATE_ENGINE:-}" ]; then DOCKER=unix://$RUN/docker.sock DOCKER_IS_OURS=1; return; fi
+  # Our own address may still be in the environment of who calls, also when the daemon died.
+  if [ "${DOCKER_HOST:-}" = "unix://$RUN/docker.sock" ]; then unset DOCKER_HOST; fi
+  if [ -n "${DOCKER_HOST:-}" ]; then
+    command -v docker >/dev/null || install_docker_cli
+    docker_answers "$DOCKER_HOST" || die "DOCKER_HOST is $DOCKER_HOST, but no engine answers there"
+    DOCKER=$DOCKER_HOST
+    return
+  fi
+  for s in /var/run/docker.sock "${XDG_RUNTIME_DIR:-/nonexistent}/docker.sock"; do
+    if [ -S "$s" ] && docker_answers "unix://$s"; then DOCKER=unix://$s; return; fi
+  done
+  DOCKER=unix://$RUN/docker.sock DOCKER_IS_OURS=1
+}
+
+install_docker_cli() {
+  require_root_unless_docker
+  without_services apt_install docker.io
+}
+
+# Its containerd is the private one, so a containerd of the host never learns of it. It
+# writes no iptables rule: published ports go through docker-proxy, and the chains of
+# another Docker on this host stay as they are.
+start_dockerd() {
+  [ "$DOCKER_IS_OURS" = 1 ] || return 0
+  add_bridge "$DOCKER_BRIDGE"
+  echo '{}' >"$RUN/daemon.json"
+  daemon dockerd dockerd \
+    --config-file "$RUN/daemon.json" --data-root "$DATA/docker" --exec-root "$RUN/docker" \
+    -H "$DOCKER" --pidfile "$RUN/docker-own.pid" --group "$(id -g)" \
+    --containerd "$RUN/containerd.sock" --bridge "$DOCKER_BRIDGE" \
+    --iptables=false --ip-forward=false --ip-masq=false --userland-proxy=true --log-level warn
+  wait_for dockerd docker_answers "$DOCKER"
+}
+
+# add_bridge NAME: with the first subnet that no route of this host overlaps.
+add_bridge() {
+  if ip link show "$1" >/dev/null 2>&1; then return; fi
+  free_subnet
+  ip link add "$1" type bridge
+  ip addr add "$SUBNET.1/24" dev "$1"
+  ip link set "$1" up
+}
+
+# free_subnet sets SUBNET to three free octets below 10.213.
+free_subnet() {
+  local n taken
+  taken=$(ip -4 route show table all; ip -4 addr)
+  for n in $(seq 10 250); do
+    SUBNET=10.213.$n
+    grep -qF "$SUBNET." <<<"$taken" || return 0
+  done
+  die "no free subnet below 10.213.0.0/16"
+}
+
+stop_dockerd() {
+  local id ours=unix://$RUN/docker.sock
+  # Containers outlive a daemon that is killed, so they go first.
+  if alive dockerd && docker_answers "$ours"; then
+    for id in $(DOCKER_HOST=$ours docker ps -aq); do
+      DOCKER_HOST=$ours timeout 60 docker rm -f "$id" >/dev/null 2>&1 || true
+    done
+  fi
+  end dockerd
+  if command -v ip >/dev/null; then ip link del "$DOCKER_BRIDGE" 2>/dev/null || true; fi
+}

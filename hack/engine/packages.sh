@@ -1,0 +1,71 @@
+# Debian packages for what is missing, and only for that.
+# shellcheck shell=bash
+
+# command (or file) that must be there, and the package that brings it
+needed() {
+  cat <<'LIST'
+dockerd docker.io
+docker docker.io
+containerd containerd
+runc runc
+/usr/lib/cni/portmap containernetworking-plugins
+busybox busybox-static
+iptables iptables
+ip iproute2
+gcc gcc
+/usr/include/stdlib.h libc6-dev
+LIST
+}
+
+missing_packages() {
+  local what package
+  needed | while read -r what package; do
+    case $what in
+      /*) [ -e "$what" ] ;;
+      *) command -v "$what" >/dev/null ;;
+    esac || printf '%s\n' "$package"
+  done | sort -u
+}
+
+# A dynamically linked busybox would not run in an image that holds nothing else.
+busybox_is_static() { command -v busybox >/dev/null && ! { ldd "$(command -v busybox)" 2>&1 | grep -q '=>'; }; }
+
+require_root_unless_docker() {
+  [ "$(id -u)" = 0 ] || die "no root: cannot start engines (start Docker, or run as root)"
+}
+
+install_missing() {
+  local packages
+  mapfile -t packages < <(missing_packages)
+  busybox_is_static || packages+=(busybox-static)
+  [ ${#packages[@]} -gt 0 ] || return 0
+  command -v apt-get >/dev/null || die "no apt-get to install what is missing: ${packages[*]}"
+  say "installing: ${packages[*]}"
+  without_services apt_install "${packages[@]}"
+}
+
+apt_install() {
+  local try
+  for try in 1 2; do
+    if apt-get update -qq >&2 &&
+      DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >&2; then
+      return 0
+    fi
+    [ "$try" = 2 ] || { say "apt failed, trying once more"; sleep 5; }
+  done
+  die "apt could not install: $*"
+}
+
+# without_services CMD...: packages may not start their daemons meanwhile. A machine that
+# never ran Docker must not find one on its bridge and in its iptables afterwards.
+without_services() {
+  local policy=/usr/sbin/policy-rc.d status=0
+  if [ -e "$policy" ]; then "$@"; return; fi
+  printf '#!/bin/sh\nexit 101\n' >"$policy"
+  chmod +x "$policy"
+  trap 'rm -f /usr/sbin/policy-rc.d' EXIT
+  "$@" || status=$?
+  rm -f "$policy"
+  trap - EXIT
+  return "$status"
+}

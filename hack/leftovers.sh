@@ -1,0 +1,44 @@
+#!/usr/bin/env bash
+# leftovers.sh [containers]: what crishim and its tests may have left behind, one thing a line.
+# With "containers": pods and containers on the test engines; fails when there are any.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+things() {
+  local d p
+  for d in /tmp/crishim-* /run/crishim/* "${XDG_RUNTIME_DIR:-/nonexistent}"/crishim/*; do
+    # A locked directory is that of a crishim that somebody runs just now.
+    if [ -d "$d" ] && ! flock -n "$d" true; then continue; fi
+    if [ -e "$d" ]; then printf 'file %s\n' "$d"; fi
+  done
+  # Engines that are up are somebody's; those that are not leave nothing.
+  if ! hack/engine.sh status; then
+    for d in /run/crishim-engine /var/lib/crishim-engine; do
+      if [ -e "$d" ]; then printf 'file %s\n' "$d"; fi
+    done
+  fi
+  awk '/crishim/ && !/crishim-engine/ { print "mount " $2 }' /proc/mounts
+  awk '/crishim/ && !/crishim-engine/ && !/\/crishim\/crishim-/ && $NF ~ /^[@\/]/ { print "socket " $NF }' /proc/net/unix
+  find /sys/fs/cgroup -maxdepth 2 -type d -name 'crishim*' -printf 'cgroup %p\n' 2>/dev/null || true
+  for p in /proc/[0-9]*; do
+    case $(readlink "$p/exe" 2>/dev/null) in
+      */crishim | */crishim.test | */crishim' (deleted)') printf 'process %s %s\n' "${p#/proc/}" "$({ tr '\0' ' ' <"$p/cmdline"; } 2>/dev/null)" ;;
+    esac
+  done
+}
+
+containers() {
+  local found
+  found=$(docker ps -a --format 'docker {{.Names}} {{.Status}}' --filter label=io.kubernetes.docker.type)
+  if [ -n "${CRISHIM_TEST_CONTAINERD:-}" ]; then
+    found+=$(ctr --address "${CRISHIM_TEST_CONTAINERD#unix://}" -n k8s.io containers ls -q | sed 's/^/containerd /')
+  fi
+  [ -n "$found" ] || return 0
+  printf 'left on the engines:\n%s\n' "$found" >&2
+  return 1
+}
+
+case ${1:-} in
+  containers) containers ;;
+  *) things | sort -u ;;
+esac

@@ -1,0 +1,24 @@
+#!/usr/bin/env bash
+# verify.sh: what a change must hold beside build and lint.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+go mod verify >/dev/null
+go mod tidy -diff
+go test -tags urfave_cli_no_docs -count=1 -run 'TestImportRules' .
+
+# Scripts and people start this program all day: weight is a property to keep.
+size=$(stat -c %s bin/crishim)
+limit=$((30 * 1000 * 1000))
+[ "$size" -le "$limit" ] || { echo "bin/crishim has $size bytes, limit $limit" >&2; exit 1; }
+if command -v file >/dev/null && ! file bin/crishim | grep -q 'statically linked'; then
+  echo "bin/crishim is not static" >&2
+  exit 1
+fi
+# The pause program in the tree is what its source says. Only the compiler it was built
+# with gives the same bytes.
+case $(cat /etc/debian_version 2>/dev/null) in
+  12.*) shim/pause/build.sh verify ;;
+  *) echo "verify: not Debian 12: the pause program is not compared with its source" >&2 ;;
+esac
+echo "verify: ok"

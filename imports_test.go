@@ -1,0 +1,192 @@
+package main
+
+import (
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/crishim/crishim"
+
+// An importRule says what packages below from may import of what matches only.
+type importRule struct {
+	from  string   // folder, with everything below it; "" is the whole module, "." the root alone
+	of    string   // import path prefix that the rule is about
+	allow []string // prefixes of it that are fine
+	why   string
+}
+
+// The areas of the shim meet in the shim package and in the packages they share.
+var shimAreas = []string{"sandbox", "container", "image", "stream", "stats", "events"}
+
+func importRules() []importRule {
+	ours := func(folders ...string) []string {
+		paths := make([]string, len(folders))
+		for i, f := range folders {
+			paths[i] = module + "/" + f
+		}
+		return paths
+	}
+	rules := []importRule{
+		{".", module, ours("commands"), "main only turns commands.Main into an exit status"},
+		{"commands", module, ours("commands", "client", "kuberuntime", "output", "shim", "api"), "commands sits on top and uses the public parts"},
+		{"client", module, ours("client", "api", "internal/spdyframe"), "client learns how to start the shim from its caller, so its tests need no Docker"},
+		{"kuberuntime", module, ours("kuberuntime", "client"), "the pod runtime works on any CRI endpoint, so it may not know our shim or our views"},
+		{"output", module, ours("output"), "output turns messages into bytes and knows nothing else of ours"},
+		{"api", module, ours("api"), "both ends of the private service import it"},
+		{"shim", module, ours("shim", "api", "internal/spdyframe"), "the shim stands alone: nothing above it may leak into it"},
+		{"shim/convert", module, ours("shim/convert"), "conversions are pure: values in, values out"},
+
+		{"", "github.com/urfave/cli", nil, "the command line library stays in commands"},
+		{"", "github.com/olekukonko/tablewriter", nil, "tables are made in output/table.go and nowhere else"},
+		{"", "github.com/docker/docker/client", nil, "only shim/docker builds the engine client; others declare the roles they need"},
+		{"", "github.com/moby/term", nil, "terminals are handled in client/stream"},
+		{"client", "github.com/docker/docker", nil, "Docker types stop at the shim: the client sees CRI"},
+		{"commands", "github.com/docker/docker", nil, "Docker types stop at the shim: commands see CRI"},
+		{"output", "github.com/docker/docker", nil, "Docker types stop at the shim: output sees CRI"},
+		{"kuberuntime", "github.com/docker/docker", nil, "Docker types stop at the shim: the pod runtime sees CRI"},
+	}
+	for _, area := range shimAreas {
+		rules = append(rules, importRule{
+			"shim/" + area, module + "/shim",
+			ours("shim/"+area, "shim/state", "shim/network", "shim/logs", "shim/host", "shim/convert", "shim/internal", "shim/pause", "shim/enginetest",
+				"shim/docker"), // its aliases stand for the client library's option types
+			"the areas of the shim never import each other, so that each can be read and tested alone",
+		})
+	}
+	return rules
+}
+
+// homes are the places that a module-wide rule does not hold for.
+var homes = map[string][]string{
+	"github.com/urfave/cli":             {"commands"},
+	"github.com/olekukonko/tablewriter": {"output/table.go", "output/table_test.go"},
+	"github.com/docker/docker/client":   {"shim/docker", "shim/enginetest"},
+	"github.com/moby/term":              {"client/stream"},
+}
+
+// TestImportRules holds the layout of docs/architecture.md: who may import whom, and where
+// each heavy dependency lives.
+func TestImportRules(t *testing.T) {
+	rules := importRules()
+	for file, imports := range sources(t) {
+		for _, path := range imports {
+			for _, r := range rules {
+				if r.forbids(file, path) {
+					t.Errorf("%s imports %s: %s", file, path, r.why)
+				}
+			}
+		}
+	}
+}
+
+func TestImportRulesBite(t *testing.T) {
+	for _, c := range []struct {
+		file, path string
+		forbidden  bool
+	}{
+		{"main.go", module + "/commands", false},
+		{"main.go", module + "/shim", true},
+		{"output/table.go", "github.com/olekukonko/tablewriter/tw", false},
+		{"output/pods.go", "github.com/olekukonko/tablewriter", true},
+		{"output/pods.go", module + "/client", true},
+		{"client/dial.go", module + "/shim", true},
+		{"client/stream/tty.go", "github.com/moby/term", false},
+		{"shim/sandbox/run.go", module + "/shim/state", false},
+		{"shim/sandbox/run.go", module + "/shim/container", true},
+		{"shim/sandbox/run.go", "github.com/docker/docker/client", true},
+		{"shim/sandbox/run.go", "github.com/docker/docker/api/types/container", false},
+		{"shim/sandbox/run_test.go", module + "/shim/docker", false},
+		{"client/connect_test.go", module + "/internal/stubcri", false},
+		{"client/dial.go", module + "/internal/stubcri", true},
+		{"shim/server.go", module + "/shim/container", false},
+		{"kuberuntime/sync.go", "github.com/docker/docker/api/types", true},
+	} {
+		forbidden := false
+		for _, r := range importRules() {
+			forbidden = forbidden || r.forbids(c.file, c.path)
+		}
+		if forbidden != c.forbidden {
+			t.Errorf("%s imports %s: forbidden is %v, want %v", c.file, c.path, forbidden, c.forbidden)
+		}
+	}
+}
+
+func (r importRule) forbids(file, path string) bool {
+	if !under(path, r.of) || !r.covers(file) || r.excuses(file, path) {
+		return false
+	}
+	for _, a := range r.allow {
+		if under(path, a) {
+			return false
+		}
+	}
+	return true
+}
+
+func (r importRule) covers(file string) bool {
+	switch r.from {
+	case "":
+		return true
+	case ".":
+		return !strings.Contains(file, "/")
+	default:
+		return under(file, r.from)
+	}
+}
+
+// excuses: a dependency's home, tests on the real engine, which need a real client, and
+// tests on the in-memory runtime, which anything that talks CRI may use.
+func (r importRule) excuses(file, path string) bool {
+	for _, h := range homes[r.of] {
+		if r.from == "" && under(file, h) {
+			return true
+		}
+	}
+	if !strings.HasSuffix(file, "_test.go") {
+		return false
+	}
+	return r.from == "." || under(path, "github.com/docker/docker/client") || under(path, module+"/shim/docker") ||
+		under(path, module+"/internal/stubcri")
+}
+
+func under(path, prefix string) bool {
+	return path == prefix || strings.HasPrefix(path, prefix+"/")
+}
+
+// sources maps each Go file of the module to what it imports.
+func sources(t *testing.T) map[string][]string {
+	t.Helper()
+	files := map[string][]string{}
+	err := filepath.WalkDir(".", func(name string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() && name != "." && strings.HasPrefix(d.Name(), ".") {
+			return fs.SkipDir
+		}
+		if d.IsDir() || filepath.Ext(name) != ".go" {
+			return nil
+		}
+		parsed, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.ImportsOnly)
+		if err != nil {
+			return err
+		}
+		for _, spec := range parsed.Imports {
+			path, err := strconv.Unquote(spec.Path.Value)
+			if err != nil {
+				return err
+			}
+			files[filepath.ToSlash(name)] = append(files[filepath.ToSlash(name)], path)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return files
+}

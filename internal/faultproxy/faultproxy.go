@@ -1,0 +1,211 @@
+// Package faultproxy stands between a shim and its Docker engine and lets a test
+// break single calls: before the engine sees them, while it works on them, or
+// after it has answered.
+package faultproxy
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"net/http/httputil"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// A Fault is what happens to one call. The zero value lets it pass.
+type Fault struct {
+	Before func()                    // runs while the call waits to be sent on
+	During func()                    // runs when the engine has the whole request
+	After  func()                    // runs when the engine has answered, before the answer is passed on
+	Answer http.HandlerFunc          // answers in the engine's place
+	Body   func(io.Reader) io.Reader // what is passed on of the engine's answer
+}
+
+// Rule decides about a call; n counts the calls since the rule was set, from 1.
+type Rule func(n int, call string) Fault
+
+// Proxy is an engine that is passed through.
+type Proxy struct {
+	// Host is its unix:// address.
+	Host string
+
+	server *http.Server
+
+	mu    sync.Mutex // guards all below
+	rule  Rule
+	calls []string
+	down  bool
+	conns map[net.Conn]struct{}
+}
+
+// Start runs a proxy to the engine at a unix:// address until the test ends.
+func Start(t testing.TB, engine string) *Proxy {
+	t.Helper()
+	socket, ok := strings.CutPrefix(engine, "unix://")
+	if !ok {
+		t.Skipf("the proxy takes an engine on a unix socket, not %s", engine)
+	}
+	dir, err := os.MkdirTemp("/tmp", "flt") // short enough for a socket wherever TMPDIR is
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	path := filepath.Join(dir, "s")
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &Proxy{Host: "unix://" + path, conns: map[net.Conn]struct{}{}}
+	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		var d net.Dialer
+		return d.DialContext(ctx, "unix", socket)
+	}}
+	quiet := log.New(io.Discard, "", 0)
+	p.server = &http.Server{Handler: p.handler(transport, quiet), ErrorLog: quiet, ConnState: p.track}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = p.server.Serve(l)
+	}()
+	t.Cleanup(func() {
+		_ = p.server.Close()
+		p.cut()
+		<-done
+		transport.CloseIdleConnections()
+	})
+	return p
+}
+
+// Set makes a rule for the calls from now on and forgets those before. Calls
+// that a shim makes by itself, for events and to greet the engine, are passed
+// on and not counted.
+func (p *Proxy) Set(rule Rule) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.rule, p.calls = rule, nil
+}
+
+// Calls are the counted calls since the rule was set, such as "POST /containers/create".
+func (p *Proxy) Calls() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return append([]string(nil), p.calls...)
+}
+
+// Down makes the engine look stopped: every connection is cut, new ones at
+// once. Down(false) brings it back.
+func (p *Proxy) Down(down bool) {
+	p.mu.Lock()
+	p.down = down
+	p.mu.Unlock()
+	if down {
+		p.cut()
+	}
+}
+
+func (p *Proxy) cut() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for c := range p.conns {
+		_ = c.Close()
+	}
+	clear(p.conns)
+}
+
+// track keeps connections after they are hijacked too: until they are cut.
+func (p *Proxy) track(c net.Conn, state http.ConnState) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch state {
+	case http.StateNew:
+		p.conns[c] = struct{}{}
+		if p.down {
+			_ = c.Close()
+		}
+	case http.StateClosed:
+		delete(p.conns, c)
+	}
+}
+
+func (p *Proxy) handler(transport http.RoundTripper, quiet *log.Logger) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		fault := p.fault(r)
+		if fault.Before != nil {
+			fault.Before()
+		}
+		if fault.Answer != nil {
+			fault.Answer(w, r)
+			return
+		}
+		if fault.During != nil {
+			r = r.WithContext(httptrace.WithClientTrace(r.Context(), &httptrace.ClientTrace{
+				WroteRequest: func(httptrace.WroteRequestInfo) { fault.During() },
+			}))
+		}
+		proxy := &httputil.ReverseProxy{
+			Rewrite:       func(pr *httputil.ProxyRequest) { pr.Out.URL.Scheme, pr.Out.URL.Host = "http", "docker" },
+			Transport:     transport,
+			FlushInterval: -1,
+			ErrorLog:      quiet,
+			ErrorHandler:  func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) },
+			ModifyResponse: func(answer *http.Response) error {
+				if fault.After != nil {
+					fault.After()
+				}
+				if fault.Body != nil {
+					answer.ContentLength = -1
+					answer.Header.Del("Content-Length")
+					answer.Body = &body{fault.Body(answer.Body), answer.Body}
+				}
+				return nil
+			},
+		}
+		proxy.ServeHTTP(w, r)
+	})
+}
+
+func (p *Proxy) fault(r *http.Request) Fault {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	call := name(r)
+	switch call {
+	case "GET /events", "GET /_ping", "HEAD /_ping":
+		return Fault{}
+	}
+	p.calls = append(p.calls, call)
+	if p.rule == nil {
+		return Fault{}
+	}
+	return p.rule(len(p.calls), call)
+}
+
+var version = regexp.MustCompile(`^/v[0-9.]+`)
+
+func name(r *http.Request) string { return r.Method + " " + version.ReplaceAllString(r.URL.Path, "") }
+
+type body struct {
+	io.Reader
+	under io.Closer
+}
+
+func (b *body) Close() error { return b.under.Close() }
+
+// ErrCut is what Truncate ends with.
+var ErrCut = errors.New("cut")
+
+// Truncate passes n bytes on and then breaks the connection.
+func Truncate(n int64) func(io.Reader) io.Reader {
+	return func(r io.Reader) io.Reader { return io.MultiReader(io.LimitReader(r, n), broken{}) }
+}
+
+type broken struct{}
+
+func (broken) Read([]byte) (int, error) { return 0, ErrCut }

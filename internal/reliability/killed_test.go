@@ -1,0 +1,195 @@
+package reliability
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"sync"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/internal/faultproxy"
+)
+
+// step is a request in which serve is killed, and what has to be there for it.
+type step struct {
+	name    string
+	prepare []func(*pod, context.Context, runtimeapi.RuntimeServiceClient) error
+	call    func(*pod, context.Context, runtimeapi.RuntimeServiceClient) error
+	short   bool // in every run of the tests
+}
+
+func steps() []step {
+	type calls = []func(*pod, context.Context, runtimeapi.RuntimeServiceClient) error
+	return []step{
+		{"RunPodSandbox", nil, (*pod).run, true},
+		{"CreateContainer", calls{(*pod).run}, (*pod).create, true},
+		{"StartContainer", calls{(*pod).run, (*pod).create}, (*pod).start, false},
+		{"StopPodSandbox", calls{(*pod).run, (*pod).create, (*pod).start}, (*pod).stop, true},
+		{"RemovePodSandbox", calls{(*pod).run, (*pod).create, (*pod).start, (*pod).stop}, (*pod).remove, false},
+	}
+}
+
+// A point is where serve is killed: at the nth call to the engine that a request
+// makes, while the engine works on it or when it has answered.
+type point struct {
+	n      int
+	during bool
+}
+
+func (p point) String() string {
+	if p.during {
+		return fmt.Sprintf("during call %d", p.n)
+	}
+	return fmt.Sprintf("after call %d", p.n)
+}
+
+// TestServeKilledAtEveryStepOnEngine kills serve with SIGKILL at every call to the
+// engine that the requests of a pod's life make. The next serve tells the truth
+// about what is there, the request can be made again, the pod can be removed, and
+// nothing of it is left.
+func TestServeKilledAtEveryStepOnEngine(t *testing.T) {
+	h := newHost(t)
+	for _, st := range steps() {
+		t.Run(st.name, func(t *testing.T) {
+			if !st.short && os.Getenv("CRISHIM_TEST_LONG") == "" {
+				t.Skip("only with CRISHIM_TEST_LONG=1")
+			}
+			t.Parallel()
+			k := newKiller(t, h)
+			for _, at := range k.points(t, st) {
+				k.kill(t, st, at)
+			}
+			k.serve.stop()
+		})
+	}
+}
+
+// killer is a serve whose engine calls can end it.
+type killer struct {
+	host  host
+	proxy *faultproxy.Proxy
+	serve *serve
+}
+
+func newKiller(t *testing.T, h host, flags ...string) *killer {
+	t.Helper()
+	proxy := faultproxy.Start(t, h.endpoint())
+	return &killer{h, proxy, startServe(t, proxy.Host, flags...)}
+}
+
+// points lets a request pass once and gives a point for each call to the engine.
+func (k *killer) points(t *testing.T, st step) []point {
+	t.Helper()
+	p := k.prepared(t, st)
+	k.proxy.Set(nil)
+	if err := st.call(p, t.Context(), k.serve); err != nil {
+		t.Fatalf("%s: %v", st.name, err)
+	}
+	calls := k.proxy.Calls()
+	k.gone(t, p)
+	var points []point
+	for i, call := range calls {
+		points = append(points, point{n: i + 1})
+		if call[0] != 'G' { // what only reads can be cut off anywhere
+			points = append(points, point{n: i + 1, during: true})
+		}
+	}
+	if len(points) < 3 {
+		t.Fatalf("%s makes only these calls: %v", st.name, calls)
+	}
+	return points
+}
+
+func (k *killer) prepared(t *testing.T, st step) *pod {
+	t.Helper()
+	p := k.host.pod(t)
+	for _, f := range st.prepare {
+		if err := f(p, t.Context(), k.serve); err != nil {
+			t.Fatalf("prepare for %s: %v", st.name, err)
+		}
+	}
+	return p
+}
+
+func (k *killer) kill(t *testing.T, st step, at point) {
+	t.Helper()
+	p := k.prepared(t, st)
+	var once sync.Once
+	k.proxy.Set(func(n int, _ string) faultproxy.Fault {
+		end := func() { once.Do(k.serve.kill) }
+		switch {
+		case n != at.n:
+			return faultproxy.Fault{}
+		case at.during:
+			return faultproxy.Fault{During: end}
+		default:
+			return faultproxy.Fault{After: end}
+		}
+	})
+	_ = st.call(p, t.Context(), k.serve)
+	once.Do(k.serve.kill) // where the request made fewer calls than before
+	k.proxy.Set(nil)
+	k.serve.start()
+	t.Logf("%s, killed %v", st.name, at)
+	k.truthful(t, p)
+	k.again(t, st, p)
+	k.gone(t, p)
+}
+
+// truthful compares what serve lists with what the engine has. An engine whose
+// client is gone may still be at work.
+func (k *killer) truthful(t *testing.T, p *pod) {
+	t.Helper()
+	wait(t, func() error {
+		before, err := p.onEngine(t.Context())
+		if err != nil {
+			return err
+		}
+		listed, err := p.listed(t.Context(), k.serve)
+		if err != nil {
+			return err
+		}
+		if !maps.Equal(before, listed) {
+			return fmt.Errorf("the engine has %v, serve lists %v", before, listed)
+		}
+		return nil
+	})
+}
+
+// again makes the request once more, as a kubelet does that got no answer.
+func (k *killer) again(t *testing.T, st step, p *pod) {
+	t.Helper()
+	if err := st.call(p, t.Context(), k.serve); err != nil && status.Code(err) != codes.AlreadyExists {
+		t.Errorf("%s again: %v", st.name, err)
+	}
+}
+
+// gone stops and removes all sandboxes of the pod and waits until nothing is left.
+func (k *killer) gone(t *testing.T, p *pod) {
+	t.Helper()
+	ids, err := p.sandboxes(t.Context(), k.serve)
+	if err != nil {
+		t.Error(err)
+	}
+	if _, err := p.onEngine(t.Context()); err != nil {
+		t.Error(err)
+	}
+	for _, p.id = range ids {
+		if err := p.stop(t.Context(), k.serve); err != nil {
+			t.Error(err)
+		}
+		if err := p.remove(t.Context(), k.serve); err != nil {
+			t.Error(err)
+		}
+	}
+	wait(t, func() error { return p.left(t.Context()) })
+	wait(t, func() error { return none("open files of serve", k.serve.open(p.config.GetLogDirectory())) })
+	if beside, err := os.ReadDir(k.serve.dir); err != nil || len(beside) != 1 {
+		t.Errorf("got %v, %v beside serve's socket, want nothing", beside, err)
+	}
+}

@@ -1,0 +1,214 @@
+package reliability
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/commands"
+)
+
+// TestMain lets this binary be crishim too, as the whole program with its own process.
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){"crishim": func() {
+		os.Exit(commands.Main(context.Background(), os.Args, commands.SystemEnv("v0.0.0-test")))
+	}})
+}
+
+// patience is for what is expected to happen soon, on a slow machine too.
+const patience = 60 * time.Second
+
+const testImage = "busybox:crishim"
+
+// A serve is "crishim serve" in a process of its own, which can be killed and
+// started again at the same place.
+type serve struct {
+	runtimeapi.RuntimeServiceClient
+
+	t      testing.TB
+	dir    string // holds the socket and what serve puts beside it, nothing else
+	args   []string
+	log    string
+	setup  func(*exec.Cmd)
+	conn   *grpc.ClientConn
+	mu     sync.Mutex // guards what follows
+	cmd    *exec.Cmd
+	exited chan struct{}
+	err    error // of the process, once exited is closed
+}
+
+// startServe runs serve on an engine until the test ends, and waits until it answers.
+func startServe(t testing.TB, engine string, flags ...string) *serve {
+	t.Helper()
+	s := newServe(t, engine, flags...)
+	s.start()
+	return s
+}
+
+func newServe(t testing.TB, engine string, flags ...string) *serve {
+	t.Helper()
+	dir, err := os.MkdirTemp("/tmp", "rel") // short enough for a socket
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &serve{t: t, dir: dir, log: filepath.Join(t.TempDir(), "serve.log")}
+	s.args = append([]string{"serve", "--listen", s.endpoint(), "--docker-endpoint", engine, "--log-level", "debug"}, flags...)
+	if s.conn, err = grpc.NewClient(s.endpoint(), grpc.WithTransportCredentials(insecure.NewCredentials())); err != nil {
+		t.Fatal(err)
+	}
+	s.RuntimeServiceClient = runtimeapi.NewRuntimeServiceClient(s.conn)
+	t.Cleanup(func() {
+		s.kill()
+		_ = s.conn.Close()
+		_ = os.RemoveAll(dir)
+		if t.Failed() {
+			if text, err := os.ReadFile(s.log); err == nil {
+				t.Logf("log of serve:\n%s", tail(text, 8<<10))
+			}
+		}
+	})
+	return s
+}
+
+func tail(b []byte, n int) []byte { return b[max(0, len(b)-n):] }
+
+func (s *serve) endpoint() string { return "unix://" + filepath.Join(s.dir, "s") }
+
+func (s *serve) start() {
+	s.t.Helper()
+	log, err := os.OpenFile(s.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer log.Close()
+	cmd := exec.Command("crishim", s.args...)
+	cmd.Stderr = log
+	if s.setup != nil {
+		s.setup(cmd)
+	}
+	if err := cmd.Start(); err != nil {
+		s.t.Fatal(err)
+	}
+	exited := make(chan struct{})
+	s.mu.Lock()
+	s.cmd, s.exited = cmd, exited
+	s.mu.Unlock()
+	go func() {
+		err := cmd.Wait()
+		s.mu.Lock()
+		s.err = err
+		s.mu.Unlock()
+		close(exited)
+	}()
+	s.conn.ResetConnectBackoff()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.t.Context()), patience)
+	defer cancel()
+	if _, err := s.Version(ctx, &runtimeapi.VersionRequest{}, grpc.WaitForReady(true)); err != nil {
+		s.t.Fatalf("serve does not answer: %v", err)
+	}
+}
+
+func (s *serve) process() (*exec.Cmd, chan struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.cmd, s.exited
+}
+
+func (s *serve) pid() int {
+	cmd, _ := s.process()
+	return cmd.Process.Pid
+}
+
+// kill ends the process at once and waits until it is gone.
+func (s *serve) kill() {
+	cmd, exited := s.process()
+	if cmd == nil {
+		return
+	}
+	_ = cmd.Process.Kill()
+	<-exited
+}
+
+// stop ends the process as a service manager does. It must end well and leave nothing.
+func (s *serve) stop() {
+	s.t.Helper()
+	cmd, exited := s.process()
+	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		s.t.Error(err)
+	}
+	select {
+	case <-exited:
+	case <-time.After(patience):
+		s.t.Fatal("serve does not end on SIGTERM")
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.err != nil {
+		s.t.Errorf("serve ended badly: %v", s.err)
+	}
+	if left, err := os.ReadDir(s.dir); err != nil || len(left) != 0 {
+		s.t.Errorf("serve left %v, %v", left, err)
+	}
+}
+
+// open lists what the process holds open whose path has part in it.
+func (s *serve) open(part string) []string {
+	dir := fmt.Sprintf("/proc/%d/fd", s.pid())
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return []string{err.Error()}
+	}
+	var found []string
+	for _, e := range entries {
+		if target, err := os.Readlink(filepath.Join(dir, e.Name())); err == nil && strings.Contains(target, part) {
+			found = append(found, target)
+		}
+	}
+	return found
+}
+
+// wait waits until problem returns nil.
+func wait(t testing.TB, problem func() error) {
+	t.Helper()
+	waitFor(t, patience, problem)
+}
+
+func waitFor(t testing.TB, long time.Duration, problem func() error) {
+	t.Helper()
+	deadline := time.After(long)
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		err := problem()
+		if err == nil {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-deadline:
+			t.Errorf("waited in vain: %v", err)
+			return
+		}
+	}
+}
+
+// none is an error that names what there should be none of.
+func none[T any](what string, found []T) error {
+	if len(found) == 0 {
+		return nil
+	}
+	return errors.New(strings.TrimSpace(fmt.Sprintf("%s: %v", what, found)))
+}

@@ -1,0 +1,141 @@
+package stubcri
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"strings"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+type pod struct {
+	id      string
+	config  *runtimeapi.PodSandboxConfig
+	handler string
+	created int64
+	ready   bool
+	ip      string
+}
+
+type container struct {
+	id                         string
+	pod                        *pod
+	config                     *runtimeapi.ContainerConfig
+	state                      runtimeapi.ContainerState
+	created, started, finished int64
+	code                       int32
+	reason                     string
+	imageID                    string
+	ended                      chan struct{} // closed when it exits
+}
+
+// newID makes ids that look real and are the same in every run.
+func (s *Server) newID(kind string) string {
+	s.seq++
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s %d", kind, s.seq))
+	return hex.EncodeToString(sum[:])
+}
+
+func (s *Server) podByID(id string) (*pod, error) {
+	return byID(s.pods, "pod sandbox", id)
+}
+
+func (s *Server) containerByID(id string) (*container, error) {
+	return byID(s.containers, "container", id)
+}
+
+// byID takes a unique prefix as well, as containerd and CRI-O do.
+func byID[T any](all map[string]*T, kind, id string) (*T, error) {
+	if x, ok := all[id]; ok {
+		return x, nil
+	}
+	var found []*T
+	for k, x := range all {
+		if id != "" && strings.HasPrefix(k, id) {
+			found = append(found, x)
+		}
+	}
+	if len(found) == 1 {
+		return found[0], nil
+	}
+	return nil, status.Errorf(codes.NotFound, "%s %q not found", kind, id)
+}
+
+// newestFirst is the order of lists, so that answers do not depend on maps.
+func newestFirst[T any](all map[string]*T, created func(*T) int64, id func(*T) string) []*T {
+	out := make([]*T, 0, len(all))
+	for _, x := range all {
+		out = append(out, x)
+	}
+	slices.SortFunc(out, func(a, b *T) int {
+		return cmp.Or(cmp.Compare(created(b), created(a)), cmp.Compare(id(a), id(b)))
+	})
+	return out
+}
+
+func (s *Server) sortedPods() []*pod {
+	return newestFirst(s.pods, func(p *pod) int64 { return p.created }, func(p *pod) string { return p.id })
+}
+
+func (s *Server) sortedContainers() []*container {
+	return newestFirst(s.containers, func(c *container) int64 { return c.created }, func(c *container) string { return c.id })
+}
+
+func hasLabels(labels, want map[string]string) bool {
+	for k, v := range want {
+		if labels[k] != v {
+			return false
+		}
+	}
+	return true
+}
+
+func (p *pod) state() runtimeapi.PodSandboxState {
+	if p.ready {
+		return runtimeapi.PodSandboxState_SANDBOX_READY
+	}
+	return runtimeapi.PodSandboxState_SANDBOX_NOTREADY
+}
+
+func (p *pod) item() *runtimeapi.PodSandbox {
+	return &runtimeapi.PodSandbox{
+		Id: p.id, Metadata: p.config.GetMetadata(), State: p.state(), CreatedAt: p.created,
+		Labels: p.config.GetLabels(), Annotations: p.config.GetAnnotations(), RuntimeHandler: p.handler,
+	}
+}
+
+func (p *pod) status() *runtimeapi.PodSandboxStatus {
+	st := &runtimeapi.PodSandboxStatus{
+		Id: p.id, Metadata: p.config.GetMetadata(), State: p.state(), CreatedAt: p.created,
+		Labels: p.config.GetLabels(), Annotations: p.config.GetAnnotations(), RuntimeHandler: p.handler,
+		Linux: &runtimeapi.LinuxPodSandboxStatus{Namespaces: &runtimeapi.Namespace{
+			Options: p.config.GetLinux().GetSecurityContext().GetNamespaceOptions(),
+		}},
+	}
+	if p.ready {
+		st.Network = &runtimeapi.PodSandboxNetworkStatus{Ip: p.ip}
+	}
+	return st
+}
+
+func (c *container) item() *runtimeapi.Container {
+	return &runtimeapi.Container{
+		Id: c.id, PodSandboxId: c.pod.id, Metadata: c.config.GetMetadata(), Image: c.config.GetImage(), ImageRef: c.imageID,
+		ImageId: c.imageID, State: c.state, CreatedAt: c.created, Labels: c.config.GetLabels(), Annotations: c.config.GetAnnotations(),
+	}
+}
+
+func (c *container) status() *runtimeapi.ContainerStatus {
+	return &runtimeapi.ContainerStatus{
+		Id: c.id, Metadata: c.config.GetMetadata(), State: c.state, CreatedAt: c.created, StartedAt: c.started,
+		FinishedAt: c.finished, ExitCode: c.code, Reason: c.reason, Image: c.config.GetImage(), ImageRef: c.imageID, ImageId: c.imageID,
+		Labels: c.config.GetLabels(), Annotations: c.config.GetAnnotations(), Mounts: c.config.GetMounts(), LogPath: c.logPath(),
+		Resources: &runtimeapi.ContainerResources{Linux: proto.CloneOf(c.config.GetLinux().GetResources())},
+	}
+}

@@ -1,0 +1,194 @@
+package stubcri
+
+import (
+	"errors"
+	"slices"
+	"strings"
+
+	"google.golang.org/protobuf/proto"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// Calls that runtimes have got one after the other.
+var (
+	streamedLists = []string{
+		"StreamPodSandboxes", "StreamContainers", "StreamContainerStats", "StreamPodSandboxStats", "StreamPodSandboxMetrics", "StreamImages",
+	}
+	podMetrics = []string{"ListMetricDescriptors", "ListPodSandboxMetrics"}
+	podStats   = []string{"PodSandboxStats", "ListPodSandboxStats"}
+)
+
+// Profiles are the runtimes that are in use, and the odd ones that there have
+// been, by name: which calls they have and which fields they fill.
+func Profiles() map[string]Options {
+	bigLists := Options{MaxSend: 64 << 10}
+	return map[string]Options{
+		"containerd 1.6": {
+			Name: "containerd", Version: "1.6.33", APIs: []string{"v1", "v1alpha2"}, RuntimeAPIVersion: "v1", IgnoreImageFilter: true,
+			Unimplemented: slices.Concat(streamedLists, podMetrics, []string{"GetContainerEvents", "CheckpointContainer", "RuntimeConfig", "UpdatePodSandboxResources"}),
+			Change:        withoutNewFields,
+		},
+		"containerd 1.7": {
+			Name: "containerd", Version: "1.7.24", APIs: []string{"v1", "v1alpha2"}, RuntimeAPIVersion: "v1", IgnoreImageFilter: true,
+			Unimplemented: slices.Concat(streamedLists, podMetrics, []string{"CheckpointContainer", "RuntimeConfig", "UpdatePodSandboxResources"}),
+			Change:        withoutNewFields,
+		},
+		"containerd 2": {
+			Name: "containerd", Version: "2.0.2", IgnoreImageFilter: true,
+			Unimplemented: slices.Concat(streamedLists, podMetrics, []string{"UpdatePodSandboxResources"}),
+		},
+		"CRI-O": {
+			Name: "cri-o", Version: "1.31.2", Unimplemented: slices.Concat(streamedLists, podMetrics),
+			Errors: map[string]error{"GetContainerEvents": errors.New("kubernetes pod lifecycle events are not enabled")},
+			Change: bareImageIDs,
+		},
+		"cri-dockerd": {
+			Name: "docker", Version: "26.1.5", RuntimeAPIVersion: "1.45.0", Change: withoutInfo,
+			Unimplemented: slices.Concat(streamedLists, podMetrics, podStats, []string{"GetContainerEvents", "CheckpointContainer", "UpdatePodSandboxResources"}),
+		},
+		"dockershim 1.23": {
+			Name: "docker", Version: "20.10.24", APIs: []string{"v1alpha2"}, RuntimeAPIVersion: "1.41.0",
+			Unimplemented: slices.Concat(streamedLists, podMetrics, []string{"GetContainerEvents", "CheckpointContainer", "RuntimeConfig", "UpdatePodSandboxResources"}),
+			Errors:        map[string]error{"PodSandboxStats": errors.New("not implemented"), "ListPodSandboxStats": errors.New("not implemented")},
+			Change: func(answer proto.Message) {
+				withoutInfo(answer)
+				withoutNewFields(answer)
+			},
+		},
+		"only lists": {Unimplemented: slices.Concat(streamedLists, podMetrics, podStats, []string{
+			"RuntimeConfig", "ContainerStats", "ListContainerStats", "GetContainerEvents", "ImageFsInfo",
+		})},
+		"ignores filters": {IgnoreFilters: true},
+		"big lists":       bigLists,
+		"big lists in one piece only": {
+			MaxSend: bigLists.MaxSend, Unimplemented: streamedLists,
+		},
+		"no metadata":   {Change: withoutMetadata},
+		"empty answers": {Change: empty},
+	}
+}
+
+// withoutNewFields takes away what the API has got since Kubernetes 1.27.
+func withoutNewFields(answer proto.Message) {
+	switch m := answer.(type) {
+	case *runtimeapi.StatusResponse:
+		m.RuntimeHandlers, m.Features = nil, nil
+	case *runtimeapi.ListContainersResponse:
+		for _, c := range m.GetContainers() {
+			c.ImageId = ""
+		}
+	case *runtimeapi.ContainerStatusResponse:
+		m.Status.ImageId, m.Status.User = "", nil
+	case *runtimeapi.ImageFsInfoResponse:
+		m.ContainerFilesystems = nil
+	}
+}
+
+// bareImageIDs writes image ids as CRI-O does.
+func bareImageIDs(answer proto.Message) {
+	bare := func(id *string) { *id = strings.TrimPrefix(*id, "sha256:") }
+	switch m := answer.(type) {
+	case *runtimeapi.ListImagesResponse:
+		for _, image := range m.GetImages() {
+			bare(&image.Id)
+		}
+	case *runtimeapi.ImageStatusResponse:
+		if m.GetImage() != nil {
+			bare(&m.Image.Id)
+		}
+	case *runtimeapi.ListContainersResponse:
+		for _, c := range m.GetContainers() {
+			bare(&c.ImageId)
+			bare(&c.ImageRef)
+		}
+	case *runtimeapi.ContainerStatusResponse:
+		bare(&m.Status.ImageId)
+		bare(&m.Status.ImageRef)
+	}
+}
+
+// withoutInfo leaves out what verbose answers have besides.
+func withoutInfo(answer proto.Message) {
+	m := answer.ProtoReflect()
+	if field := m.Descriptor().Fields().ByName("info"); field != nil && field.IsMap() {
+		m.Clear(field)
+	}
+}
+
+// withoutMetadata leaves out all that an object may leave out.
+func withoutMetadata(answer proto.Message) {
+	withoutInfo(answer)
+	switch m := answer.(type) {
+	case *runtimeapi.ListPodSandboxResponse:
+		for _, p := range m.GetItems() {
+			p.Metadata, p.Labels, p.Annotations = nil, nil, nil
+		}
+	case *runtimeapi.PodSandboxStatusResponse:
+		m.Status.Metadata, m.Status.Network, m.Status.Linux = nil, nil, nil
+	case *runtimeapi.ListContainersResponse:
+		for _, c := range m.GetContainers() {
+			c.Metadata, c.Image, c.Labels, c.ImageRef, c.ImageId = nil, nil, nil, "", ""
+		}
+	case *runtimeapi.ContainerStatusResponse:
+		m.Status.Metadata, m.Status.Image, m.Status.Resources, m.Status.LogPath = nil, nil, nil, ""
+	case *runtimeapi.ListImagesResponse:
+		withoutNames(m.GetImages())
+	case *runtimeapi.ListContainerStatsResponse:
+		for _, st := range m.GetStats() {
+			st.Attributes, st.Cpu, st.Memory, st.WritableLayer = nil, nil, nil, nil
+		}
+	case *runtimeapi.ListPodSandboxStatsResponse:
+		for _, st := range m.GetStats() {
+			st.Attributes, st.Linux = nil, nil
+		}
+	case *runtimeapi.ListPodSandboxMetricsResponse:
+		withoutValues(m.GetPodMetrics())
+	case *runtimeapi.ImageFsInfoResponse:
+		for _, fs := range m.GetImageFilesystems() {
+			fs.FsId, fs.UsedBytes, fs.InodesUsed = nil, nil, nil
+		}
+	}
+}
+
+func withoutNames(images []*runtimeapi.Image) {
+	for _, image := range images {
+		image.RepoTags, image.RepoDigests, image.Spec = nil, nil, nil
+	}
+}
+
+func withoutValues(pods []*runtimeapi.PodSandboxMetrics) {
+	for _, p := range pods {
+		for _, metric := range p.GetMetrics() {
+			metric.Value, metric.LabelValues = nil, nil
+		}
+	}
+}
+
+// empty leaves out everything, but of objects in lists their ids.
+func empty(answer proto.Message) {
+	switch m := answer.(type) {
+	case *runtimeapi.VersionResponse:
+	case *runtimeapi.ListPodSandboxResponse:
+		for i, p := range m.GetItems() {
+			m.Items[i] = &runtimeapi.PodSandbox{Id: p.GetId()}
+		}
+	case *runtimeapi.ListContainersResponse:
+		for i, c := range m.GetContainers() {
+			m.Containers[i] = &runtimeapi.Container{Id: c.GetId()}
+		}
+	case *runtimeapi.ListImagesResponse:
+		for i, image := range m.GetImages() {
+			m.Images[i] = &runtimeapi.Image{Id: image.GetId()}
+		}
+	case *runtimeapi.ListContainerStatsResponse:
+		for i := range m.GetStats() {
+			m.Stats[i] = &runtimeapi.ContainerStats{}
+		}
+	case *runtimeapi.ListPodSandboxStatsResponse:
+		for i := range m.GetStats() {
+			m.Stats[i] = &runtimeapi.PodSandboxStats{}
+		}
+	default:
+		proto.Reset(answer)
+	}
+}

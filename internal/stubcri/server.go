@@ -1,0 +1,264 @@
+package stubcri
+
+import (
+	"context"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	crishim "github.com/crishim/crishim/api"
+)
+
+// Options say how the runtime behaves. The zero value is a well-behaved one.
+type Options struct {
+	// Name and Version are what the Version call answers: stubcri 1.0.0.
+	Name, Version string
+	// APIs are the CRI versions served; nil means v1 only.
+	APIs []string
+	// Unimplemented names methods, such as "ListPodSandboxStats", that the
+	// runtime does not have.
+	Unimplemented []string
+	// Errors are what methods end with.
+	Errors map[string]error
+	// RuntimeAPIVersion is what Version says of it; that of APIs when empty.
+	RuntimeAPIVersion string
+	// Change changes a copy of every answer before it goes out.
+	Change func(answer proto.Message)
+	// IgnoreImageFilter makes lists of images complete, IgnoreFilters all lists,
+	// whatever was asked for.
+	IgnoreImageFilter bool
+	IgnoreFilters     bool
+	// NoNetwork makes Status report NetworkReady=false.
+	NoNetwork bool
+	// MaxSend is the server's limit for a message; gRPC's own when zero.
+	MaxSend int
+	// Socket is where to listen; a fresh short path when empty.
+	Socket string
+	// Private offers crishim's private service too, as its own shim does.
+	Private bool
+	// Now is the clock; nil means time.Now.
+	Now func() time.Time
+}
+
+// Server is a running stub runtime. Its methods may be called at any time.
+type Server struct {
+	// Endpoint is its unix:// address.
+	Endpoint string
+
+	o    Options
+	t    testing.TB
+	grpc *grpc.Server
+	stop chan struct{}
+
+	mu         sync.Mutex // guards all below
+	seq        int
+	pods       map[string]*pod
+	containers map[string]*container
+	images     map[string]*runtimeapi.Image
+	fail       map[string]error
+	before     map[string]func(context.Context)
+	calls      []Call
+	watchers   map[chan *runtimeapi.ContainerEventResponse]struct{}
+	podCIDR    string
+	streaming  *streaming
+}
+
+// Call is one request as it arrived.
+type Call struct {
+	// Method is the short name, such as "ListContainers"; API is the version
+	// of the service that was called.
+	Method, API string
+	// Request is nil for streams.
+	Request any
+}
+
+// Start runs a stub runtime until the test ends.
+func Start(t testing.TB, o Options) *Server {
+	t.Helper()
+	if o.Socket == "" {
+		o.Socket = SocketPath(t)
+	}
+	s := &Server{
+		Endpoint: "unix://" + o.Socket, o: o, t: t, stop: make(chan struct{}),
+		pods: map[string]*pod{}, containers: map[string]*container{}, images: map[string]*runtimeapi.Image{},
+		fail: map[string]error{}, before: map[string]func(context.Context){},
+		watchers: map[chan *runtimeapi.ContainerEventResponse]struct{}{},
+	}
+	l, err := net.Listen("unix", o.Socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	opts := []grpc.ServerOption{grpc.UnaryInterceptor(s.unary), grpc.StreamInterceptor(s.stream), grpc.MaxRecvMsgSize(16 << 20)}
+	if o.MaxSend > 0 {
+		opts = append(opts, grpc.MaxSendMsgSize(o.MaxSend))
+	}
+	s.grpc = grpc.NewServer(opts...)
+	s.register()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = s.grpc.Serve(l)
+	}()
+	t.Cleanup(func() {
+		s.Stop()
+		<-done
+	})
+	return s
+}
+
+// Stop ends the server at once, as a runtime that dies. It may be called twice.
+func (s *Server) Stop() {
+	s.mu.Lock()
+	select {
+	case <-s.stop:
+		s.mu.Unlock()
+		return
+	default:
+		close(s.stop)
+	}
+	st := s.streaming
+	s.mu.Unlock()
+	s.grpc.Stop()
+	st.close()
+}
+
+// SocketPath is a path for a socket that is short enough for the kernel
+// wherever TMPDIR points, and is removed with the test.
+func SocketPath(t testing.TB) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("/tmp", "cri")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return filepath.Join(dir, "s")
+}
+
+// register offers both services under each version's name. The messages of
+// v1alpha2 are those of v1 on the wire.
+func (s *Server) register() {
+	apis := s.o.APIs
+	if apis == nil {
+		apis = []string{"v1"}
+	}
+	for _, api := range apis {
+		rd, id := runtimeapi.RuntimeService_ServiceDesc, runtimeapi.ImageService_ServiceDesc
+		rd.ServiceName = "runtime." + api + ".RuntimeService"
+		id.ServiceName = "runtime." + api + ".ImageService"
+		s.grpc.RegisterService(&rd, &runtimeService{s: s})
+		s.grpc.RegisterService(&id, &imageService{s: s})
+	}
+	if s.o.Private {
+		crishim.RegisterCrishimServer(s.grpc, &privateService{s: s})
+	}
+}
+
+func (s *Server) unary(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+	if err := s.enter(ctx, req); err != nil {
+		return nil, err
+	}
+	res, err := handler(ctx, req)
+	return s.changed(res), err
+}
+
+// changed is an answer as the runtime words it.
+func (s *Server) changed(answer any) any {
+	m, ok := answer.(proto.Message)
+	if s.o.Change == nil || !ok || !m.ProtoReflect().IsValid() {
+		return answer
+	}
+	m = proto.Clone(m) // it shares what the server remembers
+	s.o.Change(m)
+	return m
+}
+
+// changingStream changes what it sends.
+type changingStream struct {
+	grpc.ServerStream
+	s *Server
+}
+
+func (c *changingStream) SendMsg(m any) error { return c.ServerStream.SendMsg(c.s.changed(m)) }
+
+func (s *Server) stream(srv any, ss grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+	if err := s.enter(ss.Context(), nil); err != nil {
+		return err
+	}
+	return handler(srv, &changingStream{ss, s})
+}
+
+// enter records a call and applies the faults that a test asked for.
+func (s *Server) enter(ctx context.Context, req any) error {
+	wire, _ := grpc.Method(ctx)
+	method := wire[strings.LastIndexByte(wire, '/')+1:]
+	api := strings.Split(wire, ".")[1]
+	s.mu.Lock()
+	s.calls = append(s.calls, Call{Method: method, API: api, Request: req})
+	err, before := s.fail[method], s.before[method]
+	s.mu.Unlock()
+	if before != nil {
+		before(ctx)
+		if err := ctx.Err(); err != nil {
+			// The deadline may pass here a moment before it does at the client, which would
+			// take an answer now.
+			<-s.stop
+			return status.FromContextError(err).Err()
+		}
+	}
+	if slices.Contains(s.o.Unimplemented, method) {
+		return status.Errorf(codes.Unimplemented, "unknown method %s", method)
+	}
+	if err == nil {
+		err = s.o.Errors[method]
+	}
+	return err
+}
+
+// Fail makes every later call of a method end with err; nil heals it.
+func (s *Server) Fail(method string, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.fail[method] = err
+}
+
+// Before runs f at the start of every later call of a method. One that waits
+// for ctx.Done is a runtime that hangs.
+func (s *Server) Before(method string, f func(ctx context.Context)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.before[method] = f
+}
+
+// Calls are the requests so far, in order.
+func (s *Server) Calls() []Call {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.calls)
+}
+
+// Methods are the short names of the calls so far.
+func (s *Server) Methods() []string {
+	var out []string
+	for _, c := range s.Calls() {
+		out = append(out, c.Method)
+	}
+	return out
+}
+
+func (s *Server) now() time.Time {
+	if s.o.Now != nil {
+		return s.o.Now()
+	}
+	return time.Now()
+}

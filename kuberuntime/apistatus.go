@@ -1,0 +1,91 @@
+package kuberuntime
+
+import (
+	v1 "github.com/crishim/crishim/kuberuntime/corev1"
+
+	"github.com/crishim/crishim/kuberuntime/criconfig"
+	"github.com/crishim/crishim/kuberuntime/plan"
+	"github.com/crishim/crishim/kuberuntime/pod"
+)
+
+// APIPod is a pod with its status as Kubernetes writes them.
+func (m *Manager) APIPod(p *v1.Pod, view *plan.View, status *pod.Status) *v1.Pod {
+	out := p.DeepCopy()
+	out.TypeMeta = v1.TypeMeta{APIVersion: "v1", Kind: "Pod"}
+	s := &out.Status
+	s.Phase, s.QOSClass = view.Phase, criconfig.QoS(p)
+	for _, ip := range status.IPs {
+		s.PodIPs = append(s.PodIPs, v1.PodIP{IP: ip})
+	}
+	s.PodIP, s.HostIP = firstOf(status.IPs), firstOf(m.o.Host.IPs)
+	if started := status.Started(); !started.IsZero() {
+		t := v1.NewTime(started)
+		s.StartTime = &t
+	}
+	if m.outOfTime(p, status, view) {
+		s.Reason, s.Message = EventDeadline, "the pod has run for its activeDeadlineSeconds"
+	}
+	s.Conditions = []v1.PodCondition{condition(v1.PodInitialized, view.Initialised), condition(v1.ContainersReady, view.Ready), condition(v1.PodReady, view.Ready)}
+	// All messages of a pod together are bounded, so that each gets its part.
+	limit := maxPodMessages / max(len(p.Spec.InitContainers)+len(p.Spec.Containers), 1)
+	for _, c := range view.Containers {
+		one := apiContainer(c, status)
+		for _, state := range []*v1.ContainerState{&one.State, &one.LastTerminationState} {
+			if t := state.Terminated; t != nil && len(t.Message) > limit {
+				t.Message = t.Message[:limit]
+			}
+		}
+		switch {
+		case c.Init:
+			s.InitContainerStatuses = append(s.InitContainerStatuses, one)
+		case c.Ephemeral:
+			s.EphemeralContainerStatuses = append(s.EphemeralContainerStatuses, one)
+		default:
+			s.ContainerStatuses = append(s.ContainerStatuses, one)
+		}
+	}
+	return out
+}
+
+func condition(kind v1.PodConditionType, ok bool) v1.PodCondition {
+	value := v1.ConditionFalse
+	if ok {
+		value = v1.ConditionTrue
+	}
+	return v1.PodCondition{Type: kind, Status: value}
+}
+
+func apiContainer(c plan.ContainerView, status *pod.Status) v1.ContainerStatus {
+	out := v1.ContainerStatus{Name: c.Container.Name, Image: c.Container.Image, Ready: c.Ready, Started: &c.Started}
+	if c.Status == nil {
+		out.State.Waiting = &v1.ContainerStateWaiting{Reason: "ContainerCreating"}
+		return out
+	}
+	out.ContainerID, out.ImageID, out.RestartCount = c.Status.ID, c.Status.ImageRef, int32(c.Status.RestartCount)
+	out.State = apiState(c.Status)
+	seen := false
+	for _, earlier := range status.Containers {
+		if earlier.Name != c.Container.Name {
+			continue
+		}
+		if seen {
+			out.LastTerminationState = apiState(earlier)
+			break
+		}
+		seen = true
+	}
+	return out
+}
+
+func apiState(c *pod.ContainerStatus) v1.ContainerState {
+	switch {
+	case c.Running():
+		return v1.ContainerState{Running: &v1.ContainerStateRunning{StartedAt: v1.NewTime(c.StartedAt)}}
+	case c.Exited():
+		return v1.ContainerState{Terminated: &v1.ContainerStateTerminated{
+			ExitCode: int32(c.ExitCode), Reason: c.Reason, Message: c.Message, ContainerID: c.ID,
+			StartedAt: v1.NewTime(c.StartedAt), FinishedAt: v1.NewTime(c.FinishedAt),
+		}}
+	}
+	return v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: c.Reason, Message: c.Message}}
+}

@@ -1,0 +1,121 @@
+package criconfig
+
+import (
+	"math"
+	"strings"
+
+	v1 "github.com/crishim/crishim/kuberuntime/corev1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/kuberuntime/manifest"
+	"github.com/crishim/crishim/kuberuntime/pod"
+)
+
+// The kernel's and the kubelet's numbers for CPU time.
+const (
+	quotaPeriod = 100_000 // µs
+	minQuota    = 1_000   // µs
+	minShares   = 2
+	maxShares   = 262144
+)
+
+// QoS is a pod's quality of service class.
+func QoS(p *v1.Pod) v1.PodQOSClass {
+	asked, guaranteed := false, true
+	// Ephemeral containers ask for nothing and change nothing.
+	for _, c := range manifest.Containers(p)[:len(p.Spec.InitContainers)+len(p.Spec.Containers)] {
+		for _, name := range []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory} {
+			request, limit := c.Resources.Requests[name], c.Resources.Limits[name]
+			if !request.IsZero() || !limit.IsZero() {
+				asked = true
+			}
+			if limit.IsZero() || request.Cmp(limit) != 0 {
+				guaranteed = false
+			}
+		}
+	}
+	switch {
+	case !asked:
+		return v1.PodQOSBestEffort
+	case guaranteed:
+		return v1.PodQOSGuaranteed
+	}
+	return v1.PodQOSBurstable
+}
+
+// OOMScore is the kubelet's oom_score_adj: who asks for little memory goes first.
+func OOMScore(p *v1.Pod, c *v1.Container, capacity int64) int64 {
+	const guaranteed, bestEffort = -997, 1000
+	if p.Spec.PriorityClassName == "system-node-critical" {
+		return guaranteed
+	}
+	switch QoS(p) {
+	case v1.PodQOSGuaranteed:
+		return guaranteed
+	case v1.PodQOSBestEffort:
+		return bestEffort
+	}
+	if capacity <= 0 {
+		return bestEffort - 1
+	}
+	request := c.Resources.Requests.Memory().Value()
+	if pod.IsSidecar(c) {
+		request = max(request, leastRequest(p)) // it does not go before the containers that it serves
+	}
+	score := 1000 - 1000*request/capacity
+	return min(max(score, 1000+guaranteed), bestEffort-1)
+}
+
+// leastRequest is the least memory that a regular container asks for.
+func leastRequest(p *v1.Pod) int64 {
+	least := int64(math.MaxInt64)
+	for i := range p.Spec.Containers {
+		least = min(least, p.Spec.Containers[i].Resources.Requests.Memory().Value())
+	}
+	return least
+}
+
+// Resources are the CRI's resources of a container.
+func Resources(p *v1.Pod, c *v1.Container, host Host) *runtimeapi.LinuxContainerResources {
+	r := &runtimeapi.LinuxContainerResources{
+		CpuShares:   shares(c.Resources),
+		OomScoreAdj: OOMScore(p, c, host.Memory),
+	}
+	if cpu := c.Resources.Limits.Cpu(); !cpu.IsZero() {
+		r.CpuPeriod = quotaPeriod
+		r.CpuQuota = max(cpu.MilliValue()*quotaPeriod/1000, minQuota)
+	}
+	if memory := c.Resources.Limits.Memory(); !memory.IsZero() {
+		r.MemoryLimitInBytes = memory.Value()
+		if host.SwapControl {
+			r.MemorySwapLimitInBytes = memory.Value() // memory and swap together: no swap
+		}
+	}
+	for _, name := range sortedKeys(stringKeys(c.Resources.Limits)) {
+		if size, ok := strings.CutPrefix(name, v1.ResourceHugePagesPrefix); ok {
+			limit := c.Resources.Limits[v1.ResourceName(name)]
+			r.HugepageLimits = append(r.HugepageLimits, &runtimeapi.HugepageLimit{PageSize: pageSize(size), Limit: uint64(limit.Value())})
+		}
+	}
+	return r
+}
+
+// pageSize turns the manifest's 2Mi into the kernel's 2MB.
+func pageSize(size string) string { return strings.TrimSuffix(size, "i") + "B" }
+
+func stringKeys(list v1.ResourceList) map[string]struct{} {
+	out := map[string]struct{}{}
+	for name := range list {
+		out[string(name)] = struct{}{}
+	}
+	return out
+}
+
+// shares come from the request, or from the limit where nothing is asked for.
+func shares(r v1.ResourceRequirements) int64 {
+	milli := r.Requests.Cpu().MilliValue()
+	if _, asked := r.Requests[v1.ResourceCPU]; !asked {
+		milli = r.Limits.Cpu().MilliValue()
+	}
+	return min(max(milli*1024/1000, minShares), maxShares)
+}

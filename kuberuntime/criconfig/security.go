@@ -1,0 +1,227 @@
+package criconfig
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+
+	v1 "github.com/crishim/crishim/kuberuntime/corev1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// ImageUser is the user that an image names: a uid, or a name that only the runtime can
+// resolve.
+type ImageUser struct {
+	UID  *int64
+	Name string
+}
+
+// VerifyNonRoot refuses a container with runAsNonRoot that would run as root, or of which
+// that cannot be known.
+func VerifyNonRoot(p *v1.Pod, c *v1.Container, image ImageUser) error {
+	sc := effective(p, c)
+	if sc.RunAsNonRoot == nil || !*sc.RunAsNonRoot {
+		return nil
+	}
+	switch {
+	case sc.RunAsUser != nil && *sc.RunAsUser == 0:
+		return fmt.Errorf("container %s has runAsNonRoot and runAsUser 0", c.Name)
+	case sc.RunAsUser != nil:
+		return nil
+	case image.UID != nil && *image.UID == 0:
+		return fmt.Errorf("container %s has runAsNonRoot, and its image runs as root", c.Name)
+	case image.UID != nil:
+		return nil
+	case image.Name != "":
+		return fmt.Errorf("container %s has runAsNonRoot, and its image's user %q is no number: set runAsUser", c.Name, image.Name)
+	}
+	return fmt.Errorf("container %s has runAsNonRoot, and its image runs as root", c.Name)
+}
+
+// effective is a container's security context with what the pod's adds to it.
+func effective(p *v1.Pod, c *v1.Container) *v1.SecurityContext {
+	sc := &v1.SecurityContext{}
+	if c.SecurityContext != nil {
+		sc = c.SecurityContext.DeepCopy()
+	}
+	of := p.Spec.SecurityContext
+	if of == nil {
+		return sc
+	}
+	inherit(&sc.SELinuxOptions, of.SELinuxOptions)
+	inherit(&sc.RunAsUser, of.RunAsUser)
+	inherit(&sc.RunAsGroup, of.RunAsGroup)
+	inherit(&sc.RunAsNonRoot, of.RunAsNonRoot)
+	inherit(&sc.SeccompProfile, of.SeccompProfile)
+	inherit(&sc.AppArmorProfile, of.AppArmorProfile)
+	return sc
+}
+
+func inherit[T any](field **T, from *T) {
+	if *field == nil {
+		*field = from
+	}
+}
+
+// containerSecurity is the CRI's security context of a container.
+func (g *Generator) containerSecurity(p *v1.Pod, c *v1.Container, image ImageUser, targetID string) *runtimeapi.LinuxContainerSecurityContext {
+	sc := effective(p, c)
+	out := &runtimeapi.LinuxContainerSecurityContext{
+		Privileged:       isTrue(sc.Privileged),
+		ReadonlyRootfs:   isTrue(sc.ReadOnlyRootFilesystem),
+		NoNewPrivs:       sc.AllowPrivilegeEscalation != nil && !*sc.AllowPrivilegeEscalation,
+		NamespaceOptions: namespaces(p),
+		SelinuxOptions:   selinux(sc.SELinuxOptions),
+		RunAsUser:        int64Value(sc.RunAsUser),
+		RunAsGroup:       int64Value(sc.RunAsGroup),
+		Seccomp:          g.seccomp(sc.SeccompProfile, isTrue(sc.Privileged)),
+		Apparmor:         appArmor(sc.AppArmorProfile, isTrue(sc.Privileged)),
+	}
+	if targetID != "" {
+		out.NamespaceOptions.Pid, out.NamespaceOptions.TargetId = runtimeapi.NamespaceMode_TARGET, targetID
+	}
+	// The CRI takes a group only together with a user.
+	if out.RunAsGroup != nil && out.RunAsUser == nil {
+		out.RunAsUser, out.RunAsUsername = int64Value(image.UID), image.Name
+		if out.RunAsUser != nil {
+			out.RunAsUsername = ""
+		} else if out.RunAsUsername == "" {
+			out.RunAsUser = &runtimeapi.Int64Value{}
+		}
+	}
+	if caps := sc.Capabilities; caps != nil {
+		out.Capabilities = &runtimeapi.Capability{}
+		for _, name := range caps.Add {
+			out.Capabilities.AddCapabilities = append(out.Capabilities.AddCapabilities, string(name))
+		}
+		for _, name := range caps.Drop {
+			out.Capabilities.DropCapabilities = append(out.Capabilities.DropCapabilities, string(name))
+		}
+	}
+	out.SupplementalGroups, out.SupplementalGroupsPolicy = groups(p)
+	unmasked := sc.ProcMount != nil && *sc.ProcMount == v1.UnmaskedProcMount
+	if !unmasked && !out.Privileged {
+		out.MaskedPaths, out.ReadonlyPaths = maskedPaths(), readonlyPaths()
+	}
+	return out
+}
+
+// sandboxSecurity is the CRI's security context of the sandbox. Its process is the
+// runtime's own pause, so it always gets the runtime's seccomp profile.
+func sandboxSecurity(p *v1.Pod) *runtimeapi.LinuxSandboxSecurityContext {
+	out := &runtimeapi.LinuxSandboxSecurityContext{
+		NamespaceOptions: namespaces(p),
+		Privileged:       anyPrivileged(p),
+		Seccomp:          &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_RuntimeDefault},
+	}
+	if sc := p.Spec.SecurityContext; sc != nil {
+		out.SelinuxOptions = selinux(sc.SELinuxOptions)
+		if sc.RunAsUser != nil {
+			out.RunAsUser, out.RunAsGroup = int64Value(sc.RunAsUser), int64Value(sc.RunAsGroup)
+		}
+		out.SupplementalGroups, out.SupplementalGroupsPolicy = groups(p)
+	}
+	return out
+}
+
+func groups(p *v1.Pod) ([]int64, runtimeapi.SupplementalGroupsPolicy) {
+	sc := p.Spec.SecurityContext
+	if sc == nil {
+		return nil, runtimeapi.SupplementalGroupsPolicy_Merge
+	}
+	list := slices.Clone(sc.SupplementalGroups)
+	if sc.FSGroup != nil && !slices.Contains(list, *sc.FSGroup) {
+		list = append(list, *sc.FSGroup)
+	}
+	if sc.SupplementalGroupsPolicy != nil && *sc.SupplementalGroupsPolicy == v1.SupplementalGroupsPolicyStrict {
+		return list, runtimeapi.SupplementalGroupsPolicy_Strict
+	}
+	return list, runtimeapi.SupplementalGroupsPolicy_Merge
+}
+
+func namespaces(p *v1.Pod) *runtimeapi.NamespaceOption {
+	out := &runtimeapi.NamespaceOption{Pid: runtimeapi.NamespaceMode_CONTAINER}
+	if p.Spec.HostNetwork {
+		out.Network = runtimeapi.NamespaceMode_NODE
+	}
+	if p.Spec.HostIPC {
+		out.Ipc = runtimeapi.NamespaceMode_NODE
+	}
+	switch {
+	case p.Spec.HostPID:
+		out.Pid = runtimeapi.NamespaceMode_NODE
+	case isTrue(p.Spec.ShareProcessNamespace):
+		out.Pid = runtimeapi.NamespaceMode_POD
+	}
+	return out
+}
+
+func anyPrivileged(p *v1.Pod) bool {
+	for _, list := range [][]v1.Container{p.Spec.InitContainers, p.Spec.Containers} {
+		for i := range list {
+			if sc := list[i].SecurityContext; sc != nil && isTrue(sc.Privileged) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// seccomp is RuntimeDefault where nothing is asked for, as with the kubelet's
+// seccompDefault.
+func (g *Generator) seccomp(p *v1.SeccompProfile, privileged bool) *runtimeapi.SecurityProfile {
+	switch {
+	case p == nil && privileged, p != nil && p.Type == v1.SeccompProfileTypeUnconfined:
+		return &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Unconfined}
+	case p != nil && p.Type == v1.SeccompProfileTypeLocalhost:
+		file := ""
+		if p.LocalhostProfile != nil {
+			file = filepath.Join(g.Dirs.Seccomp(), *p.LocalhostProfile)
+		}
+		return &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Localhost, LocalhostRef: file}
+	}
+	return &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_RuntimeDefault}
+}
+
+// appArmor is left to the runtime where nothing is asked for.
+func appArmor(p *v1.AppArmorProfile, privileged bool) *runtimeapi.SecurityProfile {
+	switch {
+	case p == nil && privileged:
+		return &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Unconfined}
+	case p == nil:
+		return nil
+	case p.Type == v1.AppArmorProfileTypeUnconfined:
+		return &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Unconfined}
+	case p.Type == v1.AppArmorProfileTypeLocalhost && p.LocalhostProfile != nil:
+		return &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Localhost, LocalhostRef: *p.LocalhostProfile}
+	}
+	return &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_RuntimeDefault}
+}
+
+func selinux(o *v1.SELinuxOptions) *runtimeapi.SELinuxOption {
+	if o == nil {
+		return nil
+	}
+	return &runtimeapi.SELinuxOption{User: o.User, Role: o.Role, Type: o.Type, Level: o.Level}
+}
+
+// What containers that are not privileged do not see of the kernel, or see read-only.
+func maskedPaths() []string {
+	return []string{
+		"/proc/asound", "/proc/acpi", "/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/latency_stats", "/proc/timer_list",
+		"/proc/timer_stats", "/proc/sched_debug", "/proc/scsi", "/sys/firmware", "/sys/devices/virtual/powercap",
+	}
+}
+
+func readonlyPaths() []string {
+	return []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}
+}
+
+func isTrue(b *bool) bool { return b != nil && *b }
+
+func int64Value(v *int64) *runtimeapi.Int64Value {
+	if v == nil {
+		return nil
+	}
+	return &runtimeapi.Int64Value{Value: *v}
+}

@@ -1,0 +1,142 @@
+package criconfig
+
+import (
+	"strings"
+	"testing"
+
+	v1 "github.com/crishim/crishim/kuberuntime/corev1"
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/testing/protocmp"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+func TestQoSAndOOMScore(t *testing.T) {
+	t.Parallel()
+	const gib = 1 << 30
+	cases := []struct {
+		resources string
+		qos       v1.PodQOSClass
+		score     int64
+	}{
+		{"{}", v1.PodQOSBestEffort, 1000},
+		{"{limits: {cpu: 1, memory: 1Mi}}", v1.PodQOSGuaranteed, -997},
+		{"{limits: {memory: 1Mi}}", v1.PodQOSBurstable, 999},
+		{"{requests: {memory: 512Mi}}", v1.PodQOSBurstable, 500},
+		{"{requests: {memory: 4Gi}}", v1.PodQOSBurstable, 3},
+		{"{requests: {cpu: 1}}", v1.PodQOSBurstable, 999},
+	}
+	for _, c := range cases {
+		p, _ := parse(t, "  containers: [{name: main, image: busybox, resources: "+c.resources+"}]")
+		if got := QoS(p); got != c.qos {
+			t.Errorf("%s: got %s, want %s", c.resources, got, c.qos)
+		}
+		if got := OOMScore(p, &p.Spec.Containers[0], gib); got != c.score {
+			t.Errorf("%s: got score %d, want %d", c.resources, got, c.score)
+		}
+	}
+}
+
+// TestOOMScoreBesideOthers has what other containers of the pod say.
+func TestOOMScoreBesideOthers(t *testing.T) {
+	t.Parallel()
+	const gib = 1 << 30
+	p, _ := parse(t, `
+  initContainers: [{name: side, image: busybox, restartPolicy: Always}, {name: init, image: busybox}]
+  containers: [{name: a, image: busybox, resources: {requests: {memory: 512Mi}}}, {name: b, image: busybox, resources: {requests: {memory: 256Mi}}}]`)
+	for i, want := range []int64{750, 999} {
+		if got := OOMScore(p, &p.Spec.InitContainers[i], gib); got != want {
+			t.Errorf("%s: got %d, want %d", p.Spec.InitContainers[i].Name, got, want)
+		}
+	}
+	p, _ = parse(t, `
+  containers: [{name: main, image: busybox, resources: {limits: {cpu: 1, memory: 1Mi}}}]
+  ephemeralContainers: [{name: debug, image: busybox}]`)
+	if got := QoS(p); got != v1.PodQOSGuaranteed {
+		t.Errorf("with an ephemeral container: got %s", got)
+	}
+}
+
+func TestVerifyNonRoot(t *testing.T) {
+	t.Parallel()
+	zero, user := int64(0), int64(5)
+	yes := true
+	cases := []struct {
+		name  string
+		run   *int64
+		image ImageUser
+		want  string
+	}{
+		{"user in the manifest", &user, ImageUser{UID: &zero}, ""},
+		{"root in the manifest", &zero, ImageUser{UID: &user}, "runAsUser 0"},
+		{"user in the image", nil, ImageUser{UID: &user}, ""},
+		{"root in the image", nil, ImageUser{UID: &zero}, "runs as root"},
+		{"name in the image", nil, ImageUser{Name: "alice"}, `user "alice" is no number`},
+		{"nothing known", nil, ImageUser{}, "runs as root"},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			container := &v1.Container{Name: "main", SecurityContext: &v1.SecurityContext{RunAsNonRoot: &yes, RunAsUser: c.run}}
+			err := VerifyNonRoot(&v1.Pod{}, container, c.image)
+			if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+				t.Errorf("got %v, want %q", err, c.want)
+			}
+		})
+	}
+}
+
+func TestPodDNS(t *testing.T) {
+	t.Parallel()
+	host := ParseResolv("# comment\nnameserver 192.0.2.53\nsearch old\nsearch a b\noptions ndots:1 rotate\nnameserver ::1\n")
+	if diff := cmp.Diff(DNS{Servers: []string{"192.0.2.53", "::1"}, Searches: []string{"a", "b"}, Options: []string{"ndots:1", "rotate"}}, host); diff != "" {
+		t.Fatal(diff)
+	}
+	const tail = "\n  containers: [{name: main, image: busybox}]"
+	local := DNS{Servers: []string{"127.0.0.53"}}
+	cases := []struct {
+		name, spec string
+		host       DNS
+		want       *runtimeapi.DNSConfig
+	}{
+		{"host's", "  dnsPolicy: Default", host, &runtimeapi.DNSConfig{Servers: host.Servers, Searches: host.Searches, Options: host.Options}},
+		{"loopback is left to the runtime", "  dnsPolicy: ClusterFirst", local, nil},
+		{"loopback in the host's network", "  hostNetwork: true", local, &runtimeapi.DNSConfig{Servers: local.Servers}},
+		{"none", "  dnsPolicy: None\n  dnsConfig: {nameservers: [192.0.2.1]}", host, &runtimeapi.DNSConfig{Servers: []string{"192.0.2.1"}}},
+		{"added", "  dnsConfig: {nameservers: [192.0.2.53, 192.0.2.2, 192.0.2.3], searches: [c], options: [{name: ndots, value: '5'}, {name: edns0}]}", host,
+			&runtimeapi.DNSConfig{Servers: []string{"192.0.2.53", "::1", "192.0.2.2"}, Searches: []string{"a", "b", "c"}, Options: []string{"rotate", "ndots:5", "edns0"}}},
+	}
+	for _, c := range cases {
+		p, _ := parse(t, c.spec+tail)
+		if diff := cmp.Diff(c.want, PodDNS(p, c.host), protocmp.Transform()); diff != "" {
+			t.Errorf("%s: %s", c.name, diff)
+		}
+	}
+}
+
+func TestHostsFile(t *testing.T) {
+	t.Parallel()
+	p, _ := parse(t, "  hostAliases: [{ip: 192.0.2.9, hostnames: [db, db.test]}]\n  containers: [{name: main, image: busybox}]")
+	got := HostsFile(p, Host{HostsFile: "127.0.0.1 localhost\n"}, []string{"10.0.0.2", "fd00::2"})
+	for _, line := range []string{"127.0.0.1\tlocalhost\n", "10.0.0.2\tweb\n", "fd00::2\tweb\n", "192.0.2.9\tdb\tdb.test\n"} {
+		if !strings.Contains(got, line) {
+			t.Errorf("got %q, want %q in it", got, line)
+		}
+	}
+	p.Spec.HostNetwork = true
+	if got := HostsFile(p, Host{HostsFile: "192.0.2.7 box\n\n"}, nil); !strings.HasSuffix(got, "192.0.2.7 box\n192.0.2.9\tdb\tdb.test\n") {
+		t.Errorf("host network: got %q", got)
+	}
+}
+
+func TestHostname(t *testing.T) {
+	t.Parallel()
+	p, _ := parse(t, "  containers: [{name: main, image: busybox}]")
+	p.Name = strings.Repeat("a", 62) + ".b"
+	if got := Hostname(p); got != strings.Repeat("a", 62) {
+		t.Errorf("got %q", got)
+	}
+	p.Spec.Hostname = "box"
+	if got := Hostname(p); got != "box" {
+		t.Errorf("got %q", got)
+	}
+}

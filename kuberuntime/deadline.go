@@ -1,0 +1,60 @@
+package kuberuntime
+
+import (
+	"context"
+	"math"
+	"strings"
+	"time"
+
+	v1 "github.com/crishim/crishim/kuberuntime/corev1"
+
+	"github.com/crishim/crishim/kuberuntime/plan"
+	"github.com/crishim/crishim/kuberuntime/pod"
+)
+
+// untilDeadline is what is left of a pod's activeDeadlineSeconds; without one it never ends.
+func (m *Manager) untilDeadline(p *v1.Pod, status *pod.Status) time.Duration {
+	started := status.Started()
+	if p.Spec.ActiveDeadlineSeconds == nil || started.IsZero() {
+		return math.MaxInt64
+	}
+	return started.Add(time.Duration(*p.Spec.ActiveDeadlineSeconds) * time.Second).Sub(m.o.Now())
+}
+
+// outOfTime says whether a pod did not end by itself before its deadline.
+func (m *Manager) outOfTime(p *v1.Pod, status *pod.Status, view *plan.View) bool {
+	if m.untilDeadline(p, status) > 0 {
+		return false
+	}
+	at := status.Started().Add(time.Duration(*p.Spec.ActiveDeadlineSeconds) * time.Second)
+	for _, c := range view.Containers {
+		if !c.Init && !c.Ephemeral && (!c.Status.Exited() || c.Status.FinishedAt.After(at)) {
+			return true
+		}
+	}
+	// All have ended in time: under these policies for good.
+	return p.Spec.RestartPolicy == v1.RestartPolicyAlways
+}
+
+// endAtDeadline stops a pod that has run for as long as it may.
+func (m *Manager) endAtDeadline(ctx context.Context, p *v1.Pod, status *pod.Status) SyncResult {
+	result := SyncResult{Actions: &plan.Actions{KillPod: true, SandboxReason: "its active deadline has passed"}}
+	if isDead(status) {
+		return result
+	}
+	m.warn(p, "", EventDeadline, "the pod has run for its activeDeadlineSeconds of %d", *p.Spec.ActiveDeadlineSeconds)
+	result.add(m.KillPod(ctx, p, status, nil))
+	return result
+}
+
+// podOf is as much of a pod as events need.
+func podOf(status *pod.Status) *v1.Pod {
+	return &v1.Pod{ObjectMeta: v1.ObjectMeta{Name: status.Name, Namespace: status.Namespace, UID: v1.UID(status.UID)}}
+}
+
+func splitName(fullName string) (namespace, name string) {
+	namespace, name, _ = strings.Cut(fullName, "/")
+	return namespace, name
+}
+
+func lower(s string) string { return strings.ToLower(s) }

@@ -1,0 +1,151 @@
+package kuberuntime
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	v1 "github.com/crishim/crishim/kuberuntime/corev1"
+
+	"github.com/crishim/crishim/kuberuntime/manifest"
+	"github.com/crishim/crishim/kuberuntime/plan"
+	"github.com/crishim/crishim/kuberuntime/pod"
+	"github.com/crishim/crishim/kuberuntime/probe"
+)
+
+// Description is all that is known of a pod from here.
+type Description struct {
+	Pod      *v1.Pod     `json:"pod"` // with its status
+	Status   *pod.Status `json:"-"`
+	View     *plan.View  `json:"-"`
+	Recorded bool        `json:"recorded"` // the manifest is known, not only what runs
+	Events   []Event     `json:"events"`
+	// Logs are the last lines of containers that failed, by name.
+	Logs map[string][]string `json:"logs,omitempty"`
+	// Waiting says of containers that do not run what went wrong last, by name.
+	Waiting map[string]string `json:"waiting,omitempty"`
+}
+
+// lastLines of a failed container's log are shown.
+const lastLines = 10
+
+// Describe gathers a pod. Of a pod that was not made here the manifest is put together
+// from the containers that there are.
+func (m *Manager) Describe(ctx context.Context, p *pod.Pod) (*Description, error) {
+	status, err := m.GetPodStatus(ctx, p.UID, p.Name, p.Namespace)
+	if err != nil {
+		return nil, err
+	}
+	d := &Description{Status: status, Logs: map[string][]string{}}
+	record, err := m.Record(p.UID)
+	switch {
+	case err == nil:
+		d.Recorded, d.Pod = true, record.Pod
+	case errors.Is(err, ErrNoRecord):
+		d.Pod = guessedPod(status)
+	default:
+		return nil, err
+	}
+	d.View = m.view(d.Pod, status, m.probeOnce(ctx, d.Pod, status))
+	d.Pod = m.APIPod(d.Pod, d.View, status)
+	if d.Events, err = ReadEvents(m.o.Dirs, p.UID); err != nil {
+		return nil, err
+	}
+	d.Waiting = waitingFor(d.View, d.Events)
+	for _, c := range d.View.Containers {
+		if failed := lastFailure(status, c.Container.Name); failed != nil {
+			if lines := tailOf(failed.LogPath, lastLines, maxLogMessage); len(lines) > 0 {
+				d.Logs[c.Container.Name] = lines
+			}
+		}
+	}
+	return d, nil
+}
+
+// probeOnce makes one attempt of each startup and readiness probe: a process that shows a
+// pod has not followed it.
+func (m *Manager) probeOnce(ctx context.Context, p *v1.Pod, status *pod.Status) plan.Probes {
+	results := map[probe.Kind]map[string]plan.Result{probe.Startup: {}, probe.Readiness: {}}
+	for _, c := range manifest.Containers(p) {
+		state := status.Container(c.Name)
+		if !state.Running() {
+			continue
+		}
+		target := probe.Target{ContainerID: state.ID, PodIP: firstOf(status.IPs), Ports: c.Ports}
+		for kind, handler := range map[probe.Kind]*v1.Probe{probe.Startup: c.StartupProbe, probe.Readiness: c.ReadinessProbe} {
+			if handler != nil && probe.Run(ctx, handler, target, m.probeExec) == nil {
+				results[kind][state.ID] = plan.Success
+			}
+		}
+	}
+	of := func(kind probe.Kind) func(string) plan.Result {
+		return func(id string) plan.Result { return results[kind][id] }
+	}
+	return plan.Probes{Startup: of(probe.Startup), Readiness: of(probe.Readiness)}
+}
+
+// waitingFor finds for each container that does not run the newest event about it, if that
+// tells of a failure or a back-off.
+func waitingFor(view *plan.View, events []Event) map[string]string {
+	out := map[string]string{}
+	for _, c := range view.Containers {
+		if c.Status.Running() {
+			continue
+		}
+		for _, e := range slices.Backward(events) {
+			if e.Container != c.Container.Name {
+				continue
+			}
+			if e.Warning {
+				out[e.Container] = e.Message
+			}
+			break
+		}
+	}
+	return out
+}
+
+// lastFailure is the newest attempt of a container that ended badly, if its newest two
+// have one.
+func lastFailure(status *pod.Status, name string) *pod.ContainerStatus {
+	seen := 0
+	for _, c := range status.Containers {
+		if c.Name != name {
+			continue
+		}
+		if c.Exited() && c.ExitCode != 0 {
+			return c
+		}
+		if seen++; seen == 2 {
+			break
+		}
+	}
+	return nil
+}
+
+// guessedPod is a manifest from what runs: names, images, mounts' and probes' absence are
+// not the pod's own words.
+func guessedPod(status *pod.Status) *v1.Pod {
+	p := restoredPod(status)
+	p.ObjectMeta = v1.ObjectMeta{Name: status.Name, Namespace: status.Namespace, UID: v1.UID(status.UID)}
+	p.Spec.RestartPolicy = v1.RestartPolicyAlways
+	if sandbox := status.Sandbox(); sandbox != nil {
+		p.Labels, p.Annotations = map[string]string{}, sandbox.GetAnnotations()
+		for key, value := range sandbox.GetLabels() {
+			if key != pod.NameLabel && key != pod.NamespaceLabel && key != pod.UIDLabel {
+				p.Labels[key] = value
+			}
+		}
+		p.Spec.HostNetwork = sandbox.GetLinux().GetNamespaces().GetOptions().GetNetwork().String() == "NODE"
+	}
+	seen := map[string]bool{}
+	for i := len(status.Containers) - 1; i >= 0; i-- {
+		c := status.Containers[i]
+		if seen[c.Name] {
+			continue
+		}
+		seen[c.Name] = true
+		p.Spec.Containers = append(p.Spec.Containers, v1.Container{Name: c.Name, Image: status.Container(c.Name).Image})
+	}
+	return p
+}

@@ -1,0 +1,295 @@
+package kuberuntime
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/kuberuntime/pod"
+)
+
+// GCPolicy says which dead containers may stay, as the kubelet's flags do.
+type GCPolicy struct {
+	MinAge          time.Duration // younger ones stay
+	MaxPerContainer int           // dead attempts of one container, -1 for no limit
+	MaxContainers   int           // dead containers in all, -1 for no limit
+}
+
+// DefaultGCPolicy is the kubelet's.
+func DefaultGCPolicy() GCPolicy { return GCPolicy{MaxPerContainer: 1, MaxContainers: -1} }
+
+// Sources say what is known about the pods that are wanted.
+type Sources struct {
+	// AllReady is false while not all manifests were read: then nothing of a pod that is
+	// not known may go.
+	AllReady bool
+	// Deleted says whether a pod is wanted no more; nil means that all are wanted.
+	Deleted func(uid string) bool
+}
+
+func (s Sources) deleted(uid string) bool { return s.AllReady && s.Deleted != nil && s.Deleted(uid) }
+
+// GarbageItem is one thing to remove and why.
+type GarbageItem struct {
+	Kind string `json:"kind"` // container, sandbox, log folder, pod folder, log link, image
+	ID   string `json:"id"`
+	Name string `json:"name,omitempty"`
+	Why  string `json:"why"`
+	Size uint64 `json:"size,omitempty"`
+
+	unknown bool // a container in an unknown state is stopped first
+}
+
+// Garbage is what a collection removes, in this order.
+type Garbage struct {
+	Items []GarbageItem `json:"items"`
+}
+
+// GarbageCollect plans and removes. What could not be removed is in the error; the rest
+// is gone.
+func (m *Manager) GarbageCollect(ctx context.Context, policy GCPolicy, sources Sources) (*Garbage, error) {
+	g, err := m.PlanGarbage(ctx, policy, sources)
+	if err != nil {
+		return nil, err
+	}
+	return g, m.Collect(ctx, g)
+}
+
+// PlanGarbage says what GarbageCollect would remove.
+func (m *Manager) PlanGarbage(ctx context.Context, policy GCPolicy, sources Sources) (*Garbage, error) {
+	pods, err := m.GetPods(ctx, true)
+	if err != nil {
+		return nil, err
+	}
+	g := &Garbage{}
+	g.Items = append(g.Items, deadContainers(pods, policy, sources, m.o.Now())...)
+	g.Items = append(g.Items, deadSandboxes(pods, g.Items, sources)...)
+	folders, err := m.deadFolders(pods, sources)
+	g.Items = append(g.Items, folders...)
+	return g, err
+}
+
+// Collect removes what was planned and goes on after a failure.
+func (m *Manager) Collect(ctx context.Context, g *Garbage) error {
+	var errs []error
+	for _, item := range g.Items {
+		if err := m.removeItem(ctx, item); err != nil {
+			errs = append(errs, fmt.Errorf("remove %s %s: %w", item.Kind, item.ID, err))
+		}
+	}
+	m.crashes.collect(m.o.Now())
+	m.puller.backoff.collect(m.o.Now())
+	return errors.Join(errs...)
+}
+
+func (m *Manager) removeItem(ctx context.Context, item GarbageItem) error {
+	switch item.Kind {
+	case "container":
+		if item.unknown {
+			if err := m.service.stopContainer(ctx, item.ID, minGrace); err != nil {
+				return err
+			}
+		}
+		return m.DeleteContainer(ctx, item.ID)
+	case "sandbox":
+		// Stopping again is how the network of a sandbox that died by itself is released.
+		if err := m.service.stopPodSandbox(ctx, item.ID); err != nil {
+			return err
+		}
+		return m.service.removePodSandbox(ctx, item.ID)
+	case "image":
+		return m.RemoveImage(ctx, item.ID)
+	case "pod folder":
+		return m.volumes.Teardown(filepath.Base(item.ID))
+	}
+	return os.RemoveAll(item.ID)
+}
+
+// unit is a container of a pod with its dead attempts, the newest first.
+type unit struct {
+	pod  *pod.Pod
+	name string
+	dead []*runtimeapi.Container
+}
+
+// deadContainers picks containers by the policy.
+func deadContainers(pods []*pod.Pod, policy GCPolicy, sources Sources, now time.Time) []GarbageItem {
+	units := deadUnits(pods, now.Add(-policy.MinAge))
+	var out []GarbageItem
+	drop := func(u *unit, keep int, why string) {
+		for len(u.dead) > keep {
+			last := u.dead[len(u.dead)-1]
+			u.dead = u.dead[:len(u.dead)-1]
+			out = append(out, GarbageItem{
+				Kind: "container", ID: last.GetId(), Name: u.pod.FullName() + "/" + u.name, Why: why,
+				unknown: last.GetState() == runtimeapi.ContainerState_CONTAINER_UNKNOWN,
+			})
+		}
+	}
+	total := 0
+	for _, u := range units {
+		if sources.deleted(u.pod.UID) {
+			drop(u, 0, "its pod is gone")
+		}
+		if policy.MaxPerContainer >= 0 {
+			drop(u, policy.MaxPerContainer, fmt.Sprintf("more than %d dead of this container", policy.MaxPerContainer))
+		}
+		total += len(u.dead)
+	}
+	if policy.MaxContainers < 0 || total <= policy.MaxContainers {
+		return out
+	}
+	why := fmt.Sprintf("more than %d dead containers", policy.MaxContainers)
+	each := max(policy.MaxContainers/max(len(units), 1), 1)
+	total = 0
+	for _, u := range units {
+		drop(u, each, why)
+		total += len(u.dead)
+	}
+	for ; total > policy.MaxContainers; total-- {
+		oldest := slices.MinFunc(slices.DeleteFunc(slices.Clone(units), func(u *unit) bool { return len(u.dead) == 0 }), func(a, b *unit) int {
+			return cmp.Compare(a.dead[len(a.dead)-1].GetCreatedAt(), b.dead[len(b.dead)-1].GetCreatedAt())
+		})
+		drop(oldest, len(oldest.dead)-1, why)
+	}
+	return out
+}
+
+// deadUnits groups the containers that do not run and are older than a moment.
+func deadUnits(pods []*pod.Pod, before time.Time) []*unit {
+	var out []*unit
+	for _, p := range pods {
+		byName := map[string]*unit{}
+		for _, c := range p.Containers {
+			if c.GetState() == runtimeapi.ContainerState_CONTAINER_RUNNING || c.GetCreatedAt() > before.UnixNano() {
+				continue
+			}
+			name := c.GetMetadata().GetName()
+			if byName[name] == nil {
+				byName[name] = &unit{pod: p, name: name}
+				out = append(out, byName[name])
+			}
+			byName[name].dead = append(byName[name].dead, c)
+		}
+	}
+	for _, u := range out {
+		slices.SortStableFunc(u.dead, func(a, b *runtimeapi.Container) int { return cmp.Compare(b.GetCreatedAt(), a.GetCreatedAt()) })
+	}
+	return out
+}
+
+// deadSandboxes picks sandboxes that are not ready, have no container left once the given
+// ones are gone, and are not their pod's newest unless the pod is gone.
+func deadSandboxes(pods []*pod.Pod, going []GarbageItem, sources Sources) []GarbageItem {
+	gone := map[string]bool{}
+	for _, item := range going {
+		gone[item.ID] = true
+	}
+	var out []GarbageItem
+	for _, p := range pods {
+		used := map[string]bool{}
+		for _, c := range p.Containers {
+			if !gone[c.GetId()] {
+				used[c.GetPodSandboxId()] = true
+			}
+		}
+		sandboxes := slices.Clone(p.Sandboxes)
+		slices.SortStableFunc(sandboxes, func(a, b *runtimeapi.PodSandbox) int { return cmp.Compare(b.GetCreatedAt(), a.GetCreatedAt()) })
+		for i, s := range sandboxes {
+			if s.GetState() == runtimeapi.PodSandboxState_SANDBOX_READY || used[s.GetId()] {
+				continue
+			}
+			why := "a newer sandbox of its pod is there"
+			if sources.deleted(p.UID) {
+				why = "its pod is gone"
+			} else if i == 0 {
+				continue
+			}
+			out = append(out, GarbageItem{Kind: "sandbox", ID: s.GetId(), Name: p.FullName(), Why: why})
+		}
+	}
+	return out
+}
+
+// deadFolders picks the folders of pods that the runtime does not know at all, and log
+// links that lead nowhere. Only pods that were run here on the same runtime count: others'
+// logs may lie beside ours.
+func (m *Manager) deadFolders(pods []*pod.Pod, sources Sources) ([]GarbageItem, error) {
+	if !sources.AllReady {
+		return nil, nil
+	}
+	known := map[string]bool{}
+	for _, p := range pods {
+		known[p.UID] = true
+	}
+	uids, err := listDir(m.o.Dirs.Pods())
+	if err != nil {
+		return nil, err
+	}
+	var out []GarbageItem
+	for _, uid := range uids {
+		record, err := m.Record(uid)
+		if err != nil || record.Endpoint != m.o.Endpoint || known[uid] || sources.Deleted != nil && !sources.Deleted(uid) {
+			continue
+		}
+		logs := m.o.Dirs.PodLogs(record.Pod)
+		if _, err := os.Stat(logs); err == nil {
+			out = append(out, GarbageItem{Kind: "log folder", ID: logs, Name: FullName(record.Pod), Why: "its pod is gone"})
+		}
+		out = append(out, GarbageItem{Kind: "pod folder", ID: m.o.Dirs.Pod(uid), Name: FullName(record.Pod), Why: "its pod is gone"})
+	}
+	links, err := m.deadLinks()
+	return append(out, links...), err
+}
+
+func (m *Manager) deadLinks() ([]GarbageItem, error) {
+	if m.o.Dirs.LegacyLogs == "" {
+		return nil, nil
+	}
+	names, err := listDir(m.o.Dirs.LegacyLogs)
+	if err != nil {
+		return nil, err
+	}
+	var out []GarbageItem
+	for _, name := range names {
+		path := filepath.Join(m.o.Dirs.LegacyLogs, name)
+		info, err := os.Lstat(path)
+		if err != nil || info.Mode()&os.ModeSymlink == 0 {
+			continue
+		}
+		target, err := os.Readlink(path)
+		if err != nil || !strings.HasPrefix(target, m.o.Dirs.Logs+string(filepath.Separator)) {
+			continue
+		}
+		if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
+			out = append(out, GarbageItem{Kind: "log link", ID: path, Why: "its log is gone"})
+		}
+	}
+	return out, nil
+}
+
+func listDir(dir string) ([]string, error) {
+	if dir == "" {
+		return nil, nil
+	}
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, entry := range entries {
+		names = append(names, entry.Name())
+	}
+	return names, nil
+}

@@ -1,0 +1,128 @@
+package kuberuntime
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+
+	"golang.org/x/sys/unix"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// ImagePolicy says when unused images go: from High percent of the disk on, until Low.
+type ImagePolicy struct{ High, Low int }
+
+// DefaultImagePolicy is the kubelet's.
+func DefaultImagePolicy() ImagePolicy { return ImagePolicy{High: 85, Low: 80} }
+
+// disk is the size of a file system and what is free on it.
+type disk struct{ capacity, available uint64 }
+
+// PlanImages says which images would go to bring the disk that they are on under the
+// policy. Where the disk cannot be seen (a runtime on another host) that is an error.
+func (m *Manager) PlanImages(ctx context.Context, policy ImagePolicy) (*Garbage, error) {
+	info, err := m.service.imageFsInfo(ctx)
+	if err != nil {
+		return nil, err
+	}
+	d, err := diskOf(info)
+	if err != nil {
+		return nil, err
+	}
+	images, err := m.ListImages(ctx)
+	if err != nil {
+		return nil, err
+	}
+	containers, err := m.service.listContainers(ctx, nil)
+	if err != nil {
+		return nil, err
+	}
+	sandbox, err := m.sandboxImage(ctx)
+	if err != nil {
+		return nil, err
+	}
+	images = slices.DeleteFunc(images, func(i *runtimeapi.Image) bool { return sandbox != "" && i.GetId() == sandbox })
+	return &Garbage{Items: unusedImages(images, containers, d, policy)}, nil
+}
+
+// sandboxImage is the id of the image that the runtime makes sandboxes from, "" where it
+// does not tell. containerd before 1.7 does not say that it is pinned, and no container in
+// the lists is made from it.
+func (m *Manager) sandboxImage(ctx context.Context) (string, error) {
+	resp, err := call(ctx, m.service.metrics, "status", m.o.Runtime.Status, &runtimeapi.StatusRequest{Verbose: true})
+	if err != nil {
+		return "", err
+	}
+	var config struct {
+		SandboxImage string `json:"sandboxImage"`
+	}
+	if json.Unmarshal([]byte(resp.GetInfo()["config"]), &config) != nil || config.SandboxImage == "" {
+		return "", nil // another runtime's info
+	}
+	return m.GetImageRef(ctx, config.SandboxImage)
+}
+
+func diskOf(info *runtimeapi.ImageFsInfoResponse) (disk, error) {
+	systems := info.GetImageFilesystems()
+	if len(systems) == 0 {
+		return disk{}, errors.New("the runtime does not say where its images are")
+	}
+	path := systems[0].GetFsId().GetMountpoint()
+	var s unix.Statfs_t
+	if err := unix.Statfs(path, &s); err != nil {
+		return disk{}, fmt.Errorf("file system of the images at %s: %w", path, err)
+	}
+	return disk{capacity: s.Blocks * uint64(s.Bsize), available: s.Bavail * uint64(s.Bsize)}, nil
+}
+
+// unusedImages picks images that no container was made from and that are not pinned. The
+// runtime does not tell when an image was used last; the largest go first, so that few go.
+func unusedImages(images []*runtimeapi.Image, containers []*runtimeapi.Container, d disk, policy ImagePolicy) []GarbageItem {
+	if d.capacity == 0 {
+		return nil
+	}
+	used := 100 - int(d.available*100/d.capacity)
+	if used < policy.High {
+		return nil
+	}
+	target := d.capacity * uint64(100-policy.Low) / 100
+	if target <= d.available {
+		return nil
+	}
+	toFree := target - d.available
+	inUse := map[string]bool{}
+	for _, c := range containers {
+		for _, ref := range []string{c.GetImageId(), c.GetImageRef(), c.GetImage().GetImage(), c.GetImage().GetUserSpecifiedImage()} {
+			inUse[ref] = true
+		}
+	}
+	candidates := slices.DeleteFunc(slices.Clone(images), func(i *runtimeapi.Image) bool {
+		return i.GetPinned() || inUse[i.GetId()] || slices.ContainsFunc(append(slices.Clone(i.GetRepoTags()), i.GetRepoDigests()...), func(ref string) bool { return inUse[ref] })
+	})
+	slices.SortStableFunc(candidates, func(a, b *runtimeapi.Image) int {
+		return cmp.Or(cmp.Compare(b.GetSize(), a.GetSize()), cmp.Compare(a.GetId(), b.GetId()))
+	})
+	var out []GarbageItem
+	var freed uint64
+	for _, image := range candidates {
+		if freed >= toFree {
+			break
+		}
+		freed += image.GetSize()
+		out = append(out, GarbageItem{
+			Kind: "image", ID: image.GetId(), Name: nameOf(image), Size: image.GetSize(),
+			Why: fmt.Sprintf("the disk is %d %% full, %d %% at most are wanted", used, policy.Low),
+		})
+	}
+	return out
+}
+
+func nameOf(image *runtimeapi.Image) string {
+	if tags := image.GetRepoTags(); len(tags) > 0 {
+		return tags[0]
+	}
+	return ""
+}

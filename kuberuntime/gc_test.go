@@ -1,0 +1,183 @@
+package kuberuntime
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/kuberuntime/pod"
+)
+
+var gcNow = time.Unix(1_700_000_000, 0)
+
+// dead is an exited container that was made some minutes before gcNow.
+func dead(id, name, sandbox string, minutes int) *runtimeapi.Container {
+	return &runtimeapi.Container{
+		Id: id, PodSandboxId: sandbox, Metadata: &runtimeapi.ContainerMetadata{Name: name}, State: runtimeapi.ContainerState_CONTAINER_EXITED,
+		CreatedAt: gcNow.Add(-time.Duration(minutes) * time.Minute).UnixNano(),
+	}
+}
+
+func live(id, name, sandbox string) *runtimeapi.Container {
+	c := dead(id, name, sandbox, 1)
+	c.State = runtimeapi.ContainerState_CONTAINER_RUNNING
+	return c
+}
+
+func box(id string, minutes int, ready bool) *runtimeapi.PodSandbox {
+	s := &runtimeapi.PodSandbox{Id: id, State: runtimeapi.PodSandboxState_SANDBOX_NOTREADY, CreatedAt: gcNow.Add(-time.Duration(minutes) * time.Minute).UnixNano()}
+	if ready {
+		s.State = runtimeapi.PodSandboxState_SANDBOX_READY
+	}
+	return s
+}
+
+func TestDeadContainersAndSandboxes(t *testing.T) {
+	t.Parallel()
+	pods := []*pod.Pod{
+		{UID: "a", Name: "a", Sandboxes: []*runtimeapi.PodSandbox{box("a1", 1, true), box("a0", 9, false)},
+			Containers: []*runtimeapi.Container{live("a-run", "c", "a1"), dead("a-2", "c", "a1", 2), dead("a-5", "c", "a0", 5), dead("a-9", "c", "a0", 9)}},
+		{UID: "b", Name: "b", Sandboxes: []*runtimeapi.PodSandbox{box("b0", 8, false)}, Containers: []*runtimeapi.Container{dead("b-8", "c", "b0", 8)}},
+	}
+	gone := func(uid string) bool { return uid == "b" }
+	cases := []struct {
+		name    string
+		policy  GCPolicy
+		sources Sources
+		want    []string
+	}{
+		{"the kubelet's", DefaultGCPolicy(), Sources{AllReady: true}, []string{"a-9", "a-5", "a0"}},
+		{"none of a container", GCPolicy{MaxPerContainer: 0, MaxContainers: -1}, Sources{AllReady: true}, []string{"a-9", "a-5", "a-2", "b-8", "a0"}},
+		{"no limits", GCPolicy{MaxPerContainer: -1, MaxContainers: -1}, Sources{AllReady: true}, nil},
+		{"young ones stay", GCPolicy{MinAge: 6 * time.Minute, MaxPerContainer: 0, MaxContainers: -1}, Sources{AllReady: true}, []string{"a-9", "b-8"}},
+		{"total", GCPolicy{MaxPerContainer: -1, MaxContainers: 1}, Sources{AllReady: true}, []string{"a-9", "a-5", "b-8", "a0"}},
+		{"a pod is gone", GCPolicy{MaxPerContainer: -1, MaxContainers: -1}, Sources{AllReady: true, Deleted: gone}, []string{"b-8", "b0"}},
+		{"gone, but not all was read", GCPolicy{MaxPerContainer: -1, MaxContainers: -1}, Sources{Deleted: gone}, nil},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			containers := deadContainers(pods, c.policy, c.sources, gcNow)
+			var got []string
+			for _, item := range append(containers, deadSandboxes(pods, containers, c.sources)...) {
+				got = append(got, item.ID)
+			}
+			if diff := cmp.Diff(c.want, got); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestUnusedImages(t *testing.T) {
+	t.Parallel()
+	images := []*runtimeapi.Image{
+		{Id: "small", Size: 5}, {Id: "large", Size: 30}, {Id: "pinned", Size: 90, Pinned: true},
+		{Id: "used", Size: 80}, {Id: "tagged", Size: 70, RepoTags: []string{"app:1"}},
+	}
+	containers := []*runtimeapi.Container{{ImageId: "used"}, {Image: &runtimeapi.ImageSpec{Image: "app:1"}}}
+	cases := []struct {
+		available uint64
+		policy    ImagePolicy
+		want      []string
+	}{
+		{100, ImagePolicy{85, 80}, nil},
+		{100, ImagePolicy{80, 75}, []string{"large"}},
+		{10, ImagePolicy{85, 80}, []string{"large", "small"}},
+		{10, ImagePolicy{85, 93}, []string{"large"}},
+	}
+	for _, c := range cases {
+		var got []string
+		for _, item := range unusedImages(images, containers, disk{capacity: 500, available: c.available}, c.policy) {
+			got = append(got, item.ID)
+		}
+		if diff := cmp.Diff(c.want, got); diff != "" {
+			t.Errorf("%v: %s", c, diff)
+		}
+	}
+}
+
+// TestGarbageCollectFolders has folders of pods that the runtime lost.
+func TestGarbageCollectFolders(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	p, set := parse(t, `  containers: [{name: a, image: "busybox:1"}]`)
+	if _, err := f.Up(deadline(t), p, set, true); err != nil {
+		t.Fatal(err)
+	}
+	lost := p.DeepCopy()
+	lost.UID = "lost"
+	other := p.DeepCopy()
+	other.UID = "other"
+	for _, q := range []struct {
+		uid, endpoint string
+	}{{"lost", "stub"}, {"other", "elsewhere"}} {
+		for _, dir := range []string{f.o.Dirs.Pod(q.uid), f.o.Dirs.Logs + "/default_web_" + q.uid} {
+			if err := os.MkdirAll(dir, 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+		text := fmt.Sprintf(`{"endpoint": %q, "pod": {"metadata": {"name": "web", "namespace": "default", "uid": %q}}}`, q.endpoint, q.uid)
+		if err := os.WriteFile(f.recordPath(q.uid), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	g, err := f.GarbageCollect(deadline(t), DefaultGCPolicy(), Sources{AllReady: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, item := range g.Items {
+		got = append(got, item.Kind)
+	}
+	if diff := cmp.Diff([]string{"log folder", "pod folder"}, got); diff != "" {
+		t.Error(diff)
+	}
+	for dir, want := range map[string]bool{f.o.Dirs.Pod("lost"): false, f.o.Dirs.Pod("other"): true, f.o.Dirs.Pod("u1"): true} {
+		if _, err := os.Stat(dir); (err == nil) != want {
+			t.Errorf("%s: got %v", dir, err)
+		}
+	}
+}
+
+// pausing is a runtime that tells its sandbox image as containerd does.
+type pausing struct {
+	runtimeapi.RuntimeServiceClient
+	image string
+}
+
+func (p pausing) Status(context.Context, *runtimeapi.StatusRequest, ...grpc.CallOption) (*runtimeapi.StatusResponse, error) {
+	return &runtimeapi.StatusResponse{Info: map[string]string{"config": `{"sandboxImage":"` + p.image + `"}`}}, nil
+}
+
+// onDisk is an image service whose images are on the root file system.
+type onDisk struct{ runtimeapi.ImageServiceClient }
+
+func (onDisk) ImageFsInfo(context.Context, *runtimeapi.ImageFsInfoRequest, ...grpc.CallOption) (*runtimeapi.ImageFsInfoResponse, error) {
+	return &runtimeapi.ImageFsInfoResponse{ImageFilesystems: []*runtimeapi.FilesystemUsage{{FsId: &runtimeapi.FilesystemIdentifier{Mountpoint: "/"}}}}, nil
+}
+
+// TestSandboxImageStays although nothing in the runtime's lists uses it.
+func TestSandboxImageStays(t *testing.T) {
+	t.Parallel()
+	for _, told := range []string{"pause:1", ""} {
+		f := newFixture(t, func(o *Options) { o.Runtime, o.Image = pausing{o.Runtime, told}, onDisk{o.Image} })
+		pause := f.stub.AddImage("pause:1")
+		f.stub.Image("pause:1", func(i *runtimeapi.Image) { i.Size = 1 << 40 }) // the first to go
+		g, err := f.PlanImages(t.Context(), ImagePolicy{})                      // all may go
+		if err != nil {
+			t.Fatal(err)
+		}
+		goes := slices.ContainsFunc(g.Items, func(i GarbageItem) bool { return i.ID == pause })
+		if goes != (told == "") {
+			t.Errorf("sandbox image %q: goes %t", told, goes)
+		}
+	}
+}

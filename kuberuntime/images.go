@@ -1,0 +1,225 @@
+package kuberuntime
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	v1 "github.com/crishim/crishim/kuberuntime/corev1"
+	"github.com/distribution/reference"
+	"google.golang.org/grpc/status"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	criapierrors "k8s.io/cri-api/pkg/errors"
+
+	"github.com/crishim/crishim/kuberuntime/manifest"
+)
+
+// Errors of images, with the names by which a kubelet shows them.
+var (
+	ErrImagePull        = errors.New("ErrImagePull")
+	ErrImagePullBackOff = errors.New("ImagePullBackOff")
+	ErrImageNeverPull   = errors.New("ErrImageNeverPull")
+	ErrImageInspect     = errors.New("ImageInspectError")
+	ErrInvalidImageName = errors.New("InvalidImageName")
+)
+
+// PullImage tries the credentials in turn, or none where there are none.
+func (m *Manager) PullImage(ctx context.Context, image string, auths []*runtimeapi.AuthConfig, sandbox *runtimeapi.PodSandboxConfig) (string, error) {
+	return m.puller.pull(ctx, image, auths, sandbox)
+}
+
+// GetImageRef is what the runtime knows an image by, "" if it is not there.
+func (m *Manager) GetImageRef(ctx context.Context, image string) (string, error) {
+	found, err := m.service.imageStatus(ctx, image)
+	return found.GetId(), err
+}
+
+// ListImages lists all images.
+func (m *Manager) ListImages(ctx context.Context) ([]*runtimeapi.Image, error) {
+	return m.service.listImages(ctx)
+}
+
+// RemoveImage removes an image.
+func (m *Manager) RemoveImage(ctx context.Context, image string) error {
+	return m.service.removeImage(ctx, image)
+}
+
+// ImageStats adds up the sizes of all images; layers that images share count for each.
+func (m *Manager) ImageStats(ctx context.Context) (uint64, error) {
+	images, err := m.service.listImages(ctx)
+	if err != nil {
+		return 0, err
+	}
+	var total uint64
+	for _, image := range images {
+		total += image.GetSize()
+	}
+	return total, nil
+}
+
+// ensureImage applies the pull policy and returns what the runtime knows the image by.
+func (m *Manager) ensureImage(ctx context.Context, p *v1.Pod, container, image string, policy v1.PullPolicy, set *manifest.Set, sandbox *runtimeapi.PodSandboxConfig) (*runtimeapi.Image, error) {
+	if _, err := reference.ParseAnyReference(image); err != nil {
+		m.warn(p, container, EventFailed, "image name %q: %v", image, err)
+		return nil, fmt.Errorf("%w: %q: %w", ErrInvalidImageName, image, err)
+	}
+	present, err := m.service.imageStatus(ctx, image)
+	if err != nil {
+		m.warn(p, container, EventFailed, "inspect image %s: %v", image, err)
+		return nil, fmt.Errorf("%w: %w", ErrImageInspect, err)
+	}
+	if policy != v1.PullAlways && present.GetId() != "" {
+		m.event(p, container, EventPulled, "image %s is already present", image)
+		return present, nil
+	}
+	if policy == v1.PullNever {
+		m.warn(p, container, EventFailed, "image %s is not present and its policy is Never", image)
+		return nil, fmt.Errorf("%w: %s is not present", ErrImageNeverPull, image)
+	}
+	if err := m.pullFor(ctx, p, container, image, set, sandbox); err != nil {
+		return nil, err
+	}
+	pulled, err := m.service.imageStatus(ctx, image)
+	if err == nil && pulled.GetId() == "" {
+		err = errors.New("it is not there after the pull")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w: %s: %w", ErrImageInspect, image, err)
+	}
+	return pulled, nil
+}
+
+func (m *Manager) pullFor(ctx context.Context, p *v1.Pod, container, image string, set *manifest.Set, sandbox *runtimeapi.PodSandboxConfig) error {
+	key := string(p.UID) + "_" + image
+	start := m.o.Now()
+	failed := m.puller.lastFailure(key)
+	if left := m.puller.backoff.wait(key, failed, start); left > 0 {
+		if m.puller.backoff.tell(key, failed) {
+			m.warn(p, container, EventBackOff, "back-off pulling image %s for another %s", image, left.Round(time.Second))
+		}
+		return &retryError{err: fmt.Errorf("%w: %s", ErrImagePullBackOff, image), after: left}
+	}
+	auths, err := m.credentials(ctx, p, image, set)
+	if err != nil {
+		m.warn(p, container, EventFailed, "credentials for %s: %v", image, err)
+		return fmt.Errorf("%w: credentials for %s: %w", ErrImagePull, image, err)
+	}
+	m.event(p, container, EventPulling, "pulling image %s", image)
+	if _, err := m.puller.pull(ctx, image, auths, sandbox); err != nil {
+		m.puller.failed(key, m.o.Now())
+		m.warn(p, container, EventFailed, "pull image %s: %v", image, err)
+		return fmt.Errorf("%w: %w", pullErrorName(err), err)
+	}
+	m.puller.backoff.reset(key)
+	m.event(p, container, EventPulled, "pulled image %s in %s", image, m.o.Now().Sub(start).Round(time.Millisecond))
+	return nil
+}
+
+// pullErrorName keeps the runtime's own name of a failure where it has one: the CRI puts it
+// at the start of the message.
+func pullErrorName(err error) error {
+	for _, named := range []error{criapierrors.ErrRegistryUnavailable, criapierrors.ErrSignatureValidationFailed} {
+		if strings.HasPrefix(status.Convert(err).Message(), named.Error()) {
+			return named
+		}
+	}
+	return ErrImagePull
+}
+
+// puller pulls images: serially or not, and not too many at once.
+type puller struct {
+	service *service
+	custom  func(context.Context, string, *runtimeapi.AuthConfig, *runtimeapi.PodSandboxConfig) (string, error)
+	serial  chan struct{} // holds one token while nobody pulls; nil for parallel pulls
+	rate    *rate
+	backoff *backoff
+
+	mu       sync.Mutex
+	failures map[string]time.Time
+}
+
+func newPuller(o Options, s *service) *puller {
+	p := &puller{service: s, custom: o.Pull, backoff: newBackoff(), failures: map[string]time.Time{}, rate: newRate(o.PullQPS, o.PullBurst, o.Now)}
+	if o.SerialPulls {
+		p.serial = make(chan struct{}, 1)
+	}
+	return p
+}
+
+func (p *puller) lastFailure(key string) time.Time {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.failures[key]
+}
+
+func (p *puller) failed(key string, now time.Time) {
+	p.backoff.next(key, now)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.failures[key] = now
+}
+
+func (p *puller) pull(ctx context.Context, image string, auths []*runtimeapi.AuthConfig, sandbox *runtimeapi.PodSandboxConfig) (string, error) {
+	if p.serial != nil {
+		select {
+		case p.serial <- struct{}{}:
+			defer func() { <-p.serial }()
+		case <-ctx.Done():
+			return "", ctx.Err()
+		}
+	}
+	if !p.rate.allow() {
+		return "", errors.New("pull QPS exceeded")
+	}
+	one := p.service.pullImage
+	if p.custom != nil {
+		one = p.custom
+	}
+	if len(auths) == 0 {
+		return one(ctx, image, nil, sandbox)
+	}
+	var errs []error
+	for _, auth := range auths {
+		ref, err := one(ctx, image, auth, sandbox)
+		if err == nil {
+			return ref, nil
+		}
+		errs = append(errs, err)
+	}
+	return "", errors.Join(errs...)
+}
+
+// rate is a token bucket; nil allows everything.
+type rate struct {
+	mu         sync.Mutex
+	qps, burst float64
+	tokens     float64
+	last       time.Time
+	now        func() time.Time
+}
+
+func newRate(qps float64, burst int, now func() time.Time) *rate {
+	if qps <= 0 {
+		return nil
+	}
+	return &rate{qps: qps, burst: float64(max(burst, 1)), tokens: float64(max(burst, 1)), last: now(), now: now}
+}
+
+func (r *rate) allow() bool {
+	if r == nil {
+		return true
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := r.now()
+	r.tokens = min(r.burst, r.tokens+now.Sub(r.last).Seconds()*r.qps)
+	r.last = now
+	if r.tokens < 1 {
+		return false
+	}
+	r.tokens--
+	return true
+}

@@ -1,0 +1,448 @@
+package kuberuntime
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	v1 "github.com/crishim/crishim/kuberuntime/corev1"
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/internal/stubcri"
+	"github.com/crishim/crishim/kuberuntime/criconfig"
+	"github.com/crishim/crishim/kuberuntime/manifest"
+	"github.com/crishim/crishim/kuberuntime/pod"
+)
+
+// fixture is a manager over an in-memory runtime.
+type fixture struct {
+	*Manager
+	stub *stubcri.Server
+
+	mu     sync.Mutex
+	events []string
+}
+
+func newFixture(t *testing.T, change ...func(*Options)) *fixture {
+	t.Helper()
+	f := &fixture{stub: stubcri.Start(t, stubcri.Options{})}
+	f.stub.AddImage("busybox:1")
+	f.stub.AddImage("busybox:2")
+	conn, err := grpc.NewClient(f.stub.Endpoint, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	dir := t.TempDir()
+	o := Options{
+		Runtime: runtimeapi.NewRuntimeServiceClient(conn), Image: runtimeapi.NewImageServiceClient(conn), Endpoint: "stub",
+		Dirs: pod.Dirs{Root: filepath.Join(dir, "root"), Logs: filepath.Join(dir, "logs")},
+		Host: criconfig.Host{Name: "node", CPUs: 1, Memory: 1 << 30},
+		Events: func(e Event) {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			f.events = append(f.events, strings.TrimSpace(e.Container+" "+e.Reason))
+		},
+	}
+	for _, c := range change {
+		c(&o)
+	}
+	f.Manager, err = New(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(f.Close)
+	return f
+}
+
+func (f *fixture) reasons() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.events)
+}
+
+// changes are the calls that changed something, in order.
+func (f *fixture) changes() []string {
+	var out []string
+	for _, call := range f.stub.Calls() {
+		switch r := call.Request.(type) {
+		case *runtimeapi.RunPodSandboxRequest, *runtimeapi.StopPodSandboxRequest, *runtimeapi.RemovePodSandboxRequest, *runtimeapi.PullImageRequest:
+			out = append(out, call.Method)
+		case *runtimeapi.CreateContainerRequest:
+			out = append(out, "Create "+r.GetConfig().GetMetadata().GetName())
+		case *runtimeapi.StartContainerRequest, *runtimeapi.StopContainerRequest, *runtimeapi.RemoveContainerRequest:
+			out = append(out, call.Method)
+		}
+	}
+	return out
+}
+
+func (f *fixture) status(t *testing.T, p *v1.Pod) *pod.Status {
+	t.Helper()
+	s, err := f.GetPodStatus(t.Context(), string(p.UID), p.Name, p.Namespace)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func parse(t *testing.T, spec string) (*v1.Pod, *manifest.Set) {
+	t.Helper()
+	set, err := manifest.Parse("test", []byte("apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec:\n"+spec))
+	if err != nil {
+		t.Fatal(err)
+	}
+	set.Pods[0].UID = "u1"
+	return set.Pods[0].Pod, set
+}
+
+// deadline is for what must come at all; nothing here waits for it to pass.
+func deadline(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func TestUpAndRemove(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	p, set := parse(t, `
+  terminationGracePeriodSeconds: 5
+  initContainers: [{name: side, image: "busybox:1", restartPolicy: Always}]
+  containers:
+  - {name: a, image: "busybox:1", volumeMounts: [{name: v, mountPath: /v}], lifecycle: {preStop: {exec: {command: ["true"]}}}}
+  - {name: b, image: "busybox:3", imagePullPolicy: Always}
+  volumes: [{name: v, emptyDir: {}}]
+`)
+	view, err := f.Up(deadline(t), p, set, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !view.Ready || view.Phase != v1.PodRunning {
+		t.Errorf("got %+v", view)
+	}
+	want := []string{"RunPodSandbox", "Create side", "StartContainer", "Create a", "StartContainer", "PullImage", "Create b", "StartContainer"}
+	if diff := cmp.Diff(want, f.changes()); diff != "" {
+		t.Error(diff)
+	}
+	if _, err := f.Up(deadline(t), p, set, true); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, f.changes()); diff != "" {
+		t.Errorf("a second Up changed something: %s", diff)
+	}
+	status := f.status(t, p)
+	a := status.Container("a")
+	if a.RestartCount != 0 || a.Hash != pod.ContainerHash(&p.Spec.Containers[0]) || a.Image != "busybox:1" {
+		t.Errorf("got %+v", a)
+	}
+	if err := f.Remove(deadline(t), nil, status, nil); err != nil {
+		t.Fatal(err)
+	}
+	if pods, containers := f.stub.Left(); pods+containers != 0 {
+		t.Errorf("%d pods and %d containers are left", pods, containers)
+	}
+	for _, dir := range []string{f.o.Dirs.Pod("u1"), f.o.Dirs.PodLogs(p)} {
+		if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%s is still there", dir)
+		}
+	}
+	if !slices.Contains(f.reasons(), "a "+EventPreStop) {
+		t.Errorf("no preStop hook in %v", f.reasons())
+	}
+	if order := f.stopped(status); len(order) != 3 || order[2] != "side" {
+		t.Errorf("stopped in the order %v, want the sidecar last", order)
+	}
+}
+
+// stopped are the names of the containers that were stopped, in order.
+func (f *fixture) stopped(status *pod.Status) []string {
+	var out []string
+	for _, call := range f.stub.Calls() {
+		if r, ok := call.Request.(*runtimeapi.StopContainerRequest); ok {
+			for _, c := range status.Containers {
+				if c.ID == r.GetContainerId() {
+					out = append(out, c.Name)
+				}
+			}
+		}
+	}
+	return out
+}
+
+// TestKillPodOrder has all preStop hooks run at the same time, and then the sidecars stop
+// in reverse order.
+func TestKillPodOrder(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	const hook = `lifecycle: {preStop: {exec: {command: ["true"]}}}`
+	p, set := parse(t, `
+  initContainers: [{name: s1, image: "busybox:1", restartPolicy: Always, `+hook+`}, {name: s2, image: "busybox:1", restartPolicy: Always, `+hook+`}]
+  containers: [{name: a, image: "busybox:1", `+hook+`}]
+`)
+	ctx := deadline(t)
+	if _, err := f.Up(ctx, p, set, true); err != nil {
+		t.Fatal(err)
+	}
+	status := f.status(t, p)
+	var hooks sync.WaitGroup
+	hooks.Add(3)
+	f.stub.Before("ExecSync", func(ctx context.Context) {
+		hooks.Done()
+		all := make(chan struct{})
+		go func() { hooks.Wait(); close(all) }()
+		select {
+		case <-all:
+		case <-ctx.Done():
+			t.Error("the hooks do not run at the same time")
+		}
+	})
+	if err := f.KillPod(ctx, p, status, nil); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"a", "s2", "s1"}, f.stopped(status)); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestUpRunsInitContainersInOrder(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	p, set := parse(t, `
+  initContainers: [{name: i, image: "busybox:1"}, {name: j, image: "busybox:1"}]
+  containers: [{name: a, image: "busybox:1"}]
+`)
+	ctx := deadline(t)
+	done := make(chan error, 1)
+	go func() {
+		_, err := f.Up(ctx, p, set, false)
+		done <- err
+	}()
+	for _, name := range []string{"i", "j"} {
+		f.stub.Exit(waitRunning(ctx, t, f, p, name), 0)
+	}
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"RunPodSandbox", "Create i", "StartContainer", "Create j", "StartContainer", "Create a", "StartContainer"}
+	if diff := cmp.Diff(want, f.changes()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// waitRunning waits for a container to run and returns its id.
+func waitRunning(ctx context.Context, t *testing.T, f *fixture, p *v1.Pod, name string) string {
+	t.Helper()
+	for {
+		if c := f.status(t, p).Container(name); c.Running() {
+			return c.ID
+		}
+		if err := f.pause(ctx, 10*time.Millisecond); err != nil {
+			t.Fatalf("waiting for %s: %v", name, err)
+		}
+	}
+}
+
+func TestUpFailures(t *testing.T) {
+	t.Parallel()
+	cases := []struct {
+		name, spec string
+		prepare    func(*fixture)
+		want       error
+		text       string
+	}{
+		{"never pull", "  containers: [{name: a, image: none, imagePullPolicy: Never}]", nil, ErrImageNeverPull, "container a: ErrImageNeverPull: none is not present"},
+		{"pull fails", "  containers: [{name: a, image: none}]", func(f *fixture) { f.stub.Fail("PullImage", errors.New("registry is down")) }, ErrImagePull, "registry is down"},
+		{"create fails", `  containers: [{name: a, image: "busybox:1"}]`, func(f *fixture) { f.stub.Fail("CreateContainer", errors.New("no space")) }, ErrCreate, "no space"},
+		{"start fails", `  containers: [{name: a, image: "busybox:1"}]`, func(f *fixture) { f.stub.Fail("StartContainer", errors.New("no such file")) }, ErrRun, "no such file"},
+		{"root", `  containers: [{name: a, image: "busybox:1", securityContext: {runAsNonRoot: true, runAsUser: 0}}]`, nil, ErrCreateConfig, "runAsNonRoot"},
+		{"hook", `  containers: [{name: a, image: "busybox:1", lifecycle: {postStart: {exec: {command: [sh, -c, "echo broken; exit 3"]}}}}]`, nil, ErrPostStart, "command ended with status 3: broken"},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t)
+			if c.prepare != nil {
+				c.prepare(f)
+			}
+			p, set := parse(t, c.spec)
+			_, err := f.Up(deadline(t), p, set, false)
+			if !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.text) {
+				t.Errorf("got %v, want %v with %q", err, c.want, c.text)
+			}
+		})
+	}
+}
+
+// TestUpRepairs has the endpoint fail in the middle; the second Up finishes the work.
+func TestUpRepairs(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	p, set := parse(t, `  containers: [{name: a, image: "busybox:1"}, {name: b, image: "busybox:1"}]`)
+	f.stub.Fail("StartContainer", errors.New("the daemon died"))
+	if _, err := f.Up(deadline(t), p, set, false); err == nil {
+		t.Fatal("no error")
+	}
+	f.stub.Fail("StartContainer", nil)
+	view, err := f.Up(deadline(t), p, set, true)
+	if err != nil || !view.Ready {
+		t.Fatalf("got %+v, %v", view, err)
+	}
+	sandboxes := 0
+	for _, c := range f.changes() {
+		if c == "RunPodSandbox" {
+			sandboxes++
+		}
+	}
+	if sandboxes != 1 {
+		t.Errorf("%d sandboxes were made", sandboxes)
+	}
+}
+
+func TestNewImageRestartsOneContainer(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	p, set := parse(t, `  containers: [{name: a, image: "busybox:1"}, {name: b, image: "busybox:1"}]`)
+	if _, err := f.Up(deadline(t), p, set, true); err != nil {
+		t.Fatal(err)
+	}
+	before := f.status(t, p)
+	p.Spec.Containers[0].Image = "busybox:2"
+	if _, err := f.Up(deadline(t), p, set, true); err != nil {
+		t.Fatal(err)
+	}
+	after := f.status(t, p)
+	if a := after.Container("a"); a.ID == before.Container("a").ID || a.Image != "busybox:2" || a.RestartCount != 1 {
+		t.Errorf("a: got %+v", a)
+	}
+	if after.Container("b").ID != before.Container("b").ID || len(after.Sandboxes) != 1 {
+		t.Error("b or the sandbox was replaced too")
+	}
+}
+
+func TestCrashBackOff(t *testing.T) {
+	t.Parallel()
+	clock := time.Now()
+	var mu sync.Mutex
+	now := func() time.Time { mu.Lock(); defer mu.Unlock(); return clock }
+	f := newFixture(t, func(o *Options) { o.Now = now })
+	p, set := parse(t, `  containers: [{name: a, image: "busybox:1"}]`)
+	step := func() SyncResult { return f.SyncPod(t.Context(), p, set, f.status(t, p)) }
+	step()
+	f.stub.Exit(f.status(t, p).Container("a").ID, 1)
+	if r := step(); r.Err != nil { // the first crash starts it again at once
+		t.Fatal(r.Err)
+	}
+	f.stub.Exit(f.status(t, p).Container("a").ID, 1)
+	// Its end has the stub's real clock; put ours there, so that the back-off counts from it.
+	ended := f.status(t, p).Container("a").FinishedAt
+	mu.Lock()
+	clock = ended
+	mu.Unlock()
+	r := step()
+	if !errors.Is(r.Err, ErrCrashLoop) || r.RetryAfter <= 0 || !r.OnlyBackOff() {
+		t.Fatalf("got %v after %s, want a back-off", r.Err, r.RetryAfter)
+	}
+	step() // looked at again, it is no news
+	if n := len(slices.DeleteFunc(f.reasons(), func(r string) bool { return r != "a "+EventBackOff })); n != 1 {
+		t.Errorf("told %d times of one back-off", n)
+	}
+	mu.Lock()
+	clock = clock.Add(r.RetryAfter)
+	mu.Unlock()
+	if r := step(); r.Err != nil {
+		t.Errorf("after the back-off: %v", r.Err)
+	}
+	if n := f.status(t, p).Container("a").RestartCount; n != 2 {
+		t.Errorf("got %d restarts, want 2", n)
+	}
+}
+
+// TestDeadline has a pod that ended in time and one that did not.
+func TestDeadline(t *testing.T) {
+	t.Parallel()
+	for _, inTime := range []bool{true, false} {
+		var late atomic.Int64
+		f := newFixture(t, func(o *Options) { o.Now = func() time.Time { return time.Now().Add(time.Duration(late.Load())) } })
+		p, set := parse(t, `
+  restartPolicy: Never
+  activeDeadlineSeconds: 300
+  containers: [{name: a, image: "busybox:1"}]`)
+		if _, err := f.Up(deadline(t), p, set, false); err != nil {
+			t.Fatal(err)
+		}
+		want, reason := v1.PodFailed, EventDeadline
+		if inTime {
+			f.stub.Exit(f.status(t, p).Container("a").ID, 0)
+			want, reason = v1.PodSucceeded, ""
+		}
+		late.Store(int64(time.Hour))
+		status := f.status(t, p)
+		got := f.APIPod(p, f.View(p, status), status).Status
+		if got.Phase != want || got.Reason != reason {
+			t.Errorf("ended in time %t: got %s, %q", inTime, got.Phase, got.Reason)
+		}
+		if r := f.SyncPod(t.Context(), p, set, status); r.Err != nil || f.status(t, p).Container("a").Running() {
+			t.Errorf("ended in time %t: it was not stopped: %v", inTime, r.Err)
+		}
+	}
+}
+
+// TestBackOffOfKilledContainers: a container that its probes kill again and again backs off
+// too, counted from the end before.
+func TestBackOffOfKilledContainers(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	p, set := parse(t, `  containers: [{name: a, image: "busybox:1"}]`)
+	if _, err := f.Up(deadline(t), p, set, true); err != nil {
+		t.Fatal(err)
+	}
+	killed := func() SyncResult {
+		s := f.status(t, p)
+		ended := *s.Container("a")
+		ended.State, ended.FinishedAt = runtimeapi.ContainerState_CONTAINER_EXITED, time.Now()
+		s.Container("a").Hash++ // as good a reason to kill it as a probe
+		s.Containers = append(s.Containers, &ended)
+		return f.SyncPod(t.Context(), p, set, s)
+	}
+	if r := killed(); r.Err != nil {
+		t.Fatalf("the first time: %v", r.Err)
+	}
+	if r := killed(); !errors.Is(r.Err, ErrCrashLoop) {
+		t.Errorf("the second time: got %v, want a back-off", r.Err)
+	}
+}
+
+// TestDescribe has a process that did not follow the pod tell its readiness.
+func TestDescribe(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	p, set := parse(t, `  containers: [{name: a, image: "busybox:1", readinessProbe: {exec: {command: ["true"]}, timeoutSeconds: 30}}, {name: b, image: "busybox:1"}]`)
+	if _, err := f.Up(deadline(t), p, set, false); err != nil {
+		t.Fatal(err)
+	}
+	f.stub.Exit(f.status(t, p).Container("b").ID, 3)
+	pods, err := f.GetPods(t.Context(), true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := f.Describe(deadline(t), pods[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, b := d.Pod.Status.ContainerStatuses[0], d.Pod.Status.ContainerStatuses[1]
+	if !d.Recorded || !a.Ready || b.Ready || b.State.Terminated == nil || b.State.Terminated.ExitCode != 3 {
+		t.Errorf("got %+v and %+v", a, b)
+	}
+}

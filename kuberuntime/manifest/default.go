@@ -1,0 +1,153 @@
+package manifest
+
+import (
+	"strings"
+
+	v1 "github.com/crishim/crishim/kuberuntime/corev1"
+	"github.com/distribution/reference"
+)
+
+// Default fills in what an API server would have filled in, as far as it has a meaning on
+// one host. It may be called again.
+func Default(pod *v1.Pod) {
+	if pod.Namespace == "" {
+		pod.Namespace = "default"
+	}
+	spec := &pod.Spec
+	setDefault(&spec.RestartPolicy, v1.RestartPolicyAlways)
+	setDefault(&spec.DNSPolicy, v1.DNSClusterFirst)
+	setDefaultPointer(&spec.TerminationGracePeriodSeconds, v1.DefaultTerminationGracePeriodSeconds)
+	if spec.SecurityContext == nil {
+		spec.SecurityContext = &v1.PodSecurityContext{}
+	}
+	for i := range spec.Volumes {
+		defaultVolume(&spec.Volumes[i])
+	}
+	for _, c := range Containers(pod) {
+		defaultContainer(c, spec)
+	}
+}
+
+// Containers are all containers of a pod as pointers into it: init, regular, ephemeral.
+func Containers(pod *v1.Pod) []*v1.Container {
+	var out []*v1.Container
+	for i := range pod.Spec.InitContainers {
+		out = append(out, &pod.Spec.InitContainers[i])
+	}
+	for i := range pod.Spec.Containers {
+		out = append(out, &pod.Spec.Containers[i])
+	}
+	for i := range pod.Spec.EphemeralContainers {
+		// The two types have the same fields in the same order; the API types keep them so.
+		out = append(out, (*v1.Container)(&pod.Spec.EphemeralContainers[i].EphemeralContainerCommon))
+	}
+	return out
+}
+
+func setDefault[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
+
+func setDefaultPointer[T any](field **T, value T) {
+	if *field == nil {
+		*field = &value
+	}
+}
+
+func defaultContainer(c *v1.Container, spec *v1.PodSpec) {
+	setDefault(&c.TerminationMessagePath, v1.TerminationMessagePathDefault)
+	setDefault(&c.TerminationMessagePolicy, v1.TerminationMessageReadFile)
+	setDefault(&c.ImagePullPolicy, defaultPullPolicy(c.Image))
+	for i := range c.Ports {
+		setDefault(&c.Ports[i].Protocol, v1.ProtocolTCP)
+		if spec.HostNetwork {
+			setDefault(&c.Ports[i].HostPort, c.Ports[i].ContainerPort)
+		}
+	}
+	for i := range c.Env {
+		if from := c.Env[i].ValueFrom; from != nil && from.FieldRef != nil {
+			setDefault(&from.FieldRef.APIVersion, "v1")
+		}
+	}
+	// What is limited and not asked for is asked for to the limit.
+	for name, limit := range c.Resources.Limits {
+		if c.Resources.Requests == nil {
+			c.Resources.Requests = v1.ResourceList{}
+		}
+		if _, asked := c.Resources.Requests[name]; !asked {
+			c.Resources.Requests[name] = limit.DeepCopy()
+		}
+	}
+	for _, probe := range []*v1.Probe{c.LivenessProbe, c.ReadinessProbe, c.StartupProbe} {
+		defaultProbe(probe)
+	}
+	if c.Lifecycle != nil {
+		for _, h := range []*v1.LifecycleHandler{c.Lifecycle.PostStart, c.Lifecycle.PreStop} {
+			if h != nil {
+				defaultHTTPGet(h.HTTPGet)
+			}
+		}
+	}
+}
+
+// defaultPullPolicy is Always for the tag latest, said or implied.
+func defaultPullPolicy(image string) v1.PullPolicy {
+	named, err := reference.ParseNormalizedNamed(image)
+	if err != nil {
+		return v1.PullIfNotPresent
+	}
+	if _, digested := named.(reference.Digested); digested {
+		return v1.PullIfNotPresent
+	}
+	if tagged, ok := reference.TagNameOnly(named).(reference.Tagged); ok && tagged.Tag() == "latest" {
+		return v1.PullAlways
+	}
+	return v1.PullIfNotPresent
+}
+
+func defaultProbe(p *v1.Probe) {
+	if p == nil {
+		return
+	}
+	setDefault(&p.TimeoutSeconds, 1)
+	setDefault(&p.PeriodSeconds, 10)
+	setDefault(&p.SuccessThreshold, 1)
+	setDefault(&p.FailureThreshold, 3)
+	defaultHTTPGet(p.HTTPGet)
+	if p.GRPC != nil {
+		setDefaultPointer(&p.GRPC.Service, "")
+	}
+}
+
+func defaultHTTPGet(h *v1.HTTPGetAction) {
+	if h == nil {
+		return
+	}
+	setDefault(&h.Path, "/")
+	setDefault(&h.Scheme, v1.URISchemeHTTP)
+	h.Scheme = v1.URIScheme(strings.ToUpper(string(h.Scheme)))
+}
+
+func defaultVolume(v *v1.Volume) {
+	const mode = 0o644
+	if v.VolumeSource == (v1.VolumeSource{}) {
+		v.EmptyDir = &v1.EmptyDirVolumeSource{}
+	}
+	switch {
+	case v.HostPath != nil:
+		setDefaultPointer(&v.HostPath.Type, v1.HostPathUnset)
+	case v.Secret != nil:
+		setDefaultPointer(&v.Secret.DefaultMode, mode)
+	case v.ConfigMap != nil:
+		setDefaultPointer(&v.ConfigMap.DefaultMode, mode)
+	case v.DownwardAPI != nil:
+		setDefaultPointer(&v.DownwardAPI.DefaultMode, mode)
+	case v.Projected != nil:
+		setDefaultPointer(&v.Projected.DefaultMode, mode)
+	case v.Image != nil:
+		setDefault(&v.Image.PullPolicy, defaultPullPolicy(v.Image.Reference))
+	}
+}

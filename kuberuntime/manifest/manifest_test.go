@@ -1,0 +1,178 @@
+package manifest
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	v1 "github.com/crishim/crishim/kuberuntime/corev1"
+	"github.com/google/go-cmp/cmp"
+)
+
+const minimal = `
+apiVersion: v1
+kind: Pod
+metadata: {name: web}
+spec:
+  containers:
+  - name: main
+    image: busybox
+`
+
+func TestParseDefaults(t *testing.T) {
+	t.Parallel()
+	set, err := Parse("web.yaml", []byte(minimal+`
+    resources: {limits: {memory: 64Mi}}
+    ports: [{containerPort: 80}]
+    livenessProbe: {httpGet: {port: 80}}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pod := set.Pods[0]
+	c := pod.Spec.Containers[0]
+	got := []any{
+		pod.Namespace, pod.Spec.RestartPolicy, pod.Spec.DNSPolicy, *pod.Spec.TerminationGracePeriodSeconds,
+		c.ImagePullPolicy, c.TerminationMessagePath, c.TerminationMessagePolicy, c.Ports[0].Protocol,
+		c.Resources.Requests.Memory().String(), c.LivenessProbe.PeriodSeconds, c.LivenessProbe.HTTPGet.Path, c.LivenessProbe.HTTPGet.Scheme,
+	}
+	want := []any{
+		"default", v1.RestartPolicyAlways, v1.DNSClusterFirst, int64(30),
+		v1.PullAlways, "/dev/termination-log", v1.TerminationMessageReadFile, v1.ProtocolTCP,
+		"64Mi", int32(10), "/", v1.URISchemeHTTP,
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestDefaultPullPolicy(t *testing.T) {
+	t.Parallel()
+	for image, want := range map[string]v1.PullPolicy{
+		"busybox":                  v1.PullAlways,
+		"busybox:latest":           v1.PullAlways,
+		"busybox:1":                v1.PullIfNotPresent,
+		"localhost:5000/x/busybox": v1.PullAlways,
+		"busybox@sha256:" + strings.Repeat("a", 64): v1.PullIfNotPresent,
+		"Not An Image": v1.PullIfNotPresent,
+	} {
+		if got := defaultPullPolicy(image); got != want {
+			t.Errorf("%s: got %s, want %s", image, got, want)
+		}
+	}
+}
+
+func TestParseDocumentsAndLists(t *testing.T) {
+	t.Parallel()
+	set, err := Parse("all.yaml", []byte(`# a comment before the first separator
+---
+apiVersion: v1
+kind: List
+items:
+- {apiVersion: v1, kind: ConfigMap, metadata: {name: conf}, data: {a: "1"}}
+- {apiVersion: v1, kind: Secret, metadata: {name: key}, data: {b: Mg==}, stringData: {c: three}}
+---
+
+---
+{"apiVersion": "v1", "kind": "PodList", "items": [{"metadata": {"name": "web", "namespace": "team"},
+  "spec": {"containers": [{"name": "main", "image": "busybox:1"}]}, "status": {"phase": "Running"}}]}
+--- # the last
+apiVersion: node.k8s.io/v1
+kind: RuntimeClass
+metadata: {name: gvisor}
+handler: runsc
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := set.Pods[0].Namespace + "/" + set.Pods[0].Name; got != "team/web" {
+		t.Errorf("pod: got %s", got)
+	}
+	if src := set.Pods[0].Source; src.Document != 3 || src.Path != "items[0]" {
+		t.Errorf("source: got %+v", src)
+	}
+	if set.Pods[0].Status.Phase != "" {
+		t.Error("the status of another cluster was kept")
+	}
+	if set.ConfigMaps["default/conf"].Data["a"] != "1" || set.RuntimeClasses["gvisor"].Handler != "runsc" {
+		t.Error("the config map or the runtime class is missing")
+	}
+	want := map[string][]byte{"b": []byte("2"), "c": []byte("three")}
+	if diff := cmp.Diff(want, set.Secrets["default/key"].Data); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// TestParseProblems has what people get wrong, and the whole message for it.
+func TestParseProblems(t *testing.T) {
+	t.Parallel()
+	cases := []struct{ name, in, want string }{
+		{"other kind", "apiVersion: apps/v1\nkind: Deployment\n", "x: document 1: kind: Deployment is not supported; crishim runs Pod, List, ConfigMap, Secret and RuntimeClass documents"},
+		{"no kind", "a: 1", "x: document 1: kind: required"},
+		{"no object", "just text", "x: document 1: is not an object with apiVersion and kind"},
+		{"other version", "apiVersion: v2\nkind: Pod", `x: document 1: apiVersion: got "v2", want "v1" for a Pod`},
+		{"unknown field", minimal + "    imagePullPolcy: Never\n", `x: document 1: spec.containers[0].imagePullPolcy: unknown field (did you mean "imagePullPolicy"?)`},
+		{"wrong case", minimal + "    workingdir: /\n", `x: document 1: spec.containers[0].workingdir: unknown field (did you mean "workingDir"?)`},
+		{"wrong type", minimal + "    env: [{name: A, value: 5}]\n", `x: document 1: spec.containers[0].env[0].value: got the number 5, want a string (put it in quotes)`},
+		{"object for list", minimal + "    args: {a: b}\n", `x: document 1: spec.containers[0].args: got an object, want a list`},
+		{"fraction", minimal + "    ports: [{containerPort: 8.5}]\n", `x: document 1: spec.containers[0].ports[0].containerPort: got the number 8.5, want a whole number`},
+		{"bad quantity", minimal + "    resources: {limits: {memory: 5 apples}}\n", `x: document 1: spec.containers[0].resources.limits[memory]: "5 apples" is not valid here: quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'`},
+		{"second document", minimal + "---\n" + strings.Replace(minimal, "spec:", "specs:", 1), `x: document 2: specs: unknown field (did you mean "spec"?)`},
+		{"twice", minimal + "---\n" + minimal, "x: document 2: metadata.name: Pod default/web is already defined in x, document 1"},
+		{"duplicate key", "kind: Pod\nkind: Pod\n", `x: document 1: not valid YAML: line 2: key "kind" already set in map`},
+		{"bad base64", "apiVersion: v1\nkind: Secret\nmetadata: {name: s}\ndata: {a: '%'}", "x: document 1: data[a]: is not base64"},
+		{"list item", "apiVersion: v1\nkind: List\nitems: [{apiVersion: v1, kind: Node}]", "x: document 1: items[0].kind: Node is not supported; crishim runs Pod, List, ConfigMap, Secret and RuntimeClass documents"},
+		{"bad image", strings.Replace(minimal, "busybox", "BusyBox:a:b", 1), `x: document 1: spec.containers[0].image: Invalid value: "BusyBox:a:b": is not an image reference: invalid reference format: repository name (library/BusyBox) must be lowercase`},
+		{"duplicate name", minimal + "  - {name: main, image: busybox}\n", `x: document 1: spec.containers[1].name: Duplicate value: "main"`},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			_, err := Parse("x", []byte(c.in))
+			if err == nil {
+				t.Fatal("no error")
+			}
+			if diff := cmp.Diff(c.want, err.Error()); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestParseReportsEverything(t *testing.T) {
+	t.Parallel()
+	_, err := Parse("x", []byte("apiVersion: v1\nkind: Pod\nmetadata: {name: A_B}\nspec: {nodeSelector: {a: b}, containers: []}\n---\nkind: Job\n"))
+	want := []string{"document 2: kind: Job", "document 1: metadata.name", "document 1: spec.nodeSelector: Forbidden: needs a scheduler", "document 1: spec.containers: Required"}
+	for _, text := range want {
+		if err == nil || !strings.Contains(err.Error(), text) {
+			t.Errorf("got %v, want %q in it", err, text)
+		}
+	}
+}
+
+func TestReadFolderAndStdin(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"b.yaml":    minimal,
+		"a.json":    `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"c"}}`,
+		".b.yaml~":  "not yaml: [",
+		"README.md": "nothing",
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	in := strings.NewReader(strings.Replace(minimal, "web", "stdin", 1))
+	set, err := Read(in, dir, "-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(set.Pods) != 2 || set.Pods[1].Name != "stdin" || len(set.ConfigMaps) != 1 {
+		t.Errorf("got %d pods, %d config maps", len(set.Pods), len(set.ConfigMaps))
+	}
+	if _, err := Read(in, filepath.Join(dir, "none.yaml")); err == nil {
+		t.Error("a missing file was read")
+	}
+}

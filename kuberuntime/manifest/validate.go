@@ -1,0 +1,272 @@
+package manifest
+
+import (
+	"fmt"
+	"math"
+	"net"
+	"regexp"
+	"slices"
+	"strings"
+
+	v1 "github.com/crishim/crishim/kuberuntime/corev1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// Validate checks a defaulted pod: what an API server would refuse, what needs a control
+// plane or a volume plugin, and references to objects that are not in the set.
+func Validate(pod *v1.Pod, set *Set) field.ErrorList {
+	v := &validator{pod: pod, set: set}
+	v.metadata(field.NewPath("metadata"))
+	spec := field.NewPath("spec")
+	v.errs = append(v.errs, refuse(&pod.Spec, spec)...)
+	v.spec(spec)
+	v.volumes(spec.Child("volumes"))
+	v.containers(spec)
+	return v.errs
+}
+
+type validator struct {
+	pod  *v1.Pod
+	set  *Set
+	errs field.ErrorList
+}
+
+func (v *validator) invalid(path *field.Path, value any, format string, args ...any) {
+	v.errs = append(v.errs, field.Invalid(path, value, fmt.Sprintf(format, args...)))
+}
+
+func (v *validator) required(path *field.Path, value string) bool {
+	if value == "" {
+		v.errs = append(v.errs, field.Required(path, ""))
+		return false
+	}
+	return true
+}
+
+func (v *validator) text(path *field.Path, value string, check func(string) []string) {
+	for _, msg := range check(value) {
+		v.invalid(path, value, "%s", msg)
+	}
+}
+
+// oneOf checks an enumeration.
+func oneOf[T ~string](v *validator, path *field.Path, value T, allowed ...T) {
+	if !slices.Contains(allowed, value) {
+		v.errs = append(v.errs, field.NotSupported(path, value, allowed))
+	}
+}
+
+func (v *validator) metadata(path *field.Path) {
+	meta := v.pod.ObjectMeta
+	if v.required(path.Child("name"), meta.Name) {
+		v.text(path.Child("name"), meta.Name, validation.IsDNS1123Subdomain)
+	}
+	v.text(path.Child("namespace"), meta.Namespace, validation.IsDNS1123Label)
+	for _, key := range sortedKeys(meta.Labels) {
+		v.text(path.Child("labels"), key, validation.IsQualifiedName)
+		v.text(path.Child("labels").Key(key), meta.Labels[key], validation.IsValidLabelValue)
+	}
+	size := 0
+	for _, key := range sortedKeys(meta.Annotations) {
+		v.text(path.Child("annotations"), strings.ToLower(key), validation.IsQualifiedName)
+		size += len(key) + len(meta.Annotations[key])
+	}
+	if size > maxAnnotations {
+		v.errs = append(v.errs, field.TooLong(path.Child("annotations"), "", maxAnnotations))
+	}
+}
+
+// maxAnnotations is how much all annotations of a pod may hold.
+const maxAnnotations = 256 << 10
+
+func (v *validator) spec(path *field.Path) {
+	spec := &v.pod.Spec
+	oneOf(v, path.Child("restartPolicy"), spec.RestartPolicy, v1.RestartPolicyAlways, v1.RestartPolicyOnFailure, v1.RestartPolicyNever)
+	oneOf(v, path.Child("dnsPolicy"), spec.DNSPolicy, v1.DNSClusterFirst, v1.DNSClusterFirstWithHostNet, v1.DNSDefault, v1.DNSNone)
+	v.dns(path)
+	if g := *spec.TerminationGracePeriodSeconds; g < 0 {
+		v.invalid(path.Child("terminationGracePeriodSeconds"), g, "must not be negative")
+	}
+	if d := spec.ActiveDeadlineSeconds; d != nil && *d < 1 {
+		v.invalid(path.Child("activeDeadlineSeconds"), *d, "must be at least 1")
+	}
+	if spec.Hostname != "" {
+		v.text(path.Child("hostname"), spec.Hostname, validation.IsDNS1123Label)
+	}
+	if spec.Subdomain != "" {
+		v.text(path.Child("subdomain"), spec.Subdomain, validation.IsDNS1123Label)
+	}
+	if spec.HostnameOverride != nil {
+		v.hostnameOverride(path.Child("hostnameOverride"), *spec.HostnameOverride)
+	}
+	if spec.HostPID && spec.ShareProcessNamespace != nil && *spec.ShareProcessNamespace {
+		v.invalid(path.Child("shareProcessNamespace"), true, "cannot be combined with hostPID")
+	}
+	for i, alias := range spec.HostAliases {
+		v.ip(path.Child("hostAliases").Index(i).Child("ip"), alias.IP)
+		for j, name := range alias.Hostnames {
+			v.text(path.Child("hostAliases").Index(i).Child("hostnames").Index(j), name, validation.IsDNS1123Subdomain)
+		}
+	}
+	if spec.RuntimeClassName != nil && v.set.RuntimeClasses[*spec.RuntimeClassName] == nil {
+		v.invalid(path.Child("runtimeClassName"), *spec.RuntimeClassName, "no RuntimeClass of this name is in the input")
+	}
+	v.pullSecrets(path.Child("imagePullSecrets"))
+	v.podSecurity(path.Child("securityContext"))
+}
+
+func (v *validator) dns(path *field.Path) {
+	spec := &v.pod.Spec
+	if spec.DNSPolicy == v1.DNSNone && (spec.DNSConfig == nil || len(spec.DNSConfig.Nameservers) == 0) {
+		v.errs = append(v.errs, field.Required(path.Child("dnsConfig", "nameservers"), "dnsPolicy None needs a nameserver"))
+	}
+	if spec.DNSConfig == nil {
+		return
+	}
+	at := path.Child("dnsConfig")
+	for i, ns := range spec.DNSConfig.Nameservers {
+		v.ip(at.Child("nameservers").Index(i), ns)
+	}
+	v.atMost(at.Child("nameservers"), len(spec.DNSConfig.Nameservers), maxNameservers)
+	v.atMost(at.Child("searches"), len(spec.DNSConfig.Searches), maxSearches)
+	for i, search := range spec.DNSConfig.Searches {
+		if search != "." {
+			v.text(at.Child("searches").Index(i), strings.TrimSuffix(search, "."), validation.IsDNS1123SubdomainWithUnderscore)
+		}
+	}
+	for i, option := range spec.DNSConfig.Options {
+		v.required(at.Child("options").Index(i).Child("name"), option.Name)
+	}
+}
+
+// The limits that Kubernetes has for resolvers.
+const (
+	maxNameservers = 3
+	maxSearches    = 32
+)
+
+func (v *validator) atMost(path *field.Path, n, limit int) {
+	if n > limit {
+		v.errs = append(v.errs, field.TooMany(path, n, limit))
+	}
+}
+
+// hostnameOverride is a whole host name, and there can be only one of them.
+func (v *validator) hostnameOverride(at *field.Path, name string) {
+	const longest = 64
+	v.text(at, name, validation.IsDNS1123Subdomain)
+	if len(name) > longest {
+		v.errs = append(v.errs, field.TooLong(at, name, longest))
+	}
+	if v.pod.Spec.HostNetwork || isTrue(v.pod.Spec.SetHostnameAsFQDN) {
+		v.errs = append(v.errs, field.Forbidden(at, "cannot be combined with hostNetwork or setHostnameAsFQDN"))
+	}
+}
+
+func (v *validator) pullSecrets(path *field.Path) {
+	for i, ref := range v.pod.Spec.ImagePullSecrets {
+		at := path.Index(i).Child("name")
+		if !v.required(at, ref.Name) {
+			continue
+		}
+		secret := v.set.Secrets[key(v.pod.Namespace, ref.Name)]
+		switch {
+		case secret == nil:
+			v.missing(at, "Secret", ref.Name)
+		case secret.Data[v1.DockerConfigJsonKey] == nil && secret.Data[v1.DockerConfigKey] == nil:
+			v.invalid(at, ref.Name, "the Secret has neither %s nor %s", v1.DockerConfigJsonKey, v1.DockerConfigKey)
+		}
+	}
+}
+
+func (v *validator) podSecurity(path *field.Path) {
+	sc := v.pod.Spec.SecurityContext
+	v.ids(path, sc.RunAsUser, sc.RunAsGroup)
+	v.id(path.Child("fsGroup"), sc.FSGroup)
+	for i := range sc.SupplementalGroups {
+		v.id(path.Child("supplementalGroups").Index(i), &sc.SupplementalGroups[i])
+	}
+	if sc.FSGroupChangePolicy != nil {
+		oneOf(v, path.Child("fsGroupChangePolicy"), *sc.FSGroupChangePolicy, v1.FSGroupChangeAlways, v1.FSGroupChangeOnRootMismatch)
+	}
+	if sc.WindowsOptions != nil {
+		v.errs = append(v.errs, field.Forbidden(path.Child("windowsOptions"), "only linux pods run here"))
+	}
+	if sc.SupplementalGroupsPolicy != nil {
+		oneOf(v, path.Child("supplementalGroupsPolicy"), *sc.SupplementalGroupsPolicy, v1.SupplementalGroupsPolicyMerge, v1.SupplementalGroupsPolicyStrict)
+	}
+	seen := map[string]bool{}
+	for i, sysctl := range sc.Sysctls {
+		at := path.Child("sysctls").Index(i).Child("name")
+		if !v.required(at, sysctl.Name) {
+			continue
+		}
+		if seen[sysctl.Name] {
+			v.errs = append(v.errs, field.Duplicate(at, sysctl.Name))
+		}
+		v.sysctl(at, sysctl.Name)
+		seen[sysctl.Name] = true
+	}
+	v.seccomp(path.Child("seccompProfile"), sc.SeccompProfile)
+	v.appArmor(path.Child("appArmorProfile"), sc.AppArmorProfile)
+}
+
+// sysctlName is what the kernel's names look like, with dots or slashes.
+var sysctlName = regexp.MustCompile(`^[a-z0-9]([-_a-z0-9]*[a-z0-9])?([./][a-z0-9]([-_a-z0-9]*[a-z0-9])?)*$`)
+
+// sysctl refuses what would change the host instead of the pod.
+func (v *validator) sysctl(at *field.Path, name string) {
+	if !sysctlName.MatchString(name) {
+		v.invalid(at, name, "is not the name of a sysctl")
+		return
+	}
+	name = strings.ReplaceAll(name, "/", ".")
+	if v.pod.Spec.HostNetwork && strings.HasPrefix(name, "net.") {
+		v.invalid(at, name, "cannot be combined with hostNetwork")
+	}
+	if v.pod.Spec.HostIPC && (strings.HasPrefix(name, "kernel.shm") || strings.HasPrefix(name, "kernel.msg") || name == "kernel.sem" || strings.HasPrefix(name, "fs.mqueue.")) {
+		v.invalid(at, name, "cannot be combined with hostIPC")
+	}
+}
+
+func (v *validator) ids(path *field.Path, user, group *int64) {
+	v.id(path.Child("runAsUser"), user)
+	v.id(path.Child("runAsGroup"), group)
+}
+
+func (v *validator) id(at *field.Path, id *int64) {
+	if id != nil && (*id < 0 || *id > math.MaxInt32) {
+		v.invalid(at, *id, "must be between 0 and %d", math.MaxInt32)
+	}
+}
+
+func (v *validator) seccomp(path *field.Path, p *v1.SeccompProfile) {
+	if p == nil {
+		return
+	}
+	oneOf(v, path.Child("type"), p.Type, v1.SeccompProfileTypeUnconfined, v1.SeccompProfileTypeRuntimeDefault, v1.SeccompProfileTypeLocalhost)
+	if p.Type == v1.SeccompProfileTypeLocalhost && (p.LocalhostProfile == nil || *p.LocalhostProfile == "") {
+		v.errs = append(v.errs, field.Required(path.Child("localhostProfile"), "type Localhost needs a file"))
+	}
+}
+
+func (v *validator) appArmor(path *field.Path, p *v1.AppArmorProfile) {
+	if p == nil {
+		return
+	}
+	oneOf(v, path.Child("type"), p.Type, v1.AppArmorProfileTypeUnconfined, v1.AppArmorProfileTypeRuntimeDefault, v1.AppArmorProfileTypeLocalhost)
+	if p.Type == v1.AppArmorProfileTypeLocalhost && (p.LocalhostProfile == nil || *p.LocalhostProfile == "") {
+		v.errs = append(v.errs, field.Required(path.Child("localhostProfile"), "type Localhost needs a profile"))
+	}
+}
+
+func (v *validator) ip(path *field.Path, value string) {
+	if net.ParseIP(value) == nil {
+		v.invalid(path, value, "is not an IP address")
+	}
+}
+
+func (v *validator) missing(path *field.Path, kind, name string) {
+	v.invalid(path, name, "%s %s is not in the input", kind, key(v.pod.Namespace, name))
+}

@@ -1,0 +1,93 @@
+package manifest
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestBadManifests wants the document and the path of each problem; testdata/bad.txt says
+// what a case looks like.
+func TestBadManifests(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile(filepath.Join("testdata", "bad.txt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cases := strings.Split(string(text), "\n## ")[1:]
+	for _, one := range cases {
+		want, in, _ := strings.Cut(one, "\n")
+		t.Run(want, func(t *testing.T) {
+			t.Parallel()
+			_, err := Parse("-", []byte(expandCase(t, in)))
+			if err == nil || !strings.Contains("\n"+err.Error(), "\nstandard input: "+want) {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+	if len(cases) < 80 {
+		t.Errorf("got %d cases", len(cases))
+	}
+}
+
+// expandCase puts what is wrong into an otherwise sound pod.
+func expandCase(t *testing.T, in string) string {
+	t.Helper()
+	kind, rest, _ := strings.Cut(in, ": ")
+	rest = strings.TrimSpace(rest)
+	if inner, ok := strings.CutPrefix(rest, "{"); ok && kind == "spec" {
+		rest = strings.TrimSuffix(inner, "}")
+	}
+	const pod = "{apiVersion: v1, kind: Pod, metadata: {name: web}, spec: {"
+	switch kind {
+	case "all":
+		return rest
+	case "spec":
+		return pod + "containers: [{name: main, image: 'busybox:1'}], " + rest + "}}"
+	case "container":
+		return pod + "containers: [{name: main, image: 'busybox:1', " + rest + "}]}}"
+	}
+	t.Fatalf("unknown case %q", kind)
+	return ""
+}
+
+func TestValidateAccepts(t *testing.T) {
+	t.Parallel()
+	_, err := Parse("", []byte(`
+apiVersion: v1
+kind: Pod
+metadata: {name: web, labels: {app: web}}
+spec:
+  priorityClassName: system-node-critical
+  serviceAccountName: default
+  tolerations: [{operator: Exists}]
+  hostNetwork: true
+  imagePullSecrets: [{name: reg}]
+  initContainers:
+  - {name: side, image: busybox, restartPolicy: Always, startupProbe: {exec: {command: [true.sh]}}}
+  containers:
+  - name: main
+    image: busybox
+    ports: [{name: http, containerPort: 80}]
+    envFrom: [{configMapRef: {name: gone, optional: true}}]
+    env:
+    - {name: IP, valueFrom: {fieldRef: {fieldPath: status.podIP}}}
+    - {name: L, valueFrom: {fieldRef: {fieldPath: "metadata.labels['app']"}}}
+    - {name: M, valueFrom: {resourceFieldRef: {resource: limits.memory}}}
+    readinessProbe: {httpGet: {port: http}}
+    volumeMounts: [{name: p, mountPath: /p}]
+  volumes:
+  - name: p
+    projected: {sources: [{secret: {name: reg}}, {downwardAPI: {items: [{path: name, fieldRef: {fieldPath: metadata.name}}]}}]}
+---
+apiVersion: v1
+kind: Secret
+metadata: {name: reg}
+type: kubernetes.io/dockerconfigjson
+stringData: {.dockerconfigjson: "{}"}
+`))
+	if err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,236 @@
+package manifest
+
+import (
+	"path"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+
+	v1 "github.com/crishim/crishim/kuberuntime/corev1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+func (v *validator) volumes(list *field.Path) {
+	seen := map[string]bool{}
+	for i := range v.pod.Spec.Volumes {
+		volume, at := &v.pod.Spec.Volumes[i], list.Index(i)
+		if v.required(at.Child("name"), volume.Name) {
+			v.text(at.Child("name"), volume.Name, validation.IsDNS1123Label)
+			if seen[volume.Name] {
+				v.errs = append(v.errs, field.Duplicate(at.Child("name"), volume.Name))
+			}
+		}
+		seen[volume.Name] = true
+		if n := sourceCount(volume); n > 1 {
+			v.invalid(at, volume.Name, "has %d sources, want one", n)
+			continue
+		}
+		v.volumeSource(volume, at)
+	}
+}
+
+func sourceCount(volume *v1.Volume) int { return pointers(reflect.ValueOf(volume.VolumeSource)) }
+
+// projectedPaths refuses two sources that want a file of the same name.
+func (v *validator) projectedPaths(s v1.VolumeProjection, at *field.Path, seen map[string]bool) {
+	take := func(at *field.Path, name string) {
+		if name != "" && seen[path.Clean(name)] {
+			v.errs = append(v.errs, field.Duplicate(at, name))
+		}
+		seen[path.Clean(name)] = true
+	}
+	items := func(list []v1.KeyToPath, at *field.Path) {
+		for i := range list {
+			take(at.Index(i).Child("path"), list[i].Path)
+		}
+	}
+	if s.ConfigMap != nil {
+		items(s.ConfigMap.Items, at.Child("configMap", "items"))
+	}
+	if s.Secret != nil {
+		items(s.Secret.Items, at.Child("secret", "items"))
+	}
+	if s.DownwardAPI != nil {
+		for i := range s.DownwardAPI.Items {
+			take(at.Child("downwardAPI", "items").Index(i).Child("path"), s.DownwardAPI.Items[i].Path)
+		}
+	}
+}
+
+// pointers counts the fields of a struct of pointers that are set.
+func pointers(sources reflect.Value) int {
+	n := 0
+	for i := range sources.NumField() {
+		if !sources.Field(i).IsNil() {
+			n++
+		}
+	}
+	return n
+}
+
+func (v *validator) volumeSource(volume *v1.Volume, at *field.Path) {
+	switch {
+	case volume.HostPath != nil:
+		v.hostPath(volume.HostPath, at.Child("hostPath"))
+	case volume.EmptyDir != nil:
+		v.emptyDir(volume.EmptyDir, at.Child("emptyDir"))
+	case volume.ConfigMap != nil:
+		s := volume.ConfigMap
+		v.files(at.Child("configMap"), s.DefaultMode, s.DefaultUser)
+		v.configMap(at.Child("configMap", "name"), s.Name, isTrue(s.Optional), s.Items, at.Child("configMap", "items"))
+	case volume.Secret != nil:
+		s := volume.Secret
+		v.files(at.Child("secret"), s.DefaultMode, s.DefaultUser)
+		v.secret(at.Child("secret", "secretName"), s.SecretName, isTrue(s.Optional), s.Items, at.Child("secret", "items"))
+	case volume.DownwardAPI != nil:
+		v.files(at.Child("downwardAPI"), volume.DownwardAPI.DefaultMode, volume.DownwardAPI.DefaultUser)
+		v.downward(volume.DownwardAPI.Items, at.Child("downwardAPI", "items"))
+	case volume.Projected != nil:
+		v.files(at.Child("projected"), volume.Projected.DefaultMode, volume.Projected.DefaultUser)
+		v.projected(volume.Projected, at.Child("projected", "sources"))
+	case volume.Image != nil:
+		v.image(at.Child("image", "reference"), volume.Image.Reference)
+		v.pullPolicy(at.Child("image", "pullPolicy"), volume.Image.PullPolicy)
+	}
+}
+
+func (v *validator) emptyDir(e *v1.EmptyDirVolumeSource, at *field.Path) {
+	oneOf(v, at.Child("medium"), e.Medium, v1.StorageMediumDefault, v1.StorageMediumMemory)
+	if e.SizeLimit != nil && e.SizeLimit.Sign() < 0 {
+		v.invalid(at.Child("sizeLimit"), e.SizeLimit.String(), "must not be negative")
+	}
+	if e.Mode != nil {
+		v.errs = append(v.errs, field.Forbidden(at.Child("mode"), "is not supported"))
+	}
+}
+
+// files checks what the files of a volume share.
+func (v *validator) files(at *field.Path, mode *int32, user *int64) {
+	v.mode(at.Child("defaultMode"), mode)
+	if user != nil {
+		v.errs = append(v.errs, field.Forbidden(at.Child("defaultUser"), "is not supported"))
+	}
+}
+
+func (v *validator) fileUser(at *field.Path, user *int64) {
+	if user != nil {
+		v.errs = append(v.errs, field.Forbidden(at.Child("user"), "is not supported"))
+	}
+}
+
+func (v *validator) hostPath(h *v1.HostPathVolumeSource, at *field.Path) {
+	if v.required(at.Child("path"), h.Path) && !filepath.IsAbs(h.Path) {
+		v.invalid(at.Child("path"), h.Path, "must be absolute")
+	}
+	if slices.Contains(strings.Split(h.Path, "/"), "..") {
+		v.invalid(at.Child("path"), h.Path, "must not contain '..'")
+	}
+	oneOf(v, at.Child("type"), *h.Type, v1.HostPathUnset, v1.HostPathDirectoryOrCreate, v1.HostPathDirectory, v1.HostPathFileOrCreate,
+		v1.HostPathFile, v1.HostPathSocket, v1.HostPathCharDev, v1.HostPathBlockDev)
+}
+
+func (v *validator) projected(p *v1.ProjectedVolumeSource, list *field.Path) {
+	paths := map[string]bool{}
+	for i, s := range p.Sources {
+		at := list.Index(i)
+		v.projectedPaths(s, at, paths)
+		switch {
+		case pointers(reflect.ValueOf(s)) != 1:
+			v.invalid(at, "", "has %d sources, want one", pointers(reflect.ValueOf(s)))
+		case s.ConfigMap != nil:
+			v.configMap(at.Child("configMap", "name"), s.ConfigMap.Name, isTrue(s.ConfigMap.Optional), s.ConfigMap.Items, at.Child("configMap", "items"))
+		case s.Secret != nil:
+			v.secret(at.Child("secret", "name"), s.Secret.Name, isTrue(s.Secret.Optional), s.Secret.Items, at.Child("secret", "items"))
+		case s.DownwardAPI != nil:
+			v.downward(s.DownwardAPI.Items, at.Child("downwardAPI", "items"))
+		}
+	}
+}
+
+func (v *validator) configMap(at *field.Path, name string, optional bool, items []v1.KeyToPath, itemsAt *field.Path) {
+	if !v.required(at, name) {
+		return
+	}
+	cm := v.set.ConfigMaps[key(v.pod.Namespace, name)]
+	if cm == nil {
+		if !optional {
+			v.missing(at, "ConfigMap", name)
+		}
+		return
+	}
+	v.items(items, itemsAt, optional, func(k string) bool { return hasConfigKey(cm, k) })
+}
+
+func (v *validator) secret(at *field.Path, name string, optional bool, items []v1.KeyToPath, itemsAt *field.Path) {
+	if !v.required(at, name) {
+		return
+	}
+	secret := v.set.Secrets[key(v.pod.Namespace, name)]
+	if secret == nil {
+		if !optional {
+			v.missing(at, "Secret", name)
+		}
+		return
+	}
+	v.items(items, itemsAt, optional, func(k string) bool { _, ok := secret.Data[k]; return ok })
+}
+
+func hasConfigKey(cm *v1.ConfigMap, key string) bool {
+	_, text := cm.Data[key]
+	_, binary := cm.BinaryData[key]
+	return text || binary
+}
+
+func (v *validator) items(items []v1.KeyToPath, list *field.Path, optional bool, has func(string) bool) {
+	for i, item := range items {
+		at := list.Index(i)
+		if v.required(at.Child("key"), item.Key) && !optional && !has(item.Key) {
+			v.invalid(at.Child("key"), item.Key, "there is no such key")
+		}
+		v.localPath(at.Child("path"), item.Path)
+		v.mode(at.Child("mode"), item.Mode)
+		v.fileUser(at, item.User)
+	}
+}
+
+func (v *validator) downward(items []v1.DownwardAPIVolumeFile, list *field.Path) {
+	for i, item := range items {
+		at := list.Index(i)
+		v.localPath(at.Child("path"), item.Path)
+		v.mode(at.Child("mode"), item.Mode)
+		v.fileUser(at, item.User)
+		switch {
+		case item.FieldRef != nil && item.ResourceFieldRef != nil, item.FieldRef == nil && item.ResourceFieldRef == nil:
+			v.invalid(at, item.Path, "want one of fieldRef and resourceFieldRef")
+		case item.FieldRef != nil:
+			if !isVolumeField(item.FieldRef.FieldPath) {
+				v.invalid(at.Child("fieldRef", "fieldPath"), item.FieldRef.FieldPath, "is no field for a volume")
+			}
+		default:
+			v.resourceField(at.Child("resourceFieldRef"), item.ResourceFieldRef, true)
+		}
+	}
+}
+
+// localPath keeps files of a volume inside it.
+func (v *validator) localPath(at *field.Path, value string) {
+	if !v.required(at, value) {
+		return
+	}
+	if path.IsAbs(value) || value == ".." || strings.HasPrefix(value, "../") || strings.Contains(value, "/../") || strings.HasSuffix(value, "/..") {
+		v.invalid(at, value, "must be relative and stay inside the volume")
+	}
+	if strings.HasPrefix(value, "..") {
+		v.invalid(at, value, "must not start with '..'")
+	}
+}
+
+func (v *validator) mode(at *field.Path, mode *int32) {
+	if mode != nil && (*mode < 0 || *mode > 0o777) {
+		v.invalid(at, *mode, "must be between 0 and 0777")
+	}
+}
+
+func isTrue(b *bool) bool { return b != nil && *b }

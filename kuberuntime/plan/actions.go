@@ -1,0 +1,214 @@
+package plan
+
+import (
+	"fmt"
+
+	v1 "github.com/crishim/crishim/kuberuntime/corev1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/kuberuntime/pod"
+)
+
+// Result is what a probe last said about a container.
+type Result int
+
+// The results of a probe.
+const (
+	Unknown Result = iota // no probe, or no verdict yet
+	Success
+	Failure
+)
+
+// Probes answers for containers by id. A nil function knows nothing.
+type Probes struct {
+	Liveness, Startup, Readiness func(containerID string) Result
+}
+
+func (p Probes) liveness(id string) Result {
+	if p.Liveness == nil {
+		return Unknown
+	}
+	return p.Liveness(id)
+}
+
+func (p Probes) startup(id string) Result {
+	if p.Startup == nil {
+		return Unknown
+	}
+	return p.Startup(id)
+}
+
+func (p Probes) readiness(id string) Result {
+	if p.Readiness == nil {
+		return Unknown
+	}
+	return p.Readiness(id)
+}
+
+// Reason says in a word why a container is killed; probes have a grace period of their own.
+type Reason string
+
+// The reasons.
+const (
+	ReasonChanged  Reason = "Changed"
+	ReasonLiveness Reason = "LivenessProbe"
+	ReasonStartup  Reason = "StartupProbe"
+	ReasonUnknown  Reason = "Unknown"
+)
+
+// Kill is a container to kill.
+type Kill struct {
+	Status    *pod.ContainerStatus
+	Container *v1.Container
+	Reason    Reason
+	Message   string
+}
+
+// Actions is what SyncPod has to do.
+type Actions struct {
+	KillPod       bool
+	CreateSandbox bool
+	SandboxID     string // the sandbox to keep, or the one that is replaced
+	Attempt       uint32
+	SandboxReason string // why it is created or killed
+	Kill          []Kill
+	// Indexes into the manifest's lists.
+	StartInit, StartEphemeral, Start []int
+}
+
+// Nothing says whether there is nothing to do.
+func (a *Actions) Nothing() bool {
+	return !a.KillPod && !a.CreateSandbox && len(a.Kill) == 0 && len(a.StartInit) == 0 && len(a.StartEphemeral) == 0 && len(a.Start) == 0
+}
+
+// Compute decides. It may be called with a status that is out of date by one change of the
+// runtime: what it then misses, the next call sees.
+func Compute(p *v1.Pod, s *pod.Status, probes Probes) *Actions {
+	change := changedSandbox(p, s)
+	a := &Actions{KillPod: change.create, CreateSandbox: change.create, SandboxID: change.id, Attempt: change.attempt, SandboxReason: change.reason}
+	if change.create {
+		fresh(p, s, a)
+		return a
+	}
+	for i := range p.Spec.EphemeralContainers {
+		if s.Container(p.Spec.EphemeralContainers[i].Name) == nil {
+			a.StartEphemeral = append(a.StartEphemeral, i)
+		}
+	}
+	initialised := initActions(p, s, probes, a)
+	if a.KillPod || !initialised {
+		return a
+	}
+	regularActions(p, s, probes, a)
+	return a
+}
+
+// fresh decides what a new sandbox starts with, and whether there is to be one at all.
+func fresh(p *v1.Pod, s *pod.Status, a *Actions) {
+	if p.Spec.RestartPolicy == v1.RestartPolicyNever && a.Attempt != 0 && len(s.Containers) > 0 {
+		a.CreateSandbox = false
+		return
+	}
+	for i := range p.Spec.Containers {
+		last := s.Container(p.Spec.Containers[i].Name)
+		if p.Spec.RestartPolicy == v1.RestartPolicyOnFailure && last.Exited() && last.ExitCode == 0 {
+			continue
+		}
+		a.Start = append(a.Start, i)
+	}
+	if len(a.Start) == 0 && wasInitialised(p, s) {
+		a.CreateSandbox = false
+		return
+	}
+	if len(p.Spec.InitContainers) > 0 {
+		a.StartInit, a.Start = []int{0}, nil
+	}
+}
+
+// wasInitialised says whether some regular container ever existed, which the init
+// containers come before.
+func wasInitialised(p *v1.Pod, s *pod.Status) bool {
+	for i := range p.Spec.Containers {
+		if s.Container(p.Spec.Containers[i].Name) != nil {
+			return true
+		}
+	}
+	return false
+}
+
+func regularActions(p *v1.Pod, s *pod.Status, probes Probes, a *Actions) {
+	kept := 0
+	for i := range p.Spec.Containers {
+		c := &p.Spec.Containers[i]
+		status := s.Container(c.Name)
+		if !status.Running() {
+			if shouldRestart(p, status) {
+				a.Start = append(a.Start, i)
+				a.killUnknown(c, status)
+			}
+			continue
+		}
+		kill, restart := verdict(p, c, status, probes)
+		if kill == nil {
+			kept++
+			continue
+		}
+		if restart {
+			a.Start = append(a.Start, i)
+		}
+		a.Kill = append(a.Kill, *kill)
+	}
+	if kept == 0 && len(a.Start) == 0 {
+		// Sidecars alone do not keep a pod alive.
+		a.KillPod = true
+		a.SandboxReason = "all containers have ended"
+		a.StartInit = nil
+	}
+}
+
+func (a *Actions) killUnknown(c *v1.Container, status *pod.ContainerStatus) {
+	if status != nil && status.State == runtimeapi.ContainerState_CONTAINER_UNKNOWN {
+		a.Kill = append(a.Kill, Kill{Status: status, Container: c, Reason: ReasonUnknown,
+			Message: fmt.Sprintf("container %s is in an unknown state", c.Name)})
+	}
+}
+
+// verdict says whether a running container must go, and whether it then starts again. A
+// changed image restarts it whatever the policy says.
+func verdict(p *v1.Pod, c *v1.Container, status *pod.ContainerStatus, probes Probes) (*Kill, bool) {
+	restart := p.Spec.RestartPolicy != v1.RestartPolicyNever || pod.IsSidecar(c)
+	kill := &Kill{Status: status, Container: c}
+	switch {
+	case status.Hash != pod.ContainerHash(c):
+		kill.Reason, kill.Message, restart = ReasonChanged, fmt.Sprintf("container %s has a new definition", c.Name), true
+	case probes.liveness(status.ID) == Failure:
+		kill.Reason, kill.Message = ReasonLiveness, fmt.Sprintf("container %s failed its liveness probe", c.Name)
+	case probes.startup(status.ID) == Failure:
+		kill.Reason, kill.Message = ReasonStartup, fmt.Sprintf("container %s failed its startup probe", c.Name)
+	default:
+		return nil, false
+	}
+	if restart {
+		kill.Message += ", it will be restarted"
+	}
+	return kill, restart
+}
+
+// shouldRestart says whether a container that does not run is to be started.
+func shouldRestart(p *v1.Pod, status *pod.ContainerStatus) bool {
+	switch {
+	case p.DeletionTimestamp != nil:
+		return false
+	case status == nil:
+		return true
+	case status.Running():
+		return false
+	case status.State == runtimeapi.ContainerState_CONTAINER_UNKNOWN, status.State == runtimeapi.ContainerState_CONTAINER_CREATED:
+		return true
+	case p.Spec.RestartPolicy == v1.RestartPolicyNever:
+		return false
+	case p.Spec.RestartPolicy == v1.RestartPolicyOnFailure:
+		return status.ExitCode != 0
+	}
+	return true
+}

@@ -1,0 +1,245 @@
+package plan
+
+import (
+	"testing"
+
+	v1 "github.com/crishim/crishim/kuberuntime/corev1"
+	"github.com/google/go-cmp/cmp"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/kuberuntime/pod"
+)
+
+const (
+	created = runtimeapi.ContainerState_CONTAINER_CREATED
+	running = runtimeapi.ContainerState_CONTAINER_RUNNING
+	exited  = runtimeapi.ContainerState_CONTAINER_EXITED
+	unknown = runtimeapi.ContainerState_CONTAINER_UNKNOWN
+)
+
+// brief is what a case expects, in names and words.
+type brief struct {
+	KillPod, CreateSandbox bool
+	Attempt                uint32
+	Kill                   []string
+	Init, Ephemeral, Start []int
+}
+
+func of(a *Actions) brief {
+	b := brief{KillPod: a.KillPod, CreateSandbox: a.CreateSandbox, Attempt: a.Attempt, Init: a.StartInit, Ephemeral: a.StartEphemeral, Start: a.Start}
+	for _, k := range a.Kill {
+		b.Kill = append(b.Kill, k.Status.Name+" "+string(k.Reason))
+	}
+	return b
+}
+
+type podOption func(*v1.Pod)
+
+func policy(p v1.RestartPolicy) podOption { return func(pod *v1.Pod) { pod.Spec.RestartPolicy = p } }
+
+func inits(names ...string) podOption {
+	always := v1.ContainerRestartPolicyAlways
+	return func(pod *v1.Pod) {
+		for _, name := range names {
+			c := v1.Container{Name: name, Image: name + ":1"}
+			if name[0] == 's' { // a sidecar
+				c.RestartPolicy = &always
+			}
+			pod.Spec.InitContainers = append(pod.Spec.InitContainers, c)
+		}
+	}
+}
+
+func startupProbe(p *v1.Pod) {
+	for i := range p.Spec.InitContainers {
+		if pod.IsSidecar(&p.Spec.InitContainers[i]) {
+			p.Spec.InitContainers[i].StartupProbe = &v1.Probe{}
+		}
+	}
+}
+
+func ephemeral(p *v1.Pod) {
+	p.Spec.EphemeralContainers = []v1.EphemeralContainer{{EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: "debug"}}}
+}
+
+func hostNetwork(p *v1.Pod) { p.Spec.HostNetwork = true }
+
+// podWith is a pod with the containers a and b.
+func podWith(options ...podOption) *v1.Pod {
+	p := &v1.Pod{Spec: v1.PodSpec{RestartPolicy: v1.RestartPolicyAlways, Containers: []v1.Container{{Name: "a", Image: "a:1"}, {Name: "b", Image: "b:1"}}}}
+	for _, o := range options {
+		o(p)
+	}
+	return p
+}
+
+func sandbox(id string, attempt uint32, ready bool) *runtimeapi.PodSandboxStatus {
+	s := &runtimeapi.PodSandboxStatus{
+		Id: id, Metadata: &runtimeapi.PodSandboxMetadata{Attempt: attempt}, State: runtimeapi.PodSandboxState_SANDBOX_NOTREADY,
+		Network: &runtimeapi.PodSandboxNetworkStatus{Ip: "10.0.0.2"},
+	}
+	if ready {
+		s.State = runtimeapi.PodSandboxState_SANDBOX_READY
+	}
+	return s
+}
+
+// had is a container of sandbox "new" in some state; for the id the name will do.
+func had(name string, state runtimeapi.ContainerState, exit int) *pod.ContainerStatus {
+	return &pod.ContainerStatus{
+		ID: name, Name: name, SandboxID: "new", State: state, ExitCode: exit,
+		Hash: pod.ContainerHash(&v1.Container{Name: name, Image: name + ":1"}),
+	}
+}
+
+func withHash(c *pod.ContainerStatus, h uint64) *pod.ContainerStatus { c.Hash = h; return c }
+
+func inSandbox(c *pod.ContainerStatus, id string) *pod.ContainerStatus { c.SandboxID = id; return c }
+
+func failing(names ...string) func(string) Result {
+	return func(id string) Result {
+		for _, n := range names {
+			if n == id {
+				return Failure
+			}
+		}
+		return Success
+	}
+}
+
+func TestComputeSandbox(t *testing.T) {
+	t.Parallel()
+	both := []*pod.ContainerStatus{had("a", running, 0), had("b", running, 0)}
+	ended := []*pod.ContainerStatus{had("a", exited, 0), had("b", exited, 3)}
+	noAddress := sandbox("new", 0, true)
+	noAddress.Network = nil
+	onHost := sandbox("new", 2, true)
+	onHost.Linux = &runtimeapi.LinuxPodSandboxStatus{Namespaces: &runtimeapi.Namespace{Options: &runtimeapi.NamespaceOption{Network: runtimeapi.NamespaceMode_NODE}}}
+	onHost.Network = nil
+	type boxes = []*runtimeapi.PodSandboxStatus
+	cases := []struct {
+		name       string
+		pod        *v1.Pod
+		sandboxes  boxes
+		containers []*pod.ContainerStatus
+		want       brief
+	}{
+		{"nothing there", podWith(), nil, nil, brief{KillPod: true, CreateSandbox: true, Start: []int{0, 1}}},
+		{"nothing there, with init containers", podWith(inits("i", "j")), nil, nil, brief{KillPod: true, CreateSandbox: true, Init: []int{0}}},
+		{"all runs", podWith(), boxes{sandbox("new", 1, true)}, both, brief{Attempt: 1}},
+		{"two ready", podWith(), boxes{sandbox("new", 1, true), sandbox("old", 0, true)}, both, brief{KillPod: true, CreateSandbox: true, Attempt: 2, Start: []int{0, 1}}},
+		{"an old one beside the ready one", podWith(), boxes{sandbox("new", 1, true), sandbox("old", 0, false)}, both, brief{Attempt: 1}},
+		{"not ready", podWith(), boxes{sandbox("new", 3, false)}, ended, brief{KillPod: true, CreateSandbox: true, Attempt: 4, Start: []int{0, 1}}},
+		{"no address", podWith(), boxes{noAddress}, both, brief{KillPod: true, CreateSandbox: true, Attempt: 1, Start: []int{0, 1}}},
+		{"host network needs no address", podWith(hostNetwork), boxes{onHost}, both, brief{Attempt: 2}},
+		{"moves to the host network", podWith(hostNetwork), boxes{sandbox("new", 0, true)}, both, brief{KillPod: true, CreateSandbox: true, Attempt: 1, Start: []int{0, 1}}},
+		{"policy Never stays dead", podWith(policy(v1.RestartPolicyNever)), boxes{sandbox("new", 0, false)}, ended, brief{KillPod: true, Attempt: 1}},
+		{"policy Never before any container", podWith(policy(v1.RestartPolicyNever)), boxes{sandbox("new", 0, false)}, nil, brief{KillPod: true, CreateSandbox: true, Attempt: 1, Start: []int{0, 1}}},
+		{"policy OnFailure leaves out what succeeded", podWith(policy(v1.RestartPolicyOnFailure)), boxes{sandbox("new", 0, false)}, ended, brief{KillPod: true, CreateSandbox: true, Attempt: 1, Start: []int{1}}},
+		{"policy OnFailure, all succeeded", podWith(policy(v1.RestartPolicyOnFailure)), boxes{sandbox("new", 0, false)},
+			[]*pod.ContainerStatus{had("a", exited, 0), had("b", exited, 0)}, brief{KillPod: true, Attempt: 1}},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			got := Compute(c.pod, &pod.Status{Sandboxes: c.sandboxes, Containers: c.containers}, Probes{})
+			if diff := cmp.Diff(c.want, of(got)); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestComputeContainers(t *testing.T) {
+	t.Parallel()
+	a, b := had("a", running, 0), had("b", running, 0)
+	never, onFailure := policy(v1.RestartPolicyNever), policy(v1.RestartPolicyOnFailure)
+	deleted := func(p *v1.Pod) { p.DeletionTimestamp = timestamp() }
+	type list = []*pod.ContainerStatus
+	cases := []struct {
+		name       string
+		pod        *v1.Pod
+		containers list
+		probes     Probes
+		want       brief
+	}{
+		{"one missing", podWith(), list{a}, Probes{}, brief{Start: []int{1}}},
+		{"one ended, Always", podWith(), list{a, had("b", exited, 0)}, Probes{}, brief{Start: []int{1}}},
+		{"one ended well, OnFailure", podWith(onFailure), list{a, had("b", exited, 0)}, Probes{}, brief{}},
+		{"one failed, OnFailure", podWith(onFailure), list{a, had("b", exited, 1)}, Probes{}, brief{Start: []int{1}}},
+		{"one failed, Never", podWith(never), list{a, had("b", exited, 1)}, Probes{}, brief{}},
+		{"one created, Never", podWith(never), list{a, had("b", created, 0)}, Probes{}, brief{Start: []int{1}}},
+		{"one unknown", podWith(), list{a, had("b", unknown, 0)}, Probes{}, brief{Start: []int{1}, Kill: []string{"b Unknown"}}},
+		{"the newest attempt counts", podWith(), list{a, b, had("b", exited, 1)}, Probes{}, brief{}},
+		{"all ended, Never", podWith(never), list{had("a", exited, 0), had("b", exited, 1)}, Probes{}, brief{KillPod: true}},
+		{"new image", podWith(), list{a, withHash(had("b", running, 0), 1)}, Probes{}, brief{Start: []int{1}, Kill: []string{"b Changed"}}},
+		{"new image, Never", podWith(never), list{a, withHash(had("b", running, 0), 1)}, Probes{}, brief{Start: []int{1}, Kill: []string{"b Changed"}}},
+		{"liveness failed", podWith(), list{a, b}, Probes{Liveness: failing("a")}, brief{Start: []int{0}, Kill: []string{"a LivenessProbe"}}},
+		{"liveness failed, Never", podWith(never), list{a, b}, Probes{Liveness: failing("a")}, brief{Kill: []string{"a LivenessProbe"}}},
+		{"startup failed", podWith(), list{a, b}, Probes{Startup: failing("b")}, brief{Start: []int{1}, Kill: []string{"b StartupProbe"}}},
+		{"last one fails liveness, Never", podWith(never), list{a, had("b", exited, 0)}, Probes{Liveness: failing("a")}, brief{KillPod: true, Kill: []string{"a LivenessProbe"}}},
+		{"ephemeral once", podWith(ephemeral), list{a, b}, Probes{}, brief{Ephemeral: []int{0}}},
+		{"ephemeral never again", podWith(ephemeral), list{a, b, had("debug", exited, 1)}, Probes{}, brief{}},
+		{"being deleted", podWith(deleted), list{a, had("b", exited, 1)}, Probes{}, brief{}},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			s := &pod.Status{Sandboxes: []*runtimeapi.PodSandboxStatus{sandbox("new", 0, true)}, Containers: c.containers}
+			if diff := cmp.Diff(c.want, of(Compute(c.pod, s, c.probes))); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestComputeInit(t *testing.T) {
+	t.Parallel()
+	a, b := had("a", running, 0), had("b", running, 0)
+	never := policy(v1.RestartPolicyNever)
+	oom := had("i", exited, 0)
+	oom.Reason = "OOMKilled"
+	type list = []*pod.ContainerStatus
+	cases := []struct {
+		name       string
+		pod        *v1.Pod
+		containers list
+		probes     Probes
+		want       brief
+	}{
+		{"none started", podWith(inits("i", "j")), nil, Probes{}, brief{Init: []int{0}}},
+		{"first runs", podWith(inits("i", "j")), list{had("i", running, 0)}, Probes{}, brief{}},
+		{"first done", podWith(inits("i", "j")), list{had("i", exited, 0)}, Probes{}, brief{Init: []int{1}}},
+		{"first could not be started", podWith(inits("i", "j")), list{had("i", created, 0)}, Probes{}, brief{Init: []int{0}}},
+		{"first failed", podWith(inits("i", "j")), list{had("i", exited, 1)}, Probes{}, brief{Init: []int{0}}},
+		{"first out of memory", podWith(inits("i", "j")), list{oom}, Probes{}, brief{Init: []int{0}}},
+		{"first failed, Never", podWith(never, inits("i", "j")), list{had("i", exited, 1)}, Probes{}, brief{KillPod: true}},
+		{"first unknown", podWith(inits("i", "j")), list{had("i", unknown, 0)}, Probes{}, brief{Init: []int{0}, Kill: []string{"i Unknown"}}},
+		{"both done", podWith(inits("i", "j")), list{had("j", exited, 0), had("i", exited, 0)}, Probes{}, brief{Start: []int{0, 1}}},
+		{"of an earlier sandbox", podWith(inits("i")), list{inSandbox(had("i", exited, 0), "old")}, Probes{}, brief{Init: []int{0}}},
+		{"long done and pruned", podWith(inits("i")), list{a, b}, Probes{}, brief{}},
+		{"mains have ended", podWith(inits("i")), list{had("a", exited, 1), had("b", exited, 1), had("i", exited, 0)}, Probes{}, brief{Start: []int{0, 1}}},
+		{"ephemeral before the end", podWith(ephemeral, inits("i")), list{had("i", running, 0)}, Probes{}, brief{Ephemeral: []int{0}}},
+
+		{"sidecar runs", podWith(inits("s", "j")), list{had("s", running, 0)}, Probes{}, brief{Init: []int{1}}},
+		{"sidecar waits for its startup probe", podWith(inits("s", "j"), startupProbe), list{had("s", running, 0)}, Probes{}, brief{}},
+		{"sidecar has started", podWith(inits("s", "j"), startupProbe), list{had("s", running, 0)}, Probes{Startup: failing()}, brief{Init: []int{1}}},
+		{"sidecar failed to start", podWith(inits("s", "j"), startupProbe), list{had("s", running, 0)}, Probes{Startup: failing("s")}, brief{Init: []int{0}, Kill: []string{"s StartupProbe"}}},
+		{"sidecar died before the next", podWith(inits("s", "j")), list{had("s", exited, 1)}, Probes{}, brief{Init: []int{0}}},
+		{"sidecar died beside the next", podWith(inits("s", "j")), list{had("j", exited, 0), had("s", exited, 0)}, Probes{}, brief{Init: []int{0}, Start: []int{0, 1}}},
+		{"last sidecar runs", podWith(inits("i", "s")), list{had("s", running, 0), had("i", exited, 0)}, Probes{}, brief{Start: []int{0, 1}}},
+		{"sidecar died beside the mains", podWith(inits("i", "s")), list{a, b, had("s", exited, 1), had("i", exited, 0)}, Probes{}, brief{Init: []int{1}}},
+		{"sidecar died, Never", podWith(never, inits("s")), list{a, b, had("s", exited, 1)}, Probes{}, brief{Init: []int{0}}},
+		{"sidecar with a new image", podWith(inits("s")), list{a, b, withHash(had("s", running, 0), 1)}, Probes{}, brief{Init: []int{0}, Kill: []string{"s Changed"}}},
+		{"sidecars alone do not keep a pod", podWith(never, inits("s")), list{had("a", exited, 0), had("b", exited, 0), had("s", running, 0)}, Probes{}, brief{KillPod: true}},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			s := &pod.Status{Sandboxes: []*runtimeapi.PodSandboxStatus{sandbox("new", 0, true)}, Containers: c.containers}
+			if diff := cmp.Diff(c.want, of(Compute(c.pod, s, c.probes))); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}

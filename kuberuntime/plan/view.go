@@ -1,0 +1,108 @@
+package plan
+
+import (
+	v1 "github.com/crishim/crishim/kuberuntime/corev1"
+
+	"github.com/crishim/crishim/kuberuntime/manifest"
+	"github.com/crishim/crishim/kuberuntime/pod"
+)
+
+// ContainerView is how a container of the manifest stands.
+type ContainerView struct {
+	Container                *v1.Container
+	Status                   *pod.ContainerStatus // newest attempt, nil if there is none
+	Init, Sidecar, Ephemeral bool
+	Started, Ready           bool
+}
+
+// View is how a pod stands.
+type View struct {
+	Phase       v1.PodPhase
+	Initialised bool // the init containers are done
+	Started     bool // and each regular container was started once
+	Ready       bool
+	Containers  []ContainerView
+}
+
+// Observe derives phase and readiness, as the kubelet reports them.
+func Observe(p *v1.Pod, s *pod.Status, probes Probes) *View {
+	v := &View{Initialised: true, Started: true, Ready: true}
+	init, regular := len(p.Spec.InitContainers), len(p.Spec.Containers)
+	current := s.Sandbox().GetId()
+	for i, c := range manifest.Containers(p) {
+		view := ContainerView{Container: c, Status: s.Container(c.Name), Init: i < init, Ephemeral: i >= init+regular}
+		view.Sidecar = view.Init && pod.IsSidecar(c)
+		view.observe(probes)
+		v.Containers = append(v.Containers, view)
+		switch {
+		case view.Ephemeral:
+		case view.Init:
+			v.Initialised = v.Initialised && view.initDone(s, current)
+			v.Ready = v.Ready && (view.Ready || !view.Sidecar)
+		default:
+			v.Started = v.Started && view.Status != nil && !view.Status.StartedAt.IsZero()
+			v.Ready = v.Ready && view.Ready
+		}
+	}
+	if mainsExist(p, s) {
+		v.Initialised = true
+	}
+	v.Started = v.Started && v.Initialised
+	v.Phase = phase(p, v)
+	v.Ready = v.Ready && v.Phase == v1.PodRunning
+	return v
+}
+
+func (c *ContainerView) observe(probes Probes) {
+	if !c.Status.Running() {
+		// An init container is ready once it has done what it is for.
+		c.Ready = c.Init && !c.Sidecar && c.Status.Exited() && c.Status.ExitCode == 0
+		return
+	}
+	c.Started = c.Container.StartupProbe == nil || probes.startup(c.Status.ID) == Success
+	c.Ready = (c.Sidecar || !c.Init) && c.Started && (c.Container.ReadinessProbe == nil || probes.readiness(c.Status.ID) == Success)
+}
+
+// initDone says whether an init container lets the next ones start.
+func (c *ContainerView) initDone(s *pod.Status, sandbox string) bool {
+	if c.Sidecar {
+		return c.Started
+	}
+	status := s.ContainerIn(sandbox, c.Container.Name)
+	return status.Exited() && status.ExitCode == 0
+}
+
+// phase is the pod's phase from its containers' states.
+//
+//nolint:gocyclo // the table of cases of the API's documentation
+func phase(p *v1.Pod, v *View) v1.PodPhase {
+	running, succeeded, failed, waiting := 0, 0, 0, 0
+	for _, c := range v.Containers {
+		switch {
+		case c.Init && !c.Sidecar && c.Status.Exited() && c.Status.ExitCode != 0 && p.Spec.RestartPolicy == v1.RestartPolicyNever && !v.Initialised:
+			return v1.PodFailed
+		case c.Init, c.Ephemeral:
+		case c.Status.Running():
+			running++
+		case c.Status.Exited() && c.Status.ExitCode == 0:
+			succeeded++
+		case c.Status.Exited():
+			failed++
+		default:
+			waiting++
+		}
+	}
+	switch {
+	case !v.Initialised && running == 0 && succeeded+failed == 0, waiting > 0 && running+succeeded+failed == 0:
+		return v1.PodPending
+	case waiting > 0:
+		return v1.PodPending
+	case running > 0, p.Spec.RestartPolicy == v1.RestartPolicyAlways:
+		return v1.PodRunning
+	case failed == 0:
+		return v1.PodSucceeded
+	case p.Spec.RestartPolicy == v1.RestartPolicyNever:
+		return v1.PodFailed
+	}
+	return v1.PodRunning // OnFailure: what failed starts again
+}

@@ -1,0 +1,67 @@
+package plan
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	v1 "github.com/crishim/crishim/kuberuntime/corev1"
+	"github.com/google/go-cmp/cmp"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/kuberuntime/pod"
+)
+
+// TestObserve has a pod's phase, and its containers that are ready.
+func TestObserve(t *testing.T) {
+	t.Parallel()
+	a, b := had("a", running, 0), had("b", running, 0)
+	for _, c := range []*pod.ContainerStatus{a, b} {
+		c.StartedAt = time.Unix(1, 0)
+	}
+	never, onFailure := policy(v1.RestartPolicyNever), policy(v1.RestartPolicyOnFailure)
+	readiness := func(p *v1.Pod) { p.Spec.Containers[1].ReadinessProbe = &v1.Probe{} }
+	type list = []*pod.ContainerStatus
+	cases := []struct {
+		name       string
+		pod        *v1.Pod
+		containers list
+		probes     Probes
+		want       string // phase, whether ready, ready containers
+	}{
+		{"nothing", podWith(), nil, Probes{}, "Pending -"},
+		{"all run", podWith(), list{a, b}, Probes{}, "Running ready a b"},
+		{"one missing", podWith(), list{a}, Probes{}, "Pending - a"},
+		{"one ended and comes again", podWith(), list{a, had("b", exited, 1)}, Probes{}, "Running - a"},
+		{"a probe has not said yes", podWith(readiness), list{a, b}, Probes{}, "Running - a"},
+		{"a probe has said yes", podWith(readiness), list{a, b}, Probes{Readiness: failing()}, "Running ready a b"},
+		{"an init container runs", podWith(inits("i")), list{had("i", running, 0)}, Probes{}, "Pending -"},
+		{"an init container is done", podWith(inits("i")), list{a, b, had("i", exited, 0)}, Probes{}, "Running ready i a b"},
+		{"an init container failed", podWith(inits("i")), list{had("i", exited, 1)}, Probes{}, "Pending -"},
+		{"an init container failed for good", podWith(never, inits("i")), list{had("i", exited, 1)}, Probes{}, "Failed -"},
+		{"a sidecar ended", podWith(inits("s")), list{a, b, had("s", exited, 0)}, Probes{}, "Running - a b"},
+		{"a sidecar starts", podWith(inits("s"), startupProbe), list{had("s", running, 0)}, Probes{}, "Pending -"},
+		{"a sidecar runs", podWith(inits("s"), startupProbe), list{a, b, had("s", running, 0)}, Probes{Startup: failing()}, "Running ready s a b"},
+		{"an ephemeral container does not count", podWith(ephemeral), list{a, b, had("debug", exited, 1)}, Probes{}, "Running ready a b"},
+		{"all ended well", podWith(never), list{had("a", exited, 0), had("b", exited, 0)}, Probes{}, "Succeeded -"},
+		{"one ended badly", podWith(never), list{had("a", exited, 0), had("b", exited, 2)}, Probes{}, "Failed -"},
+		{"one ended badly and comes again", podWith(onFailure), list{had("a", exited, 0), had("b", exited, 2)}, Probes{}, "Running -"},
+		{"all ended and come again", podWith(), list{had("a", exited, 0), had("b", exited, 0)}, Probes{}, "Running -"},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			s := &pod.Status{Sandboxes: []*runtimeapi.PodSandboxStatus{sandbox("new", 0, true)}, Containers: c.containers}
+			view := Observe(c.pod, s, c.probes)
+			got := []string{string(view.Phase), map[bool]string{true: "ready", false: "-"}[view.Ready]}
+			for _, one := range view.Containers {
+				if one.Ready {
+					got = append(got, one.Container.Name)
+				}
+			}
+			if diff := cmp.Diff(c.want, strings.Join(got, " ")); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}

@@ -1,0 +1,36 @@
+package pod
+
+// Label and annotation keys, the kubelet's own: other tools find pods by them.
+const (
+	NameLabel      = "io.kubernetes.pod.name"
+	NamespaceLabel = "io.kubernetes.pod.namespace"
+	UIDLabel       = "io.kubernetes.pod.uid"
+	ContainerLabel = "io.kubernetes.container.name"
+
+	HashAnnotation             = "io.kubernetes.container.hash"
+	RestartCountAnnotation     = "io.kubernetes.container.restartCount"
+	MessagePathAnnotation      = "io.kubernetes.container.terminationMessagePath"
+	MessagePolicyAnnotation    = "io.kubernetes.container.terminationMessagePolicy"
+	PreStopAnnotation          = "io.kubernetes.container.preStopHandler"
+	PortsAnnotation            = "io.kubernetes.container.ports"
+	DeletionGraceAnnotation    = "io.kubernetes.pod.deletionGracePeriod"
+	TerminationGraceAnnotation = "io.kubernetes.pod.terminationGracePeriod"
+
+	ConfigHashAnnotation   = "kubernetes.io/config.hash"
+	ConfigSeenAnnotation   = "kubernetes.io/config.seen"
+	ConfigSourceAnnotation = "kubernetes.io/config.source"
+	ConfigMirrorAnnotation = "kubernetes.io/config.mirror"
+)
+
+// FolderAnnotation names the folder that a pod of sync came from. It is what keeps sync
+// away from the static pods of a kubelet on the same host and from those of apply.
+const FolderAnnotation = "crishim.io/sync.folder"
+
+// reserved says whether the pod runtime sets a key on sandboxes by itself.
+func reserved(key string) bool {
+	switch key {
+	case ConfigHashAnnotation, ConfigSeenAnnotation, ConfigSourceAnnotation, ConfigMirrorAnnotation, FolderAnnotation:
+		return true
+	}
+	return false
+}

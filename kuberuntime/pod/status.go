@@ -1,0 +1,114 @@
+package pod
+
+import (
+	"time"
+
+	v1 "github.com/crishim/crishim/kuberuntime/corev1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// Pod is a pod as lists of the runtime show it, whether its manifest is known or not.
+type Pod struct {
+	UID, Name, Namespace string
+	Sandboxes            []*runtimeapi.PodSandbox
+	Containers           []*runtimeapi.Container
+}
+
+// FullName is "namespace/name".
+func (p *Pod) FullName() string { return p.Namespace + "/" + p.Name }
+
+// Status is the state of one pod. Sandboxes and containers are sorted, the newest first.
+type Status struct {
+	UID, Name, Namespace string
+	IPs                  []string
+	Sandboxes            []*runtimeapi.PodSandboxStatus
+	Containers           []*ContainerStatus
+	At                   time.Time
+}
+
+// ContainerStatus is the state of one container of a pod, one attempt of it.
+type ContainerStatus struct {
+	ID, Name, SandboxID              string
+	State                            runtimeapi.ContainerState
+	CreatedAt, StartedAt, FinishedAt time.Time
+	ExitCode                         int
+	Image, ImageRef                  string
+	Hash                             uint64
+	RestartCount                     int
+	Reason, Message                  string
+	LogPath                          string
+	Labels, Annotations              map[string]string
+	Mounts                           []*runtimeapi.Mount
+	Resources                        *runtimeapi.ContainerResources
+}
+
+// Running says whether the container runs.
+func (c *ContainerStatus) Running() bool {
+	return c != nil && c.State == runtimeapi.ContainerState_CONTAINER_RUNNING
+}
+
+// Exited says whether the container ran to its end.
+func (c *ContainerStatus) Exited() bool {
+	return c != nil && c.State == runtimeapi.ContainerState_CONTAINER_EXITED
+}
+
+// Sandbox is the newest sandbox or nil.
+func (s *Status) Sandbox() *runtimeapi.PodSandboxStatus {
+	if s == nil || len(s.Sandboxes) == 0 {
+		return nil
+	}
+	return s.Sandboxes[0]
+}
+
+// Container is the newest attempt of a container, or nil.
+func (s *Status) Container(name string) *ContainerStatus {
+	if s == nil {
+		return nil
+	}
+	for _, c := range s.Containers {
+		if c.Name == name {
+			return c
+		}
+	}
+	return nil
+}
+
+// LastEnded is the newest attempt of a container that has ended, or nil.
+func (s *Status) LastEnded(name string) *ContainerStatus {
+	if s == nil {
+		return nil
+	}
+	for _, c := range s.Containers {
+		if c.Name == name && c.Exited() {
+			return c
+		}
+	}
+	return nil
+}
+
+// ContainerIn is the newest attempt of a container inside one sandbox, or nil.
+func (s *Status) ContainerIn(sandboxID, name string) *ContainerStatus {
+	for _, c := range s.Containers {
+		if c.Name == name && c.SandboxID == sandboxID {
+			return c
+		}
+	}
+	return nil
+}
+
+// Started is when the pod's oldest known sandbox was made: where activeDeadlineSeconds
+// counts from.
+func (s *Status) Started() time.Time {
+	if s == nil || len(s.Sandboxes) == 0 {
+		return time.Time{}
+	}
+	return time.Unix(0, s.Sandboxes[len(s.Sandboxes)-1].CreatedAt)
+}
+
+// IsSidecar says whether an init container is one that runs beside the others.
+func IsSidecar(c *v1.Container) bool {
+	return c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways
+}
+
+// IsHostNetwork says whether a pod uses the network of the host.
+func IsHostNetwork(p *v1.Pod) bool { return p.Spec.HostNetwork }

@@ -1,0 +1,69 @@
+package kuberuntime
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// lockPoll is how often a lock that somebody else has is tried again.
+const lockPoll = 100 * time.Millisecond
+
+// LockPod keeps two processes from changing the same pod at the same time: what one has
+// just made would be in the other's way. It waits until the context ends; waiting is told
+// when that starts. unlock leaves nothing behind.
+func (m *Manager) LockPod(ctx context.Context, namespace, name string, waiting func()) (unlock func() error, err error) {
+	sum := sha256.Sum256([]byte(m.o.Endpoint + "\x00" + namespace + "/" + name))
+	path := filepath.Join(m.o.Dirs.Root, "locks", hex.EncodeToString(sum[:8])+".lock")
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return nil, err
+	}
+	for told := false; ; {
+		f, err := tryLock(path)
+		if err != nil {
+			return nil, err
+		}
+		if f != nil {
+			// Removed while it is ours: whoever waits for this file sees that it has gone.
+			return func() error { return errors.Join(os.Remove(path), f.Close()) }, nil
+		}
+		if !told {
+			told = true
+			waiting()
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(lockPoll):
+		}
+	}
+}
+
+// tryLock is nil where somebody else has the lock, or just gave it back.
+func tryLock(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		return nil, f.Close()
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	mine, err := f.Stat()
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	if now, err := os.Stat(path); err != nil || !os.SameFile(mine, now) {
+		return nil, f.Close()
+	}
+	return f, nil
+}

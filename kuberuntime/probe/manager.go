@@ -1,0 +1,162 @@
+package probe
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	v1 "github.com/crishim/crishim/kuberuntime/corev1"
+
+	"github.com/crishim/crishim/kuberuntime/plan"
+)
+
+// Kind is one of the three probes of a container.
+type Kind int
+
+// The kinds.
+const (
+	Startup Kind = iota
+	Liveness
+	Readiness
+)
+
+func (k Kind) String() string {
+	return [...]string{"startup", "liveness", "readiness"}[k]
+}
+
+// Result is a probe's verdict. Before the first one it is Unknown.
+type Result = plan.Result
+
+// The verdicts.
+const (
+	Unknown = plan.Unknown
+	Success = plan.Success
+	Failure = plan.Failure
+)
+
+// Container is a running container to probe.
+type Container struct {
+	Target
+	PodUID, PodName, PodNamespace, Name string
+	Started                             time.Time
+	Startup, Liveness, Readiness        *v1.Probe
+}
+
+// Change is a new verdict, or a failed attempt on the way to one.
+type Change struct {
+	Container Container
+	Kind      Kind
+	Result    Result
+	Err       error // of the attempt
+	Verdict   bool  // the result is new, not only the attempt
+}
+
+// Manager probes containers. A container's probes end with it: Keep says which remain.
+type Manager struct {
+	ctx    context.Context
+	cancel context.CancelFunc
+	exec   Exec
+	notify func(Change)
+	now    func() time.Time
+	// spread delays the first attempt by a random part of its period, for a process that
+	// finds many containers running; nil means at once.
+	spread func(period time.Duration) time.Duration
+
+	wg      sync.WaitGroup
+	mu      sync.Mutex
+	workers map[workerKey]*worker
+}
+
+type workerKey struct {
+	id   string
+	kind Kind
+}
+
+// NewManager makes a manager; notify is called for every failure and every new verdict,
+// from several goroutines.
+func NewManager(exec Exec, notify func(Change)) *Manager {
+	ctx, cancel := context.WithCancel(context.Background())
+	return &Manager{ctx: ctx, cancel: cancel, exec: exec, notify: notify, now: time.Now, workers: map[workerKey]*worker{}}
+}
+
+// Spread makes first attempts of containers that already run come at different times.
+func (m *Manager) Spread() {
+	m.spread = func(period time.Duration) time.Duration { return rand.N(period) }
+}
+
+// Close ends all probes and waits for them.
+func (m *Manager) Close() {
+	m.cancel()
+	m.wg.Wait()
+}
+
+// Watch starts the probes of a container that are not running yet.
+func (m *Manager) Watch(c Container) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.ctx.Err() != nil {
+		return
+	}
+	for kind, p := range map[Kind]*v1.Probe{Startup: c.Startup, Liveness: c.Liveness, Readiness: c.Readiness} {
+		key := workerKey{c.ContainerID, kind}
+		if p == nil || m.workers[key] != nil {
+			continue
+		}
+		ctx, cancel := context.WithCancel(m.ctx)
+		w := &worker{manager: m, container: c, kind: kind, probe: p, cancel: cancel}
+		m.workers[key] = w
+		m.wg.Go(func() { w.run(ctx) })
+	}
+}
+
+// Keep ends the probes of a pod's containers that are not in the list.
+func (m *Manager) Keep(podUID string, ids map[string]bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for key, w := range m.workers {
+		if w.container.PodUID == podUID && !ids[key.id] {
+			w.cancel()
+			delete(m.workers, key)
+		}
+	}
+}
+
+// Drop ends the probes of a container that is being killed.
+func (m *Manager) Drop(id string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for key, w := range m.workers {
+		if key.id == id {
+			w.cancel()
+			delete(m.workers, key)
+		}
+	}
+}
+
+// Result is the last verdict. Without such a probe it is Unknown.
+func (m *Manager) Result(id string, kind Kind) Result {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if w := m.workers[workerKey{id, kind}]; w != nil {
+		return w.result
+	}
+	return Unknown
+}
+
+// set stores a verdict and says whether it is new.
+func (m *Manager) set(w *worker, r Result) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	changed := w.result != r
+	w.result = r
+	return changed
+}
+
+// started says whether the startup probe lets the others run.
+func (m *Manager) started(id string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	w := m.workers[workerKey{id, Startup}]
+	return w == nil || w.result == Success
+}

@@ -1,0 +1,197 @@
+package probe
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	v1 "github.com/crishim/crishim/kuberuntime/corev1"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/health"
+	"google.golang.org/grpc/health/grpc_health_v1"
+)
+
+// hostPort takes a listener's address apart.
+func hostPort(t *testing.T, address string) (string, int) {
+	t.Helper()
+	host, text, err := net.SplitHostPort(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	port, err := strconv.Atoi(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return host, port
+}
+
+func TestRunHTTP(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.URL.Path == "/header" && r.Header.Get("X-Probe") == "yes" && r.Host == "name" && r.URL.RawQuery == "a=b":
+		case r.URL.Path == "/away":
+			http.Redirect(w, r, "http://elsewhere.invalid/", http.StatusFound)
+		default:
+			http.Error(w, "broken", http.StatusInternalServerError)
+		}
+	}))
+	t.Cleanup(server.Close)
+	host, port := hostPort(t, server.Listener.Addr().String())
+	target := Target{PodIP: host, Ports: []v1.ContainerPort{{Name: "web", ContainerPort: int32(port)}}}
+	headers := []v1.HTTPHeader{{Name: "X-Probe", Value: "yes"}, {Name: "host", Value: "name"}}
+	cases := []struct {
+		name string
+		get  v1.HTTPGetAction
+		want string
+	}{
+		{"headers and query", v1.HTTPGetAction{Path: "/header?a=b", Port: v1.FromString("web"), Scheme: "HTTP", HTTPHeaders: headers}, ""},
+		{"redirect to another host", v1.HTTPGetAction{Path: "/away", Port: v1.FromInt32(int32(port)), Scheme: "HTTP"}, ""},
+		{"server error", v1.HTTPGetAction{Path: "/", Port: v1.FromInt32(int32(port)), Scheme: "HTTP"}, "500 Internal Server Error: broken"},
+		{"unknown port", v1.HTTPGetAction{Path: "/", Port: v1.FromString("none"), Scheme: "HTTP"}, `no port "none"`},
+		{"plain server behind https", v1.HTTPGetAction{Path: "/", Port: v1.FromInt32(int32(port)), Scheme: "HTTPS"}, "HTTP"},
+	}
+	for _, c := range cases {
+		err := Run(t.Context(), &v1.Probe{ProbeHandler: v1.ProbeHandler{HTTPGet: &c.get}, TimeoutSeconds: 30}, target, nil)
+		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: got %v, want %q", c.name, err, c.want)
+		}
+	}
+}
+
+func TestRunTCPAndGRPC(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := grpc.NewServer()
+	state := health.NewServer()
+	state.SetServingStatus("down", grpc_health_v1.HealthCheckResponse_NOT_SERVING)
+	grpc_health_v1.RegisterHealthServer(server, state)
+	done := make(chan struct{})
+	go func() { defer close(done); _ = server.Serve(l) }()
+	t.Cleanup(func() { server.Stop(); <-done })
+	host, port := hostPort(t, l.Addr().String())
+	closed, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, closedPort := hostPort(t, closed.Addr().String())
+	if err := closed.Close(); err != nil {
+		t.Fatal(err)
+	}
+	down := "down"
+	cases := []struct {
+		name    string
+		handler v1.ProbeHandler
+		want    string
+	}{
+		{"tcp", v1.ProbeHandler{TCPSocket: &v1.TCPSocketAction{Port: v1.FromInt32(int32(port))}}, ""},
+		{"tcp refused", v1.ProbeHandler{TCPSocket: &v1.TCPSocketAction{Port: v1.FromInt32(int32(closedPort))}}, "refused"},
+		{"grpc", v1.ProbeHandler{GRPC: &v1.GRPCAction{Port: int32(port)}}, ""},
+		{"grpc not serving", v1.ProbeHandler{GRPC: &v1.GRPCAction{Port: int32(port), Service: &down}}, "NOT_SERVING"},
+		{"nothing", v1.ProbeHandler{}, "no handler"},
+	}
+	for _, c := range cases {
+		err := Run(t.Context(), &v1.Probe{ProbeHandler: c.handler, TimeoutSeconds: 30}, Target{PodIP: host}, nil)
+		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: got %v, want %q", c.name, err, c.want)
+		}
+	}
+}
+
+func TestCounter(t *testing.T) {
+	t.Parallel()
+	var c counter
+	for i, step := range []struct {
+		ok   bool
+		want Result
+	}{{false, Unknown}, {false, Failure}, {true, Unknown}, {false, Unknown}, {true, Unknown}, {true, Unknown}, {true, Success}, {true, Success}, {false, Unknown}, {false, Failure}} {
+		if got := c.add(step.ok, 3, 2); got != step.want {
+			t.Errorf("step %d: got %d, want %d", i, got, step.want)
+		}
+	}
+}
+
+// TestManager has a startup probe hold back the others, and a container that fails later.
+func TestManager(t *testing.T) {
+	t.Parallel()
+	var mu sync.Mutex
+	healthy := map[string]bool{"startup": false, "liveness": true}
+	exec := func(_ context.Context, _ string, cmd []string, _ time.Duration) error {
+		mu.Lock()
+		defer mu.Unlock()
+		if healthy[cmd[0]] {
+			return nil
+		}
+		return errors.New("not yet")
+	}
+	set := func(name string, ok bool) { mu.Lock(); healthy[name] = ok; mu.Unlock() }
+	changes := make(chan Change, 100)
+	m := NewManager(exec, func(c Change) { changes <- c })
+	t.Cleanup(m.Close)
+	probe := func(name string, failures int32) *v1.Probe {
+		return &v1.Probe{ProbeHandler: v1.ProbeHandler{Exec: &v1.ExecAction{Command: []string{name}}}, PeriodSeconds: 1, SuccessThreshold: 1, FailureThreshold: failures}
+	}
+	c := Container{Target: Target{ContainerID: "c1"}, PodUID: "u1", Startup: probe("startup", 1000), Liveness: probe("liveness", 1)}
+	m.Watch(c)
+	m.Watch(c) // a second call changes nothing
+	wait := func(kind Kind, want Result) {
+		t.Helper()
+		timeout := time.After(60 * time.Second)
+		for {
+			select {
+			case got := <-changes:
+				if got.Verdict && got.Kind == kind && got.Result == want {
+					return
+				}
+				if got.Verdict && kind == Startup && got.Kind != Startup {
+					t.Fatalf("%s came before the startup probe's success", got.Kind)
+				}
+			case <-timeout:
+				t.Fatalf("no %s verdict", kind)
+			}
+		}
+	}
+	if first := <-changes; first.Kind != Startup || first.Verdict || first.Err == nil {
+		t.Fatalf("got %+v", first)
+	}
+	set("startup", true)
+	wait(Startup, Success)
+	wait(Liveness, Success)
+	set("liveness", false)
+	wait(Liveness, Failure)
+	if m.Result("c1", Liveness) != Failure || m.Result("c1", Readiness) != Unknown {
+		t.Error("wrong results")
+	}
+	set("readiness", true)
+	c.Readiness = probe("readiness", 1)
+	c.Readiness.SuccessThreshold = 2 // a second and more
+	m.Watch(c)
+	set("liveness", true)
+	wait(Readiness, Success) // of another probe, so that time has passed
+	if m.Result("c1", Liveness) != Failure {
+		t.Error("the verdict did not stay until the container is gone")
+	}
+	m.Drop("c2") // another
+	if m.Result("c1", Liveness) != Failure {
+		t.Error("the verdict did not stay")
+	}
+	m.Drop("c1")
+	if m.Result("c1", Liveness) != Unknown {
+		t.Error("the probe of a killed container still has a result")
+	}
+	m.Watch(c)
+	m.Keep("u1", nil)
+	if m.Result("c1", Liveness) != Unknown {
+		t.Error("the probe of a container that is gone still has a result")
+	}
+}

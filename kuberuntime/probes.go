@@ -1,0 +1,72 @@
+package kuberuntime
+
+import (
+	"context"
+	"time"
+
+	v1 "github.com/crishim/crishim/kuberuntime/corev1"
+
+	"github.com/crishim/crishim/kuberuntime/manifest"
+	"github.com/crishim/crishim/kuberuntime/plan"
+	"github.com/crishim/crishim/kuberuntime/pod"
+	"github.com/crishim/crishim/kuberuntime/probe"
+)
+
+// probes is what the probes say at the moment.
+func (m *Manager) probes() plan.Probes {
+	of := func(kind probe.Kind) func(string) plan.Result {
+		return func(id string) plan.Result { return m.prober.Result(id, kind) }
+	}
+	return plan.Probes{Startup: of(probe.Startup), Liveness: of(probe.Liveness), Readiness: of(probe.Readiness)}
+}
+
+func (m *Manager) probeExec(ctx context.Context, id string, cmd []string, timeout time.Duration) error {
+	return describeExit(m.RunInContainer(ctx, id, cmd, timeout))
+}
+
+// probeChanged turns a probe's news into events and wakes whoever waits for them.
+func (m *Manager) probeChanged(c probe.Change) {
+	p := &v1.Pod{ObjectMeta: v1.ObjectMeta{Name: c.Container.PodName, Namespace: c.Container.PodNamespace, UID: v1.UID(c.Container.PodUID)}}
+	if c.Err != nil {
+		m.warn(p, c.Container.Name, EventUnhealthy, "%s probe failed: %v", c.Kind, c.Err)
+	}
+	if !c.Verdict {
+		return
+	}
+	select {
+	case m.changed <- struct{}{}:
+	default:
+	}
+}
+
+// WatchProbes starts the probes of a pod's running containers, and ends those of the
+// containers that run no more.
+func (m *Manager) WatchProbes(p *v1.Pod, status *pod.Status) {
+	running := map[string]bool{}
+	for _, c := range manifest.Containers(p) {
+		state := status.Container(c.Name)
+		if !state.Running() {
+			continue
+		}
+		running[state.ID] = true
+		m.prober.Watch(probe.Container{
+			Target: probe.Target{ContainerID: state.ID, PodIP: firstOf(status.IPs), Ports: c.Ports},
+			PodUID: string(p.UID), PodName: p.Name, PodNamespace: p.Namespace, Name: c.Name, Started: state.StartedAt,
+			Startup: c.StartupProbe, Liveness: c.LivenessProbe, Readiness: c.ReadinessProbe,
+		})
+	}
+	m.prober.Keep(string(p.UID), running)
+}
+
+// View is a pod's phase and readiness as the manager knows them now.
+func (m *Manager) View(p *v1.Pod, status *pod.Status) *plan.View {
+	return m.view(p, status, m.probes())
+}
+
+func (m *Manager) view(p *v1.Pod, status *pod.Status, probes plan.Probes) *plan.View {
+	view := plan.Observe(p, status, probes)
+	if m.outOfTime(p, status, view) {
+		view.Phase, view.Ready = v1.PodFailed, false
+	}
+	return view
+}

@@ -1,0 +1,86 @@
+package kuberuntime
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/kuberuntime/pod"
+)
+
+// LogPolicy says when a log is rotated and how many files of it stay, the present one
+// included. A size of 0 rotates nothing.
+type LogPolicy struct {
+	MaxSize  int64
+	MaxFiles int
+}
+
+// DefaultLogPolicy is the kubelet's.
+func DefaultLogPolicy() LogPolicy { return LogPolicy{MaxSize: 10 << 20, MaxFiles: 5} }
+
+// RotateLogs rotates the logs of running containers of pods that were made here. A log
+// that is a link belongs to the container engine, which rotates it by itself.
+func (m *Manager) RotateLogs(ctx context.Context, policy LogPolicy) error {
+	if policy.MaxSize <= 0 {
+		return nil
+	}
+	containers, err := m.service.listContainers(ctx, &runtimeapi.ContainerFilter{
+		State: &runtimeapi.ContainerStateValue{State: runtimeapi.ContainerState_CONTAINER_RUNNING},
+	})
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, c := range containers {
+		if _, err := m.Record(c.GetLabels()[pod.UIDLabel]); err != nil {
+			continue
+		}
+		if err := m.rotate(ctx, c.GetId(), policy); err != nil {
+			errs = append(errs, fmt.Errorf("rotate the log of %s: %w", c.GetMetadata().GetName(), err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (m *Manager) rotate(ctx context.Context, id string, policy LogPolicy) error {
+	status, err := m.service.containerStatus(ctx, id)
+	if err != nil {
+		return ignoreNotFound(err)
+	}
+	path := status.GetLogPath()
+	info, err := os.Lstat(path)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && (!info.Mode().IsRegular() || info.Size() < policy.MaxSize) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	rotated := path + "." + m.o.Now().UTC().Format("20060102-150405.000")
+	if err := os.Rename(path, rotated); err != nil {
+		return err
+	}
+	if err := m.service.reopenLog(ctx, id); err != nil {
+		return errors.Join(err, os.Rename(rotated, path)) // the runtime still writes into it
+	}
+	return dropRotated(path, policy.MaxFiles-1)
+}
+
+// dropRotated keeps the newest rotated files of a log; their names sort by time.
+func dropRotated(path string, keep int) error {
+	files, err := filepath.Glob(path + ".*")
+	if err != nil {
+		return err
+	}
+	slices.Sort(files)
+	var errs []error
+	for _, file := range files[:max(len(files)-max(keep, 0), 0)] {
+		errs = append(errs, os.Remove(file))
+	}
+	return errors.Join(errs...)
+}

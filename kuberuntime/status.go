@@ -1,0 +1,207 @@
+package kuberuntime
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strconv"
+	"time"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/kuberuntime/pod"
+)
+
+// GetPods lists pods from the runtime's lists, sorted by namespace, name and uid. A pod
+// counts as running while it has a ready sandbox or a running container.
+func (m *Manager) GetPods(ctx context.Context, all bool) ([]*pod.Pod, error) {
+	sandboxes, err := m.service.listPodSandbox(ctx, nil)
+	if err != nil {
+		return nil, err
+	}
+	containers, err := m.service.listContainers(ctx, nil)
+	if err != nil {
+		return nil, err
+	}
+	pods := group(sandboxes, containers)
+	if !all {
+		pods = slices.DeleteFunc(pods, func(p *pod.Pod) bool { return !isRunning(p) })
+	}
+	return pods, nil
+}
+
+func group(sandboxes []*runtimeapi.PodSandbox, containers []*runtimeapi.Container) []*pod.Pod {
+	byUID := map[string]*pod.Pod{}
+	bySandbox := map[string]*pod.Pod{}
+	for _, s := range sandboxes {
+		meta := s.GetMetadata()
+		p := byUID[meta.GetUid()]
+		if p == nil {
+			p = &pod.Pod{UID: meta.GetUid(), Name: meta.GetName(), Namespace: meta.GetNamespace()}
+			byUID[p.UID] = p
+		}
+		p.Sandboxes = append(p.Sandboxes, s)
+		bySandbox[s.GetId()] = p
+	}
+	for _, c := range containers {
+		labels := c.GetLabels()
+		p := bySandbox[c.GetPodSandboxId()]
+		if p == nil {
+			p = byUID[labels[pod.UIDLabel]]
+		}
+		if p == nil {
+			if labels[pod.UIDLabel] == "" {
+				continue // nothing of a pod
+			}
+			p = &pod.Pod{UID: labels[pod.UIDLabel], Name: labels[pod.NameLabel], Namespace: labels[pod.NamespaceLabel]}
+			byUID[p.UID] = p
+		}
+		p.Containers = append(p.Containers, c)
+	}
+	out := make([]*pod.Pod, 0, len(byUID))
+	for _, p := range byUID {
+		out = append(out, p)
+	}
+	slices.SortFunc(out, func(a, b *pod.Pod) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID))
+	})
+	return out
+}
+
+func isRunning(p *pod.Pod) bool {
+	return slices.ContainsFunc(p.Sandboxes, func(s *runtimeapi.PodSandbox) bool {
+		return s.GetState() == runtimeapi.PodSandboxState_SANDBOX_READY
+	}) || slices.ContainsFunc(p.Containers, func(c *runtimeapi.Container) bool {
+		return c.GetState() == runtimeapi.ContainerState_CONTAINER_RUNNING
+	})
+}
+
+// GetPodStatus reads the state of a pod's sandboxes and containers. What goes away while
+// it reads is left out.
+func (m *Manager) GetPodStatus(ctx context.Context, uid, name, namespace string) (*pod.Status, error) {
+	s := &pod.Status{UID: uid, Name: name, Namespace: namespace, At: m.o.Now()}
+	sandboxes, containers, err := m.listsOf(ctx, uid)
+	if err != nil {
+		return nil, err
+	}
+	for _, sandbox := range sandboxes {
+		status, err := m.service.podSandboxStatus(ctx, sandbox.GetId())
+		if isNotFound(err) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		s.Sandboxes = append(s.Sandboxes, status)
+	}
+	slices.SortStableFunc(s.Sandboxes, func(a, b *runtimeapi.PodSandboxStatus) int {
+		return cmp.Or(cmp.Compare(b.GetCreatedAt(), a.GetCreatedAt()), cmp.Compare(b.GetMetadata().GetAttempt(), a.GetMetadata().GetAttempt()))
+	})
+	s.IPs = addresses(s.Sandboxes, m.o.Host.IPs)
+	s.Containers, err = m.containerStatuses(ctx, containers)
+	return s, err
+}
+
+// listsOf finds what belongs to a pod: by the label that kubelets and this package give,
+// and where no sandbox has it by the metadata, which is all that a pod of runp may have.
+func (m *Manager) listsOf(ctx context.Context, uid string) ([]*runtimeapi.PodSandbox, []*runtimeapi.Container, error) {
+	label := map[string]string{pod.UIDLabel: uid}
+	sandboxes, err := m.service.listPodSandbox(ctx, &runtimeapi.PodSandboxFilter{LabelSelector: label})
+	if err != nil {
+		return nil, nil, err
+	}
+	containers, err := m.service.listContainers(ctx, &runtimeapi.ContainerFilter{LabelSelector: label})
+	if err != nil || len(sandboxes) > 0 || uid == "" {
+		return sandboxes, containers, err
+	}
+	all, err := m.service.listPodSandbox(ctx, nil)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, sandbox := range all {
+		if sandbox.GetMetadata().GetUid() != uid {
+			continue
+		}
+		sandboxes = append(sandboxes, sandbox)
+		inside, err := m.service.listContainers(ctx, &runtimeapi.ContainerFilter{PodSandboxId: sandbox.GetId()})
+		if err != nil {
+			return nil, nil, err
+		}
+		containers = append(containers, slices.DeleteFunc(inside, func(c *runtimeapi.Container) bool {
+			return c.GetLabels()[pod.UIDLabel] == uid // listed already
+		})...)
+	}
+	return sandboxes, containers, nil
+}
+
+// addresses are those of the newest sandbox if it is ready; a pod in the host's network
+// has the host's.
+func addresses(sandboxes []*runtimeapi.PodSandboxStatus, host []string) []string {
+	if len(sandboxes) == 0 || sandboxes[0].GetState() != runtimeapi.PodSandboxState_SANDBOX_READY {
+		return nil
+	}
+	newest := sandboxes[0]
+	if newest.GetLinux().GetNamespaces().GetOptions().GetNetwork() == runtimeapi.NamespaceMode_NODE {
+		return host
+	}
+	if newest.GetNetwork().GetIp() == "" {
+		return nil
+	}
+	ips := []string{newest.GetNetwork().GetIp()}
+	for _, ip := range newest.GetNetwork().GetAdditionalIps() {
+		ips = append(ips, ip.GetIp())
+	}
+	return ips
+}
+
+func (m *Manager) containerStatuses(ctx context.Context, containers []*runtimeapi.Container) ([]*pod.ContainerStatus, error) {
+	var out []*pod.ContainerStatus
+	for _, c := range containers {
+		status, err := m.service.containerStatus(ctx, c.GetId())
+		if isNotFound(err) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		converted := containerStatus(c.GetPodSandboxId(), status)
+		if converted.Exited() {
+			converted.Message = terminationMessage(converted, status.GetMessage())
+		}
+		out = append(out, converted)
+	}
+	slices.SortStableFunc(out, func(a, b *pod.ContainerStatus) int {
+		return cmp.Or(b.CreatedAt.Compare(a.CreatedAt), cmp.Compare(b.RestartCount, a.RestartCount))
+	})
+	return out, nil
+}
+
+// containerStatus reads a status with what the annotations keep. Annotations of another
+// tool's containers may lack ours: such a container has hash 0 and looks changed.
+func containerStatus(sandboxID string, c *runtimeapi.ContainerStatus) *pod.ContainerStatus {
+	out := &pod.ContainerStatus{
+		ID: c.GetId(), Name: c.GetMetadata().GetName(), SandboxID: sandboxID, State: c.GetState(),
+		CreatedAt: timeOf(c.GetCreatedAt()), StartedAt: timeOf(c.GetStartedAt()), FinishedAt: timeOf(c.GetFinishedAt()),
+		ExitCode: int(c.GetExitCode()), Image: c.GetImage().GetImage(), ImageRef: c.GetImageRef(),
+		Reason: c.GetReason(), Message: c.GetMessage(), LogPath: c.GetLogPath(), Labels: c.GetLabels(),
+		Annotations: c.GetAnnotations(), Mounts: c.GetMounts(), Resources: c.GetResources(),
+	}
+	if specified := c.GetImage().GetUserSpecifiedImage(); specified != "" {
+		out.Image = specified
+	}
+	if n, err := strconv.Atoi(c.GetAnnotations()[pod.RestartCountAnnotation]); err == nil {
+		out.RestartCount = n
+	}
+	if h, err := pod.ParseHash(c.GetAnnotations()[pod.HashAnnotation]); err == nil {
+		out.Hash = h
+	}
+	return out
+}
+
+// timeOf leaves zero zero: the CRI has no other word for "never".
+func timeOf(ns int64) time.Time {
+	if ns <= 0 {
+		return time.Time{}
+	}
+	return time.Unix(0, ns)
+}

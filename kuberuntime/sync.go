@@ -1,0 +1,346 @@
+package kuberuntime
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	v1 "github.com/crishim/crishim/kuberuntime/corev1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/kuberuntime/manifest"
+	"github.com/crishim/crishim/kuberuntime/plan"
+	"github.com/crishim/crishim/kuberuntime/pod"
+	"github.com/crishim/crishim/kuberuntime/volume"
+)
+
+// SyncResult is what one SyncPod did and what is left to do.
+type SyncResult struct {
+	Actions *plan.Actions
+	// Err is every failure of the step; the containers that did not fail were started.
+	Err error
+	// RetryAfter is when a back-off ends, 0 if none runs.
+	RetryAfter time.Duration
+}
+
+// Waiting is a container that is not started yet, with the kubelet's reason.
+type Waiting struct {
+	Container string
+	Err       error
+}
+
+func (w *Waiting) Error() string { return fmt.Sprintf("container %s: %v", w.Container, w.Err) }
+
+func (w *Waiting) Unwrap() error { return w.Err }
+
+// ErrCrashLoop is a container that ends again and again and waits before its next start.
+var ErrCrashLoop = errors.New("CrashLoopBackOff")
+
+// retryError is a failure that a back-off answers.
+type retryError struct {
+	err   error
+	after time.Duration
+}
+
+func (e *retryError) Error() string { return e.err.Error() }
+
+func (e *retryError) Unwrap() error { return e.err }
+
+// add collects a failure.
+func (r *SyncResult) add(err error) {
+	if err == nil {
+		return
+	}
+	r.Err = errors.Join(r.Err, err)
+	var retry *retryError
+	if errors.As(err, &retry) && (r.RetryAfter == 0 || retry.after < r.RetryAfter) {
+		r.RetryAfter = retry.after
+	}
+}
+
+// OnlyBackOff says whether nothing failed but containers wait for their back-off.
+func (r *SyncResult) OnlyBackOff() bool {
+	for _, err := range flatten(r.Err) {
+		var retry *retryError
+		if !errors.As(err, &retry) {
+			return false
+		}
+	}
+	return r.Err != nil
+}
+
+func flatten(err error) []error {
+	joined, ok := err.(interface{ Unwrap() []error })
+	if !ok {
+		if err == nil {
+			return nil
+		}
+		return []error{err}
+	}
+	var out []error
+	for _, e := range joined.Unwrap() {
+		out = append(out, flatten(e)...)
+	}
+	return out
+}
+
+// syncing is one SyncPod on its way.
+type syncing struct {
+	m       *Manager
+	pod     *v1.Pod
+	set     *manifest.Set
+	status  *pod.Status
+	actions *plan.Actions
+	sandbox string // id
+	config  *runtimeapi.PodSandboxConfig
+	ips     []string
+	volumes map[string]volume.Made
+	images  map[string]*runtimeapi.Image // image volumes by reference
+	result  *SyncResult
+}
+
+// SyncPod does the next step for a pod: it kills what must go, makes the sandbox, and
+// starts what may start now. Init containers take several steps.
+func (m *Manager) SyncPod(ctx context.Context, p *v1.Pod, set *manifest.Set, status *pod.Status) SyncResult {
+	if m.untilDeadline(p, status) <= 0 {
+		return m.endAtDeadline(ctx, p, status)
+	}
+	actions := plan.Compute(p, status, m.probes())
+	result := SyncResult{Actions: actions}
+	s := &syncing{m: m, pod: p, set: set, status: status, actions: actions, sandbox: actions.SandboxID, ips: status.IPs, result: &result}
+	if err := s.kill(ctx); err != nil {
+		result.add(err)
+		return result
+	}
+	if actions.KillPod && !actions.CreateSandbox {
+		return result
+	}
+	if len(actions.StartInit)+len(actions.StartEphemeral)+len(actions.Start) == 0 && !actions.CreateSandbox {
+		// Running containers see changes of their ConfigMaps and Secrets in their volumes.
+		if _, err := m.volumes.Setup(p, set); err != nil {
+			m.warn(p, "", EventVolumes, "%v", err)
+			result.add(err)
+		}
+		return result
+	}
+	if err := s.prepare(ctx); err != nil {
+		result.add(err)
+		return result
+	}
+	s.start(ctx)
+	return result
+}
+
+// kill ends the whole pod, or the containers that must go.
+func (s *syncing) kill(ctx context.Context) error {
+	if s.actions.KillPod {
+		if !s.actions.CreateSandbox && isDead(s.status) {
+			return nil
+		}
+		if s.status.Sandbox() != nil {
+			s.m.event(s.pod, "", EventSandboxChanged, "the pod is stopped: %s", s.actions.SandboxReason)
+		}
+		if err := s.m.KillPod(ctx, s.pod, s.status, nil); err != nil {
+			return err
+		}
+		if s.actions.CreateSandbox {
+			return s.purgeInit(ctx)
+		}
+		return nil
+	}
+	for _, k := range s.actions.Kill {
+		target := killTarget{status: k.Status, container: k.Container, pod: s.pod, ip: firstOf(s.status.IPs), reason: k.Reason, message: k.Message}
+		if err := s.m.killContainer(ctx, target, nil); err != nil {
+			return err
+		}
+	}
+	return s.pruneInit(ctx)
+}
+
+// isDead says whether nothing of a pod is left to stop.
+func isDead(status *pod.Status) bool {
+	for _, sandbox := range status.Sandboxes {
+		if sandbox.GetState() == runtimeapi.PodSandboxState_SANDBOX_READY {
+			return false
+		}
+	}
+	for _, c := range status.Containers {
+		if c.Running() || c.State == runtimeapi.ContainerState_CONTAINER_UNKNOWN {
+			return false
+		}
+	}
+	return true
+}
+
+// purgeInit removes init containers of earlier sandboxes, so that they run again.
+func (s *syncing) purgeInit(ctx context.Context) error {
+	return s.removeInit(ctx, 0)
+}
+
+// pruneInit keeps the newest attempt of each init container, and of the others only those
+// that garbage collection keeps.
+func (s *syncing) pruneInit(ctx context.Context) error {
+	return s.removeInit(ctx, 1)
+}
+
+func (s *syncing) removeInit(ctx context.Context, keep int) error {
+	for i := range s.pod.Spec.InitContainers {
+		kept := 0
+		for _, c := range s.status.Containers {
+			if c.Name != s.pod.Spec.InitContainers[i].Name {
+				continue
+			}
+			if kept < keep || keep > 0 && !c.Exited() {
+				kept++
+				continue
+			}
+			if err := s.m.service.removeContainer(ctx, c.ID); err != nil {
+				return fmt.Errorf("remove init container %s: %w", c.Name, err)
+			}
+		}
+	}
+	return nil
+}
+
+// prepare makes volumes and, if it is wanted, the sandbox.
+func (s *syncing) prepare(ctx context.Context) error {
+	made, err := s.m.volumes.Setup(s.pod, s.set)
+	if err != nil {
+		s.m.warn(s.pod, "", EventVolumes, "%v", err)
+		return err
+	}
+	s.volumes = made
+	if err := s.m.writeRecord(s.pod); err != nil {
+		return err
+	}
+	s.config = s.m.generator.Sandbox(s.pod, s.actions.Attempt)
+	if s.actions.CreateSandbox {
+		if err := s.createSandbox(ctx); err != nil {
+			s.m.warn(s.pod, "", EventSandboxFailed, "%v", err)
+			return err
+		}
+	}
+	if err := s.writeHosts(); err != nil {
+		return err
+	}
+	return s.pullVolumes(ctx)
+}
+
+func (s *syncing) createSandbox(ctx context.Context) error {
+	if err := os.MkdirAll(s.config.GetLogDirectory(), 0o755); err != nil {
+		return fmt.Errorf("make the log folder: %w", err)
+	}
+	handler := ""
+	if name := s.pod.Spec.RuntimeClassName; name != nil {
+		class := s.set.RuntimeClasses[*name]
+		if class == nil {
+			return fmt.Errorf("RuntimeClass %s not found", *name)
+		}
+		handler = class.Handler
+	}
+	id, err := s.m.service.runPodSandbox(ctx, s.config, handler)
+	if err != nil {
+		return err
+	}
+	status, err := s.m.service.podSandboxStatus(ctx, id)
+	if err != nil {
+		return err
+	}
+	s.sandbox = id
+	s.ips = addresses([]*runtimeapi.PodSandboxStatus{status}, s.m.o.Host.IPs)
+	s.m.event(s.pod, "", EventSandboxCreated, "created sandbox %s%s", shortID(id), withAddress(s.ips))
+	return nil
+}
+
+func withAddress(ips []string) string {
+	if len(ips) == 0 {
+		return ""
+	}
+	return " with address " + ips[0]
+}
+
+func shortID(id string) string { return id[:min(len(id), 13)] }
+
+func (s *syncing) writeHosts() error {
+	if len(s.ips) == 0 && !s.pod.Spec.HostNetwork {
+		return nil
+	}
+	return writeHostsFile(s.m.o.Dirs.Hosts(string(s.pod.UID)), s.m.hostsText(s.pod, s.ips))
+}
+
+// writeHostsFile writes in place: containers have the file itself mounted.
+func writeHostsFile(path, text string) error {
+	if old, err := os.ReadFile(path); err == nil && string(old) == text {
+		return nil
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
+		return err
+	}
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		return fmt.Errorf("write the pod's hosts file: %w", err)
+	}
+	return os.Chmod(path, 0o644)
+}
+
+// pullVolumes has the images of image volumes there before a container needs them.
+func (s *syncing) pullVolumes(ctx context.Context) error {
+	s.images = map[string]*runtimeapi.Image{}
+	for i := range s.pod.Spec.Volumes {
+		v := s.pod.Spec.Volumes[i].Image
+		if v == nil {
+			continue
+		}
+		image, err := s.m.ensureImage(ctx, s.pod, "", v.Reference, v.PullPolicy, s.set, s.config)
+		if err != nil {
+			return fmt.Errorf("volume %s: %w", s.pod.Spec.Volumes[i].Name, err)
+		}
+		s.images[v.Reference] = image
+	}
+	return nil
+}
+
+// start starts what the plan says. An init container that fails holds up the ones after
+// it; regular containers do not hold up each other.
+func (s *syncing) start(ctx context.Context) {
+	for _, i := range s.actions.StartEphemeral {
+		c := (*v1.Container)(&s.pod.Spec.EphemeralContainers[i].EphemeralContainerCommon)
+		target := s.pod.Spec.EphemeralContainers[i].TargetContainerName
+		s.result.add(s.startOne(ctx, c, s.status.Container(target)))
+	}
+	for _, i := range s.actions.StartInit {
+		c := &s.pod.Spec.InitContainers[i]
+		if err := s.startOne(ctx, c, nil); err != nil {
+			s.result.add(err)
+			if !pod.IsSidecar(c) {
+				return
+			}
+		}
+	}
+	for _, i := range s.actions.Start {
+		s.result.add(s.startOne(ctx, &s.pod.Spec.Containers[i], nil))
+	}
+}
+
+func (s *syncing) startOne(ctx context.Context, c *v1.Container, target *pod.ContainerStatus) error {
+	err := ctx.Err()
+	if err == nil {
+		err = s.m.crashWait(s.pod, c, s.status.LastEnded(c.Name))
+	}
+	if err == nil {
+		err = s.startContainer(ctx, c, target)
+	}
+	if err != nil {
+		return &Waiting{Container: c.Name, Err: err}
+	}
+	return nil
+}
+
+func firstOf(list []string) string {
+	if len(list) == 0 {
+		return ""
+	}
+	return list[0]
+}

@@ -1,0 +1,152 @@
+package kuberuntime
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	v1 "github.com/crishim/crishim/kuberuntime/corev1"
+
+	"github.com/crishim/crishim/kuberuntime/pod"
+)
+
+// How long a worker waits for its next look at a pod without being woken.
+const (
+	resync      = 10 * time.Second
+	retryPeriod = 2 * time.Second
+)
+
+// worker looks after one pod, so that a slow pull or hook delays no other pod.
+type worker struct {
+	m         *Manager
+	uid, name string // name is namespace/name
+	wake      chan struct{}
+	done      chan struct{} // closed when the pod is removed
+
+	mu       sync.Mutex // guards what follows
+	want     desired
+	removing bool
+	state    string // of the pod as last reported
+}
+
+func newWorker(m *Manager, uid, fullName string, want desired) *worker {
+	return &worker{m: m, uid: uid, name: fullName, want: want, wake: make(chan struct{}, 1), done: make(chan struct{})}
+}
+
+// update gives the worker a newer manifest; remove makes it end the pod.
+func (w *worker) update(want desired) {
+	w.mu.Lock()
+	w.want = want
+	w.mu.Unlock()
+	w.nudge()
+}
+
+func (w *worker) remove() {
+	w.mu.Lock()
+	already := w.removing
+	w.removing = true
+	w.mu.Unlock()
+	if !already {
+		w.nudge()
+	}
+}
+
+func (w *worker) isRemoving() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.removing
+}
+
+func (w *worker) nudge() {
+	select {
+	case w.wake <- struct{}{}:
+	default:
+	}
+}
+
+// run works until the pod is removed or the context ends.
+func (w *worker) run(ctx context.Context) {
+	for {
+		next, finished := w.step(ctx)
+		if finished {
+			close(w.done)
+			return
+		}
+		timer := time.NewTimer(next)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		case <-w.wake:
+			timer.Stop()
+		case <-timer.C:
+		}
+	}
+}
+
+// step does what there is to do now and says when to look again.
+func (w *worker) step(ctx context.Context) (next time.Duration, finished bool) {
+	w.mu.Lock()
+	want, removing := w.want, w.removing
+	w.mu.Unlock()
+	namespace, name := splitName(w.name)
+	status, err := w.m.GetPodStatus(ctx, w.uid, name, namespace)
+	if err != nil {
+		return retryPeriod, false // the loop reports that the runtime does not answer
+	}
+	if removing {
+		if err := w.m.Remove(ctx, want.pod, status, nil); err != nil {
+			if ctx.Err() == nil {
+				w.m.warn(podOf(status), "", EventFailed, "remove the pod: %v", err)
+			}
+			return retryPeriod, false
+		}
+		w.m.event(podOf(status), "", EventKilling, "the pod is removed")
+		return 0, true
+	}
+	return w.sync(ctx, want, status), false
+}
+
+func (w *worker) sync(ctx context.Context, want desired, status *pod.Status) time.Duration {
+	w.m.WatchProbes(want.pod, status)
+	w.reportState(want.pod, status)
+	result := w.m.SyncPod(ctx, want.pod, want.set, status)
+	switch {
+	case result.RetryAfter > 0:
+		return min(result.RetryAfter, resync)
+	case result.Err != nil:
+		return retryPeriod
+	case !result.Actions.Nothing() && (!result.Actions.KillPod || result.Actions.CreateSandbox):
+		return 0
+	}
+	if left := w.m.untilDeadline(want.pod, status); left > 0 {
+		return min(resync, left)
+	}
+	return resync
+}
+
+// reportState tells of a phase or readiness that is new.
+func (w *worker) reportState(p *v1.Pod, status *pod.Status) {
+	view := w.m.View(p, status)
+	state := string(view.Phase)
+	if view.Ready {
+		state = "ready"
+	}
+	w.mu.Lock()
+	before := w.state
+	w.state = state
+	w.mu.Unlock()
+	switch {
+	case before == state:
+	case before == "" && status.Sandbox() != nil:
+		w.m.event(p, "", EventAdopted, "found and adopted, %s", lower(state))
+	case state == "ready":
+		w.m.event(p, "", EventReady, "ready%s", withAddress(status.IPs))
+	case before == "ready" && view.Phase == v1.PodRunning:
+		w.m.warn(p, "", EventNotReady, "not ready any more")
+	case view.Phase == v1.PodFailed && !w.m.outOfTime(p, status, view): // that has its own event
+		w.m.warn(p, "", EventFailed, "failed: %s", whatFailed(view))
+	case view.Phase == v1.PodSucceeded:
+		w.m.event(p, "", EventReady, "succeeded")
+	}
+}

@@ -1,0 +1,17 @@
+// Command crishim talks CRI to whatever container runtime a node has, and
+// brings its own dockershim where there is only Docker.
+package main
+
+import (
+	"context"
+	"os"
+
+	"github.com/crishim/crishim/commands"
+)
+
+// version is set by the linker.
+var version string
+
+func main() {
+	os.Exit(commands.Main(context.Background(), os.Args, commands.SystemEnv(version)))
+}

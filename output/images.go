@@ -1,0 +1,119 @@
+package output
+
+import (
+	"cmp"
+	"io"
+	"slices"
+	"strings"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// none stands for a name, tag or digest that an image does not have.
+const none = "<none>"
+
+// imageRow is one line of the image table: an image has one for each tag.
+type imageRow struct {
+	image             *runtimeapi.Image
+	name, tag, digest string
+}
+
+var imageColumns = []column[imageRow]{
+	{name: "IMAGE", shrink: true, value: func(r imageRow, _ Options) string { return r.name }},
+	{name: "TAG", shrink: true, value: func(r imageRow, _ Options) string { return r.tag }},
+	{name: "DIGEST", wide: true, value: func(r imageRow, o Options) string {
+		if r.digest == none {
+			return none
+		}
+		return shortID(r.digest, o)
+	}},
+	{name: "IMAGE ID", value: func(r imageRow, o Options) string { return shortID(r.image.GetId(), o) }},
+	{
+		name:  "SIZE",
+		value: func(r imageRow, _ Options) string { return size(r.image.GetSize()) },
+		less:  func(a, b imageRow) int { return cmp.Compare(a.image.GetSize(), b.image.GetSize()) },
+	},
+	{name: "PINNED", wide: true, value: func(r imageRow, _ Options) string {
+		if r.image.GetPinned() {
+			return "true"
+		}
+		return "false"
+	}},
+}
+
+// splitTag cuts repo:tag at the tag's colon; a registry's port is no tag.
+func splitTag(ref string) (name, tag string) {
+	if i := strings.LastIndexByte(ref, ':'); i > strings.LastIndexByte(ref, '/') {
+		return ref[:i], ref[i+1:]
+	}
+	return ref, none
+}
+
+// imageRows gives the lines of one image: one for each tag or, without tags,
+// one for its digest.
+func imageRows(image *runtimeapi.Image) []imageRow {
+	digestName, digest := none, none
+	if digests := image.GetRepoDigests(); len(digests) > 0 {
+		if n, d, ok := strings.Cut(digests[0], "@"); ok {
+			digestName, digest = n, d
+		}
+	}
+	if len(image.GetRepoTags()) == 0 {
+		return []imageRow{{image: image, name: digestName, tag: none, digest: digest}}
+	}
+	rows := make([]imageRow, 0, len(image.GetRepoTags()))
+	for _, ref := range image.GetRepoTags() {
+		name, tag := splitTag(ref)
+		rows = append(rows, imageRow{image: image, name: name, tag: tag, digest: digest})
+	}
+	return rows
+}
+
+// Images writes a list of images, ordered by first tag, then digest, then id.
+func Images(w io.Writer, r *runtimeapi.ListImagesResponse, o Options) error {
+	images := slices.Clone(r.GetImages())
+	slices.SortStableFunc(images, func(a, b *runtimeapi.Image) int {
+		return cmp.Or(cmp.Compare(first(a.GetRepoTags()), first(b.GetRepoTags())),
+			cmp.Compare(first(a.GetRepoDigests()), first(b.GetRepoDigests())), cmp.Compare(a.GetId(), b.GetId()))
+	})
+	v := view{fallback: Table}
+	v.items = func() ([][]byte, error) { return marshalAll(images) }
+	v.root = func() ([]byte, error) {
+		items, err := v.items()
+		return list("images", items), err
+	}
+	v.ids = func() []string { return each(images, (*runtimeapi.Image).GetId) }
+	v.names = func() []string { return each(images, imageReference) }
+	v.table = func(w io.Writer, o Options) error {
+		var rows []imageRow
+		for _, image := range images {
+			rows = append(rows, imageRows(image)...)
+		}
+		return writeTable(w, rows, shownImageColumns(o), o)
+	}
+	return render(w, v, o)
+}
+
+// shownImageColumns puts the columns that have a flag of their own into the
+// plain table when the flag is given.
+func shownImageColumns(o Options) []column[imageRow] {
+	columns := slices.Clone(imageColumns)
+	for i, c := range columns {
+		if c.name == "DIGEST" && o.Digests || c.name == "PINNED" && o.Pinned {
+			columns[i].wide = false
+		}
+	}
+	return columns
+}
+
+// imageReference is the shortest lasting way to name an image.
+func imageReference(image *runtimeapi.Image) string {
+	return cmp.Or(first(image.GetRepoTags()), first(image.GetRepoDigests()), image.GetId())
+}
+
+func first(list []string) string {
+	if len(list) == 0 {
+		return ""
+	}
+	return list[0]
+}

@@ -1,0 +1,69 @@
+package output
+
+import (
+	"cmp"
+	"io"
+	"slices"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+var podColumns = []column[*runtimeapi.PodSandbox]{
+	{name: "POD ID", value: func(p *runtimeapi.PodSandbox, o Options) string { return shortID(p.GetId(), o) }},
+	{
+		name:  "CREATED",
+		value: func(p *runtimeapi.PodSandbox, o Options) string { return age(p.GetCreatedAt(), o) },
+		less:  func(a, b *runtimeapi.PodSandbox) int { return cmp.Compare(a.GetCreatedAt(), b.GetCreatedAt()) },
+	},
+	{name: "STATE", value: func(p *runtimeapi.PodSandbox, _ Options) string { return podState(p.GetState()) }},
+	{name: "NAME", shrink: true, value: func(p *runtimeapi.PodSandbox, _ Options) string { return orUnknown(podName(p)) }},
+	{name: "NAMESPACE", shrink: true, value: func(p *runtimeapi.PodSandbox, _ Options) string { return orUnknown(podNamespace(p)) }},
+	{
+		name:  "ATTEMPT",
+		value: func(p *runtimeapi.PodSandbox, _ Options) string { return decimal(p.GetMetadata().GetAttempt()) },
+		less: func(a, b *runtimeapi.PodSandbox) int {
+			return cmp.Compare(a.GetMetadata().GetAttempt(), b.GetMetadata().GetAttempt())
+		},
+	},
+	{name: "RUNTIME", value: func(p *runtimeapi.PodSandbox, _ Options) string {
+		return cmp.Or(p.GetRuntimeHandler(), "(default)")
+	}},
+	{name: "UID", wide: true, value: func(p *runtimeapi.PodSandbox, _ Options) string { return p.GetMetadata().GetUid() }},
+}
+
+// podState is the word for a sandbox's state.
+func podState(s runtimeapi.PodSandboxState) string { return enumWord(s.String()) }
+
+func podName(p *runtimeapi.PodSandbox) string {
+	return cmp.Or(p.GetMetadata().GetName(), p.GetLabels()[labelPodName])
+}
+
+func podNamespace(p *runtimeapi.PodSandbox) string {
+	return cmp.Or(p.GetMetadata().GetNamespace(), p.GetLabels()[labelPodNamespace])
+}
+
+// Pods writes a list of pod sandboxes, the newest first.
+func Pods(w io.Writer, r *runtimeapi.ListPodSandboxResponse, o Options) error {
+	rows := slices.Clone(r.GetItems())
+	slices.SortStableFunc(rows, func(a, b *runtimeapi.PodSandbox) int {
+		return cmp.Or(cmp.Compare(b.GetCreatedAt(), a.GetCreatedAt()), cmp.Compare(a.GetId(), b.GetId()))
+	})
+	v := view{fallback: Table}
+	v.items = func() ([][]byte, error) { return marshalAll(rows) }
+	v.root = func() ([]byte, error) {
+		items, err := v.items()
+		return list("items", items), err
+	}
+	v.ids = func() []string { return each(rows, (*runtimeapi.PodSandbox).GetId) }
+	v.names = func() []string { return each(rows, podReference) }
+	v.table = func(w io.Writer, o Options) error { return writeTable(w, rows, podColumns, o) }
+	return render(w, v, o)
+}
+
+// podReference is namespace/pod, or the id where these are not known.
+func podReference(p *runtimeapi.PodSandbox) string {
+	if podName(p) == "" || podNamespace(p) == "" {
+		return p.GetId()
+	}
+	return podNamespace(p) + "/" + podName(p)
+}

@@ -1,0 +1,130 @@
+package output
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"strings"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// Usage is one container or pod of a stats table: what the runtime measured
+// and what the caller computed from it. A negative number is not known.
+type Usage struct {
+	ID, Name, Pod, Namespace string
+	CPUPercent               float64
+	Memory, MemoryLimit      int64 // working set and limit in bytes; limit 0: none
+	Disk, Inodes, Swap       int64
+	NetworkIn, NetworkOut    int64 // bytes since the pod started
+	BlockRead, BlockWrite    int64 // bytes since the container started
+	Pids                     int64
+}
+
+// The first columns of the two stats tables.
+const (
+	containerSubject = "CONTAINER"
+	podSubject       = "POD ID"
+)
+
+// unknownCell stands for a number that is not known.
+const unknownCell = "-"
+
+func bytesCell(n int64) string {
+	if n < 0 {
+		return unknownCell
+	}
+	return size(uint64(n))
+}
+
+func countCell(n int64) string {
+	if n < 0 {
+		return unknownCell
+	}
+	return fmt.Sprint(n)
+}
+
+func percentCell(p float64) string {
+	if p < 0 {
+		return unknownCell
+	}
+	return fmt.Sprintf("%.2f", p)
+}
+
+func pairCell(a, b int64) string {
+	if a < 0 && b < 0 {
+		return unknownCell
+	}
+	return bytesCell(a) + " / " + bytesCell(b)
+}
+
+func memoryPercent(u Usage) string {
+	if u.Memory < 0 || u.MemoryLimit <= 0 {
+		return unknownCell
+	}
+	return percentCell(100 * float64(u.Memory) / float64(u.MemoryLimit))
+}
+
+// usageColumns makes the columns of a stats table whose first one is subject.
+func usageColumns(subject string) []column[Usage] {
+	number := func(f func(Usage) int64) func(a, b Usage) int {
+		return func(a, b Usage) int { return cmp.Compare(f(a), f(b)) }
+	}
+	return []column[Usage]{
+		{name: subject, value: func(u Usage, o Options) string { return shortID(u.ID, o) }},
+		{name: "NAME", shrink: true, value: func(u Usage, _ Options) string { return u.Name }},
+		{name: "POD", shrink: true, wide: true, value: func(u Usage, _ Options) string { return u.Namespace + "/" + u.Pod }},
+		{name: "CPU %", value: func(u Usage, _ Options) string { return percentCell(u.CPUPercent) },
+			less: func(a, b Usage) int { return cmp.Compare(a.CPUPercent, b.CPUPercent) }},
+		{name: "MEM", value: func(u Usage, _ Options) string { return bytesCell(u.Memory) },
+			less: number(func(u Usage) int64 { return u.Memory })},
+		{name: "LIMIT", value: func(u Usage, _ Options) string {
+			if u.MemoryLimit <= 0 {
+				return unknownCell
+			}
+			return bytesCell(u.MemoryLimit)
+		}},
+		{name: "MEM %", value: func(u Usage, _ Options) string { return memoryPercent(u) }},
+		{name: "DISK", value: func(u Usage, _ Options) string { return bytesCell(u.Disk) },
+			less: number(func(u Usage) int64 { return u.Disk })},
+		{name: "INODES", wide: true, value: func(u Usage, _ Options) string { return countCell(u.Inodes) }},
+		{name: "SWAP", wide: true, value: func(u Usage, _ Options) string { return bytesCell(u.Swap) }},
+		{name: "NET I/O", value: func(u Usage, _ Options) string { return pairCell(u.NetworkIn, u.NetworkOut) }},
+		{name: "BLOCK I/O", value: func(u Usage, _ Options) string { return pairCell(u.BlockRead, u.BlockWrite) }},
+		{name: "PIDS", value: func(u Usage, _ Options) string { return countCell(u.Pids) },
+			less: number(func(u Usage) int64 { return u.Pids })},
+	}
+}
+
+// ContainerStats writes a list of container stats: the messages for machines,
+// usages (computed from two samples) as a table.
+func ContainerStats(w io.Writer, r *runtimeapi.ListContainerStatsResponse, usages []Usage, o Options) error {
+	v := view{fallback: Table}
+	v.items = func() ([][]byte, error) { return marshalAll(r.GetStats()) }
+	return renderUsage(w, v, containerSubject, usages, o)
+}
+
+// PodStats writes a list of pod stats like ContainerStats.
+func PodStats(w io.Writer, r *runtimeapi.ListPodSandboxStatsResponse, usages []Usage, o Options) error {
+	v := view{fallback: Table}
+	v.items = func() ([][]byte, error) { return marshalAll(r.GetStats()) }
+	return renderUsage(w, v, podSubject, usages, o)
+}
+
+func renderUsage(w io.Writer, v view, subject string, usages []Usage, o Options) error {
+	v.root = func() ([]byte, error) {
+		items, err := v.items()
+		return list("stats", items), err
+	}
+	v.ids = func() []string { return each(usages, func(u Usage) string { return u.ID }) }
+	v.names = func() []string {
+		return each(usages, func(u Usage) string {
+			if subject == podSubject {
+				return u.Namespace + "/" + u.Pod
+			}
+			return strings.TrimSuffix(strings.Join([]string{u.Namespace, u.Pod, u.Name}, "/"), "/")
+		})
+	}
+	v.table = func(w io.Writer, o Options) error { return writeTable(w, usages, usageColumns(subject), o) }
+	return render(w, v, o)
+}

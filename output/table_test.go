@@ -1,0 +1,115 @@
+package output
+
+import (
+	"math/rand/v2"
+	"strings"
+	"testing"
+)
+
+type animal struct{ name, sound string }
+
+var animalColumns = []column[animal]{
+	{name: "NAME", value: func(a animal, _ Options) string { return a.name }},
+	{name: "FAVOURITE SOUND", value: func(a animal, _ Options) string { return a.sound }, shrink: true},
+	{name: "LENGTH", wide: true, value: func(a animal, _ Options) string { return strings.Repeat("I", len(a.name)) }},
+}
+
+func TestTable(t *testing.T) {
+	rows := []animal{{"dog", "woof"}, {"日本犬", "ワンワン and a long tail of text"}, {"bad\x1b[31m", ""}, {"", "alone"}}
+	cases := map[string]struct {
+		o    Options
+		rows []animal
+		want string
+	}{
+		"no rows":          {want: "NAME   FAVOURITE SOUND\n"},
+		"no rows, no head": {o: Options{NoHeaders: true}, want: ""},
+		"rows": {rows: rows, want: "" +
+			"NAME          FAVOURITE SOUND\n" +
+			"dog           woof\n" +
+			"日本犬        ワンワン and a long tail of text\n" +
+			"bad\\x1b[31m\n" +
+			"              alone\n"},
+		"narrow": {o: Options{Width: 30}, rows: rows[:2], want: "" +
+			"NAME     FAVOURITE SOUND\n" +
+			"dog      woof\n" +
+			"日本犬   ワンワン and a long …\n"},
+		"narrow but whole": {o: Options{Width: 30, NoTrunc: true, NoHeaders: true}, rows: rows[1:2], want: "日本犬   ワンワン and a long tail of text\n"},
+		"wide":             {o: Options{Format: Format{Kind: Wide}}, rows: rows[:1], want: "NAME   FAVOURITE SOUND   LENGTH\ndog    woof              III\n"},
+		"columns":          {o: Options{Columns: []string{"length", "name"}}, rows: rows[:1], want: "LENGTH   NAME\nIII      dog\n"},
+		"sorted down":      {o: Options{Sort: "-favourite-sound", NoHeaders: true, Columns: []string{"favourite-sound"}}, rows: []animal{{"a", "a"}, {"b", "c"}, {"c", "b"}}, want: "c\nb\na\n"},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			var b strings.Builder
+			if err := writeTable(&b, c.rows, animalColumns, c.o); err != nil {
+				t.Fatal(err)
+			}
+			if b.String() != c.want {
+				t.Errorf("got\n%q\nwant\n%q", b.String(), c.want)
+			}
+		})
+	}
+}
+
+func TestUnknownColumn(t *testing.T) {
+	for _, o := range []Options{{Columns: []string{"nosuch"}}, {Sort: "nosuch"}} {
+		err := writeTable(&strings.Builder{}, []animal{{"a", "b"}}, animalColumns, o)
+		if err == nil || !strings.Contains(err.Error(), "favourite-sound") {
+			t.Errorf("got %v, want an error that lists the columns", err)
+		}
+	}
+}
+
+func TestSanitize(t *testing.T) {
+	cases := map[string]string{
+		"":                       "",
+		"plain 日本":               "plain 日本",
+		"a\x1b[2Jb":              `a\x1b[2Jb`,
+		"nul\x00":                `nul\x00`,
+		"tab\tnewline\n":         `tab\x09newline\x0a`,
+		"bidi\u202eabc":          `bidi\u{202e}abc`,
+		"broken\xff":             `broken\xff`,
+		"c1\u009b31m":            `c1\u{9b}31m`,
+		strings.Repeat("x", 5e3): strings.Repeat("x", 4096) + "…",
+	}
+	for in, want := range cases {
+		if got := Sanitize(in); got != want {
+			t.Errorf("Sanitize(%q): got %q, want %q", in, got, want)
+		}
+	}
+}
+
+func FuzzSanitize(f *testing.F) {
+	f.Add("a\x1b[0m\u202e\xff")
+	f.Fuzz(func(t *testing.T, s string) {
+		if got := Sanitize(s); !clean(strings.TrimSuffix(got, "…")) {
+			t.Errorf("Sanitize(%q) = %q is not clean", s, got)
+		}
+	})
+}
+
+// Long tables are laid out without the library, byte for byte the same.
+func TestManyLinesLookLikeFew(t *testing.T) {
+	t.Parallel()
+	texts := []string{"", "a", "NAME", " led by a space", "日本犬", "ﬁ…", "a b  c", "e\u0301", "👩\u200d🚀", "🇩🇪", "ﾊﾝ", "\\x1b[31m", strings.Repeat("x", 70), "trailing  "}
+	r := rand.New(rand.NewPCG(1, 2))
+	for try := range 30 {
+		columns := 1 + r.IntN(6)
+		cells := make([][]string, 1+r.IntN(manyLines))
+		for i := range cells {
+			for range columns {
+				cells[i] = append(cells[i], texts[r.IntN(len(texts))])
+			}
+		}
+		var few, many strings.Builder
+		if err := draw(&few, cells); err != nil {
+			t.Fatal(err)
+		}
+		if err := drawMany(&many, cells); err != nil {
+			t.Fatal(err)
+		}
+		if few.String() != many.String() {
+			t.Fatalf("table %d: %q\nthe library:\n%s\nwe:\n%s", try, cells, few.String(), many.String())
+		}
+	}
+}

@@ -1,0 +1,215 @@
+package cache
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/filters"
+
+	"github.com/crishim/crishim/shim/state"
+)
+
+// entry is one of the pods' containers, sandboxes included.
+type entry struct {
+	doubt  uint64 // of the last reason to read it again
+	detail container.InspectResponse
+}
+
+// fullID is the length of an engine id. Names and parts of ids are looked up by
+// the engine, which knows all its containers.
+const fullID = 64
+
+// refreshTime bounds the look at what an own call has changed.
+const refreshTime = 10 * time.Second
+
+// ContainerInspect implements the client's method.
+func (c *Cache) ContainerInspect(ctx context.Context, id string) (container.InspectResponse, error) {
+	if mayRemember(ctx) {
+		if detail, ok := c.container(id); ok {
+			return detail, nil
+		}
+	}
+	return c.engine.ContainerInspect(ctx, id)
+}
+
+func (c *Cache) container(id string) (container.InspectResponse, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	e := c.boxes[id]
+	if c.phase != live || e == nil || c.stale[id] {
+		return container.InspectResponse{}, false
+	}
+	return e.detail, true
+}
+
+// ContainerList implements the client's method. The cache knows the pods'
+// containers only, so the filter has to ask for those.
+func (c *Cache) ContainerList(ctx context.Context, o container.ListOptions) ([]container.Summary, error) {
+	if mayRemember(ctx) && answerable(o) {
+		if list, ok := c.list(o); ok {
+			return list, nil
+		}
+	}
+	return c.engine.ContainerList(ctx, o)
+}
+
+// answerable says whether the cache understands all of a list's options.
+func answerable(o container.ListOptions) bool {
+	pods := false
+	for _, label := range o.Filters.Get("label") {
+		key, _, _ := strings.Cut(label, "=")
+		pods = pods || key == state.LabelType
+	}
+	for _, key := range o.Filters.Keys() {
+		if key != "label" && key != "id" && key != "status" {
+			return false
+		}
+	}
+	return pods && !o.Size && !o.Latest && o.Limit == 0 && o.Since == "" && o.Before == ""
+}
+
+func (c *Cache) list(o container.ListOptions) ([]container.Summary, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.phase != live || len(c.stale) > 0 || !c.images.fresh {
+		return nil, false
+	}
+	var found []container.InspectResponse
+	for _, e := range c.boxes {
+		if passes(e.detail, o) {
+			found = append(found, e.detail)
+		}
+	}
+	slices.SortFunc(found, func(a, b container.InspectResponse) int {
+		return strings.Compare(b.Created+b.ID, a.Created+a.ID) // the newest first, as the engine has it
+	})
+	list := make([]container.Summary, len(found))
+	for i, d := range found {
+		list[i] = c.summary(d)
+	}
+	return list, true
+}
+
+// passes applies the engine's filters: one value of each key, but all labels.
+func passes(d container.InspectResponse, o container.ListOptions) bool {
+	status := o.Filters.Get("status")
+	if len(status) == 0 && !o.All && !d.State.Running {
+		return false
+	}
+	for _, label := range o.Filters.Get("label") {
+		key, value, exact := strings.Cut(label, "=")
+		if got, ok := d.Config.Labels[key]; !ok || exact && got != value {
+			return false
+		}
+	}
+	ids := o.Filters.Get("id")
+	return (len(status) == 0 || slices.Contains(status, d.State.Status)) &&
+		(len(ids) == 0 || slices.ContainsFunc(ids, func(id string) bool { return strings.HasPrefix(d.ID, id) }))
+}
+
+// summary is the list entry of a container, as far as the shim looks at it.
+func (c *Cache) summary(d container.InspectResponse) container.Summary {
+	s := container.Summary{
+		ID: d.ID, Names: []string{d.Name}, Image: c.images.nameOf(d.Config.Image, d.Image), ImageID: d.Image,
+		Labels: d.Config.Labels, State: d.State.Status,
+	}
+	if born, err := time.Parse(time.RFC3339Nano, d.Created); err == nil {
+		s.Created = born.Unix()
+	}
+	s.HostConfig.NetworkMode = string(d.HostConfig.NetworkMode)
+	if d.NetworkSettings != nil {
+		s.NetworkSettings = &container.NetworkSettingsSummary{Networks: d.NetworkSettings.Networks}
+	}
+	return s
+}
+
+// doubtContainer notes that a container may have changed. It says whether
+// anything is kept at all.
+func (c *Cache) doubtContainer(id string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.phase == off {
+		return false
+	}
+	c.markContainer(id)
+	return true
+}
+
+// markContainer is called with the lock held.
+func (c *Cache) markContainer(id string) {
+	e := c.boxes[id]
+	if e == nil {
+		e = &entry{}
+		c.boxes[id] = e
+	}
+	e.doubt, c.stale[id] = c.tick(), true
+}
+
+// changed reads back what an own call has changed. When that fails the doubt
+// stays, and with it every reader goes to the engine.
+func (c *Cache) changed(ctx context.Context, id string) {
+	if len(id) != fullID {
+		c.doubtAll()
+		return
+	}
+	if !c.doubtContainer(id) {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), refreshTime)
+	defer cancel()
+	if err := c.refresh(ctx, id); err != nil {
+		c.hurry()
+	}
+}
+
+// doubtAll is for a call that does not name its container by the full id.
+func (c *Cache) doubtAll() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for id := range c.boxes {
+		c.markContainer(id)
+	}
+	c.hurry()
+}
+
+// refresh reads a container, and forgets it where it is gone or no pod's.
+func (c *Cache) refresh(ctx context.Context, id string) error {
+	c.mu.Lock()
+	e := c.boxes[id]
+	if e == nil {
+		c.mu.Unlock()
+		return nil
+	}
+	doubt := e.doubt
+	c.mu.Unlock()
+
+	detail, err := c.engine.ContainerInspect(ctx, id)
+	if err != nil && !errdefs.IsNotFound(err) {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if e = c.boxes[id]; e == nil || e.doubt != doubt {
+		return nil // there was a reason to read it again; somebody will
+	}
+	delete(c.stale, id)
+	if err != nil || !isPods(detail) {
+		delete(c.boxes, id)
+		return nil
+	}
+	e.detail = detail
+	return nil
+}
+
+func isPods(d container.InspectResponse) bool {
+	return d.ContainerJSONBase != nil && d.Config != nil && d.State != nil && d.HostConfig != nil && d.Config.Labels[state.LabelType] != ""
+}
+
+// podContainers selects everything that the cache keeps.
+func podContainers() container.ListOptions {
+	return container.ListOptions{All: true, Filters: filters.NewArgs(filters.Arg("label", state.LabelType))}
+}

@@ -1,0 +1,136 @@
+// Package cache answers what the shim reads most often from memory: the pods'
+// containers, the images and the engine's account of itself. It stands between
+// the areas of a shim that stays and the Docker client, with the client's own
+// methods.
+//
+// The engine's events say when something has to be read again; what they say
+// beside that is not used, so an event may come twice, late or out of order.
+// An answer that was read while such an event came in is thrown away. A change
+// that goes through the cache is read back before the call returns, so nobody
+// is told less than what an own call has done.
+//
+// Only calls whose context was prepared with Reading are answered from memory,
+// and only while the event stream is open and everything that they need is
+// known; all others go to the engine. What a call gets is shared and must not
+// be changed.
+package cache
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/docker/docker/api/types"
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/events"
+	"github.com/docker/docker/api/types/image"
+	"github.com/docker/docker/api/types/network"
+	"github.com/docker/docker/api/types/system"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/crishim/crishim/shim/docker"
+)
+
+// Engine is what the cache needs of the Docker client: what it answers, and
+// what changes that.
+type Engine interface {
+	Events(ctx context.Context, o events.ListOptions) (<-chan events.Message, <-chan error)
+	ServerVersion(ctx context.Context) (types.Version, error)
+	Info(ctx context.Context) (system.Info, error)
+
+	ContainerList(ctx context.Context, o container.ListOptions) ([]container.Summary, error)
+	ContainerInspect(ctx context.Context, id string) (container.InspectResponse, error)
+	ContainerCreate(ctx context.Context, config *container.Config, host *container.HostConfig, n *network.NetworkingConfig, p *ocispec.Platform, name string) (container.CreateResponse, error)
+	ContainerStart(ctx context.Context, id string, o container.StartOptions) error
+	ContainerStop(ctx context.Context, id string, o container.StopOptions) error
+	ContainerKill(ctx context.Context, id, signal string) error
+	ContainerRemove(ctx context.Context, id string, o container.RemoveOptions) error
+	ContainerUpdate(ctx context.Context, id string, u container.UpdateConfig) (container.UpdateResponse, error)
+
+	ImageList(ctx context.Context, o image.ListOptions) ([]image.Summary, error)
+	ImageInspect(ctx context.Context, ref string, o ...docker.ImageInspectOption) (image.InspectResponse, error)
+	ImageLoad(ctx context.Context, input io.Reader, o ...docker.ImageLoadOption) (image.LoadResponse, error)
+	ImagePull(ctx context.Context, ref string, o image.PullOptions) (io.ReadCloser, error)
+	ImageRemove(ctx context.Context, ref string, o image.RemoveOptions) ([]image.DeleteResponse, error)
+}
+
+// Cache is an Engine that remembers. It knows nothing until Follow runs.
+type Cache struct {
+	engine Engine
+	log    *slog.Logger
+	audit  time.Duration // between two comparisons with the engine
+	wake   chan struct{} // holds one token while there may be something to read
+
+	mu     sync.Mutex // guards everything below
+	phase  phase
+	clock  uint64 // counts doubts
+	asOf   int64  // every event up to here has been heard; the engine's nanoseconds
+	boxes  map[string]*entry
+	stale  map[string]bool // those of boxes that have to be read
+	images images
+	about  about
+}
+
+// phase is how far the cache is behind the engine's event stream.
+type phase int
+
+const (
+	off     phase = iota // no stream: nothing is known or noted
+	syncing              // doubts are noted, but not everything has been read once
+	live
+)
+
+// auditInterval is how often lists are compared with the engine. Events are
+// enough but for what the engine drops when a listener is slow, and for the few
+// changes that it tells nobody.
+const auditInterval = time.Minute
+
+// New builds a cache of an engine.
+func New(engine Engine, log *slog.Logger) *Cache {
+	c := &Cache{engine: engine, log: log, audit: auditInterval, wake: make(chan struct{}, 1)}
+	if c.log == nil {
+		c.log = slog.New(slog.DiscardHandler)
+	}
+	c.reset(off)
+	return c
+}
+
+type reading struct{}
+
+// Reading lets calls with this context be answered from memory. It is for
+// requests that only look; those that act on what they see ask the engine.
+func Reading(ctx context.Context) context.Context { return context.WithValue(ctx, reading{}, true) }
+
+func mayRemember(ctx context.Context) bool { return ctx.Value(reading{}) != nil }
+
+// AsOf is the time, by the engine's clock, up to which everything is known that
+// the cache tells; false where it tells nothing.
+func (c *Cache) AsOf() (int64, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.asOf, c.phase == live
+}
+
+// reset forgets everything. The lock is held, or the cache is new.
+func (c *Cache) reset(p phase) {
+	c.phase, c.asOf = p, 0
+	c.boxes, c.stale = map[string]*entry{}, map[string]bool{}
+	c.images = images{doubt: c.tick(), details: map[string]answer{}}
+	c.about = about{doubt: c.tick()}
+}
+
+// tick gives a number that was never given before.
+func (c *Cache) tick() uint64 {
+	c.clock++
+	return c.clock
+}
+
+// hurry makes the reader look for something to do.
+func (c *Cache) hurry() {
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
+}

@@ -1,0 +1,247 @@
+package cache
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/docker/docker/api/types/events"
+	"github.com/docker/docker/api/types/filters"
+	"github.com/docker/docker/api/types/image"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/crishim/crishim/shim/state"
+)
+
+const (
+	// parallelReads bounds how much is asked of the engine at one time.
+	parallelReads = 8
+	// A read that failed is tried again after retryPause.
+	retryPause = time.Second
+	// auditTime is how long an engine may take for its lists. One that does not
+	// answer is no engine to speak for.
+	auditTime = 30 * time.Second
+)
+
+// Follow keeps the cache in step with the engine until its event stream ends,
+// or the context does. Then the cache knows nothing.
+func (c *Cache) Follow(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	// The engine answers before it listens on our behalf. What happens in
+	// between it remembers, and tells when it is asked for the time since then.
+	info, err := c.engine.Info(ctx)
+	if err != nil {
+		cancel()
+		return err
+	}
+	messages, errs := c.engine.Events(ctx, events.ListOptions{Since: info.SystemTime, Filters: filters.NewArgs(
+		filters.Arg("type", string(events.ContainerEventType)),
+		filters.Arg("type", string(events.ImageEventType)),
+		filters.Arg("type", string(events.NetworkEventType)),
+		filters.Arg("type", string(events.DaemonEventType)),
+	)})
+	c.begin(info.SystemTime)
+	broken, done := make(chan error, 1), make(chan struct{})
+	go func() {
+		defer close(done)
+		broken <- c.read(ctx)
+	}()
+	err = c.hearAll(ctx, messages, errs, broken)
+	c.end() // before the reader has come to its end, nothing is answered any more
+	cancel()
+	<-done
+	return err
+}
+
+// hearAll never asks the engine for anything: one that is slow to listen misses
+// events.
+func (c *Cache) hearAll(ctx context.Context, messages <-chan events.Message, errs, broken <-chan error) error {
+	for {
+		select {
+		case m := <-messages:
+			c.hear(m)
+		case err := <-errs:
+			return errors.Join(errors.New("the event stream ended"), err)
+		case err := <-broken:
+			return err
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+func (c *Cache) begin(since string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.reset(syncing)
+	if t, err := time.Parse(time.RFC3339Nano, since); err == nil {
+		c.asOf = t.UnixNano()
+	}
+}
+
+func (c *Cache) end() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.reset(off)
+}
+
+// hear notes what an event puts in doubt.
+func (c *Cache) hear(m events.Message) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	before := c.clock
+	switch m.Type {
+	case events.ContainerEventType:
+		c.hearContainer(m)
+	case events.ImageEventType:
+		c.markImages()
+	case events.NetworkEventType:
+		if id := m.Actor.Attributes["container"]; c.boxes[id] != nil {
+			c.markContainer(id)
+		}
+	case events.DaemonEventType:
+		c.about = about{doubt: c.tick()}
+	}
+	c.asOf = max(c.asOf, m.TimeNano)
+	if c.clock != before {
+		c.hurry()
+	}
+}
+
+func (c *Cache) hearContainer(m events.Message) {
+	_, pods := m.Actor.Attributes[state.LabelType]
+	switch {
+	case m.Action == events.ActionCommit:
+		c.markImages()
+	case harmless(m.Action):
+	case pods || c.boxes[m.Actor.ID] != nil:
+		c.markContainer(m.Actor.ID)
+	}
+}
+
+// harmless actions leave what is kept of a container as it is. Probes alone
+// would have every container read again all the time.
+func harmless(a events.Action) bool {
+	word, _, _ := strings.Cut(string(a), ":") // an exec's command stands behind it
+	switch events.Action(word) {
+	case events.ActionExecCreate, events.ActionExecStart, events.ActionExecDie, events.ActionExecDetach,
+		events.ActionAttach, events.ActionDetach, events.ActionResize, events.ActionTop, events.ActionExport, events.ActionCopy,
+		events.ActionArchivePath, events.ActionExtractToDir:
+		return true
+	}
+	return false
+}
+
+// read reads everything once, and then what is in doubt, until the context ends
+// or the engine does not answer any more.
+func (c *Cache) read(ctx context.Context) error {
+	if err := c.sync(ctx); err != nil {
+		return err
+	}
+	audit := time.NewTicker(c.audit)
+	defer audit.Stop()
+	for {
+		var retry <-chan time.Time
+		if err := c.catchUp(ctx); err != nil {
+			c.log.Debug("what changed in the engine cannot be read", "err", err)
+			retry = time.After(retryPause)
+		}
+		select {
+		case <-c.wake:
+		case <-retry:
+		case <-audit.C:
+			if err := c.compare(ctx); err != nil {
+				return err
+			}
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// sync lists the containers and reads them. One that cannot be read stays in
+// doubt and is no reason to give up.
+func (c *Cache) sync(ctx context.Context) error {
+	list, err := c.engine.ContainerList(ctx, podContainers())
+	if err != nil {
+		return fmt.Errorf("list the pods' containers: %w", err)
+	}
+	for _, s := range list {
+		c.doubtContainer(s.ID)
+	}
+	if err := c.catchUp(ctx); err != nil {
+		c.log.Debug("not everything in the engine can be read", "err", err)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if ctx.Err() == nil && c.phase == syncing {
+		c.phase = live
+	}
+	return ctx.Err()
+}
+
+// catchUp reads what is in doubt.
+func (c *Cache) catchUp(ctx context.Context) error {
+	var errs [3]error
+	var g errgroup.Group
+	g.SetLimit(parallelReads)
+	for _, id := range c.doubtful() {
+		g.Go(func() error { return c.refresh(ctx, id) })
+	}
+	errs[0] = g.Wait()
+	errs[1] = c.refreshAbout(ctx)
+	if errs[2] = c.refreshImages(ctx); errs[2] == nil {
+		errs[2] = c.warm(ctx)
+	}
+	return errors.Join(errs[:]...)
+}
+
+func (c *Cache) doubtful() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	ids := make([]string, 0, len(c.stale))
+	for id := range c.stale {
+		ids = append(ids, id)
+	}
+	return ids
+}
+
+// compare looks for what no event told: it puts in doubt what the engine's lists
+// show differently, and what lists do not show.
+func (c *Cache) compare(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, auditTime)
+	defer cancel()
+	containers, err := c.engine.ContainerList(ctx, podContainers())
+	if err != nil {
+		return fmt.Errorf("list the pods' containers: %w", err)
+	}
+	images, err := c.engine.ImageList(ctx, image.ListOptions{})
+	if err != nil {
+		return fmt.Errorf("list the images: %w", err)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	seen := map[string]bool{}
+	for _, s := range containers {
+		seen[s.ID] = true
+		// A start that failed shows in no list, and may have no event.
+		if e := c.boxes[s.ID]; e == nil || !c.stale[s.ID] && (s.State != e.detail.State.Status || s.State == created) {
+			c.markContainer(s.ID)
+		}
+	}
+	for id := range c.boxes {
+		if !seen[id] {
+			c.markContainer(id)
+		}
+	}
+	if c.images.fresh && !sameImages(c.images.list, images) {
+		c.markImages()
+	}
+	c.about = about{doubt: c.tick()}
+	return nil
+}
+
+// created is the engine's word for a container that has not run.
+const created = "created"

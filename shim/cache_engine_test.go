@@ -1,0 +1,420 @@
+package shim_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/image"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/api"
+	"github.com/crishim/crishim/shim"
+	"github.com/crishim/crishim/shim/docker"
+	"github.com/crishim/crishim/shim/enginetest"
+)
+
+// removeName takes one name away.
+var removeName = image.RemoveOptions{}
+
+// daemon is a shim that stays, as serve runs it, with a count of its calls to
+// the engine.
+type daemon struct {
+	*cri
+	calls *atomic.Int64
+}
+
+// newDaemon starts a shim that stays on the engine at host, "" for the one that
+// the environment leads to.
+func newDaemon(t *testing.T, host string) daemon {
+	t.Helper()
+	engine := enginetest.Require(t)
+	var calls atomic.Int64
+	s, err := shim.New(shim.Options{Daemon: true, Engine: docker.Options{Host: host, Observe: func(string, time.Duration, error) { calls.Add(1) }}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("unix", filepath.Join(socketDir(t), "cri.sock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan error, 1)
+	go func() { served <- s.Serve(l) }()
+	t.Cleanup(func() {
+		if err := errors.Join(s.Close(), <-served); err != nil {
+			t.Errorf("close the shim: %v", err)
+		}
+	})
+	conn, err := grpc.NewClient("unix://"+l.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	return daemon{&cri{runtimeapi.NewRuntimeServiceClient(conn), runtimeapi.NewImageServiceClient(conn), engine, api.NewCrishimClient(conn)}, &calls}
+}
+
+// socketDir is short enough for a socket's path.
+func socketDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("/tmp", "crishim-test-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return dir
+}
+
+// look calls everything that only looks.
+func (d daemon) look(t *testing.T, p *pod, id string) {
+	t.Helper()
+	ctx := t.Context()
+	check := func(what string, err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatalf("%s: %v", what, err)
+		}
+	}
+	_, err := d.Version(ctx, &runtimeapi.VersionRequest{})
+	check("version", err)
+	_, err = d.Status(ctx, &runtimeapi.StatusRequest{Verbose: true})
+	check("status", err)
+	_, err = d.RuntimeConfig(ctx, &runtimeapi.RuntimeConfigRequest{})
+	check("runtime config", err)
+	_, err = d.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})
+	check("pods", err)
+	_, err = d.PodSandboxStatus(ctx, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: p.id})
+	check("pod", err)
+	_, err = d.ListContainers(ctx, &runtimeapi.ListContainersRequest{})
+	check("containers", err)
+	_, err = d.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: id, Verbose: true})
+	check("container", err)
+	_, err = d.image.ListImages(ctx, &runtimeapi.ListImagesRequest{})
+	check("images", err)
+	_, err = d.image.ImageStatus(ctx, &runtimeapi.ImageStatusRequest{Image: &runtimeapi.ImageSpec{Image: testImage}})
+	check("image", err)
+	stream, err := d.StreamContainers(ctx, &runtimeapi.StreamContainersRequest{})
+	check("stream containers", err)
+	for err == nil {
+		_, err = stream.Recv()
+	}
+	if !errors.Is(err, io.EOF) {
+		t.Fatalf("stream containers: %v", err)
+	}
+}
+
+// free waits until looking costs no call. Tests of other packages change things
+// on the same engine meanwhile, so the first try need not be it.
+func (d daemon) free(t *testing.T, p *pod, id string) {
+	t.Helper()
+	waitFor(t, "looking at everything costs no call to the engine", func() bool {
+		before := d.calls.Load()
+		d.look(t, p, id)
+		return d.calls.Load() == before
+	})
+}
+
+func TestLookingCostsTheEngineNothing(t *testing.T) {
+	d := newDaemon(t, "")
+	p := d.pod(t, nil)
+	id := p.start(t, shell("app", idle))
+	d.free(t, p, id)
+}
+
+func TestOwnChangesAreSeenAtOnce(t *testing.T) {
+	d := newDaemon(t, "")
+	p := d.pod(t, nil)
+	d.free(t, p, p.create(t, shell("first", idle)))
+	state := func(id string) string {
+		t.Helper()
+		list, err := d.ListContainers(t.Context(), &runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{Id: id}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(list.GetContainers()) == 0 {
+			return "gone"
+		}
+		listed := list.GetContainers()[0].GetState()
+		if s := d.status(t, id); s.GetState() != listed {
+			t.Errorf("the list has %s, the status %s", listed, s.GetState())
+		}
+		return listed.String()
+	}
+	for round := range 5 {
+		config := shell("app", idle)
+		config.Metadata.Attempt = uint32(round)
+		id := p.create(t, config)
+		if got := state(id); got != "CONTAINER_CREATED" {
+			t.Errorf("after create: got %s", got)
+		}
+		if _, err := d.StartContainer(t.Context(), &runtimeapi.StartContainerRequest{ContainerId: id}); err != nil {
+			t.Fatal(err)
+		}
+		if got := state(id); got != "CONTAINER_RUNNING" {
+			t.Errorf("after start: got %s", got)
+		}
+		change := &runtimeapi.LinuxContainerResources{CpuShares: int64(100 + round)}
+		if _, err := d.UpdateContainerResources(t.Context(), &runtimeapi.UpdateContainerResourcesRequest{ContainerId: id, Linux: change}); err != nil {
+			t.Fatal(err)
+		}
+		if got := d.status(t, id).GetResources().GetLinux().GetCpuShares(); got != change.GetCpuShares() {
+			t.Errorf("after update: got %d cpu shares, want %d", got, change.GetCpuShares())
+		}
+		if _, err := d.StopContainer(t.Context(), &runtimeapi.StopContainerRequest{ContainerId: id, Timeout: 10}); err != nil {
+			t.Fatal(err)
+		}
+		if got := state(id); got != "CONTAINER_EXITED" {
+			t.Errorf("after stop: got %s", got)
+		}
+		if _, err := d.RemoveContainer(t.Context(), &runtimeapi.RemoveContainerRequest{ContainerId: id}); err != nil {
+			t.Fatal(err)
+		}
+		if got := state(id); got != "gone" {
+			t.Errorf("after remove: got %s", got)
+		}
+		if _, err := d.ContainerStatus(t.Context(), &runtimeapi.ContainerStatusRequest{ContainerId: id}); status.Code(err) != codes.NotFound {
+			t.Errorf("status after remove: got %v", err)
+		}
+	}
+	broken := shell("broken", "")
+	broken.Command = []string{"/no/such/program"}
+	id := p.create(t, broken)
+	if _, err := d.StartContainer(t.Context(), &runtimeapi.StartContainerRequest{ContainerId: id}); err == nil {
+		t.Error("a program that is not there was started")
+	}
+	if got := state(id); got != "CONTAINER_EXITED" {
+		t.Errorf("after a start that failed: got %s", got)
+	}
+	if _, err := d.StopPodSandbox(t.Context(), &runtimeapi.StopPodSandboxRequest{PodSandboxId: p.id}); err != nil {
+		t.Fatal(err)
+	}
+	if got := d.podStatus(t, p.id).GetStatus(); got.GetState() != runtimeapi.PodSandboxState_SANDBOX_NOTREADY || got.GetNetwork().GetIp() != "" {
+		t.Errorf("after the pod's stop: got %v", got)
+	}
+}
+
+func (c *cri) podStatus(t *testing.T, id string) *runtimeapi.PodSandboxStatusResponse {
+	t.Helper()
+	r, err := c.PodSandboxStatus(t.Context(), &runtimeapi.PodSandboxStatusRequest{PodSandboxId: id})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func TestWhatOthersDoToPodsIsSeen(t *testing.T) {
+	d := newDaemon(t, "")
+	p := d.pod(t, nil)
+	id := p.start(t, shell("app", idle))
+	d.free(t, p, id)
+	ctx, engine := t.Context(), d.engine
+
+	if err := engine.ContainerPause(ctx, id); err != nil {
+		t.Fatal(err)
+	}
+	if err := engine.ContainerUnpause(ctx, id); err != nil {
+		t.Fatal(err)
+	}
+	if err := engine.ContainerKill(ctx, id, "KILL"); err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, "a kill is seen", func() bool {
+		s := d.status(t, id)
+		return s.GetState() == runtimeapi.ContainerState_CONTAINER_EXITED && s.GetExitCode() == 137
+	})
+	d.free(t, p, id)
+	if err := engine.ContainerStart(ctx, id, container.StartOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, "a start is seen", func() bool { return d.status(t, id).GetState() == runtimeapi.ContainerState_CONTAINER_RUNNING })
+	tag := "crishim.test/" + strings.ToLower(p.config.GetMetadata().GetName()) + ":1"
+	if err := engine.ImageTag(ctx, testImage, tag); err != nil {
+		t.Fatal(err)
+	}
+	hasTag := func() bool {
+		r, err := d.image.ImageStatus(ctx, &runtimeapi.ImageStatusRequest{Image: &runtimeapi.ImageSpec{Image: testImage}})
+		return err == nil && strings.Contains(strings.Join(r.GetImage().GetRepoTags(), " "), tag)
+	}
+	waitFor(t, "a new tag is seen", hasTag)
+	if _, err := engine.ImageRemove(ctx, tag, removeName); err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, "a tag that was taken away is seen", func() bool { return !hasTag() })
+	before := d.podStatus(t, p.id).GetStatus().GetNetwork().GetIp()
+	if err := engine.NetworkDisconnect(ctx, "bridge", p.id, true); err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, "a lost network is seen", func() bool { return d.podStatus(t, p.id).GetStatus().GetNetwork().GetIp() == "" })
+	if err := engine.NetworkConnect(ctx, "bridge", p.id, nil); err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, "a network that came back is seen", func() bool { return d.podStatus(t, p.id).GetStatus().GetNetwork().GetIp() != "" })
+	if before == "" {
+		t.Error("the pod had no address to begin with")
+	}
+	if err := engine.ContainerRemove(ctx, id, container.RemoveOptions{Force: true}); err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, "a removal is seen", func() bool {
+		list, err := d.ListContainers(ctx, &runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{PodSandboxId: p.id}})
+		return err == nil && len(list.GetContainers()) == 0
+	})
+}
+
+func TestTheOutOfMemoryReasonIsSeen(t *testing.T) {
+	d := newDaemon(t, "")
+	p := d.pod(t, nil)
+	d.free(t, p, p.create(t, shell("other", idle)))
+	config := shell("hungry", "x=a; while :; do x=$x$x; done")
+	config.Linux.Resources = &runtimeapi.LinuxContainerResources{MemoryLimitInBytes: 20 << 20}
+	id := p.start(t, config)
+	if s := d.exited(t, id); s.GetReason() != "OOMKilled" {
+		t.Errorf("got %v", s)
+	}
+}
+
+// The statuses in a pod's status, and the time that they are true of, are what a
+// kubelet takes from it that lives on events.
+func TestPodStatusForEventedKubelets(t *testing.T) {
+	d := newDaemon(t, "")
+	p := d.pod(t, nil)
+	start := time.Now().Add(-time.Minute).UnixNano()
+	one, two := p.start(t, shell("one", idle)), p.create(t, shell("two", idle))
+	d.free(t, p, one)
+	r := d.podStatus(t, p.id)
+	got := map[string]runtimeapi.ContainerState{}
+	for _, s := range r.GetContainersStatuses() {
+		got[s.GetId()] = s.GetState()
+	}
+	if len(got) != 2 || got[one] != runtimeapi.ContainerState_CONTAINER_RUNNING || got[two] != runtimeapi.ContainerState_CONTAINER_CREATED {
+		t.Errorf("got the containers %v", got)
+	}
+	if r.GetTimestamp() < start || r.GetTimestamp() > time.Now().Add(time.Minute).UnixNano() {
+		t.Errorf("got the time %d", r.GetTimestamp())
+	}
+	if embedded := newCRI(t).podStatus(t, p.id); len(embedded.GetContainersStatuses()) != 0 || embedded.GetTimestamp() != 0 {
+		t.Errorf("a shim for one command pays for %v", embedded)
+	}
+}
+
+// cuttable stands between a shim and its engine and can be taken away.
+type cuttable struct {
+	host, path string
+	mu         sync.Mutex
+	conns      []net.Conn
+	listener   net.Listener
+	wg         sync.WaitGroup
+}
+
+func newCuttable(t *testing.T) *cuttable {
+	t.Helper()
+	host := enginetest.Require(t).Endpoint().Host
+	path, ok := strings.CutPrefix(host, "unix://")
+	if !ok {
+		t.Skip("the engine is not on a unix socket")
+	}
+	c := &cuttable{host: path, path: filepath.Join(socketDir(t), "engine.sock")}
+	c.join(t)
+	t.Cleanup(c.cut)
+	return c
+}
+
+// join lets the shim reach the engine.
+func (c *cuttable) join(t *testing.T) {
+	t.Helper()
+	l, err := net.Listen("unix", c.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.mu.Lock()
+	c.listener = l
+	c.mu.Unlock()
+	c.wg.Go(func() {
+		for {
+			near, err := l.Accept()
+			if err != nil {
+				return
+			}
+			far, err := net.Dial("unix", c.host)
+			if err != nil {
+				near.Close()
+				continue
+			}
+			c.mu.Lock()
+			c.conns = append(c.conns, near, far)
+			c.mu.Unlock()
+			c.wg.Go(func() { io.Copy(far, near); far.Close() })
+			c.wg.Go(func() { io.Copy(near, far); near.Close() })
+		}
+	})
+}
+
+// cut takes the engine away, connections and all.
+func (c *cuttable) cut() {
+	c.mu.Lock()
+	c.listener.Close()
+	for _, conn := range c.conns {
+		conn.Close()
+	}
+	c.conns = nil
+	c.mu.Unlock()
+	c.wg.Wait()
+}
+
+func TestTheCacheEndsWithTheEngine(t *testing.T) {
+	between := newCuttable(t)
+	d := newDaemon(t, "unix://"+between.path)
+	direct := newCRI(t)
+	p := direct.pod(t, nil)
+	seen := &pod{d.cri, p.id, p.config}
+	id := p.start(t, shell("app", idle))
+	waitFor(t, "the pod is seen", func() bool {
+		_, err := d.ContainerStatus(t.Context(), &runtimeapi.ContainerStatusRequest{ContainerId: id})
+		return err == nil
+	})
+	d.free(t, seen, id)
+
+	between.cut()
+	waitFor(t, "the engine is missed", func() bool {
+		_, err := d.ContainerStatus(t.Context(), &runtimeapi.ContainerStatusRequest{ContainerId: id})
+		return status.Code(err) == codes.Unavailable
+	})
+	r, err := d.Status(t.Context(), &runtimeapi.StatusRequest{})
+	if err != nil || r.GetStatus().GetConditions()[0].GetStatus() {
+		t.Errorf("without an engine: got %v, %v", r, err)
+	}
+	if _, err := direct.StopContainer(t.Context(), &runtimeapi.StopContainerRequest{ContainerId: id, Timeout: 10}); err != nil {
+		t.Fatal(err)
+	}
+	between.join(t)
+	waitFor(t, "the engine is back", func() bool {
+		s, err := d.ContainerStatus(t.Context(), &runtimeapi.ContainerStatusRequest{ContainerId: id})
+		if err != nil {
+			return false
+		}
+		if s.GetStatus().GetState() != runtimeapi.ContainerState_CONTAINER_EXITED {
+			t.Fatalf("what was missed is told as %s", s.GetStatus().GetState())
+		}
+		return true
+	})
+	d.free(t, seen, id)
+	if _, err := d.engine.ContainerInspect(context.WithoutCancel(t.Context()), id); errdefs.IsNotFound(err) {
+		t.Error("the container is gone")
+	}
+}

@@ -1,0 +1,227 @@
+package shim_test
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// The tests here hold what the public CRI validation suite is known to check and
+// no other test of the shim does, on a shim as serve runs it.
+
+// TestOnePodOfAnIdentity: whatever becomes of a request, there is never a second
+// sandbox of the same name, namespace, uid and attempt.
+func TestOnePodOfAnIdentity(t *testing.T) {
+	d := newDaemon(t, "")
+	label := map[string]string{"test": rand.Text()}
+	config := func(attempt uint32) *runtimeapi.PodSandboxConfig {
+		return &runtimeapi.PodSandboxConfig{
+			Metadata: &runtimeapi.PodSandboxMetadata{Name: "one", Namespace: "test", Uid: label["test"], Attempt: attempt},
+			Labels:   label,
+		}
+	}
+	listed := func() []*runtimeapi.PodSandbox {
+		t.Helper()
+		r, err := d.ListPodSandbox(t.Context(), &runtimeapi.ListPodSandboxRequest{Filter: &runtimeapi.PodSandboxFilter{LabelSelector: label}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r.GetItems()
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), patience)
+		defer cancel()
+		r, err := d.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{Filter: &runtimeapi.PodSandboxFilter{LabelSelector: label}})
+		if err != nil {
+			t.Error(err)
+		}
+		for _, p := range r.GetItems() {
+			if _, err := d.RemovePodSandbox(ctx, &runtimeapi.RemovePodSandboxRequest{PodSandboxId: p.GetId()}); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	run := func(ctx context.Context, attempt uint32) (string, error) {
+		r, err := d.RunPodSandbox(ctx, &runtimeapi.RunPodSandboxRequest{Config: config(attempt)})
+		return r.GetPodSandboxId(), err
+	}
+
+	// A request that is cut off, and retries that fall into its end.
+	short, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	_, err := run(short, 0)
+	cancel()
+	t.Logf("the short request ended with %v", err)
+	waitFor(t, "a sandbox is there", func() bool {
+		if len(listed()) > 0 {
+			return true
+		}
+		_, _ = run(t.Context(), 0)
+		return false
+	})
+	first := listed()[0].GetId()
+	for range 10 {
+		if _, err := run(t.Context(), 0); err == nil {
+			t.Error("the same identity was taken twice")
+		}
+		if l := listed(); len(l) != 1 || l[0].GetId() != first {
+			t.Fatalf("got %v, want the first sandbox only", l)
+		}
+	}
+
+	// Requests at one time, for an identity that is new.
+	var group sync.WaitGroup
+	ids := make([]string, 5)
+	for i := range ids {
+		group.Go(func() { ids[i], _ = run(t.Context(), 1) })
+	}
+	group.Wait()
+	ids = slices.DeleteFunc(ids, func(id string) bool { return id == "" })
+	if len(ids) != 1 || len(listed()) != 2 {
+		t.Errorf("got %v from requests at one time and %d sandboxes, want one more", ids, len(listed()))
+	}
+
+	// The identity is free again once the sandbox is removed, not before.
+	if _, err := d.StopPodSandbox(t.Context(), &runtimeapi.StopPodSandboxRequest{PodSandboxId: first}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := run(t.Context(), 0); err == nil {
+		t.Error("the identity of a stopped sandbox was taken")
+	}
+	if _, err := d.RemovePodSandbox(t.Context(), &runtimeapi.RemovePodSandboxRequest{PodSandboxId: first}); err != nil {
+		t.Fatal(err)
+	}
+	if id, err := run(t.Context(), 0); err != nil || id == first {
+		t.Errorf("after the removal: got %s, %v", id, err)
+	}
+}
+
+// TestRepetitionsOfNothing: what is not there has been stopped and removed, also
+// where the id looks like none of the engine's.
+func TestRepetitionsOfNothing(t *testing.T) {
+	c := newCRI(t)
+	ctx, none := t.Context(), "5c9e1f0a-93a1-4f7e-8d0a-2f6f6c2b7f11"
+	for range 2 {
+		_, stopPod := c.StopPodSandbox(ctx, &runtimeapi.StopPodSandboxRequest{PodSandboxId: none})
+		_, removePod := c.RemovePodSandbox(ctx, &runtimeapi.RemovePodSandboxRequest{PodSandboxId: none})
+		_, stop := c.StopContainer(ctx, &runtimeapi.StopContainerRequest{ContainerId: none})
+		_, remove := c.RemoveContainer(ctx, &runtimeapi.RemoveContainerRequest{ContainerId: none})
+		_, image := c.image.RemoveImage(ctx, &runtimeapi.RemoveImageRequest{Image: &runtimeapi.ImageSpec{Image: strings.Repeat("0", 64)}})
+		for what, err := range map[string]error{"stop pod": stopPod, "remove pod": removePod, "stop": stop, "remove": remove, "remove image": image} {
+			if err != nil {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+	}
+}
+
+// TestRecursiveReadOnlyMounts looks at a mount below a read-only one.
+func TestRecursiveReadOnlyMounts(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("mounting needs root")
+	}
+	c := newCRI(t)
+	node, err := c.Status(t.Context(), &runtimeapi.StatusRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	able := slices.ContainsFunc(node.GetRuntimeHandlers(), func(h *runtimeapi.RuntimeHandler) bool {
+		return h.GetName() == "" && h.GetFeatures().GetRecursiveReadOnlyMounts()
+	})
+	dir := t.TempDir()
+	below := filepath.Join(dir, "below")
+	if err := os.Mkdir(below, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount("none", below, "tmpfs", 0, ""); err != nil {
+		t.Skipf("cannot mount here: %v", err)
+	}
+	t.Cleanup(func() { unix.Unmount(below, unix.MNT_DETACH) })
+	p := c.pod(t, nil)
+	write := func(recursive bool) *runtimeapi.ContainerConfig {
+		config := shell(fmt.Sprintf("write-%t", recursive), "touch /m/file 2>&1; touch /m/below/file 2>&1 && echo written")
+		config.Mounts = []*runtimeapi.Mount{{HostPath: dir, ContainerPath: "/m", Readonly: true, RecursiveReadOnly: recursive}}
+		return config
+	}
+	if got := p.output(t, write(false)); !strings.Contains(got, "touch: /m/file: Read-only") || !strings.Contains(got, "written") {
+		t.Errorf("a plain read-only mount: got %q", got)
+	}
+	if !able {
+		if _, err := p.tryCreate(t, write(true)); err == nil {
+			t.Error("an engine that cannot do it took a recursive read-only mount")
+		}
+		return
+	}
+	if got := p.output(t, write(true)); strings.Contains(got, "written") || strings.Count(got, "Read-only file system") != 2 {
+		t.Errorf("a recursive read-only mount: got %q", got)
+	}
+	for what, change := range map[string]func(*runtimeapi.Mount){
+		"not read-only": func(m *runtimeapi.Mount) { m.Readonly = false },
+		"slave":         func(m *runtimeapi.Mount) { m.Propagation = runtimeapi.MountPropagation_PROPAGATION_HOST_TO_CONTAINER },
+		"shared":        func(m *runtimeapi.Mount) { m.Propagation = runtimeapi.MountPropagation_PROPAGATION_BIDIRECTIONAL },
+	} {
+		config := write(true)
+		config.Metadata.Name = what
+		change(config.GetMounts()[0])
+		if _, err := p.tryCreate(t, config); err == nil {
+			t.Errorf("%s: a recursive read-only mount was taken", what)
+		}
+	}
+}
+
+// TestPortsDNSAndSysctls: a web server in a pod answers at the pod's address and
+// at the host's port, and the container has the pod's resolver and sysctls.
+func TestPortsDNSAndSysctls(t *testing.T) {
+	c := newCRI(t)
+	port := freePort(t)
+	p := c.pod(t, func(config *runtimeapi.PodSandboxConfig) {
+		config.PortMappings = []*runtimeapi.PortMapping{{ContainerPort: 80, HostPort: int32(port)}, {ContainerPort: 81}}
+		config.DnsConfig = &runtimeapi.DNSConfig{Servers: []string{"10.10.10.10"}, Searches: []string{"google.com"}, Options: []string{"ndots:8"}}
+		config.Linux.Sysctls = map[string]string{"kernel.shm_rmid_forced": "1", "fs.mqueue.msg_max": "100"}
+	})
+	p.start(t, shell("web", "mkdir /www; echo it works >/www/index.html; exec httpd -f -p 80 -h /www"))
+	address := c.podStatus(t, p.id).GetStatus().GetNetwork().GetIp()
+	for _, at := range []string{net.JoinHostPort(address, "80"), fmt.Sprintf("127.0.0.1:%d", port)} {
+		waitFor(t, "the page at "+at, func() bool {
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+			defer cancel()
+			r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+at+"/index.html", nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			resp, err := http.DefaultClient.Do(r)
+			if err != nil {
+				return false
+			}
+			resp.Body.Close()
+			return resp.StatusCode == http.StatusOK
+		})
+	}
+	got := p.output(t, shell("look", "cat /etc/resolv.conf /proc/sys/kernel/shm_rmid_forced /proc/sys/fs/mqueue/msg_max; hostname"))
+	for _, want := range []string{"nameserver 10.10.10.10\n", "search google.com\n", "options ndots:8\n", "\n1\n100\n" + p.config.GetHostname() + "\n"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("%q is missing in\n%s", want, got)
+		}
+	}
+}
+
+func freePort(t *testing.T) int {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port
+}

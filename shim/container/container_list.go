@@ -1,0 +1,172 @@
+package container
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/filters"
+	"golang.org/x/sync/errgroup"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/shim/convert"
+	"github.com/crishim/crishim/shim/state"
+)
+
+// fullID is the length of an engine id.
+const fullID = 64
+
+// ListContainers lists containers, the newest first.
+func (s *Service) ListContainers(ctx context.Context, r *runtimeapi.ListContainersRequest) (*runtimeapi.ListContainersResponse, error) {
+	containers, err := s.list(ctx, r.GetFilter())
+	if err != nil {
+		return nil, err
+	}
+	return &runtimeapi.ListContainersResponse{Containers: containers}, nil
+}
+
+// list does the work of ListContainers.
+func (s *Service) list(ctx context.Context, f *runtimeapi.ContainerFilter) ([]*runtimeapi.Container, error) {
+	summaries, err := s.engine.ContainerList(ctx, listOptions(f))
+	if err != nil {
+		return nil, fmt.Errorf("list containers: %w", err)
+	}
+	found := make([]*runtimeapi.Container, 0, len(summaries))
+	for _, summary := range summaries {
+		if c, ok := fromSummary(summary); ok && matches(c, f) {
+			found = append(found, c)
+		}
+	}
+	gone, err := s.settleAll(ctx, found)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]*runtimeapi.Container, 0, len(found))
+	for i, c := range found {
+		if !gone[i] && matchesState(c, f) {
+			out = append(out, c)
+		}
+	}
+	slices.SortStableFunc(out, func(a, b *runtimeapi.Container) int {
+		return int(min(1, max(-1, b.GetCreatedAt()-a.GetCreatedAt())))
+	})
+	return out, nil
+}
+
+// listOptions leaves to the engine what it can filter.
+func listOptions(f *runtimeapi.ContainerFilter) container.ListOptions {
+	args := filters.NewArgs(filters.Arg("label", state.LabelType+"="+state.TypeContainer))
+	if f.GetId() != "" {
+		args.Add("id", f.GetId())
+	}
+	if id := f.GetPodSandboxId(); len(id) == fullID {
+		args.Add("label", state.LabelSandboxID+"="+id)
+	}
+	for k, v := range f.GetLabelSelector() {
+		args.Add("label", state.EncodeLabelKey(k)+"="+v)
+	}
+	if f.GetState() != nil {
+		for _, word := range convert.EngineStates(f.GetState().GetState()) {
+			args.Add("status", word)
+		}
+	}
+	return container.ListOptions{All: true, Filters: args}
+}
+
+// matches checks what the engine cannot filter or filters in its own way.
+func matches(c *runtimeapi.Container, f *runtimeapi.ContainerFilter) bool {
+	return strings.HasPrefix(c.GetId(), f.GetId()) &&
+		strings.HasPrefix(c.GetPodSandboxId(), f.GetPodSandboxId()) &&
+		state.MatchLabels(c.GetLabels(), f.GetLabelSelector())
+}
+
+func matchesState(c *runtimeapi.Container, f *runtimeapi.ContainerFilter) bool {
+	return f.GetState() == nil || f.GetState().GetState() == c.GetState()
+}
+
+func fromSummary(c container.Summary) (*runtimeapi.Container, bool) {
+	var name string
+	if len(c.Names) > 0 {
+		name = c.Names[0]
+	}
+	decoded, ok := state.DecodeContainer(name, c.Labels)
+	if !ok {
+		return nil, false
+	}
+	return &runtimeapi.Container{
+		Id:           c.ID,
+		PodSandboxId: decoded.SandboxID,
+		Metadata:     decoded.Metadata,
+		Image:        &runtimeapi.ImageSpec{Image: imageName(decoded.Image, c.Image), UserSpecifiedImage: decoded.Image},
+		ImageRef:     c.ImageID,
+		ImageId:      c.ImageID,
+		State:        convert.ContainerState(c.State),
+		CreatedAt:    createdAt(decoded.Created, c.Created*int64(time.Second)),
+		Labels:       decoded.Labels,
+		Annotations:  decoded.Annotations,
+	}, true
+}
+
+// imageName is the image as it was asked for; containers of other shims only
+// have what the engine shows, which is the tag where the image has one.
+func imageName(asked, engine string) string {
+	if asked != "" {
+		return asked
+	}
+	return engine
+}
+
+// createdAt takes the shim's own time, which the engine's lists have only in
+// seconds, unless the two clocks are different ones.
+func createdAt(own time.Time, engine int64) int64 {
+	const sameClock = 5 * time.Second
+	if off := time.Duration(own.UnixNano() - engine); own.IsZero() || off.Abs() > sameClock {
+		return engine
+	}
+	return own.UnixNano()
+}
+
+// settleAll settles the created ones, several at a time: each is a call.
+func (s *Service) settleAll(ctx context.Context, list []*runtimeapi.Container) (gone []bool, err error) {
+	const atOnce = 8
+	gone = make([]bool, len(list))
+	g, gctx := errgroup.WithContext(ctx)
+	g.SetLimit(atOnce)
+	for i, c := range list {
+		if c.GetState() != runtimeapi.ContainerState_CONTAINER_CREATED {
+			continue
+		}
+		g.Go(func() (err error) {
+			gone[i], err = s.settleCreated(gctx, c)
+			return err
+		})
+	}
+	return gone, g.Wait()
+}
+
+// settleCreated asks the engine about a created container, because one whose
+// start failed looks the same in a list. It says when the container is gone.
+func (s *Service) settleCreated(ctx context.Context, c *runtimeapi.Container) (gone bool, err error) {
+	details, err := s.engine.ContainerInspect(ctx, c.GetId())
+	switch {
+	case errdefs.IsNotFound(err):
+		return true, nil
+	case errdefs.IsInternal(err):
+		// The engine is in trouble with this one; the others are listed.
+		s.log.Warn("a container's state cannot be told", "id", c.GetId(), "err", err)
+		c.State = runtimeapi.ContainerState_CONTAINER_UNKNOWN
+		return false, nil
+	case err != nil:
+		return false, fmt.Errorf("list containers: %w", err)
+	}
+	run, err := convert.Run(details.Created, details.State)
+	if err != nil {
+		return false, fmt.Errorf("list containers: container %s: %w", c.GetId(), err)
+	}
+	c.State = run.State
+	return false, nil
+}

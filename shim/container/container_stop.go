@@ -1,0 +1,44 @@
+package container
+
+import (
+	"context"
+	"fmt"
+	"math"
+
+	"github.com/containerd/errdefs"
+	"github.com/docker/docker/api/types/container"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// StopContainer ends a container: its stop signal, and SIGKILL once the timeout
+// is over. One that has ended or is not there has been stopped.
+func (s *Service) StopContainer(ctx context.Context, r *runtimeapi.StopContainerRequest) (*runtimeapi.StopContainerResponse, error) {
+	if r.GetTimeout() < 0 {
+		return nil, fmt.Errorf("stop container: %w", invalid("timeout %d is negative", r.GetTimeout()))
+	}
+	m, err := s.find(ctx, r.GetContainerId())
+	if errdefs.IsNotFound(err) {
+		return &runtimeapi.StopContainerResponse{}, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("stop: %w", err)
+	}
+	if m.running() {
+		if err := s.stop(ctx, m.c.ID, r.GetTimeout()); err != nil {
+			return nil, err
+		}
+	}
+	return &runtimeapi.StopContainerResponse{}, nil
+}
+
+// Kill ends a container of a pod at once, for the sandbox that goes down.
+func (s *Service) Kill(ctx context.Context, id string) error { return s.stop(ctx, id, 0) }
+
+func (s *Service) stop(ctx context.Context, id string, timeout int64) error {
+	seconds := int(min(timeout, math.MaxInt32))
+	err := s.engine.ContainerStop(ctx, id, container.StopOptions{Timeout: &seconds})
+	if err != nil && !errdefs.IsNotFound(err) && !errdefs.IsNotModified(err) {
+		return fmt.Errorf("stop container %s: %w", id, err)
+	}
+	return nil
+}

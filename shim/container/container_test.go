@@ -1,0 +1,312 @@
+package container
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/containerd/errdefs"
+	"github.com/docker/docker/api/types/container"
+	"github.com/google/go-cmp/cmp"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+func TestCreateTakesAFreeNameBesideAStranger(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	const name = "k8s_app_web_default_web-uid_0"
+	if _, err := f.engine.ContainerCreate(t.Context(), &container.Config{Image: testImage}, &container.HostConfig{}, nil, nil, name); err != nil {
+		t.Fatal(err)
+	}
+	got := f.inspect(t, f.create(t, nil)).Name
+	if !strings.HasPrefix(got, "/"+name+"_") {
+		t.Errorf("got name %s, want %s with a suffix", got, name)
+	}
+}
+
+func TestCreateReplacesWhatWasNeverStarted(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	first := f.create(t, nil)
+	second := f.create(t, nil)
+	if _, err := f.engine.ContainerInspect(t.Context(), first); !errdefs.IsNotFound(err) {
+		t.Errorf("the first: got %v, want not found", err)
+	}
+	f.start(t, second)
+	if _, err := f.CreateContainer(t.Context(), f.request(nil)); !errdefs.IsAlreadyExists(err) {
+		t.Errorf("after a start: got %v, want already exists", err)
+	}
+}
+
+// TestCreateKeepsNothingOfACancelledRequest: the engine finishes what it has
+// begun, so the container has to be removed again.
+func TestCreateKeepsNothingOfACancelledRequest(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	before := f.engine.Containers()
+	ctx, cancel := context.WithCancel(t.Context())
+	f.engine.Fail("ContainerCreate", func(context.Context) error { cancel(); return nil })
+	if _, err := f.CreateContainer(ctx, f.request(nil)); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v, want cancelled", err)
+	}
+	if diff := cmp.Diff(before, f.engine.Containers()); diff != "" {
+		t.Errorf("containers (-want +got):\n%s", diff)
+	}
+}
+
+func TestCreateRefusals(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	request := f.request(nil)
+	request.PodSandboxId = f.create(t, nil)
+	if _, err := f.CreateContainer(t.Context(), request); !errdefs.IsNotFound(err) {
+		t.Errorf("in a container: got %v, want not found", err)
+	}
+	request = f.request(nil)
+	request.Config.Image = &runtimeapi.ImageSpec{Image: "nosuch"}
+	if _, err := f.CreateContainer(t.Context(), request); !errdefs.IsNotFound(err) || !strings.Contains(err.Error(), `: no such image "nosuch":`) {
+		t.Errorf("from no image: got %v", err)
+	}
+	f.engine.Exit(f.sandbox, 0)
+	if _, err := f.CreateContainer(t.Context(), f.request(nil)); !errdefs.IsFailedPrecondition(err) {
+		t.Errorf("in a sandbox that has ended: got %v, want failed precondition", err)
+	}
+}
+
+// TestUsersOfAnImageAreReadOnce: where no layers are at hand a container is
+// made to read them, and removed.
+func TestUsersOfAnImageAreReadOnce(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	strict := func(name string) func(*runtimeapi.ContainerConfig) {
+		return func(c *runtimeapi.ContainerConfig) {
+			c.Metadata.Name = name
+			c.Linux = &runtimeapi.LinuxContainerConfig{SecurityContext: &runtimeapi.LinuxContainerSecurityContext{
+				RunAsUsername: "alice", SupplementalGroupsPolicy: runtimeapi.SupplementalGroupsPolicy_Strict,
+			}}
+		}
+	}
+	first, second := f.create(t, strict("one")), f.create(t, strict("two"))
+	for _, id := range []string{first, second} {
+		if got := f.inspect(t, id).Config.User; got != "1000:1000" {
+			t.Errorf("got user %q, want 1000:1000", got)
+		}
+	}
+	creates := 0
+	for _, call := range f.engine.Calls() {
+		if call == "CopyFromContainer" {
+			creates++
+		}
+	}
+	if creates != 2 || len(f.engine.Containers()) != 3 {
+		t.Errorf("%d files were read, containers are %q; want 2 and no third container", creates, f.engine.Containers())
+	}
+	status, err := f.ContainerStatus(t.Context(), &runtimeapi.ContainerStatusRequest{ContainerId: first})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if u := status.GetStatus().GetUser().GetLinux(); u.GetUid() != 1000 || u.GetGid() != 1000 || !cmp.Equal(u.GetSupplementalGroups(), []int64{1000}) {
+		t.Errorf("status: got %v", u)
+	}
+}
+
+// TestOOMScoreOfAHostThatForbids: the sandbox shows what the host allows.
+func TestOOMScoreOfAHostThatForbids(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	wish := func(c *runtimeapi.ContainerConfig) {
+		c.Linux = &runtimeapi.LinuxContainerConfig{Resources: &runtimeapi.LinuxContainerResources{OomScoreAdj: -997}}
+	}
+	if got := f.inspect(t, f.create(t, wish)).HostConfig.OomScoreAdj; got != -997 {
+		t.Errorf("allowed: got %d, want -997", got)
+	}
+	f.sandbox = f.addSandbox(t, "poor", 0)
+	if got := f.inspect(t, f.create(t, wish)).HostConfig.OomScoreAdj; got != 0 {
+		t.Errorf("forbidden: got %d, want 0", got)
+	}
+}
+
+// TestLimitsThatCannotBeWrittenEndTheContainer: the engine in memory has no
+// processes here.
+func TestLimitsThatCannotBeWrittenEndTheContainer(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	id := f.create(t, func(c *runtimeapi.ContainerConfig) {
+		c.Linux = &runtimeapi.LinuxContainerConfig{Resources: &runtimeapi.LinuxContainerResources{
+			HugepageLimits: []*runtimeapi.HugepageLimit{{PageSize: "2MB", Limit: 1 << 21}},
+		}}
+	})
+	_, err := f.StartContainer(t.Context(), &runtimeapi.StartContainerRequest{ContainerId: id})
+	if err == nil || !strings.Contains(err.Error(), "hugetlb.2MB") {
+		t.Errorf("got %v, want an error about the limit", err)
+	}
+	if f.inspect(t, id).State.Running {
+		t.Error("the container still runs")
+	}
+	status, err := f.ContainerStatus(t.Context(), &runtimeapi.ContainerStatusRequest{ContainerId: id})
+	if got := status.GetStatus().GetResources().GetLinux().GetHugepageLimits(); err != nil || len(got) != 1 || got[0].GetLimit() != 1<<21 {
+		t.Errorf("status: got %v, %v", got, err)
+	}
+}
+
+func TestStopErrors(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	id := f.create(t, nil)
+	f.start(t, id)
+	if _, err := f.StopContainer(t.Context(), &runtimeapi.StopContainerRequest{ContainerId: id, Timeout: -1}); !errdefs.IsInvalidArgument(err) {
+		t.Errorf("negative timeout: got %v", err)
+	}
+	f.engine.Fail("ContainerStop", failing(errdefs.ErrInternal))
+	if _, err := f.StopContainer(t.Context(), &runtimeapi.StopContainerRequest{ContainerId: id}); !errdefs.IsInternal(err) {
+		t.Errorf("engine error: got %v", err)
+	}
+	f.engine.Fail("ContainerStop", failing(errdefs.ErrNotFound))
+	if _, err := f.StopContainer(t.Context(), &runtimeapi.StopContainerRequest{ContainerId: id}); err != nil {
+		t.Errorf("gone meanwhile: got %v", err)
+	}
+	// A sandbox is none of this area's containers.
+	if _, err := f.StopContainer(t.Context(), &runtimeapi.StopContainerRequest{ContainerId: f.sandbox}); err != nil || !f.inspect(t, f.sandbox).State.Running {
+		t.Errorf("a sandbox was stopped, or %v", err)
+	}
+}
+
+func TestRemoveErrors(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	id := f.create(t, nil)
+	f.engine.Fail("ContainerRemove", failing(errdefs.ErrConflict))
+	if _, err := f.RemoveContainer(t.Context(), &runtimeapi.RemoveContainerRequest{ContainerId: id}); !errdefs.IsConflict(err) {
+		t.Errorf("a conflict that stays: got %v", err)
+	}
+	// Somebody else has removed it by the time we look.
+	f.engine.Fail("ContainerRemove", func(ctx context.Context) error {
+		f.engine.Fail("ContainerRemove", nil)
+		if err := f.engine.ContainerRemove(ctx, id, container.RemoveOptions{Force: true}); err != nil {
+			return err
+		}
+		return errdefs.ErrConflict
+	})
+	if _, err := f.RemoveContainer(t.Context(), &runtimeapi.RemoveContainerRequest{ContainerId: id}); err != nil {
+		t.Errorf("removed by somebody else: got %v", err)
+	}
+}
+
+func TestListSkipsWhatGoesMeanwhile(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.create(t, nil)
+	f.engine.Fail("ContainerInspect", failing(errdefs.ErrNotFound))
+	r, err := f.ListContainers(t.Context(), &runtimeapi.ListContainersRequest{})
+	if err != nil || len(r.GetContainers()) != 0 {
+		t.Errorf("got %v, %v", r, err)
+	}
+	f.engine.Fail("ContainerInspect", failing(errdefs.ErrInternal))
+	r, err = f.ListContainers(t.Context(), &runtimeapi.ListContainersRequest{})
+	if err != nil || len(r.GetContainers()) != 1 || r.GetContainers()[0].GetState() != runtimeapi.ContainerState_CONTAINER_UNKNOWN {
+		t.Errorf("the engine is in trouble with one: got %v, %v", r, err)
+	}
+	f.engine.Fail("ContainerInspect", failing(errdefs.ErrUnavailable))
+	if _, err := f.ListContainers(t.Context(), &runtimeapi.ListContainersRequest{}); !errdefs.IsUnavailable(err) {
+		t.Errorf("engine away: got %v", err)
+	}
+}
+
+func TestUpdate(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	id := f.create(t, func(c *runtimeapi.ContainerConfig) {
+		c.Linux = &runtimeapi.LinuxContainerConfig{Resources: &runtimeapi.LinuxContainerResources{MemoryLimitInBytes: 100, OomScoreAdj: 5}}
+	})
+	update := func(r *runtimeapi.LinuxContainerResources) error {
+		_, err := f.UpdateContainerResources(t.Context(), &runtimeapi.UpdateContainerResourcesRequest{ContainerId: id, Linux: r})
+		return err
+	}
+	if err := update(nil); err != nil {
+		t.Errorf("nothing: got %v", err)
+	}
+	if err := update(&runtimeapi.LinuxContainerResources{MemoryLimitInBytes: 200, OomScoreAdj: 5}); err != nil {
+		t.Fatal(err)
+	}
+	if h := f.inspect(t, id).HostConfig; h.Memory != 200 || h.MemorySwap != 200 {
+		t.Errorf("got memory %d and swap %d, want 200 for both", h.Memory, h.MemorySwap)
+	}
+	for name, r := range map[string]*runtimeapi.LinuxContainerResources{
+		"unified":    {Unified: map[string]string{"memory.high": "1"}},
+		"huge pages": {HugepageLimits: []*runtimeapi.HugepageLimit{{PageSize: "2MB", Limit: 1}}},
+		"oom score":  {OomScoreAdj: 6},
+	} {
+		if err := update(r); !errdefs.IsNotImplemented(err) {
+			t.Errorf("%s: got %v, want not implemented", name, err)
+		}
+	}
+}
+
+func TestLinks(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	file, path := filepath.Join(dir, "engine.log"), filepath.Join(dir, "pods", "x", "0.log")
+	if err := (links{}).Started(t.Context(), "", path, file); err != nil {
+		t.Errorf("an engine without a file here: %v", err)
+	}
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := (links{}).Started(t.Context(), "", path, file); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if target, err := os.Readlink(path); target != file {
+		t.Errorf("got %q, %v; want a link to %s", target, err, file)
+	}
+	if err := (links{}).Removed(t.Context(), "", path, filepath.Join(dir, "other.log")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Lstat(path); err != nil {
+		t.Errorf("another container's link went: %v", err)
+	}
+	for range 2 {
+		if err := (links{}).Removed(t.Context(), "", path, file); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := os.Lstat(path); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the link is still there: %v", err)
+	}
+}
+
+func TestStartError(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		text       string
+		privileged bool
+		want       string
+		class      func(error) bool
+	}{
+		"engine 20.10": {
+			`Error response from daemon: failed to create shim task: OCI runtime create failed: runc create failed: unable to start container process: exec: "nope": executable file not found in $PATH: unknown`,
+			false, `exec: "nope": executable file not found in $PATH`, errdefs.IsInvalidArgument,
+		},
+		"old runc": {
+			`OCI runtime create failed: container_linux.go:380: starting container process caused: exec: "/x": permission denied: unknown`,
+			false, `exec: "/x": permission denied`, errdefs.IsInvalidArgument,
+		},
+		"privileged": {
+			`failed to create shim: OCI runtime create failed: apply caps: operation not permitted: unknown`,
+			true, `does not allow privileged containers`, errdefs.IsUnknown,
+		},
+	} {
+		got := startError(errors.New(tc.text), tc.privileged)
+		if !strings.Contains(got.Error(), tc.want) || !tc.class(got) {
+			t.Errorf("%s: got %v", name, got)
+		}
+	}
+	conflict := errdefs.ErrConflict
+	if got := startError(conflict, false); !errors.Is(got, conflict) {
+		t.Errorf("the engine's own error: got %v", got)
+	}
+}

@@ -1,0 +1,100 @@
+// Package container is the area of the shim that answers for a pod's
+// containers: create, start, stop, remove, list, status and update.
+//
+// CreateContainer has three parts. What can be checked without asking anybody
+// is checked first (validate.go). Then the facts are gathered: the sandbox, the
+// image, the engine (facts.go). From request and facts a pure function makes
+// the engine's configuration (plan*.go), and only then is anything created.
+// What Docker cannot honour is refused with a sentence, never dropped.
+package container
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"time"
+
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/image"
+	"github.com/docker/docker/api/types/network"
+	"github.com/docker/docker/api/types/system"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/crishim/crishim/shim/docker"
+	"github.com/crishim/crishim/shim/host"
+	"github.com/crishim/crishim/shim/internal/keylock"
+)
+
+// Engine is what the area needs of the Docker client.
+type Engine interface {
+	ContainerCreate(ctx context.Context, config *container.Config, hostConfig *container.HostConfig, networking *network.NetworkingConfig, platform *ocispec.Platform, name string) (container.CreateResponse, error)
+	ContainerStart(ctx context.Context, id string, o container.StartOptions) error
+	ContainerStop(ctx context.Context, id string, o container.StopOptions) error
+	ContainerRemove(ctx context.Context, id string, o container.RemoveOptions) error
+	ContainerInspect(ctx context.Context, id string) (container.InspectResponse, error)
+	ContainerList(ctx context.Context, o container.ListOptions) ([]container.Summary, error)
+	ContainerUpdate(ctx context.Context, id string, c container.UpdateConfig) (container.UpdateResponse, error)
+	CopyFromContainer(ctx context.Context, id, path string) (io.ReadCloser, container.PathStat, error)
+	ImageInspect(ctx context.Context, id string, o ...docker.ImageInspectOption) (image.InspectResponse, error)
+	Info(ctx context.Context) (system.Info, error)
+	ClientVersion() string
+}
+
+// Logs is told about containers whose log has a place outside the engine.
+type Logs interface {
+	// Started: the container runs, its log is wanted at path; file is the
+	// engine's own log file, "" where the engine has none.
+	Started(ctx context.Context, id, path, file string) error
+	// Removing: the container has ended and is about to be removed, and the
+	// engine's log with it. Returns when that is not needed any more.
+	Removing(ctx context.Context, id string)
+	// Removed: the container is gone.
+	Removed(ctx context.Context, id, path, file string) error
+}
+
+// Options are the parts that a Service works with.
+type Options struct {
+	Engine Engine
+	Logs   Logs // nil: links to the engine's files
+	OOM    *host.OOMScore
+	Log    *slog.Logger
+	Now    func() time.Time
+}
+
+// Service answers the container RPCs.
+type Service struct {
+	engine   Engine
+	logs     Logs
+	oom      *host.OOMScore
+	log      *slog.Logger
+	now      func() time.Time
+	users    userFiles
+	info     infoCache
+	creating keylock.Lock // by container name
+}
+
+// New builds the area.
+func New(o Options) *Service {
+	s := &Service{engine: o.Engine, logs: o.Logs, oom: o.OOM, log: o.Log, now: o.Now, users: userFiles{engine: o.Engine}}
+	if s.logs == nil {
+		s.logs = links{}
+	}
+	if s.log == nil {
+		s.log = slog.New(slog.DiscardHandler)
+	}
+	if s.oom == nil {
+		s.oom = &host.OOMScore{Log: s.log}
+	}
+	if s.now == nil {
+		s.now = time.Now
+	}
+	s.info = infoCache{engine: o.Engine, now: s.now}
+	return s
+}
+
+// cleanupTime bounds what goes on after a request is gone.
+const cleanupTime = 2 * time.Minute
+
+func cleanupContext(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), cleanupTime)
+}

@@ -1,0 +1,190 @@
+package container
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/image"
+	"github.com/docker/docker/api/types/system"
+	"github.com/docker/docker/api/types/versions"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/shim/convert"
+	"github.com/crishim/crishim/shim/state"
+)
+
+// facts is all that a plan needs beside the request.
+type facts struct {
+	api      string // version of the engine's API that is spoken
+	info     system.Info
+	sandbox  container.InspectResponse
+	pod      state.Sandbox
+	image    image.InspectResponse
+	mounted  map[string]image.InspectResponse // image mounts by the reference asked for
+	target   string                           // id of the container whose processes are joined
+	seccomp  []byte                           // content of a localhost profile
+	passwd   []byte                           // the image's user files, where they are needed
+	group    []byte
+	oomScore int // what the host allows of the score asked for
+	now      time.Time
+}
+
+// gather asks for everything the plan needs. Nothing is changed.
+func (s *Service) gather(ctx context.Context, r *runtimeapi.CreateContainerRequest) (f facts, err error) {
+	f.now = s.now()
+	if err := s.gatherSandbox(ctx, &f, r.GetPodSandboxId()); err != nil {
+		return f, err
+	}
+	if needsInfo(r) {
+		if f.info, err = s.info.get(ctx); err != nil {
+			return f, err
+		}
+	}
+	f.api = s.engine.ClientVersion()
+	if f.image, err = s.gatherImage(ctx, r.GetConfig().GetImage().GetImage()); err != nil {
+		return f, err
+	}
+	if err := s.gatherMounted(ctx, &f, r.GetConfig().GetMounts()); err != nil {
+		return f, err
+	}
+	sc := r.GetConfig().GetLinux().GetSecurityContext()
+	if err := s.gatherTarget(ctx, &f, sc.GetNamespaceOptions()); err != nil {
+		return f, err
+	}
+	if err := gatherSeccomp(&f, sc); err != nil {
+		return f, err
+	}
+	f.oomScore = s.allowedScore(f, int(r.GetConfig().GetLinux().GetResources().GetOomScoreAdj()))
+	return f, s.gatherUsers(ctx, &f, sc)
+}
+
+func (s *Service) gatherSandbox(ctx context.Context, f *facts, id string) error {
+	c, err := s.engine.ContainerInspect(ctx, id)
+	if err != nil {
+		return fmt.Errorf("pod sandbox %s: %w", id, err)
+	}
+	var ok bool
+	if c.Config != nil && c.ContainerJSONBase != nil && c.State != nil && c.HostConfig != nil {
+		f.pod, ok = state.DecodeSandbox(c.Name, c.Config.Labels)
+	}
+	if !ok {
+		return fmt.Errorf("container %s is not a pod sandbox: %w", id, errdefs.ErrNotFound)
+	}
+	if !c.State.Running {
+		return fmt.Errorf("pod sandbox %s is not running: %w", id, errdefs.ErrFailedPrecondition)
+	}
+	f.sandbox = c
+	return nil
+}
+
+func (s *Service) gatherImage(ctx context.Context, ref string) (image.InspectResponse, error) {
+	i, err := s.engine.ImageInspect(ctx, ref)
+	if errdefs.IsNotFound(err) {
+		return i, fmt.Errorf("no such image %q: %w", ref, errdefs.ErrNotFound)
+	}
+	if err != nil {
+		return i, fmt.Errorf("image %s: %w", ref, err)
+	}
+	if i.ID == "" {
+		return i, fmt.Errorf("image %s: the engine gave no id: %w", ref, errdefs.ErrInternal)
+	}
+	return i, nil
+}
+
+func (s *Service) gatherMounted(ctx context.Context, f *facts, ms []*runtimeapi.Mount) error {
+	f.mounted = map[string]image.InspectResponse{}
+	for _, m := range ms {
+		ref := m.GetImage().GetImage()
+		if ref == "" {
+			continue
+		}
+		i, err := s.gatherImage(ctx, ref)
+		if err != nil {
+			return fmt.Errorf("ImageVolumeMountFailed: mount %q: %w", m.GetContainerPath(), err)
+		}
+		f.mounted[ref] = i
+	}
+	return nil
+}
+
+// gatherTarget finds the container whose PID namespace is to be joined. It has
+// to be of the same pod and have a namespace of its own to share.
+func (s *Service) gatherTarget(ctx context.Context, f *facts, o *runtimeapi.NamespaceOption) error {
+	if o.GetPid() != runtimeapi.NamespaceMode_TARGET || o.GetTargetId() == "" {
+		return nil
+	}
+	m, err := s.find(ctx, o.GetTargetId())
+	switch {
+	case err != nil:
+		return fmt.Errorf("target container: %w", err)
+	case m.SandboxID != f.sandbox.ID:
+		return invalid("target container %s is in another pod", o.GetTargetId())
+	case !m.running():
+		return fmt.Errorf("target container %s is not running: %w", o.GetTargetId(), errdefs.ErrFailedPrecondition)
+	case m.c.HostConfig != nil && m.c.HostConfig.PidMode != "":
+		return invalid("target container %s has no PID namespace of its own", o.GetTargetId())
+	}
+	f.target = m.c.ID
+	return nil
+}
+
+func gatherSeccomp(f *facts, sc *runtimeapi.LinuxContainerSecurityContext) error {
+	p, err := seccompProfile(sc)
+	if err != nil || sc.GetPrivileged() || p.GetProfileType() != runtimeapi.SecurityProfile_Localhost {
+		return err
+	}
+	f.seccomp, err = os.ReadFile(p.GetLocalhostRef())
+	if err != nil {
+		return fmt.Errorf("seccomp profile: %w: %w", errdefs.ErrInvalidArgument, err)
+	}
+	return nil
+}
+
+func seccompProfile(sc *runtimeapi.LinuxContainerSecurityContext) (*runtimeapi.SecurityProfile, error) {
+	return convert.SeccompProfile(sc.GetSeccomp(), sc.GetSeccompProfilePath()) //nolint:staticcheck // kubelets before 1.25 send nothing else
+}
+
+// gatherUsers reads the image's user files where the engine alone would not
+// give the container the groups that are asked for.
+func (s *Service) gatherUsers(ctx context.Context, f *facts, sc *runtimeapi.LinuxContainerSecurityContext) error {
+	wish, err := convert.Wish(sc, imageUser(f.image))
+	if err != nil || !wish.NeedsFiles() || wish.Strict && wish.Name == "" {
+		return err
+	}
+	f.passwd, f.group, err = s.users.ofImage(ctx, f.image)
+	return err
+}
+
+func imageUser(i image.InspectResponse) string {
+	if i.Config == nil {
+		return ""
+	}
+	return i.Config.User
+}
+
+// allowedScore knows that the host forbids negative scores from the pod's own
+// sandbox: crishim always asks for one there, so a sandbox that runs without
+// one was refused it. A container's score cannot be changed after creation.
+func (s *Service) allowedScore(f facts, wanted int) int {
+	own := f.sandbox.Config.Labels[state.LabelOwnName] != ""
+	if wanted < 0 && own && f.sandbox.HostConfig.OomScoreAdj >= 0 {
+		return 0
+	}
+	return s.oom.Allowed(wanted)
+}
+
+// has says whether the engine lists a security option such as apparmor.
+func (f facts) has(option string) bool {
+	return slices.ContainsFunc(f.info.SecurityOptions, func(o string) bool {
+		return strings.HasPrefix(o, "name="+option)
+	})
+}
+
+// speaks says whether the engine's API is at least of that version.
+func (f facts) speaks(version string) bool { return versions.GreaterThanOrEqualTo(f.api, version) }

@@ -1,0 +1,93 @@
+package container
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/shim/host"
+	"github.com/crishim/crishim/shim/state"
+)
+
+// limits are those that the engine has no field for, in a label.
+type limits struct {
+	Files     map[string]string           `json:"files"` // in the container's cgroup
+	Hugepages []*runtimeapi.HugepageLimit `json:"hugepages,omitempty"`
+	Unified   map[string]string           `json:"unified,omitempty"`
+}
+
+// notedLimits reads the label. A damaged one is an error only where it counts,
+// at the start.
+func notedLimits(labels map[string]string) (l limits, err error) {
+	text, ok := labels[state.LabelOwnLimits]
+	if !ok {
+		return l, nil
+	}
+	if err := json.Unmarshal([]byte(text), &l); err != nil {
+		return l, fmt.Errorf("label %s: %w", state.LabelOwnLimits, err)
+	}
+	return l, nil
+}
+
+// resources is what the label says as a CRI message.
+func (l limits) resources() *runtimeapi.LinuxContainerResources {
+	return &runtimeapi.LinuxContainerResources{HugepageLimits: l.Hugepages, Unified: l.Unified}
+}
+
+// applyLimits writes the noted limits into the cgroup of a container that has
+// just been started. That needs the engine's host.
+func (s *Service) applyLimits(ctx context.Context, m member) error {
+	l, err := notedLimits(m.c.Config.Labels)
+	if err != nil || len(l.Files) == 0 {
+		return err
+	}
+	c, err := s.engine.ContainerInspect(ctx, m.c.ID)
+	if err != nil {
+		return err
+	}
+	if c.State == nil || !c.State.Running {
+		return nil // it has ended; there is nothing to limit
+	}
+	cgroups, err := host.Cgroups(c.State.Pid, c.ID)
+	if err != nil {
+		return fmt.Errorf("the limits %v need the engine's host: %w", names(l.Files), err)
+	}
+	return writeLimits(cgroups, l.Files)
+}
+
+func writeLimits(cgroups host.CgroupDirs, files map[string]string) error {
+	var errs []error
+	for name, value := range files {
+		dir, err := cgroups.Of(name)
+		if err == nil {
+			err = writeExisting(filepath.Join(dir, name), value)
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("limit %s=%q: %w", name, value, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// writeExisting never creates: a control that the kernel lacks is an error.
+func writeExisting(path, value string) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_TRUNC, 0)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(value)
+	return errors.Join(err, f.Close())
+}
+
+func names(files map[string]string) []string {
+	var out []string
+	for name := range files {
+		out = append(out, name)
+	}
+	return out
+}

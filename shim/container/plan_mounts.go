@@ -1,0 +1,102 @@
+package container
+
+import (
+	"encoding/json"
+	"fmt"
+	"path"
+	"strings"
+
+	"github.com/docker/docker/api/types/image"
+	"github.com/docker/docker/api/types/mount"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/shim/convert"
+	"github.com/crishim/crishim/shim/state"
+)
+
+func planMounts(p *plan, r *runtimeapi.CreateContainerRequest, f facts) (err error) {
+	ms := r.GetConfig().GetMounts()
+	p.host.Binds, p.host.Mounts, err = convert.Mounts(ms, convert.MountFeatures{
+		CreateMountpoint:  f.speaks("1.42"),
+		RecursiveReadOnly: f.speaks("1.44"),
+	})
+	if err != nil {
+		return err
+	}
+	var noted []state.ImageMount
+	for _, m := range ms {
+		if m.GetImage().GetImage() == "" {
+			continue
+		}
+		i := f.mounted[m.GetImage().GetImage()]
+		em, err := planImageMount(m, i, f)
+		if err != nil {
+			return fmt.Errorf("ImageVolumeMountFailed: mount %q: %w", m.GetContainerPath(), err)
+		}
+		p.host.Mounts = append(p.host.Mounts, em)
+		noted = append(noted, state.ImageMount{Path: em.Target, Image: m.GetImage().GetImage(), ID: i.ID, SubPath: m.GetImageSubPath()})
+	}
+	if len(noted) == 0 {
+		return nil
+	}
+	b, err := json.Marshal(noted)
+	if err != nil {
+		return fmt.Errorf("image mounts as a label: %w", err)
+	}
+	p.config.Labels[state.LabelOwnMounts] = string(b)
+	return nil
+}
+
+// planImageMount mounts an image read-only. Engines from 28 on can do that
+// themselves. Older ones can mount a volume whose content is an overlay of the
+// image's layers: the engine mounts it when the container starts, unmounts it
+// when it ends, and removes it with the container.
+func planImageMount(m *runtimeapi.Mount, i image.InspectResponse, f facts) (mount.Mount, error) {
+	target := path.Join("/", m.GetContainerPath())
+	if f.speaks("1.48") {
+		em := mount.Mount{Type: mount.TypeImage, Source: i.ID, Target: target}
+		if m.GetImageSubPath() != "" {
+			em.ImageOptions = &mount.ImageOptions{Subpath: m.GetImageSubPath()}
+		}
+		return em, nil
+	}
+	dirs := layerDirs(i.GraphDriver)
+	if len(dirs) == 0 {
+		return mount.Mount{}, unable("images can be mounted with Docker Engine 28 (API 1.48) or the overlay2 storage driver; this one speaks API %s with %s",
+			f.api, i.GraphDriver.Name)
+	}
+	if m.GetImageSubPath() != "" {
+		var err error
+		if dirs, err = subLayers(dirs, m.GetImageSubPath()); err != nil {
+			return mount.Mount{}, err
+		}
+	}
+	return mount.Mount{
+		Type: mount.TypeVolume, Target: target,
+		VolumeOptions: &mount.VolumeOptions{NoCopy: true, DriverConfig: &mount.Driver{Name: "local", Options: overlay(dirs)}},
+	}, nil
+}
+
+// overlay is the local volume driver's description of the layers, the topmost
+// first. An overlay needs two of them; a single layer is bound as it is.
+func overlay(dirs []string) map[string]string {
+	if len(dirs) == 1 {
+		return map[string]string{"type": "none", "device": dirs[0], "o": "bind,ro"}
+	}
+	return map[string]string{"type": "overlay", "device": "overlay", "o": "ro,lowerdir=" + strings.Join(dirs, ":")}
+}
+
+// imageMounts are the label's mounts as ContainerStatus has them.
+func imageMounts(labels map[string]string) []*runtimeapi.Mount {
+	noted := state.ImageMounts(labels)
+	ms := make([]*runtimeapi.Mount, 0, len(noted))
+	for _, n := range noted {
+		ms = append(ms, &runtimeapi.Mount{
+			ContainerPath: n.Path,
+			Readonly:      true,
+			ImageSubPath:  n.SubPath,
+			Image:         &runtimeapi.ImageSpec{Image: n.Image, ImageRef: n.ID},
+		})
+	}
+	return ms
+}

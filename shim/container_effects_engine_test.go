@@ -1,0 +1,337 @@
+package shim_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/testing/protocmp"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+func num(n int64) *runtimeapi.Int64Value { return &runtimeapi.Int64Value{Value: n} }
+
+// TestUserAndGroups looks at the ids of the first process, and holds the status
+// to them.
+func TestUserAndGroups(t *testing.T) {
+	c := newCRI(t)
+	p := c.pod(t, nil)
+	const strict = runtimeapi.SupplementalGroupsPolicy_Strict
+	for i, tc := range []struct {
+		name string
+		sc   *runtimeapi.LinuxContainerSecurityContext
+		want string // uid gid: groups
+	}{
+		{"the image's user", &runtimeapi.LinuxContainerSecurityContext{}, "0 0: 0"},
+		{"a number", &runtimeapi.LinuxContainerSecurityContext{RunAsUser: num(5000)}, "5000 0: 0"},
+		{"a name", &runtimeapi.LinuxContainerSecurityContext{RunAsUsername: "alice"}, "1000 1000: 1000 1234"},
+		{"merge", &runtimeapi.LinuxContainerSecurityContext{RunAsUser: num(1000), SupplementalGroups: []int64{77}}, "1000 1000: 77 1000 1234"},
+		{"strict", &runtimeapi.LinuxContainerSecurityContext{RunAsUser: num(1000), SupplementalGroups: []int64{77}, SupplementalGroupsPolicy: strict}, "1000 1000: 77 1000"},
+		{"merge with a group", &runtimeapi.LinuxContainerSecurityContext{RunAsUser: num(1000), RunAsGroup: num(9), SupplementalGroups: []int64{77}}, "1000 9: 9 77 1234"},
+		{"strict with a group", &runtimeapi.LinuxContainerSecurityContext{RunAsUsername: "alice", RunAsGroup: num(9), SupplementalGroupsPolicy: strict}, "1000 9: 9"},
+		{"strict root", &runtimeapi.LinuxContainerSecurityContext{SupplementalGroupsPolicy: strict, SupplementalGroups: []int64{5}}, "0 0: 0 5"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			config := shell(fmt.Sprintf("user-%d", i), `echo "$(id -u) $(id -g):" $(id -G | tr ' ' '\n' | sort -n)`)
+			config.Linux.SecurityContext = tc.sc
+			id := p.start(t, config)
+			s := c.exited(t, id)
+			if got := strings.TrimSpace(c.logs(t, id)); got != tc.want {
+				t.Errorf("the process has %q, want %q", got, tc.want)
+			}
+			u := s.GetUser().GetLinux()
+			said := fmt.Sprintf("%d %d: %s", u.GetUid(), u.GetGid(), strings.Trim(fmt.Sprint(u.GetSupplementalGroups()), "[]"))
+			if said != tc.want {
+				t.Errorf("the status has %q, want %q", said, tc.want)
+			}
+		})
+	}
+}
+
+func TestCapabilitiesAndPrivileges(t *testing.T) {
+	c := newCRI(t)
+	p := c.pod(t, nil)
+	const look = "grep -E 'CapEff|NoNewPrivs|Seccomp:' /proc/self/status"
+	field := func(text, name string) string {
+		for line := range strings.Lines(text) {
+			if value, ok := strings.CutPrefix(line, name+":"); ok {
+				return strings.TrimSpace(value)
+			}
+		}
+		return ""
+	}
+	config := shell("dropped", look)
+	config.Linux.SecurityContext.Capabilities = &runtimeapi.Capability{DropCapabilities: []string{"ALL"}, AddCapabilities: []string{"CAP_CHOWN", "CHOWN"}}
+	config.Linux.SecurityContext.NoNewPrivs = true
+	config.Linux.SecurityContext.Seccomp = &runtimeapi.SecurityProfile{}
+	got := p.output(t, config)
+	if field(got, "CapEff") != "0000000000000001" || field(got, "NoNewPrivs") != "1" || field(got, "Seccomp") != "2" {
+		t.Errorf("only CHOWN, no new privileges, default seccomp: got\n%s", got)
+	}
+	got = p.output(t, shell("plain", look))
+	if field(got, "NoNewPrivs") != "0" || field(got, "Seccomp") != "0" {
+		t.Errorf("nothing asked for: got\n%s", got)
+	}
+}
+
+func TestSeccompLocalhostProfile(t *testing.T) {
+	p := newCRI(t).pod(t, nil)
+	profile := filepath.Join(t.TempDir(), "no-chmod.json")
+	text := `{"defaultAction": "SCMP_ACT_ALLOW", "syscalls": [{"names": ["chmod", "fchmodat"], "action": "SCMP_ACT_ERRNO"}]}`
+	if err := os.WriteFile(profile, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	config := shell("profile", "chmod 700 /tmp && echo allowed")
+	config.Linux.SecurityContext.Seccomp = &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Localhost, LocalhostRef: profile}
+	if got := p.output(t, config); !strings.Contains(got, "Operation not permitted") {
+		t.Errorf("field: got %q, want chmod refused", got)
+	}
+	config = shell("old-profile", "chmod 700 /tmp && echo allowed")
+	config.Linux.SecurityContext.SeccompProfilePath = "localhost/" + profile //nolint:staticcheck // old kubelets send it
+	if got := p.output(t, config); !strings.Contains(got, "Operation not permitted") {
+		t.Errorf("deprecated text: got %q, want chmod refused", got)
+	}
+}
+
+func TestFilesystemOptions(t *testing.T) {
+	p := newCRI(t).pod(t, nil)
+	config := shell("readonly", "touch /x 2>&1; touch /proc/sys/kernel/hostname 2>&1; wc -c </proc/meminfo")
+	config.Linux.SecurityContext.ReadonlyRootfs = true
+	config.Linux.SecurityContext.MaskedPaths = []string{"/proc/meminfo"}
+	config.Linux.SecurityContext.ReadonlyPaths = []string{"/proc/sys"}
+	got := p.output(t, config)
+	if strings.Count(got, "Read-only file system") != 2 || !strings.HasSuffix(got, "\n0\n") {
+		t.Errorf("read-only root and /proc/sys, masked meminfo: got\n%s", got)
+	}
+	// Empty lists mask nothing, which is what an unmasked /proc is on the wire.
+	if got := p.output(t, shell("unmasked", "grep -cE ' /proc/(kcore|keys|sys|bus) ' /proc/mounts")); got != "0\n" {
+		t.Errorf("empty lists: got %q masked paths, want 0", got)
+	}
+	handWritten := shell("default-paths", "grep -cE ' /proc/(kcore|keys|sys|bus) ' /proc/mounts")
+	handWritten.Linux = nil
+	if got := p.output(t, handWritten); got == "0\n" {
+		t.Error("a config without security context has no path masked")
+	}
+}
+
+func TestProcessConfig(t *testing.T) {
+	c := newCRI(t)
+	p := c.pod(t, nil)
+	config := shell("process", "")
+	config.Command, config.Args = []string{"sh"}, []string{"-c", `pwd; echo "$A|$B|$PATH"; cat /etc/hostname`}
+	config.WorkingDir = "/new/dir"
+	config.Envs = []*runtimeapi.KeyValue{{Key: "A", Value: []byte("1")}, {Key: "A", Value: []byte("x=y z")}, {Key: "B", Value: nil}}
+	want := "/new/dir\nx=y z||/bin\n" + p.config.GetHostname() + "\n"
+	if got := p.output(t, config); got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	tty := shell("tty", "test -t 0 && test -t 1 && exit 3")
+	tty.Tty, tty.Stdin, tty.StdinOnce = true, true, true
+	if s := c.exited(t, p.start(t, tty)); s.GetExitCode() != 3 {
+		t.Errorf("terminal: got exit code %d, want 3", s.GetExitCode())
+	}
+}
+
+func TestStopSignal(t *testing.T) {
+	c := newCRI(t)
+	p := c.pod(t, nil)
+	config := shell("signal", "trap 'exit 12' USR1; trap 'exit 13' TERM; echo ready; while :; do sleep 1 & wait; done")
+	config.StopSignal = runtimeapi.Signal_SIGNAL_SIGUSR1
+	id := p.start(t, config)
+	waitFor(t, "the trap is set", func() bool { return strings.Contains(c.logs(t, id), "ready") })
+	if _, err := c.StopContainer(t.Context(), &runtimeapi.StopContainerRequest{ContainerId: id, Timeout: 30}); err != nil {
+		t.Fatal(err)
+	}
+	s := c.status(t, id)
+	if s.GetExitCode() != 12 || s.GetStopSignal() != runtimeapi.Signal_SIGNAL_SIGUSR1 {
+		t.Errorf("got exit code %d and stop signal %s", s.GetExitCode(), s.GetStopSignal())
+	}
+	// Grace 0 kills at once what ignores its signal.
+	id = p.start(t, shell("deaf", "trap '' TERM; while :; do sleep 1; done"))
+	if _, err := c.StopContainer(t.Context(), &runtimeapi.StopContainerRequest{ContainerId: id}); err != nil {
+		t.Fatal(err)
+	}
+	if s := c.status(t, id); s.GetExitCode() != 137 || s.GetStopSignal() != runtimeapi.Signal_SIGNAL_SIGTERM {
+		t.Errorf("got exit code %d and stop signal %s", s.GetExitCode(), s.GetStopSignal())
+	}
+}
+
+func TestPIDNamespaces(t *testing.T) {
+	c := newCRI(t)
+	p := c.pod(t, nil)
+	with := func(name string, o *runtimeapi.NamespaceOption) *runtimeapi.ContainerConfig {
+		config := shell(name, "readlink /proc/self/ns/pid")
+		config.Linux.SecurityContext.NamespaceOptions = o
+		return config
+	}
+	host, err := os.Readlink("/proc/self/ns/pid")
+	if err != nil {
+		t.Fatal(err)
+	}
+	own := strings.TrimSpace(p.output(t, with("own", &runtimeapi.NamespaceOption{Pid: runtimeapi.NamespaceMode_CONTAINER})))
+	shared := strings.TrimSpace(p.output(t, with("shared", &runtimeapi.NamespaceOption{Pid: runtimeapi.NamespaceMode_POD})))
+	again := strings.TrimSpace(p.output(t, with("again", &runtimeapi.NamespaceOption{Pid: runtimeapi.NamespaceMode_POD})))
+	node := strings.TrimSpace(p.output(t, with("node", &runtimeapi.NamespaceOption{Pid: runtimeapi.NamespaceMode_NODE})))
+	if own == shared || shared != again || node != host || own == host || shared == host {
+		t.Errorf("host %s: own %s, pod %s and %s, node %s", host, own, shared, again, node)
+	}
+	target := shell("target", "readlink /proc/self/ns/pid; "+idle)
+	id := p.start(t, target)
+	waitFor(t, "the target is up", func() bool { return strings.Contains(c.logs(t, id), "pid:") })
+	joined := p.output(t, with("debugger", &runtimeapi.NamespaceOption{Pid: runtimeapi.NamespaceMode_TARGET, TargetId: id}))
+	if joined != c.logs(t, id) {
+		t.Errorf("target %q, joined %q", c.logs(t, id), joined)
+	}
+}
+
+func TestContainersShareThePodsNamespaces(t *testing.T) {
+	p := newCRI(t).pod(t, nil)
+	look := func(name string) string {
+		return p.output(t, shell(name, "for n in net ipc; do readlink /proc/self/ns/$n; done; hostname"))
+	}
+	if a, b := look("a"), look("b"); a != b || !strings.HasSuffix(a, p.config.GetHostname()+"\n") {
+		t.Errorf("got %q and %q, want the same and host name %s", a, b, p.config.GetHostname())
+	}
+}
+
+func TestMounts(t *testing.T) {
+	c := newCRI(t)
+	p := c.pod(t, nil)
+	dir := t.TempDir()
+	real := filepath.Join(dir, "real")
+	if err := os.Mkdir(real, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(real, filepath.Join(dir, "link")); err != nil {
+		t.Fatal(err)
+	}
+	colon := filepath.Join(dir, "with:colon")
+	if err := os.Mkdir(colon, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	config := shell("mounts", "echo 1 >/rw/f; echo 2 2>&1 >/ro/g; echo 3 >/linked/h; echo 4 >/colon/i; ls /made; "+idle)
+	config.Mounts = []*runtimeapi.Mount{
+		{HostPath: real, ContainerPath: "/rw"},
+		{HostPath: real, ContainerPath: "/ro", Readonly: true},
+		{HostPath: filepath.Join(dir, "link"), ContainerPath: "/linked"},
+		{HostPath: colon, ContainerPath: "/colon"},
+		{HostPath: filepath.Join(dir, "missing"), ContainerPath: "/made"},
+	}
+	id := p.start(t, config)
+	for _, f := range []string{"real/f", "real/h", "with:colon/i", "missing"} {
+		waitFor(t, f, func() bool { _, err := os.Stat(filepath.Join(dir, f)); return err == nil })
+	}
+	if _, err := os.Stat(filepath.Join(dir, "real/g")); err == nil {
+		t.Error("a read-only mount was written to")
+	}
+	got := map[string]*runtimeapi.Mount{}
+	for _, m := range c.status(t, id).GetMounts() {
+		got[m.GetContainerPath()] = m
+	}
+	for _, want := range config.Mounts {
+		if diff := cmp.Diff(want, got[want.GetContainerPath()], protocmp.Transform()); diff != "" {
+			t.Errorf("status of %s (-want +got):\n%s", want.GetContainerPath(), diff)
+		}
+	}
+}
+
+func TestResources(t *testing.T) {
+	if _, err := os.Stat("/sys/fs/cgroup/cgroup.controllers"); err == nil {
+		t.Skip("this test reads cgroup v1 files")
+	}
+	c := newCRI(t)
+	p := c.pod(t, nil)
+	config := shell("limits", idle)
+	config.Linux.Resources = &runtimeapi.LinuxContainerResources{
+		MemoryLimitInBytes: 64 << 20, CpuShares: 512, CpuPeriod: 100000, CpuQuota: 50000, CpusetCpus: "0", OomScoreAdj: 200,
+	}
+	id := p.start(t, config)
+	const look = "cat /sys/fs/cgroup/memory/memory.limit_in_bytes /sys/fs/cgroup/cpu/cpu.shares /sys/fs/cgroup/cpu/cpu.cfs_quota_us " +
+		"/sys/fs/cgroup/cpuset/cpuset.cpus /proc/1/oom_score_adj"
+	if got, want := execOutput(t, c, id, look), "67108864\n512\n50000\n0\n200\n"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if _, err := c.UpdateContainerResources(t.Context(), &runtimeapi.UpdateContainerResourcesRequest{
+		ContainerId: id, Linux: &runtimeapi.LinuxContainerResources{MemoryLimitInBytes: 128 << 20, CpuShares: 1024, CpuQuota: 70000},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := execOutput(t, c, id, look), "134217728\n1024\n70000\n0\n200\n"; got != want {
+		t.Errorf("after the update: got %q, want %q", got, want)
+	}
+	r := c.status(t, id).GetResources().GetLinux()
+	if r.GetMemoryLimitInBytes() != 128<<20 || r.GetCpuShares() != 1024 || r.GetCpuQuota() != 70000 || r.GetCpuPeriod() != 100000 ||
+		r.GetCpusetCpus() != "0" || r.GetOomScoreAdj() != 200 {
+		t.Errorf("status: got %v", r)
+	}
+	if _, err := c.UpdateContainerResources(t.Context(), &runtimeapi.UpdateContainerResourcesRequest{ContainerId: "none"}); status.Code(err) != codes.NotFound {
+		t.Errorf("unknown container: got %v, want NotFound", err)
+	}
+}
+
+func TestDevices(t *testing.T) {
+	p := newCRI(t).pod(t, nil)
+	config := shell("device", "test -c /dev/extra && echo there")
+	config.Devices = []*runtimeapi.Device{{HostPath: "/dev/null", ContainerPath: "/dev/extra", Permissions: "rw"}}
+	if got := p.output(t, config); got != "there\n" {
+		t.Errorf("got %q", got)
+	}
+}
+
+// TestImageMount needs no engine support: an old engine gets a volume made of
+// the image's layers.
+func TestImageMount(t *testing.T) {
+	c := newCRI(t)
+	p := c.pod(t, nil)
+	img, err := c.image.ImageStatus(t.Context(), &runtimeapi.ImageStatusRequest{Image: &runtimeapi.ImageSpec{Image: testImage}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := shell("image-mount", "cat /img/etc/group; cat /sub/passwd; touch /img/x 2>&1; /img/bin/busybox echo it runs; "+idle)
+	config.Mounts = []*runtimeapi.Mount{
+		{ContainerPath: "/img", Readonly: true, Image: &runtimeapi.ImageSpec{Image: testImage}},
+		{ContainerPath: "/sub", Readonly: true, Image: &runtimeapi.ImageSpec{Image: testImage}, ImageSubPath: "etc"},
+	}
+	id := p.start(t, config)
+	waitFor(t, "the output", func() bool { return strings.Contains(c.logs(t, id), "it runs") })
+	got := c.logs(t, id)
+	for _, want := range []string{"extra:x:1234:alice", "alice:x:1000:1000", "Read-only file system"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("%q is missing in\n%s", want, got)
+		}
+	}
+	want := []*runtimeapi.Mount{
+		{ContainerPath: "/img", Readonly: true, Image: &runtimeapi.ImageSpec{Image: testImage, ImageRef: img.GetImage().GetId()}},
+		{ContainerPath: "/sub", Readonly: true, Image: &runtimeapi.ImageSpec{Image: testImage, ImageRef: img.GetImage().GetId()}, ImageSubPath: "etc"},
+	}
+	if diff := cmp.Diff(want, c.status(t, id).GetMounts(), protocmp.Transform()); diff != "" {
+		t.Errorf("status (-want +got):\n%s", diff)
+	}
+	missing := shell("image-sub", idle)
+	missing.Mounts = []*runtimeapi.Mount{{ContainerPath: "/img", Readonly: true, Image: &runtimeapi.ImageSpec{Image: testImage}, ImageSubPath: "no/such"}}
+	if _, err := p.tryCreate(t, missing); status.Code(err) != codes.InvalidArgument {
+		t.Errorf("missing sub-path: got %v, want InvalidArgument", err)
+	}
+	missing.Mounts = []*runtimeapi.Mount{{ContainerPath: "/img", Readonly: true, Image: &runtimeapi.ImageSpec{Image: "no/such/image:v1"}}}
+	if _, err := p.tryCreate(t, missing); status.Code(err) != codes.NotFound {
+		t.Errorf("missing image: got %v, want NotFound", err)
+	}
+}
+
+func TestVerboseContainerStatus(t *testing.T) {
+	c := newCRI(t)
+	p := c.pod(t, nil)
+	id := p.start(t, shell("verbose", idle))
+	r, err := c.ContainerStatus(t.Context(), &runtimeapi.ContainerStatusRequest{ContainerId: id, Verbose: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.GetInfo()["sandboxID"] != `"`+p.id+`"` || r.GetInfo()["pid"] == "0" || !strings.Contains(r.GetInfo()["info"], `"runtimeSpec"`) {
+		t.Errorf("got %v", r.GetInfo())
+	}
+}

@@ -1,0 +1,308 @@
+package shim_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+func TestContainerLifeCycle(t *testing.T) {
+	c := newCRI(t)
+	p := c.pod(t, nil)
+	config := shell("life", "trap 'exit 0' TERM; echo ready; while :; do sleep 1 & wait; done")
+	config.Labels = map[string]string{"app": "x", "annotation.odd": "1", "io.kubernetes.docker.type": "mine"}
+	config.Annotations = map[string]string{"note": "a b\nc"}
+	id := p.create(t, config)
+
+	s := c.status(t, id)
+	if s.GetState() != runtimeapi.ContainerState_CONTAINER_CREATED || s.GetStartedAt() != 0 || s.GetFinishedAt() != 0 || s.GetCreatedAt() <= 0 {
+		t.Errorf("created: got %v", s)
+	}
+	for range 2 { // the second is a repetition
+		if _, err := c.StartContainer(t.Context(), &runtimeapi.StartContainerRequest{ContainerId: id}); err != nil {
+			t.Fatalf("start: %v", err)
+		}
+	}
+	s = c.status(t, id)
+	if s.GetState() != runtimeapi.ContainerState_CONTAINER_RUNNING || s.GetStartedAt() < s.GetCreatedAt() || s.GetFinishedAt() != 0 {
+		t.Errorf("running: got %v", s)
+	}
+	if s.GetMetadata().GetName() != "life" || s.GetLabels()["annotation.odd"] != "1" || s.GetLabels()["io.kubernetes.docker.type"] != "mine" ||
+		len(s.GetLabels()) != 3 || s.GetAnnotations()["note"] != "a b\nc" || len(s.GetAnnotations()) != 1 {
+		t.Errorf("identity: got %v", s)
+	}
+	waitFor(t, "the container can be told to stop", func() bool { return strings.Contains(c.logs(t, id), "ready") })
+	for range 2 {
+		if _, err := c.StopContainer(t.Context(), &runtimeapi.StopContainerRequest{ContainerId: id, Timeout: 30}); err != nil {
+			t.Fatalf("stop: %v", err)
+		}
+	}
+	s = c.status(t, id)
+	if s.GetState() != runtimeapi.ContainerState_CONTAINER_EXITED || s.GetExitCode() != 0 || s.GetReason() != "Completed" || s.GetFinishedAt() < s.GetStartedAt() {
+		t.Errorf("exited: got %v", s)
+	}
+	if _, err := c.StartContainer(t.Context(), &runtimeapi.StartContainerRequest{ContainerId: id}); status.Code(err) != codes.FailedPrecondition {
+		t.Errorf("start of an ended container: got %v, want FailedPrecondition", err)
+	}
+	for range 2 {
+		if _, err := c.RemoveContainer(t.Context(), &runtimeapi.RemoveContainerRequest{ContainerId: id}); err != nil {
+			t.Fatalf("remove: %v", err)
+		}
+	}
+	if _, err := c.ContainerStatus(t.Context(), &runtimeapi.ContainerStatusRequest{ContainerId: id}); status.Code(err) != codes.NotFound {
+		t.Errorf("status after removal: got %v, want NotFound", err)
+	}
+	if _, err := c.StopContainer(t.Context(), &runtimeapi.StopContainerRequest{ContainerId: id}); err != nil {
+		t.Errorf("stop after removal: %v", err)
+	}
+}
+
+func TestRemoveRunningContainer(t *testing.T) {
+	c := newCRI(t)
+	id := c.pod(t, nil).start(t, shell("busy", idle))
+	if _, err := c.RemoveContainer(t.Context(), &runtimeapi.RemoveContainerRequest{ContainerId: id}); err != nil {
+		t.Fatal(err)
+	}
+	list, err := c.ListContainers(t.Context(), &runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{Id: id}})
+	if err != nil || len(list.GetContainers()) != 0 {
+		t.Errorf("got %v, %v; want an empty list", list, err)
+	}
+}
+
+func TestExitReasons(t *testing.T) {
+	c := newCRI(t)
+	p := c.pod(t, nil)
+	failed := c.exited(t, p.start(t, shell("failed", "exit 7")))
+	if failed.GetExitCode() != 7 || failed.GetReason() != "Error" {
+		t.Errorf("exit 7: got %v", failed)
+	}
+	greedy := shell("greedy", "tail /dev/zero")
+	greedy.Linux.Resources = &runtimeapi.LinuxContainerResources{MemoryLimitInBytes: 16 << 20}
+	oom := c.exited(t, p.start(t, greedy))
+	if oom.GetReason() != "OOMKilled" || oom.GetExitCode() != 137 {
+		t.Errorf("out of memory: got %v", oom)
+	}
+}
+
+// TestStartOfMissingCommand: the engine's 404 for it must not read as "no such
+// container", and the container has ended for every RPC.
+func TestStartOfMissingCommand(t *testing.T) {
+	c := newCRI(t)
+	p := c.pod(t, nil)
+	config := shell("absent", "")
+	config.Command = []string{"no-such-command"}
+	id := p.create(t, config)
+	_, err := c.StartContainer(t.Context(), &runtimeapi.StartContainerRequest{ContainerId: id})
+	if status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), "executable file not found in $PATH") || strings.Contains(err.Error(), "OCI runtime") {
+		t.Errorf("got %v", err)
+	}
+	s := c.status(t, id)
+	if s.GetState() != runtimeapi.ContainerState_CONTAINER_EXITED || s.GetReason() != "ContainerCannotRun" || s.GetExitCode() == 0 || s.GetMessage() == "" {
+		t.Errorf("status: got %v", s)
+	}
+	for state, want := range map[runtimeapi.ContainerState]int{
+		runtimeapi.ContainerState_CONTAINER_EXITED: 1, runtimeapi.ContainerState_CONTAINER_CREATED: 0,
+	} {
+		list, err := c.ListContainers(t.Context(), &runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{
+			Id: id, State: &runtimeapi.ContainerStateValue{State: state},
+		}})
+		if err != nil || len(list.GetContainers()) != want {
+			t.Errorf("list %s: got %v, %v; want %d", state, list, err, want)
+		}
+	}
+}
+
+func TestListContainersFilters(t *testing.T) {
+	c := newCRI(t)
+	p, other := c.pod(t, nil), c.pod(t, nil)
+	label := map[string]string{"test": p.id[:20]}
+	config := func(name, script string) *runtimeapi.ContainerConfig {
+		s := shell(name, script)
+		s.Labels = label
+		return s
+	}
+	running, created := p.start(t, config("running", idle)), p.create(t, config("created", idle))
+	ended := p.start(t, config("ended", "true"))
+	c.exited(t, ended)
+	elsewhere := other.create(t, config("elsewhere", idle))
+
+	in := func(s runtimeapi.ContainerState) *runtimeapi.ContainerStateValue {
+		return &runtimeapi.ContainerStateValue{State: s}
+	}
+	for name, tc := range map[string]struct {
+		filter *runtimeapi.ContainerFilter
+		want   []string
+	}{
+		"label":               {&runtimeapi.ContainerFilter{LabelSelector: label}, []string{running, created, ended, elsewhere}},
+		"other label":         {&runtimeapi.ContainerFilter{LabelSelector: map[string]string{"test": "none"}}, nil},
+		"id":                  {&runtimeapi.ContainerFilter{Id: created}, []string{created}},
+		"start of an id":      {&runtimeapi.ContainerFilter{Id: created[:16]}, []string{created}},
+		"no such id":          {&runtimeapi.ContainerFilter{Id: strings.Repeat("0", 64)}, nil},
+		"sandbox":             {&runtimeapi.ContainerFilter{PodSandboxId: other.id}, []string{elsewhere}},
+		"start of sandbox id": {&runtimeapi.ContainerFilter{PodSandboxId: other.id[:16]}, []string{elsewhere}},
+		"running":             {&runtimeapi.ContainerFilter{LabelSelector: label, State: in(runtimeapi.ContainerState_CONTAINER_RUNNING)}, []string{running}},
+		"created":             {&runtimeapi.ContainerFilter{LabelSelector: label, State: in(runtimeapi.ContainerState_CONTAINER_CREATED)}, []string{created, elsewhere}},
+		"exited":              {&runtimeapi.ContainerFilter{LabelSelector: label, State: in(runtimeapi.ContainerState_CONTAINER_EXITED)}, []string{ended}},
+		"unknown":             {&runtimeapi.ContainerFilter{LabelSelector: label, State: in(runtimeapi.ContainerState_CONTAINER_UNKNOWN)}, nil},
+	} {
+		r, err := c.ListContainers(t.Context(), &runtimeapi.ListContainersRequest{Filter: tc.filter})
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		got := map[string]bool{}
+		for _, item := range r.GetContainers() {
+			got[item.GetId()] = true
+		}
+		if len(got) != len(tc.want) {
+			t.Errorf("%s: got %d containers, want %d", name, len(got), len(tc.want))
+		}
+		for _, id := range tc.want {
+			if !got[id] {
+				t.Errorf("%s: %s is missing", name, id)
+			}
+		}
+	}
+}
+
+func TestImageIdentityOfContainers(t *testing.T) {
+	c := newCRI(t)
+	p := c.pod(t, nil)
+	img, err := c.image.ImageStatus(t.Context(), &runtimeapi.ImageStatusRequest{Image: &runtimeapi.ImageSpec{Image: testImage}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := img.GetImage().GetId()
+	for name, spec := range map[string]*runtimeapi.ImageSpec{
+		"by-tag": {Image: testImage},
+		"by-id":  {Image: want, UserSpecifiedImage: testImage},
+	} {
+		config := shell(name, idle)
+		config.Image = spec
+		id := p.create(t, config)
+		s := c.status(t, id)
+		if s.GetImageId() != want || s.GetImage().GetImage() != testImage {
+			t.Errorf("%s: status has image %v and id %s, want %s and %s", name, s.GetImage(), s.GetImageId(), testImage, want)
+		}
+		list, err := c.ListContainers(t.Context(), &runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{Id: id}})
+		if err != nil || list.GetContainers()[0].GetImageId() != want || list.GetContainers()[0].GetCreatedAt() != s.GetCreatedAt() {
+			t.Errorf("%s: list has %v, %v; want image id %s and the same time", name, list, err, want)
+		}
+	}
+}
+
+// TestCreateTwice: what an earlier, unanswered request left is replaced, and
+// what has run is not.
+func TestCreateTwice(t *testing.T) {
+	c := newCRI(t)
+	p := c.pod(t, nil)
+	first := p.create(t, shell("twice", idle))
+	second := p.create(t, shell("twice", idle))
+	if first == second {
+		t.Error("got the same container")
+	}
+	if _, err := c.ContainerStatus(t.Context(), &runtimeapi.ContainerStatusRequest{ContainerId: first}); status.Code(err) != codes.NotFound {
+		t.Errorf("the first: got %v, want NotFound", err)
+	}
+	if _, err := c.StartContainer(t.Context(), &runtimeapi.StartContainerRequest{ContainerId: second}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.tryCreate(t, shell("twice", idle)); status.Code(err) != codes.AlreadyExists {
+		t.Errorf("while it runs: got %v, want AlreadyExists", err)
+	}
+	next := shell("twice", idle)
+	next.Metadata.Attempt = 1
+	if s := c.status(t, p.create(t, next)); s.GetMetadata().GetAttempt() != 1 {
+		t.Errorf("next attempt: got %v", s)
+	}
+}
+
+func TestBadCreateRequests(t *testing.T) {
+	c := newCRI(t)
+	p := c.pod(t, nil)
+	change := func(f func(*runtimeapi.ContainerConfig)) *runtimeapi.ContainerConfig {
+		config := shell("bad", idle)
+		f(config)
+		return config
+	}
+	for name, tc := range map[string]struct {
+		config *runtimeapi.ContainerConfig
+		want   codes.Code
+	}{
+		"nothing":         {nil, codes.InvalidArgument},
+		"no name":         {change(func(c *runtimeapi.ContainerConfig) { c.Metadata = nil }), codes.InvalidArgument},
+		"no image":        {change(func(c *runtimeapi.ContainerConfig) { c.Image = nil }), codes.InvalidArgument},
+		"unknown image":   {change(func(c *runtimeapi.ContainerConfig) { c.Image.Image = "no/such/image:v1" }), codes.NotFound},
+		"log path leaves": {change(func(c *runtimeapi.ContainerConfig) { c.LogPath = "../../x" }), codes.InvalidArgument},
+		"group without user": {change(func(c *runtimeapi.ContainerConfig) {
+			c.Linux.SecurityContext.RunAsGroup = &runtimeapi.Int64Value{Value: 1}
+		}), codes.InvalidArgument},
+		"unknown user": {change(func(c *runtimeapi.ContainerConfig) {
+			c.Linux.SecurityContext.RunAsUsername = "nobody-here"
+			c.Linux.SecurityContext.SupplementalGroupsPolicy = runtimeapi.SupplementalGroupsPolicy_Strict
+		}), codes.InvalidArgument},
+		"ambient capability": {change(func(c *runtimeapi.ContainerConfig) {
+			c.Linux.SecurityContext.Capabilities = &runtimeapi.Capability{AddAmbientCapabilities: []string{"CHOWN"}}
+		}), codes.Unimplemented},
+		"missing seccomp profile": {change(func(c *runtimeapi.ContainerConfig) {
+			c.Linux.SecurityContext.Seccomp = &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Localhost, LocalhostRef: "/no/such/profile"}
+		}), codes.InvalidArgument},
+		"target in no pod": {change(func(c *runtimeapi.ContainerConfig) {
+			c.Linux.SecurityContext.NamespaceOptions = &runtimeapi.NamespaceOption{Pid: runtimeapi.NamespaceMode_TARGET, TargetId: "0123"}
+		}), codes.NotFound},
+		"id-mapped mount": {change(func(c *runtimeapi.ContainerConfig) {
+			c.Mounts = []*runtimeapi.Mount{{HostPath: "/tmp", ContainerPath: "/x", UidMappings: []*runtimeapi.IDMapping{{Length: 1}}}}
+		}), codes.Unimplemented},
+	} {
+		if _, err := p.tryCreate(t, tc.config); status.Code(err) != tc.want {
+			t.Errorf("%s: got %v, want %s", name, err, tc.want)
+		}
+	}
+	if _, err := c.CreateContainer(t.Context(), &runtimeapi.CreateContainerRequest{
+		PodSandboxId: "0123456789", Config: shell("lost", idle), SandboxConfig: p.config,
+	}); status.Code(err) != codes.NotFound {
+		t.Errorf("unknown sandbox: got %v, want NotFound", err)
+	}
+}
+
+func TestLogLink(t *testing.T) {
+	c := newCRI(t)
+	p := c.pod(t, nil)
+	id := p.start(t, shell("talk", "echo hello; "+idle))
+	path := filepath.Join(p.config.GetLogDirectory(), "talk.log")
+	if s := c.status(t, id); s.GetLogPath() != path {
+		t.Errorf("log path: got %s, want %s", s.GetLogPath(), path)
+	}
+	if _, err := os.Readlink(path); err != nil {
+		t.Errorf("got %v, want a link", err)
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte("somebody's log"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.RemoveContainer(t.Context(), &runtimeapi.RemoveContainerRequest{ContainerId: id}); err != nil {
+		t.Fatal(err)
+	}
+	if b, err := os.ReadFile(path); err != nil || string(b) != "somebody's log" {
+		t.Errorf("a file that is no link: got %q, %v; want it untouched", b, err)
+	}
+	again := shell("again", idle)
+	id = p.start(t, again)
+	path = filepath.Join(p.config.GetLogDirectory(), "again.log")
+	if _, err := os.Readlink(path); err != nil {
+		t.Errorf("got %v, want a link", err)
+	}
+	if _, err := c.RemoveContainer(t.Context(), &runtimeapi.RemoveContainerRequest{ContainerId: id}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Lstat(path); !os.IsNotExist(err) {
+		t.Errorf("the link after removal: got %v, want it gone", err)
+	}
+}

@@ -1,0 +1,136 @@
+package shim_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/docker/docker/api/types/container"
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// sharedDir is a mount of its own whose mounts propagate.
+func sharedDir(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	mount(t, "tmpfs", dir, "tmpfs", 0)
+	mount(t, "", dir, "", unix.MS_SHARED|unix.MS_REC)
+	return dir
+}
+
+func mount(t *testing.T, source, target, kind string, flags uintptr) {
+	t.Helper()
+	err := unix.Mount(source, target, kind, flags, "")
+	if errors.Is(err, unix.EPERM) {
+		t.Skipf("this test mounts file systems: %v", err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if flags == 0 {
+		t.Cleanup(func() {
+			if err := unix.Unmount(target, unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) {
+				t.Errorf("unmount %s: %v", target, err)
+			}
+		})
+	}
+}
+
+// TestMountPropagation: what the host mounts later is seen inside unless the
+// mount is private.
+func TestMountPropagation(t *testing.T) {
+	c := newCRI(t)
+	dir := sharedDir(t)
+	inner := filepath.Join(dir, "inner")
+	if err := os.Mkdir(inner, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	p := c.pod(t, nil)
+	ids := map[runtimeapi.MountPropagation]string{}
+	for value, name := range runtimeapi.MountPropagation_name {
+		config := shell(strings.ToLower(strings.ReplaceAll(name, "_", "-")), idle)
+		config.Mounts = []*runtimeapi.Mount{{HostPath: dir, ContainerPath: "/m", Propagation: runtimeapi.MountPropagation(value)}}
+		id := p.start(t, config)
+		ids[runtimeapi.MountPropagation(value)] = id
+		if got := c.status(t, id).GetMounts()[0].GetPropagation(); got != runtimeapi.MountPropagation(value) {
+			t.Errorf("%s: the status has %s", name, got)
+		}
+	}
+	mount(t, "tmpfs", inner, "tmpfs", 0)
+	if err := os.WriteFile(filepath.Join(inner, "later"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for p, want := range map[runtimeapi.MountPropagation]string{
+		runtimeapi.MountPropagation_PROPAGATION_PRIVATE:           "",
+		runtimeapi.MountPropagation_PROPAGATION_HOST_TO_CONTAINER: "later\n",
+		runtimeapi.MountPropagation_PROPAGATION_BIDIRECTIONAL:     "later\n",
+	} {
+		if got := execOutput(t, c, ids[p], "ls /m/inner"); got != want {
+			t.Errorf("%s: got %q, want %q", p, got, want)
+		}
+	}
+}
+
+// TestHostNamespaces: a pod on the host's network has its name too.
+func TestHostNamespaces(t *testing.T) {
+	c := newCRI(t)
+	node := &runtimeapi.NamespaceOption{Network: runtimeapi.NamespaceMode_NODE, Ipc: runtimeapi.NamespaceMode_NODE, Pid: runtimeapi.NamespaceMode_CONTAINER}
+	p := c.pod(t, func(config *runtimeapi.PodSandboxConfig) {
+		config.Hostname = ""
+		config.Linux.SecurityContext.NamespaceOptions = node
+	})
+	var want strings.Builder
+	for _, n := range []string{"net", "ipc", "uts"} {
+		link, err := os.Readlink("/proc/self/ns/" + n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want.WriteString(link + "\n")
+	}
+	config := shell("host", "for n in net ipc uts; do readlink /proc/self/ns/$n; done")
+	config.Linux.SecurityContext.NamespaceOptions = node
+	if got := p.output(t, config); got != want.String() {
+		t.Errorf("got %q, want %q", got, want.String())
+	}
+	unsaid := shell("unsaid", "readlink /proc/self/ns/net")
+	unsaid.Linux = nil
+	if got := p.output(t, unsaid); !strings.HasPrefix(want.String(), got) {
+		t.Errorf("a config without namespaces: got %q, want the pod's", got)
+	}
+}
+
+// TestImageMountOfManyLayers puts an overlay together, the sub-path included.
+func TestImageMountOfManyLayers(t *testing.T) {
+	c := newCRI(t)
+	p := c.pod(t, nil)
+	maker := p.start(t, shell("maker", "echo upper >/etc/added; rm /etc/group; mkdir /new; echo 2 >/new/file"))
+	c.exited(t, maker)
+	made, err := c.engine.ContainerCommit(t.Context(), maker, container.CommitOptions{Reference: "crishim-test/layers:" + p.id[:12]})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { forgetImage(t, c, made.ID) })
+	config := shell("layers", "cat /img/etc/added /img/etc/passwd /sub/added /new/file; ls /sub /img/etc; touch /sub/x 2>&1; "+idle)
+	config.Mounts = []*runtimeapi.Mount{
+		{ContainerPath: "/img", Readonly: true, Image: &runtimeapi.ImageSpec{Image: made.ID}},
+		{ContainerPath: "/sub", Readonly: true, Image: &runtimeapi.ImageSpec{Image: made.ID}, ImageSubPath: "etc"},
+		{ContainerPath: "/new", Readonly: true, Image: &runtimeapi.ImageSpec{Image: made.ID}, ImageSubPath: "new"},
+	}
+	id := p.start(t, config)
+	waitFor(t, "the output", func() bool { return strings.Contains(c.logs(t, id), "Read-only") })
+	got := c.logs(t, id)
+	if strings.Count(got, "upper\n") != 2 || !strings.Contains(got, "alice:x:1000:1000") || !strings.Contains(got, "\n2\n") || strings.Contains(got, "group\n") {
+		t.Errorf("got\n%s", got)
+	}
+	if _, err := c.image.RemoveImage(t.Context(), &runtimeapi.RemoveImageRequest{Image: &runtimeapi.ImageSpec{Image: made.ID}}); status.Code(err) != codes.FailedPrecondition {
+		t.Errorf("remove an image that is mounted: got %v, want FailedPrecondition", err)
+	}
+	if _, err := c.RemoveContainer(t.Context(), &runtimeapi.RemoveContainerRequest{ContainerId: id}); err != nil {
+		t.Fatal(err)
+	}
+}

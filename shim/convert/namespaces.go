@@ -1,0 +1,61 @@
+package convert
+
+import (
+	"fmt"
+
+	"github.com/containerd/errdefs"
+	"github.com/docker/docker/api/types/container"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// Namespaces puts a container into its sandbox's namespaces. The network and
+// the host name always come from the sandbox; target is the resolved id of the
+// container whose processes are to be seen, where one is asked for.
+func Namespaces(hc *container.HostConfig, o *runtimeapi.NamespaceOption, sandboxID, target string) error {
+	if u := o.GetUsernsOptions(); u != nil && (u.GetMode() != runtimeapi.NamespaceMode_NODE || len(u.GetUids())+len(u.GetGids()) > 0) {
+		return fmt.Errorf("the engine has no user namespace per pod: %w", errdefs.ErrNotImplemented)
+	}
+	join := "container:" + sandboxID
+	hc.NetworkMode = container.NetworkMode(join)
+	hc.IpcMode = container.IpcMode(join)
+	switch o.GetNetwork() {
+	case runtimeapi.NamespaceMode_POD:
+	case runtimeapi.NamespaceMode_NODE:
+		hc.UTSMode = "host"
+	default:
+		return notHere("network", o.GetNetwork())
+	}
+	switch o.GetIpc() {
+	case runtimeapi.NamespaceMode_POD:
+	case runtimeapi.NamespaceMode_NODE:
+		hc.IpcMode = "host"
+	case runtimeapi.NamespaceMode_CONTAINER:
+		hc.IpcMode = "private"
+	default:
+		return notHere("ipc", o.GetIpc())
+	}
+	return pidNamespace(hc, o.GetPid(), join, target)
+}
+
+func pidNamespace(hc *container.HostConfig, mode runtimeapi.NamespaceMode, join, target string) error {
+	switch mode {
+	case runtimeapi.NamespaceMode_POD:
+		hc.PidMode = container.PidMode(join)
+	case runtimeapi.NamespaceMode_CONTAINER:
+		hc.PidMode = ""
+	case runtimeapi.NamespaceMode_NODE:
+		hc.PidMode = "host"
+	case runtimeapi.NamespaceMode_TARGET:
+		if target == "" {
+			return fmt.Errorf("pid namespace TARGET needs a target_id: %w", errdefs.ErrInvalidArgument)
+		}
+		hc.PidMode = container.PidMode("container:" + target)
+	default:
+		return notHere("pid", mode)
+	}
+	return nil
+}
+
+func notHere(kind string, mode runtimeapi.NamespaceMode) error {
+	return fmt.Errorf("%s namespace mode %s is not possible for a container: %w", kind, mode, errdefs.ErrInvalidArgument)
+}

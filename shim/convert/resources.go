@@ -1,0 +1,135 @@
+package convert
+
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/containerd/errdefs"
+	"github.com/docker/docker/api/types/container"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// Names of cgroup v2 files that the engine has fields for.
+const (
+	unifiedSwap = "memory.swap.max"
+	unifiedPids = "pids.max"
+)
+
+// Resources is the engine's form of a container's limits. Swap is off unless
+// it is asked for, as everywhere in Kubernetes.
+func Resources(r *runtimeapi.LinuxContainerResources) (container.Resources, error) {
+	out := container.Resources{
+		Memory:     r.GetMemoryLimitInBytes(),
+		MemorySwap: r.GetMemoryLimitInBytes(),
+		CPUShares:  r.GetCpuShares(),
+		CPUPeriod:  r.GetCpuPeriod(),
+		CPUQuota:   r.GetCpuQuota(),
+		CpusetCpus: r.GetCpusetCpus(),
+		CpusetMems: r.GetCpusetMems(),
+	}
+	if swap := r.GetMemorySwapLimitInBytes(); swap != 0 {
+		out.MemorySwap = swap
+	}
+	if text, ok := r.GetUnified()[unifiedSwap]; ok {
+		swap, err := limit(unifiedSwap, text)
+		if err != nil {
+			return out, err
+		}
+		out.MemorySwap = -1
+		if swap >= 0 {
+			out.MemorySwap = out.Memory + swap
+		}
+	}
+	if text, ok := r.GetUnified()[unifiedPids]; ok {
+		pids, err := limit(unifiedPids, text)
+		if err != nil {
+			return out, err
+		}
+		out.PidsLimit = &pids
+	}
+	if out.MemorySwap > 0 && out.MemorySwap < out.Memory {
+		return out, fmt.Errorf("memory_swap_limit_in_bytes %d is below memory_limit_in_bytes %d: %w",
+			out.MemorySwap, out.Memory, errdefs.ErrInvalidArgument)
+	}
+	return out, nil
+}
+
+// CgroupFiles are the limits that the engine has no fields for: file name in
+// the container's cgroup and what to write there.
+func CgroupFiles(r *runtimeapi.LinuxContainerResources, v2 bool) (map[string]string, error) {
+	files := map[string]string{}
+	for name, value := range r.GetUnified() {
+		if name == unifiedSwap || name == unifiedPids {
+			continue
+		}
+		if !v2 {
+			return nil, fmt.Errorf("unified resource %q: the engine's host has cgroup v1: %w", name, errdefs.ErrInvalidArgument)
+		}
+		if !fileName(name) {
+			return nil, fmt.Errorf("unified resource %q is not the name of a cgroup file: %w", name, errdefs.ErrInvalidArgument)
+		}
+		files[name] = value
+	}
+	for _, h := range r.GetHugepageLimits() {
+		if !fileName("hugetlb." + h.GetPageSize()) {
+			return nil, fmt.Errorf("huge page size %q: %w", h.GetPageSize(), errdefs.ErrInvalidArgument)
+		}
+		name := "hugetlb." + h.GetPageSize() + ".limit_in_bytes"
+		if v2 {
+			name = "hugetlb." + h.GetPageSize() + ".max"
+		}
+		files[name] = strconv.FormatUint(h.GetLimit(), 10)
+	}
+	return files, nil
+}
+
+// fileName says whether a name is that of a controller's file, which always
+// has a dot inside and never leaves its directory.
+func fileName(name string) bool {
+	dot := false
+	for i, r := range name {
+		switch {
+		case r == '.' && i > 0 && i < len(name)-1:
+			dot = true
+		case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r >= '0' && r <= '9', r == '_':
+		default:
+			return false
+		}
+	}
+	return dot
+}
+
+func limit(name, text string) (int64, error) {
+	if text == "max" {
+		return -1, nil
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || n < 0 {
+		return 0, fmt.Errorf("unified resource %s=%q: %w", name, text, errdefs.ErrInvalidArgument)
+	}
+	return n, nil
+}
+
+// CRIResources reports the limits of a container as the engine has them.
+// What went past the engine is added from extra, the CRI message it came from.
+func CRIResources(hc *container.HostConfig, extra *runtimeapi.LinuxContainerResources) *runtimeapi.LinuxContainerResources {
+	if hc == nil {
+		return nil
+	}
+	r := &runtimeapi.LinuxContainerResources{
+		MemoryLimitInBytes:     hc.Memory,
+		MemorySwapLimitInBytes: hc.MemorySwap,
+		CpuShares:              hc.CPUShares,
+		CpuPeriod:              hc.CPUPeriod,
+		CpuQuota:               hc.CPUQuota,
+		CpusetCpus:             hc.CpusetCpus,
+		CpusetMems:             hc.CpusetMems,
+		OomScoreAdj:            int64(hc.OomScoreAdj),
+		HugepageLimits:         extra.GetHugepageLimits(),
+		Unified:                extra.GetUnified(),
+	}
+	if extra.GetOomScoreAdj() != 0 {
+		r.OomScoreAdj = extra.GetOomScoreAdj()
+	}
+	return r
+}

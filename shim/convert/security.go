@@ -1,0 +1,131 @@
+package convert
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"path"
+	"strings"
+
+	"github.com/containerd/errdefs"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// Spellings of the deprecated text form of a security profile.
+const (
+	profileRuntimeDefault  = "runtime/default"
+	profileDockerDefault   = "docker/default"
+	profileUnconfined      = "unconfined"
+	profileLocalhostPrefix = "localhost/"
+)
+
+// SeccompProfile settles which seccomp profile applies: the field, else the
+// deprecated text. The CRI says that none at all is unconfined.
+func SeccompProfile(p *runtimeapi.SecurityProfile, text string) (*runtimeapi.SecurityProfile, error) {
+	profile, err := securityProfile(p, text)
+	if err != nil {
+		return nil, fmt.Errorf("seccomp profile: %w", err)
+	}
+	if profile == nil {
+		profile = &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Unconfined}
+	}
+	if profile.GetProfileType() == runtimeapi.SecurityProfile_Localhost && !path.IsAbs(profile.GetLocalhostRef()) {
+		return nil, fmt.Errorf("seccomp profile %q is not an absolute path: %w", profile.GetLocalhostRef(), errdefs.ErrInvalidArgument)
+	}
+	return profile, nil
+}
+
+// AppArmorProfile settles which AppArmor profile applies: the field wins over
+// the deprecated text, and none at all is the runtime's default.
+func AppArmorProfile(p *runtimeapi.SecurityProfile, text string) (*runtimeapi.SecurityProfile, error) {
+	profile, err := securityProfile(p, text)
+	if err != nil {
+		return nil, fmt.Errorf("AppArmor profile: %w", err)
+	}
+	if profile == nil {
+		profile = &runtimeapi.SecurityProfile{}
+	}
+	return profile, nil
+}
+
+func securityProfile(p *runtimeapi.SecurityProfile, text string) (*runtimeapi.SecurityProfile, error) {
+	if p != nil {
+		return checkProfile(p)
+	}
+	switch {
+	case text == "":
+		return nil, nil
+	case text == profileRuntimeDefault, text == profileDockerDefault:
+		return &runtimeapi.SecurityProfile{}, nil
+	case text == profileUnconfined:
+		return &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Unconfined}, nil
+	case strings.HasPrefix(text, profileLocalhostPrefix):
+		return checkProfile(&runtimeapi.SecurityProfile{
+			ProfileType: runtimeapi.SecurityProfile_Localhost, LocalhostRef: text,
+		})
+	default:
+		return nil, fmt.Errorf("%q is none of runtime/default, unconfined, localhost/...: %w", text, errdefs.ErrInvalidArgument)
+	}
+}
+
+// checkProfile also takes the prefix off the reference: kubelets have sent
+// "localhost/name" in the new field too.
+func checkProfile(p *runtimeapi.SecurityProfile) (*runtimeapi.SecurityProfile, error) {
+	ref := strings.TrimPrefix(p.GetLocalhostRef(), profileLocalhostPrefix)
+	switch p.GetProfileType() {
+	case runtimeapi.SecurityProfile_RuntimeDefault, runtimeapi.SecurityProfile_Unconfined:
+		if ref != "" {
+			return nil, fmt.Errorf("localhost_ref %q is for Localhost only: %w", ref, errdefs.ErrInvalidArgument)
+		}
+	case runtimeapi.SecurityProfile_Localhost:
+		if ref == "" {
+			return nil, fmt.Errorf("localhost_ref is empty: %w", errdefs.ErrInvalidArgument)
+		}
+	default:
+		return nil, fmt.Errorf("unknown type %d: %w", p.GetProfileType(), errdefs.ErrInvalidArgument)
+	}
+	return &runtimeapi.SecurityProfile{ProfileType: p.GetProfileType(), LocalhostRef: ref}, nil
+}
+
+// SeccompOption is the engine's security option for a settled profile; content
+// is the profile file of a localhost profile, which travels inline because the
+// engine may run elsewhere. No option means the engine's default profile.
+func SeccompOption(p *runtimeapi.SecurityProfile, content []byte) (string, error) {
+	switch p.GetProfileType() {
+	case runtimeapi.SecurityProfile_RuntimeDefault:
+		return "", nil
+	case runtimeapi.SecurityProfile_Unconfined:
+		return "seccomp=unconfined", nil
+	}
+	var compact bytes.Buffer
+	if err := json.Compact(&compact, content); err != nil {
+		return "", fmt.Errorf("seccomp profile %s: %w: %w", p.GetLocalhostRef(), errdefs.ErrInvalidArgument, err)
+	}
+	return "seccomp=" + compact.String(), nil
+}
+
+// AppArmorOption is the engine's security option for a settled profile.
+func AppArmorOption(p *runtimeapi.SecurityProfile) string {
+	switch p.GetProfileType() {
+	case runtimeapi.SecurityProfile_Unconfined:
+		return "apparmor=unconfined"
+	case runtimeapi.SecurityProfile_Localhost:
+		return "apparmor=" + p.GetLocalhostRef()
+	default:
+		return ""
+	}
+}
+
+// SELinuxOptions are the engine's label options. The engine drops them where
+// SELinux is off, which is what a pod written for several hosts expects.
+func SELinuxOptions(o *runtimeapi.SELinuxOption) []string {
+	var out []string
+	for _, part := range []struct{ name, value string }{
+		{"user", o.GetUser()}, {"role", o.GetRole()}, {"type", o.GetType()}, {"level", o.GetLevel()},
+	} {
+		if part.value != "" {
+			out = append(out, "label="+part.name+":"+part.value)
+		}
+	}
+	return out
+}

@@ -1,0 +1,209 @@
+package convert
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/containerd/errdefs"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// maxID is the largest uid and gid the engine takes.
+const maxID = 1<<31 - 1
+
+// User is who a container's first process is.
+type User struct {
+	UID, GID int64
+	// Groups are what the image's group file adds to the user.
+	Groups []int64
+}
+
+// UserWish is the part of a security context that decides about the user.
+type UserWish struct {
+	Name   string // "" for the image's
+	Group  string // "" for the user's primary group
+	Groups []int64
+	Strict bool
+}
+
+// Wish reads the user wish from a security context; imageUser is the image's
+// own "user[:group]".
+func Wish(sc *runtimeapi.LinuxContainerSecurityContext, imageUser string) (UserWish, error) {
+	w := UserWish{Groups: sc.GetSupplementalGroups()}
+	switch sc.GetSupplementalGroupsPolicy() {
+	case runtimeapi.SupplementalGroupsPolicy_Merge:
+	case runtimeapi.SupplementalGroupsPolicy_Strict:
+		w.Strict = true
+	default:
+		return w, fmt.Errorf("supplemental groups policy %d: %w", sc.GetSupplementalGroupsPolicy(), errdefs.ErrInvalidArgument)
+	}
+	for _, g := range w.Groups {
+		if g < 0 || g > maxID {
+			return w, fmt.Errorf("supplemental group %d: %w", g, errdefs.ErrInvalidArgument)
+		}
+	}
+	uid, gid := sc.GetRunAsUser(), sc.GetRunAsGroup()
+	switch {
+	case uid != nil && sc.GetRunAsUsername() != "":
+		return w, fmt.Errorf("run_as_user and run_as_username exclude each other: %w", errdefs.ErrInvalidArgument)
+	case gid != nil && uid == nil && sc.GetRunAsUsername() == "":
+		return w, fmt.Errorf("run_as_group is specified without a run_as_user: %w", errdefs.ErrInvalidArgument)
+	case uid.GetValue() < 0 || uid.GetValue() > maxID || gid.GetValue() < 0 || gid.GetValue() > maxID:
+		return w, fmt.Errorf("user %d, group %d: %w", uid.GetValue(), gid.GetValue(), errdefs.ErrInvalidArgument)
+	}
+	w.setNames(sc, imageUser)
+	return w, nil
+}
+
+func (w *UserWish) setNames(sc *runtimeapi.LinuxContainerSecurityContext, imageUser string) {
+	switch {
+	case sc.GetRunAsUser() != nil:
+		w.Name = strconv.FormatInt(sc.GetRunAsUser().GetValue(), 10)
+	case sc.GetRunAsUsername() != "":
+		w.Name = sc.GetRunAsUsername()
+	default:
+		w.Name, w.Group, _ = strings.Cut(imageUser, ":")
+	}
+	if sc.GetRunAsGroup() != nil {
+		w.Group = strconv.FormatInt(sc.GetRunAsGroup().GetValue(), 10)
+	}
+}
+
+// NeedsFiles tells whether the engine's own reading of the image's user files
+// does not lead to the wanted groups, so that the caller has to read them: the
+// engine merges the image's groups exactly when no group is given.
+func (w UserWish) NeedsFiles() bool { return w.Strict == (w.Group == "") }
+
+// Engine gives the engine's user string and group list. The files are the
+// image's /etc/passwd and /etc/group; they are only looked at when needed.
+func (w UserWish) Engine(passwd, group []byte) (user string, groupAdd []string, err error) {
+	user, groups := w.Name, w.Groups
+	switch {
+	case !w.NeedsFiles() && w.Group != "":
+		if user == "" {
+			user = "0"
+		}
+		user += ":" + w.Group
+	case w.NeedsFiles():
+		// Look without the group: what matters is what the image says of the user.
+		u, err := ResolveUser(w.Name, passwd, group)
+		if err != nil {
+			return "", nil, err
+		}
+		user = strconv.FormatInt(u.UID, 10) + ":" + strconv.FormatInt(u.GID, 10)
+		if !w.Strict {
+			user = strconv.FormatInt(u.UID, 10) + ":" + w.Group
+			groups = append(slices.Clone(u.Groups), groups...)
+		}
+	}
+	for _, g := range groups {
+		if text := strconv.FormatInt(g, 10); !slices.Contains(groupAdd, text) {
+			groupAdd = append(groupAdd, text)
+		}
+	}
+	return user, groupAdd, nil
+}
+
+// ContainerUser is the identity of a container's first process for the CRI.
+func ContainerUser(spec string, groupAdd []string, passwd, group []byte) (*runtimeapi.ContainerUser, error) {
+	u, err := ResolveUser(spec, passwd, group)
+	if err != nil {
+		return nil, err
+	}
+	ids := append([]int64{u.GID}, u.Groups...)
+	for _, name := range groupAdd {
+		gid, ok := groupID(name, group)
+		if !ok {
+			return nil, fmt.Errorf("group %q: %w", name, errdefs.ErrNotFound)
+		}
+		ids = append(ids, gid)
+	}
+	slices.Sort(ids)
+	return &runtimeapi.ContainerUser{Linux: &runtimeapi.LinuxContainerUser{
+		Uid: u.UID, Gid: u.GID, SupplementalGroups: slices.Compact(ids),
+	}}, nil
+}
+
+// ResolveUser reads "user[:group]" the way the engine does.
+func ResolveUser(spec string, passwd, group []byte) (User, error) {
+	name, groupName, _ := strings.Cut(spec, ":")
+	if name == "" {
+		name = "0"
+	}
+	u, matched, err := lookUpUser(name, passwd)
+	if err != nil {
+		return u, err
+	}
+	if groupName != "" {
+		gid, ok := groupID(groupName, group)
+		if !ok {
+			return u, fmt.Errorf("group %q is not in the image: %w", groupName, errdefs.ErrInvalidArgument)
+		}
+		u.GID = gid
+		return u, nil
+	}
+	if matched != "" {
+		u.Groups = groupsOf(matched, group)
+	}
+	return u, nil
+}
+
+func lookUpUser(name string, passwd []byte) (u User, matched string, err error) {
+	uid, numErr := strconv.ParseInt(name, 10, 32)
+	numeric := numErr == nil
+	for _, f := range records(passwd, 4) {
+		if f[0] != name && (!numeric || f[2] != name) {
+			continue
+		}
+		entryUID, err1 := strconv.ParseInt(f[2], 10, 64)
+		entryGID, err2 := strconv.ParseInt(f[3], 10, 64)
+		if err1 == nil && err2 == nil {
+			return User{UID: entryUID, GID: entryGID}, f[0], nil
+		}
+	}
+	if !numeric {
+		return User{}, "", fmt.Errorf("user %q is not in the image: %w", name, errdefs.ErrInvalidArgument)
+	}
+	return User{UID: uid}, "", nil
+}
+
+func groupID(name string, group []byte) (int64, bool) {
+	for _, f := range records(group, 3) {
+		if f[0] == name {
+			if gid, err := strconv.ParseInt(f[2], 10, 64); err == nil {
+				return gid, true
+			}
+		}
+	}
+	gid, err := strconv.ParseInt(name, 10, 32)
+	return gid, err == nil
+}
+
+func groupsOf(user string, group []byte) []int64 {
+	var ids []int64
+	for _, f := range records(group, 4) {
+		if gid, err := strconv.ParseInt(f[2], 10, 64); err == nil && slices.Contains(strings.Split(f[3], ","), user) {
+			ids = append(ids, gid)
+		}
+	}
+	return ids
+}
+
+// records are the lines of a passwd or group file with at least n fields. A
+// damaged line is skipped, as the engine does.
+func records(file []byte, n int) [][]string {
+	var out [][]string
+	s := bufio.NewScanner(bytes.NewReader(file))
+	s.Buffer(nil, len(file)+1)
+	for s.Scan() {
+		f := strings.Split(strings.TrimSpace(s.Text()), ":")
+		if len(f) >= n && f[0] != "" {
+			out = append(out, f)
+		}
+	}
+	return out
+}

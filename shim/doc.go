@@ -1,0 +1,13 @@
+// Package shim serves the Kubernetes Container Runtime Interface, version 1,
+// on top of a Docker engine.
+//
+// A pod sandbox is an engine container that runs only a pause process and owns
+// the pod's network, IPC and, where asked for, PID namespaces. A container of
+// the pod is an engine container that joins these namespaces. What ties them
+// together is in labels (package state), so nothing is lost when the process
+// that serves the shim ends, and two of them may work on one engine.
+//
+// New wires the areas together, Start begins what runs in the background,
+// Serve answers on a listener, Close ends both. StartEmbedded does all of that
+// on a private socket for the length of one command.
+package shim

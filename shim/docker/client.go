@@ -1,0 +1,100 @@
+// Package docker builds the Docker Engine client that the shim works with. It
+// is the only package that imports the client library; the areas of the shim
+// name the methods they need in small interfaces with the same signatures.
+package docker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/url"
+	"sync/atomic"
+	"syscall"
+
+	"github.com/containerd/errdefs"
+	"github.com/docker/docker/api/types"
+	"github.com/docker/docker/api/types/versions"
+	"github.com/docker/docker/client"
+)
+
+// MinAPI is the oldest Engine API the shim works with (Docker 19.03).
+const MinAPI = "1.40"
+
+// Options of some client methods have types of the client library. These
+// aliases let other packages write down the methods' signatures.
+type (
+	ImageInspectOption = client.ImageInspectOption
+	ImageHistoryOption = client.ImageHistoryOption
+	ImageLoadOption    = client.ImageLoadOption
+	ImageSaveOption    = client.ImageSaveOption
+)
+
+// ImageLoadWithQuiet keeps progress messages out of the answer to a load.
+func ImageLoadWithQuiet(quiet bool) ImageLoadOption { return client.ImageLoadWithQuiet(quiet) }
+
+// Client is the engine's client. It connects when it is first used.
+type Client struct {
+	*client.Client
+	endpoint Endpoint
+	observe  Observe // may be nil
+
+	agreed   atomic.Bool   // the API version is negotiated
+	agreeing chan struct{} // held while it is being negotiated
+}
+
+// New builds a client for the endpoint that the options lead to. It does not
+// connect: the first call does, and agrees on the API version then.
+func New(o Options) (*Client, error) {
+	endpoint, err := Resolve(o)
+	if err != nil {
+		return nil, err
+	}
+	opts, err := endpoint.clientOptions()
+	if err != nil {
+		return nil, err
+	}
+	c, err := client.NewClientWithOpts(append(opts, client.WithAPIVersionNegotiation(), client.WithUserAgent("crishim"))...)
+	if err != nil {
+		return nil, fmt.Errorf("docker engine at %s: %w", endpoint.Host, err)
+	}
+	built := &Client{Client: c, endpoint: endpoint, observe: o.Observe, agreeing: make(chan struct{}, 1)}
+	if o.APIVersion != "" {
+		c.NegotiateAPIVersionPing(types.Ping{APIVersion: o.APIVersion})
+		built.agreed.Store(true)
+	}
+	return built, nil
+}
+
+// Endpoint says where the engine is and how that was decided.
+func (c *Client) Endpoint() Endpoint { return c.endpoint }
+
+// CheckAPI is an error when the engine is too old for the shim.
+func CheckAPI(apiVersion string) error {
+	if versions.LessThan(apiVersion, MinAPI) {
+		return fmt.Errorf("the docker engine speaks API %s, crishim needs %s or newer: upgrade the engine to 19.03 or newer: %w",
+			apiVersion, MinAPI, errdefs.ErrFailedPrecondition)
+	}
+	return nil
+}
+
+// IsUnreachable says whether an error of a client call means that the engine
+// could not be reached or went away during the call.
+func IsUnreachable(err error) bool {
+	if err == nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return false
+	}
+	if client.IsErrConnectionFailed(err) {
+		return true
+	}
+	var op *net.OpError
+	if errors.As(err, &op) {
+		return true
+	}
+	var transport *url.Error
+	if errors.As(err, &transport) {
+		return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET)
+	}
+	return false
+}

@@ -1,0 +1,35 @@
+// Package enginetest helps the shim's tests: it finds a real engine or skips,
+// and it has an engine in memory for everything that must be tested without.
+package enginetest
+
+import (
+	"context"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/crishim/crishim/shim/docker"
+)
+
+// Require gives a client of the engine that the environment leads to. Without
+// one the test is skipped; it fails where CRISHIM_REQUIRE_ENGINE is 1.
+func Require(t testing.TB) *docker.Client {
+	t.Helper()
+	if os.Getenv("CRISHIM_NO_ENGINE") == "1" {
+		t.Skip("CRISHIM_NO_ENGINE is 1")
+	}
+	c, err := docker.New(docker.Options{})
+	if err == nil {
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		defer cancel()
+		_, err = c.ServerVersion(ctx)
+	}
+	if err != nil {
+		if os.Getenv("CRISHIM_REQUIRE_ENGINE") == "1" {
+			t.Fatalf("this test needs a docker engine: %v", err)
+		}
+		t.Skipf("this test needs a docker engine: %v", err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}

@@ -1,0 +1,216 @@
+package events
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/docker/docker/api/types/container"
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/shim/enginetest"
+	"github.com/crishim/crishim/shim/state"
+)
+
+// patience is for machines that are busy with other things.
+const patience = time.Minute
+
+// fromMemory describes what is in an engine in memory.
+type fromMemory struct{ *enginetest.Memory }
+
+func (m fromMemory) PodSandboxStatus(ctx context.Context, r *runtimeapi.PodSandboxStatusRequest) (*runtimeapi.PodSandboxStatusResponse, error) {
+	c, err := m.ContainerInspect(ctx, r.GetPodSandboxId())
+	if err != nil {
+		return nil, err
+	}
+	status := &runtimeapi.PodSandboxStatus{Id: c.ID, State: runtimeapi.PodSandboxState_SANDBOX_NOTREADY}
+	if c.State.Running {
+		status.State = runtimeapi.PodSandboxState_SANDBOX_READY
+		status.Network = &runtimeapi.PodSandboxNetworkStatus{Ip: "192.0.2.1"}
+	}
+	return &runtimeapi.PodSandboxStatusResponse{Status: status}, nil
+}
+
+func (m fromMemory) ContainerStatus(ctx context.Context, r *runtimeapi.ContainerStatusRequest) (*runtimeapi.ContainerStatusResponse, error) {
+	c, err := m.ContainerInspect(ctx, r.GetContainerId())
+	if err != nil {
+		return nil, err
+	}
+	return &runtimeapi.ContainerStatusResponse{Status: &runtimeapi.ContainerStatus{Id: c.ID}}, nil
+}
+
+// stream takes what is sent.
+type stream struct {
+	grpc.ServerStream
+	ctx  context.Context
+	sent chan *runtimeapi.ContainerEventResponse
+}
+
+func (s stream) Context() context.Context { return s.ctx }
+
+func (s stream) Send(e *runtimeapi.ContainerEventResponse) error {
+	s.sent <- e
+	return nil
+}
+
+type test struct {
+	*testing.T
+	engine *enginetest.Memory
+	stream stream
+}
+
+// listen starts a stream on an engine in memory; it ends with the test.
+func listen(t *testing.T, engine *enginetest.Memory) test {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	s := New(engine, fromMemory{engine}, slog.New(slog.DiscardHandler))
+	s.retry = time.Millisecond
+	tt := test{t, engine, stream{ctx: ctx, sent: make(chan *runtimeapi.ContainerEventResponse, 100)}}
+	var serving sync.WaitGroup
+	serving.Go(func() {
+		if err := s.GetContainerEvents(&runtimeapi.GetEventsRequest{}, tt.stream); !errors.Is(err, context.Canceled) {
+			t.Errorf("got %v, want cancelled", err)
+		}
+	})
+	t.Cleanup(func() {
+		cancel()
+		serving.Wait()
+	})
+	tt.waitForListener()
+	return tt
+}
+
+// waitForListener waits until the stream listens: from then on all is news.
+func (t test) waitForListener() {
+	t.Helper()
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		if t.engine.Listeners() == 1 {
+			return
+		}
+	}
+	t.Fatal("nobody listens to the engine")
+}
+
+// expect takes as many events as there are descriptions, "kind id pod-state
+// containers".
+func (t test) expect(want ...string) {
+	t.Helper()
+	var got []string
+	for range want {
+		select {
+		case e := <-t.stream.sent:
+			got = append(got, fmt.Sprintf("%s %s %s %d", e.GetContainerEventType(), e.GetContainerId()[:4], e.GetPodSandboxStatus().GetState(), len(e.GetContainersStatuses())))
+		case <-time.After(patience):
+			t.Fatalf("got only %v", got)
+		}
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("got + instead of -:\n%s", diff)
+	}
+}
+
+func create(t *testing.T, engine *enginetest.Memory, name string, labels map[string]string) string {
+	t.Helper()
+	c, err := engine.ContainerCreate(t.Context(), &container.Config{Image: engine.AddImage("x"), Labels: labels}, &container.HostConfig{}, nil, nil, name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c.ID
+}
+
+func sandboxLabels() map[string]string { return map[string]string{state.LabelType: state.TypeSandbox} }
+
+func memberLabels(sandbox string) map[string]string {
+	return map[string]string{state.LabelType: state.TypeContainer, state.LabelSandboxID: sandbox}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestTheLifeOfAPod(t *testing.T) {
+	t.Parallel()
+	tt := listen(t, enginetest.NewMemory())
+	box := create(t, tt.engine, "box", sandboxLabels())
+	must(t, tt.engine.ContainerStart(t.Context(), box, container.StartOptions{}))
+	tt.expect("CONTAINER_CREATED_EVENT "+box[:4]+" SANDBOX_READY 0", "CONTAINER_STARTED_EVENT "+box[:4]+" SANDBOX_READY 0")
+	app := create(t, tt.engine, "app", memberLabels(box))
+	tt.expect("CONTAINER_CREATED_EVENT " + app[:4] + " SANDBOX_READY 1")
+	must(t, tt.engine.ContainerStart(t.Context(), app, container.StartOptions{}))
+	tt.expect("CONTAINER_STARTED_EVENT " + app[:4] + " SANDBOX_READY 1")
+	tt.engine.Exit(app, 1)
+	tt.expect("CONTAINER_STOPPED_EVENT " + app[:4] + " SANDBOX_READY 1")
+	must(t, tt.engine.ContainerRemove(t.Context(), app, container.RemoveOptions{}))
+	tt.expect("CONTAINER_DELETED_EVENT " + app[:4] + " SANDBOX_READY 0")
+	must(t, tt.engine.ContainerStop(t.Context(), box, container.StopOptions{}))
+	tt.expect("CONTAINER_STOPPED_EVENT " + box[:4] + " SANDBOX_NOTREADY 0")
+	must(t, tt.engine.ContainerRemove(t.Context(), box, container.RemoveOptions{}))
+	tt.expect("CONTAINER_DELETED_EVENT " + box[:4] + " SANDBOX_NOTREADY 0")
+}
+
+func TestWhatWasMissedIsTold(t *testing.T) {
+	t.Parallel()
+	engine := enginetest.NewMemory()
+	dying := create(t, engine, "dying", sandboxLabels())
+	must(t, engine.ContainerStart(t.Context(), dying, container.StartOptions{}))
+	going := create(t, engine, "going", sandboxLabels())
+	must(t, engine.ContainerStart(t.Context(), going, container.StartOptions{}))
+	tt := listen(t, engine)
+
+	away := errors.New("the engine is away")
+	engine.Fail("Events", func(context.Context) error { return away })
+	engine.BreakEvents(away)
+	engine.Exit(dying, 0)
+	must(t, engine.ContainerRemove(t.Context(), going, container.RemoveOptions{Force: true}))
+	coming := create(t, engine, "coming", sandboxLabels())
+	must(t, engine.ContainerStart(t.Context(), coming, container.StartOptions{}))
+	engine.Fail("Events", nil)
+
+	got := map[string]int{}
+	for range 5 {
+		select {
+		case e := <-tt.stream.sent:
+			got[fmt.Sprint(e.GetContainerId()[:4], " ", e.GetContainerEventType())]++
+		case <-time.After(patience):
+			t.Fatalf("got only %v", got)
+		}
+	}
+	want := map[string]int{
+		dying[:4] + " CONTAINER_STOPPED_EVENT": 1, going[:4] + " CONTAINER_STOPPED_EVENT": 1, going[:4] + " CONTAINER_DELETED_EVENT": 1,
+		coming[:4] + " CONTAINER_CREATED_EVENT": 1, coming[:4] + " CONTAINER_STARTED_EVENT": 1,
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("got + instead of -:\n%s", diff)
+	}
+}
+
+func TestStrangersAndHalfMadePodsAreNotTold(t *testing.T) {
+	t.Parallel()
+	tt := listen(t, enginetest.NewMemory())
+	stranger := create(t, tt.engine, "stranger", nil)
+	must(t, tt.engine.ContainerStart(t.Context(), stranger, container.StartOptions{}))
+	half := create(t, tt.engine, "half", sandboxLabels())
+	must(t, tt.engine.ContainerRemove(t.Context(), half, container.RemoveOptions{}))
+	box := create(t, tt.engine, "box", sandboxLabels())
+	must(t, tt.engine.ContainerStart(t.Context(), box, container.StartOptions{}))
+	tt.expect("CONTAINER_CREATED_EVENT "+box[:4]+" SANDBOX_READY 0", "CONTAINER_STARTED_EVENT "+box[:4]+" SANDBOX_READY 0")
+}
+
+func TestCloseEndsTheStream(t *testing.T) {
+	t.Parallel()
+	engine := enginetest.NewMemory()
+	s := New(engine, fromMemory{engine}, slog.New(slog.DiscardHandler))
+	s.Close()
+	if err := s.GetContainerEvents(nil, stream{ctx: t.Context()}); err != nil {
+		t.Errorf("got %v, want the stream ended", err)
+	}
+}

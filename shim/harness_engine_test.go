@@ -1,0 +1,215 @@
+package shim_test
+
+import (
+	"context"
+	"crypto/rand"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/api"
+	"github.com/crishim/crishim/shim"
+	"github.com/crishim/crishim/shim/docker"
+	"github.com/crishim/crishim/shim/enginetest"
+)
+
+// testImage is the busybox that hack/engine.sh makes. It has a user alice with
+// uid 1000, who is also in group extra, gid 1234.
+const testImage = "busybox:crishim"
+
+// patience is for what is expected to happen soon, on a slow machine too.
+const patience = 90 * time.Second
+
+// cri is an embedded shim on the real engine with its two clients.
+type cri struct {
+	runtimeapi.RuntimeServiceClient
+	image  runtimeapi.ImageServiceClient
+	engine *docker.Client
+	own    api.CrishimClient
+}
+
+func newCRI(t *testing.T) *cri {
+	t.Helper()
+	engine := enginetest.Require(t)
+	e, err := shim.StartEmbedded(t.Context(), shim.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := e.Close(); err != nil {
+			t.Errorf("close the shim: %v", err)
+		}
+	})
+	conn, err := grpc.NewClient(e.Endpoint(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	return &cri{runtimeapi.NewRuntimeServiceClient(conn), runtimeapi.NewImageServiceClient(conn), engine, api.NewCrishimClient(conn)}
+}
+
+// pod is a sandbox that is removed with the test.
+type pod struct {
+	cri    *cri
+	id     string
+	config *runtimeapi.PodSandboxConfig
+}
+
+// pod runs a sandbox; change may be nil.
+func (c *cri) pod(t *testing.T, change func(*runtimeapi.PodSandboxConfig)) *pod {
+	t.Helper()
+	name := strings.ToLower("pod-" + rand.Text()[:12])
+	config := &runtimeapi.PodSandboxConfig{
+		Metadata:     &runtimeapi.PodSandboxMetadata{Name: name, Namespace: "test", Uid: name + "-uid"},
+		Hostname:     name,
+		LogDirectory: filepath.Join(t.TempDir(), "logs"),
+		Linux:        &runtimeapi.LinuxPodSandboxConfig{SecurityContext: &runtimeapi.LinuxSandboxSecurityContext{}},
+	}
+	if change != nil {
+		change(config)
+	}
+	r, err := c.RunPodSandbox(t.Context(), &runtimeapi.RunPodSandboxRequest{Config: config})
+	if err != nil {
+		t.Fatalf("run sandbox: %v", err)
+	}
+	p := &pod{c, r.GetPodSandboxId(), config}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), patience)
+		defer cancel()
+		if _, err := c.StopPodSandbox(ctx, &runtimeapi.StopPodSandboxRequest{PodSandboxId: p.id}); err != nil {
+			t.Errorf("stop sandbox: %v", err)
+		}
+		if _, err := c.RemovePodSandbox(ctx, &runtimeapi.RemovePodSandboxRequest{PodSandboxId: p.id}); err != nil {
+			t.Errorf("remove sandbox: %v", err)
+		}
+	})
+	return p
+}
+
+// shell is the config of a container that runs a script.
+func shell(name, script string) *runtimeapi.ContainerConfig {
+	return &runtimeapi.ContainerConfig{
+		Metadata: &runtimeapi.ContainerMetadata{Name: name},
+		Image:    &runtimeapi.ImageSpec{Image: testImage},
+		Command:  []string{"sh", "-c", script},
+		LogPath:  name + ".log",
+		Linux: &runtimeapi.LinuxContainerConfig{SecurityContext: &runtimeapi.LinuxContainerSecurityContext{
+			NamespaceOptions: &runtimeapi.NamespaceOption{Pid: runtimeapi.NamespaceMode_CONTAINER},
+		}},
+	}
+}
+
+// idle is a script that runs until it is told to stop, and then ends at once.
+const idle = "trap 'exit 0' TERM INT; while :; do sleep 1 & wait; done"
+
+func (p *pod) create(t *testing.T, config *runtimeapi.ContainerConfig) string {
+	t.Helper()
+	id, err := p.tryCreate(t, config)
+	if err != nil {
+		t.Fatalf("create %s: %v", config.GetMetadata().GetName(), err)
+	}
+	return id
+}
+
+func (p *pod) tryCreate(t *testing.T, config *runtimeapi.ContainerConfig) (string, error) {
+	t.Helper()
+	r, err := p.cri.CreateContainer(t.Context(), &runtimeapi.CreateContainerRequest{
+		PodSandboxId: p.id, Config: config, SandboxConfig: p.config,
+	})
+	return r.GetContainerId(), err
+}
+
+func (p *pod) start(t *testing.T, config *runtimeapi.ContainerConfig) string {
+	t.Helper()
+	id := p.create(t, config)
+	if _, err := p.cri.StartContainer(t.Context(), &runtimeapi.StartContainerRequest{ContainerId: id}); err != nil {
+		t.Fatalf("start %s: %v", config.GetMetadata().GetName(), err)
+	}
+	return id
+}
+
+func (c *cri) status(t *testing.T, id string) *runtimeapi.ContainerStatus {
+	t.Helper()
+	r, err := c.ContainerStatus(t.Context(), &runtimeapi.ContainerStatusRequest{ContainerId: id})
+	if err != nil {
+		t.Fatalf("status: %v", err)
+	}
+	return r.GetStatus()
+}
+
+// exited waits for a container to end.
+func (c *cri) exited(t *testing.T, id string) *runtimeapi.ContainerStatus {
+	t.Helper()
+	deadline := time.After(patience)
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		if s := c.status(t, id); s.GetState() == runtimeapi.ContainerState_CONTAINER_EXITED {
+			return s
+		}
+		select {
+		case <-tick.C:
+		case <-deadline:
+			t.Fatalf("container %s has not ended", id)
+		}
+	}
+}
+
+// output runs a container to its end and gives what it wrote.
+func (p *pod) output(t *testing.T, config *runtimeapi.ContainerConfig) string {
+	t.Helper()
+	id := p.start(t, config)
+	p.cri.exited(t, id)
+	return p.cri.logs(t, id)
+}
+
+// logs reads what a container has written, from the engine.
+func (c *cri) logs(t *testing.T, id string) string {
+	t.Helper()
+	text, err := enginetest.Logs(t.Context(), c.engine, id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+// waitFor waits until something is true.
+func waitFor(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	deadline := time.After(patience)
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for !is() {
+		select {
+		case <-tick.C:
+		case <-deadline:
+			t.Fatalf("waited in vain: %s", what)
+		}
+	}
+}
+
+// execOutput runs a script inside a container and gives what it wrote.
+func execOutput(t *testing.T, c *cri, id, script string) string {
+	t.Helper()
+	text, err := enginetest.Exec(t.Context(), c.engine, id, "sh", "-c", script)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+// forgetImage removes an image that a test has made, from a clean-up that runs
+// before the pod's; the containers that use it go first.
+func forgetImage(t *testing.T, c *cri, id string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), patience)
+	defer cancel()
+	if _, err := c.image.RemoveImage(ctx, &runtimeapi.RemoveImageRequest{Image: &runtimeapi.ImageSpec{Image: id}}); err != nil {
+		t.Errorf("remove image %s: %v", id, err)
+	}
+}

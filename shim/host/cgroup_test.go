@@ -1,0 +1,81 @@
+package host
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// record makes a /proc with one process and a cgroup root.
+func record(t *testing.T, cgroup string, dirs ...string) (proc, root string) {
+	t.Helper()
+	proc, root = t.TempDir(), t.TempDir()
+	if err := os.MkdirAll(filepath.Join(proc, "7"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(proc, "7", "cgroup"), []byte(cgroup), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range dirs {
+		if err := os.MkdirAll(filepath.Join(root, dir), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return proc, root
+}
+
+func TestCgroupsV2(t *testing.T) {
+	t.Parallel()
+	proc, root := record(t, "0::/docker/abc\n", "docker/abc")
+	if err := os.WriteFile(filepath.Join(root, "cgroup.controllers"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	got, err := CgroupsIn(proc, root, 7, "abc")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if dir, err := got.Of("memory.max"); !got.V2() || err != nil || dir != filepath.Join(root, "docker/abc") {
+		t.Errorf("got %v, %s, %v", got, dir, err)
+	}
+}
+
+func TestCgroupsV1(t *testing.T) {
+	t.Parallel()
+	proc, root := record(t, "4:memory:/docker/abc\n3:cpu,cpuacct:/docker/abc\n1:name=systemd:/docker/abc\n0::/docker/abc\nodd\n",
+		"memory/docker/abc", "cpu,cpuacct/docker/abc", "cpu/docker/abc")
+	got, err := CgroupsIn(proc, root, 7, "abc")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := CgroupDirs{
+		"memory": filepath.Join(root, "memory/docker/abc"), "cpu": filepath.Join(root, "cpu/docker/abc"),
+		"cpuacct": filepath.Join(root, "cpu,cpuacct/docker/abc"),
+	}
+	if diff := cmp.Diff(want, got); diff != "" || got.V2() {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if dir, err := got.Of("hugetlb.2MB.limit_in_bytes"); err == nil {
+		t.Errorf("a controller that is not there: got %s", dir)
+	}
+}
+
+// TestCgroupsOfAStranger: a remote engine's pid is somebody else's here.
+func TestCgroupsOfAStranger(t *testing.T) {
+	t.Parallel()
+	proc, root := record(t, "0::/user.slice\n")
+	for name, err := range map[string]error{
+		"another process": second(CgroupsIn(proc, root, 7, "abc")),
+		"no process":      second(CgroupsIn(proc, root, 8, "abc")),
+		"no pid":          second(CgroupsIn(proc, root, 0, "abc")),
+		"no id":           second(CgroupsIn(proc, root, 7, "")),
+	} {
+		if !errors.Is(err, ErrElsewhere) {
+			t.Errorf("%s: got %v", name, err)
+		}
+	}
+}
+
+func second(_ CgroupDirs, err error) error { return err }

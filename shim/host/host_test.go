@@ -1,0 +1,82 @@
+package host
+
+import (
+	"errors"
+	"os"
+	"testing"
+)
+
+func TestOOMScoreLearnsOnce(t *testing.T) {
+	t.Parallel()
+	var o OOMScore
+	if got := o.Allowed(-998); got != -998 {
+		t.Errorf("at first: got %d", got)
+	}
+	for name, c := range map[string]struct {
+		asked int
+		err   error
+	}{
+		"a success":         {-998, nil},
+		"another failure":   {-998, errors.New("no space left")},
+		"a positive score":  {500, errors.New("oom_score_adj")},
+		"the neutral score": {0, errors.New("can't get final child's PID from pipe: EOF")},
+	} {
+		if o.Refused(c.asked, c.err) {
+			t.Errorf("%s was taken for a refusal", name)
+		}
+	}
+	if !o.Refused(-998, errors.New("write /proc/self/oom_score_adj: permission denied")) || o.Allowed(-998) != 0 || o.Allowed(3) != 3 {
+		t.Error("a refusal was not remembered")
+	}
+}
+
+func TestNetNS(t *testing.T) {
+	t.Parallel()
+	if got := NetNS("x", "/proc/self/ns/net", 0); got != "/proc/self/ns/net" {
+		t.Errorf("the engine's file: got %q", got)
+	}
+	file := t.TempDir() + "/net"
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := NetNS("x", file, 0); got != "" {
+		t.Errorf("a file that is no namespace: got %q", got)
+	}
+	if got := NetNS("no such container", "", os.Getpid()); got != "" {
+		t.Errorf("a stranger's process: got %q", got)
+	}
+}
+
+func TestOOMScoreAsksOnceWhatIsKnown(t *testing.T) {
+	t.Parallel()
+	asked := 0
+	o := OOMScore{Known: func() bool { asked++; return true }}
+	if got := o.Allowed(5); got != 5 || asked != 0 {
+		t.Errorf("a positive score: got %d after %d questions", got, asked)
+	}
+	for range 2 {
+		if got := o.Allowed(-998); got != 0 {
+			t.Errorf("got %d, want 0", got)
+		}
+	}
+	if asked != 1 {
+		t.Errorf("got %d questions, want one", asked)
+	}
+}
+
+func TestLacks(t *testing.T) {
+	t.Parallel()
+	for status, want := range map[string]bool{
+		"Name:\tx\nCapBnd:\t000001ffffffffff\n": false,
+		"Name:\tx\nCapBnd:\t00000000a80425fb\n": true,
+		"CapBnd:\tnonsense\n":                   false,
+		"":                                      false,
+	} {
+		if got := lacks(status, capSysResource); got != want {
+			t.Errorf("%q: got %v, want %v", status, got, want)
+		}
+	}
+	if EngineLacksResource("/no/such/socket") {
+		t.Error("an engine that is not there was judged")
+	}
+}

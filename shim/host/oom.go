@@ -1,0 +1,61 @@
+// Package host deals with what the engine's host is, has and forbids.
+package host
+
+import (
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+)
+
+// OOMScore remembers whether the engine's host lets containers have a negative
+// oom_score_adj. A host whose root lacks CAP_SYS_RESOURCE does not, and then no
+// container that asks for one can start. All areas of a shim share one, so the
+// refusal is met once and said once.
+type OOMScore struct {
+	Log *slog.Logger // nil: the refusal is not logged
+	// Known, where it is set, is asked once whether the host is known to refuse.
+	// It saves the container that would be made only to find out.
+	Known   func() bool
+	ask     sync.Once
+	refused atomic.Bool
+}
+
+// Allowed is the value to ask the engine for.
+func (o *OOMScore) Allowed(wanted int) int {
+	if wanted >= 0 {
+		return wanted
+	}
+	o.ask.Do(func() {
+		if o.Known != nil && o.Known() {
+			o.refuse(wanted)
+		}
+	})
+	if o.refused.Load() {
+		return 0
+	}
+	return wanted
+}
+
+// Refused says whether err, the answer to a start with the value asked, may
+// mean that the host forbids it. The caller starts again with Allowed's value
+// and reports that start's error if it fails as well.
+func (o *OOMScore) Refused(asked int, err error) bool {
+	if asked >= 0 || err == nil || !oomError(err.Error()) {
+		return false
+	}
+	o.refuse(asked)
+	return true
+}
+
+func (o *OOMScore) refuse(asked int) {
+	if !o.refused.Swap(true) && o.Log != nil {
+		o.Log.Warn("the host forbids negative oom scores, containers run with 0 instead", "asked", asked)
+	}
+}
+
+// oomError knows the two ways in which runc says it: old versions lose the
+// child that writes the score before it can tell why.
+func oomError(text string) bool {
+	return strings.Contains(text, "oom_score_adj") || strings.Contains(text, "can't get final child's PID from pipe")
+}

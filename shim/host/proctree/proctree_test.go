@@ -1,0 +1,155 @@
+package proctree
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestParseStat(t *testing.T) {
+	t.Parallel()
+	rest := " 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 99 21"
+	for _, test := range []struct {
+		name, text string
+		want       stat
+		bad        bool
+	}{
+		{name: "plain", text: "17 (sh) S" + rest, want: stat{pid: 17, ppid: 2, session: 4, state: 'S', start: 99}},
+		{name: "brackets and spaces in the command", text: "17 (a) R (b) Z" + rest, want: stat{pid: 17, ppid: 2, session: 4, state: 'Z', start: 99}},
+		{name: "empty", text: "", bad: true},
+		{name: "no bracket", text: "17 sh S" + rest, bad: true},
+		{name: "cut off", text: "17 (sh) S 1 2", bad: true},
+		{name: "no number", text: "17 (sh) S x" + rest, bad: true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			got, err := parseStat(test.text)
+			if (err != nil) != test.bad {
+				t.Fatalf("got error %v, want one: %v", err, test.bad)
+			}
+			if !test.bad && got != test.want {
+				t.Errorf("got %+v, want %+v", got, test.want)
+			}
+		})
+	}
+}
+
+func TestMembers(t *testing.T) {
+	t.Parallel()
+	root := Process{PID: 10, Start: 100}
+	all := []stat{
+		{pid: 12, ppid: 11, session: 12, state: 'S', start: 120}, // listed before its parent
+		{pid: 1, ppid: 0, session: 1, state: 'S', start: 1},
+		{pid: 10, ppid: 1, session: 10, state: 'S', start: 100},
+		{pid: 11, ppid: 10, session: 11, state: 'S', start: 110}, // own session, still a child
+		{pid: 13, ppid: 1, session: 10, state: 'S', start: 130},  // adopted by init, same session
+		{pid: 14, ppid: 10, session: 10, state: 'Z', start: 140}, // dead already
+		{pid: 20, ppid: 1, session: 20, state: 'S', start: 150},  // a stranger
+	}
+	want := []Process{root, {11, 110}, {13, 130}, {12, 120}}
+	if diff := cmp.Diff(want, members(root, all)); diff != "" {
+		t.Errorf("tree (-want +got):\n%s", diff)
+	}
+	if got := members(Process{PID: 10, Start: 99}, all); got != nil {
+		t.Errorf("tree of a process whose pid was used again: got %v, want none", got)
+	}
+}
+
+// start runs a shell script in a session of its own and returns the pids it prints, one a line.
+func start(t *testing.T, script string, lines int) (Process, []int) {
+	t.Helper()
+	cmd := exec.Command("sh", "-c", script)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	p, err := Find(cmd.Process.Pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var pids []int
+	for scan := bufio.NewScanner(out); len(pids) < lines && scan.Scan(); {
+		pid, err := strconv.Atoi(strings.TrimSpace(scan.Text()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		pids = append(pids, pid)
+	}
+	return p, pids
+}
+
+func TestKillTakesTheWholeTree(t *testing.T) {
+	t.Parallel()
+	// A child, a child with a session of its own, and one whose parent has ended.
+	root, pids := start(t, `sleep 600 & echo $!
+setsid sleep 600 & echo $!
+(sleep 600 & echo $!)
+wait`, 3)
+	var tree []Process
+	for _, pid := range pids {
+		p, err := Find(pid)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tree = append(tree, p)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if err := Kill(ctx, root, ""); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range append(tree, root) {
+		if p.Alive() {
+			t.Errorf("process %d lives", p.PID)
+		}
+	}
+	if err := Kill(ctx, root, ""); err != nil {
+		t.Errorf("a second time: %v", err)
+	}
+}
+
+func TestWaitStopsWithItsContext(t *testing.T) {
+	t.Parallel()
+	p, _ := start(t, "sleep 600", 0)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cause := errors.New("enough")
+	time.AfterFunc(10*time.Millisecond, func() { cancel(cause) })
+	if err := p.Wait(ctx); !errors.Is(err, cause) {
+		t.Errorf("got %v, want the cause", err)
+	}
+}
+
+func TestGoneProcess(t *testing.T) {
+	t.Parallel()
+	self, err := Find(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	reused := Process{PID: self.PID, Start: self.Start + 1}
+	if reused.Alive() || !self.Alive() {
+		t.Errorf("alive: got %v for another start time and %v for this process", reused.Alive(), self.Alive())
+	}
+	if err := reused.Wait(t.Context()); err != nil {
+		t.Errorf("wait for a process that is gone: %v", err)
+	}
+	if self.InContainer("0123456789abcdef0123456789abcdef") || self.InContainer("") {
+		t.Error("this process is not in that container")
+	}
+	if _, err := Find(-1); !errors.Is(err, ErrGone) {
+		t.Errorf("pid -1: got %v, want ErrGone", err)
+	}
+}

@@ -1,0 +1,88 @@
+package host
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// procTree is a /proc with processes "PID NAME PPID".
+func procTree(t *testing.T, lines ...string) string {
+	t.Helper()
+	proc := t.TempDir()
+	for _, line := range lines {
+		pid, rest, _ := strings.Cut(line, " ")
+		at := strings.LastIndexByte(rest, ' ')
+		dir := filepath.Join(proc, pid)
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		stat := fmt.Sprintf("%s (%s) S %s 1 1 0", pid, rest[:at], rest[at+1:])
+		if err := os.WriteFile(filepath.Join(dir, "stat"), []byte(stat), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return proc
+}
+
+func TestEngineProcesses(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		processes []string
+		want      []int
+	}{
+		"with its containerd":         {[]string{"1 systemd 0", "7 dockerd 1", "8 containerd 7", "9 containerd-shim 8", "10 containerd 1"}, []int{7, 8}},
+		"a containerd of its own":     {[]string{"7 dockerd 1", "10 containerd 1"}, []int{7}},
+		"a child with an odd name":    {[]string{"7 dockerd 1", "8 a) S 7 (containerd 7"}, []int{7}},
+		"systemd listens":             {[]string{"7 systemd 0", "20 dockerd 7", "21 containerd 20"}, []int{20, 21}},
+		"systemd listens for many":    {[]string{"7 systemd 0", "20 dockerd 7", "21 dockerd 7"}, nil},
+		"something else listens":      {[]string{"7 socat 1"}, nil},
+		"the listener cannot be seen": {[]string{"1 init 0"}, nil},
+	} {
+		got, err := engineProcesses(procTree(t, c.processes...), 7)
+		if diff := cmp.Diff(c.want, got); diff != "" || (err == nil) != (c.want != nil) {
+			t.Errorf("%s: %v, got + instead of -:\n%s", name, err, diff)
+		}
+	}
+}
+
+func TestKeepEngine(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		has, want []string
+	}{
+		"version 1": {[]string{"memory/x", "cpu/x", "pids/x"}, []string{"memory", "cpu"}},
+		"version 2": {[]string{"cgroup.controllers"}, []string{""}},
+	} {
+		root, proc := t.TempDir(), procTree(t, "7 dockerd 1", "1 init 0")
+		for _, file := range c.has {
+			if err := os.MkdirAll(filepath.Join(root, file), 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := keepEngine(proc, root, 7, "/runtime.slice/docker"); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		for _, controller := range c.want {
+			b, err := os.ReadFile(filepath.Join(root, controller, "runtime.slice/docker/cgroup.procs"))
+			if err != nil || string(b) != "7" {
+				t.Errorf("%s %s: got %q, %v", name, controller, b, err)
+			}
+		}
+		b, err := os.ReadFile(filepath.Join(proc, "7/oom_score_adj"))
+		if err != nil || string(b) != strconv.Itoa(engineScore) {
+			t.Errorf("%s: oom score: got %q, %v", name, b, err)
+		}
+		if _, err := os.Stat(filepath.Join(root, "pids/runtime.slice")); err == nil {
+			t.Errorf("%s: a controller that nobody reads was touched", name)
+		}
+		if _, err := os.Stat(filepath.Join(proc, "1/oom_score_adj")); err == nil {
+			t.Errorf("%s: a process that is not the engine's was touched", name)
+		}
+	}
+}

@@ -1,0 +1,71 @@
+package image
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/containerd/errdefs"
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/image"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/shim/state"
+)
+
+// RemoveImage removes an image with all its names, whichever of them was
+// given. An image that is not there, or that somebody else removes at the same
+// time, is removed. An image in use is refused before any name is taken away.
+func (s *Service) RemoveImage(ctx context.Context, r *runtimeapi.RemoveImageRequest) (*runtimeapi.RemoveImageResponse, error) {
+	if err := remove(ctx, s.engine, r.GetImage().GetImage()); err != nil {
+		return nil, err
+	}
+	return &runtimeapi.RemoveImageResponse{}, nil
+}
+
+func remove(ctx context.Context, e remover, ref string) error {
+	i, found, err := inspect(ctx, e, ref)
+	if err != nil || !found {
+		return err
+	}
+	if err := unused(ctx, e, i.ID, ref); err != nil {
+		return err
+	}
+	// By id and with force the engine takes every name and the image in one step.
+	_, err = e.ImageRemove(ctx, i.ID, image.RemoveOptions{Force: true, PruneChildren: true})
+	if err == nil || errdefs.IsNotFound(err) {
+		return nil
+	}
+	if _, still, inspectErr := inspect(ctx, e, i.ID); inspectErr == nil && !still {
+		return nil
+	}
+	return fmt.Errorf("remove image %s: %w", ref, err)
+}
+
+// unused is an error when a container, running or not, was made from the image
+// or has it mounted. Engines before 28 do not know the latter: for them such a
+// mount is a volume over some directories.
+func unused(ctx context.Context, e remover, id, ref string) error {
+	containers, err := e.ContainerList(ctx, container.ListOptions{All: true})
+	if err != nil {
+		return fmt.Errorf("list containers that use image %s: %w", ref, err)
+	}
+	for _, c := range containers {
+		if c.ImageID == id {
+			return fmt.Errorf("remove image %s: container %s uses it: %w", ref, describe(c), errdefs.ErrFailedPrecondition)
+		}
+		if slices.Contains(state.MountedImages(c.Labels), id) {
+			return fmt.Errorf("remove image %s: container %s has it mounted: %w", ref, describe(c), errdefs.ErrFailedPrecondition)
+		}
+	}
+	return nil
+}
+
+func describe(c container.Summary) string {
+	name := ""
+	if len(c.Names) > 0 {
+		name = " (" + strings.TrimPrefix(c.Names[0], "/") + ")"
+	}
+	return c.ID[:min(12, len(c.ID))] + name
+}

@@ -1,0 +1,163 @@
+package image
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/docker/docker/api/types/container"
+	dockerimage "github.com/docker/docker/api/types/image"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/shim/enginetest"
+)
+
+const digest = "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+
+func TestMatches(t *testing.T) {
+	t.Parallel()
+	s := dockerimage.Summary{ID: "sha256:abcdef0123", RepoTags: []string{"busybox:1.36", "reg.example:5000/a/b:v1"}, RepoDigests: []string{"busybox@" + digest}}
+	for filter, want := range map[string]bool{
+		"busybox": true, "busybox:1.36": true, "docker.io/library/busybox:1.36": true, "busybox:1.35": false,
+		"busybox@" + digest: true, "busybox:any@" + digest: true, "reg.example:5000/a/b": true, "reg.example:5000/a": false,
+		"sha256:abcdef0123": true, "abcdef": true, "sha256:ab": true, "fedcba": false, "busy*": true, "*/a/b": true,
+		"<none>:<none>": false, "Not A Ref": false,
+	} {
+		if got := matches(s, filter); got != want {
+			t.Errorf("%q: got %v, want %v", filter, got, want)
+		}
+	}
+	if matches(dockerimage.Summary{ID: "sha256:1", RepoTags: []string{"<none>:<none>"}}, "busybox") {
+		t.Error("an image without a name answers to one")
+	}
+}
+
+func TestEngineReference(t *testing.T) {
+	t.Parallel()
+	for in, want := range map[string]string{
+		"busybox": "busybox", "busybox:1": "busybox:1", "abcdef": "abcdef", "Odd Ref": "Odd Ref",
+		"busybox:1@" + digest: "docker.io/library/busybox@" + digest,
+	} {
+		if got := engineReference(in); got != want {
+			t.Errorf("%q: got %q, want %q", in, got, want)
+		}
+	}
+}
+
+func TestPullErrorClasses(t *testing.T) {
+	t.Parallel()
+	for text, is := range map[string]func(error) bool{
+		"manifest for a:b not found: manifest unknown":                                      errdefs.IsNotFound,
+		"pull access denied for a, repository does not exist or may require 'docker login'": errdefs.IsPermissionDenied,
+		"Head \"http://r/v2/a\": no basic auth credentials":                                 errdefs.IsUnauthorized,
+		`unknown: {"errors":[{"code":"MANIFEST_UNKNOWN","message":"Unknown manifest"}]}`:    errdefs.IsNotFound,
+		"received unexpected HTTP status: 503 Service Unavailable":                          errdefs.IsUnavailable,
+		"dial tcp 127.0.0.1:1: connect: connection refused":                                 errdefs.IsUnavailable,
+	} {
+		if got := pullError("a:b", &streamError{text}); !is(got) || !strings.Contains(got.Error(), text) {
+			t.Errorf("%q: got %v", text, got)
+		}
+	}
+	if got := pullError("a:b", context.Canceled); !errors.Is(got, context.Canceled) {
+		t.Errorf("cancelled: got %v", got)
+	}
+	odd := errors.New("something else")
+	if got := pullError("a:b", odd); !errors.Is(got, odd) {
+		t.Errorf("unknown: got %v", got)
+	}
+}
+
+func TestReadProgress(t *testing.T) {
+	t.Parallel()
+	var seen []string
+	err := readProgress(strings.NewReader(`{"status":"A","id":"1"}{"status":"B"}{"errorDetail":{"message":"broken"}}{"status":"C"}`), func(p Progress) { seen = append(seen, p.Status) })
+	var failed *streamError
+	if !errors.As(err, &failed) || failed.text != "broken" || strings.Join(seen, "") != "AB" {
+		t.Errorf("got %v after %q", err, seen)
+	}
+	if err := readProgress(strings.NewReader(`{"status":`), func(Progress) {}); err == nil {
+		t.Error("a cut-off message is no error")
+	}
+	if err := readProgress(strings.NewReader(`{"error":"old"}`), func(Progress) {}); err == nil || err.Error() != "old" {
+		t.Errorf("the older form: got %v", err)
+	}
+}
+
+// TestWatchdogIsPatientWhileUnpacking: silence counts only while nothing is
+// being unpacked.
+func TestWatchdogIsPatientWhileUnpacking(t *testing.T) {
+	t.Parallel()
+	expired := make(chan struct{}, 1)
+	w := newWatchdog(time.Hour, func() { expired <- struct{}{} })
+	defer w.stop()
+	w.seen(Progress{ID: "a", Status: "Extracting"})
+	if w.timer.Stop() {
+		t.Error("the clock runs while a layer is unpacked")
+	}
+	w.seen(Progress{ID: "a", Status: "Pull complete"})
+	if !w.timer.Stop() {
+		t.Error("the clock does not run afterwards")
+	}
+	w.timer.Reset(0)
+	select {
+	case <-expired:
+	case <-time.After(time.Minute):
+		t.Error("the watchdog never expires")
+	}
+}
+
+func TestPinnedAndInUse(t *testing.T) {
+	t.Parallel()
+	e := enginetest.NewMemory()
+	pause, app := e.AddImage("pause.example/p:1"), e.AddImage("app.example/a:1")
+	s := New(Options{Engine: e, PauseImage: "pause.example/p:1"})
+	list, err := s.ListImages(t.Context(), &runtimeapi.ListImagesRequest{})
+	if err != nil || len(list.GetImages()) != 2 {
+		t.Fatalf("got %v, %v", list, err)
+	}
+	for _, i := range list.GetImages() {
+		if i.GetPinned() != (i.GetId() == pause) {
+			t.Errorf("%s: pinned is %v", i.GetRepoTags(), i.GetPinned())
+		}
+	}
+	if _, err := e.ContainerCreate(t.Context(), &container.Config{Image: "app.example/a:1"}, &container.HostConfig{}, nil, nil, "user"); err != nil {
+		t.Fatal(err)
+	}
+	remove := func() error {
+		_, err := s.RemoveImage(t.Context(), &runtimeapi.RemoveImageRequest{Image: &runtimeapi.ImageSpec{Image: app}})
+		return err
+	}
+	if err := remove(); !errdefs.IsFailedPrecondition(err) || !strings.Contains(err.Error(), "user") {
+		t.Errorf("an image in use: got %v", err)
+	}
+	if err := e.ContainerRemove(t.Context(), "user", container.RemoveOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := remove(); err != nil {
+			t.Errorf("remove: %v", err)
+		}
+	}
+}
+
+func TestPullInMemory(t *testing.T) {
+	t.Parallel()
+	e := enginetest.NewMemory()
+	s := New(Options{Engine: e})
+	pull := func(spec *runtimeapi.ImageSpec) error {
+		_, err := s.PullImage(t.Context(), &runtimeapi.PullImageRequest{Image: spec})
+		return err
+	}
+	if err := pull(&runtimeapi.ImageSpec{Image: "here.example/a:1", RuntimeHandler: "other"}); err != nil {
+		t.Errorf("a known runtime: %v", err)
+	}
+	if err := pull(&runtimeapi.ImageSpec{Image: "here.example/a:1", RuntimeHandler: "none"}); !errdefs.IsInvalidArgument(err) {
+		t.Errorf("an unknown runtime: got %v", err)
+	}
+	if err := pull(&runtimeapi.ImageSpec{Image: "missing.example/a:1"}); !errdefs.IsNotFound(err) {
+		t.Errorf("a missing image: got %v", err)
+	}
+}

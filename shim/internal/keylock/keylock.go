@@ -1,0 +1,46 @@
+// Package keylock has a lock per key: work on one key is done one after the
+// other, work on different keys at the same time.
+package keylock
+
+import (
+	"context"
+	"sync"
+)
+
+// Lock serialises work per key, so that two requests about one pod or container
+// do not meet in the engine. A waiter gives up with its context. The zero value
+// is ready to use.
+type Lock struct {
+	mu   sync.Mutex // guards held
+	held map[string]chan struct{}
+}
+
+// Lock waits for the key and gives the function that frees it.
+func (k *Lock) Lock(ctx context.Context, key string) (func(), error) {
+	for {
+		k.mu.Lock()
+		busy, taken := k.held[key]
+		if !taken {
+			if k.held == nil {
+				k.held = map[string]chan struct{}{}
+			}
+			done := make(chan struct{})
+			k.held[key] = done
+			k.mu.Unlock()
+			return func() { k.free(key, done) }, nil
+		}
+		k.mu.Unlock()
+		select {
+		case <-busy:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+func (k *Lock) free(key string, done chan struct{}) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	delete(k.held, key)
+	close(done)
+}

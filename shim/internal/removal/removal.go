@@ -1,0 +1,43 @@
+// Package removal waits for a container that somebody else removes already.
+package removal
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/docker/docker/api/types/container"
+)
+
+// interval is how often to look.
+const interval = 50 * time.Millisecond
+
+// Engine is what this package asks of the Docker client.
+type Engine interface {
+	ContainerInspect(ctx context.Context, id string) (container.InspectResponse, error)
+}
+
+// Await waits until a container is gone, and gives up with the first error, the
+// engine's word that it is being removed, when it stays without anybody
+// removing it: the other removal failed, and nothing has been removed.
+func Await(ctx context.Context, engine Engine, id string, first error) error {
+	tick := time.NewTicker(interval)
+	defer tick.Stop()
+	for {
+		c, err := engine.ContainerInspect(ctx, id)
+		switch {
+		case errdefs.IsNotFound(err):
+			return nil
+		case err != nil:
+			return fmt.Errorf("remove container %s: %w", id, err)
+		case c.ContainerJSONBase == nil || c.State == nil || c.State.Status != container.StateRemoving:
+			return fmt.Errorf("remove container %s: %w", id, first)
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("remove container %s: %w", id, ctx.Err())
+		case <-tick.C:
+		}
+	}
+}

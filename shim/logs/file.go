@@ -1,0 +1,169 @@
+package logs
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	fileMode = 0o640
+	dirMode  = 0o755
+	// maxTail is how much of a file is read to find where it stops. It is far
+	// more than a container writes in the overlap.
+	maxTail = 32 << 20
+)
+
+// openFile opens a log for writing at its end and reads its position. What
+// another shim left as a link to the engine's file is replaced in one step by a
+// new file: written through it, lines would land in the engine's own log.
+func openFile(path string) (*os.File, *position, error) {
+	if err := os.MkdirAll(filepath.Dir(path), dirMode); err != nil {
+		return nil, nil, fmt.Errorf("directory of the log: %w", err)
+	}
+	f, err := create(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	pos, err := resume(f, path)
+	if err != nil {
+		return nil, nil, errors.Join(fmt.Errorf("log %s: %w", path, err), f.Close())
+	}
+	return f, pos, nil
+}
+
+func create(path string) (*os.File, error) {
+	const flags = os.O_RDWR | os.O_APPEND | os.O_CREATE | unix.O_NOFOLLOW | unix.O_NONBLOCK
+	f, err := os.OpenFile(path, flags, fileMode)
+	if errors.Is(err, unix.ELOOP) {
+		return replaceLink(path)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open log: %w", err)
+	}
+	info, err := f.Stat()
+	if err != nil || !info.Mode().IsRegular() {
+		return nil, errors.Join(fmt.Errorf("log %s is not a regular file", path), err, f.Close())
+	}
+	return f, nil
+}
+
+func replaceLink(path string) (*os.File, error) {
+	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
+	if err != nil {
+		return nil, fmt.Errorf("replace the link at the log's path: %w", err)
+	}
+	fresh := f.Name()
+	err = errors.Join(f.Chmod(fileMode), f.Close())
+	if err == nil {
+		err = os.Rename(fresh, path)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("replace the link at the log's path: %w", err), os.Remove(fresh))
+	}
+	return os.OpenFile(path, os.O_RDWR|os.O_APPEND|unix.O_NOFOLLOW, fileMode)
+}
+
+// resume finds out what a file holds at its end and cuts off a line that was
+// not finished. Where the file is empty, because it has just been rotated, the
+// newest file that was rotated away says where the log stopped.
+func resume(f *os.File, path string) (*position, error) {
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	pos := newPosition()
+	tail, whole, err := readTail(f, info.Size())
+	if err != nil {
+		return nil, err
+	}
+	if whole < info.Size() {
+		if err := f.Truncate(whole); err != nil {
+			return nil, err
+		}
+	}
+	if whole == 0 {
+		tail = rotatedTail(path)
+	}
+	note(pos, tail)
+	return pos, nil
+}
+
+// readTail returns the last lines of a file and the size of its whole lines.
+func readTail(f io.ReaderAt, size int64) (tail []byte, whole int64, err error) {
+	from := max(0, size-maxTail)
+	buf := make([]byte, size-from)
+	if _, err := f.ReadAt(buf, from); err != nil && !errors.Is(err, io.EOF) {
+		return nil, 0, err
+	}
+	end := bytes.LastIndexByte(buf, '\n') + 1
+	buf = buf[:end]
+	if from > 0 { // the first line may have lost its beginning
+		buf = buf[bytes.IndexByte(buf, '\n')+1:]
+	}
+	return buf, from + int64(end), nil
+}
+
+// note reads lines from the last one back to the first that the engine will not
+// repeat, then notes them in their order.
+func note(pos *position, tail []byte) {
+	lines := slices.Collect(bytes.Lines(tail))
+	newest := newPosition()
+	first := len(lines)
+	for ; first > 0; first-- {
+		at, ok := lineTime(lines[first-1])
+		if ok && at.After(newest.last) {
+			newest.last = at
+		}
+		// Twice the overlap, as lines may be out of order.
+		if ok && at.Before(newest.since().Add(-overlap)) {
+			break
+		}
+	}
+	for _, line := range lines[first:] {
+		if at, ok := lineTime(line); ok {
+			pos.wrote(at, line)
+		}
+	}
+}
+
+// rotatedTail reads the end of the newest file that was moved out of the way. A
+// kubelet names it after the log and the time, and compresses older ones only.
+func rotatedTail(path string) []byte {
+	names, err := filepath.Glob(escapeGlob(path) + ".*")
+	if err != nil {
+		return nil
+	}
+	slices.Sort(names)
+	for _, name := range slices.Backward(names) {
+		if strings.HasSuffix(name, ".gz") || strings.HasSuffix(name, ".tmp") {
+			continue
+		}
+		f, err := os.OpenFile(name, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+		if err != nil {
+			continue
+		}
+		defer f.Close()
+		info, err := f.Stat()
+		if err != nil || !info.Mode().IsRegular() {
+			return nil
+		}
+		tail, _, err := readTail(f, info.Size())
+		if err != nil {
+			return nil
+		}
+		return tail
+	}
+	return nil
+}
+
+func escapeGlob(path string) string {
+	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(path)
+}

@@ -1,0 +1,222 @@
+package logs
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/docker/docker/api/types/container"
+)
+
+const (
+	retryFirst = 100 * time.Millisecond
+	retryMax   = 10 * time.Second
+)
+
+// follower writes the log of one container.
+type follower struct {
+	id, path string
+	engine   Engine
+	log      *slog.Logger
+	cancel   context.CancelFunc
+	done     chan struct{}
+
+	mu   sync.Mutex // guards what follows, also while a line is written
+	file *os.File
+	out  *bufio.Writer
+	pos  *position
+}
+
+func newFollower(id, path string, engine Engine, log *slog.Logger) (*follower, error) {
+	f := &follower{id: id, path: path, engine: engine, log: log.With("container", id, "path", path), done: make(chan struct{})}
+	file, pos, err := openFile(path)
+	if err != nil {
+		return nil, err
+	}
+	f.file, f.pos, f.out = file, pos, bufio.NewWriterSize(file, 64<<10)
+	return f, nil
+}
+
+// run follows the engine until the container has ended and all of its log is
+// written. What goes wrong on the way is tried again.
+func (f *follower) run(ctx context.Context) {
+	defer close(f.done)
+	defer f.close()
+	pause := retryFirst
+	for ctx.Err() == nil {
+		before := f.last()
+		err := f.follow(ctx)
+		switch {
+		case err == nil:
+			return
+		case errdefs.IsNotFound(err):
+			return // the container was removed, and its log with it
+		case errdefs.IsNotImplemented(err):
+			f.log.Warn("the engine's log driver cannot be read, the container has no log", "error", err)
+			return
+		}
+		if f.last().After(before) {
+			pause = retryFirst
+		}
+		if ctx.Err() == nil {
+			f.log.Debug("log is tried again", "error", err, "after", pause)
+		}
+		sleep(ctx, pause)
+		pause = min(2*pause, retryMax)
+	}
+}
+
+// follow writes until the engine's stream ends. No error means that the
+// container has ended and nothing is missing.
+func (f *follower) follow(ctx context.Context) error {
+	c, err := f.engine.ContainerInspect(ctx, f.id)
+	if err != nil {
+		return err
+	}
+	tty := c.Config != nil && c.Config.Tty
+	running := c.State != nil && (c.State.Running || c.State.Restarting)
+	if err := f.copy(ctx, tty, running); err != nil {
+		return err
+	}
+	if !running {
+		return nil
+	}
+	// The stream of a running container ends with the container, or with the
+	// engine. Either way it is read once more, to the end, to miss nothing.
+	return errStreamEnded
+}
+
+var errStreamEnded = errors.New("the engine's log stream has ended")
+
+// copy writes what the engine has from the position on.
+func (f *follower) copy(ctx context.Context, tty, follow bool) error {
+	r, err := f.engine.ContainerLogs(ctx, f.id, container.LogsOptions{
+		ShowStdout: true, ShowStderr: true, Timestamps: true, Follow: follow, Since: f.rewind(),
+	})
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	src := newSource(r, tty)
+	for {
+		rec, err := src.next()
+		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+			return f.flush()
+		}
+		if err != nil {
+			return errors.Join(err, f.flush())
+		}
+		if err := f.write(rec, src.idle()); err != nil {
+			return err
+		}
+	}
+}
+
+// rewind gives the time to read the engine's log from.
+func (f *follower) rewind() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.pos.rewind()
+	return engineTime(f.pos.since())
+}
+
+// write adds a record unless the file has it, and lets it through to the file
+// when the next one is not there yet.
+func (f *follower) write(rec record, flush bool) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	line := rec.line()
+	if f.pos.fresh(line) {
+		if _, err := f.out.Write(line); err != nil {
+			return f.recover(err)
+		}
+		f.pos.wrote(rec.time, line)
+	}
+	if flush {
+		return f.flushLocked()
+	}
+	return nil
+}
+
+func (f *follower) flush() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.flushLocked()
+}
+
+func (f *follower) flushLocked() error {
+	if err := f.out.Flush(); err != nil {
+		return f.recover(err)
+	}
+	return nil
+}
+
+// recover opens the file anew after a failed write, because only the file
+// itself tells what has reached it.
+func (f *follower) recover(cause error) error {
+	file, pos, err := openFile(f.path)
+	if err != nil {
+		return errors.Join(cause, err)
+	}
+	_ = f.file.Close()
+	f.file, f.pos = file, pos
+	f.out.Reset(file)
+	return cause
+}
+
+// reopen goes on in a new file at the same path; the old one has been moved
+// away. It is done when this returns.
+func (f *follower) reopen() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := f.flushLocked(); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(f.path), dirMode); err != nil {
+		return err
+	}
+	file, err := create(f.path)
+	if err != nil {
+		return err
+	}
+	_ = f.file.Close() // everything has been written
+	f.file = file
+	f.out.Reset(file)
+	return nil
+}
+
+func (f *follower) last() time.Time {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.pos.last
+}
+
+func (f *follower) close() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := errors.Join(f.out.Flush(), f.file.Close()); err != nil {
+		f.log.Warn("end of the log", "error", err)
+	}
+}
+
+// stop ends the follower and waits for it.
+func (f *follower) stop() {
+	f.cancel()
+	<-f.done
+}
+
+func sleep(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+}

@@ -1,0 +1,159 @@
+package logs
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+)
+
+const (
+	streamStdout = "stdout"
+	streamStderr = "stderr"
+	tagFull      = 'F'
+	tagPartial   = 'P'
+
+	stampLayout = "2006-01-02T15:04:05.000000000Z07:00"
+	// chunkSize is where the engine cuts long lines.
+	chunkSize = 16 << 10
+	// maxFrame is more than any record of the engine: a driver may keep longer chunks.
+	maxFrame = 1 << 20
+)
+
+// record is one log record of the engine, a line or a part of one.
+type record struct {
+	stamp  []byte // as the engine wrote it
+	time   time.Time
+	stream string
+	tag    byte
+	text   []byte // without the newline
+}
+
+// line is the record as it stands in the file.
+func (r record) line() []byte {
+	b := make([]byte, 0, len(r.stamp)+len(r.stream)+len(r.text)+5)
+	b = append(b, r.stamp...)
+	b = append(b, ' ')
+	b = append(b, r.stream...)
+	b = append(b, ' ', r.tag, ' ')
+	b = append(b, r.text...)
+	return append(b, '\n')
+}
+
+var errFormat = errors.New("unexpected format of the engine's log")
+
+// source reads records from what the engine sends.
+type source interface {
+	// next returns io.EOF after the last record. The record is valid until the
+	// next call.
+	next() (record, error)
+	// idle says whether next has to wait for the engine.
+	idle() bool
+}
+
+// newSource reads the log of a container with or without a terminal.
+func newSource(r io.Reader, tty bool) source {
+	buffered := bufio.NewReaderSize(r, 64<<10)
+	if tty {
+		return &plainSource{r: buffered}
+	}
+	return &framedSource{r: buffered}
+}
+
+// framedSource reads records with a header of 8 bytes: the stream, three
+// zeros, and the length.
+type framedSource struct {
+	r   *bufio.Reader
+	buf []byte
+}
+
+func (s *framedSource) idle() bool { return s.r.Buffered() == 0 }
+
+func (s *framedSource) next() (record, error) {
+	var header [8]byte
+	if _, err := io.ReadFull(s.r, header[:]); err != nil {
+		return record{}, err
+	}
+	size := binary.BigEndian.Uint32(header[4:])
+	if size > maxFrame {
+		return record{}, fmt.Errorf("a record of %d bytes: %w", size, errFormat)
+	}
+	if uint32(cap(s.buf)) < size {
+		s.buf = make([]byte, size)
+	}
+	s.buf = s.buf[:size]
+	if _, err := io.ReadFull(s.r, s.buf); err != nil {
+		return record{}, err
+	}
+	stream := streamStdout
+	switch header[0] {
+	case 2:
+		stream = streamStderr
+	case 3:
+		return record{}, fmt.Errorf("the engine reports %q: %w", s.buf, errFormat)
+	}
+	return parseRecord(s.buf, stream)
+}
+
+// parseRecord takes apart "time text", with a newline where the line is complete.
+func parseRecord(b []byte, stream string) (record, error) {
+	stamp, text, ok := bytes.Cut(b, []byte(" "))
+	if !ok {
+		return record{}, fmt.Errorf("a record without time: %w", errFormat)
+	}
+	at, err := time.Parse(time.RFC3339Nano, string(stamp))
+	if err != nil {
+		return record{}, fmt.Errorf("%w: %w", errFormat, err)
+	}
+	// A shorter record without a newline is the last one of a container that
+	// ended in the middle of a line.
+	r := record{stamp: stamp, time: at, stream: stream, tag: tagFull, text: text}
+	if full, ok := bytes.CutSuffix(text, []byte("\n")); ok {
+		r.text = full
+	} else if len(text) >= chunkSize {
+		r.tag = tagPartial
+	}
+	return r, nil
+}
+
+// plainSource reads the log of a terminal, where records follow each other
+// without headers. A record ends with a newline, or where the engine cut it; then
+// the next begins with the same time right there.
+type plainSource struct {
+	r   *bufio.Reader
+	buf []byte
+}
+
+func (s *plainSource) idle() bool { return s.r.Buffered() == 0 }
+
+func (s *plainSource) next() (record, error) {
+	stamp, err := s.r.ReadSlice(' ')
+	if err != nil {
+		return record{}, err
+	}
+	s.buf = append(s.buf[:0], stamp...)
+	head := len(s.buf)
+	for {
+		c, err := s.r.ReadByte()
+		if errors.Is(err, io.EOF) && len(s.buf)-head >= chunkSize {
+			break // the last part of a line that never ended
+		}
+		if err != nil { // the stream broke inside a record, which comes again
+			return record{}, err
+		}
+		s.buf = append(s.buf, c)
+		if c == '\n' || len(s.buf)-head >= chunkSize && s.cut(s.buf[:head]) || len(s.buf) >= maxFrame {
+			break
+		}
+	}
+	return parseRecord(s.buf, streamStdout)
+}
+
+// cut says whether the next bytes are the head of another part of the same line.
+func (s *plainSource) cut(head []byte) bool {
+	next, err := s.r.Peek(len(head))
+	return err == nil && bytes.Equal(next, head)
+}

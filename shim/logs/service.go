@@ -1,0 +1,233 @@
+package logs
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/filters"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/shim/state"
+)
+
+// Service keeps a follower for each running container with a log path.
+type Service struct {
+	engine Engine
+	log    *slog.Logger
+	write  bool
+
+	ctx    context.Context // ends with Close
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+
+	mu     sync.Mutex
+	closed bool
+	active map[string]*follower // by container id
+}
+
+// Options configure a Service.
+type Options struct {
+	Engine Engine
+	Log    *slog.Logger // nil: nothing is logged
+	// Write is off in a shim that nobody keeps running: then there are no
+	// followers, and a log cannot be reopened.
+	Write bool
+}
+
+// New builds the service; it begins to follow with Start.
+func New(o Options) *Service {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	s := &Service{engine: o.Engine, log: o.Log, write: o.Write, active: map[string]*follower{}}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	return s
+}
+
+// Start follows the containers that run already. The engine may be down; it is
+// asked until it answers.
+func (s *Service) Start() {
+	if !s.write || !s.begin() {
+		return
+	}
+	go func() {
+		defer s.wg.Done()
+		for pause := retryFirst; s.ctx.Err() == nil; pause = min(2*pause, retryMax) {
+			err := s.adopt(s.ctx)
+			if err == nil {
+				return
+			}
+			s.log.Debug("containers whose logs are to be written are not known yet", "error", err)
+			sleep(s.ctx, pause)
+		}
+	}()
+}
+
+// adopt follows every running container of the shim. Those that have ended are
+// read to the end as well, for what they wrote while no shim was running.
+func (s *Service) adopt(ctx context.Context) error {
+	list, err := s.engine.ContainerList(ctx, container.ListOptions{
+		All:     true,
+		Filters: filters.NewArgs(filters.Arg("label", state.LabelType+"="+state.TypeContainer)),
+	})
+	if err != nil {
+		return err
+	}
+	for _, c := range list {
+		path := c.Labels[state.LabelLogPath]
+		if path == "" || c.State != container.StateRunning && !exists(path) {
+			continue
+		}
+		if err := s.follow(c.ID, path); err != nil {
+			s.log.Warn("the container's log is not written", "container", c.ID, "path", path, "error", err)
+		}
+	}
+	return nil
+}
+
+// exists says whether there is a file or a link. Where there is none, the log of
+// a container that has ended was removed, or was never wanted.
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}
+
+// Close ends all followers. What they have not written yet is written by the
+// next shim.
+func (s *Service) Close() {
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
+	s.cancel()
+	s.wg.Wait()
+}
+
+// begin counts one more goroutine, unless the service is closed.
+func (s *Service) begin() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return false
+	}
+	s.wg.Add(1)
+	return true
+}
+
+// follow makes the log's file and begins to write to it. A container that is
+// followed already is left as it is.
+func (s *Service) follow(id, path string) error {
+	if !filepath.IsAbs(path) {
+		return fmt.Errorf("log path %q is not absolute: %w", path, errdefs.ErrInvalidArgument)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return fmt.Errorf("the shim is closing: %w", errdefs.ErrUnavailable)
+	}
+	if s.active[id] != nil {
+		return nil
+	}
+	f, err := newFollower(id, path, s.engine, s.log)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(s.ctx)
+	f.cancel = cancel
+	s.active[id] = f
+	s.wg.Add(1)
+	go func() {
+		defer s.wg.Done()
+		defer cancel()
+		f.run(ctx)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.active[id] == f {
+			delete(s.active, id)
+		}
+	}()
+	return nil
+}
+
+// Started implements the container area's interface: the container runs and its
+// log is wanted at path.
+func (s *Service) Started(_ context.Context, id, path, _ string) error { return s.follow(id, path) }
+
+// removeTime is how long the follower of an ended or removed container may take
+// to write the rest.
+const removeTime = 5 * time.Second
+
+// Removing implements the container area's interface: the engine's log goes with
+// the container, so what it still holds is written first.
+func (s *Service) Removing(ctx context.Context, id string) {
+	if f := s.follower(id); f != nil {
+		f.wait(ctx)
+	}
+}
+
+// Removed implements the container area's interface. The file belongs to the
+// one who asked for it and stays.
+func (s *Service) Removed(ctx context.Context, id, _, _ string) error {
+	if f := s.follower(id); f != nil && !f.wait(context.WithoutCancel(ctx)) {
+		f.stop()
+	}
+	return nil
+}
+
+// follower is the one of a container whose log is being written, or nil.
+func (s *Service) follower(id string) *follower {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.active[id]
+}
+
+// wait waits for removeTime until all is written, and reports whether it is.
+func (f *follower) wait(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, removeTime)
+	defer cancel()
+	select {
+	case <-f.done:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// ReopenContainerLog implements the CRI call.
+func (s *Service) ReopenContainerLog(ctx context.Context, r *runtimeapi.ReopenContainerLogRequest) (*runtimeapi.ReopenContainerLogResponse, error) {
+	if !s.write {
+		return nil, fmt.Errorf("this shim lives for one command and writes no logs, `crishim serve` does: %w", errdefs.ErrNotImplemented)
+	}
+	c, err := s.engine.ContainerInspect(ctx, r.GetContainerId())
+	if err != nil {
+		return nil, fmt.Errorf("container %q: %w", r.GetContainerId(), err)
+	}
+	if c.Config == nil || c.Config.Labels[state.LabelType] != state.TypeContainer {
+		return nil, fmt.Errorf("%q is no container: %w", r.GetContainerId(), errdefs.ErrNotFound)
+	}
+	if c.State == nil || !c.State.Running {
+		return nil, fmt.Errorf("container %q is not running, its log is complete: %w", r.GetContainerId(), errdefs.ErrFailedPrecondition)
+	}
+	path := c.Config.Labels[state.LabelLogPath]
+	if path == "" {
+		return nil, fmt.Errorf("container %q has no log path: %w", r.GetContainerId(), errdefs.ErrFailedPrecondition)
+	}
+	s.mu.Lock()
+	f := s.active[c.ID]
+	s.mu.Unlock()
+	if f == nil { // a follower that gave up, or a container that another shim started
+		err = s.follow(c.ID, path)
+	} else {
+		err = f.reopen()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reopen the log of container %q: %w", r.GetContainerId(), err)
+	}
+	return &runtimeapi.ReopenContainerLogResponse{}, nil
+}

@@ -1,0 +1,266 @@
+package logs
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/docker/docker/api/types/container"
+	"go.uber.org/goleak"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/shim/docker"
+	"github.com/crishim/crishim/shim/enginetest"
+	"github.com/crishim/crishim/shim/state"
+)
+
+const (
+	testImage = "busybox:crishim" // made by hack/engine.sh
+	patience  = 2 * time.Minute
+)
+
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m,
+		// The Docker client keeps its connections for the next call.
+		goleak.IgnoreAnyFunction("net/http.(*persistConn).readLoop"),
+		goleak.IgnoreAnyFunction("net/http.(*persistConn).writeLoop"),
+	)
+}
+
+func until(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	deadline := time.Now().Add(patience)
+	for !is() {
+		if time.Now().After(deadline) {
+			t.Fatalf("waited in vain for %s", what)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+func startService(t *testing.T, engine Engine) *Service {
+	t.Helper()
+	s := New(Options{Engine: engine, Write: true})
+	s.Start()
+	t.Cleanup(s.Close)
+	return s
+}
+
+// logged starts a container with a log path.
+func logged(t *testing.T, engine *docker.Client, tty bool, script string) (id, path string) {
+	t.Helper()
+	path = filepath.Join(t.TempDir(), "pod", "0.log")
+	name := make([]byte, 8)
+	_, _ = rand.Read(name)
+	made, err := engine.ContainerCreate(t.Context(), &container.Config{
+		Image: testImage, Tty: tty, Cmd: []string{"sh", "-c", script},
+		Labels: map[string]string{state.LabelType: state.TypeContainer, state.LabelLogPath: path},
+	}, &container.HostConfig{NetworkMode: "none"}, nil, nil, "crishim-logs-test-"+hex.EncodeToString(name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		_ = engine.ContainerRemove(ctx, made.ID, container.RemoveOptions{Force: true})
+	})
+	if err := engine.ContainerStart(t.Context(), made.ID, container.StartOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	return made.ID, path
+}
+
+// texts are the lines of a log without their times.
+func texts(t *testing.T, path string) []string {
+	t.Helper()
+	content, err := os.ReadFile(path)
+	if err != nil {
+		return nil
+	}
+	format := regexp.MustCompile(`^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{9}Z (std(?:out|err) [FP] .*)$`)
+	var out []string
+	for l := range strings.Lines(string(content)) {
+		l, whole := strings.CutSuffix(l, "\n")
+		if !whole {
+			break // it is being written
+		}
+		m := format.FindStringSubmatch(l)
+		if m == nil {
+			t.Fatalf("not a line of a CRI log: %q", l)
+		}
+		out = append(out, m[1])
+	}
+	return out
+}
+
+func TestLogOfBothStreams(t *testing.T) {
+	engine := enginetest.Require(t)
+	s := startService(t, engine)
+	id, path := logged(t, engine, false, "echo out; echo err >&2; head -c 20000 /dev/zero | tr '\\0' x; echo; printf unfinished")
+	if err := s.Started(t.Context(), id, path, ""); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the whole log", func() bool { return len(texts(t, path)) == 5 })
+	got := map[string]int{}
+	for _, text := range texts(t, path) {
+		got[fmt.Sprintf("%.12s %d", text, len(text))]++
+	}
+	want := map[string]int{"stdout F out 12": 1, "stderr F err 12": 1, "stdout P xxx 16393": 1, "stdout F xxx 3625": 1, "stdout F unf 19": 1}
+	if fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+func TestLogOfTerminal(t *testing.T) {
+	engine := enginetest.Require(t)
+	s := startService(t, engine)
+	id, path := logged(t, engine, true, "echo one; head -c 20000 /dev/zero | tr '\\0' x; echo; echo end")
+	if err := s.Started(t.Context(), id, path, ""); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the whole log", func() bool { return len(texts(t, path)) >= 4 })
+	all := strings.Join(texts(t, path), "")
+	if n := strings.Count(all, "x"); n != 20000 || !strings.HasSuffix(all, "stdout F end\r") {
+		t.Errorf("got %d of 20000 bytes and the end %q", n, all[max(0, len(all)-20):])
+	}
+}
+
+// counted checks that a log counts up to n and misses and repeats nothing.
+func counted(t *testing.T, n int, paths ...string) {
+	t.Helper()
+	next := 1
+	for _, path := range paths {
+		for _, text := range texts(t, path) {
+			if want := fmt.Sprintf("stdout F %d", next); text != want {
+				t.Fatalf("%s: got %q, want %q", path, text, want)
+			}
+			next++
+		}
+	}
+	if next <= n {
+		t.Errorf("got %d lines, want at least %d", next-1, n)
+	}
+}
+
+const count = "i=0; while :; do i=$((i+1)); echo $i; [ $((i%100)) = 0 ] && sleep 0.02; done"
+
+func TestLogGoesOnAfterRestarts(t *testing.T) {
+	engine := enginetest.Require(t)
+	id, path := logged(t, engine, false, count)
+	for round := range 4 {
+		s := startService(t, engine)
+		before := len(texts(t, path))
+		if round == 0 {
+			if err := s.Started(t.Context(), id, path, ""); err != nil {
+				t.Fatal(err)
+			}
+		} // later the service finds the container itself
+		until(t, "more lines", func() bool { return len(texts(t, path)) > before+200 })
+		s.Close()
+		if round == 2 { // as if the shim had been killed in the middle of a line
+			f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := f.WriteString("2026-01-02T03:04:05.0000"); err != nil {
+				t.Fatal(err)
+			}
+			f.Close()
+		}
+	}
+	counted(t, 800, path)
+}
+
+func TestReopenContainerLog(t *testing.T) {
+	engine := enginetest.Require(t)
+	s := startService(t, engine)
+	id, path := logged(t, engine, false, count)
+	if err := s.Started(t.Context(), id, path, ""); err != nil {
+		t.Fatal(err)
+	}
+	var files []string
+	for i := range 3 {
+		until(t, "lines", func() bool { return len(texts(t, path)) > 100 })
+		old := fmt.Sprintf("%s.%d", path, i)
+		if err := os.Rename(path, old); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.ReopenContainerLog(t.Context(), &runtimeapi.ReopenContainerLogRequest{ContainerId: id}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := os.Stat(path); err != nil {
+			t.Errorf("the new file is not there when the call returns: %v", err)
+		}
+		files = append(files, old)
+	}
+	until(t, "lines", func() bool { return len(texts(t, path)) > 100 })
+	s.Close()
+	counted(t, 300, append(files, path)...)
+}
+
+func TestLinkOfOneCommandBecomesAFile(t *testing.T) {
+	engine := enginetest.Require(t)
+	id, path := logged(t, engine, false, "echo before; exec sleep 1000")
+	c, err := engine.ContainerInspect(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(c.LogPath, path); err != nil {
+		t.Fatal(err)
+	}
+	startService(t, engine)
+	until(t, "the log from its beginning", func() bool {
+		info, err := os.Lstat(path)
+		return err == nil && info.Mode().IsRegular() && len(texts(t, path)) == 1
+	})
+	if got := texts(t, path)[0]; got != "stdout F before" {
+		t.Errorf("got %q", got)
+	}
+}
+
+func TestReopenRefusals(t *testing.T) {
+	engine := enginetest.Require(t)
+	s := startService(t, engine)
+	id, path := logged(t, engine, false, "echo bye")
+	if err := s.Started(t.Context(), id, path, ""); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the container to end", func() bool {
+		c, err := engine.ContainerInspect(t.Context(), id)
+		return err == nil && !c.State.Running
+	})
+	reopen := func(s *Service, id string) error {
+		_, err := s.ReopenContainerLog(t.Context(), &runtimeapi.ReopenContainerLogRequest{ContainerId: id})
+		return err
+	}
+	if err := reopen(s, id); !errdefs.IsFailedPrecondition(err) {
+		t.Errorf("ended container: got %v", err)
+	}
+	if err := reopen(s, "nosuch"); !errdefs.IsNotFound(err) {
+		t.Errorf("unknown container: got %v", err)
+	}
+	if err := reopen(New(Options{Engine: engine}), id); !errdefs.IsNotImplemented(err) {
+		t.Errorf("shim of one command: got %v", err)
+	}
+	s.Removing(t.Context(), id)
+	if err := engine.ContainerRemove(t.Context(), id, container.RemoveOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Removed(t.Context(), id, path, ""); err != nil {
+		t.Error(err)
+	}
+	if got := texts(t, path); len(got) != 1 {
+		t.Errorf("the log of a removed container: got %q", got)
+	}
+}

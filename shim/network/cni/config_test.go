@@ -1,0 +1,132 @@
+package cni
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/containerd/errdefs"
+	"github.com/google/go-cmp/cmp"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/shim/network"
+)
+
+func TestTheFirstReadableConfigurationCounts(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	p := New(Options{ConfDir: dir, CacheDir: t.TempDir(), BinDirs: []string{t.TempDir()}})
+	if err := p.Status(t.Context()); !errdefs.IsFailedPrecondition(err) {
+		t.Errorf("no file: got %v", err)
+	}
+	writeConf(t, dir, "05-broken.conflist", `{`)
+	if err := p.Status(t.Context()); err == nil || !strings.Contains(err.Error(), "05-broken") {
+		t.Errorf("a broken file: got %v, want its name", err)
+	}
+	writeConf(t, dir, "20-b.conf", `{"cniVersion":"0.4.0","name":"b","type":"bridge"}`)
+	writeConf(t, dir, "30-c.conflist", `{"cniVersion":"1.0.0","name":"c","plugins":[{"type":"ptp"}]}`)
+	if list, err := p.load(); err != nil || list.Name != "b" {
+		t.Errorf("got %v, %v, want b", list, err)
+	}
+	writeConf(t, dir, "10-a.json", `{"cniVersion":"0.4.0","name":"a","type":"bridge"}`)
+	if list, err := p.load(); err != nil || list.Name != "a" {
+		t.Errorf("after a new file: got %v, %v, want a", list, err)
+	}
+	if err := p.Usable(); err == nil {
+		t.Error("a network without its plugins is usable")
+	}
+}
+
+func TestRangesWaitForThePodCIDR(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	writeConf(t, dir, "10.conflist", `{"cniVersion":"1.0.0","name":"a","plugins":[{"type":"bridge","capabilities":{"ipRanges":true}}]}`)
+	p := New(Options{ConfDir: dir, CacheDir: t.TempDir()})
+	if err := p.Status(t.Context()); err == nil || !strings.Contains(err.Error(), "PodCIDR") {
+		t.Errorf("got %v, want the pod CIDR asked for", err)
+	}
+	p.SetPodCIDR("10.1.0.0/24,fd01::/64")
+	p.SetPodCIDR("10.2.0.0/24")
+	if err := p.Status(t.Context()); err != nil {
+		t.Error(err)
+	}
+	rt, err := p.runtimeConf(network.Pod{ID: "x"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := [][]map[string]string{{{"subnet": "10.1.0.0/24"}}, {{"subnet": "fd01::/64"}}}
+	if diff := cmp.Diff(want, rt.CapabilityArgs["ipRanges"]); diff != "" {
+		t.Errorf("got + instead of -:\n%s", diff)
+	}
+}
+
+func TestWhatPluginsAreTold(t *testing.T) {
+	t.Parallel()
+	p := New(Options{ConfDir: t.TempDir(), CacheDir: t.TempDir()})
+	rt, err := p.runtimeConf(network.Pod{
+		ID: "id", NetNS: "/ns", Metadata: &runtimeapi.PodSandboxMetadata{Name: "web", Namespace: "prod", Uid: "u"},
+		Annotations: map[string]string{"kubernetes.io/ingress-bandwidth": "10M"},
+		Ports: []*runtimeapi.PortMapping{
+			{ContainerPort: 80, HostPort: 8080, HostIp: "127.0.0.1"}, {ContainerPort: 81}, {Protocol: runtimeapi.Protocol_SCTP, ContainerPort: 82, HostPort: 82},
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([][2]string{
+		{"IgnoreUnknown", "1"}, {"K8S_POD_NAMESPACE", "prod"}, {"K8S_POD_NAME", "web"}, {"K8S_POD_INFRA_CONTAINER_ID", "id"}, {"K8S_POD_UID", "u"},
+	}, rt.Args); diff != "" {
+		t.Errorf("arguments: got + instead of -:\n%s", diff)
+	}
+	if diff := cmp.Diff(map[string]any{
+		"portMappings": []map[string]any{
+			{"hostPort": int32(8080), "containerPort": int32(80), "protocol": "tcp", "hostIP": "127.0.0.1"},
+			{"hostPort": int32(82), "containerPort": int32(82), "protocol": "sctp", "hostIP": ""},
+		},
+		"bandwidth": map[string]uint64{"ingressRate": 10e6, "ingressBurst": 1<<31 - 1},
+	}, rt.CapabilityArgs); diff != "" {
+		t.Errorf("capabilities: got + instead of -:\n%s", diff)
+	}
+}
+
+func TestBandwidthRefuses(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{"", "fast", "999", "2P", "-1M"} {
+		if _, err := bandwidth(map[string]string{annotationEgress: text}); !errdefs.IsInvalidArgument(err) {
+			t.Errorf("%q: got %v, want invalid", text, err)
+		}
+	}
+}
+
+func TestKubenetMakesAConfiguration(t *testing.T) {
+	t.Parallel()
+	p := New(Options{CacheDir: t.TempDir(), Kubenet: &Kubenet{MTU: 1400, Hairpin: HairpinVeth}})
+	if err := p.Status(t.Context()); err == nil || !strings.Contains(err.Error(), "pod CIDR") {
+		t.Errorf("got %v, want the pod CIDR asked for", err)
+	}
+	p.SetPodCIDR("10.3.0.0/24, fd03::/64")
+	list, err := p.load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var types []string
+	for _, plugin := range list.Plugins {
+		types = append(types, plugin.Network.Type)
+	}
+	if diff := cmp.Diff([]string{"bridge", "portmap", "bandwidth"}, types); diff != "" || !wants(list, capPorts) || !wants(list, capBandwidth) {
+		t.Errorf("got + instead of -:\n%s", diff)
+	}
+	for _, part := range []string{`"bridge":"cbr0"`, `"mtu":1400`, `"hairpinMode":true`, `"promiscMode":false`, `"subnet":"fd03::/64"`, `"dst":"::/0"`} {
+		if !strings.Contains(string(list.Bytes), part) {
+			t.Errorf("got %s, want %s in it", list.Bytes, part)
+		}
+	}
+}
+
+func TestCheckHairpin(t *testing.T) {
+	t.Parallel()
+	for mode, ok := range map[string]bool{"": true, "none": true, "hairpin-veth": true, "promiscuous-bridge": true, "veth": false} {
+		if got := CheckHairpin(mode) == nil; got != ok {
+			t.Errorf("%q: got %v, want %v", mode, got, ok)
+		}
+	}
+}

@@ -1,0 +1,114 @@
+package cni
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/containerd/errdefs"
+	"github.com/containernetworking/cni/libcni"
+
+	"github.com/crishim/crishim/shim/network"
+)
+
+// SetUp connects a sandbox. When it fails the caller tears down, which also
+// takes back what plugins did before the one that failed.
+func (p *Plugin) SetUp(ctx context.Context, pod network.Pod) error {
+	if pod.NetNS == "" {
+		return fmt.Errorf("the network namespace of pod sandbox %s is not on this host, so CNI cannot set it up: %w", pod.ID, errdefs.ErrFailedPrecondition)
+	}
+	list, err := p.load()
+	if err != nil {
+		return err
+	}
+	rt, err := p.runtimeConf(pod)
+	if err != nil {
+		return err
+	}
+	ctx, done, err := p.exclusive(ctx, pod.ID)
+	if err != nil {
+		return err
+	}
+	defer done()
+	if _, err := p.cni.AddNetworkList(ctx, list, rt); err != nil {
+		return fmt.Errorf("CNI network %s: %w", list.Name, err)
+	}
+	return nil
+}
+
+// TearDown disconnects a sandbox, running or not, as often as it is called.
+// Every attachment in the cache is deleted with the configuration that made it.
+// Where there is none, a set-up may have been interrupted before libcni wrote
+// it down, so the present configuration is deleted as well.
+func (p *Plugin) TearDown(ctx context.Context, pod network.Pod) error {
+	ctx, done, err := p.exclusive(ctx, pod.ID)
+	if err != nil {
+		return err
+	}
+	defer done()
+	attachments, err := p.cni.GetCachedAttachments(pod.ID)
+	if err != nil {
+		return fmt.Errorf("CNI cache: %w", err)
+	}
+	if len(attachments) == 0 {
+		return p.delUncached(ctx, pod)
+	}
+	var errs []error
+	for _, a := range attachments {
+		errs = append(errs, p.delAttachment(ctx, a, pod.NetNS))
+	}
+	return errors.Join(errs...)
+}
+
+// delUncached has nothing to go by but the present configuration. Without one
+// there is no plugin left to ask.
+func (p *Plugin) delUncached(ctx context.Context, pod network.Pod) error {
+	list, err := p.load()
+	if err != nil {
+		p.options.Log.Info("a pod sandbox has no CNI attachment and there is no configuration to delete it with", "id", pod.ID)
+		return nil
+	}
+	rt, err := p.runtimeConf(pod)
+	if err != nil {
+		return err
+	}
+	return p.del(ctx, list, rt)
+}
+
+func (p *Plugin) delAttachment(ctx context.Context, a *libcni.NetworkAttachment, netns string) error {
+	list, err := attachmentList(a)
+	if err != nil {
+		return err
+	}
+	return p.del(ctx, list, &libcni.RuntimeConf{
+		ContainerID: a.ContainerID, NetNS: netns, IfName: a.IfName, Args: a.CniArgs, CapabilityArgs: a.CapabilityArgs,
+	})
+}
+
+// attachmentList is the configuration that an attachment was made with.
+func attachmentList(a *libcni.NetworkAttachment) (*libcni.NetworkConfigList, error) {
+	list, err := libcni.NetworkConfFromBytes(a.Config)
+	if err == nil {
+		return list, nil
+	}
+	single, singleErr := libcni.ConfFromBytes(a.Config) //nolint:staticcheck // old caches hold single configurations
+	if singleErr != nil {
+		return nil, fmt.Errorf("configuration of CNI network %s in the cache: %w", a.Network, err)
+	}
+	return libcni.ConfListFromConf(single) //nolint:staticcheck // the same
+}
+
+// del deletes once more without the namespace when it turns out to be gone:
+// plugins then free what is outside of it.
+func (p *Plugin) del(ctx context.Context, list *libcni.NetworkConfigList, rt *libcni.RuntimeConf) error {
+	err := p.cni.DelNetworkList(ctx, list, rt)
+	if err != nil && rt.NetNS != "" && strings.Contains(err.Error(), "no such file or directory") {
+		rt.NetNS = ""
+		err = p.cni.DelNetworkList(ctx, list, rt)
+	}
+	if err != nil {
+		return fmt.Errorf("CNI network %s: %w", list.Name, err)
+	}
+	return nil
+}

@@ -1,0 +1,84 @@
+package shim
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/containerd/errdefs"
+
+	"github.com/crishim/crishim/shim/docker"
+	"github.com/crishim/crishim/shim/network"
+	"github.com/crishim/crishim/shim/network/cni"
+)
+
+// Names of network plugins in NetworkOptions.
+const (
+	PluginAuto    = ""
+	PluginCNI     = "cni"
+	PluginKubenet = "kubenet"
+	PluginBridge  = "bridge"
+)
+
+// NetworkOptions say how pods are connected.
+type NetworkOptions struct {
+	// Plugin is one of the Plugin constants. PluginAuto takes CNI where a
+	// configuration and its plugins are on the engine's host, else the bridge.
+	Plugin   string
+	ConfDir  string   // of CNI configurations; "": /etc/cni/net.d
+	BinDirs  []string // of CNI plugins; empty: where distributions put them
+	CacheDir string   // of CNI results; "": /var/lib/cni/cache
+	PodCIDR  string   // comma separated; a kubelet may tell it later
+	MTU      int      // of kubenet's bridge; 0: the kernel's
+	Hairpin  string   // how a pod reaches itself: none, hairpin-veth, promiscuous-bridge
+}
+
+// networks are the plugins of a shim and what else can be asked of them.
+type networks struct {
+	network.Plugins
+	cni *cni.Plugin
+}
+
+func newNetworks(o Options, engine docker.Endpoint) (networks, error) {
+	if err := cni.CheckHairpin(o.Network.Hairpin); err != nil {
+		return networks{}, err
+	}
+	plugin := cni.New(cni.Options{
+		ConfDir: o.Network.ConfDir, BinDirs: o.Network.BinDirs, CacheDir: o.Network.CacheDir,
+		PodCIDR: o.Network.PodCIDR, Kubenet: kubenet(o.Network), Log: o.Log,
+	})
+	n := networks{cni: plugin, Plugins: network.Plugins{Others: []network.Plugin{plugin}}}
+	bridge := network.Bridge{Hairpin: o.Network.Hairpin != "" && o.Network.Hairpin != cni.HairpinNone}
+	switch o.Network.Plugin {
+	case PluginAuto:
+		n.Default = bridge
+		n.Choose = func(context.Context) network.Plugin {
+			if canUseCNI(engine) && plugin.Usable() == nil {
+				return plugin
+			}
+			return bridge
+		}
+	case PluginCNI, PluginKubenet:
+		n.Default = plugin
+	case PluginBridge:
+		n.Default = bridge
+	default:
+		return networks{}, fmt.Errorf("network plugin %q is none of %s, %s, %s: %w",
+			o.Network.Plugin, PluginCNI, PluginKubenet, PluginBridge, errdefs.ErrInvalidArgument)
+	}
+	return n, nil
+}
+
+func kubenet(o NetworkOptions) *cni.Kubenet {
+	if o.Plugin != PluginKubenet {
+		return nil
+	}
+	return &cni.Kubenet{MTU: o.MTU, Hairpin: o.Hairpin}
+}
+
+// canUseCNI says whether plugins started here could reach the pods' network
+// namespaces: only root can, and only on the engine's own host.
+func canUseCNI(engine docker.Endpoint) bool {
+	return os.Geteuid() == 0 && strings.HasPrefix(engine.Host, "unix://")
+}

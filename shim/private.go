@@ -1,0 +1,128 @@
+package shim
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/containerd/errdefs"
+	dockercontainer "github.com/docker/docker/api/types/container"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/api"
+	"github.com/crishim/crishim/shim/image"
+	"github.com/crishim/crishim/shim/logs"
+	"github.com/crishim/crishim/shim/state"
+	"github.com/crishim/crishim/shim/stream"
+)
+
+// private answers the service of package api, for the shim's own command line.
+// Each call is an area's, with a message that CRI does not have.
+type private struct {
+	api.UnimplementedCrishimServer
+	engine  privateEngine
+	streams *stream.Server
+	images  *image.Service
+}
+
+// privateEngine is what the archive and log calls ask of the Docker client.
+type privateEngine interface {
+	logs.Engine
+	ContainerStatPath(ctx context.Context, id, path string) (dockercontainer.PathStat, error)
+	CopyFromContainer(ctx context.Context, id, path string) (io.ReadCloser, dockercontainer.PathStat, error)
+	CopyToContainer(ctx context.Context, id, path string, content io.Reader, o dockercontainer.CopyToContainerOptions) error
+}
+
+// Exec gives a streaming URL.
+func (p *private) Exec(ctx context.Context, r *api.ExecRequest) (*api.ExecResponse, error) {
+	request := execRequest(r.GetProcess())
+	request.TTY, request.Stdin, request.Stdout, request.Stderr = r.GetTty(), r.GetStdin(), r.GetStdout(), r.GetStderr()
+	url, err := p.streams.ExecURL(ctx, request)
+	if err != nil {
+		return nil, err
+	}
+	return &api.ExecResponse{Url: url}, nil
+}
+
+// ExecSync runs a command and collects its output.
+func (p *private) ExecSync(ctx context.Context, r *api.ExecSyncRequest) (*api.ExecSyncResponse, error) {
+	answer, err := p.streams.RunSync(ctx, execRequest(r.GetProcess()), time.Duration(r.GetTimeoutMs())*time.Millisecond)
+	if err != nil {
+		return nil, err
+	}
+	return &api.ExecSyncResponse{Stdout: answer.GetStdout(), Stderr: answer.GetStderr(), ExitCode: answer.GetExitCode()}, nil
+}
+
+func execRequest(p *api.Process) stream.ExecRequest {
+	return stream.ExecRequest{
+		ContainerID: p.GetContainerId(),
+		Cmd:         p.GetCommand(),
+		Env:         p.GetEnv(),
+		WorkingDir:  p.GetWorkingDir(),
+		User:        p.GetUser(),
+	}
+}
+
+// DetachExec lets a session's process outlive its client.
+func (p *private) DetachExec(_ context.Context, r *api.DetachExecRequest) (*api.DetachExecResponse, error) {
+	return &api.DetachExecResponse{}, p.streams.Detach(r.GetUrl())
+}
+
+// PullImage pulls and reports on the way.
+func (p *private) PullImage(r *api.PullImageRequest, out api.Crishim_PullImageServer) error {
+	request := &runtimeapi.PullImageRequest{
+		Image: &runtimeapi.ImageSpec{Image: r.GetImage()},
+		Auth: &runtimeapi.AuthConfig{
+			Username: r.GetUsername(), Password: r.GetPassword(), ServerAddress: r.GetServerAddress(),
+			IdentityToken: r.GetIdentityToken(), RegistryToken: r.GetRegistryToken(),
+		},
+	}
+	id, err := p.images.PullReporting(out.Context(), request, func(m image.Progress) {
+		// The pull ends with the call's context when the client is gone.
+		_ = out.Send(&api.PullImageResponse{
+			Layer: m.ID, Status: m.Status, Current: m.ProgressDetail.Current, Total: m.ProgressDetail.Total,
+		})
+	})
+	if err != nil {
+		return err
+	}
+	return out.Send(&api.PullImageResponse{ImageId: id})
+}
+
+// ContainerLogs sends the engine's log records.
+func (p *private) ContainerLogs(r *api.ContainerLogsRequest, out api.Crishim_ContainerLogsServer) error {
+	if err := p.known(out.Context(), r.GetContainerId()); err != nil {
+		return err
+	}
+	o := logs.ReadOptions{Follow: r.GetFollow(), Tail: int(r.GetTail())}
+	if ns := r.GetSinceUnixNano(); ns != 0 {
+		o.Since = time.Unix(0, ns)
+	}
+	if ns := r.GetUntilUnixNano(); ns != 0 {
+		o.Until = time.Unix(0, ns)
+	}
+	return logs.Read(out.Context(), p.engine, r.GetContainerId(), o, func(rec logs.Record) error {
+		answer := &api.LogRecord{UnixNano: rec.Time.UnixNano(), Text: rec.Text, Partial: rec.Partial}
+		if rec.Stderr {
+			answer.Stream = api.LogRecord_STDERR
+		}
+		return out.Send(answer)
+	})
+}
+
+// known makes sure that an id is one of the shim's containers. The service is
+// no way around CRI to whatever else the engine runs.
+func (p *private) known(ctx context.Context, id string) error {
+	if id == "" {
+		return fmt.Errorf("the request names no container: %w", errdefs.ErrInvalidArgument)
+	}
+	c, err := p.engine.ContainerInspect(ctx, id)
+	if err != nil {
+		return fmt.Errorf("container %q: %w", id, err)
+	}
+	if c.Config == nil || c.Config.Labels[state.LabelType] != state.TypeContainer {
+		return fmt.Errorf("%q is no container: %w", id, errdefs.ErrNotFound)
+	}
+	return nil
+}

@@ -1,0 +1,67 @@
+package sandbox_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/shim/enginetest"
+	"github.com/crishim/crishim/shim/network"
+	"github.com/crishim/crishim/shim/network/cni"
+	"github.com/crishim/crishim/shim/sandbox"
+)
+
+func TestPodThroughCNIOnEngine(t *testing.T) {
+	engine := enginetest.Require(t)
+	if _, err := os.Stat("/usr/lib/cni/ptp"); err != nil || os.Geteuid() != 0 {
+		t.Skip("CNI needs root and the ptp plugin")
+	}
+	conf, ipam := t.TempDir(), t.TempDir()
+	if err := os.WriteFile(filepath.Join(conf, "10.conflist"), fmt.Appendf(nil, `{"cniVersion":"1.0.0","name":"crishim-engine","plugins":[
+		{"type":"ptp","ipam":{"type":"host-local","dataDir":%q,"ranges":[[{"subnet":"198.18.78.0/24"}]]}}]}`, ipam), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	plugin := cni.New(cni.Options{ConfDir: conf, CacheDir: t.TempDir(), BinDirs: []string{"/usr/lib/cni"}})
+	s := sandbox.New(sandbox.Options{Engine: engine, Networks: network.Plugins{Default: plugin}})
+
+	config := uniqueConfig()
+	id := run(t, s, config)
+	if ip := statusOf(t, s, id).GetNetwork().GetIp(); !strings.HasPrefix(ip, "198.18.78.") {
+		t.Errorf("got address %q", ip)
+	}
+	// A shim that defaults to the bridge still knows that this pod is CNI's.
+	bridged := sandbox.New(sandbox.Options{Engine: engine, Networks: network.Plugins{Default: network.Bridge{}, Others: []network.Plugin{plugin}}})
+	if ip := statusOf(t, bridged, id).GetNetwork().GetIp(); !strings.HasPrefix(ip, "198.18.78.") {
+		t.Errorf("through another shim: got address %q", ip)
+	}
+	if _, err := bridged.StopPodSandbox(t.Context(), &runtimeapi.StopPodSandboxRequest{PodSandboxId: id}); err != nil {
+		t.Fatal(err)
+	}
+	left, err := filepath.Glob(filepath.Join(ipam, "crishim-engine", "198.*"))
+	if err != nil || len(left) != 0 {
+		t.Errorf("addresses still taken: %v, %v", left, err)
+	}
+}
+
+func TestAFailedPluginLeavesNothingOnEngine(t *testing.T) {
+	engine := enginetest.Require(t)
+	conf := t.TempDir()
+	if err := os.WriteFile(filepath.Join(conf, "10.conf"), []byte(`{"cniVersion":"0.4.0","name":"none","type":"no-such-plugin"}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := sandbox.New(sandbox.Options{Engine: engine, Networks: network.Plugins{Default: cni.New(cni.Options{ConfDir: conf, CacheDir: t.TempDir()})}})
+	config := uniqueConfig()
+	_, err := s.RunPodSandbox(t.Context(), request(config))
+	if err == nil || !strings.Contains(err.Error(), "no-such-plugin") {
+		t.Errorf("got %v, want the plugin's name", err)
+	}
+	for _, p := range listBy(t, s, nil) {
+		if p.GetMetadata().GetUid() == config.GetMetadata().GetUid() {
+			t.Errorf("left behind: %v", p)
+		}
+	}
+}

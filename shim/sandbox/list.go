@@ -1,0 +1,88 @@
+package sandbox
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/filters"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/shim/state"
+)
+
+// ListPodSandbox lists sandboxes, the newest first.
+func (s *Service) ListPodSandbox(ctx context.Context, r *runtimeapi.ListPodSandboxRequest) (*runtimeapi.ListPodSandboxResponse, error) {
+	summaries, err := s.engine.ContainerList(ctx, listOptions(r.GetFilter()))
+	if err != nil {
+		return nil, fmt.Errorf("list pod sandboxes: %w", err)
+	}
+	resp := &runtimeapi.ListPodSandboxResponse{}
+	for _, c := range summaries {
+		if p := fromSummary(c); p != nil && matches(p, r.GetFilter()) && !s.making.has(p, c) {
+			resp.Items = append(resp.Items, p)
+		}
+	}
+	slices.SortStableFunc(resp.Items, func(a, b *runtimeapi.PodSandbox) int {
+		return int(min(1, max(-1, b.GetCreatedAt()-a.GetCreatedAt())))
+	})
+	return resp, nil
+}
+
+// listOptions leaves to the engine what it can filter.
+func listOptions(f *runtimeapi.PodSandboxFilter) container.ListOptions {
+	args := filters.NewArgs(filters.Arg("label", state.LabelType+"="+state.TypeSandbox))
+	if f.GetId() != "" {
+		args.Add("id", f.GetId())
+	}
+	for k, v := range f.GetLabelSelector() {
+		args.Add("label", state.EncodeLabelKey(k)+"="+v)
+	}
+	ready := f.GetState() != nil && f.GetState().GetState() == runtimeapi.PodSandboxState_SANDBOX_READY
+	return container.ListOptions{All: !ready, Filters: args}
+}
+
+// matches checks what the engine cannot or does in its own way.
+func matches(p *runtimeapi.PodSandbox, f *runtimeapi.PodSandboxFilter) bool {
+	if f.GetState() != nil && f.GetState().GetState() != p.GetState() {
+		return false
+	}
+	return strings.HasPrefix(p.GetId(), f.GetId()) && state.MatchLabels(p.GetLabels(), f.GetLabelSelector())
+}
+
+func fromSummary(c container.Summary) *runtimeapi.PodSandbox {
+	box, ok := state.DecodeSandbox(name(c), c.Labels)
+	if !ok {
+		return nil
+	}
+	p := &runtimeapi.PodSandbox{
+		Id:             c.ID,
+		Metadata:       box.Metadata,
+		State:          runtimeapi.PodSandboxState_SANDBOX_NOTREADY,
+		CreatedAt:      c.Created * int64(time.Second),
+		Labels:         box.Labels,
+		Annotations:    box.Annotations,
+		RuntimeHandler: box.RuntimeHandler,
+	}
+	if !box.Created.IsZero() {
+		p.CreatedAt = box.Created.UnixNano()
+	}
+	switch c.State {
+	case container.StateRunning, container.StatePaused, container.StateRestarting:
+		p.State = runtimeapi.PodSandboxState_SANDBOX_READY
+	}
+	return p
+}
+
+// name is the container's own name; others contain a slash and are links.
+func name(c container.Summary) string {
+	for _, n := range c.Names {
+		if !strings.Contains(strings.TrimPrefix(n, "/"), "/") {
+			return n
+		}
+	}
+	return ""
+}

@@ -1,0 +1,161 @@
+package shim
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/docker/docker/api/types"
+	"github.com/docker/docker/api/types/system"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/test/bufconn"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// aboutEngine is an engine that can only be asked about itself.
+type aboutEngine struct {
+	version func() (types.Version, error)
+	info    system.Info
+}
+
+func (e aboutEngine) ServerVersion(context.Context) (types.Version, error) { return e.version() }
+func (e aboutEngine) Info(context.Context) (system.Info, error)            { return e.info, nil }
+
+func goodVersion() (types.Version, error) {
+	return types.Version{Version: "20.10.24", APIVersion: "1.41"}, nil
+}
+
+// serveAreas serves areas in memory and gives a connection to them.
+func serveAreas(t *testing.T, log *slog.Logger, a *areas) *grpc.ClientConn {
+	t.Helper()
+	l := bufconn.Listen(1 << 20)
+	s := newServer(log, a)
+	var serving sync.WaitGroup
+	serving.Go(func() { s.Serve(l) })
+	t.Cleanup(func() {
+		s.Stop()
+		serving.Wait()
+	})
+	conn, err := grpc.NewClient("passthrough:///x", grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	return conn
+}
+
+func TestBothServiceNamesAnswer(t *testing.T) {
+	conn := serveAreas(t, slog.New(slog.DiscardHandler), &areas{nodeArea: &node{engine: aboutEngine{version: goodVersion}}})
+	for _, name := range []string{"runtime.v1", "runtime.v1alpha2"} {
+		var v runtimeapi.VersionResponse
+		if err := conn.Invoke(t.Context(), "/"+name+".RuntimeService/Version", &runtimeapi.VersionRequest{}, &v); err != nil {
+			t.Fatal(err)
+		}
+		if v.GetRuntimeName() != "docker" || v.GetRuntimeVersion() != "20.10.24" || v.GetVersion() != "0.1.0" || v.GetRuntimeApiVersion() != "v1" {
+			t.Errorf("%s: got %v", name, &v)
+		}
+	}
+}
+
+func TestWhatNoAreaHasIsUnimplemented(t *testing.T) {
+	conn := serveAreas(t, slog.New(slog.DiscardHandler), &areas{nodeArea: &node{}})
+	_, err := runtimeapi.NewRuntimeServiceClient(conn).CheckpointContainer(t.Context(), &runtimeapi.CheckpointContainerRequest{})
+	if status.Code(err) != codes.Unimplemented {
+		t.Errorf("got %v, want Unimplemented", err)
+	}
+}
+
+func TestAPanicIsAnErrorAndIsLogged(t *testing.T) {
+	var log bytes.Buffer
+	conn := serveAreas(t, slog.New(slog.NewTextHandler(&log, nil)), &areas{nodeArea: &node{engine: aboutEngine{
+		version: func() (types.Version, error) { panic("odd engine") },
+	}}})
+	_, err := runtimeapi.NewRuntimeServiceClient(conn).Version(t.Context(), &runtimeapi.VersionRequest{})
+	if status.Code(err) != codes.Internal || !strings.Contains(err.Error(), "odd engine") {
+		t.Errorf("got %v, want Internal", err)
+	}
+	if !strings.Contains(log.String(), "/runtime.v1.RuntimeService/Version") {
+		t.Errorf("got log %q, want the method in it", log.String())
+	}
+}
+
+func TestStatusTellsWhyTheEngineIsNotReady(t *testing.T) {
+	for name, c := range map[string]struct {
+		version func() (types.Version, error)
+		want    string
+	}{
+		"it does not answer": {func() (types.Version, error) { return types.Version{}, errors.New("no such engine") }, "no such engine"},
+		"it is too old":      {func() (types.Version, error) { return types.Version{APIVersion: "1.39"}, nil }, "needs 1.40 or newer"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := &node{engine: aboutEngine{version: c.version}}
+			resp, err := n.Status(t.Context(), &runtimeapi.StatusRequest{Verbose: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, condition := range resp.GetStatus().GetConditions() {
+				if condition.GetStatus() || !strings.Contains(condition.GetMessage(), c.want) || condition.GetReason() == "" {
+					t.Errorf("got %v, want %q", condition, c.want)
+				}
+			}
+		})
+	}
+}
+
+func TestStatusListsHandlers(t *testing.T) {
+	n := &node{engine: aboutEngine{info: system.Info{
+		Runtimes: map[string]system.RuntimeWithStatus{
+			"runc": {Status: map[string]string{"org.opencontainers.runtime-spec.features": `{"mountOptions":["ro","rro"]}`}}, "crun": {},
+		},
+		DefaultRuntime: "runc", CgroupDriver: "cgroupfs",
+	}, version: func() (types.Version, error) { return types.Version{APIVersion: "1.45"}, nil }}}
+	resp, err := n.Status(t.Context(), &runtimeapi.StatusRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, h := range resp.GetRuntimeHandlers() {
+		got = append(got, fmt.Sprint(h.GetName(), "=", h.GetFeatures().GetRecursiveReadOnlyMounts()))
+	}
+	if got := strings.Join(got, " "); got != "=true crun=false runc=true" {
+		t.Errorf("got %q", got)
+	}
+}
+
+func TestRuntimeConfigNeverGuesses(t *testing.T) {
+	for driver, want := range map[string]codes.Code{"systemd": codes.OK, "cgroupfs": codes.OK, "none": codes.FailedPrecondition} {
+		n := &node{engine: aboutEngine{info: system.Info{CgroupDriver: driver}}}
+		resp, err := n.RuntimeConfig(t.Context(), &runtimeapi.RuntimeConfigRequest{})
+		if got := status.Code(toStatus(t.Context(), err)); got != want {
+			t.Errorf("%s: got %v, want %v", driver, got, want)
+		}
+		if err == nil && !strings.EqualFold(resp.GetLinux().GetCgroupDriver().String(), driver) {
+			t.Errorf("got %s, want %s", resp.GetLinux().GetCgroupDriver(), driver)
+		}
+	}
+}
+
+func TestUpdateRuntimeConfig(t *testing.T) {
+	n := &node{}
+	for cidr, want := range map[string]codes.Code{"": codes.OK, "10.0.0.0/24": codes.OK, "10.0.0.0/24,fd00::/64": codes.OK, "10.0.0.0": codes.InvalidArgument} {
+		_, err := n.UpdateRuntimeConfig(t.Context(), &runtimeapi.UpdateRuntimeConfigRequest{
+			RuntimeConfig: &runtimeapi.RuntimeConfig{NetworkConfig: &runtimeapi.NetworkConfig{PodCidr: cidr}},
+		})
+		if got := status.Code(toStatus(t.Context(), err)); got != want {
+			t.Errorf("%q: got %v, want %v", cidr, got, want)
+		}
+	}
+	if _, err := n.UpdateRuntimeConfig(t.Context(), &runtimeapi.UpdateRuntimeConfigRequest{}); err != nil {
+		t.Errorf("an empty request: got %v", err)
+	}
+}

@@ -1,0 +1,161 @@
+package shim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"strings"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/crishim/crishim/shim/docker"
+	"github.com/crishim/crishim/shim/host"
+	"github.com/crishim/crishim/shim/network"
+)
+
+// stopGrace is how long Close waits for running requests.
+const stopGrace = 10 * time.Second
+
+// Options configure a shim. The zero value works with the engine that the
+// environment leads to.
+type Options struct {
+	Engine               docker.Options
+	Log                  *slog.Logger // nil: nothing is logged
+	PauseImage           string       // "": the built-in pause image
+	Network              NetworkOptions
+	PullProgressDeadline time.Duration // ends a pull without progress; 0: a minute
+
+	StreamAddress                 string // host:port of the streaming server; "": 127.0.0.1 and a free port
+	StreamCertFile, StreamKeyFile string // TLS for the streaming server, when both are set
+
+	// ExecRecords is a directory where running execs are written down, so that
+	// what they started can be ended if the shim is killed. "": nowhere.
+	ExecRecords string
+
+	// WriteLogs makes the shim write container logs to CRI files while it runs.
+	// Otherwise a log is a link to the engine's own file.
+	WriteLogs bool
+
+	// Daemon is for a shim that stays: Start refuses an engine that does not fit,
+	// and the engine is watched from then on.
+	Daemon bool
+	// CgroupDriver is the one that the kubelet uses, to be compared with the
+	// engine's; "" to leave that out.
+	CgroupDriver string
+	// RuntimeCgroups is a cgroup for the processes of an engine on this host; "":
+	// they stay where they are.
+	RuntimeCgroups string
+	// MetricsAddress is where to serve metrics and profiles; "": nowhere.
+	MetricsAddress string
+
+	observeNetwork network.Observe // nil: nobody wants to know
+}
+
+// Shim is a CRI runtime and image service over a Docker engine.
+type Shim struct {
+	log    *slog.Logger
+	engine *docker.Client
+	areas  *areas
+	grpc   *grpc.Server
+	watch  *watch // nil for a shim that does not stay
+
+	metrics *metrics // nil where nobody asked for them
+
+	close    sync.Once
+	closeErr error
+}
+
+// New builds a shim. Nothing is dialled, listened on or started.
+func New(o Options) (*Shim, error) {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	var m *metrics
+	if o.MetricsAddress != "" {
+		m = newMetrics(o.MetricsAddress)
+		o.Engine.Observe = m.engine.observe
+		o.observeNetwork = m.network.observe
+	}
+	engine, err := docker.New(o.Engine)
+	if err != nil {
+		return nil, err
+	}
+	a, err := newAreas(o, engine)
+	if err != nil {
+		return nil, errors.Join(err, engine.Close())
+	}
+	s := &Shim{log: o.Log, engine: engine, areas: a, grpc: newServer(o.Log, a), metrics: m}
+	if o.Daemon {
+		s.watch = newWatch(engine, a.nodeArea, a.cache.Follow, o.Log)
+		s.watch.check = a.CheckNetworks
+		if socket, ok := strings.CutPrefix(engine.Endpoint().Host, "unix://"); ok && o.RuntimeCgroups != "" {
+			s.watch.keep = func() error { return host.KeepEngine(socket, o.RuntimeCgroups) }
+		}
+	}
+	return s, nil
+}
+
+// Start begins what runs beside the RPCs. It does not need the engine, but it
+// is an error when the engine answers and does not fit.
+func (s *Shim) Start(ctx context.Context) error {
+	if s.watch != nil {
+		if err := s.watch.start(ctx); err != nil {
+			return fmt.Errorf("start the shim: %w", err)
+		}
+	}
+	if s.metrics != nil {
+		address, err := s.metrics.start(ctx)
+		if err != nil {
+			return fmt.Errorf("start the shim: %w", err)
+		}
+		s.log.Info("serving metrics", "address", address.String())
+	}
+	if err := s.areas.start(ctx); err != nil {
+		return fmt.Errorf("start the shim: %w", err)
+	}
+	return nil
+}
+
+// Serve answers CRI requests on l until Close is called, which makes it return
+// nil. It closes l.
+func (s *Shim) Serve(l net.Listener) error {
+	if err := s.grpc.Serve(l); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
+		return fmt.Errorf("serve CRI on %s: %w", l.Addr(), err)
+	}
+	return nil
+}
+
+// Close lets running requests end for a while, then cuts them off, and frees
+// everything that New and Start took.
+func (s *Shim) Close() error {
+	s.close.Do(func() {
+		s.areas.interrupt()
+		s.stopServing()
+		if s.watch != nil {
+			s.watch.stop()
+		}
+		s.closeErr = errors.Join(s.areas.close(), s.engine.Close())
+		if s.metrics != nil {
+			s.closeErr = errors.Join(s.closeErr, s.metrics.stop())
+		}
+	})
+	return s.closeErr
+}
+
+func (s *Shim) stopServing() {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		s.grpc.GracefulStop()
+	}()
+	select {
+	case <-done:
+	case <-time.After(stopGrace):
+		s.grpc.Stop()
+		<-done
+	}
+}

@@ -1,0 +1,161 @@
+package state
+
+import (
+	"strconv"
+	"time"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// Sandbox is what labels say about a pod sandbox.
+type Sandbox struct {
+	Metadata       *runtimeapi.PodSandboxMetadata
+	Labels         map[string]string
+	Annotations    map[string]string
+	RuntimeHandler string
+	Created        time.Time // zero where another shim made the sandbox
+	Ports          []*runtimeapi.PortMapping
+	Network        string // name of the network plugin that set it up; "" where unknown
+	PID            runtimeapi.NamespaceMode
+}
+
+// Container is what labels say about a container.
+type Container struct {
+	Metadata    *runtimeapi.ContainerMetadata
+	Pod         *runtimeapi.PodSandboxMetadata
+	SandboxID   string
+	LogPath     string
+	Image       string // the image as the config named it; "" where another shim made the container
+	Labels      map[string]string
+	Annotations map[string]string
+	Created     time.Time // zero where another shim made the container
+}
+
+// SandboxName gives the engine name of a sandbox.
+func SandboxName(m *runtimeapi.PodSandboxMetadata) string {
+	return encodeName(nameParts{sandboxMarker, m.GetName(), m.GetNamespace(), m.GetUid(), m.GetAttempt()})
+}
+
+// ContainerName gives the engine name of a container in a pod.
+func ContainerName(pod *runtimeapi.PodSandboxMetadata, m *runtimeapi.ContainerMetadata) string {
+	return encodeName(nameParts{m.GetName(), pod.GetName(), pod.GetNamespace(), pod.GetUid(), m.GetAttempt()})
+}
+
+// EncodeSandbox gives the engine labels of a sandbox.
+func EncodeSandbox(s Sandbox) (map[string]string, error) {
+	ports, err := encodePorts(s.Ports)
+	if err != nil {
+		return nil, err
+	}
+	own := map[string]string{
+		LabelType:          TypeSandbox,
+		LabelContainerName: sandboxMarker,
+		LabelOwnName:       s.Metadata.GetName(),
+		LabelOwnNamespace:  s.Metadata.GetNamespace(),
+		LabelOwnUID:        s.Metadata.GetUid(),
+		LabelOwnAttempt:    encodeAttempt(s.Metadata.GetAttempt()),
+		LabelOwnCreated:    s.Created.UTC().Format(time.RFC3339Nano),
+		LabelOwnHandler:    s.RuntimeHandler,
+		LabelOwnNetwork:    s.Network,
+		LabelOwnPorts:      ports,
+		LabelOwnPID:        s.PID.String(),
+	}
+	return withLabels(EncodeLabels(s.Labels, s.Annotations), own), nil
+}
+
+// DecodeSandbox reads a sandbox back from its engine name and labels. It says
+// false for containers that no shim made as a sandbox.
+func DecodeSandbox(name string, labels map[string]string) (Sandbox, bool) {
+	if labels[LabelType] != TypeSandbox {
+		return Sandbox{}, false
+	}
+	parts, _ := decodeName(name)
+	s := Sandbox{
+		Metadata: &runtimeapi.PodSandboxMetadata{
+			Name:      first(labels, parts.pod, LabelOwnName, LabelPodName),
+			Namespace: first(labels, parts.namespace, LabelOwnNamespace, LabelPodNamespace),
+			Uid:       first(labels, parts.uid, LabelOwnUID, LabelPodUID),
+			Attempt:   decodeAttempt(labels[LabelOwnAttempt], parts.attempt),
+		},
+		RuntimeHandler: labels[LabelOwnHandler],
+		Created:        decodeTime(labels[LabelOwnCreated]),
+		Ports:          decodePorts(labels[LabelOwnPorts]),
+		Network:        labels[LabelOwnNetwork],
+		PID:            runtimeapi.NamespaceMode(runtimeapi.NamespaceMode_value[labels[LabelOwnPID]]),
+	}
+	s.Labels, s.Annotations = DecodeLabels(labels)
+	return s, true
+}
+
+// EncodeContainer gives the engine labels of a container.
+func EncodeContainer(c Container) map[string]string {
+	own := map[string]string{
+		LabelType:         TypeContainer,
+		LabelSandboxID:    c.SandboxID,
+		LabelLogPath:      c.LogPath,
+		LabelOwnName:      c.Metadata.GetName(),
+		LabelOwnPod:       c.Pod.GetName(),
+		LabelOwnNamespace: c.Pod.GetNamespace(),
+		LabelOwnUID:       c.Pod.GetUid(),
+		LabelOwnAttempt:   encodeAttempt(c.Metadata.GetAttempt()),
+		LabelOwnCreated:   c.Created.UTC().Format(time.RFC3339Nano),
+		LabelOwnImage:     c.Image,
+	}
+	return withLabels(EncodeLabels(c.Labels, c.Annotations), own)
+}
+
+// DecodeContainer reads a container back from its engine name and labels. It
+// says false for containers that no shim made as a pod's container.
+func DecodeContainer(name string, labels map[string]string) (Container, bool) {
+	if labels[LabelType] != TypeContainer {
+		return Container{}, false
+	}
+	parts, _ := decodeName(name)
+	c := Container{
+		Metadata: &runtimeapi.ContainerMetadata{
+			Name:    first(labels, parts.container, LabelOwnName, LabelContainerName),
+			Attempt: decodeAttempt(labels[LabelOwnAttempt], parts.attempt),
+		},
+		Pod: &runtimeapi.PodSandboxMetadata{
+			Name:      first(labels, parts.pod, LabelOwnPod, LabelPodName),
+			Namespace: first(labels, parts.namespace, LabelOwnNamespace, LabelPodNamespace),
+			Uid:       first(labels, parts.uid, LabelOwnUID, LabelPodUID),
+		},
+		SandboxID: labels[LabelSandboxID],
+		LogPath:   labels[LabelLogPath],
+		Image:     labels[LabelOwnImage],
+		Created:   decodeTime(labels[LabelOwnCreated]),
+	}
+	c.Labels, c.Annotations = DecodeLabels(labels)
+	return c, true
+}
+
+// first takes crishim's own label, then the name's part, then the label that a
+// kubelet sets.
+func first(labels map[string]string, part, own, kubelet string) string {
+	if v, ok := labels[own]; ok {
+		return v
+	}
+	if part != "" {
+		return part
+	}
+	return labels[kubelet]
+}
+
+func encodeAttempt(n uint32) string { return strconv.FormatUint(uint64(n), 10) }
+
+func decodeAttempt(label string, otherwise uint32) uint32 {
+	n, err := strconv.ParseUint(label, 10, 32)
+	if err != nil {
+		return otherwise
+	}
+	return uint32(n)
+}
+
+func decodeTime(label string) time.Time {
+	t, err := time.Parse(time.RFC3339Nano, label)
+	if err != nil {
+		return time.Time{}
+	}
+	return t
+}

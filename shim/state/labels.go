@@ -1,0 +1,118 @@
+// Package state keeps what the shim must remember about pods and containers
+// in engine labels, and reads it back.
+//
+// Labels are the only durable state of the shim. The keys are those of
+// dockershim and cri-dockerd, so each of the three sees the pods of the others.
+// What those two keep in the container's name (metadata) crishim keeps in
+// labels of its own as well, because a name cannot carry every character;
+// the name is read only where these labels are missing.
+package state
+
+import (
+	"maps"
+	"strings"
+)
+
+// Keys that dockershim and cri-dockerd write too.
+const (
+	LabelType          = "io.kubernetes.docker.type"
+	LabelLogPath       = "io.kubernetes.container.logpath"
+	LabelSandboxID     = "io.kubernetes.sandbox.id"
+	LabelContainerName = "io.kubernetes.container.name"
+	LabelPodName       = "io.kubernetes.pod.name"
+	LabelPodNamespace  = "io.kubernetes.pod.namespace"
+	LabelPodUID        = "io.kubernetes.pod.uid"
+)
+
+// Values of LabelType.
+const (
+	TypeSandbox   = "podsandbox"
+	TypeContainer = "container"
+)
+
+// Keys that only crishim writes; all start with ownPrefix.
+const (
+	LabelOwnName      = ownPrefix + "name"
+	LabelOwnPod       = ownPrefix + "pod"
+	LabelOwnNamespace = ownPrefix + "namespace"
+	LabelOwnUID       = ownPrefix + "uid"
+	LabelOwnAttempt   = ownPrefix + "attempt"
+	LabelOwnCreated   = ownPrefix + "created"
+	LabelOwnPorts     = ownPrefix + "ports"
+	LabelOwnHandler   = ownPrefix + "runtime-handler"
+	LabelOwnImage     = ownPrefix + "image"
+	LabelOwnNetwork   = ownPrefix + "network"
+	LabelOwnMounts    = ownPrefix + "image-mounts"    // mounts that the engine does not report as such
+	LabelOwnLimits    = ownPrefix + "resource-limits" // limits that the engine has no field for
+	LabelOwnPID       = ownPrefix + "pid"
+)
+
+const (
+	ownPrefix        = "io.crishim."
+	escapedPrefix    = ownPrefix + "label."
+	annotationPrefix = "annotation."
+	sandboxMarker    = "POD"
+)
+
+// EncodeLabels joins CRI labels and annotations into one set of engine labels.
+// A CRI label whose key would be read back as something else is escaped.
+func EncodeLabels(labels, annotations map[string]string) map[string]string {
+	out := make(map[string]string, len(labels)+len(annotations))
+	for k, v := range labels {
+		out[EncodeLabelKey(k)] = v
+	}
+	for k, v := range annotations {
+		out[annotationPrefix+k] = v
+	}
+	return out
+}
+
+// EncodeLabelKey gives the engine's key for a CRI label key.
+func EncodeLabelKey(key string) string {
+	if reserved(key) {
+		return escapedPrefix + key
+	}
+	return key
+}
+
+// DecodeLabels splits engine labels into CRI labels and annotations and drops
+// what is the shim's own.
+func DecodeLabels(engine map[string]string) (labels, annotations map[string]string) {
+	labels, annotations = map[string]string{}, map[string]string{}
+	for k, v := range engine {
+		switch {
+		case strings.HasPrefix(k, escapedPrefix):
+			labels[strings.TrimPrefix(k, escapedPrefix)] = v
+		case strings.HasPrefix(k, annotationPrefix):
+			annotations[strings.TrimPrefix(k, annotationPrefix)] = v
+		case k == LabelContainerName && engine[LabelType] == TypeSandbox:
+		case reserved(k):
+		default:
+			labels[k] = v
+		}
+	}
+	return labels, annotations
+}
+
+// MatchLabels says whether labels hold every pair of the selector.
+func MatchLabels(labels, selector map[string]string) bool {
+	for k, v := range selector {
+		if got, ok := labels[k]; !ok || got != v {
+			return false
+		}
+	}
+	return true
+}
+
+func reserved(key string) bool {
+	switch key {
+	case LabelType, LabelLogPath, LabelSandboxID:
+		return true
+	}
+	return strings.HasPrefix(key, ownPrefix) || strings.HasPrefix(key, annotationPrefix)
+}
+
+func withLabels(base map[string]string, more map[string]string) map[string]string {
+	maps.Copy(base, more)
+	return base
+}

@@ -1,0 +1,21 @@
+package stats_test
+
+import (
+	"testing"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/shim/enginetest"
+	"github.com/crishim/crishim/shim/stats"
+)
+
+// BenchmarkListContainerStats measures what runs on the engine at the moment.
+func BenchmarkListContainerStats(b *testing.B) {
+	s := stats.New(stats.Options{Engine: enginetest.Require(b)})
+	defer s.Close()
+	for b.Loop() {
+		if _, err := s.ListContainerStats(b.Context(), &runtimeapi.ListContainerStatsRequest{}); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

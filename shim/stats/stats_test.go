@@ -1,0 +1,242 @@
+package stats
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/docker/docker/api/types/container"
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/crishim/crishim/shim/host"
+)
+
+// files makes a recorded cgroup.
+func files(t *testing.T, content map[string]string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for name, text := range content {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+var when = time.Unix(1700000000, 0)
+
+func compare(t *testing.T, want, got sample) {
+	t.Helper()
+	allow := cmp.AllowUnexported(sample{}, cpuSample{}, memorySample{}, swapSample{}, ioSample{}, ioDevice{}, pressure{}, stall{})
+	if diff := cmp.Diff(want, got, allow); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func n(v uint64) *uint64 { return &v }
+
+func TestMeasureV2(t *testing.T) {
+	t.Parallel()
+	dir := files(t, map[string]string{
+		"cgroup.procs":        "10\n11\n",
+		"cpu.stat":            "usage_usec 5\nuser_usec 3\nsystem_usec 2\nnr_periods 7\nnr_throttled 4\nthrottled_usec 6\n",
+		"cpu.pressure":        "some avg10=1.50 avg60=0.25 avg300=0.00 total=9\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=0\n",
+		"memory.current":      "1000\n",
+		"memory.peak":         "1500\n",
+		"memory.max":          "4096\n",
+		"memory.stat":         "anon 100\nfile 200\nkernel 30\nfile_mapped 40\ninactive_file 300\npgfault 8\npgmajfault 2\n",
+		"memory.events":       "low 0\nhigh 0\nmax 3\noom 1\noom_kill 1\n",
+		"memory.swap.current": "50\n",
+		"memory.swap.max":     "max\n",
+		"io.stat":             "8:0 rbytes=1 wbytes=2 rios=3 wios=4 dbytes=0 dios=0\n7:1 \n",
+		"pids.current":        "12\n",
+		"pids.max":            "max\n",
+	})
+	compare(t, sample{
+		at: when,
+		cpu: cpuSample{
+			usage: 5000, user: 3000, system: 2000, periods: 7, throttled: 4, throttledTime: 6000,
+			pressure: &pressure{some: stall{total: 9000, avg10: 1.5, avg60: 0.25}},
+		},
+		memory: memorySample{
+			usage: 1000, workingSet: 700, rss: 100, cache: 200, mapped: 40, limit: 4096, faults: 8, majorFaults: 2,
+			maxUsage: 1500, failures: 3, kernel: 30, oomKills: 1,
+		},
+		swap:      &swapSample{usage: 50, limit: unlimited},
+		io:        ioSample{devices: []ioDevice{{device: "8:0", readBytes: 1, writeBytes: 2, reads: 3, writes: 4}}},
+		processes: 2, threads: n(12), maxThread: n(unlimited),
+	}, measure(host.CgroupDirs{"": dir}, when))
+}
+
+func TestMeasureV1(t *testing.T) {
+	t.Parallel()
+	dirs := host.CgroupDirs{
+		"cpuacct": files(t, map[string]string{"cpuacct.usage": "5000\n", "cpuacct.stat": "user 3\nsystem 2\n"}),
+		"cpu":     files(t, map[string]string{"cpu.stat": "nr_periods 7\nnr_throttled 4\nthrottled_time 6000\n"}),
+		"memory": files(t, map[string]string{
+			"cgroup.procs":                "10\n",
+			"memory.usage_in_bytes":       "1000\n",
+			"memory.max_usage_in_bytes":   "1500\n",
+			"memory.limit_in_bytes":       "9223372036854771712\n",
+			"memory.memsw.usage_in_bytes": "1050\n",
+			"memory.memsw.limit_in_bytes": "9223372036854771712\n",
+			"memory.failcnt":              "3\n",
+			"memory.stat":                 "total_rss 100\ntotal_cache 200\ntotal_mapped_file 40\ntotal_inactive_file 1300\ntotal_pgfault 8\ntotal_pgmajfault 2\n",
+			"memory.oom_control":          "oom_kill_disable 0\nunder_oom 0\noom_kill 1\n",
+		}),
+		"blkio": files(t, map[string]string{
+			"blkio.throttle.io_service_bytes_recursive": "8:0 Read 1\n8:0 Write 2\n8:0 Sync 0\nTotal 3\n",
+			"blkio.throttle.io_serviced_recursive":      "8:0 Read 3\n8:0 Write 4\n",
+		}),
+		"pids": files(t, map[string]string{"pids.current": "12\n", "pids.max": "100\n"}),
+	}
+	compare(t, sample{
+		at:  when,
+		cpu: cpuSample{usage: 5000, user: 30000000, system: 20000000, periods: 7, throttled: 4, throttledTime: 6000},
+		memory: memorySample{
+			usage: 1000, rss: 100, cache: 200, mapped: 40, limit: unlimited, faults: 8, majorFaults: 2,
+			maxUsage: 1500, failures: 3, oomKills: 1, // more inactive than used: the files were read at two moments
+		},
+		swap:      &swapSample{usage: 50, limit: unlimited},
+		io:        ioSample{devices: []ioDevice{{device: "8:0", readBytes: 1, writeBytes: 2, reads: 3, writes: 4}}},
+		processes: 1, threads: n(12), maxThread: n(100),
+	}, measure(dirs, when))
+}
+
+func TestMeasureNothing(t *testing.T) {
+	t.Parallel()
+	empty := sample{at: when, memory: memorySample{limit: unlimited}}
+	compare(t, empty, measure(host.CgroupDirs{"": t.TempDir()}, when))
+	empty.io.devices = []ioDevice{}
+	compare(t, empty, measure(host.CgroupDirs{"memory": t.TempDir()}, when))
+}
+
+// TestFromEngine: the same numbers by the engine's API, for a remote engine.
+func TestFromEngine(t *testing.T) {
+	t.Parallel()
+	var a container.StatsResponse
+	a.Read = when
+	a.CPUStats.CPUUsage.TotalUsage = 5000
+	a.MemoryStats.Usage = 1000
+	a.MemoryStats.Stats = map[string]uint64{"inactive_file": 300, "anon": 100, "file": 200, "file_mapped": 40, "pgfault": 8, "pgmajfault": 2}
+	a.PidsStats.Current = 3
+	a.BlkioStats.IoServiceBytesRecursive = []container.BlkioStatEntry{{Major: 8, Op: "read", Value: 1}, {Major: 8, Op: "write", Value: 2}}
+	compare(t, sample{
+		at: when, cpu: cpuSample{usage: 5000},
+		memory: memorySample{usage: 1000, workingSet: 700, rss: 100, cache: 200, mapped: 40, limit: unlimited, faults: 8, majorFaults: 2},
+		io:     ioSample{devices: []ioDevice{{device: "8:0", readBytes: 1, writeBytes: 2}}}, processes: 3, threads: n(3),
+	}, fromEngine(a))
+}
+
+func TestParseNetwork(t *testing.T) {
+	t.Parallel()
+	const text = `Inter-|   Receive                                                |  Transmit
+ face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo colls carrier compressed
+    lo:  1 1 0 0 0 0 0 0 1 1 0 0 0 0 0 0
+  eth0:100 10 1 2 0 0 0 0 200 20 3 4 0 0 0 0
+  eth1: 5 x 0 0 0 0 0 0 6 1 0 0 0 0 0 0
+`
+	got := parseNetwork(text)
+	want := []netInterface{{"eth0", 100, 10, 1, 2, 200, 20, 3, 4}}
+	if diff := cmp.Diff(want, got, cmp.AllowUnexported(netInterface{})); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	u := networkUsage(append(got, netInterface{name: "net1"}), when)
+	if u.GetDefaultInterface().GetRxBytes().GetValue() != 100 || len(u.GetInterfaces()) != 1 || u.GetInterfaces()[0].GetName() != "net1" {
+		t.Errorf("got %v", u)
+	}
+	if networkUsage(nil, when) != nil {
+		t.Error("usage of no interface")
+	}
+}
+
+func TestRates(t *testing.T) {
+	t.Parallel()
+	var r rates
+	add := func(after time.Duration, usage uint64) *uint64 { return r.add("a", when.Add(after), usage) }
+	if got := add(0, 100); got != nil {
+		t.Errorf("first: got %d", *got)
+	}
+	if got := add(time.Millisecond, 200); got != nil {
+		t.Errorf("too early: got %d", *got)
+	}
+	if got := add(2*time.Second, 300); got == nil || *got != 100 {
+		t.Errorf("later: got %v, want 100 per second", got)
+	}
+	if got := add(2*time.Second+time.Millisecond, 400); got == nil || *got != 100 {
+		t.Errorf("right after: got %v, want the last one", got)
+	}
+	if got := add(9*time.Second, 1); got != nil {
+		t.Errorf("a restarted counter: got %d", *got)
+	}
+	r.keep(func(string) bool { return false })
+	if len(r.last) != 0 {
+		t.Errorf("kept %v", r.last)
+	}
+}
+
+func TestSizes(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "a"), make([]byte, 100<<10), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Link(filepath.Join(dir, "a"), filepath.Join(dir, "b")); err != nil {
+		t.Fatal(err)
+	}
+	s := newSizes()
+	defer s.close()
+	deadline := time.Now().Add(time.Minute)
+	for {
+		size, ok := s.of(dir, time.Now().Add(sizeBudget))
+		if ok {
+			if size.bytes < 100<<10 || size.bytes >= 200<<10 || size.inodes != 2 {
+				t.Errorf("got %+v, want one file and the directory", size)
+			}
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("no size after a minute")
+		}
+	}
+	if _, ok := s.of(filepath.Join(dir, "none"), time.Now().Add(sizeBudget)); ok {
+		t.Error("a size of nothing")
+	}
+	s.close()
+	if _, ok := s.of(t.TempDir(), time.Now().Add(sizeBudget)); ok {
+		t.Error("a walk after the end")
+	}
+}
+
+func TestDescriptors(t *testing.T) {
+	t.Parallel()
+	seen := map[string]bool{}
+	for _, d := range descriptors() {
+		if seen[d.GetName()] || !strings.HasPrefix(d.GetName(), "container_") || d.GetHelp() == "" || len(d.GetLabelKeys()) < len(baseLabels) {
+			t.Errorf("got %v", d)
+		}
+		seen[d.GetName()] = true
+	}
+	full := &containerView{
+		m: sample{
+			threads: n(1), maxThread: n(unlimited), io: ioSample{devices: []ioDevice{{device: "8:0"}}, pressure: &pressure{}},
+			cpu: cpuSample{pressure: &pressure{}}, memory: memorySample{pressure: &pressure{}},
+		},
+		spec: specView{quota: 1}, fs: &fsView{}, files: n(1), sockets: n(1), openFiles: n(1),
+		hugepages: []labelled{{1, []string{"2MB"}}}, hugepagesMax: []labelled{{1, []string{"2MB"}}},
+	}
+	for _, m := range containerMetrics() {
+		values := m.values(full)
+		if len(values) == 0 {
+			t.Errorf("%s: no value", m.name)
+		}
+		for _, v := range values {
+			if len(v.labels) != len(m.labels) {
+				t.Errorf("%s: got labels %q for keys %q", m.name, v.labels, m.labels)
+			}
+		}
+		m.values(&containerView{}) // must not need anything
+	}
+}

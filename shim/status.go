@@ -1,0 +1,103 @@
+package shim
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"github.com/containerd/errdefs"
+	"github.com/docker/docker/api/types/system"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/shim/docker"
+)
+
+// Reasons that kubelets know from dockershim.
+const (
+	reasonEngine  = "DockerDaemonNotReady"
+	reasonNetwork = "NetworkPluginNotReady"
+)
+
+// Status says whether pods can be run. An engine that does not answer is no
+// error here but a condition with the reason.
+func (n *node) Status(ctx context.Context, r *runtimeapi.StatusRequest) (*runtimeapi.StatusResponse, error) {
+	info, version, err := n.facts(ctx)
+	if ctx.Err() != nil {
+		return nil, fmt.Errorf("status: %w", ctx.Err())
+	}
+	resp := &runtimeapi.StatusResponse{
+		Status:          &runtimeapi.RuntimeStatus{Conditions: []*runtimeapi.RuntimeCondition{runtimeReady(err), n.networkReady(ctx, err)}},
+		RuntimeHandlers: handlers(info, version),
+		Features:        features(),
+	}
+	if r.GetVerbose() && err == nil {
+		resp.Info, err = n.verboseStatus(info, version)
+		return resp, err
+	}
+	return resp, nil
+}
+
+// facts asks the engine what Status needs and checks that the two fit.
+func (n *node) facts(ctx context.Context) (system.Info, string, error) {
+	v, err := n.engine.ServerVersion(ctx)
+	if err != nil {
+		return system.Info{}, "", err
+	}
+	if err := docker.CheckAPI(v.APIVersion); err != nil {
+		return system.Info{}, "", err
+	}
+	info, err := n.engine.Info(ctx)
+	if err != nil {
+		return info, "", err
+	}
+	return info, v.APIVersion, n.checkDriver(info.CgroupDriver)
+}
+
+// checkDriver compares with what the kubelet was said to use. With two drivers
+// on one node, pods and their limits end up in different trees.
+func (n *node) checkDriver(engine string) error {
+	if n.driver == "" || n.driver == engine {
+		return nil
+	}
+	return fmt.Errorf("misconfiguration: kubelet cgroup driver: %q is different from docker cgroup driver: %q: set \"exec-opts\": [\"native.cgroupdriver=%s\"] in the engine's daemon.json, or the kubelet's cgroupDriver to %s: %w",
+		n.driver, engine, n.driver, engine, errdefs.ErrFailedPrecondition)
+}
+
+func runtimeReady(err error) *runtimeapi.RuntimeCondition {
+	c := &runtimeapi.RuntimeCondition{Type: runtimeapi.RuntimeReady, Status: err == nil}
+	if err != nil {
+		c.Reason, c.Message = reasonEngine, err.Error()
+	}
+	return c
+}
+
+// networkReady asks the plugin that a new pod would get. Without an engine there
+// is no network either.
+func (n *node) networkReady(ctx context.Context, engine error) *runtimeapi.RuntimeCondition {
+	c := runtimeReady(engine)
+	c.Type = runtimeapi.NetworkReady
+	if engine != nil || n.networks.Default == nil {
+		return c
+	}
+	if err := n.networks.ForNew(ctx, false).Status(ctx); err != nil {
+		c.Status, c.Reason, c.Message = false, reasonNetwork, err.Error()
+	}
+	return c
+}
+
+func (n *node) verboseStatus(info system.Info, api string) (map[string]string, error) {
+	b, err := json.Marshal(map[string]any{
+		"sandboxImage":  n.pauseImage,
+		"apiVersion":    api,
+		"cgroupDriver":  info.CgroupDriver,
+		"cgroupVersion": info.CgroupVersion,
+		"storageDriver": info.Driver,
+		"loggingDriver": info.LoggingDriver,
+		"dockerRootDir": info.DockerRootDir,
+		"liveRestore":   info.LiveRestoreEnabled,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("verbose status: %w", err)
+	}
+	return map[string]string{"config": string(b)}, nil
+}

@@ -1,0 +1,59 @@
+package stream
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/containerd/errdefs"
+	"github.com/docker/docker/api/types/container"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/shim/state"
+)
+
+// running inspects a container of the given kind (see state.LabelType) and
+// insists that it runs.
+func (s *Server) running(ctx context.Context, id, kind string) (container.InspectResponse, error) {
+	what := "container"
+	if kind == state.TypeSandbox {
+		what = "pod sandbox"
+	}
+	if id == "" {
+		return container.InspectResponse{}, fmt.Errorf("the request names no %s: %w", what, errdefs.ErrInvalidArgument)
+	}
+	c, err := s.engine.ContainerInspect(ctx, id)
+	if err != nil {
+		return c, fmt.Errorf("%s %q: %w", what, id, err)
+	}
+	if c.Config == nil || c.Config.Labels[state.LabelType] != kind {
+		return c, fmt.Errorf("%q is no %s: %w", id, what, errdefs.ErrNotFound)
+	}
+	if c.State == nil || !c.State.Running {
+		return c, fmt.Errorf("%s %q is in %s state: %w", what, id, stateName(c.State, kind), errdefs.ErrFailedPrecondition)
+	}
+	return c, nil
+}
+
+// stateName is the CRI name of the state of something that does not run.
+func stateName(st *container.State, kind string) string {
+	switch {
+	case kind == state.TypeSandbox:
+		return runtimeapi.PodSandboxState_SANDBOX_NOTREADY.String()
+	case st == nil:
+		return runtimeapi.ContainerState_CONTAINER_UNKNOWN.String()
+	case st.Status == container.StateCreated && st.ExitCode == 0:
+		return runtimeapi.ContainerState_CONTAINER_CREATED.String()
+	}
+	return runtimeapi.ContainerState_CONTAINER_EXITED.String()
+}
+
+// checkStreams refuses what no protocol can carry.
+func checkStreams(want wanted) error {
+	switch {
+	case want.tty && want.stderr:
+		return fmt.Errorf("tty and stderr cannot both be true, a terminal has one output: %w", errdefs.ErrInvalidArgument)
+	case !want.stdin && !want.stdout && !want.stderr:
+		return fmt.Errorf("one of stdin, stdout, or stderr must be set: %w", errdefs.ErrInvalidArgument)
+	}
+	return nil
+}

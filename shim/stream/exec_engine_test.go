@@ -1,0 +1,319 @@
+package stream
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/containerd/errdefs"
+	"github.com/docker/docker/api/types/container"
+	"k8s.io/client-go/tools/remotecommand"
+	utilexec "k8s.io/client-go/util/exec"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+func eachTransport(t *testing.T, test func(t *testing.T, over transport)) {
+	for name, over := range map[string]transport{"spdy": overSPDY, "websocket": overWebSocket} {
+		t.Run(name, func(t *testing.T) { test(t, over) })
+	}
+}
+
+// exitCode is the status in a client's error; -1 when there is another error.
+func exitCode(err error) int {
+	if err == nil {
+		return 0
+	}
+	var exit utilexec.CodeExitError
+	if errors.As(err, &exit) {
+		return exit.Code
+	}
+	return -1
+}
+
+func TestExecStreams(t *testing.T) {
+	r := newRig(t, Options{})
+	id := r.app(t)
+	eachTransport(t, func(t *testing.T, over transport) {
+		for _, test := range []struct {
+			name, script, stdin, stdout, stderr string
+			code                                int
+		}{
+			{name: "streams apart", script: "echo out; echo err >&2", stdout: "out\n", stderr: "err\n"},
+			{name: "exit status", script: "exit 3", code: 3},
+			{name: "killed by a signal", script: "kill -TERM $$", code: 143},
+			{name: "end of input reaches the process", script: "cat", stdin: "some input", stdout: "some input"},
+			{name: "input that nobody reads", script: "echo done", stdin: strings.Repeat("x", 1<<20), stdout: "done\n"},
+			{name: "output closed before the end", script: "exec >&- 2>&-; sleep 1; exit 4", code: 4},
+			{name: "nothing", script: ":"},
+		} {
+			t.Run(test.name, func(t *testing.T) {
+				stdout, stderr, err := r.sh(t, over, id, test.script, test.stdin)
+				if code := exitCode(err); code != test.code || stdout != test.stdout || stderr != test.stderr {
+					t.Errorf("got status %d (%v), stdout %q, stderr %q", code, err, stdout, stderr)
+				}
+			})
+		}
+	})
+}
+
+func TestExecThatCannotStart(t *testing.T) {
+	r := newRig(t, Options{})
+	id := r.app(t)
+	eachTransport(t, func(t *testing.T, over transport) {
+		for _, test := range []struct {
+			cmd  string
+			code int
+		}{{"no-such-command", 127}, {"/no/such/file", 127}, {"/etc/passwd", 126}, {"/tmp", 126}} {
+			t.Run(test.cmd, func(t *testing.T) {
+				var stdout, stderr bytes.Buffer
+				o := remotecommand.StreamOptions{Stdout: &stdout, Stderr: &stderr}
+				err := over(t, r.execURL(t, id, o, test.cmd)).StreamWithContext(t.Context(), o)
+				if exitCode(err) != test.code {
+					t.Errorf("got %v, want status %d", err, test.code)
+				}
+				if stdout.Len() > 0 || !strings.Contains(stderr.String(), "exec") {
+					t.Errorf("got stdout %q and stderr %q, want the reason on stderr only", &stdout, &stderr)
+				}
+			})
+		}
+	})
+}
+
+func TestExecTerminal(t *testing.T) {
+	r := newRig(t, Options{})
+	id := r.app(t)
+	eachTransport(t, func(t *testing.T, over transport) {
+		in, typed := io.Pipe()
+		var out lockedBuffer
+		sizes := make(chan *remotecommand.TerminalSize, 1)
+		sizes <- &remotecommand.TerminalSize{Width: 91, Height: 17}
+		o := remotecommand.StreamOptions{Stdin: in, Stdout: &out, Tty: true, TerminalSizeQueue: sizeQueue(sizes)}
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		done := make(chan error, 1)
+		session := over(t, r.execURL(t, id, o, "sh"))
+		go func() { done <- session.StreamWithContext(ctx, o) }()
+
+		ask := func(want string) {
+			until(t, want, func() bool {
+				fmt.Fprintf(typed, "stty size\n")
+				return strings.Contains(out.String(), want+"\r\n")
+			})
+		}
+		ask("17 91")
+		sizes <- &remotecommand.TerminalSize{Width: 100, Height: 40}
+		ask("40 100")
+		fmt.Fprintf(typed, "exit 9\n")
+		if err := <-done; exitCode(err) != 9 {
+			t.Errorf("got %v, want status 9", err)
+		}
+		close(sizes)
+		typed.Close()
+	})
+}
+
+type sizeQueue chan *remotecommand.TerminalSize
+
+func (q sizeQueue) Next() *remotecommand.TerminalSize { return <-q }
+
+// pattern is a stream of bytes that look random and are the same each time.
+func pattern(size int64) io.Reader { return io.LimitReader(rand.NewChaCha8([32]byte{1}), size) }
+
+func TestExecCarriesBinaryBothWays(t *testing.T) {
+	size := int64(load(64<<20, 1<<30))
+	r := newRig(t, Options{})
+	id := r.app(t)
+	eachTransport(t, func(t *testing.T, over transport) {
+		sent, received := sha256.New(), sha256.New()
+		o := remotecommand.StreamOptions{Stdin: io.TeeReader(pattern(size), sent), Stdout: received}
+		ctx, cancel := context.WithTimeout(t.Context(), 5*patience)
+		defer cancel()
+		if err := over(t, r.execURL(t, id, o, "cat")).StreamWithContext(ctx, o); err != nil {
+			t.Fatal(err)
+		}
+		if want, got := hex.EncodeToString(sent.Sum(nil)), hex.EncodeToString(received.Sum(nil)); got != want {
+			t.Errorf("got checksum %s, want %s", got, want)
+		}
+	})
+}
+
+func TestExecEndsWithItsClient(t *testing.T) {
+	r := newRig(t, Options{})
+	id := r.app(t)
+	eachTransport(t, func(t *testing.T, over transport) {
+		for name, script := range map[string]string{
+			"idle":                     "sleep 4242 & (sleep 4242 &) ; echo ready; sleep 4242",
+			"input that nobody reads":  "echo ready; sleep 4242",
+			"output that nobody reads": "sleep 4242 & echo ready; cat /dev/zero",
+			"a session of its own":     "setsid sleep 4242 & echo ready; wait",
+			"and without a parent":     "(setsid sh -c 'sleep 4242 & sleep 4242 >/dev/null 2>&1 & wait' &); echo ready; sleep 4242",
+		} {
+			t.Run(name, func(t *testing.T) {
+				var out lockedBuffer
+				o := remotecommand.StreamOptions{Stdout: &out}
+				if name == "input that nobody reads" {
+					o.Stdin = neverEnding{}
+				}
+				proxy := newCutter(t, r.execURL(t, id, o, "sh", "-c", script))
+				session := over(t, proxy.url)
+				done := make(chan error, 1)
+				go func() { done <- session.StreamWithContext(t.Context(), o) }()
+				until(t, "the script to start", func() bool { return strings.HasPrefix(out.String(), "ready\n") })
+				proxy.cut()
+				<-done
+				until(t, "its processes to be gone", func() bool { return len(r.processes(t, id, "4242")) == 0 })
+			})
+		}
+	})
+}
+
+// On a terminal what lost its parent is known by the terminal.
+func TestExecEndsStraysOfATerminal(t *testing.T) {
+	r := newRig(t, Options{})
+	id := r.app(t)
+	var out lockedBuffer
+	o := remotecommand.StreamOptions{Stdin: neverEnding{}, Stdout: &out, Tty: true}
+	ctx, cancel := context.WithCancel(t.Context())
+	session := overSPDY(t, r.execURL(t, id, o, "sh", "-c", "stty -echo; (setsid sleep 4243 &); echo ready; sleep 4243"))
+	done := make(chan error, 1)
+	go func() { done <- session.StreamWithContext(ctx, o) }()
+	until(t, "both processes", func() bool { return len(r.processes(t, id, "sleep 4243")) >= 2 })
+	until(t, "the script to start", func() bool { return strings.Contains(out.String(), "ready") })
+	cancel()
+	<-done
+	until(t, "its processes to be gone", func() bool { return len(r.processes(t, id, "4243")) == 0 })
+}
+
+// A process that writes to the container's own output shares a pipe with all
+// that do. They are left alone.
+func TestExecEndsNobodyElse(t *testing.T) {
+	r := newRig(t, Options{})
+	id := r.app(t)
+	innocent := func() {
+		t.Helper()
+		if _, _, err := r.sh(t, overSPDY, id, "setsid sleep 4244 </dev/null >/proc/1/fd/1 2>&1 &", ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	innocent()
+	var out lockedBuffer
+	o := remotecommand.StreamOptions{Stdout: &out}
+	ctx, cancel := context.WithCancel(t.Context())
+	session := overSPDY(t, r.execURL(t, id, o, "sh", "-c", "echo ready; exec >/proc/1/fd/1 2>&1; (setsid sleep 4245 &); sleep 4245"))
+	done := make(chan error, 1)
+	go func() { done <- session.StreamWithContext(ctx, o) }()
+	until(t, "both processes", func() bool { return out.String() == "ready\n" && len(r.processes(t, id, "sleep 4245")) >= 2 })
+	innocent()
+	cancel()
+	<-done
+	until(t, "the command to be gone", func() bool { return len(r.processes(t, id, "exec >/proc/1/fd/1")) == 0 })
+	if left := r.processes(t, id, "sleep 4244"); len(left) != 2 {
+		t.Errorf("of two processes that had nothing to do with it these are left: %v", left)
+	}
+}
+
+func TestExecDetached(t *testing.T) {
+	r := newRig(t, Options{})
+	id := r.app(t)
+	var out lockedBuffer
+	o := remotecommand.StreamOptions{Stdout: &out}
+	u := r.execURL(t, id, o, "sh", "-c", "echo ready; sleep 4343")
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	session := overSPDY(t, u)
+	done := make(chan error, 1)
+	go func() { done <- session.StreamWithContext(ctx, o) }()
+	until(t, "the script to start", func() bool { return out.String() == "ready\n" })
+	if err := r.Detach(u); err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	<-done
+	until(t, "the session to end", func() bool { return errdefs.IsNotFound(r.Detach(u)) })
+	if len(r.processes(t, id, "4343")) == 0 {
+		t.Error("the process ended with its client")
+	}
+}
+
+func TestExecBackgroundChildDoesNotHoldTheSession(t *testing.T) {
+	r := newRig(t, Options{})
+	id := r.app(t)
+	stdout, _, err := r.sh(t, overSPDY, id, "sleep 4444 & echo started; exit 5", "")
+	if exitCode(err) != 5 || stdout != "started\n" {
+		t.Errorf("got %v and %q, want status 5 and the output", err, stdout)
+	}
+	if len(r.processes(t, id, "4444")) == 0 {
+		t.Error("the child that was left in the background on purpose is gone")
+	}
+}
+
+func TestExecEndsWithItsContainer(t *testing.T) {
+	r := newRig(t, Options{})
+	for name, end := range map[string]func(id string) error{
+		"stopped": func(id string) error {
+			now := 0
+			return r.engine.ContainerStop(t.Context(), id, container.StopOptions{Timeout: &now})
+		},
+		"removed": func(id string) error {
+			return r.engine.ContainerRemove(t.Context(), id, container.RemoveOptions{Force: true})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			id := r.app(t)
+			var out lockedBuffer
+			o := remotecommand.StreamOptions{Stdin: neverEnding{}, Stdout: &out}
+			session := overSPDY(t, r.execURL(t, id, o, "sh", "-c", "echo ready; sleep 4545"))
+			done := make(chan error, 1)
+			go func() { done <- session.StreamWithContext(t.Context(), o) }()
+			until(t, "the script to start", func() bool { return out.String() == "ready\n" })
+			if err := end(id); err != nil {
+				t.Fatal(err)
+			}
+			if err := <-done; exitCode(err) != 137 {
+				t.Errorf("got %v, want status 137", err)
+			}
+		})
+	}
+}
+
+func TestCloseEndsSessions(t *testing.T) {
+	r := newRig(t, Options{})
+	id := r.app(t)
+	var out lockedBuffer
+	o := remotecommand.StreamOptions{Stdout: &out}
+	session := overSPDY(t, r.execURL(t, id, o, "sh", "-c", "echo ready; sleep 4646"))
+	done := make(chan error, 1)
+	go func() { done <- session.StreamWithContext(t.Context(), o) }()
+	until(t, "the script to start", func() bool { return out.String() == "ready\n" })
+	if err := r.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-done; err == nil {
+		t.Error("got success for a command that was killed")
+	}
+	if left := r.processes(t, id, "4646"); len(left) > 0 {
+		t.Errorf("left running: %v", left)
+	}
+	if _, err := r.Exec(t.Context(), &runtimeapi.ExecRequest{ContainerId: id, Cmd: []string{"true"}, Stdout: true}); !errdefs.IsUnavailable(err) {
+		t.Errorf("exec after close: got %v, want Unavailable", err)
+	}
+}
+
+func TestExecEnvironment(t *testing.T) {
+	r := newRig(t, Options{})
+	id := r.app(t)
+	got, err := r.RunSync(t.Context(), ExecRequest{
+		ContainerID: id, Cmd: []string{"sh", "-c", "echo $COLOUR $(pwd) $(id -u)"},
+		Env: []string{"COLOUR=blue"}, WorkingDir: "/etc", User: "1000",
+	}, 0)
+	if err != nil || string(got.GetStdout()) != "blue /etc 1000\n" {
+		t.Errorf("got %v, %v", got, err)
+	}
+}

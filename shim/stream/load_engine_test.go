@@ -1,0 +1,235 @@
+package stream
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+
+	"k8s.io/client-go/tools/remotecommand"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/shim/docker"
+)
+
+// load is how much of something a test does: always a little, all of it with
+// make load.
+func load(always, whole int) int {
+	if os.Getenv("CRISHIM_TEST_LONG") != "" {
+		return whole
+	}
+	return always
+}
+
+// allowance is for connections to the engine that are kept for the next call.
+const allowance = 20
+
+// holds remembers how many descriptors and goroutines there are; what it
+// returns waits until there are no more than that.
+func holds(t *testing.T) func(*testing.T) {
+	t.Helper()
+	files := func() int {
+		open, err := os.ReadDir("/proc/self/fd")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(open)
+	}
+	filesBefore, goroutinesBefore := files(), runtime.NumGoroutine()
+	return func(t *testing.T) {
+		t.Helper()
+		until(t, fmt.Sprintf("%d descriptors or fewer", filesBefore+allowance), func() bool { return files() <= filesBefore+allowance })
+		until(t, fmt.Sprintf("%d goroutines or fewer", goroutinesBefore+allowance), func() bool {
+			return runtime.NumGoroutine() <= goroutinesBefore+allowance
+		})
+	}
+}
+
+// Every session is open before the first gets its input.
+func TestSessionsAtOnce(t *testing.T) {
+	r := newRig(t, Options{})
+	id := r.app(t)
+	if _, _, err := r.sh(t, overSPDY, id, ":", ""); err != nil {
+		t.Fatal(err)
+	}
+	nothingLeaks := holds(t)
+	const script = "echo ready; read -r line; echo got $line; echo to stderr $line >&2; exit $line"
+	count := load(30, 200)
+	var running, ready sync.WaitGroup
+	ready.Add(count)
+	everyone := make(chan struct{})
+	for i := range count {
+		running.Go(func() {
+			out := &firstWrite{done: ready.Done}
+			var errOut lockedBuffer
+			in, typed := io.Pipe()
+			o := remotecommand.StreamOptions{Stdin: in, Stdout: out, Stderr: &errOut}
+			go func() {
+				<-everyone
+				fmt.Fprintln(typed, i%100+1)
+				typed.Close()
+			}()
+			ctx, cancel := context.WithTimeout(t.Context(), 5*patience)
+			defer cancel()
+			err := overSPDY(t, r.execURL(t, id, o, "sh", "-c", script)).StreamWithContext(ctx, o)
+			out.once.Do(out.done)
+			wantOut, wantErr := fmt.Sprintf("ready\ngot %d\n", i%100+1), fmt.Sprintf("to stderr %d\n", i%100+1)
+			if exitCode(err) != i%100+1 || out.String() != wantOut || errOut.String() != wantErr {
+				t.Errorf("session %d: got %v, %q, %q", i, err, out.String(), errOut.String())
+			}
+		})
+	}
+	ready.Wait()
+	close(everyone)
+	running.Wait()
+	if left := r.processes(t, id, "echo ready"); len(left) > 0 {
+		t.Errorf("left running: %v", left)
+	}
+	nothingLeaks(t)
+}
+
+// firstWrite tells when something has been written to it.
+type firstWrite struct {
+	lockedBuffer
+	once sync.Once
+	done func()
+}
+
+func (w *firstWrite) Write(b []byte) (int, error) {
+	defer w.once.Do(w.done)
+	return w.lockedBuffer.Write(b)
+}
+
+// The engine goes away in the middle of sessions: they end, and with no success.
+// A port-forward needs no engine and goes on.
+func TestEngineGoesAway(t *testing.T) {
+	direct := newRig(t, Options{})
+	id, pod := direct.app(t), direct.sandbox(t, nil)
+	direct.serveEcho(t, pod, "127.0.0.1")
+
+	cut := cuttableEngine(t, direct.engine.DaemonHost())
+	engine, err := docker.New(docker.Options{Host: "unix://" + cut.path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer engine.Close()
+	s := New(Options{RecordDir: filepath.Join(t.TempDir(), "exec")}, engine)
+	if err := s.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	r := &rig{Server: s, engine: direct.engine}
+	local := r.forward(t, pod, ":7000")[0]
+
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	var out lockedBuffer
+	o := remotecommand.StreamOptions{Stdout: &out}
+	ended := map[string]chan error{"exec": make(chan error, 1), "attach": make(chan error, 1), "exec sync": make(chan error, 1)}
+	session := overSPDY(t, r.execURL(t, id, o, "sh", "-c", "echo ready; exec sleep 5050"))
+	go func() { ended["exec"] <- session.StreamWithContext(ctx, o) }()
+	answer, err := r.Attach(ctx, &runtimeapi.AttachRequest{ContainerId: id, Stdout: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	attached := overSPDY(t, answer.GetUrl())
+	go func() {
+		ended["attach"] <- attached.StreamWithContext(ctx, remotecommand.StreamOptions{Stdout: io.Discard})
+	}()
+	go func() {
+		_, err := r.ExecSync(ctx, &runtimeapi.ExecSyncRequest{ContainerId: id, Cmd: []string{"sleep", "5050"}})
+		ended["exec sync"] <- err
+	}()
+	until(t, "both commands to run", func() bool {
+		return out.String() == "ready\n" && len(r.processes(t, id, "sleep 5050")) > 1
+	})
+	until(t, "three streams of the engine", func() bool { return cut.open() >= 3 })
+
+	cut.now()
+	for what, end := range ended {
+		if err := <-end; err == nil || ctx.Err() != nil {
+			t.Errorf("%s: got %v, want that the engine is gone", what, err)
+		}
+	}
+	if answer, err := talk(t, local, "still"); answer != "still" {
+		t.Errorf("port-forward: got %q, %v", answer, err)
+	}
+}
+
+// engineProxy stands between a client and the engine.
+type engineProxy struct {
+	path     string
+	listener net.Listener
+	mu       sync.Mutex
+	conns    []net.Conn
+	wg       sync.WaitGroup
+}
+
+func cuttableEngine(t *testing.T, host string) *engineProxy {
+	t.Helper()
+	network, address, ok := strings.Cut(host, "://")
+	if !ok || network != "unix" {
+		t.Skipf("the engine at %s is not behind a unix socket", host)
+	}
+	dir, err := os.MkdirTemp("", "crishim-cut-") // t.TempDir is too long for a socket
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &engineProxy{path: filepath.Join(dir, "e.sock")}
+	if p.listener, err = net.Listen("unix", p.path); err != nil {
+		t.Fatal(err)
+	}
+	p.wg.Go(func() {
+		for {
+			near, err := p.listener.Accept()
+			if err != nil {
+				return
+			}
+			far, err := net.Dial(network, address)
+			if err != nil {
+				near.Close()
+				continue
+			}
+			p.mu.Lock()
+			p.conns = append(p.conns, near, far)
+			p.mu.Unlock()
+			for _, way := range [][2]net.Conn{{near, far}, {far, near}} {
+				p.wg.Go(func() {
+					_, _ = io.Copy(way[0], way[1])
+					_ = way[0].(*net.UnixConn).CloseWrite()
+				})
+			}
+		}
+	})
+	t.Cleanup(func() {
+		p.now()
+		os.RemoveAll(dir)
+	})
+	return p
+}
+
+// open counts the connections.
+func (p *engineProxy) open() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.conns) / 2
+}
+
+// now ends everything, as the engine's end does.
+func (p *engineProxy) now() {
+	p.listener.Close()
+	p.mu.Lock()
+	conns := p.conns
+	p.conns = nil
+	p.mu.Unlock()
+	for _, c := range conns {
+		c.Close()
+	}
+	p.wg.Wait()
+}

@@ -1,0 +1,140 @@
+package stream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"time"
+
+	"github.com/containernetworking/plugins/pkg/ns"
+
+	"github.com/crishim/crishim/shim/host/proctree"
+	"github.com/crishim/crishim/shim/state"
+)
+
+// dialTime is how long a connection into a pod may take to be made.
+const dialTime = 30 * time.Second
+
+var (
+	errPodEnded = errors.New("the pod has ended")
+	errUnseen   = errors.New("the network of the pod cannot be entered from here")
+)
+
+// pod is where the connections of one port-forward lead to.
+type pod struct {
+	id      string
+	host    bool              // it uses the host's network
+	process *proctree.Process // the sandbox's; nil where it cannot be seen
+	ips     func(context.Context) ([]string, error)
+}
+
+func (s *Server) pod(ctx context.Context, id string) (*pod, error) {
+	c, err := s.running(ctx, id, state.TypeSandbox)
+	if err != nil {
+		return nil, err
+	}
+	p := &pod{id: c.ID, host: c.HostConfig != nil && c.HostConfig.NetworkMode.IsHost()}
+	if found, err := proctree.Find(c.State.Pid); err == nil && found.InContainer(c.ID) {
+		p.process = &found
+	}
+	var known []string
+	if c.NetworkSettings != nil {
+		for _, n := range c.NetworkSettings.Networks {
+			known = append(known, n.IPAddress, n.GlobalIPv6Address)
+		}
+	}
+	p.ips = func(ctx context.Context) ([]string, error) {
+		if s.opts.PodIPs == nil {
+			return known, nil
+		}
+		more, err := s.opts.PodIPs(ctx, c.ID)
+		return append(known, more...), err
+	}
+	return p, nil
+}
+
+// watch ends a port-forward together with its pod.
+func (p *pod) watch(ctx context.Context, cancel context.CancelCauseFunc) {
+	if p.process != nil && p.process.Wait(ctx) == nil {
+		cancel(errPodEnded)
+	}
+}
+
+// dial connects to a port of the pod: its own loopback first, where services
+// may listen that do nowhere else, then its address. In the host's network only
+// loopback is meant.
+func (p *pod) dial(ctx context.Context, port uint16) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, dialTime)
+	defer cancel()
+	conn, err := p.dialLoopback(ctx, port)
+	if err == nil || p.host && p.process != nil || ctx.Err() != nil {
+		return conn, err
+	}
+	conn, addressErr := p.dialAddress(ctx, port)
+	if addressErr == nil {
+		return conn, nil
+	}
+	if errors.Is(err, errUnseen) {
+		return nil, errors.Join(err, addressErr)
+	}
+	return nil, err // the pod was reached and has no such port
+}
+
+func (p *pod) dialLoopback(ctx context.Context, port uint16) (conn net.Conn, err error) {
+	if p.process == nil {
+		return nil, errUnseen
+	}
+	if p.host {
+		return dialFirst(ctx, []string{"127.0.0.1", "::1"}, port)
+	}
+	netns, err := ns.GetNS(fmt.Sprintf("/proc/%d/ns/net", p.process.PID))
+	if err != nil {
+		return nil, errors.Join(errUnseen, err)
+	}
+	defer netns.Close()
+	if !p.process.Alive() { // or the namespace may be somebody else's
+		return nil, errPodEnded
+	}
+	entered := false
+	err = netns.Do(func(ns.NetNS) error {
+		entered = true
+		// A socket stays in the namespace that it was made in.
+		conn, err = dialFirst(ctx, []string{"127.0.0.1", "::1"}, port)
+		return err
+	})
+	if !entered {
+		return nil, errors.Join(errUnseen, err)
+	}
+	return conn, err
+}
+
+func (p *pod) dialAddress(ctx context.Context, port uint16) (net.Conn, error) {
+	ips, err := p.ips(ctx)
+	if conn, dialErr := dialFirst(ctx, ips, port); conn != nil {
+		return conn, nil
+	} else if dialErr != nil {
+		return nil, dialErr
+	}
+	return nil, errors.Join(errors.New("the pod has no address"), err)
+}
+
+// dialFirst tries addresses in turn; the first failure is the one to tell. It
+// returns nothing at all when there is no address.
+func dialFirst(ctx context.Context, ips []string, port uint16) (net.Conn, error) {
+	var first error
+	for _, ip := range ips {
+		if ip == "" {
+			continue
+		}
+		conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", net.JoinHostPort(ip, strconv.Itoa(int(port))))
+		if err == nil {
+			return conn, nil
+		}
+		if first == nil {
+			first = err
+		}
+	}
+	return nil, first
+}

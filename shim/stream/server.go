@@ -1,0 +1,165 @@
+package stream
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/url"
+	"sync"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/go-logr/logr"
+	"k8s.io/klog/v2" //nolint:depguard // only to silence what the streaming library logs
+)
+
+const (
+	headerTimeout  = 10 * time.Second // for a client to say what it wants
+	maxHeaderBytes = 16 << 10
+	closeGrace     = 2 * time.Second // for sessions to end by themselves when the server closes
+)
+
+// Server answers the streaming RPCs and serves their URLs.
+type Server struct {
+	opts     Options
+	engine   Engine
+	tokens   *tokens
+	sessions sessions
+	records  records
+
+	ctx    context.Context // ends with Close
+	cancel context.CancelFunc
+	work   sync.WaitGroup // handlers and the serving loop
+
+	mu       sync.Mutex // guards what Start sets
+	closed   bool
+	base     *url.URL
+	listener *trackedListener
+	http     *http.Server
+}
+
+// New builds a server; it listens when it is started.
+func New(o Options, engine Engine) *Server {
+	o = o.withDefaults()
+	s := &Server{opts: o, engine: engine, tokens: newTokens(time.Now), records: records{dir: o.RecordDir}}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	return s
+}
+
+// Start listens, so that every URL that is handed out later works at once. What
+// is still recorded from before is ended first.
+func (s *Server) Start(ctx context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed || s.http != nil {
+		return fmt.Errorf("streaming server was started before: %w", errdefs.ErrFailedPrecondition)
+	}
+	config, err := s.tlsConfig()
+	if err != nil {
+		return err
+	}
+	if err := EndRecorded(ctx, s.opts.RecordDir, s.engine); err != nil {
+		s.opts.Log.Warn("processes of an earlier shim may be left", "error", err)
+	}
+	var lc net.ListenConfig
+	lc.SetMultipathTCP(false) // whose sockets are not in the table that peerLeft reads
+	l, err := lc.Listen(ctx, "tcp", s.opts.Address)
+	if err != nil {
+		return fmt.Errorf("streaming server on %s: %w", s.opts.Address, err)
+	}
+	s.listener = newTrackedListener(l)
+	s.base = baseURL(l.Addr(), config != nil)
+	s.http = &http.Server{
+		Handler:           s.handler(),
+		ReadHeaderTimeout: headerTimeout,
+		IdleTimeout:       headerTimeout,
+		MaxHeaderBytes:    maxHeaderBytes,
+		ErrorLog:          slog.NewLogLogger(s.opts.Log.Handler(), slog.LevelDebug),
+		BaseContext:       func(net.Listener) context.Context { return klog.NewContext(s.ctx, logr.Discard()) },
+		ConnContext:       withConn,
+		// HTTP/2 has no upgrade, which every request here is.
+		TLSNextProto: map[string]func(*http.Server, *tls.Conn, http.Handler){},
+	}
+	var serving net.Listener = s.listener
+	if config != nil {
+		serving = tls.NewListener(serving, config)
+	}
+	s.work.Add(1)
+	go func() {
+		defer s.work.Done()
+		if err := s.http.Serve(serving); !errors.Is(err, http.ErrServerClosed) {
+			s.opts.Log.Error("streaming server ended", "error", err)
+		}
+	}()
+	return nil
+}
+
+// Close stops listening, ends every session, and waits until all are ended.
+// What exec started and nobody detached from is killed.
+func (s *Server) Close() error {
+	s.mu.Lock()
+	s.closed = true
+	server, listener := s.http, s.listener
+	s.mu.Unlock()
+
+	s.cancel()
+	var err error
+	if server != nil {
+		err = server.Close()
+	}
+	if listener != nil {
+		// A handler may be blocked by a client that reads nothing.
+		timer := time.AfterFunc(closeGrace, listener.closeAll)
+		defer timer.Stop()
+		defer listener.closeAll()
+	}
+	s.work.Wait()
+	s.records.close()
+	return err
+}
+
+func (s *Server) tlsConfig() (*tls.Config, error) {
+	if s.opts.CertFile == "" && s.opts.KeyFile == "" {
+		return nil, nil
+	}
+	if s.opts.CertFile == "" || s.opts.KeyFile == "" {
+		return nil, fmt.Errorf("streaming over TLS needs a certificate and a key: %w", errdefs.ErrInvalidArgument)
+	}
+	cert, err := tls.LoadX509KeyPair(s.opts.CertFile, s.opts.KeyFile)
+	if err != nil {
+		return nil, fmt.Errorf("certificate of the streaming server: %w", err)
+	}
+	return &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12}, nil
+}
+
+// baseURL is where a client on this machine reaches the server. A listener on
+// every address is reached on loopback.
+func baseURL(addr net.Addr, secure bool) *url.URL {
+	u := &url.URL{Scheme: "http", Host: addr.String()}
+	if secure {
+		u.Scheme = "https"
+	}
+	if tcp, ok := addr.(*net.TCPAddr); ok && tcp.IP.IsUnspecified() {
+		u.Host = net.JoinHostPort("127.0.0.1", fmt.Sprint(tcp.Port))
+	}
+	return u
+}
+
+// url keeps a request and returns where a client can have it, once.
+func (s *Server) url(kind string, request any) (string, error) {
+	s.mu.Lock()
+	base, closed := s.base, s.closed
+	s.mu.Unlock()
+	if base == nil || closed {
+		return "", fmt.Errorf("the streaming server is not running: %w", errdefs.ErrUnavailable)
+	}
+	token, err := s.tokens.add(request)
+	if err != nil {
+		return "", err
+	}
+	return base.JoinPath(kind, token).String(), nil
+}

@@ -1,0 +1,245 @@
+package stream
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"io"
+	"math/big"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/docker/docker/api/types/container"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/shim/state"
+)
+
+// oneContainer is an engine that knows one running container.
+type oneContainer struct {
+	Engine
+	kind string
+}
+
+func (e oneContainer) ContainerInspect(_ context.Context, id string) (container.InspectResponse, error) {
+	if id != "known" {
+		return container.InspectResponse{}, errdefs.ErrNotFound
+	}
+	return container.InspectResponse{
+		ContainerJSONBase: &container.ContainerJSONBase{ID: id, State: &container.State{Running: true}},
+		Config:            &container.Config{Labels: map[string]string{state.LabelType: e.kind}},
+	}, nil
+}
+
+// goneEngine answers nothing any more.
+type goneEngine struct{ Engine }
+
+func (goneEngine) ContainerInspect(context.Context, string) (container.InspectResponse, error) {
+	return container.InspectResponse{}, errdefs.ErrUnavailable
+}
+
+func TestAnAttachThatTheEngineCutOff(t *testing.T) {
+	there := New(Options{}, oneContainer{kind: state.TypeContainer})
+	for _, id := range []string{"known", "removed"} {
+		if err := there.engineThere(t.Context(), id); err != nil {
+			t.Errorf("%s: got %v, want the end of the container", id, err)
+		}
+	}
+	gone := New(Options{}, goneEngine{})
+	if err := gone.engineThere(t.Context(), "known"); !errdefs.IsUnavailable(err) {
+		t.Errorf("got %v, want that the engine is gone", err)
+	}
+}
+
+func startServer(t *testing.T, o Options) *Server {
+	t.Helper()
+	s := New(o, oneContainer{kind: state.TypeContainer})
+	if err := s.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Errorf("close: %v", err)
+		}
+	})
+	return s
+}
+
+func (s *Server) mustExecURL(t *testing.T) string {
+	t.Helper()
+	answer, err := s.Exec(t.Context(), &runtimeapi.ExecRequest{ContainerId: "known", Cmd: []string{"true"}, Stdout: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return answer.GetUrl()
+}
+
+func TestURLsAreAbsoluteAndOnLoopback(t *testing.T) {
+	u, err := url.Parse(startServer(t, Options{}).mustExecURL(t))
+	if err != nil || u.Scheme != "http" || u.Hostname() != "127.0.0.1" || u.Port() == "" || !strings.HasPrefix(u.Path, "/exec/") {
+		t.Errorf("got %v, %v", u, err)
+	}
+}
+
+func TestHTTPRequestsThatAreRefused(t *testing.T) {
+	s := startServer(t, Options{AllowedHosts: []string{"node.example"}})
+	used := s.mustExecURL(t)
+	for _, test := range []struct {
+		name, method, url string
+		change            func(*http.Request)
+		want              int
+	}{
+		{name: "other method", method: http.MethodPut, url: s.mustExecURL(t), want: http.StatusMethodNotAllowed},
+		{name: "foreign host", url: s.mustExecURL(t), change: func(r *http.Request) { r.Host = "evil.example" }, want: http.StatusForbidden},
+		{name: "address of another machine", url: s.mustExecURL(t), change: func(r *http.Request) { r.Host = "192.0.2.1:80" }, want: http.StatusForbidden},
+		{name: "foreign origin", url: s.mustExecURL(t), change: func(r *http.Request) { r.Header.Set("Origin", "http://evil.example") }, want: http.StatusForbidden},
+		{name: "origin of another local server", url: s.mustExecURL(t), change: func(r *http.Request) { r.Header.Set("Origin", "http://127.0.0.1:1") }, want: http.StatusForbidden},
+		{name: "origin of a file", url: s.mustExecURL(t), change: func(r *http.Request) { r.Header.Set("Origin", "null") }, want: http.StatusForbidden},
+		{name: "allowed host", url: s.mustExecURL(t), change: func(r *http.Request) { r.Host = "node.example:10250" }, want: http.StatusBadRequest},
+		{name: "own origin", url: s.mustExecURL(t), change: func(r *http.Request) { r.Header.Set("Origin", "http://"+r.URL.Host) }, want: http.StatusBadRequest},
+		{name: "no upgrade", url: used, want: http.StatusBadRequest},
+		{name: "second use", url: used, want: http.StatusNotFound},
+		{name: "token of another kind", url: strings.Replace(s.mustExecURL(t), "/exec/", "/attach/", 1), want: http.StatusNotFound},
+		{name: "unknown token", url: s.base.JoinPath("exec", "AAAAAAAAAAAAAAAAAAAAAA").String(), want: http.StatusNotFound},
+		{name: "no token", url: s.base.String(), want: http.StatusNotFound},
+		{name: "large header", url: s.mustExecURL(t), change: func(r *http.Request) {
+			r.Header.Set("X-Large", strings.Repeat("x", 2*maxHeaderBytes))
+		}, want: http.StatusRequestHeaderFieldsTooLarge},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			method := test.method
+			if method == "" {
+				method = http.MethodGet
+			}
+			request, err := http.NewRequestWithContext(t.Context(), method, test.url, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if test.change != nil {
+				test.change(request)
+			}
+			transport := &http.Transport{DisableKeepAlives: true}
+			answer, err := transport.RoundTrip(request)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer answer.Body.Close()
+			if answer.StatusCode != test.want {
+				body, _ := io.ReadAll(answer.Body)
+				t.Errorf("got %s (%s), want %d", answer.Status, body, test.want)
+			}
+		})
+	}
+}
+
+// A client that connects and opens no streams does not keep the session.
+func TestStreamsMustBeOpenedInTime(t *testing.T) {
+	s := startServer(t, Options{CreationTimeout: 10 * time.Millisecond})
+	u, err := url.Parse(s.mustExecURL(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := net.Dial("tcp", u.Host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := io.WriteString(conn, upgradeRequest(u, protocolV4)); err != nil {
+		t.Fatal(err)
+	}
+	_ = conn.SetReadDeadline(time.Now().Add(patience))
+	answer, err := io.ReadAll(conn)
+	if err != nil || !strings.HasPrefix(string(answer), "HTTP/1.1 101 ") {
+		t.Errorf("got %q, %v, want an upgrade and then the end", answer, err)
+	}
+}
+
+func TestServerStates(t *testing.T) {
+	s := New(Options{}, oneContainer{kind: state.TypeContainer})
+	request := &runtimeapi.ExecRequest{ContainerId: "known", Cmd: []string{"true"}, Stdout: true}
+	if _, err := s.Exec(t.Context(), request); !errdefs.IsUnavailable(err) {
+		t.Errorf("before the start: got %v, want Unavailable", err)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := s.Start(t.Context()); err == nil {
+		t.Error("start after close: got success")
+	}
+	for name, o := range map[string]Options{
+		"half of TLS":     {CertFile: "cert.pem"},
+		"no such files":   {CertFile: "/nonexistent", KeyFile: "/nonexistent"},
+		"no such address": {Address: "192.0.2.1:0"},
+	} {
+		s := New(o, nil)
+		if err := s.Start(t.Context()); err == nil {
+			t.Errorf("%s: got success", name)
+		}
+		if err := s.Close(); err != nil {
+			t.Errorf("%s: close: %v", name, err)
+		}
+	}
+}
+
+func TestTLS(t *testing.T) {
+	cert, key, pool := certificate(t)
+	s := startServer(t, Options{CertFile: cert, KeyFile: key})
+	u := s.mustExecURL(t)
+	if !strings.HasPrefix(u, "https://127.0.0.1:") {
+		t.Fatalf("got %s", u)
+	}
+	transport := &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{RootCAs: pool}}
+	answer, err := (&http.Client{Transport: transport}).Get(u)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer.Body.Close()
+	if answer.StatusCode != http.StatusBadRequest {
+		t.Errorf("got %s, want a complaint about the missing upgrade", answer.Status)
+	}
+}
+
+// certificate writes a certificate for 127.0.0.1 and its key.
+func certificate(t *testing.T) (certFile, keyFile string, pool *x509.CertPool) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
+		IsCA: true, BasicConstraintsValid: true,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	certFile, keyFile = filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+	certPEM := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+	keyPEM := pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER})
+	for file, text := range map[string][]byte{certFile: certPEM, keyFile: keyPEM} {
+		if err := os.WriteFile(file, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	pool = x509.NewCertPool()
+	pool.AppendCertsFromPEM(certPEM)
+	return certFile, keyFile, pool
+}

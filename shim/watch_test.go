@@ -1,0 +1,99 @@
+package shim
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/docker/docker/api/types"
+
+	"github.com/crishim/crishim/shim/cache"
+	"github.com/crishim/crishim/shim/enginetest"
+)
+
+// watched is an engine in memory with a version to agree on.
+type watched struct{ *enginetest.Memory }
+
+func (watched) NegotiateAPIVersion(context.Context) {}
+
+// safeLog is a log that may be read while it is written.
+type safeLog struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *safeLog) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *safeLog) waitFor(t *testing.T, text string) string {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		l.mu.Lock()
+		got := l.b.String()
+		l.mu.Unlock()
+		if strings.Contains(got, text) {
+			return got
+		}
+	}
+	t.Fatalf("the log never had %q", text)
+	return ""
+}
+
+func TestWatchFollowsAnEngineThatComesAndGoes(t *testing.T) {
+	t.Parallel()
+	engine, log := watched{enginetest.NewMemory()}, &safeLog{}
+	engine.Fail("ServerVersion", func(context.Context) error { return errors.New("no engine yet") })
+	w := newWatch(engine, &node{engine: engine}, cache.New(engine, nil).Follow, slog.New(slog.NewTextHandler(log, nil)))
+	w.pause = time.Millisecond
+	if err := w.start(t.Context()); err != nil {
+		t.Fatalf("an engine that is away: got %v", err)
+	}
+	defer w.stop()
+	log.waitFor(t, "no engine yet")
+	engine.Fail("ServerVersion", nil)
+	log.waitFor(t, "the engine is ready")
+	engine.waitForListener(t)
+	engine.BreakEvents(errors.New("restarted"))
+	got := log.waitFor(t, "the engine is gone")
+	if n := strings.Count(got, "no engine yet"); n != 1 {
+		t.Errorf("got the same attempt logged %d times:\n%s", n, got)
+	}
+}
+
+func (w watched) waitForListener(t *testing.T) {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		if w.Listeners() > 0 {
+			return
+		}
+	}
+	t.Fatal("nobody listens to the engine")
+}
+
+func TestWatchRefusesAnEngineThatDoesNotFit(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		driver, api, want string
+	}{
+		"another cgroup driver": {"systemd", "1.41", `native.cgroupdriver=systemd`},
+		"an old engine":         {"", "1.39", "needs 1.40 or newer"},
+	} {
+		engine := watched{enginetest.NewMemory()}
+		engine.Version = types.Version{APIVersion: c.api}
+		w := newWatch(engine, &node{engine: engine, driver: c.driver}, cache.New(engine, nil).Follow, slog.New(slog.DiscardHandler))
+		err := w.start(t.Context())
+		if !errdefs.IsFailedPrecondition(err) || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: got %v, want %q in it", name, err, c.want)
+		}
+		w.stop()
+	}
+}
