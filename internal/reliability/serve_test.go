@@ -15,7 +15,9 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/commands"
@@ -116,7 +118,11 @@ func (s *serve) start() {
 	s.conn.ResetConnectBackoff()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.t.Context()), patience)
 	defer cancel()
-	if _, err := s.Version(ctx, &runtimeapi.VersionRequest{}, grpc.WaitForReady(true)); err != nil {
+	_, err = s.Version(ctx, &runtimeapi.VersionRequest{}, grpc.WaitForReady(true))
+	for status.Code(err) == codes.Unavailable { // the connection to the one that was killed
+		_, err = s.Version(ctx, &runtimeapi.VersionRequest{}, grpc.WaitForReady(true))
+	}
+	if err != nil {
 		s.t.Fatalf("serve does not answer: %v", err)
 	}
 }

@@ -300,6 +300,23 @@ func (f *fixture) heardSince(before uint64, what string) {
 	}
 }
 
+// heardAll waits until every event so far was heard, and what it put in doubt read.
+func (f *fixture) heardAll() {
+	f.Helper()
+	at := time.Now().UnixNano()
+	f.engine.Emit(events.Message{Type: events.ContainerEventType, Action: events.ActionTop, TimeNano: at})
+	heard := func() bool {
+		asOf, live := f.AsOf()
+		return live && asOf >= at
+	}
+	for end := time.Now().Add(patience); !heard(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			f.Fatal("the last event was not heard")
+		}
+	}
+	f.settle()
+}
+
 func TestProbesAreNoReasonToReadAgain(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -552,7 +569,7 @@ func TestManyAtOnce(t *testing.T) {
 		})
 	}
 	group.Wait()
-	f.settle()
+	f.heardAll()
 	f.truth("at the end")
 	f.free()
 }

@@ -176,11 +176,12 @@ func (c *Cache) doubtAll() {
 	c.hurry()
 }
 
-// refresh reads a container, and forgets it where it is gone or no pod's.
+// refresh reads a container that is in doubt, and forgets it where it is gone or
+// no pod's. Another reader may have been there first.
 func (c *Cache) refresh(ctx context.Context, id string) error {
 	c.mu.Lock()
 	e := c.boxes[id]
-	if e == nil {
+	if e == nil || !c.stale[id] {
 		c.mu.Unlock()
 		return nil
 	}
