@@ -17,6 +17,7 @@ import (
 const (
 	labelPodName      = "io.kubernetes.pod.name"
 	labelPodNamespace = "io.kubernetes.pod.namespace"
+	labelPodUID       = "io.kubernetes.pod.uid"
 )
 
 // pattern is an optional regular expression, unanchored as in crictl.

@@ -26,7 +26,8 @@ func newLogs(env *Env) *cli.Command {
 		Description: describe("Reads the log files of containers, rotated and compressed ones included. What went to stdout comes on stdout, what went to stderr on stderr. Lines of several containers begin with pod/container.",
 			"crishim logs web", "crishim logs -f --tail 10 web", "crishim logs --since 5m --stream stderr web", "crishim logs -t --label app=web"),
 		Flags: []cli.Flag{
-			&cli.BoolFlag{Name: "follow", Aliases: []string{"f"}, Usage: "go on until the container ends"},
+			&cli.BoolFlag{Name: "follow", Aliases: []string{"f"}, Usage: "go on until the container ends, and in its next attempt if it is restarted at once"},
+			&cli.BoolFlag{Name: "follow-restarts", Usage: "go on in each next attempt until the pod ends"},
 			&cli.BoolFlag{Name: "previous", Aliases: []string{"p"}, Usage: "the attempt before this one"},
 			&cli.BoolFlag{Name: "reopen", Aliases: []string{"r"}, Usage: "tell the runtime to open the log file anew first"},
 			&cli.IntFlag{Name: "tail", Aliases: []string{"n"}, Value: -1, Usage: "the last `N` lines only"},
@@ -51,6 +52,7 @@ type logsOptions struct {
 	selector                     client.Selector
 	attempt                      *uint32
 	previous, reopen, timestamps bool
+	restarts                     bool // wait for the next attempt as long as there is a pod
 	limit                        int64
 	grep                         *regexp.Regexp
 	json                         bool
@@ -60,7 +62,11 @@ type logsOptions struct {
 func logsOptionsOf(env *Env, c *cli.Context) (o logsOptions, err error) {
 	o.targets, o.previous, o.reopen = c.Args().Slice(), c.Bool("previous"), c.Bool("reopen")
 	o.timestamps, o.limit = c.Bool("timestamps"), c.Int64("limit-bytes")
-	o.read = logfile.Options{Tail: c.Int("tail"), Follow: c.Bool("follow")}
+	o.read = logfile.Options{Tail: c.Int("tail"), Follow: c.Bool("follow") || c.Bool("follow-restarts")}
+	o.restarts = c.Bool("follow-restarts")
+	if o.restarts && (o.previous || c.IsSet("attempt")) {
+		return o, usagef("--follow-restarts cannot go with --previous or --attempt, which name one attempt")
+	}
 	if o.labels, err = readLabels(c, "label"); err != nil {
 		return o, err
 	}
@@ -127,11 +133,17 @@ func runLogs(ctx context.Context, env *Env, o logsOptions) error {
 	if !o.read.Follow && len(containers) > 1 {
 		return join(failed, readMerged(ctx, conn, o, containers, writer))
 	}
+	read := readLog
+	if o.read.Follow && (o.restarts || !env.compat && !o.previous && o.attempt == nil) {
+		read = func(ctx context.Context, conn *client.Conn, o logsOptions, c *runtimeapi.Container, emit func(source, logfile.Entry) error) error {
+			return followLog(ctx, env.Now, conn, o, c, emit)
+		}
+	}
 	var group errgroup.Group
 	errs := make([]error, len(containers))
 	for i, c := range containers {
 		group.Go(func() error { // its own error: one log that ends badly ends no other
-			errs[i] = withoutLimit(readLog(ctx, conn, o, c, writer.entry))
+			errs[i] = withoutLimit(read(ctx, conn, o, c, writer.entry))
 			return nil
 		})
 	}

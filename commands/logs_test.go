@@ -2,8 +2,10 @@ package commands
 
 import (
 	"context"
+	"fmt"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -109,4 +111,53 @@ func TestLogsOfThePreviousAttempt(t *testing.T) {
 	}
 	c.run("logs", "app").want(t, 0, "now\n", "")
 	c.run("logs", "app", "-p").want(t, 0, "before\n", "")
+}
+
+// restartingNode has a running container app whose log says "first".
+func restartingNode(t *testing.T) (c *commandTest, pod, first string, next func() string) {
+	t.Helper()
+	c = withStub(t, stubcri.Options{})
+	dir := t.TempDir()
+	pod = c.stub.AddPod("default", "web", func(p *runtimeapi.PodSandboxConfig) { p.LogDirectory = dir })
+	attempt := uint32(0)
+	add := func(text string) string {
+		id := c.stub.AddCreated(pod, "app", func(o *runtimeapi.ContainerConfig) {
+			o.Metadata.Attempt, o.LogPath = attempt, fmt.Sprintf("%d.log", attempt)
+		})
+		attempt++
+		c.stub.Log(id, "stdout", text)
+		c.stub.Begin(id)
+		return id
+	}
+	return c, pod, add("first"), func() string { return add("second") }
+}
+
+func TestLogsFollowRestarts(t *testing.T) {
+	for _, line := range []string{"logs -f app", "logs --follow-restarts app", "logs -f --tail 1 web/app", "logs -f --since 2020-01-01 app"} {
+		t.Run(line, func(t *testing.T) {
+			c, pod, first, next := restartingNode(t)
+			begun := make(chan struct{})
+			var once sync.Once
+			c.stub.Before("ContainerStatus", func(context.Context) { once.Do(func() { close(begun) }) })
+			done := make(chan result, 1)
+			go func() { done <- c.run(strings.Fields(line)...) }()
+			<-begun
+			c.stub.Exit(first, 1)
+			second := next()
+			c.stub.Exit(second, 0)
+			c.stub.StopPod(pod) // else the third attempt is waited for
+			(<-done).want(t, 0, "first\nsecond\n", "")
+		})
+	}
+}
+
+func TestLogsOfOneAttemptOnlyEndWithIt(t *testing.T) {
+	c, _, first, next := restartingNode(t)
+	c.stub.Exit(first, 1)
+	c.stub.Exit(next(), 0)
+	c.run("logs", "-f", "--attempt", "0", "app").want(t, 0, "first\n", "")
+	c.run("logs", "-f", "-p", "app").want(t, 0, "first\n", "")
+	c.run("--compat=crictl", "logs", "-f", first).want(t, 0, "first\n", "")
+	c.run("logs", "-f", first).want(t, 0, "first\nsecond\n", "")
+	c.run("logs", "-p", "--follow-restarts", "app").want(t, 2, "", "crishim: --follow-restarts cannot go with --previous or --attempt, which name one attempt\nusage: crishim logs [options] CONTAINER...\n")
 }

@@ -25,10 +25,16 @@ func (s *Server) AddPod(namespace, name string, change ...func(*runtimeapi.PodSa
 func (s *Server) AddContainer(podID, name string, change ...func(*runtimeapi.ContainerConfig)) string {
 	s.t.Helper()
 	id := s.AddCreated(podID, name, change...)
+	s.Begin(id)
+	return id
+}
+
+// Begin starts a created container.
+func (s *Server) Begin(id string) {
+	s.t.Helper()
 	if _, err := (&runtimeService{s: s}).StartContainer(s.t.Context(), &runtimeapi.StartContainerRequest{ContainerId: id}); err != nil {
 		s.t.Fatal(err)
 	}
-	return id
 }
 
 // AddCreated is AddContainer without the start.
