@@ -95,6 +95,7 @@ func (n cniNode) reserved(t *testing.T) []string {
 // TestServeKilledInCNIPluginsOnEngine kills serve while a CNI plugin works, before
 // and after each one in the chain: no address and no attachment is left.
 func TestServeKilledInCNIPluginsOnEngine(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	n := newCNINode(t)
 	k := newKiller(t, h, n.flags()...)
