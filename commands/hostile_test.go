@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"sigs.k8s.io/yaml"
 )
 
 // hostile is what a container may have in its name, labels and messages: it
@@ -96,6 +97,14 @@ func TestHostileTextInMachineOutput(t *testing.T) {
 		if r.code != 0 || !json.Valid([]byte(r.out)) {
 			t.Errorf("%v: %d, %.200q, %s", args, r.code, r.out, r.err)
 		}
+		var read any
+		y := c.run(append(args, "-o", "yaml")...)
+		y.harmless(t, strings.Join(args, " ")+" -o yaml")
+		if err := yaml.Unmarshal([]byte(y.out), &read); err != nil || y.code != 0 {
+			t.Errorf("%v -o yaml: %d, %v, %s", args, y.code, err, y.err)
+		}
+		c.run(append(args, "-o", "jsonl")...).harmless(t, strings.Join(args, " ")+" -o jsonl")
+		c.run(append(args, "-o", "go-template={{json .}}")...).harmless(t, strings.Join(args, " ")+" as a template")
 	}
 	var list struct {
 		Items []struct{ Metadata struct{ Name string } }
@@ -119,5 +128,18 @@ func TestHostileTextAsTables(t *testing.T) {
 		{"images"}, {"images", "-o", "wide"}, {"images", "--digests"}, {"stats", "-s", "1"}, {"statsp", "-s", "1"}, {"gc", "--dry-run"}, {"rm", "-a", "-f", "--dry-run"},
 	} {
 		c.run(args...).harmless(t, strings.Join(args, " "))
+	}
+}
+
+// TestHostileLogLines: as JSON they are escaped and read back whole.
+func TestHostileLogLines(t *testing.T) {
+	c := faultNode(t)
+	c.stub.Log(c.stub.AddContainer(c.stub.AddPod("default", "logged", func(p *runtimeapi.PodSandboxConfig) { p.LogDirectory = t.TempDir() }), "said",
+		func(o *runtimeapi.ContainerConfig) { o.LogPath = "said.log" }), "stdout", hostile)
+	r := c.run("logs", "-o", "json", "said")
+	r.harmless(t, "logs -o json")
+	var line struct{ Log string }
+	if err := json.Unmarshal([]byte(r.out), &line); err != nil || line.Log != hostile {
+		t.Errorf("got %q, %v", line.Log, err)
 	}
 }

@@ -129,7 +129,7 @@ func jsonLine(from source, e logfile.Entry) ([]byte, error) {
 		Container string    `json:"container"`
 		Log       string    `json:"log"`
 	}{e.Time, e.Stream, from.namespace, from.pod, from.container, string(bytes.TrimSuffix(e.Text, []byte("\n")))})
-	return b.Bytes(), err
+	return output.EscapeJSON(b.Bytes()), err
 }
 
 func (w *logWriter) write(stream string, line []byte) error {

@@ -9,7 +9,6 @@ import (
 	"unicode/utf16"
 	"unicode/utf8"
 
-	"go.yaml.in/yaml/v2" // what sigs.k8s.io/yaml writes with, and so the same bytes
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 )
@@ -88,16 +87,11 @@ func renderDocument(w io.Writer, root []byte, kind Kind, compiled renderer) erro
 			return fmt.Errorf("indent JSON: %w", err)
 		}
 		b.WriteByte('\n')
-		out = escapeHarmful(b.Bytes())
+		out = EscapeJSON(b.Bytes())
 	case YAML:
-		// sigs.k8s.io/yaml would read the JSON with the parser of YAML, which
-		// takes longer than all the rest.
-		document, err := decode(root)
-		if err != nil {
+		var err error
+		if out, err = marshalYAML(root); err != nil {
 			return err
-		}
-		if out, err = yaml.Marshal(numbers(document)); err != nil {
-			return fmt.Errorf("encode as YAML: %w", err)
 		}
 	case GoTemplate, JSONPath:
 		document, err := decode(root)
@@ -119,11 +113,13 @@ func renderDocument(w io.Writer, root []byte, kind Kind, compiled renderer) erro
 	return err
 }
 
-// escapeHarmful writes as \u escapes what JSON allows in strings and a terminal
-// obeys: the delete character, C1 controls, bidirectional and zero-width marks.
-// Programs read the same text. Outside of strings there is none of it.
-func escapeHarmful(b []byte) []byte {
-	dangerous := func(r rune) bool { return r == 0x7f || harmful(r) }
+// dangerous runes are those that JSON allows in strings and a terminal obeys: the
+// delete character, C1 controls, bidirectional and zero-width marks.
+func dangerous(r rune) bool { return r == 0x7f || harmful(r) }
+
+// EscapeJSON writes as \u escapes what a terminal would obey. Programs read the
+// same text. Outside of strings there is none of it.
+func EscapeJSON(b []byte) []byte {
 	if bytes.IndexFunc(b, dangerous) < 0 {
 		return b
 	}

@@ -79,7 +79,7 @@ func renderLines(w io.Writer, v view) error {
 	}
 	lines := make([]string, len(items))
 	for i, item := range items {
-		lines[i] = string(item)
+		lines[i] = string(EscapeJSON(item))
 	}
 	return writeLines(w, lines)
 }

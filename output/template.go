@@ -14,7 +14,7 @@ import (
 var templateFunctions = template.FuncMap{
 	"json": func(v any) (string, error) {
 		b, err := compactJSON(v)
-		return string(b), err
+		return string(EscapeJSON(b)), err
 	},
 	"lower": strings.ToLower,
 	"upper": strings.ToUpper,
