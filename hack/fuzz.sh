@@ -1,10 +1,16 @@
 #!/usr/bin/env bash
 # fuzz.sh TIME: every fuzz target of the module for TIME each, one after the other.
+# One that fails does not stop the others; the last lines name all that did.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-grep -rlE '^func Fuzz[A-Z]' --include '*_test.go' . | while read -r file; do
-  sed -nE 's/^func (Fuzz[A-Za-z0-9]+)\(.*/\1/p' "$file" | while read -r target; do
-    echo "== $target in $(dirname "$file")"
-    go test -tags urfave_cli_no_docs -run '^$' -fuzz "^$target\$" -fuzztime "$1" "$(dirname "$file")"
-  done
-done
+failed=()
+while IFS=: read -r file line; do
+  target=$(sed -E 's/^func (Fuzz[A-Za-z0-9]+)\(.*/\1/' <<<"$line")
+  echo "== $target in $(dirname "$file")"
+  go test -tags urfave_cli_no_docs,grpcnotrace -run '^$' -fuzz "^$target\$" -fuzztime "$1" "$(dirname "$file")" </dev/null ||
+    failed+=("$(dirname "$file") $target")
+done < <(grep -rE '^func Fuzz[A-Z]' --include '*_test.go' . | sort)
+[ ${#failed[@]} -eq 0 ] || {
+  printf 'failed: %s\n' "${failed[@]}"
+  exit 1
+}
