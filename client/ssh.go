@@ -19,6 +19,10 @@ import (
 // ask for a password.
 const sshTimeout = 30 * time.Second
 
+// complaintWait is how long a complaint of ssh may be on its way after the
+// connection that it is about was closed.
+const complaintWait = 2 * time.Second
+
 // tunnel is an ssh process that forwards a socket of another machine, and,
 // when asked, the ports of its streaming server, over one connection.
 type tunnel struct {
@@ -42,7 +46,7 @@ func openTunnel(ctx context.Context, e Endpoint) (*tunnel, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &tunnel{target: "ssh://" + e.Address, dir: dir, stderr: &lastWords{}, done: make(chan struct{}), relays: map[string]*relay{}}
+	t := &tunnel{target: "ssh://" + e.Address, dir: dir, stderr: newLastWords(), done: make(chan struct{}), relays: map[string]*relay{}}
 	t.cmd = exec.Command(program, "-N", "-T", "-a", "-x", "-M", "-S", t.control(), "-o", "ControlPersist=no",
 		"-o", "ExitOnForwardFailure=yes", "-L", t.socket()+":"+e.Path, t.target)
 	t.cmd.Stderr = t.stderr
@@ -112,13 +116,28 @@ func (t *tunnel) close() error {
 
 // lastWords keeps the last line that was written.
 type lastWords struct {
+	heard chan struct{} // closed by the first
+
 	mu   sync.Mutex
 	text string
+}
+
+func newLastWords() *lastWords { return &lastWords{heard: make(chan struct{})} }
+
+// wait waits for the first words, but not for ever.
+func (w *lastWords) wait(long time.Duration) {
+	select {
+	case <-w.heard:
+	case <-time.After(long):
+	}
 }
 
 func (w *lastWords) Write(p []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.text == "" && len(p) > 0 {
+		close(w.heard)
+	}
 	w.text += string(p)
 	if over := len(w.text) - 4096; over > 0 {
 		w.text = w.text[over:]
@@ -161,6 +180,7 @@ func (c *Conn) explicitSSH(ctx context.Context, o *Options, e Endpoint) (*link, 
 		// ssh takes the connection in any case and complains when the socket
 		// at the other end does not.
 		if a.State == StateFailed {
+			t.stderr.wait(complaintWait)
 			a.Detail = t.said(e.Path + " does not take connections there")
 		}
 		return fail()
