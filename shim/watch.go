@@ -9,6 +9,7 @@ import (
 
 	"github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/system"
 )
 
 const (
@@ -20,7 +21,7 @@ const (
 
 // watchEngine is what a watch needs of the Docker client.
 type watchEngine interface {
-	NegotiateAPIVersion(ctx context.Context)
+	Renegotiate(ctx context.Context) error
 	ContainerInspect(ctx context.Context, id string) (container.InspectResponse, error)
 }
 
@@ -85,8 +86,7 @@ func (w *watch) run(ctx context.Context) {
 // connect greets an engine and stays with it until it goes. It says whether
 // there was one.
 func (w *watch) connect(ctx context.Context) bool {
-	w.engine.NegotiateAPIVersion(ctx)
-	info, api, err := w.node.facts(ctx)
+	info, api, err := w.greet(ctx)
 	if err != nil {
 		w.say(ctx, slog.LevelWarn, "the engine is not ready", err.Error())
 		return false
@@ -108,6 +108,14 @@ func (w *watch) connect(ctx context.Context) bool {
 		w.say(ctx, slog.LevelWarn, "the engine is gone", fmt.Sprint(err))
 	}
 	return true
+}
+
+// greet asks an engine who it is, in the newest API version that both speak.
+func (w *watch) greet(ctx context.Context) (system.Info, string, error) {
+	if err := w.engine.Renegotiate(ctx); err != nil {
+		return system.Info{}, "", err
+	}
+	return w.node.facts(ctx)
 }
 
 // say logs what was not said before.

@@ -20,7 +20,7 @@ import (
 // watched is an engine in memory with a version to agree on.
 type watched struct{ *enginetest.Memory }
 
-func (watched) NegotiateAPIVersion(context.Context) {}
+func (watched) Renegotiate(context.Context) error { return nil }
 
 // safeLog is a log that may be read while it is written.
 type safeLog struct {

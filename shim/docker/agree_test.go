@@ -12,17 +12,25 @@ import (
 	"github.com/docker/docker/api/types/container"
 )
 
-// engine answers pings, and lists under the version that it told.
-func engine(t *testing.T) (host string, pings *atomic.Int32) {
+// upgradable answers pings, and lists under the version that it told.
+type upgradable struct {
+	host  string
+	pings atomic.Int32
+	api   atomic.Value
+}
+
+func newUpgradable(t *testing.T) *upgradable {
 	t.Helper()
-	pings = &atomic.Int32{}
+	e := &upgradable{}
+	e.api.Store("1.41")
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		api := e.api.Load().(string)
 		if strings.HasSuffix(r.URL.Path, "/_ping") {
-			pings.Add(1)
-			w.Header().Set("Api-Version", "1.41")
+			e.pings.Add(1)
+			w.Header().Set("Api-Version", api)
 			return
 		}
-		if !strings.HasPrefix(r.URL.Path, "/v1.41/") {
+		if !strings.HasPrefix(r.URL.Path, "/v"+api+"/") {
 			http.Error(w, `{"message":"not negotiated: `+r.URL.Path+`"}`, http.StatusBadRequest)
 			return
 		}
@@ -30,14 +38,15 @@ func engine(t *testing.T) (host string, pings *atomic.Int32) {
 		_, _ = w.Write([]byte("[]"))
 	}))
 	t.Cleanup(s.Close)
-	return "tcp://" + s.Listener.Addr().String(), pings
+	e.host = "tcp://" + s.Listener.Addr().String()
+	return e
 }
 
 // First calls at once, some of them given up, agree on the version once. The
 // race detector found the library's own negotiation wanting.
 func TestFirstCallsAtOnceNegotiateOnce(t *testing.T) {
-	host, pings := engine(t)
-	c, err := New(Options{Host: host})
+	e := newUpgradable(t)
+	c, err := New(Options{Host: e.host})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,7 +66,45 @@ func TestFirstCallsAtOnceNegotiateOnce(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if pings.Load() != 1 {
-		t.Errorf("got %d pings, want one", pings.Load())
+	if e.pings.Load() != 1 {
+		t.Errorf("got %d pings, want one", e.pings.Load())
+	}
+}
+
+// An engine that comes back as another is spoken to in its version, up or down,
+// while calls go on.
+func TestRenegotiate(t *testing.T) {
+	e := newUpgradable(t)
+	c, err := New(Options{Host: e.host, APIVersion: "1.41"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	list := func() error {
+		_, err := c.ContainerList(t.Context(), container.ListOptions{})
+		return err
+	}
+	for _, api := range []string{"1.41", "1.45", "1.40", "1.51"} {
+		e.api.Store(api)
+		var calls sync.WaitGroup
+		for range 4 {
+			calls.Go(func() { _ = list() }) // in one version or the other
+		}
+		if err := c.Renegotiate(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		calls.Wait()
+		if err := list(); err != nil || c.ClientVersion() != api {
+			t.Errorf("got %v in %s, want calls in %s", err, c.ClientVersion(), api)
+		}
+	}
+	e.api.Store("1.99")
+	if err := c.Renegotiate(t.Context()); err != nil || c.ClientVersion() != "1.51" {
+		t.Errorf("got %v, %s, want the newest that crishim knows", err, c.ClientVersion())
+	}
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := c.Renegotiate(gone); err == nil || c.ClientVersion() != "1.51" {
+		t.Errorf("got %v, %s after an attempt that failed", err, c.ClientVersion())
 	}
 }

@@ -36,12 +36,12 @@ func ImageLoadWithQuiet(quiet bool) ImageLoadOption { return client.ImageLoadWit
 
 // Client is the engine's client. It connects when it is first used.
 type Client struct {
-	*client.Client
 	endpoint Endpoint
 	observe  Observe // may be nil
 
-	agreed   atomic.Bool   // the API version is negotiated
-	agreeing chan struct{} // held while it is being negotiated
+	first    *client.Client                // asks for the version, and speaks it from then on
+	spoken   atomic.Pointer[client.Client] // nil until a version is agreed
+	agreeing chan struct{}                 // held while one is being agreed
 }
 
 // New builds a client for the endpoint that the options lead to. It does not
@@ -51,20 +51,37 @@ func New(o Options) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	opts, err := endpoint.clientOptions()
+	first, err := endpoint.dialer()
+	if err != nil {
+		return nil, err
+	}
+	built := &Client{endpoint: endpoint, observe: o.Observe, first: first, agreeing: make(chan struct{}, 1)}
+	if o.APIVersion != "" {
+		first.NegotiateAPIVersionPing(types.Ping{APIVersion: o.APIVersion})
+		built.spoken.Store(first)
+	}
+	return built, nil
+}
+
+// dialer builds a client that has not agreed on a version.
+func (e Endpoint) dialer() (*client.Client, error) {
+	opts, err := e.clientOptions()
 	if err != nil {
 		return nil, err
 	}
 	c, err := client.NewClientWithOpts(append(opts, client.WithAPIVersionNegotiation(), client.WithUserAgent("crishim"))...)
 	if err != nil {
-		return nil, fmt.Errorf("docker engine at %s: %w", endpoint.Host, err)
+		return nil, fmt.Errorf("docker engine at %s: %w", e.Host, err)
 	}
-	built := &Client{Client: c, endpoint: endpoint, observe: o.Observe, agreeing: make(chan struct{}, 1)}
-	if o.APIVersion != "" {
-		c.NegotiateAPIVersionPing(types.Ping{APIVersion: o.APIVersion})
-		built.agreed.Store(true)
+	return c, nil
+}
+
+// Close closes the connections that no call uses.
+func (c *Client) Close() error {
+	if spoken := c.spoken.Load(); spoken != nil {
+		return spoken.Close()
 	}
-	return built, nil
+	return c.first.Close()
 }
 
 // Endpoint says where the engine is and how that was decided.

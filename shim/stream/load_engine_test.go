@@ -113,7 +113,7 @@ func TestEngineGoesAway(t *testing.T) {
 	id, pod := direct.app(t), direct.sandbox(t, nil)
 	direct.serveEcho(t, pod, "127.0.0.1")
 
-	cut := cuttableEngine(t, direct.engine.DaemonHost())
+	cut := cuttableEngine(t, direct.engine.Endpoint().Host)
 	engine, err := docker.New(docker.Options{Host: "unix://" + cut.path})
 	if err != nil {
 		t.Fatal(err)
