@@ -52,15 +52,32 @@ func toStatus(ctx context.Context, err error) error {
 }
 
 // sentence leaves out the name of the class at the end of an error: the code
-// says it.
+// says it. Only a sentinel that the error really ends with is cut off: an
+// engine's own last word may be the same, and is all that it said.
 func sentence(err error) string {
 	text := err.Error()
+	last := lastOf(err)
 	for _, class := range errorClasses {
-		if short, ok := strings.CutSuffix(text, ": "+class.Error()); ok && errors.Is(err, class) {
+		if short, ok := strings.CutSuffix(text, ": "+class.Error()); ok && last == class {
 			return short
 		}
 	}
 	return text
+}
+
+// lastOf is the error at the end of a chain, where fmt.Errorf puts the last %w.
+func lastOf(err error) error {
+	for {
+		next := errors.Unwrap(err)
+		if several, ok := err.(interface{ Unwrap() []error }); ok && len(several.Unwrap()) > 0 {
+			all := several.Unwrap()
+			next = all[len(all)-1]
+		}
+		if next == nil {
+			return err
+		}
+		err = next
+	}
 }
 
 func codeOf(ctx context.Context, err error) codes.Code {

@@ -71,9 +71,21 @@ func TestClassIsLeftOutOfTheSentence(t *testing.T) {
 		{fmt.Errorf("stop: %w", fmt.Errorf("too soon: %w", errdefs.ErrFailedPrecondition)), "stop: too soon"},
 		{errors.New("the engine said: not found"), "the engine said: not found"},
 		{errdefs.ErrNotFound, "not found"},
+		{fmt.Errorf("%w: %w", errors.New("several"), errdefs.ErrInternal), "several"},
+		{fmt.Errorf("pull x: %w", engineSays{"unauthorized", errdefs.ErrUnauthenticated}), "pull x: unauthorized"},
 	} {
 		if got := status.Convert(toStatus(t.Context(), tc.err)).Message(); got != tc.want {
 			t.Errorf("got %q, want %q", got, tc.want)
 		}
 	}
 }
+
+// engineSays is an error of the engine's client: its text is the engine's, its class is
+// beside it.
+type engineSays struct {
+	text  string
+	class error
+}
+
+func (e engineSays) Error() string        { return e.text }
+func (e engineSays) Is(target error) bool { return errors.Is(e.class, target) }

@@ -65,8 +65,9 @@ func pullFailure(text string) error {
 }
 
 // classified is an error's text under another class; the engine's own class,
-// which is "not found" for a refused login, no longer counts.
+// which is "not found" for a refused login, no longer counts. It hides the
+// class from errors.Unwrap: its text does not end with the name of one.
 type classified struct{ err, class error }
 
-func (c *classified) Error() string { return c.err.Error() }
-func (c *classified) Unwrap() error { return c.class }
+func (c *classified) Error() string        { return c.err.Error() }
+func (c *classified) Is(target error) bool { return errors.Is(c.class, target) }
