@@ -52,6 +52,9 @@ func callError(err error, op, endpoint string, spent time.Duration, limit limit)
 		return err
 	}
 	e := &Error{Op: op, Endpoint: endpoint, Code: st.Code(), text: plain(st.Message()), err: err}
+	if op == opPull {
+		e.text = pullReason(e.text)
+	}
 	switch st.Code() {
 	case codes.DeadlineExceeded:
 		e.text = fmt.Sprintf("%s: no answer from %s after %s", op, endpoint, round(spent))
@@ -60,7 +63,7 @@ func callError(err error, op, endpoint string, spent time.Duration, limit limit)
 		e.text = op + ": interrupted"
 	case codes.Unavailable:
 		if registry, found := strings.CutPrefix(e.text, registryUnavailable); found {
-			e.text = "the registry cannot be reached: " + registry
+			e.text = "the registry cannot be reached: " + pullReason(registry)
 			e.hint = "is the image's name right, and can this machine reach its registry?"
 			break
 		}

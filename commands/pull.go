@@ -111,13 +111,25 @@ func pullImage(ctx context.Context, env *Env, conn *client.Conn, o pullOptions, 
 			return ref, nil
 		}
 		if attempt >= o.retries || ctx.Err() != nil || isGone(err) {
-			return "", about("pull "+spec.GetImage(), withoutOperation(err, "pull image: "))
+			return "", about("pull "+spec.GetImage(), withLoginHint(withoutOperation(err, "pull image: "), auth))
 		}
 		env.warn("pull %s: %v; trying again", spec.GetImage(), sentence(env, err))
 		if err := pause(ctx, time.Second<<min(attempt, 4)); err != nil {
 			return "", err
 		}
 	}
+}
+
+// withLoginHint says what to do when the registry refuses the login that was sent, or wants
+// one.
+func withLoginHint(err error, auth *runtimeapi.AuthConfig) error {
+	switch {
+	case !client.IsRefused(err):
+		return err
+	case auth == nil:
+		return withHint(err, "if the image is private, log in with `docker login`, or give --creds or --authfile")
+	}
+	return withHint(err, "are user and password right, and may this user read the image? `docker login`, --creds and --authfile give others")
 }
 
 // pullFor pulls what a container needs: its image and the images among its

@@ -62,7 +62,13 @@ func TestPullFailures(t *testing.T) {
 		},
 		"no credentials": {
 			args: []string{"private"},
-			errs: "crishim: pull private: pull private: authorization required\n",
+			errs: "crishim: pull private: pull private: authorization required\n" +
+				"hint: if the image is private, log in with `docker login`, or give --creds or --authfile\n",
+		},
+		"wrong credentials": {
+			args: []string{"app", "--creds", "me:wrong"}, fail: status.Error(codes.Unauthenticated, "pull image app: unauthorized"),
+			errs: "crishim: pull app: unauthorized\n" +
+				"hint: are user and password right, and may this user read the image? `docker login`, --creds and --authfile give others\n",
 		},
 		"registry is away": {
 			args: []string{"app", "--retries", "1"}, fail: status.Error(codes.Unavailable, "RegistryUnavailable: no such host"),

@@ -152,7 +152,7 @@ func ask(file *configfile.ConfigFile, named reference.Named) (*runtimeapi.AuthCo
 		entry, err := file.GetAuthConfig(key)
 		if err != nil {
 			return nil, &Error{
-				text: fmt.Sprintf("credentials for %s: %s", domain, strings.TrimSpace(err.Error())),
+				text: fmt.Sprintf("credentials for %s: %s", domain, helperReason(err)),
 				hint: "check credsStore and credHelpers in " + file.Filename + ", or give --creds or --authfile", err: err,
 			}
 		}
@@ -161,6 +161,13 @@ func ask(file *configfile.ConfigFile, named reference.Named) (*runtimeapi.AuthCo
 		}
 	}
 	return nil, nil
+}
+
+// helperReason is what a credential helper said, or why there is none, without the library's
+// words around it.
+func helperReason(err error) string {
+	text := strings.TrimPrefix(err.Error(), "error getting credentials - err: ")
+	return strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(text), ", out: ``"))
 }
 
 func convert(e types.AuthConfig) *runtimeapi.AuthConfig {

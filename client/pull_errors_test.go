@@ -1,0 +1,47 @@
+package client_test
+
+import (
+	"testing"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/client"
+	"github.com/crishim/crishim/internal/stubcri"
+)
+
+// TestPullErrors: the image's name is for the caller to say, the reason is never lost, and a
+// refused login is known whatever the runtime calls it.
+func TestPullErrors(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		code    codes.Code
+		text    string
+		want    string
+		refused bool
+	}{
+		"the shim":          {codes.Unauthenticated, "pull image r.example/a:1: Error response from daemon: unauthorized", "unauthorized", true},
+		"the shim, no such": {codes.NotFound, "pull image a:1: manifest unknown", "manifest unknown", false},
+		"the shim, no registry": {
+			codes.Unavailable, "RegistryUnavailable: pull image r.example/a:1: dial tcp: refused",
+			"the registry cannot be reached: dial tcp: refused", false,
+		},
+		"containerd": {
+			codes.Unknown, `failed to pull and unpack image "r.example/a:1": failed to resolve reference "r.example/a:1": pulling from host r.example failed with status code [manifests 1]: 401 Unauthorized`,
+			"pulling from host r.example failed with status code [manifests 1]: 401 Unauthorized", true,
+		},
+		"nothing but the name": {codes.Unknown, "pull image a: ", "pull image a:", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := stubcri.Start(t, stubcri.Options{})
+			s.Fail("PullImage", status.Error(tt.code, tt.text))
+			c := connect(t, client.Options{RuntimeEndpoint: s.Endpoint})
+			_, err := c.Image.PullImage(t.Context(), &runtimeapi.PullImageRequest{Image: &runtimeapi.ImageSpec{Image: "x"}})
+			if err == nil || err.Error() != tt.want || client.IsRefused(err) != tt.refused {
+				t.Errorf("got %v, refused %t", err, client.IsRefused(err))
+			}
+		})
+	}
+}
