@@ -9,23 +9,40 @@ import (
 	"log"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	goruntime "runtime"
 	"testing"
 
 	"github.com/google/go-containerregistry/pkg/registry"
 )
 
-// startRegistry serves one small image as app:1 for pull and rmi. Engines take a registry on
-// 127.0.0.1 without TLS, so no test needs the internet.
-func startRegistry(t *testing.T) string {
+// registries are one that everybody reads, and one that wants the user "me" with the
+// password "secret".
+type registries struct{ open, private string }
+
+// startRegistry serves a small image as app:1 in each of them, whose only program waits to
+// be ended. Engines take a registry on 127.0.0.1 without TLS, so no test needs the internet.
+func startRegistry(t *testing.T) registries {
 	t.Helper()
-	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
-	t.Cleanup(server.Close)
-	layer := oneFileLayer(t)
-	config := fmt.Appendf(nil, `{"architecture":%q,"os":"linux","config":{"Cmd":["/motd"]},"rootfs":{"type":"layers","diff_ids":[%q]}}`,
-		goruntime.GOARCH, digest(layer))
+	start := func(name string, wrap func(http.Handler) http.Handler) string {
+		inner := registry.New(registry.Logger(log.New(io.Discard, "", 0)))
+		push(t, inner, name)
+		server := httptest.NewServer(wrap(inner))
+		t.Cleanup(server.Close)
+		return server.Listener.Addr().String()
+	}
+	open := start("open", func(h http.Handler) http.Handler { return h })
+	return registries{open, start("private", withLogin)}
+}
+
+// push makes app:1; the name makes it another image than that of the other registry.
+func push(t *testing.T, to http.Handler, name string) {
+	t.Helper()
+	layer := smallLayer(t)
+	config := fmt.Appendf(nil, `{"architecture":%q,"os":"linux","config":{"Cmd":["/pause"],"Labels":{"registry":%q}},"rootfs":{"type":"layers","diff_ids":[%q]}}`,
+		goruntime.GOARCH, name, digest(layer))
 	for _, blob := range [][]byte{layer, config} {
-		upload(t, http.MethodPost, server.URL+"/v2/app/blobs/uploads/?digest="+digest(blob), "application/octet-stream", blob)
+		upload(t, to, http.MethodPost, "/v2/app/blobs/uploads/?digest="+digest(blob), "application/octet-stream", blob)
 	}
 	const docker = "application/vnd.docker."
 	manifest := fmt.Appendf(nil, `{"schemaVersion":2,"mediaType":%q,
@@ -33,20 +50,41 @@ func startRegistry(t *testing.T) string {
 		"layers":[{"mediaType":%q,"size":%d,"digest":%q}]}`,
 		docker+"distribution.manifest.v2+json", docker+"container.image.v1+json", len(config), digest(config),
 		docker+"image.rootfs.diff.tar", len(layer), digest(layer))
-	upload(t, http.MethodPut, server.URL+"/v2/app/manifests/1", docker+"distribution.manifest.v2+json", manifest)
-	return server.Listener.Addr().String()
+	upload(t, to, http.MethodPut, "/v2/app/manifests/1", docker+"distribution.manifest.v2+json", manifest)
 }
 
-func oneFileLayer(t *testing.T) []byte {
+func withLogin(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if user, password, _ := r.BasicAuth(); user == "me" && password == "secret" {
+			next.ServeHTTP(w, r)
+			return
+		}
+		w.Header().Set("WWW-Authenticate", `Basic realm="test"`)
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusUnauthorized)
+		_, _ = io.WriteString(w, `{"errors":[{"code":"UNAUTHORIZED","message":"authentication required"}]}`)
+	})
+}
+
+func smallLayer(t *testing.T) []byte {
 	t.Helper()
 	var layer bytes.Buffer
 	w := tar.NewWriter(&layer)
-	text := []byte("pulled\n")
-	if err := w.WriteHeader(&tar.Header{Name: "motd", Mode: 0o644, Size: int64(len(text))}); err != nil {
+	program, err := os.ReadFile("shim/pause/pause-" + goruntime.GOARCH)
+	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.Write(text); err != nil {
-		t.Fatal(err)
+	for _, file := range []struct {
+		name string
+		mode int64
+		text []byte
+	}{{"motd", 0o644, []byte("pulled\n")}, {"pause", 0o755, program}} {
+		if err := w.WriteHeader(&tar.Header{Name: file.name, Mode: file.mode, Size: int64(len(file.text))}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.Write(file.text); err != nil {
+			t.Fatal(err)
+		}
 	}
 	if err := w.Close(); err != nil {
 		t.Fatal(err)
@@ -56,19 +94,13 @@ func oneFileLayer(t *testing.T) []byte {
 
 func digest(b []byte) string { return fmt.Sprintf("sha256:%x", sha256.Sum256(b)) }
 
-func upload(t *testing.T, method, url, mediaType string, body []byte) {
+func upload(t *testing.T, to http.Handler, method, path, mediaType string, body []byte) {
 	t.Helper()
-	request, err := http.NewRequestWithContext(t.Context(), method, url, bytes.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	request := httptest.NewRequestWithContext(t.Context(), method, path, bytes.NewReader(body))
 	request.Header.Set("Content-Type", mediaType)
-	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = response.Body.Close() }()
-	if response.StatusCode != http.StatusCreated {
-		t.Fatalf("%s %s: got %s, want 201", method, url, response.Status)
+	answer := httptest.NewRecorder()
+	to.ServeHTTP(answer, request)
+	if answer.Code != http.StatusCreated {
+		t.Fatalf("%s %s: got %d, want 201", method, path, answer.Code)
 	}
 }

@@ -129,7 +129,7 @@ var scriptCount atomic.Int64
 
 // setup gives a script its environment and puts the variables into the configs it brings.
 // $UNIQUE is the namespace of all its pods, by which they are removed however it ends.
-func (r runtime) setup(env *testscript.Env, images string) error {
+func (r runtime) setup(env *testscript.Env, images registries) error {
 	unique := fmt.Sprintf("t%d-%dx", os.Getpid(), scriptCount.Add(1))
 	port, err := freePort()
 	if err != nil {
@@ -140,7 +140,8 @@ func (r runtime) setup(env *testscript.Env, images string) error {
 		"ENDPOINT": r.endpoint,
 		"IMAGE":    testImage(),
 		"PORT":     strconv.Itoa(port),
-		"REGISTRY": images,
+		"REGISTRY": images.open,
+		"PRIVATE":  images.private,
 		"HOME":     env.WorkDir,
 		// A host's /etc/crictl.yaml may not decide what is tested.
 		"CONTAINER_RUNTIME_ENDPOINT": r.endpoint,

@@ -88,15 +88,19 @@ func (p *page) container(d *kuberuntime.Description, c plan.ContainerView) {
 	p.line("Image", "%s", c.Container.Image)
 	p.optional("Command", strings.Join(append(slices.Clone(c.Container.Command), c.Container.Args...), " "))
 	p.limits(c.Container)
-	if c.Status == nil {
-		p.line("State", "waiting")
-	} else {
+	last := c.Status
+	if why, waiting := d.Waiting[c.Container.Name]; waiting {
+		p.line("State", "waiting, %s", strings.TrimSuffix(why.Reason+": "+kuberuntime.OneLine(why.Message), ": "))
+	} else if c.Status != nil {
+		p.state("State", c.Status)
+		last = earlier(d.Status, c.Status)
+	}
+	if last != nil {
+		p.state("Last state", last)
+	}
+	if c.Status != nil {
 		p.line("ID", "%s", c.Status.ID)
 		p.optional("Image ID", c.Status.ImageRef)
-		p.state("State", c.Status)
-		if last := earlier(d.Status, c.Status); last != nil {
-			p.state("Last state", last)
-		}
 		p.line("Ready", "%t", c.Ready)
 		p.line("Restarts", "%d", c.Status.RestartCount)
 		p.optional("Log", c.Status.LogPath)
@@ -108,7 +112,6 @@ func (p *page) container(d *kuberuntime.Description, c plan.ContainerView) {
 			p.line("Mount", "%s from %s (%s)", m.GetContainerPath(), m.GetHostPath(), mode)
 		}
 	}
-	p.optional("Waiting", d.Waiting[c.Container.Name])
 	for _, line := range d.Logs[c.Container.Name] {
 		p.line("Last log", "%s", line)
 	}

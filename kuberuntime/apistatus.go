@@ -30,6 +30,9 @@ func (m *Manager) APIPod(p *v1.Pod, view *plan.View, status *pod.Status) *v1.Pod
 	limit := maxPodMessages / max(len(p.Spec.InitContainers)+len(p.Spec.Containers), 1)
 	for _, c := range view.Containers {
 		one := apiContainer(c, status)
+		if c.Status == nil && !view.Initialised && !c.Init {
+			one.State.Waiting.Reason = "PodInitializing"
+		}
 		for _, state := range []*v1.ContainerState{&one.State, &one.LastTerminationState} {
 			if t := state.Terminated; t != nil && len(t.Message) > limit {
 				t.Message = t.Message[:limit]

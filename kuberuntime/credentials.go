@@ -17,29 +17,28 @@ import (
 )
 
 // credentials are those of the pod's imagePullSecrets that fit the image, then the host's.
-func (m *Manager) credentials(ctx context.Context, p *v1.Pod, image string, set *manifest.Set) ([]*runtimeapi.AuthConfig, error) {
-	var auths []*runtimeapi.AuthConfig
+// As for a kubelet, host credentials that cannot be read do not keep the others, or none,
+// from being tried; missing tells of them, for the case that these do not help.
+func (m *Manager) credentials(ctx context.Context, p *v1.Pod, image string, set *manifest.Set) (auths []*runtimeapi.AuthConfig, missing, err error) {
 	for _, ref := range p.Spec.ImagePullSecrets {
 		secret := set.Secrets[p.Namespace+"/"+ref.Name]
 		if secret == nil {
-			return nil, fmt.Errorf("secret %s/%s not found", p.Namespace, ref.Name)
+			return nil, nil, fmt.Errorf("secret %s/%s not found", p.Namespace, ref.Name)
 		}
 		found, err := secretAuths(secret, image)
 		if err != nil {
-			return nil, fmt.Errorf("secret %s/%s: %w", p.Namespace, ref.Name, err)
+			return nil, nil, fmt.Errorf("secret %s/%s: %w", p.Namespace, ref.Name, err)
 		}
 		auths = append(auths, found...)
 	}
-	if m.o.Auth != nil {
-		host, err := m.o.Auth(ctx, image)
-		if err != nil {
-			return nil, err
-		}
-		if host != nil {
-			auths = append(auths, host)
-		}
+	if m.o.Auth == nil {
+		return auths, nil, nil
 	}
-	return auths, nil
+	host, missing := m.o.Auth(ctx, image)
+	if host != nil {
+		auths = append(auths, host)
+	}
+	return auths, missing, ctx.Err()
 }
 
 // dockerAuth is one entry of a docker configuration file.

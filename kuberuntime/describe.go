@@ -3,7 +3,6 @@ package kuberuntime
 import (
 	"context"
 	"errors"
-	"slices"
 
 	v1 "github.com/crishim/crishim/kuberuntime/corev1"
 
@@ -22,8 +21,9 @@ type Description struct {
 	Events   []Event     `json:"events"`
 	// Logs are the last lines of containers that failed, by name.
 	Logs map[string][]string `json:"logs,omitempty"`
-	// Waiting says of containers that do not run what went wrong last, by name.
-	Waiting map[string]string `json:"waiting,omitempty"`
+	// Waiting says of containers that are to start why they do not, by name; the pod's status
+	// has it too.
+	Waiting map[string]v1.ContainerStateWaiting `json:"-"`
 }
 
 // lastLines of a failed container's log are shown.
@@ -51,7 +51,7 @@ func (m *Manager) Describe(ctx context.Context, p *pod.Pod) (*Description, error
 	if d.Events, err = ReadEvents(m.o.Dirs, p.UID); err != nil {
 		return nil, err
 	}
-	d.Waiting = waitingFor(d.View, d.Events)
+	d.Waiting = showWaiting(d.Pod, d.View, d.Events)
 	for _, c := range d.View.Containers {
 		if failed := lastFailure(status, c.Container.Name); failed != nil {
 			if lines := tailOf(failed.LogPath, lastLines, maxLogMessage); len(lines) > 0 {
@@ -82,27 +82,6 @@ func (m *Manager) probeOnce(ctx context.Context, p *v1.Pod, status *pod.Status) 
 		return func(id string) plan.Result { return results[kind][id] }
 	}
 	return plan.Probes{Startup: of(probe.Startup), Readiness: of(probe.Readiness)}
-}
-
-// waitingFor finds for each container that does not run the newest event about it, if that
-// tells of a failure or a back-off.
-func waitingFor(view *plan.View, events []Event) map[string]string {
-	out := map[string]string{}
-	for _, c := range view.Containers {
-		if c.Status.Running() {
-			continue
-		}
-		for _, e := range slices.Backward(events) {
-			if e.Container != c.Container.Name {
-				continue
-			}
-			if e.Warning {
-				out[e.Container] = e.Message
-			}
-			break
-		}
-	}
-	return out
 }
 
 // lastFailure is the newest attempt of a container that ended badly, if its newest two

@@ -17,6 +17,9 @@ type Event struct {
 	Warning   bool      `json:"warning,omitempty"`
 	Reason    string    `json:"reason"`
 	Message   string    `json:"message"`
+	// Waiting is why the container does not start, as a kubelet names it: ErrImagePull,
+	// CrashLoopBackOff, ...
+	Waiting string `json:"waiting,omitempty"`
 }
 
 // Reasons of events.
@@ -45,19 +48,22 @@ const (
 
 // event reports a normal step of a pod, warn something that went wrong.
 func (m *Manager) event(p *v1.Pod, container, reason, format string, args ...any) {
-	m.emit(p, container, false, reason, format, args...)
+	m.emit(p, Event{Container: container, Reason: reason, Message: fmt.Sprintf(format, args...)})
 }
 
 func (m *Manager) warn(p *v1.Pod, container, reason, format string, args ...any) {
-	m.emit(p, container, true, reason, format, args...)
+	m.emit(p, Event{Container: container, Reason: reason, Message: fmt.Sprintf(format, args...), Warning: true})
 }
 
-func (m *Manager) emit(p *v1.Pod, container string, warning bool, reason, format string, args ...any) {
+// waits reports why a container does not start.
+func (m *Manager) waits(p *v1.Pod, container, reason string, why error, format string, args ...any) {
+	m.emit(p, Event{Container: container, Reason: reason, Message: fmt.Sprintf(format, args...), Warning: true, Waiting: why.Error()})
+}
+
+func (m *Manager) emit(p *v1.Pod, e Event) {
 	if m.o.Events == nil {
 		return
 	}
-	m.o.Events(Event{
-		Time: m.o.Now(), Namespace: p.Namespace, Pod: p.Name, UID: string(p.UID), Container: container,
-		Warning: warning, Reason: reason, Message: fmt.Sprintf(format, args...),
-	})
+	e.Time, e.Namespace, e.Pod, e.UID = m.o.Now(), p.Namespace, p.Name, string(p.UID)
+	m.o.Events(e)
 }

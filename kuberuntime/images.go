@@ -4,15 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 	"time"
 
 	v1 "github.com/crishim/crishim/kuberuntime/corev1"
 	"github.com/distribution/reference"
-	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
-	criapierrors "k8s.io/cri-api/pkg/errors"
 
 	"github.com/crishim/crishim/kuberuntime/manifest"
 )
@@ -63,12 +60,12 @@ func (m *Manager) ImageStats(ctx context.Context) (uint64, error) {
 // ensureImage applies the pull policy and returns what the runtime knows the image by.
 func (m *Manager) ensureImage(ctx context.Context, p *v1.Pod, container, image string, policy v1.PullPolicy, set *manifest.Set, sandbox *runtimeapi.PodSandboxConfig) (*runtimeapi.Image, error) {
 	if _, err := reference.ParseAnyReference(image); err != nil {
-		m.warn(p, container, EventFailed, "image name %q: %v", image, err)
+		m.waits(p, container, EventFailed, ErrInvalidImageName, "image name %q: %v", image, err)
 		return nil, fmt.Errorf("%w: %q: %w", ErrInvalidImageName, image, err)
 	}
 	present, err := m.service.imageStatus(ctx, image)
 	if err != nil {
-		m.warn(p, container, EventFailed, "inspect image %s: %v", image, err)
+		m.waits(p, container, EventFailed, ErrImageInspect, "inspect image %s: %v", image, err)
 		return nil, fmt.Errorf("%w: %w", ErrImageInspect, err)
 	}
 	if policy != v1.PullAlways && present.GetId() != "" {
@@ -76,7 +73,7 @@ func (m *Manager) ensureImage(ctx context.Context, p *v1.Pod, container, image s
 		return present, nil
 	}
 	if policy == v1.PullNever {
-		m.warn(p, container, EventFailed, "image %s is not present and its policy is Never", image)
+		m.waits(p, container, EventFailed, ErrImageNeverPull, "image %s is not present and its policy is Never", image)
 		return nil, fmt.Errorf("%w: %s is not present", ErrImageNeverPull, image)
 	}
 	if err := m.pullFor(ctx, p, container, image, set, sandbox); err != nil {
@@ -98,35 +95,25 @@ func (m *Manager) pullFor(ctx context.Context, p *v1.Pod, container, image strin
 	failed := m.puller.lastFailure(key)
 	if left := m.puller.backoff.wait(key, failed, start); left > 0 {
 		if m.puller.backoff.tell(key, failed) {
-			m.warn(p, container, EventBackOff, "back-off pulling image %s for another %s", image, left.Round(time.Second))
+			m.waits(p, container, EventBackOff, ErrImagePullBackOff, "back-off pulling image %s for another %s", image, left.Round(time.Second))
 		}
 		return &retryError{err: fmt.Errorf("%w: %s", ErrImagePullBackOff, image), after: left}
 	}
-	auths, err := m.credentials(ctx, p, image, set)
-	if err != nil {
-		m.warn(p, container, EventFailed, "credentials for %s: %v", image, err)
-		return fmt.Errorf("%w: credentials for %s: %w", ErrImagePull, image, err)
-	}
 	m.event(p, container, EventPulling, "pulling image %s", image)
-	if _, err := m.puller.pull(ctx, image, auths, sandbox); err != nil {
+	auths, missing, err := m.credentials(ctx, p, image, set)
+	if err == nil {
+		_, err = m.puller.pull(ctx, image, auths, sandbox)
+	}
+	if err != nil {
 		m.puller.failed(key, m.o.Now())
-		m.warn(p, container, EventFailed, "pull image %s: %v", image, err)
-		return fmt.Errorf("%w: %w", pullErrorName(err), err)
+		err = withPullHint(inOneLine(err, missing))
+		name := pullErrorName(err)
+		m.waits(p, container, EventFailed, name, "pull image %s: %v", image, err)
+		return fmt.Errorf("%w: pull image %s: %w", name, image, err)
 	}
 	m.puller.backoff.reset(key)
 	m.event(p, container, EventPulled, "pulled image %s in %s", image, m.o.Now().Sub(start).Round(time.Millisecond))
 	return nil
-}
-
-// pullErrorName keeps the runtime's own name of a failure where it has one: the CRI puts it
-// at the start of the message.
-func pullErrorName(err error) error {
-	for _, named := range []error{criapierrors.ErrRegistryUnavailable, criapierrors.ErrSignatureValidationFailed} {
-		if strings.HasPrefix(status.Convert(err).Message(), named.Error()) {
-			return named
-		}
-	}
-	return ErrImagePull
 }
 
 // puller pulls images: serially or not, and not too many at once.
@@ -189,7 +176,7 @@ func (p *puller) pull(ctx context.Context, image string, auths []*runtimeapi.Aut
 		}
 		errs = append(errs, err)
 	}
-	return "", errors.Join(errs...)
+	return "", inOneLine(errs...)
 }
 
 // rate is a token bucket; nil allows everything.

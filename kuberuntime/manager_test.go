@@ -446,3 +446,63 @@ func TestDescribe(t *testing.T) {
 		t.Errorf("got %+v and %+v", a, b)
 	}
 }
+
+// TestDescribeSaysWhyContainersWait: the reasons come from the events that were kept.
+func TestDescribeSaysWhyContainersWait(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, func(o *Options) {
+		o.Events = func(e Event) {
+			if err := AppendEvent(o.Dirs, e); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	p, set := parse(t, `  containers: [{name: a, image: "busybox:1"}, {name: b, image: none, imagePullPolicy: Never}, {name: c, image: gone}]`)
+	f.stub.Fail("PullImage", errors.New("registry is down"))
+	sync := func() {
+		t.Helper()
+		if result := f.SyncPod(deadline(t), p, set, f.status(t, p)); result.Err == nil {
+			t.Fatal("all was started")
+		}
+	}
+	reasons := func() string {
+		t.Helper()
+		pods, err := f.GetPods(t.Context(), true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d, err := f.Describe(deadline(t), pods[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		var out []string
+		for _, c := range d.Pod.Status.ContainerStatuses {
+			reason := ""
+			if c.State.Waiting != nil {
+				reason = c.State.Waiting.Reason
+			}
+			if c.LastTerminationState.Terminated != nil {
+				reason += " after an end"
+			}
+			if c.State.Terminated != nil {
+				reason += "ended"
+			}
+			out = append(out, c.Name+": "+reason)
+		}
+		return strings.Join(out, ", ")
+	}
+	sync()
+	if got := reasons(); got != "a: , b: ErrImageNeverPull, c: ErrImagePull" {
+		t.Errorf("after the first step: %s", got)
+	}
+	f.stub.Exit(f.status(t, p).Container("a").ID, 3)
+	if got := reasons(); got != "a: ended, b: ErrImageNeverPull, c: ErrImagePull" {
+		t.Errorf("after an end: %s", got)
+	}
+	sync() // the first restart is at once
+	f.stub.Exit(f.status(t, p).Container("a").ID, 3)
+	sync()
+	if got := reasons(); got != "a: CrashLoopBackOff after an end, b: ErrImageNeverPull, c: ImagePullBackOff" {
+		t.Errorf("in the back-off: %s", got)
+	}
+}

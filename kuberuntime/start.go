@@ -40,7 +40,7 @@ func (m *Manager) crashWait(p *v1.Pod, c *v1.Container, last *pod.ContainerStatu
 	now := m.o.Now()
 	if left := m.crashes.wait(key, last.FinishedAt, now); left > 0 {
 		if m.crashes.tell(key, last.FinishedAt) {
-			m.warn(p, c.Name, EventBackOff, "back-off %s restarting failed container %s", left.Round(time.Second), c.Name)
+			m.waits(p, c.Name, EventBackOff, ErrCrashLoop, "back-off %s restarting failed container %s", left.Round(time.Second), c.Name)
 		}
 		return &retryError{err: ErrCrashLoop, after: left}
 	}
@@ -65,7 +65,7 @@ func (s *syncing) startContainer(ctx context.Context, c *v1.Container, target *p
 	restarts := s.restarts(c)
 	config, err := s.containerConfig(c, image, restarts, target)
 	if err != nil {
-		m.warn(s.pod, c.Name, EventFailed, "%v", err)
+		m.waits(s.pod, c.Name, EventFailed, ErrCreateConfig, "%v", err)
 		return fmt.Errorf("%w: %w", ErrCreateConfig, err)
 	}
 	if err := os.MkdirAll(filepath.Join(m.o.Dirs.PodLogs(s.pod), c.Name), 0o755); err != nil {
@@ -76,12 +76,12 @@ func (s *syncing) startContainer(ctx context.Context, c *v1.Container, target *p
 		if slices.ContainsFunc(config.GetMounts(), func(m *runtimeapi.Mount) bool { return m.GetImage() != nil }) {
 			err = fmt.Errorf("%w (it mounts an image, which not every runtime can)", err)
 		}
-		m.warn(s.pod, c.Name, EventFailed, "%v", err)
+		m.waits(s.pod, c.Name, EventFailed, ErrCreate, "%v", err)
 		return fmt.Errorf("%w: %w", ErrCreate, err)
 	}
 	m.event(s.pod, c.Name, EventCreated, "created container %s", shortID(id))
 	if err := m.service.startContainer(ctx, id); err != nil {
-		m.warn(s.pod, c.Name, EventFailed, "%v", err)
+		m.waits(s.pod, c.Name, EventFailed, ErrRun, "%v", err)
 		return fmt.Errorf("%w: %w", ErrRun, err)
 	}
 	m.event(s.pod, c.Name, EventStarted, "started container %s", shortID(id))

@@ -142,7 +142,7 @@ func regularActions(p *v1.Pod, s *pod.Status, probes Probes, a *Actions) {
 		c := &p.Spec.Containers[i]
 		status := s.Container(c.Name)
 		if !status.Running() {
-			if shouldRestart(p, status) {
+			if ShouldRestart(p, status) {
 				a.Start = append(a.Start, i)
 				a.killUnknown(c, status)
 			}
@@ -194,8 +194,8 @@ func verdict(p *v1.Pod, c *v1.Container, status *pod.ContainerStatus, probes Pro
 	return kill, restart
 }
 
-// shouldRestart says whether a container that does not run is to be started.
-func shouldRestart(p *v1.Pod, status *pod.ContainerStatus) bool {
+// ShouldRestart says whether a container that does not run is to be started.
+func ShouldRestart(p *v1.Pod, status *pod.ContainerStatus) bool {
 	switch {
 	case p.DeletionTimestamp != nil:
 		return false
