@@ -16,6 +16,7 @@ import (
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/events"
 	"github.com/docker/docker/api/types/filters"
+	"github.com/docker/docker/api/types/system"
 	"google.golang.org/grpc"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -24,6 +25,7 @@ import (
 
 // Engine is what the area needs of the Docker client.
 type Engine interface {
+	Info(ctx context.Context) (system.Info, error)
 	Events(ctx context.Context, options events.ListOptions) (<-chan events.Message, <-chan error)
 	ContainerList(ctx context.Context, options container.ListOptions) ([]container.Summary, error)
 }
@@ -89,7 +91,11 @@ func (s *Service) follow(ctx context.Context, t *tracker, first bool, send func(
 			return false, err
 		}
 	}
-	messages, errs := s.engine.Events(ctx, events.ListOptions{Filters: filters.NewArgs(
+	info, err := s.engine.Info(ctx)
+	if err != nil {
+		return true, err
+	}
+	messages, errs := s.engine.Events(ctx, events.ListOptions{Since: info.SystemTime, Filters: filters.NewArgs(
 		filters.Arg("type", string(events.ContainerEventType)),
 		filters.Arg("label", state.LabelType),
 	)})

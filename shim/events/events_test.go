@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/events"
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -68,8 +69,14 @@ type test struct {
 // listen starts a stream on an engine in memory; it ends with the test.
 func listen(t *testing.T, engine *enginetest.Memory) test {
 	t.Helper()
+	return listenTo(t, engine, engine)
+}
+
+// listenTo listens to an engine that is another before the one in memory.
+func listenTo(t *testing.T, front Engine, engine *enginetest.Memory) test {
+	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
-	s := New(engine, fromMemory{engine}, slog.New(slog.DiscardHandler))
+	s := New(front, fromMemory{engine}, slog.New(slog.DiscardHandler))
 	s.retry = time.Millisecond
 	tt := test{t, engine, stream{ctx: ctx, sent: make(chan *runtimeapi.ContainerEventResponse, 100)}}
 	var serving sync.WaitGroup
@@ -202,6 +209,48 @@ func TestStrangersAndHalfMadePodsAreNotTold(t *testing.T) {
 	must(t, tt.engine.ContainerRemove(t.Context(), half, container.RemoveOptions{}))
 	box := create(t, tt.engine, "box", sandboxLabels())
 	must(t, tt.engine.ContainerStart(t.Context(), box, container.StartOptions{}))
+	tt.expect("CONTAINER_CREATED_EVENT "+box[:4]+" SANDBOX_READY 0", "CONTAINER_STARTED_EVENT "+box[:4]+" SANDBOX_READY 0")
+}
+
+// late is an engine that answers a listener long before it listens: something
+// happens when the caller has listed what there is. It remembers that for one that
+// asks for it.
+type late struct {
+	*enginetest.Memory
+	lists  chan struct{} // filled by each list
+	happen func() events.Message
+}
+
+func (e late) ContainerList(ctx context.Context, o container.ListOptions) ([]container.Summary, error) {
+	defer func() { e.lists <- struct{}{} }()
+	return e.Memory.ContainerList(ctx, o)
+}
+
+func (e late) Events(ctx context.Context, o events.ListOptions) (<-chan events.Message, <-chan error) {
+	messages, errs := make(chan events.Message, 1), make(chan error)
+	<-e.lists // the one before
+	go func() {
+		<-e.lists
+		missed := e.happen()
+		_, _ = e.Memory.Events(ctx, o)
+		if o.Since != "" {
+			messages <- missed
+		}
+	}()
+	return messages, errs
+}
+
+func TestWhatHappensBeforeTheEngineListensIsTold(t *testing.T) {
+	t.Parallel()
+	engine := enginetest.NewMemory()
+	box := create(t, engine, "box", sandboxLabels())
+	tt := listenTo(t, late{engine, make(chan struct{}, 9), func() events.Message {
+		must(t, engine.ContainerStart(t.Context(), box, container.StartOptions{}))
+		return events.Message{
+			Type: events.ContainerEventType, Action: events.ActionStart, TimeNano: time.Now().UnixNano(),
+			Actor: events.Actor{ID: box, Attributes: sandboxLabels()},
+		}
+	}}, engine)
 	tt.expect("CONTAINER_CREATED_EVENT "+box[:4]+" SANDBOX_READY 0", "CONTAINER_STARTED_EVENT "+box[:4]+" SANDBOX_READY 0")
 }
 
