@@ -36,12 +36,14 @@ const maxHeld = 64 << 10
 type output struct {
 	tty    bool
 	stdout *gate
-	stderr io.Writer    // nil: not wanted
-	since  atomic.Int64 // start of the read that is going on, 0 while there is none
+	spoken chan struct{} // closed when something is held back for the first time
+	stderr io.Writer     // nil: not wanted
+	since  atomic.Int64  // start of the read that is going on, 0 while there is none
 }
 
 func newOutput(tty bool, stdout, stderr io.Writer) *output {
-	o := &output{tty: tty, stdout: &gate{to: stdout}, stderr: stderr}
+	spoken := make(chan struct{})
+	o := &output{tty: tty, stdout: &gate{to: stdout, spoken: spoken}, spoken: spoken, stderr: stderr}
 	if stdout == nil {
 		o.stdout.to = io.Discard
 	}
@@ -128,11 +130,16 @@ type gate struct {
 	mu     sync.Mutex
 	opened bool
 	buf    bytes.Buffer
+	spoken chan struct{} // nil: told already
 }
 
 func (g *gate) Write(b []byte) (int, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	if g.spoken != nil {
+		close(g.spoken)
+		g.spoken = nil
+	}
 	if !g.opened && g.buf.Len()+len(b) <= maxHeld {
 		return g.buf.Write(b)
 	}

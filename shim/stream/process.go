@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	// sizeWait is how long a terminal's first size is waited for, so that an
-	// engine that takes it at the start (API 1.42) shows it from the first byte.
+	// sizeWait is how long a terminal's first size is waited for, so that the
+	// engine has it when the process starts.
 	sizeWait = 250 * time.Millisecond
 	// drainTime is how long output may take that a dead process left behind. The
 	// engine cuts the stream after 2 s itself, also when a child holds it open.
@@ -45,6 +45,7 @@ type process struct {
 	ends      ends
 	conn      types.HijackedResponse
 	record    *record
+	over      atomic.Pointer[container.ExecInspect] // how it ended, when that is known
 }
 
 // run makes and starts a process, carries its streams, and returns its exit
@@ -69,13 +70,19 @@ func (s *Server) run(ctx context.Context, r *ExecRequest, e ends) (code int, err
 	p.record = s.records.begin(p.id, r.ContainerID)
 	defer p.record.end()
 
+	helpers, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	started := make(chan struct{})
+	if e.resize != nil {
+		go p.followSizes(helpers, started, size)
+	}
 	start := context.WithoutCancel(ctx) // what was created is always started, or the engine keeps it
 	p.conn, err = s.engine.ContainerExecAttach(start, p.id, container.ExecAttachOptions{Tty: r.TTY, ConsoleSize: size})
 	if err != nil {
 		return 0, p.startError(ctx, err)
 	}
 	defer p.conn.Close()
-	return p.follow(ctx, size)
+	return p.follow(ctx, helpers, started)
 }
 
 // startError explains why a start was refused: the client library tells no more
@@ -105,10 +112,9 @@ func firstSize(ctx context.Context, tty bool, sizes <-chan terminalSize) *[2]uin
 	return nil
 }
 
-// follow carries the streams of a started process until it has ended.
-func (p *process) follow(ctx context.Context, size *[2]uint) (int, error) {
-	helpers, stop := context.WithCancel(context.WithoutCancel(ctx))
-	defer stop()
+// follow carries the streams of a process that is being started until it has
+// ended. What helps with that ends with the other context.
+func (p *process) follow(ctx, helpers context.Context, started chan<- struct{}) (int, error) {
 	if p.ends.stdin != nil {
 		go p.copyIn()
 	}
@@ -118,7 +124,7 @@ func (p *process) follow(ctx context.Context, size *[2]uint) (int, error) {
 	exited := make(chan struct{})
 	go func() {
 		defer close(exited)
-		p.watch(helpers, out, size)
+		p.watch(helpers, out, started)
 	}()
 
 	select {

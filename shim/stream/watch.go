@@ -18,20 +18,24 @@ import (
 const killedByContainer = 137
 
 // watch returns when the process is known to have ended, or when ctx ends. Once
-// it runs, its output is let through, its terminal follows the client's, and it
-// is written down.
-func (p *process) watch(ctx context.Context, out *output, size *[2]uint) {
-	started := make(chan struct{})
-	if p.ends.resize != nil {
-		go p.followSizes(ctx, started, size)
-	}
-	st, err := begun(ctx, p.engine, p.id)
+// it runs, its output is let through and it is written down. started is closed
+// then too.
+func (p *process) watch(ctx context.Context, out *output, started chan<- struct{}) {
+	st, err := begun(ctx, p.engine, p.id, startFirst, out.spoken)
 	if ctx.Err() != nil || err == nil && st.Pid == 0 {
 		return // it could not be started; what came as output is the reason
 	}
+	if err == nil && !st.Running {
+		p.over.Store(&st)
+	}
 	out.open()
 	close(started)
-	target, err := locate(ctx, p.engine, p.id, p.container)
+	var target proctree.Process
+	if err == nil {
+		target, err = visible(ctx, p.engine, st, p.id, p.container)
+	} else {
+		target, err = locate(ctx, p.engine, p.id, p.container)
+	}
 	if errors.Is(err, proctree.ErrGone) {
 		return
 	}
@@ -44,35 +48,46 @@ func (p *process) watch(ctx context.Context, out *output, size *[2]uint) {
 	}
 }
 
-// followSizes applies each size that arrives, the last one first when the
-// process has started: the engine refuses sizes before.
+// followSizes applies the first size and each that arrives. It begins before
+// the start is asked for: an engine keeps such a request until the process
+// runs, and sets the size within a millisecond then, where one that takes the size
+// with the start (API 1.42) has it from the first byte. One that refuses instead
+// is asked again when the process has started.
 func (p *process) followSizes(ctx context.Context, started <-chan struct{}, last *[2]uint) {
-	running := false
 	for {
+		if last != nil && p.setSize(ctx, *last) != nil {
+			select {
+			case <-started:
+				_ = p.setSize(ctx, *last) // a failure means that the process has just ended
+			case <-ctx.Done():
+				return
+			}
+		}
+		last = nil
 		select {
 		case size, ok := <-p.ends.resize:
 			if !ok {
 				return
 			}
-			if size.Width == 0 || size.Height == 0 {
-				continue
+			if size.Width > 0 && size.Height > 0 {
+				last = &[2]uint{uint(size.Height), uint(size.Width)}
 			}
-			last = &[2]uint{uint(size.Height), uint(size.Width)}
-		case <-started:
-			started, running = nil, true
 		case <-ctx.Done():
 			return
 		}
-		if running && last != nil {
-			// A failure means that the process has just ended.
-			_ = p.engine.ContainerExecResize(ctx, p.id, container.ResizeOptions{Height: last[0], Width: last[1]})
-		}
 	}
+}
+
+func (p *process) setSize(ctx context.Context, size [2]uint) error {
+	return p.engine.ContainerExecResize(ctx, p.id, container.ResizeOptions{Height: size[0], Width: size[1]})
 }
 
 // wait asks the engine until the process has ended. It may take long, because a
 // process can close its output and go on.
 func (p *process) wait(ctx context.Context) (container.ExecInspect, error) {
+	if st := p.over.Load(); st != nil {
+		return *st, nil
+	}
 	deadline := time.Now().Add(statusTime)
 	for pause := inspectFirst; ; pause = min(2*pause, inspectMax) {
 		st, err := p.engine.ContainerExecInspect(ctx, p.id)

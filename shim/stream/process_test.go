@@ -1,0 +1,88 @@
+package stream
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/docker/docker/api/types"
+	"github.com/docker/docker/api/types/container"
+	"github.com/google/go-cmp/cmp"
+)
+
+// sizedEngine runs a process that ends when its terminal has got a size, and
+// refuses sizes before the process is started.
+type sizedEngine struct {
+	Engine
+	conn  net.Conn
+	asked chan struct{} // closed with the first request for a size
+
+	mu      sync.Mutex
+	started bool
+	ended   bool
+	sizes   []container.ResizeOptions
+}
+
+func (e *sizedEngine) ContainerExecCreate(context.Context, string, container.ExecOptions) (container.ExecCreateResponse, error) {
+	return container.ExecCreateResponse{ID: "exec"}, nil
+}
+
+// ContainerExecAttach starts the process when somebody has asked for a size.
+func (e *sizedEngine) ContainerExecAttach(context.Context, string, container.ExecAttachOptions) (types.HijackedResponse, error) {
+	select {
+	case <-e.asked:
+	case <-time.After(patience):
+		return types.HijackedResponse{}, errors.New("nobody asked for a size before the start")
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.started = true
+	ours, theirs := net.Pipe()
+	e.conn = theirs
+	return types.HijackedResponse{Conn: ours, Reader: bufio.NewReader(ours)}, nil
+}
+
+func (e *sizedEngine) ContainerExecResize(_ context.Context, _ string, o container.ResizeOptions) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if len(e.sizes) == 0 {
+		close(e.asked)
+	}
+	e.sizes = append(e.sizes, o)
+	if !e.started {
+		return errors.New("the process does not run")
+	}
+	e.ended = true
+	return e.conn.Close()
+}
+
+func (e *sizedEngine) ContainerExecInspect(context.Context, string) (container.ExecInspect, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	const nobody = 1 << 30 // more than any kernel gives
+	return container.ExecInspect{Pid: nobody, Running: !e.ended, ExitCode: 3}, nil
+}
+
+// A terminal's size is on its way to the engine before the process is started,
+// and an engine that will not have it then gets it afterwards.
+func TestTheFirstSizeGoesAheadOfTheStart(t *testing.T) {
+	engine := &sizedEngine{asked: make(chan struct{})}
+	s := New(Options{}, engine)
+	defer s.Close()
+	sizes := make(chan terminalSize, 1)
+	sizes <- terminalSize{Width: 100, Height: 40}
+	var out bytes.Buffer
+	code, err := s.run(t.Context(), &ExecRequest{ContainerID: "known", Cmd: []string{"sh"}, TTY: true}, ends{stdout: &out, resize: sizes})
+	if code != 3 || err != nil {
+		t.Errorf("got %d, %v", code, err)
+	}
+	want := container.ResizeOptions{Width: 100, Height: 40}
+	if diff := cmp.Diff([]container.ResizeOptions{want, want}, engine.sizes); diff != "" {
+		t.Errorf("sizes (-want +got):\n%s", diff)
+	}
+}
