@@ -82,14 +82,13 @@ func (l *trackedListener) linger() bool {
 // trackedConn is a connection of the streaming server.
 type trackedConn struct {
 	net.Conn
-	owner    *trackedListener
-	gone     chan struct{} // closed when the client has gone, or the connection was closed
-	lost     sync.Once
-	closing  sync.Once
-	cutting  sync.Once
-	shut     chan struct{} // closed when the connection is cut
-	reads    atomic.Uint64 // reads that began and reads that returned
-	upgraded atomic.Bool   // a handler has taken it over from HTTP
+	owner   *trackedListener
+	gone    chan struct{} // closed when the client has gone, or the connection was closed
+	lost    sync.Once
+	closing sync.Once
+	cutting sync.Once
+	shut    chan struct{} // closed when the connection is cut
+	reads   atomic.Uint64 // reads that began and reads that returned
 }
 
 // Read implements net.Conn.
@@ -105,13 +104,13 @@ func (c *trackedConn) Read(b []byte) (int, error) {
 
 func (c *trackedConn) lose() { c.lost.Do(func() { close(c.gone) }) }
 
-// Close implements net.Conn. An upgraded connection is closed in one direction
-// at once and read for a short while longer.
+// Close implements net.Conn. The connection is closed in one direction at once
+// and read for a short while longer.
 func (c *trackedConn) Close() error {
 	var err error
 	c.closing.Do(func() {
 		half, ok := c.Conn.(interface{ CloseWrite() error })
-		if !c.upgraded.Load() || !ok || half.CloseWrite() != nil || !c.owner.linger() {
+		if !ok || half.CloseWrite() != nil || !c.owner.linger() {
 			err = c.cut()
 			return
 		}

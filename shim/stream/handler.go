@@ -103,7 +103,6 @@ func sessionContext(r *http.Request) (context.Context, context.CancelCauseFunc) 
 	if !ok {
 		return ctx, cancel
 	}
-	conn.upgraded.Store(true)
 	go conn.watch(ctx.Done())
 	go func() {
 		select {
