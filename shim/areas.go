@@ -117,6 +117,7 @@ func newAreas(o Options, client *docker.Client) (*areas, error) {
 			Address:   o.StreamAddress,
 			CertFile:  o.StreamCertFile,
 			KeyFile:   o.StreamKeyFile,
+			OnDemand:  !o.Daemon, // few commands have a session
 			RecordDir: o.ExecRecords,
 			PodIPs:    podIPs(sandboxes),
 			Log:       o.Log,

@@ -24,7 +24,7 @@ func (s *Server) Attach(ctx context.Context, r *runtimeapi.AttachRequest) (*runt
 	if _, err := s.running(ctx, r.GetContainerId(), state.TypeContainer); err != nil {
 		return nil, err
 	}
-	url, err := s.url(kindAttach, r)
+	url, err := s.url(ctx, kindAttach, r)
 	if err != nil {
 		return nil, err
 	}

@@ -55,7 +55,7 @@ func (s *Server) ExecURL(ctx context.Context, r ExecRequest) (string, error) {
 	if _, err := s.running(ctx, r.ContainerID, state.TypeContainer); err != nil {
 		return "", err
 	}
-	return s.url(kindExec, &r)
+	return s.url(ctx, kindExec, &r)
 }
 
 func (s *Server) serveExec(w http.ResponseWriter, r *http.Request, token string, request *ExecRequest) {

@@ -25,7 +25,7 @@ func (s *Server) PortForward(ctx context.Context, r *runtimeapi.PortForwardReque
 	if _, err := s.running(ctx, r.GetPodSandboxId(), state.TypeSandbox); err != nil {
 		return nil, err
 	}
-	url, err := s.url(kindPortForward, r)
+	url, err := s.url(ctx, kindPortForward, r)
 	if err != nil {
 		return nil, err
 	}

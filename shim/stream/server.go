@@ -35,7 +35,8 @@ type Server struct {
 	cancel context.CancelFunc
 	work   sync.WaitGroup // handlers and the serving loop
 
-	mu       sync.Mutex // guards what Start sets
+	mu       sync.Mutex // guards all below
+	started  bool
 	closed   bool
 	base     *url.URL
 	listener *trackedListener
@@ -50,20 +51,32 @@ func New(o Options, engine Engine) *Server {
 	return s
 }
 
-// Start listens, so that every URL that is handed out later works at once. What
-// is still recorded from before is ended first.
+// Start listens, so that every URL that is handed out later works at once; on
+// demand, that is left to the first URL. What is still recorded from before is
+// ended first.
 func (s *Server) Start(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed || s.http != nil {
+	if s.closed || s.started {
 		return fmt.Errorf("streaming server was started before: %w", errdefs.ErrFailedPrecondition)
-	}
-	config, err := s.tlsConfig()
-	if err != nil {
-		return err
 	}
 	if err := EndRecorded(ctx, s.opts.RecordDir, s.engine); err != nil {
 		s.opts.Log.Warn("processes of an earlier shim may be left", "error", err)
+	}
+	if !s.opts.OnDemand {
+		if err := s.listen(ctx); err != nil {
+			return err
+		}
+	}
+	s.started = true
+	return nil
+}
+
+// listen begins to serve. The caller holds mu.
+func (s *Server) listen(ctx context.Context) error {
+	config, err := s.tlsConfig()
+	if err != nil {
+		return err
 	}
 	var lc net.ListenConfig
 	lc.SetMultipathTCP(false) // whose sockets are not in the table that peerLeft reads
@@ -150,16 +163,29 @@ func baseURL(addr net.Addr, secure bool) *url.URL {
 }
 
 // url keeps a request and returns where a client can have it, once.
-func (s *Server) url(kind string, request any) (string, error) {
-	s.mu.Lock()
-	base, closed := s.base, s.closed
-	s.mu.Unlock()
-	if base == nil || closed {
-		return "", fmt.Errorf("the streaming server is not running: %w", errdefs.ErrUnavailable)
+func (s *Server) url(ctx context.Context, kind string, request any) (string, error) {
+	base, err := s.listening(ctx)
+	if err != nil {
+		return "", err
 	}
 	token, err := s.tokens.add(request)
 	if err != nil {
 		return "", err
 	}
 	return base.JoinPath(kind, token).String(), nil
+}
+
+// listening gives the address of the server, which accepts connections by then.
+func (s *Server) listening(ctx context.Context) (*url.URL, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.started || s.closed {
+		return nil, fmt.Errorf("the streaming server is not running: %w", errdefs.ErrUnavailable)
+	}
+	if s.base == nil {
+		if err := s.listen(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return s.base, nil
 }

@@ -8,6 +8,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
+	"errors"
 	"io"
 	"math/big"
 	"net"
@@ -163,6 +164,46 @@ func TestStreamsMustBeOpenedInTime(t *testing.T) {
 	if err != nil || !strings.HasPrefix(string(answer), "HTTP/1.1 101 ") {
 		t.Errorf("got %q, %v, want an upgrade and then the end", answer, err)
 	}
+}
+
+// On demand the first URL opens the port, and every URL works at once.
+func TestAServerOnDemand(t *testing.T) {
+	s := startServer(t, Options{OnDemand: true})
+	if s.listener != nil {
+		t.Fatal("it listens before anybody asked for a URL")
+	}
+	answers := make(chan error)
+	const clients = 20
+	for range clients {
+		go func() {
+			answer, err := s.Exec(t.Context(), &runtimeapi.ExecRequest{ContainerId: "known", Cmd: []string{"true"}, Stdout: true})
+			if err == nil {
+				var refused *http.Response
+				refused, err = get(answer.GetUrl()) // without an upgrade
+				if err == nil && refused.StatusCode != http.StatusBadRequest {
+					err = errors.New(refused.Status)
+				}
+			}
+			answers <- err
+		}()
+	}
+	for range clients {
+		if err := <-answers; err != nil {
+			t.Error(err)
+		}
+	}
+	never := New(Options{OnDemand: true}, nil)
+	if err := errors.Join(never.Start(t.Context()), never.Close()); err != nil {
+		t.Error(err)
+	}
+}
+
+func get(url string) (*http.Response, error) {
+	answer, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Get(url)
+	if err == nil {
+		answer.Body.Close()
+	}
+	return answer, err
 }
 
 func TestServerStates(t *testing.T) {
