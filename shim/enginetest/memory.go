@@ -97,6 +97,7 @@ func (m *Memory) Info(ctx context.Context) (system.Info, error) {
 	defer end()
 	info := m.About
 	info.Images, info.Containers = len(m.images), len(m.containers)
+	info.SystemTime = time.Now().Format(time.RFC3339Nano)
 	return info, nil
 }
 
