@@ -82,7 +82,7 @@ func newLink(o *Options, e Endpoint) (*link, error) {
 			MinConnectTimeout: time.Hour,
 		}),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxReceive), grpc.MaxCallSendMsgSize(maxSend)),
-		grpc.WithChainUnaryInterceptor(l.callInterceptor(o), l.listInterceptor(), l.versionUnary()),
+		grpc.WithChainUnaryInterceptor(l.callInterceptor(o), againInterceptor(), l.listInterceptor(), l.versionUnary()),
 		grpc.WithChainStreamInterceptor(l.streamInterceptor(o), l.versionStream()),
 	)
 	if err != nil {
