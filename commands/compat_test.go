@@ -60,3 +60,17 @@ func TestCompatStopsAtOnceAndRemovesLogs(t *testing.T) {
 		t.Errorf("log files left: %q, want b.log only", left)
 	}
 }
+
+func TestCompatStats(t *testing.T) {
+	c := withStub(t, stubcri.Options{})
+	seedNode(c.stub)
+	for line, header := range map[string]string{
+		"stats": "CONTAINER NAME CPU % MEM DISK INODES SWAP", "stats -a -o table": "CONTAINER NAME CPU % MEM DISK INODES SWAP",
+		"statsp": "POD POD ID CPU % MEM", "stats --columns name": "NAME",
+	} {
+		r := c.runAs(t.Context(), "crictl", strings.Fields(line)...)
+		if got, _, _ := strings.Cut(r.out, "\n"); r.code != 0 || strings.Join(strings.Fields(got), " ") != header {
+			t.Errorf("crictl %s: exit %d, header %q, want %q\n%s", line, r.code, got, header, r.err)
+		}
+	}
+}

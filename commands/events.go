@@ -18,9 +18,9 @@ func newEvents(env *Env) *cli.Command {
 		Name:    "events",
 		Aliases: []string{"event"},
 		Usage:   "follow what happens to containers",
-		Description: describe("One document per event, -o table for one line. Goes on until interrupted or until the runtime ends.",
-			"crishim events -o table", "crishim events --pod web -o jsonl"),
-		Flags: append(formatFlags(),
+		Description: describe("One document per event, or with -o table one line. Goes on until interrupted or until the runtime ends.",
+			"crishim events -o table", "crishim events -o table --columns time,event,name,exit", "crishim events --pod web -o jsonl"),
+		Flags: append(append(formatFlags(), tableFlags(output.EventColumns)...),
 			&cli.StringFlag{Name: "pod", Aliases: []string{"p"}, Usage: "only events of `POD`: name, namespace/name or id"}),
 		Action: action(env, eventsOptionsOf, runEvents),
 	}
@@ -36,7 +36,10 @@ func eventsOptionsOf(env *Env, c *cli.Context) (o eventsOptions, err error) {
 		return o, err
 	}
 	o.pod = c.String("pod")
-	o.output, err = readFormat(env, c)
+	o.output, err = readListFormat(env, c, output.EventColumns)
+	if len(o.output.Columns) > 0 && o.output.Format.Kind == output.Default {
+		o.output.Format.Kind = output.Table
+	}
 	return o, err
 }
 
@@ -58,6 +61,10 @@ func runEvents(ctx context.Context, env *Env, o eventsOptions) error {
 	if err != nil {
 		return err
 	}
+	table, err := output.NewEvents(env.Out, o.output)
+	if err != nil {
+		return err
+	}
 	for {
 		event, err := events.Recv()
 		switch {
@@ -70,7 +77,7 @@ func runEvents(ctx context.Context, env *Env, o eventsOptions) error {
 		case podID != "" && event.GetPodSandboxStatus().GetId() != podID:
 			continue
 		}
-		if err := output.Event(env.Out, event, o.output); err != nil {
+		if err := table.Write(event); err != nil {
 			return err
 		}
 	}

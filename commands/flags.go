@@ -26,13 +26,19 @@ func formatFlags() []cli.Flag {
 
 // listFlags are the flags of a verb that shows a list with these columns.
 func listFlags(columns output.Columns) []cli.Flag {
-	return append(formatFlags(),
+	return append(append(formatFlags(), tableFlags(columns)...),
 		&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "ids only"},
+		&cli.StringFlag{Name: "sort", Usage: "sort by `COLUMN`; -COLUMN sorts downwards"},
+	)
+}
+
+// tableFlags are the flags of a verb that shows a table with these columns.
+func tableFlags(columns output.Columns) []cli.Flag {
+	return []cli.Flag{
 		&cli.BoolFlag{Name: "no-trunc", Usage: "ids and digests in full"},
 		&cli.BoolFlag{Name: "no-headers", Usage: "no line of column names"},
 		&cli.StringFlag{Name: "columns", Usage: "show these `COLUMNS`, separated by commas: " + columns.String()},
-		&cli.StringFlag{Name: "sort", Usage: "sort by `COLUMN`; -COLUMN sorts downwards"},
-	)
+	}
 }
 
 // readFormat reads formatFlags.

@@ -42,6 +42,9 @@ func TestFormats(t *testing.T) {
 				if r.code != 0 || r.err != "" {
 					t.Errorf("-o %s: exit %d, stderr %q", format, r.code, r.err)
 				}
+				if strings.HasPrefix(line, "stats") && (format == "" || format == "table") {
+					continue // crictl's has fewer columns: TestCompatStats
+				}
 				c.runAs(t.Context(), "crictl", args...).want(t, r.code, r.out, r.err)
 			}
 			compareGolden(t, "formats-"+strings.Trim(notInNames.ReplaceAllString(line, "-"), "-"), all.String())

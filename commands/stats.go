@@ -67,6 +67,7 @@ func readUsageQuery(env *Env, c *cli.Context, columns output.Columns) (q usageQu
 		return q, err
 	}
 	q.output, err = readListFormat(env, c, columns)
+	q.output.Crictl = env.compat
 	return q, err
 }
 

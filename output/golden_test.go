@@ -1,6 +1,7 @@
 package output
 
 import (
+	"cmp"
 	"io"
 	"os"
 	"path/filepath"
@@ -8,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	gocmp "github.com/google/go-cmp/cmp"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -133,8 +134,37 @@ func TestGolden(t *testing.T) {
 	for _, f := range []string{"table", "wide", "json"} {
 		cases["stats-"+f] = func(w io.Writer) error { return ContainerStats(w, stats, usages, format(f)) }
 		cases["statsp-"+f] = func(w io.Writer) error { return PodStats(w, podStats, usages, format(f)) }
-		cases["events-"+f] = func(w io.Writer) error { return Event(w, event, format(f)) }
 	}
+	gone := &runtimeapi.ContainerEventResponse{ContainerId: otherID, ContainerEventType: runtimeapi.ContainerEventType_CONTAINER_DELETED_EVENT, CreatedAt: now.Add(time.Second).UnixNano()}
+	ended := &runtimeapi.ContainerEventResponse{
+		ContainerId: longID, ContainerEventType: runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT, CreatedAt: now.Add(1500 * time.Millisecond).UnixNano(),
+		PodSandboxStatus: &runtimeapi.PodSandboxStatus{Id: otherID, Metadata: &runtimeapi.PodSandboxMetadata{Name: "日本日本", Namespace: "a-namespace-that-is-rather-long"}},
+		ContainersStatuses: []*runtimeapi.ContainerStatus{{
+			Id: longID, Metadata: &runtimeapi.ContainerMetadata{Name: "job"}, State: runtimeapi.ContainerState_CONTAINER_EXITED, ExitCode: 137, Reason: "OOMKilled",
+		}},
+	}
+	events := func(o Options) func(io.Writer) error {
+		return func(w io.Writer) error {
+			table, err := NewEvents(w, o)
+			for _, e := range []*runtimeapi.ContainerEventResponse{event, gone, ended, event} {
+				if err == nil {
+					err = table.Write(e)
+				}
+			}
+			return err
+		}
+	}
+	for _, f := range []string{"", "table", "wide", "json", "jsonl", "yaml", "name", "go-template={{.containerId}}", "jsonpath={.createdAt}"} {
+		name, _, _ := strings.Cut(f, "=")
+		cases["events-"+cmp.Or(name, "default")] = events(format(f))
+	}
+	cases["events-80-columns"] = events(table(func(o *Options) { o.Format.Kind, o.Width = Table, 80 }))
+	cases["events-chosen-columns"] = events(table(func(o *Options) {
+		o.Format.Kind, o.Columns, o.NoHeaders, o.NoTrunc = Table, []string{"name", "exit", "container"}, true, true
+	}))
+	asCrictl := table(func(o *Options) { o.Crictl = true })
+	cases["stats-crictl"] = func(w io.Writer) error { return ContainerStats(w, stats, usages, asCrictl) }
+	cases["statsp-crictl"] = func(w io.Writer) error { return PodStats(w, podStats, usages, asCrictl) }
 	cases["imagefsinfo-json"] = func(w io.Writer) error { return ImageFsInfo(w, fsInfo(), format("json")) }
 	cases["imagefsinfo-table"] = func(w io.Writer) error { return ImageFsInfo(w, fsInfo(), format("table")) }
 	for name, run := range cases {
@@ -171,7 +201,7 @@ func golden(t *testing.T, name, got string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(string(want), got); diff != "" {
+	if diff := gocmp.Diff(string(want), got); diff != "" {
 		t.Errorf("%s (-want +got):\n%s", path, diff)
 	}
 }

@@ -22,6 +22,7 @@ type Options struct {
 	Location  *time.Location // zone of printed times; nil: UTC
 	Digests   bool           // images: show the DIGEST column
 	Pinned    bool           // images: show the PINNED column
+	Crictl    bool           // stats: crictl's columns
 
 	// Pods names the sandboxes of containers that do not say in their labels
 	// which pod they are in, by sandbox id; for tables and names.

@@ -96,6 +96,24 @@ func usageColumns(subject string) []column[Usage] {
 	}
 }
 
+// crictlUsageColumns are those that crictl's two stats tables have.
+func crictlUsageColumns(subject string) []column[Usage] {
+	names := []string{containerSubject, "NAME", "CPU %", "MEM", "DISK", "INODES", "SWAP"}
+	if subject == podSubject {
+		names = []string{"NAME", podSubject, "CPU %", "MEM"}
+	}
+	var chosen []column[Usage]
+	for _, name := range names {
+		c, _ := find(usageColumns(subject), name) // it has them all
+		c.wide = false
+		if subject == podSubject && name == "NAME" {
+			c.name = "POD"
+		}
+		chosen = append(chosen, c)
+	}
+	return chosen
+}
+
 // ContainerStats writes a list of container stats: the messages for machines,
 // usages (computed from two samples) as a table.
 func ContainerStats(w io.Writer, r *runtimeapi.ListContainerStatsResponse, usages []Usage, o Options) error {
@@ -125,6 +143,12 @@ func renderUsage(w io.Writer, v view, subject string, usages []Usage, o Options)
 			return strings.TrimSuffix(strings.Join([]string{u.Namespace, u.Pod, u.Name}, "/"), "/")
 		})
 	}
-	v.table = func(w io.Writer, o Options) error { return writeTable(w, usages, usageColumns(subject), o) }
+	v.table = func(w io.Writer, o Options) error {
+		columns := usageColumns(subject)
+		if o.Crictl && o.Format.Kind == Table && len(o.Columns) == 0 && o.Sort == "" {
+			columns = crictlUsageColumns(subject)
+		}
+		return writeTable(w, usages, columns, o)
+	}
 	return render(w, v, o)
 }
