@@ -1,6 +1,7 @@
 package commands
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 
@@ -29,7 +30,7 @@ func (env *Env) clientOptions() (client.Options, error) {
 	o := client.Options{
 		RuntimeEndpoint: firstOf(g.runtimeEndpoint, env.getenv("CONTAINER_RUNTIME_ENDPOINT")),
 		ImageEndpoint:   firstOf(g.imageEndpoint, env.getenv("IMAGE_SERVICE_ENDPOINT")),
-		ConnectTimeout:  g.connectTimeout,
+		ConnectTimeout:  cmp.Or(g.connectTimeout, env.ConnectTimeout),
 		Timeout:         g.timeout,
 		LookupEnv:       env.LookupEnv,
 		StartShim:       env.StartShim,

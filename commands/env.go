@@ -34,6 +34,9 @@ type Env struct {
 	// CompleteTimeout is how long a runtime may take to complete a name; 0
 	// means a third of a second.
 	CompleteTimeout time.Duration
+	// ConnectTimeout is how long connecting may take without --connect-timeout; 0
+	// means the client's own limit.
+	ConnectTimeout time.Duration
 	// ConfigFile is where the config file is by default, Executable the
 	// program, beside which it is looked for next. Empty ones are not looked
 	// for, so that tests do not depend on the machine.

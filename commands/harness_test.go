@@ -68,6 +68,7 @@ func (c *commandTest) runAs(ctx context.Context, name string, args ...string) re
 		Now:             func() time.Time { return testNow.Add(90 * time.Second) },
 		Version:         "v0.0.0-test",
 		CompleteTimeout: time.Minute,
+		ConnectTimeout:  time.Minute, // on a busy machine the usual 2 s are not always enough
 	}
 	code := Main(ctx, append([]string{name}, args...), env)
 	return result{code, out.String(), errs.String()}
