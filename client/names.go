@@ -3,11 +3,14 @@ package client
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc/codes"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/client/suggest"
 )
 
 // Want says which attempt of a container, or sandbox of a pod, a name stands for.
@@ -150,11 +153,31 @@ func (c *Conn) world(ctx context.Context, containers bool) (*world, error) {
 	return w, nil
 }
 
-// notFound is the error for a reference that nothing answers to.
-func notFound(kind candidateKind, ref string) error {
-	return &Error{
-		Code: codes.NotFound,
-		text: fmt.Sprintf("there is no %s %q", kind.name, ref),
-		hint: fmt.Sprintf("`crishim %s` lists them", kind.verb),
+// notFound is the error for a reference that nothing answers to. It suggests
+// the name that was most likely meant.
+func (w *world) notFound(kind candidateKind, ref string) error {
+	hint := fmt.Sprintf("`crishim %s` lists them", kind.verb)
+	if best := suggest.Closest(ref, w.referencesLike(kind, ref)); best != "" {
+		hint = fmt.Sprintf("did you mean %s? %s", clean(best), hint)
 	}
+	return &Error{Code: codes.NotFound, text: fmt.Sprintf("there is no %s %q", kind.name, ref), hint: hint}
+}
+
+// referencesLike are the names with as many parts as ref that stand for something.
+func (w *world) referencesLike(kind candidateKind, ref string) []string {
+	var names []string
+	all := w.pods
+	if kind == containerKind {
+		all = append(slices.Clone(w.containers), w.pods...) // a pod's name stands for its container
+	}
+	for _, c := range all {
+		parts := []string{c.namespace, c.podName}
+		if c.container != nil {
+			parts = append(parts, c.name)
+		}
+		if n := strings.Count(ref, "/") + 1; n <= len(parts) && parts[len(parts)-n] != "" && parts[len(parts)-1] != "" {
+			names = append(names, strings.Join(parts[len(parts)-n:], "/"))
+		}
+	}
+	return names
 }

@@ -139,7 +139,7 @@ func (w *world) find(kind candidateKind, tiers []func(candidate) bool, q Query) 
 	newestFirst(all)
 	if q.Ref == Last {
 		if len(all) == 0 {
-			return candidate{}, notFound(kind, q.Ref)
+			return candidate{}, w.notFound(kind, q.Ref)
 		}
 		return w.settle(kind, all[:1], q)
 	}
@@ -158,7 +158,7 @@ func (w *world) find(kind candidateKind, tiers []func(candidate) bool, q Query) 
 		}
 		return w.settle(kind, found, q)
 	}
-	return candidate{}, notFound(kind, q.Ref)
+	return candidate{}, w.notFound(kind, q.Ref)
 }
 
 // settle decides between candidates that one reading of the reference found.

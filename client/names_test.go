@@ -276,3 +276,27 @@ func TestAmbiguousImagePrefix(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+func TestMisspeltNames(t *testing.T) {
+	z := newZoo(t)
+	container := func(ref string) error { _, err := z.Container(t.Context(), ref, client.Any); return err }
+	pod := func(ref string) error { _, err := z.Pod(t.Context(), ref, client.Any); return err }
+	for _, tt := range []struct {
+		find      func(string) error
+		ref, want string
+	}{
+		{container, "ngnix", "did you mean nginx? `crishim ps -a` lists them"},
+		{container, "wbe/log", "did you mean web/log? `crishim ps -a` lists them"},
+		{container, "prod/db/postgress", "did you mean prod/db/postgres? `crishim ps -a` lists them"},
+		{container, "jobb", "did you mean job? `crishim ps -a` lists them"},
+		{container, "something-else", "`crishim ps -a` lists them"},
+		{pod, "wbe", "did you mean web? `crishim pods` lists them"},
+		{pod, "default/we", "did you mean default/web? `crishim pods` lists them"},
+		{pod, "nginx", "`crishim pods` lists them"},
+	} {
+		var known *client.Error
+		if err := tt.find(tt.ref); !errors.As(err, &known) || known.Hint() != tt.want {
+			t.Errorf("%s: got %v with hint %q, want %q", tt.ref, err, known.Hint(), tt.want)
+		}
+	}
+}

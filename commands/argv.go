@@ -6,7 +6,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/crishim/crishim/commands/suggest"
+	"github.com/crishim/crishim/client/suggest"
 )
 
 // commandLine is an argv made ready for urfave, which takes no flag behind the
@@ -107,6 +107,7 @@ func arrange(app *cli.App, args []string) (commandLine, error) {
 }
 
 func helpLine(app *cli.App, head, topic []string) (commandLine, error) {
+	topic = slices.DeleteFunc(slices.Clone(topic), func(word string) bool { return word == "--help" || word == "-h" })
 	if len(topic) == 0 {
 		return commandLine{args: append(head, "--help")}, nil
 	}

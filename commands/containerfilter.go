@@ -31,7 +31,7 @@ func containerFilterFlags() []cli.Flag {
 		&cli.StringFlag{Name: "pod", Aliases: []string{"p"}, Usage: "containers of `POD`: name, namespace/name or id"},
 		&cli.StringFlag{Name: "image", Usage: "containers made from `IMAGE`"},
 		&cli.StringFlag{Name: "state", Aliases: []string{"s"}, Usage: "containers in `STATE`: created, running, exited, unknown"},
-		&cli.StringSliceFlag{Name: "label", Usage: "containers with the label `KEY=VALUE`; several must all match"},
+		&cli.StringSliceFlag{Name: "label", Usage: "containers with the label `KEY=VALUE`, or KEY for any value; several must all match"},
 		selectorFlag(),
 		&cli.BoolFlag{Name: "all", Aliases: []string{"a"}, Usage: "containers in every state, not only running ones"},
 	}, recencyFlags()...)
@@ -45,10 +45,7 @@ func readContainerFilter(c *cli.Context) (f containerFilter, err error) {
 	if f.namespace, err = readPattern(c, "namespace"); err != nil {
 		return f, err
 	}
-	if f.labels, err = readLabels(c, "label"); err != nil {
-		return f, err
-	}
-	if f.selector, err = readSelector(c); err != nil {
+	if f.labels, f.selector, err = readLabelFilter(c); err != nil {
 		return f, err
 	}
 	if f.newest, err = recency(c); err != nil {

@@ -2,6 +2,7 @@ package commands
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"testing"
 
@@ -51,6 +52,28 @@ func TestLabelValueWithAnEqualsSign(t *testing.T) {
 	c.run("pods", "-o", "name", "--label", "args=a=b").want(t, 0, "", "")
 	c.run("ps", "-o", "name", "--label", "token=abc==").want(t, 0, "default/web/app\n", "")
 	c.run("ps", "-o", "name", "--label", "token=abc").want(t, 0, "", "")
+}
+
+func TestLabelKeyAlone(t *testing.T) {
+	c := withStub(t, stubcri.Options{})
+	seedNode(c.stub)
+	for line, want := range map[string]string{
+		"pods -o name --label app":                     "default/web\n",
+		"ps -o name -a --label app":                    "prod/db/postgres\nprod/db/migrate\ndefault/web/nginx\n",
+		"ps -o name -a --label app --label app=db":     "prod/db/postgres\nprod/db/migrate\n",
+		"ps -o name -a --label app --selector app!=db": "default/web/nginx\n",
+	} {
+		r := c.run(strings.Fields(line)...)
+		if r.code != 0 || r.err != "" || sortedLines(r.out) != sortedLines(want) {
+			t.Errorf("%s: %+v, want %q", line, r, want)
+		}
+	}
+}
+
+func sortedLines(text string) string {
+	lines := strings.Split(text, "\n")
+	slices.Sort(lines)
+	return strings.Join(lines, "\n")
 }
 
 func TestPipesGetNoEscapeCodes(t *testing.T) {

@@ -200,7 +200,7 @@ var differentialLines = []differentialLine{
 	{"run $DIR/container.json", "one file may hold both configurations"},
 	{"runp $DIR/pod.json x", ""},
 	{"attach $NGINX x", ""},
-	{"exec $NGINX", "without a command a shell is opened"},
+	{"exec $NGINX", ""},
 	{"images a b", ""},
 	{"ps x", ""},
 	{"version x", ""},

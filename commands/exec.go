@@ -22,7 +22,7 @@ func newExec(env *Env) *cli.Command {
 		Usage:     "run a command in running containers",
 		ArgsUsage: "[CONTAINER] [COMMAND [ARG...]]",
 		Description: describe("The container by name, pod/container, pod or id, or all that the filters choose, one after the other.\n"+
-			"Without a command it opens a shell. The exit status is the command's; 125 is crishim's own failure,\n"+
+			"Without a command it opens a shell, if there is a terminal or --stdin. The exit status is the command's; 125 is crishim's own failure,\n"+
 			"126 a command that cannot be run, 127 one that is not there.",
 			"crishim exec web ls -l /", "crishim exec -it web sh", "crishim exec --sync web cat /etc/hostname",
 			"crishim exec --name '^web' --parallel uptime"),
@@ -125,6 +125,8 @@ func (o execOptions) complete(env *Env) (execOptions, error) {
 	case len(o.command) > 0:
 	case o.target == "" || o.sync:
 		return o, usagef("exec needs a command")
+	case !env.InTerminal && !o.session.stdin: // it would end at once, and look like a success
+		return o, &usageError{text: "exec needs a command", noArguments: true, hint: "in a terminal, or with --stdin, it opens a shell"}
 	default:
 		o.shell, o.command = true, shellCommand()
 		o.session.stdin = true

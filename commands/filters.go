@@ -41,15 +41,48 @@ func readPattern(c *cli.Context, name string) (pattern, error) {
 func readLabels(c *cli.Context, name string) (map[string]string, error) {
 	labels := map[string]string{}
 	for _, text := range c.StringSlice(name) {
-		for _, one := range splitPairs(text) {
-			key, value, found := strings.Cut(one, "=")
-			if !found || key == "" {
-				return nil, usagef("--%s %s: want key=value", name, quote(one))
-			}
-			labels[key] = value
+		pairs, err := labelPairs(name, text)
+		if err != nil {
+			return nil, err
 		}
+		maps.Copy(labels, pairs)
 	}
 	return labels, nil
+}
+
+func labelPairs(name, text string) (map[string]string, error) {
+	pairs := map[string]string{}
+	for _, one := range splitPairs(text) {
+		key, value, found := strings.Cut(one, "=")
+		if !found || key == "" {
+			return nil, usagef("--%s %s: want key=value", name, quote(one))
+		}
+		pairs[key] = value
+	}
+	return pairs, nil
+}
+
+// readLabelFilter reads --label where it chooses: KEY alone is any value of it.
+// What stands in --selector must hold as well.
+func readLabelFilter(c *cli.Context) (labels map[string]string, selector client.Selector, err error) {
+	if selector, err = readSelector(c); err != nil {
+		return nil, nil, err
+	}
+	labels = map[string]string{}
+	for _, text := range c.StringSlice("label") {
+		pairs, err := labelPairs("label", text)
+		if err != nil && text != "" && !strings.ContainsAny(text, "=!,()") {
+			var exists client.Selector
+			if exists, err = client.ParseSelector(text); err == nil {
+				selector = append(selector, exists...)
+			}
+		}
+		if err != nil {
+			return nil, nil, err
+		}
+		maps.Copy(labels, pairs)
+	}
+	return labels, selector, nil
 }
 
 // splitPairs cuts a=b,c=d at the commas that a new pair follows.

@@ -9,7 +9,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/crishim/crishim/commands/suggest"
+	"github.com/crishim/crishim/client/suggest"
 )
 
 // flagInfo is what arranging needs to know of a flag.

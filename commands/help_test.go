@@ -114,7 +114,7 @@ func testEnv() *Env {
 
 func TestHelpGoesToStdoutAndSucceeds(t *testing.T) {
 	c := &commandTest{t: t, vars: map[string]string{}}
-	for _, args := range [][]string{{"--help"}, {"help"}, {}, {"help", "ps"}, {"ps", "--help"}, {"ps", "-h"}, {"exec", "--help"}, {"create", "jsonschema", "--help"}} {
+	for _, args := range [][]string{{"--help"}, {"help"}, {}, {"help", "ps"}, {"ps", "--help"}, {"ps", "-h"}, {"exec", "--help"}, {"help", "--help"}, {"help", "-h", "ps"}, {"help", "ps", "--help"}, {"create", "jsonschema", "--help"}} {
 		r := c.run(args...)
 		if r.code != 0 || r.err != "" || !strings.HasPrefix(r.out, "NAME:\n") {
 			t.Errorf("%q: exit %d, stderr %q, stdout %q", args, r.code, r.err, r.out)

@@ -37,7 +37,7 @@ func newLogs(env *Env) *cli.Command {
 			&cli.BoolFlag{Name: "timestamps", Aliases: []string{"t"}, Usage: "begin each line with its time"},
 			&cli.StringFlag{Name: "stream", Aliases: []string{"s"}, Usage: "only `STREAM`: stdout, stderr"},
 			&cli.StringFlag{Name: "grep", Usage: "only lines that match `REGEX`"},
-			&cli.StringSliceFlag{Name: "label", Usage: "all containers with the label `KEY=VALUE`"},
+			&cli.StringSliceFlag{Name: "label", Usage: "all containers with the label `KEY=VALUE`, or KEY for any value"},
 			selectorFlag(),
 			attemptFlag(),
 			&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Usage: "`FORMAT`: text, json"},
@@ -67,10 +67,7 @@ func logsOptionsOf(env *Env, c *cli.Context) (o logsOptions, err error) {
 	if o.restarts && (o.previous || c.IsSet("attempt")) {
 		return o, usagef("--follow-restarts cannot go with --previous or --attempt, which name one attempt")
 	}
-	if o.labels, err = readLabels(c, "label"); err != nil {
-		return o, err
-	}
-	if o.selector, err = readSelector(c); err != nil {
+	if o.labels, o.selector, err = readLabelFilter(c); err != nil {
 		return o, err
 	}
 	if o.attempt, err = readAttempt(c); err != nil {

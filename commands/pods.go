@@ -70,7 +70,7 @@ func podFilterFlags() []cli.Flag {
 		&cli.StringFlag{Name: "name", Usage: "pods whose name matches `REGEX`"},
 		&cli.StringFlag{Name: "namespace", Usage: "pods whose namespace matches `REGEX`"},
 		&cli.StringFlag{Name: "state", Aliases: []string{"s"}, Usage: "pods in `STATE`: ready, notready"},
-		&cli.StringSliceFlag{Name: "label", Usage: "pods with the label `KEY=VALUE`; several must all match"},
+		&cli.StringSliceFlag{Name: "label", Usage: "pods with the label `KEY=VALUE`, or KEY for any value; several must all match"},
 		selectorFlag(),
 	}, recencyFlags()...)
 }
@@ -83,10 +83,7 @@ func readPodFilter(c *cli.Context) (f podFilter, err error) {
 	if f.namespace, err = readPattern(c, "namespace"); err != nil {
 		return f, err
 	}
-	if f.labels, err = readLabels(c, "label"); err != nil {
-		return f, err
-	}
-	if f.selector, err = readSelector(c); err != nil {
+	if f.labels, f.selector, err = readLabelFilter(c); err != nil {
 		return f, err
 	}
 	if f.newest, err = recency(c); err != nil {

@@ -26,7 +26,7 @@ func TestExecRequests(t *testing.T) {
 		"input":                     {[]string{"-i", "web", "cat"}, &runtimeapi.ExecRequest{Cmd: []string{"cat"}, Stdin: true, Stdout: true, Stderr: true}},
 		"terminal":                  {[]string{"-t", "web", "top"}, &runtimeapi.ExecRequest{Cmd: []string{"top"}, Tty: true, Stdout: true}},
 		"terminal on what is none":  {[]string{"-it", "web", "sh"}, &runtimeapi.ExecRequest{Cmd: []string{"sh"}, Stdin: true, Stdout: true, Stderr: true}},
-		"a shell":                   {[]string{"web"}, &runtimeapi.ExecRequest{Cmd: sh, Stdin: true, Stdout: true, Stderr: true}},
+		"a shell":                   {[]string{"-i", "web"}, &runtimeapi.ExecRequest{Cmd: sh, Stdin: true, Stdout: true, Stderr: true}},
 		"a container by its filter": {[]string{"--name", "^web$", "ls"}, &runtimeapi.ExecRequest{Cmd: []string{"ls"}, Stdout: true, Stderr: true}},
 	}
 	for name, tt := range cases {

@@ -18,7 +18,8 @@ func newWait(env *Env) *cli.Command {
 		Usage:     "wait until containers or pods are in a state",
 		ArgsUsage: "TARGET...",
 		Description: describe("Waits for all that are named. The states are running, exited, removed; for pods ready, notready, removed;\n"+
-			"image=REF waits for an image instead, log=REGEX for a line in a container's log. What does not exist yet is waited for, unless its end is.\n"+
+			"image=REF waits for an image instead, log=REGEX for a line in a container's log. What does not exist yet is waited for, unless its end is;\n"+
+			"stderr says so.\n"+
 			"With exited it prints the exit status of each.",
 			"crishim wait web", "crishim wait --for running --timeout 30s web", "crishim wait --for ready mypod",
 			"crishim wait --exit-code job", "crishim wait --for log=hello web"),
@@ -89,6 +90,10 @@ func runWait(ctx context.Context, env *Env, o waitOptions) error {
 // and after that it is the same container, however its name goes on.
 func (o waitOptions) one(ctx context.Context, enough <-chan struct{}, env *Env, conn *client.Conn, ref string) error {
 	w := &watched{ref: ref, goal: o.goal}
+	w.absent = func(err error) { // else a misspelt name would be waited for in silence
+		fmt.Fprintf(env.Err, "crishim: %s yet: waiting for it\n", sentence(env, err))
+		writeHint(env.Err, hintOf(err))
+	}
 	err := o.until(ctx, enough, ref, func() (bool, string, error) { return w.look(ctx, conn) })
 	if err == nil && o.goal.log != nil {
 		return o.untilLogged(ctx, enough, conn, w)

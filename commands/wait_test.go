@@ -31,7 +31,9 @@ func TestWaitForALogLine(t *testing.T) {
 	c.run("wait", "--for", "log=^port", "--timeout", "1", "web").want(t, 1, "",
 		"crishim: web has logged no line that matches \"^port\" after 1s\n")
 	c.run("wait", "--for", "log=x", "--timeout", "1", "nobody").want(t, 1, "",
-		"crishim: nobody is not there, not started, after 1s\n")
+		"crishim: there is no container \"nobody\" yet: waiting for it\nhint: `crishim ps -a` lists them\ncrishim: nobody is not there, not started, after 1s\n")
+	c.run("wait", "--for", "running", "--timeout", "1", "wbe").want(t, 1, "",
+		"crishim: there is no container \"wbe\" yet: waiting for it\nhint: did you mean web? `crishim ps -a` lists them\ncrishim: wbe is not there, not running, after 1s\n")
 
 	done := make(chan result)
 	go func() { done <- c.run("wait", "--for", "log=^ready", "web") }()

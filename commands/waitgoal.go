@@ -55,6 +55,8 @@ type watched struct {
 	id   string // once it is known
 	pod  bool
 	code int32
+
+	absent func(error) // told once when it does not exist yet
 }
 
 // look says whether the goal is reached, and how things are.
@@ -79,6 +81,10 @@ func (w *watched) missing(err error) (bool, string, error) {
 		return true, "removed", nil
 	case "exited", "notready":
 		return false, "", err
+	}
+	if w.absent != nil {
+		w.absent(err)
+		w.absent = nil
 	}
 	return false, "not there", nil
 }

@@ -165,10 +165,14 @@ func eventWord(e *runtimeapi.ContainerEventResponse) string {
 
 // Metrics writes what ListPodSandboxMetrics answered, under crictl's root.
 func Metrics(w io.Writer, r *runtimeapi.ListPodSandboxMetricsResponse, o Options) error {
-	return Message(w, r, o)
+	v := messageView(r)
+	v.names = func() []string { return each(r.GetPodMetrics(), (*runtimeapi.PodSandboxMetrics).GetPodSandboxId) }
+	return render(w, v, o)
 }
 
 // MetricDescriptors writes what ListMetricDescriptors answered.
 func MetricDescriptors(w io.Writer, r *runtimeapi.ListMetricDescriptorsResponse, o Options) error {
-	return Message(w, r, o)
+	v := messageView(r)
+	v.names = func() []string { return each(r.GetDescriptors(), (*runtimeapi.MetricDescriptor).GetName) }
+	return render(w, v, o)
 }

@@ -2,6 +2,7 @@ package output
 
 import (
 	"io"
+	"slices"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
@@ -34,6 +35,10 @@ func ImageFsInfo(w io.Writer, r *runtimeapi.ImageFsInfoResponse, o Options) erro
 			return nil, err
 		}
 		return append(append([]byte(`{"status":`), b...), '}'), nil
+	}
+	v.names = func() []string {
+		all := append(slices.Clone(r.GetImageFilesystems()), r.GetContainerFilesystems()...)
+		return each(all, func(u *runtimeapi.FilesystemUsage) string { return u.GetFsId().GetMountpoint() })
 	}
 	v.table = func(w io.Writer, o Options) error {
 		var rows []filesystem

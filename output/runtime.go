@@ -24,6 +24,12 @@ func Version(w io.Writer, r *runtimeapi.VersionResponse, o Options) error {
 func RuntimeConfig(w io.Writer, r *runtimeapi.RuntimeConfigResponse, o Options) error {
 	v := messageView(r)
 	v.fallback = Table
+	v.names = func() []string {
+		if r.GetLinux() == nil {
+			return nil
+		}
+		return []string{r.GetLinux().GetCgroupDriver().String()}
+	}
 	v.table = func(w io.Writer, _ Options) error {
 		if r.GetLinux() == nil {
 			return nil
@@ -60,7 +66,9 @@ func Info(w io.Writer, r *runtimeapi.StatusResponse, o Options) error {
 		b, err := v.root()
 		return [][]byte{b}, err
 	}
-	v.names = func() []string { return nil }
+	v.names = func() []string {
+		return each(r.GetStatus().GetConditions(), (*runtimeapi.RuntimeCondition).GetType)
+	}
 	v.table = func(w io.Writer, o Options) error {
 		return writeTable(w, r.GetStatus().GetConditions(), conditionColumns, o)
 	}

@@ -7,7 +7,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/crishim/crishim/commands/suggest"
+	"github.com/crishim/crishim/client/suggest"
 )
 
 // Error is a mistake in a file.
