@@ -58,7 +58,7 @@ func sentence(err error) string {
 	text := err.Error()
 	last := lastOf(err)
 	for _, class := range errorClasses {
-		if short, ok := strings.CutSuffix(text, ": "+class.Error()); ok && last == class {
+		if short, ok := strings.CutSuffix(text, ": "+class.Error()); ok && last == class { //nolint:errorlint // the sentinel itself
 			return short
 		}
 	}
