@@ -24,8 +24,9 @@ type LoopOptions struct {
 
 // Periods of the loop.
 const (
-	relist   = time.Second
-	gcPeriod = time.Minute
+	relist    = time.Second
+	logPeriod = 10 * time.Second
+	gcPeriod  = time.Minute
 )
 
 // Loop keeps the pods of a folder running: static pods without a kubelet.
@@ -38,7 +39,8 @@ type Loop struct {
 	prints  map[string]string // what the last list showed of each pod
 	said    map[string]string // problems that were reported
 	lastGC  time.Time
-	fresh   bool // the folder was read again since workers were last updated
+	lastLog time.Time // when the sizes of logs were last looked at
+	fresh   bool      // the folder was read again since workers were last updated
 	wg      sync.WaitGroup
 }
 
@@ -57,7 +59,7 @@ func (m *Manager) NewLoop(o LoopOptions) (*Loop, error) {
 	}
 	l := &Loop{
 		m: m, o: o, lock: lock, folder: &folder{path: path, now: m.o.Now}, workers: map[string]*worker{},
-		prints: map[string]string{}, said: map[string]string{}, lastGC: m.o.Now(),
+		prints: map[string]string{}, said: map[string]string{}, lastGC: m.o.Now(), lastLog: m.o.Now(),
 	}
 	return l, nil
 }
@@ -232,17 +234,21 @@ func (l *Loop) startWorker(ctx context.Context, uid, name string, want desired) 
 	return w
 }
 
-// housekeeping collects garbage and rotates logs once a minute. Images go only where the
-// disk can be seen.
+// housekeeping rotates logs and collects garbage, each in the kubelet's period.
 func (l *Loop) housekeeping(ctx context.Context) {
 	now := l.m.o.Now()
+	if now.Sub(l.lastLog) >= logPeriod {
+		l.lastLog = now
+		if err := l.m.RotateLogs(ctx, l.o.Logs); ctx.Err() == nil {
+			l.report("log rotation", err)
+		}
+	}
 	if now.Sub(l.lastGC) < gcPeriod {
 		return
 	}
 	l.lastGC = now
 	_, err := l.m.GarbageCollect(ctx, l.o.GC, l.sources())
-	err = errors.Join(err, l.m.RotateLogs(ctx, l.o.Logs))
-	if l.o.Images.High > 0 {
+	if l.o.Images.High > 0 { // images go only where the disk can be seen
 		if g, planErr := l.m.PlanImages(ctx, l.o.Images); planErr == nil {
 			err = errors.Join(err, l.m.Collect(ctx, g))
 		}
@@ -296,6 +302,9 @@ func (l *Loop) upAll(ctx context.Context, pods []*pod.Pod, wait bool) error {
 		}
 		wg.Go(func() {
 			if _, err := l.m.Up(ctx, want.pod, want.set, wait); err != nil {
+				if cause := context.Cause(ctx); cause != nil {
+					err = cause
+				}
 				mu.Lock()
 				defer mu.Unlock()
 				errs = append(errs, fmt.Errorf("%s: %w", FullName(want.pod), err))

@@ -8,9 +8,11 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/crishim/crishim/kuberuntime/criconfig"
 	"github.com/crishim/crishim/kuberuntime/pod"
 )
 
@@ -38,6 +40,9 @@ func (m *Manager) RotateLogs(ctx context.Context, policy LogPolicy) error {
 	}
 	var errs []error
 	for _, c := range containers {
+		if size, err := logSize(m.o.Dirs, c); err != nil || size < policy.MaxSize {
+			continue // nearly all of them, nearly always: nobody is asked
+		}
 		if _, err := m.Record(c.GetLabels()[pod.UIDLabel]); err != nil {
 			continue
 		}
@@ -46,6 +51,21 @@ func (m *Manager) RotateLogs(ctx context.Context, policy LogPolicy) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// logSize is the size of a container's log, where this package puts it.
+func logSize(d pod.Dirs, c *runtimeapi.Container) (int64, error) {
+	labels := c.GetLabels()
+	restarts, err := strconv.Atoi(c.GetAnnotations()[pod.RestartCountAnnotation])
+	if err != nil {
+		return 0, err
+	}
+	folder := pod.LogFolder(labels[pod.NamespaceLabel], labels[pod.NameLabel], labels[pod.UIDLabel])
+	info, err := os.Lstat(filepath.Join(d.Logs, folder, criconfig.LogPath(c.GetMetadata().GetName(), restarts)))
+	if err != nil {
+		return 0, err
+	}
+	return info.Size(), nil
 }
 
 func (m *Manager) rotate(ctx context.Context, id string, policy LogPolicy) error {

@@ -1,0 +1,103 @@
+package kuberuntime
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// reopening is a runtime that opens a new log, as one that writes its logs itself does.
+type reopening struct {
+	runtimeapi.RuntimeServiceClient
+	path string
+}
+
+func (r reopening) ReopenContainerLog(context.Context, *runtimeapi.ReopenContainerLogRequest, ...grpc.CallOption) (*runtimeapi.ReopenContainerLogResponse, error) {
+	return &runtimeapi.ReopenContainerLogResponse{}, os.WriteFile(r.path, nil, 0o600)
+}
+
+func TestRotateLogs(t *testing.T) {
+	t.Parallel()
+	var seconds atomic.Int64 // rotated files have the time in their names
+	f := newFixture(t, func(o *Options) {
+		o.Now = func() time.Time { return time.Unix(seconds.Add(1), 0) }
+	})
+	p, set := parse(t, `  containers: [{name: a, image: "busybox:1"}]`)
+	if _, err := f.Up(deadline(t), p, set, false); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(f.o.Dirs.PodLogs(p), "a", "0.log")
+	f.service.runtime = reopening{f.service.runtime, path}
+	files := func() int {
+		t.Helper()
+		all, err := filepath.Glob(path + "*")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(all)
+	}
+	asks := func() (n int) {
+		for _, call := range f.stub.Calls() {
+			if call.Method == "ContainerStatus" {
+				n++
+			}
+		}
+		return n
+	}
+	for _, step := range []struct {
+		name  string
+		size  int
+		asked bool // the runtime, about the container
+		files int
+	}{
+		{"small", 99, false, 1},
+		{"full", 100, true, 2},
+		{"full again", 200, true, 3},
+		{"one too many", 100, true, 3},
+	} {
+		if err := os.WriteFile(path, make([]byte, step.size), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		before := asks()
+		if err := f.RotateLogs(t.Context(), LogPolicy{MaxSize: 100, MaxFiles: 3}); err != nil {
+			t.Fatal(err)
+		}
+		asked := asks() > before
+		if asked != step.asked || files() != step.files {
+			t.Errorf("%s: asked %t, %d files; want %t, %d", step.name, asked, files(), step.asked, step.files)
+		}
+	}
+}
+
+// TestRotateLogsThatBelongToTheEngine: a link is left alone.
+func TestRotateLogsThatBelongToTheEngine(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	p, set := parse(t, `  containers: [{name: a, image: "busybox:1"}]`)
+	if _, err := f.Up(deadline(t), p, set, false); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(f.o.Dirs.PodLogs(p), "a", "0.log")
+	engines := filepath.Join(t.TempDir(), "json.log")
+	if err := os.WriteFile(engines, make([]byte, 4096), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(path); err != nil && !os.IsNotExist(err) {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(engines, path); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.RotateLogs(t.Context(), LogPolicy{MaxSize: 1, MaxFiles: 2}); err != nil {
+		t.Fatal(err)
+	}
+	if rotated, err := filepath.Glob(path + ".*"); err != nil || len(rotated) > 0 {
+		t.Errorf("got %v, %v; want the link as it is", rotated, err)
+	}
+}
