@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"golang.org/x/sys/unix"
@@ -45,7 +46,51 @@ func (m *Manager) PlanImages(ctx context.Context, policy ImagePolicy) (*Garbage,
 		return nil, err
 	}
 	images = slices.DeleteFunc(images, func(i *runtimeapi.Image) bool { return sandbox != "" && i.GetId() == sandbox })
-	return &Garbage{Items: unusedImages(images, containers, d, policy)}, nil
+	items := unusedImages(images, inUse(containers), d, policy)
+	if len(items) == 0 {
+		return &Garbage{}, nil // nearly always: what is mounted need not be asked
+	}
+	used, err := m.mountedImages(ctx, containers)
+	if err != nil {
+		return nil, err
+	}
+	maps.Copy(used, inUse(containers))
+	return &Garbage{Items: unusedImages(images, used, d, policy)}, nil
+}
+
+// inUse are the images that containers were made from, by every name that the list has.
+func inUse(containers []*runtimeapi.Container) map[string]bool {
+	used := map[string]bool{}
+	for _, c := range containers {
+		for _, ref := range []string{c.GetImageId(), c.GetImageRef(), c.GetImage().GetImage(), c.GetImage().GetUserSpecifiedImage()} {
+			used[ref] = true
+		}
+	}
+	return used
+}
+
+// mountedImages are the images of image volumes, which only a container's status has.
+func (m *Manager) mountedImages(ctx context.Context, containers []*runtimeapi.Container) (map[string]bool, error) {
+	used := map[string]bool{}
+	for _, c := range containers {
+		status, err := m.service.containerStatus(ctx, c.GetId())
+		if ignoreNotFound(err) != nil {
+			return nil, err
+		}
+		for _, mount := range status.GetMounts() {
+			ref := mount.GetImage().GetImage()
+			if ref == "" || used[ref] {
+				continue
+			}
+			used[ref] = true
+			id, err := m.GetImageRef(ctx, ref)
+			if err != nil {
+				return nil, err
+			}
+			used[id] = true
+		}
+	}
+	return used, nil
 }
 
 // sandboxImage is the id of the image that the runtime makes sandboxes from, "" where it
@@ -78,9 +123,9 @@ func diskOf(info *runtimeapi.ImageFsInfoResponse) (disk, error) {
 	return disk{capacity: s.Blocks * uint64(s.Bsize), available: s.Bavail * uint64(s.Bsize)}, nil
 }
 
-// unusedImages picks images that no container was made from and that are not pinned. The
+// unusedImages picks images that nothing uses and that are not pinned. The
 // runtime does not tell when an image was used last; the largest go first, so that few go.
-func unusedImages(images []*runtimeapi.Image, containers []*runtimeapi.Container, d disk, policy ImagePolicy) []GarbageItem {
+func unusedImages(images []*runtimeapi.Image, inUse map[string]bool, d disk, policy ImagePolicy) []GarbageItem {
 	if d.capacity == 0 {
 		return nil
 	}
@@ -93,12 +138,6 @@ func unusedImages(images []*runtimeapi.Image, containers []*runtimeapi.Container
 		return nil
 	}
 	toFree := target - d.available
-	inUse := map[string]bool{}
-	for _, c := range containers {
-		for _, ref := range []string{c.GetImageId(), c.GetImageRef(), c.GetImage().GetImage(), c.GetImage().GetUserSpecifiedImage()} {
-			inUse[ref] = true
-		}
-	}
 	candidates := slices.DeleteFunc(slices.Clone(images), func(i *runtimeapi.Image) bool {
 		return i.GetPinned() || inUse[i.GetId()] || slices.ContainsFunc(append(slices.Clone(i.GetRepoTags()), i.GetRepoDigests()...), func(ref string) bool { return inUse[ref] })
 	})

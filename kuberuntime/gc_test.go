@@ -95,7 +95,7 @@ func TestUnusedImages(t *testing.T) {
 	}
 	for _, c := range cases {
 		var got []string
-		for _, item := range unusedImages(images, containers, disk{capacity: 500, available: c.available}, c.policy) {
+		for _, item := range unusedImages(images, inUse(containers), disk{capacity: 500, available: c.available}, c.policy) {
 			got = append(got, item.ID)
 		}
 		if diff := cmp.Diff(c.want, got); diff != "" {
@@ -178,6 +178,45 @@ func TestSandboxImageStays(t *testing.T) {
 		goes := slices.ContainsFunc(g.Items, func(i GarbageItem) bool { return i.ID == pause })
 		if goes != (told == "") {
 			t.Errorf("sandbox image %q: goes %t", told, goes)
+		}
+	}
+}
+
+// mounting is a runtime whose containers have an image mounted.
+type mounting struct {
+	runtimeapi.RuntimeServiceClient
+	image string
+}
+
+func (m mounting) ContainerStatus(context.Context, *runtimeapi.ContainerStatusRequest, ...grpc.CallOption) (*runtimeapi.ContainerStatusResponse, error) {
+	return &runtimeapi.ContainerStatusResponse{Status: &runtimeapi.ContainerStatus{Mounts: []*runtimeapi.Mount{
+		{ContainerPath: "/data"}, {ContainerPath: "/model", Image: &runtimeapi.ImageSpec{Image: m.image}},
+	}}}, nil
+}
+
+// TestMountedImageStays, by whichever name it is mounted.
+func TestMountedImageStays(t *testing.T) {
+	t.Parallel()
+	for _, mounted := range []string{"model:1", "its id", "busybox:1"} {
+		f := newFixture(t)
+		p, set := parse(t, `  containers: [{name: a, image: "busybox:1"}]`)
+		if _, err := f.Up(deadline(t), p, set, false); err != nil {
+			t.Fatal(err)
+		}
+		model := f.stub.AddImage("model:1")
+		f.stub.Image("model:1", func(i *runtimeapi.Image) { i.Size = 1 << 40 }) // the first to go
+		ref := mounted
+		if ref == "its id" {
+			ref = model
+		}
+		f.service.runtime, f.service.image = mounting{f.service.runtime, ref}, onDisk{f.service.image}
+		g, err := f.PlanImages(t.Context(), ImagePolicy{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		goes := slices.ContainsFunc(g.Items, func(i GarbageItem) bool { return i.ID == model })
+		if goes != (mounted == "busybox:1") {
+			t.Errorf("%s is mounted: model:1 goes %t", mounted, goes)
 		}
 	}
 }
