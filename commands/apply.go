@@ -151,8 +151,8 @@ func applyPod(ctx context.Context, env *Env, r *podRuntime, p *v1.Pod, o applyOp
 		return nil, err
 	}
 	view, err := r.Up(ctx, p, o.set, o.wait)
-	if cause := context.Cause(ctx); err != nil && errors.Is(err, context.DeadlineExceeded) && cause != nil {
-		err = cause
+	if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		err = context.Cause(ctx) // whatever call it was that had no time left
 	}
 	if err != nil {
 		return nil, err

@@ -32,6 +32,7 @@ type podRuntimeOptions struct {
 	serial     bool
 	qps        float64
 	burst      int
+	patient    bool // a pull beyond the rate waits for its turn
 }
 
 // podRuntime connects and makes the manager. Pods from manifests have folders on this
@@ -67,7 +68,7 @@ func (env *Env) podRuntimeOn(ctx context.Context, conn *client.Conn, o podRuntim
 			return auth.Lookup(ctx, image, auth.Options{LookupEnv: env.LookupEnv})
 		},
 		Events: env.keepEvents(r.dirs, o.steps),
-		Pull:   pull, SerialPulls: o.serial, PullQPS: o.qps, PullBurst: o.burst, Registerer: o.registerer,
+		Pull:   pull, SerialPulls: o.serial, PullQPS: o.qps, PullBurst: o.burst, PatientPulls: o.patient, Registerer: o.registerer,
 	})
 	return r, err
 }

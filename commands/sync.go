@@ -29,6 +29,7 @@ func newSync(env *Env) *cli.Command {
 		Flags: []cli.Flag{
 			&cli.BoolFlag{Name: "once", Usage: "bring the pods to what the folder says, and end"},
 			&cli.BoolFlag{Name: "wait", Usage: "with --once: until the pods are ready"},
+			&cli.DurationFlag{Name: "wait-timeout", Usage: "with --wait: give up after `TIME` (0: never)"},
 			&cli.StringFlag{Name: "metrics-addr", Usage: "serve Prometheus metrics at `ADDRESS`, such as 127.0.0.1:9100"},
 			&cli.BoolFlag{Name: "serialize-image-pulls", Usage: "pull one image at a time"},
 			&cli.Float64Flag{Name: "registry-qps", Usage: "start at most `N` pulls a second (0: no limit)", Value: 5},
@@ -46,13 +47,15 @@ func newSync(env *Env) *cli.Command {
 type syncOptions struct {
 	loop       kuberuntime.LoopOptions
 	once, wait bool
+	timeout    time.Duration
 	metrics    string
 	runtime    podRuntimeOptions
 }
 
 func syncOptionsOf(_ *Env, c *cli.Context) (o syncOptions, err error) {
 	o.once, o.wait, o.metrics = c.Bool("once"), c.Bool("wait"), c.String("metrics-addr")
-	o.runtime = podRuntimeOptions{serial: c.Bool("serialize-image-pulls"), qps: c.Float64("registry-qps"), burst: c.Int("registry-burst")}
+	o.timeout = c.Duration("wait-timeout")
+	o.runtime = podRuntimeOptions{patient: o.once, serial: c.Bool("serialize-image-pulls"), qps: c.Float64("registry-qps"), burst: c.Int("registry-burst")}
 	o.loop = kuberuntime.LoopOptions{
 		Folder: c.Args().First(), GC: kuberuntime.GCPolicy{MaxPerContainer: c.Int("max-per-container"), MaxContainers: -1},
 		Images: kuberuntime.ImagePolicy{High: c.Int("image-high"), Low: c.Int("image-low")},
@@ -61,6 +64,8 @@ func syncOptionsOf(_ *Env, c *cli.Context) (o syncOptions, err error) {
 	switch {
 	case o.wait && !o.once:
 		return o, usagef("--wait is for --once")
+	case o.timeout > 0 && !o.wait:
+		return o, usagef("--wait-timeout is for --wait")
 	case o.once && o.metrics != "":
 		return o, usagef("--metrics-addr is not for --once")
 	}
@@ -92,6 +97,11 @@ func runSync(ctx context.Context, env *Env, o syncOptions) error {
 	}
 	defer loop.Close()
 	if o.once {
+		if o.timeout > 0 {
+			limited, cancel := context.WithTimeoutCause(ctx, o.timeout, fmt.Errorf("not ready after %s", o.timeout))
+			defer cancel()
+			ctx = limited
+		}
 		return loop.Once(ctx, o.wait)
 	}
 	if o.metrics != "" {

@@ -122,6 +122,7 @@ type puller struct {
 	custom  func(context.Context, string, *runtimeapi.AuthConfig, *runtimeapi.PodSandboxConfig) (string, error)
 	serial  chan struct{} // holds one token while nobody pulls; nil for parallel pulls
 	rate    *rate
+	patient bool // a pull beyond the rate waits and does not fail
 	backoff *backoff
 
 	mu       sync.Mutex
@@ -129,7 +130,7 @@ type puller struct {
 }
 
 func newPuller(o Options, s *service) *puller {
-	p := &puller{service: s, custom: o.Pull, backoff: newBackoff(), failures: map[string]time.Time{}, rate: newRate(o.PullQPS, o.PullBurst, o.Now)}
+	p := &puller{service: s, custom: o.Pull, patient: o.PatientPulls, backoff: newBackoff(), failures: map[string]time.Time{}, rate: newRate(o.PullQPS, o.PullBurst, o.Now)}
 	if o.SerialPulls {
 		p.serial = make(chan struct{}, 1)
 	}
@@ -158,7 +159,11 @@ func (p *puller) pull(ctx context.Context, image string, auths []*runtimeapi.Aut
 			return "", ctx.Err()
 		}
 	}
-	if !p.rate.allow() {
+	if p.patient {
+		if err := p.rate.wait(ctx); err != nil {
+			return "", err
+		}
+	} else if !p.rate.allow() {
 		return "", errors.New("pull QPS exceeded")
 	}
 	one := p.service.pullImage
@@ -177,36 +182,4 @@ func (p *puller) pull(ctx context.Context, image string, auths []*runtimeapi.Aut
 		errs = append(errs, err)
 	}
 	return "", inOneLine(errs...)
-}
-
-// rate is a token bucket; nil allows everything.
-type rate struct {
-	mu         sync.Mutex
-	qps, burst float64
-	tokens     float64
-	last       time.Time
-	now        func() time.Time
-}
-
-func newRate(qps float64, burst int, now func() time.Time) *rate {
-	if qps <= 0 {
-		return nil
-	}
-	return &rate{qps: qps, burst: float64(max(burst, 1)), tokens: float64(max(burst, 1)), last: now(), now: now}
-}
-
-func (r *rate) allow() bool {
-	if r == nil {
-		return true
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	now := r.now()
-	r.tokens = min(r.burst, r.tokens+now.Sub(r.last).Seconds()*r.qps)
-	r.last = now
-	if r.tokens < 1 {
-		return false
-	}
-	r.tokens--
-	return true
 }

@@ -31,12 +31,14 @@ type Options struct {
 	// Endpoint names the runtime, so that pods of several runtimes on one host are told apart.
 	Endpoint string
 	// SerialPulls pulls one image at a time; PullQPS and PullBurst limit how often a pull
-	// may start, 0 for no limit.
-	SerialPulls bool
-	PullQPS     float64
-	PullBurst   int
-	Registerer  prometheus.Registerer
-	Now         func() time.Time
+	// may start, 0 for no limit. One beyond the limit fails, as a kubelet's does that comes
+	// back to it later, or waits for its turn with PatientPulls.
+	SerialPulls  bool
+	PullQPS      float64
+	PullBurst    int
+	PatientPulls bool
+	Registerer   prometheus.Registerer
+	Now          func() time.Time
 }
 
 // Manager is the runtime manager. It is safe for concurrent use, as long as no two calls
