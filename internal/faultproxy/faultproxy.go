@@ -6,6 +6,7 @@ package faultproxy
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log"
 	"net"
@@ -43,6 +44,7 @@ type Proxy struct {
 	rule  Rule
 	calls []string
 	down  bool
+	api   string // the only version of the API that is spoken; "": the engine's own
 	conns map[net.Conn]struct{}
 }
 
@@ -111,6 +113,20 @@ func (p *Proxy) Down(down bool) {
 	}
 }
 
+// Speak makes the engine one that knows a single version of the API, such as
+// "1.40", as after an upgrade or its opposite. Connections go on.
+func (p *Proxy) Speak(version string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.api = version
+}
+
+func (p *Proxy) spoken() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.api
+}
+
 func (p *Proxy) cut() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -137,6 +153,13 @@ func (p *Proxy) track(c net.Conn, state http.ConnState) {
 
 func (p *Proxy) handler(transport http.RoundTripper, quiet *log.Logger) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		api := p.spoken()
+		if asked := version.FindString(r.URL.Path); api != "" && asked != "" && asked != "/v"+api {
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(http.StatusBadRequest)
+			_, _ = fmt.Fprintf(w, `{"message":"client version %s is not supported, the engine speaks API version %s"}`, asked[2:], api)
+			return
+		}
 		fault := p.fault(r)
 		if fault.Before != nil {
 			fault.Before()
@@ -157,6 +180,9 @@ func (p *Proxy) handler(transport http.RoundTripper, quiet *log.Logger) http.Han
 			ErrorLog:      quiet,
 			ErrorHandler:  func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) },
 			ModifyResponse: func(answer *http.Response) error {
+				if api != "" && answer.Header.Get("Api-Version") != "" {
+					answer.Header.Set("Api-Version", api)
+				}
 				if fault.After != nil {
 					fault.After()
 				}
@@ -197,6 +223,26 @@ type body struct {
 }
 
 func (b *body) Close() error { return b.under.Close() }
+
+// Answer answers with a status and a text in the engine's place.
+func Answer(status int, text string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(status)
+		_, _ = io.WriteString(w, text)
+	}
+}
+
+// Hang never answers; it ends when the client leaves.
+func Hang(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
+
+// Cut ends the connection without a word.
+func Cut(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }
+
+// Garble passes something on that is no answer at all.
+func Garble(io.Reader) io.Reader {
+	return strings.NewReader("<html>\x00\x1b[2J this is not the engine {")
+}
 
 // ErrCut is what Truncate ends with.
 var ErrCut = errors.New("cut")

@@ -105,13 +105,7 @@ func newKiller(t *testing.T, h host, flags ...string) *killer {
 // points lets a request pass once and gives a point for each call to the engine.
 func (k *killer) points(t *testing.T, st step) []point {
 	t.Helper()
-	p := k.prepared(t, st)
-	k.proxy.Set(nil)
-	if err := st.call(p, t.Context(), k.serve); err != nil {
-		t.Fatalf("%s: %v", st.name, err)
-	}
-	calls := k.proxy.Calls()
-	k.gone(t, p)
+	calls := k.calls(t, st)
 	var points []point
 	for i, call := range calls {
 		points = append(points, point{n: i + 1})
@@ -123,6 +117,19 @@ func (k *killer) points(t *testing.T, st step) []point {
 		t.Fatalf("%s makes only these calls: %v", st.name, calls)
 	}
 	return points
+}
+
+// calls are those to the engine that a request makes when all is well.
+func (k *killer) calls(t *testing.T, st step) []string {
+	t.Helper()
+	p := k.prepared(t, st)
+	k.proxy.Set(nil)
+	if err := st.call(p, t.Context(), k.serve); err != nil {
+		t.Fatalf("%s: %v", st.name, err)
+	}
+	calls := k.proxy.Calls()
+	k.gone(t, p)
+	return calls
 }
 
 func (k *killer) prepared(t *testing.T, st step) *pod {
@@ -209,7 +216,5 @@ func (k *killer) gone(t *testing.T, p *pod) {
 	}
 	wait(t, func() error { return p.left(t.Context()) })
 	wait(t, func() error { return none("open files of serve", k.serve.open(p.config.GetLogDirectory())) })
-	if beside, err := os.ReadDir(k.serve.dir); err != nil || len(beside) != 1 {
-		t.Errorf("got %v, %v beside serve's socket, want nothing", beside, err)
-	}
+	wait(t, func() error { return none("files of serve", k.serve.beside()) })
 }

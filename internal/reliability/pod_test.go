@@ -35,6 +35,8 @@ type pod struct {
 	host   host
 	config *runtimeapi.PodSandboxConfig
 
+	label string // what all its engine containers have, and only they
+
 	id, containerID string   // "": not made, or nobody told
 	traces          []string // no mount may have one of them in the end
 }
@@ -42,7 +44,7 @@ type pod struct {
 func (h host) pod(t testing.TB) *pod {
 	t.Helper()
 	name := "rel-" + strings.ToLower(rand.Text()[:12])
-	p := &pod{host: h, config: &runtimeapi.PodSandboxConfig{
+	p := &pod{host: h, label: "test=" + name, config: &runtimeapi.PodSandboxConfig{
 		Metadata:     &runtimeapi.PodSandboxMetadata{Name: name, Namespace: "reliability", Uid: name},
 		Hostname:     name,
 		LogDirectory: filepath.Join(t.TempDir(), "logs"),
@@ -96,7 +98,7 @@ func (p *pod) remove(ctx context.Context, s runtimeapi.RuntimeServiceClient) err
 // onEngine are the pod's containers as the engine has them, with whether they run.
 func (p *pod) onEngine(ctx context.Context) (map[string]bool, error) {
 	list, err := p.host.engine.ContainerList(ctx, container.ListOptions{
-		All: true, Filters: filters.NewArgs(filters.Arg("label", "test="+p.uid())),
+		All: true, Filters: filters.NewArgs(filters.Arg("label", p.label)),
 	})
 	found := map[string]bool{}
 	for _, c := range list {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -40,6 +41,7 @@ const testImage = "busybox:crishim"
 type serve struct {
 	runtimeapi.RuntimeServiceClient
 
+	images runtimeapi.ImageServiceClient
 	t      testing.TB
 	dir    string // holds the socket and what serve puts beside it, nothing else
 	args   []string
@@ -71,7 +73,7 @@ func newServe(t testing.TB, engine string, flags ...string) *serve {
 	if s.conn, err = grpc.NewClient(s.endpoint(), grpc.WithTransportCredentials(insecure.NewCredentials())); err != nil {
 		t.Fatal(err)
 	}
-	s.RuntimeServiceClient = runtimeapi.NewRuntimeServiceClient(s.conn)
+	s.RuntimeServiceClient, s.images = runtimeapi.NewRuntimeServiceClient(s.conn), runtimeapi.NewImageServiceClient(s.conn)
 	t.Cleanup(func() {
 		s.kill()
 		_ = s.conn.Close()
@@ -182,6 +184,25 @@ func (s *serve) open(part string) []string {
 		if target, err := os.Readlink(filepath.Join(dir, e.Name())); err == nil && strings.Contains(target, part) {
 			found = append(found, target)
 		}
+	}
+	return found
+}
+
+// beside are the files next to the socket. The folder for records of sessions may
+// be there, but nothing in it.
+func (s *serve) beside() []string {
+	var found []string
+	err := filepath.WalkDir(s.dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		if name := strings.TrimPrefix(path, s.dir); err == nil && name != "" && name != "/s" && name != "/s.exec" {
+			found = append(found, path)
+		}
+		return nil
+	})
+	if err != nil {
+		found = append(found, err.Error())
 	}
 	return found
 }

@@ -1,0 +1,248 @@
+package reliability
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/internal/faultproxy"
+)
+
+// ailment is a way in which one answer of an engine goes wrong.
+type ailment struct {
+	name  string
+	fault faultproxy.Fault
+	limit time.Duration // of the request; 0: patience
+}
+
+func ailments() []ailment {
+	return []ailment{
+		{name: "dies before it has the request", fault: faultproxy.Fault{Answer: faultproxy.Cut}},
+		{name: "dies with the answer", fault: faultproxy.Fault{Body: faultproxy.Truncate(0)}},
+		{name: "truncates the answer", fault: faultproxy.Fault{Body: faultproxy.Truncate(3)}},
+		{name: "answers garbage", fault: faultproxy.Fault{Body: faultproxy.Garble}},
+		{name: "fails", fault: faultproxy.Fault{Answer: faultproxy.Answer(http.StatusInternalServerError, `{"message":"it is on fire"}`)}},
+		{name: "fails without a reason", fault: faultproxy.Fault{Answer: faultproxy.Answer(http.StatusBadGateway, "<html>")}},
+		{name: "hangs", fault: faultproxy.Fault{Answer: faultproxy.Hang}, limit: 3 * time.Second},
+		{name: "is slow", fault: faultproxy.Fault{Before: func() { time.Sleep(300 * time.Millisecond) }}}, // that is what is tested
+	}
+}
+
+// TestEngineBreaksInEveryStepOnEngine has one call to the engine go wrong in the
+// requests of a pod's life, each one that changes something in another way; with
+// CRISHIM_TEST_LONG=1 every call in every way. Every request ends. When the engine is well again, serve
+// tells the truth, takes the request again, and nothing is left.
+func TestEngineBreaksInEveryStepOnEngine(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	k := newKiller(t, h)
+	for nth, st := range steps() {
+		calls := k.calls(t, st)
+		for n, call := range calls {
+			for i, a := range ailments() {
+				short := (n == 0 || call[0] != 'G') && (n+nth)%len(ailments()) == i
+				if short || os.Getenv("CRISHIM_TEST_LONG") != "" {
+					k.fall(t, st, n+1, a)
+				}
+			}
+		}
+	}
+	k.serve.stop()
+}
+
+// fall lets the nth call to the engine go wrong.
+func (k *killer) fall(t *testing.T, st step, n int, a ailment) {
+	t.Helper()
+	p := k.prepared(t, st)
+	k.proxy.Set(func(call int, _ string) faultproxy.Fault {
+		if call != n {
+			return faultproxy.Fault{}
+		}
+		return a.fault
+	})
+	limit := a.limit
+	if limit == 0 {
+		limit = patience
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	err := st.call(p, ctx, k.serve)
+	cancel()
+	k.proxy.Set(nil)
+	what := fmt.Sprintf("%s when the engine %s in call %d", st.name, a.name, n)
+	t.Logf("%s: %v", what, err)
+	if a.limit == 0 && status.Code(err) == codes.DeadlineExceeded {
+		t.Errorf("%s: it does not end", what)
+	}
+	if err != nil && strings.Contains(err.Error(), "panic") || status.Code(err) == codes.Internal && strings.Contains(err.Error(), "internal error") {
+		t.Errorf("%s: %v", what, err)
+	}
+	k.truthful(t, p)
+	k.again(t, st, p)
+	k.gone(t, p)
+}
+
+// TestEngineBreaksWhenAskedOnEngine has every call go wrong in every way while
+// serve is asked what there is.
+func TestEngineBreaksWhenAskedOnEngine(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	k := newKiller(t, h)
+	p := k.running(t)
+	for name, ask := range questions(p) {
+		k.proxy.Set(nil)
+		if err := ask(t.Context(), k.serve); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		for _, a := range ailments() {
+			// What was heard of the engine before is still true, and is told without asking it.
+			k.proxy.Set(func(int, string) faultproxy.Fault { return a.fault })
+			limit := patience
+			if a.limit > 0 {
+				limit = time.Second
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), limit)
+			err := ask(ctx, k.serve)
+			cancel()
+			if a.limit == 0 && status.Code(err) == codes.DeadlineExceeded || status.Code(err) == codes.Internal && strings.Contains(fmt.Sprint(err), "internal error") {
+				t.Errorf("%s when the engine %s: %v", name, a.name, err)
+			}
+		}
+	}
+	k.proxy.Set(nil)
+	k.truthful(t, p)
+	k.gone(t, p)
+	k.serve.stop()
+}
+
+// running is a pod with a container that runs.
+func (k *killer) running(t *testing.T) *pod {
+	t.Helper()
+	return k.prepared(t, step{name: "a running pod", prepare: []func(*pod, context.Context, runtimeapi.RuntimeServiceClient) error{
+		(*pod).run, (*pod).create, (*pod).start,
+	}})
+}
+
+// questions are the requests that change nothing.
+func questions(p *pod) map[string]func(context.Context, *serve) error {
+	return map[string]func(context.Context, *serve) error{
+		"Status": func(ctx context.Context, s *serve) error {
+			_, err := s.Status(ctx, &runtimeapi.StatusRequest{Verbose: true})
+			return err
+		},
+		"lists": func(ctx context.Context, s *serve) error {
+			_, err := p.listed(ctx, s)
+			return err
+		},
+		"ContainerStatus": func(ctx context.Context, s *serve) error {
+			_, err := s.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: p.containerID, Verbose: true})
+			return err
+		},
+		"ListContainerStats": func(ctx context.Context, s *serve) error {
+			_, err := s.ListContainerStats(ctx, &runtimeapi.ListContainerStatsRequest{})
+			return err
+		},
+		"ListPodSandboxStats": func(ctx context.Context, s *serve) error {
+			_, err := s.ListPodSandboxStats(ctx, &runtimeapi.ListPodSandboxStatsRequest{})
+			return err
+		},
+		"ExecSync": func(ctx context.Context, s *serve) error {
+			_, err := s.ExecSync(ctx, &runtimeapi.ExecSyncRequest{ContainerId: p.containerID, Cmd: []string{"true"}, Timeout: 60})
+			return err
+		},
+		"ListImages": func(ctx context.Context, s *serve) error {
+			_, err := s.images.ListImages(ctx, &runtimeapi.ListImagesRequest{})
+			return err
+		},
+		"ImageStatus": func(ctx context.Context, s *serve) error {
+			_, err := s.images.ImageStatus(ctx, &runtimeapi.ImageStatusRequest{Image: &runtimeapi.ImageSpec{Image: testImage}, Verbose: true})
+			return err
+		},
+		"ImageFsInfo": func(ctx context.Context, s *serve) error {
+			_, err := s.images.ImageFsInfo(ctx, &runtimeapi.ImageFsInfoRequest{})
+			return err
+		},
+	}
+}
+
+// TestOneContainerIsBrokenOnEngine: the engine fails whenever it is asked about
+// one container. All others live on.
+func TestOneContainerIsBrokenOnEngine(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	k := newKiller(t, h)
+	sick, well := k.running(t), k.running(t)
+	k.proxy.Set(func(_ int, call string) faultproxy.Fault {
+		if strings.Contains(call, sick.containerID) {
+			return faultproxy.Fault{Answer: faultproxy.Answer(http.StatusInternalServerError, `{"message":"it is on fire"}`)}
+		}
+		return faultproxy.Fault{}
+	})
+	// A serve that knows nothing yet has to ask about all of them.
+	again := startServe(t, k.proxy.Host)
+	for _, s := range []*serve{k.serve, again} {
+		listed, err := well.listed(t.Context(), s)
+		if err != nil || !listed[well.id] || !listed[well.containerID] {
+			t.Errorf("the pod that is well: got %v, %v", listed, err)
+		}
+		for name, ask := range questions(well) {
+			if err := ask(t.Context(), s); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+	}
+	list := h.crishim(t, again.endpoint()).run(t.Context(), "ps", "-a", "-q", "--no-trunc")
+	if list.code != 0 || !strings.Contains(list.out, well.containerID) {
+		t.Errorf("ps: got %+v", list)
+	}
+	both := h.crishim(t, again.endpoint()).run(t.Context(), "inspect", sick.containerID, well.containerID)
+	if both.code != 1 || !strings.Contains(both.out, well.containerID) || !strings.Contains(both.err, "on fire") {
+		t.Errorf("inspect: got status %d, %q", both.code, both.err)
+	}
+	k.gone(t, well)
+	if err := sick.stop(t.Context(), k.serve); err == nil {
+		t.Error("a pod whose container cannot be asked about was stopped")
+	}
+	k.proxy.Set(nil)
+	k.gone(t, sick)
+	again.stop()
+	k.serve.stop()
+}
+
+// TestEngineSpeaksAnotherVersionOnEngine: an engine that was exchanged for an older
+// or a newer one is greeted again.
+func TestEngineSpeaksAnotherVersionOnEngine(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	if _, err := h.engine.Library(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	own := h.engine.ClientVersion()
+	k := newKiller(t, h)
+	p := k.running(t)
+	for _, version := range []string{"1.40", own} {
+		k.proxy.Down(true)
+		k.proxy.Speak(version)
+		k.proxy.Down(false)
+		wait(t, func() error {
+			// An image that nobody can remember: the engine has to answer.
+			_, err := k.serve.images.ImageStatus(t.Context(), &runtimeapi.ImageStatusRequest{Image: &runtimeapi.ImageSpec{Image: "none/" + strings.ReplaceAll(version, ".", "-")}})
+			if err == nil {
+				_, err = k.serve.Version(t.Context(), &runtimeapi.VersionRequest{})
+			}
+			return err
+		})
+		k.truthful(t, p)
+		other := k.running(t)
+		k.gone(t, other)
+	}
+	k.gone(t, p)
+	k.serve.stop()
+}
