@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/crishim/crishim/api"
 	"github.com/crishim/crishim/client"
 )
 
@@ -167,7 +168,7 @@ func createBeside(ctx context.Context, conn *client.Conn, podID string, config *
 // is run in it with exec: an attach would miss what a command writes first.
 func (o debugOptions) config(target string) *runtimeapi.ContainerConfig {
 	o.rights.NamespaceOptions = &runtimeapi.NamespaceOption{Pid: runtimeapi.NamespaceMode_TARGET, TargetId: target}
-	return &runtimeapi.ContainerConfig{
+	config := &runtimeapi.ContainerConfig{
 		Metadata: &runtimeapi.ContainerMetadata{Name: "debug-" + strings.ToLower(rand.Text()[:6])},
 		Image:    &runtimeapi.ImageSpec{Image: o.image, UserSpecifiedImage: o.image},
 		Command:  []string{"sh", "-c", "trap 'exit 0' TERM; while :; do sleep 3600 & wait $!; done"},
@@ -175,6 +176,10 @@ func (o debugOptions) config(target string) *runtimeapi.ContainerConfig {
 		Envs:     o.env,
 		Linux:    &runtimeapi.LinuxContainerConfig{SecurityContext: o.rights},
 	}
+	if !o.keep {
+		config.Annotations = map[string]string{api.AnnotationTemporary: "true"}
+	}
+	return config
 }
 
 // remove takes the debug container away, also after an interrupt.

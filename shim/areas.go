@@ -49,8 +49,9 @@ type areas struct {
 	*logArea
 	*listStreams
 	fallback
-	private *private     // the service beside CRI
-	cache   *cache.Cache // nil in a shim for one command
+	private     *private     // the service beside CRI
+	cache       *cache.Cache // nil in a shim for one command
+	temporaries temporaries
 }
 
 // podParts describe what an event is about.
@@ -122,8 +123,9 @@ func newAreas(o Options, client *docker.Client) (*areas, error) {
 			PodIPs:    podIPs(sandboxes),
 			Log:       o.Log,
 		}, engine),
-		statsArea: stats.New(stats.Options{Engine: engine, Log: o.Log}),
-		logArea:   logFiles,
+		statsArea:   stats.New(stats.Options{Engine: engine, Log: o.Log}),
+		logArea:     logFiles,
+		temporaries: temporaries{dir: o.temporaries, engine: client.Endpoint().Host},
 	}
 	if cached != nil {
 		a.cache, a.asOf = cached, cached.AsOf

@@ -34,12 +34,12 @@ func startEmbedded(ctx context.Context, o Options, base string) (*Embedded, erro
 	if err != nil {
 		return nil, err
 	}
-	o.ExecRecords = dir.execRecords()
+	o.ExecRecords, o.temporaries = dir.execRecords(), dir.temporaries()
 	s, err := New(o)
 	if err != nil {
 		return nil, errors.Join(err, dir.remove())
 	}
-	sweep(ctx, base, s.engine)
+	sweep(ctx, base, s.engine.Endpoint().Host, s.engine, s.areas.containerArea)
 	e := &Embedded{shim: s, dir: dir, served: make(chan error, 1)}
 	if err := e.start(ctx); err != nil {
 		return nil, errors.Join(err, s.Close(), dir.remove())

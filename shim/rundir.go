@@ -26,7 +26,8 @@ const (
 
 // runDir is the private directory of one embedded shim. It is locked while its
 // process lives; the lock is on the directory itself, so that there is nothing
-// in it but the socket and the records of running execs.
+// in it but the socket and the records of running execs and of temporary
+// containers.
 type runDir struct {
 	path string
 	lock *os.File
@@ -91,6 +92,8 @@ func (d *runDir) socket() string { return filepath.Join(d.path, socketName) }
 
 func (d *runDir) execRecords() string { return filepath.Join(d.path, recordsName) }
 
+func (d *runDir) temporaries() string { return filepath.Join(d.path, temporaryName) }
+
 func (d *runDir) remove() error {
 	return errors.Join(os.RemoveAll(d.path), d.lock.Close())
 }
@@ -113,9 +116,11 @@ func lockDir(path string) (*os.File, error) {
 }
 
 // sweep removes what commands of this user left that were killed before they
-// could: unlocked run directories with the processes that are recorded there,
-// and nothing else. It is a courtesy, so its failures stop nobody.
-func sweep(ctx context.Context, base string, engine stream.ExecInspector) {
+// could: unlocked run directories with the processes and containers that are
+// recorded there, and nothing else. A directory with containers that could not
+// be removed stays for the next command. It is a courtesy, so its failures stop
+// nobody.
+func sweep(ctx context.Context, base, host string, engine stream.ExecInspector, containers containerLister) {
 	entries, err := os.ReadDir(base)
 	if err != nil {
 		return
@@ -130,7 +135,10 @@ func sweep(ctx context.Context, base string, engine stream.ExecInspector) {
 			continue
 		}
 		_ = stream.EndRecorded(ctx, filepath.Join(path, recordsName), engine)
-		os.RemoveAll(path)
+		left := temporaries{dir: filepath.Join(path, temporaryName), engine: host}
+		if left.remove(ctx, containers) == nil {
+			os.RemoveAll(path)
+		}
 		lock.Close()
 	}
 }

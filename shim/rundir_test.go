@@ -32,7 +32,7 @@ func TestSweepRemovesOnlyWhatIsAbandoned(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(gone[0], socketName), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	sweep(t.Context(), base, nil)
+	sweep(t.Context(), base, "", nil, nil)
 	for _, path := range gone {
 		if _, err := os.Lstat(path); !os.IsNotExist(err) {
 			t.Errorf("%s is still there: %v", path, err)

@@ -53,6 +53,7 @@ type Options struct {
 	MetricsAddress string
 
 	observeNetwork network.Observe // nil: nobody wants to know
+	temporaries    string          // directory for what is known of temporary containers; "": nothing
 }
 
 // Shim is a CRI runtime and image service over a Docker engine.
