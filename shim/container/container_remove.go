@@ -38,7 +38,7 @@ func (s *Service) Remove(ctx context.Context, id string) error {
 	if m.LogPath == "" {
 		return nil
 	}
-	if err := s.logs.Removed(ctx, m.c.ID, m.LogPath, m.c.LogPath); err != nil {
+	if err := s.logs.Removed(ctx, m.c.ID, m.logPlace(), m.c.LogPath); err != nil {
 		s.log.Warn("the link to a removed container's log stays", "id", m.c.ID, "path", m.LogPath, "err", err)
 	}
 	return nil

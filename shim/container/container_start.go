@@ -8,6 +8,8 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types/container"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/shim/internal/logdir"
 )
 
 // StartContainer starts a created container. One that runs already is fine; one
@@ -52,11 +54,13 @@ func (s *Service) startLog(ctx context.Context, m member) {
 	}
 	c, err := s.engine.ContainerInspect(ctx, m.c.ID) // the log file has a name only now
 	if err == nil && c.ContainerJSONBase != nil {
-		err = s.logs.Started(ctx, c.ID, m.LogPath, c.LogPath)
+		err = s.logs.Started(ctx, c.ID, m.logPlace(), c.LogPath)
 	}
 	if err != nil {
 		s.log.Warn("the container's log is not at its path", "id", m.c.ID, "path", m.LogPath, "err", err)
 	}
 }
+
+func (m member) logPlace() logdir.Place { return logdir.Place{Base: m.LogDir, Path: m.LogPath} }
 
 func (m member) privileged() bool { return m.c.HostConfig != nil && m.c.HostConfig.Privileged }

@@ -12,6 +12,8 @@ import (
 	"github.com/docker/docker/api/types/container"
 	"github.com/google/go-cmp/cmp"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/shim/internal/logdir"
 )
 
 func TestCreateTakesAFreeNameBesideAStranger(t *testing.T) {
@@ -249,28 +251,29 @@ func TestLinks(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	file, path := filepath.Join(dir, "engine.log"), filepath.Join(dir, "pods", "x", "0.log")
-	if err := (links{}).Started(t.Context(), "", path, file); err != nil {
+	at := logdir.Place{Base: filepath.Join(dir, "pods"), Path: path}
+	if err := (links{}).Started(t.Context(), "", at, file); err != nil {
 		t.Errorf("an engine without a file here: %v", err)
 	}
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 {
-		if err := (links{}).Started(t.Context(), "", path, file); err != nil {
+		if err := (links{}).Started(t.Context(), "", at, file); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if target, err := os.Readlink(path); target != file {
 		t.Errorf("got %q, %v; want a link to %s", target, err, file)
 	}
-	if err := (links{}).Removed(t.Context(), "", path, filepath.Join(dir, "other.log")); err != nil {
+	if err := (links{}).Removed(t.Context(), "", at, filepath.Join(dir, "other.log")); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := os.Lstat(path); err != nil {
 		t.Errorf("another container's link went: %v", err)
 	}
 	for range 2 {
-		if err := (links{}).Removed(t.Context(), "", path, file); err != nil {
+		if err := (links{}).Removed(t.Context(), "", at, file); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -23,6 +23,7 @@ import (
 	"github.com/crishim/crishim/shim/docker"
 	"github.com/crishim/crishim/shim/host"
 	"github.com/crishim/crishim/shim/internal/keylock"
+	"github.com/crishim/crishim/shim/internal/logdir"
 )
 
 // Engine is what the area needs of the Docker client.
@@ -42,14 +43,14 @@ type Engine interface {
 
 // Logs is told about containers whose log has a place outside the engine.
 type Logs interface {
-	// Started: the container runs, its log is wanted at path; file is the
-	// engine's own log file, "" where the engine has none.
-	Started(ctx context.Context, id, path, file string) error
+	// Started: the container runs, its log is wanted there; file is the engine's
+	// own log file, "" where the engine has none.
+	Started(ctx context.Context, id string, at logdir.Place, file string) error
 	// Removing: the container has ended and is about to be removed, and the
 	// engine's log with it. Returns when that is not needed any more.
 	Removing(ctx context.Context, id string)
 	// Removed: the container is gone.
-	Removed(ctx context.Context, id, path, file string) error
+	Removed(ctx context.Context, id string, at logdir.Place, file string) error
 }
 
 // Options are the parts that a Service works with.

@@ -3,10 +3,10 @@ package container
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
+
+	"github.com/crishim/crishim/shim/internal/logdir"
 )
 
 // links keeps container logs where no process stays behind to write them: a
@@ -15,17 +15,19 @@ type links struct{}
 
 // Started makes the link where nothing exists. An engine that keeps no file,
 // or keeps it on another host, has no link.
-func (links) Started(_ context.Context, _, path, file string) error {
+func (links) Started(_ context.Context, _ string, at logdir.Place, file string) error {
 	if file == "" {
 		return nil
 	}
 	if info, err := os.Stat(file); err != nil || !info.Mode().IsRegular() {
 		return nil
 	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return fmt.Errorf("directory of the log: %w", err)
+	dir, name, err := at.Open()
+	if err != nil {
+		return err
 	}
-	err := os.Symlink(file, path)
+	defer dir.Close()
+	err = dir.Symlink(file, name)
 	if errors.Is(err, fs.ErrExist) {
 		return nil
 	}
@@ -37,12 +39,17 @@ func (links) Removing(context.Context, string) {}
 
 // Removed takes away the link that leads to this container's file, and nothing
 // else: a log file that somebody wrote stays.
-func (links) Removed(_ context.Context, _, path, file string) error {
-	target, err := os.Readlink(path)
+func (links) Removed(_ context.Context, _ string, at logdir.Place, file string) error {
+	dir, name, err := at.OpenExisting()
+	if err != nil {
+		return nil // and no link in it
+	}
+	defer dir.Close()
+	target, err := dir.Readlink(name)
 	if err != nil || target != file {
 		return nil
 	}
-	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := dir.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	return nil

@@ -77,6 +77,7 @@ func planLabels(p *plan, r *runtimeapi.CreateContainerRequest, f facts) error {
 		Pod:         f.pod.Metadata,
 		SandboxID:   f.sandbox.ID,
 		LogPath:     logPath(r),
+		LogDir:      r.GetSandboxConfig().GetLogDirectory(),
 		Image:       userImage(c.GetImage()),
 		Labels:      c.GetLabels(),
 		Annotations: c.GetAnnotations(),

@@ -2,20 +2,22 @@ package logs
 
 import (
 	"bytes"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/crishim/crishim/shim/internal/logdir"
 )
 
 const (
 	fileMode = 0o640
-	dirMode  = 0o755
 	// maxTail is how much of a file is read to find where it stops. It is far
 	// more than a container writes in the overlap.
 	maxTail = 32 << 20
@@ -24,57 +26,56 @@ const (
 // openFile opens a log for writing at its end and reads its position. What
 // another shim left as a link to the engine's file is replaced in one step by a
 // new file: written through it, lines would land in the engine's own log.
-func openFile(path string) (*os.File, *position, error) {
-	if err := os.MkdirAll(filepath.Dir(path), dirMode); err != nil {
-		return nil, nil, fmt.Errorf("directory of the log: %w", err)
-	}
-	f, err := create(path)
+func openFile(at logdir.Place) (*os.File, *position, error) {
+	dir, name, err := at.Open()
 	if err != nil {
 		return nil, nil, err
 	}
-	pos, err := resume(f, path)
+	defer dir.Close()
+	f, err := create(dir, name)
 	if err != nil {
-		return nil, nil, errors.Join(fmt.Errorf("log %s: %w", path, err), f.Close())
+		return nil, nil, err
+	}
+	pos, err := resume(f, dir, name)
+	if err != nil {
+		return nil, nil, errors.Join(fmt.Errorf("log %s: %w", at.Path, err), f.Close())
 	}
 	return f, pos, nil
 }
 
-func create(path string) (*os.File, error) {
-	const flags = os.O_RDWR | os.O_APPEND | os.O_CREATE | unix.O_NOFOLLOW | unix.O_NONBLOCK
-	f, err := os.OpenFile(path, flags, fileMode)
-	if errors.Is(err, unix.ELOOP) {
-		return replaceLink(path)
+// create opens the log in its directory. A link that is put in its place in the
+// meantime leads to nothing outside of that directory.
+func create(dir *os.Root, name string) (*os.File, error) {
+	if info, err := dir.Lstat(name); err == nil && info.Mode()&fs.ModeSymlink != 0 {
+		return replaceLink(dir, name)
 	}
+	f, err := dir.OpenFile(name, os.O_RDWR|os.O_APPEND|os.O_CREATE|unix.O_NONBLOCK, fileMode)
 	if err != nil {
 		return nil, fmt.Errorf("open log: %w", err)
 	}
 	info, err := f.Stat()
 	if err != nil || !info.Mode().IsRegular() {
-		return nil, errors.Join(fmt.Errorf("log %s is not a regular file", path), err, f.Close())
+		return nil, errors.Join(fmt.Errorf("log %s is not a regular file", f.Name()), err, f.Close())
 	}
 	return f, nil
 }
 
-func replaceLink(path string) (*os.File, error) {
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
+func replaceLink(dir *os.Root, name string) (*os.File, error) {
+	fresh := "." + name + "." + rand.Text()
+	f, err := dir.OpenFile(fresh, os.O_RDWR|os.O_APPEND|os.O_CREATE|os.O_EXCL, fileMode)
 	if err != nil {
 		return nil, fmt.Errorf("replace the link at the log's path: %w", err)
 	}
-	fresh := f.Name()
-	err = errors.Join(f.Chmod(fileMode), f.Close())
-	if err == nil {
-		err = os.Rename(fresh, path)
+	if err := errors.Join(f.Chmod(fileMode), dir.Rename(fresh, name)); err != nil {
+		return nil, errors.Join(fmt.Errorf("replace the link at the log's path: %w", err), f.Close(), dir.Remove(fresh))
 	}
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("replace the link at the log's path: %w", err), os.Remove(fresh))
-	}
-	return os.OpenFile(path, os.O_RDWR|os.O_APPEND|unix.O_NOFOLLOW, fileMode)
+	return f, nil
 }
 
 // resume finds out what a file holds at its end and cuts off a line that was
 // not finished. Where the file is empty, because it has just been rotated, the
 // newest file that was rotated away says where the log stopped.
-func resume(f *os.File, path string) (*position, error) {
+func resume(f *os.File, dir *os.Root, name string) (*position, error) {
 	info, err := f.Stat()
 	if err != nil {
 		return nil, err
@@ -90,7 +91,7 @@ func resume(f *os.File, path string) (*position, error) {
 		}
 	}
 	if whole == 0 {
-		tail = rotatedTail(path)
+		tail = rotatedTail(dir, name)
 	}
 	note(pos, tail)
 	return pos, nil
@@ -136,8 +137,8 @@ func note(pos *position, tail []byte) {
 
 // rotatedTail reads the end of the newest file that was moved out of the way. A
 // kubelet names it after the log and the time, and compresses older ones only.
-func rotatedTail(path string) []byte {
-	names, err := filepath.Glob(escapeGlob(path) + ".*")
+func rotatedTail(dir *os.Root, log string) []byte {
+	names, err := fs.Glob(dir.FS(), escapeGlob(log)+".*")
 	if err != nil {
 		return nil
 	}
@@ -146,7 +147,7 @@ func rotatedTail(path string) []byte {
 		if strings.HasSuffix(name, ".gz") || strings.HasSuffix(name, ".tmp") {
 			continue
 		}
-		f, err := os.OpenFile(name, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+		f, err := dir.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0)
 		if err != nil {
 			continue
 		}

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/crishim/crishim/shim/internal/logdir"
 )
 
 func at(second int) time.Time { return time.Date(2026, 1, 2, 3, 4, second, 0, time.UTC) }
@@ -32,7 +34,7 @@ func read(t *testing.T, path string) string {
 
 func open(t *testing.T, path string) (*os.File, *position) {
 	t.Helper()
-	f, pos, err := openFile(path)
+	f, pos, err := openFile(logdir.Place{Path: path})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,7 +86,7 @@ func TestUnusablePaths(t *testing.T) {
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "file"), "")
 	for _, path := range []string{dir, filepath.Join(dir, "file", "0.log"), "/dev/null"} {
-		if f, _, err := openFile(path); err == nil {
+		if f, _, err := openFile(logdir.Place{Path: path}); err == nil {
 			f.Close()
 			t.Errorf("%s: got success", path)
 		}

@@ -7,12 +7,13 @@ import (
 	"io"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"sync"
 	"time"
 
 	"github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types/container"
+
+	"github.com/crishim/crishim/shim/internal/logdir"
 )
 
 const (
@@ -22,11 +23,12 @@ const (
 
 // follower writes the log of one container.
 type follower struct {
-	id, path string
-	engine   Engine
-	log      *slog.Logger
-	cancel   context.CancelFunc
-	done     chan struct{}
+	id     string
+	at     logdir.Place
+	engine Engine
+	log    *slog.Logger
+	cancel context.CancelFunc
+	done   chan struct{}
 
 	mu   sync.Mutex // guards what follows, also while a line is written
 	file *os.File
@@ -34,9 +36,9 @@ type follower struct {
 	pos  *position
 }
 
-func newFollower(id, path string, engine Engine, log *slog.Logger) (*follower, error) {
-	f := &follower{id: id, path: path, engine: engine, log: log.With("container", id, "path", path), done: make(chan struct{})}
-	file, pos, err := openFile(path)
+func newFollower(id string, at logdir.Place, engine Engine, log *slog.Logger) (*follower, error) {
+	f := &follower{id: id, at: at, engine: engine, log: log.With("container", id, "path", at.Path), done: make(chan struct{})}
+	file, pos, err := openFile(at)
 	if err != nil {
 		return nil, err
 	}
@@ -161,7 +163,7 @@ func (f *follower) flushLocked() error {
 // recover opens the file anew after a failed write, because only the file
 // itself tells what has reached it.
 func (f *follower) recover(cause error) error {
-	file, pos, err := openFile(f.path)
+	file, pos, err := openFile(f.at)
 	if err != nil {
 		return errors.Join(cause, err)
 	}
@@ -179,10 +181,12 @@ func (f *follower) reopen() error {
 	if err := f.flushLocked(); err != nil {
 		return err
 	}
-	if err := os.MkdirAll(filepath.Dir(f.path), dirMode); err != nil {
+	dir, name, err := f.at.Open()
+	if err != nil {
 		return err
 	}
-	file, err := create(f.path)
+	defer dir.Close()
+	file, err := create(dir, name)
 	if err != nil {
 		return err
 	}

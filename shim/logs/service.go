@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"os"
 	"path/filepath"
 	"sync"
 	"time"
@@ -14,6 +13,7 @@ import (
 	"github.com/docker/docker/api/types/filters"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/crishim/crishim/shim/internal/logdir"
 	"github.com/crishim/crishim/shim/state"
 )
 
@@ -81,12 +81,12 @@ func (s *Service) adopt(ctx context.Context) error {
 		return err
 	}
 	for _, c := range list {
-		path := c.Labels[state.LabelLogPath]
-		if path == "" || c.State != container.StateRunning && !exists(path) {
+		at := logdir.Of(c.Labels)
+		if at.Path == "" || c.State != container.StateRunning && !exists(at) {
 			continue
 		}
-		if err := s.follow(c.ID, path); err != nil {
-			s.log.Warn("the container's log is not written", "container", c.ID, "path", path, "error", err)
+		if err := s.follow(c.ID, at); err != nil {
+			s.log.Warn("the container's log is not written", "container", c.ID, "path", at.Path, "error", err)
 		}
 	}
 	return nil
@@ -94,8 +94,13 @@ func (s *Service) adopt(ctx context.Context) error {
 
 // exists says whether there is a file or a link. Where there is none, the log of
 // a container that has ended was removed, or was never wanted.
-func exists(path string) bool {
-	_, err := os.Lstat(path)
+func exists(at logdir.Place) bool {
+	dir, name, err := at.OpenExisting()
+	if err != nil {
+		return false
+	}
+	defer dir.Close()
+	_, err = dir.Lstat(name)
 	return err == nil
 }
 
@@ -122,9 +127,9 @@ func (s *Service) begin() bool {
 
 // follow makes the log's file and begins to write to it. A container that is
 // followed already is left as it is.
-func (s *Service) follow(id, path string) error {
-	if !filepath.IsAbs(path) {
-		return fmt.Errorf("log path %q is not absolute: %w", path, errdefs.ErrInvalidArgument)
+func (s *Service) follow(id string, at logdir.Place) error {
+	if !filepath.IsAbs(at.Path) {
+		return fmt.Errorf("log path %q is not absolute: %w", at.Path, errdefs.ErrInvalidArgument)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -134,7 +139,7 @@ func (s *Service) follow(id, path string) error {
 	if s.active[id] != nil {
 		return nil
 	}
-	f, err := newFollower(id, path, s.engine, s.log)
+	f, err := newFollower(id, at, s.engine, s.log)
 	if err != nil {
 		return err
 	}
@@ -156,8 +161,10 @@ func (s *Service) follow(id, path string) error {
 }
 
 // Started implements the container area's interface: the container runs and its
-// log is wanted at path.
-func (s *Service) Started(_ context.Context, id, path, _ string) error { return s.follow(id, path) }
+// log is wanted there.
+func (s *Service) Started(_ context.Context, id string, at logdir.Place, _ string) error {
+	return s.follow(id, at)
+}
 
 // removeTime is how long the follower of an ended or removed container may take
 // to write the rest.
@@ -173,7 +180,7 @@ func (s *Service) Removing(ctx context.Context, id string) {
 
 // Removed implements the container area's interface. The file belongs to the
 // one who asked for it and stays.
-func (s *Service) Removed(ctx context.Context, id, _, _ string) error {
+func (s *Service) Removed(ctx context.Context, id string, _ logdir.Place, _ string) error {
 	if f := s.follower(id); f != nil && !f.wait(context.WithoutCancel(ctx)) {
 		f.stop()
 	}
@@ -214,15 +221,15 @@ func (s *Service) ReopenContainerLog(ctx context.Context, r *runtimeapi.ReopenCo
 	if c.State == nil || !c.State.Running {
 		return nil, fmt.Errorf("container %q is not running, its log is complete: %w", r.GetContainerId(), errdefs.ErrFailedPrecondition)
 	}
-	path := c.Config.Labels[state.LabelLogPath]
-	if path == "" {
+	at := logdir.Of(c.Config.Labels)
+	if at.Path == "" {
 		return nil, fmt.Errorf("container %q has no log path: %w", r.GetContainerId(), errdefs.ErrFailedPrecondition)
 	}
 	s.mu.Lock()
 	f := s.active[c.ID]
 	s.mu.Unlock()
 	if f == nil { // a follower that gave up, or a container that another shim started
-		err = s.follow(c.ID, path)
+		err = s.follow(c.ID, at)
 	} else {
 		err = f.reopen()
 	}

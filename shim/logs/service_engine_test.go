@@ -19,6 +19,7 @@ import (
 
 	"github.com/crishim/crishim/shim/docker"
 	"github.com/crishim/crishim/shim/enginetest"
+	"github.com/crishim/crishim/shim/internal/logdir"
 	"github.com/crishim/crishim/shim/state"
 )
 
@@ -105,7 +106,7 @@ func TestLogOfBothStreams(t *testing.T) {
 	engine := enginetest.Require(t)
 	s := startService(t, engine)
 	id, path := logged(t, engine, false, "echo out; echo err >&2; head -c 20000 /dev/zero | tr '\\0' x; echo; printf unfinished")
-	if err := s.Started(t.Context(), id, path, ""); err != nil {
+	if err := s.Started(t.Context(), id, logdir.Place{Path: path}, ""); err != nil {
 		t.Fatal(err)
 	}
 	until(t, "the whole log", func() bool { return len(texts(t, path)) == 5 })
@@ -123,7 +124,7 @@ func TestLogOfTerminal(t *testing.T) {
 	engine := enginetest.Require(t)
 	s := startService(t, engine)
 	id, path := logged(t, engine, true, "echo one; head -c 20000 /dev/zero | tr '\\0' x; echo; echo end")
-	if err := s.Started(t.Context(), id, path, ""); err != nil {
+	if err := s.Started(t.Context(), id, logdir.Place{Path: path}, ""); err != nil {
 		t.Fatal(err)
 	}
 	until(t, "the whole log", func() bool { return len(texts(t, path)) >= 4 })
@@ -159,7 +160,7 @@ func TestLogGoesOnAfterRestarts(t *testing.T) {
 		s := startService(t, engine)
 		before := len(texts(t, path))
 		if round == 0 {
-			if err := s.Started(t.Context(), id, path, ""); err != nil {
+			if err := s.Started(t.Context(), id, logdir.Place{Path: path}, ""); err != nil {
 				t.Fatal(err)
 			}
 		} // later the service finds the container itself
@@ -183,7 +184,7 @@ func TestReopenContainerLog(t *testing.T) {
 	engine := enginetest.Require(t)
 	s := startService(t, engine)
 	id, path := logged(t, engine, false, count)
-	if err := s.Started(t.Context(), id, path, ""); err != nil {
+	if err := s.Started(t.Context(), id, logdir.Place{Path: path}, ""); err != nil {
 		t.Fatal(err)
 	}
 	var files []string
@@ -233,7 +234,7 @@ func TestReopenRefusals(t *testing.T) {
 	engine := enginetest.Require(t)
 	s := startService(t, engine)
 	id, path := logged(t, engine, false, "echo bye")
-	if err := s.Started(t.Context(), id, path, ""); err != nil {
+	if err := s.Started(t.Context(), id, logdir.Place{Path: path}, ""); err != nil {
 		t.Fatal(err)
 	}
 	until(t, "the container to end", func() bool {
@@ -257,7 +258,7 @@ func TestReopenRefusals(t *testing.T) {
 	if err := engine.ContainerRemove(t.Context(), id, container.RemoveOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Removed(t.Context(), id, path, ""); err != nil {
+	if err := s.Removed(t.Context(), id, logdir.Place{Path: path}, ""); err != nil {
 		t.Error(err)
 	}
 	if got := texts(t, path); len(got) != 1 {

@@ -25,6 +25,7 @@ type Container struct {
 	Pod         *runtimeapi.PodSandboxMetadata
 	SandboxID   string
 	LogPath     string
+	LogDir      string // the pod's log directory; "" where another shim made the container
 	Image       string // the image as the config named it; "" where another shim made the container
 	Labels      map[string]string
 	Annotations map[string]string
@@ -100,6 +101,7 @@ func EncodeContainer(c Container) map[string]string {
 		LabelOwnAttempt:   encodeAttempt(c.Metadata.GetAttempt()),
 		LabelOwnCreated:   c.Created.UTC().Format(time.RFC3339Nano),
 		LabelOwnImage:     c.Image,
+		LabelOwnLogDir:    c.LogDir,
 	}
 	return withLabels(EncodeLabels(c.Labels, c.Annotations), own)
 }
@@ -123,6 +125,7 @@ func DecodeContainer(name string, labels map[string]string) (Container, bool) {
 		},
 		SandboxID: labels[LabelSandboxID],
 		LogPath:   labels[LabelLogPath],
+		LogDir:    labels[LabelOwnLogDir],
 		Image:     labels[LabelOwnImage],
 		Created:   decodeTime(labels[LabelOwnCreated]),
 	}

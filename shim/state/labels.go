@@ -45,6 +45,7 @@ const (
 	LabelOwnMounts    = ownPrefix + "image-mounts"    // mounts that the engine does not report as such
 	LabelOwnLimits    = ownPrefix + "resource-limits" // limits that the engine has no field for
 	LabelOwnPID       = ownPrefix + "pid"
+	LabelOwnLogDir    = ownPrefix + "log-directory"
 )
 
 const (

@@ -1,0 +1,62 @@
+// Package logdir opens the directories of container logs. A pod's log directory
+// is given by the caller and trusted; what is below it a container may have made,
+// where the directory is mounted into it. A link there leads nowhere else.
+package logdir
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/crishim/crishim/shim/state"
+)
+
+const dirMode = 0o755
+
+// Place is where the log of a container is wanted.
+type Place struct {
+	Base string // the pod's log directory; "" where the container's shim did not note it
+	Path string // of the file, absolute; "" for nowhere
+}
+
+// Of reads the place from the engine's labels of a container.
+func Of(labels map[string]string) Place {
+	return Place{Base: labels[state.LabelOwnLogDir], Path: labels[state.LabelLogPath]}
+}
+
+// Open makes and opens the directory of the log, and gives the file's name in it.
+func (p Place) Open() (*os.Root, string, error) {
+	return p.open(true)
+}
+
+// OpenExisting is like Open, but makes nothing.
+func (p Place) OpenExisting() (*os.Root, string, error) { return p.open(false) }
+
+func (p Place) open(mkdir bool) (*os.Root, string, error) {
+	dir, name := filepath.Split(filepath.Clean(p.Path))
+	base, below := filepath.Clean(dir), "."
+	if rest, ok := strings.CutPrefix(base+"/", filepath.Clean(p.Base)+"/"); ok && p.Base != "" {
+		base, below = filepath.Clean(p.Base), filepath.Clean("./"+rest)
+	}
+	if mkdir {
+		if err := os.MkdirAll(base, dirMode); err != nil {
+			return nil, "", fmt.Errorf("directory of the log: %w", err)
+		}
+	}
+	root, err := os.OpenRoot(base)
+	if err != nil || below == "." {
+		return root, name, err
+	}
+	defer root.Close()
+	if mkdir {
+		if err := root.MkdirAll(below, dirMode); err != nil {
+			return nil, "", fmt.Errorf("directory of the log in %s: %w", base, err)
+		}
+	}
+	inner, err := root.OpenRoot(below)
+	if err != nil {
+		return nil, "", fmt.Errorf("directory of the log in %s: %w", base, err)
+	}
+	return inner, name, nil
+}
