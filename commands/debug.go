@@ -89,7 +89,7 @@ func debugOptionsOf(env *Env, c *cli.Context) (o debugOptions, err error) {
 		return o, err
 	}
 	o.pull.ifMissing = true
-	o.exec, err = o.exec.complete(env)
+	o.exec, err = o.exec.complete(env, "debug")
 	return o, err
 }
 

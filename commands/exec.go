@@ -101,7 +101,7 @@ func execOptionsOf(env *Env, c *cli.Context) (o execOptions, err error) {
 	if len(o.command) > 0 && o.command[0] == "--" {
 		o.command = o.command[1:]
 	}
-	return o.complete(env)
+	return o.complete(env, "exec")
 }
 
 // chosenByFilter says that flags name the containers, not an argument.
@@ -116,7 +116,7 @@ func chosenByFilter(c *cli.Context) bool {
 
 // complete refuses what contradicts itself and chooses a shell where no
 // command is given.
-func (o execOptions) complete(env *Env) (execOptions, error) {
+func (o execOptions) complete(env *Env, verb string) (execOptions, error) {
 	switch {
 	case o.sync && (o.session.stdin || o.session.tty):
 		return o, usagef("--sync carries no input and no terminal: leave out --stdin and --tty")
@@ -124,9 +124,9 @@ func (o execOptions) complete(env *Env) (execOptions, error) {
 		return o, usagef("--parallel carries no input and no terminal: leave out --stdin and --tty")
 	case len(o.command) > 0:
 	case o.target == "" || o.sync:
-		return o, usagef("exec needs a command")
+		return o, usagef("%s needs a command", verb)
 	case !env.InTerminal && !o.session.stdin: // it would end at once, and look like a success
-		return o, &usageError{text: "exec needs a command", noArguments: true, hint: "in a terminal, or with --stdin, it opens a shell"}
+		return o, &usageError{text: verb + " needs a command", noArguments: true, hint: "in a terminal, or with --stdin, it opens a shell"}
 	default:
 		o.shell, o.command = true, shellCommand()
 		o.session.stdin = true
@@ -193,31 +193,41 @@ func (o execOptions) inOne(ctx context.Context, conn *client.Conn, c *runtimeapi
 		ctx, cancel = context.WithTimeoutCause(ctx, limit, o.tooLong())
 		defer cancel()
 	}
-	err := o.once(ctx, conn, c, s)
+	left := false
+	err := o.once(ctx, conn, c, s, &left)
 	if o.shell && errors.Is(err, errNoShell) {
 		err = &statusError{code: exitNotFound, cause: withHint(fmt.Errorf("there is no shell in %s", containerName(c)),
 			"crishim debug %s brings one along", containerName(c))}
 	}
 	switch {
+	case left && errors.Is(err, stream.ErrDetached):
+		return detached(stream.ErrDetached, s, leftRunning)
 	case errors.Is(err, client.ErrNotOurShim) && errors.Is(err, stream.ErrDetached):
 		return detached(stream.ErrDetached, s, "the command has been ended: this runtime keeps none without its client")
 	case errors.Is(err, stream.ErrDetached):
 		return detached(err, s, "the command goes on")
+	case left:
+		o.session.options.Warn("%s", leftRunning)
 	}
 	return err
 }
 
-func (o execOptions) once(ctx context.Context, conn *client.Conn, c *runtimeapi.Container, s stream.Streams) error {
+// once runs the command, or opens a shell. left is set when the command may go
+// on after an error.
+func (o execOptions) once(ctx context.Context, conn *client.Conn, c *runtimeapi.Container, s stream.Streams, left *bool) error {
 	if o.sync {
 		return o.runSync(ctx, conn, c, s)
 	}
 	run := func(o execOptions) error {
 		url := ""
 		o.session.options.OnDetach = func(ctx context.Context) error { return conn.DetachExec(ctx, url) }
-		return cannotRun(o.session.dial(ctx, s, func(ctx context.Context) (_ string, err error) {
+		watch := watchExec(conn, c.GetId(), o.command)
+		err := cannotRun(o.session.dial(ctx, s, func(ctx context.Context) (_ string, err error) {
 			url, err = conn.ExecURL(ctx, o.request(c.GetId()), o.process)
 			return url, err
 		}, stream.Exec))
+		*left = watch.settle(ctx, conn, err)
+		return err
 	}
 	if o.shell {
 		return o.openShell(o.hasShell(ctx, conn, c.GetId()), run)
