@@ -33,7 +33,8 @@ func (b *backoff) wait(key string, since, now time.Time) time.Duration {
 	if !ok || forgotten(entry, since) {
 		return 0
 	}
-	return max(since.Add(entry.delay).Sub(now), 0)
+	// A clock that was put back does not make the wait longer.
+	return min(max(since.Add(entry.delay).Sub(now), 0), entry.delay)
 }
 
 // next notes that key is tried now and doubles the wait after its next failure.

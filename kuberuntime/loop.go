@@ -243,7 +243,7 @@ func (l *Loop) housekeeping(ctx context.Context) {
 			l.report("log rotation", err)
 		}
 	}
-	if now.Sub(l.lastGC) < gcPeriod {
+	if since := now.Sub(l.lastGC); since >= 0 && since < gcPeriod { // the clock may have been put back
 		return
 	}
 	l.lastGC = now

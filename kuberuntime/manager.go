@@ -175,7 +175,7 @@ const versionTTL = 60 * time.Second
 func (c *versionCache) get(now time.Time) (string, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.value, c.value != "" && now.Sub(c.at) < versionTTL
+	return c.value, c.value != "" && now.Sub(c.at).Abs() < versionTTL
 }
 
 func (c *versionCache) set(value string, now time.Time) {

@@ -29,7 +29,7 @@ func (r *rate) allow() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := r.now()
-	r.tokens = min(r.burst, r.tokens+now.Sub(r.last).Seconds()*r.qps)
+	r.tokens = min(r.burst, r.tokens+max(now.Sub(r.last).Seconds(), 0)*r.qps)
 	r.last = now
 	if r.tokens < 1 {
 		return false

@@ -10,6 +10,10 @@ import (
 
 const copyBuffer = 32 << 10
 
+// loaded is what times that are compared are counted from: the machine's clock
+// may be put forward or back meanwhile.
+var loaded = time.Now()
+
 // startInput sends what is typed or piped. The returned channel carries
 // ErrDetached at most and is closed when nothing more is sent.
 func (x *session) startInput(ch *channels) (*input, chan error) {
@@ -68,7 +72,7 @@ func (x *session) sendInput(in io.Reader, to io.WriteCloser) error {
 // writer's error at most, and is closed when both have ended.
 func (x *session) startOutput(ch *channels) chan error {
 	end := make(chan error, 2)
-	x.moved.Store(time.Now().UnixNano())
+	x.moved.Store(int64(time.Since(loaded)))
 	for _, c := range []struct {
 		from io.Reader
 		to   io.Writer
@@ -101,7 +105,7 @@ func (x *session) copyOutput(to io.Writer, from io.Reader) error {
 			x.writing.Add(1)
 			_, werr := to.Write(buf[:n])
 			x.writing.Add(-1)
-			x.moved.Store(time.Now().UnixNano())
+			x.moved.Store(int64(time.Since(loaded)))
 			if errors.Is(werr, syscall.EPIPE) {
 				return &SignalError{Signal: syscall.SIGPIPE}
 			}
@@ -131,7 +135,7 @@ func (x *session) drain(ctx context.Context, out <-chan error) error {
 		case err := <-out:
 			return err
 		case <-tick.C:
-			idle := time.Since(time.Unix(0, x.moved.Load()))
+			idle := time.Since(loaded) - time.Duration(x.moved.Load())
 			if x.writing.Load() == 0 && idle > drainIdle {
 				return nil
 			}

@@ -38,7 +38,7 @@ type session struct {
 	ch   atomic.Pointer[channels] // nil until connected
 
 	copying sync.WaitGroup // output
-	moved   atomic.Int64   // when output last arrived, in Unix nanoseconds
+	moved   atomic.Int64   // when output last arrived, in nanoseconds since loaded
 	writing atomic.Int32   // outputs that wait for their local reader
 }
 

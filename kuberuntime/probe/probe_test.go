@@ -195,3 +195,15 @@ func TestManager(t *testing.T) {
 		t.Error("the probe of a container that is gone still has a result")
 	}
 }
+
+func TestFirstDelayWhenTheClockIsPutBack(t *testing.T) {
+	started := time.Unix(100_000, 0)
+	for _, c := range []struct{ step, want time.Duration }{{0, 10 * time.Second}, {-time.Hour, 10 * time.Second}, {time.Hour, 0}} {
+		w := worker{
+			manager: &Manager{now: func() time.Time { return started.Add(c.step) }}, probe: &v1.Probe{InitialDelaySeconds: 10}, container: Container{Started: started},
+		}
+		if got := w.firstDelay(time.Second); got != c.want {
+			t.Errorf("after a step of %s: got %s, want %s", c.step, got, c.want)
+		}
+	}
+}

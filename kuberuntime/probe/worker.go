@@ -45,7 +45,7 @@ func (w *worker) run(ctx context.Context) {
 // is over for a container that was found running.
 func (w *worker) firstDelay(period time.Duration) time.Duration {
 	initial := time.Duration(w.probe.InitialDelaySeconds) * time.Second
-	left := max(initial-w.manager.now().Sub(w.container.Started), 0)
+	left := min(max(initial-w.manager.now().Sub(w.container.Started), 0), initial) // the clock may have been put back
 	if left == 0 && w.manager.spread != nil {
 		return w.manager.spread(period)
 	}

@@ -10,6 +10,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -25,8 +26,9 @@ const (
 
 // openFile opens a log for writing at its end and reads its position. What
 // another shim left as a link to the engine's file is replaced in one step by a
-// new file: written through it, lines would land in the engine's own log.
-func openFile(at logdir.Place) (*os.File, *position, error) {
+// new file: written through it, lines would land in the engine's own log. All
+// lines of the file may be asked for, as far as its end goes.
+func openFile(at logdir.Place, all bool) (*os.File, *position, error) {
 	dir, name, err := at.Open()
 	if err != nil {
 		return nil, nil, err
@@ -36,7 +38,7 @@ func openFile(at logdir.Place) (*os.File, *position, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	pos, err := resume(f, dir, name)
+	pos, err := resume(f, dir, name, all)
 	if err != nil {
 		return nil, nil, errors.Join(fmt.Errorf("log %s: %w", at.Path, err), f.Close())
 	}
@@ -74,8 +76,9 @@ func replaceLink(dir *os.Root, name string) (*os.File, error) {
 
 // resume finds out what a file holds at its end and cuts off a line that was
 // not finished. Where the file is empty, because it has just been rotated, the
-// newest file that was rotated away says where the log stopped.
-func resume(f *os.File, dir *os.Root, name string) (*position, error) {
+// newest file that was rotated away says where the log stopped. All of it is
+// remembered where times do not tell what the engine will repeat.
+func resume(f *os.File, dir *os.Root, name string, all bool) (*position, error) {
 	info, err := f.Stat()
 	if err != nil {
 		return nil, err
@@ -93,7 +96,7 @@ func resume(f *os.File, dir *os.Root, name string) (*position, error) {
 	if whole == 0 {
 		tail = rotatedTail(dir, name)
 	}
-	note(pos, tail)
+	note(pos, tail, all)
 	return pos, nil
 }
 
@@ -113,11 +116,15 @@ func readTail(f io.ReaderAt, size int64) (tail []byte, whole int64, err error) {
 }
 
 // note reads lines from the last one back to the first that the engine will not
-// repeat, then notes them in their order.
-func note(pos *position, tail []byte) {
+// repeat, then notes them in their order. Where the clock was put back, that may
+// be any.
+func note(pos *position, tail []byte, all bool) {
 	lines := slices.Collect(bytes.Lines(tail))
 	newest := newPosition()
 	first := len(lines)
+	if all = all || first > 0 && clockWasPutBack(lines); all {
+		first = 0
+	}
 	for ; first > 0; first-- {
 		at, ok := lineTime(lines[first-1])
 		if ok && at.After(newest.last) {
@@ -133,6 +140,11 @@ func note(pos *position, tail []byte) {
 			pos.wrote(at, line)
 		}
 	}
+}
+
+func clockWasPutBack(lines [][]byte) bool {
+	at, ok := lineTime(lines[len(lines)-1])
+	return ok && string(latest(lines)) > at.Add(overlap).UTC().Format(time.RFC3339)
 }
 
 // rotatedTail reads the end of the newest file that was moved out of the way. A

@@ -34,7 +34,7 @@ func read(t *testing.T, path string) string {
 
 func open(t *testing.T, path string) (*os.File, *position) {
 	t.Helper()
-	f, pos, err := openFile(logdir.Place{Path: path})
+	f, pos, err := openFile(logdir.Place{Path: path}, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,7 +86,7 @@ func TestUnusablePaths(t *testing.T) {
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "file"), "")
 	for _, path := range []string{dir, filepath.Join(dir, "file", "0.log"), "/dev/null"} {
-		if f, _, err := openFile(logdir.Place{Path: path}); err == nil {
+		if f, _, err := openFile(logdir.Place{Path: path}, false); err == nil {
 			f.Close()
 			t.Errorf("%s: got success", path)
 		}
@@ -105,7 +105,7 @@ func TestResume(t *testing.T) {
 	if want := at(31).Add(-overlap); !pos.since().Equal(want) {
 		t.Errorf("got position %v, want %v", pos.since(), want)
 	}
-	pos.rewind()
+	pos.rewind(false)
 	var fresh []string
 	for _, l := range []string{line(30, "a"), line(30, "a"), line(30, "a"), line(29, "late"), line(31, "b"), line(31, "c"), line(31, "c")} {
 		if pos.fresh([]byte(l)) {
@@ -128,7 +128,7 @@ func TestResumeAfterRotation(t *testing.T) {
 	write(t, path+".20260103-000000.gz", "compressed")
 	write(t, path, "")
 	_, pos := open(t, path)
-	pos.rewind()
+	pos.rewind(false)
 	if pos.fresh([]byte(line(10, "newest"))) || !pos.fresh([]byte(line(1, "older"))) {
 		t.Error("the newest file that was rotated away does not count")
 	}

@@ -29,6 +29,7 @@ type follower struct {
 	log    *slog.Logger
 	cancel context.CancelFunc
 	done   chan struct{}
+	now    func() time.Time
 
 	mu   sync.Mutex // guards what follows, also while a line is written
 	file *os.File
@@ -37,8 +38,8 @@ type follower struct {
 }
 
 func newFollower(id string, at logdir.Place, engine Engine, log *slog.Logger) (*follower, error) {
-	f := &follower{id: id, at: at, engine: engine, log: log.With("container", id, "path", at.Path), done: make(chan struct{})}
-	file, pos, err := openFile(at)
+	f := &follower{id: id, at: at, engine: engine, log: log.With("container", id, "path", at.Path), done: make(chan struct{}), now: time.Now}
+	file, pos, err := openFile(at, false)
 	if err != nil {
 		return nil, err
 	}
@@ -125,7 +126,17 @@ func (f *follower) copy(ctx context.Context, tty, follow bool) error {
 func (f *follower) rewind() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.pos.rewind()
+	ahead := f.pos.ahead(f.now())
+	if ahead || f.pos.putBack() {
+		// The engine will repeat more than is remembered. The file has it.
+		if err := f.reread(); err != nil {
+			f.log.Warn("the log's own lines cannot be read, some may be written again", "error", err)
+		}
+	}
+	f.pos.rewind(ahead)
+	if ahead {
+		return engineTime(time.Time{})
+	}
 	return engineTime(f.pos.since())
 }
 
@@ -163,7 +174,7 @@ func (f *follower) flushLocked() error {
 // recover opens the file anew after a failed write, because only the file
 // itself tells what has reached it.
 func (f *follower) recover(cause error) error {
-	file, pos, err := openFile(f.at)
+	file, pos, err := openFile(f.at, false)
 	if err != nil {
 		return errors.Join(cause, err)
 	}
@@ -192,6 +203,21 @@ func (f *follower) reopen() error {
 	}
 	_ = f.file.Close() // everything has been written
 	f.file = file
+	f.out.Reset(file)
+	return nil
+}
+
+// reread remembers all that is in the file.
+func (f *follower) reread() error {
+	if err := f.out.Flush(); err != nil {
+		return err
+	}
+	file, pos, err := openFile(f.at, true)
+	if err != nil {
+		return err
+	}
+	_ = f.file.Close() // everything has been written
+	f.file, f.pos = file, pos
 	f.out.Reset(file)
 	return nil
 }

@@ -13,7 +13,9 @@ const overlap = 2 * time.Second
 // position is how far a log has been written: the last time, and the records
 // near it, by which what the engine repeats is told from what is new.
 type position struct {
-	last   time.Time
+	last   time.Time // the latest time of all
+	newest time.Time // of the last record; long before last when the clock was put back
+	skip   bool      // what the engine repeats begins before what is remembered
 	seed   maphash.Seed
 	recent []mark
 	counts map[uint64]int // of recent
@@ -31,14 +33,27 @@ func newPosition() *position {
 
 // since is what the engine is asked for; the zero time means everything.
 func (p *position) since() time.Time {
-	if p.last.IsZero() {
+	switch {
+	case p.last.IsZero():
 		return p.last
+	case p.putBack():
+		return p.newest.Add(-overlap)
 	}
 	return p.last.Add(-overlap)
 }
 
-// rewind prepares for the engine repeating what it has sent from since on.
-func (p *position) rewind() {
+// putBack says whether the clock was put back while the log was written. What
+// comes then is older for the engine than what was written before.
+func (p *position) putBack() bool { return p.newest.Before(p.last.Add(-overlap)) }
+
+// ahead says whether the clock was put back since the log was written: what has
+// come meanwhile may have any time.
+func (p *position) ahead(now time.Time) bool { return p.last.After(now.Add(overlap)) }
+
+// rewind prepares for the engine repeating what it has sent from since on, or
+// everything.
+func (p *position) rewind(everything bool) {
+	p.skip = (everything || p.putBack()) && len(p.counts) > 0
 	p.repeat = make(map[uint64]int, len(p.counts))
 	for key, n := range p.counts {
 		p.repeat[key] = n
@@ -49,8 +64,9 @@ func (p *position) rewind() {
 func (p *position) fresh(line []byte) bool {
 	key := maphash.Bytes(p.seed, line)
 	if p.repeat[key] == 0 {
-		return true
+		return !p.skip
 	}
+	p.skip = false
 	p.repeat[key]--
 	return false
 }
@@ -60,6 +76,7 @@ func (p *position) wrote(at time.Time, line []byte) {
 	key := maphash.Bytes(p.seed, line)
 	p.recent = append(p.recent, mark{at: at, key: key})
 	p.counts[key]++
+	p.newest = at
 	if at.After(p.last) {
 		p.last = at
 	}
@@ -83,6 +100,18 @@ func (p *position) forget() {
 		}
 	}
 	p.recent = append(p.recent[:0:0], p.recent[n:]...)
+}
+
+// latest compares lines by their times to the second, which is cheap.
+func latest(lines [][]byte) []byte {
+	const second = len("2026-01-02T15:04:05")
+	var found []byte
+	for _, line := range lines {
+		if len(line) > second && bytes.Compare(line[:second], found) > 0 {
+			found = line[:second]
+		}
+	}
+	return found
 }
 
 // lineTime reads the time of a line of a CRI log.

@@ -32,7 +32,7 @@ func (r *rates) add(id string, at time.Time, usage uint64) *uint64 {
 	before, ok := r.last[id]
 	elapsed := at.Sub(before.at)
 	switch {
-	case !ok || usage < before.usage:
+	case !ok || usage < before.usage || elapsed < 0: // the clock may have been put back
 		r.last[id] = point{at: at, usage: usage}
 		return nil
 	case elapsed < rateWindow:

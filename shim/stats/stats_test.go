@@ -240,3 +240,13 @@ func TestDescriptors(t *testing.T) {
 		m.values(&containerView{}) // must not need anything
 	}
 }
+
+func TestRatesWhenTheClockIsPutBack(t *testing.T) {
+	t.Parallel()
+	var r rates
+	r.add("a", when, 100)
+	r.add("a", when.Add(-time.Hour), 200)
+	if got := r.add("a", when.Add(2*time.Second-time.Hour), 400); got == nil || *got != 100 {
+		t.Errorf("got %v, want 100 per second", got)
+	}
+}

@@ -38,7 +38,7 @@ type output struct {
 	stdout *gate
 	spoken chan struct{} // closed when something is held back for the first time
 	stderr io.Writer     // nil: not wanted
-	since  atomic.Int64  // start of the read that is going on, 0 while there is none
+	since  atomic.Int64  // start of the read that is going on, by clock; 0 while there is none
 }
 
 func newOutput(tty bool, stdout, stderr io.Writer) *output {
@@ -74,14 +74,14 @@ func (o *output) quiet(ctx context.Context, d time.Duration) <-chan struct{} {
 	go func() {
 		tick := time.NewTicker(d / 20)
 		defer tick.Stop()
-		begin := time.Now()
+		begin := clock()
 		for {
 			select {
 			case <-ctx.Done():
 				return
-			case now := <-tick.C:
-				since := o.since.Load()
-				if since != 0 && now.Sub(time.Unix(0, since)) >= d && now.Sub(begin) >= d {
+			case <-tick.C:
+				since, now := o.since.Load(), clock()
+				if since != 0 && now-since >= int64(d) && now-begin >= int64(d) {
 					close(done)
 					return
 				}
@@ -174,6 +174,12 @@ func (g *gate) take() []byte {
 	return held
 }
 
+var loaded = time.Now()
+
+// clock counts nanoseconds and is never 0. It goes on evenly when the machine's
+// clock is put forward or back.
+func clock() int64 { return int64(time.Since(loaded)) + 1 }
+
 // timedReader notes when a read began.
 type timedReader struct {
 	r     io.Reader
@@ -181,7 +187,7 @@ type timedReader struct {
 }
 
 func (t timedReader) Read(b []byte) (int, error) {
-	t.since.Store(time.Now().UnixNano())
+	t.since.Store(clock())
 	defer t.since.Store(0)
 	return t.r.Read(b)
 }
