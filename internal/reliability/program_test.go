@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"syscall"
 	"testing"
 )
 
@@ -65,3 +66,13 @@ func (p *pod) file(t testing.TB, name, text string) string {
 	}
 	return path
 }
+
+// shell runs a script in which "crishim" is this program.
+func (p program) shell(ctx context.Context, script string, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, "sh", append([]string{"-c", script, "sh"}, args...)...)
+	cmd.Env = p.env
+	return cmd
+}
+
+// newMounts gives a process a mount namespace of its own: what it mounts goes with it.
+func newMounts() *syscall.SysProcAttr { return &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS} }

@@ -91,6 +91,28 @@ func tail(b []byte, n int) []byte { return b[max(0, len(b)-n):] }
 
 func (s *serve) endpoint() string { return "unix://" + filepath.Join(s.dir, "s") }
 
+// move puts the socket elsewhere, before serve is started.
+func (s *serve) move(t testing.TB, dir string) {
+	t.Helper()
+	old := s.endpoint()
+	if err := os.Remove(s.dir); err != nil {
+		t.Fatal(err)
+	}
+	s.dir = dir
+	for i, arg := range s.args {
+		if arg == old {
+			s.args[i] = s.endpoint()
+		}
+	}
+	conn, err := grpc.NewClient(s.endpoint(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = s.conn.Close()
+	s.conn = conn
+	s.RuntimeServiceClient, s.images = runtimeapi.NewRuntimeServiceClient(conn), runtimeapi.NewImageServiceClient(conn)
+}
+
 func (s *serve) start() {
 	s.t.Helper()
 	log, err := os.OpenFile(s.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)

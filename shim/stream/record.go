@@ -82,8 +82,8 @@ func (r *record) write() {
 		return
 	}
 	fresh := r.path + ".new"
-	if os.WriteFile(fresh, text, 0o600) == nil {
-		_ = os.Rename(fresh, r.path)
+	if err := os.WriteFile(fresh, text, 0o600); err != nil || os.Rename(fresh, r.path) != nil {
+		_ = os.Remove(fresh) // what a full disk has of it
 	}
 }
 
