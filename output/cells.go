@@ -47,14 +47,6 @@ func age(nanos int64, o Options) string {
 // size shows bytes in decimal units, as crictl does.
 func size(bytes uint64) string { return units.HumanSizeWithPrecision(float64(bytes), 3) }
 
-// timestamp shows nanoseconds since 1970 in RFC 3339.
-func timestamp(nanos int64, o Options) string {
-	if nanos <= 0 {
-		return "-"
-	}
-	return time.Unix(0, nanos).In(o.location()).Format(time.RFC3339Nano)
-}
-
 // orUnknown is what crictl shows where a label is missing.
 func orUnknown(s string) string { return cmp.Or(s, "unknown") }
 

@@ -241,7 +241,7 @@ func TestRemovedBehindTheBackOnEngine(t *testing.T) {
 		wait(t, func() error {
 			_, err := k.serve.PodSandboxStatus(t.Context(), &runtimeapi.PodSandboxStatusRequest{PodSandboxId: p.id})
 			if status.Code(err) != codes.NotFound {
-				return fmt.Errorf("status: got %v", err)
+				return fmt.Errorf("status: got %w", err)
 			}
 			return nil
 		})
