@@ -506,3 +506,21 @@ func TestDescribeSaysWhyContainersWait(t *testing.T) {
 		t.Errorf("in the back-off: %s", got)
 	}
 }
+
+// TestUpStartsEphemeralContainers, which a sandbox that is new does not have yet.
+func TestUpStartsEphemeralContainers(t *testing.T) {
+	t.Parallel()
+	for _, wait := range []bool{false, true} {
+		f := newFixture(t)
+		p, set := parse(t, `
+  containers: [{name: a, image: "busybox:1"}]
+  ephemeralContainers: [{name: look, image: "busybox:1", targetContainerName: a}]
+`)
+		if _, err := f.Up(deadline(t), p, set, wait); err != nil {
+			t.Fatal(err)
+		}
+		if c := f.status(t, p).Container("look"); c == nil || c.StartedAt.IsZero() {
+			t.Errorf("wait %t: got %+v, want it started", wait, c)
+		}
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -61,6 +62,8 @@ func isUp(view *plan.View, wait bool) (bool, error) {
 		return false, fmt.Errorf("%w: %s", ErrPodFailed, whatFailed(view))
 	case view.Phase == v1.PodSucceeded:
 		return true, nil
+	case slices.ContainsFunc(view.Containers, func(c plan.ContainerView) bool { return c.Ephemeral && c.Status == nil }):
+		return false, nil // they come one step after the others
 	case wait:
 		return view.Ready, nil
 	}
