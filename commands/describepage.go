@@ -109,7 +109,11 @@ func (p *page) container(d *kuberuntime.Description, c plan.ContainerView) {
 			if m.GetReadonly() {
 				mode = "ro"
 			}
-			p.line("Mount", "%s from %s (%s)", m.GetContainerPath(), m.GetHostPath(), mode)
+			from := m.GetHostPath()
+			if image := m.GetImage().GetImage(); image != "" {
+				from = "image " + image
+			}
+			p.line("Mount", "%s from %s (%s)", m.GetContainerPath(), from, mode)
 		}
 	}
 	for _, line := range d.Logs[c.Container.Name] {
