@@ -1,0 +1,101 @@
+package reliability
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+func contextWithoutEnd(t testing.TB) context.Context { return context.WithoutCancel(t.Context()) }
+
+// fewest is what Go itself needs to begin.
+const fewest = 10
+
+// TestCommandWithoutDescriptorsOnEngine: a command that may open less and less
+// files does its work, or says in a sentence what it could not open.
+func TestCommandWithoutDescriptorsOnEngine(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	k := newKiller(t, h)
+	p := k.running(t)
+	worked := 0
+	for name, endpoint := range map[string]string{"serve": k.serve.endpoint(), "one command": embedded(h.endpoint())} {
+		crishim := h.crishim(t, endpoint)
+		for _, args := range [][]string{{"ps", "-a"}, {"exec", p.containerID, "true"}, {"images"}} {
+			for _, n := range []int{fewest, 13, 16, 24} {
+				r := crishim.wait(crishim.shell(t.Context(), fmt.Sprintf(`ulimit -n %d && exec crishim "$@"`, n), args...))
+				if r.code == 0 {
+					worked++
+					continue
+				}
+				if strings.Contains(r.err, "goroutine ") || !strings.Contains(r.err, "crishim: ") {
+					t.Errorf("%v on %s with %d descriptors: %+v", args, name, n, r)
+				}
+			}
+		}
+	}
+	if worked == 0 {
+		t.Error("nothing ever worked")
+	}
+	k.gone(t, p)
+	k.serve.stop()
+}
+
+// TestServeWithoutDescriptorsOnEngine: serve refuses what it cannot open, and goes
+// on when it can again.
+func TestServeWithoutDescriptorsOnEngine(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	k := newKiller(t, h)
+	p := k.running(t)
+	var before unix.Rlimit
+	if err := unix.Prlimit(k.serve.pid(), unix.RLIMIT_NOFILE, nil, &before); err != nil {
+		t.Fatal(err)
+	}
+	open, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", k.serve.pid()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, spare := range []int{0, 1, 2, 4} {
+		less := unix.Rlimit{Cur: uint64(len(open) + spare), Max: before.Max}
+		if err := unix.Prlimit(k.serve.pid(), unix.RLIMIT_NOFILE, &less, nil); err != nil {
+			t.Fatal(err)
+		}
+		other := h.pod(t)
+		for _, st := range steps() {
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			if err := st.call(other, ctx, k.serve); err != nil {
+				t.Logf("%d descriptors to spare: %s: %v", spare, st.name, err)
+			}
+			if ctx.Err() != nil {
+				t.Errorf("%d descriptors to spare: %s does not end", spare, st.name)
+			}
+			cancel()
+		}
+		for name, ask := range questions(p) {
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			_ = ask(ctx, k.serve)
+			if ctx.Err() != nil {
+				t.Errorf("%d descriptors to spare: %s does not end", spare, name)
+			}
+			cancel()
+		}
+		if err := unix.Prlimit(k.serve.pid(), unix.RLIMIT_NOFILE, &before, nil); err != nil {
+			t.Fatal(err)
+		}
+		k.truthful(t, other)
+		k.gone(t, other)
+	}
+	for name, ask := range questions(p) {
+		if err := ask(t.Context(), k.serve); err != nil {
+			t.Errorf("with descriptors again: %s: %v", name, err)
+		}
+	}
+	k.truthful(t, p)
+	k.gone(t, p)
+	k.serve.stop()
+}
