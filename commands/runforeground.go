@@ -3,7 +3,6 @@ package commands
 import (
 	"context"
 	"errors"
-	"io"
 	"os"
 	"time"
 
@@ -57,13 +56,17 @@ func (r *runner) logFile(ctx context.Context) string {
 // connected has left its output in the log.
 func (r *runner) attached(ctx context.Context, path string) error {
 	streams := r.o.session.streams(r.env)
-	counted := &counter{Writer: streams.Out}
-	streams.Out = counted
+	early := newEarlyOutput(ctx, streams.Out, path)
+	streams.Out = early
+	if r.o.session.tty {
+		r.o.session.options.Connected = early.connected
+	}
 	err := r.attach(ctx, streams)
+	shown := early.finish()
 	if errors.Is(err, stream.ErrDetached) || ctx.Err() != nil {
 		return err
 	}
-	if counted.n == 0 {
+	if !shown {
 		if logged := r.follow(ctx, path); !errors.Is(logged, errNoEngineLog) {
 			err = logged
 		}
@@ -126,16 +129,4 @@ func (r *runner) status(ctx context.Context) error {
 			return err
 		}
 	}
-}
-
-// counter counts what goes through.
-type counter struct {
-	io.Writer
-	n int64
-}
-
-func (c *counter) Write(p []byte) (int, error) {
-	n, err := c.Writer.Write(p)
-	c.n += int64(n)
-	return n, err
 }

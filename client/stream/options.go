@@ -50,6 +50,8 @@ type Options struct {
 	// Warn is told what the user should know but what is no failure. May be
 	// nil.
 	Warn func(format string, args ...any)
+	// Connected is called when a session takes input and output. May be nil.
+	Connected func()
 
 	// The rest is for Forward.
 

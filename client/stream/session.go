@@ -68,6 +68,9 @@ func run(ctx context.Context, url string, s Streams, o Options) error {
 	defer x.term.restore()
 	defer x.term.guard()
 	x.resized() // it may have changed while we dialled
+	if o.Connected != nil {
+		o.Connected()
+	}
 	return sig.cause(ctx, x.transfer(ctx, ch))
 }
 
