@@ -3,6 +3,7 @@ package commands
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -79,8 +80,9 @@ const (
 	endPeriod   = 20 * time.Millisecond
 )
 
-// endOf is the status of a container whose streams have ended. One that goes
-// on, having closed its output or lost its attach, has none.
+// endOf is the status of a container whose streams have ended. One that is not
+// to be known is a failure: the container goes on, having closed its output or lost its
+// attach, or it has been removed, and its status with it.
 func endOf(ctx context.Context, conn *client.Conn, id string) error {
 	deadline := time.NewTimer(endPatience)
 	defer deadline.Stop()
@@ -88,8 +90,11 @@ func endOf(ctx context.Context, conn *client.Conn, id string) error {
 	defer tick.Stop()
 	for {
 		res, err := conn.Runtime.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: id})
+		if isGone(err) {
+			return errors.New("the container has been removed, and its status with it")
+		}
 		if err != nil {
-			return nil // it has been removed, and its status with it
+			return fmt.Errorf("the status of the container is not known: %w", err)
 		}
 		if st := res.GetStatus(); st.GetState() == runtimeapi.ContainerState_CONTAINER_EXITED {
 			if code := st.GetExitCode(); code != 0 {
@@ -101,7 +106,7 @@ func endOf(ctx context.Context, conn *client.Conn, id string) error {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-deadline.C:
-			return nil
+			return errors.New("the session has ended, and the container goes on")
 		case <-tick.C:
 		}
 	}
