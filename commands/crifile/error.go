@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/crishim/crishim/client/suggest"
 )
@@ -42,6 +43,20 @@ func (e *Error) guess(word string, known []string) *Error {
 		e.hint = fmt.Sprintf("did you mean %q?", best)
 	}
 	return e
+}
+
+// found is kindOf, but for what may be a secret: the environment of a container.
+func found(where protoreflect.Descriptor, n *yaml.Node) string {
+	secret := where.Name() == "envs" || where.Name() == "KeyValue" || where.Parent() != nil && where.Parent().Name() == "KeyValue"
+	switch {
+	case !secret || n.Kind != yaml.ScalarNode || n.Tag == "!!null":
+		return kindOf(n)
+	case n.Tag == "!!int", n.Tag == "!!float":
+		return "a number"
+	case n.Tag == "!!bool":
+		return "true or false"
+	}
+	return "a string"
 }
 
 // kindOf names a node as its writer would.

@@ -44,7 +44,7 @@ func (f *file) bareWrapper(n *yaml.Node, m protoreflect.Message) error {
 	if n.Kind == yaml.ScalarNode && fields.Len() == 1 && fields.Get(0).Name() == "value" {
 		return f.field(n, m, fields.Get(0))
 	}
-	return f.errorf(n, "%s must be an object, found %s", m.Descriptor().Name(), kindOf(n))
+	return f.errorf(n, "%s must be an object, found %s", m.Descriptor().Name(), found(m.Descriptor(), n))
 }
 
 func (f *file) field(n *yaml.Node, m protoreflect.Message, field protoreflect.FieldDescriptor) error {
@@ -66,7 +66,7 @@ func (f *file) field(n *yaml.Node, m protoreflect.Message, field protoreflect.Fi
 
 func (f *file) list(n *yaml.Node, list protoreflect.List, field protoreflect.FieldDescriptor) error {
 	if n.Kind != yaml.SequenceNode {
-		return f.errorf(n, "%s must be a list, found %s", field.Name(), kindOf(n))
+		return f.errorf(n, "%s must be a list, found %s", field.Name(), found(field, n))
 	}
 	for _, item := range n.Content {
 		item = target(item)
@@ -89,7 +89,7 @@ func (f *file) list(n *yaml.Node, list protoreflect.List, field protoreflect.Fie
 
 func (f *file) mapping(n *yaml.Node, values protoreflect.Map, field protoreflect.FieldDescriptor) error {
 	if n.Kind != yaml.MappingNode {
-		return f.errorf(n, "%s must be an object, found %s", field.Name(), kindOf(n))
+		return f.errorf(n, "%s must be an object, found %s", field.Name(), found(field, n))
 	}
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		key, item := n.Content[i], target(n.Content[i+1])

@@ -14,7 +14,7 @@ import (
 //nolint:gocyclo // one flat switch over kinds
 func (f *file) scalar(n *yaml.Node, field protoreflect.FieldDescriptor) (value protoreflect.Value, err error) {
 	if n.Kind != yaml.ScalarNode {
-		return value, f.errorf(n, "%s must be %s, found %s", field.Name(), wanted(field), kindOf(n))
+		return value, f.errorf(n, "%s must be %s, found %s", field.Name(), wanted(field), found(field, n))
 	}
 	switch field.Kind() {
 	case protoreflect.EnumKind:
@@ -40,7 +40,7 @@ func (f *file) scalar(n *yaml.Node, field protoreflect.FieldDescriptor) (value p
 	default:
 		return f.integer(n, field)
 	}
-	bad := f.errorf(n, "%s must be %s, found %s", field.Name(), wanted(field), kindOf(n))
+	bad := f.errorf(n, "%s must be %s, found %s", field.Name(), wanted(field), found(field, n))
 	if wanted(field) == "a string" {
 		bad.hint = "put it in quotes: " + strconv.Quote(n.Value)
 	}
@@ -61,7 +61,7 @@ func (f *file) integer(n *yaml.Node, field protoreflect.FieldDescriptor) (value 
 	}
 	switch {
 	case !ok:
-		return value, f.errorf(n, "%s must be %s, found %s", field.Name(), wanted(field), kindOf(n))
+		return value, f.errorf(n, "%s must be %s, found %s", field.Name(), wanted(field), found(field, n))
 	case field.Kind() == protoreflect.Int64Kind:
 		return protoreflect.ValueOfInt64(signed), nil
 	case field.Kind() == protoreflect.Int32Kind && signed == int64(int32(signed)):

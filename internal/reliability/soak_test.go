@@ -87,16 +87,22 @@ type soak struct {
 
 func newSoak(t *testing.T) *soak {
 	h := newHost(t)
+	address := freeAddress(t)
+	proxy := faultproxy.Start(t, h.endpoint())
+	return &soak{host: h, proxy: proxy, serve: startServe(t, proxy.Host, "--metrics-addr", address, "--log-level", "info"), metrics: address}
+}
+
+// freeAddress is one on loopback that nobody listens on.
+func freeAddress(t testing.TB) string {
+	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	address := l.Addr().String()
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
-	proxy := faultproxy.Start(t, h.endpoint())
-	return &soak{host: h, proxy: proxy, serve: startServe(t, proxy.Host, "--metrics-addr", address, "--log-level", "info"), metrics: address}
+	return l.Addr().String()
 }
 
 // round lets all clients work for a time. An outage comes every 20 seconds.
