@@ -94,7 +94,7 @@ func (m *metrics) start(ctx context.Context) (net.Addr, error) {
 	if err != nil {
 		return nil, fmt.Errorf("serve metrics: %w", err)
 	}
-	m.server.Handler = guardMetrics(l.Addr(), m.server.Handler)
+	m.server.Handler = guardMetrics(l.Addr(), writeTime, m.server.Handler)
 	m.done = make(chan struct{})
 	go func() {
 		defer close(m.done)

@@ -16,7 +16,7 @@ const writeTime = 30 * time.Second
 // password: a browser tells a page's origin, and where a hostile name was pointed
 // at this machine the Host header does. A listener that is not on loopback is
 // scraped under whatever name the node has.
-func guardMetrics(listener net.Addr, next http.Handler) http.Handler {
+func guardMetrics(listener net.Addr, write time.Duration, next http.Handler) http.Handler {
 	loopback := isLoopback(listener.String())
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if len(r.Header.Values("Origin")) > 0 || loopback && !isLoopback(r.Host) {
@@ -24,7 +24,7 @@ func guardMetrics(listener net.Addr, next http.Handler) http.Handler {
 			return
 		}
 		if !strings.HasPrefix(r.URL.Path, "/debug/") {
-			_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(writeTime))
+			_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(write))
 		}
 		next.ServeHTTP(w, r)
 	})

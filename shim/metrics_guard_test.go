@@ -1,12 +1,14 @@
 package shim
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 )
 
 func TestMetricsRefuseWebPages(t *testing.T) {
@@ -27,7 +29,7 @@ func TestMetricsRefuseWebPages(t *testing.T) {
 		{everywhere, "node1.example:9101", "", 200},
 		{everywhere, "node1.example:9101", "http://node1.example:9101", 403},
 	} {
-		h := guardMetrics(c.listener, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+		h := guardMetrics(c.listener, writeTime, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", nil)
 		r.Host = c.host
 		if c.origin != "" {
@@ -68,4 +70,105 @@ func TestMetricsRefuseHugeHeaders(t *testing.T) {
 			t.Errorf("a header of %d bytes: got %d, want %d", len(header), resp.StatusCode, want)
 		}
 	}
+}
+
+// TestMetricsCutSlowClientsOff: one that sends its request drop by drop, one that
+// says nothing, and one that reads nothing. Others are served meanwhile.
+func TestMetricsCutSlowClientsOff(t *testing.T) {
+	m := newMetrics("127.0.0.1:0")
+	m.server.ReadHeaderTimeout, m.server.ReadTimeout, m.server.IdleTimeout = 200*time.Millisecond, 200*time.Millisecond, 200*time.Millisecond
+	address, err := m.start(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	for name, send := range map[string]func(net.Conn){
+		"says nothing": func(net.Conn) {},
+		"sends drops": func(c net.Conn) {
+			_, err := c.Write([]byte("GET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Slow: "))
+			for err == nil {
+				time.Sleep(10 * time.Millisecond) // as the attack does
+				_, err = c.Write([]byte("x"))
+			}
+		},
+	} {
+		conn, err := net.Dial("tcp", address.String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		sent := make(chan struct{})
+		go func() {
+			defer close(sent)
+			send(conn)
+		}()
+		for end := time.Now().Add(time.Minute); ; { // on a busy machine it may be slow itself
+			resp, err := client.Get("http://" + address.String() + "/metrics")
+			if err == nil {
+				resp.Body.Close()
+				break
+			}
+			if time.Now().After(end) {
+				t.Fatalf("beside one that %s: %v", name, err)
+			}
+		}
+		endsSoon(t, name, conn)
+		conn.Close()
+		<-sent
+	}
+	if err := m.stop(); err != nil {
+		t.Error(err)
+	}
+}
+
+// endsSoon waits for the other side to close a connection.
+func endsSoon(t *testing.T, name string, conn net.Conn) {
+	t.Helper()
+	if err := conn.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	for buf := make([]byte, 4096); ; {
+		_, err := conn.Read(buf)
+		var timeout net.Error
+		if errors.As(err, &timeout) && timeout.Timeout() {
+			t.Errorf("one that %s is not cut off", name)
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// TestMetricsEndForSlowReaders: an answer that nobody reads is given up.
+func TestMetricsEndForSlowReaders(t *testing.T) {
+	ended := make(chan error, 1)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &http.Server{ReadHeaderTimeout: time.Minute, Handler: guardMetrics(l.Addr(), 200*time.Millisecond, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		var err error
+		for block := make([]byte, 1<<20); err == nil; {
+			_, err = w.Write(block)
+		}
+		ended <- err
+	}))}
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(l) }()
+	conn, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := conn.Write([]byte("GET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-ended:
+	case <-time.After(time.Minute):
+		t.Error("the answer is still being written")
+	}
+	if err := server.Close(); err != nil {
+		t.Error(err)
+	}
+	<-served
 }

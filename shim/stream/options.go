@@ -28,6 +28,7 @@ type Options struct {
 
 	IdleTimeout     time.Duration // of a connection without any traffic; 0: 4 hours
 	CreationTimeout time.Duration // for the client to open its streams; 0: 30 seconds
+	HeaderTimeout   time.Duration // for a client to say what it wants; 0: 10 seconds
 	Log             *slog.Logger  // nil: nothing is logged
 }
 
@@ -35,12 +36,14 @@ const (
 	defaultAddress         = "127.0.0.1:0"
 	defaultIdleTimeout     = 4 * time.Hour
 	defaultCreationTimeout = 30 * time.Second
+	defaultHeaderTimeout   = 10 * time.Second
 )
 
 func (o Options) withDefaults() Options {
 	o.Address = cmp.Or(o.Address, defaultAddress)
 	o.IdleTimeout = cmp.Or(o.IdleTimeout, defaultIdleTimeout)
 	o.CreationTimeout = cmp.Or(o.CreationTimeout, defaultCreationTimeout)
+	o.HeaderTimeout = cmp.Or(o.HeaderTimeout, defaultHeaderTimeout)
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}

@@ -18,7 +18,6 @@ import (
 )
 
 const (
-	headerTimeout  = 10 * time.Second // for a client to say what it wants
 	maxHeaderBytes = 16 << 10
 	closeGrace     = 2 * time.Second // for sessions to end by themselves when the server closes
 )
@@ -88,8 +87,8 @@ func (s *Server) listen(ctx context.Context) error {
 	s.base = baseURL(l.Addr(), config != nil)
 	s.http = &http.Server{
 		Handler:           s.handler(),
-		ReadHeaderTimeout: headerTimeout,
-		IdleTimeout:       headerTimeout,
+		ReadHeaderTimeout: s.opts.HeaderTimeout,
+		IdleTimeout:       s.opts.HeaderTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
 		ErrorLog:          slog.NewLogLogger(s.opts.Log.Handler(), slog.LevelDebug),
 		BaseContext:       func(net.Listener) context.Context { return klog.NewContext(s.ctx, logr.Discard()) },

@@ -1,0 +1,72 @@
+package stream
+
+import (
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestSlowClientsAreCutOff: many that say nothing, or send their request drop by
+// drop. A client that knows what it wants is served meanwhile.
+func TestSlowClientsAreCutOff(t *testing.T) {
+	s := startServer(t, Options{HeaderTimeout: 300 * time.Millisecond})
+	u, err := url.Parse(s.mustExecURL(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const clients = 50
+	ends := make(chan error, clients)
+	for i := range clients {
+		conn, err := net.Dial("tcp", u.Host)
+		if err != nil {
+			t.Fatal(err)
+		}
+		go func() {
+			defer conn.Close()
+			if i%2 == 1 {
+				go drip(conn, "GET "+u.Path+" HTTP/1.1\r\nHost: "+u.Host+"\r\nX-Slow: ")
+			}
+			_ = conn.SetReadDeadline(time.Now().Add(patience))
+			_, err := io.Copy(io.Discard, conn)
+			var timeout net.Error
+			if !errors.As(err, &timeout) || !timeout.Timeout() {
+				err = nil // closed or reset: cut off
+			}
+			ends <- err
+		}()
+	}
+	transport := &http.Transport{DisableKeepAlives: true}
+	for end := time.Now().Add(patience); ; { // on a busy machine it may be slow itself
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, u.String(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer, err := transport.RoundTrip(request)
+		if err == nil {
+			answer.Body.Close()
+			break // it was read and answered
+		}
+		if time.Now().After(end) {
+			t.Fatalf("a good client: %v", err)
+		}
+	}
+	for range clients {
+		if err := <-ends; err != nil {
+			t.Errorf("a slow client is not cut off: %v", err)
+		}
+	}
+}
+
+// drip sends a beginning and then a letter now and then, until the connection ends.
+func drip(conn net.Conn, beginning string) {
+	_, err := io.Copy(conn, strings.NewReader(beginning))
+	for err == nil {
+		time.Sleep(10 * time.Millisecond) // as the attack does
+		_, err = io.WriteString(conn, "x")
+	}
+}
