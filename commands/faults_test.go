@@ -58,12 +58,13 @@ func unlimited() []string {
 }
 
 // silent says that a verb is right to say nothing: an image that cannot be looked
-// up is pulled, the network of a pod and the space for images may be unknown, what
+// up is pulled, the network and disks of a pod and the space for images may be unknown, what
 // is waited for may be there before the first event, and the user ends what goes on
 // for ever.
 func silent(verb, method string) bool {
 	return method == "GetContainerEvents" && verb == "wait" || method == "ImageStatus" && (verb == "run" || verb == "debug") ||
-		method == "ImageFsInfo" && verb != "imagefsinfo" || method == "ListPodSandboxStats" && verb == "stats" || verb == "events" || verb == "port-forward"
+		method == "ImageFsInfo" && verb != "imagefsinfo" || method == "ListPodSandboxStats" && verb == "stats" ||
+		(method == "ListMetricDescriptors" || method == "ListPodSandboxMetrics") && (verb == "stats" || verb == "statsp") || verb == "events" || verb == "port-forward"
 }
 
 // patient are the verbs that clean up behind themselves, whatever happens, and

@@ -127,8 +127,9 @@ func (q usageQuery) containerPage(ctx context.Context, conn *client.Conn, filter
 		return err
 	}
 	if q.output.Format.ForMachines() || q.output.Quiet {
-		return output.ContainerStats(page, before, containerUsages(before, before, nil, true), q.output)
+		return output.ContainerStats(page, before, containerUsages(before, before, beside{}, true), q.output)
 	}
+	more := q.besides(ctx, conn, true) // while the second sample is waited for
 	after := before
 	if q.watch || !rated(before) {
 		if err := pause(ctx, q.interval); err != nil {
@@ -138,7 +139,15 @@ func (q usageQuery) containerPage(ctx context.Context, conn *client.Conn, filter
 			return err
 		}
 	}
-	return output.ContainerStats(page, after, containerUsages(before, after, podTraffic(ctx, conn, after), q.all), q.output)
+	return output.ContainerStats(page, after, containerUsages(before, after, more(), q.all), q.output)
+}
+
+// besides asks for what crictl's tables do not have.
+func (q usageQuery) besides(ctx context.Context, conn *client.Conn, pods bool) func() beside {
+	if q.output.Crictl {
+		return func() beside { return beside{} }
+	}
+	return besides(ctx, conn, pods)
 }
 
 // rated reports whether the runtime itself has measured every CPU rate, so

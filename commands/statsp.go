@@ -57,8 +57,12 @@ func (q usageQuery) podPage(ctx context.Context, conn *client.Conn, filter *runt
 	if err != nil {
 		return err
 	}
+	if q.output.Format.ForMachines() || q.output.Quiet {
+		return output.PodStats(page, before, podUsages(before, before, beside{}), q.output)
+	}
+	more := q.besides(ctx, conn, false)
 	after := before
-	if !q.output.Format.ForMachines() && !q.output.Quiet && (q.watch || !podsRated(before)) {
+	if q.watch || !podsRated(before) {
 		if err := pause(ctx, q.interval); err != nil {
 			return err
 		}
@@ -66,7 +70,7 @@ func (q usageQuery) podPage(ctx context.Context, conn *client.Conn, filter *runt
 			return err
 		}
 	}
-	return output.PodStats(page, after, podUsages(before, after), q.output)
+	return output.PodStats(page, after, podUsages(before, after, more()), q.output)
 }
 
 func podsRated(r *runtimeapi.ListPodSandboxStatsResponse) bool {
@@ -130,7 +134,7 @@ func podStatsOneByOne(ctx context.Context, conn *client.Conn, filter *runtimeapi
 }
 
 // podUsages computes the lines of a pod table from two samples.
-func podUsages(before, after *runtimeapi.ListPodSandboxStatsResponse) []output.Usage {
+func podUsages(before, after *runtimeapi.ListPodSandboxStatsResponse, more beside) []output.Usage {
 	earlier := map[string]*runtimeapi.CpuUsage{}
 	for _, s := range before.GetStats() {
 		earlier[s.GetAttributes().GetId()] = s.GetLinux().GetCpu()
@@ -139,15 +143,16 @@ func podUsages(before, after *runtimeapi.ListPodSandboxStatsResponse) []output.U
 	for _, s := range after.GetStats() {
 		a, l := s.GetAttributes(), s.GetLinux()
 		network := networkOf(s)
-		usages = append(usages, output.Usage{
+		u := output.Usage{
 			ID: a.GetId(), Name: a.GetMetadata().GetName(), Pod: a.GetMetadata().GetName(), Namespace: a.GetMetadata().GetNamespace(),
 			CPUPercent: cpuPercent(earlier[a.GetId()], l.GetCpu()),
 			Memory:     amount(l.GetMemory().GetWorkingSetBytes()), MemoryLimit: memoryLimit(l.GetMemory()),
 			Disk: unknownAmount, Inodes: unknownAmount, Swap: unknownAmount,
 			NetworkIn: network.in, NetworkOut: network.out,
-			BlockRead: unknownAmount, BlockWrite: unknownAmount,
 			Pids: amount(l.GetProcess().GetProcessCount()),
-		})
+		}
+		more.fillBlocks(&u)
+		usages = append(usages, u)
 	}
 	sortUsages(usages)
 	return usages

@@ -2,12 +2,10 @@ package commands
 
 import (
 	"cmp"
-	"context"
 	"slices"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/output"
 )
 
@@ -16,27 +14,6 @@ const unknownAmount = -1
 
 // nanosPerSecond is also the nanoseconds of CPU time in a second of one core.
 const nanosPerSecond = 1e9
-
-// traffic is what a pod has received and sent, in bytes.
-type traffic struct{ in, out int64 }
-
-// podTraffic gives the network bytes of each pod by "namespace/name". A
-// runtime without pod stats leaves the column empty; that is no error.
-func podTraffic(ctx context.Context, conn *client.Conn, r *runtimeapi.ListContainerStatsResponse) map[string]traffic {
-	if len(r.GetStats()) == 0 {
-		return nil
-	}
-	res, err := conn.Runtime.ListPodSandboxStats(ctx, &runtimeapi.ListPodSandboxStatsRequest{})
-	if err != nil {
-		return nil
-	}
-	all := map[string]traffic{}
-	for _, s := range res.GetStats() {
-		m := s.GetAttributes().GetMetadata()
-		all[m.GetNamespace()+"/"+m.GetName()] = networkOf(s)
-	}
-	return all
-}
 
 func networkOf(s *runtimeapi.PodSandboxStats) traffic {
 	i := s.GetLinux().GetNetwork().GetDefaultInterface()
@@ -54,7 +31,7 @@ func amount(v *runtimeapi.UInt64Value) int64 {
 // containerUsages computes the lines of a stats table from two samples. A
 // container that is in the second sample only has no CPU rate yet; it is
 // listed all the same.
-func containerUsages(before, after *runtimeapi.ListContainerStatsResponse, pods map[string]traffic, all bool) []output.Usage {
+func containerUsages(before, after *runtimeapi.ListContainerStatsResponse, more beside, all bool) []output.Usage {
 	earlier := map[string]*runtimeapi.CpuUsage{}
 	for _, s := range before.GetStats() {
 		earlier[s.GetAttributes().GetId()] = s.GetCpu()
@@ -71,12 +48,8 @@ func containerUsages(before, after *runtimeapi.ListContainerStatsResponse, pods 
 			Disk:        amount(s.GetWritableLayer().GetUsedBytes()),
 			Inodes:      amount(s.GetWritableLayer().GetInodesUsed()),
 			Swap:        amount(s.GetSwap().GetSwapUsageBytes()),
-			NetworkIn:   unknownAmount, NetworkOut: unknownAmount,
-			BlockRead: unknownAmount, BlockWrite: unknownAmount, Pids: unknownAmount,
 		}
-		if t, ok := pods[u.Namespace+"/"+u.Pod]; ok {
-			u.NetworkIn, u.NetworkOut = t.in, t.out
-		}
+		more.fill(&u)
 		if all || u.CPUPercent > 0 || u.Memory > 0 {
 			usages = append(usages, u)
 		}

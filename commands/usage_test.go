@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/output"
 )
 
 func cpuAt(at int64, used uint64) *runtimeapi.CpuUsage {
@@ -55,7 +57,7 @@ func TestContainerUsagesKeepsBadRows(t *testing.T) {
 		{Attributes: attributes("ended")},
 		nil,
 	}}
-	usages := containerUsages(before, after, map[string]traffic{"n/p": {in: 1, out: 2}}, true)
+	usages := containerUsages(before, after, beside{names: map[string]traffic{"n/p": {in: 1, out: 2}}}, true)
 	if len(usages) != 4 {
 		t.Fatalf("got %d rows, want 4", len(usages))
 	}
@@ -63,7 +65,7 @@ func TestContainerUsagesKeepsBadRows(t *testing.T) {
 	if good.Name != "good" || good.CPUPercent != 10 || good.MemoryLimit != 100 || good.NetworkOut != 2 {
 		t.Errorf("got %+v for the good container", good)
 	}
-	if some := containerUsages(before, after, nil, false); len(some) != 1 || some[0].Name != "good" {
+	if some := containerUsages(before, after, beside{}, false); len(some) != 1 || some[0].Name != "good" {
 		t.Errorf("without --all: got %+v, want the one that uses something", some)
 	}
 }
@@ -100,5 +102,54 @@ func TestRefreshEndsWellWhenInterrupted(t *testing.T) {
 	broken := errors.New("broken")
 	if err := refresh(t.Context(), true, 0, func(context.Context) error { return broken }); !errors.Is(err, broken) {
 		t.Errorf("got %v, want the page's error", err)
+	}
+}
+
+func TestFiguresBesideTheStats(t *testing.T) {
+	metric := func(name string, v uint64) *runtimeapi.Metric {
+		return &runtimeapi.Metric{Name: name, Value: &runtimeapi.UInt64Value{Value: v}}
+	}
+	pod := &runtimeapi.PodSandboxMetrics{PodSandboxId: "pod", ContainerMetrics: []*runtimeapi.ContainerMetrics{
+		{ContainerId: "busy", Metrics: []*runtimeapi.Metric{metric(metricReads, 1), metric(metricReads, 2), metric(metricWrites, 4), metric(metricProcesses, 5)}},
+		{ContainerId: "idle", Metrics: []*runtimeapi.Metric{metric(metricProcesses, 1)}},
+	}}
+	for name, tc := range map[string]struct {
+		has             map[string]bool
+		busy, idle, all traffic
+	}{
+		"runtime that tells of disks": {map[string]bool{metricReads: true, metricWrites: true}, traffic{3, 4}, traffic{0, 0}, traffic{3, 4}},
+		"descriptors are unknown":     {nil, traffic{3, 4}, unknownTraffic(), traffic{3, 4}},
+	} {
+		b := beside{blocks: map[string]traffic{}, pids: map[string]int64{}}
+		b.measure(pod, tc.has)
+		for id, want := range map[string]traffic{"busy": tc.busy, "idle": tc.idle, "pod": tc.all, "other": unknownTraffic()} {
+			u := output.Usage{ID: id}
+			b.fillBlocks(&u)
+			if got := (traffic{u.BlockRead, u.BlockWrite}); got != want {
+				t.Errorf("%s: %s: got %v, want %v", name, id, got, want)
+			}
+		}
+		u := output.Usage{ID: "busy"}
+		if b.fill(&u); u.Pids != 5 || u.NetworkIn != unknownAmount {
+			t.Errorf("%s: got %+v", name, u)
+		}
+	}
+
+	b := beside{names: map[string]traffic{}, network: map[string]traffic{}}
+	bytes := func(n uint64) *runtimeapi.UInt64Value { return &runtimeapi.UInt64Value{Value: n} }
+	b.listen(&runtimeapi.ListPodSandboxStatsResponse{Stats: []*runtimeapi.PodSandboxStats{{
+		Attributes: &runtimeapi.PodSandboxAttributes{Metadata: &runtimeapi.PodSandboxMetadata{Name: "p", Namespace: "n"}},
+		Linux: &runtimeapi.LinuxPodSandboxStats{
+			Network:    &runtimeapi.NetworkUsage{DefaultInterface: &runtimeapi.NetworkInterfaceUsage{RxBytes: bytes(1), TxBytes: bytes(2)}},
+			Containers: []*runtimeapi.ContainerStats{{Attributes: &runtimeapi.ContainerAttributes{Id: "c"}}},
+		},
+	}}})
+	for _, u := range []output.Usage{{ID: "c"}, {ID: "x", Pod: "p", Namespace: "n"}} {
+		if got := b.of(u); got != (traffic{1, 2}) {
+			t.Errorf("%+v: got %v", u, got)
+		}
+	}
+	if got := b.of(output.Usage{ID: "x", Pod: "q", Namespace: "n"}); got != unknownTraffic() {
+		t.Errorf("a pod without stats: got %v", got)
 	}
 }
