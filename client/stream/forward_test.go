@@ -145,6 +145,24 @@ func TestForwardBothFamilies(t *testing.T) {
 	wantAnswer(t, second)
 }
 
+// All IPv4 addresses are no IPv6 addresses, and the other way round.
+func TestForwardOnAllAddressesOfAFamily(t *testing.T) {
+	if l, err := net.Listen("tcp", "[::1]:0"); err != nil {
+		t.Skip("no IPv6 loopback here")
+	} else {
+		l.Close()
+	}
+	f := startForward(t, pod(t).forwardURL, Options{}, "0.0.0.0::80", "[::]::80")
+	first, second := f.address(), f.address()
+	_, port4, _ := net.SplitHostPort(first)
+	_, port6, _ := net.SplitHostPort(second)
+	if first != net.JoinHostPort("0.0.0.0", port4) || second != net.JoinHostPort("::", port6) {
+		t.Errorf("got %s and %s", first, second)
+	}
+	wantAnswer(t, net.JoinHostPort("127.0.0.1", port4))
+	wantAnswer(t, net.JoinHostPort("::1", port6))
+}
+
 func TestForwardRefused(t *testing.T) {
 	f := startForward(t, pod(t).forwardURL, Options{}, "127.0.0.1::80", "127.0.0.1::81")
 	good, bad := f.address(), f.address()

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"strconv"
 	"syscall"
 )
@@ -81,7 +82,7 @@ func expandLoopback(addresses []string) ([]string, bool) {
 func listenOnce(ctx context.Context, p Port, addresses []string, optional6 bool, o Options) ([]bound, error) {
 	var all []bound
 	for _, address := range addresses {
-		l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort(address, strconv.Itoa(int(p.Local))))
+		l, err := (&net.ListenConfig{}).Listen(ctx, familyOf(address), net.JoinHostPort(address, strconv.Itoa(int(p.Local))))
 		if err != nil && address == loopback6 && optional6 && len(all) > 0 && noSuchFamily(err) {
 			o.warn("port %d is not forwarded on [::1]: this host has no IPv6 loopback", p.Local)
 			continue
@@ -96,6 +97,19 @@ func listenOnce(ctx context.Context, p Port, addresses []string, optional6 bool,
 		all = append(all, bound{Listener: l, port: p})
 	}
 	return all, nil
+}
+
+// familyOf keeps an address to its own family: on "tcp" 0.0.0.0 would accept IPv6
+// too, which nobody asked for, and leave no room for ::.
+func familyOf(address string) string {
+	ip, err := netip.ParseAddr(address)
+	switch {
+	case err != nil:
+		return "tcp"
+	case ip.Is4():
+		return "tcp4"
+	}
+	return "tcp6"
 }
 
 // noSuchFamily says that the host cannot bind the address at all.
