@@ -3,22 +3,17 @@ package stream
 import (
 	"bytes"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/pem"
 	"errors"
 	"io"
 	"log"
-	"math/big"
 	"net/http/httptest"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
-	"time"
+
+	"github.com/crishim/crishim/internal/testcert"
 )
 
 // secured puts a server with a certificate for 127.0.0.1 and example.com in
@@ -41,38 +36,6 @@ func through(c *container, s *httptest.Server, raw string) string {
 	return strings.Replace(raw, "http://"+c.http.Listener.Addr().String(), s.URL, 1)
 }
 
-// written writes a PEM file.
-func written(t *testing.T, kind string, der []byte) string {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "tls.pem")
-	if err := os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return path
-}
-
-// pair makes a certificate and its key.
-func pair(t *testing.T) (certFile, keyFile string) {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(7), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
-		IsCA: true, BasicConstraintsValid: true,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return written(t, "CERTIFICATE", der), written(t, "PRIVATE KEY", keyDER)
-}
-
 func TestTLS(t *testing.T) {
 	c := (&container{run: func(p process) error {
 		if _, err := io.WriteString(p.Out, "over TLS"); err != nil {
@@ -81,8 +44,8 @@ func TestTLS(t *testing.T) {
 		return exit(3)
 	}}).start(t)
 	server, strict := secured(t, c, false), secured(t, c, true)
-	ca := written(t, "CERTIFICATE", server.Certificate().Raw)
-	cert, key := pair(t)
+	ca := testcert.Write(t, "CERTIFICATE", server.Certificate().Raw)
+	cert, key := testcert.Pair(t)
 	unknown := func(err error) bool { return errors.As(err, new(x509.UnknownAuthorityError)) }
 	for _, test := range []struct {
 		name   string
@@ -126,7 +89,7 @@ func TestTLS(t *testing.T) {
 func TestForwardOverTLS(t *testing.T) {
 	c := pod(t)
 	server := secured(t, c, false)
-	ca := written(t, "CERTIFICATE", server.Certificate().Raw)
+	ca := testcert.Write(t, "CERTIFICATE", server.Certificate().Raw)
 	f := startForward(t, func(ctx context.Context) (string, error) {
 		raw, err := c.forwardURL(ctx)
 		return through(c, server, raw), err
