@@ -371,7 +371,7 @@ func (s *soak) look(t *testing.T) figures {
 	t.Helper()
 	ctx := t.Context()
 	var f figures
-	containers, err := s.host.engine.ContainerList(ctx, container.ListOptions{All: true, Filters: filters.NewArgs(filters.Arg("label", "test"))})
+	containers, err := s.host.engine.ContainerList(ctx, container.ListOptions{All: true, Filters: filters.NewArgs(filters.Arg("name", "_reliability_"))})
 	if err != nil {
 		t.Error(err)
 	}

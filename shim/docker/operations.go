@@ -3,9 +3,11 @@ package docker
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"time"
 
+	"github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types"
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/events"
@@ -78,7 +80,22 @@ func (c *Client) ContainerInspect(ctx context.Context, id string) (container.Ins
 	if err := plain("container", id); err != nil {
 		return container.InspectResponse{}, err
 	}
-	return observed(ctx, c, "inspect_container", func(c *client.Client) (container.InspectResponse, error) { return c.ContainerInspect(ctx, id) })
+	return observed(ctx, c, "inspect_container", func(c *client.Client) (container.InspectResponse, error) {
+		detail, err := c.ContainerInspect(ctx, id)
+		if err == nil {
+			err = whole(id, detail)
+		}
+		return detail, err
+	})
+}
+
+// whole is an error where an answer about a container lacks what every engine
+// tells. So nobody behind this has to ask.
+func whole(id string, c container.InspectResponse) error {
+	if c.ContainerJSONBase == nil || c.State == nil || c.HostConfig == nil || c.Config == nil || c.ID == "" {
+		return fmt.Errorf("the engine's answer about container %s is not whole: %w", id, errdefs.ErrInternal)
+	}
+	return nil
 }
 
 // ContainerCreate is the client's, observed.
