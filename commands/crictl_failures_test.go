@@ -124,3 +124,11 @@ func TestRuntimeThatLeavesEverythingEmpty(t *testing.T) {
 		}
 	}
 }
+
+// A container that nobody labelled is in a pod all the same.
+func TestStatsOfAContainerWithoutLabels(t *testing.T) {
+	c := withStub(t, stubcri.Options{})
+	c.stub.AddContainer(c.stub.AddPod("prod", "db"), "postgres")
+	c.run("stats", "-o", "name").want(t, 0, "prod/db/postgres\n", "")
+	c.run("stats", "-a", "--no-headers", "--columns", "pod,name").want(t, 0, "prod/db   postgres\n", "")
+}

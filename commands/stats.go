@@ -127,7 +127,11 @@ func (q usageQuery) containerPage(ctx context.Context, conn *client.Conn, filter
 		return err
 	}
 	if q.output.Format.ForMachines() || q.output.Quiet {
-		return output.ContainerStats(page, before, containerUsages(before, before, beside{}, true), q.output)
+		usages := containerUsages(before, before, beside{}, true)
+		if err := q.nameUsages(ctx, conn, usages); err != nil {
+			return err
+		}
+		return output.ContainerStats(page, before, usages, q.output)
 	}
 	more := q.besides(ctx, conn, true) // while the second sample is waited for
 	after := before
@@ -139,12 +143,17 @@ func (q usageQuery) containerPage(ctx context.Context, conn *client.Conn, filter
 			return err
 		}
 	}
-	return output.ContainerStats(page, after, containerUsages(before, after, more(), q.all), q.output)
+	usages := containerUsages(before, after, more(), q.all)
+	if err := q.nameUsages(ctx, conn, usages); err != nil {
+		return err
+	}
+	return output.ContainerStats(page, after, usages, q.output)
 }
 
 // besides asks for what crictl's tables do not have.
 func (q usageQuery) besides(ctx context.Context, conn *client.Conn, pods bool) func() beside {
-	if q.output.Crictl {
+	o := q.output
+	if o.Crictl && o.Format.Kind != output.Wide && len(o.Columns) == 0 && o.Sort == "" {
 		return func() beside { return beside{} }
 	}
 	return besides(ctx, conn, pods)
