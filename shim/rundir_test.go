@@ -3,6 +3,7 @@ package shim
 import (
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -90,5 +91,32 @@ func TestCheckOwnerRefuses(t *testing.T) {
 	}
 	if err := checkOwner(dir); err != nil {
 		t.Errorf("our own directory: %v", err)
+	}
+}
+
+// TestRunDirIsPrivateWhateverTheUmask: nobody else may look into the directory of a
+// command, nor connect to its socket.
+func TestRunDirIsPrivateWhateverTheUmask(t *testing.T) {
+	for _, mask := range []int{0, 0o22, 0o77} {
+		old := syscall.Umask(mask)
+		dir, err := newRunDir(shortDir(t))
+		if err == nil {
+			l, listenErr := listenPrivate(dir.socket())
+			if err = listenErr; err == nil {
+				defer l.Close()
+			}
+		}
+		syscall.Umask(old)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for path, want := range map[string]os.FileMode{dir.path: 0o700, dir.socket(): 0o600} {
+			if info, err := os.Stat(path); err != nil || info.Mode().Perm() != want {
+				t.Errorf("umask %03o: %s: got %v, %v, want %o", mask, path, info.Mode(), err, want)
+			}
+		}
+		if err := dir.remove(); err != nil {
+			t.Error(err)
+		}
 	}
 }
