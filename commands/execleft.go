@@ -18,12 +18,16 @@ import (
 // this machine and crishim is root, it finds the process by itself.
 
 const (
-	execStart  = 10 * time.Second       // how long a process is looked for from the start of its session
-	execTwin   = 300 * time.Millisecond // how long for another one after that, which would make it uncertain
-	execLook   = time.Millisecond       // between two looks; a shell may turn into another program soon
-	execLate   = 3 * time.Second        // for a process to appear whose session has ended already
-	execEnding = 15 * time.Second       // for the process to be ended
+	execLate   = 3 * time.Second       // for a process to appear whose session has ended already
+	execAgain  = 50 * time.Millisecond // between two looks for it
+	execEnding = 15 * time.Second      // for the process to be ended
 )
+
+// execLooks are the pauses before each look while a session goes on. A look reads
+// the list of all processes, so a command that ends soon is not looked for, and one
+// that lasts a few times only: while its command line is still its own, and for
+// another one that would make it uncertain.
+var execLooks = []time.Duration{100 * time.Millisecond, 200 * time.Millisecond, 700 * time.Millisecond, 2 * time.Second, 7 * time.Second}
 
 // leftRunning is about a command that outlives its client.
 const leftRunning = "the command may still run: this runtime does not end it, and crishim cannot tell its process from here"
@@ -53,7 +57,7 @@ func watchExec(conn *client.Conn, container string, command []string) *execWatch
 	if err != nil || conn.Embedded || os.Geteuid() != 0 || !strings.HasPrefix(conn.RuntimeEndpoint, "unix:") {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), execStart)
+	ctx, cancel := context.WithCancel(context.Background())
 	w := &execWatch{container: container, command: command, since: since, stop: cancel, done: make(chan struct{})}
 	go w.look(ctx)
 	return w
@@ -61,20 +65,25 @@ func watchExec(conn *client.Conn, container string, command []string) *execWatch
 
 func (w *execWatch) look(ctx context.Context) {
 	defer close(w.done)
-	defer w.stop()
-	tick := time.NewTicker(execLook)
-	defer tick.Stop()
-	var enough time.Time
-	for enough.IsZero() || time.Now().Before(enough) {
-		w.once()
-		if len(w.seen) > 0 && enough.IsZero() {
-			enough = time.Now().Add(execTwin)
-			tick.Reset(50 * execLook)
-		}
+	for _, pause := range execLooks {
 		select {
+		case <-time.After(pause):
+			w.once()
 		case <-ctx.Done():
 			return
-		case <-tick.C:
+		}
+	}
+}
+
+// lookNow looks when the session has ended, as whoever came since the last look
+// makes it uncertain. The process may even have been about to start.
+func (w *execWatch) lookNow() {
+	w.stop()
+	<-w.done
+	for end := time.Now().Add(execLate); ; time.Sleep(execAgain) {
+		w.once()
+		if _, found := w.process(); found || time.Now().After(end) {
+			return
 		}
 	}
 }
@@ -134,12 +143,7 @@ func (w *execWatch) settle(ctx context.Context, conn *client.Conn, err error) (l
 	if w == nil {
 		return true
 	}
-	late := time.AfterFunc(execLate, w.stop)
-	defer late.Stop()
-	<-w.done // it may have been about to start
-	if !slices.ContainsFunc(w.seen, func(s execSeen) bool { return s.ours }) {
-		w.once() // whoever came late makes it uncertain
-	}
+	w.lookNow()
 	process, found := w.process()
 	return !found || proctree.Kill(ctx, process, w.container) != nil
 }
