@@ -5,7 +5,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"go.uber.org/goleak"
+	"github.com/crishim/crishim/internal/leaks"
 )
 
 // TestMain finds what a connection leaves running, and makes this binary the
@@ -14,5 +14,5 @@ func TestMain(m *testing.M) {
 	if filepath.Base(os.Args[0]) == "ssh" {
 		os.Exit(fakeSSH(os.Args))
 	}
-	goleak.VerifyTestMain(m)
+	leaks.Main(m)
 }

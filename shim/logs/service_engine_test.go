@@ -17,6 +17,7 @@ import (
 	"go.uber.org/goleak"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/crishim/crishim/internal/leaks"
 	"github.com/crishim/crishim/shim/docker"
 	"github.com/crishim/crishim/shim/enginetest"
 	"github.com/crishim/crishim/shim/internal/logdir"
@@ -29,7 +30,7 @@ const (
 )
 
 func TestMain(m *testing.M) {
-	goleak.VerifyTestMain(m,
+	leaks.Main(m,
 		// The Docker client keeps its connections for the next call.
 		goleak.IgnoreAnyFunction("net/http.(*persistConn).readLoop"),
 		goleak.IgnoreAnyFunction("net/http.(*persistConn).writeLoop"),
