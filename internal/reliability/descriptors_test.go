@@ -10,7 +10,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func contextWithoutEnd(t testing.TB) context.Context { return context.WithoutCancel(t.Context()) }
+func contextWithoutEnd(t testing.TB) context.Context {
+	t.Helper()
+	return context.WithoutCancel(t.Context())
+}
 
 // fewest is what Go itself needs to begin.
 const fewest = 10
