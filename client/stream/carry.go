@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"k8s.io/streaming/pkg/httpstream"
+
+	"github.com/crishim/crishim/internal/spdyframe"
 )
 
 const (
@@ -169,7 +171,7 @@ func follow(sent, received, verdict <-chan error) error {
 
 // send copies towards the pod and passes the half-close on.
 func (k *link) send() error {
-	_, err := io.Copy(k.data, struct{ io.Reader }{k.local})
+	err := spdyframe.Copy(k.data, k.local)
 	if errors.Is(err, syscall.ECONNRESET) {
 		return errLocalGone
 	}
@@ -197,10 +199,13 @@ func (k *link) receive() error {
 // fill reads what the pod sends into the queue.
 func (k *link) fill(queue chan<- []byte, gone <-chan struct{}) {
 	defer close(queue)
-	buf := make([]byte, copyBuffer)
+	next, kept := spdyframe.Reader(k.data)
 	for {
-		n, err := k.data.Read(buf)
-		if n > 0 && !k.enqueue(queue, bytes.Clone(buf[:n]), gone) {
+		chunk, err := next()
+		if !kept {
+			chunk = bytes.Clone(chunk)
+		}
+		if len(chunk) > 0 && !k.enqueue(queue, chunk, gone) {
 			return
 		}
 		if err != nil {

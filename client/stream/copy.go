@@ -6,9 +6,9 @@ import (
 	"io"
 	"syscall"
 	"time"
-)
 
-const copyBuffer = 32 << 10
+	"github.com/crishim/crishim/internal/spdyframe"
+)
 
 // loaded is what times that are compared are counted from: the machine's clock
 // may be put forward or back meanwhile.
@@ -40,11 +40,11 @@ func (x *session) sendInput(in io.Reader, to io.WriteCloser) error {
 	if x.TTY {
 		keys.keys, _ = ParseDetachKeys(x.o.DetachKeys) // checked before
 	}
-	buf := make([]byte, copyBuffer)
+	next, _ := spdyframe.Reader(in)
 	for {
-		n, err := in.Read(buf)
-		if n > 0 {
-			send, detached := keys.scan(buf[:n])
+		typed, err := next()
+		if len(typed) > 0 {
+			send, detached := keys.scan(typed)
 			if len(send) > 0 {
 				if _, err := to.Write(send); err != nil {
 					return nil
@@ -98,12 +98,12 @@ func (x *session) startOutput(ch *channels) chan error {
 // is told by the status. A reader that went away, as head does, is reported
 // the way a shell would: ended by SIGPIPE.
 func (x *session) copyOutput(to io.Writer, from io.Reader) error {
-	buf := make([]byte, copyBuffer)
+	next, _ := spdyframe.Reader(from)
 	for {
-		n, err := from.Read(buf)
-		if n > 0 {
+		p, err := next()
+		if len(p) > 0 {
 			x.writing.Add(1)
-			_, werr := to.Write(buf[:n])
+			_, werr := to.Write(p)
 			x.writing.Add(-1)
 			x.moved.Store(int64(time.Since(loaded)))
 			if errors.Is(werr, syscall.EPIPE) {

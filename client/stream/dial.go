@@ -51,7 +51,7 @@ func dialHost(ctx context.Context, u *url.URL, t TLS) (net.Conn, error) {
 // which spdystream would not close while it waits for a silent peer.
 type spdyConn struct {
 	httpstream.Connection
-	raw net.Conn
+	raw *frameConn
 }
 
 // dialSPDY upgrades a connection to SPDY with the given subprotocol. The
@@ -77,7 +77,7 @@ func dialSPDY(ctx context.Context, u *url.URL, t TLS, protocol string) (*spdyCon
 }
 
 // upgrade speaks the HTTP part of the handshake.
-func upgrade(raw net.Conn, u *url.URL, protocol string) (net.Conn, error) {
+func upgrade(raw net.Conn, u *url.URL, protocol string) (*frameConn, error) {
 	req := &http.Request{Method: http.MethodPost, URL: u, Host: u.Host, Header: http.Header{
 		httpstream.HeaderConnection:      {httpstream.HeaderUpgrade},
 		httpstream.HeaderUpgrade:         {spdy.HeaderSpdy31},
@@ -125,6 +125,9 @@ func (c *spdyConn) open(ctx context.Context, headers http.Header) (httpstream.St
 	done := make(chan result, 1)
 	go func() {
 		s, err := c.CreateStream(headers)
+		if err == nil {
+			s = c.raw.w.Stream(s)
+		}
 		done <- result{s, err}
 	}()
 	select {

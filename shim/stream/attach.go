@@ -10,9 +10,9 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types"
 	"github.com/docker/docker/api/types/container"
-	"github.com/docker/docker/pkg/stdcopy"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/crishim/crishim/internal/spdyframe"
 	"github.com/crishim/crishim/shim/state"
 )
 
@@ -102,7 +102,7 @@ func (s *Server) engineThere(ctx context.Context, id string) error {
 // was made for one client only (stdin_once); the engine knows.
 func attachInput(conn types.HijackedResponse, in io.Reader, open bool) {
 	if open {
-		if _, err := io.Copy(conn.Conn, in); err == nil {
+		if err := spdyframe.Copy(conn.Conn, in); err == nil {
 			_ = conn.CloseWrite()
 			return
 		}
@@ -120,9 +120,9 @@ func attachOutput(conn types.HijackedResponse, client *session, tty bool) error 
 	}
 	var err error
 	if tty {
-		_, err = io.Copy(stdout, conn.Reader)
+		err = spdyframe.Copy(stdout, conn.Reader)
 	} else {
-		_, err = stdcopy.StdCopy(stdout, stderr, conn.Reader)
+		err = copyOutputs(stdout, stderr, conn.Reader)
 	}
 	if errors.Is(err, io.ErrUnexpectedEOF) { // the container ended inside a record
 		return nil

@@ -12,10 +12,9 @@ import (
 	"time"
 
 	"github.com/containerd/errdefs"
-	"github.com/docker/docker/api/types/container"
-	"github.com/docker/docker/pkg/stdcopy"
-
+	"github.com/crishim/crishim/internal/spdyframe"
 	"github.com/crishim/crishim/shim/internal/ocitext"
+	"github.com/docker/docker/api/types/container"
 )
 
 // Exit statuses, as shells have them, of commands that were never started.
@@ -54,15 +53,13 @@ func newOutput(tty bool, stdout, stderr io.Writer) *output {
 func (o *output) copy(r io.Reader) error {
 	r = timedReader{r: r, since: &o.since}
 	if o.tty {
-		_, err := io.Copy(o.stdout, r)
-		return err
+		return spdyframe.Copy(o.stdout, r)
 	}
 	stderr := o.stderr
 	if stderr == nil {
 		stderr = io.Discard
 	}
-	_, err := stdcopy.StdCopy(o.stdout, stderr, r)
-	return err
+	return copyOutputs(o.stdout, stderr, r)
 }
 
 func (o *output) open() { _ = o.stdout.open() }

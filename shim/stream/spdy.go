@@ -65,7 +65,11 @@ type arrival struct {
 // client has got an error instead. Streams are reset once the request is over.
 func (s *Server) upgradeSPDY(w http.ResponseWriter, r *http.Request) (httpstream.Connection, <-chan arrival) {
 	arrivals := make(chan arrival)
-	conn := spdy.NewResponseUpgrader().UpgradeResponse(wholeFrames{w}, r, acceptInto(r.Context(), arrivals))
+	frames := &wholeFrames{ResponseWriter: w}
+	accept := func(stream httpstream.Stream, known <-chan struct{}) error {
+		return acceptInto(r.Context(), arrivals)(frames.conn.w.Stream(stream), known)
+	}
+	conn := spdy.NewResponseUpgrader().UpgradeResponse(frames, r, accept)
 	if conn != nil {
 		conn.SetIdleTimeout(s.opts.IdleTimeout)
 	}
@@ -73,15 +77,19 @@ func (s *Server) upgradeSPDY(w http.ResponseWriter, r *http.Request) (httpstream
 }
 
 // wholeFrames gives its connection away as a frameConn.
-type wholeFrames struct{ http.ResponseWriter }
+type wholeFrames struct {
+	http.ResponseWriter
+	conn *frameConn // nil until it has
+}
 
 // Hijack implements http.Hijacker.
-func (w wholeFrames) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+func (w *wholeFrames) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, buffered, err := http.NewResponseController(w.ResponseWriter).Hijack()
 	if err != nil {
 		return nil, nil, err
 	}
-	return newFrameConn(conn), buffered, nil
+	w.conn = newFrameConn(conn)
+	return w.conn, buffered, nil
 }
 
 // frameConn is a connection below SPDY that sends each frame in one piece.
@@ -90,7 +98,13 @@ type frameConn struct {
 	w *spdyframe.Writer
 }
 
-func newFrameConn(c net.Conn) *frameConn { return &frameConn{Conn: c, w: spdyframe.NewWriter(c)} }
+func newFrameConn(c net.Conn) *frameConn {
+	to := c
+	if t, ok := c.(*trackedConn); ok {
+		to = t.Conn // it is written to as it is
+	}
+	return &frameConn{Conn: c, w: spdyframe.NewWriter(to)}
+}
 
 // Write implements net.Conn.
 func (c *frameConn) Write(b []byte) (int, error) { return c.w.Write(b) }
