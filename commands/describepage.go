@@ -60,8 +60,10 @@ func (p *page) ago(t time.Time) string {
 	if t.IsZero() {
 		return "never"
 	}
-	return max(p.now.Sub(t), 0).Round(time.Second).String() + " ago"
+	return p.age(t) + " ago"
 }
+
+func (p *page) age(t time.Time) string { return max(p.now.Sub(t), 0).Round(time.Second).String() }
 
 func pairs(m map[string]string) string {
 	var out []string
@@ -168,12 +170,42 @@ func (p *page) events(events []kuberuntime.Event) {
 		return
 	}
 	p.text.WriteString("Events:\n")
-	for _, e := range events[max(len(events)-shownEvents, 0):] {
+	repeats := foldEvents(events)
+	for _, r := range repeats[max(len(repeats)-shownEvents, 0):] {
 		kind := "Normal"
-		if e.Warning {
+		if r.Warning {
 			kind = "Warning"
 		}
-		text := fmt.Sprintf("%-8s %-8s %-20s %s", p.ago(e.Time)[:len(p.ago(e.Time))-len(" ago")], kind, e.Reason, strings.TrimSpace(e.Container+" "+e.Message))
+		text := fmt.Sprintf("%-8s %-8s %-20s %s", p.age(r.Time), kind, r.Reason, strings.TrimSpace(r.Container+" "+r.Message))
+		if r.times > 1 {
+			text += fmt.Sprintf(" (%d times in %s)", r.times, r.Time.Sub(r.first).Round(time.Second))
+		}
 		p.text.WriteString("  " + output.Sanitize(text) + "\n")
 	}
+}
+
+// repeated is an event with how often the same has happened; its time is the last.
+type repeated struct {
+	kuberuntime.Event
+	first time.Time
+	times int
+}
+
+// foldEvents makes one of what happened again and again, such as a probe that fails
+// every second, in the place of the last time.
+func foldEvents(events []kuberuntime.Event) []repeated {
+	var folded []repeated // the last first
+	at := map[string]int{}
+	for _, e := range slices.Backward(events) {
+		key := fmt.Sprintf("%s\n%s\n%s\n%v", e.Container, e.Reason, e.Message, e.Warning)
+		i, known := at[key]
+		if !known {
+			i = len(folded)
+			at[key], folded = i, append(folded, repeated{Event: e})
+		}
+		folded[i].first = e.Time
+		folded[i].times++
+	}
+	slices.Reverse(folded)
+	return folded
 }

@@ -2,6 +2,7 @@ package commands
 
 import (
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -39,5 +40,41 @@ func TestDescribedContainer(t *testing.T) {
 		if !strings.Contains(p.text.String(), want) {
 			t.Errorf("no %q in\n%s", want, p.text.String())
 		}
+	}
+}
+
+// TestRepeatedEvents: what happens again and again is one line, where it happened last.
+func TestRepeatedEvents(t *testing.T) {
+	t.Parallel()
+	event := func(at int64, message string) kuberuntime.Event {
+		return kuberuntime.Event{Time: time.Unix(at, 0), Container: "a", Warning: true, Reason: "Unhealthy", Message: message}
+	}
+	p := &page{now: time.Unix(100, 0)}
+	p.events([]kuberuntime.Event{event(60, "refused"), event(70, "timeout"), event(80, "refused"), event(90, "refused")})
+	want := "Events:\n" +
+		"  30s      Warning  Unhealthy            a timeout\n" +
+		"  10s      Warning  Unhealthy            a refused (3 times in 30s)\n"
+	if got := p.text.String(); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}
+
+func TestStatusLinesTellChanges(t *testing.T) {
+	t.Parallel()
+	var out strings.Builder
+	env := &Env{Out: &out, mu: &sync.Mutex{}}
+	say := env.statusLines()
+	for _, e := range []kuberuntime.Event{
+		{Pod: "p", Container: "a", Warning: true, Message: "refused"},
+		{Pod: "p", Container: "b", Warning: true, Message: "refused"},
+		{Pod: "p", Container: "a", Warning: true, Message: "refused"},
+		{Pod: "p", Container: "a", Message: "started"},
+		{Pod: "p", Container: "a", Message: "started"},
+		{Pod: "p", Container: "a", Warning: true, Message: "refused"},
+	} {
+		say(e)
+	}
+	if got := strings.Count(out.String(), "\n"); got != 5 || strings.Count(out.String(), "/a: warning: refused") != 2 {
+		t.Errorf("got\n%s", out.String())
 	}
 }

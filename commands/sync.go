@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -84,7 +85,7 @@ func checkImagePolicy(p kuberuntime.ImagePolicy) error {
 
 func runSync(ctx context.Context, env *Env, o syncOptions) error {
 	registry := prometheus.NewRegistry()
-	o.runtime.steps, o.runtime.registerer = env.statusLine, registry
+	o.runtime.steps, o.runtime.registerer = env.statusLines(), registry
 	r, err := env.podRuntime(ctx, o.runtime)
 	if err != nil {
 		return err
@@ -114,6 +115,24 @@ func runSync(ctx context.Context, env *Env, o syncOptions) error {
 	fmt.Fprintf(env.Err, "looking after %s on %s\n", output.Sanitize(o.loop.Folder), output.Sanitize(r.conn.RuntimeEndpoint))
 	loop.Run(ctx)
 	return nil
+}
+
+// statusLines shows each change as a line. A warning that says what the last line of
+// its container said, such as that of a probe which fails every second, is none.
+func (env *Env) statusLines() func(kuberuntime.Event) {
+	type subject struct{ namespace, pod, container string }
+	var mu sync.Mutex
+	last := map[subject]string{}
+	return func(e kuberuntime.Event) {
+		of := subject{e.Namespace, e.Pod, e.Container}
+		mu.Lock()
+		same := e.Warning && last[of] == e.Message
+		last[of] = e.Message
+		mu.Unlock()
+		if !same {
+			env.statusLine(e)
+		}
+	}
 }
 
 // statusLine is a line of sync: a time, what it is about, what happened.
