@@ -143,7 +143,7 @@ func TestEngineCalls(t *testing.T) {
 		{"images", line("images"), []string{ping, "GET /images/json"}},
 		{"inspecti IMAGE", line("inspecti", "-q", image), []string{ping, "GET /images/IMAGE/json"}},
 		{"pods", line("pods"), []string{ping, containers}},
-		{"create POD-ID FILE FILE", line("create", podID, containerFile, podFile), []string{ping, one, one, containers, "GET /images/IMAGE/json", "POST /containers/create"}},
+		{"create POD-ID FILE FILE", line("create", podID, containerFile, podFile), []string{ping, one, containers, "GET /images/IMAGE/json", "POST /containers/create"}},
 		{"start ID", func() []string { return []string{"start", id} }, []string{ping, one, one, containers, "POST /containers/ID/start"}},
 		{"ps", line("ps", "--pod", podID), []string{ping, containers, containers, containers}},
 		{"inspect ID", func() []string { return []string{"inspect", id} }, []string{ping, one, containers, "GET /images/ID/json"}},
@@ -152,9 +152,9 @@ func TestEngineCalls(t *testing.T) {
 		{"exec ID", func() []string { return []string{"exec", id, "true"} }, []string{ping, one, containers, "GET /exec/ID/json", "POST /containers/ID/exec", "POST /exec/ID/start"}},
 		{"stats ID -o json", func() []string { return []string{"stats", id, "-o", "json"} }, []string{ping, one, containers, containers}},
 		{"info", line("info"), []string{ping, "GET /info", "GET /version"}},
-		{"stop ID", func() []string { return []string{"stop", "-t", "0", id} }, []string{ping, one, containers, "POST /containers/ID/stop"}},
+		{"stop ID", func() []string { return []string{"stop", "-t", "0", id} }, []string{ping, one, one, containers, "POST /containers/ID/stop"}},
 		{"rm ID", func() []string { return []string{"rm", id} }, []string{ping, "DELETE /containers/ID", one, containers}},
-		{"stopp ID", line("stopp", podID), []string{ping, one, containers, containers, "POST /containers/ID/stop"}},
+		{"stopp ID", line("stopp", podID), []string{ping, one, one, containers, containers, "POST /containers/ID/stop"}},
 		{"rmp ID", line("rmp", podID), []string{ping, "DELETE /containers/ID", one, containers, containers}},
 	} {
 		c.take()

@@ -306,3 +306,26 @@ func TestLogLink(t *testing.T) {
 		t.Errorf("the link after removal: got %v, want it gone", err)
 	}
 }
+
+// TestStopWithoutGrace: with no time to end by itself a container has ended when
+// the answer comes, also where its stop signal was enough.
+func TestStopWithoutGrace(t *testing.T) {
+	c := newCRI(t)
+	p := c.pod(t, nil)
+	for i := range 10 {
+		config := shell("stopped", "exec sleep 10000")
+		config.Metadata.Attempt = uint32(i)
+		config.Linux.SecurityContext.NamespaceOptions.Pid = runtimeapi.NamespaceMode_POD
+		id := p.start(t, config)
+		if _, err := c.StopContainer(t.Context(), &runtimeapi.StopContainerRequest{ContainerId: id}); err != nil {
+			t.Fatal(err)
+		}
+		l, err := c.ListContainers(t.Context(), &runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{Id: id}})
+		if err != nil || len(l.GetContainers()) != 1 || l.GetContainers()[0].GetState() != runtimeapi.ContainerState_CONTAINER_EXITED {
+			t.Errorf("the stopped container %d in the list: %v, %v", i, l.GetContainers(), err)
+		}
+		if s := c.status(t, id); s.GetState() != runtimeapi.ContainerState_CONTAINER_EXITED || s.GetFinishedAt() == 0 {
+			t.Errorf("the stopped container %d is %v", i, s)
+		}
+	}
+}

@@ -110,9 +110,40 @@ func (c *Client) ContainerStart(ctx context.Context, id string, o container.Star
 	return observedErr(ctx, c, "start_container", func(c *client.Client) error { return c.ContainerStart(ctx, id, o) })
 }
 
-// ContainerStop is the client's, observed.
+// ContainerStop is the client's, observed. When it comes back, lists know the end too.
 func (c *Client) ContainerStop(ctx context.Context, id string, o container.StopOptions) error {
-	return observedErr(ctx, c, "stop_container", func(c *client.Client) error { return c.ContainerStop(ctx, id, o) })
+	return observedErr(ctx, c, "stop_container", func(c *client.Client) error {
+		err := c.ContainerStop(ctx, id, o)
+		if err == nil {
+			awaitEnd(ctx, c, id)
+		}
+		return err
+	})
+}
+
+// notingTime is more than an engine needs to note that a container has ended.
+const notingTime = 10 * time.Second
+
+// awaitEnd waits until the engine has noted the end of a container that it says
+// it has stopped. Newer engines answer before: lists say that it runs until the
+// end is written down, which locks the container, so that its inspection waits.
+// One that had no time to end by itself and needed no kill may even have its end
+// still to come. What goes wrong here is no reason for the stop to fail.
+func awaitEnd(ctx context.Context, c *client.Client, id string) {
+	ctx, cancel := context.WithTimeout(ctx, notingTime)
+	defer cancel()
+	for {
+		have, err := c.ContainerInspect(ctx, id)
+		if err != nil || have.ContainerJSONBase == nil || have.State == nil || !have.State.Running {
+			return
+		}
+		ended, failed := c.ContainerWait(ctx, id, container.WaitConditionNotRunning)
+		select {
+		case <-ended:
+		case <-failed:
+			return
+		}
+	}
 }
 
 // ContainerRemove is the client's, observed.
