@@ -72,14 +72,13 @@ func runCreate(ctx context.Context, env *Env, o createOptions) error {
 	if err != nil {
 		return err
 	}
-	known, err := podConfigOf(ctx, conn, pod.GetId())
+	if o.pod == nil {
+		o.pod, err = podConfigOf(ctx, conn, pod.GetId())
+	} else {
+		err = adoptPod(ctx, conn, o.pod, pod)
+	}
 	if err != nil {
 		return err
-	}
-	if o.pod == nil {
-		o.pod = known
-	} else {
-		adoptIdentity(o.pod, known)
 	}
 	if o.dryRun {
 		completeContainer(o.container, o.pod)

@@ -49,18 +49,27 @@ func keptConfig(info map[string]string) *runtimeapi.PodSandboxConfig {
 	return details.Config
 }
 
-// adoptIdentity gives a configuration from a file the identity that the pod
-// was made with: the uid may have been made up then.
-func adoptIdentity(pod, known *runtimeapi.PodSandboxConfig) {
+// adoptPod gives a configuration from a file what it leaves out and the pod was
+// made with: the uid may have been made up then. The runtime is asked only for a
+// log directory: not the embedded shim, which reads the engine's logs, nor when
+// crishim has made one itself.
+func adoptPod(ctx context.Context, conn *client.Conn, pod *runtimeapi.PodSandboxConfig, made *runtimeapi.PodSandbox) error {
 	if pod.Metadata.Uid == "" {
-		pod.Metadata.Uid = known.GetMetadata().GetUid()
+		pod.Metadata.Uid = made.GetMetadata().GetUid()
 	}
 	if pod.Metadata.Namespace == "" {
-		pod.Metadata.Namespace = known.GetMetadata().GetNamespace()
+		pod.Metadata.Namespace = made.GetMetadata().GetNamespace()
 	}
-	if pod.LogDirectory == "" {
-		pod.LogDirectory = known.GetLogDirectory()
+	if pod.LogDirectory != "" || conn.Embedded {
+		return nil
 	}
+	if own := ownLogDirectory(made.GetMetadata()); isDir(own) {
+		pod.LogDirectory = own
+		return nil
+	}
+	known, err := podConfigOf(ctx, conn, made.GetId())
+	pod.LogDirectory = known.GetLogDirectory()
+	return err
 }
 
 func isDir(path string) bool {

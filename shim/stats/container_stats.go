@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/containerd/errdefs"
+	"github.com/docker/docker/api/types/container"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/shim/state"
@@ -50,18 +51,15 @@ func (s *Service) listContainers(ctx context.Context, f *runtimeapi.ContainerSta
 	for k, v := range f.GetLabelSelector() {
 		labels = append(labels, state.EncodeLabelKey(k)+"="+v)
 	}
-	all, err := s.targets(ctx, labels...)
+	wanted := func(c container.Summary) bool {
+		return strings.HasPrefix(c.ID, f.GetId()) && strings.HasPrefix(c.Labels[state.LabelSandboxID], f.GetPodSandboxId())
+	}
+	ts, err := s.targets(ctx, wanted, labels...)
 	if err != nil {
 		return nil, err
 	}
-	if len(labels) == 1 {
-		s.forgetContainers(all)
-	}
-	var ts []target
-	for _, t := range all {
-		if strings.HasPrefix(t.c.ID, f.GetId()) && strings.HasPrefix(t.sandboxID(), f.GetPodSandboxId()) {
-			ts = append(ts, t)
-		}
+	if len(labels) == 1 && f.GetId() == "" && f.GetPodSandboxId() == "" {
+		s.forgetContainers(ts)
 	}
 	until := s.beginLayers(ts...)
 	samples, err := s.collect(ctx, ts)

@@ -30,14 +30,14 @@ func (s *Service) ListPodSandboxMetrics(ctx context.Context, _ *runtimeapi.ListP
 // listMetrics does the work of ListPodSandboxMetrics. It needs the engine's
 // host: most of the metrics are not among what the engine tells.
 func (s *Service) listMetrics(ctx context.Context) ([]*runtimeapi.PodSandboxMetrics, error) {
-	sandboxes, err := s.targets(ctx, state.LabelType+"="+state.TypeSandbox)
+	sandboxes, err := s.targets(ctx, nil, state.LabelType+"="+state.TypeSandbox)
 	if err != nil {
 		return nil, err
 	}
 	if err := s.onHost(ctx, sandboxes); err != nil {
 		return nil, err
 	}
-	members, err := s.targets(ctx, state.LabelType+"="+state.TypeContainer)
+	members, err := s.targets(ctx, nil, state.LabelType+"="+state.TypeContainer)
 	if err != nil {
 		return nil, err
 	}

@@ -51,7 +51,7 @@ func (s *Service) listPods(ctx context.Context, f *runtimeapi.PodSandboxStatsFil
 	for k, v := range f.GetLabelSelector() {
 		labels = append(labels, state.EncodeLabelKey(k)+"="+v)
 	}
-	all, err := s.targets(ctx, labels...)
+	all, err := s.targets(ctx, nil, labels...)
 	if err != nil {
 		return nil, err
 	}
@@ -67,7 +67,7 @@ func (s *Service) listPods(ctx context.Context, f *runtimeapi.PodSandboxStatsFil
 // pods measures sandboxes and the containers in them; labels narrow the search
 // for containers.
 func (s *Service) pods(ctx context.Context, sandboxes []target, labels ...string) ([]*runtimeapi.PodSandboxStats, error) {
-	members, err := s.targets(ctx, append(labels, state.LabelType+"="+state.TypeContainer)...)
+	members, err := s.targets(ctx, nil, append(labels, state.LabelType+"="+state.TypeContainer)...)
 	if err != nil {
 		return nil, err
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -75,9 +76,9 @@ func (s *Service) inspect(ctx context.Context, id string) (target, error) {
 	return t, nil
 }
 
-// targets lists what runs and carries the labels. Those that end meanwhile are
-// left out.
-func (s *Service) targets(ctx context.Context, labels ...string) ([]target, error) {
+// targets lists what runs, is wanted (nil: all is) and carries the labels. Those
+// that end meanwhile are left out.
+func (s *Service) targets(ctx context.Context, wanted func(container.Summary) bool, labels ...string) ([]target, error) {
 	args := filters.NewArgs()
 	for _, l := range labels {
 		args.Add("label", l)
@@ -85,6 +86,9 @@ func (s *Service) targets(ctx context.Context, labels ...string) ([]target, erro
 	summaries, err := s.engine.ContainerList(ctx, container.ListOptions{Filters: args})
 	if err != nil {
 		return nil, fmt.Errorf("list containers: %w", err)
+	}
+	if wanted != nil {
+		summaries = slices.DeleteFunc(slices.Clone(summaries), func(c container.Summary) bool { return !wanted(c) })
 	}
 	found := make([]target, len(summaries))
 	err = each(ctx, len(summaries), func(ctx context.Context, i int) error {
