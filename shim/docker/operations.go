@@ -140,8 +140,10 @@ func awaitEnd(ctx context.Context, c *client.Client, id string) {
 		ended, failed := c.ContainerWait(ctx, id, container.WaitConditionNotRunning)
 		select {
 		case <-ended:
-		case <-failed:
-			return
+		case err := <-failed:
+			if err != nil {
+				return
+			}
 		}
 	}
 }
