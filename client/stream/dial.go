@@ -149,8 +149,16 @@ func (c *spdyConn) open(ctx context.Context, headers http.Header) (httpstream.St
 	}
 }
 
-// shut says goodbye if the peer listens and closes the connection in any case.
+// shut says goodbye if the peer listens and closes the connection in any case. To
+// one that is gone there is nothing to say, and the library would wait for ever for
+// the end of a stream that was opened after it went.
 func (c *spdyConn) shut() {
+	select {
+	case <-c.CloseChan():
+		_ = c.raw.Close()
+		return
+	default:
+	}
 	said := make(chan struct{})
 	go func() {
 		defer close(said)
