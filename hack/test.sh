@@ -26,11 +26,12 @@ fi
 
 # The engines make the outcome, and the test cache does not know them: -count=1.
 # The scripts in the root package and internal/reliability run the plain program: under the race
-# detector each of their hundreds of starts would take a second.
+# detector each of their hundreds of starts would take a second. One after the other: each starts
+# serves that look after all pods of the engine, and their logs.
 packages=$(go list -tags "$tags" ./... | grep -v -e '/crishim$' -e '/internal/reliability$')
 status=0
 # shellcheck disable=SC2086
 go test "${race[@]}" -tags "$tags" -count=1 -p 2 -timeout 20m $packages || status=1
-go test -tags "$tags" -count=1 -timeout 20m . ./internal/reliability || status=1
+go test -tags "$tags" -count=1 -p 1 -timeout 20m . ./internal/reliability || status=1
 if [ -n "${DOCKER_HOST:-}" ]; then hack/leftovers.sh containers || status=1; fi
 exit "$status"

@@ -17,9 +17,9 @@ const longLine = 10 << 20
 
 // TestLineOfTenMiBOnEngine: a container writes one line of ten MiB between two
 // short ones. It comes back whole from the engine's own file, from the log that
-// serve writes, as text, as JSON and followed.
+// serve writes, as text, as JSON and followed. It has the engine for itself: the serve
+// of another test would write the log that is a link to the engine's.
 func TestLineOfTenMiBOnEngine(t *testing.T) {
-	t.Parallel()
 	h := newHost(t)
 	k := newKiller(t, h)
 	line := strings.Repeat("x", longLine)

@@ -59,6 +59,9 @@ func create(dir *os.Root, name string) (*os.File, error) {
 	if err != nil || !info.Mode().IsRegular() {
 		return nil, errors.Join(fmt.Errorf("log %s is not a regular file", f.Name()), err, f.Close())
 	}
+	if err := take(f); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
 	return f, nil
 }
 
@@ -68,7 +71,7 @@ func replaceLink(dir *os.Root, name string) (*os.File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("replace the link at the log's path: %w", err)
 	}
-	if err := errors.Join(f.Chmod(fileMode), dir.Rename(fresh, name)); err != nil {
+	if err := errors.Join(take(f), f.Chmod(fileMode), dir.Rename(fresh, name)); err != nil {
 		return nil, errors.Join(fmt.Errorf("replace the link at the log's path: %w", err), f.Close(), dir.Remove(fresh))
 	}
 	return f, nil

@@ -174,14 +174,21 @@ func (f *follower) flushLocked() error {
 // recover opens the file anew after a failed write, because only the file
 // itself tells what has reached it.
 func (f *follower) recover(cause error) error {
-	file, pos, err := openFile(f.at, false)
-	if err != nil {
+	if err := f.openAnew(false); err != nil {
 		return errors.Join(cause, err)
 	}
-	_ = f.file.Close()
-	f.file, f.pos = file, pos
-	f.out.Reset(file)
 	return cause
+}
+
+// openAnew opens the file once more, and reads its position.
+func (f *follower) openAnew(all bool) error {
+	return f.change(func() (*os.File, error) {
+		file, pos, err := openFile(f.at, all)
+		if err == nil {
+			f.pos = pos
+		}
+		return file, err
+	})
 }
 
 // reopen goes on in a new file at the same path; the old one has been moved
@@ -197,14 +204,7 @@ func (f *follower) reopen() error {
 		return err
 	}
 	defer dir.Close()
-	file, err := create(dir, name)
-	if err != nil {
-		return err
-	}
-	_ = f.file.Close() // everything has been written
-	f.file = file
-	f.out.Reset(file)
-	return nil
+	return f.change(func() (*os.File, error) { return create(dir, name) }) // everything has been written
 }
 
 // reread remembers all that is in the file.
@@ -212,14 +212,7 @@ func (f *follower) reread() error {
 	if err := f.out.Flush(); err != nil {
 		return err
 	}
-	file, pos, err := openFile(f.at, true)
-	if err != nil {
-		return err
-	}
-	_ = f.file.Close() // everything has been written
-	f.file, f.pos = file, pos
-	f.out.Reset(file)
-	return nil
+	return f.openAnew(true)
 }
 
 func (f *follower) last() time.Time {

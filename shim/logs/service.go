@@ -2,6 +2,7 @@ package logs
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"path/filepath"
@@ -27,9 +28,10 @@ type Service struct {
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 
-	mu     sync.Mutex
-	closed bool
-	active map[string]*follower // by container id
+	mu      sync.Mutex
+	closed  bool
+	active  map[string]*follower // by container id
+	waiting map[string]bool      // for another shim to leave the log to us, by container id
 }
 
 // Options configure a Service.
@@ -46,7 +48,7 @@ func New(o Options) *Service {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	s := &Service{engine: o.Engine, log: o.Log, write: o.Write, active: map[string]*follower{}}
+	s := &Service{engine: o.Engine, log: o.Log, write: o.Write, active: map[string]*follower{}, waiting: map[string]bool{}}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	return s
 }
@@ -82,7 +84,7 @@ func (s *Service) adopt(ctx context.Context) error {
 	}
 	for _, c := range list {
 		at := logdir.Of(c.Labels)
-		if at.Path == "" || c.State != container.StateRunning && !exists(at) {
+		if at.Path == "" || c.State != container.StateRunning && !unfinished(at) {
 			continue
 		}
 		if err := s.follow(c.ID, at); err != nil {
@@ -92,16 +94,17 @@ func (s *Service) adopt(ctx context.Context) error {
 	return nil
 }
 
-// exists says whether there is a file or a link. Where there is none, the log of
-// a container that has ended was removed, or was never wanted.
-func exists(at logdir.Place) bool {
+// unfinished says whether a container that has ended may have something left for its
+// log. Where there is no file, it was removed, or was never wanted; and a link, as a
+// shim of one command makes it, leads to the engine's own file with all of it.
+func unfinished(at logdir.Place) bool {
 	dir, name, err := at.OpenExisting()
 	if err != nil {
 		return false
 	}
 	defer dir.Close()
-	_, err = dir.Lstat(name)
-	return err == nil
+	info, err := dir.Lstat(name)
+	return err == nil && info.Mode().IsRegular()
 }
 
 // Close ends all followers. What they have not written yet is written by the
@@ -140,6 +143,10 @@ func (s *Service) follow(id string, at logdir.Place) error {
 		return nil
 	}
 	f, err := newFollower(id, at, s.engine, s.log)
+	if errors.Is(err, errTaken) {
+		s.takeOver(id, at)
+		return nil
+	}
 	if err != nil {
 		return err
 	}
@@ -159,6 +166,33 @@ func (s *Service) follow(id string, at logdir.Place) error {
 	}()
 	return nil
 }
+
+// takeOver goes on with a log when the shim that writes it ends. The lock is held.
+func (s *Service) takeOver(id string, at logdir.Place) {
+	if s.waiting[id] {
+		return
+	}
+	s.waiting[id] = true
+	s.log.Debug("another shim writes the container's log", "container", id, "path", at.Path)
+	s.wg.Add(1)
+	go func() {
+		defer s.wg.Done()
+		sleep(s.ctx, takeOverPause)
+		_, err := s.engine.ContainerInspect(s.ctx, id)
+		s.mu.Lock()
+		delete(s.waiting, id)
+		s.mu.Unlock()
+		if s.ctx.Err() != nil || errdefs.IsNotFound(err) {
+			return
+		}
+		if err := s.follow(id, at); err != nil {
+			s.log.Warn("the container's log is not written", "container", id, "path", at.Path, "error", err)
+		}
+	}()
+}
+
+// takeOverPause is between two looks whether a log has lost its writer.
+const takeOverPause = 2 * time.Second
 
 // Started implements the container area's interface: the container runs and its
 // log is wanted there.

@@ -181,6 +181,27 @@ func TestLogGoesOnAfterRestarts(t *testing.T) {
 	counted(t, 800, path)
 }
 
+// Of two shims on one engine, one writes the log, and the other goes on with it.
+func TestTwoShimsWriteOneLog(t *testing.T) {
+	engine := enginetest.Require(t)
+	first := startService(t, engine)
+	id, path := logged(t, engine, false, count)
+	if err := first.Started(t.Context(), id, logdir.Place{Path: path}, ""); err != nil {
+		t.Fatal(err)
+	}
+	second := startService(t, engine) // it finds the container
+	more := func(what string) {
+		t.Helper()
+		before := len(texts(t, path))
+		until(t, what, func() bool { return len(texts(t, path)) > before+500 })
+	}
+	more("lines of the first")
+	first.Close()
+	more("lines of the second")
+	second.Close()
+	counted(t, 1000, path)
+}
+
 func TestReopenContainerLog(t *testing.T) {
 	engine := enginetest.Require(t)
 	s := startService(t, engine)
