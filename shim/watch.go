@@ -95,12 +95,14 @@ func (w *watch) connect(ctx context.Context) bool {
 	if err := w.keep(); err != nil {
 		w.log.Warn("the host does not allow all of --runtime-cgroups", "err", err)
 	}
-	if err := w.reclaim(ctx); err != nil {
-		w.log.Warn("not all networks of pods that are gone could be freed", "err", err)
-	}
 	var checking sync.WaitGroup
 	untilGone, gone := context.WithCancel(ctx)
-	checking.Go(func() { w.check(untilGone) })
+	checking.Go(func() { // CNI plugins may take their time
+		if err := w.reclaim(untilGone); err != nil {
+			w.log.Warn("not all networks of pods that are gone could be freed", "err", err)
+		}
+		w.check(untilGone)
+	})
 	err = w.follow(ctx)
 	gone()
 	checking.Wait()

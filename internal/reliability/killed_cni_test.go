@@ -11,15 +11,21 @@ import (
 )
 
 // wrapper stands in a CNI plugin's place. Where the file "kill" names the call,
-// it ends serve first, or as soon as the plugin has done its work.
+// it ends serve: in place of its work, when it is done, or, as a stray, along with
+// the plugin that has started it, before it does its work all the same.
 const wrapper = `#!/bin/sh
 hit() {
-	[ "$(cat %[1]s/kill)" = "$CNI_COMMAND %[3]s $1" ] || return 0
+	[ "$(cat %[1]s/kill)" = "$CNI_COMMAND %[3]s $1" ] || return 1
 	kill -9 "$(cat %[1]s/pid)"
 	echo >%[1]s/kill
-	[ "$1" != instead ] || exit 1
 }
-hit instead
+if hit instead; then exit 1; fi
+if hit stray; then
+	kill -9 $PPID
+	sleep 2
+	%[2]s/%[3]s
+	exec touch %[1]s/strayed
+fi
 %[2]s/%[3]s
 status=$?
 hit after
@@ -30,7 +36,8 @@ const pluginDir = "/usr/lib/cni"
 
 // cniNode is a CNI network of its own, whose plugins can kill serve.
 type cniNode struct {
-	dir string // conf, bin, cache and addresses are below
+	dir              string // conf and bin are below
+	cache, addresses string
 }
 
 func newCNINode(t *testing.T) cniNode {
@@ -38,7 +45,8 @@ func newCNINode(t *testing.T) cniNode {
 	if os.Geteuid() != 0 {
 		t.Skip("CNI plugins need root")
 	}
-	n := cniNode{t.TempDir()}
+	dir := t.TempDir()
+	n := cniNode{dir, filepath.Join(dir, "cache"), filepath.Join(dir, "addresses")}
 	for _, d := range []string{"conf", "bin"} {
 		if err := os.Mkdir(filepath.Join(n.dir, d), 0o755); err != nil {
 			t.Fatal(err)
@@ -50,10 +58,15 @@ func newCNINode(t *testing.T) cniNode {
 		}
 		n.write(t, "bin/"+name, fmt.Sprintf(wrapper, n.dir, pluginDir, name))
 	}
-	n.write(t, "conf/10-test.conflist", fmt.Sprintf(`{"cniVersion":"1.0.0","name":"crishim-killed","plugins":[{
-		"type":"ptp","ipam":{"type":"host-local","dataDir":%q,"ranges":[[{"subnet":"198.18.78.0/24"}]]}}]}`, filepath.Join(n.dir, "addresses")))
+	n.configure(t)
 	n.write(t, "kill", "")
 	return n
+}
+
+func (n cniNode) configure(t *testing.T) {
+	t.Helper()
+	n.write(t, "conf/10-test.conflist", fmt.Sprintf(`{"cniVersion":"1.0.0","name":"crishim-killed","plugins":[{
+		"type":"ptp","ipam":{"type":"host-local","dataDir":%q,"ranges":[[{"subnet":"198.18.78.0/24"}]]}}]}`, n.addresses))
 }
 
 func (n cniNode) write(t *testing.T, name, text string) {
@@ -66,7 +79,7 @@ func (n cniNode) write(t *testing.T, name, text string) {
 func (n cniNode) flags() []string {
 	return []string{
 		"--network-plugin", "cni", "--cni-conf-dir", filepath.Join(n.dir, "conf"),
-		"--cni-bin-dir", filepath.Join(n.dir, "bin"), "--cni-cache-dir", filepath.Join(n.dir, "cache"),
+		"--cni-bin-dir", filepath.Join(n.dir, "bin"), "--cni-cache-dir", n.cache,
 	}
 }
 
@@ -75,8 +88,8 @@ func (n cniNode) flags() []string {
 func (n cniNode) reserved(t *testing.T) []string {
 	t.Helper()
 	var found []string
-	for _, dir := range []string{"addresses", "cache/results"} {
-		err := filepath.WalkDir(filepath.Join(n.dir, dir), func(path string, d fs.DirEntry, err error) error {
+	for _, dir := range []string{n.addresses, n.cache} {
+		err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 			if os.IsNotExist(err) {
 				return nil
 			}
@@ -107,30 +120,72 @@ func TestServeKilledInCNIPluginsOnEngine(t *testing.T) {
 		for _, plugin := range []string{"ptp", "host-local"} {
 			for _, when := range []string{"instead", "after"} {
 				st := byName[c.step]
-				p := k.prepared(t, st)
-				n.write(t, "pid", strconv.Itoa(k.serve.pid()))
-				n.write(t, "kill", strings.Join([]string{c.command, plugin, when}, " "))
-				if err := st.call(p, t.Context(), k.serve); err == nil {
-					t.Fatalf("%s %s %s: serve was not killed", c.command, plugin, when)
-				}
-				k.serve.kill()
-				wait(t, func() error { // the plugin is not serve's to end
-					text, err := os.ReadFile(filepath.Join(n.dir, "kill"))
-					if err == nil && strings.TrimSpace(string(text)) != "" {
-						err = fmt.Errorf("the plugin has not come to %s", text)
-					}
-					return err
-				})
+				p := n.kill(t, k, st, strings.Join([]string{c.command, plugin, when}, " "))
 				k.serve.start()
-				t.Logf("%s %s, killed %s it", c.command, plugin, when)
 				k.truthful(t, p)
 				k.again(t, st, p)
 				k.gone(t, p)
-				if left := n.reserved(t); len(left) != 0 {
-					t.Errorf("addresses or attachments left: %v", left)
-				}
+				n.free(t)
 			}
 		}
 	}
 	k.serve.stop()
+}
+
+// TestStrayCNIPluginOnEngine: a plugin goes on when serve and the plugin that
+// started it are killed, and takes an address when the pod is being stopped
+// already, or was removed with docker.
+func TestStrayCNIPluginOnEngine(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	n := newCNINode(t)
+	k := newKiller(t, h, n.flags()...)
+	st := steps()[0]
+
+	p := n.kill(t, k, st, "ADD host-local stray")
+	k.serve.start()
+	k.gone(t, p)
+	n.strayed(t)
+	n.free(t)
+
+	p = n.kill(t, k, st, "ADD host-local stray")
+	p.sweep(t)
+	k.serve.start()
+	n.strayed(t)
+	wait(t, func() error { return none("addresses or attachments", n.reserved(t)) })
+	k.serve.stop()
+}
+
+// kill makes a request in which a plugin kills serve, and waits until it has.
+func (n cniNode) kill(t *testing.T, k *killer, st step, when string) *pod {
+	t.Helper()
+	p := k.prepared(t, st)
+	n.write(t, "pid", strconv.Itoa(k.serve.pid()))
+	n.write(t, "kill", when)
+	if err := st.call(p, t.Context(), k.serve); err == nil {
+		t.Fatalf("%s: serve was not killed", when)
+	}
+	k.serve.kill()
+	wait(t, func() error { // the plugin is not serve's to end
+		text, err := os.ReadFile(filepath.Join(n.dir, "kill"))
+		if err == nil && strings.TrimSpace(string(text)) != "" {
+			err = fmt.Errorf("the plugin has not come to %s", text)
+		}
+		return err
+	})
+	t.Log(when)
+	return p
+}
+
+// strayed waits until the stray is done.
+func (n cniNode) strayed(t *testing.T) {
+	t.Helper()
+	wait(t, func() error { return os.Remove(filepath.Join(n.dir, "strayed")) })
+}
+
+func (n cniNode) free(t *testing.T) {
+	t.Helper()
+	if left := n.reserved(t); len(left) != 0 {
+		t.Errorf("addresses or attachments left: %v", left)
+	}
 }

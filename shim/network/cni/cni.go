@@ -69,7 +69,7 @@ func New(o Options) *Plugin {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	p := &Plugin{options: o, cni: libcni.NewCNIConfigWithCacheDir(o.BinDirs, o.CacheDir, nil)}
+	p := &Plugin{options: o, cni: libcni.NewCNIConfigWithCacheDir(o.BinDirs, o.CacheDir, &starter{})}
 	p.SetPodCIDR(o.PodCIDR)
 	return p
 }

@@ -8,13 +8,14 @@ import (
 
 	"github.com/containerd/errdefs"
 	"github.com/containernetworking/cni/libcni"
+	"golang.org/x/sys/unix"
 
 	"github.com/crishim/crishim/shim/network"
 )
 
 // SetUp connects a sandbox. When it fails the caller tears down, which also
 // takes back what plugins did before the one that failed.
-func (p *Plugin) SetUp(ctx context.Context, pod network.Pod) error {
+func (p *Plugin) SetUp(ctx context.Context, pod network.Pod) (err error) {
 	if pod.NetNS == "" {
 		return fmt.Errorf("the network namespace of pod sandbox %s is not on this host, so CNI cannot set it up: %w", pod.ID, errdefs.ErrFailedPrecondition)
 	}
@@ -26,12 +27,17 @@ func (p *Plugin) SetUp(ctx context.Context, pod network.Pod) error {
 	if err != nil {
 		return err
 	}
-	ctx, done, err := p.exclusive(ctx, pod.ID)
+	ctx, t, err := p.turn(ctx, pod.ID)
 	if err != nil {
 		return err
 	}
-	defer done()
-	if _, err := p.cni.AddNetworkList(ctx, list, rt); err != nil {
+	defer func() { t.end(err == nil) }()
+	if gate, err := p.gate(ctx, unix.LOCK_SH); err == nil {
+		defer gate.Close()
+	} else if ctx.Err() != nil {
+		return fmt.Errorf("wait for the garbage collection of CNI network %s: %w", list.Name, err)
+	}
+	if _, err = t.AddNetworkList(ctx, list, rt); err != nil {
 		return fmt.Errorf("CNI network %s: %w", list.Name, err)
 	}
 	return nil
@@ -41,29 +47,29 @@ func (p *Plugin) SetUp(ctx context.Context, pod network.Pod) error {
 // Every attachment in the cache is deleted with the configuration that made it.
 // Where there is none, a set-up may have been interrupted before libcni wrote
 // it down, so the present configuration is deleted as well.
-func (p *Plugin) TearDown(ctx context.Context, pod network.Pod) error {
-	ctx, done, err := p.exclusive(ctx, pod.ID)
+func (p *Plugin) TearDown(ctx context.Context, pod network.Pod) (err error) {
+	ctx, t, err := p.turn(ctx, pod.ID)
 	if err != nil {
 		return err
 	}
-	defer done()
+	defer func() { t.end(err == nil) }()
 	attachments, err := p.cni.GetCachedAttachments(pod.ID)
 	if err != nil {
 		return fmt.Errorf("CNI cache: %w", err)
 	}
 	if len(attachments) == 0 {
-		return p.delUncached(ctx, pod)
+		return p.delUncached(ctx, t, pod)
 	}
 	var errs []error
 	for _, a := range attachments {
-		errs = append(errs, p.delAttachment(ctx, a, pod.NetNS))
+		errs = append(errs, delAttachment(ctx, t, a, pod.NetNS))
 	}
 	return errors.Join(errs...)
 }
 
 // delUncached has nothing to go by but the present configuration. Without one
 // there is no plugin left to ask.
-func (p *Plugin) delUncached(ctx context.Context, pod network.Pod) error {
+func (p *Plugin) delUncached(ctx context.Context, t turn, pod network.Pod) error {
 	list, err := p.load()
 	if err != nil {
 		p.options.Log.Info("a pod sandbox has no CNI attachment and there is no configuration to delete it with", "id", pod.ID)
@@ -73,15 +79,15 @@ func (p *Plugin) delUncached(ctx context.Context, pod network.Pod) error {
 	if err != nil {
 		return err
 	}
-	return p.del(ctx, list, rt)
+	return del(ctx, t, list, rt)
 }
 
-func (p *Plugin) delAttachment(ctx context.Context, a *libcni.NetworkAttachment, netns string) error {
+func delAttachment(ctx context.Context, t turn, a *libcni.NetworkAttachment, netns string) error {
 	list, err := attachmentList(a)
 	if err != nil {
 		return err
 	}
-	return p.del(ctx, list, &libcni.RuntimeConf{
+	return del(ctx, t, list, &libcni.RuntimeConf{
 		ContainerID: a.ContainerID, NetNS: netns, IfName: a.IfName, Args: a.CniArgs, CapabilityArgs: a.CapabilityArgs,
 	})
 }
@@ -101,11 +107,11 @@ func attachmentList(a *libcni.NetworkAttachment) (*libcni.NetworkConfigList, err
 
 // del deletes once more without the namespace when it turns out to be gone:
 // plugins then free what is outside of it.
-func (p *Plugin) del(ctx context.Context, list *libcni.NetworkConfigList, rt *libcni.RuntimeConf) error {
-	err := p.cni.DelNetworkList(ctx, list, rt)
+func del(ctx context.Context, t turn, list *libcni.NetworkConfigList, rt *libcni.RuntimeConf) error {
+	err := t.DelNetworkList(ctx, list, rt)
 	if err != nil && rt.NetNS != "" && strings.Contains(err.Error(), "no such file or directory") {
 		rt.NetNS = ""
-		err = p.cni.DelNetworkList(ctx, list, rt)
+		err = t.DelNetworkList(ctx, list, rt)
 	}
 	if err != nil {
 		return fmt.Errorf("CNI network %s: %w", list.Name, err)

@@ -1,0 +1,193 @@
+package cni
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/crishim/crishim/shim/network"
+)
+
+// script puts a shell script in the place of the only plugin of a node, which has
+// real plugins beside it.
+func (n *node) script(t *testing.T, text string) {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "ptp"), []byte("#!/bin/sh\n"+text), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	n.options.BinDirs = []string{dir, "/usr/lib/cni"}
+}
+
+// A plugin that hangs is ended with what it has started, and the time that its
+// children keep its output open is not waited for.
+func TestAPluginThatHangsIsEndedWithItsChildren(t *testing.T) {
+	n := realPlugins(t)
+	pod, _ := newPod(t, n)
+	children := filepath.Join(t.TempDir(), "children")
+	n.script(t, fmt.Sprintf(`[ "$CNI_COMMAND" = ADD ] || exec /usr/lib/cni/ptp
+sleep 3600 &
+echo $! >%[1]s.new; mv %[1]s.new %[1]s
+wait
+`, children))
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	ended := make(chan error)
+	go func() { ended <- n.SetUp(ctx, pod) }()
+	var child string
+	await(t, func() bool {
+		text, err := os.ReadFile(children)
+		child = strings.TrimSpace(string(text))
+		return err == nil
+	})
+	cancel()
+	if err := <-ended; !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "ptp was ended before it was done") {
+		t.Errorf("got %v", err)
+	}
+	await(t, func() bool {
+		state, err := os.ReadFile(filepath.Join("/proc", child, "stat"))
+		return err != nil || strings.Contains(string(state), ") Z ")
+	})
+	if ids, err := n.interrupted(); err != nil || len(ids) != 1 || ids[0] != pod.ID {
+		t.Errorf("interrupted: got %v, %v", ids, err)
+	}
+	if err := n.TearDown(t.Context(), pod); err != nil {
+		t.Error(err)
+	}
+	if ids, err := n.interrupted(); err != nil || len(ids) != 0 {
+		t.Errorf("after the tear-down: got %v, %v", ids, err)
+	}
+}
+
+func await(t *testing.T, done func() bool) {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); !done(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("waited in vain")
+		}
+	}
+}
+
+func TestWhatPluginsSay(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ script, want string }{
+		"as it should be": {`echo '{"cniVersion":"1.0.0","code":11,"msg":"no address is free","details":"really"}'; exit 1`, "no address is free; really"},
+		"on stderr":       {`echo 'segmentation fault' >&2; exit 2`, `exit status 2: "segmentation fault"`},
+		"no JSON":         {`echo 'what?'; exit 1`, `exit status 1: "what?"`},
+		"not a word":      {`exit 3`, "it said nothing: exit status 3"},
+		"killed":          {`kill -9 $$`, "it said nothing: signal: killed"},
+		"escape codes":    {`printf '\033[2Jboo' >&2; exit 1`, `"\x1b[2Jboo"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			path := filepath.Join(t.TempDir(), "plugin")
+			if err := os.WriteFile(path, []byte("#!/bin/sh\n"+c.script+"\n"), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			var s starter
+			if _, err := s.ExecPlugin(t.Context(), path, nil, nil); err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("got %v, want %s", err, c.want)
+			}
+		})
+	}
+}
+
+// Two shims that share the cache do not work on one pod at the same time: what
+// one is setting up the other tears down when it is done.
+func TestAnotherShimWaitsItsTurn(t *testing.T) {
+	n := realPlugins(t)
+	pod, _ := newPod(t, n)
+	begun := filepath.Join(t.TempDir(), "begun")
+	n.script(t, fmt.Sprintf(`[ "$CNI_COMMAND" = ADD ] || exec /usr/lib/cni/ptp
+: >%s
+sleep 1
+exec /usr/lib/cni/ptp
+`, begun))
+	ended := make(chan error)
+	go func() { ended <- n.SetUp(t.Context(), pod) }()
+	await(t, func() bool { _, err := os.Stat(begun); return err == nil })
+	other := New(n.options)
+	if err := other.TearDown(t.Context(), pod); err != nil {
+		t.Error(err)
+	}
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	if left := n.reserved(t); len(left) != 0 {
+		t.Errorf("addresses still taken: %v", left)
+	}
+}
+
+// A pod that is set up while garbage is collected keeps its network.
+func TestReclaimLetsNewPodsBe(t *testing.T) {
+	n := realPlugins(t)
+	dead, _ := newPod(t, n)
+	fresh, _ := newPod(t, n)
+	if err := n.SetUp(t.Context(), dead); err != nil {
+		t.Fatal(err)
+	}
+	_, err := n.Reclaim(t.Context(), func(string) bool {
+		if err := n.SetUp(t.Context(), fresh); err != nil { // the cache has been read before
+			t.Error(err)
+		}
+		return false
+	}, false)
+	if err != nil {
+		t.Error(err)
+	}
+	if left := n.reserved(t); len(left) != 2 {
+		t.Errorf("got %v taken, want the two of the new pod", left)
+	}
+
+	// And in the middle of a set-up, which the cache does not know of, nothing is collected.
+	gate, err := n.gate(t.Context(), unix.LOCK_SH)
+	if err != nil {
+		t.Fatal(err)
+	}
+	collected := filepath.Join(t.TempDir(), "collected")
+	conf, err := os.ReadFile(filepath.Join(n.conf, "10-test.conflist"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { // for the tear-down of the pods
+		n.script(t, "exec /usr/lib/cni/ptp\n")
+		writeConf(t, n.conf, "10-test.conflist", string(conf))
+	})
+	n.script(t, fmt.Sprintf(`[ "$CNI_COMMAND" != GC ] || : >%s
+[ "$CNI_COMMAND" != VERSION ] || exec echo '{"cniVersion":"1.1.0","supportedVersions":["1.0.0","1.1.0"]}'
+`, collected))
+	writeConf(t, n.conf, "10-test.conflist", `{"cniVersion":"1.1.0","name":"crishim-test","plugins":[{"type":"ptp"}]}`)
+	p := New(n.options)
+	for _, busy := range []bool{true, false} {
+		if _, err := p.Reclaim(t.Context(), func(string) bool { return true }, false); err != nil {
+			t.Error(err)
+		}
+		if _, err := os.Stat(collected); (err == nil) == busy {
+			t.Errorf("garbage was collected: %v, while somebody was busy: %v", err == nil, busy)
+		}
+		gate.Close()
+	}
+}
+
+func TestIdsThatAreNoneMakeNoFiles(t *testing.T) {
+	t.Parallel()
+	p := New(Options{ConfDir: t.TempDir(), CacheDir: t.TempDir()})
+	for _, id := range []string{"", ".", "..", "../x", "a/b", "/"} {
+		if f, err := p.lockFile(t.Context(), id); err == nil {
+			t.Errorf("%q: got the file %s", id, f.Name())
+		}
+	}
+	if err := p.TearDown(t.Context(), network.Pod{ID: "../x"}); err != nil {
+		t.Error(err)
+	}
+	if ids, err := p.interrupted(); err != nil || len(ids) != 0 {
+		t.Errorf("got %v, %v", ids, err)
+	}
+}
