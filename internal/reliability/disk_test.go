@@ -299,3 +299,56 @@ func TestConfigOnABadDisk(t *testing.T) {
 		t.Errorf("left: %v, %v", entries, err)
 	}
 }
+
+// TestCNIOnABadDiskOnEngine: the disk with the addresses or the cache of the CNI
+// network is full or read-only. What cannot be set up is taken back, what cannot
+// be freed is kept until it can.
+func TestCNIOnABadDiskOnEngine(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	for name, use := range map[string]func(n *cniNode, path string){
+		"both":      func(n *cniNode, path string) { n.cache, n.addresses = path+"/cache", path+"/addresses" },
+		"cache":     func(n *cniNode, path string) { n.cache = path + "/cache" },
+		"addresses": func(n *cniNode, path string) { n.addresses = path + "/addresses" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			n, d := newCNINode(t), newDisk(t)
+			use(&n, d.path)
+			n.configure(t)
+			k := newKiller(t, h, n.flags()...)
+			refused := func(words string, do func(context.Context, runtimeapi.RuntimeServiceClient) error) {
+				t.Helper()
+				if err := do(t.Context(), k.serve); err == nil || !strings.Contains(err.Error(), words) {
+					t.Errorf("got %v, want %q", err, words)
+				} else {
+					t.Log(err)
+				}
+			}
+
+			first := k.prepared(t, steps()[1])
+			d.fill()
+			p := h.pod(t)
+			refused("no space left on device", p.run)
+			k.truthful(t, p)
+			k.gone(t, p)
+			k.gone(t, first)
+			n.free(t)
+
+			d.relieve()
+			second := k.prepared(t, steps()[1])
+			d.readOnly(true)
+			refused("read-only file system", p.run)
+			if name != "addresses" { // host-local says that it freed what it could not
+				refused("read-only file system", second.stop)
+				refused("read-only file system", second.remove)
+			}
+			k.truthful(t, second)
+			d.readOnly(false)
+			k.gone(t, p)
+			k.gone(t, second)
+			n.free(t)
+			k.serve.stop()
+		})
+	}
+}

@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/containerd/errdefs"
@@ -63,6 +66,28 @@ func (p *Plugin) TearDown(ctx context.Context, pod network.Pod) (err error) {
 	var errs []error
 	for _, a := range attachments {
 		errs = append(errs, delAttachment(ctx, t, a, pod.NetNS))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	return p.forgotten(pod.ID)
+}
+
+// forgotten is an error while the cache has attachments of a sandbox that libcni
+// has just deleted, which does not say whether it could. On a disk that cannot be
+// written plugins may not have freed what they say they have either, so what is
+// left there is tried again.
+func (p *Plugin) forgotten(id string) error {
+	attachments, err := p.cni.GetCachedAttachments(id)
+	if err != nil {
+		return fmt.Errorf("CNI cache: %w", err)
+	}
+	var errs []error
+	for _, a := range attachments {
+		err := os.Remove(filepath.Join(p.options.CacheDir, "results", a.Network+"-"+a.ContainerID+"-"+a.IfName))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, fmt.Errorf("CNI cache: %w", err))
+		}
 	}
 	return errors.Join(errs...)
 }
