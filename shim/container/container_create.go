@@ -20,6 +20,8 @@ func (s *Service) CreateContainer(ctx context.Context, r *runtimeapi.CreateConta
 		return nil, fmt.Errorf("create container: %w", err)
 	}
 	name := r.GetConfig().GetMetadata().GetName()
+	race, leave := s.rivals.enter(r)
+	defer leave()
 	f, err := s.gather(ctx, r)
 	if err != nil {
 		return nil, fmt.Errorf("create container %s: %w", name, err)
@@ -28,7 +30,7 @@ func (s *Service) CreateContainer(ctx context.Context, r *runtimeapi.CreateConta
 	if err != nil {
 		return nil, fmt.Errorf("create container %s: %w", name, err)
 	}
-	id, err := s.create(ctx, p)
+	id, err := s.create(ctx, p, race)
 	if err != nil {
 		return nil, fmt.Errorf("create container %s: %w", name, err)
 	}
@@ -36,14 +38,20 @@ func (s *Service) CreateContainer(ctx context.Context, r *runtimeapi.CreateConta
 }
 
 // create makes the engine container and gets past a name that is taken: what an
-// earlier request left unstarted is removed, and a stranger keeps its name.
-func (s *Service) create(ctx context.Context, p plan) (string, error) {
+// earlier request left unstarted is removed, and a stranger keeps its name. One
+// that a request at the same time has made is somebody's.
+func (s *Service) create(ctx context.Context, p plan, race *race) (id string, err error) {
 	unlock, err := s.creating.Lock(ctx, p.name)
 	if err != nil {
 		return "", err
 	}
 	defer unlock()
-	id, err := s.createOnce(ctx, p)
+	defer func() {
+		if err == nil {
+			race.winner = id // guarded by the lock
+		}
+	}()
+	id, err = s.createOnce(ctx, p)
 	if !errdefs.IsConflict(err) {
 		return id, err
 	}
@@ -55,7 +63,7 @@ func (s *Service) create(ctx context.Context, p plan) (string, error) {
 		return "", errors.Join(err, inspectErr)
 	case !sameContainer(holder, p):
 		p.name = state.AlternativeName(p.name, rand.Uint32())
-	case !lived(holder):
+	case !lived(holder) && holder.ID != race.winner:
 		if err := s.remove(ctx, holder.ID); err != nil {
 			return "", fmt.Errorf("remove what an earlier request left: %w", err)
 		}

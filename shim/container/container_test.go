@@ -5,7 +5,9 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/containerd/errdefs"
@@ -40,6 +42,55 @@ func TestCreateReplacesWhatWasNeverStarted(t *testing.T) {
 	f.start(t, second)
 	if _, err := f.CreateContainer(t.Context(), f.request(nil)); !errdefs.IsAlreadyExists(err) {
 		t.Errorf("after a start: got %v, want already exists", err)
+	}
+}
+
+// TestOneOfManyCreates: of requests at the same time one makes the container, and
+// nobody takes it away again.
+func TestOneOfManyCreates(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	const many = 8
+	var (
+		all  sync.WaitGroup
+		made = make([]string, many)
+		come = make(chan struct{}, many)
+	)
+	// The first to come waits for all others to be under way.
+	var first sync.Once
+	f.engine.Fail("ContainerCreate", func(context.Context) error {
+		first.Do(func() {
+			for range many {
+				<-come
+			}
+		})
+		return nil
+	})
+	f.engine.Fail("ImageInspect", func(context.Context) error {
+		come <- struct{}{}
+		return nil
+	})
+	for i := range many {
+		all.Go(func() {
+			r, err := f.CreateContainer(t.Context(), f.request(nil))
+			if err != nil && !errdefs.IsAlreadyExists(err) {
+				t.Error(err)
+			}
+			made[i] = r.GetContainerId()
+		})
+	}
+	all.Wait()
+	slices.Sort(made)
+	if made = slices.Compact(made); len(made) != 2 {
+		t.Fatalf("got %q, want one container and no id for all others", made)
+	}
+	f.inspect(t, made[1])
+	f.create(t, nil) // and later it is what was left
+	if _, err := f.engine.ContainerInspect(t.Context(), made[1]); !errdefs.IsNotFound(err) {
+		t.Errorf("got %v, want not found", err)
+	}
+	if len(f.rivals.races) != 0 {
+		t.Errorf("got %v left", f.rivals.races)
 	}
 }
 

@@ -72,6 +72,7 @@ type Service struct {
 	users    userFiles
 	info     infoCache
 	creating keylock.Lock // by container name
+	rivals   rivals
 }
 
 // New builds the area.
