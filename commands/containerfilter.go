@@ -56,9 +56,10 @@ func readContainerFilter(c *cli.Context) (f containerFilter, err error) {
 		return f, err
 	}
 	switch {
-	case f.newest >= 0 || c.Bool("all"):
-	case given:
+	case f.newest >= 0:
+	case given: // --all beside it says no more
 		f.state = &state
+	case c.Bool("all"):
 	default:
 		running := runtimeapi.ContainerState_CONTAINER_RUNNING
 		f.state = &running
