@@ -137,6 +137,8 @@ func TestErrorsInWords(t *testing.T) {
 		{"wrapped on the way", status.Error(codes.Unknown, "sandbox: rpc error: code = Internal desc = cni: rpc error: code = X desc = no ips"), codes.Unknown, "sandbox: cni: no ips"},
 		{"nothing said", status.Error(codes.Internal, ""), codes.Internal, "list containers: the runtime answered Internal without a reason"},
 		{"not implemented", status.Error(codes.Unimplemented, "unknown method X"), codes.Unimplemented, "the runtime at " + s.Endpoint + " does not implement this call (list containers)"},
+		{"not implemented by a generated server", status.Error(codes.Unimplemented, "method ListContainers not implemented"), codes.Unimplemented, "the runtime at " + s.Endpoint + " does not implement this call (list containers)"},
+		{"not all of it implemented", status.Error(codes.Unimplemented, "the engine has no user namespace per pod"), codes.Unimplemented, "the engine has no user namespace per pod"},
 		{"an engine that went away", status.Error(codes.Unavailable, "engine stopped"), codes.Unavailable, "list containers: " + s.Endpoint + " went away: engine stopped"},
 	}
 	for _, tt := range tests {

@@ -3,6 +3,7 @@ package client
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 	"time"
 
@@ -70,7 +71,9 @@ func callError(err error, op, endpoint string, spent time.Duration, limit limit)
 		e.text = fmt.Sprintf("%s: %s went away: %s", op, endpoint, e.text)
 		e.hint = "the runtime may have stopped or be restarting; try again"
 	case codes.Unimplemented:
-		e.text = fmt.Sprintf("the runtime at %s does not implement this call (%s)", endpoint, op)
+		if isNoCall(e.text) {
+			e.text = fmt.Sprintf("the runtime at %s does not implement this call (%s)", endpoint, op)
+		}
 	case codes.ResourceExhausted:
 		e.text = fmt.Sprintf("%s: %s", op, e.text)
 	}
@@ -79,6 +82,12 @@ func callError(err error, op, endpoint string, spent time.Duration, limit limit)
 	}
 	return e
 }
+
+// noCall is what gRPC servers say of a call that they do not have. A runtime that
+// has the call, and not all that was asked of it, says what it lacks.
+var noCall = regexp.MustCompile(`^$|^unknown (service|method)( |$)|^(method \S+ )?not implemented$`)
+
+func isNoCall(text string) bool { return noCall.MatchString(text) }
 
 // plain takes the wrapping out of a message that went through several
 // servers: each layer adds the same prefix, none of which helps a reader.
