@@ -74,7 +74,11 @@ func Connect(ctx context.Context, o Options) (*Conn, error) {
 		return nil, err
 	}
 	for _, a := range c.Attempts {
-		o.debugf("endpoint %s (%s): %s: %s, chosen: %t", a.Endpoint, a.Name, a.State, a.Detail, a.Chosen)
+		name := ""
+		if a.Name != "" {
+			name = " (" + a.Name + ")"
+		}
+		o.debugf("endpoint %s%s: %s: %s, chosen: %t", a.Endpoint, name, a.State, a.Detail, a.Chosen)
 	}
 	c.runtime.probing, c.image.probing = false, false
 	c.Runtime, c.Image = c.runtime.runtime(), c.image.image()
