@@ -52,16 +52,37 @@ func (l commandLine) checkEmpty() error {
 
 // arranger walks an argv once.
 type arranger struct {
-	global               flagTable
-	local                flagTable
+	global, local        flagTable
 	globals, flags, rest []string
 	seen                 map[string]bool
+	globalForms, forms   forms
+}
+
+// forms are the names by which flags came first. urfave refuses -a and --all on
+// one line, which nobody else does.
+type forms map[string]string
+
+// same calls each flag as it was called the first time.
+func (f forms) same(words []string, infos []flagInfo) []string {
+	for i, word := range words {
+		name, value, hasValue := strings.Cut(word, "=")
+		first, again := f[infos[i].name]
+		switch {
+		case !again:
+			f[infos[i].name] = name
+		case hasValue:
+			words[i] = first + "=" + value
+		default:
+			words[i] = first
+		}
+	}
+	return words
 }
 
 // arrange puts flags that stand behind arguments, and global flags that stand
 // behind the verb, where urfave wants them.
 func arrange(app *cli.App, args []string) (commandLine, error) {
-	a := &arranger{global: tableOf(app.Flags), seen: map[string]bool{}}
+	a := &arranger{global: tableOf(app.Flags), seen: map[string]bool{}, globalForms: forms{}, forms: forms{}}
 	tail, err := a.globalPart(args)
 	compat := slices.Contains(a.globals, "--compat=crictl")
 	if err != nil {
@@ -161,12 +182,12 @@ func (a *arranger) globalPart(args []string) ([]string, error) {
 		if !looksLikeFlag(arg) {
 			break
 		}
-		words, info, used, err := a.global.take(args[i:])
+		words, infos, used, err := a.global.take(args[i:])
 		if err != nil {
 			return nil, err
 		}
-		a.note(info)
-		a.globals = append(a.globals, words...)
+		a.note(infos)
+		a.globals = append(a.globals, a.globalForms.same(words, infos)...)
 		i += used
 	}
 	if i >= len(args) {
@@ -206,13 +227,13 @@ func (a *arranger) takeFlag(args []string) (int, error) {
 	words, infos, used, err := a.local.take(args)
 	if err == nil {
 		a.note(infos)
-		a.flags = append(a.flags, words...)
+		a.flags = append(a.flags, a.forms.same(words, infos)...)
 		return used, nil
 	}
 	if strings.HasPrefix(args[0], "--") && a.global.has(flagName(args[0])) && !a.local.has(flagName(args[0])) {
-		words, _, used, err = a.global.take(args)
+		words, infos, used, err = a.global.take(args)
 		if err == nil {
-			a.globals = append(a.globals, words...)
+			a.globals = append(a.globals, a.globalForms.same(words, infos)...)
 		}
 		return used, err
 	}

@@ -16,6 +16,9 @@ func TestArrange(t *testing.T) {
 		{"ps -aqn2", "crishim ps -a -q -n=2 --"},
 		{"ps -n=2", "crishim ps -n=2 --"},
 		{"ps -name x", "crishim ps --name=x --"}, // one dash, as Go's flags allow
+		{"stop -t 1 web --timeout 3", "crishim stop -t=1 -t=3 -- web"},
+		{"-t 5 ps -a --timeout 3 --all=false -q", "crishim -t=5 -t=3 ps -a -a=false -q --"},
+		{"-r /x runp -r kata --runtime runc pod", "crishim -r=/x runp -r=kata -r=runc -- pod"},
 		{"logs web --tail -1", "crishim logs --tail=-1 -- web"},
 		{"rm -- -f", "crishim rm -- -f"},
 		{"rm a -- -f --all", "crishim rm -- a -f --all"},
