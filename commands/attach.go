@@ -67,7 +67,7 @@ func runAttach(ctx context.Context, env *Env, o attachOptions) error {
 	switch {
 	case errors.Is(err, stream.ErrDetached):
 		return detached(err, s, containerName(c)+" goes on")
-	case err != nil:
+	case err != nil, env.compat: // crictl knows no status of what it was attached to
 		return err
 	}
 	return endOf(ctx, conn, c.GetId())
