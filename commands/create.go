@@ -41,7 +41,11 @@ func createOptionsOf(env *Env, c *cli.Context) (o createOptions, err error) {
 	if o.pull, err = readPullFlags(env, c); err != nil {
 		return o, err
 	}
-	if o.withPull, err = wantsPull(c, false); err != nil {
+	config, err := env.config()
+	if err != nil {
+		return o, err
+	}
+	if o.withPull, err = wantsPull(c, config.PullImageOnCreate); err != nil {
 		return o, err
 	}
 	o.podRef, o.cancel, o.dryRun = c.Args().First(), durationOf(c, "cancel-timeout"), c.Bool("dry-run")
@@ -105,7 +109,7 @@ func createContainer(ctx context.Context, conn *client.Conn, podID string, conta
 	return res.GetContainerId(), err
 }
 
-// wantsPull reads --with-pull and --no-pull.
+// wantsPull reads --with-pull and --no-pull, which go before the config file.
 func wantsPull(c *cli.Context, usual bool) (bool, error) {
 	with, without := c.Bool("with-pull"), c.Bool("no-pull")
 	switch {

@@ -74,7 +74,11 @@ func runOptionsOf(env *Env, c *cli.Context) (o runOptions, err error) {
 		return o, err
 	}
 	o.pull.ifMissing = !c.Bool("with-pull") && !(env.compat && fromFiles)
-	if o.withPull, err = wantsPull(c, true); err != nil {
+	config, err := env.config()
+	if err != nil {
+		return o, err
+	}
+	if o.withPull, err = wantsPull(c, !config.DisablePullOnRun); err != nil {
 		return o, err
 	}
 	if fromFiles {
