@@ -31,6 +31,8 @@ func TestDifferential(t *testing.T) {
 	crictl := os.Getenv("CRICTL")
 	if crictl == "" {
 		t.Log("CRICTL does not name a crictl binary: crishim is compared with itself only")
+	} else if out, err := exec.CommandContext(t.Context(), crictl, "--version").Output(); err != nil || !bytes.HasPrefix(out, []byte("crictl version ")) {
+		t.Fatalf("CRICTL=%s is no crictl: its --version says %q (%v)", crictl, out, err)
 	}
 	born := time.Now().Add(-90 * time.Minute)
 	for _, test := range differentialLines {
