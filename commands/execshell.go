@@ -1,6 +1,7 @@
 package commands
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -74,9 +75,9 @@ func errorStream(s stream.Streams) io.Writer {
 }
 
 // containerName is how messages name a container: pod/name where the pod is
-// known.
+// known, its id where it has no name.
 func containerName(c *runtimeapi.Container) string {
-	name := c.GetMetadata().GetName()
+	name := cmp.Or(c.GetMetadata().GetName(), c.GetId())
 	if pod := c.GetLabels()[labelPodName]; pod != "" {
 		return pod + "/" + name
 	}

@@ -23,7 +23,7 @@ type source struct{ namespace, pod, container string }
 
 func sourceOf(c *runtimeapi.Container) source {
 	labels := c.GetLabels()
-	return source{labels[labelPodNamespace], labels[labelPodName], c.GetMetadata().GetName()}
+	return source{labels[labelPodNamespace], labels[labelPodName], cmp.Or(c.GetMetadata().GetName(), c.GetId())}
 }
 
 func (s source) name() string {

@@ -1,6 +1,7 @@
 package commands
 
 import (
+	"context"
 	"slices"
 	"strings"
 	"testing"
@@ -184,6 +185,64 @@ func TestNoMetadataByID(t *testing.T) {
 		}
 	}
 }
+
+// linesByID has a line for every verb that takes what a list has shown. $C is
+// a running container, $N one that was made, $P and $Q are pods, $I is an image.
+var linesByID = []string{
+	"inspect $C", "inspect -o table $C", "inspect -a -o name", "inspectp $P", "inspectp -o table $P", "inspecti $I", "inspecti -o table $I",
+	"describe $P", "logs $C", "exec $C echo hello", "exec --sync $C echo hello", "exec --last 1 --quiet echo hello",
+	"stats $C", "stats -a", "statsp $P", "stats -o name", "statsp -o name", "events -o table", "events -o name",
+	"cp $C:/etc/hostname -", "debug --image busybox $C true", "port-forward $P 0:80", "attach $C",
+	"update --memory 64Mi $C", "update-runtime-config --pod-cidr 10.1.0.0/16", "checkpoint --export $DIR/cp.tar $C",
+	"create $P $DIR/c.json", "run -d --pod $P busybox", "run -d --name made busybox", "pull busybox", "pods -o wide", "ps -a -o wide", "ps -a -r", "images -o wide",
+	"wait --timeout 300ms --for running $C", "wait --timeout 300ms --for ready $P", "start $N", "stop -t 0 $C", "rm --force --dry-run $C", "rm -f $C", "wait --timeout 300ms --for removed nobody",
+	"gc --dry-run", "rmi --prune --dry-run", "rmi $I", "stopp $P", "rmp -f $P", "rmp --all --force --dry-run", "delete $Q",
+	"__complete crishim exec ''", "__complete crishim inspectp ''", "__complete crishim rmi ''",
+}
+
+// What leaves its objects nameless, or everything empty, gets as far with ids
+// as it can, and crashes no verb.
+func TestEveryVerbOnWhatHasNoNames(t *testing.T) {
+	for name, works := range map[string]bool{"no metadata": true, "empty answers": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for _, line := range linesByID {
+				c := oddNode(t, stubcri.Profiles()[name])
+				dir := t.TempDir()
+				made := c.stub.AddCreated(c.stub.AddPod("default", "spare"), "made")
+				ids := func(args ...string) string { return strings.Fields(c.run(args...).out + " none")[0] }
+				vars := strings.NewReplacer("$DIR/c.json", c.file("c.json", `{"metadata": {"name": "c"}, "image": {"image": "busybox"}}`), "$DIR", dir,
+					"$C", ids("ps", "-q"), "$N", made, "$P", ids("pods", "-q", "-s", "ready"), "$Q", ids("pods", "-q", "-s", "notready"), "$I", ids("images", "-q"))
+				ctx, cancel := context.WithCancel(t.Context())
+				if call := goOn[strings.Fields(line)[0]]; call != "" {
+					c.stub.Before(call, func(context.Context) { cancel() })
+				}
+				r := c.runAs(ctx, "crishim", strings.Fields(vars.Replace(line))...)
+				cancel()
+				if problem := spoken(r.err); problem != "" {
+					t.Errorf("%s: %s", line, problem)
+				}
+				if r.code != 0 && r.err == "" {
+					t.Errorf("%s: %+v", line, r)
+				}
+				if strings.Contains(r.err, "container  ") || strings.Contains(r.err, "==>  <==") {
+					t.Errorf("%s: it speaks of nothing: %+v", line, r)
+				}
+				if works && r.code != 0 && !slices.Contains(namesNeeded, line) {
+					t.Errorf("%s: %+v", line, r)
+				}
+			}
+		})
+	}
+}
+
+// goOn are the verbs that end when somebody ends them, once the runtime has got
+// their call.
+var goOn = map[string]string{"events": "GetContainerEvents", "attach": "Attach", "port-forward": "PortForward"}
+
+// namesNeeded are lines that cannot do without what is missing: the path of a
+// log, the name of a pod that was applied; and attach was cut off.
+var namesNeeded = []string{"logs $C", "describe $P", "delete $Q", "attach $C"}
 
 func TestProfilesAreTested(t *testing.T) {
 	tested := []string{"no metadata", "empty answers", "big lists in one piece only"}
