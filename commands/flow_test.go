@@ -2,6 +2,7 @@ package commands
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"syscall"
 	"testing"
@@ -180,11 +181,16 @@ func TestRunLeavesNothingWhenItFails(t *testing.T) {
 
 func TestFirstSignalCancels(t *testing.T) {
 	c := withStub(t, stubcri.Options{})
+	ended := make(chan error, 1)
 	c.stub.Before("ListContainers", func(ctx context.Context) {
 		syscall.Kill(syscall.Getpid(), syscall.SIGTERM)
 		<-ctx.Done()
+		ended <- ctx.Err()
 	})
 	c.run("ps").want(t, 143, "", "crishim: interrupted\n")
+	if err := <-ended; !errors.Is(err, context.Canceled) { // by the signal, not by its limit
+		t.Errorf("the call has ended with %v", err)
+	}
 }
 
 // What goes on until somebody ends it ends well at Ctrl-C. Called as crictl it
