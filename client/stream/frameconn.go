@@ -8,7 +8,7 @@ import (
 	"github.com/crishim/crishim/internal/spdyframe"
 )
 
-const readBuffer = 64 << 10
+const readBuffer = 256 << 10
 
 // frameConn is a network connection below SPDY. It gives back what was read
 // beyond the HTTP answer, and sends each frame in one piece.

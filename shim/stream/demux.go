@@ -29,6 +29,7 @@ type demux struct {
 func copyOutputs(stdout, stderr io.Writer, r io.Reader) error {
 	d := demux{outputs: [3]io.Writer{stdout, stderr, errorText{}}}
 	var buf spdyframe.Buffer
+	var pace spdyframe.Pace
 	kept := make([]byte, 0, recordHeader) // the beginning of a header
 	for {
 		b := buf.Bytes()
@@ -40,6 +41,7 @@ func copyOutputs(stdout, stderr io.Writer, r io.Reader) error {
 		}
 		kept = append(kept[:0], rest...)
 		buf.Filled(n)
+		pace.Wait(n)
 		switch {
 		case errors.Is(err, io.EOF):
 			return nil
