@@ -119,6 +119,7 @@ func newAreas(o Options, client *docker.Client) (*areas, error) {
 			CertFile:  o.StreamCertFile,
 			KeyFile:   o.StreamKeyFile,
 			OnDemand:  !o.Daemon, // few commands have a session
+			InProcess: !o.Daemon,
 			RecordDir: o.ExecRecords,
 			PodIPs:    podIPs(sandboxes),
 			Log:       o.Log,

@@ -15,6 +15,8 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/go-logr/logr"
 	"k8s.io/klog/v2" //nolint:depguard // only to silence what the streaming library logs
+
+	"github.com/crishim/crishim/internal/inproc"
 )
 
 const (
@@ -82,6 +84,9 @@ func (s *Server) listen(ctx context.Context) error {
 	l, err := lc.Listen(ctx, "tcp", s.opts.Address)
 	if err != nil {
 		return fmt.Errorf("streaming server on %s: %w", s.opts.Address, err)
+	}
+	if s.opts.InProcess {
+		l = inproc.Listen(l)
 	}
 	s.listener = newTrackedListener(l)
 	s.base = baseURL(l.Addr(), config != nil)
