@@ -106,6 +106,38 @@ func TestHostNamespaces(t *testing.T) {
 	}
 }
 
+// TestNamespacesOfPodAndNode: a container may have the node's where its pod has
+// its own, and the pod's are the node's where the pod has those.
+func TestNamespacesOfPodAndNode(t *testing.T) {
+	c := newCRI(t)
+	const own, node = runtimeapi.NamespaceMode_CONTAINER, runtimeapi.NamespaceMode_NODE
+	host := func(n string) string {
+		link, err := os.Readlink("/proc/self/ns/" + n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return link + "\n"
+	}
+	look := func(p *pod, o *runtimeapi.NamespaceOption) (net, uts, ipc string) {
+		config := shell("look", "for n in net uts ipc; do readlink /proc/self/ns/$n; done")
+		config.Linux.SecurityContext.NamespaceOptions = o
+		parts := strings.SplitAfter(p.output(t, config), "\n")
+		if len(parts) != 4 {
+			t.Fatalf("got %q", parts)
+		}
+		return parts[0], parts[1], parts[2]
+	}
+	if net, uts, ipc := look(c.pod(t, nil), &runtimeapi.NamespaceOption{Pid: own, Network: node}); net != host("net") || uts != host("uts") || ipc == host("ipc") {
+		t.Errorf("the node's network in a pod with its own: got %s%s%s", net, uts, ipc)
+	}
+	p := c.pod(t, func(config *runtimeapi.PodSandboxConfig) {
+		config.Linux.SecurityContext.NamespaceOptions = &runtimeapi.NamespaceOption{Ipc: node}
+	})
+	if net, uts, ipc := look(p, &runtimeapi.NamespaceOption{Pid: own}); net == host("net") || uts == host("uts") || ipc != host("ipc") {
+		t.Errorf("the pod's IPC, which is the node's: got %s%s%s", net, uts, ipc)
+	}
+}
+
 // TestImageMountOfManyLayers puts an overlay together, the sub-path included.
 func TestImageMountOfManyLayers(t *testing.T) {
 	c := newCRI(t)

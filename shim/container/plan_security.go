@@ -10,18 +10,19 @@ import (
 )
 
 func planNamespaces(p *plan, r *runtimeapi.CreateContainerRequest, f facts) error {
+	pod := &runtimeapi.NamespaceOption{Pid: f.pod.PID}
+	if f.sandbox.HostConfig.NetworkMode.IsHost() {
+		pod.Network = runtimeapi.NamespaceMode_NODE
+	}
+	if f.sandbox.HostConfig.IpcMode.IsHost() {
+		pod.Ipc = runtimeapi.NamespaceMode_NODE
+	}
 	o := r.GetConfig().GetLinux().GetSecurityContext().GetNamespaceOptions()
 	if o == nil {
 		// A config that says nothing about namespaces means those of its pod.
-		o = &runtimeapi.NamespaceOption{Pid: f.pod.PID}
-		if f.sandbox.HostConfig.NetworkMode.IsHost() {
-			o.Network = runtimeapi.NamespaceMode_NODE
-		}
-		if f.sandbox.HostConfig.IpcMode.IsHost() {
-			o.Ipc = runtimeapi.NamespaceMode_NODE
-		}
+		o = pod
 	}
-	return convert.Namespaces(p.host, o, f.sandbox.ID, f.target)
+	return convert.Namespaces(p.host, o, convert.Pod{ID: f.sandbox.ID, Namespaces: pod}, f.target)
 }
 
 func planUser(p *plan, r *runtimeapi.CreateContainerRequest, f facts) error {

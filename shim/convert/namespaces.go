@@ -8,25 +8,39 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Namespaces puts a container into its sandbox's namespaces. The network and
-// the host name always come from the sandbox; target is the resolved id of the
-// container whose processes are to be seen, where one is asked for.
-func Namespaces(hc *container.HostConfig, o *runtimeapi.NamespaceOption, sandboxID, target string) error {
+// Pod is what a container joins: a sandbox, and which of its namespaces are the
+// node's.
+type Pod struct {
+	ID         string
+	Namespaces *runtimeapi.NamespaceOption
+}
+
+// Namespaces puts a container into its sandbox's namespaces, or into the node's
+// where it asks for those; target is the resolved id of the container whose
+// processes are to be seen, where one is asked for.
+func Namespaces(hc *container.HostConfig, o *runtimeapi.NamespaceOption, pod Pod, target string) error {
 	if u := o.GetUsernsOptions(); u != nil && (u.GetMode() != runtimeapi.NamespaceMode_NODE || len(u.GetUids())+len(u.GetGids()) > 0) {
 		return fmt.Errorf("the engine has no user namespace per pod: %w", errdefs.ErrNotImplemented)
 	}
-	join := "container:" + sandboxID
+	join := "container:" + pod.ID
 	hc.NetworkMode = container.NetworkMode(join)
 	hc.IpcMode = container.IpcMode(join)
 	switch o.GetNetwork() {
 	case runtimeapi.NamespaceMode_POD:
 	case runtimeapi.NamespaceMode_NODE:
 		hc.UTSMode = "host"
+		if pod.Namespaces.GetNetwork() != runtimeapi.NamespaceMode_NODE {
+			hc.NetworkMode = "host"
+		}
 	default:
 		return notHere("network", o.GetNetwork())
 	}
 	switch o.GetIpc() {
 	case runtimeapi.NamespaceMode_POD:
+		// The engine lets nobody join a container that has the node's.
+		if pod.Namespaces.GetIpc() == runtimeapi.NamespaceMode_NODE {
+			hc.IpcMode = "host"
+		}
 	case runtimeapi.NamespaceMode_NODE:
 		hc.IpcMode = "host"
 	case runtimeapi.NamespaceMode_CONTAINER:

@@ -99,24 +99,30 @@ func TestDevices(t *testing.T) {
 func TestNamespaces(t *testing.T) {
 	t.Parallel()
 	const pod = "container:s"
+	node := &runtimeapi.NamespaceOption{Network: 2, Pid: 2, Ipc: 2}
 	for name, tc := range map[string]struct {
 		o    *runtimeapi.NamespaceOption
+		pod  *runtimeapi.NamespaceOption
 		want container.HostConfig
 		bad  func(error) bool
 	}{
-		"nil is the pod's": {nil, container.HostConfig{NetworkMode: pod, IpcMode: pod, PidMode: pod}, nil},
-		"own pid":          {&runtimeapi.NamespaceOption{Pid: 1}, container.HostConfig{NetworkMode: pod, IpcMode: pod}, nil},
-		"the node's": {&runtimeapi.NamespaceOption{Network: 2, Pid: 2, Ipc: 2},
+		"nil is the pod's": {nil, nil, container.HostConfig{NetworkMode: pod, IpcMode: pod, PidMode: pod}, nil},
+		"own pid":          {&runtimeapi.NamespaceOption{Pid: 1}, nil, container.HostConfig{NetworkMode: pod, IpcMode: pod}, nil},
+		"the node's": {node, node,
 			container.HostConfig{NetworkMode: pod, UTSMode: "host", IpcMode: "host", PidMode: "host"}, nil},
-		"a target":         {&runtimeapi.NamespaceOption{Pid: 3, TargetId: "x"}, container.HostConfig{NetworkMode: pod, IpcMode: pod, PidMode: "container:t"}, nil},
-		"own network":      {&runtimeapi.NamespaceOption{Network: 1}, container.HostConfig{}, errdefs.IsInvalidArgument},
-		"unknown ipc":      {&runtimeapi.NamespaceOption{Ipc: 9}, container.HostConfig{}, errdefs.IsInvalidArgument},
-		"unknown pid":      {&runtimeapi.NamespaceOption{Pid: 9}, container.HostConfig{}, errdefs.IsInvalidArgument},
-		"user namespace":   {&runtimeapi.NamespaceOption{UsernsOptions: &runtimeapi.UserNamespace{}}, container.HostConfig{}, errdefs.IsNotImplemented},
-		"the node's users": {&runtimeapi.NamespaceOption{UsernsOptions: &runtimeapi.UserNamespace{Mode: 2}}, container.HostConfig{NetworkMode: pod, IpcMode: pod, PidMode: pod}, nil},
+		"the node's in a pod that has its own": {node, nil,
+			container.HostConfig{NetworkMode: "host", UTSMode: "host", IpcMode: "host", PidMode: "host"}, nil},
+		"the pod's, which are the node's": {&runtimeapi.NamespaceOption{Pid: 1}, node,
+			container.HostConfig{NetworkMode: pod, IpcMode: "host"}, nil},
+		"a target":         {&runtimeapi.NamespaceOption{Pid: 3, TargetId: "x"}, nil, container.HostConfig{NetworkMode: pod, IpcMode: pod, PidMode: "container:t"}, nil},
+		"own network":      {&runtimeapi.NamespaceOption{Network: 1}, nil, container.HostConfig{}, errdefs.IsInvalidArgument},
+		"unknown ipc":      {&runtimeapi.NamespaceOption{Ipc: 9}, nil, container.HostConfig{}, errdefs.IsInvalidArgument},
+		"unknown pid":      {&runtimeapi.NamespaceOption{Pid: 9}, nil, container.HostConfig{}, errdefs.IsInvalidArgument},
+		"user namespace":   {&runtimeapi.NamespaceOption{UsernsOptions: &runtimeapi.UserNamespace{}}, nil, container.HostConfig{}, errdefs.IsNotImplemented},
+		"the node's users": {&runtimeapi.NamespaceOption{UsernsOptions: &runtimeapi.UserNamespace{Mode: 2}}, nil, container.HostConfig{NetworkMode: pod, IpcMode: pod, PidMode: pod}, nil},
 	} {
 		var got container.HostConfig
-		err := Namespaces(&got, tc.o, "s", "t")
+		err := Namespaces(&got, tc.o, Pod{"s", tc.pod}, "t")
 		if tc.bad != nil {
 			if !tc.bad(err) {
 				t.Errorf("%s: got %v", name, err)
@@ -127,7 +133,7 @@ func TestNamespaces(t *testing.T) {
 			t.Errorf("%s: %v (-want +got):\n%s", name, err, diff)
 		}
 	}
-	if err := Namespaces(&container.HostConfig{}, &runtimeapi.NamespaceOption{Pid: 3}, "s", ""); !errdefs.IsInvalidArgument(err) {
+	if err := Namespaces(&container.HostConfig{}, &runtimeapi.NamespaceOption{Pid: 3}, Pod{ID: "s"}, ""); !errdefs.IsInvalidArgument(err) {
 		t.Errorf("no target: got %v", err)
 	}
 }
