@@ -104,8 +104,8 @@ func (s *Service) createOnce(ctx context.Context, p plan) (string, error) {
 	if err := ctx.Err(); err != nil {
 		return "", errors.Join(err, s.remove(patient, created.ID))
 	}
-	for _, warning := range created.Warnings {
-		s.log.Info("the engine warns about a container", "id", created.ID, "warning", warning)
+	if err := s.heed(created.Warnings, p.host.Resources, "id", created.ID); err != nil {
+		return "", errors.Join(err, s.remove(patient, created.ID))
 	}
 	return created.ID, nil
 }

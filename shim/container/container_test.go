@@ -12,9 +12,13 @@ import (
 
 	"github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/network"
 	"github.com/google/go-cmp/cmp"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/crishim/crishim/shim/enginetest"
+	"github.com/crishim/crishim/shim/host"
 	"github.com/crishim/crishim/shim/internal/logdir"
 )
 
@@ -205,6 +209,108 @@ func TestLimitsThatCannotBeWrittenEndTheContainer(t *testing.T) {
 	}
 }
 
+// TestLimitsInRecordedCgroups writes the limits that the engine has no field for
+// into cgroups of both versions.
+func TestLimitsInRecordedCgroups(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for _, name := range []string{"memory.high", "hugetlb.2MB.max", "hugetlb.2MB.limit_in_bytes"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte("max"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	v1, v2 := host.CgroupDirs{"hugetlb": dir, "memory": dir}, host.CgroupDirs{"": dir}
+	for name, tc := range map[string]struct {
+		groups host.CgroupDirs
+		files  map[string]string
+		fails  string
+	}{
+		"version 2":                   {v2, map[string]string{"memory.high": "9", "hugetlb.2MB.max": "1"}, ""},
+		"version 1":                   {v1, map[string]string{"hugetlb.2MB.limit_in_bytes": "2"}, ""},
+		"none of a size that is none": {v2, map[string]string{"hugetlb.1GB.max": "0"}, ""},
+		"none without the controller": {host.CgroupDirs{"memory": dir}, map[string]string{"hugetlb.2MB.limit_in_bytes": "0"}, ""},
+		"some of a size that is none": {v2, map[string]string{"hugetlb.1GB.max": "1"}, "hugetlb.1GB.max"},
+		"some without the controller": {host.CgroupDirs{"memory": dir}, map[string]string{"hugetlb.2MB.limit_in_bytes": "5"}, "no cgroup controller hugetlb"},
+		"a file that is none":         {v2, map[string]string{"memory.most": "0"}, "memory.most"},
+	} {
+		err := writeLimits(tc.groups, tc.files)
+		if tc.fails != "" {
+			if err == nil || !strings.Contains(err.Error(), tc.fails) {
+				t.Errorf("%s: got %v, want %s in it", name, err, tc.fails)
+			}
+			continue
+		}
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		for file, want := range tc.files {
+			if b, err := os.ReadFile(filepath.Join(dir, file)); want != "0" && (err != nil || string(b) != want) {
+				t.Errorf("%s: %s has %q, %v; want %s", name, file, b, err, want)
+			}
+		}
+	}
+}
+
+// warning is an engine on a host that lacks a part of the cgroups.
+type warning struct {
+	*enginetest.Memory
+	text string
+}
+
+func (w *warning) ContainerCreate(ctx context.Context, c *container.Config, h *container.HostConfig, n *network.NetworkingConfig, p *ocispec.Platform, name string) (container.CreateResponse, error) {
+	r, err := w.Memory.ContainerCreate(ctx, c, h, n, p, name)
+	r.Warnings = []string{w.text}
+	return r, err
+}
+
+func (w *warning) ContainerUpdate(ctx context.Context, id string, u container.UpdateConfig) (container.UpdateResponse, error) {
+	r, err := w.Memory.ContainerUpdate(ctx, id, u)
+	r.Warnings = []string{w.text}
+	return r, err
+}
+
+// TestLimitsThatTheEngineDrops: a limit that the engine leaves out with a warning
+// is refused, and nothing is left behind.
+func TestLimitsThatTheEngineDrops(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	e := &warning{Memory: f.engine}
+	f.Service = New(Options{Engine: e})
+	for text, tc := range map[string]struct {
+		swap int64
+		ok   bool
+	}{
+		"Your kernel does not support memory limit capabilities or the cgroup is not mounted. Limitation discarded.":      {0, false},
+		"Your kernel does not support CPU CFS scheduler. CPU period/quota discarded.":                                     {0, false},
+		"Your kernel does not support CPU shares or the cgroup is not mounted. Shares discarded.":                         {0, true},
+		"Your kernel does not support swap limit capabilities or the cgroup is not mounted. Memory limited without swap.": {0, true},
+		"Your kernel does not support swap limit capabilities or the cgroup is not mounted. Memory limited without swap":  {20, false},
+		"WARNING: something that is no limit": {0, true},
+	} {
+		e.text = ""
+		id := f.create(t, nil)
+		e.text = text
+		limits := &runtimeapi.LinuxContainerResources{MemoryLimitInBytes: 10, MemorySwapLimitInBytes: tc.swap}
+		before := len(f.engine.Containers())
+		r, err := f.CreateContainer(t.Context(), f.request(func(c *runtimeapi.ContainerConfig) {
+			c.Metadata.Name, c.Linux = "limited", &runtimeapi.LinuxContainerConfig{Resources: limits}
+		}))
+		if tc.ok != (err == nil) || !tc.ok && (!errdefs.IsNotImplemented(err) || len(f.engine.Containers()) != before) {
+			t.Errorf("%s: created %v, %v, beside %v", text, r, err, f.engine.Containers())
+		}
+		if err == nil {
+			_, err = f.RemoveContainer(t.Context(), &runtimeapi.RemoveContainerRequest{ContainerId: r.GetContainerId()})
+			if err != nil {
+				t.Error(err)
+			}
+		}
+		_, err = f.UpdateContainerResources(t.Context(), &runtimeapi.UpdateContainerResourcesRequest{ContainerId: id, Linux: limits})
+		if tc.ok != (err == nil) || !tc.ok && !errdefs.IsNotImplemented(err) {
+			t.Errorf("%s: update: %v", text, err)
+		}
+	}
+}
+
 func TestStopErrors(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -280,6 +386,11 @@ func TestUpdate(t *testing.T) {
 	}
 	if err := update(nil); err != nil {
 		t.Errorf("nothing: got %v", err)
+	}
+	if _, err := f.UpdateContainerResources(t.Context(), &runtimeapi.UpdateContainerResourcesRequest{
+		ContainerId: id, Windows: &runtimeapi.WindowsContainerResources{},
+	}); !errdefs.IsInvalidArgument(err) {
+		t.Errorf("windows: got %v", err)
 	}
 	if err := update(&runtimeapi.LinuxContainerResources{MemoryLimitInBytes: 200, OomScoreAdj: 5}); err != nil {
 		t.Fatal(err)

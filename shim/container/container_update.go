@@ -33,8 +33,8 @@ func (s *Service) UpdateContainerResources(ctx context.Context, r *runtimeapi.Up
 	if err != nil {
 		return nil, fmt.Errorf("update container %s: %w", m.c.ID, err)
 	}
-	for _, warning := range answer.Warnings {
-		s.log.Info("the engine warns about an update", "id", m.c.ID, "warning", warning)
+	if err := s.heed(answer.Warnings, change.Resources, "id", m.c.ID); err != nil {
+		return nil, fmt.Errorf("update container %s: %w", m.c.ID, err)
 	}
 	return &runtimeapi.UpdateContainerResourcesResponse{}, nil
 }
@@ -43,34 +43,35 @@ func updatePlan(wanted *runtimeapi.LinuxContainerResources, m member) (container
 	if m.c.State.Status == container.StateRemoving || m.c.State.Status == container.StateDead {
 		return container.UpdateConfig{}, fmt.Errorf("it is being removed: %w", errdefs.ErrFailedPrecondition)
 	}
+	if m.c.HostConfig == nil {
+		return container.UpdateConfig{}, fmt.Errorf("the engine's answer has no host configuration: %w", errdefs.ErrInternal)
+	}
+	wanted = convert.WithMemory(wanted, m.c.HostConfig)
 	if err := fixedLimits(wanted, m); err != nil {
 		return container.UpdateConfig{}, err
 	}
 	resources, err := convert.Resources(wanted)
-	if err != nil {
-		return container.UpdateConfig{}, err
-	}
-	// The engine refuses a memory limit above the swap limit that it knows, and
-	// a swap limit alone below the memory limit: both always travel together.
-	if resources.Memory == 0 && resources.MemorySwap > 0 {
-		resources.Memory = m.c.HostConfig.Memory
-	}
-	return container.UpdateConfig{Resources: resources}, nil
+	return container.UpdateConfig{Resources: resources}, err
 }
 
 // fixedLimits refuses to change what cannot be changed any more. A kubelet
 // sends them again with every update, with the values that they have.
 func fixedLimits(wanted *runtimeapi.LinuxContainerResources, m member) error {
-	if m.c.HostConfig == nil {
-		return fmt.Errorf("the engine's answer has no host configuration: %w", errdefs.ErrInternal)
-	}
 	noted, err := notedLimits(m.c.Config.Labels)
 	if err != nil {
 		return err
 	}
 	has := noted.resources()
-	if len(wanted.GetUnified()) > 0 && !maps.Equal(wanted.GetUnified(), has.GetUnified()) && !onlyEngineFields(wanted.GetUnified()) {
-		return unable("unified resources of an existing container cannot be changed with Docker")
+	files, err := convert.CgroupFiles(&runtimeapi.LinuxContainerResources{
+		Unified: wanted.GetUnified(), MemoryLimitInBytes: wanted.GetMemoryLimitInBytes(),
+	}, true)
+	if err != nil {
+		return err
+	}
+	for name, value := range files {
+		if has.GetUnified()[name] != value {
+			return unable("the unified resource %s of an existing container cannot be changed with Docker", name)
+		}
 	}
 	if len(wanted.GetHugepageLimits()) > 0 && !sameHugepages(wanted.GetHugepageLimits(), has.GetHugepageLimits()) {
 		return unable("huge page limits of an existing container cannot be changed with Docker")
@@ -81,12 +82,6 @@ func fixedLimits(wanted *runtimeapi.LinuxContainerResources, m member) error {
 		return unable("the oom score of an existing container cannot be changed with Docker")
 	}
 	return nil
-}
-
-// onlyEngineFields: nothing is left over once the engine has taken its fields.
-func onlyEngineFields(unified map[string]string) bool {
-	files, err := convert.CgroupFiles(&runtimeapi.LinuxContainerResources{Unified: unified}, true)
-	return err == nil && len(files) == 0
 }
 
 func sameHugepages(a, b []*runtimeapi.HugepageLimit) bool {

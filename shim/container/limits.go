@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -66,6 +67,11 @@ func writeLimits(cgroups host.CgroupDirs, files map[string]string) error {
 		dir, err := cgroups.Of(name)
 		if err == nil {
 			err = writeExisting(filepath.Join(dir, name), value)
+		} else {
+			err = fmt.Errorf("%w: %w", os.ErrNotExist, err)
+		}
+		if noHugePages(name, value) && errors.Is(err, os.ErrNotExist) {
+			continue
 		}
 		if err != nil {
 			errs = append(errs, fmt.Errorf("limit %s=%q: %w", name, value, err))
@@ -73,6 +79,11 @@ func writeLimits(cgroups host.CgroupDirs, files map[string]string) error {
 	}
 	return errors.Join(errs...)
 }
+
+// noHugePages: a kubelet limits every size of huge pages that the kernel knows
+// to 0 for a container that asked for none, also on a host without the
+// controller. What nobody asked for is no reason to end the container.
+func noHugePages(name, value string) bool { return strings.HasPrefix(name, "hugetlb.") && value == "0" }
 
 // writeExisting never creates: a control that the kernel lacks is an error.
 func writeExisting(path, value string) error {

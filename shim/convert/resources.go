@@ -6,6 +6,7 @@ import (
 
 	"github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types/container"
+	"google.golang.org/protobuf/proto"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -35,8 +36,10 @@ func Resources(r *runtimeapi.LinuxContainerResources) (container.Resources, erro
 		if err != nil {
 			return out, err
 		}
-		out.MemorySwap = -1
-		if swap >= 0 {
+		switch {
+		case swap < 0:
+			out.MemorySwap = -1
+		case engineHas(unifiedSwap, r):
 			out.MemorySwap = out.Memory + swap
 		}
 	}
@@ -54,12 +57,40 @@ func Resources(r *runtimeapi.LinuxContainerResources) (container.Resources, erro
 	return out, nil
 }
 
+// WithMemory completes a change of memory or of swap alone by what is in force,
+// because the engine takes both together: a change of swap gets the limit of
+// memory, a change of memory leaves as much swap as there was.
+func WithMemory(change *runtimeapi.LinuxContainerResources, now *container.HostConfig) *runtimeapi.LinuxContainerResources {
+	_, unified := change.GetUnified()[unifiedSwap]
+	swap := unified || change.GetMemorySwapLimitInBytes() != 0
+	memory := change.GetMemoryLimitInBytes() != 0
+	if memory == swap || now == nil || now.Memory <= 0 {
+		return change
+	}
+	change = proto.CloneOf(change)
+	switch {
+	case swap:
+		change.MemoryLimitInBytes = now.Memory
+	case now.MemorySwap < 0:
+		change.MemorySwapLimitInBytes = now.MemorySwap
+	case now.MemorySwap > now.Memory && change.GetMemoryLimitInBytes() > 0:
+		change.MemorySwapLimitInBytes = change.GetMemoryLimitInBytes() + now.MemorySwap - now.Memory
+	}
+	return change
+}
+
+// engineHas says whether the engine has a field for a cgroup v2 file. Its limit
+// of swap is one of memory and swap together, so it needs one of memory.
+func engineHas(file string, r *runtimeapi.LinuxContainerResources) bool {
+	return file == unifiedPids || file == unifiedSwap && (r.GetMemoryLimitInBytes() > 0 || r.GetUnified()[file] == "max")
+}
+
 // CgroupFiles are the limits that the engine has no fields for: file name in
 // the container's cgroup and what to write there.
 func CgroupFiles(r *runtimeapi.LinuxContainerResources, v2 bool) (map[string]string, error) {
 	files := map[string]string{}
 	for name, value := range r.GetUnified() {
-		if name == unifiedSwap || name == unifiedPids {
+		if engineHas(name, r) {
 			continue
 		}
 		if !v2 {

@@ -178,6 +178,7 @@ func TestResources(t *testing.T) {
 		"endless swap":      {&runtimeapi.LinuxContainerResources{MemoryLimitInBytes: 10, MemorySwapLimitInBytes: -1}, container.Resources{Memory: 10, MemorySwap: -1}},
 		"swap the new way": {&runtimeapi.LinuxContainerResources{MemoryLimitInBytes: 10, Unified: map[string]string{"memory.swap.max": "7", "pids.max": "5"}},
 			container.Resources{Memory: 10, MemorySwap: 17, PidsLimit: &pids}},
+		"swap without a limit of memory": {&runtimeapi.LinuxContainerResources{Unified: map[string]string{"memory.swap.max": "0"}}, container.Resources{}},
 		"no bounds": {&runtimeapi.LinuxContainerResources{Unified: map[string]string{"memory.swap.max": "max", "pids.max": "max"}},
 			container.Resources{MemorySwap: -1, PidsLimit: &noPids}},
 		"processor": {&runtimeapi.LinuxContainerResources{CpuPeriod: 1, CpuQuota: -1, CpuShares: 3, CpusetCpus: "0-1", CpusetMems: "0"},
@@ -198,6 +199,35 @@ func TestResources(t *testing.T) {
 	}
 }
 
+// TestWithMemory: the engine gets a change of memory or swap with the other.
+func TestWithMemory(t *testing.T) {
+	t.Parallel()
+	type r = runtimeapi.LinuxContainerResources
+	has := func(memory, swap int64) *container.HostConfig {
+		return &container.HostConfig{Resources: container.Resources{Memory: memory, MemorySwap: swap}}
+	}
+	for name, tc := range map[string]struct {
+		change       *r
+		now          *container.HostConfig
+		memory, swap int64 // what the engine is told
+	}{
+		"memory alone":                     {&r{MemoryLimitInBytes: 20}, has(10, 10), 20, 20},
+		"memory of one that swaps":         {&r{MemoryLimitInBytes: 20}, has(10, 14), 20, 24},
+		"memory of one that swaps at will": {&r{MemoryLimitInBytes: 20}, has(10, -1), 20, -1},
+		"a first limit of memory":          {&r{MemoryLimitInBytes: 20}, has(0, 0), 20, 20},
+		"swap alone":                       {&r{MemorySwapLimitInBytes: 14}, has(10, 10), 10, 14},
+		"swap alone, the new way":          {&r{Unified: map[string]string{"memory.swap.max": "4"}}, has(10, 10), 10, 14},
+		"both":                             {&r{MemoryLimitInBytes: 20, MemorySwapLimitInBytes: 21}, has(10, 15), 20, 21},
+		"no end of memory":                 {&r{MemoryLimitInBytes: -1}, has(10, 15), -1, -1},
+		"neither":                          {&r{CpuShares: 5, Unified: map[string]string{"pids.max": "1"}}, has(10, 15), 0, 0},
+	} {
+		got, err := Resources(WithMemory(tc.change, tc.now))
+		if err != nil || got.Memory != tc.memory || got.MemorySwap != tc.swap {
+			t.Errorf("%s: got memory %d and swap %d, %v; want %d and %d", name, got.Memory, got.MemorySwap, err, tc.memory, tc.swap)
+		}
+	}
+}
+
 func TestCgroupFiles(t *testing.T) {
 	t.Parallel()
 	r := &runtimeapi.LinuxContainerResources{
@@ -210,6 +240,14 @@ func TestCgroupFiles(t *testing.T) {
 	}
 	if _, err := CgroupFiles(r, false); !errdefs.IsInvalidArgument(err) {
 		t.Errorf("unified on v1: got %v", err)
+	}
+	swap := &runtimeapi.LinuxContainerResources{Unified: map[string]string{"memory.swap.max": "0"}}
+	if got, err := CgroupFiles(swap, true); err != nil || got["memory.swap.max"] != "0" {
+		t.Errorf("swap without a limit of memory: got %v, %v", got, err)
+	}
+	swap.MemoryLimitInBytes = 10
+	if got, err := CgroupFiles(swap, true); err != nil || len(got) != 0 {
+		t.Errorf("swap that the engine limits: got %v, %v", got, err)
 	}
 	r.Unified = nil
 	got, err = CgroupFiles(r, false)
