@@ -3,6 +3,7 @@ package container
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -45,6 +46,7 @@ func needsInfo(r *runtimeapi.CreateContainerRequest) bool {
 	const localhost = runtimeapi.SecurityProfile_Localhost
 	return r.GetSandboxConfig().GetLinux().GetCgroupParent() != "" ||
 		len(limits.GetUnified())+len(limits.GetHugepageLimits()) > 0 ||
+		slices.ContainsFunc(r.GetConfig().GetMounts(), (*runtimeapi.Mount).GetSelinuxRelabel) ||
 		sc.GetSeccomp().GetProfileType() == localhost || sc.GetApparmor().GetProfileType() == localhost ||
 		sc.GetApparmorProfile() != "" || sc.GetSeccompProfilePath() != "" //nolint:staticcheck // old kubelets send them
 }

@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -16,6 +14,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/shim/convert"
+	"github.com/crishim/crishim/shim/host"
 	"github.com/crishim/crishim/shim/state"
 )
 
@@ -31,7 +30,8 @@ type facts struct {
 	seccomp  []byte                           // content of a localhost profile
 	passwd   []byte                           // the image's user files, where they are needed
 	group    []byte
-	oomScore int // what the host allows of the score asked for
+	unloaded bool // an AppArmor profile that is asked for is not in the kernel
+	oomScore int  // what the host allows of the score asked for
 	now      time.Time
 }
 
@@ -60,6 +60,7 @@ func (s *Service) gather(ctx context.Context, r *runtimeapi.CreateContainerReque
 	if err := gatherSeccomp(&f, sc); err != nil {
 		return f, err
 	}
+	f.unloaded = appArmorMissing(f, sc)
 	f.oomScore = s.allowedScore(f, int(r.GetConfig().GetLinux().GetResources().GetOomScoreAdj()))
 	return f, s.gatherUsers(ctx, &f, sc)
 }
@@ -141,9 +142,24 @@ func gatherSeccomp(f *facts, sc *runtimeapi.LinuxContainerSecurityContext) error
 	}
 	f.seccomp, err = os.ReadFile(p.GetLocalhostRef())
 	if err != nil {
-		return fmt.Errorf("seccomp profile: %w: %w", errdefs.ErrInvalidArgument, err)
+		return fmt.Errorf("seccomp profile: %w: %w", err, errdefs.ErrInvalidArgument)
 	}
 	return nil
+}
+
+// appArmorMissing looks for a profile of the node, where this is the node: the
+// engine takes any name, and the container fails only when it is started.
+func appArmorMissing(f facts, sc *runtimeapi.LinuxContainerSecurityContext) bool {
+	p, err := appArmorProfile(sc)
+	if err != nil || p.GetProfileType() != runtimeapi.SecurityProfile_Localhost {
+		return false
+	}
+	_, elsewhere := host.Cgroups(f.sandbox.State.Pid, f.sandbox.ID)
+	return elsewhere == nil && !host.AppArmorLoaded(p.GetLocalhostRef())
+}
+
+func appArmorProfile(sc *runtimeapi.LinuxContainerSecurityContext) (*runtimeapi.SecurityProfile, error) {
+	return convert.AppArmorProfile(sc.GetApparmor(), sc.GetApparmorProfile()) //nolint:staticcheck // kubelets send both
 }
 
 func seccompProfile(sc *runtimeapi.LinuxContainerSecurityContext) (*runtimeapi.SecurityProfile, error) {
@@ -177,13 +193,6 @@ func (s *Service) allowedScore(f facts, wanted int) int {
 		return 0
 	}
 	return s.oom.Allowed(wanted)
-}
-
-// has says whether the engine lists a security option such as apparmor.
-func (f facts) has(option string) bool {
-	return slices.ContainsFunc(f.info.SecurityOptions, func(o string) bool {
-		return strings.HasPrefix(o, "name="+option)
-	})
 }
 
 // speaks says whether the engine's API is at least of that version.

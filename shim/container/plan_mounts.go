@@ -19,6 +19,7 @@ func planMounts(p *plan, r *runtimeapi.CreateContainerRequest, f facts) (err err
 	p.host.Binds, p.host.Mounts, err = convert.Mounts(ms, convert.MountFeatures{
 		CreateMountpoint:  f.speaks("1.42"),
 		RecursiveReadOnly: f.speaks("1.44"),
+		SELinux:           convert.HasSecurity(f.info.SecurityOptions, "selinux"),
 	})
 	if err != nil {
 		return err
@@ -52,6 +53,9 @@ func planMounts(p *plan, r *runtimeapi.CreateContainerRequest, f facts) (err err
 // image's layers: the engine mounts it when the container starts, unmounts it
 // when it ends, and removes it with the container.
 func planImageMount(m *runtimeapi.Mount, i image.InspectResponse, f facts) (mount.Mount, error) {
+	if err := convert.CheckMountOptions(m); err != nil {
+		return mount.Mount{}, err
+	}
 	target := path.Join("/", m.GetContainerPath())
 	if f.speaks("1.48") {
 		em := mount.Mount{Type: mount.TypeImage, Source: i.ID, Target: target}

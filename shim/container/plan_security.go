@@ -72,15 +72,15 @@ func planProfiles(p *plan, sc *runtimeapi.LinuxContainerSecurityContext, f facts
 	if err != nil {
 		return err
 	}
-	if seccomp.GetProfileType() == runtimeapi.SecurityProfile_Localhost && !f.has("seccomp") {
-		return unable("the engine's host has no seccomp, so profile %s cannot apply", seccomp.GetLocalhostRef())
-	}
-	apparmor, err := convert.AppArmorProfile(sc.GetApparmor(), sc.GetApparmorProfile()) //nolint:staticcheck // kubelets send both
+	apparmor, err := appArmorProfile(sc)
 	if err != nil {
 		return err
 	}
-	if apparmor.GetProfileType() == runtimeapi.SecurityProfile_Localhost && !f.has("apparmor") {
-		return unable("the engine's host has no AppArmor, so profile %s cannot apply", apparmor.GetLocalhostRef())
+	if err := convert.CheckProfiles(f.info.SecurityOptions, seccomp, apparmor); err != nil {
+		return err
+	}
+	if f.unloaded {
+		return invalid("AppArmor profile %q is not loaded on the node", apparmor.GetLocalhostRef())
 	}
 	for _, o := range []string{option, convert.AppArmorOption(apparmor)} {
 		if o != "" {

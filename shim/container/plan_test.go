@@ -161,6 +161,12 @@ func TestPlanRefusals(t *testing.T) {
 		"recursive read-only on an old engine": {func(c *runtimeapi.ContainerConfig) {
 			c.Mounts = []*runtimeapi.Mount{{HostPath: "/h", ContainerPath: "/c", Readonly: true, RecursiveReadOnly: true}}
 		}, errdefs.IsNotImplemented},
+		"an id-mapped image": {func(c *runtimeapi.ContainerConfig) {
+			c.Mounts = []*runtimeapi.Mount{{ContainerPath: "/c", Readonly: true, Image: &runtimeapi.ImageSpec{Image: "one"}, UidMappings: []*runtimeapi.IDMapping{{}}}}
+		}, errdefs.IsNotImplemented},
+		"an image with mount options": {func(c *runtimeapi.ContainerConfig) {
+			c.Mounts = []*runtimeapi.Mount{{ContainerPath: "/c", Readonly: true, Image: &runtimeapi.ImageSpec{Image: "one"}, MountOptions: []string{"noexec"}}}
+		}, errdefs.IsNotImplemented},
 		"a signal that is none": {func(c *runtimeapi.ContainerConfig) { c.StopSignal = 200 }, errdefs.IsInvalidArgument},
 		"a name with =": {func(c *runtimeapi.ContainerConfig) {
 			c.Envs = []*runtimeapi.KeyValue{{Key: "a=b"}}
@@ -177,6 +183,11 @@ func TestPlanRefusals(t *testing.T) {
 	}}}
 	if _, err := makePlan(request, f); !errdefs.IsNotImplemented(err) {
 		t.Errorf("AppArmor where there is none: got %v", err)
+	}
+	f = testFacts("1.41")
+	f.unloaded = true
+	if _, err := makePlan(request, f); !errdefs.IsInvalidArgument(err) {
+		t.Errorf("an AppArmor profile that is not loaded: got %v", err)
 	}
 }
 
@@ -199,6 +210,9 @@ func TestValidate(t *testing.T) {
 		},
 		"image to be written to": func(r *runtimeapi.CreateContainerRequest) {
 			r.Config.Mounts = []*runtimeapi.Mount{{ContainerPath: "/c", Image: &runtimeapi.ImageSpec{Image: "i"}}}
+		},
+		"image that propagates": func(r *runtimeapi.CreateContainerRequest) {
+			r.Config.Mounts = []*runtimeapi.Mount{{ContainerPath: "/c", Readonly: true, Propagation: 1, Image: &runtimeapi.ImageSpec{Image: "i"}}}
 		},
 		"huge name": func(r *runtimeapi.CreateContainerRequest) { r.Config.Metadata.Name = strings.Repeat("n", 254) },
 		"sub-path of none": func(r *runtimeapi.CreateContainerRequest) {

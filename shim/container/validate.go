@@ -61,6 +61,8 @@ func validateMounts(ms []*runtimeapi.Mount) error {
 			return invalid("mount %q has both an image and a host path", m.GetContainerPath())
 		case isImage && !m.GetReadonly():
 			return invalid("mount %q: an image can only be mounted read-only, set readonly", m.GetContainerPath())
+		case isImage && m.GetPropagation() != runtimeapi.MountPropagation_PROPAGATION_PRIVATE:
+			return invalid("mount %q: an image has no mounts that could propagate, leave propagation private", m.GetContainerPath())
 		case isImage && m.GetContainerPath() == "":
 			return invalid("the mount of image %q has no container path", m.GetImage().GetImage())
 		case m.GetImageSubPath() != "" && !isImage:

@@ -19,6 +19,8 @@ type MountFeatures struct {
 	// RecursiveReadOnly: the engine knows recursive read-only mounts, and
 	// makes read-only mounts recursive unless told otherwise (API 1.44).
 	RecursiveReadOnly bool
+	// SELinux: the engine's host has it, so a label that is not set matters.
+	SELinux bool
 }
 
 // Mounts splits the host mounts of a container into the engine's two forms.
@@ -48,15 +50,30 @@ func checkMount(m *runtimeapi.Mount, f MountFeatures) error {
 		return fmt.Errorf("host_path is empty: %w", errdefs.ErrInvalidArgument)
 	case !path.IsAbs(m.GetHostPath()):
 		return fmt.Errorf("host_path %q is not absolute: %w", m.GetHostPath(), errdefs.ErrInvalidArgument)
-	case len(m.GetUidMappings())+len(m.GetGidMappings()) > 0:
-		return fmt.Errorf("the engine has no id-mapped mounts: %w", errdefs.ErrNotImplemented)
-	case len(m.GetMountOptions()) > 0:
-		return fmt.Errorf("the engine has no mount options for binds: %w", errdefs.ErrNotImplemented)
-	case m.GetRecursiveReadOnly():
+	case m.GetSelinuxRelabel() && f.SELinux && !asText(m, f):
+		return fmt.Errorf("the engine cannot relabel a mount for SELinux that is recursively read-only or has a colon in its path: %w",
+			errdefs.ErrNotImplemented)
+	}
+	if err := CheckMountOptions(m); err != nil {
+		return err
+	}
+	if m.GetRecursiveReadOnly() {
 		return checkRecursive(m, f)
 	}
 	_, err := EnginePropagation(m.GetPropagation())
 	return err
+}
+
+// CheckMountOptions refuses what the engine has for no mount, of a path or of
+// an image.
+func CheckMountOptions(m *runtimeapi.Mount) error {
+	switch {
+	case len(m.GetUidMappings())+len(m.GetGidMappings()) > 0:
+		return fmt.Errorf("the engine has no id-mapped mounts: %w", errdefs.ErrNotImplemented)
+	case len(m.GetMountOptions()) > 0:
+		return fmt.Errorf("the engine has no mount options: %w", errdefs.ErrNotImplemented)
+	}
+	return nil
 }
 
 func checkRecursive(m *runtimeapi.Mount, f MountFeatures) error {

@@ -48,6 +48,10 @@ func TestMountForms(t *testing.T) {
 			&runtimeapi.Mount{HostPath: "/h", ContainerPath: "/c", Readonly: true, RecursiveReadOnly: true}, newEngine, nil,
 			[]mount.Mount{bindOf("/h", true, mount.BindOptions{Propagation: "rprivate", CreateMountpoint: true, ReadOnlyForceRecursive: true})},
 		},
+		"no SELinux, no label to miss": {
+			&runtimeapi.Mount{HostPath: "/h:h", ContainerPath: "/c", SelinuxRelabel: true}, oldEngine, nil,
+			[]mount.Mount{bindOf("/h:h", false, mount.BindOptions{Propagation: "rprivate"})},
+		},
 		"images are for others": {
 			&runtimeapi.Mount{ContainerPath: "/c", Image: &runtimeapi.ImageSpec{Image: "x"}}, newEngine, nil, nil,
 		},
@@ -78,7 +82,10 @@ func TestMountsRefused(t *testing.T) {
 		"recursive, not ro":    {&runtimeapi.Mount{ContainerPath: "/c", HostPath: "/h", RecursiveReadOnly: true}, all, errdefs.IsInvalidArgument},
 		"recursive and shared": {&runtimeapi.Mount{ContainerPath: "/c", HostPath: "/h", Readonly: true, RecursiveReadOnly: true, Propagation: 2}, all, errdefs.IsInvalidArgument},
 		"recursive, too old":   {&runtimeapi.Mount{ContainerPath: "/c", HostPath: "/h", Readonly: true, RecursiveReadOnly: true}, MountFeatures{}, errdefs.IsNotImplemented},
-		"ids":                  {&runtimeapi.Mount{ContainerPath: "/c", HostPath: "/h", GidMappings: []*runtimeapi.IDMapping{{}}}, all, errdefs.IsNotImplemented},
+		"a label past a colon": {&runtimeapi.Mount{ContainerPath: "/c", HostPath: "/h:h", SelinuxRelabel: true}, MountFeatures{SELinux: true}, errdefs.IsNotImplemented},
+		"a recursive label": {&runtimeapi.Mount{ContainerPath: "/c", HostPath: "/h", SelinuxRelabel: true, Readonly: true, RecursiveReadOnly: true},
+			MountFeatures{SELinux: true, RecursiveReadOnly: true}, errdefs.IsNotImplemented},
+		"ids": {&runtimeapi.Mount{ContainerPath: "/c", HostPath: "/h", GidMappings: []*runtimeapi.IDMapping{{}}}, all, errdefs.IsNotImplemented},
 	} {
 		if _, _, err := Mounts([]*runtimeapi.Mount{tc.m}, tc.f); !tc.class(err) {
 			t.Errorf("%s: got %v", name, err)

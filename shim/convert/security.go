@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 
 	"github.com/containerd/errdefs"
@@ -99,7 +100,7 @@ func SeccompOption(p *runtimeapi.SecurityProfile, content []byte) (string, error
 	}
 	var compact bytes.Buffer
 	if err := json.Compact(&compact, content); err != nil {
-		return "", fmt.Errorf("seccomp profile %s: %w: %w", p.GetLocalhostRef(), errdefs.ErrInvalidArgument, err)
+		return "", fmt.Errorf("seccomp profile %s: %w: %w", p.GetLocalhostRef(), err, errdefs.ErrInvalidArgument)
 	}
 	return "seccomp=" + compact.String(), nil
 }
@@ -114,6 +115,25 @@ func AppArmorOption(p *runtimeapi.SecurityProfile) string {
 	default:
 		return ""
 	}
+}
+
+// HasSecurity says whether an engine lists a security option such as apparmor.
+func HasSecurity(options []string, name string) bool {
+	return slices.ContainsFunc(options, func(o string) bool { return o == "name="+name || strings.HasPrefix(o, "name="+name+",") })
+}
+
+// CheckProfiles refuses profiles of the node where the engine's host has nothing
+// that could apply them: the engine would go on without.
+func CheckProfiles(options []string, seccomp, apparmor *runtimeapi.SecurityProfile) error {
+	for _, p := range []struct {
+		option, name string
+		profile      *runtimeapi.SecurityProfile
+	}{{"seccomp", "seccomp", seccomp}, {"apparmor", "AppArmor", apparmor}} {
+		if p.profile.GetProfileType() == runtimeapi.SecurityProfile_Localhost && !HasSecurity(options, p.option) {
+			return fmt.Errorf("the engine's host has no %s, so profile %s cannot apply: %w", p.name, p.profile.GetLocalhostRef(), errdefs.ErrNotImplemented)
+		}
+	}
+	return nil
 }
 
 // SELinuxOptions are the engine's label options. The engine drops them where

@@ -3,6 +3,7 @@ package host
 import (
 	"errors"
 	"os"
+	"path/filepath"
 	"testing"
 )
 
@@ -78,5 +79,23 @@ func TestLacks(t *testing.T) {
 	}
 	if EngineLacksResource("/no/such/socket") {
 		t.Error("an engine that is not there was judged")
+	}
+}
+
+func TestAppArmorLoaded(t *testing.T) {
+	t.Parallel()
+	list := filepath.Join(t.TempDir(), "profiles")
+	if err := os.WriteFile(list, []byte("docker-default (enforce)\n/usr/bin/man (complain)\nodd one (kill)\nhalf\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for profile, want := range map[string]bool{
+		"docker-default": true, "/usr/bin/man": true, "odd one": true, "half": false, "docker": false, "": false, ":ns:p": true, "a//&b": true,
+	} {
+		if got := appArmorLoadedIn(list, profile); got != want {
+			t.Errorf("%q: got %v", profile, got)
+		}
+	}
+	if !appArmorLoadedIn(filepath.Join(t.TempDir(), "none"), "x") {
+		t.Error("a list that is not there says that a profile is not")
 	}
 }

@@ -23,8 +23,9 @@ const (
 type facts struct {
 	image        string // id of the sandbox image
 	cgroupDriver string
-	handler      string // the engine's name of the OCI runtime; "" for its default
-	seccomp      []byte // the profile file of a localhost profile
+	handler      string   // the engine's name of the OCI runtime; "" for its default
+	seccomp      []byte   // the profile file of a localhost profile
+	security     []string // the engine's security options
 	network      podnetwork.Plugin
 	created      time.Time
 	oomScore     int
@@ -81,7 +82,7 @@ func plan(r *runtimeapi.RunPodSandboxRequest, f facts) (spec, error) {
 			return spec{}, err
 		}
 	}
-	return s, planSecurity(&s, c.GetLinux().GetSecurityContext(), f.seccomp)
+	return s, planSecurity(&s, c.GetLinux().GetSecurityContext(), f)
 }
 
 func namespaces(c *runtimeapi.PodSandboxConfig) *runtimeapi.NamespaceOption {

@@ -11,7 +11,7 @@ import (
 // planSecurity confines the pause process. It never runs privileged: the field
 // only announces that a container of the pod will be, and the engine lets such
 // a container join an unprivileged sandbox.
-func planSecurity(s *spec, sc *runtimeapi.LinuxSandboxSecurityContext, seccomp []byte) error {
+func planSecurity(s *spec, sc *runtimeapi.LinuxSandboxSecurityContext, f facts) error {
 	s.host.SecurityOpt = append(s.host.SecurityOpt, "no-new-privileges")
 	s.host.SecurityOpt = append(s.host.SecurityOpt, convert.SELinuxOptions(sc.GetSelinuxOptions())...)
 	s.host.ReadonlyRootfs = sc.GetReadonlyRootfs()
@@ -23,12 +23,15 @@ func planSecurity(s *spec, sc *runtimeapi.LinuxSandboxSecurityContext, seccomp [
 	if err != nil {
 		return err
 	}
-	option, err := convert.SeccompOption(profile, seccomp)
+	option, err := convert.SeccompOption(profile, f.seccomp)
 	if err != nil {
 		return err
 	}
 	apparmor, err := convert.AppArmorProfile(sc.GetApparmor(), "")
 	if err != nil {
+		return err
+	}
+	if err := convert.CheckProfiles(f.security, profile, apparmor); err != nil {
 		return err
 	}
 	for _, o := range []string{option, convert.AppArmorOption(apparmor)} {

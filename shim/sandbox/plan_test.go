@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/go-connections/nat"
 	"github.com/google/go-cmp/cmp"
@@ -19,7 +20,8 @@ func planned(t *testing.T, change func(*runtimeapi.PodSandboxConfig, *facts)) (s
 		Metadata: &runtimeapi.PodSandboxMetadata{Name: "web", Namespace: "ns", Uid: "u"},
 		Linux:    &runtimeapi.LinuxPodSandboxConfig{SecurityContext: &runtimeapi.LinuxSandboxSecurityContext{}},
 	}
-	f := facts{image: "sha256:x", network: podnetwork.Bridge{}, created: time.Unix(1, 0), oomScore: sandboxOOM, cgroupDriver: "cgroupfs"}
+	f := facts{image: "sha256:x", network: podnetwork.Bridge{}, created: time.Unix(1, 0), oomScore: sandboxOOM, cgroupDriver: "cgroupfs",
+		security: []string{"name=apparmor", "name=seccomp,profile=default"}}
 	change(c, &f)
 	return plan(&runtimeapi.RunPodSandboxRequest{Config: c}, f)
 }
@@ -141,6 +143,24 @@ func TestPlan(t *testing.T) {
 				t.Errorf("got + instead of -:\n%s", diff)
 			}
 		})
+	}
+}
+
+// A profile that the host cannot apply is not left out in silence.
+func TestPlanRefusesProfilesThatCannotApply(t *testing.T) {
+	t.Parallel()
+	profile := &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Localhost, LocalhostRef: "/p"}
+	for name, change := range map[string]func(*runtimeapi.LinuxSandboxSecurityContext){
+		"seccomp":  func(sc *runtimeapi.LinuxSandboxSecurityContext) { sc.Seccomp = profile },
+		"apparmor": func(sc *runtimeapi.LinuxSandboxSecurityContext) { sc.Apparmor = profile },
+	} {
+		_, err := planned(t, func(c *runtimeapi.PodSandboxConfig, f *facts) {
+			change(c.GetLinux().GetSecurityContext())
+			f.seccomp, f.security = []byte("{}"), nil
+		})
+		if !errdefs.IsNotImplemented(err) {
+			t.Errorf("%s: got %v", name, err)
+		}
 	}
 }
 

@@ -6,16 +6,12 @@ import (
 	"os"
 
 	"github.com/docker/docker/api/types/container"
-	"github.com/docker/docker/api/types/system"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/crishim/crishim/shim/convert"
 	"github.com/crishim/crishim/shim/pause"
 	"github.com/crishim/crishim/shim/state"
 )
-
-// defaultHandler is a name for the engine's default OCI runtime that kubelets
-// configured for dockershim use.
-const defaultHandler = "docker"
 
 // RunPodSandbox makes and starts a sandbox and connects it. When it fails there
 // is nothing left of it.
@@ -52,8 +48,8 @@ func (s *Service) learn(ctx context.Context, r *runtimeapi.RunPodSandboxRequest)
 	if err != nil {
 		return f, fmt.Errorf("ask the docker engine about itself: %w", err)
 	}
-	f.cgroupDriver = info.CgroupDriver
-	if f.handler, err = handler(r.GetRuntimeHandler(), info); err != nil {
+	f.cgroupDriver, f.security = info.CgroupDriver, info.SecurityOptions
+	if f.handler, err = convert.RuntimeHandler(r.GetRuntimeHandler(), info); err != nil {
 		return f, err
 	}
 	if f.seccomp, err = readSeccomp(c.GetLinux().GetSecurityContext()); err != nil {
@@ -61,16 +57,6 @@ func (s *Service) learn(ctx context.Context, r *runtimeapi.RunPodSandboxRequest)
 	}
 	f.image, err = pause.Ensure(ctx, s.engine, s.pauseImage)
 	return f, err
-}
-
-func handler(name string, info system.Info) (string, error) {
-	if _, known := info.Runtimes[name]; known {
-		return name, nil
-	}
-	if name == "" || name == defaultHandler {
-		return "", nil
-	}
-	return "", invalid("runtime handler %q is none of the engine's runtimes", name)
 }
 
 // readSeccomp reads a localhost profile here, because its path is one of the

@@ -203,6 +203,9 @@ func TestRunRefuses(t *testing.T) {
 		"a host port out of range":      port(&runtimeapi.PortMapping{ContainerPort: 1, HostPort: -1}),
 		"a host address that is none":   port(&runtimeapi.PortMapping{ContainerPort: 1, HostIp: "localhost"}),
 		"a group without a user":        linux(&runtimeapi.LinuxSandboxSecurityContext{RunAsGroup: &runtimeapi.Int64Value{Value: 1}}),
+		"a user that is none":           linux(&runtimeapi.LinuxSandboxSecurityContext{RunAsUser: &runtimeapi.Int64Value{Value: -1}}),
+		"a group that is none":          linux(&runtimeapi.LinuxSandboxSecurityContext{SupplementalGroups: []int64{1 << 40}}),
+		"a policy for groups of none":   linux(&runtimeapi.LinuxSandboxSecurityContext{SupplementalGroupsPolicy: 7}),
 		"a network per container":       linux(&runtimeapi.LinuxSandboxSecurityContext{NamespaceOptions: &runtimeapi.NamespaceOption{Network: runtimeapi.NamespaceMode_CONTAINER}}),
 		"a target for processes":        linux(&runtimeapi.LinuxSandboxSecurityContext{NamespaceOptions: &runtimeapi.NamespaceOption{Pid: runtimeapi.NamespaceMode_TARGET}}),
 		"a seccomp file that is not there": linux(&runtimeapi.LinuxSandboxSecurityContext{

@@ -9,6 +9,8 @@ import (
 
 	"github.com/containerd/errdefs"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/shim/convert"
 )
 
 // validate refuses what can be seen to be wrong without asking the engine.
@@ -89,8 +91,12 @@ func validatePort(p *runtimeapi.PortMapping) error {
 }
 
 func validateSecurity(sc *runtimeapi.LinuxSandboxSecurityContext) error {
-	if sc.GetRunAsGroup() != nil && sc.GetRunAsUser() == nil {
-		return invalid("run_as_group is specified without a run_as_user")
+	// What makes a good user is the same for a pause process and for a container.
+	if _, err := convert.Wish(&runtimeapi.LinuxContainerSecurityContext{
+		RunAsUser: sc.GetRunAsUser(), RunAsGroup: sc.GetRunAsGroup(),
+		SupplementalGroups: sc.GetSupplementalGroups(), SupplementalGroupsPolicy: sc.GetSupplementalGroupsPolicy(),
+	}, ""); err != nil {
+		return err
 	}
 	return validateNamespaces(sc.GetNamespaceOptions())
 }
