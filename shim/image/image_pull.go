@@ -70,10 +70,8 @@ func knownHandler(ctx context.Context, e puller, handler string) error {
 	if err != nil {
 		return fmt.Errorf("ask the docker engine for its runtimes: %w", err)
 	}
-	if _, ok := info.Runtimes[handler]; !ok {
-		return fmt.Errorf("the engine has no runtime %q: %w", handler, errdefs.ErrInvalidArgument)
-	}
-	return nil
+	_, err = convert.RuntimeHandler(handler, info)
+	return err
 }
 
 // Pull pulls ref and hands each of the engine's progress messages to report,

@@ -151,11 +151,17 @@ func TestPullInMemory(t *testing.T) {
 		_, err := s.PullImage(t.Context(), &runtimeapi.PullImageRequest{Image: spec})
 		return err
 	}
-	if err := pull(&runtimeapi.ImageSpec{Image: "here.example/a:1", RuntimeHandler: "other"}); err != nil {
-		t.Errorf("a known runtime: %v", err)
+	for _, known := range []string{"other", "docker"} {
+		if err := pull(&runtimeapi.ImageSpec{Image: "here.example/a:1", RuntimeHandler: known}); err != nil {
+			t.Errorf("the runtime %s: %v", known, err)
+		}
 	}
 	if err := pull(&runtimeapi.ImageSpec{Image: "here.example/a:1", RuntimeHandler: "none"}); !errdefs.IsInvalidArgument(err) {
 		t.Errorf("an unknown runtime: got %v", err)
+	}
+	r, err := s.ImageStatus(t.Context(), &runtimeapi.ImageStatusRequest{Image: &runtimeapi.ImageSpec{Image: "here.example/a:1", Annotations: map[string]string{"a": "b"}}})
+	if err != nil || r.GetImage().GetSpec().GetAnnotations()["a"] != "b" {
+		t.Errorf("annotations: got %v, %v", r, err)
 	}
 	if err := pull(&runtimeapi.ImageSpec{Image: "missing.example/a:1"}); !errdefs.IsNotFound(err) {
 		t.Errorf("a missing image: got %v", err)
