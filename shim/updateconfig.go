@@ -19,7 +19,7 @@ func (n *node) UpdateRuntimeConfig(_ context.Context, r *runtimeapi.UpdateRuntim
 	}
 	for cidr := range strings.SplitSeq(podCIDR, ",") {
 		if _, err := netip.ParsePrefix(strings.TrimSpace(cidr)); err != nil {
-			return nil, fmt.Errorf("pod CIDR %q: %w: %w", podCIDR, errdefs.ErrInvalidArgument, err)
+			return nil, fmt.Errorf("pod CIDR %q: %w: %w", podCIDR, err, errdefs.ErrInvalidArgument)
 		}
 	}
 	if n.networks.cni != nil {

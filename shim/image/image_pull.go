@@ -51,7 +51,7 @@ func pullPlan(r *runtimeapi.PullImageRequest) (ref, auth string, err error) {
 	text := r.GetImage().GetImage()
 	named, err := reference.ParseNormalizedNamed(text)
 	if err != nil {
-		return "", "", fmt.Errorf("pull image %q: %w: %w", text, errdefs.ErrInvalidArgument, err)
+		return "", "", fmt.Errorf("pull image %q: %w: %w", text, err, errdefs.ErrInvalidArgument)
 	}
 	auth, err = convert.RegistryAuth(r.GetAuth())
 	if err != nil {

@@ -59,6 +59,9 @@ func (t target) podAttributes() *runtimeapi.PodSandboxAttributes {
 
 // inspect finds one target.
 func (s *Service) inspect(ctx context.Context, id string) (target, error) {
+	if id == "" {
+		return target{}, fmt.Errorf("the id is empty: %w", errdefs.ErrInvalidArgument)
+	}
 	c, err := s.engine.ContainerInspect(ctx, id)
 	if err != nil {
 		return target{}, fmt.Errorf("container %s: %w", id, err)

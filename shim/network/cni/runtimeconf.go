@@ -102,7 +102,7 @@ func bandwidth(annotations map[string]string) (map[string]uint64, error) {
 func parseRate(text string) (uint64, error) {
 	q, err := resource.ParseQuantity(text)
 	if err != nil {
-		return 0, fmt.Errorf("%q: %w: %w", text, errdefs.ErrInvalidArgument, err)
+		return 0, fmt.Errorf("%q: %w: %w", text, err, errdefs.ErrInvalidArgument)
 	}
 	if q.Value() < 1e3 || q.Value() > 1e15 {
 		return 0, fmt.Errorf("%q is not between 1k and 1P: %w", text, errdefs.ErrInvalidArgument)
