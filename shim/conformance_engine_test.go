@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/containernetworking/plugins/pkg/ns"
 	"golang.org/x/sys/unix"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
@@ -213,6 +214,60 @@ func TestPortsDNSAndSysctls(t *testing.T) {
 		if !strings.Contains(got, want) {
 			t.Errorf("%q is missing in\n%s", want, got)
 		}
+	}
+}
+
+// TestPortsOfOneAddress: a port is published for its own protocol and at the
+// address that is asked for, and only there.
+func TestPortsOfOneAddress(t *testing.T) {
+	c := newCRI(t)
+	tcp, udp := freePort(t), freePort(t)
+	p := c.pod(t, func(config *runtimeapi.PodSandboxConfig) {
+		config.PortMappings = []*runtimeapi.PortMapping{
+			{ContainerPort: 80, HostPort: int32(tcp), HostIp: "127.0.0.2"},
+			{ContainerPort: 53, HostPort: int32(udp), HostIp: "127.0.0.1", Protocol: runtimeapi.Protocol_UDP},
+		}
+	})
+	dial := func(network, address string) error {
+		conn, err := (&net.Dialer{Timeout: 5 * time.Second}).DialContext(t.Context(), network, address)
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		_, err = conn.Write([]byte("hello"))
+		return err
+	}
+	p.start(t, shell("web", "exec httpd -f -p 80 -h /"))
+	waitFor(t, "TCP reaches the container", func() bool { return dial("tcp", fmt.Sprintf("127.0.0.2:%d", tcp)) == nil })
+
+	sandbox, err := c.engine.ContainerInspect(t.Context(), p.id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var inPod net.PacketConn
+	if err := ns.WithNetNSPath(fmt.Sprintf("/proc/%d/ns/net", sandbox.State.Pid), func(ns.NetNS) (err error) {
+		inPod, err = new(net.ListenConfig).ListenPacket(t.Context(), "udp", ":53")
+		return err
+	}); err != nil {
+		t.Skipf("the pod's network cannot be entered: %v", err)
+	}
+	defer inPod.Close()
+	waitFor(t, "UDP reaches the pod", func() bool {
+		if err := dial("udp", fmt.Sprintf("127.0.0.1:%d", udp)); err != nil {
+			return false
+		}
+		if err := inPod.SetReadDeadline(time.Now().Add(time.Second)); err != nil {
+			t.Fatal(err)
+		}
+		b := make([]byte, 16)
+		n, _, err := inPod.ReadFrom(b)
+		return err == nil && string(b[:n]) == "hello"
+	})
+	if err := dial("tcp", fmt.Sprintf("127.0.0.1:%d", tcp)); err == nil {
+		t.Error("the TCP port is open at another address")
+	}
+	if err := dial("tcp", fmt.Sprintf("127.0.0.1:%d", udp)); err == nil {
+		t.Error("the UDP port is open for TCP")
 	}
 }
 

@@ -57,14 +57,7 @@ func TestCapabilitiesAndPrivileges(t *testing.T) {
 	c := newCRI(t)
 	p := c.pod(t, nil)
 	const look = "grep -E 'CapEff|NoNewPrivs|Seccomp:' /proc/self/status"
-	field := func(text, name string) string {
-		for line := range strings.Lines(text) {
-			if value, ok := strings.CutPrefix(line, name+":"); ok {
-				return strings.TrimSpace(value)
-			}
-		}
-		return ""
-	}
+	field := func(text, name string) string { return strings.TrimSpace(line(text, name+":")) }
 	config := shell("dropped", look)
 	config.Linux.SecurityContext.Capabilities = &runtimeapi.Capability{DropCapabilities: []string{"ALL"}, AddCapabilities: []string{"CAP_CHOWN", "CHOWN"}}
 	config.Linux.SecurityContext.NoNewPrivs = true
@@ -248,12 +241,13 @@ func TestResources(t *testing.T) {
 	p := c.pod(t, nil)
 	config := shell("limits", idle)
 	config.Linux.Resources = &runtimeapi.LinuxContainerResources{
-		MemoryLimitInBytes: 64 << 20, CpuShares: 512, CpuPeriod: 100000, CpuQuota: 50000, CpusetCpus: "0", OomScoreAdj: 200,
+		MemoryLimitInBytes: 64 << 20, CpuShares: 512, CpuPeriod: 100000, CpuQuota: 50000, CpusetCpus: "0", CpusetMems: "0", OomScoreAdj: 200,
+		MemorySwapLimitInBytes: 96 << 20, Unified: map[string]string{"pids.max": "77"},
 	}
 	id := p.start(t, config)
-	const look = "cat /sys/fs/cgroup/memory/memory.limit_in_bytes /sys/fs/cgroup/cpu/cpu.shares /sys/fs/cgroup/cpu/cpu.cfs_quota_us " +
-		"/sys/fs/cgroup/cpuset/cpuset.cpus /proc/1/oom_score_adj"
-	if got, want := execOutput(t, c, id, look), "67108864\n512\n50000\n0\n200\n"; got != want {
+	const look = "cd /sys/fs/cgroup; cat memory/memory.limit_in_bytes memory/memory.memsw.limit_in_bytes cpu/cpu.shares cpu/cpu.cfs_quota_us " +
+		"cpu/cpu.cfs_period_us cpuset/cpuset.cpus cpuset/cpuset.mems pids/pids.max /proc/1/oom_score_adj"
+	if got, want := execOutput(t, c, id, look), "67108864\n100663296\n512\n50000\n100000\n0\n0\n77\n200\n"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	if _, err := c.UpdateContainerResources(t.Context(), &runtimeapi.UpdateContainerResourcesRequest{
@@ -261,11 +255,11 @@ func TestResources(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if got, want := execOutput(t, c, id, look), "134217728\n1024\n70000\n0\n200\n"; got != want {
+	if got, want := execOutput(t, c, id, look), "134217728\n167772160\n1024\n70000\n100000\n0\n0\n77\n200\n"; got != want {
 		t.Errorf("after the update: got %q, want %q", got, want)
 	}
 	r := c.status(t, id).GetResources().GetLinux()
-	if r.GetMemoryLimitInBytes() != 128<<20 || r.GetCpuShares() != 1024 || r.GetCpuQuota() != 70000 || r.GetCpuPeriod() != 100000 ||
+	if r.GetMemoryLimitInBytes() != 128<<20 || r.GetMemorySwapLimitInBytes() != 160<<20 || r.GetCpuShares() != 1024 || r.GetCpuQuota() != 70000 || r.GetCpuPeriod() != 100000 ||
 		r.GetCpusetCpus() != "0" || r.GetOomScoreAdj() != 200 {
 		t.Errorf("status: got %v", r)
 	}
@@ -280,6 +274,133 @@ func TestDevices(t *testing.T) {
 	config.Devices = []*runtimeapi.Device{{HostPath: "/dev/null", ContainerPath: "/dev/extra", Permissions: "rw"}}
 	if got := p.output(t, config); got != "there\n" {
 		t.Errorf("got %q", got)
+	}
+	// A device that containers have not by themselves, and may only read here.
+	for permissions, want := range map[string]string{"r": "Operation not permitted", "rw": "written", "": "written"} {
+		config := shell("device-"+permissions, "(: >/dev/mine) 2>&1 && echo written")
+		config.Devices = []*runtimeapi.Device{{HostPath: "/dev/kmsg", ContainerPath: "/dev/mine", Permissions: permissions}}
+		if got := p.output(t, config); !strings.Contains(got, want) {
+			t.Errorf("permissions %q: got %q, want %q", permissions, got, want)
+		}
+	}
+}
+
+// TestPrivileged: everything is allowed, and profiles and masked paths that are
+// asked for as well count for nothing. A host may forbid the engine that.
+func TestPrivileged(t *testing.T) {
+	c := newCRI(t)
+	p := c.pod(t, func(config *runtimeapi.PodSandboxConfig) { config.Linux.SecurityContext.Privileged = true })
+	profile := filepath.Join(t.TempDir(), "no-sethostname.json")
+	text := `{"defaultAction": "SCMP_ACT_ALLOW", "syscalls": [{"names": ["sethostname"], "action": "SCMP_ACT_ERRNO"}]}`
+	if err := os.WriteFile(profile, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	config := shell("privileged", "hostname new && hostname; wc -c </proc/meminfo; test -c /dev/kmsg && echo devices; grep Seccomp: /proc/self/status")
+	config.Linux.SecurityContext.Privileged = true
+	config.Linux.SecurityContext.MaskedPaths = []string{"/proc/meminfo"}
+	config.Linux.SecurityContext.Seccomp = &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Localhost, LocalhostRef: profile}
+	id := p.create(t, config)
+	if _, err := c.StartContainer(t.Context(), &runtimeapi.StartContainerRequest{ContainerId: id}); err != nil {
+		if !strings.Contains(err.Error(), "does not allow privileged containers") {
+			t.Error(err)
+		}
+		t.Skip("this host forbids it")
+	}
+	c.exited(t, id)
+	got := c.logs(t, id)
+	if !strings.HasPrefix(got, "new\n") || strings.Contains(got, "\n0\n") || !strings.Contains(got, "devices\nSeccomp:\t0\n") {
+		t.Errorf("got\n%s", got)
+	}
+}
+
+// TestPauseProcess looks at what a sandbox's security context says of its own
+// process.
+func TestPauseProcess(t *testing.T) {
+	c := newCRI(t)
+	p := c.pod(t, func(config *runtimeapi.PodSandboxConfig) {
+		config.Linux.SecurityContext = &runtimeapi.LinuxSandboxSecurityContext{
+			RunAsUser: num(1234), RunAsGroup: num(5678), SupplementalGroups: []int64{77, 99}, ReadonlyRootfs: true,
+			Seccomp: &runtimeapi.SecurityProfile{},
+		}
+	})
+	plain := c.pod(t, func(config *runtimeapi.PodSandboxConfig) {
+		config.Linux.SecurityContext.SeccompProfilePath = "unconfined" //nolint:staticcheck // old kubelets send it
+	})
+	look := func(id string) (status, root string) {
+		t.Helper()
+		info, err := c.engine.ContainerInspect(t.Context(), id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		proc := fmt.Sprintf("/proc/%d/", info.State.Pid)
+		b, err := os.ReadFile(proc + "status")
+		if err != nil {
+			t.Skipf("the engine's processes are not here: %v", err)
+		}
+		mounts, err := os.ReadFile(proc + "mounts")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(mounts)) {
+			if f := strings.Fields(line); len(f) > 3 && f[1] == "/" {
+				root = f[3]
+			}
+		}
+		return string(b), root
+	}
+	status, root := look(p.id)
+	for _, want := range []string{
+		"Uid:\t1234\t1234\t1234\t1234\n", "Gid:\t5678\t5678\t5678\t5678\n", "NoNewPrivs:\t1\n", "Seccomp:\t2\n",
+	} {
+		if !strings.Contains(status, want) {
+			t.Errorf("%q is missing in\n%s", want, status)
+		}
+	}
+	for _, group := range []string{"77", "99"} {
+		if !strings.Contains(" "+strings.Join(strings.Fields(line(status, "Groups:")), " ")+" ", " "+group+" ") {
+			t.Errorf("group %s is missing in %q", group, line(status, "Groups:"))
+		}
+	}
+	if !strings.HasPrefix(root, "ro,") {
+		t.Errorf("the root file system has %q, want it read-only", root)
+	}
+	status, root = look(plain.id)
+	if !strings.Contains(status, "Uid:\t0\t") || !strings.Contains(status, "Seccomp:\t0\n") || !strings.HasPrefix(root, "rw,") {
+		t.Errorf("a plain one: root file system %q and\n%s", root, status)
+	}
+}
+
+// line is the rest of the line that starts with a word.
+func line(text, word string) string {
+	for l := range strings.Lines(text) {
+		if rest, ok := strings.CutPrefix(l, word); ok {
+			return rest
+		}
+	}
+	return ""
+}
+
+// TestRuntimeHandler: the pod's handler is its containers' too.
+func TestRuntimeHandler(t *testing.T) {
+	c := newCRI(t)
+	config := &runtimeapi.PodSandboxConfig{Metadata: &runtimeapi.PodSandboxMetadata{Name: "handler"}}
+	_, err := c.RunPodSandbox(t.Context(), &runtimeapi.RunPodSandboxRequest{Config: config, RuntimeHandler: "no-such-handler"})
+	if status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), "no-such-handler") {
+		t.Errorf("an unknown handler: got %v", err)
+	}
+	for handler, runtime := range map[string]string{"runc": "runc", "docker": "runc", "": "runc"} {
+		p := c.podWith(t, handler, nil)
+		s := c.podStatus(t, p.id).GetStatus()
+		if s.GetRuntimeHandler() != handler {
+			t.Errorf("the status of %q has handler %q", handler, s.GetRuntimeHandler())
+		}
+		made, err := c.engine.ContainerInspect(t.Context(), p.create(t, shell("c", idle)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if made.HostConfig.Runtime != runtime {
+			t.Errorf("handler %q: the container has runtime %q, want %s", handler, made.HostConfig.Runtime, runtime)
+		}
 	}
 }
 

@@ -63,6 +63,12 @@ type pod struct {
 // pod runs a sandbox; change may be nil.
 func (c *cri) pod(t *testing.T, change func(*runtimeapi.PodSandboxConfig)) *pod {
 	t.Helper()
+	return c.podWith(t, "", change)
+}
+
+// podWith is pod for a runtime handler.
+func (c *cri) podWith(t *testing.T, handler string, change func(*runtimeapi.PodSandboxConfig)) *pod {
+	t.Helper()
 	name := strings.ToLower("pod-" + rand.Text()[:12])
 	config := &runtimeapi.PodSandboxConfig{
 		Metadata:     &runtimeapi.PodSandboxMetadata{Name: name, Namespace: "test", Uid: name + "-uid"},
@@ -73,7 +79,7 @@ func (c *cri) pod(t *testing.T, change func(*runtimeapi.PodSandboxConfig)) *pod 
 	if change != nil {
 		change(config)
 	}
-	r, err := c.RunPodSandbox(t.Context(), &runtimeapi.RunPodSandboxRequest{Config: config})
+	r, err := c.RunPodSandbox(t.Context(), &runtimeapi.RunPodSandboxRequest{Config: config, RuntimeHandler: handler})
 	if err != nil {
 		t.Fatalf("run sandbox: %v", err)
 	}
