@@ -21,7 +21,7 @@ var filesystemColumns = []column[filesystem]{
 		if f.usage.GetInodesUsed() == nil {
 			return "-"
 		}
-		return size(f.usage.GetInodesUsed().GetValue())
+		return countCell(int64(f.usage.GetInodesUsed().GetValue()))
 	}},
 }
 
