@@ -120,6 +120,47 @@ func TestConfigSource(t *testing.T) {
 	}
 }
 
+// Half of what a broken file says would be worse than nothing, also where
+// nobody named it.
+func TestBrokenDefaultConfigIsAnError(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "crictl.yaml")
+	for _, text := range []string{"timeout: [\n", "timeout: soon\n", "tiemout: 3\n"} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		for _, source := range []client.ConfigSource{{Default: path}, {Default: "/nonexistent", Executable: filepath.Join(filepath.Dir(path), "crishim")}} {
+			if c, err := client.LoadConfig(source); err == nil || !strings.Contains(err.Error(), path) {
+				t.Errorf("%q: got %+v, %v", text, c, err)
+			}
+		}
+	}
+}
+
+// A file changes what it names, and of that what nothing else has said.
+func TestWhatIsGivenGoesBeforeTheFile(t *testing.T) {
+	t.Parallel()
+	retries := func(file string, given int, names ...string) int {
+		c, err := client.ParseConfig("crictl.yaml", []byte(file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c.Options(client.Options{MaxRetries: given}, names...).MaxRetries
+	}
+	if got := retries("max-retries: 5\n", 0); got != 5 {
+		t.Errorf("the file: %d retries, want 5", got)
+	}
+	if got := retries("max-retries: 5\n", 2); got != 2 {
+		t.Errorf("a flag over the file: %d retries, want 2", got)
+	}
+	if got := retries("max-retries: 5\n", 0, client.KeyMaxRetries); got != 0 {
+		t.Errorf("a flag of 0 over the file: %d retries, want 0", got)
+	}
+	if got := retries("timeout: 5\n", 2); got != 2 {
+		t.Errorf("a file that says nothing of it: %d retries, want 2", got)
+	}
+}
+
 func TestConfigKeepsComments(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "crictl.yaml")

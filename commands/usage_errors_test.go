@@ -24,6 +24,7 @@ func TestUsageErrors(t *testing.T) {
 		{"--nosuch ps", 2, `unknown flag "--nosuch"`},
 		{"ps --nosuch", 2, `unknown flag "--nosuch"`},
 		{"ps x", 2, `ps takes no arguments, got "x"`},
+		{"pods x", 2, `pods takes no arguments, got "x"`},
 		{"ps -o nosuch", 2, `unknown output format "nosuch": want table|wide|json|jsonl|yaml|name|go-template=TEMPLATE|jsonpath=TEMPLATE`},
 		{"images -o nosuch", 2, `unknown output format "nosuch": want table|wide|json|jsonl|yaml|name|go-template=TEMPLATE|jsonpath=TEMPLATE`},
 		{"ps -o json --template x", 2, "--template goes with -o go-template, not -o json"},
