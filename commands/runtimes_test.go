@@ -197,7 +197,7 @@ var linesByID = []string{
 	"create $P $DIR/c.json", "run -d --pod $P busybox", "run -d --name made busybox", "pull busybox", "pods -o wide", "ps -a -o wide", "ps -a -r", "images -o wide",
 	"wait --timeout 300ms --for running $C", "wait --timeout 300ms --for ready $P", "start $N", "stop -t 0 $C", "rm --force --dry-run $C", "rm -f $C", "wait --timeout 300ms --for removed nobody",
 	"gc --dry-run", "rmi --prune --dry-run", "rmi $I", "stopp $P", "rmp -f $P", "rmp --all --force --dry-run", "delete $Q",
-	"__complete crishim exec ''", "__complete crishim inspectp ''", "__complete crishim rmi ''",
+	"__complete exec a", "__complete inspectp a", "__complete rmi a",
 }
 
 // What leaves its objects nameless, or everything empty, gets as far with ids
