@@ -127,14 +127,15 @@ func (e *Endpoint) setSSH(rest string) (reason string) {
 	if _, has := u.User.Password(); has {
 		return "contains a password; ssh asks for it or takes a key"
 	}
-	bare := u.Path == "" || u.Path == "/"
+	path := filepath.Clean(u.Path)
+	bare := path == "." || path == "/"
 	switch {
 	case e.Docker && !bare:
 		return "has a path; the engine's own socket on that host is used"
 	case !e.Docker && bare:
 		return "names no socket, as in ssh://user@host/run/containerd/containerd.sock"
 	case !e.Docker:
-		e.Path = filepath.Clean(u.Path)
+		e.Path = path
 	}
 	e.Address = u.Host
 	if name := u.User.Username(); name != "" {
