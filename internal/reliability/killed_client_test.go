@@ -59,6 +59,10 @@ func TestCommandKilledInTheMiddleOnEngine(t *testing.T) {
 	all.Wait()
 }
 
+// execCalls are more than it takes to begin an exec, which from then on looks
+// at its process now and then until somebody ends it.
+const execCalls = 12
+
 // clientKiller runs commands that have a /run/crishim of their own.
 type clientKiller struct {
 	*killer
@@ -94,6 +98,9 @@ func (c *clientKiller) kill(t *testing.T, endpoint, state, line string) {
 	for n := 1; ; n++ {
 		p := c.inState(t, state)
 		args := c.words(t, p, line)
+		if strings.HasPrefix(line, "apply") { // which labels containers as a kubelet does
+			p.label = "io.kubernetes.pod.name=" + p.config.GetMetadata().GetName()
+		}
 		var killed atomic.Bool
 		reach := make(chan func(), 1) // the command, once it is there to be killed
 		var once sync.Once
@@ -146,7 +153,7 @@ func (c *clientKiller) kill(t *testing.T, endpoint, state, line string) {
 			}
 			return p.left(t.Context())
 		})
-		if !killed.Load() || os.Getenv("CRISHIM_TEST_LONG") == "" {
+		if !killed.Load() || os.Getenv("CRISHIM_TEST_LONG") == "" || n == execCalls && strings.HasPrefix(line, "exec") {
 			return
 		}
 	}
