@@ -41,6 +41,9 @@ type known struct {
 // when it runs: until then it is half-made, and may go without a trace.
 type tracker struct {
 	known map[string]known
+	// gone are those that the last list did not have any more. Messages from
+	// before it, which come after it, do not bring them back.
+	gone map[string]bool
 	// pods keeps the last status told of each sandbox, for events that come
 	// when the engine has none any more.
 	pods map[string]*runtimeapi.PodSandboxStatus
@@ -62,6 +65,9 @@ func identify(id, name string, labels map[string]string) (known, bool) {
 // are the container's labels, and its name.
 func (t *tracker) message(m events.Message) []change {
 	id := m.Actor.ID
+	if t.gone[id] {
+		return nil
+	}
 	c, ok := t.known[id]
 	if !ok {
 		if c, ok = identify(id, m.Actor.Attributes["name"], m.Actor.Attributes); !ok {
@@ -135,8 +141,10 @@ func (t *tracker) relist(list []container.Summary, at int64) []change {
 		c.ended = s.State == container.StateExited || s.State == container.StateDead
 		changes = append(changes, t.advance(s.ID, c, at)...)
 	}
+	t.gone = map[string]bool{}
 	for id := range t.known {
 		if !here[id] {
+			t.gone[id] = true
 			changes = append(changes, t.remove(id, at)...)
 		}
 	}
