@@ -36,18 +36,17 @@ func parseStatus(raw []byte) error {
 	if st.Status == "Success" {
 		return nil
 	}
-	if st.Reason != "NonZeroExitCode" {
-		if st.Message == "" {
-			return fmt.Errorf("%w: server sent %q", ErrNoStatus, raw)
-		}
-		return &RemoteError{Message: runtimeText(st.Message)}
-	}
-	for _, c := range st.Details.Causes {
-		if c.Reason == "ExitCode" {
-			return exitStatus(c.Message, st.Message)
+	if st.Reason == "NonZeroExitCode" {
+		for _, c := range st.Details.Causes {
+			if c.Reason == "ExitCode" {
+				return exitStatus(c.Message, st.Message)
+			}
 		}
 	}
-	return &RemoteError{Message: st.Message}
+	if text := runtimeText(st.Message); text != "" {
+		return &RemoteError{Message: text}
+	}
+	return fmt.Errorf("%w: server sent %q", ErrNoStatus, raw)
 }
 
 // exitStatus keeps codes within what a process can return. A failure whose
