@@ -200,17 +200,7 @@ func TestRemovedBehindTheBackOnEngine(t *testing.T) {
 		for _, args := range [][]string{{"exec", p.containerID, "sleep", "1000"}, {"logs", "-f", p.containerID}, {"wait", p.containerID}} {
 			go func() { sessions <- crishim.run(t.Context(), args...) }()
 		}
-		wait(t, func() error {
-			library, err := h.engine.Library(t.Context())
-			if err != nil {
-				return err
-			}
-			r, err := library.ContainerTop(t.Context(), p.containerID, nil)
-			if err == nil && !strings.Contains(fmt.Sprint(r.Processes), "sleep 1000") {
-				err = errors.New("the session has not begun")
-			}
-			return err
-		})
+		wait(t, func() error { return p.runs(t.Context(), "sleep 1000") })
 		if _, err := p.onEngine(t.Context()); err != nil { // notes the traces
 			t.Error(err)
 		}

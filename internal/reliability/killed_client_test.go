@@ -59,10 +59,6 @@ func TestCommandKilledInTheMiddleOnEngine(t *testing.T) {
 	all.Wait()
 }
 
-// execCalls are more than it takes to begin an exec, which from then on looks
-// at its process now and then until somebody ends it.
-const execCalls = 12
-
 // clientKiller runs commands that have a /run/crishim of their own.
 type clientKiller struct {
 	*killer
@@ -95,6 +91,10 @@ func (c *clientKiller) start(t *testing.T, endpoint string, args []string) (kill
 // kill makes a command again and again, and kills it in another call each time.
 func (c *clientKiller) kill(t *testing.T, endpoint, state, line string) {
 	t.Helper()
+	last := 0 // where more calls come as long as it lives
+	if strings.HasPrefix(line, "exec") && os.Getenv("CRISHIM_TEST_LONG") != "" {
+		last = c.callsOfExec(t, endpoint, state, line)
+	}
 	for n := 1; ; n++ {
 		p := c.inState(t, state)
 		args := c.words(t, p, line)
@@ -153,10 +153,24 @@ func (c *clientKiller) kill(t *testing.T, endpoint, state, line string) {
 			}
 			return p.left(t.Context())
 		})
-		if !killed.Load() || os.Getenv("CRISHIM_TEST_LONG") == "" || n == execCalls && strings.HasPrefix(line, "exec") {
+		if !killed.Load() || os.Getenv("CRISHIM_TEST_LONG") == "" || n == last {
 			return
 		}
 	}
+}
+
+// callsOfExec are those that an exec makes until its process runs.
+func (c *clientKiller) callsOfExec(t *testing.T, endpoint, state, line string) int {
+	t.Helper()
+	p := c.inState(t, state)
+	c.proxy.Set(nil)
+	kill, ended := c.start(t, endpoint, c.words(t, p, line))
+	wait(t, func() error { return p.runs(t.Context(), "sleep 1000") })
+	calls := len(c.proxy.Calls())
+	kill()
+	<-ended
+	c.gone(t, p)
+	return calls
 }
 
 // reads says whether a command changes nothing.

@@ -108,6 +108,19 @@ func (p *pod) onEngine(ctx context.Context) (map[string]bool, error) {
 	return found, err
 }
 
+// runs is an error unless a command runs in the pod's container.
+func (p *pod) runs(ctx context.Context, command string) error {
+	library, err := p.host.engine.Library(ctx)
+	if err != nil {
+		return err
+	}
+	r, err := library.ContainerTop(ctx, p.containerID, nil)
+	if err == nil && !strings.Contains(fmt.Sprint(r.Processes), command) {
+		err = fmt.Errorf("%q does not run", command)
+	}
+	return err
+}
+
 // trace notes what belongs to an engine container outside of the engine. The
 // file that a network namespace was mounted on may stay for a minute: the
 // engine collects those now and then.
