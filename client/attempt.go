@@ -68,6 +68,10 @@ func (a Attempt) reason() string {
 
 // Hint is the next step for someone who wants this endpoint to work.
 func (a Attempt) Hint() string {
+	if host, ssh := strings.CutPrefix(a.Endpoint, "ssh://"); ssh && a.State == StateFailed {
+		host, socket, _ := strings.Cut(host, "/")
+		return "try `ssh ssh://" + host + " ls -l /" + socket + "`: the login has to work, and the socket has to be there"
+	}
 	switch a.State {
 	case StateAbsent:
 		return "see `crishim endpoints` for what is there; is the runtime running?"

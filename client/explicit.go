@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -118,7 +119,12 @@ func (c *Conn) startShim(ctx context.Context, o *Options, engine Engine) (*link,
 	fail := func(err error) (*link, string, error) {
 		a.State, a.Detail = StateFailed, err.Error()
 		c.Attempts = append(c.Attempts, a)
-		return nil, "", &Error{Endpoint: address, Code: status.Code(err), text: "start the built-in dockershim on " + address + ": " + plain(err.Error()), err: err}
+		e := &Error{Endpoint: address, Code: status.Code(err), text: "start the built-in dockershim on " + address + ": " + plain(err.Error()), err: err}
+		if host, ssh := strings.CutPrefix(address, "docker+"); ssh && strings.HasPrefix(host, "ssh:") {
+			e.text = "connect to " + address + ": " + remoteEngineReason(e.text)
+			e.hint = "try `ssh " + host + " docker version`: docker has to run there, and this user may use it"
+		}
+		return nil, "", e
 	}
 	ctx, cancel := context.WithTimeout(ctx, shimTimeout)
 	defer cancel()
@@ -140,6 +146,15 @@ func (c *Conn) startShim(ctx context.Context, o *Options, engine Engine) (*link,
 	c.Attempts = append(c.Attempts, a)
 	c.Engine, c.Embedded = engine, true
 	return l, address, nil
+}
+
+// remoteEngineReason is why an engine behind ssh cannot be used. What the engine's
+// client says of it names a host that it has made up, and how it called ssh.
+func remoteEngineReason(text string) string {
+	if _, said, found := strings.Cut(text, "stderr="); found {
+		return strings.TrimSpace(said)
+	}
+	return "no Docker engine answers there"
 }
 
 // checkShim is check for our own shim. It would answer what the engine has just
@@ -165,11 +180,10 @@ const kubeletVersion = "0.1.0"
 
 // engineEndpoint is the -r that takes the shim on this engine.
 func engineEndpoint(e Engine) string {
-	ep, err := ParseEndpoint(e.Host)
-	if err != nil || ep.Docker {
+	ep, err := ParseEndpoint("docker+" + e.Host)
+	if e.Host == "" || err != nil {
 		return "docker://"
 	}
-	ep.Docker = true
 	return ep.String()
 }
 

@@ -61,3 +61,29 @@ func TestOperation(t *testing.T) {
 		}
 	}
 }
+
+// An endpoint is the address that the engine was named by, so that nobody takes it for
+// one of this machine.
+func TestEngineEndpoint(t *testing.T) {
+	for host, want := range map[string]string{
+		"unix:///var/run/docker.sock": "docker:///var/run/docker.sock",
+		"tcp://node:2375":             "docker+tcp://node:2375",
+		"ssh://joe@node:2222":         "docker+ssh://joe@node:2222",
+		"":                            "docker://",
+	} {
+		if got := engineEndpoint(Engine{Host: host}); got != want {
+			t.Errorf("%s: got %s, want %s", host, got, want)
+		}
+	}
+}
+
+func TestRemoteEngineReason(t *testing.T) {
+	for text, want := range map[string]string{
+		"Cannot connect to the Docker daemon at http://docker.example.com. Is the docker daemon running?":                 "no Docker engine answers there",
+		"command [ssh -l joe node docker system dial-stdio] has exited with exit status 255, stderr=Permission denied.\n": "Permission denied.",
+	} {
+		if got := remoteEngineReason(text); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}

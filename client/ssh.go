@@ -181,7 +181,10 @@ func (c *Conn) explicitSSH(ctx context.Context, o *Options, e Endpoint) (*link, 
 		// at the other end does not.
 		if a.State == StateFailed {
 			t.stderr.wait(complaintWait)
-			a.Detail = t.said(e.Path + " does not take connections there")
+			a.Detail = e.Path + " does not take connections there"
+			if said := t.said(""); said != "" {
+				a.Detail += " (" + said + ")"
+			}
 		}
 		return fail()
 	}
