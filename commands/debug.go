@@ -22,6 +22,9 @@ const (
 	debugLabel = "io.crishim.debug"
 	// debugCleanUp is what removing the debug container may take.
 	debugCleanUp = time.Minute
+	// debugGrace is how many seconds the container has to end by itself, which it does at
+	// once where it can.
+	debugGrace = 2
 )
 
 // newDebug brings tools to a container that has none: a container of its own in
@@ -171,7 +174,7 @@ func (o debugOptions) config(target string) *runtimeapi.ContainerConfig {
 	config := &runtimeapi.ContainerConfig{
 		Metadata: &runtimeapi.ContainerMetadata{Name: "debug-" + strings.ToLower(rand.Text()[:6])},
 		Image:    &runtimeapi.ImageSpec{Image: o.image, UserSpecifiedImage: o.image},
-		Command:  []string{"sh", "-c", "trap 'exit 0' TERM; while :; do sleep 3600 & wait $!; done"},
+		Command:  []string{"sh", "-c", "trap 'kill $!; wait $!; exit 0' TERM; while :; do sleep 3600 & wait $!; done"},
 		Labels:   map[string]string{debugLabel: target},
 		Envs:     o.env,
 		Linux:    &runtimeapi.LinuxContainerConfig{SecurityContext: o.rights},
@@ -182,11 +185,13 @@ func (o debugOptions) config(target string) *runtimeapi.ContainerConfig {
 	return config
 }
 
-// remove takes the debug container away, also after an interrupt.
+// remove takes the debug container away, also after an interrupt. Its sleep has to end
+// before its shell: an orphan goes to the target's first process, which may never ask
+// for its status.
 func (o debugOptions) remove(ctx context.Context, env *Env, conn *client.Conn, id string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), debugCleanUp)
 	defer cancel()
-	_, err := conn.Runtime.StopContainer(ctx, &runtimeapi.StopContainerRequest{ContainerId: id})
+	_, err := conn.Runtime.StopContainer(ctx, &runtimeapi.StopContainerRequest{ContainerId: id, Timeout: debugGrace})
 	if err == nil {
 		_, err = conn.Runtime.RemoveContainer(ctx, &runtimeapi.RemoveContainerRequest{ContainerId: id})
 	}
