@@ -22,6 +22,36 @@ var errNoEngineLog = errors.New("the runtime hands no logs out")
 // engineLog reads a log that is out of reach as a file (a remote engine, a log
 // driver without files) from the engine, through the shim.
 func engineLog(ctx context.Context, conn *client.Conn, o logfile.Options, c *runtimeapi.Container, emit func(logfile.Entry) error) error {
+	return lastLines(o, emit, func(o logfile.Options, emit func(logfile.Entry) error) error {
+		return engineRecords(ctx, conn, o, c, emit)
+	})
+}
+
+// lastLines reads a log whose reader counts the lines of both streams for Tail, and
+// those after Until.
+func lastLines(o logfile.Options, emit func(logfile.Entry) error, read func(logfile.Options, func(logfile.Entry) error) error) error {
+	if o.Tail <= 0 || o.Stream == "" && o.Until.IsZero() {
+		return read(o, emit)
+	}
+	history, last, newest := o, logfile.Last{Lines: o.Tail}, o.Since
+	history.Tail, history.Follow = -1, false
+	err := read(history, func(e logfile.Entry) error {
+		last.Add(e)
+		newest = e.Time.Add(time.Nanosecond)
+		return nil
+	})
+	if err == nil {
+		err = last.Emit(emit)
+	}
+	if err != nil || !o.Follow {
+		return err
+	}
+	o.Tail, o.Since = -1, newest
+	return read(o, emit)
+}
+
+// engineRecords hands on what the engine has; its tail is that of both streams.
+func engineRecords(ctx context.Context, conn *client.Conn, o logfile.Options, c *runtimeapi.Container, emit func(logfile.Entry) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	records, err := api.NewCrishimClient(conn.ClientConn()).ContainerLogs(ctx, engineLogRequest(o, c.GetId()))

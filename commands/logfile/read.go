@@ -92,45 +92,48 @@ func (o Options) tail(current *followed, history func(func(Entry) error) error, 
 	if o.Tail > 0 && o.Stream == "" && o.Until.IsZero() && current.seekTail(o.Tail) {
 		return current.drain(emit)
 	}
-	last := ring{limit: o.Tail}
+	last := Last{Lines: o.Tail}
 	err := history(func(e Entry) error {
 		if o.isOver(e) {
 			return errUntil
 		}
 		if o.wants(e) {
-			last.add(e)
+			last.Add(e)
 		}
 		return nil
 	})
 	if err != nil && !errors.Is(err, errUntil) {
 		return err
 	}
-	return errors.Join(last.emit(emit), err)
+	return errors.Join(last.Emit(emit), err)
 }
 
-// ring keeps the entries of the last lines.
-type ring struct {
-	limit, lines int
-	entries      []Entry
+// Last keeps the entries of the last lines.
+type Last struct {
+	Lines   int // how many
+	kept    int
+	entries []Entry
 }
 
-func (r *ring) add(e Entry) {
-	r.entries = append(r.entries, e)
+// Add takes the next entry.
+func (l *Last) Add(e Entry) {
+	l.entries = append(l.entries, e)
 	if e.Partial() {
 		return
 	}
-	r.lines++
-	for r.lines > r.limit {
-		if !r.entries[0].Partial() {
-			r.lines--
+	l.kept++
+	for l.kept > l.Lines {
+		if !l.entries[0].Partial() {
+			l.kept--
 		}
-		r.entries = r.entries[1:]
+		l.entries = l.entries[1:]
 	}
 }
 
-func (r *ring) emit(emit func(Entry) error) error {
-	for _, e := range r.entries {
-		if r.limit == 0 {
+// Emit hands on what was kept.
+func (l *Last) Emit(emit func(Entry) error) error {
+	for _, e := range l.entries {
+		if l.Lines == 0 {
 			return nil
 		}
 		if err := emit(e); err != nil {
