@@ -1,9 +1,12 @@
 package output
 
 import (
+	"bytes"
 	"math/rand/v2"
 	"strings"
 	"testing"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
 type animal struct{ name, sound string }
@@ -110,6 +113,19 @@ func TestManyLinesLookLikeFew(t *testing.T) {
 		}
 		if few.String() != many.String() {
 			t.Fatalf("table %d: %q\nthe library:\n%s\nwe:\n%s", try, cells, few.String(), many.String())
+		}
+	}
+}
+
+func TestWholeDocumentByJSONPath(t *testing.T) {
+	for _, path := range []string{"{.}", "{@}", "."} {
+		f, err := ParseFormat("jsonpath=" + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var out bytes.Buffer
+		if err := Version(&out, &runtimeapi.VersionResponse{RuntimeName: "r"}, Options{Format: f}); err != nil || !strings.Contains(out.String(), `"runtimeName":"r"`) {
+			t.Errorf("%s: got %q, %v", path, out.String(), err)
 		}
 	}
 }

@@ -67,6 +67,9 @@ func newJSONPath(text string) (Format, error) {
 			full = "{." + text + "}"
 		}
 	}
+	if full == "{.}" {
+		full = "{@}" // what kubectl's users mean by it
+	}
 	path := jsonpath.New("output").AllowMissingKeys(true)
 	if err := path.Parse(full); err != nil {
 		return Format{}, fmt.Errorf("parse the jsonpath %q: %w", text, err)
