@@ -128,6 +128,9 @@ func (o waitOptions) until(ctx context.Context, enough <-chan struct{}, what str
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
 			}
+			if o.goal.image != "" {
+				return fmt.Errorf("image %s is not there after %s", what, o.timeout)
+			}
 			return fmt.Errorf("%s is %s, not %s, after %s", what, now, o.goal.wanted(), o.timeout)
 		case <-o.bell.rings:
 		case <-timer.C:
