@@ -3,6 +3,7 @@ package commands
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"path"
@@ -32,7 +33,7 @@ type containerFiles interface {
 // a tar in the container, or the kernel where the container has no tar.
 func (p *copier) openFiles(ctx context.Context, own bool) (containerFiles, error) {
 	if own {
-		return &engineFiles{p.conn, p.container.GetId()}, nil
+		return &engineFiles{p.conn, p.container.GetId(), containerName(p.container)}, nil
 	}
 	found, err := p.hasTar(ctx)
 	if err != nil {
@@ -49,6 +50,15 @@ func (p *copier) openFiles(ctx context.Context, own bool) (containerFiles, error
 type engineFiles struct {
 	conn *client.Conn
 	id   string
+	name string // of the container, for messages
+}
+
+// absent puts the engine's many words for a path that is not there into few.
+func (e *engineFiles) absent(file string, err error) error {
+	if isGone(err) {
+		return fmt.Errorf("there is no %s in %s", file, e.name)
+	}
+	return err
 }
 
 func (e *engineFiles) close() {}
@@ -60,7 +70,7 @@ func (e *engineFiles) read(ctx context.Context, dir, name string, out io.Writer)
 	}
 	content, _, err := e.conn.ReadArchive(ctx, e.id, from)
 	if err != nil {
-		return err
+		return e.absent(path.Join(dir, name), err)
 	}
 	_, err = io.Copy(out, content)
 	return errors.Join(err, content.Close())
@@ -70,7 +80,7 @@ func (e *engineFiles) write(ctx context.Context, dir string, content io.Reader) 
 	// The owners are those of the archive, which has them where they are
 	// wanted. To copy them is the engine's word for its looking up the
 	// container's user, and it does so among the host's.
-	return e.conn.WriteArchive(ctx, e.id, path.Clean("/"+dir), false, content)
+	return e.absent(dir, e.conn.WriteArchive(ctx, e.id, path.Clean("/"+dir), false, content))
 }
 
 func (e *engineFiles) isDir(ctx context.Context, file string) (dir, known bool, err error) {
