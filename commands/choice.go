@@ -2,7 +2,9 @@ package commands
 
 import (
 	"context"
+	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/urfave/cli/v2"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -75,15 +77,36 @@ func readChoice(c *cli.Context) (o choice, err error) {
 	return o, argCount(c, 1, -1)
 }
 
+// listed says that no argument named what was chosen.
+func (o choice) listed() bool { return o.all || len(o.selector) > 0 }
+
+// warnOfNone says that a selector has chosen nothing: it may be misspelt.
+func (o choice) warnOfNone(env *Env, what string, chosen int) {
+	if chosen == 0 && len(o.selector) > 0 {
+		env.warn("no %s matches the selector", what)
+	}
+}
+
+// title is a name with the beginning of the id, which tells attempts apart.
+func title(name, id string) string { return fmt.Sprintf("%s (%.13s)", name, id) }
+
+func podPath(m *runtimeapi.PodSandboxMetadata) string {
+	return strings.TrimPrefix(m.GetNamespace()+"/"+m.GetName(), "/")
+}
+
 // containers are the chosen ones; --all and --selector choose among those of
 // a state, nil being any.
 func (o choice) containers(ctx context.Context, conn *client.Conn, want client.Want, state *runtimeapi.ContainerState) (found []target[*runtimeapi.Container], err error) {
 	if o.all || len(o.selector) > 0 {
 		all, err := containerFilter{selector: o.selector, state: state, newest: -1}.list(ctx, conn)
-		for _, c := range all {
-			found = append(found, target[*runtimeapi.Container]{c.GetId(), c})
+		if err != nil {
+			return nil, err
 		}
-		return found, err
+		for i, named := range namePods(ctx, conn, all) {
+			from := sourceOf(named)
+			found = append(found, target[*runtimeapi.Container]{all[i].GetId(), all[i], title(from.fullName(), all[i].GetId())})
+		}
+		return found, nil
 	}
 	err = each(o.refs, func(ref string) error {
 		c, err := conn.FindContainer(ctx, client.Query{Ref: ref, Want: want, Attempt: o.attempt})
@@ -91,7 +114,7 @@ func (o choice) containers(ctx context.Context, conn *client.Conn, want client.W
 			c, err = &runtimeapi.Container{Id: ref}, nil
 		}
 		if err == nil {
-			found = append(found, target[*runtimeapi.Container]{ref, c})
+			found = append(found, target[*runtimeapi.Container]{ref: ref, thing: c})
 		}
 		return err
 	})
@@ -103,7 +126,7 @@ func (o choice) pods(ctx context.Context, conn *client.Conn) (found []target[*ru
 	if o.all || len(o.selector) > 0 {
 		all, err := podFilter{selector: o.selector, newest: -1}.list(ctx, conn)
 		for _, p := range all {
-			found = append(found, target[*runtimeapi.PodSandbox]{p.GetId(), p})
+			found = append(found, target[*runtimeapi.PodSandbox]{p.GetId(), p, title(podPath(p.GetMetadata()), p.GetId())})
 		}
 		return found, err
 	}
@@ -113,7 +136,7 @@ func (o choice) pods(ctx context.Context, conn *client.Conn) (found []target[*ru
 			p, err = &runtimeapi.PodSandbox{Id: ref}, nil
 		}
 		if err == nil {
-			found = append(found, target[*runtimeapi.PodSandbox]{ref, p})
+			found = append(found, target[*runtimeapi.PodSandbox]{ref: ref, thing: p})
 		}
 		return err
 	})

@@ -106,7 +106,7 @@ func execOptionsOf(env *Env, c *cli.Context) (o execOptions, err error) {
 
 // chosenByFilter says that flags name the containers, not an argument.
 func chosenByFilter(c *cli.Context) bool {
-	for _, name := range []string{"name", "namespace", "pod", "image", "state", "label", "latest", "last"} {
+	for _, name := range []string{"name", "namespace", "pod", "image", "state", "label", "selector", "latest", "last"} {
 		if c.IsSet(name) {
 			return true
 		}

@@ -18,15 +18,20 @@ import (
 // inMany runs the command in each container. The first failure in the order of
 // the containers decides the status.
 func (o execOptions) inMany(ctx context.Context, env *Env, conn *client.Conn, containers []*runtimeapi.Container) error {
+	containers = namePods(ctx, conn, containers)
+	nameOf := containerName
+	if needNamespaces(containers) {
+		nameOf = func(c *runtimeapi.Container) string { return sourceOf(c).fullName() }
+	}
 	if o.parallel {
-		return o.atOnce(ctx, env, conn, containers)
+		return o.atOnce(ctx, env, conn, containers, nameOf)
 	}
 	for _, c := range containers {
 		if !o.quiet && len(containers) > 1 {
-			fmt.Fprintf(env.Err, "==> %s <==\n", output.Sanitize(containerName(c)))
+			fmt.Fprintf(env.Err, "==> %s <==\n", output.Sanitize(nameOf(c)))
 		}
 		err := o.inOne(ctx, conn, c, o.session.streams(env))
-		if err != nil && !o.ignored(ctx, env, c, err) {
+		if err != nil && !o.ignored(ctx, env, nameOf(c), err) {
 			return err
 		}
 	}
@@ -34,17 +39,17 @@ func (o execOptions) inMany(ctx context.Context, env *Env, conn *client.Conn, co
 }
 
 // ignored says that a failure ends nothing, and tells the user about it.
-func (o execOptions) ignored(ctx context.Context, env *Env, c *runtimeapi.Container, err error) bool {
+func (o execOptions) ignored(ctx context.Context, env *Env, name string, err error) bool {
 	if !o.ignore || ctx.Err() != nil {
 		return false
 	}
-	env.warn("%s: %v", containerName(c), err)
+	env.warn("%s: %v", name, err)
 	return true
 }
 
 // atOnce runs the command in all containers side by side. Each line of output
 // begins with its container's name.
-func (o execOptions) atOnce(ctx context.Context, env *Env, conn *client.Conn, containers []*runtimeapi.Container) error {
+func (o execOptions) atOnce(ctx context.Context, env *Env, conn *client.Conn, containers []*runtimeapi.Container, nameOf func(*runtimeapi.Container) string) error {
 	var line sync.Mutex
 	errs := make([]error, len(containers))
 	var running sync.WaitGroup
@@ -52,14 +57,14 @@ func (o execOptions) atOnce(ctx context.Context, env *Env, conn *client.Conn, co
 		running.Go(func() {
 			prefix := ""
 			if !o.quiet {
-				prefix = output.Sanitize(containerName(c)) + ": "
+				prefix = output.Sanitize(nameOf(c)) + ": "
 			}
 			out := &lineWriter{to: env.Out, lock: &line, prefix: prefix}
 			errOut := &lineWriter{to: env.Err, lock: &line, prefix: prefix}
 			err := o.inOne(ctx, conn, c, stream.Streams{Out: out, Err: errOut})
 			err = errors.Join(err, out.flush(), errOut.flush())
-			if err != nil && !o.ignored(ctx, env, c, err) {
-				errs[i] = fmt.Errorf("%s: %w", containerName(c), err)
+			if err != nil && !o.ignored(ctx, env, nameOf(c), err) {
+				errs[i] = fmt.Errorf("%s: %w", nameOf(c), err)
 			}
 		})
 	}

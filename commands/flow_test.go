@@ -81,7 +81,8 @@ func TestEachArgumentIsTried(t *testing.T) {
 	c.run("stop", "-t", "0", "nosuch1", "a", "nosuch2").want(t, 1, "a\n",
 		"crishim: there is no container \"nosuch1\"\nhint: `crishim ps -a` lists them\n"+
 			"crishim: there is no container \"nosuch2\"\nhint: `crishim ps -a` lists them\n")
-	if r := c.run("rm", "--all", "--force"); r.code != 0 || strings.Count(r.out, "\n") != 2 || r.err != "removing 2 containers\n" {
+	r := c.run("rm", "--all", "--force")
+	if r.code != 0 || strings.Count(r.out, "\n") != 2 || !strings.HasPrefix(r.err, "removing 2 containers:\n  default/web/") || strings.Count(r.err, "\n") != 3 {
 		t.Errorf("rm --all: %+v", r)
 	}
 	if _, containers := c.stub.Left(); containers != 0 {
@@ -262,5 +263,49 @@ func TestRuntimeErrorIsOneSentence(t *testing.T) {
 	r := c.run("ps")
 	if r.code != 1 || r.out != "" || strings.Contains(r.err, "rpc error") || strings.Contains(r.err, "\x1b") || strings.Count(r.err, "\n") != 1 {
 		t.Errorf("result is %+v", r)
+	}
+}
+
+// What --all and --selector choose is told by name, and a dry run that leaves something
+// alone says so and succeeds.
+func TestWhatAllWouldTake(t *testing.T) {
+	c := withStub(t, stubcri.Options{})
+	pod := c.stub.AddPod("default", "web", func(p *runtimeapi.PodSandboxConfig) { p.Labels = map[string]string{"app": "web"} })
+	runs := c.stub.AddContainer(pod, "runs", func(o *runtimeapi.ContainerConfig) { o.Labels = map[string]string{"app": "web"} })
+	ended := c.stub.AddContainer(pod, "ended")
+	c.stub.Exit(ended, 1)
+	named := func(name, id string) string { return "default/web" + name + " (" + id[:13] + ")" }
+	left := "Would leave " + named("/runs", runs) + ": it still runs, --force stops it first\n"
+	for _, tt := range []struct {
+		args []string
+		code int
+		out  []string
+		err  string
+	}{
+		{[]string{"rm", "-a", "--dry-run"}, 0, []string{left, "Would remove " + named("/ended", ended) + "\n"}, ""},
+		{[]string{"rm", "--selector", "app=web", "--dry-run"}, 0, []string{left}, ""},
+		{[]string{"rm", "--selector", "app=web"}, 1, nil, "crishim: container " + named("/runs", runs) + " still runs; --force stops it first\n"},
+		{[]string{"rmp", "-a", "--dry-run"}, 0, []string{"Would leave sandbox " + named("", pod) + ": it still runs, --force stops it first\n"}, ""},
+		{[]string{"rmp", "-a"}, 1, nil, "removing 1 pod:\n  " + named("", pod) + "\ncrishim: pod " + named("", pod) + " still runs; --force stops it first\n"},
+		{[]string{"stop", "-a", "--dry-run"}, 0, []string{"Would stop " + named("/runs", runs) + "\n"}, ""},
+		{[]string{"stopp", "--selector", "app", "--dry-run"}, 0, []string{"Would stop sandbox " + named("", pod) + "\n"}, ""},
+		{[]string{"stopp", "web", "--dry-run"}, 0, []string{"Would stop sandbox web\n"}, ""},
+		{[]string{"rm", "--selector", "app=wbe"}, 0, nil, "crishim: warning: no container matches the selector\n"},
+		{[]string{"stop", "--selector", "app=wbe"}, 0, nil, "crishim: warning: no running container matches the selector\n"},
+		{[]string{"rmp", "--selector", "app=wbe"}, 0, nil, "crishim: warning: no pod matches the selector\n"},
+		{[]string{"logs", "--selector", "app=wbe"}, 0, nil, "crishim: warning: no container matches the selector\n"},
+		{[]string{"exec", "--selector", "app=wbe", "uptime"}, 125, nil, "crishim: no running container matches the filters\n"},
+	} {
+		r := c.run(tt.args...)
+		out := r.out
+		for _, want := range tt.out {
+			out = strings.Replace(out, want, "", 1)
+		}
+		if r.code != tt.code || out != "" || strings.Count(r.out, "\n") != len(tt.out) || r.err != tt.err {
+			t.Errorf("%v: got %+v, want %d, %q, %q", tt.args, r, tt.code, tt.out, tt.err)
+		}
+	}
+	if pods, containers := c.stub.Left(); pods != 1 || containers != 2 {
+		t.Errorf("%d pods and %d containers are left", pods, containers)
 	}
 }

@@ -23,7 +23,7 @@ func newLogs(env *Env) *cli.Command {
 		Name:      "logs",
 		Usage:     "show what containers wrote",
 		ArgsUsage: "CONTAINER...",
-		Description: describe("Reads the log files of containers, rotated and compressed ones included. What went to stdout comes on stdout, what went to stderr on stderr. Lines of several containers begin with pod/container.",
+		Description: describe("Reads the log files of containers, rotated and compressed ones included. What went to stdout comes on stdout, what went to stderr on stderr. Lines of several containers begin with pod/container, or namespace/pod/container where pods have the same name.",
 			"crishim logs web", "crishim logs -f --tail 10 web", "crishim logs --since 5m --stream stderr web", "crishim logs -t --label app=web"),
 		Flags: []cli.Flag{
 			&cli.BoolFlag{Name: "follow", Aliases: []string{"f"}, Usage: "go on until the container ends, and in its next attempt if it is restarted at once"},
@@ -125,8 +125,12 @@ func runLogs(ctx context.Context, env *Env, o logsOptions) error {
 	}
 	defer conn.Close()
 	containers, failed := o.containers(ctx, conn)
+	if len(containers) == 0 && failed == nil { // an empty log would look the same
+		env.warn("no container matches the selector")
+	}
 	containers = namePods(ctx, conn, containers)
 	writer := newLogWriter(env, o, len(containers) > 1)
+	writer.namespaces = needNamespaces(containers)
 	if !o.read.Follow && len(containers) > 1 {
 		return join(failed, readMerged(ctx, conn, o, containers, writer))
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -11,6 +12,7 @@ import (
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/crishim/crishim/commands/logfile"
 	"github.com/crishim/crishim/internal/stubcri"
 )
 
@@ -160,4 +162,71 @@ func TestLogsOfOneAttemptOnlyEndWithIt(t *testing.T) {
 	c.run("--compat=crictl", "logs", "-f", first).want(t, 0, "first\n", "")
 	c.run("logs", "-f", first).want(t, 0, "first\nsecond\n", "")
 	c.run("logs", "-p", "--follow-restarts", "app").want(t, 2, "", "crishim: --follow-restarts cannot go with --previous or --attempt, which name one attempt\nusage: crishim logs [options] CONTAINER...\n")
+}
+
+// An engine's tail is that of both streams, and its end is not the one asked for.
+func TestLastLines(t *testing.T) {
+	t.Parallel()
+	log := []logfile.Entry{}
+	for i := range 6 {
+		stream := logfile.Stdout
+		if i%2 == 1 {
+			stream = logfile.Stderr
+		}
+		log = append(log, logfile.Entry{Time: time.Unix(int64(i), 0), Stream: stream, Text: fmt.Appendf(nil, "%d\n", i)})
+	}
+	for name, c := range map[string]struct {
+		o    logfile.Options
+		want string
+	}{
+		"of both streams":      {logfile.Options{Tail: 2}, "4 5 "},
+		"of one stream":        {logfile.Options{Tail: 2, Stream: logfile.Stderr}, "3 5 "},
+		"before a time":        {logfile.Options{Tail: 2, Until: time.Unix(3, 0)}, "2 3 "},
+		"of one before a time": {logfile.Options{Tail: 1, Stream: logfile.Stdout, Until: time.Unix(3, 0)}, "2 "},
+		"and what follows":     {logfile.Options{Tail: 1, Stream: logfile.Stdout, Follow: true}, "4 6 "},
+		"none":                 {logfile.Options{Tail: 0, Stream: logfile.Stderr}, ""},
+	} {
+		got := ""
+		emit := func(e logfile.Entry) error { got += strings.TrimSpace(string(e.Text)) + " "; return nil }
+		err := lastLines(c.o, emit, func(o logfile.Options, emit func(logfile.Entry) error) error {
+			all := log
+			if o.Follow {
+				all = append(slices.Clone(log), logfile.Entry{Time: time.Unix(6, 0), Stream: logfile.Stdout, Text: []byte("6\n")})
+			}
+			if o.Tail >= 0 { // as the engine does it
+				all = all[max(0, len(all)-o.Tail):]
+			}
+			for _, e := range all {
+				if e.Time.Before(o.Since) || !o.Until.IsZero() && e.Time.After(o.Until) || o.Stream != "" && e.Stream != o.Stream {
+					continue
+				}
+				if err := emit(e); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil || got != c.want {
+			t.Errorf("%s: got %q, %v, want %q", name, got, err, c.want)
+		}
+	}
+}
+
+// Pods of one name in two namespaces are told apart.
+func TestLogsOfPodsWithOneName(t *testing.T) {
+	c := withStub(t, stubcri.Options{})
+	for _, namespace := range []string{"dev", "prod"} {
+		pod := c.stub.AddPod(namespace, "web", func(p *runtimeapi.PodSandboxConfig) { p.LogDirectory = filepath.Join(t.TempDir(), namespace) })
+		id := c.stub.AddContainer(pod, "main", func(o *runtimeapi.ContainerConfig) {
+			o.LogPath, o.Labels = "0.log", map[string]string{"app": "web"}
+		})
+		c.stub.Log(id, "stdout", "in "+namespace)
+	}
+	r := c.run("logs", "--selector", "app=web")
+	if r.code != 0 || !strings.Contains(r.out, "dev/web/main | in dev\n") || !strings.Contains(r.out, "prod/web/main | in prod\n") {
+		t.Errorf("got %+v", r)
+	}
+	if r := c.run("logs", "dev/web/main", "prod/web/main"); !strings.Contains(r.out, "prod/web/main | in prod\n") {
+		t.Errorf("got %+v", r)
+	}
 }

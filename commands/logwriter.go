@@ -33,6 +33,14 @@ func (s source) name() string {
 	return s.pod + "/" + s.container
 }
 
+// fullName is name with the namespace, where that is known.
+func (s source) fullName() string {
+	if s.pod == "" || s.namespace == "" {
+		return s.name()
+	}
+	return s.namespace + "/" + s.name()
+}
+
 // alignedTime is RFC 3339 with all nine digits, so that lines stay aligned.
 const alignedTime = "2006-01-02T15:04:05.000000000Z07:00"
 
@@ -42,13 +50,15 @@ var errLimit = errors.New("limit of bytes reached")
 // logWriter puts entries on stdout and stderr as options say. Containers may
 // write at the same time: only whole lines then go out.
 type logWriter struct {
-	mu      sync.Mutex
-	out     io.Writer
-	err     io.Writer
-	o       logsOptions
-	prefix  bool
-	left    int64 // bytes; below 0: no limit
-	pending map[lineKey][]byte
+	mu     sync.Mutex
+	out    io.Writer
+	err    io.Writer
+	o      logsOptions
+	prefix bool
+	// namespaces puts the namespace into the prefix.
+	namespaces bool
+	left       int64 // bytes; below 0: no limit
+	pending    map[lineKey][]byte
 }
 
 // lineKey tells the lines apart that grow at the same time.
@@ -109,7 +119,11 @@ func (w *logWriter) line(from source, e logfile.Entry) ([]byte, error) {
 	}
 	var line []byte
 	if w.prefix {
-		line = append(line, output.Sanitize(from.name())+" | "...)
+		name := from.name()
+		if w.namespaces {
+			name = from.fullName()
+		}
+		line = append(line, output.Sanitize(name)+" | "...)
 	}
 	if w.o.timestamps && !e.Time.IsZero() {
 		line = append(line, e.Time.Format(alignedTime)+" "...)

@@ -2,16 +2,38 @@ package commands
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
+	"strings"
 
 	"github.com/crishim/crishim/output"
 )
 
 // target is something that a user named, with the name, which is what
-// messages about it should use.
+// messages about it should use. What --all and --selector choose has its id
+// for a reference, as scripts want it, and a title for people.
 type target[T any] struct {
 	ref   string
 	thing T
+	title string
+}
+
+// called is what to call it in a message.
+func (t target[T]) called() string { return cmp.Or(t.title, t.ref) }
+
+// announce says before it happens what --all and --selector have chosen.
+func announce[T any](env *Env, doing, what string, targets []target[T]) {
+	text := fmt.Sprintf("%s %d %ss", doing, len(targets), what)
+	if len(targets) == 1 {
+		text = strings.TrimSuffix(text, "s")
+	}
+	if len(targets) > 0 {
+		text += ":"
+	}
+	for _, t := range targets {
+		text += "\n  " + output.Sanitize(t.called())
+	}
+	fmt.Fprintln(env.Err, text)
 }
 
 // atOnce is how many removals or pulls run side by side.

@@ -46,3 +46,17 @@ func withLabels(c *runtimeapi.Container, labels map[string]string) *runtimeapi.C
 		Labels: all, Annotations: c.GetAnnotations(),
 	}
 }
+
+// needNamespaces says that pod/container does not tell containers apart: pods of one
+// name are in several namespaces.
+func needNamespaces(containers []*runtimeapi.Container) bool {
+	seen := map[string]string{}
+	for _, c := range containers {
+		from := sourceOf(c)
+		if other, ok := seen[from.name()]; ok && other != from.namespace {
+			return true
+		}
+		seen[from.name()] = from.namespace
+	}
+	return false
+}

@@ -41,8 +41,11 @@ func runRm(ctx context.Context, env *Env, o removal) error {
 	}
 	defer conn.Close()
 	containers, failed := o.choice.containers(ctx, conn, client.Any, nil)
+	if failed == nil {
+		o.choice.warnOfNone(env, "container", len(containers))
+	}
 	if o.choice.all && !o.dryRun && failed == nil {
-		fmt.Fprintf(env.Err, "removing %d containers\n", len(containers))
+		announce(env, "removing", "container", containers)
 	}
 	return join(failed, inParallel(env, containers, func(env *Env, c target[*runtimeapi.Container]) error {
 		return removeContainer(ctx, env, conn, o, c)
@@ -52,20 +55,24 @@ func runRm(ctx context.Context, env *Env, o removal) error {
 func removeContainer(ctx context.Context, env *Env, conn *client.Conn, o removal, c target[*runtimeapi.Container]) error {
 	running := c.thing.GetState() == runtimeapi.ContainerState_CONTAINER_RUNNING
 	switch {
+	case running && !o.force && o.choice.listed() && o.dryRun:
+		return env.say("Would leave %s: it still runs, --force stops it first", c.called())
+	case running && !o.force && o.choice.listed():
+		return fmt.Errorf("container %s still runs; --force stops it first", c.called())
 	case running && !o.force:
 		return withHint(fmt.Errorf("container %s still runs", c.ref), "crishim stop %s stops it, crishim rm -f %s does both", c.ref, c.ref)
 	case o.dryRun:
-		return env.say("Would remove %s", c.ref)
+		return env.say("Would remove %s", c.called())
 	}
 	logs := ""
 	if env.compat && !o.keepLogs {
 		logs = logPathOf(ctx, conn, c.thing.GetId())
 	}
 	if err := removeByForce(ctx, conn, c.thing.GetId(), running, o.grace(env)); err != nil {
-		return about(c.ref, err)
+		return about(c.called(), err)
 	}
 	if err := removeLogs(logs); err != nil {
-		return about(c.ref, err)
+		return about(c.called(), err)
 	}
 	return env.say("%s", c.ref)
 }

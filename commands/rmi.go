@@ -56,7 +56,7 @@ func runRmi(ctx context.Context, env *Env, o rmiOptions) error {
 	defer conn.Close()
 	images, failed := o.images(ctx, conn)
 	if (o.all || o.prune) && !o.dryRun && failed == nil {
-		fmt.Fprintf(env.Err, "removing %d images\n", len(images))
+		announce(env, "removing", "image", images)
 	}
 	return join(failed, inParallel(env, images, func(env *Env, i target[*runtimeapi.Image]) error {
 		return removeImage(ctx, env, conn, o, i)
@@ -74,7 +74,7 @@ func (o rmiOptions) images(ctx context.Context, conn *client.Conn) (images []tar
 			case res.GetImage() == nil:
 				return noSuchImage(ref)
 			}
-			images = append(images, target[*runtimeapi.Image]{ref, res.GetImage()})
+			images = append(images, target[*runtimeapi.Image]{ref: ref, thing: res.GetImage()})
 			return nil
 		})
 		return images, err
@@ -93,9 +93,17 @@ func (o rmiOptions) images(ctx context.Context, conn *client.Conn) (images []tar
 		if (image.GetPinned() && !o.force) || isUsed(image, used) {
 			continue
 		}
-		images = append(images, target[*runtimeapi.Image]{imageName(image), image})
+		images = append(images, target[*runtimeapi.Image]{imageName(image), image, imageTitle(image)})
 	}
 	return images, nil
+}
+
+// imageTitle is all that an image is called.
+func imageTitle(image *runtimeapi.Image) string {
+	if len(image.GetRepoTags()) > 0 {
+		return strings.Join(image.GetRepoTags(), ", ")
+	}
+	return imageName(image)
 }
 
 // usedImages are all names under which containers refer to their images.
@@ -127,7 +135,7 @@ func removeImage(ctx context.Context, env *Env, conn *client.Conn, o rmiOptions,
 		return withHint(fmt.Errorf("image %s is pinned: the runtime needs it", quote(i.ref)), "crishim rmi --force %s removes it all the same", i.ref)
 	case o.dryRun:
 		return env.say("Would delete: %s", strings.Join(names, ", "))
-	case len(names) > 1:
+	case len(names) > 1 && !o.all && !o.prune: // then it has been said
 		env.warn("image %s has %d names, all go: %s", quote(i.ref), len(names), strings.Join(names, ", "))
 	}
 	_, err := conn.Image.RemoveImage(ctx, &runtimeapi.RemoveImageRequest{Image: &runtimeapi.ImageSpec{Image: i.thing.GetId()}})

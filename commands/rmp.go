@@ -47,8 +47,11 @@ func runRmp(ctx context.Context, env *Env, o removal) error {
 	}
 	defer conn.Close()
 	pods, failed := o.choice.pods(ctx, conn)
-	if o.choice.all && !o.dryRun {
-		fmt.Fprintf(env.Err, "removing %d pods\n", len(pods))
+	if failed == nil {
+		o.choice.warnOfNone(env, "pod", len(pods))
+	}
+	if o.choice.all && !o.dryRun && failed == nil {
+		announce(env, "removing", "pod", pods)
 	}
 	return join(failed, inParallel(env, pods, func(env *Env, p target[*runtimeapi.PodSandbox]) error {
 		return removePod(ctx, env, conn, o, p)
@@ -58,10 +61,14 @@ func runRmp(ctx context.Context, env *Env, o removal) error {
 func removePod(ctx context.Context, env *Env, conn *client.Conn, o removal, p target[*runtimeapi.PodSandbox]) error {
 	ready := p.thing.GetState() == runtimeapi.PodSandboxState_SANDBOX_READY
 	switch {
+	case ready && !o.force && o.choice.listed() && o.dryRun:
+		return env.say("Would leave sandbox %s: it still runs, --force stops it first", p.called())
+	case ready && !o.force && o.choice.listed():
+		return fmt.Errorf("pod %s still runs; --force stops it first", p.called())
 	case ready && !o.force:
 		return withHint(fmt.Errorf("pod %s still runs", p.ref), "crishim stopp %s stops it, crishim rmp -f %s does both", p.ref, p.ref)
 	case o.dryRun:
-		return env.say("Would remove sandbox %s", p.ref)
+		return env.say("Would remove sandbox %s", p.called())
 	case ready:
 		if err := stopPod(ctx, env, conn, p.thing.GetId(), p.ref); err != nil && !isGone(err) {
 			return err
@@ -69,10 +76,10 @@ func removePod(ctx context.Context, env *Env, conn *client.Conn, o removal, p ta
 	}
 	_, err := conn.Runtime.RemovePodSandbox(ctx, &runtimeapi.RemovePodSandboxRequest{PodSandboxId: p.thing.GetId()})
 	if err != nil && !isGone(err) {
-		return about(p.ref, err)
+		return about(p.called(), err)
 	}
 	if err := removeOwnLogs(p.thing.GetMetadata()); err != nil {
-		return about(p.ref, err)
+		return about(p.called(), err)
 	}
 	return env.say("Removed sandbox %s", p.ref)
 }

@@ -30,6 +30,9 @@ func runStart(ctx context.Context, env *Env, o choice) error {
 	defer conn.Close()
 	created := runtimeapi.ContainerState_CONTAINER_CREATED
 	containers, failed := o.containers(ctx, conn, client.Any, &created)
+	if failed == nil {
+		o.warnOfNone(env, "created container", len(containers))
+	}
 	errs := []error{failed}
 	for _, c := range containers {
 		if _, err := conn.Runtime.StartContainer(ctx, &runtimeapi.StartContainerRequest{ContainerId: c.thing.GetId()}); err != nil {

@@ -2,7 +2,6 @@ package commands
 
 import (
 	"context"
-	"fmt"
 	"math"
 	"time"
 
@@ -67,15 +66,18 @@ func runStop(ctx context.Context, env *Env, o stopOptions) error {
 	defer conn.Close()
 	running := runtimeapi.ContainerState_CONTAINER_RUNNING
 	containers, failed := o.choice.containers(ctx, conn, client.PreferRunning, &running)
+	if failed == nil {
+		o.choice.warnOfNone(env, "running container", len(containers))
+	}
 	if o.choice.all && !o.dryRun && failed == nil {
-		fmt.Fprintf(env.Err, "stopping %d containers\n", len(containers))
+		announce(env, "stopping", "container", containers)
 	}
 	return join(failed, inParallel(env, containers, func(env *Env, c target[*runtimeapi.Container]) error {
 		if o.dryRun {
-			return env.say("Would stop %s", c.ref)
+			return env.say("Would stop %s", c.called())
 		}
 		if _, err := conn.Runtime.StopContainer(ctx, o.request(c.thing.GetId())); err != nil {
-			return about(c.ref, err)
+			return about(c.called(), err)
 		}
 		return env.say("%s", c.ref)
 	}))

@@ -18,10 +18,21 @@ func newStopp(env *Env) *cli.Command {
 		Name:        "stopp",
 		Usage:       "stop pods",
 		ArgsUsage:   "POD...",
-		Description: describe("Stops a pod's containers and takes its network down. A stopped pod stays as it is.", "crishim stopp web"),
-		Flags:       []cli.Flag{selectorFlag()},
-		Action:      action(env, choiceOf, runStopp),
+		Description: describe("Stops a pod's containers and takes its network down. A stopped pod stays as it is.", "crishim stopp web", "crishim stopp --selector app=web --dry-run"),
+		Flags:       []cli.Flag{selectorFlag(), &cli.BoolFlag{Name: "dry-run", Usage: "say what would be stopped"}},
+		Action:      action(env, stoppOptionsOf, runStopp),
 	}
+}
+
+type stoppOptions struct {
+	choice choice
+	dryRun bool
+}
+
+func stoppOptionsOf(env *Env, c *cli.Context) (o stoppOptions, err error) {
+	o.dryRun = c.Bool("dry-run")
+	o.choice, err = choiceOf(env, c)
+	return o, err
 }
 
 func choiceOf(env *Env, c *cli.Context) (choice, error) {
@@ -30,14 +41,20 @@ func choiceOf(env *Env, c *cli.Context) (choice, error) {
 	return o, err
 }
 
-func runStopp(ctx context.Context, env *Env, o choice) error {
+func runStopp(ctx context.Context, env *Env, o stoppOptions) error {
 	conn, err := env.connect(ctx)
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	pods, failed := o.pods(ctx, conn)
+	pods, failed := o.choice.pods(ctx, conn)
+	if failed == nil {
+		o.choice.warnOfNone(env, "pod", len(pods))
+	}
 	return join(failed, inParallel(env, pods, func(env *Env, p target[*runtimeapi.PodSandbox]) error {
+		if o.dryRun {
+			return env.say("Would stop sandbox %s", p.called())
+		}
 		return stopPod(ctx, env, conn, p.thing.GetId(), p.ref)
 	}))
 }

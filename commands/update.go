@@ -76,6 +76,9 @@ func runUpdate(ctx context.Context, env *Env, o updateOptions) error {
 	}
 	defer conn.Close()
 	containers, failed := o.choice.containers(ctx, conn, client.PreferRunning, nil)
+	if failed == nil {
+		o.choice.warnOfNone(env, "container", len(containers))
+	}
 	return join(failed, inParallel(env, containers, func(env *Env, c target[*runtimeapi.Container]) error {
 		if _, err := conn.Runtime.UpdateContainerResources(ctx, o.request(c.thing.GetId())); err != nil {
 			return about(c.ref, err)
