@@ -110,11 +110,17 @@ func checkRef(what, ref string) error {
 // fullID is the length of the ids that every runtime gives out.
 const fullID = 64
 
+// IsFullID says whether a reference looks like a whole id. A request may then be
+// made with it at once, and what it stands for be looked up when that fails.
+func IsFullID(ref string) bool {
+	return len(ref) == fullID && strings.Trim(ref, "0123456789abcdef") == ""
+}
+
 // worldOf is the world that a container's reference is looked up in. For a full
 // id, as scripts give it, that one container is all of it, and the runtime is
 // asked once.
 func (c *Conn) worldOf(ctx context.Context, ref string) (*world, error) {
-	if len(ref) != fullID || strings.Trim(ref, "0123456789abcdef") != "" {
+	if !IsFullID(ref) {
 		return c.world(ctx, true)
 	}
 	res, err := c.Runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{Id: ref}})

@@ -157,6 +157,9 @@ func runExec(ctx context.Context, env *Env, o execOptions) error {
 		return err
 	}
 	defer conn.Close()
+	if client.IsFullID(o.target) && !o.shell {
+		return o.inID(ctx, conn, o.session.streams(env))
+	}
 	if o.target != "" {
 		c, err := conn.Container(ctx, o.target, client.Running)
 		if err != nil {
@@ -183,6 +186,27 @@ const syncGrace = 30 * time.Second
 
 func (o execOptions) tooLong() error {
 	return fmt.Errorf("the command did not end within %s", o.timeout)
+}
+
+// inID runs the command in the container with the id that was given, without
+// looking it up. What stands in the way is looked up when the runtime refuses.
+func (o execOptions) inID(ctx context.Context, conn *client.Conn, s stream.Streams) error {
+	err := o.inOne(ctx, conn, &runtimeapi.Container{Id: o.target}, s)
+	switch status.Code(err) {
+	case codes.OK, codes.Unavailable, codes.Canceled, codes.DeadlineExceeded:
+		return err
+	}
+	if _, ok := status.FromError(err); !ok {
+		return err // not the runtime's: the command's own status, for one
+	}
+	c, nerr := conn.Container(ctx, o.target, client.Running)
+	if nerr != nil {
+		return nerr
+	}
+	if c.GetId() != o.target { // a name like an id
+		return o.inOne(ctx, conn, c, s)
+	}
+	return err
 }
 
 // inOne runs the command in one container.

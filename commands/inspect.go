@@ -2,8 +2,11 @@ package commands
 
 import (
 	"context"
+	"slices"
 
 	"github.com/urfave/cli/v2"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/client"
@@ -59,7 +62,7 @@ func runInspect(ctx context.Context, env *Env, o inspectOptions) error {
 	ids, failed := o.ids(ctx, conn)
 	var found []*runtimeapi.ContainerStatusResponse
 	failed = join(failed, each(ids, func(id string) error {
-		res, err := conn.Runtime.ContainerStatus(ctx, o.request(id))
+		res, err := o.one(ctx, conn, id)
 		if err == nil {
 			found = append(found, res)
 		}
@@ -71,10 +74,32 @@ func runInspect(ctx context.Context, env *Env, o inspectOptions) error {
 	return join(output.InspectContainers(env.Out, found, o.output), failed)
 }
 
-// ids are the containers that arguments name, or filters choose.
+// one asks for a container by its id. For an id from an argument that the
+// runtime does not know, the error is the one that names have.
+func (o inspectOptions) one(ctx context.Context, conn *client.Conn, id string) (*runtimeapi.ContainerStatusResponse, error) {
+	res, err := conn.Runtime.ContainerStatus(ctx, o.request(id))
+	if status.Code(err) != codes.NotFound || !slices.Contains(o.targets, id) {
+		return res, err
+	}
+	c, nerr := conn.FindContainer(ctx, client.Query{Ref: id, Want: client.Any, Attempt: o.attempt})
+	if nerr != nil {
+		return nil, nerr
+	}
+	if c.GetId() == id { // it is listed, so it has just gone, or its status is what is missing
+		return nil, err
+	}
+	return conn.Runtime.ContainerStatus(ctx, o.request(c.GetId()))
+}
+
+// ids are the containers that arguments name, or filters choose. A full id is
+// not looked up first.
 func (o inspectOptions) ids(ctx context.Context, conn *client.Conn) (ids []string, err error) {
 	if len(o.targets) > 0 {
 		err = each(o.targets, func(ref string) error {
+			if client.IsFullID(ref) {
+				ids = append(ids, ref)
+				return nil
+			}
 			c, err := conn.FindContainer(ctx, client.Query{Ref: ref, Want: client.Any, Attempt: o.attempt})
 			if err == nil {
 				ids = append(ids, c.GetId())
