@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"time"
@@ -56,7 +57,7 @@ func newFamily(registry *prometheus.Registry, prefix, what string) family {
 	return f
 }
 
-func newMetrics(address string) *metrics {
+func newMetrics(address string, log *slog.Logger) *metrics {
 	registry := prometheus.NewRegistry()
 	m := &metrics{
 		engine:   newFamily(registry, "kubelet_docker", "Engine calls"),
@@ -66,10 +67,12 @@ func newMetrics(address string) *metrics {
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	mux := http.NewServeMux()
 	mux.Handle("/metrics", promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{}))
+	mux.HandleFunc("GET /debug/pprof/{$}", profileIndex)
 	mux.HandleFunc("GET /debug/pprof/{name}", profile)
 	m.server = &http.Server{
 		Addr: address, Handler: mux,
 		ReadHeaderTimeout: readTime, ReadTimeout: readTime, IdleTimeout: readTime, MaxHeaderBytes: maxMetricsHeader,
+		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}
 	return m
 }

@@ -3,6 +3,7 @@ package shim
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -44,7 +45,7 @@ func TestMetricsRefuseWebPages(t *testing.T) {
 }
 
 func TestMetricsRefuseHugeHeaders(t *testing.T) {
-	m := newMetrics("127.0.0.1:0")
+	m := newMetrics("127.0.0.1:0", slog.New(slog.DiscardHandler))
 	address, err := m.start(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -75,7 +76,7 @@ func TestMetricsRefuseHugeHeaders(t *testing.T) {
 // TestMetricsCutSlowClientsOff: one that sends its request drop by drop, one that
 // says nothing, and one that reads nothing. Others are served meanwhile.
 func TestMetricsCutSlowClientsOff(t *testing.T) {
-	m := newMetrics("127.0.0.1:0")
+	m := newMetrics("127.0.0.1:0", slog.New(slog.DiscardHandler))
 	m.server.ReadHeaderTimeout, m.server.ReadTimeout, m.server.IdleTimeout = 200*time.Millisecond, 200*time.Millisecond, 200*time.Millisecond
 	address, err := m.start(t.Context())
 	if err != nil {

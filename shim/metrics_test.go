@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"net/http"
+	"net/http/httptest"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -13,7 +16,7 @@ import (
 )
 
 func TestMetricsKeepTheOldNames(t *testing.T) {
-	m := newMetrics("127.0.0.1:0")
+	m := newMetrics("127.0.0.1:0", slog.New(slog.DiscardHandler))
 	address, err := m.start(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -53,14 +56,50 @@ func TestMetricsKeepTheOldNames(t *testing.T) {
 			t.Errorf("no %s in the metrics", line)
 		}
 	}
-	for path, want := range map[string]int{"goroutine": 200, "heap": 200, "profile?seconds=1": 200, "profile?seconds=x": 400, "nothing": 404} {
-		resp, err := http.Get("http://" + address.String() + "/debug/pprof/" + path)
+	http.DefaultClient.CloseIdleConnections()
+	if err := m.stop(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestProfiles(t *testing.T) {
+	m := newMetrics("127.0.0.1:0", slog.New(slog.DiscardHandler))
+	address, err := m.start(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	get := func(path string) (int, string) {
+		t.Helper()
+		resp, err := http.Get("http://" + address.String() + path)
 		if err != nil {
 			t.Fatal(err)
 		}
-		resp.Body.Close()
-		if resp.StatusCode != want {
-			t.Errorf("%s: got status %d, want %d", path, resp.StatusCode, want)
+		defer resp.Body.Close()
+		body, err := io.ReadAll(resp.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return resp.StatusCode, string(body)
+	}
+	status, index := get("/debug/pprof/")
+	links := regexp.MustCompile(`href="([a-z]+)[?"]`).FindAllStringSubmatch(index, -1)
+	if status != 200 || len(links) < 8 {
+		t.Fatalf("the index: got %d, %s", status, index)
+	}
+	for _, link := range links { // everything that is listed is there
+		if status, body := get("/debug/pprof/" + link[1] + "?seconds=1"); status != 200 || body == "" {
+			t.Errorf("%s: got %d with %d bytes", link[1], status, len(body))
+		}
+	}
+	if _, again := get("/debug/pprof"); again == "" || !strings.Contains(again, `href="heap`) {
+		t.Errorf("without the slash: got %s", again)
+	}
+	if _, text := get("/debug/pprof/goroutine?debug=1"); !strings.HasPrefix(text, "goroutine profile: total ") {
+		t.Errorf("as text: got %.80q", text)
+	}
+	for path, want := range map[string]int{"profile?seconds=x": 400, "trace?seconds=0": 400, "nothing": 404} {
+		if status, _ := get("/debug/pprof/" + path); status != want {
+			t.Errorf("%s: got status %d, want %d", path, status, want)
 		}
 	}
 	http.DefaultClient.CloseIdleConnections()
@@ -69,13 +108,32 @@ func TestMetricsKeepTheOldNames(t *testing.T) {
 	}
 }
 
+// goneWriter is an answer whose client has gone.
+type goneWriter struct {
+	http.ResponseWriter
+	t *testing.T
+}
+
+func (w goneWriter) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
+
+func (w goneWriter) WriteHeader(code int) {
+	w.t.Errorf("status %d is written after the answer has begun", code)
+}
+
+func TestAProfileOfAClientThatHasGone(t *testing.T) {
+	t.Parallel()
+	r := httptest.NewRequest(http.MethodGet, "/debug/pprof/goroutine?debug=2", nil)
+	r.SetPathValue("name", "goroutine")
+	profile(goneWriter{httptest.NewRecorder(), t}, r)
+}
+
 func TestMetricsOnATakenPort(t *testing.T) {
-	first := newMetrics("127.0.0.1:0")
+	first := newMetrics("127.0.0.1:0", slog.New(slog.DiscardHandler))
 	address, err := first.start(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	second := newMetrics(address.String())
+	second := newMetrics(address.String(), slog.New(slog.DiscardHandler))
 	if _, err := second.start(t.Context()); err == nil {
 		t.Error("a port was taken twice")
 	}

@@ -1,21 +1,37 @@
 package shim
 
 import (
+	"fmt"
+	"html"
+	"io"
 	"net/http"
 	"runtime/pprof"
+	"runtime/trace"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 )
 
-// defaultProfile is how long a CPU profile takes where nobody says.
+// defaultProfile is how long a profile that is taken over time takes where
+// nobody says.
 const defaultProfile = 30
 
-// profile serves Go's profiles in the form that "go tool pprof URL" reads. The
-// standard library's own handler would bring a template engine along, and
-// registers itself where nobody asked.
+// overTime are the profiles that are taken while the client waits.
+var overTime = map[string]struct {
+	start func(io.Writer) error
+	stop  func()
+}{
+	"profile": {pprof.StartCPUProfile, pprof.StopCPUProfile},
+	"trace":   {trace.Start, trace.Stop},
+}
+
+// profile serves Go's profiles in the form that "go tool pprof URL" and "go tool
+// trace" read. The standard library's own handler would bring a template engine
+// along, and registers itself where nobody asked.
 func profile(w http.ResponseWriter, r *http.Request) {
-	if r.PathValue("name") == "profile" {
-		cpuProfile(w, r)
+	if _, ok := overTime[r.PathValue("name")]; ok {
+		profileOverTime(w, r)
 		return
 	}
 	p := pprof.Lookup(r.PathValue("name"))
@@ -27,12 +43,13 @@ func profile(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		debug = 0
 	}
-	if err := p.WriteTo(w, debug); err != nil {
-		http.Error(w, err.Error(), http.StatusInternalServerError)
+	if debug != 0 {
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	}
+	_ = p.WriteTo(w, debug) // fails where the client has gone, and cannot be told
 }
 
-func cpuProfile(w http.ResponseWriter, r *http.Request) {
+func profileOverTime(w http.ResponseWriter, r *http.Request) {
 	seconds := defaultProfile
 	if text := r.FormValue("seconds"); text != "" {
 		n, err := strconv.Atoi(text)
@@ -42,13 +59,35 @@ func cpuProfile(w http.ResponseWriter, r *http.Request) {
 		}
 		seconds = n
 	}
-	if err := pprof.StartCPUProfile(w); err != nil {
+	kind := overTime[r.PathValue("name")]
+	if err := kind.start(w); err != nil {
 		http.Error(w, err.Error(), http.StatusConflict)
 		return
 	}
-	defer pprof.StopCPUProfile()
+	defer kind.stop()
 	select {
 	case <-time.After(time.Duration(seconds) * time.Second):
 	case <-r.Context().Done():
 	}
+}
+
+// profileIndex lists the profiles, with how much is in those that count.
+func profileIndex(w http.ResponseWriter, _ *http.Request) {
+	var page strings.Builder
+	page.WriteString("<!DOCTYPE html><title>profiles</title><ul>\n")
+	for _, p := range pprof.Profiles() {
+		name := html.EscapeString(p.Name())
+		fmt.Fprintf(&page, "<li><a href=\"%s?debug=1\">%s</a> %d\n", name, name, p.Count())
+	}
+	names := make([]string, 0, len(overTime))
+	for name := range overTime {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		fmt.Fprintf(&page, "<li><a href=\"%s?seconds=5\">%s</a> for ?seconds=N, or %d\n", name, name, defaultProfile)
+	}
+	page.WriteString("</ul>\n")
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	_, _ = io.WriteString(w, page.String())
 }

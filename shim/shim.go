@@ -77,7 +77,7 @@ func New(o Options) (*Shim, error) {
 	}
 	var m *metrics
 	if o.MetricsAddress != "" {
-		m = newMetrics(o.MetricsAddress)
+		m = newMetrics(o.MetricsAddress, o.Log)
 		o.Engine.Observe = m.engine.observe
 		o.observeNetwork = m.network.observe
 	}
