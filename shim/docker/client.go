@@ -12,6 +12,7 @@ import (
 	"net/url"
 	"sync/atomic"
 	"syscall"
+	"time"
 
 	"github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types"
@@ -39,6 +40,8 @@ type Client struct {
 	endpoint Endpoint
 	observe  Observe // may be nil
 
+	requestTime time.Duration // 0: no limit
+
 	first    *client.Client                // asks for the version, and speaks it from then on
 	spoken   atomic.Pointer[client.Client] // nil until a version is agreed
 	agreeing chan struct{}                 // held while one is being agreed
@@ -55,7 +58,7 @@ func New(o Options) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	built := &Client{endpoint: endpoint, observe: o.Observe, first: first, agreeing: make(chan struct{}, 1)}
+	built := &Client{endpoint: endpoint, observe: o.Observe, requestTime: o.RequestTimeout, first: first, agreeing: make(chan struct{}, 1)}
 	if o.APIVersion != "" {
 		first.NegotiateAPIVersionPing(types.Ping{APIVersion: o.APIVersion})
 		built.spoken.Store(first)

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/docker/cli/cli/connhelper"
 	"github.com/docker/docker/client"
@@ -18,6 +19,11 @@ type Options struct {
 	LookupEnv func(string) (string, bool) // nil: the process environment
 	Home      string                      // "" : $HOME
 	Observe   Observe                     // told of every call; may be nil
+
+	// RequestTimeout is how long the engine may take for a request that ends with
+	// its answer; 0 is no limit. A stop has its grace on top; pulls, logs and
+	// sessions have no limit.
+	RequestTimeout time.Duration
 
 	// APIVersion is what the engine said that it speaks, where somebody has
 	// asked; "" asks it before the first call.

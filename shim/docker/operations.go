@@ -30,15 +30,39 @@ func Timeout(err error) bool { return errors.Is(err, context.DeadlineExceeded) }
 func observed[T any](ctx context.Context, c *Client, operation string, call func(*client.Client) (T, error)) (T, error) {
 	start := time.Now()
 	v, err := agreed(ctx, c, call)
-	if c.observe != nil {
+	if c.observe != nil && operation != uncounted {
 		c.observe(operation, time.Since(start), err)
 	}
 	return v, err
 }
 
-// observedErr runs a call that gives nothing.
-func observedErr(ctx context.Context, c *Client, operation string, call func(*client.Client) error) error {
-	_, err := observed(ctx, c, operation, nothing(call))
+// request is an observed call that ends with its answer, for which the engine has
+// no longer than the request timeout.
+func request[T any](ctx context.Context, c *Client, operation string, call func(context.Context, *client.Client) (T, error)) (T, error) {
+	return requestFor(ctx, c, operation, c.requestTime, call)
+}
+
+// requestErr is a request that gives nothing.
+func requestErr(ctx context.Context, c *Client, operation string, call func(context.Context, *client.Client) error) error {
+	return requestErrFor(ctx, c, operation, c.requestTime, call)
+}
+
+// requestFor is a request with a time of its own; 0 is no limit.
+func requestFor[T any](ctx context.Context, c *Client, operation string, most time.Duration, call func(context.Context, *client.Client) (T, error)) (T, error) {
+	if most <= 0 {
+		return observed(ctx, c, operation, func(engine *client.Client) (T, error) { return call(ctx, engine) })
+	}
+	limited, cancel := context.WithTimeout(ctx, most)
+	defer cancel()
+	v, err := observed(limited, c, operation, func(engine *client.Client) (T, error) { return call(limited, engine) })
+	if err != nil && limited.Err() != nil && ctx.Err() == nil {
+		err = fmt.Errorf("the docker engine has not answered for %s: %w", most, context.DeadlineExceeded)
+	}
+	return v, err
+}
+
+func requestErrFor(ctx context.Context, c *Client, operation string, most time.Duration, call func(context.Context, *client.Client) error) error {
+	_, err := requestFor(ctx, c, operation, most, func(ctx context.Context, c *client.Client) (struct{}, error) { return struct{}{}, call(ctx, c) })
 	return err
 }
 
@@ -62,17 +86,19 @@ func nothing(call func(*client.Client) error) func(*client.Client) (struct{}, er
 
 // ServerVersion is the client's, observed.
 func (c *Client) ServerVersion(ctx context.Context) (types.Version, error) {
-	return observed(ctx, c, "version", func(c *client.Client) (types.Version, error) { return c.ServerVersion(ctx) })
+	return request(ctx, c, "version", func(ctx context.Context, c *client.Client) (types.Version, error) { return c.ServerVersion(ctx) })
 }
 
 // Info is the client's, observed.
 func (c *Client) Info(ctx context.Context) (system.Info, error) {
-	return observed(ctx, c, "info", func(c *client.Client) (system.Info, error) { return c.Info(ctx) })
+	return request(ctx, c, "info", func(ctx context.Context, c *client.Client) (system.Info, error) { return c.Info(ctx) })
 }
 
 // ContainerList is the client's, observed.
 func (c *Client) ContainerList(ctx context.Context, o container.ListOptions) ([]container.Summary, error) {
-	return observed(ctx, c, "list_containers", func(c *client.Client) ([]container.Summary, error) { return c.ContainerList(ctx, o) })
+	return request(ctx, c, "list_containers", func(ctx context.Context, c *client.Client) ([]container.Summary, error) {
+		return c.ContainerList(ctx, o)
+	})
 }
 
 // ContainerInspect is the client's, observed.
@@ -80,7 +106,7 @@ func (c *Client) ContainerInspect(ctx context.Context, id string) (container.Ins
 	if err := plain("container", id); err != nil {
 		return container.InspectResponse{}, err
 	}
-	return observed(ctx, c, "inspect_container", func(c *client.Client) (container.InspectResponse, error) {
+	return request(ctx, c, "inspect_container", func(ctx context.Context, c *client.Client) (container.InspectResponse, error) {
 		detail, err := c.ContainerInspect(ctx, id)
 		if err == nil {
 			err = whole(id, detail)
@@ -100,25 +126,39 @@ func whole(id string, c container.InspectResponse) error {
 
 // ContainerCreate is the client's, observed.
 func (c *Client) ContainerCreate(ctx context.Context, config *container.Config, host *container.HostConfig, n *network.NetworkingConfig, p *ocispec.Platform, name string) (container.CreateResponse, error) {
-	return observed(ctx, c, "create_container", func(c *client.Client) (container.CreateResponse, error) {
+	return request(ctx, c, "create_container", func(ctx context.Context, c *client.Client) (container.CreateResponse, error) {
 		return c.ContainerCreate(ctx, config, host, n, p, name)
 	})
 }
 
 // ContainerStart is the client's, observed.
 func (c *Client) ContainerStart(ctx context.Context, id string, o container.StartOptions) error {
-	return observedErr(ctx, c, "start_container", func(c *client.Client) error { return c.ContainerStart(ctx, id, o) })
+	return requestErr(ctx, c, "start_container", func(ctx context.Context, c *client.Client) error { return c.ContainerStart(ctx, id, o) })
 }
 
 // ContainerStop is the client's, observed. When it comes back, lists know the end too.
 func (c *Client) ContainerStop(ctx context.Context, id string, o container.StopOptions) error {
-	return observedErr(ctx, c, "stop_container", func(c *client.Client) error {
+	return requestErrFor(ctx, c, "stop_container", c.stopTime(o.Timeout), func(ctx context.Context, c *client.Client) error {
 		err := c.ContainerStop(ctx, id, o)
 		if err == nil {
 			awaitEnd(ctx, c, id)
 		}
 		return err
 	})
+}
+
+// engineGrace is how long an engine waits for a container to end where nobody says.
+const engineGrace = 10 * time.Second
+
+// stopTime is how long a stop may take: its grace, which may have no end, comes on top.
+func (c *Client) stopTime(grace *int) time.Duration {
+	switch {
+	case c.requestTime <= 0 || grace != nil && *grace < 0:
+		return 0
+	case grace == nil:
+		return c.requestTime + engineGrace
+	}
+	return c.requestTime + time.Duration(*grace)*time.Second
 }
 
 // notingTime is more than an engine needs to note that a container has ended.
@@ -150,12 +190,14 @@ func awaitEnd(ctx context.Context, c *client.Client, id string) {
 
 // ContainerRemove is the client's, observed.
 func (c *Client) ContainerRemove(ctx context.Context, id string, o container.RemoveOptions) error {
-	return observedErr(ctx, c, "remove_container", func(c *client.Client) error { return c.ContainerRemove(ctx, id, o) })
+	return requestErr(ctx, c, "remove_container", func(ctx context.Context, c *client.Client) error { return c.ContainerRemove(ctx, id, o) })
 }
 
 // ContainerUpdate is the client's, observed.
 func (c *Client) ContainerUpdate(ctx context.Context, id string, o container.UpdateConfig) (container.UpdateResponse, error) {
-	return observed(ctx, c, "update_container", func(c *client.Client) (container.UpdateResponse, error) { return c.ContainerUpdate(ctx, id, o) })
+	return request(ctx, c, "update_container", func(ctx context.Context, c *client.Client) (container.UpdateResponse, error) {
+		return c.ContainerUpdate(ctx, id, o)
+	})
 }
 
 // ContainerLogs is the client's, observed.
@@ -170,7 +212,9 @@ func (c *Client) ContainerAttach(ctx context.Context, id string, o container.Att
 
 // ContainerExecCreate is the client's, observed.
 func (c *Client) ContainerExecCreate(ctx context.Context, id string, o container.ExecOptions) (container.ExecCreateResponse, error) {
-	return observed(ctx, c, "create_exec", func(c *client.Client) (container.ExecCreateResponse, error) { return c.ContainerExecCreate(ctx, id, o) })
+	return request(ctx, c, "create_exec", func(ctx context.Context, c *client.Client) (container.ExecCreateResponse, error) {
+		return c.ContainerExecCreate(ctx, id, o)
+	})
 }
 
 // ContainerExecAttach is the client's, observed.
@@ -180,12 +224,14 @@ func (c *Client) ContainerExecAttach(ctx context.Context, id string, o container
 
 // ContainerExecInspect is the client's, observed.
 func (c *Client) ContainerExecInspect(ctx context.Context, id string) (container.ExecInspect, error) {
-	return observed(ctx, c, "inspect_exec", func(c *client.Client) (container.ExecInspect, error) { return c.ContainerExecInspect(ctx, id) })
+	return request(ctx, c, "inspect_exec", func(ctx context.Context, c *client.Client) (container.ExecInspect, error) {
+		return c.ContainerExecInspect(ctx, id)
+	})
 }
 
 // ImageList is the client's, observed.
 func (c *Client) ImageList(ctx context.Context, o image.ListOptions) ([]image.Summary, error) {
-	return observed(ctx, c, "list_images", func(c *client.Client) ([]image.Summary, error) { return c.ImageList(ctx, o) })
+	return request(ctx, c, "list_images", func(ctx context.Context, c *client.Client) ([]image.Summary, error) { return c.ImageList(ctx, o) })
 }
 
 // ImageInspect is the client's, observed.
@@ -193,12 +239,16 @@ func (c *Client) ImageInspect(ctx context.Context, ref string, o ...ImageInspect
 	if err := plain("image", ref); err != nil {
 		return image.InspectResponse{}, err
 	}
-	return observed(ctx, c, "inspect_image", func(c *client.Client) (image.InspectResponse, error) { return c.ImageInspect(ctx, ref, o...) })
+	return request(ctx, c, "inspect_image", func(ctx context.Context, c *client.Client) (image.InspectResponse, error) {
+		return c.ImageInspect(ctx, ref, o...)
+	})
 }
 
 // ImageHistory is the client's, observed.
 func (c *Client) ImageHistory(ctx context.Context, ref string, o ...ImageHistoryOption) ([]image.HistoryResponseItem, error) {
-	return observed(ctx, c, "image_history", func(c *client.Client) ([]image.HistoryResponseItem, error) { return c.ImageHistory(ctx, ref, o...) })
+	return request(ctx, c, "image_history", func(ctx context.Context, c *client.Client) ([]image.HistoryResponseItem, error) {
+		return c.ImageHistory(ctx, ref, o...)
+	})
 }
 
 // ImagePull is the client's, observed.
@@ -208,7 +258,9 @@ func (c *Client) ImagePull(ctx context.Context, ref string, o image.PullOptions)
 
 // ImageRemove is the client's, observed.
 func (c *Client) ImageRemove(ctx context.Context, ref string, o image.RemoveOptions) ([]image.DeleteResponse, error) {
-	return observed(ctx, c, "remove_image", func(c *client.Client) ([]image.DeleteResponse, error) { return c.ImageRemove(ctx, ref, o) })
+	return request(ctx, c, "remove_image", func(ctx context.Context, c *client.Client) ([]image.DeleteResponse, error) {
+		return c.ImageRemove(ctx, ref, o)
+	})
 }
 
 // Events is the client's, once the API version is agreed.

@@ -12,19 +12,22 @@ import (
 
 // What dockershim's metrics did not count, or what only a shim's extras need.
 
+// uncounted is the operation of requests that nobody counts.
+const uncounted = ""
+
 // ContainerKill is the client's.
 func (c *Client) ContainerKill(ctx context.Context, id, signal string) error {
-	return agreedErr(ctx, c, func(c *client.Client) error { return c.ContainerKill(ctx, id, signal) })
+	return requestErr(ctx, c, uncounted, func(ctx context.Context, c *client.Client) error { return c.ContainerKill(ctx, id, signal) })
 }
 
 // ContainerResize is the client's.
 func (c *Client) ContainerResize(ctx context.Context, id string, o container.ResizeOptions) error {
-	return agreedErr(ctx, c, func(c *client.Client) error { return c.ContainerResize(ctx, id, o) })
+	return requestErr(ctx, c, uncounted, func(ctx context.Context, c *client.Client) error { return c.ContainerResize(ctx, id, o) })
 }
 
 // ContainerExecResize is the client's.
 func (c *Client) ContainerExecResize(ctx context.Context, execID string, o container.ResizeOptions) error {
-	return agreedErr(ctx, c, func(c *client.Client) error { return c.ContainerExecResize(ctx, execID, o) })
+	return requestErr(ctx, c, uncounted, func(ctx context.Context, c *client.Client) error { return c.ContainerExecResize(ctx, execID, o) })
 }
 
 // ContainerStatsOneShot is the client's.
@@ -34,7 +37,9 @@ func (c *Client) ContainerStatsOneShot(ctx context.Context, id string) (containe
 
 // ContainerStatPath is the client's.
 func (c *Client) ContainerStatPath(ctx context.Context, id, path string) (container.PathStat, error) {
-	return agreed(ctx, c, func(c *client.Client) (container.PathStat, error) { return c.ContainerStatPath(ctx, id, path) })
+	return request(ctx, c, uncounted, func(ctx context.Context, c *client.Client) (container.PathStat, error) {
+		return c.ContainerStatPath(ctx, id, path)
+	})
 }
 
 // CopyFromContainer is the client's.
