@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net"
 	"path"
 	"path/filepath"
 	"strings"
@@ -44,6 +45,7 @@ func serveFlags() []cli.Flag {
 		&cli.StringFlag{Name: "log-format", Value: "text", Usage: "log as `FORMAT`: text, json"},
 		&cli.StringFlag{Name: "cgroup-driver", Usage: "refuse an engine whose cgroup `DRIVER` is not the kubelet's: cgroupfs, systemd"},
 		&cli.StringFlag{Name: "runtime-cgroups", Usage: "keep the engine's processes in the `CGROUP`, with an oom score that spares them"},
+		&cli.DurationFlag{Name: "runtime-request-timeout", Value: 2 * time.Minute, Usage: "give the engine `DURATION` for a request, and a stop its grace on top; not for pulls, logs and sessions"},
 		&cli.DurationFlag{Name: "image-pull-progress-deadline", Value: time.Minute, Usage: "end a pull that makes no progress for `DURATION`"},
 		&cli.StringFlag{Name: "metrics-addr", Usage: "serve Prometheus metrics and profiles at `ADDRESS`, such as 127.0.0.1:9101"},
 		&cli.StringFlag{Name: "non-masquerade-cidr", Hidden: true},
@@ -66,7 +68,7 @@ func serveOptionsOf(env *Env, c *cli.Context) (o serveOptions, err error) {
 		return o, usagef("--non-masquerade-cidr is obsolete: leave masquerading to the CNI configuration")
 	}
 	o.listen = c.String("listen")
-	if o.listen != "fd://" && !filepath.IsAbs(strings.TrimPrefix(o.listen, "unix://")) {
+	if o.listen != shim.SystemdEndpoint && !filepath.IsAbs(strings.TrimPrefix(o.listen, "unix://")) {
 		return o, usagef("--listen %s: want unix:///path, /path or fd://", quote(o.listen))
 	}
 	o.shim = shim.Options{
@@ -78,8 +80,9 @@ func serveOptionsOf(env *Env, c *cli.Context) (o serveOptions, err error) {
 		StreamKeyFile:  c.String("streaming-tls-key"),
 		WriteLogs:      !c.Bool("link-logs"),
 	}
-	if path, ok := strings.CutPrefix(o.listen, "unix://"); ok {
-		o.shim.ExecRecords = path + ".exec"
+	o.shim.Engine.RequestTimeout = c.Duration("runtime-request-timeout")
+	if o.shim.Engine.RequestTimeout <= 0 {
+		return o, usagef("--runtime-request-timeout %s: want a duration above 0, such as 2m", o.shim.Engine.RequestTimeout)
 	}
 	if (o.shim.StreamCertFile == "") != (o.shim.StreamKeyFile == "") {
 		return o, usagef("--streaming-tls-cert and --streaming-tls-key belong together")
@@ -125,13 +128,14 @@ func serveLog(env *Env, c *cli.Context) (*slog.Logger, error) {
 // runServe serves until ctx ends, which is how it ends well.
 func runServe(ctx context.Context, env *Env, o serveOptions) error {
 	usualGC(struct{}{})
-	s, err := shim.New(o.shim)
+	listener, err := shim.Listen(o.listen)
 	if err != nil {
 		return err
 	}
-	listener, err := shim.Listen(o.listen)
+	o.shim.ExecRecords = execRecords(o.listen, listener.Addr())
+	s, err := shim.New(o.shim)
 	if err != nil {
-		return errors.Join(err, s.Close())
+		return errors.Join(err, listener.Close())
 	}
 	if err := s.Start(ctx); err != nil {
 		return errors.Join(err, listener.Close(), s.Close())
@@ -152,6 +156,20 @@ func runServe(ctx context.Context, env *Env, o serveOptions) error {
 		err = <-served
 	}
 	return join(err, closed)
+}
+
+// execRecords is the directory for what is running in sessions, beside the socket,
+// so that the next serve on it finds it. Only of systemd's socket the address is
+// asked: an own one was made elsewhere and moved.
+func execRecords(endpoint string, listening net.Addr) string {
+	path := strings.TrimPrefix(endpoint, "unix://")
+	if unix, ok := listening.(*net.UnixAddr); ok && endpoint == shim.SystemdEndpoint {
+		path = unix.Name
+	}
+	if !filepath.IsAbs(path) {
+		return ""
+	}
+	return path + ".exec"
 }
 
 // tellSystemd says how the service does. That nobody listens is no failure of

@@ -1,14 +1,13 @@
 package commands
 
 import (
+	"errors"
 	"fmt"
 	"os"
-	"slices"
-	"strconv"
-	"strings"
 
 	"github.com/urfave/cli/v2"
-	"sigs.k8s.io/yaml"
+
+	"github.com/crishim/crishim/commands/crifile"
 )
 
 const flagServeConfig = "config-file"
@@ -25,53 +24,41 @@ func readServeConfig(c *cli.Context) error {
 	if err != nil {
 		return inputError{fmt.Errorf("--%s: %w", flagServeConfig, err)}
 	}
-	var settings map[string]any
-	if err := yaml.UnmarshalStrict(content, &settings); err != nil {
-		return inputError{fmt.Errorf("--%s %s: %w", flagServeConfig, path, err)}
+	known, names := serveFlagNames(c)
+	given, set := map[string]bool{}, map[string]bool{}
+	for _, flag := range known {
+		given[flag] = c.IsSet(flag)
 	}
-	known := serveFlagNames(c)
-	for name, value := range settings {
-		if !slices.Contains(known, name) {
-			return inputError{fmt.Errorf("--%s %s: serve has no flag %q", flagServeConfig, path, name)}
+	err = crifile.Settings(path, content, names, func(name, value string) error {
+		flag := known[name]
+		if set[flag] {
+			return errors.New("this flag is set twice")
 		}
-		text, err := flagText(value)
-		if err == nil && !c.IsSet(name) {
-			err = c.Set(name, text)
+		set[flag] = true
+		if given[flag] {
+			return nil
 		}
-		if err != nil {
-			return inputError{fmt.Errorf("--%s %s: %s: %w", flagServeConfig, path, name, err)}
-		}
+		return c.Set(flag, value)
+	})
+	if err != nil {
+		return inputError{fmt.Errorf("--%s: %w", flagServeConfig, err)}
 	}
 	return nil
 }
 
-func serveFlagNames(c *cli.Context) []string {
-	var names []string
+// serveFlagNames are the names that may stand in the file, other names of a flag
+// too, and the name that each flag is known by.
+func serveFlagNames(c *cli.Context) (known map[string]string, names []string) {
+	known = map[string]string{}
 	for _, f := range c.Command.Flags {
-		if name := f.Names()[0]; name != flagServeConfig {
-			names = append(names, name)
+		own := f.Names()
+		if own[0] == flagServeConfig {
+			continue
 		}
-	}
-	return names
-}
-
-// flagText is a value as it would stand on the command line.
-func flagText(value any) (string, error) {
-	switch v := value.(type) {
-	case string, bool, int64:
-		return fmt.Sprint(v), nil
-	case float64: // all numbers are; flags do not read 1e+06
-		return strconv.FormatFloat(v, 'f', -1, 64), nil
-	case []any:
-		parts := make([]string, len(v))
-		for i, part := range v {
-			text, err := flagText(part)
-			if err != nil {
-				return "", err
-			}
-			parts[i] = text
+		for _, name := range own {
+			known[name] = own[0]
 		}
-		return strings.Join(parts, ","), nil
+		names = append(names, own...)
 	}
-	return "", fmt.Errorf("want a text, a number, true or false, or a list of those")
+	return known, names
 }

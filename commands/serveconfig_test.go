@@ -2,6 +2,8 @@ package commands
 
 import (
 	"context"
+	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -53,26 +55,94 @@ cni-bin-dir: [/a, /b]
 	}
 }
 
-func TestServeReadsLargeNumbers(t *testing.T) {
+// serveSettings is a value for every flag of serve, as it may stand in the file,
+// and what is to be found in the options then.
+var serveSettings = map[string]struct {
+	value string
+	got   func(serveOptions) any
+	want  any
+}{
+	"listen":                       {"unix:///tmp/other.sock", func(o serveOptions) any { return o.listen }, "unix:///tmp/other.sock"},
+	"docker-endpoint":              {"unix:///tmp/d.sock", func(o serveOptions) any { return o.shim.Engine.Host }, "unix:///tmp/d.sock"},
+	"pod-infra-container-image":    {"registry.k8s.io/pause:3.10", func(o serveOptions) any { return o.shim.PauseImage }, "registry.k8s.io/pause:3.10"},
+	"streaming-bind-addr":          {"127.0.0.1:10010", func(o serveOptions) any { return o.shim.StreamAddress }, "127.0.0.1:10010"},
+	"streaming-tls-cert":           {"/tls/cert.pem", func(o serveOptions) any { return o.shim.StreamCertFile }, "/tls/cert.pem"},
+	"streaming-tls-key":            {"/tls/key.pem", func(o serveOptions) any { return o.shim.StreamKeyFile }, "/tls/key.pem"},
+	"link-logs":                    {"true", func(o serveOptions) any { return o.shim.WriteLogs }, false},
+	"log-level":                    {"error", func(o serveOptions) any { return o.shim.Log.Enabled(context.Background(), slog.LevelWarn) }, false},
+	"log-format":                   {"json", func(o serveOptions) any { return fmt.Sprintf("%T", o.shim.Log.Handler()) }, "*slog.JSONHandler"},
+	"cgroup-driver":                {"systemd", func(o serveOptions) any { return o.shim.CgroupDriver }, "systemd"},
+	"runtime-cgroups":              {"/runtime.slice/docker", func(o serveOptions) any { return o.shim.RuntimeCgroups }, "/runtime.slice/docker"},
+	"runtime-request-timeout":      {"3m", func(o serveOptions) any { return o.shim.Engine.RequestTimeout }, 3 * time.Minute},
+	"image-pull-progress-deadline": {"2m", func(o serveOptions) any { return o.shim.PullProgressDeadline }, 2 * time.Minute},
+	"metrics-addr":                 {"127.0.0.1:9101", func(o serveOptions) any { return o.shim.MetricsAddress }, "127.0.0.1:9101"},
+	"network-plugin":               {"kubenet", func(o serveOptions) any { return o.shim.Network.Plugin }, "kubenet"},
+	"cni-conf-dir":                 {"/c", func(o serveOptions) any { return o.shim.Network.ConfDir }, "/c"},
+	"cni-bin-dir":                  {"[/a, /b]", func(o serveOptions) any { return strings.Join(o.shim.Network.BinDirs, ":") }, "/a:/b"},
+	"cni-cache-dir":                {"/k", func(o serveOptions) any { return o.shim.Network.CacheDir }, "/k"},
+	"pod-cidr":                     {"[10.244.3.0/24, \"fd03::/64\"]", func(o serveOptions) any { return o.shim.Network.PodCIDR }, "10.244.3.0/24,fd03::/64"},
+	"network-plugin-mtu":           {"1500000", func(o serveOptions) any { return o.shim.Network.MTU }, 1500000},
+	"hairpin-mode":                 {"hairpin-veth", func(o serveOptions) any { return o.shim.Network.Hairpin }, "hairpin-veth"},
+}
+
+// TestServeTakesEveryFlagFromAFile: one file with all of them has the effect of
+// each.
+func TestServeTakesEveryFlagFromAFile(t *testing.T) {
 	t.Parallel()
-	o, err := readServe(t, "network-plugin-mtu: 1500000")
-	if err != nil || o.shim.Network.MTU != 1500000 {
-		t.Errorf("got %d, %v", o.shim.Network.MTU, err)
+	var file strings.Builder
+	for name, s := range serveSettings {
+		fmt.Fprintf(&file, "%s: %s\n", name, s.value)
+	}
+	o, err := readServe(t, file.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range serveFlags() {
+		name := f.Names()[0]
+		s, ok := serveSettings[name]
+		if !ok {
+			if name != flagServeConfig && name != "non-masquerade-cidr" {
+				t.Errorf("no value for --%s in this test", name)
+			}
+			continue
+		}
+		if got := s.got(o); got != s.want {
+			t.Errorf("%s: %s: got %v, want %v", name, s.value, got, s.want)
+		}
+	}
+}
+
+// A flag's other name is one of the file's too, and what the command line says
+// under either wins.
+func TestServeTakesOtherNamesFromAFile(t *testing.T) {
+	t.Parallel()
+	if o, err := readServe(t, "container-runtime-endpoint: /tmp/a.sock"); err != nil || o.listen != "/tmp/a.sock" {
+		t.Errorf("got %q, %v", o.listen, err)
+	}
+	for _, name := range []string{"listen", "container-runtime-endpoint"} {
+		if o, err := readServe(t, name+": /tmp/a.sock", "--container-runtime-endpoint", "/tmp/b.sock"); err != nil || o.listen != "/tmp/b.sock" {
+			t.Errorf("%s: got %q, %v, want what the command line says", name, o.listen, err)
+		}
 	}
 }
 
 func TestServeRefusesABadFile(t *testing.T) {
 	t.Parallel()
 	for config, want := range map[string]string{
-		"nosuch: 1":                        `serve has no flag "nosuch"`,
-		"config-file: x":                   `serve has no flag "config-file"`,
-		"listen: {a: b}":                   "listen: want a text, a number, true or false, or a list of those",
-		"network-plugin-mtu: many":         "network-plugin-mtu: ",
-		"cgroup-driver: other":             `--cgroup-driver "other": want cgroupfs or systemd`,
-		"listen: a\nlisten: b":             "already set",
-		"- listen":                         "serve.yaml: ",
-		"non-masquerade-cidr: 10.0.0.0/8":  "--non-masquerade-cidr is obsolete",
-		"image-pull-progress-deadline: 1y": "image-pull-progress-deadline: ",
+		"# mine\nnosuch: 1":                        `serve.yaml:2:1: there is no flag "nosuch"`,
+		"config-file: x":                           `serve.yaml:1:1: there is no flag "config-file"`,
+		"listen: {a: b}":                           "serve.yaml:1:9: listen: want a text, a number, true or false, or a list of those, found an object",
+		"listen:":                                  "listen: want a text, a number, true or false, or a list of those, found nothing",
+		"\n\nnetwork-plugin-mtu: many":             "serve.yaml:3:1: network-plugin-mtu: ",
+		"link-logs: perhaps":                       "serve.yaml:1:1: link-logs: ",
+		"cgroup-driver: other":                     `--cgroup-driver "other": want cgroupfs or systemd`,
+		"listen: a\nlisten: b":                     "serve.yaml:2:1: listen: this flag is set twice",
+		"listen: a\ncontainer-runtime-endpoint: b": "serve.yaml:2:1: container-runtime-endpoint: this flag is set twice",
+		"- listen":                                 "serve.yaml:1:1: want lines",
+		"listen: /a\n---\nlisten: /b":              "serve.yaml:3:1: a second document",
+		"listen: [":                                "serve.yaml:1: malformed YAML",
+		"non-masquerade-cidr: 10.0.0.0/8":          "--non-masquerade-cidr is obsolete",
+		"image-pull-progress-deadline: 1y":         "image-pull-progress-deadline: ",
 	} {
 		if _, err := readServe(t, config); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: got %v, want %q in it", config, err, want)

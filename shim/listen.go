@@ -21,7 +21,7 @@ const maxSocketPath = 107
 // socket with mode 0600 that is gone when the listener is closed, fd:// for the
 // one that systemd passed.
 func Listen(endpoint string) (net.Listener, error) {
-	if endpoint == fdEndpoint {
+	if endpoint == SystemdEndpoint {
 		return activated()
 	}
 	path, isUnix := strings.CutPrefix(endpoint, "unix://")

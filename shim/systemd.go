@@ -8,8 +8,8 @@ import (
 	"strconv"
 )
 
-// fdEndpoint asks for the socket that systemd passes to an activated service.
-const fdEndpoint = "fd://"
+// SystemdEndpoint is the endpoint that asks Listen for the socket that systemd passes to an activated service.
+const SystemdEndpoint = "fd://"
 
 // firstPassed is the number of the first descriptor that systemd passes.
 const firstPassed = 3
