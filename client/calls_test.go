@@ -139,7 +139,8 @@ func TestErrorsInWords(t *testing.T) {
 		{"not implemented", status.Error(codes.Unimplemented, "unknown method X"), codes.Unimplemented, "the runtime at " + s.Endpoint + " does not implement this call (list containers)"},
 		{"not implemented by a generated server", status.Error(codes.Unimplemented, "method ListContainers not implemented"), codes.Unimplemented, "the runtime at " + s.Endpoint + " does not implement this call (list containers)"},
 		{"not all of it implemented", status.Error(codes.Unimplemented, "the engine has no user namespace per pod"), codes.Unimplemented, "the engine has no user namespace per pod"},
-		{"an engine that went away", status.Error(codes.Unavailable, "engine stopped"), codes.Unavailable, "list containers: " + s.Endpoint + " went away: engine stopped"},
+		{"an engine that went away", status.Error(codes.Unavailable, "engine stopped"), codes.Unavailable, "list containers: " + s.Endpoint + " is not available: engine stopped"},
+		{"a runtime without its engine", status.Error(codes.Unavailable, "list containers: no engine"), codes.Unavailable, "list containers: " + s.Endpoint + " is not available: no engine"},
 	}
 	for _, tt := range tests {
 		s.Fail("ListContainers", tt.err)
@@ -159,7 +160,7 @@ func TestRuntimeThatDiesDuringACall(t *testing.T) {
 		<-ctx.Done()
 	})
 	_, err := c.Runtime.ListPodSandbox(t.Context(), &runtimeapi.ListPodSandboxRequest{})
-	if status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "went away") || hintOf(err) == "" {
+	if status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "is not available") || hintOf(err) == "" {
 		t.Errorf("got %v, hint %q", err, hintOf(err))
 	}
 }

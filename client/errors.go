@@ -68,8 +68,9 @@ func callError(err error, op, endpoint string, spent time.Duration, limit limit)
 			e.hint = "is the image's name right, and can this machine reach its registry?"
 			break
 		}
-		e.text = fmt.Sprintf("%s: %s went away: %s", op, endpoint, e.text)
-		e.hint = "the runtime may have stopped or be restarting; try again"
+		// Whether it is gone itself or has lost its engine, its sentence says.
+		e.text = fmt.Sprintf("%s: %s is not available: %s", op, endpoint, strings.TrimPrefix(e.text, op+": "))
+		e.hint = "the runtime or its engine may have stopped or be restarting; try again"
 	case codes.Unimplemented:
 		if isNoCall(e.text) {
 			e.text = fmt.Sprintf("the runtime at %s does not implement this call (%s)", endpoint, op)

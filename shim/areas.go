@@ -107,7 +107,7 @@ func newAreas(o Options, client *docker.Client) (*areas, error) {
 		Log:        o.Log,
 	})
 	a := &areas{
-		nodeArea:      &node{engine: engine, networks: networks, pauseImage: pause.Image(o.PauseImage), driver: o.CgroupDriver},
+		nodeArea:      &node{engine: engine, networks: networks, pauseImage: pause.Image(o.PauseImage), driver: o.CgroupDriver, stays: o.Daemon},
 		podStatuses:   &podStatuses{pods: sandboxes, containers: containers},
 		pods:          pods{sandboxes},
 		containerArea: containers,

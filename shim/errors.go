@@ -65,6 +65,13 @@ func sentence(err error) string {
 	return text
 }
 
+// worded is an error for people: it does not name its class at the end.
+type worded struct{ error }
+
+func (w worded) Error() string { return sentence(w.error) }
+
+func (w worded) Unwrap() error { return w.error }
+
 // lastOf is the error at the end of a chain, where fmt.Errorf puts the last %w.
 func lastOf(err error) error {
 	for {

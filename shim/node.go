@@ -2,7 +2,9 @@ package shim
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"time"
 
 	"github.com/docker/docker/api/types"
 	"github.com/docker/docker/api/types/system"
@@ -14,6 +16,7 @@ type node struct {
 	networks   networks
 	pauseImage string
 	driver     string // the cgroup driver that the kubelet uses; "" where nobody said
+	stays      bool   // a shim that is there without an engine, too
 }
 
 // nodeEngine is what node needs of the Docker client.
@@ -29,3 +32,18 @@ func (n *node) info(ctx context.Context) (system.Info, error) {
 	}
 	return info, nil
 }
+
+// patience is how long to wait for an engine that may not answer at all. A shim
+// that stays has something to say about that, and needs some of the client's time
+// for it.
+func (n *node) patience(ctx context.Context, most time.Duration) (context.Context, context.CancelFunc) {
+	if !n.stays {
+		return context.WithCancel(ctx)
+	}
+	if end, ok := ctx.Deadline(); ok {
+		most = min(most, time.Until(end)/2)
+	}
+	return context.WithTimeoutCause(ctx, most, errSilent)
+}
+
+var errSilent = errors.New("the docker engine does not answer")

@@ -8,9 +8,15 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// RuntimeConfig tells the engine's cgroup driver.
+// RuntimeConfig tells the engine's cgroup driver. While the engine is away that is
+// the one that it must have to be ready, where somebody said which.
 func (n *node) RuntimeConfig(ctx context.Context, _ *runtimeapi.RuntimeConfigRequest) (*runtimeapi.RuntimeConfigResponse, error) {
-	info, err := n.info(ctx)
+	asked, cancel := n.patience(ctx, statusTime)
+	defer cancel()
+	info, err := n.info(asked)
+	if err != nil && n.driver != "" && ctx.Err() == nil {
+		info.CgroupDriver, err = n.driver, nil
+	}
 	if err != nil {
 		return nil, err
 	}

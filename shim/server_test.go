@@ -10,7 +10,9 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
+	"github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types"
 	"github.com/docker/docker/api/types/system"
 	"google.golang.org/grpc"
@@ -157,5 +159,72 @@ func TestUpdateRuntimeConfig(t *testing.T) {
 	}
 	if _, err := n.UpdateRuntimeConfig(t.Context(), &runtimeapi.UpdateRuntimeConfigRequest{}); err != nil {
 		t.Errorf("an empty request: got %v", err)
+	}
+}
+
+// silentEngine takes questions and never answers them.
+type silentEngine struct{}
+
+func (silentEngine) ServerVersion(ctx context.Context) (types.Version, error) {
+	<-ctx.Done()
+	return types.Version{}, ctx.Err()
+}
+
+func (silentEngine) Info(ctx context.Context) (system.Info, error) {
+	<-ctx.Done()
+	return system.Info{}, ctx.Err()
+}
+
+// TestAShimThatStaysAnswersWithoutItsEngine: clients ask for the version before
+// they ask for anything else.
+func TestAShimThatStaysAnswersWithoutItsEngine(t *testing.T) {
+	t.Parallel()
+	gone := aboutEngine{version: func() (types.Version, error) { return types.Version{}, errors.New("no such engine") }}
+	for name, c := range map[string]struct {
+		engine nodeEngine
+		want   string
+	}{
+		"it is gone":          {gone, "no such engine"},
+		"it does not answer":  {silentEngine{}, "the docker engine does not answer"},
+		"it may not be asked": {aboutEngine{version: func() (types.Version, error) { return types.Version{}, errdefs.ErrPermissionDenied }}, "permission denied"},
+	} {
+		n := &node{engine: c.engine, stays: true}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		v, err := n.Version(ctx, &runtimeapi.VersionRequest{})
+		if err != nil || v.GetVersion() != "0.1.0" || v.GetRuntimeName() != "docker" || v.GetRuntimeVersion() != "unknown" || v.GetRuntimeApiVersion() != "v1" {
+			t.Errorf("%s: version: got %v, %v", name, v, err)
+		}
+		ctx, cancel = context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		s, err := n.Status(ctx, &runtimeapi.StatusRequest{Verbose: true})
+		if err != nil {
+			t.Errorf("%s: status: %v", name, err)
+		}
+		for _, condition := range s.GetStatus().GetConditions() {
+			if condition.GetStatus() || condition.GetMessage() != c.want || condition.GetReason() != "DockerDaemonNotReady" {
+				t.Errorf("%s: got %v, want %q", name, condition, c.want)
+			}
+		}
+	}
+	if v, err := (&node{engine: gone}).Version(t.Context(), &runtimeapi.VersionRequest{}); err == nil {
+		t.Errorf("a shim for one command: got %v, want an error", v)
+	}
+}
+
+// A kubelet asks for the driver before it looks at anything else. The one that
+// the engine must have is known without the engine.
+func TestRuntimeConfigWithoutTheEngine(t *testing.T) {
+	t.Parallel()
+	n := &node{engine: silentEngine{}, stays: true, driver: "cgroupfs"}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	r, err := n.RuntimeConfig(ctx, &runtimeapi.RuntimeConfigRequest{})
+	if err != nil || r.GetLinux().GetCgroupDriver() != runtimeapi.CgroupDriver_CGROUPFS {
+		t.Errorf("got %v, %v, want cgroupfs", r, err)
+	}
+	n.driver = ""
+	if r, err := n.RuntimeConfig(ctx, &runtimeapi.RuntimeConfigRequest{}); err == nil {
+		t.Errorf("nobody said which: got %v", r)
 	}
 }

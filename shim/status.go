@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"time"
 
 	"github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types/system"
@@ -18,12 +19,21 @@ const (
 	reasonNetwork = "NetworkPluginNotReady"
 )
 
+// statusTime is how long a shim that stays waits for an engine before it is said
+// not to answer. A busy one may take its time.
+const statusTime = 20 * time.Second
+
 // Status says whether pods can be run. An engine that does not answer is no
 // error here but a condition with the reason.
 func (n *node) Status(ctx context.Context, r *runtimeapi.StatusRequest) (*runtimeapi.StatusResponse, error) {
-	info, version, err := n.facts(ctx)
-	if ctx.Err() != nil {
+	asked, cancel := n.patience(ctx, statusTime)
+	defer cancel()
+	info, version, err := n.facts(asked)
+	switch {
+	case ctx.Err() != nil:
 		return nil, fmt.Errorf("status: %w", ctx.Err())
+	case err != nil && asked.Err() != nil:
+		err = context.Cause(asked)
 	}
 	resp := &runtimeapi.StatusResponse{
 		Status:          &runtimeapi.RuntimeStatus{Conditions: []*runtimeapi.RuntimeCondition{runtimeReady(err), n.networkReady(ctx, err)}},
@@ -66,7 +76,7 @@ func (n *node) checkDriver(engine string) error {
 func runtimeReady(err error) *runtimeapi.RuntimeCondition {
 	c := &runtimeapi.RuntimeCondition{Type: runtimeapi.RuntimeReady, Status: err == nil}
 	if err != nil {
-		c.Reason, c.Message = reasonEngine, err.Error()
+		c.Reason, c.Message = reasonEngine, sentence(err)
 	}
 	return c
 }
@@ -80,7 +90,7 @@ func (n *node) networkReady(ctx context.Context, engine error) *runtimeapi.Runti
 		return c
 	}
 	if err := n.networks.ForNew(ctx, false).Status(ctx); err != nil {
-		c.Status, c.Reason, c.Message = false, reasonNetwork, err.Error()
+		c.Status, c.Reason, c.Message = false, reasonNetwork, sentence(err)
 	}
 	return c
 }

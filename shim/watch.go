@@ -52,7 +52,7 @@ func (w *watch) start(ctx context.Context) error {
 	_, _, err := w.node.facts(check)
 	cancel()
 	if errdefs.IsFailedPrecondition(err) {
-		return err
+		return worded{err}
 	}
 	ctx, w.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	w.done = make(chan struct{})
@@ -88,7 +88,7 @@ func (w *watch) run(ctx context.Context) {
 func (w *watch) connect(ctx context.Context) bool {
 	info, api, err := w.greet(ctx)
 	if err != nil {
-		w.say(ctx, slog.LevelWarn, "the engine is not ready", err.Error())
+		w.say(ctx, slog.LevelWarn, "the engine is not ready", sentence(err))
 		return false
 	}
 	w.say(ctx, slog.LevelInfo, "the engine is ready", fmt.Sprintf("%s, API %s, cgroup driver %s", info.ServerVersion, api, info.CgroupDriver))
