@@ -102,13 +102,17 @@ func (p *private) ContainerLogs(r *api.ContainerLogsRequest, out api.Crishim_Con
 	if ns := r.GetUntilUnixNano(); ns != 0 {
 		o.Until = time.Unix(0, ns)
 	}
-	return logs.Read(out.Context(), p.engine, r.GetContainerId(), o, func(rec logs.Record) error {
+	err := logs.Read(out.Context(), p.engine, r.GetContainerId(), o, func(rec logs.Record) error {
 		answer := &api.LogRecord{UnixNano: rec.Time.UnixNano(), Text: rec.Text, Partial: rec.Partial}
 		if rec.Stderr {
 			answer.Stream = api.LogRecord_STDERR
 		}
 		return out.Send(answer)
 	})
+	if errdefs.IsNotImplemented(err) { // by the log driver, which the call itself is not to blame for
+		return fmt.Errorf("%v: %w", err, errdefs.ErrFailedPrecondition)
+	}
+	return err
 }
 
 // known makes sure that an id is one of the shim's containers. The service is

@@ -3,12 +3,14 @@ package shim_test
 import (
 	"archive/tar"
 	"bytes"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
 	"strings"
 	"testing"
 
+	"github.com/docker/docker/api/types/container"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -148,5 +150,20 @@ func TestPrivatePullOfNothing(t *testing.T) {
 	}
 	if status.Code(err) != codes.InvalidArgument {
 		t.Errorf("got %v, want InvalidArgument", err)
+	}
+}
+
+// A driver that keeps nothing is no reason to say that there is no such call.
+func TestPrivateLogsOfADriverThatCannotBeRead(t *testing.T) {
+	c := newCRI(t)
+	id := adopted(t, c, strings.ToLower("crishim-private-logs-"+rand.Text()), &container.Config{
+		Cmd: []string{"true"}, Labels: map[string]string{"io.kubernetes.docker.type": "container"},
+	}, &container.HostConfig{NetworkMode: "none", LogConfig: container.LogConfig{Type: "none"}})
+	s, err := c.own.ContainerLogs(t.Context(), &api.ContainerLogsRequest{ContainerId: id, Tail: -1})
+	if err == nil {
+		_, err = s.Recv()
+	}
+	if status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), "does not support reading") {
+		t.Errorf("got %v, want the reason", err)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -12,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"github.com/docker/docker/api/types/container"
@@ -110,5 +112,42 @@ func TestLogWhenTheClockIsPutBack(t *testing.T) {
 	text, err := os.ReadFile(path)
 	if n := bytes.Count(text, []byte("\n")); err != nil || n != len(engine.stamps) {
 		t.Errorf("got %d lines, %v, want %d", n, err, len(engine.stamps))
+	}
+}
+
+// brokenOff is an engine that breaks off in the middle of its first answer.
+type brokenOff struct {
+	keptLog
+	asked int
+}
+
+func (b *brokenOff) ContainerLogs(ctx context.Context, id string, o container.LogsOptions) (io.ReadCloser, error) {
+	r, err := b.keptLog.ContainerLogs(ctx, id, o)
+	if b.asked++; b.asked > 1 || err != nil {
+		return r, err
+	}
+	some := io.LimitReader(r, 150) // two records and a part of one
+	return io.NopCloser(io.MultiReader(some, iotest.ErrReader(io.ErrUnexpectedEOF))), nil
+}
+
+// TestLogWhenTheEngineBreaksOff: that is not the end of the log of a container that
+// has ended.
+func TestLogWhenTheEngineBreaksOff(t *testing.T) {
+	engine := &brokenOff{}
+	for i := range 10 {
+		engine.stamps = append(engine.stamps, time.Date(2026, 3, 1, 12, 0, i, 0, time.UTC))
+	}
+	path := filepath.Join(t.TempDir(), "0.log")
+	f, err := newFollower("id", logdir.Place{Path: path}, engine, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.run(t.Context())
+	if got := texts(t, path); len(got) != 10 || engine.asked < 2 {
+		t.Errorf("got %q after %d answers, want 10 lines", got, engine.asked)
+	}
+	engine.asked = 0
+	if err := Read(t.Context(), engine, "id", ReadOptions{Tail: -1}, func(Record) error { return nil }); !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Errorf("a reader: got %v, want to be told", err)
 	}
 }

@@ -110,7 +110,7 @@ func (f *follower) copy(ctx context.Context, tty, follow bool) error {
 	src := newSource(r, tty)
 	for {
 		rec, err := src.next()
-		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		if errors.Is(err, io.EOF) { // not io.ErrUnexpectedEOF: there the engine broke off
 			return f.flush()
 		}
 		if err != nil {

@@ -48,7 +48,7 @@ func Read(ctx context.Context, engine Engine, id string, o ReadOptions, each fun
 	src := newSource(r, c.Config != nil && c.Config.Tty)
 	for {
 		rec, err := src.next()
-		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		if errors.Is(err, io.EOF) {
 			return nil
 		}
 		if err != nil {

@@ -121,39 +121,79 @@ func parseRecord(b []byte, stream string) (record, error) {
 
 // plainSource reads the log of a terminal, where records follow each other
 // without headers. A record ends with a newline, or where the engine cut it; then
-// the next begins with the same time right there.
+// the next begins with the same time right there. The last part of a line that was
+// cut has no newline in the driver "local", where other drivers' logs are kept to be
+// read, too: it ends where the next time begins.
 type plainSource struct {
-	r   *bufio.Reader
-	buf []byte
+	r     *bufio.Reader
+	buf   []byte
+	stamp []byte // of the next record, with its space, where that has been read
+	cutAt []byte // the time of the record before, where that was cut
 }
 
 func (s *plainSource) idle() bool { return s.r.Buffered() == 0 }
 
 func (s *plainSource) next() (record, error) {
-	stamp, err := s.r.ReadSlice(' ')
+	stamp, err := s.nextStamp()
 	if err != nil {
 		return record{}, err
 	}
-	s.buf = append(s.buf[:0], stamp...)
+	last := bytes.Equal(stamp, s.cutAt)
+	s.buf, s.cutAt = append(s.buf[:0], stamp...), nil
 	head := len(s.buf)
 	for {
 		c, err := s.r.ReadByte()
-		if errors.Is(err, io.EOF) && len(s.buf)-head >= chunkSize {
-			break // the last part of a line that never ended
+		if errors.Is(err, io.EOF) && len(s.buf) > head {
+			break // the engine ends between two records: this line never ended
 		}
 		if err != nil { // the stream broke inside a record, which comes again
 			return record{}, err
 		}
 		s.buf = append(s.buf, c)
-		if c == '\n' || len(s.buf)-head >= chunkSize && s.cut(s.buf[:head]) || len(s.buf) >= maxFrame {
+		if c == '\n' || len(s.buf) >= maxFrame {
+			break
+		}
+		if len(s.buf)-head >= chunkSize && s.cut(s.buf[:head]) {
+			s.cutAt = append([]byte(nil), s.buf[:head]...)
+			break
+		}
+		if last && s.follows(head) {
 			break
 		}
 	}
 	return parseRecord(s.buf, streamStdout)
 }
 
+func (s *plainSource) nextStamp() ([]byte, error) {
+	if stamp := s.stamp; stamp != nil {
+		s.stamp = nil
+		return stamp, nil
+	}
+	return s.r.ReadSlice(' ')
+}
+
 // cut says whether the next bytes are the head of another part of the same line.
 func (s *plainSource) cut(head []byte) bool {
 	next, err := s.r.Peek(len(head))
 	return err == nil && bytes.Equal(next, head)
+}
+
+// follows says whether what was read last is the time of another record, which is no
+// earlier, and takes it away from the record.
+func (s *plainSource) follows(head int) bool {
+	at := len(s.buf) - head
+	if at < head || s.buf[len(s.buf)-1] != ' ' || s.buf[at+len("2006-01-02")] != 'T' {
+		return false
+	}
+	own, err := time.Parse(time.RFC3339Nano, string(s.buf[:head-1]))
+	if err != nil {
+		return false
+	}
+	next, err := time.Parse(time.RFC3339Nano, string(s.buf[at:len(s.buf)-1]))
+	if err != nil || next.Before(own) {
+		return false
+	}
+	s.stamp = append([]byte(nil), s.buf[at:]...)
+	s.buf = s.buf[:at]
+	return true
 }

@@ -6,6 +6,7 @@ import (
 	"io"
 	"strings"
 	"testing"
+	"testing/iotest"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -54,17 +55,43 @@ func TestFramedRecords(t *testing.T) {
 
 func TestPlainRecords(t *testing.T) {
 	t.Parallel()
+	const later = "2026-01-02T03:04:06.000000000Z"
 	long := strings.Repeat("x", chunkSize)
-	in := stamp + " one\r\n" + stamp + " " + long + stamp + " end\r\n" + stamp + " " + long + "\n" + stamp + " broken off"
-	want := []string{
-		stamp + " stdout F one\r\n", stamp + " stdout P " + long + "\n", stamp + " stdout F end\r\n", stamp + " stdout F " + long + "\n",
-	}
-	got, err := lines(t, newSource(strings.NewReader(in), true))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("lines (-want +got):\n%s", diff)
+	for name, c := range map[string]struct {
+		in, broken string
+		want       []string
+	}{
+		"lines": {stamp + " one\r\n" + stamp + " \r\n", "", []string{stamp + " stdout F one\r\n", stamp + " stdout F \r\n"}},
+		"parts": {
+			stamp + " " + long + stamp + " end\r\n" + stamp + " " + long + "\n", "",
+			[]string{stamp + " stdout P " + long + "\n", stamp + " stdout F end\r\n", stamp + " stdout F " + long + "\n"},
+		},
+		"a last part of the driver local": {
+			stamp + " " + long + stamp + " " + long + stamp + " end\r" + later + " 1\r\n" + later + " 2\r\n", "",
+			[]string{stamp + " stdout P " + long + "\n", stamp + " stdout P " + long + "\n", stamp + " stdout F end\r\n", later + " stdout F 1\r\n", later + " stdout F 2\r\n"},
+		},
+		"a last part at the end": {
+			stamp + " " + long + stamp + " end\r", "",
+			[]string{stamp + " stdout P " + long + "\n", stamp + " stdout F end\r\n"},
+		},
+		"times in the text": {
+			stamp + " it is " + later + " now\r\n" + later + " " + long + later + " it was " + stamp + " then\r\n", "",
+			[]string{stamp + " stdout F it is " + later + " now\r\n", later + " stdout P " + long + "\n", later + " stdout F it was " + stamp + " then\r\n"},
+		},
+		"a line that never ended":   {stamp + " one\r\n" + later + " $ ", "", []string{stamp + " stdout F one\r\n", later + " stdout F $ \n"}},
+		"a stream that was cut off": {stamp + " one\r\n", later + " tw", []string{stamp + " stdout F one\r\n"}},
+	} {
+		var in io.Reader = strings.NewReader(c.in + c.broken)
+		if c.broken != "" {
+			in = io.MultiReader(in, iotest.ErrReader(io.ErrUnexpectedEOF))
+		}
+		got, err := lines(t, newSource(in, true))
+		if (err != nil) != (c.broken != "") {
+			t.Errorf("%s: %v", name, err)
+		}
+		if diff := cmp.Diff(c.want, got); diff != "" {
+			t.Errorf("%s: lines (-want +got):\n%s", name, diff)
+		}
 	}
 }
 

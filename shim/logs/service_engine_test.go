@@ -5,10 +5,13 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -59,13 +62,19 @@ func startService(t *testing.T, engine Engine) *Service {
 // logged starts a container with a log path.
 func logged(t *testing.T, engine *docker.Client, tty bool, script string) (id, path string) {
 	t.Helper()
+	return loggedBy(t, engine, container.LogConfig{}, tty, script)
+}
+
+// loggedBy does so with a log driver.
+func loggedBy(t *testing.T, engine *docker.Client, driver container.LogConfig, tty bool, script string) (id, path string) {
+	t.Helper()
 	path = filepath.Join(t.TempDir(), "pod", "0.log")
 	name := make([]byte, 8)
 	_, _ = rand.Read(name)
 	made, err := engine.ContainerCreate(t.Context(), &container.Config{
 		Image: testImage, Tty: tty, Cmd: []string{"sh", "-c", script},
 		Labels: map[string]string{state.LabelType: state.TypeContainer, state.LabelLogPath: path},
-	}, &container.HostConfig{NetworkMode: "none"}, nil, nil, "crishim-logs-test-"+hex.EncodeToString(name))
+	}, &container.HostConfig{NetworkMode: "none", LogConfig: driver}, nil, nil, "crishim-logs-test-"+hex.EncodeToString(name))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -132,6 +141,75 @@ func TestLogOfTerminal(t *testing.T) {
 	all := strings.Join(texts(t, path), "")
 	if n := strings.Count(all, "x"); n != 20000 || !strings.HasSuffix(all, "stdout F end\r") {
 		t.Errorf("got %d of 20000 bytes and the end %q", n, all[max(0, len(all)-20):])
+	}
+}
+
+// drivers are those that need nothing but the engine. It keeps a copy of what goes to
+// a driver that cannot be read.
+var drivers = map[string]container.LogConfig{
+	"json-file": {Type: "json-file"},
+	"local":     {Type: "local"},
+	"syslog":    {Type: "syslog", Config: map[string]string{"syslog-address": "udp://127.0.0.1:9"}},
+	"fluentd":   {Type: "fluentd", Config: map[string]string{"fluentd-address": "127.0.0.1:9", "fluentd-async-connect": "true"}},
+}
+
+func TestLogOfEveryDriver(t *testing.T) {
+	engine := enginetest.Require(t)
+	s := startService(t, engine)
+	for name, driver := range drivers {
+		for _, tty := range []bool{false, true} {
+			id, path := loggedBy(t, engine, driver, tty, "echo one; head -c 20000 /dev/zero | tr '\\0' x; echo; echo two; printf unfinished")
+			if err := s.Started(t.Context(), id, logdir.Place{Path: path}, ""); err != nil {
+				t.Fatal(err)
+			}
+			until(t, "the whole log by "+name, func() bool { return len(texts(t, path)) == 5 })
+			var got []string
+			for _, text := range texts(t, path) {
+				text = strings.TrimSuffix(text, "\r")
+				got = append(got, fmt.Sprintf("%.21s %d", text, len(text)))
+			}
+			want := []string{"stdout F one 12", "stdout P xxxxxxxxxxxx 16393", "stdout F xxxxxxxxxxxx 3625", "stdout F two 12", "stdout F unfinished 19"}
+			if !slices.Equal(got, want) {
+				t.Errorf("%s, terminal %t: got %q, want %q", name, tty, got, want)
+			}
+		}
+	}
+}
+
+// safeBuffer may be read while it is written.
+type safeBuffer struct {
+	mu sync.Mutex
+	b  strings.Builder
+}
+
+func (s *safeBuffer) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.Write(p)
+}
+
+func (s *safeBuffer) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.String()
+}
+
+// A driver that keeps nothing makes an empty log, and serve says why.
+func TestLogThatCannotBeRead(t *testing.T) {
+	engine := enginetest.Require(t)
+	var said safeBuffer
+	s := New(Options{Engine: engine, Write: true, Log: slog.New(slog.NewTextHandler(&said, nil))})
+	s.Start()
+	t.Cleanup(s.Close)
+	id, path := loggedBy(t, engine, container.LogConfig{Type: "none"}, false, "echo one; exec sleep 1000")
+	if err := s.Started(t.Context(), id, logdir.Place{Path: path}, ""); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the reason", func() bool {
+		return strings.Contains(said.String(), "log driver cannot be read") && s.follower(id) == nil
+	})
+	if content, err := os.ReadFile(path); err != nil || len(content) != 0 {
+		t.Errorf("got %q, %v, want an empty log", content, err)
 	}
 }
 

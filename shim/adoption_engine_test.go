@@ -1,0 +1,254 @@
+package shim_test
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/docker/docker/api/types/container"
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/testing/protocmp"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/api"
+)
+
+// adopted makes an engine container as another shim would.
+func adopted(t *testing.T, c *cri, name string, config *container.Config, host *container.HostConfig) string {
+	t.Helper()
+	config.Image = testImage
+	made, err := c.engine.ContainerCreate(t.Context(), config, host, nil, nil, name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), patience)
+		defer cancel()
+		_ = c.engine.ContainerRemove(ctx, made.ID, container.RemoveOptions{Force: true})
+	})
+	if err := c.engine.ContainerStart(t.Context(), made.ID, container.StartOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	return made.ID
+}
+
+// labelsOf are what dockershim 1.23 and cri-dockerd write on each container of a
+// kubelet's pod, and on one of them.
+func labelsOf(pod *runtimeapi.PodSandboxMetadata, kind, name string, more map[string]string) map[string]string {
+	labels := map[string]string{
+		"io.kubernetes.pod.name": pod.GetName(), "io.kubernetes.pod.namespace": pod.GetNamespace(), "io.kubernetes.pod.uid": pod.GetUid(),
+		"io.kubernetes.docker.type": kind, "io.kubernetes.container.name": name,
+	}
+	for k, v := range more {
+		labels[k] = v
+	}
+	return labels
+}
+
+// TestPodsOfOtherShimsOnEngine: pods with the names and labels of dockershim 1.23 and
+// cri-dockerd are listed, described, entered, read, stopped and removed.
+func TestPodsOfOtherShimsOnEngine(t *testing.T) {
+	for name, made := range map[string]struct {
+		mode    container.NetworkMode
+		suffix  string // of names, after a conflict
+		network runtimeapi.NamespaceMode
+		hasIP   bool
+	}{
+		"on the engine's bridge": {"default", "", runtimeapi.NamespaceMode_POD, true},
+		"through CNI":            {"none", "_1a2b3c4d", runtimeapi.NamespaceMode_POD, false},
+		"on the host's network":  {"host", "", runtimeapi.NamespaceMode_NODE, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newCRI(t)
+			pod := &runtimeapi.PodSandboxMetadata{Name: "web", Namespace: "prod", Uid: strings.ToLower(rand.Text()), Attempt: 1}
+			full := func(container string, attempt string) string {
+				return strings.Join([]string{"k8s", container, pod.GetName(), pod.GetNamespace(), pod.GetUid(), attempt}, "_") + made.suffix
+			}
+			box := adopted(t, c, full("POD", "1"), &container.Config{
+				Cmd: []string{"sh", "-c", idle}, // ends when it is told to, as a pause image does
+				Labels: labelsOf(pod, "podsandbox", "POD", map[string]string{
+					"app": "web", "annotation.kubernetes.io/config.source": "api",
+				}),
+			}, &container.HostConfig{NetworkMode: made.mode, IpcMode: "shareable", SecurityOpt: []string{"no-new-privileges"}})
+			logPath := filepath.Join(t.TempDir(), "2.log")
+			id := adopted(t, c, full("nginx", "2"), &container.Config{
+				Cmd: []string{"sh", "-c", "echo hello; " + idle},
+				Labels: labelsOf(pod, "container", "nginx", map[string]string{
+					"io.kubernetes.sandbox.id": box, "io.kubernetes.container.logpath": logPath,
+					"annotation.io.kubernetes.container.hash": "abc", "annotation.io.kubernetes.container.restartCount": "2",
+				}),
+			}, &container.HostConfig{NetworkMode: container.NetworkMode("container:" + box), IpcMode: container.IpcMode("container:" + box)})
+			if detail, err := c.engine.ContainerInspect(t.Context(), id); err != nil || os.Symlink(detail.LogPath, logPath) != nil {
+				t.Fatalf("link the log: %v", err)
+			}
+
+			podLabels := map[string]string{"app": "web", "io.kubernetes.pod.name": "web", "io.kubernetes.pod.namespace": "prod", "io.kubernetes.pod.uid": pod.GetUid()}
+			boxes, err := c.ListPodSandbox(t.Context(), &runtimeapi.ListPodSandboxRequest{Filter: &runtimeapi.PodSandboxFilter{LabelSelector: map[string]string{"io.kubernetes.pod.uid": pod.GetUid()}}})
+			if err != nil || len(boxes.GetItems()) != 1 {
+				t.Fatalf("pods: got %v, %v, want one", boxes, err)
+			}
+			listed := boxes.GetItems()[0]
+			if diff := cmp.Diff(&runtimeapi.PodSandbox{
+				Id: box, Metadata: pod, State: runtimeapi.PodSandboxState_SANDBOX_READY, CreatedAt: listed.GetCreatedAt(),
+				Labels: podLabels, Annotations: map[string]string{"kubernetes.io/config.source": "api"},
+			}, listed, protocmp.Transform()); diff != "" || listed.GetCreatedAt() <= 0 {
+				t.Errorf("pod (-want +got):\n%s", diff)
+			}
+			s, err := c.PodSandboxStatus(t.Context(), &runtimeapi.PodSandboxStatusRequest{PodSandboxId: box})
+			if err != nil {
+				t.Fatal(err)
+			}
+			options := s.GetStatus().GetLinux().GetNamespaces().GetOptions()
+			if diff := cmp.Diff(pod, s.GetStatus().GetMetadata(), protocmp.Transform()); diff != "" || (s.GetStatus().GetNetwork().GetIp() != "") != made.hasIP ||
+				options.GetNetwork() != made.network || options.GetPid() != runtimeapi.NamespaceMode_CONTAINER || options.GetIpc() != runtimeapi.NamespaceMode_POD {
+				t.Errorf("status of the pod: got %v %s", s.GetStatus(), diff)
+			}
+
+			containers, err := c.ListContainers(t.Context(), &runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{PodSandboxId: box}})
+			if err != nil || len(containers.GetContainers()) != 1 {
+				t.Fatalf("containers: got %v, %v, want one", containers, err)
+			}
+			own := containers.GetContainers()[0]
+			status := c.status(t, id)
+			if own.GetId() != id || own.GetMetadata().GetName() != "nginx" || own.GetMetadata().GetAttempt() != 2 || own.GetPodSandboxId() != box ||
+				own.GetState() != runtimeapi.ContainerState_CONTAINER_RUNNING || own.GetAnnotations()["io.kubernetes.container.hash"] != "abc" || own.GetImageId() == "" {
+				t.Errorf("container: got %v", own)
+			}
+			if diff := cmp.Diff(own.GetMetadata(), status.GetMetadata(), protocmp.Transform()); diff != "" || status.GetLogPath() != logPath ||
+				status.GetAnnotations()["io.kubernetes.container.restartCount"] != "2" || status.GetStartedAt() <= 0 {
+				t.Errorf("status of the container: got %v %s", status, diff)
+			}
+
+			out, err := c.ExecSync(t.Context(), &runtimeapi.ExecSyncRequest{ContainerId: id, Cmd: []string{"echo", "inside"}})
+			if err != nil || string(out.GetStdout()) != "inside\n" {
+				t.Errorf("exec: got %v, %v", out, err)
+			}
+			for _, ask := range []func() error{
+				func() error {
+					_, err := c.Exec(t.Context(), &runtimeapi.ExecRequest{ContainerId: id, Cmd: []string{"sh"}, Stdout: true})
+					return err
+				},
+				func() error {
+					_, err := c.Attach(t.Context(), &runtimeapi.AttachRequest{ContainerId: id, Stdout: true})
+					return err
+				},
+				func() error {
+					_, err := c.PortForward(t.Context(), &runtimeapi.PortForwardRequest{PodSandboxId: box, Port: []int32{80}})
+					return err
+				},
+			} {
+				if err := ask(); err != nil {
+					t.Errorf("a session: %v", err)
+				}
+			}
+			waitFor(t, "the log", func() bool { return privateLog(t, c, id) == "hello" })
+			if r, err := c.ContainerStats(t.Context(), &runtimeapi.ContainerStatsRequest{ContainerId: id}); err != nil || r.GetStats().GetMemory().GetUsageBytes().GetValue() == 0 {
+				t.Errorf("stats: got %v, %v", r, err)
+			}
+
+			if _, err := c.StopContainer(t.Context(), &runtimeapi.StopContainerRequest{ContainerId: id, Timeout: 60}); err != nil {
+				t.Error(err)
+			}
+			if status := c.status(t, id); status.GetState() != runtimeapi.ContainerState_CONTAINER_EXITED || status.GetExitCode() != 0 {
+				t.Errorf("after the stop: got %v", status)
+			}
+			if _, err := c.RemoveContainer(t.Context(), &runtimeapi.RemoveContainerRequest{ContainerId: id}); err != nil {
+				t.Error(err)
+			}
+			if _, err := os.Lstat(logPath); !os.IsNotExist(err) {
+				t.Errorf("the link to the log is still there: %v", err)
+			}
+			for range 2 {
+				if _, err := c.StopPodSandbox(t.Context(), &runtimeapi.StopPodSandboxRequest{PodSandboxId: box}); err != nil {
+					t.Error(err)
+				}
+			}
+			if _, err := c.RemovePodSandbox(t.Context(), &runtimeapi.RemovePodSandboxRequest{PodSandboxId: box}); err != nil {
+				t.Error(err)
+			}
+			for _, id := range []string{box, id} {
+				if _, err := c.engine.ContainerInspect(t.Context(), id); err == nil {
+					t.Errorf("%s is still on the engine", id)
+				}
+			}
+		})
+	}
+}
+
+// privateLog is what the shim's own service tells of a container's output.
+func privateLog(t *testing.T, c *cri, id string) string {
+	t.Helper()
+	records, err := c.own.ContainerLogs(t.Context(), &api.ContainerLogsRequest{ContainerId: id, Tail: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var lines []string
+	for {
+		record, err := records.Recv()
+		if errors.Is(err, io.EOF) {
+			return strings.Join(lines, "\n")
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines = append(lines, string(record.GetText()))
+	}
+}
+
+// TestOtherShimsKnowOurPods: what dockershim and cri-dockerd read of a pod is on the
+// engine as they write it: the name in its six parts, the labels by which they list
+// and find, annotations under their prefix, and the network mode by which they tell
+// how to tear a pod down.
+func TestOtherShimsKnowOurPods(t *testing.T) {
+	c := newCRI(t)
+	p := c.pod(t, func(config *runtimeapi.PodSandboxConfig) {
+		config.Metadata.Attempt = 3
+		config.Labels = map[string]string{"io.kubernetes.pod.name": config.GetMetadata().GetName(), "app": "web"}
+		config.Annotations = map[string]string{"kubernetes.io/config.source": "api"}
+	})
+	config := shell("nginx", idle)
+	config.Metadata.Attempt = 2
+	config.Labels = map[string]string{"io.kubernetes.container.name": "nginx"}
+	config.Annotations = map[string]string{"io.kubernetes.container.hash": "abc"}
+	id := p.start(t, config)
+	m := p.config.GetMetadata()
+	for _, want := range []struct {
+		id, container string
+		attempt       uint32
+		labels        map[string]string
+		network       container.NetworkMode // "": one that the pod's network leads to
+	}{
+		{p.id, "POD", 3, map[string]string{
+			"io.kubernetes.docker.type": "podsandbox", "io.kubernetes.container.name": "POD", "io.kubernetes.pod.name": m.GetName(), "app": "web",
+			"annotation.kubernetes.io/config.source": "api",
+		}, ""},
+		{id, "nginx", 2, map[string]string{
+			"io.kubernetes.docker.type": "container", "io.kubernetes.container.name": "nginx", "io.kubernetes.sandbox.id": p.id,
+			"io.kubernetes.container.logpath": filepath.Join(p.config.GetLogDirectory(), "nginx.log"), "annotation.io.kubernetes.container.hash": "abc",
+		}, container.NetworkMode("container:" + p.id)},
+	} {
+		detail, err := c.engine.ContainerInspect(t.Context(), want.id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		parts := strings.Split(strings.TrimPrefix(detail.Name, "/"), "_")
+		if diff := cmp.Diff([]string{"k8s", want.container, m.GetName(), m.GetNamespace(), m.GetUid(), strconv.Itoa(int(want.attempt))}, parts); diff != "" {
+			t.Errorf("name (-want +got):\n%s", diff)
+		}
+		for key, value := range want.labels {
+			if got := detail.Config.Labels[key]; got != value {
+				t.Errorf("label %s: got %q, want %q", key, got, value)
+			}
+		}
+		switch mode := detail.HostConfig.NetworkMode; {
+		case want.network != "" && mode != want.network, want.network == "" && mode != "default" && mode != "none":
+			t.Errorf("network mode: got %q", mode)
+		}
+	}
+}
