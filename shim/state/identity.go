@@ -82,7 +82,7 @@ func DecodeSandbox(name string, labels map[string]string) (Sandbox, bool) {
 		Created:        decodeTime(labels[LabelOwnCreated]),
 		Ports:          decodePorts(labels[LabelOwnPorts]),
 		Network:        labels[LabelOwnNetwork],
-		PID:            runtimeapi.NamespaceMode(runtimeapi.NamespaceMode_value[labels[LabelOwnPID]]),
+		PID:            decodePID(labels),
 	}
 	s.Labels, s.Annotations = DecodeLabels(labels)
 	return s, true
@@ -153,6 +153,16 @@ func decodeAttempt(label string, otherwise uint32) uint32 {
 		return otherwise
 	}
 	return uint32(n)
+}
+
+// decodePID reads how a pod's containers share processes. The other shims note it
+// nowhere, and call each one's own.
+func decodePID(labels map[string]string) runtimeapi.NamespaceMode {
+	label, ok := labels[LabelOwnPID]
+	if !ok {
+		return runtimeapi.NamespaceMode_CONTAINER
+	}
+	return runtimeapi.NamespaceMode(runtimeapi.NamespaceMode_value[label])
 }
 
 func decodeTime(label string) time.Time {

@@ -71,6 +71,7 @@ func TestSandboxesOfOtherShims(t *testing.T) {
 			Metadata:    &runtimeapi.PodSandboxMetadata{Name: "web", Namespace: "prod", Uid: "1-2", Attempt: c.attempt},
 			Labels:      map[string]string{LabelPodName: "web", LabelPodNamespace: "prod", LabelPodUID: "1-2", "app": "web"},
 			Annotations: map[string]string{"kubernetes.io/config.source": "api"},
+			PID:         runtimeapi.NamespaceMode_CONTAINER,
 		}
 		if diff := cmp.Diff(want, got, protocmp.Transform()); !ok || diff != "" {
 			t.Errorf("%s: got + instead of -:\n%s", name, diff)
