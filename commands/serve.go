@@ -143,13 +143,13 @@ func runServe(ctx context.Context, env *Env, o serveOptions) error {
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(listener) }()
 	o.shim.Log.Info("serving CRI", "endpoint", o.listen, "version", ownVersion(env))
-	env.tellSystemd(shim.NotifyReady)
+	tellSystemd(o.shim.Log, shim.NotifyReady)
 
 	select {
 	case err = <-served:
 	case <-ctx.Done():
 		o.shim.Log.Info("stopping")
-		env.tellSystemd(shim.NotifyStopping)
+		tellSystemd(o.shim.Log, shim.NotifyStopping)
 	}
 	closed := s.Close()
 	if ctx.Err() != nil {
@@ -174,8 +174,8 @@ func execRecords(endpoint string, listening net.Addr) string {
 
 // tellSystemd says how the service does. That nobody listens is no failure of
 // the service.
-func (env *Env) tellSystemd(state string) {
+func tellSystemd(log *slog.Logger, state string) {
 	if err := shim.Notify(state); err != nil {
-		env.warn("%v", err)
+		log.Warn("systemd cannot be told how the service does", "err", err)
 	}
 }

@@ -43,7 +43,7 @@ func (s *Server) serveAttach(w http.ResponseWriter, r *http.Request, request *ru
 	}
 	err = s.attach(r.Context(), request.GetContainerId(), session)
 	if err != nil {
-		err = fmt.Errorf("attach to container %q: %w", request.GetContainerId(), err)
+		err = fmt.Errorf("attach to container %q: %w", request.GetContainerId(), s.why(err))
 		s.opts.Log.Debug("attach session failed", "error", err)
 	}
 	session.finish(err)

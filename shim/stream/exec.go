@@ -70,7 +70,7 @@ func (s *Server) serveExec(w http.ResponseWriter, r *http.Request, token string,
 		stdin: session.stdin, stdout: session.stdout, stderr: session.stderr, resize: session.resize, detached: keep,
 	})
 	if err != nil {
-		err = fmt.Errorf("exec in container %q: %w", request.ContainerID, err)
+		err = fmt.Errorf("exec in container %q: %w", request.ContainerID, s.why(err))
 		s.opts.Log.Debug("exec session failed", "error", err)
 	}
 	session.finish(exitOutcome(code, err))

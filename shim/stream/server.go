@@ -139,6 +139,17 @@ func (s *Server) Close() error {
 	return err
 }
 
+// errStopping is what sessions end with that the end of the server cut off.
+var errStopping = errors.New("the runtime is being stopped")
+
+// why is the reason of a failure where that is the server's own end.
+func (s *Server) why(err error) error {
+	if s.ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		return errStopping
+	}
+	return err
+}
+
 func (s *Server) tlsConfig() (*tls.Config, error) {
 	if s.opts.CertFile == "" && s.opts.KeyFile == "" {
 		return nil, nil
