@@ -1,7 +1,6 @@
 package commands
 
 import (
-	"net/netip"
 	"strings"
 
 	"github.com/urfave/cli/v2"
@@ -45,14 +44,9 @@ func readNetwork(c *cli.Context) (o shim.NetworkOptions, err error) {
 
 // readCIDRs reads --pod-cidr: address ranges separated by commas.
 func readCIDRs(c *cli.Context) (string, error) {
-	text := c.String("pod-cidr")
-	if text == "" {
-		return "", nil
+	cidrs, err := shim.PodCIDR(c.String("pod-cidr"))
+	if err != nil {
+		return "", usagef("--pod-cidr %v", err)
 	}
-	for one := range strings.SplitSeq(text, ",") {
-		if _, err := netip.ParsePrefix(one); err != nil {
-			return "", usagef("--pod-cidr %s: want an address range such as 10.244.3.0/24", quote(one))
-		}
-	}
-	return text, nil
+	return cidrs, nil
 }

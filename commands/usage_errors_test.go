@@ -96,6 +96,7 @@ func TestUsageErrors(t *testing.T) {
 		{"serve --network-plugin calico", 2, `--network-plugin "calico": want bridge, cni, kubenet`},
 		{"serve --hairpin-mode always", 2, `--hairpin-mode "always": want hairpin-veth, none, promiscuous-bridge`},
 		{"serve --runtime-cgroups /a/../b", 2, `--runtime-cgroups "/a/../b": want an absolute path such as /runtime.slice/docker`},
+		{"serve --pod-cidr 10.1.2.3/16", 2, `--pod-cidr "10.1.2.3/16": the range that this address is in is 10.1.0.0/16`},
 		{"serve --pod-cidr 10.1", 2, `--pod-cidr "10.1": want an address range such as 10.244.3.0/24`},
 		{"stop --selector app=x y", 2, `--selector takes no arguments, got "y"`},
 		{"inspect --attempt first x", 2, `--attempt "first": want a number from 0 on`},

@@ -149,7 +149,7 @@ func TestRuntimeConfigNeverGuesses(t *testing.T) {
 
 func TestUpdateRuntimeConfig(t *testing.T) {
 	n := &node{}
-	for cidr, want := range map[string]codes.Code{"": codes.OK, "10.0.0.0/24": codes.OK, "10.0.0.0/24,fd00::/64": codes.OK, "10.0.0.0": codes.InvalidArgument} {
+	for cidr, want := range map[string]codes.Code{"": codes.OK, "10.0.0.0/24": codes.OK, "10.0.0.0/24,fd00::/64": codes.OK, " fd00::/64 , 10.0.0.0/24": codes.OK, "10.0.0.0": codes.InvalidArgument, "10.0.0.5/24": codes.InvalidArgument, "10.0.0.0/24,": codes.InvalidArgument} {
 		_, err := n.UpdateRuntimeConfig(t.Context(), &runtimeapi.UpdateRuntimeConfigRequest{
 			RuntimeConfig: &runtimeapi.RuntimeConfig{NetworkConfig: &runtimeapi.NetworkConfig{PodCidr: cidr}},
 		})

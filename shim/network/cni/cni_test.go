@@ -255,3 +255,52 @@ func TestSetUpSaysWhatIsMissing(t *testing.T) {
 		t.Errorf("tear-down without anything: got %v", err)
 	}
 }
+
+// TestKubenetOnThisHost: the bridge is there with the hairpin and the size of packets
+// that were asked for, and the pod has an address of the pod CIDR.
+func TestKubenetOnThisHost(t *testing.T) {
+	realPlugins(t)
+	const bridge, store = "crishimtest0", "/var/lib/cni/networks/kubenet" // where host-local keeps addresses
+	if _, err := os.Stat(store); err == nil {
+		t.Skip("kubenet is in use on this host")
+	}
+	t.Cleanup(func() {
+		_ = exec.Command("ip", "link", "delete", bridge).Run()
+		_ = os.RemoveAll(store)
+		_ = os.Remove(filepath.Dir(store)) // if there is nothing else in it
+	})
+	n := node{cache: t.TempDir(), Plugin: New(Options{
+		CacheDir: t.TempDir(), BinDirs: []string{"/usr/lib/cni"}, PodCIDR: "198.18.80.0/24",
+		Kubenet: &Kubenet{Bridge: bridge, MTU: 1350, Hairpin: HairpinVeth},
+	})}
+	pod, space := newPod(t, n)
+	if err := n.SetUp(t.Context(), pod); err != nil {
+		t.Fatal(err)
+	}
+	got, err := n.Addresses(t.Context(), pod)
+	if err != nil || len(got) != 1 || !strings.HasPrefix(got[0], "198.18.80.") || !slices.Contains(addressesOf(t, space), got[0]) {
+		t.Errorf("got %v, %v", got, err)
+	}
+	if err := space.Do(func(ns.NetNS) error {
+		iface, err := net.InterfaceByName(ifName)
+		if err == nil && iface.MTU != 1350 {
+			t.Errorf("got packets of %d bytes, want 1350", iface.MTU)
+		}
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	modes, err := filepath.Glob("/sys/class/net/" + bridge + "/brif/*/hairpin_mode")
+	if err != nil || len(modes) != 1 {
+		t.Fatalf("got %v, %v, want the pod's port", modes, err)
+	}
+	if mode, err := os.ReadFile(modes[0]); err != nil || strings.TrimSpace(string(mode)) != "1" {
+		t.Errorf("hairpin mode: got %q, %v", mode, err)
+	}
+	if err := n.TearDown(t.Context(), pod); err != nil {
+		t.Fatal(err)
+	}
+	if left, err := filepath.Glob(store + "/198*"); err != nil || len(left) != 0 {
+		t.Errorf("addresses still taken: %v, %v", left, err)
+	}
+}
