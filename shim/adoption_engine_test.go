@@ -161,8 +161,9 @@ func TestPodsOfOtherShimsOnEngine(t *testing.T) {
 			if _, err := c.RemoveContainer(t.Context(), &runtimeapi.RemoveContainerRequest{ContainerId: id}); err != nil {
 				t.Error(err)
 			}
-			if _, err := os.Lstat(logPath); !os.IsNotExist(err) {
-				t.Errorf("the link to the log is still there: %v", err)
+			// Another shim on this engine may have made a log of it meanwhile, which stays.
+			if info, err := os.Lstat(logPath); err == nil && info.Mode().Type() == os.ModeSymlink {
+				t.Error("the link to the log is still there")
 			}
 			for range 2 {
 				if _, err := c.StopPodSandbox(t.Context(), &runtimeapi.StopPodSandboxRequest{PodSandboxId: box}); err != nil {
