@@ -80,6 +80,13 @@ func TestGolden(t *testing.T) {
 		cases["endpoints-"+f] = func(w io.Writer) error {
 			return Endpoints(w, []Endpoint{{Endpoint: "unix:///run/containerd/containerd.sock", Kind: "containerd", State: "absent", Detail: "no such file"}, {Endpoint: "docker://", Kind: "docker", State: "ok", Chosen: true}}, format(f))
 		}
+		cases["doctor-"+f] = func(w io.Writer) error {
+			return Findings(w, []Finding{
+				{State: FindingOK, Check: "runtime", Detail: "docker 20.10.24 at docker://"},
+				{State: FindingFailed, Check: "NetworkReady", Detail: "no CNI configuration \x1b[31m<&>", Hint: "put one into /etc/cni/net.d"},
+				{State: FindingSkipped, Check: "streaming", Detail: "no ready pod to try it with"},
+			}, format(f))
+		}
 		cases["info-"+f] = func(w io.Writer) error {
 			return Info(w, &runtimeapi.StatusResponse{
 				Status:          &runtimeapi.RuntimeStatus{Conditions: []*runtimeapi.RuntimeCondition{{Type: "RuntimeReady", Status: true}, {Type: "NetworkReady", Reason: "NoCNI", Message: "no network"}}},
