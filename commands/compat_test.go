@@ -21,6 +21,8 @@ func TestCompatExitCodes(t *testing.T) {
 		{"ps -o nosuch", 2, 1},
 		{"ps", 1, 1}, // nothing to dial
 		{"start", 2, 1},
+		{"ps x", 2, 0},
+		{"pods x", 2, 1}, // crictl lists all pods
 		{"rm", 2, 0},
 		{"rmi", 2, 0},
 		{"rmp", 2, 0},
