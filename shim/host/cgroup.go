@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 )
 
 // ErrElsewhere: the process is not on this host, or not visible from here.
@@ -76,10 +77,29 @@ func addHierarchy(dirs CgroupDirs, root, controllers, path string) {
 		if strings.HasPrefix(controller, "name=") {
 			continue
 		}
-		dir := filepath.Join(root, controller, path)
-		if _, err := os.Stat(dir); err != nil {
-			dir = filepath.Join(root, controllers, path)
-		}
-		dirs[controller] = dir
+		dirs[controller] = filepath.Join(mountOf(root, controller, controllers), path)
 	}
+}
+
+// mounts has what mountOf found: hierarchies stay where they are, and a list of
+// containers asks a dozen times for each.
+var mounts sync.Map
+
+// mountOf is where a controller's hierarchy is mounted: under its own name, often
+// a link, or under those of all its controllers.
+func mountOf(root, controller, controllers string) string {
+	dir := filepath.Join(root, controller)
+	if found, ok := mounts.Load(dir); ok {
+		return found.(string)
+	}
+	if _, err := os.Stat(dir); err != nil {
+		together := filepath.Join(root, controllers)
+		if _, err := os.Stat(together); err != nil {
+			return dir // not mounted, for now
+		}
+		mounts.Store(dir, together)
+		return together
+	}
+	mounts.Store(dir, dir)
+	return dir
 }

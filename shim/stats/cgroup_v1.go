@@ -13,11 +13,19 @@ import (
 // userHZ is the unit of cpuacct.stat, fixed for all of Linux's user space.
 const userHZ = 100
 
-func measureV1(dirs host.CgroupDirs, at time.Time) sample {
-	s := sample{at: at, cpu: cpuV1(dirs["cpuacct"], dirs["cpu"]), memory: memoryV1(dirs["memory"])}
+func usageV1(dirs host.CgroupDirs, at time.Time) sample {
+	s := sample{at: at, memory: memoryV1(dirs["memory"])}
+	s.cpu.usage, _ = number(dirs["cpuacct"], "cpuacct.usage")
 	s.swap = swapV1(dirs["memory"], s.memory)
-	s.io.devices = devicesV1(dirs["blkio"])
 	s.processes = uint64(len(pids(anyDir(dirs))))
+	return s
+}
+
+func measureV1(dirs host.CgroupDirs, at time.Time) sample {
+	s := usageV1(dirs, at)
+	s.cpu = cpuV1(dirs["cpuacct"], dirs["cpu"], s.cpu)
+	s.memory = moreMemoryV1(dirs["memory"], s.memory)
+	s.io.devices = devicesV1(dirs["blkio"])
 	s.threads = pointer(number(dirs["pids"], "pids.current"))
 	s.maxThread = pointer(number(dirs["pids"], "pids.max"))
 	return s
@@ -33,9 +41,7 @@ func anyDir(dirs host.CgroupDirs) string {
 	return ""
 }
 
-func cpuV1(acct, cpu string) cpuSample {
-	var c cpuSample
-	c.usage, _ = number(acct, "cpuacct.usage")
+func cpuV1(acct, cpu string, c cpuSample) cpuSample {
 	ticks := table(acct, "cpuacct.stat")
 	c.user = ticks["user"] * uint64(time.Second) / userHZ
 	c.system = ticks["system"] * uint64(time.Second) / userHZ
@@ -47,15 +53,19 @@ func cpuV1(acct, cpu string) cpuSample {
 func memoryV1(dir string) memorySample {
 	var m memorySample
 	m.usage, _ = number(dir, "memory.usage_in_bytes")
-	m.maxUsage, _ = number(dir, "memory.max_usage_in_bytes")
-	m.failures, _ = number(dir, "memory.failcnt")
-	m.kernel, _ = number(dir, "memory.kmem.usage_in_bytes")
 	limit, ok := number(dir, "memory.limit_in_bytes")
 	m.limit = atMost(limit, ok)
 	stat := table(dir, "memory.stat")
 	m.workingSet = sub(m.usage, stat["total_inactive_file"])
 	m.rss, m.cache, m.mapped = stat["total_rss"], stat["total_cache"], stat["total_mapped_file"]
 	m.faults, m.majorFaults = stat["total_pgfault"], stat["total_pgmajfault"]
+	return m
+}
+
+func moreMemoryV1(dir string, m memorySample) memorySample {
+	m.maxUsage, _ = number(dir, "memory.max_usage_in_bytes")
+	m.failures, _ = number(dir, "memory.failcnt")
+	m.kernel, _ = number(dir, "memory.kmem.usage_in_bytes")
 	m.oomKills = table(dir, "memory.oom_control")["oom_kill"]
 	return m
 }

@@ -8,10 +8,17 @@ import (
 	"time"
 )
 
-func measureV2(dir string, at time.Time) sample {
+func usageV2(dir string, at time.Time) sample {
 	s := sample{at: at, cpu: cpuV2(dir), memory: memoryV2(dir), swap: swapV2(dir)}
-	s.io = ioSample{devices: devicesV2(dir), pressure: readPressure(dir, "io.pressure")}
+	s.io.pressure = readPressure(dir, "io.pressure")
 	s.processes = uint64(len(pids(dir)))
+	return s
+}
+
+func measureV2(dir string, at time.Time) sample {
+	s := usageV2(dir, at)
+	s.memory = moreMemoryV2(dir, s.memory)
+	s.io.devices = devicesV2(dir)
 	s.threads = pointer(number(dir, "pids.current"))
 	s.maxThread = pointer(number(dir, "pids.max"))
 	return s
@@ -30,15 +37,20 @@ func cpuV2(dir string) cpuSample {
 func memoryV2(dir string) memorySample {
 	var m memorySample
 	m.usage, _ = number(dir, "memory.current")
-	m.maxUsage, _ = number(dir, "memory.peak")
 	limit, ok := number(dir, "memory.max")
 	m.limit = atMost(limit, ok)
-	stat, events := table(dir, "memory.stat"), table(dir, "memory.events")
+	stat := table(dir, "memory.stat")
 	m.workingSet = sub(m.usage, stat["inactive_file"])
 	m.rss, m.cache, m.mapped, m.kernel = stat["anon"], stat["file"], stat["file_mapped"], stat["kernel"]
 	m.faults, m.majorFaults = stat["pgfault"], stat["pgmajfault"]
-	m.failures, m.oomKills = events["max"], events["oom_kill"]
 	m.pressure = readPressure(dir, "memory.pressure")
+	return m
+}
+
+func moreMemoryV2(dir string, m memorySample) memorySample {
+	m.maxUsage, _ = number(dir, "memory.peak")
+	events := table(dir, "memory.events")
+	m.failures, m.oomKills = events["max"], events["oom_kill"]
 	return m
 }
 

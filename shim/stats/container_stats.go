@@ -26,7 +26,7 @@ func (s *Service) ContainerStats(ctx context.Context, r *runtimeapi.ContainerSta
 	if !t.running() {
 		return &runtimeapi.ContainerStatsResponse{Stats: s.idle(t, s.beginLayers(t))}, nil
 	}
-	m, ok, err := s.read(ctx, t)
+	m, ok, err := s.read(ctx, t, measureUsage)
 	if err != nil {
 		return nil, err
 	}
@@ -62,7 +62,7 @@ func (s *Service) listContainers(ctx context.Context, f *runtimeapi.ContainerSta
 		s.forgetContainers(ts)
 	}
 	until := s.beginLayers(ts...)
-	samples, err := s.collect(ctx, ts)
+	samples, err := s.collect(ctx, ts, measureUsage)
 	if err != nil {
 		return nil, err
 	}

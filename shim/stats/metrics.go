@@ -42,7 +42,7 @@ func (s *Service) listMetrics(ctx context.Context) ([]*runtimeapi.PodSandboxMetr
 		return nil, err
 	}
 	until := s.beginLayers(members...)
-	samples, err := s.collect(ctx, members)
+	samples, err := s.collect(ctx, members, measure)
 	if err != nil {
 		return nil, err
 	}

@@ -72,7 +72,7 @@ func (s *Service) pods(ctx context.Context, sandboxes []target, labels ...string
 		return nil, err
 	}
 	until := s.beginLayers(members...)
-	samples, err := s.collect(ctx, append(append([]target{}, sandboxes...), members...))
+	samples, err := s.collect(ctx, append(append([]target{}, sandboxes...), members...), measureUsage)
 	if err != nil {
 		return nil, err
 	}
@@ -117,7 +117,7 @@ func (s *Service) podStats(sandbox target, own sample, members []target, samples
 	}
 	if dirs, ok := podCgroups(sandbox); ok {
 		processes := total.processes // a parent lists none of its children's
-		total = measure(dirs, own.at)
+		total = measureUsage(dirs, own.at)
 		total.processes = processes
 	}
 	stats.Cpu = s.cpuUsage(podKey(sandbox), total)

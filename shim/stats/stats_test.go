@@ -9,6 +9,8 @@ import (
 
 	"github.com/docker/docker/api/types/container"
 	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/testing/protocmp"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/shim/host"
 )
@@ -68,6 +70,7 @@ func TestMeasureV2(t *testing.T) {
 		io:        ioSample{devices: []ioDevice{{device: "8:0", readBytes: 1, writeBytes: 2, reads: 3, writes: 4}}},
 		processes: 2, threads: n(12), maxThread: n(unlimited),
 	}, measure(host.CgroupDirs{"": dir}, when))
+	compareUsage(t, host.CgroupDirs{"": dir})
 }
 
 func TestMeasureV1(t *testing.T) {
@@ -103,6 +106,24 @@ func TestMeasureV1(t *testing.T) {
 		io:        ioSample{devices: []ioDevice{{device: "8:0", readBytes: 1, writeBytes: 2, reads: 3, writes: 4}}},
 		processes: 1, threads: n(12), maxThread: n(100),
 	}, measure(dirs, when))
+	compareUsage(t, dirs)
+}
+
+// compareUsage: what stats show is the same whether all files were read or some.
+func compareUsage(t *testing.T, dirs host.CgroupDirs) {
+	t.Helper()
+	type shown struct {
+		cpu, processes uint64
+		stats          *runtimeapi.ContainerStats
+	}
+	of := func(m sample) shown {
+		return shown{m.cpu.usage, m.processes, &runtimeapi.ContainerStats{
+			Cpu: &runtimeapi.CpuUsage{Psi: m.cpu.pressure.cri()}, Memory: memoryUsage(m), Swap: swapUsage(m), Io: ioUsage(m),
+		}}
+	}
+	if diff := cmp.Diff(of(measure(dirs, when)), of(measureUsage(dirs, when)), cmp.AllowUnexported(shown{}), protocmp.Transform()); diff != "" {
+		t.Errorf("some files tell something else than all (-all +some):\n%s", diff)
+	}
 }
 
 func TestMeasureNothing(t *testing.T) {

@@ -134,12 +134,15 @@ func each(ctx context.Context, n int, do func(ctx context.Context, i int) error)
 	return g.Wait()
 }
 
+// reading is measure or measureUsage.
+type reading func(host.CgroupDirs, time.Time) sample
+
 // read measures a running target, from files or else by the engine. ok is false
 // where it has ended meanwhile.
-func (s *Service) read(ctx context.Context, t target) (m sample, ok bool, err error) {
+func (s *Service) read(ctx context.Context, t target, from reading) (m sample, ok bool, err error) {
 	dirs, err := host.Cgroups(t.c.State.Pid, t.c.ID)
 	if err == nil {
-		m = measure(dirs, s.now())
+		m = from(dirs, s.now())
 		if m.cpu.usage > 0 || m.memory.usage > 0 {
 			return m, true, nil
 		}
@@ -193,13 +196,13 @@ func rootDir(t target) string {
 
 // collect measures many targets. Those that ended are left out, and those that
 // the engine does not come to an end with.
-func (s *Service) collect(ctx context.Context, ts []target) (map[string]sample, error) {
+func (s *Service) collect(ctx context.Context, ts []target, from reading) (map[string]sample, error) {
 	var mu sync.Mutex
 	out := map[string]sample{}
 	err := each(ctx, len(ts), func(ctx context.Context, i int) error {
 		one, cancel := context.WithTimeout(ctx, s.patience)
 		defer cancel()
-		m, ok, err := s.read(one, ts[i])
+		m, ok, err := s.read(one, ts[i], from)
 		if err != nil && one.Err() != nil && ctx.Err() == nil {
 			s.log.Warn("a container cannot be measured in time", "id", ts[i].c.ID, "err", err)
 			return nil
