@@ -94,6 +94,9 @@ func newAreas(o Options, client *docker.Client) (*areas, error) {
 	}
 	logFiles := logs.New(logs.Options{Engine: engine, Log: o.Log, Write: o.WriteLogs})
 	containerOptions := container.Options{Engine: engine, OOM: oom, Log: o.Log}
+	if path, ok := strings.CutPrefix(client.Endpoint().Host, "unix://"); ok {
+		containerOptions.Capabilities = func() []string { return host.EngineCapabilities(path) }
+	}
 	if o.WriteLogs {
 		containerOptions.Logs = logFiles
 	}

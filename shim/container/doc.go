@@ -12,6 +12,7 @@ import (
 	"context"
 	"io"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/docker/docker/api/types/container"
@@ -58,8 +59,11 @@ type Options struct {
 	Engine Engine
 	Logs   Logs // nil: links to the engine's files
 	OOM    *host.OOMScore
-	Log    *slog.Logger
-	Now    func() time.Time
+	// Capabilities, where it is set, names those that the engine can give where
+	// it cannot give all.
+	Capabilities func() []string
+	Log          *slog.Logger
+	Now          func() time.Time
 }
 
 // Service answers the container RPCs.
@@ -67,6 +71,7 @@ type Service struct {
 	engine   Engine
 	logs     Logs
 	oom      *host.OOMScore
+	given    func() []string // capabilities, where the engine has not all
 	log      *slog.Logger
 	now      func() time.Time
 	users    userFiles
@@ -91,6 +96,16 @@ func New(o Options) *Service {
 		s.now = time.Now
 	}
 	s.info = infoCache{engine: o.Engine, now: s.now}
+	s.given = sync.OnceValue(func() []string {
+		if o.Capabilities == nil {
+			return nil
+		}
+		names := o.Capabilities()
+		if names != nil {
+			s.log.Warn("the host allows the engine not all capabilities, containers that ask for all get the others", "capabilities", names)
+		}
+		return names
+	})
 	return s
 }
 

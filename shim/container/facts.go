@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -30,8 +31,9 @@ type facts struct {
 	seccomp  []byte                           // content of a localhost profile
 	passwd   []byte                           // the image's user files, where they are needed
 	group    []byte
-	unloaded bool // an AppArmor profile that is asked for is not in the kernel
-	oomScore int  // what the host allows of the score asked for
+	given    []string // capabilities that the engine can give, where all are asked for and it has not all
+	unloaded bool     // an AppArmor profile that is asked for is not in the kernel
+	oomScore int      // what the host allows of the score asked for
 	now      time.Time
 }
 
@@ -61,6 +63,10 @@ func (s *Service) gather(ctx context.Context, r *runtimeapi.CreateContainerReque
 		return f, err
 	}
 	f.unloaded = appArmorMissing(f, sc)
+	// Newer engines give by themselves what they have.
+	if !f.speaks("1.42") && convert.AllCapabilities(sc.GetCapabilities().GetAddCapabilities()) {
+		f.given = knownCapabilities(s.given())
+	}
 	f.oomScore = s.allowedScore(f, int(r.GetConfig().GetLinux().GetResources().GetOomScoreAdj()))
 	return f, s.gatherUsers(ctx, &f, sc)
 }
@@ -145,6 +151,13 @@ func gatherSeccomp(f *facts, sc *runtimeapi.LinuxContainerSecurityContext) error
 		return fmt.Errorf("seccomp profile: %w: %w", err, errdefs.ErrInvalidArgument)
 	}
 	return nil
+}
+
+// knownCapabilities are those that an engine before 23 has a name for.
+func knownCapabilities(given []string) []string {
+	return slices.DeleteFunc(slices.Clone(given), func(name string) bool {
+		return slices.Contains([]string{"PERFMON", "BPF", "CHECKPOINT_RESTORE"}, name)
+	})
 }
 
 // appArmorMissing looks for a profile of the node, where this is the node: the

@@ -41,7 +41,7 @@ func planSecurity(p *plan, r *runtimeapi.CreateContainerRequest, f facts) (err e
 	if sc.GetNoNewPrivs() {
 		p.host.SecurityOpt = append(p.host.SecurityOpt, "no-new-privileges")
 	}
-	p.host.CapAdd, p.host.CapDrop, err = convert.Capabilities(sc.GetCapabilities())
+	p.host.CapAdd, p.host.CapDrop, err = convert.Capabilities(sc.GetCapabilities(), f.given)
 	if err != nil || sc.GetPrivileged() {
 		// A privileged container has no profile, no label and no masked path;
 		// the CRI says that what is asked for there has no effect.

@@ -100,20 +100,28 @@ func TestSELinuxOptions(t *testing.T) {
 
 func TestCapabilities(t *testing.T) {
 	t.Parallel()
-	if add, drop, err := Capabilities(nil); add != nil || drop != nil || err != nil {
+	if add, drop, err := Capabilities(nil, nil); add != nil || drop != nil || err != nil {
 		t.Errorf("nil: got %v, %v, %v", add, drop, err)
 	}
 	add, drop, err := Capabilities(&runtimeapi.Capability{
 		AddCapabilities: []string{"cap_chown", "CHOWN", "NET_ADMIN"}, DropCapabilities: []string{"ALL"},
-	})
+	}, []string{"CHOWN", "KILL"})
 	if err != nil || !cmp.Equal(add, []string{"CHOWN", "NET_ADMIN"}) || !cmp.Equal(drop, []string{"ALL"}) {
 		t.Errorf("got %q, %q, %v", add, drop, err)
 	}
-	if _, _, err := Capabilities(&runtimeapi.Capability{AddAmbientCapabilities: []string{"CHOWN"}}); !errdefs.IsNotImplemented(err) {
+	// All of an engine that has not all are those it has; what is named is asked for.
+	everything := &runtimeapi.Capability{AddCapabilities: []string{"cap_all", "BPF", "KILL"}, DropCapabilities: []string{"CHOWN"}}
+	if add, _, err := Capabilities(everything, []string{"CHOWN", "KILL", "SYS_ADMIN"}); err != nil || !cmp.Equal(add, []string{"KILL", "SYS_ADMIN", "BPF"}) {
+		t.Errorf("all that there are: got %q, %v", add, err)
+	}
+	if add, _, err := Capabilities(everything, nil); err != nil || !cmp.Equal(add, []string{"ALL", "BPF", "KILL"}) {
+		t.Errorf("all: got %q, %v", add, err)
+	}
+	if _, _, err := Capabilities(&runtimeapi.Capability{AddAmbientCapabilities: []string{"CHOWN"}}, nil); !errdefs.IsNotImplemented(err) {
 		t.Errorf("ambient: got %v, want not implemented", err)
 	}
 	for _, name := range []string{"", "CAP_", "NET ADMIN", "NET-ADMIN"} {
-		if _, _, err := Capabilities(&runtimeapi.Capability{DropCapabilities: []string{name}}); !errdefs.IsInvalidArgument(err) {
+		if _, _, err := Capabilities(&runtimeapi.Capability{DropCapabilities: []string{name}}, nil); !errdefs.IsInvalidArgument(err) {
 			t.Errorf("%q: got %v, want invalid argument", name, err)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -79,6 +80,28 @@ func TestLacks(t *testing.T) {
 	}
 	if EngineLacksResource("/no/such/socket") {
 		t.Error("an engine that is not there was judged")
+	}
+}
+
+func TestGivenCapabilities(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		status, last string
+		want         string
+	}{
+		"all":             {"CapBnd:\t000001ffffffffff\n", "40\n", ""},
+		"all but one":     {"CapBnd:\t000000000000001d\n", "4\n", "CHOWN DAC_READ_SEARCH FOWNER FSETID"},
+		"an older kernel": {"CapBnd:\t0000003fffffffff\n", "37\n", ""},
+		"a newer kernel":  {"CapBnd:\t000003ffffffffff\n", "41\n", ""},
+		"not a kernel":    {"CapBnd:\t0000000000000000\n", "many", ""},
+		"no set":          {"Name:\tx\n", "40\n", ""},
+	} {
+		if got := strings.Join(given(tc.status, tc.last), " "); got != tc.want {
+			t.Errorf("%s: got %q, want %q", name, got, tc.want)
+		}
+	}
+	if got := EngineCapabilities("/no/such/socket"); got != nil {
+		t.Errorf("an engine that is not there can give %v", got)
 	}
 }
 
