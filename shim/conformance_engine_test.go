@@ -3,20 +3,26 @@ package shim_test
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/containernetworking/plugins/pkg/ns"
+	"github.com/docker/docker/api/types/container"
 	"golang.org/x/sys/unix"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/shim/enginetest"
 )
 
 // The tests here hold what the public CRI validation suite is known to check and
@@ -124,6 +130,214 @@ func TestRepetitionsOfNothing(t *testing.T) {
 				t.Errorf("%s: %v", what, err)
 			}
 		}
+	}
+}
+
+// TestPodsWithoutContainers: a fresh pod has figures too, one by one, in lists and
+// in streamed lists.
+func TestPodsWithoutContainers(t *testing.T) {
+	d := newDaemon(t, "")
+	label := map[string]string{"fresh": rand.Text()}
+	p := d.pod(t, func(config *runtimeapi.PodSandboxConfig) { config.Labels = label })
+	other := map[string]string{"fresh": "no"}
+	has := func(list []*runtimeapi.PodSandboxStats) bool {
+		return slices.ContainsFunc(list, func(s *runtimeapi.PodSandboxStats) bool { return s.GetAttributes().GetId() == p.id })
+	}
+	for what, tc := range map[string]struct {
+		filter *runtimeapi.PodSandboxStatsFilter
+		want   bool
+	}{
+		"everything":    {nil, true},
+		"the id":        {&runtimeapi.PodSandboxStatsFilter{Id: p.id}, true},
+		"a label":       {&runtimeapi.PodSandboxStatsFilter{LabelSelector: label}, true},
+		"another label": {&runtimeapi.PodSandboxStatsFilter{LabelSelector: other}, false},
+		"another id":    {&runtimeapi.PodSandboxStatsFilter{Id: "non-existent-id"}, false},
+	} {
+		list, err := d.ListPodSandboxStats(t.Context(), &runtimeapi.ListPodSandboxStatsRequest{Filter: tc.filter})
+		if err != nil || has(list.GetStats()) != tc.want || tc.filter != nil && len(list.GetStats()) > 1 {
+			t.Errorf("%s: got %v, %v", what, list.GetStats(), err)
+		}
+		stream, err := d.StreamPodSandboxStats(t.Context(), &runtimeapi.StreamPodSandboxStatsRequest{Filter: tc.filter})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var streamed []*runtimeapi.PodSandboxStats
+		for part, err := stream.Recv(); !errors.Is(err, io.EOF); part, err = stream.Recv() {
+			if err != nil {
+				t.Fatal(err)
+			}
+			streamed = append(streamed, part.GetPodSandboxStats()...)
+		}
+		if has(streamed) != tc.want {
+			t.Errorf("%s, streamed: got %v", what, streamed)
+		}
+	}
+	one, err := d.PodSandboxStats(t.Context(), &runtimeapi.PodSandboxStatsRequest{PodSandboxId: p.id})
+	if err != nil || one.GetStats().GetLinux().GetNetwork().GetDefaultInterface().GetName() == "" {
+		t.Errorf("got %v, %v", one, err)
+	}
+	metrics, err := d.ListPodSandboxMetrics(t.Context(), &runtimeapi.ListPodSandboxMetricsRequest{})
+	if err != nil || !slices.ContainsFunc(metrics.GetPodMetrics(), func(m *runtimeapi.PodSandboxMetrics) bool { return m.GetPodSandboxId() == p.id }) {
+		t.Errorf("metrics: got %v, %v", metrics, err)
+	}
+}
+
+// TestWhatIsRemovedIsGone: of several that remove one image, container or pod at
+// a time each has success, and does not find it afterwards.
+func TestWhatIsRemovedIsGone(t *testing.T) {
+	d := newDaemon(t, "")
+	p := d.pod(t, nil)
+	maker := p.start(t, shell("maker", "date +%N >/made"))
+	d.exited(t, maker)
+	ctx := t.Context()
+	for i := range 5 {
+		made, err := enginetest.Library(t, d.engine).ContainerCommit(ctx, maker, container.CommitOptions{
+			Reference: fmt.Sprintf("crishim-test/gone:%d-%s", i, p.id[:12]), Comment: strconv.Itoa(i),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { forgetImage(t, d.cri, made.ID) })
+		spec := &runtimeapi.ImageSpec{Image: made.ID}
+		if s, err := d.image.ImageStatus(ctx, &runtimeapi.ImageStatusRequest{Image: spec}); err != nil || s.GetImage() == nil {
+			t.Fatalf("got %v, %v", s, err)
+		}
+		victim := p.create(t, shell(fmt.Sprintf("victim-%d", i), idle))
+		var group sync.WaitGroup
+		for range 5 {
+			group.Go(func() {
+				if _, err := d.image.RemoveImage(ctx, &runtimeapi.RemoveImageRequest{Image: spec}); err != nil {
+					t.Errorf("remove the image: %v", err)
+				}
+				if s, err := d.image.ImageStatus(ctx, &runtimeapi.ImageStatusRequest{Image: spec}); err != nil || s.GetImage() != nil {
+					t.Errorf("the removed image: got %v, %v", s, err)
+				}
+				if _, err := d.RemoveContainer(ctx, &runtimeapi.RemoveContainerRequest{ContainerId: victim}); err != nil {
+					t.Errorf("remove the container: %v", err)
+				}
+				l, err := d.ListContainers(ctx, &runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{Id: victim}})
+				if err != nil || len(l.GetContainers()) != 0 {
+					t.Errorf("the removed container: got %v, %v", l, err)
+				}
+			})
+		}
+		group.Wait()
+	}
+	var group sync.WaitGroup
+	for range 5 {
+		group.Go(func() {
+			if _, err := d.StopPodSandbox(ctx, &runtimeapi.StopPodSandboxRequest{PodSandboxId: p.id}); err != nil {
+				t.Errorf("stop the pod: %v", err)
+			}
+			if _, err := d.RemovePodSandbox(ctx, &runtimeapi.RemovePodSandboxRequest{PodSandboxId: p.id}); err != nil {
+				t.Errorf("remove the pod: %v", err)
+			}
+			l, err := d.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{Filter: &runtimeapi.PodSandboxFilter{Id: p.id}})
+			if err != nil || len(l.GetItems()) != 0 {
+				t.Errorf("the removed pod: got %v, %v", l, err)
+			}
+		})
+	}
+	group.Wait()
+}
+
+// TestSandboxWithTheNodesProcesses: containers of such a pod see each other and
+// the node.
+func TestSandboxWithTheNodesProcesses(t *testing.T) {
+	c := newCRI(t)
+	o := &runtimeapi.NamespaceOption{Pid: runtimeapi.NamespaceMode_NODE}
+	p := c.pod(t, func(config *runtimeapi.PodSandboxConfig) { config.Linux.SecurityContext.NamespaceOptions = o })
+	marked := shell("marked", "exec sleep 98765")
+	marked.Linux.SecurityContext.NamespaceOptions = o
+	p.start(t, marked)
+	look := shell("look", idle)
+	look.Linux.SecurityContext.NamespaceOptions = &runtimeapi.NamespaceOption{} // the pod's
+	id := p.start(t, look)
+	if got := c.execSync(t, id, "ps | grep '[s]leep 98765'"); got.GetExitCode() != 0 {
+		t.Errorf("the other container's process: got %v", got)
+	}
+	host, err := os.Readlink("/proc/self/ns/pid")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := string(c.execSync(t, id, "readlink /proc/self/ns/pid").GetStdout()); got != host+"\n" {
+		t.Errorf("got %s, want the node's %s", got, host)
+	}
+}
+
+// TestExecIsTheContainersUser: what is run beside the first process has its user,
+// its groups and its limits.
+func TestExecIsTheContainersUser(t *testing.T) {
+	c := newCRI(t)
+	p := c.pod(t, nil)
+	const strict = runtimeapi.SupplementalGroupsPolicy_Strict
+	for name, tc := range map[string]struct {
+		sc   *runtimeapi.LinuxContainerSecurityContext
+		want string
+	}{
+		"groups":   {&runtimeapi.LinuxContainerSecurityContext{SupplementalGroups: []int64{1234, 5678}}, "0 root 0 1234 5678"},
+		"merged":   {&runtimeapi.LinuxContainerSecurityContext{RunAsUser: num(1000), SupplementalGroups: []int64{50000}}, "1000 alice 1000 1234 50000"},
+		"strict":   {&runtimeapi.LinuxContainerSecurityContext{RunAsUser: num(1000), SupplementalGroups: []int64{50000}, SupplementalGroupsPolicy: strict}, "1000 alice 1000 50000"},
+		"by-name":  {&runtimeapi.LinuxContainerSecurityContext{RunAsUsername: "alice"}, "1000 alice 1000 1234"},
+		"by-group": {&runtimeapi.LinuxContainerSecurityContext{RunAsUser: num(1000), RunAsGroup: num(1002), SupplementalGroupsPolicy: strict}, "1000 alice 1002"},
+	} {
+		config := shell(name, idle)
+		config.Linux.SecurityContext = tc.sc
+		got := c.execSync(t, p.start(t, config), `echo $(id -u) $(id -nu) $(id -G | tr ' ' '\n' | sort -n)`)
+		if strings.TrimSpace(string(got.GetStdout())) != tc.want || len(got.GetStderr()) > 0 {
+			t.Errorf("%s: got %v, want %s", name, got, tc.want)
+		}
+	}
+}
+
+// TestWhatProfilesAndCapabilitiesAllow: the host name may be set with the
+// capability for that and no profile, not without it, and not with a profile
+// that forbids it; and all capabilities can be added and dropped.
+func TestWhatProfilesAndCapabilitiesAllow(t *testing.T) {
+	c := newCRI(t)
+	p := c.pod(t, nil)
+	profile := filepath.Join(t.TempDir(), "no-sethostname.json")
+	text := `{"defaultAction": "SCMP_ACT_ALLOW", "syscalls": [{"names": ["sethostname"], "action": "SCMP_ACT_ERRNO"}]}`
+	if err := os.WriteFile(profile, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	with := func(name string, add, drop []string, seccomp *runtimeapi.SecurityProfile) string {
+		config := shell(name, idle)
+		config.Linux.SecurityContext.Capabilities = &runtimeapi.Capability{AddCapabilities: add, DropCapabilities: drop}
+		config.Linux.SecurityContext.Seccomp = seccomp
+		return p.start(t, config)
+	}
+	unconfined := &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Unconfined}
+	forbidding := &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Localhost, LocalhostRef: profile}
+	for name, tc := range map[string]struct {
+		add     []string
+		seccomp *runtimeapi.SecurityProfile
+		allowed bool
+	}{
+		"plain": {nil, unconfined, false}, "allowed": {[]string{"SYS_ADMIN"}, unconfined, true}, "forbidden": {[]string{"SYS_ADMIN"}, forbidding, false},
+	} {
+		if got := c.execSync(t, with(name, tc.add, nil, tc.seccomp), "hostname ANewHostName"); (got.GetExitCode() == 0) != tc.allowed {
+			t.Errorf("%s: got %v", name, got)
+		}
+	}
+	bounds := func(id string) uint64 {
+		t.Helper()
+		text := string(c.execSync(t, id, "grep CapBnd /proc/self/status").GetStdout())
+		set, err := strconv.ParseUint(strings.TrimSpace(line(text, "CapBnd:")), 16, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return set
+	}
+	const some = 1<<unix.CAP_NET_ADMIN | 1<<unix.CAP_SYS_ADMIN | 1<<unix.CAP_SYS_PTRACE | 1<<unix.CAP_SYSLOG
+	if got := bounds(with("none", nil, []string{"ALL"}, nil)); got != 0 {
+		t.Errorf("all dropped: got %x", got)
+	}
+	if got := bounds(with("all", []string{"ALL"}, nil, nil)); got&some != some {
+		t.Errorf("all added: got %x", got)
+	}
+	if got := bounds(with("all-but-one", []string{"ALL"}, []string{"SYS_ADMIN"}, nil)); got&some != some&^(1<<unix.CAP_SYS_ADMIN) {
+		t.Errorf("all added but one: got %x", got)
 	}
 }
 

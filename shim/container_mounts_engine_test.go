@@ -2,6 +2,7 @@ package shim_test
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -57,6 +58,7 @@ func TestMountPropagation(t *testing.T) {
 	for value, name := range runtimeapi.MountPropagation_name {
 		config := shell(strings.ToLower(strings.ReplaceAll(name, "_", "-")), idle)
 		config.Mounts = []*runtimeapi.Mount{{HostPath: dir, ContainerPath: "/m", Propagation: runtimeapi.MountPropagation(value)}}
+		config.Linux.SecurityContext.Capabilities = &runtimeapi.Capability{AddCapabilities: []string{"SYS_ADMIN"}} // to mount
 		id := p.start(t, config)
 		ids[runtimeapi.MountPropagation(value)] = id
 		if got := c.status(t, id).GetMounts()[0].GetPropagation(); got != runtimeapi.MountPropagation(value) {
@@ -74,6 +76,24 @@ func TestMountPropagation(t *testing.T) {
 	} {
 		if got := execOutput(t, c, ids[p], "ls /m/inner"); got != want {
 			t.Errorf("%s: got %q, want %q", p, got, want)
+		}
+	}
+	// The other way round only what a bidirectional one mounts is seen.
+	for p, id := range ids {
+		name := fmt.Sprintf("back-%d", p)
+		back := filepath.Join(dir, name)
+		if got := execOutput(t, c, id, "mkdir /m/"+name+" && mount --bind /etc /m/"+name+" && echo mounted"); got != "mounted\n" {
+			t.Errorf("%s: got %q", p, got)
+		}
+		left, err := os.ReadDir(back)
+		both := p == runtimeapi.MountPropagation_PROPAGATION_BIDIRECTIONAL
+		if err != nil || len(left) > 0 != both {
+			t.Errorf("%s: of what the container mounted the host sees %v, %v", p, left, err)
+		}
+		if both {
+			if err := unix.Unmount(back, unix.MNT_DETACH); err != nil {
+				t.Error(err)
+			}
 		}
 	}
 }

@@ -209,6 +209,16 @@ func execOutput(t *testing.T, c *cri, id, script string) string {
 	return text
 }
 
+// execSync runs a script inside a container the way a probe does.
+func (c *cri) execSync(t *testing.T, id, script string) *runtimeapi.ExecSyncResponse {
+	t.Helper()
+	r, err := c.ExecSync(t.Context(), &runtimeapi.ExecSyncRequest{ContainerId: id, Cmd: []string{"sh", "-c", script}, Timeout: 30})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
 // forgetImage removes an image that a test has made, from a clean-up that runs
 // before the pod's; the containers that use it go first.
 func forgetImage(t *testing.T, c *cri, id string) {

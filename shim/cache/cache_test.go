@@ -203,6 +203,39 @@ func TestNothingIsToldBeforeItIsKnown(t *testing.T) {
 
 // An own change is seen by the next reader, whenever its event comes: here it
 // never does.
+// TestWhatTheEngineSaysIsSeenAtOnce: who looks past the cache and finds that
+// something is gone or has ended may act on it before the event is there, and
+// whoever asks next must not be told otherwise.
+func TestWhatTheEngineSaysIsSeenAtOnce(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	ended, gone := f.make("ended"), f.make("gone")
+	ctx := t.Context()
+	f.must(f.engine.ContainerStart(ctx, ended, container.StartOptions{}))
+	unused := f.engine.AddImage("unused:1")
+	f.follow()
+	f.view(Reading(ctx), f.Cache)
+	f.engine.MuteEvents(true)
+	f.engine.Exit(ended, 3)
+	f.must(f.engine.ContainerRemove(ctx, gone, container.RemoveOptions{}))
+	_, err := f.engine.ImageRemove(ctx, unused, image.RemoveOptions{})
+	f.must(err)
+
+	if c, err := f.ContainerInspect(ctx, ended); err != nil || c.State.Running {
+		t.Errorf("got %v, %v", c.State, err)
+	}
+	if _, err := f.ContainerInspect(ctx, gone); !errdefs.IsNotFound(err) {
+		t.Errorf("got %v, want not found", err)
+	}
+	if _, err := f.ImageInspect(ctx, unused); !errdefs.IsNotFound(err) {
+		t.Errorf("got %v, want not found", err)
+	}
+	f.truth("after a look past the cache")
+	if _, err := f.ImageInspect(Reading(ctx), unused); !errdefs.IsNotFound(err) {
+		t.Errorf("got %v, want not found", err)
+	}
+}
+
 func TestOwnChangesAreSeenAtOnce(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

@@ -2,6 +2,7 @@ package cache
 
 import (
 	"context"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -33,7 +34,19 @@ func (c *Cache) ContainerInspect(ctx context.Context, id string) (container.Insp
 			return detail, nil
 		}
 	}
-	return c.engine.ContainerInspect(ctx, id)
+	detail, err := c.engine.ContainerInspect(ctx, id)
+	c.learn(ctx, id, detail, err)
+	return detail, err
+}
+
+// learn corrects what is remembered of a container by what the engine has just
+// said, which may be ahead of its events: who is told that something is gone or
+// has ended must not find it in a list afterwards.
+func (c *Cache) learn(ctx context.Context, id string, now container.InspectResponse, err error) {
+	had, known := c.container(id)
+	if known && (errdefs.IsNotFound(err) || err == nil && now.ContainerJSONBase != nil && !reflect.DeepEqual(had.State, now.State)) {
+		c.changed(ctx, had.ID)
+	}
 }
 
 func (c *Cache) container(id string) (container.InspectResponse, bool) {

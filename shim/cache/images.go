@@ -68,7 +68,11 @@ func (c *Cache) imageList() ([]image.Summary, bool) {
 // ImageInspect implements the client's method.
 func (c *Cache) ImageInspect(ctx context.Context, ref string, o ...docker.ImageInspectOption) (image.InspectResponse, error) {
 	if !mayRemember(ctx) || len(o) > 0 {
-		return c.engine.ImageInspect(ctx, ref, o...)
+		i, err := c.engine.ImageInspect(ctx, ref, o...)
+		if errdefs.IsNotFound(err) {
+			c.imagesChanged(ctx) // its event is late; who is told that it is gone must not find it
+		}
+		return i, err
 	}
 	if a, ok := c.imageDetail(ref); ok {
 		return a.InspectResponse, a.err

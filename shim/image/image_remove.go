@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types/container"
@@ -33,14 +34,35 @@ func remove(ctx context.Context, e remover, ref string) error {
 		return err
 	}
 	// By id and with force the engine takes every name and the image in one step.
-	_, err = e.ImageRemove(ctx, i.ID, image.RemoveOptions{Force: true, PruneChildren: true})
-	if err == nil || errdefs.IsNotFound(err) {
-		return nil
+	return untilRemoved(ctx, func() (bool, error) {
+		_, err := e.ImageRemove(ctx, i.ID, image.RemoveOptions{Force: true, PruneChildren: true})
+		if err == nil {
+			return true, nil
+		}
+		if _, still, inspectErr := inspect(ctx, e, i.ID); inspectErr == nil && !still {
+			return true, nil
+		}
+		// One that is not found and still there has lost its names to somebody else who
+		// removes it, and is not gone yet.
+		return !errdefs.IsNotFound(err), fmt.Errorf("remove image %s: %w", ref, err)
+	})
+}
+
+// untilRemoved asks again while an image is being removed by somebody else,
+// which takes moments, and gives the last answer.
+func untilRemoved(ctx context.Context, ask func() (settled bool, err error)) error {
+	const pause, tries = 10 * time.Millisecond, 200
+	for i := 1; ; i++ {
+		settled, err := ask()
+		if settled || i == tries {
+			return err
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return err
+		}
 	}
-	if _, still, inspectErr := inspect(ctx, e, i.ID); inspectErr == nil && !still {
-		return nil
-	}
-	return fmt.Errorf("remove image %s: %w", ref, err)
 }
 
 // unused is an error when a container, running or not, was made from the image

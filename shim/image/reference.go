@@ -15,7 +15,10 @@ func inspect(ctx context.Context, e inspector, ref string) (i image.InspectRespo
 	if ref == "" {
 		return i, false, fmt.Errorf("the image reference is empty: %w", errdefs.ErrInvalidArgument)
 	}
-	i, err = e.ImageInspect(ctx, engineReference(ref))
+	err = untilRemoved(ctx, func() (bool, error) {
+		i, err = e.ImageInspect(ctx, engineReference(ref))
+		return err == nil || !strings.Contains(err.Error(), "layer does not exist"), err
+	})
 	switch {
 	case errdefs.IsNotFound(err):
 		return i, false, nil
