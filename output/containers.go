@@ -20,12 +20,13 @@ var containerColumns = []column[*runtimeapi.Container]{
 	{name: "NAME", shrink: true, value: func(c *runtimeapi.Container, _ Options) string { return orUnknown(containerName(c)) }},
 	{
 		name:  "ATTEMPT",
+		spare: 2,
 		value: func(c *runtimeapi.Container, _ Options) string { return decimal(c.GetMetadata().GetAttempt()) },
 		less: func(a, b *runtimeapi.Container) int {
 			return cmp.Compare(a.GetMetadata().GetAttempt(), b.GetMetadata().GetAttempt())
 		},
 	},
-	{name: "POD ID", value: func(c *runtimeapi.Container, o Options) string { return shortID(c.GetPodSandboxId(), o) }},
+	{name: "POD ID", spare: 1, value: func(c *runtimeapi.Container, o Options) string { return shortID(c.GetPodSandboxId(), o) }},
 	{name: "POD", shrink: true, value: func(c *runtimeapi.Container, o Options) string { return orUnknown(podNameOf(c, o)) }},
 	{name: "NAMESPACE", shrink: true, value: func(c *runtimeapi.Container, o Options) string {
 		return orUnknown(podNamespaceOf(c, o))

@@ -20,9 +20,9 @@ var endpointColumns = []column[Endpoint]{
 		return ""
 	}},
 	{name: "ENDPOINT", value: func(e Endpoint, _ Options) string { return e.Endpoint }},
-	{name: "KIND", value: func(e Endpoint, _ Options) string { return e.Kind }},
+	{name: "KIND", spare: 1, value: func(e Endpoint, _ Options) string { return e.Kind }},
 	{name: "STATE", value: func(e Endpoint, _ Options) string { return e.State }},
-	{name: "DETAIL", shrink: true, value: func(e Endpoint, _ Options) string { return e.Detail }},
+	{name: "DETAIL", prose: true, value: func(e Endpoint, _ Options) string { return e.Detail }},
 }
 
 // Endpoints writes what the resolver found, in its order of precedence.

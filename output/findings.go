@@ -22,8 +22,8 @@ type Finding struct {
 var findingColumns = []column[Finding]{
 	{name: "STATE", value: func(f Finding, _ Options) string { return f.State }},
 	{name: "CHECK", value: func(f Finding, _ Options) string { return f.Check }},
-	{name: "DETAIL", shrink: true, value: func(f Finding, _ Options) string { return f.Detail }},
-	{name: "NEXT STEP", shrink: true, value: func(f Finding, _ Options) string { return f.Hint }},
+	{name: "DETAIL", prose: true, value: func(f Finding, _ Options) string { return f.Detail }},
+	{name: "NEXT STEP", prose: true, value: func(f Finding, _ Options) string { return f.Hint }},
 }
 
 // Findings writes the result of a check-up in the order of the checks.

@@ -109,6 +109,20 @@ func TestGolden(t *testing.T) {
 			o.Pods = map[string]*runtimeapi.PodSandboxMetadata{otherID: {Name: "db", Namespace: "back"}, longID: {Name: "not this", Namespace: "one"}}
 		}))
 	}
+	findings := []Finding{
+		{State: FindingOK, Check: "runtime", Detail: "containerd 1.6.20 at unix:///run/containerd/containerd.sock"},
+		{State: FindingWarning, Check: "live restore", Detail: "a restart of the engine ends all containers", Hint: `set "live-restore": true in /etc/docker/daemon.json and reload the engine`},
+		{State: FindingFailed, Check: "evil", Detail: "bad\x1b[31m", Hint: "no"},
+	}
+	for name, o := range map[string]Options{"80-columns": {Width: 80}, "40-columns": {Width: 40}, "chosen": {Width: 80, NoHeaders: true, Columns: []string{"next step", "check"}}, "uncut": {Width: 80, NoTrunc: true}} {
+		cases["doctor-"+name] = func(w io.Writer) error { return Findings(w, findings, o) }
+	}
+	cases["endpoints-80-columns"] = func(w io.Writer) error {
+		return Endpoints(w, []Endpoint{
+			{Endpoint: "unix:///var/snap/microk8s/common/run/containerd.sock", Kind: "microk8s", State: "absent", Detail: "no such socket"},
+			{Endpoint: "docker://", Kind: "Docker, from DOCKER_HOST", State: "ready", Detail: "Docker engine 20.10.24", Chosen: true},
+		}, Options{Width: 80})
+	}
 	cases["ps-80-columns"] = func(w io.Writer) error {
 		return Containers(w, containers, table(func(o *Options) { o.Width = 80 }))
 	}
@@ -170,6 +184,7 @@ func TestGolden(t *testing.T) {
 		o.Format.Kind, o.Columns, o.NoHeaders, o.NoTrunc = Table, []string{"name", "exit", "container"}, true, true
 	}))
 	asCrictl := table(func(o *Options) { o.Crictl = true })
+	cases["stats-80-columns"] = func(w io.Writer) error { return ContainerStats(w, stats, usages, Options{Width: 80}) }
 	cases["stats-crictl"] = func(w io.Writer) error { return ContainerStats(w, stats, usages, asCrictl) }
 	cases["statsp-crictl"] = func(w io.Writer) error { return PodStats(w, podStats, usages, asCrictl) }
 	cases["imagefsinfo-json"] = func(w io.Writer) error { return ImageFsInfo(w, fsInfo(), format("json")) }

@@ -20,12 +20,13 @@ var podColumns = []column[*runtimeapi.PodSandbox]{
 	{name: "NAMESPACE", shrink: true, value: func(p *runtimeapi.PodSandbox, _ Options) string { return orUnknown(podNamespace(p)) }},
 	{
 		name:  "ATTEMPT",
+		spare: 2,
 		value: func(p *runtimeapi.PodSandbox, _ Options) string { return decimal(p.GetMetadata().GetAttempt()) },
 		less: func(a, b *runtimeapi.PodSandbox) int {
 			return cmp.Compare(a.GetMetadata().GetAttempt(), b.GetMetadata().GetAttempt())
 		},
 	},
-	{name: "RUNTIME", value: func(p *runtimeapi.PodSandbox, _ Options) string {
+	{name: "RUNTIME", spare: 1, value: func(p *runtimeapi.PodSandbox, _ Options) string {
 		return cmp.Or(p.GetRuntimeHandler(), "(default)")
 	}},
 	{name: "UID", wide: true, value: func(p *runtimeapi.PodSandbox, _ Options) string { return p.GetMetadata().GetUid() }},

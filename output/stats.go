@@ -72,25 +72,25 @@ func usageColumns(subject string) []column[Usage] {
 	}
 	return []column[Usage]{
 		{name: subject, value: func(u Usage, o Options) string { return shortID(u.ID, o) }},
-		{name: "NAME", shrink: true, value: func(u Usage, _ Options) string { return u.Name }},
-		{name: "POD", shrink: true, wide: true, value: func(u Usage, _ Options) string { return u.Namespace + "/" + u.Pod }},
+		{name: "NAME", shrink: true, wide: subject == podSubject, value: func(u Usage, _ Options) string { return u.Name }},
+		{name: "POD", shrink: true, value: func(u Usage, _ Options) string { return cmp.Or(strings.Trim(u.Namespace+"/"+u.Pod, "/"), unknownCell) }},
 		{name: "CPU %", value: func(u Usage, _ Options) string { return percentCell(u.CPUPercent) },
 			less: func(a, b Usage) int { return cmp.Compare(a.CPUPercent, b.CPUPercent) }},
 		{name: "MEM", value: func(u Usage, _ Options) string { return bytesCell(u.Memory) },
 			less: number(func(u Usage) int64 { return u.Memory })},
-		{name: "LIMIT", value: func(u Usage, _ Options) string {
+		{name: "LIMIT", spare: 3, value: func(u Usage, _ Options) string {
 			if u.MemoryLimit <= 0 {
 				return unknownCell
 			}
 			return bytesCell(u.MemoryLimit)
 		}},
 		{name: "MEM %", value: func(u Usage, _ Options) string { return memoryPercent(u) }},
-		{name: "DISK", value: func(u Usage, _ Options) string { return bytesCell(u.Disk) },
+		{name: "DISK", spare: 1, value: func(u Usage, _ Options) string { return bytesCell(u.Disk) },
 			less: number(func(u Usage) int64 { return u.Disk })},
 		{name: "INODES", wide: true, value: func(u Usage, _ Options) string { return countCell(u.Inodes) }},
 		{name: "SWAP", wide: true, value: func(u Usage, _ Options) string { return bytesCell(u.Swap) }},
-		{name: "NET I/O", value: func(u Usage, _ Options) string { return pairCell(u.NetworkIn, u.NetworkOut) }},
-		{name: "BLOCK I/O", value: func(u Usage, _ Options) string { return pairCell(u.BlockRead, u.BlockWrite) }},
+		{name: "NET I/O", spare: 4, value: func(u Usage, _ Options) string { return pairCell(u.NetworkIn, u.NetworkOut) }},
+		{name: "BLOCK I/O", spare: 2, value: func(u Usage, _ Options) string { return pairCell(u.BlockRead, u.BlockWrite) }},
 		{name: "PIDS", value: func(u Usage, _ Options) string { return countCell(u.Pids) },
 			less: number(func(u Usage) int64 { return u.Pids })},
 	}

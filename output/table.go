@@ -23,16 +23,36 @@ type column[T any] struct {
 	less func(a, b T) int
 	// shrink marks a column that gives way when the terminal is narrow.
 	shrink bool
+	// spare marks a column that is left out where the terminal is narrower still,
+	// the one with the lowest number first; 0 never is. --columns and -o wide show
+	// it in any case.
+	spare int
+	// prose marks sentences, which are no use when they are cut: where a line is too
+	// long for the terminal they go on lines of their own.
+	prose bool
 }
 
-// gap is the space between columns, in cells.
-const gap = 3
+// The space between columns, in cells, and what it is on a narrow terminal.
+const (
+	gap       = 3
+	narrowGap = 2
+)
 
 // minShrunk is the least that a shrinking column is cut to, in cells.
 const minShrunk = 8
 
 // key is the form of a column's name that people type: "POD ID" is "pod-id".
-func key(name string) string { return strings.ReplaceAll(strings.ToLower(name), " ", "-") }
+// "CPU %" is "cpu", and "NET I/O" is "net".
+func key(name string) string {
+	name = strings.ReplaceAll(strings.ToLower(name), " ", "-")
+	switch name {
+	case "cpu-%":
+		return "cpu"
+	case "mem-%":
+		return "mem%"
+	}
+	return strings.TrimSuffix(name, "-i/o")
+}
 
 // find gives the column that name means.
 func find[T any](columns []column[T], name string) (column[T], error) {
@@ -99,6 +119,35 @@ func writeTable[T any](w io.Writer, rows []T, columns []column[T], o Options) er
 	if err != nil {
 		return err
 	}
+	limit := o.Width
+	if o.NoTrunc {
+		limit = 0
+	}
+	cells := cellsOf(rows, shown, o)
+	if limit > 0 && slices.ContainsFunc(shown, func(c column[T]) bool { return c.prose }) && tableWidth(cells, nil, gap) > limit {
+		return writeProse(w, rows, withoutSpare(shown, len(o.Columns) > 0), o)
+	}
+	space := gap
+	if limit > 0 && len(o.Columns) == 0 && o.Format.Kind != Wide {
+		if kept, between := narrowed(shown, cells, limit); len(kept) < len(shown) || between < gap {
+			shown, space = kept, between
+			cells = cellsOf(rows, shown, o)
+		}
+	}
+	fit(cells, shrinking(shown), limit, space)
+	return draw(w, cells, space)
+}
+
+func shrinking[T any](columns []column[T]) []bool {
+	shrinks := make([]bool, len(columns))
+	for i, c := range columns {
+		shrinks[i] = c.shrink
+	}
+	return shrinks
+}
+
+// cellsOf are the texts of a table, its header first.
+func cellsOf[T any](rows []T, shown []column[T], o Options) [][]string {
 	cells := make([][]string, 0, len(rows)+1)
 	if !o.NoHeaders {
 		header := make([]string, len(shown))
@@ -114,19 +163,66 @@ func writeTable[T any](w io.Writer, rows []T, columns []column[T], o Options) er
 		}
 		cells = append(cells, line)
 	}
-	shrinks := make([]bool, len(shown))
-	for i, c := range shown {
-		shrinks[i] = c.shrink
+	return cells
+}
+
+// tableWidth is what a line takes, shrinking columns counted as far as they cannot
+// shrink any more.
+func tableWidth(cells [][]string, shrinks []bool, gap int) int {
+	if len(cells) == 0 {
+		return 0
 	}
-	if !o.NoTrunc {
-		fit(cells, shrinks, o.Width)
+	total := gap * (len(cells[0]) - 1)
+	for i := range cells[0] {
+		widest := 0
+		for _, line := range cells {
+			widest = max(widest, cellWidth(line[i]))
+		}
+		if shrinks != nil && shrinks[i] {
+			widest = min(widest, minShrunk)
+		}
+		total += widest
 	}
-	return draw(w, cells)
+	return total
+}
+
+// narrowed are the columns that a terminal has room for, and the space between them.
+func narrowed[T any](shown []column[T], cells [][]string, width int) ([]column[T], int) {
+	for {
+		for _, space := range []int{gap, narrowGap} {
+			if tableWidth(cells, shrinking(shown), space) <= width {
+				return shown, space
+			}
+		}
+		drop := -1
+		for i, c := range shown {
+			if c.spare > 0 && (drop < 0 || c.spare < shown[drop].spare) {
+				drop = i
+			}
+		}
+		if drop < 0 {
+			return shown, narrowGap
+		}
+		shown = slices.Delete(slices.Clone(shown), drop, drop+1)
+		left := make([][]string, len(cells))
+		for i, line := range cells {
+			left[i] = slices.Delete(slices.Clone(line), drop, drop+1)
+		}
+		cells = left
+	}
+}
+
+// withoutSpare leaves out what can be, unless the user chose the columns.
+func withoutSpare[T any](shown []column[T], chosen bool) []column[T] {
+	if chosen {
+		return shown
+	}
+	return slices.DeleteFunc(slices.Clone(shown), func(c column[T]) bool { return c.spare > 0 })
 }
 
 // fit cuts the cells of shrinking columns, the widest first, until a line is
 // at most width cells long. Width 0 is no limit.
-func fit(cells [][]string, shrinks []bool, width int) {
+func fit(cells [][]string, shrinks []bool, width, gap int) {
 	if width <= 0 || len(cells) == 0 {
 		return
 	}
@@ -163,12 +259,12 @@ func fit(cells [][]string, shrinks []bool, width int) {
 }
 
 // draw writes aligned lines without borders and without trailing spaces.
-func draw(w io.Writer, cells [][]string) error {
+func draw(w io.Writer, cells [][]string, gap int) error {
 	if len(cells) == 0 {
 		return nil
 	}
 	if len(cells) > manyLines {
-		return drawMany(w, cells)
+		return drawMany(w, cells, gap)
 	}
 	var b bytes.Buffer
 	t := tablewriter.NewTable(&b,
@@ -206,7 +302,7 @@ func draw(w io.Writer, cells [][]string) error {
 const manyLines = 64
 
 // drawMany writes what draw would. A test compares the two.
-func drawMany(w io.Writer, cells [][]string) error {
+func drawMany(w io.Writer, cells [][]string, gap int) error {
 	widths := make([]int, len(cells[0]))
 	for _, line := range cells {
 		for i, cell := range line {

@@ -105,10 +105,10 @@ func TestManyLinesLookLikeFew(t *testing.T) {
 			}
 		}
 		var few, many strings.Builder
-		if err := draw(&few, cells); err != nil {
+		if err := draw(&few, cells, gap); err != nil {
 			t.Fatal(err)
 		}
-		if err := drawMany(&many, cells); err != nil {
+		if err := drawMany(&many, cells, gap); err != nil {
 			t.Fatal(err)
 		}
 		if few.String() != many.String() {
