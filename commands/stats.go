@@ -34,7 +34,8 @@ func newStats(env *Env) *cli.Command {
 func statsFlags(columns output.Columns) []cli.Flag {
 	return append(listFlags(columns),
 		&cli.StringFlag{Name: "id", Usage: "only the one whose id begins with `ID`"},
-		&cli.StringSliceFlag{Name: "label", Usage: "only those with the label `KEY=VALUE`; several must all match"},
+		&cli.StringSliceFlag{Name: "label", Usage: "only those with the label `KEY=VALUE`, or KEY for any value; several must all match"},
+		selectorFlag(),
 		&cli.IntFlag{Name: "seconds", Aliases: []string{"s"}, Value: 1, Usage: "`SECONDS` between two samples"},
 		&cli.BoolFlag{Name: "watch", Aliases: []string{"w"}, Usage: "go on until interrupted"},
 	)
@@ -44,9 +45,12 @@ func statsFlags(columns output.Columns) []cli.Flag {
 type usageQuery struct {
 	target, id, pod string
 	labels          map[string]string
+	selector        client.Selector
 	interval        time.Duration
 	watch, all      bool
 	output          output.Options
+
+	unmeasured func(*runtimeapi.PodSandbox, error) // statsp: told of each that has no figures
 }
 
 func statsOptionsOf(columns output.Columns) func(*Env, *cli.Context) (usageQuery, error) {
@@ -63,7 +67,7 @@ func readUsageQuery(env *Env, c *cli.Context, columns output.Columns) (q usageQu
 		return q, usagef("--seconds %d: want at least 1", c.Int("seconds"))
 	}
 	q.interval = time.Duration(c.Int("seconds")) * time.Second
-	if q.labels, err = readLabels(c, "label"); err != nil {
+	if q.labels, q.selector, err = readLabelFilter(c); err != nil {
 		return q, err
 	}
 	q.output, err = readListFormat(env, c, columns)
@@ -102,7 +106,7 @@ func (q usageQuery) pauseBetweenPages() time.Duration {
 
 // containerFilter turns names into what the runtime filters by.
 func (q usageQuery) containerFilter(ctx context.Context, conn *client.Conn) (*runtimeapi.ContainerStatsFilter, error) {
-	filter := &runtimeapi.ContainerStatsFilter{Id: q.id, LabelSelector: q.labels}
+	filter := &runtimeapi.ContainerStatsFilter{Id: q.id, LabelSelector: bothLabels(q.labels, q.selector)}
 	if q.target != "" {
 		c, err := conn.Container(ctx, q.target, client.Running)
 		if err != nil {
@@ -122,7 +126,7 @@ func (q usageQuery) containerFilter(ctx context.Context, conn *client.Conn) (*ru
 
 // containerPage takes the samples for one page and writes it.
 func (q usageQuery) containerPage(ctx context.Context, conn *client.Conn, filter *runtimeapi.ContainerStatsFilter, page *bytes.Buffer) error {
-	before, err := listContainerStats(ctx, conn, filter)
+	before, err := q.listContainerStats(ctx, conn, filter)
 	if err != nil {
 		return err
 	}
@@ -139,7 +143,7 @@ func (q usageQuery) containerPage(ctx context.Context, conn *client.Conn, filter
 		if err := pause(ctx, q.interval); err != nil {
 			return err
 		}
-		if after, err = listContainerStats(ctx, conn, filter); err != nil {
+		if after, err = q.listContainerStats(ctx, conn, filter); err != nil {
 			return err
 		}
 	}
@@ -170,9 +174,14 @@ func rated(r *runtimeapi.ListContainerStatsResponse) bool {
 	return true
 }
 
+// wants says that labels are those asked for.
+func (q usageQuery) wants(labels map[string]string) bool {
+	return hasLabels(labels, q.labels) && q.selector.Matches(labels)
+}
+
 // listContainerStats asks for the stats, and looks again at what a runtime
 // that ignores filters sent.
-func listContainerStats(ctx context.Context, conn *client.Conn, filter *runtimeapi.ContainerStatsFilter) (*runtimeapi.ListContainerStatsResponse, error) {
+func (q usageQuery) listContainerStats(ctx context.Context, conn *client.Conn, filter *runtimeapi.ContainerStatsFilter) (*runtimeapi.ListContainerStatsResponse, error) {
 	res, err := conn.Runtime.ListContainerStats(ctx, &runtimeapi.ListContainerStatsRequest{Filter: filter})
 	if err != nil {
 		return nil, err
@@ -183,7 +192,7 @@ func listContainerStats(ctx context.Context, conn *client.Conn, filter *runtimea
 	}
 	kept := &runtimeapi.ListContainerStatsResponse{}
 	for _, s := range res.GetStats() {
-		if strings.HasPrefix(s.GetAttributes().GetId(), filter.GetId()) && inPod(s.GetAttributes().GetId()) && hasLabels(s.GetAttributes().GetLabels(), filter.GetLabelSelector()) {
+		if strings.HasPrefix(s.GetAttributes().GetId(), filter.GetId()) && inPod(s.GetAttributes().GetId()) && q.wants(s.GetAttributes().GetLabels()) {
 			kept.Stats = append(kept.Stats, s)
 		}
 	}

@@ -16,7 +16,7 @@ import (
 func (q usageQuery) nameUsages(ctx context.Context, conn *client.Conn, usages []output.Usage) error {
 	o := q.output
 	isPod := func(column string) bool { return strings.EqualFold(strings.Trim(column, " -"), "pod") }
-	shown := o.Format.Kind == output.Name || o.Format.Kind == output.Wide || isPod(o.Sort) || slices.ContainsFunc(o.Columns, isPod)
+	shown := len(o.Columns) == 0 && !o.Crictl && !o.Format.ForMachines() || o.Format.Kind == output.Name || o.Format.Kind == output.Wide || isPod(o.Sort) || slices.ContainsFunc(o.Columns, isPod)
 	unnamed := func(u output.Usage) bool { return u.Pod == "" }
 	if !shown || !slices.ContainsFunc(usages, unnamed) {
 		return nil

@@ -32,13 +32,20 @@ func runStatsp(ctx context.Context, env *Env, q usageQuery) error {
 		return err
 	}
 	defer conn.Close()
-	filter := &runtimeapi.PodSandboxStatsFilter{Id: q.id, LabelSelector: q.labels}
+	filter := &runtimeapi.PodSandboxStatsFilter{Id: q.id, LabelSelector: bothLabels(q.labels, q.selector)}
 	if q.target != "" {
 		pod, err := conn.Pod(ctx, q.target, client.Running)
 		if err != nil {
 			return err
 		}
 		filter.Id = pod.GetId()
+	}
+	warned := map[string]bool{}
+	q.unmeasured = func(p *runtimeapi.PodSandbox, err error) {
+		if !warned[p.GetId()] { // not on each page again
+			env.warn("pod %s cannot be measured: %s", podPath(p.GetMetadata()), sentence(env, err))
+		}
+		warned[p.GetId()] = true
 	}
 	display := &screen{out: env.Out, terminal: env.OutTerminal && !q.output.Format.ForMachines()}
 	return refresh(ctx, q.watch, q.pauseBetweenPages(), func(ctx context.Context) error {
@@ -53,7 +60,7 @@ func runStatsp(ctx context.Context, env *Env, q usageQuery) error {
 
 // podPage takes the samples for one page and writes it.
 func (q usageQuery) podPage(ctx context.Context, conn *client.Conn, filter *runtimeapi.PodSandboxStatsFilter, page *bytes.Buffer) error {
-	before, err := listPodStats(ctx, conn, filter)
+	before, err := q.listPodStats(ctx, conn, filter)
 	if err != nil {
 		return err
 	}
@@ -66,7 +73,7 @@ func (q usageQuery) podPage(ctx context.Context, conn *client.Conn, filter *runt
 		if err := pause(ctx, q.interval); err != nil {
 			return err
 		}
-		if after, err = listPodStats(ctx, conn, filter); err != nil {
+		if after, err = q.listPodStats(ctx, conn, filter); err != nil {
 			return err
 		}
 	}
@@ -82,12 +89,12 @@ func podsRated(r *runtimeapi.ListPodSandboxStatsResponse) bool {
 	return true
 }
 
-func listPodStats(ctx context.Context, conn *client.Conn, filter *runtimeapi.PodSandboxStatsFilter) (*runtimeapi.ListPodSandboxStatsResponse, error) {
+func (q usageQuery) listPodStats(ctx context.Context, conn *client.Conn, filter *runtimeapi.PodSandboxStatsFilter) (*runtimeapi.ListPodSandboxStatsResponse, error) {
 	res, err := conn.Runtime.ListPodSandboxStats(ctx, &runtimeapi.ListPodSandboxStatsRequest{Filter: filter})
 	switch status.Code(err) {
 	case codes.OK:
 	case codes.Unknown, codes.Internal, codes.NotFound:
-		if res, err = podStatsOneByOne(ctx, conn, filter, err); err != nil {
+		if res, err = q.podStatsOneByOne(ctx, conn, filter, err); err != nil {
 			return nil, err
 		}
 	default:
@@ -95,7 +102,7 @@ func listPodStats(ctx context.Context, conn *client.Conn, filter *runtimeapi.Pod
 	}
 	kept := &runtimeapi.ListPodSandboxStatsResponse{}
 	for _, s := range res.GetStats() {
-		if strings.HasPrefix(s.GetAttributes().GetId(), filter.GetId()) && hasLabels(s.GetAttributes().GetLabels(), filter.GetLabelSelector()) {
+		if strings.HasPrefix(s.GetAttributes().GetId(), filter.GetId()) && q.wants(s.GetAttributes().GetLabels()) {
 			kept.Stats = append(kept.Stats, s)
 		}
 	}
@@ -104,15 +111,16 @@ func listPodStats(ctx context.Context, conn *client.Conn, filter *runtimeapi.Pod
 
 // podStatsOneByOne asks for each pod by itself where a runtime has failed for
 // all of them, as containerd does when it can measure one of them only. What
-// cannot be measured is a row without figures; failed is what to say when
-// nothing can.
-func podStatsOneByOne(ctx context.Context, conn *client.Conn, filter *runtimeapi.PodSandboxStatsFilter, failed error) (*runtimeapi.ListPodSandboxStatsResponse, error) {
+// cannot be measured is a row without figures, and a warning; failed is what to say
+// where that would be all that a program gets, or the runtime cannot measure pods at all.
+func (q usageQuery) podStatsOneByOne(ctx context.Context, conn *client.Conn, filter *runtimeapi.PodSandboxStatsFilter, failed error) (*runtimeapi.ListPodSandboxStatsResponse, error) {
 	ready := runtimeapi.PodSandboxState_SANDBOX_READY
-	pods, err := podFilter{id: filter.GetId(), labels: filter.GetLabelSelector(), state: &ready, newest: -1}.list(ctx, conn)
+	pods, err := podFilter{id: filter.GetId(), labels: q.labels, selector: q.selector, state: &ready, newest: -1}.list(ctx, conn)
 	if err != nil {
 		return nil, failed
 	}
 	all, measured := &runtimeapi.ListPodSandboxStatsResponse{}, 0
+	reasons := map[*runtimeapi.PodSandbox]error{}
 	for _, p := range pods {
 		res, err := conn.Runtime.PodSandboxStats(ctx, &runtimeapi.PodSandboxStatsRequest{PodSandboxId: p.GetId()})
 		switch {
@@ -121,14 +129,20 @@ func podStatsOneByOne(ctx context.Context, conn *client.Conn, filter *runtimeapi
 		case err == nil:
 			measured++
 		default:
+			reasons[p] = err
 			res = &runtimeapi.PodSandboxStatsResponse{Stats: &runtimeapi.PodSandboxStats{Attributes: &runtimeapi.PodSandboxAttributes{
 				Id: p.GetId(), Metadata: p.GetMetadata(), Labels: p.GetLabels(), Annotations: p.GetAnnotations(),
 			}}}
 		}
 		all.Stats = append(all.Stats, res.GetStats())
 	}
-	if measured == 0 {
+	if measured == 0 && (q.target != "" || q.output.Format.ForMachines() || strings.Contains(failed.Error(), "not implemented")) {
 		return nil, failed
+	}
+	for _, p := range pods {
+		if err := reasons[p]; err != nil {
+			q.unmeasured(p, err)
+		}
 	}
 	return all, nil
 }
