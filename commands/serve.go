@@ -5,9 +5,12 @@ import (
 	"errors"
 	"log/slog"
 	"net"
+	"os"
+	"os/signal"
 	"path"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -128,6 +131,9 @@ func serveLog(env *Env, c *cli.Context) (*slog.Logger, error) {
 // runServe serves until ctx ends, which is how it ends well.
 func runServe(ctx context.Context, env *Env, o serveOptions) error {
 	usualGC(struct{}{})
+	// Whoever reads the log may go, as journald does when it is restarted. A write to
+	// nobody would end the process. Plugins do not inherit a signal that is taken.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	listener, err := shim.Listen(o.listen)
 	if err != nil {
 		return err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -146,6 +147,28 @@ func TestServeRefusesABadFile(t *testing.T) {
 	} {
 		if _, err := readServe(t, config); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: got %v, want %q in it", config, err, want)
+		}
+	}
+}
+
+// The records are found by the next serve on the same socket, however it is named.
+func TestExecRecordsAreBesideTheSocket(t *testing.T) {
+	t.Parallel()
+	elsewhere := &net.UnixAddr{Name: "/run/.s1/s", Net: "unix"} // where an own socket was made
+	systemds := &net.UnixAddr{Name: "/run/x.sock", Net: "unix"}
+	for _, c := range []struct {
+		endpoint string
+		address  net.Addr
+		want     string
+	}{
+		{"unix:///run/x.sock", elsewhere, "/run/x.sock.exec"},
+		{"/run/x.sock", elsewhere, "/run/x.sock.exec"},
+		{"fd://", systemds, "/run/x.sock.exec"},
+		{"fd://", &net.UnixAddr{Name: "@x", Net: "unix"}, ""},
+		{"fd://", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1}, ""},
+	} {
+		if got := execRecords(c.endpoint, c.address); got != c.want {
+			t.Errorf("%s on %s: got %q, want %q", c.endpoint, c.address, got, c.want)
 		}
 	}
 }

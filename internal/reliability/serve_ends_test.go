@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -181,5 +183,68 @@ func TestServeEndsWithOpenSessionsOnEngine(t *testing.T) {
 	out, err := top.CombinedOutput()
 	if err != nil || bytes.Contains(out, []byte("4711")) || !bytes.Contains(out, []byte("while :")) {
 		t.Errorf("got %s, %v, want the container's own process and not that of the session", out, err)
+	}
+}
+
+// TestServeOutlivesTheReaderOfItsLog: as journald's restart is no end of services.
+func TestServeOutlivesTheReaderOfItsLog(t *testing.T) {
+	t.Parallel()
+	s := newServe(t, "unix:///nonexistent/engine.sock")
+	reader, writer, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer writer.Close()
+	s.setup = func(cmd *exec.Cmd) { cmd.Stdout, cmd.Stderr = writer, writer }
+	s.start()
+	reader.Close()
+	for range 3 { // each is logged
+		if _, err := s.ListContainers(t.Context(), &runtimeapi.ListContainersRequest{}); status.Code(err) != codes.Unavailable {
+			t.Fatalf("got %v", err)
+		}
+		if _, err := s.Version(t.Context(), &runtimeapi.VersionRequest{}); err != nil {
+			t.Fatalf("serve has ended with the reader of its log: %v", err)
+		}
+	}
+	s.stop()
+}
+
+// TestSystemdUnits: systemd finds nothing wrong with the units, and serve knows the
+// flags in them.
+func TestSystemdUnits(t *testing.T) {
+	t.Parallel()
+	analyze, err := exec.LookPath("systemd-analyze")
+	if err != nil {
+		t.Skip(err)
+	}
+	dir := t.TempDir()
+	program := filepath.Join(dir, "crishim") // it has to be there
+	if err := os.WriteFile(program, nil, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	verify := []string{"verify"}
+	for _, name := range []string{"crishim.socket", "crishim.service"} {
+		text, err := os.ReadFile(filepath.Join(root, "hack", "systemd", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if at := strings.Index(string(text), "ExecStart="); at >= 0 {
+			line, _, _ := strings.Cut(string(text[at+len("ExecStart="):]), "\n")
+			args := strings.Fields(line)
+			out, err := exec.Command("crishim", append(args[1:], "--log-level", "none of those")...).CombinedOutput()
+			if err == nil || !strings.Contains(string(out), "--log-level") { // all before it is fine
+				t.Errorf("%s: got %s", line, out)
+			}
+			text = bytes.ReplaceAll(text, []byte(args[0]), []byte(program))
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		verify = append(verify, filepath.Join(dir, name))
+	}
+	// It looks at what they need as well, which is the host's own.
+	out, _ := exec.Command(analyze, verify...).CombinedOutput()
+	if bytes.Contains(out, []byte("crishim")) {
+		t.Errorf("got %s", out)
 	}
 }
