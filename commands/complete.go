@@ -12,6 +12,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/crishim/crishim/client"
+	"github.com/crishim/crishim/commands/logfile"
 	"github.com/crishim/crishim/output"
 )
 
@@ -182,6 +183,9 @@ func (c *completion) flags() []candidate {
 func (c *completion) flagValues(ctx context.Context) []candidate {
 	switch c.flag {
 	case "output", "o":
+		if c.verb == "logs" {
+			return named([]string{"text", "json"})
+		}
 		return named(strings.Split(strings.ReplaceAll(output.FormatNames(), "TEMPLATE", ""), "|"))
 	case "state", "s":
 		if c.verb == "pods" || c.verb == "inspectp" {
@@ -200,6 +204,16 @@ func (c *completion) flagValues(ctx context.Context) []candidate {
 		return out
 	case "namespace":
 		return c.namespaces(ctx)
+	case "for":
+		return named([]string{"running", "exited", "removed", "ready", "notready", "log=", "image="})
+	case "columns", "sort":
+		return c.columns()
+	case "stream":
+		return named([]string{logfile.Stdout, logfile.Stderr})
+	case "profile":
+		return named([]string{"general", "net", "sys"})
+	case "network":
+		return named([]string{"pod", "host"})
 	case "compat":
 		return named([]string{"crictl"})
 	case "transport":
@@ -210,6 +224,17 @@ func (c *completion) flagValues(ctx context.Context) []candidate {
 		}
 	}
 	return []candidate{{completeFiles, ""}}
+}
+
+// columns are those of the verb's table. Of a list of them the last is open.
+func (c *completion) columns() []candidate {
+	if i := strings.LastIndexByte(c.word, ','); i >= 0 && c.flag == "columns" {
+		c.prefix, c.word = c.prefix+c.word[:i+1], c.word[i+1:]
+	}
+	return named(map[string]output.Columns{
+		"ps": output.ContainerColumns, "pods": output.PodColumns, "images": output.ImageColumns, "stats": output.StatsColumns, "statsp": output.PodStatsColumns,
+		"endpoints": output.EndpointColumns, "doctor": output.FindingColumns, "events": output.EventColumns, "config": output.SettingColumns,
+	}[c.verb])
 }
 
 func named(values []string) []candidate {
@@ -225,7 +250,7 @@ func named(values []string) []candidate {
 // Verbs by what their arguments name.
 var (
 	containerVerbs = []string{"start", "stop", "rm", "inspect", "logs", "exec", "attach", "update", "checkpoint", "wait", "stats", "cp", "debug"}
-	podVerbs       = []string{"stopp", "rmp", "inspectp", "port-forward", "statsp", "pods"}
+	podVerbs       = []string{"stopp", "rmp", "inspectp", "port-forward", "statsp", "pods", "describe", "delete"}
 	imageVerbs     = []string{"rmi", "inspecti", "images", "pull"}
 	onlyOne        = []string{"logs", "exec", "attach", "checkpoint", "debug", "port-forward"}
 )
@@ -242,6 +267,8 @@ func (c *completion) arguments(ctx context.Context) []candidate {
 			out = append(out, candidate{sub.Name, sub.Usage})
 		}
 		return append(out, c.firstArgument(ctx)...)
+	case c.verb == "cp":
+		return append(c.containerNames(ctx), candidate{completeFiles, ""})
 	case slices.Contains(containerVerbs, c.verb):
 		return c.containerNames(ctx)
 	case slices.Contains(podVerbs, c.verb):

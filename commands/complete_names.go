@@ -37,7 +37,9 @@ func (c *completion) containerNames(ctx context.Context) []candidate {
 	if err != nil {
 		return nil
 	}
-	var names, ids []candidate
+	var ids []candidate
+	var found []source
+	var texts []string
 	for _, ctr := range r.GetContainers() {
 		if !c.wants(ctr.GetState()) {
 			continue
@@ -48,17 +50,36 @@ func (c *completion) containerNames(ctx context.Context) []candidate {
 		if pod.GetName() != "" {
 			text = "in " + pod.GetNamespace() + "/" + pod.GetName() + ", " + text
 		}
-		switch strings.Count(c.word, "/") {
-		case 0:
-			names = append(names, candidate{name, text})
-		case 1:
-			names = append(names, candidate{pod.GetName() + "/" + name, text})
-		default:
-			names = append(names, candidate{pod.GetNamespace() + "/" + pod.GetName() + "/" + name, text})
-		}
+		of := source{pod.GetNamespace(), pod.GetName(), name}
+		found = append(found, of)
+		texts = append(texts, text)
 		ids = append(ids, candidate{shortID(ctr.GetId()), name + " " + text})
 	}
+	var names []candidate
+	for i, of := range found {
+		for _, name := range c.formsOf(of, found) {
+			names = append(names, candidate{name, texts[i]})
+		}
+	}
 	return c.withIDs(names, ids)
+}
+
+// formsOf are the names of a container that fit what is typed so far. One that several
+// containers have is offered only to somebody who has begun to type it.
+func (c *completion) formsOf(of source, all []source) []string {
+	if strings.Contains(c.word, "/") {
+		return []string{of.name(), of.fullName()}
+	}
+	if c.word != "" && strings.HasPrefix(of.container, c.word) {
+		return []string{of.container}
+	}
+	for _, form := range []func(source) string{func(s source) string { return s.container }, source.name} {
+		shared := slices.ContainsFunc(all, func(other source) bool { return other != of && form(other) == form(of) })
+		if !shared {
+			return []string{form(of)}
+		}
+	}
+	return []string{of.fullName()}
 }
 
 // wants leaves out containers that a verb can do nothing with.

@@ -71,6 +71,16 @@ func TestComplete(t *testing.T) {
 		{[]string{"inspect", "shop/web/ne"}, []string{"shop/web/new"}},
 		{[]string{"inspect", ids["gone"][:6]}, []string{ids["gone"][:13]}},
 		{[]string{"stopp", ""}, []string{"db", "web"}},
+		{[]string{"describe", "w"}, []string{"web"}},
+		{[]string{"delete", "shop/"}, []string{"shop/web"}},
+		{[]string{"wait", "--for", "r"}, []string{"running", "removed", "ready"}},
+		{[]string{"ps", "--columns", "name,po"}, []string{"name,pod-id", "name,pod"}},
+		{[]string{"stats", "--sort", "c"}, []string{"container", "cpu"}},
+		{[]string{"logs", "--stream", ""}, []string{"stdout", "stderr"}},
+		{[]string{"logs", "-o", ""}, []string{"text", "json"}},
+		{[]string{"debug", "--profile", "s"}, []string{"sys"}},
+		{[]string{"cp", "ng"}, []string{"nginx", ":files"}},
+		{[]string{"cp", "/etc/host"}, []string{":files"}},
 		{[]string{"rmp", "shop/"}, []string{"shop/web"}},
 		{[]string{"ps", "--pod", "w"}, []string{"web"}},
 		{[]string{"ps", "--namespace", ""}, []string{"default", "shop"}},
@@ -156,5 +166,31 @@ func TestCompletionScripts(t *testing.T) {
 	}
 	if r := c.run("completion", "tcsh"); r.code != 2 {
 		t.Errorf("got %+v", r)
+	}
+}
+
+// A name that several containers have would be refused, so that what tells them apart is
+// offered in its place.
+func TestCompleteNamesThatAreThereTwice(t *testing.T) {
+	t.Parallel()
+	c := withStub(t, stubcri.Options{})
+	for _, pod := range [][2]string{{"dev", "web"}, {"prod", "web"}, {"prod", "db"}} {
+		id := c.stub.AddPod(pod[0], pod[1])
+		c.stub.AddContainer(id, "main")
+		if pod[1] == "db" {
+			c.stub.AddContainer(id, "backup")
+		}
+	}
+	for word, want := range map[string][]string{
+		"":         {"backup", "db/main", "dev/web/main", "prod/web/main"},
+		"m":        {"main"},
+		"d":        {"db/main", "dev/web/main"},
+		"prod/":    {"prod/db/backup", "prod/db/main", "prod/web/main"},
+		"web/":     {"web/main"},
+		"prod/web": {"prod/web/main"},
+	} {
+		if diff := cmp.Diff(want, c.completed("exec", word)); diff != "" {
+			t.Errorf("%q: %s", word, diff)
+		}
 	}
 }

@@ -40,7 +40,17 @@ func withStub(t *testing.T, o stubcri.Options) *commandTest {
 	if o.Now == nil {
 		o.Now = func() time.Time { return testNow }
 	}
-	return &commandTest{t: t, stub: stubcri.Start(t, o), vars: map[string]string{}}
+	stub := stubcri.Start(t, o)
+	t.Cleanup(func() { // what root has for logs of pods that nothing removed
+		for _, call := range stub.Calls() {
+			if r, ok := call.Request.(*runtimeapi.RunPodSandboxRequest); ok {
+				if err := removeOwnLogs(r.GetConfig().GetMetadata()); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+	})
+	return &commandTest{t: t, stub: stub, vars: map[string]string{}}
 }
 
 // run runs "crishim ARGS..." and waits for its end.

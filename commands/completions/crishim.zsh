@@ -10,8 +10,9 @@ _crishim() {
 			continue
 		fi
 		value=${reply%%$'\t'*}
-		text=${reply#*$'\t'}
-		[[ -n $value ]] && found+=("${value//:/\\:}:$text")
+		text=
+		[[ $reply == *$'\t'* ]] && text=":${reply#*$'\t'}"
+		[[ -n $value ]] && found+=("${value//:/\\:}$text")
 	done
 	_describe NAME found
 }
