@@ -61,12 +61,8 @@ func runRmp(ctx context.Context, env *Env, o removal) error {
 func removePod(ctx context.Context, env *Env, conn *client.Conn, o removal, p target[*runtimeapi.PodSandbox]) error {
 	ready := p.thing.GetState() == runtimeapi.PodSandboxState_SANDBOX_READY
 	switch {
-	case ready && !o.force && o.choice.listed() && o.dryRun:
-		return env.say("Would leave sandbox %s: it still runs, --force stops it first", p.called())
-	case ready && !o.force && o.choice.listed():
-		return fmt.Errorf("pod %s still runs; --force stops it first", p.called())
 	case ready && !o.force:
-		return withHint(fmt.Errorf("pod %s still runs", p.ref), "crishim stopp %s stops it, crishim rmp -f %s does both", p.ref, p.ref)
+		return refuseReady(env, o, p)
 	case o.dryRun:
 		return env.say("Would remove sandbox %s", p.called())
 	case ready:
@@ -82,4 +78,15 @@ func removePod(ctx context.Context, env *Env, conn *client.Conn, o removal, p ta
 		return about(p.called(), err)
 	}
 	return env.say("Removed sandbox %s", p.ref)
+}
+
+// refuseReady leaves a pod that still runs alone, which a list may have more of.
+func refuseReady(env *Env, o removal, p target[*runtimeapi.PodSandbox]) error {
+	switch {
+	case o.choice.listed() && o.dryRun:
+		return env.say("Would leave sandbox %s: it still runs, --force stops it first", p.called())
+	case o.choice.listed():
+		return fmt.Errorf("pod %s still runs; --force stops it first", p.called())
+	}
+	return withHint(fmt.Errorf("pod %s still runs", p.ref), "crishim stopp %s stops it, crishim rmp -f %s does both", p.ref, p.ref)
 }

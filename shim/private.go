@@ -110,7 +110,7 @@ func (p *private) ContainerLogs(r *api.ContainerLogsRequest, out api.Crishim_Con
 		return out.Send(answer)
 	})
 	if errdefs.IsNotImplemented(err) { // by the log driver, which the call itself is not to blame for
-		return fmt.Errorf("%v: %w", err, errdefs.ErrFailedPrecondition)
+		return fmt.Errorf("%s: %w", err.Error(), errdefs.ErrFailedPrecondition)
 	}
 	return err
 }
