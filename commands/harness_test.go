@@ -17,6 +17,22 @@ import (
 	"github.com/crishim/crishim/internal/stubcri"
 )
 
+// TestMain keeps what the tests make out of the machine's own logs.
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "crishim-logs-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	ownLogs = filepath.Join(dir, "logs")
+	code := m.Run()
+	if err := os.RemoveAll(dir); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
 // testNow is when tests of whole command lines take place.
 var testNow = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
