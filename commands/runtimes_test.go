@@ -194,7 +194,7 @@ var linesByID = []string{
 	"stats $C", "stats -a", "statsp $P", "stats -o name", "statsp -o name", "events -o table", "events -o name",
 	"cp $C:/etc/hostname -", "debug --image busybox $C true", "port-forward $P 0:80", "attach $C",
 	"update --memory 64Mi $C", "update-runtime-config --pod-cidr 10.1.0.0/16", "checkpoint --export $DIR/cp.tar $C",
-	"create $P $DIR/c.json", "run -d --pod $P busybox", "run -d --name made busybox", "pull busybox", "pods -o wide", "ps -a -o wide", "ps -a -r", "images -o wide",
+	"create $P $DIR/c.json", "run -d --pod $P busybox", "run $DIR/c.json $DIR/p.json", "pull busybox", "pods -o wide", "ps -a -o wide", "ps -a -r", "images -o wide",
 	"wait --timeout 300ms --for running $C", "wait --timeout 300ms --for ready $P", "start $N", "stop -t 0 $C", "rm --force --dry-run $C", "rm -f $C", "wait --timeout 300ms --for removed nobody",
 	"gc --dry-run", "rmi --prune --dry-run", "rmi $I", "stopp $P", "rmp -f $P", "rmp --all --force --dry-run", "delete $Q",
 	"__complete exec a", "__complete inspectp a", "__complete rmi a",
@@ -211,7 +211,8 @@ func TestEveryVerbOnWhatHasNoNames(t *testing.T) {
 				dir := t.TempDir()
 				made := c.stub.AddCreated(c.stub.AddPod("default", "spare"), "made")
 				ids := func(args ...string) string { return strings.Fields(c.run(args...).out + " none")[0] }
-				vars := strings.NewReplacer("$DIR/c.json", c.file("c.json", `{"metadata": {"name": "c"}, "image": {"image": "busybox"}}`), "$DIR", dir,
+				vars := strings.NewReplacer("$DIR/c.json", c.file("c.json", `{"metadata": {"name": "c"}, "image": {"image": "busybox"}}`),
+					"$DIR/p.json", c.file("p.json", `{"metadata": {"name": "p"}, "log_directory": "/nonexistent"}`), "$DIR", dir,
 					"$C", ids("ps", "-q"), "$N", made, "$P", ids("pods", "-q", "-s", "ready"), "$Q", ids("pods", "-q", "-s", "notready"), "$I", ids("images", "-q"))
 				ctx, cancel := context.WithCancel(t.Context())
 				if call := goOn[strings.Fields(line)[0]]; call != "" {
