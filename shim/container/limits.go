@@ -65,12 +65,12 @@ func writeLimits(cgroups host.CgroupDirs, files map[string]string) error {
 	var errs []error
 	for name, value := range files {
 		dir, err := cgroups.Of(name)
-		if err == nil {
+		missing := err != nil
+		if !missing {
 			err = writeExisting(filepath.Join(dir, name), value)
-		} else {
-			err = fmt.Errorf("%w: %w", os.ErrNotExist, err)
+			missing = errors.Is(err, os.ErrNotExist)
 		}
-		if noHugePages(name, value) && errors.Is(err, os.ErrNotExist) {
+		if missing && noHugePages(name, value) {
 			continue
 		}
 		if err != nil {
