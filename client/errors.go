@@ -38,6 +38,14 @@ func (e *Error) GRPCStatus() *status.Status { return status.New(e.Code, e.text) 
 // did not answer; CRI gives it the code of a runtime that is away.
 const registryUnavailable = "RegistryUnavailable: "
 
+// containerdUnreachable is the same in containerd's words, which has no code for it.
+const containerdUnreachable = "failed to do request: "
+
+func (e *Error) unreachable(reason string) {
+	e.text = "the registry cannot be reached: " + reason
+	e.hint = "is the image's name right, and can this machine reach its registry?"
+}
+
 // callError words a failed call. The runtime's own sentence is kept where it
 // has one; only what gRPC itself made up is replaced.
 func callError(err error, op, endpoint string, spent time.Duration, limit limit) error {
@@ -56,6 +64,10 @@ func callError(err error, op, endpoint string, spent time.Duration, limit limit)
 	if op == opPull {
 		e.text = pullReason(e.text)
 	}
+	if reason, found := strings.CutPrefix(e.text, containerdUnreachable); found && op == opPull {
+		e.unreachable(reason)
+		return e
+	}
 	switch st.Code() {
 	case codes.DeadlineExceeded:
 		e.text = fmt.Sprintf("%s: no answer from %s after %s", op, endpoint, round(spent))
@@ -64,8 +76,7 @@ func callError(err error, op, endpoint string, spent time.Duration, limit limit)
 		e.text = op + ": interrupted"
 	case codes.Unavailable:
 		if registry, found := strings.CutPrefix(e.text, registryUnavailable); found {
-			e.text = "the registry cannot be reached: " + pullReason(registry)
-			e.hint = "is the image's name right, and can this machine reach its registry?"
+			e.unreachable(pullReason(registry))
 			break
 		}
 		// Whether it is gone itself or has lost its engine, its sentence says.

@@ -31,6 +31,10 @@ func TestPullErrors(t *testing.T) {
 			codes.Unknown, `failed to pull and unpack image "r.example/a:1": failed to resolve reference "r.example/a:1": pulling from host r.example failed with status code [manifests 1]: 401 Unauthorized`,
 			"pulling from host r.example failed with status code [manifests 1]: 401 Unauthorized", true,
 		},
+		"containerd, no registry": {
+			codes.Unknown, `failed to pull and unpack image "r.example/a:1": failed to resolve reference "r.example/a:1": failed to do request: Head "https://r.example/v2/a/manifests/1": dial tcp: refused`,
+			`the registry cannot be reached: Head "https://r.example/v2/a/manifests/1": dial tcp: refused`, false,
+		},
 		"nothing but the name": {codes.Unknown, "pull image a: ", "pull image a:", false},
 	} {
 		t.Run(name, func(t *testing.T) {
