@@ -2,7 +2,9 @@ package stream
 
 import (
 	"bufio"
+	"bytes"
 	"context"
+	"io"
 	"net"
 	"net/http"
 	"time"
@@ -89,7 +91,17 @@ func (w *wholeFrames) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 		return nil, nil, err
 	}
 	w.conn = newFrameConn(conn)
-	return w.conn, buffered, nil
+	return w.conn, bufio.NewReadWriter(readMore(buffered.Reader, w.conn), buffered.Writer), nil
+}
+
+// readBuffer has room for a frame of most clients, with its header. The HTTP
+// server's is for headers of requests: each frame would take two reads.
+const readBuffer = 72 << 10
+
+// readMore goes on with a connection of which something was read already.
+func readMore(read *bufio.Reader, conn net.Conn) *bufio.Reader {
+	before, _ := read.Peek(read.Buffered()) // which is there
+	return bufio.NewReaderSize(io.MultiReader(bytes.NewReader(bytes.Clone(before)), conn), readBuffer)
 }
 
 // frameConn is a connection below SPDY that sends each frame in one piece.
