@@ -144,6 +144,9 @@ func (e *Endpoint) setSSH(rest string) (reason string) {
 	if strings.ContainsFunc(e.Address+e.Path, isControl) { // %0a was harmless until now
 		return "contains control characters"
 	}
+	if _, err := url.Parse(e.url()); err != nil {
+		return "has a host that no URL can name"
+	}
 	return ""
 }
 

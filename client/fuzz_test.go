@@ -13,7 +13,7 @@ func FuzzParseEndpoint(f *testing.F) {
 	for _, s := range []string{
 		"/run/x.sock", "unix:///x", "tcp://h:1", "tcp://[::1]:2", "ssh://a@b:22/c", "docker://", "docker:///d", "docker+tcp://h:1",
 		"docker+ssh://h", "x", "", "::", "docker+", "unix:", "ssh://%41@h/x", "ssh://h/a%20b",
-		"ssh://h/%00", "ssh://h/%2520", "ssh://%25@h/x", "ssh://[fe80::1%25eth0]/x", "ssh://h/.", "ssh://h/a/..", "docker+ssh://h/.",
+		"ssh://h/%00", "ssh://h/%2520", "ssh://%25@h/x", "ssh://[fe80::1%25eth0]/x", "ssh://h/.", "ssh://h/a/..", "docker+ssh://h/.", "ssh:[::%25\xff]/0",
 	} {
 		f.Add(s)
 	}
