@@ -14,15 +14,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/crishim/crishim/shim/docker"
+	"github.com/crishim/crishim/shim/stream"
 )
 
-const (
-	// readTime bounds how long a scraper may take to say what it wants, and how
-	// long a connection stays open without a request.
-	readTime = 10 * time.Second
-	// maxMetricsHeader is more than any scraper sends.
-	maxMetricsHeader = 16 << 10
-)
+// readTime bounds how long a scraper may take to say what it wants, and how
+// long a connection stays open without a request.
+const readTime = 10 * time.Second
 
 // metrics serves what the shim counts, under the names that dockershim's
 // dashboards know, and Go's profiles.
@@ -71,7 +68,7 @@ func newMetrics(address string, log *slog.Logger) *metrics {
 	mux.HandleFunc("GET /debug/pprof/{name}", profile)
 	m.server = &http.Server{
 		Addr: address, Handler: mux,
-		ReadHeaderTimeout: readTime, ReadTimeout: readTime, IdleTimeout: readTime, MaxHeaderBytes: maxMetricsHeader,
+		ReadHeaderTimeout: readTime, ReadTimeout: readTime, IdleTimeout: readTime, MaxHeaderBytes: stream.MaxHeaderBytes,
 		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}
 	return m
