@@ -3,11 +3,16 @@ package reliability
 import (
 	"bytes"
 	"errors"
+	"fmt"
+	"os"
 	"os/exec"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/internal/faultproxy"
 )
@@ -62,4 +67,128 @@ func TestEngineStopsInASessionOnEngine(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestSessionsOutliveTheEngineOnEngine takes the engine away and brings it back.
+// What runs without it goes on: an exec with its process, a forwarded port, the
+// events. Reading a log ends and says why. None of them makes up an end.
+func TestSessionsOutliveTheEngineOnEngine(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	k := newKiller(t, h)
+	for name, endpoint := range map[string]string{"embedded": embedded(k.proxy.Host), "serve": k.serve.endpoint()} {
+		t.Run(name, func(t *testing.T) {
+			p := k.running(t)
+			start := func(args ...string) *background {
+				return startBackground(t, append([]string{"-r", endpoint}, args...)...)
+			}
+			execed, forward := start("exec", p.containerID, "sleep", "1000"), start("port-forward", p.id, ":8080")
+			events, logs := start("events"), start("logs", "-f", p.containerID)
+			wait(t, func() error { return p.runs(t.Context(), "sleep 1000") })
+			forward.says(t, "Forwarding from")
+			logs.says(t, "ready")
+			wait(t, func() error { // until somebody listens, nothing is told
+				c := p.container()
+				c.Metadata.Name = "more"
+				r, err := k.serve.CreateContainer(t.Context(), &runtimeapi.CreateContainerRequest{PodSandboxId: p.id, Config: c, SandboxConfig: p.config})
+				if err == nil && !strings.Contains(events.out.String(), r.GetContainerId()) {
+					err = errors.New("no event has come")
+				}
+				return err
+			})
+
+			k.proxy.Down(true)
+			if err := logs.end(t); err == nil || !strings.Contains(logs.out.String(), "crishim: ") {
+				t.Errorf("logs: got %v and %q, want a failure that is explained", err, logs.out)
+			}
+			k.proxy.Down(false)
+			for what, b := range map[string]*background{"exec": execed, "port-forward": forward, "events": events} {
+				select {
+				case err := <-b.ended:
+					t.Fatalf("%s ended with %v: %s", what, err, b.out)
+				default:
+				}
+			}
+			wait(t, func() error { return p.stop(t.Context(), k.serve) })
+			if err := execed.end(t); err == nil {
+				t.Error("the exec says that it ended well")
+			}
+			if err := forward.end(t); err == nil || !strings.Contains(forward.out.String(), "the pod has ended") {
+				t.Errorf("port-forward: got %v and %q", err, forward.out)
+			}
+			wait(t, func() error {
+				if !strings.Contains(events.out.String(), "CONTAINER_STOPPED_EVENT") {
+					return fmt.Errorf("no end is told after the engine came back: %s", events.out)
+				}
+				return nil
+			})
+			k.gone(t, p)
+		})
+	}
+	k.serve.stop()
+}
+
+// background is a command that goes on beside a test.
+type background struct {
+	out   *safeBuffer
+	ended chan error
+}
+
+func startBackground(t *testing.T, args ...string) *background {
+	t.Helper()
+	b := &background{&safeBuffer{}, make(chan error, 1)}
+	cmd := exec.Command("crishim", args...)
+	cmd.Stdout, cmd.Stderr = b.out, b.out
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	gone := make(chan struct{})
+	go func() {
+		defer close(gone)
+		b.ended <- cmd.Wait()
+	}()
+	t.Cleanup(func() {
+		_ = cmd.Process.Signal(os.Interrupt)
+		<-gone
+	})
+	return b
+}
+
+func (b *background) says(t *testing.T, words string) {
+	t.Helper()
+	wait(t, func() error {
+		if !strings.Contains(b.out.String(), words) {
+			return fmt.Errorf("got %q, want %q", b.out, words)
+		}
+		return nil
+	})
+}
+
+func (b *background) end(t *testing.T) error {
+	t.Helper()
+	select {
+	case err := <-b.ended:
+		return err
+	case <-time.After(patience):
+		t.Fatalf("it goes on: %s", b.out)
+		return nil
+	}
+}
+
+// safeBuffer is written to and read at the same time.
+type safeBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (s *safeBuffer) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.Write(p)
+}
+
+func (s *safeBuffer) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.String()
 }
