@@ -37,6 +37,9 @@ func read(file string) (*libcni.NetworkConfigList, error) {
 	if err == nil && len(list.Plugins) == 0 {
 		return nil, errors.New("the configuration names no plugins")
 	}
+	if err == nil && list.Name == "" { // no plugin would take it
+		return nil, errors.New("the configuration has no name")
+	}
 	return list, err
 }
 

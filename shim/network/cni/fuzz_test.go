@@ -15,7 +15,7 @@ import (
 func FuzzConfig(f *testing.F) {
 	for _, text := range []string{
 		`{"cniVersion":"1.0.0","name":"n","plugins":[{"type":"ptp","capabilities":{"portMappings":true,"ipRanges":true}}]}`,
-		`{"cniVersion":"0.3.1","name":"n","type":"bridge"}`, `{"name":"n","plugins":[null]}`, `{"name":"n","plugins":[{}]}`, `{"plugins":{}}`, `[]`, `null`, ``, `{"cniVersion":7,"name":"../x","type":"../y"}`,
+		`{"cniVersion":"0.3.1","name":"n","type":"bridge"}`, `{"name":"n","plugins":[null]}`, `{"name":"n","plugins":[{}]}`, `{"plugins":{}}`, `[]`, `null`, ``, `{"type":"0"}`, `{"cniVersion":7,"name":"../x","type":"../y"}`,
 		`{"kind":"cniCacheV1","containerId":"pod","config":"e30=","ifName":"eth0","networkName":"n","cniArgs":[["K8S_POD_INFRA_CONTAINER_ID","pod"]],"result":{"cniVersion":"1.0.0","ips":[{"address":"10.0.0.2/24","interface":7}]}}`,
 		`{"kind":"cniCacheV1","containerId":"pod","config":"eyJjbmlWZXJzaW9uIjoiMS4wLjAiLCJuYW1lIjoibiIsInBsdWdpbnMiOlt7InR5cGUiOiJwdHAifV19","ifName":"eth0","networkName":"n","cniArgs":[[]],"result":{"cniVersion":"1.0.0","ips":[{"address":"10.0.0.2/24"},{"address":"fd00::2/64","interface":-1}]}}`,
 		"10M", "-1", "1e99",
