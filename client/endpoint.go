@@ -137,6 +137,10 @@ func (e *Endpoint) setSSH(rest string) (reason string) {
 	case !e.Docker:
 		e.Path = path
 	}
+	return e.setSSHAddress(u)
+}
+
+func (e *Endpoint) setSSHAddress(u *url.URL) (reason string) {
 	e.Address = u.Host
 	if name := u.User.Username(); name != "" {
 		e.Address = name + "@" + u.Host

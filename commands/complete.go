@@ -178,9 +178,22 @@ func (c *completion) flags() []candidate {
 	return out
 }
 
+// fixedValues are those of flags that mean the same whatever the verb.
+var fixedValues = map[string][]string{
+	"for":       {"running", "exited", "removed", "ready", "notready", "log=", "image="},
+	"stream":    {logfile.Stdout, logfile.Stderr},
+	"profile":   {"general", "net", "sys"},
+	"network":   {"pod", "host"},
+	"compat":    {"crictl"},
+	"transport": {"spdy", "websocket"},
+}
+
 // flagValues complete the value of a flag. What has a fixed set of values is
 // listed; the rest is left to the shell, which knows files.
 func (c *completion) flagValues(ctx context.Context) []candidate {
+	if values, ok := fixedValues[c.flag]; ok {
+		return named(values)
+	}
 	switch c.flag {
 	case "output", "o":
 		if c.verb == "logs" {
@@ -204,20 +217,8 @@ func (c *completion) flagValues(ctx context.Context) []candidate {
 		return out
 	case "namespace":
 		return c.namespaces(ctx)
-	case "for":
-		return named([]string{"running", "exited", "removed", "ready", "notready", "log=", "image="})
 	case "columns", "sort":
 		return c.columns()
-	case "stream":
-		return named([]string{logfile.Stdout, logfile.Stderr})
-	case "profile":
-		return named([]string{"general", "net", "sys"})
-	case "network":
-		return named([]string{"pod", "host"})
-	case "compat":
-		return named([]string{"crictl"})
-	case "transport":
-		return named([]string{"spdy", "websocket"})
 	case "get", "set":
 		if c.verb == "config" {
 			return named(client.ConfigKeys())

@@ -18,23 +18,9 @@ const (
 // for them: the first sentence beside the other columns, wrapped, if there is room, and
 // the others below it with the name of their column.
 func writeProse[T any](w io.Writer, rows []T, shown []column[T], o Options) error {
-	var short, prose []column[T]
-	for _, c := range shown {
-		if c.prose {
-			prose = append(prose, c)
-		} else {
-			short = append(short, c)
-		}
-	}
+	short, prose := partProse(shown)
 	cells := cellsOf(rows, short, o)
-	widths := make([]int, len(short))
-	indent := 0
-	for i := range short {
-		for _, line := range cells {
-			widths[i] = max(widths[i], cellWidth(line[i]))
-		}
-		indent += widths[i] + gap
-	}
+	widths, indent := columnWidths(cells, len(short))
 	beside := o.Width-indent >= proseRoom
 	if !beside {
 		indent = proseIndent
@@ -76,6 +62,30 @@ func writeProse[T any](w io.Writer, rows []T, shown []column[T], o Options) erro
 	}
 	_, err := w.Write(b.Bytes())
 	return err
+}
+
+// partProse tells columns with sentences from the others.
+func partProse[T any](shown []column[T]) (short, prose []column[T]) {
+	for _, c := range shown {
+		if c.prose {
+			prose = append(prose, c)
+		} else {
+			short = append(short, c)
+		}
+	}
+	return short, prose
+}
+
+// columnWidths measures columns, and all of them with the gaps behind them.
+func columnWidths(cells [][]string, columns int) (widths []int, all int) {
+	widths = make([]int, columns)
+	for i := range widths {
+		for _, line := range cells {
+			widths[i] = max(widths[i], cellWidth(line[i]))
+		}
+		all += widths[i] + gap
+	}
+	return widths, all
 }
 
 // wrap breaks a text at its spaces. A word that is too long stays whole: somebody may
