@@ -2,9 +2,11 @@ package commands
 
 import (
 	"crypto/rand"
+	"crypto/sha256"
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
@@ -37,9 +39,19 @@ func completeLogs(pod *runtimeapi.PodSandboxConfig, embedded bool) error {
 	return nil
 }
 
+// ownLogDirectory is always a directory in ownLogs, and never that of a pod with
+// other metadata by way of a slash: a runtime may list pods with any text as name
+// and uid, and rmp removes this directory.
 func ownLogDirectory(m *runtimeapi.PodSandboxMetadata) string {
-	return filepath.Join(ownLogs, filepath.Base(m.GetNamespace()+"_"+m.GetName()+"_"+m.GetUid()))
+	name := m.GetNamespace() + "_" + m.GetName() + "_" + m.GetUid()
+	if len(name) > maxFileName || strings.ContainsAny(name, "/\x00") {
+		name = fmt.Sprintf("pod-%x", sha256.Sum256([]byte(name)))
+	}
+	return filepath.Join(ownLogs, name)
 }
+
+// maxFileName is what Linux takes as the name of a file, in bytes.
+const maxFileName = 255
 
 // removeOwnLogs takes the log directory away that completeLogs made, if any.
 func removeOwnLogs(m *runtimeapi.PodSandboxMetadata) error {
