@@ -81,6 +81,25 @@ func (c *Conn) FindPod(ctx context.Context, q Query) (*runtimeapi.PodSandbox, er
 	return found.pod, nil
 }
 
+// AttemptsOf are the containers of one name in a pod, in whichever of its
+// sandboxes: a runtime tells them apart by their attempt alone.
+func (c *Conn) AttemptsOf(ctx context.Context, pod *runtimeapi.PodSandbox, name string) ([]*runtimeapi.Container, error) {
+	w, err := c.world(ctx, true)
+	if err != nil {
+		return nil, err
+	}
+	m := pod.GetMetadata()
+	var attempts []*runtimeapi.Container
+	for _, ctr := range w.containers {
+		samePod := ctr.container.GetPodSandboxId() == pod.GetId() ||
+			m.GetName() != "" && ctr.namespace == m.GetNamespace() && ctr.podName == m.GetName() && ctr.podUID == m.GetUid()
+		if samePod && ctr.name == name {
+			attempts = append(attempts, ctr.container)
+		}
+	}
+	return attempts, nil
+}
+
 func checkRef(what, ref string) error {
 	reason := ""
 	parts := strings.Split(ref, "/")

@@ -3,6 +3,7 @@ package client_test
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -68,11 +69,40 @@ func newZoo(t *testing.T) *zoo {
 	z.ids["twin b/x"] = s.AddContainer(z.ids["twin b"], "twin-x")
 	// boxes: two sandboxes of one pod, and a container named like a pod.
 	z.ids["box 0"] = s.AddPod("prod", "box", uid("box", 0))
+	z.ids["box/db 0"] = s.AddContainer(z.ids["box 0"], "db")
 	s.StopPod(z.ids["box 0"])
 	z.ids["box 1"] = s.AddPod("prod", "box", uid("box", 1))
-	z.ids["box/db"] = s.AddContainer(z.ids["box 1"], "db")
+	z.ids["box/db"] = s.AddContainer(z.ids["box 1"], "db", attempt(1))
 	z.Conn = connect(t, client.Options{RuntimeEndpoint: s.Endpoint, Now: func() time.Time { return now }})
 	return z
+}
+
+// The attempts of a container are in all sandboxes of its pod, and in no pod
+// that is only called the same.
+func TestAttempts(t *testing.T) {
+	z := newZoo(t)
+	for _, c := range []struct{ pod, name, want string }{
+		{"web", "nginx", "web/nginx0 web/nginx1 web/nginx2"},
+		{"prod/web", "nginx", "prod/web/nginx"},
+		{"box 1", "db", "box/db box/db 0"},
+		{"box 0", "db", "box/db box/db 0"},
+		{"set new", "app", "set new/app"},
+		{"web", "none", ""},
+	} {
+		pod, err := z.Pod(t.Context(), z.ids[c.pod], client.Any)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found, err := z.AttemptsOf(t.Context(), pod, c.name)
+		var names []string
+		for _, ctr := range found {
+			names = append(names, z.name(ctr.GetId()))
+		}
+		slices.Sort(names)
+		if got := strings.Join(names, " "); err != nil || got != c.want {
+			t.Errorf("%s in %s: %q, %v, want %q", c.name, c.pod, got, err, c.want)
+		}
+	}
 }
 
 func n(v uint32) *uint32 { return &v }

@@ -16,7 +16,7 @@ func newCreate(env *Env) *cli.Command {
 		Name:      "create",
 		Usage:     "make a container in a pod",
 		ArgsUsage: "POD CONTAINER-CONFIG [POD-CONFIG]",
-		Description: describe("Makes a container from a configuration in JSON or YAML, - for standard input, and prints its id. The pod's own configuration is asked from the runtime where it is not given.",
+		Description: describe("Makes a container from a configuration in JSON or YAML, - for standard input, and prints its id. The pod's own configuration is asked from the runtime where it is not given. Without metadata.attempt the container is the next attempt after those of its name that have ended in the pod.",
 			"crishim create web container.json pod.json", "crishim create web container.yaml", "crishim create --with-pull web - < container.json"),
 		Subcommands: []*cli.Command{newSchema(env, "create", "container")},
 		Flags:       append(pullFlags(), append(pullChoiceFlags(), cancelFlag(), dryRunFlag())...),
@@ -29,6 +29,7 @@ type createOptions struct {
 	pod       *runtimeapi.PodSandboxConfig // nil: ask the runtime
 	container *runtimeapi.ContainerConfig
 	pull      pullOptions
+	attempt   bool // the file names it
 	withPull  bool
 	cancel    time.Duration
 	dryRun    bool
@@ -49,7 +50,7 @@ func createOptionsOf(env *Env, c *cli.Context) (o createOptions, err error) {
 		return o, err
 	}
 	o.podRef, o.cancel, o.dryRun = c.Args().First(), durationOf(c, "cancel-timeout"), c.Bool("dry-run")
-	if o.container, err = env.readContainerFile(c.Args().Get(1)); err != nil {
+	if o.container, o.attempt, err = env.readContainerFile(c.Args().Get(1)); err != nil {
 		return o, err
 	}
 	if c.Args().Len() == 3 {
@@ -83,6 +84,11 @@ func runCreate(ctx context.Context, env *Env, o createOptions) error {
 	}
 	if err != nil {
 		return err
+	}
+	if !o.attempt && !env.compat {
+		if err := completeAttempt(ctx, conn, pod, o.container); err != nil {
+			return err
+		}
 	}
 	if o.dryRun {
 		completeContainer(o.container, o.pod)

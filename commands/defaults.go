@@ -1,6 +1,7 @@
 package commands
 
 import (
+	"context"
 	"crypto/rand"
 	"crypto/sha256"
 	"fmt"
@@ -9,6 +10,8 @@ import (
 	"strings"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/client"
 )
 
 // ownLogs is where the logs of pods go whose configuration names no
@@ -71,6 +74,24 @@ func completeContainer(container *runtimeapi.ContainerConfig, pod *runtimeapi.Po
 	if container.Image.UserSpecifiedImage == "" {
 		container.Image.UserSpecifiedImage = container.Image.Image
 	}
+}
+
+// completeAttempt gives a container that is to be made in a pod the attempt
+// after those of its name that have ended there. One that is yet to end keeps
+// its number, so that the runtime refuses a second beside it.
+func completeAttempt(ctx context.Context, conn *client.Conn, pod *runtimeapi.PodSandbox, container *runtimeapi.ContainerConfig) error {
+	made, err := conn.AttemptsOf(ctx, pod, container.GetMetadata().GetName())
+	if err != nil {
+		return err
+	}
+	for _, earlier := range made {
+		attempt := earlier.GetMetadata().GetAttempt()
+		if earlier.GetState() == runtimeapi.ContainerState_CONTAINER_EXITED {
+			attempt++
+		}
+		container.Metadata.Attempt = max(container.Metadata.Attempt, attempt)
+	}
+	return nil
 }
 
 // newUID is a random UUID.

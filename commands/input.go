@@ -48,30 +48,36 @@ func inputName(path string) string {
 // readPodFile reads a pod's configuration.
 func (env *Env) readPodFile(path string) (*runtimeapi.PodSandboxConfig, error) {
 	pod := &runtimeapi.PodSandboxConfig{}
-	if err := env.readMessage(path, pod); err != nil {
+	if _, err := env.readMessage(path, pod); err != nil {
 		return nil, err
 	}
 	return pod, checkPod(inputName(path), pod)
 }
 
-// readContainerFile reads a container's configuration.
-func (env *Env) readContainerFile(path string) (*runtimeapi.ContainerConfig, error) {
-	container := &runtimeapi.ContainerConfig{}
-	if err := env.readMessage(path, container); err != nil {
-		return nil, err
+// readContainerFile reads a container's configuration, and says whether it
+// names the attempt: in the message none and the first are the same.
+func (env *Env) readContainerFile(path string) (container *runtimeapi.ContainerConfig, attempt bool, err error) {
+	container = &runtimeapi.ContainerConfig{}
+	doc, err := env.readMessage(path, container)
+	if err != nil {
+		return nil, false, err
 	}
-	return container, checkContainer(inputName(path), container)
+	return container, doc.Has("metadata", "attempt"), checkContainer(inputName(path), container)
 }
 
-func (env *Env) readMessage(path string, m proto.Message) error {
+func (env *Env) readMessage(path string, m proto.Message) (crifile.Document, error) {
 	text, err := env.readInput(path)
 	if err != nil {
-		return err
+		return crifile.Document{}, err
 	}
-	if err := crifile.Decode(inputName(path), text, m); err != nil {
-		return inputError{err}
+	doc, err := crifile.ParseOne(inputName(path), text)
+	if err == nil {
+		err = doc.Decode(m)
 	}
-	return nil
+	if err != nil {
+		return doc, inputError{err}
+	}
+	return doc, nil
 }
 
 // readBoth reads a container's and a pod's configuration from one file of two

@@ -111,8 +111,10 @@ func (r *runner) makePod(ctx context.Context) (err error) {
 		return err
 	}
 	r.podID = pod.GetId()
-	r.o.pod, err = podConfigOf(ctx, r.conn, r.podID)
-	return err
+	if r.o.pod, err = podConfigOf(ctx, r.conn, r.podID); err != nil {
+		return err
+	}
+	return completeAttempt(ctx, r.conn, pod, r.o.container)
 }
 
 // interruptGrace is how long a container has to end when its run is over.

@@ -109,7 +109,7 @@ func (o *runOptions) readFiles(env *Env, args []string) (err error) {
 	if args[0] == "-" && args[1] == "-" {
 		return usagef("only one of the two files can be standard input")
 	}
-	if o.container, err = env.readContainerFile(args[0]); err != nil {
+	if o.container, _, err = env.readContainerFile(args[0]); err != nil {
 		return err
 	}
 	o.pod, err = env.readPodFile(args[1])

@@ -176,6 +176,21 @@ func TestHas(t *testing.T) {
 	if len(docs) != 2 || !docs[0].Has("logDirectory") || docs[0].Has("image") || !docs[1].Has("image") {
 		t.Errorf("documents are not told apart: %v", docs)
 	}
+	for text, want := range map[string]bool{
+		"metadata: {attempt: 0}":                      true,
+		`{"metadata": {"name": "a", "attempt": 3}}`:   true,
+		"labels: &a {attempt: 1}\nmetadata: *a":       true,
+		"metadata: {name: attempt}\nattempt: 1":       false,
+		"metadata: {attempt: null}":                   false,
+		"metadata: attempt":                           false,
+		"metadata: [attempt, 1]":                      false,
+		"labels: {attempt: 1}\nmetadata: {name: web}": false,
+	} {
+		doc, err := ParseOne("f", []byte(text))
+		if err != nil || doc.Has("metadata", "attempt") != want {
+			t.Errorf("%q: attempt %v, %v, want %v", text, !want, err, want)
+		}
+	}
 }
 
 func FuzzDecode(f *testing.F) {

@@ -52,17 +52,26 @@ func Parse(name string, text []byte) ([]Document, error) {
 
 // Decode fills m from a text that holds exactly one document.
 func Decode(name string, text []byte, m proto.Message) error {
-	docs, err := Parse(name, text)
+	doc, err := ParseOne(name, text)
 	if err != nil {
 		return err
 	}
+	return doc.Decode(m)
+}
+
+// ParseOne is Parse of a text that holds exactly one document.
+func ParseOne(name string, text []byte) (Document, error) {
+	docs, err := Parse(name, text)
+	if err != nil {
+		return Document{}, err
+	}
 	switch len(docs) {
 	case 0:
-		return &Error{File: name, Text: "the file is empty"}
+		return Document{}, &Error{File: name, Text: "the file is empty"}
 	case 1:
-		return docs[0].Decode(m)
+		return docs[0], nil
 	}
-	return docs[1].file.errorf(docs[1].node, "a second document, where one is wanted")
+	return Document{}, docs[1].file.errorf(docs[1].node, "a second document, where one is wanted")
 }
 
 // Decode fills m from the document.
@@ -70,14 +79,26 @@ func (d Document) Decode(m proto.Message) error {
 	return d.file.message(d.node, m.ProtoReflect())
 }
 
-// Has says whether the document has a field, in any spelling.
-func (d Document) Has(field string) bool {
-	for i := 0; i+1 < len(d.node.Content) && d.node.Kind == yaml.MappingNode; i += 2 {
-		if plain(d.node.Content[i].Value) == plain(field) {
-			return true
+// Has says whether the document has a field, in any spelling: a field of the
+// message itself, or, by more names, of a message in it.
+func (d Document) Has(path ...string) bool {
+	n := d.node
+	for _, name := range path {
+		if n = valueOf(n, name); n == nil {
+			return false
 		}
 	}
-	return false
+	return true
+}
+
+// valueOf is a field's value in a mapping, nil where there is none.
+func valueOf(n *yaml.Node, field string) *yaml.Node {
+	for i := 0; i+1 < len(n.Content) && n.Kind == yaml.MappingNode; i += 2 {
+		if value := target(n.Content[i+1]); plain(n.Content[i].Value) == plain(field) && value.Tag != "!!null" {
+			return value
+		}
+	}
+	return nil
 }
 
 func isJSON(text []byte) bool {
