@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/crishim/crishim/internal/bounded"
 )
 
 // DefaultConfigFile is where crictl's config file is looked for first.
@@ -119,7 +121,7 @@ func (s ConfigSource) File() (path string, named bool) {
 // half of what it says would be worse than nothing.
 func LoadConfig(s ConfigSource) (*Config, error) {
 	path, named := s.File()
-	data, err := os.ReadFile(path)
+	data, err := bounded.ReadFile(path, bounded.Config)
 	if path == "" || (s.New || !named) && errors.Is(err, fs.ErrNotExist) {
 		return &Config{Path: path, set: map[string]string{}}, nil
 	}

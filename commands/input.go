@@ -3,14 +3,13 @@ package commands
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
-	"os"
 
 	"google.golang.org/protobuf/proto"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/commands/crifile"
+	"github.com/crishim/crishim/internal/bounded"
 )
 
 // inputError is a mistake in a file that a user gave. Like wrong usage it is
@@ -22,13 +21,13 @@ func (e inputError) Unwrap() error { return e.error }
 // readInput reads a file, or standard input for "-".
 func (env *Env) readInput(path string) ([]byte, error) {
 	if path == "-" {
-		text, err := io.ReadAll(env.In)
+		text, err := bounded.ReadAll(env.In, bounded.Config)
 		if err != nil {
-			return nil, fmt.Errorf("read standard input: %w", err)
+			return nil, inputError{fmt.Errorf("read standard input: %w", err)}
 		}
 		return text, nil
 	}
-	text, err := os.ReadFile(path)
+	text, err := bounded.ReadFile(path, bounded.Config)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, inputError{fmt.Errorf("%s: no such file", path)}
 	}

@@ -3,11 +3,11 @@ package commands
 import (
 	"errors"
 	"fmt"
-	"os"
 
 	"github.com/urfave/cli/v2"
 
 	"github.com/crishim/crishim/commands/crifile"
+	"github.com/crishim/crishim/internal/bounded"
 )
 
 const flagServeConfig = "config-file"
@@ -20,7 +20,7 @@ func readServeConfig(c *cli.Context) error {
 	if path == "" {
 		return nil
 	}
-	content, err := os.ReadFile(path)
+	content, err := bounded.ReadFile(path, bounded.Config)
 	if err != nil {
 		return inputError{fmt.Errorf("--%s: %w", flagServeConfig, err)}
 	}

@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/crishim/crishim/internal/bounded"
 )
 
 // Read reads files, folders and "-" (in) into one Set, fills in defaults, and checks it.
@@ -19,7 +21,7 @@ func Read(in io.Reader, paths ...string) (*Set, error) {
 	var problems Errors
 	for _, path := range paths {
 		if path == "-" {
-			data, err := io.ReadAll(in)
+			data, err := bounded.ReadAll(in, bounded.Config)
 			if err != nil {
 				return nil, fmt.Errorf("read standard input: %w", err)
 			}
@@ -31,7 +33,7 @@ func Read(in io.Reader, paths ...string) (*Set, error) {
 			return nil, err
 		}
 		for _, file := range files {
-			data, err := os.ReadFile(file)
+			data, err := bounded.ReadFile(file, bounded.Config)
 			if err != nil {
 				return nil, fmt.Errorf("read manifest: %w", err)
 			}

@@ -3,7 +3,6 @@ package container
 import (
 	"context"
 	"fmt"
-	"os"
 	"slices"
 	"time"
 
@@ -14,6 +13,7 @@ import (
 	"github.com/docker/docker/api/types/versions"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/crishim/crishim/internal/bounded"
 	"github.com/crishim/crishim/shim/convert"
 	"github.com/crishim/crishim/shim/host"
 	"github.com/crishim/crishim/shim/state"
@@ -146,7 +146,7 @@ func gatherSeccomp(f *facts, sc *runtimeapi.LinuxContainerSecurityContext) error
 	if err != nil || sc.GetPrivileged() || p.GetProfileType() != runtimeapi.SecurityProfile_Localhost {
 		return err
 	}
-	f.seccomp, err = os.ReadFile(p.GetLocalhostRef())
+	f.seccomp, err = bounded.ReadRegular(p.GetLocalhostRef(), convert.MaxSeccomp)
 	if err != nil {
 		return fmt.Errorf("seccomp profile: %w: %w", err, errdefs.ErrInvalidArgument)
 	}

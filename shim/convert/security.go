@@ -88,6 +88,9 @@ func checkProfile(p *runtimeapi.SecurityProfile) (*runtimeapi.SecurityProfile, e
 	return &runtimeapi.SecurityProfile{ProfileType: p.GetProfileType(), LocalhostRef: ref}, nil
 }
 
+// MaxSeccomp is how long a profile may be, in bytes. The engine's own has 16 KiB.
+const MaxSeccomp = 4 << 20
+
 // SeccompOption is the engine's security option for a settled profile; content
 // is the profile file of a localhost profile, which travels inline because the
 // engine may run elsewhere. No option means the engine's default profile.

@@ -3,11 +3,11 @@ package sandbox
 import (
 	"context"
 	"fmt"
-	"os"
 
 	"github.com/docker/docker/api/types/container"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/crishim/crishim/internal/bounded"
 	"github.com/crishim/crishim/shim/convert"
 	"github.com/crishim/crishim/shim/pause"
 	"github.com/crishim/crishim/shim/state"
@@ -66,7 +66,7 @@ func readSeccomp(sc *runtimeapi.LinuxSandboxSecurityContext) ([]byte, error) {
 	if err != nil || profile.GetProfileType() != runtimeapi.SecurityProfile_Localhost {
 		return nil, err
 	}
-	content, err := os.ReadFile(profile.GetLocalhostRef())
+	content, err := bounded.ReadRegular(profile.GetLocalhostRef(), convert.MaxSeccomp)
 	if err != nil {
 		return nil, invalid("seccomp profile: %v", err)
 	}
