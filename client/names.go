@@ -182,10 +182,28 @@ func (c *Conn) world(ctx context.Context, containers bool) (*world, error) {
 // the name that was most likely meant.
 func (w *world) notFound(kind candidateKind, ref string) error {
 	hint := fmt.Sprintf("`crishim %s` lists them", kind.verb)
-	if best := suggest.Closest(ref, w.referencesLike(kind, ref)); best != "" {
+	if pods := w.podsFor(kind, ref); len(pods) > 0 {
+		hint = fmt.Sprintf("%s is a pod, and has none", clean(ref))
+		if slices.ContainsFunc(w.containers, func(c candidate) bool { return c.container.GetPodSandboxId() == pods[0].id }) {
+			hint = fmt.Sprintf("%s is a pod; `crishim ps -a --pod %[1]s` lists its containers", clean(ref))
+		}
+	} else if best := suggest.Closest(ref, w.referencesLike(kind, ref)); best != "" {
 		hint = fmt.Sprintf("did you mean %s? %s", clean(best), hint)
 	}
 	return &Error{Code: codes.NotFound, text: fmt.Sprintf("there is no %s %q", kind.name, ref), hint: hint}
+}
+
+// podsFor are the sandboxes that a reference would have stood for where it was
+// taken for a container's.
+func (w *world) podsFor(kind candidateKind, ref string) []candidate {
+	if kind == containerKind && strings.Count(ref, "/") < 2 {
+		for _, match := range w.podTiers(ref) {
+			if found := keep(w.pods, match); len(found) > 0 {
+				return found
+			}
+		}
+	}
+	return nil
 }
 
 // referencesLike are the names with as many parts as ref that stand for something.

@@ -309,6 +309,7 @@ func TestAmbiguousImagePrefix(t *testing.T) {
 
 func TestMisspeltNames(t *testing.T) {
 	z := newZoo(t)
+	z.s.AddPod("prod", "empty")
 	container := func(ref string) error { _, err := z.Container(t.Context(), ref, client.Any); return err }
 	pod := func(ref string) error { _, err := z.Pod(t.Context(), ref, client.Any); return err }
 	for _, tt := range []struct {
@@ -320,6 +321,9 @@ func TestMisspeltNames(t *testing.T) {
 		{container, "prod/db/postgress", "did you mean prod/db/postgres? `crishim ps -a` lists them"},
 		{container, "jobb", "did you mean job? `crishim ps -a` lists them"},
 		{container, "something-else", "`crishim ps -a` lists them"},
+		{container, "empty", "empty is a pod, and has none"},
+		{container, "prod/empty", "prod/empty is a pod, and has none"},
+		{container, z.ids["job"], z.ids["job"] + " is a pod; `crishim ps -a --pod " + z.ids["job"] + "` lists its containers"},
 		{pod, "wbe", "did you mean web? `crishim pods` lists them"},
 		{pod, "default/we", "did you mean default/web? `crishim pods` lists them"},
 		{pod, "nginx", "`crishim pods` lists them"},
