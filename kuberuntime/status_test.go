@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/kuberuntime/pod"
 )
 
 // A pod of runp may have no label: what GetPods finds can be described and removed.
@@ -31,5 +33,25 @@ func TestStatusOfAPodWithoutLabels(t *testing.T) {
 	}
 	if sandboxes, containers := f.stub.Left(); sandboxes != 1 || containers != 1 {
 		t.Errorf("left are %d sandboxes and %d containers, want the other pod's", sandboxes, containers)
+	}
+}
+
+// Where no annotation counts the restarts, as in a pod of runp, the attempt does.
+func TestRestartsOfAContainerWithoutAnnotations(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		attempt     uint32
+		annotations map[string]string
+		want        int
+	}{
+		{0, nil, 0},
+		{3, nil, 3},
+		{0, map[string]string{pod.RestartCountAnnotation: "2"}, 2},
+		{3, map[string]string{pod.RestartCountAnnotation: "many"}, 3},
+	} {
+		c := &runtimeapi.ContainerStatus{Metadata: &runtimeapi.ContainerMetadata{Name: "a", Attempt: tt.attempt}, Annotations: tt.annotations}
+		if got := containerStatus("", c).RestartCount; got != tt.want {
+			t.Errorf("attempt %d with %v: %d restarts, want %d", tt.attempt, tt.annotations, got, tt.want)
+		}
 	}
 }
