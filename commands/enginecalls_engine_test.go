@@ -143,7 +143,7 @@ func TestEngineCalls(t *testing.T) {
 		{"images", line("images"), []string{ping, "GET /images/json"}},
 		{"inspecti IMAGE", line("inspecti", "-q", image), []string{ping, "GET /images/IMAGE/json"}},
 		{"pods", line("pods"), []string{ping, containers}},
-		{"create POD-ID FILE FILE", line("create", podID, containerFile, podFile), []string{ping, one, containers, "GET /images/IMAGE/json", "POST /containers/create"}},
+		{"create POD-ID FILE FILE", line("create", podID, containerFile, podFile), []string{ping, one, containers, containers, containers, "GET /images/IMAGE/json", "POST /containers/create"}},
 		{"start ID", func() []string { return []string{"start", id} }, []string{ping, one, one, containers, "POST /containers/ID/start"}},
 		{"ps", line("ps", "--pod", podID), []string{ping, containers, containers, containers}},
 		{"inspect ID", func() []string { return []string{"inspect", id} }, []string{ping, one, "GET /images/ID/json"}},

@@ -50,6 +50,13 @@ func runPs(ctx context.Context, env *Env, o psOptions) error {
 		return err
 	}
 	defer conn.Close()
+	namesOfPods := func() (map[string]*runtimeapi.PodSandboxMetadata, error) { return podNames(ctx, conn) }
+	// Where crishim brings the shim along no kubelet has labelled most containers.
+	if conn.Embedded && !env.compat && output.NeedsPods([]*runtimeapi.Container{{}}, o.output) {
+		var cancel context.CancelFunc
+		namesOfPods, cancel = ahead(ctx, conn, podNames)
+		defer cancel()
+	}
 	containers, err := o.filter.list(ctx, conn)
 	if err != nil {
 		return err
@@ -60,7 +67,7 @@ func runPs(ctx context.Context, env *Env, o psOptions) error {
 		}
 	}
 	if !env.compat && output.NeedsPods(containers, o.output) {
-		if o.output.Pods, err = podNames(ctx, conn); err != nil {
+		if o.output.Pods, err = namesOfPods(); err != nil {
 			return err
 		}
 	}
@@ -89,6 +96,20 @@ func resolveImages(ctx context.Context, conn *client.Conn, containers []*runtime
 		}
 	}
 	return nil
+}
+
+// ahead asks now what may be wanted later. cancel ends the question, and waits
+// for that.
+func ahead[T any](ctx context.Context, conn *client.Conn, ask func(context.Context, *client.Conn) (T, error)) (answer func() (T, error), cancel context.CancelFunc) {
+	ctx, stop := context.WithCancel(ctx)
+	var found T
+	var err error
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		found, err = ask(ctx, conn)
+	}()
+	return func() (T, error) { <-done; return found, err }, func() { stop(); <-done }
 }
 
 // podNames gives the names of all sandboxes by id, for containers that were
