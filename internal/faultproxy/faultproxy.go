@@ -42,6 +42,7 @@ type Proxy struct {
 
 	mu    sync.Mutex // guards all below
 	rule  Rule
+	event func() Fault
 	calls []string
 	down  bool
 	api   string // the only version of the API that is spoken; "": the engine's own
@@ -87,12 +88,21 @@ func Start(t testing.TB, engine string) *Proxy {
 }
 
 // Set makes a rule for the calls from now on and forgets those before. Calls
-// that a shim makes by itself, for events and to greet the engine, are passed
-// on and not counted.
+// that a shim makes by itself, for events (see Events) and to greet the engine, are
+// passed on and not counted.
 func (p *Proxy) Set(rule Rule) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.rule, p.calls = rule, nil
+}
+
+// Events makes a rule for the streams of events from now on; those that are open
+// are cut off, with all other connections.
+func (p *Proxy) Events(rule func() Fault) {
+	p.mu.Lock()
+	p.event = rule
+	p.mu.Unlock()
+	p.cut()
 }
 
 // Calls are the counted calls since the rule was set, such as "POST /containers/create".
@@ -203,7 +213,12 @@ func (p *Proxy) fault(r *http.Request) Fault {
 	defer p.mu.Unlock()
 	call := name(r)
 	switch call {
-	case "GET /events", "GET /_ping", "HEAD /_ping":
+	case "GET /events":
+		if p.event != nil {
+			return p.event()
+		}
+		return Fault{}
+	case "GET /_ping", "HEAD /_ping":
 		return Fault{}
 	}
 	p.calls = append(p.calls, call)
