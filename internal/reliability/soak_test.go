@@ -79,6 +79,8 @@ type soak struct {
 	serve   *serve
 	metrics string
 
+	temporary string // serve's TMPDIR, for nobody else
+
 	pods, disturbed, outages, stuck atomic.Int64
 	away                            sync.RWMutex // guards epoch and gone
 	epoch                           int64        // counts each going and coming
@@ -89,7 +91,10 @@ func newSoak(t *testing.T) *soak {
 	h := newHost(t)
 	address := freeAddress(t)
 	proxy := faultproxy.Start(t, h.endpoint())
-	return &soak{host: h, proxy: proxy, serve: startServe(t, proxy.Host, "--metrics-addr", address, "--log-level", "info"), metrics: address}
+	s := &soak{host: h, proxy: proxy, serve: newServe(t, proxy.Host, "--metrics-addr", address, "--log-level", "info"), metrics: address, temporary: t.TempDir()}
+	s.serve.setup = func(cmd *exec.Cmd) { cmd.Env = append(os.Environ(), "TMPDIR="+s.temporary) }
+	s.serve.start()
+	return s
 }
 
 // freeAddress is one on loopback that nobody listens on.
@@ -190,7 +195,7 @@ func (s *soak) client(ctx context.Context, t *testing.T, n int) {
 		if stuck = err != nil && strings.Contains(err.Error(), stuckMount); stuck {
 			return nil
 		}
-		return errors.Join(err, p.left(t.Context()))
+		return errors.Join(err, p.left(t.Context()), none("processes of the pod", processes(p.traces)))
 	})
 	if stuck {
 		s.stuck.Add(1)
@@ -225,7 +230,7 @@ func (s *soak) live(ctx context.Context, p *pod) error {
 			return err
 		}
 	}
-	for _, f := range []func(context.Context, *pod) error{s.execSync, s.exec, s.logs, s.forward, s.stats} {
+	for _, f := range []func(context.Context, *pod) error{s.execSync, s.exec, s.attach, s.logs, s.forward, s.stats} {
 		if err := f(ctx, p); err != nil {
 			return err
 		}
@@ -257,6 +262,33 @@ func (s *soak) exec(ctx context.Context, p *pod) error {
 	if out.String() != text {
 		return fmt.Errorf("exec: sent %d bytes, got %d", len(text), out.Len())
 	}
+	return nil
+}
+
+// attach stays for as long as other requests take, and leaves.
+func (s *soak) attach(ctx context.Context, p *pod) error {
+	r, err := s.serve.Attach(ctx, &runtimeapi.AttachRequest{ContainerId: p.containerID, Stdout: true, Stderr: true})
+	if err != nil {
+		return err
+	}
+	session, leave := context.WithCancel(ctx)
+	defer leave()
+	ended := make(chan error, 1)
+	go func() {
+		ended <- stream.Attach(session, r.GetUrl(), stream.Streams{Out: io.Discard, Err: io.Discard}, stream.Options{})
+	}()
+	for range 3 {
+		if err := s.execSync(ctx, p); err != nil {
+			return err
+		}
+	}
+	select {
+	case err := <-ended:
+		return fmt.Errorf("attach: ended before its container: %w", err)
+	default:
+	}
+	leave()
+	<-ended
 	return nil
 }
 
@@ -347,6 +379,7 @@ func (s *soak) settle(t *testing.T) {
 // figures are what may not grow.
 type figures struct {
 	containers, images, volumes, mounts, files int
+	temporary, children                        int
 	goroutines, descriptors                    int
 	memory                                     int // resident, in MiB
 }
@@ -361,6 +394,7 @@ const (
 func (f figures) grown(now figures) error {
 	switch {
 	case now.containers > f.containers, now.images > f.images, now.volumes > f.volumes, now.mounts > f.mounts, now.files > f.files,
+		now.temporary > f.temporary, now.children > f.children,
 		now.goroutines > f.goroutines+moreGoroutines, now.descriptors > f.descriptors+moreDescriptors, now.memory > f.memory+moreMemory:
 		return fmt.Errorf("before: %+v, now: %+v", f, now)
 	}
@@ -394,10 +428,41 @@ func (s *soak) look(t *testing.T) figures {
 	f.containers, f.images, f.volumes = len(containers), len(images), len(volumes.Volumes)
 	// Other engines on the machine have mounts of their own.
 	f.mounts, f.files = strings.Count(string(mounts), s.serve.dir), len(beside)
+	temporary, err := os.ReadDir(s.temporary)
+	if err != nil {
+		t.Error(err)
+	}
+	f.temporary, f.children = len(temporary), s.children()
 	gauges := s.gauges(t)
 	f.goroutines, f.descriptors = gauges["go_goroutines"], gauges["process_open_fds"]
 	f.memory = gauges["process_resident_memory_bytes"] >> 20
 	return f
+}
+
+// processes are those that belong to one of the engine's containers.
+func processes(ids []string) []string {
+	groups, _ := filepath.Glob("/proc/[0-9]*/cgroup")
+	var found []string
+	for _, file := range groups {
+		text, err := os.ReadFile(file) // it may have ended
+		for _, id := range ids {
+			if err == nil && strings.Contains(string(text), id) {
+				found = append(found, filepath.Dir(file)+" in "+id)
+			}
+		}
+	}
+	return found
+}
+
+// children are the processes that serve has started and not waited for.
+func (s *soak) children() int {
+	n := 0
+	tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", s.serve.pid()))
+	for _, file := range tasks {
+		text, _ := os.ReadFile(file) // a thread that has ended has none
+		n += len(bytes.Fields(text))
+	}
+	return n
 }
 
 // gauges are what serve tells of itself.
