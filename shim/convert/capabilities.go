@@ -47,7 +47,7 @@ func capabilityNames(names []string) ([]string, error) {
 	for _, name := range names {
 		short := shortName(name)
 		if short == "" || strings.Trim(short, "ABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789") != "" {
-			return nil, fmt.Errorf("capability %q: %w", name, errdefs.ErrInvalidArgument)
+			return nil, fmt.Errorf("capability %q is no name of one: %w", name, errdefs.ErrInvalidArgument)
 		}
 		if !seen[short] {
 			seen[short] = true

@@ -22,7 +22,7 @@ func Devices(ds []*runtimeapi.Device) ([]container.DeviceMapping, error) {
 			target = d.GetHostPath()
 		}
 		if d.GetHostPath() == "" || strings.Trim(permissions, "rwm") != "" {
-			return nil, fmt.Errorf("device %q with permissions %q: %w", d.GetHostPath(), permissions, errdefs.ErrInvalidArgument)
+			return nil, fmt.Errorf("device %q needs a path, and permissions of r, w and m, not %q: %w", d.GetHostPath(), permissions, errdefs.ErrInvalidArgument)
 		}
 		out = append(out, container.DeviceMapping{
 			PathOnHost: d.GetHostPath(), PathInContainer: target, CgroupPermissions: permissions,

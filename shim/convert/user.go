@@ -43,7 +43,7 @@ func Wish(sc *runtimeapi.LinuxContainerSecurityContext, imageUser string) (UserW
 	}
 	for _, g := range w.Groups {
 		if g < 0 || g > maxID {
-			return w, fmt.Errorf("supplemental group %d: %w", g, errdefs.ErrInvalidArgument)
+			return w, fmt.Errorf("supplemental group %d is no group's number: %w", g, errdefs.ErrInvalidArgument)
 		}
 	}
 	uid, gid := sc.GetRunAsUser(), sc.GetRunAsGroup()
@@ -53,7 +53,7 @@ func Wish(sc *runtimeapi.LinuxContainerSecurityContext, imageUser string) (UserW
 	case gid != nil && uid == nil && sc.GetRunAsUsername() == "":
 		return w, fmt.Errorf("run_as_group is specified without a run_as_user: %w", errdefs.ErrInvalidArgument)
 	case uid.GetValue() < 0 || uid.GetValue() > maxID || gid.GetValue() < 0 || gid.GetValue() > maxID:
-		return w, fmt.Errorf("user %d, group %d: %w", uid.GetValue(), gid.GetValue(), errdefs.ErrInvalidArgument)
+		return w, fmt.Errorf("user %d or group %d is no number of one: %w", uid.GetValue(), gid.GetValue(), errdefs.ErrInvalidArgument)
 	}
 	w.setNames(sc, imageUser)
 	return w, nil
