@@ -456,11 +456,14 @@ func processes(ids []string) []string {
 
 // children are the processes that serve has started and not waited for.
 func (s *soak) children() int {
-	n := 0
-	tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", s.serve.pid()))
-	for _, file := range tasks {
-		text, _ := os.ReadFile(file) // a thread that has ended has none
-		n += len(bytes.Fields(text))
+	n, parent := 0, strconv.Itoa(s.serve.pid())
+	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
+	for _, file := range stats {
+		text, err := os.ReadFile(file) // it may have ended
+		fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
+		if err == nil && len(fields) > 1 && fields[1] == parent {
+			n++
+		}
 	}
 	return n
 }
