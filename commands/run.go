@@ -3,6 +3,9 @@ package commands
 import (
 	"context"
 	"errors"
+	"os"
+	"os/signal"
+	"syscall"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -64,6 +67,11 @@ func runRun(ctx context.Context, env *Env, o runOptions) error {
 	if o.detach {
 		return env.say("%s", r.containerID)
 	}
+	// A reader that goes away, as head does, ends the run, but not this process
+	// before it has cleaned up.
+	broken := make(chan os.Signal, 1)
+	signal.Notify(broken, syscall.SIGPIPE)
+	defer signal.Stop(broken)
 	err = r.foreground(ctx)
 	if errors.Is(err, stream.ErrDetached) {
 		return env.say("%s", r.containerID)

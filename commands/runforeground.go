@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"syscall"
 	"time"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -106,6 +107,9 @@ func (r *runner) follow(ctx context.Context, path string) error {
 			to = r.env.Err
 		}
 		_, err := to.Write(e.Text)
+		if errors.Is(err, syscall.EPIPE) {
+			return &stream.SignalError{Signal: syscall.SIGPIPE}
+		}
 		return err
 	}
 	if path == "" {
