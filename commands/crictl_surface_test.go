@@ -2,6 +2,7 @@ package commands
 
 import (
 	"context"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
@@ -130,6 +131,7 @@ func surfacePod() *runtimeapi.PodSandboxConfig {
 
 // What crictl's flags and environment say is what the runtime is asked.
 func TestFlagsOfCrictlReachTheRuntime(t *testing.T) {
+	archive := filepath.Join(t.TempDir(), "x.tar") // the stub writes it
 	busybox := &runtimeapi.ImageSpec{Image: "busybox", UserSpecifiedImage: "busybox"}
 	me := &runtimeapi.AuthConfig{Username: "me", Password: "secret"}
 	all := &runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{}}
@@ -175,8 +177,8 @@ func TestFlagsOfCrictlReachTheRuntime(t *testing.T) {
 		{"update-runtime-config -p 10.1.0.0/16", "", func(string, string) proto.Message {
 			return &runtimeapi.UpdateRuntimeConfigRequest{RuntimeConfig: &runtimeapi.RuntimeConfig{NetworkConfig: &runtimeapi.NetworkConfig{PodCidr: "10.1.0.0/16"}}}
 		}},
-		{"checkpoint -e /tmp/x.tar $RUN", "", func(_, run string) proto.Message {
-			return &runtimeapi.CheckpointContainerRequest{ContainerId: run, Location: "/tmp/x.tar"}
+		{"checkpoint -e " + archive + " $RUN", "", func(_, run string) proto.Message {
+			return &runtimeapi.CheckpointContainerRequest{ContainerId: run, Location: archive}
 		}},
 		{"stop -t 7 $RUN", "", func(_, run string) proto.Message {
 			return &runtimeapi.StopContainerRequest{ContainerId: run, Timeout: 7}
