@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/crishim/crishim/internal/stubcri"
+	"github.com/crishim/crishim/internal/testbuffer"
 )
 
 // TestDifferential runs command lines as crictl, once by name and once by
@@ -131,7 +132,7 @@ func (n *node) run(line string, program func(n *node, args []string) result) res
 // asCrishim runs the line in this process.
 func asCrishim(argv ...string) func(*node, []string) result {
 	return func(n *node, args []string) result {
-		var out, errs safeBuffer
+		var out, errs testbuffer.Buffer
 		env := &Env{
 			In: strings.NewReader(""), Out: &out, Err: &errs, Version: "v0.0.0-test",
 			LookupEnv: func(string) (string, bool) { return "", false },

@@ -17,6 +17,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/crishim/crishim/internal/testbuffer"
 	"github.com/crishim/crishim/shim/enginetest"
 )
 
@@ -93,7 +94,7 @@ func (c *countingEngine) take() []string {
 func (c *countingEngine) run(t *testing.T, stdin string, args ...string) string {
 	t.Helper()
 	lookup := func(string) (string, bool) { return "", false }
-	var out, errs safeBuffer
+	var out, errs testbuffer.Buffer
 	env := &Env{
 		In: strings.NewReader(stdin), Out: &out, Err: &errs, LookupEnv: lookup, Now: time.Now, Version: "v0.0.0-test",
 		StartShim: startShim(lookup, nil),

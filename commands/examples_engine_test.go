@@ -13,6 +13,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/crishim/crishim/internal/testbuffer"
 	"github.com/crishim/crishim/shim/enginetest"
 )
 
@@ -102,7 +103,7 @@ func (n *realNode) run(args ...string) result {
 	if err := os.WriteFile(vars["CRI_CONFIG_FILE"], nil, 0o600); err != nil {
 		n.t.Fatal(err)
 	}
-	var out, errs safeBuffer
+	var out, errs testbuffer.Buffer
 	env := &Env{
 		In: strings.NewReader(n.read("container.yaml")), Out: &out, Err: &errs, LookupEnv: lookup, Now: time.Now, Version: "v0.0.0-test",
 		StartShim: startShim(lookup, nil),

@@ -12,6 +12,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/internal/stubcri"
+	"github.com/crishim/crishim/internal/testbuffer"
 )
 
 const (
@@ -234,7 +235,7 @@ func TestWhatCannotBeWrittenFails(t *testing.T) {
 	c := withStub(t, stubcri.Options{})
 	seedNode(c.stub)
 	for _, line := range []string{"help", "help ps", "ps --help", "--version", "ps", "pods -o json", "version", "inspect web", "completion bash", "man", "config", "run jsonschema"} {
-		var errs safeBuffer
+		var errs testbuffer.Buffer
 		env := &Env{Out: full{}, Err: &errs, Now: testTime, Version: "v0.0.0-test", LookupEnv: func(key string) (string, bool) {
 			if key == "CONTAINER_RUNTIME_ENDPOINT" {
 				return c.stub.Endpoint, true

@@ -1,13 +1,11 @@
 package commands
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -15,6 +13,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/internal/stubcri"
+	"github.com/crishim/crishim/internal/testbuffer"
 )
 
 // TestMain keeps what the tests make out of the machine's own logs.
@@ -87,7 +86,7 @@ func (c *commandTest) runAs(ctx context.Context, name string, args ...string) re
 	for key, value := range c.vars {
 		vars[key] = value
 	}
-	var out, errs safeBuffer
+	var out, errs testbuffer.Buffer
 	env := &Env{
 		In: strings.NewReader(c.stdin), Out: &out, Err: &errs,
 		LookupEnv:       func(key string) (string, bool) { value, ok := vars[key]; return value, ok },
@@ -98,24 +97,6 @@ func (c *commandTest) runAs(ctx context.Context, name string, args ...string) re
 	}
 	code := Main(ctx, append([]string{name}, args...), env)
 	return result{code, out.String(), errs.String()}
-}
-
-// safeBuffer is a buffer that a command's goroutines may share.
-type safeBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (s *safeBuffer) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.Write(p)
-}
-
-func (s *safeBuffer) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.String()
 }
 
 // want fails unless the result is this one.

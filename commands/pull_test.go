@@ -16,6 +16,7 @@ import (
 
 	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/internal/stubcri"
+	"github.com/crishim/crishim/internal/testbuffer"
 )
 
 func TestPullProgress(t *testing.T) {
@@ -107,7 +108,7 @@ func TestPullInLines(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	var errs safeBuffer
+	var errs testbuffer.Buffer
 	env := (&Env{Err: &errs, ErrTerminal: true}).fresh(false)
 	got, err := env.pullInLines(conn)(t.Context(), "app", nil, nil)
 	if err != nil || got != id {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/crishim/crishim/commands/logfile"
+	"github.com/crishim/crishim/internal/testbuffer"
 )
 
 func TestEarlyOutput(t *testing.T) {
@@ -50,7 +51,7 @@ func TestEarlyOutput(t *testing.T) {
 }
 
 func TestEarlyOutputOfAQuietCommand(t *testing.T) {
-	var out safeBuffer
+	var out testbuffer.Buffer
 	e := &earlyOutput{out: &out, dialled: time.Now(), log: func(emit func(logfile.Entry) error) error {
 		return emit(logfile.Entry{Text: []byte("name?\r\n")})
 	}}

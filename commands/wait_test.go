@@ -13,6 +13,7 @@ import (
 
 	"github.com/crishim/crishim/commands/logfile"
 	"github.com/crishim/crishim/internal/stubcri"
+	"github.com/crishim/crishim/internal/testbuffer"
 )
 
 // withLog is a stub with a running container that has logged a line.
@@ -61,7 +62,7 @@ func TestWaitListensToEvents(t *testing.T) {
 			case "removed":
 				happens = func() { c.run("rm", "web").want(t, 0, "web\n", "") }
 			}
-			var out safeBuffer
+			var out testbuffer.Buffer
 			env := (&Env{Out: &out, Err: &out, Now: testTime, LookupEnv: func(string) (string, bool) { return "", false }}).fresh(false)
 			env.global.runtimeEndpoint = c.stub.Endpoint
 			ended := make(chan error, 1)

@@ -1,7 +1,6 @@
 package stream
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -9,13 +8,14 @@ import (
 	"os"
 	"os/exec"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/creack/pty"
 	"golang.org/x/sys/unix"
+
+	"github.com/crishim/crishim/internal/testbuffer"
 )
 
 // The tests of terminals run a session in a process of its own, as signals and
@@ -52,8 +52,8 @@ type terminalSession struct {
 	slave  *os.File // keeps the terminal when the helper is gone
 	cmd    *exec.Cmd
 	before unix.Termios
-	screen buffer
-	stderr buffer
+	screen testbuffer.Buffer
+	stderr testbuffer.Buffer
 	waited chan struct{}
 }
 
@@ -172,22 +172,4 @@ func eventually(t *testing.T, what string, ok func() bool) {
 		}
 		time.Sleep(5 * time.Millisecond)
 	}
-}
-
-// buffer may be read while it is written.
-type buffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (b *buffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.Write(p)
-}
-
-func (b *buffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.String()
 }

@@ -12,12 +12,14 @@ import (
 	"time"
 
 	"k8s.io/cri-streaming/pkg/streaming/remotecommand"
+
+	"github.com/crishim/crishim/internal/testbuffer"
 )
 
 // shell is a fake interactive command: it says hello, notes what it gets and
 // ends when its input does or when an x is typed.
 type shell struct {
-	input buffer
+	input testbuffer.Buffer
 	sizes chan remotecommand.TerminalSize
 }
 
@@ -216,7 +218,7 @@ func TestSignalWithoutTerminal(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer in.Close()
-			var out, errs buffer
+			var out, errs testbuffer.Buffer
 			cmd.Stdout, cmd.Stderr = &out, &errs
 			if err := cmd.Start(); err != nil {
 				t.Fatal(err)

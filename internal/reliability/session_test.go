@@ -8,13 +8,13 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/internal/faultproxy"
+	"github.com/crishim/crishim/internal/testbuffer"
 )
 
 // TestEngineStopsInASessionOnEngine takes the engine away in the middle of an
@@ -130,13 +130,13 @@ func TestSessionsOutliveTheEngineOnEngine(t *testing.T) {
 
 // background is a command that goes on beside a test.
 type background struct {
-	out   *safeBuffer
+	out   *testbuffer.Buffer
 	ended chan error
 }
 
 func startBackground(t *testing.T, args ...string) *background {
 	t.Helper()
-	b := &background{&safeBuffer{}, make(chan error, 1)}
+	b := &background{&testbuffer.Buffer{}, make(chan error, 1)}
 	cmd := exec.Command("crishim", args...)
 	cmd.Stdout, cmd.Stderr = b.out, b.out
 	if err := cmd.Start(); err != nil {
@@ -173,22 +173,4 @@ func (b *background) end(t *testing.T) error {
 		t.Fatalf("it goes on: %s", b.out)
 		return nil
 	}
-}
-
-// safeBuffer is written to and read at the same time.
-type safeBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (s *safeBuffer) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.Write(p)
-}
-
-func (s *safeBuffer) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.String()
 }

@@ -11,7 +11,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -21,6 +20,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/internal/leaks"
+	"github.com/crishim/crishim/internal/testbuffer"
 	"github.com/crishim/crishim/shim/docker"
 	"github.com/crishim/crishim/shim/enginetest"
 	"github.com/crishim/crishim/shim/internal/logdir"
@@ -176,28 +176,10 @@ func TestLogOfEveryDriver(t *testing.T) {
 	}
 }
 
-// safeBuffer may be read while it is written.
-type safeBuffer struct {
-	mu sync.Mutex
-	b  strings.Builder
-}
-
-func (s *safeBuffer) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.Write(p)
-}
-
-func (s *safeBuffer) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.String()
-}
-
 // A driver that keeps nothing makes an empty log, and serve says why.
 func TestLogThatCannotBeRead(t *testing.T) {
 	engine := enginetest.Require(t)
-	var said safeBuffer
+	var said testbuffer.Buffer
 	s := New(Options{Engine: engine, Write: true, Log: slog.New(slog.NewTextHandler(&said, nil))})
 	s.Start()
 	t.Cleanup(s.Close)
