@@ -38,7 +38,7 @@ type Conn struct {
 func (c *Conn) API() string { return c.runtime.api }
 
 // ClientConn is the connection to the runtime for services beside CRI.
-func (c *Conn) ClientConn() grpc.ClientConnInterface { return c.runtime.cc }
+func (c *Conn) ClientConn() grpc.ClientConnInterface { return c.runtime.calls }
 
 // Close ends the connection with its tunnel and the embedded shim. It may be called twice.
 func (c *Conn) Close() error {

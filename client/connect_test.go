@@ -3,6 +3,8 @@ package client_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -292,5 +294,34 @@ func TestPrivateServicesUseTheSameConnection(t *testing.T) {
 	err := c.ClientConn().Invoke(t.Context(), "/crishim.v1.Nothing/Call", &runtimeapi.VersionRequest{}, &runtimeapi.VersionResponse{}, grpc.WaitForReady(true))
 	if status.Code(err) != codes.Unimplemented {
 		t.Errorf("got %v, want Unimplemented", err)
+	}
+}
+
+// Unary calls of the embedded shim go past its socket, with the limits and the
+// words of all others; streams go over it.
+func TestEmbeddedShimIsCalledDirectly(t *testing.T) {
+	t.Parallel()
+	s := stubcri.Start(t, stubcri.Options{})
+	engine := stubcri.SocketPath(t)
+	fakeEngine(t, engine)
+	shim := &fakeShim{endpoint: s.Endpoint}
+	var said []string
+	c := connect(t, client.Options{RuntimeEndpoint: "docker://" + engine, ConnectTimeout: patient, StartShim: shim.start, Debug: func(format string, args ...any) {
+		said = append(said, fmt.Sprintf(format, args...))
+	}})
+	_, err := c.Runtime.ContainerStatus(t.Context(), &runtimeapi.ContainerStatusRequest{ContainerId: "nosuch"})
+	var worded *client.Error
+	if !errors.As(err, &worded) || worded.Code != codes.NotFound || worded.Endpoint != "docker://"+engine || shim.direct != 1 {
+		t.Errorf("got %v after %d direct calls", err, shim.direct)
+	}
+	if last := said[len(said)-1]; !strings.Contains(last, "ContainerStatus on docker://"+engine+" failed") {
+		t.Errorf("debug said %q", last)
+	}
+	stream, err := c.Runtime.StreamContainers(t.Context(), &runtimeapi.StreamContainersRequest{})
+	if err == nil {
+		_, err = stream.Recv()
+	}
+	if err != nil && !errors.Is(err, io.EOF) || shim.direct != 1 {
+		t.Errorf("a stream: got %v, %d direct calls", err, shim.direct)
 	}
 }

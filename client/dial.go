@@ -23,8 +23,9 @@ const (
 // link is one gRPC connection and what is known about its other end.
 type link struct {
 	endpoint string
-	cc       *grpc.ClientConn
-	api      string // v1 or v1alpha2, once known
+	calls    grpc.ClientConnInterface
+	hangUp   func() error // nil where there is nothing to close
+	api      string       // v1 or v1alpha2, once known
 	version  *runtimeapi.VersionResponse
 	// probing keeps the calls of a probe out of Debug, which hears of its outcome.
 	probing bool
@@ -46,21 +47,33 @@ func (l *link) lastDialError() error {
 }
 
 func (l *link) runtime() runtimeapi.RuntimeServiceClient {
-	return runtimeapi.NewRuntimeServiceClient(l.cc)
+	return runtimeapi.NewRuntimeServiceClient(l.calls)
 }
 
-func (l *link) image() runtimeapi.ImageServiceClient { return runtimeapi.NewImageServiceClient(l.cc) }
+func (l *link) image() runtimeapi.ImageServiceClient {
+	return runtimeapi.NewImageServiceClient(l.calls)
+}
 
 func (l *link) close() error {
-	if l == nil || l.cc == nil {
+	if l == nil || l.hangUp == nil {
 		return nil
 	}
-	return l.cc.Close()
+	return l.hangUp()
 }
 
 // newLink prepares a connection; nothing is dialled before the first call.
 func newLink(o *Options, e Endpoint) (*link, error) {
 	l := &link{endpoint: e.String(), api: apiV1, probing: true}
+	cc, err := l.dial(o, e)
+	if err != nil {
+		return nil, err
+	}
+	l.calls, l.hangUp = cc, cc.Close
+	return l, nil
+}
+
+// dial makes the connection of a link, with the link's interceptors.
+func (l *link) dial(o *Options, e Endpoint) (*grpc.ClientConn, error) {
 	dialer := func(ctx context.Context, _ string) (net.Conn, error) {
 		conn, err := o.dialEndpoint(ctx, e)
 		l.mu.Lock()
@@ -68,7 +81,7 @@ func newLink(o *Options, e Endpoint) (*link, error) {
 		l.mu.Unlock()
 		return conn, err
 	}
-	cc, err := grpc.NewClient("passthrough:///"+url.PathEscape(e.Address), // a path may hold what a URL may not
+	return grpc.NewClient("passthrough:///"+url.PathEscape(e.Address), // a path may hold what a URL may not
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(dialer),
 		grpc.WithNoProxy(),
@@ -85,11 +98,6 @@ func newLink(o *Options, e Endpoint) (*link, error) {
 		grpc.WithChainUnaryInterceptor(l.callInterceptor(o), againInterceptor(), l.listInterceptor(), l.versionUnary()),
 		grpc.WithChainStreamInterceptor(l.streamInterceptor(o), l.versionStream()),
 	)
-	if err != nil {
-		return nil, err
-	}
-	l.cc = cc
-	return l, nil
 }
 
 func (o *Options) dialEndpoint(ctx context.Context, e Endpoint) (net.Conn, error) {

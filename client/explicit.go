@@ -133,16 +133,14 @@ func (c *Conn) startShim(ctx context.Context, o *Options, engine Engine) (*link,
 		return fail(err)
 	}
 	c.shims = append(c.shims, s)
-	e, err := ParseEndpoint(s.Endpoint())
+	version, err := shimVersion(ctx, s, engine)
 	if err != nil {
 		return fail(err)
 	}
-	l, found := o.checkShim(ctx, e, engine)
-	if l == nil {
-		return fail(fmt.Errorf("its socket %s: %s", found.Endpoint, found.reason()))
-	}
-	l.endpoint = address
-	a.State, a.Detail, a.API, a.Chosen = StateReady, found.Detail, found.API, true
+	l := newDirectLink(o, s, address)
+	l.version = version
+	a.State, a.API, a.Chosen = StateReady, l.api, true
+	a.Detail = version.GetRuntimeName() + " " + version.GetRuntimeVersion()
 	c.Attempts = append(c.Attempts, a)
 	c.Engine, c.Embedded = engine, true
 	return l, address, nil
@@ -157,22 +155,16 @@ func remoteEngineReason(text string) string {
 	return "no Docker engine answers there"
 }
 
-// checkShim is check for our own shim. It would answer what the engine has just
-// said, with a call to the engine, so it is only asked where the engine was not.
-func (o *Options) checkShim(ctx context.Context, e Endpoint, engine Engine) (*link, Attempt) {
+// shimVersion is the answer of our own shim to a Version call. It would be what
+// the engine has just said, with a call to the engine, so the shim is only asked
+// where the engine was not.
+func shimVersion(ctx context.Context, s Shim, engine Engine) (*runtimeapi.VersionResponse, error) {
+	v := &runtimeapi.VersionResponse{}
 	if engine.Version == "" || engine.APIVersion == "" {
-		return o.check(ctx, e)
+		return v, s.Invoke(ctx, runtimeapi.RuntimeService_Version_FullMethodName, &runtimeapi.VersionRequest{}, v)
 	}
-	a := Attempt{Endpoint: e.String(), State: StateReady, API: apiV1, Detail: "docker " + engine.Version}
-	l, err := newLink(o, e)
-	if err != nil {
-		a.State, a.Detail = StateFailed, err.Error()
-		return nil, a
-	}
-	l.version = &runtimeapi.VersionResponse{
-		Version: kubeletVersion, RuntimeName: "docker", RuntimeVersion: engine.Version, RuntimeApiVersion: apiV1,
-	}
-	return l, a
+	v.Version, v.RuntimeName, v.RuntimeVersion, v.RuntimeApiVersion = kubeletVersion, "docker", engine.Version, apiV1
+	return v, nil
 }
 
 // kubeletVersion is the version of their interface that kubelets insist on.

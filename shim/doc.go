@@ -8,6 +8,7 @@
 // that serves the shim ends, and two of them may work on one engine.
 //
 // New wires the areas together, Start begins what runs in the background,
-// Serve answers on a listener, Close ends both. StartEmbedded does all of that
-// on a private socket for the length of one command.
+// Serve answers on a listener, Invoke makes a call without one, Close ends all
+// of it. StartEmbedded is for the length of one command, which calls it directly;
+// a private socket is there for streams.
 package shim

@@ -4,23 +4,28 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"sync"
+
+	"google.golang.org/grpc"
 )
 
-// Embedded is a shim that lives as long as one command, on a socket that only
-// the user can reach.
+// Embedded is a shim that lives as long as one command. The command calls it
+// directly; for what needs a connection there is a socket that only the user can
+// reach.
 type Embedded struct {
-	shim   *Shim
-	dir    *runDir
-	served chan error
+	shim *Shim
+	dir  *runDir
+
+	mu     sync.Mutex // guards the next two
+	closed bool
+	served chan error // nil until there is a socket
 
 	close    sync.Once
 	closeErr error
 }
 
-// StartEmbedded starts a shim on a socket in a fresh private directory and
-// clears away what killed commands of the same user left.
+// StartEmbedded starts a shim with a fresh private directory and clears away what
+// killed commands of the same user left.
 func StartEmbedded(ctx context.Context, o Options) (*Embedded, error) {
 	base, err := baseDir(lookupOf(o))
 	if err != nil {
@@ -40,34 +45,51 @@ func startEmbedded(ctx context.Context, o Options, base string) (*Embedded, erro
 		return nil, errors.Join(err, dir.remove())
 	}
 	sweep(ctx, base, s.engine.Endpoint().Host, s.engine, s.areas.containerArea)
-	e := &Embedded{shim: s, dir: dir, served: make(chan error, 1)}
-	if err := e.start(ctx); err != nil {
+	if err := s.Start(ctx); err != nil {
 		return nil, errors.Join(err, s.Close(), dir.remove())
 	}
-	return e, nil
+	return &Embedded{shim: s, dir: dir}, nil
 }
 
-func (e *Embedded) start(ctx context.Context) error {
+// Invoke makes a unary call, as a CRI client's over a connection, without one.
+func (e *Embedded) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
+	return e.shim.Invoke(ctx, method, args, reply, opts...)
+}
+
+// Endpoint is where a CRI client reaches the shim. It listens there from the
+// first time on that somebody asks.
+func (e *Embedded) Endpoint() (string, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	address := "unix://" + e.dir.socket()
+	if e.served != nil {
+		return address, nil
+	}
+	if e.closed {
+		return "", errors.New("the embedded shim has ended")
+	}
 	l, err := listenPrivate(e.dir.socket())
 	if err != nil {
-		return err
+		return "", err
 	}
-	if err := e.shim.Start(ctx); err != nil {
-		return errors.Join(err, l.Close())
-	}
-	go func(l net.Listener) { e.served <- e.shim.Serve(l) }(l)
-	return nil
+	served := make(chan error, 1)
+	go func() { served <- e.shim.Serve(l) }()
+	e.served = served
+	return address, nil
 }
-
-// Endpoint is where a CRI client reaches the shim.
-func (e *Embedded) Endpoint() string { return "unix://" + e.dir.socket() }
 
 // Close ends the shim and removes its directory.
 func (e *Embedded) Close() error {
 	e.close.Do(func() {
+		e.mu.Lock()
+		e.closed = true
+		served := e.served
+		e.mu.Unlock()
 		err := e.shim.Close()
-		if served := <-e.served; served != nil {
-			err = errors.Join(err, fmt.Errorf("embedded shim: %w", served))
+		if served != nil {
+			if failed := <-served; failed != nil {
+				err = errors.Join(err, fmt.Errorf("embedded shim: %w", failed))
+			}
 		}
 		e.closeErr = errors.Join(err, e.dir.remove())
 	})

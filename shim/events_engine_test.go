@@ -6,8 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/shim"
@@ -21,12 +19,7 @@ func TestEventsOfAPodOnEngine(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { e.Close() })
-	conn, err := grpc.NewClient(e.Endpoint(), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { conn.Close() })
-	client := runtimeapi.NewRuntimeServiceClient(conn)
+	client := runtimeapi.NewRuntimeServiceClient(dial(t, e))
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	stream, err := client.GetContainerEvents(ctx, &runtimeapi.GetEventsRequest{})

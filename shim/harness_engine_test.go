@@ -45,12 +45,23 @@ func newCRI(t *testing.T) *cri {
 			t.Errorf("close the shim: %v", err)
 		}
 	})
-	conn, err := grpc.NewClient(e.Endpoint(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn := dial(t, e)
+	return &cri{runtimeapi.NewRuntimeServiceClient(conn), runtimeapi.NewImageServiceClient(conn), engine, api.NewCrishimClient(conn)}
+}
+
+// dial connects to the socket of an embedded shim.
+func dial(t *testing.T, e *shim.Embedded) *grpc.ClientConn {
+	t.Helper()
+	endpoint, err := e.Endpoint()
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := grpc.NewClient(endpoint, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close() })
-	return &cri{runtimeapi.NewRuntimeServiceClient(conn), runtimeapi.NewImageServiceClient(conn), engine, api.NewCrishimClient(conn)}
+	return conn
 }
 
 // pod is a sandbox that is removed with the test.

@@ -26,15 +26,26 @@ func newServer(log *slog.Logger, a *areas) *grpc.Server {
 		grpc.UnaryInterceptor(i.unary),
 		grpc.StreamInterceptor(i.stream),
 	)
-	for _, desc := range []grpc.ServiceDesc{runtimeapi.RuntimeService_ServiceDesc, runtimeapi.ImageService_ServiceDesc} {
-		s.RegisterService(&desc, a)
-		old := alpha(desc)
+	register(s, a)
+	for _, desc := range criServices() {
+		old := alpha(*desc)
 		s.RegisterService(&old, a)
+	}
+	return s
+}
+
+func criServices() []*grpc.ServiceDesc {
+	return []*grpc.ServiceDesc{&runtimeapi.RuntimeService_ServiceDesc, &runtimeapi.ImageService_ServiceDesc}
+}
+
+// register makes the areas answer both services of v1 and the private one.
+func register(s grpc.ServiceRegistrar, a *areas) {
+	for _, desc := range criServices() {
+		s.RegisterService(desc, a)
 	}
 	if a.private != nil {
 		api.RegisterCrishimServer(s, a.private)
 	}
-	return s
 }
 
 // alpha is a v1 service under the name of v1alpha2, whose messages are the same

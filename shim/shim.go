@@ -61,10 +61,14 @@ type Shim struct {
 	log    *slog.Logger
 	engine *docker.Client
 	areas  *areas
-	grpc   *grpc.Server
+	direct *direct
 	watch  *watch // nil for a shim that does not stay
 
 	metrics *metrics // nil where nobody asked for them
+
+	mu      sync.Mutex   // guards these two
+	grpc    *grpc.Server // nil until somebody serves
+	stopped bool
 
 	close    sync.Once
 	closeErr error
@@ -89,7 +93,8 @@ func New(o Options) (*Shim, error) {
 	if err != nil {
 		return nil, errors.Join(err, engine.Close())
 	}
-	s := &Shim{log: o.Log, engine: engine, areas: a, grpc: newServer(o.Log, a), metrics: m}
+	s := &Shim{log: o.Log, engine: engine, areas: a, direct: newDirect((&interceptor{log: o.Log}).unary), metrics: m}
+	register(s.direct, a)
 	if o.Daemon {
 		s.watch = newWatch(engine, a.nodeArea, a.cache.Follow, o.Log)
 		s.watch.check = a.CheckNetworks
@@ -124,10 +129,28 @@ func (s *Shim) Start(ctx context.Context) error {
 // Serve answers CRI requests on l until Close is called, which makes it return
 // nil. It closes l.
 func (s *Shim) Serve(l net.Listener) error {
-	if err := s.grpc.Serve(l); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
+	if err := s.server().Serve(l); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
 		return fmt.Errorf("serve CRI on %s: %w", l.Addr(), err)
 	}
 	return nil
+}
+
+// server is the gRPC server, which a shim in a command seldom needs.
+func (s *Shim) server() *grpc.Server {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.grpc == nil {
+		s.grpc = newServer(s.log, s.areas)
+		if s.stopped {
+			s.grpc.Stop()
+		}
+	}
+	return s.grpc
+}
+
+// Invoke makes a unary call of any service without a connection; see direct.
+func (s *Shim) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
+	return s.direct.Invoke(ctx, method, args, reply, opts...)
 }
 
 // Close lets running requests end for a while, then cuts them off, and frees
@@ -148,15 +171,23 @@ func (s *Shim) Close() error {
 }
 
 func (s *Shim) stopServing() {
+	s.direct.stop(stopGrace)
+	s.mu.Lock()
+	server := s.grpc
+	s.stopped = true
+	s.mu.Unlock()
+	if server == nil {
+		return
+	}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		s.grpc.GracefulStop()
+		server.GracefulStop()
 	}()
 	select {
 	case <-done:
 	case <-time.After(stopGrace):
-		s.grpc.Stop()
+		server.Stop()
 		<-done
 	}
 }
