@@ -16,6 +16,7 @@ type Sandbox struct {
 	Created        time.Time // zero where another shim made the sandbox
 	Ports          []*runtimeapi.PortMapping
 	Network        string // name of the network plugin that set it up; "" where unknown
+	Unshared       bool   // the pod's process made its network namespace: the engine takes it for one on the host's network
 	PID            runtimeapi.NamespaceMode
 }
 
@@ -61,6 +62,9 @@ func EncodeSandbox(s Sandbox) (map[string]string, error) {
 		LabelOwnPorts:      ports,
 		LabelOwnPID:        s.PID.String(),
 	}
+	if s.Unshared {
+		own[LabelOwnNetwork], own[LabelOwnUnshared] = hostMode, s.Network
+	}
 	return withLabels(EncodeLabels(s.Labels, s.Annotations), own), nil
 }
 
@@ -84,9 +88,22 @@ func DecodeSandbox(name string, labels map[string]string) (Sandbox, bool) {
 		Network:        labels[LabelOwnNetwork],
 		PID:            decodePID(labels),
 	}
+	if plugin := labels[LabelOwnUnshared]; plugin != "" {
+		s.Network, s.Unshared = plugin, true
+	}
 	s.Labels, s.Annotations = DecodeLabels(labels)
 	return s, true
 }
+
+// hostMode is the engine's network mode of a pod on the host's network, and the
+// name of the plugin that has nothing to do with it. It stands in the label of an
+// unshared pod as well: a shim that does not know of such pods takes it for what the
+// engine takes it for, and calls no plugin that would work on the host's network.
+const hostMode = "host"
+
+// OnHost says whether the pod is on the host's network, which the engine's network
+// mode does not tell of one that is unshared.
+func (s Sandbox) OnHost(mode string) bool { return mode == hostMode && !s.Unshared }
 
 // EncodeContainer gives the engine labels of a container.
 func EncodeContainer(c Container) map[string]string {
