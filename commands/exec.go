@@ -246,12 +246,13 @@ func (o execOptions) once(ctx context.Context, conn *client.Conn, c *runtimeapi.
 		return o.runSync(ctx, conn, c, s)
 	}
 	run := func(o execOptions) error {
-		url := ""
-		o.session.options.OnDetach = func(ctx context.Context) error { return conn.DetachExec(ctx, url) }
+		var last client.ExecSession
+		o.session.options.OnDetach = func(ctx context.Context) error { return conn.DetachExec(ctx, last.URL) }
+		o.session.options.Handover = func() string { return last.Handover }
 		watch := watchExec(conn, c.GetId(), o.command)
 		err := cannotRun(o.session.dial(ctx, s, func(ctx context.Context) (_ string, err error) {
-			url, err = conn.ExecURL(ctx, o.request(c.GetId()), o.process)
-			return url, err
+			last, err = conn.ExecSession(ctx, o.request(c.GetId()), o.process)
+			return last.URL, err
 		}, stream.Exec))
 		*left = watch.settle(ctx, conn, err)
 		return err

@@ -124,6 +124,7 @@ func newAreas(o Options, client *docker.Client) (*areas, error) {
 			KeyFile:   o.StreamKeyFile,
 			OnDemand:  !o.Daemon, // few commands have a session
 			InProcess: !o.Daemon,
+			HandOver:  client.Endpoint().IsLocal(),
 			RecordDir: o.ExecRecords,
 			PodIPs:    podIPs(sandboxes),
 			Log:       o.Log,

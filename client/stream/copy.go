@@ -68,23 +68,34 @@ func (x *session) sendInput(in io.Reader, to io.WriteCloser) error {
 	}
 }
 
-// startOutput copies stdout and stderr. The returned channel carries the local
-// writer's error at most, and is closed when both have ended.
+// startOutput copies stdout and stderr. The returned channel carries errors of the
+// local writers, and is closed when both have ended.
 func (x *session) startOutput(ch *channels) chan error {
 	end := make(chan error, 2)
 	x.moved.Store(int64(time.Since(loaded)))
+	local := func(w io.Writer) io.Writer {
+		if w == nil {
+			return nil
+		}
+		return &localOutput{session: x, to: w, failed: end}
+	}
+	stdout, stderr := local(x.Out), local(x.Err)
+	if ch.outputs != nil {
+		x.copying.Go(func() {
+			defer x.term.guard()
+			ch.outputs(stdout, stderr, x.term.guard)
+		})
+	}
 	for _, c := range []struct {
 		from io.Reader
 		to   io.Writer
-	}{{ch.stdout, x.Out}, {ch.stderr, x.Err}} {
+	}{{ch.stdout, stdout}, {ch.stderr, stderr}} {
 		if c.from == nil || c.to == nil {
 			continue
 		}
 		x.copying.Go(func() {
 			defer x.term.guard()
-			if err := x.copyOutput(c.to, c.from); err != nil {
-				end <- err
-			}
+			_ = spdyframe.Copy(c.to, c.from) // the writer tells of its failure, the status of the remote side's
 		})
 	}
 	go func() {
@@ -94,29 +105,31 @@ func (x *session) startOutput(ch *channels) chan error {
 	return end
 }
 
-// copyOutput returns only errors of the local writer. The remote side's end
-// is told by the status. A reader that went away, as head does, is reported
-// the way a shell would: ended by SIGPIPE.
-func (x *session) copyOutput(to io.Writer, from io.Reader) error {
-	next, _ := spdyframe.Reader(from)
-	for {
-		p, err := next()
-		if len(p) > 0 {
-			x.writing.Add(1)
-			_, werr := to.Write(p)
-			x.writing.Add(-1)
-			x.moved.Store(int64(time.Since(loaded)))
-			if errors.Is(werr, syscall.EPIPE) {
-				return &SignalError{Signal: syscall.SIGPIPE}
-			}
-			if werr != nil {
-				return werr
-			}
-		}
-		if err != nil {
-			return nil
-		}
+// localOutput is a local writer of a session. Its first error is what the session
+// ends with. A reader that went away, as head does, is reported the way a shell
+// would: ended by SIGPIPE.
+type localOutput struct {
+	session *session
+	to      io.Writer
+	failed  chan<- error // with room for one error of each output
+	told    bool
+}
+
+// Write implements io.Writer. It is not called at the same time as another.
+func (o *localOutput) Write(p []byte) (int, error) {
+	o.session.writing.Add(1)
+	n, err := o.to.Write(p)
+	o.session.writing.Add(-1)
+	o.session.moved.Store(int64(time.Since(loaded)))
+	if err == nil || o.told {
+		return n, err
 	}
+	o.told = true
+	if errors.Is(err, syscall.EPIPE) {
+		err = &SignalError{Signal: syscall.SIGPIPE}
+	}
+	o.failed <- err
+	return n, err
 }
 
 // drain waits for output that is still on its way after the status. Nothing is

@@ -101,5 +101,5 @@ func (e Endpoint) clientOptions() ([]client.Opt, error) {
 		}
 		opts = append(opts, client.WithHTTPClient(&http.Client{Transport: &http.Transport{TLSClientConfig: config}, CheckRedirect: client.CheckRedirect}))
 	}
-	return append(opts, client.WithHost(e.Host)), nil
+	return append(append(opts, client.WithHost(e.Host)), noteDials(e.Host)...), nil
 }

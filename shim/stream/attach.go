@@ -12,6 +12,7 @@ import (
 	"github.com/docker/docker/api/types/container"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/crishim/crishim/internal/enginestream"
 	"github.com/crishim/crishim/internal/spdyframe"
 	"github.com/crishim/crishim/shim/state"
 )
@@ -122,7 +123,7 @@ func attachOutput(conn types.HijackedResponse, client *session, tty bool) error 
 	if tty {
 		err = spdyframe.Copy(stdout, conn.Reader)
 	} else {
-		err = copyOutputs(stdout, stderr, conn.Reader)
+		err = enginestream.CopyOutputs(stdout, stderr, conn.Reader)
 	}
 	if errors.Is(err, io.ErrUnexpectedEOF) { // the container ended inside a record
 		return nil

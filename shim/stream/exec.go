@@ -55,11 +55,19 @@ func (s *Server) ExecURL(ctx context.Context, r ExecRequest) (string, error) {
 	if _, err := s.running(ctx, r.ContainerID, state.TypeContainer); err != nil {
 		return "", err
 	}
-	return s.url(ctx, kindExec, &r)
+	url, err := s.url(ctx, kindExec, &r)
+	if err == nil {
+		s.tellHandover(ctx)
+	}
+	return url, err
 }
 
 func (s *Server) serveExec(w http.ResponseWriter, r *http.Request, token string, request *ExecRequest) {
-	session, err := s.open(w, r, request.wanted())
+	begin := s.open
+	if isHandover(r) {
+		begin = s.openHandover
+	}
+	session, err := begin(w, r, request.wanted())
 	if err != nil {
 		s.opts.Log.Debug("exec session did not begin", "container", request.ContainerID, "error", err)
 		return
@@ -67,7 +75,7 @@ func (s *Server) serveExec(w http.ResponseWriter, r *http.Request, token string,
 	keep := s.sessions.add(token)
 	defer s.sessions.remove(token)
 	code, err := s.run(r.Context(), request, ends{
-		stdin: session.stdin, stdout: session.stdout, stderr: session.stderr, resize: session.resize, detached: keep,
+		stdin: session.stdin, stdout: session.stdout, stderr: session.stderr, resize: session.resize, detached: keep, handed: session.handed,
 	})
 	if err != nil {
 		err = fmt.Errorf("exec in container %q: %w", request.ContainerID, s.why(err))

@@ -19,10 +19,17 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
+// eachTransport is for what every protocol carries.
 func eachTransport(t *testing.T, test func(t *testing.T, over transport)) {
 	for name, over := range map[string]transport{"spdy": overSPDY, "websocket": overWebSocket} {
 		t.Run(name, func(t *testing.T) { test(t, over) })
 	}
+}
+
+// eachExecTransport is for execs, whose connection may be handed over too.
+func eachExecTransport(t *testing.T, test func(t *testing.T, over transport)) {
+	eachTransport(t, test)
+	t.Run("handover", func(t *testing.T) { test(t, overHandover) })
 }
 
 // exitCode is the status in a client's error; -1 when there is another error.
@@ -40,7 +47,7 @@ func exitCode(err error) int {
 func TestExecStreams(t *testing.T) {
 	r := newRig(t, Options{})
 	id := r.app(t)
-	eachTransport(t, func(t *testing.T, over transport) {
+	eachExecTransport(t, func(t *testing.T, over transport) {
 		for _, test := range []struct {
 			name, script, stdin, stdout, stderr string
 			code                                int
@@ -66,7 +73,7 @@ func TestExecStreams(t *testing.T) {
 func TestExecThatCannotStart(t *testing.T) {
 	r := newRig(t, Options{})
 	id := r.app(t)
-	eachTransport(t, func(t *testing.T, over transport) {
+	eachExecTransport(t, func(t *testing.T, over transport) {
 		for _, test := range []struct {
 			cmd  string
 			code int
@@ -89,7 +96,7 @@ func TestExecThatCannotStart(t *testing.T) {
 func TestExecTerminal(t *testing.T) {
 	r := newRig(t, Options{})
 	id := r.app(t)
-	eachTransport(t, func(t *testing.T, over transport) {
+	eachExecTransport(t, func(t *testing.T, over transport) {
 		in, typed := io.Pipe()
 		var out lockedBuffer
 		sizes := make(chan *remotecommand.TerminalSize, 1)
@@ -130,7 +137,7 @@ func TestExecCarriesBinaryBothWays(t *testing.T) {
 	size := int64(load(64<<20, 1<<30))
 	r := newRig(t, Options{})
 	id := r.app(t)
-	eachTransport(t, func(t *testing.T, over transport) {
+	eachExecTransport(t, func(t *testing.T, over transport) {
 		sent, received := sha256.New(), sha256.New()
 		o := remotecommand.StreamOptions{Stdin: io.TeeReader(pattern(size), sent), Stdout: received}
 		ctx, cancel := context.WithTimeout(t.Context(), 5*patience)
@@ -147,7 +154,7 @@ func TestExecCarriesBinaryBothWays(t *testing.T) {
 func TestExecEndsWithItsClient(t *testing.T) {
 	r := newRig(t, Options{})
 	id := r.app(t)
-	eachTransport(t, func(t *testing.T, over transport) {
+	eachExecTransport(t, func(t *testing.T, over transport) {
 		for name, script := range map[string]string{
 			"idle":                     "sleep 4242 & (sleep 4242 &) ; echo ready; sleep 4242",
 			"input that nobody reads":  "echo ready; sleep 4242",
@@ -161,17 +168,30 @@ func TestExecEndsWithItsClient(t *testing.T) {
 				if name == "input that nobody reads" {
 					o.Stdin = neverEnding{}
 				}
-				proxy := newCutter(t, r.execURL(t, id, o, "sh", "-c", script))
-				session := over(t, proxy.url)
+				session, cut := cuttable(t, over, r.execURL(t, id, o, "sh", "-c", script))
 				done := make(chan error, 1)
-				go func() { done <- session.StreamWithContext(t.Context(), o) }()
+				go func() { done <- session(o) }()
 				until(t, "the script to start", func() bool { return strings.HasPrefix(out.String(), "ready\n") })
-				proxy.cut()
+				cut()
 				<-done
 				until(t, "its processes to be gone", func() bool { return len(r.processes(t, id, "4242")) == 0 })
 			})
 		}
 	})
+}
+
+// cuttable is a session whose connections can be cut as the kernel does when a
+// client is killed, whatever that client waits for.
+func cuttable(t *testing.T, over transport, streamingURL string) (session func(remotecommand.StreamOptions) error, cut func()) {
+	t.Helper()
+	if k, ok := over(t, streamingURL).(taker); ok {
+		ctx, cancel := context.WithCancel(t.Context())
+		t.Cleanup(cancel)
+		return func(o remotecommand.StreamOptions) error { return k.StreamWithContext(ctx, o) }, cancel
+	}
+	proxy := newCutter(t, streamingURL)
+	through := over(t, proxy.url)
+	return func(o remotecommand.StreamOptions) error { return through.StreamWithContext(t.Context(), o) }, proxy.cut
 }
 
 // On a terminal what lost its parent is known by the terminal.
@@ -221,89 +241,97 @@ func TestExecEndsNobodyElse(t *testing.T) {
 
 func TestExecDetached(t *testing.T) {
 	r := newRig(t, Options{})
-	id := r.app(t)
-	var out lockedBuffer
-	o := remotecommand.StreamOptions{Stdout: &out}
-	u := r.execURL(t, id, o, "sh", "-c", "echo ready; sleep 4343")
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	session := overSPDY(t, u)
-	done := make(chan error, 1)
-	go func() { done <- session.StreamWithContext(ctx, o) }()
-	until(t, "the script to start", func() bool { return out.String() == "ready\n" })
-	if err := r.Detach(u); err != nil {
-		t.Fatal(err)
-	}
-	cancel()
-	<-done
-	until(t, "the session to end", func() bool { return errdefs.IsNotFound(r.Detach(u)) })
-	if len(r.processes(t, id, "4343")) == 0 {
-		t.Error("the process ended with its client")
-	}
+	eachExecTransport(t, func(t *testing.T, over transport) {
+		id := r.app(t)
+		var out lockedBuffer
+		o := remotecommand.StreamOptions{Stdout: &out}
+		u := r.execURL(t, id, o, "sh", "-c", "echo ready; sleep 4343")
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		session := over(t, u)
+		done := make(chan error, 1)
+		go func() { done <- session.StreamWithContext(ctx, o) }()
+		until(t, "the script to start", func() bool { return out.String() == "ready\n" })
+		if err := r.Detach(u); err != nil {
+			t.Fatal(err)
+		}
+		cancel()
+		<-done
+		until(t, "the session to end", func() bool { return errdefs.IsNotFound(r.Detach(u)) })
+		if len(r.processes(t, id, "4343")) == 0 {
+			t.Error("the process ended with its client")
+		}
+	})
 }
 
 func TestExecBackgroundChildDoesNotHoldTheSession(t *testing.T) {
 	r := newRig(t, Options{})
-	id := r.app(t)
-	stdout, _, err := r.sh(t, overSPDY, id, "sleep 4444 & echo started; exit 5", "")
-	if exitCode(err) != 5 || stdout != "started\n" {
-		t.Errorf("got %v and %q, want status 5 and the output", err, stdout)
-	}
-	if len(r.processes(t, id, "4444")) == 0 {
-		t.Error("the child that was left in the background on purpose is gone")
-	}
+	eachExecTransport(t, func(t *testing.T, over transport) {
+		id := r.app(t)
+		stdout, _, err := r.sh(t, over, id, "sleep 4444 & echo started; exit 5", "")
+		if exitCode(err) != 5 || stdout != "started\n" {
+			t.Errorf("got %v and %q, want status 5 and the output", err, stdout)
+		}
+		if len(r.processes(t, id, "4444")) == 0 {
+			t.Error("the child that was left in the background on purpose is gone")
+		}
+	})
 }
 
 func TestExecEndsWithItsContainer(t *testing.T) {
 	r := newRig(t, Options{})
-	for name, end := range map[string]func(id string) error{
-		"stopped": func(id string) error {
-			now := 0
-			return r.engine.ContainerStop(t.Context(), id, container.StopOptions{Timeout: &now})
-		},
-		"removed": func(id string) error {
-			return r.engine.ContainerRemove(t.Context(), id, container.RemoveOptions{Force: true})
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			id := r.app(t)
-			var out lockedBuffer
-			o := remotecommand.StreamOptions{Stdin: neverEnding{}, Stdout: &out}
-			session := overSPDY(t, r.execURL(t, id, o, "sh", "-c", "echo ready; sleep 4545"))
-			done := make(chan error, 1)
-			go func() { done <- session.StreamWithContext(t.Context(), o) }()
-			until(t, "the script to start", func() bool { return out.String() == "ready\n" })
-			if err := end(id); err != nil {
-				t.Fatal(err)
-			}
-			if err := <-done; exitCode(err) != 137 {
-				t.Errorf("got %v, want status 137", err)
-			}
-		})
-	}
+	eachExecTransport(t, func(t *testing.T, over transport) {
+		for name, end := range map[string]func(id string) error{
+			"stopped": func(id string) error {
+				now := 0
+				return r.engine.ContainerStop(t.Context(), id, container.StopOptions{Timeout: &now})
+			},
+			"removed": func(id string) error {
+				return r.engine.ContainerRemove(t.Context(), id, container.RemoveOptions{Force: true})
+			},
+		} {
+			t.Run(name, func(t *testing.T) {
+				id := r.app(t)
+				var out lockedBuffer
+				o := remotecommand.StreamOptions{Stdin: neverEnding{}, Stdout: &out}
+				session := over(t, r.execURL(t, id, o, "sh", "-c", "echo ready; sleep 4545"))
+				done := make(chan error, 1)
+				go func() { done <- session.StreamWithContext(t.Context(), o) }()
+				until(t, "the script to start", func() bool { return out.String() == "ready\n" })
+				if err := end(id); err != nil {
+					t.Fatal(err)
+				}
+				if err := <-done; exitCode(err) != 137 {
+					t.Errorf("got %v, want status 137", err)
+				}
+			})
+		}
+	})
 }
 
 func TestCloseEndsSessions(t *testing.T) {
-	r := newRig(t, Options{})
-	id := r.app(t)
-	var out lockedBuffer
-	o := remotecommand.StreamOptions{Stdout: &out}
-	session := overSPDY(t, r.execURL(t, id, o, "sh", "-c", "echo ready; sleep 4646"))
-	done := make(chan error, 1)
-	go func() { done <- session.StreamWithContext(t.Context(), o) }()
-	until(t, "the script to start", func() bool { return out.String() == "ready\n" })
-	if err := r.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if err := <-done; err == nil {
-		t.Error("got success for a command that was killed")
-	}
-	if left := r.processes(t, id, "4646"); len(left) > 0 {
-		t.Errorf("left running: %v", left)
-	}
-	if _, err := r.Exec(t.Context(), &runtimeapi.ExecRequest{ContainerId: id, Cmd: []string{"true"}, Stdout: true}); !errdefs.IsUnavailable(err) {
-		t.Errorf("exec after close: got %v, want Unavailable", err)
-	}
+	eachExecTransport(t, func(t *testing.T, over transport) {
+		r := newRig(t, Options{})
+		id := r.app(t)
+		var out lockedBuffer
+		o := remotecommand.StreamOptions{Stdout: &out}
+		session := over(t, r.execURL(t, id, o, "sh", "-c", "echo ready; sleep 4646"))
+		done := make(chan error, 1)
+		go func() { done <- session.StreamWithContext(t.Context(), o) }()
+		until(t, "the script to start", func() bool { return out.String() == "ready\n" })
+		if err := r.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-done; err == nil {
+			t.Error("got success for a command that was killed")
+		}
+		if left := r.processes(t, id, "4646"); len(left) > 0 {
+			t.Errorf("left running: %v", left)
+		}
+		if _, err := r.Exec(t.Context(), &runtimeapi.ExecRequest{ContainerId: id, Cmd: []string{"true"}, Stdout: true}); !errdefs.IsUnavailable(err) {
+			t.Errorf("exec after close: got %v, want Unavailable", err)
+		}
+	})
 }
 
 func TestExecEnvironment(t *testing.T) {

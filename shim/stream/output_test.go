@@ -4,11 +4,13 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"strings"
 	"testing"
 
 	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/pkg/stdcopy"
 )
 
 func TestStartCode(t *testing.T) {
@@ -35,9 +37,9 @@ func TestStartCode(t *testing.T) {
 func TestOutputOfAProcessPassesThrough(t *testing.T) {
 	t.Parallel()
 	var stdout, stderr bytes.Buffer
-	o := newOutput(true, &stdout, &stderr)
+	o := outputOf(true, ends{stdout: &stdout, stderr: &stderr}).(carried)
 	text := "OCI runtime exec failed: only said so\r\n"
-	if err := o.copy(strings.NewReader(text)); err != nil {
+	if err := o.Copy(strings.NewReader(text)); err != nil {
 		t.Fatal(err)
 	}
 	if stdout.Len() > 0 {
@@ -47,17 +49,8 @@ func TestOutputOfAProcessPassesThrough(t *testing.T) {
 	if err != nil || code != 126 || stdout.String() != text || stderr.Len() > 0 {
 		t.Errorf("got %d, %v, %q, %q", code, err, &stdout, &stderr)
 	}
-	if err := o.copy(strings.NewReader("more")); err != nil || stdout.String() != text+"more" {
+	if err := o.Copy(strings.NewReader("more")); err != nil || stdout.String() != text+"more" {
 		t.Errorf("later: got %q, %v", &stdout, err)
-	}
-}
-
-func TestOutputTooLongToBeAReasonIsNotHeld(t *testing.T) {
-	t.Parallel()
-	var stdout bytes.Buffer
-	o := newOutput(true, &stdout, nil)
-	if err := o.copy(strings.NewReader(strings.Repeat("x", 2*maxHeld))); err != nil || stdout.Len() < maxHeld {
-		t.Errorf("got %d bytes, %v", stdout.Len(), err)
 	}
 }
 
@@ -68,8 +61,8 @@ func TestSettleSaysWhatHappened(t *testing.T) {
 	want := `crishim: exec: "x": executable file not found in $PATH`
 	for _, tty := range []bool{false, true} {
 		var stdout, stderr bytes.Buffer
-		o := newOutput(tty, &stdout, &stderr)
-		if _, err := o.stdout.Write([]byte(raw)); err != nil {
+		o := outputOf(tty, ends{stdout: &stdout, stderr: &stderr}).(carried)
+		if err := o.Copy(fromEngine(tty, raw)); err != nil {
 			t.Fatal(err)
 		}
 		code, err := o.settle(container.ExecInspect{ExitCode: 126})
@@ -86,9 +79,20 @@ func TestSettleSaysWhatHappened(t *testing.T) {
 	}
 }
 
+// fromEngine is how the engine sends text on stdout.
+func fromEngine(tty bool, text string) io.Reader {
+	var b bytes.Buffer
+	if tty {
+		b.WriteString(text)
+	} else {
+		_, _ = stdcopy.NewStdWriter(&b, stdcopy.Stdout).Write([]byte(text)) // a buffer takes all
+	}
+	return &b
+}
+
 func TestSettleWithoutReasonIsNeverSuccess(t *testing.T) {
 	t.Parallel()
-	if code, err := newOutput(false, nil, nil).settle(container.ExecInspect{}); err == nil {
+	if code, err := outputOf(false, ends{}).settle(container.ExecInspect{}); err == nil {
 		t.Errorf("got status %d and no error", code)
 	}
 }

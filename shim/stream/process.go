@@ -13,6 +13,7 @@ import (
 	"github.com/docker/docker/api/types/container"
 
 	"github.com/crishim/crishim/internal/spdyframe"
+	"github.com/crishim/crishim/shim/docker"
 	"github.com/crishim/crishim/shim/state"
 )
 
@@ -34,7 +35,10 @@ type ends struct {
 	stdout, stderr io.Writer // nil: dropped
 	resize         <-chan terminalSize
 	detached       *atomic.Bool // nil: never
+	handed         *handed      // where the client has the first three itself; nil otherwise
 }
+
+func (e ends) input() bool { return e.stdin != nil || e.handed != nil && e.handed.stdin }
 
 // process is one exec of the engine.
 type process struct {
@@ -59,7 +63,7 @@ func (s *Server) run(ctx context.Context, r *ExecRequest, e ends) (code int, err
 		Tty: r.TTY, ConsoleSize: size,
 		// Output is attached even where nobody wants it: the engine ends the
 		// session with the process only then, and says there why it cannot start.
-		AttachStdin: e.stdin != nil, AttachStdout: true, AttachStderr: true,
+		AttachStdin: e.input(), AttachStdout: true, AttachStderr: true,
 	})
 	if err != nil {
 		return 0, err
@@ -78,6 +82,9 @@ func (s *Server) run(ctx context.Context, r *ExecRequest, e ends) (code int, err
 		go p.followSizes(helpers, started, size)
 	}
 	start := context.WithoutCancel(ctx) // what was created is always started, or the engine keeps it
+	if e.handed != nil {
+		start, e.handed.raw = docker.NoteConn(start)
+	}
 	p.conn, err = s.engine.ContainerExecAttach(start, p.id, container.ExecAttachOptions{Tty: r.TTY, ConsoleSize: size})
 	if err != nil {
 		return 0, p.startError(ctx, err)
@@ -119,9 +126,9 @@ func (p *process) follow(ctx, helpers context.Context, started chan<- struct{}) 
 	if p.ends.stdin != nil {
 		go p.copyIn()
 	}
-	out := newOutput(p.tty, p.ends.stdout, p.ends.stderr)
+	out := outputOf(p.tty, p.ends)
 	copied := make(chan error, 1)
-	go func() { copied <- out.copy(p.conn.Reader) }()
+	go func() { copied <- out.carry(p.conn) }()
 	exited := make(chan struct{})
 	go func() {
 		defer close(exited)
@@ -149,7 +156,7 @@ func (p *process) follow(ctx, helpers context.Context, started chan<- struct{}) 
 }
 
 // ended gives the exit status when the output is complete.
-func (p *process) ended(ctx context.Context, out *output, copyErr error) (int, error) {
+func (p *process) ended(ctx context.Context, out output, copyErr error) (int, error) {
 	if copyErr != nil && ctx.Err() == nil {
 		p.server.opts.Log.Debug("exec output", "exec", p.id, "error", copyErr)
 	}

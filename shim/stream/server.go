@@ -43,7 +43,8 @@ type Server struct {
 	started  bool
 	closed   bool
 	base     *url.URL
-	listener *trackedListener
+	handover string // name of the socket for clients that take the engine's connection; "": none
+	tracked  []*trackedListener
 	http     *http.Server
 }
 
@@ -91,7 +92,6 @@ func (s *Server) listen(ctx context.Context) error {
 	if s.opts.InProcess {
 		l = inproc.Listen(l)
 	}
-	s.listener = newTrackedListener(l)
 	s.base = baseURL(l.Addr(), config != nil)
 	s.http = &http.Server{
 		Handler:           s.handler(),
@@ -104,18 +104,40 @@ func (s *Server) listen(ctx context.Context) error {
 		// HTTP/2 has no upgrade, which every request here is.
 		TLSNextProto: map[string]func(*http.Server, *tls.Conn, http.Handler){},
 	}
-	var serving net.Listener = s.listener
+	s.serveOn(l, config)
+	if !s.opts.HandOver {
+		return nil
+	}
+	if s.opts.InProcess {
+		s.handover = l.Addr().String()
+		return nil
+	}
+	local, err := listenHandover()
+	if err != nil {
+		s.opts.Log.Warn("sessions on this machine go over the network", "error", err)
+		return nil
+	}
+	s.handover = local.Addr().String()
+	s.serveOn(local, nil)
+	return nil
+}
+
+// serveOn serves what comes to a listener. The caller holds mu.
+func (s *Server) serveOn(l net.Listener, config *tls.Config) {
+	listener := newTrackedListener(l)
+	s.tracked = append(s.tracked, listener)
+	var serving net.Listener = listener
 	if config != nil {
 		serving = tls.NewListener(serving, config)
 	}
+	server := s.http
 	s.work.Add(1)
 	go func() {
 		defer s.work.Done()
-		if err := s.http.Serve(serving); !errors.Is(err, http.ErrServerClosed) {
+		if err := server.Serve(serving); !errors.Is(err, http.ErrServerClosed) {
 			s.opts.Log.Error("streaming server ended", "error", err)
 		}
 	}()
-	return nil
 }
 
 // Close stops listening, ends every session, and waits until all are ended.
@@ -123,7 +145,7 @@ func (s *Server) listen(ctx context.Context) error {
 func (s *Server) Close() error {
 	s.mu.Lock()
 	s.closed = true
-	server, listener := s.http, s.listener
+	server, listeners := s.http, s.tracked
 	s.mu.Unlock()
 
 	s.cancel()
@@ -131,7 +153,7 @@ func (s *Server) Close() error {
 	if server != nil {
 		err = server.Close()
 	}
-	if listener != nil {
+	for _, listener := range listeners {
 		// A handler may be blocked by a client that reads nothing.
 		timer := time.AfterFunc(closeGrace, listener.closeAll)
 		defer timer.Stop()

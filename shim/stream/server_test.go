@@ -164,7 +164,7 @@ func TestStreamsMustBeOpenedInTime(t *testing.T) {
 // On demand the first URL opens the port, and every URL works at once.
 func TestAServerOnDemand(t *testing.T) {
 	s := startServer(t, Options{OnDemand: true})
-	if s.listener != nil {
+	if s.tracked != nil {
 		t.Fatal("it listens before anybody asked for a URL")
 	}
 	answers := make(chan error)

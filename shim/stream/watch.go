@@ -20,8 +20,8 @@ const killedByContainer = 137
 // watch returns when the process is known to have ended, or when ctx ends. Once
 // it runs, its output is let through and it is written down. started is closed
 // then too.
-func (p *process) watch(ctx context.Context, out *output, started chan<- struct{}) {
-	st, err := begun(ctx, p.engine, p.id, startFirst, out.spoken)
+func (p *process) watch(ctx context.Context, out output, started chan<- struct{}) {
+	st, err := begun(ctx, p.engine, p.id, startFirst, out.spoken())
 	if ctx.Err() != nil || err == nil && st.Pid == 0 {
 		return // it could not be started; what came as output is the reason
 	}

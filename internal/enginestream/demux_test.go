@@ -1,4 +1,4 @@
-package stream
+package enginestream
 
 import (
 	"bytes"
@@ -41,7 +41,7 @@ func TestCopyOutputs(t *testing.T) {
 		"random lengths": randomReader{bytes.NewReader(all), random},
 	} {
 		var out, errs bytes.Buffer
-		if err := copyOutputs(&out, &errs, r); err != nil {
+		if err := CopyOutputs(&out, &errs, r); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 		if out.String() != stdout || errs.String() != stderr {
@@ -74,7 +74,7 @@ func TestCopyOutputsJoinsRecords(t *testing.T) {
 	}
 	all.WriteString("\x01\x00\x00") // cut off
 	var got notes
-	if err := copyOutputs(got.of("1:"), got.of("2:"), &all); err != nil {
+	if err := CopyOutputs(got.of("1:"), got.of("2:"), &all); err != nil {
 		t.Fatal(err)
 	}
 	if want := "1:abc 2:d 1:ef"; strings.Join(got, " ") != want {
@@ -102,7 +102,7 @@ func TestCopyOutputsReportsTheEngine(t *testing.T) {
 		"\x03\x00\x00\x00\x00\x00\x00\x04oops":          "error from the engine in its stream: oops",
 		"\x01\x00\x00\x00\x00\x00\x00\x01x\x09abcdefgh": "the engine sent a record of unknown kind 9",
 	} {
-		if err := copyOutputs(io.Discard, io.Discard, strings.NewReader(stream)); err == nil || err.Error() != want {
+		if err := CopyOutputs(io.Discard, io.Discard, strings.NewReader(stream)); err == nil || err.Error() != want {
 			t.Errorf("got %v, want %s", err, want)
 		}
 	}
@@ -116,7 +116,7 @@ func BenchmarkCopyOutputs(b *testing.B) {
 	b.SetBytes(int64(all.Len()))
 	b.ReportAllocs()
 	for b.Loop() {
-		if err := copyOutputs(io.Discard, io.Discard, bytes.NewReader(all.Bytes())); err != nil {
+		if err := CopyOutputs(io.Discard, io.Discard, bytes.NewReader(all.Bytes())); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -1,4 +1,4 @@
-package stream
+package enginestream
 
 import (
 	"encoding/binary"
@@ -6,9 +6,15 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/docker/docker/pkg/stdcopy"
-
 	"github.com/crishim/crishim/internal/spdyframe"
+)
+
+// Kinds of records, as the engine's stdcopy package numbers them.
+const (
+	kindStdin = iota // which no engine sends
+	kindStdout
+	kindStderr
+	kindSystemError
 )
 
 // recordHeader is what stands before each record of the engine's stream of
@@ -24,9 +30,9 @@ type demux struct {
 	left    int          // of that record
 }
 
-// copyOutputs is stdcopy.StdCopy with larger writes. It does not wait for the
+// CopyOutputs is the engine's stdcopy.StdCopy with larger writes. It does not wait for the
 // end of a record either.
-func copyOutputs(stdout, stderr io.Writer, r io.Reader) error {
+func CopyOutputs(stdout, stderr io.Writer, r io.Reader) error {
 	d := demux{outputs: [3]io.Writer{stdout, stderr, errorText{}}}
 	var buf spdyframe.Buffer
 	var pace spdyframe.Pace
@@ -87,12 +93,12 @@ func (d *demux) write(b []byte) (rest []byte, err error) {
 
 // outputOf is which output a record of a kind is for.
 func outputOf(kind byte) (int, error) {
-	switch stdcopy.StdType(kind) {
-	case stdcopy.Stdin, stdcopy.Stdout:
+	switch kind {
+	case kindStdin, kindStdout:
 		return 0, nil
-	case stdcopy.Stderr:
+	case kindStderr:
 		return 1, nil
-	case stdcopy.Systemerr:
+	case kindSystemError:
 		return 2, nil
 	}
 	return 0, fmt.Errorf("the engine sent a record of unknown kind %d", kind)
