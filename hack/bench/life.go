@@ -34,19 +34,27 @@ func (b *bench) lifeCycle(ctx context.Context) error {
 		}
 		b.undo = append(b.undo, peer.stop)
 	}
-	ours, theirs := map[string][]float64{}, map[string][]float64{}
+	rec, err := b.recordLife(ctx)
+	if err != nil {
+		return err
+	}
+	ours, theirs, raw := map[string][]float64{}, map[string][]float64{}, map[string][]float64{}
 	for i := range b.runs/2 + 1 {
 		if i == 1 {
 			clear(ours)
 			clear(theirs)
+			clear(raw)
 		}
-		if err := b.lifeOf(ctx, b.serve, ours); err != nil {
+		if err := b.lifeOf(ctx, b.serve, ours, nil); err != nil {
+			return err
+		}
+		if err := b.rawLife(ctx, rec, raw); err != nil {
 			return err
 		}
 		if peer == nil {
 			continue
 		}
-		if err := b.lifeOf(ctx, peer, theirs); err != nil {
+		if err := b.lifeOf(ctx, peer, theirs, nil); err != nil {
 			return err
 		}
 	}
@@ -54,21 +62,30 @@ func (b *bench) lifeCycle(ctx context.Context) error {
 		r := row{What: s.name, Unit: milliseconds, Ours: summarize(ours[s.name]), Target: s.target, PeerName: "cri-dockerd"}
 		if peer == nil {
 			b.add(r.quote(r.PeerName, s.criDockerd))
-			continue
+		} else {
+			b.add(r.beside(r.PeerName, ours[s.name], theirs[s.name]))
 		}
-		var ratios []float64
-		for i, v := range ours[s.name] {
-			ratios = append(ratios, v/theirs[s.name][i])
+		if len(raw[s.name]) > 0 {
+			r.Target = target{}
+			b.add(r.beside("the engine's own calls", ours[s.name], raw[s.name]))
 		}
-		r.Peer, r.Ratio = summarize(theirs[s.name]), summarize(ratios)
-		b.add(r)
 	}
 	return nil
 }
 
+// beside fills in a peer that was measured in turns with ours.
+func (r row) beside(name string, ours, theirs []float64) row {
+	var ratios []float64
+	for i, v := range ours {
+		ratios = append(ratios, v/theirs[i])
+	}
+	r.PeerName, r.Peer, r.Ratio = name, summarize(theirs), summarize(ratios)
+	return r
+}
+
 // lifeOf takes one pod with one container through its whole life and notes
-// how long each step takes.
-func (b *bench) lifeOf(ctx context.Context, r *runtime, took map[string][]float64) error {
+// how long each step takes. After each, what there is of the two is told.
+func (b *bench) lifeOf(ctx context.Context, r *runtime, took map[string][]float64, after func(step string, made [2]string)) error {
 	config := podConfig("life")
 	var pod, container string
 	for _, s := range []struct {
@@ -111,6 +128,9 @@ func (b *bench) lifeOf(ctx context.Context, r *runtime, took map[string][]float6
 			return err
 		}
 		took[s.name] = append(took[s.name], since(start))
+		if after != nil {
+			after(s.name, [2]string{pod, container})
+		}
 	}
 	return nil
 }
