@@ -63,15 +63,16 @@ const libraryBuffer = 4096
 
 // handed is the output of a process whose connection the client has.
 type handed struct {
-	stdin bool
-	conn  *handover.Conn
-	raw   *docker.Noted // the engine's
-	last  lastWords
-	out   bytes.Buffer // what the shim itself has to say, on either output
-	errs  bytes.Buffer
-	heard chan struct{}     // closed when the client has heard from the process
-	ended chan handover.End // gets how the engine's stream ended
-	end   handover.End      // that, when it has
+	stdin  bool
+	socket *trackedConn
+	conn   *handover.Conn
+	raw    *docker.Noted // the engine's
+	last   lastWords
+	out    bytes.Buffer // what the shim itself has to say, on either output
+	errs   bytes.Buffer
+	heard  chan struct{}     // closed when the client has heard from the process
+	ended  chan handover.End // gets how the engine's stream ended
+	end    handover.End      // that, when it has
 }
 
 // openHandover makes a session of a connection that the engine's will be passed over.
@@ -80,7 +81,7 @@ func (s *Server) openHandover(w http.ResponseWriter, r *http.Request, want wante
 	if err != nil {
 		return nil, err
 	}
-	socket := hijacked.(*trackedConn).Conn.(*net.UnixConn) // handsOver has said so
+	socket := hijacked.(*trackedConn) // handsOver has said so, and the next
 	_, err = fmt.Fprintf(hijacked, "HTTP/1.1 %d %s\r\n%s: %s\r\n%s: %s\r\n\r\n", http.StatusSwitchingProtocols, http.StatusText(http.StatusSwitchingProtocols),
 		httpstream.HeaderConnection, httpstream.HeaderUpgrade, httpstream.HeaderUpgrade, handover.Protocol)
 	if err != nil {
@@ -88,7 +89,7 @@ func (s *Server) openHandover(w http.ResponseWriter, r *http.Request, want wante
 	}
 	before, _ := buffered.Reader.Peek(buffered.Reader.Buffered()) // which is there
 	from := io.MultiReader(bytes.NewReader(bytes.Clone(before)), hijacked)
-	h := &handed{stdin: want.stdin, conn: handover.NewShim(socket, from), heard: make(chan struct{}), ended: make(chan handover.End, 1)}
+	h := &handed{stdin: want.stdin, socket: socket, conn: handover.NewShim(socket.Conn.(*net.UnixConn), from), heard: make(chan struct{}), ended: make(chan handover.End, 1)}
 	h.last = lastWords{stdout: &h.out, tty: want.tty}
 	if want.stderr {
 		h.last.stderr = &h.errs
@@ -112,6 +113,7 @@ func (h *handed) listen(ctx context.Context, sizes chan<- terminalSize) {
 	for {
 		var m handover.FromClient
 		if err := h.conn.Receive(&m); err != nil {
+			_ = h.socket.cut() // a client that talks nonsense is gone as well
 			h.tellEnd(handover.End{Error: errClientGone.Error()})
 			return
 		}

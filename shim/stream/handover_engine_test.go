@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 
@@ -51,6 +52,10 @@ func (k taker) Stream(o remotecommand.StreamOptions) error {
 	return k.StreamWithContext(context.Background(), o)
 }
 
+func (k taker) request() string {
+	return "POST " + k.url.Path + " HTTP/1.1\r\nHost: " + k.url.Host + "\r\nConnection: Upgrade\r\nUpgrade: " + handover.Protocol + "\r\n\r\n"
+}
+
 func (k taker) StreamWithContext(ctx context.Context, o remotecommand.StreamOptions) error {
 	conn, ok, err := inproc.Dial(k.socket)
 	if !ok {
@@ -62,7 +67,7 @@ func (k taker) StreamWithContext(ctx context.Context, o remotecommand.StreamOpti
 	c := handover.NewClient(conn.(*net.UnixConn))
 	defer c.Close()
 	defer context.AfterFunc(ctx, func() { _ = c.Close() })()
-	if _, err := io.WriteString(conn, "POST "+k.url.Path+" HTTP/1.1\r\nHost: "+k.url.Host+"\r\nConnection: Upgrade\r\nUpgrade: "+handover.Protocol+"\r\n\r\n"); err != nil {
+	if _, err := io.WriteString(conn, k.request()); err != nil {
 		return err
 	}
 	answer, err := http.ReadResponse(c.Reader(), nil)
@@ -181,5 +186,32 @@ func TestHandoverWhereThereIsNone(t *testing.T) {
 	}
 	if err := overSPDY(t, streamingURL).StreamWithContext(t.Context(), o); err != nil || stdout.String() != "hi\n" {
 		t.Errorf("got %v, %q", err, &stdout)
+	}
+}
+
+// A client that talks nonsense is as good as gone: its process does not stay.
+func TestHandoverOfNonsense(t *testing.T) {
+	r := newRig(t, Options{})
+	for name, text := range map[string]string{
+		"no JSON":  "what?\n",
+		"too long": strings.Repeat("x", 2<<20),
+		"an array": "[]\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			id := r.app(t)
+			u := r.execURL(t, id, remotecommand.StreamOptions{Stdout: io.Discard}, "sleep", "4747")
+			k := overHandover(t, u).(taker)
+			conn, err := net.Dial("unix", k.socket)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			if _, err := io.WriteString(conn, k.request()); err != nil {
+				t.Fatal(err)
+			}
+			until(t, "the process to start", func() bool { return len(r.processes(t, id, "4747")) > 0 })
+			_, _ = io.WriteString(conn, text) // fails where the server does not take all of it
+			until(t, "the process to be gone", func() bool { return len(r.processes(t, id, "4747")) == 0 })
+		})
 	}
 }
