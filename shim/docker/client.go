@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"net/url"
 	"sync/atomic"
 	"syscall"
@@ -68,14 +69,19 @@ func New(o Options) (*Client, error) {
 
 // dialer builds a client that has not agreed on a version.
 func (e Endpoint) dialer() (*client.Client, error) {
-	opts, err := e.clientOptions()
+	over, opts, err := e.transport()
 	if err != nil {
 		return nil, err
 	}
+	overHTTP := &http.Client{Transport: over, CheckRedirect: client.CheckRedirect}
+	opts = append([]client.Opt{client.WithHTTPClient(overHTTP)}, opts...)
 	c, err := client.NewClientWithOpts(append(opts, client.WithAPIVersionNegotiation(), client.WithUserAgent("crishim"))...)
 	if err != nil {
 		return nil, fmt.Errorf("docker engine at %s: %w", e.Host, err)
 	}
+	// The library has noted the transport, and put a tracer around it that nobody
+	// listens to.
+	overHTTP.Transport = listTransport{over}
 	return c, nil
 }
 

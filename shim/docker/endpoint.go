@@ -79,27 +79,23 @@ func (e env) usualSocket() string {
 	return system
 }
 
-func (e Endpoint) clientOptions() ([]client.Opt, error) {
+// transport is what carries the requests, and what tells the library of it.
+func (e Endpoint) transport() (*http.Transport, []client.Opt, error) {
 	helper, err := connhelper.GetConnectionHelper(e.Host)
 	if err != nil {
-		return nil, fmt.Errorf("docker engine at %s: %w", e.Host, err)
+		return nil, nil, fmt.Errorf("docker engine at %s: %w", e.Host, err)
 	}
 	if helper != nil {
-		return []client.Opt{
-			client.WithHTTPClient(&http.Client{Transport: &http.Transport{DialContext: helper.Dialer}}),
-			client.WithHost(helper.Host),
-			client.WithDialContext(helper.Dialer),
-		}, nil
+		return &http.Transport{DialContext: helper.Dialer}, []client.Opt{client.WithHost(helper.Host), client.WithDialContext(helper.Dialer)}, nil
 	}
-	var opts []client.Opt
+	t := &http.Transport{}
 	if e.TLS != nil {
-		config, err := tlsconfig.Client(tlsconfig.Options{
+		t.TLSClientConfig, err = tlsconfig.Client(tlsconfig.Options{
 			CAFile: e.TLS.CA, CertFile: e.TLS.Cert, KeyFile: e.TLS.Key, InsecureSkipVerify: e.TLS.SkipVerify, ExclusiveRootPools: true,
 		})
 		if err != nil {
-			return nil, fmt.Errorf("TLS for the docker engine at %s: %w", e.Host, err)
+			return nil, nil, fmt.Errorf("TLS for the docker engine at %s: %w", e.Host, err)
 		}
-		opts = append(opts, client.WithHTTPClient(&http.Client{Transport: &http.Transport{TLSClientConfig: config}, CheckRedirect: client.CheckRedirect}))
 	}
-	return append(append(opts, client.WithHost(e.Host)), noteDials(e.Host)...), nil
+	return t, append([]client.Opt{client.WithHost(e.Host)}, noteDials(e.Host)...), nil
 }
