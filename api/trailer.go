@@ -8,3 +8,13 @@ const TrailerCut = "crishim-cut"
 // service, that names the unix socket where the client can have the engine's
 // connection instead of streams.
 const HeaderHandover = "crishim-handover"
+
+// MetadataPods in a request for a list of containers asks the shim for
+// TrailerPods. Only the embedded shim is asked: over a connection headers are
+// meant to be small.
+const MetadataPods = "crishim-pods"
+
+// TrailerPods is the trailer with the sandboxes of the containers in a list, as
+// far as the containers themselves tell: a ListPodSandboxResponse of CRI whose
+// items have an id and metadata. It saves the question after all sandboxes.
+const TrailerPods = "crishim-pods-bin"

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/urfave/cli/v2"
+	"google.golang.org/grpc"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/client"
@@ -103,8 +104,9 @@ func madeFrom(c *runtimeapi.Container, images []string) bool {
 	return false
 }
 
-// list asks the runtime for the containers that the filter chooses.
-func (f containerFilter) list(ctx context.Context, conn *client.Conn) ([]*runtimeapi.Container, error) {
+// list asks the runtime for the containers that the filter chooses. The options
+// are for that call.
+func (f containerFilter) list(ctx context.Context, conn *client.Conn, options ...grpc.CallOption) ([]*runtimeapi.Container, error) {
 	podID := ""
 	if f.pod != "" {
 		pod, err := conn.Pod(ctx, f.pod, client.Any)
@@ -117,7 +119,7 @@ func (f containerFilter) list(ctx context.Context, conn *client.Conn) ([]*runtim
 	if err != nil {
 		return nil, err
 	}
-	res, err := conn.Runtime.ListContainers(ctx, f.request(podID))
+	res, err := conn.Runtime.ListContainers(ctx, f.request(podID), options...)
 	if err != nil {
 		return nil, err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/urfave/cli/v2"
+	"google.golang.org/grpc"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/client"
@@ -50,14 +51,14 @@ func runPs(ctx context.Context, env *Env, o psOptions) error {
 		return err
 	}
 	defer conn.Close()
-	namesOfPods := func() (map[string]*runtimeapi.PodSandboxMetadata, error) { return podNames(ctx, conn) }
+	var pods client.PodNames
+	asking, beside := ctx, []grpc.CallOption(nil)
 	// Where crishim brings the shim along no kubelet has labelled most containers.
 	if conn.Embedded && !env.compat && output.NeedsPods([]*runtimeapi.Container{{}}, o.output) {
-		var cancel context.CancelFunc
-		namesOfPods, cancel = ahead(ctx, conn, podNames)
-		defer cancel()
+		with, option := pods.Ask(ctx)
+		asking, beside = with, append(beside, option)
 	}
-	containers, err := o.filter.list(ctx, conn)
+	containers, err := o.filter.list(asking, conn, beside...)
 	if err != nil {
 		return err
 	}
@@ -67,8 +68,11 @@ func runPs(ctx context.Context, env *Env, o psOptions) error {
 		}
 	}
 	if !env.compat && output.NeedsPods(containers, o.output) {
-		if o.output.Pods, err = namesOfPods(); err != nil {
-			return err
+		var told bool
+		if o.output.Pods, told = pods.For(containers); !told {
+			if o.output.Pods, err = podNames(ctx, conn); err != nil {
+				return err
+			}
 		}
 	}
 	return output.Containers(env.Out, &runtimeapi.ListContainersResponse{Containers: containers}, o.output)
@@ -96,20 +100,6 @@ func resolveImages(ctx context.Context, conn *client.Conn, containers []*runtime
 		}
 	}
 	return nil
-}
-
-// ahead asks now what may be wanted later. cancel ends the question, and waits
-// for that.
-func ahead[T any](ctx context.Context, conn *client.Conn, ask func(context.Context, *client.Conn) (T, error)) (answer func() (T, error), cancel context.CancelFunc) {
-	ctx, stop := context.WithCancel(ctx)
-	var found T
-	var err error
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		found, err = ask(ctx, conn)
-	}()
-	return func() (T, error) { <-done; return found, err }, func() { stop(); <-done }
 }
 
 // podNames gives the names of all sandboxes by id, for containers that were

@@ -52,6 +52,9 @@ func (d *direct) Invoke(ctx context.Context, method string, args, reply any, opt
 	if err != nil {
 		return err
 	}
+	if md, ok := metadata.FromOutgoingContext(ctx); ok {
+		ctx = metadata.NewIncomingContext(ctx, md)
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	if !d.begin() {

@@ -35,10 +35,16 @@ func (s *Service) list(ctx context.Context, f *runtimeapi.ContainerFilter) ([]*r
 	if err != nil {
 		return nil, fmt.Errorf("list containers: %w", err)
 	}
+	pods := wantedPods(ctx)
 	found := make([]*runtimeapi.Container, 0, len(summaries))
 	for _, summary := range summaries {
-		if c, ok := fromSummary(summary); ok && matches(c, f) {
+		decoded, ok := state.DecodeContainer(firstName(summary), summary.Labels)
+		if !ok {
+			continue
+		}
+		if c := fromSummary(summary, decoded); matches(c, f) {
 			found = append(found, c)
+			pods.add(decoded)
 		}
 	}
 	gone, err := s.settleAll(ctx, found)
@@ -54,7 +60,7 @@ func (s *Service) list(ctx context.Context, f *runtimeapi.ContainerFilter) ([]*r
 	slices.SortStableFunc(out, func(a, b *runtimeapi.Container) int {
 		return int(min(1, max(-1, b.GetCreatedAt()-a.GetCreatedAt())))
 	})
-	return out, nil
+	return out, pods.tell(ctx)
 }
 
 // listOptions leaves to the engine what it can filter.
@@ -88,15 +94,14 @@ func matchesState(c *runtimeapi.Container, f *runtimeapi.ContainerFilter) bool {
 	return f.GetState() == nil || f.GetState().GetState() == c.GetState()
 }
 
-func fromSummary(c container.Summary) (*runtimeapi.Container, bool) {
-	var name string
-	if len(c.Names) > 0 {
-		name = c.Names[0]
+func firstName(c container.Summary) string {
+	if len(c.Names) == 0 {
+		return ""
 	}
-	decoded, ok := state.DecodeContainer(name, c.Labels)
-	if !ok {
-		return nil, false
-	}
+	return c.Names[0]
+}
+
+func fromSummary(c container.Summary, decoded state.Container) *runtimeapi.Container {
 	return &runtimeapi.Container{
 		Id:           c.ID,
 		PodSandboxId: decoded.SandboxID,
@@ -108,7 +113,7 @@ func fromSummary(c container.Summary) (*runtimeapi.Container, bool) {
 		CreatedAt:    createdAt(decoded.Created, c.Created*int64(time.Second)),
 		Labels:       decoded.Labels,
 		Annotations:  decoded.Annotations,
-	}, true
+	}
 }
 
 // imageName is the image as it was asked for; containers of other shims only
