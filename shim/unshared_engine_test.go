@@ -2,6 +2,7 @@ package shim_test
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -10,6 +11,8 @@ import (
 
 	"github.com/docker/docker/api/types/container"
 	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/testing/protocmp"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -227,5 +230,31 @@ func TestAnUnsharedSandboxThatEndedOnEngine(t *testing.T) {
 	p.stop(t)
 	if left := taken(); len(left) != 0 {
 		t.Errorf("addresses still taken: %v", left)
+	}
+}
+
+// A sandbox that somebody restarts is on the host's network until its pause process
+// has left it. No container gets there with it.
+func TestNothingStartsInASandboxOnTheHostOnEngine(t *testing.T) {
+	c := newCRI(t)
+	metadata := &runtimeapi.PodSandboxMetadata{Name: "late", Namespace: "test", Uid: rand.Text()}
+	labels, err := state.EncodeSandbox(state.Sandbox{Metadata: metadata, Network: "cni", Unshared: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := adopted(t, c, state.SandboxName(metadata), &container.Config{Labels: labels, Cmd: []string{"sleep", "1000"}}, &container.HostConfig{NetworkMode: "host", IpcMode: "shareable"})
+	p := &pod{cri: c, id: id, config: &runtimeapi.PodSandboxConfig{Metadata: metadata, Linux: &runtimeapi.LinuxPodSandboxConfig{}}}
+	made := p.create(t, shell("main", idle))
+	t.Cleanup(func() {
+		if _, err := c.RemoveContainer(context.WithoutCancel(t.Context()), &runtimeapi.RemoveContainerRequest{ContainerId: made}); err != nil {
+			t.Error(err)
+		}
+	})
+	_, err = c.StartContainer(t.Context(), &runtimeapi.StartContainerRequest{ContainerId: made})
+	if status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), "network namespace") {
+		t.Errorf("got %v", err)
+	}
+	if got := c.status(t, made).GetState(); got != runtimeapi.ContainerState_CONTAINER_CREATED {
+		t.Errorf("the container is %s", got)
 	}
 }

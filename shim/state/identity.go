@@ -28,6 +28,7 @@ type Container struct {
 	LogPath     string
 	LogDir      string // the pod's log directory; "" where another shim made the container
 	Image       string // the image as the config named it; "" where another shim made the container
+	Unshared    bool   // its sandbox is
 	Labels      map[string]string
 	Annotations map[string]string
 	Created     time.Time // zero where another shim made the container
@@ -120,6 +121,9 @@ func EncodeContainer(c Container) map[string]string {
 		LabelOwnImage:     c.Image,
 		LabelOwnLogDir:    c.LogDir,
 	}
+	if c.Unshared {
+		own[LabelOwnUnshared] = TypeContainer
+	}
 	return withLabels(EncodeLabels(c.Labels, c.Annotations), own)
 }
 
@@ -144,6 +148,7 @@ func DecodeContainer(name string, labels map[string]string) (Container, bool) {
 		LogPath:   labels[LabelLogPath],
 		LogDir:    labels[LabelOwnLogDir],
 		Image:     labels[LabelOwnImage],
+		Unshared:  labels[LabelOwnUnshared] != "",
 		Created:   decodeTime(labels[LabelOwnCreated]),
 	}
 	c.Labels, c.Annotations = DecodeLabels(labels)
