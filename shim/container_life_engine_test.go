@@ -1,6 +1,7 @@
 package shim_test
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"strings"
@@ -9,6 +10,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/shim/enginetest"
 )
 
 func TestContainerLifeCycle(t *testing.T) {
@@ -130,6 +133,15 @@ func TestListContainersFilters(t *testing.T) {
 	ended := p.start(t, config("ended", "true"))
 	c.exited(t, ended)
 	elsewhere := other.create(t, config("elsewhere", idle))
+	held := p.start(t, config("held", idle)) // the engine calls it paused, the CRI running
+	if err := enginetest.Library(t, c.engine).ContainerPause(t.Context(), held); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := enginetest.Library(t, c.engine).ContainerUnpause(context.WithoutCancel(t.Context()), held); err != nil {
+			t.Error(err)
+		}
+	})
 
 	in := func(s runtimeapi.ContainerState) *runtimeapi.ContainerStateValue {
 		return &runtimeapi.ContainerStateValue{State: s}
@@ -138,14 +150,14 @@ func TestListContainersFilters(t *testing.T) {
 		filter *runtimeapi.ContainerFilter
 		want   []string
 	}{
-		"label":               {&runtimeapi.ContainerFilter{LabelSelector: label}, []string{running, created, ended, elsewhere}},
+		"label":               {&runtimeapi.ContainerFilter{LabelSelector: label}, []string{running, held, created, ended, elsewhere}},
 		"other label":         {&runtimeapi.ContainerFilter{LabelSelector: map[string]string{"test": "none"}}, nil},
 		"id":                  {&runtimeapi.ContainerFilter{Id: created}, []string{created}},
 		"start of an id":      {&runtimeapi.ContainerFilter{Id: created[:16]}, []string{created}},
 		"no such id":          {&runtimeapi.ContainerFilter{Id: strings.Repeat("0", 64)}, nil},
 		"sandbox":             {&runtimeapi.ContainerFilter{PodSandboxId: other.id}, []string{elsewhere}},
 		"start of sandbox id": {&runtimeapi.ContainerFilter{PodSandboxId: other.id[:16]}, []string{elsewhere}},
-		"running":             {&runtimeapi.ContainerFilter{LabelSelector: label, State: in(runtimeapi.ContainerState_CONTAINER_RUNNING)}, []string{running}},
+		"running":             {&runtimeapi.ContainerFilter{LabelSelector: label, State: in(runtimeapi.ContainerState_CONTAINER_RUNNING)}, []string{running, held}},
 		"created":             {&runtimeapi.ContainerFilter{LabelSelector: label, State: in(runtimeapi.ContainerState_CONTAINER_CREATED)}, []string{created, elsewhere}},
 		"exited":              {&runtimeapi.ContainerFilter{LabelSelector: label, State: in(runtimeapi.ContainerState_CONTAINER_EXITED)}, []string{ended}},
 		"unknown":             {&runtimeapi.ContainerFilter{LabelSelector: label, State: in(runtimeapi.ContainerState_CONTAINER_UNKNOWN)}, nil},

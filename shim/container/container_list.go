@@ -75,12 +75,15 @@ func listOptions(f *runtimeapi.ContainerFilter) container.ListOptions {
 	for k, v := range f.GetLabelSelector() {
 		args.Add("label", state.EncodeLabelKey(k)+"="+v)
 	}
-	if f.GetState() != nil {
+	// The running ones are what the engine lists when nobody asks for all: it then
+	// passes over the others before it looks at anything else.
+	running := f.GetState() != nil && f.GetState().GetState() == runtimeapi.ContainerState_CONTAINER_RUNNING
+	if f.GetState() != nil && !running {
 		for _, word := range convert.EngineStates(f.GetState().GetState()) {
 			args.Add("status", word)
 		}
 	}
-	return container.ListOptions{All: true, Filters: args}
+	return container.ListOptions{All: !running, Filters: args}
 }
 
 // matches checks what the engine cannot filter or filters in its own way.
