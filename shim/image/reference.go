@@ -3,6 +3,7 @@ package image
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/containerd/errdefs"
@@ -55,13 +56,20 @@ func matches(s image.Summary, filter string) bool {
 	if short := strings.TrimPrefix(filter, "sha256:"); short != "" && strings.HasPrefix(hex, short) {
 		return true
 	}
-	wanted := engineReference(filter)
-	for _, name := range append(append([]string{}, s.RepoTags...), s.RepoDigests...) {
-		if nameMatches(name, wanted) {
-			return true
-		}
+	fits := func(name string) bool { return mayMatch(name, filter) && nameMatches(name, engineReference(filter)) }
+	return slices.ContainsFunc(s.RepoTags, fits) || slices.ContainsFunc(s.RepoDigests, fits)
+}
+
+// mayMatch is false for most names that a filter does not mean, without taking
+// either apart, which costs more than all else in a long list: whatever forms
+// the two have, they agree in the last part of the path. A pattern may mean any.
+func mayMatch(name, filter string) bool {
+	if strings.ContainsAny(filter, `*?[\`) {
+		return true
 	}
-	return false
+	path, _, _ := strings.Cut(filter, "@")
+	last, _, _ := strings.Cut(path[strings.LastIndexByte(path, '/')+1:], ":")
+	return strings.Contains(name, last)
 }
 
 func nameMatches(name, wanted string) bool {
