@@ -36,7 +36,7 @@ func (b *bench) streams(ctx context.Context) error {
 		{what: "exec stdin, embedded", ours: zeros(b.crishim, append([]string{"-r", "docker://"}, in...)...), peer: zeros("docker", in...), peerName: "docker exec -i"},
 		{what: "exec stdin, dialled", ours: zeros(b.crishim, append(served, in...)...), peer: zeros("docker", in...), peerName: "docker exec -i"},
 	} {
-		p.target, p.runs, p.size = target{MinRatio: 0.8}, b.heavy, size
+		p.target, p.runs, p.size = target{MinRatio: 0.8}, b.heavy+2, size
 		if err := b.measure(p); err != nil {
 			return err
 		}
@@ -65,7 +65,7 @@ func (b *bench) forwards(ctx context.Context) error {
 		ours: fetch(ctx, ours), peerName: "direct", peer: fetch(ctx, b.podIP+":8080")}); err != nil {
 		return err
 	}
-	if err := b.measure(pair{what: "port-forward, throughput", target: target{MinRatio: 0.5}, runs: b.heavy, size: size,
+	if err := b.measure(pair{what: "port-forward, throughput", target: target{MinRatio: 0.5}, runs: b.heavy + 2, size: size,
 		ours: fetch(ctx, ours+"/big"), peerName: "direct", peer: fetch(ctx, b.podIP+":8080/big")}); err != nil {
 		return err
 	}
