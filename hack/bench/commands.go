@@ -86,28 +86,23 @@ func (b *bench) binary(context.Context) error {
 	return nil
 }
 
-// lists are lists of a thousand.
+// lists are lists of a thousand. The engine's API is asked from this process and
+// by curl: the one has no process to start, the other nothing but the call.
 func (b *bench) lists(ctx context.Context) error {
 	if err := b.manyContainers(ctx); err != nil {
 		return err
 	}
 	const all = "/containers/json?all=1"
-	for _, p := range []pair{
-		{what: "ps -a, %d containers, embedded", ours: b.embedded(ctx, "ps", "-a"), peerName: "docker ps -a", peer: docker(ctx, "ps", "-a")},
-		{what: "ps -a, %d containers, embedded", target: target{MaxRatio: 1.2}, ours: b.embedded(ctx, "ps", "-a"), peerName: "the engine's API", peer: b.get(ctx, all)},
-		{what: "ps -a, %d containers, dialled", target: target{MaxRatio: 1.2}, ours: b.served(ctx, "ps", "-a"), peerName: "the engine's API", peer: b.get(ctx, all)},
-		{what: "ps -a -o json, %d containers, dialled", ours: b.served(ctx, "ps", "-a", "-o", "json"), peerName: "the engine's API", peer: b.get(ctx, all)},
-	} {
-		p.what, p.runs = fmt.Sprintf(p.what, b.listed), b.runs/2
-		if err := b.measure(p); err != nil {
-			return err
-		}
+	raw := []pair{
+		{what: "ps -a, %d containers, embedded", ours: b.embedded(ctx, "ps", "-a")},
+		{what: "ps -a, %d containers, dialled", ours: b.served(ctx, "ps", "-a")},
 	}
-	if b.crictl != "" {
-		if err := b.measure(pair{what: fmt.Sprintf("ps -a, %d containers, dialled", b.listed), target: target{MaxRatio: 1}, runs: b.runs / 2,
-			ours: b.served(ctx, "ps", "-a"), peerName: "crictl, same endpoint", peer: b.ctl(ctx, "ps", "-a")}); err != nil {
-			return err
-		}
+	if err := b.long(append([]pair{
+		{what: "ps -a, %d containers, embedded", ours: b.embedded(ctx, "ps", "-a"), peerName: "docker ps -a", peer: docker(ctx, "ps", "-a")},
+		{what: "ps -a -o json, %d containers, dialled", ours: b.served(ctx, "ps", "-a", "-o", "json"), peerName: inProcess, peer: b.get(ctx, all)},
+		{what: "ps -a, %d containers, dialled", target: target{MaxRatio: 1}, ours: b.served(ctx, "ps", "-a"), peerName: "crictl, same endpoint", peer: b.ctl(ctx, "ps", "-a")},
+	}, b.besideRaw(ctx, all, raw)...)); err != nil {
+		return err
 	}
 	if err := b.restarts(ctx); err != nil {
 		return err
@@ -115,11 +110,42 @@ func (b *bench) lists(ctx context.Context) error {
 	if err := b.manyImages(ctx); err != nil {
 		return err
 	}
-	for _, p := range []pair{
+	raw = []pair{
+		{what: "images, %d images, embedded", ours: b.embedded(ctx, "images")},
+		{what: "images, %d images, dialled", ours: b.served(ctx, "images")},
+	}
+	return b.long(append([]pair{
 		{what: "images, %d images, embedded", ours: b.embedded(ctx, "images"), peerName: "docker images", peer: docker(ctx, "images")},
-		{what: "images, %d images, embedded", target: target{MaxRatio: 1.2}, ours: b.embedded(ctx, "images"), peerName: "the engine's API", peer: b.get(ctx, "/images/json")},
-		{what: "images, %d images, dialled", target: target{MaxRatio: 1.2}, ours: b.served(ctx, "images"), peerName: "the engine's API", peer: b.get(ctx, "/images/json")},
-	} {
+	}, b.besideRaw(ctx, "/images/json", raw)...))
+}
+
+// Names of peers that make one call of the engine.
+const (
+	inProcess = "the engine's API"
+	byCurl    = "curl of the engine's API"
+)
+
+// besideRaw sets each beside the same call of the engine without a process, and
+// in one of its own.
+func (b *bench) besideRaw(ctx context.Context, path string, ours []pair) []pair {
+	var rows []pair
+	for _, p := range ours {
+		p.target = target{MaxRatio: 1.2}
+		p.peerName, p.peer = inProcess, b.get(ctx, path)
+		rows = append(rows, p)
+		p.peerName, p.peer = byCurl, b.curl(ctx, path)
+		rows = append(rows, p)
+	}
+	return rows
+}
+
+// long measures rows about long lists. Those whose peer is not on this machine
+// are left out.
+func (b *bench) long(rows []pair) error {
+	for _, p := range rows {
+		if p.peer == nil {
+			continue
+		}
 		p.what, p.runs = fmt.Sprintf(p.what, b.listed), b.runs/2
 		if err := b.measure(p); err != nil {
 			return err
