@@ -93,6 +93,28 @@ func TestExecThatCannotStart(t *testing.T) {
 	})
 }
 
+// A terminal may change its size before the engine says that nothing starts, and
+// nobody is there then who would take it.
+func TestExecThatCannotStartInATerminal(t *testing.T) {
+	r := newRig(t, Options{})
+	id := r.app(t)
+	eachExecTransport(t, func(t *testing.T, over transport) {
+		sizes := make(chan *remotecommand.TerminalSize, 4)
+		for width := range cap(sizes) {
+			sizes <- &remotecommand.TerminalSize{Width: uint16(80 + width), Height: 24}
+		}
+		close(sizes)
+		var out bytes.Buffer
+		o := remotecommand.StreamOptions{Stdout: &out, Tty: true, TerminalSizeQueue: sizeQueue(sizes)}
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		err := over(t, r.execURL(t, id, o, "no-such-command")).StreamWithContext(ctx, o)
+		if exitCode(err) != 127 || !strings.Contains(out.String(), "not found") {
+			t.Errorf("got %v, %q", err, &out)
+		}
+	})
+}
+
 func TestExecTerminal(t *testing.T) {
 	r := newRig(t, Options{})
 	id := r.app(t)

@@ -94,8 +94,8 @@ func (s *Server) openHandover(w http.ResponseWriter, r *http.Request, want wante
 	if want.stderr {
 		h.last.stderr = &h.errs
 	}
-	sizes := make(chan terminalSize)
-	go h.listen(r.Context(), sizes)
+	sizes := make(chan terminalSize, 1)
+	go h.listen(sizes)
 	out := &session{handed: h, finish: func(outcome error) {
 		h.finish(outcome) // to a client that is gone there is nobody to tell
 		_ = hijacked.Close()
@@ -106,8 +106,10 @@ func (s *Server) openHandover(w http.ResponseWriter, r *http.Request, want wante
 	return out, nil
 }
 
-// listen takes what the client says until it is gone.
-func (h *handed) listen(ctx context.Context, sizes chan<- terminalSize) {
+// listen takes what the client says until it is gone. It waits for nobody else: the
+// client's last words come behind its sizes, which nobody takes when the process
+// could not be started.
+func (h *handed) listen(sizes chan terminalSize) {
 	defer close(sizes)
 	heard := h.heard
 	for {
@@ -124,11 +126,22 @@ func (h *handed) listen(ctx context.Context, sizes chan<- terminalSize) {
 		case m.Ended != nil:
 			h.tellEnd(*m.Ended)
 		case m.Size != nil:
-			select {
-			case sizes <- terminalSize(*m.Size):
-			case <-ctx.Done():
-				return
-			}
+			replace(sizes, terminalSize(*m.Size))
+		}
+	}
+}
+
+// replace puts a size into a channel with room for one, instead of an older one.
+func replace(sizes chan terminalSize, size terminalSize) {
+	for {
+		select {
+		case sizes <- size:
+			return
+		default:
+		}
+		select {
+		case <-sizes:
+		default:
 		}
 	}
 }
