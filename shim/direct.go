@@ -52,6 +52,10 @@ func (d *direct) Invoke(ctx context.Context, method string, args, reply any, opt
 	if err != nil {
 		return err
 	}
+	request := args.(proto.Message) //nolint:errcheck // generated code sends messages only
+	if err := sendable(request); err != nil {
+		return err
+	}
 	if md, ok := metadata.FromOutgoingContext(ctx); ok {
 		ctx = metadata.NewIncomingContext(ctx, md)
 	}
@@ -60,7 +64,7 @@ func (d *direct) Invoke(ctx context.Context, method string, args, reply any, opt
 	if !d.begin() {
 		return status.Error(codes.Unavailable, "the shim has ended")
 	}
-	call := &directCall{method: method, request: args.(proto.Message)} //nolint:errcheck // generated code sends messages only
+	call := &directCall{method: method, request: request}
 	done := make(chan struct{})
 	go func() {
 		defer d.running.Done()
@@ -82,6 +86,16 @@ func (d *direct) Invoke(ctx context.Context, method string, args, reply any, opt
 		return status.Convert(call.err).Err()
 	}
 	return handOver(reply.(proto.Message), call.answer) //nolint:errcheck // as above
+}
+
+// sendable is the error of a request that a connection could not carry: one with
+// text that is not UTF-8. The engine could not be told of it either: its JSON would
+// have another character there, and a command would find another file.
+func sendable(request proto.Message) error {
+	if _, err := proto.Marshal(request); err != nil {
+		return status.Errorf(codes.Internal, "grpc: error while marshaling: %v", err)
+	}
+	return nil
 }
 
 // target is a method and who implements it.

@@ -101,6 +101,14 @@ func TestDirectErrors(t *testing.T) {
 			t.Errorf("%s: got %v", name, err)
 		}
 	}
+	_, client := directClient(directRuntime{answer: func(context.Context, *runtimeapi.ContainerStatusRequest) (*runtimeapi.ContainerStatusResponse, error) {
+		t.Error("text that is not UTF-8 has come through")
+		return nil, nil
+	}})
+	_, err := client.ContainerStatus(t.Context(), &runtimeapi.ContainerStatusRequest{ContainerId: "\xff"})
+	if status.Code(err) != codes.Internal || status.Convert(err).Message() != "grpc: error while marshaling: string field contains invalid UTF-8" {
+		t.Errorf("not UTF-8: got %v", err)
+	}
 	d, _ := directClient(directRuntime{})
 	for method, text := range map[string]string{
 		"/runtime.v1.RuntimeService/Nothing": "unknown method Nothing for service runtime.v1.RuntimeService",
