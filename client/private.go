@@ -45,18 +45,20 @@ func (c *Conn) ExecSession(ctx context.Context, r *runtimeapi.ExecRequest, p Pro
 	var header metadata.MD
 	if p.plain() {
 		answer, err := c.Runtime.Exec(ctx, r, grpc.Header(&header))
-		return execSession(answer, header), err
+		return c.execSession(answer, header), err
 	}
 	answer, err := c.private().Exec(ctx, &api.ExecRequest{
 		Process: p.message(r.GetContainerId(), r.GetCmd()),
 		Tty:     r.GetTty(), Stdin: r.GetStdin(), Stdout: r.GetStdout(), Stderr: r.GetStderr(),
 	}, grpc.Header(&header))
-	return execSession(answer, header), c.privateError(err)
+	return c.execSession(answer, header), c.privateError(err)
 }
 
-func execSession(answer interface{ GetUrl() string }, header metadata.MD) ExecSession {
+// execSession leaves out the socket of a runtime on another machine: here its name
+// means nothing, or somebody else's socket.
+func (c *Conn) execSession(answer interface{ GetUrl() string }, header metadata.MD) ExecSession {
 	s := ExecSession{URL: answer.GetUrl()}
-	if named := header.Get(api.HeaderHandover); len(named) > 0 {
+	if named := header.Get(api.HeaderHandover); len(named) > 0 && c.runtime.local() {
 		s.Handover = named[0]
 	}
 	return s

@@ -71,10 +71,16 @@ func openHandover(ctx context.Context, u *url.URL, socket string, s Streams, fir
 	return ch, ch.setSize(first)
 }
 
-// dialHandover connects to the socket, in whichever way it is there.
+// dialHandover connects to the socket, in whichever way it is there. A runtime
+// does not get to say that a file is one: behind that may be anybody, an engine
+// for one, who would do what the runtime's URL asks for.
 func dialHandover(ctx context.Context, socket string) (*net.UnixConn, error) {
 	conn, ok, err := inproc.Dial(socket)
-	if !ok {
+	switch {
+	case ok:
+	case !strings.HasPrefix(socket, "@"):
+		err = fmt.Errorf("%q is a file", socket)
+	default:
 		conn, err = (&net.Dialer{}).DialContext(ctx, "unix", socket)
 	}
 	if err != nil {

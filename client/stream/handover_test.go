@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -325,7 +326,14 @@ func TestHandoverFallsBack(t *testing.T) {
 		return err
 	}}).start(t)
 	refusing := new(fakeShim).answer(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNotImplemented) })
+	file := filepath.Join(t.TempDir(), "engine.sock")
+	l, err := net.Listen("unix", file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close() // nobody answers
 	for name, o := range map[string]Options{
+		"a file":         {Handover: func() string { return file }},
 		"nobody listens": {Handover: func() string { return "@crishim-test-nobody" }},
 		"refused":        refusing.options(),
 		"not offered":    {Handover: func() string { return "" }},

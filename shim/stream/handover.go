@@ -3,6 +3,7 @@ package stream
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -48,10 +49,12 @@ func (s *Server) tellHandover(ctx context.Context) {
 }
 
 // listenHandover listens for clients that take the engine's connection. The socket has
-// no file that could be left behind: the kernel finds a name that is free. It is
-// reached from where loopback is, and like there the URL's token is what opens it.
+// no file that could be left behind. It is reached from where loopback is, and like
+// there the URL's token is what opens it. Its name is like no other, and not the short
+// one that the kernel would give: a client elsewhere, which has the answer by way of a
+// forwarded socket, must not find a neighbour's there.
 func listenHandover() (net.Listener, error) {
-	l, err := net.ListenUnix("unix", &net.UnixAddr{Net: "unix"})
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Net: "unix", Name: "@crishim-" + rand.Text()})
 	if err != nil {
 		return nil, fmt.Errorf("socket for sessions on this machine: %w", err)
 	}
