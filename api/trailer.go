@@ -10,8 +10,8 @@ const TrailerCut = "crishim-cut"
 const HeaderHandover = "crishim-handover"
 
 // MetadataPods in a request for a list of containers asks the shim for
-// TrailerPods. Only the embedded shim is asked: over a connection headers are
-// meant to be small.
+// TrailerPods, if it has no more bytes than this says: over a connection headers
+// are meant to be small.
 const MetadataPods = "crishim-pods"
 
 // TrailerPods is the trailer with the sandboxes of the containers in a list, as

@@ -2,6 +2,8 @@ package client
 
 import (
 	"context"
+	"math"
+	"strconv"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
@@ -11,13 +13,21 @@ import (
 	"github.com/crishim/crishim/api"
 )
 
-// PodNames are what the embedded shim can say of the pods of the containers that
+// trailerOver is the largest trailer that a connection is to carry. The pods of a
+// node take a quarter of it.
+const trailerOver = 64 << 10
+
+// PodNames are what crishim's own shim can say of the pods of the containers that
 // it lists, beside the list. Other runtimes say nothing.
 type PodNames struct{ trailer metadata.MD }
 
 // Ask prepares a list of containers whose pods are wanted too.
-func (p *PodNames) Ask(ctx context.Context) (context.Context, grpc.CallOption) {
-	return metadata.AppendToOutgoingContext(ctx, api.MetadataPods, "1"), grpc.Trailer(&p.trailer)
+func (p *PodNames) Ask(ctx context.Context, c *Conn) (context.Context, grpc.CallOption) {
+	most := trailerOver
+	if c.Embedded {
+		most = math.MaxInt32
+	}
+	return metadata.AppendToOutgoingContext(ctx, api.MetadataPods, strconv.Itoa(most)), grpc.Trailer(&p.trailer)
 }
 
 // For gives the names by the sandboxes' ids. It is false where a container's pod

@@ -1,6 +1,7 @@
 package client_test
 
 import (
+	"slices"
 	"testing"
 
 	"google.golang.org/grpc"
@@ -30,8 +31,8 @@ func TestPodNamesBesideAList(t *testing.T) {
 		"nothing to be had": {metadata.Pairs(api.TrailerPods, ""), nil, true},
 	} {
 		var p client.PodNames
-		ctx, option := p.Ask(t.Context())
-		if md, _ := metadata.FromOutgoingContext(ctx); len(md.Get(api.MetadataPods)) != 1 {
+		ctx, option := p.Ask(t.Context(), &client.Conn{})
+		if md, _ := metadata.FromOutgoingContext(ctx); !slices.Equal(md.Get(api.MetadataPods), []string{"65536"}) {
 			t.Errorf("%s: asked with %v", name, md)
 		}
 		*option.(grpc.TrailerCallOption).TrailerAddr = tt.trailer

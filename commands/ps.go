@@ -53,9 +53,8 @@ func runPs(ctx context.Context, env *Env, o psOptions) error {
 	defer conn.Close()
 	var pods client.PodNames
 	asking, beside := ctx, []grpc.CallOption(nil)
-	// Where crishim brings the shim along no kubelet has labelled most containers.
-	if conn.Embedded && !env.compat && output.NeedsPods([]*runtimeapi.Container{{}}, o.output) {
-		with, option := pods.Ask(ctx)
+	if !env.compat && output.NeedsPods([]*runtimeapi.Container{{}}, o.output) {
+		with, option := pods.Ask(ctx, conn)
 		asking, beside = with, append(beside, option)
 	}
 	containers, err := o.filter.list(asking, conn, beside...)

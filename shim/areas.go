@@ -93,7 +93,7 @@ func newAreas(o Options, client *docker.Client) (*areas, error) {
 		plugins = plugins.Observed(o.observeNetwork)
 	}
 	logFiles := logs.New(logs.Options{Engine: engine, Log: o.Log, Write: o.WriteLogs})
-	containerOptions := container.Options{Engine: engine, OOM: oom, Log: o.Log}
+	containerOptions := container.Options{Engine: engine, OOM: oom, Remember: o.Daemon, Log: o.Log}
 	if path, ok := strings.CutPrefix(client.Endpoint().Host, "unix://"); ok {
 		containerOptions.Capabilities = func() []string { return host.EngineCapabilities(path) }
 	}

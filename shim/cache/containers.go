@@ -18,6 +18,17 @@ import (
 type entry struct {
 	doubt  uint64 // of the last reason to read it again
 	detail container.InspectResponse
+	born   string // sorts by age, and among equals by id
+	second int64  // of its creation
+}
+
+// know takes what the engine says of a container. A list of a thousand would spend a
+// third of its time on finding out again what does not change.
+func (e *entry) know(d container.InspectResponse) {
+	e.detail, e.born, e.second = d, d.Created+d.ID, 0
+	if t, err := time.Parse(time.RFC3339Nano, d.Created); err == nil {
+		e.second = t.Unix()
+	}
 }
 
 // fullID is the length of an engine id. Names and parts of ids are looked up by
@@ -91,47 +102,62 @@ func (c *Cache) list(o container.ListOptions) ([]container.Summary, bool) {
 	if c.phase != live || len(c.stale) > 0 || !c.images.fresh {
 		return nil, false
 	}
-	var found []container.InspectResponse
+	wanted := newSieve(o)
+	found := make([]*entry, 0, len(c.boxes))
 	for _, e := range c.boxes {
-		if passes(e.detail, o) {
-			found = append(found, e.detail)
+		if wanted.passes(&e.detail) {
+			found = append(found, e)
 		}
 	}
-	slices.SortFunc(found, func(a, b container.InspectResponse) int {
-		return strings.Compare(b.Created+b.ID, a.Created+a.ID) // the newest first, as the engine has it
-	})
+	slices.SortFunc(found, func(a, b *entry) int { return strings.Compare(b.born, a.born) }) // the newest first, as the engine has it
 	list := make([]container.Summary, len(found))
-	for i, d := range found {
-		list[i] = c.summary(d)
+	for i, e := range found {
+		list[i] = c.summary(e)
 	}
 	return list, true
 }
 
-// passes applies the engine's filters: one value of each key, but all labels.
-func passes(d container.InspectResponse, o container.ListOptions) bool {
-	status := o.Filters.Get("status")
-	if len(status) == 0 && !o.All && !d.State.Running {
+// sieve is the engine's filters: one value of each key, but all labels.
+type sieve struct {
+	all              bool
+	labels           []labelFilter
+	states, prefixes []string
+}
+
+type labelFilter struct {
+	key, value string
+	exact      bool // the value counts
+}
+
+func newSieve(o container.ListOptions) sieve {
+	s := sieve{all: o.All, states: o.Filters.Get("status"), prefixes: o.Filters.Get("id")}
+	for _, label := range o.Filters.Get("label") {
+		var f labelFilter
+		f.key, f.value, f.exact = strings.Cut(label, "=")
+		s.labels = append(s.labels, f)
+	}
+	return s
+}
+
+func (s sieve) passes(d *container.InspectResponse) bool {
+	if len(s.states) == 0 && !s.all && !d.State.Running {
 		return false
 	}
-	for _, label := range o.Filters.Get("label") {
-		key, value, exact := strings.Cut(label, "=")
-		if got, ok := d.Config.Labels[key]; !ok || exact && got != value {
+	for _, f := range s.labels {
+		if got, ok := d.Config.Labels[f.key]; !ok || f.exact && got != f.value {
 			return false
 		}
 	}
-	ids := o.Filters.Get("id")
-	return (len(status) == 0 || slices.Contains(status, d.State.Status)) &&
-		(len(ids) == 0 || slices.ContainsFunc(ids, func(id string) bool { return strings.HasPrefix(d.ID, id) }))
+	return (len(s.states) == 0 || slices.Contains(s.states, d.State.Status)) &&
+		(len(s.prefixes) == 0 || slices.ContainsFunc(s.prefixes, func(id string) bool { return strings.HasPrefix(d.ID, id) }))
 }
 
 // summary is the list entry of a container, as far as the shim looks at it.
-func (c *Cache) summary(d container.InspectResponse) container.Summary {
+func (c *Cache) summary(e *entry) container.Summary {
+	d := &e.detail
 	s := container.Summary{
-		ID: d.ID, Names: []string{d.Name}, Image: c.images.nameOf(d.Config.Image, d.Image), ImageID: d.Image,
+		ID: d.ID, Created: e.second, Names: []string{d.Name}, Image: c.images.nameOf(d.Config.Image, d.Image), ImageID: d.Image,
 		Labels: d.Config.Labels, State: d.State.Status,
-	}
-	if born, err := time.Parse(time.RFC3339Nano, d.Created); err == nil {
-		s.Created = born.Unix()
 	}
 	s.HostConfig.NetworkMode = string(d.HostConfig.NetworkMode)
 	if d.NetworkSettings != nil {
@@ -215,7 +241,7 @@ func (c *Cache) refresh(ctx context.Context, id string) error {
 		delete(c.boxes, id)
 		return nil
 	}
-	e.detail = detail
+	e.know(detail)
 	return nil
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/filters"
 	"golang.org/x/sync/errgroup"
+	"google.golang.org/protobuf/proto"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/shim/convert"
@@ -36,9 +37,10 @@ func (s *Service) list(ctx context.Context, f *runtimeapi.ContainerFilter) ([]*r
 		return nil, fmt.Errorf("list containers: %w", err)
 	}
 	pods := wantedPods(ctx)
+	decode, remember := s.decoded.lookup(s.remember && wholeList(f))
 	found := make([]*runtimeapi.Container, 0, len(summaries))
 	for _, summary := range summaries {
-		decoded, ok := state.DecodeContainer(firstName(summary), summary.Labels)
+		decoded, ok := decode(summary)
 		if !ok {
 			continue
 		}
@@ -47,6 +49,7 @@ func (s *Service) list(ctx context.Context, f *runtimeapi.ContainerFilter) ([]*r
 			pods.add(decoded)
 		}
 	}
+	remember()
 	gone, err := s.settleAll(ctx, found)
 	if err != nil {
 		return nil, err
@@ -62,6 +65,9 @@ func (s *Service) list(ctx context.Context, f *runtimeapi.ContainerFilter) ([]*r
 	})
 	return out, pods.tell(ctx)
 }
+
+// wholeList says whether a filter lets every container through.
+func wholeList(f *runtimeapi.ContainerFilter) bool { return proto.Size(f) == 0 }
 
 // listOptions leaves to the engine what it can filter.
 func listOptions(f *runtimeapi.ContainerFilter) container.ListOptions {

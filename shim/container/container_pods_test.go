@@ -51,7 +51,12 @@ func TestPodsBesideAList(t *testing.T) {
 		return r, s.Get(api.TrailerPods)
 	}
 	plain, none := list(nil)
-	asked, told := list(metadata.Pairs(api.MetadataPods, "1"))
+	for _, little := range []string{"1", "-1", "many"} {
+		if _, told := list(metadata.Pairs(api.MetadataPods, little)); len(told) != 0 {
+			t.Errorf("who wants %s bytes gets %q", little, told)
+		}
+	}
+	asked, told := list(metadata.Pairs(api.MetadataPods, "1000"))
 	if len(plain.GetContainers()) != 3 || len(none) != 0 || !proto.Equal(plain, asked) {
 		t.Errorf("got %v with %v, and %v", plain, none, asked)
 	}

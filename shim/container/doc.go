@@ -62,6 +62,7 @@ type Options struct {
 	// Capabilities, where it is set, names those that the engine can give where
 	// it cannot give all.
 	Capabilities func() []string
+	Remember     bool // what labels say from one list to the next
 	Log          *slog.Logger
 	Now          func() time.Time
 }
@@ -78,11 +79,13 @@ type Service struct {
 	info     infoCache
 	creating keylock.Lock // by container name
 	rivals   rivals
+	remember bool
+	decoded  decodedLabels
 }
 
 // New builds the area.
 func New(o Options) *Service {
-	s := &Service{engine: o.Engine, logs: o.Logs, oom: o.OOM, log: o.Log, now: o.Now, users: userFiles{engine: o.Engine}}
+	s := &Service{engine: o.Engine, logs: o.Logs, oom: o.OOM, log: o.Log, now: o.Now, remember: o.Remember, users: userFiles{engine: o.Engine}}
 	if s.logs == nil {
 		s.logs = links{}
 	}
