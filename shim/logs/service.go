@@ -84,7 +84,7 @@ func (s *Service) adopt(ctx context.Context) error {
 	}
 	for _, c := range list {
 		at := logdir.Of(c.Labels)
-		if at.Path == "" || c.State != container.StateRunning && !unfinished(at) {
+		if at.Path == "" || c.State != container.StateRunning && !unfinished(at) || s.removed(ctx, c.ID, at) {
 			continue
 		}
 		if err := s.follow(c.ID, at); err != nil {
@@ -92,6 +92,17 @@ func (s *Service) adopt(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// removed says whether a container is gone that was in the list, and the log's
+// directory with it, which a follower would make again.
+func (s *Service) removed(ctx context.Context, id string, at logdir.Place) bool {
+	if dir, _, err := at.OpenExisting(); err == nil {
+		_ = dir.Close()
+		return false
+	}
+	_, err := s.engine.ContainerInspect(ctx, id)
+	return errdefs.IsNotFound(err)
 }
 
 // unfinished says whether a container that has ended may have something left for its
