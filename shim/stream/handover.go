@@ -167,6 +167,8 @@ func (h *handed) carry(conn types.HijackedResponse) error {
 		_ = h.conn.Close() // nobody could read what the process says
 		return fmt.Errorf("hand the engine's connection over: %w", err)
 	}
+	// The kernel would tell this process, too, of all that arrives.
+	_ = raw.Close()
 	h.end = <-h.ended
 	if h.end.Error != "" {
 		return errors.New(h.end.Error)
