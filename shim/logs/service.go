@@ -84,7 +84,12 @@ func (s *Service) adopt(ctx context.Context) error {
 	}
 	for _, c := range list {
 		at := logdir.Of(c.Labels)
-		if at.Path == "" || c.State != container.StateRunning && !unfinished(at) || s.removed(ctx, c.ID, at) {
+		if at.Path == "" || c.State != container.StateRunning && !unfinished(at) {
+			continue
+		}
+		if gone, err := s.removed(ctx, c.ID, at); err != nil {
+			return err
+		} else if gone {
 			continue
 		}
 		if err := s.follow(c.ID, at); err != nil {
@@ -96,13 +101,15 @@ func (s *Service) adopt(ctx context.Context) error {
 
 // removed says whether a container is gone that was in the list, and the log's
 // directory with it, which a follower would make again.
-func (s *Service) removed(ctx context.Context, id string, at logdir.Place) bool {
+func (s *Service) removed(ctx context.Context, id string, at logdir.Place) (bool, error) {
 	if dir, _, err := at.OpenExisting(); err == nil {
-		_ = dir.Close()
-		return false
+		return false, dir.Close()
 	}
 	_, err := s.engine.ContainerInspect(ctx, id)
-	return errdefs.IsNotFound(err)
+	if errdefs.IsNotFound(err) {
+		return true, nil
+	}
+	return false, err
 }
 
 // unfinished says whether a container that has ended may have something left for its
@@ -192,8 +199,11 @@ func (s *Service) takeOver(id string, at logdir.Place) {
 		_, err := s.engine.ContainerInspect(s.ctx, id)
 		s.mu.Lock()
 		delete(s.waiting, id)
+		if err != nil && s.ctx.Err() == nil && !errdefs.IsNotFound(err) {
+			s.takeOver(id, at) // whether there is a container to take over is not known
+		}
 		s.mu.Unlock()
-		if s.ctx.Err() != nil || errdefs.IsNotFound(err) {
+		if err != nil || s.ctx.Err() != nil {
 			return
 		}
 		if err := s.follow(id, at); err != nil {
