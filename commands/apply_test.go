@@ -21,11 +21,10 @@ spec:
   containers: [{name: main, image: "busybox:1"}]
 `
 
-// podTest is a command test with folders of its own for pods, and the real clock.
+// podTest is a command test with the real clock.
 func podTest(t *testing.T) *commandTest {
 	t.Helper()
 	c := withStub(t, stubcri.Options{Now: time.Now})
-	c.vars["CRISHIM_ROOT"] = filepath.Join(t.TempDir(), "root")
 	c.stub.AddImage("busybox:1")
 	c.stub.AddImage("busybox:2")
 	return c

@@ -65,7 +65,8 @@ func withStub(t *testing.T, o stubcri.Options) *commandTest {
 			}
 		}
 	})
-	return &commandTest{t: t, stub: stub, vars: map[string]string{}}
+	// What root keeps of pods, as well, is not the machine's in a test.
+	return &commandTest{t: t, stub: stub, vars: map[string]string{"CRISHIM_ROOT": filepath.Join(t.TempDir(), "root")}}
 }
 
 // run runs "crishim ARGS..." and waits for its end.
