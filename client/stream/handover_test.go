@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
@@ -17,9 +16,8 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/crishim/crishim/internal/handover"
+	"github.com/crishim/crishim/internal/inproc"
 	"github.com/crishim/crishim/internal/testbuffer"
 )
 
@@ -41,7 +39,11 @@ func (f *fakeShim) serve(t *testing.T, run func(shim *handover.Conn, conn, engin
 		}
 		defer hijacked.Close()
 		_, _ = io.WriteString(hijacked, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: "+handover.Protocol+"\r\n\r\n")
-		conn, engine := socketPair(t)
+		conn, engine, err := inproc.Pair()
+		if err != nil {
+			t.Error(err)
+			return
+		}
 		defer conn.Close()
 		defer engine.Close()
 		run(handover.NewShim(hijacked.(*net.UnixConn), buffered.Reader), conn, engine)
@@ -72,25 +74,6 @@ func (f *fakeShim) answer(t *testing.T, h http.HandlerFunc) *fakeShim {
 }
 
 func (f *fakeShim) options() Options { return Options{Handover: func() string { return f.socket }} }
-
-func socketPair(t *testing.T) (a, b *net.UnixConn) {
-	t.Helper()
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var conns [2]*net.UnixConn
-	for i, fd := range fds {
-		file := os.NewFile(uintptr(fd), "pair")
-		conn, err := net.FileConn(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_ = file.Close()
-		conns[i] = conn.(*net.UnixConn)
-	}
-	return conns[0], conns[1]
-}
 
 // record is how an engine sends text of one output: 1 or 2.
 func record(output byte, text string) []byte {

@@ -4,31 +4,23 @@ import (
 	"errors"
 	"io"
 	"net"
-	"os"
 	"strings"
 	"testing"
 
-	"golang.org/x/sys/unix"
+	"github.com/crishim/crishim/internal/inproc"
 )
 
 func pair(t *testing.T) (a, b *net.UnixConn) {
 	t.Helper()
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	a, b, err := inproc.Pair()
 	if err != nil {
 		t.Fatal(err)
 	}
-	var conns [2]*net.UnixConn
-	for i, fd := range fds {
-		file := os.NewFile(uintptr(fd), "pair")
-		conn, err := net.FileConn(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_ = file.Close()
-		conns[i] = conn.(*net.UnixConn)
-		t.Cleanup(func() { _ = conn.Close() })
-	}
-	return conns[0], conns[1]
+	t.Cleanup(func() {
+		_ = a.Close()
+		_ = b.Close()
+	})
+	return a, b
 }
 
 func TestAConnectionGoesOver(t *testing.T) {

@@ -91,7 +91,7 @@ func Dial(address string) (conn net.Conn, ok bool, err error) {
 	if l == nil {
 		return nil, false, nil
 	}
-	near, far, err := pair()
+	near, far, err := Pair()
 	if err != nil {
 		return nil, true, err
 	}
@@ -103,17 +103,20 @@ func Dial(address string) (conn net.Conn, ok bool, err error) {
 	}
 }
 
-func pair() (near, far net.Conn, err error) {
+// Pair makes two unix sockets that are connected with each other.
+func Pair() (near, far *net.UnixConn, err error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
 		return nil, nil, os.NewSyscallError("socketpair", err)
 	}
-	var conns [2]net.Conn
+	var conns [2]*net.UnixConn
 	for i, fd := range fds {
 		f := os.NewFile(uintptr(fd), "socketpair")
 		c, ferr := net.FileConn(f)
 		err = errors.Join(err, ferr, f.Close())
-		conns[i] = c
+		if ferr == nil {
+			conns[i] = c.(*net.UnixConn)
+		}
 	}
 	if err != nil {
 		for _, c := range conns {

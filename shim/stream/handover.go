@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"time"
@@ -90,9 +89,7 @@ func (s *Server) openHandover(w http.ResponseWriter, r *http.Request, want wante
 	if err != nil {
 		return nil, errors.Join(err, hijacked.Close())
 	}
-	before, _ := buffered.Reader.Peek(buffered.Reader.Buffered()) // which is there
-	from := io.MultiReader(bytes.NewReader(bytes.Clone(before)), hijacked)
-	h := &handed{stdin: want.stdin, socket: socket, conn: handover.NewShim(socket.Conn.(*net.UnixConn), from), heard: make(chan struct{}), ended: make(chan handover.End, 1)}
+	h := &handed{stdin: want.stdin, socket: socket, conn: handover.NewShim(socket.Conn.(*net.UnixConn), readMore(buffered.Reader, hijacked)), heard: make(chan struct{}), ended: make(chan handover.End, 1)}
 	h.last = lastWords{stdout: &h.out, tty: want.tty}
 	if want.stderr {
 		h.last.stderr = &h.errs

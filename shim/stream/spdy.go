@@ -91,7 +91,7 @@ func (w *wholeFrames) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 		return nil, nil, err
 	}
 	w.conn = newFrameConn(conn)
-	return w.conn, bufio.NewReadWriter(readMore(buffered.Reader, w.conn), buffered.Writer), nil
+	return w.conn, bufio.NewReadWriter(bufio.NewReaderSize(readMore(buffered.Reader, w.conn), readBuffer), buffered.Writer), nil
 }
 
 // readBuffer has room for a frame of most clients, with its header. The HTTP
@@ -99,9 +99,9 @@ func (w *wholeFrames) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 const readBuffer = 72 << 10
 
 // readMore goes on with a connection of which something was read already.
-func readMore(read *bufio.Reader, conn net.Conn) *bufio.Reader {
+func readMore(read *bufio.Reader, conn net.Conn) io.Reader {
 	before, _ := read.Peek(read.Buffered()) // which is there
-	return bufio.NewReaderSize(io.MultiReader(bytes.NewReader(bytes.Clone(before)), conn), readBuffer)
+	return io.MultiReader(bytes.NewReader(bytes.Clone(before)), conn)
 }
 
 // frameConn is a connection below SPDY that sends each frame in one piece.
