@@ -84,7 +84,6 @@ var serveSettings = map[string]struct {
 	"pod-cidr":                     {"[10.244.3.0/24, \"fd03::/64\"]", func(o serveOptions) any { return o.shim.Network.PodCIDR }, "10.244.3.0/24,fd03::/64"},
 	"network-plugin-mtu":           {"1500000", func(o serveOptions) any { return o.shim.Network.MTU }, 1500000},
 	"hairpin-mode":                 {"hairpin-veth", func(o serveOptions) any { return o.shim.Network.Hairpin }, "hairpin-veth"},
-	"fast-pod-network":             {"true", func(o serveOptions) any { return o.shim.Network.Fast }, true},
 }
 
 // TestServeTakesEveryFlagFromAFile: one file with all of them has the effect of

@@ -19,7 +19,6 @@ func networkFlags() []cli.Flag {
 		&cli.StringFlag{Name: "pod-cidr", Usage: "give pods addresses from `CIDR`, two separated by a comma for dual stack; a kubelet may tell it later"},
 		&cli.IntFlag{Name: "network-plugin-mtu", Usage: "`BYTES` of kubenet's largest packet (default the kernel's)"},
 		&cli.StringFlag{Name: "hairpin-mode", Usage: "let a pod reach itself through its service by `MODE`: none, hairpin-veth, promiscuous-bridge"},
-		&cli.BoolFlag{Name: "fast-pod-network", Usage: "let the pause process make the network namespace of a new pod, where CNI connects it: a pod starts in less time"},
 	}
 }
 
@@ -33,7 +32,6 @@ func readNetwork(c *cli.Context) (o shim.NetworkOptions, err error) {
 		return o, err
 	}
 	o.ConfDir, o.CacheDir, o.MTU = c.String("cni-conf-dir"), c.String("cni-cache-dir"), c.Int("network-plugin-mtu")
-	o.Fast = c.Bool("fast-pod-network")
 	if o.MTU < 0 {
 		return o, usagef("--network-plugin-mtu %d: want a number that is not negative", o.MTU)
 	}

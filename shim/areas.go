@@ -106,7 +106,6 @@ func newAreas(o Options, client *docker.Client) (*areas, error) {
 		Containers: containers,
 		Networks:   plugins,
 		PauseImage: o.PauseImage,
-		Unshare:    o.Network.Fast,
 		OOM:        oom,
 		Log:        o.Log,
 	})

@@ -35,13 +35,8 @@ type cri struct {
 
 func newCRI(t *testing.T) *cri {
 	t.Helper()
-	return newCRIWith(t, shim.Options{})
-}
-
-func newCRIWith(t *testing.T, o shim.Options) *cri {
-	t.Helper()
 	engine := enginetest.Require(t)
-	e, err := shim.StartEmbedded(t.Context(), o)
+	e, err := shim.StartEmbedded(t.Context(), shim.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

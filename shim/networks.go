@@ -32,7 +32,6 @@ type NetworkOptions struct {
 	PodCIDR  string   // comma separated; a kubelet may tell it later
 	MTU      int      // of kubenet's bridge; 0: the kernel's
 	Hairpin  string   // how a pod reaches itself: none, hairpin-veth, promiscuous-bridge
-	Fast     bool     // the pause process makes the network namespace of a new pod, where CNI connects it
 }
 
 // networks are the plugins of a shim and what else can be asked of them.

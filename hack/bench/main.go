@@ -84,7 +84,7 @@ type part struct {
 func parts() []part {
 	return []part{
 		{"start", (*bench).start}, {"calls", (*bench).calls}, {"lists", (*bench).lists}, {"exec", (*bench).execs}, {"streams", (*bench).streams},
-		{"forward", (*bench).forwards}, {"life", (*bench).lifeCycle}, {"life-network", (*bench).fastNetwork}, {"burst", (*bench).bursts}, {"node", (*bench).fullNode}, {"size", (*bench).binary},
+		{"forward", (*bench).forwards}, {"life", (*bench).lifeCycle}, {"burst", (*bench).bursts}, {"node", (*bench).fullNode}, {"size", (*bench).binary},
 	}
 }
 

@@ -30,9 +30,9 @@ type runtime struct {
 }
 
 // startServe starts crishim serve on an engine.
-func (b *bench) startServe(ctx context.Context, name, engine string, flags ...string) (*runtime, error) {
+func (b *bench) startServe(ctx context.Context, name, engine string) (*runtime, error) {
 	endpoint := "unix://" + filepath.Join(b.dir, name+".sock")
-	return b.startRuntime(ctx, name, endpoint, b.crishim, append([]string{"serve", "--listen", endpoint, "--docker-endpoint", engine}, flags...)...)
+	return b.startRuntime(ctx, name, endpoint, b.crishim, "serve", "--listen", endpoint, "--docker-endpoint", engine)
 }
 
 // startCRIDockerd starts the peer.

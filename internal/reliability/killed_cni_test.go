@@ -132,38 +132,6 @@ func TestServeKilledInCNIPluginsOnEngine(t *testing.T) {
 	k.serve.stop()
 }
 
-// TestServeKilledInFastPodNetworkOnEngine kills serve at every call to the engine
-// while it makes a pod whose process makes the network namespace, and in the plugin
-// that connects it: no address and no attachment is left.
-func TestServeKilledInFastPodNetworkOnEngine(t *testing.T) {
-	t.Parallel()
-	h := newHost(t)
-	n := newCNINode(t)
-	k := newKiller(t, h, append(n.flags(), "--fast-pod-network")...)
-	st := steps()[0]
-	p := k.prepared(t, st)
-	if err := p.run(t.Context(), k.serve); err != nil {
-		t.Fatal(err)
-	}
-	if c, err := h.engine.ContainerInspect(t.Context(), p.id); err != nil || c.HostConfig.NetworkMode != "host" {
-		t.Fatalf("the pod went the usual way: %v, %v", c.HostConfig, err)
-	}
-	k.gone(t, p)
-	for _, at := range k.points(t, st) {
-		k.kill(t, st, at)
-		n.free(t)
-	}
-	for _, when := range []string{"ADD ptp instead", "ADD ptp after"} {
-		p := n.kill(t, k, st, when)
-		k.serve.start()
-		k.truthful(t, p)
-		k.again(t, st, p)
-		k.gone(t, p)
-		n.free(t)
-	}
-	k.serve.stop()
-}
-
 // TestStrayCNIPluginOnEngine: a plugin goes on when serve and the plugin that
 // started it are killed, and takes an address when the pod is being stopped
 // already, or was removed with docker.

@@ -49,7 +49,6 @@ func (h host) pod(t testing.TB) *pod {
 		Hostname:     name,
 		LogDirectory: filepath.Join(t.TempDir(), "logs"),
 		Labels:       map[string]string{"test": name},
-		DnsConfig:    &runtimeapi.DNSConfig{Servers: []string{"192.0.2.1"}},
 		Linux:        &runtimeapi.LinuxPodSandboxConfig{},
 	}}
 	t.Cleanup(func() { p.sweep(t) })

@@ -9,7 +9,6 @@ import (
 	"github.com/docker/docker/api/types/container"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/crishim/crishim/shim/host"
 	"github.com/crishim/crishim/shim/internal/logdir"
 )
 
@@ -34,11 +33,6 @@ func (s *Service) StartContainer(ctx context.Context, r *runtimeapi.StartContain
 }
 
 func (s *Service) start(ctx context.Context, m member) error {
-	if m.Unshared {
-		if err := s.offHost(ctx, m.SandboxID); err != nil {
-			return err
-		}
-	}
 	if err := s.engine.ContainerStart(ctx, m.c.ID, container.StartOptions{}); err != nil {
 		return startError(err, m.privileged())
 	}
@@ -49,20 +43,6 @@ func (s *Service) start(ctx context.Context, m member) error {
 		return errors.Join(err, s.stop(patient, m.c.ID, 0))
 	}
 	s.startLog(ctx, m)
-	return nil
-}
-
-// offHost is an error while the process of an unshared sandbox is still on the
-// host's network, where the container would land with it: somebody has just
-// restarted the sandbox.
-func (s *Service) offHost(ctx context.Context, sandboxID string) error {
-	c, err := s.engine.ContainerInspect(ctx, sandboxID)
-	if err != nil {
-		return fmt.Errorf("pod sandbox %s: %w", sandboxID, err)
-	}
-	if c.ContainerJSONBase == nil || c.State == nil || c.NetworkSettings == nil || host.UnsharedNetNS(c.ID, c.NetworkSettings.SandboxKey, c.State.Pid) == "" {
-		return fmt.Errorf("the network namespace of pod sandbox %s cannot be seen from here: %w", sandboxID, errdefs.ErrFailedPrecondition)
-	}
 	return nil
 }
 

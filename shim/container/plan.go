@@ -79,7 +79,6 @@ func planLabels(p *plan, r *runtimeapi.CreateContainerRequest, f facts) error {
 		LogPath:     logPath(r),
 		LogDir:      r.GetSandboxConfig().GetLogDirectory(),
 		Image:       userImage(c.GetImage()),
-		Unshared:    f.pod.Unshared,
 		Labels:      c.GetLabels(),
 		Annotations: c.GetAnnotations(),
 		Created:     f.now,

@@ -11,7 +11,7 @@ import (
 
 func planNamespaces(p *plan, r *runtimeapi.CreateContainerRequest, f facts) error {
 	pod := &runtimeapi.NamespaceOption{Pid: f.pod.PID}
-	if f.pod.OnHost(string(f.sandbox.HostConfig.NetworkMode)) {
+	if f.sandbox.HostConfig.NetworkMode.IsHost() {
 		pod.Network = runtimeapi.NamespaceMode_NODE
 	}
 	if f.sandbox.HostConfig.IpcMode.IsHost() {

@@ -28,54 +28,6 @@ func NetNS(containerID, engineFile string, pid int) string {
 	return ""
 }
 
-// UnsharedNetNS gives the path of the namespace that a container's process made
-// itself, of a container that the engine started in its own, the host's; "" where
-// the process has not done so, has ended or cannot be seen. It never gives the
-// host's: that the process has no capability any more, which it drops after leaving
-// the namespace, must say the same as a comparison with what may be the host's.
-func UnsharedNetNS(containerID, engineFile string, pid int) string {
-	path := fmt.Sprintf("/proc/%d/ns/net", pid)
-	if !IsContainerProcess(pid, containerID) || !powerless(pid) || !isNamespace(path) {
-		return ""
-	}
-	for _, hosts := range []string{"/proc/thread-self/ns/net", "/proc/1/ns/net", engineFile} {
-		if hosts != "" && sameFile(path, hosts) {
-			return ""
-		}
-	}
-	return path
-}
-
-// powerless says whether a process has no capability, and cannot get one back.
-func powerless(pid int) bool {
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		return false
-	}
-	sets := 0
-	for line := range strings.Lines(string(status)) {
-		name, set, _ := strings.Cut(line, ":")
-		if name != "CapInh" && name != "CapPrm" && name != "CapEff" {
-			continue
-		}
-		if strings.Trim(set, " \t\n0") != "" {
-			return false
-		}
-		sets++
-	}
-	return sets == 3
-}
-
-// sameFile is false for what cannot be looked at, but not where that is the first.
-func sameFile(path, other string) bool {
-	a, err := os.Stat(path)
-	if err != nil {
-		return true
-	}
-	b, err := os.Stat(other)
-	return err == nil && os.SameFile(a, b)
-}
-
 func isNamespace(path string) bool {
 	var st unix.Statfs_t
 	return path != "" && unix.Statfs(path, &st) == nil && int64(st.Type) == nsfsMagic

@@ -15,15 +15,7 @@ import (
 
 // Ref names the built-in image in the engine. The tag rises when the program
 // changes.
-const Ref = "crishim.local/pause:2"
-
-// Unshare is the argument with which the built-in program makes a network
-// namespace of its own. It needs CAP_SYS_ADMIN, and has no capability left when
-// that is done.
-const Unshare = "unshare-network"
-
-// Unable is the status of a program that could not do so.
-const Unable = 83
+const Ref = "crishim.local/pause:1"
 
 //go:embed pause-amd64
 var programAMD64 []byte

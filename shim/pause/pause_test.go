@@ -3,7 +3,6 @@ package pause
 import (
 	"bytes"
 	"debug/elf"
-	"errors"
 	"io"
 	"os"
 	"os/exec"
@@ -65,57 +64,6 @@ func TestThePauseProcessEndsOnSignals(t *testing.T) {
 		if err := cmd.Wait(); err != nil {
 			t.Errorf("%s: got %v, want status 0", signal, err)
 		}
-	}
-}
-
-// With an argument the process has a network namespace of its own and nothing
-// that it could do with it.
-func TestThePauseProcessUnshares(t *testing.T) {
-	t.Parallel()
-	b, _, err := program(runtime.GOARCH)
-	if err != nil {
-		t.Skip(err)
-	}
-	if os.Geteuid() != 0 {
-		t.Skip("a network namespace needs root")
-	}
-	dir, err := os.MkdirTemp("", "pause-") // nobody else could reach one of the test's own
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	path := filepath.Join(dir, "pause")
-	if err := errors.Join(os.Chmod(dir, 0o755), os.WriteFile(path, b, 0o755)); err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command(path, Unshare)
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	proc := filepath.Join("/proc", strconv.Itoa(cmd.Process.Pid))
-	waitUntilAsleep(t, cmd.Process.Pid)
-	own, ownErr := os.Readlink(filepath.Join(proc, "ns/net"))
-	ours, err := os.Readlink("/proc/self/ns/net")
-	if err := errors.Join(ownErr, err); err != nil || own == ours {
-		t.Errorf("got the namespace %s, which is the test's, %v", own, err)
-	}
-	status, err := os.ReadFile(filepath.Join(proc, "status"))
-	for _, set := range []string{"CapInh", "CapPrm", "CapEff"} {
-		if !strings.Contains(string(status), set+":\t0000000000000000\n") {
-			t.Errorf("%s is not empty, %v:\n%s", set, err, status)
-		}
-	}
-	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Wait(); err != nil {
-		t.Errorf("got %v, want status 0", err)
-	}
-
-	cmd = exec.Command(path, Unshare)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
-	if err := cmd.Run(); cmd.ProcessState.ExitCode() != Unable {
-		t.Errorf("without the right to: got %v, want status %d", err, Unable)
 	}
 }
 

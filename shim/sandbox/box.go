@@ -59,18 +59,9 @@ func (b box) pod() podnetwork.Pod {
 	}
 	if b.running() && b.c.NetworkSettings != nil {
 		p.PID = b.c.State.Pid
-		p.NetNS = b.netNS()
+		p.NetNS = host.NetNS(b.c.ID, b.c.NetworkSettings.SandboxKey, b.c.State.Pid)
 	}
 	return p
-}
-
-// netNS is never the engine's file for an unshared sandbox: that one is of the
-// host's namespace.
-func (b box) netNS() string {
-	if b.Unshared {
-		return host.UnsharedNetNS(b.c.ID, b.c.NetworkSettings.SandboxKey, b.c.State.Pid)
-	}
-	return host.NetNS(b.c.ID, b.c.NetworkSettings.SandboxKey, b.c.State.Pid)
 }
 
 // addresses are those on the engine's networks, IPv4 first. The fields outside
@@ -98,7 +89,7 @@ func (b box) addresses() []string {
 
 func (b box) namespaces() *runtimeapi.NamespaceOption {
 	o := &runtimeapi.NamespaceOption{Pid: b.PID}
-	if b.OnHost(string(b.c.HostConfig.NetworkMode)) {
+	if b.c.HostConfig.NetworkMode.IsHost() {
 		o.Network = runtimeapi.NamespaceMode_NODE
 	}
 	if b.c.HostConfig.IpcMode.IsHost() {

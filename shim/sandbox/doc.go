@@ -10,7 +10,6 @@ package sandbox
 import (
 	"context"
 	"log/slog"
-	"sync/atomic"
 	"time"
 
 	"github.com/docker/docker/api/types/container"
@@ -49,7 +48,6 @@ type Options struct {
 	Containers Containers // nil: the engine alone
 	Networks   podnetwork.Plugins
 	PauseImage string // "": the built-in one
-	Unshare    bool   // pods of CNI get a network namespace that their pause process makes, where that can be
 	OOM        *host.OOMScore
 	Log        *slog.Logger
 	Now        func() time.Time
@@ -61,7 +59,6 @@ type Service struct {
 	containers Containers
 	networks   podnetwork.Plugins
 	pauseImage string
-	unshare    atomic.Bool // until it turns out that it cannot be done here
 	oom        *host.OOMScore
 	log        *slog.Logger
 	now        func() time.Time
@@ -84,7 +81,6 @@ func New(o Options) *Service {
 		engine: o.Engine, containers: o.Containers, networks: o.Networks, pauseImage: o.PauseImage,
 		oom: o.OOM, log: o.Log, now: o.Now,
 	}
-	s.unshare.Store(o.Unshare)
 	if s.containers == nil {
 		s.containers = engineContainers{s}
 	}

@@ -29,7 +29,6 @@ type facts struct {
 	network      podnetwork.Plugin
 	created      time.Time
 	oomScore     int
-	unshare      bool // the pause process makes the network namespace, see unshare.go
 }
 
 // spec is what the engine is asked to create.
@@ -50,7 +49,6 @@ func plan(r *runtimeapi.RunPodSandboxRequest, f facts) (spec, error) {
 		Created:        f.created,
 		Ports:          c.GetPortMappings(),
 		Network:        f.network.Name(),
-		Unshared:       f.unshare,
 		PID:            namespaces(c).GetPid(),
 	})
 	if err != nil {
@@ -83,9 +81,6 @@ func plan(r *runtimeapi.RunPodSandboxRequest, f facts) (spec, error) {
 		if err := planPorts(&s, c.GetPortMappings()); err != nil {
 			return spec{}, err
 		}
-	}
-	if f.unshare {
-		planUnshared(&s)
 	}
 	return s, planSecurity(&s, c.GetLinux().GetSecurityContext(), f)
 }

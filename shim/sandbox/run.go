@@ -2,10 +2,8 @@ package sandbox
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
-	"github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types/container"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -32,11 +30,6 @@ func (s *Service) RunPodSandbox(ctx context.Context, r *runtimeapi.RunPodSandbox
 		return nil, err
 	}
 	id, err := s.execute(ctx, r, f)
-	if errors.Is(err, errNotUnshared) {
-		s.cannotUnshare(err)
-		f.unshare, f.oomScore = false, s.oom.Allowed(f.oomScore)
-		id, err = s.execute(ctx, r, f)
-	}
 	if err != nil {
 		return nil, fmt.Errorf("run pod sandbox %s: %w", r.GetConfig().GetMetadata().GetName(), err)
 	}
@@ -62,7 +55,6 @@ func (s *Service) learn(ctx context.Context, r *runtimeapi.RunPodSandboxRequest)
 	if f.seccomp, err = readSeccomp(c.GetLinux().GetSecurityContext()); err != nil {
 		return f, err
 	}
-	f.unshare = s.unshares(c, f, info)
 	f.image, err = pause.Ensure(ctx, s.engine, s.pauseImage)
 	return f, err
 }
@@ -101,13 +93,9 @@ func (s *Service) execute(ctx context.Context, r *runtimeapi.RunPodSandboxReques
 	if err != nil {
 		return "", err
 	}
-	if box.Unshared {
-		if err := s.unshared(ctx, box); err != nil {
-			return "", err
-		}
-	}
-	back.add(func(ctx context.Context) error { return f.network.TearDown(ctx, box.pod()) })
-	if err := f.network.SetUp(ctx, box.pod()); err != nil {
+	pod := box.pod()
+	back.add(func(ctx context.Context) error { return f.network.TearDown(ctx, pod) })
+	if err := f.network.SetUp(ctx, pod); err != nil {
 		return "", fmt.Errorf("set up the network: %w", err)
 	}
 	return id, nil
@@ -121,10 +109,6 @@ func (s *Service) createAndStart(ctx context.Context, r *runtimeapi.RunPodSandbo
 		return "", err
 	}
 	id, err := s.create(ctx, p)
-	if f.unshare && errdefs.IsPermissionDenied(err) {
-		// Whoever guards the engine may allow the usual way.
-		err = fmt.Errorf("%w: %w", errNotUnshared, err)
-	}
 	if err != nil {
 		return "", err
 	}

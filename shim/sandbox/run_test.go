@@ -171,54 +171,6 @@ func TestRunFallsBackFromANegativeOOMScore(t *testing.T) {
 	}
 }
 
-// cniNetwork is a fake plugin that passes for CNI.
-type cniNetwork struct{ fakeNetwork }
-
-func (*cniNetwork) Name() string { return network.NameCNI }
-
-func (*cniNetwork) Mode() string { return "none" }
-
-// A sandbox whose process could not leave the host's network is made again, once
-// and for all that follow; no plugin is called for the first one.
-func TestRunFallsBackFromAnUnsharedNetwork(t *testing.T) {
-	for name, c := range map[string]struct {
-		code int
-		says string
-	}{"not allowed": {pause.Unable, "it may not make one"}, "killed": {137, "it ended with status 137"}} {
-		t.Run(name, func(t *testing.T) {
-			engine, plugin, log := enginetest.NewMemory(), &cniNetwork{}, &strings.Builder{}
-			s := sandbox.New(sandbox.Options{
-				Engine: engine, Unshare: true, Networks: network.Plugins{Default: plugin}, Log: slog.New(slog.NewTextHandler(log, nil)),
-			})
-			engine.Fail("ContainerInspect", func(context.Context) error {
-				engine.Fail("ContainerInspect", nil)
-				list, err := engine.ContainerList(t.Context(), container.ListOptions{})
-				if err != nil || len(list) != 1 || list[0].HostConfig.NetworkMode != "host" {
-					t.Errorf("got %v, %v, want one sandbox that the engine takes for the host's", list, err)
-					return nil
-				}
-				engine.Exit(list[0].ID, c.code)
-				return nil
-			})
-			for range 2 {
-				got, err := engine.ContainerInspect(t.Context(), run(t, s, uniqueConfig()))
-				if err != nil || got.HostConfig.NetworkMode != "none" || got.Config.Labels[state.LabelOwnUnshared] != "" {
-					t.Errorf("got %v, %v, want a sandbox of the usual kind", got, err)
-				}
-			}
-			if left := engine.Containers(); len(left) != 2 {
-				t.Errorf("left behind: %v", left)
-			}
-			if want := []string{"up box", "up box"}; !slices.Equal(plugin.calls, want) {
-				t.Errorf("got network calls %v, want %v", plugin.calls, want)
-			}
-			if said := log.String(); strings.Count(said, "\n") != 1 || !strings.Contains(said, c.says) {
-				t.Errorf("the log has %q", said)
-			}
-		})
-	}
-}
-
 func TestRunRefuses(t *testing.T) {
 	linux := func(sc *runtimeapi.LinuxSandboxSecurityContext) func(*runtimeapi.RunPodSandboxRequest) {
 		return func(r *runtimeapi.RunPodSandboxRequest) {

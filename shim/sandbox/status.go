@@ -76,7 +76,6 @@ func verbose(b box) (map[string]string, error) {
 		"image":        b.c.Image,
 		"network":      b.Network,
 		"networkMode":  b.c.HostConfig.NetworkMode,
-		"unshared":     b.Unshared,
 		"cgroupParent": b.c.HostConfig.CgroupParent,
 		"portMappings": b.Ports,
 		"runtimeType":  b.c.HostConfig.Runtime,

@@ -16,7 +16,6 @@ type Sandbox struct {
 	Created        time.Time // zero where another shim made the sandbox
 	Ports          []*runtimeapi.PortMapping
 	Network        string // name of the network plugin that set it up; "" where unknown
-	Unshared       bool   // the pod's process made its network namespace: the engine takes it for one on the host's network
 	PID            runtimeapi.NamespaceMode
 }
 
@@ -28,7 +27,6 @@ type Container struct {
 	LogPath     string
 	LogDir      string // the pod's log directory; "" where another shim made the container
 	Image       string // the image as the config named it; "" where another shim made the container
-	Unshared    bool   // its sandbox is
 	Labels      map[string]string
 	Annotations map[string]string
 	Created     time.Time // zero where another shim made the container
@@ -63,9 +61,6 @@ func EncodeSandbox(s Sandbox) (map[string]string, error) {
 		LabelOwnPorts:      ports,
 		LabelOwnPID:        s.PID.String(),
 	}
-	if s.Unshared {
-		own[LabelOwnNetwork], own[LabelOwnUnshared] = hostMode, s.Network
-	}
 	return withLabels(EncodeLabels(s.Labels, s.Annotations), own), nil
 }
 
@@ -89,22 +84,9 @@ func DecodeSandbox(name string, labels map[string]string) (Sandbox, bool) {
 		Network:        labels[LabelOwnNetwork],
 		PID:            decodePID(labels),
 	}
-	if plugin := labels[LabelOwnUnshared]; plugin != "" {
-		s.Network, s.Unshared = plugin, true
-	}
 	s.Labels, s.Annotations = DecodeLabels(labels)
 	return s, true
 }
-
-// hostMode is the engine's network mode of a pod on the host's network, and the
-// name of the plugin that has nothing to do with it. It stands in the label of an
-// unshared pod as well: a shim that does not know of such pods takes it for what the
-// engine takes it for, and calls no plugin that would work on the host's network.
-const hostMode = "host"
-
-// OnHost says whether the pod is on the host's network, which the engine's network
-// mode does not tell of one that is unshared.
-func (s Sandbox) OnHost(mode string) bool { return mode == hostMode && !s.Unshared }
 
 // EncodeContainer gives the engine labels of a container.
 func EncodeContainer(c Container) map[string]string {
@@ -120,9 +102,6 @@ func EncodeContainer(c Container) map[string]string {
 		LabelOwnCreated:   c.Created.UTC().Format(time.RFC3339Nano),
 		LabelOwnImage:     c.Image,
 		LabelOwnLogDir:    c.LogDir,
-	}
-	if c.Unshared {
-		own[LabelOwnUnshared] = TypeContainer
 	}
 	return withLabels(EncodeLabels(c.Labels, c.Annotations), own)
 }
@@ -148,7 +127,6 @@ func DecodeContainer(name string, labels map[string]string) (Container, bool) {
 		LogPath:   labels[LabelLogPath],
 		LogDir:    labels[LabelOwnLogDir],
 		Image:     labels[LabelOwnImage],
-		Unshared:  labels[LabelOwnUnshared] != "",
 		Created:   decodeTime(labels[LabelOwnCreated]),
 	}
 	c.Labels, c.Annotations = DecodeLabels(labels)

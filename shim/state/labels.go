@@ -42,9 +42,8 @@ const (
 	LabelOwnHandler   = ownPrefix + "runtime-handler"
 	LabelOwnImage     = ownPrefix + "image"
 	LabelOwnNetwork   = ownPrefix + "network"
-	LabelOwnUnshared  = ownPrefix + "unshared-network" // the plugin that connected a pod which the engine has on the host's network
-	LabelOwnMounts    = ownPrefix + "image-mounts"     // mounts that the engine does not report as such
-	LabelOwnLimits    = ownPrefix + "resource-limits"  // limits that the engine has no field for
+	LabelOwnMounts    = ownPrefix + "image-mounts"    // mounts that the engine does not report as such
+	LabelOwnLimits    = ownPrefix + "resource-limits" // limits that the engine has no field for
 	LabelOwnPID       = ownPrefix + "pid"
 	LabelOwnLogDir    = ownPrefix + "log-directory"
 )

@@ -130,7 +130,7 @@ func (s *Service) podStats(sandbox target, own sample, members []target, samples
 
 // podNetwork is empty for a pod on the host's network, which is nobody's own.
 func podNetwork(sandbox target) []netInterface {
-	if sandbox.sandbox.OnHost(string(sandbox.c.HostConfig.NetworkMode)) {
+	if sandbox.c.HostConfig.NetworkMode.IsHost() {
 		return nil
 	}
 	if _, err := host.Cgroups(sandbox.c.State.Pid, sandbox.c.ID); err != nil {

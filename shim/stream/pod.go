@@ -9,9 +9,7 @@ import (
 	"time"
 
 	"github.com/containernetworking/plugins/pkg/ns"
-	"github.com/docker/docker/api/types/container"
 
-	"github.com/crishim/crishim/shim/host"
 	"github.com/crishim/crishim/shim/host/proctree"
 	"github.com/crishim/crishim/shim/state"
 )
@@ -29,7 +27,6 @@ type pod struct {
 	id      string
 	host    bool              // it uses the host's network
 	process *proctree.Process // the sandbox's; nil where it cannot be seen
-	netns   string            // the sandbox's namespace; "" where it cannot be seen
 	ips     func(context.Context) ([]string, error)
 }
 
@@ -38,14 +35,9 @@ func (s *Server) pod(ctx context.Context, id string) (*pod, error) {
 	if err != nil {
 		return nil, err
 	}
-	sandbox, _ := state.DecodeSandbox(c.Name, c.Config.Labels)
-	p := &pod{id: c.ID, host: c.HostConfig != nil && sandbox.OnHost(string(c.HostConfig.NetworkMode))}
+	p := &pod{id: c.ID, host: c.HostConfig != nil && c.HostConfig.NetworkMode.IsHost()}
 	if found, err := proctree.Find(c.State.Pid); err == nil && found.InContainer(c.ID) {
 		p.process = &found
-		p.netns = fmt.Sprintf("/proc/%d/ns/net", found.PID)
-	}
-	if sandbox.Unshared {
-		p.netns = unsharedNetNS(c)
 	}
 	var known []string
 	if c.NetworkSettings != nil {
@@ -61,15 +53,6 @@ func (s *Server) pod(ctx context.Context, id string) (*pod, error) {
 		return append(known, more...), err
 	}
 	return p, nil
-}
-
-// unsharedNetNS is the namespace of a pod that the engine takes for one on the
-// host's network.
-func unsharedNetNS(c container.InspectResponse) string {
-	if c.NetworkSettings == nil {
-		return ""
-	}
-	return host.UnsharedNetNS(c.ID, c.NetworkSettings.SandboxKey, c.State.Pid)
 }
 
 // watch ends a port-forward together with its pod.
@@ -106,7 +89,7 @@ func (p *pod) dialLoopback(ctx context.Context, port uint16) (conn net.Conn, err
 	if p.host {
 		return dialFirst(ctx, []string{"127.0.0.1", "::1"}, port)
 	}
-	netns, err := ns.GetNS(p.netns)
+	netns, err := ns.GetNS(fmt.Sprintf("/proc/%d/ns/net", p.process.PID))
 	if err != nil {
 		return nil, errors.Join(errUnseen, err)
 	}

@@ -20,8 +20,6 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/streaming/pkg/httpstream"
 
-	"github.com/crishim/crishim/shim/host"
-	"github.com/crishim/crishim/shim/pause"
 	"github.com/crishim/crishim/shim/state"
 )
 
@@ -164,14 +162,13 @@ func TestPortForward(t *testing.T) {
 	}
 }
 
-// hostsPort is a port of the host's loopback that answers once.
-func hostsPort(t *testing.T) string {
-	t.Helper()
+func TestPortForwardHostNetwork(t *testing.T) {
+	r := newRig(t, Options{})
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { l.Close() })
+	defer l.Close()
 	go func() {
 		conn, err := l.Accept()
 		if err == nil {
@@ -179,53 +176,10 @@ func hostsPort(t *testing.T) string {
 			conn.Close()
 		}
 	}()
-	return fmt.Sprintf(":%d", l.Addr().(*net.TCPAddr).Port)
-}
-
-func TestPortForwardHostNetwork(t *testing.T) {
-	r := newRig(t, Options{})
 	pod := r.sandbox(t, func(h *container.HostConfig) { h.NetworkMode = "host" })
-	local := r.forward(t, pod, hostsPort(t))[0]
+	local := r.forward(t, pod, fmt.Sprintf(":%d", l.Addr().(*net.TCPAddr).Port))[0]
 	if got, err := talk(t, local, ""); got != "from the host" {
 		t.Errorf("got %q, %v", got, err)
-	}
-}
-
-// A pod that the engine takes for one on the host's network is forwarded to where
-// it is, and not to the host while it is not known to be elsewhere.
-func TestPortForwardUnsharedNetwork(t *testing.T) {
-	r := newRig(t, Options{})
-	image, err := pause.Ensure(t.Context(), r.engine, "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	unshared := func(c *container.Config, h *container.HostConfig) {
-		c.Labels[state.LabelOwnUnshared] = "cni"
-		h.NetworkMode, h.CapDrop = "host", []string{"ALL"}
-	}
-	local := r.forward(t, r.container(t, state.TypeSandbox, unshared), hostsPort(t))[0]
-	if answer, _ := talk(t, local, ""); answer != "" {
-		t.Errorf("got %q from a pod that is not seen to have left the host's network", answer)
-	}
-
-	pod := r.container(t, state.TypeSandbox, func(c *container.Config, h *container.HostConfig) {
-		unshared(c, h)
-		c.Image, c.Cmd, h.CapAdd = image, []string{pause.Unshare}, []string{"SYS_ADMIN"}
-	})
-	c, err := r.engine.ContainerInspect(t.Context(), pod)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var netns string
-	for deadline := time.Now().Add(patience); netns == "" && time.Now().Before(deadline); time.Sleep(time.Millisecond) {
-		netns = host.UnsharedNetNS(pod, c.NetworkSettings.SandboxKey, c.State.Pid)
-	}
-	if err := host.PrepareNetNS(netns); err != nil {
-		t.Fatal(err)
-	}
-	r.serveEcho(t, pod, "127.0.0.1")
-	if answer, err := talk(t, r.forward(t, pod, ":7000")[0], "hello"); answer != "hello" || err != nil {
-		t.Errorf("got %q, %v", answer, err)
 	}
 }
 
