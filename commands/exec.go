@@ -229,14 +229,30 @@ func (o execOptions) inOne(ctx context.Context, conn *client.Conn, c *runtimeapi
 	switch {
 	case left && errors.Is(err, stream.ErrDetached):
 		return detached(stream.ErrDetached, s, leftRunning)
-	case errors.Is(err, client.ErrNotOurShim) && errors.Is(err, stream.ErrDetached):
-		return detached(stream.ErrDetached, s, "the command has been ended: this runtime keeps none without its client")
 	case errors.Is(err, stream.ErrDetached):
 		return detached(err, s, "the command goes on")
 	case left:
 		o.session.options.Warn("%s", leftRunning)
 	}
 	return err
+}
+
+// leftRunning is the warning for runtimes that do not end a command whose client
+// goes. CRI has no call to end it, and its process is not guessed from here.
+const leftRunning = "the command may still run: this runtime does not end it when its client goes"
+
+// privateTimeout is how long a command that has ended asks whether the runtime is
+// crishim's own shim.
+const privateTimeout = 5 * time.Second
+
+// abandoned reports whether a session has ended before its command did.
+func abandoned(ctx context.Context, err error) bool {
+	var signal *stream.SignalError
+	var status *stream.ExitError
+	if err == nil || errors.As(err, &status) {
+		return false
+	}
+	return ctx.Err() != nil || errors.As(err, &signal) || errors.Is(err, stream.ErrDetached)
 }
 
 // once runs the command, or opens a shell. left is set when the command may go
@@ -249,12 +265,15 @@ func (o execOptions) once(ctx context.Context, conn *client.Conn, c *runtimeapi.
 		var last client.ExecSession
 		o.session.options.OnDetach = func(ctx context.Context) error { return conn.DetachExec(ctx, last.URL) }
 		o.session.options.Handover = func() string { return last.Handover }
-		watch := watchExec(conn, c.GetId(), o.command)
 		err := cannotRun(o.session.dial(ctx, s, func(ctx context.Context) (_ string, err error) {
 			last, err = conn.ExecSession(ctx, o.request(c.GetId()), o.process)
 			return last.URL, err
 		}, stream.Exec))
-		*left = watch.settle(ctx, conn, err)
+		if abandoned(ctx, err) && !conn.Embedded {
+			ask, cancel := context.WithTimeout(context.WithoutCancel(ctx), privateTimeout)
+			defer cancel()
+			*left = !conn.HasPrivate(ask)
+		}
 		return err
 	}
 	if o.shell {
