@@ -2,9 +2,11 @@ package commands
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/urfave/cli/v2"
@@ -65,6 +67,9 @@ func (env *Env) podRuntimeOn(ctx context.Context, conn *client.Conn, o podRuntim
 	r.Manager, err = kuberuntime.New(ctx, kuberuntime.Options{
 		Runtime: conn.Runtime, Image: conn.Image, Endpoint: conn.RuntimeEndpoint, Dirs: r.dirs, Host: host, Now: env.Now,
 		Auth: func(ctx context.Context, image string) (*runtimeapi.AuthConfig, error) {
+			// The kubelet gives its credential plugins as long: nobody may be there to see one hang.
+			ctx, cancel := context.WithTimeoutCause(ctx, time.Minute, errors.New("none after a minute"))
+			defer cancel()
 			return auth.Lookup(ctx, image, auth.Options{LookupEnv: env.LookupEnv})
 		},
 		Events: env.keepEvents(r.dirs, o.steps),

@@ -100,6 +100,32 @@ func TestPullTimeout(t *testing.T) {
 	}
 }
 
+// What a credential helper prints is in no message, and the helper ends with --pull-timeout.
+func TestPullWithACredentialHelper(t *testing.T) {
+	for _, tt := range []struct{ name, script, errs string }{
+		{
+			"fails", "echo s3cret; echo hint: s3cret; exit 1",
+			"crishim: credentials for h.example: docker-credential-crishimtest: exit status 1\n",
+		},
+		{
+			"hangs", "sleep 1000",
+			"crishim: credentials for h.example: docker-credential-crishimtest: no answer: --pull-timeout of 300ms is over\n",
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c := withStub(t, stubcri.Options{})
+			dir := t.TempDir()
+			if err := os.WriteFile(filepath.Join(dir, "docker-credential-crishimtest"), []byte("#!/bin/sh\n"+tt.script+"\n"), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+			file := c.file("config.json", `{"credHelpers":{"h.example":"crishimtest"}}`)
+			hint := "hint: check credsStore and credHelpers in " + file + ", or give --creds or --authfile\n"
+			c.run("pull", "h.example/x", "--authfile", file, "--pull-timeout", "300ms").want(t, 1, "", tt.errs+hint)
+		})
+	}
+}
+
 func TestPullInLines(t *testing.T) {
 	c := withStub(t, stubcri.Options{Private: true})
 	id := c.stub.AddImage("app")

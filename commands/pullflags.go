@@ -2,6 +2,7 @@ package commands
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"strings"
 	"time"
@@ -110,6 +111,11 @@ func (env *Env) credentials(creds string, fromStdin bool) (*runtimeapi.AuthConfi
 func (o pullOptions) authFor(ctx context.Context, env *Env, image string) (*runtimeapi.AuthConfig, error) {
 	if o.auth != nil {
 		return o.auth, nil
+	}
+	if o.timeout > 0 { // a credential helper may hang as a registry may
+		limited, cancel := context.WithTimeoutCause(ctx, o.timeout, fmt.Errorf("--pull-timeout of %s is over", o.timeout))
+		defer cancel()
+		ctx = limited
 	}
 	return auth.Lookup(ctx, image, auth.Options{AuthFile: o.authFile, LookupEnv: env.LookupEnv})
 }

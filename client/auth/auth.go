@@ -7,6 +7,7 @@
 package auth
 
 import (
+	"bytes"
 	"context"
 	"encoding/base64"
 	"errors"
@@ -21,6 +22,8 @@ import (
 	"github.com/docker/cli/cli/config/configfile"
 	"github.com/docker/cli/cli/config/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/internal/bounded"
 )
 
 // dockerHubKey is the name under which docker files the credentials of
@@ -100,42 +103,21 @@ func (o Options) places() []string {
 	return out
 }
 
-func load(path string) (_ *configfile.ConfigFile, err error) {
-	f, err := os.Open(path)
+func load(path string) (*configfile.ConfigFile, error) {
+	text, err := bounded.ReadFile(path, bounded.Config)
+	file := configfile.New(path)
+	if err == nil {
+		err = file.LoadFromReader(bytes.NewReader(text))
+	}
 	if err != nil {
 		return nil, &Error{text: "read credentials from " + path + ": " + reason(err), hint: "--authfile names another file", err: err}
-	}
-	defer func() { err = errors.Join(err, f.Close()) }()
-	file := configfile.New(path)
-	if err := file.LoadFromReader(f); err != nil {
-		return nil, &Error{text: "read credentials from " + path + ": " + err.Error(), hint: "--authfile names another file", err: err}
 	}
 	return file, nil
 }
 
 // find asks for the image's own entry first and then for wider ones, as
-// podman files them, and at last for the registry's, as docker does. A
-// credential helper is a program that may hang: when the context ends it is
-// not waited for.
+// podman files them, and at last for the registry's, as docker does.
 func find(ctx context.Context, file *configfile.ConfigFile, named reference.Named) (*runtimeapi.AuthConfig, error) {
-	type answer struct {
-		auth *runtimeapi.AuthConfig
-		err  error
-	}
-	done := make(chan answer, 1)
-	go func() {
-		a, err := ask(file, named)
-		done <- answer{a, err}
-	}()
-	select {
-	case a := <-done:
-		return a.auth, a.err
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-}
-
-func ask(file *configfile.ConfigFile, named reference.Named) (*runtimeapi.AuthConfig, error) {
 	domain := reference.Domain(named)
 	for key := named.Name(); strings.Contains(key, "/"); key = key[:strings.LastIndexByte(key, '/')] {
 		if entry, ok := file.AuthConfigs[key]; ok {
@@ -149,25 +131,36 @@ func ask(file *configfile.ConfigFile, named reference.Named) (*runtimeapi.AuthCo
 		keys = []string{dockerHubKey, "docker.io"}
 	}
 	for _, key := range keys {
-		entry, err := file.GetAuthConfig(key)
+		a, err := ask(ctx, file, key)
 		if err != nil {
 			return nil, &Error{
-				text: fmt.Sprintf("credentials for %s: %s", domain, helperReason(err)),
+				text: fmt.Sprintf("credentials for %s: %s", domain, err),
 				hint: "check credsStore and credHelpers in " + file.Filename + ", or give --creds or --authfile", err: err,
 			}
 		}
-		if a := convert(entry); a != nil {
+		if a != nil {
 			return a, nil
 		}
 	}
 	return nil, nil
 }
 
-// helperReason is what a credential helper said, or why there is none, without the library's
-// words around it.
-func helperReason(err error) string {
-	text := strings.TrimPrefix(err.Error(), "error getting credentials - err: ")
-	return strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(text), ", out: ``"))
+// ask returns the login of one registry. Where docker runs a credential helper, what
+// DOCKER_AUTH_CONFIG has goes before it, and the file's own entry does not count.
+func ask(ctx context.Context, file *configfile.ConfigFile, registry string) (*runtimeapi.AuthConfig, error) {
+	helper := helperFor(file, registry)
+	if helper == "" {
+		entry, err := file.GetAuthConfig(registry)
+		return convert(entry), err
+	}
+	entry, err := configfile.New("").GetAuthConfig(registry)
+	if a := convert(entry); a != nil || err != nil {
+		return a, err
+	}
+	if entry, err = runHelper(ctx, helper, registry); err != nil {
+		return nil, fmt.Errorf("%s: %w", helper, err)
+	}
+	return convert(entry), nil
 }
 
 func convert(e types.AuthConfig) *runtimeapi.AuthConfig {

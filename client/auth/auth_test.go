@@ -6,9 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/testing/protocmp"
@@ -104,8 +108,7 @@ func TestLookupPlaces(t *testing.T) {
 	}
 }
 
-// helper puts a credential helper into the PATH, which has to be the
-// process's own: docker's library looks for it there.
+// helper puts a credential helper into the PATH.
 func helper(t *testing.T, script string) auth.Options {
 	t.Helper()
 	dir := t.TempDir()
@@ -125,6 +128,14 @@ func TestCredentialHelper(t *testing.T) {
 	}
 }
 
+func TestCredentialHelperWithAToken(t *testing.T) {
+	o := helper(t, `echo '{"Username":"<token>","Secret":"t2"}'`)
+	got, err := auth.Lookup(t.Context(), "h.example/x", o)
+	if diff := cmp.Diff(&runtimeapi.AuthConfig{IdentityToken: "t2"}, got, protocmp.Transform()); diff != "" || err != nil {
+		t.Error(diff, err)
+	}
+}
+
 func TestCredentialHelperWithoutAnEntry(t *testing.T) {
 	o := helper(t, `echo "credentials not found in native keychain"; exit 1`)
 	if got, err := auth.Lookup(t.Context(), "h.example/x", o); got != nil || err != nil {
@@ -132,22 +143,106 @@ func TestCredentialHelperWithoutAnEntry(t *testing.T) {
 	}
 }
 
-func TestCredentialHelperThatFails(t *testing.T) {
-	o := helper(t, `echo "keychain is locked"; exit 1`)
+// What a helper prints may be a secret, also when it fails or prints what is no answer.
+func TestCredentialHelperKeepsItsOutput(t *testing.T) {
+	for name, script := range map[string]string{
+		"fails after its answer":  `echo '{"Username":"u-s3cret","Secret":"p-s3cret"}'; exit 1`,
+		"fails with a word":       `echo s3cret; exit 3`,
+		"fails in several lines":  `printf 's3cret\nhint: s3cret\n'; exit 1`,
+		"prints no JSON":          `echo s3cret`,
+		"prints JSON of no login": `echo '["s3cret"]'`,
+		"prints half an answer":   `echo '{"Username":"u-s3cret","Secret":"p-s3cret"'`,
+		"prints two answers":      `echo '{"Username":"u-s3cret","Secret":"p-s3cret"}{"s3cret"'`,
+		"is ended by a signal":    `echo s3cret; kill -9 $$`,
+		"prints without an end":   `yes s3cret`,
+		"prints nothing":          ``,
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := helper(t, script)
+			_, err := auth.Lookup(t.Context(), "h.example/x", o)
+			var e *auth.Error
+			if !errors.As(err, &e) || !strings.Contains(err.Error(), "h.example") || !strings.Contains(err.Error(), "docker-credential-crishimtest") || !strings.Contains(e.Hint(), "credHelpers") {
+				t.Fatalf("got %v, want an error that names the registry and the helper, with a hint", err)
+			}
+			for text := err; text != nil; text = errors.Unwrap(text) {
+				if strings.Contains(text.Error()+e.Hint(), "s3cret") || strings.Contains(text.Error(), "\n") {
+					t.Errorf("the error shows what the helper printed: %v", text)
+				}
+			}
+		})
+	}
+}
+
+func TestCredentialHelperThatIsNotThere(t *testing.T) {
+	o := auth.Options{AuthFile: write(t, filepath.Join(t.TempDir(), "config.json"), `{"credsStore":"crishimnone"}`, 0o600)}
 	_, err := auth.Lookup(t.Context(), "h.example/x", o)
-	var e *auth.Error
-	if !errors.As(err, &e) || !strings.Contains(err.Error(), "h.example") || !strings.Contains(e.Hint(), "credHelpers") {
+	if !errors.Is(err, exec.ErrNotFound) || !strings.Contains(err.Error(), "docker-credential-crishimnone") {
 		t.Errorf("got %v", err)
 	}
 }
 
+// A helper that hangs ends with the context, and so do the programs that it started.
 func TestCredentialHelperThatHangs(t *testing.T) {
-	hanging := write(t, filepath.Join(t.TempDir(), "hanging"), "", 0o600) // it ends with the test
-	o := helper(t, "exec >/dev/null 2>&1; while [ -e "+hanging+" ]; do sleep 0.1; done")
+	dir := t.TempDir()
+	o := helper(t, "sh -c 'echo $$ >"+dir+"/child.new; mv "+dir+"/child.new "+dir+"/child; exec sleep 1000'; echo")
 	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	result := make(chan error, 1)
+	go func() {
+		_, err := auth.Lookup(ctx, "h.example/x", o)
+		result <- err
+	}()
+	var child int
+	eventually(t, "the helper's child starts", func() bool {
+		text, err := os.ReadFile(filepath.Join(dir, "child"))
+		if err == nil {
+			child, err = strconv.Atoi(strings.TrimSpace(string(text)))
+		}
+		return err == nil
+	})
 	cancel()
-	if _, err := auth.Lookup(ctx, "h.example/x", o); !errors.Is(err, context.Canceled) {
-		t.Errorf("got %v, want it cancelled", err)
+	select {
+	case err := <-result:
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("got %v, want it cancelled", err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Fatal("Lookup waits for a helper that hangs")
+	}
+	eventually(t, "the helper's child ends", func() bool {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", child))
+		return err != nil || strings.Contains(string(stat), ") Z ")
+	})
+}
+
+// A helper may leave a program that keeps its output open, such as one that
+// remembers what was decrypted. Its answer counts when it ends.
+func TestCredentialHelperThatLeavesAChild(t *testing.T) {
+	dir := t.TempDir()
+	t.Cleanup(func() {
+		text, _ := os.ReadFile(filepath.Join(dir, "child"))
+		if child, err := strconv.Atoi(strings.TrimSpace(string(text))); err == nil {
+			_ = syscall.Kill(child, syscall.SIGKILL)
+		}
+	})
+	o := helper(t, `sleep 1000 & echo $! >`+dir+`/child; echo '{"Username":"from-helper","Secret":"s3"}'`)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	got, err := auth.Lookup(ctx, "h.example/x", o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(user("from-helper", "s3"), got, protocmp.Transform()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(10 * time.Second); !ok(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%s: not within ten seconds", what)
+		}
 	}
 }
 
