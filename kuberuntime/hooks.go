@@ -117,7 +117,7 @@ func hookRequest(ctx context.Context, scheme, host string, port int, h *v1.HTTPG
 	if err != nil {
 		return err
 	}
-	probe.SetHeaders(req, h.HTTPHeaders)
+	probe.SetHeaders(req, "kube-lifecycle/crishim", h.HTTPHeaders)
 	transport := &http.Transport{
 		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // a hook's certificate names no address, Kubernetes checks none
 		// One request and no more: a kept connection would outlive the pod.

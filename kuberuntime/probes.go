@@ -2,6 +2,7 @@ package kuberuntime
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	v1 "github.com/crishim/crishim/kuberuntime/corev1"
@@ -20,14 +21,24 @@ func (m *Manager) probes() plan.Probes {
 	return plan.Probes{Startup: of(probe.Startup), Liveness: of(probe.Liveness), Readiness: of(probe.Readiness)}
 }
 
+// probeExec tells what a command found out from a runtime that did not run it.
 func (m *Manager) probeExec(ctx context.Context, id string, cmd []string, timeout time.Duration) error {
-	return describeExit(m.RunInContainer(ctx, id, cmd, timeout))
+	out, err := m.RunInContainer(ctx, id, cmd, timeout)
+	var exit *ExitError
+	if err == nil || errors.As(err, &exit) || errors.Is(err, ErrTimeout) {
+		return describeExit(out, err)
+	}
+	return &probe.UnknownError{Err: err}
 }
 
 // probeChanged turns a probe's news into events and wakes whoever waits for them.
 func (m *Manager) probeChanged(c probe.Change) {
 	p := &v1.Pod{ObjectMeta: v1.ObjectMeta{Name: c.Container.PodName, Namespace: c.Container.PodNamespace, UID: v1.UID(c.Container.PodUID)}}
-	if c.Err != nil {
+	var unknown *probe.UnknownError
+	switch {
+	case errors.As(c.Err, &unknown):
+		m.warn(p, c.Container.Name, EventUnhealthy, "%s probe has no result: %v", c.Kind, c.Err)
+	case c.Err != nil:
 		m.warn(p, c.Container.Name, EventUnhealthy, "%s probe failed: %v", c.Kind, c.Err)
 	}
 	if !c.Verdict {

@@ -135,7 +135,7 @@ func (s *service) execSync(ctx context.Context, id string, cmd []string, timeout
 	}
 	resp, err := call(ctx, s.metrics, "exec_sync", s.runtime.ExecSync, &runtimeapi.ExecSyncRequest{ContainerId: id, Cmd: cmd, Timeout: seconds})
 	switch {
-	case status.Code(err) == codes.DeadlineExceeded:
+	case status.Code(err) == codes.DeadlineExceeded && ctx.Err() == nil: // else the runtime did not answer at all
 		return nil, nil, fmt.Errorf("%w after %s", ErrTimeout, timeout)
 	case err != nil:
 		return nil, nil, err

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	v1 "github.com/crishim/crishim/kuberuntime/corev1"
+	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/health"
 	"google.golang.org/grpc/health/grpc_health_v1"
@@ -55,13 +56,52 @@ func TestRunHTTP(t *testing.T) {
 		{"headers and query", v1.HTTPGetAction{Path: "/header?a=b", Port: v1.FromString("web"), Scheme: "HTTP", HTTPHeaders: headers}, ""},
 		{"redirect to another host", v1.HTTPGetAction{Path: "/away", Port: v1.FromInt32(int32(port)), Scheme: "HTTP"}, ""},
 		{"server error", v1.HTTPGetAction{Path: "/", Port: v1.FromInt32(int32(port)), Scheme: "HTTP"}, "500 Internal Server Error: broken"},
-		{"unknown port", v1.HTTPGetAction{Path: "/", Port: v1.FromString("none"), Scheme: "HTTP"}, `no port "none"`},
 		{"plain server behind https", v1.HTTPGetAction{Path: "/", Port: v1.FromInt32(int32(port)), Scheme: "HTTPS"}, "HTTP"},
 	}
 	for _, c := range cases {
 		err := Run(t.Context(), &v1.Probe{ProbeHandler: v1.ProbeHandler{HTTPGet: &c.get}, TimeoutSeconds: 30}, target, nil)
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: got %v, want %q", c.name, err, c.want)
+		}
+	}
+}
+
+// TestRunHTTPAsTheKubelet: what the manifest says of headers wins, and redirects have an end.
+func TestRunHTTPAsTheKubelet(t *testing.T) {
+	t.Parallel()
+	type seen struct{ agent, accept, encoding []string }
+	var got seen
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		got = seen{r.Header["User-Agent"], r.Header["Accept"], r.Header["Accept-Encoding"]}
+		if left, err := strconv.Atoi(strings.TrimPrefix(r.URL.Path, "/")); err == nil && left > 0 {
+			http.Redirect(w, r, "/"+strconv.Itoa(left-1), http.StatusFound)
+		}
+	}))
+	t.Cleanup(server.Close)
+	host, port := hostPort(t, server.Listener.Addr().String())
+	header := func(name, value string) []v1.HTTPHeader { return []v1.HTTPHeader{{Name: name, Value: value}} }
+	cases := []struct {
+		name, path string
+		headers    []v1.HTTPHeader
+		want       seen
+		err        string
+	}{
+		{"none", "/", nil, seen{[]string{"kube-probe/crishim"}, []string{"*/*"}, nil}, ""},
+		{"own agent", "/", header("user-agent", "mine/1"), seen{[]string{"mine/1"}, []string{"*/*"}, nil}, ""},
+		{"empty agent", "/", header("User-Agent", ""), seen{nil, []string{"*/*"}, nil}, ""},
+		{"own accept", "/", header("Accept", "text/plain"), seen{[]string{"kube-probe/crishim"}, []string{"text/plain"}, nil}, ""},
+		{"empty accept", "/", header("Accept", ""), seen{[]string{"kube-probe/crishim"}, nil, nil}, ""},
+		{"nine redirects", "/9", nil, seen{[]string{"kube-probe/crishim"}, []string{"*/*"}, nil}, ""},
+		{"ten redirects", "/10", nil, seen{[]string{"kube-probe/crishim"}, []string{"*/*"}, nil}, "stopped after 10 redirects"},
+	}
+	for _, c := range cases {
+		get := &v1.HTTPGetAction{Path: c.path, Port: v1.FromInt32(int32(port)), Scheme: "HTTP", HTTPHeaders: c.headers}
+		err := Run(t.Context(), &v1.Probe{ProbeHandler: v1.ProbeHandler{HTTPGet: get}, TimeoutSeconds: 30}, Target{PodIP: host}, nil)
+		if (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {
+			t.Errorf("%s: got %v, want %q", c.name, err, c.err)
+		}
+		if diff := cmp.Diff(c.want, got, cmp.AllowUnexported(seen{})); diff != "" {
+			t.Errorf("%s: %s", c.name, diff)
 		}
 	}
 }
@@ -98,12 +138,39 @@ func TestRunTCPAndGRPC(t *testing.T) {
 		{"tcp refused", v1.ProbeHandler{TCPSocket: &v1.TCPSocketAction{Port: v1.FromInt32(int32(closedPort))}}, "refused"},
 		{"grpc", v1.ProbeHandler{GRPC: &v1.GRPCAction{Port: int32(port)}}, ""},
 		{"grpc not serving", v1.ProbeHandler{GRPC: &v1.GRPCAction{Port: int32(port), Service: &down}}, "NOT_SERVING"},
-		{"nothing", v1.ProbeHandler{}, "no handler"},
 	}
 	for _, c := range cases {
 		err := Run(t.Context(), &v1.Probe{ProbeHandler: c.handler, TimeoutSeconds: 30}, Target{PodIP: host}, nil)
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: got %v, want %q", c.name, err, c.want)
+		}
+	}
+}
+
+// TestWithoutAResult: an attempt that could not be made is thrown away, however often that is.
+func TestWithoutAResult(t *testing.T) {
+	t.Parallel()
+	broken := func(context.Context, string, []string, time.Duration) error {
+		return &UnknownError{errors.New("the runtime is away")}
+	}
+	none := v1.FromString("none")
+	for name, handler := range map[string]v1.ProbeHandler{
+		"exec":       {Exec: &v1.ExecAction{Command: []string{"true"}}},
+		"http port":  {HTTPGet: &v1.HTTPGetAction{Path: "/", Port: none, Scheme: "HTTP"}},
+		"http host":  {HTTPGet: &v1.HTTPGetAction{Host: "a b", Path: "/", Port: v1.FromInt32(1), Scheme: "HTTP"}},
+		"tcp port":   {TCPSocket: &v1.TCPSocketAction{Port: none}},
+		"no handler": {},
+	} {
+		var told []Change
+		m := NewManager(broken, func(c Change) { told = append(told, c) })
+		w := &worker{manager: m, kind: Liveness, probe: &v1.Probe{ProbeHandler: handler, FailureThreshold: 1}}
+		for range 2 {
+			if w.attempt(t.Context()) || w.result != Unknown {
+				t.Errorf("%s: got result %d, want none", name, w.result)
+			}
+		}
+		if len(told) != 2 || told[0].Err == nil || told[0].Verdict {
+			t.Errorf("%s: told of %+v", name, told)
 		}
 	}
 }

@@ -22,8 +22,9 @@ func URL(scheme, host string, port int, path string) *url.URL {
 	return u
 }
 
-// SetHeaders sets the manifest's headers; Host is the request's own.
-func SetHeaders(req *http.Request, headers []v1.HTTPHeader) {
+// SetHeaders adds the manifest's headers, and to whom they leave it the kubelet's: an agent and
+// that any answer will do. An empty Accept or User-Agent in the manifest sends none.
+func SetHeaders(req *http.Request, agent string, headers []v1.HTTPHeader) {
 	for _, h := range headers {
 		if strings.EqualFold(h.Name, "Host") {
 			req.Host = h.Value
@@ -31,7 +32,29 @@ func SetHeaders(req *http.Request, headers []v1.HTTPHeader) {
 		}
 		req.Header.Add(h.Name, h.Value)
 	}
+	if _, set := req.Header["User-Agent"]; !set {
+		req.Header.Set("User-Agent", agent)
+	}
+	if accept, set := req.Header["Accept"]; !set {
+		req.Header.Set("Accept", "*/*")
+	} else if accept[0] == "" {
+		req.Header.Del("Accept")
+	}
 }
+
+// CheckRedirect follows redirects as a kubelet does: not to another host, whose answer is for
+// somebody else, and not without an end.
+func CheckRedirect(next *http.Request, via []*http.Request) error {
+	switch {
+	case next.URL.Hostname() != via[0].URL.Hostname():
+		return http.ErrUseLastResponse
+	case len(via) >= maxRedirects:
+		return fmt.Errorf("stopped after %d redirects", maxRedirects)
+	}
+	return nil
+}
+
+const maxRedirects = 10
 
 // Port finds a port that may be given by name.
 func Port(port v1.IntOrString, ports []v1.ContainerPort) (int, error) {

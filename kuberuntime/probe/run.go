@@ -27,8 +27,17 @@ type Target struct {
 	Ports       []v1.ContainerPort
 }
 
-// Exec runs a command in a container; a failing command is an error that describes it.
+// Exec runs a command in a container; a failing command is an error that describes it, and all that
+// is no verdict of the command an UnknownError.
 type Exec func(ctx context.Context, containerID string, cmd []string, timeout time.Duration) error
+
+// UnknownError is an attempt that could not be made, or whose outcome nobody knows: the runtime did
+// not answer, a port has no number. It says nothing about the container.
+type UnknownError struct{ Err error }
+
+func (e *UnknownError) Error() string { return e.Err.Error() }
+
+func (e *UnknownError) Unwrap() error { return e.Err }
 
 // Run makes one attempt. nil is success.
 func Run(ctx context.Context, p *v1.Probe, t Target, exec Exec) error {
@@ -52,13 +61,13 @@ func runNetwork(ctx context.Context, p *v1.Probe, t Target) error {
 	case p.TCPSocket != nil:
 		port, err := Port(p.TCPSocket.Port, t.Ports)
 		if err != nil {
-			return err
+			return &UnknownError{err}
 		}
 		return tcpConnect(ctx, hostOr(p.TCPSocket.Host, t.PodIP), port)
 	case p.GRPC != nil:
 		return grpcHealth(ctx, net.JoinHostPort(t.PodIP, strconv.Itoa(int(p.GRPC.Port))), p.GRPC.Service)
 	}
-	return errors.New("no handler")
+	return &UnknownError{errors.New("no handler")}
 }
 
 func hostOr(host, podIP string) string {
@@ -74,28 +83,21 @@ const maxBody = 10 << 10
 func httpGet(ctx context.Context, h *v1.HTTPGetAction, t Target) error {
 	port, err := Port(h.Port, t.Ports)
 	if err != nil {
-		return err
+		return &UnknownError{err}
 	}
 	url := URL(strings.ToLower(string(h.Scheme)), hostOr(h.Host, t.PodIP), port, h.Path)
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url.String(), nil)
 	if err != nil {
-		return err
+		return &UnknownError{err}
 	}
-	req.Header.Set("User-Agent", "kube-probe/crishim")
-	req.Header.Set("Accept", "*/*")
-	SetHeaders(req, h.HTTPHeaders)
+	SetHeaders(req, "kube-probe/crishim", h.HTTPHeaders)
 	client := &http.Client{
 		Transport: &http.Transport{
-			TLSClientConfig:   &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // a probe's certificate names no address, Kubernetes checks none
-			DisableKeepAlives: true,
+			TLSClientConfig:    &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // a probe's certificate names no address, Kubernetes checks none
+			DisableKeepAlives:  true,
+			DisableCompression: true, // the manifest says what is accepted
 		},
-		CheckRedirect: func(next *http.Request, via []*http.Request) error {
-			// A redirect to another host says that the server answers: success for a probe.
-			if next.URL.Hostname() != via[0].URL.Hostname() || len(via) >= 10 {
-				return http.ErrUseLastResponse
-			}
-			return nil
-		},
+		CheckRedirect: CheckRedirect, // one to another host says that the server answers: success
 	}
 	resp, err := client.Do(req)
 	if err != nil {

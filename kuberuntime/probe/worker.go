@@ -2,6 +2,7 @@ package probe
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	v1 "github.com/crishim/crishim/kuberuntime/corev1"
@@ -57,6 +58,11 @@ func (w *worker) attempt(ctx context.Context) bool {
 	err := Run(ctx, w.probe, w.container.Target, w.manager.exec)
 	if ctx.Err() != nil {
 		return true // the container is gone, or we are: that says nothing about its health
+	}
+	var unknown *UnknownError
+	if errors.As(err, &unknown) {
+		w.manager.notify(Change{Container: w.container, Kind: w.kind, Err: err})
+		return false // thrown away: neither a failure nor the end of a row of them
 	}
 	verdict := w.counter.add(err == nil, int(max(w.probe.SuccessThreshold, 1)), int(max(w.probe.FailureThreshold, 1)))
 	changed := false
