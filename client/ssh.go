@@ -7,12 +7,15 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"syscall"
 	"time"
 
 	"google.golang.org/grpc/codes"
+
+	"github.com/crishim/crishim/internal/rundir"
 )
 
 // sshTimeout is how long the system's ssh may take to log in: it may have to
@@ -23,11 +26,15 @@ const sshTimeout = 30 * time.Second
 // connection that it is about was closed.
 const complaintWait = 2 * time.Second
 
+// tunnelDirs hold the control socket of ssh, which it makes under another name
+// first, and the sockets that it forwards.
+var tunnelDirs = rundir.Kind{Name: "ssh", Entries: regexp.MustCompile(`c(\.[0-9A-Za-z]{16})?|s|f[0-9]+`)}
+
 // tunnel is an ssh process that forwards a socket of another machine, and,
 // when asked, the ports of its streaming server, over one connection.
 type tunnel struct {
-	target string // ssh://user@host:port
-	dir    string // holds the sockets; nobody else can look into it
+	target string      // ssh://user@host:port
+	dir    *rundir.Dir // holds the sockets; nobody else can look into it
 	cmd    *exec.Cmd
 	stderr *lastWords
 	done   chan struct{} // closed when the process has ended
@@ -37,14 +44,19 @@ type tunnel struct {
 }
 
 // openTunnel starts ssh and waits until it forwards the socket.
-func openTunnel(ctx context.Context, e Endpoint) (*tunnel, error) {
+func openTunnel(ctx context.Context, o *Options, e Endpoint) (*tunnel, error) {
 	program, err := exec.LookPath("ssh")
 	if err != nil {
 		return nil, errors.New("the ssh program is not installed")
 	}
-	dir, err := os.MkdirTemp("/tmp", "crishim-ssh-") // short: sockets go below
+	base, err := rundir.Base(o.LookupEnv)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("directory for the sockets of ssh: %w", err)
+	}
+	rundir.Sweep(base, tunnelDirs, nil)
+	dir, err := rundir.New(base, tunnelDirs)
+	if err != nil {
+		return nil, fmt.Errorf("directory for the sockets of ssh: %w", err)
 	}
 	t := &tunnel{target: "ssh://" + e.Address, dir: dir, stderr: newLastWords(), done: make(chan struct{}), relays: map[string]*relay{}}
 	t.cmd = exec.Command(program, "-N", "-T", "-a", "-x", "-M", "-S", t.control(), "-o", "ControlPersist=no",
@@ -53,7 +65,7 @@ func openTunnel(ctx context.Context, e Endpoint) (*tunnel, error) {
 	// It must not outlive this process, however that ends.
 	t.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
 	if err := t.cmd.Start(); err != nil {
-		return nil, errors.Join(err, os.RemoveAll(dir))
+		return nil, errors.Join(err, dir.Remove())
 	}
 	go func() {
 		defer close(t.done)
@@ -65,9 +77,9 @@ func openTunnel(ctx context.Context, e Endpoint) (*tunnel, error) {
 	return t, nil
 }
 
-func (t *tunnel) control() string { return filepath.Join(t.dir, "c") }
+func (t *tunnel) control() string { return filepath.Join(t.dir.Path, "c") }
 
-func (t *tunnel) socket() string { return filepath.Join(t.dir, "s") }
+func (t *tunnel) socket() string { return filepath.Join(t.dir.Path, "s") }
 
 // ready waits for the control socket. ssh tells nobody when it is ready, but
 // makes that one last, and names it only when it listens.
@@ -111,7 +123,7 @@ func (t *tunnel) close() error {
 		_ = t.cmd.Process.Kill()
 		<-t.done
 	}
-	return os.RemoveAll(t.dir)
+	return t.dir.Remove()
 }
 
 // lastWords keeps the last line that was written.
@@ -168,7 +180,7 @@ func (c *Conn) explicitSSH(ctx context.Context, o *Options, e Endpoint) (*link, 
 		}
 		return nil, "", &Error{Endpoint: a.Endpoint, Code: codes.Unavailable, text: "connect to " + a.Endpoint + ": " + a.Detail, hint: a.Hint()}
 	}
-	t, err := openTunnel(tctx, e)
+	t, err := openTunnel(tctx, o, e)
 	if err != nil {
 		a.State, a.Detail = StateFailed, strings.TrimPrefix(err.Error(), "ssh: ")
 		return fail()

@@ -62,7 +62,7 @@ func (t *tunnel) forward(ctx context.Context, remote string) (string, error) {
 	if r, ok := t.relays[remote]; ok {
 		return r.l.Addr().String(), nil
 	}
-	socket := filepath.Join(t.dir, fmt.Sprint("f", len(t.relays)))
+	socket := filepath.Join(t.dir.Path, fmt.Sprint("f", len(t.relays)))
 	cmd := exec.CommandContext(ctx, "ssh", "-S", t.control(), "-O", "forward", "-L", socket+":"+remote, t.target)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("forward %s over ssh: %w: %s", remote, err, clean(string(out)))

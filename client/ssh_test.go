@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -20,6 +21,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/client"
+	"github.com/crishim/crishim/internal/rundir"
 	"github.com/crishim/crishim/internal/stubcri"
 )
 
@@ -134,7 +136,11 @@ func installFakeSSH(t *testing.T) {
 // leftovers are the folders of tunnels.
 func leftovers(t *testing.T) map[string]bool {
 	t.Helper()
-	found, err := filepath.Glob("/tmp/crishim-ssh-*")
+	base, err := rundir.Base(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found, err := filepath.Glob(filepath.Join(base, "ssh-*"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -245,6 +251,33 @@ func TestSSHRefusals(t *testing.T) {
 		if !before[f] {
 			t.Errorf("%s is left", f)
 		}
+	}
+}
+
+// TestSSHSweepsTunnels: the sockets of a killed command's tunnel are removed, and nothing else is.
+func TestSSHSweepsTunnels(t *testing.T) {
+	installFakeSSH(t)
+	base, err := rundir.Base(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dead := filepath.Join(base, fmt.Sprintf("ssh-%016x", os.Getpid()))
+	others := filepath.Join(base, fmt.Sprintf("ssh-1.2-%d", os.Getpid()))
+	t.Cleanup(func() { os.RemoveAll(dead); os.RemoveAll(others) })
+	if err := errors.Join(os.Mkdir(dead, 0o700), os.Mkdir(others, 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{dead + "/c", dead + "/c.0123456789abcdeF", dead + "/s", dead + "/f0", others + "/s"} {
+		if err := os.WriteFile(path, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	throughSSH(t, "joe@node:2222")
+	if _, err := os.Lstat(dead); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("%s: got %v, want it gone", dead, err)
+	}
+	if _, err := os.Lstat(others + "/s"); err != nil {
+		t.Error(err)
 	}
 }
 

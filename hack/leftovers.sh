@@ -6,7 +6,7 @@ cd "$(dirname "$0")/.."
 
 things() {
   local d p
-  for d in /tmp/crishim-* /run/crishim/* "${XDG_RUNTIME_DIR:-/nonexistent}"/crishim/*; do
+  for d in /tmp/crishim-*[!0-9]* /tmp/crishim-*/{shim,ssh}-* /run/crishim/* "${XDG_RUNTIME_DIR:-/nonexistent}"/crishim/*; do
     # A locked directory is that of a crishim that somebody runs just now.
     if [ -d "$d" ] && ! flock -n "$d" true; then continue; fi
     if [ -e "$d" ]; then printf 'file %s\n' "$d"; fi
@@ -18,7 +18,7 @@ things() {
     done
   fi
   awk '/crishim/ && !/crishim-engine/ { print "mount " $2 }' /proc/mounts
-  awk '/crishim/ && !/crishim-engine/ && !/\/crishim\/crishim-/ && $NF ~ /^[@\/]/ { print "socket " $NF }' /proc/net/unix
+  awk '/crishim/ && !/crishim-engine/ && !/\/crishim(-[0-9]+)?\/(shim|ssh)-/ && $NF ~ /^[@\/]/ { print "socket " $NF }' /proc/net/unix
   find /sys/fs/cgroup -maxdepth 2 -type d -name 'crishim*' -printf 'cgroup %p\n' 2>/dev/null || true
   for p in /proc/[0-9]*; do
     case $(readlink "$p/exe" 2>/dev/null) in

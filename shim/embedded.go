@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"sync"
 
 	"google.golang.org/grpc"
+
+	"github.com/crishim/crishim/internal/rundir"
 )
 
 // Embedded is a shim that lives as long as one command. The command calls it
@@ -14,7 +17,7 @@ import (
 // reach.
 type Embedded struct {
 	shim *Shim
-	dir  *runDir
+	dir  *rundir.Dir
 
 	mu     sync.Mutex // guards the next two
 	closed bool
@@ -27,26 +30,26 @@ type Embedded struct {
 // StartEmbedded starts a shim with a fresh private directory and clears away what
 // killed commands of the same user left.
 func StartEmbedded(ctx context.Context, o Options) (*Embedded, error) {
-	base, err := baseDir(lookupOf(o))
+	base, err := rundir.Base(lookupOf(o))
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("private directory for the embedded shim: %w", err)
 	}
 	return startEmbedded(ctx, o, base)
 }
 
 func startEmbedded(ctx context.Context, o Options, base string) (*Embedded, error) {
-	dir, err := newRunDir(base)
+	dir, err := rundir.New(base, shimDirs)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("private directory for the embedded shim: %w", err)
 	}
-	o.ExecRecords, o.temporaries = dir.execRecords(), dir.temporaries()
+	o.ExecRecords, o.temporaries = filepath.Join(dir.Path, recordsName), filepath.Join(dir.Path, temporaryName)
 	s, err := New(o)
 	if err != nil {
-		return nil, errors.Join(err, dir.remove())
+		return nil, errors.Join(err, dir.Remove())
 	}
 	sweep(ctx, base, s.engine.Endpoint().Host, s.engine, s.areas.containerArea)
 	if err := s.Start(ctx); err != nil {
-		return nil, errors.Join(err, s.Close(), dir.remove())
+		return nil, errors.Join(err, s.Close(), dir.Remove())
 	}
 	return &Embedded{shim: s, dir: dir}, nil
 }
@@ -61,14 +64,15 @@ func (e *Embedded) Invoke(ctx context.Context, method string, args, reply any, o
 func (e *Embedded) Endpoint() (string, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	address := "unix://" + e.dir.socket()
+	socket := filepath.Join(e.dir.Path, socketName)
+	address := "unix://" + socket
 	if e.served != nil {
 		return address, nil
 	}
 	if e.closed {
 		return "", errors.New("the embedded shim has ended")
 	}
-	l, err := listenPrivate(e.dir.socket())
+	l, err := listenPrivate(socket)
 	if err != nil {
 		return "", err
 	}
@@ -91,7 +95,7 @@ func (e *Embedded) Close() error {
 				err = errors.Join(err, fmt.Errorf("embedded shim: %w", failed))
 			}
 		}
-		e.closeErr = errors.Join(err, e.dir.remove())
+		e.closeErr = errors.Join(err, e.dir.Remove())
 	})
 	return e.closeErr
 }

@@ -7,18 +7,22 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
+	"regexp"
 	"time"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/api"
+	"github.com/crishim/crishim/internal/rundir"
 )
 
 const (
 	temporaryName = "containers"
+	temporaryFile = `[0-9]+`         // as os.CreateTemp names them
 	temporaryTime = 10 * time.Second // for what one killed command left to be removed
 )
+
+var temporaryFiles = regexp.MustCompile(`^` + temporaryFile + `$`)
 
 // temporaries is a directory with a file for each container that must not
 // outlive the command that makes it (see api.AnnotationTemporary). A command
@@ -77,26 +81,33 @@ type containerLister interface {
 // remove removes the containers that a killed command's files name, and each
 // file whose container is gone.
 func (t temporaries) remove(ctx context.Context, containers containerLister) error {
-	files, err := os.ReadDir(t.dir)
+	root, err := rundir.OpenPrivate(t.dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	files, err := fs.ReadDir(root.FS(), ".")
 	errs := []error{err}
 	ctx, cancel := context.WithTimeout(ctx, temporaryTime)
 	defer cancel()
 	for _, file := range files {
-		path := filepath.Join(t.dir, file.Name())
-		err := t.removeNoted(ctx, path, containers)
+		if !temporaryFiles.MatchString(file.Name()) {
+			continue
+		}
+		err := t.removeNoted(ctx, root, file.Name(), containers)
 		if err == nil {
-			err = os.Remove(path)
+			err = root.Remove(file.Name())
 		}
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
 }
 
-func (t temporaries) removeNoted(ctx context.Context, path string, containers containerLister) error {
-	text, err := os.ReadFile(path)
+func (t temporaries) removeNoted(ctx context.Context, root *os.Root, name string, containers containerLister) error {
+	text, err := rundir.ReadFile(root, name)
 	if err != nil {
 		return err
 	}

@@ -42,7 +42,7 @@ func TestSweepOfTemporaryContainers(t *testing.T) {
 	}
 	pod := &somePod{containers: []*runtimeapi.Container{made("debug-a", true), made("debug-b", true), made("debug-c", false)}}
 	base := shortDir(t)
-	dir := filepath.Join(base, dirPrefix+"dead")
+	dir := deadDir(t, base)
 	left := temporaries{dir: filepath.Join(dir, temporaryName), engine: "unix:///here"}
 	if err := errors.Join(left.note("pod", "debug-a"), left.note("pod", "debug-c"), left.note("pod", "never-made")); err != nil {
 		t.Fatal(err)

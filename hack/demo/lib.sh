@@ -135,7 +135,7 @@ nothing_left() {
   [ -z "$(containers)" ] || fail "containers are left: $(docker ps -a)"
   # A directory that is locked belongs to a crishim that somebody else runs just now.
   local d
-  for d in /run/crishim/crishim-*; do
+  for d in /run/crishim/{shim,ssh}-*; do
     [ ! -d "$d" ] || ! flock -n "$d" true || fail "left in /run/crishim: $d"
   done
 }

@@ -52,9 +52,11 @@ func (s *Server) ExecURL(ctx context.Context, r ExecRequest) (string, error) {
 	if len(r.Cmd) == 0 {
 		return "", fmt.Errorf("the request has no command: %w", errdefs.ErrInvalidArgument)
 	}
-	if _, err := s.running(ctx, r.ContainerID, state.TypeContainer); err != nil {
+	c, err := s.running(ctx, r.ContainerID, state.TypeContainer)
+	if err != nil {
 		return "", err
 	}
+	r.ContainerID = c.ID // which the request may have shortened
 	url, err := s.url(ctx, kindExec, &r)
 	if err == nil {
 		s.tellHandover(ctx)

@@ -44,9 +44,11 @@ func (s *Server) RunSync(ctx context.Context, r ExecRequest, timeout time.Durati
 		return nil, fmt.Errorf("the streaming server is closing: %w", errdefs.ErrUnavailable)
 	}
 	defer s.work.Done()
-	if _, err := s.running(ctx, r.ContainerID, state.TypeContainer); err != nil {
+	c, err := s.running(ctx, r.ContainerID, state.TypeContainer)
+	if err != nil {
 		return nil, err
 	}
+	r.ContainerID = c.ID // which the request may have shortened
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(s.ctx, func() { cancel(errClosing) })()

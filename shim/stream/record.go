@@ -4,32 +4,47 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
+	"log/slog"
 	"os"
-	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/crishim/crishim/internal/rundir"
 	"github.com/crishim/crishim/shim/host/proctree"
 )
 
 const (
-	recordSuffix = ".json"
-	recordTime   = 2 * time.Second // for one process to be ended
+	recordTime = 2 * time.Second // for one process to be ended
+
+	// RecordName is the pattern of a record's name: the exec's id, and an ending for
+	// the file that is being written.
+	RecordName = `[0-9a-f]{64}\.json(\.new)?`
+)
+
+var (
+	recordNames = regexp.MustCompile(`^` + RecordName + `$`)
+	engineIDs   = regexp.MustCompile(`^[0-9a-f]{64}$`)
 )
 
 // records is a directory with a file for each exec that runs. A shim that is
-// killed leaves them, and the next one reads them with [EndRecorded].
-type records struct{ dir string }
+// killed leaves them, and the next one reads them with [EndRecorded]. As it ends
+// processes for them, only what the user has written there counts.
+type records struct {
+	dir string
+	log *slog.Logger
+}
 
 // record is the file of one exec.
 type record struct {
-	path string // "": nothing is written down
+	name string
+	note note
 
 	mu   sync.Mutex
-	done bool // the exec has ended, found comes too late
-	note note
+	root *os.Root // nil: nothing is written down, or the exec has ended
 }
 
 // note is what a file holds. Process is missing until the engine has started it.
@@ -43,15 +58,17 @@ type note struct {
 // begin writes down an exec that is about to start. That it cannot be written
 // down is no reason not to start it.
 func (r records) begin(execID, containerID string) *record {
-	if r.dir == "" {
-		return &record{}
+	rec := &record{name: execID + ".json", note: note{Exec: execID, Container: containerID, Boot: bootID()}}
+	if r.dir == "" || !engineIDs.MatchString(execID) {
+		return rec
 	}
-	rec := &record{
-		path: filepath.Join(r.dir, filepath.Base(execID)+recordSuffix),
-		note: note{Exec: execID, Container: containerID, Boot: bootID()},
+	err := os.MkdirAll(r.dir, 0o700)
+	if err == nil {
+		rec.root, err = rundir.OpenPrivate(r.dir)
 	}
-	if err := os.MkdirAll(r.dir, 0o700); err != nil {
-		return &record{}
+	if err != nil {
+		r.log.Warn("a session is not written down; what it started stays if this process is killed", "error", err)
+		return rec
 	}
 	rec.write()
 	return rec
@@ -74,25 +91,26 @@ func (r *record) found(p proctree.Process) {
 
 // write replaces the file in one step, so that it is never read half written.
 func (r *record) write() {
-	if r.path == "" || r.done {
+	if r.root == nil {
 		return
 	}
 	text, err := json.Marshal(r.note)
 	if err != nil {
 		return
 	}
-	fresh := r.path + ".new"
-	if err := os.WriteFile(fresh, text, 0o600); err != nil || os.Rename(fresh, r.path) != nil {
-		_ = os.Remove(fresh) // what a full disk has of it
+	fresh := r.name + ".new"
+	if err := r.root.WriteFile(fresh, text, 0o600); err != nil || r.root.Rename(fresh, r.name) != nil {
+		_ = r.root.Remove(fresh) // what a full disk has of it
 	}
 }
 
 func (r *record) end() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.done = true
-	if r.path != "" {
-		_ = os.Remove(r.path)
+	if r.root != nil {
+		_ = r.root.Remove(r.name)
+		_ = r.root.Close()
+		r.root = nil
 	}
 }
 
@@ -103,32 +121,42 @@ func EndRecorded(ctx context.Context, dir string, engine ExecInspector) error {
 	if dir == "" {
 		return nil
 	}
-	files, err := os.ReadDir(dir)
+	root, err := rundir.OpenPrivate(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
+	defer root.Close()
+	files, err := fs.ReadDir(root.FS(), ".")
+	if err != nil {
+		return err
+	}
 	var errs []error
 	for _, file := range files {
-		path := filepath.Join(dir, file.Name())
-		if strings.HasSuffix(file.Name(), recordSuffix) {
-			errs = append(errs, endRecorded(ctx, path, engine))
+		if !recordNames.MatchString(file.Name()) {
+			continue
 		}
-		errs = append(errs, os.Remove(path))
+		if !strings.HasSuffix(file.Name(), ".new") {
+			errs = append(errs, endRecorded(ctx, root, file.Name(), engine))
+		}
+		errs = append(errs, root.Remove(file.Name()))
 	}
 	return errors.Join(errs...)
 }
 
-func endRecorded(ctx context.Context, path string, engine ExecInspector) error {
-	text, err := os.ReadFile(path)
+func endRecorded(ctx context.Context, root *os.Root, name string, engine ExecInspector) error {
+	text, err := rundir.ReadFile(root, name)
 	if err != nil {
 		return err
 	}
 	var n note
 	if err := json.Unmarshal(text, &n); err != nil {
 		return err
+	}
+	if n.Exec+".json" != name || !engineIDs.MatchString(n.Container) {
+		return fmt.Errorf("the record %s is of no exec in a container", name)
 	}
 	if n.Boot != bootID() {
 		return nil // nothing outlives a restart of the machine

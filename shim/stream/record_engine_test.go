@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"k8s.io/client-go/tools/remotecommand"
@@ -25,6 +26,9 @@ func TestEndRecorded(t *testing.T) {
 
 	// The directory as a process leaves it that is killed now.
 	left := t.TempDir()
+	if err := os.Chmod(left, 0o700); err != nil {
+		t.Fatal(err)
+	}
 	until(t, "the process to be written down", func() bool {
 		if err := exec.Command("cp", "-r", r.opts.RecordDir+"/.", left).Run(); err != nil {
 			return false
@@ -36,7 +40,7 @@ func TestEndRecorded(t *testing.T) {
 		text, err := os.ReadFile(files[0])
 		return err == nil && len(text) > 0 && containsProcess(text)
 	})
-	other := &record{path: filepath.Join(left, "other.json"), note: note{Exec: "other", Container: id, Boot: bootID()}}
+	other := records{dir: left}.begin(strings.Repeat("0", 64), id)
 	self, err := proctree.Find(os.Getpid())
 	if err != nil {
 		t.Fatal(err)

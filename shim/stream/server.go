@@ -51,7 +51,7 @@ type Server struct {
 // New builds a server; it listens when it is started.
 func New(o Options, engine Engine) *Server {
 	o = o.withDefaults()
-	s := &Server{opts: o, engine: engine, tokens: newTokens(time.Now), records: records{dir: o.RecordDir}}
+	s := &Server{opts: o, engine: engine, tokens: newTokens(time.Now), records: records{dir: o.RecordDir, log: o.Log}}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	return s
 }

@@ -1,12 +1,13 @@
 package proctree
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"os"
+	"regexp"
 	"strconv"
 	"strings"
+	"unicode"
 )
 
 // ErrGone says that a process has ended, or that its pid now belongs to another.
@@ -41,14 +42,30 @@ func (p Process) Alive() bool {
 	return err == nil && st.start == p.Start && !st.dead()
 }
 
-// InContainer says whether the process is in a control group named for the
+// InContainer reports whether the process is in a control group named for the
 // container. It is how a pid from an engine is known to be a pid of this host.
 func (p Process) InContainer(id string) bool {
-	if id == "" || !p.Alive() {
+	if !containerIDs.MatchString(id) || !p.Alive() {
 		return false
 	}
 	groups, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", p.PID))
-	return err == nil && bytes.Contains(groups, []byte(id)) && p.Alive()
+	return err == nil && named(string(groups), id) && p.Alive()
+}
+
+// containerIDs are whole ids. Part of one, or another text from /proc/PID/cgroup,
+// would be found in the groups of other processes.
+var containerIDs = regexp.MustCompile(`^[0-9a-f]{64}$`)
+
+// named reports whether one of the groups' directories has the id in its name, as
+// in /docker/ID, docker-ID.scope or system.slice:docker:ID, with no more letters or
+// digits around it.
+func named(groups, id string) bool {
+	for _, word := range strings.FieldsFunc(groups, func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) }) {
+		if word == id {
+			return true
+		}
+	}
+	return false
 }
 
 func (s stat) dead() bool { return s.state == 'Z' || s.state == 'X' || s.state == 'x' }

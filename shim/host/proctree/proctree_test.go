@@ -43,6 +43,26 @@ func TestParseStat(t *testing.T) {
 	}
 }
 
+// TestNamed: only a whole id counts, however the engine's control groups are called.
+func TestNamed(t *testing.T) {
+	t.Parallel()
+	id := strings.Repeat("0123456789abcdef", 4)
+	for groups, want := range map[string]bool{
+		"0::/docker/" + id + "\n":                                      true,
+		"0::/\n1:name=systemd:/system.slice/docker-" + id + ".scope\n": true,
+		"12:pids:/kubepods/besteffort/podx/" + id + "/init\n":          true,
+		"0::/system.slice:docker:" + id + "\n":                         true,
+		"0::/docker/" + id + "0\n":                                     false,
+		"0::/docker/a" + id + "\n":                                     false,
+		"0::/docker/" + id[:63] + "\n":                                 false,
+		"0::/\n":                                                       false,
+	} {
+		if got := named(groups, id); got != want {
+			t.Errorf("%q: got %v, want %v", groups, got, want)
+		}
+	}
+}
+
 func TestMembers(t *testing.T) {
 	t.Parallel()
 	root := Process{PID: 10, Start: 100}
@@ -146,8 +166,10 @@ func TestGoneProcess(t *testing.T) {
 	if err := reused.Wait(t.Context()); err != nil {
 		t.Errorf("wait for a process that is gone: %v", err)
 	}
-	if self.InContainer("0123456789abcdef0123456789abcdef") || self.InContainer("") {
-		t.Error("this process is not in that container")
+	for _, id := range []string{"", "/", ":", "0", strings.Repeat("0123456789abcdef", 4)} {
+		if self.InContainer(id) {
+			t.Errorf("this process is not in container %q", id)
+		}
 	}
 	if _, err := Find(-1); !errors.Is(err, ErrGone) {
 		t.Errorf("pid -1: got %v, want ErrGone", err)

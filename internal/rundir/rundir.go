@@ -1,0 +1,249 @@
+// Package rundir keeps the private directories of running commands: that of the
+// embedded shim and those of ssh tunnels.
+//
+// They are all in one base directory that belongs to the user, see [Base]. Each is
+// locked while its process lives, and removed entry by entry when the process ends.
+// What a killed process left is found by [Sweep]: unlocked directories with exactly
+// such a name, of which only the entries that crishim makes are removed. There is
+// no recursive removal anywhere.
+package rundir
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/crishim/crishim/internal/bounded"
+)
+
+const (
+	rootBase = "/run/crishim"
+	tmpBase  = "/tmp"
+
+	idBytes   = 8
+	maxSocket = 107                        // what fits into a unix socket address
+	longest   = len("/c.0123456789abcdef") // the control socket that ssh makes under another name first
+	maxRecord = 64 << 10
+)
+
+// Kind is what a directory is for.
+type Kind struct {
+	Name    string         // the directory is Name-ID
+	Entries *regexp.Regexp // paths of all that is ever made in it, relative to it
+}
+
+// Dir is a locked directory.
+type Dir struct {
+	Path string
+	kind Kind
+	root *os.Root
+	lock *os.File
+}
+
+// Base returns the directory for all directories, and makes it: /run/crishim for
+// root, crishim in $XDG_RUNTIME_DIR, else /tmp/crishim-UID. $TMPDIR is not asked: it
+// may lead somewhere too long for a socket, or to a place that others can change.
+// A lookup that is nil stands for an empty environment.
+func Base(lookup func(string) (string, bool)) (string, error) {
+	uid := os.Geteuid()
+	if uid == 0 {
+		// Others may look into it, as the socket of serve is there too, and "permission
+		// denied" would be all they hear about it.
+		if err := makeBase(rootBase, 0o755); err == nil || !errors.Is(err, errMake) {
+			return rootBase, err
+		}
+	}
+	if uid != 0 && lookup != nil {
+		if dir, ok := lookup("XDG_RUNTIME_DIR"); ok && filepath.IsAbs(dir) && check(dir, 0o022) == nil {
+			base := filepath.Join(dir, "crishim")
+			return base, makeBase(base, 0o700)
+		}
+	}
+	base := filepath.Join(tmpBase, "crishim-"+strconv.Itoa(uid))
+	return base, makeBase(base, 0o700)
+}
+
+var errMake = errors.New("it cannot be made")
+
+func makeBase(dir string, mode fs.FileMode) error {
+	if err := os.Mkdir(dir, mode); err != nil && !errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("%w: %w", errMake, err)
+	}
+	return check(dir, 0o777&^mode)
+}
+
+// check refuses a directory that belongs to somebody else, or that others may use
+// in one of the ways in forbidden.
+func check(dir string, forbidden fs.FileMode) error {
+	info, err := os.Lstat(dir)
+	if err != nil {
+		return err
+	}
+	return checkInfo(dir, info, forbidden)
+}
+
+func checkInfo(dir string, info fs.FileInfo, forbidden fs.FileMode) error {
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if !ok || !info.IsDir() || int(st.Uid) != os.Geteuid() || info.Mode()&forbidden != 0 {
+		return fmt.Errorf("%s must be a directory of mode %04o that belongs to uid %d", dir, 0o777&^forbidden, os.Geteuid())
+	}
+	return nil
+}
+
+// OpenPrivate opens a directory that belongs to the user and that nobody else can
+// look into. It does not follow a symbolic link in the place of the directory.
+func OpenPrivate(dir string) (*os.Root, error) {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, err
+	}
+	opened, err := root.Stat(".")
+	if err != nil {
+		return nil, errors.Join(err, root.Close())
+	}
+	named, err := os.Lstat(dir)
+	if err == nil && !os.SameFile(opened, named) {
+		err = fmt.Errorf("%s is a symbolic link", dir)
+	}
+	if err == nil {
+		err = checkInfo(dir, opened, 0o077)
+	}
+	if err != nil {
+		return nil, errors.Join(err, root.Close())
+	}
+	return root, nil
+}
+
+// ReadFile reads a small regular file of an open directory; no link is followed.
+func ReadFile(root *os.Root, name string) ([]byte, error) {
+	info, err := root.Lstat(name)
+	if err != nil {
+		return nil, err
+	}
+	f, err := root.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	opened, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if !opened.Mode().IsRegular() || !os.SameFile(info, opened) {
+		return nil, fmt.Errorf("%s is no regular file", name)
+	}
+	return bounded.ReadAll(f, maxRecord)
+}
+
+// New makes a locked directory.
+func New(base string, kind Kind) (*Dir, error) {
+	if length := len(base) + len("/-") + len(kind.Name) + 2*idBytes + longest; length > maxSocket {
+		return nil, fmt.Errorf("%s is too long: the path of a socket in it has %d bytes, a unix socket allows %d", base, length, maxSocket)
+	}
+	for {
+		id := make([]byte, idBytes)
+		_, _ = rand.Read(id) // it never fails
+		name := filepath.Join(base, kind.Name+"-"+hex.EncodeToString(id))
+		if err := os.Mkdir(name, 0o700); err != nil {
+			return nil, err
+		}
+		d, err := open(name, kind)
+		// Another command's sweep may take it for a leftover before it is locked, and
+		// removes it then.
+		if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.EWOULDBLOCK) {
+			return d, err
+		}
+	}
+}
+
+// open locks a directory, or fails at once.
+func open(name string, kind Kind) (*Dir, error) {
+	root, err := OpenPrivate(name)
+	if err != nil {
+		return nil, err
+	}
+	lock, err := root.Open(".")
+	if err != nil {
+		return nil, errors.Join(err, root.Close())
+	}
+	d := &Dir{Path: name, kind: kind, root: root, lock: lock}
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		return nil, errors.Join(fmt.Errorf("lock %s: %w", name, err), d.close())
+	}
+	if _, err := os.Lstat(name); err != nil { // its owner removed it in the meantime
+		return nil, errors.Join(err, d.close())
+	}
+	return d, nil
+}
+
+func (d *Dir) close() error { return errors.Join(d.lock.Close(), d.root.Close()) }
+
+// Remove removes what crishim has made in the directory, and the directory when
+// nothing else is in it.
+func (d *Dir) Remove() error {
+	err := d.empty(".")
+	if err == nil {
+		err = os.Remove(d.Path)
+	}
+	return errors.Join(err, d.close())
+}
+
+func (d *Dir) empty(sub string) error {
+	f, err := d.root.Open(sub)
+	if err != nil {
+		return err
+	}
+	entries, err := f.ReadDir(-1)
+	errs := []error{err, f.Close()}
+	for _, entry := range entries {
+		name := path.Join(sub, entry.Name())
+		if at := d.kind.Entries.FindStringIndex(name); at == nil || at[0] != 0 || at[1] != len(name) {
+			errs = append(errs, fmt.Errorf("%s is left there: %s is not crishim's", d.Path, strconv.Quote(name)))
+			continue
+		}
+		if entry.IsDir() {
+			if err := d.empty(name); err != nil {
+				errs = append(errs, err)
+				continue
+			}
+		}
+		errs = append(errs, d.root.Remove(name))
+	}
+	return errors.Join(errs...)
+}
+
+// Sweep removes the directories that killed commands of this user left in the base
+// directory, after finish has ended what else they left. One that finish fails for
+// stays for the next command. It is a courtesy, so its failures stop nobody.
+func Sweep(base string, kind Kind, finish func(dir string) error) {
+	entries, err := os.ReadDir(base)
+	if err != nil {
+		return
+	}
+	for _, entry := range entries {
+		id, ok := strings.CutPrefix(entry.Name(), kind.Name+"-")
+		if raw, err := hex.DecodeString(id); !ok || err != nil || len(raw) != idBytes || strings.ToLower(id) != id || !entry.IsDir() {
+			continue
+		}
+		d, err := open(filepath.Join(base, entry.Name()), kind)
+		if err != nil {
+			continue
+		}
+		if finish != nil && finish(d.Path) != nil {
+			_ = d.close()
+			continue
+		}
+		_ = d.Remove()
+	}
+}
