@@ -10,10 +10,13 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/commands/logfile"
 	"github.com/crishim/crishim/internal/stubcri"
+	"github.com/crishim/crishim/kuberuntime"
 )
 
 // logsTest is a node with two containers that have written.
@@ -55,6 +58,39 @@ func TestLogs(t *testing.T) {
 			sub.run(strings.Fields(test.line)...).want(t, 0, test.out, test.err)
 		})
 	}
+}
+
+// TestLogsShowWhatSyncRotated: both know rotated files by the same names.
+func TestLogsShowWhatSyncRotated(t *testing.T) {
+	c := podTest(t)
+	c.stdin = applyPod1
+	if r := c.run("apply", "-f", "-"); r.code != 0 {
+		t.Fatal(r)
+	}
+	id := strings.TrimSpace(c.run("ps", "-q", "--no-trunc").out)
+	conn, err := grpc.NewClient(c.stub.Endpoint, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	now := time.Now()
+	m, err := kuberuntime.New(t.Context(), kuberuntime.Options{
+		Runtime: runtimeapi.NewRuntimeServiceClient(conn), Now: func() time.Time { return now },
+		Dirs: kuberuntime.DefaultDirs(func(key string) (string, bool) { v, ok := c.vars[key]; return v, ok }),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(m.Close)
+	for _, line := range []string{"one", "two", "three"} {
+		c.stub.Log(id, "stdout", line)
+		if err := m.RotateLogs(t.Context(), kuberuntime.LogPolicy{MaxSize: 1, MaxFiles: 5}); err != nil {
+			t.Fatal(err)
+		}
+		now = now.Add(time.Second)
+	}
+	c.stub.Log(id, "stdout", "four")
+	c.run("logs", "web").want(t, 0, "one\ntwo\nthree\nfour\n", "")
 }
 
 func TestLogsAsJSONAndWithTimes(t *testing.T) {

@@ -7,8 +7,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
+	"strings"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -68,6 +68,9 @@ func logSize(d pod.Dirs, c *runtimeapi.Container) (int64, error) {
 	return info.Size(), nil
 }
 
+// rotationTime is in the names of rotated files, the kubelet's: what reads logs knows them by it.
+const rotationTime = "20060102-150405"
+
 func (m *Manager) rotate(ctx context.Context, id string, policy LogPolicy) error {
 	status, err := m.service.containerStatus(ctx, id)
 	if err != nil {
@@ -81,7 +84,10 @@ func (m *Manager) rotate(ctx context.Context, id string, policy LogPolicy) error
 	if err != nil {
 		return err
 	}
-	rotated := path + "." + m.o.Now().UTC().Format("20060102-150405.000")
+	rotated := path + "." + m.o.Now().UTC().Format(rotationTime)
+	if _, err := os.Lstat(rotated); err == nil {
+		return nil // twice in a second: the next look will do
+	}
 	if err := os.Rename(path, rotated); err != nil {
 		return err
 	}
@@ -91,16 +97,24 @@ func (m *Manager) rotate(ctx context.Context, id string, policy LogPolicy) error
 	return dropRotated(path, policy.MaxFiles-1)
 }
 
-// dropRotated keeps the newest rotated files of a log; their names sort by time.
+// dropRotated keeps the newest rotated files of a log.
 func dropRotated(path string, keep int) error {
-	files, err := filepath.Glob(path + ".*")
-	if err != nil {
-		return err
-	}
-	slices.Sort(files)
-	var errs []error
+	files, err := rotations(path)
+	errs := []error{err}
 	for _, file := range files[:max(len(files)-max(keep, 0), 0)] {
 		errs = append(errs, os.Remove(file))
 	}
 	return errors.Join(errs...)
+}
+
+// rotations lists what rotation made of a log, the oldest first: the names sort by time.
+func rotations(path string) ([]string, error) {
+	names, err := listDir(filepath.Dir(path))
+	var out []string
+	for _, name := range names {
+		if strings.HasPrefix(name, filepath.Base(path)+".") {
+			out = append(out, filepath.Join(filepath.Dir(path), name))
+		}
+	}
+	return out, err
 }
