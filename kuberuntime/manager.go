@@ -124,11 +124,6 @@ func (m *Manager) UpdatePodCIDR(ctx context.Context, cidr string) error {
 	return err
 }
 
-// DeleteContainer removes a container that does not run.
-func (m *Manager) DeleteContainer(ctx context.Context, id string) error {
-	return m.service.removeContainer(ctx, id)
-}
-
 // RunInContainer runs a command to its end.
 func (m *Manager) RunInContainer(ctx context.Context, id string, cmd []string, timeout time.Duration) ([]byte, error) {
 	stdout, stderr, err := m.service.execSync(ctx, id, cmd, timeout)

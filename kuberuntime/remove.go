@@ -4,12 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
+	"strconv"
 
 	v1 "github.com/crishim/crishim/kuberuntime/corev1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/crishim/crishim/kuberuntime/criconfig"
 	"github.com/crishim/crishim/kuberuntime/pod"
 )
 
@@ -42,6 +45,54 @@ func (m *Manager) Remove(ctx context.Context, p *v1.Pod, status *pod.Status, gra
 	return m.removeFolders(status)
 }
 
+// ErrRunning is a container that cannot be deleted because it runs.
+var ErrRunning = errors.New("the container is running")
+
+// DeleteContainer removes a container that does not run, and before it, so that a failure is made
+// good by the next try, its logs. A pod that was not made here keeps its logs.
+func (m *Manager) DeleteContainer(ctx context.Context, id string) error {
+	status, err := m.service.containerStatus(ctx, id)
+	if err != nil {
+		return ignoreNotFound(err)
+	}
+	if status.GetState() == runtimeapi.ContainerState_CONTAINER_RUNNING {
+		return ErrRunning // a runtime would kill it
+	}
+	if err := m.removeLogs(status); err != nil {
+		return fmt.Errorf("remove logs: %w", err)
+	}
+	return m.service.removeContainer(ctx, id)
+}
+
+// removeLogs removes the log of one attempt, what rotation made of it, and its link.
+func (m *Manager) removeLogs(c *runtimeapi.ContainerStatus) error {
+	record, err := m.Record(c.GetLabels()[pod.UIDLabel])
+	name := c.GetMetadata().GetName()
+	if err != nil || record.Endpoint != m.o.Endpoint || name != filepath.Base(name) {
+		return nil
+	}
+	restarts, err := strconv.Atoi(c.GetAnnotations()[pod.RestartCountAnnotation])
+	if err != nil {
+		return nil // not made by this package
+	}
+	path := filepath.Join(m.o.Dirs.PodLogs(record.Pod), criconfig.LogPath(name, restarts))
+	files, err := rotations(path)
+	if err != nil {
+		return err
+	}
+	files = append(files, path)
+	if m.o.Dirs.LegacyLogs != "" {
+		files = append(files, filepath.Join(m.o.Dirs.LegacyLogs, legacyLogName(record.Pod.Name, record.Pod.Namespace, name, c.GetId())))
+	}
+	var errs []error
+	for _, file := range files {
+		if err := os.Remove(file); !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
 // removeFolders removes logs and volumes. A pod that was not made here keeps its logs:
 // whoever made it looks after them.
 func (m *Manager) removeFolders(status *pod.Status) error {
@@ -52,28 +103,8 @@ func (m *Manager) removeFolders(status *pod.Status) error {
 	if err := os.RemoveAll(m.o.Dirs.PodLogs(p)); err != nil {
 		return fmt.Errorf("remove logs: %w", err)
 	}
-	m.removeLinks(status)
 	if err := m.volumes.Teardown(status.UID); err != nil {
 		return fmt.Errorf("remove volumes: %w", err)
 	}
 	return nil
-}
-
-func (m *Manager) removeLinks(status *pod.Status) {
-	dir := m.o.Dirs.LegacyLogs
-	if dir == "" {
-		return
-	}
-	prefix := status.Name + "_" + status.Namespace + "_"
-	names, err := listDir(dir)
-	if err != nil {
-		return // links only
-	}
-	for _, name := range names {
-		for _, c := range status.Containers {
-			if strings.HasPrefix(name, prefix) && name == legacyLogName(status.Name, status.Namespace, c.Name, c.ID) {
-				_ = os.Remove(filepath.Join(dir, name)) // garbage collection takes what stays
-			}
-		}
-	}
 }

@@ -147,7 +147,7 @@ func (s *syncing) kill(ctx context.Context) error {
 			return err
 		}
 		if s.actions.CreateSandbox {
-			return s.purgeInit(ctx)
+			s.removeInit(ctx, 0) // they run again
 		}
 		return nil
 	}
@@ -157,7 +157,8 @@ func (s *syncing) kill(ctx context.Context) error {
 			return err
 		}
 	}
-	return s.pruneInit(ctx)
+	s.removeInit(ctx, 1)
+	return nil
 }
 
 // isDead says whether nothing of a pod is left to stop.
@@ -175,34 +176,24 @@ func isDead(status *pod.Status) bool {
 	return true
 }
 
-// purgeInit removes init containers of earlier sandboxes, so that they run again.
-func (s *syncing) purgeInit(ctx context.Context) error {
-	return s.removeInit(ctx, 0)
-}
-
-// pruneInit keeps the newest attempt of each init container, and of the others only those
-// that garbage collection keeps.
-func (s *syncing) pruneInit(ctx context.Context) error {
-	return s.removeInit(ctx, 1)
-}
-
-func (s *syncing) removeInit(ctx context.Context, keep int) error {
+// removeInit keeps that many of the newest dead attempts of each init container and sidecar:
+// back-offs, logs --previous and the last state need one, also beside one that runs. One that
+// cannot be removed holds up nothing.
+func (s *syncing) removeInit(ctx context.Context, keep int) {
 	for i := range s.pod.Spec.InitContainers {
 		kept := 0
 		for _, c := range s.status.Containers {
-			if c.Name != s.pod.Spec.InitContainers[i].Name {
+			if c.Name != s.pod.Spec.InitContainers[i].Name || keep > 0 && !c.Exited() && c.State != runtimeapi.ContainerState_CONTAINER_UNKNOWN {
 				continue
 			}
-			if kept < keep || keep > 0 && !c.Exited() {
-				kept++
+			if kept++; kept <= keep {
 				continue
 			}
-			if err := s.m.service.removeContainer(ctx, c.ID); err != nil {
-				return fmt.Errorf("remove init container %s: %w", c.Name, err)
+			if err := s.m.DeleteContainer(ctx, c.ID); err != nil {
+				s.result.add(fmt.Errorf("remove init container %s: %w", c.Name, err))
 			}
 		}
 	}
-	return nil
 }
 
 // prepare makes volumes and, if it is wanted, the sandbox.
