@@ -14,6 +14,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/kuberuntime/pod"
+	"github.com/crishim/crishim/kuberuntime/volume"
 )
 
 // GCPolicy says which dead containers may stay, as the kubelet's flags do.
@@ -110,7 +111,7 @@ func (m *Manager) removeItem(ctx context.Context, item GarbageItem) error {
 	case "pod folder":
 		return m.volumes.Teardown(filepath.Base(item.ID))
 	}
-	return os.RemoveAll(item.ID)
+	return volume.RemoveAll(item.ID)
 }
 
 // unit is a container of a pod with its dead attempts, the newest first.

@@ -69,7 +69,7 @@ func New(ctx context.Context, o Options) (*Manager, error) {
 		o:         o,
 		service:   &service{runtime: o.Runtime, image: o.Image, metrics: metrics},
 		generator: &criconfig.Generator{Host: o.Host, Dirs: o.Dirs},
-		volumes:   &volume.Maker{Dirs: o.Dirs, Host: o.Host, MountTmpfs: volume.MountTmpfs},
+		volumes:   &volume.Maker{Dirs: o.Dirs, Host: o.Host, MountTmpfs: volume.MountTmpfs, BindMount: volume.BindMount},
 		crashes:   newBackoff(),
 		changed:   make(chan struct{}, 1),
 	}

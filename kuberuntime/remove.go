@@ -14,6 +14,7 @@ import (
 
 	"github.com/crishim/crishim/kuberuntime/criconfig"
 	"github.com/crishim/crishim/kuberuntime/pod"
+	"github.com/crishim/crishim/kuberuntime/volume"
 )
 
 // Remove ends a pod and removes all that is left of it: containers, sandboxes, logs and
@@ -100,7 +101,7 @@ func (m *Manager) removeFolders(status *pod.Status) error {
 		return nil
 	}
 	p := &v1.Pod{ObjectMeta: v1.ObjectMeta{Name: status.Name, Namespace: status.Namespace, UID: v1.UID(status.UID)}}
-	if err := os.RemoveAll(m.o.Dirs.PodLogs(p)); err != nil {
+	if err := volume.RemoveAll(m.o.Dirs.PodLogs(p)); err != nil {
 		return fmt.Errorf("remove logs: %w", err)
 	}
 	if err := m.volumes.Teardown(status.UID); err != nil {

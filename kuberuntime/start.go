@@ -19,7 +19,6 @@ import (
 
 	"github.com/crishim/crishim/kuberuntime/criconfig"
 	"github.com/crishim/crishim/kuberuntime/pod"
-	"github.com/crishim/crishim/kuberuntime/volume"
 )
 
 // Errors of starting a container, with the names by which a kubelet shows them.
@@ -139,7 +138,7 @@ func (s *syncing) containerConfig(c *v1.Container, image *runtimeapi.Image, rest
 			return "", false
 		})
 	}
-	in.Mounts, err = volume.Mounts(c, s.volumes, expand, func(ref string) string { return s.images[ref].GetId() })
+	in.Mounts, err = s.m.volumes.Mounts(s.pod, c, s.volumes, expand, func(ref string) string { return s.images[ref].GetId() })
 	if err != nil {
 		return nil, err
 	}

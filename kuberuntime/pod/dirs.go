@@ -2,6 +2,7 @@ package pod
 
 import (
 	"path/filepath"
+	"strconv"
 
 	v1 "github.com/crishim/crishim/kuberuntime/corev1"
 )
@@ -32,6 +33,11 @@ func (d Dirs) Hosts(uid string) string { return filepath.Join(d.Pod(uid), "etc-h
 // Volume is the folder of a volume that the pod runtime makes.
 func (d Dirs) Volume(uid, kind, name string) string {
 	return filepath.Join(d.Pod(uid), "volumes", "kubernetes.io~"+kind, name)
+}
+
+// SubPath is where a sub path of a volume is mounted for one volumeMount of a container.
+func (d Dirs) SubPath(uid, volume, container string, index int) string {
+	return filepath.Join(d.Pod(uid), "volume-subpaths", volume, container, strconv.Itoa(index))
 }
 
 // Seccomp is where local seccomp profiles are looked up.

@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	v1 "github.com/crishim/crishim/kuberuntime/corev1"
 	"golang.org/x/sys/unix"
@@ -28,8 +27,10 @@ type Made struct {
 type Maker struct {
 	Dirs pod.Dirs
 	Host criconfig.Host
-	// MountTmpfs mounts a memory file system; tests replace it. The size is 0 for no limit.
-	MountTmpfs func(dir string, size int64) error
+	// MountTmpfs mounts a memory file system with options, BindMount a file or folder at
+	// another place; tests replace them.
+	MountTmpfs func(dir, options string) error
+	BindMount  func(source, target string) error
 }
 
 // Setup makes all volumes of a pod, or brings the files of those that carry data up to
@@ -85,32 +86,58 @@ func makeDir(dir string, mode fs.FileMode) error {
 	return os.Chmod(dir, mode)
 }
 
+// emptyDir makes the folder under another name first, so that one that is there has its
+// mode and group, whenever an earlier call ended; containers may have changed them since.
 func (m *Maker) emptyDir(p *v1.Pod, v *v1.Volume) (Made, error) {
 	dir := m.Dirs.Volume(string(p.UID), "empty-dir", v.Name)
-	_, err := os.Stat(dir)
-	isNew := errors.Is(err, fs.ErrNotExist)
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	if v.EmptyDir.Medium == v1.StorageMediumMemory {
+		return Made{Path: dir}, m.memoryDir(dir, p, v.EmptyDir)
+	}
+	if _, err := os.Lstat(dir); !errors.Is(err, fs.ErrNotExist) {
+		return Made{Path: dir}, err
+	}
+	fresh := filepath.Join(filepath.Dir(dir), "."+v.Name) // no volume's name begins like this
+	if err := os.MkdirAll(fresh, 0o755); err != nil {
 		return Made{}, err
 	}
-	if v.EmptyDir.Medium == v1.StorageMediumMemory {
-		mounts, err := mountsBelow(dir)
-		if err != nil {
+	mode := fs.FileMode(0o777)
+	if group := fsGroup(p); group != nil {
+		mode |= fs.ModeSetgid
+		if err := os.Lchown(fresh, -1, int(*group)); err != nil {
 			return Made{}, err
 		}
-		if !slices.Contains(mounts, dir) {
-			if err := m.MountTmpfs(dir, m.tmpfsSize(p, v.EmptyDir)); err != nil {
-				return Made{}, fmt.Errorf("mount a memory file system: %w", err)
-			}
-			isNew = true
-		}
 	}
-	if !isNew { // it may have been changed from inside
-		return Made{Path: dir}, nil
-	}
-	if err := os.Chmod(dir, 0o777); err != nil {
+	if err := os.Chmod(fresh, mode); err != nil {
 		return Made{}, err
 	}
-	return Made{Path: dir}, own(dir, fsGroup(p), 0o660)
+	return Made{Path: dir}, os.Rename(fresh, dir)
+}
+
+// memoryDir mounts a memory file system that has its mode and group from the start.
+func (m *Maker) memoryDir(dir string, p *v1.Pod, e *v1.EmptyDirVolumeSource) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	mounts, err := mountsBelow(dir)
+	if err != nil || slices.Contains(mounts, dir) {
+		return err
+	}
+	options := "mode=0777"
+	if group := fsGroup(p); group != nil {
+		options = fmt.Sprintf("mode=2777,gid=%d", *group)
+	}
+	if size := m.tmpfsSize(p, e); size > 0 {
+		options += fmt.Sprintf(",size=%d", size)
+	}
+	if err := m.MountTmpfs(dir, options); err != nil {
+		return fmt.Errorf("mount a memory file system: %w", err)
+	}
+	return nil
+}
+
+// MountTmpfs mounts a memory file system. It needs root.
+func MountTmpfs(dir, options string) error {
+	return unix.Mount("tmpfs", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, options)
 }
 
 // tmpfsSize is the least of the volume's limit, the pod's and the host's memory, as the
@@ -151,92 +178,4 @@ func podMemory(p *v1.Pod) int64 {
 		most = max(most, sidecars+limit)
 	}
 	return max(sum+sidecars, most)
-}
-
-// MountTmpfs mounts a memory file system. It needs root.
-func MountTmpfs(dir string, size int64) error {
-	options := ""
-	if size > 0 {
-		options = fmt.Sprintf("size=%d", size)
-	}
-	return unix.Mount("tmpfs", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, options)
-}
-
-// own gives a tree to the pod's fsGroup, as the kubelet does: files get the given bits,
-// folders pass the group on to what is made in them.
-func own(root string, group *int64, bits fs.FileMode) error {
-	if group == nil {
-		return nil
-	}
-	return filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		if err := os.Lchown(path, -1, int(*group)); err != nil {
-			return err
-		}
-		if entry.Type()&fs.ModeSymlink != 0 {
-			return nil
-		}
-		info, err := entry.Info()
-		if err != nil {
-			return err
-		}
-		mode := info.Mode().Perm() | bits
-		if entry.IsDir() {
-			mode |= fs.ModeSetgid | 0o110
-		}
-		return os.Chmod(path, mode)
-	})
-}
-
-// Teardown removes all that Setup made for a pod.
-func (m *Maker) Teardown(uid string) error {
-	dir := m.Dirs.Pod(uid)
-	if uid == "" || strings.ContainsRune(uid, filepath.Separator) || uid == "." || uid == ".." {
-		return fmt.Errorf("%q is no pod uid", uid)
-	}
-	mounts, err := mountsBelow(dir)
-	if err != nil {
-		return err
-	}
-	for _, at := range slices.Backward(mounts) {
-		if err := unix.Unmount(at, unix.UMOUNT_NOFOLLOW); err != nil && !errors.Is(err, unix.EINVAL) {
-			return fmt.Errorf("unmount %s: %w", at, err) // removing through a mount would destroy foreign files
-		}
-	}
-	return os.RemoveAll(dir)
-}
-
-// mountsBelow lists mount points at or below a folder, in the order of mounting.
-func mountsBelow(dir string) ([]string, error) {
-	real, err := filepath.EvalSymlinks(dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	text, err := os.ReadFile("/proc/self/mountinfo")
-	if err != nil {
-		return nil, fmt.Errorf("read mounts: %w", err)
-	}
-	return parseMounts(string(text), dir, real), nil
-}
-
-// parseMounts names the mounts by dir, which may lead to real through links.
-func parseMounts(mountinfo, dir, real string) []string {
-	unescape := strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
-	var out []string
-	for line := range strings.Lines(mountinfo) {
-		fields := strings.Fields(line)
-		if len(fields) < 5 {
-			continue
-		}
-		at := unescape.Replace(fields[4])
-		if rest, ok := strings.CutPrefix(at, real); ok && (rest == "" || rest[0] == '/') {
-			out = append(out, dir+rest)
-		}
-	}
-	return out
 }

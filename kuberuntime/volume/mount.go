@@ -1,12 +1,8 @@
 package volume
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"path/filepath"
-	"strings"
 
 	v1 "github.com/crishim/crishim/kuberuntime/corev1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -14,23 +10,23 @@ import (
 
 // Mounts are a container's volumeMounts as the CRI wants them. expand resolves $(VAR) in
 // subPathExpr, imageRef the reference of an image volume.
-func Mounts(c *v1.Container, made map[string]Made, expand func(string) string, imageRef func(string) string) ([]*runtimeapi.Mount, error) {
+func (m *Maker) Mounts(p *v1.Pod, c *v1.Container, made map[string]Made, expand func(string) string, imageRef func(string) string) ([]*runtimeapi.Mount, error) {
 	var out []*runtimeapi.Mount
 	for i := range c.VolumeMounts {
-		m := &c.VolumeMounts[i]
-		volume, ok := made[m.Name]
+		at := &c.VolumeMounts[i]
+		volume, ok := made[at.Name]
 		if !ok {
-			return nil, fmt.Errorf("mount %s: no volume %s", m.MountPath, m.Name)
+			return nil, fmt.Errorf("mount %s: no volume %s", at.MountPath, at.Name)
 		}
-		sub := m.SubPath
-		if m.SubPathExpr != "" {
-			sub = expand(m.SubPathExpr)
+		sub := at.SubPath
+		if at.SubPathExpr != "" {
+			sub = expand(at.SubPathExpr)
 		}
 		mount := &runtimeapi.Mount{
-			ContainerPath: absolute(m.MountPath), HostPath: volume.Path,
-			Readonly: m.ReadOnly || volume.ReadOnly, Propagation: propagation(m.MountPropagation),
+			ContainerPath: absolute(at.MountPath), HostPath: volume.Path,
+			Readonly: at.ReadOnly || volume.ReadOnly, Propagation: propagation(at.MountPropagation),
 		}
-		if m.RecursiveReadOnly != nil && *m.RecursiveReadOnly == v1.RecursiveReadOnlyEnabled {
+		if at.RecursiveReadOnly != nil && *at.RecursiveReadOnly == v1.RecursiveReadOnlyEnabled {
 			mount.RecursiveReadOnly = true
 		}
 		switch {
@@ -38,9 +34,9 @@ func Mounts(c *v1.Container, made map[string]Made, expand func(string) string, i
 			mount.Image = &runtimeapi.ImageSpec{Image: imageRef(volume.Image.Reference), UserSpecifiedImage: volume.Image.Reference}
 			mount.ImageSubPath = sub
 		case sub != "":
-			path, err := subPath(volume.Path, sub)
-			if err != nil {
-				return nil, fmt.Errorf("mount %s: subPath %q: %w", m.MountPath, sub, err)
+			path, err := m.subPath(volume, sub, m.Dirs.SubPath(string(p.UID), at.Name, c.Name, i), at.MountPropagation)
+			if err != nil { // with the path as it was written: a variable of it may be secret
+				return nil, fmt.Errorf("mount %s: subPath %q: %w", at.MountPath, at.SubPath+at.SubPathExpr, err)
 			}
 			mount.HostPath = path
 		}
@@ -67,49 +63,4 @@ func propagation(mode *v1.MountPropagationMode) runtimeapi.MountPropagation {
 		}
 	}
 	return runtimeapi.MountPropagation_PROPAGATION_PRIVATE
-}
-
-// subPath finds a path inside a volume, or makes a folder of that name, and refuses links
-// that lead out of the volume: another container may have put them there.
-func subPath(volume, sub string) (string, error) {
-	if !filepath.IsLocal(sub) {
-		return "", errors.New("leaves the volume")
-	}
-	root, err := os.OpenRoot(volume)
-	if err != nil {
-		return "", err
-	}
-	defer root.Close()
-	_, err = root.Stat(sub)
-	if errors.Is(err, fs.ErrNotExist) {
-		err = makeSub(root, sub)
-	}
-	if err != nil {
-		return "", err
-	}
-	base, err := filepath.EvalSymlinks(volume)
-	if err != nil {
-		return "", err
-	}
-	path, err := filepath.EvalSymlinks(filepath.Join(volume, sub))
-	if err != nil {
-		return "", err
-	}
-	if path != base && !strings.HasPrefix(path, base+string(filepath.Separator)) {
-		return "", errors.New("leaves the volume")
-	}
-	return path, nil
-}
-
-// makeSub makes a folder that can be used as the volume itself can, by users other than
-// root too.
-func makeSub(root *os.Root, sub string) error {
-	info, err := root.Stat(".")
-	if err != nil {
-		return err
-	}
-	if err := root.MkdirAll(sub, info.Mode().Perm()); err != nil {
-		return err
-	}
-	return root.Chmod(sub, info.Mode()&(fs.ModePerm|fs.ModeSetgid)) // the umask has no say
 }

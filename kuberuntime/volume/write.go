@@ -2,66 +2,100 @@ package volume
 
 import (
 	"bytes"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/crishim/crishim/internal/bounded"
 )
 
-// dataLink points at the folder with the present files. Names at the top of the volume
-// are links through it, so that one rename changes them all.
-const dataLink = "..data"
+// dataLink points at the folder with the present files, whose name begins with dataPrefix.
+// Names at the top of the volume are links through it, so that one rename changes them all.
+const (
+	dataLink   = "..data"
+	dataPrefix = "..v"
+)
 
-// write brings the files of a volume up to date.
-func write(dir string, want files, mode fs.FileMode, group *int64) error {
+// write brings the files of a volume up to date. Containers have the volume read-only;
+// one with the right to change that leads nothing out of it either.
+func write(dir string, want files, mode fs.FileMode, group *int64) (err error) {
 	if mode == 0 {
 		mode = 0o644
 	}
-	if same(dir, want, mode, group) {
-		return nil
-	}
-	fresh, err := os.MkdirTemp(dir, "..v")
+	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return err
 	}
-	if err := fill(fresh, want, mode, group); err != nil {
-		return errors.Join(err, os.RemoveAll(fresh))
+	defer root.Close()
+	if same(root, want, mode, group) {
+		return nil
 	}
-	old, err := os.Readlink(filepath.Join(dir, dataLink))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	fresh := dataPrefix + rand.Text()
+	if err := fill(root, fresh, want, mode, group); err != nil {
+		return errors.Join(err, root.RemoveAll(fresh))
+	}
+	if err := swap(root, fresh); err != nil {
 		return err
 	}
-	if err := swap(dir, filepath.Base(fresh)); err != nil {
-		return err
-	}
-	if err := linkNames(dir, want); err != nil {
-		return err
-	}
-	if old != "" {
-		return os.RemoveAll(filepath.Join(dir, old))
-	}
-	return nil
+	return linkNames(root, fresh, want)
 }
 
-func fill(dir string, want files, mode fs.FileMode, group *int64) error {
-	if err := os.Chmod(dir, 0o755); err != nil {
+func fill(root *os.Root, name string, want files, mode fs.FileMode, group *int64) error {
+	if err := root.Mkdir(name, 0o755); err != nil {
+		return err
+	}
+	fresh, err := root.OpenRoot(name)
+	if err != nil {
+		return err
+	}
+	defer fresh.Close()
+	if err := fresh.Chmod(".", 0o755); err != nil { // the umask has no say
 		return err
 	}
 	for name, f := range want {
-		path := filepath.Join(dir, filepath.FromSlash(name))
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		if err := fresh.MkdirAll(path.Dir(name), 0o755); err != nil {
 			return err
 		}
-		if err := os.WriteFile(path, f.data, 0o600); err != nil {
+		if err := fresh.WriteFile(name, f.data, 0o600); err != nil {
 			return err
 		}
-		if err := os.Chmod(path, fileMode(f, mode)); err != nil {
+		if err := fresh.Chmod(name, fileMode(f, mode)); err != nil {
 			return err
 		}
 	}
-	return own(dir, group, 0o440)
+	return own(fresh, group)
+}
+
+// own gives a tree to the pod's fsGroup, as the kubelet does: the group can read files,
+// folders pass it on to what is made in them.
+func own(root *os.Root, group *int64) error {
+	if group == nil {
+		return nil
+	}
+	return fs.WalkDir(root.FS(), ".", func(name string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if err := root.Lchown(name, -1, int(*group)); err != nil {
+			return err
+		}
+		info, err := entry.Info()
+		if err != nil {
+			return err
+		}
+		mode := info.Mode().Perm() | 0o440
+		if entry.IsDir() {
+			mode |= fs.ModeSetgid | 0o110
+		}
+		return root.Chmod(name, mode)
+	})
 }
 
 func fileMode(f file, mode fs.FileMode) fs.FileMode {
@@ -71,37 +105,39 @@ func fileMode(f file, mode fs.FileMode) fs.FileMode {
 	return mode
 }
 
-func swap(dir, target string) error {
-	tmp := filepath.Join(dir, "..data_tmp")
-	if err := os.Remove(tmp); err != nil && !errors.Is(err, fs.ErrNotExist) {
+func swap(root *os.Root, target string) error {
+	const tmp = "..data_tmp"
+	if err := root.Remove(tmp); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	if err := os.Symlink(target, tmp); err != nil {
+	if err := root.Symlink(target, tmp); err != nil {
 		return err
 	}
-	return os.Rename(tmp, filepath.Join(dir, dataLink))
+	return root.Rename(tmp, dataLink)
 }
 
-// linkNames makes the links that are missing and removes those that lead nowhere.
-func linkNames(dir string, want files) error {
+// linkNames makes the links that are missing, and removes those that lead nowhere and what
+// earlier calls wrote, whether they came to their end or not.
+func linkNames(root *os.Root, fresh string, want files) error {
 	tops := map[string]bool{}
 	for name := range want {
 		top, _, _ := strings.Cut(name, "/")
 		tops[top] = true
 	}
-	entries, err := os.ReadDir(dir)
+	entries, err := fs.ReadDir(root.FS(), ".")
 	if err != nil {
 		return err
 	}
 	for _, entry := range entries {
-		if name := entry.Name(); !strings.HasPrefix(name, "..") && !tops[name] {
-			if err := os.Remove(filepath.Join(dir, name)); err != nil {
+		name := entry.Name()
+		if strings.HasPrefix(name, dataPrefix) && name != fresh || !strings.HasPrefix(name, "..") && !tops[name] {
+			if err := root.RemoveAll(name); err != nil {
 				return err
 			}
 		}
 	}
 	for top := range tops {
-		err := os.Symlink(filepath.Join(dataLink, top), filepath.Join(dir, top))
+		err := root.Symlink(filepath.Join(dataLink, top), top)
 		if err != nil && !errors.Is(err, fs.ErrExist) {
 			return fmt.Errorf("link %s: %w", top, err)
 		}
@@ -109,32 +145,41 @@ func linkNames(dir string, want files) error {
 	return nil
 }
 
-// same says whether the volume has exactly the wanted files already.
-func same(dir string, want files, mode fs.FileMode, group *int64) bool {
-	root := filepath.Join(dir, dataLink) + string(filepath.Separator)
+// same reports whether the volume has exactly the wanted files already.
+func same(root *os.Root, want files, mode fs.FileMode, group *int64) bool {
+	name, err := root.Readlink(dataLink)
+	if err != nil {
+		return false
+	}
+	present, err := root.OpenRoot(name)
+	if err != nil {
+		return false
+	}
+	defer present.Close()
 	found := 0
-	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+	err = fs.WalkDir(present.FS(), ".", func(name string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {
 			return err
 		}
-		name, err := filepath.Rel(root, path)
-		if err != nil {
-			return err
-		}
-		f, wanted := want[filepath.ToSlash(name)]
+		f, wanted := want[name]
 		if !wanted {
 			return errDiffers
 		}
 		found++
-		return f.compare(path, entry, mode, group)
+		return f.compare(present, name, mode, group)
 	})
 	return err == nil && found == len(want)
 }
 
 var errDiffers = errors.New("differs")
 
-func (f file) compare(path string, entry fs.DirEntry, mode fs.FileMode, group *int64) error {
-	info, err := entry.Info()
+func (f file) compare(root *os.Root, name string, mode fs.FileMode, group *int64) error {
+	opened, err := root.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return err
+	}
+	defer opened.Close()
+	info, err := opened.Stat()
 	if err != nil {
 		return err
 	}
@@ -142,11 +187,11 @@ func (f file) compare(path string, entry fs.DirEntry, mode fs.FileMode, group *i
 	if group != nil {
 		wantMode |= 0o440
 	}
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return err
+	if !info.Mode().IsRegular() || info.Mode().Perm() != wantMode {
+		return errDiffers
 	}
-	if info.Mode().Perm() != wantMode || !bytes.Equal(data, f.data) {
+	data, err := bounded.ReadAll(opened, int64(len(f.data)))
+	if err != nil || !bytes.Equal(data, f.data) {
 		return errDiffers
 	}
 	return nil

@@ -1,0 +1,202 @@
+package volume
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	v1 "github.com/crishim/crishim/kuberuntime/corev1"
+	"golang.org/x/sys/unix"
+)
+
+var (
+	errLeaves  = errors.New("leaves the volume")
+	errNoMount = errors.New("a sub path of a volume that containers can write to needs a bind mount, which only root can make here")
+)
+
+// subPath finds a path inside a volume, or makes a folder of that name, and returns where
+// the runtime finds it. Containers that have the volume may put a link in the place of
+// any folder of it, at any moment, and the runtime would follow it: so the path is opened
+// once, beneath the volume, and what was opened is mounted at target, where no container
+// comes. Without the right to mount, only volumes that no container writes to have sub paths.
+func (m *Maker) subPath(volume Made, sub, target string, mode *v1.MountPropagationMode) (string, error) {
+	fd, err := openBeneath(volume.Path, sub)
+	if err != nil {
+		return "", err
+	}
+	defer unix.Close(fd)
+	err = m.bind(fd, target)
+	if errors.Is(err, unix.EPERM) {
+		if volume.ReadOnly {
+			return os.Readlink(descriptor(fd))
+		}
+		return "", errNoMount
+	}
+	if err == nil && (mode == nil || *mode != v1.MountPropagationBidirectional) {
+		// What is mounted below the volume arrives, but unmounting ours ends nobody else's.
+		err = unix.Mount("", target, "", unix.MS_SLAVE, "")
+	}
+	if err != nil {
+		return "", fmt.Errorf("bind mount: %w", err)
+	}
+	return target, nil
+}
+
+func descriptor(fd int) string { return fmt.Sprintf("/proc/self/fd/%d", fd) }
+
+// bind mounts what is open at target, as a folder or as a file. What an earlier attempt
+// of the container, or of this process, left there stays if it is the same.
+func (m *Maker) bind(fd int, target string) error {
+	var want, have unix.Stat_t
+	if err := unix.Fstat(fd, &want); err != nil {
+		return err
+	}
+	if unix.Stat(target, &have) == nil && have.Dev == want.Dev && have.Ino == want.Ino {
+		return nil
+	}
+	for unix.Unmount(target, unix.UMOUNT_NOFOLLOW|unix.MNT_DETACH) == nil { // what is no mount is an error
+	}
+	if err := os.Remove(target); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(target), 0o750); err != nil {
+		return err
+	}
+	var err error
+	if want.Mode&unix.S_IFMT == unix.S_IFDIR {
+		err = os.Mkdir(target, 0o750)
+	} else {
+		err = os.WriteFile(target, nil, 0o640)
+	}
+	if err != nil {
+		return err
+	}
+	return m.BindMount(descriptor(fd), target)
+}
+
+// BindMount mounts a file or folder at a second place. It needs root.
+func BindMount(source, target string) error {
+	return unix.Mount(source, target, "", unix.MS_BIND, "")
+}
+
+// maxSteps bounds the components of a path with all links in it.
+const maxSteps = 256
+
+// openBeneath opens a path (O_PATH) from component to component, each by the descriptor of
+// the one before and without following links. Links are read and walked in the same way,
+// so that they may lead anywhere in the volume and nowhere else. Missing folders are made.
+func openBeneath(volume, sub string) (int, error) {
+	if !filepath.IsLocal(sub) {
+		return -1, errLeaves
+	}
+	base, err := filepath.EvalSymlinks(volume)
+	if err != nil {
+		return -1, err
+	}
+	root, err := unix.Open(base, unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1, err
+	}
+	way := []int{root} // open folders from the volume to where we are
+	back := func(keep int) {
+		for _, fd := range way[keep:] {
+			_ = unix.Close(fd) // nothing was written
+		}
+		way = way[:keep]
+	}
+	defer func() { back(0) }()
+	rest := strings.Split(sub, "/")
+	for steps := 0; len(rest) > 0; steps++ {
+		if steps == maxSteps {
+			return -1, unix.ELOOP
+		}
+		name := rest[0]
+		rest = rest[1:]
+		switch name {
+		case "", ".":
+			continue
+		case "..":
+			if len(way) == 1 {
+				return -1, errLeaves
+			}
+			back(len(way) - 1)
+			continue
+		}
+		next, err := openStep(way[len(way)-1], name, root)
+		if err != nil {
+			return -1, fmt.Errorf("open %s: %w", name, err)
+		}
+		way = append(way, next)
+		link, err := readLink(next)
+		if err != nil {
+			return -1, err
+		}
+		if link == "" {
+			continue
+		}
+		back(len(way) - 1)
+		if filepath.IsAbs(link) { // on the host, as for the kubelet
+			below, err := filepath.Rel(base, link)
+			if err != nil || !filepath.IsLocal(below) {
+				return -1, errLeaves
+			}
+			link = below
+			back(1)
+		}
+		rest = append(strings.Split(link, "/"), rest...)
+	}
+	found := way[len(way)-1]
+	way = way[:len(way)-1]
+	return found, nil
+}
+
+// openStep opens a name in a folder, or makes a folder of that name.
+func openStep(at int, name string, root int) (int, error) {
+	const flags = unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC
+	fd, err := unix.Openat(at, name, flags, 0)
+	if !errors.Is(err, unix.ENOENT) {
+		return fd, err
+	}
+	if err := makeSub(at, name, root); err != nil {
+		return -1, err
+	}
+	return unix.Openat(at, name, flags, 0)
+}
+
+// makeSub makes a folder that can be used as the volume itself can, by users other than
+// root too: the umask has no say. A container may put another folder of the volume in its
+// place before the mode is set: then only if it is ours, too.
+func makeSub(at int, name string, root int) error {
+	var volume, made unix.Stat_t
+	if err := unix.Fstat(root, &volume); err != nil {
+		return err
+	}
+	if err := unix.Mkdirat(at, name, volume.Mode&0o777); err != nil && !errors.Is(err, unix.EEXIST) {
+		return err
+	}
+	fd, err := unix.Openat(at, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	if err := unix.Fstat(fd, &made); err != nil || int(made.Uid) != os.Geteuid() {
+		return err
+	}
+	return unix.Fchmod(fd, volume.Mode&0o2777)
+}
+
+// readLink returns where an open link leads, "" for what is no link.
+func readLink(fd int) (string, error) {
+	var stat unix.Stat_t
+	if err := unix.Fstat(fd, &stat); err != nil || stat.Mode&unix.S_IFMT != unix.S_IFLNK {
+		return "", err
+	}
+	buf := make([]byte, unix.PathMax)
+	n, err := unix.Readlinkat(fd, "", buf)
+	if err != nil {
+		return "", err
+	}
+	return string(buf[:n]), nil
+}

@@ -1,0 +1,93 @@
+package volume
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Teardown removes all that Setup and Mounts made for a pod.
+func (m *Maker) Teardown(uid string) error {
+	if uid == "" || strings.ContainsRune(uid, filepath.Separator) || uid == "." || uid == ".." {
+		return fmt.Errorf("%q is no pod uid", uid)
+	}
+	dir := m.Dirs.Pod(uid)
+	if err := unmountBelow(dir); err != nil {
+		return err
+	}
+	return RemoveAll(dir)
+}
+
+// RemoveAll removes a folder with all in it, unless something is mounted there: what is
+// mounted may be somebody else's files.
+func RemoveAll(dir string) error {
+	mounts, err := mountsBelow(dir)
+	if err != nil {
+		return err
+	}
+	if len(mounts) > 0 {
+		return fmt.Errorf("remove %s: %s is still mounted", dir, mounts[len(mounts)-1])
+	}
+	return os.RemoveAll(dir)
+}
+
+// unmountBelow ends all mounts at or below a folder. It begins at the top, and detaches
+// what is mounted further below along with it: a path through a volume may lead elsewhere,
+// as containers like. The list is read again after that, because a mount below is gone by
+// its turn, and another may have come to light.
+func unmountBelow(dir string) error {
+	for before := -1; ; {
+		mounts, err := mountsBelow(dir)
+		if err != nil || len(mounts) == 0 {
+			return err
+		}
+		var failed error
+		for _, at := range mounts {
+			if err := unix.Unmount(at, unix.UMOUNT_NOFOLLOW|unix.MNT_DETACH); err != nil {
+				failed = errors.Join(failed, fmt.Errorf("unmount %s: %w", at, err))
+			}
+		}
+		if len(mounts) == before {
+			return failed
+		}
+		before = len(mounts)
+	}
+}
+
+// mountsBelow lists mount points at or below a folder, in the order of mounting.
+func mountsBelow(dir string) ([]string, error) {
+	real, err := filepath.EvalSymlinks(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	text, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return nil, fmt.Errorf("read mounts: %w", err)
+	}
+	return parseMounts(string(text), dir, real), nil
+}
+
+// parseMounts names the mounts by dir, which may lead to real through links.
+func parseMounts(mountinfo, dir, real string) []string {
+	unescape := strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
+	var out []string
+	for line := range strings.Lines(mountinfo) {
+		fields := strings.Fields(line)
+		if len(fields) < 5 {
+			continue
+		}
+		at := unescape.Replace(fields[4])
+		if rest, ok := strings.CutPrefix(at, real); ok && (rest == "" || rest[0] == '/') {
+			out = append(out, dir+rest)
+		}
+	}
+	return out
+}
