@@ -42,9 +42,15 @@ type daemon struct {
 // the environment leads to.
 func newDaemon(t *testing.T, host string) daemon {
 	t.Helper()
+	return newDaemonWith(t, host, shim.Options{})
+}
+
+func newDaemonWith(t *testing.T, host string, o shim.Options) daemon {
+	t.Helper()
 	engine := enginetest.Require(t)
 	var calls atomic.Int64
-	s, err := shim.New(shim.Options{Daemon: true, Engine: docker.Options{Host: host, Observe: func(string, time.Duration, error) { calls.Add(1) }}})
+	o.Daemon, o.Engine = true, docker.Options{Host: host, Observe: func(string, time.Duration, error) { calls.Add(1) }}
+	s, err := shim.New(o)
 	if err != nil {
 		t.Fatal(err)
 	}

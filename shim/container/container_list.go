@@ -32,7 +32,7 @@ func (s *Service) ListContainers(ctx context.Context, r *runtimeapi.ListContaine
 
 // list does the work of ListContainers.
 func (s *Service) list(ctx context.Context, f *runtimeapi.ContainerFilter) ([]*runtimeapi.Container, error) {
-	summaries, err := s.engine.ContainerList(ctx, listOptions(f))
+	summaries, err := s.engine.ContainerList(ctx, listOptions(f, s.writesLogs))
 	if err != nil {
 		return nil, fmt.Errorf("list containers: %w", err)
 	}
@@ -45,6 +45,9 @@ func (s *Service) list(ctx context.Context, f *runtimeapi.ContainerFilter) ([]*r
 			continue
 		}
 		if c := fromSummary(summary, decoded); matches(c, f) {
+			if c.GetState() == runtimeapi.ContainerState_CONTAINER_EXITED && s.logs.Unfinished(ctx, c.GetId()) {
+				c.State = runtimeapi.ContainerState_CONTAINER_RUNNING
+			}
 			found = append(found, c)
 			pods.add(decoded)
 		}
@@ -69,8 +72,9 @@ func (s *Service) list(ctx context.Context, f *runtimeapi.ContainerFilter) ([]*r
 // wholeList says whether a filter lets every container through.
 func wholeList(f *runtimeapi.ContainerFilter) bool { return proto.Size(f) == 0 }
 
-// listOptions leaves to the engine what it can filter.
-func listOptions(f *runtimeapi.ContainerFilter) container.ListOptions {
+// listOptions leaves to the engine what it can filter. A container whose log is not
+// complete yet is running for the CRI and has ended for the engine.
+func listOptions(f *runtimeapi.ContainerFilter, writesLogs bool) container.ListOptions {
 	args := filters.NewArgs(filters.Arg("label", state.LabelType+"="+state.TypeContainer))
 	if f.GetId() != "" {
 		args.Add("id", f.GetId())
@@ -84,12 +88,18 @@ func listOptions(f *runtimeapi.ContainerFilter) container.ListOptions {
 	// The running ones are what the engine lists when nobody asks for all: it then
 	// passes over the others before it looks at anything else.
 	running := f.GetState() != nil && f.GetState().GetState() == runtimeapi.ContainerState_CONTAINER_RUNNING
-	if f.GetState() != nil && !running {
+	if running && !writesLogs {
+		return container.ListOptions{Filters: args}
+	}
+	if running {
+		args.Add("status", container.StateExited)
+	}
+	if f.GetState() != nil {
 		for _, word := range convert.EngineStates(f.GetState().GetState()) {
 			args.Add("status", word)
 		}
 	}
-	return container.ListOptions{All: !running, Filters: args}
+	return container.ListOptions{All: true, Filters: args}
 }
 
 // matches checks what the engine cannot filter or filters in its own way.

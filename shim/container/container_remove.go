@@ -30,7 +30,7 @@ func (s *Service) Remove(ctx context.Context, id string) error {
 		return fmt.Errorf("remove: %w", err)
 	}
 	if m.LogPath != "" && (m.c.State == nil || !m.c.State.Running) {
-		s.logs.Removing(ctx, m.c.ID)
+		s.logs.Complete(ctx, m.c.ID) // the engine's log goes with the container
 	}
 	if err := s.remove(ctx, m.c.ID); err != nil {
 		return err

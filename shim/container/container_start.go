@@ -33,6 +33,9 @@ func (s *Service) StartContainer(ctx context.Context, r *runtimeapi.StartContain
 }
 
 func (s *Service) start(ctx context.Context, m member) error {
+	if m.LogPath != "" {
+		defer s.logs.Starting(m.c.ID)()
+	}
 	if err := s.engine.ContainerStart(ctx, m.c.ID, container.StartOptions{}); err != nil {
 		return startError(err, m.privileged())
 	}

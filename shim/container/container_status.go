@@ -33,6 +33,9 @@ func (s *Service) status(ctx context.Context, m member) (*runtimeapi.ContainerSt
 	if err != nil {
 		return nil, err
 	}
+	if run.State == runtimeapi.ContainerState_CONTAINER_EXITED && lived(m.c) && s.logs.Unfinished(ctx, m.c.ID) {
+		run = convert.RunState{State: runtimeapi.ContainerState_CONTAINER_RUNNING, CreatedAt: run.CreatedAt, StartedAt: run.StartedAt}
+	}
 	img, err := s.imageOf(ctx, m)
 	if err != nil {
 		return nil, err

@@ -28,11 +28,22 @@ func (s *Service) StopContainer(ctx context.Context, r *runtimeapi.StopContainer
 			return nil, err
 		}
 	}
+	s.AwaitLog(ctx, m.c.ID)
 	return &runtimeapi.StopContainerResponse{}, nil
 }
 
 // Kill ends a container of a pod at once, for the sandbox that goes down.
-func (s *Service) Kill(ctx context.Context, id string) error { return s.stop(ctx, id, 0) }
+func (s *Service) Kill(ctx context.Context, id string) error {
+	if err := s.stop(ctx, id, 0); err != nil {
+		return err
+	}
+	s.AwaitLog(ctx, id)
+	return nil
+}
+
+// AwaitLog waits until a container that has ended is reported so: until then the end of
+// its log is still to come.
+func (s *Service) AwaitLog(ctx context.Context, id string) { s.logs.Complete(ctx, id) }
 
 func (s *Service) stop(ctx context.Context, id string, timeout int64) error {
 	seconds := int(min(timeout, math.MaxInt32))

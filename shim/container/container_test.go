@@ -475,3 +475,47 @@ func TestStartError(t *testing.T) {
 		t.Errorf("the engine's own error: got %v", got)
 	}
 }
+
+// slowLogs are logs that are complete when a test says so.
+type slowLogs struct {
+	links
+	missing bool
+}
+
+func (l *slowLogs) Unfinished(context.Context, string) bool { return l.missing }
+
+// TestAContainerEndsWhenItsLogIsComplete: until then every list and status has it running,
+// whatever the filter.
+func TestAContainerEndsWhenItsLogIsComplete(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	logs := &slowLogs{missing: true}
+	f.Service = New(Options{Engine: f.engine, Logs: logs})
+	id := f.create(t, nil)
+	f.start(t, id)
+	f.engine.Exit(id, 3)
+	for _, missing := range []bool{true, false} {
+		logs.missing = missing
+		want, code := runtimeapi.ContainerState_CONTAINER_EXITED, int32(3)
+		if missing {
+			want, code = runtimeapi.ContainerState_CONTAINER_RUNNING, 0
+		}
+		got, err := f.ContainerStatus(t.Context(), &runtimeapi.ContainerStatusRequest{ContainerId: id})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s := got.GetStatus(); s.GetState() != want || s.GetExitCode() != code || s.GetReason() == "" != missing || s.GetFinishedAt() == 0 != missing {
+			t.Errorf("lines missing %t: got status %v", missing, s)
+		}
+		for _, filter := range []*runtimeapi.ContainerFilter{nil, {State: &runtimeapi.ContainerStateValue{State: runtimeapi.ContainerState_CONTAINER_RUNNING}}, {State: &runtimeapi.ContainerStateValue{State: runtimeapi.ContainerState_CONTAINER_EXITED}}} {
+			list, err := f.ListContainers(t.Context(), &runtimeapi.ListContainersRequest{Filter: filter})
+			if err != nil {
+				t.Fatal(err)
+			}
+			listed := filter == nil || filter.GetState().GetState() == want
+			if c := list.GetContainers(); (len(c) == 1) != listed || listed && c[0].GetState() != want {
+				t.Errorf("lines missing %t, filter %v: got %v", missing, filter, c)
+			}
+		}
+	}
+}

@@ -44,12 +44,18 @@ type Engine interface {
 
 // Logs is told about containers whose log has a place outside the engine.
 type Logs interface {
+	// Starting: the engine is about to start the container, which may end before
+	// Started is called. The returned function is called after that.
+	Starting(id string) (over func())
 	// Started: the container runs, its log is wanted there; file is the engine's
 	// own log file, "" where the engine has none.
 	Started(ctx context.Context, id string, at logdir.Place, file string) error
-	// Removing: the container has ended and is about to be removed, and the
-	// engine's log with it. Returns when that is not needed any more.
-	Removing(ctx context.Context, id string)
+	// Unfinished reports whether lines of a container that has ended are still
+	// missing in its log.
+	Unfinished(ctx context.Context, id string) bool
+	// Complete: the container has ended. Returns when its log holds all of it, or
+	// is not getting there.
+	Complete(ctx context.Context, id string)
 	// Removed: the container is gone.
 	Removed(ctx context.Context, id string, at logdir.Place, file string) error
 }
@@ -69,23 +75,25 @@ type Options struct {
 
 // Service answers the container RPCs.
 type Service struct {
-	engine   Engine
-	logs     Logs
-	oom      *host.OOMScore
-	given    func() []string // capabilities, where the engine has not all
-	log      *slog.Logger
-	now      func() time.Time
-	users    userFiles
-	info     infoCache
-	creating keylock.Lock // by container name
-	rivals   rivals
-	remember bool
-	decoded  decodedLabels
+	engine Engine
+	logs   Logs
+	// writesLogs: a container is reported as ended later than the engine says.
+	writesLogs bool
+	oom        *host.OOMScore
+	given      func() []string // capabilities, where the engine has not all
+	log        *slog.Logger
+	now        func() time.Time
+	users      userFiles
+	info       infoCache
+	creating   keylock.Lock // by container name
+	rivals     rivals
+	remember   bool
+	decoded    decodedLabels
 }
 
 // New builds the area.
 func New(o Options) *Service {
-	s := &Service{engine: o.Engine, logs: o.Logs, oom: o.OOM, log: o.Log, now: o.Now, remember: o.Remember, users: userFiles{engine: o.Engine}}
+	s := &Service{engine: o.Engine, logs: o.Logs, writesLogs: o.Logs != nil, oom: o.OOM, log: o.Log, now: o.Now, remember: o.Remember, users: userFiles{engine: o.Engine}}
 	if s.logs == nil {
 		s.logs = links{}
 	}

@@ -34,8 +34,11 @@ func (links) Started(_ context.Context, _ string, at logdir.Place, file string) 
 	return err
 }
 
-// Removing has nothing to wait for: the link's target is the engine's.
-func (links) Removing(context.Context, string) {}
+// Starting, Unfinished and Complete have nothing to wait for: the link's target is the
+// engine's, and complete when the container has ended for the engine.
+func (links) Starting(string) func()                  { return func() {} }
+func (links) Unfinished(context.Context, string) bool { return false }
+func (links) Complete(context.Context, string)        {}
 
 // Removed takes away the link that leads to this container's file, and nothing
 // else: a log file that somebody wrote stays.

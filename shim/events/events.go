@@ -35,6 +35,8 @@ type Engine interface {
 type Statuses interface {
 	PodSandboxStatus(ctx context.Context, r *runtimeapi.PodSandboxStatusRequest) (*runtimeapi.PodSandboxStatusResponse, error)
 	ContainerStatus(ctx context.Context, r *runtimeapi.ContainerStatusRequest) (*runtimeapi.ContainerStatusResponse, error)
+	// AwaitLog waits until a container that has ended is reported so.
+	AwaitLog(ctx context.Context, id string)
 }
 
 // Service answers GetContainerEvents.

@@ -46,6 +46,8 @@ func (m fromMemory) ContainerStatus(ctx context.Context, r *runtimeapi.Container
 	return &runtimeapi.ContainerStatusResponse{Status: &runtimeapi.ContainerStatus{Id: c.ID}}, nil
 }
 
+func (fromMemory) AwaitLog(context.Context, string) {}
+
 // stream takes what is sent.
 type stream struct {
 	grpc.ServerStream

@@ -35,7 +35,7 @@ func TestNothingIsMadeForAContainerThatIsGone(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "pod")
 	s := New(Options{Engine: stale{labels: state.EncodeContainer(state.Container{LogDir: dir, LogPath: filepath.Join(dir, "main.log")})}, Write: true})
 	defer s.Close()
-	if err := s.adopt(t.Context()); err != nil {
+	if _, err := s.adopt(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {

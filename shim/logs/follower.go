@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -19,6 +20,12 @@ import (
 const (
 	retryFirst = 100 * time.Millisecond
 	retryMax   = 10 * time.Second
+	// endPause is how long an engine may take from the end of a container's log to
+	// the end of the container.
+	endPause = 5 * time.Millisecond
+	// progressTime is how long the follower of an ended container may write nothing
+	// before it is not waited for any more.
+	progressTime = 5 * time.Second
 )
 
 // follower writes the log of one container.
@@ -31,6 +38,11 @@ type follower struct {
 	done   chan struct{}
 	now    func() time.Time
 
+	late   atomic.Bool  // the container may have been reported as ended
+	began  time.Time    // what the two below count from
+	wanted atomic.Int64 // when the end was asked for first; 0: never
+	moved  atomic.Int64 // when something was written last
+
 	mu   sync.Mutex // guards what follows, also while a line is written
 	file *os.File
 	out  *bufio.Writer
@@ -38,13 +50,28 @@ type follower struct {
 }
 
 func newFollower(id string, at logdir.Place, engine Engine, log *slog.Logger) (*follower, error) {
-	f := &follower{id: id, at: at, engine: engine, log: log.With("container", id, "path", at.Path), done: make(chan struct{}), now: time.Now}
+	f := &follower{id: id, at: at, engine: engine, log: log.With("container", id, "path", at.Path), done: make(chan struct{}), now: time.Now, began: time.Now()}
 	file, pos, err := openFile(at, false)
 	if err != nil {
 		return nil, err
 	}
-	f.file, f.pos, f.out = file, pos, bufio.NewWriterSize(file, 64<<10)
+	f.file, f.pos, f.out = file, pos, bufio.NewWriterSize(disk{f, file}, 64<<10)
 	return f, nil
+}
+
+// disk is a follower's file, and notes progress.
+type disk struct {
+	f    *follower
+	file *os.File
+}
+
+// Write implements io.Writer.
+func (d disk) Write(p []byte) (int, error) {
+	n, err := d.file.Write(p)
+	if n > 0 {
+		d.f.moved.Store(int64(time.Since(d.f.began)))
+	}
+	return n, err
 }
 
 // run follows the engine until the container has ended and all of its log is
@@ -52,10 +79,13 @@ func newFollower(id string, at logdir.Place, engine Engine, log *slog.Logger) (*
 func (f *follower) run(ctx context.Context) {
 	defer close(f.done)
 	defer f.close()
-	pause := retryFirst
+	pause, ending := retryFirst, false
 	for ctx.Err() == nil {
 		before := f.last()
 		err := f.follow(ctx)
+		if f.last().After(before) {
+			pause, ending = retryFirst, false
+		}
 		switch {
 		case err == nil:
 			return
@@ -64,9 +94,8 @@ func (f *follower) run(ctx context.Context) {
 		case errdefs.IsNotImplemented(err):
 			f.log.Warn("the engine's log driver cannot be read, the container has no log", "error", err)
 			return
-		}
-		if f.last().After(before) {
-			pause = retryFirst
+		case errors.Is(err, errStreamEnded) && !ending:
+			pause, ending = endPause, true
 		}
 		if ctx.Err() == nil {
 			f.log.Debug("log is tried again", "error", err, "after", pause)
@@ -226,6 +255,51 @@ func (f *follower) close() {
 	defer f.mu.Unlock()
 	if err := errors.Join(f.out.Flush(), f.file.Close()); err != nil {
 		f.log.Warn("end of the log", "error", err)
+	}
+}
+
+// unfinished reports whether the end of an ended container's log is still to come.
+func (f *follower) unfinished() bool {
+	if f.late.Load() {
+		return false
+	}
+	if f.patience() > 0 {
+		return true
+	}
+	f.late.Store(true) // from now on the container is reported as ended
+	return false
+}
+
+// patience is how long the log of an ended container is waited for if there is no
+// more progress, 0 when it is complete or has been waited for long enough.
+func (f *follower) patience() time.Duration {
+	select {
+	case <-f.done:
+		return 0
+	default:
+	}
+	now := time.Since(f.began)
+	f.wanted.CompareAndSwap(0, max(1, int64(now)))
+	return max(0, time.Duration(max(f.wanted.Load(), f.moved.Load()))+progressTime-now)
+}
+
+// wait waits until all is written as long as there is progress, and reports whether
+// it is.
+func (f *follower) wait(ctx context.Context) bool {
+	for {
+		timer := time.NewTimer(f.patience())
+		select {
+		case <-f.done:
+			timer.Stop()
+			return true
+		case <-ctx.Done():
+			timer.Stop()
+			return false
+		case <-timer.C:
+			if f.patience() == 0 {
+				return false
+			}
+		}
 	}
 }
 

@@ -28,10 +28,21 @@ type Service struct {
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 
-	mu      sync.Mutex
-	closed  bool
-	active  map[string]*follower // by container id
-	waiting map[string]bool      // for another shim to leave the log to us, by container id
+	mu       sync.Mutex
+	closed   bool
+	active   map[string]*follower // by container id
+	waiting  map[string]bool      // for another shim to leave the log to us, by container id
+	starting map[string]*start    // by container id
+
+	adopted chan struct{} // closed when what ended without a shim has been read, or is not waited for any more
+	asked   sync.Once     // by the first who has to wait for that
+	closing sync.Once     // of adopted
+}
+
+// start is one of a container, or several at the same time, that the engine is asked for.
+type start struct {
+	requests int
+	over     chan struct{}
 }
 
 // Options configure a Service.
@@ -48,8 +59,14 @@ func New(o Options) *Service {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	s := &Service{engine: o.Engine, log: o.Log, write: o.Write, active: map[string]*follower{}, waiting: map[string]bool{}}
+	s := &Service{
+		engine: o.Engine, log: o.Log, write: o.Write,
+		active: map[string]*follower{}, waiting: map[string]bool{}, starting: map[string]*start{}, adopted: make(chan struct{}),
+	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
+	if !o.Write {
+		s.adoptionOver()
+	}
 	return s
 }
 
@@ -61,9 +78,13 @@ func (s *Service) Start() {
 	}
 	go func() {
 		defer s.wg.Done()
+		defer s.adoptionOver()
 		for pause := retryFirst; s.ctx.Err() == nil; pause = min(2*pause, retryMax) {
-			err := s.adopt(s.ctx)
+			ended, err := s.adopt(s.ctx)
 			if err == nil {
+				for _, f := range ended {
+					<-f.done
+				}
 				return
 			}
 			s.log.Debug("containers whose logs are to be written are not known yet", "error", err)
@@ -73,14 +94,15 @@ func (s *Service) Start() {
 }
 
 // adopt follows every running container of the shim. Those that have ended are
-// read to the end as well, for what they wrote while no shim was running.
-func (s *Service) adopt(ctx context.Context) error {
+// read to the end as well, for what they wrote while no shim was running; it returns
+// their followers.
+func (s *Service) adopt(ctx context.Context) (ended []*follower, err error) {
 	list, err := s.engine.ContainerList(ctx, container.ListOptions{
 		All:     true,
 		Filters: filters.NewArgs(filters.Arg("label", state.LabelType+"="+state.TypeContainer)),
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	for _, c := range list {
 		at := logdir.Of(c.Labels)
@@ -88,15 +110,20 @@ func (s *Service) adopt(ctx context.Context) error {
 			continue
 		}
 		if gone, err := s.removed(ctx, c.ID, at); err != nil {
-			return err
+			return nil, err
 		} else if gone {
 			continue
 		}
-		if err := s.follow(c.ID, at); err != nil {
+		running := c.State == container.StateRunning
+		f, err := s.follow(c.ID, at, running)
+		if err != nil {
 			s.log.Warn("the container's log is not written", "container", c.ID, "path", at.Path, "error", err)
 		}
+		if f != nil && !running {
+			ended = append(ended, f)
+		}
 	}
-	return nil
+	return ended, nil
 }
 
 // removed says whether a container is gone that was in the list, and the log's
@@ -147,27 +174,29 @@ func (s *Service) begin() bool {
 }
 
 // follow makes the log's file and begins to write to it. A container that is
-// followed already is left as it is.
-func (s *Service) follow(id string, at logdir.Place) error {
+// followed already is left as it is. One that is not running may have been reported
+// as ended already. There is no follower where another shim writes the log.
+func (s *Service) follow(id string, at logdir.Place, running bool) (*follower, error) {
 	if !filepath.IsAbs(at.Path) {
-		return fmt.Errorf("log path %q is not absolute: %w", at.Path, errdefs.ErrInvalidArgument)
+		return nil, fmt.Errorf("log path %q is not absolute: %w", at.Path, errdefs.ErrInvalidArgument)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
-		return fmt.Errorf("the shim is closing: %w", errdefs.ErrUnavailable)
+		return nil, fmt.Errorf("the shim is closing: %w", errdefs.ErrUnavailable)
 	}
-	if s.active[id] != nil {
-		return nil
+	if f := s.active[id]; f != nil {
+		return f, nil
 	}
 	f, err := newFollower(id, at, s.engine, s.log)
 	if errors.Is(err, errTaken) {
 		s.takeOver(id, at)
-		return nil
+		return nil, nil
 	}
 	if err != nil {
-		return err
+		return nil, err
 	}
+	f.late.Store(!running)
 	ctx, cancel := context.WithCancel(s.ctx)
 	f.cancel = cancel
 	s.active[id] = f
@@ -182,7 +211,7 @@ func (s *Service) follow(id string, at logdir.Place) error {
 			delete(s.active, id)
 		}
 	}()
-	return nil
+	return f, nil
 }
 
 // takeOver goes on with a log when the shim that writes it ends. The lock is held.
@@ -196,7 +225,7 @@ func (s *Service) takeOver(id string, at logdir.Place) {
 	go func() {
 		defer s.wg.Done()
 		sleep(s.ctx, takeOverPause)
-		_, err := s.engine.ContainerInspect(s.ctx, id)
+		c, err := s.engine.ContainerInspect(s.ctx, id)
 		s.mu.Lock()
 		delete(s.waiting, id)
 		if err != nil && s.ctx.Err() == nil && !errdefs.IsNotFound(err) {
@@ -206,7 +235,7 @@ func (s *Service) takeOver(id string, at logdir.Place) {
 		if err != nil || s.ctx.Err() != nil {
 			return
 		}
-		if err := s.follow(id, at); err != nil {
+		if _, err := s.follow(id, at, c.State != nil && c.State.Running); err != nil {
 			s.log.Warn("the container's log is not written", "container", id, "path", at.Path, "error", err)
 		}
 	}()
@@ -215,19 +244,73 @@ func (s *Service) takeOver(id string, at logdir.Place) {
 // takeOverPause is between two looks whether a log has lost its writer.
 const takeOverPause = 2 * time.Second
 
+// Starting implements the container area's interface: until the returned function is
+// called, the container may end before anything is known of its log.
+func (s *Service) Starting(id string) (over func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	st := s.starting[id]
+	if st == nil {
+		st = &start{over: make(chan struct{})}
+		s.starting[id] = st
+	}
+	st.requests++
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if st.requests--; st.requests == 0 {
+			delete(s.starting, id)
+			close(st.over)
+		}
+	}
+}
+
 // Started implements the container area's interface: the container runs and its
 // log is wanted there.
 func (s *Service) Started(_ context.Context, id string, at logdir.Place, _ string) error {
-	return s.follow(id, at)
+	_, err := s.follow(id, at, true)
+	return err
 }
 
-// removeTime is how long the follower of an ended or removed container may take
-// to write the rest.
-const removeTime = 5 * time.Second
+// adoptTime bounds the wait for what containers wrote that ended while no shim was
+// running. It happens once, after the start.
+const adoptTime = 2 * time.Second
 
-// Removing implements the container area's interface: the engine's log goes with
-// the container, so what it still holds is written first.
-func (s *Service) Removing(ctx context.Context, id string) {
+func (s *Service) adoptionOver() { s.closing.Do(func() { close(s.adopted) }) }
+
+// Unfinished implements the container area's interface: it reports whether lines of a
+// container that has ended are still missing in its log. Until all is written the
+// container counts as running, as with a runtime that carries the output itself. One
+// that another shim may have reported as ended never comes back to life: it is waited
+// for, for a short time.
+func (s *Service) Unfinished(ctx context.Context, id string) bool {
+	s.asked.Do(func() {
+		timer := time.AfterFunc(adoptTime, s.adoptionOver)
+		context.AfterFunc(s.ctx, func() { timer.Stop() })
+	})
+	select {
+	case <-s.adopted:
+	case <-ctx.Done():
+	}
+	s.mu.Lock()
+	f, st := s.active[id], s.starting[id]
+	s.mu.Unlock()
+	return st != nil || f != nil && f.unfinished()
+}
+
+// Complete implements the container area's interface: it waits until the log of a
+// container that has ended holds all of it, and no longer than there is progress.
+func (s *Service) Complete(ctx context.Context, id string) {
+	s.mu.Lock()
+	st := s.starting[id]
+	s.mu.Unlock()
+	if st != nil {
+		select {
+		case <-st.over:
+		case <-ctx.Done():
+			return
+		}
+	}
 	if f := s.follower(id); f != nil {
 		f.wait(ctx)
 	}
@@ -247,18 +330,6 @@ func (s *Service) follower(id string) *follower {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.active[id]
-}
-
-// wait waits for removeTime until all is written, and reports whether it is.
-func (f *follower) wait(ctx context.Context) bool {
-	ctx, cancel := context.WithTimeout(ctx, removeTime)
-	defer cancel()
-	select {
-	case <-f.done:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }
 
 // ReopenContainerLog implements the CRI call.
@@ -284,7 +355,7 @@ func (s *Service) ReopenContainerLog(ctx context.Context, r *runtimeapi.ReopenCo
 	f := s.active[c.ID]
 	s.mu.Unlock()
 	if f == nil { // a follower that gave up, or a container that another shim started
-		err = s.follow(c.ID, at)
+		_, err = s.follow(c.ID, at, true)
 	} else {
 		err = f.reopen()
 	}

@@ -336,7 +336,7 @@ func TestReopenRefusals(t *testing.T) {
 	if err := reopen(New(Options{Engine: engine}), id); !errdefs.IsNotImplemented(err) {
 		t.Errorf("shim of one command: got %v", err)
 	}
-	s.Removing(t.Context(), id)
+	s.Complete(t.Context(), id)
 	if err := engine.ContainerRemove(t.Context(), id, container.RemoveOptions{}); err != nil {
 		t.Fatal(err)
 	}

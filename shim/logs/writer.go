@@ -31,6 +31,6 @@ func (f *follower) change(open func() (*os.File, error)) error {
 	}
 	_ = f.file.Close()
 	f.file = file
-	f.out.Reset(file)
+	f.out.Reset(disk{f, file})
 	return nil
 }

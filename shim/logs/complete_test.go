@@ -1,0 +1,189 @@
+package logs
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/docker/docker/api/types/container"
+
+	"github.com/crishim/crishim/shim/internal/logdir"
+	"github.com/crishim/crishim/shim/state"
+)
+
+// lateEngine is an engine with one container. Its stream of a running container breaks
+// off when that ends, and the rest of the log takes until rest is closed.
+type lateEngine struct {
+	Engine
+	labels map[string]string
+	rest   chan struct{}
+
+	mu    sync.Mutex
+	ended bool
+	gone  chan struct{} // closed by end
+}
+
+func newLateEngine(path string) *lateEngine {
+	return &lateEngine{labels: state.EncodeContainer(state.Container{LogPath: path}), rest: make(chan struct{}), gone: make(chan struct{})}
+}
+
+func (e *lateEngine) end() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.ended = true
+	close(e.gone)
+}
+
+func (e *lateEngine) running() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return !e.ended
+}
+
+func (e *lateEngine) ContainerInspect(context.Context, string) (container.InspectResponse, error) {
+	return container.InspectResponse{
+		ContainerJSONBase: &container.ContainerJSONBase{ID: "id", State: &container.State{Running: e.running()}},
+		Config:            &container.Config{Labels: e.labels},
+	}, nil
+}
+
+func (e *lateEngine) ContainerList(context.Context, container.ListOptions) ([]container.Summary, error) {
+	s := container.Summary{ID: "id", Labels: e.labels, State: container.StateExited}
+	if e.running() {
+		s.State = container.StateRunning
+	}
+	return []container.Summary{s}, nil
+}
+
+func (e *lateEngine) ContainerLogs(ctx context.Context, _ string, o container.LogsOptions) (io.ReadCloser, error) {
+	r, w := io.Pipe()
+	go func() {
+		wait := e.rest
+		if o.Follow {
+			wait = e.gone
+		}
+		_, _ = w.Write(sent("first"))
+		select {
+		case <-wait:
+		case <-ctx.Done():
+			w.CloseWithError(ctx.Err())
+			return
+		}
+		if !o.Follow {
+			_, _ = w.Write(sent("last"))
+		}
+		w.Close()
+	}()
+	return r, nil
+}
+
+// sent is a line as the engine sends it, with a time that tells it apart.
+func sent(text string) []byte {
+	return []byte(frame(1, time.Unix(900000000, int64(len(text))).UTC().Format(stampLayout)+" "+text+"\n"))
+}
+
+func countLines(t *testing.T, path string) int {
+	t.Helper()
+	content, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return bytes.Count(content, []byte("\n"))
+}
+
+// TestAContainerIsUnfinishedUntilItsLogIsComplete: whoever is told that the container
+// has ended finds its last line.
+func TestAContainerIsUnfinishedUntilItsLogIsComplete(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "0.log")
+	synctest.Test(t, func(t *testing.T) {
+		engine := newLateEngine(path)
+		s := New(Options{Engine: engine, Write: true})
+		defer s.Close()
+		s.Start()
+		over := s.Starting("id")
+		if !s.Unfinished(t.Context(), "id") {
+			t.Error("a container that ends while it is started: its log is said to be complete")
+		}
+		if err := s.Started(t.Context(), "id", logdir.Place{Path: path}, ""); err != nil {
+			t.Fatal(err)
+		}
+		over()
+		engine.end()
+		synctest.Wait()
+		if !s.Unfinished(t.Context(), "id") {
+			t.Error("a line is missing, and the log is said to be complete")
+		}
+		go func() {
+			time.Sleep(progressTime / 2)
+			close(engine.rest)
+		}()
+		s.Complete(t.Context(), "id")
+		if n := countLines(t, path); n != 2 {
+			t.Errorf("got %d lines after the wait, want 2", n)
+		}
+		if s.Unfinished(t.Context(), "id") {
+			t.Error("the log is complete, and not said to be")
+		}
+	})
+}
+
+// TestALogThatIsNeverCompleteIsNotWaitedFor: the end of a container is told at last, and
+// stays told.
+func TestALogThatIsNeverCompleteIsNotWaitedFor(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "0.log")
+	synctest.Test(t, func(t *testing.T) {
+		engine := newLateEngine(path)
+		s := New(Options{Engine: engine, Write: true})
+		defer s.Close()
+		s.Start()
+		if err := s.Started(t.Context(), "id", logdir.Place{Path: path}, ""); err != nil {
+			t.Fatal(err)
+		}
+		engine.end()
+		synctest.Wait()
+		began := time.Now()
+		s.Complete(t.Context(), "id")
+		if took := time.Since(began); took.Round(time.Second) != progressTime {
+			t.Errorf("waited for %s, want %s", took, progressTime)
+		}
+		if s.Unfinished(t.Context(), "id") {
+			t.Error("the end of the container is not told")
+		}
+		s.follower("id").moved.Store(int64(time.Since(s.follower("id").began))) // room on the disk again
+		if s.Unfinished(t.Context(), "id") {
+			t.Error("a container that was said to have ended runs again")
+		}
+	})
+}
+
+// TestWhatEndedWithoutAShimIsReadFirst: the next shim reads the log of a container that
+// ended in between to its end before it tells of the end, and never says that it runs.
+func TestWhatEndedWithoutAShimIsReadFirst(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "0.log")
+	if err := os.WriteFile(path, []byte("1998-07-09T16:00:00.000000005Z stdout F first\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		engine := newLateEngine(path)
+		engine.end()
+		s := New(Options{Engine: engine, Write: true})
+		defer s.Close()
+		s.Start()
+		go func() {
+			time.Sleep(adoptTime / 2)
+			close(engine.rest)
+		}()
+		if s.Unfinished(t.Context(), "id") {
+			t.Error("it is said to run")
+		}
+		if n := countLines(t, path); n != 2 {
+			t.Errorf("got %d lines when the end is told, want 2", n)
+		}
+	})
+}
