@@ -4,11 +4,6 @@ package api
 // that names the streams of which the answer has only the beginning.
 const TrailerCut = "crishim-cut"
 
-// HeaderHandover is the header of the answer to an Exec, of CRI or of the private
-// service, that names the unix socket where the client can have the engine's
-// connection instead of streams.
-const HeaderHandover = "crishim-handover"
-
 // MetadataPods in a request for a list of containers asks the shim for
 // TrailerPods, if it has no more bytes than this says: over a connection headers
 // are meant to be small.

@@ -23,7 +23,6 @@ const (
 // link is one gRPC connection and what is known about its other end.
 type link struct {
 	endpoint string
-	unix     bool // a socket's path, or this process
 	calls    grpc.ClientConnInterface
 	hangUp   func() error // nil where there is nothing to close
 	api      string       // v1 or v1alpha2, once known
@@ -55,9 +54,6 @@ func (l *link) image() runtimeapi.ImageServiceClient {
 	return runtimeapi.NewImageServiceClient(l.calls)
 }
 
-// local says whether the other end is on this machine, as far as one can see.
-func (l *link) local() bool { return l.unix && l.tunnel == nil }
-
 func (l *link) close() error {
 	if l == nil || l.hangUp == nil {
 		return nil
@@ -67,7 +63,7 @@ func (l *link) close() error {
 
 // newLink prepares a connection; nothing is dialled before the first call.
 func newLink(o *Options, e Endpoint) (*link, error) {
-	l := &link{endpoint: e.String(), unix: e.Network == "unix", api: apiV1, probing: true}
+	l := &link{endpoint: e.String(), api: apiV1, probing: true}
 	cc, err := l.dial(o, e)
 	if err != nil {
 		return nil, err

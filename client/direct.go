@@ -24,7 +24,7 @@ type direct struct {
 
 // newDirectLink is newLink for a shim in this process.
 func newDirectLink(o *Options, s Shim, address string) *link {
-	l := &link{endpoint: address, unix: true, api: apiV1, probing: true}
+	l := &link{endpoint: address, api: apiV1, probing: true}
 	d := &direct{connect: func() (*grpc.ClientConn, error) { return l.dialShim(o, s) }}
 	d.call = chained(func(ctx context.Context, method string, req, reply any, _ *grpc.ClientConn, opts ...grpc.CallOption) error {
 		return s.Invoke(ctx, method, req, reply, opts...)

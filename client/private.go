@@ -33,35 +33,18 @@ func (p Process) message(containerID string, cmd []string) *api.Process {
 	return &api.Process{ContainerId: containerID, Command: cmd, Env: p.Env, WorkingDir: p.WorkingDir, User: p.User}
 }
 
-// ExecSession is where the streams of an exec are to be had, once.
-type ExecSession struct {
-	URL      string
-	Handover string // crishim's own socket for the same; "": none
-}
-
-// ExecSession asks for an exec. Only what CRI has no field for needs the private
-// service.
-func (c *Conn) ExecSession(ctx context.Context, r *runtimeapi.ExecRequest, p Process) (ExecSession, error) {
-	var header metadata.MD
+// Exec returns the streaming URL of an exec. Only what CRI has no field for needs
+// the private service.
+func (c *Conn) Exec(ctx context.Context, r *runtimeapi.ExecRequest, p Process) (string, error) {
 	if p.plain() {
-		answer, err := c.Runtime.Exec(ctx, r, grpc.Header(&header))
-		return c.execSession(answer, header), err
+		answer, err := c.Runtime.Exec(ctx, r)
+		return answer.GetUrl(), err
 	}
 	answer, err := c.private().Exec(ctx, &api.ExecRequest{
 		Process: p.message(r.GetContainerId(), r.GetCmd()),
 		Tty:     r.GetTty(), Stdin: r.GetStdin(), Stdout: r.GetStdout(), Stderr: r.GetStderr(),
-	}, grpc.Header(&header))
-	return c.execSession(answer, header), c.privateError(err)
-}
-
-// execSession leaves out the socket of a runtime on another machine: here its name
-// means nothing, or somebody else's socket.
-func (c *Conn) execSession(answer interface{ GetUrl() string }, header metadata.MD) ExecSession {
-	s := ExecSession{URL: answer.GetUrl()}
-	if named := header.Get(api.HeaderHandover); len(named) > 0 && c.runtime.local() {
-		s.Handover = named[0]
-	}
-	return s
+	})
+	return answer.GetUrl(), c.privateError(err)
 }
 
 // SyncAnswer is the answer to an ExecSync.

@@ -262,12 +262,11 @@ func (o execOptions) once(ctx context.Context, conn *client.Conn, c *runtimeapi.
 		return o.runSync(ctx, conn, c, s)
 	}
 	run := func(o execOptions) error {
-		var last client.ExecSession
-		o.session.options.OnDetach = func(ctx context.Context) error { return conn.DetachExec(ctx, last.URL) }
-		o.session.options.Handover = func() string { return last.Handover }
+		var url string
+		o.session.options.OnDetach = func(ctx context.Context) error { return conn.DetachExec(ctx, url) }
 		err := cannotRun(o.session.dial(ctx, s, func(ctx context.Context) (_ string, err error) {
-			last, err = conn.ExecSession(ctx, o.request(c.GetId()), o.process)
-			return last.URL, err
+			url, err = conn.Exec(ctx, o.request(c.GetId()), o.process)
+			return url, err
 		}, stream.Exec))
 		if abandoned(ctx, err) && !conn.Embedded {
 			ask, cancel := context.WithTimeout(context.WithoutCancel(ctx), privateTimeout)

@@ -122,8 +122,6 @@ func newAreas(o Options, client *docker.Client) (*areas, error) {
 			CertFile:  o.StreamCertFile,
 			KeyFile:   o.StreamKeyFile,
 			OnDemand:  !o.Daemon, // few commands have a session
-			InProcess: !o.Daemon,
-			HandOver:  client.Endpoint().IsLocal(),
 			RecordDir: o.ExecRecords,
 			PodIPs:    podIPs(sandboxes),
 			Log:       o.Log,

@@ -14,13 +14,9 @@ import (
 type channels struct {
 	stdin          io.WriteCloser // Close is the half-close
 	stdout, stderr io.Reader      // nil when not asked for
-	// outputs carries both instead, until the session has ended; nil where
-	// there are readers. The writers are nil when not asked for; its goroutines
-	// defer guard.
-	outputs func(stdout, stderr io.Writer, guard func())
-	status  io.Reader // ends when the status is complete
-	resize  io.Writer // nil without a terminal
-	close   func()    // ends everything, in whatever state
+	status         io.Reader      // ends when the status is complete
+	resize         io.Writer      // nil without a terminal
+	close          func()         // ends everything, in whatever state
 }
 
 // setSize tells the remote terminal its size.
@@ -44,12 +40,6 @@ func openChannels(ctx context.Context, raw string, s Streams, first size, o Opti
 	}
 	if o.Transport == TransportWebSocket {
 		return openWebSocket(ctx, u, s, first, o)
-	}
-	if o.Transport != TransportSPDY && o.Handover != nil && o.Handover() != "" {
-		ch, err := openHandover(ctx, u, o.Handover(), s, first)
-		if !errors.Is(err, errNoHandover) {
-			return ch, err
-		}
 	}
 	ch, err := openSPDY(ctx, u, s, first, o)
 	var refused *UpgradeError

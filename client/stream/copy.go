@@ -80,12 +80,6 @@ func (x *session) startOutput(ch *channels) chan error {
 		return &localOutput{session: x, to: w, failed: end}
 	}
 	stdout, stderr := local(x.Out), local(x.Err)
-	if ch.outputs != nil {
-		x.copying.Go(func() {
-			defer x.term.guard()
-			ch.outputs(stdout, stderr, x.term.guard)
-		})
-	}
 	for _, c := range []struct {
 		from io.Reader
 		to   io.Writer

@@ -16,8 +16,6 @@ import (
 
 	"k8s.io/streaming/pkg/httpstream"
 	"k8s.io/streaming/pkg/httpstream/spdy"
-
-	"github.com/crishim/crishim/internal/inproc"
 )
 
 const (
@@ -29,10 +27,7 @@ const (
 // dialHost opens the connection that carries a session. Proxies from the
 // environment are not asked: streaming servers are on the node.
 func dialHost(ctx context.Context, u *url.URL, t TLS) (net.Conn, error) {
-	conn, ok, err := inproc.Dial(u.Host)
-	if !ok {
-		conn, err = (&net.Dialer{}).DialContext(ctx, "tcp", u.Host)
-	}
+	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", u.Host)
 	if err != nil {
 		return nil, fmt.Errorf("dial streaming server: %w", err)
 	}

@@ -48,9 +48,6 @@ type Options struct {
 	// FreshURL asks the runtime for another URL; TransportAuto needs it for
 	// its second attempt, since a URL is good for one use. May be nil.
 	FreshURL func(ctx context.Context) (string, error)
-	// Handover names the socket where the engine's connection of the URL that
-	// was given last is to be had; "" is nowhere. May be nil.
-	Handover func() string
 	// Warn is told what the user should know but what is no failure. May be
 	// nil.
 	Warn func(format string, args ...any)

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/docker/cli/cli/connhelper"
@@ -97,5 +98,8 @@ func (e Endpoint) transport() (*http.Transport, []client.Opt, error) {
 			return nil, nil, fmt.Errorf("TLS for the docker engine at %s: %w", e.Host, err)
 		}
 	}
-	return t, append([]client.Opt{client.WithHost(e.Host)}, noteDials(e.Host)...), nil
+	return t, []client.Opt{client.WithHost(e.Host)}, nil
 }
+
+// IsLocal reports whether the engine is reached over a unix socket.
+func (e Endpoint) IsLocal() bool { return strings.HasPrefix(e.Host, "unix://") }

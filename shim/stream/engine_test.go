@@ -57,14 +57,9 @@ func newRig(t *testing.T, o Options) *rig {
 	if o.RecordDir == "" {
 		o.RecordDir = filepath.Join(t.TempDir(), "exec")
 	}
-	o.HandOver = engine.Endpoint().IsLocal()
 	s := New(o, engine)
 	if err := s.Start(t.Context()); err != nil {
 		t.Fatal(err)
-	}
-	if s.base != nil && s.handover != "" {
-		sockets.Store(s.base.Host, s.handover)
-		t.Cleanup(func() { sockets.Delete(s.base.Host) })
 	}
 	t.Cleanup(func() {
 		if err := s.Close(); err != nil {

@@ -57,19 +57,11 @@ func (s *Server) ExecURL(ctx context.Context, r ExecRequest) (string, error) {
 		return "", err
 	}
 	r.ContainerID = c.ID // which the request may have shortened
-	url, err := s.url(ctx, kindExec, &r)
-	if err == nil {
-		s.tellHandover(ctx)
-	}
-	return url, err
+	return s.url(ctx, kindExec, &r)
 }
 
 func (s *Server) serveExec(w http.ResponseWriter, r *http.Request, token string, request *ExecRequest) {
-	begin := s.open
-	if isHandover(r) {
-		begin = s.openHandover
-	}
-	session, err := begin(w, r, request.wanted())
+	session, err := s.open(w, r, request.wanted())
 	if err != nil {
 		s.opts.Log.Debug("exec session did not begin", "container", request.ContainerID, "error", err)
 		return
@@ -77,7 +69,7 @@ func (s *Server) serveExec(w http.ResponseWriter, r *http.Request, token string,
 	keep := s.sessions.add(token)
 	defer s.sessions.remove(token)
 	code, err := s.run(r.Context(), request, ends{
-		stdin: session.stdin, stdout: session.stdout, stderr: session.stderr, resize: session.resize, detached: keep, handed: session.handed,
+		stdin: session.stdin, stdout: session.stdout, stderr: session.stderr, resize: session.resize, detached: keep,
 	})
 	if err != nil {
 		err = fmt.Errorf("exec in container %q: %w", request.ContainerID, s.why(err))

@@ -26,12 +26,6 @@ func eachTransport(t *testing.T, test func(t *testing.T, over transport)) {
 	}
 }
 
-// eachExecTransport is for execs, whose connection may be handed over too.
-func eachExecTransport(t *testing.T, test func(t *testing.T, over transport)) {
-	eachTransport(t, test)
-	t.Run("handover", func(t *testing.T) { test(t, overHandover) })
-}
-
 // exitCode is the status in a client's error; -1 when there is another error.
 func exitCode(err error) int {
 	if err == nil {
@@ -47,7 +41,7 @@ func exitCode(err error) int {
 func TestExecStreams(t *testing.T) {
 	r := newRig(t, Options{})
 	id := r.app(t)
-	eachExecTransport(t, func(t *testing.T, over transport) {
+	eachTransport(t, func(t *testing.T, over transport) {
 		for _, test := range []struct {
 			name, script, stdin, stdout, stderr string
 			code                                int
@@ -73,7 +67,7 @@ func TestExecStreams(t *testing.T) {
 func TestExecThatCannotStart(t *testing.T) {
 	r := newRig(t, Options{})
 	id := r.app(t)
-	eachExecTransport(t, func(t *testing.T, over transport) {
+	eachTransport(t, func(t *testing.T, over transport) {
 		for _, test := range []struct {
 			cmd  string
 			code int
@@ -98,7 +92,7 @@ func TestExecThatCannotStart(t *testing.T) {
 func TestExecThatCannotStartInATerminal(t *testing.T) {
 	r := newRig(t, Options{})
 	id := r.app(t)
-	eachExecTransport(t, func(t *testing.T, over transport) {
+	eachTransport(t, func(t *testing.T, over transport) {
 		sizes := make(chan *remotecommand.TerminalSize, 4)
 		for width := range cap(sizes) {
 			sizes <- &remotecommand.TerminalSize{Width: uint16(80 + width), Height: 24}
@@ -118,7 +112,7 @@ func TestExecThatCannotStartInATerminal(t *testing.T) {
 func TestExecTerminal(t *testing.T) {
 	r := newRig(t, Options{})
 	id := r.app(t)
-	eachExecTransport(t, func(t *testing.T, over transport) {
+	eachTransport(t, func(t *testing.T, over transport) {
 		in, typed := io.Pipe()
 		var out lockedBuffer
 		sizes := make(chan *remotecommand.TerminalSize, 1)
@@ -159,7 +153,7 @@ func TestExecCarriesBinaryBothWays(t *testing.T) {
 	size := int64(load(64<<20, 1<<30))
 	r := newRig(t, Options{})
 	id := r.app(t)
-	eachExecTransport(t, func(t *testing.T, over transport) {
+	eachTransport(t, func(t *testing.T, over transport) {
 		sent, received := sha256.New(), sha256.New()
 		o := remotecommand.StreamOptions{Stdin: io.TeeReader(pattern(size), sent), Stdout: received}
 		ctx, cancel := context.WithTimeout(t.Context(), 5*patience)
@@ -176,7 +170,7 @@ func TestExecCarriesBinaryBothWays(t *testing.T) {
 func TestExecEndsWithItsClient(t *testing.T) {
 	r := newRig(t, Options{})
 	id := r.app(t)
-	eachExecTransport(t, func(t *testing.T, over transport) {
+	eachTransport(t, func(t *testing.T, over transport) {
 		for name, script := range map[string]string{
 			"idle":                     "sleep 4242 & (sleep 4242 &) ; echo ready; sleep 4242",
 			"input that nobody reads":  "echo ready; sleep 4242",
@@ -206,11 +200,6 @@ func TestExecEndsWithItsClient(t *testing.T) {
 // client is killed, whatever that client waits for.
 func cuttable(t *testing.T, over transport, streamingURL string) (session func(remotecommand.StreamOptions) error, cut func()) {
 	t.Helper()
-	if k, ok := over(t, streamingURL).(taker); ok {
-		ctx, cancel := context.WithCancel(t.Context())
-		t.Cleanup(cancel)
-		return func(o remotecommand.StreamOptions) error { return k.StreamWithContext(ctx, o) }, cancel
-	}
 	proxy := newCutter(t, streamingURL)
 	through := over(t, proxy.url)
 	return func(o remotecommand.StreamOptions) error { return through.StreamWithContext(t.Context(), o) }, proxy.cut
@@ -263,7 +252,7 @@ func TestExecEndsNobodyElse(t *testing.T) {
 
 func TestExecDetached(t *testing.T) {
 	r := newRig(t, Options{})
-	eachExecTransport(t, func(t *testing.T, over transport) {
+	eachTransport(t, func(t *testing.T, over transport) {
 		id := r.app(t)
 		var out lockedBuffer
 		o := remotecommand.StreamOptions{Stdout: &out}
@@ -288,7 +277,7 @@ func TestExecDetached(t *testing.T) {
 
 func TestExecBackgroundChildDoesNotHoldTheSession(t *testing.T) {
 	r := newRig(t, Options{})
-	eachExecTransport(t, func(t *testing.T, over transport) {
+	eachTransport(t, func(t *testing.T, over transport) {
 		id := r.app(t)
 		stdout, _, err := r.sh(t, over, id, "sleep 4444 & echo started; exit 5", "")
 		if exitCode(err) != 5 || stdout != "started\n" {
@@ -302,7 +291,7 @@ func TestExecBackgroundChildDoesNotHoldTheSession(t *testing.T) {
 
 func TestExecEndsWithItsContainer(t *testing.T) {
 	r := newRig(t, Options{})
-	eachExecTransport(t, func(t *testing.T, over transport) {
+	eachTransport(t, func(t *testing.T, over transport) {
 		for name, end := range map[string]func(id string) error{
 			"stopped": func(id string) error {
 				now := 0
@@ -332,7 +321,7 @@ func TestExecEndsWithItsContainer(t *testing.T) {
 }
 
 func TestCloseEndsSessions(t *testing.T) {
-	eachExecTransport(t, func(t *testing.T, over transport) {
+	eachTransport(t, func(t *testing.T, over transport) {
 		r := newRig(t, Options{})
 		id := r.app(t)
 		var out lockedBuffer

@@ -52,10 +52,6 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	defer s.work.Done()
 
-	if isHandover(r) && (!handsOver(r) || r.PathValue("kind") != kindExec) {
-		http.Error(w, "the engine's connection cannot be handed over here", http.StatusNotImplemented)
-		return
-	}
 	token := r.PathValue("token")
 	request, ok := s.tokens.take(token)
 	if !ok || r.PathValue("kind") != kindOf(request) {

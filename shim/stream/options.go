@@ -13,8 +13,6 @@ type Options struct {
 	Address           string // host:port to listen on
 	CertFile, KeyFile string // TLS, when both are set
 	OnDemand          bool   // listen when the first URL is asked for, not before
-	InProcess         bool   // clients in this process need not come over the network
-	HandOver          bool   // clients on this machine may have the engine's connection of their exec
 
 	// RecordDir is where processes that exec started are written down while
 	// they run, so that EndRecorded can end what a killed shim left. "": nowhere.

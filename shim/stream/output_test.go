@@ -37,7 +37,7 @@ func TestStartCode(t *testing.T) {
 func TestOutputOfAProcessPassesThrough(t *testing.T) {
 	t.Parallel()
 	var stdout, stderr bytes.Buffer
-	o := outputOf(true, ends{stdout: &stdout, stderr: &stderr}).(carried)
+	o := outputOf(true, ends{stdout: &stdout, stderr: &stderr})
 	text := "OCI runtime exec failed: only said so\r\n"
 	if err := o.Copy(strings.NewReader(text)); err != nil {
 		t.Fatal(err)
@@ -61,7 +61,7 @@ func TestSettleSaysWhatHappened(t *testing.T) {
 	want := `crishim: exec: "x": executable file not found in $PATH`
 	for _, tty := range []bool{false, true} {
 		var stdout, stderr bytes.Buffer
-		o := outputOf(tty, ends{stdout: &stdout, stderr: &stderr}).(carried)
+		o := outputOf(tty, ends{stdout: &stdout, stderr: &stderr})
 		if err := o.Copy(fromEngine(tty, raw)); err != nil {
 			t.Fatal(err)
 		}

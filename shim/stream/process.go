@@ -13,7 +13,6 @@ import (
 	"github.com/docker/docker/api/types/container"
 
 	"github.com/crishim/crishim/internal/spdyframe"
-	"github.com/crishim/crishim/shim/docker"
 	"github.com/crishim/crishim/shim/state"
 )
 
@@ -35,10 +34,7 @@ type ends struct {
 	stdout, stderr io.Writer // nil: dropped
 	resize         <-chan terminalSize
 	detached       *atomic.Bool // nil: never
-	handed         *handed      // where the client has the first three itself; nil otherwise
 }
-
-func (e ends) input() bool { return e.stdin != nil || e.handed != nil && e.handed.stdin }
 
 // process is one exec of the engine.
 type process struct {
@@ -63,7 +59,7 @@ func (s *Server) run(ctx context.Context, r *ExecRequest, e ends) (code int, err
 		Tty: r.TTY, ConsoleSize: size,
 		// Output is attached even where nobody wants it: the engine ends the
 		// session with the process only then, and says there why it cannot start.
-		AttachStdin: e.input(), AttachStdout: true, AttachStderr: true,
+		AttachStdin: e.stdin != nil, AttachStdout: true, AttachStderr: true,
 	})
 	if err != nil {
 		return 0, err
@@ -82,9 +78,6 @@ func (s *Server) run(ctx context.Context, r *ExecRequest, e ends) (code int, err
 		go p.followSizes(helpers, started, size)
 	}
 	start := context.WithoutCancel(ctx) // what was created is always started, or the engine keeps it
-	if e.handed != nil {
-		start, e.handed.raw = docker.NoteConn(start)
-	}
 	p.conn, err = s.engine.ContainerExecAttach(start, p.id, container.ExecAttachOptions{Tty: r.TTY, ConsoleSize: size})
 	if err != nil {
 		return 0, p.startError(ctx, err)
@@ -128,7 +121,7 @@ func (p *process) follow(ctx, helpers context.Context, started chan<- struct{}) 
 	}
 	out := outputOf(p.tty, p.ends)
 	copied := make(chan error, 1)
-	go func() { copied <- out.carry(p.conn) }()
+	go func() { copied <- out.Copy(p.conn.Reader) }()
 	exited := make(chan struct{})
 	go func() {
 		defer close(exited)
@@ -146,7 +139,7 @@ func (p *process) follow(ctx, helpers context.Context, started chan<- struct{}) 
 	select {
 	case err := <-copied:
 		return p.ended(ctx, out, err)
-	case <-out.quiet(helpers, drainTime):
+	case <-out.Quiet(helpers, drainTime):
 		p.conn.Close()
 		<-copied //nolint:errcheck // the connection was just closed under it
 		return p.ended(ctx, out, nil)

@@ -15,8 +15,6 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/go-logr/logr"
 	"k8s.io/klog/v2" //nolint:depguard // only to silence what the streaming library logs
-
-	"github.com/crishim/crishim/internal/inproc"
 )
 
 const (
@@ -39,13 +37,12 @@ type Server struct {
 	cancel context.CancelFunc
 	work   sync.WaitGroup // handlers and the serving loop
 
-	mu       sync.Mutex // guards all below
-	started  bool
-	closed   bool
-	base     *url.URL
-	handover string // name of the socket for clients that take the engine's connection; "": none
-	tracked  []*trackedListener
-	http     *http.Server
+	mu      sync.Mutex // guards all below
+	started bool
+	closed  bool
+	base    *url.URL
+	tracked *trackedListener
+	http    *http.Server
 }
 
 // New builds a server; it listens when it is started.
@@ -89,9 +86,6 @@ func (s *Server) listen(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("streaming server on %s: %w", s.opts.Address, err)
 	}
-	if s.opts.InProcess {
-		l = inproc.Listen(l)
-	}
 	s.base = baseURL(l.Addr(), config != nil)
 	s.http = &http.Server{
 		Handler:           s.handler(),
@@ -104,29 +98,8 @@ func (s *Server) listen(ctx context.Context) error {
 		// HTTP/2 has no upgrade, which every request here is.
 		TLSNextProto: map[string]func(*http.Server, *tls.Conn, http.Handler){},
 	}
-	s.serveOn(l, config)
-	if !s.opts.HandOver {
-		return nil
-	}
-	if s.opts.InProcess {
-		s.handover = l.Addr().String()
-		return nil
-	}
-	local, err := listenHandover()
-	if err != nil {
-		s.opts.Log.Warn("sessions on this machine go over the network", "error", err)
-		return nil
-	}
-	s.handover = local.Addr().String()
-	s.serveOn(local, nil)
-	return nil
-}
-
-// serveOn serves what comes to a listener. The caller holds mu.
-func (s *Server) serveOn(l net.Listener, config *tls.Config) {
-	listener := newTrackedListener(l)
-	s.tracked = append(s.tracked, listener)
-	var serving net.Listener = listener
+	s.tracked = newTrackedListener(l)
+	var serving net.Listener = s.tracked
 	if config != nil {
 		serving = tls.NewListener(serving, config)
 	}
@@ -138,6 +111,7 @@ func (s *Server) serveOn(l net.Listener, config *tls.Config) {
 			s.opts.Log.Error("streaming server ended", "error", err)
 		}
 	}()
+	return nil
 }
 
 // Close stops listening, ends every session, and waits until all are ended.
@@ -145,15 +119,13 @@ func (s *Server) serveOn(l net.Listener, config *tls.Config) {
 func (s *Server) Close() error {
 	s.mu.Lock()
 	s.closed = true
-	server, listeners := s.http, s.tracked
+	server, listener := s.http, s.tracked
 	s.mu.Unlock()
 
 	s.cancel()
 	var err error
 	if server != nil {
 		err = server.Close()
-	}
-	for _, listener := range listeners {
 		// A handler may be blocked by a client that reads nothing.
 		timer := time.AfterFunc(closeGrace, listener.closeAll)
 		defer timer.Stop()

@@ -24,7 +24,6 @@ type session struct {
 	stdin          io.Reader // nil when not asked for, like the next two
 	stdout, stderr io.Writer
 	resize         <-chan terminalSize // nil without a terminal
-	handed         *handed             // where the client carries the first three itself; nil otherwise
 	finish         func(outcome error) // tells the client how it ended and closes the connection
 }
 

@@ -21,14 +21,14 @@ const killedByContainer = 137
 // it runs, its output is let through and it is written down. started is closed
 // then too.
 func (p *process) watch(ctx context.Context, out output, started chan<- struct{}) {
-	st, err := begun(ctx, p.engine, p.id, startFirst, out.spoken())
+	st, err := begun(ctx, p.engine, p.id, startFirst, out.Spoken())
 	if ctx.Err() != nil || err == nil && st.Pid == 0 {
 		return // it could not be started; what came as output is the reason
 	}
 	if err == nil && !st.Running {
 		p.over.Store(&st)
 	}
-	out.open()
+	_ = out.Open() // a client that is gone is noticed elsewhere
 	close(started)
 	var target proctree.Process
 	if err == nil {
