@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"path"
 	"strings"
+	"unicode"
 
 	"github.com/docker/docker/api/types/image"
 	"github.com/docker/docker/api/types/mount"
@@ -75,19 +76,35 @@ func planImageMount(m *runtimeapi.Mount, i image.InspectResponse, f facts) (moun
 			return mount.Mount{}, err
 		}
 	}
+	options, err := overlay(dirs)
+	if err != nil {
+		return mount.Mount{}, err
+	}
 	return mount.Mount{
 		Type: mount.TypeVolume, Target: target,
-		VolumeOptions: &mount.VolumeOptions{NoCopy: true, DriverConfig: &mount.Driver{Name: "local", Options: overlay(dirs)}},
+		VolumeOptions: &mount.VolumeOptions{NoCopy: true, DriverConfig: &mount.Driver{Name: "local", Options: options}},
 	}, nil
 }
 
 // overlay is the local volume driver's description of the layers, the topmost
-// first. An overlay needs two of them; a single layer is bound as it is.
-func overlay(dirs []string) map[string]string {
-	if len(dirs) == 1 {
-		return map[string]string{"type": "none", "device": dirs[0], "o": "bind,ro"}
+// first. An overlay needs two of them; a single layer is bound as it is. The
+// options have no way to quote a name.
+func overlay(dirs []string) (map[string]string, error) {
+	for _, dir := range dirs {
+		if !plainName(dir) {
+			return nil, invalid("the layer %q has a name that an overlay cannot be made of", dir)
+		}
 	}
-	return map[string]string{"type": "overlay", "device": "overlay", "o": "ro,lowerdir=" + strings.Join(dirs, ":")}
+	if len(dirs) == 1 {
+		return map[string]string{"type": "none", "device": dirs[0], "o": "bind,ro"}, nil
+	}
+	return map[string]string{"type": "overlay", "device": "overlay", "o": "ro,lowerdir=" + strings.Join(dirs, ":")}, nil
+}
+
+// plainName reports whether a path means only itself among the options of an
+// overlay, and of the tools that pass them on.
+func plainName(name string) bool {
+	return !strings.ContainsFunc(name, func(r rune) bool { return strings.ContainsRune(`,:\"`, r) || unicode.IsControl(r) })
 }
 
 // imageMounts are the label's mounts as ContainerStatus has them.

@@ -149,6 +149,29 @@ func TestImageMountForms(t *testing.T) {
 	}
 }
 
+// overlayBreakers are names that would be more than a name among an overlay's options.
+var overlayBreakers = []string{"a,lowerdir=/etc:/opt", "a:b", "a\\", `a"b`, "a\nb", "a\x7f", "a\x00b"}
+
+// TestOverlayRefusesOptionsInNames: a directory of an image, or the engine's own, whose name the kernel would
+// read as an option could show any directory of the host.
+func TestOverlayRefusesOptionsInNames(t *testing.T) {
+	t.Parallel()
+	for _, name := range overlayBreakers {
+		for _, dirs := range [][]string{{"/l/1/" + name}, {"/l/1", "/l/0/" + name}} {
+			if options, err := overlay(dirs); !errdefs.IsInvalidArgument(err) {
+				t.Errorf("%q: got %v, %v", dirs, options, err)
+			}
+		}
+		r := &runtimeapi.CreateContainerRequest{PodSandboxId: "s", Config: &runtimeapi.ContainerConfig{
+			Metadata: &runtimeapi.ContainerMetadata{Name: "a"}, Image: &runtimeapi.ImageSpec{Image: "i"},
+			Mounts: []*runtimeapi.Mount{{ContainerPath: "/c", Readonly: true, ImageSubPath: name, Image: &runtimeapi.ImageSpec{Image: "i"}}},
+		}}
+		if err := validate(r); !errdefs.IsInvalidArgument(err) {
+			t.Errorf("image_sub_path %q: got %v", name, err)
+		}
+	}
+}
+
 func TestPlanRefusals(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {

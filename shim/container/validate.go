@@ -69,6 +69,8 @@ func validateMounts(ms []*runtimeapi.Mount) error {
 			return invalid("mount %q has an image_sub_path without an image", m.GetContainerPath())
 		case m.GetImageSubPath() != "" && !within(m.GetImageSubPath()):
 			return invalid("image_sub_path %q leaves the image", m.GetImageSubPath())
+		case !plainName(m.GetImageSubPath()):
+			return invalid(`image_sub_path %q has a control character or one of , : \ " in it`, m.GetImageSubPath())
 		}
 	}
 	return nil
