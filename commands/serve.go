@@ -134,7 +134,7 @@ func runServe(ctx context.Context, env *Env, o serveOptions) error {
 	// Whoever reads the log may go, as journald does when it is restarted. A write to
 	// nobody would end the process. Plugins do not inherit a signal that is taken.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
-	listener, err := shim.Listen(o.listen)
+	listener, err := shim.Listen(ctx, o.listen)
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package shim
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -17,10 +18,15 @@ import (
 // maxSocketPath is what fits into a unix socket address.
 const maxSocketPath = 107
 
+const (
+	lockTimeout = 10 * time.Second // for another server that starts in the same place
+	lockPoll    = 20 * time.Millisecond
+)
+
 // Listen opens the listener for an endpoint: unix:///path or a bare path for a
 // socket with mode 0600 that is gone when the listener is closed, fd:// for the
 // one that systemd passed.
-func Listen(endpoint string) (net.Listener, error) {
+func Listen(ctx context.Context, endpoint string) (net.Listener, error) {
 	if endpoint == SystemdEndpoint {
 		return activated()
 	}
@@ -34,25 +40,22 @@ func Listen(endpoint string) (net.Listener, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, fmt.Errorf("listen on %s: %w", path, err)
 	}
-	return listenPublic(path)
+	return listenPublic(ctx, path)
 }
 
 // listenPublic makes the socket under a private directory and moves it to its
-// place, so that nobody can connect before its mode is set. The lock on the
-// folder keeps a second server from taking the same place in the meantime.
-func listenPublic(path string) (net.Listener, error) {
+// place, so that nobody can connect before its mode is set. The lock keeps a second
+// server from taking the same place in the meantime.
+func listenPublic(ctx context.Context, path string) (net.Listener, error) {
 	if err := checkLength(path); err != nil {
 		return nil, err
 	}
 	folder := filepath.Dir(path)
-	lock, err := os.Open(folder)
+	unlock, err := lockPlace(ctx, path+".lock")
 	if err != nil {
 		return nil, fmt.Errorf("listen on %s: %w", path, err)
 	}
-	defer lock.Close()
-	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
-		return nil, fmt.Errorf("listen on %s: %w", path, err)
-	}
+	defer unlock()
 	if err := checkFree(path); err != nil {
 		return nil, err
 	}
@@ -60,16 +63,63 @@ func listenPublic(path string) (net.Listener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listen on %s: %w", path, err)
 	}
-	defer os.RemoveAll(private)
-	l, err := listenPrivate(filepath.Join(private, "s"))
+	defer os.Remove(private)
+	made := filepath.Join(private, "s")
+	defer os.Remove(made) // where it was not moved
+	l, err := listenPrivate(made)
 	if err != nil {
 		return nil, err
 	}
-	if err := os.Rename(filepath.Join(private, "s"), path); err != nil {
+	if err := os.Rename(made, path); err != nil {
 		return nil, errors.Join(fmt.Errorf("listen on %s: %w", path, err), l.Close())
 	}
 	l.SetUnlinkOnClose(false)
 	return newSocket(l, path)
+}
+
+// lockPlace takes a lock that other users cannot take: on a file of its own that
+// only its owner can open. A folder can be locked by all who can read it. The file
+// is gone when the lock is given back.
+func lockPlace(ctx context.Context, path string) (unlock func(), err error) {
+	ctx, cancel := context.WithTimeout(ctx, lockTimeout)
+	defer cancel()
+	for {
+		f, err := tryLock(path)
+		if err == nil {
+			return func() { _ = errors.Join(os.Remove(path), f.Close()) }, nil
+		}
+		if !errors.Is(err, unix.EWOULDBLOCK) {
+			return nil, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, fmt.Errorf("another process holds the lock %s: %w", path, ctx.Err())
+		case <-time.After(lockPoll):
+		}
+	}
+}
+
+// tryLock returns EWOULDBLOCK where somebody has the lock, or has just removed it.
+func tryLock(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	if st, ok := info.Sys().(*syscall.Stat_t); !ok || !info.Mode().IsRegular() || int(st.Uid) != os.Geteuid() || info.Mode()&0o077 != 0 {
+		return nil, errors.Join(fmt.Errorf("the lock %s must be a file of mode 0600 that belongs to uid %d", path, os.Geteuid()), f.Close())
+	}
+	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	if now, statErr := os.Lstat(path); err == nil && (statErr != nil || !os.SameFile(now, info)) {
+		err = unix.EWOULDBLOCK
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
 }
 
 // checkFree refuses a path where somebody answers or that holds no socket. A

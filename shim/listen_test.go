@@ -1,12 +1,17 @@
 package shim
 
 import (
+	"context"
+	"errors"
 	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // shortDir is a temporary directory whose path leaves room for a socket.
@@ -24,7 +29,7 @@ func TestListenMakesAPrivateSocketAndRemovesIt(t *testing.T) {
 	old := syscall.Umask(0)
 	t.Cleanup(func() { syscall.Umask(old) })
 	path := filepath.Join(shortDir(t), "deep", "s.sock")
-	l, err := Listen("unix://" + path)
+	l, err := Listen(t.Context(), "unix://"+path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,6 +53,86 @@ func TestListenMakesAPrivateSocketAndRemovesIt(t *testing.T) {
 	}
 }
 
+// TestListenIsNotHeldUp: a lock on the folder, which any user may take, stops nobody; one that another
+// crishim of this user has does, until a deadline or a signal.
+func TestListenIsNotHeldUp(t *testing.T) {
+	folder := shortDir(t)
+	if err := os.Chmod(folder, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(folder, "s.sock")
+	held := func(path string, flags int) {
+		f, err := os.OpenFile(path, flags, 0o600)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { f.Close() })
+		if err := unix.Flock(int(f.Fd()), unix.LOCK_EX); err != nil {
+			t.Fatal(err)
+		}
+	}
+	held(folder, os.O_RDONLY)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() {
+		l, err := Listen(ctx, path)
+		if err == nil {
+			err = l.Close()
+		}
+		ended <- err
+	}()
+	select {
+	case err := <-ended:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Fatal("it waits for a lock on the folder")
+	}
+	if left, _ := os.ReadDir(folder); len(left) != 0 {
+		t.Errorf("left behind: %v", left)
+	}
+
+	held(path+".lock", os.O_CREATE|os.O_RDWR)
+	ctx, cancel = context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if _, err := Listen(ctx, path); err == nil || !strings.Contains(err.Error(), path+".lock") {
+		t.Errorf("with a lock that is held: got %v", err)
+	}
+}
+
+// TestListenRefusesAForeignLock: what somebody else has put in the place of the lock.
+func TestListenRefusesAForeignLock(t *testing.T) {
+	folder := shortDir(t)
+	victim := filepath.Join(folder, "victim")
+	for what, make := range map[string]func(lock string) error{
+		"a link":         func(lock string) error { return os.Symlink(victim, lock) },
+		"a pipe":         func(lock string) error { return syscall.Mkfifo(lock, 0o600) },
+		"a file for all": func(lock string) error { return errors.Join(os.WriteFile(lock, nil, 0o600), os.Chmod(lock, 0o666)) },
+		"a file of somebody else's": func(lock string) error {
+			return errors.Join(os.WriteFile(lock, nil, 0o600), os.Chown(lock, 12345, 12345))
+		},
+	} {
+		path := filepath.Join(folder, "s.sock")
+		if err := make(path + ".lock"); errors.Is(err, os.ErrPermission) {
+			continue // only root can give a file away
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		if l, err := Listen(t.Context(), path); err == nil {
+			l.Close()
+			t.Errorf("%s was taken", what)
+		}
+		if err := os.Remove(path + ".lock"); err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if _, err := os.Lstat(victim); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("behind the link: got %v", err)
+	}
+}
+
 func TestListenTakesOverALeftover(t *testing.T) {
 	path := filepath.Join(shortDir(t), "s.sock")
 	dead, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
@@ -56,7 +141,7 @@ func TestListenTakesOverALeftover(t *testing.T) {
 	}
 	dead.SetUnlinkOnClose(false)
 	dead.Close()
-	l, err := Listen(path)
+	l, err := Listen(t.Context(), path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,7 +155,7 @@ func TestListenRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	taken := filepath.Join(dir, "taken")
-	l, err := Listen(taken)
+	l, err := Listen(t.Context(), taken)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,7 +169,7 @@ func TestListenRefuses(t *testing.T) {
 		"activation without a socket": {"fd://", "systemd passed no socket"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			l, err := Listen(c.endpoint)
+			l, err := Listen(t.Context(), c.endpoint)
 			if err == nil {
 				l.Close()
 				t.Fatal("got no error")
@@ -98,14 +183,14 @@ func TestListenRefuses(t *testing.T) {
 
 func TestCloseLeavesASuccessorsSocket(t *testing.T) {
 	path := filepath.Join(shortDir(t), "s.sock")
-	first, err := Listen(path)
+	first, err := Listen(t.Context(), path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}
-	second, err := Listen(path)
+	second, err := Listen(t.Context(), path)
 	if err != nil {
 		t.Fatal(err)
 	}
