@@ -16,9 +16,10 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/crishim/crishim/shim/host/proctree"
 )
 
 // Root is the root directory of a container.
@@ -32,6 +33,10 @@ type Root struct {
 // Open opens the root directory of the container with this id, to which the
 // process pid belongs. It needs the rights of root.
 func Open(pid int, containerID string) (*Root, error) {
+	return open(pid, func(groups string) bool { return proctree.Named(groups, containerID) })
+}
+
+func open(pid int, own func(groups string) bool) (*Root, error) {
 	// The directory of a process, once it is open, is never another's, also when
 	// the number is used again.
 	process, err := os.OpenRoot(filepath.Join("/proc", strconv.Itoa(pid)))
@@ -39,7 +44,7 @@ func Open(pid int, containerID string) (*Root, error) {
 		return nil, fmt.Errorf("its process %d is not on this machine", pid)
 	}
 	defer process.Close()
-	if err := belongs(process, pid, containerID); err != nil {
+	if err := belongs(process, pid, own); err != nil {
 		return nil, err
 	}
 	r := &Root{}
@@ -63,9 +68,9 @@ func Open(pid int, containerID string) (*Root, error) {
 }
 
 // belongs asks the kernel whether the process is the container's.
-func belongs(process *os.Root, pid int, containerID string) error {
+func belongs(process *os.Root, pid int, own func(groups string) bool) error {
 	groups, err := process.ReadFile("cgroup")
-	if err != nil || containerID == "" || !strings.Contains(string(groups), containerID) {
+	if err != nil || !own(string(groups)) {
 		return fmt.Errorf("process %d is not known to be its own: it is in no cgroup of the container", pid)
 	}
 	mounts, err := process.Readlink("ns/mnt")

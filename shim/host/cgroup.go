@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+
+	"github.com/crishim/crishim/shim/host/proctree"
 )
 
 // ErrElsewhere: the process is not on this host, or not visible from here.
@@ -55,7 +57,7 @@ func CgroupsIn(proc, root string, pid int, id string) (CgroupDirs, error) {
 		if len(parts) != 3 {
 			continue
 		}
-		own = own || strings.Contains(parts[2], id)
+		own = own || proctree.Named(parts[2], id)
 		addHierarchy(dirs, root, parts[1], parts[2])
 	}
 	if !own {

@@ -9,6 +9,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
+const containerID = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+
 // record makes a /proc with one process and a cgroup root.
 func record(t *testing.T, cgroup string, dirs ...string) (proc, root string) {
 	t.Helper()
@@ -29,30 +31,30 @@ func record(t *testing.T, cgroup string, dirs ...string) (proc, root string) {
 
 func TestCgroupsV2(t *testing.T) {
 	t.Parallel()
-	proc, root := record(t, "0::/docker/abc\n", "docker/abc")
+	proc, root := record(t, "0::/docker/"+containerID+"\n", "docker/"+containerID)
 	if err := os.WriteFile(filepath.Join(root, "cgroup.controllers"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	got, err := CgroupsIn(proc, root, 7, "abc")
+	got, err := CgroupsIn(proc, root, 7, containerID)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if dir, err := got.Of("memory.max"); !got.V2() || err != nil || dir != filepath.Join(root, "docker/abc") {
+	if dir, err := got.Of("memory.max"); !got.V2() || err != nil || dir != filepath.Join(root, "docker/"+containerID) {
 		t.Errorf("got %v, %s, %v", got, dir, err)
 	}
 }
 
 func TestCgroupsV1(t *testing.T) {
 	t.Parallel()
-	proc, root := record(t, "4:memory:/docker/abc\n3:cpu,cpuacct:/docker/abc\n1:name=systemd:/docker/abc\n0::/docker/abc\nodd\n",
-		"memory/docker/abc", "cpu,cpuacct/docker/abc", "cpu/docker/abc")
-	got, err := CgroupsIn(proc, root, 7, "abc")
+	proc, root := record(t, "4:memory:/docker/"+containerID+"\n3:cpu,cpuacct:/docker/"+containerID+"\n1:name=systemd:/docker/"+containerID+"\n0::/docker/"+containerID+"\nodd\n",
+		"memory/docker/"+containerID, "cpu,cpuacct/docker/"+containerID, "cpu/docker/"+containerID)
+	got, err := CgroupsIn(proc, root, 7, containerID)
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := CgroupDirs{
-		"memory": filepath.Join(root, "memory/docker/abc"), "cpu": filepath.Join(root, "cpu/docker/abc"),
-		"cpuacct": filepath.Join(root, "cpu,cpuacct/docker/abc"),
+		"memory": filepath.Join(root, "memory/docker/"+containerID), "cpu": filepath.Join(root, "cpu/docker/"+containerID),
+		"cpuacct": filepath.Join(root, "cpu,cpuacct/docker/"+containerID),
 	}
 	if diff := cmp.Diff(want, got); diff != "" || got.V2() {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -67,10 +69,11 @@ func TestCgroupsOfAStranger(t *testing.T) {
 	t.Parallel()
 	proc, root := record(t, "0::/user.slice\n")
 	for name, err := range map[string]error{
-		"another process": second(CgroupsIn(proc, root, 7, "abc")),
-		"no process":      second(CgroupsIn(proc, root, 8, "abc")),
-		"no pid":          second(CgroupsIn(proc, root, 0, "abc")),
+		"another process": second(CgroupsIn(proc, root, 7, containerID)),
+		"no process":      second(CgroupsIn(proc, root, 8, containerID)),
+		"no pid":          second(CgroupsIn(proc, root, 0, containerID)),
 		"no id":           second(CgroupsIn(proc, root, 7, "")),
+		"part of a name":  second(CgroupsIn(proc, root, 7, "user")),
 	} {
 		if !errors.Is(err, ErrElsewhere) {
 			t.Errorf("%s: got %v", name, err)

@@ -34,18 +34,20 @@ func TestOOMScoreLearnsOnce(t *testing.T) {
 
 func TestNetNS(t *testing.T) {
 	t.Parallel()
-	if got := NetNS("x", "/proc/self/ns/net", 0); got != "/proc/self/ns/net" {
+	if got, _ := NetNS("x", "/proc/self/ns/net", 0); got != "/proc/self/ns/net" {
 		t.Errorf("the engine's file: got %q", got)
 	}
 	file := t.TempDir() + "/net"
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if got := NetNS("x", file, 0); got != "" {
+	if got, _ := NetNS("x", file, 0); got != "" {
 		t.Errorf("a file that is no namespace: got %q", got)
 	}
-	if got := NetNS("no such container", "", os.Getpid()); got != "" {
-		t.Errorf("a stranger's process: got %q", got)
+	for _, id := range []string{"no such container", "/", strings.Repeat("0", 64)} {
+		if got, _ := NetNS(id, "", os.Getpid()); got != "" {
+			t.Errorf("a stranger's process as of %q: got %q", id, got)
+		}
 	}
 }
 

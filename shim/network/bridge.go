@@ -27,10 +27,14 @@ func (Bridge) Publishes() bool { return true }
 // SetUp has only the hairpin to do: the engine connected the sandbox when it
 // started.
 func (b Bridge) SetUp(_ context.Context, pod Pod) error {
-	if !b.Hairpin || pod.PID == 0 {
+	if !b.Hairpin || pod.NetNS == "" {
 		return nil
 	}
-	if err := setHairpin("/", pod.PID); err != nil {
+	peer, err := peerIndex(pod.NetNS, "eth0")
+	if err == nil {
+		err = setHairpin("/", peer)
+	}
+	if err != nil {
 		return fmt.Errorf("hairpin mode: %w", err)
 	}
 	return nil

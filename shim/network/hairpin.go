@@ -1,30 +1,72 @@
 package network
 
 import (
+	"encoding/binary"
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"syscall"
+
+	"github.com/containernetworking/plugins/pkg/ns"
 )
 
-// setHairpin lets the bridge send a pod's frames back to the port that they came
-// from. The sandbox's own /sys tells the index of its interface's other end,
-// and the host's /sys has the switch.
-func setHairpin(root string, pid int) error {
-	peer, err := os.ReadFile(filepath.Join(root, "proc", fmt.Sprint(pid), "root/sys/class/net/eth0/iflink"))
+// peerIndex returns the index of the other end of a pod's interface. The kernel is
+// asked inside the namespace: a /sys that tells would be one of the pod's files.
+func peerIndex(netns, name string) (peer int, err error) {
+	err = ns.WithNetNSPath(netns, func(ns.NetNS) error {
+		answer, err := syscall.NetlinkRIB(syscall.RTM_GETLINK, syscall.AF_UNSPEC)
+		if err != nil {
+			return err
+		}
+		links, err := syscall.ParseNetlinkMessage(answer)
+		if err != nil {
+			return err
+		}
+		for i := range links {
+			if links[i].Header.Type != syscall.RTM_NEWLINK {
+				continue
+			}
+			attributes, err := syscall.ParseNetlinkRouteAttr(&links[i])
+			if err != nil {
+				return err
+			}
+			found, other := "", 0
+			for _, a := range attributes {
+				switch {
+				case a.Attr.Type == syscall.IFLA_IFNAME:
+					found = strings.TrimRight(string(a.Value), "\x00")
+				case a.Attr.Type == syscall.IFLA_LINK && len(a.Value) == 4:
+					other = int(binary.NativeEndian.Uint32(a.Value))
+				}
+			}
+			if found == name && other > 0 {
+				peer = other
+				return nil
+			}
+		}
+		return fmt.Errorf("%s has none", name)
+	})
 	if err != nil {
-		return fmt.Errorf("the other end of the pod's interface: %w", err)
+		return 0, fmt.Errorf("the other end of the pod's interface: %w", err)
 	}
+	return peer, nil
+}
+
+// setHairpin lets the bridge send a pod's frames back to the port that they came
+// from, which is the host's interface with this index.
+func setHairpin(root string, peer int) error {
 	indexes, err := filepath.Glob(filepath.Join(root, "sys/class/net/*/ifindex"))
 	if err != nil {
 		return fmt.Errorf("interfaces of the host: %w", err)
 	}
 	for _, file := range indexes {
 		index, err := os.ReadFile(file)
-		if err != nil || strings.TrimSpace(string(index)) != strings.TrimSpace(string(peer)) {
+		if err != nil || strings.TrimSpace(string(index)) != strconv.Itoa(peer) {
 			continue
 		}
 		return os.WriteFile(filepath.Join(filepath.Dir(file), "brport/hairpin_mode"), []byte("1"), 0o644)
 	}
-	return fmt.Errorf("interface %s is not on this host", strings.TrimSpace(string(peer)))
+	return fmt.Errorf("interface %d is not on this host", peer)
 }

@@ -1,8 +1,13 @@
 package network
 
 import (
+	"errors"
+	"fmt"
+	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"syscall"
 	"testing"
 )
 
@@ -19,18 +24,47 @@ func TestSetHairpin(t *testing.T) {
 		}
 		return path
 	}
-	write("proc/42/root/sys/class/net/eth0/iflink", "7\n")
 	write("sys/class/net/veth6/ifindex", "6\n")
 	write("sys/class/net/veth7/ifindex", "7\n")
 	mode := write("sys/class/net/veth7/brport/hairpin_mode", "0\n")
-	if err := setHairpin(root, 42); err != nil {
+	if err := setHairpin(root, 7); err != nil {
 		t.Fatal(err)
 	}
 	if got, err := os.ReadFile(mode); err != nil || string(got) != "1" {
 		t.Errorf("got %q, %v", got, err)
 	}
-	write("proc/43/root/sys/class/net/eth0/iflink", "9\n")
-	if setHairpin(root, 43) == nil || setHairpin(root, 44) == nil {
+	if setHairpin(root, 9) == nil || setHairpin(root, 6) == nil {
 		t.Error("an interface that is not there was found")
+	}
+}
+
+// TestPeerIndex: the kernel tells the other end of an interface in a namespace of its own.
+func TestPeerIndex(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("namespaces need root")
+	}
+	ip, err := exec.LookPath("ip")
+	if err != nil {
+		t.Skip(err)
+	}
+	pod := exec.Command("sleep", "3600")
+	pod.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
+	if err := pod.Start(); err != nil {
+		t.Skipf("no network namespace: %v", err)
+	}
+	defer func() { _ = errors.Join(pod.Process.Kill(), pod.Wait()) }() // which also removes the interfaces
+	host, pid := fmt.Sprint("crsh", os.Getpid()), fmt.Sprint(pod.Process.Pid)
+	if out, err := exec.Command(ip, "link", "add", host, "type", "veth", "peer", "name", "eth0", "netns", pid).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	own, err := net.InterfaceByName(host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if peer, err := peerIndex("/proc/"+pid+"/ns/net", "eth0"); err != nil || peer != own.Index {
+		t.Errorf("got %d, %v, want %d", peer, err, own.Index)
+	}
+	if peer, err := peerIndex("/proc/"+pid+"/ns/net", "lo"); err == nil {
+		t.Errorf("of lo: got %d", peer)
 	}
 }

@@ -22,8 +22,7 @@ type Pod struct {
 	Metadata    *runtimeapi.PodSandboxMetadata
 	Annotations map[string]string
 	Ports       []*runtimeapi.PortMapping
-	PID         int      // of the sandbox's process; 0 once it has ended
-	NetNS       string   // path of the network namespace; "" once the sandbox has ended
+	NetNS       string   // path of the network namespace, for the length of the call; "" once the sandbox has ended
 	Engine      []string // addresses that the engine gave the sandbox
 }
 

@@ -48,9 +48,11 @@ func (b box) state() runtimeapi.PodSandboxState {
 	return runtimeapi.PodSandboxState_SANDBOX_NOTREADY
 }
 
-// pod is what a network plugin is told.
-func (b box) pod() podnetwork.Pod {
-	p := podnetwork.Pod{
+// pod is what a network plugin is told. The path of the namespace is good until
+// done is called.
+func (b box) pod() (p podnetwork.Pod, done func()) {
+	done = func() {}
+	p = podnetwork.Pod{
 		ID:          b.c.ID,
 		Metadata:    b.Metadata,
 		Annotations: b.Annotations,
@@ -58,10 +60,9 @@ func (b box) pod() podnetwork.Pod {
 		Engine:      b.addresses(),
 	}
 	if b.running() && b.c.NetworkSettings != nil {
-		p.PID = b.c.State.Pid
-		p.NetNS = host.NetNS(b.c.ID, b.c.NetworkSettings.SandboxKey, b.c.State.Pid)
+		p.NetNS, done = host.NetNS(b.c.ID, b.c.NetworkSettings.SandboxKey, b.c.State.Pid)
 	}
-	return p
+	return p, done
 }
 
 // addresses are those on the engine's networks, IPv4 first. The fields outside

@@ -28,7 +28,10 @@ func (s *Service) CheckNetworks(ctx context.Context) {
 		if !ok || !b.running() {
 			continue
 		}
-		if err := checker.Check(ctx, b.pod()); err != nil && ctx.Err() == nil {
+		pod, done := b.pod()
+		err = checker.Check(ctx, pod)
+		done()
+		if err != nil && ctx.Err() == nil {
 			s.log.Warn("the network of a pod is not as its plugin left it", "id", p.GetId(), "pod", p.GetMetadata().GetName(), "err", err)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/shim/enginetest"
+	"github.com/crishim/crishim/shim/host"
 	"github.com/crishim/crishim/shim/network"
 	"github.com/crishim/crishim/shim/network/cni"
 	"github.com/crishim/crishim/shim/sandbox"
@@ -63,5 +64,37 @@ func TestAFailedPluginLeavesNothingOnEngine(t *testing.T) {
 		if p.GetMetadata().GetUid() == config.GetMetadata().GetUid() {
 			t.Errorf("left behind: %v", p)
 		}
+	}
+}
+
+// TestNamespaceIsPassedByDescriptorOnEngine: where the engine's own file of the namespace cannot be seen,
+// plugins get a descriptor of this process, which leads to the pod's namespace also when the pod's process
+// id has come to mean another process; and nothing when the process is not the pod's.
+func TestNamespaceIsPassedByDescriptorOnEngine(t *testing.T) {
+	engine := enginetest.Require(t)
+	s := sandbox.New(sandbox.Options{Engine: engine, Networks: network.Plugins{Default: network.Bridge{}}})
+	id := run(t, s, uniqueConfig())
+	c, err := engine.ContainerInspect(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := os.Stat(fmt.Sprintf("/proc/%d/ns/net", c.State.Pid))
+	if err != nil {
+		t.Skip(err)
+	}
+	path, done := host.NetNS(id, "", c.State.Pid)
+	defer done()
+	if !strings.HasPrefix(path, fmt.Sprintf("/proc/%d/fd/", os.Getpid())) {
+		t.Fatalf("got %q, want a descriptor", path)
+	}
+	if _, err := s.StopPodSandbox(t.Context(), &runtimeapi.StopPodSandboxRequest{PodSandboxId: id}); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := os.Stat(path); err != nil || !os.SameFile(got, want) {
+		t.Errorf("%s is no longer the pod's namespace: %v", path, err)
+	}
+	if path, done := host.NetNS(id, "", os.Getpid()); path != "" {
+		done()
+		t.Errorf("of a process that is not the pod's: got %q", path)
 	}
 }

@@ -76,10 +76,12 @@ func readSeccomp(sc *runtimeapi.LinuxSandboxSecurityContext) ([]byte, error) {
 // execute makes the sandbox and takes everything back when a step fails.
 func (s *Service) execute(ctx context.Context, r *runtimeapi.RunPodSandboxRequest, f facts) (_ string, err error) {
 	var back undo
+	done := func() {}
 	defer func() {
 		if err != nil {
 			err = back.run(ctx, err)
 		}
+		done()
 	}()
 	id, err := s.createAndStart(ctx, r, f, &back)
 	if err != nil {
@@ -93,7 +95,8 @@ func (s *Service) execute(ctx context.Context, r *runtimeapi.RunPodSandboxReques
 	if err != nil {
 		return "", err
 	}
-	pod := box.pod()
+	pod, release := box.pod()
+	done = release
 	back.add(func(ctx context.Context) error { return f.network.TearDown(ctx, pod) })
 	if err := f.network.SetUp(ctx, pod); err != nil {
 		return "", fmt.Errorf("set up the network: %w", err)

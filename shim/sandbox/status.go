@@ -53,7 +53,9 @@ func (s *Service) networkStatus(ctx context.Context, b box) *runtimeapi.PodSandb
 	if !b.running() {
 		return status
 	}
-	addresses, err := s.plugin(b).Addresses(ctx, b.pod())
+	pod, done := b.pod()
+	defer done()
+	addresses, err := s.plugin(b).Addresses(ctx, pod)
 	if err != nil {
 		s.log.Warn("the addresses of a pod sandbox are not known", "id", b.c.ID, "err", err)
 		return status

@@ -50,7 +50,9 @@ func (s *Service) stop(ctx context.Context, b box) error {
 }
 
 func (s *Service) tearDown(ctx context.Context, b box) error {
-	if err := s.plugin(b).TearDown(ctx, b.pod()); err != nil {
+	pod, done := b.pod()
+	defer done()
+	if err := s.plugin(b).TearDown(ctx, pod); err != nil {
 		return fmt.Errorf("tear down the network: %w", err)
 	}
 	return nil

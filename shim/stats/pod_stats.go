@@ -11,6 +11,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/shim/host"
+	"github.com/crishim/crishim/shim/host/proctree"
 	"github.com/crishim/crishim/shim/state"
 )
 
@@ -133,11 +134,12 @@ func podNetwork(sandbox target) []netInterface {
 	if sandbox.c.HostConfig.NetworkMode.IsHost() {
 		return nil
 	}
-	if _, err := host.Cgroups(sandbox.c.State.Pid, sandbox.c.ID); err != nil {
+	process, err := proctree.Find(sandbox.c.State.Pid)
+	if err != nil || !process.InContainer(sandbox.c.ID) {
 		return nil // the pid is not of this host
 	}
-	interfaces, err := readNetwork(sandbox.c.State.Pid)
-	if err != nil {
+	interfaces, err := readNetwork(process.PID)
+	if err != nil || !process.Alive() { // or what was read may be somebody else's
 		return nil
 	}
 	return interfaces

@@ -45,21 +45,24 @@ func (p Process) Alive() bool {
 // InContainer reports whether the process is in a control group named for the
 // container. It is how a pid from an engine is known to be a pid of this host.
 func (p Process) InContainer(id string) bool {
-	if !containerIDs.MatchString(id) || !p.Alive() {
+	if !p.Alive() {
 		return false
 	}
 	groups, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", p.PID))
-	return err == nil && named(string(groups), id) && p.Alive()
+	return err == nil && Named(string(groups), id) && p.Alive()
 }
 
 // containerIDs are whole ids. Part of one, or another text from /proc/PID/cgroup,
 // would be found in the groups of other processes.
 var containerIDs = regexp.MustCompile(`^[0-9a-f]{64}$`)
 
-// named reports whether one of the groups' directories has the id in its name, as
-// in /docker/ID, docker-ID.scope or system.slice:docker:ID, with no more letters or
-// digits around it.
-func named(groups, id string) bool {
+// Named reports whether one of the control groups' directories has the container's
+// id in its name, as in /docker/ID, docker-ID.scope or system.slice:docker:ID, with no
+// more letters or digits around it.
+func Named(groups, id string) bool {
+	if !containerIDs.MatchString(id) {
+		return false
+	}
 	for _, word := range strings.FieldsFunc(groups, func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) }) {
 		if word == id {
 			return true

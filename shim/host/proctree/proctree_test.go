@@ -57,7 +57,7 @@ func TestNamed(t *testing.T) {
 		"0::/docker/" + id[:63] + "\n":                                 false,
 		"0::/\n":                                                       false,
 	} {
-		if got := named(groups, id); got != want {
+		if got := Named(groups, id); got != want {
 			t.Errorf("%q: got %v, want %v", groups, got, want)
 		}
 	}
