@@ -57,6 +57,9 @@ func (a Attempt) reason() string {
 	case StateDocker:
 		return "this is a Docker engine, not a CRI runtime"
 	case StateHTTP:
+		if a.Kind == KindEngine { // HTTP is what it should speak
+			return a.Detail
+		}
 		return "it speaks HTTP, not gRPC"
 	case StateNoCRI:
 		return "it serves no CRI (the CRI plugin is off)"
@@ -92,6 +95,9 @@ func (a Attempt) Hint() string {
 		e.Docker = true
 		return "use -r " + e.String() + " for the built-in dockershim"
 	case StateHTTP:
+		if a.Kind == KindEngine {
+			return "is this the engine's address? See its log: journalctl -u docker"
+		}
 		return "give the address of a CRI socket; see `crishim endpoints`"
 	case StateNoCRI:
 		return "enable the CRI plugin (disabled_plugins in /etc/containerd/config.toml), or use -r docker:// where Docker runs"

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -172,6 +173,13 @@ func TestConnectRefusals(t *testing.T) {
 	_ = stale.Close()
 	silent(t, path("silent"))
 	fakeEngine(t, path("docker"))
+	answer := func(name string, code int, body string) string {
+		serveHTTP(t, path(name), func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(code)
+			_, _ = io.WriteString(w, body)
+		})
+		return "docker://" + path(name)
+	}
 	bare := stubcri.Start(t, stubcri.Options{Unimplemented: []string{"Version"}})
 	tests := []struct{ name, endpoint, want, hint string }{
 		{"absent", path("none"), "no such socket", "crishim endpoints"},
@@ -183,6 +191,9 @@ func TestConnectRefusals(t *testing.T) {
 		{"no CRI", bare.Endpoint, "serves no CRI", "disabled_plugins"},
 		{"closed port", "tcp://127.0.0.1:1", "connection refused", "host and port"},
 		{"docker absent", "docker://" + path("none"), "no such socket", ""},
+		{"an engine's error", answer("broken", 500, `{"message":"the store is\nread-only"}`), "it answers HTTP 500 Internal Server Error: the store is read-only", "journalctl"},
+		{"a proxy's error", answer("proxy", 503, "no backend\n"), "it answers HTTP 503 Service Unavailable: no backend", "journalctl"},
+		{"no engine", answer("web", 200, "hello"), "it speaks HTTP, but is no Docker engine", "journalctl"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

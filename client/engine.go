@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -174,7 +175,7 @@ func (o *Options) tryEngine(ctx context.Context, engine *Engine, a *Attempt) {
 		a.State, a.Detail = StateReady, "Docker engine "+p.version
 		engine.Version, engine.APIVersion = p.version, p.api
 	case p.http:
-		a.State, a.Detail = StateHTTP, "it speaks HTTP, but is no Docker engine"
+		a.State, a.Detail = StateHTTP, cmp.Or(p.refusal, "it speaks HTTP, but is no Docker engine")
 	default:
 		a.State, a.Detail = dialState(Endpoint{Network: scheme, Address: address}, p.err)
 	}

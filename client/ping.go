@@ -3,6 +3,8 @@ package client
 import (
 	"bufio"
 	"context"
+	"encoding/json"
+	"io"
 	"net/http"
 	"strings"
 	"time"
@@ -12,6 +14,7 @@ import (
 type pong struct {
 	http, docker bool
 	version, api string // the engine's own, and its API's
+	refusal      string // the answer of what speaks HTTP and is no engine, where it is an error
 	err          error
 }
 
@@ -43,9 +46,30 @@ func (o *Options) ping(ctx context.Context, network, address string) pong {
 	defer resp.Body.Close()
 	api := resp.Header.Get("Api-Version")
 	if api == "" {
-		return pong{http: true}
+		return pong{http: true, refusal: refusal(resp)}
 	}
 	// Server: Docker/20.10.24+dfsg1 (linux)
 	server, _, _ := strings.Cut(strings.TrimPrefix(resp.Header.Get("Server"), "Docker/"), " ")
 	return pong{http: true, docker: true, version: server, api: api}
+}
+
+// refusal is an HTTP error in one line: its status and what the body says, which
+// an engine puts into JSON and a proxy before it does not.
+func refusal(resp *http.Response) string {
+	if resp.StatusCode < http.StatusBadRequest {
+		return ""
+	}
+	text := "it answers HTTP " + strings.TrimSpace(resp.Status)
+	body, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<10)) // what there is of it
+	said := strings.Join(strings.Fields(string(body)), " ")
+	var answer struct {
+		Message string `json:"message"`
+	}
+	if json.Unmarshal(body, &answer) == nil && answer.Message != "" {
+		said = strings.Join(strings.Fields(answer.Message), " ")
+	}
+	if said != "" {
+		text += ": " + said
+	}
+	return text
 }
