@@ -98,6 +98,26 @@ func TestMountPropagation(t *testing.T) {
 	}
 }
 
+// TestReadOnlyIsNotRecursive: what is mounted below a read-only mount keeps its own
+// mode, as the CRI says without recursive_read_only; a kubelet asks for the label too.
+func TestReadOnlyIsNotRecursive(t *testing.T) {
+	c := newCRI(t)
+	dir := t.TempDir()
+	inner := filepath.Join(dir, "inner")
+	if err := os.Mkdir(inner, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	mount(t, "tmpfs", inner, "tmpfs", 0)
+	p := c.pod(t, nil)
+	for name, relabel := range map[string]bool{"plain": false, "relabelled": true} {
+		config := shell(name, "touch /m/outer 2>/dev/null && echo outer; touch /m/inner/x && echo inner")
+		config.Mounts = []*runtimeapi.Mount{{HostPath: dir, ContainerPath: "/m", Readonly: true, SelinuxRelabel: relabel}}
+		if got := p.output(t, config); got != "inner\n" {
+			t.Errorf("%s: a container could write to %q, want what is mounted below alone", name, got)
+		}
+	}
+}
+
 // TestHostNamespaces: a pod on the host's network has its name too.
 func TestHostNamespaces(t *testing.T) {
 	c := newCRI(t)

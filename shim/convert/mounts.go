@@ -95,6 +95,10 @@ func asText(m *runtimeapi.Mount, f MountFeatures) bool {
 	if strings.Contains(m.GetHostPath()+m.GetContainerPath(), ":") || m.GetRecursiveReadOnly() {
 		return false
 	}
+	if m.GetReadonly() && f.RecursiveReadOnly && !f.SELinux {
+		// As text it would be recursive, and there is no label to set.
+		return false
+	}
 	return m.GetSelinuxRelabel() || !f.CreateMountpoint
 }
 

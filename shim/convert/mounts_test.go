@@ -14,6 +14,7 @@ import (
 func TestMountForms(t *testing.T) {
 	t.Parallel()
 	oldEngine, middle, newEngine := MountFeatures{}, MountFeatures{CreateMountpoint: true}, MountFeatures{CreateMountpoint: true, RecursiveReadOnly: true}
+	withSELinux := MountFeatures{CreateMountpoint: true, RecursiveReadOnly: true, SELinux: true}
 	bindOf := func(source string, readonly bool, o mount.BindOptions) mount.Mount {
 		return mount.Mount{Type: mount.TypeBind, Source: source, Target: "/c", ReadOnly: readonly, BindOptions: &o}
 	}
@@ -39,6 +40,16 @@ func TestMountForms(t *testing.T) {
 		},
 		"only text relabels": {
 			&runtimeapi.Mount{HostPath: "/h", ContainerPath: "/c", SelinuxRelabel: true}, newEngine, []string{"/h:/c:rprivate,Z"}, nil,
+		},
+		"nothing to relabel, so read-only stays non-recursive": {
+			&runtimeapi.Mount{HostPath: "/h", ContainerPath: "/c", Readonly: true, SelinuxRelabel: true}, newEngine, nil,
+			[]mount.Mount{bindOf("/h", true, mount.BindOptions{Propagation: "rprivate", CreateMountpoint: true, ReadOnlyNonRecursive: true})},
+		},
+		"relabelled and read-only": {
+			&runtimeapi.Mount{HostPath: "/h", ContainerPath: "/c", Readonly: true, SelinuxRelabel: true}, withSELinux, []string{"/h:/c:rprivate,ro,Z"}, nil,
+		},
+		"relabelled and read-only before recursive mounts": {
+			&runtimeapi.Mount{HostPath: "/h", ContainerPath: "/c", Readonly: true, SelinuxRelabel: true}, middle, []string{"/h:/c:rprivate,ro,Z"}, nil,
 		},
 		"read-only is not recursive by itself": {
 			&runtimeapi.Mount{HostPath: "/h", ContainerPath: "/c", Readonly: true}, newEngine, nil,
