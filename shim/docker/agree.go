@@ -25,6 +25,9 @@ func (c *Client) Library(ctx context.Context) (*client.Client, error) {
 		return spoken, nil
 	}
 	ping, err := c.first.Ping(ctx)
+	if err == nil {
+		err = checkPing(ping)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -55,6 +58,9 @@ func (c *Client) Renegotiate(ctx context.Context) error {
 // speak changes to the version that an answer to a ping leads to. The library
 // only ever goes down, and while calls read it, so that takes a client of its own.
 func (c *Client) speak(ping types.Ping) error {
+	if err := checkPing(ping); err != nil {
+		return err
+	}
 	next, err := c.endpoint.dialer()
 	if err != nil {
 		return err
@@ -66,6 +72,16 @@ func (c *Client) speak(ping types.Ping) error {
 	}
 	c.spoken.Store(next)
 	return before.Close()
+}
+
+// checkPing refuses an engine that is too old before a call fails for a reason that
+// nobody would look for there. What answers a ping without a version is no engine
+// that is known to be too old.
+func checkPing(ping types.Ping) error {
+	if ping.APIVersion == "" {
+		return nil
+	}
+	return CheckAPI(ping.APIVersion)
 }
 
 // ClientVersion is the API version that calls are made in, "" before the first.

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types/container"
 )
 
@@ -106,5 +107,31 @@ func TestRenegotiate(t *testing.T) {
 	cancel()
 	if err := c.Renegotiate(gone); err == nil || c.ClientVersion() != "1.51" {
 		t.Errorf("got %v, %s after an attempt that failed", err, c.ClientVersion())
+	}
+}
+
+// An engine that is too old is refused before the first call and when one comes
+// back as it, whoever asked it for its version.
+func TestEnginesThatAreTooOldAreRefused(t *testing.T) {
+	e := newUpgradable(t)
+	e.api.Store("1.39")
+	if _, err := New(Options{Host: e.host, APIVersion: "1.39"}); !errdefs.IsFailedPrecondition(err) || !strings.Contains(err.Error(), "speaks API 1.39, crishim needs 1.40") {
+		t.Errorf("a version that is known: got %v", err)
+	}
+	c, err := New(Options{Host: e.host})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := c.ContainerList(t.Context(), container.ListOptions{}); !errdefs.IsFailedPrecondition(err) {
+		t.Errorf("the first call: got %v", err)
+	}
+	e.api.Store("1.41")
+	if _, err := c.ContainerList(t.Context(), container.ListOptions{}); err != nil {
+		t.Errorf("after an upgrade: %v", err)
+	}
+	e.api.Store("1.39")
+	if err := c.Renegotiate(t.Context()); !errdefs.IsFailedPrecondition(err) {
+		t.Errorf("put back: got %v", err)
 	}
 }

@@ -21,7 +21,9 @@ import (
 	"github.com/docker/docker/client"
 )
 
-// MinAPI is the oldest Engine API the shim works with (Docker 19.03).
+// MinAPI is the oldest Engine API the shim works with (Docker 19.03). It is also the
+// oldest that engines of today can be told to answer in, so nothing older can be
+// tried out.
 const MinAPI = "1.40"
 
 // Options of some client methods have types of the client library. These
@@ -61,6 +63,9 @@ func New(o Options) (*Client, error) {
 	}
 	built := &Client{endpoint: endpoint, observe: o.Observe, requestTime: o.RequestTimeout, first: first, agreeing: make(chan struct{}, 1)}
 	if o.APIVersion != "" {
+		if err := CheckAPI(o.APIVersion); err != nil {
+			return nil, errors.Join(err, first.Close())
+		}
 		first.NegotiateAPIVersionPing(types.Ping{APIVersion: o.APIVersion})
 		built.spoken.Store(first)
 	}
