@@ -17,6 +17,9 @@ const (
 	startCheck = 5 * time.Second
 	// An engine that is away is asked again after a pause that doubles.
 	firstPause, lastPause = time.Second, 30 * time.Second
+	// keepPeriod is how often dockershim's container manager looked for processes that
+	// the engine had started meanwhile.
+	keepPeriod = 5 * time.Minute
 )
 
 // watchEngine is what a watch needs of the Docker client.
@@ -33,9 +36,11 @@ type watch struct {
 	node   *node
 	follow func(context.Context) error // ends when the engine goes
 	check  func(context.Context)       // looks at the networks of pods that are there already
-	keep   func() error                // puts the engine's processes where they belong
+	keep   func() error                // puts the engine's processes where they belong; nil: nowhere
 	log    *slog.Logger
 	pause  time.Duration // before the second attempt
+
+	keepEvery time.Duration
 
 	cancel context.CancelFunc
 	done   chan struct{} // closed when the watch has ended
@@ -43,7 +48,7 @@ type watch struct {
 }
 
 func newWatch(engine watchEngine, n *node, follow func(context.Context) error, log *slog.Logger) *watch {
-	return &watch{engine: engine, node: n, follow: follow, check: func(context.Context) {}, keep: func() error { return nil }, log: log, pause: firstPause}
+	return &watch{engine: engine, node: n, follow: follow, check: func(context.Context) {}, log: log, pause: firstPause, keepEvery: keepPeriod}
 }
 
 // start checks the engine once and goes on in the background.
@@ -92,11 +97,11 @@ func (w *watch) connect(ctx context.Context) bool {
 		return false
 	}
 	w.say(ctx, slog.LevelInfo, "the engine is ready", fmt.Sprintf("%s, API %s, cgroup driver %s", info.ServerVersion, api, info.CgroupDriver))
-	if err := w.keep(); err != nil {
-		w.log.Warn("the host does not allow all of --runtime-cgroups", "err", err)
-	}
 	var checking sync.WaitGroup
 	untilGone, gone := context.WithCancel(ctx)
+	if w.keep != nil {
+		checking.Go(func() { w.keepInPlace(untilGone) })
+	}
 	checking.Go(func() { // CNI plugins may take their time
 		if err := w.reclaim(untilGone); err != nil {
 			w.log.Warn("not all networks of pods that are gone could be freed", "err", err)
@@ -110,6 +115,27 @@ func (w *watch) connect(ctx context.Context) bool {
 		w.say(ctx, slog.LevelWarn, "the engine is gone", fmt.Sprint(err))
 	}
 	return true
+}
+
+// keepInPlace goes on until the engine is gone. What the host does not allow it says
+// when it changes.
+func (w *watch) keepInPlace(ctx context.Context) {
+	again := time.NewTicker(w.keepEvery)
+	defer again.Stop()
+	var last string
+	for {
+		err := w.keep()
+		now := fmt.Sprint(err)
+		if err != nil && now != last {
+			w.log.Warn("the host does not allow all of --runtime-cgroups", "err", err)
+		}
+		last = now
+		select {
+		case <-again.C:
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // greet asks an engine who it is, in the newest API version that both speak.

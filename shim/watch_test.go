@@ -97,3 +97,44 @@ func TestWatchRefusesAnEngineThatDoesNotFit(t *testing.T) {
 		w.stop()
 	}
 }
+
+// What moves the engine's processes is done again and again, because an engine
+// starts others, and says the same thing once.
+func TestTheEnginesProcessesAreKept(t *testing.T) {
+	t.Parallel()
+	engine, log := watched{enginetest.NewMemory()}, &safeLog{}
+	w := newWatch(engine, &node{engine: engine}, cache.New(engine, nil).Follow, slog.New(slog.NewTextHandler(log, nil)))
+	times := make(chan int)
+	n := 0
+	w.keepEvery = time.Millisecond
+	w.keep = func() error {
+		n++
+		times <- n
+		if n < 3 {
+			return errors.New("read-only cgroups")
+		}
+		return nil
+	}
+	if err := w.start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for want := range 4 {
+		select {
+		case got := <-times:
+			if got != want+1 {
+				t.Errorf("got %d, want %d", got, want+1)
+			}
+		case <-time.After(time.Minute):
+			t.Fatalf("it was done %d times, and not again", want)
+		}
+	}
+	go func() {
+		for range times { // until the watch has ended
+		}
+	}()
+	w.stop()
+	close(times)
+	if got := strings.Count(log.waitFor(t, "read-only cgroups"), "read-only cgroups"); got != 1 {
+		t.Errorf("it was said %d times", got)
+	}
+}
