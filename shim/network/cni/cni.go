@@ -89,6 +89,12 @@ func (p *Plugin) cidr() string {
 	return ""
 }
 
+// ConfDir is where configurations are read from.
+func (p *Plugin) ConfDir() string { return p.options.ConfDir }
+
+// BinDirs are where plugins are looked for.
+func (p *Plugin) BinDirs() []string { return p.options.BinDirs }
+
 // Name implements network.Plugin.
 func (p *Plugin) Name() string { return network.NameCNI }
 

@@ -1,11 +1,15 @@
 package cni
 
 import (
+	"os/exec"
+	"regexp"
+	"runtime"
 	"strings"
 	"testing"
 
 	"github.com/containerd/errdefs"
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/shim/network"
@@ -118,6 +122,63 @@ func TestKubenetMakesAConfiguration(t *testing.T) {
 	for _, part := range []string{`"bridge":"cbr0"`, `"mtu":1400`, `"hairpinMode":true`, `"promiscMode":false`, `"subnet":"fd03::/64"`, `"dst":"::/0"`} {
 		if !strings.Contains(string(list.Bytes), part) {
 			t.Errorf("got %s, want %s in it", list.Bytes, part)
+		}
+	}
+}
+
+// Kubelets brought kubenet up with a promiscuous bridge unless told otherwise.
+func TestKubenetHairpins(t *testing.T) {
+	t.Parallel()
+	for mode, want := range map[string]string{
+		"":                 `"hairpinMode":false .*"promiscMode":true`,
+		HairpinPromiscuous: `"hairpinMode":false .*"promiscMode":true`,
+		HairpinVeth:        `"hairpinMode":true .*"promiscMode":false`,
+		HairpinNone:        `"hairpinMode":false .*"promiscMode":false`,
+	} {
+		list, err := (&Kubenet{Hairpin: mode}).list("10.3.0.0/24")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !regexp.MustCompile(strings.ReplaceAll(want, " ", ",")).Match(list.Bytes) {
+			t.Errorf("%q: got %s, want %s", mode, list.Bytes, want)
+		}
+	}
+}
+
+// TestKubenetMasquerades: with a range of its own kubenet has one rule for it, however
+// often pods come, in place of the bridge plugin's.
+func TestKubenetMasquerades(t *testing.T) {
+	realPlugins(t)
+	if _, err := exec.LookPath("iptables"); err != nil {
+		t.Skip(err)
+	}
+	runtime.LockOSThread() // and never unlock it: the thread ends with its namespace
+	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+		t.Skipf("this test makes a network namespace: %v", err)
+	}
+	for ranges, want := range map[string]string{
+		"10.0.0.0/8":          "-A POSTROUTING -s 10.9.0.0/24 ! -d 10.0.0.0/8 -m comment --comment \"crishim: kubenet\" -m addrtype ! --dst-type LOCAL -j MASQUERADE",
+		"10.0.0.0/8,fd00::/8": "-A POSTROUTING -s 10.9.0.0/24 ! -d 10.0.0.0/8 -m comment --comment \"crishim: kubenet\" -m addrtype ! --dst-type LOCAL -j MASQUERADE",
+		"fd00::/8":            "-A POSTROUTING -s 10.9.0.0/24 ! -d 10.9.0.0/24 -m comment --comment \"crishim: kubenet\" -m addrtype ! --dst-type LOCAL -j MASQUERADE",
+		"0.0.0.0/0":           "",
+		"":                    "",
+	} {
+		if out, err := exec.Command("iptables", "-t", "nat", "-F", "POSTROUTING").CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		k := &Kubenet{NonMasquerade: ranges}
+		for range 2 {
+			if err := k.masquerade(t.Context(), "10.9.0.0/24"); err != nil {
+				t.Errorf("%q: %v", ranges, err)
+			}
+		}
+		out, err := exec.Command("iptables", "-t", "nat", "-S", "POSTROUTING").CombinedOutput()
+		if got := strings.TrimSpace(strings.TrimPrefix(string(out), "-P POSTROUTING ACCEPT")); err != nil || got != want {
+			t.Errorf("%q: got %q, %v, want %q", ranges, got, err, want)
+		}
+		list, err := k.list("10.9.0.0/24")
+		if err != nil || strings.Contains(string(list.Bytes), `"ipMasq":true`) != (ranges == "") {
+			t.Errorf("%q: got %s, %v", ranges, list.Bytes, err)
 		}
 	}
 }

@@ -1,9 +1,15 @@
 package cni
 
 import (
+	"cmp"
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"os/exec"
+	"slices"
 	"strings"
+	"sync"
 
 	"github.com/containerd/errdefs"
 	"github.com/containernetworking/cni/libcni"
@@ -30,7 +36,12 @@ func CheckHairpin(mode string) error {
 type Kubenet struct {
 	Bridge  string // "": cbr0
 	MTU     int    // 0: the kernel's
-	Hairpin string
+	Hairpin string // "": HairpinPromiscuous, as in a kubelet
+	// NonMasquerade are the ranges, one of IPv4 and one of IPv6 at most, to which pods
+	// go with their own addresses; "": the pod CIDR.
+	NonMasquerade string
+
+	mu sync.Mutex // rules are looked for and appended by one pod at a time
 }
 
 // list makes the configuration.
@@ -53,8 +64,8 @@ func (k *Kubenet) list(podCIDR string) (*libcni.NetworkConfigList, error) {
 		}
 	}
 	bridge := map[string]any{
-		"type": "bridge", "bridge": name, "isGateway": true, "ipMasq": true,
-		"hairpinMode": k.Hairpin == HairpinVeth, "promiscMode": k.Hairpin == HairpinPromiscuous,
+		"type": "bridge", "bridge": name, "isGateway": true, "ipMasq": k.NonMasquerade == "",
+		"hairpinMode": k.Hairpin == HairpinVeth, "promiscMode": cmp.Or(k.Hairpin, HairpinPromiscuous) == HairpinPromiscuous,
 		"ipam": map[string]any{"type": "host-local", "ranges": ranges, "routes": routes},
 	}
 	if k.MTU > 0 {
@@ -72,4 +83,41 @@ func (k *Kubenet) list(podCIDR string) (*libcni.NetworkConfigList, error) {
 		return nil, fmt.Errorf("kubenet configuration: %w", err)
 	}
 	return libcni.NetworkConfFromBytes(b)
+}
+
+// masquerade has the kernel hide pods behind the node's address where they go beyond
+// the ranges that know them. The bridge plugin can do that for the pod CIDR alone, so
+// with a range of its own kubenet has a rule for each family, as kubelets had.
+func (k *Kubenet) masquerade(ctx context.Context, podCIDR string) error {
+	if k.NonMasquerade == "" {
+		return nil
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for pods := range strings.SplitSeq(podCIDR, ",") {
+		pods = strings.TrimSpace(pods)
+		program, keep, everything := "iptables", pods, "0.0.0.0/0"
+		if strings.Contains(pods, ":") {
+			program, everything = "ip6tables", "::/0"
+		}
+		for cidr := range strings.SplitSeq(k.NonMasquerade, ",") {
+			if strings.Contains(cidr, ":") == strings.Contains(pods, ":") {
+				keep = cidr
+			}
+		}
+		if keep == everything {
+			continue
+		}
+		rule := []string{"POSTROUTING", "-s", pods, "!", "-d", keep, "-m", "comment", "--comment", "crishim: kubenet",
+			"-m", "addrtype", "!", "--dst-type", "LOCAL", "-j", "MASQUERADE"}
+		var out []byte
+		err := exec.CommandContext(ctx, program, slices.Concat([]string{"-w", "-t", "nat", "-C"}, rule)...).Run()
+		if missing := new(exec.ExitError); errors.As(err, &missing) {
+			out, err = exec.CommandContext(ctx, program, slices.Concat([]string{"-w", "-t", "nat", "-A"}, rule)...).CombinedOutput()
+		}
+		if err != nil {
+			return fmt.Errorf("masquerade beyond %s: %s: %w: %s", keep, program, err, strings.TrimSpace(string(out)))
+		}
+	}
+	return nil
 }

@@ -40,6 +40,11 @@ func (p *Plugin) SetUp(ctx context.Context, pod network.Pod) (err error) {
 	} else if ctx.Err() != nil {
 		return fmt.Errorf("wait for the garbage collection of CNI network %s: %w", list.Name, err)
 	}
+	if p.options.Kubenet != nil {
+		if err := p.options.Kubenet.masquerade(ctx, p.cidr()); err != nil {
+			return err
+		}
+	}
 	if _, err = t.AddNetworkList(ctx, list, rt); err != nil {
 		return fmt.Errorf("CNI network %s: %w", list.Name, err)
 	}
