@@ -123,8 +123,10 @@ func newAreas(o Options, client *docker.Client) (*areas, error) {
 			KeyFile:   o.StreamKeyFile,
 			OnDemand:  !o.Daemon, // few commands have a session
 			RecordDir: o.ExecRecords,
-			PodIPs:    podIPs(sandboxes),
-			Log:       o.Log,
+
+			IdleTimeout: o.StreamIdleTimeout,
+			PodIPs:      podIPs(sandboxes),
+			Log:         o.Log,
 		}, engine),
 		statsArea:   stats.New(stats.Options{Engine: engine, Log: o.Log}),
 		logArea:     logFiles,

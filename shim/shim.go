@@ -32,6 +32,8 @@ type Options struct {
 	StreamAddress                 string // host:port of the streaming server; "": 127.0.0.1 and a free port
 	StreamCertFile, StreamKeyFile string // TLS for the streaming server, when both are set
 
+	StreamIdleTimeout time.Duration // ends a session without any traffic; 0: 4 hours
+
 	// ExecRecords is a directory where running execs are written down, so that
 	// what they started can be ended if the shim is killed. "": nowhere.
 	ExecRecords string
@@ -87,7 +89,7 @@ func New(o Options) (*Shim, error) {
 	}
 	engine, err := docker.New(o.Engine)
 	if err != nil {
-		return nil, err
+		return nil, worded{err}
 	}
 	a, err := newAreas(o, engine)
 	if err != nil {
@@ -127,9 +129,18 @@ func (s *Shim) Start(ctx context.Context) error {
 }
 
 // Serve answers CRI requests on l until Close is called, which makes it return
-// nil. It closes l.
+// nil, or the streaming server has ended. It closes l.
 func (s *Shim) Serve(l net.Listener) error {
-	if err := s.server().Serve(l); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
+	served := make(chan error, 1)
+	go func() { served <- s.server().Serve(l) }()
+	var err error
+	select {
+	case err = <-served:
+	case err = <-s.areas.streamArea.Failed():
+		s.server().Stop()
+		<-served
+	}
+	if err != nil && !errors.Is(err, grpc.ErrServerStopped) {
 		return fmt.Errorf("serve CRI on %s: %w", l.Addr(), err)
 	}
 	return nil

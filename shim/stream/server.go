@@ -36,6 +36,7 @@ type Server struct {
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
 	work   sync.WaitGroup // handlers and the serving loop
+	failed chan error     // has the reason when a listener has ended by itself
 
 	mu      sync.Mutex // guards all below
 	started bool
@@ -48,7 +49,7 @@ type Server struct {
 // New builds a server; it listens when it is started.
 func New(o Options, engine Engine) *Server {
 	o = o.withDefaults()
-	s := &Server{opts: o, engine: engine, tokens: newTokens(time.Now), records: records{dir: o.RecordDir, log: o.Log}}
+	s := &Server{opts: o, engine: engine, tokens: newTokens(time.Now), records: records{dir: o.RecordDir, log: o.Log}, failed: make(chan error, 1)}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	return s
 }
@@ -108,11 +109,18 @@ func (s *Server) listen(ctx context.Context) error {
 	go func() {
 		defer s.work.Done()
 		if err := server.Serve(serving); !errors.Is(err, http.ErrServerClosed) {
-			s.opts.Log.Error("streaming server ended", "error", err)
+			select {
+			case s.failed <- fmt.Errorf("the streaming server has ended: %w", err):
+			default: // the first reason will do
+			}
 		}
 	}()
 	return nil
 }
+
+// Failed has the reason when the server has ended without Close: every URL that is
+// handed out from then on leads nowhere.
+func (s *Server) Failed() <-chan error { return s.failed }
 
 // Close stops listening, ends every session, and waits until all are ended.
 // What exec started and nobody detached from is killed.
