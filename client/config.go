@@ -19,7 +19,7 @@ import (
 // DefaultConfigFile is where crictl's config file is looked for first.
 const DefaultConfigFile = "/etc/crictl.yaml"
 
-// Keys of the config file, which are crictl's.
+// Keys of the config file, nearly all of which are crictl's.
 const (
 	KeyRuntimeEndpoint   = "runtime-endpoint"
 	KeyImageEndpoint     = "image-endpoint"
@@ -28,6 +28,9 @@ const (
 	KeyPullImageOnCreate = "pull-image-on-create"
 	KeyDisablePullOnRun  = "disable-pull-on-run"
 	KeyMaxRetries        = "max-retries"
+	// These two are our own. crictl refuses a file that has one of them.
+	KeyNetworkPlugin = "network-plugin"
+	KeyShimConfig    = "shim-config"
 )
 
 // ConfigKeys are all keys that a config file may have, in the order in which
@@ -35,6 +38,7 @@ const (
 func ConfigKeys() []string {
 	return []string{
 		KeyRuntimeEndpoint, KeyImageEndpoint, KeyTimeout, KeyDebug, KeyPullImageOnCreate, KeyDisablePullOnRun, KeyMaxRetries,
+		KeyNetworkPlugin, KeyShimConfig,
 	}
 }
 
@@ -47,6 +51,8 @@ type Config struct {
 	PullImageOnCreate bool
 	DisablePullOnRun  bool
 	MaxRetries        int
+	NetworkPlugin     string // of the embedded shim's new pods
+	ShimConfig        string // file with the embedded shim's settings
 
 	// Path is where it was read from, or where it would be written; empty
 	// when there is no file.
@@ -200,6 +206,10 @@ func (c *Config) apply(key, text string) error {
 		c.DisablePullOnRun, err = boolValue(text)
 	case KeyMaxRetries:
 		c.MaxRetries, err = countValue(text)
+	case KeyNetworkPlugin:
+		c.NetworkPlugin, err = pluginValue(text)
+	case KeyShimConfig:
+		c.ShimConfig = text
 	default:
 		return fmt.Errorf("unknown key %q", key)
 	}
@@ -216,6 +226,14 @@ func endpointValue(text string) (string, error) {
 	}
 	_, err := ParseEndpoint(text)
 	return text, err
+}
+
+func pluginValue(text string) (string, error) {
+	switch text {
+	case "", "bridge", "cni", "kubenet":
+		return text, nil
+	}
+	return "", fmt.Errorf("must be bridge, cni or kubenet, not %q", text)
 }
 
 func boolValue(text string) (bool, error) {

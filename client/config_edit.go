@@ -34,6 +34,10 @@ func (c *Config) Get(key string) (string, error) {
 		return strconv.FormatBool(c.DisablePullOnRun), nil
 	case KeyMaxRetries:
 		return strconv.Itoa(c.MaxRetries), nil
+	case KeyNetworkPlugin:
+		return c.NetworkPlugin, nil
+	case KeyShimConfig:
+		return c.ShimConfig, nil
 	}
 	return "", unknownKey(key)
 }

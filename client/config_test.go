@@ -23,6 +23,8 @@ debug: true
 pull-image-on-create: true
 disable-pull-on-run: false
 max-retries: 5
+network-plugin: cni
+shim-config: /etc/crishim/shim.yaml
 `))
 	if err != nil {
 		t.Fatal(err)
@@ -30,6 +32,7 @@ max-retries: 5
 	want := map[string]string{
 		"runtime-endpoint": "unix:///run/containerd/containerd.sock", "image-endpoint": "/run/image.sock", "timeout": "10",
 		"debug": "true", "pull-image-on-create": "true", "disable-pull-on-run": "false", "max-retries": "5",
+		"network-plugin": "cni", "shim-config": "/etc/crishim/shim.yaml",
 	}
 	got := map[string]string{}
 	for _, key := range client.ConfigKeys() {

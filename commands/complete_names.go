@@ -12,7 +12,7 @@ import (
 
 // connectQuietly is connect for completions: no debug lines, no patience.
 func (c *completion) connectQuietly(ctx context.Context) *client.Conn {
-	o, err := c.env.clientOptions()
+	o, err := c.env.clientOptions(false)
 	if err != nil {
 		return nil
 	}

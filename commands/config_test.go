@@ -25,7 +25,7 @@ func TestConfigCommand(t *testing.T) {
 		{"config --get timeout", 0, "10\n", ""},
 		{"config debug", 0, "true\n", ""},
 		{"config debug false", 0, "", ""},
-		{"config -o name", 0, "runtime-endpoint\nimage-endpoint\ntimeout\ndebug\npull-image-on-create\ndisable-pull-on-run\nmax-retries\n", ""},
+		{"config -o name", 0, "runtime-endpoint\nimage-endpoint\ntimeout\ndebug\npull-image-on-create\ndisable-pull-on-run\nmax-retries\nnetwork-plugin\nshim-config\n", ""},
 		{"config --set timeout=3,nonsense=1", 2, "", `"nonsense" is not known`},
 		{"config --set debug=maybe", 2, "", "must be true or false"},
 		{"config --set timeout", 2, "", "want KEY=VALUE"},

@@ -3,7 +3,7 @@ package commands
 import (
 	"cmp"
 	"context"
-	"log/slog"
+	"fmt"
 
 	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/shim"
@@ -12,15 +12,28 @@ import (
 
 // connect resolves the endpoint and dials it.
 func (env *Env) connect(ctx context.Context) (*client.Conn, error) {
-	options, err := env.clientOptions()
+	return env.connectShim(ctx, false)
+}
+
+// connectShim is connect. An embedded shim that stays does all that its settings say,
+// one for a single command what matters to that.
+func (env *Env) connectShim(ctx context.Context, stays bool) (*client.Conn, error) {
+	options, err := env.clientOptions(stays)
 	if err != nil {
 		return nil, err
 	}
-	return client.Connect(ctx, options)
+	conn, err := client.Connect(ctx, options)
+	if err != nil {
+		return nil, err
+	}
+	if flag := env.global.shimFlag(); flag != "" && !conn.Embedded {
+		return nil, join(fmt.Errorf("--%s is for the built-in dockershim, and %s is used: take -r docker://", flag, conn.RuntimeEndpoint), conn.Close())
+	}
+	return conn, nil
 }
 
 // clientOptions are flags over environment over config file.
-func (env *Env) clientOptions() (client.Options, error) {
+func (env *Env) clientOptions(shimStays bool) (client.Options, error) {
 	config, err := env.config()
 	if err != nil {
 		return client.Options{}, err
@@ -33,8 +46,16 @@ func (env *Env) clientOptions() (client.Options, error) {
 		ConnectTimeout:  cmp.Or(g.connectTimeout, env.ConnectTimeout),
 		Timeout:         g.timeout,
 		LookupEnv:       env.LookupEnv,
-		StartShim:       env.StartShim,
 		Now:             env.Now,
+	}
+	embedded, err := env.shimOptions(config, shimStays)
+	if err != nil {
+		return client.Options{}, err
+	}
+	if env.StartShim != nil {
+		o.StartShim = func(ctx context.Context, e client.Engine) (client.Shim, error) {
+			return env.StartShim(ctx, e, embedded)
+		}
 	}
 	if g.debug {
 		o.Debug = env.debugf
@@ -57,9 +78,12 @@ func firstOf(values ...string) string {
 }
 
 // startShim starts the embedded dockershim.
-func startShim(lookup func(string) (string, bool), log *slog.Logger) client.StartShim {
-	return func(ctx context.Context, e client.Engine) (client.Shim, error) {
-		return shim.StartEmbedded(ctx, shim.Options{Engine: engineOptions(e, lookup), Log: log})
+func startShim(lookup func(string) (string, bool)) func(context.Context, client.Engine, shim.Options) (client.Shim, error) {
+	return func(ctx context.Context, e client.Engine, o shim.Options) (client.Shim, error) {
+		limit := o.Engine.RequestTimeout
+		o.Engine = engineOptions(e, lookup)
+		o.Engine.RequestTimeout = limit
+		return shim.StartEmbedded(ctx, o)
 	}
 }
 

@@ -43,7 +43,7 @@ func runDoctor(ctx context.Context, env *Env, o output.Options) error {
 
 func examine(ctx context.Context, env *Env) []output.Finding {
 	findings := []output.Finding{configFinding(env)}
-	options, err := env.clientOptions()
+	options, err := env.clientOptions(false)
 	if err != nil {
 		return findings // it is about the config file
 	}

@@ -2,11 +2,14 @@ package commands
 
 import (
 	"context"
+	"encoding/json"
 
 	"github.com/urfave/cli/v2"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/output"
+	"github.com/crishim/crishim/shim"
 )
 
 // newEndpoints shows where a runtime was looked for and which one is taken.
@@ -22,7 +25,15 @@ func newEndpoints(env *Env) *cli.Command {
 }
 
 func runEndpoints(ctx context.Context, env *Env, o output.Options) error {
-	options, err := env.clientOptions()
+	options, err := env.clientOptions(false)
+	if err != nil {
+		return err
+	}
+	config, err := env.config()
+	if err != nil {
+		return err
+	}
+	embedded, err := env.shimOptions(config, false)
 	if err != nil {
 		return err
 	}
@@ -32,6 +43,9 @@ func runEndpoints(ctx context.Context, env *Env, o output.Options) error {
 	}
 	var rows []output.Endpoint
 	for _, a := range attempts {
+		if a.State == client.StateReady && (a.Kind == client.KindEngine || a.Chosen) {
+			a.Detail += env.newPods(ctx, a, options, embedded)
+		}
 		rows = append(rows, output.Endpoint{Endpoint: a.Endpoint, Kind: kindAndName(a), State: a.State, Detail: a.Detail, Chosen: a.Chosen})
 	}
 	return join(output.Endpoints(env.Out, rows, o), failed)
@@ -42,4 +56,44 @@ func kindAndName(a client.Attempt) string {
 		return a.Name
 	}
 	return a.Kind
+}
+
+// newPods says which network new pods get: those of the built-in dockershim that would
+// be started, or of the runtime that is used, as far as it says so.
+func (env *Env) newPods(ctx context.Context, a client.Attempt, options client.Options, embedded shim.Options) string {
+	plugin := embedded.Network.Plugin
+	if a.Kind != client.KindEngine {
+		options.RuntimeEndpoint, options.ImageEndpoint = a.Endpoint, ""
+		plugin = env.askNetwork(ctx, options)
+	}
+	switch plugin {
+	case "":
+		return ""
+	case shim.PluginBridge:
+		return "; new pods get the engine's bridge"
+	}
+	return "; new pods get the network plugin " + plugin
+}
+
+// askNetwork asks a crishim that serves. One that does not answer is described well
+// enough without.
+func (env *Env) askNetwork(ctx context.Context, options client.Options) string {
+	conn, err := client.Connect(ctx, options)
+	if err != nil {
+		env.debugf("network of new pods: %v", err)
+		return ""
+	}
+	defer conn.Close()
+	r, err := conn.Runtime.Status(ctx, &runtimeapi.StatusRequest{Verbose: true})
+	if err != nil {
+		env.debugf("network of new pods: %v", err)
+		return ""
+	}
+	var config struct {
+		NetworkPlugin string `json:"networkPlugin"`
+	}
+	if err := json.Unmarshal([]byte(r.GetInfo()["config"]), &config); err != nil {
+		return "" // what other runtimes say there is their own
+	}
+	return config.NetworkPlugin
 }

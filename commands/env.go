@@ -1,12 +1,14 @@
 package commands
 
 import (
+	"context"
 	"io"
 	"os"
 	"sync"
 	"time"
 
 	"github.com/crishim/crishim/client"
+	"github.com/crishim/crishim/shim"
 )
 
 // Env is everything a command may touch outside its arguments. No command
@@ -21,7 +23,7 @@ type Env struct {
 	// Now is the clock.
 	Now func() time.Time
 	// StartShim starts the embedded dockershim where there is only Docker.
-	StartShim client.StartShim
+	StartShim func(context.Context, client.Engine, shim.Options) (client.Shim, error)
 	// AskPassword reads a line from the terminal without showing it.
 	AskPassword func(prompt string) (string, error)
 	// Exit ends the process at a second interrupt; nil in tests.
@@ -58,7 +60,7 @@ func SystemEnv(version string) *Env {
 		In:      os.Stdin, Out: os.Stdout, Err: os.Stderr,
 		LookupEnv:   os.LookupEnv,
 		Now:         time.Now,
-		StartShim:   startShim(os.LookupEnv, nil),
+		StartShim:   startShim(os.LookupEnv),
 		Exit:        os.Exit,
 		AskPassword: askPassword,
 		InTerminal:  isTerminal(os.Stdin),

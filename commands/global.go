@@ -23,6 +23,19 @@ type globals struct {
 	debug           bool
 	cpuProfile      string
 	memProfile      string
+	networkPlugin   string // of the embedded shim
+	shimConfig      string
+}
+
+// shimFlag is a flag about the embedded shim that was given, "" where none was.
+func (g globals) shimFlag() string {
+	switch {
+	case g.networkPlugin != "":
+		return flagNetworkPlugin
+	case g.shimConfig != "":
+		return flagShimConfig
+	}
+	return ""
 }
 
 func globalFlags() []cli.Flag {
@@ -35,6 +48,8 @@ func globalFlags() []cli.Flag {
 		&cli.BoolFlag{Name: "debug", Aliases: []string{"D"}, Usage: "say on stderr what is done and how long it takes"},
 		&cli.IntFlag{Name: "max-retries", DefaultText: "not at all", Usage: "try an endpoint that is absent or refuses `N` times more"},
 		&cli.StringFlag{Name: "compat", Usage: "keep the defaults, output and exit codes of `TOOL` (crictl)"},
+		&cli.StringFlag{Name: flagNetworkPlugin, Usage: "connect new pods of the built-in dockershim by `PLUGIN`: bridge, cni, kubenet (env CRISHIM_NETWORK_PLUGIN, default the engine's bridge)"},
+		&cli.StringFlag{Name: flagShimConfig, Usage: "take the built-in dockershim's settings from the YAML `FILE`, which has the flags of serve (env CRISHIM_SHIM_CONFIG)"},
 		&cli.StringFlag{Name: "profile-cpu", Usage: "write a CPU profile to `FILE`"},
 		&cli.StringFlag{Name: "profile-mem", Usage: "write a memory profile to `FILE`"},
 		&cli.BoolFlag{Name: "enable-tracing", Hidden: true},
@@ -69,9 +84,14 @@ func readGlobals(env *Env) cli.BeforeFunc {
 			debug:           c.Bool("debug"),
 			cpuProfile:      c.String("profile-cpu"),
 			memProfile:      c.String("profile-mem"),
+			networkPlugin:   c.String(flagNetworkPlugin),
+			shimConfig:      c.String(flagShimConfig),
 		}
-		for name, endpoint := range map[string]string{"runtime-endpoint": env.global.runtimeEndpoint, "image-endpoint": env.global.imageEndpoint} {
-			if c.IsSet(name) && endpoint == "" {
+		for name, value := range map[string]string{
+			"runtime-endpoint": env.global.runtimeEndpoint, "image-endpoint": env.global.imageEndpoint,
+			flagNetworkPlugin: env.global.networkPlugin, flagShimConfig: env.global.shimConfig,
+		} {
+			if c.IsSet(name) && value == "" {
 				return usagef("--%s is empty", name)
 			}
 		}

@@ -12,8 +12,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/internal/stubcri"
 	"github.com/crishim/crishim/internal/testbuffer"
+	"github.com/crishim/crishim/shim"
 )
 
 // TestMain keeps what the tests make out of the machine's own logs.
@@ -47,6 +49,7 @@ type commandTest struct {
 	stub  *stubcri.Server // nil: nothing to connect to
 	stdin string
 	vars  map[string]string
+	shim  func(context.Context, client.Engine, shim.Options) (client.Shim, error) // nil: there is none
 }
 
 // withStub is a test against an in-memory runtime.
@@ -94,6 +97,7 @@ func (c *commandTest) runAs(ctx context.Context, name string, args ...string) re
 		Now:             func() time.Time { return testNow.Add(90 * time.Second) },
 		Version:         "v0.0.0-test",
 		CompleteTimeout: time.Minute,
+		StartShim:       c.shim,
 		ConnectTimeout:  time.Minute, // on a busy machine the usual 2 s are not always enough
 	}
 	code := Main(ctx, append([]string{name}, args...), env)

@@ -35,12 +35,13 @@ type podRuntimeOptions struct {
 	qps        float64
 	burst      int
 	patient    bool // a pull beyond the rate waits for its turn
+	stays      bool // the verb goes on until it is interrupted
 }
 
 // podRuntime connects and makes the manager. Pods from manifests have folders on this
 // host, so the runtime has to be here too.
 func (env *Env) podRuntime(ctx context.Context, o podRuntimeOptions) (*podRuntime, error) {
-	conn, err := env.connect(ctx)
+	conn, err := env.connectShim(ctx, o.stays)
 	if err != nil {
 		return nil, err
 	}

@@ -77,7 +77,7 @@ spec:
 			value, ok := map[string]string{"CONTAINER_RUNTIME_ENDPOINT": endpoint, "CRISHIM_ROOT": root}[name]
 			return value, ok
 		}
-		env := &Env{In: strings.NewReader(""), Out: io.Discard, Err: t.Output(), LookupEnv: lookup, Now: time.Now, StartShim: startShim(lookup, nil)}
+		env := &Env{In: strings.NewReader(""), Out: io.Discard, Err: t.Output(), LookupEnv: lookup, Now: time.Now, StartShim: startShim(lookup)}
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 		defer cancel()
 		conn, err := env.connect(ctx)

@@ -54,7 +54,7 @@ func podCIDROf(_ *Env, c *cli.Context) (string, error) {
 	if c.String("pod-cidr") == "" {
 		return "", &usageError{text: c.Command.Name + " needs --pod-cidr", noArguments: true}
 	}
-	return readCIDRs(c)
+	return readCIDRs(c, "pod-cidr")
 }
 
 func runUpdateRuntimeConfig(ctx context.Context, env *Env, cidr string) error {

@@ -43,6 +43,7 @@ func serveFlags() []cli.Flag {
 		&cli.StringFlag{Name: "streaming-bind-addr", Usage: "serve exec, attach and port-forward on `ADDRESS` (default 127.0.0.1 and a free port)"},
 		&cli.StringFlag{Name: "streaming-tls-cert", Usage: "serve streams over TLS with the certificate in `FILE`"},
 		&cli.StringFlag{Name: "streaming-tls-key", Usage: "the key of the certificate in `FILE`"},
+		&cli.DurationFlag{Name: "streaming-connection-idle-timeout", Value: 4 * time.Hour, Usage: "end a session without any traffic after `DURATION`"},
 		&cli.BoolFlag{Name: "link-logs", Usage: "link container logs to the engine's files instead of writing them in CRI format"},
 		&cli.StringFlag{Name: "log-level", Value: "info", Usage: "log from this `LEVEL`: debug, info, warn, error"},
 		&cli.StringFlag{Name: "log-format", Value: "text", Usage: "log as `FORMAT`: text, json"},
@@ -51,7 +52,6 @@ func serveFlags() []cli.Flag {
 		&cli.DurationFlag{Name: "runtime-request-timeout", Value: 2 * time.Minute, Usage: "give the engine `DURATION` for a request, and a stop its grace on top; not for pulls, logs and sessions"},
 		&cli.DurationFlag{Name: "image-pull-progress-deadline", Value: time.Minute, Usage: "end a pull that makes no progress for `DURATION`"},
 		&cli.StringFlag{Name: "metrics-addr", Usage: "serve Prometheus metrics and profiles at `ADDRESS`, such as 127.0.0.1:9101"},
-		&cli.StringFlag{Name: "non-masquerade-cidr", Hidden: true},
 	}, networkFlags()...)
 }
 
@@ -64,12 +64,20 @@ func serveOptionsOf(env *Env, c *cli.Context) (o serveOptions, err error) {
 	if err = noArgs(c); err != nil {
 		return o, err
 	}
-	if err = readServeConfig(c); err != nil {
+	switch env.global.shimFlag() {
+	case flagShimConfig:
+		return o, usagef("--%s is for other commands: serve takes its settings from --%s", flagShimConfig, flagServeConfig)
+	case flagNetworkPlugin:
+		return o, usagef("--%s before serve is for other commands: put it behind serve", flagNetworkPlugin)
+	}
+	if err = readServeConfig(c, flagServeConfig, c.String(flagServeConfig)); err != nil {
 		return o, err
 	}
-	if c.IsSet("non-masquerade-cidr") {
-		return o, usagef("--non-masquerade-cidr is obsolete: leave masquerading to the CNI configuration")
-	}
+	return serveSettings(env, c)
+}
+
+// serveSettings are the flags of serve, once those that are in a file are there too.
+func serveSettings(env *Env, c *cli.Context) (o serveOptions, err error) {
 	o.listen = c.String("listen")
 	if o.listen != shim.SystemdEndpoint && !filepath.IsAbs(strings.TrimPrefix(o.listen, "unix://")) {
 		return o, usagef("--listen %s: want unix:///path, /path or fd://", quote(o.listen))
@@ -89,6 +97,10 @@ func serveOptionsOf(env *Env, c *cli.Context) (o serveOptions, err error) {
 	}
 	if (o.shim.StreamCertFile == "") != (o.shim.StreamKeyFile == "") {
 		return o, usagef("--streaming-tls-cert and --streaming-tls-key belong together")
+	}
+	o.shim.StreamIdleTimeout = c.Duration("streaming-connection-idle-timeout")
+	if o.shim.StreamIdleTimeout <= 0 {
+		return o, usagef("--streaming-connection-idle-timeout %s: want a duration above 0, such as 4h", o.shim.StreamIdleTimeout)
 	}
 	o.shim.Daemon = true
 	o.shim.MetricsAddress = c.String("metrics-addr")

@@ -12,17 +12,16 @@ import (
 
 const flagServeConfig = "config-file"
 
-// readServeConfig takes flags from the file that --config-file names: a YAML map
-// from the names of serve's flags to their values. What the command line says
-// wins.
-func readServeConfig(c *cli.Context) error {
-	path := c.String(flagServeConfig)
+// readServeConfig takes flags from a file that a flag, or what stands for it, has
+// named: a YAML map from the names of serve's flags to their values. What the command
+// line says wins.
+func readServeConfig(c *cli.Context, from, path string) error {
 	if path == "" {
 		return nil
 	}
 	content, err := bounded.ReadFile(path, bounded.Config)
 	if err != nil {
-		return inputError{fmt.Errorf("--%s: %w", flagServeConfig, err)}
+		return inputError{fmt.Errorf("--%s: %w", from, err)}
 	}
 	known, names := serveFlagNames(c)
 	given, set := map[string]bool{}, map[string]bool{}
@@ -41,7 +40,7 @@ func readServeConfig(c *cli.Context) error {
 		return c.Set(flag, value)
 	})
 	if err != nil {
-		return inputError{fmt.Errorf("--%s: %w", flagServeConfig, err)}
+		return inputError{fmt.Errorf("--%s: %w", from, err)}
 	}
 	return nil
 }

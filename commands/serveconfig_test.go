@@ -56,34 +56,36 @@ cni-bin-dir: [/a, /b]
 	}
 }
 
-// serveSettings is a value for every flag of serve, as it may stand in the file,
+// serveFlagValues is a value for every flag of serve, as it may stand in the file,
 // and what is to be found in the options then.
-var serveSettings = map[string]struct {
+var serveFlagValues = map[string]struct {
 	value string
 	got   func(serveOptions) any
 	want  any
 }{
-	"listen":                       {"unix:///tmp/other.sock", func(o serveOptions) any { return o.listen }, "unix:///tmp/other.sock"},
-	"docker-endpoint":              {"unix:///tmp/d.sock", func(o serveOptions) any { return o.shim.Engine.Host }, "unix:///tmp/d.sock"},
-	"pod-infra-container-image":    {"registry.k8s.io/pause:3.10", func(o serveOptions) any { return o.shim.PauseImage }, "registry.k8s.io/pause:3.10"},
-	"streaming-bind-addr":          {"127.0.0.1:10010", func(o serveOptions) any { return o.shim.StreamAddress }, "127.0.0.1:10010"},
-	"streaming-tls-cert":           {"/tls/cert.pem", func(o serveOptions) any { return o.shim.StreamCertFile }, "/tls/cert.pem"},
-	"streaming-tls-key":            {"/tls/key.pem", func(o serveOptions) any { return o.shim.StreamKeyFile }, "/tls/key.pem"},
-	"link-logs":                    {"true", func(o serveOptions) any { return o.shim.WriteLogs }, false},
-	"log-level":                    {"error", func(o serveOptions) any { return o.shim.Log.Enabled(context.Background(), slog.LevelWarn) }, false},
-	"log-format":                   {"json", func(o serveOptions) any { return fmt.Sprintf("%T", o.shim.Log.Handler()) }, "*slog.JSONHandler"},
-	"cgroup-driver":                {"systemd", func(o serveOptions) any { return o.shim.CgroupDriver }, "systemd"},
-	"runtime-cgroups":              {"/runtime.slice/docker", func(o serveOptions) any { return o.shim.RuntimeCgroups }, "/runtime.slice/docker"},
-	"runtime-request-timeout":      {"3m", func(o serveOptions) any { return o.shim.Engine.RequestTimeout }, 3 * time.Minute},
-	"image-pull-progress-deadline": {"2m", func(o serveOptions) any { return o.shim.PullProgressDeadline }, 2 * time.Minute},
-	"metrics-addr":                 {"127.0.0.1:9101", func(o serveOptions) any { return o.shim.MetricsAddress }, "127.0.0.1:9101"},
-	"network-plugin":               {"kubenet", func(o serveOptions) any { return o.shim.Network.Plugin }, "kubenet"},
-	"cni-conf-dir":                 {"/c", func(o serveOptions) any { return o.shim.Network.ConfDir }, "/c"},
-	"cni-bin-dir":                  {"[/a, /b]", func(o serveOptions) any { return strings.Join(o.shim.Network.BinDirs, ":") }, "/a:/b"},
-	"cni-cache-dir":                {"/k", func(o serveOptions) any { return o.shim.Network.CacheDir }, "/k"},
-	"pod-cidr":                     {"[10.244.3.0/24, \"fd03::/64\"]", func(o serveOptions) any { return o.shim.Network.PodCIDR }, "10.244.3.0/24,fd03::/64"},
-	"network-plugin-mtu":           {"1500000", func(o serveOptions) any { return o.shim.Network.MTU }, 1500000},
-	"hairpin-mode":                 {"hairpin-veth", func(o serveOptions) any { return o.shim.Network.Hairpin }, "hairpin-veth"},
+	"listen":                            {"unix:///tmp/other.sock", func(o serveOptions) any { return o.listen }, "unix:///tmp/other.sock"},
+	"docker-endpoint":                   {"unix:///tmp/d.sock", func(o serveOptions) any { return o.shim.Engine.Host }, "unix:///tmp/d.sock"},
+	"pod-infra-container-image":         {"registry.k8s.io/pause:3.10", func(o serveOptions) any { return o.shim.PauseImage }, "registry.k8s.io/pause:3.10"},
+	"streaming-bind-addr":               {"127.0.0.1:10010", func(o serveOptions) any { return o.shim.StreamAddress }, "127.0.0.1:10010"},
+	"streaming-tls-cert":                {"/tls/cert.pem", func(o serveOptions) any { return o.shim.StreamCertFile }, "/tls/cert.pem"},
+	"streaming-tls-key":                 {"/tls/key.pem", func(o serveOptions) any { return o.shim.StreamKeyFile }, "/tls/key.pem"},
+	"streaming-connection-idle-timeout": {"1h", func(o serveOptions) any { return o.shim.StreamIdleTimeout }, time.Hour},
+	"non-masquerade-cidr":               {"[10.0.0.0/8, \"fd00::/8\"]", func(o serveOptions) any { return o.shim.Network.NonMasqueradeCIDR }, "10.0.0.0/8,fd00::/8"},
+	"link-logs":                         {"true", func(o serveOptions) any { return o.shim.WriteLogs }, false},
+	"log-level":                         {"error", func(o serveOptions) any { return o.shim.Log.Enabled(context.Background(), slog.LevelWarn) }, false},
+	"log-format":                        {"json", func(o serveOptions) any { return fmt.Sprintf("%T", o.shim.Log.Handler()) }, "*slog.JSONHandler"},
+	"cgroup-driver":                     {"systemd", func(o serveOptions) any { return o.shim.CgroupDriver }, "systemd"},
+	"runtime-cgroups":                   {"/runtime.slice/docker", func(o serveOptions) any { return o.shim.RuntimeCgroups }, "/runtime.slice/docker"},
+	"runtime-request-timeout":           {"3m", func(o serveOptions) any { return o.shim.Engine.RequestTimeout }, 3 * time.Minute},
+	"image-pull-progress-deadline":      {"2m", func(o serveOptions) any { return o.shim.PullProgressDeadline }, 2 * time.Minute},
+	"metrics-addr":                      {"127.0.0.1:9101", func(o serveOptions) any { return o.shim.MetricsAddress }, "127.0.0.1:9101"},
+	"network-plugin":                    {"kubenet", func(o serveOptions) any { return o.shim.Network.Plugin }, "kubenet"},
+	"cni-conf-dir":                      {"/c", func(o serveOptions) any { return o.shim.Network.ConfDir }, "/c"},
+	"cni-bin-dir":                       {"[/a, /b]", func(o serveOptions) any { return strings.Join(o.shim.Network.BinDirs, ":") }, "/a:/b"},
+	"cni-cache-dir":                     {"/k", func(o serveOptions) any { return o.shim.Network.CacheDir }, "/k"},
+	"pod-cidr":                          {"[10.244.3.0/24, \"fd03::/64\"]", func(o serveOptions) any { return o.shim.Network.PodCIDR }, "10.244.3.0/24,fd03::/64"},
+	"network-plugin-mtu":                {"1500000", func(o serveOptions) any { return o.shim.Network.MTU }, 1500000},
+	"hairpin-mode":                      {"hairpin-veth", func(o serveOptions) any { return o.shim.Network.Hairpin }, "hairpin-veth"},
 }
 
 // TestServeTakesEveryFlagFromAFile: one file with all of them has the effect of
@@ -91,7 +93,7 @@ var serveSettings = map[string]struct {
 func TestServeTakesEveryFlagFromAFile(t *testing.T) {
 	t.Parallel()
 	var file strings.Builder
-	for name, s := range serveSettings {
+	for name, s := range serveFlagValues {
 		fmt.Fprintf(&file, "%s: %s\n", name, s.value)
 	}
 	o, err := readServe(t, file.String())
@@ -100,9 +102,9 @@ func TestServeTakesEveryFlagFromAFile(t *testing.T) {
 	}
 	for _, f := range serveFlags() {
 		name := f.Names()[0]
-		s, ok := serveSettings[name]
+		s, ok := serveFlagValues[name]
 		if !ok {
-			if name != flagServeConfig && name != "non-masquerade-cidr" {
+			if name != flagServeConfig {
 				t.Errorf("no value for --%s in this test", name)
 			}
 			continue
@@ -142,8 +144,11 @@ func TestServeRefusesABadFile(t *testing.T) {
 		"- listen":                                 "serve.yaml:1:1: want lines",
 		"listen: /a\n---\nlisten: /b":              "serve.yaml:3:1: a second document",
 		"listen: [":                                "serve.yaml:1: malformed YAML",
-		"non-masquerade-cidr: 10.0.0.0/8":          "--non-masquerade-cidr is obsolete",
-		"image-pull-progress-deadline: 1y":         "image-pull-progress-deadline: ",
+		"non-masquerade-cidr: 10.0.0.0/8":          "--non-masquerade-cidr is for --network-plugin kubenet",
+		"network-plugin: kubenet\nnon-masquerade-cidr: 10.0.0.0/33":              `--non-masquerade-cidr "10.0.0.0/33": want an address range`,
+		"network-plugin: kubenet\nnon-masquerade-cidr: 10.0.0.0/8,172.16.0.0/12": "--non-masquerade-cidr 10.0.0.0/8,172.16.0.0/12: want one range of IPv4 and one of IPv6 at most",
+		"streaming-connection-idle-timeout: 0s":                                  "--streaming-connection-idle-timeout 0s: want a duration above 0",
+		"image-pull-progress-deadline: 1y":                                       "image-pull-progress-deadline: ",
 	} {
 		if _, err := readServe(t, config); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: got %v, want %q in it", config, err, want)

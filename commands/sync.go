@@ -56,7 +56,7 @@ type syncOptions struct {
 func syncOptionsOf(_ *Env, c *cli.Context) (o syncOptions, err error) {
 	o.once, o.wait, o.metrics = c.Bool("once"), c.Bool("wait"), c.String("metrics-addr")
 	o.timeout = c.Duration("wait-timeout")
-	o.runtime = podRuntimeOptions{patient: o.once, serial: c.Bool("serialize-image-pulls"), qps: c.Float64("registry-qps"), burst: c.Int("registry-burst")}
+	o.runtime = podRuntimeOptions{patient: o.once, stays: !o.once, serial: c.Bool("serialize-image-pulls"), qps: c.Float64("registry-qps"), burst: c.Int("registry-burst")}
 	o.loop = kuberuntime.LoopOptions{
 		Folder: c.Args().First(), GC: kuberuntime.GCPolicy{MaxPerContainer: c.Int("max-per-container"), MaxContainers: -1},
 		Images: kuberuntime.ImagePolicy{High: c.Int("image-high"), Low: c.Int("image-low")},

@@ -92,7 +92,7 @@ func TestUsageErrors(t *testing.T) {
 		{"update-runtime-config", 2, "update-runtime-config needs --pod-cidr"},
 		{"update-runtime-config -p 10.0.0.0", 2, `--pod-cidr "10.0.0.0": want an address range such as 10.244.3.0/24`},
 		{"serve --log-level loud", 2, `--log-level "loud": want debug, info, warn or error`},
-		{"serve --non-masquerade-cidr x", 2, "--non-masquerade-cidr is obsolete: leave masquerading to the CNI configuration"},
+		{"serve --non-masquerade-cidr x", 2, `--non-masquerade-cidr "x": want an address range such as 10.244.3.0/24`},
 		{"serve --network-plugin calico", 2, `--network-plugin "calico": want bridge, cni, kubenet`},
 		{"serve --hairpin-mode always", 2, `--hairpin-mode "always": want hairpin-veth, none, promiscuous-bridge`},
 		{"serve --runtime-cgroups /a/../b", 2, `--runtime-cgroups "/a/../b": want an absolute path such as /runtime.slice/docker`},

@@ -35,8 +35,13 @@ type cri struct {
 
 func newCRI(t *testing.T) *cri {
 	t.Helper()
+	return newCRIWith(t, shim.Options{})
+}
+
+func newCRIWith(t *testing.T, o shim.Options) *cri {
+	t.Helper()
 	engine := enginetest.Require(t)
-	e, err := shim.StartEmbedded(t.Context(), shim.Options{})
+	e, err := shim.StartEmbedded(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -23,8 +23,10 @@ const (
 
 // NetworkOptions say how pods are connected.
 type NetworkOptions struct {
-	// Plugin is one of the Plugin constants. PluginAuto takes CNI where a
-	// configuration and its plugins are on the engine's host, else the bridge.
+	// Plugin is one of the Plugin constants. PluginAuto is the bridge in a shim for
+	// one command: a configuration that some other tool has left must not change what
+	// it does. In a shim that stays it is CNI where a configuration and its plugins are
+	// on the engine's host, else the bridge.
 	Plugin   string
 	ConfDir  string   // of CNI configurations; "": /etc/cni/net.d
 	BinDirs  []string // of CNI plugins; empty: where distributions put them
@@ -32,27 +34,45 @@ type NetworkOptions struct {
 	PodCIDR  string   // comma separated; a kubelet may tell it later
 	MTU      int      // of kubenet's bridge; 0: the kernel's
 	Hairpin  string   // how a pod reaches itself: none, hairpin-veth, promiscuous-bridge
+
+	NonMasqueradeCIDR string // to where kubenet's pods keep their addresses, comma separated; "": the pod CIDR
 }
 
 // networks are the plugins of a shim and what else can be asked of them.
 type networks struct {
 	network.Plugins
-	cni *cni.Plugin
+	cni     *cni.Plugin
+	kubenet bool // which is a CNI plugin with a configuration of its own
+}
+
+// name is the --network-plugin that new pods get.
+func (n networks) name(ctx context.Context) string {
+	if n.kubenet {
+		return PluginKubenet
+	}
+	return n.ForNew(ctx, false).Name()
 }
 
 func newNetworks(o Options, engine docker.Endpoint) (networks, error) {
 	if err := cni.CheckHairpin(o.Network.Hairpin); err != nil {
 		return networks{}, err
 	}
+	hairpin := o.Network.Hairpin != "" && o.Network.Hairpin != cni.HairpinNone
+	if hairpin && !engine.IsLocal() {
+		return networks{}, fmt.Errorf("hairpin mode %s is set on the engine's host, and %s is another one: %w", o.Network.Hairpin, engine.Host, errdefs.ErrInvalidArgument)
+	}
 	plugin := cni.New(cni.Options{
 		ConfDir: o.Network.ConfDir, BinDirs: o.Network.BinDirs, CacheDir: o.Network.CacheDir,
 		PodCIDR: o.Network.PodCIDR, Kubenet: kubenet(o.Network), Log: o.Log,
 	})
-	n := networks{cni: plugin, Plugins: network.Plugins{Others: []network.Plugin{plugin}}}
-	bridge := network.Bridge{Hairpin: o.Network.Hairpin != "" && o.Network.Hairpin != cni.HairpinNone}
+	n := networks{cni: plugin, kubenet: o.Network.Plugin == PluginKubenet, Plugins: network.Plugins{Others: []network.Plugin{plugin}}}
+	bridge := network.Bridge{Hairpin: hairpin}
 	switch o.Network.Plugin {
 	case PluginAuto:
 		n.Default = bridge
+		if !o.Daemon {
+			break
+		}
 		n.Choose = func(context.Context) network.Plugin {
 			if canUseCNI(engine) && plugin.Usable() == nil {
 				return plugin
@@ -74,7 +94,7 @@ func kubenet(o NetworkOptions) *cni.Kubenet {
 	if o.Plugin != PluginKubenet {
 		return nil
 	}
-	return &cni.Kubenet{MTU: o.MTU, Hairpin: o.Hairpin}
+	return &cni.Kubenet{MTU: o.MTU, Hairpin: o.Hairpin, NonMasquerade: o.NonMasqueradeCIDR}
 }
 
 // canUseCNI says whether plugins started here could reach the pods' network

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -15,12 +17,15 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types"
 	"github.com/docker/docker/api/types/system"
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/shim/docker"
 )
 
 // aboutEngine is an engine that can only be asked about itself.
@@ -227,4 +232,78 @@ func TestRuntimeConfigWithoutTheEngine(t *testing.T) {
 	if r, err := n.RuntimeConfig(ctx, &runtimeapi.RuntimeConfigRequest{}); err == nil {
 		t.Errorf("nobody said which: got %v", r)
 	}
+}
+
+// The hairpin is set in this host's /sys, which says nothing of pods elsewhere.
+func TestHairpinNeedsTheEnginesHost(t *testing.T) {
+	t.Parallel()
+	for _, plugin := range []string{PluginAuto, PluginBridge} {
+		o := Options{Network: NetworkOptions{Plugin: plugin, Hairpin: "hairpin-veth"}}
+		for host, ok := range map[string]bool{"tcp://192.0.2.1:2375": false, "ssh://root@192.0.2.1": false, "unix:///run/docker.sock": true} {
+			if _, err := newNetworks(o, docker.Endpoint{Host: host}); (err == nil) != ok || !ok && !strings.Contains(err.Error(), host) {
+				t.Errorf("plugin %q on %s: got %v", plugin, host, err)
+			}
+		}
+		o.Network.Hairpin = "none"
+		if _, err := newNetworks(o, docker.Endpoint{Host: "tcp://192.0.2.1:2375"}); err != nil {
+			t.Errorf("no hairpin: %v", err)
+		}
+	}
+}
+
+// A server without its streaming server would hand out URLs of nothing.
+func TestServeEndsWithItsStreamingServer(t *testing.T) {
+	port := freePort(t)
+	s, err := New(Options{Daemon: true, Engine: docker.Options{Host: "unix:///nonexistent/docker.sock"}, StreamAddress: fmt.Sprintf("127.0.0.1:%d", port)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if err := s.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan error, 1)
+	go func() { served <- s.Serve(bufconn.Listen(1 << 10)) }()
+	endListener(t, port)
+	select {
+	case err := <-served:
+		if err == nil || !strings.Contains(err.Error(), "streaming server") {
+			t.Errorf("got %v, want the streaming server named", err)
+		}
+	case <-time.After(time.Minute):
+		t.Error("the shim goes on serving")
+	}
+}
+
+func freePort(t *testing.T) int {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port
+}
+
+// endListener makes a listening socket of this process fail.
+func endListener(t *testing.T, port int) {
+	t.Helper()
+	open, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range open {
+		fd, err := strconv.Atoi(e.Name())
+		if err != nil {
+			t.Fatal(err)
+		}
+		address, err := unix.Getsockname(fd)
+		if in, ok := address.(*unix.SockaddrInet4); err == nil && ok && in.Port == port {
+			if err := unix.Shutdown(fd, unix.SHUT_RDWR); err != nil {
+				t.Fatal(err)
+			}
+			return
+		}
+	}
+	t.Fatalf("nobody listens on port %d", port)
 }

@@ -41,7 +41,7 @@ func (n *node) Status(ctx context.Context, r *runtimeapi.StatusRequest) (*runtim
 		Features:        features(),
 	}
 	if r.GetVerbose() && err == nil {
-		resp.Info, err = n.verboseStatus(info, version)
+		resp.Info, err = n.verboseStatus(ctx, info, version)
 		return resp, err
 	}
 	return resp, nil
@@ -95,8 +95,8 @@ func (n *node) networkReady(ctx context.Context, engine error) *runtimeapi.Runti
 	return c
 }
 
-func (n *node) verboseStatus(info system.Info, api string) (map[string]string, error) {
-	b, err := json.Marshal(map[string]any{
+func (n *node) verboseStatus(ctx context.Context, info system.Info, api string) (map[string]string, error) {
+	config := map[string]any{
 		"sandboxImage":  n.pauseImage,
 		"apiVersion":    api,
 		"cgroupDriver":  info.CgroupDriver,
@@ -105,7 +105,14 @@ func (n *node) verboseStatus(info system.Info, api string) (map[string]string, e
 		"loggingDriver": info.LoggingDriver,
 		"dockerRootDir": info.DockerRootDir,
 		"liveRestore":   info.LiveRestoreEnabled,
-	})
+	}
+	if n.networks.Default != nil {
+		config["networkPlugin"] = n.networks.name(ctx)
+	}
+	if config["networkPlugin"] == PluginCNI { // containerd's names
+		config["cni"] = map[string]any{"confDir": n.networks.cni.ConfDir(), "binDirs": n.networks.cni.BinDirs()}
+	}
+	b, err := json.Marshal(config)
 	if err != nil {
 		return nil, fmt.Errorf("verbose status: %w", err)
 	}
