@@ -23,6 +23,7 @@ import (
 	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/internal/rundir"
 	"github.com/crishim/crishim/internal/stubcri"
+	"github.com/crishim/crishim/internal/testneeds"
 )
 
 // fakeSSH is the part of ssh that tunnels use, on this machine: a master
@@ -294,13 +295,13 @@ func TestRealSSH(t *testing.T) {
 	sshd, err := exec.LookPath("sshd")
 	if err != nil {
 		if _, serr := os.Stat("/usr/sbin/sshd"); serr != nil {
-			t.Skip("no sshd")
+			testneeds.Missing(t, "no sshd")
 		}
 		sshd = "/usr/sbin/sshd"
 	}
 	real, err := exec.LookPath("ssh")
 	if err != nil {
-		t.Skip("no ssh")
+		testneeds.Missing(t, "no ssh")
 	}
 	me, err := user.Current()
 	if err != nil {
@@ -321,6 +322,10 @@ func TestRealSSH(t *testing.T) {
 	config := fmt.Sprintf("Port %d\nListenAddress 127.0.0.1\nHostKey %s/host\nAuthorizedKeysFile %s/user.pub\nStrictModes no\nUsePAM no\nPidFile none\nPermitRootLogin yes\n", port, dir, dir)
 	if err := os.WriteFile(filepath.Join(dir, "sshd_config"), []byte(config), 0o600); err != nil {
 		t.Fatal(err)
+	}
+	// sshd wants this directory, which its service makes when it starts.
+	if err := os.Mkdir("/run/sshd", 0o755); err == nil {
+		t.Cleanup(func() { _ = os.Remove("/run/sshd") })
 	}
 	var log bytes.Buffer
 	cmd := exec.Command(sshd, "-D", "-e", "-f", filepath.Join(dir, "sshd_config"))
@@ -352,7 +357,7 @@ func TestRealSSH(t *testing.T) {
 		}
 		select {
 		case <-ended:
-			t.Skipf("sshd does not start here: %s", log.String())
+			testneeds.Missing(t, "sshd does not start here: %s", log.String())
 		default:
 		}
 		if time.Now().After(deadline) {

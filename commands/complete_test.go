@@ -11,6 +11,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/internal/stubcri"
+	"github.com/crishim/crishim/internal/testneeds"
 )
 
 // completed are the values that completion offers for a line's words.
@@ -129,7 +130,7 @@ func TestBashCompletion(t *testing.T) {
 	t.Parallel()
 	bash, err := exec.LookPath("bash")
 	if err != nil {
-		t.Skip("no bash")
+		testneeds.Missing(t, "no bash")
 	}
 	script := (&commandTest{t: t}).run("completion").out
 	dir := t.TempDir()

@@ -18,6 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/crishim/crishim/internal/testbuffer"
+	"github.com/crishim/crishim/internal/testneeds"
 	"github.com/crishim/crishim/shim/enginetest"
 )
 
@@ -111,7 +112,7 @@ func TestEngineCalls(t *testing.T) {
 	c := startCountingEngine(t)
 	image := os.Getenv("CRISHIM_TEST_IMAGE")
 	if image == "" {
-		t.Skip("CRISHIM_TEST_IMAGE names no image")
+		testneeds.Missing(t, "CRISHIM_TEST_IMAGE names no image")
 	}
 	doc, err := os.ReadFile("../docs/performance.md")
 	if err != nil {

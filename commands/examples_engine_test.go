@@ -14,6 +14,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/crishim/crishim/internal/testbuffer"
+	"github.com/crishim/crishim/internal/testneeds"
 	"github.com/crishim/crishim/shim/enginetest"
 )
 
@@ -43,7 +44,7 @@ func newRealNode(t *testing.T) *realNode {
 	t.Helper()
 	image := os.Getenv("CRISHIM_TEST_IMAGE")
 	if image == "" {
-		t.Skip("CRISHIM_TEST_IMAGE names no image")
+		testneeds.Missing(t, "CRISHIM_TEST_IMAGE names no image")
 	}
 	n := &realNode{t: t, name: "ex" + strings.ToLower(rand.Text()[:10]), dir: t.TempDir()}
 	n.endpoint = "docker://" + strings.TrimPrefix(enginetest.Require(t).Endpoint().Host, "unix://")

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/urfave/cli/v2"
+
+	"github.com/crishim/crishim/internal/testneeds"
 )
 
 func TestManPageHasEveryCommandAndFlag(t *testing.T) {
@@ -51,7 +53,7 @@ func TestManPageIsRead(t *testing.T) {
 	t.Parallel()
 	groff, err := exec.LookPath("groff")
 	if err != nil {
-		t.Skip("no groff")
+		testneeds.Missing(t, "no groff")
 	}
 	cmd := exec.Command(groff, "-man", "-Tascii", "-ww", "-z")
 	cmd.Stdin = strings.NewReader((&commandTest{t: t}).run("man").out)

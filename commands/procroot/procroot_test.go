@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/crishim/crishim/internal/testneeds"
 )
 
 // container is a directory with a file beside it that no path may reach. The
@@ -113,7 +115,7 @@ func TestIsDir(t *testing.T) {
 func TestOpenRefuses(t *testing.T) {
 	groups, err := os.ReadFile("/proc/self/cgroup")
 	if err != nil {
-		t.Skip(err)
+		testneeds.Missing(t, "%v", err)
 	}
 	group := strings.TrimSpace(string(groups))
 	cases := map[string]struct {
@@ -165,7 +167,7 @@ func TestOpenInUserNamespace(t *testing.T) {
 		GidMappings: []syscall.SysProcIDMap{{ContainerID: 8, HostID: os.Getgid(), Size: 1}},
 	}
 	if err := cmd.Start(); err != nil {
-		t.Skipf("no user namespaces here: %v", err)
+		testneeds.Missing(t, "no user namespaces here: %v", err)
 	}
 	defer func() {
 		_ = in.Close()
@@ -173,7 +175,7 @@ func TestOpenInUserNamespace(t *testing.T) {
 	}()
 	r, err := open(cmd.Process.Pid, anyGroup)
 	if errors.Is(err, os.ErrPermission) || err != nil && strings.Contains(err.Error(), "needs root") {
-		t.Skip(err)
+		testneeds.Missing(t, "%v", err)
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -12,6 +12,8 @@ import (
 
 	"golang.org/x/sys/unix"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/internal/testneeds"
 )
 
 // A disk is a small file system of its own.
@@ -25,7 +27,7 @@ func newDisk(t testing.TB) disk {
 	t.Helper()
 	d := disk{t, t.TempDir()}
 	if err := unix.Mount("tmpfs", d.path, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "size=256k,mode=755"); err != nil {
-		t.Skipf("a disk of its own cannot be mounted: %v", err)
+		testneeds.Missing(t, "a disk of its own cannot be mounted: %v", err)
 	}
 	t.Cleanup(func() {
 		if err := unix.Unmount(d.path, unix.MNT_DETACH); err != nil {
@@ -204,7 +206,7 @@ func TestSocketOnABadDiskOnEngine(t *testing.T) {
 func TestCommandOnABadDiskOnEngine(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {
-		t.Skip("mounts need root")
+		testneeds.Missing(t, "mounts need root")
 	}
 	h := newHost(t)
 	crishim := h.crishim(t, embedded(h.endpoint()))
@@ -215,7 +217,7 @@ func TestCommandOnABadDiskOnEngine(t *testing.T) {
 		shell.SysProcAttr = newMounts()
 		r := crishim.wait(shell)
 		if strings.Contains(r.err, "mount:") {
-			t.Skip(r.err)
+			testneeds.Missing(t, "%s", r.err)
 		}
 		if r.code != 1 || !strings.Contains(r.err, "private directory for the embedded shim: ") || strings.Count(r.err, "\n") > 2 {
 			t.Errorf("%s: got %+v", name, r)

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/crishim/crishim/internal/faultproxy"
+	"github.com/crishim/crishim/internal/testneeds"
 )
 
 // clientLines are commands that are killed, by what has to be there for each:
@@ -35,7 +36,7 @@ func clientLines() map[string][]string {
 func TestCommandKilledInTheMiddleOnEngine(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {
-		t.Skip("a private /run needs root")
+		testneeds.Missing(t, "a private /run needs root")
 	}
 	h := newHost(t)
 	var all sync.WaitGroup

@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/crishim/crishim/internal/testneeds"
 )
 
 // wrapper stands in a CNI plugin's place. Where the file "kill" names the call,
@@ -43,7 +45,7 @@ type cniNode struct {
 func newCNINode(t *testing.T) cniNode {
 	t.Helper()
 	if os.Geteuid() != 0 {
-		t.Skip("CNI plugins need root")
+		testneeds.Missing(t, "CNI plugins need root")
 	}
 	dir := t.TempDir()
 	n := cniNode{dir, filepath.Join(dir, "cache"), filepath.Join(dir, "addresses")}
@@ -54,7 +56,7 @@ func newCNINode(t *testing.T) cniNode {
 	}
 	for _, name := range []string{"ptp", "host-local"} {
 		if _, err := os.Stat(filepath.Join(pluginDir, name)); err != nil {
-			t.Skip(err)
+			testneeds.Missing(t, "%v", err)
 		}
 		n.write(t, "bin/"+name, fmt.Sprintf(wrapper, n.dir, pluginDir, name))
 	}

@@ -10,6 +10,8 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
+
+	"github.com/crishim/crishim/internal/testneeds"
 )
 
 // tree makes the layers of an image, the topmost first: a name ending in "/"
@@ -47,7 +49,7 @@ func grow(t *testing.T, dir, name string) {
 		err = os.WriteFile(path, []byte(filepath.Base(dir)), 0o600)
 	}
 	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.ENOTSUP) {
-		t.Skipf("this needs the rights of an engine: %v", err)
+		testneeds.Missing(t, "this needs the rights of an engine: %v", err)
 	}
 	if err != nil {
 		t.Fatal(err)

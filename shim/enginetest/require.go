@@ -10,6 +10,7 @@ import (
 
 	"github.com/docker/docker/client"
 
+	"github.com/crishim/crishim/internal/testneeds"
 	"github.com/crishim/crishim/shim/docker"
 )
 
@@ -27,10 +28,7 @@ func Require(t testing.TB) *docker.Client {
 		_, err = c.ServerVersion(ctx)
 	}
 	if err != nil {
-		if os.Getenv("CRISHIM_REQUIRE_ENGINE") == "1" {
-			t.Fatalf("this test needs a docker engine: %v", err)
-		}
-		t.Skipf("this test needs a docker engine: %v", err)
+		testneeds.Missing(t, "this test needs a docker engine: %v", err)
 	}
 	t.Cleanup(func() { c.Close() })
 	return c

@@ -9,6 +9,7 @@ import (
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/crishim/crishim/internal/testneeds"
 	"github.com/crishim/crishim/shim/enginetest"
 	"github.com/crishim/crishim/shim/host"
 	"github.com/crishim/crishim/shim/network"
@@ -19,7 +20,7 @@ import (
 func TestPodThroughCNIOnEngine(t *testing.T) {
 	engine := enginetest.Require(t)
 	if _, err := os.Stat("/usr/lib/cni/ptp"); err != nil || os.Geteuid() != 0 {
-		t.Skip("CNI needs root and the ptp plugin")
+		testneeds.Missing(t, "CNI needs root and the ptp plugin")
 	}
 	conf, ipam := t.TempDir(), t.TempDir()
 	if err := os.WriteFile(filepath.Join(conf, "10.conflist"), fmt.Appendf(nil, `{"cniVersion":"1.0.0","name":"crishim-engine","plugins":[

@@ -1,0 +1,18 @@
+// Package testneeds ends tests that cannot run where they are.
+package testneeds
+
+import (
+	"os"
+	"testing"
+)
+
+// Missing ends a test that needs what this machine does not have: it is skipped, and fails
+// where CRISHIM_REQUIRE_ENGINE is 1, as in CI, so that no test is left out unnoticed. What
+// can be installed belongs into hack/engine/packages.sh.
+func Missing(t testing.TB, format string, args ...any) {
+	t.Helper()
+	if os.Getenv("CRISHIM_REQUIRE_ENGINE") == "1" {
+		t.Fatalf("with CRISHIM_REQUIRE_ENGINE=1 this test has to run: "+format, args...)
+	}
+	t.Skipf(format, args...)
+}
