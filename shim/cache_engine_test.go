@@ -287,7 +287,9 @@ func TestTheOutOfMemoryReasonIsSeen(t *testing.T) {
 	d := newDaemon(t, "")
 	p := d.pod(t, nil)
 	d.free(t, p, p.create(t, shell("other", idle)))
-	config := shell("hungry", "x=a; while :; do x=$x$x; done")
+	// A shell that cannot have more memory ends by itself, with status 1, before the kernel
+	// has to kill it: then another one tries.
+	config := shell("hungry", "until sh -c 'x=a; while :; do x=$x$x; done'; [ $? = 137 ]; do :; done; exit 137")
 	config.Linux.Resources = &runtimeapi.LinuxContainerResources{MemoryLimitInBytes: 20 << 20}
 	id := p.start(t, config)
 	if s := d.exited(t, id); s.GetReason() != "OOMKilled" {
