@@ -37,16 +37,24 @@ func (b *backoff) wait(key string, since, now time.Time) time.Duration {
 	return min(max(since.Add(entry.delay).Sub(now), 0), entry.delay)
 }
 
-// next notes that key is tried now and doubles the wait after its next failure.
-func (b *backoff) next(key string, now time.Time) {
+// next notes that key is tried now, after a failure at since, and doubles the wait after its next
+// failure. How long key went well before counts, not how long it waited since.
+func (b *backoff) next(key string, since, now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	entry, ok := b.entries[key]
-	if !ok || forgotten(entry, now) {
+	if !ok || forgotten(entry, since) {
 		b.entries[key] = backoffEntry{delay: backoffInitial, last: now}
 		return
 	}
 	b.entries[key] = backoffEntry{delay: min(2*entry.delay, backoffMax), last: now}
+}
+
+// last is when key was last tried.
+func (b *backoff) last(key string) time.Time {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.entries[key].last
 }
 
 // tell says whether the wait after the failure at since is not told of yet: it is news once.
@@ -72,12 +80,13 @@ func (b *backoff) reset(key string) {
 // forgotten says whether a failure at the given time comes long after the one before.
 func forgotten(e backoffEntry, at time.Time) bool { return at.Sub(e.last) > 2*backoffMax }
 
-// collect drops what is long past, so that the map does not grow with every pod ever run.
+// collect drops what is long past, so that the map does not grow with every pod ever run. What may
+// still wait after a late failure stays.
 func (b *backoff) collect(now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for key, entry := range b.entries {
-		if forgotten(entry, now) {
+		if forgotten(entry, now.Add(-2*backoffMax)) {
 			delete(b.entries, key)
 		}
 	}

@@ -5,12 +5,32 @@ import (
 	"time"
 )
 
+// TestBackOffCountsFromTheEnd: what lives for less than ten minutes after its back-off stays in it,
+// what lives longer begins anew, and collecting in between changes nothing.
+func TestBackOffCountsFromTheEnd(t *testing.T) {
+	t.Parallel()
+	b, now := newBackoff(), time.Unix(100_000, 0)
+	for _, step := range []struct{ lives, want time.Duration }{
+		{0, 0}, {time.Second, 10 * time.Second}, {time.Second, 20 * time.Second}, {time.Second, 40 * time.Second}, {time.Second, 80 * time.Second},
+		{time.Second, 160 * time.Second}, {time.Second, backoffMax}, {6 * time.Minute, backoffMax}, {10 * time.Minute, backoffMax}, {time.Second, backoffMax},
+		{11 * time.Minute, 0}, {time.Second, 10 * time.Second},
+	} {
+		ended := now.Add(step.lives)
+		if got := b.wait("k", ended, ended); got != step.want {
+			t.Errorf("after a life of %s: got %s, want %s", step.lives, got, step.want)
+		}
+		now = ended.Add(step.want)
+		b.collect(now.Add(-time.Second))
+		b.next("k", ended, now)
+	}
+}
+
 // TestWaitsWhenTheClockIsPutBack: a wait is never longer than it would be.
 func TestWaitsWhenTheClockIsPutBack(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(100_000, 0)
 	b := newBackoff()
-	b.next("k", now)
+	b.next("k", now, now)
 	if got := b.wait("k", now, now.Add(-time.Hour)); got != backoffInitial {
 		t.Errorf("back-off: got %s, want %s", got, backoffInitial)
 	}

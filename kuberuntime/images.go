@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	v1 "github.com/crishim/crishim/kuberuntime/corev1"
@@ -92,7 +91,7 @@ func (m *Manager) ensureImage(ctx context.Context, p *v1.Pod, container, image s
 func (m *Manager) pullFor(ctx context.Context, p *v1.Pod, container, image string, set *manifest.Set, sandbox *runtimeapi.PodSandboxConfig) error {
 	key := string(p.UID) + "_" + image
 	start := m.o.Now()
-	failed := m.puller.lastFailure(key)
+	failed := m.puller.backoff.last(key)
 	if left := m.puller.backoff.wait(key, failed, start); left > 0 {
 		if m.puller.backoff.tell(key, failed) {
 			m.waits(p, container, EventBackOff, ErrImagePullBackOff, "back-off pulling image %s for another %s", image, left.Round(time.Second))
@@ -105,7 +104,8 @@ func (m *Manager) pullFor(ctx context.Context, p *v1.Pod, container, image strin
 		_, err = m.puller.pull(ctx, image, auths, sandbox)
 	}
 	if err != nil {
-		m.puller.failed(key, m.o.Now())
+		now := m.o.Now()
+		m.puller.backoff.next(key, now, now)
 		err = withPullHint(inOneLine(err, missing))
 		name := pullErrorName(err)
 		m.waits(p, container, EventFailed, name, "pull image %s: %v", image, err)
@@ -124,30 +124,14 @@ type puller struct {
 	rate    *rate
 	patient bool // a pull beyond the rate waits and does not fail
 	backoff *backoff
-
-	mu       sync.Mutex
-	failures map[string]time.Time
 }
 
 func newPuller(o Options, s *service) *puller {
-	p := &puller{service: s, custom: o.Pull, patient: o.PatientPulls, backoff: newBackoff(), failures: map[string]time.Time{}, rate: newRate(o.PullQPS, o.PullBurst, o.Now)}
+	p := &puller{service: s, custom: o.Pull, patient: o.PatientPulls, backoff: newBackoff(), rate: newRate(o.PullQPS, o.PullBurst, o.Now)}
 	if o.SerialPulls {
 		p.serial = make(chan struct{}, 1)
 	}
 	return p
-}
-
-func (p *puller) lastFailure(key string) time.Time {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.failures[key]
-}
-
-func (p *puller) failed(key string, now time.Time) {
-	p.backoff.next(key, now)
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.failures[key] = now
 }
 
 func (p *puller) pull(ctx context.Context, image string, auths []*runtimeapi.AuthConfig, sandbox *runtimeapi.PodSandboxConfig) (string, error) {

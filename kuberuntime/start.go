@@ -43,7 +43,7 @@ func (m *Manager) crashWait(p *v1.Pod, c *v1.Container, last *pod.ContainerStatu
 		}
 		return &retryError{err: ErrCrashLoop, after: left}
 	}
-	m.crashes.next(key, now)
+	m.crashes.next(key, last.FinishedAt, now)
 	return nil
 }
 

@@ -61,7 +61,7 @@ func TestBackoff(t *testing.T) {
 		t.Error("waits before the first failure")
 	}
 	for _, want := range []time.Duration{10 * time.Second, 20 * time.Second, 40 * time.Second, 80 * time.Second, 160 * time.Second, 300 * time.Second, 300 * time.Second} {
-		b.next("k", now)
+		b.next("k", now, now)
 		if got := b.wait("k", now, now); got != want {
 			t.Errorf("got %s, want %s", got, want)
 		}
@@ -71,7 +71,7 @@ func TestBackoff(t *testing.T) {
 		t.Error("waits for a failure long past")
 	}
 	later := now.Add(2*backoffMax + time.Second)
-	b.next("k", later)
+	b.next("k", later, later)
 	if got := b.wait("k", later, later); got != backoffInitial {
 		t.Errorf("after a long quiet time: got %s", got)
 	}
