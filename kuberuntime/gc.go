@@ -135,11 +135,15 @@ func deadContainers(pods []*pod.Pod, policy GCPolicy, sources Sources, now time.
 			})
 		}
 	}
+	units = slices.DeleteFunc(units, func(u *unit) bool {
+		if !sources.deleted(u.pod.UID) {
+			return false
+		}
+		drop(u, 0, "its pod is gone")
+		return true // and has no share
+	})
 	total := 0
 	for _, u := range units {
-		if sources.deleted(u.pod.UID) {
-			drop(u, 0, "its pod is gone")
-		}
 		if policy.MaxPerContainer >= 0 {
 			drop(u, policy.MaxPerContainer, fmt.Sprintf("more than %d dead of this container", policy.MaxPerContainer))
 		}

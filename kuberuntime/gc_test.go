@@ -58,6 +58,7 @@ func TestDeadContainersAndSandboxes(t *testing.T) {
 		{"no limits", GCPolicy{MaxPerContainer: -1, MaxContainers: -1}, Sources{AllReady: true}, nil},
 		{"young ones stay", GCPolicy{MinAge: 6 * time.Minute, MaxPerContainer: 0, MaxContainers: -1}, Sources{AllReady: true}, []string{"a-9", "b-8"}},
 		{"total", GCPolicy{MaxPerContainer: -1, MaxContainers: 1}, Sources{AllReady: true}, []string{"a-9", "a-5", "b-8", "a0"}},
+		{"a pod that is gone has no share", GCPolicy{MaxPerContainer: -1, MaxContainers: 2}, Sources{AllReady: true, Deleted: gone}, []string{"b-8", "a-9", "b0"}},
 		{"a pod is gone", GCPolicy{MaxPerContainer: -1, MaxContainers: -1}, Sources{AllReady: true, Deleted: gone}, []string{"b-8", "b0"}},
 		{"gone, but not all was read", GCPolicy{MaxPerContainer: -1, MaxContainers: -1}, Sources{Deleted: gone}, nil},
 	}
