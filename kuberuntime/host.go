@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -27,6 +28,7 @@ func ReadHost() (criconfig.Host, error) {
 	_, v1 := os.Stat("/sys/fs/cgroup/memory/memory.memsw.limit_in_bytes")
 	_, v2 := os.Stat("/sys/fs/cgroup/cgroup.controllers")
 	h.SwapControl = v1 == nil || v2 == nil
+	h.HugePages = hugePages("/sys/kernel/mm/hugepages")
 	var root unix.Statfs_t
 	if err := unix.Statfs("/", &root); err == nil {
 		h.Storage = int64(root.Blocks) * int64(root.Bsize)
@@ -36,6 +38,23 @@ func ReadHost() (criconfig.Host, error) {
 		h.HostsFile = string(text)
 	}
 	return h, nil
+}
+
+// hugePages lists the sizes of huge pages that the kernel has, the smallest first.
+func hugePages(dir string) []int64 {
+	names, err := listDir(dir)
+	if err != nil {
+		return nil
+	}
+	var out []int64
+	for _, name := range names {
+		var kib int64
+		if _, err := fmt.Sscanf(name, "hugepages-%dkB", &kib); err == nil {
+			out = append(out, kib<<10)
+		}
+	}
+	slices.Sort(out)
+	return out
 }
 
 // hostDNS is the host's resolver; behind systemd's stub it is what the stub asks.

@@ -18,8 +18,9 @@ type Host struct {
 	IPs         []string
 	CPUs        int
 	Memory      int64
-	Storage     int64 // size of the root file system
-	SwapControl bool  // swap can be limited
+	Storage     int64   // size of the root file system
+	HugePages   []int64 // sizes of huge pages that the kernel has, in bytes
+	SwapControl bool    // swap can be limited
 	DNS         DNS
 	HostsFile   string // text of the host's own /etc/hosts
 }

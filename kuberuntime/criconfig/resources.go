@@ -1,10 +1,14 @@
 package criconfig
 
 import (
+	"maps"
 	"math"
+	"slices"
+	"strconv"
 	"strings"
 
 	v1 "github.com/crishim/crishim/kuberuntime/corev1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/kuberuntime/manifest"
@@ -91,24 +95,43 @@ func Resources(p *v1.Pod, c *v1.Container, host Host) *runtimeapi.LinuxContainer
 			r.MemorySwapLimitInBytes = memory.Value() // memory and swap together: no swap
 		}
 	}
-	for _, name := range sortedKeys(stringKeys(c.Resources.Limits)) {
-		if size, ok := strings.CutPrefix(name, v1.ResourceHugePagesPrefix); ok {
-			limit := c.Resources.Limits[v1.ResourceName(name)]
-			r.HugepageLimits = append(r.HugepageLimits, &runtimeapi.HugepageLimit{PageSize: pageSize(size), Limit: uint64(limit.Value())})
-		}
-	}
+	r.HugepageLimits = hugepageLimits(c.Resources.Limits, host.HugePages)
 	return r
 }
 
-// pageSize turns the manifest's 2Mi into the kernel's 2MB.
-func pageSize(size string) string { return strings.TrimSuffix(size, "i") + "B" }
-
-func stringKeys(list v1.ResourceList) map[string]struct{} {
-	out := map[string]struct{}{}
-	for name := range list {
-		out[string(name)] = struct{}{}
+// hugepageLimits has every size that the host has: of what nobody asked for a container gets none.
+func hugepageLimits(limits v1.ResourceList, sizes []int64) []*runtimeapi.HugepageLimit {
+	asked := map[int64]int64{}
+	for name, limit := range limits {
+		text, ok := strings.CutPrefix(string(name), v1.ResourceHugePagesPrefix)
+		if size, err := resource.ParseQuantity(text); ok && err == nil {
+			asked[size.Value()] = limit.Value()
+		}
+	}
+	sizes = slices.Clone(sizes)
+	for _, size := range slices.Sorted(maps.Keys(asked)) {
+		if !slices.Contains(sizes, size) {
+			sizes = append(sizes, size) // the runtime says that there are none
+		}
+	}
+	var out []*runtimeapi.HugepageLimit
+	for _, size := range sizes {
+		out = append(out, &runtimeapi.HugepageLimit{PageSize: pageSize(size), Limit: uint64(asked[size])})
 	}
 	return out
+}
+
+// pageSize is the kernel's form: 64KB, 2MB, 1GB.
+func pageSize(size int64) string {
+	for _, unit := range []struct {
+		name  string
+		shift int
+	}{{"GB", 30}, {"MB", 20}, {"KB", 10}} {
+		if size>>unit.shift > 0 {
+			return strconv.FormatInt(size>>unit.shift, 10) + unit.name
+		}
+	}
+	return strconv.FormatInt(size, 10) + "B"
 }
 
 // shares come from the request, or from the limit where nothing is asked for.

@@ -1,6 +1,7 @@
 package criconfig
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -138,5 +139,26 @@ func TestHostname(t *testing.T) {
 	p.Spec.Hostname = "box"
 	if got := Hostname(p); got != "box" {
 		t.Errorf("got %q", got)
+	}
+}
+
+// TestHugePages: what nobody asked for is limited to 0, in every size that the host has.
+func TestHugePages(t *testing.T) {
+	t.Parallel()
+	host := Host{HugePages: []int64{64 << 10, 2 << 20, 1 << 30}}
+	for limits, want := range map[string]string{
+		"{}":                   "64KB=0 2MB=0 1GB=0",
+		"{hugepages-2Mi: 4Mi}": "64KB=0 2MB=4194304 1GB=0",
+		"{hugepages-1024Mi: 1Gi, hugepages-64Ki: 64Ki}": "64KB=65536 2MB=0 1GB=1073741824",
+		"{hugepages-32Mi: 64Mi}":                        "64KB=0 2MB=0 1GB=0 32MB=67108864", // the runtime says that there are none
+	} {
+		p, _ := parse(t, "  containers: [{name: main, image: busybox, resources: {limits: "+limits+"}}]")
+		var got []string
+		for _, l := range Resources(p, &p.Spec.Containers[0], host).GetHugepageLimits() {
+			got = append(got, fmt.Sprintf("%s=%d", l.GetPageSize(), l.GetLimit()))
+		}
+		if diff := cmp.Diff(want, strings.Join(got, " ")); diff != "" {
+			t.Errorf("%s: %s", limits, diff)
+		}
 	}
 }

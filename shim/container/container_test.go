@@ -219,19 +219,24 @@ func TestLimitsInRecordedCgroups(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	if err := os.Mkdir(filepath.Join(dir, "hugetlb.4MB.max"), 0o700); err != nil { // as good as one that a user may not write
+		t.Fatal(err)
+	}
 	v1, v2 := host.CgroupDirs{"hugetlb": dir, "memory": dir}, host.CgroupDirs{"": dir}
 	for name, tc := range map[string]struct {
 		groups host.CgroupDirs
 		files  map[string]string
 		fails  string
 	}{
-		"version 2":                   {v2, map[string]string{"memory.high": "9", "hugetlb.2MB.max": "1"}, ""},
-		"version 1":                   {v1, map[string]string{"hugetlb.2MB.limit_in_bytes": "2"}, ""},
-		"none of a size that is none": {v2, map[string]string{"hugetlb.1GB.max": "0"}, ""},
-		"none without the controller": {host.CgroupDirs{"memory": dir}, map[string]string{"hugetlb.2MB.limit_in_bytes": "0"}, ""},
-		"some of a size that is none": {v2, map[string]string{"hugetlb.1GB.max": "1"}, "hugetlb.1GB.max"},
-		"some without the controller": {host.CgroupDirs{"memory": dir}, map[string]string{"hugetlb.2MB.limit_in_bytes": "5"}, `="5": the host has no cgroup controller hugetlb`},
-		"a file that is none":         {v2, map[string]string{"memory.most": "0"}, "memory.most"},
+		"version 2":                    {v2, map[string]string{"memory.high": "9", "hugetlb.2MB.max": "1"}, ""},
+		"version 1":                    {v1, map[string]string{"hugetlb.2MB.limit_in_bytes": "2"}, ""},
+		"none of a size that is none":  {v2, map[string]string{"hugetlb.1GB.max": "0"}, ""},
+		"none that may not be written": {v2, map[string]string{"hugetlb.4MB.max": "0"}, ""},
+		"some that may not be written": {v2, map[string]string{"hugetlb.4MB.max": "4"}, "hugetlb.4MB.max"},
+		"none without the controller":  {host.CgroupDirs{"memory": dir}, map[string]string{"hugetlb.2MB.limit_in_bytes": "0"}, ""},
+		"some of a size that is none":  {v2, map[string]string{"hugetlb.1GB.max": "1"}, "hugetlb.1GB.max"},
+		"some without the controller":  {host.CgroupDirs{"memory": dir}, map[string]string{"hugetlb.2MB.limit_in_bytes": "5"}, `="5": the host has no cgroup controller hugetlb`},
+		"a file that is none":          {v2, map[string]string{"memory.most": "0"}, "memory.most"},
 	} {
 		err := writeLimits(tc.groups, tc.files)
 		if tc.fails != "" {

@@ -65,15 +65,10 @@ func writeLimits(cgroups host.CgroupDirs, files map[string]string) error {
 	var errs []error
 	for name, value := range files {
 		dir, err := cgroups.Of(name)
-		missing := err != nil
-		if !missing {
+		if err == nil {
 			err = writeExisting(filepath.Join(dir, name), value)
-			missing = errors.Is(err, os.ErrNotExist)
 		}
-		if missing && noHugePages(name, value) {
-			continue
-		}
-		if err != nil {
+		if err != nil && !noHugePages(name, value) {
 			errs = append(errs, fmt.Errorf("limit %s=%q: %w", name, value, err))
 		}
 	}
@@ -82,7 +77,8 @@ func writeLimits(cgroups host.CgroupDirs, files map[string]string) error {
 
 // noHugePages: a kubelet limits every size of huge pages that the kernel knows
 // to 0 for a container that asked for none, also on a host without the
-// controller. What nobody asked for is no reason to end the container.
+// controller, and so does sync for a user who may not write cgroups. What
+// nobody asked for is no reason to end the container.
 func noHugePages(name, value string) bool { return strings.HasPrefix(name, "hugetlb.") && value == "0" }
 
 // writeExisting never creates: a control that the kernel lacks is an error.
