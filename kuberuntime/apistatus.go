@@ -18,7 +18,7 @@ func (m *Manager) APIPod(p *v1.Pod, view *plan.View, status *pod.Status) *v1.Pod
 		s.PodIPs = append(s.PodIPs, v1.PodIP{IP: ip})
 	}
 	s.PodIP, s.HostIP = firstOf(status.IPs), firstOf(m.o.Host.IPs)
-	if started := status.Started(); !started.IsZero() {
+	if started := m.started(p, status); !started.IsZero() {
 		t := v1.NewTime(started)
 		s.StartTime = &t
 	}

@@ -14,11 +14,24 @@ import (
 
 // untilDeadline is what is left of a pod's activeDeadlineSeconds; without one it never ends.
 func (m *Manager) untilDeadline(p *v1.Pod, status *pod.Status) time.Duration {
-	started := status.Started()
-	if p.Spec.ActiveDeadlineSeconds == nil || started.IsZero() {
+	if p.Spec.ActiveDeadlineSeconds == nil {
+		return math.MaxInt64
+	}
+	started := m.started(p, status)
+	if started.IsZero() {
 		return math.MaxInt64
 	}
 	return started.Add(time.Duration(*p.Spec.ActiveDeadlineSeconds) * time.Second).Sub(m.o.Now())
+}
+
+// started is when the pod's first sandbox was made, zero where it has none. The record knows of one
+// that was replaced and collected; of a pod that the runtime lost altogether it knows nothing of use.
+func (m *Manager) started(p *v1.Pod, status *pod.Status) time.Time {
+	started := status.Started()
+	if record, err := m.Record(string(p.UID)); err == nil && !record.Started.IsZero() && record.Started.Before(started) {
+		return record.Started
+	}
+	return started
 }
 
 // outOfTime says whether a pod did not end by itself before its deadline.
@@ -26,7 +39,7 @@ func (m *Manager) outOfTime(p *v1.Pod, status *pod.Status, view *plan.View) bool
 	if m.untilDeadline(p, status) > 0 {
 		return false
 	}
-	at := status.Started().Add(time.Duration(*p.Spec.ActiveDeadlineSeconds) * time.Second)
+	at := m.started(p, status).Add(time.Duration(*p.Spec.ActiveDeadlineSeconds) * time.Second)
 	for _, c := range view.Containers {
 		if !c.Init && !c.Ephemeral && (!c.Status.Exited() || c.Status.FinishedAt.After(at)) {
 			return true

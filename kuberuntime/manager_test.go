@@ -399,6 +399,42 @@ func TestDeadline(t *testing.T) {
 	}
 }
 
+// TestDeadlineSurvivesAReplacedSandbox: it counts from the first sandbox, also when that is collected.
+func TestDeadlineSurvivesAReplacedSandbox(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	p, set := parse(t, `
+  activeDeadlineSeconds: 300
+  containers: [{name: a, image: "busybox:1"}]`)
+	ctx := deadline(t)
+	if _, err := f.Up(ctx, p, set, false); err != nil {
+		t.Fatal(err)
+	}
+	first := f.status(t, p)
+	f.stub.StopPod(first.Sandbox().GetId())
+	if _, err := f.Up(ctx, p, set, false); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.service.removePodSandbox(ctx, first.Sandbox().GetId()); err != nil {
+		t.Fatal(err)
+	}
+	if left := f.untilDeadline(p, f.status(t, p)); left > first.Started().Add(300*time.Second).Sub(f.o.Now()) {
+		t.Errorf("%s are left, more than from the first start on", left)
+	}
+	for _, sandbox := range f.status(t, p).Sandboxes { // when nothing of it is left it starts anew
+		if err := f.service.removePodSandbox(ctx, sandbox.GetId()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	before := f.o.Now()
+	if _, err := f.Up(ctx, p, set, false); err != nil {
+		t.Fatal(err)
+	}
+	if left := f.untilDeadline(p, f.status(t, p)); left < before.Add(300*time.Second).Sub(f.o.Now()) {
+		t.Errorf("%s are left after all of it was removed, less than from then on", left)
+	}
+}
+
 // TestBackOffOfKilledContainers: a container that its probes kill again and again backs off
 // too, counted from the end before.
 func TestBackOffOfKilledContainers(t *testing.T) {

@@ -7,8 +7,11 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"time"
 
 	v1 "github.com/crishim/crishim/kuberuntime/corev1"
+
+	"github.com/crishim/crishim/kuberuntime/pod"
 )
 
 // Record is what a pod's folder keeps of its manifest, for commands that are given only a
@@ -16,6 +19,8 @@ import (
 type Record struct {
 	Endpoint string  `json:"endpoint"`
 	Pod      *v1.Pod `json:"pod"`
+	// Started is when the first of the pod's sandboxes was made; it may be collected since.
+	Started time.Time `json:"started,omitzero"`
 }
 
 // ErrNoRecord is a pod that was not made here.
@@ -26,8 +31,12 @@ func (m *Manager) recordPath(uid string) string {
 }
 
 // writeRecord keeps the manifest. It may hold secrets in its environment: root only.
-func (m *Manager) writeRecord(p *v1.Pod) error {
-	data, err := json.Marshal(Record{Endpoint: m.o.Endpoint, Pod: p})
+func (m *Manager) writeRecord(p *v1.Pod, status *pod.Status) error {
+	started := m.started(p, status)
+	if started.IsZero() {
+		started = m.o.Now()
+	}
+	data, err := json.Marshal(Record{Endpoint: m.o.Endpoint, Pod: p, Started: started})
 	if err != nil {
 		return fmt.Errorf("encode the pod: %w", err)
 	}

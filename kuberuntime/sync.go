@@ -204,7 +204,7 @@ func (s *syncing) prepare(ctx context.Context) error {
 		return err
 	}
 	s.volumes = made
-	if err := s.m.writeRecord(s.pod); err != nil {
+	if err := s.m.writeRecord(s.pod, s.status); err != nil {
 		return err
 	}
 	s.config = s.m.generator.Sandbox(s.pod, s.actions.Attempt)

@@ -96,8 +96,7 @@ func (s *Status) ContainerIn(sandboxID, name string) *ContainerStatus {
 	return nil
 }
 
-// Started is when the pod's oldest known sandbox was made: where activeDeadlineSeconds
-// counts from.
+// Started is when the oldest sandbox that the runtime has was made.
 func (s *Status) Started() time.Time {
 	if s == nil || len(s.Sandboxes) == 0 {
 		return time.Time{}
