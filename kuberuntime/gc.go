@@ -34,6 +34,8 @@ type Sources struct {
 	AllReady bool
 	// Deleted says whether a pod is wanted no more; nil means that all are wanted.
 	Deleted func(uid string) bool
+	// Folder limits the collection to the pods that sync made from it; "" is for all pods.
+	Folder string
 }
 
 func (s Sources) deleted(uid string) bool { return s.AllReady && s.Deleted != nil && s.Deleted(uid) }
@@ -46,7 +48,8 @@ type GarbageItem struct {
 	Why  string `json:"why"`
 	Size uint64 `json:"size,omitempty"`
 
-	unknown bool // a container in an unknown state is stopped first
+	unknown bool                     // a container in an unknown state is stopped first
+	guard   func(func() error) error // calls what it is given if the thing is still to go
 }
 
 // Garbage is what a collection removes, in this order.
@@ -70,10 +73,16 @@ func (m *Manager) PlanGarbage(ctx context.Context, policy GCPolicy, sources Sour
 	if err != nil {
 		return nil, err
 	}
+	if sources.Folder != "" {
+		pods = slices.DeleteFunc(pods, func(p *pod.Pod) bool {
+			owner, folder := m.OwnerOf(p)
+			return owner != OwnerFolder || folder != sources.Folder
+		})
+	}
 	g := &Garbage{}
 	g.Items = append(g.Items, deadContainers(pods, policy, sources, m.o.Now())...)
 	g.Items = append(g.Items, deadSandboxes(pods, g.Items, sources)...)
-	folders, err := m.deadFolders(pods, sources)
+	folders, err := m.deadFolders(ctx, sources)
 	g.Items = append(g.Items, folders...)
 	return g, err
 }
@@ -227,13 +236,9 @@ func deadSandboxes(pods []*pod.Pod, going []GarbageItem, sources Sources) []Garb
 // deadFolders picks the folders of pods that the runtime does not know at all, and log
 // links that lead nowhere. Only pods that were run here on the same runtime count: others'
 // logs may lie beside ours.
-func (m *Manager) deadFolders(pods []*pod.Pod, sources Sources) ([]GarbageItem, error) {
+func (m *Manager) deadFolders(ctx context.Context, sources Sources) ([]GarbageItem, error) {
 	if !sources.AllReady {
 		return nil, nil
-	}
-	known := map[string]bool{}
-	for _, p := range pods {
-		known[p.UID] = true
 	}
 	uids, err := listDir(m.o.Dirs.Pods())
 	if err != nil {
@@ -242,17 +247,61 @@ func (m *Manager) deadFolders(pods []*pod.Pod, sources Sources) ([]GarbageItem, 
 	var out []GarbageItem
 	for _, uid := range uids {
 		record, err := m.Record(uid)
-		if err != nil || record.Endpoint != m.o.Endpoint || known[uid] || sources.Deleted != nil && !sources.Deleted(uid) {
+		if err != nil || record.Endpoint != m.o.Endpoint || sources.Deleted != nil && !sources.Deleted(uid) {
 			continue
 		}
-		logs := m.o.Dirs.PodLogs(record.Pod)
-		if _, err := os.Stat(logs); err == nil {
-			out = append(out, GarbageItem{Kind: "log folder", ID: logs, Name: FullName(record.Pod), Why: "its pod is gone"})
+		guard := func(do func() error) error { return m.whenLost(ctx, record, sources, do) }
+		item := GarbageItem{Name: FullName(record.Pod), Why: "its pod is gone", guard: guard}
+		if err := guard(func() error {
+			if logs := m.o.Dirs.PodLogs(record.Pod); exists(logs) {
+				item.Kind, item.ID = "log folder", logs
+				out = append(out, item)
+			}
+			item.Kind, item.ID = "pod folder", m.o.Dirs.Pod(uid)
+			out = append(out, item)
+			return nil
+		}); err != nil {
+			return out, err
 		}
-		out = append(out, GarbageItem{Kind: "pod folder", ID: m.o.Dirs.Pod(uid), Name: FullName(record.Pod), Why: "its pod is gone"})
+	}
+	if sources.Folder != "" {
+		return out, nil // links may be of any pod
 	}
 	links, err := m.deadLinks()
 	return append(out, links...), err
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+// whenLost calls do if nobody works on a pod and the runtime has nothing of it: a pod that is being
+// made has a folder before it has a sandbox.
+func (m *Manager) whenLost(ctx context.Context, record *Record, sources Sources, do func() error) (err error) {
+	p, uid := record.Pod, string(record.Pod.UID)
+	folder := p.Annotations[pod.FolderAnnotation]
+	switch {
+	case sources.Folder != "":
+		if folder != sources.Folder {
+			return nil
+		}
+	case folder != "":
+		if FolderInUse(m.o.Dirs, folder) {
+			return nil
+		}
+	default:
+		unlock, err := m.tryLockPod(p.Namespace, p.Name)
+		if unlock == nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, unlock()) }()
+	}
+	sandboxes, containers, err := m.listsOf(ctx, uid)
+	if err != nil || len(sandboxes)+len(containers) > 0 || sources.Deleted != nil && !sources.Deleted(uid) {
+		return err
+	}
+	return do()
 }
 
 func (m *Manager) deadLinks() ([]GarbageItem, error) {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"golang.org/x/sys/unix"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -22,9 +23,49 @@ func DefaultImagePolicy() ImagePolicy { return ImagePolicy{High: 85, Low: 80} }
 // disk is the size of a file system and what is free on it.
 type disk struct{ capacity, available uint64 }
 
+// minImageAge is how long an image stays that was seen to come: somebody is about to use it.
+const minImageAge = 2 * time.Minute
+
+// imageUse is what the CRI does not tell and a process that stays can see: since when an image is
+// there, and when it was last used. It is nil for one that does not stay, and knows nothing then.
+type imageUse struct{ records map[string]imageRecord }
+
+// imageRecord has no times of what came, or was used, before we looked.
+type imageRecord struct{ first, used time.Time }
+
+// note updates the records after a look at the images.
+func (u *imageUse) note(images []*runtimeapi.Image, inUse map[string]bool, now time.Time) {
+	if u == nil {
+		return
+	}
+	records := map[string]imageRecord{}
+	for _, image := range images {
+		record, known := u.records[image.GetId()]
+		if !known && u.records != nil {
+			record.first = now
+		}
+		if isUsed(image, inUse) {
+			record.used = now
+		}
+		records[image.GetId()] = record
+	}
+	u.records = records
+}
+
+func (u *imageUse) of(image *runtimeapi.Image) imageRecord {
+	if u == nil {
+		return imageRecord{}
+	}
+	return u.records[image.GetId()]
+}
+
 // PlanImages says which images would go to bring the disk that they are on under the
 // policy. Where the disk cannot be seen (a runtime on another host) that is an error.
 func (m *Manager) PlanImages(ctx context.Context, policy ImagePolicy) (*Garbage, error) {
+	return m.planImages(ctx, policy, nil)
+}
+
+func (m *Manager) planImages(ctx context.Context, policy ImagePolicy, use *imageUse) (*Garbage, error) {
 	info, err := m.service.imageFsInfo(ctx)
 	if err != nil {
 		return nil, err
@@ -46,16 +87,22 @@ func (m *Manager) PlanImages(ctx context.Context, policy ImagePolicy) (*Garbage,
 		return nil, err
 	}
 	images = slices.DeleteFunc(images, func(i *runtimeapi.Image) bool { return sandbox != "" && i.GetId() == sandbox })
-	items := unusedImages(images, inUse(containers), d, policy)
-	if len(items) == 0 {
+	used, now := inUse(containers), m.o.Now()
+	if use == nil && len(unusedImages(images, used, d, policy, use, now)) == 0 {
 		return &Garbage{}, nil // nearly always: what is mounted need not be asked
 	}
-	used, err := m.mountedImages(ctx, containers)
+	mounted, err := m.mountedImages(ctx, containers)
 	if err != nil {
 		return nil, err
 	}
-	maps.Copy(used, inUse(containers))
-	return &Garbage{Items: unusedImages(images, used, d, policy)}, nil
+	maps.Copy(used, mounted)
+	use.note(images, used, now)
+	return &Garbage{Items: unusedImages(images, used, d, policy, use, now)}, nil
+}
+
+// isUsed reports whether something uses an image, by any of its names.
+func isUsed(image *runtimeapi.Image, inUse map[string]bool) bool {
+	return slices.ContainsFunc(slices.Concat([]string{image.GetId()}, image.GetRepoTags(), image.GetRepoDigests()), func(ref string) bool { return inUse[ref] })
 }
 
 // inUse are the images that containers were made from, by every name that the list has.
@@ -123,9 +170,9 @@ func diskOf(info *runtimeapi.ImageFsInfoResponse) (disk, error) {
 	return disk{capacity: s.Blocks * uint64(s.Bsize), available: s.Bavail * uint64(s.Bsize)}, nil
 }
 
-// unusedImages picks images that nothing uses and that are not pinned. The
-// runtime does not tell when an image was used last; the largest go first, so that few go.
-func unusedImages(images []*runtimeapi.Image, inUse map[string]bool, d disk, policy ImagePolicy) []GarbageItem {
+// unusedImages picks images that nothing uses, that are not pinned and have not just come, the
+// least recently used first. Of those that no use is known of the largest go first, so that few go.
+func unusedImages(images []*runtimeapi.Image, inUse map[string]bool, d disk, policy ImagePolicy, use *imageUse, now time.Time) []GarbageItem {
 	if d.capacity == 0 {
 		return nil
 	}
@@ -139,10 +186,11 @@ func unusedImages(images []*runtimeapi.Image, inUse map[string]bool, d disk, pol
 	}
 	toFree := target - d.available
 	candidates := slices.DeleteFunc(slices.Clone(images), func(i *runtimeapi.Image) bool {
-		return i.GetPinned() || inUse[i.GetId()] || slices.ContainsFunc(append(slices.Clone(i.GetRepoTags()), i.GetRepoDigests()...), func(ref string) bool { return inUse[ref] })
+		return i.GetPinned() || isUsed(i, inUse) || now.Sub(use.of(i).first) < minImageAge
 	})
 	slices.SortStableFunc(candidates, func(a, b *runtimeapi.Image) int {
-		return cmp.Or(cmp.Compare(b.GetSize(), a.GetSize()), cmp.Compare(a.GetId(), b.GetId()))
+		x, y := use.of(a), use.of(b)
+		return cmp.Or(x.used.Compare(y.used), x.first.Compare(y.first), cmp.Compare(b.GetSize(), a.GetSize()), cmp.Compare(a.GetId(), b.GetId()))
 	})
 	var out []GarbageItem
 	var freed uint64

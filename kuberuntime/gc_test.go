@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -96,12 +97,84 @@ func TestUnusedImages(t *testing.T) {
 	}
 	for _, c := range cases {
 		var got []string
-		for _, item := range unusedImages(images, inUse(containers), disk{capacity: 500, available: c.available}, c.policy) {
+		for _, item := range unusedImages(images, inUse(containers), disk{capacity: 500, available: c.available}, c.policy, nil, gcNow) {
 			got = append(got, item.ID)
 		}
 		if diff := cmp.Diff(c.want, got); diff != "" {
 			t.Errorf("%v: %s", c, diff)
 		}
+	}
+}
+
+// TestImagesByUse: a process that stays sees what is used and what has just come.
+func TestImagesByUse(t *testing.T) {
+	t.Parallel()
+	images := []*runtimeapi.Image{{Id: "old", Size: 5}, {Id: "once", Size: 30}, {Id: "later", Size: 40}, {Id: "busy", Size: 80}}
+	use := &imageUse{}
+	full := disk{capacity: 500, available: 1}
+	plan := func(minute int, inUse ...string) string {
+		used, now := map[string]bool{}, gcNow.Add(time.Duration(minute)*time.Minute)
+		for _, id := range inUse {
+			used[id] = true
+		}
+		use.note(images, used, now)
+		var got []string
+		for _, item := range unusedImages(images, used, full, ImagePolicy{}, use, now) {
+			got = append(got, item.ID)
+		}
+		return strings.Join(got, " ")
+	}
+	for _, step := range []struct {
+		minute int
+		inUse  []string
+		want   string
+	}{
+		{0, []string{"busy", "once"}, "later old"}, // no use is known: the largest first
+		{5, []string{"busy", "later"}, "old once"},
+		{10, []string{"busy"}, "old once later"},
+		{15, nil, "old once later busy"},
+	} {
+		if got := plan(step.minute, step.inUse...); got != step.want {
+			t.Errorf("minute %d: got %q, want %q", step.minute, got, step.want)
+		}
+	}
+	images = append(images, &runtimeapi.Image{Id: "new", Size: 90})
+	if got := plan(16); strings.Contains(got, "new") {
+		t.Errorf("an image that has just come goes: %q", got)
+	}
+	if got := plan(18); got != "old new once later busy" { // known for longer before what came later
+		t.Errorf("two minutes later: got %q", got)
+	}
+	images = slices.Delete(images, 0, 1)
+	plan(19)
+	if len(use.records) != len(images) {
+		t.Error("images that are gone are remembered")
+	}
+}
+
+// TestPodsThatAreMadeKeepTheirFolders: they have one before the runtime has a sandbox.
+func TestPodsThatAreMadeKeepTheirFolders(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	p, set := parse(t, `  containers: [{name: a, image: "busybox:1"}]`)
+	ctx := deadline(t)
+	unlock, err := f.LockPod(ctx, p.Namespace, p.Name, func() {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.stub.Before("RunPodSandbox", func(context.Context) {
+		if _, err := f.GarbageCollect(ctx, DefaultGCPolicy(), Sources{AllReady: true}); err != nil {
+			t.Error(err)
+		}
+		if _, err := os.Stat(f.recordPath("u1")); err != nil {
+			t.Errorf("the folder of a pod that is being made is gone: %v", err)
+		}
+	})
+	if _, err := f.Up(ctx, p, set, false); err != nil {
+		t.Fatal(err)
+	}
+	if err := unlock(); err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -19,19 +19,10 @@ const lockPoll = 100 * time.Millisecond
 // just made would be in the other's way. It waits until the context ends; waiting is told
 // when that starts. unlock leaves nothing behind.
 func (m *Manager) LockPod(ctx context.Context, namespace, name string, waiting func()) (unlock func() error, err error) {
-	sum := sha256.Sum256([]byte(m.o.Endpoint + "\x00" + namespace + "/" + name))
-	path := filepath.Join(m.o.Dirs.Root, "locks", hex.EncodeToString(sum[:8])+".lock")
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return nil, err
-	}
 	for told := false; ; {
-		f, err := tryLock(path)
-		if err != nil {
-			return nil, err
-		}
-		if f != nil {
-			// Removed while it is ours: whoever waits for this file sees that it has gone.
-			return func() error { return errors.Join(os.Remove(path), f.Close()) }, nil
+		unlock, err := m.tryLockPod(namespace, name)
+		if err != nil || unlock != nil {
+			return unlock, err
 		}
 		if !told {
 			told = true
@@ -43,6 +34,21 @@ func (m *Manager) LockPod(ctx context.Context, namespace, name string, waiting f
 		case <-time.After(lockPoll):
 		}
 	}
+}
+
+// tryLockPod is nil where somebody else works on the pod.
+func (m *Manager) tryLockPod(namespace, name string) (unlock func() error, err error) {
+	sum := sha256.Sum256([]byte(m.o.Endpoint + "\x00" + namespace + "/" + name))
+	path := filepath.Join(m.o.Dirs.Root, "locks", hex.EncodeToString(sum[:8])+".lock")
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return nil, err
+	}
+	f, err := tryLock(path)
+	if f == nil {
+		return nil, err
+	}
+	// Removed while it is ours: whoever waits for this file sees that it has gone.
+	return func() error { return errors.Join(os.Remove(path), f.Close()) }, nil
 }
 
 // tryLock is nil where somebody else has the lock, or just gave it back.

@@ -51,6 +51,9 @@ func (m *Manager) OwnerOf(p *pod.Pod) (Owner, string) {
 		}
 	}
 	if record, err := m.Record(p.UID); err == nil && record.Endpoint == m.o.Endpoint {
+		if folder := record.Pod.Annotations[pod.FolderAnnotation]; folder != "" {
+			return OwnerFolder, folder // its sandboxes are gone
+		}
 		return OwnerApply, ""
 	}
 	return OwnerOther, ""
