@@ -5,8 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/kuberuntime/pod"
 )
@@ -22,11 +26,13 @@ type LoopOptions struct {
 	Logs    LogPolicy
 }
 
-// Periods of the loop.
+// Periods of the loop, the kubelet's.
 const (
-	relist    = time.Second
-	logPeriod = 10 * time.Second
-	gcPeriod  = time.Minute
+	relist       = time.Second
+	statusPeriod = 5 * time.Second
+	logPeriod    = 10 * time.Second
+	gcPeriod     = time.Minute
+	imagePeriod  = 5 * time.Minute
 )
 
 // Loop keeps the pods of a folder running: static pods without a kubelet.
@@ -37,11 +43,26 @@ type Loop struct {
 	lock    *folderLock
 	workers map[string]*worker
 	prints  map[string]string // what the last list showed of each pod
-	said    map[string]string // problems that were reported
-	lastGC  time.Time
-	lastLog time.Time // when the sizes of logs were last looked at
-	fresh   bool      // the folder was read again since workers were last updated
+	checked time.Time         // when the runtime was last asked whether it is ready
+	gate    gate
+	images  imageUse
+	fresh   bool // the folder was read again since workers were last updated
 	wg      sync.WaitGroup
+
+	// live has the uids of all pods that are wanted, have a worker or are in the runtime; nil
+	// while the folder could not be read in full.
+	live atomic.Pointer[map[string]bool]
+
+	mu   sync.Mutex        // one report at a time
+	said map[string]string // problems that were reported
+}
+
+// gate holds pods back while the runtime says that it cannot run them.
+type gate struct{ noRuntime, noNetwork atomic.Bool }
+
+// closed reports whether a pod has to wait. A pod in the host's network needs no other.
+func (g *gate) closed(hostNetwork bool) bool {
+	return g.noRuntime.Load() || g.noNetwork.Load() && !hostNetwork
 }
 
 // NewLoop takes the folder; Close gives it back.
@@ -59,7 +80,7 @@ func (m *Manager) NewLoop(o LoopOptions) (*Loop, error) {
 	}
 	l := &Loop{
 		m: m, o: o, lock: lock, folder: &folder{path: path, now: m.o.Now}, workers: map[string]*worker{},
-		prints: map[string]string{}, said: map[string]string{}, lastGC: m.o.Now(), lastLog: m.o.Now(),
+		prints: map[string]string{}, said: map[string]string{},
 	}
 	return l, nil
 }
@@ -71,6 +92,15 @@ func (l *Loop) Close() error { return l.lock.unlock() }
 func (l *Loop) Run(ctx context.Context) {
 	l.m.prober.Spread()
 	defer l.wg.Wait()
+	l.gate.noRuntime.Store(true) // until it has told
+	l.every(ctx, logPeriod, "log rotation", func() error { return l.m.RotateLogs(ctx, l.o.Logs) })
+	l.every(ctx, gcPeriod, "garbage collection", func() error {
+		_, err := l.m.GarbageCollect(ctx, l.o.GC, l.sources())
+		return err
+	})
+	if l.o.Images.High > 0 {
+		l.every(ctx, imagePeriod, "image garbage collection", func() error { return l.collectImages(ctx) })
+	}
 	ticker := time.NewTicker(relist)
 	defer ticker.Stop()
 	for {
@@ -94,23 +124,91 @@ func (l *Loop) turn(ctx context.Context) {
 		l.report("folder", err)
 	}
 	l.fresh = l.fresh || changed
-	pods, err := l.m.GetPods(ctx, true)
+	err = l.checkRuntime(ctx)
+	var pods []*pod.Pod
+	if err == nil {
+		pods, err = l.m.GetPods(ctx, true)
+	}
 	if ctx.Err() != nil {
 		return
 	}
 	l.report("runtime", err)
 	if err != nil {
+		l.checked = time.Time{} // asked again at once
 		return
 	}
 	l.reap()
+	l.note(pods)
 	l.wake(pods)
 	l.removeUnwanted(ctx, pods)
 	l.startWanted(ctx, pods)
-	l.housekeeping(ctx)
+}
+
+// checkRuntime asks the runtime now and then whether it is ready, more often while it is not. Without
+// the runtime nothing can be done; without its network the loop goes on and most pods wait.
+func (l *Loop) checkRuntime(ctx context.Context) error {
+	if now := l.m.o.Now(); l.gate.closed(false) || now.Sub(l.checked).Abs() >= statusPeriod {
+		l.checked = now
+	} else {
+		return nil
+	}
+	status, err := l.m.Status(ctx)
+	if ctx.Err() != nil {
+		return err
+	}
+	var network error
+	if err == nil {
+		err = notReady(status, runtimeapi.RuntimeReady)
+		network = notReady(status, runtimeapi.NetworkReady)
+		l.report("network", network)
+	}
+	waited := l.gate.closed(false)
+	l.gate.noRuntime.Store(err != nil)
+	l.gate.noNetwork.Store(network != nil)
+	if waited && !l.gate.closed(false) {
+		for _, w := range l.workers {
+			w.nudge()
+		}
+	}
+	return err
+}
+
+// notReady is an error while a condition of the runtime does not hold.
+func notReady(status *runtimeapi.RuntimeStatus, name string) error {
+	for _, c := range status.GetConditions() {
+		if c.GetType() == name && c.GetStatus() {
+			return nil
+		}
+		if c.GetType() == name {
+			return fmt.Errorf("not ready, pods wait: %s", strings.Trim(c.GetReason()+": "+c.GetMessage(), ": "))
+		}
+	}
+	return fmt.Errorf("not ready, pods wait: the runtime's status does not tell of %s", name)
+}
+
+// note remembers which pods are no garbage, before workers make more.
+func (l *Loop) note(pods []*pod.Pod) {
+	if !l.folder.complete {
+		l.live.Store(nil)
+		return
+	}
+	live := map[string]bool{}
+	for _, p := range pods {
+		live[p.UID] = true
+	}
+	for uid := range l.workers {
+		live[uid] = true
+	}
+	for uid := range l.folder.pods {
+		live[uid] = true
+	}
+	l.live.Store(&live)
 }
 
 // report tells a problem once, and its end.
 func (l *Loop) report(what string, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	text := ""
 	if err != nil {
 		text = err.Error()
@@ -150,12 +248,17 @@ func (l *Loop) wake(pods []*pod.Pod) {
 	}
 }
 
+// fingerprint leaves out containers that were only made: a worker whose starts fail makes one each
+// time, which is no reason to try again at once.
 func fingerprint(p *pod.Pod) string {
 	text := ""
 	for _, s := range p.Sandboxes {
 		text += fmt.Sprint(s.GetId(), s.GetState(), " ")
 	}
 	for _, c := range p.Containers {
+		if c.GetState() == runtimeapi.ContainerState_CONTAINER_CREATED {
+			continue
+		}
 		text += fmt.Sprint(c.GetId(), c.GetState(), " ")
 	}
 	return text
@@ -172,7 +275,7 @@ func (l *Loop) removeUnwanted(ctx context.Context, pods []*pod.Pod) {
 			continue
 		}
 		if l.folder.complete || l.folder.wantsName(p.Namespace, p.Name) {
-			l.startWorker(ctx, p.UID, p.FullName(), desired{}).remove()
+			l.startWorker(ctx, p.UID, p.FullName(), desired{}, true)
 		}
 	}
 	for uid, w := range l.workers {
@@ -196,7 +299,7 @@ func (l *Loop) startWanted(ctx context.Context, pods []*pod.Pod) {
 		if l.nameTaken(uid, want, pods) {
 			continue
 		}
-		l.startWorker(ctx, uid, FullName(want.pod), want)
+		l.startWorker(ctx, uid, FullName(want.pod), want, false)
 	}
 }
 
@@ -227,40 +330,56 @@ func (l *Loop) nameTaken(uid string, want desired, pods []*pod.Pod) bool {
 	return false
 }
 
-func (l *Loop) startWorker(ctx context.Context, uid, name string, want desired) *worker {
-	w := newWorker(l.m, uid, name, want)
+// startWorker starts one that keeps a pod, or ends it: such a one may have no manifest.
+func (l *Loop) startWorker(ctx context.Context, uid, name string, want desired, remove bool) {
+	w := newWorker(l.m, uid, name, want, &l.gate)
+	w.removing = remove
 	l.workers[uid] = w
 	l.wg.Go(func() { w.run(ctx) })
-	return w
 }
 
-// housekeeping rotates logs and collects garbage, each in the kubelet's period.
-func (l *Loop) housekeeping(ctx context.Context) {
-	now := l.m.o.Now()
-	if now.Sub(l.lastLog) >= logPeriod {
-		l.lastLog = now
-		if err := l.m.RotateLogs(ctx, l.o.Logs); ctx.Err() == nil {
-			l.report("log rotation", err)
+// every does something as soon as the runtime is ready, and then now and then, in a goroutine of its
+// own: what takes long there holds up no pod.
+func (l *Loop) every(ctx context.Context, period time.Duration, what string, do func() error) {
+	l.wg.Go(func() {
+		for {
+			wait := relist
+			if !l.gate.noRuntime.Load() {
+				wait = period
+				if err := do(); ctx.Err() == nil {
+					l.report(what, err)
+				}
+			}
+			timer := time.NewTimer(wait)
+			select {
+			case <-ctx.Done():
+				timer.Stop()
+				return
+			case <-timer.C:
+			}
 		}
-	}
-	if since := now.Sub(l.lastGC); since >= 0 && since < gcPeriod { // the clock may have been put back
-		return
-	}
-	l.lastGC = now
-	_, err := l.m.GarbageCollect(ctx, l.o.GC, l.sources())
-	if l.o.Images.High > 0 { // images go only where the disk can be seen
-		if g, planErr := l.m.PlanImages(ctx, l.o.Images); planErr == nil {
-			err = errors.Join(err, l.m.Collect(ctx, g))
-		}
-	}
-	if ctx.Err() == nil {
-		l.report("garbage collection", err)
-	}
+	})
 }
 
-// sources: a pod of the folder that is wanted no more is removed by its worker, so for
-// garbage collection no pod is gone that the runtime still has.
-func (l *Loop) sources() Sources { return Sources{AllReady: l.folder.complete} }
+// collectImages removes images where their disk can be seen, but none at the first look: what is
+// used it has to see first.
+func (l *Loop) collectImages(ctx context.Context) error {
+	first := l.images.records == nil
+	g, err := l.m.planImages(ctx, l.o.Images, &l.images)
+	if err != nil || first {
+		return nil
+	}
+	return l.m.Collect(ctx, g)
+}
+
+// sources: of the folder's pods only those are gone that nobody wants and the runtime does not have;
+// the others are removed by their workers.
+func (l *Loop) sources() Sources {
+	return Sources{AllReady: l.live.Load() != nil, Folder: l.folder.path, Deleted: func(uid string) bool {
+		live := l.live.Load()
+		return live != nil && !(*live)[uid]
+	}}
+}
 
 // Once brings the runtime to what the folder says and returns: pods that are not wanted
 // are removed, the others brought up, or with wait until they are ready.

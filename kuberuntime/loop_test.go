@@ -2,6 +2,8 @@ package kuberuntime
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -9,6 +11,12 @@ import (
 	"testing"
 	"time"
 
+	v1 "github.com/crishim/crishim/kuberuntime/corev1"
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/kuberuntime/manifest"
 	"github.com/crishim/crishim/kuberuntime/pod"
 )
 
@@ -24,7 +32,7 @@ func TestWorkerRests(t *testing.T) {
 	if _, err := f.Up(deadline(t), p, set, false); err != nil {
 		t.Fatal(err)
 	}
-	w := newWorker(f.Manager, string(p.UID), FullName(p), desired{p, set})
+	w := newWorker(f.Manager, string(p.UID), FullName(p), desired{p, set}, &gate{})
 	if next, _ := w.step(t.Context()); next <= 0 || next > resync {
 		t.Errorf("before the deadline: next look in %s", next)
 	}
@@ -33,6 +41,155 @@ func TestWorkerRests(t *testing.T) {
 		if next, _ := w.step(t.Context()); next < retryPeriod {
 			t.Errorf("after the deadline: next look in %s", next)
 		}
+	}
+}
+
+// TestRetriesBackOff: a pod that fails again and again is looked at more and more rarely, until its
+// manifest changes or a step goes well.
+func TestRetriesBackOff(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	p, set := parse(t, `  containers: [{name: a, image: "busybox:1"}]`)
+	f.stub.Fail("CreateContainer", errors.New("no space"))
+	w := newWorker(f.Manager, string(p.UID), FullName(p), desired{p, set}, &gate{})
+	for _, want := range []time.Duration{2, 4, 8, 16, 32, 60, 60} {
+		if next, _ := w.step(t.Context()); next != want*time.Second {
+			t.Errorf("next try in %s, want %d s", next, want)
+		}
+	}
+	w.update(desired{p.DeepCopy(), set})
+	if next, _ := w.step(t.Context()); next != retryPeriod {
+		t.Errorf("after a change: next try in %s", next)
+	}
+	f.stub.Fail("CreateContainer", nil)
+	if next, _ := w.step(t.Context()); next != 0 {
+		t.Errorf("after a step that went well: next look in %s", next)
+	}
+	f.stub.Fail("ListContainers", errors.New("broken"))
+	for _, want := range []time.Duration{2, 4} {
+		if next, _ := w.step(t.Context()); next != want*time.Second {
+			t.Errorf("without a status: next try in %s, want %d s", next, want)
+		}
+	}
+}
+
+// conditioned is a runtime that says whether it and its network are ready.
+type conditioned struct {
+	runtimeapi.RuntimeServiceClient
+	noRuntime, noNetwork *atomic.Bool
+}
+
+func (c conditioned) Status(context.Context, *runtimeapi.StatusRequest, ...grpc.CallOption) (*runtimeapi.StatusResponse, error) {
+	condition := func(name string, no *atomic.Bool) *runtimeapi.RuntimeCondition {
+		return &runtimeapi.RuntimeCondition{Type: name, Status: !no.Load(), Reason: "Why", Message: "it is so"}
+	}
+	return &runtimeapi.StatusResponse{Status: &runtimeapi.RuntimeStatus{Conditions: []*runtimeapi.RuntimeCondition{
+		condition(runtimeapi.RuntimeReady, c.noRuntime), condition(runtimeapi.NetworkReady, c.noNetwork),
+	}}}, nil
+}
+
+// TestLoopWaitsForTheRuntime, or for its network, and says so once.
+func TestLoopWaitsForTheRuntime(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		what    string
+		network bool
+		runs    string // meanwhile
+	}{{"runtime", false, ""}, {"network", true, "host"}} {
+		t.Run(c.what, func(t *testing.T) {
+			t.Parallel()
+			var noRuntime, noNetwork atomic.Bool
+			noRuntime.Store(!c.network)
+			noNetwork.Store(c.network)
+			f := newFixture(t, func(o *Options) { o.Runtime = conditioned{o.Runtime, &noRuntime, &noNetwork} })
+			l := &looped{fixture: f, t: t, folder: t.TempDir()}
+			var said []string
+			loop, err := l.NewLoop(LoopOptions{Folder: l.folder, Problem: func(what string, err error) { said = append(said, fmt.Sprint(what, ": ", err)) }})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { loop.Close() })
+			l.write("pod.yaml", staticPod("pod", "busybox:1"))
+			l.write("host.yaml", strings.Replace(staticPod("host", "busybox:1"), "spec: {", "spec: {hostNetwork: true, ", 1))
+			ctx, cancel := context.WithCancel(t.Context())
+			defer loop.wg.Wait()
+			defer cancel()
+			loop.gate.noRuntime.Store(true)
+			for range 3 {
+				loop.turn(ctx)
+			}
+			l.until("what may run", running(strings.Fields(c.runs)...))
+			noRuntime.Store(false)
+			noNetwork.Store(false)
+			loop.turn(ctx)
+			l.until("both", running("host", "pod"))
+			want := []string{c.what + ": not ready, pods wait: Why: it is so", c.what + ": <nil>"}
+			if diff := cmp.Diff(want, said); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+// TestLoopCollectsItsOwnOnly: dead containers and sandboxes of others, and folders of pods that
+// apply makes, are not its business.
+func TestLoopCollectsItsOwnOnly(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	ctx := deadline(t)
+	made := map[string]*v1.Pod{}
+	for name, folder := range map[string]string{"ours": "/ours", "theirs": "/theirs", "apply": ""} {
+		set, err := manifest.Parse("test", []byte(staticPod(name, "busybox:1")))
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := set.Pods[0].Pod
+		if err := Prepare(p, folder, time.Now()); err != nil {
+			t.Fatal(err)
+		}
+		made[name] = p
+		for range 2 { // two dead sandboxes with a dead container each
+			if _, err := f.Up(ctx, p, set, false); err != nil {
+				t.Fatal(err)
+			}
+			f.stub.StopPod(f.status(t, p).Sandbox().GetId())
+		}
+		lost := p.DeepCopy()
+		lost.UID = v1.UID("lost-" + name)
+		if err := os.MkdirAll(f.o.Dirs.Pod(string(lost.UID)), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := f.writeRecord(lost, &pod.Status{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	live := map[string]bool{}
+	for _, p := range made {
+		live[string(p.UID)] = true
+	}
+	l := &Loop{m: f.Manager, folder: &folder{path: "/ours"}}
+	collect := func() []string {
+		t.Helper()
+		g, err := f.PlanGarbage(ctx, DefaultGCPolicy(), l.sources())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, item := range g.Items {
+			got = append(got, item.Kind+" "+item.Name)
+		}
+		return got
+	}
+	if diff := cmp.Diff([]string{"container default/ours/main", "sandbox default/ours"}, collect()); diff != "" {
+		t.Errorf("while the folder is not read in full: %s", diff)
+	}
+	l.live.Store(&live)
+	if diff := cmp.Diff([]string{"container default/ours/main", "sandbox default/ours", "pod folder default/ours"}, collect()); diff != "" {
+		t.Error(diff)
+	}
+	live["lost-ours"] = true // wanted: about to be made
+	if got := collect(); len(got) != 2 {
+		t.Errorf("got %v, want nothing of a pod that is wanted", got)
 	}
 }
 

@@ -10,18 +10,25 @@ import (
 	"github.com/crishim/crishim/kuberuntime/pod"
 )
 
-// How long a worker waits for its next look at a pod without being woken.
+// How long a worker waits for its next look at a pod without being woken. After a failure that is
+// retryPeriod, doubled with each one in a row up to maxRetry.
 const (
 	resync      = 10 * time.Second
 	retryPeriod = 2 * time.Second
+	maxRetry    = time.Minute
 )
 
 // worker looks after one pod, so that a slow pull or hook delays no other pod.
 type worker struct {
 	m         *Manager
 	uid, name string // name is namespace/name
+	gate      *gate
 	wake      chan struct{}
 	done      chan struct{} // closed when the pod is removed
+
+	// Of the goroutine that runs it: what was last worked on, and how often that failed in a row.
+	last     *v1.Pod
+	failures int
 
 	mu       sync.Mutex // guards what follows
 	want     desired
@@ -29,8 +36,8 @@ type worker struct {
 	state    string // of the pod as last reported
 }
 
-func newWorker(m *Manager, uid, fullName string, want desired) *worker {
-	return &worker{m: m, uid: uid, name: fullName, want: want, wake: make(chan struct{}, 1), done: make(chan struct{})}
+func newWorker(m *Manager, uid, fullName string, want desired, g *gate) *worker {
+	return &worker{m: m, uid: uid, name: fullName, want: want, gate: g, wake: make(chan struct{}, 1), done: make(chan struct{})}
 }
 
 // update gives the worker a newer manifest; remove makes it end the pod.
@@ -84,22 +91,35 @@ func (w *worker) run(ctx context.Context) {
 	}
 }
 
+// retry is how long to wait after one more failure.
+func (w *worker) retry() time.Duration {
+	w.failures++
+	return min(retryPeriod<<min(w.failures-1, 10), maxRetry)
+}
+
 // step does what there is to do now and says when to look again.
 func (w *worker) step(ctx context.Context) (next time.Duration, finished bool) {
 	w.mu.Lock()
 	want, removing := w.want, w.removing
 	w.mu.Unlock()
+	if w.last != want.pod {
+		w.last, w.failures = want.pod, 0
+	}
+	// A pod can be ended without a network. The loop wakes us when the runtime is ready.
+	if w.gate.closed(removing || pod.IsHostNetwork(want.pod)) {
+		return resync, false
+	}
 	namespace, name := splitName(w.name)
 	status, err := w.m.GetPodStatus(ctx, w.uid, name, namespace)
 	if err != nil {
-		return retryPeriod, false // the loop reports that the runtime does not answer
+		return w.retry(), false // the loop reports that the runtime does not answer
 	}
 	if removing {
 		if err := w.m.Remove(ctx, want.pod, status, nil); err != nil {
 			if ctx.Err() == nil {
 				w.m.warn(podOf(status), "", EventFailed, "remove the pod: %v", err)
 			}
-			return retryPeriod, false
+			return w.retry(), false
 		}
 		w.m.event(podOf(status), "", EventKilling, "the pod is removed")
 		return 0, true
@@ -111,11 +131,17 @@ func (w *worker) sync(ctx context.Context, want desired, status *pod.Status) tim
 	w.m.WatchProbes(want.pod, status)
 	w.reportState(want.pod, status)
 	result := w.m.SyncPod(ctx, want.pod, want.set, status)
+	if result.Err != nil && !result.OnlyBackOff() {
+		next := w.retry()
+		if result.RetryAfter > 0 {
+			next = min(next, result.RetryAfter)
+		}
+		return next
+	}
+	w.failures = 0
 	switch {
 	case result.RetryAfter > 0:
 		return min(result.RetryAfter, resync)
-	case result.Err != nil:
-		return retryPeriod
 	case !result.Actions.Nothing() && (!result.Actions.KillPod || result.Actions.CreateSandbox):
 		return 0
 	}
