@@ -3,10 +3,13 @@ package archive
 import (
 	"archive/tar"
 	"bytes"
+	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -379,5 +382,101 @@ func TestUnpackParents(t *testing.T) {
 	err := Unpack(pack(t, tar.Header{Typeflag: tar.TypeReg, Name: "a/b/c/d"}), open(t, dir), o)
 	if err == nil || !strings.HasPrefix(err.Error(), "/there/a/b/c") {
 		t.Errorf("got %v", err)
+	}
+}
+
+// unpackInto unpacks into a new directory, and gives up on an archive that keeps it busy.
+func unpackInto(t *testing.T, r io.Reader) error {
+	t.Helper()
+	root, err := os.OpenRoot(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	done := make(chan error, 1)
+	go func() { done <- Unpack(r, root, Options{}) }()
+	select {
+	case err := <-done:
+		return err
+	case <-time.After(30 * time.Second):
+		t.Fatal("the archive takes too long")
+		return nil
+	}
+}
+
+// TestUnpackALongName: a path of ever more directories takes no time.
+func TestUnpackALongName(t *testing.T) {
+	t.Parallel()
+	var b bytes.Buffer
+	w := tar.NewWriter(&b)
+	if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: strings.Repeat("a/", 200<<10) + "a", Mode: 0o600, Format: tar.FormatPAX}); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := unpackInto(t, &b); err == nil || !strings.Contains(err.Error(), "bytes") || len(err.Error()) > 500 {
+		t.Errorf("got %v, want that the name is too long", err)
+	}
+}
+
+// TestUnpackAHugeRecord: what an entry's extended header says may be as long as the header claims.
+func TestUnpackAHugeRecord(t *testing.T) {
+	t.Parallel()
+	var b bytes.Buffer
+	w := tar.NewWriter(&b)
+	if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: "x", Size: 1 << 32, Mode: 0o600, Format: tar.FormatUSTAR}); err != nil {
+		t.Fatal(err)
+	}
+	header := b.Bytes()[:512]
+	header[156] = 'x' // an extended header
+	copy(header[148:156], "        ")
+	sum := 0
+	for _, c := range header {
+		sum += int(c)
+	}
+	copy(header[148:156], fmt.Sprintf("%06o\x00 ", sum))
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	err := unpackInto(t, io.MultiReader(bytes.NewReader(header), endless{}))
+	runtime.ReadMemStats(&after)
+	if err == nil || after.TotalAlloc-before.TotalAlloc > 64<<20 {
+		t.Errorf("got %v with %d MiB", err, (after.TotalAlloc-before.TotalAlloc)>>20)
+	}
+}
+
+// endless is zeros without an end.
+type endless struct{}
+
+func (endless) Read(b []byte) (int, error) { clear(b); return len(b), nil }
+
+// TestUnpackOneDirectoryAgainAndAgain: what is remembered of directories is little, and once for each.
+func TestUnpackOneDirectoryAgainAndAgain(t *testing.T) {
+	r, w := io.Pipe()
+	used := func() uint64 {
+		var stats runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&stats)
+		return stats.HeapAlloc
+	}
+	var before, after uint64
+	go func() {
+		before = used()
+		entries := tar.NewWriter(w)
+		var err error
+		for i := 0; i < 150 && err == nil; i++ {
+			err = entries.WriteHeader(&tar.Header{
+				Typeflag: tar.TypeDir, Name: fmt.Sprintf("d%d/", i%3), Mode: 0o700, Format: tar.FormatPAX,
+				PAXRecords: map[string]string{"CRISHIM.comment": strings.Repeat("x", 500<<10)},
+			})
+		}
+		after = used()
+		w.CloseWithError(errors.Join(err, entries.Close()))
+	}()
+	if err := unpackInto(t, r); err != nil {
+		t.Fatal(err)
+	}
+	if after > before+16<<20 {
+		t.Errorf("%d MiB are kept", (after-before)>>20)
 	}
 }

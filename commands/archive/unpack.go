@@ -49,7 +49,7 @@ func said(err error, where string) error {
 
 // Unpack writes the entries of r below root.
 func Unpack(r io.Reader, root *os.Root, o Options) error {
-	u := &unpacker{root: root, o: o}
+	u := &unpacker{root: root, o: o, seen: map[string]int{}}
 	entries := tar.NewReader(r)
 	for {
 		h, err := entries.Next()
@@ -69,13 +69,21 @@ func Unpack(r io.Reader, root *os.Root, o Options) error {
 type unpacker struct {
 	root *os.Root
 	o    Options
-	dirs []*tar.Header // whose mode and time are set last
+	dirs []*tar.Header // whose mode and time are set last, once each
+	seen map[string]int
 }
 
 func (u *unpacker) where() string { return u.o.where(u.root) }
 
+// maxName is the longest path of the system. Whoever makes the archive may make a
+// longer one, of ever more directories.
+const maxName = 4096
+
 // target is where an entry goes; empty is nowhere.
 func (u *unpacker) target(name string) (string, error) {
+	if len(name) > maxName {
+		return "", fmt.Errorf("tar entry %.60q... has a name of %d bytes", name, len(name))
+	}
 	clean := path.Clean(name)
 	if path.IsAbs(clean) || clean == ".." || strings.HasPrefix(clean, "../") {
 		return "", fmt.Errorf("tar entry %q leaves the directory", name)
@@ -147,9 +155,14 @@ func (u *unpacker) dir(h *tar.Header, name string) error {
 	if name == "." {
 		return nil // it was there before, and is the user's own
 	}
-	last := *h
-	last.Name = name
-	u.dirs = append(u.dirs, &last)
+	// No more of the header: its extended records may be large.
+	last := &tar.Header{Typeflag: h.Typeflag, Name: name, Mode: h.Mode, Uid: h.Uid, Gid: h.Gid, ModTime: h.ModTime}
+	if i, ok := u.seen[name]; ok {
+		u.dirs[i] = last
+		return nil
+	}
+	u.seen[name] = len(u.dirs)
+	u.dirs = append(u.dirs, last)
 	return nil
 }
 
