@@ -3,6 +3,7 @@ package stream
 import (
 	"context"
 	"errors"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -127,5 +128,24 @@ func TestRequestsThatAreRefused(t *testing.T) {
 		if err := test.call(); !test.is(err) {
 			t.Errorf("%s: got %v", test.name, err)
 		}
+	}
+}
+
+// TestExecSyncThatPrintsForever: it ends with its timeout, and takes no more memory than it may answer with.
+func TestExecSyncThatPrintsForever(t *testing.T) {
+	r := newRig(t, Options{})
+	id := r.app(t)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	_, err := r.ExecSync(t.Context(), &runtimeapi.ExecSyncRequest{ContainerId: id, Cmd: []string{"yes", "4646"}, Timeout: 2})
+	runtime.ReadMemStats(&after)
+	if !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("got %v, want DeadlineExceeded", err)
+	}
+	if after.HeapSys > before.HeapSys+8*maxSyncOutput {
+		t.Errorf("the heap grew by %d MiB", (after.HeapSys-before.HeapSys)>>20)
+	}
+	if left := r.processes(t, id, "4646"); len(left) > 0 {
+		t.Errorf("left running: %v", left)
 	}
 }
