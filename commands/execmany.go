@@ -84,6 +84,10 @@ type lineWriter struct {
 func (w *lineWriter) Write(p []byte) (int, error) {
 	w.rest = append(w.rest, p...)
 	end := bytes.LastIndexByte(w.rest, '\n')
+	if end < 0 && len(w.rest) >= maxPending { // the command may never end its line
+		w.rest = append(w.rest, '\n')
+		end = len(w.rest) - 1
+	}
 	if end < 0 {
 		return len(p), nil
 	}

@@ -35,3 +35,21 @@ func TestLineWriter(t *testing.T) {
 		})
 	}
 }
+
+// TestALineOfOutputWithoutAnEnd: exec in several containers keeps no more of a line than is shown as one.
+func TestALineOfOutputWithoutAnEnd(t *testing.T) {
+	var out bytes.Buffer
+	w := &lineWriter{to: &out, lock: new(sync.Mutex), prefix: "web: "}
+	part := bytes.Repeat([]byte("x"), 32<<10)
+	for range 3 * maxPending / len(part) {
+		if _, err := w.Write(part); err != nil || len(w.rest) > maxPending {
+			t.Fatalf("%d bytes are kept, %v", len(w.rest), err)
+		}
+	}
+	if err := w.flush(); err != nil {
+		t.Fatal(err)
+	}
+	if got := bytes.Count(out.Bytes(), []byte("x")); got != 3*maxPending || bytes.Count(out.Bytes(), []byte("web: ")) != 3 {
+		t.Errorf("got %d bytes in %d lines", got, bytes.Count(out.Bytes(), []byte("web: ")))
+	}
+}

@@ -1,9 +1,12 @@
 package commands
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -264,5 +267,46 @@ func TestLogsOfPodsWithOneName(t *testing.T) {
 	}
 	if r := c.run("logs", "dev/web/main", "prod/web/main"); !strings.Contains(r.out, "prod/web/main | in prod\n") {
 		t.Errorf("got %+v", r)
+	}
+}
+
+// TestALineWithoutAnEnd: one that a container never ends is shown in lines as long as are kept.
+func TestALineWithoutAnEnd(t *testing.T) {
+	var out bytes.Buffer
+	w := &logWriter{out: &out, err: io.Discard, o: logsOptions{timestamps: true}, left: -1, pending: map[lineKey][]byte{}}
+	part := logfile.Entry{Stream: logfile.Stdout, Text: bytes.Repeat([]byte("x"), 16<<10)}
+	const parts = 3 * maxPending / (16 << 10)
+	for range parts {
+		if err := w.entry(source{container: "web"}, part); err != nil {
+			t.Fatal(err)
+		}
+		for _, text := range w.pending {
+			if len(text) > maxPending {
+				t.Fatalf("%d bytes are kept", len(text))
+			}
+		}
+	}
+	if err := w.finish(); err != nil {
+		t.Fatal(err)
+	}
+	if got := bytes.Count(out.Bytes(), []byte("x")); got != parts*len(part.Text) || bytes.Count(out.Bytes(), []byte("\n")) != 3 {
+		t.Errorf("got %d bytes in %d lines", got, bytes.Count(out.Bytes(), []byte("\n")))
+	}
+}
+
+// TestMergedLogsAreReadAsTheyAreWritten: no more of them is in memory than is about to be written.
+func TestMergedLogsAreReadAsTheyAreWritten(t *testing.T) {
+	c, web, db := logsTest(t)
+	text := strings.Repeat("x", 16<<10)
+	for range 2048 {
+		c.stub.Log(web, "stdout", text)
+		c.stub.Log(db, "stdout", text)
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	c.run("logs", "web", "db", "-s", "stdout", "--limit-bytes", "30").want(t, 0, "web/main | one\ndb/main | two\nw", "")
+	runtime.ReadMemStats(&after)
+	if grown := after.TotalAlloc - before.TotalAlloc; grown > 32<<20 {
+		t.Errorf("%d MiB were read", grown>>20)
 	}
 }

@@ -7,10 +7,11 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
-	"slices"
 	"sync"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/client"
@@ -61,6 +62,10 @@ type logWriter struct {
 	pending    map[lineKey][]byte
 }
 
+// maxPending is how long a line may be that is shown as one. A container may never
+// end its line.
+const maxPending = 1 << 20
+
 // lineKey tells the lines apart that grow at the same time.
 type lineKey struct {
 	from   source
@@ -78,11 +83,14 @@ func (w *logWriter) entry(from source, e logfile.Entry) error {
 	key := lineKey{from, e.Stream}
 	if w.o.grep != nil || w.o.json || w.prefix || w.o.timestamps {
 		e.Text = append(w.pending[key], e.Text...)
-		if e.Partial() {
+		if e.Partial() && len(e.Text) < maxPending {
 			w.pending[key] = e.Text
 			return nil
 		}
 		delete(w.pending, key)
+		if e.Partial() {
+			e.Text = append(e.Text, '\n')
+		}
 	}
 	if w.o.grep != nil && !w.o.grep.Match(bytes.TrimSuffix(e.Text, []byte("\n"))) {
 		return nil
@@ -165,29 +173,64 @@ func (w *logWriter) write(stream string, line []byte) error {
 }
 
 // readMerged reads several logs that do not grow and writes them as one, in
-// the order of time.
+// the order of time. Each is read as far as it is written only.
 func readMerged(ctx context.Context, conn *client.Conn, o logsOptions, containers []*runtimeapi.Container, w *logWriter) error {
 	type line struct {
 		from  source
 		entry logfile.Entry
 	}
-	var lines []line
-	var errs []error
-	for _, c := range containers {
-		errs = append(errs, readLog(ctx, conn, o, c, func(from source, e logfile.Entry) error {
-			lines = append(lines, line{from, e})
-			return nil
-		}))
+	reading, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	logs, errs := make([]chan line, len(containers)), make([]error, len(containers))
+	var readers sync.WaitGroup
+	for i, c := range containers {
+		logs[i] = make(chan line, 16)
+		readers.Go(func() {
+			defer close(logs[i])
+			errs[i] = readLog(reading, conn, o, c, func(from source, e logfile.Entry) error {
+				select {
+				case logs[i] <- line{from, e}:
+					return nil
+				case <-reading.Done():
+					return context.Cause(reading)
+				}
+			})
+		})
 	}
-	slices.SortStableFunc(lines, func(a, b line) int { return cmp.Compare(a.entry.Time.UnixNano(), b.entry.Time.UnixNano()) })
-	for _, l := range lines {
-		if err := w.entry(l.from, l.entry); err != nil {
-			errs = append(errs, err)
+	next := make([]*line, len(logs)) // nil: to be read
+	var failed error
+	for failed == nil {
+		first := -1
+		for i := range logs {
+			if next[i] == nil {
+				if l, ok := <-logs[i]; ok {
+					next[i] = &l
+				}
+			}
+			if next[i] != nil && (first < 0 || next[i].entry.Time.Before(next[first].entry.Time)) {
+				first = i
+			}
+		}
+		if first < 0 {
 			break
 		}
+		failed = w.entry(next[first].from, next[first].entry)
+		next[first] = nil
 	}
-	return withoutLimit(join(append(errs, w.finish())...))
+	if failed != nil {
+		stop(errMerged)
+	}
+	readers.Wait()
+	for i, err := range errs {
+		if failed != nil && ctx.Err() == nil && (errors.Is(err, errMerged) || errors.Is(err, context.Canceled) || status.Code(err) == codes.Canceled) {
+			errs[i] = nil
+		}
+	}
+	return withoutLimit(join(append(errs, failed, w.finish())...))
 }
+
+// errMerged ends the reading of logs that are not written any more.
+var errMerged = errors.New("the output has ended")
 
 func withoutLimit(err error) error {
 	if errors.Is(err, errLimit) {

@@ -85,20 +85,17 @@ func (e *earlyOutput) show() error {
 		return nil
 	}
 	e.shown = true
-	var text []byte
-	err := e.log(func(entry logfile.Entry) error {
-		text = append(text, entry.Text...)
+	var broken error                            // the output's
+	_ = e.log(func(entry logfile.Entry) error { // the log is a help, no more
 		if len(e.doubtful) > 0 || !entry.Time.Before(e.dialled) {
 			e.doubtful = append(e.doubtful, entry.Text...)
+			e.doubtful = e.doubtful[max(0, len(e.doubtful)-maxPending):]
 		}
-		return nil
+		_, broken = e.out.Write(entry.Text)
+		return broken
 	})
-	if err != nil {
-		return nil // the log is a help, no more
-	}
 	e.doubtUntil = time.Now().Add(doubt)
-	_, err = e.out.Write(text)
-	return err
+	return broken
 }
 
 // unseen cuts from what comes over the connection what the log has shown.

@@ -3,7 +3,6 @@ package commands
 import (
 	"context"
 	"errors"
-	"os"
 	"syscall"
 	"time"
 
@@ -11,6 +10,7 @@ import (
 
 	"github.com/crishim/crishim/client/stream"
 	"github.com/crishim/crishim/commands/logfile"
+	"github.com/crishim/crishim/internal/bounded"
 )
 
 // foreground shows the container's output until it ends and returns its
@@ -45,7 +45,7 @@ func (r *runner) logFile(ctx context.Context) string {
 	if err != nil {
 		return ""
 	}
-	file, err := os.Open(path)
+	file, err := bounded.OpenLog(path)
 	if err != nil {
 		return ""
 	}

@@ -122,6 +122,12 @@ func TestLineMatcher(t *testing.T) {
 	if err := m.entry(entry(logfile.Stdout, "line\n")); !errors.Is(err, errLineFound) {
 		t.Errorf("got %v for a line in two parts", err)
 	}
+	part := entry(logfile.Stderr, strings.Repeat("x", 16<<10))
+	for range 3 * maxPending / len(part.Text) {
+		if err := m.entry(part); err != nil || len(m.pending[logfile.Stderr]) > 2*maxPending {
+			t.Fatalf("a line without an end: %d bytes are kept, %v", len(m.pending[logfile.Stderr]), err)
+		}
+	}
 	_ = m.entry(entry(logfile.Stdout, "one line"))
 	if !m.atEnd() {
 		t.Error("a last line without its end did not match")

@@ -57,7 +57,7 @@ type lineMatcher struct {
 
 func (m *lineMatcher) entry(e logfile.Entry) error {
 	line := append(m.pending[e.Stream], e.Text...)
-	if e.Partial() {
+	if e.Partial() && len(line) < maxPending {
 		m.pending[e.Stream] = line
 		return nil
 	}

@@ -9,6 +9,8 @@ import (
 	criapi "k8s.io/cri-api/pkg/apis"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	crilogs "k8s.io/cri-client/pkg/logs"
+
+	"github.com/crishim/crishim/internal/bounded"
 )
 
 // LogOptions say which lines of a log are wanted; they are the CRI log reader's.
@@ -25,6 +27,13 @@ func (m *Manager) GetContainerLogs(ctx context.Context, containerID string, o Lo
 	}
 	if status.GetLogPath() == "" {
 		return fmt.Errorf("%s: %w", containerID, ErrNoLog)
+	}
+	f, err := bounded.OpenLog(status.GetLogPath()) // and not what the container may have put in its place
+	if err != nil {
+		return err
+	}
+	if err := f.Close(); err != nil {
+		return err
 	}
 	return crilogs.ReadLogs(ctx, status.GetLogPath(), containerID, &o, logRuntime{service: m.service}, stdout, stderr)
 }

@@ -8,6 +8,7 @@ import (
 
 	v1 "github.com/crishim/crishim/kuberuntime/corev1"
 
+	"github.com/crishim/crishim/internal/bounded"
 	"github.com/crishim/crishim/kuberuntime/pod"
 )
 
@@ -79,7 +80,7 @@ func tailOf(path string, lines int, limit int) []string {
 	if path == "" {
 		return nil
 	}
-	f, err := os.Open(path)
+	f, err := bounded.OpenLog(path)
 	if err != nil {
 		return nil
 	}

@@ -7,6 +7,8 @@ import (
 	"io"
 	"os"
 	"time"
+
+	"github.com/crishim/crishim/internal/bounded"
 )
 
 const defaultPoll = 100 * time.Millisecond
@@ -15,12 +17,12 @@ const defaultPoll = 100 * time.Millisecond
 type followed struct {
 	path string
 	file *os.File
-	rest []byte // the beginning of a line whose end is not written yet
-	buf  []byte
+	lines
+	buf []byte
 }
 
 func openFollowed(path string) (*followed, error) {
-	file, err := os.Open(path)
+	file, err := bounded.OpenLog(path)
 	if err != nil {
 		return nil, err
 	}
@@ -30,34 +32,8 @@ func openFollowed(path string) (*followed, error) {
 func (f *followed) close() { f.file.Close() }
 
 // drain hands on all whole lines that are there.
-func (f *followed) drain(emit func(Entry) error) error {
-	for {
-		n, err := f.file.Read(f.buf)
-		f.rest = append(f.rest, f.buf[:n]...)
-		if emitErr := f.emitLines(emit); emitErr != nil {
-			return emitErr
-		}
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-	}
-}
-
-func (f *followed) emitLines(emit func(Entry) error) error {
-	for {
-		end := bytes.IndexByte(f.rest, '\n')
-		if end < 0 {
-			return nil
-		}
-		line := f.rest[:end+1]
-		f.rest = f.rest[end+1:]
-		if err := emitLine(line, emit); err != nil {
-			return err
-		}
-	}
+func (f *followed) drain(ctx context.Context, emit func(Entry) error) error {
+	return f.lines.read(ctx, f.file, f.buf, emit)
 }
 
 // follow hands on what is written from here on.
@@ -74,7 +50,7 @@ func (f *followed) follow(ctx context.Context, o Options, emit func(Entry) error
 		if err != nil {
 			return err
 		}
-		if err := f.catchUp(emit); err != nil || ended {
+		if err := f.catchUp(ctx, emit); err != nil || ended {
 			return err
 		}
 		select {
@@ -87,17 +63,17 @@ func (f *followed) follow(ctx context.Context, o Options, emit func(Entry) error
 
 // catchUp reads what is new, in the file that is open and, where rotation put
 // another in its place, in that one.
-func (f *followed) catchUp(emit func(Entry) error) error {
+func (f *followed) catchUp(ctx context.Context, emit func(Entry) error) error {
 	next, err := f.successor()
 	if err != nil {
 		return err
 	}
-	if err := f.drain(emit); err != nil || next == nil {
+	if err := f.drain(ctx, emit); err != nil || next == nil {
 		return err
 	}
 	f.close()
-	f.file, f.rest = next, nil
-	return f.drain(emit)
+	f.file, f.lines = next, lines{}
+	return f.drain(ctx, emit)
 }
 
 // successor is the file that has taken the path over, nil while none has. A
@@ -115,7 +91,7 @@ func (f *followed) successor() (*os.File, error) {
 		return nil, err
 	}
 	if !os.SameFile(mine, there) {
-		next, err := os.Open(f.path)
+		next, err := bounded.OpenLog(f.path)
 		if errors.Is(err, os.ErrNotExist) {
 			return nil, nil
 		}
@@ -123,7 +99,7 @@ func (f *followed) successor() (*os.File, error) {
 	}
 	at, err := f.file.Seek(0, io.SeekCurrent)
 	if err == nil && there.Size() < at {
-		f.rest = nil
+		f.lines = lines{}
 		_, err = f.file.Seek(0, io.SeekStart)
 	}
 	return nil, err
@@ -148,41 +124,39 @@ func (f *followed) seekTail(n int) bool {
 }
 
 // tailOffset is where the last n whole lines before size begin; 0 or less when
-// there are not that many. Parts of lines do not count as lines.
+// there are not that many, or one is too long to look at. Parts of lines do not count
+// as lines.
 func tailOffset(file io.ReaderAt, size int64, n int) (int64, error) {
 	const block = 64 << 10
-	var tail []byte
-	for start := size; start > 0; {
-		step := min(start, int64(block))
-		start -= step
-		head := make([]byte, step)
+	var tail []byte // what begins at start and is not counted yet
+	found, whole := 0, false
+	for start := size; start > 0 && len(tail) < maxLine; {
+		head := make([]byte, min(start, int64(block)))
+		start -= int64(len(head))
 		if _, err := file.ReadAt(head, start); err != nil && !errors.Is(err, io.EOF) {
 			return 0, err
 		}
 		tail = append(head, tail...)
-		if at, ok := lastLines(tail, n); ok {
-			return start + int64(at), nil
+		if !whole { // the end of the file may be the beginning of a line
+			end := bytes.LastIndexByte(tail, '\n') + 1
+			if end == 0 {
+				continue
+			}
+			tail, whole = tail[:end], true
+		}
+		for {
+			line := bytes.LastIndexByte(tail[:len(tail)-1], '\n') + 1
+			if line == 0 {
+				break // it may begin further up
+			}
+			if entry, err := parse(tail[line : len(tail)-1]); err == nil && !entry.Partial() {
+				found++
+			}
+			if found > n {
+				return start + int64(len(tail)), nil
+			}
+			tail = tail[:line]
 		}
 	}
 	return 0, nil
-}
-
-// lastLines finds where the last n lines of output begin within whole log
-// lines, if there are more than n.
-func lastLines(text []byte, n int) (int, bool) {
-	end := bytes.LastIndexByte(text, '\n') + 1
-	for lines := 0; end > 0; {
-		start := bytes.LastIndexByte(text[:end-1], '\n') + 1
-		if start == 0 {
-			return 0, false // may be the middle of a line
-		}
-		if entry, err := parse(text[start : end-1]); err == nil && !entry.Partial() {
-			lines++
-		}
-		if lines > n {
-			return end, true
-		}
-		end = start
-	}
-	return 0, false
 }

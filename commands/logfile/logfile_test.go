@@ -103,8 +103,12 @@ func TestRotatedFilesComeFirst(t *testing.T) {
 		"dated as a kubelet does": {".20260101-000000.gz", ".20260102-000000.gz", ".20260103-000000"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			dir := t.TempDir()
-			path := filepath.Join(dir, "c.log")
+			id := strings.Repeat("0123456789abcdef", 4) // as an engine has it, to which a dockershim's link leads
+			dir := filepath.Join(t.TempDir(), id)
+			if err := os.Mkdir(dir, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			path := filepath.Join(dir, id+"-json.log")
 			var want []string
 			for i, suffix := range append(suffixes, "") {
 				write(t, path+suffix, cri(i, "stdout", "F", suffix))

@@ -63,13 +63,13 @@ func read(ctx context.Context, path string, o Options, emit func(Entry) error) e
 			if skipOld(file, o.Since) {
 				continue
 			}
-			if err := readWhole(file, emit); err != nil {
+			if err := readWhole(ctx, file, emit); err != nil {
 				return err
 			}
 		}
-		return current.drain(emit)
+		return current.drain(ctx, emit)
 	}
-	if err := o.tail(current, history, emit); err != nil {
+	if err := o.tail(ctx, current, history, emit); err != nil {
 		return err
 	}
 	if !o.Follow {
@@ -85,12 +85,12 @@ func skipOld(file string, since time.Time) bool {
 }
 
 // tail hands on the last lines of the history, or all of it.
-func (o Options) tail(current *followed, history func(func(Entry) error) error, emit func(Entry) error) error {
+func (o Options) tail(ctx context.Context, current *followed, history func(func(Entry) error) error, emit func(Entry) error) error {
 	if o.Tail < 0 {
 		return history(emit)
 	}
 	if o.Tail > 0 && o.Stream == "" && o.Until.IsZero() && current.seekTail(o.Tail) {
-		return current.drain(emit)
+		return current.drain(ctx, emit)
 	}
 	last := Last{Lines: o.Tail}
 	err := history(func(e Entry) error {
@@ -112,33 +112,49 @@ func (o Options) tail(current *followed, history func(func(Entry) error) error, 
 type Last struct {
 	Lines   int // how many
 	kept    int
+	size    int  // of entries
+	cut     bool // they were too much
 	entries []Entry
 }
 
 // Add takes the next entry.
 func (l *Last) Add(e Entry) {
-	l.entries = append(l.entries, e)
-	if e.Partial() {
+	if l.Lines <= 0 {
 		return
 	}
-	l.kept++
-	for l.kept > l.Lines {
-		if !l.entries[0].Partial() {
-			l.kept--
-		}
-		l.entries = l.entries[1:]
+	l.entries = append(l.entries, e)
+	l.size += len(e.Text)
+	if !e.Partial() {
+		l.kept++
 	}
+	for l.kept > l.Lines {
+		l.drop()
+	}
+	for l.size > maxKept {
+		l.drop()
+		l.cut = true
+	}
+}
+
+// drop drops the oldest entry.
+func (l *Last) drop() {
+	if !l.entries[0].Partial() {
+		l.kept--
+	}
+	l.size -= len(l.entries[0].Text)
+	l.entries[0] = Entry{}
+	l.entries = l.entries[1:]
 }
 
 // Emit hands on what was kept.
 func (l *Last) Emit(emit func(Entry) error) error {
 	for _, e := range l.entries {
-		if l.Lines == 0 {
-			return nil
-		}
 		if err := emit(e); err != nil {
 			return err
 		}
+	}
+	if l.cut {
+		return errKept
 	}
 	return nil
 }

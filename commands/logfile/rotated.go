@@ -1,9 +1,9 @@
 package logfile
 
 import (
-	"bufio"
 	"cmp"
 	"compress/gzip"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/crishim/crishim/internal/bounded"
 )
 
 // rotated lists what rotation made of a log file, oldest first: PATH.1 and up,
@@ -62,8 +64,8 @@ func compareAge(a, b string, skip int) int {
 }
 
 // readWhole hands each entry of a file that does not grow any more to emit.
-func readWhole(path string, emit func(Entry) error) (err error) {
-	file, err := os.Open(path)
+func readWhole(ctx context.Context, path string, emit func(Entry) error) (err error) {
+	file, err := bounded.Open(path)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil // rotated away meanwhile
 	}
@@ -79,27 +81,5 @@ func readWhole(path string, emit func(Entry) error) (err error) {
 		}
 		from = zipped
 	}
-	lines := bufio.NewReaderSize(from, 64<<10)
-	for {
-		line, err := lines.ReadBytes('\n')
-		if len(line) > 0 && err == nil {
-			err = emitLine(line, emit)
-		}
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-	}
-}
-
-// emitLine parses a line; one that is no log record is left out, as after a
-// crash of the machine.
-func emitLine(line []byte, emit func(Entry) error) error {
-	entry, err := parse(line[:len(line)-1])
-	if err != nil {
-		return nil
-	}
-	return emit(entry)
+	return new(lines).read(ctx, from, make([]byte, 64<<10), emit)
 }

@@ -1,0 +1,169 @@
+package logfile
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+)
+
+// heap runs f and returns the most memory that was in use while it ran, sampled by f.
+func heap(f func(sample func())) uint64 {
+	var most uint64
+	var stats runtime.MemStats
+	f(func() {
+		runtime.ReadMemStats(&stats)
+		most = max(most, stats.HeapInuse)
+	})
+	return most
+}
+
+// TestHugeSparseLog: a log that its container has made 4 TiB long, in the place of the present file, of a rotated one,
+// or in front of good lines, takes neither memory nor time.
+func TestHugeSparseLog(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "0.log")
+	write(t, path, cri(1, "stdout", "F", "before"))
+	if err := os.Truncate(path, 1<<40); errors.Is(err, os.ErrInvalid) || err != nil {
+		t.Skip(err) // the file system has no such files
+	}
+	appendTo(t, path, "\n"+cri(2, "stdout", "F", "after"))
+	write(t, path+".1", cri(0, "stdout", "F", "rotated"))
+	if err := os.Truncate(path+".1", 1<<40); err != nil {
+		t.Skip(err)
+	}
+	for name, o := range map[string]Options{"all": {Tail: -1}, "tail": {Tail: 10}, "tail of a stream": {Tail: 10, Stream: Stdout}} {
+		t.Run(name, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			var got strings.Builder
+			most := heap(func(sample func()) {
+				if err := Read(ctx, path, o, func(e Entry) error { sample(); got.Write(e.Text); return nil }); err != nil {
+					t.Error(err)
+				}
+				sample()
+			})
+			if got.String() != "rotated\nbefore\nafter\n" || most > 64<<20 {
+				t.Errorf("got %q with %d MiB", got.String(), most>>20)
+			}
+		})
+	}
+}
+
+// zeros are many bytes without a newline.
+type zeros struct{ left int64 }
+
+func (z *zeros) Read(b []byte) (int, error) {
+	if z.left <= 0 {
+		return 0, io.EOF
+	}
+	n := min(int64(len(b)), z.left)
+	z.left -= n
+	clear(b[:n])
+	return int(n), nil
+}
+
+// TestCompressedBomb: a rotated file that a container has written and that grows a thousandfold.
+func TestCompressedBomb(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "0.log")
+	write(t, path, cri(2, "stdout", "F", "after"))
+	var bomb bytes.Buffer
+	z := gzip.NewWriter(&bomb)
+	if _, err := io.WriteString(z, cri(1, "stdout", "F", "before")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.Copy(z, &zeros{128 << 20}); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(z.Close(), os.WriteFile(path+".1.gz", bomb.Bytes(), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	var got strings.Builder
+	most := heap(func(sample func()) {
+		if err := Read(t.Context(), path, Options{Tail: -1}, func(e Entry) error { sample(); got.Write(e.Text); return nil }); err != nil {
+			t.Error(err)
+		}
+	})
+	if got.String() != "before\nafter\n" || most > 64<<20 {
+		t.Errorf("got %q with %d MiB", got.String(), most>>20)
+	}
+}
+
+// TestEndlessLine: one that is too long comes in parts, and nothing of it is lost.
+func TestEndlessLine(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "0.log")
+	long := strings.Repeat("0123456789", 1<<20)
+	write(t, path, cri(1, "stderr", "F", long)+cri(2, "stdout", "F", "after")+strings.Repeat("x", 3*maxLine)+"\n"+cri(3, "stdout", "F", "end"))
+	var got strings.Builder
+	err := Read(t.Context(), path, Options{Tail: -1}, func(e Entry) error {
+		if len(e.Text) > maxLine {
+			t.Errorf("an entry of %d bytes", len(e.Text))
+		}
+		got.Write(e.Text)
+		return nil
+	})
+	if want := long + "\nafter\nend\n"; err != nil || got.String() != want {
+		t.Errorf("got %d bytes, %v, want %d", got.Len(), err, len(want))
+	}
+}
+
+// TestLastLinesAreBounded: a line that never ends, in parts as runtimes write it, is not all kept for --tail.
+func TestLastLinesAreBounded(t *testing.T) {
+	last := Last{Lines: 2}
+	part := make([]byte, 16<<10)
+	for range 2 * maxKept / len(part) {
+		last.Add(Entry{Stream: Stdout, Text: part})
+		if last.size > maxKept {
+			t.Fatalf("%d bytes are kept", last.size)
+		}
+	}
+	size := 0
+	err := last.Emit(func(e Entry) error { size += len(e.Text); return nil })
+	if !errors.Is(err, errKept) || size > maxKept || size < maxKept/2 {
+		t.Errorf("got %d bytes, %v", size, err)
+	}
+}
+
+// TestReadEndsWithItsContext: also where the file has nothing to hand on.
+func TestReadEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "0.log")
+	write(t, path, strings.Repeat("rubbish\n", 1<<16))
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := Read(ctx, path, Options{Tail: -1}, func(Entry) error { return nil }); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// TestReadFollowsNoLink: what a container puts in the place of its log or of a rotated one.
+func TestReadFollowsNoLink(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	secret, path := filepath.Join(dir, "secret"), filepath.Join(dir, "0.log")
+	write(t, secret, cri(1, "stdout", "F", "secret"))
+	if err := os.Symlink(secret, path); err != nil {
+		t.Fatal(err)
+	}
+	emit := func(e Entry) error { t.Errorf("got %q", e.Text); return nil }
+	if err := Read(t.Context(), path, Options{Tail: -1}, emit); err == nil {
+		t.Error("a link was followed")
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	write(t, path, "")
+	o := Options{Tail: -1, Follow: true, Poll: time.Millisecond, Ended: func(context.Context) (bool, error) {
+		return false, errors.Join(os.Remove(path), os.Symlink(secret, path))
+	}}
+	if err := Read(t.Context(), path, o, emit); err == nil {
+		t.Error("a link in the place of a followed log was followed")
+	}
+}
