@@ -44,6 +44,17 @@ type completion struct {
 // complete writes the completions of the last word, one a line. It never
 // fails: a shell has no place for an error.
 func complete(ctx context.Context, env *Env, app *cli.App, words []string) {
+	for _, one := range completions(ctx, env, app, words) {
+		line := one.value
+		if one.text != "" {
+			line += "\t" + output.Sanitize(one.text)
+		}
+		_, _ = io.WriteString(env.Out, line+"\n")
+	}
+}
+
+// completions are whole words that the last one may become, and completeFiles.
+func completions(ctx context.Context, env *Env, app *cli.App, words []string) []candidate {
 	if len(words) == 0 {
 		words = []string{""}
 	}
@@ -52,20 +63,18 @@ func complete(ctx context.Context, env *Env, app *cli.App, words []string) {
 	ctx, cancel := context.WithTimeout(ctx, cmp.Or(env.CompleteTimeout, completeTimeout))
 	defer cancel()
 	seen := map[string]bool{}
+	var out []candidate
 	for _, one := range c.candidates(ctx) {
 		if seen[one.value] || !strings.HasPrefix(one.value, c.word) && one.value != completeFiles {
 			continue
 		}
 		seen[one.value] = true
-		line := output.Sanitize(one.value)
 		if one.value != completeFiles {
-			line = c.prefix + line
+			one.value = c.prefix + one.value
 		}
-		if one.text != "" {
-			line += "\t" + output.Sanitize(one.text)
-		}
-		_, _ = io.WriteString(env.Out, line+"\n")
+		out = append(out, one)
 	}
+	return out
 }
 
 // read walks the finished words. Flags that choose the runtime count, so

@@ -8,6 +8,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/client"
+	"github.com/crishim/crishim/output"
 )
 
 // connectQuietly is connect for completions: no debug lines, no patience.
@@ -135,7 +136,7 @@ func (c *completion) namespaces(ctx context.Context) []candidate {
 	for _, p := range podsByID(ctx, conn) {
 		out = append(out, candidate{p.GetMetadata().GetNamespace(), ""})
 	}
-	return sorted(out)
+	return sorted(slices.DeleteFunc(out, cannotBeTyped))
 }
 
 func (c *completion) imageNames(ctx context.Context) []candidate {
@@ -162,12 +163,20 @@ func (c *completion) imageNames(ctx context.Context) []candidate {
 // withIDs offers ids only where no name fits: a list of both is twice as long
 // and half as clear.
 func (c *completion) withIDs(names, ids []candidate) []candidate {
+	names = slices.DeleteFunc(names, cannotBeTyped)
 	for _, n := range names {
 		if n.value != "" && strings.HasPrefix(n.value, c.word) {
 			return sorted(names)
 		}
 	}
 	return sorted(ids)
+}
+
+// cannotBeTyped reports whether a name is none to complete: one with control characters is
+// shown in other letters than it has, one that begins with a dash would be taken as a flag
+// (a container may be called --all), and one may be the order to complete files.
+func cannotBeTyped(c candidate) bool {
+	return c.value == "" || c.value[0] == '-' || c.value == completeFiles || output.Sanitize(c.value) != c.value
 }
 
 func sorted(list []candidate) []candidate {

@@ -22,6 +22,10 @@ func Main(ctx context.Context, args []string, env *Env) int {
 		complete(ctx, run, app, args[2:])
 		return 0
 	}
+	if len(args) > 1 && args[1] == completeBashVerb {
+		completeBash(ctx, run, app, args[2:])
+		return 0
+	}
 	line, err := arrange(app, args)
 	run.compat = run.compat || line.compat
 	if err == nil && line.version {

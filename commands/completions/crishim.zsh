@@ -3,7 +3,7 @@
 _crishim() {
 	local reply value text
 	local -a replies found
-	replies=("${(@f)$("${words[1]}" __complete "${(@)words[2,CURRENT]}" 2>/dev/null)}")
+	replies=("${(@f)$("${(Q)words[1]}" __complete "${(@Q)words[2,CURRENT-1]}" "${(Q)PREFIX}" 2>/dev/null)}")
 	for reply in $replies; do
 		if [[ $reply == :files ]]; then
 			_files
@@ -12,6 +12,7 @@ _crishim() {
 		value=${reply%%$'\t'*}
 		text=
 		[[ $reply == *$'\t'* ]] && text=":${reply#*$'\t'}"
+		value=${value//\\/\\\\} # backslashes and colons are _describe's own; compadd quotes the rest
 		[[ -n $value ]] && found+=("${value//:/\\:}$text")
 	done
 	_describe NAME found

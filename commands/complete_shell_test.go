@@ -1,0 +1,167 @@
+package commands
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/creack/pty"
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/crishim/crishim/internal/stubcri"
+	"github.com/crishim/crishim/internal/testbuffer"
+	"github.com/crishim/crishim/internal/testneeds"
+)
+
+// shellTest is a shell on a terminal with crishim's completion, in a directory of its own.
+type shellTest struct {
+	t      *testing.T
+	dir    string
+	typed  *os.File // the terminal
+	screen testbuffer.Buffer
+}
+
+// hostileNames are names of containers that a shell would take apart, expand or run. Each
+// begins with two characters that no other begins with.
+var hostileNames = []string{
+	"n1 a  b", "n2'q", `n3"q`, "n4$(touch canary)", "n5`touch canary`", "n6;touch canary;", "n7:x:y=z", "n8*?[a]", `n9\back`,
+	"na!1", "nb{a,b}", "nc~x", "nd#x &", "ne=~", "nf|<>(x)", "ngé ", "nh@sha:1", "ni%d^", "nj$HOME", "nk\\", "nl''", "nm x'y\"$(touch canary)",
+}
+
+// startShell starts a shell whose file of settings, below its home, has the script of
+// crishim behind setUp.
+func startShell(t *testing.T, settings, setUp, shell string, args ...string) *shellTest {
+	t.Helper()
+	program, err := exec.LookPath(shell)
+	if err != nil && shell == "bash" {
+		testneeds.Missing(t, "no bash")
+	}
+	if err != nil { // nothing installs the others
+		t.Skip("no " + shell)
+	}
+	c := withStub(t, stubcri.Options{})
+	pod := c.stub.AddPod("default", "p")
+	for _, name := range append(hostileNames, "mx $(touch canary)1", "mx $(touch canary)2") {
+		c.stub.AddContainer(pod, name)
+	}
+	c.stub.AddImage("registry.example:5000/app:1")
+	s := &shellTest{t: t, dir: t.TempDir()}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{
+		"bin/crishim":          fmt.Sprintf("#!/bin/sh\ncase $1 in __complete*) exec %q \"$@\" ;; esac\nfor a; do printf '[%%s]' \"$a\"; done >got.new\nmv got.new got\n", self),
+		settings:               setUp + c.run("completion", shell).out,
+		"z$(touch canary) x;y": "",
+	} {
+		path := filepath.Join(s.dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cmd := exec.Command(program, args...)
+	cmd.Dir = s.dir
+	cmd.Env = append(os.Environ(), "PATH="+s.dir+"/bin:"+os.Getenv("PATH"), "HOME="+s.dir, "ZDOTDIR="+s.dir, "XDG_CONFIG_HOME="+s.dir, "XDG_DATA_HOME="+s.dir, "TERM=xterm", "LC_ALL=C.UTF-8",
+		"CRISHIM_TEST_PROGRAM=1", "CONTAINER_RUNTIME_ENDPOINT="+c.stub.Endpoint, "CRI_CONFIG_FILE="+c.file("none.yaml", ""))
+	if s.typed, err = pty.StartWithSize(cmd, &pty.Winsize{Rows: 50, Cols: 200}); err != nil {
+		t.Fatal(err)
+	}
+	read := make(chan struct{})
+	go func() {
+		defer close(read)
+		_, _ = io.Copy(&s.screen, s.typed)
+	}()
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		_ = s.typed.Close()
+		<-read
+		if _, err := os.Stat(filepath.Join(s.dir, "canary")); err == nil {
+			t.Error("a name was run as a command")
+		}
+	})
+	return s
+}
+
+// run types a line and returns the arguments with which crishim is then started.
+func (s *shellTest) run(line string) string {
+	s.t.Helper()
+	got := filepath.Join(s.dir, "got")
+	_ = os.Remove(got)
+	before := len(s.screen.String())
+	if _, err := s.typed.WriteString(line + "\r"); err != nil {
+		s.t.Fatal(err)
+	}
+	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		if text, err := os.ReadFile(got); err == nil {
+			return string(text)
+		}
+	}
+	s.t.Fatalf("%q was not run; on the screen: %q", line, s.screen.String()[before:])
+	return ""
+}
+
+func (s *shellTest) want(line string, args ...string) {
+	s.t.Helper()
+	if diff := cmp.Diff("["+strings.Join(args, "][")+"]", s.run(line)); diff != "" {
+		s.t.Errorf("%q: %s", line, diff)
+	}
+}
+
+// TestCompletionInBash types in a real bash with bash-completion, as people have it.
+func TestCompletionInBash(t *testing.T) {
+	t.Parallel()
+	const library = "/usr/share/bash-completion/bash_completion"
+	if _, err := os.Stat(library); err != nil {
+		testneeds.Missing(t, "no bash-completion")
+	}
+	s := startShell(t, "rc", ". "+library+"\nunset HISTFILE\n", "bash", "--rcfile", "rc", "-i")
+	for _, name := range hostileNames {
+		s.want("crishim rm "+name[:2]+"\t", "rm", name)
+		if !strings.HasSuffix(name, "'") {
+			s.want("crishim rm '"+name[:2]+"\t", "rm", name)
+		}
+		if !strings.Contains(name, "!") {
+			s.want("crishim rm \""+name[:2]+"\t", "rm", name)
+		}
+	}
+	s.want("crishim rm --force n1\\ \t n7:x\t n7:x:y\\=\t 'n7:x\t", "rm", "--force", "n1 a  b", "n7:x:y=z", "n7:x:y=z", "n7:x:y=z")
+	s.want("crishim rm mx\t2\t", "rm", "mx $(touch canary)2")
+	s.want("crishim rm 'mx\t2\t", "rm", "mx $(touch canary)2")
+	s.want("crishim rm \"n1 a\"\t \"n\"1\t", "rm", "n1 a  b", "n1 a  b")
+	s.want("crishim rmi registry.example:5\t", "rmi", "registry.example:5000/app:1")
+	s.want("crishim ps --output=js\tl\t", "ps", "--output=jsonl")
+	s.want("crishim cp z\t", "cp", "z$(touch canary) x;y")
+}
+
+func TestCompletionInZsh(t *testing.T) {
+	t.Parallel()
+	s := startShell(t, ".zshrc", "autoload -U compinit\ncompinit -D -u\n", "zsh", "-d", "-i")
+	for _, name := range hostileNames {
+		s.want("crishim rm "+name[:2]+"\t", "rm", name)
+		s.want("crishim rm '"+name[:2]+"\t", "rm", name)
+	}
+	s.want("crishim rm mx\t2\t", "rm", "mx $(touch canary)2")
+	s.want("crishim rmi registry.example:5\t", "rmi", "registry.example:5000/app:1")
+	s.want("crishim cp z\t", "cp", "z$(touch canary) x;y")
+}
+
+func TestCompletionInFish(t *testing.T) {
+	t.Parallel()
+	s := startShell(t, "fish/config.fish", "", "fish", "-i")
+	for _, name := range hostileNames {
+		s.want("crishim rm "+name[:2]+"\t", "rm", name)
+		s.want("crishim rm '"+name[:2]+"\t", "rm", name)
+	}
+	s.want("crishim rmi registry.example:5\t", "rmi", "registry.example:5000/app:1")
+	s.want("crishim cp z\t", "cp", "z$(touch canary) x;y")
+}
