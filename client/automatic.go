@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 
 	"google.golang.org/grpc/codes"
@@ -222,10 +221,9 @@ func withSetAside(err error, attempts []Attempt) error {
 // nothingError lists what was tried. The hint is for the attempt that came
 // nearest to an answer.
 func nothingError(attempts []Attempt) *Error {
-	var b strings.Builder
-	b.WriteString("no container runtime found:")
+	var list []string
 	for _, a := range attempts {
-		fmt.Fprintf(&b, "\n  %s (%s): %s", a.Endpoint, a.Name, a.reason())
+		list = append(list, fmt.Sprintf("%s (%s): %s", a.Endpoint, a.Name, a.reason()))
 	}
 	hint := "start a container runtime, or name its socket with -r unix:///path (docker:///path for a Docker engine)"
 	for _, state := range []string{StateDenied, StateHangs, StateFailed, StateNoCRI, StateRefused} {
@@ -234,12 +232,12 @@ func nothingError(attempts []Attempt) *Error {
 			break
 		}
 	}
-	return &Error{Code: codes.Unavailable, text: b.String(), hint: hint}
+	return &Error{Code: codes.Unavailable, text: "no container runtime found:", list: list, hint: hint}
 }
 
 func noEngineError(tried []Attempt) error {
 	err := nothingError(tried)
-	err.text = strings.Replace(err.text, "no container runtime found", "no Docker engine found", 1)
+	err.text = "no Docker engine found:"
 	if a, ok := firstIn(tried, StateDenied); !ok || a.Hint() == "" {
 		err.hint = "start Docker, set DOCKER_HOST, or name its socket with -r docker:///path"
 	}

@@ -21,18 +21,24 @@ type Error struct {
 	Code     codes.Code
 
 	text, hint string
+	list       []string // what the text introduces, a line each
+	aside      string   // a second hint
 	err        error
 }
 
-func (e *Error) Error() string { return e.text }
+func (e *Error) Error() string { return strings.Join(append([]string{e.text}, e.list...), "\n  ") }
 
-// Hint is the next step when one is known, else empty.
-func (e *Error) Hint() string { return e.hint }
+// List returns the lines below the first one. Whatever other line breaks the text has are
+// somebody else's.
+func (e *Error) List() []string { return e.list }
+
+// Hint is the next step when one is known, else empty. Two are a line each.
+func (e *Error) Hint() string { return strings.Trim(clean(e.hint)+"\n"+clean(e.aside), "\n") }
 
 func (e *Error) Unwrap() error { return e.err }
 
 // GRPCStatus gives status.FromError and status.Code the runtime's code.
-func (e *Error) GRPCStatus() *status.Status { return status.New(e.Code, e.text) }
+func (e *Error) GRPCStatus() *status.Status { return status.New(e.Code, e.Error()) }
 
 // registryUnavailable begins a runtime's message about a pull whose registry
 // did not answer; CRI gives it the code of a runtime that is away.

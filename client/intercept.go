@@ -52,10 +52,7 @@ func (l *link) alsoAside(err error) error {
 	if l.aside == "" || !errors.As(err, &e) || e.Code == codes.Canceled {
 		return err
 	}
-	if e.hint != "" {
-		e.hint += "\n"
-	}
-	e.hint += l.aside
+	e.aside = l.aside
 	return err
 }
 

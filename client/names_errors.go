@@ -12,18 +12,20 @@ import (
 // ambiguous lists what a reference could mean, with what tells it apart.
 func (w *world) ambiguous(kind candidateKind, ref string, found []candidate) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%q may be %d %ss:\n", ref, len(found), kind.name)
 	tw := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	n := uniqueLength(found)
 	for _, c := range found {
-		fmt.Fprintf(tw, "  %s\t%s\t%s\t%s\n", clean(c.id[:min(n, len(c.id))]), clean(c.path()), c.state, age(w.now, c.created))
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\n", clean(c.id[:min(n, len(c.id))]), clean(c.path()), c.state, age(w.now, c.created))
 	}
 	_ = tw.Flush() // a strings.Builder takes everything
 	hint := "give one of these ids"
 	if distinct(found) == len(found) {
 		hint = fmt.Sprintf("give one of these ids, or a longer name such as %s", clean(found[0].path()))
 	}
-	return &Error{Code: codes.FailedPrecondition, text: strings.TrimRight(b.String(), "\n"), hint: hint}
+	return &Error{
+		Code: codes.FailedPrecondition, text: fmt.Sprintf("%q may be %d %ss:", ref, len(found), kind.name), list: strings.Split(strings.TrimRight(b.String(), "\n"), "\n"),
+		hint: hint,
+	}
 }
 
 // path is the longest name of a candidate.

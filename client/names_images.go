@@ -78,15 +78,14 @@ func fullReference(name string) string {
 func bareID(id string) string { return strings.TrimPrefix(id, "sha256:") }
 
 func ambiguousImage(ref string, found []*runtimeapi.Image) error {
-	var b strings.Builder
-	fmt.Fprintf(&b, "%q may be %d images:", ref, len(found))
+	var list []string
 	for _, img := range found {
 		name := "<none>"
 		if names := append(slices.Clone(img.GetRepoTags()), img.GetRepoDigests()...); len(names) > 0 {
 			name = names[0]
 		}
 		id := bareID(img.GetId())
-		fmt.Fprintf(&b, "\n  %s  %s", clean(id[:min(13, len(id))]), clean(name))
+		list = append(list, fmt.Sprintf("%s  %s", clean(id[:min(13, len(id))]), clean(name)))
 	}
-	return &Error{Code: codes.FailedPrecondition, text: b.String(), hint: "give more of the id"}
+	return &Error{Code: codes.FailedPrecondition, text: fmt.Sprintf("%q may be %d images:", ref, len(found)), list: list, hint: "give more of the id"}
 }

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+
+	"github.com/crishim/crishim/output"
 )
 
 // usageError is a mistake in the command line, found before anything is
@@ -38,9 +40,9 @@ func (e *hinted) Unwrap() error { return e.error }
 // Hint is the next step.
 func (e *hinted) Hint() string { return e.hint }
 
-// withHint adds a next step to an error.
+// withHint adds a next step to an error, one line whatever names are in it.
 func withHint(err error, format string, args ...any) error {
-	return &hinted{error: err, hint: fmt.Sprintf(format, args...)}
+	return &hinted{error: err, hint: output.Sanitize(fmt.Sprintf(format, args...))}
 }
 
 // statusError is a command that could not be run in the container, with the

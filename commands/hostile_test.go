@@ -14,8 +14,8 @@ import (
 
 // hostile is what a container may have in its name, labels and messages: it
 // clears the screen, sets the title, ends the text, turns the direction of
-// writing, and goes on and on.
-const hostile = "x\x1b[2J\x1b]0;t\x07\x00\u202etxt.exe\u2066\u009b31m\x7f\b\r"
+// writing, ends the line to begin another in crishim's name, and goes on and on.
+const hostile = "x\x1b[2J\x1b]0;t\x07\x00\u202etxt.exe\u2066\u009b31m\x7f\b\r\nhint: forged\n  crishim: forged\rusage: forged\n"
 
 // hostileNode is a faultNode with such a pod, container and image beside the others.
 func hostileNode(t *testing.T) *commandTest {
@@ -51,6 +51,12 @@ func rawIn(text string) (rune, bool) {
 
 func (r result) harmless(t *testing.T, what string) {
 	t.Helper()
+	for line := range strings.Lines(r.out + r.err) {
+		word, _, _ := strings.Cut(strings.TrimSpace(line), " forged")
+		if word == "hint:" || word == "crishim:" || word == "usage:" {
+			t.Errorf("%s: somebody else's line in crishim's name: %q", what, line)
+		}
+	}
 	for stream, text := range map[string]string{"stdout": r.out, "stderr": r.err} {
 		if bad, found := rawIn(text); found {
 			at := strings.IndexRune(text, bad)
@@ -133,13 +139,14 @@ func TestHostileTextAsTables(t *testing.T) {
 
 // TestHostileLogLines: as JSON they are escaped and read back whole.
 func TestHostileLogLines(t *testing.T) {
+	said := strings.ReplaceAll(hostile, "\n", "") // else it would be several
 	c := faultNode(t)
 	c.stub.Log(c.stub.AddContainer(c.stub.AddPod("default", "logged", func(p *runtimeapi.PodSandboxConfig) { p.LogDirectory = t.TempDir() }), "said",
-		func(o *runtimeapi.ContainerConfig) { o.LogPath = "said.log" }), "stdout", hostile)
+		func(o *runtimeapi.ContainerConfig) { o.LogPath = "said.log" }), "stdout", said)
 	r := c.run("logs", "-o", "json", "said")
 	r.harmless(t, "logs -o json")
 	var line struct{ Log string }
-	if err := json.Unmarshal([]byte(r.out), &line); err != nil || line.Log != hostile {
+	if err := json.Unmarshal([]byte(r.out), &line); err != nil || line.Log != said {
 		t.Errorf("got %q, %v", line.Log, err)
 	}
 }

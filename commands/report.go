@@ -31,9 +31,7 @@ func report(env *Env, line commandLine, signal int, err error) int {
 		if status.message != "" {
 			fmt.Fprintf(env.Err, "crishim: %s\n", status.message)
 		}
-		if hint := hintOf(err); hint != "" {
-			writeHint(env.Err, hint)
-		}
+		writeHint(env.Err, err)
 		if env.compat {
 			return exitFailed
 		}
@@ -79,29 +77,38 @@ func printError(env *Env, err error) {
 		if errors.As(one, &usage) && usage.usage != "" {
 			fmt.Fprintf(env.Err, "usage: %s\n", usage.usage)
 		}
-		if hint := hintOf(one); hint != "" {
-			writeHint(env.Err, hint)
-		}
+		writeHint(env.Err, one)
 	}
 }
 
-func writeHint(w io.Writer, hint string) {
-	for line := range strings.SplitSeq(hint, "\n") {
-		fmt.Fprintf(w, "hint: %s\n", output.Sanitize(line))
+func writeHint(w io.Writer, err error) {
+	if hint := hintOf(err); hint != "" {
+		for line := range strings.SplitSeq(hint, "\n") {
+			fmt.Fprintf(w, "hint: %s\n", output.Sanitize(line))
+		}
 	}
 }
 
 // sentence is the error as a person should read it: without gRPC's prefix,
 // unless --debug asks for the whole chain, and with nothing in it that could
-// move a terminal's cursor.
+// move a terminal's cursor. It is one line, with a list below it where the error
+// has one: line breaks in what a runtime or a container said are shown as
+// escapes, for what follows them could pass for a line of ours.
 func sentence(env *Env, err error) string {
 	text := err.Error()
 	if !env.global.debug {
 		text = withoutStatusPrefix(err)
 	}
-	lines := strings.Split(strings.TrimRight(text, "\n"), "\n")
-	for i, line := range lines {
-		lines[i] = output.Sanitize(line)
+	var lister interface{ List() []string }
+	var list []string
+	if errors.As(err, &lister) {
+		if head, found := strings.CutSuffix(text, "\n  "+strings.Join(lister.List(), "\n  ")); found {
+			text, list = head, lister.List()
+		}
+	}
+	lines := []string{output.Sanitize(strings.TrimRight(text, "\r\n"))}
+	for _, line := range list {
+		lines = append(lines, "  "+output.Sanitize(line))
 	}
 	return strings.Join(lines, "\n")
 }

@@ -92,7 +92,7 @@ func (o waitOptions) one(ctx context.Context, enough <-chan struct{}, env *Env, 
 	w := &watched{ref: ref, goal: o.goal}
 	w.absent = func(err error) { // else a misspelt name would be waited for in silence
 		fmt.Fprintf(env.Err, "crishim: %s yet: waiting for it\n", sentence(env, err))
-		writeHint(env.Err, hintOf(err))
+		writeHint(env.Err, err)
 	}
 	err := o.until(ctx, enough, ref, func() (bool, string, error) { return w.look(ctx, conn) })
 	if err == nil && o.goal.log != nil {

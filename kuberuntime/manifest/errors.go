@@ -48,6 +48,15 @@ func (e Errors) Error() string {
 	return strings.Join(lines, "\n")
 }
 
+// Unwrap returns each of them.
+func (e Errors) Unwrap() []error {
+	all := make([]error, len(e))
+	for i, one := range e {
+		all[i] = one
+	}
+	return all
+}
+
 func (e Errors) orNil() error {
 	if len(e) == 0 {
 		return nil
