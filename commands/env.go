@@ -25,7 +25,7 @@ type Env struct {
 	// StartShim starts the embedded dockershim where there is only Docker.
 	StartShim func(context.Context, client.Engine, shim.Options) (client.Shim, error)
 	// AskPassword reads a line from the terminal without showing it.
-	AskPassword func(prompt string) (string, error)
+	AskPassword func(ctx context.Context, prompt string) (string, error)
 	// Exit ends the process at a second interrupt; nil in tests.
 	Exit func(int)
 	// InTerminal, OutTerminal and ErrTerminal say which streams are terminals.

@@ -3,7 +3,6 @@ package commands
 import (
 	"context"
 	"fmt"
-	"io"
 	"strings"
 	"time"
 
@@ -12,6 +11,8 @@ import (
 
 	"github.com/crishim/crishim/client/auth"
 	"github.com/crishim/crishim/commands/progress"
+	"github.com/crishim/crishim/internal/bounded"
+	"github.com/crishim/crishim/output"
 )
 
 // pullOptions say how images are pulled.
@@ -78,18 +79,18 @@ func readPullFlags(env *Env, c *cli.Context) (o pullOptions, err error) {
 		}
 		return o, nil
 	}
-	o.auth, err = env.credentials(creds, c.Bool("password-stdin"))
+	o.auth, err = env.credentials(c.Context, creds, c.Bool("password-stdin"))
 	return o, err
 }
 
 // credentials takes USER:PASSWORD apart, or asks for the password.
-func (env *Env) credentials(creds string, fromStdin bool) (*runtimeapi.AuthConfig, error) {
+func (env *Env) credentials(ctx context.Context, creds string, fromStdin bool) (*runtimeapi.AuthConfig, error) {
 	user, password, found := strings.Cut(creds, ":")
 	switch {
 	case user == "":
 		return nil, usagef("the registry credentials have no user name")
 	case fromStdin:
-		text, err := io.ReadAll(env.In)
+		text, err := bounded.ReadAll(env.In, bounded.Config)
 		if err != nil {
 			return nil, err
 		}
@@ -99,7 +100,7 @@ func (env *Env) credentials(creds string, fromStdin bool) (*runtimeapi.AuthConfi
 			return nil, usagef("no password for %s: give it with --password-stdin", quote(user))
 		}
 		var err error
-		if password, err = env.AskPassword("Password for " + user + ": "); err != nil {
+		if password, err = env.AskPassword(ctx, "Password for "+output.Sanitize(user)+": "); err != nil {
 			return nil, err
 		}
 	}

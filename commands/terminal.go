@@ -2,9 +2,14 @@ package commands
 
 import (
 	"bufio"
+	"context"
+	"errors"
 	"fmt"
+	"io"
 	"os"
+	"os/signal"
 	"strings"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -22,8 +27,10 @@ func terminalWidth() int {
 	return int(size.Col)
 }
 
-// askPassword asks on the terminal, with the echo off.
-func askPassword(prompt string) (string, error) {
+// askPassword asks on the terminal, with the echo off. Whatever ends or stops the
+// process meanwhile, the terminal gets its echo back first; the signals that end a
+// command come as the end of the context.
+func askPassword(ctx context.Context, prompt string) (string, error) {
 	fd := int(os.Stdin.Fd())
 	before, err := unix.IoctlGetTermios(fd, unix.TCGETS)
 	if err != nil {
@@ -31,14 +38,55 @@ func askPassword(prompt string) (string, error) {
 	}
 	silent := *before
 	silent.Lflag &^= unix.ECHO
-	if err := unix.IoctlSetTermios(fd, unix.TCSETS, &silent); err != nil {
-		return "", fmt.Errorf("ask for the password: %w", err)
+	jobs := make(chan os.Signal, 4)
+	signal.Notify(jobs, syscall.SIGCONT, syscall.SIGQUIT)
+	defer signal.Stop(jobs)
+	if !signal.Ignored(syscall.SIGTSTP) { // as where there is no job control
+		signal.Notify(jobs, syscall.SIGTSTP)
 	}
-	fmt.Fprint(os.Stderr, prompt)
-	line, err := bufio.NewReader(os.Stdin).ReadString('\n')
+	ask := func() error {
+		fmt.Fprint(os.Stderr, prompt)
+		return unix.IoctlSetTermios(fd, unix.TCSETS, &silent)
+	}
+	restore := func() error { return unix.IoctlSetTermios(fd, unix.TCSETS, before) }
+	type answer struct {
+		line string
+		err  error
+	}
+	answers := make(chan answer, 1)
+	err = ask()
+	if err == nil {
+		go func() { // a read of a terminal cannot be interrupted
+			line, err := bufio.NewReader(os.Stdin).ReadString('\n')
+			answers <- answer{line, err}
+		}()
+	}
+	var got answer
+	for done := err != nil; !done; {
+		select {
+		case got = <-answers:
+			err, done = got.err, true
+		case <-ctx.Done():
+			err, done = ctx.Err(), true
+		case s := <-jobs:
+			switch s {
+			case syscall.SIGCONT:
+				err = ask()
+			case syscall.SIGTSTP:
+				err = restore()
+				_ = syscall.Kill(syscall.Getpid(), syscall.SIGSTOP)
+			default:
+				err = fmt.Errorf("ended by signal: %s", s)
+			}
+			done = err != nil
+		}
+	}
 	fmt.Fprintln(os.Stderr)
-	if restored := unix.IoctlSetTermios(fd, unix.TCSETS, before); err == nil {
+	if restored := restore(); err == nil {
 		err = restored
 	}
-	return strings.TrimRight(line, "\r\n"), err
+	if errors.Is(err, io.EOF) {
+		err = errors.New("no password was given")
+	}
+	return strings.TrimRight(got.line, "\r\n"), err
 }
