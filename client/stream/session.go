@@ -65,7 +65,7 @@ func run(ctx context.Context, url string, s Streams, o Options) error {
 		ch.close()
 		return err
 	}
-	defer x.term.restore()
+	defer x.term.end()
 	defer x.term.guard()
 	x.resized() // it may have changed while we dialled
 	if o.Connected != nil {
@@ -85,7 +85,7 @@ func (x *session) transfer(ctx context.Context, ch *channels) error {
 		status <- parseStatus(raw)
 	}()
 	err := x.decide(ctx, typed, out, status)
-	x.term.restore()
+	x.term.end()
 	ch.close()
 	if in != nil {
 		in.stop()

@@ -22,6 +22,7 @@ type terminal struct {
 
 	mu    sync.Mutex
 	saved *term.State // set while in raw mode
+	ended bool        // the session is over: a late SIGCONT changes nothing
 }
 
 // newTerminal is nil unless the session has a TTY and its input is a terminal.
@@ -72,6 +73,9 @@ func (t *terminal) raw() error {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if t.ended {
+		return nil
+	}
 	state, err := term.SetRawTerminal(t.in)
 	if err != nil {
 		return fmt.Errorf("set terminal to raw mode: %w", err)
@@ -93,6 +97,17 @@ func (t *terminal) restore() {
 		_ = term.RestoreTerminal(t.in, t.saved) // a terminal that is gone needs nothing
 		t.saved = nil
 	}
+}
+
+// end gives the terminal back for good.
+func (t *terminal) end() {
+	if t == nil {
+		return
+	}
+	t.mu.Lock()
+	t.ended = true
+	t.mu.Unlock()
+	t.restore()
 }
 
 // guard is deferred in every goroutine of a session: a panic must not leave

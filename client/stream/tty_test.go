@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/creack/pty"
+	"golang.org/x/sys/unix"
 	"k8s.io/cri-streaming/pkg/streaming/remotecommand"
 
 	"github.com/crishim/crishim/internal/testbuffer"
@@ -197,6 +199,31 @@ func TestTerminalConnectionLost(t *testing.T) {
 	eventually(t, "hello on the screen", func() bool { return strings.Contains(x.screen.String(), "hello") })
 	network.cut()
 	x.ends(ErrNoStatus.Error())
+}
+
+// A SIGCONT that arrives when the session has ended, while it is torn down, changes nothing.
+func TestTerminalContinuedAfterTheEnd(t *testing.T) {
+	keys, tty, err := pty.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer keys.Close()
+	defer tty.Close()
+	before, err := unix.IoctlGetTermios(int(tty.Fd()), unix.TCGETS)
+	if err != nil {
+		t.Fatal(err)
+	}
+	terminal := &terminal{in: tty.Fd()}
+	if err := terminal.raw(); err != nil {
+		t.Fatal(err)
+	}
+	terminal.end()
+	if err := terminal.raw(); err != nil {
+		t.Fatal(err)
+	}
+	if after, err := unix.IoctlGetTermios(int(tty.Fd()), unix.TCGETS); err != nil || *after != *before {
+		t.Errorf("the terminal is in raw mode again: %v", err)
+	}
 }
 
 func TestTerminalPanic(t *testing.T) {
