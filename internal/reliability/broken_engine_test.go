@@ -3,6 +3,7 @@ package reliability
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/http"
 	"os"
 	"strings"
@@ -20,8 +21,11 @@ import (
 type ailment struct {
 	name  string
 	fault faultproxy.Fault
-	limit time.Duration // of the request; 0: patience
+	hangs bool // the engine never answers: serve itself has to end the request
 }
+
+// engineLimit is how long a serve waits for an engine that hangs.
+const engineLimit = 3 * time.Second
 
 func ailments() []ailment {
 	return []ailment{
@@ -31,7 +35,7 @@ func ailments() []ailment {
 		{name: "answers garbage", fault: faultproxy.Fault{Body: faultproxy.Garble}},
 		{name: "fails", fault: faultproxy.Fault{Answer: faultproxy.Answer(http.StatusInternalServerError, `{"message":"it is on fire"}`)}},
 		{name: "fails without a reason", fault: faultproxy.Fault{Answer: faultproxy.Answer(http.StatusBadGateway, "<html>")}},
-		{name: "hangs", fault: faultproxy.Fault{Answer: faultproxy.Hang}, limit: 3 * time.Second},
+		{name: "hangs", fault: faultproxy.Fault{Answer: faultproxy.Hang}, hangs: true},
 		{name: "is slow", fault: faultproxy.Fault{Before: func() { time.Sleep(300 * time.Millisecond) }}}, // that is what is tested
 	}
 }
@@ -43,19 +47,24 @@ func ailments() []ailment {
 func TestEngineBreaksInEveryStepOnEngine(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)
-	k := newKiller(t, h)
+	k, short := newKiller(t, h), newKiller(t, h, "--runtime-request-timeout", engineLimit.String())
 	for nth, st := range steps() {
 		calls := k.calls(t, st)
 		for n, call := range calls {
 			for i, a := range ailments() {
-				short := (n == 0 || call[0] != 'G') && (n+nth)%len(ailments()) == i
-				if short || os.Getenv("CRISHIM_TEST_LONG") != "" {
+				chosen := (n == 0 || call[0] != 'G') && (n+nth)%len(ailments()) == i
+				switch {
+				case !chosen && os.Getenv("CRISHIM_TEST_LONG") == "":
+				case a.hangs:
+					short.fall(t, st, n+1, a)
+				default:
 					k.fall(t, st, n+1, a)
 				}
 			}
 		}
 	}
 	k.serve.stop()
+	short.serve.stop()
 }
 
 // fall lets the nth call to the engine go wrong.
@@ -68,18 +77,15 @@ func (k *killer) fall(t *testing.T, st step, n int, a ailment) {
 		}
 		return a.fault
 	})
-	limit := a.limit
-	if limit == 0 {
-		limit = patience
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	err := st.call(p, ctx, k.serve)
+	late := ctx.Err()
 	cancel()
 	k.proxy.Set(nil)
 	what := fmt.Sprintf("%s when the engine %s in call %d", st.name, a.name, n)
 	t.Logf("%s: %v", what, err)
-	if a.limit == 0 && status.Code(err) == codes.DeadlineExceeded {
-		t.Errorf("%s: it does not end", what)
+	if late != nil {
+		t.Errorf("%s: serve does not end it", what)
 	}
 	if err != nil && strings.Contains(err.Error(), "panic") || status.Code(err) == codes.Internal && strings.Contains(err.Error(), "internal error") {
 		t.Errorf("%s: %v", what, err)
@@ -94,26 +100,40 @@ func (k *killer) fall(t *testing.T, st step, n int, a ailment) {
 func TestEngineBreaksWhenAskedOnEngine(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)
-	k := newKiller(t, h)
+	k := newKiller(t, h, "--runtime-request-timeout", engineLimit.String())
 	p := k.running(t)
+	want := map[string]bool{p.id: true, p.containerID: true}
+	for _, a := range ailments() {
+		wait(t, func() error { // until nothing more is heard of the start
+			k.proxy.Set(nil)
+			if _, err := p.listed(t.Context(), k.serve); err != nil {
+				return err
+			}
+			k.proxy.Set(func(int, string) faultproxy.Fault { return a.fault })
+			listed, err := p.listed(t.Context(), k.serve)
+			if calls := k.proxy.Calls(); err != nil || len(calls) > 0 || !maps.Equal(listed, want) {
+				return fmt.Errorf("listed when the engine %s: got %v, %v, want %v; it was asked %v", a.name, listed, err, want, calls)
+			}
+			return nil
+		})
+	}
 	for name, ask := range questions(p) {
 		k.proxy.Set(nil)
 		if err := ask(t.Context(), k.serve); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 		for _, a := range ailments() {
-			// What was heard of the engine before is still true, and is told without asking it.
 			k.proxy.Set(func(int, string) faultproxy.Fault { return a.fault })
-			limit := patience
-			if a.limit > 0 {
-				limit = time.Second
-			}
-			ctx, cancel := context.WithTimeout(t.Context(), limit)
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			err := ask(ctx, k.serve)
-			cancel()
-			if a.limit == 0 && status.Code(err) == codes.DeadlineExceeded || status.Code(err) == codes.Internal && strings.Contains(fmt.Sprint(err), "internal error") {
+			if ctx.Err() != nil || status.Code(err) == codes.Internal && strings.Contains(fmt.Sprint(err), "internal error") {
 				t.Errorf("%s when the engine %s: %v", name, a.name, err)
 			}
+			// A list that needs the engine again, after an exec, fails or is whole.
+			if listed, err := p.listed(ctx, k.serve); ctx.Err() != nil || err == nil && !maps.Equal(listed, want) {
+				t.Errorf("listed after %s when the engine %s: got %v, %v, want %v", name, a.name, listed, err, want)
+			}
+			cancel()
 		}
 	}
 	k.proxy.Set(nil)

@@ -158,6 +158,9 @@ func TestLogOnAReadOnlyDiskOnEngine(t *testing.T) {
 	d.readOnly(true)
 	k.talks(t, p)
 	k.works(t, p)
+	wait(t, func() error {
+		return k.serve.logged("level=WARN", "the container's log is not at its path", p.containerID, "read-only file system")
+	})
 	d.readOnly(false)
 	d.relieve()
 	if _, err := k.serve.ReopenContainerLog(t.Context(), &runtimeapi.ReopenContainerLogRequest{ContainerId: p.containerID}); err != nil {

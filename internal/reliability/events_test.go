@@ -65,8 +65,9 @@ func TestEventsAreBrokenOnEngine(t *testing.T) {
 			k.truthful(t, p)
 			wait(t, func() error {
 				listed, err := p.listed(t.Context(), k.serve)
-				if err == nil && listed[p.containerID] {
-					err = errors.New("the container is listed as running")
+				running, there := listed[p.containerID]
+				if err == nil && (running || !there || !listed[p.id]) {
+					err = fmt.Errorf("got %v, want the sandbox ready and the container ended", listed)
 				}
 				return err
 			})

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -192,6 +193,20 @@ func (s *serve) stop() {
 	if left, err := os.ReadDir(s.dir); err != nil || len(left) != 0 {
 		s.t.Errorf("serve left %v, %v", left, err)
 	}
+}
+
+// logged is an error unless a line of serve's own log has all of these.
+func (s *serve) logged(parts ...string) error {
+	text, err := os.ReadFile(s.log)
+	if err != nil {
+		return err
+	}
+	for line := range strings.Lines(string(text)) {
+		if !slices.ContainsFunc(parts, func(part string) bool { return !strings.Contains(line, part) }) {
+			return nil
+		}
+	}
+	return fmt.Errorf("no line of serve's log has %q", parts)
 }
 
 // open lists what the process holds open whose path has part in it.
