@@ -61,6 +61,7 @@ func (s *Server) attach(ctx context.Context, id string, client *session) error {
 		Stream: true,
 		Stdin:  client.stdin != nil && c.Config.OpenStdin,
 		Stdout: true, Stderr: true, // the engine ends the session with its outputs
+		DetachKeys: noAttachKeys,
 	})
 	if err != nil {
 		return err

@@ -98,3 +98,44 @@ func TestAttachLeavesTheContainerAlone(t *testing.T) {
 		t.Errorf("the container ended with its client: %v", err)
 	}
 }
+
+// typedAtOnce types ctrl-p, and ctrl-q when that has arrived, and expects the two to
+// be all that the script says. Only crishim knows a session's detach keys.
+func typedAtOnce(t *testing.T, session remotecommand.Executor, first string) {
+	t.Helper()
+	in, typed := io.Pipe()
+	defer typed.Close()
+	var out lockedBuffer
+	done := make(chan error, 1)
+	go func() {
+		done <- session.StreamWithContext(t.Context(), remotecommand.StreamOptions{Stdin: in, Stdout: &out, Tty: true})
+	}()
+	for _, key := range []struct{ typed, comes string }{{first, "ready"}, {"\x10", " 10"}, {"\x11", " 11"}} {
+		_, _ = io.WriteString(typed, key.typed)
+		until(t, fmt.Sprintf("%q after %q was typed", key.comes, key.typed), func() bool {
+			return strings.Contains(out.String(), key.comes)
+		})
+	}
+	_, _ = io.WriteString(typed, "q")
+	if err := <-done; err != nil {
+		t.Errorf("the session ended with %v", err)
+	}
+}
+
+// typing shows each byte as it comes, and ends at the third.
+const typing = "stty raw -echo; echo ready; for i in 1 2 3; do head -c 1 | od -An -tx1; done; stty sane"
+
+func TestTheEnginesDetachKeysAreOffOnEngine(t *testing.T) {
+	r := newRig(t, Options{})
+	o := remotecommand.StreamOptions{Stdin: strings.NewReader(""), Stdout: io.Discard, Tty: true}
+	t.Run("exec", func(t *testing.T) {
+		typedAtOnce(t, overSPDY(t, r.execURL(t, r.app(t), o, "sh", "-c", typing)), "")
+	})
+	t.Run("attach", func(t *testing.T) {
+		id := r.container(t, state.TypeContainer, func(c *container.Config, _ *container.HostConfig) {
+			c.OpenStdin, c.Tty = true, true
+			c.Cmd = []string{"sh", "-c", "read x; " + typing}
+		})
+		typedAtOnce(t, overSPDY(t, r.attachURL(t, id, o)), "\n")
+	})
+}

@@ -28,6 +28,17 @@ const (
 	statusTime = 10 * time.Second
 )
 
+// The engine looks for detach keys of its own in a terminal's input, ctrl-p and ctrl-q
+// where it is not given others, and holds back what may be their beginning. Clients of
+// the CRI have theirs. There is no value for none, so the engine gets keys that are not
+// typed: for an attach bytes that are in no UTF-8 text. For an exec they come in JSON,
+// where only ASCII works; it begins with the key that programs use least, and the rest
+// nobody types behind it. The one that is typed alone comes with the key after it.
+const (
+	noAttachKeys = "\xff,\xfe,\xff,\xfe,\xff,\xfe,\xff,\xfe"
+	noExecKeys   = "ctrl-^,ctrl-@,ctrl-_,ctrl-@,ctrl-^,ctrl-@,ctrl-_,ctrl-@,ctrl-^,ctrl-@,ctrl-_,ctrl-@"
+)
+
 // ends are what the process of an exec is connected to.
 type ends struct {
 	stdin          io.Reader // nil: no input
@@ -56,7 +67,7 @@ func (s *Server) run(ctx context.Context, r *ExecRequest, e ends) (code int, err
 	size := firstSize(ctx, r.TTY, e.resize)
 	created, err := s.engine.ContainerExecCreate(ctx, r.ContainerID, container.ExecOptions{
 		User: r.User, Env: r.Env, WorkingDir: r.WorkingDir, Cmd: r.Cmd,
-		Tty: r.TTY, ConsoleSize: size,
+		Tty: r.TTY, ConsoleSize: size, DetachKeys: noExecKeys,
 		// Output is attached even where nobody wants it: the engine ends the
 		// session with the process only then, and says there why it cannot start.
 		AttachStdin: e.stdin != nil, AttachStdout: true, AttachStderr: true,
