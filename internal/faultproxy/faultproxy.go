@@ -45,7 +45,8 @@ type Proxy struct {
 	event func() Fault
 	calls []string
 	down  bool
-	api   string // the only version of the API that is spoken; "": the engine's own
+	hung  chan struct{} // closed when the engine goes on; nil while it works
+	api   string        // the only version of the API that is spoken; "": the engine's own
 	conns map[net.Conn]struct{}
 }
 
@@ -123,6 +124,27 @@ func (p *Proxy) Down(down bool) {
 	}
 }
 
+// Freeze makes the engine look like one that was sent SIGSTOP, and thaw goes on:
+// connections are taken, and no request is answered meanwhile, not even a ping.
+func (p *Proxy) Freeze() (thaw func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	hung := make(chan struct{})
+	p.hung = hung
+	return sync.OnceFunc(func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.hung = nil
+		close(hung)
+	})
+}
+
+func (p *Proxy) frozen() chan struct{} {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.hung
+}
+
 // Speak makes the engine one that knows a single version of the API, such as
 // "1.40", as after an upgrade or its opposite. Connections go on.
 func (p *Proxy) Speak(version string) {
@@ -163,6 +185,13 @@ func (p *Proxy) track(c net.Conn, state http.ConnState) {
 
 func (p *Proxy) handler(transport http.RoundTripper, quiet *log.Logger) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if hung := p.frozen(); hung != nil {
+			select {
+			case <-hung:
+			case <-r.Context().Done():
+				return
+			}
+		}
 		api := p.spoken()
 		if asked := version.FindString(r.URL.Path); api != "" && asked != "" && asked != "/v"+api {
 			w.Header().Set("Content-Type", "application/json")

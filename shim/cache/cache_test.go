@@ -467,6 +467,33 @@ func TestWhatNoEventToldIsFound(t *testing.T) {
 	}
 }
 
+// TestAnEngineThatHangsIsNotSpokenFor: its stream of events stays open and says nothing.
+func TestAnEngineThatHangsIsNotSpokenFor(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.pulse, f.silence = time.Millisecond, 10*time.Millisecond
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() { ended <- f.Follow(ctx) }()
+	f.settle()
+	f.engine.Fail("Ping", func(ctx context.Context) error {
+		<-ctx.Done()
+		return ctx.Err()
+	})
+	select {
+	case err := <-ended:
+		if !errors.Is(err, errSilent) {
+			t.Errorf("got %v", err)
+		}
+	case <-time.After(patience):
+		t.Fatal("the cache still answers")
+	}
+	if _, ok := f.AsOf(); ok {
+		t.Error("the cache still answers")
+	}
+}
+
 func TestAnEngineThatDoesNotAnswerIsNotSpokenFor(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

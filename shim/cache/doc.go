@@ -37,6 +37,7 @@ import (
 // what changes that.
 type Engine interface {
 	Events(ctx context.Context, o events.ListOptions) (<-chan events.Message, <-chan error)
+	Ping(ctx context.Context) error
 	ServerVersion(ctx context.Context) (types.Version, error)
 	Info(ctx context.Context) (system.Info, error)
 
@@ -62,6 +63,8 @@ type Cache struct {
 	log    *slog.Logger
 	audit  time.Duration // between two comparisons with the engine
 	wake   chan struct{} // holds one token while there may be something to read
+
+	pulse, silence time.Duration // see pulsePause
 
 	mu     sync.Mutex // guards everything below
 	phase  phase
@@ -89,7 +92,7 @@ const auditInterval = time.Minute
 
 // New builds a cache of an engine.
 func New(engine Engine, log *slog.Logger) *Cache {
-	c := &Cache{engine: engine, log: log, audit: auditInterval, wake: make(chan struct{}, 1)}
+	c := &Cache{engine: engine, log: log, audit: auditInterval, wake: make(chan struct{}, 1), pulse: pulsePause, silence: pulseTime}
 	if c.log == nil {
 		c.log = slog.New(slog.DiscardHandler)
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/docker/docker/api/types/events"
@@ -23,7 +24,12 @@ const (
 	// auditTime is how long an engine may take for its lists. One that does not
 	// answer is no engine to speak for.
 	auditTime = 30 * time.Second
+	// One that hangs keeps its stream of events open, and with it all that is known.
+	// It is asked for a sign of life after each pulsePause, and has pulseTime for it.
+	pulsePause, pulseTime = 2 * time.Second, 5 * time.Second
 )
+
+var errSilent = errors.New("the docker engine does not answer")
 
 // Follow keeps the cache in step with the engine until its event stream ends,
 // or the context does. Then the cache knows nothing.
@@ -43,16 +49,35 @@ func (c *Cache) Follow(ctx context.Context) error {
 		filters.Arg("type", string(events.DaemonEventType)),
 	)})
 	c.begin(info.SystemTime)
-	broken, done := make(chan error, 1), make(chan struct{})
-	go func() {
-		defer close(done)
-		broken <- c.read(ctx)
-	}()
+	broken := make(chan error, 2)
+	var readers sync.WaitGroup
+	readers.Go(func() { broken <- c.read(ctx) })
+	readers.Go(func() { broken <- c.feelPulse(ctx) })
 	err = c.hearAll(ctx, messages, errs, broken)
 	c.end() // before the reader has come to its end, nothing is answered any more
 	cancel()
-	<-done
+	readers.Wait()
 	return err
+}
+
+// feelPulse ends when the engine is silent. An answer that is an error is a sign of life.
+func (c *Cache) feelPulse(ctx context.Context) error {
+	tick := time.NewTicker(c.pulse)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		asked, cancel := context.WithTimeout(ctx, c.silence)
+		err := c.engine.Ping(asked)
+		silent := err != nil && asked.Err() != nil
+		cancel()
+		if silent {
+			return errSilent
+		}
+	}
 }
 
 // hearAll never asks the engine for anything: one that is slow to listen misses

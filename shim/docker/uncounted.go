@@ -15,6 +15,14 @@ import (
 // uncounted is the operation of requests that nobody counts.
 const uncounted = ""
 
+// Ping is the client's: a sign of life.
+func (c *Client) Ping(ctx context.Context) error {
+	return agreedErr(ctx, c, func(c *client.Client) error {
+		_, err := c.Ping(ctx)
+		return err
+	})
+}
+
 // ContainerKill is the client's.
 func (c *Client) ContainerKill(ctx context.Context, id, signal string) error {
 	return requestErr(ctx, c, uncounted, func(ctx context.Context, c *client.Client) error { return c.ContainerKill(ctx, id, signal) })

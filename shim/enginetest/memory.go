@@ -111,6 +111,15 @@ func (m *Memory) ServerVersion(ctx context.Context) (types.Version, error) {
 	return m.Version, nil
 }
 
+// Ping implements the client's method.
+func (m *Memory) Ping(ctx context.Context) error {
+	end, err := m.begin(ctx, "Ping")
+	if err == nil {
+		end()
+	}
+	return err
+}
+
 // Containers gives the names of all containers.
 func (m *Memory) Containers() []string {
 	m.mu.Lock()
