@@ -46,7 +46,6 @@ func importRules() []importRule {
 		{"", "github.com/urfave/cli", nil, "the command line library stays in commands"},
 		{"", "github.com/olekukonko/tablewriter", nil, "tables are made in output/table.go and nowhere else"},
 		{"", "github.com/docker/docker/client", nil, "only shim/docker builds the engine client; others declare the roles they need"},
-		{"", "github.com/go-json-experiment/json", nil, "only the engine's long lists need a faster decoder than Go's own"},
 		{"", "github.com/moby/term", nil, "terminals are handled in client/stream"},
 		{"client", "github.com/docker/docker", nil, "Docker types stop at the shim: the client sees CRI"},
 		{"commands", "github.com/docker/docker", nil, "Docker types stop at the shim: commands see CRI"},
@@ -66,11 +65,10 @@ func importRules() []importRule {
 
 // homes are the places that a module-wide rule does not hold for.
 var homes = map[string][]string{
-	"github.com/urfave/cli":              {"commands"},
-	"github.com/olekukonko/tablewriter":  {"output/table.go", "output/table_test.go"},
-	"github.com/docker/docker/client":    {"shim/docker", "shim/enginetest"},
-	"github.com/go-json-experiment/json": {"shim/docker"},
-	"github.com/moby/term":               {"client/stream"},
+	"github.com/urfave/cli":             {"commands"},
+	"github.com/olekukonko/tablewriter": {"output/table.go", "output/table_test.go"},
+	"github.com/docker/docker/client":   {"shim/docker", "shim/enginetest"},
+	"github.com/moby/term":              {"client/stream"},
 }
 
 // TestImportRules holds the layout of docs/architecture.md: who may import whom, and where

@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -133,12 +134,11 @@ func (c *Conn) startShim(ctx context.Context, o *Options, engine Engine) (*link,
 		return fail(err)
 	}
 	c.shims = append(c.shims, s)
-	version, err := shimVersion(ctx, s, engine)
+	l, version, err := shimLink(ctx, o, s, engine)
 	if err != nil {
 		return fail(err)
 	}
-	l := newDirectLink(o, s, address)
-	l.version = version
+	l.endpoint = address // what errors name
 	a.State, a.API, a.Chosen = StateReady, l.api, true
 	a.Detail = version.GetRuntimeName() + " " + version.GetRuntimeVersion()
 	c.Attempts = append(c.Attempts, a)
@@ -155,16 +155,27 @@ func remoteEngineReason(text string) string {
 	return "no Docker engine answers there"
 }
 
-// shimVersion is the answer of our own shim to a Version call. It would be what
-// the engine has just said, with a call to the engine, so the shim is only asked
-// where the engine was not.
-func shimVersion(ctx context.Context, s Shim, engine Engine) (*runtimeapi.VersionResponse, error) {
-	v := &runtimeapi.VersionResponse{}
-	if engine.Version == "" || engine.APIVersion == "" {
-		return v, s.Invoke(ctx, runtimeapi.RuntimeService_Version_FullMethodName, &runtimeapi.VersionRequest{}, v)
+// shimLink connects to the socket of the embedded shim. Its answer to a Version
+// call would be what the engine has just said, with another call to the engine, so
+// the shim is only asked where the engine was not.
+func shimLink(ctx context.Context, o *Options, s Shim, engine Engine) (*link, *runtimeapi.VersionResponse, error) {
+	e, err := ParseEndpoint(s.Endpoint())
+	if err != nil {
+		return nil, nil, err
 	}
-	v.Version, v.RuntimeName, v.RuntimeVersion, v.RuntimeApiVersion = kubeletVersion, "docker", engine.Version, apiV1
-	return v, nil
+	l, err := newLink(o, e)
+	if err != nil {
+		return nil, nil, err
+	}
+	if engine.Version == "" || engine.APIVersion == "" {
+		l.version, err = l.runtime().Version(ctx, &runtimeapi.VersionRequest{})
+	} else {
+		l.version = &runtimeapi.VersionResponse{Version: kubeletVersion, RuntimeName: "docker", RuntimeVersion: engine.Version, RuntimeApiVersion: apiV1}
+	}
+	if err != nil {
+		return nil, nil, errors.Join(err, l.close())
+	}
+	return l, l.version, nil
 }
 
 // kubeletVersion is the version of their interface that kubelets insist on.

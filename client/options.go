@@ -4,8 +4,6 @@ import (
 	"context"
 	"net"
 	"time"
-
-	"google.golang.org/grpc"
 )
 
 // Engine says which Docker engine the embedded shim works on.
@@ -27,14 +25,10 @@ type EngineTLS struct {
 	SkipVerify    bool
 }
 
-// Shim is a running embedded shim. It is in this process, so that unary calls
-// need no connection.
+// Shim is a running embedded shim.
 type Shim interface {
-	// Invoke makes a unary call; its errors are gRPC's.
-	Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error
-	// Endpoint is the unix:// address of its CRI socket, which need not be there
-	// before somebody asks.
-	Endpoint() (string, error)
+	// Endpoint is the unix:// address of its CRI socket, which accepts connections.
+	Endpoint() string
 	Close() error
 }
 

@@ -14,9 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
-
 	"github.com/crishim/crishim/client"
 )
 
@@ -93,7 +90,6 @@ type fakeShim struct {
 	endpoint string
 	engine   client.Engine
 	started  int
-	direct   int // calls that were made without its socket
 	closed   int
 }
 
@@ -103,17 +99,7 @@ func (f *fakeShim) start(_ context.Context, e client.Engine) (client.Shim, error
 	return f, nil
 }
 
-func (f *fakeShim) Endpoint() (string, error) { return f.endpoint, nil }
-
-func (f *fakeShim) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
-	f.direct++
-	cc, err := grpc.NewClient(f.endpoint, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		return err
-	}
-	defer cc.Close()
-	return cc.Invoke(ctx, method, args, reply, opts...)
-}
+func (f *fakeShim) Endpoint() string { return f.endpoint }
 
 func (f *fakeShim) Close() error {
 	f.closed++

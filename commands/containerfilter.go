@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/urfave/cli/v2"
-	"google.golang.org/grpc"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/client"
@@ -106,7 +105,7 @@ func madeFrom(c *runtimeapi.Container, images []string) bool {
 
 // list asks the runtime for the containers that the filter chooses. The options
 // are for that call.
-func (f containerFilter) list(ctx context.Context, conn *client.Conn, options ...grpc.CallOption) ([]*runtimeapi.Container, error) {
+func (f containerFilter) list(ctx context.Context, conn *client.Conn) ([]*runtimeapi.Container, error) {
 	podID := ""
 	if f.pod != "" {
 		pod, err := conn.Pod(ctx, f.pod, client.Any)
@@ -119,7 +118,7 @@ func (f containerFilter) list(ctx context.Context, conn *client.Conn, options ..
 	if err != nil {
 		return nil, err
 	}
-	res, err := conn.Runtime.ListContainers(ctx, f.request(podID), options...)
+	res, err := conn.Runtime.ListContainers(ctx, f.request(podID))
 	if err != nil {
 		return nil, err
 	}

@@ -147,7 +147,7 @@ func TestEngineCalls(t *testing.T) {
 		{"pods", line("pods"), []string{ping, containers}},
 		{"create POD-ID FILE FILE", line("create", podID, containerFile, podFile), []string{ping, one, containers, containers, containers, "GET /images/IMAGE/json", "POST /containers/create"}},
 		{"start ID", func() []string { return []string{"start", id} }, []string{ping, one, one, containers, "POST /containers/ID/start"}},
-		{"ps", line("ps", "--pod", podID), []string{ping, containers, containers}},
+		{"ps", line("ps", "--pod", podID), []string{ping, containers, containers, containers}},
 		{"inspect ID", func() []string { return []string{"inspect", id} }, []string{ping, one, "GET /images/ID/json"}},
 		{"inspect NAME", line("inspect", "calls/calls"), []string{ping, one, containers, containers, "GET /images/ID/json"}},
 		{"inspectp ID", line("inspectp", podID), []string{ping, one, containers}},

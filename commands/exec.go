@@ -149,9 +149,6 @@ func (o execOptions) syncRequest(id string) *runtimeapi.ExecSyncRequest {
 
 func runExec(ctx context.Context, env *Env, o execOptions) error {
 	o.session.fit(env)
-	if !o.session.stdin {
-		defer env.oneProcessor()()
-	}
 	conn, err := env.connect(ctx)
 	if err != nil {
 		return err

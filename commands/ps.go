@@ -4,7 +4,6 @@ import (
 	"context"
 
 	"github.com/urfave/cli/v2"
-	"google.golang.org/grpc"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/client"
@@ -51,13 +50,7 @@ func runPs(ctx context.Context, env *Env, o psOptions) error {
 		return err
 	}
 	defer conn.Close()
-	var pods client.PodNames
-	asking, beside := ctx, []grpc.CallOption(nil)
-	if !env.compat && output.NeedsPods([]*runtimeapi.Container{{}}, o.output) {
-		with, option := pods.Ask(ctx, conn)
-		asking, beside = with, append(beside, option)
-	}
-	containers, err := o.filter.list(asking, conn, beside...)
+	containers, err := o.filter.list(ctx, conn)
 	if err != nil {
 		return err
 	}
@@ -67,11 +60,8 @@ func runPs(ctx context.Context, env *Env, o psOptions) error {
 		}
 	}
 	if !env.compat && output.NeedsPods(containers, o.output) {
-		var told bool
-		if o.output.Pods, told = pods.For(containers); !told {
-			if o.output.Pods, err = podNames(ctx, conn); err != nil {
-				return err
-			}
+		if o.output.Pods, err = podNames(ctx, conn); err != nil {
+			return err
 		}
 	}
 	return output.Containers(env.Out, &runtimeapi.ListContainersResponse{Containers: containers}, o.output)

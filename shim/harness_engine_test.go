@@ -57,11 +57,7 @@ func newCRIWith(t *testing.T, o shim.Options) *cri {
 // dial connects to the socket of an embedded shim.
 func dial(t *testing.T, e *shim.Embedded) *grpc.ClientConn {
 	t.Helper()
-	endpoint, err := e.Endpoint()
-	if err != nil {
-		t.Fatal(err)
-	}
-	conn, err := grpc.NewClient(endpoint, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := grpc.NewClient(e.Endpoint(), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -63,14 +63,11 @@ type Shim struct {
 	log    *slog.Logger
 	engine *docker.Client
 	areas  *areas
-	direct *direct
 	watch  *watch // nil for a shim that does not stay
 
 	metrics *metrics // nil where nobody asked for them
 
-	mu      sync.Mutex   // guards these two
-	grpc    *grpc.Server // nil until somebody serves
-	stopped bool
+	grpc *grpc.Server
 
 	close    sync.Once
 	closeErr error
@@ -95,8 +92,7 @@ func New(o Options) (*Shim, error) {
 	if err != nil {
 		return nil, errors.Join(err, engine.Close())
 	}
-	s := &Shim{log: o.Log, engine: engine, areas: a, direct: newDirect((&interceptor{log: o.Log}).unary), metrics: m}
-	register(s.direct, a)
+	s := &Shim{log: o.Log, engine: engine, areas: a, metrics: m, grpc: newServer(o.Log, a)}
 	if o.Daemon {
 		s.watch = newWatch(engine, a.nodeArea, a.cache.Follow, o.Log)
 		s.watch.check = a.CheckNetworks
@@ -132,36 +128,18 @@ func (s *Shim) Start(ctx context.Context) error {
 // nil, or the streaming server has ended. It closes l.
 func (s *Shim) Serve(l net.Listener) error {
 	served := make(chan error, 1)
-	go func() { served <- s.server().Serve(l) }()
+	go func() { served <- s.grpc.Serve(l) }()
 	var err error
 	select {
 	case err = <-served:
 	case err = <-s.areas.streamArea.Failed():
-		s.server().Stop()
+		s.grpc.Stop()
 		<-served
 	}
 	if err != nil && !errors.Is(err, grpc.ErrServerStopped) {
 		return fmt.Errorf("serve CRI on %s: %w", l.Addr(), err)
 	}
 	return nil
-}
-
-// server is the gRPC server, which a shim in a command seldom needs.
-func (s *Shim) server() *grpc.Server {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.grpc == nil {
-		s.grpc = newServer(s.log, s.areas)
-		if s.stopped {
-			s.grpc.Stop()
-		}
-	}
-	return s.grpc
-}
-
-// Invoke makes a unary call of any service without a connection; see direct.
-func (s *Shim) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
-	return s.direct.Invoke(ctx, method, args, reply, opts...)
 }
 
 // Close lets running requests end for a while, then cuts them off, and frees
@@ -182,23 +160,15 @@ func (s *Shim) Close() error {
 }
 
 func (s *Shim) stopServing() {
-	s.direct.stop(stopGrace)
-	s.mu.Lock()
-	server := s.grpc
-	s.stopped = true
-	s.mu.Unlock()
-	if server == nil {
-		return
-	}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		server.GracefulStop()
+		s.grpc.GracefulStop()
 	}()
 	select {
 	case <-done:
 	case <-time.After(stopGrace):
-		server.Stop()
+		s.grpc.Stop()
 		<-done
 	}
 }

@@ -67,11 +67,7 @@ func TestSparseRequests(t *testing.T) {
 				t.Error(err)
 			}
 		})
-		endpoint, err := e.Endpoint()
-		if err != nil {
-			t.Fatal(err)
-		}
-		conn, err := grpc.NewClient(endpoint, grpc.WithTransportCredentials(insecure.NewCredentials()))
+		conn, err := grpc.NewClient(e.Endpoint(), grpc.WithTransportCredentials(insecure.NewCredentials()))
 		if err != nil {
 			t.Fatal(err)
 		}

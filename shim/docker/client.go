@@ -86,7 +86,7 @@ func (e Endpoint) dialer() (*client.Client, error) {
 	}
 	// The library has noted the transport, and put a tracer around it that nobody
 	// listens to.
-	overHTTP.Transport = listTransport{over}
+	overHTTP.Transport = over
 	return c, nil
 }
 

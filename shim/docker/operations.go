@@ -97,7 +97,7 @@ func (c *Client) Info(ctx context.Context) (system.Info, error) {
 // ContainerList is the client's, observed.
 func (c *Client) ContainerList(ctx context.Context, o container.ListOptions) ([]container.Summary, error) {
 	return request(ctx, c, "list_containers", func(ctx context.Context, c *client.Client) ([]container.Summary, error) {
-		return listed(ctx, func(ctx context.Context) ([]container.Summary, error) { return c.ContainerList(ctx, o) })
+		return c.ContainerList(ctx, o)
 	})
 }
 
@@ -232,7 +232,7 @@ func (c *Client) ContainerExecInspect(ctx context.Context, id string) (container
 // ImageList is the client's, observed.
 func (c *Client) ImageList(ctx context.Context, o image.ListOptions) ([]image.Summary, error) {
 	return request(ctx, c, "list_images", func(ctx context.Context, c *client.Client) ([]image.Summary, error) {
-		return listed(ctx, func(ctx context.Context) ([]image.Summary, error) { return c.ImageList(ctx, o) })
+		return c.ImageList(ctx, o)
 	})
 }
 
