@@ -524,3 +524,57 @@ func TestAContainerEndsWhenItsLogIsComplete(t *testing.T) {
 		}
 	}
 }
+
+// ending is an engine whose container runs when it is looked at after its start, and has
+// ended, process and all, a moment later.
+type ending struct {
+	*enginetest.Memory
+	stays bool // it is on another host: only the process is not to be seen
+	looks int  // since the start
+}
+
+func (e *ending) ContainerStart(ctx context.Context, id string, o container.StartOptions) error {
+	e.looks = 1
+	return e.Memory.ContainerStart(ctx, id, o)
+}
+
+func (e *ending) ContainerInspect(ctx context.Context, id string) (container.InspectResponse, error) {
+	c, err := e.Memory.ContainerInspect(ctx, id)
+	if err == nil && e.looks > 0 && c.State != nil {
+		c.State.Pid = 1 << 30 // beyond what the kernel gives
+		if e.looks > 1 && !e.stays {
+			c.State.Running, c.State.Pid, c.State.Status = false, 0, "exited"
+		}
+		e.looks++
+	}
+	return c, err
+}
+
+// TestStartOfContainersThatEndAtOnce: there is nothing to limit any more. Limits of huge
+// pages that nobody asked for need no host either.
+func TestStartOfContainersThatEndAtOnce(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		stays bool
+		limit uint64
+		fails bool
+	}{
+		"it has ended":                           {false, 1 << 21, false},
+		"it runs elsewhere, nothing was asked":   {true, 0, false},
+		"it runs elsewhere, with limits of ours": {true, 1 << 21, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t)
+			f.Service = New(Options{Engine: &ending{Memory: f.engine, stays: tc.stays}})
+			id := f.create(t, func(c *runtimeapi.ContainerConfig) {
+				c.Linux = &runtimeapi.LinuxContainerConfig{Resources: &runtimeapi.LinuxContainerResources{
+					HugepageLimits: []*runtimeapi.HugepageLimit{{PageSize: "2MB", Limit: tc.limit}},
+				}}
+			})
+			if _, err := f.StartContainer(t.Context(), &runtimeapi.StartContainerRequest{ContainerId: id}); (err != nil) != tc.fails {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+}

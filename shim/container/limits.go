@@ -48,17 +48,27 @@ func (s *Service) applyLimits(ctx context.Context, m member) error {
 		return err
 	}
 	c, err := s.engine.ContainerInspect(ctx, m.c.ID)
-	if err != nil {
-		return err
-	}
-	if c.State == nil || !c.State.Running {
-		return nil // it has ended; there is nothing to limit
+	if err != nil || c.State == nil || !c.State.Running {
+		return err // it has ended; there is nothing to limit
 	}
 	cgroups, err := host.Cgroups(c.State.Pid, c.ID)
-	if err != nil {
-		return fmt.Errorf("the limits %v need the engine's host: %w", names(l.Files), err)
+	if err == nil {
+		err = writeLimits(cgroups, l.Files)
+	} else {
+		err = fmt.Errorf("the limits %v need the engine's host: %w", names(l.Files), err)
 	}
-	return writeLimits(cgroups, l.Files)
+	asked := false
+	for name, value := range l.Files {
+		asked = asked || !noHugePages(name, value)
+	}
+	if err == nil || !asked {
+		return nil
+	}
+	// Its process and its cgroup go as soon as it ends, which may be by now.
+	if c, again := s.engine.ContainerInspect(ctx, m.c.ID); again == nil && (c.State == nil || !c.State.Running) {
+		return nil
+	}
+	return err
 }
 
 func writeLimits(cgroups host.CgroupDirs, files map[string]string) error {
