@@ -2,10 +2,14 @@ package commands
 
 import (
 	"errors"
+	"io"
+	"strconv"
 	"strings"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/crishim/crishim/client/stream"
 )
 
 // The statuses that a shell gives for a command it cannot run.
@@ -65,7 +69,63 @@ func (e *ociError) Error() string {
 	if _, last, ok := strings.Cut(text, "unable to start container process: "); ok {
 		text = last
 	}
-	return strings.TrimSuffix(text, ": unknown")
+	text, _, _ = strings.Cut(text, "\n, stdout: ") // CRI-O's --sync
+	text = strings.TrimSuffix(strings.TrimSpace(text), `"`)
+	return strings.TrimSuffix(unquoted(text), ": unknown")
+}
+
+// unquoted takes back the quoting of a text that is part of a log line.
+func unquoted(text string) string {
+	if plain, err := strconv.Unquote(`"` + text + `"`); err == nil {
+		return plain
+	}
+	return text
+}
+
+// startError listens to a session's output for the line that CRI-O's OCI runtime logs
+// when it cannot start a command: it comes as output, with the status 255.
+type startError struct {
+	to   io.Writer
+	text []byte // what was written so far, and a little more than a line at most
+}
+
+const startErrorSize = 4 << 10
+
+// newStartError puts itself in front of stderr, or of a terminal's only output.
+func newStartError(s *stream.Streams) *startError {
+	to := &s.Err
+	if s.TTY || *to == nil {
+		to = &s.Out
+	}
+	e := &startError{to: *to}
+	if *to != nil {
+		*to = e
+	}
+	return e
+}
+
+// Write implements io.Writer.
+func (e *startError) Write(p []byte) (int, error) {
+	if room := startErrorSize + 1 - len(e.text); room > 0 {
+		e.text = append(e.text, p[:min(room, len(p))]...)
+	}
+	return e.to.Write(p)
+}
+
+// orElse returns the start error where all of the output is one, else err. An output
+// that is text in a program's own words is none.
+func (e *startError) orElse(err error) error {
+	var exit *stream.ExitError
+	text := strings.TrimSpace(string(e.text))
+	logged := strings.HasPrefix(text, "time=") || strings.HasPrefix(text, "{")
+	if !errors.As(err, &exit) || exit.Code != 255 || len(e.text) > startErrorSize || strings.Contains(text, "\n") || !logged {
+		return err
+	}
+	var start *statusError
+	if could := cannotRun(errors.New(text)); errors.As(could, &start) {
+		return start
+	}
+	return err
 }
 
 func (e *ociError) Unwrap() error { return e.cause }

@@ -1,7 +1,10 @@
 package commands
 
 import (
+	"bytes"
 	"errors"
+	"io"
+	"strings"
 	"testing"
 
 	"google.golang.org/grpc/codes"
@@ -37,6 +40,10 @@ func TestCannotRun(t *testing.T) {
 			&stream.RemoteError{Message: "crun: executable file `nosuch` not found in $PATH: No such file or directory"},
 			127, "crun: executable file `nosuch` not found in $PATH: No such file or directory",
 		},
+		"CRI-O, --sync": {
+			status.Error(codes.Unknown, "command error: time=\"2026-01-02T03:04:05Z\" level=error msg=\"exec failed: unable to start container process: exec: \\\"nosuch\\\": executable file not found in $PATH\"\n, stdout: , stderr: , exit code -1"),
+			127, `exec: "nosuch": executable file not found in $PATH`,
+		},
 		"no container":          {status.Error(codes.NotFound, `container "x": no such file or directory, runc`), 0, ""},
 		"a file of the runtime": {errors.New("open /run/x: no such file or directory"), 0, ""},
 		"its own status":        {&stream.ExitError{Code: 127}, 0, ""},
@@ -58,5 +65,42 @@ func TestCannotRun(t *testing.T) {
 	}
 	if cannotRun(nil) != nil {
 		t.Error("nil is no failure")
+	}
+}
+
+// TestStartErrorAsOutput: CRI-O passes what its OCI runtime logs on as the command's output.
+func TestStartErrorAsOutput(t *testing.T) {
+	const line = `time="2026-01-02T03:04:05Z" level=error msg="exec failed: unable to start container process: exec: \"/etc\": is a directory"` + "\n"
+	for name, c := range map[string]struct {
+		tty  bool
+		out  string
+		code int
+		want int
+	}{
+		"a start error":          {out: line, code: 255, want: 126},
+		"in a terminal":          {tty: true, out: strings.ReplaceAll(line, "\n", "\r\n"), code: 255, want: 126},
+		"not in PATH":            {out: strings.Replace(line, "is a directory", "executable file not found in $PATH", 1), code: 255, want: 127},
+		"another status":         {out: line, code: 1},
+		"something before":       {out: "hello\n" + line, code: 255},
+		"a program's own words":  {out: "runc: exec failed: permission denied\n", code: 255},
+		"nothing":                {code: 255},
+		"more than a line holds": {out: line + strings.Repeat("x", 8<<10), code: 255},
+	} {
+		var shown bytes.Buffer
+		s := stream.Streams{Err: &shown}
+		if c.tty {
+			s = stream.Streams{Out: &shown, TTY: true}
+		}
+		e := newStartError(&s)
+		for _, w := range []io.Writer{s.Out, s.Err} {
+			if w != nil {
+				_, _ = io.WriteString(w, c.out)
+			}
+		}
+		err := e.orElse(&stream.ExitError{Code: c.code})
+		var start *statusError
+		if errors.As(err, &start) != (c.want != 0) || start != nil && start.code != c.want || shown.String() != c.out {
+			t.Errorf("%s: got %v, want status %d", name, err, c.want)
+		}
 	}
 }

@@ -178,8 +178,9 @@ func runExec(ctx context.Context, env *Env, o execOptions) error {
 }
 
 // syncGrace is what a runtime may take longer than the timeout that it was
-// given, to end the command and say so.
-const syncGrace = 30 * time.Second
+// given, to end the command and say so. containerd does not say so before the last
+// child that holds the output has ended.
+const syncGrace = 2 * time.Second
 
 func (o execOptions) tooLong() error {
 	return fmt.Errorf("the command did not end within %s", o.timeout)
@@ -289,6 +290,9 @@ func (o execOptions) runSync(ctx context.Context, conn *client.Conn, c *runtimea
 	}
 	if err != nil {
 		return cannotRun(err)
+	}
+	if res.GetExitCode() < 0 && o.timeout > 0 { // CRI-O: no process ends with such a status
+		return o.tooLong()
 	}
 	_, outErr := s.Out.Write(res.GetStdout())
 	_, errErr := s.Err.Write(res.GetStderr())
