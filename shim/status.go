@@ -22,7 +22,7 @@ const (
 // statusTime is how long a shim that stays waits for an engine before it is said
 // not to answer. A busy one may take its time; one that hangs has been given some
 // before, by the cache.
-const statusTime = 7 * time.Second
+const statusTime = 6 * time.Second
 
 // Status says whether pods can be run. An engine that does not answer is no
 // error here but a condition with the reason.

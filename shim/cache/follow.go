@@ -26,7 +26,7 @@ const (
 	auditTime = 30 * time.Second
 	// One that hangs keeps its stream of events open, and with it all that is known.
 	// It is asked for a sign of life after each pulsePause, and has pulseTime for it.
-	pulsePause, pulseTime = 2 * time.Second, 5 * time.Second
+	pulsePause, pulseTime = 2 * time.Second, 4 * time.Second
 )
 
 var errSilent = errors.New("the docker engine does not answer")
