@@ -48,14 +48,11 @@ func messageFile(c *pod.ContainerStatus) string {
 		if mount.GetContainerPath() != path || mount.GetHostPath() == "" {
 			continue
 		}
-		f, err := os.Open(mount.GetHostPath())
+		f, err := bounded.Open(mount.GetHostPath())
 		if err != nil {
-			return "" // the pod's folder is gone, or on another host
+			return "" // the pod's folder is gone, or on another host, or it is no file
 		}
 		defer f.Close()
-		if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
-			return ""
-		}
 		text, err := readTail(f, maxMessage)
 		if err != nil {
 			return ""

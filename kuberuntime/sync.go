@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	v1 "github.com/crishim/crishim/kuberuntime/corev1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/crishim/crishim/internal/bounded"
 	"github.com/crishim/crishim/kuberuntime/manifest"
 	"github.com/crishim/crishim/kuberuntime/plan"
 	"github.com/crishim/crishim/kuberuntime/pod"
@@ -262,18 +264,28 @@ func (s *syncing) writeHosts() error {
 	return writeHostsFile(s.m.o.Dirs.Hosts(string(s.pod.UID)), s.m.hostsText(s.pod, s.ips))
 }
 
-// writeHostsFile writes in place: containers have the file itself mounted.
+// writeHostsFile writes in place: containers have the file itself mounted, and may have made
+// of it what they like. It is not read, and cut after it was written, so that those who
+// read an unchanged file meanwhile see no change.
 func writeHostsFile(path, text string) error {
-	if old, err := os.ReadFile(path); err == nil && string(old) == text {
-		return nil
-	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
 		return err
 	}
-	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+	f, err := bounded.OpenFile(path, os.O_CREATE|os.O_WRONLY|syscall.O_NOFOLLOW)
+	if err != nil {
 		return fmt.Errorf("write the pod's hosts file: %w", err)
 	}
-	return os.Chmod(path, 0o644)
+	_, err = f.WriteString(text)
+	if err == nil {
+		err = f.Truncate(int64(len(text)))
+	}
+	if err == nil {
+		err = f.Chmod(0o644)
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return fmt.Errorf("write the pod's hosts file: %w", err)
+	}
+	return nil
 }
 
 // pullVolumes has the images of image volumes there before a container needs them.

@@ -25,34 +25,45 @@ func ReadAll(r io.Reader, limit int64) ([]byte, error) {
 
 // ReadFile reads a file, or a pipe as shells make them of <(command).
 func ReadFile(path string, limit int64) ([]byte, error) {
-	return readFile(path, limit, os.O_RDONLY, func(fs.FileMode) bool { return true })
+	f, err := os.Open(path)
+	return readAll(f, err, limit)
 }
 
 // ReadRegular reads a file that somebody else names: no device, and no pipe, which
 // may be silent for ever.
 func ReadRegular(path string, limit int64) ([]byte, error) {
-	return readFile(path, limit, os.O_RDONLY|syscall.O_NONBLOCK, fs.FileMode.IsRegular)
+	f, err := OpenFile(path, os.O_RDONLY)
+	return readAll(f, err, limit)
 }
 
-func readFile(path string, limit int64, flags int, fits func(fs.FileMode) bool) ([]byte, error) {
-	f, err := os.OpenFile(path, flags, 0)
+func readAll(f *os.File, err error, limit int64) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return nil, err
-	}
-	if !fits(info.Mode()) {
-		return nil, &fs.PathError{Op: "read", Path: path, Err: errNotRegular}
-	}
 	text, err := ReadAll(f, limit)
 	var known *fs.PathError
 	if err != nil && !errors.As(err, &known) {
-		err = &fs.PathError{Op: "read", Path: path, Err: err}
+		err = &fs.PathError{Op: "read", Path: f.Name(), Err: err}
 	}
 	return text, err
+}
+
+// OpenFile opens a regular file that somebody else names or writes. It waits for nobody: not
+// for the other end of a pipe, and not for a container that has a lease on the file.
+func OpenFile(path string, flags int) (*os.File, error) {
+	f, err := os.OpenFile(path, flags|syscall.O_NONBLOCK, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = &fs.PathError{Op: "open", Path: path, Err: errNotRegular}
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
 }
 
 var errNotRegular = errors.New("no regular file")

@@ -41,3 +41,29 @@ func TestReadFile(t *testing.T) {
 		t.Errorf("nothing: got %q, %v", text, err)
 	}
 }
+
+// TestOpenFile: only regular files, not through a link where that is asked for, and never waiting.
+func TestOpenFile(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	file, link, pipe := filepath.Join(dir, "file"), filepath.Join(dir, "link"), filepath.Join(dir, "pipe")
+	if err := errors.Join(os.WriteFile(file, nil, 0o600), os.Symlink(file, link), syscall.Mkfifo(pipe, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		path  string
+		flags int
+		ok    bool
+	}{
+		{file, os.O_RDONLY, true}, {link, os.O_RDONLY, true}, {file, os.O_WRONLY | syscall.O_NOFOLLOW, true}, {filepath.Join(dir, "new"), os.O_WRONLY | os.O_CREATE, true},
+		{link, os.O_RDONLY | syscall.O_NOFOLLOW, false}, {pipe, os.O_RDONLY, false}, {pipe, os.O_WRONLY, false}, {pipe, os.O_RDWR, false}, {dir, os.O_RDONLY, false}, {os.DevNull, os.O_RDONLY, false},
+	} {
+		f, err := OpenFile(c.path, c.flags)
+		if (err == nil) != c.ok {
+			t.Errorf("%s with %x: got %v", c.path, c.flags, err)
+		}
+		if f != nil {
+			f.Close()
+		}
+	}
+}
