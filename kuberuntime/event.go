@@ -46,6 +46,10 @@ const (
 	EventVolumes         = "FailedMount"
 )
 
+// maxEventMessage is more than any message of ours. What a container's server or command
+// answers is in some of them.
+const maxEventMessage = 8 << 10
+
 // event reports a normal step of a pod, warn something that went wrong.
 func (m *Manager) event(p *v1.Pod, container, reason, format string, args ...any) {
 	m.emit(p, Event{Container: container, Reason: reason, Message: fmt.Sprintf(format, args...)})
@@ -65,5 +69,6 @@ func (m *Manager) emit(p *v1.Pod, e Event) {
 		return
 	}
 	e.Time, e.Namespace, e.Pod, e.UID = m.o.Now(), p.Namespace, p.Name, string(p.UID)
+	e.Message = e.Message[:min(len(e.Message), maxEventMessage)]
 	m.o.Events(e)
 }

@@ -118,13 +118,7 @@ func hookRequest(ctx context.Context, scheme, host string, port int, h *v1.HTTPG
 		return err
 	}
 	probe.SetHeaders(req, "kube-lifecycle/crishim", h.HTTPHeaders)
-	transport := &http.Transport{
-		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // a hook's certificate names no address, Kubernetes checks none
-		// One request and no more: a kept connection would outlive the pod.
-		DisableKeepAlives: true,
-		Proxy:             nil,
-	}
-	resp, err := (&http.Client{Transport: transport}).Do(req)
+	resp, err := probe.NewClient().Do(req)
 	if err != nil {
 		return err
 	}

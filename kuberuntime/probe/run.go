@@ -2,7 +2,6 @@ package probe
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -91,15 +90,7 @@ func httpGet(ctx context.Context, h *v1.HTTPGetAction, t Target) error {
 		return &UnknownError{err}
 	}
 	SetHeaders(req, "kube-probe/crishim", h.HTTPHeaders)
-	client := &http.Client{
-		Transport: &http.Transport{
-			TLSClientConfig:    &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // a probe's certificate names no address, Kubernetes checks none
-			DisableKeepAlives:  true,
-			DisableCompression: true, // the manifest says what is accepted
-		},
-		CheckRedirect: CheckRedirect, // one to another host says that the server answers: success
-	}
-	resp, err := client.Do(req)
+	resp, err := NewClient().Do(req) // a redirect to another host says that the server answers: success
 	if err != nil {
 		return err
 	}
@@ -132,7 +123,8 @@ func tcpConnect(ctx context.Context, host string, port int) error {
 }
 
 func grpcHealth(ctx context.Context, address string, service *string) error {
-	conn, err := grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithUserAgent("kube-probe/crishim"))
+	conn, err := grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithUserAgent("kube-probe/crishim"),
+		grpc.WithMaxHeaderListSize(64<<10), grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(64<<10)))
 	if err != nil {
 		return err
 	}
