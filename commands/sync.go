@@ -2,9 +2,9 @@ package commands
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"net"
+	"io"
+	"log"
 	"net/http"
 	"sync"
 	"time"
@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/urfave/cli/v2"
 
+	"github.com/crishim/crishim/internal/metricsserver"
 	"github.com/crishim/crishim/kuberuntime"
 	"github.com/crishim/crishim/output"
 )
@@ -106,7 +107,7 @@ func runSync(ctx context.Context, env *Env, o syncOptions) error {
 		return loop.Once(ctx, o.wait)
 	}
 	if o.metrics != "" {
-		stop, err := serveMetrics(env, o.metrics, registry)
+		stop, err := serveMetrics(ctx, env, o.metrics, registry)
 		if err != nil {
 			return err
 		}
@@ -162,26 +163,18 @@ func (env *Env) sayProblem(what string, err error) {
 }
 
 // serveMetrics answers /metrics until it is stopped.
-func serveMetrics(env *Env, address string, registry *prometheus.Registry) (stop func(), err error) {
-	l, err := net.Listen("tcp", address)
-	if err != nil {
-		return nil, fmt.Errorf("metrics: %w", err)
-	}
+func serveMetrics(ctx context.Context, env *Env, address string, registry *prometheus.Registry) (stop func(), err error) {
 	mux := http.NewServeMux()
 	mux.Handle("/metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
-	server := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-			env.warn("metrics: %v", err)
-		}
-	}()
-	fmt.Fprintf(env.Err, "metrics at http://%s/metrics\n", l.Addr())
+	server := metricsserver.New(address, mux, log.New(io.Discard, "", 0))
+	at, err := server.Start(ctx)
+	if err != nil {
+		return nil, err
+	}
+	fmt.Fprintf(env.Err, "metrics at http://%s/metrics\n", at)
 	return func() {
-		if err := server.Close(); err != nil {
+		if err := server.Stop(); err != nil {
 			env.debugf("metrics: %v", err)
 		}
-		<-done
 	}, nil
 }

@@ -1,11 +1,7 @@
 package shim
 
 import (
-	"context"
-	"errors"
-	"fmt"
 	"log/slog"
-	"net"
 	"net/http"
 	"time"
 
@@ -13,13 +9,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/crishim/crishim/internal/metricsserver"
 	"github.com/crishim/crishim/shim/docker"
-	"github.com/crishim/crishim/shim/stream"
 )
-
-// readTime bounds how long a scraper may take to say what it wants, and how
-// long a connection stays open without a request.
-const readTime = 10 * time.Second
 
 // metrics serves what the shim counts, under the names that dockershim's
 // dashboards know, and Go's profiles.
@@ -27,8 +19,7 @@ type metrics struct {
 	engine, network family
 
 	registry *prometheus.Registry
-	server   *http.Server
-	done     chan struct{} // closed when the server has ended; nil before start
+	server   *metricsserver.Server
 }
 
 // family are the metrics of one kind of operation.
@@ -66,11 +57,7 @@ func newMetrics(address string, log *slog.Logger) *metrics {
 	mux.Handle("/metrics", promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{}))
 	mux.HandleFunc("GET /debug/pprof/{$}", profileIndex)
 	mux.HandleFunc("GET /debug/pprof/{name}", profile)
-	m.server = &http.Server{
-		Addr: address, Handler: mux,
-		ReadHeaderTimeout: readTime, ReadTimeout: readTime, IdleTimeout: readTime, MaxHeaderBytes: stream.MaxHeaderBytes,
-		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
-	}
+	m.server = metricsserver.New(address, mux, slog.NewLogLogger(log.Handler(), slog.LevelDebug))
 	return m
 }
 
@@ -84,33 +71,4 @@ func (f family) observe(operation string, took time.Duration, err error) {
 	if docker.Timeout(err) {
 		f.timeouts.WithLabelValues(operation).Inc()
 	}
-}
-
-// start listens and serves in the background. It gives the address, which
-// tells the port where none was named.
-func (m *metrics) start(ctx context.Context) (net.Addr, error) {
-	var config net.ListenConfig
-	l, err := config.Listen(ctx, "tcp", m.server.Addr)
-	if err != nil {
-		return nil, fmt.Errorf("serve metrics: %w", err)
-	}
-	m.server.Handler = guardMetrics(l.Addr(), writeTime, m.server.Handler)
-	m.done = make(chan struct{})
-	go func() {
-		defer close(m.done)
-		_ = m.server.Serve(l) // ends with an error when stop closes it
-	}()
-	return l.Addr(), nil
-}
-
-// stop ends the server, and profiles that are being taken.
-func (m *metrics) stop() error {
-	err := m.server.Close()
-	if m.done != nil {
-		<-m.done
-	}
-	if errors.Is(err, http.ErrServerClosed) {
-		return nil
-	}
-	return err
 }

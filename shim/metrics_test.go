@@ -17,7 +17,7 @@ import (
 
 func TestMetricsKeepTheOldNames(t *testing.T) {
 	m := newMetrics("127.0.0.1:0", slog.New(slog.DiscardHandler))
-	address, err := m.start(t.Context())
+	address, err := m.server.Start(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,14 +57,14 @@ func TestMetricsKeepTheOldNames(t *testing.T) {
 		}
 	}
 	http.DefaultClient.CloseIdleConnections()
-	if err := m.stop(); err != nil {
+	if err := m.server.Stop(); err != nil {
 		t.Error(err)
 	}
 }
 
 func TestProfiles(t *testing.T) {
 	m := newMetrics("127.0.0.1:0", slog.New(slog.DiscardHandler))
-	address, err := m.start(t.Context())
+	address, err := m.server.Start(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -103,7 +103,7 @@ func TestProfiles(t *testing.T) {
 		}
 	}
 	http.DefaultClient.CloseIdleConnections()
-	if err := m.stop(); err != nil {
+	if err := m.server.Stop(); err != nil {
 		t.Error(err)
 	}
 }
@@ -129,16 +129,16 @@ func TestAProfileOfAClientThatHasGone(t *testing.T) {
 
 func TestMetricsOnATakenPort(t *testing.T) {
 	first := newMetrics("127.0.0.1:0", slog.New(slog.DiscardHandler))
-	address, err := first.start(t.Context())
+	address, err := first.server.Start(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	second := newMetrics(address.String(), slog.New(slog.DiscardHandler))
-	if _, err := second.start(t.Context()); err == nil {
+	if _, err := second.server.Start(t.Context()); err == nil {
 		t.Error("a port was taken twice")
 	}
 	for _, m := range []*metrics{first, second} {
-		if err := m.stop(); err != nil {
+		if err := m.server.Stop(); err != nil {
 			t.Error(err)
 		}
 	}

@@ -112,7 +112,7 @@ func (s *Shim) Start(ctx context.Context) error {
 		}
 	}
 	if s.metrics != nil {
-		address, err := s.metrics.start(ctx)
+		address, err := s.metrics.server.Start(ctx)
 		if err != nil {
 			return fmt.Errorf("start the shim: %w", err)
 		}
@@ -153,7 +153,7 @@ func (s *Shim) Close() error {
 		}
 		s.closeErr = errors.Join(s.areas.close(), s.engine.Close())
 		if s.metrics != nil {
-			s.closeErr = errors.Join(s.closeErr, s.metrics.stop())
+			s.closeErr = errors.Join(s.closeErr, s.metrics.server.Stop())
 		}
 	})
 	return s.closeErr

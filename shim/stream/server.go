@@ -18,9 +18,9 @@ import (
 )
 
 const (
-	// MaxHeaderBytes is more than any client sends. The library takes 4 KiB more
+	// maxHeaderBytes is more than any client sends. The library takes 4 KiB more
 	// than it is told, which makes it 16 KiB.
-	MaxHeaderBytes = 12 << 10
+	maxHeaderBytes = 12 << 10
 
 	closeGrace = 2 * time.Second // for sessions to end by themselves when the server closes
 )
@@ -92,7 +92,7 @@ func (s *Server) listen(ctx context.Context) error {
 		Handler:           s.handler(),
 		ReadHeaderTimeout: s.opts.HeaderTimeout,
 		IdleTimeout:       s.opts.HeaderTimeout,
-		MaxHeaderBytes:    MaxHeaderBytes,
+		MaxHeaderBytes:    maxHeaderBytes,
 		ErrorLog:          slog.NewLogLogger(s.opts.Log.Handler(), slog.LevelDebug),
 		BaseContext:       func(net.Listener) context.Context { return klog.NewContext(s.ctx, logr.Discard()) },
 		ConnContext:       withConn,

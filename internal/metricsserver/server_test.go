@@ -1,9 +1,8 @@
-package shim
+package metricsserver
 
 import (
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -30,7 +29,7 @@ func TestMetricsRefuseWebPages(t *testing.T) {
 		{everywhere, "node1.example:9101", "", 200},
 		{everywhere, "node1.example:9101", "http://node1.example:9101", 403},
 	} {
-		h := guardMetrics(c.listener, writeTime, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+		h := guard(c.listener, writeTime, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", nil)
 		r.Host = c.host
 		if c.origin != "" {
@@ -45,24 +44,25 @@ func TestMetricsRefuseWebPages(t *testing.T) {
 }
 
 func TestMetricsRefuseHugeHeaders(t *testing.T) {
-	m := newMetrics("127.0.0.1:0", slog.New(slog.DiscardHandler))
-	address, err := m.start(t.Context())
+	m := New("127.0.0.1:0", http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), nil)
+	address, err := m.Start(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() {
-		http.DefaultClient.CloseIdleConnections()
-		if err := m.stop(); err != nil {
+		if err := m.Stop(); err != nil {
 			t.Error(err)
 		}
 	}()
+	// On a connection that was used before, the library takes another 4 KiB.
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	for header, want := range map[string]int{"short": 200, strings.Repeat("x", 10<<10): 200, strings.Repeat("y", 16<<10): 431} {
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, fmt.Sprintf("http://%s/metrics", address), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		r.Header.Set("X-Long", header)
-		resp, err := http.DefaultClient.Do(r)
+		resp, err := client.Do(r)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -76,9 +76,9 @@ func TestMetricsRefuseHugeHeaders(t *testing.T) {
 // TestMetricsCutSlowClientsOff: one that sends its request drop by drop, one that
 // says nothing, and one that reads nothing. Others are served meanwhile.
 func TestMetricsCutSlowClientsOff(t *testing.T) {
-	m := newMetrics("127.0.0.1:0", slog.New(slog.DiscardHandler))
+	m := New("127.0.0.1:0", http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), nil)
 	m.server.ReadHeaderTimeout, m.server.ReadTimeout, m.server.IdleTimeout = 200*time.Millisecond, 200*time.Millisecond, 200*time.Millisecond
-	address, err := m.start(t.Context())
+	address, err := m.Start(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,7 +116,7 @@ func TestMetricsCutSlowClientsOff(t *testing.T) {
 		conn.Close()
 		<-sent
 	}
-	if err := m.stop(); err != nil {
+	if err := m.Stop(); err != nil {
 		t.Error(err)
 	}
 }
@@ -146,7 +146,7 @@ func TestMetricsEndForSlowReaders(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := &http.Server{ReadHeaderTimeout: time.Minute, Handler: guardMetrics(l.Addr(), 200*time.Millisecond, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	server := &http.Server{ReadHeaderTimeout: time.Minute, Handler: guard(l.Addr(), 200*time.Millisecond, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		var err error
 		for block := make([]byte, 1<<20); err == nil; {
 			_, err = w.Write(block)

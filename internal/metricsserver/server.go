@@ -1,0 +1,101 @@
+// Package metricsserver serves metrics, which have no password, to scrapers and not to web
+// pages, and cuts off clients that are slow or send too much.
+package metricsserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+	"time"
+)
+
+const (
+	// readTime bounds how long a scraper may take to say what it wants, and how long a
+	// connection stays open without a request.
+	readTime = 10 * time.Second
+	// maxHeaderBytes is more than any scraper sends. The library takes 4 KiB more.
+	maxHeaderBytes = 12 << 10
+)
+
+// Server serves metrics and what else its handler has.
+type Server struct {
+	server *http.Server
+	done   chan struct{} // closed when the server has ended; nil before Start
+}
+
+// New makes a server for an address; errors of single connections go to the log.
+func New(address string, handler http.Handler, errorLog *log.Logger) *Server {
+	return &Server{server: &http.Server{
+		Addr: address, Handler: handler,
+		ReadHeaderTimeout: readTime, ReadTimeout: readTime, IdleTimeout: readTime, MaxHeaderBytes: maxHeaderBytes,
+		ErrorLog: errorLog,
+	}}
+}
+
+// Start listens and serves in the background. It returns the address, which has the port
+// where none was named.
+func (s *Server) Start(ctx context.Context) (net.Addr, error) {
+	var config net.ListenConfig
+	l, err := config.Listen(ctx, "tcp", s.server.Addr)
+	if err != nil {
+		return nil, fmt.Errorf("serve metrics: %w", err)
+	}
+	s.server.Handler = guard(l.Addr(), writeTime, s.server.Handler)
+	s.done = make(chan struct{})
+	go func() {
+		defer close(s.done)
+		_ = s.server.Serve(l) // ends with an error when Stop closes it
+	}()
+	return l.Addr(), nil
+}
+
+// Stop ends the server, and profiles that are being taken.
+func (s *Server) Stop() error {
+	err := s.server.Close()
+	if s.done != nil {
+		<-s.done
+	}
+	if errors.Is(err, http.ErrServerClosed) {
+		return nil
+	}
+	return err
+}
+
+// writeTime is how long a scraper may take to read its answer. Profiles, which
+// take as long as was asked for, have no such limit.
+const writeTime = 30 * time.Second
+
+// guard keeps web pages away from the metrics and profiles, which have no
+// password: a browser tells a page's origin, and where a hostile name was pointed
+// at this machine the Host header does. A listener that is not on loopback is
+// scraped under whatever name the node has.
+func guard(listener net.Addr, write time.Duration, next http.Handler) http.Handler {
+	loopback := isLoopback(listener.String())
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if len(r.Header.Values("Origin")) > 0 || loopback && !isLoopback(r.Host) {
+			http.Error(w, "this is not for web pages", http.StatusForbidden)
+			return
+		}
+		if !strings.HasPrefix(r.URL.Path, "/debug/") {
+			_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(write))
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+func isLoopback(hostport string) bool {
+	host, _, err := net.SplitHostPort(hostport)
+	if err != nil {
+		host = strings.Trim(hostport, "[]")
+	}
+	if strings.EqualFold(host, "localhost") {
+		return true
+	}
+	ip, err := netip.ParseAddr(host)
+	return err == nil && ip.Unmap().IsLoopback()
+}
