@@ -2,6 +2,7 @@ package commands
 
 import (
 	"context"
+	"encoding/base64"
 	"os"
 	"path/filepath"
 	"strings"
@@ -179,5 +180,46 @@ func TestApplyLeavesForeignPods(t *testing.T) {
 	}
 	if pods, _ := c.stub.Left(); pods != 1 {
 		t.Errorf("%d pods are left", pods)
+	}
+}
+
+// TestDryRunMasksSecrets: no form in which a value from a Secret can get into a request shows it.
+func TestDryRunMasksSecrets(t *testing.T) {
+	t.Parallel()
+	c := podTest(t)
+	c.stdin = `
+apiVersion: v1
+kind: Secret
+metadata: {name: s}
+stringData: {TOKEN: not-to-be-seen}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: c}
+data: {PLAIN: to-be-seen}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: web}
+spec:
+  containers:
+  - name: main
+    image: "busybox:1"
+    envFrom: [{secretRef: {name: s}}, {secretRef: {name: s}, prefix: P_}, {configMapRef: {name: c}}]
+    env: [{name: K, valueFrom: {secretKeyRef: {name: s, key: TOKEN}}}, {name: L, value: "x $(K)"}]
+    command: [serve, "--token=$(K)"]
+    args: ["$(TOKEN)", "$(P_TOKEN)"]
+    volumeMounts: [{name: v, mountPath: /v, subPathExpr: "a/$(TOKEN)"}]
+  volumes: [{name: v, emptyDir: {}}]
+`
+	for _, format := range []string{"json", "yaml"} {
+		r := c.run("apply", "--dry-run", "-o", format, "-f", "-")
+		text := r.out + r.err
+		if r.code != 0 || strings.Contains(text, "not-to-be-seen") || strings.Contains(text, base64.StdEncoding.EncodeToString([]byte("not-to-be-seen"))) {
+			t.Errorf("%s: status %d: %s", format, r.code, text)
+		}
+		if !strings.Contains(r.out, "--token=********") {
+			t.Errorf("%s: no mask in %s", format, r.out)
+		}
 	}
 }

@@ -13,8 +13,10 @@ import (
 )
 
 // Requests are the requests that create a pod where there is none, without making them or
-// anything else. What only a running pod has, such as its address, is left out.
+// anything else. What only a running pod has, such as its address, is left out, and values
+// from Secrets are masked: requests are shown.
 func Requests(p *v1.Pod, set *manifest.Set, host criconfig.Host, dirs pod.Dirs) (*runtimeapi.RunPodSandboxRequest, []*runtimeapi.CreateContainerRequest, error) {
+	set = maskSecrets(set)
 	g := &criconfig.Generator{Host: host, Dirs: dirs}
 	run := &runtimeapi.RunPodSandboxRequest{Config: g.Sandbox(p, 0)}
 	if name := p.Spec.RuntimeClassName; name != nil {
@@ -39,4 +41,20 @@ func Requests(p *v1.Pod, set *manifest.Set, host criconfig.Host, dirs pod.Dirs) 
 		creates = append(creates, &runtimeapi.CreateContainerRequest{Config: config})
 	}
 	return run, creates, nil
+}
+
+// maskSecrets returns a set with other values in its Secrets, so that no variable, command or
+// path that is made from one can have it.
+func maskSecrets(set *manifest.Set) *manifest.Set {
+	masked := *set
+	masked.Secrets = map[string]*v1.Secret{}
+	for name, secret := range set.Secrets {
+		other := *secret
+		other.Data = map[string][]byte{}
+		for key := range secret.Data {
+			other.Data[key] = []byte("********")
+		}
+		masked.Secrets[name] = &other
+	}
+	return &masked
 }
