@@ -19,6 +19,9 @@ const maxEventLog = 256 << 10
 // AppendEvent keeps an event in the pod's folder, where describe finds it. A pod without a
 // folder has no past to keep.
 func AppendEvent(d pod.Dirs, e Event) error {
+	if !pod.IsUID(e.UID) {
+		return nil
+	}
 	path := eventPath(d, e.UID)
 	if err := trimEvents(path); err != nil {
 		return err
@@ -55,6 +58,9 @@ func trimEvents(path string) error {
 
 // ReadEvents are a pod's events, the oldest first.
 func ReadEvents(d pod.Dirs, uid string) ([]Event, error) {
+	if !pod.IsUID(uid) {
+		return nil, nil
+	}
 	f, err := os.Open(eventPath(d, uid))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil

@@ -10,6 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	v1 "github.com/crishim/crishim/kuberuntime/corev1"
+
+	"github.com/crishim/crishim/kuberuntime/manifest"
+	"github.com/crishim/crishim/kuberuntime/pod"
 )
 
 // needsRoot skips a test that mounts, and fails it where CI says that it can.
@@ -109,5 +112,94 @@ func TestSubPathsEndWithThePod(t *testing.T) {
 		if _, err := os.Lstat(dir); !errors.Is(err, os.ErrNotExist) || mounted(dir) {
 			t.Errorf("%s: the pod's folder, or a mount in it, is still there: %v", name, err)
 		}
+	}
+}
+
+// TestVolumesThatFailAreCollected: a pod of which only a volume was made is garbage too, when
+// nobody works on it.
+func TestVolumesThatFailAreCollected(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	set, err := manifest.Parse("test", []byte(`
+apiVersion: v1
+kind: Secret
+metadata: {name: s}
+stringData: {k: secret}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: web}
+spec:
+  containers: [{name: a, image: "busybox:1"}]
+  volumes: [{name: s, secret: {secretName: s}}, {name: c, configMap: {name: c}}]
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: c}
+data: {k: v}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	delete(set.ConfigMaps, "default/c")
+	p := set.Pods[0].Pod
+	p.UID = "u1"
+	if _, err := f.Up(deadline(t), p, set, false); err == nil || !strings.Contains(err.Error(), "ConfigMap default/c not found") {
+		t.Fatalf("got %v, want that there is no such ConfigMap", err)
+	}
+	if _, err := os.Stat(filepath.Join(f.o.Dirs.Volume("u1", "secret", "s"), "k")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.GarbageCollect(deadline(t), DefaultGCPolicy(), Sources{AllReady: true}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(f.o.Dirs.Pod("u1")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the folder of a pod that never came up, with its secret: got %v, want that it is gone", err)
+	}
+}
+
+// TestForeignPodsStayInTheirFolders has pods of another tool whose uid or name is a path.
+func TestForeignPodsStayInTheirFolders(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	p, _ := parse(t, `  containers: [{name: a, image: "busybox:1"}]`)
+	outside := filepath.Join(filepath.Dir(f.o.Dirs.Root), "outside")
+	victim := filepath.Join(filepath.Dir(f.o.Dirs.Logs), "victim", "y_u1")
+	for _, dir := range []string{outside, victim} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := f.writeRecord(p, f.status(t, p)); err != nil {
+		t.Fatal(err)
+	}
+	record, err := os.ReadFile(f.recordPath("u1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(outside, "pod.json"), record, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	const way = "../../outside"
+	if _, err := f.Record(way); !errors.Is(err, ErrNoRecord) {
+		t.Errorf("got %v, want that a folder outside is no pod's", err)
+	}
+	if err := AppendEvent(f.o.Dirs, Event{UID: way}); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(filepath.Join(outside, "events.jsonl")); err == nil {
+		t.Error("an event was written outside")
+	}
+	if err := os.WriteFile(filepath.Join(outside, "events.jsonl"), []byte("{}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if events, err := ReadEvents(f.o.Dirs, way); err != nil || len(events) > 0 {
+		t.Errorf("got %v, %v, want no events", events, err)
+	}
+	if err := f.removeFolders(&pod.Status{UID: "u1", Namespace: "n", Name: "x/../../victim/y"}); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(victim); err != nil {
+		t.Errorf("a folder outside the logs: %v", err)
 	}
 }

@@ -41,6 +41,9 @@ func (m *Manager) writeRecord(p *v1.Pod, status *pod.Status) error {
 		return fmt.Errorf("encode the pod: %w", err)
 	}
 	path := m.recordPath(string(p.UID))
+	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
+		return fmt.Errorf("make the pod's folder: %w", err)
+	}
 	tmp := path + ".tmp"
 	if err := os.WriteFile(tmp, data, 0o600); err != nil {
 		return fmt.Errorf("keep the manifest: %w", err)
@@ -50,6 +53,9 @@ func (m *Manager) writeRecord(p *v1.Pod, status *pod.Status) error {
 
 // Record reads what is kept of a pod; ErrNoRecord says that there is none.
 func (m *Manager) Record(uid string) (*Record, error) {
+	if !pod.IsUID(uid) {
+		return nil, ErrNoRecord
+	}
 	data, err := os.ReadFile(m.recordPath(uid))
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
 		return nil, ErrNoRecord

@@ -97,11 +97,15 @@ func (m *Manager) removeLogs(c *runtimeapi.ContainerStatus) error {
 // removeFolders removes logs and volumes. A pod that was not made here keeps its logs:
 // whoever made it looks after them.
 func (m *Manager) removeFolders(status *pod.Status) error {
-	if _, err := m.Record(status.UID); errors.Is(err, ErrNoRecord) {
+	record, err := m.Record(status.UID)
+	if errors.Is(err, ErrNoRecord) {
 		return nil
 	}
-	p := &v1.Pod{ObjectMeta: v1.ObjectMeta{Name: status.Name, Namespace: status.Namespace, UID: v1.UID(status.UID)}}
-	if err := volume.RemoveAll(m.o.Dirs.PodLogs(p)); err != nil {
+	if err != nil {
+		return err
+	}
+	// By the names in the record: the runtime's may be another tool's, which are any text.
+	if err := volume.RemoveAll(m.o.Dirs.PodLogs(record.Pod)); err != nil {
 		return fmt.Errorf("remove logs: %w", err)
 	}
 	if err := m.volumes.Teardown(status.UID); err != nil {

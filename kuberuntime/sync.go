@@ -198,17 +198,18 @@ func (s *syncing) removeInit(ctx context.Context, keep int) {
 	}
 }
 
-// prepare makes volumes and, if it is wanted, the sandbox.
+// prepare makes volumes and, if it is wanted, the sandbox. The record comes first: by it
+// garbage collection finds what is left, secrets too, where that is as far as it gets.
 func (s *syncing) prepare(ctx context.Context) error {
+	if err := s.m.writeRecord(s.pod, s.status); err != nil {
+		return err
+	}
 	made, err := s.m.volumes.Setup(s.pod, s.set)
 	if err != nil {
 		s.m.warn(s.pod, "", EventVolumes, "%v", err)
 		return err
 	}
 	s.volumes = made
-	if err := s.m.writeRecord(s.pod, s.status); err != nil {
-		return err
-	}
 	s.config = s.m.generator.Sandbox(s.pod, s.actions.Attempt)
 	if s.actions.CreateSandbox {
 		if err := s.createSandbox(ctx); err != nil {

@@ -3,6 +3,7 @@ package pod
 import (
 	"path/filepath"
 	"strconv"
+	"strings"
 
 	v1 "github.com/crishim/crishim/kuberuntime/corev1"
 )
@@ -18,6 +19,12 @@ type Dirs struct {
 
 // Pods is the folder that has one folder for each pod.
 func (d Dirs) Pods() string { return filepath.Join(d.Root, "pods") }
+
+// IsUID reports whether a uid can be the name of a pod's folder. The runtime has pods of other
+// tools too, and their uids are any text, such as a way out of the folder of all pods.
+func IsUID(uid string) bool {
+	return uid != "" && uid != "." && uid != ".." && !strings.ContainsAny(uid, "/\x00")
+}
 
 // Pod is a pod's own folder.
 func (d Dirs) Pod(uid string) string { return filepath.Join(d.Pods(), uid) }

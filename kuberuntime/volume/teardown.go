@@ -9,11 +9,13 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/crishim/crishim/kuberuntime/pod"
 )
 
 // Teardown removes all that Setup and Mounts made for a pod.
 func (m *Maker) Teardown(uid string) error {
-	if uid == "" || strings.ContainsRune(uid, filepath.Separator) || uid == "." || uid == ".." {
+	if !pod.IsUID(uid) {
 		return fmt.Errorf("%q is no pod uid", uid)
 	}
 	dir := m.Dirs.Pod(uid)
