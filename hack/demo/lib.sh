@@ -1,11 +1,11 @@
 # How demo.sh shows a command, checks it and cleans up.
-# demo.sh sets out, work, forward and pause_before.
+# demo.sh sets out, work, forward and pause_before, and opens 4 on its standard error.
 # shellcheck shell=bash disable=SC2154
 
 if [ -t 1 ]; then BOLD=$'\e[1m' BLUE=$'\e[36m' PLAIN=$'\e[0m'; else BOLD='' BLUE='' PLAIN=''; fi
 title() { printf '\n%s%s%s\n' "$BOLD" "$*" "$PLAIN"; }
 fail() {
-  printf '\ndemo: FAILED: %s\n' "$*" >&2
+  printf '\ndemo: FAILED: %s\n' "$*" >&4
   exit 1
 }
 
@@ -55,6 +55,7 @@ run_pty() {
   # shellcheck disable=SC2086
   show $command
   mkfifo "$work/keys"
+  : >"$out" # its prompts are counted before script(1) has opened it
   # script(1) is in every Debian; -e passes the status on.
   SHELL=/bin/sh timeout 120 script -qefc "$command" "$out" <"$work/keys" >/dev/null &
   pid=$!
@@ -75,6 +76,9 @@ run_pty() {
 
 prompts() { [ "$(grep -aoE '(/ |~ )?[#$] ' "$out" | wc -l)" -ge "$1" ]; }
 
+# says CONTAINER TEXT: it does what it was started for some time after its start.
+says() { [[ $(crishim logs "$1" 2>&1) == *"$2"* ]]; }
+
 # wait_until WHAT CMD...: for at most a minute.
 wait_until() {
   local what=$1 i
@@ -88,6 +92,7 @@ wait_until() {
 
 run_background() {
   show "$@" '&'
+  : >"$work/forward" # it is read before the background has opened it
   "$@" >"$work/forward" 2>&1 </dev/null &
   forward=$!
   wait_until "line from $*" grep -q 'Forwarding from 127' "$work/forward"
@@ -126,12 +131,14 @@ clean_up() {
   comm -13 <(printf '%s\n' "$pause_before") <(pause_images) | while read -r image; do
     docker rmi -f "$image" >/dev/null 2>&1 || true
   done
+  [ "$status" = 0 ] || cat "$work/noise" >&4
   rm -rf "$work"
-  [ "$status" = 0 ] || echo "demo: FAILED" >&2
+  [ "$status" = 0 ] || echo "demo: FAILED" >&4
   exit "$status"
 }
 
 nothing_left() {
+  [ ! -s "$work/noise" ] || fail 'something else than the story was written'
   [ -z "$(containers)" ] || fail "containers are left: $(docker ps -a)"
   # A directory that is locked belongs to a crishim that somebody else runs just now.
   local d
