@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/crishim/crishim/internal/testneeds"
 	"github.com/crishim/crishim/shim/enginetest"
 )
 
@@ -36,7 +37,7 @@ func eachRuntime(t *testing.T, test func(t *testing.T, endpoint, image string)) 
 	t.Run("containerd", func(t *testing.T) {
 		endpoint := os.Getenv("CRISHIM_TEST_CONTAINERD")
 		if endpoint == "" && !required {
-			t.Skip("CRISHIM_TEST_CONTAINERD names no containerd")
+			testneeds.Missing(t, "CRISHIM_TEST_CONTAINERD names no containerd")
 		}
 		test(t, endpoint, testImage())
 	})
@@ -54,7 +55,7 @@ func testImage() string {
 // made. It must get the folder, and no way to the host.
 func TestSubPathSwappedMeanwhile(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("a bind mount needs root")
+		testneeds.Missing(t, "a bind mount needs root")
 	}
 	eachRuntime(t, func(t *testing.T, endpoint, image string) {
 		dir := t.TempDir()

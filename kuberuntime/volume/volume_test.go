@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/crishim/crishim/internal/testneeds"
 	v1 "github.com/crishim/crishim/kuberuntime/corev1"
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
@@ -66,7 +67,7 @@ func needsRoot(t *testing.T) {
 	case os.Getenv("CRISHIM_REQUIRE_ENGINE") == "1":
 		t.Fatal("not root, and CRISHIM_REQUIRE_ENGINE=1")
 	default:
-		t.Skip("only root may mount")
+		testneeds.Missing(t, "only root may mount")
 	}
 }
 

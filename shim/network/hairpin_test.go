@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
+
+	"github.com/crishim/crishim/internal/testneeds"
 )
 
 func TestSetHairpin(t *testing.T) {
@@ -41,16 +43,16 @@ func TestSetHairpin(t *testing.T) {
 // TestPeerIndex: the kernel tells the other end of an interface in a namespace of its own.
 func TestPeerIndex(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("namespaces need root")
+		testneeds.Missing(t, "namespaces need root")
 	}
 	ip, err := exec.LookPath("ip")
 	if err != nil {
-		t.Skip(err)
+		testneeds.Missing(t, "%v", err)
 	}
 	pod := exec.Command("sleep", "3600")
 	pod.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
 	if err := pod.Start(); err != nil {
-		t.Skipf("no network namespace: %v", err)
+		testneeds.Missing(t, "no network namespace: %v", err)
 	}
 	defer func() { _ = errors.Join(pod.Process.Kill(), pod.Wait()) }() // which also removes the interfaces
 	host, pid := fmt.Sprint("crsh", os.Getpid()), fmt.Sprint(pod.Process.Pid)
