@@ -6,7 +6,7 @@ LDFLAGS := -s -w -X main.version=$(VERSION)
 # The race detector needs a C compiler; without one the same tests run without it.
 RACE := $(shell command -v gcc >/dev/null 2>&1 && echo -race)
 
-.PHONY: help build demo test unit lint verify fuzz vuln soak differential bench load golden engine-up engine-down clean
+.PHONY: help build demo test unit lint verify fuzz vuln soak differential bench load generate golden engine-up engine-down clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -26,7 +26,7 @@ unit: ## tests that need nothing but Go
 lint: ## gofmt, vet, shellcheck (where it is installed), golangci-lint at its pinned version
 	hack/lint.sh
 
-verify: build lint ## what to run before sending a change: build, lint, import rules, module state
+verify: build lint ## what to run before sending a change: build, lint, import rules, module state, generated code
 	hack/verify.sh
 
 fuzz: ## every fuzz target for FUZZTIME (one minute)
@@ -47,6 +47,9 @@ bench: build ## measure crishim beside docker and the engine's API on a private 
 
 load: build ## the tests of streaming with all of their load: 200 sessions, 1 GiB each way, 5,000 connections
 	CRISHIM_TEST_LONG=1 hack/with-engine.sh $(GO) test -tags $(TAGS) -count=1 -timeout 30m -run 'AtOnce|InARow|BothWays|TestScripts/.*/load' . ./shim/stream
+
+generate: ## write generated code again: api, the Pod API's types, the pause programs
+	hack/generate.sh
 
 golden: ## rewrite expected output; read the diff as carefully as code
 	CRISHIM_UPDATE_GOLDEN=1 $(GO) test -tags $(TAGS) -count=1 ./output/... ./commands/...

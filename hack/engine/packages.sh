@@ -2,7 +2,7 @@
 # shellcheck shell=bash
 
 # command (or file) that must be there, and the package that brings it
-needed() {
+needed_by_engines() {
   cat <<'LIST'
 dockerd docker.io
 docker docker.io
@@ -12,14 +12,34 @@ runc runc
 busybox busybox-static
 iptables iptables
 ip iproute2
-gcc gcc
-/usr/include/stdlib.h libc6-dev
 LIST
 }
 
+# What tests run, and what make verify generates with: a compiler for the other
+# architecture too.
+needed_by_tests() {
+  case $(dpkg --print-architecture) in
+    amd64) echo 'aarch64-linux-gnu-gcc gcc-aarch64-linux-gnu' ;;
+    arm64) echo 'x86_64-linux-gnu-gcc gcc-x86-64-linux-gnu' ;;
+  esac
+  cat <<'LIST'
+gcc gcc
+/usr/include/stdlib.h libc6-dev
+protoc protobuf-compiler
+shellcheck shellcheck
+/usr/sbin/sshd openssh-server
+ssh openssh-client
+/usr/share/bash-completion/bash_completion bash-completion
+groff groff
+file file
+systemd-analyze systemd
+LIST
+}
+
+# missing_packages LIST: the packages that bring what is not there of a list.
 missing_packages() {
   local what package
-  needed | while read -r what package; do
+  "$1" | while read -r what package; do
     case $what in
       /*) [ -e "$what" ] ;;
       *) command -v "$what" >/dev/null ;;
@@ -34,14 +54,20 @@ require_root_unless_docker() {
   [ "$(id -u)" = 0 ] || die "no root: cannot start engines (start Docker, or run as root)"
 }
 
+# install_missing LIST...: of these lists.
 install_missing() {
   local packages
-  mapfile -t packages < <(missing_packages)
+  mapfile -t packages < <(for list in "$@"; do missing_packages "$list"; done)
   busybox_is_static || packages+=(busybox-static)
   [ ${#packages[@]} -gt 0 ] || return 0
   command -v apt-get >/dev/null || die "no apt-get to install what is missing: ${packages[*]}"
+  [ "$(id -u)" = 0 ] || die "no root to install what is missing: ${packages[*]}"
   say "installing: ${packages[*]}"
   without_services apt_install "${packages[@]}"
+  # Tests start an sshd of their own; none may wait for the next boot.
+  if [[ " ${packages[*]} " == *' openssh-server '* ]] && command -v systemctl >/dev/null; then
+    systemctl disable -q ssh.service ssh.socket 2>/dev/null || true
+  fi
 }
 
 apt_install() {

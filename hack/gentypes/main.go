@@ -4,9 +4,7 @@
 // The methods are what makes k8s.io/api heavy: its packages register
 // themselves, with generated encoders, while a program starts, and cost every
 // command megabytes and milliseconds. What crishim needs of them are fields.
-// A test compares the two.
-//
-//	go run ./hack/gentypes > kuberuntime/corev1/types.go
+// A test compares the two. hack/generate.sh runs this.
 package main
 
 import (

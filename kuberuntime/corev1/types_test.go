@@ -37,7 +37,7 @@ func (c comparison) same(path string, ours, theirs reflect.Type) {
 	}
 	c.seen[ours] = true
 	if ours.Kind() != theirs.Kind() || ours.Name() != theirs.Name() {
-		c.t.Errorf("%s: got %s, want %s: run hack/gentypes", path, ours, theirs)
+		c.t.Errorf("%s: got %s, want %s: run hack/generate.sh", path, ours, theirs)
 		return
 	}
 	switch ours.Kind() {
@@ -48,7 +48,7 @@ func (c comparison) same(path string, ours, theirs reflect.Type) {
 		c.same(path, ours.Elem(), theirs.Elem())
 	case reflect.Struct:
 		if ours.NumField() != theirs.NumField() {
-			c.t.Errorf("%s: %d fields, want %d: run hack/gentypes", path, ours.NumField(), theirs.NumField())
+			c.t.Errorf("%s: %d fields, want %d: run hack/generate.sh", path, ours.NumField(), theirs.NumField())
 			return
 		}
 		for i := range ours.NumField() {

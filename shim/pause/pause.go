@@ -3,7 +3,7 @@
 // loads or pulls it when the engine has not got it.
 //
 // The process is a static program of well under a kilobyte, for amd64 and
-// arm64; its source is src/pause.c, and build.sh rebuilds and compares it.
+// arm64; its source is src/pause.c, which hack/generate.sh compiles.
 package pause
 
 import (

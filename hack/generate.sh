@@ -1,0 +1,67 @@
+#!/usr/bin/env bash
+# generate.sh [verify]: what a program has written in this repository: api's Go code, the Pod
+# API's types and the pause programs. With "verify" all of it is made again elsewhere and
+# compared. What cannot be made here is named; that is a failure where CRISHIM_REQUIRE_ENGINE
+# is 1. hack/engine.sh packages installs what it takes.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+grpc_plugin=v1.6.2 # protoc-gen-go is that of the protobuf module in go.mod
+
+mode=${1:-write} status=0
+new=$(mktemp -d)
+trap 'rm -rf "$new"' EXIT
+
+cannot() {
+  printf 'generate: %s: %s\n' "$1" "$2" >&2
+  if [ "$mode" = write ] || [ "${CRISHIM_REQUIRE_ENGINE:-}" = 1 ]; then status=1; fi
+}
+
+# take FILE: the new one in place of ours, or compared with it. Every protoc leaves its
+# version in the code, and is the only one to change that line.
+take() {
+  if [ "$mode" = write ]; then
+    cp "$new/$1" "$1"
+  elif ! cmp -s <(sed '/^\/\/ .*protoc  *v[0-9]/d' "$1") <(sed '/^\/\/ .*protoc  *v[0-9]/d' "$new/$1"); then
+    echo "generate: $1 is not what hack/generate.sh makes of its source" >&2
+    status=1
+  fi
+}
+
+mkdir -p "$new/bin" "$new/api" "$new/shim/pause" "$new/kuberuntime/corev1"
+
+if ! command -v protoc >/dev/null; then
+  cannot api 'there is no protoc (the package protobuf-compiler)'
+elif ! go build -o "$new/bin/" google.golang.org/protobuf/cmd/protoc-gen-go ||
+  ! GOFLAGS='' GOBIN=$new/bin go install "google.golang.org/grpc/cmd/protoc-gen-go-grpc@$grpc_plugin"; then
+  cannot api "protoc's plugins cannot be built"
+else
+  PATH=$new/bin:$PATH protoc -I api --go_out="$new/api" --go_opt=paths=source_relative \
+    --go-grpc_out="$new/api" --go-grpc_opt=paths=source_relative crishim.proto
+  take api/crishim.pb.go
+  take api/crishim_grpc.pb.go
+fi
+
+CGO_ENABLED=0 go run ./hack/gentypes >"$new/kuberuntime/corev1/types.go"
+take kuberuntime/corev1/types.go
+
+# Another compiler gives other bytes.
+case $(cat /etc/debian_version 2>/dev/null) in
+  12.*)
+    for arch in amd64:x86_64 arm64:aarch64; do
+      pause=shim/pause/pause-${arch%:*} compiler=${arch#*:}-linux-gnu-gcc
+      if command -v "$compiler" >/dev/null; then
+        "$compiler" -Os -Wall -Wextra -Werror -std=c11 \
+          -static -nostdlib -ffreestanding -fno-pic -no-pie \
+          -fno-stack-protector -fno-asynchronous-unwind-tables \
+          -Wl,--build-id=none -Wl,-z,noseparate-code -Wl,-z,noexecstack -s \
+          -o "$new/$pause" shim/pause/src/pause.c
+        chmod 755 "$new/$pause"
+        take "$pause"
+      else
+        cannot "$pause" "there is no $compiler"
+      fi
+    done
+    ;;
+  *) cannot 'pause programs' "this is not Debian 12, and only its compiler makes the same bytes" ;;
+esac
+exit "$status"
