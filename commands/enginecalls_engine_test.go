@@ -36,7 +36,7 @@ func startCountingEngine(t *testing.T) *countingEngine {
 	if !found {
 		t.Skip("the engine is not on a unix socket")
 	}
-	dir, err := os.MkdirTemp("", "crishim-calls-") // t.TempDir is too long for a socket's path
+	dir, err := os.MkdirTemp("", "crishim-test-") // t.TempDir is too long for a socket's path
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 		env.CompleteTimeout, env.ConnectTimeout = time.Minute, time.Minute
 		os.Exit(Main(context.Background(), append([]string{"crishim"}, os.Args[1:]...), env))
 	}
-	dir, err := os.MkdirTemp("", "crishim-logs-")
+	dir, err := os.MkdirTemp("", "crishim-test-")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)

@@ -17,12 +17,21 @@ things() {
       if [ -e "$d" ]; then printf 'file %s\n' "$d"; fi
     done
   fi
+  # What is made where other programs keep things too, with names that only tests give.
+  for d in /var/lib/crishim/* /var/log/crishim/* /var/lib/cni/{networks,results,cache/results}/crishim-* /run/crishim-test-*; do
+    if [ -e "$d" ]; then printf 'file %s\n' "$d"; fi
+  done
+  { iptables-save | sed -n 's/^\(-A .*crishim\|:CNI-HOSTPORT\)/iptables &/p'; } 2>/dev/null || true
+  if command -v ip >/dev/null; then ip -o link | sed -n 's/^[0-9]*: \(crishimtest[^:@]*\).*/link \1/p'; fi
+  # Until the note is gone, engines of somebody still run.
+  [ -e /run/crishim-sysctls ] || grep -s . /proc/sys/net/ipv4/ip_forward /proc/sys/net/ipv6/conf/all/forwarding | sed 's/^/sysctl /'
   awk '/crishim/ && !/crishim-engine/ { print "mount " $2 }' /proc/mounts
   awk '/crishim/ && !/crishim-engine/ && !/\/crishim(-[0-9]+)?\/(shim|ssh)-/ && $NF ~ /^[@\/]/ { print "socket " $NF }' /proc/net/unix
   find /sys/fs/cgroup -maxdepth 2 -type d -name 'crishim*' -printf 'cgroup %p\n' 2>/dev/null || true
+  # Of this checkout, and of a run of test.sh; another crishim is somebody's.
   for p in /proc/[0-9]*; do
     case $(readlink "$p/exe" 2>/dev/null) in
-      */crishim | */crishim.test | */crishim' (deleted)') printf 'process %s %s\n' "${p#/proc/}" "$({ tr '\0' ' ' <"$p/cmdline"; } 2>/dev/null)" ;;
+      "$PWD"/* | "${CRISHIM_TEST_TMP:-/nonexistent}"/*) printf 'process %s %s\n' "${p#/proc/}" "$({ tr '\0' ' ' <"$p/cmdline"; } 2>/dev/null)" ;;
     esac
   done
 }

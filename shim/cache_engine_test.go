@@ -79,7 +79,7 @@ func newDaemonWith(t *testing.T, host string, o shim.Options) daemon {
 // socketDir is short enough for a socket's path.
 func socketDir(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("/tmp", "crishim-test-")
+	dir, err := os.MkdirTemp("", "crishim-test-")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,7 +17,7 @@ import (
 // shortDir is a temporary directory whose path leaves room for a socket.
 func shortDir(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("/tmp", "cs")
+	dir, err := os.MkdirTemp("", "crishim-test-")
 	if err != nil {
 		t.Fatal(err)
 	}

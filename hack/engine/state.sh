@@ -25,12 +25,34 @@ locked() { exec 9</run; flock -w 600 9 || die "another engine.sh holds the lock"
 # there, and down removes those again if they are empty.
 side_directories() {
   local g
-  printf '%s\n' /run/containerd/s /run/containerd/fifo /run/containerd /run/netns /var/lib/cni/networks \
-    /var/lib/cni/results /var/lib/cni/cache /var/lib/cni /opt/containerd /etc/docker /run/docker/plugins /run/docker \
+  printf '%s\n' /run/containerd/runc/k8s.io /run/containerd/runc /run/containerd/s /run/containerd/fifo /run/containerd /run/netns /var/lib/cni/networks \
+    /var/lib/cni/results /var/lib/cni/cache/results /var/lib/cni/cache /var/lib/cni /opt/containerd /etc/docker /run/docker/plugins /run/docker \
     /run/docker/runtime-runc/moby /run/docker/runtime-runc /var/run/docker/containerd
   for g in /sys/fs/cgroup /sys/fs/cgroup/*/; do
     printf '%s\n' "${g%/}/docker/buildkit" "${g%/}/docker" "${g%/}/k8s.io"
   done
+}
+
+# What CNI plugins switch on for the whole machine and nothing switches off. The first
+# engines after a boot note how it was; the last that go put it back, unless somebody's
+# engine, which may need it, runs here by then.
+SYSCTLS=/run/crishim-sysctls
+
+running_engines() {
+  { grep -shxE 'dockerd|containerd|crio|kubelet|k3s.*|k0s|conmon|libvirtd|incusd|lxd' /proc/[0-9]*/comm || true; } | sort -u
+}
+
+note_sysctls() {
+  [ -e "$SYSCTLS" ] || grep -s . /proc/sys/net/ipv4/ip_forward /proc/sys/net/ipv6/conf/{default,all}/forwarding >"$SYSCTLS" || true
+}
+
+restore_sysctls() {
+  local file value
+  if [ ! -e "$SYSCTLS" ] || [ -n "$(running_engines)" ]; then return; fi
+  while IFS=: read -r file value; do
+    [ "$(cat "$file")" = "$value" ] || echo "$value" >"$file"
+  done <"$SYSCTLS"
+  rm "$SYSCTLS"
 }
 
 # The chains that the portmap plugin makes once and never removes.
@@ -43,6 +65,7 @@ make_dirs() {
   chmod 0711 "$RUN" "$DATA"
   side_directories | while read -r d; do [ -e "$d" ] || printf '%s\n' "$d"; done >"$DATA/absent-before"
   portmap_chains >"$DATA/chains-before"
+  note_sysctls
 }
 
 # daemon NAME CMD...: start CMD in its own session with a log and a pid file. It gets none
@@ -121,6 +144,7 @@ stop_all() {
   fi
   while read -r d; do rmdir "$d" 2>/dev/null || true; done < <(cat "$DATA/absent-before" 2>/dev/null)
   rm -rf "$RUN" "$DATA"
+  restore_sysctls
   [ -z "${CRISHIM_ENGINE_DIR:-}" ] || rmdir "$CRISHIM_ENGINE_DIR" 2>/dev/null || true
 }
 

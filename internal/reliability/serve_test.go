@@ -65,7 +65,7 @@ func startServe(t testing.TB, engine string, flags ...string) *serve {
 
 func newServe(t testing.TB, engine string, flags ...string) *serve {
 	t.Helper()
-	dir, err := os.MkdirTemp("/tmp", "rel") // short enough for a socket
+	dir, err := os.MkdirTemp("", "crishim-test-") // short enough for a socket
 	if err != nil {
 		t.Fatal(err)
 	}

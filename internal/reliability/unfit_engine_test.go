@@ -27,7 +27,7 @@ type account struct {
 
 func newAccount(t *testing.T, api, driver string) *account {
 	t.Helper()
-	dir, err := os.MkdirTemp("/tmp", "acc") // short enough for a socket
+	dir, err := os.MkdirTemp("", "crishim-test-") // short enough for a socket
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -106,7 +106,7 @@ func TestResolveNamesWhatIsWrong(t *testing.T) {
 
 func TestUnreachable(t *testing.T) {
 	t.Parallel()
-	dir, err := os.MkdirTemp("/tmp", "cs")
+	dir, err := os.MkdirTemp("", "crishim-test-")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -177,7 +177,7 @@ func cuttableEngine(t *testing.T, host string) *engineProxy {
 	if !ok || network != "unix" {
 		t.Skipf("the engine at %s is not behind a unix socket", host)
 	}
-	dir, err := os.MkdirTemp("", "crishim-cut-") // t.TempDir is too long for a socket
+	dir, err := os.MkdirTemp("", "crishim-test-") // t.TempDir is too long for a socket
 	if err != nil {
 		t.Fatal(err)
 	}

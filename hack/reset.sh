@@ -1,0 +1,41 @@
+#!/usr/bin/env bash
+# reset.sh: take away what engines of hack/engine.sh and tests that were killed left on this
+# machine, so that what follows finds it as a fresh install has it. Where an engine of
+# anybody's runs, all of it may be in use and stays.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+PATH=$PATH:/usr/sbin:/sbin
+[ "$(id -u)" = 0 ] || exit 0
+# shellcheck source=/dev/null
+. hack/engine/state.sh
+
+# Of engines: processes, mounts, bridges, directories, sysctls.
+hack/engine.sh status || hack/engine.sh down
+engines=$(running_engines)
+if [ -n "$engines" ]; then
+  # shellcheck disable=SC2086
+  echo "reset: nothing is reset beside" $engines >&2
+  exit 0
+fi
+
+# Of CNI plugins in tests: by the names of their networks, which all begin with crishim-.
+if command -v iptables-save >/dev/null; then
+  ours='name: "crishim-|name: \\"crishim-'
+  mapfile -t chains < <(iptables-save -t nat 2>/dev/null | grep -E "$ours" | grep -oE '\bCNI-(DN-|SN-)?[0-9a-f]{20,}\b' | sort -u)
+  iptables-save -t nat 2>/dev/null | grep -E "$ours" | sed -n 's/^-A /-D /p' | while read -r rule; do
+    eval "iptables -w -t nat $rule" || true
+  done
+  for c in "${chains[@]}"; do iptables -w -t nat -F "$c" && iptables -w -t nat -X "$c"; done
+fi
+! command -v ip >/dev/null || ip link del crishimtest0 2>/dev/null || true
+rm -rf /var/lib/cni/{networks,results,cache/results}/crishim-*
+rmdir /var/lib/cni/{networks,results,cache/results,cache,} 2>/dev/null || true
+
+# Of tests: directories with names that only they give, when nothing of them can be running any more.
+find /tmp /run -maxdepth 1 -name 'crishim-test-*' -type d -user root -mmin +120 | while read -r d; do
+  awk -v d="$d/" 'index($2, d) == 1 { print $2 }' /proc/mounts | sort -r | while read -r m; do umount -l "$m" || true; done
+  rm -rf --one-file-system "$d"
+done
+
+left=$(hack/leftovers.sh)
+[ -z "$left" ] || printf 'reset: this stays, somebody may want it:\n%s\n' "$left" >&2
