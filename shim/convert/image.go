@@ -1,6 +1,7 @@
 package convert
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 
@@ -14,22 +15,14 @@ const noName = "<none>"
 // Image is the CRI form of a list entry. Its id is the engine's own id, in
 // every message of the shim.
 func Image(s image.Summary) *runtimeapi.Image {
-	return &runtimeapi.Image{
-		Id:          s.ID,
-		RepoTags:    named(s.RepoTags),
-		RepoDigests: named(s.RepoDigests),
-		Size:        size(s.Size),
-	}
+	tags, digests := names(s.RepoTags, s.RepoDigests)
+	return &runtimeapi.Image{Id: s.ID, RepoTags: tags, RepoDigests: digests, Size: size(s.Size)}
 }
 
 // ImageDetails is the CRI form of an inspected image, which also knows the user.
 func ImageDetails(i image.InspectResponse) *runtimeapi.Image {
-	out := &runtimeapi.Image{
-		Id:          i.ID,
-		RepoTags:    named(i.RepoTags),
-		RepoDigests: named(i.RepoDigests),
-		Size:        size(i.Size),
-	}
+	tags, digests := names(i.RepoTags, i.RepoDigests)
+	out := &runtimeapi.Image{Id: i.ID, RepoTags: tags, RepoDigests: digests, Size: size(i.Size)}
 	if i.Config != nil {
 		out.Uid, out.Username = ImageUser(i.Config.User)
 	}
@@ -56,6 +49,21 @@ func ImageRef(id string, repoDigests []string) string {
 		return ds[0]
 	}
 	return id
+}
+
+// names are an image's tags and digests. An engine with containerd's image store has
+// the digest of an image that was pulled by it among the tags as well, and the digest
+// of one with several tags several times.
+func names(tags, digests []string) (onlyTags, allDigests []string) {
+	for _, name := range slices.Concat(named(digests), named(tags)) {
+		switch {
+		case !strings.Contains(name, "@"):
+			onlyTags = append(onlyTags, name)
+		case !slices.Contains(allDigests, name):
+			allDigests = append(allDigests, name)
+		}
+	}
+	return onlyTags, allDigests
 }
 
 // named drops the names that say there is no name.

@@ -289,6 +289,21 @@ func TestImages(t *testing.T) {
 	if diff := cmp.Diff(&runtimeapi.Image{Id: "sha256:1", RepoTags: []string{"a:b"}, Size: 1}, got, protocmp.Transform()); diff != "" {
 		t.Errorf("list (-want +got):\n%s", diff)
 	}
+	for name, tags := range map[string][]string{"a digest among the tags": {"a:b", "a@sha256:2"}, "another digest": {"a@sha256:3", "a:b"}} {
+		want := &runtimeapi.Image{Id: "sha256:1", RepoTags: []string{"a:b"}, RepoDigests: []string{"a@sha256:2"}, Size: 1}
+		if name == "another digest" {
+			want.RepoDigests = append(want.RepoDigests, "a@sha256:3")
+		}
+		digests := []string{"a@sha256:2", "a@sha256:2"} // once for each tag
+		for form, got := range map[string]*runtimeapi.Image{
+			"list":    Image(image.Summary{ID: "sha256:1", RepoTags: tags, RepoDigests: digests}),
+			"details": ImageDetails(image.InspectResponse{ID: "sha256:1", RepoTags: tags, RepoDigests: digests}),
+		} {
+			if diff := cmp.Diff(want, got, protocmp.Transform()); diff != "" {
+				t.Errorf("%s, %s (-want +got):\n%s", name, form, diff)
+			}
+		}
+	}
 	config := &dockerspec.DockerOCIImageConfig{ImageConfig: ocispec.ImageConfig{User: "12:34"}}
 	got = ImageDetails(image.InspectResponse{ID: "sha256:1", Size: 9, Config: config})
 	if diff := cmp.Diff(&runtimeapi.Image{Id: "sha256:1", Size: 9, Uid: &runtimeapi.Int64Value{Value: 12}}, got, protocmp.Transform()); diff != "" {
