@@ -43,6 +43,19 @@ func (c *Client) ContainerStatsOneShot(ctx context.Context, id string) (containe
 	return agreed(ctx, c, func(c *client.Client) (container.StatsResponseReader, error) { return c.ContainerStatsOneShot(ctx, id) })
 }
 
+// ContainerInspectWithRaw is the client's, for the size of what the container has
+// written, which the engine may have to walk for.
+func (c *Client) ContainerInspectWithRaw(ctx context.Context, id string, size bool) (detail container.InspectResponse, raw []byte, err error) {
+	if err := plain("container", id); err != nil {
+		return detail, nil, err
+	}
+	detail, err = agreed(ctx, c, func(c *client.Client) (detail container.InspectResponse, err error) {
+		detail, raw, err = c.ContainerInspectWithRaw(ctx, id, size)
+		return detail, err
+	})
+	return detail, raw, err
+}
+
 // ContainerStatPath is the client's.
 func (c *Client) ContainerStatPath(ctx context.Context, id, path string) (container.PathStat, error) {
 	return request(ctx, c, uncounted, func(ctx context.Context, c *client.Client) (container.PathStat, error) {

@@ -26,6 +26,16 @@ func (m *Memory) ContainerInspect(ctx context.Context, id string) (container.Ins
 	return c.inspect(), nil
 }
 
+// ContainerInspectWithRaw implements the client's method without the raw form. Nothing
+// is ever written in a container.
+func (m *Memory) ContainerInspectWithRaw(ctx context.Context, id string, size bool) (container.InspectResponse, []byte, error) {
+	c, err := m.ContainerInspect(ctx, id)
+	if err == nil && size {
+		c.SizeRw = new(int64)
+	}
+	return c, nil, err
+}
+
 func (c *memoryContainer) inspect() container.InspectResponse {
 	config, host := c.config, c.host
 	config.Labels = maps.Clone(config.Labels)

@@ -98,10 +98,12 @@ func (s *Service) idle(t target, until time.Time) *runtimeapi.ContainerStats {
 	stats := &runtimeapi.ContainerStats{Attributes: t.attributes()}
 	if size, ok := s.layer(t, until); ok {
 		stats.WritableLayer = &runtimeapi.FilesystemUsage{
-			Timestamp:  size.at.UnixNano(),
-			FsId:       &runtimeapi.FilesystemIdentifier{Mountpoint: rootDir(t)},
-			UsedBytes:  value(size.bytes),
-			InodesUsed: value(size.inodes),
+			Timestamp: size.at.UnixNano(),
+			FsId:      &runtimeapi.FilesystemIdentifier{Mountpoint: size.root},
+			UsedBytes: value(size.bytes),
+		}
+		if size.inodes > 0 {
+			stats.WritableLayer.InodesUsed = value(size.inodes)
 		}
 	}
 	return stats

@@ -21,6 +21,7 @@ import (
 type Engine interface {
 	ContainerList(ctx context.Context, o container.ListOptions) ([]container.Summary, error)
 	ContainerInspect(ctx context.Context, id string) (container.InspectResponse, error)
+	ContainerInspectWithRaw(ctx context.Context, id string, size bool) (container.InspectResponse, []byte, error)
 	ContainerStatsOneShot(ctx context.Context, id string) (container.StatsResponseReader, error)
 	Info(ctx context.Context) (system.Info, error)
 }

@@ -1,6 +1,7 @@
 package stats
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -80,13 +81,14 @@ func (s *Service) filesystem(t target, until time.Time) *fsView {
 	if !ok {
 		return nil
 	}
+	on := cmp.Or(t.c.GraphDriver.Data["UpperDir"], size.root)
 	var st syscall.Statfs_t
-	if syscall.Statfs(t.c.GraphDriver.Data["UpperDir"], &st) != nil {
+	if syscall.Statfs(on, &st) != nil {
 		return nil
 	}
 	v := &fsView{used: size.bytes, size: st.Blocks * uint64(st.Bsize), inodes: st.Files, inodesFree: st.Ffree}
 	var dir syscall.Stat_t
-	if syscall.Stat(t.c.GraphDriver.Data["UpperDir"], &dir) == nil {
+	if syscall.Stat(on, &dir) == nil {
 		v.device = deviceName(dir.Dev)
 	}
 	return v

@@ -5,11 +5,13 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/storage"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/shim/enginetest"
@@ -93,5 +95,69 @@ func TestRemoteEngine(t *testing.T) {
 	}
 	if _, err := s.ContainerStats(t.Context(), &runtimeapi.ContainerStatsRequest{ContainerId: sandbox}); !errdefs.IsNotFound(err) {
 		t.Errorf("a sandbox as a container: got %v", err)
+	}
+}
+
+// newStore is an engine with containerd's image store, which does not say where a
+// container's layer is, but how much it holds.
+type newStore struct {
+	*remoteEngine
+	asked atomic.Int32
+	hangs atomic.Bool
+}
+
+func (e *newStore) ContainerInspect(ctx context.Context, id string) (container.InspectResponse, error) {
+	c, err := e.remoteEngine.ContainerInspect(ctx, id)
+	if err == nil {
+		c.GraphDriver = storage.DriverData{Name: "overlayfs"}
+	}
+	return c, err
+}
+
+func (e *newStore) ContainerInspectWithRaw(ctx context.Context, id string, size bool) (container.InspectResponse, []byte, error) {
+	e.asked.Add(1)
+	if e.hangs.Load() {
+		<-ctx.Done()
+		return container.InspectResponse{}, nil, ctx.Err()
+	}
+	c, err := e.ContainerInspect(ctx, id)
+	if written := int64(7 << 20); size && err == nil {
+		c.SizeRw = &written
+	}
+	return c, nil, err
+}
+
+// TestSizesOfTheEngine: an engine that does not say where layers are is asked what they
+// hold, once a minute, and not waited for.
+func TestSizesOfTheEngine(t *testing.T) {
+	t.Parallel()
+	e := &newStore{remoteEngine: &remoteEngine{Memory: enginetest.NewMemory()}}
+	e.AddImage("i:v1")
+	pod := &runtimeapi.PodSandboxMetadata{Name: "p", Namespace: "n", Uid: "u"}
+	member := func(name string) string {
+		return e.run(t, name, state.EncodeContainer(state.Container{Metadata: &runtimeapi.ContainerMetadata{Name: name}, Pod: pod, SandboxID: "s"}))
+	}
+	s := New(Options{Engine: e})
+	defer s.Close()
+	layer := func(id string) *runtimeapi.FilesystemUsage {
+		r, err := s.ContainerStats(t.Context(), &runtimeapi.ContainerStatsRequest{ContainerId: id})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r.GetStats().GetWritableLayer()
+	}
+	id := member("c")
+	for end := time.Now().Add(time.Minute); layer(id) == nil; {
+		if time.Now().After(end) {
+			t.Fatal("no writable layer after a minute")
+		}
+	}
+	if l := layer(id); l.GetUsedBytes().GetValue() != 7<<20 || l.GetInodesUsed() != nil || e.asked.Load() != 1 {
+		t.Errorf("got %v, and the engine was asked %d times", l, e.asked.Load())
+	}
+	e.hangs.Store(true)
+	begun := time.Now()
+	if l := layer(member("hangs")); l != nil || time.Since(begun) > 10*time.Second {
+		t.Errorf("an engine that hangs: got %v after %s", l, time.Since(begun))
 	}
 }

@@ -13,18 +13,23 @@ const (
 	sizeFresh  = time.Minute            // a size is good for that long
 	sizeBudget = 200 * time.Millisecond // how long a call waits for a disk walk
 	sizeWalks  = 2                      // at the same time
-	sizeKept   = 4096                   // directories remembered
+	sizeKept   = 4096                   // containers remembered
 )
 
 // layerSize is what a container has written.
 type layerSize struct {
-	bytes, inodes uint64
-	at            time.Time
+	bytes  uint64
+	inodes uint64 // 0 where only the engine knows the size
+	at     time.Time
+	root   string // the engine's directory that the layer is below of
 }
 
-// sizes measures directories by walking them, each at most once a minute, and
-// remembers the result. A call waits only briefly; a longer walk goes on and
-// its result is there for a later call.
+// findSize finds out a size.
+type findSize func(ctx context.Context) (layerSize, error)
+
+// sizes measures writable layers, by walking them or by asking the engine, which
+// walks then, each at most once a minute, and remembers the result. A call waits only
+// briefly; a longer walk goes on and its result is there for a later call.
 type sizes struct {
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -49,10 +54,10 @@ func (s *sizes) close() {
 	s.walks.Wait()
 }
 
-// of gives the size of a directory; ok is false while it is not known. It waits
+// of gives the size of a container's layer; ok is false while it is not known. It waits
 // for a walk, but not beyond until.
-func (s *sizes) of(dir string, until time.Time) (layerSize, bool) {
-	if done := s.begin(dir); done != nil {
+func (s *sizes) of(id string, find findSize, until time.Time) (layerSize, bool) {
+	if done := s.begin(id, find); done != nil {
 		budget := time.NewTimer(time.Until(until))
 		defer budget.Stop()
 		select {
@@ -62,51 +67,51 @@ func (s *sizes) of(dir string, until time.Time) (layerSize, bool) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	size, ok := s.known[dir]
+	size, ok := s.known[id]
 	return size, ok
 }
 
 // begin starts a walk unless the size is fresh; it gives what is closed when
 // the walk that runs has ended.
-func (s *sizes) begin(dir string) <-chan struct{} {
+func (s *sizes) begin(id string, find findSize) <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if done, walking := s.busy[dir]; walking {
+	if done, walking := s.busy[id]; walking {
 		return done
 	}
-	if size, ok := s.known[dir]; ok && time.Since(size.at) < sizeFresh || s.ctx.Err() != nil {
+	if size, ok := s.known[id]; ok && time.Since(size.at) < sizeFresh || s.ctx.Err() != nil {
 		return nil
 	}
 	done := make(chan struct{})
-	s.busy[dir] = done
+	s.busy[id] = done
 	s.walks.Go(func() {
 		defer close(done)
-		s.finish(dir)
+		s.finish(id, find)
 	})
 	return done
 }
 
-func (s *sizes) finish(dir string) {
+func (s *sizes) finish(id string, find findSize) {
 	var size layerSize
 	var err error
 	select {
 	case s.slots <- struct{}{}:
-		size, err = walk(s.ctx, dir)
+		size, err = find(s.ctx)
 		<-s.slots
 	case <-s.ctx.Done():
 		err = s.ctx.Err()
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.busy, dir)
+	delete(s.busy, id)
 	if err != nil {
-		delete(s.known, dir)
+		delete(s.known, id)
 		return
 	}
 	if len(s.known) >= sizeKept {
 		clear(s.known)
 	}
-	s.known[dir] = size
+	s.known[id] = size
 }
 
 // walk adds up what a directory holds, a file with several names once. What

@@ -157,22 +157,53 @@ func (s *Service) read(ctx context.Context, t target, from reading) (m sample, o
 // layer is the size of what the container has written, where that can be told
 // before until.
 func (s *Service) layer(t target, until time.Time) (layerSize, bool) {
-	dir := layerDir(t)
-	if dir == "" {
+	find := s.layerFinder(t)
+	if find == nil {
 		return layerSize{}, false
 	}
-	return s.sizes.of(dir, until)
+	return s.sizes.of(t.c.ID, find, until)
 }
 
 // beginLayers starts the walks for many containers, which then share one budget
 // of waiting; it gives the end of that.
 func (s *Service) beginLayers(ts ...target) time.Time {
 	for _, t := range ts {
-		if dir := layerDir(t); dir != "" && !t.isSandbox() {
-			s.sizes.begin(dir)
+		if find := s.layerFinder(t); find != nil && !t.isSandbox() {
+			s.sizes.begin(t.c.ID, find)
 		}
 	}
 	return time.Now().Add(sizeBudget)
+}
+
+// layerFinder is nil for a container whose layer is on another host. An engine that does
+// not say where the layer is, as with containerd's image store, is asked for the size.
+func (s *Service) layerFinder(t target) findSize {
+	switch dir := layerDir(t); {
+	case dir != "":
+		return func(ctx context.Context) (layerSize, error) {
+			size, err := walk(ctx, dir)
+			size.root, _, _ = strings.Cut(dir, "/overlay2/")
+			return size, err
+		}
+	case t.c.GraphDriver.Name != "" && t.c.GraphDriver.Data["UpperDir"] == "":
+		return func(ctx context.Context) (layerSize, error) { return s.askSize(ctx, t.c.ID) }
+	}
+	return nil
+}
+
+func (s *Service) askSize(ctx context.Context, id string) (layerSize, error) {
+	c, _, err := s.engine.ContainerInspectWithRaw(ctx, id, true)
+	if err != nil {
+		return layerSize{}, fmt.Errorf("size of container %s: %w", id, err)
+	}
+	if c.ContainerJSONBase == nil || c.SizeRw == nil {
+		return layerSize{}, fmt.Errorf("size of container %s: the engine does not say it: %w", id, errdefs.ErrNotFound)
+	}
+	info, err := s.engine.Info(ctx)
+	if err != nil {
+		return layerSize{}, fmt.Errorf("ask the docker engine for its root directory: %w", err)
+	}
+	return layerSize{bytes: positive(*c.SizeRw), at: time.Now(), root: info.DockerRootDir}, nil
 }
 
 // layerDir is the directory of the container's writable layer, "" where it is
@@ -185,12 +216,6 @@ func layerDir(t target) string {
 	if _, err := os.Stat(dir); err != nil {
 		return ""
 	}
-	return dir
-}
-
-// rootDir is the engine's directory, which the writable layers are below of.
-func rootDir(t target) string {
-	dir, _, _ := strings.Cut(t.c.GraphDriver.Data["UpperDir"], "/overlay2/")
 	return dir
 }
 
