@@ -578,3 +578,27 @@ func TestStartOfContainersThatEndAtOnce(t *testing.T) {
 		})
 	}
 }
+
+// TestImageSubPathMustExist: an engine that mounts images itself is asked before a
+// container is made, and nothing of the question is left.
+func TestImageSubPathMustExist(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.engine.Version.APIVersion = imageMountAPI
+	with := func(sub string) *runtimeapi.CreateContainerRequest {
+		return f.request(func(c *runtimeapi.ContainerConfig) {
+			c.Mounts = []*runtimeapi.Mount{{ContainerPath: "/img", Readonly: true, Image: &runtimeapi.ImageSpec{Image: testImage}, ImageSubPath: sub}}
+		})
+	}
+	if _, err := f.CreateContainer(t.Context(), with("etc/nosuch")); !errdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), "etc/nosuch does not exist in the image") {
+		t.Errorf("got %v", err)
+	}
+	made, err := f.CreateContainer(t.Context(), with("etc"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, err := f.engine.ContainerList(t.Context(), container.ListOptions{All: true})
+	if err != nil || len(list) != 2 {
+		t.Errorf("got %d containers, %v, want the sandbox and %s", len(list), err, made.GetContainerId())
+	}
+}

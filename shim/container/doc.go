@@ -37,6 +37,7 @@ type Engine interface {
 	ContainerList(ctx context.Context, o container.ListOptions) ([]container.Summary, error)
 	ContainerUpdate(ctx context.Context, id string, c container.UpdateConfig) (container.UpdateResponse, error)
 	CopyFromContainer(ctx context.Context, id, path string) (io.ReadCloser, container.PathStat, error)
+	ContainerStatPath(ctx context.Context, id, path string) (container.PathStat, error)
 	ImageInspect(ctx context.Context, id string, o ...docker.ImageInspectOption) (image.InspectResponse, error)
 	Info(ctx context.Context) (system.Info, error)
 	ClientVersion() string

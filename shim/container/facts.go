@@ -3,6 +3,7 @@ package container
 import (
 	"context"
 	"fmt"
+	"path"
 	"slices"
 	"time"
 
@@ -115,9 +116,28 @@ func (s *Service) gatherMounted(ctx context.Context, f *facts, ms []*runtimeapi.
 		if err != nil {
 			return fmt.Errorf("ImageVolumeMountFailed: mount %q: %w", m.GetContainerPath(), err)
 		}
+		if err := s.checkSubPath(ctx, f, i, m.GetImageSubPath()); err != nil {
+			return fmt.Errorf("ImageVolumeMountFailed: mount %q: %w", m.GetContainerPath(), err)
+		}
 		f.mounted[ref] = i
 	}
 	return nil
+}
+
+// checkSubPath asks an engine that mounts images itself whether the image has the path:
+// not every one refuses a container where that is missing. Of
+// layers that the shim puts together the plan finds out.
+func (s *Service) checkSubPath(ctx context.Context, f *facts, i image.InspectResponse, sub string) error {
+	if sub == "" || !f.speaks(imageMountAPI) {
+		return nil
+	}
+	return inImage(ctx, s.engine, i.ID, func(id string) error {
+		_, err := s.engine.ContainerStatPath(ctx, id, path.Join("/", sub))
+		if errdefs.IsNotFound(err) {
+			return invalid("%s does not exist in the image", sub)
+		}
+		return err
+	})
 }
 
 // gatherTarget finds the container whose PID namespace is to be joined. It has

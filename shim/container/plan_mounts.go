@@ -49,6 +49,9 @@ func planMounts(p *plan, r *runtimeapi.CreateContainerRequest, f facts) (err err
 	return nil
 }
 
+// imageMountAPI is the Engine API from which on the engine mounts images (Engine 28).
+const imageMountAPI = "1.48"
+
 // planImageMount mounts an image read-only. Engines from 28 on can do that
 // themselves. Older ones can mount a volume whose content is an overlay of the
 // image's layers: the engine mounts it when the container starts, unmounts it
@@ -58,7 +61,7 @@ func planImageMount(m *runtimeapi.Mount, i image.InspectResponse, f facts) (moun
 		return mount.Mount{}, err
 	}
 	target := path.Join("/", m.GetContainerPath())
-	if f.speaks("1.48") {
+	if f.speaks(imageMountAPI) {
 		em := mount.Mount{Type: mount.TypeImage, Source: i.ID, Target: target}
 		if m.GetImageSubPath() != "" {
 			em.ImageOptions = &mount.ImageOptions{Subpath: m.GetImageSubPath()}

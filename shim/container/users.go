@@ -75,21 +75,31 @@ func fromLayers(dirs []string) (pair userPair, err error) {
 	return pair, err
 }
 
-// probe makes a container of the image, copies the files out and removes it.
+// probe copies the files out of the image.
 func (u *userFiles) probe(ctx context.Context, imageID string) (pair userPair, err error) {
+	err = inImage(ctx, u.engine, imageID, func(id string) error {
+		pair, err = u.copy(ctx, id)
+		return err
+	})
+	return pair, err
+}
+
+// inImage looks at an image by way of a container that is never started, and removed
+// again.
+func inImage(ctx context.Context, engine Engine, imageID string, look func(id string) error) (err error) {
 	patient, cancel := cleanupContext(ctx)
 	defer cancel()
 	name := fmt.Sprintf("crishim-users-%08x", rand.Uint32())
-	created, err := u.engine.ContainerCreate(patient, &container.Config{
+	created, err := engine.ContainerCreate(patient, &container.Config{
 		Image: imageID, Entrypoint: []string{"none"}, NetworkDisabled: true,
 	}, &container.HostConfig{NetworkMode: "none"}, nil, nil, name)
 	if err != nil {
-		return pair, fmt.Errorf("look at the users of image %s: %w", imageID, err)
+		return fmt.Errorf("look into image %s: %w", imageID, err)
 	}
 	defer func() {
-		err = errors.Join(err, u.engine.ContainerRemove(patient, created.ID, container.RemoveOptions{Force: true, RemoveVolumes: true}))
+		err = errors.Join(err, engine.ContainerRemove(patient, created.ID, container.RemoveOptions{Force: true, RemoveVolumes: true}))
 	}()
-	return u.copy(ctx, created.ID)
+	return look(created.ID)
 }
 
 func (u *userFiles) copy(ctx context.Context, id string) (pair userPair, err error) {

@@ -79,6 +79,25 @@ func (m *Memory) CopyFromContainer(ctx context.Context, id, name string) (io.Rea
 	return io.NopCloser(&b), container.PathStat{Name: path.Base(name), Size: int64(len(content))}, w.Close()
 }
 
+// ContainerStatPath implements the client's method for the user files and their
+// directory.
+func (m *Memory) ContainerStatPath(ctx context.Context, id, name string) (container.PathStat, error) {
+	end, err := m.begin(ctx, "ContainerStatPath")
+	if err != nil {
+		return container.PathStat{}, err
+	}
+	defer end()
+	if _, err := m.find(id); err != nil {
+		return container.PathStat{}, err
+	}
+	for file := range userFiles {
+		if name == file || name == path.Dir(file) {
+			return container.PathStat{Name: path.Base(name)}, nil
+		}
+	}
+	return container.PathStat{}, fmt.Errorf("no such file %s: %w", name, errdefs.ErrNotFound)
+}
+
 // ImageList implements the client's method.
 func (m *Memory) ImageList(ctx context.Context, _ image.ListOptions) ([]image.Summary, error) {
 	end, err := m.begin(ctx, "ImageList")
