@@ -64,21 +64,45 @@ type patient struct {
 	host Host
 	// local says that the runtime shares this machine's files.
 	local bool
-	// ready is the runtime's own word on its network.
-	networkReady bool
 	// config is the runtime's configuration, where its status has it.
 	config runtimeConfig
+	// loaded are the CNI networks that containerd says it has loaded; nil where the
+	// runtime says nothing of that.
+	loaded *loadedCNI
 }
 
 // runtimeConfig is what checks use of the verbose status: containerd's part
-// on CNI, and the shim's on the engine.
+// on CNI, which the shim has as well, and the shim's on the engine.
 type runtimeConfig struct {
 	CNI struct {
 		BinDir  string   `json:"binDir"`
 		BinDirs []string `json:"binDirs"`
 		ConfDir string   `json:"confDir"`
 	} `json:"cni"`
-	LiveRestore *bool `json:"liveRestore"`
+	LiveRestore   *bool  `json:"liveRestore"`
+	NetworkPlugin string `json:"networkPlugin"`
+}
+
+// loadedCNI is what containerd says of its networks.
+type loadedCNI struct {
+	Dir      string   `json:"PluginConfDir"`
+	BinDirs  []string `json:"PluginDirs"`
+	Networks []struct {
+		Interface string `json:"IFName"`
+		Config    struct {
+			Name    string
+			Plugins []struct {
+				Network struct {
+					Type string `json:"type"`
+					IPAM struct {
+						Type string `json:"type"`
+					} `json:"ipam"`
+				}
+			}
+		}
+	}
+	// Status is how the last loading ended.
+	Status string `json:"-"`
 }
 
 // Runtime examines the runtime behind a connection.
@@ -115,6 +139,11 @@ func (p *patient) conditions(ctx context.Context) []output.Finding {
 	}
 	// A runtime may say nothing of its configuration, or something else.
 	_ = json.Unmarshal([]byte(r.GetInfo()["config"]), &p.config)
+	var loaded loadedCNI
+	if json.Unmarshal([]byte(r.GetInfo()["cniconfig"]), &loaded) == nil && loaded.Dir != "" {
+		_ = json.Unmarshal([]byte(r.GetInfo()["lastCNILoadStatus"]), &loaded.Status)
+		p.loaded = &loaded
+	}
 	var out []output.Finding
 	for _, c := range r.GetStatus().GetConditions() {
 		out = append(out, p.condition(c))
@@ -124,7 +153,6 @@ func (p *patient) conditions(ctx context.Context) []output.Finding {
 
 func (p *patient) condition(c *runtimeapi.RuntimeCondition) output.Finding {
 	if c.GetStatus() {
-		p.networkReady = p.networkReady || c.GetType() == runtimeapi.NetworkReady
 		return ok(c.GetType(), "the runtime says so")
 	}
 	detail := strings.TrimSpace(c.GetReason() + ": " + c.GetMessage())

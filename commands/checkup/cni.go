@@ -23,6 +23,8 @@ func (p *patient) confDir() string {
 func (p *patient) binDirs() []string {
 	c := p.config.CNI
 	switch {
+	case p.loaded != nil && len(p.loaded.BinDirs) > 0:
+		return p.loaded.BinDirs
 	case len(c.BinDirs) > 0:
 		return c.BinDirs
 	case c.BinDir != "":
@@ -31,34 +33,81 @@ func (p *patient) binDirs() []string {
 	return []string{"/opt/cni/bin", "/usr/lib/cni", "/usr/libexec/cni"}
 }
 
-// cni checks that the configuration which runtimes take, the first by name,
-// can be read and that its plugins are installed. The shim without CNI uses
-// the engine's bridge and has its say in NetworkReady.
+// cni checks the configuration that the runtime uses, as far as it says which, and that
+// its plugins are installed. What is in the usual directory may be another tool's.
 func (p *patient) cni() []output.Finding {
-	if !p.local {
+	switch plugin := p.config.NetworkPlugin; {
+	case !p.local:
 		return []output.Finding{skipped("CNI", "the runtime is on another machine")}
+	case plugin == "bridge":
+		return []output.Finding{skipped("CNI", "new pods get the engine's bridge")}
+	case plugin == "kubenet":
+		return []output.Finding{p.plugins("kubenet", "", []string{"bridge", "host-local", "portmap", "bandwidth"})}
+	case p.loaded != nil:
+		return p.loadedNetworks()
+	case p.config.CNI.ConfDir == "":
+		return []output.Finding{skipped("CNI", "the runtime does not say which configuration it uses")}
 	}
-	dir := p.confDir()
+	return []output.Finding{p.firstFile(p.confDir())}
+}
+
+// loadedNetworks are those of pods; the loopback interface is containerd's own.
+func (p *patient) loadedNetworks() []output.Finding {
+	var out []output.Finding
+	for _, n := range p.loaded.Networks {
+		if n.Interface == "lo" {
+			continue
+		}
+		var types []string
+		for _, pl := range n.Config.Plugins {
+			types = addTypes(types, pl.Network.Type, pl.Network.IPAM.Type)
+		}
+		out = append(out, p.plugins(n.Config.Name, p.loaded.Dir, types))
+	}
+	if len(out) > 0 {
+		return out
+	}
+	detail := "no configuration in " + p.loaded.Dir
+	if p.loaded.Status != "" && p.loaded.Status != "OK" {
+		detail = p.loaded.Status
+	}
+	return []output.Finding{failed("CNI", detail, "install a network plugin; it puts its configuration in "+p.loaded.Dir)}
+}
+
+// firstFile is the configuration that is taken of a directory, the first by name.
+func (p *patient) firstFile(dir string) output.Finding {
 	files, err := configFiles(p.host.path(dir))
 	if err != nil && !os.IsNotExist(err) {
-		return []output.Finding{warn("CNI", err.Error(), "try it with sudo")}
+		return warn("CNI", err.Error(), "try it with sudo")
 	}
 	if len(files) == 0 {
-		if p.networkReady {
-			return []output.Finding{skipped("CNI", "no configuration in "+dir+", and the runtime does without")}
-		}
-		return []output.Finding{failed("CNI", "no configuration in "+dir, "install a network plugin; it puts its configuration there")}
+		return failed("CNI", "no configuration in "+dir, "install a network plugin; it puts its configuration there")
 	}
 	name := filepath.Base(files[0])
 	types, err := pluginTypes(files[0])
 	if err != nil {
-		return []output.Finding{failed("CNI", name+": "+err.Error(), "runtimes take the first file by name; repair or remove it")}
+		return failed("CNI", name+": "+err.Error(), "runtimes take the first file by name; repair or remove it")
 	}
+	return p.plugins(name, dir, types)
+}
+
+// plugins looks for the programs that a configuration calls.
+func (p *patient) plugins(name, dir string, types []string) output.Finding {
 	if missing := p.missingPlugins(types); len(missing) > 0 {
-		return []output.Finding{failed("CNI", fmt.Sprintf("%s needs %s, not found in %s", name, strings.Join(missing, ", "), strings.Join(p.binDirs(), ", ")),
-			"install the plugins (Debian: containernetworking-plugins, in /usr/lib/cni) or set the runtime's bin_dir")}
+		return failed("CNI", fmt.Sprintf("%s needs %s, not found in %s", name, strings.Join(missing, ", "), strings.Join(p.binDirs(), ", ")),
+			"install the plugins (Debian: containernetworking-plugins, in /usr/lib/cni) or set the runtime's bin_dir")
 	}
-	return []output.Finding{ok("CNI", fmt.Sprintf("%s: %s", filepath.Join(dir, name), strings.Join(types, ", ")))}
+	return ok("CNI", fmt.Sprintf("%s: %s", filepath.Join(dir, name), strings.Join(types, ", ")))
+}
+
+// addTypes adds those that are not there yet.
+func addTypes(types []string, more ...string) []string {
+	for _, t := range more {
+		if t != "" && !slices.Contains(types, t) {
+			types = append(types, t)
+		}
+	}
+	return types
 }
 
 // configFiles are a folder's CNI configurations in the order of their names.
@@ -97,11 +146,7 @@ func pluginTypes(path string) ([]string, error) {
 	}
 	var types []string
 	for _, pl := range append([]plugin{config.plugin}, config.Plugins...) {
-		for _, t := range []string{pl.Type, pl.IPAM.Type} {
-			if t != "" && !slices.Contains(types, t) {
-				types = append(types, t)
-			}
-		}
+		types = addTypes(types, pl.Type, pl.IPAM.Type)
 	}
 	if len(types) == 0 {
 		return nil, fmt.Errorf("it names no plugin")

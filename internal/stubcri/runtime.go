@@ -3,6 +3,7 @@ package stubcri
 import (
 	"cmp"
 	"context"
+	"maps"
 	"slices"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -33,6 +34,7 @@ func (r *runtimeService) Status(_ context.Context, req *runtimeapi.StatusRequest
 	}
 	if req.GetVerbose() {
 		resp.Info = map[string]string{"config": `{"podCIDR":"` + r.s.PodCIDR() + `"}`, "golang": `"go1.26"`}
+		maps.Copy(resp.Info, r.s.o.Info)
 	}
 	return resp, nil
 }

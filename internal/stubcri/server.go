@@ -22,6 +22,8 @@ import (
 
 // Options say how the runtime behaves. The zero value is a well-behaved one.
 type Options struct {
+	// Info is added to the verbose status.
+	Info map[string]string
 	// Name and Version are what the Version call answers: stubcri 1.0.0.
 	Name, Version string
 	// APIs are the CRI versions served; nil means v1 only.
