@@ -26,11 +26,10 @@ func newApply(env *Env) *cli.Command {
 		Usage: "run pods from Kubernetes manifests",
 		Description: describe("Reads v1 Pods and the ConfigMaps, Secrets and RuntimeClasses they use, and brings the pods up: volumes, sandbox, init containers, sidecars, hooks. "+
 			"A new image restarts its container; any other change replaces the pod. No process stays behind to restart what ends: crishim sync does that.",
-			"crishim apply -f web.yaml", "crishim apply --wait -f pods/", "crishim apply --dry-run -f web.yaml"),
+			"crishim apply -f web.yaml", "crishim apply --wait -f pods/", "crishim apply --wait=ready -f job.yaml", "crishim apply --dry-run -f web.yaml"),
 		Flags: append([]cli.Flag{
 			manifestFlag(),
-			&cli.BoolFlag{Name: "wait", Usage: "until the pods are ready, or have ended well"},
-			&cli.DurationFlag{Name: "wait-timeout", Usage: "give up after `TIME` (0: never)"},
+			newWaitFlag(), waitTimeoutFlag(),
 			&cli.BoolFlag{Name: "dry-run", Usage: "print the CRI requests that would create the pods, and change nothing"},
 			&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "do not print the steps"},
 		}, formatFlags()...),
@@ -40,7 +39,7 @@ func newApply(env *Env) *cli.Command {
 
 type applyOptions struct {
 	set           *manifest.Set
-	wait          bool
+	wait          kuberuntime.Wait
 	timeout       time.Duration
 	dryRun, quiet bool
 	format        string
@@ -52,14 +51,15 @@ func applyOptionsOf(env *Env, c *cli.Context) (o applyOptions, err error) {
 	switch {
 	case len(files) == 0:
 		return o, usagef("-f is missing: give a manifest, a folder of manifests, or - for standard input")
+	case c.IsSet("wait") && c.Args().First() == "ready":
+		return o, withHintedUsage("did you mean --wait=ready?", `apply takes no arguments, got "ready"`)
 	case c.Args().Present():
 		return o, usagef("apply takes no arguments, got %s", quote(c.Args().First()))
 	}
-	o.wait, o.timeout = c.Bool("wait"), c.Duration("wait-timeout")
-	o.dryRun, o.quiet, o.format = c.Bool("dry-run"), c.Bool("quiet"), c.String("output")
-	if o.timeout > 0 && !o.wait {
-		return o, usagef("--wait-timeout is for --wait")
+	if o.wait, o.timeout, err = waitOf(c); err != nil {
+		return o, err
 	}
+	o.dryRun, o.quiet, o.format = c.Bool("dry-run"), c.Bool("quiet"), c.String("output")
 	if o.output, err = readFormat(env, c); err != nil {
 		return o, err
 	}
@@ -119,11 +119,7 @@ func runApply(ctx context.Context, env *Env, o applyOptions) error {
 	applied := make([]*v1.Pod, len(o.set.Pods))
 	err = inParallel(env, numbers, func(env *Env, i int) (err error) {
 		p := o.set.Pods[i].Pod
-		applied[i], err = applyPod(ctx, env, r, p, o)
-		if err != nil && ctx.Err() != nil {
-			env.sayWhatExists(r, p)
-		}
-		if err != nil {
+		if applied[i], err = applyPod(ctx, env, r, p, o); err != nil {
 			err = about(kuberuntime.FullName(p), err)
 		}
 		return err
@@ -137,7 +133,7 @@ func runApply(ctx context.Context, env *Env, o applyOptions) error {
 
 func applyPod(ctx context.Context, env *Env, r *podRuntime, p *v1.Pod, o applyOptions) (*v1.Pod, error) {
 	if o.timeout > 0 {
-		limited, cancel := context.WithTimeoutCause(ctx, o.timeout, fmt.Errorf("not ready after %s", o.timeout))
+		limited, cancel := context.WithTimeoutCause(ctx, o.timeout, gaveUp(o.timeout))
 		defer cancel()
 		ctx = limited
 	}
@@ -146,15 +142,14 @@ func applyPod(ctx context.Context, env *Env, r *podRuntime, p *v1.Pod, o applyOp
 		return nil, err
 	}
 	defer unlock()
+	_, noRecord := r.Record(string(p.UID))
 	replaced, existed, err := r.Replace(ctx, p)
 	if err != nil {
 		return nil, err
 	}
 	view, err := r.Up(ctx, p, o.set, o.wait)
-	if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		err = context.Cause(ctx) // whatever call it was that had no time left
-	}
 	if err != nil {
+		env.sayWhatIsLeft(ctx, r, p, err, noRecord != nil)
 		return nil, err
 	}
 	status, err := r.GetPodStatus(ctx, string(p.UID), p.Name, p.Namespace)
@@ -197,24 +192,43 @@ func phaseText(view *plan.View) string {
 	return "pending"
 }
 
-// sayWhatExists tells after an interrupt what the interrupted pod has so far.
-func (env *Env) sayWhatExists(r *podRuntime, p *v1.Pod) {
-	ctx, cancel := context.WithTimeout(context.Background(), client.QueryLimit)
+// sayWhatIsLeft tells what there is of a pod that failed, and how it goes away. Where there
+// is only the folder that this apply made, it removes that: delete would not find the pod.
+func (env *Env) sayWhatIsLeft(ctx context.Context, r *podRuntime, p *v1.Pod, failure error, ownFolder bool) {
+	interrupted := ctx.Err() != nil
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), client.QueryLimit)
 	defer cancel()
+	name := kuberuntime.FullName(p)
 	status, err := r.GetPodStatus(ctx, string(p.UID), p.Name, p.Namespace)
 	if err != nil {
-		env.warn("pod %s is left half made; what exists cannot be asked: %v", kuberuntime.FullName(p), err)
+		env.warn("pod %s is left half made; what exists cannot be asked: %v", name, err)
 		return
 	}
-	boxes := "1 sandbox"
-	if n := len(status.Sandboxes); n != 1 {
-		boxes = fmt.Sprintf("%d sandboxes", n)
+	if len(status.Sandboxes)+len(status.Containers) == 0 {
+		// A call that was cut off may bring its sandbox yet.
+		if ownFolder && !interrupted {
+			if err := r.Remove(ctx, p, status, nil); err != nil {
+				env.warn("pod %s: %v", name, err)
+			}
+		}
+		return
 	}
-	text := fmt.Sprintf("pod %s is left with %s", kuberuntime.FullName(p), boxes)
-	for _, c := range status.Containers {
-		text += fmt.Sprintf(", container %s %s", c.Name, strings.ToLower(strings.TrimPrefix(c.State.String(), "CONTAINER_")))
+	text := fmt.Sprintf("pod %s is left with %d sandboxes", name, len(status.Sandboxes))
+	if len(status.Sandboxes) == 1 {
+		text = fmt.Sprintf("pod %s is left with 1 sandbox", name)
 	}
-	env.warn("%s; crishim apply goes on from there, crishim delete %s removes it", text, kuberuntime.FullName(p))
+	said := map[string]bool{}
+	for _, c := range status.Containers { // the newest attempt of each comes first
+		if !said[c.Name] {
+			text += fmt.Sprintf(", container %s %s", c.Name, strings.ToLower(strings.TrimPrefix(c.State.String(), "CONTAINER_")))
+		}
+		said[c.Name] = true
+	}
+	next := "crishim apply goes on from there"
+	if errors.Is(failure, kuberuntime.ErrPodFailed) {
+		next = "crishim describe " + name + " shows it"
+	}
+	env.warn("%s; %s, crishim delete %s removes it", text, next, name)
 }
 
 // dryRunApply prints the requests and dials nothing.

@@ -3,6 +3,7 @@ package commands
 import (
 	"context"
 	"encoding/base64"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -91,6 +92,11 @@ func TestApplyRefusesBeforeDialling(t *testing.T) {
 		{"missing file", "", []string{"-f", "/nowhere/web.yaml"}, 2, "/nowhere/web.yaml"},
 		{"no pod", "", []string{"-f", "-"}, 2, "there is no Pod in the input"},
 		{"timeout without wait", applyPod1, []string{"-f", "-", "--wait-timeout", "1s"}, 2, "--wait-timeout is for --wait"},
+		{"timeout with a wait that is off", applyPod1, []string{"-f", "-", "--wait=false", "--wait-timeout", "1s"}, 2, "--wait-timeout is for --wait"},
+		{"negative timeout", applyPod1, []string{"-f", "-", "--wait", "--wait-timeout", "-1s"}, 2, "invalid --wait-timeout -1s: must not be negative"},
+		{"another wait", applyPod1, []string{"-f", "-", "--wait=soon"}, 2, "invalid --wait=soon: must be --wait or --wait=ready"},
+		{"no wait", applyPod1, []string{"-f", "-", "--wait="}, 2, "invalid --wait=: must be --wait or --wait=ready"},
+		{"wait with a space", applyPod1, []string{"-f", "-", "--wait", "ready"}, 2, "hint: did you mean --wait=ready?"},
 	}
 	for _, tc := range cases {
 		t.Run(tc.name, func(t *testing.T) {
@@ -221,5 +227,84 @@ spec:
 		if !strings.Contains(r.out, "--token=********") {
 			t.Errorf("%s: no mask in %s", format, r.out)
 		}
+	}
+}
+
+const applyJob = `
+apiVersion: v1
+kind: Pod
+metadata: {name: job}
+spec:
+  restartPolicy: Never
+  terminationGracePeriodSeconds: 1
+  initContainers: [{name: side, image: "busybox:1", restartPolicy: Always}]
+  containers: [{name: main, image: "busybox:1"}]
+`
+
+// TestApplyWaitsForJobs: the status of apply --wait is that of the job, wherever the flag
+// stands, and what a failed one leaves is said.
+func TestApplyWaitsForJobs(t *testing.T) {
+	t.Parallel()
+	cases := []struct {
+		name string
+		args []string
+		end  int32 // of the main container; -1: it runs on
+		code int
+		out  string
+		err  string
+	}{
+		{"succeeds", []string{"--wait", "-f", "-"}, 0, 0, "pod default/job: created, succeeded", ""},
+		{"succeeds, the flag behind", []string{"-f", "-", "--wait"}, 0, 0, "pod default/job: created, succeeded", ""},
+		{"fails", []string{"--wait", "-f", "-"}, 4, 1, "", "crishim: default/job: the pod has failed: container main ended with status 4"},
+		{"fails and is left", []string{"--wait=true", "-f", "-"}, 4, 1, "",
+			"pod default/job is left with 1 sandbox, container main exited, container side exited; crishim describe default/job shows it, crishim delete default/job removes it"},
+		{"ready", []string{"-f", "-", "--wait=ready"}, -1, 0, "pod default/job: created, ready", ""},
+		{"no wait", []string{"-f", "-"}, -1, 0, "pod default/job: created, ready", ""},
+		{"too slow", []string{"-f", "-", "--wait", "--wait-timeout", "2s"}, -1, 1, "", "default/job: --wait-timeout of 2s is over: container main is not at its end"},
+		{"too slow and is left", []string{"-f", "-", "--wait", "--wait-timeout=2s"}, -1, 1, "", "container main running, container side running; crishim apply goes on from there, crishim delete default/job removes it"},
+	}
+	for _, tc := range cases {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			c := podTest(t)
+			c.stdin = applyJob
+			ends := make(chan struct{})
+			if tc.end >= 0 {
+				c.stub.AfterStart("main", func(id string) { defer close(ends); c.stub.Exit(id, tc.end) })
+			} else {
+				close(ends)
+			}
+			got := c.run(append([]string{"apply"}, tc.args...)...)
+			<-ends
+			if got.code != tc.code || !strings.Contains(got.out, tc.out) || !strings.Contains(got.err, tc.err) {
+				t.Errorf("got %d\n%s%s, want %d, %q and %q", got.code, got.out, got.err, tc.code, tc.out, tc.err)
+			}
+		})
+	}
+}
+
+// TestApplyLeavesNothingUnsaid has a pod that gets no sandbox: delete would not find it.
+func TestApplyLeavesNothingUnsaid(t *testing.T) {
+	t.Parallel()
+	c := podTest(t)
+	c.stdin = applyPod1
+	c.stub.Fail("RunPodSandbox", errors.New("no network"))
+	if got := c.run("apply", "-f", "-"); got.code != 1 || !strings.Contains(got.err, "no network") {
+		t.Errorf("got %+v", got)
+	}
+	if pods, err := os.ReadDir(filepath.Join(c.vars["CRISHIM_ROOT"], "pods")); err != nil || len(pods) > 0 {
+		t.Errorf("left: %v, %v", pods, err)
+	}
+	c.stub.Fail("RunPodSandbox", nil)
+	c.stub.Fail("CreateContainer", errors.New("no space"))
+	c.stdin = applyPod1
+	if got := c.run("apply", "-f", "-"); got.code != 1 || !strings.Contains(got.err, "pod default/web is left with 1 sandbox; crishim apply goes on from there, crishim delete default/web removes it") {
+		t.Errorf("got %+v", got)
+	}
+	if got := c.run("delete", "default/web"); got.code != 0 {
+		t.Errorf("got %+v", got)
+	}
+	if pods, containers := c.stub.Left(); pods+containers != 0 {
+		t.Errorf("%d pods and %d containers are left", pods, containers)
 	}
 }

@@ -195,6 +195,7 @@ var fixedValues = map[string][]string{
 	"network":   {"pod", "host"},
 	"compat":    {"crictl"},
 	"transport": {"spdy", "websocket"},
+	"wait":      {"ready"},
 }
 
 // flagValues complete the value of a flag. What has a fixed set of values is

@@ -64,8 +64,10 @@ func newRealNode(t *testing.T) *realNode {
 	}
 	n.write("web.yaml", "apiVersion: v1\nkind: Pod\nmetadata: {name: web, namespace: team}\nspec: {terminationGracePeriodSeconds: 1, "+
 		"containers: [{name: web, image: busybox, imagePullPolicy: Never, command: [sh, -c, 'trap \"exit 0\" TERM; while :; do sleep 0.1; done']}]}\n")
-	if err := os.Link(n.names.Replace("web.yaml"), n.names.Replace("pods/web.yaml")); err != nil {
-		t.Fatal(err)
+	for _, name := range []string{"pods/web.yaml", "job.yaml"} {
+		if err := os.Link(n.names.Replace("web.yaml"), n.names.Replace(name)); err != nil {
+			t.Fatal(err)
+		}
 	}
 	for _, ext := range []string{"json", "yaml"} {
 		n.write("pod."+ext, `{"metadata": {"name": "web", "namespace": "team"}}`)

@@ -48,7 +48,7 @@ func exampleNode(t *testing.T) *commandTest {
 	}
 	for name, text := range map[string]string{
 		"pod.json": `{"metadata": {"name": "made"}, "log_directory": "/nonexistent"}`, "pod.yaml": "metadata: {name: made}\nlog_directory: /nonexistent\n",
-		"web.yaml": manifest, "pods/web.yaml": manifest,
+		"web.yaml": manifest, "job.yaml": manifest, "pods/web.yaml": manifest,
 		"container.json": `{"metadata": {"name": "c"}, "image": {"image": "busybox"}}`, "container.yaml": containerFile,
 	} {
 		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {

@@ -14,8 +14,9 @@ import (
 
 // flagInfo is what arranging needs to know of a flag.
 type flagInfo struct {
-	name  string // its first name
-	value bool   // takes a value
+	name     string // its first name
+	value    bool   // takes a value
+	optional bool   // takes one behind = only
 }
 
 // flagTable finds flags by any of their names.
@@ -26,9 +27,10 @@ func tableOf(flags []cli.Flag) flagTable {
 	table := flagTable{"help": help, "h": help}
 	for _, flag := range flags {
 		_, boolean := flag.(*cli.BoolFlag)
+		_, optional := flag.(waitFlag)
 		names := flag.Names()
 		for _, name := range names {
-			table[name] = flagInfo{name: names[0], value: !boolean}
+			table[name] = flagInfo{name: names[0], value: !boolean && !optional, optional: optional}
 		}
 	}
 	return table
@@ -51,7 +53,7 @@ func (t flagTable) take(args []string) (words []string, infos []flagInfo, used i
 	case !known:
 		return nil, nil, 0, t.unknown(args[0])
 	case hasValue:
-		if !info.value {
+		if !info.value && !info.optional {
 			if _, err := strconv.ParseBool(value); err != nil {
 				return nil, nil, 0, usagef("flag %s takes no value", dashed(name))
 			}

@@ -89,7 +89,7 @@ func (m *manual) flags(flags []cli.Flag) {
 
 // valueName is the word in backquotes, which stands for a flag's value.
 func valueName(f cli.Flag, usage string) string {
-	if _, boolean := f.(*cli.BoolFlag); boolean {
+	if d, ok := f.(cli.DocGenerationFlag); ok && !d.TakesValue() {
 		return ""
 	}
 	parts := strings.SplitN(usage, "`", 3)

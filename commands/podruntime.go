@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -143,4 +144,59 @@ func lockPod(ctx context.Context, env *Env, r *podRuntime, namespace, name strin
 // manifestFlag is -f of the verbs that read manifests.
 func manifestFlag() cli.Flag {
 	return &cli.StringSliceFlag{Name: "filename", Aliases: []string{"f"}, Usage: "read manifests from `FILE`, from the files of a folder, or from standard input (-)"}
+}
+
+// waitFlag is --wait and --wait=ready of apply and sync, a boolean flag that can have a value.
+type waitFlag struct{ *cli.GenericFlag }
+
+// waitText is the text of the flag.
+type waitText string
+
+func (w *waitText) Set(text string) error { *w = waitText(text); return nil }
+func (w *waitText) String() string        { return string(*w) }
+func (*waitText) IsBoolFlag() bool        { return true }
+
+func newWaitFlag() cli.Flag {
+	return waitFlag{&cli.GenericFlag{Name: "wait", Value: new(waitText),
+		Usage: "wait until pods are ready, or with restartPolicy Never or OnFailure until they have succeeded; ready: until all are ready"}}
+}
+
+// TakesValue keeps the form without a value for help and man pages.
+func (waitFlag) TakesValue() bool { return false }
+
+func (f waitFlag) String() string { return "--wait, --wait=ready\t" + f.Usage }
+
+// waitTimeoutFlag is the time limit of --wait.
+func waitTimeoutFlag() cli.Flag {
+	return &cli.DurationFlag{Name: "wait-timeout", Usage: "with --wait: give up after `TIME`, and not at a crash loop's sixth end (0: never)", DefaultText: "crash loops only"}
+}
+
+// waitOf reads both. A crash loop has its limit where no other was given.
+func waitOf(c *cli.Context) (w kuberuntime.Wait, timeout time.Duration, err error) {
+	timeout = c.Duration("wait-timeout")
+	if !c.IsSet("wait-timeout") {
+		w.MaxBackOff = kuberuntime.DefaultMaxBackOff
+	}
+	text, _ := c.Generic("wait").(*waitText)
+	on, notBool := strconv.ParseBool(text.String())
+	switch {
+	case text.String() == "ready":
+		w.Until = kuberuntime.UntilReady
+	case notBool == nil && on:
+		w.Until = kuberuntime.UntilDone
+	case notBool != nil && c.IsSet("wait"):
+		return w, timeout, usagef("invalid --wait=%s: must be --wait or --wait=ready", text)
+	}
+	switch {
+	case timeout < 0:
+		return w, timeout, usagef("invalid --wait-timeout %s: must not be negative", timeout)
+	case c.IsSet("wait-timeout") && w.Until == kuberuntime.UntilStarted:
+		return w, timeout, usagef("--wait-timeout is for --wait")
+	}
+	return w, timeout, nil
+}
+
+// gaveUp is the reason for an end at --wait-timeout.
+func gaveUp(timeout time.Duration) error {
+	return fmt.Errorf("--wait-timeout of %s is over", timeout)
 }

@@ -13,6 +13,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/internal/testneeds"
+	"github.com/crishim/crishim/kuberuntime"
 	"github.com/crishim/crishim/shim/enginetest"
 )
 
@@ -117,7 +118,7 @@ spec:
 			t.Fatal(err)
 		}
 		p := set.Pods[0].Pod
-		_, upErr := r.Up(ctx, p, set, false)
+		_, upErr := r.Up(ctx, p, set, kuberuntime.Wait{})
 		status, err := r.GetPodStatus(ctx, string(p.UID), p.Name, p.Namespace)
 		if err != nil {
 			t.Fatal(err)

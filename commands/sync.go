@@ -30,8 +30,7 @@ func newSync(env *Env) *cli.Command {
 			"crishim sync /etc/crishim/pods", "crishim sync --once --wait pods/"),
 		Flags: []cli.Flag{
 			&cli.BoolFlag{Name: "once", Usage: "bring the pods to what the folder says, and end"},
-			&cli.BoolFlag{Name: "wait", Usage: "with --once: until the pods are ready"},
-			&cli.DurationFlag{Name: "wait-timeout", Usage: "with --wait: give up after `TIME` (0: never)"},
+			newWaitFlag(), waitTimeoutFlag(),
 			&cli.StringFlag{Name: "metrics-addr", Usage: "serve Prometheus metrics at `ADDRESS`, such as 127.0.0.1:9100"},
 			&cli.BoolFlag{Name: "serialize-image-pulls", Usage: "pull one image at a time"},
 			&cli.Float64Flag{Name: "registry-qps", Usage: "start at most `N` pulls a second (0: no limit)", Value: 5},
@@ -47,16 +46,19 @@ func newSync(env *Env) *cli.Command {
 }
 
 type syncOptions struct {
-	loop       kuberuntime.LoopOptions
-	once, wait bool
-	timeout    time.Duration
-	metrics    string
-	runtime    podRuntimeOptions
+	loop    kuberuntime.LoopOptions
+	once    bool
+	wait    kuberuntime.Wait
+	timeout time.Duration
+	metrics string
+	runtime podRuntimeOptions
 }
 
 func syncOptionsOf(_ *Env, c *cli.Context) (o syncOptions, err error) {
-	o.once, o.wait, o.metrics = c.Bool("once"), c.Bool("wait"), c.String("metrics-addr")
-	o.timeout = c.Duration("wait-timeout")
+	o.once, o.metrics = c.Bool("once"), c.String("metrics-addr")
+	if o.wait, o.timeout, err = waitOf(c); err != nil {
+		return o, err
+	}
 	o.runtime = podRuntimeOptions{patient: o.once, stays: !o.once, serial: c.Bool("serialize-image-pulls"), qps: c.Float64("registry-qps"), burst: c.Int("registry-burst")}
 	o.loop = kuberuntime.LoopOptions{
 		Folder: c.Args().First(), GC: kuberuntime.GCPolicy{MaxPerContainer: c.Int("max-per-container"), MaxContainers: -1},
@@ -64,10 +66,8 @@ func syncOptionsOf(_ *Env, c *cli.Context) (o syncOptions, err error) {
 		Logs:   kuberuntime.LogPolicy{MaxSize: c.Int64("container-log-max-size"), MaxFiles: c.Int("container-log-max-files")},
 	}
 	switch {
-	case o.wait && !o.once:
+	case o.wait.Until != kuberuntime.UntilStarted && !o.once:
 		return o, usagef("--wait is for --once")
-	case o.timeout > 0 && !o.wait:
-		return o, usagef("--wait-timeout is for --wait")
 	case o.once && o.metrics != "":
 		return o, usagef("--metrics-addr is not for --once")
 	}
@@ -100,7 +100,7 @@ func runSync(ctx context.Context, env *Env, o syncOptions) error {
 	defer loop.Close()
 	if o.once {
 		if o.timeout > 0 {
-			limited, cancel := context.WithTimeoutCause(ctx, o.timeout, fmt.Errorf("not ready after %s", o.timeout))
+			limited, cancel := context.WithTimeoutCause(ctx, o.timeout, gaveUp(o.timeout))
 			defer cancel()
 			ctx = limited
 		}

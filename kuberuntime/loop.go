@@ -382,8 +382,8 @@ func (l *Loop) sources() Sources {
 }
 
 // Once brings the runtime to what the folder says and returns: pods that are not wanted
-// are removed, the others brought up, or with wait until they are ready.
-func (l *Loop) Once(ctx context.Context, wait bool) error {
+// are removed, the others brought up as far as wait says.
+func (l *Loop) Once(ctx context.Context, wait Wait) error {
 	_, readErr := l.folder.read()
 	pods, err := l.m.GetPods(ctx, true)
 	if err != nil {
@@ -408,7 +408,7 @@ func (l *Loop) Once(ctx context.Context, wait bool) error {
 }
 
 // upAll brings up all pods at the same time.
-func (l *Loop) upAll(ctx context.Context, pods []*pod.Pod, wait bool) error {
+func (l *Loop) upAll(ctx context.Context, pods []*pod.Pod, wait Wait) error {
 	var mu sync.Mutex
 	var errs []error
 	var wg sync.WaitGroup
@@ -421,9 +421,6 @@ func (l *Loop) upAll(ctx context.Context, pods []*pod.Pod, wait bool) error {
 		}
 		wg.Go(func() {
 			if _, err := l.m.Up(ctx, want.pod, want.set, wait); err != nil {
-				if cause := context.Cause(ctx); cause != nil {
-					err = cause
-				}
 				mu.Lock()
 				defer mu.Unlock()
 				errs = append(errs, fmt.Errorf("%s: %w", FullName(want.pod), err))

@@ -21,6 +21,7 @@ import (
 	"github.com/crishim/crishim/internal/stubcri"
 	"github.com/crishim/crishim/kuberuntime/criconfig"
 	"github.com/crishim/crishim/kuberuntime/manifest"
+	"github.com/crishim/crishim/kuberuntime/plan"
 	"github.com/crishim/crishim/kuberuntime/pod"
 )
 
@@ -35,7 +36,8 @@ type fixture struct {
 
 func newFixture(t *testing.T, change ...func(*Options)) *fixture {
 	t.Helper()
-	f := &fixture{stub: stubcri.Start(t, stubcri.Options{})}
+	now := time.Now
+	f := &fixture{stub: stubcri.Start(t, stubcri.Options{Now: func() time.Time { return now() }})}
 	f.stub.AddImage("busybox:1")
 	f.stub.AddImage("busybox:2")
 	conn, err := grpc.NewClient(f.stub.Endpoint, grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -57,12 +59,24 @@ func newFixture(t *testing.T, change ...func(*Options)) *fixture {
 	for _, c := range change {
 		c(&o)
 	}
+	if o.Now != nil {
+		now = o.Now // one clock for both
+	}
 	f.Manager, err = New(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(f.Close)
 	return f
+}
+
+// Up waits for the end of what is meant to end, or only until all was started.
+func (f *fixture) Up(ctx context.Context, p *v1.Pod, set *manifest.Set, wait bool) (*plan.View, error) {
+	until := UntilStarted
+	if wait {
+		until = UntilDone
+	}
+	return f.Manager.Up(ctx, p, set, Wait{Until: until, MaxBackOff: DefaultMaxBackOff})
 }
 
 func (f *fixture) reasons() []string {

@@ -77,7 +77,7 @@ func (m *Manager) View(p *v1.Pod, status *pod.Status) *plan.View {
 func (m *Manager) view(p *v1.Pod, status *pod.Status, probes plan.Probes) *plan.View {
 	view := plan.Observe(p, status, probes)
 	if m.outOfTime(p, status, view) {
-		view.Phase, view.Ready = v1.PodFailed, false
+		view.Phase, view.Ready, view.Why = v1.PodFailed, false, "it has run for its activeDeadlineSeconds"
 	}
 	return view
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"time"
 
@@ -72,6 +73,15 @@ func (r *SyncResult) OnlyBackOff() bool {
 		}
 	}
 	return r.Err != nil
+}
+
+// backsOffLonger reports whether a container that crashes waits longer than limit for its
+// next start; 0 is no limit.
+func (r *SyncResult) backsOffLonger(limit time.Duration) bool {
+	return limit > 0 && slices.ContainsFunc(flatten(r.Err), func(err error) bool {
+		var retry *retryError
+		return errors.As(err, &retry) && errors.Is(err, ErrCrashLoop) && retry.after > limit
+	})
 }
 
 func flatten(err error) []error {

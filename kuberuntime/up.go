@@ -1,6 +1,7 @@
 package kuberuntime
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,62 +19,134 @@ import (
 // poll is how often Up looks at a pod that has nothing to do but wait.
 const poll = 200 * time.Millisecond
 
+// minReady is how long a container without a readiness probe runs before Up takes it for
+// ready: one that ends at once runs for a moment too.
+const minReady = 500 * time.Millisecond
+
 // ErrPodFailed is a pod that ended and will not start again.
 var ErrPodFailed = errors.New("the pod has failed")
 
-// Up brings a pod up: all its containers started once, or with wait ready (a pod that ends
-// by itself: ended well). It returns as soon as that cannot come any more. What it leaves
-// behind on an error is repaired by the next call.
-func (m *Manager) Up(ctx context.Context, p *v1.Pod, set *manifest.Set, wait bool) (*plan.View, error) {
+// Until is what Up waits for.
+type Until int
+
+// What Up waits for. UntilDone is the end of pods that are meant to end, and of others that
+// they are ready.
+const (
+	UntilStarted Until = iota // every container was started once
+	UntilReady                // the pod is ready, or has succeeded
+	UntilDone
+)
+
+// Wait says how long Up stays with a pod.
+type Wait struct {
+	Until Until
+	// MaxBackOff is the longest wait for the next start of a container that crashes; 0 is
+	// any. A crash loop has no end of its own.
+	MaxBackOff time.Duration
+}
+
+// DefaultMaxBackOff ends a crash loop after six starts, as many as a Job has by default.
+const DefaultMaxBackOff = 2 * time.Minute
+
+// MeantToEnd reports whether a pod's restart policy lets it end by itself.
+func MeantToEnd(p *v1.Pod) bool { return p.Spec.RestartPolicy != v1.RestartPolicyAlways }
+
+// Up brings a pod up, as far as w says. It returns as soon as that cannot come any more. What
+// it leaves behind on an error is repaired by the next call.
+func (m *Manager) Up(ctx context.Context, p *v1.Pod, set *manifest.Set, w Wait) (*plan.View, error) {
 	defer m.prober.Keep(string(p.UID), nil)
+	ended := ""     // why the last step stopped the pod for good
+	var waits error // what the last look has waited for
+	end := func(err error) error {
+		if ctx.Err() == nil {
+			return err
+		}
+		if waits == nil { // whatever call it was that had no time left
+			return context.Cause(ctx)
+		}
+		return fmt.Errorf("%w: %w", context.Cause(ctx), waits)
+	}
 	for first := true; ; first = false {
 		status, err := m.GetPodStatus(ctx, string(p.UID), p.Name, p.Namespace)
 		if err != nil {
-			return nil, err
+			return nil, end(err)
 		}
 		m.WatchProbes(p, status)
 		view := m.View(p, status)
 		// What runs before the first step may be what that step replaces.
 		if !first {
-			if done, err := isUp(view, wait); done || err != nil {
+			if done, err := isUp(p, view, status, w.Until, ended); done || err != nil {
 				return view, err
 			}
 		}
 		result := m.SyncPod(ctx, p, set, status)
-		if result.Err != nil && !(wait && result.OnlyBackOff()) {
-			return view, startFailure(result.Err, status)
+		if result.Err != nil && (w.Until == UntilStarted || !result.OnlyBackOff() || result.backsOffLonger(w.MaxBackOff)) {
+			return view, end(startFailure(result.Err, status))
 		}
-		if result.Err == nil && !result.Actions.Nothing() {
+		if result.Err == nil && result.Actions.KillPod && !result.Actions.CreateSandbox {
+			ended = result.Actions.SandboxReason
+		}
+		if first || result.Err == nil && !result.Actions.Nothing() {
 			continue
 		}
-		if first {
-			continue
-		}
+		waits = cmp.Or(startFailure(result.Err, status), notYet(p, view, w.Until))
 		if err := m.pause(ctx, poll); err != nil {
-			return view, err
+			return view, end(err)
 		}
 	}
 }
 
-// isUp says whether Up is at its end.
-func isUp(view *plan.View, wait bool) (bool, error) {
+// isUp reports whether Up is at its end. A pod that has ended is stopped first, whole: what
+// is left of it is its sandbox, and its sidecars. ended is why the plan stopped it for good.
+func isUp(p *v1.Pod, view *plan.View, status *pod.Status, until Until, ended string) (bool, error) {
+	over := view.Phase == v1.PodFailed || view.Phase == v1.PodSucceeded
 	switch {
-	case view.Phase == v1.PodFailed:
-		return false, fmt.Errorf("%w: %s", ErrPodFailed, whatFailed(view))
+	case over && ended == "" && !isDead(status):
+		return false, nil
 	case view.Phase == v1.PodSucceeded:
 		return true, nil
+	case over, ended != "":
+		return false, fmt.Errorf("%w: %s", ErrPodFailed, cmp.Or(whatFailed(view), ended))
 	case slices.ContainsFunc(view.Containers, func(c plan.ContainerView) bool { return c.Ephemeral && c.Status == nil }):
 		return false, nil // they come one step after the others
-	case wait:
-		return view.Ready, nil
+	case until == UntilStarted:
+		return view.Started, nil
+	case until == UntilDone && MeantToEnd(p):
+		return false, nil
 	}
-	return view.Started, nil
+	young := func(c plan.ContainerView) bool {
+		if c.Init || c.Ephemeral || c.Container.ReadinessProbe != nil || c.Status == nil {
+			return false
+		}
+		age := status.At.Sub(c.Status.StartedAt) // negative when the clock was put back
+		return age >= 0 && age < minReady
+	}
+	return view.Ready && !slices.ContainsFunc(view.Containers, young), nil
 }
 
+// notYet names the containers that Up still waits for.
+func notYet(p *v1.Pod, view *plan.View, until Until) error {
+	what, waited := "not ready", func(c plan.ContainerView) bool { return !c.Ready }
+	if until == UntilDone && MeantToEnd(p) {
+		what, waited = "not at its end", func(c plan.ContainerView) bool { return !c.Sidecar && !c.Status.Exited() }
+	}
+	var names []string
+	for _, c := range view.Containers {
+		if !c.Ephemeral && waited(c) {
+			names = append(names, fmt.Sprintf("container %s is %s", c.Container.Name, what))
+		}
+	}
+	return errors.New(strings.Join(names, ", "))
+}
+
+// whatFailed says how a pod's containers failed, or why the pod did.
 func whatFailed(view *plan.View) string {
+	if view.Why != "" {
+		return view.Why
+	}
 	var out []string
 	for _, c := range view.Containers {
-		if c.Status.Exited() && c.Status.ExitCode != 0 {
+		if c.Status.Exited() && !c.Sidecar && !c.Status.Succeeded() {
 			out = append(out, describeEnd(c.Status))
 		}
 	}
@@ -82,6 +155,9 @@ func whatFailed(view *plan.View) string {
 
 func describeEnd(c *pod.ContainerStatus) string {
 	text := fmt.Sprintf("container %s ended with status %d", c.Name, c.ExitCode)
+	if c.Reason == pod.OOMKilled {
+		text += " (" + pod.OOMKilled + ")"
+	}
 	if message := OneLine(c.Message); message != "" {
 		text += ": " + message
 	}

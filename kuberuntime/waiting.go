@@ -66,8 +66,8 @@ func startsAgain(p *v1.Pod, c plan.ContainerView) bool {
 		return c.Status == nil
 	case c.Sidecar:
 		return true
-	case c.Init && c.Status.Exited() && c.Status.ExitCode == 0:
-		return false
+	case c.Init && c.Status.Exited():
+		return !c.Status.Succeeded() && p.Spec.RestartPolicy != v1.RestartPolicyNever
 	}
 	return plan.ShouldRestart(p, c.Status)
 }

@@ -57,6 +57,9 @@ func (r *runtimeService) StartContainer(_ context.Context, req *runtimeapi.Start
 	}
 	c.state, c.started = runtimeapi.ContainerState_CONTAINER_RUNNING, r.s.now().UnixNano()
 	r.s.event(c, runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT)
+	if after := r.s.afterStart[c.config.GetMetadata().GetName()]; after != nil {
+		go after(c.id)
+	}
 	return &runtimeapi.StartContainerResponse{}, nil
 }
 
@@ -80,6 +83,26 @@ func (s *Server) exit(c *container, code int32) {
 	}
 	close(c.ended)
 	s.event(c, runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT)
+}
+
+// AfterStart runs f, on its own, when a container of this name was started.
+func (s *Server) AfterStart(name string, f func(id string)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.afterStart[name] = f
+}
+
+// ExitFor ends a running container with a status and the runtime's word for why, such as OOMKilled.
+func (s *Server) ExitFor(id string, code int32, reason string) {
+	s.t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c, err := s.containerByID(id)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.exit(c, code)
+	c.reason = reason
 }
 
 // Exit ends a running container with a status, as its process would.

@@ -70,6 +70,7 @@ type Server struct {
 	images     map[string]*runtimeapi.Image
 	fail       map[string]error
 	before     map[string]func(context.Context)
+	afterStart map[string]func(id string) // by container name
 	calls      []Call
 	watchers   map[chan *runtimeapi.ContainerEventResponse]struct{}
 	podCIDR    string
@@ -94,7 +95,7 @@ func Start(t testing.TB, o Options) *Server {
 	s := &Server{
 		Endpoint: "unix://" + o.Socket, o: o, t: t, stop: make(chan struct{}),
 		pods: map[string]*pod{}, containers: map[string]*container{}, images: map[string]*runtimeapi.Image{},
-		fail: map[string]error{}, before: map[string]func(context.Context){},
+		fail: map[string]error{}, before: map[string]func(context.Context){}, afterStart: map[string]func(string){},
 		watchers: map[chan *runtimeapi.ContainerEventResponse]struct{}{},
 	}
 	l, err := net.Listen("unix", o.Socket)

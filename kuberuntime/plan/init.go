@@ -91,7 +91,7 @@ func (w initWalk) done(i int) bool {
 		// Creating and starting are one step for us: this one could not be started.
 		w.actions.StartInit = append(w.actions.StartInit, i)
 		return false
-	case status.Exited() && status.ExitCode == 0 && status.Reason != "OOMKilled":
+	case status.Succeeded():
 		return true
 	case w.pod.Spec.RestartPolicy == v1.RestartPolicyNever:
 		w.actions.KillPod = true

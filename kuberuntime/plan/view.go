@@ -1,7 +1,10 @@
 package plan
 
 import (
+	"slices"
+
 	v1 "github.com/crishim/crishim/kuberuntime/corev1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/kuberuntime/manifest"
 	"github.com/crishim/crishim/kuberuntime/pod"
@@ -21,6 +24,7 @@ type View struct {
 	Initialised bool // the init containers are done
 	Started     bool // and each regular container was started once
 	Ready       bool
+	Why         string // why the pod failed, where no container tells
 	Containers  []ContainerView
 }
 
@@ -49,6 +53,11 @@ func Observe(p *v1.Pod, s *pod.Status, probes Probes) *View {
 	}
 	v.Started = v.Started && v.Initialised
 	v.Phase = phase(p, v)
+	// A pod that gets no other sandbox can be between its containers: the kubelet leaves it
+	// pending for ever.
+	if a := Compute(p, s, probes); v.Phase == v1.PodPending && a.KillPod && !a.CreateSandbox && !anyRuns(s) {
+		v.Phase, v.Why = v1.PodFailed, a.SandboxReason+" and the restart policy is "+string(p.Spec.RestartPolicy)
+	}
 	v.Ready = v.Ready && v.Phase == v1.PodRunning
 	return v
 }
@@ -56,7 +65,7 @@ func Observe(p *v1.Pod, s *pod.Status, probes Probes) *View {
 func (c *ContainerView) observe(probes Probes) {
 	if !c.Status.Running() {
 		// An init container is ready once it has done what it is for.
-		c.Ready = c.Init && !c.Sidecar && c.Status.Exited() && c.Status.ExitCode == 0
+		c.Ready = c.Init && !c.Sidecar && c.Status.Succeeded()
 		return
 	}
 	c.Started = c.Container.StartupProbe == nil || probes.startup(c.Status.ID) == Success
@@ -68,8 +77,13 @@ func (c *ContainerView) initDone(s *pod.Status, sandbox string) bool {
 	if c.Sidecar {
 		return c.Started
 	}
-	status := s.ContainerIn(sandbox, c.Container.Name)
-	return status.Exited() && status.ExitCode == 0
+	return s.ContainerIn(sandbox, c.Container.Name).Succeeded()
+}
+
+func anyRuns(s *pod.Status) bool {
+	return slices.ContainsFunc(s.Containers, func(c *pod.ContainerStatus) bool {
+		return c.Running() || c.State == runtimeapi.ContainerState_CONTAINER_UNKNOWN
+	})
 }
 
 // phase is the pod's phase from its containers' states.
@@ -79,11 +93,11 @@ func phase(p *v1.Pod, v *View) v1.PodPhase {
 	running, succeeded, failed, waiting := 0, 0, 0, 0
 	for _, c := range v.Containers {
 		switch {
-		case c.Init && !c.Sidecar && c.Status.Exited() && c.Status.ExitCode != 0 && p.Spec.RestartPolicy == v1.RestartPolicyNever && !v.Initialised:
+		case c.Init && !c.Sidecar && c.Status.Exited() && !c.Status.Succeeded() && p.Spec.RestartPolicy == v1.RestartPolicyNever && !v.Initialised:
 			return v1.PodFailed
+		case (c.Sidecar || !c.Init && !c.Ephemeral) && c.Status.Running():
+			running++ // a sidecar keeps a pod whose other containers have ended from its end
 		case c.Init, c.Ephemeral:
-		case c.Status.Running():
-			running++
 		case c.Status.Exited() && c.Status.ExitCode == 0:
 			succeeded++
 		case c.Status.Exited():
@@ -93,8 +107,6 @@ func phase(p *v1.Pod, v *View) v1.PodPhase {
 		}
 	}
 	switch {
-	case !v.Initialised && running == 0 && succeeded+failed == 0, waiting > 0 && running+succeeded+failed == 0:
-		return v1.PodPending
 	case waiting > 0:
 		return v1.PodPending
 	case running > 0, p.Spec.RestartPolicy == v1.RestartPolicyAlways:

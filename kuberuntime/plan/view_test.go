@@ -22,6 +22,8 @@ func TestObserve(t *testing.T) {
 	never, onFailure := policy(v1.RestartPolicyNever), policy(v1.RestartPolicyOnFailure)
 	readiness := func(p *v1.Pod) { p.Spec.Containers[1].ReadinessProbe = &v1.Probe{} }
 	type list = []*pod.ContainerStatus
+	oom := had("i", exited, 0)
+	oom.Reason = pod.OOMKilled
 	cases := []struct {
 		name       string
 		pod        *v1.Pod
@@ -46,6 +48,11 @@ func TestObserve(t *testing.T) {
 		{"all ended well", podWith(never), list{had("a", exited, 0), had("b", exited, 0)}, Probes{}, "Succeeded -"},
 		{"one ended badly", podWith(never), list{had("a", exited, 0), had("b", exited, 2)}, Probes{}, "Failed -"},
 		{"one ended badly and comes again", podWith(onFailure), list{had("a", exited, 0), had("b", exited, 2)}, Probes{}, "Running -"},
+		{"a sidecar runs yet", podWith(never, inits("s")), list{had("a", exited, 0), had("b", exited, 0), had("s", running, 0)}, Probes{}, "Running - s"},
+		{"a sidecar was stopped", podWith(never, inits("s")), list{had("a", exited, 0), had("b", exited, 0), had("s", exited, 137)}, Probes{}, "Succeeded -"},
+		{"a sidecar runs before the others", podWith(inits("s", "i")), list{had("s", running, 0), had("i", running, 0)}, Probes{}, "Pending - s"},
+		{"an init container was killed for memory", podWith(inits("i")), list{oom}, Probes{}, "Pending -"},
+		{"an init container was killed for memory for good", podWith(never, inits("i")), list{oom}, Probes{}, "Failed -"},
 		{"all ended and come again", podWith(), list{had("a", exited, 0), had("b", exited, 0)}, Probes{}, "Running -"},
 	}
 	for _, c := range cases {
@@ -61,6 +68,35 @@ func TestObserve(t *testing.T) {
 			}
 			if diff := cmp.Diff(c.want, strings.Join(got, " ")); diff != "" {
 				t.Error(diff)
+			}
+		})
+	}
+}
+
+// TestObserveDeadSandboxes: a pod of policy Never whose sandbox died before all containers
+// were there has failed, once nothing runs any more.
+func TestObserveDeadSandboxes(t *testing.T) {
+	t.Parallel()
+	type list = []*pod.ContainerStatus
+	cases := []struct {
+		name       string
+		policy     v1.RestartPolicy
+		containers list
+		want       v1.PodPhase
+	}{
+		{"after the init container", v1.RestartPolicyNever, list{had("i", exited, 0)}, v1.PodFailed},
+		{"between two containers", v1.RestartPolicyNever, list{had("a", exited, 0), had("i", exited, 0)}, v1.PodFailed},
+		{"one is to be stopped yet", v1.RestartPolicyNever, list{had("a", running, 0), had("i", exited, 0)}, v1.PodPending},
+		{"before any container", v1.RestartPolicyNever, nil, v1.PodPending},
+		{"another follows", v1.RestartPolicyOnFailure, list{had("i", exited, 0)}, v1.PodPending},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			s := &pod.Status{Sandboxes: []*runtimeapi.PodSandboxStatus{sandbox("new", 0, false)}, Containers: c.containers}
+			view := Observe(podWith(policy(c.policy), inits("i")), s, Probes{})
+			if view.Phase != c.want || (view.Why != "") != (c.want == v1.PodFailed) {
+				t.Errorf("got %s (%s), want %s", view.Phase, view.Why, c.want)
 			}
 		})
 	}

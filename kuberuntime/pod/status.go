@@ -52,6 +52,16 @@ func (c *ContainerStatus) Exited() bool {
 	return c != nil && c.State == runtimeapi.ContainerState_CONTAINER_EXITED
 }
 
+// OOMKilled is the runtimes' reason for the end of a container that used too much memory. The
+// kernel may kill a child only, and the container then ends with 0.
+const OOMKilled = "OOMKilled"
+
+// Succeeded reports whether the container did what it is for, as the kubelet sees it of
+// init containers.
+func (c *ContainerStatus) Succeeded() bool {
+	return c.Exited() && c.ExitCode == 0 && c.Reason != OOMKilled
+}
+
 // Sandbox is the newest sandbox or nil.
 func (s *Status) Sandbox() *runtimeapi.PodSandboxStatus {
 	if s == nil || len(s.Sandboxes) == 0 {
