@@ -3,6 +3,7 @@ package kuberuntime
 import (
 	"context"
 	"errors"
+	"slices"
 
 	v1 "github.com/crishim/crishim/kuberuntime/corev1"
 
@@ -111,7 +112,7 @@ func guessedPod(status *pod.Status) *v1.Pod {
 	if sandbox := status.Sandbox(); sandbox != nil {
 		p.Labels, p.Annotations = map[string]string{}, sandbox.GetAnnotations()
 		for key, value := range sandbox.GetLabels() {
-			if key != pod.NameLabel && key != pod.NamespaceLabel && key != pod.UIDLabel {
+			if !slices.Contains([]string{pod.NameLabel, pod.NamespaceLabel, pod.UIDLabel, pod.ContainerLabel}, key) {
 				p.Labels[key] = value
 			}
 		}

@@ -102,34 +102,46 @@ func (m *Manager) GetPodStatus(ctx context.Context, uid, name, namespace string)
 	return s, err
 }
 
-// listsOf finds what belongs to a pod: by the label that kubelets and this package give,
-// and where no sandbox has it by the metadata, which is all that a pod of runp may have.
+// listsOf finds what belongs to a pod: sandboxes by the label that kubelets and this package
+// give, and where none has it by the metadata, which is all that a pod of runp may have;
+// containers by the label and by their sandbox. CRI-O labels sandboxes by itself, and
+// containers not. What a runtime lists beyond the filter is left out: delete ends what is here.
 func (m *Manager) listsOf(ctx context.Context, uid string) ([]*runtimeapi.PodSandbox, []*runtimeapi.Container, error) {
 	label := map[string]string{pod.UIDLabel: uid}
-	sandboxes, err := m.service.listPodSandbox(ctx, &runtimeapi.PodSandboxFilter{LabelSelector: label})
-	if err != nil {
-		return nil, nil, err
-	}
-	containers, err := m.service.listContainers(ctx, &runtimeapi.ContainerFilter{LabelSelector: label})
-	if err != nil || len(sandboxes) > 0 || uid == "" {
-		return sandboxes, containers, err
-	}
-	all, err := m.service.listPodSandbox(ctx, nil)
-	if err != nil {
-		return nil, nil, err
-	}
-	for _, sandbox := range all {
-		if sandbox.GetMetadata().GetUid() != uid {
-			continue
-		}
-		sandboxes = append(sandboxes, sandbox)
-		inside, err := m.service.listContainers(ctx, &runtimeapi.ContainerFilter{PodSandboxId: sandbox.GetId()})
+	var sandboxes []*runtimeapi.PodSandbox
+	own := map[string]bool{}
+	for _, filter := range []*runtimeapi.PodSandboxFilter{{LabelSelector: label}, nil} {
+		found, err := m.service.listPodSandbox(ctx, filter)
 		if err != nil {
 			return nil, nil, err
 		}
-		containers = append(containers, slices.DeleteFunc(inside, func(c *runtimeapi.Container) bool {
-			return c.GetLabels()[pod.UIDLabel] == uid // listed already
-		})...)
+		for _, s := range found {
+			if s.GetMetadata().GetUid() == uid || uid != "" && s.GetLabels()[pod.UIDLabel] == uid {
+				sandboxes = append(sandboxes, s)
+				own[s.GetId()] = true
+			}
+		}
+		if len(sandboxes) > 0 {
+			break
+		}
+	}
+	filters := []*runtimeapi.ContainerFilter{{LabelSelector: label}}
+	for _, s := range sandboxes {
+		filters = append(filters, &runtimeapi.ContainerFilter{PodSandboxId: s.GetId()})
+	}
+	var containers []*runtimeapi.Container
+	listed := map[string]bool{}
+	for _, filter := range filters {
+		found, err := m.service.listContainers(ctx, filter)
+		if err != nil {
+			return nil, nil, err
+		}
+		for _, c := range found {
+			if (own[c.GetPodSandboxId()] || uid != "" && c.GetLabels()[pod.UIDLabel] == uid) && !listed[c.GetId()] {
+				containers = append(containers, c)
+				listed[c.GetId()] = true
+			}
+		}
 	}
 	return sandboxes, containers, nil
 }

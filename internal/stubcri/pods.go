@@ -3,9 +3,11 @@ package stubcri
 import (
 	"context"
 	"fmt"
+	"maps"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -28,10 +30,27 @@ func (r *runtimeService) RunPodSandbox(_ context.Context, req *runtimeapi.RunPod
 			return nil, status.Errorf(codes.AlreadyExists, "pod sandbox %q is reserved for %q", m.GetName(), p.id)
 		}
 	}
-	p := &pod{id: s.newID("pod"), config: req.GetConfig(), handler: req.GetRuntimeHandler(), created: s.now().UnixNano(), ready: true}
+	config := req.GetConfig()
+	if s.o.LabelPods {
+		config = withPodLabels(config)
+	}
+	p := &pod{id: s.newID("pod"), config: config, handler: req.GetRuntimeHandler(), created: s.now().UnixNano(), ready: true}
 	p.ip = fmt.Sprintf("10.88.0.%d", s.seq%250+2)
 	s.pods[p.id] = p
 	return &runtimeapi.RunPodSandboxResponse{PodSandboxId: p.id}, nil
+}
+
+// withPodLabels is a sandbox as CRI-O keeps it (populateSandboxLabels).
+func withPodLabels(config *runtimeapi.PodSandboxConfig) *runtimeapi.PodSandboxConfig {
+	m := config.GetMetadata()
+	labels := map[string]string{
+		"io.kubernetes.pod.name": m.GetName(), "io.kubernetes.pod.namespace": m.GetNamespace(), "io.kubernetes.pod.uid": m.GetUid(),
+	}
+	maps.Copy(labels, config.GetLabels())
+	labels["io.kubernetes.container.name"] = "POD"
+	config = proto.CloneOf(config)
+	config.Labels = labels
+	return config
 }
 
 func (r *runtimeService) StopPodSandbox(_ context.Context, req *runtimeapi.StopPodSandboxRequest) (*runtimeapi.StopPodSandboxResponse, error) {

@@ -41,6 +41,8 @@ type Options struct {
 	// whatever was asked for.
 	IgnoreImageFilter bool
 	IgnoreFilters     bool
+	// LabelPods gives sandboxes the kubelet's labels where they have none, and containers not.
+	LabelPods bool
 	// NoNetwork makes Status report NetworkReady=false.
 	NoNetwork bool
 	// MaxSend is the server's limit for a message; gRPC's own when zero.
