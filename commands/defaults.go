@@ -66,13 +66,19 @@ func removeOwnLogs(m *runtimeapi.PodSandboxMetadata) error {
 }
 
 // completeContainer names a log file where the pod has a place for it, and
-// remembers how the user called the image.
+// remembers how the user called its image, and those that it mounts.
 func completeContainer(container *runtimeapi.ContainerConfig, pod *runtimeapi.PodSandboxConfig) {
 	if container.LogPath == "" && pod.GetLogDirectory() != "" {
 		container.LogPath = fmt.Sprintf("%s.%d.log", container.GetMetadata().GetName(), container.GetMetadata().GetAttempt())
 	}
-	if container.Image.UserSpecifiedImage == "" {
-		container.Image.UserSpecifiedImage = container.Image.Image
+	images := []*runtimeapi.ImageSpec{container.Image}
+	for _, mount := range container.Mounts {
+		images = append(images, mount.GetImage())
+	}
+	for _, image := range images {
+		if image != nil && image.UserSpecifiedImage == "" {
+			image.UserSpecifiedImage = image.Image
+		}
 	}
 }
 
