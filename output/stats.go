@@ -96,7 +96,8 @@ func usageColumns(subject string) []column[Usage] {
 	}
 }
 
-// crictlUsageColumns are those that crictl's two stats tables have.
+// crictlUsageColumns are those that crictl's two stats tables have. What is not known is 0
+// there, as swap is on containerd.
 func crictlUsageColumns(subject string) []column[Usage] {
 	names := []string{containerSubject, "NAME", "CPU %", "MEM", "DISK", "INODES", "SWAP"}
 	if subject == podSubject {
@@ -106,6 +107,14 @@ func crictlUsageColumns(subject string) []column[Usage] {
 	for _, name := range names {
 		c, _ := find(usageColumns(subject), name) // it has them all
 		c.wide = false
+		value := c.value
+		c.value = func(u Usage, o Options) string {
+			u.CPUPercent = max(u.CPUPercent, 0)
+			for _, n := range []*int64{&u.Memory, &u.Disk, &u.Inodes, &u.Swap} {
+				*n = max(*n, 0)
+			}
+			return value(u, o)
+		}
 		if subject == podSubject && name == "NAME" {
 			c.name = "POD"
 		}
