@@ -133,6 +133,18 @@ func TestLastLinesAreBounded(t *testing.T) {
 	}
 }
 
+// TestEmptyPartsAreBounded: parts of a line that have no text take memory, too.
+func TestEmptyPartsAreBounded(t *testing.T) {
+	t.Parallel()
+	last := Last{Lines: 2}
+	for range 2 * maxKept / entrySize {
+		last.Add(Entry{Stream: Stdout})
+	}
+	if got := len(last.entries); got > maxKept/entrySize {
+		t.Errorf("%d entries are kept", got)
+	}
+}
+
 // TestReadEndsWithItsContext: also where the file has nothing to hand on.
 func TestReadEndsWithItsContext(t *testing.T) {
 	t.Parallel()

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"time"
+	"unsafe"
 )
 
 // Options choose entries.
@@ -108,11 +109,15 @@ func (o Options) tail(ctx context.Context, current *followed, history func(func(
 	return errors.Join(last.Emit(emit), err)
 }
 
+// entrySize is what an entry takes besides its text. A log may be of parts of lines that
+// have none.
+const entrySize = int(unsafe.Sizeof(Entry{}))
+
 // Last keeps the entries of the last lines.
 type Last struct {
 	Lines   int // how many
 	kept    int
-	size    int  // of entries
+	size    int  // of entries, in memory
 	cut     bool // they were too much
 	entries []Entry
 }
@@ -123,7 +128,7 @@ func (l *Last) Add(e Entry) {
 		return
 	}
 	l.entries = append(l.entries, e)
-	l.size += len(e.Text)
+	l.size += len(e.Text) + entrySize
 	if !e.Partial() {
 		l.kept++
 	}
@@ -141,7 +146,7 @@ func (l *Last) drop() {
 	if !l.entries[0].Partial() {
 		l.kept--
 	}
-	l.size -= len(l.entries[0].Text)
+	l.size -= len(l.entries[0].Text) + entrySize
 	l.entries[0] = Entry{}
 	l.entries = l.entries[1:]
 }
