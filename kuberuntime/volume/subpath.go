@@ -56,7 +56,7 @@ func (m *Maker) bind(fd int, target string) error {
 	if unix.Stat(target, &have) == nil && have.Dev == want.Dev && have.Ino == want.Ino {
 		return nil
 	}
-	for unix.Unmount(target, unix.UMOUNT_NOFOLLOW|unix.MNT_DETACH) == nil { // what is no mount is an error
+	for detach(target) == nil { // what is no mount is an error
 	}
 	if err := os.Remove(target); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err

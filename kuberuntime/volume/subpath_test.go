@@ -164,3 +164,57 @@ func TestSubPathStays(t *testing.T) {
 		t.Errorf("the pod's folder: got %v, want that it is gone", err)
 	}
 }
+
+// TestSubPathEndsNoMountElsewhere: what a container mounts in a Bidirectional sub path is
+// mounted in the volume too, and stays there when the sub path goes.
+func TestSubPathEndsNoMountElsewhere(t *testing.T) {
+	t.Parallel()
+	needsRoot(t)
+	for _, replaced := range []bool{false, true} {
+		m := maker(t)
+		volume := t.TempDir()
+		if err := MountTmpfs(volume, ""); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := unmountBelow(volume); err != nil {
+				t.Error(err)
+			}
+		})
+		err := unix.Mount("", volume, "", unix.MS_SHARED, "")
+		for _, dir := range []string{"d/below", "other"} {
+			err = errors.Join(err, os.MkdirAll(filepath.Join(volume, dir), 0o755))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		mode := v1.MountPropagationBidirectional
+		mount := func(sub string) string {
+			t.Helper()
+			at, err := m.subPath(Made{Path: volume}, sub, m.Dirs.SubPath("u1", "v", "main", 0), &mode)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return at
+		}
+		at := mount("d")
+		if err := MountTmpfs(filepath.Join(at, "below"), ""); err != nil { // as the container does
+			t.Fatal(err)
+		}
+		want := filepath.Join(volume, "d/below")
+		if mounts, err := mountsBelow(want); err != nil || len(mounts) == 0 {
+			t.Fatalf("got %v, %v; want it mounted in the volume", mounts, err)
+		}
+		if replaced {
+			mount("other")
+		} else if err := m.Teardown("u1"); err != nil {
+			t.Fatal(err)
+		}
+		if mounts, err := mountsBelow(want); err != nil || len(mounts) == 0 {
+			t.Errorf("replaced %t: got %v, %v; want it mounted in the volume still", replaced, mounts, err)
+		}
+		if err := m.Teardown("u1"); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -50,7 +50,7 @@ func unmountBelow(dir string) error {
 		}
 		var failed error
 		for _, at := range mounts {
-			if err := unix.Unmount(at, unix.UMOUNT_NOFOLLOW|unix.MNT_DETACH); err != nil {
+			if err := detach(at); err != nil {
 				failed = errors.Join(failed, fmt.Errorf("unmount %s: %w", at, err))
 			}
 		}
@@ -59,6 +59,16 @@ func unmountBelow(dir string) error {
 		}
 		before = len(mounts)
 	}
+}
+
+// detach ends a mount with all that is mounted below it, and no mount elsewhere: what a
+// container with Bidirectional mounts is mounted below the volume and below its sub paths,
+// and the kernel would end it in all places.
+func detach(at string) error {
+	if err := unix.Mount("", at, "", unix.MS_PRIVATE|unix.MS_REC, ""); err != nil {
+		return err
+	}
+	return unix.Unmount(at, unix.UMOUNT_NOFOLLOW|unix.MNT_DETACH)
 }
 
 // mountsBelow lists mount points at or below a folder, in the order of mounting.
