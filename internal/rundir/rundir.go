@@ -52,7 +52,7 @@ type Dir struct {
 }
 
 // Base returns the directory for all directories, and makes it: /run/crishim for
-// root, crishim in $XDG_RUNTIME_DIR, else /tmp/crishim-UID. $TMPDIR is not asked: it
+// root where that can be used, crishim in $XDG_RUNTIME_DIR, else /tmp/crishim-UID. $TMPDIR is not asked: it
 // may lead somewhere too long for a socket, or to a place that others can change.
 // A lookup that is nil stands for an empty environment.
 func Base(lookup func(string) (string, bool)) (string, error) {
@@ -60,8 +60,8 @@ func Base(lookup func(string) (string, bool)) (string, error) {
 	if uid == 0 {
 		// Others may look into it, as the socket of serve is there too, and "permission
 		// denied" would be all they hear about it.
-		if err := makeBase(rootBase, 0o755); err == nil || !errors.Is(err, errMake) {
-			return rootBase, err
+		if makeBase(rootBase, 0o755) == nil {
+			return rootBase, nil
 		}
 	}
 	if uid != 0 && lookup != nil {
@@ -74,13 +74,19 @@ func Base(lookup func(string) (string, bool)) (string, error) {
 	return base, makeBase(base, 0o700)
 }
 
-var errMake = errors.New("it cannot be made")
-
+// makeBase fails also for what is there on a read-only file system, as /run is in a
+// container that has it from the host.
 func makeBase(dir string, mode fs.FileMode) error {
 	if err := os.Mkdir(dir, mode); err != nil && !errors.Is(err, fs.ErrExist) {
-		return fmt.Errorf("%w: %w", errMake, err)
+		return err
 	}
-	return check(dir, 0o777&^mode)
+	if err := check(dir, 0o777&^mode); err != nil {
+		return err
+	}
+	if err := unix.Access(dir, unix.W_OK); err != nil {
+		return &fs.PathError{Op: "write to", Path: dir, Err: err}
+	}
+	return nil
 }
 
 // check refuses a directory that belongs to somebody else, or that others may use

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 var kind = Kind{Name: "test", Entries: regexp.MustCompile(`a|b(/[0-9]+)?`)}
@@ -205,6 +207,35 @@ func TestBase(t *testing.T) {
 	}
 	if base, err := Base(lookup); err == nil && base != "/tmp/crishim-"+strconv.Itoa(os.Geteuid()) {
 		t.Errorf("in a directory that others can write to: got %s, %v", base, err)
+	}
+}
+
+// TestMakeBaseOnAReadOnlyFileSystem: as /run of the host is in many a container.
+func TestMakeBaseOnAReadOnlyFileSystem(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root to mount")
+	}
+	dir := t.TempDir()
+	base := filepath.Join(dir, "crishim")
+	if err := makeBase(base, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount(dir, dir, "", unix.MS_BIND, ""); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := unix.Mount("", dir, "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY, ""); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{base, filepath.Join(dir, "missing")} {
+		if err := makeBase(path, 0o755); !errors.Is(err, unix.EROFS) {
+			t.Errorf("%s: got %v", filepath.Base(path), err)
+		}
 	}
 }
 
