@@ -25,7 +25,7 @@ restore_sysctls
 if command -v iptables-save >/dev/null; then
   ours='name: "crishim-|name: \\"crishim-'
   mapfile -t chains < <(iptables-save -t nat 2>/dev/null | grep -E "$ours" | grep -oE '\bCNI-(DN-|SN-)?[0-9a-f]{20,}\b' | sort -u)
-  iptables-save -t nat 2>/dev/null | grep -E "$ours" | sed -n 's/^-A /-D /p' | while read -r rule; do
+  iptables-save -t nat 2>/dev/null | sed -n -E "/$ours/s/^-A /-D /p" | while read -r rule; do
     eval "iptables -w -t nat $rule" || true
   done
   for c in "${chains[@]}"; do iptables -w -t nat -F "$c" && iptables -w -t nat -X "$c"; done
