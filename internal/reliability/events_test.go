@@ -5,6 +5,9 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"slices"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -33,21 +36,7 @@ func TestEventsAreBrokenOnEngine(t *testing.T) {
 			h := newHost(t)
 			k := newKiller(t, h)
 			p := k.running(t)
-			told := make(chan *runtimeapi.ContainerEventResponse, 100)
-			stream, err := k.serve.GetContainerEvents(t.Context(), &runtimeapi.GetEventsRequest{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			go func() {
-				defer close(told)
-				for {
-					event, err := stream.Recv()
-					if err != nil {
-						return
-					}
-					told <- event
-				}
-			}()
+			told := k.events(t, p)
 			var asked atomic.Int64
 			k.proxy.Events(func() faultproxy.Fault {
 				asked.Add(1)
@@ -73,23 +62,69 @@ func TestEventsAreBrokenOnEngine(t *testing.T) {
 			})
 
 			k.proxy.Events(nil)
-			wait(t, func() error {
-				for {
-					select {
-					case event, ok := <-told:
-						if !ok {
-							t.Fatal("the stream of events has ended")
-						}
-						if event.GetContainerId() == p.containerID && event.GetContainerEventType() == runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT {
-							return nil
-						}
-					default:
-						return fmt.Errorf("the end of %s is not told", p.containerID)
-					}
-				}
-			})
+			told(p.containerID, runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT)
 			k.gone(t, p)
 			k.serve.stop()
+		})
+	}
+}
+
+// events listens to what serve reports until the test ends, and makes containers in a pod until
+// serve reports something: what happens before that is never reported. What it returns waits for
+// an event.
+func (k *killer) events(t *testing.T, p *pod) (told func(id string, kind runtimeapi.ContainerEventType)) {
+	t.Helper()
+	stream, err := k.serve.GetContainerEvents(t.Context(), &runtimeapi.GetEventsRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var mu sync.Mutex // guards what follows
+	var heard []string
+	var ended error
+	go func() {
+		for {
+			event, err := stream.Recv()
+			mu.Lock()
+			if ended = err; err == nil {
+				heard = append(heard, event.GetContainerId()+" "+event.GetContainerEventType().String())
+			}
+			mu.Unlock()
+			if err != nil {
+				return
+			}
+		}
+	}()
+	attempt := uint32(0)
+	wait(t, func() error {
+		c := p.container()
+		attempt++
+		c.Metadata.Name, c.Metadata.Attempt = "more", attempt
+		r, err := k.serve.CreateContainer(t.Context(), &runtimeapi.CreateContainerRequest{PodSandboxId: p.id, Config: c, SandboxConfig: p.config})
+		if err != nil {
+			return err
+		}
+		if _, err := k.serve.RemoveContainer(t.Context(), &runtimeapi.RemoveContainerRequest{ContainerId: r.GetContainerId()}); err != nil {
+			return err
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		if len(heard) == 0 {
+			return errors.New("no event has come")
+		}
+		return nil
+	})
+	return func(id string, kind runtimeapi.ContainerEventType) {
+		t.Helper()
+		wait(t, func() error {
+			mu.Lock()
+			defer mu.Unlock()
+			if ended != nil {
+				t.Fatalf("the stream of events has ended: %v", ended)
+			}
+			if !slices.Contains(heard, id+" "+kind.String()) {
+				return fmt.Errorf("%v of %s is not reported; of it: %v", kind, id, slices.DeleteFunc(slices.Clone(heard), func(e string) bool { return !strings.HasPrefix(e, id) }))
+			}
+			return nil
 		})
 	}
 }

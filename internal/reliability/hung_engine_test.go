@@ -4,14 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"testing"
 	"time"
 
+	"github.com/docker/docker/api/types/container"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/internal/faultproxy"
+	"github.com/crishim/crishim/shim/enginetest"
 )
 
 // TestEngineHangsOnEngine: an engine that was sent SIGSTOP keeps its connections and
@@ -22,22 +25,7 @@ func TestEngineHangsOnEngine(t *testing.T) {
 	h := newHost(t)
 	proxy := faultproxy.Start(t, h.endpoint())
 	s := startServe(t, proxy.Host)
-	ready := func(want bool) func() error {
-		return func() error {
-			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-			defer cancel()
-			r, err := s.Status(ctx, &runtimeapi.StatusRequest{})
-			if err != nil {
-				return err
-			}
-			for _, c := range r.GetStatus().GetConditions() {
-				if c.GetType() == runtimeapi.RuntimeReady && c.GetStatus() != want {
-					return fmt.Errorf("RuntimeReady is %t: %s", c.GetStatus(), c.GetMessage())
-				}
-			}
-			return nil
-		}
-	}
+	ready := func(want bool) func() error { return func() error { return s.ready(t.Context(), want) } }
 	wait(t, ready(true))
 	wait(t, func() error { // until lists come from memory: then only a look at the engine tells
 		before := len(proxy.Calls())
@@ -69,4 +57,84 @@ func TestEngineHangsOnEngine(t *testing.T) {
 	if took := time.Since(began); took > 10*time.Second {
 		t.Errorf("RuntimeReady was false for %s", took)
 	}
+}
+
+// ready is an error unless RuntimeReady is what is wanted, with a reason where it is false.
+func (s *serve) ready(ctx context.Context, want bool) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	r, err := s.Status(ctx, &runtimeapi.StatusRequest{})
+	if err != nil {
+		return err
+	}
+	for _, c := range r.GetStatus().GetConditions() {
+		if c.GetType() != runtimeapi.RuntimeReady {
+			continue
+		}
+		if c.GetStatus() != want || want != (c.GetReason() == "") || !want && (c.GetReason() != "DockerDaemonNotReady" || c.GetMessage() == "") {
+			return fmt.Errorf("got %v, want RuntimeReady=%t", c, want)
+		}
+		return nil
+	}
+	return errors.New("there is no condition RuntimeReady")
+}
+
+// TestEngineGoesAndComesBackOnEngine: serve says that the engine is away and why. When it is
+// back, serve is ready, lists what there is, and reports what happened meanwhile as events.
+func TestEngineGoesAndComesBackOnEngine(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	k, elsewhere := newKiller(t, h), startServe(t, h.endpoint())
+	lives, dies, goes := k.running(t), k.running(t), k.running(t)
+	comes := h.pod(t)
+	told := k.events(t, lives)
+	wait(t, func() error { return k.serve.ready(t.Context(), true) })
+
+	k.proxy.Down(true)
+	wait(t, func() error { return k.serve.ready(t.Context(), false) })
+	library := enginetest.Library(t, h.engine)
+	if err := library.ContainerKill(t.Context(), dies.containerID, "KILL"); err != nil {
+		t.Fatal(err)
+	}
+	if err := library.ContainerRemove(t.Context(), goes.containerID, container.RemoveOptions{Force: true}); err != nil {
+		t.Fatal(err)
+	}
+	for _, step := range []func(*pod, context.Context, runtimeapi.RuntimeServiceClient) error{(*pod).run, (*pod).create, (*pod).start} {
+		if err := step(comes, t.Context(), elsewhere); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if listed, err := lives.listed(t.Context(), k.serve); status.Code(err) != codes.Unavailable {
+		t.Errorf("a list without the engine: got %v, %v, want Unavailable", listed, err)
+	}
+
+	k.proxy.Down(false)
+	wait(t, func() error { return k.serve.ready(t.Context(), true) })
+	for _, want := range []struct {
+		*pod
+		containers map[string]bool
+	}{
+		{lives, map[string]bool{lives.containerID: true}},
+		{dies, map[string]bool{dies.containerID: false}},
+		{goes, nil},
+		{comes, map[string]bool{comes.containerID: true}},
+	} {
+		containers := map[string]bool{want.id: true}
+		maps.Copy(containers, want.containers)
+		wait(t, func() error {
+			listed, err := want.listed(t.Context(), k.serve)
+			if err == nil && !maps.Equal(listed, containers) {
+				err = fmt.Errorf("listed: got %v, want %v", listed, containers)
+			}
+			return err
+		})
+	}
+	told(dies.containerID, runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT)
+	told(goes.containerID, runtimeapi.ContainerEventType_CONTAINER_DELETED_EVENT)
+	told(comes.containerID, runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT)
+	for _, p := range []*pod{lives, dies, goes, comes} {
+		k.gone(t, p)
+	}
+	k.serve.stop()
+	elsewhere.stop()
 }
