@@ -24,7 +24,6 @@ func (s *Service) describe(ctx context.Context, t *tracker, c change) *runtimeap
 	if c.kind == stopped && !c.c.isSandbox {
 		// Until now the container was reported as running, at times that may be later
 		// than its end, and a kubelet drops an event that is older than what it knows.
-		s.statuses.AwaitLog(ctx, c.id)
 		c.at = max(c.at, time.Now().UnixNano())
 	}
 	status := s.pod(ctx, t, c)

@@ -11,6 +11,7 @@ package events
 import (
 	"context"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/docker/docker/api/types/container"
@@ -64,11 +65,12 @@ func (s *Service) Close() { s.close() }
 // that is away interrupts it, but does not end it.
 func (s *Service) GetContainerEvents(_ *runtimeapi.GetEventsRequest, stream grpc.ServerStreamingServer[runtimeapi.ContainerEventResponse]) error {
 	ctx, cancel := context.WithCancel(stream.Context())
-	defer cancel()
 	defer context.AfterFunc(s.open, cancel)()
-	t := newTracker()
+	t, w := newTracker(), &waiting{changes: map[string][]change{}, over: make(chan string)}
+	defer w.logs.Wait()
+	defer cancel()
 	for first := true; ; {
-		listed, err := s.follow(ctx, t, first, stream.Send)
+		listed, err := s.follow(ctx, t, w, first, stream.Send)
 		first = first && !listed
 		if ctx.Err() != nil {
 			return stream.Context().Err()
@@ -85,8 +87,8 @@ func (s *Service) GetContainerEvents(_ *runtimeapi.GetEventsRequest, stream grpc
 // follow tells what the engine's stream says until it breaks. It listens before
 // it lists, so nothing falls between the two; the first time it lists before
 // that as well, to know what is no news. It says whether it came so far.
-func (s *Service) follow(ctx context.Context, t *tracker, first bool, send func(*runtimeapi.ContainerEventResponse) error) (bool, error) {
-	ctx, cancel := context.WithCancel(ctx)
+func (s *Service) follow(stream context.Context, t *tracker, w *waiting, first bool, send func(*runtimeapi.ContainerEventResponse) error) (bool, error) {
+	ctx, cancel := context.WithCancel(stream)
 	defer cancel()
 	if first {
 		if _, err := s.relist(ctx, t); err != nil {
@@ -107,6 +109,9 @@ func (s *Service) follow(ctx context.Context, t *tracker, first bool, send func(
 	}
 	for {
 		for _, c := range changes {
+			if w.add(stream, s.statuses, c) {
+				continue
+			}
 			if err := send(s.describe(ctx, t, c)); err != nil {
 				return true, err
 			}
@@ -115,12 +120,52 @@ func (s *Service) follow(ctx context.Context, t *tracker, first bool, send func(
 		select {
 		case m := <-messages:
 			changes = t.message(m)
+		case pod := <-w.over:
+			changes = w.take(pod)
 		case err := <-errs:
 			return true, err
 		case <-ctx.Done():
 			return true, ctx.Err()
 		}
 	}
+}
+
+// waiting has the changes of pods of which a container has ended whose log is not complete
+// yet, in their order. They wait there, because a log that makes no progress must hold up
+// neither other pods' events nor the reading of the engine's stream.
+type waiting struct {
+	changes map[string][]change // by sandbox
+	over    chan string         // sandboxes whose first change can be told
+	logs    sync.WaitGroup
+}
+
+// add reports whether a change has to wait.
+func (w *waiting) add(ctx context.Context, statuses Statuses, c change) bool {
+	pod := c.c.sandboxID
+	if before, waits := w.changes[pod]; waits {
+		w.changes[pod] = append(before, c)
+		return true
+	}
+	if c.kind != stopped || c.c.isSandbox || c.complete {
+		return false
+	}
+	w.changes[pod] = []change{c}
+	w.logs.Go(func() {
+		statuses.AwaitLog(ctx, c.id)
+		select {
+		case w.over <- pod:
+		case <-ctx.Done():
+		}
+	})
+	return true
+}
+
+// take returns a pod's changes, of which the first waits no more.
+func (w *waiting) take(pod string) []change {
+	changes := w.changes[pod]
+	delete(w.changes, pod)
+	changes[0].complete = true
+	return changes
 }
 
 func (s *Service) relist(ctx context.Context, t *tracker) ([]change, error) {

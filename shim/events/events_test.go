@@ -77,8 +77,13 @@ func listen(t *testing.T, engine *enginetest.Memory) test {
 // listenTo listens to an engine that is another before the one in memory.
 func listenTo(t *testing.T, front Engine, engine *enginetest.Memory) test {
 	t.Helper()
+	return listenWith(t, front, fromMemory{engine}, engine)
+}
+
+func listenWith(t *testing.T, front Engine, statuses Statuses, engine *enginetest.Memory) test {
+	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
-	s := New(front, fromMemory{engine}, slog.New(slog.DiscardHandler))
+	s := New(front, statuses, slog.New(slog.DiscardHandler))
 	s.retry = time.Millisecond
 	tt := test{t, engine, stream{ctx: ctx, sent: make(chan *runtimeapi.ContainerEventResponse, 100)}}
 	var serving sync.WaitGroup
@@ -164,6 +169,48 @@ func TestTheLifeOfAPod(t *testing.T) {
 	tt.expect("CONTAINER_STOPPED_EVENT " + box[:4] + " SANDBOX_NOTREADY 0")
 	must(t, tt.engine.ContainerRemove(t.Context(), box, container.RemoveOptions{}))
 	tt.expect("CONTAINER_DELETED_EVENT " + box[:4] + " SANDBOX_NOTREADY 0")
+}
+
+// incomplete has one container whose log is not complete until the channel is closed.
+type incomplete struct {
+	fromMemory
+	id       string
+	complete chan struct{}
+}
+
+func (s incomplete) AwaitLog(ctx context.Context, id string) {
+	if id != s.id {
+		return
+	}
+	select {
+	case <-s.complete:
+	case <-ctx.Done():
+	}
+}
+
+// TestAnIncompleteLogDelaysItsPodOnly: events of other pods go out, those of its own keep their
+// order, also when the engine's stream breaks meanwhile.
+func TestAnIncompleteLogDelaysItsPodOnly(t *testing.T) {
+	t.Parallel()
+	engine := enginetest.NewMemory()
+	pods, apps := make([]string, 2), make([]string, 2)
+	for i := range pods {
+		pods[i] = create(t, engine, fmt.Sprint("pod", i), sandboxLabels())
+		apps[i] = create(t, engine, fmt.Sprint("app", i), memberLabels(pods[i]))
+		must(t, engine.ContainerStart(t.Context(), pods[i], container.StartOptions{}))
+		must(t, engine.ContainerStart(t.Context(), apps[i], container.StartOptions{}))
+	}
+	statuses := incomplete{fromMemory{engine}, apps[0], make(chan struct{})}
+	tt := listenWith(t, engine, statuses, engine)
+	engine.Exit(apps[0], 1)
+	engine.Exit(apps[1], 1)
+	tt.expect("CONTAINER_STOPPED_EVENT " + apps[1][:4] + " SANDBOX_READY 1")
+	engine.BreakEvents(errors.New("the engine is away"))
+	engine.Exit(pods[0], 0)
+	engine.Exit(pods[1], 0)
+	tt.expect("CONTAINER_STOPPED_EVENT " + pods[1][:4] + " SANDBOX_NOTREADY 1")
+	close(statuses.complete)
+	tt.expect("CONTAINER_STOPPED_EVENT "+apps[0][:4]+" SANDBOX_NOTREADY 1", "CONTAINER_STOPPED_EVENT "+pods[0][:4]+" SANDBOX_NOTREADY 1")
 }
 
 func TestWhatWasMissedIsTold(t *testing.T) {

@@ -25,6 +25,8 @@ type change struct {
 	kind runtimeapi.ContainerEventType
 	at   int64
 	c    known
+
+	complete bool // stopped: nothing of the container's log is to come
 }
 
 // known is what the tracker knows of a sandbox or container.
@@ -93,7 +95,9 @@ func (t *tracker) message(m events.Message) []change {
 func (t *tracker) advance(id string, c known, at int64) []change {
 	before := t.known[id]
 	var changes []change
-	tell := func(kind runtimeapi.ContainerEventType) { changes = append(changes, change{id, kind, at, c}) }
+	tell := func(kind runtimeapi.ContainerEventType) {
+		changes = append(changes, change{id: id, kind: kind, at: at, c: c})
+	}
 	if !before.announced && (!c.isSandbox || c.running) {
 		c.announced = true
 		tell(created)
@@ -117,10 +121,10 @@ func (t *tracker) remove(id string, at int64) []change {
 	if !c.announced {
 		return nil
 	}
-	changes := []change{{id, deleted, at, c}}
+	changes := []change{{id: id, kind: deleted, at: at, c: c}}
 	if c.running {
 		c.running, c.ended = false, true
-		changes = slices.Insert(changes, 0, change{id, stopped, at, c})
+		changes = slices.Insert(changes, 0, change{id: id, kind: stopped, at: at, c: c})
 	}
 	return changes
 }
