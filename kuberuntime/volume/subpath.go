@@ -126,7 +126,7 @@ func openBeneath(volume, sub string) (int, error) {
 		}
 		next, err := openStep(way[len(way)-1], name, root)
 		if err != nil {
-			return -1, fmt.Errorf("open %s: %w", name, err)
+			return -1, err // without the name, which may be the value of a variable
 		}
 		way = append(way, next)
 		link, err := readLink(next)

@@ -89,6 +89,18 @@ func TestOpenBeneathNeverBlocks(t *testing.T) {
 	}
 }
 
+// TestErrorsOfSubPathsHideVariables: their values may be from Secrets.
+func TestErrorsOfSubPathsHideVariables(t *testing.T) {
+	t.Parallel()
+	volume, _ := sharedVolume(t)
+	c := &v1.Container{Name: "main", VolumeMounts: []v1.VolumeMount{{Name: "v", MountPath: "/a", SubPathExpr: "d/file/$(TOKEN)"}}}
+	expand := func(text string) string { return strings.ReplaceAll(text, "$(TOKEN)", "hunter2") }
+	_, err := maker(t).Mounts(&v1.Pod{ObjectMeta: v1.ObjectMeta{UID: "u1"}}, c, map[string]Made{"v": {Path: volume}}, expand, nil)
+	if !errors.Is(err, unix.ENOTDIR) || strings.Contains(err.Error(), "hunter2") || !strings.Contains(err.Error(), "$(TOKEN)") {
+		t.Errorf("got %v, want the sub path as the manifest has it", err)
+	}
+}
+
 // TestSubPathMode: users other than root can write where they can write into the volume.
 func TestSubPathMode(t *testing.T) {
 	t.Parallel()
