@@ -291,9 +291,9 @@ func (m *Manager) whenLost(ctx context.Context, record *Record, sources Sources,
 			return nil
 		}
 	default:
-		unlock, err := m.tryLockPod(p.Namespace, p.Name)
+		unlock, locked := m.tryLockPod(p.Namespace, p.Name)
 		if unlock == nil {
-			return err
+			return locked
 		}
 		defer func() { err = errors.Join(err, unlock()) }()
 	}

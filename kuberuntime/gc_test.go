@@ -2,8 +2,11 @@ package kuberuntime
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -292,5 +295,17 @@ func TestMountedImageStays(t *testing.T) {
 		if goes != (mounted == "busybox:1") {
 			t.Errorf("%s is mounted: model:1 goes %t", mounted, goes)
 		}
+	}
+}
+
+// TestALockThatCannotBeGivenBackIsAnError has somebody remove the lock of a pod meanwhile: two could
+// work on the pod then.
+func TestALockThatCannotBeGivenBackIsAnError(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	p, _ := parse(t, `  containers: [{name: a, image: "busybox:1"}]`)
+	err := f.whenLost(deadline(t), &Record{Pod: p}, Sources{}, func() error { return os.RemoveAll(filepath.Join(f.o.Dirs.Root, "locks")) })
+	if !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("got %v, want that the lock is gone", err)
 	}
 }
