@@ -112,6 +112,9 @@ func (e *startError) Write(p []byte) (int, error) {
 	return e.to.Write(p)
 }
 
+// Unwrap returns the output, of which a session asks the size of the window.
+func (e *startError) Unwrap() io.Writer { return e.to }
+
 // orElse returns the start error where all of the output is one, else err. An output
 // that is text in a program's own words is none.
 func (e *startError) orElse(err error) error {

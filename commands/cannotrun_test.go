@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/crishim/crishim/client/stream"
+	"github.com/crishim/crishim/internal/stubcri"
 )
 
 // The texts are what the runtimes named in the cases say.
@@ -68,9 +69,26 @@ func TestCannotRun(t *testing.T) {
 	}
 }
 
+const startErrorLine = `time="2026-01-02T03:04:05Z" level=error msg="exec failed: unable to start container process: exec: \"/etc\": is a directory"` + "\n"
+
+// TestExecFindsAStartErrorInTheOutput has a runtime that tells of it there only.
+func TestExecFindsAStartErrorInTheOutput(t *testing.T) {
+	c := withStub(t, stubcri.Options{})
+	seedNode(c.stub)
+	for _, flags := range [][]string{nil, {"-t"}} {
+		command := []string{"nginx", "printf", "%s", startErrorLine}
+		c.run(append(append([]string{"exec"}, flags...), command...)...).want(t, 0, startErrorLine, "")
+		command = []string{"nginx", "sh", "-c", "printf %s '" + startErrorLine + "' >&2; exit 255"}
+		r := c.run(append(append([]string{"exec"}, flags...), command...)...)
+		if r.code != exitCannotRun || r.out+r.err != startErrorLine+"crishim: exec: \"/etc\": is a directory\n" {
+			t.Errorf("%v: got %+v, want status %d with the reason", flags, r, exitCannotRun)
+		}
+	}
+}
+
 // TestStartErrorAsOutput: CRI-O passes what its OCI runtime logs on as the command's output.
 func TestStartErrorAsOutput(t *testing.T) {
-	const line = `time="2026-01-02T03:04:05Z" level=error msg="exec failed: unable to start container process: exec: \"/etc\": is a directory"` + "\n"
+	const line = startErrorLine
 	for name, c := range map[string]struct {
 		tty  bool
 		out  string

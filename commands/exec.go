@@ -260,12 +260,14 @@ func (o execOptions) once(ctx context.Context, conn *client.Conn, c *runtimeapi.
 		return o.runSync(ctx, conn, c, s)
 	}
 	run := func(o execOptions) error {
-		var url string
+		s, url := s, ""
+		start := newStartError(&s)
 		o.session.options.OnDetach = func(ctx context.Context) error { return conn.DetachExec(ctx, url) }
 		err := cannotRun(o.session.dial(ctx, s, func(ctx context.Context) (_ string, err error) {
 			url, err = conn.Exec(ctx, o.request(c.GetId()), o.process)
 			return url, err
 		}, stream.Exec))
+		err = start.orElse(err)
 		if abandoned(ctx, err) && !conn.Embedded {
 			ask, cancel := context.WithTimeout(context.WithoutCancel(ctx), privateTimeout)
 			defer cancel()

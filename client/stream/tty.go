@@ -2,17 +2,12 @@ package stream
 
 import (
 	"fmt"
+	"io"
 	"os"
 	"sync"
 
 	"github.com/moby/term"
 )
-
-// IsTerminal says whether v, a reader or writer, is a terminal.
-func IsTerminal(v any) bool {
-	_, ok := term.GetFdInfo(v)
-	return ok
-}
 
 // terminal is the user's, for as long as a session owns it. A nil terminal is
 // a session without one.
@@ -39,6 +34,9 @@ func newTerminal(s Streams) *terminal {
 func terminals(s Streams) []uintptr {
 	var fds []uintptr
 	for _, v := range []any{s.Out, s.In} {
+		if around, ok := v.(interface{ Unwrap() io.Writer }); ok {
+			v = around.Unwrap()
+		}
 		if f, ok := v.(*os.File); ok && f != nil {
 			if fd, tty := term.GetFdInfo(f); tty {
 				fds = append(fds, fd)

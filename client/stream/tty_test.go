@@ -262,3 +262,23 @@ func TestSignalWithoutTerminal(t *testing.T) {
 		})
 	}
 }
+
+// around is a writer that listens to another.
+type around struct{ io.Writer }
+
+func (a around) Unwrap() io.Writer { return a.Writer }
+
+func TestWindowSizeOfAnOutputThatIsListenedTo(t *testing.T) {
+	master, tty, err := pty.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer master.Close()
+	defer tty.Close()
+	if err := pty.Setsize(master, &pty.Winsize{Rows: 12, Cols: 34}); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := windowSize(Streams{Out: around{tty}, TTY: true}), (size{Width: 34, Height: 12}); got != want {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
