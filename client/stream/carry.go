@@ -1,7 +1,6 @@
 package stream
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -17,7 +16,7 @@ import (
 
 	"k8s.io/streaming/pkg/httpstream"
 
-	"github.com/crishim/crishim/internal/spdyframe"
+	"github.com/crishim/crishim/internal/enginestream"
 )
 
 const (
@@ -171,7 +170,7 @@ func follow(sent, received, verdict <-chan error) error {
 
 // send copies towards the pod and passes the half-close on.
 func (k *link) send() error {
-	err := spdyframe.Copy(k.data, k.local)
+	err := enginestream.Copy(k.data, k.local)
 	if errors.Is(err, syscall.ECONNRESET) {
 		return errLocalGone
 	}
@@ -199,12 +198,10 @@ func (k *link) receive() error {
 // fill reads what the pod sends into the queue.
 func (k *link) fill(queue chan<- []byte, gone <-chan struct{}) {
 	defer close(queue)
-	next, kept := spdyframe.Reader(k.data)
 	for {
-		chunk, err := next()
-		if !kept {
-			chunk = bytes.Clone(chunk)
-		}
+		chunk := make([]byte, readSize)
+		n, err := k.data.Read(chunk)
+		chunk = chunk[:n]
 		if len(chunk) > 0 && !k.enqueue(queue, chunk, gone) {
 			return
 		}

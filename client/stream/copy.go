@@ -7,7 +7,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/crishim/crishim/internal/spdyframe"
+	"github.com/crishim/crishim/internal/enginestream"
 )
 
 // loaded is what times that are compared are counted from: the machine's clock
@@ -40,9 +40,10 @@ func (x *session) sendInput(in io.Reader, to io.WriteCloser) error {
 	if x.TTY {
 		keys.keys, _ = ParseDetachKeys(x.o.DetachKeys) // checked before
 	}
-	next, _ := spdyframe.Reader(in)
+	buf := make([]byte, readSize)
 	for {
-		typed, err := next()
+		n, err := in.Read(buf)
+		typed := buf[:n]
 		if len(typed) > 0 {
 			send, detached := keys.scan(typed)
 			if len(send) > 0 {
@@ -89,7 +90,7 @@ func (x *session) startOutput(ch *channels) chan error {
 		}
 		x.copying.Go(func() {
 			defer x.term.guard()
-			_ = spdyframe.Copy(c.to, c.from) // the writer tells of its failure, the status of the remote side's
+			_ = enginestream.Copy(c.to, c.from) // the writer tells of its failure, the status of the remote side's
 		})
 	}
 	go func() {

@@ -98,7 +98,7 @@ func upgrade(raw net.Conn, u *url.URL, protocol string) (*frameConn, error) {
 	if got := resp.Header.Get(httpstream.HeaderProtocolVersion); got != "" && got != protocol {
 		return nil, fmt.Errorf("streaming server chose protocol %q, want %q", got, protocol)
 	}
-	return newFrameConn(raw, r), nil
+	return &frameConn{Conn: raw, r: r}, nil
 }
 
 // upgradeError reads why a server refused; some answer in JSON.
@@ -125,9 +125,6 @@ func (c *spdyConn) open(ctx context.Context, headers http.Header) (httpstream.St
 	done := make(chan result, 1)
 	go func() {
 		s, err := c.CreateStream(headers)
-		if err == nil {
-			s = c.raw.w.Stream(s)
-		}
 		done <- result{s, err}
 	}()
 	select {

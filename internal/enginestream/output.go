@@ -10,7 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/crishim/crishim/internal/spdyframe"
+	"github.com/docker/docker/pkg/stdcopy"
 )
 
 // MaxHeld is more than any engine has to say about a failed start.
@@ -41,13 +41,14 @@ func NewOutput(tty bool, stdout, stderr io.Writer) *Output {
 func (o *Output) Copy(r io.Reader) error {
 	r = timedReader{r: r, since: &o.since}
 	if o.tty {
-		return spdyframe.Copy(o.stdout, r)
+		return Copy(o.stdout, r)
 	}
 	stderr := o.stderr
 	if stderr == nil {
 		stderr = io.Discard
 	}
-	return CopyOutputs(o.stdout, stderr, r)
+	_, err := stdcopy.StdCopy(o.stdout, stderr, r)
+	return err
 }
 
 // Open lets through what was held back, and all that comes: the process runs.

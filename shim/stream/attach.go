@@ -10,10 +10,10 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types"
 	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/pkg/stdcopy"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/internal/enginestream"
-	"github.com/crishim/crishim/internal/spdyframe"
 	"github.com/crishim/crishim/shim/state"
 )
 
@@ -104,7 +104,7 @@ func (s *Server) engineThere(ctx context.Context, id string) error {
 // was made for one client only (stdin_once); the engine knows.
 func attachInput(conn types.HijackedResponse, in io.Reader, open bool) {
 	if open {
-		if err := spdyframe.Copy(conn.Conn, in); err == nil {
+		if err := enginestream.Copy(conn.Conn, in); err == nil {
 			_ = conn.CloseWrite()
 			return
 		}
@@ -122,9 +122,9 @@ func attachOutput(conn types.HijackedResponse, client *session, tty bool) error 
 	}
 	var err error
 	if tty {
-		err = spdyframe.Copy(stdout, conn.Reader)
+		err = enginestream.Copy(stdout, conn.Reader)
 	} else {
-		err = enginestream.CopyOutputs(stdout, stderr, conn.Reader)
+		_, err = stdcopy.StdCopy(stdout, stderr, conn.Reader)
 	}
 	if errors.Is(err, io.ErrUnexpectedEOF) { // the container ended inside a record
 		return nil

@@ -12,7 +12,7 @@ import (
 	"github.com/docker/docker/api/types"
 	"github.com/docker/docker/api/types/container"
 
-	"github.com/crishim/crishim/internal/spdyframe"
+	"github.com/crishim/crishim/internal/enginestream"
 	"github.com/crishim/crishim/shim/state"
 )
 
@@ -199,7 +199,7 @@ func (p *process) kill(ctx context.Context) error {
 // the process takes no more. Then the rest is read and dropped: unread input
 // would hold up everything else that the client sends.
 func (p *process) copyIn() {
-	if err := spdyframe.Copy(p.conn.Conn, p.ends.stdin); err != nil {
+	if err := enginestream.Copy(p.conn.Conn, p.ends.stdin); err != nil {
 		_, _ = io.Copy(io.Discard, p.ends.stdin)
 		return
 	}

@@ -8,7 +8,7 @@ import (
 
 	"k8s.io/streaming/pkg/httpstream"
 
-	"github.com/crishim/crishim/internal/spdyframe"
+	"github.com/crishim/crishim/internal/enginestream"
 )
 
 // dropInterval is how often a data stream whose input has ended is asked
@@ -60,7 +60,7 @@ func relay(ctx context.Context, data httpstream.Stream, target net.Conn) error {
 // takes no more the rest is dropped, and what the pod still sends decides how
 // the connection ends.
 func send(data httpstream.Stream, target net.Conn) {
-	if err := spdyframe.Copy(target, data); err != nil {
+	if err := enginestream.Copy(target, data); err != nil {
 		_, _ = io.Copy(io.Discard, data)
 		return
 	}
@@ -71,7 +71,7 @@ func send(data httpstream.Stream, target net.Conn) {
 
 // receive carries what the pod sends and passes the end of it on.
 func receive(data httpstream.Stream, target net.Conn) error {
-	if err := spdyframe.Copy(data, target); err != nil {
+	if err := enginestream.Copy(data, target); err != nil {
 		return err
 	}
 	return data.Close()

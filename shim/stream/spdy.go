@@ -1,18 +1,12 @@
 package stream
 
 import (
-	"bufio"
-	"bytes"
 	"context"
-	"io"
-	"net"
 	"net/http"
 	"time"
 
 	"k8s.io/streaming/pkg/httpstream"
 	"k8s.io/streaming/pkg/httpstream/spdy"
-
-	"github.com/crishim/crishim/internal/spdyframe"
 )
 
 // Remote command protocols. Version 2 mended bugs of the first, version 3 added
@@ -67,59 +61,12 @@ type arrival struct {
 // client has got an error instead. Streams are reset once the request is over.
 func (s *Server) upgradeSPDY(w http.ResponseWriter, r *http.Request) (httpstream.Connection, <-chan arrival) {
 	arrivals := make(chan arrival)
-	frames := &wholeFrames{ResponseWriter: w}
-	accept := func(stream httpstream.Stream, known <-chan struct{}) error {
-		return acceptInto(r.Context(), arrivals)(frames.conn.w.Stream(stream), known)
-	}
-	conn := spdy.NewResponseUpgrader().UpgradeResponse(frames, r, accept)
+	conn := spdy.NewResponseUpgrader().UpgradeResponse(w, r, acceptInto(r.Context(), arrivals))
 	if conn != nil {
 		conn.SetIdleTimeout(s.opts.IdleTimeout)
 	}
 	return conn, arrivals
 }
-
-// wholeFrames gives its connection away as a frameConn.
-type wholeFrames struct {
-	http.ResponseWriter
-	conn *frameConn // nil until it has
-}
-
-// Hijack implements http.Hijacker.
-func (w *wholeFrames) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	conn, buffered, err := http.NewResponseController(w.ResponseWriter).Hijack()
-	if err != nil {
-		return nil, nil, err
-	}
-	w.conn = newFrameConn(conn)
-	return w.conn, bufio.NewReadWriter(bufio.NewReaderSize(readMore(buffered.Reader, w.conn), readBuffer), buffered.Writer), nil
-}
-
-// readBuffer has room for a frame of most clients, with its header. The HTTP
-// server's is for headers of requests: each frame would take two reads.
-const readBuffer = 72 << 10
-
-// readMore goes on with a connection of which something was read already.
-func readMore(read *bufio.Reader, conn net.Conn) io.Reader {
-	before, _ := read.Peek(read.Buffered()) // which is there
-	return io.MultiReader(bytes.NewReader(bytes.Clone(before)), conn)
-}
-
-// frameConn is a connection below SPDY that sends each frame in one piece.
-type frameConn struct {
-	net.Conn
-	w *spdyframe.Writer
-}
-
-func newFrameConn(c net.Conn) *frameConn {
-	to := c
-	if t, ok := c.(*trackedConn); ok {
-		to = t.Conn // it is written to as it is
-	}
-	return &frameConn{Conn: c, w: spdyframe.NewWriter(to)}
-}
-
-// Write implements net.Conn.
-func (c *frameConn) Write(b []byte) (int, error) { return c.w.Write(b) }
 
 // acceptInto never refuses a stream by returning an error: the library would
 // write to the program's stderr.

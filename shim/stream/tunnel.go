@@ -30,7 +30,7 @@ func (s *Server) openTunnel(w http.ResponseWriter, r *http.Request) (httpstream.
 		return nil, nil
 	}
 	arrivals := make(chan arrival)
-	conn, err := spdy.NewServerConnection(newFrameConn(&tunnel{Conn: ws.NetConn(), ws: ws}), acceptInto(r.Context(), arrivals))
+	conn, err := spdy.NewServerConnection(&tunnel{Conn: ws.NetConn(), ws: ws}, acceptInto(r.Context(), arrivals))
 	if err != nil {
 		_ = ws.Close()
 		return nil, nil
@@ -48,8 +48,7 @@ func offers(r *http.Request, protocol string) bool {
 	return false
 }
 
-// tunnel is a byte stream in the binary messages of a WebSocket, which each carry
-// a SPDY frame. Reads come from one goroutine and writes from one at a time, as
+// tunnel is a byte stream in the binary messages of a WebSocket. Reads come from one goroutine and writes from one at a time, as
 // SPDY does it.
 type tunnel struct {
 	net.Conn
