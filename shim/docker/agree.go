@@ -59,6 +59,7 @@ func (c *Client) Renegotiate(ctx context.Context) error {
 // only ever goes down, and while calls read it, so that takes a client of its own.
 func (c *Client) speak(ping types.Ping) error {
 	if err := checkPing(ping); err != nil {
+		c.spoken.Store(nil) // no call may go on in the version of the engine that was there before
 		return err
 	}
 	next, err := c.endpoint.dialer()
@@ -67,6 +68,10 @@ func (c *Client) speak(ping types.Ping) error {
 	}
 	next.NegotiateAPIVersionPing(ping)
 	before := c.spoken.Load()
+	if before == nil {
+		c.spoken.Store(next)
+		return nil
+	}
 	if next.ClientVersion() == before.ClientVersion() {
 		return next.Close()
 	}
