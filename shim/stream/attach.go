@@ -10,7 +10,6 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types"
 	"github.com/docker/docker/api/types/container"
-	"github.com/docker/docker/pkg/stdcopy"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/internal/enginestream"
@@ -73,20 +72,36 @@ func (s *Server) attach(ctx context.Context, id string, client *session) error {
 	if client.resize != nil {
 		go s.resizeContainer(ctx, c.ID, client.resize)
 	}
-	copied := make(chan error, 1)
 	// How the bytes come depends on the container, whatever the client asked for.
-	go func() { copied <- attachOutput(conn, client, c.Config.Tty) }()
-	select {
-	case err := <-copied:
-		if err != nil && ctx.Err() != nil {
+	out := enginestream.NewOutput(c.Config.Tty, client.stdout, client.stderr)
+	_ = out.Open() // nothing is held back yet
+	copied := make(chan error, 1)
+	go func() { copied <- out.Copy(conn.Reader) }()
+	helpers, stop := context.WithCancel(ctx)
+	defer stop()
+	var ending, drained <-chan struct{}
+	if sharesPIDs(c) {
+		ending = s.containerEnd(helpers, c.ID)
+	}
+	for {
+		select {
+		case err := <-copied:
+			switch {
+			case err != nil && ctx.Err() != nil:
+				return context.Cause(ctx)
+			case err == nil, errors.Is(err, io.ErrUnexpectedEOF): // the container ended inside a record
+				return s.engineThere(ctx, c.ID)
+			}
+			return err
+		case <-ending: // an exec in the container may keep the engine from noting it
+			ending, drained = nil, out.Quiet(helpers, lastWords)
+		case <-drained:
+			conn.Close()
+			<-copied //nolint:errcheck // the connection was just closed under it
+			return nil
+		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
-		if err == nil {
-			err = s.engineThere(ctx, c.ID)
-		}
-		return err
-	case <-ctx.Done():
-		return context.Cause(ctx)
 	}
 }
 
@@ -110,26 +125,6 @@ func attachInput(conn types.HijackedResponse, in io.Reader, open bool) {
 		}
 	}
 	_, _ = io.Copy(io.Discard, in) // unread input would hold up what else the client sends
-}
-
-func attachOutput(conn types.HijackedResponse, client *session, tty bool) error {
-	stdout, stderr := client.stdout, client.stderr
-	if stdout == nil {
-		stdout = io.Discard
-	}
-	if stderr == nil {
-		stderr = io.Discard
-	}
-	var err error
-	if tty {
-		err = enginestream.Copy(stdout, conn.Reader)
-	} else {
-		_, err = stdcopy.StdCopy(stdout, stderr, conn.Reader)
-	}
-	if errors.Is(err, io.ErrUnexpectedEOF) { // the container ended inside a record
-		return nil
-	}
-	return err
 }
 
 // resizeContainer applies sizes until there are no more.

@@ -3,11 +3,13 @@ package stream
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types/container"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/crishim/crishim/shim/host/proctree"
 	"github.com/crishim/crishim/shim/state"
 )
 
@@ -33,6 +35,48 @@ func (s *Server) running(ctx context.Context, id, kind string) (container.Inspec
 	}
 	return c, nil
 }
+
+// containerPoll is how often a container is asked for whose processes are not visible here.
+const containerPoll = time.Second
+
+// sharesPIDs reports whether a container has the process ids of its pod, of another
+// container or of the host. There the kernel does not end its other processes with the
+// first one, and the engine, which does, may never tell how an exec has ended.
+func sharesPIDs(c container.InspectResponse) bool {
+	return c.ContainerJSONBase != nil && c.HostConfig != nil && c.HostConfig.PidMode != ""
+}
+
+// containerEnd gives a channel that is closed when a running container has ended, by
+// what the kernel says of its first process: the engine notes it late while it holds
+// input that nobody reads.
+func (s *Server) containerEnd(ctx context.Context, id string) <-chan struct{} {
+	ended := make(chan struct{})
+	go func() {
+		c, err := s.running(ctx, id, state.TypeContainer)
+		if err == nil {
+			first, err := proctree.Find(c.State.Pid)
+			if err == nil && first.InContainer(c.ID) && first.Wait(ctx) == nil {
+				close(ended)
+				return
+			}
+		}
+		for !over(err) {
+			if sleep(ctx, containerPoll) != nil {
+				return
+			}
+			var now container.InspectResponse
+			now, err = s.running(ctx, id, state.TypeContainer)
+			if err == nil && c.ContainerJSONBase != nil && now.State.StartedAt != c.State.StartedAt {
+				break // it runs again
+			}
+		}
+		close(ended)
+	}()
+	return ended
+}
+
+// over reports whether the answer of running is that the container does not run.
+func over(err error) bool { return errdefs.IsNotFound(err) || errdefs.IsFailedPrecondition(err) }
 
 // stateName is the CRI name of the state of something that does not run.
 func stateName(st *container.State, kind string) string {

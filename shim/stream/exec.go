@@ -20,6 +20,8 @@ type ExecRequest struct {
 	Env        []string // NAME=value, added to the container's environment
 	WorkingDir string   // "": the container's
 	User       string   // name or uid, with an optional group after a colon; "": the container's
+
+	sharedPIDs bool // see sharesPIDs
 }
 
 func (r ExecRequest) wanted() wanted {
@@ -56,7 +58,7 @@ func (s *Server) ExecURL(ctx context.Context, r ExecRequest) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	r.ContainerID = c.ID // which the request may have shortened
+	r.ContainerID, r.sharedPIDs = c.ID, sharesPIDs(c) // the request may have shortened the id
 	return s.url(ctx, kindExec, &r)
 }
 

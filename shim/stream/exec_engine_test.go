@@ -11,12 +11,16 @@ import (
 	"math/rand/v2"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types/container"
 	"k8s.io/client-go/tools/remotecommand"
 	utilexec "k8s.io/client-go/util/exec"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/shim/enginetest"
+	"github.com/crishim/crishim/shim/state"
 )
 
 // eachTransport is for what every protocol carries.
@@ -318,6 +322,54 @@ func TestExecEndsWithItsContainer(t *testing.T) {
 			})
 		}
 	})
+}
+
+// TestSessionsEndWithAContainerThatSharesProcessIDs: there the kernel does not end them
+// when the container's first process goes.
+func TestSessionsEndWithAContainerThatSharesProcessIDs(t *testing.T) {
+	r := newRig(t, Options{})
+	for how, signal := range map[string]string{"ends": "TERM", "is killed": "KILL"} {
+		t.Run(how, func(t *testing.T) {
+			pod := r.container(t, state.TypeSandbox, nil)
+			id := r.container(t, state.TypeContainer, func(config *container.Config, host *container.HostConfig) {
+				host.PidMode = container.PidMode("container:" + pod)
+				config.Cmd = []string{"sh", "-c", "trap 'echo last; exit 0' TERM; while :; do echo tick; sleep 0.2 & wait; done"}
+			})
+			execEnded, attachEnded := make(chan error, 1), make(chan error, 1)
+			var out, attached lockedBuffer
+			attach := remotecommand.StreamOptions{Stdout: &attached}
+			attachSession := overSPDY(t, r.attachURL(t, id, attach))
+			go func() { attachEnded <- attachSession.StreamWithContext(t.Context(), attach) }()
+			until(t, "the attach", func() bool { return attached.String() != "" })
+			exec := remotecommand.StreamOptions{Stdin: neverEnding{}, Stdout: &out}
+			execSession := overSPDY(t, r.execURL(t, id, exec, "sh", "-c", "setsid sleep 4547 & sleep 4547 & echo ready; sleep 4547"))
+			go func() { execEnded <- execSession.StreamWithContext(t.Context(), exec) }()
+			until(t, "the script to start", func() bool { return out.String() == "ready\n" })
+			began := time.Now()
+			if err := enginetest.Library(t, r.engine).ContainerKill(t.Context(), id, signal); err != nil {
+				t.Fatal(err)
+			}
+			for what, session := range map[string]struct {
+				ended <-chan error
+				code  int
+			}{"exec": {execEnded, 137}, "attach": {attachEnded, 0}} {
+				select {
+				case err := <-session.ended:
+					if exitCode(err) != session.code {
+						t.Errorf("%s ended with %v, want status %d", what, err, session.code)
+					}
+				case <-time.After(4*time.Second - time.Since(began)): // 2 s, and what a busy machine adds
+					t.Errorf("%s did not end with its container", what)
+				}
+			}
+			if text := attached.String(); signal == "TERM" && !strings.HasSuffix(text, "last\n") {
+				t.Errorf("attach carried %q, without the last line", text)
+			}
+			if left := r.processes(t, pod, "4547"); len(left) > 0 {
+				t.Errorf("still there: %q", left)
+			}
+		})
+	}
 }
 
 func TestCloseEndsSessions(t *testing.T) {

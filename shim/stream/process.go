@@ -13,6 +13,7 @@ import (
 	"github.com/docker/docker/api/types/container"
 
 	"github.com/crishim/crishim/internal/enginestream"
+	"github.com/crishim/crishim/shim/host/proctree"
 	"github.com/crishim/crishim/shim/state"
 )
 
@@ -23,7 +24,11 @@ const (
 	// drainTime is how long output may take that a dead process left behind. The
 	// engine cuts the stream after 2 s itself, also when a child holds it open.
 	drainTime = 5 * time.Second
-	killTime  = 10 * time.Second // for a process tree to be gone
+	// lastWords is how long the output of a container that has ended may take, and
+	// lastStatus how long the engine may then be without the status of an exec in it.
+	lastWords  = time.Second
+	lastStatus = 500 * time.Millisecond
+	killTime   = 10 * time.Second // for a process tree to be gone
 	// statusTime is how long the engine may fail to say how a process ended.
 	statusTime = 10 * time.Second
 )
@@ -57,6 +62,8 @@ type process struct {
 	ends      ends
 	conn      types.HijackedResponse
 	record    *record
+	ending    <-chan struct{}                       // closed with the container; nil where the kernel ends both together, and when it was noticed
+	orphaned  bool                                  // its container has ended
 	over      atomic.Pointer[container.ExecInspect] // how it ended, when that is known
 }
 
@@ -94,6 +101,9 @@ func (s *Server) run(ctx context.Context, r *ExecRequest, e ends) (code int, err
 		return 0, p.startError(ctx, err)
 	}
 	defer p.conn.Close()
+	if r.sharedPIDs {
+		p.ending = s.containerEnd(helpers, r.ContainerID)
+	}
 	return p.follow(ctx, helpers, started)
 }
 
@@ -139,23 +149,40 @@ func (p *process) follow(ctx, helpers context.Context, started chan<- struct{}) 
 		p.watch(helpers, out, started)
 	}()
 
-	select {
-	case err := <-copied:
-		return p.ended(ctx, out, err)
-	case <-ctx.Done():
-		return 0, p.abandon(ctx)
-	case <-exited:
+	var drained <-chan struct{}
+	for {
+		select {
+		case err := <-copied:
+			return p.ended(ctx, out, err)
+		case <-ctx.Done():
+			return 0, p.abandon(ctx)
+		case <-exited: // but its output may still be on the way
+			exited = nil
+			if drained == nil {
+				drained = out.Quiet(helpers, drainTime)
+			}
+		case <-p.ending:
+			p.endWithContainer(ctx)
+			drained = out.Quiet(helpers, lastWords)
+		case <-drained:
+			p.conn.Close()
+			<-copied //nolint:errcheck // the connection was just closed under it
+			return p.ended(ctx, out, nil)
+		}
 	}
-	// Dead, but its output may still be on the way.
-	select {
-	case err := <-copied:
-		return p.ended(ctx, out, err)
-	case <-out.Quiet(helpers, drainTime):
-		p.conn.Close()
-		<-copied //nolint:errcheck // the connection was just closed under it
-		return p.ended(ctx, out, nil)
-	case <-ctx.Done():
-		return 0, p.abandon(ctx)
+}
+
+// endWithContainer does what the kernel does where a container has process ids of its own.
+func (p *process) endWithContainer(ctx context.Context) {
+	p.ending, p.orphaned = nil, true
+	known := p.record.process()
+	if known == nil {
+		return // it is only being started, which fails now
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastStatus)
+	defer cancel()
+	if err := proctree.Kill(ctx, *known, p.container); err != nil {
+		p.server.opts.Log.Warn("process of exec is left in a container that has ended", "container", p.container, "exec", p.id, "error", err)
 	}
 }
 

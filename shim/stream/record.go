@@ -89,6 +89,13 @@ func (r *record) found(p proctree.Process) {
 	r.write()
 }
 
+// process is what was found, or nil.
+func (r *record) process() *proctree.Process {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.note.Process
+}
+
 // write replaces the file in one step, so that it is never read half written.
 func (r *record) write() {
 	if r.root == nil {

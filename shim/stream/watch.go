@@ -89,20 +89,31 @@ func (p *process) wait(ctx context.Context) (container.ExecInspect, error) {
 		return *st, nil
 	}
 	deadline := time.Now().Add(statusTime)
+	if p.orphaned {
+		deadline = time.Now().Add(lastStatus)
+	}
+	killed := container.ExecInspect{Pid: -1, ExitCode: killedByContainer}
 	for pause := inspectFirst; ; pause = min(2*pause, inspectMax) {
 		st, err := p.engine.ContainerExecInspect(ctx, p.id)
 		switch {
 		case err == nil && !st.Running:
 			return st, nil
-		case err == nil:
+		case p.orphaned && time.Now().After(deadline):
+			return killed, nil
+		case err == nil && !p.orphaned:
 			deadline = time.Now().Add(statusTime)
 		case errdefs.IsNotFound(err) && p.containerEnded(ctx):
-			return container.ExecInspect{Pid: -1, ExitCode: killedByContainer}, nil
+			return killed, nil
 		case errdefs.IsNotFound(err), time.Now().After(deadline):
 			return st, fmt.Errorf("the status of the command is not known: %w", err)
 		}
-		if err := sleep(ctx, pause); err != nil {
-			return st, err
+		select {
+		case <-time.After(pause):
+		case <-p.ending:
+			p.endWithContainer(ctx)
+			deadline = time.Now().Add(lastStatus)
+		case <-ctx.Done():
+			return st, context.Cause(ctx)
 		}
 	}
 }
@@ -110,5 +121,5 @@ func (p *process) wait(ctx context.Context) (container.ExecInspect, error) {
 // containerEnded says whether the container is known not to run.
 func (p *process) containerEnded(ctx context.Context) bool {
 	_, err := p.server.running(ctx, p.container, state.TypeContainer)
-	return errdefs.IsNotFound(err) || errdefs.IsFailedPrecondition(err)
+	return over(err)
 }
