@@ -21,6 +21,7 @@ import (
 const (
 	upgradeTimeout = 30 * time.Second
 	goodbyeTimeout = time.Second
+	goodbyeWrite   = goodbyeTimeout / 5 // to hand it to this machine's kernel
 	replyGrace     = 3 * time.Second
 )
 
@@ -156,6 +157,8 @@ func (c *spdyConn) shut() {
 		return
 	default:
 	}
+	// Input that the server does not read is in the way of what there is to say.
+	_ = c.raw.SetWriteDeadline(time.Now().Add(goodbyeWrite))
 	said := make(chan struct{})
 	go func() {
 		defer close(said)
