@@ -41,57 +41,74 @@ type bashLine struct {
 
 // readBashLine takes a line apart without expanding anything. It reports false where the
 // last word is more than text: what a variable or a command stands for is not known.
-func readBashLine(text, breaks string) (line bashLine, ok bool) {
-	var word strings.Builder
-	var started, active bool
-	broken, quoted := 0, 0 // how much of the word's text is before the last break and before the last quote
-	end := func() {
-		if started {
-			line.words = append(line.words, word.String())
-		}
-		word.Reset()
-		started, active, broken = false, false, 0
-	}
+func readBashLine(text, breaks string) (bashLine, bool) {
+	r := bashReader{breaks: breaks}
 	for i := 0; i < len(text); i++ {
-		c := text[i]
-		blank := line.quote == 0 && strings.IndexByte(" \t\n", c) >= 0
-		if blank {
-			end()
-			continue
-		}
-		started = true
-		switch {
-		case line.quote != 0 && c == line.quote:
-			line.quote = 0
-		case line.quote == '\'':
-			word.WriteByte(c)
-		case c == '\\':
+		switch c := text[i]; {
+		case r.quote == 0 && strings.IndexByte(" \t\n", c) >= 0:
+			r.end()
+		case r.quote != '\'' && c == '\\':
+			r.started = true
 			if i++; i < len(text) {
-				if line.quote != 0 && strings.IndexByte("$`\"\\", text[i]) < 0 {
-					word.WriteByte(c)
-				}
-				word.WriteByte(text[i])
+				r.escaped(text[i])
 			}
-		case line.quote == 0 && (c == '\'' || c == '"'):
-			line.quote, quoted = c, word.Len()
 		default:
-			active = active || c == '$' || c == '`' || line.quote == 0 && strings.IndexByte(";|&()<>", c) >= 0
-			word.WriteByte(c)
-			if line.quote == 0 && strings.IndexByte(breaks, c) >= 0 {
-				broken = word.Len()
-			}
+			r.add(c)
 		}
 	}
-	last := word.String()
-	line.kept = last[:broken]
-	if line.quote != 0 {
-		line.kept = last[:quoted]
+	last := r.word.String()
+	r.kept = last[:r.broken]
+	if r.quote != 0 {
+		r.kept = last[:r.quoted]
 	}
-	ok = !active
-	started = true
-	end()
-	line.words = line.words[1:]
-	return line, ok && len(line.words) > 0
+	ok := !r.active
+	r.started = true
+	r.end()
+	r.words = r.words[1:]
+	return r.bashLine, ok && len(r.words) > 0
+}
+
+// bashReader is readBashLine on its way.
+type bashReader struct {
+	bashLine
+	breaks          string // COMP_WORDBREAKS
+	word            strings.Builder
+	started, active bool
+	broken, quoted  int // how much of the word's text is before the last break and before the last quote
+}
+
+func (r *bashReader) end() {
+	if r.started {
+		r.words = append(r.words, r.word.String())
+	}
+	r.word.Reset()
+	r.started, r.active, r.broken = false, false, 0
+}
+
+// escaped takes what follows a backslash, which stands for itself before most bytes in quotes.
+func (r *bashReader) escaped(c byte) {
+	if r.quote != 0 && strings.IndexByte("$`\"\\", c) < 0 {
+		r.word.WriteByte('\\')
+	}
+	r.word.WriteByte(c)
+}
+
+func (r *bashReader) add(c byte) {
+	r.started = true
+	switch {
+	case r.quote != 0 && c == r.quote:
+		r.quote = 0
+	case r.quote == '\'':
+		r.word.WriteByte(c)
+	case r.quote == 0 && (c == '\'' || c == '"'):
+		r.quote, r.quoted = c, r.word.Len()
+	default:
+		r.active = r.active || c == '$' || c == '`' || r.quote == 0 && strings.IndexByte(";|&()<>", c) >= 0
+		r.word.WriteByte(c)
+		if r.quote == 0 && strings.IndexByte(r.breaks, c) >= 0 {
+			r.broken = r.word.Len()
+		}
+	}
 }
 
 // bashQuote returns text as it must be written in a bash command line, behind an open quote

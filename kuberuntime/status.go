@@ -107,26 +107,14 @@ func (m *Manager) GetPodStatus(ctx context.Context, uid, name, namespace string)
 // containers by the label and by their sandbox. CRI-O labels sandboxes by itself, and
 // containers not. What a runtime lists beyond the filter is left out: delete ends what is here.
 func (m *Manager) listsOf(ctx context.Context, uid string) ([]*runtimeapi.PodSandbox, []*runtimeapi.Container, error) {
-	label := map[string]string{pod.UIDLabel: uid}
-	var sandboxes []*runtimeapi.PodSandbox
-	own := map[string]bool{}
-	for _, filter := range []*runtimeapi.PodSandboxFilter{{LabelSelector: label}, nil} {
-		found, err := m.service.listPodSandbox(ctx, filter)
-		if err != nil {
-			return nil, nil, err
-		}
-		for _, s := range found {
-			if s.GetMetadata().GetUid() == uid || uid != "" && s.GetLabels()[pod.UIDLabel] == uid {
-				sandboxes = append(sandboxes, s)
-				own[s.GetId()] = true
-			}
-		}
-		if len(sandboxes) > 0 {
-			break
-		}
+	sandboxes, err := m.sandboxesOf(ctx, uid)
+	if err != nil {
+		return nil, nil, err
 	}
-	filters := []*runtimeapi.ContainerFilter{{LabelSelector: label}}
+	own := map[string]bool{}
+	filters := []*runtimeapi.ContainerFilter{{LabelSelector: map[string]string{pod.UIDLabel: uid}}}
 	for _, s := range sandboxes {
+		own[s.GetId()] = true
 		filters = append(filters, &runtimeapi.ContainerFilter{PodSandboxId: s.GetId()})
 	}
 	var containers []*runtimeapi.Container
@@ -144,6 +132,24 @@ func (m *Manager) listsOf(ctx context.Context, uid string) ([]*runtimeapi.PodSan
 		}
 	}
 	return sandboxes, containers, nil
+}
+
+func (m *Manager) sandboxesOf(ctx context.Context, uid string) (sandboxes []*runtimeapi.PodSandbox, err error) {
+	for _, filter := range []*runtimeapi.PodSandboxFilter{{LabelSelector: map[string]string{pod.UIDLabel: uid}}, nil} {
+		found, err := m.service.listPodSandbox(ctx, filter)
+		if err != nil {
+			return nil, err
+		}
+		for _, s := range found {
+			if s.GetMetadata().GetUid() == uid || uid != "" && s.GetLabels()[pod.UIDLabel] == uid {
+				sandboxes = append(sandboxes, s)
+			}
+		}
+		if len(sandboxes) > 0 {
+			break
+		}
+	}
+	return sandboxes, nil
 }
 
 // addresses are those of the newest sandbox if it is ready; a pod in the host's network

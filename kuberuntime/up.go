@@ -57,15 +57,7 @@ func (m *Manager) Up(ctx context.Context, p *v1.Pod, set *manifest.Set, w Wait) 
 	defer m.prober.Keep(string(p.UID), nil)
 	ended := ""     // why the last step stopped the pod for good
 	var waits error // what the last look has waited for
-	end := func(err error) error {
-		if ctx.Err() == nil {
-			return err
-		}
-		if waits == nil { // whatever call it was that had no time left
-			return context.Cause(ctx)
-		}
-		return fmt.Errorf("%w: %w", context.Cause(ctx), waits)
-	}
+	end := func(err error) error { return endOf(ctx, err, waits) }
 	for first := true; ; first = false {
 		status, err := m.GetPodStatus(ctx, string(p.UID), p.Name, p.Namespace)
 		if err != nil {
@@ -80,7 +72,7 @@ func (m *Manager) Up(ctx context.Context, p *v1.Pod, set *manifest.Set, w Wait) 
 			}
 		}
 		result := m.SyncPod(ctx, p, set, status)
-		if result.Err != nil && (w.Until == UntilStarted || !result.OnlyBackOff() || result.backsOffLonger(w.MaxBackOff)) {
+		if w.isOver(&result) {
 			return view, end(startFailure(result.Err, status))
 		}
 		if result.Err == nil && result.Actions.KillPod && !result.Actions.CreateSandbox {
@@ -94,6 +86,22 @@ func (m *Manager) Up(ctx context.Context, p *v1.Pod, set *manifest.Set, w Wait) 
 			return view, end(err)
 		}
 	}
+}
+
+// isOver reports whether a step failed in a way that Up does not wait for.
+func (w Wait) isOver(r *SyncResult) bool {
+	return r.Err != nil && (w.Until == UntilStarted || !r.OnlyBackOff() || r.backsOffLonger(w.MaxBackOff))
+}
+
+// endOf is the error that ends Up: the end of its time goes before what that made of a call.
+func endOf(ctx context.Context, err, waits error) error {
+	switch {
+	case ctx.Err() == nil:
+		return err
+	case waits == nil:
+		return context.Cause(ctx)
+	}
+	return fmt.Errorf("%w: %w", context.Cause(ctx), waits)
 }
 
 // isUp reports whether Up is at its end. A pod that has ended is stopped first, whole: what
@@ -114,14 +122,16 @@ func isUp(p *v1.Pod, view *plan.View, status *pod.Status, until Until, ended str
 	case until == UntilDone && MeantToEnd(p):
 		return false, nil
 	}
-	young := func(c plan.ContainerView) bool {
-		if c.Init || c.Ephemeral || c.Container.ReadinessProbe != nil || c.Status == nil {
-			return false
-		}
-		age := status.At.Sub(c.Status.StartedAt) // negative when the clock was put back
-		return age >= 0 && age < minReady
+	return view.Ready && !slices.ContainsFunc(view.Containers, func(c plan.ContainerView) bool { return isYoung(c, status.At) }), nil
+}
+
+// isYoung reports whether a container may still end at once.
+func isYoung(c plan.ContainerView, now time.Time) bool {
+	if c.Init || c.Ephemeral || c.Container.ReadinessProbe != nil || c.Status == nil {
+		return false
 	}
-	return view.Ready && !slices.ContainsFunc(view.Containers, young), nil
+	age := now.Sub(c.Status.StartedAt) // negative when the clock was put back
+	return age >= 0 && age < minReady
 }
 
 // notYet names the containers that Up still waits for.

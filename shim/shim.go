@@ -134,7 +134,7 @@ func (s *Shim) Serve(l net.Listener) error {
 	case err = <-served:
 	case err = <-s.areas.streamArea.Failed():
 		s.grpc.Stop()
-		<-served
+		<-served //nolint:errcheck // the reason is the streaming server's
 	}
 	if err != nil && !errors.Is(err, grpc.ErrServerStopped) {
 		return fmt.Errorf("serve CRI on %s: %w", l.Addr(), err)

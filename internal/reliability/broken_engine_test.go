@@ -111,8 +111,11 @@ func TestEngineBreaksWhenAskedOnEngine(t *testing.T) {
 			}
 			k.proxy.Set(func(int, string) faultproxy.Fault { return a.fault })
 			listed, err := p.listed(t.Context(), k.serve)
-			if calls := k.proxy.Calls(); err != nil || len(calls) > 0 || !maps.Equal(listed, want) {
-				return fmt.Errorf("listed when the engine %s: got %v, %v, want %v; it was asked %v", a.name, listed, err, want, calls)
+			if err != nil {
+				return fmt.Errorf("list when the engine %s: %w", a.name, err)
+			}
+			if calls := k.proxy.Calls(); len(calls) > 0 || !maps.Equal(listed, want) {
+				return fmt.Errorf("listed when the engine %s: got %v, want %v; it was asked %v", a.name, listed, want, calls)
 			}
 			return nil
 		})

@@ -53,13 +53,19 @@ func Observe(p *v1.Pod, s *pod.Status, probes Probes) *View {
 	}
 	v.Started = v.Started && v.Initialised
 	v.Phase = phase(p, v)
-	// A pod that gets no other sandbox can be between its containers: the kubelet leaves it
-	// pending for ever.
-	if a := Compute(p, s, probes); v.Phase == v1.PodPending && a.KillPod && !a.CreateSandbox && !anyRuns(s) {
-		v.Phase, v.Why = v1.PodFailed, a.SandboxReason+" and the restart policy is "+string(p.Spec.RestartPolicy)
+	if v.Phase == v1.PodPending {
+		v.failBetween(p, s, probes)
 	}
 	v.Ready = v.Ready && v.Phase == v1.PodRunning
 	return v
+}
+
+// failBetween ends a pod that gets no other sandbox and is between its containers. The kubelet
+// leaves it pending.
+func (v *View) failBetween(p *v1.Pod, s *pod.Status, probes Probes) {
+	if a := Compute(p, s, probes); a.KillPod && !a.CreateSandbox && !anyRuns(s) {
+		v.Phase, v.Why = v1.PodFailed, a.SandboxReason+" and the restart policy is "+string(p.Spec.RestartPolicy)
+	}
 }
 
 func (c *ContainerView) observe(probes Probes) {

@@ -138,12 +138,10 @@ func openBeneath(volume, sub string) (int, error) {
 		}
 		back(len(way) - 1)
 		if filepath.IsAbs(link) { // on the host, as for the kubelet
-			below, err := filepath.Rel(base, link)
-			if err != nil || !filepath.IsLocal(below) {
-				return -1, errLeaves
+			if link, err = filepath.Rel(base, link); err != nil {
+				return -1, err
 			}
-			link = below
-			back(1)
+			back(1) // from where .. leaves the volume
 		}
 		rest = append(strings.Split(link, "/"), rest...)
 	}
