@@ -85,7 +85,7 @@ func TestUpEndsWithPodsThatHaveEnded(t *testing.T) {
 	}
 }
 
-// TestUpEndsAtTheDeadline: a pod that would be started for ever is not after its activeDeadlineSeconds.
+// TestUpEndsAtTheDeadline: a pod that would be started again and again is not after its activeDeadlineSeconds.
 func TestUpEndsAtTheDeadline(t *testing.T) {
 	t.Parallel()
 	var late atomic.Int64

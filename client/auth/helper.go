@@ -23,7 +23,7 @@ const (
 	// maxAnswer is how much a credential helper may print, in bytes.
 	maxAnswer = 1 << 20
 	// outputDelay is how long a helper's output is read after the helper has
-	// ended: a program that it leaves behind may keep the pipe open for ever.
+	// ended: a program that it leaves behind may keep the pipe open.
 	outputDelay = time.Second
 	// tokenUser is the user's name with which a helper hands out an identity token.
 	tokenUser = "<token>"

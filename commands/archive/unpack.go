@@ -75,8 +75,8 @@ type unpacker struct {
 
 func (u *unpacker) where() string { return u.o.where(u.root) }
 
-// maxName is the longest path of the system. Whoever makes the archive may make a
-// longer one, of ever more directories.
+// maxName is the longest path of the system. An archive may have a longer one, of ever
+// more directories.
 const maxName = 4096
 
 // target is where an entry goes; empty is nowhere.

@@ -59,7 +59,7 @@ func Base(lookup func(string) (string, bool)) (string, error) {
 	uid := os.Geteuid()
 	if uid == 0 {
 		// Others may look into it, as the socket of serve is there too, and "permission
-		// denied" would be all they hear about it.
+		// denied" would be all that they are shown.
 		if makeBase(rootBase, 0o755) == nil {
 			return rootBase, nil
 		}

@@ -263,16 +263,16 @@ func (f *follower) unfinished() bool {
 	if f.late.Load() {
 		return false
 	}
-	if f.patience() > 0 {
+	if f.remaining() > 0 {
 		return true
 	}
 	f.late.Store(true) // from now on the container is reported as ended
 	return false
 }
 
-// patience is how long the log of an ended container is waited for if there is no
+// remaining is how long the log of an ended container is waited for if there is no
 // more progress, 0 when it is complete or has been waited for long enough.
-func (f *follower) patience() time.Duration {
+func (f *follower) remaining() time.Duration {
 	select {
 	case <-f.done:
 		return 0
@@ -287,7 +287,7 @@ func (f *follower) patience() time.Duration {
 // it is.
 func (f *follower) wait(ctx context.Context) bool {
 	for {
-		timer := time.NewTimer(f.patience())
+		timer := time.NewTimer(f.remaining())
 		select {
 		case <-f.done:
 			timer.Stop()
@@ -296,7 +296,7 @@ func (f *follower) wait(ctx context.Context) bool {
 			timer.Stop()
 			return false
 		case <-timer.C:
-			if f.patience() == 0 {
+			if f.remaining() == 0 {
 				return false
 			}
 		}
