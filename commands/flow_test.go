@@ -3,6 +3,7 @@ package commands
 import (
 	"context"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -172,6 +173,24 @@ func TestRunLeavesNothingWhenItFails(t *testing.T) {
 			c.stub.Fail(method, status.Error(codes.Internal, "broken on purpose"))
 			r := c.run("run", "--with-pull", "--rm", "busybox", "true")
 			if r.code != 125 || r.out != "" || !strings.HasPrefix(r.err, "crishim: ") || !strings.Contains(r.err, "broken on purpose\n") {
+				t.Errorf("result is %+v", r)
+			}
+			if pods, containers := c.stub.Left(); pods+containers != 0 {
+				t.Errorf("%d pods and %d containers are left", pods, containers)
+			}
+		})
+	}
+	for _, method := range []string{"PullImage", "RunPodSandbox", "CreateContainer", "StartContainer", "ContainerStatus"} {
+		t.Run(method+" interrupted", func(t *testing.T) {
+			c := withStub(t, stubcri.Options{})
+			var once sync.Once
+			c.stub.Before(method, func(ctx context.Context) {
+				once.Do(func() {
+					syscall.Kill(syscall.Getpid(), syscall.SIGINT)
+					<-ctx.Done()
+				})
+			})
+			if r := c.run("run", "--with-pull", "--rm", "busybox", "true"); r.code != 130 {
 				t.Errorf("result is %+v", r)
 			}
 			if pods, containers := c.stub.Left(); pods+containers != 0 {

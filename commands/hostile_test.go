@@ -126,6 +126,16 @@ func TestHostileTextInMachineOutput(t *testing.T) {
 	t.Error("the name did not survive")
 }
 
+// TestTemplatesPrintWhatTheyAreAsked: what only a template of the user's own prints, as it is.
+func TestTemplatesPrintWhatTheyAreAsked(t *testing.T) {
+	c := hostileNode(t)
+	for _, format := range []string{"go-template={{range .items}}{{.metadata.name}}{{end}}", "jsonpath={.items[*].metadata.name}"} {
+		if r := c.run("pods", "-o", format); r.code != 0 || !strings.Contains(r.out, hostile) {
+			t.Errorf("%s: got status %d, %.200q, %s", format, r.code, r.out, r.err)
+		}
+	}
+}
+
 // TestHostileTextAsTables looks at every way to list.
 func TestHostileTextAsTables(t *testing.T) {
 	c := hostileNode(t)

@@ -91,8 +91,20 @@ func (k *killer) fall(t *testing.T, st step, n int, a ailment) {
 		t.Errorf("%s: %v", what, err)
 	}
 	k.truthful(t, p)
+	if err == nil {
+		k.kept(t, st, p)
+	}
 	k.again(t, st, p)
 	k.gone(t, p)
+}
+
+// kept fails the test where a request that has succeeded did not do what it was asked.
+func (k *killer) kept(t *testing.T, st step, p *pod) {
+	t.Helper()
+	listed, err := p.listed(t.Context(), k.serve)
+	if err != nil || !st.done(p, listed) {
+		t.Errorf("%s has succeeded, and listed is %v, %v", st.name, listed, err)
+	}
 }
 
 // TestEngineBreaksWhenAskedOnEngine has every call go wrong in every way while

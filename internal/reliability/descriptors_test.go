@@ -28,11 +28,15 @@ func TestCommandWithoutDescriptorsOnEngine(t *testing.T) {
 	worked := 0
 	for name, endpoint := range map[string]string{"serve": k.serve.endpoint(), "one command": embedded(h.endpoint())} {
 		crishim := h.crishim(t, endpoint)
-		for _, args := range [][]string{{"ps", "-a"}, {"exec", p.containerID, "true"}, {"images"}} {
+		for want, args := range map[string][]string{
+			p.containerID: {"ps", "-a", "-q", "--no-trunc"}, "done": {"exec", p.containerID, "echo", "done"}, "busybox": {"images"},
+		} {
 			for _, n := range []int{fewest, 13, 16, 24} {
 				r := crishim.wait(crishim.shell(t.Context(), fmt.Sprintf(`ulimit -n %d && exec crishim "$@"`, n), args...))
 				if r.code == 0 {
-					worked++
+					if worked++; !strings.Contains(r.out, want) {
+						t.Errorf("%v on %s with %d descriptors: %+v", args, name, n, r)
+					}
 					continue
 				}
 				if strings.Contains(r.err, "goroutine ") || !strings.Contains(r.err, "crishim: ") {
@@ -63,6 +67,7 @@ func TestServeWithoutDescriptorsOnEngine(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	refused := 0
 	for _, spare := range []int{0, 1, 2, 4} {
 		less := unix.Rlimit{Cur: uint64(len(open) + spare), Max: before.Max}
 		if err := unix.Prlimit(k.serve.pid(), unix.RLIMIT_NOFILE, &less, nil); err != nil {
@@ -72,6 +77,7 @@ func TestServeWithoutDescriptorsOnEngine(t *testing.T) {
 		for _, st := range steps() {
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			if err := st.call(other, ctx, k.serve); err != nil {
+				refused++
 				t.Logf("%d descriptors to spare: %s: %v", spare, st.name, err)
 			}
 			if ctx.Err() != nil {
@@ -92,6 +98,9 @@ func TestServeWithoutDescriptorsOnEngine(t *testing.T) {
 		}
 		k.truthful(t, other)
 		k.gone(t, other)
+	}
+	if refused == 0 {
+		t.Error("nothing was ever refused")
 	}
 	for name, ask := range questions(p) {
 		if err := ask(t.Context(), k.serve); err != nil {

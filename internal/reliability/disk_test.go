@@ -205,7 +205,7 @@ func TestSocketOnABadDiskOnEngine(t *testing.T) {
 }
 
 // TestCommandOnABadDiskOnEngine: a command that cannot have its private directory
-// says so. It runs where /run is a disk of its own.
+// says so. It runs where /run/crishim is a disk of its own.
 func TestCommandOnABadDiskOnEngine(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {
@@ -215,14 +215,19 @@ func TestCommandOnABadDiskOnEngine(t *testing.T) {
 	crishim := h.crishim(t, embedded(h.endpoint()))
 	for name, options := range map[string]string{"read-only": "ro,mode=755", "full": "size=4k,nr_inodes=1,mode=755"} {
 		cmd := crishim.command(t.Context(), "ps")
-		script := `mkdir -p /run/crishim && mount -t tmpfs -o ` + options + ` tmpfs /run/crishim && exec crishim "$@"`
+		script := `mkdir -p /run/crishim && mount -t tmpfs -o ` + options + ` tmpfs /run/crishim && `
+		if name == "read-only" { // where /tmp would do
+			script += `mount --bind /tmp /tmp && mount -o remount,bind,ro /tmp && `
+		}
+		script += `exec crishim "$@"`
 		shell := crishim.shell(t.Context(), script, cmd.Args[1:]...)
 		shell.SysProcAttr = newMounts()
 		r := crishim.wait(shell)
 		if strings.Contains(r.err, "mount:") {
 			testneeds.Missing(t, "%s", r.err)
 		}
-		if r.code != 1 || !strings.Contains(r.err, "private directory for the embedded shim: ") || strings.Count(r.err, "\n") > 2 {
+		why := map[string]string{"read-only": "read-only file system", "full": "no space left on device"}[name]
+		if r.code != 1 || !strings.Contains(r.err, "private directory for the embedded shim: ") || !strings.Contains(r.err, why) || strings.Count(r.err, "\n") > 2 {
 			t.Errorf("%s: got %+v", name, r)
 		}
 	}
@@ -256,7 +261,8 @@ data: {key: %s}
 	for what, prepare := range map[string]func(){"read-only": func() { d.readOnly(true) }, "full": d.fill} {
 		prepare()
 		r := crishim.run(t.Context(), "apply", "-f", manifest)
-		if r.code != 1 || !strings.Contains(r.err, "crishim: ") || strings.Contains(r.err, "panic") {
+		why := map[string]string{"read-only": "read-only file system", "full": "no space left on device"}[what]
+		if r.code != 1 || !strings.Contains(r.err, "crishim: ") || !strings.Contains(r.err, why) {
 			t.Errorf("%s: got %+v", what, r)
 		}
 		if what == "read-only" {

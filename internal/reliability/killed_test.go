@@ -20,17 +20,18 @@ type step struct {
 	name    string
 	prepare []func(*pod, context.Context, runtimeapi.RuntimeServiceClient) error
 	call    func(*pod, context.Context, runtimeapi.RuntimeServiceClient) error
-	short   bool // in every run of the tests
+	short   bool                                      // in every run of the tests
+	done    func(p *pod, listed map[string]bool) bool // what is listed once it has succeeded
 }
 
 func steps() []step {
 	type calls = []func(*pod, context.Context, runtimeapi.RuntimeServiceClient) error
 	return []step{
-		{"RunPodSandbox", nil, (*pod).run, true},
-		{"CreateContainer", calls{(*pod).run}, (*pod).create, true},
-		{"StartContainer", calls{(*pod).run, (*pod).create}, (*pod).start, false},
-		{"StopPodSandbox", calls{(*pod).run, (*pod).create, (*pod).start}, (*pod).stop, true},
-		{"RemovePodSandbox", calls{(*pod).run, (*pod).create, (*pod).start, (*pod).stop}, (*pod).remove, false},
+		{"RunPodSandbox", nil, (*pod).run, true, func(p *pod, l map[string]bool) bool { return l[p.id] }},
+		{"CreateContainer", calls{(*pod).run}, (*pod).create, true, func(p *pod, l map[string]bool) bool { running, there := l[p.containerID]; return there && !running }},
+		{"StartContainer", calls{(*pod).run, (*pod).create}, (*pod).start, false, func(p *pod, l map[string]bool) bool { return l[p.containerID] }},
+		{"StopPodSandbox", calls{(*pod).run, (*pod).create, (*pod).start}, (*pod).stop, true, func(p *pod, l map[string]bool) bool { return len(l) == 2 && !l[p.id] && !l[p.containerID] }},
+		{"RemovePodSandbox", calls{(*pod).run, (*pod).create, (*pod).start, (*pod).stop}, (*pod).remove, false, func(_ *pod, l map[string]bool) bool { return len(l) == 0 }},
 	}
 }
 

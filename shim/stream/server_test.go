@@ -82,7 +82,11 @@ func (s *Server) mustExecURL(t *testing.T) string {
 }
 
 func TestURLsAreAbsoluteAndOnLoopback(t *testing.T) {
-	u, err := url.Parse(startServer(t, Options{}).mustExecURL(t))
+	s := startServer(t, Options{})
+	if addr, ok := s.tracked.Addr().(*net.TCPAddr); !ok || addr.IP.String() != "127.0.0.1" { // the URL of one on all addresses is on loopback, too
+		t.Errorf("it listens on %v", addr)
+	}
+	u, err := url.Parse(s.mustExecURL(t))
 	if err != nil || u.Scheme != "http" || u.Hostname() != "127.0.0.1" || u.Port() == "" || !strings.HasPrefix(u.Path, "/exec/") {
 		t.Errorf("got %v, %v", u, err)
 	}

@@ -29,7 +29,15 @@ func TestTokens(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	now = now.Add(tokenLife + time.Second)
+	soon, err := tokens.add("soon")
+	if err != nil {
+		t.Fatal(err)
+	}
+	now = now.Add(59 * time.Second)
+	if got, ok := tokens.take(soon); !ok || got != "soon" {
+		t.Errorf("within a minute: got %v, %v", got, ok)
+	}
+	now = now.Add(2 * time.Second)
 	if got, ok := tokens.take(late); ok {
 		t.Errorf("after a minute: got %v", got)
 	}
