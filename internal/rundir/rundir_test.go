@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/crishim/crishim/internal/testneeds"
 )
 
 var kind = Kind{Name: "test", Entries: regexp.MustCompile(`a|b(/[0-9]+)?`)}
@@ -214,7 +216,7 @@ func TestBase(t *testing.T) {
 func TestMakeBaseOnAReadOnlyFileSystem(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {
-		t.Skip("needs root to mount")
+		testneeds.Missing(t, "mounts need root")
 	}
 	dir := t.TempDir()
 	base := filepath.Join(dir, "crishim")
