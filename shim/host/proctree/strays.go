@@ -1,7 +1,6 @@
 package proctree
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"strconv"
@@ -79,14 +78,18 @@ func (p Process) held(of map[channel]bool) []channel {
 // Pipes with a name are in the file system for everybody, and do not count.
 func channelAt(pid int, fd string) (channel, bool) {
 	path := fmt.Sprintf("/proc/%d/fd/%s", pid, fd)
-	var st unix.Stat_t
 	target, err := os.Readlink(path)
-	if errors.Join(err, unix.Stat(path, &st)) != nil {
+	if err != nil {
+		return channel{}, false
+	}
+	// The server of a file system is not asked: it may be away, or be the container's.
+	var st unix.Statx_t
+	if err := unix.Statx(unix.AT_FDCWD, path, unix.AT_STATX_DONT_SYNC, unix.STATX_TYPE|unix.STATX_INO, &st); err != nil {
 		return channel{}, false
 	}
 	pipe := st.Mode&unix.S_IFMT == unix.S_IFIFO && strings.HasPrefix(target, "pipe:")
-	terminal := st.Mode&unix.S_IFMT == unix.S_IFCHR && isPseudoTerminal(unix.Major(uint64(st.Rdev)))
-	return channel{device: uint64(st.Dev), inode: st.Ino}, pipe || terminal
+	terminal := st.Mode&unix.S_IFMT == unix.S_IFCHR && isPseudoTerminal(st.Rdev_major)
+	return channel{device: unix.Mkdev(st.Dev_major, st.Dev_minor), inode: st.Ino}, pipe || terminal
 }
 
 // isPseudoTerminal knows the device numbers of /dev/pts.
