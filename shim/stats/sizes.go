@@ -2,11 +2,16 @@ package stats
 
 import (
 	"context"
+	"errors"
+	"io"
 	"io/fs"
-	"path/filepath"
+	"os"
+	"path"
 	"sync"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 const (
@@ -115,32 +120,68 @@ func (s *sizes) finish(id string, find findSize) {
 }
 
 // walk adds up what a directory holds, a file with several names once. What
-// goes away meanwhile is not counted.
+// goes away meanwhile is not counted. A container writes there: it may have any
+// number of files, and put a link in the place of a directory.
 func walk(ctx context.Context, dir string) (layerSize, error) {
 	size := layerSize{at: time.Now()}
-	seen := map[uint64]bool{}
-	err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		if err != nil {
-			if path == dir {
-				return err
-			}
-			return nil
-		}
-		info, err := e.Info()
-		if err != nil {
-			return nil
-		}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return size, err
+	}
+	defer root.Close()
+	linked := map[uint64]bool{}
+	count := func(info fs.FileInfo) {
 		s, ok := info.Sys().(*syscall.Stat_t)
-		if !ok || s.Nlink > 1 && !info.IsDir() && seen[s.Ino] {
-			return nil
+		if !ok || linked[s.Ino] {
+			return
 		}
-		seen[s.Ino] = true
+		if s.Nlink > 1 && !info.IsDir() {
+			linked[s.Ino] = true
+		}
 		size.bytes += uint64(s.Blocks) * 512
 		size.inodes++
-		return nil
-	})
-	return size, err
+	}
+	top, err := root.Stat(".")
+	if err != nil {
+		return size, err
+	}
+	count(top)
+	for dirs := []string{"."}; len(dirs) > 0; {
+		at := dirs[len(dirs)-1]
+		dirs = dirs[:len(dirs)-1]
+		err := entries(ctx, root, at, func(e fs.DirEntry) {
+			if info, err := e.Info(); err == nil {
+				count(info)
+			}
+			if name := path.Join(at, e.Name()); e.IsDir() && len(name) < unix.PathMax {
+				dirs = append(dirs, name)
+			}
+		})
+		if ctx.Err() != nil || at == "." && err != nil {
+			return size, errors.Join(ctx.Err(), err)
+		}
+	}
+	return size, nil
+}
+
+// entries hands on what is in a directory, a few at a time.
+func entries(ctx context.Context, root *os.Root, name string, each func(fs.DirEntry)) error {
+	f, err := root.OpenFile(name, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	for ctx.Err() == nil {
+		some, err := f.ReadDir(256)
+		for _, e := range some {
+			each(e)
+		}
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
