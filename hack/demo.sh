@@ -67,7 +67,7 @@ want 'served from a pod'
 stop_background
 
 title "What it said"
-wait_until 'line of the request' says httpd response:200
+wait_until 'line of the request' says httpd '.* response:200'
 run crishim logs httpd
 want 'ready'
 want 'response:200'

@@ -76,8 +76,9 @@ run_pty() {
 
 prompts() { [ "$(grep -aoE '(/ |~ )?[#$] ' "$out" | wc -l)" -ge "$1" ]; }
 
-# says CONTAINER TEXT: it does what it was started for some time after its start.
-says() { [[ $(crishim logs "$1" 2>&1) == *"$2"* ]]; }
+# says CONTAINER LINE: it does what it was started for some time after its start. A whole line,
+# for an error may have the same words.
+says() { grep -qxE -- "$2" <<<"$(crishim logs "$1" 2>&1)"; }
 
 # wait_until WHAT CMD...: for at most a minute.
 wait_until() {
