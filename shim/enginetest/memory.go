@@ -29,6 +29,7 @@ type Memory struct {
 
 	mu         sync.Mutex // guards everything below
 	faults     map[string]Fault
+	onCall     func(ctx context.Context, method string)
 	calls      []string
 	images     map[string]*memoryImage
 	containers []*memoryContainer // in the order of creation
@@ -62,6 +63,13 @@ func (m *Memory) Fail(method string, f Fault) {
 	m.faults[method] = f
 }
 
+// OnCall is given each call from now on, before it is answered; nil ends that.
+func (m *Memory) OnCall(f func(ctx context.Context, method string)) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.onCall = f
+}
+
 // Calls lists the methods called so far.
 func (m *Memory) Calls() []string {
 	m.mu.Lock()
@@ -74,8 +82,11 @@ func (m *Memory) Calls() []string {
 func (m *Memory) begin(ctx context.Context, method string) (func(), error) {
 	m.mu.Lock()
 	m.calls = append(m.calls, method)
-	fault := m.faults[method]
+	fault, onCall := m.faults[method], m.onCall
 	m.mu.Unlock()
+	if onCall != nil {
+		onCall(ctx, method)
+	}
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
