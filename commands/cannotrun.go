@@ -1,10 +1,12 @@
 package commands
 
 import (
+	"bytes"
 	"errors"
 	"io"
 	"strconv"
 	"strings"
+	"sync"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -83,10 +85,13 @@ func unquoted(text string) string {
 }
 
 // startError listens to a session's output for the line that CRI-O's OCI runtime logs
-// when it cannot start a command: it comes as output, with the status 255.
+// when it cannot start a command: it comes as output, with the status 255. It is held
+// back until there is more output, or the session has ended for another reason.
 type startError struct {
 	to   io.Writer
-	text []byte // what was written so far, and a little more than a line at most
+	mu   sync.Mutex
+	text []byte // the line that is held back
+	more bool   // there was other output
 }
 
 const startErrorSize = 4 << 10
@@ -106,29 +111,71 @@ func newStartError(s *stream.Streams) *startError {
 
 // Write implements io.Writer.
 func (e *startError) Write(p []byte) (int, error) {
-	if room := startErrorSize + 1 - len(e.text); room > 0 {
-		e.text = append(e.text, p[:min(room, len(p))]...)
+	if e.hold(p) {
+		return len(p), nil
+	}
+	if err := e.release(); err != nil {
+		return 0, err
 	}
 	return e.to.Write(p)
+}
+
+// hold keeps the first output where it is a start error, which comes in one piece.
+func (e *startError) hold(p []byte) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !e.more && e.text == nil && loggedStartError(p) != nil {
+		e.text = bytes.Clone(p)
+		return true
+	}
+	e.more = true
+	return false
+}
+
+// release lets through what was held back.
+func (e *startError) release() error {
+	e.mu.Lock()
+	held := e.text
+	e.text = nil
+	e.mu.Unlock()
+	if held == nil {
+		return nil
+	}
+	_, err := e.to.Write(held)
+	return err
 }
 
 // Unwrap returns the output, of which a session asks the size of the window.
 func (e *startError) Unwrap() io.Writer { return e.to }
 
-// orElse returns the start error where all of the output is one, else err. An output
-// that is text in a program's own words is none.
+// orElse returns the start error where all of the output is one, else err.
 func (e *startError) orElse(err error) error {
+	e.mu.Lock()
+	held := e.text
+	e.mu.Unlock()
 	var exit *stream.ExitError
-	text := strings.TrimSpace(string(e.text))
-	logged := strings.HasPrefix(text, "time=") || strings.HasPrefix(text, "{")
-	if !errors.As(err, &exit) || exit.Code != 255 || len(e.text) > startErrorSize || strings.Contains(text, "\n") || !logged {
-		return err
-	}
-	var start *statusError
-	if could := cannotRun(errors.New(text)); errors.As(could, &start) {
+	if start := loggedStartError(held); start != nil && errors.As(err, &exit) && exit.Code == 255 {
 		return start
 	}
+	if writeErr := e.release(); err == nil {
+		return writeErr
+	}
 	return err
+}
+
+// loggedStartError returns what a line of an OCI runtime's log says of a command that
+// cannot be started. A text in a program's own words is none.
+func loggedStartError(line []byte) error {
+	text := strings.TrimSpace(string(line))
+	logged := strings.HasPrefix(text, "time=") || strings.HasPrefix(text, "{")
+	if !logged || len(text) > startErrorSize || strings.Contains(text, "\n") {
+		return nil
+	}
+	var start *statusError
+	if errors.As(cannotRun(errors.New(text)), &start) {
+		return start
+	}
+	return nil
 }
 
 func (e *ociError) Unwrap() error { return e.cause }

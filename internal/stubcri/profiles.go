@@ -40,7 +40,7 @@ func Profiles() map[string]Options {
 		"CRI-O": {
 			Name: "cri-o", Version: "1.31.2", Unimplemented: slices.Concat(streamedLists, podMetrics),
 			Errors: map[string]error{"GetContainerEvents": errors.New("kubernetes pod lifecycle events are not enabled")},
-			Change: bareImageIDs, LabelPods: true,
+			Change: bareImageIDs, LabelPods: true, LogStartErrors: true,
 		},
 		"cri-dockerd": {
 			Name: "docker", Version: "26.1.5", RuntimeAPIVersion: "1.45.0", Change: withoutInfo,

@@ -43,6 +43,9 @@ type Options struct {
 	IgnoreFilters     bool
 	// LabelPods gives sandboxes the kubelet's labels where they have none, and containers not.
 	LabelPods bool
+	// LogStartErrors makes a command that cannot be started end with status 255 and with what
+	// an OCI runtime logs as its error output, and a timeout of ExecSync with status -1.
+	LogStartErrors bool
 	// NoNetwork makes Status report NetworkReady=false.
 	NoNetwork bool
 	// MaxSend is the server's limit for a message; gRPC's own when zero.

@@ -114,6 +114,14 @@ func (r *runtimeService) ExecSync(ctx context.Context, req *runtimeapi.ExecSyncR
 	}
 	var stdout, stderr bytes.Buffer
 	err := run(ctx, req.GetCmd(), nil, &stdout, &stderr)
+	var start *startError
+	switch {
+	case !r.s.o.LogStartErrors:
+	case ctx.Err() != nil:
+		return &runtimeapi.ExecSyncResponse{Stderr: []byte("command timed out"), ExitCode: -1}, nil
+	case errors.As(err, &start):
+		return nil, status.Errorf(codes.Unknown, "command error: %s, stdout: , stderr: , exit code -1", start.logged())
+	}
 	if ctx.Err() != nil {
 		return nil, status.Errorf(codes.DeadlineExceeded, "command %q did not end in %d s", req.GetCmd(), req.GetTimeout())
 	}
@@ -128,8 +136,17 @@ func (r *runtimeService) ExecSync(ctx context.Context, req *runtimeapi.ExecSyncR
 	return resp, nil
 }
 
-// run runs a command on this machine. A missing one fails with the words of
-// an OCI runtime.
+// startError is a command that could not be started, in the words of an OCI runtime.
+type startError struct{ reason string }
+
+func (e *startError) Error() string { return "OCI runtime exec failed: " + e.reason + ": unknown" }
+
+// logged is the line that the OCI runtime logs.
+func (e *startError) logged() string {
+	return fmt.Sprintf("time=%q level=error msg=%q\n", time.Now().Format(time.RFC3339), e.reason)
+}
+
+// run runs a command on this machine. One that cannot be started fails with a startError.
 func run(ctx context.Context, cmd []string, in io.Reader, out, errw io.Writer) error {
 	if len(cmd) == 0 {
 		return errors.New("the command is empty")
@@ -138,7 +155,7 @@ func run(ctx context.Context, cmd []string, in io.Reader, out, errw io.Writer) e
 	c.Stdin, c.Stdout, c.Stderr = in, out, errw
 	c.WaitDelay = 5 * time.Second
 	if c.Err != nil {
-		return fmt.Errorf("OCI runtime exec failed: exec failed: unable to start container process: exec: %q: executable file not found in $PATH: unknown", cmd[0])
+		return &startError{fmt.Sprintf("exec failed: unable to start container process: exec: %q: executable file not found in $PATH", cmd[0])}
 	}
 	err := c.Run()
 	var exit *exec.ExitError
@@ -150,7 +167,7 @@ func run(ctx context.Context, cmd []string, in io.Reader, out, errw io.Writer) e
 		}
 		return utilexec.CodeExitError{Err: err, Code: code}
 	case errors.Is(err, syscall.EACCES):
-		return fmt.Errorf("OCI runtime exec failed: exec failed: unable to start container process: exec: %q: permission denied: unknown", cmd[0])
+		return &startError{fmt.Sprintf("exec failed: unable to start container process: exec: %q: permission denied", cmd[0])}
 	}
 	return err
 }
@@ -176,7 +193,13 @@ func (r *streamRuntime) Exec(ctx context.Context, id string, cmd []string, in io
 	if tty || errw == nil {
 		stderr = out
 	}
-	return run(ctx, cmd, in, out, stderr)
+	err := run(ctx, cmd, in, out, stderr)
+	var start *startError
+	if r.s.o.LogStartErrors && errors.As(err, &start) {
+		_, _ = io.WriteString(stderr, start.logged()) // to a client that is still there
+		return utilexec.CodeExitError{Err: start, Code: 255}
+	}
+	return err
 }
 
 // Attach echoes until the input or the container ends.
