@@ -172,24 +172,26 @@ func (w *logWriter) write(stream string, line []byte) error {
 	return nil
 }
 
+// mergedLine is a line of one of several logs.
+type mergedLine struct {
+	from  source
+	entry logfile.Entry
+}
+
 // readMerged reads several logs that do not grow and writes them as one, in
 // the order of time. Each is read as far as it is written only.
 func readMerged(ctx context.Context, conn *client.Conn, o logsOptions, containers []*runtimeapi.Container, w *logWriter) error {
-	type line struct {
-		from  source
-		entry logfile.Entry
-	}
 	reading, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	logs, errs := make([]chan line, len(containers)), make([]error, len(containers))
+	logs, errs := make([]chan mergedLine, len(containers)), make([]error, len(containers))
 	var readers sync.WaitGroup
 	for i, c := range containers {
-		logs[i] = make(chan line, 16)
+		logs[i] = make(chan mergedLine, 16)
 		readers.Go(func() {
 			defer close(logs[i])
 			errs[i] = readLog(reading, conn, o, c, func(from source, e logfile.Entry) error {
 				select {
-				case logs[i] <- line{from, e}:
+				case logs[i] <- mergedLine{from, e}:
 					return nil
 				case <-reading.Done():
 					return context.Cause(reading)
@@ -197,9 +199,25 @@ func readMerged(ctx context.Context, conn *client.Conn, o logsOptions, container
 			})
 		})
 	}
-	next := make([]*line, len(logs)) // nil: to be read
-	var failed error
-	for failed == nil {
+	failed := inOrder(logs, w.entry)
+	stop(errMerged)
+	readers.Wait()
+	for i, err := range errs {
+		ended := errors.Is(err, errMerged) || errors.Is(err, context.Canceled) || status.Code(err) == codes.Canceled
+		if ended && failed != nil && ctx.Err() == nil {
+			errs[i] = nil // it was this function that ended the reading
+		}
+	}
+	return withoutLimit(join(append(errs, failed, w.finish())...))
+}
+
+// errMerged ends the reading of logs that are not written any more.
+var errMerged = errors.New("the output has ended")
+
+// inOrder hands on the lines of all logs, the oldest first, until all are closed.
+func inOrder(logs []chan mergedLine, emit func(source, logfile.Entry) error) error {
+	next := make([]*mergedLine, len(logs)) // nil: to be read
+	for {
 		first := -1
 		for i := range logs {
 			if next[i] == nil {
@@ -212,25 +230,14 @@ func readMerged(ctx context.Context, conn *client.Conn, o logsOptions, container
 			}
 		}
 		if first < 0 {
-			break
+			return nil
 		}
-		failed = w.entry(next[first].from, next[first].entry)
+		if err := emit(next[first].from, next[first].entry); err != nil {
+			return err
+		}
 		next[first] = nil
 	}
-	if failed != nil {
-		stop(errMerged)
-	}
-	readers.Wait()
-	for i, err := range errs {
-		if failed != nil && ctx.Err() == nil && (errors.Is(err, errMerged) || errors.Is(err, context.Canceled) || status.Code(err) == codes.Canceled) {
-			errs[i] = nil
-		}
-	}
-	return withoutLimit(join(append(errs, failed, w.finish())...))
 }
-
-// errMerged ends the reading of logs that are not written any more.
-var errMerged = errors.New("the output has ended")
 
 func withoutLimit(err error) error {
 	if errors.Is(err, errLimit) {
