@@ -124,6 +124,7 @@ func (l *Loop) turn(ctx context.Context) {
 		l.report("folder", err)
 	}
 	l.fresh = l.fresh || changed
+	waited := l.gate.closed(false)
 	err = l.checkRuntime(ctx)
 	var pods []*pod.Pod
 	if err == nil {
@@ -133,12 +134,17 @@ func (l *Loop) turn(ctx context.Context) {
 		return
 	}
 	l.report("runtime", err)
+	l.gate.noRuntime.Store(err != nil)
 	if err != nil {
-		l.checked = time.Time{} // asked again at once
 		return
 	}
 	l.reap()
 	l.note(pods)
+	if waited && !l.gate.closed(false) {
+		for _, w := range l.workers {
+			w.nudge()
+		}
+	}
 	l.wake(pods)
 	l.removeUnwanted(ctx, pods)
 	l.startWanted(ctx, pods)
@@ -147,30 +153,19 @@ func (l *Loop) turn(ctx context.Context) {
 // checkRuntime asks the runtime now and then whether it is ready, more often while it is not. Without
 // the runtime nothing can be done; without its network the loop goes on and most pods wait.
 func (l *Loop) checkRuntime(ctx context.Context) error {
-	if now := l.m.o.Now(); l.gate.closed(false) || now.Sub(l.checked).Abs() >= statusPeriod {
-		l.checked = now
-	} else {
+	now := l.m.o.Now()
+	if !l.gate.closed(false) && now.Sub(l.checked).Abs() < statusPeriod {
 		return nil
 	}
+	l.checked = now
 	status, err := l.m.Status(ctx)
-	if ctx.Err() != nil {
+	if err != nil {
 		return err
 	}
-	var network error
-	if err == nil {
-		err = notReady(status, runtimeapi.RuntimeReady)
-		network = notReady(status, runtimeapi.NetworkReady)
-		l.report("network", network)
-	}
-	waited := l.gate.closed(false)
-	l.gate.noRuntime.Store(err != nil)
+	network := notReady(status, runtimeapi.NetworkReady)
+	l.report("network", network)
 	l.gate.noNetwork.Store(network != nil)
-	if waited && !l.gate.closed(false) {
-		for _, w := range l.workers {
-			w.nudge()
-		}
-	}
-	return err
+	return notReady(status, runtimeapi.RuntimeReady)
 }
 
 // notReady is an error while a condition of the runtime does not hold.

@@ -131,6 +131,38 @@ func TestLoopWaitsForTheRuntime(t *testing.T) {
 	}
 }
 
+// TestLoopWakesPodsWhenTheRuntimeIsBack: they may be in a long wait after failures.
+func TestLoopWakesPodsWhenTheRuntimeIsBack(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	folder := t.TempDir()
+	if err := os.WriteFile(filepath.Join(folder, "a.yaml"), []byte(staticPod("a", "busybox:1")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	loop, err := f.NewLoop(LoopOptions{Folder: folder})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { loop.Close() })
+	f.stub.Fail("ListContainers", errors.New("broken"))
+	loop.turn(t.Context())
+	loop.fresh = false
+	var w *worker
+	for uid, want := range loop.folder.pods {
+		w = newWorker(f.Manager, uid, FullName(want.pod), want, &loop.gate)
+		loop.workers[uid] = w
+	}
+	loop.turn(t.Context())
+	if next, _ := w.step(t.Context()); next != resync || len(w.wake) > 0 {
+		t.Errorf("while the runtime lists nothing: next look in %s, woken %d times", next, len(w.wake))
+	}
+	f.stub.Fail("ListContainers", nil)
+	loop.turn(t.Context())
+	if len(w.wake) != 1 {
+		t.Error("not woken when the runtime is back")
+	}
+}
+
 // TestLoopCollectsItsOwnOnly: dead containers and sandboxes of others, and folders of pods that
 // apply makes, are not its business.
 func TestLoopCollectsItsOwnOnly(t *testing.T) {
