@@ -161,7 +161,7 @@ func regularActions(p *v1.Pod, s *pod.Status, probes Probes, a *Actions) {
 	if kept == 0 && len(a.Start) == 0 {
 		// Sidecars alone do not keep a pod alive.
 		a.KillPod = true
-		a.SandboxReason = "all containers have ended"
+		a.SandboxReason = "the main containers have ended"
 		a.StartInit = nil
 	}
 }

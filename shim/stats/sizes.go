@@ -19,6 +19,7 @@ const (
 	sizeBudget = 200 * time.Millisecond // how long a call waits for a disk walk
 	sizeWalks  = 2                      // at the same time
 	sizeKept   = 4096                   // containers remembered
+	findTime   = 2 * time.Minute        // that one container may keep the others waiting
 )
 
 // layerSize is what a container has written.
@@ -101,7 +102,9 @@ func (s *sizes) finish(id string, find findSize) {
 	var err error
 	select {
 	case s.slots <- struct{}{}:
-		size, err = find(s.ctx)
+		ctx, cancel := context.WithTimeout(s.ctx, findTime)
+		size, err = find(ctx)
+		cancel()
 		<-s.slots
 	case <-s.ctx.Done():
 		err = s.ctx.Err()

@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/docker/docker/api/types/container"
@@ -335,4 +337,26 @@ func TestWalkOfALargeDirectory(t *testing.T) {
 	if size, err := walk(t.Context(), layer); err != nil || size.inodes != 603 {
 		t.Errorf("got %d inodes, %v", size.inodes, err)
 	}
+}
+
+// A walk that does not end, or an engine that does not answer, keeps a slot for a
+// while only.
+func TestSizesEndWhatTakesTooLong(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newSizes()
+		defer s.close()
+		hangs := func(ctx context.Context) (layerSize, error) {
+			<-ctx.Done()
+			return layerSize{}, ctx.Err()
+		}
+		for i := range sizeWalks {
+			s.begin(strconv.Itoa(i), hangs)
+		}
+		synctest.Wait()
+		now := func(context.Context) (layerSize, error) { return layerSize{bytes: 7, at: time.Now()}, nil }
+		if size, ok := s.of("one", now, time.Now().Add(2*findTime)); !ok || size.bytes != 7 {
+			t.Errorf("got %v, %v", size, ok)
+		}
+	})
 }

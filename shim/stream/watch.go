@@ -98,11 +98,9 @@ func (p *process) wait(ctx context.Context) (container.ExecInspect, error) {
 		switch {
 		case err == nil && !st.Running:
 			return st, nil
-		case p.orphaned && time.Now().After(deadline):
-			return killed, nil
 		case err == nil && !p.orphaned:
 			deadline = time.Now().Add(statusTime)
-		case errdefs.IsNotFound(err) && p.containerEnded(ctx):
+		case p.orphaned && time.Now().After(deadline), errdefs.IsNotFound(err) && p.containerEnded(ctx):
 			return killed, nil
 		case errdefs.IsNotFound(err), time.Now().After(deadline):
 			return st, fmt.Errorf("the status of the command is not known: %w", err)
