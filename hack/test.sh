@@ -9,7 +9,7 @@ if command -v gcc >/dev/null; then race=(-race); fi
 
 if [ "${1:-}" != inside ]; then
   # What tests make in the directory for temporary files is seen for certain.
-  CRISHIM_TEST_TMP=$(mktemp -d /tmp/crishim-test-XXXXXX)
+  CRISHIM_TEST_TMP=$(mktemp -d /tmp/crishim-XXXX) # short: sockets are in it
   export CRISHIM_TEST_TMP
   before=$(hack/leftovers.sh)
   status=0
