@@ -164,7 +164,7 @@ func under(path, prefix string) bool {
 // no package can mend. All others end with testneeds.Missing, which fails in CI.
 var skips = []string{
 	"CRISHIM_NO_ENGINE is 1", "SOAK=5m", "long", // somebody wants it so
-	"cgroup v1", "no IPv6 loopback", "this host forbids it", // properties of the kernel and its limits
+	"cgroup v1", "no FUSE here", "no IPv6 loopback", "this host forbids it", // properties of the kernel and its limits
 	"not on a unix socket", "not behind a unix socket", // of the engine that was given
 	"kubenet is in use",
 	`"no " + shell`, // zsh and fish, which nothing installs

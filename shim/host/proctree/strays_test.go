@@ -8,13 +8,15 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/crishim/crishim/internal/testneeds"
 )
 
 // TestChannelsWaitForNoFileSystem: a container has a directory open whose file system does
 // not answer, as one on a server that is away.
 func TestChannelsWaitForNoFileSystem(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("needs root to mount")
+		testneeds.Missing(t, "needs root to mount")
 	}
 	fuse, err := os.OpenFile("/dev/fuse", os.O_RDWR, 0)
 	if err != nil {
