@@ -8,6 +8,7 @@ import (
 
 	v1 "github.com/crishim/crishim/kuberuntime/corev1"
 	"github.com/distribution/reference"
+	"golang.org/x/time/rate"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/kuberuntime/manifest"
@@ -121,17 +122,25 @@ type puller struct {
 	service *service
 	custom  func(context.Context, string, *runtimeapi.AuthConfig, *runtimeapi.PodSandboxConfig) (string, error)
 	serial  chan struct{} // holds one token while nobody pulls; nil for parallel pulls
-	rate    *rate
+	limiter *rate.Limiter
 	patient bool // a pull beyond the rate waits and does not fail
 	backoff *backoff
 }
 
 func newPuller(o Options, s *service) *puller {
-	p := &puller{service: s, custom: o.Pull, patient: o.PatientPulls, backoff: newBackoff(), rate: newRate(o.PullQPS, o.PullBurst, o.Now)}
+	p := &puller{service: s, custom: o.Pull, patient: o.PatientPulls, backoff: newBackoff(), limiter: pullLimiter(o.PullQPS, o.PullBurst)}
 	if o.SerialPulls {
 		p.serial = make(chan struct{}, 1)
 	}
 	return p
+}
+
+// pullLimiter limits pulls to qps; 0 is no limit.
+func pullLimiter(qps float64, burst int) *rate.Limiter {
+	if qps <= 0 {
+		return rate.NewLimiter(rate.Inf, 0)
+	}
+	return rate.NewLimiter(rate.Limit(qps), max(burst, 1))
 }
 
 func (p *puller) pull(ctx context.Context, image string, auths []*runtimeapi.AuthConfig, sandbox *runtimeapi.PodSandboxConfig) (string, error) {
@@ -144,10 +153,10 @@ func (p *puller) pull(ctx context.Context, image string, auths []*runtimeapi.Aut
 		}
 	}
 	if p.patient {
-		if err := p.rate.wait(ctx); err != nil {
+		if err := p.limiter.Wait(ctx); err != nil {
 			return "", err
 		}
-	} else if !p.rate.allow() {
+	} else if !p.limiter.Allow() {
 		return "", errors.New("pull QPS exceeded")
 	}
 	one := p.service.pullImage
