@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 
 	"github.com/crishim/crishim/kuberuntime/pod"
@@ -80,26 +81,13 @@ func mountsBelow(dir string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	text, err := os.ReadFile("/proc/self/mountinfo")
+	mounts, err := mountinfo.GetMounts(mountinfo.PrefixFilter(real))
 	if err != nil {
 		return nil, fmt.Errorf("read mounts: %w", err)
 	}
-	return parseMounts(string(text), dir, real), nil
-}
-
-// parseMounts names the mounts by dir, which may lead to real through links.
-func parseMounts(mountinfo, dir, real string) []string {
-	unescape := strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
 	var out []string
-	for line := range strings.Lines(mountinfo) {
-		fields := strings.Fields(line)
-		if len(fields) < 5 {
-			continue
-		}
-		at := unescape.Replace(fields[4])
-		if rest, ok := strings.CutPrefix(at, real); ok && (rest == "" || rest[0] == '/') {
-			out = append(out, dir+rest)
-		}
+	for _, m := range mounts {
+		out = append(out, dir+strings.TrimPrefix(m.Mountpoint, real))
 	}
-	return out
+	return out, nil
 }

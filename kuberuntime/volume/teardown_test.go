@@ -8,20 +8,10 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
 	"github.com/crishim/crishim/kuberuntime/pod"
 )
-
-func TestParseMounts(t *testing.T) {
-	t.Parallel()
-	text := "1 0 0:1 / / rw - ext4 /dev/sda rw\n2 1 0:2 / /r/pods/u1/volumes/m rw - tmpfs tmpfs rw\n3 1 0:2 / /r/pods/u1/with\\040space rw - tmpfs tmpfs rw\n4 1 0:2 / /r/pods/u10 rw - tmpfs tmpfs rw\n"
-	want := []string{"/link/u1/volumes/m", "/link/u1/with space"}
-	if diff := cmp.Diff(want, parseMounts(text, "/link/u1", "/r/pods/u1")); diff != "" {
-		t.Error(diff)
-	}
-}
 
 // TestRemoveAllKeepsWhatIsMounted has somebody else's files mounted in a folder that is to go.
 func TestRemoveAllKeepsWhatIsMounted(t *testing.T) {
