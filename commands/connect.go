@@ -41,8 +41,8 @@ func (env *Env) clientOptions(shimStays bool) (client.Options, error) {
 	g := &env.global
 	g.debug = g.debug || config.Debug
 	o := client.Options{
-		RuntimeEndpoint: firstOf(g.runtimeEndpoint, env.getenv("CONTAINER_RUNTIME_ENDPOINT")),
-		ImageEndpoint:   firstOf(g.imageEndpoint, env.getenv("IMAGE_SERVICE_ENDPOINT")),
+		RuntimeEndpoint: cmp.Or(g.runtimeEndpoint, env.getenv("CONTAINER_RUNTIME_ENDPOINT")),
+		ImageEndpoint:   cmp.Or(g.imageEndpoint, env.getenv("IMAGE_SERVICE_ENDPOINT")),
 		ConnectTimeout:  cmp.Or(g.connectTimeout, env.ConnectTimeout),
 		Timeout:         g.timeout,
 		LookupEnv:       env.LookupEnv,
@@ -66,15 +66,6 @@ func (env *Env) clientOptions(shimStays bool) (client.Options, error) {
 		return config.Options(o, client.KeyMaxRetries), nil
 	}
 	return config.Options(o), nil
-}
-
-func firstOf(values ...string) string {
-	for _, value := range values {
-		if value != "" {
-			return value
-		}
-	}
-	return ""
 }
 
 // startShim starts the embedded dockershim.

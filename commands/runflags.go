@@ -1,6 +1,7 @@
 package commands
 
 import (
+	"cmp"
 	"os"
 	"path"
 	"strings"
@@ -140,7 +141,7 @@ func (o *runOptions) readOneLine(env *Env, c *cli.Context) error {
 		return err
 	}
 	o.pod = &runtimeapi.PodSandboxConfig{
-		Metadata: &runtimeapi.PodSandboxMetadata{Name: name}, Hostname: firstOf(c.String("hostname"), name), Labels: labels,
+		Metadata: &runtimeapi.PodSandboxMetadata{Name: name}, Hostname: cmp.Or(c.String("hostname"), name), Labels: labels,
 		Linux: &runtimeapi.LinuxPodSandboxConfig{SecurityContext: &runtimeapi.LinuxSandboxSecurityContext{Privileged: c.Bool("privileged")}},
 	}
 	o.container = &runtimeapi.ContainerConfig{

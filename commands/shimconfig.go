@@ -19,7 +19,7 @@ const flagShimConfig = "shim-config"
 // engine, which the endpoint says. For a single command there are those about pods and
 // images.
 func (env *Env) shimOptions(config *client.Config, stays bool) (o shim.Options, err error) {
-	path := firstOf(env.global.shimConfig, env.getenv("CRISHIM_SHIM_CONFIG"), config.ShimConfig)
+	path := cmp.Or(env.global.shimConfig, env.getenv("CRISHIM_SHIM_CONFIG"), config.ShimConfig)
 	if path != "" {
 		all, err := readShimConfig(env, path)
 		if err != nil {
@@ -30,7 +30,7 @@ func (env *Env) shimOptions(config *client.Config, stays bool) (o shim.Options, 
 			o = shim.Options{Network: o.Network, PauseImage: o.PauseImage, PullProgressDeadline: o.PullProgressDeadline, CgroupDriver: o.CgroupDriver}
 		}
 	}
-	named := firstOf(env.global.networkPlugin, env.getenv("CRISHIM_NETWORK_PLUGIN"), config.NetworkPlugin)
+	named := cmp.Or(env.global.networkPlugin, env.getenv("CRISHIM_NETWORK_PLUGIN"), config.NetworkPlugin)
 	plugin, known := networkPlugins()[named]
 	switch {
 	case known:
