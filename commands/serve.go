@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/coreos/go-systemd/v22/daemon"
 	"github.com/urfave/cli/v2"
 
 	"github.com/crishim/crishim/client"
@@ -161,13 +162,16 @@ func runServe(ctx context.Context, env *Env, o serveOptions) error {
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(listener) }()
 	o.shim.Log.Info("serving CRI", "endpoint", o.listen, "version", ownVersion(env))
-	tellSystemd(o.shim.Log, shim.NotifyReady)
+	tellSystemd(o.shim.Log, daemon.SdNotifyReady)
+	alive, quiet := context.WithCancel(ctx)
+	defer quiet()
+	go watchdog(alive, o.shim.Log)
 
 	select {
 	case err = <-served:
 	case <-ctx.Done():
 		o.shim.Log.Info("stopping")
-		tellSystemd(o.shim.Log, shim.NotifyStopping)
+		tellSystemd(o.shim.Log, daemon.SdNotifyStopping)
 	}
 	closed := s.Close()
 	if ctx.Err() != nil {
@@ -193,7 +197,29 @@ func execRecords(endpoint string, listening net.Addr) string {
 // tellSystemd says how the service does. That nobody listens is no failure of
 // the service.
 func tellSystemd(log *slog.Logger, state string) {
-	if err := shim.Notify(state); err != nil {
+	if _, err := daemon.SdNotify(false, state); err != nil {
 		log.Warn("systemd cannot be told how the service does", "err", err)
+	}
+}
+
+// watchdog tells systemd that the service is alive, twice in each WatchdogSec of its
+// unit, until ctx ends. Without one it returns at once.
+func watchdog(ctx context.Context, log *slog.Logger) {
+	limit, err := daemon.SdWatchdogEnabled(false)
+	if err != nil {
+		log.Warn("systemd's watchdog is not served", "err", err)
+	}
+	if limit <= 0 {
+		return
+	}
+	tick := time.NewTicker(limit / 2)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			tellSystemd(log, daemon.SdNotifyWatchdog)
+		case <-ctx.Done():
+			return
+		}
 	}
 }

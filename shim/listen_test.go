@@ -200,21 +200,3 @@ func TestCloseLeavesASuccessorsSocket(t *testing.T) {
 		t.Errorf("the successor's socket is gone: %v", err)
 	}
 }
-
-func TestNotifyTellsSystemd(t *testing.T) {
-	path := filepath.Join(shortDir(t), "n")
-	l, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	t.Setenv("NOTIFY_SOCKET", path)
-	if err := Notify(NotifyReady); err != nil {
-		t.Fatal(err)
-	}
-	b := make([]byte, 64)
-	n, err := l.Read(b)
-	if err != nil || string(b[:n]) != NotifyReady {
-		t.Errorf("got %q, %v", b[:n], err)
-	}
-}
