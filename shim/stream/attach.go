@@ -80,8 +80,8 @@ func (s *Server) attach(ctx context.Context, id string, client *session) error {
 	helpers, stop := context.WithCancel(ctx)
 	defer stop()
 	var ending, drained <-chan struct{}
-	if sharesPIDs(c) {
-		ending = s.containerEnd(helpers, c.ID)
+	if pid := sharedFirst(c); pid != 0 {
+		ending = s.containerEnd(helpers, c.ID, pid)
 	}
 	for {
 		select {

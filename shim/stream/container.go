@@ -39,26 +39,32 @@ func (s *Server) running(ctx context.Context, id, kind string) (container.Inspec
 // containerPoll is how often a container is asked for whose processes are not visible here.
 const containerPoll = time.Second
 
-// sharesPIDs reports whether a container has the process ids of its pod, of another
-// container or of the host. There the kernel does not end its other processes with the
-// first one, and the engine, which does, may never tell how an exec has ended.
-func sharesPIDs(c container.InspectResponse) bool {
-	return c.ContainerJSONBase != nil && c.HostConfig != nil && c.HostConfig.PidMode != ""
+// sharedFirst returns the pid of a running container's first process where the container
+// has the process ids of its pod, of another container or of the host, and 0 elsewhere.
+// There the kernel does not end its other processes with the first one, and the engine,
+// which does, may never tell how an exec has ended.
+func sharedFirst(c container.InspectResponse) int {
+	if c.ContainerJSONBase == nil || c.State == nil || c.HostConfig == nil || c.HostConfig.PidMode == "" {
+		return 0
+	}
+	return c.State.Pid
 }
 
-// containerEnd gives a channel that is closed when a running container has ended, by
-// what the kernel says of its first process: the engine notes it late while it holds
-// input that nobody reads.
-func (s *Server) containerEnd(ctx context.Context, id string) <-chan struct{} {
+// containerEnd returns a channel that is closed when a running container has ended, by
+// what the kernel says of its first process, whose pid was read before: the engine notes
+// it late while it holds input that nobody reads.
+func (s *Server) containerEnd(ctx context.Context, id string, pid int) <-chan struct{} {
 	ended := make(chan struct{})
 	go func() {
+		if waitFirst(ctx, id, pid) {
+			close(ended)
+			return
+		}
+		// It was started again since the pid was read, or is not visible here.
 		c, err := s.running(ctx, id, state.TypeContainer)
-		if err == nil {
-			first, err := proctree.Find(c.State.Pid)
-			if err == nil && first.InContainer(c.ID) && first.Wait(ctx) == nil {
-				close(ended)
-				return
-			}
+		if err == nil && c.State.Pid != pid && waitFirst(ctx, id, c.State.Pid) {
+			close(ended)
+			return
 		}
 		for !over(err) {
 			if sleep(ctx, containerPoll) != nil {
@@ -73,6 +79,13 @@ func (s *Server) containerEnd(ctx context.Context, id string) <-chan struct{} {
 		close(ended)
 	}()
 	return ended
+}
+
+// waitFirst waits for the end of a container's first process. It reports whether it has
+// seen that, which it does not where the process is not visible here.
+func waitFirst(ctx context.Context, id string, pid int) bool {
+	first, err := proctree.Find(pid)
+	return err == nil && first.InContainer(id) && first.Wait(ctx) == nil
 }
 
 // over reports whether the answer of running is that the container does not run.

@@ -21,7 +21,7 @@ type ExecRequest struct {
 	WorkingDir string   // "": the container's
 	User       string   // name or uid, with an optional group after a colon; "": the container's
 
-	sharedPIDs bool // see sharesPIDs
+	firstPID int // see sharedFirst
 }
 
 func (r ExecRequest) wanted() wanted {
@@ -58,7 +58,7 @@ func (s *Server) ExecURL(ctx context.Context, r ExecRequest) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	r.ContainerID, r.sharedPIDs = c.ID, sharesPIDs(c) // the request may have shortened the id
+	r.ContainerID, r.firstPID = c.ID, sharedFirst(c) // the request may have shortened the id
 	return s.url(ctx, kindExec, &r)
 }
 

@@ -48,7 +48,7 @@ func (s *Server) RunSync(ctx context.Context, r ExecRequest, timeout time.Durati
 	if err != nil {
 		return nil, err
 	}
-	r.ContainerID, r.sharedPIDs = c.ID, sharesPIDs(c) // the request may have shortened the id
+	r.ContainerID, r.firstPID = c.ID, sharedFirst(c) // the request may have shortened the id
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(s.ctx, func() { cancel(errClosing) })()

@@ -101,8 +101,8 @@ func (s *Server) run(ctx context.Context, r *ExecRequest, e ends) (code int, err
 		return 0, p.startError(ctx, err)
 	}
 	defer p.conn.Close()
-	if r.sharedPIDs {
-		p.ending = s.containerEnd(helpers, r.ContainerID)
+	if r.firstPID != 0 {
+		p.ending = s.containerEnd(helpers, r.ContainerID, r.firstPID)
 	}
 	return p.follow(ctx, helpers, started)
 }
