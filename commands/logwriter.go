@@ -64,7 +64,7 @@ type logWriter struct {
 
 // maxPending is how long a line may be that is shown as one. A container may never
 // end its line.
-const maxPending = 1 << 20
+const maxPending = 16 << 20
 
 // lineKey tells the lines apart that grow at the same time.
 type lineKey struct {
