@@ -82,8 +82,11 @@ type lineWriter struct {
 }
 
 func (w *lineWriter) Write(p []byte) (int, error) {
+	end := bytes.LastIndexByte(p, '\n') // there is none in what is left of before
+	if end >= 0 {
+		end += len(w.rest)
+	}
 	w.rest = append(w.rest, p...)
-	end := bytes.LastIndexByte(w.rest, '\n')
 	if end < 0 && len(w.rest) >= maxPending { // the command may never end its line
 		w.rest = append(w.rest, '\n')
 		end = len(w.rest) - 1
