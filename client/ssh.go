@@ -34,7 +34,7 @@ var tunnelDirs = rundir.Kind{Name: "ssh", Entries: regexp.MustCompile(`c(\.[0-9A
 // when asked, the ports of its streaming server, over one connection.
 type tunnel struct {
 	target string      // ssh://user@host:port
-	dir    *rundir.Dir // holds the sockets; nobody else can look into it
+	dir    *rundir.Dir // holds the sockets; private to the user
 	cmd    *exec.Cmd
 	stderr *lastWords
 	done   chan struct{} // closed when the process has ended

@@ -9,8 +9,8 @@ import (
 )
 
 // completeBashVerb is what bash's script calls with the line up to the cursor and
-// COMP_WORDBREAKS. bash puts what it gets into the line as it is: names of somebody
-// else's containers must come quoted, and only the part that it replaces.
+// COMP_WORDBREAKS. bash puts what it gets into the line as it is: the names of containers,
+// which others choose, must come quoted, and only the part that it replaces.
 const completeBashVerb = "__complete-bash"
 
 func completeBash(ctx context.Context, env *Env, app *cli.App, args []string) {

@@ -58,8 +58,8 @@ func TestNetworkOfASingleCommand(t *testing.T) {
 		{"settings of a shim", "--shim-config " + settings + " ps", nil, "kubenet"},
 		{"settings in the environment", "ps", map[string]string{"CRISHIM_SHIM_CONFIG": settings}, "kubenet"},
 		{"settings in the config file", "--config " + both + " ps", nil, "kubenet"},
-		{"a flag beside the environment", "ps --network-plugin bridge", map[string]string{"CRISHIM_NETWORK_PLUGIN": "cni"}, "bridge"},
-		{"the environment beside the config file", "--config " + own + " ps", map[string]string{"CRISHIM_NETWORK_PLUGIN": "bridge"}, "bridge"},
+		{"a flag and the environment", "ps --network-plugin bridge", map[string]string{"CRISHIM_NETWORK_PLUGIN": "cni"}, "bridge"},
+		{"the environment and the config file", "--config " + own + " ps", map[string]string{"CRISHIM_NETWORK_PLUGIN": "bridge"}, "bridge"},
 		{"a flag beside settings", "ps --network-plugin cni --shim-config " + settings, nil, "cni"},
 	} {
 		*started = shim.Options{}

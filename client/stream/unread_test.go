@@ -134,7 +134,7 @@ func newFlood(t *testing.T, file bool) *flood {
 	return f
 }
 
-// stuck returns when nobody takes the input any more.
+// stuck returns when the input is no longer read.
 func (f *flood) stuck() {
 	last := int64(-1)
 	for now := f.taken.Load(); now == 0 || now != last; now = f.taken.Load() {

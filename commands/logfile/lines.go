@@ -15,8 +15,8 @@ import (
 // container writes at 16 KiB; a longer line is handed on in parts.
 const maxLine = 1 << 20
 
-// lines takes whole lines out of what is read of a log file. Whoever writes the
-// file may never end a line.
+// lines splits what is read of a log file into whole lines. The writer of the file may
+// never end a line.
 type lines struct {
 	rest []byte // the beginning of a line whose end is not read yet
 	skip bool   // the line is no log record, and is left out as far as it goes
