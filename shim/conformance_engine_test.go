@@ -71,14 +71,17 @@ func TestOnePodOfAnIdentity(t *testing.T) {
 	_, err := run(short, 0)
 	cancel()
 	t.Logf("the short request ended with %v", err)
-	waitFor(t, "a sandbox is there", func() bool {
-		if len(listed()) > 0 {
-			return true
-		}
+	// A half-made sandbox is listed as not ready until the end of its request has removed it.
+	var first string
+	waitFor(t, "a sandbox is ready", func() bool {
 		_, _ = run(t.Context(), 0)
-		return false
+		for _, p := range listed() {
+			if p.GetState() == runtimeapi.PodSandboxState_SANDBOX_READY {
+				first = p.GetId()
+			}
+		}
+		return first != ""
 	})
-	first := listed()[0].GetId()
 	for range 10 {
 		if _, err := run(t.Context(), 0); err == nil {
 			t.Error("the same identity was taken twice")
