@@ -1,6 +1,7 @@
 package stream
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/moby/spdystream"
 	"k8s.io/streaming/pkg/httpstream"
 
 	"github.com/crishim/crishim/internal/enginestream"
@@ -78,6 +80,12 @@ func (f *forwarder) open(ctx context.Context, local *net.TCPConn, remote uint16)
 		if err == nil {
 			return k, nil
 		}
+		var said *RemoteError
+		if errors.As(err, &said) {
+			k.discard()
+			f.pool.put(t)
+			return nil, err
+		}
 		t.spoiled.Store(true)
 		k.discard()
 		f.pool.put(t)
@@ -98,7 +106,14 @@ func (k *link) create(ctx context.Context, patience time.Duration, id string, re
 	}
 	_ = k.errs.Close() // it speaks one way; a broken tunnel shows with the next stream
 	k.data, err = k.tunnel.open(ctx, headers("data"))
-	return err
+	if !errors.Is(err, spdystream.ErrReset) {
+		return err
+	}
+	// The streaming server of the runtimes serves a connection while it confirms
+	// its second stream. One that fails at once is reset before the reply, and the
+	// reason is in the error stream.
+	defer context.AfterFunc(ctx, func() { _ = k.errs.Reset() })()
+	return cmp.Or(k.verdict(), err)
 }
 
 // discard forgets the streams on both sides.

@@ -7,12 +7,17 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"k8s.io/streaming/pkg/httpstream"
+	"k8s.io/streaming/pkg/httpstream/spdy"
 )
 
 const (
@@ -161,6 +166,41 @@ func TestForwardOnAllAddressesOfAFamily(t *testing.T) {
 	}
 	wantAnswer(t, net.JoinHostPort("127.0.0.1", port4))
 	wantAnswer(t, net.JoinHostPort("::1", port6))
+}
+
+// A connection that fails at once may be reset before its stream is confirmed.
+func TestForwardResetBeforeTheReply(t *testing.T) {
+	ended := make(chan struct{})
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set(httpstream.HeaderProtocolVersion, forwardProtocol)
+		var errs httpstream.Stream
+		conn := spdy.NewResponseUpgrader().UpgradeResponse(w, r, func(s httpstream.Stream, _ <-chan struct{}) error {
+			if s.Headers().Get("streamType") == "error" {
+				errs = s
+				return nil
+			}
+			fmt.Fprint(errs, "error forwarding port 81 to pod x, uid : connection refused")
+			_ = errs.Close()
+			return errors.New("reset it")
+		})
+		defer conn.Close()
+		<-ended
+	}))
+	t.Cleanup(func() { close(ended); server.Close() })
+	f := startForward(t, func(context.Context) (string, error) { return server.URL, nil }, Options{}, "127.0.0.1::81")
+	bad := f.address()
+	for range 3 {
+		_, _ = ask(bad, "you")
+		select {
+		case err := <-f.failed:
+			var said *RemoteError
+			if !errors.As(err, &said) || said.Message != "connection refused" {
+				t.Errorf("got %v, want what the server said", err)
+			}
+		case <-time.After(patience):
+			t.Fatal("no failure was reported")
+		}
+	}
 }
 
 func TestForwardRefused(t *testing.T) {
