@@ -12,7 +12,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/crishim/crishim/client"
-	"github.com/crishim/crishim/commands/logfile"
+	"github.com/crishim/crishim/logfile"
 	"github.com/crishim/crishim/output"
 )
 

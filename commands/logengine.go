@@ -12,7 +12,7 @@ import (
 
 	"github.com/crishim/crishim/api"
 	"github.com/crishim/crishim/client"
-	"github.com/crishim/crishim/commands/logfile"
+	"github.com/crishim/crishim/logfile"
 )
 
 // errNoEngineLog says that the endpoint is no shim of ours, which is where an

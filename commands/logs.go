@@ -14,7 +14,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/client"
-	"github.com/crishim/crishim/commands/logfile"
+	"github.com/crishim/crishim/logfile"
 )
 
 // newLogs shows what containers wrote.

@@ -17,9 +17,9 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/crishim/crishim/commands/logfile"
 	"github.com/crishim/crishim/internal/stubcri"
 	"github.com/crishim/crishim/kuberuntime"
+	"github.com/crishim/crishim/logfile"
 )
 
 // logsTest is a node with two containers that have written.

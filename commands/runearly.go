@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/crishim/crishim/commands/logfile"
+	"github.com/crishim/crishim/logfile"
 )
 
 // quietBeforeEarly is how long nothing must come over a new connection before

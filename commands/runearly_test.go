@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/crishim/crishim/commands/logfile"
 	"github.com/crishim/crishim/internal/testbuffer"
+	"github.com/crishim/crishim/logfile"
 )
 
 func TestEarlyOutput(t *testing.T) {

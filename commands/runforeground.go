@@ -9,8 +9,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/client/stream"
-	"github.com/crishim/crishim/commands/logfile"
 	"github.com/crishim/crishim/internal/bounded"
+	"github.com/crishim/crishim/logfile"
 )
 
 // foreground shows the container's output until it ends and returns its

@@ -11,9 +11,9 @@ import (
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/crishim/crishim/commands/logfile"
 	"github.com/crishim/crishim/internal/stubcri"
 	"github.com/crishim/crishim/internal/testbuffer"
+	"github.com/crishim/crishim/logfile"
 )
 
 // withLog is a stub with a running container that has logged a line.

@@ -8,7 +8,7 @@ import (
 	"regexp"
 
 	"github.com/crishim/crishim/client"
-	"github.com/crishim/crishim/commands/logfile"
+	"github.com/crishim/crishim/logfile"
 )
 
 // errTimeUp ends the reading of a log whose line did not come in time.
