@@ -48,7 +48,7 @@ bench: build ## measure crishim beside docker and the engine's API on a private 
 load: build ## the tests of streaming with all of their load: 200 sessions, 1 GiB each way, 5,000 connections
 	CRISHIM_TEST_LONG=1 hack/with-engine.sh $(GO) test -tags $(TAGS) -count=1 -timeout 30m -run 'AtOnce|InARow|BothWays|TestScripts/.*/load' . ./shim/stream
 
-generate: ## write generated code again: api, the Pod API's types, the pause programs
+generate: ## write generated code again: api, the pause programs
 	hack/generate.sh
 
 golden: ## rewrite expected output; read the diff as carefully as code

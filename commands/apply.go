@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	v1 "github.com/crishim/crishim/kuberuntime/corev1"
 	"github.com/urfave/cli/v2"
 
 	"github.com/crishim/crishim/client"
@@ -17,6 +16,7 @@ import (
 	"github.com/crishim/crishim/kuberuntime/manifest"
 	"github.com/crishim/crishim/kuberuntime/plan"
 	"github.com/crishim/crishim/output"
+	v1 "k8s.io/api/core/v1"
 )
 
 // newApply brings up the pods of manifests, or brings them up to date.

@@ -6,12 +6,11 @@ import (
 	"strings"
 	"time"
 
-	v1 "github.com/crishim/crishim/kuberuntime/corev1"
-
 	"github.com/crishim/crishim/kuberuntime"
 	"github.com/crishim/crishim/kuberuntime/plan"
 	"github.com/crishim/crishim/kuberuntime/pod"
 	"github.com/crishim/crishim/output"
+	v1 "k8s.io/api/core/v1"
 )
 
 // page is a description being written: lines of "Name:   value", indented by what they

@@ -9,9 +9,9 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/kuberuntime"
-	v1 "github.com/crishim/crishim/kuberuntime/corev1"
 	"github.com/crishim/crishim/kuberuntime/plan"
 	"github.com/crishim/crishim/kuberuntime/pod"
+	v1 "k8s.io/api/core/v1"
 )
 
 // TestDescribedContainer: one that waits has its reason for a state and its end for the last

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# generate.sh [verify]: what a program has written in this repository: api's Go code, the Pod
-# API's types and the pause programs. With "verify" all of it is made again elsewhere and
-# compared. What cannot be made here is named; that is a failure where CRISHIM_REQUIRE_ENGINE
-# is 1. hack/engine.sh packages installs what it takes.
+# generate.sh [verify]: what a program has written in this repository: api's Go code and the
+# pause programs. With "verify" all of it is made again elsewhere and compared. What cannot be
+# made here is named; that is a failure where CRISHIM_REQUIRE_ENGINE is 1. hack/engine.sh
+# packages installs what it takes.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -39,7 +39,7 @@ take() {
   fi
 }
 
-mkdir -p "$new/bin" "$new/api" "$new/shim/pause" "$new/kuberuntime/corev1"
+mkdir -p "$new/bin" "$new/api" "$new/shim/pause"
 
 if ! command -v protoc >/dev/null; then
   cannot api 'there is no protoc (the package protobuf-compiler)'
@@ -51,9 +51,6 @@ else
   take api/crishim.pb.go
   take api/crishim_grpc.pb.go
 fi
-
-CGO_ENABLED=0 go run ./hack/gentypes >"$new/kuberuntime/corev1/types.go"
-take kuberuntime/corev1/types.go
 
 # Another compiler gives other bytes.
 case $(cat /etc/debian_version 2>/dev/null) in

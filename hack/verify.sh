@@ -9,7 +9,7 @@ go test -tags urfave_cli_no_docs -count=1 -run 'TestImportRules|TestNoTestIsLeft
 
 # Scripts and people start this program all day: weight is a property to keep.
 size=$(stat -c %s bin/crishim)
-limit=$((30 * 1000 * 1000))
+limit=$((32 * 1000 * 1000))
 [ "$size" -le "$limit" ] || { echo "bin/crishim has $size bytes, limit $limit" >&2; exit 1; }
 if command -v file >/dev/null && ! file bin/crishim | grep -q 'statically linked'; then
   echo "bin/crishim is not static" >&2

@@ -1,17 +1,17 @@
 package kuberuntime
 
 import (
-	v1 "github.com/crishim/crishim/kuberuntime/corev1"
-
 	"github.com/crishim/crishim/kuberuntime/criconfig"
 	"github.com/crishim/crishim/kuberuntime/plan"
 	"github.com/crishim/crishim/kuberuntime/pod"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // APIPod is a pod with its status as Kubernetes writes them.
 func (m *Manager) APIPod(p *v1.Pod, view *plan.View, status *pod.Status) *v1.Pod {
 	out := p.DeepCopy()
-	out.TypeMeta = v1.TypeMeta{APIVersion: "v1", Kind: "Pod"}
+	out.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}
 	s := &out.Status
 	s.Phase, s.QOSClass = view.Phase, criconfig.QoS(p)
 	for _, ip := range status.IPs {
@@ -19,7 +19,7 @@ func (m *Manager) APIPod(p *v1.Pod, view *plan.View, status *pod.Status) *v1.Pod
 	}
 	s.PodIP, s.HostIP = firstOf(status.IPs), firstOf(m.o.Host.IPs)
 	if started := m.started(p, status); !started.IsZero() {
-		t := v1.NewTime(started)
+		t := metav1.NewTime(started)
 		s.StartTime = &t
 	}
 	if m.outOfTime(p, status, view) {
@@ -83,11 +83,11 @@ func apiContainer(c plan.ContainerView, status *pod.Status) v1.ContainerStatus {
 func apiState(c *pod.ContainerStatus) v1.ContainerState {
 	switch {
 	case c.Running():
-		return v1.ContainerState{Running: &v1.ContainerStateRunning{StartedAt: v1.NewTime(c.StartedAt)}}
+		return v1.ContainerState{Running: &v1.ContainerStateRunning{StartedAt: metav1.NewTime(c.StartedAt)}}
 	case c.Exited():
 		return v1.ContainerState{Terminated: &v1.ContainerStateTerminated{
 			ExitCode: int32(c.ExitCode), Reason: c.Reason, Message: c.Message, ContainerID: c.ID,
-			StartedAt: v1.NewTime(c.StartedAt), FinishedAt: v1.NewTime(c.FinishedAt),
+			StartedAt: metav1.NewTime(c.StartedAt), FinishedAt: metav1.NewTime(c.FinishedAt),
 		}}
 	}
 	return v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: c.Reason, Message: c.Message}}

@@ -3,6 +3,9 @@ package kuberuntime
 import (
 	"testing"
 	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 )
 
 // TestBackOffCountsFromTheEnd: what lives for less than ten minutes after its back-off stays in it,
@@ -41,5 +44,27 @@ func TestWaitsWhenTheClockIsPutBack(t *testing.T) {
 	v.set("v1", now)
 	if _, ok := v.get(now.Add(-time.Hour)); ok {
 		t.Error("the version is kept until the clock is where it was")
+	}
+}
+
+// TestCrashKeyIsOfWhatRuns, not of how its resources were spelled into memory: printing a quantity
+// changes how it is held.
+func TestCrashKeyIsOfWhatRuns(t *testing.T) {
+	t.Parallel()
+	p := &v1.Pod{}
+	c := &v1.Container{Name: "a", Resources: v1.ResourceRequirements{Limits: v1.ResourceList{
+		v1.ResourceCPU: resource.MustParse("500m"), v1.ResourceMemory: resource.MustParse("1.00000000000001"),
+	}}}
+	key := crashKey(p, c.DeepCopy())
+	for name, q := range c.Resources.Limits {
+		_ = q.String()
+		c.Resources.Limits[name] = q
+	}
+	if got := crashKey(p, c); got != key {
+		t.Errorf("got %s, want %s", got, key)
+	}
+	c.Resources.Limits[v1.ResourceCPU] = resource.MustParse("501m")
+	if crashKey(p, c) == key {
+		t.Error("another limit has the same key")
 	}
 }

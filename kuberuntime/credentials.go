@@ -9,11 +9,11 @@ import (
 	"slices"
 	"strings"
 
-	v1 "github.com/crishim/crishim/kuberuntime/corev1"
 	"github.com/distribution/reference"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/kuberuntime/manifest"
+	v1 "k8s.io/api/core/v1"
 )
 
 // credentials are those of the pod's imagePullSecrets that fit the image, then the host's.

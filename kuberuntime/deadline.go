@@ -6,10 +6,11 @@ import (
 	"strings"
 	"time"
 
-	v1 "github.com/crishim/crishim/kuberuntime/corev1"
-
 	"github.com/crishim/crishim/kuberuntime/plan"
 	"github.com/crishim/crishim/kuberuntime/pod"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // untilDeadline is what is left of a pod's activeDeadlineSeconds; without one it never ends.
@@ -62,7 +63,7 @@ func (m *Manager) endAtDeadline(ctx context.Context, p *v1.Pod, status *pod.Stat
 
 // podOf is as much of a pod as events need.
 func podOf(status *pod.Status) *v1.Pod {
-	return &v1.Pod{ObjectMeta: v1.ObjectMeta{Name: status.Name, Namespace: status.Namespace, UID: v1.UID(status.UID)}}
+	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: status.Name, Namespace: status.Namespace, UID: types.UID(status.UID)}}
 }
 
 func splitName(fullName string) (namespace, name string) {

@@ -5,12 +5,13 @@ import (
 	"errors"
 	"slices"
 
-	v1 "github.com/crishim/crishim/kuberuntime/corev1"
-
 	"github.com/crishim/crishim/kuberuntime/manifest"
 	"github.com/crishim/crishim/kuberuntime/plan"
 	"github.com/crishim/crishim/kuberuntime/pod"
 	"github.com/crishim/crishim/kuberuntime/probe"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // Description is all that is known of a pod from here.
@@ -107,7 +108,7 @@ func lastFailure(status *pod.Status, name string) *pod.ContainerStatus {
 // not the pod's own words.
 func guessedPod(status *pod.Status) *v1.Pod {
 	p := restoredPod(status)
-	p.ObjectMeta = v1.ObjectMeta{Name: status.Name, Namespace: status.Namespace, UID: v1.UID(status.UID)}
+	p.ObjectMeta = metav1.ObjectMeta{Name: status.Name, Namespace: status.Namespace, UID: types.UID(status.UID)}
 	p.Spec.RestartPolicy = v1.RestartPolicyAlways
 	if sandbox := status.Sandbox(); sandbox != nil {
 		p.Labels, p.Annotations = map[string]string{}, sandbox.GetAnnotations()

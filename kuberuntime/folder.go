@@ -7,9 +7,8 @@ import (
 	"strings"
 	"time"
 
-	v1 "github.com/crishim/crishim/kuberuntime/corev1"
-
 	"github.com/crishim/crishim/kuberuntime/manifest"
+	v1 "k8s.io/api/core/v1"
 )
 
 // desired is a pod that a folder asks for.

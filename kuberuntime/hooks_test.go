@@ -12,9 +12,9 @@ import (
 	"testing"
 	"time"
 
-	v1 "github.com/crishim/crishim/kuberuntime/corev1"
-
 	"github.com/crishim/crishim/kuberuntime/pod"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
 // TestHooksDoNotFollowToOtherHosts: the answer to a hook comes from a container, and what the
@@ -51,7 +51,7 @@ func TestHooksDoNotFollowToOtherHosts(t *testing.T) {
 		t.Fatal(err)
 	}
 	for path, wantErr := range map[string]bool{"/away": false, "/near": false, "/round": true} {
-		hook := &v1.HTTPGetAction{Path: path, Port: v1.FromInt32(int32(port)), Scheme: "HTTP", HTTPHeaders: []v1.HTTPHeader{{Name: "X-Token", Value: "secret"}}}
+		hook := &v1.HTTPGetAction{Path: path, Port: intstr.FromInt32(int32(port)), Scheme: "HTTP", HTTPHeaders: []v1.HTTPHeader{{Name: "X-Token", Value: "secret"}}}
 		if err := httpHook(t.Context(), hook, host, nil); (err != nil) != wantErr {
 			t.Errorf("%s: got %v", path, err)
 		}
@@ -98,7 +98,7 @@ func TestLongAnswersAreCut(t *testing.T) {
 	if err := os.MkdirAll(dirs.Pod("u1"), 0o750); err != nil {
 		t.Fatal(err)
 	}
-	hook := &v1.HTTPGetAction{Path: "/", Port: v1.FromInt32(int32(l.Addr().(*net.TCPAddr).Port)), Scheme: "HTTP"}
+	hook := &v1.HTTPGetAction{Path: "/", Port: intstr.FromInt32(int32(l.Addr().(*net.TCPAddr).Port)), Scheme: "HTTP"}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	for _, name := range []string{"long", "longer"} {

@@ -10,11 +10,13 @@ import (
 	"sync"
 	"time"
 
-	v1 "github.com/crishim/crishim/kuberuntime/corev1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/kuberuntime/plan"
 	"github.com/crishim/crishim/kuberuntime/pod"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // minGrace is the least time that a container gets to end, in seconds.
@@ -215,7 +217,7 @@ func manifestOf(p *v1.Pod, name string) *v1.Container {
 
 // restoredPod stands in for the manifest of a pod that only the runtime knows.
 func restoredPod(status *pod.Status) *v1.Pod {
-	p := &v1.Pod{ObjectMeta: v1.ObjectMeta{Name: status.Name, Namespace: status.Namespace, UID: v1.UID(status.UID)}}
+	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: status.Name, Namespace: status.Namespace, UID: types.UID(status.UID)}}
 	for _, c := range status.Containers {
 		if g, err := strconv.ParseInt(c.Annotations[pod.DeletionGraceAnnotation], 10, 64); err == nil {
 			p.DeletionGracePeriodSeconds = &g

@@ -11,13 +11,14 @@ import (
 	"testing"
 	"time"
 
-	v1 "github.com/crishim/crishim/kuberuntime/corev1"
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/kuberuntime/manifest"
 	"github.com/crishim/crishim/kuberuntime/pod"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // TestWorkerRests: a pod whose deadline has passed leaves nothing to do, and is not looked
@@ -187,7 +188,7 @@ func TestLoopCollectsItsOwnOnly(t *testing.T) {
 			f.stub.StopPod(f.status(t, p).Sandbox().GetId())
 		}
 		lost := p.DeepCopy()
-		lost.UID = v1.UID("lost-" + name)
+		lost.UID = types.UID("lost-" + name)
 		if err := os.MkdirAll(f.o.Dirs.Pod(string(lost.UID)), 0o700); err != nil {
 			t.Fatal(err)
 		}

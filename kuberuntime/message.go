@@ -6,10 +6,9 @@ import (
 	"os"
 	"strings"
 
-	v1 "github.com/crishim/crishim/kuberuntime/corev1"
-
 	"github.com/crishim/crishim/internal/bounded"
 	"github.com/crishim/crishim/kuberuntime/pod"
+	v1 "k8s.io/api/core/v1"
 )
 
 // Limits of termination messages, the kubelet's.

@@ -4,16 +4,16 @@ import (
 	"fmt"
 	"time"
 
-	v1 "github.com/crishim/crishim/kuberuntime/corev1"
-
 	"github.com/crishim/crishim/kuberuntime/pod"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // Prepare gives a pod of an input its uid and the kubelet's annotations. The pods of a
 // folder are others than those of apply, whatever their manifests say.
 func Prepare(p *v1.Pod, folder string, now time.Time) error {
 	if folder != "" {
-		p.UID = v1.UID("folder " + folder + " " + string(p.UID))
+		p.UID = types.UID("folder " + folder + " " + string(p.UID))
 	}
 	uid, err := pod.UID(p)
 	if err != nil {

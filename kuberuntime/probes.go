@@ -5,12 +5,13 @@ import (
 	"errors"
 	"time"
 
-	v1 "github.com/crishim/crishim/kuberuntime/corev1"
-
 	"github.com/crishim/crishim/kuberuntime/manifest"
 	"github.com/crishim/crishim/kuberuntime/plan"
 	"github.com/crishim/crishim/kuberuntime/pod"
 	"github.com/crishim/crishim/kuberuntime/probe"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // probes is what the probes say at the moment.
@@ -33,7 +34,7 @@ func (m *Manager) probeExec(ctx context.Context, id string, cmd []string, timeou
 
 // probeChanged turns a probe's news into events and wakes whoever waits for them.
 func (m *Manager) probeChanged(c probe.Change) {
-	p := &v1.Pod{ObjectMeta: v1.ObjectMeta{Name: c.Container.PodName, Namespace: c.Container.PodNamespace, UID: v1.UID(c.Container.PodUID)}}
+	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: c.Container.PodName, Namespace: c.Container.PodNamespace, UID: types.UID(c.Container.PodUID)}}
 	var unknown *probe.UnknownError
 	switch {
 	case errors.As(c.Err, &unknown):

@@ -9,9 +9,8 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
-
-	v1 "github.com/crishim/crishim/kuberuntime/corev1"
 )
 
 func loginSecret(user string) *v1.Secret {

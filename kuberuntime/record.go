@@ -9,9 +9,8 @@ import (
 	"path/filepath"
 	"time"
 
-	v1 "github.com/crishim/crishim/kuberuntime/corev1"
-
 	"github.com/crishim/crishim/kuberuntime/pod"
+	v1 "k8s.io/api/core/v1"
 )
 
 // Record is what a pod's folder keeps of its manifest, for commands that are given only a

@@ -4,9 +4,8 @@ import (
 	"context"
 	"fmt"
 
-	v1 "github.com/crishim/crishim/kuberuntime/corev1"
-
 	"github.com/crishim/crishim/kuberuntime/pod"
+	v1 "k8s.io/api/core/v1"
 )
 
 // Replace removes other pods of the same name that apply made. It says

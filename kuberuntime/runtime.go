@@ -5,11 +5,11 @@ import (
 	"io"
 	"time"
 
-	v1 "github.com/crishim/crishim/kuberuntime/corev1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/kuberuntime/manifest"
 	"github.com/crishim/crishim/kuberuntime/pod"
+	v1 "k8s.io/api/core/v1"
 )
 
 // Runtime is the kubelet's view of a container runtime, pod by pod.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"hash/fnv"
@@ -14,11 +15,11 @@ import (
 	"strings"
 	"time"
 
-	v1 "github.com/crishim/crishim/kuberuntime/corev1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/kuberuntime/criconfig"
 	"github.com/crishim/crishim/kuberuntime/pod"
+	v1 "k8s.io/api/core/v1"
 )
 
 // Errors of starting a container, with the names by which a kubelet shows them.
@@ -50,7 +51,10 @@ func (m *Manager) crashWait(p *v1.Pod, c *v1.Container, last *pod.ContainerStatu
 // crashKey changes with what runs, so that a fixed image does not wait for its predecessor.
 func crashKey(p *v1.Pod, c *v1.Container) string {
 	h := fnv.New64a()
-	fmt.Fprint(h, c.Name, "\x00", c.Image, "\x00", c.Resources.String())
+	// Not Resources.String: it prints how a quantity is held, which changes when one is read.
+	if err := json.NewEncoder(h).Encode([]any{c.Name, c.Image, c.Resources}); err != nil {
+		panic(err) // strings and quantities always marshal
+	}
 	return strings.Join([]string{p.Name, p.Namespace, string(p.UID), c.Name, strconv.FormatUint(h.Sum64(), 16)}, "_")
 }
 

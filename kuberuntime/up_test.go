@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	v1 "github.com/crishim/crishim/kuberuntime/corev1"
 	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
 )
 
 // upSoon is an Up that has to end: one that looks again and again without an end fails the test.

@@ -3,9 +3,8 @@ package kuberuntime
 import (
 	"slices"
 
-	v1 "github.com/crishim/crishim/kuberuntime/corev1"
-
 	"github.com/crishim/crishim/kuberuntime/plan"
+	v1 "k8s.io/api/core/v1"
 )
 
 // showWaiting puts into a pod's status why containers do not start, as a kubelet does, and

@@ -5,9 +5,8 @@ import (
 	"sync"
 	"time"
 
-	v1 "github.com/crishim/crishim/kuberuntime/corev1"
-
 	"github.com/crishim/crishim/kuberuntime/pod"
+	v1 "k8s.io/api/core/v1"
 )
 
 // How long a worker waits for its next look at a pod without being woken. After a failure that is

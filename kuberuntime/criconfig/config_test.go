@@ -4,13 +4,13 @@ import (
 	"strings"
 	"testing"
 
-	v1 "github.com/crishim/crishim/kuberuntime/corev1"
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/testing/protocmp"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/kuberuntime/manifest"
 	"github.com/crishim/crishim/kuberuntime/pod"
+	v1 "k8s.io/api/core/v1"
 )
 
 // parse reads a pod whose containers are given as YAML; extra are further documents.

@@ -4,10 +4,10 @@ import (
 	"fmt"
 	"slices"
 
-	v1 "github.com/crishim/crishim/kuberuntime/corev1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/kuberuntime/manifest"
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 

@@ -6,10 +6,10 @@ import (
 	"strconv"
 	"strings"
 
-	v1 "github.com/crishim/crishim/kuberuntime/corev1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/crishim/crishim/kuberuntime/manifest"
+	v1 "k8s.io/api/core/v1"
 )
 
 // Host is what a pod's configuration needs to know about the host.

@@ -3,7 +3,7 @@ package criconfig
 import (
 	"strings"
 
-	v1 "github.com/crishim/crishim/kuberuntime/corev1"
+	v1 "k8s.io/api/core/v1"
 )
 
 // HostsFile is the text of the /etc/hosts that a pod's containers get: the host's own one

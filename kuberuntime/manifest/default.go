@@ -3,8 +3,8 @@ package manifest
 import (
 	"strings"
 
-	v1 "github.com/crishim/crishim/kuberuntime/corev1"
 	"github.com/distribution/reference"
+	v1 "k8s.io/api/core/v1"
 )
 
 // Default fills in what an API server would have filled in, as far as it has a meaning on

@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	v1 "github.com/crishim/crishim/kuberuntime/corev1"
 	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
 )
 
 const minimal = `

@@ -8,7 +8,9 @@ import (
 	"reflect"
 	"strings"
 
-	v1 "github.com/crishim/crishim/kuberuntime/corev1"
+	v1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 )
 
@@ -31,7 +33,7 @@ type Set struct {
 	Pods           []Pod
 	ConfigMaps     map[string]*v1.ConfigMap
 	Secrets        map[string]*v1.Secret
-	RuntimeClasses map[string]*v1.RuntimeClass
+	RuntimeClasses map[string]*nodev1.RuntimeClass
 	seen           map[string]Source
 }
 
@@ -40,7 +42,7 @@ func NewSet() *Set {
 	return &Set{
 		ConfigMaps:     map[string]*v1.ConfigMap{},
 		Secrets:        map[string]*v1.Secret{},
-		RuntimeClasses: map[string]*v1.RuntimeClass{},
+		RuntimeClasses: map[string]*nodev1.RuntimeClass{},
 		seen:           map[string]Source{},
 	}
 }
@@ -171,7 +173,7 @@ func (s *Set) addObject(src Source, kind string, object map[string]any) Errors {
 			s.Secrets[key(secret.Namespace, secret.Name)] = secret
 		})
 	default:
-		class := &v1.RuntimeClass{}
+		class := &nodev1.RuntimeClass{}
 		return s.decode(src, object, class, &class.ObjectMeta, kind, func() {
 			class.Namespace = ""
 			s.RuntimeClasses[class.Name] = class
@@ -191,7 +193,7 @@ func mergeStringData(secret *v1.Secret) {
 }
 
 // decode fills into from object, and calls use when it is sound and the first of its name.
-func (s *Set) decode(src Source, object map[string]any, into any, meta *v1.ObjectMeta, kind string, use func()) Errors {
+func (s *Set) decode(src Source, object map[string]any, into any, meta *metav1.ObjectMeta, kind string, use func()) Errors {
 	var out Errors
 	for _, p := range checkShape("", object, reflect.TypeOf(into).Elem()) {
 		out = append(out, src.error(p.path, p.text))

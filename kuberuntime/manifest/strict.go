@@ -7,6 +7,9 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
 // problem is a field's path and what is wrong there.
@@ -40,13 +43,19 @@ func checkShape(path string, v any, t reflect.Type) []problem {
 
 var unmarshalerType = reflect.TypeFor[json.Unmarshaler]()
 
+// decodeHints go before a decoder's message that does not say it.
+var decodeHints = map[reflect.Type]string{
+	reflect.TypeFor[metav1.Time]():        "want a time such as 2026-01-02T15:04:05Z: ",
+	reflect.TypeFor[intstr.IntOrString](): "want a number or a string: ",
+}
+
 func checkByDecoding(path string, v any, t reflect.Type) []problem {
 	data, err := json.Marshal(v)
 	if err != nil {
 		return []problem{{path, err.Error()}}
 	}
 	if err := json.Unmarshal(data, reflect.New(t).Interface()); err != nil {
-		return []problem{{path, fmt.Sprintf("%s is not valid here: %s", data, cleanDecodeError(err))}}
+		return []problem{{path, fmt.Sprintf("%s is not valid here: %s%s", data, decodeHints[t], cleanDecodeError(err))}}
 	}
 	return nil
 }

@@ -5,8 +5,8 @@ import (
 	"slices"
 	"strings"
 
-	v1 "github.com/crishim/crishim/kuberuntime/corev1"
 	"github.com/distribution/reference"
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	v1 "github.com/crishim/crishim/kuberuntime/corev1"
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )

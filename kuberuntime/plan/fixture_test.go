@@ -1,11 +1,12 @@
 package plan
 
 import (
-	v1 "github.com/crishim/crishim/kuberuntime/corev1"
 	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-func timestamp() *v1.Time {
-	t := v1.NewTime(time.Unix(1700000000, 0))
+func timestamp() *metav1.Time {
+	t := metav1.NewTime(time.Unix(1700000000, 0))
 	return &t
 }

@@ -5,11 +5,11 @@ import (
 	"testing"
 	"time"
 
-	v1 "github.com/crishim/crishim/kuberuntime/corev1"
 	"github.com/google/go-cmp/cmp"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/kuberuntime/pod"
+	v1 "k8s.io/api/core/v1"
 )
 
 // TestObserve has a pod's phase, and its containers that are ready.

@@ -8,7 +8,8 @@ import (
 	"hash/fnv"
 	"strconv"
 
-	v1 "github.com/crishim/crishim/kuberuntime/corev1"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // ContainerHash is what a running container is compared by: name and image, nothing else,
@@ -32,7 +33,7 @@ func ParseHash(s string) (uint64, error) { return strconv.ParseUint(s, 16, 64) }
 // UID derives a pod's uid from its manifest without the images: a new image restarts a
 // container in the same pod, any other change is another pod, as an API server has it.
 // The uid in the manifest, if there is one, tells pods of one name apart too.
-func UID(p *v1.Pod) (v1.UID, error) {
+func UID(p *v1.Pod) (types.UID, error) {
 	stripped := p.DeepCopy()
 	for i := range stripped.Spec.InitContainers {
 		stripped.Spec.InitContainers[i].Image = ""
@@ -58,5 +59,5 @@ func UID(p *v1.Pod) (v1.UID, error) {
 	}
 	sum := sha256.Sum256(data)
 	h := hex.EncodeToString(sum[:16])
-	return v1.UID(h[:8] + "-" + h[8:12] + "-" + h[12:16] + "-" + h[16:20] + "-" + h[20:]), nil
+	return types.UID(h[:8] + "-" + h[8:12] + "-" + h[12:16] + "-" + h[16:20] + "-" + h[20:]), nil
 }

@@ -3,7 +3,8 @@ package pod
 import (
 	"testing"
 
-	v1 "github.com/crishim/crishim/kuberuntime/corev1"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 func TestContainerHash(t *testing.T) {
@@ -26,7 +27,7 @@ func TestContainerHash(t *testing.T) {
 func TestUID(t *testing.T) {
 	t.Parallel()
 	base := &v1.Pod{
-		ObjectMeta: v1.ObjectMeta{Name: "web", Namespace: "default", Annotations: map[string]string{"a": "b"}},
+		ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default", Annotations: map[string]string{"a": "b"}},
 		Spec:       v1.PodSpec{Containers: []v1.Container{{Name: "main", Image: "busybox:1"}}},
 	}
 	uid := func(change func(*v1.Pod)) string {

@@ -6,9 +6,8 @@ import (
 	"sync"
 	"time"
 
-	v1 "github.com/crishim/crishim/kuberuntime/corev1"
-
 	"github.com/crishim/crishim/kuberuntime/plan"
+	v1 "k8s.io/api/core/v1"
 )
 
 // Kind is one of the three probes of a container.

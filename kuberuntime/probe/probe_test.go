@@ -12,11 +12,12 @@ import (
 	"testing"
 	"time"
 
-	v1 "github.com/crishim/crishim/kuberuntime/corev1"
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/health"
 	"google.golang.org/grpc/health/grpc_health_v1"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
 // hostPort takes a listener's address apart.
@@ -53,10 +54,10 @@ func TestRunHTTP(t *testing.T) {
 		get  v1.HTTPGetAction
 		want string
 	}{
-		{"headers and query", v1.HTTPGetAction{Path: "/header?a=b", Port: v1.FromString("web"), Scheme: "HTTP", HTTPHeaders: headers}, ""},
-		{"redirect to another host", v1.HTTPGetAction{Path: "/away", Port: v1.FromInt32(int32(port)), Scheme: "HTTP"}, ""},
-		{"server error", v1.HTTPGetAction{Path: "/", Port: v1.FromInt32(int32(port)), Scheme: "HTTP"}, "500 Internal Server Error: broken"},
-		{"plain server behind https", v1.HTTPGetAction{Path: "/", Port: v1.FromInt32(int32(port)), Scheme: "HTTPS"}, "HTTP"},
+		{"headers and query", v1.HTTPGetAction{Path: "/header?a=b", Port: intstr.FromString("web"), Scheme: "HTTP", HTTPHeaders: headers}, ""},
+		{"redirect to another host", v1.HTTPGetAction{Path: "/away", Port: intstr.FromInt32(int32(port)), Scheme: "HTTP"}, ""},
+		{"server error", v1.HTTPGetAction{Path: "/", Port: intstr.FromInt32(int32(port)), Scheme: "HTTP"}, "500 Internal Server Error: broken"},
+		{"plain server behind https", v1.HTTPGetAction{Path: "/", Port: intstr.FromInt32(int32(port)), Scheme: "HTTPS"}, "HTTP"},
 	}
 	for _, c := range cases {
 		err := Run(t.Context(), &v1.Probe{ProbeHandler: v1.ProbeHandler{HTTPGet: &c.get}, TimeoutSeconds: 30}, target, nil)
@@ -95,7 +96,7 @@ func TestRunHTTPAsTheKubelet(t *testing.T) {
 		{"ten redirects", "/10", nil, seen{[]string{"kube-probe/crishim"}, []string{"*/*"}, nil}, "stopped after 10 redirects"},
 	}
 	for _, c := range cases {
-		get := &v1.HTTPGetAction{Path: c.path, Port: v1.FromInt32(int32(port)), Scheme: "HTTP", HTTPHeaders: c.headers}
+		get := &v1.HTTPGetAction{Path: c.path, Port: intstr.FromInt32(int32(port)), Scheme: "HTTP", HTTPHeaders: c.headers}
 		err := Run(t.Context(), &v1.Probe{ProbeHandler: v1.ProbeHandler{HTTPGet: get}, TimeoutSeconds: 30}, Target{PodIP: host}, nil)
 		if (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {
 			t.Errorf("%s: got %v, want %q", c.name, err, c.err)
@@ -134,8 +135,8 @@ func TestRunTCPAndGRPC(t *testing.T) {
 		handler v1.ProbeHandler
 		want    string
 	}{
-		{"tcp", v1.ProbeHandler{TCPSocket: &v1.TCPSocketAction{Port: v1.FromInt32(int32(port))}}, ""},
-		{"tcp refused", v1.ProbeHandler{TCPSocket: &v1.TCPSocketAction{Port: v1.FromInt32(int32(closedPort))}}, "refused"},
+		{"tcp", v1.ProbeHandler{TCPSocket: &v1.TCPSocketAction{Port: intstr.FromInt32(int32(port))}}, ""},
+		{"tcp refused", v1.ProbeHandler{TCPSocket: &v1.TCPSocketAction{Port: intstr.FromInt32(int32(closedPort))}}, "refused"},
 		{"grpc", v1.ProbeHandler{GRPC: &v1.GRPCAction{Port: int32(port)}}, ""},
 		{"grpc not serving", v1.ProbeHandler{GRPC: &v1.GRPCAction{Port: int32(port), Service: &down}}, "NOT_SERVING"},
 	}
@@ -153,11 +154,11 @@ func TestWithoutAResult(t *testing.T) {
 	broken := func(context.Context, string, []string, time.Duration) error {
 		return &UnknownError{errors.New("the runtime is away")}
 	}
-	none := v1.FromString("none")
+	none := intstr.FromString("none")
 	for name, handler := range map[string]v1.ProbeHandler{
 		"exec":       {Exec: &v1.ExecAction{Command: []string{"true"}}},
 		"http port":  {HTTPGet: &v1.HTTPGetAction{Path: "/", Port: none, Scheme: "HTTP"}},
-		"http host":  {HTTPGet: &v1.HTTPGetAction{Host: "a b", Path: "/", Port: v1.FromInt32(1), Scheme: "HTTP"}},
+		"http host":  {HTTPGet: &v1.HTTPGetAction{Host: "a b", Path: "/", Port: intstr.FromInt32(1), Scheme: "HTTP"}},
 		"tcp port":   {TCPSocket: &v1.TCPSocketAction{Port: none}},
 		"no handler": {},
 	} {

@@ -9,7 +9,8 @@ import (
 	"strconv"
 	"strings"
 
-	v1 "github.com/crishim/crishim/kuberuntime/corev1"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
 // URL joins the parts; a path may carry a query.
@@ -72,8 +73,8 @@ func checkRedirect(next *http.Request, via []*http.Request) error {
 const maxRedirects = 10
 
 // Port finds a port that may be given by name.
-func Port(port v1.IntOrString, ports []v1.ContainerPort) (int, error) {
-	if port.Type == v1.Int {
+func Port(port intstr.IntOrString, ports []v1.ContainerPort) (int, error) {
+	if port.Type == intstr.Int {
 		return port.IntValue(), nil
 	}
 	for _, p := range ports {

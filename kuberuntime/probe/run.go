@@ -11,12 +11,12 @@ import (
 	"strings"
 	"time"
 
-	v1 "github.com/crishim/crishim/kuberuntime/corev1"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
+	v1 "k8s.io/api/core/v1"
 )
 
 // Target is what a probe is run against.

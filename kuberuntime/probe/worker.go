@@ -5,7 +5,7 @@ import (
 	"errors"
 	"time"
 
-	v1 "github.com/crishim/crishim/kuberuntime/corev1"
+	v1 "k8s.io/api/core/v1"
 )
 
 // worker is one probe of one container.

@@ -7,7 +7,7 @@ import (
 	"os"
 	"path/filepath"
 
-	v1 "github.com/crishim/crishim/kuberuntime/corev1"
+	v1 "k8s.io/api/core/v1"
 )
 
 // checkHostPath makes what the type says to make, and refuses what is something else.

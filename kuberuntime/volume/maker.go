@@ -8,12 +8,12 @@ import (
 	"path/filepath"
 	"slices"
 
-	v1 "github.com/crishim/crishim/kuberuntime/corev1"
 	"golang.org/x/sys/unix"
 
 	"github.com/crishim/crishim/kuberuntime/criconfig"
 	"github.com/crishim/crishim/kuberuntime/manifest"
 	"github.com/crishim/crishim/kuberuntime/pod"
+	v1 "k8s.io/api/core/v1"
 )
 
 // Made is a volume that is there.

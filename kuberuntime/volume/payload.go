@@ -5,10 +5,9 @@ import (
 	"io/fs"
 	"path"
 
-	v1 "github.com/crishim/crishim/kuberuntime/corev1"
-
 	"github.com/crishim/crishim/kuberuntime/criconfig"
 	"github.com/crishim/crishim/kuberuntime/manifest"
+	v1 "k8s.io/api/core/v1"
 )
 
 // file is one file of a volume.

@@ -7,8 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 
-	v1 "github.com/crishim/crishim/kuberuntime/corev1"
 	"golang.org/x/sys/unix"
+	v1 "k8s.io/api/core/v1"
 )
 
 var (

@@ -9,8 +9,9 @@ import (
 	"strings"
 	"testing"
 
-	v1 "github.com/crishim/crishim/kuberuntime/corev1"
 	"golang.org/x/sys/unix"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // sharedVolume is a volume with a folder and links in it, and a folder outside.
@@ -95,7 +96,7 @@ func TestErrorsOfSubPathsHideVariables(t *testing.T) {
 	volume, _ := sharedVolume(t)
 	c := &v1.Container{Name: "main", VolumeMounts: []v1.VolumeMount{{Name: "v", MountPath: "/a", SubPathExpr: "d/file/$(TOKEN)"}}}
 	expand := func(text string) string { return strings.ReplaceAll(text, "$(TOKEN)", "hunter2") }
-	_, err := maker(t).Mounts(&v1.Pod{ObjectMeta: v1.ObjectMeta{UID: "u1"}}, c, map[string]Made{"v": {Path: volume}}, expand, nil)
+	_, err := maker(t).Mounts(&v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "u1"}}, c, map[string]Made{"v": {Path: volume}}, expand, nil)
 	if !errors.Is(err, unix.ENOTDIR) || strings.Contains(err.Error(), "hunter2") || !strings.Contains(err.Error(), "$(TOKEN)") {
 		t.Errorf("got %v, want the sub path as the manifest has it", err)
 	}
@@ -134,7 +135,7 @@ func TestSubPathStays(t *testing.T) {
 	mount := func(sub string) string {
 		t.Helper()
 		c := &v1.Container{Name: "main", VolumeMounts: []v1.VolumeMount{{Name: "v", MountPath: "/a", SubPath: sub}}}
-		mounts, err := m.Mounts(&v1.Pod{ObjectMeta: v1.ObjectMeta{UID: "u1"}}, c, map[string]Made{"v": {Path: volume}}, nil, nil)
+		mounts, err := m.Mounts(&v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "u1"}}, c, map[string]Made{"v": {Path: volume}}, nil, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -12,7 +12,6 @@ import (
 	"testing"
 
 	"github.com/crishim/crishim/internal/testneeds"
-	v1 "github.com/crishim/crishim/kuberuntime/corev1"
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/testing/protocmp"
@@ -20,6 +19,8 @@ import (
 
 	"github.com/crishim/crishim/kuberuntime/manifest"
 	"github.com/crishim/crishim/kuberuntime/pod"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 const head = "apiVersion: v1\nkind: Pod\nmetadata: {name: web, labels: {app: w, tier: front}}\nspec:\n  containers: [{name: main, image: busybox, resources: {limits: {memory: 8Mi}}}]\n"
@@ -405,7 +406,7 @@ func TestMounts(t *testing.T) {
 	expand := func(s string) string { return strings.ReplaceAll(s, "$(NAME)", "pod1") }
 	ref := func(image string) string { return "sha256:" + image }
 	mount := func(at v1.VolumeMount) (*runtimeapi.Mount, error) {
-		list, err := m.Mounts(&v1.Pod{ObjectMeta: v1.ObjectMeta{UID: "u1"}}, &v1.Container{Name: "main", VolumeMounts: []v1.VolumeMount{at}}, made, expand, ref)
+		list, err := m.Mounts(&v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "u1"}}, &v1.Container{Name: "main", VolumeMounts: []v1.VolumeMount{at}}, made, expand, ref)
 		if err != nil {
 			return nil, err
 		}
