@@ -32,7 +32,7 @@ if command -v iptables-save >/dev/null; then
 fi
 ! command -v ip >/dev/null || ip link del crishimtest0 2>/dev/null || true
 rm -rf /var/lib/cni/{networks,results,cache/results}/crishim-*
-rmdir /var/lib/cni/{networks,results,cache/results,cache,} 2>/dev/null || true
+rmdir /var/lib/cni/{networks,results,cache/results,cache/crishim,cache,} 2>/dev/null || true
 
 # Of tests: directories with names that only they give, when nothing of them can be running any more.
 find /tmp /run -maxdepth 1 -name 'crishim-test-*' -type d -user root -mmin +120 | while read -r d; do

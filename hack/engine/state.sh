@@ -26,7 +26,7 @@ locked() { exec 9</run; flock -w 600 9 || die "another engine.sh holds the lock"
 side_directories() {
   local g
   printf '%s\n' /run/containerd/runc/k8s.io /run/containerd/runc /run/containerd/s /run/containerd/fifo /run/containerd /run/netns /var/lib/cni/networks \
-    /var/lib/cni/results /var/lib/cni/cache/results /var/lib/cni/cache /var/lib/cni /opt/containerd /etc/docker /run/docker/plugins /run/docker \
+    /var/lib/cni/results /var/lib/cni/cache/results /var/lib/cni/cache/crishim /var/lib/cni/cache /var/lib/cni /opt/containerd /etc/docker /run/docker/plugins /run/docker \
     /run/docker/runtime-runc/moby /run/docker/runtime-runc /var/run/docker/containerd
   for g in /sys/fs/cgroup /sys/fs/cgroup/*/; do
     printf '%s\n' "${g%/}/docker/buildkit" "${g%/}/docker" "${g%/}/k8s.io"
