@@ -98,7 +98,7 @@ func TestImportRulesBite(t *testing.T) {
 		{"output/pods.go", "github.com/olekukonko/tablewriter", true},
 		{"output/pods.go", module + "/client", true},
 		{"client/dial.go", module + "/shim", true},
-		{"client/stream/tty.go", "github.com/moby/term", false},
+		{"client/stream/terminal.go", "github.com/moby/term", false},
 		{"shim/sandbox/run.go", module + "/shim/state", false},
 		{"shim/sandbox/run.go", module + "/shim/container", true},
 		{"shim/sandbox/run.go", "github.com/docker/docker/client", true},

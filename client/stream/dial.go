@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"os"
 	"strings"
 	"time"
 
@@ -169,4 +171,95 @@ func (c *spdyConn) shut() {
 	case <-time.After(goodbyeTimeout):
 	}
 	_ = c.raw.Close()
+}
+
+// completeURL makes a dialable URL of what a runtime returned. Runtimes return
+// absolute URLs, paths (to be completed by a kubelet, or by base here) and, as
+// cri-dockerd does, "//[::]:port/path": an address to listen on, not to dial.
+func completeURL(raw, base string) (*url.URL, error) {
+	if base == "" {
+		base = DefaultBase
+	}
+	if raw == "" {
+		return nil, fmt.Errorf("the runtime returned an empty streaming URL")
+	}
+	u, err := url.Parse(raw)
+	if err != nil {
+		return nil, fmt.Errorf("streaming URL: %w", err)
+	}
+	if u.Host == "" {
+		b, err := url.Parse(base)
+		if err != nil {
+			return nil, fmt.Errorf("streaming base URL: %w", err)
+		}
+		u.Scheme, u.Host = b.Scheme, b.Host
+		u.Path = "/" + strings.TrimPrefix(u.Path, "/")
+	}
+	switch u.Scheme {
+	case "", "ws":
+		u.Scheme = "http"
+	case "wss":
+		u.Scheme = "https"
+	case "http", "https":
+	default:
+		return nil, fmt.Errorf("streaming URL: scheme %q: want http or https", u.Scheme)
+	}
+	u.Host = dialableHost(u)
+	return u, nil
+}
+
+// dialableHost replaces the unspecified address by loopback and adds the port
+// that the scheme implies.
+func dialableHost(u *url.URL) string {
+	host, port := u.Hostname(), u.Port()
+	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
+		host = "127.0.0.1"
+	}
+	if port == "" {
+		port = map[string]string{"http": "80", "https": "443"}[u.Scheme]
+	}
+	return net.JoinHostPort(host, port)
+}
+
+// TLS says how to talk to a streaming server over https. Without a CA the
+// server's certificate is not verified: runtimes sign their own, and the URL
+// came over a trusted socket.
+type TLS struct {
+	CA, Cert, Key string // PEM files
+	ServerName    string // expected in the server's certificate
+}
+
+func (t TLS) check() error {
+	if (t.Cert == "") != (t.Key == "") {
+		return errors.New("a TLS client certificate needs both the certificate and the key")
+	}
+	return nil
+}
+
+// config reads the files.
+func (t TLS) config(host string) (*tls.Config, error) {
+	c := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: host, NextProtos: []string{"http/1.1"}}
+	if t.ServerName != "" {
+		c.ServerName = t.ServerName
+	}
+	if t.CA == "" {
+		c.InsecureSkipVerify = true
+	} else {
+		pem, err := os.ReadFile(t.CA)
+		if err != nil {
+			return nil, fmt.Errorf("TLS CA: %w", err)
+		}
+		c.RootCAs = x509.NewCertPool()
+		if !c.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("TLS CA: no certificate in %s", t.CA)
+		}
+	}
+	if t.Cert != "" {
+		pair, err := tls.LoadX509KeyPair(t.Cert, t.Key)
+		if err != nil {
+			return nil, fmt.Errorf("TLS client certificate: %w", err)
+		}
+		c.Certificates = []tls.Certificate{pair}
+	}
+	return c, nil
 }

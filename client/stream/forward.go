@@ -1,13 +1,24 @@
 package stream
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
+	"net/http"
+	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
+
+	"github.com/moby/spdystream"
+	"k8s.io/streaming/pkg/httpstream"
+
+	"github.com/crishim/crishim/internal/enginestream"
 )
 
 // alivePeriod is how often Forward asks whether the pod still runs. A runtime
@@ -131,3 +142,250 @@ func (f *forwarder) watch(ctx context.Context, end context.CancelCauseFunc) {
 		}
 	}
 }
+
+const (
+	// backlogChunks is how many reads of a connection wait for a slow local
+	// reader before its tunnel waits too.
+	backlogChunks = 32
+	messageLimit  = 64 << 10
+	// stuckTimeout is how long a tunnel may take to answer before another is
+	// tried. A server that leaves input of a finished connection unread can
+	// no longer serve a fifth of the streams of that tunnel.
+	stuckTimeout = 5 * time.Second
+	// verdictTimeout is for a server that has sent everything and yet does
+	// not say that it is done.
+	verdictTimeout = 10 * time.Second
+)
+
+var (
+	errLocalGone  = errors.New("the local client went away")
+	errTunnelLost = errors.New("the streaming connection broke")
+)
+
+// link is one forwarded connection: the local one and its two streams.
+type link struct {
+	local      *net.TCPConn
+	tunnel     *tunnel
+	data, errs httpstream.Stream
+	ended      atomic.Bool // the input has been sent to its end
+	unheard    atomic.Bool // the server was done before that
+}
+
+// carry takes one local connection into the pod and returns when it is over.
+func (f *forwarder) carry(ctx context.Context, local *net.TCPConn, p Port) error {
+	defer local.Close()
+	k, err := f.open(ctx, local, p.Remote)
+	if err != nil {
+		abort(local)
+		return err
+	}
+	defer f.pool.put(k.tunnel)
+	stop := context.AfterFunc(ctx, func() { local.Close() })
+	defer stop()
+	return k.copy()
+}
+
+// open creates the streams. A tunnel that broke or got stuck is noticed here,
+// so a second one is tried.
+func (f *forwarder) open(ctx context.Context, local *net.TCPConn, remote uint16) (*link, error) {
+	for try := 1; ; try++ {
+		t, err := f.pool.get(ctx)
+		if err != nil {
+			return nil, err
+		}
+		k := &link{local: local, tunnel: t}
+		patience := upgradeTimeout
+		if try == 1 {
+			patience = stuckTimeout
+		}
+		err = k.create(ctx, patience, strconv.FormatUint(f.request.Add(1), 10), remote)
+		if err == nil {
+			return k, nil
+		}
+		var said *RemoteError
+		if errors.As(err, &said) {
+			k.discard()
+			f.pool.put(t)
+			return nil, err
+		}
+		t.spoiled.Store(true)
+		k.discard()
+		f.pool.put(t)
+		if try == 2 || ctx.Err() != nil {
+			return nil, fmt.Errorf("open connection to port %d: %w", remote, err)
+		}
+	}
+}
+
+func (k *link) create(ctx context.Context, patience time.Duration, id string, remote uint16) (err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, errTunnelLost)
+	defer cancel()
+	headers := func(kind string) http.Header {
+		return http.Header{"port": {strconv.Itoa(int(remote))}, "requestID": {id}, "streamType": {kind}}
+	}
+	if k.errs, err = k.tunnel.open(ctx, headers("error")); err != nil {
+		return err
+	}
+	_ = k.errs.Close() // it speaks one way; a broken tunnel shows with the next stream
+	k.data, err = k.tunnel.open(ctx, headers("data"))
+	if !errors.Is(err, spdystream.ErrReset) {
+		return err
+	}
+	// The streaming server of the runtimes serves a connection while it confirms
+	// its second stream. One that fails at once is reset before the reply, and the
+	// reason is in the error stream.
+	defer context.AfterFunc(ctx, func() { _ = k.errs.Reset() })()
+	return cmp.Or(k.verdict(), err)
+}
+
+// discard forgets the streams on both sides.
+func (k *link) discard() {
+	for _, s := range []httpstream.Stream{k.data, k.errs} {
+		if s != nil {
+			_ = s.Reset() // a broken tunnel forgets them by itself
+			k.tunnel.RemoveStreams(s)
+		}
+	}
+}
+
+// copy moves bytes both ways until it is over, and leaves nothing running. A
+// connection that failed is reset, so that its client does not take what came
+// for everything.
+func (k *link) copy() error {
+	sent, received, verdict := make(chan error, 1), make(chan error, 1), make(chan error, 1)
+	var running sync.WaitGroup
+	running.Go(func() { sent <- k.send() })
+	running.Go(func() { received <- k.receive() })
+	running.Go(func() { verdict <- k.verdict() })
+	err := follow(sent, received, verdict)
+	if err != nil {
+		abort(k.local)
+	}
+	if k.unheard.Load() {
+		k.tunnel.spoiled.Store(true) // it may hold input that nobody reads: see stuckTimeout
+	}
+	if errors.Is(err, errLocalGone) {
+		// The server hears of a reset stream only as the end of its input,
+		// and would go on sending to nobody: its tunnel is given up when
+		// the others on it are done.
+		k.tunnel.spoiled.Store(true)
+		err = nil
+	}
+	k.discard()
+	_ = k.local.Close() // both directions have ended
+	running.Wait()
+	return err
+}
+
+// follow waits for the end of a connection: the pod has sent everything and
+// the server has said how it went. Where both directions have ended the server
+// has little time left to say it.
+func follow(sent, received, verdict <-chan error) error {
+	var down, up, over bool
+	var late <-chan time.Time
+	for !down || !over {
+		var err error
+		select {
+		case err = <-sent:
+			up = true
+		case err = <-received:
+			down = true
+		case err = <-verdict:
+			over = true
+		case <-late:
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if down && up && late == nil {
+			late = time.After(verdictTimeout)
+		}
+	}
+	return nil
+}
+
+// send copies towards the pod and passes the half-close on.
+func (k *link) send() error {
+	err := enginestream.Copy(k.data, k.local)
+	if errors.Is(err, syscall.ECONNRESET) {
+		return errLocalGone
+	}
+	k.ended.Store(true)
+	_ = k.data.Close() // the server may have finished first
+	return nil
+}
+
+// receive copies towards the local client and passes the half-close on. The
+// queue in the middle keeps a slow client from holding up its neighbours.
+func (k *link) receive() error {
+	queue := make(chan []byte, backlogChunks)
+	gone := make(chan struct{})
+	go k.fill(queue, gone)
+	for chunk := range queue {
+		if _, err := k.local.Write(chunk); err != nil {
+			close(gone)
+			return errLocalGone
+		}
+	}
+	_ = k.local.CloseWrite() // a client that is gone needs no half-close
+	return nil
+}
+
+// fill reads what the pod sends into the queue.
+func (k *link) fill(queue chan<- []byte, gone <-chan struct{}) {
+	defer close(queue)
+	for {
+		chunk := make([]byte, readSize)
+		n, err := k.data.Read(chunk)
+		chunk = chunk[:n]
+		if len(chunk) > 0 && !k.enqueue(queue, chunk, gone) {
+			return
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+func (k *link) enqueue(queue chan<- []byte, chunk []byte, gone <-chan struct{}) bool {
+	select {
+	case queue <- chunk:
+		return true
+	default:
+	}
+	k.tunnel.stalled.Add(1)
+	defer k.tunnel.stalled.Add(-1)
+	select {
+	case queue <- chunk:
+		return true
+	case <-gone:
+		return false
+	}
+}
+
+// verdict is what the server says when it is done: nothing is good.
+func (k *link) verdict() error {
+	text, _ := io.ReadAll(io.LimitReader(k.errs, messageLimit)) // the end of the stream is all there is to learn
+	k.unheard.Store(!k.ended.Load())
+	if msg := strings.TrimSpace(string(text)); msg != "" {
+		return &RemoteError{Message: withoutPod(msg)}
+	}
+	if k.tunnel.broken() {
+		return errTunnelLost
+	}
+	return nil
+}
+
+// withoutPod strips what the streaming server puts before the runtime's words:
+// "error forwarding port 80 to pod ID, uid : ". The user knows that much.
+func withoutPod(message string) string {
+	head, reason, ok := strings.Cut(message, ": ")
+	if ok && strings.HasPrefix(head, "error forwarding port ") {
+		return reason
+	}
+	return message
+}
+
+// abort makes Close send a reset.
+func abort(c *net.TCPConn) { _ = c.SetLinger(0) }

@@ -1,8 +1,11 @@
 package stream
 
 import (
+	"bufio"
 	"context"
+	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"net/url"
 
@@ -67,6 +70,30 @@ func (c *channels) createSPDY(ctx context.Context, conn *spdyConn, s Streams, fi
 		return err
 	} else if st != nil {
 		c.stderr = st
+	}
+	return nil
+}
+
+const readBuffer = 256 << 10
+
+// readSize is how much input is read at once.
+const readSize = 64 << 10
+
+// frameConn is a network connection below SPDY. It gives back what was read
+// beyond the HTTP answer.
+//
+// It may be closed twice, by the library and by shut; to the library an error
+// of Close is something to wait for.
+type frameConn struct {
+	net.Conn
+	r *bufio.Reader
+}
+
+func (c *frameConn) Read(p []byte) (int, error) { return c.r.Read(p) }
+
+func (c *frameConn) Close() error {
+	if err := c.Conn.Close(); !errors.Is(err, net.ErrClosed) {
+		return err
 	}
 	return nil
 }
