@@ -1,19 +1,22 @@
 package kuberuntime
 
 import (
+	"bytes"
+	"cmp"
 	"context"
-	"encoding/base64"
-	"encoding/json"
 	"fmt"
+	"maps"
 	"path"
 	"slices"
 	"strings"
 
 	"github.com/distribution/reference"
+	"github.com/docker/cli/cli/config/configfile"
+	"github.com/docker/cli/cli/config/types"
+	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/kuberuntime/manifest"
-	v1 "k8s.io/api/core/v1"
 )
 
 // credentials are those of the pod's imagePullSecrets that fit the image, then the host's.
@@ -41,73 +44,44 @@ func (m *Manager) credentials(ctx context.Context, p *v1.Pod, image string, set 
 	return auths, missing, ctx.Err()
 }
 
-// dockerAuth is one entry of a docker configuration file.
-type dockerAuth struct {
-	Username      string `json:"username"`
-	Password      string `json:"password"`
-	Auth          string `json:"auth"`
-	IdentityToken string `json:"identitytoken"`
-	RegistryToken string `json:"registrytoken"`
-}
-
 // secretAuths reads a pull secret of either form and picks what fits, the most specific
-// entry first.
+// entry first. As for a kubelet, one entry that is malformed spoils its secret.
 func secretAuths(secret *v1.Secret, image string) ([]*runtimeapi.AuthConfig, error) {
-	entries := map[string]dockerAuth{}
-	if data := secret.Data[v1.DockerConfigJsonKey]; data != nil {
-		var config struct {
-			Auths map[string]dockerAuth `json:"auths"`
+	key := v1.DockerConfigJsonKey
+	data, found := secret.Data[key]
+	if !found {
+		key = v1.DockerConfigKey
+		if data, found = secret.Data[key]; !found {
+			return nil, nil
 		}
-		if err := json.Unmarshal(data, &config); err != nil {
-			return nil, fmt.Errorf("%s is no docker configuration", v1.DockerConfigJsonKey) // the text may hold a password
-		}
-		entries = config.Auths
-	} else if data := secret.Data[v1.DockerConfigKey]; data != nil {
-		if err := json.Unmarshal(data, &entries); err != nil {
-			return nil, fmt.Errorf("%s is no docker configuration", v1.DockerConfigKey)
-		}
+		data = slices.Concat([]byte(`{"auths":`), data, []byte("}"))
+	}
+	file := configfile.New("")
+	if err := file.LoadFromReader(bytes.NewReader(data)); err != nil {
+		// The decoder's own text may hold a password.
+		return nil, fmt.Errorf("%s is no docker configuration, or an auth in it is not the base64 form of user:password", key)
 	}
 	named, err := reference.ParseNormalizedNamed(image)
 	if err != nil {
 		return nil, err
 	}
-	var keys []string
-	for key := range entries {
-		if registryFits(key, named.Name()) {
-			keys = append(keys, key)
-		}
-	}
-	slices.SortFunc(keys, func(a, b string) int { return len(b) - len(a) })
+	entries := slices.DeleteFunc(slices.Collect(maps.Values(file.AuthConfigs)), func(e types.AuthConfig) bool {
+		return !registryFits(e.ServerAddress, named.Name())
+	})
+	slices.SortFunc(entries, func(a, b types.AuthConfig) int {
+		return cmp.Or(len(b.ServerAddress)-len(a.ServerAddress), strings.Compare(a.ServerAddress, b.ServerAddress))
+	})
 	var auths []*runtimeapi.AuthConfig
-	for _, key := range keys {
-		auth, err := entries[key].config(key)
-		if err != nil {
-			return nil, err
-		}
-		auths = append(auths, auth)
+	for _, e := range entries {
+		// No server, as the kubelet has it: containerd takes one for a URL, and entries seldom are.
+		auths = append(auths, &runtimeapi.AuthConfig{
+			Username: e.Username, Password: e.Password, IdentityToken: e.IdentityToken, RegistryToken: e.RegistryToken,
+		})
 	}
 	return auths, nil
 }
 
-func (a dockerAuth) config(server string) (*runtimeapi.AuthConfig, error) {
-	if a.Username == "" && a.Auth != "" {
-		text, err := base64.StdEncoding.DecodeString(a.Auth)
-		if err != nil {
-			return nil, fmt.Errorf("auth of %s is not base64", server)
-		}
-		user, password, ok := strings.Cut(string(text), ":")
-		if !ok {
-			return nil, fmt.Errorf("auth of %s is not user:password", server)
-		}
-		a.Username, a.Password = user, strings.TrimRight(password, "\x00")
-	}
-	// No server, as the kubelet has it: containerd takes one for a URL, and entries seldom are.
-	return &runtimeapi.AuthConfig{
-		Username: a.Username, Password: a.Password, IdentityToken: a.IdentityToken, RegistryToken: a.RegistryToken,
-	}, nil
-}
-
-// registryFits says whether an entry is for an image. An entry may have a scheme, a path,
+// registryFits reports whether an entry is for an image. An entry may have a scheme, a path,
 // and wildcards in its host, as Kubernetes documents it.
 func registryFits(entry, image string) bool {
 	entry = strings.TrimPrefix(strings.TrimPrefix(entry, "https://"), "http://")

@@ -81,38 +81,6 @@ func TestBackoff(t *testing.T) {
 	}
 }
 
-func TestSecretAuths(t *testing.T) {
-	t.Parallel()
-	secret := &v1.Secret{Data: map[string][]byte{v1.DockerConfigJsonKey: []byte(`{"auths": {
-		"https://index.docker.io/v1/": {"auth": "aHViOnB3"},
-		"registry.example.com": {"username": "all", "password": "pw"},
-		"registry.example.com/team": {"username": "team", "password": "pw"},
-		"*.example.org": {"identitytoken": "t"}}}`)}}
-	for image, want := range map[string][]string{
-		"busybox": {"hub"}, "registry.example.com/team/app:1": {"team", "all"}, "registry.example.com/teams/app": {"all"},
-		"a.example.org/app": {""}, "b.a.example.org/app": nil, "other.test/app": nil,
-	} {
-		auths, err := secretAuths(secret, image)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var got []string
-		for _, a := range auths {
-			got = append(got, a.GetUsername())
-			if a.GetServerAddress() != "" { // containerd 1.6 fails on one without a scheme
-				t.Errorf("%s: names the server %s", image, a.GetServerAddress())
-			}
-		}
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("%s: %s", image, diff)
-		}
-	}
-	bad := &v1.Secret{Data: map[string][]byte{v1.DockerConfigJsonKey: []byte(`{"auths": "hunter2"}`)}}
-	if _, err := secretAuths(bad, "busybox"); err == nil || strings.Contains(err.Error(), "hunter2") {
-		t.Errorf("got %v, want an error that keeps the secret", err)
-	}
-}
-
 func TestNextLog(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
