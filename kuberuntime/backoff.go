@@ -1,6 +1,7 @@
 package kuberuntime
 
 import (
+	"maps"
 	"sync"
 	"time"
 )
@@ -11,7 +12,9 @@ const (
 	backoffMax     = 300 * time.Second
 )
 
-// backoff makes retries of the same thing rarer each time.
+// backoff makes retries of the same thing rarer each time. It is ours because client-go's, which
+// the kubelet has, neither tells how long is left nor when a key was last tried, and forgets in GC
+// what may still wait after a late failure: it would take a second map with the same times.
 type backoff struct {
 	mu      sync.Mutex
 	entries map[string]backoffEntry
@@ -20,21 +23,26 @@ type backoff struct {
 type backoffEntry struct {
 	delay time.Duration
 	last  time.Time
-	told  time.Time // the failure whose wait was told of
+	told  time.Time // the failure whose wait is no news
 }
 
 func newBackoff() *backoff { return &backoff{entries: map[string]backoffEntry{}} }
 
-// wait is how long key has to wait yet, when its last failure was at since.
-func (b *backoff) wait(key string, since, now time.Time) time.Duration {
+// wait returns how long key has to wait yet after its last failure, at since, and whether that is
+// news, which it is once.
+func (b *backoff) wait(key string, since, now time.Time) (left time.Duration, news bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	entry, ok := b.entries[key]
-	if !ok || forgotten(entry, since) {
-		return 0
-	}
 	// A clock that was put back does not make the wait longer.
-	return min(max(since.Add(entry.delay).Sub(now), 0), entry.delay)
+	left = min(since.Add(entry.delay).Sub(now), entry.delay)
+	if !ok || forgotten(entry, since) || left <= 0 {
+		return 0, false
+	}
+	news = !entry.told.Equal(since)
+	entry.told = since
+	b.entries[key] = entry
+	return left, news
 }
 
 // next notes that key is tried now, after a failure at since, and doubles the wait after its next
@@ -42,32 +50,18 @@ func (b *backoff) wait(key string, since, now time.Time) time.Duration {
 func (b *backoff) next(key string, since, now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	entry, ok := b.entries[key]
-	if !ok || forgotten(entry, since) {
-		b.entries[key] = backoffEntry{delay: backoffInitial, last: now}
-		return
+	delay := backoffInitial
+	if entry, ok := b.entries[key]; ok && !forgotten(entry, since) {
+		delay = min(2*entry.delay, backoffMax)
 	}
-	b.entries[key] = backoffEntry{delay: min(2*entry.delay, backoffMax), last: now}
+	b.entries[key] = backoffEntry{delay: delay, last: now}
 }
 
-// last is when key was last tried.
+// last returns when key was last tried.
 func (b *backoff) last(key string) time.Time {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.entries[key].last
-}
-
-// tell says whether the wait after the failure at since is not told of yet: it is news once.
-func (b *backoff) tell(key string, since time.Time) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	entry, ok := b.entries[key]
-	if !ok || entry.told.Equal(since) {
-		return false
-	}
-	entry.told = since
-	b.entries[key] = entry
-	return true
 }
 
 // reset forgets key after a success.
@@ -77,17 +71,13 @@ func (b *backoff) reset(key string) {
 	delete(b.entries, key)
 }
 
-// forgotten says whether a failure at the given time comes long after the one before.
+// forgotten reports whether a failure at the given time comes long after the one before.
 func forgotten(e backoffEntry, at time.Time) bool { return at.Sub(e.last) > 2*backoffMax }
 
-// collect drops what is long past, so that the map does not grow with every pod ever run. What may
-// still wait after a late failure stays.
+// collect drops what is long past, so that the map does not grow with every pod ever run, but not
+// what may still wait after a late failure.
 func (b *backoff) collect(now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for key, entry := range b.entries {
-		if forgotten(entry, now.Add(-2*backoffMax)) {
-			delete(b.entries, key)
-		}
-	}
+	maps.DeleteFunc(b.entries, func(_ string, e backoffEntry) bool { return forgotten(e, now.Add(-2*backoffMax)) })
 }

@@ -92,9 +92,8 @@ func (m *Manager) ensureImage(ctx context.Context, p *v1.Pod, container, image s
 func (m *Manager) pullFor(ctx context.Context, p *v1.Pod, container, image string, set *manifest.Set, sandbox *runtimeapi.PodSandboxConfig) error {
 	key := string(p.UID) + "_" + image
 	start := m.o.Now()
-	failed := m.puller.backoff.last(key)
-	if left := m.puller.backoff.wait(key, failed, start); left > 0 {
-		if m.puller.backoff.tell(key, failed) {
+	if left, news := m.puller.backoff.wait(key, m.puller.backoff.last(key), start); left > 0 {
+		if news {
 			m.waits(p, container, EventBackOff, ErrImagePullBackOff, "back-off pulling image %s for another %s", image, left.Round(time.Second))
 		}
 		return &retryError{err: fmt.Errorf("%w: %s", ErrImagePullBackOff, image), after: left}

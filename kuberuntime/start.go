@@ -38,8 +38,8 @@ func (m *Manager) crashWait(p *v1.Pod, c *v1.Container, last *pod.ContainerStatu
 	}
 	key := crashKey(p, c)
 	now := m.o.Now()
-	if left := m.crashes.wait(key, last.FinishedAt, now); left > 0 {
-		if m.crashes.tell(key, last.FinishedAt) {
+	if left, news := m.crashes.wait(key, last.FinishedAt, now); left > 0 {
+		if news {
 			m.waits(p, c.Name, EventBackOff, ErrCrashLoop, "back-off %s restarting failed container %s", left.Round(time.Second), c.Name)
 		}
 		return &retryError{err: ErrCrashLoop, after: left}
