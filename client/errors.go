@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"strings"
 	"time"
+	"unicode"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -128,4 +129,89 @@ func round(d time.Duration) time.Duration {
 		return d.Round(time.Millisecond)
 	}
 	return d.Round(100 * time.Millisecond)
+}
+
+// opPull is the operation of every kind of pull.
+const opPull = "pull image"
+
+// aboutTheImage begins a runtime's message about a pull, once or twice over. Who asked for
+// the image names it.
+var aboutTheImage = regexp.MustCompile(`^((pull image [^\s"]+|failed to pull and unpack image "[^"]*"|failed to resolve reference "[^"]*"|Error response from daemon): )+`)
+
+// pullReason is a runtime's message about a failed pull without the image's name before it.
+func pullReason(text string) string {
+	if rest := text[len(aboutTheImage.FindString(text)):]; rest != "" {
+		return rest
+	}
+	return text
+}
+
+// refusals are how registries and runtimes say that a login is missing or wrong. containerd
+// gives no code of its own for it.
+var refusals = []string{
+	"unauthorized", "authentication required", "no basic auth credentials", "incorrect username or password", "401 unauthorized",
+	"403 forbidden", "insufficient_scope", "authorization failed", "pull access denied", "denied: ", "access to the resource is denied",
+}
+
+// IsRefused says whether a pull failed because the registry did not accept the login, or
+// wanted one.
+func IsRefused(err error) bool {
+	var e *Error
+	if !errors.As(err, &e) || e.Op != opPull {
+		return false
+	}
+	switch e.Code {
+	case codes.Unauthenticated, codes.PermissionDenied:
+		return true
+	case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled:
+		return false
+	}
+	text := strings.ToLower(e.text)
+	for _, refusal := range refusals {
+		if strings.Contains(text, refusal) {
+			return true
+		}
+	}
+	return false
+}
+
+// operations are calls whose method name does not read as what a user did.
+var operations = map[string]string{
+	"Version":                  "ask for the version",
+	"Status":                   "ask for the runtime's status",
+	"RuntimeConfig":            "ask for the runtime's configuration",
+	"ListPodSandbox":           "list pods",
+	"PodSandboxStatus":         "inspect the pod",
+	"RunPodSandbox":            "run the pod",
+	"StopPodSandbox":           "stop the pod",
+	"RemovePodSandbox":         "remove the pod",
+	"ContainerStatus":          "inspect the container",
+	"ContainerStats":           "read the container's stats",
+	"PodSandboxStats":          "read the pod's stats",
+	"ListPodSandboxStats":      "list pod stats",
+	"ListPodSandboxMetrics":    "list pod metrics",
+	"ImageStatus":              "inspect the image",
+	"ImageFsInfo":              "ask for the image filesystem",
+	"Exec":                     "exec",
+	"ExecSync":                 "exec",
+	"PortForward":              "port-forward",
+	"GetContainerEvents":       "watch events",
+	"UpdateContainerResources": "update the container",
+}
+
+// operation is a call in words: "/runtime.v1.RuntimeService/ListContainers"
+// is "list containers".
+func operation(method string) string {
+	name := method[strings.LastIndexByte(method, '/')+1:]
+	if s, ok := operations[name]; ok {
+		return s
+	}
+	var b strings.Builder
+	for i, r := range name {
+		if unicode.IsUpper(r) && i > 0 {
+			b.WriteByte(' ')
+		}
+		b.WriteRune(unicode.ToLower(r))
+	}
+	return b.String()
 }

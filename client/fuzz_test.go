@@ -56,14 +56,14 @@ func FuzzNames(f *testing.F) {
 		if checkRef("container", ref) != nil {
 			return
 		}
-		w := &world{now: time.Unix(0, 0)}
-		w.setPods([]*runtimeapi.PodSandbox{nil, {Id: "p", Metadata: &runtimeapi.PodSandboxMetadata{Name: pod, Namespace: "n"}}})
+		s := &snapshot{now: time.Unix(0, 0)}
+		s.setPods([]*runtimeapi.PodSandbox{nil, {Id: "p", Metadata: &runtimeapi.PodSandboxMetadata{Name: pod, Namespace: "n"}}})
 		list := []*runtimeapi.Container{nil, {Id: id, PodSandboxId: "p", Metadata: &runtimeapi.ContainerMetadata{Name: ctr}}}
 		if running {
 			list[1].State = runtimeapi.ContainerState_CONTAINER_RUNNING
 		}
-		w.setContainers(list)
-		got, err := w.find(containerKind, w.containerTiers(ref), Query{Ref: ref, Want: Running})
+		s.setContainers(list)
+		got, err := s.find(containerKind, s.containerMatchers(ref), Query{Ref: ref, Want: Running})
 		if err != nil {
 			return
 		}

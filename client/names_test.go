@@ -121,7 +121,7 @@ func TestContainerNames(t *testing.T) {
 		{"full id, though it does not run", client.Query{Ref: z.ids["web/nginx1"], Want: client.PreferRunning}, "web/nginx1", 0, ""},
 		{"id prefix", client.Query{Ref: z.ids["db/postgres"][:13]}, "db/postgres", 0, ""},
 		{"unique name", client.Query{Ref: "postgres"}, "db/postgres", 0, ""},
-		{"name in two pods", client.Query{Ref: "nginx"}, "", codes.FailedPrecondition, `"nginx" may be`},
+		{"name in two pods", client.Query{Ref: "nginx"}, "", codes.FailedPrecondition, `"nginx" is ambiguous`},
 		{"name in two pods, one runs", client.Query{Ref: "nginx", Want: client.Running}, "web/nginx2", 0, ""},
 		{"pod and container", client.Query{Ref: "db/init"}, "db/init", 0, ""},
 		{"pod of two namespaces", client.Query{Ref: "web/nginx", Want: client.PreferRunning}, "web/nginx2", 0, ""},
@@ -134,9 +134,9 @@ func TestContainerNames(t *testing.T) {
 		{"a container's name before a pod's", client.Query{Ref: "db"}, "box/db", 0, ""},
 		{"a pod's name for its only running container", client.Query{Ref: "prod/db"}, "db/postgres", 0, ""},
 		{"a dead pod's only container", client.Query{Ref: "job"}, "job/work", 0, ""},
-		{"a pod with two running", client.Query{Ref: "default/web"}, "", codes.FailedPrecondition, "may be 2 containers"},
+		{"a pod with two running", client.Query{Ref: "default/web"}, "", codes.FailedPrecondition, "is ambiguous: 2 containers match"},
 		{"a pod made anew", client.Query{Ref: "set-0/app"}, "set new/app", 0, ""},
-		{"twins", client.Query{Ref: "twin/twin-x"}, "", codes.FailedPrecondition, "may be 2 containers"},
+		{"twins", client.Query{Ref: "twin/twin-x"}, "", codes.FailedPrecondition, "is ambiguous: 2 containers match"},
 		{"the last one", client.Query{Ref: "@last"}, "box/db", 0, ""},
 		{"nothing", client.Query{Ref: "nosuch"}, "", codes.NotFound, `there is no container "nosuch"`},
 		{"wrong pod", client.Query{Ref: "db/nginx"}, "", codes.NotFound, `there is no container "db/nginx"`},
@@ -164,12 +164,12 @@ func TestPodNames(t *testing.T) {
 		{"full id", client.Query{Ref: z.ids["box 0"]}, "box 0", 0, ""},
 		{"id prefix", client.Query{Ref: z.ids["db"][:10]}, "db", 0, ""},
 		{"name", client.Query{Ref: "db"}, "db", 0, ""},
-		{"name in two namespaces", client.Query{Ref: "web"}, "", codes.FailedPrecondition, `"web" may be 2 pods`},
+		{"name in two namespaces", client.Query{Ref: "web"}, "", codes.FailedPrecondition, `"web" is ambiguous: 2 pods match`},
 		{"with namespace", client.Query{Ref: "prod/web"}, "prod/web", 0, ""},
 		{"sandboxes of one pod", client.Query{Ref: "box"}, "box 1", 0, ""},
 		{"an older sandbox", client.Query{Ref: "box", Attempt: n(0)}, "box 0", 0, ""},
 		{"made anew", client.Query{Ref: "set-0", Want: client.Running}, "set new", 0, ""},
-		{"twins", client.Query{Ref: "prod/twin"}, "", codes.FailedPrecondition, "may be 2 pods"},
+		{"twins", client.Query{Ref: "prod/twin"}, "", codes.FailedPrecondition, "is ambiguous: 2 pods match"},
 		{"dead", client.Query{Ref: "job"}, "job", 0, ""},
 		{"dead, but wanted ready", client.Query{Ref: "job", Want: client.Running}, "", codes.FailedPrecondition, "is not ready"},
 		{"the last one", client.Query{Ref: client.Last}, "box 1", 0, ""},
@@ -302,7 +302,7 @@ func TestAmbiguousImagePrefix(t *testing.T) {
 	}
 	c := connect(t, client.Options{RuntimeEndpoint: s.Endpoint})
 	_, err := c.FindImage(t.Context(), shared)
-	if status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), "may be 2 images:\n") {
+	if status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), "is ambiguous: 2 images match:\n") {
 		t.Errorf("got %v", err)
 	}
 }

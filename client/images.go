@@ -87,5 +87,5 @@ func ambiguousImage(ref string, found []*runtimeapi.Image) error {
 		id := bareID(img.GetId())
 		list = append(list, fmt.Sprintf("%s  %s", clean(id[:min(13, len(id))]), clean(name)))
 	}
-	return &Error{Code: codes.FailedPrecondition, text: fmt.Sprintf("%q may be %d images:", ref, len(found)), list: list, hint: "give more of the id"}
+	return &Error{Code: codes.FailedPrecondition, text: fmt.Sprintf("%q is ambiguous: %d images match:", ref, len(found)), list: list, hint: "give more of the id"}
 }

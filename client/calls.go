@@ -1,0 +1,284 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"io"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+const (
+	apiV1       = "v1"
+	apiV1alpha2 = "v1alpha2"
+)
+
+// callInterceptor gives each call its time limit, words its error and tells
+// Debug that it was made. It never shows a message: they hold passwords.
+func (l *link) callInterceptor(o *Options) grpc.UnaryClientInterceptor {
+	return func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn,
+		invoke grpc.UnaryInvoker, opts ...grpc.CallOption,
+	) error {
+		lim := o.limitFor(ctx, method, req)
+		if lim.d > 0 {
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithTimeout(ctx, lim.d)
+			defer cancel()
+		}
+		start := time.Now()
+		err := invoke(ctx, method, req, reply, cc, opts...)
+		spent := time.Since(start)
+		if err != nil {
+			l.debugf(o, "%s on %s failed after %s: %v", method, l.endpoint, round(spent), err)
+			return l.alsoAside(callError(err, operation(method), l.endpoint, spent, lim))
+		}
+		l.debugf(o, "%s on %s took %s", method, l.endpoint, round(spent))
+		return l.localStreams(ctx, reply)
+	}
+}
+
+func (l *link) debugf(o *Options, format string, args ...any) {
+	if !l.probing {
+		o.debugf(format, args...)
+	}
+}
+
+// alsoAside adds the runtime that was found but not taken to the hint of an
+// error that may come from having taken the wrong one.
+func (l *link) alsoAside(err error) error {
+	var e *Error
+	if l.aside == "" || !errors.As(err, &e) || e.Code == codes.Canceled {
+		return err
+	}
+	e.aside = l.aside
+	return err
+}
+
+// streamInterceptor words the errors of streams. They have no limit of their
+// own: watching is meant to last.
+func (l *link) streamInterceptor(o *Options) grpc.StreamClientInterceptor {
+	return func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string,
+		open grpc.Streamer, opts ...grpc.CallOption,
+	) (grpc.ClientStream, error) {
+		o.debugf("%s on %s opened", method, l.endpoint)
+		s, err := open(ctx, desc, cc, method, opts...)
+		if err != nil {
+			return nil, callError(err, operation(method), l.endpoint, 0, limit{})
+		}
+		return &wordedStream{ClientStream: s, op: operation(method), endpoint: l.endpoint, start: time.Now()}, nil
+	}
+}
+
+type wordedStream struct {
+	grpc.ClientStream
+	op, endpoint string
+	start        time.Time
+}
+
+func (s *wordedStream) RecvMsg(m any) error {
+	return callError(s.ClientStream.RecvMsg(m), s.op, s.endpoint, time.Since(s.start), limit{})
+}
+
+// wireMethod is the name under which the runtime knows a method. The
+// messages of v1alpha2 are the same on the wire.
+func (l *link) wireMethod(method string) string {
+	if l.api == apiV1alpha2 {
+		return strings.Replace(method, "/runtime.v1.", "/runtime.v1alpha2.", 1)
+	}
+	return method
+}
+
+func (l *link) versionUnary() grpc.UnaryClientInterceptor {
+	return func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn,
+		invoke grpc.UnaryInvoker, opts ...grpc.CallOption,
+	) error {
+		return invoke(ctx, l.wireMethod(method), req, reply, cc, opts...)
+	}
+}
+
+func (l *link) versionStream() grpc.StreamClientInterceptor {
+	return func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string,
+		open grpc.Streamer, opts ...grpc.CallOption,
+	) (grpc.ClientStream, error) {
+		return open(ctx, desc, cc, l.wireMethod(method), opts...)
+	}
+}
+
+// Limits of calls by kind, used where nothing else is asked for. A pull, an
+// exec and a checkpoint have none: how long they take is the user's affair.
+const (
+	QueryLimit  = 10 * time.Second // lists, status, stats, streaming URLs
+	ChangeLimit = 2 * time.Minute  // create, start, remove, update
+	PodLimit    = 4 * time.Minute  // pods, which may wait for the network
+)
+
+// limit is how long one call may take and what raises that.
+type limit struct {
+	d    time.Duration // 0 means no limit
+	flag string
+}
+
+func (l limit) hint() string {
+	if l.flag == "" {
+		return ""
+	}
+	return l.flag + " waits longer"
+}
+
+type limitKey struct{}
+
+// WithTimeout limits the calls made with the context it returns to d, or
+// lifts their limit when d is zero or less. The flag is named in the error.
+func WithTimeout(ctx context.Context, d time.Duration, flag string) context.Context {
+	return context.WithValue(ctx, limitKey{}, limit{d: d, flag: flag})
+}
+
+// limitFor decides how long a call may take. What the caller put in the
+// context goes first, then --timeout, then the kind of call. A stop has its
+// grace period on top in each case, else a long one could never end well.
+func (o *Options) limitFor(ctx context.Context, method string, req any) limit {
+	if l, ok := ctx.Value(limitKey{}).(limit); ok {
+		return l
+	}
+	if _, ok := ctx.Deadline(); ok {
+		return limit{} // the caller's own
+	}
+	d := o.kindLimit(method)
+	if d == 0 {
+		return limit{}
+	}
+	if r, ok := req.(*runtimeapi.StopContainerRequest); ok && r.GetTimeout() > 0 {
+		d += time.Duration(r.GetTimeout()) * time.Second
+	}
+	return limit{d: d, flag: "--timeout"}
+}
+
+func (o *Options) kindLimit(method string) time.Duration {
+	name := method[strings.LastIndexByte(method, '/')+1:]
+	var d time.Duration
+	switch name {
+	case "PullImage", "ExecSync", "CheckpointContainer", "CheckpointPod", "RestorePod":
+		return 0
+	case "RunPodSandbox", "StopPodSandbox", "RemovePodSandbox":
+		d = PodLimit
+	case "CreateContainer", "StartContainer", "StopContainer", "RemoveContainer", "UpdateContainerResources",
+		"UpdatePodSandboxResources", "RemoveImage":
+		d = ChangeLimit
+	default:
+		d = QueryLimit
+		if o.QueryTimeout > 0 {
+			d = o.QueryTimeout
+		}
+	}
+	if o.Timeout > 0 {
+		d = o.Timeout
+	}
+	return d
+}
+
+// streamedLists are the list calls that newer runtimes also offer in pieces.
+// A piece has the layout of the whole answer, and so has the request, so the
+// unary messages serve for both; a test compares their descriptors.
+var streamedLists = map[string]string{
+	runtimeapi.RuntimeService_ListPodSandbox_FullMethodName:        runtimeapi.RuntimeService_StreamPodSandboxes_FullMethodName,
+	runtimeapi.RuntimeService_ListContainers_FullMethodName:        runtimeapi.RuntimeService_StreamContainers_FullMethodName,
+	runtimeapi.RuntimeService_ListContainerStats_FullMethodName:    runtimeapi.RuntimeService_StreamContainerStats_FullMethodName,
+	runtimeapi.RuntimeService_ListPodSandboxStats_FullMethodName:   runtimeapi.RuntimeService_StreamPodSandboxStats_FullMethodName,
+	runtimeapi.RuntimeService_ListPodSandboxMetrics_FullMethodName: runtimeapi.RuntimeService_StreamPodSandboxMetrics_FullMethodName,
+	runtimeapi.ImageService_ListImages_FullMethodName:              runtimeapi.ImageService_StreamImages_FullMethodName,
+}
+
+// listInterceptor asks for a list in pieces when it is too big for one
+// message. The whole list is asked for first, because every runtime has that
+// call and few nodes need the other; where the pieces are not implemented
+// the first error stands.
+func (l *link) listInterceptor() grpc.UnaryClientInterceptor {
+	return func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn,
+		invoke grpc.UnaryInvoker, opts ...grpc.CallOption,
+	) error {
+		err := invoke(ctx, method, req, reply, cc, opts...)
+		stream, ok := streamedLists[method]
+		if !ok || status.Code(err) != codes.ResourceExhausted {
+			return err
+		}
+		out, isProto := reply.(proto.Message)
+		if !isProto {
+			return err
+		}
+		serr := readPieces(ctx, cc, stream, req, out, opts)
+		if status.Code(serr) == codes.Unimplemented {
+			return err
+		}
+		return serr
+	}
+}
+
+func readPieces(ctx context.Context, cc *grpc.ClientConn, method string, req any, out proto.Message, opts []grpc.CallOption) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	s, err := cc.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, method, opts...)
+	if err != nil {
+		return err
+	}
+	if err := s.SendMsg(req); err != nil && !errors.Is(err, io.EOF) {
+		return err
+	}
+	if err := s.CloseSend(); err != nil {
+		return err
+	}
+	proto.Reset(out)
+	for {
+		piece := out.ProtoReflect().New().Interface()
+		err := s.RecvMsg(piece)
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		proto.Merge(out, piece)
+	}
+}
+
+const (
+	againPause = 100 * time.Millisecond
+	againTimes = 5
+)
+
+// idempotent are the calls that the CRI lets one make again after success too.
+func idempotent() []string {
+	return []string{"StopContainer", "StopPodSandbox", "RemoveContainer", "RemovePodSandbox"}
+}
+
+// againInterceptor repeats a call that is idempotent where containerd's
+// connection to the process beside the container was closed under it: that goes
+// with the last process it has, often in the very moment in which it is told to
+// end it. The container is as it was, or gone.
+func againInterceptor() grpc.UnaryClientInterceptor {
+	return func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn,
+		invoke grpc.UnaryInvoker, opts ...grpc.CallOption,
+	) error {
+		err := invoke(ctx, method, req, reply, cc, opts...)
+		for n := 1; n < againTimes && closedUnder(err) && slices.Contains(idempotent(), path.Base(method)); n++ {
+			select {
+			case <-time.After(againPause):
+			case <-ctx.Done():
+				return err
+			}
+			err = invoke(ctx, method, req, reply, cc, opts...)
+		}
+		return err
+	}
+}
+
+func closedUnder(err error) bool {
+	return err != nil && strings.Contains(err.Error(), "ttrpc: closed")
+}
