@@ -192,6 +192,18 @@ func TestFollow(t *testing.T) {
 	}
 }
 
+// TestTailUntilFails: what keeps lines before --until from being written is an error.
+func TestTailUntilFails(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "0.log")
+	write(t, path, cri(1, "stdout", "F", "one")+cri(3, "stdout", "F", "three"))
+	full := errors.New("no space left on device")
+	err := Read(t.Context(), path, Options{Tail: 1, Until: start.Add(2 * time.Second)}, func(Entry) error { return full })
+	if !errors.Is(err, full) {
+		t.Errorf("got %v, want %v", err, full)
+	}
+}
+
 func TestFollowEndsWithItsContext(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "c.log")
 	write(t, path, "")

@@ -106,7 +106,10 @@ func (o Options) tail(ctx context.Context, current *followed, history func(func(
 	if err != nil && !errors.Is(err, errUntil) {
 		return err
 	}
-	return errors.Join(last.Emit(emit), err)
+	if failed := last.Emit(emit); failed != nil {
+		return failed
+	}
+	return err
 }
 
 // entrySize is what an entry takes besides its text. A log may be of parts of lines that
