@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"time"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -48,15 +47,9 @@ func logPath(ctx context.Context, conn *client.Conn, c *runtimeapi.Container) (s
 	return "", withHint(fmt.Errorf("the log of container %s is not on this machine: %s", name, tried[0]), "run crishim on the node itself")
 }
 
-// untilEnd tells when a container will write no more. It asks the runtime once
-// in a period.
-func untilEnd(conn *client.Conn, id string, period time.Duration) func(context.Context) (bool, error) {
-	var asked time.Time
+// untilEnd tells when a container will write no more.
+func untilEnd(conn *client.Conn, id string) func(context.Context) (bool, error) {
 	return func(ctx context.Context) (bool, error) {
-		if time.Since(asked) < period {
-			return false, nil
-		}
-		asked = time.Now()
 		res, err := conn.Runtime.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: id})
 		switch {
 		case ctx.Err() != nil:

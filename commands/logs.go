@@ -205,7 +205,7 @@ func readLog(ctx context.Context, conn *client.Conn, o logsOptions, c *runtimeap
 	fromEntry := func(e logfile.Entry) error { return emit(from, e) }
 	path, err := logPath(ctx, conn, c)
 	if err == nil {
-		o.read.Ended = untilEnd(conn, c.GetId(), 500*time.Millisecond)
+		o.read.Ended = untilEnd(conn, c.GetId())
 		err = logfile.Read(ctx, path, o.read, fromEntry)
 		if !errors.Is(err, fs.ErrPermission) {
 			return err

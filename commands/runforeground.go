@@ -9,7 +9,6 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/client/stream"
-	"github.com/crishim/crishim/internal/bounded"
 	"github.com/crishim/crishim/logfile"
 )
 
@@ -45,7 +44,7 @@ func (r *runner) logFile(ctx context.Context) string {
 	if err != nil {
 		return ""
 	}
-	file, err := bounded.OpenLog(path)
+	file, err := logfile.Open(path)
 	if err != nil {
 		return ""
 	}
@@ -100,7 +99,7 @@ func (r *runner) feed(ctx context.Context) {
 // follow copies the log until the container has ended: the file, or what the
 // engine hands out where there is none.
 func (r *runner) follow(ctx context.Context, path string) error {
-	o := logfile.Options{Tail: -1, Follow: true, Poll: 20 * time.Millisecond, Ended: untilEnd(r.conn, r.containerID, 50*time.Millisecond)}
+	o := logfile.Options{Tail: -1, Follow: true, Poll: 50 * time.Millisecond, Ended: untilEnd(r.conn, r.containerID)}
 	emit := func(e logfile.Entry) error {
 		to := r.env.Out
 		if e.Stream == logfile.Stderr {
@@ -120,7 +119,7 @@ func (r *runner) follow(ctx context.Context, path string) error {
 
 // status waits for the end and returns how it was.
 func (r *runner) status(ctx context.Context) error {
-	ended := untilEnd(r.conn, r.containerID, 0)
+	ended := untilEnd(r.conn, r.containerID)
 	for {
 		over, err := ended(ctx)
 		if err != nil {

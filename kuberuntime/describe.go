@@ -5,13 +5,15 @@ import (
 	"errors"
 	"slices"
 
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/crishim/crishim/kuberuntime/manifest"
 	"github.com/crishim/crishim/kuberuntime/plan"
 	"github.com/crishim/crishim/kuberuntime/pod"
 	"github.com/crishim/crishim/kuberuntime/probe"
-	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
+	"github.com/crishim/crishim/logfile"
 )
 
 // Description is all that is known of a pod from here.
@@ -56,7 +58,7 @@ func (m *Manager) Describe(ctx context.Context, p *pod.Pod) (*Description, error
 	d.Waiting = showWaiting(d.Pod, d.View, d.Events)
 	for _, c := range d.View.Containers {
 		if failed := lastFailure(status, c.Container.Name); failed != nil {
-			if lines := tailOf(failed.LogPath, lastLines, maxLogMessage); len(lines) > 0 {
+			if lines := logfile.LastLines(failed.LogPath, lastLines, maxLogMessage); len(lines) > 0 {
 				d.Logs[c.Container.Name] = lines
 			}
 		}

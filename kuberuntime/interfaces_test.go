@@ -10,6 +10,8 @@ import (
 
 	"google.golang.org/grpc"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/logfile"
 )
 
 // TestInterfaces calls what a library's user would through the interfaces.
@@ -37,7 +39,7 @@ func TestInterfaces(t *testing.T) {
 	}
 	f.stub.Log(id, "stdout", "hello")
 	var out strings.Builder
-	if err := runtime.GetContainerLogs(ctx, id, LogOptions{}, &out, &out); err != nil || !strings.Contains(out.String(), "hello") {
+	if err := runtime.GetContainerLogs(ctx, id, logfile.Options{Tail: -1}, &out, &out); err != nil || !strings.Contains(out.String(), "hello") {
 		t.Errorf("logs: got %q, %v", out.String(), err)
 	}
 	ref, err := runtime.PullImage(ctx, "app:1", nil, nil)

@@ -5,11 +5,12 @@ import (
 	"io"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/kuberuntime/manifest"
 	"github.com/crishim/crishim/kuberuntime/pod"
-	v1 "k8s.io/api/core/v1"
+	"github.com/crishim/crishim/logfile"
 )
 
 // Runtime is the kubelet's view of a container runtime, pod by pod.
@@ -27,7 +28,7 @@ type Runtime interface {
 	// needed is read from the containers themselves.
 	KillPod(ctx context.Context, p *v1.Pod, status *pod.Status, grace *int64) error
 	GetPodStatus(ctx context.Context, uid, name, namespace string) (*pod.Status, error)
-	GetContainerLogs(ctx context.Context, containerID string, o LogOptions, stdout, stderr io.Writer) error
+	GetContainerLogs(ctx context.Context, containerID string, o logfile.Options, stdout, stderr io.Writer) error
 	DeleteContainer(ctx context.Context, id string) error
 	GarbageCollect(ctx context.Context, policy GCPolicy, sources Sources) (*Garbage, error)
 	UpdatePodCIDR(ctx context.Context, cidr string) error

@@ -12,7 +12,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fsnotify/fsnotify"
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/crishim/crishim/internal/testneeds"
 )
 
 var start = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -192,6 +196,91 @@ func TestFollow(t *testing.T) {
 	}
 }
 
+// TestFollowIsToldOfChanges: what is written, and rotation, are seen at once and not at the next poll.
+func TestFollowIsToldOfChanges(t *testing.T) {
+	t.Parallel()
+	if w := watch(t.TempDir() + "/x"); w == nil {
+		testneeds.Missing(t, "no inotify")
+	} else if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	id := strings.Repeat("0123456789abcdef", 4)
+	dir := filepath.Join(t.TempDir(), id)
+	plain, link := filepath.Join(t.TempDir(), "0.log"), filepath.Join(t.TempDir(), "0.log")
+	engines := filepath.Join(dir, id+"-json.log")
+	if err := errors.Join(os.Mkdir(dir, 0o700), os.Symlink(engines, link)); err != nil {
+		t.Fatal(err)
+	}
+	for name, file := range map[string]struct{ path, log string }{"plain": {plain, plain}, "behind a link": {link, engines}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			write(t, file.log, cri(1, "stdout", "F", "one"))
+			steps := map[string]func(){
+				"one\n": func() { appendTo(t, file.log, cri(2, "stdout", "F", "two")) },
+				"two\n": func() {
+					if err := os.Rename(file.log, file.log+".1"); err != nil {
+						t.Error(err)
+					}
+					appendTo(t, file.log+".1", cri(3, "stdout", "F", "three"))
+				},
+				"three\n": func() { write(t, file.log, cri(4, "stdout", "F", "four")) },
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			asked := false
+			o := Options{Tail: -1, Follow: true, Poll: time.Hour, Ended: func(context.Context) (bool, error) { asked = true; return false, nil }}
+			err := Read(ctx, file.path, o, func(e Entry) error {
+				step := steps[string(e.Text)]
+				if step == nil {
+					return errors.New(string(e.Text))
+				}
+				step()
+				return nil
+			})
+			if err == nil || err.Error() != "four\n" || !asked {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+}
+
+// TestFollowWithoutInotify: where the user has no instance left, what is written is seen with the next poll.
+func TestFollowWithoutInotify(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "0.log")
+	write(t, path, "")
+	none := func(...string) *fsnotify.Watcher { return nil }
+	var got []string
+	o := Options{Tail: -1, Follow: true, Poll: time.Millisecond, Ended: func(context.Context) (bool, error) {
+		appendTo(t, path, cri(1, "stdout", "F", "one"))
+		return len(got) > 0, nil
+	}}
+	err := read(t.Context(), path, o, none, func(e Entry) error { got = append(got, string(e.Text)); return nil })
+	if diff := cmp.Diff([]string{"one\n", "one\n"}, got); diff != "" || err != nil {
+		t.Errorf("%v, entries differ (-want +got):\n%s", err, diff)
+	}
+}
+
+// TestRotatedWhileItIsRead: what becomes a rotated file after it was opened is read once.
+func TestRotatedWhileItIsRead(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "0.log")
+	write(t, path, cri(1, "stdout", "F", "one"))
+	file, err := Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	if err := os.Rename(path, path+".1"); err != nil {
+		t.Fatal(err)
+	}
+	f := &followed{path: path, file: file, buf: make([]byte, 1<<10)}
+	n := 0
+	if err := f.history(t.Context(), time.Time{}, func(Entry) error { n++; return nil }); n != 1 || err != nil {
+		t.Errorf("got %d entries, %v", n, err)
+	}
+}
+
 // TestTailUntilFails: what keeps lines before --until from being written is an error.
 func TestTailUntilFails(t *testing.T) {
 	t.Parallel()
@@ -201,6 +290,34 @@ func TestTailUntilFails(t *testing.T) {
 	err := Read(t.Context(), path, Options{Tail: 1, Until: start.Add(2 * time.Second)}, func(Entry) error { return full })
 	if !errors.Is(err, full) {
 		t.Errorf("got %v, want %v", err, full)
+	}
+}
+
+func TestLastLines(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "0.log")
+	var text strings.Builder
+	for i := range 1000 {
+		text.WriteString(cri(i, "stdout", "F", fmt.Sprint("line ", i)))
+	}
+	write(t, path, text.String()+docker(1, "stderr", "the end\n"))
+	long := filepath.Join(t.TempDir(), "0.log")
+	write(t, long, cri(1, "stdout", "F", "before")+cri(1, "stdout", "F", strings.Repeat("x", 100))+"2026-01-02T03:04:18Z stdout F no end")
+	for _, c := range []struct {
+		path     string
+		n, limit int
+		want     []string
+	}{
+		{path, 2, 100, []string{"line 999", "the end"}},
+		{path, 5, 16, []string{"line 999", "the end"}},
+		{path, 5, 15, []string{"the end"}},
+		{long, 5, 10, []string{strings.Repeat("x", 100)}},
+		{long, 0, 10, nil},
+		{filepath.Dir(path), 5, 10, nil},
+	} {
+		if diff := cmp.Diff(c.want, LastLines(c.path, c.n, c.limit), cmpopts.EquateEmpty()); diff != "" {
+			t.Errorf("%d lines of %d bytes (-want +got):\n%s", c.n, c.limit, diff)
+		}
 	}
 }
 

@@ -1,11 +1,15 @@
 package logfile
 
 import (
+	"bytes"
 	"context"
 	"errors"
-	"os"
+	"fmt"
+	"io"
 	"time"
 	"unsafe"
+
+	"github.com/fsnotify/fsnotify"
 )
 
 // Options choose entries.
@@ -13,11 +17,11 @@ type Options struct {
 	Since, Until time.Time // zero: no limit
 	Tail         int       // lines from the end; below 0: all
 	Stream       string    // Stdout or Stderr; "": both
-	// Follow goes on after the end of the file until Ended says that nothing
+	// Follow goes on after the end of the file until Ended reports that nothing
 	// more will come.
 	Follow bool
 	Ended  func(context.Context) (bool, error)
-	// Poll is how often a followed file is looked at; 0: 100 ms.
+	// Poll is how often Ended is asked; 0: every 500 ms.
 	Poll time.Duration
 }
 
@@ -32,7 +36,17 @@ func (o Options) isOver(e Entry) bool { return !o.Until.IsZero() && e.Time.After
 
 // Read hands the entries of the log at path, older files first, to emit.
 func Read(ctx context.Context, path string, o Options, emit func(Entry) error) error {
-	err := read(ctx, path, o, func(e Entry) error {
+	return read(ctx, path, o, watch, emit)
+}
+
+func read(ctx context.Context, path string, o Options, watch func(...string) *fsnotify.Watcher, emit func(Entry) error) error {
+	file, err := Open(path)
+	if err != nil {
+		return err
+	}
+	current := &followed{path: path, file: file, buf: make([]byte, 64<<10)}
+	defer func() { current.file.Close() }()
+	wanted := func(e Entry) error {
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
@@ -42,59 +56,27 @@ func Read(ctx context.Context, path string, o Options, emit func(Entry) error) e
 			return nil
 		}
 		return emit(e)
-	})
+	}
+	err = o.tail(ctx, current, wanted)
+	if err == nil && o.Follow {
+		err = current.follow(ctx, o, watch, wanted)
+	}
 	if errors.Is(err, errUntil) {
 		return nil
 	}
 	return err
 }
 
-func read(ctx context.Context, path string, o Options, emit func(Entry) error) error {
-	current, err := openFollowed(path)
-	if err != nil {
-		return err
-	}
-	defer current.close()
-	history := func(emit func(Entry) error) error {
-		older, err := rotated(path)
-		if err != nil {
-			return err
-		}
-		for _, file := range older {
-			if skipOld(file, o.Since) {
-				continue
-			}
-			if err := readWhole(ctx, file, emit); err != nil {
-				return err
-			}
-		}
-		return current.drain(ctx, emit)
-	}
-	if err := o.tail(ctx, current, history, emit); err != nil {
-		return err
-	}
-	if !o.Follow {
-		return nil
-	}
-	return current.follow(ctx, o, emit)
-}
-
-// skipOld says that a file was last written before the time asked for.
-func skipOld(file string, since time.Time) bool {
-	info, err := os.Stat(file)
-	return err == nil && info.ModTime().Before(since)
-}
-
-// tail hands on the last lines of the history, or all of it.
-func (o Options) tail(ctx context.Context, current *followed, history func(func(Entry) error) error, emit func(Entry) error) error {
+// tail hands on the last lines of a log, or all of it.
+func (o Options) tail(ctx context.Context, current *followed, emit func(Entry) error) error {
 	if o.Tail < 0 {
-		return history(emit)
+		return current.history(ctx, o.Since, emit)
 	}
 	if o.Tail > 0 && o.Stream == "" && o.Until.IsZero() && current.seekTail(o.Tail) {
 		return current.drain(ctx, emit)
 	}
 	last := Last{Lines: o.Tail}
-	err := history(func(e Entry) error {
+	err := current.history(ctx, o.Since, func(e Entry) error {
 		if o.isOver(e) {
 			return errUntil
 		}
@@ -111,6 +93,99 @@ func (o Options) tail(ctx context.Context, current *followed, history func(func(
 	}
 	return err
 }
+
+// seekTail goes to where the last n lines of the file begin, reading from its
+// end. It reports false where the file is shorter or ends within a line of output,
+// as then a closer look is needed.
+func (f *followed) seekTail(n int) bool {
+	size, err := f.file.Seek(0, io.SeekEnd)
+	if err != nil || size == 0 {
+		return false
+	}
+	start, err := tailOffset(f.file, size, n)
+	if err != nil || start <= 0 {
+		start = -1
+	}
+	if _, err := f.file.Seek(max(start, 0), io.SeekStart); err != nil {
+		return false
+	}
+	return start > 0
+}
+
+// tailOffset is where the last n whole lines before size begin; 0 or less when
+// there are not that many, or one is too long to look at. Parts of lines do not count
+// as lines.
+func tailOffset(file io.ReaderAt, size int64, n int) (int64, error) {
+	const block = 64 << 10
+	var tail []byte // what begins at start and is not counted yet
+	found, whole := 0, false
+	for start := size; start > 0 && len(tail) < maxLine; {
+		head := make([]byte, min(start, int64(block)))
+		start -= int64(len(head))
+		if _, err := file.ReadAt(head, start); err != nil && !errors.Is(err, io.EOF) {
+			return 0, err
+		}
+		tail = append(head, tail...)
+		if !whole { // the end of the file may be the beginning of a line
+			end := bytes.LastIndexByte(tail, '\n') + 1
+			if end == 0 {
+				continue
+			}
+			tail, whole = tail[:end], true
+		}
+		for {
+			line := bytes.LastIndexByte(tail[:len(tail)-1], '\n') + 1
+			if line == 0 {
+				break // it may begin further up
+			}
+			if entry, err := parse(tail[line : len(tail)-1]); err == nil && !entry.Partial() {
+				found++
+			}
+			if found > n {
+				return start + int64(len(tail)), nil
+			}
+			tail = tail[:line]
+		}
+	}
+	return 0, nil
+}
+
+// LastLines returns the text of the last n lines of a log's current file, or fewer: they have limit bytes
+// together, unless the last alone has more. It reads only as much of the file as this takes.
+func LastLines(path string, n, limit int) []string {
+	f, err := Open(path)
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil
+	}
+	size := int64(limit) + int64(n)*128 // a line has a prefix of about forty bytes in the file, a JSON line more
+	var all []string
+	end := io.NewSectionReader(f, max(info.Size()-size, 0), size)
+	err = new(lines).read(context.Background(), end, make([]byte, size), func(e Entry) error {
+		all = append(all, string(bytes.TrimSuffix(e.Text, []byte("\n"))))
+		return nil
+	})
+	if err != nil {
+		return nil
+	}
+	first := len(all)
+	for left := limit; first > max(len(all)-n, 0); first-- {
+		if left -= len(all[first-1]); left < 0 && first < len(all) {
+			break
+		}
+		left-- // the newline
+	}
+	return all[first:]
+}
+
+// maxKept bounds what is kept of a log's last lines.
+const maxKept = 256 << 20
+
+var errKept = errors.New("the last lines that were asked for are too long: only their last " + fmt.Sprint(maxKept>>20) + " MiB are shown")
 
 // entrySize is what an entry takes besides its text. A log may be of parts of lines that
 // have none.

@@ -66,4 +66,8 @@ func OpenFile(path string, flags int) (*os.File, error) {
 	return f, nil
 }
 
+// Open opens a regular file that somebody else may have replaced: a symbolic link
+// in its place is not followed, and a pipe is not waited for.
+func Open(path string) (*os.File, error) { return OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW) }
+
 var errNotRegular = errors.New("no regular file")

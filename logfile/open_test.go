@@ -1,4 +1,4 @@
-package bounded
+package logfile
 
 import (
 	"errors"
@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// TestOpenLog: what a container may put in the place of its log leads nowhere and keeps nobody waiting.
-func TestOpenLog(t *testing.T) {
+// TestOpen: what a container may put in the place of its log leads nowhere and keeps nobody waiting.
+func TestOpen(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	at := func(name ...string) string { return filepath.Join(append([]string{dir}, name...)...) }
@@ -38,7 +38,7 @@ func TestOpenLog(t *testing.T) {
 		"0.log": true, "engine.log": true,
 		"link.log": false, "relative.log": false, "loop.log": false, "pipe.log": false, "dir.log": false, "short.log": false, "twice.log": false, "none.log": false,
 	} {
-		f, err := OpenLog(at(name))
+		f, err := Open(at(name))
 		if (err == nil) != taken {
 			t.Errorf("%s: got %v, want it opened: %v", name, err, taken)
 		}
@@ -49,7 +49,7 @@ func TestOpenLog(t *testing.T) {
 			f.Close()
 		}
 	}
-	if _, err := OpenLog(at("none.log")); !errors.Is(err, os.ErrNotExist) {
+	if _, err := Open(at("none.log")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("got %v, want that there is none", err)
 	}
 }
