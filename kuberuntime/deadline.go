@@ -6,11 +6,12 @@ import (
 	"strings"
 	"time"
 
-	"github.com/crishim/crishim/kuberuntime/plan"
-	"github.com/crishim/crishim/kuberuntime/pod"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/crishim/crishim/kuberuntime/plan"
+	"github.com/crishim/crishim/kuberuntime/pod"
 )
 
 // untilDeadline is what is left of a pod's activeDeadlineSeconds; without one it never ends.

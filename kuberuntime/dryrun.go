@@ -3,13 +3,13 @@ package kuberuntime
 import (
 	"path/filepath"
 
+	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/kuberuntime/criconfig"
 	"github.com/crishim/crishim/kuberuntime/manifest"
 	"github.com/crishim/crishim/kuberuntime/pod"
 	"github.com/crishim/crishim/kuberuntime/volume"
-	v1 "k8s.io/api/core/v1"
 )
 
 // Requests are the requests that create a pod where there is none, without making them or

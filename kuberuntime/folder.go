@@ -7,8 +7,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/crishim/crishim/kuberuntime/manifest"
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/crishim/crishim/kuberuntime/manifest"
 )
 
 // desired is a pod that a folder asks for.

@@ -10,9 +10,10 @@ import (
 	"strings"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
+
 	"github.com/crishim/crishim/kuberuntime/pod"
 	"github.com/crishim/crishim/kuberuntime/probe"
-	v1 "k8s.io/api/core/v1"
 )
 
 // postStart runs a container's postStart hook; a hook that fails kills the container.

@@ -12,9 +12,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/crishim/crishim/kuberuntime/pod"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/crishim/crishim/kuberuntime/pod"
 )
 
 // TestHooksDoNotFollowToOtherHosts: the answer to a hook comes from a container, and what the

@@ -8,10 +8,10 @@ import (
 
 	"github.com/distribution/reference"
 	"golang.org/x/time/rate"
+	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/kuberuntime/manifest"
-	v1 "k8s.io/api/core/v1"
 )
 
 // Errors of images, with the names by which a kubelet shows them.

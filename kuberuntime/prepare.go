@@ -4,9 +4,10 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/crishim/crishim/kuberuntime/pod"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/crishim/crishim/kuberuntime/pod"
 )
 
 // Prepare gives a pod of an input its uid and the kubelet's annotations. The pods of a

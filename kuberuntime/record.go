@@ -9,8 +9,9 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/crishim/crishim/kuberuntime/pod"
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/crishim/crishim/kuberuntime/pod"
 )
 
 // Record is what a pod's folder keeps of its manifest, for commands that are given only a

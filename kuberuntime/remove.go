@@ -9,12 +9,12 @@ import (
 	"path/filepath"
 	"strconv"
 
+	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/kuberuntime/criconfig"
 	"github.com/crishim/crishim/kuberuntime/pod"
 	"github.com/crishim/crishim/kuberuntime/volume"
-	v1 "k8s.io/api/core/v1"
 )
 
 // Remove ends a pod and removes all that is left of it: containers, sandboxes, logs and

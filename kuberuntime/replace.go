@@ -4,8 +4,9 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/crishim/crishim/kuberuntime/pod"
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/crishim/crishim/kuberuntime/pod"
 )
 
 // Replace removes other pods of the same name that apply made. It says

@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/internal/bounded"
@@ -17,7 +18,6 @@ import (
 	"github.com/crishim/crishim/kuberuntime/plan"
 	"github.com/crishim/crishim/kuberuntime/pod"
 	"github.com/crishim/crishim/kuberuntime/volume"
-	v1 "k8s.io/api/core/v1"
 )
 
 // SyncResult is what one SyncPod did and what is left to do.

@@ -3,8 +3,9 @@ package kuberuntime
 import (
 	"slices"
 
-	"github.com/crishim/crishim/kuberuntime/plan"
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/crishim/crishim/kuberuntime/plan"
 )
 
 // showWaiting puts into a pod's status why containers do not start, as a kubelet does, and

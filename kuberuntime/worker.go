@@ -5,8 +5,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/crishim/crishim/kuberuntime/pod"
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/crishim/crishim/kuberuntime/pod"
 )
 
 // How long a worker waits for its next look at a pod without being woken. After a failure that is
