@@ -1,7 +1,9 @@
 package stubcri
 
 import (
+	"cmp"
 	"context"
+	"maps"
 	"net"
 	"os"
 	"path/filepath"
@@ -17,6 +19,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/crishim/crishim/api"
 	crishim "github.com/crishim/crishim/api"
 )
 
@@ -269,4 +272,84 @@ func (s *Server) now() time.Time {
 		return s.o.Now()
 	}
 	return time.Now()
+}
+
+func (r *runtimeService) Version(context.Context, *runtimeapi.VersionRequest) (*runtimeapi.VersionResponse, error) {
+	apis := r.s.o.APIs
+	if apis == nil {
+		apis = []string{"v1"}
+	}
+	return &runtimeapi.VersionResponse{
+		Version: "0.1.0", RuntimeName: cmp.Or(r.s.o.Name, "stubcri"), RuntimeVersion: cmp.Or(r.s.o.Version, "1.0.0"),
+		RuntimeApiVersion: cmp.Or(r.s.o.RuntimeAPIVersion, slices.Min(apis)),
+	}, nil
+}
+
+func (r *runtimeService) Status(_ context.Context, req *runtimeapi.StatusRequest) (*runtimeapi.StatusResponse, error) {
+	network := &runtimeapi.RuntimeCondition{Type: runtimeapi.NetworkReady, Status: !r.s.o.NoNetwork}
+	if r.s.o.NoNetwork {
+		network.Reason, network.Message = "NetworkPluginNotReady", "no CNI configuration"
+	}
+	resp := &runtimeapi.StatusResponse{
+		Status: &runtimeapi.RuntimeStatus{Conditions: []*runtimeapi.RuntimeCondition{
+			{Type: runtimeapi.RuntimeReady, Status: true}, network,
+		}},
+		RuntimeHandlers: []*runtimeapi.RuntimeHandler{{Name: "", Features: &runtimeapi.RuntimeHandlerFeatures{RecursiveReadOnlyMounts: true}}},
+		Features:        &runtimeapi.RuntimeFeatures{SupplementalGroupsPolicy: true},
+	}
+	if req.GetVerbose() {
+		resp.Info = map[string]string{"config": `{"podCIDR":"` + r.s.PodCIDR() + `"}`, "golang": `"go1.26"`}
+		maps.Copy(resp.Info, r.s.o.Info)
+	}
+	return resp, nil
+}
+
+func (r *runtimeService) RuntimeConfig(context.Context, *runtimeapi.RuntimeConfigRequest) (*runtimeapi.RuntimeConfigResponse, error) {
+	return &runtimeapi.RuntimeConfigResponse{Linux: &runtimeapi.LinuxRuntimeConfiguration{CgroupDriver: runtimeapi.CgroupDriver_SYSTEMD}}, nil
+}
+
+func (r *runtimeService) UpdateRuntimeConfig(_ context.Context, req *runtimeapi.UpdateRuntimeConfigRequest) (*runtimeapi.UpdateRuntimeConfigResponse, error) {
+	r.s.mu.Lock()
+	defer r.s.mu.Unlock()
+	r.s.podCIDR = req.GetRuntimeConfig().GetNetworkConfig().GetPodCidr()
+	return &runtimeapi.UpdateRuntimeConfigResponse{}, nil
+}
+
+// PodCIDR is what the last UpdateRuntimeConfig set.
+func (s *Server) PodCIDR() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.podCIDR
+}
+
+// privateService is crishim's own service, of which the stub has the pull.
+type privateService struct {
+	api.UnimplementedCrishimServer
+	s *Server
+}
+
+// PullImage pulls as CRI's does and tells of two layers, one of which was
+// there.
+func (p *privateService) PullImage(r *api.PullImageRequest, out api.Crishim_PullImageServer) error {
+	res, err := (&imageService{s: p.s}).PullImage(out.Context(), &runtimeapi.PullImageRequest{
+		Image: &runtimeapi.ImageSpec{Image: r.GetImage()},
+		Auth:  &runtimeapi.AuthConfig{Username: r.GetUsername(), Password: r.GetPassword()},
+	})
+	if err != nil {
+		return err
+	}
+	for _, m := range []*api.PullImageResponse{
+		{Layer: "latest", Status: "Pulling from app"},
+		{Layer: "0123456789ab", Status: "Pulling fs layer"},
+		{Layer: "cdef01234567", Status: "Already exists"},
+		{Layer: "0123456789ab", Status: "Downloading", Current: 1_000, Total: 2_000},
+		{Layer: "0123456789ab", Status: "Pull complete"},
+		{Status: "Status: Downloaded newer image for app"},
+		{ImageId: res.GetImageRef()},
+	} {
+		if err := out.Send(m); err != nil {
+			return err
+		}
+	}
+	return nil
 }
