@@ -116,7 +116,7 @@ func TestSubPathsEndWithThePod(t *testing.T) {
 func TestVolumesThatFailAreCollected(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	set, err := manifest.Parse("test", []byte(`
+	set, err := manifest.Read(strings.NewReader(`
 apiVersion: v1
 kind: Secret
 metadata: {name: s}
@@ -133,7 +133,7 @@ apiVersion: v1
 kind: ConfigMap
 metadata: {name: c}
 data: {k: v}
-`))
+`), "-")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -35,7 +35,7 @@ func ParseResolv(text string) DNS {
 	return dns
 }
 
-// OnlyLoopback says whether every server is on the host's own loopback, where a pod with
+// OnlyLoopback reports whether every server is on the host's own loopback, where a pod with
 // a network of its own cannot reach it.
 func (d DNS) OnlyLoopback() bool {
 	for _, s := range d.Servers {

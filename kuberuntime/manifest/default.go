@@ -1,6 +1,7 @@
 package manifest
 
 import (
+	"cmp"
 	"strings"
 
 	"github.com/distribution/reference"
@@ -16,10 +17,8 @@ func Default(pod *v1.Pod) {
 	spec := &pod.Spec
 	setDefault(&spec.RestartPolicy, v1.RestartPolicyAlways)
 	setDefault(&spec.DNSPolicy, v1.DNSClusterFirst)
-	setDefaultPointer(&spec.TerminationGracePeriodSeconds, v1.DefaultTerminationGracePeriodSeconds)
-	if spec.SecurityContext == nil {
-		spec.SecurityContext = &v1.PodSecurityContext{}
-	}
+	setDefault(&spec.TerminationGracePeriodSeconds, new(int64(v1.DefaultTerminationGracePeriodSeconds)))
+	setDefault(&spec.SecurityContext, &v1.PodSecurityContext{})
 	for i := range spec.Volumes {
 		defaultVolume(&spec.Volumes[i])
 	}
@@ -44,18 +43,17 @@ func Containers(pod *v1.Pod) []*v1.Container {
 	return out
 }
 
-func setDefault[T comparable](field *T, value T) {
-	var zero T
-	if *field == zero {
-		*field = value
+// Container returns the container of a pod that has a name, or nil.
+func Container(pod *v1.Pod, name string) *v1.Container {
+	for _, c := range Containers(pod) {
+		if c.Name == name {
+			return c
+		}
 	}
+	return nil
 }
 
-func setDefaultPointer[T any](field **T, value T) {
-	if *field == nil {
-		*field = &value
-	}
-}
+func setDefault[T comparable](field *T, value T) { *field = cmp.Or(*field, value) }
 
 func defaultContainer(c *v1.Container, spec *v1.PodSpec) {
 	setDefault(&c.TerminationMessagePath, v1.TerminationMessagePathDefault)
@@ -118,7 +116,7 @@ func defaultProbe(p *v1.Probe) {
 	setDefault(&p.FailureThreshold, 3)
 	defaultHTTPGet(p.HTTPGet)
 	if p.GRPC != nil {
-		setDefaultPointer(&p.GRPC.Service, "")
+		setDefault(&p.GRPC.Service, new(""))
 	}
 }
 
@@ -132,21 +130,21 @@ func defaultHTTPGet(h *v1.HTTPGetAction) {
 }
 
 func defaultVolume(v *v1.Volume) {
-	const mode = 0o644
+	mode := new(int32(0o644))
 	if v.VolumeSource == (v1.VolumeSource{}) {
 		v.EmptyDir = &v1.EmptyDirVolumeSource{}
 	}
 	switch {
 	case v.HostPath != nil:
-		setDefaultPointer(&v.HostPath.Type, v1.HostPathUnset)
+		setDefault(&v.HostPath.Type, new(v1.HostPathUnset))
 	case v.Secret != nil:
-		setDefaultPointer(&v.Secret.DefaultMode, mode)
+		setDefault(&v.Secret.DefaultMode, mode)
 	case v.ConfigMap != nil:
-		setDefaultPointer(&v.ConfigMap.DefaultMode, mode)
+		setDefault(&v.ConfigMap.DefaultMode, mode)
 	case v.DownwardAPI != nil:
-		setDefaultPointer(&v.DownwardAPI.DefaultMode, mode)
+		setDefault(&v.DownwardAPI.DefaultMode, mode)
 	case v.Projected != nil:
-		setDefaultPointer(&v.Projected.DefaultMode, mode)
+		setDefault(&v.Projected.DefaultMode, mode)
 	case v.Image != nil:
 		setDefault(&v.Image.PullPolicy, defaultPullPolicy(v.Image.Reference))
 	}

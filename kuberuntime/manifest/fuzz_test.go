@@ -12,7 +12,7 @@ func FuzzParse(f *testing.F) {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		set, err := Parse("pod.yaml", []byte(text))
+		set, err := parse(text)
 		if err == nil && set == nil {
 			t.Error("neither a set nor an error")
 		}

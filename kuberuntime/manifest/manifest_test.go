@@ -20,13 +20,15 @@ spec:
     image: busybox
 `
 
+func parse(text string) (*Set, error) { return Read(strings.NewReader(text), "-") }
+
 func TestParseDefaults(t *testing.T) {
 	t.Parallel()
-	set, err := Parse("web.yaml", []byte(minimal+`
+	set, err := parse(minimal + `
     resources: {limits: {memory: 64Mi}}
     ports: [{containerPort: 80}]
     livenessProbe: {httpGet: {port: 80}}
-`))
+`)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,7 +67,7 @@ func TestDefaultPullPolicy(t *testing.T) {
 
 func TestParseDocumentsAndLists(t *testing.T) {
 	t.Parallel()
-	set, err := Parse("all.yaml", []byte(`# a comment before the first separator
+	set, err := parse(`# a comment before the first separator
 ---
 apiVersion: v1
 kind: List
@@ -82,7 +84,7 @@ apiVersion: node.k8s.io/v1
 kind: RuntimeClass
 metadata: {name: gvisor}
 handler: runsc
-`))
+`)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,28 +110,28 @@ handler: runsc
 func TestParseProblems(t *testing.T) {
 	t.Parallel()
 	cases := []struct{ name, in, want string }{
-		{"other kind", "apiVersion: apps/v1\nkind: Deployment\n", "x: document 1: kind: Deployment is not supported; crishim runs Pod, List, ConfigMap, Secret and RuntimeClass documents"},
-		{"no kind", "a: 1", "x: document 1: kind: required"},
-		{"no object", "just text", "x: document 1: is not an object with apiVersion and kind"},
-		{"other version", "apiVersion: v2\nkind: Pod", `x: document 1: apiVersion: got "v2", want "v1" for a Pod`},
-		{"unknown field", minimal + "    imagePullPolcy: Never\n", `x: document 1: spec.containers[0].imagePullPolcy: unknown field (did you mean "imagePullPolicy"?)`},
-		{"wrong case", minimal + "    workingdir: /\n", `x: document 1: spec.containers[0].workingdir: unknown field (did you mean "workingDir"?)`},
-		{"wrong type", minimal + "    env: [{name: A, value: 5}]\n", `x: document 1: spec.containers[0].env[0].value: got the number 5, want a string (put it in quotes)`},
-		{"object for list", minimal + "    args: {a: b}\n", `x: document 1: spec.containers[0].args: got an object, want a list`},
-		{"fraction", minimal + "    ports: [{containerPort: 8.5}]\n", `x: document 1: spec.containers[0].ports[0].containerPort: got the number 8.5, want a whole number`},
-		{"bad quantity", minimal + "    resources: {limits: {memory: 5 apples}}\n", `x: document 1: spec.containers[0].resources.limits[memory]: "5 apples" is not valid here: quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'`},
-		{"second document", minimal + "---\n" + strings.Replace(minimal, "spec:", "specs:", 1), `x: document 2: specs: unknown field (did you mean "spec"?)`},
-		{"twice", minimal + "---\n" + minimal, "x: document 2: metadata.name: Pod default/web is already defined in x, document 1"},
-		{"duplicate key", "kind: Pod\nkind: Pod\n", `x: document 1: not valid YAML: line 2: key "kind" already set in map`},
-		{"bad base64", "apiVersion: v1\nkind: Secret\nmetadata: {name: s}\ndata: {a: '%'}", "x: document 1: data[a]: is not base64"},
-		{"list item", "apiVersion: v1\nkind: List\nitems: [{apiVersion: v1, kind: Node}]", "x: document 1: items[0].kind: Node is not supported; crishim runs Pod, List, ConfigMap, Secret and RuntimeClass documents"},
-		{"bad image", strings.Replace(minimal, "busybox", "BusyBox:a:b", 1), `x: document 1: spec.containers[0].image: Invalid value: "BusyBox:a:b": is not an image reference: invalid reference format: repository name (library/BusyBox) must be lowercase`},
-		{"duplicate name", minimal + "  - {name: main, image: busybox}\n", `x: document 1: spec.containers[1].name: Duplicate value: "main"`},
+		{"other kind", "apiVersion: apps/v1\nkind: Deployment\n", "standard input: document 1: kind: Deployment is not supported; crishim runs Pod, List, ConfigMap, Secret and RuntimeClass documents"},
+		{"no kind", "a: 1", "standard input: document 1: kind: required"},
+		{"no object", "just text", "standard input: document 1: is not an object with apiVersion and kind"},
+		{"other version", "apiVersion: v2\nkind: Pod", `standard input: document 1: apiVersion: got "v2", want "v1" for a Pod`},
+		{"unknown field", minimal + "    imagePullPolcy: Never\n", `standard input: document 1: spec.containers[0].imagePullPolcy: unknown field (did you mean "imagePullPolicy"?)`},
+		{"wrong case", minimal + "    workingdir: /\n", `standard input: document 1: spec.containers[0].workingdir: unknown field (did you mean "workingDir"?)`},
+		{"wrong type", minimal + "    env: [{name: A, value: 5}]\n", `standard input: document 1: spec.containers[0].env[0].value: got the number 5, want a string (put it in quotes)`},
+		{"object for list", minimal + "    args: {a: b}\n", `standard input: document 1: spec.containers[0].args: got an object, want a list`},
+		{"fraction", minimal + "    ports: [{containerPort: 8.5}]\n", `standard input: document 1: spec.containers[0].ports[0].containerPort: got the number 8.5, want a whole number`},
+		{"bad quantity", minimal + "    resources: {limits: {memory: 5 apples}}\n", `standard input: document 1: spec.containers[0].resources.limits[memory]: "5 apples" is not valid here: quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'`},
+		{"second document", minimal + "---\n" + strings.Replace(minimal, "spec:", "specs:", 1), `standard input: document 2: specs: unknown field (did you mean "spec"?)`},
+		{"twice", minimal + "---\n" + minimal, "standard input: document 2: metadata.name: Pod default/web is already defined in standard input, document 1"},
+		{"duplicate key", "kind: Pod\nkind: Pod\n", `standard input: document 1: not valid YAML: line 2: key "kind" already set in map`},
+		{"bad base64", "apiVersion: v1\nkind: Secret\nmetadata: {name: s}\ndata: {a: '%'}", "standard input: document 1: data[a]: is not base64"},
+		{"list item", "apiVersion: v1\nkind: List\nitems: [{apiVersion: v1, kind: Node}]", "standard input: document 1: items[0].kind: Node is not supported; crishim runs Pod, List, ConfigMap, Secret and RuntimeClass documents"},
+		{"bad image", strings.Replace(minimal, "busybox", "BusyBox:a:b", 1), `standard input: document 1: spec.containers[0].image: Invalid value: "BusyBox:a:b": is not an image reference: invalid reference format: repository name (library/BusyBox) must be lowercase`},
+		{"duplicate name", minimal + "  - {name: main, image: busybox}\n", `standard input: document 1: spec.containers[1].name: Duplicate value: "main"`},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			_, err := Parse("x", []byte(c.in))
+			_, err := parse(c.in)
 			if err == nil {
 				t.Fatal("no error")
 			}
@@ -142,11 +144,34 @@ func TestParseProblems(t *testing.T) {
 
 func TestParseReportsEverything(t *testing.T) {
 	t.Parallel()
-	_, err := Parse("x", []byte("apiVersion: v1\nkind: Pod\nmetadata: {name: A_B}\nspec: {nodeSelector: {a: b}, containers: []}\n---\nkind: Job\n"))
+	_, err := parse("apiVersion: v1\nkind: Pod\nmetadata: {name: A_B}\nspec: {nodeSelector: {a: b}, containers: []}\n---\nkind: Job\n")
 	want := []string{"document 2: kind: Job", "document 1: metadata.name", "document 1: spec.nodeSelector: Forbidden: needs a scheduler", "document 1: spec.containers: Required"}
 	for _, text := range want {
 		if err == nil || !strings.Contains(err.Error(), text) {
 			t.Errorf("got %v, want %q in it", err, text)
+		}
+	}
+}
+
+// TestProblemsComeInOneOrder, however often they are asked for: that of the input, and of the names
+// where that has none.
+func TestProblemsComeInOneOrder(t *testing.T) {
+	t.Parallel()
+	const text = `{apiVersion: v1, kind: Pod, metadata: {name: a, labels: {a b: c, d e: f}}, spec: {
+		initContainers: [{name: i, image: "b:1", livenessProbe: {exec: {command: [a]}, periodSeconds: -1, timeoutSeconds: -1}, readinessProbe: {exec: {command: [a]}}, lifecycle: {}}],
+		containers: [{name: c, image: "b:1", resources: {limits: {a.b/x: -1, a.b/y: -1}}}],
+		ephemeralContainers: [{name: e, image: "b:1", ports: [{containerPort: 1}], resources: {limits: {cpu: 1}}}],
+		volumes: [{name: v, projected: {sources: [{serviceAccountToken: {path: a}, podCertificate: {}, clusterTrustBundle: {path: b}}]}}]}}
+---
+{apiVersion: v1, kind: Secret, metadata: {name: A}}
+`
+	_, err := parse(text)
+	if err == nil || len(strings.Split(err.Error(), "\n")) < 15 {
+		t.Fatalf("got %v", err)
+	}
+	for range 20 {
+		if _, again := parse(text); again.Error() != err.Error() {
+			t.Fatalf("got\n%v\nand\n%v", err, again)
 		}
 	}
 }
@@ -174,5 +199,8 @@ func TestReadFolderAndStdin(t *testing.T) {
 	}
 	if _, err := Read(in, filepath.Join(dir, "none.yaml")); err == nil {
 		t.Error("a missing file was read")
+	}
+	if _, err := Read(in, filepath.Join(dir, "README.md")); err == nil || err.Error() != filepath.Join(dir, "README.md")+": document 1: is not an object with apiVersion and kind" {
+		t.Errorf("got %v", err)
 	}
 }

@@ -1,3 +1,11 @@
+// Package manifest reads Pod manifests the way people write them: v1 Pod, List and
+// several documents in a file, with the ConfigMaps, Secrets and RuntimeClasses the pods
+// use in the same input.
+//
+// Reading is strict. Every problem names the file, the document and the field's path, and
+// all problems of an input are reported together, before anything is created. The package
+// also fills in the defaults that an API server would (Default) and refuses what only a
+// cluster or a volume plugin could deliver (Validate). It talks to no runtime.
 package manifest
 
 import (
@@ -28,9 +36,15 @@ func Read(in io.Reader, paths ...string) (*Set, error) {
 			problems = append(problems, set.add("-", data)...)
 			continue
 		}
-		files, err := filesOf(path)
+		info, err := os.Stat(path)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("read manifest: %w", err)
+		}
+		files := []string{path}
+		if info.IsDir() {
+			if files, err = FolderFiles(path); err != nil {
+				return nil, err
+			}
 		}
 		for _, file := range files {
 			data, err := bounded.ReadFile(file, bounded.Config)
@@ -40,27 +54,10 @@ func Read(in io.Reader, paths ...string) (*Set, error) {
 			problems = append(problems, set.add(file, data)...)
 		}
 	}
-	problems = append(problems, set.finish()...)
-	return set, problems.orNil()
-}
-
-// Parse is Read for text that is already there; file is only a name for messages.
-func Parse(file string, data []byte) (*Set, error) {
-	set := NewSet()
-	problems := set.add(file, data)
-	problems = append(problems, set.finish()...)
-	return set, problems.orNil()
-}
-
-func filesOf(path string) ([]string, error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return nil, fmt.Errorf("read manifest: %w", err)
+	if problems = append(problems, set.finish()...); len(problems) > 0 {
+		return set, problems
 	}
-	if !info.IsDir() {
-		return []string{path}, nil
-	}
-	return FolderFiles(path)
+	return set, nil
 }
 
 // FolderFiles lists the manifests of a folder in name order. Hidden files are editors'
@@ -104,42 +101,30 @@ func split(data []byte) []document {
 	var out []document
 	current := document{number: 1, line: 1}
 	line := 0
-	for len(data) > 0 {
+	for text := range bytes.Lines(data) {
 		line++
-		text, rest, found := bytes.Cut(data, []byte("\n"))
-		data = rest
 		if isSeparator(text) {
 			out = append(out, current)
 			current = document{number: current.number + 1, line: line + 1}
 			continue
 		}
 		current.data = append(current.data, text...)
-		if found {
-			current.data = append(current.data, '\n')
+	}
+	out = append(out, current)
+	if len(out) > 1 && isBlank(out[0].data) { // the text before a leading "---" does not count
+		out = out[1:]
+		for i := range out {
+			out[i].number--
 		}
 	}
-	return slices.DeleteFunc(renumber(append(out, current)), func(d document) bool { return isBlank(d.data) })
+	return slices.DeleteFunc(out, func(d document) bool { return isBlank(d.data) })
 }
 
-// renumber takes the empty text before a leading "---" out of the count.
-func renumber(docs []document) []document {
-	if len(docs) < 2 || !isBlank(docs[0].data) {
-		return docs
-	}
-	docs = docs[1:]
-	for i := range docs {
-		docs[i].number--
-	}
-	return docs
-}
-
+// isSeparator reports whether a line is "---", with nothing but a comment after it.
 func isSeparator(line []byte) bool {
 	rest, ok := bytes.CutPrefix(line, []byte("---"))
-	if !ok {
-		return false
-	}
 	rest = bytes.TrimSpace(rest)
-	return len(rest) == 0 || rest[0] == '#'
+	return ok && (len(rest) == 0 || rest[0] == '#')
 }
 
 func isBlank(data []byte) bool {
@@ -150,4 +135,56 @@ func isBlank(data []byte) bool {
 		}
 	}
 	return true
+}
+
+// Error is one problem in an input.
+type Error struct {
+	File     string // "-" for standard input, may be empty
+	Document int    // counted from 1, empty documents included
+	Line     int    // the document's first line, or 0
+	Path     string // spec.containers[0].image
+	Problem  string
+}
+
+// Error renders "web.yaml: document 2: spec.containers[0].image: required".
+func (e *Error) Error() string {
+	var parts []string
+	if e.File != "" {
+		parts = append(parts, fileName(e.File))
+	}
+	if e.Document > 0 {
+		parts = append(parts, fmt.Sprintf("document %d", e.Document))
+	}
+	if e.Path != "" {
+		parts = append(parts, e.Path)
+	}
+	return strings.Join(append(parts, e.Problem), ": ")
+}
+
+func fileName(file string) string {
+	if file == "-" {
+		return "standard input"
+	}
+	return file
+}
+
+// Errors are all the problems of an input, in its order.
+type Errors []*Error
+
+// Error has one problem per line.
+func (e Errors) Error() string {
+	lines := make([]string, len(e))
+	for i, one := range e {
+		lines[i] = one.Error()
+	}
+	return strings.Join(lines, "\n")
+}
+
+// Unwrap returns each of them.
+func (e Errors) Unwrap() []error {
+	all := make([]error, len(e))
+	for i, one := range e {
+		all[i] = one
+	}
+	return all
 }

@@ -5,12 +5,15 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
+	"slices"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/yaml"
 )
 
@@ -86,11 +89,10 @@ func yamlProblem(err error, firstLine int) string {
 }
 
 func (s Source) error(path, problem string) *Error {
-	switch {
-	case s.Path != "" && path != "":
-		path = s.Path + "." + path
-	case s.Path != "":
+	if path == "" {
 		path = s.Path
+	} else {
+		path = join(s.Path, path)
 	}
 	return &Error{File: s.File, Document: s.Document, Line: s.Line, Path: path, Problem: problem}
 }
@@ -132,7 +134,7 @@ func (s *Set) addList(src Source, list map[string]any, kind string) Errors {
 		return Errors{src.error("items", "want a list")}
 	}
 	var out Errors
-	for _, key := range sortedKeys(list) {
+	for _, key := range slices.Sorted(maps.Keys(list)) {
 		if key != "items" && key != "kind" && key != "apiVersion" && key != "metadata" {
 			out = append(out, src.error(key, "unknown field"))
 		}
@@ -153,47 +155,98 @@ func (s *Set) addList(src Source, list map[string]any, kind string) Errors {
 	return out
 }
 
+// addObject adds an object that is sound and the first of its name. One that pods refer to is
+// checked, too: a name or a key that an API server would not take could never be referred to there.
 func (s *Set) addObject(src Source, kind string, object map[string]any) Errors {
 	switch kind {
 	case "Pod":
 		pod := &v1.Pod{}
-		return s.decode(src, object, pod, &pod.ObjectMeta, kind, func() {
-			// What some cluster once observed and decided says nothing about this host.
-			pod.Status = v1.PodStatus{}
-			pod.DeletionTimestamp, pod.DeletionGracePeriodSeconds = nil, nil
-			s.Pods = append(s.Pods, Pod{pod, src})
-		})
+		if errs := s.decode(src, kind, object, pod); len(errs) > 0 {
+			return errs
+		}
+		// What some cluster once observed and decided says nothing about this host.
+		pod.Status = v1.PodStatus{}
+		pod.DeletionTimestamp, pod.DeletionGracePeriodSeconds = nil, nil
+		s.Pods = append(s.Pods, Pod{pod, src})
+		return nil
 	case "ConfigMap":
 		cm := &v1.ConfigMap{}
-		return s.decode(src, object, cm, &cm.ObjectMeta, kind, func() { s.ConfigMaps[key(cm.Namespace, cm.Name)] = cm })
+		if errs := s.decode(src, kind, object, cm); len(errs) > 0 {
+			return errs
+		}
+		s.ConfigMaps[key(cm.Namespace, cm.Name)] = cm
+		errs := slices.Concat(checkName(src, cm.Name), checkKeys(src, "data", cm.Data), checkKeys(src, "binaryData", cm.BinaryData))
+		for _, key := range slices.Sorted(maps.Keys(cm.BinaryData)) {
+			if _, twice := cm.Data[key]; twice {
+				errs = append(errs, src.error("binaryData["+key+"]", "is in data already"))
+			}
+		}
+		return errs
 	case "Secret":
 		secret := &v1.Secret{}
-		return s.decode(src, object, secret, &secret.ObjectMeta, kind, func() {
-			mergeStringData(secret)
-			s.Secrets[key(secret.Namespace, secret.Name)] = secret
-		})
+		if errs := s.decode(src, kind, object, secret); len(errs) > 0 {
+			return errs
+		}
+		if secret.Data == nil {
+			secret.Data = map[string][]byte{}
+		}
+		for k, v := range secret.StringData { // as an API server does
+			secret.Data[k] = []byte(v)
+		}
+		secret.StringData = nil
+		s.Secrets[key(secret.Namespace, secret.Name)] = secret
+		return slices.Concat(checkName(src, secret.Name), checkKeys(src, "data", secret.Data), checkDockerConfig(src, secret))
 	default:
 		class := &nodev1.RuntimeClass{}
-		return s.decode(src, object, class, &class.ObjectMeta, kind, func() {
-			class.Namespace = ""
-			s.RuntimeClasses[class.Name] = class
-		})
+		if errs := s.decode(src, kind, object, class); len(errs) > 0 {
+			return errs
+		}
+		class.Namespace = ""
+		s.RuntimeClasses[class.Name] = class
+		errs := checkName(src, class.Name)
+		if class.Handler == "" {
+			errs = append(errs, src.error("handler", "required"))
+		} else if problems := validation.IsDNS1123Label(class.Handler); len(problems) > 0 {
+			errs = append(errs, src.error("handler", strings.Join(problems, "; ")))
+		}
+		return errs
 	}
 }
 
-// mergeStringData does what an API server does with stringData.
-func mergeStringData(secret *v1.Secret) {
-	if secret.Data == nil {
-		secret.Data = map[string][]byte{}
+func checkName(src Source, name string) Errors {
+	if name == "" {
+		return Errors{src.error("metadata.name", "required")}
 	}
-	for k, v := range secret.StringData {
-		secret.Data[k] = []byte(v)
+	if problems := validation.IsDNS1123Subdomain(name); len(problems) > 0 {
+		return Errors{src.error("metadata.name", strings.Join(problems, "; "))}
 	}
-	secret.StringData = nil
+	return nil
 }
 
-// decode fills into from object, and calls use when it is sound and the first of its name.
-func (s *Set) decode(src Source, object map[string]any, into any, meta *metav1.ObjectMeta, kind string, use func()) Errors {
+func checkKeys[V any](src Source, path string, data map[string]V) (errs Errors) {
+	for _, key := range slices.Sorted(maps.Keys(data)) {
+		if problems := validation.IsConfigMapKey(key); len(problems) > 0 {
+			errs = append(errs, src.error(path+"["+key+"]", strings.Join(problems, "; ")))
+		}
+	}
+	return errs
+}
+
+// checkDockerConfig checks a pull secret without a word of what is in it.
+func checkDockerConfig(src Source, secret *v1.Secret) Errors {
+	wanted, ok := map[v1.SecretType]string{v1.SecretTypeDockerConfigJson: v1.DockerConfigJsonKey, v1.SecretTypeDockercfg: v1.DockerConfigKey}[secret.Type]
+	data, found := secret.Data[wanted]
+	switch {
+	case ok && !found:
+		return Errors{src.error("data["+wanted+"]", "required for type "+string(secret.Type))}
+	case ok && !json.Valid(data):
+		return Errors{src.error("data["+wanted+"]", "is not JSON")}
+	}
+	return nil
+}
+
+// decode fills into from object, unless the set has one of its kind and name.
+func (s *Set) decode(src Source, kind string, object map[string]any, into metav1.Object) Errors {
 	var out Errors
 	for _, p := range checkShape("", object, reflect.TypeOf(into).Elem()) {
 		out = append(out, src.error(p.path, p.text))
@@ -202,33 +255,50 @@ func (s *Set) decode(src Source, object map[string]any, into any, meta *metav1.O
 		return out
 	}
 	data, err := json.Marshal(object)
+	if err == nil {
+		err = json.Unmarshal(data, into)
+	}
 	if err != nil {
-		return Errors{src.error("", err.Error())}
-	}
-	if err := json.Unmarshal(data, into); err != nil {
-		var typeError *json.UnmarshalTypeError
-		if errors.As(err, &typeError) {
-			return Errors{src.error(typeError.Field, cleanDecodeError(err))}
+		path := ""
+		if typeError, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+			path = typeError.Field
 		}
-		return Errors{src.error("", cleanDecodeError(err))}
+		return Errors{src.error(path, cleanDecodeError(err))}
 	}
-	if meta.Namespace == "" {
-		meta.Namespace = "default"
+	if into.GetNamespace() == "" {
+		into.SetNamespace("default")
 	}
-	id := kind + " " + key(meta.Namespace, meta.Name)
-	if first, twice := s.seen[id]; twice && meta.Name != "" {
+	id := kind + " " + key(into.GetNamespace(), into.GetName())
+	if first, twice := s.seen[id]; twice && into.GetName() != "" {
 		return Errors{src.error("metadata.name", fmt.Sprintf("%s is already defined in %s, document %d", id, fileName(first.File), first.Document))}
 	}
 	s.seen[id] = src
-	use()
 	return nil
 }
 
 func key(namespace, name string) string { return namespace + "/" + name }
 
-// finish fills in defaults and validates every object.
+// ConfigMap returns the ConfigMap that a pod refers to, nil where one that may be missing is.
+func (s *Set) ConfigMap(namespace, name string, optional bool) (*v1.ConfigMap, error) {
+	return find(s.ConfigMaps, "ConfigMap", namespace, name, optional)
+}
+
+// Secret returns the Secret that a pod refers to, nil where one that may be missing is.
+func (s *Set) Secret(namespace, name string, optional bool) (*v1.Secret, error) {
+	return find(s.Secrets, "Secret", namespace, name, optional)
+}
+
+func find[T any](objects map[string]*T, kind, namespace, name string, optional bool) (*T, error) {
+	object := objects[key(namespace, name)]
+	if object == nil && !optional {
+		return nil, fmt.Errorf("%s %s not found", kind, key(namespace, name))
+	}
+	return object, nil
+}
+
+// finish fills in defaults and validates the pods, which refer to the other objects.
 func (s *Set) finish() Errors {
-	out := s.validateObjects()
+	var out Errors
 	for _, pod := range s.Pods {
 		Default(pod.Pod)
 		for _, e := range Validate(pod.Pod, s) {

@@ -4,12 +4,15 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/crishim/crishim/client/suggest"
 )
 
 // problem is a field's path and what is wrong there.
@@ -72,7 +75,7 @@ func checkStruct(path string, v any, t reflect.Type) []problem {
 	}
 	fields := jsonFields(t)
 	var out []problem
-	for _, key := range sortedKeys(object) {
+	for _, key := range slices.Sorted(maps.Keys(object)) {
 		field, known := fields[key]
 		if !known {
 			out = append(out, problem{join(path, key), unknownField(key, fields)})
@@ -89,7 +92,7 @@ func checkMap(path string, v any, t reflect.Type) []problem {
 		return []problem{wrongType(path, v, "a map")}
 	}
 	var out []problem
-	for _, key := range sortedKeys(object) {
+	for _, key := range slices.Sorted(maps.Keys(object)) {
 		out = append(out, checkShape(path+"["+key+"]", object[key], t.Elem())...)
 	}
 	return out
@@ -174,9 +177,7 @@ func jsonFields(t reflect.Type) map[string]reflect.Type {
 		switch {
 		case name == "-" || !f.IsExported():
 		case name == "" && f.Anonymous:
-			for k, v := range jsonFields(f.Type) {
-				fields[k] = v
-			}
+			maps.Copy(fields, jsonFields(f.Type))
 		case name != "":
 			fields[name] = f.Type
 		}
@@ -185,15 +186,10 @@ func jsonFields(t reflect.Type) map[string]reflect.Type {
 }
 
 func unknownField(key string, fields map[string]reflect.Type) string {
-	best, distance := "", 3
-	for _, name := range sortedKeys(fields) {
-		if strings.EqualFold(name, key) {
-			best = name
-			break
-		}
-		if d := editDistance(key, name); d < distance {
-			best, distance = name, d
-		}
+	names := slices.Sorted(maps.Keys(fields))
+	best := suggest.Closest(key, names)
+	if i := slices.IndexFunc(names, func(name string) bool { return strings.EqualFold(name, key) }); i >= 0 {
+		best = names[i]
 	}
 	if best == "" {
 		return "unknown field"
@@ -201,38 +197,9 @@ func unknownField(key string, fields map[string]reflect.Type) string {
 	return fmt.Sprintf("unknown field (did you mean %q?)", best)
 }
 
-// editDistance counts the insertions, deletions and replacements between two names.
-func editDistance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := 1; i <= len(a); i++ {
-		diagonal := row[0]
-		row[0] = i
-		for j := 1; j <= len(b); j++ {
-			cost := 1
-			if a[i-1] == b[j-1] {
-				cost = 0
-			}
-			diagonal, row[j] = row[j], min(row[j]+1, row[j-1]+1, diagonal+cost)
-		}
-	}
-	return row[len(b)]
-}
-
 func join(path, key string) string {
 	if path == "" {
 		return key
 	}
 	return path + "." + key
-}
-
-func sortedKeys[V any](m map[string]V) []string {
-	keys := make([]string, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
 }

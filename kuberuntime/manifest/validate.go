@@ -2,8 +2,10 @@ package manifest
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"net"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -11,6 +13,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
 )
 
 // Validate checks a defaulted pod: what an API server would refuse, what needs a control
@@ -19,7 +22,7 @@ func Validate(pod *v1.Pod, set *Set) field.ErrorList {
 	v := &validator{pod: pod, set: set}
 	v.metadata(field.NewPath("metadata"))
 	spec := field.NewPath("spec")
-	v.errs = append(v.errs, refuse(&pod.Spec, spec)...)
+	v.refused(spec)
 	v.spec(spec)
 	v.volumes(spec.Child("volumes"))
 	v.containers(spec)
@@ -50,6 +53,32 @@ func (v *validator) text(path *field.Path, value string, check func(string) []st
 	}
 }
 
+// refuse notes what is asked for and cannot be had.
+func (v *validator) refuse(asked bool, path *field.Path, why string) {
+	if asked {
+		v.errs = append(v.errs, field.Forbidden(path, why))
+	}
+}
+
+// unique notes what is named a second time.
+func (v *validator) unique(path *field.Path, seen map[string]bool, name string) {
+	if seen[name] {
+		v.errs = append(v.errs, field.Duplicate(path, name))
+	}
+	seen[name] = true
+}
+
+// pointers counts the fields of a struct of pointers that are set.
+func pointers(sources any) int {
+	n := 0
+	for _, source := range reflect.ValueOf(sources).Fields() {
+		if !source.IsNil() {
+			n++
+		}
+	}
+	return n
+}
+
 // oneOf checks an enumeration.
 func oneOf[T ~string](v *validator, path *field.Path, value T, allowed ...T) {
 	if !slices.Contains(allowed, value) {
@@ -57,18 +86,21 @@ func oneOf[T ~string](v *validator, path *field.Path, value T, allowed ...T) {
 	}
 }
 
+// maxAnnotations is how many bytes all annotations of a pod may hold.
+const maxAnnotations = 256 << 10
+
 func (v *validator) metadata(path *field.Path) {
 	meta := v.pod.ObjectMeta
 	if v.required(path.Child("name"), meta.Name) {
 		v.text(path.Child("name"), meta.Name, validation.IsDNS1123Subdomain)
 	}
 	v.text(path.Child("namespace"), meta.Namespace, validation.IsDNS1123Label)
-	for _, key := range sortedKeys(meta.Labels) {
+	for _, key := range slices.Sorted(maps.Keys(meta.Labels)) {
 		v.text(path.Child("labels"), key, validation.IsQualifiedName)
 		v.text(path.Child("labels").Key(key), meta.Labels[key], validation.IsValidLabelValue)
 	}
 	size := 0
-	for _, key := range sortedKeys(meta.Annotations) {
+	for _, key := range slices.Sorted(maps.Keys(meta.Annotations)) {
 		v.text(path.Child("annotations"), strings.ToLower(key), validation.IsQualifiedName)
 		size += len(key) + len(meta.Annotations[key])
 	}
@@ -76,9 +108,6 @@ func (v *validator) metadata(path *field.Path) {
 		v.errs = append(v.errs, field.TooLong(path.Child("annotations"), "", maxAnnotations))
 	}
 }
-
-// maxAnnotations is how much all annotations of a pod may hold.
-const maxAnnotations = 256 << 10
 
 func (v *validator) spec(path *field.Path) {
 	spec := &v.pod.Spec
@@ -100,7 +129,7 @@ func (v *validator) spec(path *field.Path) {
 	if spec.HostnameOverride != nil {
 		v.hostnameOverride(path.Child("hostnameOverride"), *spec.HostnameOverride)
 	}
-	if spec.HostPID && spec.ShareProcessNamespace != nil && *spec.ShareProcessNamespace {
+	if spec.HostPID && ptr.Deref(spec.ShareProcessNamespace, false) {
 		v.invalid(path.Child("shareProcessNamespace"), true, "cannot be combined with hostPID")
 	}
 	for i, alias := range spec.HostAliases {
@@ -128,8 +157,13 @@ func (v *validator) dns(path *field.Path) {
 	for i, ns := range spec.DNSConfig.Nameservers {
 		v.ip(at.Child("nameservers").Index(i), ns)
 	}
-	v.atMost(at.Child("nameservers"), len(spec.DNSConfig.Nameservers), maxNameservers)
-	v.atMost(at.Child("searches"), len(spec.DNSConfig.Searches), maxSearches)
+	// The limits that Kubernetes has for resolvers.
+	if n := len(spec.DNSConfig.Nameservers); n > 3 {
+		v.errs = append(v.errs, field.TooMany(at.Child("nameservers"), n, 3))
+	}
+	if n := len(spec.DNSConfig.Searches); n > 32 {
+		v.errs = append(v.errs, field.TooMany(at.Child("searches"), n, 32))
+	}
 	for i, search := range spec.DNSConfig.Searches {
 		if search != "." {
 			v.text(at.Child("searches").Index(i), strings.TrimSuffix(search, "."), validation.IsDNS1123SubdomainWithUnderscore)
@@ -140,18 +174,6 @@ func (v *validator) dns(path *field.Path) {
 	}
 }
 
-// The limits that Kubernetes has for resolvers.
-const (
-	maxNameservers = 3
-	maxSearches    = 32
-)
-
-func (v *validator) atMost(path *field.Path, n, limit int) {
-	if n > limit {
-		v.errs = append(v.errs, field.TooMany(path, n, limit))
-	}
-}
-
 // hostnameOverride is a whole host name, and there can be only one of them.
 func (v *validator) hostnameOverride(at *field.Path, name string) {
 	const longest = 64
@@ -159,9 +181,7 @@ func (v *validator) hostnameOverride(at *field.Path, name string) {
 	if len(name) > longest {
 		v.errs = append(v.errs, field.TooLong(at, name, longest))
 	}
-	if v.pod.Spec.HostNetwork || isTrue(v.pod.Spec.SetHostnameAsFQDN) {
-		v.errs = append(v.errs, field.Forbidden(at, "cannot be combined with hostNetwork or setHostnameAsFQDN"))
-	}
+	v.refuse(v.pod.Spec.HostNetwork || ptr.Deref(v.pod.Spec.SetHostnameAsFQDN, false), at, "cannot be combined with hostNetwork or setHostnameAsFQDN")
 }
 
 func (v *validator) pullSecrets(path *field.Path) {
@@ -187,26 +207,18 @@ func (v *validator) podSecurity(path *field.Path) {
 	for i := range sc.SupplementalGroups {
 		v.id(path.Child("supplementalGroups").Index(i), &sc.SupplementalGroups[i])
 	}
-	if sc.FSGroupChangePolicy != nil {
-		oneOf(v, path.Child("fsGroupChangePolicy"), *sc.FSGroupChangePolicy, v1.FSGroupChangeAlways, v1.FSGroupChangeOnRootMismatch)
-	}
-	if sc.WindowsOptions != nil {
-		v.errs = append(v.errs, field.Forbidden(path.Child("windowsOptions"), "only linux pods run here"))
-	}
-	if sc.SupplementalGroupsPolicy != nil {
-		oneOf(v, path.Child("supplementalGroupsPolicy"), *sc.SupplementalGroupsPolicy, v1.SupplementalGroupsPolicyMerge, v1.SupplementalGroupsPolicyStrict)
-	}
+	oneOf(v, path.Child("fsGroupChangePolicy"), ptr.Deref(sc.FSGroupChangePolicy, v1.FSGroupChangeAlways), v1.FSGroupChangeAlways, v1.FSGroupChangeOnRootMismatch)
+	v.refuse(sc.WindowsOptions != nil, path.Child("windowsOptions"), "only linux pods run here")
+	oneOf(v, path.Child("supplementalGroupsPolicy"), ptr.Deref(sc.SupplementalGroupsPolicy, v1.SupplementalGroupsPolicyMerge),
+		v1.SupplementalGroupsPolicyMerge, v1.SupplementalGroupsPolicyStrict)
 	seen := map[string]bool{}
 	for i, sysctl := range sc.Sysctls {
 		at := path.Child("sysctls").Index(i).Child("name")
 		if !v.required(at, sysctl.Name) {
 			continue
 		}
-		if seen[sysctl.Name] {
-			v.errs = append(v.errs, field.Duplicate(at, sysctl.Name))
-		}
+		v.unique(at, seen, sysctl.Name)
 		v.sysctl(at, sysctl.Name)
-		seen[sysctl.Name] = true
 	}
 	v.seccomp(path.Child("seccompProfile"), sc.SeccompProfile)
 	v.appArmor(path.Child("appArmorProfile"), sc.AppArmorProfile)
@@ -246,7 +258,7 @@ func (v *validator) seccomp(path *field.Path, p *v1.SeccompProfile) {
 		return
 	}
 	oneOf(v, path.Child("type"), p.Type, v1.SeccompProfileTypeUnconfined, v1.SeccompProfileTypeRuntimeDefault, v1.SeccompProfileTypeLocalhost)
-	if p.Type == v1.SeccompProfileTypeLocalhost && (p.LocalhostProfile == nil || *p.LocalhostProfile == "") {
+	if p.Type == v1.SeccompProfileTypeLocalhost && ptr.Deref(p.LocalhostProfile, "") == "" {
 		v.errs = append(v.errs, field.Required(path.Child("localhostProfile"), "type Localhost needs a file"))
 	}
 }
@@ -256,7 +268,7 @@ func (v *validator) appArmor(path *field.Path, p *v1.AppArmorProfile) {
 		return
 	}
 	oneOf(v, path.Child("type"), p.Type, v1.AppArmorProfileTypeUnconfined, v1.AppArmorProfileTypeRuntimeDefault, v1.AppArmorProfileTypeLocalhost)
-	if p.Type == v1.AppArmorProfileTypeLocalhost && (p.LocalhostProfile == nil || *p.LocalhostProfile == "") {
+	if p.Type == v1.AppArmorProfileTypeLocalhost && ptr.Deref(p.LocalhostProfile, "") == "" {
 		v.errs = append(v.errs, field.Required(path.Child("localhostProfile"), "type Localhost needs a profile"))
 	}
 }

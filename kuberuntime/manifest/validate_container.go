@@ -2,13 +2,17 @@ package manifest
 
 import (
 	"fmt"
+	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/distribution/reference"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/utils/ptr"
 )
 
 func (v *validator) containers(spec *field.Path) {
@@ -28,11 +32,8 @@ func (v *validator) containers(spec *field.Path) {
 		}
 		if v.required(at.Child("name"), c.Name) {
 			v.text(at.Child("name"), c.Name, validation.IsDNS1123Label)
-			if names[c.Name] {
-				v.errs = append(v.errs, field.Duplicate(at.Child("name"), c.Name))
-			}
+			v.unique(at.Child("name"), names, c.Name)
 		}
-		names[c.Name] = true
 		v.container(c, at, hostPorts)
 		v.restartPolicy(c, at, i < init, i >= init+regular)
 		if i >= init+regular {
@@ -43,15 +44,11 @@ func (v *validator) containers(spec *field.Path) {
 
 // ephemeral containers join a pod that runs: they have no say in how it was made.
 func (v *validator) ephemeral(c *v1.EphemeralContainer, at *field.Path) {
-	for name, set := range map[string]bool{"ports": len(c.Ports) > 0, "resources": len(c.Resources.Limits)+len(c.Resources.Requests) > 0} {
-		if set {
-			v.errs = append(v.errs, field.Forbidden(at.Child(name), "is not for an ephemeral container"))
-		}
-	}
+	const why = "is not for an ephemeral container"
+	v.refuse(len(c.Ports) > 0, at.Child("ports"), why)
+	v.refuse(len(c.Resources.Limits)+len(c.Resources.Requests) > 0, at.Child("resources"), why)
 	for i, m := range c.VolumeMounts {
-		if m.SubPath != "" || m.SubPathExpr != "" {
-			v.errs = append(v.errs, field.Forbidden(at.Child("volumeMounts").Index(i).Child("subPath"), "is not for an ephemeral container"))
-		}
+		v.refuse(m.SubPath+m.SubPathExpr != "", at.Child("volumeMounts").Index(i).Child("subPath"), why)
 	}
 	if target := c.TargetContainerName; target != "" && !slices.ContainsFunc(v.pod.Spec.Containers, func(c v1.Container) bool { return c.Name == target }) {
 		v.errs = append(v.errs, field.NotFound(at.Child("targetContainerName"), target))
@@ -66,25 +63,26 @@ func (v *validator) container(c *v1.Container, at *field.Path, hostPorts map[str
 	v.env(c, at)
 	v.resources(c, at.Child("resources"))
 	v.mounts(c, at.Child("volumeMounts"))
-	if len(c.VolumeDevices) > 0 {
-		v.errs = append(v.errs, field.Forbidden(at.Child("volumeDevices"), "needs a volume plugin"))
-	}
-	if len(c.Resources.Claims) > 0 {
-		v.errs = append(v.errs, field.Forbidden(at.Child("resources", "claims"), "needs a resource driver"))
-	}
+	v.refuse(len(c.VolumeDevices) > 0, at.Child("volumeDevices"), "needs a volume plugin")
+	v.refuse(len(c.Resources.Claims) > 0, at.Child("resources", "claims"), "needs a resource driver")
 	v.probe(c, at.Child("livenessProbe"), c.LivenessProbe)
 	v.probe(c, at.Child("readinessProbe"), c.ReadinessProbe)
 	v.probe(c, at.Child("startupProbe"), c.StartupProbe)
-	v.successThreshold(at.Child("livenessProbe"), c.LivenessProbe)
-	v.successThreshold(at.Child("startupProbe"), c.StartupProbe)
-	if p := c.ReadinessProbe; p != nil && p.TerminationGracePeriodSeconds != nil {
-		v.errs = append(v.errs, field.Forbidden(at.Child("readinessProbe", "terminationGracePeriodSeconds"), "a readiness probe ends no container"))
+	if p := c.LivenessProbe; p != nil && p.SuccessThreshold != 1 {
+		v.invalid(at.Child("livenessProbe", "successThreshold"), p.SuccessThreshold, "must be 1")
 	}
+	if p := c.StartupProbe; p != nil && p.SuccessThreshold != 1 {
+		v.invalid(at.Child("startupProbe", "successThreshold"), p.SuccessThreshold, "must be 1")
+	}
+	v.refuse(c.ReadinessProbe != nil && c.ReadinessProbe.TerminationGracePeriodSeconds != nil,
+		at.Child("readinessProbe", "terminationGracePeriodSeconds"), "a readiness probe ends no container")
 	if c.Lifecycle != nil {
 		v.handler(c, at.Child("lifecycle", "postStart"), c.Lifecycle.PostStart)
 		v.handler(c, at.Child("lifecycle", "preStop"), c.Lifecycle.PreStop)
 		if signal := c.Lifecycle.StopSignal; signal != nil {
-			v.stopSignal(at.Child("lifecycle", "stopSignal"), *signal)
+			if _, known := runtimeapi.Signal_value["SIGNAL_"+string(*signal)]; !known || *signal == "RUNTIME_DEFAULT" {
+				v.invalid(at.Child("lifecycle", "stopSignal"), *signal, "is no signal that the CRI knows, such as SIGTERM")
+			}
 		}
 	}
 	if sc := c.SecurityContext; sc != nil {
@@ -97,20 +95,16 @@ func (v *validator) container(c *v1.Container, at *field.Path, hostPorts map[str
 }
 
 func (v *validator) privileges(sc *v1.SecurityContext, at *field.Path) {
-	if sc.AllowPrivilegeEscalation != nil && !*sc.AllowPrivilegeEscalation {
-		if isTrue(sc.Privileged) {
+	if !ptr.Deref(sc.AllowPrivilegeEscalation, true) {
+		if ptr.Deref(sc.Privileged, false) {
 			v.invalid(at.Child("allowPrivilegeEscalation"), false, "cannot be false for a privileged container")
 		}
 		if sc.Capabilities != nil && (slices.Contains(sc.Capabilities.Add, "CAP_SYS_ADMIN") || slices.Contains(sc.Capabilities.Add, "SYS_ADMIN")) {
 			v.invalid(at.Child("allowPrivilegeEscalation"), false, "cannot be false for a container with CAP_SYS_ADMIN")
 		}
 	}
-	if sc.ProcMount != nil {
-		oneOf(v, at.Child("procMount"), *sc.ProcMount, v1.DefaultProcMount, v1.UnmaskedProcMount)
-	}
-	if sc.WindowsOptions != nil {
-		v.errs = append(v.errs, field.Forbidden(at.Child("windowsOptions"), "only linux pods run here"))
-	}
+	oneOf(v, at.Child("procMount"), ptr.Deref(sc.ProcMount, v1.DefaultProcMount), v1.DefaultProcMount, v1.UnmaskedProcMount)
+	v.refuse(sc.WindowsOptions != nil, at.Child("windowsOptions"), "only linux pods run here")
 }
 
 // restartPolicy of a container makes an init container a sidecar, and nothing else here.
@@ -126,18 +120,13 @@ func (v *validator) restartPolicy(c *v1.Container, at *field.Path, init, ephemer
 			sidecar = true
 		}
 	}
-	if len(c.RestartPolicyRules) > 0 {
-		v.errs = append(v.errs, field.Forbidden(at.Child("restartPolicyRules"), "is not supported"))
-	}
+	v.refuse(len(c.RestartPolicyRules) > 0, at.Child("restartPolicyRules"), "is not supported")
 	if (init && !sidecar) || ephemeral {
-		for name, set := range map[string]bool{
-			"livenessProbe": c.LivenessProbe != nil, "readinessProbe": c.ReadinessProbe != nil,
-			"startupProbe": c.StartupProbe != nil, "lifecycle": c.Lifecycle != nil,
-		} {
-			if set {
-				v.errs = append(v.errs, field.Forbidden(at.Child(name), "is not for a container that runs to its end"))
-			}
-		}
+		const why = "is not for a container that runs to its end"
+		v.refuse(c.LivenessProbe != nil, at.Child("livenessProbe"), why)
+		v.refuse(c.ReadinessProbe != nil, at.Child("readinessProbe"), why)
+		v.refuse(c.StartupProbe != nil, at.Child("startupProbe"), why)
+		v.refuse(c.Lifecycle != nil, at.Child("lifecycle"), why)
 	}
 }
 
@@ -164,10 +153,7 @@ func (v *validator) ports(c *v1.Container, list *field.Path, hostPorts map[strin
 		at := list.Index(i)
 		if p.Name != "" {
 			v.text(at.Child("name"), p.Name, validation.IsValidPortName)
-			if names[p.Name] {
-				v.errs = append(v.errs, field.Duplicate(at.Child("name"), p.Name))
-			}
-			names[p.Name] = true
+			v.unique(at.Child("name"), names, p.Name)
 		}
 		oneOf(v, at.Child("protocol"), p.Protocol, v1.ProtocolTCP, v1.ProtocolUDP, v1.ProtocolSCTP)
 		for _, msg := range validation.IsValidPortNum(int(p.ContainerPort)) {
@@ -197,97 +183,119 @@ func (v *validator) hostPort(p v1.ContainerPort, at *field.Path, seen map[string
 	seen[key] = true
 }
 
-func (v *validator) mounts(c *v1.Container, list *field.Path) {
-	volumes := map[string]bool{}
-	for _, volume := range v.pod.Spec.Volumes {
-		volumes[volume.Name] = true
-	}
-	paths := map[string]bool{}
-	for i, m := range c.VolumeMounts {
-		at := list.Index(i)
-		if v.required(at.Child("name"), m.Name) && !volumes[m.Name] {
-			v.errs = append(v.errs, field.NotFound(at.Child("name"), m.Name))
-		}
-		if v.required(at.Child("mountPath"), m.MountPath) {
-			if paths[m.MountPath] {
-				v.errs = append(v.errs, field.Duplicate(at.Child("mountPath"), m.MountPath))
-			}
-			if strings.Contains(m.MountPath, ":") {
-				v.invalid(at.Child("mountPath"), m.MountPath, "must not contain ':'")
-			}
-		}
-		paths[m.MountPath] = true
-		if m.SubPath != "" && m.SubPathExpr != "" {
-			v.invalid(at.Child("subPathExpr"), m.SubPathExpr, "cannot be combined with subPath")
-		}
-		if m.SubPath != "" {
-			v.localPath(at.Child("subPath"), m.SubPath)
-		}
-		if m.SubPathExpr != "" {
-			v.localPath(at.Child("subPathExpr"), m.SubPathExpr)
-		}
-		v.recursiveReadOnly(m, at.Child("recursiveReadOnly"))
-		if m.BindMountOptions != nil {
-			v.errs = append(v.errs, field.Forbidden(at.Child("bindMountOptions"), "is not supported"))
-		}
-		if m.MountPropagation != nil {
-			v.propagation(c, at.Child("mountPropagation"), *m.MountPropagation)
-		}
-	}
-}
-
-func (v *validator) recursiveReadOnly(m v1.VolumeMount, at *field.Path) {
-	if m.RecursiveReadOnly == nil {
-		return
-	}
-	oneOf(v, at, *m.RecursiveReadOnly, v1.RecursiveReadOnlyDisabled, v1.RecursiveReadOnlyIfPossible, v1.RecursiveReadOnlyEnabled)
-	if *m.RecursiveReadOnly == v1.RecursiveReadOnlyDisabled {
-		return
-	}
-	if !m.ReadOnly {
-		v.errs = append(v.errs, field.Forbidden(at, "is for a mount that is readOnly"))
-	}
-	if m.MountPropagation != nil && *m.MountPropagation != v1.MountPropagationNone {
-		v.errs = append(v.errs, field.Forbidden(at, "cannot be combined with mountPropagation"))
-	}
-}
-
-func (v *validator) propagation(c *v1.Container, at *field.Path, mode v1.MountPropagationMode) {
-	oneOf(v, at, mode, v1.MountPropagationNone, v1.MountPropagationHostToContainer, v1.MountPropagationBidirectional)
-	privileged := c.SecurityContext != nil && isTrue(c.SecurityContext.Privileged)
-	if mode == v1.MountPropagationBidirectional && !privileged {
-		v.errs = append(v.errs, field.Forbidden(at, "Bidirectional is for privileged containers"))
-	}
-}
-
 func (v *validator) resources(c *v1.Container, at *field.Path) {
 	for _, list := range []struct {
 		name  string
 		items v1.ResourceList
 	}{{"limits", c.Resources.Limits}, {"requests", c.Resources.Requests}} {
-		for name, quantity := range list.items {
+		for _, name := range slices.Sorted(maps.Keys(list.items)) {
+			quantity := list.items[name]
 			here := at.Child(list.name).Key(string(name))
 			if quantity.Sign() < 0 {
 				v.invalid(here, quantity.String(), "must not be negative")
 			}
-			if !isHostResource(name) {
-				v.errs = append(v.errs, field.Forbidden(here, "needs a device plugin"))
-			}
+			host := name == v1.ResourceCPU || name == v1.ResourceMemory || name == v1.ResourceEphemeralStorage || isHugePages(name)
+			v.refuse(!host, here, "needs a device plugin")
 		}
 	}
-	for name, request := range c.Resources.Requests {
-		if limit := c.Resources.Limits[name]; strings.HasPrefix(string(name), v1.ResourceHugePagesPrefix) && request.Cmp(limit) != 0 {
+	for _, name := range slices.Sorted(maps.Keys(c.Resources.Requests)) {
+		request := c.Resources.Requests[name]
+		limit, limited := c.Resources.Limits[name]
+		if isHugePages(name) && request.Cmp(limit) != 0 {
 			v.invalid(at.Child("requests").Key(string(name)), request.String(), "must be the limit: huge pages cannot be overcommitted")
 		}
-	}
-	for name, limit := range c.Resources.Limits {
-		if request, ok := c.Resources.Requests[name]; ok && request.Cmp(limit) > 0 {
+		if limited && request.Cmp(limit) > 0 {
 			v.invalid(at.Child("requests").Key(string(name)), request.String(), "must not be more than the limit of %s", limit.String())
 		}
 	}
 }
 
-func isHostResource(name v1.ResourceName) bool {
-	return name == v1.ResourceCPU || name == v1.ResourceMemory || name == v1.ResourceEphemeralStorage ||
-		strings.HasPrefix(string(name), v1.ResourceHugePagesPrefix)
+func isHugePages(name v1.ResourceName) bool {
+	return strings.HasPrefix(string(name), v1.ResourceHugePagesPrefix)
+}
+
+func (v *validator) probe(c *v1.Container, at *field.Path, p *v1.Probe) {
+	if p == nil {
+		return
+	}
+	if p.Exec != nil {
+		v.command(at.Child("exec", "command"), p.Exec.Command)
+	}
+	if p.HTTPGet != nil {
+		v.httpGet(c, at.Child("httpGet"), p.HTTPGet)
+	}
+	if p.TCPSocket != nil {
+		v.port(c, at.Child("tcpSocket", "port"), p.TCPSocket.Port.String())
+	}
+	if p.GRPC != nil {
+		for _, msg := range validation.IsValidPortNum(int(p.GRPC.Port)) {
+			v.invalid(at.Child("grpc", "port"), p.GRPC.Port, "%s", msg)
+		}
+		v.refuse(p.GRPC.Mode != nil, at.Child("grpc", "mode"), "is not supported")
+	}
+	if n := pointers(p.ProbeHandler); n != 1 {
+		v.invalid(at, "", "has %d handlers, want one of exec, httpGet, tcpSocket and grpc", n)
+	}
+	for _, number := range []struct {
+		name  string
+		value int32
+	}{
+		{"initialDelaySeconds", p.InitialDelaySeconds}, {"timeoutSeconds", p.TimeoutSeconds}, {"periodSeconds", p.PeriodSeconds},
+		{"successThreshold", p.SuccessThreshold}, {"failureThreshold", p.FailureThreshold},
+	} {
+		if number.value < 0 {
+			v.invalid(at.Child(number.name), number.value, "must not be negative")
+		}
+	}
+	if grace := p.TerminationGracePeriodSeconds; grace != nil && *grace < 1 {
+		v.invalid(at.Child("terminationGracePeriodSeconds"), *grace, "must be at least 1")
+	}
+}
+
+func (v *validator) handler(c *v1.Container, at *field.Path, h *v1.LifecycleHandler) {
+	if h == nil {
+		return
+	}
+	if h.Exec != nil {
+		v.command(at.Child("exec", "command"), h.Exec.Command)
+	}
+	if h.HTTPGet != nil {
+		v.httpGet(c, at.Child("httpGet"), h.HTTPGet)
+	}
+	if h.Sleep != nil {
+		if grace := *v.pod.Spec.TerminationGracePeriodSeconds; h.Sleep.Seconds < 0 || h.Sleep.Seconds > grace {
+			v.invalid(at.Child("sleep", "seconds"), h.Sleep.Seconds, "must be between 0 and the terminationGracePeriodSeconds of %d", grace)
+		}
+	}
+	v.refuse(h.TCPSocket != nil, at.Child("tcpSocket"), "is no longer supported for hooks")
+	if n := pointers(*h); n != 1 {
+		v.invalid(at, "", "has %d handlers, want one of exec, httpGet and sleep", n)
+	}
+}
+
+func (v *validator) command(at *field.Path, command []string) {
+	if len(command) == 0 {
+		v.errs = append(v.errs, field.Required(at, ""))
+	}
+}
+
+func (v *validator) httpGet(c *v1.Container, at *field.Path, h *v1.HTTPGetAction) {
+	oneOf(v, at.Child("scheme"), h.Scheme, v1.URISchemeHTTP, v1.URISchemeHTTPS)
+	v.port(c, at.Child("port"), h.Port.String())
+	for i, header := range h.HTTPHeaders {
+		v.text(at.Child("httpHeaders").Index(i).Child("name"), header.Name, validation.IsHTTPHeaderName)
+	}
+}
+
+// port is a number or the name of one of the container's ports.
+func (v *validator) port(c *v1.Container, at *field.Path, value string) {
+	if strings.Trim(value, "0123456789") != "" {
+		if !slices.ContainsFunc(c.Ports, func(p v1.ContainerPort) bool { return p.Name == value }) {
+			v.invalid(at, value, "the container has no port of this name")
+		}
+		return
+	}
+	if n, err := strconv.Atoi(value); err != nil || len(validation.IsValidPortNum(n)) > 0 {
+		v.invalid(at, value, "must be a port between 1 and 65535")
+	}
 }

@@ -1,13 +1,13 @@
 package manifest
 
 import (
-	"strconv"
+	"slices"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/utils/ptr"
 )
 
 func (v *validator) env(c *v1.Container, at *field.Path) {
@@ -17,12 +17,12 @@ func (v *validator) env(c *v1.Container, at *field.Path) {
 			v.text(here.Child("prefix"), from.Prefix, validation.IsRelaxedEnvVarName)
 		}
 		switch {
-		case from.ConfigMapRef != nil && from.SecretRef != nil, from.ConfigMapRef == nil && from.SecretRef == nil:
+		case (from.ConfigMapRef == nil) == (from.SecretRef == nil):
 			v.invalid(here, "", "want one of configMapRef and secretRef")
 		case from.ConfigMapRef != nil:
-			v.configMap(here.Child("configMapRef", "name"), from.ConfigMapRef.Name, isTrue(from.ConfigMapRef.Optional), nil, nil)
+			v.configMap(here.Child("configMapRef", "name"), from.ConfigMapRef.Name, ptr.Deref(from.ConfigMapRef.Optional, false), nil, nil)
 		default:
-			v.secret(here.Child("secretRef", "name"), from.SecretRef.Name, isTrue(from.SecretRef.Optional), nil, nil)
+			v.secret(here.Child("secretRef", "name"), from.SecretRef.Name, ptr.Deref(from.SecretRef.Optional, false), nil, nil)
 		}
 	}
 	for i, e := range c.Env {
@@ -41,39 +41,29 @@ func (v *validator) env(c *v1.Container, at *field.Path) {
 }
 
 func (v *validator) valueFrom(from *v1.EnvVarSource, at *field.Path) {
-	n := 0
-	if from.FieldRef != nil {
-		n++
-		if !isEnvField(from.FieldRef.FieldPath) {
-			v.invalid(at.Child("fieldRef", "fieldPath"), from.FieldRef.FieldPath, "is no field for a variable")
-		}
+	if from.FieldRef != nil && !isEnvField(from.FieldRef.FieldPath) {
+		v.invalid(at.Child("fieldRef", "fieldPath"), from.FieldRef.FieldPath, "is no field for a variable")
 	}
 	if from.ResourceFieldRef != nil {
-		n++
 		v.resourceField(at.Child("resourceFieldRef"), from.ResourceFieldRef, false)
 	}
 	if ref := from.ConfigMapKeyRef; ref != nil {
-		n++
 		here := at.Child("configMapKeyRef")
-		v.configMap(here.Child("name"), ref.Name, isTrue(ref.Optional), nil, nil)
+		v.configMap(here.Child("name"), ref.Name, ptr.Deref(ref.Optional, false), nil, nil)
 		if cm := v.set.ConfigMaps[key(v.pod.Namespace, ref.Name)]; cm != nil {
-			v.keyRef(here.Child("key"), ref.Key, isTrue(ref.Optional) || hasConfigKey(cm, ref.Key))
+			v.keyRef(here.Child("key"), ref.Key, ptr.Deref(ref.Optional, false) || hasConfigKey(cm, ref.Key))
 		}
 	}
 	if ref := from.SecretKeyRef; ref != nil {
-		n++
 		here := at.Child("secretKeyRef")
-		v.secret(here.Child("name"), ref.Name, isTrue(ref.Optional), nil, nil)
+		v.secret(here.Child("name"), ref.Name, ptr.Deref(ref.Optional, false), nil, nil)
 		if secret := v.set.Secrets[key(v.pod.Namespace, ref.Name)]; secret != nil {
 			_, found := secret.Data[ref.Key]
-			v.keyRef(here.Child("key"), ref.Key, isTrue(ref.Optional) || found)
+			v.keyRef(here.Child("key"), ref.Key, ptr.Deref(ref.Optional, false) || found)
 		}
 	}
-	if from.FileKeyRef != nil {
-		n++
-		v.errs = append(v.errs, field.Forbidden(at.Child("fileKeyRef"), "is not supported"))
-	}
-	if n != 1 {
+	v.refuse(from.FileKeyRef != nil, at.Child("fileKeyRef"), "is not supported")
+	if n := pointers(*from); n != 1 {
 		v.invalid(at, "", "has %d sources, want one", n)
 	}
 }
@@ -84,114 +74,72 @@ func (v *validator) keyRef(at *field.Path, key string, found bool) {
 	}
 }
 
-func (v *validator) probe(c *v1.Container, at *field.Path, p *v1.Probe) {
-	if p == nil {
+// metadataFields can be read by variables and by volumes.
+var metadataFields = []string{"metadata.name", "metadata.namespace", "metadata.uid"}
+
+// statusFields are known only once the sandbox runs; only variables can have them.
+var statusFields = []string{"spec.nodeName", "spec.serviceAccountName", "status.hostIP", "status.hostIPs", "status.podIP", "status.podIPs"}
+
+// MapField splits metadata.labels['app'] into "metadata.labels" and "app".
+func MapField(path string) (field, key string, ok bool) {
+	for _, name := range []string{"metadata.labels", "metadata.annotations"} {
+		rest, found := strings.CutPrefix(path, name+"['")
+		if !found {
+			continue
+		}
+		key, closed := strings.CutSuffix(rest, "']")
+		return name, key, closed && key != ""
+	}
+	return "", "", false
+}
+
+func isEnvField(path string) bool {
+	_, _, mapped := MapField(path)
+	return mapped || slices.Contains(metadataFields, path) || slices.Contains(statusFields, path)
+}
+
+func isVolumeField(path string) bool {
+	_, _, mapped := MapField(path)
+	return mapped || path == "metadata.labels" || path == "metadata.annotations" || slices.Contains(metadataFields, path)
+}
+
+// resourceFields are the resources that a resourceFieldRef can name.
+var resourceFields = []string{
+	"limits.cpu", "limits.memory", "limits.ephemeral-storage",
+	"requests.cpu", "requests.memory", "requests.ephemeral-storage",
+}
+
+func (v *validator) resourceField(at *field.Path, ref *v1.ResourceFieldSelector, needContainer bool) {
+	if !slices.Contains(resourceFields, ref.Resource) && !strings.HasPrefix(ref.Resource, "limits.hugepages-") && !strings.HasPrefix(ref.Resource, "requests.hugepages-") {
+		v.errs = append(v.errs, field.NotSupported(at.Child("resource"), ref.Resource, resourceFields))
+	}
+	v.divisor(at.Child("divisor"), ref)
+	if ref.ContainerName == "" {
+		if needContainer {
+			v.errs = append(v.errs, field.Required(at.Child("containerName"), ""))
+		}
 		return
 	}
-	n := 0
-	if p.Exec != nil {
-		n++
-		v.command(at.Child("exec", "command"), p.Exec.Command)
-	}
-	if p.HTTPGet != nil {
-		n++
-		v.httpGet(c, at.Child("httpGet"), p.HTTPGet)
-	}
-	if p.TCPSocket != nil {
-		n++
-		v.port(c, at.Child("tcpSocket", "port"), p.TCPSocket.Port.String())
-	}
-	if p.GRPC != nil {
-		n++
-		for _, msg := range validation.IsValidPortNum(int(p.GRPC.Port)) {
-			v.invalid(at.Child("grpc", "port"), p.GRPC.Port, "%s", msg)
-		}
-		if p.GRPC.Mode != nil {
-			v.errs = append(v.errs, field.Forbidden(at.Child("grpc", "mode"), "is not supported"))
-		}
-	}
-	if n != 1 {
-		v.invalid(at, "", "has %d handlers, want one of exec, httpGet, tcpSocket and grpc", n)
-	}
-	for name, value := range map[string]int32{
-		"initialDelaySeconds": p.InitialDelaySeconds, "timeoutSeconds": p.TimeoutSeconds, "periodSeconds": p.PeriodSeconds,
-		"successThreshold": p.SuccessThreshold, "failureThreshold": p.FailureThreshold,
-	} {
-		if value < 0 {
-			v.invalid(at.Child(name), value, "must not be negative")
-		}
-	}
-	if grace := p.TerminationGracePeriodSeconds; grace != nil && *grace < 1 {
-		v.invalid(at.Child("terminationGracePeriodSeconds"), *grace, "must be at least 1")
+	if Container(v.pod, ref.ContainerName) == nil {
+		v.invalid(at.Child("containerName"), ref.ContainerName, "the pod has no such container")
 	}
 }
 
-func (v *validator) successThreshold(at *field.Path, p *v1.Probe) {
-	if p != nil && p.SuccessThreshold != 1 {
-		v.invalid(at.Child("successThreshold"), p.SuccessThreshold, "must be 1")
-	}
-}
+// The divisors that an API server takes.
+var (
+	cpuDivisors  = []string{"1m", "1"}
+	byteDivisors = []string{"1", "1k", "1M", "1G", "1T", "1P", "1E", "1Ki", "1Mi", "1Gi", "1Ti", "1Pi", "1Ei"}
+)
 
-func (v *validator) handler(c *v1.Container, at *field.Path, h *v1.LifecycleHandler) {
-	if h == nil {
+func (v *validator) divisor(at *field.Path, ref *v1.ResourceFieldSelector) {
+	if ref.Divisor.IsZero() {
 		return
 	}
-	n := 0
-	if h.Exec != nil {
-		n++
-		v.command(at.Child("exec", "command"), h.Exec.Command)
+	allowed := byteDivisors
+	if strings.HasSuffix(ref.Resource, ".cpu") {
+		allowed = cpuDivisors
 	}
-	if h.HTTPGet != nil {
-		n++
-		v.httpGet(c, at.Child("httpGet"), h.HTTPGet)
-	}
-	if h.Sleep != nil {
-		n++
-		if grace := *v.pod.Spec.TerminationGracePeriodSeconds; h.Sleep.Seconds < 0 || h.Sleep.Seconds > grace {
-			v.invalid(at.Child("sleep", "seconds"), h.Sleep.Seconds, "must be between 0 and the terminationGracePeriodSeconds of %d", grace)
-		}
-	}
-	if h.TCPSocket != nil {
-		n++
-		v.errs = append(v.errs, field.Forbidden(at.Child("tcpSocket"), "is no longer supported for hooks"))
-	}
-	if n != 1 {
-		v.invalid(at, "", "has %d handlers, want one of exec, httpGet and sleep", n)
-	}
-}
-
-func (v *validator) stopSignal(at *field.Path, signal v1.Signal) {
-	if _, known := runtimeapi.Signal_value["SIGNAL_"+string(signal)]; !known || signal == "RUNTIME_DEFAULT" {
-		v.invalid(at, signal, "is no signal that the CRI knows, such as SIGTERM")
-	}
-}
-
-func (v *validator) command(at *field.Path, command []string) {
-	if len(command) == 0 {
-		v.errs = append(v.errs, field.Required(at, ""))
-	}
-}
-
-func (v *validator) httpGet(c *v1.Container, at *field.Path, h *v1.HTTPGetAction) {
-	oneOf(v, at.Child("scheme"), h.Scheme, v1.URISchemeHTTP, v1.URISchemeHTTPS)
-	v.port(c, at.Child("port"), h.Port.String())
-	for i, header := range h.HTTPHeaders {
-		v.text(at.Child("httpHeaders").Index(i).Child("name"), header.Name, validation.IsHTTPHeaderName)
-	}
-}
-
-// port is a number or the name of one of the container's ports.
-func (v *validator) port(c *v1.Container, at *field.Path, value string) {
-	if strings.Trim(value, "0123456789") != "" {
-		for _, p := range c.Ports {
-			if p.Name == value {
-				return
-			}
-		}
-		v.invalid(at, value, "the container has no port of this name")
-		return
-	}
-	if n, err := strconv.Atoi(value); err != nil || len(validation.IsValidPortNum(n)) > 0 {
-		v.invalid(at, value, "must be a port between 1 and 65535")
+	if !slices.Contains(allowed, ref.Divisor.String()) {
+		v.errs = append(v.errs, field.NotSupported(at, ref.Divisor.String(), allowed))
 	}
 }

@@ -20,7 +20,7 @@ func TestBadManifests(t *testing.T) {
 		want, in, _ := strings.Cut(one, "\n")
 		t.Run(want, func(t *testing.T) {
 			t.Parallel()
-			_, err := Parse("-", []byte(expandCase(t, in)))
+			_, err := parse(expandCase(t, in))
 			if err == nil || !strings.Contains("\n"+err.Error(), "\nstandard input: "+want) {
 				t.Errorf("got %v", err)
 			}
@@ -54,7 +54,7 @@ func expandCase(t *testing.T, in string) string {
 
 func TestValidateAccepts(t *testing.T) {
 	t.Parallel()
-	_, err := Parse("", []byte(`
+	_, err := parse(`
 apiVersion: v1
 kind: Pod
 metadata: {name: web, labels: {app: web}}
@@ -86,7 +86,7 @@ kind: Secret
 metadata: {name: reg}
 type: kubernetes.io/dockerconfigjson
 stringData: {.dockerconfigjson: "{}"}
-`))
+`)
 	if err != nil {
 		t.Error(err)
 	}

@@ -3,13 +3,13 @@ package manifest
 import (
 	"path"
 	"path/filepath"
-	"reflect"
 	"slices"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
 )
 
 func (v *validator) volumes(list *field.Path) {
@@ -18,12 +18,9 @@ func (v *validator) volumes(list *field.Path) {
 		volume, at := &v.pod.Spec.Volumes[i], list.Index(i)
 		if v.required(at.Child("name"), volume.Name) {
 			v.text(at.Child("name"), volume.Name, validation.IsDNS1123Label)
-			if seen[volume.Name] {
-				v.errs = append(v.errs, field.Duplicate(at.Child("name"), volume.Name))
-			}
+			v.unique(at.Child("name"), seen, volume.Name)
 		}
-		seen[volume.Name] = true
-		if n := sourceCount(volume); n > 1 {
+		if n := pointers(volume.VolumeSource); n > 1 {
 			v.invalid(at, volume.Name, "has %d sources, want one", n)
 			continue
 		}
@@ -31,15 +28,12 @@ func (v *validator) volumes(list *field.Path) {
 	}
 }
 
-func sourceCount(volume *v1.Volume) int { return pointers(reflect.ValueOf(volume.VolumeSource)) }
-
 // projectedPaths refuses two sources that want a file of the same name.
 func (v *validator) projectedPaths(s v1.VolumeProjection, at *field.Path, seen map[string]bool) {
 	take := func(at *field.Path, name string) {
-		if name != "" && seen[path.Clean(name)] {
-			v.errs = append(v.errs, field.Duplicate(at, name))
+		if name != "" {
+			v.unique(at, seen, path.Clean(name))
 		}
-		seen[path.Clean(name)] = true
 	}
 	items := func(list []v1.KeyToPath, at *field.Path) {
 		for i := range list {
@@ -59,17 +53,6 @@ func (v *validator) projectedPaths(s v1.VolumeProjection, at *field.Path, seen m
 	}
 }
 
-// pointers counts the fields of a struct of pointers that are set.
-func pointers(sources reflect.Value) int {
-	n := 0
-	for i := range sources.NumField() {
-		if !sources.Field(i).IsNil() {
-			n++
-		}
-	}
-	return n
-}
-
 func (v *validator) volumeSource(volume *v1.Volume, at *field.Path) {
 	switch {
 	case volume.HostPath != nil:
@@ -79,11 +62,11 @@ func (v *validator) volumeSource(volume *v1.Volume, at *field.Path) {
 	case volume.ConfigMap != nil:
 		s := volume.ConfigMap
 		v.files(at.Child("configMap"), s.DefaultMode, s.DefaultUser)
-		v.configMap(at.Child("configMap", "name"), s.Name, isTrue(s.Optional), s.Items, at.Child("configMap", "items"))
+		v.configMap(at.Child("configMap", "name"), s.Name, ptr.Deref(s.Optional, false), s.Items, at.Child("configMap", "items"))
 	case volume.Secret != nil:
 		s := volume.Secret
 		v.files(at.Child("secret"), s.DefaultMode, s.DefaultUser)
-		v.secret(at.Child("secret", "secretName"), s.SecretName, isTrue(s.Optional), s.Items, at.Child("secret", "items"))
+		v.secret(at.Child("secret", "secretName"), s.SecretName, ptr.Deref(s.Optional, false), s.Items, at.Child("secret", "items"))
 	case volume.DownwardAPI != nil:
 		v.files(at.Child("downwardAPI"), volume.DownwardAPI.DefaultMode, volume.DownwardAPI.DefaultUser)
 		v.downward(volume.DownwardAPI.Items, at.Child("downwardAPI", "items"))
@@ -101,23 +84,13 @@ func (v *validator) emptyDir(e *v1.EmptyDirVolumeSource, at *field.Path) {
 	if e.SizeLimit != nil && e.SizeLimit.Sign() < 0 {
 		v.invalid(at.Child("sizeLimit"), e.SizeLimit.String(), "must not be negative")
 	}
-	if e.Mode != nil {
-		v.errs = append(v.errs, field.Forbidden(at.Child("mode"), "is not supported"))
-	}
+	v.refuse(e.Mode != nil, at.Child("mode"), "is not supported")
 }
 
 // files checks what the files of a volume share.
 func (v *validator) files(at *field.Path, mode *int32, user *int64) {
 	v.mode(at.Child("defaultMode"), mode)
-	if user != nil {
-		v.errs = append(v.errs, field.Forbidden(at.Child("defaultUser"), "is not supported"))
-	}
-}
-
-func (v *validator) fileUser(at *field.Path, user *int64) {
-	if user != nil {
-		v.errs = append(v.errs, field.Forbidden(at.Child("user"), "is not supported"))
-	}
+	v.refuse(user != nil, at.Child("defaultUser"), "is not supported")
 }
 
 func (v *validator) hostPath(h *v1.HostPathVolumeSource, at *field.Path) {
@@ -137,12 +110,12 @@ func (v *validator) projected(p *v1.ProjectedVolumeSource, list *field.Path) {
 		at := list.Index(i)
 		v.projectedPaths(s, at, paths)
 		switch {
-		case pointers(reflect.ValueOf(s)) != 1:
-			v.invalid(at, "", "has %d sources, want one", pointers(reflect.ValueOf(s)))
+		case pointers(s) != 1:
+			v.invalid(at, "", "has %d sources, want one", pointers(s))
 		case s.ConfigMap != nil:
-			v.configMap(at.Child("configMap", "name"), s.ConfigMap.Name, isTrue(s.ConfigMap.Optional), s.ConfigMap.Items, at.Child("configMap", "items"))
+			v.configMap(at.Child("configMap", "name"), s.ConfigMap.Name, ptr.Deref(s.ConfigMap.Optional, false), s.ConfigMap.Items, at.Child("configMap", "items"))
 		case s.Secret != nil:
-			v.secret(at.Child("secret", "name"), s.Secret.Name, isTrue(s.Secret.Optional), s.Secret.Items, at.Child("secret", "items"))
+			v.secret(at.Child("secret", "name"), s.Secret.Name, ptr.Deref(s.Secret.Optional, false), s.Secret.Items, at.Child("secret", "items"))
 		case s.DownwardAPI != nil:
 			v.downward(s.DownwardAPI.Items, at.Child("downwardAPI", "items"))
 		}
@@ -191,7 +164,7 @@ func (v *validator) items(items []v1.KeyToPath, list *field.Path, optional bool,
 		}
 		v.localPath(at.Child("path"), item.Path)
 		v.mode(at.Child("mode"), item.Mode)
-		v.fileUser(at, item.User)
+		v.refuse(item.User != nil, at.Child("user"), "is not supported")
 	}
 }
 
@@ -200,9 +173,9 @@ func (v *validator) downward(items []v1.DownwardAPIVolumeFile, list *field.Path)
 		at := list.Index(i)
 		v.localPath(at.Child("path"), item.Path)
 		v.mode(at.Child("mode"), item.Mode)
-		v.fileUser(at, item.User)
+		v.refuse(item.User != nil, at.Child("user"), "is not supported")
 		switch {
-		case item.FieldRef != nil && item.ResourceFieldRef != nil, item.FieldRef == nil && item.ResourceFieldRef == nil:
+		case (item.FieldRef == nil) == (item.ResourceFieldRef == nil):
 			v.invalid(at, item.Path, "want one of fieldRef and resourceFieldRef")
 		case item.FieldRef != nil:
 			if !isVolumeField(item.FieldRef.FieldPath) {
@@ -233,4 +206,47 @@ func (v *validator) mode(at *field.Path, mode *int32) {
 	}
 }
 
-func isTrue(b *bool) bool { return b != nil && *b }
+func (v *validator) mounts(c *v1.Container, list *field.Path) {
+	volumes := map[string]bool{}
+	for _, volume := range v.pod.Spec.Volumes {
+		volumes[volume.Name] = true
+	}
+	paths := map[string]bool{}
+	privileged := c.SecurityContext != nil && ptr.Deref(c.SecurityContext.Privileged, false)
+	for i, m := range c.VolumeMounts {
+		at := list.Index(i)
+		if v.required(at.Child("name"), m.Name) && !volumes[m.Name] {
+			v.errs = append(v.errs, field.NotFound(at.Child("name"), m.Name))
+		}
+		if v.required(at.Child("mountPath"), m.MountPath) {
+			v.unique(at.Child("mountPath"), paths, m.MountPath)
+			if strings.Contains(m.MountPath, ":") {
+				v.invalid(at.Child("mountPath"), m.MountPath, "must not contain ':'")
+			}
+		}
+		if m.SubPath != "" && m.SubPathExpr != "" {
+			v.invalid(at.Child("subPathExpr"), m.SubPathExpr, "cannot be combined with subPath")
+		}
+		if m.SubPath != "" {
+			v.localPath(at.Child("subPath"), m.SubPath)
+		}
+		if m.SubPathExpr != "" {
+			v.localPath(at.Child("subPathExpr"), m.SubPathExpr)
+		}
+		v.recursiveReadOnly(m, at.Child("recursiveReadOnly"))
+		v.refuse(m.BindMountOptions != nil, at.Child("bindMountOptions"), "is not supported")
+		at, propagation := at.Child("mountPropagation"), ptr.Deref(m.MountPropagation, v1.MountPropagationNone)
+		oneOf(v, at, propagation, v1.MountPropagationNone, v1.MountPropagationHostToContainer, v1.MountPropagationBidirectional)
+		v.refuse(propagation == v1.MountPropagationBidirectional && !privileged, at, "Bidirectional is for privileged containers")
+	}
+}
+
+func (v *validator) recursiveReadOnly(m v1.VolumeMount, at *field.Path) {
+	mode := ptr.Deref(m.RecursiveReadOnly, v1.RecursiveReadOnlyDisabled)
+	oneOf(v, at, mode, v1.RecursiveReadOnlyDisabled, v1.RecursiveReadOnlyIfPossible, v1.RecursiveReadOnlyEnabled)
+	if mode == v1.RecursiveReadOnlyDisabled {
+		return
+	}
+	v.refuse(!m.ReadOnly, at, "is for a mount that is readOnly")
+	v.refuse(ptr.Deref(m.MountPropagation, v1.MountPropagationNone) != v1.MountPropagationNone, at, "cannot be combined with mountPropagation")
+}

@@ -76,7 +76,7 @@ type Actions struct {
 	StartInit, StartEphemeral, Start []int
 }
 
-// Nothing says whether there is nothing to do.
+// Nothing reports whether there is nothing to do.
 func (a *Actions) Nothing() bool {
 	return !a.KillPod && !a.CreateSandbox && len(a.Kill) == 0 && len(a.StartInit) == 0 && len(a.StartEphemeral) == 0 && len(a.Start) == 0
 }
@@ -125,7 +125,7 @@ func fresh(p *v1.Pod, s *pod.Status, a *Actions) {
 	}
 }
 
-// wasInitialised says whether some regular container ever existed, which the init
+// wasInitialised reports whether some regular container ever existed, which the init
 // containers come before.
 func wasInitialised(p *v1.Pod, s *pod.Status) bool {
 	for i := range p.Spec.Containers {
@@ -173,7 +173,7 @@ func (a *Actions) killUnknown(c *v1.Container, status *pod.ContainerStatus) {
 	}
 }
 
-// verdict says whether a running container must go, and whether it then starts again. A
+// verdict reports whether a running container must go, and whether it then starts again. A
 // changed image restarts it whatever the policy says.
 func verdict(p *v1.Pod, c *v1.Container, status *pod.ContainerStatus, probes Probes) (*Kill, bool) {
 	restart := p.Spec.RestartPolicy != v1.RestartPolicyNever || pod.IsSidecar(c)
@@ -194,7 +194,7 @@ func verdict(p *v1.Pod, c *v1.Container, status *pod.ContainerStatus, probes Pro
 	return kill, restart
 }
 
-// ShouldRestart says whether a container that does not run is to be started.
+// ShouldRestart reports whether a container that does not run is to be started.
 func ShouldRestart(p *v1.Pod, status *pod.ContainerStatus) bool {
 	switch {
 	case p.DeletionTimestamp != nil:

@@ -7,7 +7,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// initActions decides about the init containers and says whether they are all done. Only
+// initActions decides about the init containers and reports whether they are all done. Only
 // containers of the current sandbox count: a new sandbox begins at the first again.
 func initActions(p *v1.Pod, s *pod.Status, probes Probes, a *Actions) bool {
 	list := p.Spec.InitContainers
@@ -35,7 +35,7 @@ func initActions(p *v1.Pod, s *pod.Status, probes Probes, a *Actions) bool {
 	return false
 }
 
-// mainsExist says whether a regular container was created or runs; those that have ended
+// mainsExist reports whether a regular container was created or runs; those that have ended
 // do not tell, they may be of an earlier sandbox.
 func mainsExist(p *v1.Pod, s *pod.Status) bool {
 	for i := range p.Spec.Containers {
@@ -77,7 +77,7 @@ func (w initWalk) keepSidecars(before int) {
 	}
 }
 
-// done says whether the init containers after i may start, and restarts i if it must run
+// done reports whether the init containers after i may start, and restarts i if it must run
 // again.
 func (w initWalk) done(i int) bool {
 	c, status := &w.pod.Spec.InitContainers[i], w.state(i)
@@ -104,7 +104,7 @@ func (w initWalk) done(i int) bool {
 	return false
 }
 
-// sidecar says whether a sidecar has started, and (re)starts it if it does not run.
+// sidecar reports whether a sidecar has started, and (re)starts it if it does not run.
 func (w initWalk) sidecar(i int) bool {
 	c, status := &w.pod.Spec.InitContainers[i], w.state(i)
 	if !status.Running() {

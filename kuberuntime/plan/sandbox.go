@@ -15,7 +15,7 @@ type sandboxChange struct {
 	reason  string
 }
 
-// changedSandbox says whether a new sandbox is needed and with which attempt.
+// changedSandbox reports whether a new sandbox is needed and with which attempt.
 func changedSandbox(p *v1.Pod, s *pod.Status) sandboxChange {
 	newest := s.Sandbox()
 	if newest == nil {

@@ -78,7 +78,7 @@ func (c *ContainerView) observe(probes Probes) {
 	c.Ready = (c.Sidecar || !c.Init) && c.Started && (c.Container.ReadinessProbe == nil || probes.readiness(c.Status.ID) == Success)
 }
 
-// initDone says whether an init container lets the next ones start.
+// initDone reports whether an init container lets the next ones start.
 func (c *ContainerView) initDone(s *pod.Status, sandbox string) bool {
 	if c.Sidecar {
 		return c.Started

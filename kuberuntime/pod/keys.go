@@ -26,7 +26,7 @@ const (
 // away from the static pods of a kubelet on the same host and from those of apply.
 const FolderAnnotation = "crishim.io/sync.folder"
 
-// reserved says whether the pod runtime sets a key on sandboxes by itself.
+// reserved reports whether the pod runtime sets a key on sandboxes by itself.
 func reserved(key string) bool {
 	switch key {
 	case ConfigHashAnnotation, ConfigSeenAnnotation, ConfigSourceAnnotation, ConfigMirrorAnnotation, FolderAnnotation:

@@ -42,12 +42,12 @@ type ContainerStatus struct {
 	Resources                        *runtimeapi.ContainerResources
 }
 
-// Running says whether the container runs.
+// Running reports whether the container runs.
 func (c *ContainerStatus) Running() bool {
 	return c != nil && c.State == runtimeapi.ContainerState_CONTAINER_RUNNING
 }
 
-// Exited says whether the container ran to its end.
+// Exited reports whether the container ran to its end.
 func (c *ContainerStatus) Exited() bool {
 	return c != nil && c.State == runtimeapi.ContainerState_CONTAINER_EXITED
 }
@@ -114,10 +114,10 @@ func (s *Status) Started() time.Time {
 	return time.Unix(0, s.Sandboxes[len(s.Sandboxes)-1].CreatedAt)
 }
 
-// IsSidecar says whether an init container is one that runs beside the others.
+// IsSidecar reports whether an init container is one that runs beside the others.
 func IsSidecar(c *v1.Container) bool {
 	return c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways
 }
 
-// IsHostNetwork says whether a pod uses the network of the host.
+// IsHostNetwork reports whether a pod uses the network of the host.
 func IsHostNetwork(p *v1.Pod) bool { return p.Spec.HostNetwork }

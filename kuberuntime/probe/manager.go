@@ -143,7 +143,7 @@ func (m *Manager) Result(id string, kind Kind) Result {
 	return Unknown
 }
 
-// set stores a verdict and says whether it is new.
+// set stores a verdict and reports whether it is new.
 func (m *Manager) set(w *worker, r Result) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -152,7 +152,7 @@ func (m *Manager) set(w *worker, r Result) bool {
 	return changed
 }
 
-// started says whether the startup probe lets the others run.
+// started reports whether the startup probe lets the others run.
 func (m *Manager) started(id string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()

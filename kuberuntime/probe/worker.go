@@ -53,7 +53,7 @@ func (w *worker) firstDelay(period time.Duration) time.Duration {
 	return left
 }
 
-// attempt probes once and says whether the probe is over.
+// attempt probes once and reports whether the probe is over.
 func (w *worker) attempt(ctx context.Context) bool {
 	err := Run(ctx, w.probe, w.container.Target, w.manager.exec)
 	if ctx.Err() != nil {

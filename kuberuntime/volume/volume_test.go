@@ -41,7 +41,7 @@ stringData: {k: secret}
 
 func parse(t *testing.T, text string) (*v1.Pod, *manifest.Set) {
 	t.Helper()
-	set, err := manifest.Parse("test", []byte(text))
+	set, err := manifest.Read(strings.NewReader(text), "-")
 	if err != nil {
 		t.Fatal(err)
 	}
