@@ -43,7 +43,7 @@ func TestExpand(t *testing.T) {
 		"": "", "plain": "plain", "$(A)": "1", "x$(A)y$(A)": "x1y1", "$(EMPTY)": "", "$(NONE)": "$(NONE)",
 		"$$(A)": "$(A)", "$$$(A)": "$1", "$": "$", "$A": "$A", "$(A": "$(A", "a$": "a$", "$(LOOP)": "$(A)", "$()": "$()",
 	} {
-		if got := Expand(in, lookup); got != want {
+		if got := expand(in, lookup); got != want {
 			t.Errorf("%q: got %q, want %q", in, got, want)
 		}
 	}
@@ -53,8 +53,8 @@ func FuzzExpand(f *testing.F) {
 	f.Add("$(A) $$ $( $")
 	f.Fuzz(func(t *testing.T, s string) {
 		same := func(name string) (string, bool) { return "$(" + name + ")", true }
-		if !strings.Contains(s, "$$") && Expand(s, same) != s {
-			t.Errorf("%q changed to %q", s, Expand(s, same))
+		if !strings.Contains(s, "$$") && expand(s, same) != s {
+			t.Errorf("%q changed to %q", s, expand(s, same))
 		}
 	})
 }

@@ -39,15 +39,23 @@ func (g *Generator) Container(in ContainerInput) (*runtimeapi.ContainerConfig, e
 	if err != nil {
 		return nil, err
 	}
+	own := labels(p)
+	own[pod.ContainerLabel] = c.Name
+	expandAll := func(args []string) (out []string) {
+		for _, a := range args {
+			out = append(out, Expand(a, env))
+		}
+		return out
+	}
 	config := &runtimeapi.ContainerConfig{
 		Metadata:    &runtimeapi.ContainerMetadata{Name: c.Name, Attempt: uint32(in.Restarts)},
 		Image:       &runtimeapi.ImageSpec{Image: in.ImageRef, UserSpecifiedImage: c.Image},
-		Command:     expandAll(c.Command, env),
-		Args:        expandAll(c.Args, env),
+		Command:     expandAll(c.Command),
+		Args:        expandAll(c.Args),
 		WorkingDir:  c.WorkingDir,
 		Envs:        env,
 		Mounts:      in.Mounts,
-		Labels:      containerLabels(p, c),
+		Labels:      own,
 		Annotations: annotations,
 		LogPath:     LogPath(c.Name, in.Restarts),
 		Stdin:       c.Stdin,
@@ -66,15 +74,6 @@ func (g *Generator) Container(in ContainerInput) (*runtimeapi.ContainerConfig, e
 
 // LogPath is a container's log below the pod's log folder.
 func LogPath(name string, restarts int) string { return fmt.Sprintf("%s/%d.log", name, restarts) }
-
-func containerLabels(p *v1.Pod, c *v1.Container) map[string]string {
-	return map[string]string{
-		pod.NameLabel:      p.Name,
-		pod.NamespaceLabel: p.Namespace,
-		pod.UIDLabel:       string(p.UID),
-		pod.ContainerLabel: c.Name,
-	}
-}
 
 // containerAnnotations hold what is needed to end a container properly when its manifest
 // is no longer there.

@@ -2,13 +2,19 @@ package criconfig
 
 import (
 	"fmt"
+	"maps"
+	"math"
 	"slices"
+	"strconv"
+	"strings"
 
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/validation"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/crishim/crishim/kuberuntime/manifest"
-	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/util/validation"
 )
 
 // environment collects variables in the order in which they are first set.
@@ -24,11 +30,6 @@ func (e *environment) set(name, value string) {
 	e.values[name] = value
 }
 
-func (e *environment) lookup(name string) (string, bool) {
-	value, ok := e.values[name]
-	return value, ok
-}
-
 // Env resolves a container's variables: envFrom first, then env, where a value can use
 // what was set before it.
 func Env(p *v1.Pod, c *v1.Container, set *manifest.Set, host Host, podIPs []string) ([]*runtimeapi.KeyValue, error) {
@@ -39,7 +40,7 @@ func Env(p *v1.Pod, c *v1.Container, set *manifest.Set, host Host, podIPs []stri
 		}
 	}
 	for _, e := range c.Env {
-		value := Expand(e.Value, env.lookup)
+		value := expand(e.Value, func(name string) (string, bool) { value, set := env.values[name]; return value, set })
 		if e.ValueFrom != nil {
 			got, found, err := valueFrom(p, c, e.ValueFrom, set, host, podIPs)
 			if err != nil {
@@ -62,35 +63,27 @@ func Env(p *v1.Pod, c *v1.Container, set *manifest.Set, host Host, podIPs []stri
 func (e *environment) from(p *v1.Pod, from v1.EnvFromSource, set *manifest.Set) error {
 	values := map[string]string{}
 	if ref := from.ConfigMapRef; ref != nil {
-		cm := set.ConfigMaps[p.Namespace+"/"+ref.Name]
+		cm, err := set.ConfigMap(p.Namespace, ref.Name, ptr.Deref(ref.Optional, false))
 		if cm == nil {
-			return missing("ConfigMap", p.Namespace, ref.Name, ref.Optional)
+			return err
 		}
 		values = cm.Data
-	}
-	if ref := from.SecretRef; ref != nil {
-		secret := set.Secrets[p.Namespace+"/"+ref.Name]
+	} else if ref := from.SecretRef; ref != nil {
+		secret, err := set.Secret(p.Namespace, ref.Name, ptr.Deref(ref.Optional, false))
 		if secret == nil {
-			return missing("Secret", p.Namespace, ref.Name, ref.Optional)
+			return err
 		}
 		for k, v := range secret.Data {
 			values[k] = string(v)
 		}
 	}
-	for _, key := range sortedKeys(values) {
+	for _, key := range slices.Sorted(maps.Keys(values)) {
 		// Keys that are no names of variables are left out, as the kubelet does.
 		if name := from.Prefix + key; len(validation.IsRelaxedEnvVarName(name)) == 0 {
 			e.set(name, values[key])
 		}
 	}
 	return nil
-}
-
-func missing(kind, namespace, name string, optional *bool) error {
-	if optional != nil && *optional {
-		return nil
-	}
-	return fmt.Errorf("%s %s/%s not found", kind, namespace, name)
 }
 
 func valueFrom(p *v1.Pod, c *v1.Container, from *v1.EnvVarSource, set *manifest.Set, host Host, podIPs []string) (string, bool, error) {
@@ -101,7 +94,7 @@ func valueFrom(p *v1.Pod, c *v1.Container, from *v1.EnvVarSource, set *manifest.
 	case from.ResourceFieldRef != nil:
 		of := c
 		if name := from.ResourceFieldRef.ContainerName; name != "" {
-			of = container(p, name)
+			of = manifest.Container(p, name)
 		}
 		if of == nil {
 			return "", false, fmt.Errorf("no container %s", from.ResourceFieldRef.ContainerName)
@@ -110,17 +103,17 @@ func valueFrom(p *v1.Pod, c *v1.Container, from *v1.EnvVarSource, set *manifest.
 		return value, true, err
 	case from.ConfigMapKeyRef != nil:
 		ref := from.ConfigMapKeyRef
-		cm := set.ConfigMaps[p.Namespace+"/"+ref.Name]
+		cm, err := set.ConfigMap(p.Namespace, ref.Name, ptr.Deref(ref.Optional, false))
 		if cm == nil {
-			return "", false, missing("ConfigMap", p.Namespace, ref.Name, ref.Optional)
+			return "", false, err
 		}
 		value, ok := cm.Data[ref.Key]
 		return value, ok, missingKey(ok, ref.Key, ref.Optional)
 	case from.SecretKeyRef != nil:
 		ref := from.SecretKeyRef
-		secret := set.Secrets[p.Namespace+"/"+ref.Name]
+		secret, err := set.Secret(p.Namespace, ref.Name, ptr.Deref(ref.Optional, false))
 		if secret == nil {
-			return "", false, missing("Secret", p.Namespace, ref.Name, ref.Optional)
+			return "", false, err
 		}
 		value, ok := secret.Data[ref.Key]
 		return string(value), ok, missingKey(ok, ref.Key, ref.Optional)
@@ -129,42 +122,141 @@ func valueFrom(p *v1.Pod, c *v1.Container, from *v1.EnvVarSource, set *manifest.
 }
 
 func missingKey(found bool, key string, optional *bool) error {
-	if found || optional != nil && *optional {
+	if found || ptr.Deref(optional, false) {
 		return nil
 	}
 	return fmt.Errorf("no key %s", key)
 }
 
-func container(p *v1.Pod, name string) *v1.Container {
-	for _, c := range manifest.Containers(p) {
-		if c.Name == name {
-			return c
-		}
-	}
-	return nil
-}
-
-// expandAll expands a command line with the container's variables.
-func expandAll(args []string, env []*runtimeapi.KeyValue) []string {
-	lookup := func(name string) (string, bool) {
+// Expand replaces $(NAME) in a text by the value of a variable. $$ stands for one $, and a name
+// that is no variable's stays as it is written.
+func Expand(s string, env []*runtimeapi.KeyValue) string {
+	return expand(s, func(name string) (string, bool) {
 		i := slices.IndexFunc(env, func(e *runtimeapi.KeyValue) bool { return e.Key == name })
 		if i < 0 {
 			return "", false
 		}
 		return string(env[i].Value), true
-	}
-	var out []string
-	for _, a := range args {
-		out = append(out, Expand(a, lookup))
-	}
-	return out
+	})
 }
 
-func sortedKeys[V any](m map[string]V) []string {
-	keys := make([]string, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
+func expand(s string, lookup func(string) (string, bool)) string {
+	var out strings.Builder
+	for {
+		i := strings.IndexByte(s, '$')
+		if i < 0 || i == len(s)-1 {
+			out.WriteString(s)
+			return out.String()
+		}
+		out.WriteString(s[:i])
+		s = s[i:]
+		switch s[1] {
+		case '$':
+			out.WriteByte('$')
+			s = s[2:]
+		case '(':
+			end := strings.IndexByte(s, ')')
+			if end < 0 {
+				out.WriteString("$(")
+				s = s[2:]
+				continue
+			}
+			if value, known := lookup(s[2:end]); known {
+				out.WriteString(value)
+			} else {
+				out.WriteString(s[:end+1])
+			}
+			s = s[end+1:]
+		default:
+			out.WriteString(s[:2])
+			s = s[2:]
+		}
 	}
-	slices.Sort(keys)
-	return keys
+}
+
+// Field is the value of a fieldRef. podIPs are known once the sandbox runs.
+func Field(p *v1.Pod, host Host, podIPs []string, path string) (string, error) {
+	if name, key, ok := manifest.MapField(path); ok {
+		if name == "metadata.labels" {
+			return p.Labels[key], nil
+		}
+		return p.Annotations[key], nil
+	}
+	switch path {
+	case "metadata.name":
+		return p.Name, nil
+	case "metadata.namespace":
+		return p.Namespace, nil
+	case "metadata.uid":
+		return string(p.UID), nil
+	case "metadata.labels":
+		return formatMap(p.Labels), nil
+	case "metadata.annotations":
+		return formatMap(p.Annotations), nil
+	case "spec.nodeName":
+		return host.Name, nil
+	case "spec.serviceAccountName":
+		return "default", nil
+	case "status.hostIP":
+		return first(host.IPs), nil
+	case "status.hostIPs":
+		return strings.Join(host.IPs, ","), nil
+	case "status.podIP":
+		return first(podIPs), nil
+	case "status.podIPs":
+		return strings.Join(podIPs, ","), nil
+	}
+	return "", fmt.Errorf("unknown field %s", path)
+}
+
+func first(list []string) string {
+	if len(list) == 0 {
+		return ""
+	}
+	return list[0]
+}
+
+// formatMap writes key="value" lines in the order of the keys, as volumes have them.
+func formatMap(m map[string]string) string {
+	lines := make([]string, 0, len(m))
+	for _, key := range slices.Sorted(maps.Keys(m)) {
+		lines = append(lines, key+"="+strconv.Quote(m[key]))
+	}
+	return strings.Join(lines, "\n")
+}
+
+// Resource is the value of a resourceFieldRef, rounded up to the divisor. A limit that is
+// not set is what the host has.
+func Resource(c *v1.Container, host Host, ref *v1.ResourceFieldSelector) (string, error) {
+	kind, name, _ := strings.Cut(ref.Resource, ".")
+	list := c.Resources.Requests
+	if kind == "limits" {
+		list = c.Resources.Limits
+	}
+	quantity, set := list[v1.ResourceName(name)]
+	if !set && kind == "limits" {
+		switch v1.ResourceName(name) {
+		case v1.ResourceCPU:
+			quantity = *resource.NewQuantity(int64(host.CPUs), resource.DecimalSI)
+		case v1.ResourceMemory:
+			quantity = *resource.NewQuantity(host.Memory, resource.BinarySI)
+		case v1.ResourceEphemeralStorage:
+			quantity = *resource.NewQuantity(host.Storage, resource.BinarySI)
+		}
+	}
+	divisor := ref.Divisor
+	if divisor.IsZero() {
+		divisor = resource.MustParse("1")
+	}
+	if divisor.Sign() < 0 {
+		return "", fmt.Errorf("divisor %s is negative", divisor.String())
+	}
+	if v1.ResourceName(name) == v1.ResourceCPU {
+		return ceilDiv(float64(quantity.MilliValue()), float64(divisor.MilliValue())), nil
+	}
+	return ceilDiv(float64(quantity.Value()), float64(divisor.Value())), nil
+}
+
+func ceilDiv(a, b float64) string {
+	return strconv.FormatInt(int64(math.Ceil(a/b)), 10)
 }

@@ -1,3 +1,7 @@
+// Package criconfig turns a defaulted Pod into the CRI messages that create its sandbox
+// and its containers: environment, security, resources, DNS, hosts file, mounts. All of it
+// is pure; what only the host knows comes in as a Host, what only the runtime knows as
+// arguments.
 package criconfig
 
 import (
@@ -11,6 +15,19 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
+// Host is what a pod's configuration needs to know about the host.
+type Host struct {
+	Name        string
+	IPs         []string
+	CPUs        int
+	Memory      int64
+	Storage     int64   // size of the root file system
+	HugePages   []int64 // sizes of huge pages that the kernel has, in bytes
+	SwapControl bool    // swap can be limited
+	DNS         DNS
+	HostsFile   string // text of the host's own /etc/hosts
+}
+
 // Generator makes CRI configurations for pods on one host.
 type Generator struct {
 	Host Host
@@ -19,12 +36,15 @@ type Generator struct {
 
 // Sandbox is the configuration of a pod's sandbox.
 func (g *Generator) Sandbox(p *v1.Pod, attempt uint32) *runtimeapi.PodSandboxConfig {
+	all := map[string]string{}
+	maps.Copy(all, p.Labels)
+	maps.Copy(all, labels(p))
 	config := &runtimeapi.PodSandboxConfig{
 		Metadata:     &runtimeapi.PodSandboxMetadata{Name: p.Name, Namespace: p.Namespace, Uid: string(p.UID), Attempt: attempt},
 		LogDirectory: g.Dirs.PodLogs(p),
 		DnsConfig:    PodDNS(p, g.Host.DNS),
 		PortMappings: portMappings(p),
-		Labels:       podLabels(p),
+		Labels:       all,
 		Annotations:  maps.Clone(p.Annotations),
 		Linux:        &runtimeapi.LinuxPodSandboxConfig{SecurityContext: sandboxSecurity(p), Sysctls: sysctls(p)},
 	}
@@ -34,14 +54,9 @@ func (g *Generator) Sandbox(p *v1.Pod, attempt uint32) *runtimeapi.PodSandboxCon
 	return config
 }
 
-// podLabels are the pod's own labels and those by which the kubelet knows it.
-func podLabels(p *v1.Pod) map[string]string {
-	labels := map[string]string{}
-	maps.Copy(labels, p.Labels)
-	labels[pod.NameLabel] = p.Name
-	labels[pod.NamespaceLabel] = p.Namespace
-	labels[pod.UIDLabel] = string(p.UID)
-	return labels
+// labels are those by which the kubelet knows a pod.
+func labels(p *v1.Pod) map[string]string {
+	return map[string]string{pod.NameLabel: p.Name, pod.NamespaceLabel: p.Namespace, pod.UIDLabel: string(p.UID)}
 }
 
 // sysctls are the pod's with dots: Kubernetes takes slashes too.
@@ -87,19 +102,10 @@ func portMappings(p *v1.Pod) []*runtimeapi.PortMapping {
 				continue
 			}
 			out = append(out, &runtimeapi.PortMapping{
-				Protocol: protocol(port.Protocol), ContainerPort: port.ContainerPort, HostPort: port.HostPort, HostIp: port.HostIP,
+				// The names are the same, and no name is TCP.
+				Protocol: runtimeapi.Protocol(runtimeapi.Protocol_value[string(port.Protocol)]), ContainerPort: port.ContainerPort, HostPort: port.HostPort, HostIp: port.HostIP,
 			})
 		}
 	}
 	return out
-}
-
-func protocol(p v1.Protocol) runtimeapi.Protocol {
-	switch p {
-	case v1.ProtocolUDP:
-		return runtimeapi.Protocol_UDP
-	case v1.ProtocolSCTP:
-		return runtimeapi.Protocol_SCTP
-	}
-	return runtimeapi.Protocol_TCP
 }

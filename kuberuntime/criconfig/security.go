@@ -1,12 +1,14 @@
 package criconfig
 
 import (
+	"cmp"
 	"fmt"
 	"path/filepath"
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/utils/ptr"
 )
 
 // ImageUser is the user that an image names: a uid, or a name that only the runtime can
@@ -20,7 +22,7 @@ type ImageUser struct {
 // that cannot be known.
 func VerifyNonRoot(p *v1.Pod, c *v1.Container, image ImageUser) error {
 	sc := effective(p, c)
-	if sc.RunAsNonRoot == nil || !*sc.RunAsNonRoot {
+	if !ptr.Deref(sc.RunAsNonRoot, false) {
 		return nil
 	}
 	switch {
@@ -48,34 +50,28 @@ func effective(p *v1.Pod, c *v1.Container) *v1.SecurityContext {
 	if of == nil {
 		return sc
 	}
-	inherit(&sc.SELinuxOptions, of.SELinuxOptions)
-	inherit(&sc.RunAsUser, of.RunAsUser)
-	inherit(&sc.RunAsGroup, of.RunAsGroup)
-	inherit(&sc.RunAsNonRoot, of.RunAsNonRoot)
-	inherit(&sc.SeccompProfile, of.SeccompProfile)
-	inherit(&sc.AppArmorProfile, of.AppArmorProfile)
+	sc.SELinuxOptions = cmp.Or(sc.SELinuxOptions, of.SELinuxOptions)
+	sc.RunAsUser = cmp.Or(sc.RunAsUser, of.RunAsUser)
+	sc.RunAsGroup = cmp.Or(sc.RunAsGroup, of.RunAsGroup)
+	sc.RunAsNonRoot = cmp.Or(sc.RunAsNonRoot, of.RunAsNonRoot)
+	sc.SeccompProfile = cmp.Or(sc.SeccompProfile, of.SeccompProfile)
+	sc.AppArmorProfile = cmp.Or(sc.AppArmorProfile, of.AppArmorProfile)
 	return sc
-}
-
-func inherit[T any](field **T, from *T) {
-	if *field == nil {
-		*field = from
-	}
 }
 
 // containerSecurity is the CRI's security context of a container.
 func (g *Generator) containerSecurity(p *v1.Pod, c *v1.Container, image ImageUser, targetID string) *runtimeapi.LinuxContainerSecurityContext {
 	sc := effective(p, c)
 	out := &runtimeapi.LinuxContainerSecurityContext{
-		Privileged:       isTrue(sc.Privileged),
-		ReadonlyRootfs:   isTrue(sc.ReadOnlyRootFilesystem),
-		NoNewPrivs:       sc.AllowPrivilegeEscalation != nil && !*sc.AllowPrivilegeEscalation,
+		Privileged:       ptr.Deref(sc.Privileged, false),
+		ReadonlyRootfs:   ptr.Deref(sc.ReadOnlyRootFilesystem, false),
+		NoNewPrivs:       !ptr.Deref(sc.AllowPrivilegeEscalation, true),
 		NamespaceOptions: namespaces(p),
 		SelinuxOptions:   selinux(sc.SELinuxOptions),
 		RunAsUser:        int64Value(sc.RunAsUser),
 		RunAsGroup:       int64Value(sc.RunAsGroup),
-		Seccomp:          g.seccomp(sc.SeccompProfile, isTrue(sc.Privileged)),
-		Apparmor:         appArmor(sc.AppArmorProfile, isTrue(sc.Privileged)),
+		Seccomp:          g.seccomp(sc.SeccompProfile, ptr.Deref(sc.Privileged, false)),
+		Apparmor:         appArmor(sc.AppArmorProfile, ptr.Deref(sc.Privileged, false)),
 	}
 	if targetID != "" {
 		out.NamespaceOptions.Pid, out.NamespaceOptions.TargetId = runtimeapi.NamespaceMode_TARGET, targetID
@@ -99,8 +95,7 @@ func (g *Generator) containerSecurity(p *v1.Pod, c *v1.Container, image ImageUse
 		}
 	}
 	out.SupplementalGroups, out.SupplementalGroupsPolicy = groups(p)
-	unmasked := sc.ProcMount != nil && *sc.ProcMount == v1.UnmaskedProcMount
-	if !unmasked && !out.Privileged {
+	if ptr.Deref(sc.ProcMount, v1.DefaultProcMount) != v1.UnmaskedProcMount && !out.Privileged {
 		out.MaskedPaths, out.ReadonlyPaths = maskedPaths(), readonlyPaths()
 	}
 	return out
@@ -133,7 +128,7 @@ func groups(p *v1.Pod) ([]int64, runtimeapi.SupplementalGroupsPolicy) {
 	if sc.FSGroup != nil && !slices.Contains(list, *sc.FSGroup) {
 		list = append(list, *sc.FSGroup)
 	}
-	if sc.SupplementalGroupsPolicy != nil && *sc.SupplementalGroupsPolicy == v1.SupplementalGroupsPolicyStrict {
+	if ptr.Deref(sc.SupplementalGroupsPolicy, v1.SupplementalGroupsPolicyMerge) == v1.SupplementalGroupsPolicyStrict {
 		return list, runtimeapi.SupplementalGroupsPolicy_Strict
 	}
 	return list, runtimeapi.SupplementalGroupsPolicy_Merge
@@ -150,35 +145,26 @@ func namespaces(p *v1.Pod) *runtimeapi.NamespaceOption {
 	switch {
 	case p.Spec.HostPID:
 		out.Pid = runtimeapi.NamespaceMode_NODE
-	case isTrue(p.Spec.ShareProcessNamespace):
+	case ptr.Deref(p.Spec.ShareProcessNamespace, false):
 		out.Pid = runtimeapi.NamespaceMode_POD
 	}
 	return out
 }
 
 func anyPrivileged(p *v1.Pod) bool {
-	for _, list := range [][]v1.Container{p.Spec.InitContainers, p.Spec.Containers} {
-		for i := range list {
-			if sc := list[i].SecurityContext; sc != nil && isTrue(sc.Privileged) {
-				return true
-			}
-		}
-	}
-	return false
+	return slices.ContainsFunc(slices.Concat(p.Spec.InitContainers, p.Spec.Containers), func(c v1.Container) bool {
+		return c.SecurityContext != nil && ptr.Deref(c.SecurityContext.Privileged, false)
+	})
 }
 
 // seccomp is RuntimeDefault where nothing is asked for, as with the kubelet's
 // seccompDefault.
 func (g *Generator) seccomp(p *v1.SeccompProfile, privileged bool) *runtimeapi.SecurityProfile {
 	switch {
-	case p == nil && privileged, p != nil && p.Type == v1.SeccompProfileTypeUnconfined:
+	case p != nil:
+		return profile(string(p.Type), filepath.Join(g.Dirs.Seccomp(), ptr.Deref(p.LocalhostProfile, "")))
+	case privileged:
 		return &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Unconfined}
-	case p != nil && p.Type == v1.SeccompProfileTypeLocalhost:
-		file := ""
-		if p.LocalhostProfile != nil {
-			file = filepath.Join(g.Dirs.Seccomp(), *p.LocalhostProfile)
-		}
-		return &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Localhost, LocalhostRef: file}
 	}
 	return &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_RuntimeDefault}
 }
@@ -186,16 +172,21 @@ func (g *Generator) seccomp(p *v1.SeccompProfile, privileged bool) *runtimeapi.S
 // appArmor is left to the runtime where nothing is asked for.
 func appArmor(p *v1.AppArmorProfile, privileged bool) *runtimeapi.SecurityProfile {
 	switch {
-	case p == nil && privileged:
+	case p != nil:
+		return profile(string(p.Type), ptr.Deref(p.LocalhostProfile, ""))
+	case privileged:
 		return &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Unconfined}
-	case p == nil:
-		return nil
-	case p.Type == v1.AppArmorProfileTypeUnconfined:
-		return &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Unconfined}
-	case p.Type == v1.AppArmorProfileTypeLocalhost && p.LocalhostProfile != nil:
-		return &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Localhost, LocalhostRef: *p.LocalhostProfile}
 	}
-	return &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_RuntimeDefault}
+	return nil
+}
+
+// profile is a profile of either kind: manifests and the CRI have the same names for the types.
+func profile(kind, localhost string) *runtimeapi.SecurityProfile {
+	out := &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_ProfileType(runtimeapi.SecurityProfile_ProfileType_value[kind])}
+	if out.ProfileType == runtimeapi.SecurityProfile_Localhost {
+		out.LocalhostRef = localhost
+	}
+	return out
 }
 
 func selinux(o *v1.SELinuxOptions) *runtimeapi.SELinuxOption {
@@ -216,8 +207,6 @@ func maskedPaths() []string {
 func readonlyPaths() []string {
 	return []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}
 }
-
-func isTrue(b *bool) bool { return b != nil && *b }
 
 func int64Value(v *int64) *runtimeapi.Int64Value {
 	if v == nil {
