@@ -1,11 +1,16 @@
 package volume
 
 import (
+	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
+	"strings"
 
+	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/utils/ptr"
 )
 
 // Mounts are a container's volumeMounts as the CRI wants them. expand resolves $(VAR) in
@@ -22,18 +27,10 @@ func (m *Maker) Mounts(p *v1.Pod, c *v1.Container, made map[string]Made, expand 
 		if at.SubPathExpr != "" {
 			sub = expand(at.SubPathExpr)
 		}
-		mount := &runtimeapi.Mount{
-			ContainerPath: absolute(at.MountPath), HostPath: volume.Path,
-			Readonly: at.ReadOnly || volume.ReadOnly, Propagation: propagation(at.MountPropagation),
-		}
-		if at.RecursiveReadOnly != nil && *at.RecursiveReadOnly == v1.RecursiveReadOnlyEnabled {
-			mount.RecursiveReadOnly = true
-		}
-		switch {
-		case volume.Image != nil:
-			mount.Image = &runtimeapi.ImageSpec{Image: imageRef(volume.Image.Reference), UserSpecifiedImage: volume.Image.Reference}
-			mount.ImageSubPath = sub
-		case sub != "":
+		mount := newMount(at, volume, sub)
+		if mount.Image != nil {
+			mount.Image.Image = imageRef(volume.Image.Reference)
+		} else if sub != "" {
 			path, err := m.subPath(volume, sub, m.Dirs.SubPath(string(p.UID), at.Name, c.Name, i), at.MountPropagation)
 			if err != nil { // with the path as it was written: a variable of it may be secret
 				return nil, fmt.Errorf("mount %s: subPath %q: %w", at.MountPath, at.SubPath+at.SubPathExpr, err)
@@ -45,22 +42,227 @@ func (m *Maker) Mounts(p *v1.Pod, c *v1.Container, made map[string]Made, expand 
 	return out, nil
 }
 
-// absolute puts a relative mount path at the root, as the kubelet does.
-func absolute(path string) string {
-	if filepath.IsAbs(path) {
-		return path
+// PlanMounts are the mounts that Mounts would make, with sub paths as they are written.
+func PlanMounts(c *v1.Container, made map[string]Made) []*runtimeapi.Mount {
+	var out []*runtimeapi.Mount
+	for i := range c.VolumeMounts {
+		at := &c.VolumeMounts[i]
+		sub := at.SubPath + at.SubPathExpr
+		mount := newMount(at, made[at.Name], sub)
+		if mount.Image == nil && sub != "" {
+			mount.HostPath = filepath.Join(mount.HostPath, sub)
+		}
+		out = append(out, mount)
 	}
-	return "/" + path
+	return out
 }
 
-func propagation(mode *v1.MountPropagationMode) runtimeapi.MountPropagation {
-	if mode != nil {
-		switch *mode {
-		case v1.MountPropagationHostToContainer:
-			return runtimeapi.MountPropagation_PROPAGATION_HOST_TO_CONTAINER
-		case v1.MountPropagationBidirectional:
-			return runtimeapi.MountPropagation_PROPAGATION_BIDIRECTIONAL
-		}
+// newMount is a mount of a whole volume, or of a path in an image.
+func newMount(at *v1.VolumeMount, volume Made, sub string) *runtimeapi.Mount {
+	mount := &runtimeapi.Mount{
+		ContainerPath: at.MountPath, HostPath: volume.Path, Readonly: at.ReadOnly || volume.ReadOnly,
+		RecursiveReadOnly: ptr.Deref(at.RecursiveReadOnly, v1.RecursiveReadOnlyDisabled) == v1.RecursiveReadOnlyEnabled,
 	}
-	return runtimeapi.MountPropagation_PROPAGATION_PRIVATE
+	if !filepath.IsAbs(at.MountPath) {
+		mount.ContainerPath = "/" + at.MountPath // as the kubelet has it
+	}
+	switch ptr.Deref(at.MountPropagation, v1.MountPropagationNone) {
+	case v1.MountPropagationHostToContainer:
+		mount.Propagation = runtimeapi.MountPropagation_PROPAGATION_HOST_TO_CONTAINER
+	case v1.MountPropagationBidirectional:
+		mount.Propagation = runtimeapi.MountPropagation_PROPAGATION_BIDIRECTIONAL
+	}
+	if volume.Image != nil {
+		mount.Image = &runtimeapi.ImageSpec{Image: volume.Image.Reference, UserSpecifiedImage: volume.Image.Reference}
+		mount.ImageSubPath = sub
+	}
+	return mount
+}
+
+var (
+	errLeaves  = errors.New("leaves the volume")
+	errNoMount = errors.New("a sub path of a volume that containers can write to needs a bind mount, which only root can make here")
+)
+
+// subPath finds a path inside a volume, or makes a folder of that name, and returns where
+// the runtime finds it. Containers that have the volume may put a link in the place of
+// any folder of it, at any moment, and the runtime would follow it: so the path is opened
+// once, beneath the volume, and what was opened is mounted at target, where no container
+// comes. Without the right to mount, only volumes that no container writes to have sub paths.
+func (m *Maker) subPath(volume Made, sub, target string, mode *v1.MountPropagationMode) (string, error) {
+	fd, err := openBeneath(volume.Path, sub)
+	if err != nil {
+		return "", err
+	}
+	defer unix.Close(fd)
+	err = m.bind(fd, target)
+	if errors.Is(err, unix.EPERM) {
+		if volume.ReadOnly {
+			return os.Readlink(descriptor(fd))
+		}
+		return "", errNoMount
+	}
+	if err == nil && ptr.Deref(mode, v1.MountPropagationNone) != v1.MountPropagationBidirectional {
+		// What is mounted below the volume arrives, but unmounting ours ends nobody else's.
+		err = unix.Mount("", target, "", unix.MS_SLAVE, "")
+	}
+	if err != nil {
+		return "", fmt.Errorf("bind mount: %w", err)
+	}
+	return target, nil
+}
+
+func descriptor(fd int) string { return fmt.Sprintf("/proc/self/fd/%d", fd) }
+
+// bind mounts what is open at target, as a folder or as a file. What an earlier attempt
+// of the container, or of this process, left there stays if it is the same.
+func (m *Maker) bind(fd int, target string) error {
+	var want, have unix.Stat_t
+	if err := unix.Fstat(fd, &want); err != nil {
+		return err
+	}
+	if unix.Stat(target, &have) == nil && have.Dev == want.Dev && have.Ino == want.Ino {
+		return nil
+	}
+	for detach(target) == nil { // what is no mount is an error
+	}
+	if err := os.Remove(target); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(target), 0o750); err != nil {
+		return err
+	}
+	var err error
+	if want.Mode&unix.S_IFMT == unix.S_IFDIR {
+		err = os.Mkdir(target, 0o750)
+	} else {
+		err = os.WriteFile(target, nil, 0o640)
+	}
+	if err != nil {
+		return err
+	}
+	return m.BindMount(descriptor(fd), target)
+}
+
+// BindMount mounts a file or folder at a second place. It needs root.
+func BindMount(source, target string) error {
+	return unix.Mount(source, target, "", unix.MS_BIND, "")
+}
+
+// maxSteps bounds the components of a path with all links in it.
+const maxSteps = 256
+
+// openBeneath opens a path (O_PATH) from component to component, each by the descriptor of
+// the one before and without following links. Links are read and walked in the same way,
+// so that they may lead anywhere in the volume and nowhere else. Missing folders are made.
+func openBeneath(volume, sub string) (int, error) {
+	if !filepath.IsLocal(sub) {
+		return -1, errLeaves
+	}
+	base, err := filepath.EvalSymlinks(volume)
+	if err != nil {
+		return -1, err
+	}
+	root, err := unix.Open(base, unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1, err
+	}
+	way := []int{root} // open folders from the volume to where we are
+	back := func(keep int) {
+		for _, fd := range way[keep:] {
+			_ = unix.Close(fd) // nothing was written
+		}
+		way = way[:keep]
+	}
+	defer func() { back(0) }()
+	rest := strings.Split(sub, "/")
+	for steps := 0; len(rest) > 0; steps++ {
+		if steps == maxSteps {
+			return -1, unix.ELOOP
+		}
+		name := rest[0]
+		rest = rest[1:]
+		switch name {
+		case "", ".":
+			continue
+		case "..":
+			if len(way) == 1 {
+				return -1, errLeaves
+			}
+			back(len(way) - 1)
+			continue
+		}
+		next, err := openStep(way[len(way)-1], name, root)
+		if err != nil {
+			return -1, err // without the name, which may be the value of a variable
+		}
+		way = append(way, next)
+		link, err := readLink(next)
+		if err != nil {
+			return -1, err
+		}
+		if link == "" {
+			continue
+		}
+		back(len(way) - 1)
+		if filepath.IsAbs(link) { // on the host, as for the kubelet
+			if link, err = filepath.Rel(base, link); err != nil {
+				return -1, err
+			}
+			back(1) // from where .. leaves the volume
+		}
+		rest = append(strings.Split(link, "/"), rest...)
+	}
+	found := way[len(way)-1]
+	way = way[:len(way)-1]
+	return found, nil
+}
+
+// openStep opens a name in a folder, or makes a folder of that name.
+func openStep(at int, name string, root int) (int, error) {
+	const flags = unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC
+	fd, err := unix.Openat(at, name, flags, 0)
+	if !errors.Is(err, unix.ENOENT) {
+		return fd, err
+	}
+	if err := makeSub(at, name, root); err != nil {
+		return -1, err
+	}
+	return unix.Openat(at, name, flags, 0)
+}
+
+// makeSub makes a folder that can be used as the volume itself can, by users other than
+// root too: the umask has no say. A container may put another folder of the volume in its
+// place before the mode is set: then only if it is ours, too.
+func makeSub(at int, name string, root int) error {
+	var volume, made unix.Stat_t
+	if err := unix.Fstat(root, &volume); err != nil {
+		return err
+	}
+	if err := unix.Mkdirat(at, name, volume.Mode&0o777); err != nil && !errors.Is(err, unix.EEXIST) {
+		return err
+	}
+	fd, err := unix.Openat(at, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	if err := unix.Fstat(fd, &made); err != nil || int(made.Uid) != os.Geteuid() {
+		return err
+	}
+	return unix.Fchmod(fd, volume.Mode&0o2777)
+}
+
+// readLink returns where an open link leads, "" for what is no link.
+func readLink(fd int) (string, error) {
+	var stat unix.Stat_t
+	if err := unix.Fstat(fd, &stat); err != nil || stat.Mode&unix.S_IFMT != unix.S_IFLNK {
+		return "", err
+	}
+	buf := make([]byte, unix.PathMax)
+	n, err := unix.Readlinkat(fd, "", buf)
+	if err != nil {
+		return "", err
+	}
+	return string(buf[:n]), nil
 }

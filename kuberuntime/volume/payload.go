@@ -1,13 +1,17 @@
 package volume
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"path"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/crishim/crishim/kuberuntime/criconfig"
 	"github.com/crishim/crishim/kuberuntime/manifest"
-	v1 "k8s.io/api/core/v1"
 )
 
 // file is one file of a volume.
@@ -19,69 +23,64 @@ type file struct {
 type files map[string]file
 
 // payload collects the files of a volume that carries data.
-func (m *Maker) payload(p *v1.Pod, v *v1.Volume, set *manifest.Set) (kind string, out files, mode fs.FileMode, err error) {
-	out = files{}
+func (m *Maker) payload(p *v1.Pod, v *v1.Volume, set *manifest.Set) (out files, mode fs.FileMode, err error) {
+	// A volume of one kind is a projected one with one source.
+	var sources []v1.VolumeProjection
+	var defaultMode *int32
 	switch {
 	case v.ConfigMap != nil:
 		s := v.ConfigMap
-		return "configmap", out, perm(s.DefaultMode), out.configMap(p, s.Name, s.Items, isTrue(s.Optional), set)
+		sources, defaultMode = []v1.VolumeProjection{{ConfigMap: &v1.ConfigMapProjection{LocalObjectReference: s.LocalObjectReference, Items: s.Items, Optional: s.Optional}}}, s.DefaultMode
 	case v.Secret != nil:
 		s := v.Secret
-		return "secret", out, perm(s.DefaultMode), out.secret(p, s.SecretName, s.Items, isTrue(s.Optional), set)
+		sources, defaultMode = []v1.VolumeProjection{{Secret: &v1.SecretProjection{LocalObjectReference: v1.LocalObjectReference{Name: s.SecretName}, Items: s.Items, Optional: s.Optional}}}, s.DefaultMode
 	case v.DownwardAPI != nil:
-		return "downward-api", out, perm(v.DownwardAPI.DefaultMode), m.downward(out, p, v.DownwardAPI.Items)
+		sources, defaultMode = []v1.VolumeProjection{{DownwardAPI: &v1.DownwardAPIProjection{Items: v.DownwardAPI.Items}}}, v.DownwardAPI.DefaultMode
 	case v.Projected != nil:
-		return "projected", out, perm(v.Projected.DefaultMode), m.projected(out, p, v.Projected, set)
+		sources, defaultMode = v.Projected.Sources, v.Projected.DefaultMode
+	default:
+		return nil, 0, errors.New("its source is not supported")
 	}
-	return "", nil, 0, fmt.Errorf("its source is not supported")
-}
-
-func (m *Maker) projected(out files, p *v1.Pod, v *v1.ProjectedVolumeSource, set *manifest.Set) error {
-	for _, s := range v.Sources {
-		var err error
+	out = files{}
+	for _, s := range sources {
 		switch {
 		case s.ConfigMap != nil:
-			err = out.configMap(p, s.ConfigMap.Name, s.ConfigMap.Items, isTrue(s.ConfigMap.Optional), set)
+			err = out.configMap(p.Namespace, s.ConfigMap, set)
 		case s.Secret != nil:
-			err = out.secret(p, s.Secret.Name, s.Secret.Items, isTrue(s.Secret.Optional), set)
+			err = out.secret(p.Namespace, s.Secret, set)
 		case s.DownwardAPI != nil:
 			err = m.downward(out, p, s.DownwardAPI.Items)
 		}
 		if err != nil {
-			return err
+			return nil, 0, err
 		}
 	}
-	return nil
+	return out, perm(defaultMode), nil
 }
 
-func (f files) configMap(p *v1.Pod, name string, items []v1.KeyToPath, optional bool, set *manifest.Set) error {
-	cm := set.ConfigMaps[p.Namespace+"/"+name]
+func (f files) configMap(namespace string, s *v1.ConfigMapProjection, set *manifest.Set) error {
+	optional := ptr.Deref(s.Optional, false)
+	cm, err := set.ConfigMap(namespace, s.Name, optional)
 	if cm == nil {
-		return missing("ConfigMap", p.Namespace, name, optional)
+		return err
 	}
-	data := map[string][]byte{}
+	data := maps.Clone(cm.BinaryData)
+	if data == nil {
+		data = map[string][]byte{}
+	}
 	for k, v := range cm.Data {
 		data[k] = []byte(v)
 	}
-	for k, v := range cm.BinaryData {
-		data[k] = v
-	}
-	return f.add(data, items, optional)
+	return f.add(data, s.Items, optional)
 }
 
-func (f files) secret(p *v1.Pod, name string, items []v1.KeyToPath, optional bool, set *manifest.Set) error {
-	secret := set.Secrets[p.Namespace+"/"+name]
+func (f files) secret(namespace string, s *v1.SecretProjection, set *manifest.Set) error {
+	optional := ptr.Deref(s.Optional, false)
+	secret, err := set.Secret(namespace, s.Name, optional)
 	if secret == nil {
-		return missing("Secret", p.Namespace, name, optional)
+		return err
 	}
-	return f.add(secret.Data, items, optional)
-}
-
-func missing(kind, namespace, name string, optional bool) error {
-	if optional {
-		return nil
-	}
-	return fmt.Errorf("%s %s/%s not found", kind, namespace, name)
+	return f.add(secret.Data, s.Items, optional)
 }
 
 // add takes all keys, or those of items under the paths they say.
@@ -120,19 +119,11 @@ func (m *Maker) downwardValue(p *v1.Pod, item v1.DownwardAPIVolumeFile) (string,
 	if item.FieldRef != nil {
 		return criconfig.Field(p, m.Host, nil, item.FieldRef.FieldPath)
 	}
-	for _, c := range manifest.Containers(p) {
-		if c.Name == item.ResourceFieldRef.ContainerName {
-			return criconfig.Resource(c, m.Host, item.ResourceFieldRef)
-		}
+	c := manifest.Container(p, item.ResourceFieldRef.ContainerName)
+	if c == nil {
+		return "", fmt.Errorf("no container %s", item.ResourceFieldRef.ContainerName)
 	}
-	return "", fmt.Errorf("no container %s", item.ResourceFieldRef.ContainerName)
+	return criconfig.Resource(c, m.Host, item.ResourceFieldRef)
 }
 
-func perm(mode *int32) fs.FileMode {
-	if mode == nil {
-		return 0
-	}
-	return fs.FileMode(*mode).Perm()
-}
-
-func isTrue(b *bool) bool { return b != nil && *b }
+func perm(mode *int32) fs.FileMode { return fs.FileMode(ptr.Deref(mode, 0)).Perm() }

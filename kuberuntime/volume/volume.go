@@ -1,3 +1,7 @@
+// Package volume makes the volumes of pods on this host and mounts for their containers:
+// emptyDir (on disk or in memory), hostPath, configMap, secret, projected, downwardAPI, and
+// image, which the container runtime itself mounts. Files of the four kinds that carry data
+// change as a whole: readers see all of the old ones or all of the new ones.
 package volume
 
 import (
@@ -14,6 +18,7 @@ import (
 	"github.com/crishim/crishim/kuberuntime/manifest"
 	"github.com/crishim/crishim/kuberuntime/pod"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 )
 
 // Made is a volume that is there.
@@ -33,42 +38,72 @@ type Maker struct {
 	BindMount  func(source, target string) error
 }
 
+// Plan is where Setup would make a pod's volumes.
+func (m *Maker) Plan(p *v1.Pod) map[string]Made {
+	out := map[string]Made{}
+	for i := range p.Spec.Volumes {
+		v := &p.Spec.Volumes[i]
+		folder := func(kind string) Made {
+			return Made{Path: m.Dirs.Volume(string(p.UID), kind, v.Name), ReadOnly: kind != "empty-dir"}
+		}
+		switch {
+		case v.HostPath != nil:
+			out[v.Name] = Made{Path: v.HostPath.Path}
+		case v.Image != nil:
+			out[v.Name] = Made{Image: v.Image, ReadOnly: true}
+		case v.EmptyDir != nil:
+			out[v.Name] = folder("empty-dir")
+		case v.ConfigMap != nil:
+			out[v.Name] = folder("configmap")
+		case v.Secret != nil:
+			out[v.Name] = folder("secret")
+		case v.DownwardAPI != nil:
+			out[v.Name] = folder("downward-api")
+		default:
+			out[v.Name] = folder("projected")
+		}
+	}
+	return out
+}
+
 // Setup makes all volumes of a pod, or brings the files of those that carry data up to
 // date. It may be called for a running pod.
 func (m *Maker) Setup(p *v1.Pod, set *manifest.Set) (map[string]Made, error) {
 	if err := os.MkdirAll(m.Dirs.Pod(string(p.UID)), 0o750); err != nil {
 		return nil, fmt.Errorf("make the pod's folder: %w", err)
 	}
-	out := map[string]Made{}
+	out := m.Plan(p)
 	for i := range p.Spec.Volumes {
 		v := &p.Spec.Volumes[i]
-		made, err := m.setup(p, v, set)
-		if err != nil {
+		if err := m.setup(p, v, out[v.Name].Path, set); err != nil {
 			return nil, fmt.Errorf("volume %s: %w", v.Name, err)
 		}
-		out[v.Name] = made
 	}
 	return out, nil
 }
 
-func (m *Maker) setup(p *v1.Pod, v *v1.Volume, set *manifest.Set) (Made, error) {
+func (m *Maker) setup(p *v1.Pod, v *v1.Volume, dir string, set *manifest.Set) error {
 	switch {
 	case v.HostPath != nil:
-		return Made{Path: v.HostPath.Path}, checkHostPath(v.HostPath)
+		return checkHostPath(v.HostPath)
 	case v.Image != nil:
-		return Made{Image: v.Image, ReadOnly: true}, nil
+		return nil // the runtime mounts it
+	case v.EmptyDir != nil && v.EmptyDir.Medium == v1.StorageMediumMemory:
+		return m.memoryDir(dir, p, v.EmptyDir)
 	case v.EmptyDir != nil:
-		return m.emptyDir(p, v)
+		return emptyDir(dir, fsGroup(p))
 	}
-	kind, files, mode, err := m.payload(p, v, set)
+	files, mode, err := m.payload(p, v, set)
 	if err != nil {
-		return Made{}, err
+		return err
 	}
-	dir := m.Dirs.Volume(string(p.UID), kind, v.Name)
-	if err := makeDir(dir, 0o755); err != nil {
-		return Made{}, err
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
 	}
-	return Made{Path: dir, ReadOnly: true}, write(dir, files, mode, fsGroup(p))
+	if err := os.Chmod(dir, 0o755); err != nil { // the umask has no say
+		return err
+	}
+	return write(dir, files, mode, fsGroup(p))
 }
 
 func fsGroup(p *v1.Pod) *int64 {
@@ -78,39 +113,27 @@ func fsGroup(p *v1.Pod) *int64 {
 	return p.Spec.SecurityContext.FSGroup
 }
 
-// makeDir makes a folder with a mode that the umask has no say in.
-func makeDir(dir string, mode fs.FileMode) error {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return err
-	}
-	return os.Chmod(dir, mode)
-}
-
 // emptyDir makes the folder under another name first, so that one that is there has its
 // mode and group, whenever an earlier call ended; containers may have changed them since.
-func (m *Maker) emptyDir(p *v1.Pod, v *v1.Volume) (Made, error) {
-	dir := m.Dirs.Volume(string(p.UID), "empty-dir", v.Name)
-	if v.EmptyDir.Medium == v1.StorageMediumMemory {
-		return Made{Path: dir}, m.memoryDir(dir, p, v.EmptyDir)
-	}
+func emptyDir(dir string, group *int64) error {
 	if _, err := os.Lstat(dir); !errors.Is(err, fs.ErrNotExist) {
-		return Made{Path: dir}, err
+		return err
 	}
-	fresh := filepath.Join(filepath.Dir(dir), "."+v.Name) // no volume's name begins like this
+	fresh := filepath.Join(filepath.Dir(dir), "."+filepath.Base(dir)) // no volume's name begins like this
 	if err := os.MkdirAll(fresh, 0o755); err != nil {
-		return Made{}, err
+		return err
 	}
 	mode := fs.FileMode(0o777)
-	if group := fsGroup(p); group != nil {
+	if group != nil {
 		mode |= fs.ModeSetgid
 		if err := os.Lchown(fresh, -1, int(*group)); err != nil {
-			return Made{}, err
+			return err
 		}
 	}
 	if err := os.Chmod(fresh, mode); err != nil {
-		return Made{}, err
+		return err
 	}
-	return Made{Path: dir}, os.Rename(fresh, dir)
+	return os.Rename(fresh, dir)
 }
 
 // memoryDir mounts a memory file system that has its mode and group from the start.
@@ -178,4 +201,56 @@ func podMemory(p *v1.Pod) int64 {
 		most = max(most, sidecars+limit)
 	}
 	return max(sum+sidecars, most)
+}
+
+// checkHostPath makes what the type says to make, and refuses what is something else.
+func checkHostPath(h *v1.HostPathVolumeSource) error {
+	kind := ptr.Deref(h.Type, v1.HostPathUnset)
+	info, err := os.Stat(h.Path)
+	if errors.Is(err, fs.ErrNotExist) {
+		switch kind {
+		case v1.HostPathDirectoryOrCreate:
+			return os.MkdirAll(h.Path, 0o755)
+		case v1.HostPathFileOrCreate:
+			return createFile(h.Path)
+		case v1.HostPathUnset:
+			return nil // the runtime decides
+		}
+	}
+	if err != nil {
+		if kind == v1.HostPathUnset {
+			return nil
+		}
+		return err
+	}
+	mode := info.Mode()
+	ok := true
+	switch kind {
+	case v1.HostPathDirectory, v1.HostPathDirectoryOrCreate:
+		ok = mode.IsDir()
+	case v1.HostPathFile, v1.HostPathFileOrCreate:
+		ok = mode.IsRegular()
+	case v1.HostPathSocket:
+		ok = mode&fs.ModeSocket != 0
+	case v1.HostPathCharDev:
+		ok = mode&fs.ModeCharDevice != 0
+	case v1.HostPathBlockDev:
+		ok = mode&fs.ModeDevice != 0 && mode&fs.ModeCharDevice == 0
+	}
+	if !ok {
+		return fmt.Errorf("%s is no %s", h.Path, kind)
+	}
+	return nil
+}
+
+// createFile does not make the folders above, as the kubelet does not.
+func createFile(path string) error {
+	f, err := os.OpenFile(filepath.Clean(path), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
+	if errors.Is(err, fs.ErrExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return f.Close()
 }

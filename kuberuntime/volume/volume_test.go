@@ -14,6 +14,7 @@ import (
 	"github.com/crishim/crishim/internal/testneeds"
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/testing/protocmp"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -412,7 +413,7 @@ func TestMounts(t *testing.T) {
 		}
 		return list[0], nil
 	}
-	toContainer := v1.MountPropagationHostToContainer
+	toContainer, recursive := v1.MountPropagationHostToContainer, v1.RecursiveReadOnlyEnabled
 	cases := []struct {
 		name string
 		in   v1.VolumeMount
@@ -421,6 +422,8 @@ func TestMounts(t *testing.T) {
 		{"plain", v1.VolumeMount{Name: "v", MountPath: "/a"}, &runtimeapi.Mount{ContainerPath: "/a", HostPath: volume}},
 		{"read-only", v1.VolumeMount{Name: "v", MountPath: "a", ReadOnly: true}, &runtimeapi.Mount{ContainerPath: "/a", HostPath: volume, Readonly: true}},
 		{"of a read-only volume", v1.VolumeMount{Name: "ro", MountPath: "/a"}, &runtimeapi.Mount{ContainerPath: "/a", HostPath: volume, Readonly: true}},
+		{"read-only all the way down", v1.VolumeMount{Name: "v", MountPath: "/a", ReadOnly: true, RecursiveReadOnly: &recursive},
+			&runtimeapi.Mount{ContainerPath: "/a", HostPath: volume, Readonly: true, RecursiveReadOnly: true}},
 		{"propagation", v1.VolumeMount{Name: "v", MountPath: "/a", MountPropagation: &toContainer},
 			&runtimeapi.Mount{ContainerPath: "/a", HostPath: volume, Propagation: runtimeapi.MountPropagation_PROPAGATION_HOST_TO_CONTAINER}},
 		{"sub path without root", v1.VolumeMount{Name: "ro", MountPath: "/a", SubPath: "x/y"}, &runtimeapi.Mount{ContainerPath: "/a", HostPath: filepath.Join(volume, "x/y"), Readonly: true}},
@@ -435,6 +438,16 @@ func TestMounts(t *testing.T) {
 		}
 		if diff := cmp.Diff(c.want, got, protocmp.Transform()); diff != "" {
 			t.Errorf("%s: %s", c.name, diff)
+		}
+		// What only the runtime or the container's variables know is as it is written.
+		want := proto.Clone(c.want).(*runtimeapi.Mount)
+		want.HostPath = strings.ReplaceAll(want.HostPath, "pod1", "$(NAME)")
+		if want.Image != nil {
+			want.Image.Image = want.Image.UserSpecifiedImage
+		}
+		planned := PlanMounts(&v1.Container{VolumeMounts: []v1.VolumeMount{c.in}}, made)
+		if diff := cmp.Diff(want, planned[0], protocmp.Transform()); diff != "" {
+			t.Errorf("%s, planned: %s", c.name, diff)
 		}
 	}
 	if got, err := mount(v1.VolumeMount{Name: "v", MountPath: "/a", SubPathExpr: "$(NAME)"}); !errors.Is(err, errNoMount) || strings.Contains(err.Error(), "pod1") {

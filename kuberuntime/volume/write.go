@@ -2,6 +2,7 @@ package volume
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -26,9 +27,7 @@ const (
 // write brings the files of a volume up to date. Containers have the volume read-only;
 // one with the right to change that leads nothing out of it either.
 func write(dir string, want files, mode fs.FileMode, group *int64) (err error) {
-	if mode == 0 {
-		mode = 0o644
-	}
+	mode = cmp.Or(mode, 0o644)
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return err
@@ -66,7 +65,7 @@ func fill(root *os.Root, name string, want files, mode fs.FileMode, group *int64
 		if err := fresh.WriteFile(name, f.data, 0o600); err != nil {
 			return err
 		}
-		if err := fresh.Chmod(name, fileMode(f, mode)); err != nil {
+		if err := fresh.Chmod(name, cmp.Or(f.mode, mode)); err != nil {
 			return err
 		}
 	}
@@ -96,13 +95,6 @@ func own(root *os.Root, group *int64) error {
 		}
 		return root.Chmod(name, mode)
 	})
-}
-
-func fileMode(f file, mode fs.FileMode) fs.FileMode {
-	if f.mode != 0 {
-		return f.mode
-	}
-	return mode
 }
 
 func swap(root *os.Root, target string) error {
@@ -183,7 +175,7 @@ func (f file) compare(root *os.Root, name string, mode fs.FileMode, group *int64
 	if err != nil {
 		return err
 	}
-	wantMode := fileMode(f, mode)
+	wantMode := cmp.Or(f.mode, mode)
 	if group != nil {
 		wantMode |= 0o440
 	}
