@@ -40,6 +40,9 @@ func (c *Conn) API() string { return c.runtime.api }
 // ClientConn is the connection to the runtime for services beside CRI.
 func (c *Conn) ClientConn() grpc.ClientConnInterface { return c.runtime.calls }
 
+// ImageClientConn is the connection to the image service.
+func (c *Conn) ImageClientConn() grpc.ClientConnInterface { return c.image.calls }
+
 // Close ends the connection with its tunnel and the embedded shim. It may be called twice.
 func (c *Conn) Close() error {
 	c.closeOnce.Do(func() {

@@ -78,7 +78,7 @@ func TestLogsShowWhatSyncRotated(t *testing.T) {
 	t.Cleanup(func() { conn.Close() })
 	now := time.Now()
 	m, err := kuberuntime.New(t.Context(), kuberuntime.Options{
-		Runtime: runtimeapi.NewRuntimeServiceClient(conn), Now: func() time.Time { return now },
+		Runtime: conn, Now: func() time.Time { return now },
 		Dirs: kuberuntime.DefaultDirs(func(key string) (string, bool) { v, ok := c.vars[key]; return v, ok }),
 	})
 	if err != nil {

@@ -67,7 +67,7 @@ func (env *Env) podRuntimeOn(ctx context.Context, conn *client.Conn, o podRuntim
 		pull = env.pullInLines(conn)
 	}
 	r.Manager, err = kuberuntime.New(ctx, kuberuntime.Options{
-		Runtime: conn.Runtime, Image: conn.Image, Endpoint: conn.RuntimeEndpoint, Dirs: r.dirs, Host: host, Now: env.Now,
+		Runtime: conn.ClientConn(), Image: conn.ImageClientConn(), Endpoint: conn.RuntimeEndpoint, Dirs: r.dirs, Host: host, Now: env.Now,
 		Auth: func(ctx context.Context, image string) (*runtimeapi.AuthConfig, error) {
 			// The kubelet gives its credential plugins as long, and no terminal may show that one hangs.
 			ctx, cancel := context.WithTimeoutCause(ctx, time.Minute, errors.New("none after a minute"))

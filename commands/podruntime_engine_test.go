@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/internal/testneeds"
 	"github.com/crishim/crishim/kuberuntime"
 	"github.com/crishim/crishim/shim/enginetest"
@@ -19,13 +20,15 @@ import (
 
 // beforeCreate calls a function before each container is made, with what is asked for.
 type beforeCreate struct {
-	runtimeapi.RuntimeServiceClient
+	grpc.ClientConnInterface
 	do func(*runtimeapi.CreateContainerRequest)
 }
 
-func (b beforeCreate) CreateContainer(ctx context.Context, r *runtimeapi.CreateContainerRequest, o ...grpc.CallOption) (*runtimeapi.CreateContainerResponse, error) {
-	b.do(r)
-	return b.RuntimeServiceClient.CreateContainer(ctx, r, o...)
+func (b beforeCreate) Invoke(ctx context.Context, method string, req, resp any, o ...grpc.CallOption) error {
+	if r, ok := req.(*runtimeapi.CreateContainerRequest); ok {
+		b.do(r)
+	}
+	return b.ClientConnInterface.Invoke(ctx, method, req, resp, o...)
 }
 
 // eachRuntime runs a test on the shim with the real engine, and on containerd.
@@ -49,6 +52,32 @@ func testImage() string {
 		return image
 	}
 	return "busybox:crishim"
+}
+
+func engineEnv(t *testing.T, endpoint, root string) *Env {
+	t.Helper()
+	lookup := func(name string) (string, bool) {
+		value, ok := map[string]string{"CONTAINER_RUNTIME_ENDPOINT": endpoint, "CRISHIM_ROOT": root}[name]
+		return value, ok
+	}
+	return &Env{In: strings.NewReader(""), Out: io.Discard, Err: t.Output(), LookupEnv: lookup, Now: time.Now, StartShim: startShim(lookup)}
+}
+
+// managerOn is a pod runtime on a connection in which the calls of the runtime go through calls.
+func managerOn(t *testing.T, env *Env, calls grpc.ClientConnInterface, conn *client.Conn) *kuberuntime.Manager {
+	t.Helper()
+	host, err := kuberuntime.ReadHost()
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := kuberuntime.New(t.Context(), kuberuntime.Options{
+		Runtime: calls, Image: conn.ImageClientConn(), Endpoint: conn.RuntimeEndpoint, Dirs: kuberuntime.DefaultDirs(env.LookupEnv), Host: host,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(m.Close)
+	return m
 }
 
 // TestSubPathSwappedMeanwhile has a container that swaps a folder of a shared volume for a
@@ -75,11 +104,7 @@ spec:
 			}
 		}
 		root := filepath.Join(dir, "root")
-		lookup := func(name string) (string, bool) {
-			value, ok := map[string]string{"CONTAINER_RUNTIME_ENDPOINT": endpoint, "CRISHIM_ROOT": root}[name]
-			return value, ok
-		}
-		env := &Env{In: strings.NewReader(""), Out: io.Discard, Err: t.Output(), LookupEnv: lookup, Now: time.Now, StartShim: startShim(lookup)}
+		env := engineEnv(t, endpoint, root)
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 		defer cancel()
 		conn, err := env.connect(ctx)
@@ -87,7 +112,7 @@ spec:
 			t.Fatal(err)
 		}
 		defer conn.Close()
-		var r *podRuntime
+		var r *kuberuntime.Manager
 		attacker := ""
 		exec := func(id, script string) string {
 			t.Helper()
@@ -97,7 +122,7 @@ spec:
 			}
 			return strings.TrimSpace(string(out))
 		}
-		conn.Runtime = beforeCreate{conn.Runtime, func(req *runtimeapi.CreateContainerRequest) {
+		r = managerOn(t, env, beforeCreate{conn.ClientConn(), func(req *runtimeapi.CreateContainerRequest) {
 			if req.GetConfig().GetMetadata().GetName() != "victim" {
 				return
 			}
@@ -108,11 +133,7 @@ spec:
 			}
 			attacker = list.GetContainers()[0].GetId()
 			exec(attacker, "echo of the volume >/v/a/d/mine; mv /v/a/d /v/real; ln -s "+dir+" /v/a/d")
-		}}
-		if r, err = env.podRuntimeOn(ctx, conn, podRuntimeOptions{}); err != nil {
-			t.Fatal(err)
-		}
-		defer r.Manager.Close()
+		}}, conn)
 		set, err := readManifests(env, []string{filepath.Join(dir, "pod.yaml")})
 		if err != nil {
 			t.Fatal(err)

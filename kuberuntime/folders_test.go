@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/internal/testneeds"
 	"github.com/crishim/crishim/kuberuntime/manifest"
@@ -79,12 +80,15 @@ func TestSubPathsEndWithThePod(t *testing.T) {
 		"removed": func(f *fixture, p *v1.Pod) error { return f.Remove(t.Context(), p, f.status(t, p), nil) },
 		"killed": func(f *fixture, p *v1.Pod) error {
 			for _, c := range f.status(t, p).Containers {
-				if err := errors.Join(f.service.stopContainer(t.Context(), c.ID, 0), f.DeleteContainer(t.Context(), c.ID)); err != nil {
+				_, err := f.runtime.StopContainer(t.Context(), &runtimeapi.StopContainerRequest{ContainerId: c.ID})
+				if err := errors.Join(err, f.DeleteContainer(t.Context(), c.ID)); err != nil {
 					return err
 				}
 			}
 			for _, s := range f.status(t, p).Sandboxes {
-				if err := errors.Join(f.service.stopPodSandbox(t.Context(), s.GetId()), f.service.removePodSandbox(t.Context(), s.GetId())); err != nil {
+				_, stopped := f.runtime.StopPodSandbox(t.Context(), &runtimeapi.StopPodSandboxRequest{PodSandboxId: s.GetId()})
+				_, removed := f.runtime.RemovePodSandbox(t.Context(), &runtimeapi.RemovePodSandboxRequest{PodSandboxId: s.GetId()})
+				if err := errors.Join(stopped, removed); err != nil {
 					return err
 				}
 			}

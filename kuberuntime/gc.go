@@ -104,17 +104,18 @@ func (m *Manager) removeItem(ctx context.Context, item GarbageItem) error {
 	switch item.Kind {
 	case "container":
 		if item.unknown {
-			if err := m.service.stopContainer(ctx, item.ID, minGrace); err != nil {
+			if _, err := m.runtime.StopContainer(ctx, &runtimeapi.StopContainerRequest{ContainerId: item.ID, Timeout: minGrace}); err != nil {
 				return err
 			}
 		}
 		return m.DeleteContainer(ctx, item.ID)
 	case "sandbox":
 		// Stopping again is how the network of a sandbox that died by itself is released.
-		if err := m.service.stopPodSandbox(ctx, item.ID); err != nil {
+		if _, err := m.runtime.StopPodSandbox(ctx, &runtimeapi.StopPodSandboxRequest{PodSandboxId: item.ID}); err != nil {
 			return err
 		}
-		return m.service.removePodSandbox(ctx, item.ID)
+		_, err := m.runtime.RemovePodSandbox(ctx, &runtimeapi.RemovePodSandboxRequest{PodSandboxId: item.ID})
+		return err
 	case "image":
 		return m.RemoveImage(ctx, item.ID)
 	case "pod folder":

@@ -66,7 +66,7 @@ func (m *Manager) PlanImages(ctx context.Context, policy ImagePolicy) (*Garbage,
 }
 
 func (m *Manager) planImages(ctx context.Context, policy ImagePolicy, use *imageUse) (*Garbage, error) {
-	info, err := m.service.imageFsInfo(ctx)
+	info, err := m.image.ImageFsInfo(ctx, &runtimeapi.ImageFsInfoRequest{})
 	if err != nil {
 		return nil, err
 	}
@@ -78,10 +78,11 @@ func (m *Manager) planImages(ctx context.Context, policy ImagePolicy, use *image
 	if err != nil {
 		return nil, err
 	}
-	containers, err := m.service.listContainers(ctx, nil)
+	list, err := m.runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{})
 	if err != nil {
 		return nil, err
 	}
+	containers := list.GetContainers()
 	sandbox, err := m.sandboxImage(ctx)
 	if err != nil {
 		return nil, err
@@ -120,11 +121,11 @@ func inUse(containers []*runtimeapi.Container) map[string]bool {
 func (m *Manager) mountedImages(ctx context.Context, containers []*runtimeapi.Container) (map[string]bool, error) {
 	used := map[string]bool{}
 	for _, c := range containers {
-		status, err := m.service.containerStatus(ctx, c.GetId())
+		resp, err := m.runtime.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: c.GetId()})
 		if ignoreNotFound(err) != nil {
 			return nil, err
 		}
-		for _, mount := range status.GetMounts() {
+		for _, mount := range resp.GetStatus().GetMounts() {
 			ref := mount.GetImage().GetImage()
 			if ref == "" || used[ref] {
 				continue
@@ -144,7 +145,7 @@ func (m *Manager) mountedImages(ctx context.Context, containers []*runtimeapi.Co
 // does not tell. containerd before 1.7 does not say that it is pinned, and no container in
 // the lists is made from it.
 func (m *Manager) sandboxImage(ctx context.Context) (string, error) {
-	resp, err := call(ctx, m.service.metrics, "status", m.o.Runtime.Status, &runtimeapi.StatusRequest{Verbose: true})
+	resp, err := m.runtime.Status(ctx, &runtimeapi.StatusRequest{Verbose: true})
 	if err != nil {
 		return "", err
 	}

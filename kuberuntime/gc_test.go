@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/kuberuntime/pod"
@@ -224,20 +224,8 @@ func TestGarbageCollectFolders(t *testing.T) {
 	}
 }
 
-// pausing is a runtime that tells its sandbox image as containerd does.
-type pausing struct {
-	runtimeapi.RuntimeServiceClient
-	image string
-}
-
-func (p pausing) Status(context.Context, *runtimeapi.StatusRequest, ...grpc.CallOption) (*runtimeapi.StatusResponse, error) {
-	return &runtimeapi.StatusResponse{Info: map[string]string{"config": `{"sandboxImage":"` + p.image + `"}`}}, nil
-}
-
-// onDisk is an image service whose images are on the root file system.
-type onDisk struct{ runtimeapi.ImageServiceClient }
-
-func (onDisk) ImageFsInfo(context.Context, *runtimeapi.ImageFsInfoRequest, ...grpc.CallOption) (*runtimeapi.ImageFsInfoResponse, error) {
+// onDisk has images on the root file system.
+func onDisk() (proto.Message, error) {
 	return &runtimeapi.ImageFsInfoResponse{ImageFilesystems: []*runtimeapi.FilesystemUsage{{FsId: &runtimeapi.FilesystemIdentifier{Mountpoint: "/"}}}}, nil
 }
 
@@ -245,7 +233,11 @@ func (onDisk) ImageFsInfo(context.Context, *runtimeapi.ImageFsInfoRequest, ...gr
 func TestSandboxImageStays(t *testing.T) {
 	t.Parallel()
 	for _, told := range []string{"pause:1", ""} {
-		f := newFixture(t, func(o *Options) { o.Runtime, o.Image = pausing{o.Runtime, told}, onDisk{o.Image} })
+		f := newFixture(t, func(o *Options) {
+			o.answer(map[string]func() (proto.Message, error){"ImageFsInfo": onDisk, "Status": func() (proto.Message, error) {
+				return &runtimeapi.StatusResponse{Info: map[string]string{"config": `{"sandboxImage":"` + told + `"}`}}, nil
+			}})
+		})
 		pause := f.stub.AddImage("pause:1")
 		f.stub.Image("pause:1", func(i *runtimeapi.Image) { i.Size = 1 << 40 }) // the first to go
 		g, err := f.PlanImages(t.Context(), ImagePolicy{})                      // all may go
@@ -259,34 +251,31 @@ func TestSandboxImageStays(t *testing.T) {
 	}
 }
 
-// mounting is a runtime whose containers have an image mounted.
-type mounting struct {
-	runtimeapi.RuntimeServiceClient
-	image string
-}
-
-func (m mounting) ContainerStatus(context.Context, *runtimeapi.ContainerStatusRequest, ...grpc.CallOption) (*runtimeapi.ContainerStatusResponse, error) {
-	return &runtimeapi.ContainerStatusResponse{Status: &runtimeapi.ContainerStatus{Mounts: []*runtimeapi.Mount{
-		{ContainerPath: "/data"}, {ContainerPath: "/model", Image: &runtimeapi.ImageSpec{Image: m.image}},
-	}}}, nil
-}
-
 // TestMountedImageStays, by whichever name it is mounted.
 func TestMountedImageStays(t *testing.T) {
 	t.Parallel()
 	for _, mounted := range []string{"model:1", "its id", "busybox:1"} {
-		f := newFixture(t)
+		ref := ""
+		f := newFixture(t, func(o *Options) {
+			o.answer(map[string]func() (proto.Message, error){"ImageFsInfo": onDisk, "ContainerStatus": func() (proto.Message, error) {
+				if ref == "" {
+					return nil, nil
+				}
+				return &runtimeapi.ContainerStatusResponse{Status: &runtimeapi.ContainerStatus{Mounts: []*runtimeapi.Mount{
+					{ContainerPath: "/data"}, {ContainerPath: "/model", Image: &runtimeapi.ImageSpec{Image: ref}},
+				}}}, nil
+			}})
+		})
 		p, set := parse(t, `  containers: [{name: a, image: "busybox:1"}]`)
 		if _, err := f.Up(deadline(t), p, set, false); err != nil {
 			t.Fatal(err)
 		}
 		model := f.stub.AddImage("model:1")
 		f.stub.Image("model:1", func(i *runtimeapi.Image) { i.Size = 1 << 40 }) // the first to go
-		ref := mounted
+		ref = mounted
 		if ref == "its id" {
 			ref = model
 		}
-		f.service.runtime, f.service.image = mounting{f.service.runtime, ref}, onDisk{f.service.image}
 		g, err := f.PlanImages(t.Context(), ImagePolicy{})
 		if err != nil {
 			t.Fatal(err)

@@ -30,23 +30,30 @@ func (m *Manager) PullImage(ctx context.Context, image string, auths []*runtimea
 
 // GetImageRef is what the runtime knows an image by, "" if it is not there.
 func (m *Manager) GetImageRef(ctx context.Context, image string) (string, error) {
-	found, err := m.service.imageStatus(ctx, image)
+	found, err := m.imageStatus(ctx, image)
 	return found.GetId(), err
+}
+
+func (m *Manager) imageStatus(ctx context.Context, image string) (*runtimeapi.Image, error) {
+	resp, err := m.image.ImageStatus(ctx, &runtimeapi.ImageStatusRequest{Image: &runtimeapi.ImageSpec{Image: image}})
+	return resp.GetImage(), err
 }
 
 // ListImages lists all images.
 func (m *Manager) ListImages(ctx context.Context) ([]*runtimeapi.Image, error) {
-	return m.service.listImages(ctx)
+	resp, err := m.image.ListImages(ctx, &runtimeapi.ListImagesRequest{})
+	return resp.GetImages(), err
 }
 
 // RemoveImage removes an image.
 func (m *Manager) RemoveImage(ctx context.Context, image string) error {
-	return m.service.removeImage(ctx, image)
+	_, err := m.image.RemoveImage(ctx, &runtimeapi.RemoveImageRequest{Image: &runtimeapi.ImageSpec{Image: image}})
+	return err
 }
 
 // ImageStats adds up the sizes of all images; layers that images share count for each.
 func (m *Manager) ImageStats(ctx context.Context) (uint64, error) {
-	images, err := m.service.listImages(ctx)
+	images, err := m.ListImages(ctx)
 	if err != nil {
 		return 0, err
 	}
@@ -63,7 +70,7 @@ func (m *Manager) ensureImage(ctx context.Context, p *v1.Pod, container, image s
 		m.waits(p, container, EventFailed, ErrInvalidImageName, "image name %q: %v", image, err)
 		return nil, fmt.Errorf("%w: %q: %w", ErrInvalidImageName, image, err)
 	}
-	present, err := m.service.imageStatus(ctx, image)
+	present, err := m.imageStatus(ctx, image)
 	if err != nil {
 		m.waits(p, container, EventFailed, ErrImageInspect, "inspect image %s: %v", image, err)
 		return nil, fmt.Errorf("%w: %w", ErrImageInspect, err)
@@ -79,7 +86,7 @@ func (m *Manager) ensureImage(ctx context.Context, p *v1.Pod, container, image s
 	if err := m.pullFor(ctx, p, container, image, set, sandbox); err != nil {
 		return nil, err
 	}
-	pulled, err := m.service.imageStatus(ctx, image)
+	pulled, err := m.imageStatus(ctx, image)
 	if err == nil && pulled.GetId() == "" {
 		err = errors.New("it is not there after the pull")
 	}
@@ -118,18 +125,23 @@ func (m *Manager) pullFor(ctx context.Context, p *v1.Pod, container, image strin
 
 // puller pulls images: serially or not, and not too many at once.
 type puller struct {
-	service *service
-	custom  func(context.Context, string, *runtimeapi.AuthConfig, *runtimeapi.PodSandboxConfig) (string, error)
+	one     func(context.Context, string, *runtimeapi.AuthConfig, *runtimeapi.PodSandboxConfig) (string, error)
 	serial  chan struct{} // holds one token while nobody pulls; nil for parallel pulls
 	limiter *rate.Limiter
 	patient bool // a pull beyond the rate waits and does not fail
 	backoff *backoff
 }
 
-func newPuller(o Options, s *service) *puller {
-	p := &puller{service: s, custom: o.Pull, patient: o.PatientPulls, backoff: newBackoff(), limiter: pullLimiter(o.PullQPS, o.PullBurst)}
+func newPuller(o Options, image runtimeapi.ImageServiceClient) *puller {
+	p := &puller{one: o.Pull, patient: o.PatientPulls, backoff: newBackoff(), limiter: pullLimiter(o.PullQPS, o.PullBurst)}
 	if o.SerialPulls {
 		p.serial = make(chan struct{}, 1)
+	}
+	if p.one == nil {
+		p.one = func(ctx context.Context, name string, auth *runtimeapi.AuthConfig, sandbox *runtimeapi.PodSandboxConfig) (string, error) {
+			resp, err := image.PullImage(ctx, &runtimeapi.PullImageRequest{Image: &runtimeapi.ImageSpec{Image: name}, Auth: auth, SandboxConfig: sandbox})
+			return resp.GetImageRef(), err
+		}
 	}
 	return p
 }
@@ -158,16 +170,12 @@ func (p *puller) pull(ctx context.Context, image string, auths []*runtimeapi.Aut
 	} else if !p.limiter.Allow() {
 		return "", errors.New("pull QPS exceeded")
 	}
-	one := p.service.pullImage
-	if p.custom != nil {
-		one = p.custom
-	}
 	if len(auths) == 0 {
-		return one(ctx, image, nil, sandbox)
+		return p.one(ctx, image, nil, sandbox)
 	}
 	var errs []error
 	for _, auth := range auths {
-		ref, err := one(ctx, image, auth, sandbox)
+		ref, err := p.one(ctx, image, auth, sandbox)
 		if err == nil {
 			return ref, nil
 		}

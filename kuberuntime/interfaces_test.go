@@ -1,14 +1,17 @@
 package kuberuntime
 
 import (
-	"context"
 	"errors"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"google.golang.org/grpc"
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/logfile"
@@ -24,7 +27,7 @@ func TestInterfaces(t *testing.T) {
 		t.Fatal(err)
 	}
 	id := f.status(t, p).Container("a").ID
-	var runtime Runtime = f.Manager
+	var runtime KubeGenericRuntime = f.Manager
 	if got := runtime.Type(); got != "stubcri" {
 		t.Errorf("type: got %q", got)
 	}
@@ -59,20 +62,18 @@ func TestInterfaces(t *testing.T) {
 		t.Errorf("image ref after its removal: got %q, %v", got, err)
 	}
 
-	var streams StreamingRuntime = f.Manager
 	for name, get := range map[string]func() (string, error){
-		"exec":         func() (string, error) { return streams.GetExec(ctx, id, []string{"sh"}, true, true, false, true) },
-		"attach":       func() (string, error) { return streams.GetAttach(ctx, id, false, true, true, false) },
-		"port-forward": func() (string, error) { return streams.GetPortForward(ctx, f.status(t, p).Sandbox().GetId(), nil) },
+		"exec":         func() (string, error) { return runtime.GetExec(ctx, id, []string{"sh"}, true, true, false, true) },
+		"attach":       func() (string, error) { return runtime.GetAttach(ctx, id, false, true, true, false) },
+		"port-forward": func() (string, error) { return runtime.GetPortForward(ctx, f.status(t, p).Sandbox().GetId(), nil) },
 	} {
 		if url, err := get(); !strings.Contains(url, "://") || err != nil {
 			t.Errorf("%s: got %q, %v", name, url, err)
 		}
 	}
 
-	var commands CommandRunner = f.Manager
 	var exit *ExitError
-	if got, err := commands.RunInContainer(ctx, id, []string{"sh", "-c", "echo oh; exit 4"}, time.Minute); string(got) != "oh\n" || !errors.As(err, &exit) || exit.Code != 4 {
+	if got, err := runtime.RunInContainer(ctx, id, []string{"sh", "-c", "echo oh; exit 4"}, time.Minute); string(got) != "oh\n" || !errors.As(err, &exit) || exit.Code != 4 {
 		t.Errorf("command: got %q, %v", got, err)
 	}
 	f.stub.Exit(id, 0)
@@ -102,18 +103,73 @@ func TestAPIVersionIsKeptForAMinute(t *testing.T) {
 	}
 }
 
-// otherVersion is a runtime of another CRI.
-type otherVersion struct {
-	runtimeapi.RuntimeServiceClient
-}
-
-func (otherVersion) Version(context.Context, *runtimeapi.VersionRequest, ...grpc.CallOption) (*runtimeapi.VersionResponse, error) {
-	return &runtimeapi.VersionResponse{Version: "0.2.0"}, nil
-}
-
 func TestNewRefusesOtherVersions(t *testing.T) {
 	t.Parallel()
-	if _, err := New(t.Context(), Options{Runtime: otherVersion{}}); err == nil || !strings.Contains(err.Error(), `"0.2.0", want "0.1.0"`) {
+	o := Options{}
+	o.answer(map[string]func() (proto.Message, error){"Version": func() (proto.Message, error) {
+		return &runtimeapi.VersionResponse{Version: "0.2.0"}, nil
+	}})
+	if _, err := New(t.Context(), o); err == nil || !strings.Contains(err.Error(), `"0.2.0", want "0.1.0"`) {
 		t.Errorf("got %v", err)
+	}
+}
+
+// TestInstrumented: every call has the kubelet's name, what is to be gone may be gone, and answers without
+// what the CRI promises are errors.
+func TestInstrumented(t *testing.T) {
+	t.Parallel()
+	gone := func() (proto.Message, error) { return nil, status.Error(codes.NotFound, "gone") }
+	empty := func(m proto.Message) func() (proto.Message, error) {
+		return func() (proto.Message, error) { return m, nil }
+	}
+	answers := map[string]func() (proto.Message, error){
+		"StopPodSandbox": gone, "RemovePodSandbox": gone, "StopContainer": gone, "RemoveContainer": gone, "RemoveImage": gone, "ContainerStatus": gone,
+		"RunPodSandbox": empty(&runtimeapi.RunPodSandboxResponse{}), "CreateContainer": empty(&runtimeapi.CreateContainerResponse{}),
+		"PullImage": empty(&runtimeapi.PullImageResponse{}), "Exec": empty(&runtimeapi.ExecResponse{}), "Attach": empty(&runtimeapi.AttachResponse{}),
+		"PortForward": empty(&runtimeapi.PortForwardResponse{}), "ListPodSandbox": empty(&runtimeapi.ListPodSandboxResponse{}),
+		"ImageFsInfo": empty(&runtimeapi.ImageFsInfoResponse{}), "ReopenContainerLog": empty(&runtimeapi.ReopenContainerLogResponse{}),
+		"UpdateRuntimeConfig": empty(&runtimeapi.UpdateRuntimeConfigResponse{}), "ExecSync": empty(&runtimeapi.ExecSyncResponse{}),
+	}
+	registry := prometheus.NewRegistry()
+	conn := instrumented{answering{answers: answers}, newCounts(registry, time.Now)}
+	got := map[string]string{}
+	for method, answer := range answers {
+		resp, _ := answer()
+		if resp == nil {
+			resp = &runtimeapi.StopContainerResponse{}
+		}
+		err := conn.Invoke(t.Context(), "/runtime.v1.RuntimeService/"+method, &runtimeapi.PullImageRequest{Image: &runtimeapi.ImageSpec{Image: "app:1"}}, resp)
+		got[operationOf(method)] = ""
+		if err != nil {
+			got[operationOf(method)] = err.Error()
+		}
+	}
+	want := map[string]string{
+		"stop_podsandbox": "", "remove_podsandbox": "", "stop_container": "", "remove_container": "", "remove_image": "",
+		"container_status": "rpc error: code = NotFound desc = gone",
+		"run_podsandbox":   "the runtime answered with an empty id", "create_container": "the runtime answered with an empty id",
+		"pull_image": "pull app:1: the runtime answered with an empty reference",
+		"exec":       "the runtime answered without a stream URL", "attach": "the runtime answered without a stream URL",
+		"port_forward": "the runtime answered without a stream URL", "list_podsandbox": "", "image_fs_info": "", "reopen_container_log": "",
+		"update_runtime_config": "", "exec_sync": "",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	total := map[string]float64{}
+	for _, family := range families {
+		for _, m := range family.GetMetric() {
+			total[family.GetName()] += m.GetCounter().GetValue() + float64(m.GetHistogram().GetSampleCount())
+		}
+	}
+	wantTotal := map[string]float64{
+		"kubelet_runtime_operations_total": 17, "kubelet_runtime_operations_errors_total": 6, "kubelet_runtime_operations_duration_seconds": 17,
+	}
+	if diff := cmp.Diff(wantTotal, total); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
 	}
 }

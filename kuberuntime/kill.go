@@ -44,7 +44,7 @@ func (m *Manager) KillPod(ctx context.Context, p *v1.Pod, status *pod.Status, gr
 	}
 	var errs []error
 	for _, sandbox := range status.Sandboxes {
-		if err := m.service.stopPodSandbox(ctx, sandbox.GetId()); err != nil {
+		if _, err := m.runtime.StopPodSandbox(ctx, &runtimeapi.StopPodSandboxRequest{PodSandboxId: sandbox.GetId()}); err != nil {
 			errs = append(errs, fmt.Errorf("stop sandbox %s: %w", shortID(sandbox.GetId()), err))
 		}
 	}
@@ -123,7 +123,7 @@ func (m *Manager) killContainer(ctx context.Context, t killTarget, override *int
 		grace -= int64(m.waitTurn(ctx, t.after, time.Duration(grace)*time.Second) / time.Second)
 	}
 	m.prober.Drop(t.status.ID) // what they find from now on is no news
-	if err := m.service.stopContainer(ctx, t.status.ID, max(grace, floor)); err != nil {
+	if _, err := m.runtime.StopContainer(ctx, &runtimeapi.StopContainerRequest{ContainerId: t.status.ID, Timeout: max(grace, floor)}); err != nil {
 		return fmt.Errorf("stop container %s: %w", t.status.Name, err)
 	}
 	return nil

@@ -17,18 +17,20 @@ var ErrNoLog = errors.New("the container has no log file")
 // GetContainerLogs copies a container's log, each stream to its writer. With o.Follow it goes on
 // until the container has ended; o.Ended is its own.
 func (m *Manager) GetContainerLogs(ctx context.Context, containerID string, o logfile.Options, stdout, stderr io.Writer) error {
-	status, err := m.service.containerStatus(ctx, containerID)
+	of := &runtimeapi.ContainerStatusRequest{ContainerId: containerID}
+	resp, err := m.runtime.ContainerStatus(ctx, of)
 	if err != nil {
 		return err
 	}
-	if status.GetLogPath() == "" {
+	path := resp.GetStatus().GetLogPath()
+	if path == "" {
 		return fmt.Errorf("%s: %w", containerID, ErrNoLog)
 	}
 	o.Ended = func(ctx context.Context) (bool, error) {
-		status, err := m.service.containerStatus(ctx, containerID)
-		return isNotFound(err) || status.GetState() == runtimeapi.ContainerState_CONTAINER_EXITED, ignoreNotFound(err)
+		resp, err := m.runtime.ContainerStatus(ctx, of)
+		return isNotFound(err) || resp.GetStatus().GetState() == runtimeapi.ContainerState_CONTAINER_EXITED, ignoreNotFound(err)
 	}
-	return logfile.Read(ctx, status.GetLogPath(), o, func(e logfile.Entry) error {
+	return logfile.Read(ctx, path, o, func(e logfile.Entry) error {
 		to := stdout
 		if e.Stream == logfile.Stderr {
 			to = stderr

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -74,19 +74,9 @@ func TestRetriesBackOff(t *testing.T) {
 	}
 }
 
-// conditioned is a runtime that says whether it and its network are ready.
-type conditioned struct {
-	runtimeapi.RuntimeServiceClient
-	noRuntime, noNetwork *atomic.Bool
-}
-
-func (c conditioned) Status(context.Context, *runtimeapi.StatusRequest, ...grpc.CallOption) (*runtimeapi.StatusResponse, error) {
-	condition := func(name string, no *atomic.Bool) *runtimeapi.RuntimeCondition {
-		return &runtimeapi.RuntimeCondition{Type: name, Status: !no.Load(), Reason: "Why", Message: "it is so"}
-	}
-	return &runtimeapi.StatusResponse{Status: &runtimeapi.RuntimeStatus{Conditions: []*runtimeapi.RuntimeCondition{
-		condition(runtimeapi.RuntimeReady, c.noRuntime), condition(runtimeapi.NetworkReady, c.noNetwork),
-	}}}, nil
+// runtimeCondition is one, which is met while the flag is not set.
+func runtimeCondition(name string, no *atomic.Bool) *runtimeapi.RuntimeCondition {
+	return &runtimeapi.RuntimeCondition{Type: name, Status: !no.Load(), Reason: "Why", Message: "it is so"}
 }
 
 // TestLoopWaitsForTheRuntime, or for its network, and says so once.
@@ -102,7 +92,13 @@ func TestLoopWaitsForTheRuntime(t *testing.T) {
 			var noRuntime, noNetwork atomic.Bool
 			noRuntime.Store(!c.network)
 			noNetwork.Store(c.network)
-			f := newFixture(t, func(o *Options) { o.Runtime = conditioned{o.Runtime, &noRuntime, &noNetwork} })
+			f := newFixture(t, func(o *Options) {
+				o.answer(map[string]func() (proto.Message, error){"Status": func() (proto.Message, error) {
+					return &runtimeapi.StatusResponse{Status: &runtimeapi.RuntimeStatus{Conditions: []*runtimeapi.RuntimeCondition{
+						runtimeCondition(runtimeapi.RuntimeReady, &noRuntime), runtimeCondition(runtimeapi.NetworkReady, &noNetwork),
+					}}}, nil
+				}})
+			})
 			l := &looped{fixture: f, t: t, folder: t.TempDir()}
 			var said []string
 			loop, err := l.NewLoop(LoopOptions{Folder: l.folder, Problem: func(what string, err error) { said = append(said, fmt.Sprint(what, ": ", err)) }})

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/kuberuntime/criconfig"
@@ -18,10 +19,11 @@ import (
 
 // Options say what a Manager works on.
 type Options struct {
-	Runtime runtimeapi.RuntimeServiceClient
-	Image   runtimeapi.ImageServiceClient
-	Dirs    pod.Dirs
-	Host    criconfig.Host
+	// Runtime and Image are connections to the two services, often the same one.
+	Runtime, Image grpc.ClientConnInterface
+
+	Dirs pod.Dirs
+	Host criconfig.Host
 	// Auth finds the host's own credentials for an image; nil means that there are none.
 	Auth func(ctx context.Context, image string) (*runtimeapi.AuthConfig, error)
 	// Pull pulls an image in a way of the caller's, with progress say; nil means PullImage.
@@ -45,7 +47,8 @@ type Options struct {
 // change the same pod.
 type Manager struct {
 	o         Options
-	service   *service
+	runtime   runtimeapi.RuntimeServiceClient
+	image     runtimeapi.ImageServiceClient
 	generator *criconfig.Generator
 	volumes   *volume.Maker
 	puller    *puller
@@ -64,17 +67,18 @@ func New(ctx context.Context, o Options) (*Manager, error) {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	metrics := NewMetrics(o.Registerer, o.Now)
+	counts := newCounts(o.Registerer, o.Now)
 	m := &Manager{
 		o:         o,
-		service:   &service{runtime: o.Runtime, image: o.Image, metrics: metrics},
+		runtime:   runtimeapi.NewRuntimeServiceClient(instrumented{o.Runtime, counts}),
+		image:     runtimeapi.NewImageServiceClient(instrumented{o.Image, counts}),
 		generator: &criconfig.Generator{Host: o.Host, Dirs: o.Dirs},
 		volumes:   &volume.Maker{Dirs: o.Dirs, Host: o.Host, MountTmpfs: volume.MountTmpfs, BindMount: volume.BindMount},
 		crashes:   newBackoff(),
 		changed:   make(chan struct{}, 1),
 	}
-	m.puller = newPuller(o, m.service)
-	v, err := m.service.version(ctx)
+	m.puller = newPuller(o, m.image)
+	v, err := m.runtime.Version(ctx, &runtimeapi.VersionRequest{Version: apiVersion})
 	if err != nil {
 		return nil, err
 	}
@@ -95,7 +99,7 @@ func (m *Manager) Type() string { return m.name }
 
 // Version is the runtime's own version.
 func (m *Manager) Version(ctx context.Context) (string, error) {
-	v, err := m.service.version(ctx)
+	v, err := m.runtime.Version(ctx, &runtimeapi.VersionRequest{Version: apiVersion})
 	return v.GetRuntimeVersion(), err
 }
 
@@ -104,7 +108,7 @@ func (m *Manager) APIVersion(ctx context.Context) (string, error) {
 	if v, ok := m.version.get(m.o.Now()); ok {
 		return v, nil
 	}
-	v, err := m.service.version(ctx)
+	v, err := m.runtime.Version(ctx, &runtimeapi.VersionRequest{Version: apiVersion})
 	if err != nil {
 		return "", err
 	}
@@ -114,48 +118,21 @@ func (m *Manager) APIVersion(ctx context.Context) (string, error) {
 
 // Status is the runtime's status; an answer without the two required conditions is an error.
 func (m *Manager) Status(ctx context.Context) (*runtimeapi.RuntimeStatus, error) {
-	return m.service.status(ctx)
+	resp, err := m.runtime.Status(ctx, &runtimeapi.StatusRequest{})
+	if err != nil {
+		return nil, err
+	}
+	if len(resp.GetStatus().GetConditions()) < 2 {
+		return nil, errors.New("the runtime's status lacks conditions")
+	}
+	return resp.GetStatus(), nil
 }
 
 // UpdatePodCIDR tells the runtime which addresses pods get.
 func (m *Manager) UpdatePodCIDR(ctx context.Context, cidr string) error {
 	req := &runtimeapi.UpdateRuntimeConfigRequest{RuntimeConfig: &runtimeapi.RuntimeConfig{NetworkConfig: &runtimeapi.NetworkConfig{PodCidr: cidr}}}
-	_, err := call(ctx, m.service.metrics, "update_runtime_config", m.o.Runtime.UpdateRuntimeConfig, req)
+	_, err := m.runtime.UpdateRuntimeConfig(ctx, req)
 	return err
-}
-
-// RunInContainer runs a command to its end.
-func (m *Manager) RunInContainer(ctx context.Context, id string, cmd []string, timeout time.Duration) ([]byte, error) {
-	stdout, stderr, err := m.service.execSync(ctx, id, cmd, timeout)
-	return append(stdout, stderr...), err
-}
-
-// GetExec asks for the URL of an exec stream.
-func (m *Manager) GetExec(ctx context.Context, id string, cmd []string, stdin, stdout, stderr, tty bool) (string, error) {
-	resp, err := call(ctx, m.service.metrics, "exec", m.o.Runtime.Exec,
-		&runtimeapi.ExecRequest{ContainerId: id, Cmd: cmd, Tty: tty, Stdin: stdin, Stdout: stdout, Stderr: stderr})
-	return streamURL(resp.GetUrl(), err)
-}
-
-// GetAttach asks for the URL of an attach stream.
-func (m *Manager) GetAttach(ctx context.Context, id string, stdin, stdout, stderr, tty bool) (string, error) {
-	resp, err := call(ctx, m.service.metrics, "attach", m.o.Runtime.Attach,
-		&runtimeapi.AttachRequest{ContainerId: id, Tty: tty, Stdin: stdin, Stdout: stdout, Stderr: stderr})
-	return streamURL(resp.GetUrl(), err)
-}
-
-// GetPortForward asks for the URL of a port-forward stream.
-func (m *Manager) GetPortForward(ctx context.Context, sandboxID string, ports []int32) (string, error) {
-	resp, err := call(ctx, m.service.metrics, "port_forward", m.o.Runtime.PortForward,
-		&runtimeapi.PortForwardRequest{PodSandboxId: sandboxID, Port: ports})
-	return streamURL(resp.GetUrl(), err)
-}
-
-func streamURL(url string, err error) (string, error) {
-	if err == nil && url == "" {
-		err = errors.New("the runtime answered without a stream URL")
-	}
-	return url, err
 }
 
 // versionCache keeps the API version for a minute.

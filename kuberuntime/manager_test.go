@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -15,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/protobuf/proto"
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -47,7 +49,7 @@ func newFixture(t *testing.T, change ...func(*Options)) *fixture {
 	t.Cleanup(func() { conn.Close() })
 	dir := t.TempDir()
 	o := Options{
-		Runtime: runtimeapi.NewRuntimeServiceClient(conn), Image: runtimeapi.NewImageServiceClient(conn), Endpoint: "stub",
+		Runtime: conn, Image: conn, Endpoint: "stub",
 		Dirs: pod.Dirs{Root: filepath.Join(dir, "root"), Logs: filepath.Join(dir, "logs")},
 		Host: criconfig.Host{Name: "node", CPUs: 1, Memory: 1 << 30},
 		Events: func(e Event) {
@@ -68,6 +70,30 @@ func newFixture(t *testing.T, change ...func(*Options)) *fixture {
 	}
 	t.Cleanup(f.Close)
 	return f
+}
+
+// answering is a connection on which some calls have other answers than the runtime's.
+type answering struct {
+	grpc.ClientConnInterface
+	answers map[string]func() (proto.Message, error) // by method; without a message it is the runtime's after all
+}
+
+func (a answering) Invoke(ctx context.Context, method string, req, resp any, opts ...grpc.CallOption) error {
+	if answer := a.answers[path.Base(method)]; answer != nil {
+		switch m, err := answer(); {
+		case err != nil:
+			return err
+		case m != nil:
+			proto.Merge(resp.(proto.Message), m)
+			return nil
+		}
+	}
+	return a.ClientConnInterface.Invoke(ctx, method, req, resp, opts...)
+}
+
+// answer has both of the runtime's services answer in another way.
+func (o *Options) answer(answers map[string]func() (proto.Message, error)) {
+	o.Runtime, o.Image = answering{o.Runtime, answers}, answering{o.Image, answers}
 }
 
 // Up waits for the end of what is meant to end, or only until all was started.
@@ -429,14 +455,14 @@ func TestDeadlineSurvivesAReplacedSandbox(t *testing.T) {
 	if _, err := f.Up(ctx, p, set, false); err != nil {
 		t.Fatal(err)
 	}
-	if err := f.service.removePodSandbox(ctx, first.Sandbox().GetId()); err != nil {
+	if _, err := f.runtime.RemovePodSandbox(ctx, &runtimeapi.RemovePodSandboxRequest{PodSandboxId: first.Sandbox().GetId()}); err != nil {
 		t.Fatal(err)
 	}
 	if left := f.untilDeadline(p, f.status(t, p)); left > first.Started().Add(300*time.Second).Sub(f.o.Now()) {
 		t.Errorf("%s are left, more than from the first start on", left)
 	}
 	for _, sandbox := range f.status(t, p).Sandboxes { // when nothing of it is left it starts anew
-		if err := f.service.removePodSandbox(ctx, sandbox.GetId()); err != nil {
+		if _, err := f.runtime.RemovePodSandbox(ctx, &runtimeapi.RemovePodSandboxRequest{PodSandboxId: sandbox.GetId()}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -36,7 +36,7 @@ func (m *Manager) Remove(ctx context.Context, p *v1.Pod, status *pod.Status, gra
 		}
 	}
 	for _, sandbox := range status.Sandboxes {
-		if err := m.service.removePodSandbox(ctx, sandbox.GetId()); err != nil {
+		if _, err := m.runtime.RemovePodSandbox(ctx, &runtimeapi.RemovePodSandboxRequest{PodSandboxId: sandbox.GetId()}); err != nil {
 			errs = append(errs, fmt.Errorf("remove sandbox %s: %w", shortID(sandbox.GetId()), err))
 		}
 	}
@@ -52,17 +52,18 @@ var ErrRunning = errors.New("the container is running")
 // DeleteContainer removes a container that does not run, and before it, so that a failure is made
 // good by the next try, its logs. A pod that was not made here keeps its logs.
 func (m *Manager) DeleteContainer(ctx context.Context, id string) error {
-	status, err := m.service.containerStatus(ctx, id)
+	resp, err := m.runtime.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: id})
 	if err != nil {
 		return ignoreNotFound(err)
 	}
-	if status.GetState() == runtimeapi.ContainerState_CONTAINER_RUNNING {
+	if resp.GetStatus().GetState() == runtimeapi.ContainerState_CONTAINER_RUNNING {
 		return ErrRunning // a runtime would kill it
 	}
-	if err := m.removeLogs(status); err != nil {
+	if err := m.removeLogs(resp.GetStatus()); err != nil {
 		return fmt.Errorf("remove logs: %w", err)
 	}
-	return m.service.removeContainer(ctx, id)
+	_, err = m.runtime.RemoveContainer(ctx, &runtimeapi.RemoveContainerRequest{ContainerId: id})
+	return err
 }
 
 // removeLogs removes the log of one attempt, what rotation made of it, and its link.

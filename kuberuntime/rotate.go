@@ -32,14 +32,14 @@ func (m *Manager) RotateLogs(ctx context.Context, policy LogPolicy) error {
 	if policy.MaxSize <= 0 {
 		return nil
 	}
-	containers, err := m.service.listContainers(ctx, &runtimeapi.ContainerFilter{
+	list, err := m.runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{
 		State: &runtimeapi.ContainerStateValue{State: runtimeapi.ContainerState_CONTAINER_RUNNING},
-	})
+	}})
 	if err != nil {
 		return err
 	}
 	var errs []error
-	for _, c := range containers {
+	for _, c := range list.GetContainers() {
 		if size, err := logSize(m.o.Dirs, c); err != nil || size < policy.MaxSize {
 			continue // nearly all of them, nearly always: nobody is asked
 		}
@@ -72,11 +72,11 @@ func logSize(d pod.Dirs, c *runtimeapi.Container) (int64, error) {
 const rotationTime = "20060102-150405"
 
 func (m *Manager) rotate(ctx context.Context, id string, policy LogPolicy) error {
-	status, err := m.service.containerStatus(ctx, id)
+	resp, err := m.runtime.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: id})
 	if err != nil {
 		return ignoreNotFound(err)
 	}
-	path := status.GetLogPath()
+	path := resp.GetStatus().GetLogPath()
 	info, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && (!info.Mode().IsRegular() || info.Size() < policy.MaxSize) {
 		return nil
@@ -91,7 +91,7 @@ func (m *Manager) rotate(ctx context.Context, id string, policy LogPolicy) error
 	if err := os.Rename(path, rotated); err != nil {
 		return err
 	}
-	if err := m.service.reopenLog(ctx, id); err != nil {
+	if _, err := m.runtime.ReopenContainerLog(ctx, &runtimeapi.ReopenContainerLogRequest{ContainerId: id}); err != nil {
 		return errors.Join(err, os.Rename(rotated, path)) // the runtime still writes into it
 	}
 	return dropRotated(path, policy.MaxFiles-1)

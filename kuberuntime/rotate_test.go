@@ -1,39 +1,32 @@
 package kuberuntime
 
 import (
-	"context"
 	"os"
 	"path/filepath"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
-
-// reopening is a runtime that opens a new log, as one that writes its logs itself does.
-type reopening struct {
-	runtimeapi.RuntimeServiceClient
-	path string
-}
-
-func (r reopening) ReopenContainerLog(context.Context, *runtimeapi.ReopenContainerLogRequest, ...grpc.CallOption) (*runtimeapi.ReopenContainerLogResponse, error) {
-	return &runtimeapi.ReopenContainerLogResponse{}, os.WriteFile(r.path, nil, 0o600)
-}
 
 func TestRotateLogs(t *testing.T) {
 	t.Parallel()
 	var seconds atomic.Int64 // rotated files have the time in their names
+	var path string
 	f := newFixture(t, func(o *Options) {
 		o.Now = func() time.Time { return time.Unix(seconds.Add(1), 0) }
+		// As a runtime that writes its logs itself.
+		o.answer(map[string]func() (proto.Message, error){"ReopenContainerLog": func() (proto.Message, error) {
+			return &runtimeapi.ReopenContainerLogResponse{}, os.WriteFile(path, nil, 0o600)
+		}})
 	})
 	p, set := parse(t, `  containers: [{name: a, image: "busybox:1"}]`)
 	if _, err := f.Up(deadline(t), p, set, false); err != nil {
 		t.Fatal(err)
 	}
-	path := filepath.Join(f.o.Dirs.PodLogs(p), "a", "0.log")
-	f.service.runtime = reopening{f.service.runtime, path}
+	path = filepath.Join(f.o.Dirs.PodLogs(p), "a", "0.log")
 	files := func() int {
 		t.Helper()
 		all, err := filepath.Glob(path + "*")

@@ -47,7 +47,7 @@ type ImageService interface {
 	ImageStats(ctx context.Context) (uint64, error)
 }
 
-// StreamingRuntime answers with the URL of a stream.
+// StreamingRuntime returns the URLs of sessions, which client/stream opens.
 type StreamingRuntime interface {
 	GetExec(ctx context.Context, id string, cmd []string, stdin, stdout, stderr, tty bool) (string, error)
 	GetAttach(ctx context.Context, id string, stdin, stdout, stderr, tty bool) (string, error)
@@ -60,8 +60,11 @@ type CommandRunner interface {
 	RunInContainer(ctx context.Context, id string, cmd []string, timeout time.Duration) ([]byte, error)
 }
 
-var (
-	_ Runtime          = (*Manager)(nil)
-	_ StreamingRuntime = (*Manager)(nil)
-	_ CommandRunner    = (*Manager)(nil)
-)
+// KubeGenericRuntime is all that a kubelet asks of a runtime that speaks the CRI.
+type KubeGenericRuntime interface {
+	Runtime
+	StreamingRuntime
+	CommandRunner
+}
+
+var _ KubeGenericRuntime = (*Manager)(nil)

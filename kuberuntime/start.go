@@ -74,7 +74,7 @@ func (s *syncing) startContainer(ctx context.Context, c *v1.Container, target *p
 	if err := os.MkdirAll(filepath.Join(m.o.Dirs.PodLogs(s.pod), c.Name), 0o755); err != nil {
 		return fmt.Errorf("%w: make the log folder: %w", ErrCreateConfig, err)
 	}
-	id, err := m.service.createContainer(ctx, s.sandbox, config, s.config)
+	created, err := m.runtime.CreateContainer(ctx, &runtimeapi.CreateContainerRequest{PodSandboxId: s.sandbox, Config: config, SandboxConfig: s.config})
 	if err != nil {
 		if slices.ContainsFunc(config.GetMounts(), func(m *runtimeapi.Mount) bool { return m.GetImage() != nil }) {
 			err = fmt.Errorf("%w (it mounts an image, which not every runtime can)", err)
@@ -82,8 +82,9 @@ func (s *syncing) startContainer(ctx context.Context, c *v1.Container, target *p
 		m.waits(s.pod, c.Name, EventFailed, ErrCreate, "%v", err)
 		return fmt.Errorf("%w: %w", ErrCreate, err)
 	}
+	id := created.GetContainerId()
 	m.event(s.pod, c.Name, EventCreated, "created container %s", shortID(id))
-	if err := m.service.startContainer(ctx, id); err != nil {
+	if _, err := m.runtime.StartContainer(ctx, &runtimeapi.StartContainerRequest{ContainerId: id}); err != nil {
 		m.waits(s.pod, c.Name, EventFailed, ErrRun, "%v", err)
 		return fmt.Errorf("%w: %w", ErrRun, err)
 	}

@@ -15,15 +15,15 @@ import (
 // GetPods lists pods from the runtime's lists, sorted by namespace, name and uid. A pod
 // counts as running while it has a ready sandbox or a running container.
 func (m *Manager) GetPods(ctx context.Context, all bool) ([]*pod.Pod, error) {
-	sandboxes, err := m.service.listPodSandbox(ctx, nil)
+	sandboxes, err := m.runtime.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})
 	if err != nil {
 		return nil, err
 	}
-	containers, err := m.service.listContainers(ctx, nil)
+	containers, err := m.runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{})
 	if err != nil {
 		return nil, err
 	}
-	pods := group(sandboxes, containers)
+	pods := group(sandboxes.GetItems(), containers.GetContainers())
 	if !all {
 		pods = slices.DeleteFunc(pods, func(p *pod.Pod) bool { return !isRunning(p) })
 	}
@@ -85,14 +85,14 @@ func (m *Manager) GetPodStatus(ctx context.Context, uid, name, namespace string)
 		return nil, err
 	}
 	for _, sandbox := range sandboxes {
-		status, err := m.service.podSandboxStatus(ctx, sandbox.GetId())
+		resp, err := m.runtime.PodSandboxStatus(ctx, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: sandbox.GetId()})
 		if isNotFound(err) {
 			continue
 		}
 		if err != nil {
 			return nil, err
 		}
-		s.Sandboxes = append(s.Sandboxes, status)
+		s.Sandboxes = append(s.Sandboxes, resp.GetStatus())
 	}
 	slices.SortStableFunc(s.Sandboxes, func(a, b *runtimeapi.PodSandboxStatus) int {
 		return cmp.Or(cmp.Compare(b.GetCreatedAt(), a.GetCreatedAt()), cmp.Compare(b.GetMetadata().GetAttempt(), a.GetMetadata().GetAttempt()))
@@ -120,11 +120,11 @@ func (m *Manager) listsOf(ctx context.Context, uid string) ([]*runtimeapi.PodSan
 	var containers []*runtimeapi.Container
 	listed := map[string]bool{}
 	for _, filter := range filters {
-		found, err := m.service.listContainers(ctx, filter)
+		list, err := m.runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{Filter: filter})
 		if err != nil {
 			return nil, nil, err
 		}
-		for _, c := range found {
+		for _, c := range list.GetContainers() {
 			if (own[c.GetPodSandboxId()] || uid != "" && c.GetLabels()[pod.UIDLabel] == uid) && !listed[c.GetId()] {
 				containers = append(containers, c)
 				listed[c.GetId()] = true
@@ -136,11 +136,11 @@ func (m *Manager) listsOf(ctx context.Context, uid string) ([]*runtimeapi.PodSan
 
 func (m *Manager) sandboxesOf(ctx context.Context, uid string) (sandboxes []*runtimeapi.PodSandbox, err error) {
 	for _, filter := range []*runtimeapi.PodSandboxFilter{{LabelSelector: map[string]string{pod.UIDLabel: uid}}, nil} {
-		found, err := m.service.listPodSandbox(ctx, filter)
+		list, err := m.runtime.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{Filter: filter})
 		if err != nil {
 			return nil, err
 		}
-		for _, s := range found {
+		for _, s := range list.GetItems() {
 			if s.GetMetadata().GetUid() == uid || uid != "" && s.GetLabels()[pod.UIDLabel] == uid {
 				sandboxes = append(sandboxes, s)
 			}
@@ -175,16 +175,16 @@ func addresses(sandboxes []*runtimeapi.PodSandboxStatus, host []string) []string
 func (m *Manager) containerStatuses(ctx context.Context, containers []*runtimeapi.Container) ([]*pod.ContainerStatus, error) {
 	var out []*pod.ContainerStatus
 	for _, c := range containers {
-		status, err := m.service.containerStatus(ctx, c.GetId())
+		resp, err := m.runtime.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: c.GetId()})
 		if isNotFound(err) {
 			continue
 		}
 		if err != nil {
 			return nil, err
 		}
-		converted := containerStatus(c.GetPodSandboxId(), status)
+		converted := containerStatus(c.GetPodSandboxId(), resp.GetStatus())
 		if converted.Exited() {
-			converted.Message = terminationMessage(converted, status.GetMessage())
+			converted.Message = terminationMessage(converted, resp.GetStatus().GetMessage())
 		}
 		out = append(out, converted)
 	}

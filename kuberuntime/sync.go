@@ -245,17 +245,17 @@ func (s *syncing) createSandbox(ctx context.Context) error {
 		}
 		handler = class.Handler
 	}
-	id, err := s.m.service.runPodSandbox(ctx, s.config, handler)
+	made, err := s.m.runtime.RunPodSandbox(ctx, &runtimeapi.RunPodSandboxRequest{Config: s.config, RuntimeHandler: handler})
 	if err != nil {
 		return err
 	}
-	status, err := s.m.service.podSandboxStatus(ctx, id)
+	resp, err := s.m.runtime.PodSandboxStatus(ctx, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: made.GetPodSandboxId()})
 	if err != nil {
 		return err
 	}
-	s.sandbox = id
-	s.ips = addresses([]*runtimeapi.PodSandboxStatus{status}, s.m.o.Host.IPs)
-	s.m.event(s.pod, "", EventSandboxCreated, "created sandbox %s%s", shortID(id), withAddress(s.ips))
+	s.sandbox = made.GetPodSandboxId()
+	s.ips = addresses([]*runtimeapi.PodSandboxStatus{resp.GetStatus()}, s.m.o.Host.IPs)
+	s.m.event(s.pod, "", EventSandboxCreated, "created sandbox %s%s", shortID(s.sandbox), withAddress(s.ips))
 	return nil
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
 // upSoon is an Up that has to end: one that looks again and again without an end fails the test.
@@ -236,11 +237,11 @@ func TestUpTakesNoCrashForReady(t *testing.T) {
 		if looks.Add(1) == 1 {
 			return // it is seen running once
 		}
-		list, err := f.service.listContainers(ctx, nil)
+		list, err := f.runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{})
 		if err != nil {
 			t.Error(err)
 		}
-		for _, c := range list {
+		for _, c := range list.GetContainers() {
 			f.stub.Exit(c.GetId(), 5)
 		}
 	})
