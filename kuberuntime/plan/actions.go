@@ -1,7 +1,12 @@
+// Package plan decides what has to happen to a pod so that the runtime has what its
+// manifest says: whether the sandbox must be made anew, which containers are killed and
+// which are started, and in what order. The decisions are the kubelet's. All functions are
+// pure: they see the manifest, the state and the probe results, and touch nothing.
 package plan
 
 import (
 	"fmt"
+	"slices"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -24,28 +29,14 @@ type Probes struct {
 	Liveness, Startup, Readiness func(containerID string) Result
 }
 
-func (p Probes) liveness(id string) Result {
-	if p.Liveness == nil {
+func ask(probe func(string) Result, id string) Result {
+	if probe == nil {
 		return Unknown
 	}
-	return p.Liveness(id)
+	return probe(id)
 }
 
-func (p Probes) startup(id string) Result {
-	if p.Startup == nil {
-		return Unknown
-	}
-	return p.Startup(id)
-}
-
-func (p Probes) readiness(id string) Result {
-	if p.Readiness == nil {
-		return Unknown
-	}
-	return p.Readiness(id)
-}
-
-// Reason says in a word why a container is killed; probes have a grace period of their own.
+// Reason is a word for why a container is killed; probes have a grace period of their own.
 type Reason string
 
 // The reasons.
@@ -84,9 +75,8 @@ func (a *Actions) Nothing() bool {
 // Compute decides. It may be called with a status that is out of date by one change of the
 // runtime: what it then misses, the next call sees.
 func Compute(p *v1.Pod, s *pod.Status, probes Probes) *Actions {
-	change := changedSandbox(p, s)
-	a := &Actions{KillPod: change.create, CreateSandbox: change.create, SandboxID: change.id, Attempt: change.attempt, SandboxReason: change.reason}
-	if change.create {
+	a := sandboxActions(p, s)
+	if a.CreateSandbox {
 		fresh(p, s, a)
 		return a
 	}
@@ -103,6 +93,40 @@ func Compute(p *v1.Pod, s *pod.Status, probes Probes) *Actions {
 	return a
 }
 
+// sandboxActions decides whether the pod needs a new sandbox, and with which attempt.
+func sandboxActions(p *v1.Pod, s *pod.Status) *Actions {
+	newest := s.Sandbox()
+	if newest == nil {
+		return &Actions{KillPod: true, CreateSandbox: true, SandboxReason: "the pod has no sandbox"}
+	}
+	ready := 0
+	for _, sandbox := range s.Sandboxes {
+		if sandbox.GetState() == runtimeapi.PodSandboxState_SANDBOX_READY {
+			ready++
+		}
+	}
+	network := runtimeapi.NamespaceMode_POD
+	if p.Spec.HostNetwork {
+		network = runtimeapi.NamespaceMode_NODE
+	}
+	a := &Actions{SandboxID: newest.GetId(), Attempt: newest.GetMetadata().GetAttempt()}
+	switch {
+	case ready > 1:
+		a.SandboxReason = "the pod has several ready sandboxes"
+	case newest.GetState() != runtimeapi.PodSandboxState_SANDBOX_READY:
+		a.SandboxReason = "the sandbox is not ready"
+	case newest.GetLinux().GetNamespaces().GetOptions().GetNetwork() != network:
+		a.SandboxReason = "the pod's network namespace has changed"
+	case !p.Spec.HostNetwork && newest.GetNetwork().GetIp() == "":
+		a.SandboxReason = "the sandbox has no address"
+	default:
+		return a
+	}
+	a.KillPod, a.CreateSandbox = true, true
+	a.Attempt++
+	return a
+}
+
 // fresh decides what a new sandbox starts with, and whether there is to be one at all.
 func fresh(p *v1.Pod, s *pod.Status, a *Actions) {
 	if p.Spec.RestartPolicy == v1.RestartPolicyNever && a.Attempt != 0 && len(s.Containers) > 0 {
@@ -116,24 +140,15 @@ func fresh(p *v1.Pod, s *pod.Status, a *Actions) {
 		}
 		a.Start = append(a.Start, i)
 	}
-	if len(a.Start) == 0 && wasInitialised(p, s) {
+	// A regular container that ever existed came after the init containers.
+	existed := func(c v1.Container) bool { return s.Container(c.Name) != nil }
+	if len(a.Start) == 0 && slices.ContainsFunc(p.Spec.Containers, existed) {
 		a.CreateSandbox = false
 		return
 	}
 	if len(p.Spec.InitContainers) > 0 {
 		a.StartInit, a.Start = []int{0}, nil
 	}
-}
-
-// wasInitialised reports whether some regular container ever existed, which the init
-// containers come before.
-func wasInitialised(p *v1.Pod, s *pod.Status) bool {
-	for i := range p.Spec.Containers {
-		if s.Container(p.Spec.Containers[i].Name) != nil {
-			return true
-		}
-	}
-	return false
 }
 
 func regularActions(p *v1.Pod, s *pod.Status, probes Probes, a *Actions) {
@@ -181,9 +196,9 @@ func verdict(p *v1.Pod, c *v1.Container, status *pod.ContainerStatus, probes Pro
 	switch {
 	case status.Hash != pod.ContainerHash(c):
 		kill.Reason, kill.Message, restart = ReasonChanged, fmt.Sprintf("container %s has a new definition", c.Name), true
-	case probes.liveness(status.ID) == Failure:
+	case ask(probes.Liveness, status.ID) == Failure:
 		kill.Reason, kill.Message = ReasonLiveness, fmt.Sprintf("container %s failed its liveness probe", c.Name)
-	case probes.startup(status.ID) == Failure:
+	case ask(probes.Startup, status.ID) == Failure:
 		kill.Reason, kill.Message = ReasonStartup, fmt.Sprintf("container %s failed its startup probe", c.Name)
 	default:
 		return nil, false

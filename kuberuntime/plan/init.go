@@ -1,6 +1,8 @@
 package plan
 
 import (
+	"slices"
+
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/kuberuntime/pod"
@@ -38,13 +40,10 @@ func initActions(p *v1.Pod, s *pod.Status, probes Probes, a *Actions) bool {
 // mainsExist reports whether a regular container was created or runs; those that have ended
 // do not tell, they may be of an earlier sandbox.
 func mainsExist(p *v1.Pod, s *pod.Status) bool {
-	for i := range p.Spec.Containers {
-		status := s.Container(p.Spec.Containers[i].Name)
-		if status.Running() || status != nil && status.State == runtimeapi.ContainerState_CONTAINER_CREATED {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(p.Spec.Containers, func(c v1.Container) bool {
+		status := s.Container(c.Name)
+		return status.Running() || status != nil && status.State == runtimeapi.ContainerState_CONTAINER_CREATED
+	})
 }
 
 type initWalk struct {
@@ -117,5 +116,5 @@ func (w initWalk) sidecar(i int) bool {
 		w.actions.StartInit = append(w.actions.StartInit, i)
 		return false
 	}
-	return c.StartupProbe == nil || w.probes.startup(status.ID) == Success
+	return c.StartupProbe == nil || ask(w.probes.Startup, status.ID) == Success
 }

@@ -45,7 +45,8 @@ func UID(p *v1.Pod) (types.UID, error) {
 	}
 	stripped.Spec.EphemeralContainers = nil // they join a running pod
 	for key := range stripped.Annotations {
-		if reserved(key) {
+		switch key { // the pod runtime sets them by itself
+		case ConfigHashAnnotation, ConfigSeenAnnotation, ConfigSourceAnnotation, ConfigMirrorAnnotation, FolderAnnotation:
 			delete(stripped.Annotations, key)
 		}
 	}

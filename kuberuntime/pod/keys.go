@@ -1,3 +1,6 @@
+// Package pod holds what every part of the pod runtime says about a pod: the label and
+// annotation keys that the kubelet uses, the hashes that decide what has changed, and the
+// state of a pod as the runtime reports it. It calls nothing.
 package pod
 
 // Label and annotation keys, the kubelet's own: other tools find pods by them.
@@ -25,12 +28,3 @@ const (
 // FolderAnnotation names the folder that a pod of sync came from. It is what keeps sync
 // away from the static pods of a kubelet on the same host and from those of apply.
 const FolderAnnotation = "crishim.io/sync.folder"
-
-// reserved reports whether the pod runtime sets a key on sandboxes by itself.
-func reserved(key string) bool {
-	switch key {
-	case ConfigHashAnnotation, ConfigSeenAnnotation, ConfigSourceAnnotation, ConfigMirrorAnnotation, FolderAnnotation:
-		return true
-	}
-	return false
-}

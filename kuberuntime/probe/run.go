@@ -1,12 +1,15 @@
 package probe
 
 import (
+	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"strconv"
 	"strings"
 	"time"
@@ -17,6 +20,8 @@ import (
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
 )
 
 // Target is what a probe is run against.
@@ -62,18 +67,11 @@ func runNetwork(ctx context.Context, p *v1.Probe, t Target) error {
 		if err != nil {
 			return &UnknownError{err}
 		}
-		return tcpConnect(ctx, hostOr(p.TCPSocket.Host, t.PodIP), port)
+		return tcpConnect(ctx, cmp.Or(p.TCPSocket.Host, t.PodIP), port)
 	case p.GRPC != nil:
 		return grpcHealth(ctx, net.JoinHostPort(t.PodIP, strconv.Itoa(int(p.GRPC.Port))), p.GRPC.Service)
 	}
 	return &UnknownError{errors.New("no handler")}
-}
-
-func hostOr(host, podIP string) string {
-	if host != "" {
-		return host
-	}
-	return podIP
 }
 
 // maxBody is as much of an answer as is read.
@@ -84,8 +82,8 @@ func httpGet(ctx context.Context, h *v1.HTTPGetAction, t Target) error {
 	if err != nil {
 		return &UnknownError{err}
 	}
-	url := URL(strings.ToLower(string(h.Scheme)), hostOr(h.Host, t.PodIP), port, h.Path)
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url.String(), nil)
+	at := URL(strings.ToLower(string(h.Scheme)), cmp.Or(h.Host, t.PodIP), port, h.Path)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, at.String(), nil)
 	if err != nil {
 		return &UnknownError{err}
 	}
@@ -102,15 +100,11 @@ func httpGet(ctx context.Context, h *v1.HTTPGetAction, t Target) error {
 	if resp.StatusCode >= http.StatusOK && resp.StatusCode < http.StatusBadRequest {
 		return nil
 	}
-	return fmt.Errorf("%s answered %s%s", url, resp.Status, said(body))
-}
-
-func said(body []byte) string {
-	text := strings.TrimSpace(string(body))
-	if text == "" {
-		return ""
+	said := strings.TrimSpace(string(body))
+	if said != "" {
+		said = ": " + said[:min(len(said), 256)]
 	}
-	return ": " + text[:min(len(text), 256)]
+	return fmt.Errorf("%s answered %s%s", at, resp.Status, said)
 }
 
 func tcpConnect(ctx context.Context, host string, port int) error {
@@ -129,11 +123,7 @@ func grpcHealth(ctx context.Context, address string, service *string) error {
 		return err
 	}
 	defer conn.Close()
-	req := &grpc_health_v1.HealthCheckRequest{}
-	if service != nil {
-		req.Service = *service
-	}
-	resp, err := grpc_health_v1.NewHealthClient(conn).Check(ctx, req)
+	resp, err := grpc_health_v1.NewHealthClient(conn).Check(ctx, &grpc_health_v1.HealthCheckRequest{Service: ptr.Deref(service, "")})
 	switch {
 	case status.Code(err) == codes.Unimplemented:
 		return errors.New("the server has no health service (grpc.health.v1.Health)")
@@ -143,4 +133,79 @@ func grpcHealth(ctx context.Context, address string, service *string) error {
 		return fmt.Errorf("the service is %s", resp.GetStatus())
 	}
 	return nil
+}
+
+// URL joins the parts; a path may carry a query.
+func URL(scheme, host string, port int, path string) *url.URL {
+	u, err := url.Parse(path)
+	if err != nil {
+		u = &url.URL{Path: path}
+	}
+	u.Scheme = scheme
+	u.Host = net.JoinHostPort(host, strconv.Itoa(port))
+	return u
+}
+
+// SetHeaders adds the manifest's headers, and to whom they leave it the kubelet's: an agent and
+// that any answer will do. An empty Accept or User-Agent in the manifest sends none.
+func SetHeaders(req *http.Request, agent string, headers []v1.HTTPHeader) {
+	for _, h := range headers {
+		if strings.EqualFold(h.Name, "Host") {
+			req.Host = h.Value
+			continue
+		}
+		req.Header.Add(h.Name, h.Value)
+	}
+	if _, set := req.Header["User-Agent"]; !set {
+		req.Header.Set("User-Agent", agent)
+	}
+	if accept, set := req.Header["Accept"]; !set {
+		req.Header.Set("Accept", "*/*")
+	} else if accept[0] == "" {
+		req.Header.Del("Accept")
+	}
+}
+
+// NewClient makes the client of one request of a probe or hook. Who answers is a container:
+// its certificate counts for nothing, as for the kubelet, and its headers have a limit.
+func NewClient() *http.Client {
+	return &http.Client{
+		Transport: &http.Transport{
+			TLSClientConfig:        &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // it names no address, Kubernetes checks none
+			DisableKeepAlives:      true,                                  // a kept connection would outlive the pod
+			DisableCompression:     true,                                  // the manifest says what is accepted
+			MaxResponseHeaderBytes: 64 << 10,
+		},
+		CheckRedirect: checkRedirect,
+	}
+}
+
+// checkRedirect follows redirects as a kubelet does: not to another host, whose answer is for
+// somebody else, and not without an end.
+func checkRedirect(next *http.Request, via []*http.Request) error {
+	switch {
+	case next.URL.Hostname() != via[0].URL.Hostname():
+		return http.ErrUseLastResponse
+	case len(via) >= maxRedirects:
+		return fmt.Errorf("stopped after %d redirects", maxRedirects)
+	}
+	return nil
+}
+
+const maxRedirects = 10
+
+// Port finds a port that may be given by name.
+func Port(port intstr.IntOrString, ports []v1.ContainerPort) (int, error) {
+	if port.Type == intstr.Int {
+		return port.IntValue(), nil
+	}
+	for _, p := range ports {
+		if p.Name == port.StrVal {
+			return int(p.ContainerPort), nil
+		}
+	}
+	if n, err := strconv.Atoi(port.StrVal); err == nil {
+		return n, nil
+	}
+	return 0, fmt.Errorf("the container has no port %q", port.StrVal)
 }
