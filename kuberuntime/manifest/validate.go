@@ -193,7 +193,7 @@ func (v *validator) pullSecrets(path *field.Path) {
 		secret := v.set.Secrets[key(v.pod.Namespace, ref.Name)]
 		switch {
 		case secret == nil:
-			v.missing(at, "Secret", ref.Name)
+			v.invalid(at, ref.Name, "Secret %s is not in the input", key(v.pod.Namespace, ref.Name))
 		case secret.Data[v1.DockerConfigJsonKey] == nil && secret.Data[v1.DockerConfigKey] == nil:
 			v.invalid(at, ref.Name, "the Secret has neither %s nor %s", v1.DockerConfigJsonKey, v1.DockerConfigKey)
 		}
@@ -220,8 +220,7 @@ func (v *validator) podSecurity(path *field.Path) {
 		v.unique(at, seen, sysctl.Name)
 		v.sysctl(at, sysctl.Name)
 	}
-	v.seccomp(path.Child("seccompProfile"), sc.SeccompProfile)
-	v.appArmor(path.Child("appArmorProfile"), sc.AppArmorProfile)
+	v.profiles(path, sc.SeccompProfile, sc.AppArmorProfile)
 }
 
 // sysctlName is what the kernel's names look like, with dots or slashes.
@@ -253,23 +252,19 @@ func (v *validator) id(at *field.Path, id *int64) {
 	}
 }
 
-func (v *validator) seccomp(path *field.Path, p *v1.SeccompProfile) {
-	if p == nil {
-		return
+// profiles checks seccomp and AppArmor, whose types have the same names.
+func (v *validator) profiles(path *field.Path, seccomp *v1.SeccompProfile, appArmor *v1.AppArmorProfile) {
+	check := func(at *field.Path, kind string, localhost *string, what string) {
+		oneOf(v, at.Child("type"), kind, "Unconfined", "RuntimeDefault", "Localhost")
+		if kind == "Localhost" && ptr.Deref(localhost, "") == "" {
+			v.errs = append(v.errs, field.Required(at.Child("localhostProfile"), "type Localhost needs a "+what))
+		}
 	}
-	oneOf(v, path.Child("type"), p.Type, v1.SeccompProfileTypeUnconfined, v1.SeccompProfileTypeRuntimeDefault, v1.SeccompProfileTypeLocalhost)
-	if p.Type == v1.SeccompProfileTypeLocalhost && ptr.Deref(p.LocalhostProfile, "") == "" {
-		v.errs = append(v.errs, field.Required(path.Child("localhostProfile"), "type Localhost needs a file"))
+	if seccomp != nil {
+		check(path.Child("seccompProfile"), string(seccomp.Type), seccomp.LocalhostProfile, "file")
 	}
-}
-
-func (v *validator) appArmor(path *field.Path, p *v1.AppArmorProfile) {
-	if p == nil {
-		return
-	}
-	oneOf(v, path.Child("type"), p.Type, v1.AppArmorProfileTypeUnconfined, v1.AppArmorProfileTypeRuntimeDefault, v1.AppArmorProfileTypeLocalhost)
-	if p.Type == v1.AppArmorProfileTypeLocalhost && ptr.Deref(p.LocalhostProfile, "") == "" {
-		v.errs = append(v.errs, field.Required(path.Child("localhostProfile"), "type Localhost needs a profile"))
+	if appArmor != nil {
+		check(path.Child("appArmorProfile"), string(appArmor.Type), appArmor.LocalhostProfile, "profile")
 	}
 }
 
@@ -277,8 +272,4 @@ func (v *validator) ip(path *field.Path, value string) {
 	if net.ParseIP(value) == nil {
 		v.invalid(path, value, "is not an IP address")
 	}
-}
-
-func (v *validator) missing(path *field.Path, kind, name string) {
-	v.invalid(path, name, "%s %s is not in the input", kind, key(v.pod.Namespace, name))
 }

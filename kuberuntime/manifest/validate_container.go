@@ -88,8 +88,7 @@ func (v *validator) container(c *v1.Container, at *field.Path, hostPorts map[str
 	if sc := c.SecurityContext; sc != nil {
 		at := at.Child("securityContext")
 		v.ids(at, sc.RunAsUser, sc.RunAsGroup)
-		v.seccomp(at.Child("seccompProfile"), sc.SeccompProfile)
-		v.appArmor(at.Child("appArmorProfile"), sc.AppArmorProfile)
+		v.profiles(at, sc.SeccompProfile, sc.AppArmorProfile)
 		v.privileges(sc, at)
 	}
 }

@@ -20,9 +20,9 @@ func (v *validator) env(c *v1.Container, at *field.Path) {
 		case (from.ConfigMapRef == nil) == (from.SecretRef == nil):
 			v.invalid(here, "", "want one of configMapRef and secretRef")
 		case from.ConfigMapRef != nil:
-			v.configMap(here.Child("configMapRef", "name"), from.ConfigMapRef.Name, ptr.Deref(from.ConfigMapRef.Optional, false), nil, nil)
+			v.keys(here.Child("configMapRef", "name"), "ConfigMap", from.ConfigMapRef.Name, from.ConfigMapRef.Optional)
 		default:
-			v.secret(here.Child("secretRef", "name"), from.SecretRef.Name, ptr.Deref(from.SecretRef.Optional, false), nil, nil)
+			v.keys(here.Child("secretRef", "name"), "Secret", from.SecretRef.Name, from.SecretRef.Optional)
 		}
 	}
 	for i, e := range c.Env {
@@ -49,18 +49,11 @@ func (v *validator) valueFrom(from *v1.EnvVarSource, at *field.Path) {
 	}
 	if ref := from.ConfigMapKeyRef; ref != nil {
 		here := at.Child("configMapKeyRef")
-		v.configMap(here.Child("name"), ref.Name, ptr.Deref(ref.Optional, false), nil, nil)
-		if cm := v.set.ConfigMaps[key(v.pod.Namespace, ref.Name)]; cm != nil {
-			v.keyRef(here.Child("key"), ref.Key, ptr.Deref(ref.Optional, false) || hasConfigKey(cm, ref.Key))
-		}
+		v.keyRef(here.Child("key"), ref.Key, ref.Optional, v.keys(here.Child("name"), "ConfigMap", ref.Name, ref.Optional))
 	}
 	if ref := from.SecretKeyRef; ref != nil {
 		here := at.Child("secretKeyRef")
-		v.secret(here.Child("name"), ref.Name, ptr.Deref(ref.Optional, false), nil, nil)
-		if secret := v.set.Secrets[key(v.pod.Namespace, ref.Name)]; secret != nil {
-			_, found := secret.Data[ref.Key]
-			v.keyRef(here.Child("key"), ref.Key, ptr.Deref(ref.Optional, false) || found)
-		}
+		v.keyRef(here.Child("key"), ref.Key, ref.Optional, v.keys(here.Child("name"), "Secret", ref.Name, ref.Optional))
 	}
 	v.refuse(from.FileKeyRef != nil, at.Child("fileKeyRef"), "is not supported")
 	if n := pointers(*from); n != 1 {
@@ -68,8 +61,9 @@ func (v *validator) valueFrom(from *v1.EnvVarSource, at *field.Path) {
 	}
 }
 
-func (v *validator) keyRef(at *field.Path, key string, found bool) {
-	if v.required(at, key) && !found {
+// keyRef checks a key of an object that is there.
+func (v *validator) keyRef(at *field.Path, key string, optional *bool, keys map[string]bool) {
+	if keys != nil && v.required(at, key) && !keys[key] && !ptr.Deref(optional, false) {
 		v.invalid(at, key, "there is no such key")
 	}
 }

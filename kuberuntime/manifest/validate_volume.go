@@ -62,11 +62,11 @@ func (v *validator) volumeSource(volume *v1.Volume, at *field.Path) {
 	case volume.ConfigMap != nil:
 		s := volume.ConfigMap
 		v.files(at.Child("configMap"), s.DefaultMode, s.DefaultUser)
-		v.configMap(at.Child("configMap", "name"), s.Name, ptr.Deref(s.Optional, false), s.Items, at.Child("configMap", "items"))
+		v.items(s.Items, at.Child("configMap", "items"), s.Optional, v.keys(at.Child("configMap", "name"), "ConfigMap", s.Name, s.Optional))
 	case volume.Secret != nil:
 		s := volume.Secret
 		v.files(at.Child("secret"), s.DefaultMode, s.DefaultUser)
-		v.secret(at.Child("secret", "secretName"), s.SecretName, ptr.Deref(s.Optional, false), s.Items, at.Child("secret", "items"))
+		v.items(s.Items, at.Child("secret", "items"), s.Optional, v.keys(at.Child("secret", "secretName"), "Secret", s.SecretName, s.Optional))
 	case volume.DownwardAPI != nil:
 		v.files(at.Child("downwardAPI"), volume.DownwardAPI.DefaultMode, volume.DownwardAPI.DefaultUser)
 		v.downward(volume.DownwardAPI.Items, at.Child("downwardAPI", "items"))
@@ -113,55 +113,53 @@ func (v *validator) projected(p *v1.ProjectedVolumeSource, list *field.Path) {
 		case pointers(s) != 1:
 			v.invalid(at, "", "has %d sources, want one", pointers(s))
 		case s.ConfigMap != nil:
-			v.configMap(at.Child("configMap", "name"), s.ConfigMap.Name, ptr.Deref(s.ConfigMap.Optional, false), s.ConfigMap.Items, at.Child("configMap", "items"))
+			at, s := at.Child("configMap"), s.ConfigMap
+			v.items(s.Items, at.Child("items"), s.Optional, v.keys(at.Child("name"), "ConfigMap", s.Name, s.Optional))
 		case s.Secret != nil:
-			v.secret(at.Child("secret", "name"), s.Secret.Name, ptr.Deref(s.Secret.Optional, false), s.Secret.Items, at.Child("secret", "items"))
+			at, s := at.Child("secret"), s.Secret
+			v.items(s.Items, at.Child("items"), s.Optional, v.keys(at.Child("name"), "Secret", s.Name, s.Optional))
 		case s.DownwardAPI != nil:
 			v.downward(s.DownwardAPI.Items, at.Child("downwardAPI", "items"))
 		}
 	}
 }
 
-func (v *validator) configMap(at *field.Path, name string, optional bool, items []v1.KeyToPath, itemsAt *field.Path) {
+// keys are those of the ConfigMap or Secret that a pod refers to, nil where it is not there.
+func (v *validator) keys(at *field.Path, kind, name string, optional *bool) map[string]bool {
 	if !v.required(at, name) {
-		return
+		return nil
 	}
-	cm := v.set.ConfigMaps[key(v.pod.Namespace, name)]
-	if cm == nil {
-		if !optional {
-			v.missing(at, "ConfigMap", name)
+	keys := map[string]bool{}
+	id := key(v.pod.Namespace, name)
+	if cm := v.set.ConfigMaps[id]; kind == "ConfigMap" && cm != nil {
+		for k := range cm.Data {
+			keys[k] = true
 		}
-		return
-	}
-	v.items(items, itemsAt, optional, func(k string) bool { return hasConfigKey(cm, k) })
-}
-
-func (v *validator) secret(at *field.Path, name string, optional bool, items []v1.KeyToPath, itemsAt *field.Path) {
-	if !v.required(at, name) {
-		return
-	}
-	secret := v.set.Secrets[key(v.pod.Namespace, name)]
-	if secret == nil {
-		if !optional {
-			v.missing(at, "Secret", name)
+		for k := range cm.BinaryData {
+			keys[k] = true
 		}
+		return keys
+	}
+	if secret := v.set.Secrets[id]; kind == "Secret" && secret != nil {
+		for k := range secret.Data {
+			keys[k] = true
+		}
+		return keys
+	}
+	if !ptr.Deref(optional, false) {
+		v.invalid(at, name, "%s %s is not in the input", kind, id)
+	}
+	return nil
+}
+
+// items checks the files that are made of an object's keys.
+func (v *validator) items(items []v1.KeyToPath, list *field.Path, optional *bool, keys map[string]bool) {
+	if keys == nil {
 		return
 	}
-	v.items(items, itemsAt, optional, func(k string) bool { _, ok := secret.Data[k]; return ok })
-}
-
-func hasConfigKey(cm *v1.ConfigMap, key string) bool {
-	_, text := cm.Data[key]
-	_, binary := cm.BinaryData[key]
-	return text || binary
-}
-
-func (v *validator) items(items []v1.KeyToPath, list *field.Path, optional bool, has func(string) bool) {
 	for i, item := range items {
 		at := list.Index(i)
-		if v.required(at.Child("key"), item.Key) && !optional && !has(item.Key) {
-			v.invalid(at.Child("key"), item.Key, "there is no such key")
-		}
+		v.keyRef(at.Child("key"), item.Key, optional, keys)
 		v.localPath(at.Child("path"), item.Path)
 		v.mode(at.Child("mode"), item.Mode)
 		v.refuse(item.User != nil, at.Child("user"), "is not supported")
