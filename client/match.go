@@ -12,6 +12,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/client/suggest"
+	"github.com/crishim/crishim/internal/kube"
 )
 
 // candidateKind is what differs between containers and pods in messages.
@@ -48,14 +49,6 @@ type snapshot struct {
 	sandboxes  map[string]*runtimeapi.PodSandbox
 }
 
-// Labels that the kubelet puts on containers; the sandbox's metadata goes
-// before them, because containers made by hand have none.
-const (
-	labelPodName      = "io.kubernetes.pod.name"
-	labelPodNamespace = "io.kubernetes.pod.namespace"
-	labelPodUID       = "io.kubernetes.pod.uid"
-)
-
 func (s *snapshot) setPods(pods []*runtimeapi.PodSandbox) {
 	s.sandboxes = make(map[string]*runtimeapi.PodSandbox, len(pods))
 	for _, p := range pods {
@@ -78,7 +71,7 @@ func (s *snapshot) setContainers(list []*runtimeapi.Container) {
 	for _, ctr := range list {
 		c := candidate{
 			container: ctr, id: ctr.GetId(), name: ctr.GetMetadata().GetName(), attempt: ctr.GetMetadata().GetAttempt(),
-			namespace: ctr.GetLabels()[labelPodNamespace], podName: ctr.GetLabels()[labelPodName], podUID: ctr.GetLabels()[labelPodUID],
+			namespace: ctr.GetLabels()[kube.LabelPodNamespace], podName: ctr.GetLabels()[kube.LabelPodName], podUID: ctr.GetLabels()[kube.LabelPodUID],
 			created: ctr.GetCreatedAt(), running: ctr.GetState() == runtimeapi.ContainerState_CONTAINER_RUNNING,
 			state: shortState(ctr.GetState().String(), "CONTAINER_"),
 		}

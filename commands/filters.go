@@ -11,13 +11,14 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/client"
+	"github.com/crishim/crishim/internal/kube"
 )
 
 // The labels that kubelets and the shims give containers.
 const (
-	labelPodName      = "io.kubernetes.pod.name"
-	labelPodNamespace = "io.kubernetes.pod.namespace"
-	labelPodUID       = "io.kubernetes.pod.uid"
+	labelPodName      = kube.LabelPodName
+	labelPodNamespace = kube.LabelPodNamespace
+	labelPodUID       = kube.LabelPodUID
 )
 
 // pattern is an optional regular expression, unanchored as in crictl.

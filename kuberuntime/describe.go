@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/crishim/crishim/internal/kube"
 	"github.com/crishim/crishim/kuberuntime/manifest"
 	"github.com/crishim/crishim/kuberuntime/plan"
 	"github.com/crishim/crishim/kuberuntime/pod"
@@ -115,7 +116,7 @@ func guessedPod(status *pod.Status) *v1.Pod {
 	if sandbox := status.Sandbox(); sandbox != nil {
 		p.Labels, p.Annotations = map[string]string{}, sandbox.GetAnnotations()
 		for key, value := range sandbox.GetLabels() {
-			if !slices.Contains([]string{pod.NameLabel, pod.NamespaceLabel, pod.UIDLabel, pod.ContainerLabel}, key) {
+			if !slices.Contains([]string{kube.LabelPodName, kube.LabelPodNamespace, kube.LabelPodUID, kube.LabelContainerName}, key) {
 				p.Labels[key] = value
 			}
 		}

@@ -12,6 +12,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/crishim/crishim/internal/kube"
 	"github.com/crishim/crishim/kuberuntime/criconfig"
 	"github.com/crishim/crishim/kuberuntime/pod"
 	"github.com/crishim/crishim/kuberuntime/volume"
@@ -68,7 +69,7 @@ func (m *Manager) DeleteContainer(ctx context.Context, id string) error {
 
 // removeLogs removes the log of one attempt, what rotation made of it, and its link.
 func (m *Manager) removeLogs(c *runtimeapi.ContainerStatus) error {
-	record, err := m.Record(c.GetLabels()[pod.UIDLabel])
+	record, err := m.Record(c.GetLabels()[kube.LabelPodUID])
 	name := c.GetMetadata().GetName()
 	if err != nil || record.Endpoint != m.o.Endpoint || name != filepath.Base(name) {
 		return nil

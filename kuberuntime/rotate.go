@@ -12,6 +12,7 @@ import (
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/crishim/crishim/internal/kube"
 	"github.com/crishim/crishim/kuberuntime/criconfig"
 	"github.com/crishim/crishim/kuberuntime/pod"
 )
@@ -43,7 +44,7 @@ func (m *Manager) RotateLogs(ctx context.Context, policy LogPolicy) error {
 		if size, err := logSize(m.o.Dirs, c); err != nil || size < policy.MaxSize {
 			continue // nearly all of them, nearly always: nobody is asked
 		}
-		if _, err := m.Record(c.GetLabels()[pod.UIDLabel]); err != nil {
+		if _, err := m.Record(c.GetLabels()[kube.LabelPodUID]); err != nil {
 			continue
 		}
 		if err := m.rotate(ctx, c.GetId(), policy); err != nil {
@@ -60,7 +61,7 @@ func logSize(d pod.Dirs, c *runtimeapi.Container) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	folder := pod.LogFolder(labels[pod.NamespaceLabel], labels[pod.NameLabel], labels[pod.UIDLabel])
+	folder := pod.LogFolder(labels[kube.LabelPodNamespace], labels[kube.LabelPodName], labels[kube.LabelPodUID])
 	info, err := os.Lstat(filepath.Join(d.Logs, folder, criconfig.LogPath(c.GetMetadata().GetName(), restarts)))
 	if err != nil {
 		return 0, err

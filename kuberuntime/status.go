@@ -9,6 +9,7 @@ import (
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/crishim/crishim/internal/kube"
 	"github.com/crishim/crishim/kuberuntime/pod"
 )
 
@@ -47,13 +48,13 @@ func group(sandboxes []*runtimeapi.PodSandbox, containers []*runtimeapi.Containe
 		labels := c.GetLabels()
 		p := bySandbox[c.GetPodSandboxId()]
 		if p == nil {
-			p = byUID[labels[pod.UIDLabel]]
+			p = byUID[labels[kube.LabelPodUID]]
 		}
 		if p == nil {
-			if labels[pod.UIDLabel] == "" {
+			if labels[kube.LabelPodUID] == "" {
 				continue // nothing of a pod
 			}
-			p = &pod.Pod{UID: labels[pod.UIDLabel], Name: labels[pod.NameLabel], Namespace: labels[pod.NamespaceLabel]}
+			p = &pod.Pod{UID: labels[kube.LabelPodUID], Name: labels[kube.LabelPodName], Namespace: labels[kube.LabelPodNamespace]}
 			byUID[p.UID] = p
 		}
 		p.Containers = append(p.Containers, c)
@@ -112,7 +113,7 @@ func (m *Manager) listsOf(ctx context.Context, uid string) ([]*runtimeapi.PodSan
 		return nil, nil, err
 	}
 	own := map[string]bool{}
-	filters := []*runtimeapi.ContainerFilter{{LabelSelector: map[string]string{pod.UIDLabel: uid}}}
+	filters := []*runtimeapi.ContainerFilter{{LabelSelector: map[string]string{kube.LabelPodUID: uid}}}
 	for _, s := range sandboxes {
 		own[s.GetId()] = true
 		filters = append(filters, &runtimeapi.ContainerFilter{PodSandboxId: s.GetId()})
@@ -125,7 +126,7 @@ func (m *Manager) listsOf(ctx context.Context, uid string) ([]*runtimeapi.PodSan
 			return nil, nil, err
 		}
 		for _, c := range list.GetContainers() {
-			if (own[c.GetPodSandboxId()] || uid != "" && c.GetLabels()[pod.UIDLabel] == uid) && !listed[c.GetId()] {
+			if (own[c.GetPodSandboxId()] || uid != "" && c.GetLabels()[kube.LabelPodUID] == uid) && !listed[c.GetId()] {
 				containers = append(containers, c)
 				listed[c.GetId()] = true
 			}
@@ -135,13 +136,13 @@ func (m *Manager) listsOf(ctx context.Context, uid string) ([]*runtimeapi.PodSan
 }
 
 func (m *Manager) sandboxesOf(ctx context.Context, uid string) (sandboxes []*runtimeapi.PodSandbox, err error) {
-	for _, filter := range []*runtimeapi.PodSandboxFilter{{LabelSelector: map[string]string{pod.UIDLabel: uid}}, nil} {
+	for _, filter := range []*runtimeapi.PodSandboxFilter{{LabelSelector: map[string]string{kube.LabelPodUID: uid}}, nil} {
 		list, err := m.runtime.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{Filter: filter})
 		if err != nil {
 			return nil, err
 		}
 		for _, s := range list.GetItems() {
-			if s.GetMetadata().GetUid() == uid || uid != "" && s.GetLabels()[pod.UIDLabel] == uid {
+			if s.GetMetadata().GetUid() == uid || uid != "" && s.GetLabels()[kube.LabelPodUID] == uid {
 				sandboxes = append(sandboxes, s)
 			}
 		}

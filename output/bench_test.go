@@ -8,6 +8,8 @@ import (
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	k8syaml "sigs.k8s.io/yaml"
+
+	"github.com/crishim/crishim/internal/kube"
 )
 
 // thousand is a list as a full node gives it.
@@ -18,7 +20,7 @@ func thousand() *runtimeapi.ListContainersResponse {
 		r.Containers = append(r.Containers, &runtimeapi.Container{
 			Id: id, PodSandboxId: id, CreatedAt: int64(i + 1), Image: &runtimeapi.ImageSpec{Image: "registry.example/team/app:1.2.3"}, ImageId: "sha256:" + id, ImageRef: "sha256:" + id,
 			Metadata: &runtimeapi.ContainerMetadata{Name: "app"},
-			Labels:   map[string]string{labelPodName: fmt.Sprint("pod-", i), labelPodNamespace: "default", labelContainerName: "app"},
+			Labels:   map[string]string{kube.LabelPodName: fmt.Sprint("pod-", i), kube.LabelPodNamespace: "default", kube.LabelContainerName: "app"},
 		})
 	}
 	return r

@@ -9,14 +9,6 @@ import (
 	"github.com/docker/go-units"
 )
 
-// Label keys under which the kubelet, and every CRI client after it, writes
-// what a container belongs to.
-const (
-	labelPodName       = "io.kubernetes.pod.name"
-	labelPodNamespace  = "io.kubernetes.pod.namespace"
-	labelContainerName = "io.kubernetes.container.name"
-)
-
 // shortLength is how much of an id crictl's tables show.
 const shortLength = 13
 

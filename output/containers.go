@@ -6,6 +6,8 @@ import (
 	"slices"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/internal/kube"
 )
 
 var containerColumns = []column[*runtimeapi.Container]{
@@ -56,17 +58,17 @@ func isDigest(s string) bool {
 // containerName is the name in the metadata or, where a runtime leaves the
 // metadata empty, in the kubelet's label.
 func containerName(c *runtimeapi.Container) string {
-	return cmp.Or(c.GetMetadata().GetName(), c.GetLabels()[labelContainerName])
+	return cmp.Or(c.GetMetadata().GetName(), c.GetLabels()[kube.LabelContainerName])
 }
 
 // podNameOf is the name of c's pod: its label or, where a container was made
 // without the kubelet's labels, its sandbox's name.
 func podNameOf(c *runtimeapi.Container, o Options) string {
-	return cmp.Or(c.GetLabels()[labelPodName], o.Pods[c.GetPodSandboxId()].GetName())
+	return cmp.Or(c.GetLabels()[kube.LabelPodName], o.Pods[c.GetPodSandboxId()].GetName())
 }
 
 func podNamespaceOf(c *runtimeapi.Container, o Options) string {
-	return cmp.Or(c.GetLabels()[labelPodNamespace], o.Pods[c.GetPodSandboxId()].GetNamespace())
+	return cmp.Or(c.GetLabels()[kube.LabelPodNamespace], o.Pods[c.GetPodSandboxId()].GetNamespace())
 }
 
 // NeedsPods reports whether the view of containers that o asks for would be
@@ -76,7 +78,7 @@ func NeedsPods(containers []*runtimeapi.Container, o Options) bool {
 		return false
 	}
 	return slices.ContainsFunc(containers, func(c *runtimeapi.Container) bool {
-		return c.GetLabels()[labelPodName] == "" || c.GetLabels()[labelPodNamespace] == ""
+		return c.GetLabels()[kube.LabelPodName] == "" || c.GetLabels()[kube.LabelPodNamespace] == ""
 	})
 }
 

@@ -6,6 +6,8 @@ import (
 	"slices"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/internal/kube"
 )
 
 var podColumns = []column[*runtimeapi.PodSandbox]{
@@ -36,11 +38,11 @@ var podColumns = []column[*runtimeapi.PodSandbox]{
 func podState(s runtimeapi.PodSandboxState) string { return enumWord(s.String()) }
 
 func podName(p *runtimeapi.PodSandbox) string {
-	return cmp.Or(p.GetMetadata().GetName(), p.GetLabels()[labelPodName])
+	return cmp.Or(p.GetMetadata().GetName(), p.GetLabels()[kube.LabelPodName])
 }
 
 func podNamespace(p *runtimeapi.PodSandbox) string {
-	return cmp.Or(p.GetMetadata().GetNamespace(), p.GetLabels()[labelPodNamespace])
+	return cmp.Or(p.GetMetadata().GetNamespace(), p.GetLabels()[kube.LabelPodNamespace])
 }
 
 // Pods writes a list of pod sandboxes, the newest first.

@@ -10,6 +10,8 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/internal/kube"
 )
 
 type runtimeService struct {
@@ -45,10 +47,10 @@ func (r *runtimeService) RunPodSandbox(_ context.Context, req *runtimeapi.RunPod
 func withPodLabels(config *runtimeapi.PodSandboxConfig) *runtimeapi.PodSandboxConfig {
 	m := config.GetMetadata()
 	labels := map[string]string{
-		"io.kubernetes.pod.name": m.GetName(), "io.kubernetes.pod.namespace": m.GetNamespace(), "io.kubernetes.pod.uid": m.GetUid(),
+		kube.LabelPodName: m.GetName(), kube.LabelPodNamespace: m.GetNamespace(), kube.LabelPodUID: m.GetUid(),
 	}
 	maps.Copy(labels, config.GetLabels())
-	labels["io.kubernetes.container.name"] = "POD"
+	labels[kube.LabelContainerName] = "POD"
 	config = proto.CloneOf(config)
 	config.Labels = labels
 	return config

@@ -8,6 +8,7 @@ import (
 	"google.golang.org/protobuf/testing/protocmp"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/crishim/crishim/internal/kube"
 	"github.com/crishim/crishim/kuberuntime/manifest"
 	"github.com/crishim/crishim/kuberuntime/pod"
 	v1 "k8s.io/api/core/v1"
@@ -114,7 +115,7 @@ func TestSandbox(t *testing.T) {
 		LogDirectory: "/logs/default_web_u1",
 		DnsConfig:    &runtimeapi.DNSConfig{Servers: []string{"192.0.2.53"}, Searches: []string{"example.org"}, Options: []string{"ndots:1"}},
 		PortMappings: []*runtimeapi.PortMapping{{ContainerPort: 80, HostPort: 8080}},
-		Labels:       map[string]string{"app": "w", pod.NameLabel: "web", pod.NamespaceLabel: "default", pod.UIDLabel: "u1"},
+		Labels:       map[string]string{"app": "w", kube.LabelPodName: "web", kube.LabelPodNamespace: "default", kube.LabelPodUID: "u1"},
 		Annotations:  map[string]string{"note": "x"},
 		Linux: &runtimeapi.LinuxPodSandboxConfig{
 			Sysctls: map[string]string{"net.ipv4.conf.eth0/1.x": "1"},
@@ -159,7 +160,7 @@ func TestContainer(t *testing.T) {
 		Args:       []string{"$(WHO)"},
 		WorkingDir: "/w",
 		Envs:       []*runtimeapi.KeyValue{{Key: "WHO", Value: []byte("me")}},
-		Labels:     map[string]string{pod.NameLabel: "web", pod.NamespaceLabel: "default", pod.UIDLabel: "u1", pod.ContainerLabel: "main"},
+		Labels:     map[string]string{kube.LabelPodName: "web", kube.LabelPodNamespace: "default", kube.LabelPodUID: "u1", kube.LabelContainerName: "main"},
 		Annotations: map[string]string{
 			pod.HashAnnotation: pod.FormatHash(pod.ContainerHash(c)), pod.RestartCountAnnotation: "3",
 			pod.MessagePathAnnotation: "/dev/termination-log", pod.MessagePolicyAnnotation: "File",

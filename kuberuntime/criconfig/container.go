@@ -7,6 +7,7 @@ import (
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/crishim/crishim/internal/kube"
 	"github.com/crishim/crishim/kuberuntime/manifest"
 	"github.com/crishim/crishim/kuberuntime/pod"
 	v1 "k8s.io/api/core/v1"
@@ -40,7 +41,7 @@ func (g *Generator) Container(in ContainerInput) (*runtimeapi.ContainerConfig, e
 		return nil, err
 	}
 	own := labels(p)
-	own[pod.ContainerLabel] = c.Name
+	own[kube.LabelContainerName] = c.Name
 	expandAll := func(args []string) (out []string) {
 		for _, a := range args {
 			out = append(out, Expand(a, env))

@@ -10,6 +10,7 @@ import (
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/crishim/crishim/internal/kube"
 	"github.com/crishim/crishim/kuberuntime/manifest"
 	"github.com/crishim/crishim/kuberuntime/pod"
 	v1 "k8s.io/api/core/v1"
@@ -56,7 +57,7 @@ func (g *Generator) Sandbox(p *v1.Pod, attempt uint32) *runtimeapi.PodSandboxCon
 
 // labels are those by which the kubelet knows a pod.
 func labels(p *v1.Pod) map[string]string {
-	return map[string]string{pod.NameLabel: p.Name, pod.NamespaceLabel: p.Namespace, pod.UIDLabel: string(p.UID)}
+	return map[string]string{kube.LabelPodName: p.Name, kube.LabelPodNamespace: p.Namespace, kube.LabelPodUID: string(p.UID)}
 }
 
 // sysctls are the pod's with dots: Kubernetes takes slashes too.

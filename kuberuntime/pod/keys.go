@@ -3,13 +3,8 @@
 // state of a pod as the runtime reports it. It calls nothing.
 package pod
 
-// Label and annotation keys, the kubelet's own: other tools find pods by them.
+// Annotation keys, the kubelet's own.
 const (
-	NameLabel      = "io.kubernetes.pod.name"
-	NamespaceLabel = "io.kubernetes.pod.namespace"
-	UIDLabel       = "io.kubernetes.pod.uid"
-	ContainerLabel = "io.kubernetes.container.name"
-
 	HashAnnotation             = "io.kubernetes.container.hash"
 	RestartCountAnnotation     = "io.kubernetes.container.restartCount"
 	MessagePathAnnotation      = "io.kubernetes.container.terminationMessagePath"

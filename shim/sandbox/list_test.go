@@ -6,6 +6,7 @@ import (
 	"github.com/docker/docker/api/types/container"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/crishim/crishim/internal/kube"
 	"github.com/crishim/crishim/shim/state"
 )
 
@@ -47,7 +48,7 @@ func TestListFilters(t *testing.T) {
 func TestPodsOfOtherShimsAreAdopted(t *testing.T) {
 	s, engine, plugin := inMemory()
 	made, err := engine.ContainerCreate(t.Context(), &container.Config{Image: engine.AddImage("pause"), Labels: map[string]string{
-		state.LabelType: state.TypeSandbox, state.LabelContainerName: "POD", "app": "old", "annotation.a": "b",
+		state.LabelType: state.TypeSandbox, kube.LabelContainerName: "POD", "app": "old", "annotation.a": "b",
 	}}, &container.HostConfig{NetworkMode: "default"}, nil, nil, "k8s_POD_web_prod_u_3")
 	if err != nil {
 		t.Fatal(err)

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/internal/kube"
 )
 
 // Sandbox is what labels say about a pod sandbox.
@@ -49,17 +51,17 @@ func EncodeSandbox(s Sandbox) (map[string]string, error) {
 		return nil, err
 	}
 	own := map[string]string{
-		LabelType:          TypeSandbox,
-		LabelContainerName: sandboxMarker,
-		LabelOwnName:       s.Metadata.GetName(),
-		LabelOwnNamespace:  s.Metadata.GetNamespace(),
-		LabelOwnUID:        s.Metadata.GetUid(),
-		LabelOwnAttempt:    encodeAttempt(s.Metadata.GetAttempt()),
-		LabelOwnCreated:    s.Created.UTC().Format(time.RFC3339Nano),
-		LabelOwnHandler:    s.RuntimeHandler,
-		LabelOwnNetwork:    s.Network,
-		LabelOwnPorts:      ports,
-		LabelOwnPID:        s.PID.String(),
+		LabelType:               TypeSandbox,
+		kube.LabelContainerName: sandboxMarker,
+		LabelOwnName:            s.Metadata.GetName(),
+		LabelOwnNamespace:       s.Metadata.GetNamespace(),
+		LabelOwnUID:             s.Metadata.GetUid(),
+		LabelOwnAttempt:         encodeAttempt(s.Metadata.GetAttempt()),
+		LabelOwnCreated:         s.Created.UTC().Format(time.RFC3339Nano),
+		LabelOwnHandler:         s.RuntimeHandler,
+		LabelOwnNetwork:         s.Network,
+		LabelOwnPorts:           ports,
+		LabelOwnPID:             s.PID.String(),
 	}
 	return withLabels(EncodeLabels(s.Labels, s.Annotations), own), nil
 }
@@ -73,9 +75,9 @@ func DecodeSandbox(name string, labels map[string]string) (Sandbox, bool) {
 	parts, _ := decodeName(name)
 	s := Sandbox{
 		Metadata: &runtimeapi.PodSandboxMetadata{
-			Name:      first(labels, parts.pod, LabelOwnName, LabelPodName),
-			Namespace: first(labels, parts.namespace, LabelOwnNamespace, LabelPodNamespace),
-			Uid:       first(labels, parts.uid, LabelOwnUID, LabelPodUID),
+			Name:      first(labels, parts.pod, LabelOwnName, kube.LabelPodName),
+			Namespace: first(labels, parts.namespace, LabelOwnNamespace, kube.LabelPodNamespace),
+			Uid:       first(labels, parts.uid, LabelOwnUID, kube.LabelPodUID),
 			Attempt:   decodeAttempt(labels[LabelOwnAttempt], parts.attempt),
 		},
 		RuntimeHandler: labels[LabelOwnHandler],
@@ -115,13 +117,13 @@ func DecodeContainer(name string, labels map[string]string) (Container, bool) {
 	parts, _ := decodeName(name)
 	c := Container{
 		Metadata: &runtimeapi.ContainerMetadata{
-			Name:    first(labels, parts.container, LabelOwnName, LabelContainerName),
+			Name:    first(labels, parts.container, LabelOwnName, kube.LabelContainerName),
 			Attempt: decodeAttempt(labels[LabelOwnAttempt], parts.attempt),
 		},
 		Pod: &runtimeapi.PodSandboxMetadata{
-			Name:      first(labels, parts.pod, LabelOwnPod, LabelPodName),
-			Namespace: first(labels, parts.namespace, LabelOwnNamespace, LabelPodNamespace),
-			Uid:       first(labels, parts.uid, LabelOwnUID, LabelPodUID),
+			Name:      first(labels, parts.pod, LabelOwnPod, kube.LabelPodName),
+			Namespace: first(labels, parts.namespace, LabelOwnNamespace, kube.LabelPodNamespace),
+			Uid:       first(labels, parts.uid, LabelOwnUID, kube.LabelPodUID),
 		},
 		SandboxID: labels[LabelSandboxID],
 		LogPath:   labels[LabelLogPath],

@@ -11,17 +11,15 @@ package state
 import (
 	"maps"
 	"strings"
+
+	"github.com/crishim/crishim/internal/kube"
 )
 
 // Keys that dockershim and cri-dockerd write too.
 const (
-	LabelType          = "io.kubernetes.docker.type"
-	LabelLogPath       = "io.kubernetes.container.logpath"
-	LabelSandboxID     = "io.kubernetes.sandbox.id"
-	LabelContainerName = "io.kubernetes.container.name"
-	LabelPodName       = "io.kubernetes.pod.name"
-	LabelPodNamespace  = "io.kubernetes.pod.namespace"
-	LabelPodUID        = "io.kubernetes.pod.uid"
+	LabelType      = "io.kubernetes.docker.type"
+	LabelLogPath   = "io.kubernetes.container.logpath"
+	LabelSandboxID = "io.kubernetes.sandbox.id"
 )
 
 // Values of LabelType.
@@ -86,7 +84,7 @@ func DecodeLabels(engine map[string]string) (labels, annotations map[string]stri
 			labels[strings.TrimPrefix(k, escapedPrefix)] = v
 		case strings.HasPrefix(k, annotationPrefix):
 			annotations[strings.TrimPrefix(k, annotationPrefix)] = v
-		case k == LabelContainerName && engine[LabelType] == TypeSandbox:
+		case k == kube.LabelContainerName && engine[LabelType] == TypeSandbox:
 		case reserved(k):
 		default:
 			labels[k] = v

@@ -9,6 +9,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/testing/protocmp"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/internal/kube"
 )
 
 func TestSandboxSurvivesTheEngine(t *testing.T) {
@@ -55,7 +57,7 @@ func TestContainerSurvivesTheEngine(t *testing.T) {
 func TestSandboxesOfOtherShims(t *testing.T) {
 	t.Parallel()
 	labels := map[string]string{
-		LabelType: TypeSandbox, LabelContainerName: "POD", LabelPodName: "web", LabelPodNamespace: "prod", LabelPodUID: "1-2",
+		LabelType: TypeSandbox, kube.LabelContainerName: "POD", kube.LabelPodName: "web", kube.LabelPodNamespace: "prod", kube.LabelPodUID: "1-2",
 		"app": "web", "annotation.kubernetes.io/config.source": "api",
 	}
 	for name, c := range map[string]struct {
@@ -69,7 +71,7 @@ func TestSandboxesOfOtherShims(t *testing.T) {
 		got, ok := DecodeSandbox(c.engineName, labels)
 		want := Sandbox{
 			Metadata:    &runtimeapi.PodSandboxMetadata{Name: "web", Namespace: "prod", Uid: "1-2", Attempt: c.attempt},
-			Labels:      map[string]string{LabelPodName: "web", LabelPodNamespace: "prod", LabelPodUID: "1-2", "app": "web"},
+			Labels:      map[string]string{kube.LabelPodName: "web", kube.LabelPodNamespace: "prod", kube.LabelPodUID: "1-2", "app": "web"},
 			Annotations: map[string]string{"kubernetes.io/config.source": "api"},
 			PID:         runtimeapi.NamespaceMode_CONTAINER,
 		}
