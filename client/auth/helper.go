@@ -8,15 +8,14 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
-	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/docker/cli/cli/config/configfile"
 	"github.com/docker/cli/cli/config/types"
 	"github.com/docker/docker-credential-helpers/credentials"
+
+	"github.com/crishim/crishim/internal/program"
 )
 
 const (
@@ -46,11 +45,10 @@ func helperFor(file *configfile.ConfigFile, registry string) string {
 // does not end a helper with the context, reads its output without a limit, and
 // puts that output, which may be the secret, into its errors. What a helper prints
 // on stderr goes to the user, whom it may ask to touch a key.
-func runHelper(ctx context.Context, program, registry string) (types.AuthConfig, error) {
-	cmd := exec.CommandContext(ctx, program, credentials.ActionGet)
+func runHelper(ctx context.Context, helper, registry string) (types.AuthConfig, error) {
+	cmd := program.Command(ctx, helper, credentials.ActionGet)
 	answer := &limitedBuffer{left: maxAnswer}
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(registry), answer, os.Stderr
-	cmd.Cancel = func() error { return endTree(cmd.Process.Pid) }
 	cmd.WaitDelay = outputDelay
 	err := cmd.Run()
 	switch {
@@ -75,24 +73,6 @@ func runHelper(ctx context.Context, program, registry string) (types.AuthConfig,
 }
 
 var errNoAnswer = errors.New("what it printed is no credentials")
-
-// endTree kills a process and what it started. Each is stopped before its children
-// are listed: it starts no more then, and none of their ids can be taken by another.
-func endTree(pid int) error {
-	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
-		return os.ErrProcessDone
-	}
-	lists, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
-	for _, list := range lists {
-		text, _ := os.ReadFile(list) // a thread that has ended has none
-		for _, field := range strings.Fields(string(text)) {
-			if child, err := strconv.Atoi(field); err == nil {
-				_ = endTree(child)
-			}
-		}
-	}
-	return syscall.Kill(pid, syscall.SIGKILL)
-}
 
 // limitedBuffer keeps what is written up to a number of bytes and refuses more.
 type limitedBuffer struct {

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -16,6 +15,8 @@ import (
 	"github.com/containernetworking/cni/pkg/invoke"
 	"github.com/containernetworking/cni/pkg/types"
 	"github.com/containernetworking/cni/pkg/version"
+
+	"github.com/crishim/crishim/internal/program"
 )
 
 // starter starts plugins for libcni. A plugin that takes too long is ended
@@ -62,7 +63,7 @@ func (s *starter) ExecPlugin(ctx context.Context, path string, config []byte, en
 
 func (s *starter) run(ctx context.Context, path string, config []byte, environ []string) ([]byte, error) {
 	var out, errs bytes.Buffer
-	cmd := exec.CommandContext(ctx, path)
+	cmd := program.Command(ctx, path)
 	cmd.Env, cmd.Stdin, cmd.Stdout, cmd.Stderr = environ, bytes.NewReader(config), &out, &errs
 	if s.held != nil {
 		cmd.ExtraFiles = []*os.File{s.held}
@@ -70,7 +71,6 @@ func (s *starter) run(ctx context.Context, path string, config []byte, environ [
 	// A group of its own: to end all of it, and so that a Ctrl-C at the terminal
 	// leaves it to crishim to take back what was begun.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = outputGrace
 	err := cmd.Run()
 	if err == nil || errors.Is(err, syscall.ETXTBSY) {
