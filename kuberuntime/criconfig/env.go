@@ -1,6 +1,7 @@
 package criconfig
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"math"
@@ -198,22 +199,15 @@ func Field(p *v1.Pod, host Host, podIPs []string, path string) (string, error) {
 	case "spec.serviceAccountName":
 		return "default", nil
 	case "status.hostIP":
-		return first(host.IPs), nil
+		return cmp.Or(host.IPs...), nil
 	case "status.hostIPs":
 		return strings.Join(host.IPs, ","), nil
 	case "status.podIP":
-		return first(podIPs), nil
+		return cmp.Or(podIPs...), nil
 	case "status.podIPs":
 		return strings.Join(podIPs, ","), nil
 	}
 	return "", fmt.Errorf("unknown field %s", path)
-}
-
-func first(list []string) string {
-	if len(list) == 0 {
-		return ""
-	}
-	return list[0]
 }
 
 // formatMap writes key="value" lines in the order of the keys, as volumes have them.

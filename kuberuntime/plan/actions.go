@@ -8,10 +8,10 @@ import (
 	"fmt"
 	"slices"
 
+	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/kuberuntime/pod"
-	v1 "k8s.io/api/core/v1"
 )
 
 // Result is what a probe last said about a container.

@@ -3,10 +3,10 @@ package plan
 import (
 	"slices"
 
+	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/kuberuntime/pod"
-	v1 "k8s.io/api/core/v1"
 )
 
 // initActions decides about the init containers and reports whether they are all done. Only

@@ -3,11 +3,11 @@ package plan
 import (
 	"slices"
 
+	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/kuberuntime/manifest"
 	"github.com/crishim/crishim/kuberuntime/pod"
-	v1 "k8s.io/api/core/v1"
 )
 
 // ContainerView is how a container of the manifest stands.

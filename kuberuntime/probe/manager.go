@@ -11,8 +11,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/crishim/crishim/kuberuntime/plan"
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/crishim/crishim/kuberuntime/plan"
 )
 
 // Kind is one of the three probes of a container.

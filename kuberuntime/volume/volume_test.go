@@ -11,17 +11,17 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/crishim/crishim/internal/testneeds"
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/testing/protocmp"
-	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
-
-	"github.com/crishim/crishim/kuberuntime/manifest"
-	"github.com/crishim/crishim/kuberuntime/pod"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/internal/testneeds"
+	"github.com/crishim/crishim/kuberuntime/manifest"
+	"github.com/crishim/crishim/kuberuntime/pod"
 )
 
 const head = "apiVersion: v1\nkind: Pod\nmetadata: {name: web, labels: {app: w, tier: front}}\nspec:\n  containers: [{name: main, image: busybox, resources: {limits: {memory: 8Mi}}}]\n"
