@@ -94,7 +94,7 @@ func runDelete(ctx context.Context, env *Env, o deleteOptions) error {
 }
 
 func deletePod(ctx context.Context, env *Env, r *podRuntime, p *pod.Pod, grace *int64) error {
-	if owner, folder := r.OwnerOf(p); owner == kuberuntime.OwnerFolder {
+	if folder := r.OwnerOf(p).Folder; folder != "" {
 		if kuberuntime.FolderInUse(r.dirs, folder) {
 			return withHint(fmt.Errorf("crishim sync %s looks after it and would make it again", folder), "remove its manifest from that folder")
 		}

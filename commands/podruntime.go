@@ -75,7 +75,7 @@ func (env *Env) podRuntimeOn(ctx context.Context, conn *client.Conn, o podRuntim
 			return auth.Lookup(ctx, image, auth.Options{LookupEnv: env.LookupEnv})
 		},
 		Events: env.keepEvents(r.dirs, o.steps),
-		Pull:   pull, SerialPulls: o.serial, PullQPS: o.qps, PullBurst: o.burst, PatientPulls: o.patient, Registerer: o.registerer,
+		Pull:   pull, SerialPulls: o.serial, PullQPS: o.qps, PullBurst: o.burst, PullsWait: o.patient, Registerer: o.registerer,
 	})
 	return r, err
 }

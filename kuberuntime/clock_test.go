@@ -40,11 +40,6 @@ func TestWaitsWhenTheClockIsPutBack(t *testing.T) {
 	if got, _ := b.wait("k", now, now.Add(time.Hour)); got != 0 {
 		t.Errorf("back-off when the clock was put forward: got %s", got)
 	}
-	var v versionCache
-	v.set("v1", now)
-	if _, ok := v.get(now.Add(-time.Hour)); ok {
-		t.Error("the version is kept until the clock is where it was")
-	}
 }
 
 // TestCrashKeyIsOfWhatRuns, not of how its resources were spelled into memory: printing a quantity

@@ -3,12 +3,9 @@ package kuberuntime
 import (
 	"context"
 	"math"
-	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/crishim/crishim/kuberuntime/plan"
 	"github.com/crishim/crishim/kuberuntime/pod"
@@ -36,7 +33,7 @@ func (m *Manager) started(p *v1.Pod, status *pod.Status) time.Time {
 	return started
 }
 
-// outOfTime says whether a pod did not end by itself before its deadline.
+// outOfTime reports whether a pod did not end by itself before its deadline.
 func (m *Manager) outOfTime(p *v1.Pod, status *pod.Status, view *plan.View) bool {
 	if m.untilDeadline(p, status) > 0 {
 		return false
@@ -61,15 +58,3 @@ func (m *Manager) endAtDeadline(ctx context.Context, p *v1.Pod, status *pod.Stat
 	result.add(m.KillPod(ctx, p, status, nil))
 	return result
 }
-
-// podOf is as much of a pod as events need.
-func podOf(status *pod.Status) *v1.Pod {
-	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: status.Name, Namespace: status.Namespace, UID: types.UID(status.UID)}}
-}
-
-func splitName(fullName string) (namespace, name string) {
-	namespace, name, _ = strings.Cut(fullName, "/")
-	return namespace, name
-}
-
-func lower(s string) string { return strings.ToLower(s) }

@@ -1,6 +1,7 @@
 package kuberuntime
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -76,7 +77,7 @@ func (m *Manager) probeOnce(ctx context.Context, p *v1.Pod, status *pod.Status) 
 		if !state.Running() {
 			continue
 		}
-		target := probe.Target{ContainerID: state.ID, PodIP: firstOf(status.IPs), Ports: c.Ports}
+		target := probe.Target{ContainerID: state.ID, PodIP: cmp.Or(status.IPs...), Ports: c.Ports}
 		for kind, handler := range map[probe.Kind]*v1.Probe{probe.Startup: c.StartupProbe, probe.Readiness: c.ReadinessProbe} {
 			if handler != nil && probe.Run(ctx, handler, target, m.probeExec) == nil {
 				results[kind][state.ID] = plan.Success

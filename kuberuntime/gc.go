@@ -32,7 +32,7 @@ type Sources struct {
 	// AllReady is false while not all manifests were read: then nothing of a pod that is
 	// not known may go.
 	AllReady bool
-	// Deleted says whether a pod is wanted no more; nil means that all are wanted.
+	// Deleted reports whether a pod is wanted no more; nil means that all are wanted.
 	Deleted func(uid string) bool
 	// Folder limits the collection to the pods that sync made from it; "" is for all pods.
 	Folder string
@@ -75,8 +75,7 @@ func (m *Manager) PlanGarbage(ctx context.Context, policy GCPolicy, sources Sour
 	}
 	if sources.Folder != "" {
 		pods = slices.DeleteFunc(pods, func(p *pod.Pod) bool {
-			owner, folder := m.OwnerOf(p)
-			return owner != OwnerFolder || folder != sources.Folder
+			return m.OwnerOf(p).Folder != sources.Folder
 		})
 	}
 	g := &Garbage{}
@@ -96,7 +95,7 @@ func (m *Manager) Collect(ctx context.Context, g *Garbage) error {
 		}
 	}
 	m.crashes.collect(m.o.Now())
-	m.puller.backoff.collect(m.o.Now())
+	m.pullFails.collect(m.o.Now())
 	return errors.Join(errs...)
 }
 
@@ -236,7 +235,7 @@ func deadSandboxes(pods []*pod.Pod, going []GarbageItem, sources Sources) []Garb
 
 // deadFolders picks the folders of pods that the runtime does not know at all, and log
 // links that lead nowhere. Only pods that were run here on the same runtime count: others'
-// logs may lie beside ours.
+// logs may lie in the same folders.
 func (m *Manager) deadFolders(ctx context.Context, sources Sources) ([]GarbageItem, error) {
 	if !sources.AllReady {
 		return nil, nil
@@ -254,7 +253,8 @@ func (m *Manager) deadFolders(ctx context.Context, sources Sources) ([]GarbageIt
 		guard := func(do func() error) error { return m.whenLost(ctx, record, sources, do) }
 		item := GarbageItem{Name: FullName(record.Pod), Why: "its pod is gone", guard: guard}
 		if err := guard(func() error {
-			if logs := m.o.Dirs.PodLogs(record.Pod); exists(logs) {
+			logs := m.o.Dirs.PodLogs(record.Pod)
+			if _, err := os.Stat(logs); err == nil {
 				item.Kind, item.ID = "log folder", logs
 				out = append(out, item)
 			}
@@ -270,11 +270,6 @@ func (m *Manager) deadFolders(ctx context.Context, sources Sources) ([]GarbageIt
 	}
 	links, err := m.deadLinks()
 	return append(out, links...), err
-}
-
-func exists(path string) bool {
-	_, err := os.Stat(path)
-	return err == nil
 }
 
 // whenLost calls do if nobody works on a pod and the runtime has nothing of it: a pod that is being

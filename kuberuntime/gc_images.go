@@ -201,16 +201,9 @@ func unusedImages(images []*runtimeapi.Image, inUse map[string]bool, d disk, pol
 		}
 		freed += image.GetSize()
 		out = append(out, GarbageItem{
-			Kind: "image", ID: image.GetId(), Name: nameOf(image), Size: image.GetSize(),
+			Kind: "image", ID: image.GetId(), Name: cmp.Or(image.GetRepoTags()...), Size: image.GetSize(),
 			Why: fmt.Sprintf("the disk is %d %% full, %d %% at most are wanted", used, policy.Low),
 		})
 	}
 	return out
-}
-
-func nameOf(image *runtimeapi.Image) string {
-	if tags := image.GetRepoTags(); len(tags) > 0 {
-		return tags[0]
-	}
-	return ""
 }

@@ -1,6 +1,7 @@
 package kuberuntime
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -22,7 +23,7 @@ func (s *syncing) postStart(ctx context.Context, c *v1.Container, id string) err
 		return nil
 	}
 	m := s.m
-	err := m.runHook(ctx, c.Lifecycle.PostStart, id, firstOf(s.ips), c.Ports)
+	err := m.runHook(ctx, c.Lifecycle.PostStart, id, cmp.Or(s.ips...), c.Ports)
 	if err == nil {
 		m.event(s.pod, c.Name, EventPostStart, "postStart hook done")
 		return nil
@@ -30,7 +31,7 @@ func (s *syncing) postStart(ctx context.Context, c *v1.Container, id string) err
 	m.waits(s.pod, c.Name, EventPostStartFailed, ErrPostStart, "postStart hook: %v", err)
 	target := killTarget{
 		status:    &pod.ContainerStatus{ID: id, Name: c.Name, SandboxID: s.sandbox},
-		container: c, pod: s.pod, ip: firstOf(s.ips), message: "postStart hook failed",
+		container: c, pod: s.pod, ip: cmp.Or(s.ips...), message: "postStart hook failed",
 	}
 	return errors.Join(fmt.Errorf("%w: %w", ErrPostStart, err), m.killContainer(ctx, target, nil))
 }

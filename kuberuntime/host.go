@@ -1,17 +1,15 @@
 package kuberuntime
 
 import (
-	"bufio"
-	"bytes"
 	"fmt"
 	"net"
 	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
-	"strconv"
 	"strings"
 
+	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
 
 	"github.com/crishim/crishim/kuberuntime/criconfig"
@@ -24,7 +22,12 @@ func ReadHost() (criconfig.Host, error) {
 	if err != nil {
 		return criconfig.Host{}, fmt.Errorf("host name: %w", err)
 	}
-	h := criconfig.Host{Name: strings.ToLower(name), CPUs: runtime.NumCPU(), IPs: hostIPs(), Memory: totalMemory()}
+	h := criconfig.Host{Name: strings.ToLower(name), CPUs: runtime.NumCPU(), IPs: hostIPs()}
+	if proc, err := procfs.NewDefaultFS(); err == nil {
+		if memory, err := proc.Meminfo(); err == nil && memory.MemTotalBytes != nil {
+			h.Memory = int64(*memory.MemTotalBytes)
+		}
+	}
 	_, v1 := os.Stat("/sys/fs/cgroup/memory/memory.memsw.limit_in_bytes")
 	_, v2 := os.Stat("/sys/fs/cgroup/cgroup.controllers")
 	h.SwapControl = v1 == nil || v2 == nil
@@ -59,19 +62,20 @@ func hugePages(dir string) []int64 {
 
 // hostDNS is the host's resolver; behind systemd's stub it is what the stub asks.
 func hostDNS() criconfig.DNS {
-	for _, path := range []string{"/etc/resolv.conf", "/run/systemd/resolve/resolv.conf"} {
+	var dns criconfig.DNS
+	for i, path := range []string{"/etc/resolv.conf", "/run/systemd/resolve/resolv.conf"} {
 		text, err := os.ReadFile(path)
 		if err != nil {
 			continue
 		}
-		if dns := criconfig.ParseResolv(string(text)); !dns.OnlyLoopback() {
-			return dns
+		if found := criconfig.ParseResolv(string(text)); i == 0 || !found.OnlyLoopback() {
+			dns = found
+		}
+		if !dns.OnlyLoopback() {
+			break
 		}
 	}
-	if text, err := os.ReadFile("/etc/resolv.conf"); err == nil {
-		return criconfig.ParseResolv(string(text))
-	}
-	return criconfig.DNS{}
+	return dns
 }
 
 // hostIPs has the address that packets to the outside leave from, then one of the other
@@ -92,25 +96,6 @@ func hostIPs() []string {
 		out = []string{"127.0.0.1"}
 	}
 	return out
-}
-
-func totalMemory() int64 {
-	text, err := os.ReadFile("/proc/meminfo")
-	if err != nil {
-		return 0
-	}
-	lines := bufio.NewScanner(bytes.NewReader(text))
-	for lines.Scan() {
-		fields := strings.Fields(lines.Text())
-		if len(fields) >= 2 && fields[0] == "MemTotal:" {
-			kib, err := strconv.ParseInt(fields[1], 10, 64)
-			if err != nil {
-				return 0
-			}
-			return kib << 10
-		}
-	}
-	return 0
 }
 
 // DefaultDirs are the kubelet's log folders and /var/lib/crishim for root, and folders in

@@ -4,13 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/distribution/reference"
-	"golang.org/x/time/rate"
+	"google.golang.org/grpc/status"
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	criapierrors "k8s.io/cri-api/pkg/errors"
 
+	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/kuberuntime/manifest"
 )
 
@@ -23,9 +27,43 @@ var (
 	ErrInvalidImageName = errors.New("InvalidImageName")
 )
 
-// PullImage tries the credentials in turn, or none where there are none.
+// PullImage tries the credentials in turn, or none where there are none. It pulls one image at a time
+// and not too many at once, as the options say.
 func (m *Manager) PullImage(ctx context.Context, image string, auths []*runtimeapi.AuthConfig, sandbox *runtimeapi.PodSandboxConfig) (string, error) {
-	return m.puller.pull(ctx, image, auths, sandbox)
+	if m.pulling != nil {
+		select {
+		case m.pulling <- struct{}{}:
+			defer func() { <-m.pulling }()
+		case <-ctx.Done():
+			return "", ctx.Err()
+		}
+	}
+	if m.o.PullsWait {
+		if err := m.pullRate.Wait(ctx); err != nil {
+			return "", err
+		}
+	} else if !m.pullRate.Allow() {
+		return "", errors.New("pull QPS exceeded")
+	}
+	pull := m.o.Pull
+	if pull == nil {
+		pull = func(ctx context.Context, image string, auth *runtimeapi.AuthConfig, sandbox *runtimeapi.PodSandboxConfig) (string, error) {
+			resp, err := m.image.PullImage(ctx, &runtimeapi.PullImageRequest{Image: &runtimeapi.ImageSpec{Image: image}, Auth: auth, SandboxConfig: sandbox})
+			return resp.GetImageRef(), err
+		}
+	}
+	if len(auths) == 0 {
+		auths = []*runtimeapi.AuthConfig{nil}
+	}
+	var errs []error
+	for _, auth := range auths {
+		ref, err := pull(ctx, image, auth, sandbox)
+		if err == nil {
+			return ref, nil
+		}
+		errs = append(errs, err)
+	}
+	return "", inOneLine(errs...)
 }
 
 // GetImageRef is what the runtime knows an image by, "" if it is not there.
@@ -99,7 +137,7 @@ func (m *Manager) ensureImage(ctx context.Context, p *v1.Pod, container, image s
 func (m *Manager) pullFor(ctx context.Context, p *v1.Pod, container, image string, set *manifest.Set, sandbox *runtimeapi.PodSandboxConfig) error {
 	key := string(p.UID) + "_" + image
 	start := m.o.Now()
-	if left, news := m.puller.backoff.wait(key, m.puller.backoff.last(key), start); left > 0 {
+	if left, news := m.pullFails.wait(key, m.pullFails.last(key), start); left > 0 {
 		if news {
 			m.waits(p, container, EventBackOff, ErrImagePullBackOff, "back-off pulling image %s for another %s", image, left.Round(time.Second))
 		}
@@ -108,78 +146,79 @@ func (m *Manager) pullFor(ctx context.Context, p *v1.Pod, container, image strin
 	m.event(p, container, EventPulling, "pulling image %s", image)
 	auths, missing, err := m.credentials(ctx, p, image, set)
 	if err == nil {
-		_, err = m.puller.pull(ctx, image, auths, sandbox)
+		_, err = m.PullImage(ctx, image, auths, sandbox)
 	}
 	if err != nil {
 		now := m.o.Now()
-		m.puller.backoff.next(key, now, now)
+		m.pullFails.next(key, now, now)
 		err = withPullHint(inOneLine(err, missing))
 		name := pullErrorName(err)
 		m.waits(p, container, EventFailed, name, "pull image %s: %v", image, err)
 		return fmt.Errorf("%w: pull image %s: %w", name, image, err)
 	}
-	m.puller.backoff.reset(key)
+	m.pullFails.reset(key)
 	m.event(p, container, EventPulled, "pulled image %s in %s", image, m.o.Now().Sub(start).Round(time.Millisecond))
 	return nil
 }
 
-// puller pulls images: serially or not, and not too many at once.
-type puller struct {
-	one     func(context.Context, string, *runtimeapi.AuthConfig, *runtimeapi.PodSandboxConfig) (string, error)
-	serial  chan struct{} // holds one token while nobody pulls; nil for parallel pulls
-	limiter *rate.Limiter
-	patient bool // a pull beyond the rate waits and does not fail
-	backoff *backoff
+// pullErrorName keeps the runtime's own name of a failure where it has one: the CRI puts it
+// at the start of the message, and a client may have worded that anew.
+func pullErrorName(err error) error {
+	for ; err != nil; err = errors.Unwrap(err) {
+		for _, named := range []error{criapierrors.ErrRegistryUnavailable, criapierrors.ErrSignatureValidationFailed} {
+			if strings.HasPrefix(status.Convert(err).Message(), named.Error()) {
+				return named
+			}
+		}
+	}
+	return ErrImagePull
 }
 
-func newPuller(o Options, image runtimeapi.ImageServiceClient) *puller {
-	p := &puller{one: o.Pull, patient: o.PatientPulls, backoff: newBackoff(), limiter: pullLimiter(o.PullQPS, o.PullBurst)}
-	if o.SerialPulls {
-		p.serial = make(chan struct{}, 1)
-	}
-	if p.one == nil {
-		p.one = func(ctx context.Context, name string, auth *runtimeapi.AuthConfig, sandbox *runtimeapi.PodSandboxConfig) (string, error) {
-			resp, err := image.PullImage(ctx, &runtimeapi.PullImageRequest{Image: &runtimeapi.ImageSpec{Image: name}, Auth: auth, SandboxConfig: sandbox})
-			return resp.GetImageRef(), err
+// several are the failures of attempts at one thing, in one line. Attempts that failed alike
+// are told of once.
+type several []error
+
+// inOneLine is what went wrong in several attempts; nil where nothing did.
+func inOneLine(errs ...error) error {
+	var out several
+	for _, err := range errs {
+		if err != nil && !slices.ContainsFunc(out, func(e error) bool { return e.Error() == err.Error() }) {
+			out = append(out, err)
 		}
 	}
-	return p
+	switch len(out) {
+	case 0:
+		return nil
+	case 1:
+		return out[0]
+	}
+	return out
 }
 
-// pullLimiter limits pulls to qps; 0 is no limit.
-func pullLimiter(qps float64, burst int) *rate.Limiter {
-	if qps <= 0 {
-		return rate.NewLimiter(rate.Inf, 0)
+func (s several) Error() string {
+	var texts []string
+	for _, err := range s {
+		texts = append(texts, err.Error())
 	}
-	return rate.NewLimiter(rate.Limit(qps), max(burst, 1))
+	return strings.Join(texts, "; ")
 }
 
-func (p *puller) pull(ctx context.Context, image string, auths []*runtimeapi.AuthConfig, sandbox *runtimeapi.PodSandboxConfig) (string, error) {
-	if p.serial != nil {
-		select {
-		case p.serial <- struct{}{}:
-			defer func() { <-p.serial }()
-		case <-ctx.Done():
-			return "", ctx.Err()
-		}
+func (s several) Unwrap() []error { return s }
+
+// refusedError is a pull that failed for its login.
+type refusedError struct{ error }
+
+func (e *refusedError) Unwrap() error { return e.error }
+
+// Hint is the next step.
+func (e *refusedError) Hint() string {
+	return "name a Secret with a login for this registry in imagePullSecrets, or log in on this host with `docker login`"
+}
+
+// withPullHint adds what to do about a refused login.
+func withPullHint(err error) error {
+	if err != nil && client.IsRefused(err) {
+		return &refusedError{err}
 	}
-	if p.patient {
-		if err := p.limiter.Wait(ctx); err != nil {
-			return "", err
-		}
-	} else if !p.limiter.Allow() {
-		return "", errors.New("pull QPS exceeded")
-	}
-	if len(auths) == 0 {
-		return p.one(ctx, image, nil, sandbox)
-	}
-	var errs []error
-	for _, auth := range auths {
-		ref, err := p.one(ctx, image, auth, sandbox)
-		if err == nil {
-			return ref, nil
-		}
-		errs = append(errs, err)
-	}
-	return "", inOneLine(errs...)
+	return err
 }

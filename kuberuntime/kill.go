@@ -1,6 +1,7 @@
 package kuberuntime
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -15,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/crishim/crishim/kuberuntime/manifest"
 	"github.com/crishim/crishim/kuberuntime/plan"
 	"github.com/crishim/crishim/kuberuntime/pod"
 )
@@ -55,25 +57,29 @@ func (m *Manager) KillPod(ctx context.Context, p *v1.Pod, status *pod.Status, gr
 // stopped when the main containers and the sidecars that were started after it are gone,
 // or when its grace is over.
 func (m *Manager) killContainers(ctx context.Context, p *v1.Pod, status *pod.Status, grace *int64) error {
-	var mains, sidecars []killTarget
-	for _, c := range status.Containers {
-		if c.State != runtimeapi.ContainerState_CONTAINER_RUNNING && c.State != runtimeapi.ContainerState_CONTAINER_UNKNOWN {
-			continue
+	// turn is 0 for what is stopped at once; sidecars follow in the reverse order of the manifest.
+	turn := func(t killTarget) int {
+		i := slices.IndexFunc(p.Spec.InitContainers, func(c v1.Container) bool { return c.Name == t.status.Name && pod.IsSidecar(&c) })
+		if i < 0 {
+			return 0
 		}
-		target := killTarget{status: c, container: manifestOf(p, c.Name), pod: p, ip: firstOf(status.IPs), message: "stopping container " + c.Name}
-		if target.container != nil && isSidecarOf(p, c.Name) {
-			sidecars = append(sidecars, target)
-		} else {
-			mains = append(mains, target)
+		return len(p.Spec.InitContainers) - i
+	}
+	var targets []killTarget
+	for _, c := range status.Containers {
+		if c.Running() || c.State == runtimeapi.ContainerState_CONTAINER_UNKNOWN {
+			targets = append(targets, killTarget{
+				status: c, container: manifest.Container(p, c.Name), pod: p, ip: cmp.Or(status.IPs...), message: "stopping container " + c.Name,
+			})
 		}
 	}
-	targets := append(mains, sidecarOrder(p, sidecars)...)
+	slices.SortStableFunc(targets, func(a, b killTarget) int { return cmp.Compare(turn(a), turn(b)) })
 	errs := make([]error, len(targets))
 	gone := make([]chan struct{}, len(targets))
 	var wg sync.WaitGroup
 	for i, target := range targets {
 		gone[i] = make(chan struct{})
-		if i >= len(mains) {
+		if turn(target) > 0 {
 			target.after = slices.Clone(gone[:i])
 		}
 		wg.Go(func() {
@@ -83,28 +89,6 @@ func (m *Manager) killContainers(ctx context.Context, p *v1.Pod, status *pod.Sta
 	}
 	wg.Wait()
 	return errors.Join(errs...)
-}
-
-func isSidecarOf(p *v1.Pod, name string) bool {
-	for i := range p.Spec.InitContainers {
-		if p.Spec.InitContainers[i].Name == name {
-			return pod.IsSidecar(&p.Spec.InitContainers[i])
-		}
-	}
-	return false
-}
-
-// sidecarOrder is the reverse of the manifest's.
-func sidecarOrder(p *v1.Pod, sidecars []killTarget) []killTarget {
-	var out []killTarget
-	for i := len(p.Spec.InitContainers) - 1; i >= 0; i-- {
-		for _, s := range sidecars {
-			if s.status.Name == p.Spec.InitContainers[i].Name {
-				out = append(out, s)
-			}
-		}
-	}
-	return out
 }
 
 // killContainer runs the preStop hook, waits for the container's turn, and stops it with
@@ -122,14 +106,14 @@ func (m *Manager) killContainer(ctx context.Context, t killTarget, override *int
 	if len(t.after) > 0 && grace > 0 {
 		grace -= int64(m.waitTurn(ctx, t.after, time.Duration(grace)*time.Second) / time.Second)
 	}
-	m.prober.Drop(t.status.ID) // what they find from now on is no news
+	m.prober.Drop(t.status.ID) // what they find from now on does not matter
 	if _, err := m.runtime.StopContainer(ctx, &runtimeapi.StopContainerRequest{ContainerId: t.status.ID, Timeout: max(grace, floor)}); err != nil {
 		return fmt.Errorf("stop container %s: %w", t.status.Name, err)
 	}
 	return nil
 }
 
-// waitTurn waits until all others are gone or the time is over, and says how long it took.
+// waitTurn waits until all others are gone or the time is over, and returns how long it took.
 func (m *Manager) waitTurn(ctx context.Context, others []chan struct{}, limit time.Duration) time.Duration {
 	start := m.o.Now()
 	timer := time.NewTimer(limit)
@@ -202,17 +186,6 @@ func portsOf(t killTarget) []v1.ContainerPort {
 		return nil
 	}
 	return ports
-}
-
-func manifestOf(p *v1.Pod, name string) *v1.Container {
-	for _, list := range [][]v1.Container{p.Spec.InitContainers, p.Spec.Containers} {
-		for i := range list {
-			if list[i].Name == name {
-				return &list[i]
-			}
-		}
-	}
-	return nil
 }
 
 // restoredPod stands in for the manifest of a pod that only the runtime knows.

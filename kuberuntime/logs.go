@@ -5,9 +5,17 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/crishim/crishim/internal/kube"
+	"github.com/crishim/crishim/kuberuntime/criconfig"
+	"github.com/crishim/crishim/kuberuntime/pod"
 	"github.com/crishim/crishim/logfile"
 )
 
@@ -38,4 +46,107 @@ func (m *Manager) GetContainerLogs(ctx context.Context, containerID string, o lo
 		_, err := to.Write(e.Text)
 		return err
 	})
+}
+
+// LogPolicy says when a log is rotated and how many files of it stay, the present one
+// included. A size of 0 rotates nothing.
+type LogPolicy struct {
+	MaxSize  int64
+	MaxFiles int
+}
+
+// DefaultLogPolicy is the kubelet's.
+func DefaultLogPolicy() LogPolicy { return LogPolicy{MaxSize: 10 << 20, MaxFiles: 5} }
+
+// RotateLogs rotates the logs of running containers of pods that were made here. A log
+// that is a link belongs to the container engine, which rotates it by itself.
+func (m *Manager) RotateLogs(ctx context.Context, policy LogPolicy) error {
+	if policy.MaxSize <= 0 {
+		return nil
+	}
+	list, err := m.runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{
+		State: &runtimeapi.ContainerStateValue{State: runtimeapi.ContainerState_CONTAINER_RUNNING},
+	}})
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, c := range list.GetContainers() {
+		if size, err := logSize(m.o.Dirs, c); err != nil || size < policy.MaxSize {
+			continue // nearly all of them, nearly always: nobody is asked
+		}
+		if _, err := m.Record(c.GetLabels()[kube.LabelPodUID]); err != nil {
+			continue
+		}
+		if err := m.rotate(ctx, c.GetId(), policy); err != nil {
+			errs = append(errs, fmt.Errorf("rotate the log of %s: %w", c.GetMetadata().GetName(), err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// logSize is the size of a container's log, where this package puts it.
+func logSize(d pod.Dirs, c *runtimeapi.Container) (int64, error) {
+	labels := c.GetLabels()
+	restarts, err := strconv.Atoi(c.GetAnnotations()[pod.RestartCountAnnotation])
+	if err != nil {
+		return 0, err
+	}
+	folder := pod.LogFolder(labels[kube.LabelPodNamespace], labels[kube.LabelPodName], labels[kube.LabelPodUID])
+	info, err := os.Lstat(filepath.Join(d.Logs, folder, criconfig.LogPath(c.GetMetadata().GetName(), restarts)))
+	if err != nil {
+		return 0, err
+	}
+	return info.Size(), nil
+}
+
+// rotationTime is in the names of rotated files, the kubelet's: what reads logs knows them by it.
+const rotationTime = "20060102-150405"
+
+func (m *Manager) rotate(ctx context.Context, id string, policy LogPolicy) error {
+	resp, err := m.runtime.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: id})
+	if err != nil {
+		return ignoreNotFound(err)
+	}
+	path := resp.GetStatus().GetLogPath()
+	info, err := os.Lstat(path)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && (!info.Mode().IsRegular() || info.Size() < policy.MaxSize) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	rotated := path + "." + m.o.Now().UTC().Format(rotationTime)
+	if _, err := os.Lstat(rotated); err == nil {
+		return nil // twice in a second: the next look will do
+	}
+	if err := os.Rename(path, rotated); err != nil {
+		return err
+	}
+	if _, err := m.runtime.ReopenContainerLog(ctx, &runtimeapi.ReopenContainerLogRequest{ContainerId: id}); err != nil {
+		return errors.Join(err, os.Rename(rotated, path)) // the runtime still writes into it
+	}
+	return dropRotated(path, policy.MaxFiles-1)
+}
+
+// dropRotated keeps the newest rotated files of a log.
+func dropRotated(path string, keep int) error {
+	files, err := rotations(path)
+	errs := []error{err}
+	for _, file := range files[:max(len(files)-max(keep, 0), 0)] {
+		errs = append(errs, os.Remove(file))
+	}
+	return errors.Join(errs...)
+}
+
+// rotations lists what rotation made of a log, the oldest first: the names sort by time.
+func rotations(path string) ([]string, error) {
+	names, err := listDir(filepath.Dir(path))
+	var out []string
+	for _, name := range names {
+		if strings.HasPrefix(name, filepath.Base(path)+".") {
+			out = append(out, filepath.Join(filepath.Dir(path), name))
+		}
+	}
+	return out, err
 }

@@ -2,8 +2,8 @@ package kuberuntime
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -40,7 +40,7 @@ type Loop struct {
 	m       *Manager
 	o       LoopOptions
 	folder  *folder
-	lock    *folderLock
+	lock    *os.File
 	workers map[string]*worker
 	prints  map[string]string // what the last list showed of each pod
 	checked time.Time         // when the runtime was last asked whether it is ready
@@ -74,7 +74,10 @@ func (m *Manager) NewLoop(o LoopOptions) (*Loop, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read manifests: %w", err)
 	}
-	lock, err := lockFolder(m.o.Dirs, path)
+	lock, err := tryLock(folderLockPath(m.o.Dirs, path))
+	if err == nil && lock == nil {
+		err = fmt.Errorf("another crishim sync looks after %s", path)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -86,7 +89,7 @@ func (m *Manager) NewLoop(o LoopOptions) (*Loop, error) {
 }
 
 // Close gives the folder back.
-func (l *Loop) Close() error { return l.lock.unlock() }
+func (l *Loop) Close() error { return l.lock.Close() }
 
 // Run works until the context ends. The pods run on.
 func (l *Loop) Run(ctx context.Context) {
@@ -110,7 +113,7 @@ func (l *Loop) Run(ctx context.Context) {
 			return
 		case <-l.m.changed:
 			for _, w := range l.workers {
-				w.nudge()
+				w.notify()
 			}
 		case <-ticker.C:
 		}
@@ -142,7 +145,7 @@ func (l *Loop) turn(ctx context.Context) {
 	l.note(pods)
 	if waited && !l.gate.closed(false) {
 		for _, w := range l.workers {
-			w.nudge()
+			w.notify()
 		}
 	}
 	l.wake(pods)
@@ -238,7 +241,7 @@ func (l *Loop) wake(pods []*pod.Pod) {
 	for uid, w := range l.workers {
 		if l.prints[uid] != seen[uid] {
 			l.prints[uid] = seen[uid]
-			w.nudge()
+			w.notify()
 		}
 	}
 }
@@ -263,7 +266,7 @@ func fingerprint(p *pod.Pod) string {
 // could be read, only those go that a pod of the same name follows.
 func (l *Loop) removeUnwanted(ctx context.Context, pods []*pod.Pod) {
 	for _, p := range pods {
-		if _, owner := l.m.OwnerOf(p); owner != l.folder.path {
+		if l.m.OwnerOf(p).Folder != l.folder.path {
 			continue
 		}
 		if _, wanted := l.folder.pods[p.UID]; wanted || l.workers[p.UID] != nil {
@@ -274,7 +277,7 @@ func (l *Loop) removeUnwanted(ctx context.Context, pods []*pod.Pod) {
 		}
 	}
 	for uid, w := range l.workers {
-		namespace, name := splitName(w.name)
+		namespace, name, _ := strings.Cut(w.name, "/")
 		if _, wanted := l.folder.pods[uid]; !wanted && (l.folder.complete || l.folder.wantsName(namespace, name)) {
 			w.remove()
 		}
@@ -298,7 +301,7 @@ func (l *Loop) startWanted(ctx context.Context, pods []*pod.Pod) {
 	}
 }
 
-// nameTaken says whether another pod of the same name is in the way. One of ours is on its
+// nameTaken reports whether another pod of the same name is in the way. One of ours is on its
 // way out; one of somebody else is reported.
 func (l *Loop) nameTaken(uid string, want desired, pods []*pod.Pod) bool {
 	name := FullName(want.pod)
@@ -311,14 +314,7 @@ func (l *Loop) nameTaken(uid string, want desired, pods []*pod.Pod) bool {
 		if p.UID == uid || p.FullName() != name || !isRunning(p) {
 			continue
 		}
-		owner := "another tool"
-		switch kind, folder := l.m.OwnerOf(p); kind {
-		case OwnerApply:
-			owner = "crishim apply"
-		case OwnerFolder:
-			owner = "crishim sync " + folder
-		}
-		l.report("pod "+name, &ForeignPodError{Name: name, UID: p.UID, Owner: owner})
+		l.report("pod "+name, &ForeignPodError{Name: name, UID: p.UID, Owner: l.m.OwnerOf(p)})
 		return true
 	}
 	l.report("pod "+name, nil)
@@ -374,54 +370,4 @@ func (l *Loop) sources() Sources {
 		live := l.live.Load()
 		return live != nil && !(*live)[uid]
 	}}
-}
-
-// Once brings the runtime to what the folder says and returns: pods that are not wanted
-// are removed, the others brought up as far as wait says.
-func (l *Loop) Once(ctx context.Context, wait Wait) error {
-	_, readErr := l.folder.read()
-	pods, err := l.m.GetPods(ctx, true)
-	if err != nil {
-		return errors.Join(readErr, err)
-	}
-	run, cancel := context.WithCancel(ctx)
-	defer l.wg.Wait()
-	defer cancel()
-	l.removeUnwanted(run, pods)
-	for _, w := range l.workers {
-		select {
-		case <-w.done:
-		case <-ctx.Done():
-			return errors.Join(readErr, ctx.Err())
-		}
-	}
-	clear(l.workers)
-	if pods, err = l.m.GetPods(ctx, true); err != nil {
-		return errors.Join(readErr, err)
-	}
-	return errors.Join(readErr, l.upAll(ctx, pods, wait))
-}
-
-// upAll brings up all pods at the same time.
-func (l *Loop) upAll(ctx context.Context, pods []*pod.Pod, wait Wait) error {
-	var mu sync.Mutex
-	var errs []error
-	var wg sync.WaitGroup
-	for uid, want := range l.folder.pods {
-		if l.nameTaken(uid, want, pods) {
-			mu.Lock()
-			errs = append(errs, fmt.Errorf("%s: another pod of this name is there", FullName(want.pod)))
-			mu.Unlock()
-			continue
-		}
-		wg.Go(func() {
-			if _, err := l.m.Up(ctx, want.pod, want.set, wait); err != nil {
-				mu.Lock()
-				defer mu.Unlock()
-				errs = append(errs, fmt.Errorf("%s: %w", FullName(want.pod), err))
-			}
-		})
-	}
-	wg.Wait()
-	return errors.Join(errs...)
 }

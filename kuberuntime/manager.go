@@ -8,7 +8,10 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/time/rate"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/kuberuntime/criconfig"
@@ -34,13 +37,13 @@ type Options struct {
 	Endpoint string
 	// SerialPulls pulls one image at a time; PullQPS and PullBurst limit how often a pull
 	// may start, 0 for no limit. One beyond the limit fails, as a kubelet's does that comes
-	// back to it later, or waits for its turn with PatientPulls.
-	SerialPulls  bool
-	PullQPS      float64
-	PullBurst    int
-	PatientPulls bool
-	Registerer   prometheus.Registerer
-	Now          func() time.Time
+	// back to it later, or waits for its turn with PullsWait.
+	SerialPulls bool
+	PullQPS     float64
+	PullBurst   int
+	PullsWait   bool
+	Registerer  prometheus.Registerer
+	Now         func() time.Time
 }
 
 // Manager is the runtime manager. It is safe for concurrent use, as long as no two calls
@@ -51,16 +54,25 @@ type Manager struct {
 	image     runtimeapi.ImageServiceClient
 	generator *criconfig.Generator
 	volumes   *volume.Maker
-	puller    *puller
-	crashes   *backoff
+	crashes   *backoff // of containers, by crashKey
 	prober    *probe.Manager
 	changed   chan struct{} // has a token after a probe's verdict changed
-	version   versionCache
-	name      string
+	name      string        // the runtime's
+
+	pulling   chan struct{} // holds a token during a pull; nil for parallel pulls
+	pullRate  *rate.Limiter
+	pullFails *backoff // by pod and image
+
+	mu         sync.Mutex // guards what follows
+	apiVersion string     // the runtime's, and when it told
+	apiAsked   time.Time
 }
 
-// apiVersion is the CRI's one and only kube API version.
-const apiVersion = "0.1.0"
+// kubeAPIVersion is the only one that the CRI has had.
+const kubeAPIVersion = "0.1.0"
+
+// apiVersionTTL is how long the runtime's API version is not asked for again.
+const apiVersionTTL = 60 * time.Second
 
 // New checks that the runtime speaks our version of the CRI.
 func New(ctx context.Context, o Options) (*Manager, error) {
@@ -76,18 +88,24 @@ func New(ctx context.Context, o Options) (*Manager, error) {
 		volumes:   &volume.Maker{Dirs: o.Dirs, Host: o.Host, MountTmpfs: volume.MountTmpfs, BindMount: volume.BindMount},
 		crashes:   newBackoff(),
 		changed:   make(chan struct{}, 1),
+		pullFails: newBackoff(),
+		pullRate:  rate.NewLimiter(rate.Limit(o.PullQPS), max(o.PullBurst, 1)),
 	}
-	m.puller = newPuller(o, m.image)
-	v, err := m.runtime.Version(ctx, &runtimeapi.VersionRequest{Version: apiVersion})
+	if o.PullQPS <= 0 {
+		m.pullRate.SetLimit(rate.Inf)
+	}
+	if o.SerialPulls {
+		m.pulling = make(chan struct{}, 1)
+	}
+	v, err := m.askVersion(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if v.GetVersion() != apiVersion {
-		return nil, fmt.Errorf("the runtime has kube API version %q, want %q", v.GetVersion(), apiVersion)
+	if v.GetVersion() != kubeAPIVersion {
+		return nil, fmt.Errorf("the runtime has kube API version %q, want %q", v.GetVersion(), kubeAPIVersion)
 	}
 	m.prober = probe.NewManager(m.probeExec, m.probeChanged)
 	m.name = v.GetRuntimeName()
-	m.version.set(v.GetRuntimeApiVersion(), o.Now())
 	return m, nil
 }
 
@@ -99,21 +117,30 @@ func (m *Manager) Type() string { return m.name }
 
 // Version is the runtime's own version.
 func (m *Manager) Version(ctx context.Context) (string, error) {
-	v, err := m.runtime.Version(ctx, &runtimeapi.VersionRequest{Version: apiVersion})
+	v, err := m.askVersion(ctx)
 	return v.GetRuntimeVersion(), err
 }
 
 // APIVersion is the runtime's API version, asked for once in 60 s.
 func (m *Manager) APIVersion(ctx context.Context) (string, error) {
-	if v, ok := m.version.get(m.o.Now()); ok {
-		return v, nil
+	m.mu.Lock()
+	known, age := m.apiVersion, m.o.Now().Sub(m.apiAsked).Abs() // clocks may be put back
+	m.mu.Unlock()
+	if age < apiVersionTTL {
+		return known, nil
 	}
-	v, err := m.runtime.Version(ctx, &runtimeapi.VersionRequest{Version: apiVersion})
-	if err != nil {
-		return "", err
+	v, err := m.askVersion(ctx)
+	return v.GetRuntimeApiVersion(), err
+}
+
+func (m *Manager) askVersion(ctx context.Context) (*runtimeapi.VersionResponse, error) {
+	v, err := m.runtime.Version(ctx, &runtimeapi.VersionRequest{Version: kubeAPIVersion})
+	if err == nil {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.apiVersion, m.apiAsked = v.GetRuntimeApiVersion(), m.o.Now()
 	}
-	m.version.set(v.GetRuntimeApiVersion(), m.o.Now())
-	return v.GetRuntimeApiVersion(), nil
+	return v, err
 }
 
 // Status is the runtime's status; an answer without the two required conditions is an error.
@@ -135,23 +162,52 @@ func (m *Manager) UpdatePodCIDR(ctx context.Context, cidr string) error {
 	return err
 }
 
-// versionCache keeps the API version for a minute.
-type versionCache struct {
-	mu    sync.Mutex
-	value string
-	at    time.Time
+// ExitError is a command that ended with another status than 0.
+type ExitError struct {
+	Code   int
+	Stderr string
 }
 
-const versionTTL = 60 * time.Second
+func (e *ExitError) Error() string { return fmt.Sprintf("command ended with status %d", e.Code) }
 
-func (c *versionCache) get(now time.Time) (string, bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.value, c.value != "" && now.Sub(c.at).Abs() < versionTTL
+// ErrTimeout is a command that took longer than it may.
+var ErrTimeout = errors.New("command timed out")
+
+// execGrace is how much later than the timeout the runtime's answer to it may come.
+const execGrace = 2 * time.Minute
+
+// RunInContainer runs a command to its end and returns its stdout and then its stderr.
+func (m *Manager) RunInContainer(ctx context.Context, id string, cmd []string, timeout time.Duration) ([]byte, error) {
+	seconds := int64((timeout + time.Second - 1) / time.Second)
+	if timeout > 0 {
+		limited, cancel := context.WithTimeout(ctx, timeout+execGrace)
+		defer cancel()
+		ctx = limited
+	}
+	resp, err := m.runtime.ExecSync(ctx, &runtimeapi.ExecSyncRequest{ContainerId: id, Cmd: cmd, Timeout: seconds})
+	if status.Code(err) == codes.DeadlineExceeded && ctx.Err() == nil { // else the runtime did not answer at all
+		return nil, fmt.Errorf("%w after %s", ErrTimeout, timeout)
+	}
+	if err == nil && resp.GetExitCode() != 0 {
+		err = &ExitError{Code: int(resp.GetExitCode()), Stderr: string(resp.GetStderr())}
+	}
+	return append(resp.GetStdout(), resp.GetStderr()...), err
 }
 
-func (c *versionCache) set(value string, now time.Time) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.value, c.at = value, now
+// GetExec returns the URL of an exec session.
+func (m *Manager) GetExec(ctx context.Context, id string, cmd []string, stdin, stdout, stderr, tty bool) (string, error) {
+	resp, err := m.runtime.Exec(ctx, &runtimeapi.ExecRequest{ContainerId: id, Cmd: cmd, Tty: tty, Stdin: stdin, Stdout: stdout, Stderr: stderr})
+	return resp.GetUrl(), err
+}
+
+// GetAttach returns the URL of an attach session.
+func (m *Manager) GetAttach(ctx context.Context, id string, stdin, stdout, stderr, tty bool) (string, error) {
+	resp, err := m.runtime.Attach(ctx, &runtimeapi.AttachRequest{ContainerId: id, Tty: tty, Stdin: stdin, Stdout: stdout, Stderr: stderr})
+	return resp.GetUrl(), err
+}
+
+// GetPortForward returns the URL of a port-forward to a pod.
+func (m *Manager) GetPortForward(ctx context.Context, sandboxID string, ports []int32) (string, error) {
+	resp, err := m.runtime.PortForward(ctx, &runtimeapi.PortForwardRequest{PodSandboxId: sandboxID, Port: ports})
+	return resp.GetUrl(), err
 }

@@ -1,6 +1,7 @@
 package kuberuntime
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -63,7 +64,7 @@ func (m *Manager) WatchProbes(p *v1.Pod, status *pod.Status) {
 		}
 		running[state.ID] = true
 		m.prober.Watch(probe.Container{
-			Target: probe.Target{ContainerID: state.ID, PodIP: firstOf(status.IPs), Ports: c.Ports},
+			Target: probe.Target{ContainerID: state.ID, PodIP: cmp.Or(status.IPs...), Ports: c.Ports},
 			PodUID: string(p.UID), PodName: p.Name, PodNamespace: p.Namespace, Name: c.Name, Started: state.StartedAt,
 			Startup: c.StartupProbe, Liveness: c.LivenessProbe, Readiness: c.ReadinessProbe,
 		})

@@ -11,14 +11,14 @@ import (
 // TestPullsBeyondTheRate fail, for somebody who comes back later, or wait for their turn.
 func TestPullsBeyondTheRate(t *testing.T) {
 	t.Parallel()
-	for _, patient := range []bool{false, true} {
-		t.Run(fmt.Sprint("patient ", patient), func(t *testing.T) {
+	for _, wait := range []bool{false, true} {
+		t.Run(fmt.Sprint("wait ", wait), func(t *testing.T) {
 			t.Parallel()
 			qps := 1e-6 // a token in eleven days
-			if patient {
+			if wait {
 				qps = 100
 			}
-			f := newFixture(t, func(o *Options) { o.PullQPS, o.PullBurst, o.PatientPulls = qps, 1, patient })
+			f := newFixture(t, func(o *Options) { o.PullQPS, o.PullBurst, o.PullsWait = qps, 1, wait })
 			failed := 0
 			for i := range 5 {
 				_, err := f.PullImage(deadline(t), fmt.Sprintf("busybox:%d", i%2+1), nil, nil)
@@ -29,17 +29,17 @@ func TestPullsBeyondTheRate(t *testing.T) {
 					failed++
 				}
 			}
-			if want := map[bool]int{false: 4, true: 0}[patient]; failed != want {
+			if want := map[bool]int{false: 4, true: 0}[wait]; failed != want {
 				t.Errorf("%d of 5 pulls failed, want %d", failed, want)
 			}
 		})
 	}
 }
 
-// TestPatientPullEndsWithItsContext although its turn is far away.
-func TestPatientPullEndsWithItsContext(t *testing.T) {
+// TestPullThatWaitsEndsWithItsContext although its turn is far away.
+func TestPullThatWaitsEndsWithItsContext(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, func(o *Options) { o.PullQPS, o.PullBurst, o.PatientPulls = 1e-6, 1, true })
+	f := newFixture(t, func(o *Options) { o.PullQPS, o.PullBurst, o.PullsWait = 1e-6, 1, true })
 	if _, err := f.PullImage(deadline(t), "busybox:1", nil, nil); err != nil {
 		t.Fatal(err)
 	}

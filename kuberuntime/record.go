@@ -10,6 +10,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/crishim/crishim/kuberuntime/pod"
 )
@@ -72,3 +73,68 @@ func (m *Manager) Record(uid string) (*Record, error) {
 
 // FullName is "namespace/name".
 func FullName(p *v1.Pod) string { return p.Namespace + "/" + p.Name }
+
+// Prepare gives a pod of an input its uid and the kubelet's annotations. The pods of a
+// folder are others than those of apply, whatever their manifests say.
+func Prepare(p *v1.Pod, folder string, now time.Time) error {
+	if folder != "" {
+		p.UID = types.UID("folder " + folder + " " + string(p.UID))
+	}
+	uid, err := pod.UID(p)
+	if err != nil {
+		return err
+	}
+	p.UID = uid
+	if p.Annotations == nil {
+		p.Annotations = map[string]string{}
+	}
+	p.Annotations[pod.ConfigSeenAnnotation] = now.UTC().Format(time.RFC3339Nano)
+	p.Annotations[pod.ConfigSourceAnnotation] = "api"
+	if folder != "" {
+		p.Annotations[pod.ConfigSourceAnnotation] = "file"
+		p.Annotations[pod.ConfigHashAnnotation] = string(uid)
+		p.Annotations[pod.FolderAnnotation] = folder
+	}
+	return nil
+}
+
+// Owner is who made a pod: neither is set for a kubelet, crictl, or another tool.
+type Owner struct {
+	Apply  bool   // Up, on this host and runtime
+	Folder string // Loop, of this folder
+}
+
+func (o Owner) String() string {
+	switch {
+	case o.Folder != "":
+		return "crishim sync " + o.Folder
+	case o.Apply:
+		return "crishim apply"
+	}
+	return "another tool"
+}
+
+// OwnerOf tells from a pod's annotations and its record who made it.
+func (m *Manager) OwnerOf(p *pod.Pod) Owner {
+	for _, s := range p.Sandboxes {
+		if folder := s.GetAnnotations()[pod.FolderAnnotation]; folder != "" {
+			return Owner{Folder: folder}
+		}
+	}
+	record, err := m.Record(p.UID)
+	if err != nil || record.Endpoint != m.o.Endpoint {
+		return Owner{}
+	}
+	folder := record.Pod.Annotations[pod.FolderAnnotation] // its sandboxes are gone
+	return Owner{Apply: folder == "", Folder: folder}
+}
+
+// ForeignPodError is a pod of the same name that somebody else made.
+type ForeignPodError struct {
+	Name, UID string
+	Owner     Owner
+}
+
+func (e *ForeignPodError) Error() string {
+	return fmt.Sprintf("a pod %s that %s made is there already (uid %s)", e.Name, e.Owner, e.UID)
+}

@@ -97,7 +97,7 @@ func (m *Manager) removeLogs(c *runtimeapi.ContainerStatus) error {
 }
 
 // removeFolders removes logs and volumes. A pod that was not made here keeps its logs:
-// whoever made it looks after them.
+// its maker looks after them.
 func (m *Manager) removeFolders(status *pod.Status) error {
 	record, err := m.Record(status.UID)
 	if errors.Is(err, ErrNoRecord) {
@@ -114,4 +114,40 @@ func (m *Manager) removeFolders(status *pod.Status) error {
 		return fmt.Errorf("remove volumes: %w", err)
 	}
 	return nil
+}
+
+// Replace removes other pods of the same name that apply made. It reports
+// whether there was one, and whether this very pod was there before.
+func (m *Manager) Replace(ctx context.Context, p *v1.Pod) (replaced, existed bool, err error) {
+	pods, err := m.GetPods(ctx, true)
+	if err != nil {
+		return false, false, err
+	}
+	var old []*pod.Pod
+	for _, other := range pods {
+		if other.Namespace != p.Namespace || other.Name != p.Name {
+			continue
+		}
+		if other.UID == string(p.UID) {
+			existed = true
+			continue
+		}
+		switch owner := m.OwnerOf(other); {
+		case owner.Apply:
+			old = append(old, other)
+		case owner.Folder != "" || isRunning(other):
+			return false, existed, &ForeignPodError{Name: other.FullName(), UID: other.UID, Owner: owner}
+		}
+	}
+	for _, other := range old {
+		m.event(p, "", EventKilling, "the manifest has changed: the pod is replaced")
+		status, err := m.GetPodStatus(ctx, other.UID, other.Name, other.Namespace)
+		if err != nil {
+			return false, existed, err
+		}
+		if err := m.Remove(ctx, nil, status, nil); err != nil {
+			return false, existed, fmt.Errorf("replace pod %s: %w", other.FullName(), err)
+		}
+	}
+	return len(old) > 0, existed, nil
 }

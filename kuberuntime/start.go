@@ -2,8 +2,6 @@ package kuberuntime
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -173,15 +171,11 @@ func messagePath(dir string) (string, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", err
 	}
-	var random [4]byte
-	if _, err := rand.Read(random[:]); err != nil {
+	f, err := os.CreateTemp(dir, "")
+	if err != nil {
 		return "", err
 	}
-	path := filepath.Join(dir, hex.EncodeToString(random[:]))
-	if err := os.WriteFile(path, nil, 0o600); err != nil {
-		return "", err
-	}
-	return path, os.Chmod(path, 0o666)
+	return f.Name(), errors.Join(f.Chmod(0o666), f.Close())
 }
 
 // linkLog makes the link that log collectors of old look for. It is a convenience: a
@@ -209,8 +203,4 @@ func legacyLogName(name, namespace, container, id string) string {
 	const suffix = ".log"
 	front := name + "_" + namespace + "_" + container + "-" + id
 	return front[:min(len(front), 255-len(suffix))] + suffix
-}
-
-func (m *Manager) hostsText(p *v1.Pod, ips []string) string {
-	return criconfig.HostsFile(p, m.o.Host, ips)
 }

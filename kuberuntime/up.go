@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -37,7 +38,7 @@ const (
 	UntilDone
 )
 
-// Wait says how long Up stays with a pod.
+// Wait is how long Up stays with a pod.
 type Wait struct {
 	Until Until
 	// MaxBackOff is the longest wait for the next start of a container that crashes; 0 is
@@ -149,7 +150,7 @@ func notYet(p *v1.Pod, view *plan.View, until Until) error {
 	return errors.New(strings.Join(names, ", "))
 }
 
-// whatFailed says how a pod's containers failed, or why the pod did.
+// whatFailed describes how a pod's containers failed, or why the pod did.
 func whatFailed(view *plan.View) string {
 	if view.Why != "" {
 		return view.Why
@@ -179,7 +180,7 @@ func OneLine(message string) string {
 	return strings.ReplaceAll(strings.TrimSpace(message), "\n", "; ")
 }
 
-// startFailure says of a container in its back-off how it ended: that is the news.
+// startFailure adds how a container in its back-off ended: who reads it knows of the back-off.
 func startFailure(err error, status *pod.Status) error {
 	if !errors.Is(err, ErrCrashLoop) {
 		return err
@@ -193,7 +194,7 @@ func startFailure(err error, status *pod.Status) error {
 	return err
 }
 
-// pause waits a moment, or until a probe has news.
+// pause waits a moment, or until a probe has another verdict.
 func (m *Manager) pause(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -204,4 +205,54 @@ func (m *Manager) pause(ctx context.Context, d time.Duration) error {
 	case <-timer.C:
 	}
 	return nil
+}
+
+// Once brings the runtime to what the folder says and returns: pods that are not wanted
+// are removed, the others brought up as far as wait says.
+func (l *Loop) Once(ctx context.Context, wait Wait) error {
+	_, readErr := l.folder.read()
+	pods, err := l.m.GetPods(ctx, true)
+	if err != nil {
+		return errors.Join(readErr, err)
+	}
+	run, cancel := context.WithCancel(ctx)
+	defer l.wg.Wait()
+	defer cancel()
+	l.removeUnwanted(run, pods)
+	for _, w := range l.workers {
+		select {
+		case <-w.done:
+		case <-ctx.Done():
+			return errors.Join(readErr, ctx.Err())
+		}
+	}
+	clear(l.workers)
+	if pods, err = l.m.GetPods(ctx, true); err != nil {
+		return errors.Join(readErr, err)
+	}
+	return errors.Join(readErr, l.upAll(ctx, pods, wait))
+}
+
+// upAll brings up all pods at the same time.
+func (l *Loop) upAll(ctx context.Context, pods []*pod.Pod, wait Wait) error {
+	var mu sync.Mutex
+	var errs []error
+	var wg sync.WaitGroup
+	for uid, want := range l.folder.pods {
+		if l.nameTaken(uid, want, pods) {
+			mu.Lock()
+			errs = append(errs, fmt.Errorf("%s: another pod of this name is there", FullName(want.pod)))
+			mu.Unlock()
+			continue
+		}
+		wg.Go(func() {
+			if _, err := l.m.Up(ctx, want.pod, want.set, wait); err != nil {
+				mu.Lock()
+				defer mu.Unlock()
+				errs = append(errs, fmt.Errorf("%s: %w", FullName(want.pod), err))
+			}
+		})
+	}
+	wg.Wait()
+	return errors.Join(errs...)
 }

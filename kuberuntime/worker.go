@@ -2,6 +2,7 @@ package kuberuntime
 
 import (
 	"context"
+	"strings"
 	"sync"
 	"time"
 
@@ -45,7 +46,7 @@ func (w *worker) update(want desired) {
 	w.mu.Lock()
 	w.want = want
 	w.mu.Unlock()
-	w.nudge()
+	w.notify()
 }
 
 func (w *worker) remove() {
@@ -54,7 +55,7 @@ func (w *worker) remove() {
 	w.removing = true
 	w.mu.Unlock()
 	if !already {
-		w.nudge()
+		w.notify()
 	}
 }
 
@@ -64,7 +65,7 @@ func (w *worker) isRemoving() bool {
 	return w.removing
 }
 
-func (w *worker) nudge() {
+func (w *worker) notify() {
 	select {
 	case w.wake <- struct{}{}:
 	default:
@@ -109,7 +110,7 @@ func (w *worker) step(ctx context.Context) (next time.Duration, finished bool) {
 	if w.gate.closed(removing || pod.IsHostNetwork(want.pod)) {
 		return resync, false
 	}
-	namespace, name := splitName(w.name)
+	namespace, name, _ := strings.Cut(w.name, "/")
 	status, err := w.m.GetPodStatus(ctx, w.uid, name, namespace)
 	if err != nil {
 		return w.retry(), false // the loop reports that the runtime does not answer
@@ -165,7 +166,7 @@ func (w *worker) reportState(p *v1.Pod, status *pod.Status) {
 	switch {
 	case before == state:
 	case before == "" && status.Sandbox() != nil:
-		w.m.event(p, "", EventAdopted, "found and adopted, %s", lower(state))
+		w.m.event(p, "", EventAdopted, "found and adopted, %s", strings.ToLower(state))
 	case state == "ready":
 		w.m.event(p, "", EventReady, "ready%s", withAddress(status.IPs))
 	case before == "ready" && view.Phase == v1.PodRunning:
