@@ -4,10 +4,12 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types/container"
+	"github.com/opencontainers/cgroups"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/shim/state"
@@ -26,11 +28,11 @@ func (s *Service) ContainerStats(ctx context.Context, r *runtimeapi.ContainerSta
 	if !t.running() {
 		return &runtimeapi.ContainerStatsResponse{Stats: s.idle(t, s.beginLayers(t))}, nil
 	}
-	m, ok, err := s.read(ctx, t, measureUsage)
+	m, ok, err := s.read(ctx, t, shown)
 	if err != nil {
 		return nil, err
 	}
-	if !ok {
+	if !ok { // it has just ended
 		return &runtimeapi.ContainerStatsResponse{Stats: s.idle(t, s.beginLayers(t))}, nil
 	}
 	return &runtimeapi.ContainerStatsResponse{Stats: s.containerStats(t, m, s.beginLayers(t))}, nil
@@ -38,15 +40,7 @@ func (s *Service) ContainerStats(ctx context.Context, r *runtimeapi.ContainerSta
 
 // ListContainerStats measures the containers that run.
 func (s *Service) ListContainerStats(ctx context.Context, r *runtimeapi.ListContainerStatsRequest) (*runtimeapi.ListContainerStatsResponse, error) {
-	stats, err := s.listContainers(ctx, r.GetFilter())
-	if err != nil {
-		return nil, err
-	}
-	return &runtimeapi.ListContainerStatsResponse{Stats: stats}, nil
-}
-
-// listContainers does the work of ListContainerStats.
-func (s *Service) listContainers(ctx context.Context, f *runtimeapi.ContainerStatsFilter) ([]*runtimeapi.ContainerStats, error) {
+	f := r.GetFilter()
 	labels := []string{state.LabelType + "=" + state.TypeContainer}
 	for k, v := range f.GetLabelSelector() {
 		labels = append(labels, state.EncodeLabelKey(k)+"="+v)
@@ -58,30 +52,25 @@ func (s *Service) listContainers(ctx context.Context, f *runtimeapi.ContainerSta
 	if err != nil {
 		return nil, err
 	}
-	if len(labels) == 1 && f.GetId() == "" && f.GetPodSandboxId() == "" {
-		s.forgetContainers(ts)
+	if len(labels) == 1 && f.GetId() == "" && f.GetPodSandboxId() == "" { // these are all
+		alive := map[string]bool{}
+		for _, t := range ts {
+			alive[t.c.ID] = true
+		}
+		s.rates.keep(func(id string) bool { return alive[id] || strings.HasPrefix(id, podPrefix) })
 	}
 	until := s.beginLayers(ts...)
-	samples, err := s.collect(ctx, ts, measureUsage)
+	samples, err := s.collect(ctx, ts, shown)
 	if err != nil {
 		return nil, err
 	}
-	out := make([]*runtimeapi.ContainerStats, 0, len(ts))
+	out := &runtimeapi.ListContainerStatsResponse{}
 	for _, t := range ts {
 		if m, ok := samples[t.c.ID]; ok {
-			out = append(out, s.containerStats(t, m, until))
+			out.Stats = append(out.Stats, s.containerStats(t, m, until))
 		}
 	}
 	return out, nil
-}
-
-// forgetContainers drops the rates of containers that no longer run.
-func (s *Service) forgetContainers(all []target) {
-	alive := map[string]bool{}
-	for _, t := range all {
-		alive[t.c.ID] = true
-	}
-	s.rates.keep(func(id string) bool { return alive[id] || strings.HasPrefix(id, podPrefix) })
 }
 
 func (s *Service) containerStats(t target, m sample, until time.Time) *runtimeapi.ContainerStats {
@@ -95,7 +84,9 @@ func (s *Service) containerStats(t target, m sample, until time.Time) *runtimeap
 
 // idle is what can be said of a container without processes.
 func (s *Service) idle(t target, until time.Time) *runtimeapi.ContainerStats {
-	stats := &runtimeapi.ContainerStats{Attributes: t.attributes()}
+	stats := &runtimeapi.ContainerStats{Attributes: &runtimeapi.ContainerAttributes{
+		Id: t.c.ID, Metadata: t.member.Metadata, Labels: t.member.Labels, Annotations: t.member.Annotations,
+	}}
 	if size, ok := s.layer(t, until); ok {
 		stats.WritableLayer = &runtimeapi.FilesystemUsage{
 			Timestamp: size.at.UnixNano(),
@@ -110,7 +101,7 @@ func (s *Service) idle(t target, until time.Time) *runtimeapi.ContainerStats {
 }
 
 func (s *Service) cpuUsage(id string, m sample) *runtimeapi.CpuUsage {
-	u := &runtimeapi.CpuUsage{Timestamp: m.at.UnixNano(), UsageCoreNanoSeconds: value(m.cpu.usage), Psi: m.cpu.pressure.cri()}
+	u := &runtimeapi.CpuUsage{Timestamp: m.at.UnixNano(), UsageCoreNanoSeconds: value(m.cpu.usage), Psi: psi(m.cpu.pressure)}
 	if rate := s.rates.add(id, m.at, m.cpu.usage); rate != nil {
 		u.UsageNanoCores = value(*rate)
 	}
@@ -125,7 +116,7 @@ func memoryUsage(m sample) *runtimeapi.MemoryUsage {
 		RssBytes:        value(m.memory.rss),
 		PageFaults:      value(m.memory.faults),
 		MajorPageFaults: value(m.memory.majorFaults),
-		Psi:             m.memory.pressure.cri(),
+		Psi:             psi(m.memory.pressure),
 	}
 	if m.memory.limit < unlimited {
 		u.AvailableBytes = value(sub(m.memory.limit, m.memory.workingSet))
@@ -148,5 +139,66 @@ func ioUsage(m sample) *runtimeapi.IoUsage {
 	if m.io.pressure == nil {
 		return nil
 	}
-	return &runtimeapi.IoUsage{Timestamp: m.at.UnixNano(), Psi: m.io.pressure.cri()}
+	return &runtimeapi.IoUsage{Timestamp: m.at.UnixNano(), Psi: psi(m.io.pressure)}
+}
+
+func psi(p *cgroups.PSIStats) *runtimeapi.PsiStats {
+	if p == nil {
+		return nil
+	}
+	data := func(d cgroups.PSIData) *runtimeapi.PsiData {
+		return &runtimeapi.PsiData{Total: d.Total * uint64(time.Microsecond), Avg10: d.Avg10, Avg60: d.Avg60, Avg300: d.Avg300}
+	}
+	return &runtimeapi.PsiStats{Some: data(p.Some), Full: data(p.Full)}
+}
+
+func value(n uint64) *runtimeapi.UInt64Value { return &runtimeapi.UInt64Value{Value: n} }
+
+// rateWindow is how far apart two samples must be to give a rate: less is
+// mostly noise.
+const rateWindow = 500 * time.Millisecond
+
+// rates turns processor time into a rate with the help of earlier calls. A
+// caller that asks for the first time gets none.
+type rates struct {
+	mu   sync.Mutex // guards last
+	last map[string]point
+}
+
+type point struct {
+	at    time.Time
+	usage uint64
+	rate  *uint64
+}
+
+// add notes a sample and gives nanoseconds of processor time per second.
+func (r *rates) add(id string, at time.Time, usage uint64) *uint64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.last == nil {
+		r.last = map[string]point{}
+	}
+	before, ok := r.last[id]
+	elapsed := at.Sub(before.at)
+	switch {
+	case !ok || usage < before.usage || elapsed < 0: // the clock may have been put back
+		r.last[id] = point{at: at, usage: usage}
+		return nil
+	case elapsed < rateWindow:
+		return before.rate
+	}
+	rate := uint64(float64(usage-before.usage) / elapsed.Seconds())
+	r.last[id] = point{at: at, usage: usage, rate: &rate}
+	return &rate
+}
+
+// keep forgets every id that the function says no to.
+func (r *rates) keep(alive func(id string) bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for id := range r.last {
+		if !alive(id) {
+			delete(r.last, id)
+		}
+	}
 }

@@ -1,8 +1,8 @@
 // Package stats is the area of the shim that measures: ContainerStats,
 // PodSandboxStats, their lists, and the metrics under cAdvisor's names.
 //
-// Where the engine is on this host the numbers come from cgroup and /proc files
-// of version 1 or 2, well under a millisecond per container. The engine's own
+// Where the engine is on this host the numbers come from the files of cgroups, version
+// 1 or 2, and of /proc, well under a millisecond per container. The engine's own
 // statistics, which take a second or two each on engines before 23, are asked
 // in parallel and only where there are no files to read. Nothing is collected
 // in the background but the size of writable layers, which takes a disk walk.

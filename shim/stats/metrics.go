@@ -1,14 +1,24 @@
 package stats
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/containerd/errdefs"
+	"github.com/docker/docker/api/types/container"
+	"github.com/opencontainers/cgroups"
+	"github.com/prometheus/procfs"
+	"golang.org/x/sys/unix"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/crishim/crishim/shim/convert"
 	"github.com/crishim/crishim/shim/host"
 	"github.com/crishim/crishim/shim/state"
 )
@@ -18,18 +28,9 @@ func (s *Service) ListMetricDescriptors(context.Context, *runtimeapi.ListMetricD
 	return &runtimeapi.ListMetricDescriptorsResponse{Descriptors: descriptors()}, nil
 }
 
-// ListPodSandboxMetrics gives the metrics of the pods that run.
-func (s *Service) ListPodSandboxMetrics(ctx context.Context, _ *runtimeapi.ListPodSandboxMetricsRequest) (*runtimeapi.ListPodSandboxMetricsResponse, error) {
-	metrics, err := s.listMetrics(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return &runtimeapi.ListPodSandboxMetricsResponse{PodMetrics: metrics}, nil
-}
-
-// listMetrics does the work of ListPodSandboxMetrics. It needs the engine's
+// ListPodSandboxMetrics returns the metrics of the pods that run. It needs the engine's
 // host: most of the metrics are not among what the engine tells.
-func (s *Service) listMetrics(ctx context.Context) ([]*runtimeapi.PodSandboxMetrics, error) {
+func (s *Service) ListPodSandboxMetrics(ctx context.Context, _ *runtimeapi.ListPodSandboxMetricsRequest) (*runtimeapi.ListPodSandboxMetricsResponse, error) {
 	sandboxes, err := s.targets(ctx, nil, state.LabelType+"="+state.TypeSandbox)
 	if err != nil {
 		return nil, err
@@ -42,17 +43,27 @@ func (s *Service) listMetrics(ctx context.Context) ([]*runtimeapi.PodSandboxMetr
 		return nil, err
 	}
 	until := s.beginLayers(members...)
-	samples, err := s.collect(ctx, members, measure)
+	samples, err := s.collect(ctx, members, everything)
 	if err != nil {
 		return nil, err
 	}
-	out := make([]*runtimeapi.PodSandboxMetrics, 0, len(sandboxes))
+	out := &runtimeapi.ListPodSandboxMetricsResponse{}
 	for _, sandbox := range sandboxes {
 		pod := &runtimeapi.PodSandboxMetrics{PodSandboxId: sandbox.c.ID, Metrics: podMetrics(sandbox)}
-		if err := s.addContainers(pod, sandbox, members, samples, until); err != nil {
-			return nil, err
+		for _, t := range members {
+			m, ok := samples[t.c.ID]
+			if !ok || t.member.SandboxID != sandbox.c.ID {
+				continue
+			}
+			v, err := s.view(t, m, until)
+			if err != nil {
+				return nil, err
+			}
+			pod.ContainerMetrics = append(pod.ContainerMetrics, &runtimeapi.ContainerMetrics{
+				ContainerId: t.c.ID, Metrics: valuesOf(v, labelsOf(t.member.Metadata.GetName(), t, t.member.Pod)),
+			})
 		}
-		out = append(out, pod)
+		out.PodMetrics = append(out.PodMetrics, pod)
 	}
 	return out, nil
 }
@@ -73,23 +84,6 @@ func (s *Service) onHost(ctx context.Context, sandboxes []target) error {
 	return nil
 }
 
-func (s *Service) addContainers(pod *runtimeapi.PodSandboxMetrics, sandbox target, members []target, samples map[string]sample, until time.Time) error {
-	for _, t := range members {
-		m, ok := samples[t.c.ID]
-		if !ok || t.member.SandboxID != sandbox.c.ID {
-			continue
-		}
-		v, err := s.view(t, m, until)
-		if err != nil {
-			return err
-		}
-		pod.ContainerMetrics = append(pod.ContainerMetrics, &runtimeapi.ContainerMetrics{
-			ContainerId: t.c.ID, Metrics: valuesOf(v, labelsOf(t.member.Metadata.GetName(), t, t.member.Pod)),
-		})
-	}
-	return nil
-}
-
 // labelsOf are the values of baseLabels, in their order.
 func labelsOf(container string, t target, pod *runtimeapi.PodSandboxMetadata) []string {
 	return []string{container, t.c.ID, t.c.Config.Image, strings.TrimPrefix(t.c.Name, "/"), pod.GetNamespace(), pod.GetName()}
@@ -100,7 +94,7 @@ func valuesOf(v *containerView, base []string) []*runtimeapi.Metric {
 	for _, m := range containerMetrics() {
 		for _, l := range m.values(v) {
 			out = append(out, &runtimeapi.Metric{
-				Name: m.name, MetricType: m.kind, Value: value(l.value), LabelValues: append(append([]string{}, base...), l.labels...),
+				Name: m.name, MetricType: m.kind, Value: value(l.value), LabelValues: slices.Concat(base, l.labels),
 			})
 		}
 	}
@@ -113,9 +107,99 @@ func podMetrics(sandbox target) []*runtimeapi.Metric {
 	for _, i := range podNetwork(sandbox) {
 		for _, m := range networkMetrics() {
 			out = append(out, &runtimeapi.Metric{
-				Name: m.name, MetricType: counter, Value: value(m.pick(i)), LabelValues: append(append([]string{}, base...), i.name),
+				Name: m.name, MetricType: counter, Value: value(m.pick(i)), LabelValues: slices.Concat(base, []string{i.Name}),
 			})
 		}
 	}
 	return out
+}
+
+// containerView is what the metrics of one container are taken from.
+type containerView struct {
+	m       sample
+	started uint64 // seconds since 1970
+	spec    container.Resources
+	fs      *fsView
+
+	files, sockets, openFiles *uint64 // nil where they cannot be read
+}
+
+// fsView is the file system that a container writes to.
+type fsView struct {
+	device                         string
+	used, size, inodes, inodesFree uint64
+}
+
+// view looks at a container on this host.
+func (s *Service) view(t target, m sample, until time.Time) (*containerView, error) {
+	started, err := convert.UnixNano(t.c.State.StartedAt)
+	if err != nil {
+		return nil, fmt.Errorf("container %s: %w", t.c.ID, err)
+	}
+	v := &containerView{m: m, started: uint64(started) / 1e9, spec: t.c.HostConfig.Resources, fs: s.filesystem(t, until)}
+	dirs, err := host.Cgroups(t.c.State.Pid, t.c.ID)
+	if err != nil {
+		return v, nil
+	}
+	if process, err := procfs.NewProc(t.c.State.Pid); err == nil {
+		if limits, err := process.Limits(); err == nil {
+			v.openFiles = &limits.OpenFiles
+		}
+	}
+	processes, _ := cgroups.GetPids(processDir(dirs))
+	v.descriptors(processes)
+	return v, nil
+}
+
+func positive(n int64) uint64 { return uint64(max(n, 0)) }
+
+func (s *Service) filesystem(t target, until time.Time) *fsView {
+	size, ok := s.layer(t, until)
+	if !ok {
+		return nil
+	}
+	on := cmp.Or(t.c.GraphDriver.Data["UpperDir"], size.root)
+	var st syscall.Statfs_t
+	if syscall.Statfs(on, &st) != nil {
+		return nil
+	}
+	v := &fsView{used: size.bytes, size: st.Blocks * uint64(st.Bsize), inodes: st.Files, inodesFree: st.Ffree}
+	var dir syscall.Stat_t
+	if syscall.Stat(on, &dir) == nil {
+		v.device = deviceName(dir.Dev)
+	}
+	return v
+}
+
+// deviceName is the device's path where the kernel names one, else its numbers.
+func deviceName(dev uint64) string {
+	numbers := fmt.Sprintf("%d:%d", unix.Major(dev), unix.Minor(dev))
+	target, err := os.Readlink("/sys/dev/block/" + numbers)
+	if err != nil {
+		return numbers
+	}
+	return "/dev/" + filepath.Base(target)
+}
+
+// descriptors counts what the processes have open. A process that ends
+// meanwhile, or belongs to somebody else, is left out.
+func (v *containerView) descriptors(processes []int) {
+	var files, sockets uint64
+	for _, pid := range processes {
+		process, err := procfs.NewProc(pid)
+		if err != nil {
+			continue
+		}
+		targets, err := process.FileDescriptorTargets()
+		if err != nil {
+			continue
+		}
+		files += uint64(len(targets))
+		for _, target := range targets {
+			if strings.HasPrefix(target, "socket:") {
+				sockets++
+			}
+		}
+	}
+	v.files, v.sockets = &files, &sockets
 }

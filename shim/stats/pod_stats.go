@@ -3,11 +3,15 @@ package stats
 import (
 	"context"
 	"fmt"
+	"maps"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/containerd/errdefs"
+	"github.com/docker/docker/api/types/container"
+	"github.com/prometheus/procfs"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/shim/host"
@@ -27,7 +31,7 @@ func (s *Service) PodSandboxStats(ctx context.Context, r *runtimeapi.PodSandboxS
 	if !t.running() {
 		return nil, fmt.Errorf("pod sandbox %s is not running: %w", t.c.ID, errdefs.ErrFailedPrecondition)
 	}
-	stats, err := s.pods(ctx, []target{t}, state.LabelSandboxID+"="+t.c.ID)
+	stats, err := s.pods(ctx, []target{t}, false, state.LabelSandboxID+"="+t.c.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -39,46 +43,40 @@ func (s *Service) PodSandboxStats(ctx context.Context, r *runtimeapi.PodSandboxS
 
 // ListPodSandboxStats measures the pods that run.
 func (s *Service) ListPodSandboxStats(ctx context.Context, r *runtimeapi.ListPodSandboxStatsRequest) (*runtimeapi.ListPodSandboxStatsResponse, error) {
-	stats, err := s.listPods(ctx, r.GetFilter())
+	f := r.GetFilter()
+	labels := []string{state.LabelType + "=" + state.TypeSandbox}
+	for k, v := range f.GetLabelSelector() {
+		labels = append(labels, state.EncodeLabelKey(k)+"="+v)
+	}
+	sandboxes, err := s.targets(ctx, func(c container.Summary) bool { return strings.HasPrefix(c.ID, f.GetId()) }, labels...)
+	if err != nil {
+		return nil, err
+	}
+	stats, err := s.pods(ctx, sandboxes, true)
 	if err != nil {
 		return nil, err
 	}
 	return &runtimeapi.ListPodSandboxStatsResponse{Stats: stats}, nil
 }
 
-// listPods does the work of ListPodSandboxStats.
-func (s *Service) listPods(ctx context.Context, f *runtimeapi.PodSandboxStatsFilter) ([]*runtimeapi.PodSandboxStats, error) {
-	labels := []string{state.LabelType + "=" + state.TypeSandbox}
-	for k, v := range f.GetLabelSelector() {
-		labels = append(labels, state.EncodeLabelKey(k)+"="+v)
-	}
-	all, err := s.targets(ctx, nil, labels...)
-	if err != nil {
-		return nil, err
-	}
-	var sandboxes []target
-	for _, t := range all {
-		if strings.HasPrefix(t.c.ID, f.GetId()) {
-			sandboxes = append(sandboxes, t)
-		}
-	}
-	return s.pods(ctx, sandboxes)
-}
-
 // pods measures sandboxes and the containers in them; labels narrow the search
-// for containers.
-func (s *Service) pods(ctx context.Context, sandboxes []target, labels ...string) ([]*runtimeapi.PodSandboxStats, error) {
+// for containers. With all of them the rates of what no longer runs are dropped.
+func (s *Service) pods(ctx context.Context, sandboxes []target, all bool, labels ...string) ([]*runtimeapi.PodSandboxStats, error) {
 	members, err := s.targets(ctx, nil, append(labels, state.LabelType+"="+state.TypeContainer)...)
 	if err != nil {
 		return nil, err
 	}
+	if all {
+		alive := map[string]bool{}
+		for _, t := range slices.Concat(sandboxes, members) {
+			alive[t.c.ID], alive[podPrefix+t.c.ID] = true, true
+		}
+		s.rates.keep(func(id string) bool { return alive[id] })
+	}
 	until := s.beginLayers(members...)
-	samples, err := s.collect(ctx, append(append([]target{}, sandboxes...), members...), measureUsage)
+	samples, err := s.collect(ctx, slices.Concat(sandboxes, members), shown)
 	if err != nil {
 		return nil, err
-	}
-	if len(labels) == 0 {
-		s.forget(sandboxes, members)
 	}
 	out := make([]*runtimeapi.PodSandboxStats, 0, len(sandboxes))
 	for _, sandbox := range sandboxes {
@@ -89,20 +87,7 @@ func (s *Service) pods(ctx context.Context, sandboxes []target, labels ...string
 	return out, nil
 }
 
-// forget drops the rates of what no longer runs, when everything was listed.
-func (s *Service) forget(lists ...[]target) {
-	alive := map[string]bool{}
-	for _, list := range lists {
-		for _, t := range list {
-			alive[t.c.ID], alive[podKey(t)] = true, true
-		}
-	}
-	s.rates.keep(func(id string) bool { return alive[id] })
-}
-
-// podKey names a pod's rate beside those of containers.
-func podKey(t target) string { return podPrefix + t.sandboxID() }
-
+// podPrefix names a pod's rate in distinction to that of its sandbox's container.
 const podPrefix = "pod/"
 
 func (s *Service) podStats(sandbox target, own sample, members []target, samples map[string]sample, until time.Time) *runtimeapi.PodSandboxStats {
@@ -118,19 +103,25 @@ func (s *Service) podStats(sandbox target, own sample, members []target, samples
 	}
 	if dirs, ok := podCgroups(sandbox); ok {
 		processes := total.processes // a parent lists none of its children's
-		total = measureUsage(dirs, own.at)
+		total = measure(dirs, shown, own.at)
 		total.processes = processes
 	}
-	stats.Cpu = s.cpuUsage(podKey(sandbox), total)
+	stats.Cpu = s.cpuUsage(podPrefix+sandbox.c.ID, total)
 	stats.Memory = memoryUsage(total)
 	stats.Io = ioUsage(total)
 	stats.Process = &runtimeapi.ProcessUsage{Timestamp: total.at.UnixNano(), ProcessCount: value(total.processes)}
 	stats.Network = networkUsage(podNetwork(sandbox), own.at)
-	return &runtimeapi.PodSandboxStats{Attributes: sandbox.podAttributes(), Linux: stats}
+	return &runtimeapi.PodSandboxStats{
+		Attributes: &runtimeapi.PodSandboxAttributes{
+			Id: sandbox.c.ID, Metadata: sandbox.sandbox.Metadata, Labels: sandbox.sandbox.Labels, Annotations: sandbox.sandbox.Annotations,
+		},
+		Linux: stats,
+	}
 }
 
-// podNetwork is empty for a pod on the host's network, which is nobody's own.
-func podNetwork(sandbox target) []netInterface {
+// podNetwork lists the interfaces of a pod without the loopback. It is empty for a
+// pod on the host's network, which is nobody's own.
+func podNetwork(sandbox target) []procfs.NetDevLine {
 	if sandbox.c.HostConfig.NetworkMode.IsHost() {
 		return nil
 	}
@@ -138,11 +129,37 @@ func podNetwork(sandbox target) []netInterface {
 	if err != nil || !process.InContainer(sandbox.c.ID) {
 		return nil // the pid is not of this host
 	}
-	interfaces, err := readNetwork(process.PID)
+	p, err := procfs.NewProc(process.PID)
+	if err != nil {
+		return nil
+	}
+	interfaces, err := p.NetDev()
 	if err != nil || !process.Alive() { // or what was read may be somebody else's
 		return nil
 	}
-	return interfaces
+	delete(interfaces, "lo")
+	return slices.SortedFunc(maps.Values(interfaces), func(a, b procfs.NetDevLine) int { return strings.Compare(a.Name, b.Name) })
+}
+
+// defaultInterface is the pod's own, whatever connected it.
+const defaultInterface = "eth0"
+
+func networkUsage(interfaces []procfs.NetDevLine, at time.Time) *runtimeapi.NetworkUsage {
+	if len(interfaces) == 0 {
+		return nil
+	}
+	u := &runtimeapi.NetworkUsage{Timestamp: at.UnixNano()}
+	for _, i := range interfaces {
+		usage := &runtimeapi.NetworkInterfaceUsage{
+			Name: i.Name, RxBytes: value(i.RxBytes), RxErrors: value(i.RxErrors), TxBytes: value(i.TxBytes), TxErrors: value(i.TxErrors),
+		}
+		if i.Name == defaultInterface {
+			u.DefaultInterface = usage
+			continue
+		}
+		u.Interfaces = append(u.Interfaces, usage)
+	}
+	return u
 }
 
 // podCgroups is the cgroup that a kubelet made for the pod: it holds the pod's

@@ -3,14 +3,17 @@ package stats
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
 	"path"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
 
+	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
 )
 
@@ -187,4 +190,69 @@ func entries(ctx context.Context, root *os.Root, name string, each func(fs.DirEn
 		}
 	}
 	return nil
+}
+
+// layer is the size of what the container has written, where that can be told
+// before until.
+func (s *Service) layer(t target, until time.Time) (layerSize, bool) {
+	find := s.layerFinder(t)
+	if find == nil {
+		return layerSize{}, false
+	}
+	return s.sizes.of(t.c.ID, find, until)
+}
+
+// beginLayers starts the walks for many containers, which then share one budget
+// of waiting; it gives the end of that.
+func (s *Service) beginLayers(ts ...target) time.Time {
+	for _, t := range ts {
+		if find := s.layerFinder(t); find != nil && !t.isSandbox() {
+			s.sizes.begin(t.c.ID, find)
+		}
+	}
+	return time.Now().Add(sizeBudget)
+}
+
+// layerFinder is nil for a container whose layer is on another host. An engine that does
+// not say where the layer is, as with containerd's image store, is asked for the size.
+func (s *Service) layerFinder(t target) findSize {
+	switch dir := layerDir(t); {
+	case dir != "":
+		return func(ctx context.Context) (layerSize, error) {
+			size, err := walk(ctx, dir)
+			size.root, _, _ = strings.Cut(dir, "/overlay2/")
+			return size, err
+		}
+	case t.c.GraphDriver.Name != "" && t.c.GraphDriver.Data["UpperDir"] == "":
+		return func(ctx context.Context) (layerSize, error) { return s.askSize(ctx, t.c.ID) }
+	}
+	return nil
+}
+
+func (s *Service) askSize(ctx context.Context, id string) (layerSize, error) {
+	c, _, err := s.engine.ContainerInspectWithRaw(ctx, id, true)
+	if err != nil {
+		return layerSize{}, fmt.Errorf("size of container %s: %w", id, err)
+	}
+	if c.ContainerJSONBase == nil || c.SizeRw == nil {
+		return layerSize{}, fmt.Errorf("size of container %s: the engine does not say it: %w", id, errdefs.ErrNotFound)
+	}
+	info, err := s.engine.Info(ctx)
+	if err != nil {
+		return layerSize{}, fmt.Errorf("ask the docker engine for its root directory: %w", err)
+	}
+	return layerSize{bytes: positive(*c.SizeRw), at: time.Now(), root: info.DockerRootDir}, nil
+}
+
+// layerDir is the directory of the container's writable layer, "" where it is
+// not on this host.
+func layerDir(t target) string {
+	dir := t.c.GraphDriver.Data["UpperDir"]
+	if t.c.GraphDriver.Name != "overlay2" || dir == "" {
+		return ""
+	}
+	if _, err := os.Stat(dir); err != nil {
+		return ""
+	}
+	return dir
 }

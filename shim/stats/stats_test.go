@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -14,11 +15,19 @@ import (
 
 	"github.com/docker/docker/api/types/container"
 	"github.com/google/go-cmp/cmp"
+	"github.com/opencontainers/cgroups"
+	"github.com/prometheus/procfs"
 	"google.golang.org/protobuf/testing/protocmp"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/shim/host"
 )
+
+// TestMain has the library read cgroups that are recorded in ordinary files.
+func TestMain(m *testing.M) {
+	cgroups.TestMode = true
+	m.Run()
+}
 
 // files makes a recorded cgroup.
 func files(t *testing.T, content map[string]string) string {
@@ -36,7 +45,7 @@ var when = time.Unix(1700000000, 0)
 
 func compare(t *testing.T, want, got sample) {
 	t.Helper()
-	allow := cmp.AllowUnexported(sample{}, cpuSample{}, memorySample{}, swapSample{}, ioSample{}, ioDevice{}, pressure{}, stall{})
+	allow := cmp.AllowUnexported(sample{}, cpuSample{}, memorySample{}, swapSample{}, ioSample{}, ioDevice{}, labelled{})
 	if diff := cmp.Diff(want, got, allow); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
@@ -65,7 +74,7 @@ func TestMeasureV2(t *testing.T) {
 		at: when,
 		cpu: cpuSample{
 			usage: 5000, user: 3000, system: 2000, periods: 7, throttled: 4, throttledTime: 6000,
-			pressure: &pressure{some: stall{total: 9000, avg10: 1.5, avg60: 0.25}},
+			pressure: &cgroups.PSIStats{Some: cgroups.PSIData{Total: 9, Avg10: 1.5, Avg60: 0.25}},
 		},
 		memory: memorySample{
 			usage: 1000, workingSet: 700, rss: 100, cache: 200, mapped: 40, limit: 4096, faults: 8, majorFaults: 2,
@@ -73,26 +82,39 @@ func TestMeasureV2(t *testing.T) {
 		},
 		swap:      &swapSample{usage: 50, limit: unlimited},
 		io:        ioSample{devices: []ioDevice{{device: "8:0", readBytes: 1, writeBytes: 2, reads: 3, writes: 4}}},
-		processes: 2, threads: n(12), maxThread: n(unlimited),
-	}, measure(host.CgroupDirs{"": dir}, when))
+		processes: 2, threads: 12,
+	}, measure(host.CgroupDirs{"": dir}, everything, when))
 	compareUsage(t, host.CgroupDirs{"": dir})
 }
 
 func TestMeasureV1(t *testing.T) {
 	t.Parallel()
+	huge := map[string]string{}
+	var hugepages, hugepagesMax []labelled
+	for _, size := range slices.Sorted(slices.Values(cgroups.HugePageSizes())) { // this host's
+		huge["hugetlb."+size+".usage_in_bytes"] = "4096\n"
+		huge["hugetlb."+size+".max_usage_in_bytes"] = "8192\n"
+		huge["hugetlb."+size+".failcnt"] = "0\n"
+		hugepages = append(hugepages, labelled{4096, []string{size}})
+		hugepagesMax = append(hugepagesMax, labelled{8192, []string{size}})
+	}
 	dirs := host.CgroupDirs{
-		"cpuacct": files(t, map[string]string{"cpuacct.usage": "5000\n", "cpuacct.stat": "user 3\nsystem 2\n"}),
+		"hugetlb": files(t, huge),
+		"cpuacct": files(t, map[string]string{"cpuacct.usage": "5000\n", "cpuacct.stat": "user 3\nsystem 2\n", "cpuacct.usage_percpu": "2000 3000\n"}),
 		"cpu":     files(t, map[string]string{"cpu.stat": "nr_periods 7\nnr_throttled 4\nthrottled_time 6000\n"}),
 		"memory": files(t, map[string]string{
-			"cgroup.procs":                "10\n",
-			"memory.usage_in_bytes":       "1000\n",
-			"memory.max_usage_in_bytes":   "1500\n",
-			"memory.limit_in_bytes":       "9223372036854771712\n",
-			"memory.memsw.usage_in_bytes": "1050\n",
-			"memory.memsw.limit_in_bytes": "9223372036854771712\n",
-			"memory.failcnt":              "3\n",
-			"memory.stat":                 "total_rss 100\ntotal_cache 200\ntotal_mapped_file 40\ntotal_inactive_file 1300\ntotal_pgfault 8\ntotal_pgmajfault 2\n",
-			"memory.oom_control":          "oom_kill_disable 0\nunder_oom 0\noom_kill 1\n",
+			"cgroup.procs":                    "10\n",
+			"memory.usage_in_bytes":           "1000\n",
+			"memory.max_usage_in_bytes":       "1500\n",
+			"memory.limit_in_bytes":           "9223372036854771712\n",
+			"memory.memsw.usage_in_bytes":     "1050\n",
+			"memory.memsw.limit_in_bytes":     "9223372036854771712\n",
+			"memory.failcnt":                  "3\n",
+			"memory.memsw.max_usage_in_bytes": "1600\n",
+			"memory.memsw.failcnt":            "0\n",
+			"memory.use_hierarchy":            "1\n",
+			"memory.stat":                     "total_rss 100\ntotal_cache 200\ntotal_mapped_file 40\ntotal_inactive_file 1300\ntotal_pgfault 8\ntotal_pgmajfault 2\n",
+			"memory.oom_control":              "oom_kill_disable 0\nunder_oom 0\noom_kill 1\n",
 		}),
 		"blkio": files(t, map[string]string{
 			"blkio.throttle.io_service_bytes_recursive": "8:0 Read 1\n8:0 Write 2\n8:0 Sync 0\nTotal 3\n",
@@ -109,24 +131,39 @@ func TestMeasureV1(t *testing.T) {
 		},
 		swap:      &swapSample{usage: 50, limit: unlimited},
 		io:        ioSample{devices: []ioDevice{{device: "8:0", readBytes: 1, writeBytes: 2, reads: 3, writes: 4}}},
-		processes: 1, threads: n(12), maxThread: n(100),
-	}, measure(dirs, when))
+		processes: 1, threads: 12, maxThreads: 100, hugepages: hugepages, hugepagesMax: hugepagesMax,
+	}, measure(dirs, everything, when))
 	compareUsage(t, dirs)
+}
+
+// TestMeasureV1WithoutAFile: the root of a hierarchy has not all files, and a container
+// may be there in one of them.
+func TestMeasureV1WithoutAFile(t *testing.T) {
+	t.Parallel()
+	m := measure(host.CgroupDirs{
+		"pids":    t.TempDir(),
+		"cpuacct": files(t, map[string]string{"cpuacct.usage": "5000\n", "cpuacct.stat": "user 3\nsystem 2\n", "cpuacct.usage_percpu": "5000\n"}),
+		"memory":  files(t, map[string]string{"memory.stat": "total_rss 100\n"}),
+	}, everything, when)
+	if m.cpu.usage != 5000 || m.memory.rss != 100 {
+		t.Errorf("got %+v", m)
+	}
 }
 
 // compareUsage: what stats show is the same whether all files were read or some.
 func compareUsage(t *testing.T, dirs host.CgroupDirs) {
 	t.Helper()
-	type shown struct {
+	type numbers struct {
 		cpu, processes uint64
 		stats          *runtimeapi.ContainerStats
 	}
-	of := func(m sample) shown {
-		return shown{m.cpu.usage, m.processes, &runtimeapi.ContainerStats{
-			Cpu: &runtimeapi.CpuUsage{Psi: m.cpu.pressure.cri()}, Memory: memoryUsage(m), Swap: swapUsage(m), Io: ioUsage(m),
+	of := func(what cgroups.Controller) numbers {
+		m := measure(dirs, what, when)
+		return numbers{m.cpu.usage, m.processes, &runtimeapi.ContainerStats{
+			Cpu: &runtimeapi.CpuUsage{Psi: psi(m.cpu.pressure)}, Memory: memoryUsage(m), Swap: swapUsage(m), Io: ioUsage(m),
 		}}
 	}
-	if diff := cmp.Diff(of(measure(dirs, when)), of(measureUsage(dirs, when)), cmp.AllowUnexported(shown{}), protocmp.Transform()); diff != "" {
+	if diff := cmp.Diff(of(everything), of(shown), cmp.AllowUnexported(numbers{}), protocmp.Transform()); diff != "" {
 		t.Errorf("some files tell something else than all (-all +some):\n%s", diff)
 	}
 }
@@ -134,9 +171,10 @@ func compareUsage(t *testing.T, dirs host.CgroupDirs) {
 func TestMeasureNothing(t *testing.T) {
 	t.Parallel()
 	empty := sample{at: when, memory: memorySample{limit: unlimited}}
-	compare(t, empty, measure(host.CgroupDirs{"": t.TempDir()}, when))
-	empty.io.devices = []ioDevice{}
-	compare(t, empty, measure(host.CgroupDirs{"memory": t.TempDir()}, when))
+	for _, what := range []cgroups.Controller{shown, everything} {
+		compare(t, empty, measure(host.CgroupDirs{"": t.TempDir()}, what, when))
+		compare(t, empty, measure(host.CgroupDirs{"memory": t.TempDir()}, what, when))
+	}
 }
 
 // TestFromEngine: the same numbers by the engine's API, for a remote engine.
@@ -152,25 +190,18 @@ func TestFromEngine(t *testing.T) {
 	compare(t, sample{
 		at: when, cpu: cpuSample{usage: 5000},
 		memory: memorySample{usage: 1000, workingSet: 700, rss: 100, cache: 200, mapped: 40, limit: unlimited, faults: 8, majorFaults: 2},
-		io:     ioSample{devices: []ioDevice{{device: "8:0", readBytes: 1, writeBytes: 2}}}, processes: 3, threads: n(3),
+		io:     ioSample{devices: []ioDevice{{device: "8:0", readBytes: 1, writeBytes: 2}}}, processes: 3, threads: 3,
 	}, fromEngine(a))
 }
 
-func TestParseNetwork(t *testing.T) {
+func TestNetworkUsage(t *testing.T) {
 	t.Parallel()
-	const text = `Inter-|   Receive                                                |  Transmit
- face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo colls carrier compressed
-    lo:  1 1 0 0 0 0 0 0 1 1 0 0 0 0 0 0
-  eth0:100 10 1 2 0 0 0 0 200 20 3 4 0 0 0 0
-  eth1: 5 x 0 0 0 0 0 0 6 1 0 0 0 0 0 0
-`
-	got := parseNetwork(text)
-	want := []netInterface{{"eth0", 100, 10, 1, 2, 200, 20, 3, 4}}
-	if diff := cmp.Diff(want, got, cmp.AllowUnexported(netInterface{})); diff != "" {
+	u := networkUsage([]procfs.NetDevLine{{Name: "eth0", RxBytes: 100, RxErrors: 1, TxBytes: 200, TxErrors: 3}, {Name: "net1"}}, when)
+	want := &runtimeapi.NetworkInterfaceUsage{Name: "eth0", RxBytes: value(100), RxErrors: value(1), TxBytes: value(200), TxErrors: value(3)}
+	if diff := cmp.Diff(want, u.GetDefaultInterface(), protocmp.Transform()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	u := networkUsage(append(got, netInterface{name: "net1"}), when)
-	if u.GetDefaultInterface().GetRxBytes().GetValue() != 100 || len(u.GetInterfaces()) != 1 || u.GetInterfaces()[0].GetName() != "net1" {
+	if len(u.GetInterfaces()) != 1 || u.GetInterfaces()[0].GetName() != "net1" {
 		t.Errorf("got %v", u)
 	}
 	if networkUsage(nil, when) != nil {
@@ -250,11 +281,11 @@ func TestDescriptors(t *testing.T) {
 	}
 	full := &containerView{
 		m: sample{
-			threads: n(1), maxThread: n(unlimited), io: ioSample{devices: []ioDevice{{device: "8:0"}}, pressure: &pressure{}},
-			cpu: cpuSample{pressure: &pressure{}}, memory: memorySample{pressure: &pressure{}},
+			threads: 1, io: ioSample{devices: []ioDevice{{device: "8:0"}}, pressure: &cgroups.PSIStats{}},
+			cpu: cpuSample{pressure: &cgroups.PSIStats{}}, memory: memorySample{pressure: &cgroups.PSIStats{}},
+			hugepages: []labelled{{1, []string{"2MB"}}}, hugepagesMax: []labelled{{1, []string{"2MB"}}},
 		},
-		spec: specView{quota: 1}, fs: &fsView{}, files: n(1), sockets: n(1), openFiles: n(1),
-		hugepages: []labelled{{1, []string{"2MB"}}}, hugepagesMax: []labelled{{1, []string{"2MB"}}},
+		spec: container.Resources{CPUQuota: 1}, fs: &fsView{}, files: n(1), sockets: n(1), openFiles: n(1),
 	}
 	for _, m := range containerMetrics() {
 		values := m.values(full)
