@@ -52,7 +52,7 @@ func (s *Service) ListPodSandboxStats(ctx context.Context, r *runtimeapi.ListPod
 	if err != nil {
 		return nil, err
 	}
-	stats, err := s.pods(ctx, sandboxes, true)
+	stats, err := s.pods(ctx, sandboxes, len(labels) == 1 && f.GetId() == "")
 	if err != nil {
 		return nil, err
 	}

@@ -24,6 +24,7 @@ type remoteEngine struct {
 	*enginetest.Memory
 	broken string
 	stuck  string // the engine never comes to an end with its numbers
+	passed atomic.Int64
 }
 
 func (e *remoteEngine) ContainerInspect(ctx context.Context, id string) (container.InspectResponse, error) {
@@ -39,7 +40,7 @@ func (e *remoteEngine) ContainerStatsOneShot(ctx context.Context, id string) (co
 		return container.StatsResponseReader{}, ctx.Err()
 	}
 	var a container.StatsResponse
-	a.Read = when
+	a.Read = when.Add(time.Duration(e.passed.Load()))
 	a.CPUStats.CPUUsage.TotalUsage = 5000
 	a.MemoryStats.Usage = 1000
 	b, err := json.Marshal(a)
@@ -95,6 +96,39 @@ func TestRemoteEngine(t *testing.T) {
 	}
 	if _, err := s.ContainerStats(t.Context(), &runtimeapi.ContainerStatsRequest{ContainerId: sandbox}); !errdefs.IsNotFound(err) {
 		t.Errorf("a sandbox as a container: got %v", err)
+	}
+}
+
+// TestRatesOfOtherPods: a list of some pods keeps the rates of the others.
+func TestRatesOfOtherPods(t *testing.T) {
+	t.Parallel()
+	e := &remoteEngine{Memory: enginetest.NewMemory()}
+	e.AddImage("i:v1")
+	var ids []string
+	for _, name := range []string{"a", "b"} {
+		labels, err := state.EncodeSandbox(state.Sandbox{Metadata: &runtimeapi.PodSandboxMetadata{Name: name, Namespace: "n", Uid: name}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids = append(ids, e.run(t, name, labels))
+	}
+	s := New(Options{Engine: e})
+	defer s.Close()
+	list := func(f *runtimeapi.PodSandboxStatsFilter) []*runtimeapi.PodSandboxStats {
+		t.Helper()
+		r, err := s.ListPodSandboxStats(t.Context(), &runtimeapi.ListPodSandboxStatsRequest{Filter: f})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r.GetStats()
+	}
+	list(nil)
+	list(&runtimeapi.PodSandboxStatsFilter{Id: ids[0]})
+	e.passed.Add(int64(time.Second))
+	for _, p := range list(nil) {
+		if p.GetLinux().GetCpu().GetUsageNanoCores() == nil {
+			t.Errorf("pod %s has no rate", p.GetAttributes().GetMetadata().GetName())
+		}
 	}
 }
 
