@@ -1,13 +1,27 @@
+// Package proctree finds, watches and ends processes on this host by what the
+// kernel says about them in /proc.
+//
+// A [Process] is a pid together with its start time, which never names two
+// processes; [Kill] ends one with everything it started, [Process.Wait] waits
+// for its end without polling. Nothing here talks to an engine, and nothing
+// here works on processes of another host: the caller proves with
+// [Process.InContainer] that the pid an engine reported is one of this host.
 package proctree
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"regexp"
-	"strconv"
+	"slices"
 	"strings"
+	"time"
 	"unicode"
+
+	"github.com/prometheus/procfs"
+	"golang.org/x/sys/unix"
 )
 
 // ErrGone says that a process has ended, or that its pid now belongs to another.
@@ -20,26 +34,40 @@ type Process struct {
 	Start uint64 `json:"start"` // clock ticks after boot
 }
 
-// stat is the part of /proc/PID/stat that this package needs.
-type stat struct {
-	pid, ppid, session int
-	state              byte
-	start              uint64
-}
-
 // Find returns the process that has this pid now.
 func Find(pid int) (Process, error) {
 	st, err := readStat(pid)
 	if err != nil {
 		return Process{}, err
 	}
-	return Process{PID: pid, Start: st.start}, nil
+	return Process{PID: pid, Start: st.Starttime}, nil
 }
 
-// Alive says whether the process still runs. A zombie does not.
+func readStat(pid int) (procfs.ProcStat, error) {
+	if pid <= 0 {
+		return procfs.ProcStat{}, ErrGone
+	}
+	var st procfs.ProcStat
+	process, err := procfs.NewProc(pid)
+	if err == nil {
+		st, err = process.Stat()
+	}
+	if path := new(fs.PathError); errors.As(err, &path) {
+		err = errors.Join(ErrGone, err)
+	}
+	if err != nil {
+		return procfs.ProcStat{}, fmt.Errorf("process %d: %w", pid, err)
+	}
+	return st, nil
+}
+
+// dead reports whether a process has ended and only waits for its parent.
+func dead(st procfs.ProcStat) bool { return strings.Contains("ZXx", st.State) }
+
+// Alive reports whether the process still runs. A zombie does not.
 func (p Process) Alive() bool {
 	st, err := readStat(p.PID)
-	return err == nil && st.start == p.Start && !st.dead()
+	return err == nil && st.Starttime == p.Start && !dead(st)
 }
 
 // InContainer reports whether the process is in a control group named for the
@@ -60,68 +88,96 @@ var containerIDs = regexp.MustCompile(`^[0-9a-f]{64}$`)
 // id in its name, as in /docker/ID, docker-ID.scope or system.slice:docker:ID, with no
 // more letters or digits around it.
 func Named(groups, id string) bool {
-	if !containerIDs.MatchString(id) {
-		return false
-	}
-	for _, word := range strings.FieldsFunc(groups, func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) }) {
-		if word == id {
-			return true
-		}
-	}
-	return false
+	words := strings.FieldsFunc(groups, func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) })
+	return containerIDs.MatchString(id) && slices.Contains(words, id)
 }
 
-func (s stat) dead() bool { return s.state == 'Z' || s.state == 'X' || s.state == 'x' }
-
-func readStat(pid int) (stat, error) {
-	if pid <= 0 {
-		return stat{}, ErrGone
+// signal sends through a pidfd, which cannot hit a process that got the pid
+// later. Kernels without pidfds get a plain kill after a last look.
+func (p Process) signal(sig unix.Signal) error {
+	fd, err := p.open()
+	switch {
+	case errors.Is(err, ErrGone):
+		return nil
+	case err != nil:
+		if !p.Alive() {
+			return nil
+		}
+		err = unix.Kill(p.PID, sig)
+	default:
+		err = unix.PidfdSendSignal(fd, sig, nil, 0)
+		_ = unix.Close(fd)
 	}
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil && !errors.Is(err, unix.ESRCH) {
+		return fmt.Errorf("signal process %d: %w", p.PID, err)
+	}
+	return nil
+}
+
+// open returns a pidfd that is certain to stand for p.
+func (p Process) open() (int, error) {
+	fd, err := unix.PidfdOpen(p.PID, 0)
+	if errors.Is(err, unix.ESRCH) {
+		return -1, ErrGone
+	}
 	if err != nil {
-		return stat{}, fmt.Errorf("process %d: %w", pid, errors.Join(ErrGone, err))
+		return -1, err
 	}
-	return parseStat(string(text))
+	if !p.Alive() {
+		_ = unix.Close(fd)
+		return -1, ErrGone
+	}
+	return fd, nil
 }
 
-// parseStat reads the line of /proc/PID/stat. The command in it is in brackets
-// and may hold anything, brackets and spaces too, so the last one counts.
-func parseStat(text string) (stat, error) {
-	open, end := strings.IndexByte(text, '('), strings.LastIndexByte(text, ')')
-	if open < 1 || end < open {
-		return stat{}, fmt.Errorf("malformed stat line %q", text)
-	}
-	fields := strings.Fields(text[end+1:])
-	if len(fields) < 20 || len(fields[0]) != 1 {
-		return stat{}, fmt.Errorf("short stat line %q", text)
-	}
-	s := stat{state: fields[0][0]}
-	var errs [4]error
-	s.pid, errs[0] = strconv.Atoi(strings.TrimSpace(text[:open]))
-	s.ppid, errs[1] = strconv.Atoi(fields[1])
-	s.session, errs[2] = strconv.Atoi(fields[3])
-	s.start, errs[3] = strconv.ParseUint(fields[19], 10, 64)
-	if err := errors.Join(errs[:]...); err != nil {
-		return stat{}, fmt.Errorf("stat line %q: %w", text, err)
-	}
-	return s, nil
-}
+// pollInterval is how often a process is looked at where the kernel cannot tell of its end.
+const pollInterval = 20 * time.Millisecond
 
-// snapshot reads every process that is visible; those that end meanwhile are left out.
-func snapshot() ([]stat, error) {
-	entries, err := os.ReadDir("/proc")
+// Wait returns nil when the process has ended, or the cause of ctx.
+// It costs no thread: the runtime's poller watches a pidfd.
+func (p Process) Wait(ctx context.Context) error {
+	fd, err := p.open()
+	if errors.Is(err, ErrGone) {
+		return nil
+	}
+	if err != nil || unix.SetNonblock(fd, true) != nil {
+		if err == nil {
+			_ = unix.Close(fd)
+		}
+		return p.poll(ctx)
+	}
+	f := os.NewFile(uintptr(fd), "pidfd")
+	defer f.Close()
+	if f.SetReadDeadline(time.Time{}) != nil { // the poller does not take it
+		return p.poll(ctx)
+	}
+	stop := context.AfterFunc(ctx, func() { _ = f.SetReadDeadline(time.Unix(1, 0)) })
+	defer stop()
+
+	raw, err := f.SyscallConn()
 	if err != nil {
-		return nil, err
+		return err
 	}
-	all := make([]stat, 0, len(entries))
-	for _, e := range entries {
-		pid, err := strconv.Atoi(e.Name())
-		if err != nil {
-			continue
-		}
-		if st, err := readStat(pid); err == nil {
-			all = append(all, st)
+	err = raw.Read(func(fd uintptr) bool {
+		ready := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+		n, err := unix.Poll(ready, 0)
+		return err == nil && n == 1
+	})
+	if err != nil && ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return err
+}
+
+func (p Process) poll(ctx context.Context) error {
+	tick := time.NewTicker(pollInterval)
+	defer tick.Stop()
+	for p.Alive() {
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-tick.C:
 		}
 	}
-	return all, nil
+	return nil
 }

@@ -13,35 +13,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/procfs"
 )
-
-func TestParseStat(t *testing.T) {
-	t.Parallel()
-	rest := " 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 99 21"
-	for _, test := range []struct {
-		name, text string
-		want       stat
-		bad        bool
-	}{
-		{name: "plain", text: "17 (sh) S" + rest, want: stat{pid: 17, ppid: 2, session: 4, state: 'S', start: 99}},
-		{name: "brackets and spaces in the command", text: "17 (a) R (b) Z" + rest, want: stat{pid: 17, ppid: 2, session: 4, state: 'Z', start: 99}},
-		{name: "empty", text: "", bad: true},
-		{name: "no bracket", text: "17 sh S" + rest, bad: true},
-		{name: "cut off", text: "17 (sh) S 1 2", bad: true},
-		{name: "no number", text: "17 (sh) S x" + rest, bad: true},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			t.Parallel()
-			got, err := parseStat(test.text)
-			if (err != nil) != test.bad {
-				t.Fatalf("got error %v, want one: %v", err, test.bad)
-			}
-			if !test.bad && got != test.want {
-				t.Errorf("got %+v, want %+v", got, test.want)
-			}
-		})
-	}
-}
 
 // TestNamed: only a whole id counts, however the engine's control groups are called.
 func TestNamed(t *testing.T) {
@@ -66,14 +39,14 @@ func TestNamed(t *testing.T) {
 func TestMembers(t *testing.T) {
 	t.Parallel()
 	root := Process{PID: 10, Start: 100}
-	all := []stat{
-		{pid: 12, ppid: 11, session: 12, state: 'S', start: 120}, // listed before its parent
-		{pid: 1, ppid: 0, session: 1, state: 'S', start: 1},
-		{pid: 10, ppid: 1, session: 10, state: 'S', start: 100},
-		{pid: 11, ppid: 10, session: 11, state: 'S', start: 110}, // own session, still a child
-		{pid: 13, ppid: 1, session: 10, state: 'S', start: 130},  // adopted by init, same session
-		{pid: 14, ppid: 10, session: 10, state: 'Z', start: 140}, // dead already
-		{pid: 20, ppid: 1, session: 20, state: 'S', start: 150},  // a stranger
+	all := []procfs.ProcStat{
+		{PID: 12, PPID: 11, Session: 12, State: "S", Starttime: 120}, // listed before its parent
+		{PID: 1, PPID: 0, Session: 1, State: "S", Starttime: 1},
+		{PID: 10, PPID: 1, Session: 10, State: "S", Starttime: 100},
+		{PID: 11, PPID: 10, Session: 11, State: "S", Starttime: 110}, // own session, still a child
+		{PID: 13, PPID: 1, Session: 10, State: "S", Starttime: 130},  // adopted by init, same session
+		{PID: 14, PPID: 10, Session: 10, State: "Z", Starttime: 140}, // dead already
+		{PID: 20, PPID: 1, Session: 20, State: "S", Starttime: 150},  // a stranger
 	}
 	want := []Process{root, {11, 110}, {13, 130}, {12, 120}}
 	if diff := cmp.Diff(want, members(root, all)); diff != "" {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -46,7 +47,7 @@ func TestCgroupsV2(t *testing.T) {
 
 func TestCgroupsV1(t *testing.T) {
 	t.Parallel()
-	proc, root := record(t, "4:memory:/docker/"+containerID+"\n3:cpu,cpuacct:/docker/"+containerID+"\n1:name=systemd:/docker/"+containerID+"\n0::/docker/"+containerID+"\nodd\n",
+	proc, root := record(t, "4:memory:/docker/"+containerID+"\n3:cpu,cpuacct:/docker/"+containerID+"\n1:name=systemd:/docker/"+containerID+"\n0::/docker/"+containerID+"\n",
 		"memory/docker/"+containerID, "cpu,cpuacct/docker/"+containerID, "cpu/docker/"+containerID)
 	got, err := CgroupsIn(proc, root, 7, containerID)
 	if err != nil {
@@ -82,3 +83,22 @@ func TestCgroupsOfAStranger(t *testing.T) {
 }
 
 func second(_ CgroupDirs, err error) error { return err }
+
+func TestNetNS(t *testing.T) {
+	t.Parallel()
+	if got, _ := NetNS("x", "/proc/self/ns/net", 0); got != "/proc/self/ns/net" {
+		t.Errorf("the engine's file: got %q", got)
+	}
+	file := t.TempDir() + "/net"
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got, _ := NetNS("x", file, 0); got != "" {
+		t.Errorf("a file that is no namespace: got %q", got)
+	}
+	for _, id := range []string{"no such container", "/", strings.Repeat("0", 64)} {
+		if got, _ := NetNS(id, "", os.Getpid()); got != "" {
+			t.Errorf("a stranger's process as of %q: got %q", id, got)
+		}
+	}
+}

@@ -3,7 +3,6 @@ package proctree
 import (
 	"fmt"
 	"os"
-	"strconv"
 	"testing"
 	"time"
 
@@ -40,7 +39,7 @@ func TestChannelsWaitForNoFileSystem(t *testing.T) {
 	defer unix.Close(fd)
 	done := make(chan bool, 1)
 	go func() {
-		_, ok := channelAt(os.Getpid(), strconv.Itoa(fd))
+		_, ok := channelAt(os.Getpid(), uintptr(fd))
 		done <- ok
 	}()
 	select {

@@ -2,6 +2,7 @@ package host
 
 import (
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -9,7 +10,14 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/opencontainers/cgroups"
 )
+
+// TestMain has the library write into cgroups that are ordinary files.
+func TestMain(m *testing.M) {
+	cgroups.TestMode = true
+	m.Run()
+}
 
 // procTree is a /proc with processes "PID NAME PPID".
 func procTree(t *testing.T, lines ...string) string {
@@ -22,7 +30,7 @@ func procTree(t *testing.T, lines ...string) string {
 		if err := os.Mkdir(dir, 0o755); err != nil {
 			t.Fatal(err)
 		}
-		stat := fmt.Sprintf("%s (%s) S %s 1 1 0", pid, rest[:at], rest[at+1:])
+		stat := fmt.Sprintf("%s (%s) S %s 1 1%s\n", pid, rest[:at], rest[at+1:], strings.Repeat(" 0", 46))
 		if err := os.WriteFile(filepath.Join(dir, "stat"), []byte(stat), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -83,6 +91,54 @@ func TestKeepEngine(t *testing.T) {
 		}
 		if _, err := os.Stat(filepath.Join(proc, "1/oom_score_adj")); err == nil {
 			t.Errorf("%s: a process that is not the engine's was touched", name)
+		}
+	}
+}
+
+func TestEngineThatIsNotThere(t *testing.T) {
+	t.Parallel()
+	if EngineLacksResource("/no/such/socket") {
+		t.Error("an engine that is not there was judged")
+	}
+	if got := EngineCapabilities("/no/such/socket"); got != nil {
+		t.Errorf("an engine that is not there can give %v", got)
+	}
+}
+
+// TestBoundingSet: of the process that listens, which is this one.
+func TestBoundingSet(t *testing.T) {
+	t.Parallel()
+	socket := filepath.Join(t.TempDir(), "s")
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	status, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := fmt.Sprintf("CapBnd:\t%016x\n", boundingSet(socket)); !strings.Contains(string(status), got) {
+		t.Errorf("got %q, want what is in\n%s", got, status)
+	}
+}
+
+func TestGivenCapabilities(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		set  uint64
+		last string
+		want string
+	}{
+		"all":             {0x000001ffffffffff, "40\n", ""},
+		"all but one":     {0x000000000000001d, "4\n", "CHOWN DAC_READ_SEARCH FOWNER FSETID"},
+		"an older kernel": {0x0000003fffffffff, "37\n", ""},
+		"a newer kernel":  {0x000003ffffffffff, "41\n", ""},
+		"not a kernel":    {0x000000000000001d, "many", ""},
+		"no set":          {0, "40\n", ""},
+	} {
+		if got := strings.Join(given(tc.set, tc.last), " "); got != tc.want {
+			t.Errorf("%s: got %q, want %q", name, got, tc.want)
 		}
 	}
 }

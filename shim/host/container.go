@@ -1,0 +1,135 @@
+package host
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/prometheus/procfs"
+	"golang.org/x/sys/unix"
+
+	"github.com/crishim/crishim/shim/host/proctree"
+)
+
+// ErrElsewhere: the process is not on this host, or not visible from here.
+var ErrElsewhere = errors.New("the container's processes are not visible from here")
+
+// cgroupRoot is where cgroup file systems are mounted.
+const cgroupRoot = "/sys/fs/cgroup"
+
+// CgroupDirs are the directories of one cgroup: by controller on version 1, the
+// one directory under the empty name on version 2.
+type CgroupDirs map[string]string
+
+// V2 reports whether the host has the unified hierarchy.
+func (d CgroupDirs) V2() bool { return d[""] != "" && len(d) == 1 }
+
+// Of returns the directory that holds a control file such as "memory.max".
+func (d CgroupDirs) Of(file string) (string, error) {
+	if d.V2() {
+		return d[""], nil
+	}
+	controller, _, _ := strings.Cut(file, ".")
+	if dir := d[controller]; dir != "" {
+		return dir, nil
+	}
+	return "", fmt.Errorf("the host has no cgroup controller %s", controller)
+}
+
+// Cgroups finds the cgroup of a container's process. That the cgroup's name
+// holds the container's id proves that the process is the one that the engine
+// means: an engine elsewhere would name a process that is somebody else here.
+func Cgroups(pid int, id string) (CgroupDirs, error) {
+	return CgroupsIn(procfs.DefaultMountPoint, cgroupRoot, pid, id)
+}
+
+// CgroupsIn is Cgroups for a host whose files are elsewhere.
+func CgroupsIn(proc, root string, pid int, id string) (CgroupDirs, error) {
+	if pid <= 0 || id == "" {
+		return nil, ErrElsewhere
+	}
+	groups, err := cgroupsOf(proc, pid)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrElsewhere, err)
+	}
+	mounted := hierarchies(root)
+	dirs := CgroupDirs{}
+	own := false
+	for _, g := range groups {
+		own = own || proctree.Named(g.Path, id)
+		for _, controller := range g.Controllers {
+			if dir := mounted[controller]; dir != "" {
+				dirs[controller] = filepath.Join(dir, g.Path)
+			}
+		}
+		// A host with both versions mounts the unified one elsewhere and without controllers.
+		if len(g.Controllers) == 0 && mounted["cgroup.controllers"] != "" {
+			dirs[""] = filepath.Join(root, g.Path)
+		}
+	}
+	if !own {
+		return nil, ErrElsewhere
+	}
+	return dirs, nil
+}
+
+func cgroupsOf(proc string, pid int) ([]procfs.Cgroup, error) {
+	fs, err := procfs.NewFS(proc)
+	if err != nil {
+		return nil, err
+	}
+	process, err := fs.Proc(pid)
+	if err != nil {
+		return nil, err
+	}
+	return process.Cgroups()
+}
+
+// hierarchies returns where the controllers of version 1 are mounted: each under its own
+// name, often a link, or several under the names of them all.
+func hierarchies(root string) map[string]string {
+	entries, err := os.ReadDir(root)
+	if err != nil {
+		return nil
+	}
+	dirs := map[string]string{}
+	for _, e := range entries {
+		for controller := range strings.SplitSeq(e.Name(), ",") {
+			if dirs[controller] == "" || controller == e.Name() {
+				dirs[controller] = filepath.Join(root, e.Name())
+			}
+		}
+	}
+	return dirs
+}
+
+// nsfsMagic is the file system of namespace files.
+const nsfsMagic = 0x6e736673
+
+// NetNS returns a path of a container's network namespace on this host, "" when
+// the engine runs on another one or the container has ended. It is the file that the
+// engine keeps, or else a descriptor of this process, good until done is called: a
+// path through the container's process may lead to another's namespace when the
+// process id is used again.
+func NetNS(containerID, engineFile string, pid int) (path string, done func()) {
+	var st unix.Statfs_t
+	if engineFile != "" && unix.Statfs(engineFile, &st) == nil && int64(st.Type) == nsfsMagic {
+		return engineFile, func() {}
+	}
+	found, err := proctree.Find(pid)
+	if err != nil || !found.InContainer(containerID) {
+		return "", func() {}
+	}
+	f, err := os.Open(fmt.Sprintf("/proc/%d/ns/net", pid))
+	if err != nil {
+		return "", func() {}
+	}
+	if !found.Alive() { // what was opened may be somebody else's
+		_ = f.Close()
+		return "", func() {}
+	}
+	// Not /proc/self: the path is for plugins, and for what they ask to do their work.
+	return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), f.Fd()), func() { _ = f.Close() }
+}

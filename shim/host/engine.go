@@ -1,0 +1,194 @@
+package host
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/opencontainers/cgroups"
+	"github.com/prometheus/procfs"
+	"golang.org/x/sys/unix"
+)
+
+// listener returns the process that listens on a unix socket of this host, as the
+// kernel knows it.
+func listener(socket string) (int, error) {
+	conn, err := net.Dial("unix", socket)
+	if err != nil {
+		return 0, err
+	}
+	defer conn.Close()
+	raw, err := conn.(*net.UnixConn).SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	var peer *unix.Ucred
+	var peerErr error
+	err = raw.Control(func(fd uintptr) { peer, peerErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) })
+	if err = errors.Join(err, peerErr); err != nil {
+		return 0, err
+	}
+	return int(peer.Pid), nil
+}
+
+// capabilities are the kernel's, by number.
+var capabilities = strings.Fields(`CHOWN DAC_OVERRIDE DAC_READ_SEARCH FOWNER FSETID KILL SETGID SETUID SETPCAP LINUX_IMMUTABLE
+	NET_BIND_SERVICE NET_BROADCAST NET_ADMIN NET_RAW IPC_LOCK IPC_OWNER SYS_MODULE SYS_RAWIO SYS_CHROOT SYS_PTRACE SYS_PACCT
+	SYS_ADMIN SYS_BOOT SYS_NICE SYS_RESOURCE SYS_TIME SYS_TTY_CONFIG MKNOD LEASE AUDIT_WRITE AUDIT_CONTROL SETFCAP MAC_OVERRIDE
+	MAC_ADMIN SYSLOG WAKE_ALARM BLOCK_SUSPEND AUDIT_READ PERFMON BPF CHECKPOINT_RESTORE`)
+
+// EngineLacksResource reports whether the engine behind a unix socket on this host
+// is known to run without CAP_SYS_RESOURCE, which lowering an oom score takes. Whatever
+// cannot be found out counts as no.
+func EngineLacksResource(socket string) bool {
+	set := boundingSet(socket)
+	return set != 0 && set&(1<<unix.CAP_SYS_RESOURCE) == 0
+}
+
+// EngineCapabilities lists those that the engine behind a unix socket on this host
+// can give to a container, where it is known that these are not all.
+func EngineCapabilities(socket string) []string {
+	last, err := os.ReadFile("/proc/sys/kernel/cap_last_cap")
+	if err != nil {
+		return nil
+	}
+	return given(boundingSet(socket), string(last))
+}
+
+// boundingSet is of the engine's capabilities, 0 where it is not known: a process can have
+// no capability outside of it, nor can what it starts.
+func boundingSet(socket string) uint64 {
+	pid, err := listener(socket)
+	if err != nil {
+		return 0
+	}
+	process, err := procfs.NewProc(pid)
+	if err != nil {
+		return 0
+	}
+	status, err := process.NewStatus()
+	if err != nil {
+		return 0
+	}
+	return status.CapBnd
+}
+
+// given lists the capabilities of a bounding set that has not all up to the last.
+func given(set uint64, last string) []string {
+	n, err := strconv.Atoi(strings.TrimSpace(last))
+	if err != nil || set == 0 {
+		return nil
+	}
+	var names []string
+	for i, name := range capabilities {
+		if i <= n && set&(1<<i) != 0 {
+			names = append(names, name)
+		}
+	}
+	if len(names) == min(n+1, len(capabilities)) {
+		return nil
+	}
+	return names
+}
+
+// engineScore is the oom score of the engine's processes: the kernel takes
+// nearly everything else before them.
+const engineScore = -999
+
+// KeepEngine puts the processes of the engine behind a unix socket into a cgroup,
+// which is made where it is missing, and has the kernel spare them when memory is
+// short. It does what the host allows and returns what it does not.
+func KeepEngine(socket, group string) error {
+	pid, err := listener(socket)
+	if err != nil {
+		return err
+	}
+	return keepEngine(procfs.DefaultMountPoint, cgroupRoot, pid, group)
+}
+
+func keepEngine(proc, root string, pid int, group string) error {
+	pids, err := engineProcesses(proc, pid)
+	if err != nil {
+		return err
+	}
+	dirs := []string{filepath.Join(root, group)}
+	if mounted := hierarchies(root); mounted["cgroup.controllers"] == "" {
+		dirs = nil
+		// Those that a kubelet reads of the runtime's cgroup. The others are left to
+		// whoever started the engine.
+		for _, controller := range []string{"cpu", "cpuacct", "memory"} {
+			if dir := mounted[controller]; dir != "" {
+				dirs = append(dirs, filepath.Join(dir, group))
+			}
+		}
+	}
+	var errs []error
+	for _, dir := range dirs {
+		errs = append(errs, enter(dir, pids))
+	}
+	for _, pid := range pids {
+		errs = append(errs, os.WriteFile(filepath.Join(proc, strconv.Itoa(pid), "oom_score_adj"), []byte(strconv.Itoa(engineScore)), 0o644))
+	}
+	return errors.Join(errs...)
+}
+
+func enter(dir string, pids []int) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	for _, pid := range pids {
+		if err := cgroups.WriteCgroupProc(dir, pid); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// engineProcesses are the engine and the containerd that it has started. The
+// shims of containers stay where they are. With socket activation it is systemd
+// that listens, which must not be touched: then the engine is looked for.
+func engineProcesses(proc string, pid int) ([]int, error) {
+	fs, err := procfs.NewFS(proc)
+	if err != nil {
+		return nil, err
+	}
+	processes, err := fs.AllProcs()
+	if err != nil {
+		return nil, err
+	}
+	var listens string
+	var engines []int
+	all := make([]procfs.ProcStat, 0, len(processes))
+	for _, p := range processes {
+		st, err := p.Stat()
+		if err != nil {
+			continue // it has ended
+		}
+		all = append(all, st)
+		if st.PID == pid {
+			listens = st.Comm
+		}
+		if st.Comm == "dockerd" {
+			engines = append(engines, st.PID)
+		}
+	}
+	if listens != "dockerd" {
+		if len(engines) != 1 {
+			return nil, fmt.Errorf("%s listens for the engine, and there are %d processes named dockerd", listens, len(engines))
+		}
+		pid = engines[0]
+	}
+	found := []int{pid}
+	for _, st := range all {
+		if st.PPID == pid && st.Comm == "containerd" {
+			found = append(found, st.PID)
+		}
+	}
+	slices.Sort(found)
+	return found, nil
+}

@@ -1,0 +1,184 @@
+package proctree
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/prometheus/procfs"
+	"golang.org/x/sys/unix"
+)
+
+// maxRounds bounds how often a tree is walked for processes that were not seen before.
+const maxRounds = 100
+
+// Kill ends root and everything that it has started in its container, as far as
+// it can be told (see members and strays), and waits until they are gone or ctx is
+// done. All are stopped first, until a walk finds no new one, so that nothing
+// escapes by forking between being seen and being killed. Without a container
+// there are no strays.
+func Kill(ctx context.Context, root Process, container string) error {
+	var errs []error
+	stopped := map[Process]bool{}
+	for range maxRounds {
+		all, err := snapshot()
+		if err != nil {
+			return err
+		}
+		tree := members(root, all)
+		for _, stray := range strays(root, container, all) {
+			tree = append(tree, members(stray, all)...)
+		}
+		fresh := 0
+		for _, p := range tree {
+			if !stopped[p] {
+				stopped[p] = true
+				fresh++
+				errs = append(errs, p.signal(unix.SIGSTOP))
+			}
+		}
+		if fresh == 0 {
+			break
+		}
+	}
+	for p := range stopped {
+		errs = append(errs, p.signal(unix.SIGKILL))
+	}
+	for p := range stopped {
+		if err := p.Wait(ctx); err != nil {
+			errs = append(errs, fmt.Errorf("process %d has not ended: %w", p.PID, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// snapshot reads every process that is visible; those that end meanwhile are left out.
+func snapshot() ([]procfs.ProcStat, error) {
+	processes, err := procfs.AllProcs()
+	if err != nil {
+		return nil, err
+	}
+	all := make([]procfs.ProcStat, 0, len(processes))
+	for _, p := range processes {
+		if st, err := p.Stat(); err == nil {
+			all = append(all, st)
+		}
+	}
+	return all, nil
+}
+
+// members picks the tree of root out of a snapshot: the children and their
+// children, and every process of the session that root leads, also one whose
+// parent has ended and which init has adopted. A pid that is in use as session
+// id is not given to a new process, so a session of root's number is
+// root's, unless a younger process has that pid now.
+func members(root Process, all []procfs.ProcStat) []Process {
+	for _, st := range all {
+		if st.PID == root.PID && st.Starttime != root.Start {
+			return nil
+		}
+	}
+	in := map[int]bool{}
+	var tree []Process
+	for grown := true; grown; {
+		grown = false
+		for _, st := range all {
+			belongs := st.PID == root.PID || in[st.PPID] || st.Session == root.PID
+			if in[st.PID] || !belongs || st.Starttime < root.Start {
+				continue
+			}
+			in[st.PID], grown = true, true
+			if !dead(st) {
+				tree = append(tree, Process{PID: st.PID, Start: st.Starttime})
+			}
+		}
+	}
+	return tree
+}
+
+// channel is a pipe or a terminal, whatever name a process has for it.
+type channel struct {
+	device, inode uint64
+}
+
+// strays finds what root has started and lost: processes of its container that
+// lead sessions of their own, and whose parent is gone, but which still hold one
+// of the pipes or the terminal that were made for root. One that has let go of
+// them is not found. What an older process of the container holds too was not
+// made for root: it may have opened the container's own output.
+func strays(root Process, container string, all []procfs.ProcStat) []Process {
+	if container == "" {
+		return nil
+	}
+	own := map[channel]bool{}
+	for fd := range uintptr(3) {
+		if c, ok := channelAt(root.PID, fd); ok {
+			own[c] = true
+		}
+	}
+	if len(own) == 0 || !root.Alive() {
+		return nil
+	}
+	holders := map[Process][]channel{}
+	for _, st := range all {
+		p := Process{PID: st.PID, Start: st.Starttime}
+		if p == root || dead(st) || !p.InContainer(container) {
+			continue
+		}
+		held := p.held(own)
+		if st.Starttime >= root.Start {
+			holders[p] = held
+			continue
+		}
+		for _, c := range held {
+			delete(own, c)
+		}
+	}
+	var found []Process
+	for p, held := range holders {
+		if slices.ContainsFunc(held, func(c channel) bool { return own[c] }) {
+			found = append(found, p)
+		}
+	}
+	return found
+}
+
+// held lists which of the channels a process has open.
+func (p Process) held(of map[channel]bool) []channel {
+	process, err := procfs.NewProc(p.PID)
+	if err != nil {
+		return nil // it has just ended
+	}
+	fds, err := process.FileDescriptors()
+	if err != nil {
+		return nil
+	}
+	var held []channel
+	for _, fd := range fds {
+		if c, ok := channelAt(p.PID, fd); ok && of[c] {
+			held = append(held, c)
+		}
+	}
+	return held
+}
+
+// channelAt returns which pipe or pseudo-terminal a descriptor of a process is.
+// Pipes with a name are in the file system for everybody, and do not count.
+func channelAt(pid int, fd uintptr) (channel, bool) {
+	path := fmt.Sprintf("/proc/%d/fd/%d", pid, fd)
+	target, err := os.Readlink(path)
+	if err != nil {
+		return channel{}, false
+	}
+	// The server of a file system is not asked: it may be away, or be the container's.
+	var st unix.Statx_t
+	if err := unix.Statx(unix.AT_FDCWD, path, unix.AT_STATX_DONT_SYNC, unix.STATX_TYPE|unix.STATX_INO, &st); err != nil {
+		return channel{}, false
+	}
+	pipe := st.Mode&unix.S_IFMT == unix.S_IFIFO && strings.HasPrefix(target, "pipe:")
+	terminal := st.Mode&unix.S_IFMT == unix.S_IFCHR && st.Rdev_major >= 136 && st.Rdev_major <= 143 // of /dev/pts
+	return channel{device: unix.Mkdev(st.Dev_major, st.Dev_minor), inode: st.Ino}, pipe || terminal
+}
