@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types/container"
@@ -19,57 +18,41 @@ import (
 // given. An image that is not there, or that somebody else removes at the same
 // time, is removed. An image in use is refused before any name is taken away.
 func (s *Service) RemoveImage(ctx context.Context, r *runtimeapi.RemoveImageRequest) (*runtimeapi.RemoveImageResponse, error) {
-	if err := remove(ctx, s.engine, r.GetImage().GetImage()); err != nil {
+	ref := r.GetImage().GetImage()
+	i, found, err := s.inspect(ctx, ref)
+	if err != nil {
 		return nil, err
 	}
-	return &runtimeapi.RemoveImageResponse{}, nil
-}
-
-func remove(ctx context.Context, e remover, ref string) error {
-	i, found, err := inspect(ctx, e, ref)
-	if err != nil || !found {
-		return err
+	if !found {
+		return &runtimeapi.RemoveImageResponse{}, nil
 	}
-	if err := unused(ctx, e, i.ID, ref); err != nil {
-		return err
+	if err := s.unused(ctx, i.ID, ref); err != nil {
+		return nil, err
 	}
 	// By id and with force the engine takes every name and the image in one step.
-	return untilRemoved(ctx, func() (bool, error) {
-		_, err := e.ImageRemove(ctx, i.ID, image.RemoveOptions{Force: true, PruneChildren: true})
+	err = untilRemoved(ctx, func() (bool, error) {
+		_, err := s.engine.ImageRemove(ctx, i.ID, image.RemoveOptions{Force: true, PruneChildren: true})
 		if err == nil {
 			return true, nil
 		}
-		if _, still, inspectErr := inspect(ctx, e, i.ID); inspectErr == nil && !still {
+		if _, still, inspectErr := s.inspect(ctx, i.ID); inspectErr == nil && !still {
 			return true, nil
 		}
 		// One that is not found and still there has lost its names to somebody else who
 		// removes it, and is not gone yet.
 		return !errdefs.IsNotFound(err), fmt.Errorf("remove image %s: %w", ref, err)
 	})
-}
-
-// untilRemoved asks again while an image is being removed by somebody else,
-// which takes moments, and gives the last answer.
-func untilRemoved(ctx context.Context, ask func() (settled bool, err error)) error {
-	const pause, tries = 10 * time.Millisecond, 200
-	for i := 1; ; i++ {
-		settled, err := ask()
-		if settled || i == tries {
-			return err
-		}
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
-			return err
-		}
+	if err != nil {
+		return nil, err
 	}
+	return &runtimeapi.RemoveImageResponse{}, nil
 }
 
 // unused is an error when a container, running or not, was made from the image
 // or has it mounted. Engines before 28 do not know the latter: for them such a
 // mount is a volume over some directories.
-func unused(ctx context.Context, e remover, id, ref string) error {
-	containers, err := e.ContainerList(ctx, container.ListOptions{All: true})
+func (s *Service) unused(ctx context.Context, id, ref string) error {
+	containers, err := s.engine.ContainerList(ctx, container.ListOptions{All: true})
 	if err != nil {
 		return fmt.Errorf("list containers that use image %s: %w", ref, err)
 	}

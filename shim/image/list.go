@@ -6,50 +6,40 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/containerd/errdefs"
 	"github.com/distribution/reference"
 	"github.com/docker/docker/api/types/image"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/shim/convert"
 )
 
-// inspect resolves any reference; found is false where the engine has no such image.
-func inspect(ctx context.Context, e inspector, ref string) (i image.InspectResponse, found bool, err error) {
-	if ref == "" {
-		return i, false, fmt.Errorf("the image reference is empty: %w", errdefs.ErrInvalidArgument)
+// ListImages lists the engine's images. The engine's own filter does not find
+// images by id or digest, so the filter is applied here.
+func (s *Service) ListImages(ctx context.Context, r *runtimeapi.ListImagesRequest) (*runtimeapi.ListImagesResponse, error) {
+	summaries, err := s.engine.ImageList(ctx, image.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("list images: %w", err)
 	}
-	err = untilRemoved(ctx, func() (bool, error) {
-		i, err = e.ImageInspect(ctx, engineReference(ref))
-		return err == nil || !strings.Contains(err.Error(), "layer does not exist"), err
-	})
-	switch {
-	case errdefs.IsNotFound(err):
-		return i, false, nil
-	case err != nil:
-		return i, false, fmt.Errorf("inspect image %s: %w", ref, err)
-	case i.ID == "":
-		return i, false, fmt.Errorf("inspect image %s: the engine gave no id: %w", ref, errdefs.ErrInternal)
+	wanted := r.GetFilter().GetImage().GetImage()
+	out := &runtimeapi.ListImagesResponse{Images: make([]*runtimeapi.Image, 0, len(summaries))}
+	for _, summary := range summaries {
+		if wanted != "" && !matches(summary, wanted) {
+			continue
+		}
+		i := convert.Image(summary)
+		i.Pinned = s.pinned(i)
+		out.Images = append(out.Images, i)
 	}
-	return i, true, nil
+	return out, nil
 }
 
-// engineReference leaves out the tag where a digest stands beside it: the
-// digest decides, and the engine's store knows images under either, not both.
-func engineReference(ref string) string {
-	named, err := reference.ParseNormalizedNamed(ref)
-	if err != nil {
-		return ref
-	}
-	digested, ok := named.(reference.Canonical)
-	if !ok {
-		return ref
-	}
-	plain, err := reference.WithDigest(reference.TrimNamed(named), digested.Digest())
-	if err != nil {
-		return ref
-	}
-	return plain.String()
+// pinned: one of the image's names is that of the pause image, whatever form
+// the configured reference has.
+func (s *Service) pinned(i *runtimeapi.Image) bool {
+	return s.pause != "" && matches(image.Summary{ID: i.GetId(), RepoTags: i.GetRepoTags(), RepoDigests: i.GetRepoDigests()}, s.pause)
 }
 
-// matches says whether an image answers to a list filter: an id or the start of
+// matches reports whether an image answers to a list filter: an id or the start of
 // one, a name with or without tag or digest, or a pattern such as "*/pause".
 func matches(s image.Summary, filter string) bool {
 	hex := strings.TrimPrefix(s.ID, "sha256:")
