@@ -77,6 +77,19 @@ func replaceLink(dir *os.Root, name string) (*os.File, error) {
 	return f, nil
 }
 
+// errTaken says that another shim on the same engine writes a log.
+var errTaken = errors.New("another shim writes this log")
+
+// take makes this process the only writer of a log among the shims. The kernel
+// gives it up with the file, however the process ends. A file system that knows no
+// locks has as many writers as there are shims.
+func take(f *os.File) error {
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); errors.Is(err, unix.EWOULDBLOCK) {
+		return fmt.Errorf("log %s: %w", f.Name(), errTaken)
+	}
+	return nil
+}
+
 // resume finds out what a file holds at its end and cuts off a line that was
 // not finished. Where the file is empty, because it has just been rotated, the
 // newest file that was rotated away says where the log stopped. All of it is

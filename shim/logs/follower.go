@@ -13,6 +13,7 @@ import (
 
 	"github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types/container"
+	"golang.org/x/sys/unix"
 
 	"github.com/crishim/crishim/shim/internal/logdir"
 )
@@ -100,7 +101,10 @@ func (f *follower) run(ctx context.Context) {
 		if ctx.Err() == nil {
 			f.log.Debug("log is tried again", "error", err, "after", pause)
 		}
-		sleep(ctx, pause)
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+		}
 		pause = min(2*pause, retryMax)
 	}
 }
@@ -151,7 +155,7 @@ func (f *follower) copy(ctx context.Context, tty, follow bool) error {
 	}
 }
 
-// rewind gives the time to read the engine's log from.
+// rewind returns the time to read the engine's log from.
 func (f *follower) rewind() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -207,6 +211,20 @@ func (f *follower) recover(cause error) error {
 		return errors.Join(cause, err)
 	}
 	return cause
+}
+
+// change goes on in another file, which may be the same one opened anew.
+func (f *follower) change(open func() (*os.File, error)) error {
+	_ = unix.Flock(int(f.file.Fd()), unix.LOCK_UN)
+	file, err := open()
+	if err != nil {
+		_ = take(f.file)
+		return err
+	}
+	_ = f.file.Close()
+	f.file = file
+	f.out.Reset(disk{f, file})
+	return nil
 }
 
 // openAnew opens the file once more, and reads its position.
@@ -287,15 +305,12 @@ func (f *follower) remaining() time.Duration {
 // it is.
 func (f *follower) wait(ctx context.Context) bool {
 	for {
-		timer := time.NewTimer(f.remaining())
 		select {
 		case <-f.done:
-			timer.Stop()
 			return true
 		case <-ctx.Done():
-			timer.Stop()
 			return false
-		case <-timer.C:
+		case <-time.After(f.remaining()):
 			if f.remaining() == 0 {
 				return false
 			}
@@ -307,13 +322,4 @@ func (f *follower) wait(ctx context.Context) bool {
 func (f *follower) stop() {
 	f.cancel()
 	<-f.done
-}
-
-func sleep(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
-	}
 }

@@ -42,11 +42,11 @@ func (p *position) since() time.Time {
 	return p.last.Add(-overlap)
 }
 
-// putBack says whether the clock was put back while the log was written. What
+// putBack reports whether the clock was put back while the log was written. What
 // comes then is older for the engine than what was written before.
 func (p *position) putBack() bool { return p.newest.Before(p.last.Add(-overlap)) }
 
-// ahead says whether the clock was put back since the log was written: what has
+// ahead reports whether the clock was put back since the log was written: what has
 // come meanwhile may have any time.
 func (p *position) ahead(now time.Time) bool { return p.last.After(now.Add(overlap)) }
 
@@ -60,7 +60,7 @@ func (p *position) rewind(everything bool) {
 	}
 }
 
-// fresh says whether a record that the engine sends has not been written yet.
+// fresh reports whether a record that the engine sends has not been written yet.
 func (p *position) fresh(line []byte) bool {
 	key := maphash.Bytes(p.seed, line)
 	if p.repeat[key] == 0 {

@@ -50,7 +50,7 @@ type source interface {
 	// next returns io.EOF after the last record. The record is valid until the
 	// next call.
 	next() (record, error)
-	// idle says whether next has to wait for the engine.
+	// idle reports whether next has to wait for the engine.
 	idle() bool
 }
 
@@ -172,13 +172,13 @@ func (s *plainSource) nextStamp() ([]byte, error) {
 	return s.r.ReadSlice(' ')
 }
 
-// cut says whether the next bytes are the head of another part of the same line.
+// cut reports whether the next bytes are the head of another part of the same line.
 func (s *plainSource) cut(head []byte) bool {
 	next, err := s.r.Peek(len(head))
 	return err == nil && bytes.Equal(next, head)
 }
 
-// follows says whether what was read last is the time of another record, which is no
+// follows reports whether what was read last is the time of another record, which is no
 // earlier, and takes it away from the record.
 func (s *plainSource) follows(head int) bool {
 	at := len(s.buf) - head

@@ -1,9 +1,26 @@
+// Package logs writes container logs in the CRI format to the files that a
+// kubelet reads, rotates and removes.
+//
+// The source is the engine's log API, which serves every log driver that can be
+// read. A [Service] follows each running container that has a log path; it
+// begins when the container is started, or when the shim is, and ends when the
+// container does. Every record becomes one line:
+//
+//	2026-01-02T15:04:05.000000001Z stdout F text
+//
+// with P instead of F where the engine has cut a long line. What a file holds
+// already is recognised by the records themselves (position.go), so nothing is
+// lost and nothing is written twice when the shim or the engine restarts.
+//
+// In a shim that lives for one command nobody stays to write; there the
+// container area links the path to the engine's own file.
 package logs
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"path/filepath"
 	"sync"
@@ -17,6 +34,13 @@ import (
 	"github.com/crishim/crishim/shim/internal/logdir"
 	"github.com/crishim/crishim/shim/state"
 )
+
+// Engine is what this package asks of the Docker client.
+type Engine interface {
+	ContainerInspect(ctx context.Context, id string) (container.InspectResponse, error)
+	ContainerList(ctx context.Context, o container.ListOptions) ([]container.Summary, error)
+	ContainerLogs(ctx context.Context, id string, o container.LogsOptions) (io.ReadCloser, error)
+}
 
 // Service keeps a follower for each running container with a log path.
 type Service struct {
@@ -88,7 +112,10 @@ func (s *Service) Start() {
 				return
 			}
 			s.log.Debug("containers whose logs are to be written are not known yet", "error", err)
-			sleep(s.ctx, pause)
+			select {
+			case <-time.After(pause):
+			case <-s.ctx.Done():
+			}
 		}
 	}()
 }
@@ -126,7 +153,7 @@ func (s *Service) adopt(ctx context.Context) (ended []*follower, err error) {
 	return ended, nil
 }
 
-// removed says whether a container is gone that was in the list, and the log's
+// removed reports whether a container is gone that was in the list, and the log's
 // directory with it, which a follower would make again.
 func (s *Service) removed(ctx context.Context, id string, at logdir.Place) (bool, error) {
 	if dir, _, err := at.OpenExisting(); err == nil {
@@ -139,7 +166,7 @@ func (s *Service) removed(ctx context.Context, id string, at logdir.Place) (bool
 	return false, err
 }
 
-// unfinished says whether a container that has ended may have something left for its
+// unfinished reports whether a container that has ended may have something left for its
 // log. Where there is no file, it was removed, or was never wanted; and a link, as a
 // shim of one command makes it, leads to the engine's own file with all of it.
 func unfinished(at logdir.Place) bool {
@@ -224,7 +251,10 @@ func (s *Service) takeOver(id string, at logdir.Place) {
 	s.wg.Add(1)
 	go func() {
 		defer s.wg.Done()
-		sleep(s.ctx, takeOverPause)
+		select {
+		case <-time.After(takeOverPause):
+		case <-s.ctx.Done():
+		}
 		c, err := s.engine.ContainerInspect(s.ctx, id)
 		s.mu.Lock()
 		delete(s.waiting, id)
@@ -325,7 +355,7 @@ func (s *Service) Removed(ctx context.Context, id string, _ logdir.Place, _ stri
 	return nil
 }
 
-// follower is the one of a container whose log is being written, or nil.
+// follower returns that of a container whose log is being written, or nil.
 func (s *Service) follower(id string) *follower {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -351,10 +381,7 @@ func (s *Service) ReopenContainerLog(ctx context.Context, r *runtimeapi.ReopenCo
 	if at.Path == "" {
 		return nil, fmt.Errorf("container %q has no log path: %w", r.GetContainerId(), errdefs.ErrFailedPrecondition)
 	}
-	s.mu.Lock()
-	f := s.active[c.ID]
-	s.mu.Unlock()
-	if f == nil { // a follower that gave up, or a container that another shim started
+	if f := s.follower(c.ID); f == nil { // a follower that gave up, or a container that another shim started
 		_, err = s.follow(c.ID, at, true)
 	} else {
 		err = f.reopen()

@@ -5,6 +5,7 @@ package network
 
 import (
 	"context"
+	"time"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
@@ -33,7 +34,7 @@ type Plugin interface {
 	Name() string
 	// Mode is the engine's network mode for sandboxes.
 	Mode() string
-	// Publishes says whether the engine is to publish the port mappings.
+	// Publishes reports whether the engine is to publish the port mappings.
 	Publishes() bool
 	// SetUp connects a sandbox that has just been started.
 	SetUp(ctx context.Context, pod Pod) error
@@ -101,4 +102,88 @@ func nameOfMode(mode string) string {
 		return NameCNI
 	}
 	return NameBridge
+}
+
+// Host is for pods that use the network of the node. A kubelet knows the node's
+// addresses itself, so the pod has none of its own.
+type Host struct{}
+
+var _ Plugin = Host{}
+
+// Name implements Plugin.
+func (Host) Name() string { return NameHost }
+
+// Mode implements Plugin.
+func (Host) Mode() string { return "host" }
+
+// Publishes is false: every port of the pod is a port of the node.
+func (Host) Publishes() bool { return false }
+
+// SetUp has nothing to do.
+func (Host) SetUp(context.Context, Pod) error { return nil }
+
+// TearDown has nothing to do.
+func (Host) TearDown(context.Context, Pod) error { return nil }
+
+// Addresses is empty.
+func (Host) Addresses(context.Context, Pod) ([]string, error) { return nil, nil }
+
+// Status is never an error.
+func (Host) Status(context.Context) error { return nil }
+
+// Observe is told of every call to a plugin under the operation's name that
+// dockershim's metrics used, how long it took and how it ended.
+type Observe func(operation string, took time.Duration, err error)
+
+// Observed are the same plugins, observed.
+func (p Plugins) Observed(observe Observe) Plugins {
+	out := Plugins{Default: observed{p.Default, observe}}
+	if p.Choose != nil {
+		out.Choose = func(ctx context.Context) Plugin { return observed{p.Choose(ctx), observe} }
+	}
+	for _, other := range p.Others {
+		out.Others = append(out.Others, observed{other, observe})
+	}
+	return out
+}
+
+type observed struct {
+	Plugin
+	observe Observe
+}
+
+// SetUp implements Plugin.
+func (o observed) SetUp(ctx context.Context, pod Pod) error {
+	start := time.Now()
+	err := o.Plugin.SetUp(ctx, pod)
+	o.observe("set_up_pod", time.Since(start), err)
+	return err
+}
+
+// TearDown implements Plugin.
+func (o observed) TearDown(ctx context.Context, pod Pod) error {
+	start := time.Now()
+	err := o.Plugin.TearDown(ctx, pod)
+	o.observe("tear_down_pod", time.Since(start), err)
+	return err
+}
+
+// Addresses implements Plugin.
+func (o observed) Addresses(ctx context.Context, pod Pod) ([]string, error) {
+	start := time.Now()
+	addresses, err := o.Plugin.Addresses(ctx, pod)
+	o.observe("get_pod_network_status", time.Since(start), err)
+	return addresses, err
+}
+
+// Check implements Checker; a plugin that cannot check finds nothing wrong.
+func (o observed) Check(ctx context.Context, pod Pod) error {
+	c, ok := o.Plugin.(Checker)
+	if !ok {
+		return nil
+	}
+	start := time.Now()
+	err := c.Check(ctx, pod)
+	o.observe("check_pod", time.Since(start), err)
+	return err
 }
