@@ -75,7 +75,7 @@ func (f *fixture) settled() bool {
 	if f.phase != live || len(f.stale) > 0 || !f.images.fresh || !f.about.fresh {
 		return false
 	}
-	for _, e := range f.boxes {
+	for _, e := range f.containers {
 		if _, known := f.images.details[e.detail.Image]; !known {
 			return false
 		}
@@ -160,7 +160,7 @@ func (f *fixture) free() {
 	var mu sync.Mutex
 	var cost []string
 	f.engine.OnCall(func(ctx context.Context, method string) {
-		if mayRemember(ctx) { // the cache's own reader may still be at work
+		if fromMemory(ctx) { // the cache's own reader may still be at work
 			mu.Lock()
 			defer mu.Unlock()
 			cost = append(cost, method)
@@ -318,42 +318,42 @@ func TestWhatOthersDoIsHeard(t *testing.T) {
 		{"the tag moves", func() error { f.engine.AddImage("app:1"); return nil }},
 		{"untag", func() error { _, err := f.engine.ImageRemove(ctx, f.image, image.RemoveOptions{}); return err }},
 	} {
-		before := f.doubts()
+		before := f.generation()
 		f.must(step.do())
-		f.heardSince(before, step.what)
+		f.receivedSince(before, step.what)
 		f.settle()
 		f.truth(step.what)
 		f.free()
 	}
 }
 
-func (f *fixture) doubts() uint64 {
+func (f *fixture) generation() uint64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.clock
 }
 
-func (f *fixture) heardSince(before uint64, what string) {
+func (f *fixture) receivedSince(before uint64, what string) {
 	f.Helper()
-	for end := time.Now().Add(patience); f.doubts() == before; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(patience); f.generation() == before; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
-			f.Fatalf("%s: nothing was heard", what)
+			f.Fatalf("%s: nothing was received", what)
 		}
 	}
 }
 
-// heardAll waits until every event so far was heard, and what it put in doubt read.
-func (f *fixture) heardAll() {
+// receivedAll waits until every event so far was received, and what it invalidated read.
+func (f *fixture) receivedAll() {
 	f.Helper()
 	at := time.Now().UnixNano()
 	f.engine.Emit(events.Message{Type: events.ContainerEventType, Action: events.ActionTop, TimeNano: at})
-	heard := func() bool {
+	received := func() bool {
 		asOf, live := f.AsOf()
 		return live && asOf >= at
 	}
-	for end := time.Now().Add(patience); !heard(); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(patience); !received(); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
-			f.Fatal("the last event was not heard")
+			f.Fatal("the last event was not received")
 		}
 	}
 	f.settle()
@@ -374,7 +374,7 @@ func TestProbesAreNoReasonToReadAgain(t *testing.T) {
 			break
 		}
 		if time.Now().After(end) {
-			t.Fatal("the event was not heard")
+			t.Fatal("the event was not received")
 		}
 	}
 	f.free()
@@ -390,7 +390,7 @@ func TestAnOldAnswerIsNotKept(t *testing.T) {
 	looked, go_ := make(chan struct{}), make(chan struct{})
 	slow := &slowInspect{Memory: f.engine, looked: looked, release: go_}
 	f.Cache.engine = slow
-	f.doubtContainer(id)
+	f.invalidate(id)
 	var reader sync.WaitGroup
 	reader.Go(func() { f.must(f.refresh(t.Context(), id)) }) // sees the container before it starts
 	<-looked
@@ -480,7 +480,7 @@ func TestWhatNoEventToldIsFound(t *testing.T) {
 func TestAnEngineThatHangsIsNotSpokenFor(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	f.pulse, f.silence = time.Millisecond, 10*time.Millisecond
+	f.heartbeatPause, f.heartbeatTime = time.Millisecond, 10*time.Millisecond
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	ended := make(chan error, 1)
@@ -638,7 +638,7 @@ func TestManyAtOnce(t *testing.T) {
 		})
 	}
 	group.Wait()
-	f.heardAll()
+	f.receivedAll()
 	f.truth("at the end")
 	f.free()
 }

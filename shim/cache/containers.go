@@ -16,10 +16,10 @@ import (
 
 // entry is one of the pods' containers, sandboxes included.
 type entry struct {
-	doubt  uint64 // of the last reason to read it again
-	detail container.InspectResponse
-	born   string // sorts by age, and among equals by id
-	second int64  // of its creation
+	generation uint64 // changes with each reason to read it again
+	detail     container.InspectResponse
+	born       string // sorts by age, and among equals by id
+	second     int64  // of its creation
 }
 
 // know takes what the engine says of a container. A list of a thousand would spend a
@@ -40,7 +40,7 @@ const refreshTime = 10 * time.Second
 
 // ContainerInspect implements the client's method.
 func (c *Cache) ContainerInspect(ctx context.Context, id string) (container.InspectResponse, error) {
-	if mayRemember(ctx) {
+	if fromMemory(ctx) {
 		if detail, ok := c.container(id); ok {
 			return detail, nil
 		}
@@ -63,7 +63,7 @@ func (c *Cache) learn(ctx context.Context, id string, now container.InspectRespo
 func (c *Cache) container(id string) (container.InspectResponse, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	e := c.boxes[id]
+	e := c.containers[id]
 	if c.phase != live || e == nil || c.stale[id] {
 		return container.InspectResponse{}, false
 	}
@@ -73,7 +73,7 @@ func (c *Cache) container(id string) (container.InspectResponse, bool) {
 // ContainerList implements the client's method. The cache knows the pods'
 // containers only, so the filter has to ask for those.
 func (c *Cache) ContainerList(ctx context.Context, o container.ListOptions) ([]container.Summary, error) {
-	if mayRemember(ctx) && answerable(o) {
+	if fromMemory(ctx) && answerable(o) {
 		if list, ok := c.list(o); ok {
 			return list, nil
 		}
@@ -81,7 +81,7 @@ func (c *Cache) ContainerList(ctx context.Context, o container.ListOptions) ([]c
 	return c.engine.ContainerList(ctx, o)
 }
 
-// answerable says whether the cache understands all of a list's options.
+// answerable reports whether the cache understands all of a list's options.
 func answerable(o container.ListOptions) bool {
 	pods := false
 	for _, label := range o.Filters.Get("label") {
@@ -102,9 +102,9 @@ func (c *Cache) list(o container.ListOptions) ([]container.Summary, bool) {
 	if c.phase != live || len(c.stale) > 0 || !c.images.fresh {
 		return nil, false
 	}
-	wanted := newSieve(o)
-	found := make([]*entry, 0, len(c.boxes))
-	for _, e := range c.boxes {
+	wanted := newFilter(o)
+	found := make([]*entry, 0, len(c.containers))
+	for _, e := range c.containers {
 		if wanted.passes(&e.detail) {
 			found = append(found, e)
 		}
@@ -117,8 +117,8 @@ func (c *Cache) list(o container.ListOptions) ([]container.Summary, bool) {
 	return list, true
 }
 
-// sieve is the engine's filters: one value of each key, but all labels.
-type sieve struct {
+// filter is the engine's filters: one value of each key, but all labels.
+type filter struct {
 	all              bool
 	labels           []labelFilter
 	states, prefixes []string
@@ -129,8 +129,8 @@ type labelFilter struct {
 	exact      bool // the value counts
 }
 
-func newSieve(o container.ListOptions) sieve {
-	s := sieve{all: o.All, states: o.Filters.Get("status"), prefixes: o.Filters.Get("id")}
+func newFilter(o container.ListOptions) filter {
+	s := filter{all: o.All, states: o.Filters.Get("status"), prefixes: o.Filters.Get("id")}
 	for _, label := range o.Filters.Get("label") {
 		var f labelFilter
 		f.key, f.value, f.exact = strings.Cut(label, "=")
@@ -139,7 +139,7 @@ func newSieve(o container.ListOptions) sieve {
 	return s
 }
 
-func (s sieve) passes(d *container.InspectResponse) bool {
+func (s filter) passes(d *container.InspectResponse) bool {
 	if len(s.states) == 0 && !s.all && !d.State.Running {
 		return false
 	}
@@ -166,65 +166,65 @@ func (c *Cache) summary(e *entry) container.Summary {
 	return s
 }
 
-// doubtContainer notes that a container may have changed. It says whether
+// invalidate notes that a container may have changed. It reports whether
 // anything is kept at all.
-func (c *Cache) doubtContainer(id string) bool {
+func (c *Cache) invalidate(id string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.phase == off {
 		return false
 	}
-	c.markContainer(id)
+	c.invalidateLocked(id)
 	return true
 }
 
-// markContainer is called with the lock held.
-func (c *Cache) markContainer(id string) {
-	e := c.boxes[id]
+// invalidateLocked is called with the lock held.
+func (c *Cache) invalidateLocked(id string) {
+	e := c.containers[id]
 	if e == nil {
 		e = &entry{}
-		c.boxes[id] = e
+		c.containers[id] = e
 	}
-	e.doubt, c.stale[id] = c.tick(), true
+	e.generation, c.stale[id] = c.tick(), true
 }
 
-// changed reads back what an own call has changed. When that fails the doubt
-// stays, and with it every reader goes to the engine.
+// changed reads back what an own call has changed. When that fails it
+// stays stale, and every reader goes to the engine.
 func (c *Cache) changed(ctx context.Context, id string) {
 	if len(id) != fullID {
-		c.doubtAll()
+		c.invalidateAll()
 		return
 	}
-	if !c.doubtContainer(id) {
+	if !c.invalidate(id) {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), refreshTime)
 	defer cancel()
 	if err := c.refresh(ctx, id); err != nil {
-		c.hurry()
+		c.notify()
 	}
 }
 
-// doubtAll is for a call that does not name its container by the full id.
-func (c *Cache) doubtAll() {
+// invalidateAll is for a call that does not name its container by the full id.
+func (c *Cache) invalidateAll() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for id := range c.boxes {
-		c.markContainer(id)
+	for id := range c.containers {
+		c.invalidateLocked(id)
 	}
-	c.hurry()
+	c.notify()
 }
 
-// refresh reads a container that is in doubt, and forgets it where it is gone or
+// refresh reads a container that is stale, and forgets it where it is gone or
 // no pod's. Another reader may have been there first.
 func (c *Cache) refresh(ctx context.Context, id string) error {
 	c.mu.Lock()
-	e := c.boxes[id]
+	e := c.containers[id]
 	if e == nil || !c.stale[id] {
 		c.mu.Unlock()
 		return nil
 	}
-	doubt := e.doubt
+	generation := e.generation
 	c.mu.Unlock()
 
 	detail, err := c.engine.ContainerInspect(ctx, id)
@@ -233,12 +233,12 @@ func (c *Cache) refresh(ctx context.Context, id string) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if e = c.boxes[id]; e == nil || e.doubt != doubt {
+	if e = c.containers[id]; e == nil || e.generation != generation {
 		return nil // there was a reason to read it again; somebody will
 	}
 	delete(c.stale, id)
 	if err != nil || !isPods(detail) {
-		delete(c.boxes, id)
+		delete(c.containers, id)
 		return nil
 	}
 	e.know(detail)

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -25,8 +27,8 @@ const (
 	// answer is no engine to speak for.
 	auditTime = 30 * time.Second
 	// One that hangs keeps its stream of events open, and with it all that is known.
-	// It is asked for a sign of life after each pulsePause, and has pulseTime for it.
-	pulsePause, pulseTime = 2 * time.Second, 4 * time.Second
+	// It is asked for a sign of life after each heartbeatPause, and has heartbeatTime for it.
+	heartbeatPause, heartbeatTime = 2 * time.Second, 4 * time.Second
 )
 
 var errSilent = errors.New("the docker engine does not answer")
@@ -48,21 +50,28 @@ func (c *Cache) Follow(ctx context.Context) error {
 		filters.Arg("type", string(events.NetworkEventType)),
 		filters.Arg("type", string(events.DaemonEventType)),
 	)})
-	c.begin(info.SystemTime)
+	c.mu.Lock()
+	c.reset(syncing)
+	if t, err := time.Parse(time.RFC3339Nano, info.SystemTime); err == nil {
+		c.asOf = t.UnixNano()
+	}
+	c.mu.Unlock()
 	broken := make(chan error, 2)
 	var readers sync.WaitGroup
 	readers.Go(func() { broken <- c.read(ctx) })
-	readers.Go(func() { broken <- c.feelPulse(ctx) })
-	err = c.hearAll(ctx, messages, errs, broken)
-	c.end() // before the reader has come to its end, nothing is answered any more
+	readers.Go(func() { broken <- c.heartbeat(ctx) })
+	err = c.receive(ctx, messages, errs, broken)
+	c.mu.Lock()
+	c.reset(off) // before the reader has come to its end, nothing is answered any more
+	c.mu.Unlock()
 	cancel()
 	readers.Wait()
 	return err
 }
 
-// feelPulse ends when the engine is silent. An answer that is an error is a sign of life.
-func (c *Cache) feelPulse(ctx context.Context) error {
-	tick := time.NewTicker(c.pulse)
+// heartbeat ends when the engine is silent. An answer that is an error is a sign of life.
+func (c *Cache) heartbeat(ctx context.Context) error {
+	tick := time.NewTicker(c.heartbeatPause)
 	defer tick.Stop()
 	for {
 		select {
@@ -70,7 +79,7 @@ func (c *Cache) feelPulse(ctx context.Context) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-		asked, cancel := context.WithTimeout(ctx, c.silence)
+		asked, cancel := context.WithTimeout(ctx, c.heartbeatTime)
 		err := c.engine.Ping(asked)
 		silent := err != nil && asked.Err() != nil
 		cancel()
@@ -80,13 +89,13 @@ func (c *Cache) feelPulse(ctx context.Context) error {
 	}
 }
 
-// hearAll never asks the engine for anything: one that is slow to listen misses
+// receive never asks the engine for anything: one that is slow to listen misses
 // events.
-func (c *Cache) hearAll(ctx context.Context, messages <-chan events.Message, errs, broken <-chan error) error {
+func (c *Cache) receive(ctx context.Context, messages <-chan events.Message, errs, broken <-chan error) error {
 	for {
 		select {
 		case m := <-messages:
-			c.hear(m)
+			c.handle(m)
 		case err := <-errs:
 			return errors.Join(errors.New("the event stream ended"), err)
 		case err := <-broken:
@@ -97,52 +106,37 @@ func (c *Cache) hearAll(ctx context.Context, messages <-chan events.Message, err
 	}
 }
 
-func (c *Cache) begin(since string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.reset(syncing)
-	if t, err := time.Parse(time.RFC3339Nano, since); err == nil {
-		c.asOf = t.UnixNano()
-	}
-}
-
-func (c *Cache) end() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.reset(off)
-}
-
-// hear notes what an event puts in doubt.
-func (c *Cache) hear(m events.Message) {
+// handle invalidates what an event is about.
+func (c *Cache) handle(m events.Message) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	before := c.clock
 	switch m.Type {
 	case events.ContainerEventType:
-		c.hearContainer(m)
+		c.handleContainer(m)
 	case events.ImageEventType:
-		c.markImages()
+		c.invalidateImages()
 	case events.NetworkEventType:
-		if id := m.Actor.Attributes["container"]; c.boxes[id] != nil {
-			c.markContainer(id)
+		if id := m.Actor.Attributes["container"]; c.containers[id] != nil {
+			c.invalidateLocked(id)
 		}
 	case events.DaemonEventType:
-		c.about = about{doubt: c.tick()}
+		c.about = about{generation: c.tick()}
 	}
 	c.asOf = max(c.asOf, m.TimeNano)
 	if c.clock != before {
-		c.hurry()
+		c.notify()
 	}
 }
 
-func (c *Cache) hearContainer(m events.Message) {
+func (c *Cache) handleContainer(m events.Message) {
 	_, pods := m.Actor.Attributes[state.LabelType]
 	switch {
 	case m.Action == events.ActionCommit:
-		c.markImages()
+		c.invalidateImages()
 	case harmless(m.Action):
-	case pods || c.boxes[m.Actor.ID] != nil:
-		c.markContainer(m.Actor.ID)
+	case pods || c.containers[m.Actor.ID] != nil:
+		c.invalidateLocked(m.Actor.ID)
 	}
 }
 
@@ -159,7 +153,7 @@ func harmless(a events.Action) bool {
 	return false
 }
 
-// read reads everything once, and then what is in doubt, until the context ends
+// read reads everything once, and then what is stale, until the context ends
 // or the engine does not answer any more.
 func (c *Cache) read(ctx context.Context) error {
 	if err := c.sync(ctx); err != nil {
@@ -186,15 +180,15 @@ func (c *Cache) read(ctx context.Context) error {
 	}
 }
 
-// sync lists the containers and reads them. One that cannot be read stays in
-// doubt and is no reason to give up.
+// sync lists the containers and reads them. One that cannot be read stays
+// stale and is no reason to give up.
 func (c *Cache) sync(ctx context.Context) error {
 	list, err := c.engine.ContainerList(ctx, podContainers())
 	if err != nil {
 		return fmt.Errorf("list the pods' containers: %w", err)
 	}
 	for _, s := range list {
-		c.doubtContainer(s.ID)
+		c.invalidate(s.ID)
 	}
 	if err := c.catchUp(ctx); err != nil {
 		c.log.Debug("not everything in the engine can be read", "err", err)
@@ -207,33 +201,25 @@ func (c *Cache) sync(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// catchUp reads what is in doubt.
+// catchUp reads what is stale.
 func (c *Cache) catchUp(ctx context.Context) error {
-	var errs [3]error
+	c.mu.Lock()
+	ids := slices.Collect(maps.Keys(c.stale))
+	c.mu.Unlock()
 	var g errgroup.Group
 	g.SetLimit(parallelReads)
-	for _, id := range c.doubtful() {
+	for _, id := range ids {
 		g.Go(func() error { return c.refresh(ctx, id) })
 	}
-	errs[0] = g.Wait()
-	errs[1] = c.refreshAbout(ctx)
-	if errs[2] = c.refreshImages(ctx); errs[2] == nil {
-		errs[2] = c.warm(ctx)
+	err := errors.Join(g.Wait(), c.refreshAbout(ctx))
+	images := c.refreshImages(ctx)
+	if images == nil {
+		images = c.warm(ctx)
 	}
-	return errors.Join(errs[:]...)
+	return errors.Join(err, images)
 }
 
-func (c *Cache) doubtful() []string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	ids := make([]string, 0, len(c.stale))
-	for id := range c.stale {
-		ids = append(ids, id)
-	}
-	return ids
-}
-
-// compare looks for what no event told: it puts in doubt what the engine's lists
+// compare looks for what no event told: it invalidates what the engine's lists
 // show differently, and what lists do not show.
 func (c *Cache) compare(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, auditTime)
@@ -252,19 +238,19 @@ func (c *Cache) compare(ctx context.Context) error {
 	for _, s := range containers {
 		seen[s.ID] = true
 		// A start that failed shows in no list, and may have no event.
-		if e := c.boxes[s.ID]; e == nil || !c.stale[s.ID] && (s.State != e.detail.State.Status || s.State == created) {
-			c.markContainer(s.ID)
+		if e := c.containers[s.ID]; e == nil || !c.stale[s.ID] && (s.State != e.detail.State.Status || s.State == created) {
+			c.invalidateLocked(s.ID)
 		}
 	}
-	for id := range c.boxes {
+	for id := range c.containers {
 		if !seen[id] {
-			c.markContainer(id)
+			c.invalidateLocked(id)
 		}
 	}
 	if c.images.fresh && !sameImages(c.images.list, images) {
-		c.markImages()
+		c.invalidateImages()
 	}
-	c.about = about{doubt: c.tick()}
+	c.about = about{generation: c.tick()}
 	return nil
 }
 

@@ -15,13 +15,13 @@ import (
 // maxDetails bounds what is remembered about single images.
 const maxDetails = 1024
 
-// images are the engine's. One doubt is enough for all of them: they change
+// images are the engine's. One generation is enough for all of them: they change
 // seldom, and a name can move from one to another.
 type images struct {
-	doubt   uint64
-	fresh   bool // list is
-	list    []image.Summary
-	details map[string]answer // by the reference that was asked for
+	generation uint64
+	fresh      bool // list is
+	list       []image.Summary
+	details    map[string]answer // by the reference that was asked for
 }
 
 // answer is what the engine said about one image; that there is none counts.
@@ -51,7 +51,7 @@ func (i images) nameOf(asked, id string) string {
 
 // ImageList implements the client's method.
 func (c *Cache) ImageList(ctx context.Context, o image.ListOptions) ([]image.Summary, error) {
-	if mayRemember(ctx) && !o.All && !o.SharedSize && !o.Manifests && o.Filters.Len() == 0 {
+	if fromMemory(ctx) && !o.All && !o.SharedSize && !o.Manifests && o.Filters.Len() == 0 {
 		if list, ok := c.imageList(); ok {
 			return list, nil
 		}
@@ -67,7 +67,7 @@ func (c *Cache) imageList() ([]image.Summary, bool) {
 
 // ImageInspect implements the client's method.
 func (c *Cache) ImageInspect(ctx context.Context, ref string, o ...docker.ImageInspectOption) (image.InspectResponse, error) {
-	if !mayRemember(ctx) || len(o) > 0 {
+	if !fromMemory(ctx) || len(o) > 0 {
 		i, err := c.engine.ImageInspect(ctx, ref, o...)
 		if errdefs.IsNotFound(err) {
 			c.imagesChanged(ctx) // its event is late; who is told that it is gone must not find it
@@ -91,7 +91,7 @@ func (c *Cache) imageDetail(ref string) (answer, bool) {
 // meanwhile.
 func (c *Cache) readDetail(ctx context.Context, ref string) (image.InspectResponse, error) {
 	c.mu.Lock()
-	doubt := c.images.doubt
+	generation := c.images.generation
 	c.mu.Unlock()
 	detail, err := c.engine.ImageInspect(ctx, ref)
 	if err != nil && !errdefs.IsNotFound(err) {
@@ -99,7 +99,7 @@ func (c *Cache) readDetail(ctx context.Context, ref string) (image.InspectRespon
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.phase != off && c.images.doubt == doubt {
+	if c.phase != off && c.images.generation == generation {
 		if len(c.images.details) >= maxDetails {
 			clear(c.images.details)
 		}
@@ -108,35 +108,29 @@ func (c *Cache) readDetail(ctx context.Context, ref string) (image.InspectRespon
 	return detail, err
 }
 
-// markImages is called with the lock held.
-func (c *Cache) markImages() {
-	c.images = images{doubt: c.tick(), details: map[string]answer{}}
-}
-
-func (c *Cache) doubtImages() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.phase == off {
-		return false
-	}
-	c.markImages()
-	return true
+// invalidateImages is called with the lock held.
+func (c *Cache) invalidateImages() {
+	c.images = images{generation: c.tick(), details: map[string]answer{}}
 }
 
 // imagesChanged reads the list anew after an own call.
 func (c *Cache) imagesChanged(ctx context.Context) {
-	if !c.doubtImages() {
+	c.mu.Lock()
+	if c.phase == off {
+		c.mu.Unlock()
 		return
 	}
+	c.invalidateImages()
+	c.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), refreshTime)
 	defer cancel()
-	_ = c.refreshImages(ctx) // when it fails the doubt stays
-	c.hurry()
+	_ = c.refreshImages(ctx) // when it fails they stay stale
+	c.notify()
 }
 
 func (c *Cache) refreshImages(ctx context.Context) error {
 	c.mu.Lock()
-	doubt, fresh := c.images.doubt, c.images.fresh
+	generation, fresh := c.images.generation, c.images.fresh
 	c.mu.Unlock()
 	if fresh {
 		return nil
@@ -147,7 +141,7 @@ func (c *Cache) refreshImages(ctx context.Context) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.images.doubt == doubt {
+	if c.images.generation == generation {
 		c.images.list, c.images.fresh = list, true
 	}
 	return nil
@@ -156,7 +150,18 @@ func (c *Cache) refreshImages(ctx context.Context) error {
 // warm reads the images that containers were made from, which the status of a
 // container tells about.
 func (c *Cache) warm(ctx context.Context) error {
-	for _, id := range c.unknownImages() {
+	unknown := map[string]bool{}
+	c.mu.Lock()
+	for id, e := range c.containers {
+		if c.stale[id] {
+			continue // nothing may be known of it yet
+		}
+		if _, known := c.images.details[e.detail.Image]; !known {
+			unknown[e.detail.Image] = true
+		}
+	}
+	c.mu.Unlock()
+	for id := range unknown {
 		if _, err := c.readDetail(ctx, id); err != nil && !errdefs.IsNotFound(err) {
 			return err
 		}
@@ -164,26 +169,7 @@ func (c *Cache) warm(ctx context.Context) error {
 	return nil
 }
 
-func (c *Cache) unknownImages() []string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	used := map[string]bool{}
-	for id, e := range c.boxes {
-		if c.stale[id] {
-			continue
-		}
-		if _, known := c.images.details[e.detail.Image]; !known {
-			used[e.detail.Image] = true
-		}
-	}
-	ids := make([]string, 0, len(used))
-	for id := range used {
-		ids = append(ids, id)
-	}
-	return ids
-}
-
-// sameImages says whether two lists tell the same of the same images.
+// sameImages reports whether two lists tell the same of the same images.
 func sameImages(a, b []image.Summary) bool {
 	key := func(list []image.Summary) string {
 		lines := make([]string, len(list))

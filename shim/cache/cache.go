@@ -1,6 +1,6 @@
 // Package cache answers what the shim reads most often from memory: the pods'
 // containers, the images and the engine's account of itself. It stands between
-// the areas of a shim that stays and the Docker client, with the client's own
+// the services of a shim that stays and the Docker client, with the client's own
 // methods.
 //
 // The engine's events say when something has to be read again; what they say
@@ -64,16 +64,16 @@ type Cache struct {
 	audit  time.Duration // between two comparisons with the engine
 	wake   chan struct{} // holds one token while there may be something to read
 
-	pulse, silence time.Duration // see pulsePause
+	heartbeatPause, heartbeatTime time.Duration // see the constants
 
-	mu     sync.Mutex // guards everything below
-	phase  phase
-	clock  uint64 // counts doubts
-	asOf   int64  // every event up to here has been heard; the engine's nanoseconds
-	boxes  map[string]*entry
-	stale  map[string]bool // those of boxes that have to be read
-	images images
-	about  about
+	mu         sync.Mutex // guards everything below
+	phase      phase
+	clock      uint64 // counts generations
+	asOf       int64  // every event up to here has been received; the engine's nanoseconds
+	containers map[string]*entry
+	stale      map[string]bool // those of containers that have to be read
+	images     images
+	about      about
 }
 
 // phase is how far the cache is behind the engine's event stream.
@@ -81,7 +81,7 @@ type phase int
 
 const (
 	off     phase = iota // no stream: nothing is known or noted
-	syncing              // doubts are noted, but not everything has been read once
+	syncing              // events are noted, but not everything has been read once
 	live
 )
 
@@ -92,7 +92,7 @@ const auditInterval = time.Minute
 
 // New builds a cache of an engine.
 func New(engine Engine, log *slog.Logger) *Cache {
-	c := &Cache{engine: engine, log: log, audit: auditInterval, wake: make(chan struct{}, 1), pulse: pulsePause, silence: pulseTime}
+	c := &Cache{engine: engine, log: log, audit: auditInterval, wake: make(chan struct{}, 1), heartbeatPause: heartbeatPause, heartbeatTime: heartbeatTime}
 	if c.log == nil {
 		c.log = slog.New(slog.DiscardHandler)
 	}
@@ -106,9 +106,9 @@ type reading struct{}
 // requests that only look; those that act on what they see ask the engine.
 func Reading(ctx context.Context) context.Context { return context.WithValue(ctx, reading{}, true) }
 
-func mayRemember(ctx context.Context) bool { return ctx.Value(reading{}) != nil }
+func fromMemory(ctx context.Context) bool { return ctx.Value(reading{}) != nil }
 
-// AsOf is the time, by the engine's clock, up to which everything is known that
+// AsOf returns the time, by the engine's clock, up to which everything is known that
 // the cache tells; false where it tells nothing.
 func (c *Cache) AsOf() (int64, bool) {
 	c.mu.Lock()
@@ -119,21 +119,79 @@ func (c *Cache) AsOf() (int64, bool) {
 // reset forgets everything. The lock is held, or the cache is new.
 func (c *Cache) reset(p phase) {
 	c.phase, c.asOf = p, 0
-	c.boxes, c.stale = map[string]*entry{}, map[string]bool{}
-	c.images = images{doubt: c.tick(), details: map[string]answer{}}
-	c.about = about{doubt: c.tick()}
+	c.containers, c.stale = map[string]*entry{}, map[string]bool{}
+	c.images = images{generation: c.tick(), details: map[string]answer{}}
+	c.about = about{generation: c.tick()}
 }
 
-// tick gives a number that was never given before.
+// tick returns a generation that was never returned before.
 func (c *Cache) tick() uint64 {
 	c.clock++
 	return c.clock
 }
 
-// hurry makes the reader look for something to do.
-func (c *Cache) hurry() {
+// notify makes the reader look for something to do.
+func (c *Cache) notify() {
 	select {
 	case c.wake <- struct{}{}:
 	default:
 	}
+}
+
+// about is the engine's account of itself. Only its restart or its reload
+// change what the shim looks at there.
+type about struct {
+	generation uint64
+	fresh      bool
+	version    types.Version
+	info       system.Info
+}
+
+// ServerVersion implements the client's method.
+func (c *Cache) ServerVersion(ctx context.Context) (types.Version, error) {
+	if fromMemory(ctx) {
+		if a, ok := c.known(); ok {
+			return a.version, nil
+		}
+	}
+	return c.engine.ServerVersion(ctx)
+}
+
+// Info implements the client's method.
+func (c *Cache) Info(ctx context.Context) (system.Info, error) {
+	if fromMemory(ctx) {
+		if a, ok := c.known(); ok {
+			return a.info, nil
+		}
+	}
+	return c.engine.Info(ctx)
+}
+
+func (c *Cache) known() (about, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.about, c.phase == live && c.about.fresh
+}
+
+func (c *Cache) refreshAbout(ctx context.Context) error {
+	c.mu.Lock()
+	generation, fresh := c.about.generation, c.about.fresh
+	c.mu.Unlock()
+	if fresh {
+		return nil
+	}
+	version, err := c.engine.ServerVersion(ctx)
+	if err != nil {
+		return err
+	}
+	info, err := c.engine.Info(ctx)
+	if err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.about.generation == generation {
+		c.about = about{generation: generation, fresh: true, version: version, info: info}
+	}
+	return nil
 }
