@@ -3,13 +3,18 @@ package cni
 import (
 	"errors"
 	"fmt"
+	"math"
 	"path/filepath"
+	"strings"
 
 	"github.com/containerd/errdefs"
 	"github.com/containernetworking/cni/libcni"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/crishim/crishim/shim/network"
 )
 
-// load gives the configuration for new pods: the first in the order of file
+// load returns the configuration for new pods: the first in the order of file
 // names that can be read. What is wrong with the others before it is only said
 // when none is left.
 func (p *Plugin) load() (*libcni.NetworkConfigList, error) {
@@ -32,8 +37,19 @@ func (p *Plugin) load() (*libcni.NetworkConfigList, error) {
 		errors.Join(append(wrong, fmt.Errorf("no CNI configuration in %s: %w", p.options.ConfDir, errdefs.ErrFailedPrecondition))...))
 }
 
-func read(file string) (*libcni.NetworkConfigList, error) {
-	list, err := readAny(file)
+func read(file string) (list *libcni.NetworkConfigList, err error) {
+	if filepath.Ext(file) == ".conflist" {
+		list, err = libcni.NetworkConfFromFile(file)
+	} else {
+		single, readErr := libcni.ConfFromFile(file) //nolint:staticcheck // single configurations are in use still
+		if readErr != nil {
+			return nil, readErr
+		}
+		if single.Network.Type == "" {
+			return nil, errors.New("the configuration has no type")
+		}
+		list, err = libcni.ConfListFromConf(single) //nolint:staticcheck // the same
+	}
 	if err == nil && len(list.Plugins) == 0 {
 		return nil, errors.New("the configuration names no plugins")
 	}
@@ -43,21 +59,7 @@ func read(file string) (*libcni.NetworkConfigList, error) {
 	return list, err
 }
 
-func readAny(file string) (*libcni.NetworkConfigList, error) {
-	if filepath.Ext(file) == ".conflist" {
-		return libcni.NetworkConfFromFile(file)
-	}
-	single, err := libcni.ConfFromFile(file) //nolint:staticcheck // single configurations are in use still
-	if err != nil {
-		return nil, err
-	}
-	if single.Network.Type == "" {
-		return nil, errors.New("the configuration has no type")
-	}
-	return libcni.ConfListFromConf(single) //nolint:staticcheck // the same
-}
-
-// wants says whether a plugin of the list has asked for a capability.
+// wants reports whether a plugin of the list has asked for a capability.
 func wants(list *libcni.NetworkConfigList, capability string) bool {
 	for _, plugin := range list.Plugins {
 		if plugin.Network.Capabilities[capability] {
@@ -65,4 +67,94 @@ func wants(list *libcni.NetworkConfigList, capability string) bool {
 		}
 	}
 	return false
+}
+
+// Capabilities that plugins may ask for.
+const (
+	capPorts     = "portMappings"
+	capRanges    = "ipRanges"
+	capBandwidth = "bandwidth"
+)
+
+// Annotations that bound a pod's traffic, in bits per second.
+const (
+	annotationIngress = "kubernetes.io/ingress-bandwidth"
+	annotationEgress  = "kubernetes.io/egress-bandwidth"
+)
+
+// runtimeConf is what plugins are told about a pod. libcni hands a capability
+// only to the plugins that asked for it.
+func (p *Plugin) runtimeConf(pod network.Pod) (*libcni.RuntimeConf, error) {
+	rates, err := bandwidth(pod.Annotations)
+	if err != nil {
+		return nil, err
+	}
+	rt := &libcni.RuntimeConf{
+		ContainerID: pod.ID,
+		NetNS:       pod.NetNS,
+		IfName:      ifName,
+		Args: [][2]string{
+			{"IgnoreUnknown", "1"},
+			{"K8S_POD_NAMESPACE", pod.Metadata.GetNamespace()},
+			{"K8S_POD_NAME", pod.Metadata.GetName()},
+			{"K8S_POD_INFRA_CONTAINER_ID", pod.ID},
+			{"K8S_POD_UID", pod.Metadata.GetUid()},
+		},
+		CapabilityArgs: map[string]any{capPorts: portMappings(pod)},
+	}
+	if cidr := p.cidr(); cidr != "" {
+		rt.CapabilityArgs[capRanges] = ipRanges(cidr)
+	}
+	if rates != nil {
+		rt.CapabilityArgs[capBandwidth] = rates
+	}
+	return rt, nil
+}
+
+func portMappings(pod network.Pod) []map[string]any {
+	mappings := []map[string]any{}
+	for _, m := range pod.Ports {
+		if m.GetHostPort() == 0 {
+			continue
+		}
+		mappings = append(mappings, map[string]any{
+			"hostPort": m.GetHostPort(), "containerPort": m.GetContainerPort(),
+			"protocol": strings.ToLower(m.GetProtocol().String()), "hostIP": m.GetHostIp(),
+		})
+	}
+	return mappings
+}
+
+// ipRanges is one set of ranges per address family, so that a pod gets an
+// address of each.
+func ipRanges(podCIDR string) [][]map[string]string {
+	var ranges [][]map[string]string
+	for cidr := range strings.SplitSeq(podCIDR, ",") {
+		ranges = append(ranges, []map[string]string{{"subnet": strings.TrimSpace(cidr)}})
+	}
+	return ranges
+}
+
+// bandwidth reads the annotations; nil where there are none. It takes what a kubelet
+// takes: between 1k and 1P.
+func bandwidth(annotations map[string]string) (map[string]uint64, error) {
+	rates := map[string]uint64{}
+	for annotation, direction := range map[string]string{annotationIngress: "ingress", annotationEgress: "egress"} {
+		text, ok := annotations[annotation]
+		if !ok {
+			continue
+		}
+		q, err := resource.ParseQuantity(text)
+		if err != nil {
+			return nil, fmt.Errorf("annotation %s: %q: %w: %w", annotation, text, err, errdefs.ErrInvalidArgument)
+		}
+		if q.Value() < 1e3 || q.Value() > 1e15 {
+			return nil, fmt.Errorf("annotation %s: %q is not between 1k and 1P: %w", annotation, text, errdefs.ErrInvalidArgument)
+		}
+		rates[direction+"Rate"], rates[direction+"Burst"] = uint64(q.Value()), math.MaxInt32
+	}
+	if len(rates) == 0 {
+		return nil, nil
+	}
+	return rates, nil
 }

@@ -52,7 +52,7 @@ func FuzzConfig(f *testing.F) {
 		}
 		for _, a := range attachments {
 			_ = ours(a)
-			if list, err := attachmentList(a); err == nil && list == (*libcni.NetworkConfigList)(nil) {
+			if list, _, err := attached(a, ""); err == nil && list == (*libcni.NetworkConfigList)(nil) {
 				t.Errorf("%q is no configuration and no error", text)
 			}
 		}

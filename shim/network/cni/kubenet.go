@@ -49,14 +49,8 @@ func (k *Kubenet) list(podCIDR string) (*libcni.NetworkConfigList, error) {
 	if podCIDR == "" {
 		return nil, fmt.Errorf("cni config uninitialized: kubenet needs a pod CIDR: %w", errdefs.ErrFailedPrecondition)
 	}
-	name := k.Bridge
-	if name == "" {
-		name = "cbr0"
-	}
-	var ranges [][]map[string]string
 	routes := []map[string]string{}
 	for cidr := range strings.SplitSeq(podCIDR, ",") {
-		ranges = append(ranges, []map[string]string{{"subnet": strings.TrimSpace(cidr)}})
 		if strings.Contains(cidr, ":") {
 			routes = append(routes, map[string]string{"dst": "::/0"})
 		} else {
@@ -64,9 +58,9 @@ func (k *Kubenet) list(podCIDR string) (*libcni.NetworkConfigList, error) {
 		}
 	}
 	bridge := map[string]any{
-		"type": "bridge", "bridge": name, "isGateway": true, "ipMasq": k.NonMasquerade == "",
+		"type": "bridge", "bridge": cmp.Or(k.Bridge, "cbr0"), "isGateway": true, "ipMasq": k.NonMasquerade == "",
 		"hairpinMode": k.Hairpin == HairpinVeth, "promiscMode": cmp.Or(k.Hairpin, HairpinPromiscuous) == HairpinPromiscuous,
-		"ipam": map[string]any{"type": "host-local", "ranges": ranges, "routes": routes},
+		"ipam": map[string]any{"type": "host-local", "ranges": ipRanges(podCIDR), "routes": routes},
 	}
 	if k.MTU > 0 {
 		bridge["mtu"] = k.MTU

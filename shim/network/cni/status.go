@@ -3,13 +3,16 @@ package cni
 import (
 	"context"
 	"fmt"
+	"net"
 	"os"
 	"strings"
 
 	"github.com/containerd/errdefs"
 	"github.com/containernetworking/cni/libcni"
 	"github.com/containernetworking/cni/pkg/invoke"
+	types100 "github.com/containernetworking/cni/pkg/types/100"
 	"github.com/containernetworking/cni/pkg/version"
+	"github.com/containernetworking/plugins/pkg/ns"
 
 	"github.com/crishim/crishim/shim/network"
 )
@@ -64,17 +67,102 @@ func (p *Plugin) Check(ctx context.Context, pod network.Pod) error {
 		return fmt.Errorf("CNI cache: %w", err)
 	}
 	for _, a := range attachments {
-		list, err := attachmentList(a)
+		list, rt, err := attached(a, pod.NetNS)
 		if err != nil {
 			return err
 		}
 		if able, err := version.GreaterThanOrEqualTo(list.CNIVersion, checkVersion); err != nil || !able {
 			continue
 		}
-		rt := &libcni.RuntimeConf{ContainerID: a.ContainerID, NetNS: pod.NetNS, IfName: a.IfName, Args: a.CniArgs, CapabilityArgs: a.CapabilityArgs}
 		if err := p.cni.CheckNetworkList(ctx, list, rt); err != nil {
 			return fmt.Errorf("CNI network %s: %w", list.Name, err)
 		}
 	}
 	return nil
+}
+
+// Addresses come from libcni's cache. A pod that is not in it, because another
+// shim kept its cache elsewhere, is looked at from inside its namespace.
+func (p *Plugin) Addresses(_ context.Context, pod network.Pod) ([]string, error) {
+	attachments, err := p.cni.GetCachedAttachments(pod.ID)
+	if err != nil {
+		return nil, fmt.Errorf("CNI cache: %w", err)
+	}
+	for _, a := range attachments {
+		if a.IfName != ifName {
+			continue
+		}
+		if ips, err := p.cached(a); err == nil && len(ips) > 0 {
+			return order(ips), nil
+		}
+	}
+	if pod.NetNS == "" {
+		return nil, nil
+	}
+	ips, err := inside(pod.NetNS)
+	return order(ips), err
+}
+
+func (p *Plugin) cached(a *libcni.NetworkAttachment) ([]net.IP, error) {
+	list, rt, err := attached(a, "")
+	if err != nil {
+		return nil, err
+	}
+	result, err := p.cni.GetNetworkListCachedResult(list, rt)
+	if err != nil || result == nil {
+		return nil, err
+	}
+	current, err := types100.NewResultFromResult(result)
+	if err != nil {
+		return nil, fmt.Errorf("cached result of CNI network %s: %w", a.Network, err)
+	}
+	return podIPs(current), nil
+}
+
+// podIPs leaves out what belongs to interfaces of the host. A plugin that names
+// no interface means the pod's.
+func podIPs(r *types100.Result) []net.IP {
+	var ips []net.IP
+	for _, ip := range r.IPs {
+		if i := ip.Interface; i != nil && (*i < 0 || *i >= len(r.Interfaces) || r.Interfaces[*i].Sandbox == "") {
+			continue
+		}
+		ips = append(ips, ip.Address.IP)
+	}
+	return ips
+}
+
+// inside lists the global addresses of the pod's interface.
+func inside(netns string) ([]net.IP, error) {
+	var ips []net.IP
+	err := ns.WithNetNSPath(netns, func(ns.NetNS) error {
+		iface, err := net.InterfaceByName(ifName)
+		if err != nil {
+			return err
+		}
+		addrs, err := iface.Addrs()
+		for _, a := range addrs {
+			if n, ok := a.(*net.IPNet); ok && n.IP.IsGlobalUnicast() {
+				ips = append(ips, n.IP)
+			}
+		}
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("addresses in %s: %w", netns, err)
+	}
+	return ips, nil
+}
+
+// order puts IPv4 first, which is what tools that know one address expect.
+func order(ips []net.IP) []string {
+	var v4, v6 []string
+	for _, ip := range ips {
+		if ip.To4() != nil {
+			v4 = append(v4, ip.String())
+		} else {
+			v6 = append(v6, ip.String())
+		}
+	}
+	return append(v4, v6...)
 }

@@ -137,7 +137,7 @@ func flock(ctx context.Context, f *os.File, how int) error {
 	}
 }
 
-// is says whether an open file is still the one at a path.
+// is reports whether an open file is still the one at a path.
 func is(f *os.File, path string) bool {
 	open, err := f.Stat()
 	if err != nil {
