@@ -4,7 +4,7 @@
 // methods.
 //
 // The engine's events say when something has to be read again; what they say
-// beside that is not used, so an event may come twice, late or out of order.
+// otherwise is not used, so an event may come twice, late or out of order.
 // An answer that was read while such an event came in is thrown away. A change
 // that goes through the cache is read back before the call returns, so nobody
 // is told less than what an own call has done.

@@ -113,7 +113,7 @@ func (c *Cache) invalidateImages() {
 	c.images = images{generation: c.tick(), details: map[string]answer{}}
 }
 
-// imagesChanged reads the list anew after an own call.
+// imagesChanged reads the list again after an own call.
 func (c *Cache) imagesChanged(ctx context.Context) {
 	c.mu.Lock()
 	if c.phase == off {

@@ -1,9 +1,9 @@
-// Package events is the area of the shim that answers GetContainerEvents: it
+// Package events is the service of the shim that answers GetContainerEvents: it
 // turns the engine's event stream into the CRI's, with the state of the pod and
 // its containers in each event.
 //
 // The engine forgets events that nobody listened to. After every gap in its
-// stream the area lists the containers and tells what changed in between, so
+// stream it lists the containers and reports what changed in between, so
 // that a listener sees every container come to the state that it is in, though
 // not every step on the way.
 package events
@@ -25,15 +25,15 @@ import (
 	"github.com/crishim/crishim/shim/state"
 )
 
-// Engine is what the area needs of the Docker client.
+// Engine is what the service needs of the Docker client.
 type Engine interface {
 	Info(ctx context.Context) (system.Info, error)
 	Events(ctx context.Context, options events.ListOptions) (<-chan events.Message, <-chan error)
 	ContainerList(ctx context.Context, options container.ListOptions) ([]container.Summary, error)
 }
 
-// Statuses describe what an event is about. The sandbox and container areas
-// implement it.
+// Statuses describe what an event is about. The sandbox and container
+// services implement it.
 type Statuses interface {
 	PodSandboxStatus(ctx context.Context, r *runtimeapi.PodSandboxStatusRequest) (*runtimeapi.PodSandboxStatusResponse, error)
 	ContainerStatus(ctx context.Context, r *runtimeapi.ContainerStatusRequest) (*runtimeapi.ContainerStatusResponse, error)
@@ -52,7 +52,7 @@ type Service struct {
 	close context.CancelFunc
 }
 
-// New builds the area.
+// New builds the service.
 func New(engine Engine, statuses Statuses, log *slog.Logger) *Service {
 	s := &Service{engine: engine, statuses: statuses, log: log, retry: time.Second}
 	s.open, s.close = context.WithCancel(context.Background())
@@ -85,9 +85,9 @@ func (s *Service) GetContainerEvents(_ *runtimeapi.GetEventsRequest, stream grpc
 	}
 }
 
-// follow tells what the engine's stream says until it breaks. It listens before
+// follow reports what is in the engine's stream until it breaks. It listens before
 // it lists, so nothing falls between the two; the first time it lists before
-// that as well, to know what is no news. It says whether it came so far.
+// that as well, to know what is no news. It reports whether it came so far.
 func (s *Service) follow(stream context.Context, t *tracker, w *waiting, first bool, send func(*runtimeapi.ContainerEventResponse) error) (bool, error) {
 	ctx, cancel := context.WithCancel(stream)
 	defer cancel()
@@ -226,7 +226,7 @@ func (s *Service) status(ctx context.Context, id string) *runtimeapi.PodSandboxS
 	return resp.GetStatus()
 }
 
-// unconnected says whether a sandbox runs on a network of its own and has no
+// unconnected reports whether a sandbox runs on a network of its own and has no
 // address on it yet.
 func unconnected(status *runtimeapi.PodSandboxStatus) bool {
 	return status.GetState() == runtimeapi.PodSandboxState_SANDBOX_READY && status != nil && status.GetNetwork().GetIp() == "" &&

@@ -91,7 +91,7 @@ func (t *tracker) message(m events.Message) []change {
 	return nil
 }
 
-// advance notes a new state and gives what has to be told about the way to it.
+// advance notes a new state and returns the events on the way to it.
 func (t *tracker) advance(id string, c known, at int64) []change {
 	before := t.known[id]
 	var changes []change

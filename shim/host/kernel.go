@@ -35,7 +35,7 @@ func appArmorLoadedIn(path, profile string) bool {
 
 // OOMScore remembers whether the engine's host lets containers have a negative
 // oom_score_adj. A host whose root lacks CAP_SYS_RESOURCE does not, and then no
-// container that asks for one can start. All areas of a shim share one, so the
+// container that asks for one can start. All services of a shim share one, so the
 // refusal is met once and said once.
 type OOMScore struct {
 	Log *slog.Logger // nil: the refusal is not logged

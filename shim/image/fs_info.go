@@ -16,7 +16,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// ImageFsInfo tells how many bytes the image layers take, each layer once.
+// ImageFsInfo reports how many bytes the image layers take, each layer once.
 //
 // Where the engine's root directory is at hand the sizes that the engine noted
 // when it unpacked the layers are added up: a few small files, no disk walk.
@@ -54,7 +54,7 @@ func (s *Service) layerBytes(ctx context.Context, store string) (int64, error) {
 	return usage.LayersSize, nil
 }
 
-// ownStore says whether a directory here is the image store of the engine that
+// ownStore reports whether a directory here is the image store of the engine that
 // listed these images, and not that of another engine with the same path.
 func ownStore(store string, images []image.Summary) bool {
 	for _, i := range images {

@@ -95,7 +95,7 @@ func (s *Service) ImageStatus(ctx context.Context, r *runtimeapi.ImageStatusRequ
 	return resp, err
 }
 
-// details gives the image's OCI configuration and its history under "info", as
+// details returns the image's OCI configuration and its history under "info", as
 // containerd does, so that tools written for it find what they look for.
 func (s *Service) details(ctx context.Context, i image.InspectResponse) (map[string]string, error) {
 	history, err := s.engine.ImageHistory(ctx, i.ID)
@@ -141,7 +141,7 @@ func (s *Service) inspect(ctx context.Context, ref string) (i image.InspectRespo
 	return i, true, nil
 }
 
-// engineReference leaves out the tag where a digest stands beside it: the
+// engineReference leaves out the tag where there is a digest too: the
 // digest decides, and the engine's store knows images under either, not both.
 func engineReference(ref string) string {
 	named, err := reference.ParseNormalizedNamed(ref)

@@ -81,7 +81,7 @@ func replaceLink(dir *os.Root, name string) (*os.File, error) {
 var errTaken = errors.New("another shim writes this log")
 
 // take makes this process the only writer of a log among the shims. The kernel
-// gives it up with the file, however the process ends. A file system that knows no
+// drops the lock with the file, however the process ends. A file system that knows no
 // locks has as many writers as there are shims.
 func take(f *os.File) error {
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); errors.Is(err, unix.EWOULDBLOCK) {

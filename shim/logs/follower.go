@@ -204,7 +204,7 @@ func (f *follower) flushLocked() error {
 	return nil
 }
 
-// recover opens the file anew after a failed write, because only the file
+// recover opens the file again after a failed write, because only the file
 // itself tells what has reached it.
 func (f *follower) recover(cause error) error {
 	if err := f.openAnew(false); err != nil {
@@ -213,7 +213,7 @@ func (f *follower) recover(cause error) error {
 	return cause
 }
 
-// change goes on in another file, which may be the same one opened anew.
+// change goes on in another file, which may be the same one opened again.
 func (f *follower) change(open func() (*os.File, error)) error {
 	_ = unix.Flock(int(f.file.Fd()), unix.LOCK_UN)
 	file, err := open()

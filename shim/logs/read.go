@@ -26,7 +26,7 @@ type Record struct {
 	Partial bool   // the line goes on in the next record of the stream
 }
 
-// Read gives the engine's records of a container to each, until the end of the
+// Read passes the engine's records of a container to each, until the end of the
 // log or, when following, of the container.
 func Read(ctx context.Context, engine Engine, id string, o ReadOptions, each func(Record) error) error {
 	c, err := engine.ContainerInspect(ctx, id)

@@ -13,7 +13,7 @@
 // lost and nothing is written twice when the shim or the engine restarts.
 //
 // In a shim that lives for one command nobody stays to write; there the
-// container area links the path to the engine's own file.
+// container service links the path to the engine's own file.
 package logs
 
 import (
@@ -274,7 +274,7 @@ func (s *Service) takeOver(id string, at logdir.Place) {
 // takeOverPause is between two looks whether a log has lost its writer.
 const takeOverPause = 2 * time.Second
 
-// Starting implements the container area's interface: until the returned function is
+// Starting implements the container service's interface: until the returned function is
 // called, the container may end before anything is known of its log.
 func (s *Service) Starting(id string) (over func()) {
 	s.mu.Lock()
@@ -295,7 +295,7 @@ func (s *Service) Starting(id string) (over func()) {
 	}
 }
 
-// Started implements the container area's interface: the container runs and its
+// Started implements the container service's interface: the container runs and its
 // log is wanted there.
 func (s *Service) Started(_ context.Context, id string, at logdir.Place, _ string) error {
 	_, err := s.follow(id, at, true)
@@ -308,7 +308,7 @@ const adoptTime = 2 * time.Second
 
 func (s *Service) adoptionOver() { s.closing.Do(func() { close(s.adopted) }) }
 
-// Unfinished implements the container area's interface: it reports whether lines of a
+// Unfinished implements the container service's interface: it reports whether lines of a
 // container that has ended are still missing in its log. Until all is written the
 // container counts as running, as with a runtime that carries the output itself. One
 // that another shim may have reported as ended never comes back to life: it is waited
@@ -328,7 +328,7 @@ func (s *Service) Unfinished(ctx context.Context, id string) bool {
 	return st != nil || f != nil && f.unfinished()
 }
 
-// Complete implements the container area's interface: it waits until the log of a
+// Complete implements the container service's interface: it waits until the log of a
 // container that has ended holds all of it, and no longer than there is progress.
 func (s *Service) Complete(ctx context.Context, id string) {
 	s.mu.Lock()
@@ -346,7 +346,7 @@ func (s *Service) Complete(ctx context.Context, id string) {
 	}
 }
 
-// Removed implements the container area's interface. The file belongs to the
+// Removed implements the container service's interface. The file belongs to the
 // one who asked for it and stays.
 func (s *Service) Removed(ctx context.Context, id string, _ logdir.Place, _ string) error {
 	if f := s.follower(id); f != nil && !f.wait(context.WithoutCancel(ctx)) {

@@ -92,7 +92,7 @@ func (p Plugins) ForExisting(name, mode string) Plugin {
 	return Bridge{}
 }
 
-// nameOfMode tells how dockershim and cri-dockerd connected a pod: what is not
+// nameOfMode returns how dockershim and cri-dockerd connected a pod: what is not
 // on the host's network and not on one of the engine's went through CNI.
 func nameOfMode(mode string) string {
 	switch mode {

@@ -171,7 +171,7 @@ type point struct {
 	rate  *uint64
 }
 
-// add notes a sample and gives nanoseconds of processor time per second.
+// add notes a sample and returns nanoseconds of processor time per second.
 func (r *rates) add(id string, at time.Time, usage uint64) *uint64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -1,4 +1,4 @@
-// Package stats is the area of the shim that measures: ContainerStats,
+// Package stats is the service of the shim that measures: ContainerStats,
 // PodSandboxStats, their lists, and the metrics under cAdvisor's names.
 //
 // Where the engine is on this host the numbers come from the files of cgroups, version
@@ -17,7 +17,7 @@ import (
 	"github.com/docker/docker/api/types/system"
 )
 
-// Engine is what the area needs of the Docker client.
+// Engine is what the service needs of the Docker client.
 type Engine interface {
 	ContainerList(ctx context.Context, o container.ListOptions) ([]container.Summary, error)
 	ContainerInspect(ctx context.Context, id string) (container.InspectResponse, error)
@@ -35,21 +35,20 @@ type Options struct {
 
 // Service answers the RPCs about usage.
 type Service struct {
-	engine Engine
-	log    *slog.Logger
-	now    func() time.Time
-	rates  rates
-	sizes  *sizes
-	// patience is how long a list waits for one container.
-	patience time.Duration
+	engine  Engine
+	log     *slog.Logger
+	now     func() time.Time
+	rates   rates
+	sizes   *sizes
+	timeout time.Duration // how long a list waits for one container
 }
 
-// patience is more than the two seconds that old engines take.
-const patience = 10 * time.Second
+// timeout is more than the two seconds that old engines take.
+const timeout = 10 * time.Second
 
-// New builds the area. Close ends the disk walks that its calls begin.
+// New builds the service. Close ends the disk walks that its calls begin.
 func New(o Options) *Service {
-	s := &Service{engine: o.Engine, log: o.Log, now: o.Now, sizes: newSizes(), patience: patience}
+	s := &Service{engine: o.Engine, log: o.Log, now: o.Now, sizes: newSizes(), timeout: timeout}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}

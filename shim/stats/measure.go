@@ -16,12 +16,12 @@ import (
 )
 
 // collect measures many targets. Those that ended are left out, and those that
-// the engine does not come to an end with.
+// the engine does not answer for in time.
 func (s *Service) collect(ctx context.Context, ts []target, what cgroups.Controller) (map[string]sample, error) {
 	var mu sync.Mutex
 	out := map[string]sample{}
 	err := each(ctx, len(ts), func(ctx context.Context, i int) error {
-		one, cancel := context.WithTimeout(ctx, s.patience)
+		one, cancel := context.WithTimeout(ctx, s.timeout)
 		defer cancel()
 		m, ok, err := s.read(one, ts[i], what)
 		if err != nil && one.Err() != nil && ctx.Err() == nil {

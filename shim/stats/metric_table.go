@@ -26,7 +26,7 @@ const (
 type metric struct {
 	name, help string
 	kind       runtimeapi.MetricType
-	labels     []string // beside the base labels
+	labels     []string // after the base labels
 	values     func(c *containerView) []labelled
 }
 

@@ -79,7 +79,7 @@ func TestRemoteEngine(t *testing.T) {
 	s := New(Options{Engine: e})
 	defer s.Close()
 	e.stuck = member("stuck")
-	s.patience = 20 * time.Millisecond
+	s.timeout = 20 * time.Millisecond
 	list, err := s.ListContainerStats(t.Context(), &runtimeapi.ListContainerStatsRequest{})
 	if err != nil || len(list.GetStats()) != 1 || list.GetStats()[0].GetAttributes().GetId() != good {
 		t.Fatalf("list: got %v, %v", list, err)

@@ -63,7 +63,7 @@ func (s *sizes) close() {
 	s.walks.Wait()
 }
 
-// of gives the size of a container's layer; ok is false while it is not known. It waits
+// of returns the size of a container's layer; ok is false while it is not known. It waits
 // for a walk, but not beyond until.
 func (s *sizes) of(id string, find findSize, until time.Time) (layerSize, bool) {
 	if done := s.begin(id, find); done != nil {
@@ -80,7 +80,7 @@ func (s *sizes) of(id string, find findSize, until time.Time) (layerSize, bool) 
 	return size, ok
 }
 
-// begin starts a walk unless the size is fresh; it gives what is closed when
+// begin starts a walk unless the size is fresh; it returns what is closed when
 // the walk that runs has ended.
 func (s *sizes) begin(id string, find findSize) <-chan struct{} {
 	s.mu.Lock()
@@ -203,7 +203,7 @@ func (s *Service) layer(t target, until time.Time) (layerSize, bool) {
 }
 
 // beginLayers starts the walks for many containers, which then share one budget
-// of waiting; it gives the end of that.
+// of waiting, and returns the end of that.
 func (s *Service) beginLayers(ts ...target) time.Time {
 	for _, t := range ts {
 		if find := s.layerFinder(t); find != nil && !t.isSandbox() {

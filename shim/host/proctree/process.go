@@ -27,7 +27,7 @@ import (
 // ErrGone says that a process has ended, or that its pid now belongs to another.
 var ErrGone = errors.New("process is gone")
 
-// Process names one process of this host for all time: a pid may be used again,
+// Process names one process of this host and never another: a pid may be used again,
 // but not with the same start time.
 type Process struct {
 	PID   int    `json:"pid"`
