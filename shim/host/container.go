@@ -42,11 +42,11 @@ func (d CgroupDirs) Of(file string) (string, error) {
 // holds the container's id proves that the process is the one that the engine
 // means: an engine elsewhere would name a process that is somebody else here.
 func Cgroups(pid int, id string) (CgroupDirs, error) {
-	return CgroupsIn(procfs.DefaultMountPoint, cgroupRoot, pid, id)
+	return cgroupsIn(procfs.DefaultMountPoint, cgroupRoot, pid, id)
 }
 
-// CgroupsIn is Cgroups for a host whose files are elsewhere.
-func CgroupsIn(proc, root string, pid int, id string) (CgroupDirs, error) {
+// cgroupsIn is Cgroups for a host whose files are elsewhere.
+func cgroupsIn(proc, root string, pid int, id string) (CgroupDirs, error) {
 	if pid <= 0 || id == "" {
 		return nil, ErrElsewhere
 	}
