@@ -1,6 +1,7 @@
 package pod
 
 import (
+	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -72,36 +73,25 @@ func (s *Status) Sandbox() *runtimeapi.PodSandboxStatus {
 
 // Container is the newest attempt of a container, or nil.
 func (s *Status) Container(name string) *ContainerStatus {
-	if s == nil {
-		return nil
-	}
-	for _, c := range s.Containers {
-		if c.Name == name {
-			return c
-		}
-	}
-	return nil
+	return s.newest(func(c *ContainerStatus) bool { return c.Name == name })
 }
 
 // LastEnded is the newest attempt of a container that has ended, or nil.
 func (s *Status) LastEnded(name string) *ContainerStatus {
-	if s == nil {
-		return nil
-	}
-	for _, c := range s.Containers {
-		if c.Name == name && c.Exited() {
-			return c
-		}
-	}
-	return nil
+	return s.newest(func(c *ContainerStatus) bool { return c.Name == name && c.Exited() })
 }
 
 // ContainerIn is the newest attempt of a container inside one sandbox, or nil.
 func (s *Status) ContainerIn(sandboxID, name string) *ContainerStatus {
-	for _, c := range s.Containers {
-		if c.Name == name && c.SandboxID == sandboxID {
-			return c
-		}
+	return s.newest(func(c *ContainerStatus) bool { return c.Name == name && c.SandboxID == sandboxID })
+}
+
+func (s *Status) newest(wanted func(*ContainerStatus) bool) *ContainerStatus {
+	if s == nil {
+		return nil
+	}
+	if i := slices.IndexFunc(s.Containers, wanted); i >= 0 {
+		return s.Containers[i]
 	}
 	return nil
 }

@@ -117,22 +117,19 @@ func (m *Manager) Watch(c Container) {
 
 // Keep ends the probes of a pod's containers that are not in the list.
 func (m *Manager) Keep(podUID string, ids map[string]bool) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for key, w := range m.workers {
-		if w.container.PodUID == podUID && !ids[key.id] {
-			w.cancel()
-			delete(m.workers, key)
-		}
-	}
+	m.end(func(w *worker) bool { return w.container.PodUID == podUID && !ids[w.container.ContainerID] })
 }
 
 // Drop ends the probes of a container that is being killed.
 func (m *Manager) Drop(id string) {
+	m.end(func(w *worker) bool { return w.container.ContainerID == id })
+}
+
+func (m *Manager) end(over func(*worker) bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for key, w := range m.workers {
-		if key.id == id {
+		if over(w) {
 			w.cancel()
 			delete(m.workers, key)
 		}
