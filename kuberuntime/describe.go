@@ -71,23 +71,23 @@ func (m *Manager) Describe(ctx context.Context, p *pod.Pod) (*Description, error
 // probeOnce makes one attempt of each startup and readiness probe: a process that shows a
 // pod has not followed it.
 func (m *Manager) probeOnce(ctx context.Context, p *v1.Pod, status *pod.Status) plan.Probes {
-	results := map[probe.Kind]map[string]plan.Result{probe.Startup: {}, probe.Readiness: {}}
+	passed := map[string]bool{}
 	for _, c := range manifest.Containers(p) {
 		state := status.Container(c.Name)
 		if !state.Running() {
 			continue
 		}
 		target := probe.Target{ContainerID: state.ID, PodIP: cmp.Or(status.IPs...), Ports: c.Ports}
-		for kind, handler := range map[probe.Kind]*v1.Probe{probe.Startup: c.StartupProbe, probe.Readiness: c.ReadinessProbe} {
-			if handler != nil && probe.Run(ctx, handler, target, m.probeExec) == nil {
-				results[kind][state.ID] = plan.Success
-			}
+		for kind, handler := range map[plan.Kind]*v1.Probe{plan.Startup: c.StartupProbe, plan.Readiness: c.ReadinessProbe} {
+			passed[state.ID+string(kind)] = handler != nil && probe.Run(ctx, handler, target, m.probeExec) == nil
 		}
 	}
-	of := func(kind probe.Kind) func(string) plan.Result {
-		return func(id string) plan.Result { return results[kind][id] }
+	return func(id string, kind plan.Kind) plan.Result {
+		if passed[id+string(kind)] {
+			return plan.Success
+		}
+		return plan.Unknown
 	}
-	return plan.Probes{Startup: of(probe.Startup), Readiness: of(probe.Readiness)}
 }
 
 // lastFailure is the newest attempt of a container that ended badly, if its newest two

@@ -17,12 +17,7 @@ import (
 )
 
 // probes is what the probes say at the moment.
-func (m *Manager) probes() plan.Probes {
-	of := func(kind probe.Kind) func(string) plan.Result {
-		return func(id string) plan.Result { return m.prober.Result(id, kind) }
-	}
-	return plan.Probes{Startup: of(probe.Startup), Liveness: of(probe.Liveness), Readiness: of(probe.Readiness)}
-}
+func (m *Manager) probes() plan.Probes { return m.prober.Result }
 
 // probeExec tells what a command found out from a runtime that did not run it.
 func (m *Manager) probeExec(ctx context.Context, id string, cmd []string, timeout time.Duration) error {

@@ -7,7 +7,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/crishim/crishim/kuberuntime/probe"
+	"github.com/crishim/crishim/kuberuntime/plan"
 )
 
 // TestRuntimeErrorsAreNoProbeFailures: while the runtime cannot run a probe's command, that says
@@ -45,7 +45,7 @@ func TestRuntimeErrorsAreNoProbeFailures(t *testing.T) {
 				if c.kept {
 					return probed() >= 2
 				}
-				return f.probes().Liveness(first.Container("a").ID) == probe.Failure
+				return f.prober.Result(first.Container("a").ID, plan.Liveness) == plan.Failure
 			}
 			for !enough() {
 				if err := f.pause(ctx, poll); err != nil {

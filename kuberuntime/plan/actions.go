@@ -24,16 +24,24 @@ const (
 	Failure
 )
 
-// Probes answers for containers by id. A nil function knows nothing.
-type Probes struct {
-	Liveness, Startup, Readiness func(containerID string) Result
-}
+// Kind is one of the three probes of a container.
+type Kind string
 
-func ask(probe func(string) Result, id string) Result {
-	if probe == nil {
+// The kinds.
+const (
+	Startup   Kind = "startup"
+	Liveness  Kind = "liveness"
+	Readiness Kind = "readiness"
+)
+
+// Probes answers for containers by id. nil knows nothing.
+type Probes func(containerID string, kind Kind) Result
+
+func (p Probes) result(containerID string, kind Kind) Result {
+	if p == nil {
 		return Unknown
 	}
-	return probe(id)
+	return p(containerID, kind)
 }
 
 // Reason is a word for why a container is killed; probes have a grace period of their own.
@@ -196,9 +204,9 @@ func verdict(p *v1.Pod, c *v1.Container, status *pod.ContainerStatus, probes Pro
 	switch {
 	case status.Hash != pod.ContainerHash(c):
 		kill.Reason, kill.Message, restart = ReasonChanged, fmt.Sprintf("container %s has a new definition", c.Name), true
-	case ask(probes.Liveness, status.ID) == Failure:
+	case probes.result(status.ID, Liveness) == Failure:
 		kill.Reason, kill.Message = ReasonLiveness, fmt.Sprintf("container %s failed its liveness probe", c.Name)
-	case ask(probes.Startup, status.ID) == Failure:
+	case probes.result(status.ID, Startup) == Failure:
 		kill.Reason, kill.Message = ReasonStartup, fmt.Sprintf("container %s failed its startup probe", c.Name)
 	default:
 		return nil, false

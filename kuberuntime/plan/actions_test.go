@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -96,12 +97,14 @@ func withHash(c *pod.ContainerStatus, h uint64) *pod.ContainerStatus { c.Hash = 
 
 func inSandbox(c *pod.ContainerStatus, id string) *pod.ContainerStatus { c.SandboxID = id; return c }
 
-func failing(names ...string) func(string) Result {
-	return func(id string) Result {
-		for _, n := range names {
-			if n == id {
-				return Failure
-			}
+// failing are probes of one kind that some containers fail.
+func failing(kind Kind, names ...string) Probes {
+	return func(id string, asked Kind) Result {
+		switch {
+		case asked != kind:
+			return Unknown
+		case slices.Contains(names, id):
+			return Failure
 		}
 		return Success
 	}
@@ -142,7 +145,7 @@ func TestComputeSandbox(t *testing.T) {
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			got := Compute(c.pod, &pod.Status{Sandboxes: c.sandboxes, Containers: c.containers}, Probes{})
+			got := Compute(c.pod, &pod.Status{Sandboxes: c.sandboxes, Containers: c.containers}, nil)
 			if diff := cmp.Diff(c.want, of(got)); diff != "" {
 				t.Error(diff)
 			}
@@ -163,24 +166,24 @@ func TestComputeContainers(t *testing.T) {
 		probes     Probes
 		want       brief
 	}{
-		{"one missing", podWith(), list{a}, Probes{}, brief{Start: []int{1}}},
-		{"one ended, Always", podWith(), list{a, had("b", exited, 0)}, Probes{}, brief{Start: []int{1}}},
-		{"one ended well, OnFailure", podWith(onFailure), list{a, had("b", exited, 0)}, Probes{}, brief{}},
-		{"one failed, OnFailure", podWith(onFailure), list{a, had("b", exited, 1)}, Probes{}, brief{Start: []int{1}}},
-		{"one failed, Never", podWith(never), list{a, had("b", exited, 1)}, Probes{}, brief{}},
-		{"one created, Never", podWith(never), list{a, had("b", created, 0)}, Probes{}, brief{Start: []int{1}}},
-		{"one unknown", podWith(), list{a, had("b", unknown, 0)}, Probes{}, brief{Start: []int{1}, Kill: []string{"b Unknown"}}},
-		{"the newest attempt counts", podWith(), list{a, b, had("b", exited, 1)}, Probes{}, brief{}},
-		{"all ended, Never", podWith(never), list{had("a", exited, 0), had("b", exited, 1)}, Probes{}, brief{KillPod: true}},
-		{"new image", podWith(), list{a, withHash(had("b", running, 0), 1)}, Probes{}, brief{Start: []int{1}, Kill: []string{"b Changed"}}},
-		{"new image, Never", podWith(never), list{a, withHash(had("b", running, 0), 1)}, Probes{}, brief{Start: []int{1}, Kill: []string{"b Changed"}}},
-		{"liveness failed", podWith(), list{a, b}, Probes{Liveness: failing("a")}, brief{Start: []int{0}, Kill: []string{"a LivenessProbe"}}},
-		{"liveness failed, Never", podWith(never), list{a, b}, Probes{Liveness: failing("a")}, brief{Kill: []string{"a LivenessProbe"}}},
-		{"startup failed", podWith(), list{a, b}, Probes{Startup: failing("b")}, brief{Start: []int{1}, Kill: []string{"b StartupProbe"}}},
-		{"last one fails liveness, Never", podWith(never), list{a, had("b", exited, 0)}, Probes{Liveness: failing("a")}, brief{KillPod: true, Kill: []string{"a LivenessProbe"}}},
-		{"ephemeral once", podWith(ephemeral), list{a, b}, Probes{}, brief{Ephemeral: []int{0}}},
-		{"ephemeral never again", podWith(ephemeral), list{a, b, had("debug", exited, 1)}, Probes{}, brief{}},
-		{"being deleted", podWith(deleted), list{a, had("b", exited, 1)}, Probes{}, brief{}},
+		{"one missing", podWith(), list{a}, nil, brief{Start: []int{1}}},
+		{"one ended, Always", podWith(), list{a, had("b", exited, 0)}, nil, brief{Start: []int{1}}},
+		{"one ended well, OnFailure", podWith(onFailure), list{a, had("b", exited, 0)}, nil, brief{}},
+		{"one failed, OnFailure", podWith(onFailure), list{a, had("b", exited, 1)}, nil, brief{Start: []int{1}}},
+		{"one failed, Never", podWith(never), list{a, had("b", exited, 1)}, nil, brief{}},
+		{"one created, Never", podWith(never), list{a, had("b", created, 0)}, nil, brief{Start: []int{1}}},
+		{"one unknown", podWith(), list{a, had("b", unknown, 0)}, nil, brief{Start: []int{1}, Kill: []string{"b Unknown"}}},
+		{"the newest attempt counts", podWith(), list{a, b, had("b", exited, 1)}, nil, brief{}},
+		{"all ended, Never", podWith(never), list{had("a", exited, 0), had("b", exited, 1)}, nil, brief{KillPod: true}},
+		{"new image", podWith(), list{a, withHash(had("b", running, 0), 1)}, nil, brief{Start: []int{1}, Kill: []string{"b Changed"}}},
+		{"new image, Never", podWith(never), list{a, withHash(had("b", running, 0), 1)}, nil, brief{Start: []int{1}, Kill: []string{"b Changed"}}},
+		{"liveness failed", podWith(), list{a, b}, failing(Liveness, "a"), brief{Start: []int{0}, Kill: []string{"a LivenessProbe"}}},
+		{"liveness failed, Never", podWith(never), list{a, b}, failing(Liveness, "a"), brief{Kill: []string{"a LivenessProbe"}}},
+		{"startup failed", podWith(), list{a, b}, failing(Startup, "b"), brief{Start: []int{1}, Kill: []string{"b StartupProbe"}}},
+		{"last one fails liveness, Never", podWith(never), list{a, had("b", exited, 0)}, failing(Liveness, "a"), brief{KillPod: true, Kill: []string{"a LivenessProbe"}}},
+		{"ephemeral once", podWith(ephemeral), list{a, b}, nil, brief{Ephemeral: []int{0}}},
+		{"ephemeral never again", podWith(ephemeral), list{a, b, had("debug", exited, 1)}, nil, brief{}},
+		{"being deleted", podWith(deleted), list{a, had("b", exited, 1)}, nil, brief{}},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -207,31 +210,31 @@ func TestComputeInit(t *testing.T) {
 		probes     Probes
 		want       brief
 	}{
-		{"none started", podWith(inits("i", "j")), nil, Probes{}, brief{Init: []int{0}}},
-		{"first runs", podWith(inits("i", "j")), list{had("i", running, 0)}, Probes{}, brief{}},
-		{"first done", podWith(inits("i", "j")), list{had("i", exited, 0)}, Probes{}, brief{Init: []int{1}}},
-		{"first could not be started", podWith(inits("i", "j")), list{had("i", created, 0)}, Probes{}, brief{Init: []int{0}}},
-		{"first failed", podWith(inits("i", "j")), list{had("i", exited, 1)}, Probes{}, brief{Init: []int{0}}},
-		{"first out of memory", podWith(inits("i", "j")), list{oom}, Probes{}, brief{Init: []int{0}}},
-		{"first failed, Never", podWith(never, inits("i", "j")), list{had("i", exited, 1)}, Probes{}, brief{KillPod: true}},
-		{"first unknown", podWith(inits("i", "j")), list{had("i", unknown, 0)}, Probes{}, brief{Init: []int{0}, Kill: []string{"i Unknown"}}},
-		{"both done", podWith(inits("i", "j")), list{had("j", exited, 0), had("i", exited, 0)}, Probes{}, brief{Start: []int{0, 1}}},
-		{"of an earlier sandbox", podWith(inits("i")), list{inSandbox(had("i", exited, 0), "old")}, Probes{}, brief{Init: []int{0}}},
-		{"long done and pruned", podWith(inits("i")), list{a, b}, Probes{}, brief{}},
-		{"mains have ended", podWith(inits("i")), list{had("a", exited, 1), had("b", exited, 1), had("i", exited, 0)}, Probes{}, brief{Start: []int{0, 1}}},
-		{"ephemeral before the end", podWith(ephemeral, inits("i")), list{had("i", running, 0)}, Probes{}, brief{Ephemeral: []int{0}}},
+		{"none started", podWith(inits("i", "j")), nil, nil, brief{Init: []int{0}}},
+		{"first runs", podWith(inits("i", "j")), list{had("i", running, 0)}, nil, brief{}},
+		{"first done", podWith(inits("i", "j")), list{had("i", exited, 0)}, nil, brief{Init: []int{1}}},
+		{"first could not be started", podWith(inits("i", "j")), list{had("i", created, 0)}, nil, brief{Init: []int{0}}},
+		{"first failed", podWith(inits("i", "j")), list{had("i", exited, 1)}, nil, brief{Init: []int{0}}},
+		{"first out of memory", podWith(inits("i", "j")), list{oom}, nil, brief{Init: []int{0}}},
+		{"first failed, Never", podWith(never, inits("i", "j")), list{had("i", exited, 1)}, nil, brief{KillPod: true}},
+		{"first unknown", podWith(inits("i", "j")), list{had("i", unknown, 0)}, nil, brief{Init: []int{0}, Kill: []string{"i Unknown"}}},
+		{"both done", podWith(inits("i", "j")), list{had("j", exited, 0), had("i", exited, 0)}, nil, brief{Start: []int{0, 1}}},
+		{"of an earlier sandbox", podWith(inits("i")), list{inSandbox(had("i", exited, 0), "old")}, nil, brief{Init: []int{0}}},
+		{"long done and pruned", podWith(inits("i")), list{a, b}, nil, brief{}},
+		{"mains have ended", podWith(inits("i")), list{had("a", exited, 1), had("b", exited, 1), had("i", exited, 0)}, nil, brief{Start: []int{0, 1}}},
+		{"ephemeral before the end", podWith(ephemeral, inits("i")), list{had("i", running, 0)}, nil, brief{Ephemeral: []int{0}}},
 
-		{"sidecar runs", podWith(inits("s", "j")), list{had("s", running, 0)}, Probes{}, brief{Init: []int{1}}},
-		{"sidecar waits for its startup probe", podWith(inits("s", "j"), startupProbe), list{had("s", running, 0)}, Probes{}, brief{}},
-		{"sidecar has started", podWith(inits("s", "j"), startupProbe), list{had("s", running, 0)}, Probes{Startup: failing()}, brief{Init: []int{1}}},
-		{"sidecar failed to start", podWith(inits("s", "j"), startupProbe), list{had("s", running, 0)}, Probes{Startup: failing("s")}, brief{Init: []int{0}, Kill: []string{"s StartupProbe"}}},
-		{"sidecar died before the next", podWith(inits("s", "j")), list{had("s", exited, 1)}, Probes{}, brief{Init: []int{0}}},
-		{"sidecar died beside the next", podWith(inits("s", "j")), list{had("j", exited, 0), had("s", exited, 0)}, Probes{}, brief{Init: []int{0}, Start: []int{0, 1}}},
-		{"last sidecar runs", podWith(inits("i", "s")), list{had("s", running, 0), had("i", exited, 0)}, Probes{}, brief{Start: []int{0, 1}}},
-		{"sidecar died beside the mains", podWith(inits("i", "s")), list{a, b, had("s", exited, 1), had("i", exited, 0)}, Probes{}, brief{Init: []int{1}}},
-		{"sidecar died, Never", podWith(never, inits("s")), list{a, b, had("s", exited, 1)}, Probes{}, brief{Init: []int{0}}},
-		{"sidecar with a new image", podWith(inits("s")), list{a, b, withHash(had("s", running, 0), 1)}, Probes{}, brief{Init: []int{0}, Kill: []string{"s Changed"}}},
-		{"sidecars alone do not keep a pod", podWith(never, inits("s")), list{had("a", exited, 0), had("b", exited, 0), had("s", running, 0)}, Probes{}, brief{KillPod: true}},
+		{"sidecar runs", podWith(inits("s", "j")), list{had("s", running, 0)}, nil, brief{Init: []int{1}}},
+		{"sidecar waits for its startup probe", podWith(inits("s", "j"), startupProbe), list{had("s", running, 0)}, nil, brief{}},
+		{"sidecar has started", podWith(inits("s", "j"), startupProbe), list{had("s", running, 0)}, failing(Startup), brief{Init: []int{1}}},
+		{"sidecar failed to start", podWith(inits("s", "j"), startupProbe), list{had("s", running, 0)}, failing(Startup, "s"), brief{Init: []int{0}, Kill: []string{"s StartupProbe"}}},
+		{"sidecar died before the next", podWith(inits("s", "j")), list{had("s", exited, 1)}, nil, brief{Init: []int{0}}},
+		{"sidecar died beside the next", podWith(inits("s", "j")), list{had("j", exited, 0), had("s", exited, 0)}, nil, brief{Init: []int{0}, Start: []int{0, 1}}},
+		{"last sidecar runs", podWith(inits("i", "s")), list{had("s", running, 0), had("i", exited, 0)}, nil, brief{Start: []int{0, 1}}},
+		{"sidecar died beside the mains", podWith(inits("i", "s")), list{a, b, had("s", exited, 1), had("i", exited, 0)}, nil, brief{Init: []int{1}}},
+		{"sidecar died, Never", podWith(never, inits("s")), list{a, b, had("s", exited, 1)}, nil, brief{Init: []int{0}}},
+		{"sidecar with a new image", podWith(inits("s")), list{a, b, withHash(had("s", running, 0), 1)}, nil, brief{Init: []int{0}, Kill: []string{"s Changed"}}},
+		{"sidecars alone do not keep a pod", podWith(never, inits("s")), list{had("a", exited, 0), had("b", exited, 0), had("s", running, 0)}, nil, brief{KillPod: true}},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {

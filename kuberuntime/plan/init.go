@@ -116,5 +116,5 @@ func (w initWalk) sidecar(i int) bool {
 		w.actions.StartInit = append(w.actions.StartInit, i)
 		return false
 	}
-	return c.StartupProbe == nil || ask(w.probes.Startup, status.ID) == Success
+	return c.StartupProbe == nil || w.probes.result(status.ID, Startup) == Success
 }

@@ -74,8 +74,8 @@ func (c *ContainerView) observe(probes Probes) {
 		c.Ready = c.Init && !c.Sidecar && c.Status.Succeeded()
 		return
 	}
-	c.Started = c.Container.StartupProbe == nil || ask(probes.Startup, c.Status.ID) == Success
-	c.Ready = (c.Sidecar || !c.Init) && c.Started && (c.Container.ReadinessProbe == nil || ask(probes.Readiness, c.Status.ID) == Success)
+	c.Started = c.Container.StartupProbe == nil || probes.result(c.Status.ID, Startup) == Success
+	c.Ready = (c.Sidecar || !c.Init) && c.Started && (c.Container.ReadinessProbe == nil || probes.result(c.Status.ID, Readiness) == Success)
 }
 
 // initDone reports whether an init container lets the next ones start.

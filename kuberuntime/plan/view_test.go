@@ -31,29 +31,29 @@ func TestObserve(t *testing.T) {
 		probes     Probes
 		want       string // phase, whether ready, ready containers
 	}{
-		{"nothing", podWith(), nil, Probes{}, "Pending -"},
-		{"all run", podWith(), list{a, b}, Probes{}, "Running ready a b"},
-		{"one missing", podWith(), list{a}, Probes{}, "Pending - a"},
-		{"one ended and comes again", podWith(), list{a, had("b", exited, 1)}, Probes{}, "Running - a"},
-		{"a probe has not said yes", podWith(readiness), list{a, b}, Probes{}, "Running - a"},
-		{"a probe has said yes", podWith(readiness), list{a, b}, Probes{Readiness: failing()}, "Running ready a b"},
-		{"an init container runs", podWith(inits("i")), list{had("i", running, 0)}, Probes{}, "Pending -"},
-		{"an init container is done", podWith(inits("i")), list{a, b, had("i", exited, 0)}, Probes{}, "Running ready i a b"},
-		{"an init container failed", podWith(inits("i")), list{had("i", exited, 1)}, Probes{}, "Pending -"},
-		{"an init container failed for good", podWith(never, inits("i")), list{had("i", exited, 1)}, Probes{}, "Failed -"},
-		{"a sidecar ended", podWith(inits("s")), list{a, b, had("s", exited, 0)}, Probes{}, "Running - a b"},
-		{"a sidecar starts", podWith(inits("s"), startupProbe), list{had("s", running, 0)}, Probes{}, "Pending -"},
-		{"a sidecar runs", podWith(inits("s"), startupProbe), list{a, b, had("s", running, 0)}, Probes{Startup: failing()}, "Running ready s a b"},
-		{"an ephemeral container does not count", podWith(ephemeral), list{a, b, had("debug", exited, 1)}, Probes{}, "Running ready a b"},
-		{"all ended well", podWith(never), list{had("a", exited, 0), had("b", exited, 0)}, Probes{}, "Succeeded -"},
-		{"one ended badly", podWith(never), list{had("a", exited, 0), had("b", exited, 2)}, Probes{}, "Failed -"},
-		{"one ended badly and comes again", podWith(onFailure), list{had("a", exited, 0), had("b", exited, 2)}, Probes{}, "Running -"},
-		{"a sidecar runs yet", podWith(never, inits("s")), list{had("a", exited, 0), had("b", exited, 0), had("s", running, 0)}, Probes{}, "Running - s"},
-		{"a sidecar was stopped", podWith(never, inits("s")), list{had("a", exited, 0), had("b", exited, 0), had("s", exited, 137)}, Probes{}, "Succeeded -"},
-		{"a sidecar runs before the others", podWith(inits("s", "i")), list{had("s", running, 0), had("i", running, 0)}, Probes{}, "Pending - s"},
-		{"an init container was killed for memory", podWith(inits("i")), list{oom}, Probes{}, "Pending -"},
-		{"an init container was killed for memory for good", podWith(never, inits("i")), list{oom}, Probes{}, "Failed -"},
-		{"all ended and come again", podWith(), list{had("a", exited, 0), had("b", exited, 0)}, Probes{}, "Running -"},
+		{"nothing", podWith(), nil, nil, "Pending -"},
+		{"all run", podWith(), list{a, b}, nil, "Running ready a b"},
+		{"one missing", podWith(), list{a}, nil, "Pending - a"},
+		{"one ended and comes again", podWith(), list{a, had("b", exited, 1)}, nil, "Running - a"},
+		{"a probe has not said yes", podWith(readiness), list{a, b}, nil, "Running - a"},
+		{"a probe has said yes", podWith(readiness), list{a, b}, failing(Readiness), "Running ready a b"},
+		{"an init container runs", podWith(inits("i")), list{had("i", running, 0)}, nil, "Pending -"},
+		{"an init container is done", podWith(inits("i")), list{a, b, had("i", exited, 0)}, nil, "Running ready i a b"},
+		{"an init container failed", podWith(inits("i")), list{had("i", exited, 1)}, nil, "Pending -"},
+		{"an init container failed for good", podWith(never, inits("i")), list{had("i", exited, 1)}, nil, "Failed -"},
+		{"a sidecar ended", podWith(inits("s")), list{a, b, had("s", exited, 0)}, nil, "Running - a b"},
+		{"a sidecar starts", podWith(inits("s"), startupProbe), list{had("s", running, 0)}, nil, "Pending -"},
+		{"a sidecar runs", podWith(inits("s"), startupProbe), list{a, b, had("s", running, 0)}, failing(Startup), "Running ready s a b"},
+		{"an ephemeral container does not count", podWith(ephemeral), list{a, b, had("debug", exited, 1)}, nil, "Running ready a b"},
+		{"all ended well", podWith(never), list{had("a", exited, 0), had("b", exited, 0)}, nil, "Succeeded -"},
+		{"one ended badly", podWith(never), list{had("a", exited, 0), had("b", exited, 2)}, nil, "Failed -"},
+		{"one ended badly and comes again", podWith(onFailure), list{had("a", exited, 0), had("b", exited, 2)}, nil, "Running -"},
+		{"a sidecar runs yet", podWith(never, inits("s")), list{had("a", exited, 0), had("b", exited, 0), had("s", running, 0)}, nil, "Running - s"},
+		{"a sidecar was stopped", podWith(never, inits("s")), list{had("a", exited, 0), had("b", exited, 0), had("s", exited, 137)}, nil, "Succeeded -"},
+		{"a sidecar runs before the others", podWith(inits("s", "i")), list{had("s", running, 0), had("i", running, 0)}, nil, "Pending - s"},
+		{"an init container was killed for memory", podWith(inits("i")), list{oom}, nil, "Pending -"},
+		{"an init container was killed for memory for good", podWith(never, inits("i")), list{oom}, nil, "Failed -"},
+		{"all ended and come again", podWith(), list{had("a", exited, 0), had("b", exited, 0)}, nil, "Running -"},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -94,7 +94,7 @@ func TestObserveDeadSandboxes(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			s := &pod.Status{Sandboxes: []*runtimeapi.PodSandboxStatus{sandbox("new", 0, false)}, Containers: c.containers}
-			view := Observe(podWith(policy(c.policy), inits("i")), s, Probes{})
+			view := Observe(podWith(policy(c.policy), inits("i")), s, nil)
 			if view.Phase != c.want || (view.Why != "") != (c.want == v1.PodFailed) {
 				t.Errorf("got %s (%s), want %s", view.Phase, view.Why, c.want)
 			}

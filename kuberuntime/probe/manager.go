@@ -16,30 +16,6 @@ import (
 	"github.com/crishim/crishim/kuberuntime/plan"
 )
 
-// Kind is one of the three probes of a container.
-type Kind int
-
-// The kinds.
-const (
-	Startup Kind = iota
-	Liveness
-	Readiness
-)
-
-func (k Kind) String() string {
-	return [...]string{"startup", "liveness", "readiness"}[k]
-}
-
-// Result is a probe's verdict. Before the first one it is Unknown.
-type Result = plan.Result
-
-// The verdicts.
-const (
-	Unknown = plan.Unknown
-	Success = plan.Success
-	Failure = plan.Failure
-)
-
 // Container is a running container to probe.
 type Container struct {
 	Target
@@ -51,8 +27,8 @@ type Container struct {
 // Change is a new verdict, or a failed attempt on the way to one.
 type Change struct {
 	Container Container
-	Kind      Kind
-	Result    Result
+	Kind      plan.Kind
+	Result    plan.Result
 	Err       error // of the attempt
 	Verdict   bool  // the result is new, not only the attempt
 }
@@ -75,7 +51,7 @@ type Manager struct {
 
 type workerKey struct {
 	id   string
-	kind Kind
+	kind plan.Kind
 }
 
 // NewManager makes a manager; notify is called for every failure and every new verdict,
@@ -103,7 +79,7 @@ func (m *Manager) Watch(c Container) {
 	if m.ctx.Err() != nil {
 		return
 	}
-	for kind, p := range map[Kind]*v1.Probe{Startup: c.Startup, Liveness: c.Liveness, Readiness: c.Readiness} {
+	for kind, p := range map[plan.Kind]*v1.Probe{plan.Startup: c.Startup, plan.Liveness: c.Liveness, plan.Readiness: c.Readiness} {
 		key := workerKey{c.ContainerID, kind}
 		if p == nil || m.workers[key] != nil {
 			continue
@@ -137,17 +113,17 @@ func (m *Manager) end(over func(*worker) bool) {
 }
 
 // Result is the last verdict. Without such a probe it is Unknown.
-func (m *Manager) Result(id string, kind Kind) Result {
+func (m *Manager) Result(id string, kind plan.Kind) plan.Result {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if w := m.workers[workerKey{id, kind}]; w != nil {
 		return w.result
 	}
-	return Unknown
+	return plan.Unknown
 }
 
 // set stores a verdict and reports whether it is new.
-func (m *Manager) set(w *worker, r Result) bool {
+func (m *Manager) set(w *worker, r plan.Result) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	changed := w.result != r
@@ -159,19 +135,19 @@ func (m *Manager) set(w *worker, r Result) bool {
 func (m *Manager) started(id string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	w := m.workers[workerKey{id, Startup}]
-	return w == nil || w.result == Success
+	w := m.workers[workerKey{id, plan.Startup}]
+	return w == nil || w.result == plan.Success
 }
 
 // worker is one probe of one container.
 type worker struct {
 	manager   *Manager
 	container Container
-	kind      Kind
+	kind      plan.Kind
 	probe     *v1.Probe
 	cancel    context.CancelFunc
 	counter   counter
-	result    Result // guarded by manager.mu
+	result    plan.Result // guarded by manager.mu
 }
 
 // run probes until the context ends, or the verdict is final.
@@ -187,7 +163,7 @@ func (w *worker) run(ctx context.Context) {
 		case <-timer.C:
 		}
 		wait = period
-		if w.kind != Startup && !w.manager.started(w.container.ContainerID) {
+		if w.kind != plan.Startup && !w.manager.started(w.container.ContainerID) {
 			wait = min(period, time.Second) // soon after the startup probe lets it
 			continue
 		}
@@ -221,7 +197,7 @@ func (w *worker) attempt(ctx context.Context) bool {
 	}
 	verdict := w.counter.add(err == nil, int(max(w.probe.SuccessThreshold, 1)), int(max(w.probe.FailureThreshold, 1)))
 	changed := false
-	if verdict != Unknown {
+	if verdict != plan.Unknown {
 		changed = w.manager.set(w, verdict)
 	}
 	if err != nil || changed {
@@ -229,7 +205,7 @@ func (w *worker) attempt(ctx context.Context) bool {
 	}
 	// A startup probe that has spoken is done. A container that fails is killed, and its
 	// successor is another container: the verdict stays until then.
-	return w.kind == Startup && verdict != Unknown || w.kind == Liveness && verdict == Failure
+	return w.kind == plan.Startup && verdict != plan.Unknown || w.kind == plan.Liveness && verdict == plan.Failure
 }
 
 // counter counts equal results in a row.
@@ -238,17 +214,17 @@ type counter struct {
 	n       int
 }
 
-// add says Unknown while a threshold is not reached.
-func (c *counter) add(success bool, successThreshold, failureThreshold int) Result {
+// add returns Unknown while a threshold is not reached.
+func (c *counter) add(success bool, successThreshold, failureThreshold int) plan.Result {
 	if c.success != success {
 		c.success, c.n = success, 0
 	}
 	c.n++
 	switch {
 	case success && c.n >= successThreshold:
-		return Success
+		return plan.Success
 	case !success && c.n >= failureThreshold:
-		return Failure
+		return plan.Failure
 	}
-	return Unknown
+	return plan.Unknown
 }

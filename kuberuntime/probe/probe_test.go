@@ -18,6 +18,8 @@ import (
 	"google.golang.org/grpc/health/grpc_health_v1"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/crishim/crishim/kuberuntime/plan"
 )
 
 // hostPort takes a listener's address apart.
@@ -164,9 +166,9 @@ func TestWithoutAResult(t *testing.T) {
 	} {
 		var told []Change
 		m := NewManager(broken, func(c Change) { told = append(told, c) })
-		w := &worker{manager: m, kind: Liveness, probe: &v1.Probe{ProbeHandler: handler, FailureThreshold: 1}}
+		w := &worker{manager: m, kind: plan.Liveness, probe: &v1.Probe{ProbeHandler: handler, FailureThreshold: 1}}
 		for range 2 {
-			if w.attempt(t.Context()) || w.result != Unknown {
+			if w.attempt(t.Context()) || w.result != plan.Unknown {
 				t.Errorf("%s: got result %d, want none", name, w.result)
 			}
 		}
@@ -181,8 +183,8 @@ func TestCounter(t *testing.T) {
 	var c counter
 	for i, step := range []struct {
 		ok   bool
-		want Result
-	}{{false, Unknown}, {false, Failure}, {true, Unknown}, {false, Unknown}, {true, Unknown}, {true, Unknown}, {true, Success}, {true, Success}, {false, Unknown}, {false, Failure}} {
+		want plan.Result
+	}{{false, plan.Unknown}, {false, plan.Failure}, {true, plan.Unknown}, {false, plan.Unknown}, {true, plan.Unknown}, {true, plan.Unknown}, {true, plan.Success}, {true, plan.Success}, {false, plan.Unknown}, {false, plan.Failure}} {
 		if got := c.add(step.ok, 3, 2); got != step.want {
 			t.Errorf("step %d: got %d, want %d", i, got, step.want)
 		}
@@ -212,7 +214,7 @@ func TestManager(t *testing.T) {
 	c := Container{Target: Target{ContainerID: "c1"}, PodUID: "u1", Startup: probe("startup", 1000), Liveness: probe("liveness", 1)}
 	m.Watch(c)
 	m.Watch(c) // a second call changes nothing
-	wait := func(kind Kind, want Result) {
+	wait := func(kind plan.Kind, want plan.Result) {
 		t.Helper()
 		timeout := time.After(60 * time.Second)
 		for {
@@ -221,7 +223,7 @@ func TestManager(t *testing.T) {
 				if got.Verdict && got.Kind == kind && got.Result == want {
 					return
 				}
-				if got.Verdict && kind == Startup && got.Kind != Startup {
+				if got.Verdict && kind == plan.Startup && got.Kind != plan.Startup {
 					t.Fatalf("%s came before the startup probe's success", got.Kind)
 				}
 			case <-timeout:
@@ -229,15 +231,15 @@ func TestManager(t *testing.T) {
 			}
 		}
 	}
-	if first := <-changes; first.Kind != Startup || first.Verdict || first.Err == nil {
+	if first := <-changes; first.Kind != plan.Startup || first.Verdict || first.Err == nil {
 		t.Fatalf("got %+v", first)
 	}
 	set("startup", true)
-	wait(Startup, Success)
-	wait(Liveness, Success)
+	wait(plan.Startup, plan.Success)
+	wait(plan.Liveness, plan.Success)
 	set("liveness", false)
-	wait(Liveness, Failure)
-	if m.Result("c1", Liveness) != Failure || m.Result("c1", Readiness) != Unknown {
+	wait(plan.Liveness, plan.Failure)
+	if m.Result("c1", plan.Liveness) != plan.Failure || m.Result("c1", plan.Readiness) != plan.Unknown {
 		t.Error("wrong results")
 	}
 	set("readiness", true)
@@ -245,21 +247,21 @@ func TestManager(t *testing.T) {
 	c.Readiness.SuccessThreshold = 2 // a second and more
 	m.Watch(c)
 	set("liveness", true)
-	wait(Readiness, Success) // of another probe, so that time has passed
-	if m.Result("c1", Liveness) != Failure {
+	wait(plan.Readiness, plan.Success) // of another probe, so that time has passed
+	if m.Result("c1", plan.Liveness) != plan.Failure {
 		t.Error("the verdict did not stay until the container is gone")
 	}
 	m.Drop("c2") // another
-	if m.Result("c1", Liveness) != Failure {
+	if m.Result("c1", plan.Liveness) != plan.Failure {
 		t.Error("the verdict did not stay")
 	}
 	m.Drop("c1")
-	if m.Result("c1", Liveness) != Unknown {
+	if m.Result("c1", plan.Liveness) != plan.Unknown {
 		t.Error("the probe of a killed container still has a result")
 	}
 	m.Watch(c)
 	m.Keep("u1", nil)
-	if m.Result("c1", Liveness) != Unknown {
+	if m.Result("c1", plan.Liveness) != plan.Unknown {
 		t.Error("the probe of a container that is gone still has a result")
 	}
 }
