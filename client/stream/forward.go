@@ -17,8 +17,6 @@ import (
 
 	"github.com/moby/spdystream"
 	"k8s.io/streaming/pkg/httpstream"
-
-	"github.com/crishim/crishim/internal/enginestream"
 )
 
 // alivePeriod is how often Forward asks whether the pod still runs. A runtime
@@ -307,7 +305,7 @@ func follow(sent, received, verdict <-chan error) error {
 
 // send copies towards the pod and passes the half-close on.
 func (k *link) send() error {
-	err := enginestream.Copy(k.data, k.local)
+	err := copyStream(k.data, k.local)
 	if errors.Is(err, syscall.ECONNRESET) {
 		return errLocalGone
 	}

@@ -12,8 +12,6 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
-
-	"github.com/crishim/crishim/internal/enginestream"
 )
 
 const (
@@ -307,7 +305,7 @@ func (x *session) startOutput(ch *channels) chan error {
 		}
 		x.copying.Go(func() {
 			defer x.term.guard()
-			_ = enginestream.Copy(c.to, c.from) // the writer tells of its failure, the status of the remote side's
+			_ = copyStream(c.to, c.from) // the writer tells of its failure, the status of the remote side's
 		})
 	}
 	go func() {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/url"
@@ -76,8 +77,18 @@ func (c *channels) createSPDY(ctx context.Context, conn *spdyConn, s Streams, fi
 
 const readBuffer = 256 << 10
 
-// readSize is how much input is read at once.
-const readSize = 64 << 10
+const (
+	readSize = 64 << 10 // of input that is read at once
+	// copySize is the size of the pieces in which streams are carried. Each becomes a frame
+	// of SPDY, which costs several hand-offs between goroutines whatever its size.
+	copySize = 128 << 10
+)
+
+// copyStream is io.Copy with larger pieces, whatever short cuts the two have.
+func copyStream(to io.Writer, from io.Reader) error {
+	_, err := io.CopyBuffer(struct{ io.Writer }{to}, struct{ io.Reader }{from}, make([]byte, copySize))
+	return err
+}
 
 // frameConn is a network connection below SPDY. It gives back what was read
 // beyond the HTTP answer.

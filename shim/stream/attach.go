@@ -5,53 +5,41 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 
 	"github.com/containerd/errdefs"
-	"github.com/docker/docker/api/types"
 	"github.com/docker/docker/api/types/container"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/crishim/crishim/internal/enginestream"
 	"github.com/crishim/crishim/shim/state"
 )
 
 // Attach implements the CRI call.
 func (s *Server) Attach(ctx context.Context, r *runtimeapi.AttachRequest) (*runtimeapi.AttachResponse, error) {
-	if err := checkStreams(attachWanted(r)); err != nil {
+	want := wanted{stdin: r.GetStdin(), stdout: r.GetStdout(), stderr: r.GetStderr(), tty: r.GetTty()}
+	if err := want.check(); err != nil {
 		return nil, err
 	}
-	if _, err := s.running(ctx, r.GetContainerId(), state.TypeContainer); err != nil {
+	id := r.GetContainerId()
+	if _, err := s.running(ctx, id, state.TypeContainer); err != nil {
 		return nil, err
 	}
-	url, err := s.url(ctx, kindAttach, r)
+	url, err := s.url(ctx, "attach", session{server: s, want: want, attach: true, run: func(ctx context.Context, e ends) error {
+		err := s.attach(ctx, id, e)
+		if err != nil {
+			err = fmt.Errorf("attach to container %q: %w", id, s.why(err))
+			s.opts.Log.Debug("attach session failed", "error", err)
+		}
+		return err
+	}}.serve)
 	if err != nil {
 		return nil, err
 	}
 	return &runtimeapi.AttachResponse{Url: url}, nil
 }
 
-func attachWanted(r *runtimeapi.AttachRequest) wanted {
-	return wanted{stdin: r.GetStdin(), stdout: r.GetStdout(), stderr: r.GetStderr(), tty: r.GetTty()}
-}
-
-func (s *Server) serveAttach(w http.ResponseWriter, r *http.Request, request *runtimeapi.AttachRequest) {
-	session, err := s.open(w, r, attachWanted(request))
-	if err != nil {
-		s.opts.Log.Debug("attach session did not begin", "container", request.GetContainerId(), "error", err)
-		return
-	}
-	err = s.attach(r.Context(), request.GetContainerId(), session)
-	if err != nil {
-		err = fmt.Errorf("attach to container %q: %w", request.GetContainerId(), s.why(err))
-		s.opts.Log.Debug("attach session failed", "error", err)
-	}
-	session.finish(err)
-}
-
 // attach connects the client with the container's streams, from now on, until
 // the container ends or the client leaves. The container does not notice either.
-func (s *Server) attach(ctx context.Context, id string, client *session) error {
+func (s *Server) attach(ctx context.Context, id string, client ends) error {
 	c, err := s.running(ctx, id, state.TypeContainer)
 	if err != nil {
 		return err
@@ -66,39 +54,46 @@ func (s *Server) attach(ctx context.Context, id string, client *session) error {
 		return err
 	}
 	defer conn.Close()
-	if client.stdin != nil {
-		go attachInput(conn, client.stdin, c.Config.OpenStdin)
+	switch {
+	case client.stdin == nil:
+	case c.Config.OpenStdin:
+		// The end of the input closes the container's where that was made for one client only (stdin_once); the engine knows.
+		go copyInput(conn, client.stdin)
+	default:
+		go func() { _, _ = io.Copy(io.Discard, client.stdin) }() // unread input would hold up what else the client sends
 	}
-	if client.resize != nil {
-		go s.resizeContainer(ctx, c.ID, client.resize)
-	}
-	// How the bytes come depends on the container, whatever the client asked for.
-	out := enginestream.NewOutput(c.Config.Tty, client.stdout, client.stderr)
-	_ = out.Open() // nothing is held back yet
-	copied := make(chan error, 1)
-	go func() { copied <- out.Copy(conn.Reader) }()
 	helpers, stop := context.WithCancel(ctx)
 	defer stop()
-	var ending, drained <-chan struct{}
+	if client.resize != nil {
+		go followSizes(helpers, client.resize, func(height, width uint) {
+			// A failure means that the container has just ended.
+			_ = s.engine.ContainerResize(ctx, c.ID, container.ResizeOptions{Height: height, Width: width})
+		})
+	}
+	out := newOutput(conn, c.Config.Tty, client) // how the bytes come depends on the container, whatever the client asked for
+	_ = out.open()                               // nothing is held back yet
+	copied := make(chan error, 1)
+	go func() { copied <- out.copy() }()
+	var ending <-chan struct{}
 	if pid := sharedFirst(c); pid != 0 {
 		ending = s.containerEnd(helpers, c.ID, pid)
 	}
+	ended := false
 	for {
 		select {
 		case err := <-copied:
 			switch {
-			case err != nil && ctx.Err() != nil:
+			case ended:
+				return nil
+			case ctx.Err() != nil:
 				return context.Cause(ctx)
 			case err == nil, errors.Is(err, io.ErrUnexpectedEOF): // the container ended inside a record
 				return s.engineThere(ctx, c.ID)
 			}
 			return err
 		case <-ending: // an exec in the container may keep the engine from noting it
-			ending, drained = nil, out.Quiet(helpers, lastWords)
-		case <-drained:
-			conn.Close()
-			<-copied //nolint:errcheck // the connection was just closed under it
-			return nil
+			ended, ending = true, nil
+			out.drain(orphanDrain)
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
@@ -113,34 +108,4 @@ func (s *Server) engineThere(ctx context.Context, id string) error {
 		return nil
 	}
 	return fmt.Errorf("the output ended with the engine: %w", err)
-}
-
-// attachInput passes input on. Its end closes the container's input when that
-// was made for one client only (stdin_once); the engine knows.
-func attachInput(conn types.HijackedResponse, in io.Reader, open bool) {
-	if open {
-		if err := enginestream.Copy(conn.Conn, in); err == nil {
-			_ = conn.CloseWrite()
-			return
-		}
-	}
-	_, _ = io.Copy(io.Discard, in) // unread input would hold up what else the client sends
-}
-
-// resizeContainer applies sizes until there are no more.
-func (s *Server) resizeContainer(ctx context.Context, id string, sizes <-chan terminalSize) {
-	for {
-		select {
-		case size, ok := <-sizes:
-			if !ok {
-				return
-			}
-			if size.Width > 0 && size.Height > 0 {
-				// A failure means that the container has just ended.
-				_ = s.engine.ContainerResize(ctx, id, container.ResizeOptions{Height: uint(size.Height), Width: uint(size.Width)})
-			}
-		case <-ctx.Done():
-			return
-		}
-	}
 }

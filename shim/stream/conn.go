@@ -1,11 +1,17 @@
 package stream
 
 import (
+	"context"
 	"crypto/tls"
+	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"os"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -22,36 +28,38 @@ const (
 	goneInterval = time.Second
 )
 
-// trackedListener hands out connections that know when their client is gone.
-type trackedListener struct {
-	net.Listener
-	mu    sync.Mutex
-	conns map[*trackedConn]struct{} // every one that is open; nil when the server is closed
-	wg    sync.WaitGroup            // lingering connections
-}
+// errClientGone is the cause with which a connection's context ends.
+var errClientGone = errors.New("the client closed the connection")
 
-func newTrackedListener(l net.Listener) *trackedListener {
-	return &trackedListener{Listener: l, conns: map[*trackedConn]struct{}{}}
+// listener accepts connections that know when their client is gone.
+type listener struct {
+	net.Listener
+	ctx context.Context // of the server
+
+	mu    sync.Mutex
+	conns map[*conn]struct{} // every one that is open; nil when the server is closed
 }
 
 // Accept implements net.Listener.
-func (l *trackedListener) Accept() (net.Conn, error) {
-	c, err := l.Listener.Accept()
+func (l *listener) Accept() (net.Conn, error) {
+	raw, err := l.Listener.Accept()
 	if err != nil {
 		return nil, err
 	}
-	tc := &trackedConn{Conn: c, owner: l, gone: make(chan struct{}), shut: make(chan struct{})}
+	c := &conn{Conn: raw, listener: l}
+	c.ctx, c.leave = context.WithCancelCause(l.ctx)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.conns == nil {
-		return nil, errors.Join(net.ErrClosed, c.Close())
+		c.leave(nil)
+		return nil, errors.Join(net.ErrClosed, raw.Close())
 	}
-	l.conns[tc] = struct{}{}
-	return tc, nil
+	l.conns[c] = struct{}{}
+	return c, nil
 }
 
-// closeAll cuts every connection off and waits for those that linger.
-func (l *trackedListener) closeAll() {
+// closeAll cuts every connection off.
+func (l *listener) closeAll() {
 	l.mu.Lock()
 	conns := l.conns
 	l.conns = nil
@@ -59,63 +67,67 @@ func (l *trackedListener) closeAll() {
 	for c := range conns {
 		_ = c.cut()
 	}
-	l.wg.Wait()
 }
 
-func (l *trackedListener) forget(c *trackedConn) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	delete(l.conns, c)
-}
-
-// linger counts one more lingering connection, unless the server is closed.
-func (l *trackedListener) linger() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.conns == nil {
-		return false
-	}
-	l.wg.Add(1)
-	return true
-}
-
-// trackedConn is a connection of the streaming server.
-type trackedConn struct {
+// conn is a connection of the streaming server.
+type conn struct {
 	net.Conn
-	owner   *trackedListener
-	gone    chan struct{} // closed when the client has gone, or the connection was closed
-	lost    sync.Once
-	closing sync.Once
-	cutting sync.Once
-	shut    chan struct{} // closed when the connection is cut
-	reads   atomic.Uint64 // reads that began and reads that returned
+	listener *listener
+	ctx      context.Context // ends when the client has gone, or the connection was closed
+	leave    context.CancelCauseFunc
+	closing  sync.Once
+	upgraded atomic.Bool
+	reads    atomic.Uint64 // reads that began and reads that returned
+}
+
+type connKey struct{}
+
+// connOf finds the connection of a request.
+func connOf(r *http.Request) *conn { return r.Context().Value(connKey{}).(*conn) }
+
+// requestContext is that of a connection's requests, for http.Server.ConnContext.
+func requestContext(_ context.Context, raw net.Conn) context.Context {
+	c := tracked(raw)
+	return context.WithValue(c.ctx, connKey{}, c)
+}
+
+// onState follows a connection's state, for http.Server.ConnState. Only a request with a
+// valid token takes its connection over.
+func onState(raw net.Conn, state http.ConnState) {
+	if c := tracked(raw); state == http.StateHijacked {
+		c.upgraded.Store(true)
+		go c.watch()
+	}
+}
+
+// tracked finds our connection below TLS.
+func tracked(raw net.Conn) *conn {
+	if t, ok := raw.(*tls.Conn); ok {
+		raw = t.NetConn()
+	}
+	return raw.(*conn)
 }
 
 // Read implements net.Conn.
-func (c *trackedConn) Read(b []byte) (int, error) {
+func (c *conn) Read(b []byte) (int, error) {
 	c.reads.Add(1)
 	n, err := c.Conn.Read(b)
 	c.reads.Add(1)
 	if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
-		c.lose()
+		c.leave(errClientGone)
 	}
 	return n, err
 }
 
-func (c *trackedConn) lose() { c.lost.Do(func() { close(c.gone) }) }
-
 // Close implements net.Conn. The connection is closed in one direction at once
 // and read for a short while longer.
-func (c *trackedConn) Close() error {
-	var err error
+func (c *conn) Close() (err error) {
 	c.closing.Do(func() {
-		half, ok := c.Conn.(interface{ CloseWrite() error })
-		if !ok || half.CloseWrite() != nil || !c.owner.linger() {
+		if c.Conn.(*net.TCPConn).CloseWrite() != nil {
 			err = c.cut()
 			return
 		}
 		go func() {
-			defer c.owner.wg.Done()
 			timer := time.AfterFunc(lingerTime, func() { _ = c.cut() })
 			defer timer.Stop()
 			_, _ = io.Copy(io.Discard, c.Conn) // an error ends it like the end of the stream
@@ -126,49 +138,69 @@ func (c *trackedConn) Close() error {
 }
 
 // cut closes the connection for good.
-func (c *trackedConn) cut() (err error) {
-	c.cutting.Do(func() {
-		err = c.Conn.Close()
-		c.lose()
-		close(c.shut)
-		c.owner.forget(c)
-	})
-	return err
+func (c *conn) cut() error {
+	c.leave(errClientGone)
+	c.listener.mu.Lock()
+	delete(c.listener.conns, c)
+	c.listener.mu.Unlock()
+	if err := c.Conn.Close(); !errors.Is(err, net.ErrClosed) {
+		return err
+	}
+	return nil
 }
 
-// watch finds out that the client has closed its end while nobody reads. It
-// returns when it has, or when stop is closed.
-func (c *trackedConn) watch(stop <-chan struct{}) {
-	tcp, ok := c.Conn.(*net.TCPConn)
-	if !ok {
-		return
-	}
+// watch finds out that the client has closed its end while nobody reads.
+func (c *conn) watch() {
 	tick := time.NewTicker(goneInterval)
 	defer tick.Stop()
 	last := c.reads.Load()
 	for {
 		select {
-		case <-stop:
-			return
-		case <-c.shut:
+		case <-c.ctx.Done():
 			return
 		case <-tick.C:
 		}
 		reads := c.reads.Load()
 		// An odd count is a read that waits, and will see the end by itself.
-		if stuck := reads == last && reads%2 == 0; stuck && peerLeft(tcp) {
-			c.lose()
+		if stuck := reads == last && reads%2 == 0; stuck && peerLeft(c.Conn.(*net.TCPConn)) {
+			c.leave(errClientGone)
 			return
 		}
 		last = reads
 	}
 }
 
-// tracked finds the tracked connection below TLS.
-func tracked(c net.Conn) (*trackedConn, bool) {
-	if t, ok := c.(*tls.Conn); ok {
-		c = t.NetConn()
+// peerLeft reports whether the process at the other end of a connection within
+// this machine has closed it. When this end does not read, the kernel holds the
+// end of the connection back behind the data that waits; but the peer's socket
+// is in the same table as ours, and its state tells. Peers on other machines
+// never count as gone.
+func peerLeft(c *net.TCPConn) bool {
+	local, remote := c.LocalAddr().(*net.TCPAddr), c.RemoteAddr().(*net.TCPAddr)
+	table := "/proc/net/tcp"
+	if remote.IP.To4() == nil {
+		table += "6"
 	}
-	tc, ok := c.(*trackedConn)
-	return tc, ok
+	rows, err := os.ReadFile(table)
+	if err != nil {
+		return false
+	}
+	if _, row, found := strings.Cut(string(rows), tableAddress(remote)+" "+tableAddress(local)+" "); found {
+		return !strings.HasPrefix(row, "01 ") // the code of an established connection
+	}
+	return remote.IP.IsLoopback() // its socket is gone altogether
+}
+
+// tableAddress writes an address as the kernel does: each word of four bytes as
+// a number of this machine, then the port.
+func tableAddress(a *net.TCPAddr) string {
+	ip := a.IP.To4()
+	if ip == nil {
+		ip = a.IP
+	}
+	var words string
+	for word := range slices.Chunk(ip, 4) {
+		words += fmt.Sprintf("%08X", binary.NativeEndian.Uint32(word))
+	}
+	return fmt.Sprintf("%s:%04X", words, a.Port)
 }

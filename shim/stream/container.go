@@ -52,40 +52,31 @@ func sharedFirst(c container.InspectResponse) int {
 
 // containerEnd returns a channel that is closed when a running container has ended, by
 // what the kernel says of its first process, whose pid was read before: the engine notes
-// it late while it holds input that nobody reads.
+// it late while it holds input that nobody reads. It is closed with ctx, too.
 func (s *Server) containerEnd(ctx context.Context, id string, pid int) <-chan struct{} {
 	ended := make(chan struct{})
 	go func() {
-		if waitFirst(ctx, id, pid) {
-			close(ended)
-			return
-		}
-		// It was started again since the pid was read, or is not visible here.
-		c, err := s.running(ctx, id, state.TypeContainer)
-		if err == nil && c.State.Pid != pid && waitFirst(ctx, id, c.State.Pid) {
-			close(ended)
-			return
-		}
-		for !over(err) {
-			if sleep(ctx, containerPoll) != nil {
+		defer close(ended)
+		for started := ""; ; {
+			if first, err := proctree.Find(pid); err == nil && first.InContainer(id) && first.Wait(ctx) == nil {
 				return
 			}
-			var now container.InspectResponse
-			now, err = s.running(ctx, id, state.TypeContainer)
-			if err == nil && c.ContainerJSONBase != nil && now.State.StartedAt != c.State.StartedAt {
-				break // it runs again
+			// It was started again since the pid was read, or is not visible here.
+			c, err := s.running(ctx, id, state.TypeContainer)
+			switch {
+			case over(err), err == nil && started != "" && c.State.StartedAt != started:
+				return
+			case err == nil:
+				started, pid = c.State.StartedAt, c.State.Pid
+			}
+			select {
+			case <-time.After(containerPoll):
+			case <-ctx.Done():
+				return
 			}
 		}
-		close(ended)
 	}()
 	return ended
-}
-
-// waitFirst waits for the end of a container's first process. It reports whether it has
-// seen that, which it does not where the process is not visible here.
-func waitFirst(ctx context.Context, id string, pid int) bool {
-	first, err := proctree.Find(pid)
-	return err == nil && first.InContainer(id) && first.Wait(ctx) == nil
 }
 
 // over reports whether the answer of running is that the container does not run.
@@ -102,15 +93,4 @@ func stateName(st *container.State, kind string) string {
 		return runtimeapi.ContainerState_CONTAINER_CREATED.String()
 	}
 	return runtimeapi.ContainerState_CONTAINER_EXITED.String()
-}
-
-// checkStreams refuses what no protocol can carry.
-func checkStreams(want wanted) error {
-	switch {
-	case want.tty && want.stderr:
-		return fmt.Errorf("tty and stderr cannot both be true, a terminal has one output: %w", errdefs.ErrInvalidArgument)
-	case !want.stdin && !want.stdout && !want.stderr:
-		return fmt.Errorf("one of stdin, stdout, or stderr must be set: %w", errdefs.ErrInvalidArgument)
-	}
-	return nil
 }

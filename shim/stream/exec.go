@@ -1,14 +1,31 @@
 package stream
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"net/http"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"time"
 
 	"github.com/containerd/errdefs"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	utilexec "k8s.io/utils/exec"
 
+	"github.com/crishim/crishim/api"
 	"github.com/crishim/crishim/shim/state"
+)
+
+const (
+	// maxSyncOutput is what ExecSync keeps of each stream; the rest is read and dropped.
+	maxSyncOutput = 16 << 20
+	// maxSyncMessage leaves room for the rest of the answer in a message that
+	// clients accept, which is 16 MiB for a kubelet.
+	maxSyncMessage = 16<<20 - 4<<10
 )
 
 // ExecRequest is a CRI exec with what CRI has no field for.
@@ -22,10 +39,6 @@ type ExecRequest struct {
 	User       string   // name or uid, with an optional group after a colon; "": the container's
 
 	firstPID int // see sharedFirst
-}
-
-func (r ExecRequest) wanted() wanted {
-	return wanted{stdin: r.Stdin, stdout: r.Stdout, stderr: r.Stderr, tty: r.TTY}
 }
 
 // Exec implements the CRI call.
@@ -44,38 +57,137 @@ func (s *Server) Exec(ctx context.Context, r *runtimeapi.ExecRequest) (*runtimea
 	return &runtimeapi.ExecResponse{Url: url}, nil
 }
 
-// ExecURL checks a request and returns where its streams are to be had. The
-// process is made when a client connects: one that was made and never started
-// would stay with the engine until the container ends.
+// ExecURL checks a request and returns the URL of its streams. The process is made
+// when a client connects: one that was made and never started would stay with the
+// engine until the container ends.
 func (s *Server) ExecURL(ctx context.Context, r ExecRequest) (string, error) {
-	if err := checkStreams(r.wanted()); err != nil {
+	want := wanted{stdin: r.Stdin, stdout: r.Stdout, stderr: r.Stderr, tty: r.TTY}
+	if err := want.check(); err != nil {
 		return "", err
 	}
+	if err := s.resolve(ctx, &r); err != nil {
+		return "", err
+	}
+	return s.url(ctx, "exec", func(w http.ResponseWriter, q *http.Request) {
+		detached := new(atomic.Bool)
+		s.detachable.Store(q.URL.Path, detached)
+		defer s.detachable.Delete(q.URL.Path)
+		session{server: s, want: want, run: func(ctx context.Context, e ends) error {
+			e.detached = detached
+			code, err := s.run(ctx, &r, e)
+			if err != nil {
+				err = fmt.Errorf("exec in container %q: %w", r.ContainerID, s.why(err))
+				s.opts.Log.Debug("exec session failed", "error", err)
+				return err
+			}
+			if code != 0 {
+				return utilexec.CodeExitError{Err: fmt.Errorf("exit status %d", code), Code: code}
+			}
+			return nil
+		}}.serve(w, q)
+	})
+}
+
+// resolve completes a request with what the engine knows of its container.
+func (s *Server) resolve(ctx context.Context, r *ExecRequest) error {
 	if len(r.Cmd) == 0 {
-		return "", fmt.Errorf("the request has no command: %w", errdefs.ErrInvalidArgument)
+		return fmt.Errorf("the request has no command: %w", errdefs.ErrInvalidArgument)
 	}
 	c, err := s.running(ctx, r.ContainerID, state.TypeContainer)
 	if err != nil {
-		return "", err
+		return err
 	}
 	r.ContainerID, r.firstPID = c.ID, sharedFirst(c) // the request may have shortened the id
-	return s.url(ctx, kindExec, &r)
+	return nil
 }
 
-func (s *Server) serveExec(w http.ResponseWriter, r *http.Request, token string, request *ExecRequest) {
-	session, err := s.open(w, r, request.wanted())
+// Detach lets the process of an exec session go on when the client leaves. The
+// session is named by its streaming URL, which nobody but its client knows.
+func (s *Server) Detach(streamingURL string) error {
+	u, err := url.Parse(streamingURL)
 	if err != nil {
-		s.opts.Log.Debug("exec session did not begin", "container", request.ContainerID, "error", err)
-		return
+		return fmt.Errorf("streaming url: %w", errdefs.ErrInvalidArgument)
 	}
-	keep := s.sessions.add(token)
-	defer s.sessions.remove(token)
-	code, err := s.run(r.Context(), request, ends{
-		stdin: session.stdin, stdout: session.stdout, stderr: session.stderr, resize: session.resize, detached: keep,
-	})
+	detached, ok := s.detachable.Load(u.Path)
+	if !ok {
+		return fmt.Errorf("no exec session has this url: %w", errdefs.ErrNotFound)
+	}
+	detached.(*atomic.Bool).Store(true)
+	return nil
+}
+
+// ExecSync implements the CRI call. A command that cannot be started ends with
+// 126 or 127 like in a shell, with the reason on stderr.
+func (s *Server) ExecSync(ctx context.Context, r *runtimeapi.ExecSyncRequest) (*runtimeapi.ExecSyncResponse, error) {
+	return s.RunSync(ctx, ExecRequest{ContainerID: r.GetContainerId(), Cmd: r.GetCmd()}, time.Duration(r.GetTimeout())*time.Second)
+}
+
+// RunSync runs a command and collects its output. When ctx or the timeout ends
+// first (0: there is none), the command is killed with everything it started.
+func (s *Server) RunSync(ctx context.Context, r ExecRequest, timeout time.Duration) (*runtimeapi.ExecSyncResponse, error) {
+	if timeout < 0 {
+		return nil, fmt.Errorf("timeout %v is negative: %w", timeout, errdefs.ErrInvalidArgument)
+	}
+	if !s.begin(&s.work) {
+		return nil, errClosing
+	}
+	defer s.work.Done()
+	if err := s.resolve(ctx, &r); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(s.ctx, func() { cancel(errClosing) })()
+	if timeout > 0 {
+		timer := time.AfterFunc(timeout, func() {
+			cancel(fmt.Errorf("command %q timed out after %v: %w", strings.Join(r.Cmd, " "), timeout, context.DeadlineExceeded))
+		})
+		defer timer.Stop()
+	}
+	var stdout, stderr capped
+	code, err := s.run(ctx, &r, ends{stdout: &stdout, stderr: &stderr})
 	if err != nil {
-		err = fmt.Errorf("exec in container %q: %w", request.ContainerID, s.why(err))
-		s.opts.Log.Debug("exec session failed", "error", err)
+		return nil, fmt.Errorf("exec in container %q: %w", r.ContainerID, err)
 	}
-	session.finish(exitOutcome(code, err))
+	out, errOut := fit(stdout.buf.Bytes(), stderr.buf.Bytes(), maxSyncMessage)
+	// CRI's answer has no field for what is missing, and a client that does not know the trailer is none the worse.
+	var cut []string
+	if int64(len(out)) < stdout.total {
+		cut = append(cut, "stdout")
+	}
+	if int64(len(errOut)) < stderr.total {
+		cut = append(cut, "stderr")
+	}
+	if len(cut) > 0 {
+		_ = grpc.SetTrailer(ctx, metadata.MD{api.TrailerCut: cut}) // fails only where no RPC asks
+	}
+	return &runtimeapi.ExecSyncResponse{Stdout: out, Stderr: errOut, ExitCode: int32(code)}, nil
+}
+
+var errClosing = fmt.Errorf("the streaming server is closing: %w", errdefs.ErrUnavailable)
+
+// fit cuts two outputs to a common size, the longer one first.
+func fit(a, b []byte, max int) (_, _ []byte) {
+	half := max / 2
+	switch {
+	case len(a)+len(b) <= max:
+		return a, b
+	case len(b) < half:
+		return a[:max-len(b)], b
+	case len(a) < half:
+		return a, b[:max-len(a)]
+	}
+	return a[:half], b[:half]
+}
+
+// capped keeps the beginning of what is written to it.
+type capped struct {
+	total int64 // all that was written
+	buf   bytes.Buffer
+}
+
+func (c *capped) Write(b []byte) (int, error) {
+	c.total += int64(len(b))
+	c.buf.Write(b[:min(len(b), maxSyncOutput-c.buf.Len())])
+	return len(b), nil
 }

@@ -1,53 +1,114 @@
 package stream
 
 import (
+	"bytes"
 	"cmp"
 	"fmt"
 	"io"
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/containerd/errdefs"
+	"github.com/docker/docker/api/types"
 	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/pkg/stdcopy"
 
-	"github.com/crishim/crishim/internal/enginestream"
 	"github.com/crishim/crishim/shim/internal/ocitext"
 )
 
-// Exit statuses, as shells have them, of commands that were never started.
 const (
+	// copySize is the size of the pieces in which streams are carried. Each piece
+	// becomes a frame of SPDY, which costs several hand-offs between goroutines
+	// whatever its size.
+	copySize = 128 << 10
+	maxHeld  = 64 << 10 // more than any engine has to say about a failed start
+
+	// Exit statuses, as shells have them, of commands that were never started.
 	codeCannotRun = 126
 	codeNotFound  = 127
 )
 
-// speaker tells the shim's words apart from a command's.
-const speaker = "crishim: "
-
-// output is where an exec's output goes. When a process cannot be started the
-// engine says why on its standard output, so that is held back until the process
-// is known to run; then it passes through untouched.
-type output struct {
-	*enginestream.Output
-	stdout io.Writer
-	stderr io.Writer // nil: not wanted
-	tty    bool
+// copyStream is io.Copy with larger pieces, whatever short cuts the two have.
+func copyStream(to io.Writer, from io.Reader) error {
+	_, err := io.CopyBuffer(struct{ io.Writer }{to}, struct{ io.Reader }{from}, make([]byte, copySize))
+	return err
 }
 
-// outputOf is the output of a process with these ends.
-func outputOf(tty bool, e ends) output {
-	o := output{Output: enginestream.NewOutput(tty, e.stdout, e.stderr), stdout: e.stdout, stderr: e.stderr, tty: tty}
+// output carries what the engine sends for an exec or an attach. When a process
+// cannot be started the engine says why on its standard output, so that is held back
+// until the process is known to run; then it passes through untouched.
+type output struct {
+	from           *engineReader
+	tty            bool
+	stdout, stderr io.Writer
+	began          chan struct{} // closed with the first output
+	begin          func()        // closes it
+
+	mu     sync.Mutex // guards all below, and writing to stdout
+	opened bool
+	held   bytes.Buffer
+}
+
+// newOutput takes what the engine sends. Writers that are nil are not wanted.
+func newOutput(conn types.HijackedResponse, tty bool, e ends) *output {
+	o := &output{from: &engineReader{conn: conn}, tty: tty, stdout: e.stdout, stderr: e.stderr, began: make(chan struct{})}
+	o.begin = sync.OnceFunc(func() { close(o.began) })
 	if o.stdout == nil {
 		o.stdout = io.Discard
+	}
+	if o.stderr == nil {
+		o.stderr = io.Discard
 	}
 	return o
 }
 
-// settle delivers what was held back, or the reason why the process did not
-// start, and returns the exit status.
-func (o output) settle(st container.ExecInspect) (int, error) {
-	if st.Pid != 0 {
-		return st.ExitCode, o.Open()
+// copy carries everything until the engine's end of stream.
+func (o *output) copy() error {
+	if o.tty {
+		return copyStream(o, o.from)
 	}
-	reason := ocitext.Plain(strings.TrimSpace(string(o.Take())))
+	_, err := stdcopy.StdCopy(o, o.stderr, o.from)
+	return err
+}
+
+// Write takes standard output.
+func (o *output) Write(b []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.begin()
+	if !o.opened && o.held.Len()+len(b) <= maxHeld {
+		return o.held.Write(b)
+	}
+	if err := o.release(); err != nil {
+		return 0, err
+	}
+	return o.stdout.Write(b)
+}
+
+// open lets through what was held back, and all that comes: the process runs.
+func (o *output) open() error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.release()
+}
+
+func (o *output) release() error {
+	o.opened = true
+	_, err := o.held.WriteTo(o.stdout)
+	return err
+}
+
+// exitStatus delivers what was held back, or the reason why the process did not
+// start, and returns the exit status.
+func (o *output) exitStatus(st container.ExecInspect) (int, error) {
+	if st.Pid != 0 {
+		return st.ExitCode, o.open()
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	reason := ocitext.Plain(strings.TrimSpace(o.held.String()))
+	o.held.Reset()
 	if reason == "" && st.ExitCode == 0 {
 		return 0, fmt.Errorf("the engine did not start the command and did not say why: %w", errdefs.ErrInternal)
 	}
@@ -55,9 +116,9 @@ func (o output) settle(st container.ExecInspect) (int, error) {
 	switch {
 	case reason == "":
 	case o.tty:
-		_, err = io.WriteString(o.stdout, speaker+reason+"\r\n")
-	case o.stderr != nil:
-		_, err = io.WriteString(o.stderr, speaker+reason+"\n")
+		_, err = io.WriteString(o.stdout, "crishim: "+reason+"\r\n")
+	default:
+		_, err = io.WriteString(o.stderr, "crishim: "+reason+"\n")
 	}
 	return startCode(reason, st.ExitCode), err
 }
@@ -73,4 +134,49 @@ func startCode(reason string, code int) int {
 		return codeNotFound
 	}
 	return cmp.Or(code, codeCannotRun)
+}
+
+// drain ends the output once the engine has sent nothing for a while. Time that
+// the client takes to read does not count.
+func (o *output) drain(limit time.Duration) {
+	o.from.mu.Lock()
+	defer o.from.mu.Unlock()
+	if o.from.limit == 0 || limit < o.from.limit {
+		o.from.limit = limit
+		o.from.restart()
+	}
+}
+
+// engineReader reads from the engine. A read that takes longer than the limit
+// closes the connection.
+type engineReader struct {
+	conn types.HijackedResponse
+
+	mu      sync.Mutex
+	limit   time.Duration // 0: none
+	waiting bool
+	timer   *time.Timer
+}
+
+func (r *engineReader) Read(b []byte) (int, error) {
+	r.wait(true)
+	defer r.wait(false)
+	return r.conn.Reader.Read(b)
+}
+
+func (r *engineReader) wait(waiting bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.waiting = waiting
+	r.restart()
+}
+
+// restart gives a read that waits the whole time. The caller holds mu.
+func (r *engineReader) restart() {
+	if r.timer != nil {
+		r.timer.Stop()
+	}
+	if r.waiting && r.limit > 0 {
+		r.timer = time.AfterFunc(r.limit, r.conn.Close)
+	}
 }

@@ -1,16 +1,22 @@
 package stream
 
 import (
+	"bufio"
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
+	"github.com/docker/docker/api/types"
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/pkg/stdcopy"
+	utilexec "k8s.io/utils/exec"
 )
 
 func TestStartCode(t *testing.T) {
@@ -34,38 +40,58 @@ func TestStartCode(t *testing.T) {
 	}
 }
 
+// engineSends is an exec's connection to the engine, which sends this and ends.
+func engineSends(text string) types.HijackedResponse {
+	return types.HijackedResponse{Reader: bufio.NewReader(strings.NewReader(text))}
+}
+
 func TestOutputOfAProcessPassesThrough(t *testing.T) {
 	t.Parallel()
 	var stdout, stderr bytes.Buffer
-	o := outputOf(true, ends{stdout: &stdout, stderr: &stderr})
 	text := "OCI runtime exec failed: only said so\r\n"
-	if err := o.Copy(strings.NewReader(text)); err != nil {
+	o := newOutput(engineSends(text), true, ends{stdout: &stdout, stderr: &stderr})
+	if err := o.copy(); err != nil {
 		t.Fatal(err)
 	}
 	if stdout.Len() > 0 {
 		t.Errorf("before the process is known to run: got %q", &stdout)
 	}
-	code, err := o.settle(container.ExecInspect{Pid: 7, ExitCode: 126})
+	code, err := o.exitStatus(container.ExecInspect{Pid: 7, ExitCode: 126})
 	if err != nil || code != 126 || stdout.String() != text || stderr.Len() > 0 {
 		t.Errorf("got %d, %v, %q, %q", code, err, &stdout, &stderr)
 	}
-	if err := o.Copy(strings.NewReader("more")); err != nil || stdout.String() != text+"more" {
+	if _, err := io.WriteString(o, "more"); err != nil || stdout.String() != text+"more" {
 		t.Errorf("later: got %q, %v", &stdout, err)
 	}
 }
 
+func TestOutputTooLongToBeAReasonIsNotHeld(t *testing.T) {
+	t.Parallel()
+	var stdout bytes.Buffer
+	o := newOutput(engineSends(strings.Repeat("x", 2*maxHeld)), true, ends{stdout: &stdout})
+	if err := o.copy(); err != nil || stdout.Len() < maxHeld {
+		t.Errorf("got %d bytes, %v", stdout.Len(), err)
+	}
+}
+
 // Why a command was not started is one sentence, on stderr where there is one.
-func TestSettleSaysWhatHappened(t *testing.T) {
+func TestExitStatusOfACommandThatCannotStart(t *testing.T) {
 	t.Parallel()
 	raw := `OCI runtime exec failed: exec failed: unable to start container process: exec: "x": executable file not found in $PATH: unknown` + "\r\n"
 	want := `crishim: exec: "x": executable file not found in $PATH`
 	for _, tty := range []bool{false, true} {
+		sent := raw
+		if !tty {
+			var framed bytes.Buffer
+			_, _ = stdcopy.NewStdWriter(&framed, stdcopy.Stdout).Write([]byte(raw)) // a buffer takes all
+			sent = framed.String()
+		}
 		var stdout, stderr bytes.Buffer
-		o := outputOf(tty, ends{stdout: &stdout, stderr: &stderr})
-		if err := o.Copy(fromEngine(tty, raw)); err != nil {
+		o := newOutput(engineSends(sent), tty, ends{stdout: &stdout, stderr: &stderr})
+		if err := o.copy(); err != nil {
 			t.Fatal(err)
 		}
-		code, err := o.settle(container.ExecInspect{ExitCode: 126})
+		code, err := o.exitStatus(container.ExecInspect{ExitCode: 126})
 		if err != nil || code != codeNotFound {
 			t.Errorf("tty %v: got %d, %v", tty, code, err)
 		}
@@ -79,39 +105,25 @@ func TestSettleSaysWhatHappened(t *testing.T) {
 	}
 }
 
-// fromEngine is how the engine sends text on stdout.
-func fromEngine(tty bool, text string) io.Reader {
-	var b bytes.Buffer
-	if tty {
-		b.WriteString(text)
-	} else {
-		_, _ = stdcopy.NewStdWriter(&b, stdcopy.Stdout).Write([]byte(text)) // a buffer takes all
-	}
-	return &b
-}
-
-func TestSettleWithoutReasonIsNeverSuccess(t *testing.T) {
+func TestExitStatusWithoutReasonIsNeverSuccess(t *testing.T) {
 	t.Parallel()
-	if code, err := outputOf(false, ends{}).settle(container.ExecInspect{}); err == nil {
+	if code, err := newOutput(engineSends(""), false, ends{}).exitStatus(container.ExecInspect{}); err == nil {
 		t.Errorf("got status %d and no error", code)
 	}
 }
 
-func TestOutcomes(t *testing.T) {
+func TestStatusOf(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
-		outcome     error
-		text, asOld string
+		outcome error
+		want    string
 	}{
-		{nil, `{"metadata":{},"status":"Success"}`, ""},
-		{fmt.Errorf("wrapped: %w", exitError{3}), `{"metadata":{},"status":"Failure","message":"command terminated with exit code 3","reason":"NonZeroExitCode","details":{"causes":[{"reason":"ExitCode","message":"3"}]}}`, "wrapped: command terminated with exit code 3"},
-		{errors.New("broken"), `{"metadata":{},"status":"Failure","message":"broken","reason":"InternalError","code":500}`, "broken"},
+		{nil, `{"metadata":{},"status":"Success"}`},
+		{fmt.Errorf("wrapped: %w", utilexec.CodeExitError{Err: errors.New("exit status 3"), Code: 3}), `{"metadata":{},"status":"Failure","message":"exit status 3","reason":"NonZeroExitCode","details":{"causes":[{"reason":"ExitCode","message":"3"}]}}`},
+		{errors.New("broken"), `{"metadata":{},"status":"Failure","message":"broken","reason":"InternalError","code":500}`},
 	} {
-		for asJSON, want := range map[bool]string{true: test.text, false: test.asOld} {
-			var got bytes.Buffer
-			if err := writeOutcome(&got, asJSON, test.outcome); err != nil || got.String() != want {
-				t.Errorf("got %s, %v, want %s", &got, err, want)
-			}
+		if got, err := json.Marshal(statusOf(test.outcome)); err != nil || string(got) != test.want {
+			t.Errorf("got %s, %v, want %s", got, err, test.want)
 		}
 	}
 }
@@ -151,4 +163,48 @@ func TestTableAddress(t *testing.T) {
 	_ = client.(*net.TCPConn).SetWriteBuffer(1 << 20)
 	client.Close()
 	until(t, "the client's end to be seen", func() bool { return peerLeft(server.(*net.TCPConn)) })
+}
+
+// slowWriter takes its time, for the first write.
+type slowWriter struct {
+	bytes.Buffer
+	time time.Duration
+}
+
+func (w *slowWriter) Write(b []byte) (int, error) {
+	time.Sleep(w.time)
+	w.time = 0
+	return w.Buffer.Write(b)
+}
+
+// An output that is to end does so when the engine has been silent, however slowly the
+// client reads.
+func TestOutputEndsWhenTheEngineIsSilent(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ours, engine := net.Pipe()
+		defer engine.Close()
+		stdout := &slowWriter{time: time.Minute}
+		o := newOutput(types.NewHijackedResponse(ours, ""), true, ends{stdout: stdout})
+
+		if err := o.open(); err != nil {
+			t.Fatal(err)
+		}
+		go func() {
+			for _, text := range []string{"one ", "two ", "three"} {
+				_, _ = io.WriteString(engine, text) // the client's slowness holds it up
+				time.Sleep(900 * time.Millisecond)
+			}
+		}()
+		begin := time.Now()
+		o.drain(5 * time.Second)
+		o.drain(time.Second)
+		o.drain(5 * time.Second) // the shortest counts
+		if err := o.copy(); err == nil {
+			t.Error("got the engine's end, which has not come")
+		}
+		if took := time.Since(begin); stdout.String() != "one two three" || took != time.Minute+1900*time.Millisecond {
+			t.Errorf("got %q after %v", stdout.String(), took)
+		}
+	})
 }

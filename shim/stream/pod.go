@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strconv"
 	"time"
 
@@ -45,12 +46,11 @@ func (s *Server) pod(ctx context.Context, id string) (*pod, error) {
 			known = append(known, n.IPAddress, n.GlobalIPv6Address)
 		}
 	}
-	p.ips = func(ctx context.Context) ([]string, error) {
-		if s.opts.PodIPs == nil {
-			return known, nil
+	p.ips = func(ctx context.Context) (ips []string, err error) {
+		if s.opts.PodIPs != nil {
+			ips, err = s.opts.PodIPs(ctx, c.ID)
 		}
-		more, err := s.opts.PodIPs(ctx, c.ID)
-		return append(known, more...), err
+		return slices.DeleteFunc(slices.Concat(known, ips), func(ip string) bool { return ip == "" }), err
 	}
 	return p, nil
 }
@@ -72,22 +72,24 @@ func (p *pod) dial(ctx context.Context, port uint16) (net.Conn, error) {
 	if err == nil || p.host && p.process != nil || ctx.Err() != nil {
 		return conn, err
 	}
-	conn, addressErr := p.dialAddress(ctx, port)
-	if addressErr == nil {
+	ips, ipErr := p.ips(ctx)
+	conn, addressErr := dialFirst(ctx, ips, port)
+	switch {
+	case conn != nil:
 		return conn, nil
-	}
-	if errors.Is(err, errUnseen) {
-		return nil, errors.Join(err, addressErr)
+	case errors.Is(err, errUnseen):
+		return nil, errors.Join(err, addressErr, ipErr)
 	}
 	return nil, err // the pod was reached and has no such port
 }
 
 func (p *pod) dialLoopback(ctx context.Context, port uint16) (conn net.Conn, err error) {
+	loopback := []string{"127.0.0.1", "::1"}
 	if p.process == nil {
 		return nil, errUnseen
 	}
 	if p.host {
-		return dialFirst(ctx, []string{"127.0.0.1", "::1"}, port)
+		return dialFirst(ctx, loopback, port)
 	}
 	netns, err := ns.GetNS(fmt.Sprintf("/proc/%d/ns/net", p.process.PID))
 	if err != nil {
@@ -101,7 +103,7 @@ func (p *pod) dialLoopback(ctx context.Context, port uint16) (conn net.Conn, err
 	err = netns.Do(func(ns.NetNS) error {
 		entered = true
 		// A socket stays in the namespace that it was made in.
-		conn, err = dialFirst(ctx, []string{"127.0.0.1", "::1"}, port)
+		conn, err = dialFirst(ctx, loopback, port)
 		return err
 	})
 	if !entered {
@@ -110,29 +112,15 @@ func (p *pod) dialLoopback(ctx context.Context, port uint16) (conn net.Conn, err
 	return conn, err
 }
 
-func (p *pod) dialAddress(ctx context.Context, port uint16) (net.Conn, error) {
-	ips, err := p.ips(ctx)
-	if conn, dialErr := dialFirst(ctx, ips, port); conn != nil {
-		return conn, nil
-	} else if dialErr != nil {
-		return nil, dialErr
-	}
-	return nil, errors.Join(errors.New("the pod has no address"), err)
-}
-
-// dialFirst tries addresses in turn; the first failure is the one to tell. It
-// returns nothing at all when there is no address.
+// dialFirst tries addresses in turn; the first failure is the one to tell.
 func dialFirst(ctx context.Context, ips []string, port uint16) (net.Conn, error) {
-	var first error
-	for _, ip := range ips {
-		if ip == "" {
-			continue
-		}
+	first := errors.New("the pod has no address")
+	for i, ip := range ips {
 		conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", net.JoinHostPort(ip, strconv.Itoa(int(port))))
 		if err == nil {
 			return conn, nil
 		}
-		if first == nil {
+		if i == 0 {
 			first = err
 		}
 	}

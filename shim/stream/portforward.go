@@ -2,18 +2,31 @@ package stream
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
+	"net"
 	"net/http"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
 
 	"github.com/containerd/errdefs"
+	"github.com/moby/spdystream"
+	"golang.org/x/net/websocket"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/cri-streaming/pkg/streaming/portforward"
 	"k8s.io/streaming/pkg/httpstream"
+	"k8s.io/streaming/pkg/httpstream/spdy"
 	"k8s.io/streaming/pkg/httpstream/wsstream"
 
 	"github.com/crishim/crishim/shim/state"
 )
 
-const protocolPortForward = "portforward.k8s.io"
+// dropInterval is how often a data stream whose input has ended is asked
+// whether the client has dropped it altogether. SPDY reports both as the end.
+const dropInterval = 100 * time.Millisecond
 
 // PortForward implements the CRI call.
 func (s *Server) PortForward(ctx context.Context, r *runtimeapi.PortForwardRequest) (*runtimeapi.PortForwardResponse, error) {
@@ -25,7 +38,7 @@ func (s *Server) PortForward(ctx context.Context, r *runtimeapi.PortForwardReque
 	if _, err := s.running(ctx, r.GetPodSandboxId(), state.TypeSandbox); err != nil {
 		return nil, err
 	}
-	url, err := s.url(ctx, kindPortForward, r)
+	url, err := s.url(ctx, "portforward", func(w http.ResponseWriter, q *http.Request) { s.servePortForward(w, q, r.GetPodSandboxId()) })
 	if err != nil {
 		return nil, err
 	}
@@ -34,33 +47,213 @@ func (s *Server) PortForward(ctx context.Context, r *runtimeapi.PortForwardReque
 
 // servePortForward carries any number of connections over one from the client,
 // until the client leaves or the pod ends.
-func (s *Server) servePortForward(w http.ResponseWriter, r *http.Request, request *runtimeapi.PortForwardRequest) {
+func (s *Server) servePortForward(w http.ResponseWriter, r *http.Request, id string) {
 	ctx, cancel := context.WithCancelCause(r.Context())
-	defer cancel(nil)
-	pod, err := s.pod(ctx, request.GetPodSandboxId())
+	defer cancel(nil) // ends the connections to the pod
+	pod, err := s.pod(ctx, id)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusConflict)
 		return
 	}
-	conn, arrivals := s.openForward(w, r.WithContext(ctx))
-	if conn == nil {
+	go pod.watch(ctx, cancel)
+	f := &forwarder{server: s, ctx: ctx, pod: pod, pairs: map[string]*pair{}, ready: make(chan struct{})}
+	if !wsstream.IsWebSocketRequest(r) {
+		if _, err := httpstream.Handshake(r, w, portforward.SupportedProtocols); err == nil {
+			f.run(spdy.NewResponseUpgrader().UpgradeResponse(w, r, f.accept))
+		}
 		return
 	}
-	go pod.watch(ctx, cancel)
-	f := newForwarder(s, pod)
-	f.run(ctx, conn, arrivals)
-	cancel(nil) // ends the connections to the pod
-	_ = conn.Close()
-	f.work.Wait()
+	websocket.Server{ // whose binary messages carry a SPDY connection
+		Handshake: func(c *websocket.Config, _ *http.Request) error {
+			if !slices.Contains(c.Protocol, portforward.WebsocketsSPDYTunnelingPortForwardV1) {
+				return websocket.ErrBadWebSocketProtocol
+			}
+			c.Protocol = []string{portforward.WebsocketsSPDYTunnelingPortForwardV1}
+			return nil
+		},
+		Handler: func(ws *websocket.Conn) {
+			ws.PayloadType = websocket.BinaryFrame
+			if conn, err := spdy.NewServerConnection(ws, f.accept); err == nil {
+				f.run(conn)
+			}
+		},
+	}.ServeHTTP(w, r)
 }
 
-// openForward upgrades the connection, or tells the client why not.
-func (s *Server) openForward(w http.ResponseWriter, r *http.Request) (httpstream.Connection, <-chan arrival) {
-	if wsstream.IsWebSocketRequest(r) {
-		return s.openTunnel(w, r)
+// forwarder serves the connections of one client, which opens two streams for each.
+type forwarder struct {
+	server *Server
+	ctx    context.Context // ends with the client and with the pod
+	pod    *pod
+	ready  chan struct{} // closed when conn is set
+	conn   httpstream.Connection
+
+	mu    sync.Mutex
+	pairs map[string]*pair // those that are not complete
+}
+
+// pair is a data stream and the error stream that belongs to it.
+type pair struct {
+	streams map[string]httpstream.Stream // by the type in their header
+	known   []<-chan struct{}            // closed when the connection has them in its books, from which they can be removed
+	timer   *time.Timer
+}
+
+// run serves a connection, nil when there is none, until that or the context ends.
+func (f *forwarder) run(conn httpstream.Connection) {
+	if conn == nil { // the client has been told
+		return
 	}
-	if _, err := httpstream.Handshake(r, w, []string{protocolPortForward}); err != nil {
-		return nil, nil
+	conn.SetIdleTimeout(f.server.opts.IdleTimeout)
+	f.conn = conn
+	close(f.ready)
+	select {
+	case <-conn.CloseChan():
+	case <-f.ctx.Done():
 	}
-	return s.upgradeSPDY(w, r)
+	_ = conn.Close()
+}
+
+// accept puts a stream with its other half, and serves the two. It never refuses one by
+// returning an error, which the library would not tell the client.
+func (f *forwarder) accept(stream httpstream.Stream, known <-chan struct{}) error {
+	// The library would answer a moment later, but it keeps to itself when that fails, because
+	// the client is gone: a write to a stream without an answer waits for ever.
+	if s := stream.(*spdystream.Stream); s.SendReply(http.Header{}, false) != nil {
+		_ = s.Refuse() // it counts as answered now, whether the client hears of it or not
+		_ = s.Reset()
+		return nil
+	}
+	kind, id := stream.Headers().Get(portforward.StreamType), requestID(stream)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	p := f.pairs[id]
+	if p == nil {
+		p = &pair{streams: map[string]httpstream.Stream{}}
+		p.timer = time.AfterFunc(f.server.opts.CreationTimeout, func() { f.expire(id, p) })
+		f.pairs[id] = p
+	}
+	if p.streams[kind] != nil || kind != portforward.StreamTypeData && kind != portforward.StreamTypeError {
+		_ = stream.Reset()
+		return nil
+	}
+	p.streams[kind], p.known = stream, append(p.known, known)
+	if len(p.streams) == 2 {
+		p.timer.Stop()
+		delete(f.pairs, id)
+		if f.server.begin(&f.server.work) {
+			go f.serve(p)
+		}
+	}
+	return nil
+}
+
+// requestID names the pair of a stream. Clients from before there was such a
+// header open the error stream first and the data stream right after it; ids of
+// a client's streams are odd.
+func requestID(s httpstream.Stream) string {
+	if id := s.Headers().Get(portforward.PortForwardRequestIDHeader); id != "" {
+		return id
+	}
+	id := int64(s.Identifier())
+	if s.Headers().Get(portforward.StreamType) == portforward.StreamTypeData {
+		id -= 2
+	}
+	return "stream " + strconv.FormatInt(id, 10)
+}
+
+// expire gives a pair up that is still not complete after the creation time.
+func (f *forwarder) expire(id string, p *pair) {
+	f.mu.Lock()
+	late := f.pairs[id] == p
+	delete(f.pairs, id)
+	f.mu.Unlock()
+	if late {
+		f.end(p, errors.New("the client did not open its streams in time"))
+	}
+}
+
+// serve connects to the pod and carries both directions. What goes wrong is
+// written to this pair's error stream and concerns no other.
+func (f *forwarder) serve(p *pair) {
+	defer f.server.work.Done()
+	data := p.streams[portforward.StreamTypeData]
+	text := data.Headers().Get(portforward.PortHeader)
+	port, err := strconv.ParseUint(text, 10, 16)
+	var target net.Conn
+	if err != nil || port == 0 {
+		err = fmt.Errorf("port %q is not between 1 and 65535", text)
+	} else if target, err = f.pod.dial(f.ctx, uint16(port)); err == nil {
+		err = relay(f.ctx, data, target)
+	}
+	if err != nil {
+		err = fmt.Errorf("error forwarding port %s to pod %s: %w", text, f.pod.id, err)
+		f.server.opts.Log.Debug("port forward", "error", err)
+	}
+	f.end(p, err)
+}
+
+// end tells the client how a connection has ended, and forgets its streams, also what the
+// client might still send on them: unread, it would hold up the others.
+func (f *forwarder) end(p *pair, err error) {
+	<-f.ready
+	for _, known := range p.known {
+		<-known
+	}
+	if errs := p.streams[portforward.StreamTypeError]; errs != nil && err != nil {
+		_, _ = io.WriteString(errs, err.Error()) // the client may be gone
+	}
+	for kind, s := range p.streams {
+		if err == nil || kind == portforward.StreamTypeError {
+			_ = s.Close()
+		}
+		_ = s.Reset()
+		f.conn.RemoveStreams(s)
+	}
+}
+
+// relay carries bytes between a data stream and a connection into the pod until
+// both directions have ended, and closes the connection. The end of one
+// direction is passed on and leaves the other alone. After a failure the stream is to be reset.
+func relay(ctx context.Context, data io.ReadWriteCloser, target net.Conn) error {
+	defer target.Close()
+	sent, received := make(chan struct{}), make(chan error, 1)
+	go func() {
+		defer close(sent)
+		if copyStream(target, data) != nil {
+			// The pod takes no more. What it still sends decides how the connection ends.
+			_, _ = io.Copy(io.Discard, data)
+			return
+		}
+		_ = target.(*net.TCPConn).CloseWrite() // fails when the pod has closed the connection
+	}()
+	go func() {
+		err := copyStream(data, target)
+		if err == nil {
+			_ = data.Close() // fails when the client has dropped the stream
+		}
+		received <- err
+	}()
+	var dropped <-chan time.Time
+	for up, down := true, true; up || down; {
+		select {
+		case <-sent:
+			up, sent = false, nil
+			tick := time.NewTicker(dropInterval)
+			defer tick.Stop()
+			dropped = tick.C
+		case <-dropped: // this side has closed nothing, or the loop is over
+			if s, ok := data.(interface{ IsFinished() bool }); ok && down && s.IsFinished() {
+				return nil
+			}
+		case err := <-received:
+			if err != nil && ctx.Err() == nil {
+				return err
+			}
+			down = false
+		case <-ctx.Done():
+			return nil
+		}
+	}
+	return nil
 }

@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/tools/portforward"
 	"k8s.io/client-go/transport/spdy"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	serverside "k8s.io/cri-streaming/pkg/streaming/portforward"
 	"k8s.io/streaming/pkg/httpstream"
 
 	"github.com/crishim/crishim/shim/state"
@@ -258,7 +259,7 @@ func (r *rig) dialForward(t *testing.T, pod string) forwardConn {
 		t.Fatal(err)
 	}
 	dialer := spdy.NewDialerForStreaming(upgrader, &http.Client{Transport: transport}, http.MethodPost, r.forwardURL(t, pod))
-	conn, _, err := dialer.Dial(protocolPortForward)
+	conn, _, err := dialer.Dial(serverside.ProtocolV1Name)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -270,15 +271,15 @@ func (r *rig) dialForward(t *testing.T, pod string) forwardConn {
 func (c forwardConn) open(t *testing.T, port, id string) (data, errs httpstream.Stream) {
 	t.Helper()
 	header := http.Header{}
-	header.Set(headerPort, port)
-	header.Set(headerRequestID, id)
-	header.Set(headerStreamType, streamError)
+	header.Set(serverside.PortHeader, port)
+	header.Set(serverside.PortForwardRequestIDHeader, id)
+	header.Set(serverside.StreamType, serverside.StreamTypeError)
 	errs, err := c.CreateStream(header)
 	if err != nil {
 		t.Fatal(err)
 	}
 	header = header.Clone()
-	header.Set(headerStreamType, streamData)
+	header.Set(serverside.StreamType, serverside.StreamTypeData)
 	data, err = c.CreateStream(header)
 	if err != nil {
 		t.Fatal(err)

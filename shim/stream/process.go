@@ -5,14 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	"github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types"
 	"github.com/docker/docker/api/types/container"
+	"k8s.io/cri-streaming/pkg/streaming/remotecommand"
 
-	"github.com/crishim/crishim/internal/enginestream"
 	"github.com/crishim/crishim/shim/host/proctree"
 	"github.com/crishim/crishim/shim/state"
 )
@@ -21,16 +21,24 @@ const (
 	// sizeWait is how long a terminal's first size is waited for, so that the
 	// engine has it when the process starts.
 	sizeWait = 250 * time.Millisecond
+	// startTime is how long a start usually takes. Asking sooner is for nothing:
+	// a process that ends or writes before is noticed without a question.
+	startTime    = 50 * time.Millisecond
+	inspectFirst = 5 * time.Millisecond
+	inspectMax   = 250 * time.Millisecond
+	visibleTime  = time.Second      // for the engine to notice that a process is gone, which is not to be found then
+	statusTime   = 10 * time.Second // for the engine to fail to say how a process ended
+	killTime     = 10 * time.Second // for a process tree to be gone
 	// drainTime is how long output may take that a dead process left behind. The
 	// engine cuts the stream after 2 s itself, also when a child holds it open.
 	drainTime = 5 * time.Second
-	// lastWords is how long the output of a container that has ended may take, and
-	// lastStatus how long the engine may then be without the status of an exec in it.
-	lastWords  = time.Second
-	lastStatus = 500 * time.Millisecond
-	killTime   = 10 * time.Second // for a process tree to be gone
-	// statusTime is how long the engine may fail to say how a process ended.
-	statusTime = 10 * time.Second
+	// orphanDrain is how long the output of a container that has ended may take, and
+	// orphanStatus how long the engine may then be without the status of an exec in it.
+	orphanDrain  = time.Second
+	orphanStatus = 500 * time.Millisecond
+	// killedByContainer is the status of a process that its container's end took
+	// along, when the engine has forgotten it: 128 and SIGKILL.
+	killedByContainer = 137
 )
 
 // The engine looks for detach keys of its own in a terminal's input, ctrl-p and ctrl-q
@@ -44,33 +52,22 @@ const (
 	noExecKeys   = "ctrl-^,ctrl-@,ctrl-_,ctrl-@,ctrl-^,ctrl-@,ctrl-_,ctrl-@,ctrl-^,ctrl-@,ctrl-_,ctrl-@"
 )
 
-// ends are what the process of an exec is connected to.
-type ends struct {
-	stdin          io.Reader // nil: no input
-	stdout, stderr io.Writer // nil: dropped
-	resize         <-chan terminalSize
-	detached       *atomic.Bool // nil: never
-}
-
 // process is one exec of the engine.
 type process struct {
 	server    *Server
-	engine    execEngine
 	container string
 	id        string
-	tty       bool
 	ends      ends
 	conn      types.HijackedResponse
 	record    *record
-	ending    <-chan struct{}                       // closed with the container; nil where the kernel ends both together, and when it was noticed
-	orphaned  bool                                  // its container has ended
-	over      atomic.Pointer[container.ExecInspect] // how it ended, when that is known
+	ending    <-chan struct{} // closed with the container; nil where the kernel ends both together, and when it was noticed
+	orphaned  bool            // its container has ended
 }
 
 // run makes and starts a process, carries its streams, and returns its exit
 // status. When ctx ends first, the process is killed with all it started,
 // unless the client has detached from it.
-func (s *Server) run(ctx context.Context, r *ExecRequest, e ends) (code int, err error) {
+func (s *Server) run(ctx context.Context, r *ExecRequest, e ends) (int, error) {
 	size := firstSize(ctx, r.TTY, e.resize)
 	created, err := s.engine.ContainerExecCreate(ctx, r.ContainerID, container.ExecOptions{
 		User: r.User, Env: r.Env, WorkingDir: r.WorkingDir, Cmd: r.Cmd,
@@ -85,89 +82,224 @@ func (s *Server) run(ctx context.Context, r *ExecRequest, e ends) (code int, err
 	if created.ID == "" {
 		return 0, fmt.Errorf("the engine gave the process no id: %w", errdefs.ErrInternal)
 	}
-	p := &process{server: s, engine: s.engine, container: r.ContainerID, id: created.ID, tty: r.TTY, ends: e}
+	p := &process{server: s, container: r.ContainerID, id: created.ID, ends: e}
 	p.record = s.records.begin(p.id, r.ContainerID)
 	defer p.record.end()
 
 	helpers, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
-	started := make(chan struct{})
+	running := make(chan struct{})
 	if e.resize != nil {
-		go p.followSizes(helpers, started, size)
+		go p.followSizes(helpers, running, size)
 	}
-	start := context.WithoutCancel(ctx) // what was created is always started, or the engine keeps it
-	p.conn, err = s.engine.ContainerExecAttach(start, p.id, container.ExecAttachOptions{Tty: r.TTY, ConsoleSize: size})
+	// What was created is always started, or the engine keeps it.
+	p.conn, err = s.engine.ContainerExecAttach(context.WithoutCancel(ctx), p.id, container.ExecAttachOptions{Tty: r.TTY, ConsoleSize: size})
 	if err != nil {
-		return 0, p.startError(ctx, err)
+		// The client library tells no more than a number, but mostly the container has stopped in the meantime.
+		if _, stopped := s.running(ctx, p.container, state.TypeContainer); stopped != nil {
+			err = stopped
+		}
+		return 0, err
 	}
 	defer p.conn.Close()
 	if r.firstPID != 0 {
 		p.ending = s.containerEnd(helpers, r.ContainerID, r.firstPID)
 	}
-	return p.follow(ctx, helpers, started)
+	if e.stdin != nil {
+		go copyInput(p.conn, e.stdin)
+	}
+	return p.follow(ctx, helpers, newOutput(p.conn, r.TTY, e), running)
 }
 
-// startError explains why a start was refused: the client library tells no more
-// than a number, but mostly the container has stopped in the meantime.
-func (p *process) startError(ctx context.Context, err error) error {
-	if _, stopped := p.server.running(ctx, p.container, state.TypeContainer); stopped != nil {
-		return stopped
+// follow carries the output of a process that is being started until it has
+// ended. What helps with that ends with the other context.
+func (p *process) follow(ctx, helpers context.Context, out *output, running chan<- struct{}) (int, error) {
+	copied := make(chan error, 1)
+	go func() { copied <- out.copy() }()
+	exited := make(chan struct{})
+	go func() {
+		defer close(exited)
+		p.watch(helpers, out, sync.OnceFunc(func() {
+			_ = out.open() // a client that is gone is noticed elsewhere
+			close(running)
+		}))
+	}()
+	for {
+		select {
+		case err := <-copied:
+			if err != nil && ctx.Err() == nil {
+				p.server.opts.Log.Debug("exec output", "exec", p.id, "error", err)
+			}
+			st, err := p.wait(ctx)
+			switch {
+			case err != nil && ctx.Err() != nil:
+				return 0, p.abandon(ctx)
+			case err != nil:
+				return 0, err
+			}
+			return out.exitStatus(st)
+		case <-ctx.Done():
+			return 0, p.abandon(ctx)
+		case <-exited: // but its output may still be on the way
+			exited = nil
+			out.drain(drainTime)
+		case <-p.ending:
+			p.endWithContainer(ctx)
+			out.drain(orphanDrain)
+		}
 	}
-	return err
 }
 
 // firstSize waits a moment for the size that a client sends right away.
-func firstSize(ctx context.Context, tty bool, sizes <-chan terminalSize) *[2]uint {
+func firstSize(ctx context.Context, tty bool, sizes <-chan remotecommand.TerminalSize) *[2]uint {
 	if !tty || sizes == nil {
 		return nil
 	}
-	timer := time.NewTimer(sizeWait)
-	defer timer.Stop()
 	select {
 	case size, ok := <-sizes:
 		if ok && size.Width > 0 && size.Height > 0 {
 			return &[2]uint{uint(size.Height), uint(size.Width)}
 		}
-	case <-timer.C:
+	case <-time.After(sizeWait):
 	case <-ctx.Done():
 	}
 	return nil
 }
 
-// follow carries the streams of a process that is being started until it has
-// ended. What helps with that ends with the other context.
-func (p *process) follow(ctx, helpers context.Context, started chan<- struct{}) (int, error) {
-	if p.ends.stdin != nil {
-		go p.copyIn()
+// followSizes applies the first size and each that arrives. It begins before
+// the start is asked for: an engine keeps such a request until the process
+// runs, and sets the size within a millisecond then, where one that takes the size
+// with the start (API 1.42) has it from the first byte. One that refuses instead
+// is asked again when the process runs.
+func (p *process) followSizes(ctx context.Context, running <-chan struct{}, first *[2]uint) {
+	apply := func(height, width uint) {
+		o := container.ResizeOptions{Height: height, Width: width}
+		if p.server.engine.ContainerExecResize(ctx, p.id, o) == nil {
+			return
+		}
+		select {
+		case <-running:
+			_ = p.server.engine.ContainerExecResize(ctx, p.id, o) // a failure means that the process has just ended
+		case <-ctx.Done():
+		}
 	}
-	out := outputOf(p.tty, p.ends)
-	copied := make(chan error, 1)
-	go func() { copied <- out.Copy(p.conn.Reader) }()
-	exited := make(chan struct{})
-	go func() {
-		defer close(exited)
-		p.watch(helpers, out, started)
-	}()
+	if first != nil {
+		apply(first[0], first[1])
+	}
+	followSizes(ctx, p.ends.resize, apply)
+}
 
-	var drained <-chan struct{}
+// followSizes applies sizes until there are no more.
+func followSizes(ctx context.Context, sizes <-chan remotecommand.TerminalSize, apply func(height, width uint)) {
 	for {
 		select {
-		case err := <-copied:
-			return p.ended(ctx, out, err)
-		case <-ctx.Done():
-			return 0, p.abandon(ctx)
-		case <-exited: // but its output may still be on the way
-			exited = nil
-			if drained == nil {
-				drained = out.Quiet(helpers, drainTime)
+		case size, ok := <-sizes:
+			if !ok {
+				return
 			}
+			if size.Width > 0 && size.Height > 0 {
+				apply(uint(size.Height), uint(size.Width))
+			}
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// copyInput carries input until it ends, which the process gets to see, or until
+// the process takes no more. Then the rest is read and dropped: unread input
+// would hold up everything else that the client sends.
+func copyInput(conn types.HijackedResponse, in io.Reader) {
+	if copyStream(conn.Conn, in) == nil {
+		_ = conn.CloseWrite() // fails when the process has ended, which is fine
+		return
+	}
+	_, _ = io.Copy(io.Discard, in)
+}
+
+// watch returns when the process is known to have ended, or when ctx ends. Once
+// it runs, running is called, and it is written down.
+func (p *process) watch(ctx context.Context, out *output, running func()) {
+	found, err := find(ctx, p.server.engine, p.id, p.container, startTime, out.began, running)
+	if err == nil {
+		p.record.found(found)
+		err = found.Wait(ctx)
+	}
+	if err != nil && !errors.Is(err, proctree.ErrGone) && ctx.Err() == nil {
+		running()
+		<-ctx.Done() // not visible here: the end of its output has to tell
+	}
+}
+
+// find waits until an exec that is being started has a process, calls running, and returns
+// the process on this host. It asks after the first pause, or when early tells that it is
+// worth it. ErrGone means that the process has ended, or was never started; any other error
+// that it cannot be reached from here.
+func find(ctx context.Context, engine ExecInspector, execID, containerID string, pause time.Duration, early <-chan struct{}, running func()) (proctree.Process, error) {
+	deadline := sync.OnceValue(func() time.Time { return time.Now().Add(visibleTime) })
+	for ; ; pause = min(2*pause, inspectMax) {
+		select {
+		case <-time.After(pause):
+		case <-early:
+			early, pause = nil, inspectFirst
+		case <-ctx.Done():
+			return proctree.Process{}, context.Cause(ctx)
+		}
+		st, err := engine.ContainerExecInspect(ctx, execID)
+		switch {
+		case errdefs.IsNotFound(err):
+			return proctree.Process{}, proctree.ErrGone
+		case err != nil:
+			return proctree.Process{}, err
+		case st.Pid == 0 && (st.Running || st.ExitCode == 0): // before the start the engine reports neither a process nor a status
+			continue
+		case st.Pid != 0:
+			running()
+		}
+		if !st.Running {
+			return proctree.Process{}, proctree.ErrGone
+		}
+		if found, err := proctree.Find(st.Pid); err == nil && found.InContainer(containerID) {
+			return found, nil
+		}
+		if time.Now().After(deadline()) {
+			return proctree.Process{}, fmt.Errorf("process %d of the engine is not visible on this host: %w", st.Pid, errdefs.ErrFailedPrecondition)
+		}
+	}
+}
+
+// wait asks the engine until the process has ended. It may take long, because a
+// process can close its output and go on.
+func (p *process) wait(ctx context.Context) (container.ExecInspect, error) {
+	deadline := time.Now().Add(statusTime)
+	if p.orphaned {
+		deadline = time.Now().Add(orphanStatus)
+	}
+	killed := container.ExecInspect{Pid: -1, ExitCode: killedByContainer}
+	for pause := inspectFirst; ; pause = min(2*pause, inspectMax) {
+		st, err := p.server.engine.ContainerExecInspect(ctx, p.id)
+		switch {
+		case err == nil && !st.Running:
+			return st, nil
+		case err == nil && !p.orphaned:
+			deadline = time.Now().Add(statusTime)
+		case p.orphaned && time.Now().After(deadline):
+			return killed, nil
+		case errdefs.IsNotFound(err):
+			if _, stopped := p.server.running(ctx, p.container, state.TypeContainer); over(stopped) {
+				return killed, nil
+			}
+			return st, fmt.Errorf("the status of the command is not known: %w", err)
+		case time.Now().After(deadline):
+			return st, fmt.Errorf("the status of the command is not known: %w", err)
+		}
+		select {
+		case <-time.After(pause):
 		case <-p.ending:
 			p.endWithContainer(ctx)
-			drained = out.Quiet(helpers, lastWords)
-		case <-drained:
-			p.conn.Close()
-			<-copied //nolint:errcheck // the connection was just closed under it
-			return p.ended(ctx, out, nil)
+			deadline = time.Now().Add(orphanStatus)
+		case <-ctx.Done():
+			return st, context.Cause(ctx)
 		}
 	}
 }
@@ -179,29 +311,14 @@ func (p *process) endWithContainer(ctx context.Context) {
 	if known == nil {
 		return // it is only being started, which fails now
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastStatus)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), orphanStatus)
 	defer cancel()
 	if err := proctree.Kill(ctx, *known, p.container); err != nil {
 		p.server.opts.Log.Warn("process of exec is left in a container that has ended", "container", p.container, "exec", p.id, "error", err)
 	}
 }
 
-// ended gives the exit status when the output is complete.
-func (p *process) ended(ctx context.Context, out output, copyErr error) (int, error) {
-	if copyErr != nil && ctx.Err() == nil {
-		p.server.opts.Log.Debug("exec output", "exec", p.id, "error", copyErr)
-	}
-	st, err := p.wait(ctx)
-	if err != nil {
-		if ctx.Err() != nil {
-			return 0, p.abandon(ctx)
-		}
-		return 0, err
-	}
-	return out.settle(st)
-}
-
-// abandon ends what nobody waits for any more and says why.
+// abandon ends what nobody waits for any more and returns why that is.
 func (p *process) abandon(ctx context.Context) error {
 	cause := context.Cause(ctx)
 	if p.ends.detached != nil && p.ends.detached.Load() {
@@ -209,26 +326,22 @@ func (p *process) abandon(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), killTime)
 	defer cancel()
-	if err := p.kill(ctx); err != nil {
+	if err := killExec(ctx, p.server.engine, p.id, p.container); err != nil {
 		p.server.opts.Log.Warn("process of exec is left running", "container", p.container, "exec", p.id, "error", err)
 		return errors.Join(cause, err)
 	}
 	return cause
 }
 
-// kill ends the process and its descendants. The engine has no such call, so it
-// needs the engine's processes to be visible here.
-func (p *process) kill(ctx context.Context) error {
-	return killExec(ctx, p.engine, p.id, p.container)
-}
-
-// copyIn carries input until it ends, which the process gets to see, or until
-// the process takes no more. Then the rest is read and dropped: unread input
-// would hold up everything else that the client sends.
-func (p *process) copyIn() {
-	if err := enginestream.Copy(p.conn.Conn, p.ends.stdin); err != nil {
-		_, _ = io.Copy(io.Discard, p.ends.stdin)
-		return
+// killExec ends the process of an exec and its descendants. The engine has no such
+// call, so it needs the engine's processes to be visible here.
+func killExec(ctx context.Context, engine ExecInspector, execID, containerID string) error {
+	found, err := find(ctx, engine, execID, containerID, inspectFirst, nil, func() {})
+	if errors.Is(err, proctree.ErrGone) {
+		return nil
 	}
-	_ = p.conn.CloseWrite() // fails when the process has ended, which is fine
+	if err != nil {
+		return err
+	}
+	return proctree.Kill(ctx, found, containerID)
 }

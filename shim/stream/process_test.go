@@ -13,6 +13,7 @@ import (
 	"github.com/docker/docker/api/types"
 	"github.com/docker/docker/api/types/container"
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/cri-streaming/pkg/streaming/remotecommand"
 )
 
 // sizedEngine runs a process that ends when its terminal has got a size, and
@@ -74,8 +75,8 @@ func TestTheFirstSizeGoesAheadOfTheStart(t *testing.T) {
 	engine := &sizedEngine{asked: make(chan struct{})}
 	s := New(Options{}, engine)
 	defer s.Close()
-	sizes := make(chan terminalSize, 1)
-	sizes <- terminalSize{Width: 100, Height: 40}
+	sizes := make(chan remotecommand.TerminalSize, 1)
+	sizes <- remotecommand.TerminalSize{Width: 100, Height: 40}
 	var out bytes.Buffer
 	code, err := s.run(t.Context(), &ExecRequest{ContainerID: "known", Cmd: []string{"sh"}, TTY: true}, ends{stdout: &out, resize: sizes})
 	if code != 3 || err != nil {

@@ -1,6 +1,7 @@
 package stream
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -13,43 +14,94 @@ import (
 	"time"
 
 	"github.com/containerd/errdefs"
-	"github.com/go-logr/logr"
+	"github.com/docker/docker/api/types"
+	"github.com/docker/docker/api/types/container"
 	"k8s.io/klog/v2" //nolint:depguard // only to silence what the streaming library logs
 )
 
+// Engine is what streaming asks of the Docker client.
+type Engine interface {
+	ContainerInspect(ctx context.Context, id string) (container.InspectResponse, error)
+	ContainerAttach(ctx context.Context, id string, o container.AttachOptions) (types.HijackedResponse, error)
+	ContainerResize(ctx context.Context, id string, o container.ResizeOptions) error
+	ContainerExecCreate(ctx context.Context, id string, o container.ExecOptions) (container.ExecCreateResponse, error)
+	ContainerExecAttach(ctx context.Context, execID string, o container.ExecAttachOptions) (types.HijackedResponse, error)
+	ContainerExecResize(ctx context.Context, execID string, o container.ResizeOptions) error
+	ExecInspector
+}
+
+// ExecInspector is the one engine call that [EndRecorded] needs.
+type ExecInspector interface {
+	ContainerExecInspect(ctx context.Context, execID string) (container.ExecInspect, error)
+}
+
+// Options configure the streaming server. The zero value listens on a free port
+// of 127.0.0.1.
+type Options struct {
+	Address           string // host:port to listen on
+	CertFile, KeyFile string // TLS, when both are set
+	OnDemand          bool   // listen when the first URL is asked for, not before
+
+	// RecordDir is where processes that exec started are written down while
+	// they run, so that EndRecorded can end what a killed shim left. "": nowhere.
+	RecordDir string
+
+	// AllowedHosts are names by which clients and the kubelet's proxy may call
+	// the server, other than this machine's own names and addresses.
+	AllowedHosts []string
+
+	// PodIPs returns the addresses of a sandbox that the engine does not know of.
+	// It is asked only where the pod's network namespace cannot be entered.
+	PodIPs func(ctx context.Context, sandboxID string) ([]string, error)
+
+	IdleTimeout     time.Duration // of a connection without any traffic; 0: 4 hours
+	CreationTimeout time.Duration // for the client to open its streams; 0: 30 seconds
+	HeaderTimeout   time.Duration // for a client to say what it wants; 0: 10 seconds
+	Log             *slog.Logger  // nil: nothing is logged
+}
+
 const (
-	// maxHeaderBytes is more than any client sends. The library takes 4 KiB more
+	// maxHeaderBytes is more than any client sends. net/http takes 4 KiB more
 	// than it is told, which makes it 16 KiB.
 	maxHeaderBytes = 12 << 10
 
-	closeGrace = 2 * time.Second // for sessions to end by themselves when the server closes
+	closeGrace = 2 * time.Second // for clients to be told how their sessions ended when the server closes
 )
 
 // Server answers the streaming RPCs and serves their URLs.
 type Server struct {
-	opts     Options
-	engine   Engine
-	tokens   *tokens
-	sessions sessions
-	records  records
+	opts       Options
+	engine     Engine
+	records    records
+	tokens     tokens
+	detachable sync.Map // *atomic.Bool of each exec session, by the path of its URL
 
-	ctx    context.Context // ends with Close
-	cancel context.CancelFunc
-	work   sync.WaitGroup // handlers and the serving loop
-	failed chan error     // has the reason when a listener has ended by itself
+	ctx      context.Context // ends with Close
+	cancel   context.CancelFunc
+	work     sync.WaitGroup // sessions, forwarded connections and the serving loop
+	handlers sync.WaitGroup // requests, which may hang in the library a while longer
+	failed   chan error     // has the reason when the listener has ended by itself
 
-	mu      sync.Mutex // guards all below
-	started bool
-	closed  bool
-	base    *url.URL
-	tracked *trackedListener
-	http    *http.Server
+	mu       sync.Mutex // guards all below
+	started  bool
+	closed   bool
+	base     *url.URL
+	listener *listener
+	http     *http.Server
 }
+
+// silence keeps the library from writing to the program's standard error.
+var silence = sync.OnceFunc(func() { klog.SetLogger(klog.Logger{}) })
 
 // New builds a server; it listens when it is started.
 func New(o Options, engine Engine) *Server {
-	o = o.withDefaults()
-	s := &Server{opts: o, engine: engine, tokens: newTokens(time.Now), records: records{dir: o.RecordDir, log: o.Log}, failed: make(chan error, 1)}
+	silence()
+	o.Address = cmp.Or(o.Address, "127.0.0.1:0")
+	o.IdleTimeout = cmp.Or(o.IdleTimeout, 4*time.Hour)
+	o.CreationTimeout = cmp.Or(o.CreationTimeout, 30*time.Second)
+	o.HeaderTimeout = cmp.Or(o.HeaderTimeout, 10*time.Second)
+	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
+	s := &Server{opts: o, engine: engine, records: records{dir: o.RecordDir, log: o.Log}, failed: make(chan error, 1)}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	return s
 }
@@ -87,72 +139,34 @@ func (s *Server) listen(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("streaming server on %s: %w", s.opts.Address, err)
 	}
-	s.base = baseURL(l.Addr(), config != nil)
-	s.http = &http.Server{
+	s.listener = &listener{Listener: l, ctx: s.ctx, conns: map[*conn]struct{}{}}
+	s.base = &url.URL{Scheme: "http", Host: l.Addr().String()}
+	if tcp := l.Addr().(*net.TCPAddr); tcp.IP.IsUnspecified() {
+		s.base.Host = fmt.Sprint("127.0.0.1:", tcp.Port) // where a client on this machine reaches it
+	}
+	var serving net.Listener = s.listener
+	if config != nil {
+		s.base.Scheme = "https"
+		serving = tls.NewListener(serving, config)
+	}
+	server := &http.Server{
 		Handler:           s.handler(),
 		ReadHeaderTimeout: s.opts.HeaderTimeout,
 		IdleTimeout:       s.opts.HeaderTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
 		ErrorLog:          slog.NewLogLogger(s.opts.Log.Handler(), slog.LevelDebug),
-		BaseContext:       func(net.Listener) context.Context { return klog.NewContext(s.ctx, logr.Discard()) },
-		ConnContext:       withConn,
+		ConnContext:       requestContext,
+		ConnState:         onState,
 		// HTTP/2 has no upgrade, which every request here is.
 		TLSNextProto: map[string]func(*http.Server, *tls.Conn, http.Handler){},
 	}
-	s.tracked = newTrackedListener(l)
-	var serving net.Listener = s.tracked
-	if config != nil {
-		serving = tls.NewListener(serving, config)
-	}
-	server := s.http
-	s.work.Add(1)
-	go func() {
-		defer s.work.Done()
+	s.http = server
+	s.work.Go(func() {
 		if err := server.Serve(serving); !errors.Is(err, http.ErrServerClosed) {
-			select {
-			case s.failed <- fmt.Errorf("the streaming server has ended: %w", err):
-			default: // the first reason will do
-			}
+			s.failed <- fmt.Errorf("the streaming server has ended: %w", err)
 		}
-	}()
+	})
 	return nil
-}
-
-// Failed has the reason when the server has ended without Close: every URL that is
-// handed out from then on leads nowhere.
-func (s *Server) Failed() <-chan error { return s.failed }
-
-// Close stops listening, ends every session, and waits until all are ended.
-// What exec started and nobody detached from is killed.
-func (s *Server) Close() error {
-	s.mu.Lock()
-	s.closed = true
-	server, listener := s.http, s.tracked
-	s.mu.Unlock()
-
-	s.cancel()
-	var err error
-	if server != nil {
-		err = server.Close()
-		// A handler may be blocked by a client that reads nothing.
-		timer := time.AfterFunc(closeGrace, listener.closeAll)
-		defer timer.Stop()
-		defer listener.closeAll()
-	}
-	s.work.Wait()
-	s.records.close()
-	return err
-}
-
-// errStopping is what sessions end with that the end of the server cut off.
-var errStopping = errors.New("the runtime is being stopped")
-
-// why is the reason of a failure where that is the server's own end.
-func (s *Server) why(err error) error {
-	if s.ctx.Err() != nil && errors.Is(err, context.Canceled) {
-		return errStopping
-	}
-	return err
 }
 
 func (s *Server) tlsConfig() (*tls.Config, error) {
@@ -169,43 +183,77 @@ func (s *Server) tlsConfig() (*tls.Config, error) {
 	return &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12}, nil
 }
 
-// baseURL is where a client on this machine reaches the server. A listener on
-// every address is reached on loopback.
-func baseURL(addr net.Addr, secure bool) *url.URL {
-	u := &url.URL{Scheme: "http", Host: addr.String()}
-	if secure {
-		u.Scheme = "https"
-	}
-	if tcp, ok := addr.(*net.TCPAddr); ok && tcp.IP.IsUnspecified() {
-		u.Host = net.JoinHostPort("127.0.0.1", fmt.Sprint(tcp.Port))
-	}
-	return u
-}
-
-// url keeps a request and returns where a client can have it, once.
-func (s *Server) url(ctx context.Context, kind string, request any) (string, error) {
-	base, err := s.listening(ctx)
-	if err != nil {
-		return "", err
-	}
-	token, err := s.tokens.add(request)
-	if err != nil {
-		return "", err
-	}
-	return base.JoinPath(kind, token).String(), nil
-}
-
-// listening gives the address of the server, which accepts connections by then.
-func (s *Server) listening(ctx context.Context) (*url.URL, error) {
+// url returns where a client can have a request served, once. The server listens by then.
+func (s *Server) url(ctx context.Context, kind string, serve http.HandlerFunc) (string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.started || s.closed {
-		return nil, fmt.Errorf("the streaming server is not running: %w", errdefs.ErrUnavailable)
+		return "", fmt.Errorf("the streaming server is not running: %w", errdefs.ErrUnavailable)
 	}
 	if s.base == nil {
 		if err := s.listen(ctx); err != nil {
-			return nil, err
+			return "", err
 		}
 	}
-	return s.base, nil
+	path, err := s.tokens.add(kind, serve)
+	if err != nil {
+		return "", err
+	}
+	return s.base.JoinPath(path).String(), nil
+}
+
+// begin counts one more of what Close waits for, unless the server is closed.
+func (s *Server) begin(what *sync.WaitGroup) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return false
+	}
+	what.Add(1)
+	return true
+}
+
+// Failed has the reason when the server has ended without Close: every URL that is
+// handed out from then on leads nowhere.
+func (s *Server) Failed() <-chan error { return s.failed }
+
+// Close stops listening, ends every session, and waits until all are ended.
+// What exec started and nobody detached from is killed.
+func (s *Server) Close() error {
+	s.mu.Lock()
+	s.closed = true
+	server, listener := s.http, s.listener
+	s.mu.Unlock()
+
+	s.cancel()
+	var err error
+	if server != nil {
+		err = server.Close()
+	}
+	s.work.Wait()
+	if listener != nil {
+		told := make(chan struct{})
+		go func() {
+			defer close(told)
+			s.handlers.Wait()
+		}()
+		select {
+		case <-told:
+		case <-time.After(closeGrace): // a client reads nothing, or has opened no streams yet
+		}
+		listener.closeAll()
+	}
+	s.records.close()
+	return err
+}
+
+// errStopping is what sessions end with that the end of the server cut off.
+var errStopping = errors.New("the runtime is being stopped")
+
+// why is the reason of a failure where that is the server's own end.
+func (s *Server) why(err error) error {
+	if s.ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		return errStopping
+	}
+	return err
 }

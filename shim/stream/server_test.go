@@ -17,6 +17,7 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types/container"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/cri-streaming/pkg/streaming/remotecommand"
 
 	"github.com/crishim/crishim/internal/testcert"
 	"github.com/crishim/crishim/shim/state"
@@ -83,7 +84,7 @@ func (s *Server) mustExecURL(t *testing.T) string {
 
 func TestURLsAreAbsoluteAndOnLoopback(t *testing.T) {
 	s := startServer(t, Options{})
-	if addr, ok := s.tracked.Addr().(*net.TCPAddr); !ok || addr.IP.String() != "127.0.0.1" { // the URL of one on all addresses is on loopback, too
+	if addr, ok := s.listener.Addr().(*net.TCPAddr); !ok || addr.IP.String() != "127.0.0.1" { // the URL of one on all addresses is on loopback, too
 		t.Errorf("it listens on %v", addr)
 	}
 	u, err := url.Parse(s.mustExecURL(t))
@@ -155,7 +156,7 @@ func TestStreamsMustBeOpenedInTime(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	if _, err := io.WriteString(conn, upgradeRequest(u, protocolV4)); err != nil {
+	if _, err := io.WriteString(conn, upgradeRequest(u, remotecommand.StreamProtocolV4Name)); err != nil {
 		t.Fatal(err)
 	}
 	_ = conn.SetReadDeadline(time.Now().Add(patience))
@@ -168,7 +169,7 @@ func TestStreamsMustBeOpenedInTime(t *testing.T) {
 // On demand the first URL opens the port, and every URL works at once.
 func TestAServerOnDemand(t *testing.T) {
 	s := startServer(t, Options{OnDemand: true})
-	if s.tracked != nil {
+	if s.listener != nil {
 		t.Fatal("it listens before anybody asked for a URL")
 	}
 	answers := make(chan error)

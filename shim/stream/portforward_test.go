@@ -11,6 +11,7 @@ import (
 
 	frames "github.com/moby/spdystream/spdy"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/cri-streaming/pkg/streaming/portforward"
 	"k8s.io/streaming/pkg/httpstream"
 	"k8s.io/streaming/pkg/httpstream/spdy"
 
@@ -37,24 +38,23 @@ func openStreams(t *testing.T, w io.Writer, headers ...http.Header) {
 }
 
 // A stream whose answer could not be sent is not used, and does not hold up the
-// connection: nobody takes it from the channel here.
+// connection.
 func TestStreamOfAClientThatIsGone(t *testing.T) {
+	f := &forwarder{server: New(Options{}, nil), pairs: map[string]*pair{}}
 	ours, theirs := net.Pipe()
 	handled := make(chan httpstream.Stream)
 	conn, err := spdy.NewServerConnection(deaf{ours}, func(s httpstream.Stream, known <-chan struct{}) error {
-		err := acceptInto(t.Context(), make(chan arrival))(s, known)
+		err := f.accept(s, known)
 		handled <- s
 		return err
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	openStreams(t, theirs, http.Header{headerStreamType: {streamData}})
-	var stream httpstream.Stream
-	select {
-	case stream = <-handled:
-	case <-time.After(patience):
-		t.Fatal("a stream without an answer was handed out")
+	openStreams(t, theirs, http.Header{portforward.StreamType: {portforward.StreamTypeData}})
+	stream := <-handled
+	if len(f.pairs) > 0 {
+		t.Error("a stream without an answer is used")
 	}
 	written := make(chan error, 1)
 	go func() { _, err := stream.Write([]byte("x")); written <- err }()
@@ -91,12 +91,12 @@ func TestClientsThatLeaveAtOnce(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := io.WriteString(conn, upgradeRequest(u, protocolPortForward)); err != nil {
+		if _, err := io.WriteString(conn, upgradeRequest(u, portforward.ProtocolV1Name)); err != nil {
 			t.Fatal(err)
 		}
 		var headers []http.Header
-		for _, kind := range []string{streamError, streamData} {
-			headers = append(headers, http.Header{headerPort: {"80"}, headerRequestID: {"1"}, headerStreamType: {kind}})
+		for _, kind := range []string{portforward.StreamTypeError, portforward.StreamTypeData} {
+			headers = append(headers, http.Header{portforward.PortHeader: {"80"}, portforward.PortForwardRequestIDHeader: {"1"}, portforward.StreamType: {kind}})
 		}
 		openStreams(t, conn, headers...)
 		if i%2 == 0 {

@@ -1,0 +1,132 @@
+package stream
+
+import (
+	"crypto/rand"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/containerd/errdefs"
+)
+
+const (
+	tokenLife   = time.Minute
+	maxRequests = 1000
+)
+
+// tokens holds the requests whose URL has been handed out and not used yet.
+type tokens struct {
+	mu   sync.Mutex
+	open map[string]request // by the path of the URL
+}
+
+type request struct {
+	serve  http.HandlerFunc
+	expiry *time.Timer
+}
+
+// add keeps a request and returns the path that takes it out again, once.
+func (t *tokens) add(kind string, serve http.HandlerFunc) (string, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.open) >= maxRequests {
+		return "", fmt.Errorf("%d streaming requests are waiting for their client, try again in a minute: %w",
+			len(t.open), errdefs.ErrResourceExhausted)
+	}
+	if t.open == nil {
+		t.open = map[string]request{}
+	}
+	path := "/" + kind + "/" + rand.Text()
+	t.open[path] = request{serve, time.AfterFunc(tokenLife, func() { t.take(path) })}
+	return path, nil
+}
+
+// take returns what serves a path and forgets it.
+func (t *tokens) take(path string) (http.HandlerFunc, bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	r, ok := t.open[path]
+	if ok {
+		r.expiry.Stop()
+		delete(t.open, path)
+	}
+	return r.serve, ok
+}
+
+// handler serves each token's request once. The request's context ends when the client is gone.
+func (s *Server) handler() http.Handler {
+	names := []string{"localhost", s.base.Hostname()}
+	if name, err := os.Hostname(); err == nil {
+		names = append(names, name)
+	}
+	names, scheme := append(names, s.opts.AllowedHosts...), s.base.Scheme
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodGet && r.Method != http.MethodPost {
+			w.Header().Set("Allow", "GET, POST")
+			http.Error(w, "streaming requests are GET or POST", http.StatusMethodNotAllowed)
+			return
+		}
+		if err := guard(r, scheme, names); err != nil {
+			http.Error(w, err.Error(), http.StatusForbidden)
+			return
+		}
+		if !s.begin(&s.handlers) {
+			http.Error(w, "the streaming server is closing", http.StatusServiceUnavailable)
+			return
+		}
+		defer s.handlers.Done()
+		serve, ok := s.tokens.take(r.URL.Path)
+		if !ok {
+			http.Error(w, "this streaming URL is not known: it works once, and for a minute", http.StatusNotFound)
+			return
+		}
+		serve(w, r)
+		if c := connOf(r); c.upgraded.Load() {
+			_ = c.Close() // the library leaves it open when the client has not opened its streams in time
+		}
+	})
+}
+
+// guard keeps web pages away from the server. A page that a browser on this
+// machine shows can send requests to loopback; its Origin gives it away, and
+// where a hostile name was pointed at this machine, the Host header does.
+func guard(r *http.Request, scheme string, names []string) error {
+	if !ours(r.Host, names) {
+		return fmt.Errorf("host %q is not this machine", r.Host)
+	}
+	for _, origin := range r.Header.Values("Origin") {
+		if u, err := url.Parse(origin); err != nil || u.Scheme != scheme || u.Host != r.Host {
+			return fmt.Errorf("origin %q is not this server", origin)
+		}
+	}
+	return nil
+}
+
+// ours reports whether a Host header names this machine. The port is not compared:
+// a kubelet passes on the header that its own client sent.
+func ours(hostport string, names []string) bool {
+	host := hostport
+	if h, _, err := net.SplitHostPort(hostport); err == nil {
+		host = h
+	}
+	host = strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
+	if slices.ContainsFunc(names, func(name string) bool { return strings.EqualFold(name, host) }) {
+		return true
+	}
+	ip, err := netip.ParseAddr(host)
+	if err != nil {
+		return false
+	}
+	local, err := net.InterfaceAddrs()
+	return ip.IsLoopback() || err == nil && slices.ContainsFunc(local, func(a net.Addr) bool {
+		prefix, err := netip.ParsePrefix(a.String())
+		return err == nil && prefix.Addr().Unmap() == ip.Unmap()
+	})
+}

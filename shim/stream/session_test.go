@@ -1,0 +1,85 @@
+package stream
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net"
+	"strings"
+	"testing"
+
+	"github.com/docker/docker/api/types"
+	"github.com/docker/docker/api/types/container"
+	"github.com/gorilla/websocket"
+	"k8s.io/client-go/tools/remotecommand"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/shim/state"
+)
+
+// helloEngine runs commands in its container that say hello and end with 3.
+type helloEngine struct{ oneContainer }
+
+func (helloEngine) ContainerExecCreate(context.Context, string, container.ExecOptions) (container.ExecCreateResponse, error) {
+	return container.ExecCreateResponse{ID: "exec"}, nil
+}
+
+func (helloEngine) ContainerExecAttach(context.Context, string, container.ExecAttachOptions) (types.HijackedResponse, error) {
+	ours, engine := net.Pipe()
+	go func() {
+		defer engine.Close()
+		_, _ = io.WriteString(engine, "hello")
+	}()
+	return types.NewHijackedResponse(ours, ""), nil
+}
+
+func (helloEngine) ContainerExecInspect(context.Context, string) (container.ExecInspect, error) {
+	const nobody = 1 << 30 // more than any kernel gives
+	return container.ExecInspect{Pid: nobody, ExitCode: 3}, nil
+}
+
+// Output and status come over every protocol. In those before the fourth the status is a text.
+func TestSessionInEachProtocol(t *testing.T) {
+	s := New(Options{}, helloEngine{oneContainer{kind: state.TypeContainer}})
+	if err := s.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	execURL := func(t *testing.T) string {
+		t.Helper()
+		answer, err := s.Exec(t.Context(), &runtimeapi.ExecRequest{ContainerId: "known", Cmd: []string{"x"}, Stdout: true, Tty: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return answer.GetUrl()
+	}
+	eachTransport(t, func(t *testing.T, over transport) {
+		var out bytes.Buffer
+		err := over(t, execURL(t)).StreamWithContext(t.Context(), remotecommand.StreamOptions{Stdout: &out, Tty: true})
+		if exitCode(err) != 3 || out.String() != "hello" {
+			t.Errorf("got %v, %q", err, &out)
+		}
+	})
+	for protocol, want := range map[string]string{"v4.channel.k8s.io": `"reason":"ExitCode","message":"3"`, "channel.k8s.io": "exit status 3"} {
+		t.Run(protocol, func(t *testing.T) {
+			dialer := &websocket.Dialer{Subprotocols: []string{protocol}}
+			conn, answer, err := dialer.Dial("ws"+strings.TrimPrefix(execURL(t), "http"), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			defer answer.Body.Close()
+			var channels [5]bytes.Buffer
+			for {
+				_, message, err := conn.ReadMessage()
+				if err != nil {
+					break
+				}
+				channels[message[0]].Write(message[1:])
+			}
+			if channels[1].String() != "hello" || !strings.Contains(channels[3].String(), want) {
+				t.Errorf("got %q and %q", &channels[1], &channels[3])
+			}
+		})
+	}
+}
