@@ -18,6 +18,9 @@ import (
 )
 
 const (
+	// maxPending is how many connections may be open that have shown no token: no more
+	// can have one. Then the oldest is closed, as an honest client sends its request at once.
+	maxPending = maxRequests
 	// lingerTime is how long a closed connection goes on being read, so that
 	// what the client still sends does not make the kernel reset the connection
 	// and take away the last answer with it.
@@ -36,8 +39,9 @@ type listener struct {
 	net.Listener
 	ctx context.Context // of the server
 
-	mu    sync.Mutex
-	conns map[*conn]struct{} // every one that is open; nil when the server is closed
+	mu      sync.Mutex
+	conns   map[*conn]struct{} // every one that is open; nil when the server is closed
+	pending []*conn            // those that have shown no token, oldest first
 }
 
 // Accept implements net.Listener.
@@ -49,12 +53,20 @@ func (l *listener) Accept() (net.Conn, error) {
 	c := &conn{Conn: raw, listener: l}
 	c.ctx, c.leave = context.WithCancelCause(l.ctx)
 	l.mu.Lock()
-	defer l.mu.Unlock()
 	if l.conns == nil {
-		c.leave(nil)
-		return nil, errors.Join(net.ErrClosed, raw.Close())
+		l.mu.Unlock()
+		return nil, errors.Join(net.ErrClosed, c.cut())
 	}
 	l.conns[c] = struct{}{}
+	l.pending = append(l.pending, c)
+	var oldest *conn
+	if len(l.pending) > maxPending {
+		oldest = l.pending[0]
+	}
+	l.mu.Unlock()
+	if oldest != nil {
+		_ = oldest.cut()
+	}
 	return c, nil
 }
 
@@ -67,6 +79,13 @@ func (l *listener) closeAll() {
 	for c := range conns {
 		_ = c.cut()
 	}
+}
+
+// admit takes a connection out of the pending ones.
+func (l *listener) admit(c *conn) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.pending = slices.DeleteFunc(l.pending, func(p *conn) bool { return p == c })
 }
 
 // conn is a connection of the streaming server.
@@ -96,6 +115,7 @@ func requestContext(_ context.Context, raw net.Conn) context.Context {
 func onState(raw net.Conn, state http.ConnState) {
 	if c := tracked(raw); state == http.StateHijacked {
 		c.upgraded.Store(true)
+		c.listener.admit(c)
 		go c.watch()
 	}
 }
@@ -140,6 +160,7 @@ func (c *conn) Close() (err error) {
 // cut closes the connection for good.
 func (c *conn) cut() error {
 	c.leave(errClientGone)
+	c.listener.admit(c)
 	c.listener.mu.Lock()
 	delete(c.listener.conns, c)
 	c.listener.mu.Unlock()

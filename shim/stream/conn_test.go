@@ -70,3 +70,46 @@ func drip(conn net.Conn, beginning string) {
 		_, err = io.WriteString(conn, "x")
 	}
 }
+
+// pipes is a listener whose connections need no descriptors.
+type pipes struct {
+	net.Listener
+	clients []net.Conn
+}
+
+func (l *pipes) Accept() (net.Conn, error) {
+	server, client := net.Pipe()
+	l.clients = append(l.clients, client)
+	return server, nil
+}
+
+// TestConnectionsWithoutATokenAreLimited: with one too many the oldest is cut off, however
+// short it has been there.
+func TestConnectionsWithoutATokenAreLimited(t *testing.T) {
+	t.Parallel()
+	raw := &pipes{}
+	l := &listener{Listener: raw, ctx: t.Context(), conns: map[*conn]struct{}{}}
+	defer l.closeAll()
+	accept := func() *conn {
+		c, err := l.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c.(*conn)
+	}
+	session := accept()
+	l.admit(session)
+	for range maxPending {
+		accept()
+	}
+	if len(l.conns) != maxPending+1 {
+		t.Errorf("got %d connections, want all of them", len(l.conns))
+	}
+	accept()
+	if _, err := raw.clients[1].Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+		t.Errorf("the oldest: got %v, want its end", err)
+	}
+	if session.ctx.Err() != nil || len(l.conns) != maxPending+1 {
+		t.Errorf("the session: got %v, with %d connections left", session.ctx.Err(), len(l.conns))
+	}
+}
