@@ -1,20 +1,36 @@
 package commands
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/registry"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/random"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"google.golang.org/grpc"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/client"
+	"github.com/crishim/crishim/client/stream"
 	"github.com/crishim/crishim/internal/testneeds"
 	"github.com/crishim/crishim/kuberuntime"
+	"github.com/crishim/crishim/kuberuntime/pod"
+	"github.com/crishim/crishim/logfile"
 	"github.com/crishim/crishim/shim/enginetest"
 )
 
@@ -165,6 +181,203 @@ spec:
 		mounts, err := os.ReadFile("/proc/self/mountinfo")
 		if err != nil || strings.Contains(string(mounts), root) {
 			t.Errorf("below %s something is still mounted, or cannot be seen: %v", root, err)
+		}
+	})
+}
+
+// pushImage puts an image into a registry on 127.0.0.1, which engines take without TLS, and returns its name.
+func pushImage(t *testing.T) string {
+	t.Helper()
+	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
+	t.Cleanup(server.Close)
+	image, err := random.Image(1<<10, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config, err := image.ConfigFile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	config = config.DeepCopy()
+	config.OS, config.Architecture = "linux", runtime.GOARCH
+	if image, err = mutate.ConfigFile(image, config); err != nil {
+		t.Fatal(err)
+	}
+	ref, err := name.ParseReference(server.Listener.Addr().String() + "/app:1")
+	if err == nil {
+		err = remote.Write(ref, image, remote.WithContext(t.Context()))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ref.Name()
+}
+
+type writerFunc func([]byte) (int, error)
+
+func (f writerFunc) Write(b []byte) (int, error) { return f(b) }
+
+// TestKubeGenericRuntimeOnEngine drives a pod as a kubelet would, by the interfaces that it has for a runtime:
+// its sync loop, its sessions, its images and its garbage collection.
+func TestKubeGenericRuntimeOnEngine(t *testing.T) {
+	if os.Geteuid() != 0 {
+		testneeds.Missing(t, "pod folders need root")
+	}
+	eachRuntime(t, func(t *testing.T, endpoint, image string) {
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+		defer cancel()
+		dir := t.TempDir()
+		env := engineEnv(t, endpoint, filepath.Join(dir, "root"))
+		conn, err := env.connect(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		m := managerOn(t, env, conn.ClientConn(), conn)
+		var r kuberuntime.KubeGenericRuntime = m
+		must := func(what string, err error) {
+			t.Helper()
+			if err != nil {
+				t.Fatalf("%s: %v", what, err)
+			}
+		}
+
+		version, err := r.Version(ctx)
+		must("version", err)
+		api, err := r.APIVersion(ctx)
+		must("API version", err)
+		runtimeStatus, err := r.Status(ctx)
+		must("status", err)
+		if r.Type() == "" || version == "" || api != "v1" || !runtimeStatus.GetConditions()[0].GetStatus() {
+			t.Errorf("got %q, %q, %q, %v", r.Type(), version, api, runtimeStatus)
+		}
+		must("pod CIDR", r.UpdatePodCIDR(ctx, "10.88.0.0/16"))
+
+		file := filepath.Join(dir, "pod.yaml")
+		must("manifest", os.WriteFile(file, []byte(strings.ReplaceAll(`
+apiVersion: v1
+kind: Pod
+metadata: {name: kubelet, namespace: generic}
+spec:
+  restartPolicy: Never
+  containers:
+  - {name: job, image: IMAGE, imagePullPolicy: IfNotPresent, command: [sh, -c, "echo out; echo err >&2"]}
+  - {name: cat, image: IMAGE, imagePullPolicy: IfNotPresent, stdin: true, command: [cat]}
+  - {name: web, image: IMAGE, imagePullPolicy: IfNotPresent, command: [sh, -c, "mkdir /www; echo page >/www/index.html; exec httpd -f -p 127.0.0.1:8000 -h /www"]}
+`, "IMAGE", image)), 0o600))
+		set, err := readManifests(env, []string{file})
+		must("manifest", err)
+		p := set.Pods[0].Pod
+		uid := string(p.UID)
+		look := func() *pod.Status {
+			t.Helper()
+			status, err := r.GetPodStatus(ctx, uid, p.Name, p.Namespace)
+			must("pod status", err)
+			return status
+		}
+		for { // each look and its step
+			result := r.SyncPod(ctx, p, set, look())
+			must("sync", result.Err)
+			if result.Actions.Nothing() {
+				break
+			}
+		}
+		status := look()
+		job, cat, web := status.Container("job").ID, status.Container("cat").ID, status.Container("web").ID
+		pods, err := r.GetPods(ctx, false)
+		must("pods", err)
+		if !slices.ContainsFunc(pods, func(p *pod.Pod) bool { return p.UID == uid && len(p.Containers) == 3 }) {
+			t.Errorf("got %v, want the pod among those that run", pods)
+		}
+
+		// The log of one that ends ends.
+		var stdout, stderr bytes.Buffer
+		must("logs", r.GetContainerLogs(ctx, job, logfile.Options{Tail: -1, Follow: true}, &stdout, &stderr))
+		if stdout.String() != "out\n" || stderr.String() != "err\n" {
+			t.Errorf("logs: got %q and %q", &stdout, &stderr)
+		}
+
+		out, err := r.RunInContainer(ctx, cat, []string{"sh", "-c", "echo said; exit 3"}, time.Minute)
+		var exit *kuberuntime.ExitError
+		if string(out) != "said\n" || !errors.As(err, &exit) || exit.Code != 3 {
+			t.Errorf("run: got %q, %v", out, err)
+		}
+		url, err := r.GetExec(ctx, cat, []string{"sh", "-c", "cat; exit 4"}, true, true, false, false)
+		must("exec", err)
+		var session bytes.Buffer
+		var ended *stream.ExitError
+		err = stream.Exec(ctx, url, stream.Streams{In: strings.NewReader("typed"), Out: &session}, stream.Options{})
+		if session.String() != "typed" || !errors.As(err, &ended) || ended.Code != 4 {
+			t.Errorf("exec: got %q, %v", &session, err)
+		}
+		url, err = r.GetAttach(ctx, cat, true, true, false, false)
+		must("attach", err)
+		attached, detach := context.WithCancel(ctx)
+		typed, echoed := io.Pipe()
+		heard := writerFunc(func(b []byte) (int, error) {
+			if bytes.Contains(b, []byte("hello")) {
+				detach()
+			}
+			return len(b), nil
+		})
+		go func() { _, _ = io.WriteString(echoed, "hello\n") }()
+		if err := stream.Attach(attached, url, stream.Streams{In: typed, Out: heard}, stream.Options{}); attached.Err() == nil {
+			t.Errorf("attach: ended with %v before it had an echo", err)
+		}
+		detach()
+		forwarding, stop := context.WithCancel(ctx)
+		defer stop()
+		page := ""
+		err = stream.Forward(forwarding, func(ctx context.Context) (string, error) {
+			return r.GetPortForward(ctx, status.Sandbox().GetId(), []int32{8000})
+		}, []stream.Port{{Remote: 8000}}, stream.Options{Addresses: []string{"127.0.0.1"}, Ready: func(local net.Addr, _ uint16) {
+			go func() {
+				defer stop()
+				for page == "" && ctx.Err() == nil { // the server may not listen yet
+					if resp, err := http.Get("http://" + local.String()); err == nil {
+						text, _ := io.ReadAll(resp.Body)
+						resp.Body.Close()
+						page = string(text)
+					}
+				}
+			}()
+		}})
+		must("port-forward", err)
+		if page != "page\n" {
+			t.Errorf("port-forward: got %q", page)
+		}
+
+		if ref, err := r.GetImageRef(ctx, image); ref == "" || err != nil {
+			t.Errorf("image: got %q, %v", ref, err)
+		}
+		if size, err := r.ImageStats(ctx); size == 0 || err != nil {
+			t.Errorf("image stats: got %d, %v", size, err)
+		}
+		pulled := pushImage(t)
+		_, err = r.PullImage(ctx, pulled, nil, nil)
+		must("pull", err)
+		images, err := r.ListImages(ctx)
+		must("images", err)
+		if !slices.ContainsFunc(images, func(i *runtimeapi.Image) bool { return slices.Contains(i.GetRepoTags(), pulled) }) {
+			t.Errorf("got %v, want %s among them", images, pulled)
+		}
+		must("remove image", r.RemoveImage(ctx, pulled))
+		if ref, err := r.GetImageRef(ctx, pulled); ref != "" || err != nil {
+			t.Errorf("removed image: got %q, %v", ref, err)
+		}
+
+		if err := r.DeleteContainer(ctx, web); !errors.Is(err, kuberuntime.ErrRunning) {
+			t.Errorf("delete what runs: got %v", err)
+		}
+		must("delete", r.DeleteContainer(ctx, job))
+		now := int64(0)
+		must("kill", r.KillPod(ctx, p, look(), &now))
+		policy := kuberuntime.GCPolicy{MaxPerContainer: -1, MaxContainers: -1} // other tests have pods, too
+		if _, err := r.GarbageCollect(ctx, policy, kuberuntime.Sources{AllReady: true, Deleted: func(other string) bool { return other == uid }}); err != nil {
+			t.Error(err)
+		}
+		if status := look(); len(status.Containers)+len(status.Sandboxes) > 0 {
+			t.Errorf("left after garbage collection: %v", status)
 		}
 	})
 }
