@@ -107,7 +107,7 @@ func (w *worker) step(ctx context.Context) (next time.Duration, finished bool) {
 		w.last, w.failures = want.pod, 0
 	}
 	// A pod can be ended without a network. The loop wakes us when the runtime is ready.
-	if w.gate.closed(removing || pod.IsHostNetwork(want.pod)) {
+	if w.gate.closed(removing || want.pod.Spec.HostNetwork) {
 		return resync, false
 	}
 	namespace, name, _ := strings.Cut(w.name, "/")

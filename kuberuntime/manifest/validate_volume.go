@@ -3,6 +3,7 @@ package manifest
 import (
 	"path"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -25,6 +26,28 @@ func (v *validator) volumes(list *field.Path) {
 			continue
 		}
 		v.volumeSource(volume, at)
+	}
+}
+
+// localVolumes are the volume sources that this host can make by itself.
+var localVolumes = map[string]bool{
+	"hostPath": true, "emptyDir": true, "configMap": true, "secret": true,
+	"projected": true, "downwardAPI": true, "image": true,
+}
+
+func (v *validator) refusedVolume(volume *v1.Volume, path *field.Path) {
+	for source, value := range reflect.ValueOf(volume.VolumeSource).Fields() {
+		name, _, _ := strings.Cut(source.Tag.Get("json"), ",")
+		v.refuse(!localVolumes[name] && !value.IsNil(), path.Child(name), "needs a volume plugin")
+	}
+	if volume.Projected == nil {
+		return
+	}
+	for i, s := range volume.Projected.Sources {
+		at := path.Child("projected", "sources").Index(i)
+		v.refuse(s.ServiceAccountToken != nil, at.Child("serviceAccountToken"), "needs an API server")
+		v.refuse(s.ClusterTrustBundle != nil, at.Child("clusterTrustBundle"), "needs an API server")
+		v.refuse(s.PodCertificate != nil, at.Child("podCertificate"), "needs an API server")
 	}
 }
 

@@ -3,9 +3,11 @@ package plan
 import (
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/kuberuntime/pod"
@@ -157,7 +159,7 @@ func TestComputeContainers(t *testing.T) {
 	t.Parallel()
 	a, b := had("a", running, 0), had("b", running, 0)
 	never, onFailure := policy(v1.RestartPolicyNever), policy(v1.RestartPolicyOnFailure)
-	deleted := func(p *v1.Pod) { p.DeletionTimestamp = timestamp() }
+	deleted := func(p *v1.Pod) { p.DeletionTimestamp = &metav1.Time{Time: time.Unix(1700000000, 0)} }
 	type list = []*pod.ContainerStatus
 	cases := []struct {
 		name       string

@@ -108,6 +108,3 @@ func (s *Status) Started() time.Time {
 func IsSidecar(c *v1.Container) bool {
 	return c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways
 }
-
-// IsHostNetwork reports whether a pod uses the network of the host.
-func IsHostNetwork(p *v1.Pod) bool { return p.Spec.HostNetwork }

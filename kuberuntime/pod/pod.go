@@ -1,0 +1,140 @@
+// Package pod holds what every part of the pod runtime says about a pod: the label and
+// annotation keys that the kubelet uses, the hashes that decide what has changed, and the
+// state of a pod as the runtime reports it. It calls nothing.
+package pod
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"hash/fnv"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Annotation keys, the kubelet's own.
+const (
+	HashAnnotation             = "io.kubernetes.container.hash"
+	RestartCountAnnotation     = "io.kubernetes.container.restartCount"
+	MessagePathAnnotation      = "io.kubernetes.container.terminationMessagePath"
+	MessagePolicyAnnotation    = "io.kubernetes.container.terminationMessagePolicy"
+	PreStopAnnotation          = "io.kubernetes.container.preStopHandler"
+	PortsAnnotation            = "io.kubernetes.container.ports"
+	DeletionGraceAnnotation    = "io.kubernetes.pod.deletionGracePeriod"
+	TerminationGraceAnnotation = "io.kubernetes.pod.terminationGracePeriod"
+
+	ConfigHashAnnotation   = "kubernetes.io/config.hash"
+	ConfigSeenAnnotation   = "kubernetes.io/config.seen"
+	ConfigSourceAnnotation = "kubernetes.io/config.source"
+	ConfigMirrorAnnotation = "kubernetes.io/config.mirror"
+)
+
+// FolderAnnotation names the folder that a pod of sync came from. It is what keeps sync
+// away from the static pods of a kubelet on the same host and from those of apply.
+const FolderAnnotation = "crishim.io/sync.folder"
+
+// Dirs are the host folders of the pod runtime.
+type Dirs struct {
+	Root string // volumes, termination messages, hosts files: Root/pods/UID
+	Logs string // the kubelet's /var/log/pods
+	// LegacyLogs is the kubelet's /var/log/containers with a link for each log, or empty
+	// where no links are wanted.
+	LegacyLogs string
+}
+
+// Pods is the folder that has one folder for each pod.
+func (d Dirs) Pods() string { return filepath.Join(d.Root, "pods") }
+
+// IsUID reports whether a uid can be the name of a pod's folder. The runtime has pods of other
+// tools too, and their uids are any text, such as a way out of the folder of all pods.
+func IsUID(uid string) bool {
+	return uid != "" && uid != "." && uid != ".." && !strings.ContainsAny(uid, "/\x00")
+}
+
+// Pod is a pod's own folder.
+func (d Dirs) Pod(uid string) string { return filepath.Join(d.Pods(), uid) }
+
+// Container is where a container's termination messages are.
+func (d Dirs) Container(uid, name string) string {
+	return filepath.Join(d.Pod(uid), "containers", name)
+}
+
+// Hosts is the pod's hosts file.
+func (d Dirs) Hosts(uid string) string { return filepath.Join(d.Pod(uid), "etc-hosts") }
+
+// Volume is the folder of a volume that the pod runtime makes.
+func (d Dirs) Volume(uid, kind, name string) string {
+	return filepath.Join(d.Pod(uid), "volumes", "kubernetes.io~"+kind, name)
+}
+
+// SubPath is where a sub path of a volume is mounted for one volumeMount of a container.
+func (d Dirs) SubPath(uid, volume, container string, index int) string {
+	return filepath.Join(d.Pod(uid), "volume-subpaths", volume, container, strconv.Itoa(index))
+}
+
+// Seccomp is where local seccomp profiles are looked up.
+func (d Dirs) Seccomp() string { return filepath.Join(d.Root, "seccomp") }
+
+// PodLogs is the log folder of a pod.
+func (d Dirs) PodLogs(p *v1.Pod) string {
+	return filepath.Join(d.Logs, LogFolder(p.Namespace, p.Name, string(p.UID)))
+}
+
+// LogFolder is the name of a pod's log folder.
+func LogFolder(namespace, name, uid string) string { return namespace + "_" + name + "_" + uid }
+
+// ContainerHash is what a running container is compared by: name and image, nothing else,
+// so that only a new image restarts it.
+func ContainerHash(c *v1.Container) uint64 {
+	data, err := json.Marshal(map[string]string{"name": c.Name, "image": c.Image})
+	if err != nil { // two strings always marshal
+		panic(err)
+	}
+	h := fnv.New32a()
+	h.Write(data)
+	return uint64(h.Sum32())
+}
+
+// FormatHash is the form of the annotation.
+func FormatHash(h uint64) string { return strconv.FormatUint(h, 16) }
+
+// ParseHash reads the annotation.
+func ParseHash(s string) (uint64, error) { return strconv.ParseUint(s, 16, 64) }
+
+// UID derives a pod's uid from its manifest without the images: a new image restarts a
+// container in the same pod, any other change is another pod, as an API server has it.
+// The uid in the manifest, if there is one, tells pods of one name apart too.
+func UID(p *v1.Pod) (types.UID, error) {
+	stripped := p.DeepCopy()
+	for i := range stripped.Spec.InitContainers {
+		stripped.Spec.InitContainers[i].Image = ""
+		stripped.Spec.InitContainers[i].ImagePullPolicy = ""
+	}
+	for i := range stripped.Spec.Containers {
+		stripped.Spec.Containers[i].Image = ""
+		stripped.Spec.Containers[i].ImagePullPolicy = ""
+	}
+	stripped.Spec.EphemeralContainers = nil // they join a running pod
+	for key := range stripped.Annotations {
+		switch key { // the pod runtime sets them by itself
+		case ConfigHashAnnotation, ConfigSeenAnnotation, ConfigSourceAnnotation, ConfigMirrorAnnotation, FolderAnnotation:
+			delete(stripped.Annotations, key)
+		}
+	}
+	data, err := json.Marshal(struct {
+		Namespace, Name, UID string
+		Labels, Annotations  map[string]string
+		Spec                 v1.PodSpec
+	}{p.Namespace, p.Name, string(p.UID), stripped.Labels, stripped.Annotations, stripped.Spec})
+	if err != nil {
+		return "", fmt.Errorf("hash pod %s/%s: %w", p.Namespace, p.Name, err)
+	}
+	sum := sha256.Sum256(data)
+	h := hex.EncodeToString(sum[:16])
+	return types.UID(h[:8] + "-" + h[8:12] + "-" + h[12:16] + "-" + h[16:20] + "-" + h[20:]), nil
+}
