@@ -68,7 +68,7 @@ func importRules() []importRule {
 var homes = map[string][]string{
 	"github.com/urfave/cli":             {"commands"},
 	"github.com/olekukonko/tablewriter": {"output/table.go", "output/table_test.go"},
-	"github.com/docker/docker/client":   {"shim/docker", "shim/enginetest"},
+	"github.com/docker/docker/client":   {"shim/docker"},
 	"github.com/moby/term":              {"client/stream"},
 }
 

@@ -231,10 +231,10 @@ func TestWhatOthersDoToPodsIsSeen(t *testing.T) {
 	d.free(t, p, id)
 	ctx, engine := t.Context(), d.engine
 
-	if err := enginetest.Library(t, engine).ContainerPause(ctx, id); err != nil {
+	if err := engine.ContainerPause(ctx, id); err != nil {
 		t.Fatal(err)
 	}
-	if err := enginetest.Library(t, engine).ContainerUnpause(ctx, id); err != nil {
+	if err := engine.ContainerUnpause(ctx, id); err != nil {
 		t.Fatal(err)
 	}
 	if err := engine.ContainerKill(ctx, id, "KILL"); err != nil {
@@ -250,7 +250,7 @@ func TestWhatOthersDoToPodsIsSeen(t *testing.T) {
 	}
 	waitFor(t, "a start is seen", func() bool { return d.status(t, id).GetState() == runtimeapi.ContainerState_CONTAINER_RUNNING })
 	tag := "crishim.test/" + strings.ToLower(p.config.GetMetadata().GetName()) + ":1"
-	if err := enginetest.Library(t, engine).ImageTag(ctx, testImage, tag); err != nil {
+	if err := engine.ImageTag(ctx, testImage, tag); err != nil {
 		t.Fatal(err)
 	}
 	hasTag := func() bool {
@@ -263,11 +263,11 @@ func TestWhatOthersDoToPodsIsSeen(t *testing.T) {
 	}
 	waitFor(t, "a tag that was taken away is seen", func() bool { return !hasTag() })
 	before := d.podStatus(t, p.id).GetStatus().GetNetwork().GetIp()
-	if err := enginetest.Library(t, engine).NetworkDisconnect(ctx, "bridge", p.id, true); err != nil {
+	if err := engine.NetworkDisconnect(ctx, "bridge", p.id, true); err != nil {
 		t.Fatal(err)
 	}
 	waitFor(t, "a lost network is seen", func() bool { return d.podStatus(t, p.id).GetStatus().GetNetwork().GetIp() == "" })
-	if err := enginetest.Library(t, engine).NetworkConnect(ctx, "bridge", p.id, nil); err != nil {
+	if err := engine.NetworkConnect(ctx, "bridge", p.id, nil); err != nil {
 		t.Fatal(err)
 	}
 	waitFor(t, "a network that came back is seen", func() bool { return d.podStatus(t, p.id).GetStatus().GetNetwork().GetIp() != "" })

@@ -23,7 +23,6 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/internal/testneeds"
-	"github.com/crishim/crishim/shim/enginetest"
 )
 
 // The tests here hold what the public CRI validation suite is known to check and
@@ -195,7 +194,7 @@ func TestWhatIsRemovedIsGone(t *testing.T) {
 	d.exited(t, maker)
 	ctx := t.Context()
 	for i := range 5 {
-		made, err := enginetest.Library(t, d.engine).ContainerCommit(ctx, maker, container.CommitOptions{
+		made, err := d.engine.ContainerCommit(ctx, maker, container.CommitOptions{
 			Reference: fmt.Sprintf("crishim-test/gone:%d-%s", i, p.id[:12]), Comment: strconv.Itoa(i),
 		})
 		if err != nil {

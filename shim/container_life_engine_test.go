@@ -10,8 +10,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
-
-	"github.com/crishim/crishim/shim/enginetest"
 )
 
 func TestContainerLifeCycle(t *testing.T) {
@@ -134,11 +132,11 @@ func TestListContainersFilters(t *testing.T) {
 	c.exited(t, ended)
 	elsewhere := other.create(t, config("elsewhere", idle))
 	held := p.start(t, config("held", idle)) // the engine calls it paused, the CRI running
-	if err := enginetest.Library(t, c.engine).ContainerPause(t.Context(), held); err != nil {
+	if err := c.engine.ContainerPause(t.Context(), held); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := enginetest.Library(t, c.engine).ContainerUnpause(context.WithoutCancel(t.Context()), held); err != nil {
+		if err := c.engine.ContainerUnpause(context.WithoutCancel(t.Context()), held); err != nil {
 			t.Error(err)
 		}
 	})

@@ -15,7 +15,6 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/internal/testneeds"
-	"github.com/crishim/crishim/shim/enginetest"
 )
 
 // sharedDir is a mount of its own whose mounts propagate.
@@ -185,7 +184,7 @@ func TestImageMountOfManyLayers(t *testing.T) {
 	p := c.pod(t, nil)
 	maker := p.start(t, shell("maker", "echo upper >/etc/added; rm /etc/group; mkdir /new; echo 2 >/new/file"))
 	c.exited(t, maker)
-	made, err := enginetest.Library(t, c.engine).ContainerCommit(t.Context(), maker, container.CommitOptions{Reference: "crishim-test/layers:" + p.id[:12]})
+	made, err := c.engine.ContainerCommit(t.Context(), maker, container.CommitOptions{Reference: "crishim-test/layers:" + p.id[:12]})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -55,7 +55,7 @@ func toStatus(ctx context.Context, err error) error {
 // says it. Only a sentinel that the error really ends with is cut off: an
 // engine's own last word may be the same, and is all that it said.
 func sentence(err error) string {
-	text := err.Error()
+	text := docker.Text(err)
 	last := lastOf(err)
 	for _, class := range errorClasses {
 		if short, ok := strings.CutSuffix(text, ": "+class.Error()); ok && last == class { //nolint:errorlint // the sentinel itself

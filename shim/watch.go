@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/containerd/errdefs"
+	"github.com/docker/docker/api/types"
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/system"
 )
@@ -24,7 +25,7 @@ const (
 
 // watchEngine is what a watch needs of the Docker client.
 type watchEngine interface {
-	Renegotiate(ctx context.Context) error
+	Ping(ctx context.Context) (types.Ping, error)
 	ContainerInspect(ctx context.Context, id string) (container.InspectResponse, error)
 }
 
@@ -140,7 +141,7 @@ func (w *watch) keepInPlace(ctx context.Context) {
 
 // greet asks an engine who it is, in the newest API version that both speak.
 func (w *watch) greet(ctx context.Context) (system.Info, string, error) {
-	if err := w.engine.Renegotiate(ctx); err != nil {
+	if _, err := w.engine.Ping(ctx); err != nil {
 		return system.Info{}, "", err
 	}
 	return w.node.facts(ctx)

@@ -17,10 +17,8 @@ import (
 	"github.com/crishim/crishim/shim/enginetest"
 )
 
-// watched is an engine in memory with a version to agree on.
+// watched is an engine in memory that tells who listens.
 type watched struct{ *enginetest.Memory }
-
-func (watched) Renegotiate(context.Context) error { return nil }
 
 // safeLog is a log that may be read while it is written.
 type safeLog struct {

@@ -256,7 +256,7 @@ func TestOneContainerIsBrokenOnEngine(t *testing.T) {
 func TestEngineSpeaksAnotherVersionOnEngine(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)
-	if _, err := h.engine.Library(t.Context()); err != nil {
+	if _, err := h.engine.Ping(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	own := h.engine.ClientVersion()

@@ -14,7 +14,6 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/internal/faultproxy"
-	"github.com/crishim/crishim/shim/enginetest"
 )
 
 // TestEventsAreBrokenOnEngine breaks the stream of the engine's events. What serve
@@ -48,7 +47,7 @@ func TestEventsAreBrokenOnEngine(t *testing.T) {
 				}
 				return nil
 			})
-			if err := enginetest.Library(t, h.engine).ContainerKill(t.Context(), p.containerID, "KILL"); err != nil {
+			if err := h.engine.ContainerKill(t.Context(), p.containerID, "KILL"); err != nil {
 				t.Fatal(err)
 			}
 			k.truthful(t, p)

@@ -14,7 +14,6 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/internal/faultproxy"
-	"github.com/crishim/crishim/shim/enginetest"
 )
 
 // TestEngineHangsOnEngine: an engine that was sent SIGSTOP keeps its connections and
@@ -92,11 +91,10 @@ func TestEngineGoesAndComesBackOnEngine(t *testing.T) {
 
 	k.proxy.Down(true)
 	wait(t, func() error { return k.serve.ready(t.Context(), false) })
-	library := enginetest.Library(t, h.engine)
-	if err := library.ContainerKill(t.Context(), dies.containerID, "KILL"); err != nil {
+	if err := h.engine.ContainerKill(t.Context(), dies.containerID, "KILL"); err != nil {
 		t.Fatal(err)
 	}
-	if err := library.ContainerRemove(t.Context(), goes.containerID, container.RemoveOptions{Force: true}); err != nil {
+	if err := h.engine.ContainerRemove(t.Context(), goes.containerID, container.RemoveOptions{Force: true}); err != nil {
 		t.Fatal(err)
 	}
 	for _, step := range []func(*pod, context.Context, runtimeapi.RuntimeServiceClient) error{(*pod).run, (*pod).create, (*pod).start} {

@@ -110,11 +110,7 @@ func (p *pod) onEngine(ctx context.Context) (map[string]bool, error) {
 
 // runs is an error unless a command runs in the pod's container.
 func (p *pod) runs(ctx context.Context, command string) error {
-	library, err := p.host.engine.Library(ctx)
-	if err != nil {
-		return err
-	}
-	r, err := library.ContainerTop(ctx, p.containerID, nil)
+	r, err := p.host.engine.ContainerTop(ctx, p.containerID, nil)
 	if err == nil && !strings.Contains(fmt.Sprint(r.Processes), command) {
 		err = fmt.Errorf("%q does not run", command)
 	}

@@ -86,10 +86,6 @@ const manyTags = 1000
 func TestImageWithAThousandTagsOnEngine(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)
-	library, err := h.engine.Library(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
 	var layer bytes.Buffer
 	w := tar.NewWriter(&layer)
 	unique := h.pod(t).uid()
@@ -100,7 +96,7 @@ func TestImageWithAThousandTagsOnEngine(t *testing.T) {
 		t.Fatal(err)
 	}
 	tag := func(n int) string { return fmt.Sprintf("%s/app:%d", unique, n) }
-	answer, err := library.ImageImport(t.Context(), image.ImportSource{Source: &layer, SourceName: "-"}, tag(0), image.ImportOptions{})
+	answer, err := h.engine.ImageImport(t.Context(), image.ImportSource{Source: &layer, SourceName: "-"}, tag(0), image.ImportOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -110,12 +106,12 @@ func TestImageWithAThousandTagsOnEngine(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { h.crishim(t, embedded(h.endpoint())).run(contextWithoutEnd(t), "rmi", tag(0)) })
-	inspected, err := library.ImageInspect(t.Context(), tag(0))
+	inspected, err := h.engine.ImageInspect(t.Context(), tag(0))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for n := 1; n < manyTags; n++ {
-		if err := library.ImageTag(t.Context(), inspected.ID, tag(n)); err != nil {
+		if err := h.engine.ImageTag(t.Context(), inspected.ID, tag(n)); err != nil {
 			t.Fatal(err)
 		}
 	}

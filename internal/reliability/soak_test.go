@@ -27,7 +27,6 @@ import (
 
 	"github.com/crishim/crishim/client/stream"
 	"github.com/crishim/crishim/internal/faultproxy"
-	"github.com/crishim/crishim/shim/enginetest"
 )
 
 // soakClients work at the same time, each on one pod after the other.
@@ -413,7 +412,7 @@ func (s *soak) look(t *testing.T) figures {
 	if err != nil {
 		t.Error(err)
 	}
-	volumes, err := enginetest.Library(t, s.host.engine).VolumeList(ctx, volume.ListOptions{})
+	volumes, err := s.host.engine.VolumeList(ctx, volume.ListOptions{})
 	if err != nil {
 		t.Error(err)
 	}

@@ -37,7 +37,7 @@ import (
 // what changes that.
 type Engine interface {
 	Events(ctx context.Context, o events.ListOptions) (<-chan events.Message, <-chan error)
-	Ping(ctx context.Context) error
+	Ping(ctx context.Context) (types.Ping, error)
 	ServerVersion(ctx context.Context) (types.Version, error)
 	Info(ctx context.Context) (system.Info, error)
 

@@ -80,7 +80,7 @@ func (c *Cache) heartbeat(ctx context.Context) error {
 			return ctx.Err()
 		}
 		asked, cancel := context.WithTimeout(ctx, c.heartbeatTime)
-		err := c.engine.Ping(asked)
+		_, err := c.engine.Ping(asked)
 		silent := err != nil && asked.Err() != nil
 		cancel()
 		if silent {

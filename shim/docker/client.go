@@ -1,5 +1,5 @@
 // Package docker builds the Docker Engine client that the shim works with. It
-// is the only package that imports the client library; the areas of the shim
+// is the only package that imports the client library; the services of the shim
 // name the methods they need in small interfaces with the same signatures.
 package docker
 
@@ -11,12 +11,15 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"sync/atomic"
+	"slices"
+	"strings"
 	"syscall"
 	"time"
 
 	"github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types"
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/image"
 	"github.com/docker/docker/api/types/versions"
 	"github.com/docker/docker/client"
 )
@@ -38,16 +41,14 @@ type (
 // ImageLoadWithQuiet keeps progress messages out of the answer to a load.
 func ImageLoadWithQuiet(quiet bool) ImageLoadOption { return client.ImageLoadWithQuiet(quiet) }
 
-// Client is the engine's client. It connects when it is first used.
+// Client is the library's client with a transport of our own, which agrees on the API
+// version, counts calls and limits their time. Methods are here where the library's
+// would not do.
 type Client struct {
-	endpoint Endpoint
-	observe  Observe // may be nil
+	*client.Client
 
-	requestTime time.Duration // 0: no limit
-
-	first    *client.Client                // asks for the version, and speaks it from then on
-	spoken   atomic.Pointer[client.Client] // nil until a version is agreed
-	agreeing chan struct{}                 // held while one is being agreed
+	endpoint  Endpoint
+	transport *transport
 }
 
 // New builds a client for the endpoint that the options lead to. It does not
@@ -57,49 +58,154 @@ func New(o Options) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	first, err := endpoint.dialer()
+	library, overHTTP, err := endpoint.library()
 	if err != nil {
 		return nil, err
 	}
-	built := &Client{endpoint: endpoint, observe: o.Observe, requestTime: o.RequestTimeout, first: first, agreeing: make(chan struct{}, 1)}
+	t := &transport{base: overHTTP.Transport, limit: o.RequestTimeout, observe: o.Observe, agreeing: make(chan struct{}, 1)}
+	overHTTP.Transport = t
 	if o.APIVersion != "" {
-		if err := CheckAPI(o.APIVersion); err != nil {
-			return nil, errors.Join(err, first.Close())
+		if _, err := t.speak(o.APIVersion); err != nil {
+			return nil, err
 		}
-		first.NegotiateAPIVersionPing(types.Ping{APIVersion: o.APIVersion})
-		built.spoken.Store(first)
 	}
-	return built, nil
+	return &Client{Client: library, endpoint: endpoint, transport: t}, nil
 }
 
-// dialer builds a client that has not agreed on a version.
-func (e Endpoint) dialer() (*client.Client, error) {
-	over, opts, err := e.transport()
+// library builds the library's client, and returns what it sends requests with.
+func (e Endpoint) library(more ...client.Opt) (*client.Client, *http.Client, error) {
+	base, opts, err := e.transport()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	overHTTP := &http.Client{Transport: over, CheckRedirect: client.CheckRedirect}
-	opts = append([]client.Opt{client.WithHTTPClient(overHTTP)}, opts...)
-	c, err := client.NewClientWithOpts(append(opts, client.WithAPIVersionNegotiation(), client.WithUserAgent("crishim"))...)
+	overHTTP := &http.Client{Transport: base, CheckRedirect: client.CheckRedirect}
+	opts = slices.Concat([]client.Opt{client.WithHTTPClient(overHTTP)}, opts, []client.Opt{client.WithUserAgent("crishim")}, more)
+	c, err := client.NewClientWithOpts(opts...)
 	if err != nil {
-		return nil, fmt.Errorf("docker engine at %s: %w", e.Host, err)
+		return nil, nil, fmt.Errorf("docker engine at %s: %w", e.Host, err)
 	}
-	// The library has noted the transport, and put a tracer around it that nobody
-	// listens to.
-	overHTTP.Transport = over
-	return c, nil
-}
-
-// Close closes the connections that no call uses.
-func (c *Client) Close() error {
-	if spoken := c.spoken.Load(); spoken != nil {
-		return spoken.Close()
-	}
-	return c.first.Close()
+	// The library has noted the transport, which it dials with, and put a tracer around
+	// it that nobody listens to.
+	overHTTP.Transport = base
+	return c, overHTTP, nil
 }
 
 // Endpoint says where the engine is and how that was decided.
 func (c *Client) Endpoint() Endpoint { return c.endpoint }
+
+// ClientVersion is the API version that calls are made in, "" before the first.
+func (c *Client) ClientVersion() string {
+	if version := c.transport.version.Load(); version != nil {
+		return *version
+	}
+	return ""
+}
+
+// ContainerInspect refuses an answer that lacks what every engine tells, so nobody
+// behind this has to ask.
+func (c *Client) ContainerInspect(ctx context.Context, id string) (container.InspectResponse, error) {
+	if err := plain("container", id); err != nil {
+		return container.InspectResponse{}, err
+	}
+	detail, err := c.Client.ContainerInspect(ctx, id)
+	if err == nil && (detail.ContainerJSONBase == nil || detail.State == nil || detail.HostConfig == nil || detail.Config == nil || detail.ID == "") {
+		err = fmt.Errorf("the engine's answer about container %s is not whole: %w", id, errdefs.ErrInternal)
+	}
+	return detail, err
+}
+
+// ContainerInspectWithRaw refuses names that are none.
+func (c *Client) ContainerInspectWithRaw(ctx context.Context, id string, size bool) (container.InspectResponse, []byte, error) {
+	if err := plain("container", id); err != nil {
+		return container.InspectResponse{}, nil, err
+	}
+	return c.Client.ContainerInspectWithRaw(ctx, id, size)
+}
+
+// ImageInspect refuses names that are none.
+func (c *Client) ImageInspect(ctx context.Context, ref string, o ...ImageInspectOption) (image.InspectResponse, error) {
+	if err := plain("image", ref); err != nil {
+		return image.InspectResponse{}, err
+	}
+	return c.Client.ImageInspect(ctx, ref, o...)
+}
+
+// plain refuses a name with dots for a part, which is the name of nothing. The
+// engine's API has names in the paths of its URLs, where ".." would ask for
+// something else.
+func plain(kind, name string) error {
+	if slices.ContainsFunc(strings.Split(name, "/"), func(part string) bool { return part == "." || part == ".." }) {
+		return fmt.Errorf("no such %s: %s: %w", kind, name, errdefs.ErrNotFound)
+	}
+	return nil
+}
+
+// ContainerStop comes back when lists know the end too.
+func (c *Client) ContainerStop(ctx context.Context, id string, o container.StopOptions) error {
+	if err := c.Client.ContainerStop(ctx, id, o); err != nil {
+		return err
+	}
+	c.awaitEnd(ctx, id)
+	return nil
+}
+
+// notingTime is more than an engine needs to note that a container has ended.
+const notingTime = 10 * time.Second
+
+// awaitEnd waits until the engine has noted the end of a container that it says
+// it has stopped. Newer engines answer before: lists say that it runs until the
+// end is written down, which locks the container, so that its inspection waits.
+// One that had no time to end by itself and needed no kill may even have its end
+// still to come. What goes wrong here is no reason for the stop to fail.
+func (c *Client) awaitEnd(ctx context.Context, id string) {
+	ctx, cancel := context.WithTimeout(ctx, notingTime)
+	defer cancel()
+	for {
+		have, err := c.ContainerInspect(ctx, id)
+		if err != nil || !have.State.Running {
+			return
+		}
+		ended, failed := c.ContainerWait(ctx, id, container.WaitConditionNotRunning)
+		select {
+		case <-ended:
+		case err := <-failed:
+			if err != nil {
+				return
+			}
+		}
+	}
+}
+
+// ContainerAttach takes its connection over.
+func (c *Client) ContainerAttach(ctx context.Context, id string, o container.AttachOptions) (types.HijackedResponse, error) {
+	return c.takeOver(ctx, "attach", func(spoken *client.Client) (types.HijackedResponse, error) { return spoken.ContainerAttach(ctx, id, o) })
+}
+
+// ContainerExecAttach takes its connection over.
+func (c *Client) ContainerExecAttach(ctx context.Context, id string, o container.ExecAttachOptions) (types.HijackedResponse, error) {
+	return c.takeOver(ctx, "start_exec", func(spoken *client.Client) (types.HijackedResponse, error) {
+		return spoken.ContainerExecAttach(ctx, id, o)
+	})
+}
+
+// takeOver makes a call on a connection of its own. The library sends it without the
+// transport, so it goes through a client that speaks the version agreed on.
+func (c *Client) takeOver(ctx context.Context, operation string, call func(*client.Client) (types.HijackedResponse, error)) (resp types.HijackedResponse, err error) {
+	start := time.Now()
+	if c.transport.observe != nil {
+		defer func() { c.transport.observe(operation, time.Since(start), err) }()
+	}
+	if c.ClientVersion() == "" {
+		if _, err := c.Ping(ctx); err != nil {
+			return resp, err
+		}
+	}
+	spoken, _, err := c.endpoint.library(client.WithVersion(c.ClientVersion()))
+	if err != nil {
+		return resp, err
+	}
+	return call(spoken)
+}
 
 // CheckAPI is an error when the engine is too old for the shim.
 func CheckAPI(apiVersion string) error {
@@ -110,10 +216,10 @@ func CheckAPI(apiVersion string) error {
 	return nil
 }
 
-// IsUnreachable says whether an error of a client call means that the engine
+// IsUnreachable reports whether an error of a client call means that the engine
 // could not be reached or went away during the call.
 func IsUnreachable(err error) bool {
-	if err == nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+	if err == nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || errors.As(err, new(refusal)) {
 		return false
 	}
 	if client.IsErrConnectionFailed(err) {

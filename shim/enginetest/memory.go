@@ -123,12 +123,12 @@ func (m *Memory) ServerVersion(ctx context.Context) (types.Version, error) {
 }
 
 // Ping implements the client's method.
-func (m *Memory) Ping(ctx context.Context) error {
+func (m *Memory) Ping(ctx context.Context) (types.Ping, error) {
 	end, err := m.begin(ctx, "Ping")
 	if err == nil {
 		end()
 	}
-	return err
+	return types.Ping{APIVersion: m.Version.APIVersion}, err
 }
 
 // Containers gives the names of all containers.

@@ -8,8 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/docker/docker/client"
-
 	"github.com/crishim/crishim/internal/testneeds"
 	"github.com/crishim/crishim/shim/docker"
 )
@@ -32,15 +30,4 @@ func Require(t testing.TB) *docker.Client {
 	}
 	t.Cleanup(func() { c.Close() })
 	return c
-}
-
-// Library is the library's own client of an engine, for what the shim never asks
-// of it.
-func Library(t testing.TB, c *docker.Client) *client.Client {
-	t.Helper()
-	library, err := c.Library(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return library
 }

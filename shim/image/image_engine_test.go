@@ -58,7 +58,7 @@ func TestImageHasOneID(t *testing.T) {
 	forget(t, engine, id)
 	repository := strings.TrimSuffix(ref, ":v1")
 	second := repository + ":v2"
-	if err := enginetest.Library(t, engine).ImageTag(t.Context(), id, second); err != nil {
+	if err := engine.ImageTag(t.Context(), id, second); err != nil {
 		t.Fatal(err)
 	}
 	for _, by := range []string{
@@ -146,7 +146,7 @@ func TestRemoveImageByAnyReference(t *testing.T) {
 				t.Fatal(err)
 			}
 			forget(t, engine, id)
-			if err := enginetest.Library(t, engine).ImageTag(t.Context(), id, ref+"-also"); err != nil {
+			if err := engine.ImageTag(t.Context(), id, ref+"-also"); err != nil {
 				t.Fatal(err)
 			}
 			by := pick(ref, digest, id)
@@ -292,7 +292,7 @@ func TestImageFsInfoCountsLayersOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	forget(t, engine, id)
-	if err := enginetest.Library(t, engine).ImageTag(t.Context(), id, ref+"-also"); err != nil {
+	if err := engine.ImageTag(t.Context(), id, ref+"-also"); err != nil {
 		t.Fatal(err)
 	}
 	if after := usedBytes(t, s); after <= before {

@@ -174,7 +174,7 @@ func until(t *testing.T, what string, is func() bool) {
 // processes lists the command lines in a container that contain a word.
 func (r *rig) processes(t *testing.T, id, word string) []string {
 	t.Helper()
-	top, err := enginetest.Library(t, r.engine).ContainerTop(context.WithoutCancel(t.Context()), id, nil)
+	top, err := r.engine.ContainerTop(context.WithoutCancel(t.Context()), id, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,7 +19,6 @@ import (
 	utilexec "k8s.io/client-go/util/exec"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/crishim/crishim/shim/enginetest"
 	"github.com/crishim/crishim/shim/state"
 )
 
@@ -346,7 +345,7 @@ func TestSessionsEndWithAContainerThatSharesProcessIDs(t *testing.T) {
 			go func() { execEnded <- execSession.StreamWithContext(t.Context(), exec) }()
 			until(t, "the script to start", func() bool { return out.String() == "ready\n" })
 			began := time.Now()
-			if err := enginetest.Library(t, r.engine).ContainerKill(t.Context(), id, signal); err != nil {
+			if err := r.engine.ContainerKill(t.Context(), id, signal); err != nil {
 				t.Fatal(err)
 			}
 			for what, session := range map[string]struct {

@@ -1,0 +1,282 @@
+package docker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/docker/docker/api"
+	"github.com/docker/docker/api/types/versions"
+)
+
+// Observe is told of every engine call that dockershim's metrics counted, under
+// the name that they used, how long it took and how it ended. Calls that stream
+// count until the stream is open.
+type Observe func(operation string, took time.Duration, err error)
+
+// Timeout reports whether a call ended because its time was up.
+func Timeout(err error) bool { return errors.Is(err, context.DeadlineExceeded) }
+
+// refusal is what the transport says where an engine does not.
+type refusal struct{ error }
+
+func (r refusal) Unwrap() error { return r.error }
+
+// Text is the text of a call's error. net/http and the library put the request in
+// front of everything that a transport says, which tells nothing about a refusal.
+func Text(err error) string {
+	text := err.Error()
+	var own refusal
+	var request *url.Error
+	if errors.As(err, &own) && errors.As(err, &request) {
+		before, _, _ := strings.Cut(text, request.Error())
+		text = strings.TrimSuffix(before, "error during connect: ") + own.Error()
+	}
+	return text
+}
+
+// operation is what the transport knows of one kind of request.
+type operation struct {
+	name    string // in the metrics; "" for what dockershim did not count
+	limited bool   // ends with its answer, which has to come within the request timeout
+}
+
+// operations are the requests that are counted or have a limit, by method and path;
+// a star is an id or name, and all that there is of a path is a star for DELETE.
+var operations = map[string]operation{
+	"GET version": {"version", true},
+	"GET info":    {"info", true},
+
+	"GET containers/json":       {"list_containers", true},
+	"GET containers/*/json":     {"inspect_container", true},
+	"POST containers/create":    {"create_container", true},
+	"POST containers/*/start":   {"start_container", true},
+	"POST containers/*/stop":    {"stop_container", true},
+	"POST containers/*/update":  {"update_container", true},
+	"DELETE containers/*":       {"remove_container", true},
+	"GET containers/*/logs":     {"logs", false},
+	"POST containers/*/exec":    {"create_exec", true},
+	"GET exec/*/json":           {"inspect_exec", true},
+	"POST containers/*/kill":    {"", true},
+	"POST containers/*/resize":  {"", true},
+	"POST exec/*/resize":        {"", true},
+	"HEAD containers/*/archive": {"", true},
+
+	"GET images/json":      {"list_images", true},
+	"GET images/*/json":    {"inspect_image", true},
+	"GET images/*/history": {"image_history", true},
+	"POST images/create":   {"pull_image", false},
+	"DELETE images/*":      {"remove_image", true},
+}
+
+// operationOf finds a request among the operations. The name of an image may have
+// slashes.
+func operationOf(method, path string) operation {
+	parts := strings.Split(path, "/")
+	key := method + " " + parts[0]
+	switch last := parts[len(parts)-1]; {
+	case len(parts) > 1 && method == http.MethodDelete:
+		key += "/*"
+	case len(parts) == 2:
+		key += "/" + last
+	case len(parts) > 2:
+		key += "/*/" + last
+	}
+	return operations[key]
+}
+
+// transport carries all requests to the engine but those that take their
+// connection over, which the library dials for by itself. It speaks the API
+// version that the engine and the library both know, counts, and limits how long
+// an answer may take.
+//
+// The library could agree on a version by itself, but it never asks again, and
+// its calls read the version while one of them writes it. So it speaks its own
+// newest version, and the transport puts the one agreed on into the paths.
+type transport struct {
+	base    http.RoundTripper
+	limit   time.Duration // for a request that ends with its answer; 0: none
+	observe Observe       // may be nil
+
+	version  atomic.Pointer[string] // nil until a version is agreed on
+	agreeing chan struct{}          // held while one is being agreed on
+}
+
+func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
+	base, path, versioned := strings.Cut(r.URL.Path, "/v"+api.DefaultVersion+"/")
+	if !versioned {
+		return t.ping(r)
+	}
+	call := call{operation: operationOf(r.Method, path), start: time.Now(), ctx: r.Context(), observe: t.observe}
+	call.limited, call.cancel = call.ctx, func() {}
+	if call.limit = t.limitOf(r, call.operation); call.limit > 0 {
+		call.limited, call.cancel = context.WithTimeout(call.ctx, call.limit)
+	}
+	resp, err := t.send(r.WithContext(call.limited), base, path)
+	switch {
+	case err != nil:
+		return nil, call.end(err)
+	case resp.StatusCode >= http.StatusBadRequest:
+		call.failed = errors.New(resp.Status)
+	}
+	if !call.operation.limited {
+		_ = call.end(nil)
+		return resp, nil
+	}
+	resp.Body = &body{ReadCloser: resp.Body, call: &call}
+	return resp, nil
+}
+
+// send sends a request in the version agreed on. An engine that refuses to say its
+// own has answered the request with that.
+func (t *transport) send(r *http.Request, base, path string) (*http.Response, error) {
+	version := t.version.Load()
+	if version == nil {
+		refused, agreed, err := t.agree(r, base)
+		if refused != nil || err != nil {
+			return refused, err
+		}
+		version = agreed
+	}
+	u := *r.URL
+	u.Path, u.RawPath = base+"/v"+*version+"/"+path, ""
+	r.URL = &u
+	return t.base.RoundTrip(r)
+}
+
+// agree asks the engine for its version; of several first requests one does.
+func (t *transport) agree(r *http.Request, base string) (refused *http.Response, version *string, err error) {
+	select {
+	case t.agreeing <- struct{}{}:
+		defer func() { <-t.agreeing }()
+	case <-r.Context().Done():
+		return nil, nil, r.Context().Err()
+	}
+	if version := t.version.Load(); version != nil {
+		return nil, version, nil
+	}
+	ask := &http.Request{
+		Method: http.MethodGet, Host: r.Host, Header: http.Header{"User-Agent": r.Header["User-Agent"]},
+		URL: &url.URL{Scheme: r.URL.Scheme, Host: r.URL.Host, Path: base + "/_ping"},
+	}
+	resp, err := t.base.RoundTrip(ask.WithContext(r.Context()))
+	if err != nil || resp.StatusCode >= http.StatusBadRequest {
+		return resp, nil, err
+	}
+	_, _ = io.CopyN(io.Discard, resp.Body, 512) // "OK", so that the connection can be used again
+	_ = resp.Body.Close()
+	version, err = t.speak(resp.Header.Get("Api-Version"))
+	return nil, version, err
+}
+
+// ping passes a ping on, and takes the version from the answer: an engine that was
+// away may have been upgraded or put back.
+func (t *transport) ping(r *http.Request) (*http.Response, error) {
+	resp, err := t.base.RoundTrip(r)
+	if err != nil || resp.StatusCode >= http.StatusBadRequest {
+		return resp, err
+	}
+	if _, err := t.speak(resp.Header.Get("Api-Version")); err != nil {
+		_ = resp.Body.Close()
+		return nil, err
+	}
+	return resp, nil
+}
+
+// speak changes to the newest version that an engine of this one and the library
+// know. An engine that is too old is refused before a call fails for a reason that
+// nobody would look for there.
+func (t *transport) speak(engine string) (*string, error) {
+	if engine == "" { // what answers without a version is not known to be too old
+		engine = MinAPI
+	}
+	if err := CheckAPI(engine); err != nil {
+		t.version.Store(nil) // no call may go on in the version of the engine that was there before
+		return nil, refusal{err}
+	}
+	if versions.GreaterThan(engine, api.DefaultVersion) {
+		engine = api.DefaultVersion
+	}
+	t.version.Store(&engine)
+	return &engine, nil
+}
+
+// engineGrace is how long an engine waits for a container to end where nobody says.
+const engineGrace = 10 * time.Second
+
+// limitOf is how long a request may take; 0 is no limit. A stop has its grace on top,
+// which may have no end, and for a container's size the engine may have to walk.
+func (t *transport) limitOf(r *http.Request, o operation) time.Duration {
+	if !o.limited || t.limit <= 0 || r.URL.Query().Has("size") && o.name == "inspect_container" {
+		return 0
+	}
+	if o.name != "stop_container" {
+		return t.limit
+	}
+	grace := engineGrace
+	if seconds, err := strconv.Atoi(r.URL.Query().Get("t")); err == nil {
+		grace = time.Duration(seconds) * time.Second
+	}
+	if grace < 0 {
+		return 0
+	}
+	return t.limit + grace
+}
+
+// call is a request under way.
+type call struct {
+	operation    operation
+	start        time.Time
+	ctx, limited context.Context //nolint:containedctx // a call lasts until its answer is read
+	cancel       context.CancelFunc
+	limit        time.Duration
+	observe      Observe
+	failed       error
+	counted      bool
+}
+
+// end counts a call that has ended, with an error or not.
+func (c *call) end(err error) error {
+	if err != nil && c.limited.Err() != nil && c.ctx.Err() == nil {
+		err = refusal{fmt.Errorf("the docker engine has not answered for %s: %w", c.limit, context.DeadlineExceeded)}
+	}
+	if err != nil {
+		c.failed = err
+	}
+	c.cancel()
+	if c.observe != nil && c.operation.name != "" && !c.counted {
+		c.observe(c.operation.name, time.Since(c.start), c.failed)
+	}
+	c.counted = true
+	return err
+}
+
+// body is an answer that ends: its call lasts until it is read.
+type body struct {
+	io.ReadCloser
+	call *call
+}
+
+func (b *body) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	switch {
+	case errors.Is(err, io.EOF): // the library does not close all answers that are errors
+		_ = b.call.end(nil)
+	case err != nil:
+		err = b.call.end(err)
+	}
+	return n, err
+}
+
+func (b *body) Close() error {
+	err := b.ReadCloser.Close()
+	_ = b.call.end(nil)
+	return err
+}
