@@ -170,7 +170,7 @@ func (o *Options) probeExplicit(ctx context.Context, e Endpoint, rest []Attempt)
 	case e.Docker:
 		a = Attempt{Kind: KindEngine, Name: "Docker"}
 		tctx, cancel := context.WithTimeout(ctx, o.connectTimeout())
-		engine := e.Engine()
+		engine := o.engines(e.EngineHost())[0]
 		o.tryEngine(tctx, &engine, &a)
 		cancel()
 	case e.Network == "ssh":

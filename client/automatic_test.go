@@ -2,6 +2,7 @@ package client_test
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -50,9 +51,9 @@ func (n *node) options() client.Options {
 			{Name: "CRI-O", Path: n.path("crio")},
 			{Name: "cri-dockerd", Path: n.path("crid")},
 		},
-		EngineSockets: []string{n.path("docker")},
-		ProbeTimeout:  patient,
-		StartShim:     n.shim.start,
+		Engines:      engines(n.path("docker")),
+		ProbeTimeout: patient,
+		StartShim:    n.shim.start,
 	}
 }
 
@@ -245,52 +246,28 @@ func TestProbeNothing(t *testing.T) {
 	}
 }
 
-func TestEngineFromEnvironmentAndContext(t *testing.T) {
-	t.Parallel()
-	n := newNode(t)
-	fakeEngine(t, n.path("elsewhere"))
-	home := t.TempDir()
-	tests := []struct {
-		name string
-		env  map[string]string
-	}{
-		{"DOCKER_HOST", map[string]string{"DOCKER_HOST": "unix://" + n.path("elsewhere")}},
-		{"current context", map[string]string{"HOME": home}},
-		{"named context", map[string]string{"DOCKER_CONTEXT": "work", "HOME": home}},
-		{"config dir", map[string]string{"DOCKER_CONFIG": filepath.Join(home, ".docker")}},
-	}
-	writeContext(t, filepath.Join(home, ".docker"), "work", "unix://"+n.path("elsewhere"))
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			o := n.options()
-			o.StartShim = (&fakeShim{endpoint: n.shim.endpoint}).start
-			o.LookupEnv = func(key string) (string, bool) { v, ok := tt.env[key]; return v, ok }
-			for _, endpoint := range []string{"", "docker://"} {
-				o.RuntimeEndpoint = endpoint
-				c := connect(t, o)
-				if c.Engine.Host != "unix://"+n.path("elsewhere") {
-					t.Errorf("-r %q: got %s", endpoint, c.Engine.Host)
-				}
-			}
-		})
-	}
-}
-
-func TestEngineThatTheUserNamedGoesAlone(t *testing.T) {
+func TestEngineThatTheUserNamed(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)
 	fakeEngine(t, n.path("docker"))
-	for name, env := range map[string]string{"DOCKER_HOST": "unix://" + n.path("none"), "DOCKER_CONTEXT": "nosuch"} {
+	named := client.Engine{Host: "unix://" + n.path("docker"), From: "DOCKER_HOST"}
+	gone, broken := named, named
+	gone.Host, broken.Err = "unix://"+n.path("none"), errors.New("no certificate")
+	for want, engine := range map[string]client.Engine{"": named, "there is no such socket": gone, "no certificate": broken} {
 		o := n.options()
-		o.LookupEnv = func(key string) (string, bool) { return env, key == name }
-		_, err := refusal(t, o)
-		if !strings.Contains(err.Error(), name) {
-			t.Errorf("got %q, want %s to be named", err, name)
-		}
-		o.RuntimeEndpoint = "docker://"
-		if hint, err := refusal(t, o); !strings.HasPrefix(err.Error(), "no Docker engine found:") || hint == "" {
-			t.Errorf("got %q, hint %q", err, hint)
+		o.Engines = func(string) []client.Engine { return []client.Engine{engine} }
+		for _, endpoint := range []string{"", "docker://"} {
+			o.RuntimeEndpoint = endpoint
+			if want == "" {
+				if c := connect(t, o); c.Engine.Host != named.Host {
+					t.Errorf("-r %q: got %s", endpoint, c.Engine.Host)
+				}
+				continue
+			}
+			hint, err := refusal(t, o)
+			if !strings.Contains(err.Error(), "(Docker, from DOCKER_HOST): "+want) || hint == "" {
+				t.Errorf("-r %q: got %q, hint %q, want %s", endpoint, err, hint, want)
+			}
 		}
 	}
 }

@@ -284,7 +284,7 @@ func TestInterruptedConnect(t *testing.T) {
 	silent(t, path)
 	for name, o := range map[string]client.Options{
 		"explicit":  {RuntimeEndpoint: path, ConnectTimeout: patient},
-		"automatic": {Known: []client.Known{{Name: "x", Path: path}}, EngineSockets: []string{}},
+		"automatic": {Known: []client.Known{{Name: "x", Path: path}}, Engines: engines()},
 	} {
 		ctx, cancel := context.WithCancel(t.Context())
 		o.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {

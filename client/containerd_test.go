@@ -93,8 +93,8 @@ func besideEngine(t *testing.T, socket string) (client.Options, *fakeShim) {
 	needs(t, err == nil, "Docker engine on this machine")
 	shim := &fakeShim{endpoint: stubcri.Start(t, stubcri.Options{}).Endpoint}
 	return client.Options{
-		Known:         []client.Known{{Name: "containerd", Path: socket, Containerd: true}},
-		EngineSockets: []string{path}, StartShim: shim.start, ProbeTimeout: patient,
+		Known:   []client.Known{{Name: "containerd", Path: socket, Containerd: true}},
+		Engines: engines(path), StartShim: shim.start, ProbeTimeout: patient,
 	}, shim
 }
 
@@ -123,7 +123,7 @@ func TestDebiansContainerdBesideDocker(t *testing.T) {
 	}
 
 	// A pod makes it a runtime of its own right; so would a network.
-	o.RuntimeEndpoint, o.EngineSockets = "", []string{socket + ".none"}
+	o.RuntimeEndpoint, o.Engines = "", engines(socket+".none")
 	if c := connect(t, o); c.Embedded {
 		t.Error("without an engine containerd was not taken")
 	}

@@ -179,12 +179,13 @@ func (e Endpoint) url() string {
 	return u.String()
 }
 
-// Engine is the Docker engine of a docker endpoint.
-func (e Endpoint) Engine() Engine {
+// EngineHost is where the Docker engine of a docker endpoint is, "" for where docker
+// itself would look.
+func (e Endpoint) EngineHost() string {
 	if !e.Docker || e.Network == "" {
-		return Engine{}
+		return ""
 	}
-	return Engine{Host: e.Network + "://" + e.Address}
+	return e.Network + "://" + e.Address
 }
 
 func absolute(path string) string {

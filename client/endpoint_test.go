@@ -70,8 +70,8 @@ func TestEngineOfEndpoint(t *testing.T) {
 		"docker://": "", "docker:///d.sock": "unix:///d.sock", "docker+tcp://h:1": "tcp://h:1", "docker+ssh://j@h:22": "ssh://j@h:22", "/x": "",
 	} {
 		e, err := client.ParseEndpoint(in)
-		if err != nil || e.Engine().Host != want {
-			t.Errorf("%s: got %q, %v; want %q", in, e.Engine().Host, err, want)
+		if err != nil || e.EngineHost() != want {
+			t.Errorf("%s: got %q, %v; want %q", in, e.EngineHost(), err, want)
 		}
 	}
 }

@@ -83,8 +83,8 @@ func explicitError(ctx context.Context, o *Options, a Attempt) error {
 // explicitShim starts the embedded shim on the engine that docker:// names,
 // or on the one that docker itself would use.
 func (c *Conn) explicitShim(ctx context.Context, o *Options, e Endpoint) (*link, string, error) {
-	engine := e.Engine()
-	if engine.Host == "" {
+	var engine Engine
+	if e.Network == "" {
 		found, tried := o.findEngineWithin(ctx)
 		if found == nil {
 			c.Attempts = append(c.Attempts, tried...)
@@ -92,6 +92,7 @@ func (c *Conn) explicitShim(ctx context.Context, o *Options, e Endpoint) (*link,
 		}
 		engine = *found
 	} else {
+		engine = o.engines(e.EngineHost())[0]
 		a := Attempt{Endpoint: e.String(), Kind: KindEngine, Name: "Docker"}
 		tctx, cancel := context.WithTimeout(ctx, o.connectTimeout())
 		o.tryEngine(tctx, &engine, &a)

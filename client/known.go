@@ -24,18 +24,6 @@ func KnownSockets() []Known {
 	}
 }
 
-// usualEngineSockets are where a Docker engine listens when nothing says otherwise.
-func (o *Options) usualEngineSockets() []string {
-	if o.EngineSockets != nil {
-		return o.EngineSockets
-	}
-	paths := []string{"/var/run/docker.sock"}
-	if dir := o.lookup("XDG_RUNTIME_DIR"); dir != "" {
-		paths = append(paths, dir+"/docker.sock") // rootless
-	}
-	return paths
-}
-
 func (o *Options) known() []Known {
 	if o.Known != nil {
 		return o.Known

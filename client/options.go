@@ -6,25 +6,6 @@ import (
 	"time"
 )
 
-// Engine says which Docker engine the embedded shim works on.
-type Engine struct {
-	// Host is unix:///path, tcp://host:port or ssh://user@host. Empty means
-	// what DOCKER_HOST, the docker context or the usual sockets say.
-	Host string
-	// TLS holds the certificates that a docker context or DOCKER_CERT_PATH
-	// names for a tcp host; nil for a plain connection.
-	TLS *EngineTLS
-	// Version and APIVersion are what the engine said while it was looked for,
-	// so that nobody has to ask again; "" where it was not asked.
-	Version, APIVersion string
-}
-
-// EngineTLS names certificate files for a Docker engine; empty ones are not used.
-type EngineTLS struct {
-	CA, Cert, Key string
-	SkipVerify    bool
-}
-
 // Shim is a running embedded shim.
 type Shim interface {
 	// Endpoint is the unix:// address of its CRI socket, which accepts connections.
@@ -53,6 +34,9 @@ type Options struct {
 	MaxRetries int
 	// LookupEnv reads the environment; nil means that nothing is set.
 	LookupEnv func(string) (string, bool)
+	// Engines lists where a Docker engine may be, best first: at a host, and for ""
+	// where docker itself would look; nil knows the system's own socket only.
+	Engines func(host string) []Engine
 	// StartShim starts the embedded shim; nil means that there is none.
 	StartShim StartShim
 	// Debug receives one line for each thing that was tried and each call
@@ -61,13 +45,12 @@ type Options struct {
 	// Now is the clock for ages in error messages; nil means time.Now.
 	Now func() time.Time
 
-	// Known replaces the sockets that are probed, EngineSockets those where
-	// a Docker engine is looked for, ProbeTimeout how long that may take
-	// together, and Dial how a network address is reached. They are for tests.
-	Known         []Known
-	ProbeTimeout  time.Duration
-	EngineSockets []string
-	Dial          func(ctx context.Context, network, address string) (net.Conn, error)
+	// Known replaces the sockets that are probed, ProbeTimeout how long that and the
+	// search for a Docker engine may take together, and Dial how a network address
+	// is reached. They are for tests.
+	Known        []Known
+	ProbeTimeout time.Duration
+	Dial         func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
 // Limits of Options that are not set.
@@ -77,16 +60,6 @@ const (
 	// ProbeTimeout is how long all known sockets together may take.
 	ProbeTimeout = time.Second
 )
-
-func (o *Options) lookup(key string) string {
-	if o.LookupEnv == nil {
-		return ""
-	}
-	if v, ok := o.LookupEnv(key); ok {
-		return v
-	}
-	return ""
-}
 
 func (o *Options) debugf(format string, args ...any) {
 	if o.Debug != nil {

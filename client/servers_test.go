@@ -2,14 +2,10 @@ package client_test
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
-	"os"
-	"path/filepath"
 	"sync"
 	"testing"
 	"time"
@@ -121,19 +117,16 @@ func hintOf(err error) string {
 	return ""
 }
 
-// writeContext makes a docker context and the current one of a config folder.
-func writeContext(t *testing.T, dir, name, host string) {
-	t.Helper()
-	meta := filepath.Join(dir, "contexts", "meta", fmt.Sprintf("%x", sha256.Sum256([]byte(name))))
-	if err := os.MkdirAll(meta, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	for path, text := range map[string]string{
-		filepath.Join(meta, "meta.json"):  fmt.Sprintf(`{"Name":%q,"Metadata":{},"Endpoints":{"docker":{"Host":%q,"SkipTLSVerify":false}}}`, name, host),
-		filepath.Join(dir, "config.json"): fmt.Sprintf(`{"auths":{},"currentContext":%q}`, name),
-	} {
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
+// engines are on sockets.
+func engines(paths ...string) func(string) []client.Engine {
+	return func(host string) []client.Engine {
+		if host != "" {
+			return []client.Engine{{Host: host}}
 		}
+		var out []client.Engine
+		for _, path := range paths {
+			out = append(out, client.Engine{Host: "unix://" + path})
+		}
+		return out
 	}
 }

@@ -242,7 +242,7 @@ func TestSSHRefusals(t *testing.T) {
 			t.Errorf("%s: got %v, want %q", name, err, tt.want)
 		}
 		attempts, err := client.Probe(t.Context(), client.Options{
-			RuntimeEndpoint: tt.endpoint, ConnectTimeout: 300 * time.Millisecond, Known: []client.Known{}, EngineSockets: []string{},
+			RuntimeEndpoint: tt.endpoint, ConnectTimeout: 300 * time.Millisecond, Known: []client.Known{}, Engines: engines(),
 		})
 		if err == nil || len(attempts) != 1 || attempts[0].State == client.StateReady {
 			t.Errorf("%s: probed %v, %v", name, attempts, err)

@@ -46,6 +46,7 @@ func (env *Env) clientOptions(shimStays bool) (client.Options, error) {
 		ConnectTimeout:  cmp.Or(g.connectTimeout, env.ConnectTimeout),
 		Timeout:         g.timeout,
 		LookupEnv:       env.LookupEnv,
+		Engines:         env.engines,
 		Now:             env.Now,
 	}
 	embedded, err := env.shimOptions(config, shimStays)
@@ -68,21 +69,18 @@ func (env *Env) clientOptions(shimStays bool) (client.Options, error) {
 	return config.Options(o), nil
 }
 
-// startShim starts the embedded dockershim.
-func startShim(lookup func(string) (string, bool)) func(context.Context, client.Engine, shim.Options) (client.Shim, error) {
-	return func(ctx context.Context, e client.Engine, o shim.Options) (client.Shim, error) {
-		limit := o.Engine.RequestTimeout
-		o.Engine = engineOptions(e, lookup)
-		o.Engine.RequestTimeout = limit
-		return shim.StartEmbedded(ctx, o)
+// engines are the places where the Docker engine may be.
+func (env *Env) engines(host string) []client.Engine {
+	var out []client.Engine
+	for _, e := range docker.Endpoints(host, env.LookupEnv) {
+		out = append(out, client.Engine{Host: e.Host, From: e.From, TLS: e.TLS, Err: e.Err})
 	}
+	return out
 }
 
-func engineOptions(e client.Engine, lookup func(string) (string, bool)) docker.Options {
-	if e.TLS != nil {
-		// The same environment or docker context leads there again, with its
-		// certificates.
-		return docker.Options{LookupEnv: lookup}
-	}
-	return docker.Options{Host: e.Host, LookupEnv: lookup, APIVersion: e.APIVersion}
+// startShim starts the embedded dockershim on an engine that was found.
+func startShim(ctx context.Context, e client.Engine, o shim.Options) (client.Shim, error) {
+	o.Engine.Endpoint = &docker.Endpoint{Host: e.Host, From: e.From, TLS: e.TLS}
+	o.Engine.APIVersion = e.APIVersion
+	return shim.StartEmbedded(ctx, o)
 }

@@ -60,7 +60,7 @@ func SystemEnv(version string) *Env {
 		In:      os.Stdin, Out: os.Stdout, Err: os.Stderr,
 		LookupEnv:   os.LookupEnv,
 		Now:         time.Now,
-		StartShim:   startShim(os.LookupEnv),
+		StartShim:   startShim,
 		Exit:        os.Exit,
 		AskPassword: askPassword,
 		InTerminal:  isTerminal(os.Stdin),

@@ -16,8 +16,8 @@ import (
 	"github.com/coreos/go-systemd/v22/daemon"
 	"github.com/urfave/cli/v2"
 
-	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/shim"
+	"github.com/crishim/crishim/shim/docker"
 )
 
 // defaultListen is where serve listens and every other command looks first.
@@ -84,7 +84,7 @@ func serveSettings(env *Env, c *cli.Context) (o serveOptions, err error) {
 		return o, usagef("--listen %s: want unix:///path, /path or fd://", quote(o.listen))
 	}
 	o.shim = shim.Options{
-		Engine:        engineOptions(client.Engine{Host: c.String("docker-endpoint")}, env.LookupEnv),
+		Engine:        docker.Options{Host: c.String("docker-endpoint"), LookupEnv: env.LookupEnv},
 		PauseImage:    c.String("pod-infra-container-image"),
 		StreamAddress: c.String("streaming-bind-addr"),
 

@@ -74,7 +74,7 @@ func New(o Options) (*Client, error) {
 
 // library builds the library's client, and returns what it sends requests with.
 func (e Endpoint) library(more ...client.Opt) (*client.Client, *http.Client, error) {
-	base, opts, err := e.transport()
+	base, opts, err := e.dialer()
 	if err != nil {
 		return nil, nil, err
 	}

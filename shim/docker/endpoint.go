@@ -1,14 +1,20 @@
 package docker
 
 import (
+	"crypto/tls"
+	"errors"
 	"fmt"
+	"io/fs"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"time"
 
+	"github.com/containerd/errdefs"
+	"github.com/docker/cli/cli/config"
 	"github.com/docker/cli/cli/connhelper"
+	"github.com/docker/cli/cli/context/store"
 	"github.com/docker/docker/client"
 	"github.com/docker/go-connections/tlsconfig"
 )
@@ -16,9 +22,9 @@ import (
 // Options say which engine to use. The zero value asks the environment, the
 // current docker context and the usual sockets, in that order.
 type Options struct {
+	Endpoint  *Endpoint                   // one that was found; nil: what Host and LookupEnv lead to
 	Host      string                      // unix://, tcp://, ssh://, http(s)://; "" to find one
 	LookupEnv func(string) (string, bool) // nil: the process environment
-	Home      string                      // "" : $HOME
 	Observe   Observe                     // told of every call; may be nil
 
 	// RequestTimeout is how long the engine may take for a request that ends with
@@ -33,73 +39,161 @@ type Options struct {
 
 // Endpoint is an engine's address.
 type Endpoint struct {
-	Host   string
-	Source string // what named it, for people: "DOCKER_HOST", "docker context x", "default socket"
-	TLS    *TLS
-}
-
-// TLS names the files of a TLS connection.
-type TLS struct {
-	CA, Cert, Key string
-	SkipVerify    bool
-}
-
-// Resolve finds the engine's endpoint. It does not connect.
-func Resolve(o Options) (Endpoint, error) {
-	env := environment(o)
-	if o.Host != "" {
-		return Endpoint{Host: o.Host, Source: "given", TLS: env.tls()}, nil
-	}
-	if host := env.get("DOCKER_HOST"); host != "" {
-		return Endpoint{Host: host, Source: "DOCKER_HOST", TLS: env.tls()}, nil
-	}
-	name, err := env.currentContext()
-	if err != nil {
-		return Endpoint{}, err
-	}
-	if name != "" {
-		return env.contextEndpoint(name)
-	}
-	return Endpoint{Host: "unix://" + env.usualSocket(), Source: "default socket"}, nil
-}
-
-// usualSocket is the first socket that exists of those an engine uses when
-// nobody tells it otherwise; the system's own where none does.
-func (e env) usualSocket() string {
-	const system = "/var/run/docker.sock"
-	candidates := []string{system}
-	if dir := e.get("XDG_RUNTIME_DIR"); dir != "" {
-		candidates = append(candidates, filepath.Join(dir, "docker.sock"))
-	}
-	candidates = append(candidates, filepath.Join(e.home, ".docker/run/docker.sock"), filepath.Join(e.home, ".docker/desktop/docker.sock"))
-	for _, path := range candidates {
-		if info, err := os.Stat(path); err == nil && info.Mode()&os.ModeSocket != 0 {
-			return path
-		}
-	}
-	return system
-}
-
-// transport is what carries the requests, and what tells the library of it.
-func (e Endpoint) transport() (*http.Transport, []client.Opt, error) {
-	helper, err := connhelper.GetConnectionHelper(e.Host)
-	if err != nil {
-		return nil, nil, fmt.Errorf("docker engine at %s: %w", e.Host, err)
-	}
-	if helper != nil {
-		return &http.Transport{DialContext: helper.Dialer}, []client.Opt{client.WithHost(helper.Host), client.WithDialContext(helper.Dialer)}, nil
-	}
-	t := &http.Transport{}
-	if e.TLS != nil {
-		t.TLSClientConfig, err = tlsconfig.Client(tlsconfig.Options{
-			CAFile: e.TLS.CA, CertFile: e.TLS.Cert, KeyFile: e.TLS.Key, InsecureSkipVerify: e.TLS.SkipVerify, ExclusiveRootPools: true,
-		})
-		if err != nil {
-			return nil, nil, fmt.Errorf("TLS for the docker engine at %s: %w", e.Host, err)
-		}
-	}
-	return t, []client.Opt{client.WithHost(e.Host)}, nil
+	Host string
+	From string      // who named it, such as "DOCKER_HOST"; "" for a usual socket
+	TLS  *tls.Config // nil: none
+	Err  error       // why there is no way to it
 }
 
 // IsLocal reports whether the engine is reached over a unix socket.
 func (e Endpoint) IsLocal() bool { return strings.HasPrefix(e.Host, "unix://") }
+
+// Resolve finds the engine's endpoint, of several usual sockets the first that exists.
+// It does not connect.
+func Resolve(o Options) (Endpoint, error) {
+	if o.Endpoint != nil {
+		return *o.Endpoint, o.Endpoint.Err
+	}
+	if o.LookupEnv == nil {
+		o.LookupEnv = os.LookupEnv
+	}
+	all := Endpoints(o.Host, o.LookupEnv)
+	for _, e := range all {
+		if len(all) > 1 && isSocket(e.Host) {
+			return e, nil
+		}
+	}
+	return all[0], all[0].Err
+}
+
+func isSocket(host string) bool {
+	info, err := os.Stat(strings.TrimPrefix(host, "unix://"))
+	return err == nil && info.Mode()&fs.ModeSocket != 0
+}
+
+// Endpoints lists where the engine may be, best first: at the host, and without one
+// where the docker command would look. What the user has set goes alone: an engine on
+// a usual socket is not what they asked for.
+func Endpoints(host string, lookup func(string) (string, bool)) []Endpoint {
+	env := environment(lookup)
+	if host != "" {
+		return []Endpoint{env.withTLS(Endpoint{Host: host})}
+	}
+	if host := env.get("DOCKER_HOST"); host != "" {
+		return []Endpoint{env.withTLS(Endpoint{Host: host, From: "DOCKER_HOST"})}
+	}
+	name, from := env.get("DOCKER_CONTEXT"), "DOCKER_CONTEXT"
+	var usual Endpoint
+	if dir := env.configDir(); name == "" && dir != "" {
+		file, err := config.Load(dir)
+		name, from = file.CurrentContext, "the current docker context"
+		if err != nil && !errors.Is(err, fs.ErrPermission) { // docker goes on without it, too
+			name, usual.From = "", fmt.Sprintf("the default docker context (%v)", err)
+		}
+	}
+	if name != "" && name != "default" {
+		e, err := env.context(name)
+		e.From, e.Err = fmt.Sprintf("%s %q", from, name), err
+		return []Endpoint{e}
+	}
+	usual.Host = "unix:///var/run/docker.sock"
+	out := []Endpoint{usual}
+	if dir := env.get("XDG_RUNTIME_DIR"); dir != "" { // rootless
+		usual.Host = "unix://" + filepath.Join(dir, "docker.sock")
+		out = append(out, usual)
+	}
+	for _, desktop := range []string{".docker/run/docker.sock", ".docker/desktop/docker.sock"} {
+		usual.Host = "unix://" + filepath.Join(env.get("HOME"), desktop)
+		if isSocket(usual.Host) {
+			out = append(out, usual)
+		}
+	}
+	return out
+}
+
+// environment is the part of the user's environment that leads to an engine.
+type environment func(string) (string, bool)
+
+func (lookup environment) get(key string) string {
+	v, _ := lookup(key)
+	return v
+}
+
+// configDir is where docker keeps config.json and its contexts, "" for nowhere.
+func (lookup environment) configDir() string {
+	dir := lookup.get("DOCKER_CONFIG")
+	if home := lookup.get("HOME"); dir == "" && home != "" {
+		dir = filepath.Join(home, ".docker")
+	}
+	return dir
+}
+
+// withTLS adds what docker's variables say of a host that is reached by TCP:
+// DOCKER_TLS_VERIFY turns TLS and verification on, DOCKER_CERT_PATH alone turns on TLS.
+func (lookup environment) withTLS(e Endpoint) Endpoint {
+	dir, verify := lookup.get("DOCKER_CERT_PATH"), lookup.get("DOCKER_TLS_VERIFY") != ""
+	if e.IsLocal() || strings.HasPrefix(e.Host, "ssh:") || dir == "" && !verify {
+		return e
+	}
+	if dir == "" {
+		dir = lookup.configDir()
+	}
+	e.TLS, e.Err = certificates(dir, tlsconfig.Options{CAFile: filepath.Join(dir, "ca.pem"), InsecureSkipVerify: !verify})
+	return e
+}
+
+// context reads a docker context from the docker command's store.
+func (lookup environment) context(name string) (Endpoint, error) {
+	type endpoint struct {
+		Host          string
+		SkipTLSVerify bool
+	}
+	contexts := store.New(filepath.Join(lookup.configDir(), "contexts"),
+		store.NewConfig(nil, store.EndpointTypeGetter("docker", func() any { return &endpoint{} })))
+	meta, err := contexts.GetMetadata(name)
+	switch {
+	case errdefs.IsNotFound(err):
+		return Endpoint{}, fmt.Errorf("there is no docker context %q", name)
+	case err != nil:
+		return Endpoint{}, fmt.Errorf("docker %w", err)
+	}
+	found, _ := meta.Endpoints["docker"].(endpoint)
+	if found.Host == "" {
+		return Endpoint{}, fmt.Errorf("docker context %q names no docker endpoint", name)
+	}
+	e := Endpoint{Host: found.Host}
+	e.TLS, err = certificates(filepath.Join(contexts.GetStorageInfo(name).TLSPath, "docker"), tlsconfig.Options{InsecureSkipVerify: found.SkipTLSVerify})
+	return e, err
+}
+
+// certificates adds those that are in a folder; nil where there is nothing to say
+// about TLS.
+func certificates(dir string, o tlsconfig.Options) (*tls.Config, error) {
+	for name, file := range map[string]*string{"ca.pem": &o.CAFile, "cert.pem": &o.CertFile, "key.pem": &o.KeyFile} {
+		path := filepath.Join(dir, name)
+		if _, err := os.Stat(path); err == nil {
+			*file = path
+		}
+	}
+	if o.CAFile == "" && o.CertFile == "" && !o.InsecureSkipVerify {
+		return nil, nil
+	}
+	o.ExclusiveRootPools = true
+	c, err := tlsconfig.Client(o)
+	if err != nil {
+		return nil, fmt.Errorf("TLS for the docker engine: %w", err)
+	}
+	return c, nil
+}
+
+// dialer is what carries the requests, and what tells the library of it.
+func (e Endpoint) dialer() (*http.Transport, []client.Opt, error) {
+	helper, err := connhelper.GetConnectionHelper(e.Host)
+	if err != nil {
+		return nil, nil, fmt.Errorf("docker engine at %s: %w", e.Host, err)
+	}
+	if helper != nil { // ssh
+		return &http.Transport{}, []client.Opt{client.WithHost(helper.Host), client.WithDialContext(helper.Dialer)}, nil
+	}
+	return &http.Transport{TLSClientConfig: e.TLS}, []client.Opt{client.WithHost(e.Host)}, nil
+}

@@ -3,15 +3,19 @@ package docker
 import (
 	"context"
 	"crypto/sha256"
-	"encoding/hex"
+	"crypto/tls"
 	"errors"
+	"fmt"
+	"maps"
 	"net"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 )
 
 // home is a home directory with a docker configuration in it.
@@ -30,8 +34,7 @@ func home(t *testing.T, config string, contexts map[string]string) string {
 		write(filepath.Join(dir, ".docker/config.json"), config)
 	}
 	for name, meta := range contexts {
-		sum := sha256.Sum256([]byte(name))
-		write(filepath.Join(dir, ".docker/contexts/meta", hex.EncodeToString(sum[:]), "meta.json"), meta)
+		write(filepath.Join(dir, fmt.Sprintf(".docker/contexts/meta/%x/meta.json", sha256.Sum256([]byte(name)))), meta)
 	}
 	return dir
 }
@@ -43,52 +46,111 @@ func lookup(env map[string]string) func(string) (string, bool) {
 	}
 }
 
-func TestResolve(t *testing.T) {
+// What docker itself would use is used, and what the user named goes alone.
+func TestEndpoints(t *testing.T) {
 	t.Parallel()
-	remote := `{"Endpoints":{"docker":{"Host":"tcp://far:2376","SkipTLSVerify":true}}}`
-	withContext := home(t, `{"currentContext":"far"}`, map[string]string{"far": remote})
+	remote := `{"Name":"far","Endpoints":{"docker":{"Host":"tcp://far:2376","SkipTLSVerify":true}}}`
+	withContext := home(t, `{"auths":{},"currentContext":"far"}`, map[string]string{"far": remote})
+	noJSON, otherShape := home(t, `{`, nil), home(t, `[]`, nil)
+	run := shortDir(t)
+	desktop := shortDir(t)
+	if err := os.MkdirAll(filepath.Join(desktop, ".docker/desktop"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	listen(t, filepath.Join(desktop, ".docker/desktop/docker.sock"))
+	const system = "unix:///var/run/docker.sock"
 	for name, c := range map[string]struct {
-		o    Options
-		want Endpoint
+		host string
+		env  map[string]string
+		want []Endpoint
 	}{
 		"an explicit host wins": {
-			Options{Host: "unix:///x", Home: withContext, LookupEnv: lookup(map[string]string{"DOCKER_HOST": "tcp://y"})},
-			Endpoint{Host: "unix:///x", Source: "given"},
+			"unix:///x", map[string]string{"HOME": withContext, "DOCKER_HOST": "tcp://y"}, []Endpoint{{Host: "unix:///x"}},
 		},
 		"then DOCKER_HOST with its TLS files": {
-			Options{Home: withContext, LookupEnv: lookup(map[string]string{"DOCKER_HOST": "tcp://y", "DOCKER_TLS_VERIFY": "1", "DOCKER_CERT_PATH": "/c"})},
-			Endpoint{Host: "tcp://y", Source: "DOCKER_HOST", TLS: &TLS{CA: "/c/ca.pem", Cert: "/c/cert.pem", Key: "/c/key.pem"}},
+			"", map[string]string{"HOME": withContext, "DOCKER_HOST": "tcp://y", "DOCKER_CERT_PATH": "/c"},
+			[]Endpoint{{Host: "tcp://y", From: "DOCKER_HOST", TLS: &tls.Config{InsecureSkipVerify: true}}},
+		},
+		"a socket has no TLS": {
+			"", map[string]string{"DOCKER_HOST": "unix:///y", "DOCKER_CERT_PATH": "/c"}, []Endpoint{{Host: "unix:///y", From: "DOCKER_HOST"}},
 		},
 		"then the current context": {
-			Options{Home: withContext, LookupEnv: lookup(nil)},
-			Endpoint{Host: "tcp://far:2376", Source: "docker context far", TLS: &TLS{SkipVerify: true}},
+			"", map[string]string{"HOME": withContext},
+			[]Endpoint{{Host: "tcp://far:2376", From: `the current docker context "far"`, TLS: &tls.Config{InsecureSkipVerify: true}}},
+		},
+		"a configuration elsewhere": {
+			"", map[string]string{"HOME": "/nonexistent", "DOCKER_CONFIG": filepath.Join(withContext, ".docker")},
+			[]Endpoint{{Host: "tcp://far:2376", From: `the current docker context "far"`, TLS: &tls.Config{InsecureSkipVerify: true}}},
+		},
+		"DOCKER_CONTEXT goes before it": {
+			"", map[string]string{"HOME": noJSON, "DOCKER_CONTEXT": "far", "DOCKER_CONFIG": filepath.Join(withContext, ".docker")},
+			[]Endpoint{{Host: "tcp://far:2376", From: `DOCKER_CONTEXT "far"`, TLS: &tls.Config{InsecureSkipVerify: true}}},
 		},
 		"DOCKER_CONTEXT may turn it off": {
-			Options{Home: withContext, LookupEnv: lookup(map[string]string{"DOCKER_CONTEXT": "default", "XDG_RUNTIME_DIR": "/nonexistent"})},
-			Endpoint{Host: "unix://" + env{lookup: lookup(nil), home: withContext}.usualSocket(), Source: "default socket"},
+			"", map[string]string{"HOME": withContext, "DOCKER_CONTEXT": "default", "XDG_RUNTIME_DIR": run},
+			[]Endpoint{{Host: system}, {Host: "unix://" + run + "/docker.sock"}},
+		},
+		"Docker's desktop where it is": {
+			"", map[string]string{"HOME": desktop}, []Endpoint{{Host: system}, {Host: "unix://" + desktop + "/.docker/desktop/docker.sock"}},
+		},
+		"nothing": {"", nil, []Endpoint{{Host: system}}},
+		"a configuration that is no JSON, as docker does": {
+			"", map[string]string{"HOME": noJSON}, []Endpoint{{Host: system, From: "the default docker context (parsing config file (" + noJSON + "/.docker/config.json): unexpected EOF)"}},
+		},
+		"a configuration of another shape": {
+			"", map[string]string{"HOME": otherShape}, []Endpoint{{Host: system, From: "the default docker context (parsing config file (" + otherShape + "/.docker/config.json): json: cannot unmarshal array into Go value of type configfile.ConfigFile)"}},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got, err := Resolve(c.o)
-			if err != nil {
-				t.Fatal(err)
+			got := Endpoints(c.host, lookup(c.env))
+			for i := range got {
+				if got[i].TLS != nil {
+					got[i].TLS = &tls.Config{InsecureSkipVerify: got[i].TLS.InsecureSkipVerify}
+				}
 			}
-			if diff := cmp.Diff(c.want, got); diff != "" {
+			if diff := cmp.Diff(c.want, got, cmpopts.IgnoreUnexported(tls.Config{})); diff != "" {
 				t.Errorf("got + instead of -:\n%s", diff)
 			}
 		})
 	}
 }
 
+// serve takes a socket that exists, whatever goes before it.
+func TestResolveTakesTheSocketThatExists(t *testing.T) {
+	t.Parallel()
+	run := shortDir(t)
+	env := lookup(map[string]string{"XDG_RUNTIME_DIR": run})
+	want := "unix:///var/run/docker.sock"
+	for range 2 {
+		if got, err := Resolve(Options{LookupEnv: env}); err != nil || got.Host != want {
+			t.Errorf("got %v, %v, want %s", got, err, want)
+		}
+		listen(t, run+"/docker.sock")
+		if !isSocket(want) {
+			want = "unix://" + run + "/docker.sock"
+		}
+	}
+	found := Endpoint{Host: "tcp://x", Err: errors.New("no way")}
+	if got, err := Resolve(Options{Endpoint: &found, Host: "unix:///y"}); got != found || err == nil {
+		t.Errorf("one that was found: got %v, %v", got, err)
+	}
+}
+
 func TestResolveNamesWhatIsWrong(t *testing.T) {
 	t.Parallel()
-	for name, c := range map[string]struct{ config, meta, want string }{
-		"a context that is not there":      {`{"currentContext":"gone"}`, "", `docker context "gone"`},
-		"a context without an endpoint":    {`{"currentContext":"far"}`, `{}`, "names no docker endpoint"},
-		"a context that is damaged":        {`{"currentContext":"far"}`, `{`, `docker context "far"`},
-		"a configuration that is no JSON":  {`{`, "", "config.json"},
-		"a configuration of another shape": {`[]`, "", "config.json"},
+	const tcp = `{"Endpoints":{"docker":{"Host":"tcp://far:2376"}}}`
+	for name, c := range map[string]struct {
+		meta, ca string
+		env      map[string]string
+		want     string
+	}{
+		"a context that is not there":    {want: `docker context "far"`},
+		"a context without an endpoint":  {meta: `{}`, want: "names no docker endpoint"},
+		"a context that is damaged":      {meta: `{`, want: `docker context "far"`},
+		"a context with a damaged CA":    {meta: tcp, ca: "x", want: "TLS for the docker engine: "},
+		"verification without a CA":      {env: map[string]string{"DOCKER_HOST": "tcp://y", "DOCKER_TLS_VERIFY": "1"}, want: "/.docker/ca.pem"},
+		"verification with a damaged CA": {env: map[string]string{"DOCKER_HOST": "tcp://y", "DOCKER_TLS_VERIFY": "1"}, ca: "x", want: "/.docker/ca.pem"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -96,7 +158,21 @@ func TestResolveNamesWhatIsWrong(t *testing.T) {
 			if c.meta != "" {
 				contexts["far"] = c.meta
 			}
-			_, err := Resolve(Options{Home: home(t, c.config, contexts), LookupEnv: lookup(nil)})
+			env := map[string]string{"HOME": home(t, `{"currentContext":"far"}`, contexts)}
+			maps.Copy(env, c.env)
+			if c.ca != "" {
+				dir := filepath.Join(env["HOME"], ".docker")
+				if c.meta != "" {
+					dir += fmt.Sprintf("/contexts/tls/%x/docker", sha256.Sum256([]byte("far")))
+				}
+				if err := os.MkdirAll(dir, 0o700); err != nil {
+					t.Fatal(err)
+				}
+				if err := os.WriteFile(filepath.Join(dir, "ca.pem"), []byte(c.ca), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			_, err := Resolve(Options{LookupEnv: lookup(env)})
 			if err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("got %v, want %q in it", err, c.want)
 			}
@@ -104,13 +180,32 @@ func TestResolveNamesWhatIsWrong(t *testing.T) {
 	}
 }
 
-func TestUnreachable(t *testing.T) {
-	t.Parallel()
+// shortDir is a folder whose name leaves room for a socket's.
+func shortDir(t *testing.T) string {
+	t.Helper()
 	dir, err := os.MkdirTemp("", "crishim-test-")
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
+	return dir
+}
+
+func listen(t *testing.T, path string) {
+	t.Helper()
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		if errors.Is(err, syscall.EADDRINUSE) {
+			return
+		}
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+}
+
+func TestUnreachable(t *testing.T) {
+	t.Parallel()
+	dir := shortDir(t)
 	c, err := New(Options{Host: "unix://" + filepath.Join(dir, "none.sock"), LookupEnv: lookup(nil)})
 	if err != nil {
 		t.Fatal(err)
