@@ -118,15 +118,6 @@ func (p *private) ContainerLogs(r *api.ContainerLogsRequest, out api.Crishim_Con
 // known makes sure that an id is one of the shim's containers. The service is
 // no way around CRI to whatever else the engine runs.
 func (p *private) known(ctx context.Context, id string) error {
-	if id == "" {
-		return fmt.Errorf("the request names no container: %w", errdefs.ErrInvalidArgument)
-	}
-	c, err := p.engine.ContainerInspect(ctx, id)
-	if err != nil {
-		return fmt.Errorf("container %q: %w", id, err)
-	}
-	if c.Config == nil || c.Config.Labels[state.LabelType] != state.TypeContainer {
-		return fmt.Errorf("%q is no container: %w", id, errdefs.ErrNotFound)
-	}
-	return nil
+	_, err := state.FindContainer(ctx, p.engine, id)
+	return err
 }

@@ -1,10 +1,12 @@
 package container
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -23,20 +25,12 @@ const fullID = 64
 
 // ListContainers lists containers, the newest first.
 func (s *Service) ListContainers(ctx context.Context, r *runtimeapi.ListContainersRequest) (*runtimeapi.ListContainersResponse, error) {
-	containers, err := s.list(ctx, r.GetFilter())
-	if err != nil {
-		return nil, err
-	}
-	return &runtimeapi.ListContainersResponse{Containers: containers}, nil
-}
-
-// list does the work of ListContainers.
-func (s *Service) list(ctx context.Context, f *runtimeapi.ContainerFilter) ([]*runtimeapi.Container, error) {
+	f := r.GetFilter()
 	summaries, err := s.engine.ContainerList(ctx, listOptions(f, s.writesLogs))
 	if err != nil {
 		return nil, fmt.Errorf("list containers: %w", err)
 	}
-	decode, remember := s.decoded.lookup(s.remember && wholeList(f))
+	decode, remember := s.decoded.lookup(s.remember && proto.Size(f) == 0)
 	found := make([]*runtimeapi.Container, 0, len(summaries))
 	for _, summary := range summaries {
 		decoded, ok := decode(summary)
@@ -51,24 +45,19 @@ func (s *Service) list(ctx context.Context, f *runtimeapi.ContainerFilter) ([]*r
 		}
 	}
 	remember()
-	gone, err := s.settleAll(ctx, found)
+	gone, err := s.resolveCreated(ctx, found)
 	if err != nil {
 		return nil, err
 	}
-	out := make([]*runtimeapi.Container, 0, len(found))
+	resp := &runtimeapi.ListContainersResponse{}
 	for i, c := range found {
-		if !gone[i] && matchesState(c, f) {
-			out = append(out, c)
+		if !gone[i] && (f.GetState() == nil || f.GetState().GetState() == c.GetState()) {
+			resp.Containers = append(resp.Containers, c)
 		}
 	}
-	slices.SortStableFunc(out, func(a, b *runtimeapi.Container) int {
-		return int(min(1, max(-1, b.GetCreatedAt()-a.GetCreatedAt())))
-	})
-	return out, nil
+	slices.SortStableFunc(resp.Containers, func(a, b *runtimeapi.Container) int { return cmp.Compare(b.GetCreatedAt(), a.GetCreatedAt()) })
+	return resp, nil
 }
-
-// wholeList says whether a filter lets every container through.
-func wholeList(f *runtimeapi.ContainerFilter) bool { return proto.Size(f) == 0 }
 
 // listOptions leaves to the engine what it can filter. A container whose log is not
 // complete yet is running for the CRI and has ended for the engine.
@@ -107,10 +96,6 @@ func matches(c *runtimeapi.Container, f *runtimeapi.ContainerFilter) bool {
 		state.MatchLabels(c.GetLabels(), f.GetLabelSelector())
 }
 
-func matchesState(c *runtimeapi.Container, f *runtimeapi.ContainerFilter) bool {
-	return f.GetState() == nil || f.GetState().GetState() == c.GetState()
-}
-
 func firstName(c container.Summary) string {
 	if len(c.Names) == 0 {
 		return ""
@@ -123,7 +108,7 @@ func fromSummary(c container.Summary, decoded state.Container) *runtimeapi.Conta
 		Id:           c.ID,
 		PodSandboxId: decoded.SandboxID,
 		Metadata:     decoded.Metadata,
-		Image:        &runtimeapi.ImageSpec{Image: imageName(decoded.Image, c.Image), UserSpecifiedImage: decoded.Image},
+		Image:        &runtimeapi.ImageSpec{Image: cmp.Or(decoded.Image, c.Image), UserSpecifiedImage: decoded.Image}, // other shims note none
 		ImageRef:     c.ImageID,
 		ImageId:      c.ImageID,
 		State:        convert.ContainerState(c.State),
@@ -131,15 +116,6 @@ func fromSummary(c container.Summary, decoded state.Container) *runtimeapi.Conta
 		Labels:       decoded.Labels,
 		Annotations:  decoded.Annotations,
 	}
-}
-
-// imageName is the image as it was asked for; containers of other shims only
-// have what the engine shows, which is the tag where the image has one.
-func imageName(asked, engine string) string {
-	if asked != "" {
-		return asked
-	}
-	return engine
 }
 
 // createdAt takes the shim's own time, which the engine's lists have only in
@@ -152,8 +128,9 @@ func createdAt(own time.Time, engine int64) int64 {
 	return own.UnixNano()
 }
 
-// settleAll settles the created ones, several at a time: each is a call.
-func (s *Service) settleAll(ctx context.Context, list []*runtimeapi.Container) (gone []bool, err error) {
+// resolveCreated asks the engine about the created ones, several at a time, because one
+// whose start failed looks the same in a list. It returns which are gone.
+func (s *Service) resolveCreated(ctx context.Context, list []*runtimeapi.Container) (gone []bool, err error) {
 	const atOnce = 8
 	gone = make([]bool, len(list))
 	g, gctx := errgroup.WithContext(ctx)
@@ -163,16 +140,14 @@ func (s *Service) settleAll(ctx context.Context, list []*runtimeapi.Container) (
 			continue
 		}
 		g.Go(func() (err error) {
-			gone[i], err = s.settleCreated(gctx, c)
+			gone[i], err = s.resolve(gctx, c)
 			return err
 		})
 	}
 	return gone, g.Wait()
 }
 
-// settleCreated asks the engine about a created container, because one whose
-// start failed looks the same in a list. It says when the container is gone.
-func (s *Service) settleCreated(ctx context.Context, c *runtimeapi.Container) (gone bool, err error) {
+func (s *Service) resolve(ctx context.Context, c *runtimeapi.Container) (gone bool, err error) {
 	details, err := s.engine.ContainerInspect(ctx, c.GetId())
 	switch {
 	case errdefs.IsNotFound(err):
@@ -191,4 +166,52 @@ func (s *Service) settleCreated(ctx context.Context, c *runtimeapi.Container) (g
 	}
 	c.State = run.State
 	return false, nil
+}
+
+// decodedLabels are what the labels of the last list's containers say. Labels never
+// change, and a kubelet asks for the list each second. What is in it is shared, and
+// must not be changed.
+type decodedLabels struct {
+	mu   sync.Mutex
+	byID map[string]decodedName // replaced, not changed
+}
+
+// decodedName goes with the name that the container had: it can be renamed.
+type decodedName struct {
+	name string
+	state.Container
+}
+
+// lookup returns what decodes the containers of a list. What those of a whole list
+// say is remembered; nothing is of the others.
+func (d *decodedLabels) lookup(whole bool) (decode func(container.Summary) (state.Container, bool), done func()) {
+	d.mu.Lock()
+	known := d.byID
+	d.mu.Unlock()
+	next := known
+	if whole {
+		next = make(map[string]decodedName, len(known))
+	}
+	decode = func(c container.Summary) (state.Container, bool) {
+		name := firstName(c)
+		if had, ok := known[c.ID]; ok && had.name == name {
+			if whole {
+				next[c.ID] = had
+			}
+			return had.Container, true
+		}
+		fresh, ok := state.DecodeContainer(name, c.Labels)
+		if ok && whole {
+			next[c.ID] = decodedName{name, fresh}
+		}
+		return fresh, ok
+	}
+	done = func() {
+		if whole {
+			d.mu.Lock()
+			d.byID = next
+			d.mu.Unlock()
+		}
+	}
+	return decode, done
 }

@@ -2,68 +2,176 @@ package container
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
 
 	"github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types/container"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/crishim/crishim/shim/internal/logdir"
+	"github.com/crishim/crishim/shim/host"
+	"github.com/crishim/crishim/shim/internal/lifecycle"
+	"github.com/crishim/crishim/shim/internal/ocitext"
+	"github.com/crishim/crishim/shim/state"
 )
 
 // StartContainer starts a created container. One that runs already is fine; one
 // that has ended is not started again, because a new attempt is a new container.
 func (s *Service) StartContainer(ctx context.Context, r *runtimeapi.StartContainerRequest) (*runtimeapi.StartContainerResponse, error) {
-	m, err := s.find(ctx, r.GetContainerId())
+	m, err := state.FindContainer(ctx, s.engine, r.GetContainerId())
 	if err != nil {
 		return nil, fmt.Errorf("start: %w", err)
 	}
 	switch {
-	case m.running():
+	case m.Running():
 		return &runtimeapi.StartContainerResponse{}, nil
-	case lived(m.c):
+	case m.Lived():
 		return nil, fmt.Errorf("start container %s: it has run and is %s; create a new one: %w",
-			m.c.ID, m.c.State.Status, errdefs.ErrFailedPrecondition)
+			m.Detail.ID, m.Detail.State.Status, errdefs.ErrFailedPrecondition)
 	}
 	if err := s.start(ctx, m); err != nil {
-		return nil, fmt.Errorf("start container %s (%s): %w", m.Metadata.GetName(), m.c.ID, err)
+		return nil, fmt.Errorf("start container %s (%s): %w", m.Metadata.GetName(), m.Detail.ID, err)
 	}
 	return &runtimeapi.StartContainerResponse{}, nil
 }
 
-func (s *Service) start(ctx context.Context, m member) error {
+func (s *Service) start(ctx context.Context, m state.FoundContainer) error {
 	if m.LogPath != "" {
-		defer s.logs.Starting(m.c.ID)()
+		defer s.logs.Starting(m.Detail.ID)()
 	}
-	if err := s.engine.ContainerStart(ctx, m.c.ID, container.StartOptions{}); err != nil {
-		return startError(err, m.privileged())
+	if err := s.engine.ContainerStart(ctx, m.Detail.ID, container.StartOptions{}); err != nil {
+		return startError(err, m.Detail.HostConfig.Privileged)
 	}
 	if err := s.applyLimits(ctx, m); err != nil {
 		// A container without the limits it was promised does not stay.
-		patient, cancel := cleanupContext(ctx)
+		patient, cancel := lifecycle.CleanupContext(ctx)
 		defer cancel()
-		return errors.Join(err, s.stop(patient, m.c.ID, 0))
+		return errors.Join(err, lifecycle.Stop(patient, s.engine, m.Detail.ID, 0))
 	}
-	s.startLog(ctx, m)
+	if m.LogPath == "" {
+		return nil
+	}
+	// The container runs, and its log can still be read from the engine.
+	c, err := s.engine.ContainerInspect(ctx, m.Detail.ID) // the log file has a name only now
+	if err == nil {
+		err = s.logs.Started(ctx, c.ID, logPlace(m), c.LogPath)
+	}
+	if err != nil {
+		s.log.Warn("the container's log is not at its path", "id", m.Detail.ID, "path", m.LogPath, "err", err)
+	}
 	return nil
 }
 
-// startLog never fails a start: the container runs, and its log can still be
-// read from the engine.
-func (s *Service) startLog(ctx context.Context, m member) {
-	if m.LogPath == "" {
-		return
-	}
-	c, err := s.engine.ContainerInspect(ctx, m.c.ID) // the log file has a name only now
-	if err == nil && c.ContainerJSONBase != nil {
-		err = s.logs.Started(ctx, c.ID, m.logPlace(), c.LogPath)
-	}
-	if err != nil {
-		s.log.Warn("the container's log is not at its path", "id", m.c.ID, "path", m.LogPath, "err", err)
-	}
+// startFailures tells apart what only the OCI runtime's text says. The engine
+// gives some of them status 404, which would read as "no such container".
+var startFailures = []string{
+	"executable file not found", "no such file or directory", "permission denied", "exec format error", "is a directory", "not a directory",
+	"unable to find user", "unable to find group", "no matching entries in passwd file",
 }
 
-func (m member) logPlace() logdir.Place { return logdir.Place{Base: m.LogDir, Path: m.LogPath} }
+// startError is a failed start in one sentence and with a class of its own, where the
+// OCI runtime spoke and not the engine.
+func startError(err error, privileged bool) error {
+	in := func(text string) func(string) bool {
+		return func(part string) bool { return strings.Contains(text, part) }
+	}
+	if !slices.ContainsFunc([]string{"OCI runtime", "runc", "unable to find user", "unable to find group"}, in(err.Error())) {
+		return err
+	}
+	text := ocitext.Plain(err.Error())
+	if slices.ContainsFunc(startFailures, in(text)) {
+		return fmt.Errorf("%s: %w", text, errdefs.ErrInvalidArgument)
+	}
+	if privileged && strings.Contains(text, "operation not permitted") {
+		text += " (the engine's host does not allow privileged containers)"
+	}
+	return fmt.Errorf("%s: %w", text, errdefs.ErrUnknown)
+}
 
-func (m member) privileged() bool { return m.c.HostConfig != nil && m.c.HostConfig.Privileged }
+// limits are those that the engine has no field for, in a label.
+type limits struct {
+	Files     map[string]string           `json:"files"` // in the container's cgroup
+	Hugepages []*runtimeapi.HugepageLimit `json:"hugepages,omitempty"`
+	Unified   map[string]string           `json:"unified,omitempty"`
+}
+
+// notedLimits reads the label. A damaged one is an error only where it counts,
+// at the start.
+func notedLimits(labels map[string]string) (l limits, err error) {
+	text, ok := labels[state.LabelOwnLimits]
+	if !ok {
+		return l, nil
+	}
+	if err := json.Unmarshal([]byte(text), &l); err != nil {
+		return l, fmt.Errorf("label %s: %w", state.LabelOwnLimits, err)
+	}
+	return l, nil
+}
+
+// resources is what the label says as a CRI message.
+func (l limits) resources() *runtimeapi.LinuxContainerResources {
+	return &runtimeapi.LinuxContainerResources{HugepageLimits: l.Hugepages, Unified: l.Unified}
+}
+
+// applyLimits writes the noted limits into the cgroup of a container that has
+// just been started. That needs the engine's host.
+func (s *Service) applyLimits(ctx context.Context, m state.FoundContainer) error {
+	l, err := notedLimits(m.Detail.Config.Labels)
+	if err != nil || len(l.Files) == 0 {
+		return err
+	}
+	c, err := s.engine.ContainerInspect(ctx, m.Detail.ID)
+	if err != nil || !c.State.Running {
+		return err // it has ended; there is nothing to limit
+	}
+	cgroups, err := host.Cgroups(c.State.Pid, c.ID)
+	if err == nil {
+		err = writeLimits(cgroups, l.Files)
+	} else {
+		err = fmt.Errorf("the limits %v need the engine's host: %w", slices.Collect(maps.Keys(l.Files)), err)
+	}
+	if maps.DeleteFunc(l.Files, noHugePages); err == nil || len(l.Files) == 0 {
+		return nil
+	}
+	// Its process and its cgroup go as soon as it ends, which may be by now.
+	if c, again := s.engine.ContainerInspect(ctx, m.Detail.ID); again == nil && !c.State.Running {
+		return nil
+	}
+	return err
+}
+
+func writeLimits(cgroups host.CgroupDirs, files map[string]string) error {
+	var errs []error
+	for name, value := range files {
+		dir, err := cgroups.Of(name)
+		if err == nil {
+			err = writeExisting(filepath.Join(dir, name), value)
+		}
+		if err != nil && !noHugePages(name, value) {
+			errs = append(errs, fmt.Errorf("limit %s=%q: %w", name, value, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// noHugePages: a kubelet limits every size of huge pages that the kernel knows
+// to 0 for a container that asked for none, also on a host without the
+// controller, and so does sync for a user who may not write cgroups. What
+// nobody asked for is no reason to end the container.
+func noHugePages(name, value string) bool { return strings.HasPrefix(name, "hugetlb.") && value == "0" }
+
+// writeExisting never creates: a control that the kernel lacks is an error.
+func writeExisting(path, value string) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_TRUNC, 0)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(value)
+	return errors.Join(err, f.Close())
+}

@@ -3,11 +3,12 @@ package container
 import (
 	"context"
 	"fmt"
-	"math"
 
 	"github.com/containerd/errdefs"
-	"github.com/docker/docker/api/types/container"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/shim/internal/lifecycle"
+	"github.com/crishim/crishim/shim/state"
 )
 
 // StopContainer ends a container: its stop signal, and SIGKILL once the timeout
@@ -16,25 +17,25 @@ func (s *Service) StopContainer(ctx context.Context, r *runtimeapi.StopContainer
 	if r.GetTimeout() < 0 {
 		return nil, fmt.Errorf("stop container: %w", invalid("timeout %d is negative", r.GetTimeout()))
 	}
-	m, err := s.find(ctx, r.GetContainerId())
+	m, err := state.FindContainer(ctx, s.engine, r.GetContainerId())
 	if errdefs.IsNotFound(err) {
 		return &runtimeapi.StopContainerResponse{}, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("stop: %w", err)
 	}
-	if m.running() {
-		if err := s.stop(ctx, m.c.ID, r.GetTimeout()); err != nil {
+	if m.Running() {
+		if err := lifecycle.Stop(ctx, s.engine, m.Detail.ID, r.GetTimeout()); err != nil {
 			return nil, err
 		}
 	}
-	s.AwaitLog(ctx, m.c.ID)
+	s.AwaitLog(ctx, m.Detail.ID)
 	return &runtimeapi.StopContainerResponse{}, nil
 }
 
 // Kill ends a container of a pod at once, for the sandbox that goes down.
 func (s *Service) Kill(ctx context.Context, id string) error {
-	if err := s.stop(ctx, id, 0); err != nil {
+	if err := lifecycle.Stop(ctx, s.engine, id, 0); err != nil {
 		return err
 	}
 	s.AwaitLog(ctx, id)
@@ -44,12 +45,3 @@ func (s *Service) Kill(ctx context.Context, id string) error {
 // AwaitLog waits until a container that has ended is reported so: until then the end of
 // its log is still to come.
 func (s *Service) AwaitLog(ctx context.Context, id string) { s.logs.Complete(ctx, id) }
-
-func (s *Service) stop(ctx context.Context, id string, timeout int64) error {
-	seconds := int(min(timeout, math.MaxInt32))
-	err := s.engine.ContainerStop(ctx, id, container.StopOptions{Timeout: &seconds})
-	if err != nil && !errdefs.IsNotFound(err) && !errdefs.IsNotModified(err) {
-		return fmt.Errorf("stop container %s: %w", id, err)
-	}
-	return nil
-}

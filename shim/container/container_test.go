@@ -93,8 +93,8 @@ func TestOneOfManyCreates(t *testing.T) {
 	if _, err := f.engine.ContainerInspect(t.Context(), made[1]); !errdefs.IsNotFound(err) {
 		t.Errorf("got %v, want not found", err)
 	}
-	if len(f.rivals.races) != 0 {
-		t.Errorf("got %v left", f.rivals.races)
+	if len(f.pending.byKey) != 0 {
+		t.Errorf("got %v left", f.pending.byKey)
 	}
 }
 
@@ -332,7 +332,7 @@ func TestStopErrors(t *testing.T) {
 	if _, err := f.StopContainer(t.Context(), &runtimeapi.StopContainerRequest{ContainerId: id}); err != nil {
 		t.Errorf("gone meanwhile: got %v", err)
 	}
-	// A sandbox is none of this area's containers.
+	// A sandbox is none of this service's containers.
 	if _, err := f.StopContainer(t.Context(), &runtimeapi.StopContainerRequest{ContainerId: f.sandbox}); err != nil || !f.inspect(t, f.sandbox).State.Running {
 		t.Errorf("a sandbox was stopped, or %v", err)
 	}

@@ -10,43 +10,41 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/shim/convert"
+	"github.com/crishim/crishim/shim/state"
 )
 
 // UpdateContainerResources changes the limits of a container. For the engine 0
 // means "as before", which is also what the CRI means by it.
 func (s *Service) UpdateContainerResources(ctx context.Context, r *runtimeapi.UpdateContainerResourcesRequest) (*runtimeapi.UpdateContainerResourcesResponse, error) {
-	m, err := s.find(ctx, r.GetContainerId())
+	m, err := state.FindContainer(ctx, s.engine, r.GetContainerId())
 	if err != nil {
 		return nil, fmt.Errorf("update: %w", err)
 	}
 	if r.GetWindows() != nil {
-		return nil, fmt.Errorf("update container %s: %w", m.c.ID, invalid("windows resources for a Linux container"))
+		return nil, fmt.Errorf("update container %s: %w", m.Detail.ID, invalid("windows resources for a Linux container"))
 	}
 	if r.GetLinux() == nil {
 		return &runtimeapi.UpdateContainerResourcesResponse{}, nil
 	}
 	change, err := updatePlan(r.GetLinux(), m)
 	if err != nil {
-		return nil, fmt.Errorf("update container %s: %w", m.c.ID, err)
+		return nil, fmt.Errorf("update container %s: %w", m.Detail.ID, err)
 	}
-	answer, err := s.engine.ContainerUpdate(ctx, m.c.ID, change)
+	answer, err := s.engine.ContainerUpdate(ctx, m.Detail.ID, change)
 	if err != nil {
-		return nil, fmt.Errorf("update container %s: %w", m.c.ID, err)
+		return nil, fmt.Errorf("update container %s: %w", m.Detail.ID, err)
 	}
-	if err := s.heed(answer.Warnings, change.Resources, "id", m.c.ID); err != nil {
-		return nil, fmt.Errorf("update container %s: %w", m.c.ID, err)
+	if err := s.checkWarnings(answer.Warnings, change.Resources, "id", m.Detail.ID); err != nil {
+		return nil, fmt.Errorf("update container %s: %w", m.Detail.ID, err)
 	}
 	return &runtimeapi.UpdateContainerResourcesResponse{}, nil
 }
 
-func updatePlan(wanted *runtimeapi.LinuxContainerResources, m member) (container.UpdateConfig, error) {
-	if m.c.State.Status == container.StateRemoving || m.c.State.Status == container.StateDead {
+func updatePlan(wanted *runtimeapi.LinuxContainerResources, m state.FoundContainer) (container.UpdateConfig, error) {
+	if m.Detail.State.Status == container.StateRemoving || m.Detail.State.Status == container.StateDead {
 		return container.UpdateConfig{}, fmt.Errorf("it is being removed: %w", errdefs.ErrFailedPrecondition)
 	}
-	if m.c.HostConfig == nil {
-		return container.UpdateConfig{}, fmt.Errorf("the engine's answer has no host configuration: %w", errdefs.ErrInternal)
-	}
-	wanted = convert.WithMemory(wanted, m.c.HostConfig)
+	wanted = convert.WithMemory(wanted, m.Detail.HostConfig)
 	if err := fixedLimits(wanted, m); err != nil {
 		return container.UpdateConfig{}, err
 	}
@@ -56,8 +54,8 @@ func updatePlan(wanted *runtimeapi.LinuxContainerResources, m member) (container
 
 // fixedLimits refuses to change what cannot be changed any more. A kubelet
 // sends them again with every update, with the values that they have.
-func fixedLimits(wanted *runtimeapi.LinuxContainerResources, m member) error {
-	noted, err := notedLimits(m.c.Config.Labels)
+func fixedLimits(wanted *runtimeapi.LinuxContainerResources, m state.FoundContainer) error {
+	noted, err := notedLimits(m.Detail.Config.Labels)
 	if err != nil {
 		return err
 	}
@@ -77,7 +75,7 @@ func fixedLimits(wanted *runtimeapi.LinuxContainerResources, m member) error {
 		return unable("huge page limits of an existing container cannot be changed with Docker")
 	}
 	// 0 in the engine stands for a host that forbids what was asked for.
-	score, now := wanted.GetOomScoreAdj(), int64(m.c.HostConfig.OomScoreAdj)
+	score, now := wanted.GetOomScoreAdj(), int64(m.Detail.HostConfig.OomScoreAdj)
 	if score != 0 && score != now && (now != 0 || score > 0) {
 		return unable("the oom score of an existing container cannot be changed with Docker")
 	}

@@ -1,14 +1,15 @@
-// Package container is the area of the shim that answers for a pod's
+// Package container is the service of the shim that answers for a pod's
 // containers: create, start, stop, remove, list, status and update.
 //
 // CreateContainer has three parts. What can be checked without asking anybody
-// is checked first (validate.go). Then the facts are gathered: the sandbox, the
+// is checked first (validate). Then the facts are gathered: the sandbox, the
 // image, the engine (facts.go). From request and facts a pure function makes
 // the engine's configuration (plan*.go), and only then is anything created.
 // What Docker cannot honour is refused with a sentence, never dropped.
 package container
 
 import (
+	"cmp"
 	"context"
 	"io"
 	"log/slog"
@@ -24,10 +25,9 @@ import (
 	"github.com/crishim/crishim/shim/docker"
 	"github.com/crishim/crishim/shim/host"
 	"github.com/crishim/crishim/shim/internal/keylock"
-	"github.com/crishim/crishim/shim/internal/logdir"
 )
 
-// Engine is what the area needs of the Docker client.
+// Engine is what the service needs of the Docker client.
 type Engine interface {
 	ContainerCreate(ctx context.Context, config *container.Config, hostConfig *container.HostConfig, networking *network.NetworkingConfig, platform *ocispec.Platform, name string) (container.CreateResponse, error)
 	ContainerStart(ctx context.Context, id string, o container.StartOptions) error
@@ -41,24 +41,6 @@ type Engine interface {
 	ImageInspect(ctx context.Context, id string, o ...docker.ImageInspectOption) (image.InspectResponse, error)
 	Info(ctx context.Context) (system.Info, error)
 	ClientVersion() string
-}
-
-// Logs is told about containers whose log has a place outside the engine.
-type Logs interface {
-	// Starting: the engine is about to start the container, which may end before
-	// Started is called. The returned function is called after that.
-	Starting(id string) (over func())
-	// Started: the container runs, its log is wanted there; file is the engine's
-	// own log file, "" where the engine has none.
-	Started(ctx context.Context, id string, at logdir.Place, file string) error
-	// Unfinished reports whether lines of a container that has ended are still
-	// missing in its log.
-	Unfinished(ctx context.Context, id string) bool
-	// Complete: the container has ended. Returns when its log holds all of it, or
-	// is not getting there.
-	Complete(ctx context.Context, id string)
-	// Removed: the container is gone.
-	Removed(ctx context.Context, id string, at logdir.Place, file string) error
 }
 
 // Options are the parts that a Service works with.
@@ -87,26 +69,22 @@ type Service struct {
 	users      userFiles
 	info       infoCache
 	creating   keylock.Lock // by container name
-	rivals     rivals
+	pending    pending
 	remember   bool
 	decoded    decodedLabels
 }
 
-// New builds the area.
+// New builds the service.
 func New(o Options) *Service {
-	s := &Service{engine: o.Engine, logs: o.Logs, writesLogs: o.Logs != nil, oom: o.OOM, log: o.Log, now: o.Now, remember: o.Remember, users: userFiles{engine: o.Engine}}
+	s := &Service{engine: o.Engine, logs: o.Logs, writesLogs: o.Logs != nil, remember: o.Remember, users: userFiles{engine: o.Engine}}
 	if s.logs == nil {
 		s.logs = links{}
 	}
-	if s.log == nil {
-		s.log = slog.New(slog.DiscardHandler)
-	}
-	if s.oom == nil {
-		s.oom = &host.OOMScore{Log: s.log}
-	}
-	if s.now == nil {
+	if s.now = o.Now; s.now == nil {
 		s.now = time.Now
 	}
+	s.log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
+	s.oom = cmp.Or(o.OOM, &host.OOMScore{Log: s.log})
 	s.info = infoCache{engine: o.Engine, now: s.now}
 	s.given = sync.OnceValue(func() []string {
 		if o.Capabilities == nil {
@@ -119,11 +97,4 @@ func New(o Options) *Service {
 		return names
 	})
 	return s
-}
-
-// cleanupTime bounds what goes on after a request is gone.
-const cleanupTime = 2 * time.Minute
-
-func cleanupContext(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.WithoutCancel(ctx), cleanupTime)
 }

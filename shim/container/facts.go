@@ -5,10 +5,10 @@ import (
 	"fmt"
 	"path"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/containerd/errdefs"
-	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/image"
 	"github.com/docker/docker/api/types/system"
 	"github.com/docker/docker/api/types/versions"
@@ -24,8 +24,7 @@ import (
 type facts struct {
 	api      string // version of the engine's API that is spoken
 	info     system.Info
-	sandbox  container.InspectResponse
-	pod      state.Sandbox
+	pod      state.FoundSandbox
 	image    image.InspectResponse
 	mounted  map[string]image.InspectResponse // image mounts by the reference asked for
 	target   string                           // id of the container whose processes are joined
@@ -41,8 +40,11 @@ type facts struct {
 // gather asks for everything the plan needs. Nothing is changed.
 func (s *Service) gather(ctx context.Context, r *runtimeapi.CreateContainerRequest) (f facts, err error) {
 	f.now = s.now()
-	if err := s.gatherSandbox(ctx, &f, r.GetPodSandboxId()); err != nil {
+	if f.pod, err = state.FindSandbox(ctx, s.engine, r.GetPodSandboxId()); err != nil {
 		return f, err
+	}
+	if !f.pod.Detail.State.Running {
+		return f, fmt.Errorf("pod sandbox %s is not running: %w", r.GetPodSandboxId(), errdefs.ErrFailedPrecondition)
 	}
 	if needsInfo(r) {
 		if f.info, err = s.info.get(ctx); err != nil {
@@ -70,25 +72,6 @@ func (s *Service) gather(ctx context.Context, r *runtimeapi.CreateContainerReque
 	}
 	f.oomScore = s.allowedScore(f, int(r.GetConfig().GetLinux().GetResources().GetOomScoreAdj()))
 	return f, s.gatherUsers(ctx, &f, sc)
-}
-
-func (s *Service) gatherSandbox(ctx context.Context, f *facts, id string) error {
-	c, err := s.engine.ContainerInspect(ctx, id)
-	if err != nil {
-		return fmt.Errorf("pod sandbox %s: %w", id, err)
-	}
-	var ok bool
-	if c.Config != nil && c.ContainerJSONBase != nil && c.State != nil && c.HostConfig != nil {
-		f.pod, ok = state.DecodeSandbox(c.Name, c.Config.Labels)
-	}
-	if !ok {
-		return fmt.Errorf("container %s is not a pod sandbox: %w", id, errdefs.ErrNotFound)
-	}
-	if !c.State.Running {
-		return fmt.Errorf("pod sandbox %s is not running: %w", id, errdefs.ErrFailedPrecondition)
-	}
-	f.sandbox = c
-	return nil
 }
 
 func (s *Service) gatherImage(ctx context.Context, ref string) (image.InspectResponse, error) {
@@ -146,18 +129,18 @@ func (s *Service) gatherTarget(ctx context.Context, f *facts, o *runtimeapi.Name
 	if o.GetPid() != runtimeapi.NamespaceMode_TARGET || o.GetTargetId() == "" {
 		return nil
 	}
-	m, err := s.find(ctx, o.GetTargetId())
+	m, err := state.FindContainer(ctx, s.engine, o.GetTargetId())
 	switch {
 	case err != nil:
 		return fmt.Errorf("target container: %w", err)
-	case m.SandboxID != f.sandbox.ID:
+	case m.SandboxID != f.pod.Detail.ID:
 		return invalid("target container %s is in another pod", o.GetTargetId())
-	case !m.running():
+	case !m.Running():
 		return fmt.Errorf("target container %s is not running: %w", o.GetTargetId(), errdefs.ErrFailedPrecondition)
-	case m.c.HostConfig != nil && m.c.HostConfig.PidMode != "":
+	case m.Detail.HostConfig.PidMode != "":
 		return invalid("target container %s has no PID namespace of its own", o.GetTargetId())
 	}
-	f.target = m.c.ID
+	f.target = m.Detail.ID
 	return nil
 }
 
@@ -187,7 +170,7 @@ func appArmorMissing(f facts, sc *runtimeapi.LinuxContainerSecurityContext) bool
 	if err != nil || p.GetProfileType() != runtimeapi.SecurityProfile_Localhost {
 		return false
 	}
-	_, elsewhere := host.Cgroups(f.sandbox.State.Pid, f.sandbox.ID)
+	_, elsewhere := host.Cgroups(f.pod.Detail.State.Pid, f.pod.Detail.ID)
 	return elsewhere == nil && !host.AppArmorLoaded(p.GetLocalhostRef())
 }
 
@@ -221,12 +204,52 @@ func imageUser(i image.InspectResponse) string {
 // sandbox: crishim always asks for one there, so a sandbox that runs without
 // one was refused it. A container's score cannot be changed after creation.
 func (s *Service) allowedScore(f facts, wanted int) int {
-	own := f.sandbox.Config.Labels[state.LabelOwnName] != ""
-	if wanted < 0 && own && f.sandbox.HostConfig.OomScoreAdj >= 0 {
+	own := f.pod.Detail.Config.Labels[state.LabelOwnName] != ""
+	if wanted < 0 && own && f.pod.Detail.HostConfig.OomScoreAdj >= 0 {
 		return 0
 	}
 	return s.oom.Allowed(wanted)
 }
 
-// speaks says whether the engine's API is at least of that version.
+// speaks reports whether the engine's API is at least of that version.
 func (f facts) speaks(version string) bool { return versions.GreaterThanOrEqualTo(f.api, version) }
+
+// infoFresh is how long the engine's account of itself is good for. Only a
+// restart of the engine changes what is looked at here.
+const infoFresh = time.Minute
+
+// infoCache keeps that account: asking costs more than creating a container.
+type infoCache struct {
+	engine Engine
+	now    func() time.Time
+
+	mu   sync.Mutex // guards info and at
+	info system.Info
+	at   time.Time
+}
+
+func (c *infoCache) get(ctx context.Context) (system.Info, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.at.IsZero() && c.now().Sub(c.at) < infoFresh {
+		return c.info, nil
+	}
+	info, err := c.engine.Info(ctx)
+	if err != nil {
+		return info, fmt.Errorf("ask the docker engine about itself: %w", err)
+	}
+	c.info, c.at = info, c.now()
+	return info, nil
+}
+
+// needsInfo reports whether a plan depends on that account: most do not when a
+// person writes the config, all do when a kubelet does.
+func needsInfo(r *runtimeapi.CreateContainerRequest) bool {
+	sc, limits := r.GetConfig().GetLinux().GetSecurityContext(), r.GetConfig().GetLinux().GetResources()
+	const localhost = runtimeapi.SecurityProfile_Localhost
+	return r.GetSandboxConfig().GetLinux().GetCgroupParent() != "" ||
+		len(limits.GetUnified())+len(limits.GetHugepageLimits()) > 0 ||
+		slices.ContainsFunc(r.GetConfig().GetMounts(), (*runtimeapi.Mount).GetSelinuxRelabel) ||
+		sc.GetSeccomp().GetProfileType() == localhost || sc.GetApparmor().GetProfileType() == localhost ||
+		sc.GetApparmorProfile() != "" || sc.GetSeccompProfilePath() != "" //nolint:staticcheck // old kubelets send them
+}

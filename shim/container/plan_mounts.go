@@ -12,12 +12,13 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/shim/convert"
+	"github.com/crishim/crishim/shim/internal/lifecycle"
 	"github.com/crishim/crishim/shim/state"
 )
 
-func planMounts(p *plan, r *runtimeapi.CreateContainerRequest, f facts) (err error) {
+func planMounts(p *lifecycle.Spec, r *runtimeapi.CreateContainerRequest, f facts) (err error) {
 	ms := r.GetConfig().GetMounts()
-	p.host.Binds, p.host.Mounts, err = convert.Mounts(ms, convert.MountFeatures{
+	p.Host.Binds, p.Host.Mounts, err = convert.Mounts(ms, convert.MountFeatures{
 		CreateMountpoint:  f.speaks("1.42"),
 		RecursiveReadOnly: f.speaks("1.44"),
 		SELinux:           convert.HasSecurity(f.info.SecurityOptions, "selinux"),
@@ -35,7 +36,7 @@ func planMounts(p *plan, r *runtimeapi.CreateContainerRequest, f facts) (err err
 		if err != nil {
 			return fmt.Errorf("ImageVolumeMountFailed: mount %q: %w", m.GetContainerPath(), err)
 		}
-		p.host.Mounts = append(p.host.Mounts, em)
+		p.Host.Mounts = append(p.Host.Mounts, em)
 		noted = append(noted, state.ImageMount{Path: em.Target, Image: m.GetImage().GetImage(), ID: i.ID, SubPath: m.GetImageSubPath()})
 	}
 	if len(noted) == 0 {
@@ -45,7 +46,7 @@ func planMounts(p *plan, r *runtimeapi.CreateContainerRequest, f facts) (err err
 	if err != nil {
 		return fmt.Errorf("image mounts as a label: %w", err)
 	}
-	p.config.Labels[state.LabelOwnMounts] = string(b)
+	p.Config.Labels[state.LabelOwnMounts] = string(b)
 	return nil
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/crishim/crishim/shim/internal/lifecycle"
 	"github.com/crishim/crishim/shim/state"
 )
 
@@ -21,11 +22,13 @@ func testFacts(api string) facts {
 	return facts{
 		api:  api,
 		info: system.Info{CgroupDriver: "systemd", CgroupVersion: "2", SecurityOptions: []string{"name=seccomp,profile=default", "name=apparmor"}},
-		sandbox: container.InspectResponse{
-			ContainerJSONBase: &container.ContainerJSONBase{ID: "box", HostConfig: &container.HostConfig{Runtime: "kata"}},
-			Config:            &container.Config{},
+		pod: state.FoundSandbox{
+			Sandbox: state.Sandbox{Metadata: &runtimeapi.PodSandboxMetadata{Name: "web", Namespace: "default", Uid: "u"}, PID: runtimeapi.NamespaceMode_CONTAINER},
+			Detail: container.InspectResponse{
+				ContainerJSONBase: &container.ContainerJSONBase{ID: "box", HostConfig: &container.HostConfig{Runtime: "kata"}},
+				Config:            &container.Config{},
+			},
 		},
-		pod:   state.Sandbox{Metadata: &runtimeapi.PodSandboxMetadata{Name: "web", Namespace: "default", Uid: "u"}, PID: runtimeapi.NamespaceMode_CONTAINER},
 		image: image.InspectResponse{ID: "sha256:1"},
 		mounted: map[string]image.InspectResponse{
 			"many": {ID: "sha256:2", GraphDriver: storage.DriverData{Name: "overlay2", Data: map[string]string{"UpperDir": "/l/2", "LowerDir": "/l/1:/l/0"}}},
@@ -35,7 +38,7 @@ func testFacts(api string) facts {
 	}
 }
 
-func planOf(t *testing.T, api string, change func(*runtimeapi.ContainerConfig)) (plan, error) {
+func planOf(t *testing.T, api string, change func(*runtimeapi.ContainerConfig)) (lifecycle.Spec, error) {
 	t.Helper()
 	config := &runtimeapi.ContainerConfig{
 		Metadata: &runtimeapi.ContainerMetadata{Name: "app", Attempt: 2},
@@ -71,8 +74,8 @@ func TestPlanOnTheWire(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if p.name != "k8s_app_web_default_u_2" || p.config.Labels[state.LabelLogPath] != "/logs/app/2.log" || p.host.Runtime != "kata" || p.config.Image != "sha256:1" {
-		t.Errorf("identity: got %s, %v", p.name, p.config)
+	if p.Name != "k8s_app_web_default_u_2" || p.Config.Labels[state.LabelLogPath] != "/logs/app/2.log" || p.Host.Runtime != "kata" || p.Config.Image != "sha256:1" {
+		t.Errorf("identity: got %s, %v", p.Name, p.Config)
 	}
 	want := &container.HostConfig{
 		ShmSize: shmSize, Runtime: "kata", NetworkMode: "container:box", IpcMode: "container:box",
@@ -88,10 +91,10 @@ func TestPlanOnTheWire(t *testing.T) {
 		},
 	}
 	// Without namespace options the pod's own are meant, here a PID namespace each.
-	if diff := cmp.Diff(want, p.host); diff != "" {
+	if diff := cmp.Diff(want, p.Host); diff != "" {
 		t.Errorf("host configuration (-want +got):\n%s", diff)
 	}
-	noted, err := notedLimits(p.config.Labels)
+	noted, err := notedLimits(p.Config.Labels)
 	if diff := cmp.Diff(map[string]string{"memory.high": "9", "hugetlb.1GB.max": "1073741824"}, noted.Files); diff != "" || err != nil {
 		t.Errorf("noted limits: %v (-want +got):\n%s", err, diff)
 	}
@@ -108,8 +111,8 @@ func TestPrivilegedPlanHasNoProfiles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !p.host.Privileged || len(p.host.SecurityOpt) != 0 || p.host.MaskedPaths != nil {
-		t.Errorf("got %v", p.host)
+	if !p.Host.Privileged || len(p.Host.SecurityOpt) != 0 || p.Host.MaskedPaths != nil {
+		t.Errorf("got %v", p.Host)
 	}
 }
 
@@ -140,7 +143,7 @@ func TestImageMountForms(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}
-		if diff := cmp.Diff([]mount.Mount{tc.want}, p.host.Mounts); diff != "" {
+		if diff := cmp.Diff([]mount.Mount{tc.want}, p.Host.Mounts); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/crishim/crishim/shim/state"
 )
 
-// fixture is the area on an engine in memory with one image and one sandbox.
+// fixture is the service on an engine in memory with one image and one sandbox.
 type fixture struct {
 	*Service
 	engine  *enginetest.Memory
@@ -30,7 +30,7 @@ func newFixture(t *testing.T) *fixture {
 	return f
 }
 
-// addSandbox makes a running sandbox as the sandbox area would.
+// addSandbox makes a running sandbox as the sandbox service would.
 func (f *fixture) addSandbox(t *testing.T, name string, oomScore int) string {
 	t.Helper()
 	labels, err := state.EncodeSandbox(state.Sandbox{

@@ -13,6 +13,8 @@ import (
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/image"
 	"github.com/docker/docker/api/types/storage"
+
+	"github.com/crishim/crishim/shim/internal/lifecycle"
 )
 
 // maxUserFile bounds what is read of a file that anybody may have written.
@@ -87,7 +89,7 @@ func (u *userFiles) probe(ctx context.Context, imageID string) (pair userPair, e
 // inImage looks at an image by way of a container that is never started, and removed
 // again.
 func inImage(ctx context.Context, engine Engine, imageID string, look func(id string) error) (err error) {
-	patient, cancel := cleanupContext(ctx)
+	patient, cancel := lifecycle.CleanupContext(ctx)
 	defer cancel()
 	name := fmt.Sprintf("crishim-users-%08x", rand.Uint32())
 	created, err := engine.ContainerCreate(patient, &container.Config{
@@ -110,7 +112,7 @@ func (u *userFiles) copy(ctx context.Context, id string) (pair userPair, err err
 	return pair, err
 }
 
-// copyFile gives the content of a file; one that does not exist is empty.
+// copyFile returns the content of a file; one that does not exist is empty.
 func (u *userFiles) copyFile(ctx context.Context, id, path string) (content []byte, err error) {
 	r, _, err := u.engine.CopyFromContainer(ctx, id, path)
 	if errdefs.IsNotFound(err) {

@@ -1,4 +1,4 @@
-// Package sandbox is the area of the shim that answers for pod sandboxes:
+// Package sandbox is the service of the shim that answers for pod sandboxes:
 // RunPodSandbox, StopPodSandbox, RemovePodSandbox, PodSandboxStatus and
 // ListPodSandbox.
 //
@@ -8,6 +8,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"time"
@@ -18,11 +19,12 @@ import (
 
 	"github.com/crishim/crishim/shim/host"
 	"github.com/crishim/crishim/shim/internal/keylock"
+	"github.com/crishim/crishim/shim/internal/lifecycle"
 	podnetwork "github.com/crishim/crishim/shim/network"
 	"github.com/crishim/crishim/shim/pause"
 )
 
-// Engine is what the area needs of the Docker client.
+// Engine is what the service needs of the Docker client.
 type Engine interface {
 	pause.Engine
 	ContainerCreate(ctx context.Context, config *container.Config, hostConfig *container.HostConfig, networking *network.NetworkingConfig, platform *ocispec.Platform, name string) (container.CreateResponse, error)
@@ -33,7 +35,7 @@ type Engine interface {
 	ContainerList(ctx context.Context, options container.ListOptions) ([]container.Summary, error)
 }
 
-// Containers ends the containers of a pod. The container area implements it.
+// Containers ends the containers of a pod. The container service implements it.
 type Containers interface {
 	// Kill ends a container at once; one that has ended or is gone is fine.
 	Kill(ctx context.Context, id string) error
@@ -63,26 +65,31 @@ type Service struct {
 	log        *slog.Logger
 	now        func() time.Time
 	creating   keylock.Lock
-	making     making
+	pending    pending
 }
 
-// New builds the area.
+// New builds the service.
 func New(o Options) *Service {
-	if o.Now == nil {
-		o.Now = time.Now
-	}
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
-	if o.OOM == nil {
-		o.OOM = &host.OOMScore{Log: o.Log}
-	}
-	s := &Service{
-		engine: o.Engine, containers: o.Containers, networks: o.Networks, pauseImage: o.PauseImage,
-		oom: o.OOM, log: o.Log, now: o.Now,
+	s := &Service{engine: o.Engine, containers: o.Containers, networks: o.Networks, pauseImage: o.PauseImage, now: o.Now}
+	if s.now == nil {
+		s.now = time.Now
 	}
 	if s.containers == nil {
-		s.containers = engineContainers{s}
+		s.containers = engineContainers{s.engine}
 	}
+	s.log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
+	s.oom = cmp.Or(o.OOM, &host.OOMScore{Log: s.log})
 	return s
+}
+
+// engineContainers ends containers with the engine alone. It serves where no
+// container service keeps anything else than the engine's container.
+type engineContainers struct{ engine Engine }
+
+func (e engineContainers) Kill(ctx context.Context, id string) error {
+	return lifecycle.Stop(ctx, e.engine, id, 0)
+}
+
+func (e engineContainers) Remove(ctx context.Context, id string) error {
+	return lifecycle.Remove(ctx, e.engine, id)
 }

@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -22,13 +23,11 @@ func (s *Service) ListPodSandbox(ctx context.Context, r *runtimeapi.ListPodSandb
 	}
 	resp := &runtimeapi.ListPodSandboxResponse{}
 	for _, c := range summaries {
-		if p := fromSummary(c); p != nil && matches(p, r.GetFilter()) && !s.making.has(p, c) {
+		if p := fromSummary(c); p != nil && matches(p, r.GetFilter()) && !s.pending.has(p, c) {
 			resp.Items = append(resp.Items, p)
 		}
 	}
-	slices.SortStableFunc(resp.Items, func(a, b *runtimeapi.PodSandbox) int {
-		return int(min(1, max(-1, b.GetCreatedAt()-a.GetCreatedAt())))
-	})
+	slices.SortStableFunc(resp.Items, func(a, b *runtimeapi.PodSandbox) int { return cmp.Compare(b.GetCreatedAt(), a.GetCreatedAt()) })
 	return resp, nil
 }
 
@@ -54,21 +53,21 @@ func matches(p *runtimeapi.PodSandbox, f *runtimeapi.PodSandboxFilter) bool {
 }
 
 func fromSummary(c container.Summary) *runtimeapi.PodSandbox {
-	box, ok := state.DecodeSandbox(name(c), c.Labels)
+	found, ok := state.DecodeSandbox(name(c), c.Labels)
 	if !ok {
 		return nil
 	}
 	p := &runtimeapi.PodSandbox{
 		Id:             c.ID,
-		Metadata:       box.Metadata,
+		Metadata:       found.Metadata,
 		State:          runtimeapi.PodSandboxState_SANDBOX_NOTREADY,
 		CreatedAt:      c.Created * int64(time.Second),
-		Labels:         box.Labels,
-		Annotations:    box.Annotations,
-		RuntimeHandler: box.RuntimeHandler,
+		Labels:         found.Labels,
+		Annotations:    found.Annotations,
+		RuntimeHandler: found.RuntimeHandler,
 	}
-	if !box.Created.IsZero() {
-		p.CreatedAt = box.Created.UnixNano()
+	if !found.Created.IsZero() {
+		p.CreatedAt = found.Created.UnixNano()
 	}
 	switch c.State {
 	case container.StateRunning, container.StatePaused, container.StateRestarting:

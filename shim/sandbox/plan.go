@@ -9,6 +9,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/shim/convert"
+	"github.com/crishim/crishim/shim/internal/lifecycle"
 	podnetwork "github.com/crishim/crishim/shim/network"
 	"github.com/crishim/crishim/shim/state"
 )
@@ -31,15 +32,8 @@ type facts struct {
 	oomScore     int
 }
 
-// spec is what the engine is asked to create.
-type spec struct {
-	name   string
-	config *container.Config
-	host   *container.HostConfig
-}
-
 // plan turns a valid request into the engine's terms. It touches nothing.
-func plan(r *runtimeapi.RunPodSandboxRequest, f facts) (spec, error) {
+func plan(r *runtimeapi.RunPodSandboxRequest, f facts) (lifecycle.Spec, error) {
 	c := r.GetConfig()
 	labels, err := state.EncodeSandbox(state.Sandbox{
 		Metadata:       c.GetMetadata(),
@@ -52,34 +46,43 @@ func plan(r *runtimeapi.RunPodSandboxRequest, f facts) (spec, error) {
 		PID:            namespaces(c).GetPid(),
 	})
 	if err != nil {
-		return spec{}, err
+		return lifecycle.Spec{}, err
 	}
-	s := spec{
-		name:   state.SandboxName(c.GetMetadata()),
-		config: &container.Config{Image: f.image, Hostname: hostname(c), Labels: labels},
-		host: &container.HostConfig{
+	s := lifecycle.Spec{
+		Name:   state.SandboxName(c.GetMetadata()),
+		Config: &container.Config{Image: f.image, Hostname: c.GetHostname(), Labels: labels},
+		Host: &container.HostConfig{
 			NetworkMode: container.NetworkMode(f.network.Mode()),
 			IpcMode:     container.IPCModeShareable,
 			ShmSize:     shmSize,
 			Runtime:     f.handler,
 			// Nothing reads the output of the pause process, and a log driver
 			// that is down must not keep pods from starting.
-			LogConfig: container.LogConfig{Type: "none"},
-			Init:      new(bool),
-			Sysctls:   c.GetLinux().GetSysctls(),
-			DNS:       c.GetDnsConfig().GetServers(),
-			DNSSearch: c.GetDnsConfig().GetSearches(), DNSOptions: c.GetDnsConfig().GetOptions(),
+			LogConfig:   container.LogConfig{Type: "none"},
+			Init:        new(bool),
+			OomScoreAdj: f.oomScore,
+			Sysctls:     c.GetLinux().GetSysctls(),
+			DNS:         c.GetDnsConfig().GetServers(),
+			DNSSearch:   c.GetDnsConfig().GetSearches(), DNSOptions: c.GetDnsConfig().GetOptions(),
 			Resources: container.Resources{CPUShares: sandboxShares},
 		},
 	}
-	s.host.OomScoreAdj = f.oomScore
-	planNamespaces(s.host, namespaces(c))
-	if s.host.CgroupParent, err = convert.CgroupParent(c.GetLinux().GetCgroupParent(), f.cgroupDriver); err != nil {
-		return spec{}, err
+	if namespaces(c).GetNetwork() == runtimeapi.NamespaceMode_NODE {
+		// The host's UTS namespace comes with its network, so its name does, too.
+		s.Host.UTSMode, s.Config.Hostname = "host", ""
+	}
+	if namespaces(c).GetIpc() == runtimeapi.NamespaceMode_NODE {
+		s.Host.IpcMode = "host"
+	}
+	if namespaces(c).GetPid() == runtimeapi.NamespaceMode_NODE {
+		s.Host.PidMode = "host"
+	}
+	if s.Host.CgroupParent, err = convert.CgroupParent(c.GetLinux().GetCgroupParent(), f.cgroupDriver); err != nil {
+		return lifecycle.Spec{}, err
 	}
 	if f.network.Publishes() {
 		if err := planPorts(&s, c.GetPortMappings()); err != nil {
-			return spec{}, err
+			return lifecycle.Spec{}, err
 		}
 	}
 	return s, planSecurity(&s, c.GetLinux().GetSecurityContext(), f)
@@ -89,44 +92,73 @@ func namespaces(c *runtimeapi.PodSandboxConfig) *runtimeapi.NamespaceOption {
 	return c.GetLinux().GetSecurityContext().GetNamespaceOptions()
 }
 
-// hostname is left to the host where the pod shares its network, because then
-// it shares its UTS namespace as well.
-func hostname(c *runtimeapi.PodSandboxConfig) string {
-	if namespaces(c).GetNetwork() == runtimeapi.NamespaceMode_NODE {
-		return ""
-	}
-	return c.GetHostname()
-}
-
-func planNamespaces(hc *container.HostConfig, o *runtimeapi.NamespaceOption) {
-	if o.GetNetwork() == runtimeapi.NamespaceMode_NODE {
-		hc.UTSMode = "host"
-	}
-	if o.GetIpc() == runtimeapi.NamespaceMode_NODE {
-		hc.IpcMode = "host"
-	}
-	if o.GetPid() == runtimeapi.NamespaceMode_NODE {
-		hc.PidMode = "host"
-	}
-}
-
-func planPorts(s *spec, mappings []*runtimeapi.PortMapping) error {
+func planPorts(s *lifecycle.Spec, mappings []*runtimeapi.PortMapping) error {
 	for _, m := range mappings {
 		name, err := protocol(m.GetProtocol())
 		if err != nil {
 			return err
 		}
 		port := nat.Port(strconv.Itoa(int(m.GetContainerPort())) + "/" + name)
-		if s.config.ExposedPorts == nil {
-			s.config.ExposedPorts, s.host.PortBindings = nat.PortSet{}, nat.PortMap{}
+		if s.Config.ExposedPorts == nil {
+			s.Config.ExposedPorts, s.Host.PortBindings = nat.PortSet{}, nat.PortMap{}
 		}
-		s.config.ExposedPorts[port] = struct{}{}
+		s.Config.ExposedPorts[port] = struct{}{}
 		if m.GetHostPort() == 0 {
 			continue
 		}
-		s.host.PortBindings[port] = append(s.host.PortBindings[port], nat.PortBinding{
+		s.Host.PortBindings[port] = append(s.Host.PortBindings[port], nat.PortBinding{
 			HostIP: m.GetHostIp(), HostPort: strconv.Itoa(int(m.GetHostPort())),
 		})
 	}
 	return nil
+}
+
+// planSecurity confines the pause process. It never runs privileged: the field
+// only announces that a container of the pod will be, and the engine lets such
+// a container join an unprivileged sandbox.
+func planSecurity(s *lifecycle.Spec, sc *runtimeapi.LinuxSandboxSecurityContext, f facts) error {
+	s.Host.SecurityOpt = append(s.Host.SecurityOpt, "no-new-privileges")
+	s.Host.SecurityOpt = append(s.Host.SecurityOpt, convert.SELinuxOptions(sc.GetSelinuxOptions())...)
+	s.Host.ReadonlyRootfs = sc.GetReadonlyRootfs()
+	if sc.GetRunAsUser() != nil {
+		s.Config.User = strconv.FormatInt(sc.GetRunAsUser().GetValue(), 10)
+		if sc.GetRunAsGroup() != nil {
+			s.Config.User += ":" + strconv.FormatInt(sc.GetRunAsGroup().GetValue(), 10)
+		}
+	}
+	for _, g := range sc.GetSupplementalGroups() {
+		s.Host.GroupAdd = append(s.Host.GroupAdd, strconv.FormatInt(g, 10))
+	}
+	profile, err := seccompProfile(sc)
+	if err != nil {
+		return err
+	}
+	option, err := convert.SeccompOption(profile, f.seccomp)
+	if err != nil {
+		return err
+	}
+	apparmor, err := convert.AppArmorProfile(sc.GetApparmor(), "")
+	if err != nil {
+		return err
+	}
+	if err := convert.CheckProfiles(f.security, profile, apparmor); err != nil {
+		return err
+	}
+	for _, o := range []string{option, convert.AppArmorOption(apparmor)} {
+		if o != "" {
+			s.Host.SecurityOpt = append(s.Host.SecurityOpt, o)
+		}
+	}
+	return nil
+}
+
+// seccompProfile is the sandbox's profile. Where none is named the pause
+// process gets the engine's default, which it can live with; containers decide
+// for themselves.
+func seccompProfile(sc *runtimeapi.LinuxSandboxSecurityContext) (*runtimeapi.SecurityProfile, error) {
+	text := sc.GetSeccompProfilePath() //nolint:staticcheck // kubelets before 1.25 send nothing else
+	if sc.GetSeccomp() == nil && text == "" {
+		return &runtimeapi.SecurityProfile{}, nil
+	}
+	return convert.SeccompProfile(sc.GetSeccomp(), text)
 }

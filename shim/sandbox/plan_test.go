@@ -10,11 +10,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/crishim/crishim/shim/internal/lifecycle"
 	podnetwork "github.com/crishim/crishim/shim/network"
 )
 
 // planned plans a config that is minimal but for what change does to it.
-func planned(t *testing.T, change func(*runtimeapi.PodSandboxConfig, *facts)) (spec, error) {
+func planned(t *testing.T, change func(*runtimeapi.PodSandboxConfig, *facts)) (lifecycle.Spec, error) {
 	t.Helper()
 	c := &runtimeapi.PodSandboxConfig{
 		Metadata: &runtimeapi.PodSandboxMetadata{Name: "web", Namespace: "ns", Uid: "u"},
@@ -37,11 +38,11 @@ func TestPlanOfAPlainSandbox(t *testing.T) {
 		LogConfig: container.LogConfig{Type: "none"}, SecurityOpt: []string{"no-new-privileges"},
 		Resources: container.Resources{CPUShares: 2},
 	}
-	if diff := cmp.Diff(want, s.host); diff != "" {
+	if diff := cmp.Diff(want, s.Host); diff != "" {
 		t.Errorf("got + instead of -:\n%s", diff)
 	}
-	if s.name != "k8s_POD_web_ns_u_0" || s.config.Image != "sha256:x" {
-		t.Errorf("got name %s, image %s", s.name, s.config.Image)
+	if s.Name != "k8s_POD_web_ns_u_0" || s.Config.Image != "sha256:x" {
+		t.Errorf("got name %s, image %s", s.Name, s.Config.Image)
 	}
 }
 
@@ -52,14 +53,14 @@ func TestPlan(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		change func(*runtimeapi.PodSandboxConfig, *facts)
-		got    func(spec) any
+		got    func(lifecycle.Spec) any
 		want   any
 	}{
 		"DNS": {
 			func(c *runtimeapi.PodSandboxConfig, _ *facts) {
 				c.DnsConfig = &runtimeapi.DNSConfig{Servers: []string{"1.1.1.1"}, Searches: []string{"a.b"}, Options: []string{"ndots:5"}}
 			},
-			func(s spec) any { return [][]string{s.host.DNS, s.host.DNSSearch, s.host.DNSOptions} },
+			func(s lifecycle.Spec) any { return [][]string{s.Host.DNS, s.Host.DNSSearch, s.Host.DNSOptions} },
 			[][]string{{"1.1.1.1"}, {"a.b"}, {"ndots:5"}},
 		},
 		"host namespaces": {
@@ -69,8 +70,8 @@ func TestPlan(t *testing.T) {
 				sc(c).NamespaceOptions = &runtimeapi.NamespaceOption{Network: n, Pid: n, Ipc: n}
 				f.network = podnetwork.Host{}
 			},
-			func(s spec) any {
-				return []string{string(s.host.NetworkMode), string(s.host.PidMode), string(s.host.IpcMode), string(s.host.UTSMode), s.config.Hostname}
+			func(s lifecycle.Spec) any {
+				return []string{string(s.Host.NetworkMode), string(s.Host.PidMode), string(s.Host.IpcMode), string(s.Host.UTSMode), s.Config.Hostname}
 			},
 			[]string{"host", "host", "host", "host", ""},
 		},
@@ -81,7 +82,7 @@ func TestPlan(t *testing.T) {
 					{ContainerPort: 53, Protocol: runtimeapi.Protocol_UDP},
 				}
 			},
-			func(s spec) any { return []any{s.config.ExposedPorts, s.host.PortBindings} },
+			func(s lifecycle.Spec) any { return []any{s.Config.ExposedPorts, s.Host.PortBindings} },
 			[]any{
 				nat.PortSet{"80/tcp": {}, "53/udp": {}},
 				nat.PortMap{"80/tcp": {{HostPort: "8080"}, {HostIP: "127.0.0.1", HostPort: "8081"}}},
@@ -91,7 +92,7 @@ func TestPlan(t *testing.T) {
 			func(c *runtimeapi.PodSandboxConfig, f *facts) {
 				c.PortMappings, f.network = []*runtimeapi.PortMapping{{ContainerPort: 80, HostPort: 80}}, podnetwork.Host{}
 			},
-			func(s spec) any { return len(s.config.ExposedPorts) + len(s.host.PortBindings) },
+			func(s lifecycle.Spec) any { return len(s.Config.ExposedPorts) + len(s.Host.PortBindings) },
 			0,
 		},
 		"user, groups, read-only root": {
@@ -99,7 +100,7 @@ func TestPlan(t *testing.T) {
 				sc(c).RunAsUser, sc(c).RunAsGroup = &runtimeapi.Int64Value{Value: 1}, &runtimeapi.Int64Value{Value: 2}
 				sc(c).SupplementalGroups, sc(c).ReadonlyRootfs = []int64{3, 4}, true
 			},
-			func(s spec) any { return []any{s.config.User, s.host.GroupAdd, s.host.ReadonlyRootfs} },
+			func(s lifecycle.Spec) any { return []any{s.Config.User, s.Host.GroupAdd, s.Host.ReadonlyRootfs} },
 			[]any{"1:2", []string{"3", "4"}, true},
 		},
 		"security options": {
@@ -109,12 +110,12 @@ func TestPlan(t *testing.T) {
 				sc(c).SelinuxOptions = &runtimeapi.SELinuxOption{Level: "s0"}
 				f.seccomp = []byte("{ }\n")
 			},
-			func(s spec) any { return s.host.SecurityOpt },
+			func(s lifecycle.Spec) any { return s.Host.SecurityOpt },
 			[]string{"no-new-privileges", "label=level:s0", "seccomp={}", "apparmor=mine"},
 		},
 		"a privileged pod's pause process is not": {
 			func(c *runtimeapi.PodSandboxConfig, _ *facts) { sc(c).Privileged = true },
-			func(s spec) any { return s.host.Privileged },
+			func(s lifecycle.Spec) any { return s.Host.Privileged },
 			false,
 		},
 		"sysctls, cgroup parent, handler": {
@@ -122,14 +123,14 @@ func TestPlan(t *testing.T) {
 				c.Linux.Sysctls, c.Linux.CgroupParent = map[string]string{"a": "b"}, "/kubepods/x"
 				f.handler = "kata"
 			},
-			func(s spec) any { return []any{s.host.Sysctls, s.host.CgroupParent, s.host.Runtime} },
+			func(s lifecycle.Spec) any { return []any{s.Host.Sysctls, s.Host.CgroupParent, s.Host.Runtime} },
 			[]any{map[string]string{"a": "b"}, "/kubepods/x", "kata"},
 		},
 		"a slice for the systemd driver": {
 			func(c *runtimeapi.PodSandboxConfig, f *facts) {
 				c.Linux.CgroupParent, f.cgroupDriver = "/kubepods.slice/kubepods-x.slice", "systemd"
 			},
-			func(s spec) any { return s.host.CgroupParent },
+			func(s lifecycle.Spec) any { return s.Host.CgroupParent },
 			"kubepods-x.slice",
 		},
 	} {

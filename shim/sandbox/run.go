@@ -2,13 +2,18 @@ package sandbox
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
+	"sync"
 
 	"github.com/docker/docker/api/types/container"
+	"google.golang.org/protobuf/proto"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/internal/bounded"
 	"github.com/crishim/crishim/shim/convert"
+	"github.com/crishim/crishim/shim/internal/lifecycle"
 	"github.com/crishim/crishim/shim/pause"
 	"github.com/crishim/crishim/shim/state"
 )
@@ -19,25 +24,26 @@ func (s *Service) RunPodSandbox(ctx context.Context, r *runtimeapi.RunPodSandbox
 	if err := validate(r.GetConfig()); err != nil {
 		return nil, err
 	}
+	name := r.GetConfig().GetMetadata().GetName()
 	unlock, err := s.creating.Lock(ctx, state.SandboxName(r.GetConfig().GetMetadata()))
 	if err != nil {
-		return nil, fmt.Errorf("wait for another request about pod %s: %w", r.GetConfig().GetMetadata().GetName(), err)
+		return nil, fmt.Errorf("wait for another request about pod %s: %w", name, err)
 	}
 	defer unlock()
-	defer s.making.begin(state.SandboxName(r.GetConfig().GetMetadata()))()
-	f, err := s.learn(ctx, r)
+	defer s.pending.begin(state.SandboxName(r.GetConfig().GetMetadata()))()
+	f, err := s.gather(ctx, r)
 	if err != nil {
 		return nil, err
 	}
-	id, err := s.execute(ctx, r, f)
+	id, err := s.run(ctx, r, f)
 	if err != nil {
-		return nil, fmt.Errorf("run pod sandbox %s: %w", r.GetConfig().GetMetadata().GetName(), err)
+		return nil, fmt.Errorf("run pod sandbox %s: %w", name, err)
 	}
 	return &runtimeapi.RunPodSandboxResponse{PodSandboxId: id}, nil
 }
 
-// learn gathers what the plan needs.
-func (s *Service) learn(ctx context.Context, r *runtimeapi.RunPodSandboxRequest) (facts, error) {
+// gather asks for what the plan needs.
+func (s *Service) gather(ctx context.Context, r *runtimeapi.RunPodSandboxRequest) (facts, error) {
 	c := r.GetConfig()
 	f := facts{
 		network:  s.networks.ForNew(ctx, namespaces(c).GetNetwork() == runtimeapi.NamespaceMode_NODE),
@@ -52,81 +58,131 @@ func (s *Service) learn(ctx context.Context, r *runtimeapi.RunPodSandboxRequest)
 	if f.handler, err = convert.RuntimeHandler(r.GetRuntimeHandler(), info); err != nil {
 		return f, err
 	}
-	if f.seccomp, err = readSeccomp(c.GetLinux().GetSecurityContext()); err != nil {
+	profile, err := seccompProfile(c.GetLinux().GetSecurityContext())
+	if err != nil {
 		return f, err
+	}
+	if profile.GetProfileType() == runtimeapi.SecurityProfile_Localhost {
+		// Its path is one of the node's, and the engine takes the content.
+		if f.seccomp, err = bounded.ReadRegular(profile.GetLocalhostRef(), convert.MaxSeccomp); err != nil {
+			return f, invalid("seccomp profile: %v", err)
+		}
 	}
 	f.image, err = pause.Ensure(ctx, s.engine, s.pauseImage)
 	return f, err
 }
 
-// readSeccomp reads a localhost profile here, because its path is one of the
-// node's and the engine takes the content.
-func readSeccomp(sc *runtimeapi.LinuxSandboxSecurityContext) ([]byte, error) {
-	profile, err := seccompProfile(sc)
-	if err != nil || profile.GetProfileType() != runtimeapi.SecurityProfile_Localhost {
-		return nil, err
-	}
-	content, err := bounded.ReadRegular(profile.GetLocalhostRef(), convert.MaxSeccomp)
-	if err != nil {
-		return nil, invalid("seccomp profile: %v", err)
-	}
-	return content, nil
-}
-
-// execute makes the sandbox and takes everything back when a step fails.
-func (s *Service) execute(ctx context.Context, r *runtimeapi.RunPodSandboxRequest, f facts) (_ string, err error) {
-	var back undo
-	done := func() {}
-	defer func() {
-		if err != nil {
-			err = back.run(ctx, err)
-		}
-		done()
-	}()
-	id, err := s.createAndStart(ctx, r, f, &back)
+// run makes the sandbox and takes everything back when a step fails, on a context of its
+// own: the request's may be the reason.
+func (s *Service) run(ctx context.Context, r *runtimeapi.RunPodSandboxRequest, f facts) (_ string, err error) {
+	id, err := s.start(ctx, r, f)
 	if err != nil {
 		return "", err
 	}
-	c, err := s.engine.ContainerInspect(ctx, id)
+	undo := []func(context.Context) error{func(ctx context.Context) error { return lifecycle.Remove(ctx, s.engine, id) }}
+	defer func() {
+		if err == nil {
+			return
+		}
+		patient, cancel := lifecycle.CleanupContext(ctx)
+		defer cancel()
+		for _, back := range slices.Backward(undo) {
+			err = errors.Join(err, back(patient))
+		}
+	}()
+	b, err := state.FindSandbox(ctx, s.engine, id)
 	if err != nil {
 		return "", fmt.Errorf("look at the new sandbox: %w", err)
 	}
-	box, err := fromInspect(c)
-	if err != nil {
-		return "", err
-	}
-	pod, release := box.pod()
-	done = release
-	back.add(func(ctx context.Context) error { return f.network.TearDown(ctx, pod) })
+	pod, done := networkPod(b)
+	undo = append(undo, func(ctx context.Context) error {
+		defer done()
+		return f.network.TearDown(ctx, pod)
+	})
 	if err := f.network.SetUp(ctx, pod); err != nil {
 		return "", fmt.Errorf("set up the network: %w", err)
 	}
+	done()
 	return id, nil
 }
 
-// createAndStart does so a second time with a milder oom score where the host
-// turns out to forbid the first one.
-func (s *Service) createAndStart(ctx context.Context, r *runtimeapi.RunPodSandboxRequest, f facts, back *undo) (string, error) {
+// start makes the engine container and starts it, a second time with a milder oom score
+// where the host turns out to forbid the first one. A container of the same identity that
+// was never started is what an earlier request has left; one that has lived is for the
+// caller to remove.
+func (s *Service) start(ctx context.Context, r *runtimeapi.RunPodSandboxRequest, f facts) (string, error) {
 	p, err := plan(r, f)
 	if err != nil {
 		return "", err
 	}
-	id, err := s.create(ctx, p)
+	made, err := lifecycle.Create(ctx, s.engine, p, func(holder container.InspectResponse) lifecycle.Holder {
+		have, ok := state.DecodeSandbox(holder.Name, holder.Config.Labels)
+		switch {
+		case !ok || !proto.Equal(have.Metadata, r.GetConfig().GetMetadata()):
+			return lifecycle.Stranger
+		case holder.State.Status == container.StateCreated:
+			return lifecycle.Abandoned
+		}
+		return lifecycle.Taken
+	})
 	if err != nil {
-		return "", err
+		return "", fmt.Errorf("create the sandbox: %w", err)
 	}
-	s.making.made(state.SandboxName(r.GetConfig().GetMetadata()), id)
-	remove := func(ctx context.Context) error { return s.removeContainer(ctx, id) }
-	err = s.engine.ContainerStart(ctx, id, container.StartOptions{})
+	for _, warning := range made.Warnings {
+		s.log.Info("the engine warns about a sandbox", "id", made.ID, "warning", warning)
+	}
+	s.pending.made(p.Name, made.ID)
+	err = s.engine.ContainerStart(ctx, made.ID, container.StartOptions{})
 	if err == nil {
-		back.add(remove)
-		return id, nil
+		return made.ID, nil
 	}
 	refused := s.oom.Refused(f.oomScore, err)
-	err = undo{remove}.run(ctx, fmt.Errorf("start the sandbox: %w", err))
+	patient, cancel := lifecycle.CleanupContext(ctx)
+	defer cancel()
+	err = errors.Join(fmt.Errorf("start the sandbox: %w", err), lifecycle.Remove(patient, s.engine, made.ID))
 	if !refused {
 		return "", err
 	}
 	f.oomScore = s.oom.Allowed(f.oomScore)
-	return s.createAndStart(ctx, r, f, back)
+	return s.start(ctx, r, f)
+}
+
+// pending knows the sandboxes that are not finished. They are in no list: a
+// request that is cut off takes its sandbox away again, and a kubelet that has
+// seen it would wait for it. The zero value is ready to use.
+type pending struct {
+	mu  sync.Mutex
+	ids map[string][]string // what a request has made so far, by the sandbox's name
+}
+
+// begin notes a request and returns what ends it. There is one for a
+// name at a time.
+func (p *pending) begin(name string) func() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.ids == nil {
+		p.ids = map[string][]string{}
+	}
+	p.ids[name] = nil
+	return func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		delete(p.ids, name)
+	}
+}
+
+func (p *pending) made(name, id string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.ids[name] = append(p.ids[name], id)
+}
+
+// has reports whether a sandbox is not finished. Before the engine has told its id
+// it is known by its name, and by never having run: another one of that name
+// stays where it is.
+func (p *pending) has(item *runtimeapi.PodSandbox, c container.Summary) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	ids, busy := p.ids[state.SandboxName(item.GetMetadata())]
+	return busy && (c.State == container.StateCreated || slices.Contains(ids, item.GetId()))
 }

@@ -5,24 +5,36 @@ import (
 	"encoding/json"
 	"fmt"
 
-	"github.com/containerd/errdefs"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/shim/convert"
+	"github.com/crishim/crishim/shim/state"
 )
 
 // PodSandboxStatus describes a sandbox. That its addresses cannot be told just
 // now is no failure: a kubelet would take the pod for lost and make it anew.
 func (s *Service) PodSandboxStatus(ctx context.Context, r *runtimeapi.PodSandboxStatusRequest) (*runtimeapi.PodSandboxStatusResponse, error) {
-	b, err := s.find(ctx, r.GetPodSandboxId())
+	b, err := state.FindSandbox(ctx, s.engine, r.GetPodSandboxId())
 	if err != nil {
 		return nil, err
 	}
+	created := b.Created.UnixNano()
+	if b.Created.IsZero() { // another shim made it
+		if created, err = convert.UnixNano(b.Detail.Created); err != nil {
+			return nil, fmt.Errorf("pod sandbox %s: %w", b.Detail.ID, err)
+		}
+	}
+	readiness := runtimeapi.PodSandboxState_SANDBOX_NOTREADY
+	if b.Detail.State.Running {
+		readiness = runtimeapi.PodSandboxState_SANDBOX_READY
+	}
 	resp := &runtimeapi.PodSandboxStatusResponse{Status: &runtimeapi.PodSandboxStatus{
-		Id:             b.c.ID,
+		Id:             b.Detail.ID,
 		Metadata:       b.Metadata,
-		State:          b.state(),
-		CreatedAt:      b.created,
+		State:          readiness,
+		CreatedAt:      created,
 		Network:        s.networkStatus(ctx, b),
-		Linux:          &runtimeapi.LinuxPodSandboxStatus{Namespaces: &runtimeapi.Namespace{Options: b.namespaces()}},
+		Linux:          &runtimeapi.LinuxPodSandboxStatus{Namespaces: &runtimeapi.Namespace{Options: namespaceOptions(b)}},
 		Labels:         b.Labels,
 		Annotations:    b.Annotations,
 		RuntimeHandler: b.RuntimeHandler,
@@ -33,61 +45,38 @@ func (s *Service) PodSandboxStatus(ctx context.Context, r *runtimeapi.PodSandbox
 	return resp, err
 }
 
-// find looks a sandbox up by its id.
-func (s *Service) find(ctx context.Context, id string) (box, error) {
-	if id == "" {
-		return box{}, invalid("the pod sandbox id is empty")
-	}
-	c, err := s.engine.ContainerInspect(ctx, id)
-	if errdefs.IsNotFound(err) {
-		return box{}, fmt.Errorf("pod sandbox %q: %w", id, errdefs.ErrNotFound)
-	}
-	if err != nil {
-		return box{}, fmt.Errorf("pod sandbox %q: %w", id, err)
-	}
-	return fromInspect(c)
-}
-
-func (s *Service) networkStatus(ctx context.Context, b box) *runtimeapi.PodSandboxNetworkStatus {
-	status := &runtimeapi.PodSandboxNetworkStatus{}
-	if !b.running() {
-		return status
-	}
-	pod, done := b.pod()
-	defer done()
-	addresses, err := s.plugin(b).Addresses(ctx, pod)
-	if err != nil {
-		s.log.Warn("the addresses of a pod sandbox are not known", "id", b.c.ID, "err", err)
-		return status
-	}
-	for i, a := range addresses {
-		if i == 0 {
-			status.Ip = a
-			continue
-		}
-		status.AdditionalIps = append(status.AdditionalIps, &runtimeapi.PodIP{Ip: a})
-	}
-	return status
-}
-
-func verbose(b box) (map[string]string, error) {
+func verbose(b state.FoundSandbox) (map[string]string, error) {
 	info, err := json.Marshal(map[string]any{
-		"pid":          b.c.State.Pid,
-		"engineState":  b.c.State.Status,
-		"engineName":   b.c.Name,
-		"image":        b.c.Image,
+		"pid":          b.Detail.State.Pid,
+		"engineState":  b.Detail.State.Status,
+		"engineName":   b.Detail.Name,
+		"image":        b.Detail.Image,
 		"network":      b.Network,
-		"networkMode":  b.c.HostConfig.NetworkMode,
-		"cgroupParent": b.c.HostConfig.CgroupParent,
+		"networkMode":  b.Detail.HostConfig.NetworkMode,
+		"cgroupParent": b.Detail.HostConfig.CgroupParent,
 		"portMappings": b.Ports,
-		"runtimeType":  b.c.HostConfig.Runtime,
-		"hostname":     b.c.Config.Hostname,
-		"sysctls":      b.c.HostConfig.Sysctls,
-		"securityOpt":  b.c.HostConfig.SecurityOpt,
-		"oomScoreAdj":  b.c.HostConfig.OomScoreAdj,
+		"runtimeType":  b.Detail.HostConfig.Runtime,
+		"hostname":     b.Detail.Config.Hostname,
+		"sysctls":      b.Detail.HostConfig.Sysctls,
+		"securityOpt":  b.Detail.HostConfig.SecurityOpt,
+		"oomScoreAdj":  b.Detail.HostConfig.OomScoreAdj,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("verbose status of pod sandbox %s: %w", b.c.ID, err)
+		return nil, fmt.Errorf("verbose status of pod sandbox %s: %w", b.Detail.ID, err)
 	}
 	return map[string]string{"info": string(info)}, nil
+}
+
+func namespaceOptions(b state.FoundSandbox) *runtimeapi.NamespaceOption {
+	o := &runtimeapi.NamespaceOption{Pid: b.PID}
+	if b.Detail.HostConfig.NetworkMode.IsHost() {
+		o.Network = runtimeapi.NamespaceMode_NODE
+	}
+	if b.Detail.HostConfig.IpcMode.IsHost() {
+		o.Ipc = runtimeapi.NamespaceMode_NODE
+	}
+	if b.Detail.HostConfig.PidMode.IsHost() {
+		o.Pid = runtimeapi.NamespaceMode_NODE
+	}
+	return o
 }

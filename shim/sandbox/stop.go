@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	podnetwork "github.com/crishim/crishim/shim/network"
+	"github.com/crishim/crishim/shim/internal/lifecycle"
 	"github.com/crishim/crishim/shim/state"
 )
 
@@ -25,46 +25,27 @@ const parallelStops = 8
 // stops it. A sandbox that is gone or stopped is fine; a network that could not
 // be torn down is an error, and the next call tries again.
 func (s *Service) StopPodSandbox(ctx context.Context, r *runtimeapi.StopPodSandboxRequest) (*runtimeapi.StopPodSandboxResponse, error) {
-	b, err := s.find(ctx, r.GetPodSandboxId())
+	b, err := state.FindSandbox(ctx, s.engine, r.GetPodSandboxId())
 	if errdefs.IsNotFound(err) {
 		return &runtimeapi.StopPodSandboxResponse{}, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	if err := s.stop(ctx, b); err != nil {
-		return nil, fmt.Errorf("stop pod sandbox %s: %w", b.c.ID, err)
+	// What fails keeps nothing else from ending. The network is torn down before the
+	// sandbox ends, because the plugin needs its namespace.
+	if err := errors.Join(
+		s.eachContainer(ctx, b.Detail.ID, false, s.containers.Kill),
+		s.tearDown(ctx, b),
+		lifecycle.Stop(ctx, s.engine, b.Detail.ID, pauseGrace),
+	); err != nil {
+		return nil, fmt.Errorf("stop pod sandbox %s: %w", b.Detail.ID, err)
 	}
 	return &runtimeapi.StopPodSandboxResponse{}, nil
 }
 
-// stop goes on after a step that failed, so that a pod ends as far as it can.
-// The network is torn down before the sandbox ends, because the plugin needs
-// its namespace.
-func (s *Service) stop(ctx context.Context, b box) error {
-	return errors.Join(
-		s.eachContainer(ctx, b.c.ID, false, s.containers.Kill),
-		s.tearDown(ctx, b),
-		s.stopContainer(ctx, b.c.ID),
-	)
-}
-
-func (s *Service) tearDown(ctx context.Context, b box) error {
-	pod, done := b.pod()
-	defer done()
-	if err := s.plugin(b).TearDown(ctx, pod); err != nil {
-		return fmt.Errorf("tear down the network: %w", err)
-	}
-	return nil
-}
-
-// plugin is the one that connected the sandbox.
-func (s *Service) plugin(b box) podnetwork.Plugin {
-	return s.networks.ForExisting(b.Network, string(b.c.HostConfig.NetworkMode))
-}
-
 // eachContainer calls f for the containers of a sandbox, a few at a time, and
-// gives all errors.
+// returns all errors.
 func (s *Service) eachContainer(ctx context.Context, sandboxID string, all bool, f func(context.Context, string) error) error {
 	list, err := s.engine.ContainerList(ctx, container.ListOptions{All: all, Filters: filters.NewArgs(
 		filters.Arg("label", state.LabelType+"="+state.TypeContainer),
@@ -83,13 +64,4 @@ func (s *Service) eachContainer(ctx context.Context, sandboxID string, all bool,
 		})
 	}
 	return errors.Join(append(errs, group.Wait())...)
-}
-
-func (s *Service) stopContainer(ctx context.Context, id string) error {
-	grace := pauseGrace
-	err := s.engine.ContainerStop(ctx, id, container.StopOptions{Timeout: &grace})
-	if err != nil && !errdefs.IsNotFound(err) && !errdefs.IsNotModified(err) {
-		return fmt.Errorf("stop the sandbox: %w", err)
-	}
-	return nil
 }

@@ -7,7 +7,30 @@ import (
 	"os"
 
 	"github.com/crishim/crishim/shim/internal/logdir"
+	"github.com/crishim/crishim/shim/state"
 )
+
+// Logs is told about containers whose log has a place outside the engine.
+type Logs interface {
+	// Starting: the engine is about to start the container, which may end before
+	// Started is called. The returned function is called after that.
+	Starting(id string) (over func())
+	// Started: the container runs, its log is wanted there; file is the engine's
+	// own log file, "" where the engine has none.
+	Started(ctx context.Context, id string, at logdir.Place, file string) error
+	// Unfinished reports whether lines of a container that has ended are still
+	// missing in its log.
+	Unfinished(ctx context.Context, id string) bool
+	// Complete: the container has ended. Returns when its log holds all of it, or
+	// is not getting there.
+	Complete(ctx context.Context, id string)
+	// Removed: the container is gone.
+	Removed(ctx context.Context, id string, at logdir.Place, file string) error
+}
+
+func logPlace(m state.FoundContainer) logdir.Place {
+	return logdir.Place{Base: m.LogDir, Path: m.LogPath}
+}
 
 // links keeps container logs where no process stays behind to write them: a
 // symbolic link at the wanted path leads to the engine's own file.

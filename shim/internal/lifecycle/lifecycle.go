@@ -1,0 +1,164 @@
+// Package lifecycle creates, stops and removes engine containers, for sandboxes and for
+// their containers alike: what others do to the same container at the same time is
+// settled here.
+package lifecycle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/network"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/crishim/crishim/shim/state"
+)
+
+// Engine is what this package needs of the Docker client.
+type Engine interface {
+	ContainerCreate(ctx context.Context, config *container.Config, hostConfig *container.HostConfig, networking *network.NetworkingConfig, platform *ocispec.Platform, name string) (container.CreateResponse, error)
+	ContainerStop(ctx context.Context, id string, o container.StopOptions) error
+	ContainerRemove(ctx context.Context, id string, o container.RemoveOptions) error
+	ContainerInspect(ctx context.Context, id string) (container.InspectResponse, error)
+}
+
+// Spec is a container to create.
+type Spec struct {
+	Name   string
+	Config *container.Config
+	Host   *container.HostConfig
+}
+
+// Holder is whose a name is that is taken.
+type Holder int
+
+const (
+	Stranger  Holder = iota // another container, or an older one: it keeps its name
+	Abandoned               // what an earlier request left unstarted
+	Taken                   // somebody's: the same container has lived
+)
+
+// Create creates a container and gets past a name that is taken, as kubelets repeat
+// requests of which they have seen no answer: judge tells whose it is.
+func Create(ctx context.Context, engine Engine, s Spec, judge func(container.InspectResponse) Holder) (container.CreateResponse, error) {
+	created, err := createOnce(ctx, engine, s)
+	if !errdefs.IsConflict(err) {
+		return created, err
+	}
+	holder, inspectErr := engine.ContainerInspect(ctx, s.Name)
+	switch {
+	case errdefs.IsNotFound(inspectErr):
+		return createOnce(ctx, engine, s) // gone in the meantime
+	case inspectErr != nil:
+		return created, errors.Join(err, inspectErr)
+	}
+	switch judge(holder) {
+	case Stranger:
+		s.Name = state.AlternativeName(s.Name, rand.Uint32())
+	case Abandoned:
+		if err := Remove(ctx, engine, holder.ID); err != nil {
+			return created, fmt.Errorf("remove what an earlier request left: %w", err)
+		}
+	default:
+		return created, fmt.Errorf("%s exists already with this name and attempt: remove it or raise the attempt: %w", holder.ID, errdefs.ErrAlreadyExists)
+	}
+	return createOnce(ctx, engine, s)
+}
+
+// createOnce does not give the request's cancellation to the engine: the engine
+// would go on creating, and nobody would know the id to remove. A request that
+// is gone by the time of the answer is undone.
+func createOnce(ctx context.Context, engine Engine, s Spec) (container.CreateResponse, error) {
+	if err := ctx.Err(); err != nil {
+		return container.CreateResponse{}, err
+	}
+	patient, cancel := CleanupContext(ctx)
+	defer cancel()
+	created, err := engine.ContainerCreate(patient, s.Config, s.Host, nil, nil, s.Name)
+	switch {
+	case err != nil:
+		return created, err
+	case created.ID == "":
+		return created, fmt.Errorf("the engine gave no id: %w", errdefs.ErrInternal)
+	case ctx.Err() != nil:
+		return created, errors.Join(ctx.Err(), Remove(patient, engine, created.ID))
+	}
+	return created, nil
+}
+
+// Stop ends a container, by force when its time is over. One that has ended or is gone
+// is fine.
+func Stop(ctx context.Context, engine Engine, id string, seconds int64) error {
+	timeout := int(min(seconds, math.MaxInt32))
+	err := engine.ContainerStop(ctx, id, container.StopOptions{Timeout: &timeout})
+	if err != nil && !errdefs.IsNotFound(err) && !errdefs.IsNotModified(err) {
+		return fmt.Errorf("stop container %s: %w", id, err)
+	}
+	return nil
+}
+
+// Remove removes a container by force. One that is gone is fine; one that another
+// request is removing is waited for, because that may fail: an engine that was
+// restarted can be stuck with it.
+func Remove(ctx context.Context, engine Engine, id string) error {
+	err := engine.ContainerRemove(ctx, id, container.RemoveOptions{Force: true, RemoveVolumes: true})
+	switch {
+	case errdefs.IsNotFound(err):
+		return nil
+	case errdefs.IsConflict(err): // the engine's word for "somebody else is removing it"
+		err = awaitRemoval(ctx, engine, id, err)
+	}
+	if err != nil {
+		return fmt.Errorf("remove container %s: %w", id, err)
+	}
+	return nil
+}
+
+// How often to look for a container that is being removed, and how often nobody may be
+// seen to remove it: for a moment at the end of a removal the engine shows a container
+// that is not being removed any more and is not gone yet.
+const (
+	lookEvery = 50 * time.Millisecond
+	idleLooks = 3
+)
+
+// awaitRemoval waits until a container is gone. It gives up with the conflict, the
+// engine's word that it is being removed, when the container stays without anybody
+// removing it: the other removal failed, and nothing has been removed.
+func awaitRemoval(ctx context.Context, engine Engine, id string, conflict error) error {
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	for idle := 0; ; {
+		c, err := engine.ContainerInspect(ctx, id)
+		switch {
+		case errdefs.IsNotFound(err):
+			return nil
+		case err != nil:
+			return err
+		case c.ContainerJSONBase != nil && c.State != nil && c.State.Status == container.StateRemoving:
+			idle = 0
+		default:
+			if idle++; idle == idleLooks {
+				return conflict
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+		}
+	}
+}
+
+// cleanupTime bounds what goes on after a request is gone.
+const cleanupTime = 2 * time.Minute
+
+// CleanupContext is for what has to be done although a request is gone.
+func CleanupContext(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), cleanupTime)
+}

@@ -1,0 +1,118 @@
+package sandbox
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/shim/host"
+	podnetwork "github.com/crishim/crishim/shim/network"
+	"github.com/crishim/crishim/shim/state"
+)
+
+// networkPod is what a network plugin needs to know. The path of the namespace is good until
+// done is called.
+func networkPod(b state.FoundSandbox) (p podnetwork.Pod, done func()) {
+	done = func() {}
+	p = podnetwork.Pod{
+		ID:          b.Detail.ID,
+		Metadata:    b.Metadata,
+		Annotations: b.Annotations,
+		Ports:       b.Ports,
+		Engine:      engineAddresses(b),
+	}
+	if b.Detail.State.Running && b.Detail.NetworkSettings != nil {
+		p.NetNS, done = host.NetNS(b.Detail.ID, b.Detail.NetworkSettings.SandboxKey, b.Detail.State.Pid)
+	}
+	return p, done
+}
+
+// engineAddresses are those on the engine's networks, IPv4 first. The fields outside
+// Networks are gone from newer engines.
+func engineAddresses(b state.FoundSandbox) []string {
+	if b.Detail.NetworkSettings == nil {
+		return nil
+	}
+	var v4, v6 []string
+	for _, n := range b.Detail.NetworkSettings.Networks {
+		if n == nil {
+			continue
+		}
+		if n.IPAddress != "" {
+			v4 = append(v4, n.IPAddress)
+		}
+		if n.GlobalIPv6Address != "" {
+			v6 = append(v6, n.GlobalIPv6Address)
+		}
+	}
+	slices.Sort(v4)
+	slices.Sort(v6)
+	return append(v4, v6...)
+}
+
+func (s *Service) tearDown(ctx context.Context, b state.FoundSandbox) error {
+	pod, done := networkPod(b)
+	defer done()
+	if err := s.plugin(b).TearDown(ctx, pod); err != nil {
+		return fmt.Errorf("tear down the network: %w", err)
+	}
+	return nil
+}
+
+// plugin is the one that connected the sandbox.
+func (s *Service) plugin(b state.FoundSandbox) podnetwork.Plugin {
+	return s.networks.ForExisting(b.Network, string(b.Detail.HostConfig.NetworkMode))
+}
+
+func (s *Service) networkStatus(ctx context.Context, b state.FoundSandbox) *runtimeapi.PodSandboxNetworkStatus {
+	status := &runtimeapi.PodSandboxNetworkStatus{}
+	if !b.Detail.State.Running {
+		return status
+	}
+	pod, done := networkPod(b)
+	defer done()
+	addresses, err := s.plugin(b).Addresses(ctx, pod)
+	if err != nil {
+		s.log.Warn("the addresses of a pod sandbox are not known", "id", b.Detail.ID, "err", err)
+		return status
+	}
+	for i, a := range addresses {
+		if i == 0 {
+			status.Ip = a
+			continue
+		}
+		status.AdditionalIps = append(status.AdditionalIps, &runtimeapi.PodIP{Ip: a})
+	}
+	return status
+}
+
+// CheckNetworks asks the plugins of the running sandboxes whether the networks
+// are as they left them, and logs where they are not. Only a new pod mends that,
+// and whether it is worth one is not for the shim to say.
+func (s *Service) CheckNetworks(ctx context.Context) {
+	list, err := s.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{Filter: &runtimeapi.PodSandboxFilter{
+		State: &runtimeapi.PodSandboxStateValue{State: runtimeapi.PodSandboxState_SANDBOX_READY},
+	}})
+	if err != nil {
+		s.log.Debug("the networks of pods cannot be checked", "err", err)
+		return
+	}
+	for _, p := range list.GetItems() {
+		b, err := state.FindSandbox(ctx, s.engine, p.GetId())
+		if err != nil {
+			continue
+		}
+		checker, ok := s.plugin(b).(podnetwork.Checker)
+		if !ok || !b.Detail.State.Running {
+			continue
+		}
+		pod, done := networkPod(b)
+		err = checker.Check(ctx, pod)
+		done()
+		if err != nil && ctx.Err() == nil {
+			s.log.Warn("the network of a pod is not as its plugin left it", "id", p.GetId(), "pod", p.GetMetadata().GetName(), "err", err)
+		}
+	}
+}

@@ -1,0 +1,77 @@
+package state
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/containerd/errdefs"
+	"github.com/docker/docker/api/types/container"
+)
+
+// Inspector is what finding needs of the Docker client.
+type Inspector interface {
+	ContainerInspect(ctx context.Context, id string) (container.InspectResponse, error)
+}
+
+// FoundContainer is a pod's container: as the engine shows it, and what its labels say.
+type FoundContainer struct {
+	Container
+	Detail container.InspectResponse
+}
+
+// FoundSandbox is a pod sandbox: as the engine shows it, and what its labels say.
+type FoundSandbox struct {
+	Sandbox
+	Detail container.InspectResponse
+}
+
+// FindContainer finds a pod's container. What the engine has under that id and no pod
+// owns, a sandbox included, is not found.
+func FindContainer(ctx context.Context, engine Inspector, id string) (found FoundContainer, err error) {
+	if found.Detail, err = Inspect(ctx, engine, "container", id); err != nil {
+		return found, err
+	}
+	var ok bool
+	if found.Container, ok = DecodeContainer(found.Detail.Name, found.Detail.Config.Labels); !ok {
+		return found, fmt.Errorf("container %s is not a pod's container: %w", id, errdefs.ErrNotFound)
+	}
+	return found, nil
+}
+
+// FindSandbox finds a pod sandbox. A container that is none is not found.
+func FindSandbox(ctx context.Context, engine Inspector, id string) (found FoundSandbox, err error) {
+	if found.Detail, err = Inspect(ctx, engine, "pod sandbox", id); err != nil {
+		return found, err
+	}
+	var ok bool
+	if found.Sandbox, ok = DecodeSandbox(found.Detail.Name, found.Detail.Config.Labels); !ok {
+		return found, fmt.Errorf("container %s is not a pod sandbox: %w", id, errdefs.ErrNotFound)
+	}
+	return found, nil
+}
+
+// Inspect returns what the engine has under an id, which is whole: nobody has to look
+// whether it has a state and a configuration.
+func Inspect(ctx context.Context, engine Inspector, what, id string) (container.InspectResponse, error) {
+	if id == "" {
+		return container.InspectResponse{}, fmt.Errorf("the %s id is empty: %w", what, errdefs.ErrInvalidArgument)
+	}
+	c, err := engine.ContainerInspect(ctx, id)
+	switch {
+	case errdefs.IsNotFound(err):
+		return c, fmt.Errorf("no such %s: %s: %w", what, id, errdefs.ErrNotFound)
+	case err != nil:
+		return c, fmt.Errorf("%s %s: %w", what, id, err)
+	case c.ContainerJSONBase == nil || c.State == nil || c.HostConfig == nil || c.Config == nil:
+		return c, fmt.Errorf("%s %s: the engine's answer is not whole: %w", what, id, errdefs.ErrInternal)
+	}
+	return c, nil
+}
+
+// Running reports whether a container has processes, also while paused or restarting.
+func (c FoundContainer) Running() bool {
+	return c.Detail.State.Running || c.Detail.State.Paused || c.Detail.State.Restarting
+}
+
+// Lived reports whether a container has been started at some time.
+func (c FoundContainer) Lived() bool { return c.Detail.State.Status != container.StateCreated }
