@@ -248,8 +248,12 @@ func TestAnEngineThatDiesIsUnreachable(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	if _, err := c.Info(t.Context()); !IsUnreachable(err) {
+	_, err = c.Info(t.Context())
+	if !IsUnreachable(err) {
 		t.Errorf("got %v (%T), want unreachable", err, err)
+	}
+	if text := Text(fmt.Errorf("look: %w", err)); !strings.HasPrefix(text, "look: error during connect: ") || strings.Contains(text, "http") {
+		t.Errorf("got %q, want no URL in it", text)
 	}
 }
 

@@ -29,17 +29,20 @@ type refusal struct{ error }
 
 func (r refusal) Unwrap() error { return r.error }
 
-// Text is the text of a call's error. net/http and the library put the request in
-// front of everything that a transport says, which tells nothing about a refusal.
+// Text is the text of a call's error without the request that net/http puts in front of
+// everything that a transport says: its URL tells nobody anything. Where the transport
+// itself refused, nothing went wrong while it connected, as the library would have it.
 func Text(err error) string {
 	text := err.Error()
-	var own refusal
 	var request *url.Error
-	if errors.As(err, &own) && errors.As(err, &request) {
-		before, _, _ := strings.Cut(text, request.Error())
-		text = strings.TrimSuffix(before, "error during connect: ") + own.Error()
+	if !errors.As(err, &request) {
+		return text
 	}
-	return text
+	before, after, _ := strings.Cut(text, request.Error())
+	if errors.As(err, new(refusal)) {
+		before = strings.TrimSuffix(before, "error during connect: ")
+	}
+	return before + request.Err.Error() + after
 }
 
 // operation is what the transport knows of one kind of request.
