@@ -26,7 +26,7 @@ func (s *Server) Attach(ctx context.Context, r *runtimeapi.AttachRequest) (*runt
 	url, err := s.url(ctx, "attach", session{server: s, want: want, attach: true, run: func(ctx context.Context, e ends) error {
 		err := s.attach(ctx, id, e)
 		if err != nil {
-			err = fmt.Errorf("attach to container %q: %w", id, s.why(err))
+			err = fmt.Errorf("attach to container %q: %w", id, err)
 			s.opts.Log.Debug("attach session failed", "error", err)
 		}
 		return err

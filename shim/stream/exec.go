@@ -76,7 +76,7 @@ func (s *Server) ExecURL(ctx context.Context, r ExecRequest) (string, error) {
 			e.detached = detached
 			code, err := s.run(ctx, &r, e)
 			if err != nil {
-				err = fmt.Errorf("exec in container %q: %w", r.ContainerID, s.why(err))
+				err = fmt.Errorf("exec in container %q: %w", r.ContainerID, err)
 				s.opts.Log.Debug("exec session failed", "error", err)
 				return err
 			}
@@ -128,8 +128,9 @@ func (s *Server) RunSync(ctx context.Context, r ExecRequest, timeout time.Durati
 	if timeout < 0 {
 		return nil, fmt.Errorf("timeout %v is negative: %w", timeout, errdefs.ErrInvalidArgument)
 	}
+	unavailable := fmt.Errorf("%w: %w", errStopping, errdefs.ErrUnavailable)
 	if !s.begin(&s.work) {
-		return nil, errClosing
+		return nil, unavailable
 	}
 	defer s.work.Done()
 	if err := s.resolve(ctx, &r); err != nil {
@@ -137,7 +138,7 @@ func (s *Server) RunSync(ctx context.Context, r ExecRequest, timeout time.Durati
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	defer context.AfterFunc(s.ctx, func() { cancel(errClosing) })()
+	defer context.AfterFunc(s.ctx, func() { cancel(unavailable) })()
 	if timeout > 0 {
 		timer := time.AfterFunc(timeout, func() {
 			cancel(fmt.Errorf("command %q timed out after %v: %w", strings.Join(r.Cmd, " "), timeout, context.DeadlineExceeded))
@@ -163,8 +164,6 @@ func (s *Server) RunSync(ctx context.Context, r ExecRequest, timeout time.Durati
 	}
 	return &runtimeapi.ExecSyncResponse{Stdout: out, Stderr: errOut, ExitCode: int32(code)}, nil
 }
-
-var errClosing = fmt.Errorf("the streaming server is closing: %w", errdefs.ErrUnavailable)
 
 // fit cuts two outputs to a common size, the longer one first.
 func fit(a, b []byte, max int) (_, _ []byte) {

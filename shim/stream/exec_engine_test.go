@@ -384,8 +384,8 @@ func TestCloseEndsSessions(t *testing.T) {
 		if err := r.Close(); err != nil {
 			t.Fatal(err)
 		}
-		if err := <-done; err == nil {
-			t.Error("got success for a command that was killed")
+		if err := <-done; err == nil || !strings.Contains(err.Error(), errStopping.Error()) {
+			t.Errorf("got %v for a command that was killed", err)
 		}
 		if left := r.processes(t, id, "4646"); len(left) > 0 {
 			t.Errorf("left running: %v", left)

@@ -66,7 +66,7 @@ func (s *Server) handler() http.Handler {
 	if name, err := os.Hostname(); err == nil {
 		names = append(names, name)
 	}
-	names, scheme := append(names, s.opts.AllowedHosts...), s.base.Scheme
+	scheme := s.base.Scheme
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet && r.Method != http.MethodPost {
 			w.Header().Set("Allow", "GET, POST")
@@ -78,7 +78,7 @@ func (s *Server) handler() http.Handler {
 			return
 		}
 		if !s.begin(&s.handlers) {
-			http.Error(w, "the streaming server is closing", http.StatusServiceUnavailable)
+			http.Error(w, errStopping.Error(), http.StatusServiceUnavailable)
 			return
 		}
 		defer s.handlers.Done()

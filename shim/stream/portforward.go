@@ -124,7 +124,7 @@ func (f *forwarder) accept(stream httpstream.Stream, known <-chan struct{}) erro
 		_ = s.Reset()
 		return nil
 	}
-	kind, id := stream.Headers().Get(portforward.StreamType), requestID(stream)
+	kind, id := stream.Headers().Get(portforward.StreamType), stream.Headers().Get(portforward.PortForwardRequestIDHeader)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	p := f.pairs[id]
@@ -146,20 +146,6 @@ func (f *forwarder) accept(stream httpstream.Stream, known <-chan struct{}) erro
 		}
 	}
 	return nil
-}
-
-// requestID names the pair of a stream. Clients from before there was such a
-// header open the error stream first and the data stream right after it; ids of
-// a client's streams are odd.
-func requestID(s httpstream.Stream) string {
-	if id := s.Headers().Get(portforward.PortForwardRequestIDHeader); id != "" {
-		return id
-	}
-	id := int64(s.Identifier())
-	if s.Headers().Get(portforward.StreamType) == portforward.StreamTypeData {
-		id -= 2
-	}
-	return "stream " + strconv.FormatInt(id, 10)
 }
 
 // expire gives a pair up that is still not complete after the creation time.

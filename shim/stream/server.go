@@ -46,10 +46,6 @@ type Options struct {
 	// they run, so that EndRecorded can end what a killed shim left. "": nowhere.
 	RecordDir string
 
-	// AllowedHosts are names by which clients and the kubelet's proxy may call
-	// the server, other than this machine's own names and addresses.
-	AllowedHosts []string
-
 	// PodIPs returns the addresses of a sandbox that the engine does not know of.
 	// It is asked only where the pod's network namespace cannot be entered.
 	PodIPs func(ctx context.Context, sandboxID string) ([]string, error)
@@ -77,7 +73,7 @@ type Server struct {
 	detachable sync.Map // *atomic.Bool of each exec session, by the path of its URL
 
 	ctx      context.Context // ends with Close
-	cancel   context.CancelFunc
+	cancel   context.CancelCauseFunc
 	work     sync.WaitGroup // sessions, forwarded connections and the serving loop
 	handlers sync.WaitGroup // requests, which may hang in the library a while longer
 	failed   chan error     // has the reason when the listener has ended by itself
@@ -102,7 +98,7 @@ func New(o Options, engine Engine) *Server {
 	o.HeaderTimeout = cmp.Or(o.HeaderTimeout, 10*time.Second)
 	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	s := &Server{opts: o, engine: engine, records: records{dir: o.RecordDir, log: o.Log}, failed: make(chan error, 1)}
-	s.ctx, s.cancel = context.WithCancel(context.Background())
+	s.ctx, s.cancel = context.WithCancelCause(context.Background())
 	return s
 }
 
@@ -225,7 +221,7 @@ func (s *Server) Close() error {
 	server, listener := s.http, s.listener
 	s.mu.Unlock()
 
-	s.cancel()
+	s.cancel(errStopping)
 	var err error
 	if server != nil {
 		err = server.Close()
@@ -249,11 +245,3 @@ func (s *Server) Close() error {
 
 // errStopping is what sessions end with that the end of the server cut off.
 var errStopping = errors.New("the runtime is being stopped")
-
-// why is the reason of a failure where that is the server's own end.
-func (s *Server) why(err error) error {
-	if s.ctx.Err() != nil && errors.Is(err, context.Canceled) {
-		return errStopping
-	}
-	return err
-}
