@@ -23,7 +23,7 @@ test: build ## unit, in-process and real-engine tests (Docker and containerd)
 unit: ## tests that need nothing but Go
 	env -u CRISHIM_TEST_CONTAINERD -u CRISHIM_REQUIRE_ENGINE DOCKER_HOST=unix:///nonexistent CRISHIM_NO_ENGINE=1 $(GO) test $(RACE) -tags $(TAGS) -timeout 10m ./...
 
-lint: ## gofmt, vet, shellcheck (where it is installed), golangci-lint at its pinned version
+lint: ## gofmt, vet, shellcheck (where it is installed), golangci-lint and deadcode at their pinned versions
 	hack/lint.sh
 
 verify: build lint ## what to run before sending a change: build, lint, import rules, module state, generated code

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/testing/protocmp"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -22,18 +23,18 @@ func dryRun(t *testing.T, args ...string) (*runtimeapi.PodSandboxConfig, *runtim
 	}
 	pod, container := &runtimeapi.RunPodSandboxRequest{}, &runtimeapi.CreateContainerRequest{}
 	decoder := json.NewDecoder(strings.NewReader(r.out))
-	var first, second json.RawMessage
-	if err := decoder.Decode(&first); err != nil {
-		t.Fatal(err)
-	}
-	if err := decoder.Decode(&second); err != nil {
-		t.Fatal(err)
-	}
-	if err := crifile.Decode("pod", first, pod); err != nil {
-		t.Fatal(err)
-	}
-	if err := crifile.Decode("container", second, container); err != nil {
-		t.Fatal(err)
+	for _, m := range []proto.Message{pod, container} {
+		var text json.RawMessage
+		if err := decoder.Decode(&text); err != nil {
+			t.Fatal(err)
+		}
+		doc, err := crifile.ParseOne("request", text)
+		if err == nil {
+			err = doc.Decode(m)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
 	}
 	return pod.GetConfig(), container.GetConfig()
 }

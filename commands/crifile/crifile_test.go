@@ -26,6 +26,15 @@ func wholePod() *runtimeapi.PodSandboxConfig {
 	}
 }
 
+// decode fills m from a text that holds exactly one document.
+func decode(name string, text []byte, m proto.Message) error {
+	doc, err := ParseOne(name, text)
+	if err != nil {
+		return err
+	}
+	return doc.Decode(m)
+}
+
 func TestDecodeSpellings(t *testing.T) {
 	for name, text := range map[string]string{
 		"JSON in snake_case with numbers": `{
@@ -58,7 +67,7 @@ linux:
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := &runtimeapi.PodSandboxConfig{}
-			if err := Decode("pod", []byte(text), got); err != nil {
+			if err := decode("pod", []byte(text), got); err != nil {
 				t.Fatal(err)
 			}
 			if diff := cmp.Diff(wholePod(), got, protocmp.Transform()); diff != "" {
@@ -94,7 +103,7 @@ func TestDecodeComplaints(t *testing.T) {
 		{"a scalar alone", "hello\n", `f:1:1: PodSandboxConfig must be an object, found "hello"`, ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			err := Decode("f", []byte(test.text), &runtimeapi.PodSandboxConfig{})
+			err := decode("f", []byte(test.text), &runtimeapi.PodSandboxConfig{})
 			if err == nil {
 				t.Fatal("no error")
 			}
@@ -138,7 +147,7 @@ linux: {resources: {memory_limit_in_bytes: 9007199254740993}}
 		Linux:      &runtimeapi.LinuxContainerConfig{Resources: &runtimeapi.LinuxContainerResources{MemoryLimitInBytes: 9007199254740993}},
 	}
 	got := &runtimeapi.ContainerConfig{}
-	if err := Decode("c.yaml", []byte(text), got); err != nil {
+	if err := decode("c.yaml", []byte(text), got); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(want, got, protocmp.Transform()); diff != "" {
@@ -159,7 +168,7 @@ func TestEncodeComesBack(t *testing.T) {
 			t.Fatal(err)
 		}
 		got := m.ProtoReflect().New().Interface()
-		if err := Decode("again", text, got); err != nil {
+		if err := decode("again", text, got); err != nil {
 			t.Fatal(err)
 		}
 		if diff := cmp.Diff(m, got, protocmp.Transform()); diff != "" {
@@ -199,7 +208,7 @@ func FuzzDecode(f *testing.F) {
 	f.Add("a: &a [*a]")
 	f.Add("---\n---\n")
 	f.Fuzz(func(t *testing.T, text string) {
-		err := Decode("f", []byte(text), &runtimeapi.PodSandboxConfig{})
+		err := decode("f", []byte(text), &runtimeapi.PodSandboxConfig{})
 		if err != nil && !strings.HasPrefix(err.Error(), "f:") {
 			t.Errorf("error without file name: %v", err)
 		}

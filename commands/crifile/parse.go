@@ -51,15 +51,6 @@ func Parse(name string, text []byte) ([]Document, error) {
 	}
 }
 
-// Decode fills m from a text that holds exactly one document.
-func Decode(name string, text []byte, m proto.Message) error {
-	doc, err := ParseOne(name, text)
-	if err != nil {
-		return err
-	}
-	return doc.Decode(m)
-}
-
 // ParseOne is Parse of a text that holds exactly one document.
 func ParseOne(name string, text []byte) (Document, error) {
 	docs, err := Parse(name, text)

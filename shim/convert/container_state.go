@@ -50,14 +50,6 @@ func EngineStates(state runtimeapi.ContainerState) []string {
 	}
 }
 
-// SandboxState is the CRI state of a sandbox with the given container state.
-func SandboxState(running bool) runtimeapi.PodSandboxState {
-	if running {
-		return runtimeapi.PodSandboxState_SANDBOX_READY
-	}
-	return runtimeapi.PodSandboxState_SANDBOX_NOTREADY
-}
-
 // RunState is what an inspected container's state says in CRI terms.
 type RunState struct {
 	State               runtimeapi.ContainerState

@@ -21,11 +21,3 @@ func UnixNano(text string) (int64, error) {
 	}
 	return t.UnixNano(), nil
 }
-
-// EngineTime is the reverse of UnixNano.
-func EngineTime(nano int64) string {
-	if nano <= 0 {
-		return time.Time{}.Format(time.RFC3339Nano)
-	}
-	return time.Unix(0, nano).UTC().Format(time.RFC3339Nano)
-}
