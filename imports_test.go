@@ -47,7 +47,7 @@ func importRules() []importRule {
 		{"", "github.com/urfave/cli", nil, "the command line library stays in commands"},
 		{"", "github.com/olekukonko/tablewriter", nil, "tables are made in output/table.go and nowhere else"},
 		{"", "github.com/docker/docker/client", nil, "only shim/docker builds the engine client; others declare the roles they need"},
-		{"", "github.com/moby/term", nil, "terminals are handled in client/stream"},
+		{"", "github.com/moby/term", nil, "terminals are handled in client/stream, and the prompt for a password in commands/terminal.go"},
 		{"client", "github.com/docker/docker", nil, "Docker types stop at the shim: the client sees CRI"},
 		{"commands", "github.com/docker/docker", nil, "Docker types stop at the shim: commands see CRI"},
 		{"output", "github.com/docker/docker", nil, "Docker types stop at the shim: output sees CRI"},
@@ -69,7 +69,7 @@ var homes = map[string][]string{
 	"github.com/urfave/cli":             {"commands"},
 	"github.com/olekukonko/tablewriter": {"output/table.go", "output/table_test.go"},
 	"github.com/docker/docker/client":   {"shim/docker"},
-	"github.com/moby/term":              {"client/stream"},
+	"github.com/moby/term":              {"client/stream", "commands/terminal.go"}, // the prompt for a password
 }
 
 // TestImportRules holds the layout of docs/architecture.md: who may import whom, and where

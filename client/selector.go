@@ -52,6 +52,15 @@ func ParseSelector(s string) (Selector, error) {
 	return out, nil
 }
 
+// Labels returns the selector of these labels, whatever their values are made of.
+func Labels(labels map[string]string) Selector {
+	var out Selector
+	for key, value := range labels {
+		out = append(out, requirement{key: key, values: []string{value}})
+	}
+	return out
+}
+
 // splitSelector splits at commas outside parentheses.
 func splitSelector(s string) []string {
 	var parts []string

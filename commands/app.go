@@ -1,10 +1,6 @@
 package commands
 
-import (
-	"context"
-
-	"github.com/urfave/cli/v2"
-)
+import "github.com/urfave/cli/v2"
 
 // verbs is the table of commands: one constructor per file, in the order of
 // the help page. Constructors, not variables, because urfave's commands
@@ -66,7 +62,7 @@ func newApp(env *Env) *cli.App {
 		HelpName:                  "crishim",
 		Usage:                     "debug containers and pods through CRI, with or without a CRI runtime",
 		UsageText:                 "crishim [global options] COMMAND [options] [arguments]",
-		Flags:                     append(globalFlags(), helpFlag()),
+		Flags:                     append(env.global.flags(), helpFlag()),
 		Before:                    readGlobals(env),
 		Writer:                    &env.help,
 		ErrWriter:                 env.Err,
@@ -75,8 +71,10 @@ func newApp(env *Env) *cli.App {
 		HideHelp:                  true,
 		DisableSliceFlagSeparator: true,
 		ExitErrHandler:            func(*cli.Context, error) {},
-		OnUsageError:              rootUsageError,
 		Action:                    cli.ShowAppHelp,
+	}
+	app.OnUsageError = func(_ *cli.Context, err error, _ bool) error {
+		return addUsage(app.UsageText, flagComplaint(app.Flags, err))
 	}
 	for _, verb := range verbs() {
 		command := verb(env)
@@ -88,19 +86,17 @@ func newApp(env *Env) *cli.App {
 
 // finishCommand sets what every verb needs and urfave does not hand down.
 func finishCommand(c *cli.Command, parent string) {
-	full := parent + c.Name
+	usage := parent + c.Name + " [options] " + c.ArgsUsage
 	c.HideHelp = true
 	c.Flags = append(c.Flags, helpFlag())
 	c.OnUsageError = func(_ *cli.Context, err error, _ bool) error {
-		return &usageError{text: flagComplaint(err), usage: full + " [options] " + c.ArgsUsage}
+		return addUsage(usage, flagComplaint(c.Flags, err))
 	}
 	if action := c.Action; action != nil {
-		c.Action = func(ctx *cli.Context) error {
-			return addUsage(full+" [options] "+c.ArgsUsage, action(ctx))
-		}
+		c.Action = func(ctx *cli.Context) error { return addUsage(usage, action(ctx)) }
 	}
 	for _, sub := range c.Subcommands {
-		finishCommand(sub, full+" ")
+		finishCommand(sub, parent+c.Name+" ")
 	}
 }
 
@@ -108,20 +104,4 @@ func finishCommand(c *cli.Command, parent string) {
 // process that every command line writes; two of them would race.
 func helpFlag() cli.Flag {
 	return &cli.BoolFlag{Name: "help", Aliases: []string{"h"}, Usage: "show help", DisableDefaultText: true}
-}
-
-func rootUsageError(_ *cli.Context, err error, _ bool) error {
-	return &usageError{text: flagComplaint(err), usage: "crishim [global options] COMMAND [options] [arguments]"}
-}
-
-// action adapts a verb to urfave: parse turns flags into options and
-// complains about usage only; run does the work.
-func action[O any](env *Env, parse func(*Env, *cli.Context) (O, error), run func(context.Context, *Env, O) error) cli.ActionFunc {
-	return func(c *cli.Context) error {
-		options, err := parse(env, c)
-		if err != nil {
-			return err
-		}
-		return run(c.Context, env, options)
-	}
 }

@@ -1,13 +1,13 @@
 package commands
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/urfave/cli/v2"
 
@@ -19,62 +19,59 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
+type applyOptions struct {
+	files         []string
+	set           *manifest.Set
+	wait          podWait
+	dryRun, quiet bool
+	view          view
+}
+
 // newApply brings up the pods of manifests, or brings them up to date.
 func newApply(env *Env) *cli.Command {
+	o := &applyOptions{}
 	return &cli.Command{
 		Name:  "apply",
 		Usage: "run pods from Kubernetes manifests",
 		Description: describe("Reads v1 Pods and the ConfigMaps, Secrets and RuntimeClasses they use, and brings the pods up: volumes, sandbox, init containers, sidecars, hooks. "+
 			"A new image restarts its container; any other change replaces the pod. No process stays behind to restart what ends: crishim sync does that.",
 			"crishim apply -f web.yaml", "crishim apply --wait -f pods/", "crishim apply --wait=ready -f job.yaml", "crishim apply --dry-run -f web.yaml"),
-		Flags: append([]cli.Flag{
-			manifestFlag(),
-			newWaitFlag(), waitTimeoutFlag(),
-			&cli.BoolFlag{Name: "dry-run", Usage: "print the CRI requests that would create the pods, and change nothing"},
-			&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "do not print the steps"},
-		}, formatFlags()...),
-		Action: action(env, applyOptionsOf, runApply),
+		Flags: slices.Concat([]cli.Flag{
+			manifestFlag(&o.files),
+			boolFlag(&o.dryRun, "dry-run", "print the CRI requests that would create the pods, and change nothing"),
+			boolFlag(&o.quiet, "quiet", "do not print the steps", "q"),
+		}, o.wait.flags(), o.view.flags()),
+		Action: env.offline(o.check, o.run),
 	}
 }
 
-type applyOptions struct {
-	set           *manifest.Set
-	wait          kuberuntime.Wait
-	timeout       time.Duration
-	dryRun, quiet bool
-	format        string
-	output        output.Options
-}
-
-func applyOptionsOf(env *Env, c *cli.Context) (o applyOptions, err error) {
-	files := c.StringSlice("filename")
+func (o *applyOptions) check(env *Env, c *cli.Context) (err error) {
 	switch {
-	case len(files) == 0:
-		return o, usagef("-f is missing: give a manifest, a folder of manifests, or - for standard input")
+	case len(o.files) == 0:
+		return usagef("-f is missing: give a manifest, a folder of manifests, or - for standard input")
 	case c.IsSet("wait") && c.Args().First() == "ready":
-		return o, withHintedUsage("did you mean --wait=ready?", `apply takes no arguments, got "ready"`)
-	case c.Args().Present():
-		return o, usagef("apply takes no arguments, got %s", quote(c.Args().First()))
+		return &usageError{text: `apply takes no arguments, got "ready"`, hint: "did you mean --wait=ready?"}
 	}
-	if o.wait, o.timeout, err = waitOf(c); err != nil {
-		return o, err
+	if err = cmp.Or(argCount(c, 0, 0), o.wait.check(c), o.view.check(env)); err == nil {
+		o.set, err = readManifests(env, o.files)
 	}
-	o.dryRun, o.quiet, o.format = c.Bool("dry-run"), c.Bool("quiet"), c.String("output")
-	if o.output, err = readFormat(env, c); err != nil {
-		return o, err
-	}
-	o.output.Quiet = false // here it is about the steps
-	o.set, err = readManifests(env, files)
-	return o, err
+	return err
 }
 
 // readManifests reads everything and gives each pod its identity.
 func readManifests(env *Env, files []string) (*manifest.Set, error) {
 	set, err := manifest.Read(env.In, files...)
-	if err != nil {
-		return nil, inputProblems(err)
-	}
-	if len(set.Pods) == 0 {
+	var problems manifest.Errors
+	switch {
+	case errors.As(err, &problems): // one failure of each
+		var all []error
+		for _, one := range problems {
+			all = append(all, inputError{one})
+		}
+		return nil, join(all...)
+	case err != nil:
+		return nil, inputError{err}
+	case len(set.Pods) == 0:
 		return nil, inputError{errors.New("there is no Pod in the input")}
 	}
 	for _, p := range set.Pods {
@@ -85,22 +82,9 @@ func readManifests(env *Env, files []string) (*manifest.Set, error) {
 	return set, nil
 }
 
-// inputProblems makes one failure of each problem of an input.
-func inputProblems(err error) error {
-	var problems manifest.Errors
-	if !errors.As(err, &problems) {
-		return inputError{err}
-	}
-	var all []error
-	for _, one := range problems {
-		all = append(all, inputError{one})
-	}
-	return join(all...)
-}
-
-func runApply(ctx context.Context, env *Env, o applyOptions) error {
+func (o *applyOptions) run(ctx context.Context, env *Env) error {
 	if o.dryRun {
-		return dryRunApply(env, o)
+		return o.printRequests(env)
 	}
 	ro := podRuntimeOptions{}
 	if !o.quiet {
@@ -117,26 +101,23 @@ func runApply(ctx context.Context, env *Env, o applyOptions) error {
 		numbers[i] = i
 	}
 	applied := make([]*v1.Pod, len(o.set.Pods))
-	err = inParallel(env, numbers, func(env *Env, i int) (err error) {
+	err = inParallel(env, numbers, atOnce, func(env *Env, i int) (err error) {
 		p := o.set.Pods[i].Pod
-		if applied[i], err = applyPod(ctx, env, r, p, o); err != nil {
+		if applied[i], err = o.apply(ctx, env, r, p); err != nil {
 			err = about(kuberuntime.FullName(p), err)
 		}
 		return err
 	})
-	if o.format != "" && ctx.Err() == nil {
+	if o.view.format != "" && ctx.Err() == nil {
 		applied = slices.DeleteFunc(applied, func(p *v1.Pod) bool { return p == nil })
-		err = join(err, printPods(env, applied, o.output))
+		err = join(err, printPods(env, applied, o.view.Options))
 	}
 	return err
 }
 
-func applyPod(ctx context.Context, env *Env, r *podRuntime, p *v1.Pod, o applyOptions) (*v1.Pod, error) {
-	if o.timeout > 0 {
-		limited, cancel := context.WithTimeoutCause(ctx, o.timeout, gaveUp(o.timeout))
-		defer cancel()
-		ctx = limited
-	}
+func (o *applyOptions) apply(ctx context.Context, env *Env, r *podRuntime, p *v1.Pod) (*v1.Pod, error) {
+	ctx, cancel := o.wait.limit(ctx)
+	defer cancel()
 	unlock, err := lockPod(ctx, env, r, p.Namespace, p.Name)
 	if err != nil {
 		return nil, err
@@ -147,7 +128,7 @@ func applyPod(ctx context.Context, env *Env, r *podRuntime, p *v1.Pod, o applyOp
 	if err != nil {
 		return nil, err
 	}
-	view, err := r.Up(ctx, p, o.set, o.wait)
+	view, err := r.Up(ctx, p, o.set, o.wait.Wait)
 	if err != nil {
 		env.sayWhatIsLeft(ctx, r, p, err, noRecord != nil)
 		return nil, err
@@ -156,7 +137,7 @@ func applyPod(ctx context.Context, env *Env, r *podRuntime, p *v1.Pod, o applyOp
 	if err != nil {
 		return nil, err
 	}
-	if o.format == "" {
+	if o.view.format == "" {
 		err = env.say("%s", appliedLine(p, view, status.IPs, replaced, existed))
 	}
 	return r.APIPod(p, view, status), err
@@ -231,8 +212,8 @@ func (env *Env) sayWhatIsLeft(ctx context.Context, r *podRuntime, p *v1.Pod, fai
 	env.warn("%s; %s, crishim delete %s removes it", text, next, name)
 }
 
-// dryRunApply prints the requests and dials nothing.
-func dryRunApply(env *Env, o applyOptions) error {
+// printRequests is --dry-run: it dials nothing.
+func (o *applyOptions) printRequests(env *Env) error {
 	host, err := kuberuntime.ReadHost()
 	if err != nil {
 		return err
@@ -244,9 +225,9 @@ func dryRunApply(env *Env, o applyOptions) error {
 			errs = append(errs, about(kuberuntime.FullName(p.Pod), err))
 			continue
 		}
-		errs = append(errs, output.Message(env.Out, run, o.output))
+		errs = append(errs, output.Message(env.Out, run, o.view.Options))
 		for _, create := range creates {
-			errs = append(errs, output.Message(env.Out, create, o.output))
+			errs = append(errs, output.Message(env.Out, create, o.view.Options))
 		}
 	}
 	return join(errs...)

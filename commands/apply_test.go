@@ -93,7 +93,7 @@ func TestApplyRefusesBeforeDialling(t *testing.T) {
 		{"no pod", "", []string{"-f", "-"}, 2, "there is no Pod in the input"},
 		{"timeout without wait", applyPod1, []string{"-f", "-", "--wait-timeout", "1s"}, 2, "--wait-timeout is for --wait"},
 		{"timeout with a wait that is off", applyPod1, []string{"-f", "-", "--wait=false", "--wait-timeout", "1s"}, 2, "--wait-timeout is for --wait"},
-		{"negative timeout", applyPod1, []string{"-f", "-", "--wait", "--wait-timeout", "-1s"}, 2, "invalid --wait-timeout -1s: must not be negative"},
+		{"negative timeout", applyPod1, []string{"-f", "-", "--wait", "--wait-timeout", "-1s"}, 2, `invalid --wait-timeout "-1s": must not be negative`},
 		{"another wait", applyPod1, []string{"-f", "-", "--wait=soon"}, 2, "invalid --wait=soon: must be --wait or --wait=ready"},
 		{"no wait", applyPod1, []string{"-f", "-", "--wait="}, 2, "invalid --wait=: must be --wait or --wait=ready"},
 		{"wait with a space", applyPod1, []string{"-f", "-", "--wait", "ready"}, 2, "hint: did you mean --wait=ready?"},

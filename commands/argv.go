@@ -1,7 +1,10 @@
 package commands
 
 import (
+	"errors"
+	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/urfave/cli/v2"
@@ -10,30 +13,47 @@ import (
 )
 
 // commandLine is an argv made ready for urfave, which takes no flag behind the
-// first argument: global flags, the verb, its flags, "--", its arguments.
+// first argument and no flag under two of its names: global flags, the verb, its
+// flags, all in their long form, "--", its arguments.
 type commandLine struct {
 	args    []string
 	verb    string
 	version bool
 	compat  bool            // --compat=crictl
 	sub     bool            // the verb is followed by a verb of its own
-	seen    map[string]bool // flags of the verb, by their first name
+	seen    map[string]bool // flags of the verb
 	rest    []string        // the verb's arguments
 }
 
-// passesStatus says that the status of this command line is that of a command
+// passesStatus reports whether the status of this command line is that of a command
 // in a container, so that crishim's own failures need another one.
 func (l commandLine) passesStatus() bool {
-	if l.sub {
+	if l.sub || l.seen["help"] {
 		return false
 	}
 	switch l.verb {
 	case "exec", "debug":
-		return !l.seen["help"]
+		return true
 	case "run":
-		return !l.seen["help"] && !l.seen["detach"] && !isCrictlRun(l.seen, l.rest)
+		return !l.seen["detach"] && !isCrictlRun(l.seen, l.rest)
 	}
 	return false
+}
+
+// helpsInstead reports whether crictl would show a verb's help and succeed where
+// crishim finds an argument missing, or one too many. Scripts pin that.
+func (l commandLine) helpsInstead(err error) bool {
+	var usage *usageError
+	if !errors.As(err, &usage) {
+		return false
+	}
+	switch l.verb {
+	case "imagefsinfo", "pods", "runtime-config": // which take no notice of arguments in crictl
+		return false
+	case "create", "exec", "port-forward", "rm", "rmi", "rmp", "run", "runp", "stopp", "update-runtime-config":
+		return usage.wrongCount || usage.noArguments
+	}
+	return usage.wrongCount
 }
 
 // checkEmpty refuses an argument that is empty, as "$ID" is in a script where
@@ -54,41 +74,18 @@ func (l commandLine) checkEmpty() error {
 type arranger struct {
 	global, local        flagTable
 	globals, flags, rest []string
-	seen                 map[string]bool
-	globalForms, forms   forms
-}
-
-// forms are the names by which flags came first. urfave refuses -a and --all on
-// one line, which nobody else does.
-type forms map[string]string
-
-// same calls each flag as it was called the first time.
-func (f forms) same(words []string, infos []flagInfo) []string {
-	for i, word := range words {
-		name, value, hasValue := strings.Cut(word, "=")
-		first, again := f[infos[i].name]
-		switch {
-		case !again:
-			f[infos[i].name] = name
-		case hasValue:
-			words[i] = first + "=" + value
-		default:
-			words[i] = first
-		}
-	}
-	return words
 }
 
 // arrange puts flags that stand behind arguments, and global flags that stand
 // behind the verb, where urfave wants them.
 func arrange(app *cli.App, args []string) (commandLine, error) {
-	a := &arranger{global: tableOf(app.Flags), seen: map[string]bool{}, globalForms: forms{}, forms: forms{}}
+	a := &arranger{global: tableOf(app.Flags)}
 	tail, err := a.globalPart(args)
-	compat := slices.Contains(a.globals, "--compat=crictl")
+	line := commandLine{compat: slices.Contains(a.globals, "--compat=crictl")}
 	if err != nil {
-		return commandLine{compat: compat}, err
+		return line, err
 	}
-	if a.seen["version"] {
+	if givenFlags(a.globals)["version"] {
 		return commandLine{version: true}, nil
 	}
 	head := append([]string{"crishim"}, a.globals...)
@@ -100,31 +97,201 @@ func arrange(app *cli.App, args []string) (commandLine, error) {
 	}
 	command := app.Command(tail[0])
 	if command == nil {
-		return commandLine{compat: compat}, unknownCommand(app, tail[0])
+		return line, unknownCommand(app, tail[0])
 	}
-	path := []string{command.Name}
-	tail = tail[1:]
-	line := commandLine{verb: command.Name, compat: compat}
-	for len(tail) > 0 && command.Command(tail[0]) != nil {
-		command = command.Command(tail[0])
-		path = append(path, command.Name)
-		tail = tail[1:]
+	line.verb, head = command.Name, append(head, command.Name)
+	for tail = tail[1:]; len(tail) > 0 && command.Command(tail[0]) != nil; tail = tail[1:] {
+		command, line.sub = command.Command(tail[0]), true
+		head = append(head, command.Name)
 	}
-	line.sub = len(path) > 1
-	a.seen, a.globals = map[string]bool{}, nil
-	a.local = tableOf(command.Flags)
+	verb := head[1+len(a.globals):]
+	head = head[:1+len(a.globals)]
+	a.globals, a.local = nil, tableOf(command.Flags)
 	err = a.verbPart(line.verb, tail)
 	line.compat = line.compat || slices.Contains(a.globals, "--compat=crictl")
-	line.seen, line.rest = a.seen, a.rest
+	line.seen, line.rest = givenFlags(a.flags), a.rest
 	if err == nil {
 		err = line.checkEmpty()
 	}
 	if err != nil {
-		return line, addUsage("crishim "+strings.Join(path, " ")+" [options] "+command.ArgsUsage, err)
+		return line, addUsage("crishim "+strings.Join(verb, " ")+" [options] "+command.ArgsUsage, err)
 	}
-	line.args = append(append(append(head, a.globals...), path...), a.flags...)
-	line.args = append(append(line.args, "--"), a.rest...)
+	line.args = slices.Concat(head, a.globals, verb, a.flags, []string{"--"}, a.rest)
 	return line, nil
+}
+
+// globalPart takes the flags before the verb and returns what follows them.
+func (a *arranger) globalPart(args []string) ([]string, error) {
+	for args = args[min(1, len(args)):]; len(args) > 0 && looksLikeFlag(args[0]); {
+		if args[0] == "--" {
+			return args[1:], nil
+		}
+		flags, used, err := a.global.take(args)
+		if err != nil {
+			return nil, err
+		}
+		a.globals = append(a.globals, flags...)
+		args = args[used:]
+	}
+	return args, nil
+}
+
+// verbPart sorts what stands behind the verb.
+func (a *arranger) verbPart(verb string, args []string) error {
+	for len(args) > 0 {
+		switch {
+		case args[0] == "--":
+			a.rest = append(a.rest, args[1:]...)
+			return nil
+		case !looksLikeFlag(args[0]):
+			a.rest = append(a.rest, args[0])
+			args = args[1:]
+			if a.stopsHere(verb, args) {
+				a.rest = append(a.rest, args...)
+				return nil
+			}
+			continue
+		}
+		flags, used, err := a.local.take(args)
+		if err == nil {
+			a.flags = append(a.flags, flags...)
+		} else { // it may be a global one in its long form
+			name := flagName(args[0])
+			if !strings.HasPrefix(args[0], "--") || a.local.has(name) || !a.global.has(name) {
+				return err
+			}
+			if flags, used, err = a.global.take(args); err != nil {
+				return err
+			}
+			a.globals = append(a.globals, flags...)
+		}
+		args = args[used:]
+	}
+	return nil
+}
+
+// stopsHere reports whether all behind the arguments so far belongs to a command
+// that runs in a container.
+func (a *arranger) stopsHere(verb string, behind []string) bool {
+	switch verb {
+	case "exec", "debug":
+		return true
+	case "run":
+		return givenFlags(a.flags)["image"] || !isConfigFile(a.rest[0]) && !(isFile(a.rest[0]) && slices.ContainsFunc(behind, isFile))
+	}
+	return false
+}
+
+// flagInfo is what arranging needs to know of a flag.
+type flagInfo struct {
+	name     string // its first name
+	value    bool   // takes a value
+	optional bool   // takes one behind = only
+}
+
+// flagTable finds flags by any of their names.
+type flagTable map[string]flagInfo
+
+func tableOf(flags []cli.Flag) flagTable {
+	help := flagInfo{name: "help"}
+	table := flagTable{"help": help, "h": help}
+	for _, flag := range flags {
+		_, boolean := flag.(*cli.BoolFlag)
+		_, optional := flag.(waitFlag)
+		for _, name := range flag.Names() {
+			table[name] = flagInfo{name: flag.Names()[0], value: !boolean && !optional, optional: optional}
+		}
+	}
+	return table
+}
+
+func (t flagTable) has(name string) bool {
+	_, ok := t[name]
+	return ok
+}
+
+// take reads the flag that args begin with and returns it in its long form, with how many
+// of args it used. A group of short flags (-it, -n5) is several.
+func (t flagTable) take(args []string) (flags []string, used int, err error) {
+	name, value, hasValue := strings.Cut(strings.TrimLeft(args[0], "-"), "=")
+	info, known := t[name]
+	switch {
+	case !known && !strings.HasPrefix(args[0], "--") && !hasValue:
+		return t.takeGroup(args)
+	case !known:
+		return nil, 0, t.unknown(args[0])
+	case hasValue && !info.value && !info.optional:
+		if _, err := strconv.ParseBool(value); err != nil {
+			return nil, 0, usagef("flag %s takes no value", dashed(name))
+		}
+		fallthrough
+	case hasValue:
+		return []string{"--" + info.name + "=" + value}, 1, nil
+	case !info.value:
+		return []string{"--" + info.name}, 1, nil
+	case len(args) < 2:
+		return nil, 0, usagef("flag %s needs a value", dashed(name))
+	}
+	return []string{"--" + info.name + "=" + args[1]}, 2, nil
+}
+
+func (t flagTable) takeGroup(args []string) (flags []string, used int, err error) {
+	letters := args[0][1:]
+	for i, letter := range letters {
+		name := string(letter)
+		info, known := t[name]
+		rest := letters[i+len(name):]
+		switch {
+		case !known:
+			return nil, 0, t.unknown(args[0])
+		case !info.value:
+			flags = append(flags, "--"+info.name)
+		case rest != "":
+			return append(flags, "--"+info.name+"="+rest), 1, nil
+		case len(args) < 2:
+			return nil, 0, usagef("flag -%s needs a value", name)
+		default:
+			return append(flags, "--"+info.name+"="+args[1]), 2, nil
+		}
+	}
+	return flags, 1, nil
+}
+
+func (t flagTable) unknown(arg string) error {
+	err := &usageError{text: fmt.Sprintf("unknown flag %s", quote(arg))}
+	var names []string
+	for name := range t {
+		if len(name) > 1 {
+			names = append(names, name)
+		}
+	}
+	if best := suggest.Closest(flagName(arg), names); best != "" {
+		err.hint = "did you mean --" + best + "?"
+	}
+	return err
+}
+
+// givenFlags are the names of flags.
+func givenFlags(flags []string) map[string]bool {
+	names := map[string]bool{}
+	for _, flag := range flags {
+		names[flagName(flag)] = true
+	}
+	return names
+}
+
+func looksLikeFlag(arg string) bool { return len(arg) > 1 && arg[0] == '-' }
+
+func flagName(arg string) string {
+	name, _, _ := strings.Cut(strings.TrimLeft(arg, "-"), "=")
+	return name
+}
+
+func dashed(name string) string {
+	if len(name) == 1 {
+		return "-" + name
+	}
+	return "--" + name
 }
 
 func helpLine(app *cli.App, head, topic []string) (commandLine, error) {
@@ -169,91 +336,4 @@ var wordsOfOthers = map[string]string{
 	"bash":      "crishim exec -it CONTAINER bash opens a shell, crishim debug brings one along",
 	"prune":     "crishim rmi --prune removes unused images, crishim gc dead containers and pods",
 	"login":     "crishim reads what docker login or podman login has written; crishim pull --username asks for a password",
-}
-
-// globalPart takes the flags before the verb and returns what follows them.
-func (a *arranger) globalPart(args []string) ([]string, error) {
-	i := 1
-	for i < len(args) {
-		arg := args[i]
-		if arg == "--" {
-			return args[i+1:], nil
-		}
-		if !looksLikeFlag(arg) {
-			break
-		}
-		words, infos, used, err := a.global.take(args[i:])
-		if err != nil {
-			return nil, err
-		}
-		a.note(infos)
-		a.globals = append(a.globals, a.globalForms.same(words, infos)...)
-		i += used
-	}
-	if i >= len(args) {
-		return nil, nil
-	}
-	return args[i:], nil
-}
-
-// verbPart sorts what stands behind the verb.
-func (a *arranger) verbPart(verb string, args []string) error {
-	for i := 0; i < len(args); {
-		arg := args[i]
-		if arg == "--" {
-			a.rest = append(a.rest, args[i+1:]...)
-			return nil
-		}
-		if !looksLikeFlag(arg) {
-			a.rest = append(a.rest, arg)
-			i++
-			if a.stopsHere(verb, args[i:]) {
-				a.rest = append(a.rest, args[i:]...)
-				return nil
-			}
-			continue
-		}
-		used, err := a.takeFlag(args[i:])
-		if err != nil {
-			return err
-		}
-		i += used
-	}
-	return nil
-}
-
-// takeFlag takes a flag of the verb, or a global one in its long form.
-func (a *arranger) takeFlag(args []string) (int, error) {
-	words, infos, used, err := a.local.take(args)
-	if err == nil {
-		a.note(infos)
-		a.flags = append(a.flags, a.forms.same(words, infos)...)
-		return used, nil
-	}
-	if strings.HasPrefix(args[0], "--") && a.global.has(flagName(args[0])) && !a.local.has(flagName(args[0])) {
-		words, infos, used, err = a.global.take(args)
-		if err == nil {
-			a.globals = append(a.globals, a.globalForms.same(words, infos)...)
-		}
-		return used, err
-	}
-	return 0, err
-}
-
-func (a *arranger) note(infos []flagInfo) {
-	for _, info := range infos {
-		a.seen[info.name] = true
-	}
-}
-
-// stopsHere says that all behind the arguments so far belongs to a command
-// that runs in a container.
-func (a *arranger) stopsHere(verb string, behind []string) bool {
-	switch verb {
-	case "exec", "debug":
-		return true
-	case "run":
-		return a.seen["image"] || !isConfigFile(a.rest[0]) && !(isFile(a.rest[0]) && slices.ContainsFunc(behind, isFile))
-	}
-	return false
 }

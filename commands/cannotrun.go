@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -12,12 +13,6 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/crishim/crishim/client/stream"
-)
-
-// The statuses that a shell gives for a command it cannot run.
-const (
-	exitCannotRun = 126
-	exitNotFound  = 127
 )
 
 // ociTexts are what OCI runtimes (runc, crun, youki) say of a command that they
@@ -52,7 +47,7 @@ func cannotRun(err error) error {
 		return err
 	}
 	text := strings.ToLower(err.Error())
-	if !containsAny(text, ociMarks) {
+	if !slices.ContainsFunc(ociMarks, func(mark string) bool { return strings.Contains(text, mark) }) {
 		return err
 	}
 	for _, t := range ociTexts {
@@ -73,16 +68,13 @@ func (e *ociError) Error() string {
 	}
 	text, _, _ = strings.Cut(text, "\n, stdout: ") // CRI-O's --sync
 	text = strings.TrimSuffix(strings.TrimSpace(text), `"`)
-	return strings.TrimSuffix(unquoted(text), ": unknown")
+	if plain, err := strconv.Unquote(`"` + text + `"`); err == nil { // it was part of a log line
+		text = plain
+	}
+	return strings.TrimSuffix(text, ": unknown")
 }
 
-// unquoted takes back the quoting of a text that is part of a log line.
-func unquoted(text string) string {
-	if plain, err := strconv.Unquote(`"` + text + `"`); err == nil {
-		return plain
-	}
-	return text
-}
+func (e *ociError) Unwrap() error { return e.cause }
 
 // startError listens to a session's output for the line that CRI-O's OCI runtime logs
 // when it cannot start a command: it comes as output, with the status 255. It is held
@@ -176,15 +168,4 @@ func loggedStartError(line []byte) error {
 		return start
 	}
 	return nil
-}
-
-func (e *ociError) Unwrap() error { return e.cause }
-
-func containsAny(text string, parts []string) bool {
-	for _, part := range parts {
-		if strings.Contains(text, part) {
-			return true
-		}
-	}
-	return false
 }

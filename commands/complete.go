@@ -3,7 +3,7 @@ package commands
 import (
 	"cmp"
 	"context"
-	"fmt"
+	"embed"
 	"io"
 	"slices"
 	"strings"
@@ -12,9 +12,43 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/crishim/crishim/client"
-	"github.com/crishim/crishim/logfile"
 	"github.com/crishim/crishim/output"
 )
+
+//go:embed completions
+var completionScripts embed.FS
+
+// newCompletion prints what makes a shell ask crishim for completions.
+func newCompletion(env *Env) *cli.Command {
+	shell := ""
+	return &cli.Command{
+		Name:      "completion",
+		Usage:     "print the completion script of a shell",
+		ArgsUsage: "[bash|zsh|fish]",
+		Description: describe("The script completes commands, flags and values, and the names of containers, pods and images that are there.",
+			`eval "$(crishim completion bash)"`, "crishim completion zsh", "crishim completion fish"),
+		Action: env.offline(func(_ *Env, c *cli.Context) error {
+			shell = cmp.Or(c.Args().First(), "bash")
+			if !slices.Contains(shells(), shell) {
+				return usagef("there is no completion for %s: must be bash, zsh or fish", quote(shell))
+			}
+			return argCount(c, 0, 1)
+		}, func(_ context.Context, env *Env) error {
+			script, err := completionScripts.ReadFile("completions/crishim." + shell)
+			if err != nil {
+				return err
+			}
+			name := "crishim"
+			if env.compat {
+				name = "crictl"
+			}
+			_, err = io.WriteString(env.Out, strings.ReplaceAll(string(script), "NAME", name))
+			return err
+		}),
+	}
+}
+
+func shells() []string { return []string{"bash", "zsh", "fish"} }
 
 // completeVerb is what the shells' scripts call with the words so far.
 const completeVerb = "__complete"
@@ -114,7 +148,7 @@ func (c *completion) read(words []string) {
 		c.args = append(c.args, word)
 	}
 	if name, value, ok := strings.Cut(c.word, "="); ok && looksLikeFlag(name) && c.flag == "" {
-		c.flag, c.prefix, c.word = strings.TrimLeft(name, "-"), name+"=", value
+		c.flag, c.prefix, c.word = flagName(name), name+"=", value
 	}
 }
 
@@ -133,8 +167,10 @@ func (c *completion) candidates(ctx context.Context) []candidate {
 	switch {
 	case c.flag != "":
 		return c.flagValues(ctx)
+	case c.command == nil && (c.verb == "help" || c.verb == "h") && len(c.args) == 0:
+		return c.verbs()
 	case c.command == nil && c.verb != "":
-		return c.helpTopics()
+		return nil
 	case strings.HasPrefix(c.word, "-"):
 		return c.flags()
 	case c.command == nil:
@@ -151,13 +187,6 @@ func (c *completion) verbs() []candidate {
 		}
 	}
 	return sorted(out)
-}
-
-func (c *completion) helpTopics() []candidate {
-	if c.verb != "help" && c.verb != "h" || len(c.args) > 0 {
-		return nil
-	}
-	return c.verbs()
 }
 
 // flags are those of the verb in every form, and the global ones in their
@@ -187,39 +216,29 @@ func (c *completion) flags() []candidate {
 	return out
 }
 
-// fixedValues are those of flags that mean the same whatever the verb.
-var fixedValues = map[string][]string{
-	"for":       {"running", "exited", "removed", "ready", "notready", "log=", "image="},
-	"stream":    {logfile.Stdout, logfile.Stderr},
-	"profile":   {"general", "net", "sys"},
-	"network":   {"pod", "host"},
-	"compat":    {"crictl"},
-	"transport": {"spdy", "websocket"},
-	"wait":      {"ready"},
-}
-
 // flagValues complete the value of a flag. What has a fixed set of values is
 // listed; the rest is left to the shell, which knows files.
 func (c *completion) flagValues(ctx context.Context) []candidate {
-	if values, ok := fixedValues[c.flag]; ok {
-		return named(values)
+	flags := c.app.Flags
+	if c.command != nil {
+		flags = slices.Concat(c.command.Flags, flags)
 	}
-	switch c.flag {
-	case "output", "o":
-		if c.verb == "logs" {
-			return named([]string{"text", "json"})
+	i := slices.IndexFunc(flags, func(f cli.Flag) bool { return slices.Contains(f.Names(), c.flag) })
+	if i < 0 {
+		return nil
+	}
+	if flag, ok := flags[i].(interface{ values() []string }); ok && len(flag.values()) > 0 {
+		if at := strings.LastIndexByte(c.word, ','); at >= 0 && c.flag == "columns" { // the last of a list is open
+			c.prefix, c.word = c.prefix+c.word[:at+1], c.word[at+1:]
 		}
-		return named(strings.Split(strings.ReplaceAll(output.FormatNames(), "TEMPLATE", ""), "|"))
-	case "state", "s":
-		if c.verb == "pods" || c.verb == "inspectp" {
-			return named([]string{"ready", "notready"})
-		}
-		return named([]string{"created", "running", "exited", "unknown"})
-	case "pod", "p":
+		return named(flag.values())
+	}
+	switch flags[i].Names()[0] {
+	case "pod":
 		return c.podNames(ctx)
 	case "image":
 		return c.imageNames(ctx)
-	case "runtime-endpoint", "r", "image-endpoint", "i":
+	case "runtime-endpoint", "image-endpoint":
 		out := []candidate{{"docker://", "the built-in dockershim"}}
 		for _, k := range client.KnownSockets() {
 			out = append(out, candidate{"unix://" + k.Path, k.Name})
@@ -227,8 +246,6 @@ func (c *completion) flagValues(ctx context.Context) []candidate {
 		return out
 	case "namespace":
 		return c.namespaces(ctx)
-	case "columns", "sort":
-		return c.columns()
 	case "get", "set":
 		if c.verb == "config" {
 			return named(client.ConfigKeys())
@@ -237,77 +254,40 @@ func (c *completion) flagValues(ctx context.Context) []candidate {
 	return []candidate{{completeFiles, ""}}
 }
 
-// columns are those of the verb's table. Of a list of them the last is open.
-func (c *completion) columns() []candidate {
-	if i := strings.LastIndexByte(c.word, ','); i >= 0 && c.flag == "columns" {
-		c.prefix, c.word = c.prefix+c.word[:i+1], c.word[i+1:]
-	}
-	return named(map[string]output.Columns{
-		"ps": output.ContainerColumns, "pods": output.PodColumns, "images": output.ImageColumns, "stats": output.StatsColumns, "statsp": output.PodStatsColumns,
-		"endpoints": output.EndpointColumns, "doctor": output.FindingColumns, "events": output.EventColumns, "config": output.SettingColumns,
-	}[c.verb])
-}
-
 func named(values []string) []candidate {
 	var out []candidate
 	for _, v := range values {
-		if v != "" {
-			out = append(out, candidate{v, ""})
-		}
+		out = append(out, candidate{v, ""})
 	}
 	return out
 }
 
-// Verbs by what their arguments name.
-var (
-	containerVerbs = []string{"start", "stop", "rm", "inspect", "logs", "exec", "attach", "update", "checkpoint", "wait", "stats", "cp", "debug"}
-	podVerbs       = []string{"stopp", "rmp", "inspectp", "port-forward", "statsp", "pods", "describe", "delete"}
-	imageVerbs     = []string{"rmi", "inspecti", "images", "pull"}
-	onlyOne        = []string{"logs", "exec", "attach", "checkpoint", "debug", "port-forward"}
-)
-
-// arguments complete what a verb works on.
-func (c *completion) arguments(ctx context.Context) []candidate {
-	if slices.Contains(onlyOne, c.verb) && len(c.args) > 0 && c.verb != "logs" {
-		return []candidate{{completeFiles, ""}}
+// arguments complete what a verb works on, which its usage line names.
+func (c *completion) arguments(ctx context.Context) (out []candidate) {
+	files := []candidate{{completeFiles, ""}}
+	first, _, _ := strings.Cut(c.command.ArgsUsage, " ")
+	if len(c.args) > 0 && !strings.HasSuffix(first, "...") && c.verb != "cp" {
+		return files
 	}
-	switch {
-	case len(c.command.Subcommands) > 0 && len(c.args) == 0:
-		out := []candidate{{completeFiles, ""}}
+	if len(c.command.Subcommands) > 0 && len(c.args) == 0 {
+		out = files
 		for _, sub := range c.command.Subcommands {
 			out = append(out, candidate{sub.Name, sub.Usage})
 		}
-		return append(out, c.firstArgument(ctx)...)
-	case c.verb == "cp":
-		return append(c.containerNames(ctx), candidate{completeFiles, ""})
-	case slices.Contains(containerVerbs, c.verb):
-		return c.containerNames(ctx)
-	case slices.Contains(podVerbs, c.verb):
-		return c.podNames(ctx)
-	case slices.Contains(imageVerbs, c.verb):
-		return c.imageNames(ctx)
-	case c.verb == "completion":
+	}
+	switch strings.TrimSuffix(strings.Trim(first, "[]"), "...") {
+	case "CONTAINER", "CONTAINER...", "TARGET":
+		return append(out, c.containerNames(ctx)...)
+	case "CONTAINER:PATH|PATH|-":
+		return append(c.containerNames(ctx), files...)
+	case "POD", "NAMESPACE/]NAME":
+		return append(out, c.podNames(ctx)...)
+	case "IMAGE", "IMAGE...", "REPOSITORY[:TAG":
+		return append(out, c.imageNames(ctx)...)
+	case "bash|zsh|fish":
 		return named(shells())
-	case c.verb == "config" && len(c.args) == 0:
+	case "KEY":
 		return named(client.ConfigKeys())
 	}
-	return []candidate{{completeFiles, ""}}
-}
-
-// firstArgument is for verbs with subcommands, whose own argument may stand
-// in the subcommand's place.
-func (c *completion) firstArgument(ctx context.Context) []candidate {
-	switch c.verb {
-	case "create":
-		return c.podNames(ctx)
-	case "run", "pull":
-		return c.imageNames(ctx)
-	}
-	return nil
-}
-
-func shortID(id string) string { return id[:min(13, len(id))] }
-
-func sinceText(now time.Time, created int64) string {
-	return fmt.Sprintf("%s old", now.Sub(time.Unix(0, created)).Round(time.Second))
+	return append(out, files...)
 }

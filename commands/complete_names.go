@@ -2,8 +2,10 @@ package commands
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -11,7 +13,7 @@ import (
 	"github.com/crishim/crishim/output"
 )
 
-// connectQuietly is connect for completions: no debug lines, no patience.
+// connectQuietly is connect for completions: no debug lines, no retries.
 func (c *completion) connectQuietly(ctx context.Context) *client.Conn {
 	o, err := c.env.clientOptions(false)
 	if err != nil {
@@ -25,6 +27,10 @@ func (c *completion) connectQuietly(ctx context.Context) *client.Conn {
 	return conn
 }
 
+func (c *completion) age(created int64) string {
+	return c.env.Now().Sub(time.Unix(0, created)).Round(time.Second).String() + " old"
+}
+
 // containerNames are names, pod/container once a slash is typed, and ids once
 // something is typed that only an id begins with.
 func (c *completion) containerNames(ctx context.Context) []candidate {
@@ -33,30 +39,34 @@ func (c *completion) containerNames(ctx context.Context) []candidate {
 		return nil
 	}
 	defer conn.Close()
-	pods := podsByID(ctx, conn)
+	pods, _ := podNames(ctx, conn) // without them there are the names of containers
 	r, err := conn.Runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{})
 	if err != nil {
 		return nil
 	}
-	var ids []candidate
+	var names, ids []candidate
 	var found []source
 	var texts []string
 	for _, ctr := range r.GetContainers() {
-		if !c.wants(ctr.GetState()) {
-			continue
+		switch state := ctr.GetState(); c.verb { // with the others it can do nothing
+		case "exec", "attach", "debug":
+			if state != runtimeapi.ContainerState_CONTAINER_RUNNING {
+				continue
+			}
+		case "start":
+			if state != runtimeapi.ContainerState_CONTAINER_CREATED {
+				continue
+			}
 		}
-		pod := pods[ctr.GetPodSandboxId()].GetMetadata()
-		name := ctr.GetMetadata().GetName()
-		text := strings.ToLower(strings.TrimPrefix(ctr.GetState().String(), "CONTAINER_")) + ", " + sinceText(c.env.Now(), ctr.GetCreatedAt())
+		pod, name := pods[ctr.GetPodSandboxId()], ctr.GetMetadata().GetName()
+		text := containerState(ctr.GetState()) + ", " + c.age(ctr.GetCreatedAt())
 		if pod.GetName() != "" {
 			text = "in " + pod.GetNamespace() + "/" + pod.GetName() + ", " + text
 		}
-		of := source{pod.GetNamespace(), pod.GetName(), name}
-		found = append(found, of)
+		found = append(found, source{pod.GetNamespace(), pod.GetName(), name})
 		texts = append(texts, text)
-		ids = append(ids, candidate{shortID(ctr.GetId()), name + " " + text})
+		ids = append(ids, candidate{fmt.Sprintf("%.13s", ctr.GetId()), name + " " + text})
 	}
-	var names []candidate
 	for i, of := range found {
 		for _, name := range c.formsOf(of, found) {
 			names = append(names, candidate{name, texts[i]})
@@ -83,57 +93,38 @@ func (c *completion) formsOf(of source, all []source) []string {
 	return []string{of.fullName()}
 }
 
-// wants leaves out containers that a verb can do nothing with.
-func (c *completion) wants(state runtimeapi.ContainerState) bool {
-	switch c.verb {
-	case "exec", "attach", "debug":
-		return state == runtimeapi.ContainerState_CONTAINER_RUNNING
-	case "start":
-		return state == runtimeapi.ContainerState_CONTAINER_CREATED
-	}
-	return true
-}
-
-func podsByID(ctx context.Context, conn *client.Conn) map[string]*runtimeapi.PodSandbox {
-	out := map[string]*runtimeapi.PodSandbox{}
-	r, err := conn.Runtime.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})
-	if err != nil {
-		return out
-	}
-	for _, p := range r.GetItems() {
-		out[p.GetId()] = p
-	}
-	return out
-}
-
-func (c *completion) podNames(ctx context.Context) []candidate {
+// listPods lists the pods for completions.
+func (c *completion) listPods(ctx context.Context) []*runtimeapi.PodSandbox {
 	conn := c.connectQuietly(ctx)
 	if conn == nil {
 		return nil
 	}
 	defer conn.Close()
+	r, err := conn.Runtime.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})
+	if err != nil {
+		return nil
+	}
+	return r.GetItems()
+}
+
+func (c *completion) podNames(ctx context.Context) []candidate {
 	var names, ids []candidate
-	for _, p := range podsByID(ctx, conn) {
-		name := p.GetMetadata().GetName()
-		text := strings.ToLower(strings.TrimPrefix(p.GetState().String(), "SANDBOX_")) + ", " + sinceText(c.env.Now(), p.GetCreatedAt())
+	for _, p := range c.listPods(ctx) {
+		name, namespace := p.GetMetadata().GetName(), p.GetMetadata().GetNamespace()
+		text := podState(p.GetState()) + ", " + c.age(p.GetCreatedAt())
 		if strings.Contains(c.word, "/") {
-			names = append(names, candidate{p.GetMetadata().GetNamespace() + "/" + name, text})
+			names = append(names, candidate{namespace + "/" + name, text})
 		} else {
-			names = append(names, candidate{name, "in " + p.GetMetadata().GetNamespace() + ", " + text})
+			names = append(names, candidate{name, "in " + namespace + ", " + text})
 		}
-		ids = append(ids, candidate{shortID(p.GetId()), name + " " + text})
+		ids = append(ids, candidate{fmt.Sprintf("%.13s", p.GetId()), name + " " + text})
 	}
 	return c.withIDs(names, ids)
 }
 
 func (c *completion) namespaces(ctx context.Context) []candidate {
-	conn := c.connectQuietly(ctx)
-	if conn == nil {
-		return nil
-	}
-	defer conn.Close()
 	var out []candidate
-	for _, p := range podsByID(ctx, conn) {
+	for _, p := range c.listPods(ctx) {
 		out = append(out, candidate{p.GetMetadata().GetNamespace(), ""})
 	}
 	return sorted(slices.DeleteFunc(out, cannotBeTyped))
@@ -151,7 +142,7 @@ func (c *completion) imageNames(ctx context.Context) []candidate {
 	}
 	var names, ids []candidate
 	for _, img := range r.GetImages() {
-		id := shortID(strings.TrimPrefix(img.GetId(), "sha256:"))
+		id := fmt.Sprintf("%.13s", strings.TrimPrefix(img.GetId(), "sha256:"))
 		for _, tag := range img.GetRepoTags() {
 			names = append(names, candidate{tag, id}, candidate{strings.TrimPrefix(tag, "docker.io/library/"), id})
 		}

@@ -1,8 +1,8 @@
 package commands
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 
@@ -14,15 +14,15 @@ import (
 
 // configOptions are one look at the config file or one change of it.
 type configOptions struct {
-	get    string
-	set    []setting
-	output output.Options
+	get  string
+	set  []string // KEY=VALUE
+	list bool
+	view view
 }
-
-type setting struct{ key, value string }
 
 // newConfig shows and changes crictl's config file.
 func newConfig(env *Env) *cli.Command {
+	o := &configOptions{}
 	return &cli.Command{
 		Name:      "config",
 		Usage:     "show or change the config file",
@@ -33,62 +33,45 @@ func newConfig(env *Env) *cli.Command {
 			"crishim config", "crishim config --get timeout",
 			"crishim config --set runtime-endpoint=unix:///run/containerd/containerd.sock,timeout=10", "crishim config debug true"),
 		Flags: append([]cli.Flag{
-			&cli.StringFlag{Name: "get", Usage: "show the value of `KEY`"},
-			&cli.StringSliceFlag{Name: "set", Usage: "set `KEY=VALUE`, or several separated by commas"},
-			&cli.BoolFlag{Name: "list", Usage: "list all keys and values"},
-		}, listFlags(output.SettingColumns)...),
-		Action: action(env, configOptionsOf, runConfig),
+			stringFlag(&o.get, "get", "show the value of `KEY`"),
+			stringsFlag(&o.set, "set", "set `KEY=VALUE`, or several separated by commas"),
+			boolFlag(&o.list, "list", "list all keys and values"),
+		}, o.view.listFlags(output.SettingColumns)...),
+		Action: env.offline(o.check, o.run),
 	}
 }
 
-func configOptionsOf(env *Env, c *cli.Context) (configOptions, error) {
-	var o configOptions
-	var err error
-	if o.output, err = readListFormat(env, c, output.SettingColumns); err != nil {
-		return o, err
-	}
-	if err := argCount(c, 0, 2); err != nil {
-		return o, err
+func (o *configOptions) check(env *Env, c *cli.Context) error {
+	if err := cmp.Or(o.view.check(env), argCount(c, 0, 2)); err != nil {
+		return err
 	}
 	ways := 0
-	for _, given := range []bool{c.IsSet("get"), c.IsSet("set"), c.Bool("list"), c.Args().Present()} {
+	for _, given := range []bool{c.IsSet("get"), c.IsSet("set"), o.list, c.Args().Present()} {
 		if given {
 			ways++
 		}
 	}
-	if ways > 1 {
-		return o, usagef("config: choose one of --get, --set, --list and arguments")
+	switch {
+	case ways > 1:
+		return usagef("config: choose one of --get, --set, --list and arguments")
+	case c.IsSet("get") && o.get == "":
+		return usagef("--get needs a key")
 	}
-	o.get = c.String("get")
+	settings := strings.Split(strings.Join(o.set, ","), ",")
+	if len(o.set) == 0 {
+		settings = nil
+	}
 	switch c.Args().Len() {
 	case 1:
 		o.get = c.Args().First()
 	case 2:
-		o.set = []setting{{c.Args().Get(0), c.Args().Get(1)}}
+		settings = []string{c.Args().Get(0) + "=" + c.Args().Get(1)}
 	}
-	if c.IsSet("get") && o.get == "" {
-		return o, usagef("--get needs a key")
-	}
-	for _, text := range c.StringSlice("set") {
-		for one := range strings.SplitSeq(text, ",") {
-			key, value, ok := strings.Cut(one, "=")
-			if !ok {
-				return o, usagef("--set %s: want KEY=VALUE", quote(one))
-			}
-			o.set = append(o.set, setting{strings.TrimSpace(key), strings.TrimSpace(value)})
-		}
-	}
-	return o, o.check()
-}
-
-// check tries the changes on an empty file, so that a mistake in the last of
-// them is wrong usage and does not leave the first ones written.
-func (o configOptions) check() error {
+	o.set = settings
+	// The changes are tried on an empty file, so that a mistake in the last of
+	// them is wrong usage and does not leave the first ones written.
 	var trial client.Config
-	var errs []error
-	for _, s := range o.set {
-		errs = append(errs, trial.Set(s.key, s.value))
-	}
+	errs := []error{o.change(&trial)}
 	if o.get != "" {
 		_, err := trial.Get(o.get)
 		errs = append(errs, err)
@@ -96,7 +79,19 @@ func (o configOptions) check() error {
 	return join(errs...)
 }
 
-func runConfig(_ context.Context, env *Env, o configOptions) error {
+func (o *configOptions) change(config *client.Config) error {
+	var errs []error
+	for _, text := range o.set {
+		key, value, ok := strings.Cut(text, "=")
+		if !ok {
+			return invalid("set", text, "must be KEY=VALUE")
+		}
+		errs = append(errs, config.Set(strings.TrimSpace(key), strings.TrimSpace(value)))
+	}
+	return join(errs...)
+}
+
+func (o *configOptions) run(_ context.Context, env *Env) error {
 	source := env.configSource()
 	source.New = len(o.set) > 0
 	config, err := client.LoadConfig(source)
@@ -105,11 +100,7 @@ func runConfig(_ context.Context, env *Env, o configOptions) error {
 	}
 	switch {
 	case len(o.set) > 0:
-		var errs []error
-		for _, s := range o.set {
-			errs = append(errs, config.Set(s.key, s.value))
-		}
-		if err := errors.Join(errs...); err != nil {
+		if err := o.change(config); err != nil {
 			return err
 		}
 		return config.Save()
@@ -121,10 +112,6 @@ func runConfig(_ context.Context, env *Env, o configOptions) error {
 		_, err = fmt.Fprintln(env.Out, output.Sanitize(value))
 		return err
 	}
-	return listConfig(env, config, o.output)
-}
-
-func listConfig(env *Env, config *client.Config, o output.Options) error {
 	var settings []output.Setting
 	for _, key := range client.ConfigKeys() {
 		value, err := config.Get(key)
@@ -133,5 +120,5 @@ func listConfig(env *Env, config *client.Config, o output.Options) error {
 		}
 		settings = append(settings, output.Setting{Key: key, Value: value, Set: config.IsSet(key)})
 	}
-	return output.Settings(env.Out, settings, o)
+	return output.Settings(env.Out, settings, o.view.Options)
 }

@@ -28,7 +28,7 @@ func TestConfigCommand(t *testing.T) {
 		{"config -o name", 0, "runtime-endpoint\nimage-endpoint\ntimeout\ndebug\npull-image-on-create\ndisable-pull-on-run\nmax-retries\nnetwork-plugin\nshim-config\n", ""},
 		{"config --set timeout=3,nonsense=1", 2, "", `"nonsense" is not known`},
 		{"config --set debug=maybe", 2, "", "must be true or false"},
-		{"config --set timeout", 2, "", "want KEY=VALUE"},
+		{"config --set timeout", 2, "", "must be KEY=VALUE"},
 		{"config --get nonsense", 2, "", "known keys:"},
 		{"config --get", 2, "", ""},
 		{"config --list --get debug", 2, "", "choose one"},

@@ -2,20 +2,37 @@ package commands
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
 	"strings"
 
 	"github.com/urfave/cli/v2"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/client"
-	"github.com/crishim/crishim/client/stream"
 	"github.com/crishim/crishim/commands/archive"
 )
+
+type cpOptions struct {
+	container string // whose path one of the two is
+	from, to  string // without the container
+	upload    bool
+	source    localSource // of an upload
+	owner     bool
+	quiet     bool
+	session   session
+}
 
 // newCp copies files between a container and here. The CRI has no call for
 // that: our own shim's private service does the other half; elsewhere a tar in
 // the container, or the kernel where there is none.
 func newCp(env *Env) *cli.Command {
+	o := &cpOptions{}
 	return &cli.Command{
 		Name:      "cp",
 		Usage:     "copy files from or to a container",
@@ -25,42 +42,34 @@ func newCp(env *Env) *cli.Command {
 			"have a tar unless crishim is root on its machine.",
 			"crishim cp web:/etc/hosts .", "crishim cp page.html web:/www/index.html", "crishim cp web:/var/log - | tar -tv",
 			"tar -c . | crishim cp - web:/data"),
-		Flags: append([]cli.Flag{
-			&cli.BoolFlag{Name: "archive", Aliases: []string{"a"}, Usage: "keep owner and group"},
-			&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "do not say what is left out"},
-		}, transportFlags()...),
-		Action: action(env, cpOptionsOf, runCp),
+		Flags: append(o.session.transportFlags(),
+			boolFlag(&o.owner, "archive", "keep owner and group", "a"),
+			boolFlag(&o.quiet, "quiet", "do not print what is left out", "q"),
+		),
+		Action: env.connected(o.check, o.run),
 	}
 }
 
-type cpOptions struct {
-	container string // whose path one of the two is
-	from, to  string // without the container
-	upload    bool
-	owner     bool
-	quiet     bool
-	stream    stream.Options
-}
-
-func cpOptionsOf(env *Env, c *cli.Context) (o cpOptions, err error) {
+func (o *cpOptions) check(env *Env, c *cli.Context) (err error) {
 	if err = argCount(c, 2, 2); err != nil {
-		return o, err
+		return err
 	}
-	o.owner, o.quiet = c.Bool("archive"), c.Bool("quiet")
-	if o.stream, err = readTransport(env, c); err != nil {
-		return o, err
+	if err = o.session.check(env); err != nil {
+		return err
 	}
-	o.stream.DetachKeys = ""
 	fromContainer, from, fromRemote := splitPath(c.Args().Get(0))
 	toContainer, to, toRemote := splitPath(c.Args().Get(1))
 	o.container, o.from, o.to, o.upload = fromContainer+toContainer, from, to, toRemote
 	switch {
 	case fromRemote == toRemote:
-		return o, usagef("cp copies between a container and here: exactly one side must be CONTAINER:PATH")
+		return usagef("cp copies between a container and here: exactly one side must be CONTAINER:PATH")
 	case from == "" || to == "":
-		return o, usagef("cp needs a path on both sides")
+		return usagef("cp needs a path on both sides")
 	}
-	return o, nil
+	if o.upload {
+		o.source, err = findSource(o.from)
+	}
+	return err
 }
 
 // splitPath takes CONTAINER:PATH apart. What begins with / or . is local, even
@@ -76,19 +85,7 @@ func splitPath(arg string) (container, path string, remote bool) {
 	return container, path, true
 }
 
-func runCp(ctx context.Context, env *Env, o cpOptions) error {
-	var source localSource
-	var err error
-	if o.upload {
-		if source, err = findSource(o.from); err != nil {
-			return err
-		}
-	}
-	conn, err := env.connect(ctx)
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
+func (o *cpOptions) run(ctx context.Context, env *Env, conn *client.Conn) (err error) {
 	p := &copier{cpOptions: o, env: env, conn: conn}
 	want, own := client.Running, conn.HasPrivate(ctx)
 	if own {
@@ -102,14 +99,14 @@ func runCp(ctx context.Context, env *Env, o cpOptions) error {
 	}
 	defer p.files.close()
 	if o.upload {
-		return p.upload(ctx, source)
+		return p.uploadFrom(ctx, o.source)
 	}
 	return p.download(ctx)
 }
 
 // copier is one copy under way.
 type copier struct {
-	cpOptions
+	*cpOptions
 	env       *Env
 	conn      *client.Conn
 	container *runtimeapi.Container
@@ -126,4 +123,157 @@ func (p *copier) archiveOptions() archive.Options {
 		o.Skipped = func(name, why string) { p.env.warn("%s is left out: %s", name, why) }
 	}
 	return o
+}
+
+// download reads a tar stream from the container. The container is not
+// trusted: archive.Unpack keeps everything below the destination.
+func (p *copier) download(ctx context.Context) error {
+	dir, name := splitRemote(p.from)
+	if p.to == "-" {
+		return p.files.read(ctx, dir, name, p.env.Out)
+	}
+	into, as, err := destination(p.to, path.Base(name))
+	if err != nil {
+		return err
+	}
+	o := p.archiveOptions()
+	o.Strip, o.Name = name != ".", as
+	root, err := os.OpenRoot(into)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	r, w := io.Pipe()
+	unpacked := make(chan error, 1)
+	go func() {
+		err := archive.Unpack(r, root, o)
+		_, _ = io.Copy(io.Discard, r) // tar pads its stream; it must not hang in that
+		unpacked <- err
+		r.CloseWithError(err)
+	}()
+	err = p.files.read(ctx, dir, name, w)
+	w.CloseWithError(err) // nil is the end of the stream
+	unpackErr := <-unpacked
+	if err != nil {
+		return err
+	}
+	return unpackErr
+}
+
+// splitRemote returns the directory for tar to go to and what to take there. It
+// does not begin with a dash, however the file is called.
+func splitRemote(from string) (dir, name string) {
+	clean := path.Clean("/" + from)
+	if clean == "/" || strings.HasSuffix(from, "/.") || from == "." {
+		return clean, "."
+	}
+	return path.Dir(clean), "./" + path.Base(clean)
+}
+
+// destination decides where to unpack and as what; an empty name is the
+// contents of a directory.
+func destination(to, base string) (dir, name string, err error) {
+	info, err := os.Stat(to)
+	switch {
+	case err == nil && info.IsDir():
+		if base == "." {
+			return to, "", nil
+		}
+		return to, base, nil
+	case err == nil && strings.HasSuffix(to, "/"):
+		return "", "", fmt.Errorf("%s is no directory", to)
+	case err == nil:
+	case !errors.Is(err, os.ErrNotExist):
+		return "", "", err
+	}
+	parent := filepath.Dir(filepath.Clean(to))
+	if !isDir(parent) {
+		return "", "", fmt.Errorf("there is no directory %s here", parent)
+	}
+	return parent, filepath.Base(to), nil
+}
+
+// localSource is what goes into a container.
+type localSource struct {
+	path     string // empty for a tar stream on stdin
+	dir      bool
+	contents bool // what the directory holds, without itself
+}
+
+func findSource(from string) (localSource, error) {
+	if from == "-" {
+		return localSource{}, nil
+	}
+	info, err := os.Stat(from)
+	if errors.Is(err, fs.ErrNotExist) {
+		return localSource{}, fmt.Errorf("there is no %s here", from)
+	}
+	if err != nil {
+		return localSource{}, err
+	}
+	s := localSource{path: from, dir: info.IsDir()}
+	s.contents = s.dir && (filepath.Base(from) == "." || strings.HasSuffix(from, "/."))
+	if !s.dir && strings.HasSuffix(from, "/") {
+		return s, fmt.Errorf("%s is no directory", from)
+	}
+	s.path, err = filepath.EvalSymlinks(from)
+	return s, err
+}
+
+// uploadFrom sends a tar stream to the container.
+func (p *copier) uploadFrom(ctx context.Context, s localSource) error {
+	isDir, known, err := p.files.isDir(ctx, p.to)
+	if err != nil {
+		return err
+	}
+	if !known {
+		isDir = strings.HasSuffix(p.to, "/") || s.path == ""
+	}
+	if s.path == "" {
+		if !isDir {
+			return fmt.Errorf("%s in %s is no directory", p.to, containerName(p.container))
+		}
+		return p.files.write(ctx, p.to, p.env.In)
+	}
+	dir, name, err := place(s, filepath.Base(p.from), p.to, isDir)
+	if err != nil {
+		return about(containerName(p.container), err)
+	}
+	// The directory that packing stays in, and what to pack there.
+	from, base := s.path, "."
+	if !s.dir {
+		from, base = filepath.Dir(s.path), filepath.Base(s.path)
+	}
+	root, err := os.OpenRoot(from)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	r, w := io.Pipe()
+	packed := make(chan error, 1)
+	go func() {
+		err := archive.Pack(w, root, base, name, p.archiveOptions())
+		packed <- err
+		w.CloseWithError(err)
+	}()
+	err = p.files.write(ctx, dir, r)
+	_ = r.Close() // a receiver that gave up leaves the packing in its write
+	if packErr := <-packed; packErr != nil && !errors.Is(packErr, io.ErrClosedPipe) {
+		return packErr
+	}
+	return err
+}
+
+// place decides the directory to unpack in and the name to unpack as.
+func place(s localSource, base, to string, isDir bool) (dir, name string, err error) {
+	switch {
+	case isDir && s.contents:
+		return to, ".", nil
+	case isDir:
+		return to, base, nil
+	case strings.HasSuffix(to, "/") && !s.dir:
+		return "", "", fmt.Errorf("there is no directory %s", to)
+	}
+	clean := path.Clean(to)
+	return path.Dir(clean), path.Base(clean), nil
 }

@@ -2,6 +2,7 @@ package commands
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -10,8 +11,20 @@ import (
 	"github.com/crishim/crishim/client"
 )
 
+type createOptions struct {
+	podRef    string
+	pod       *runtimeapi.PodSandboxConfig // nil: ask the runtime
+	container *runtimeapi.ContainerConfig
+	attempt   bool // the file names it
+	pull      pullOptions
+	withPull  bool
+	cancel    time.Duration
+	dryRun    bool
+}
+
 // newCreate makes a container in a pod.
 func newCreate(env *Env) *cli.Command {
+	o := &createOptions{}
 	return &cli.Command{
 		Name:      "create",
 		Usage:     "make a container in a pod",
@@ -19,54 +32,38 @@ func newCreate(env *Env) *cli.Command {
 		Description: describe("Makes a container from a configuration in JSON or YAML, - for standard input, and prints its id. The pod's own configuration is asked from the runtime where it is not given. Without metadata.attempt the container is the next attempt after those of its name that have ended in the pod.",
 			"crishim create web container.json pod.json", "crishim create web container.yaml", "crishim create --with-pull web - < container.json"),
 		Subcommands: []*cli.Command{newSchema(env, "create", "container")},
-		Flags:       append(pullFlags(), append(pullChoiceFlags(), cancelFlag(), dryRunFlag())...),
-		Action:      action(env, createOptionsOf, runCreate),
+		Flags:       slices.Concat(o.pull.flags(), o.pull.choiceFlags(), []cli.Flag{cancelFlag(&o.cancel), dryRunFlag(&o.dryRun)}),
+		Action:      env.offline(o.check, o.run),
 	}
 }
 
-type createOptions struct {
-	podRef    string
-	pod       *runtimeapi.PodSandboxConfig // nil: ask the runtime
-	container *runtimeapi.ContainerConfig
-	pull      pullOptions
-	attempt   bool // the file names it
-	withPull  bool
-	cancel    time.Duration
-	dryRun    bool
-}
-
-func createOptionsOf(env *Env, c *cli.Context) (o createOptions, err error) {
+func (o *createOptions) check(env *Env, c *cli.Context) (err error) {
 	if err = argCount(c, 2, 3); err != nil {
-		return o, err
+		return err
 	}
-	if o.pull, err = readPullFlags(env, c); err != nil {
-		return o, err
+	if err = o.pull.check(env, c); err != nil {
+		return err
 	}
 	config, err := env.config()
 	if err != nil {
-		return o, err
+		return err
 	}
-	if o.withPull, err = wantsPull(c, config.PullImageOnCreate); err != nil {
-		return o, err
+	if o.withPull, err = o.pull.wanted(config.PullImageOnCreate); err != nil {
+		return err
 	}
-	o.podRef, o.cancel, o.dryRun = c.Args().First(), durationOf(c, "cancel-timeout"), c.Bool("dry-run")
+	o.podRef = c.Args().First()
 	if o.container, o.attempt, err = env.readContainerFile(c.Args().Get(1)); err != nil {
-		return o, err
+		return err
 	}
 	if c.Args().Len() == 3 {
 		o.pod, err = env.readPodFile(c.Args().Get(2))
 	}
-	return o, err
+	return err
 }
 
-func (o createOptions) request(podID string) *runtimeapi.CreateContainerRequest {
-	return &runtimeapi.CreateContainerRequest{PodSandboxId: podID, Config: o.container, SandboxConfig: o.pod}
-}
-
-func runCreate(ctx context.Context, env *Env, o createOptions) error {
+func (o *createOptions) run(ctx context.Context, env *Env) error {
 	if o.dryRun && o.pod != nil {
-		completeContainer(o.container, o.pod)
-		return printRequest(env, o.request(o.podRef))
+		return o.print(env, o.podRef)
 	}
 	conn, err := env.connect(ctx)
 	if err != nil {
@@ -82,20 +79,17 @@ func runCreate(ctx context.Context, env *Env, o createOptions) error {
 	} else {
 		err = adoptPod(ctx, conn, o.pod, pod)
 	}
+	if err == nil && !o.attempt && !env.compat {
+		err = completeAttempt(ctx, conn, pod, o.container)
+	}
 	if err != nil {
 		return err
 	}
-	if !o.attempt && !env.compat {
-		if err := completeAttempt(ctx, conn, pod, o.container); err != nil {
-			return err
-		}
-	}
 	if o.dryRun {
-		completeContainer(o.container, o.pod)
-		return printRequest(env, o.request(pod.GetId()))
+		return o.print(env, pod.GetId())
 	}
 	if o.withPull {
-		if err := pullFor(ctx, env, conn, o.pull, o.container, o.pod); err != nil {
+		if err := o.pull.pullFor(ctx, env, conn, o.container, o.pod); err != nil {
 			return err
 		}
 	}
@@ -106,32 +100,30 @@ func runCreate(ctx context.Context, env *Env, o createOptions) error {
 	return env.say("%s", id)
 }
 
-func createContainer(ctx context.Context, conn *client.Conn, podID string, container *runtimeapi.ContainerConfig, pod *runtimeapi.PodSandboxConfig) (string, error) {
-	completeContainer(container, pod)
-	res, err := conn.Runtime.CreateContainer(ctx, &runtimeapi.CreateContainerRequest{PodSandboxId: podID, Config: container, SandboxConfig: pod})
-	if isGone(err) {
-		return "", withHint(err, "crishim pull %s gets the image, crishim create --with-pull does both", container.GetImage().GetImage())
-	}
-	return res.GetContainerId(), err
+func (o *createOptions) print(env *Env, podID string) error {
+	completeContainer(o.container, o.pod)
+	return printRequest(env, &runtimeapi.CreateContainerRequest{PodSandboxId: podID, Config: o.container, SandboxConfig: o.pod})
 }
 
-// wantsPull reads --with-pull and --no-pull, which go before the config file.
-func wantsPull(c *cli.Context, usual bool) (bool, error) {
-	with, without := c.Bool("with-pull"), c.Bool("no-pull")
-	switch {
-	case with && without:
-		return false, usagef("--with-pull and --no-pull contradict each other")
-	case with:
-		return true, nil
-	case without:
-		return false, nil
+// adoptPod gives a configuration from a file what it leaves out and the pod was
+// made with: the uid may have been made up then. The runtime is asked only for a
+// log directory: not the embedded shim, which reads the engine's logs, nor when
+// crishim has made one itself.
+func adoptPod(ctx context.Context, conn *client.Conn, pod *runtimeapi.PodSandboxConfig, made *runtimeapi.PodSandbox) error {
+	if pod.Metadata.Uid == "" {
+		pod.Metadata.Uid = made.GetMetadata().GetUid()
 	}
-	return usual, nil
-}
-
-func pullChoiceFlags() []cli.Flag {
-	return []cli.Flag{
-		&cli.BoolFlag{Name: "with-pull", Usage: "pull the image first"},
-		&cli.BoolFlag{Name: "no-pull", Usage: "do not pull the image"},
+	if pod.Metadata.Namespace == "" {
+		pod.Metadata.Namespace = made.GetMetadata().GetNamespace()
 	}
+	if pod.LogDirectory != "" || conn.Embedded {
+		return nil
+	}
+	if own := ownLogDirectory(made.GetMetadata()); isDir(own) {
+		pod.LogDirectory = own
+		return nil
+	}
+	known, err := podConfigOf(ctx, conn, made.GetId())
+	pod.LogDirectory = known.GetLogDirectory()
+	return err
 }

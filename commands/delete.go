@@ -2,7 +2,9 @@ package commands
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/urfave/cli/v2"
@@ -11,8 +13,15 @@ import (
 	"github.com/crishim/crishim/kuberuntime/pod"
 )
 
+type deleteOptions struct {
+	files, names         []string
+	grace                *int64
+	ignoreMissing, quiet bool
+}
+
 // newDelete ends pods properly and removes all that is left of them.
 func newDelete(env *Env) *cli.Command {
+	o := &deleteOptions{}
 	return &cli.Command{
 		Name:      "delete",
 		Usage:     "end pods and remove them with their volumes",
@@ -21,48 +30,42 @@ func newDelete(env *Env) *cli.Command {
 			"Pods that other tools made are ended in the same way; their files stay.",
 			"crishim delete web", "crishim delete -f web.yaml", "crishim delete --grace-period 0 team/web"),
 		Flags: []cli.Flag{
-			manifestFlag(),
-			&cli.Int64Flag{Name: "grace-period", Usage: "give containers `SECONDS` to end instead of what the manifest says", Value: -1},
-			&cli.BoolFlag{Name: "ignore-not-found", Usage: "a pod that is not there is no failure"},
-			&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "do not print the steps"},
+			manifestFlag(&o.files),
+			typed(&o.grace, parseGrace, "grace-period", "give containers `SECONDS` to end instead of what the manifest says"),
+			boolFlag(&o.ignoreMissing, "ignore-not-found", "a pod that is not there is no failure"),
+			boolFlag(&o.quiet, "quiet", "do not print the steps", "q"),
 		},
-		Action: action(env, deleteOptionsOf, runDelete),
+		Action: env.offline(o.check, o.run),
 	}
 }
 
-type deleteOptions struct {
-	names                []string
-	grace                *int64
-	ignoreMissing, quiet bool
+func parseGrace(text string) (*int64, error) {
+	grace, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || grace < 0 {
+		return nil, errors.New("must be a number of seconds that is not negative")
+	}
+	return &grace, nil
 }
 
-func deleteOptionsOf(env *Env, c *cli.Context) (o deleteOptions, err error) {
-	o.ignoreMissing, o.quiet = c.Bool("ignore-not-found"), c.Bool("quiet")
-	if grace := c.Int64("grace-period"); c.IsSet("grace-period") {
-		if grace < 0 {
-			return o, usagef("--grace-period %d: want a number of seconds that is not negative", grace)
-		}
-		o.grace = &grace
-	}
-	files := c.StringSlice("filename")
-	switch {
-	case len(files) > 0 && c.Args().Present():
-		return o, usagef("give either -f or names, not both")
-	case len(files) > 0:
-		set, err := readManifests(env, files)
-		if err != nil {
-			return o, err
-		}
-		for _, p := range set.Pods {
-			o.names = append(o.names, kuberuntime.FullName(p.Pod))
-		}
-		return o, nil
-	}
+func (o *deleteOptions) check(env *Env, c *cli.Context) error {
 	o.names = c.Args().Slice()
-	return o, argCount(c, 1, -1)
+	switch {
+	case len(o.files) == 0:
+		return argCount(c, 1, -1)
+	case len(o.names) > 0:
+		return usagef("give either -f or names, not both")
+	}
+	set, err := readManifests(env, o.files)
+	if err != nil {
+		return err
+	}
+	for _, p := range set.Pods {
+		o.names = append(o.names, kuberuntime.FullName(p.Pod))
+	}
+	return nil
 }
 
-func runDelete(ctx context.Context, env *Env, o deleteOptions) error {
+func (o *deleteOptions) run(ctx context.Context, env *Env) error {
 	ro := podRuntimeOptions{}
 	if !o.quiet {
 		ro.steps = env.stepLine
@@ -76,7 +79,7 @@ func runDelete(ctx context.Context, env *Env, o deleteOptions) error {
 	if err != nil {
 		return err
 	}
-	return inParallel(env, o.names, func(env *Env, name string) error {
+	return inParallel(env, o.names, atOnce, func(env *Env, name string) error {
 		found := podsNamed(pods, name)
 		if len(found) == 0 {
 			if o.ignoreMissing {

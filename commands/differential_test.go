@@ -20,6 +20,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"sigs.k8s.io/yaml"
 
+	"github.com/crishim/crishim/internal/kube"
 	"github.com/crishim/crishim/internal/stubcri"
 	"github.com/crishim/crishim/internal/testbuffer"
 )
@@ -73,7 +74,7 @@ func differentialNode(t *testing.T, born time.Time) *node {
 	dir := t.TempDir()
 	s := stubcri.Start(t, stubcri.Options{Now: func() time.Time { return born }})
 	labels := func(pod, namespace string) map[string]string {
-		return map[string]string{labelPodName: pod, labelPodNamespace: namespace, "app": pod}
+		return map[string]string{kube.LabelPodName: pod, kube.LabelPodNamespace: namespace, "app": pod}
 	}
 	add := func(pod, name string, labels map[string]string) func(*runtimeapi.ContainerConfig) {
 		return func(c *runtimeapi.ContainerConfig) { c.Labels, c.LogPath = labels, name+".log" }

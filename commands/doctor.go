@@ -13,20 +13,23 @@ import (
 	"github.com/crishim/crishim/output"
 )
 
+type doctorOptions struct{ view }
+
 // newDoctor checks all that commands depend on.
 func newDoctor(env *Env) *cli.Command {
+	o := &doctorOptions{}
 	return &cli.Command{
 		Name:  "doctor",
 		Usage: "check the runtime and what it depends on",
 		Description: describe("Looks at the config file, every endpoint, the runtime's version and conditions, CNI, cgroup driver, image filesystem, "+
 			"streaming server and live-restore, with a next step for what is wrong. It changes nothing. Exit 1 when a check fails.",
 			"crishim doctor", "crishim doctor -o json"),
-		Flags:  listFlags(output.FindingColumns),
-		Action: action(env, listOptions(output.FindingColumns), runDoctor),
+		Flags:  o.listFlags(output.FindingColumns),
+		Action: env.offline(o.checkAlone, o.run),
 	}
 }
 
-func runDoctor(ctx context.Context, env *Env, o output.Options) error {
+func (o *doctorOptions) run(ctx context.Context, env *Env) error {
 	findings := examine(ctx, env)
 	failures := 0
 	for _, f := range findings {
@@ -34,7 +37,7 @@ func runDoctor(ctx context.Context, env *Env, o output.Options) error {
 			failures++
 		}
 	}
-	err := output.Findings(env.Out, findings, o)
+	err := output.Findings(env.Out, findings, o.Options)
 	if failures > 0 {
 		err = join(err, fmt.Errorf("%d of %d checks failed", failures, len(findings)))
 	}
@@ -56,17 +59,12 @@ func examine(ctx context.Context, env *Env) []output.Finding {
 			return append(findings, checkup.Runtime(ctx, conn, checkup.Host{})...)
 		}
 	}
-	return append(findings, output.Finding{State: output.FindingFailed, Check: "runtime", Detail: firstLine(err), Hint: hintOf(err)})
-}
-
-// firstLine leaves out the list of what was tried, which the findings before
-// it show.
-func firstLine(err error) string {
+	// Without the list of what was tried, which the findings before it show.
 	text, _, more := strings.Cut(err.Error(), "\n")
 	if more {
 		text = strings.TrimSuffix(text, ":")
 	}
-	return text
+	return append(findings, output.Finding{State: output.FindingFailed, Check: "runtime", Detail: text, Hint: hintOf(err)})
 }
 
 func configFinding(env *Env) output.Finding {

@@ -1,6 +1,7 @@
 package commands
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 
@@ -12,19 +13,22 @@ import (
 	"github.com/crishim/crishim/shim"
 )
 
+type endpointsOptions struct{ view }
+
 // newEndpoints shows where a runtime was looked for and which one is taken.
 func newEndpoints(env *Env) *cli.Command {
+	o := &endpointsOptions{}
 	return &cli.Command{
 		Name:  "endpoints",
 		Usage: "show which runtime is used, and why",
 		Description: describe("Looks at every place where a CRI runtime or a Docker engine may be, says what is there, and marks the one that other commands use.",
 			"crishim endpoints", "crishim endpoints -o json"),
-		Flags:  listFlags(output.EndpointColumns),
-		Action: action(env, listOptions(output.EndpointColumns), runEndpoints),
+		Flags:  o.listFlags(output.EndpointColumns),
+		Action: env.offline(o.checkAlone, o.run),
 	}
 }
 
-func runEndpoints(ctx context.Context, env *Env, o output.Options) error {
+func (o *endpointsOptions) run(ctx context.Context, env *Env) error {
 	options, err := env.clientOptions(false)
 	if err != nil {
 		return err
@@ -46,19 +50,12 @@ func runEndpoints(ctx context.Context, env *Env, o output.Options) error {
 		if a.State == client.StateReady && (a.Kind == client.KindEngine || a.Chosen) {
 			a.Detail += env.newPods(ctx, a, options, embedded)
 		}
-		rows = append(rows, output.Endpoint{Endpoint: a.Endpoint, Kind: kindAndName(a), State: a.State, Detail: a.Detail, Chosen: a.Chosen})
+		rows = append(rows, output.Endpoint{Endpoint: a.Endpoint, Kind: cmp.Or(a.Name, a.Kind), State: a.State, Detail: a.Detail, Chosen: a.Chosen})
 	}
-	return join(output.Endpoints(env.Out, rows, o), failed)
+	return join(output.Endpoints(env.Out, rows, o.Options), failed)
 }
 
-func kindAndName(a client.Attempt) string {
-	if a.Name != "" {
-		return a.Name
-	}
-	return a.Kind
-}
-
-// newPods says which network new pods get: those of the built-in dockershim that would
+// newPods returns which network new pods get: those of the built-in dockershim that would
 // be started, or of the runtime that is used, as far as it says so.
 func (env *Env) newPods(ctx context.Context, a client.Attempt, options client.Options, embedded shim.Options) string {
 	plugin := embedded.Network.Plugin

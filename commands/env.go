@@ -1,14 +1,22 @@
 package commands
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"io"
 	"os"
+	"runtime"
+	"runtime/debug"
 	"sync"
 	"time"
 
+	"github.com/urfave/cli/v2"
+
 	"github.com/crishim/crishim/client"
+	"github.com/crishim/crishim/output"
 	"github.com/crishim/crishim/shim"
+	"github.com/crishim/crishim/shim/docker"
 )
 
 // Env is everything a command may touch outside its arguments. No command
@@ -30,7 +38,7 @@ type Env struct {
 	Exit func(int)
 	// InTerminal, OutTerminal and ErrTerminal say which streams are terminals.
 	InTerminal, OutTerminal, ErrTerminal bool
-	// Width tells the terminal's present width in cells; 0 where there is none.
+	// Width returns the terminal's present width in cells; 0 where there is none.
 	Width func() int
 
 	// CompleteTimeout is how long a runtime may take to complete a name; 0
@@ -55,6 +63,10 @@ type Env struct {
 // SystemEnv is the Env of the real process.
 func SystemEnv(version string) *Env {
 	postponeGC()
+	executable, err := os.Executable()
+	if err != nil {
+		executable = "" // then no config file is looked for beside it
+	}
 	return &Env{
 		Version: version,
 		In:      os.Stdin, Out: os.Stdout, Err: os.Stderr,
@@ -68,24 +80,15 @@ func SystemEnv(version string) *Env {
 		ErrTerminal: isTerminal(os.Stderr),
 		Width:       terminalWidth,
 		ConfigFile:  client.DefaultConfigFile,
-		Executable:  executable(),
+		Executable:  executable,
 	}
-}
-
-// executable is the program's own path, "" where the system does not know it.
-func executable() string {
-	path, err := os.Executable()
-	if err != nil {
-		return ""
-	}
-	return path
 }
 
 // fresh copies env for one command line, so that nothing of an earlier one
 // stays behind.
 func (env *Env) fresh(compat bool) *Env {
 	run := *env
-	run.global, run.loaded = globals{}, nil
+	run.global, run.loaded = globals{maxRetries: -1}, nil
 	run.mu, run.profiles = new(sync.Mutex), new(profiles)
 	run.help = helpWriter{out: env.Out}
 	run.compat = compat
@@ -100,9 +103,7 @@ type helpWriter struct {
 
 func (w *helpWriter) Write(p []byte) (int, error) {
 	n, err := w.out.Write(p)
-	if err != nil && w.err == nil {
-		w.err = err
-	}
+	w.err = cmp.Or(w.err, err)
 	return n, err
 }
 
@@ -120,7 +121,172 @@ func (env *Env) width() int {
 	return env.Width()
 }
 
-// color says whether cells may be coloured.
+// color reports whether cells may be coloured.
 func (env *Env) color() bool {
 	return env.OutTerminal && env.getenv("NO_COLOR") == "" && env.getenv("TERM") != "dumb"
 }
+
+// say writes one line of a result. Lines of parallel work do not mix: each is
+// one write.
+func (env *Env) say(format string, args ...any) error {
+	env.mu.Lock()
+	defer env.mu.Unlock()
+	_, err := fmt.Fprintln(env.Out, output.Sanitize(fmt.Sprintf(format, args...)))
+	return err
+}
+
+// warn writes one line to stderr.
+func (env *Env) warn(format string, args ...any) { env.note("crishim: warning: "+format, args...) }
+
+// note writes one line to stderr as it is.
+func (env *Env) note(format string, args ...any) {
+	env.mu.Lock()
+	defer env.mu.Unlock()
+	fmt.Fprintln(env.Err, output.Sanitize(fmt.Sprintf(format, args...)))
+}
+
+// debugf writes one line to stderr when --debug is on.
+func (env *Env) debugf(format string, args ...any) {
+	if env.global.debug {
+		env.note("debug: "+format, args...)
+	}
+}
+
+// offline is the action of a verb that asks no runtime, or not at once: check reads the
+// arguments and complains of wrong usage.
+func (env *Env) offline(check func(*Env, *cli.Context) error, run func(context.Context, *Env) error) cli.ActionFunc {
+	return func(c *cli.Context) error {
+		if err := check(env, c); err != nil {
+			return err
+		}
+		return run(c.Context, env)
+	}
+}
+
+// connected is the action of a verb that asks the runtime.
+func (env *Env) connected(check func(*Env, *cli.Context) error, run func(context.Context, *Env, *client.Conn) error) cli.ActionFunc {
+	return env.offline(check, func(ctx context.Context, env *Env) error {
+		conn, err := env.connect(ctx)
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		return run(ctx, env, conn)
+	})
+}
+
+// connect resolves the endpoint and dials it.
+func (env *Env) connect(ctx context.Context) (*client.Conn, error) {
+	return env.connectShim(ctx, false)
+}
+
+// connectShim is connect. An embedded shim that stays does all that its settings say,
+// one for a single command what matters to that.
+func (env *Env) connectShim(ctx context.Context, stays bool) (*client.Conn, error) {
+	options, err := env.clientOptions(stays)
+	if err != nil {
+		return nil, err
+	}
+	conn, err := client.Connect(ctx, options)
+	if err != nil {
+		return nil, err
+	}
+	if flag := env.global.shimFlag(); flag != "" && !conn.Embedded {
+		return nil, join(fmt.Errorf("--%s is for the built-in dockershim, and %s is used: take -r docker://", flag, conn.RuntimeEndpoint), conn.Close())
+	}
+	return conn, nil
+}
+
+// clientOptions are flags over environment over config file.
+func (env *Env) clientOptions(shimStays bool) (client.Options, error) {
+	config, err := env.config()
+	if err != nil {
+		return client.Options{}, err
+	}
+	g := &env.global
+	g.debug = g.debug || config.Debug
+	o := client.Options{
+		RuntimeEndpoint: cmp.Or(g.runtimeEndpoint, env.getenv("CONTAINER_RUNTIME_ENDPOINT")),
+		ImageEndpoint:   cmp.Or(g.imageEndpoint, env.getenv("IMAGE_SERVICE_ENDPOINT")),
+		ConnectTimeout:  cmp.Or(g.connectTimeout, env.ConnectTimeout),
+		Timeout:         g.timeout,
+		LookupEnv:       env.LookupEnv,
+		Engines:         env.engines,
+		Now:             env.Now,
+	}
+	embedded, err := env.shimOptions(config, shimStays)
+	if err != nil {
+		return client.Options{}, err
+	}
+	if env.StartShim != nil {
+		o.StartShim = func(ctx context.Context, e client.Engine) (client.Shim, error) {
+			return env.StartShim(ctx, e, embedded)
+		}
+	}
+	if g.debug {
+		o.Debug = env.debugf
+	}
+	// Without being asked for, a missing socket is not waited for.
+	if g.maxRetries >= 0 {
+		o.MaxRetries = g.maxRetries
+		return config.Options(o, client.KeyMaxRetries), nil
+	}
+	return config.Options(o), nil
+}
+
+// config is the config file's content, read once for a command line.
+func (env *Env) config() (*client.Config, error) {
+	if env.loaded != nil {
+		return env.loaded, nil
+	}
+	config, err := client.LoadConfig(env.configSource())
+	if err != nil {
+		return nil, inputError{err}
+	}
+	env.loaded = config
+	return config, nil
+}
+
+func (env *Env) configSource() client.ConfigSource {
+	return client.ConfigSource{
+		Path: env.global.config, LookupEnv: env.LookupEnv, Executable: env.Executable, Default: env.ConfigFile,
+	}
+}
+
+// engines are the places where the Docker engine may be.
+func (env *Env) engines(host string) []client.Engine {
+	var out []client.Engine
+	for _, e := range docker.Endpoints(host, env.LookupEnv) {
+		out = append(out, client.Engine{Host: e.Host, From: e.From, TLS: e.TLS, Err: e.Err})
+	}
+	return out
+}
+
+// startShim starts the embedded dockershim on an engine that was found.
+func startShim(ctx context.Context, e client.Engine, o shim.Options) (client.Shim, error) {
+	o.Engine.Endpoint = &docker.Endpoint{Host: e.Host, From: e.From, TLS: e.TLS}
+	o.Engine.APIVersion = e.APIVersion
+	return shim.StartEmbedded(ctx, o)
+}
+
+// The percentage of garbage at which collections start: at the least heap of 4 MiB, and
+// for commands that stay.
+const (
+	shortLivedGC = 800
+	longLivedGC  = 100
+)
+
+// postponeGC puts off the first garbage collection until the heap has 32 MiB.
+// Most commands end long before, and a collection in a process that lives for
+// 20 ms is a tenth of its work. The first that does come restores the usual
+// pace, so what stays (a followed log, a forwarded port) is not larger for it.
+func postponeGC() {
+	if os.Getenv("GOGC") != "" || os.Getenv("GOMEMLIMIT") != "" {
+		return // somebody knows better
+	}
+	debug.SetGCPercent(shortLivedGC)
+	runtime.AddCleanup(new([32]byte), usualGC, struct{}{})
+}
+
+// usualGC is for commands that stay.
+func usualGC(struct{}) { debug.SetGCPercent(longLivedGC) }

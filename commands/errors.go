@@ -3,9 +3,26 @@ package commands
 import (
 	"errors"
 	"fmt"
+	"io"
 	"strings"
+	"syscall"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/crishim/crishim/client"
+	"github.com/crishim/crishim/client/stream"
 	"github.com/crishim/crishim/output"
+)
+
+// The statuses that crishim gives of its own; docs/exit-codes.md.
+const (
+	exitFailed    = 1
+	exitUsage     = 2
+	exitOwn       = 125 // crishim's own failure where the command's status is passed through
+	exitCannotRun = 126 // as a shell says of a command that it cannot run
+	exitNotFound  = 127
+	exitSignals   = 128
 )
 
 // usageError is a mistake in the command line, found before anything is
@@ -28,6 +45,21 @@ func (e *usageError) Hint() string { return e.hint }
 func usagef(format string, args ...any) error {
 	return &usageError{text: fmt.Sprintf(format, args...)}
 }
+
+// addUsage gives a usage error the usage line of its verb.
+func addUsage(line string, err error) error {
+	var usage *usageError
+	if errors.As(err, &usage) && usage.usage == "" {
+		usage.usage = strings.TrimSpace(line)
+	}
+	return err
+}
+
+// inputError is a mistake in a file that a user gave. Like wrong usage it is
+// found before anything is dialled.
+type inputError struct{ error }
+
+func (e inputError) Unwrap() error { return e.error }
 
 // hinted is an error with a next step.
 type hinted struct {
@@ -56,6 +88,41 @@ func (e *statusError) Error() string { return e.cause.Error() }
 
 func (e *statusError) Unwrap() error { return e.cause }
 
+// about tells which argument an error is on, where the error does not.
+func about(ref string, err error) error { return fmt.Errorf("%s: %w", ref, err) }
+
+// isGone reports whether what should be there is not there any more.
+func isGone(err error) bool { return status.Code(err) == codes.NotFound }
+
+// unlessGone is for what should not be there any more.
+func unlessGone(err error) error {
+	if isGone(err) {
+		return nil
+	}
+	return err
+}
+
+// each tries every argument and keeps all failures, one line each.
+func each(args []string, do func(arg string) error) error {
+	var errs []error
+	for _, arg := range args {
+		errs = append(errs, do(arg))
+	}
+	return errors.Join(errs...)
+}
+
+// join is errors.Join that leaves a single error as it is.
+func join(errs ...error) error {
+	joined := errors.Join(errs...)
+	if joined == nil {
+		return nil
+	}
+	if all := failures(joined); len(all) == 1 {
+		return all[0]
+	}
+	return joined
+}
+
 // failures takes an error of errors.Join apart. An error that wraps several
 // others in a sentence of its own stays whole.
 func failures(err error) []error {
@@ -75,25 +142,129 @@ func failures(err error) []error {
 	return all
 }
 
-// each tries every argument and keeps all failures, one line each.
-func each(args []string, do func(arg string) error) error {
-	var errs []error
-	for _, arg := range args {
-		if err := do(arg); err != nil {
-			errs = append(errs, err)
-		}
+// report prints what went wrong and returns the status to exit with.
+func report(env *Env, line commandLine, signal int, err error) int {
+	if err == nil {
+		return 0
 	}
-	return errors.Join(errs...)
+	if code, why, ok := commandStatus(err); ok {
+		if why != "" {
+			fmt.Fprintf(env.Err, "crishim: %s\n", output.Sanitize(why))
+		}
+		writeHint(env.Err, err)
+		if env.compat {
+			return exitFailed
+		}
+		return code
+	}
+	if errors.Is(err, errFollowed) && (signal == 0 || signal == int(syscall.SIGINT) || env.compat) {
+		return 0
+	}
+	if signal != 0 {
+		fmt.Fprintln(env.Err, "crishim: interrupted")
+		if env.compat {
+			return exitFailed
+		}
+		return exitSignals + signal
+	}
+	for _, one := range failures(err) {
+		fmt.Fprintf(env.Err, "crishim: %s\n", sentence(env, one))
+		var usage *usageError
+		if errors.As(one, &usage) && usage.usage != "" {
+			fmt.Fprintf(env.Err, "usage: %s\n", usage.usage)
+		}
+		writeHint(env.Err, one)
+	}
+	var usage *usageError
+	var input inputError
+	var syntax *client.SyntaxError
+	isUsage := errors.As(err, &usage) || errors.As(err, &input) || errors.As(err, &syntax)
+	switch {
+	case env.compat && usage != nil && usage.unknownCommand:
+		return 3
+	case env.compat:
+		return exitFailed
+	case line.passesStatus():
+		return exitOwn
+	case isUsage:
+		return exitUsage
+	}
+	return exitFailed
 }
 
-// join is errors.Join that leaves a single error as it is.
-func join(errs ...error) error {
-	joined := errors.Join(errs...)
-	if joined == nil {
-		return nil
+// commandStatus finds the status that the user's own command came to: it ran, was ended by
+// a signal, or could not be run.
+func commandStatus(err error) (code int, why string, ok bool) {
+	var exit *stream.ExitError
+	var signal *stream.SignalError
+	var own *statusError
+	switch {
+	case errors.As(err, &exit):
+		return exit.Code, "", true
+	case errors.As(err, &own):
+		return own.code, own.Error(), true
+	case errors.As(err, &signal):
+		return signal.ExitCode(), "", true
 	}
-	if all := failures(joined); len(all) == 1 {
-		return all[0]
+	return 0, "", false
+}
+
+func writeHint(w io.Writer, err error) {
+	if hint := hintOf(err); hint != "" {
+		for line := range strings.SplitSeq(hint, "\n") {
+			fmt.Fprintf(w, "hint: %s\n", output.Sanitize(line))
+		}
 	}
-	return joined
+}
+
+// hintOf is the next step for an error, where one is known.
+func hintOf(err error) string {
+	var hinter interface{ Hint() string }
+	if errors.As(err, &hinter) {
+		return hinter.Hint()
+	}
+	return ""
+}
+
+// sentence is the error as a person should read it: without gRPC's prefix,
+// unless --debug asks for the whole chain, and with nothing in it that could
+// move a terminal's cursor. It is one line, with a list below it where the error
+// has one: line breaks in what a runtime or a container said are shown as
+// escapes, for what follows them could pass for a line of ours.
+func sentence(env *Env, err error) string {
+	text := err.Error()
+	if !env.global.debug {
+		text = withoutStatusPrefix(err)
+	}
+	var lister interface{ List() []string }
+	var list []string
+	if errors.As(err, &lister) {
+		if head, found := strings.CutSuffix(text, "\n  "+strings.Join(lister.List(), "\n  ")); found {
+			text, list = head, lister.List()
+		}
+	}
+	lines := []string{output.Sanitize(strings.TrimRight(text, "\r\n"))}
+	for _, line := range list {
+		lines = append(lines, "  "+output.Sanitize(line))
+	}
+	return strings.Join(lines, "\n")
+}
+
+// withoutStatusPrefix cuts "rpc error: code = X desc = " out of a chain.
+func withoutStatusPrefix(err error) string {
+	text := err.Error()
+	var carrier interface {
+		error
+		GRPCStatus() *status.Status
+	}
+	if !errors.As(err, &carrier) {
+		return text
+	}
+	message := carrier.GRPCStatus().Message()
+	if message == "" {
+		message = strings.ToLower(carrier.GRPCStatus().Code().String())
+	}
+	// cri-dockerd passes on what its engine's client says, who it was included.
+	message = strings.ReplaceAll(message, "Error response from daemon: ", "")
+	return strings.Replace(text, carrier.Error(), message, 1)
 }

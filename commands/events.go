@@ -12,43 +12,35 @@ import (
 	"github.com/crishim/crishim/output"
 )
 
+type eventsOptions struct {
+	pod  string
+	view view
+}
+
 // newEvents follows what happens to containers.
 func newEvents(env *Env) *cli.Command {
+	o := &eventsOptions{}
 	return &cli.Command{
 		Name:    "events",
 		Aliases: []string{"event"},
 		Usage:   "follow what happens to containers",
 		Description: describe("One document per event, or with -o table one line. Goes on until interrupted or until the runtime ends.",
 			"crishim events -o table", "crishim events -o table --columns time,event,name,exit", "crishim events --pod web -o jsonl"),
-		Flags: append(append(formatFlags(), tableFlags(output.EventColumns)...),
-			&cli.StringFlag{Name: "pod", Aliases: []string{"p"}, Usage: "only events of `POD`: name, namespace/name or id"}),
-		Action: action(env, eventsOptionsOf, runEvents),
+		Flags: append(o.view.tableFlags(output.EventColumns),
+			stringFlag(&o.pod, "pod", "only events of `POD`: name, namespace/name or id", "p")),
+		Action: env.connected(o.check, o.run),
 	}
 }
 
-type eventsOptions struct {
-	pod    string
-	output output.Options
+func (o *eventsOptions) check(env *Env, c *cli.Context) error {
+	err := o.view.checkAlone(env, c)
+	if len(o.view.Columns) > 0 && o.view.Format.Kind == output.Default {
+		o.view.Format.Kind = output.Table
+	}
+	return err
 }
 
-func eventsOptionsOf(env *Env, c *cli.Context) (o eventsOptions, err error) {
-	if err = noArgs(c); err != nil {
-		return o, err
-	}
-	o.pod = c.String("pod")
-	o.output, err = readListFormat(env, c, output.EventColumns)
-	if len(o.output.Columns) > 0 && o.output.Format.Kind == output.Default {
-		o.output.Format.Kind = output.Table
-	}
-	return o, err
-}
-
-func runEvents(ctx context.Context, env *Env, o eventsOptions) error {
-	conn, err := env.connect(ctx)
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
+func (o *eventsOptions) run(ctx context.Context, env *Env, conn *client.Conn) error {
 	podID := ""
 	if o.pod != "" {
 		pod, err := conn.Pod(ctx, o.pod, client.Any)
@@ -61,7 +53,7 @@ func runEvents(ctx context.Context, env *Env, o eventsOptions) error {
 	if err != nil {
 		return err
 	}
-	table, err := output.NewEvents(env.Out, o.output)
+	table, err := output.NewEvents(env.Out, o.view.Options)
 	if err != nil {
 		return err
 	}

@@ -1,122 +1,282 @@
 package commands
 
 import (
+	"errors"
 	"fmt"
+	"maps"
+	"math"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/urfave/cli/v2"
-
-	"github.com/crishim/crishim/output"
 )
 
-// describe is a verb's description followed by its examples, which a test
-// runs.
-func describe(text string, examples ...string) string {
-	return text + "\n\nExamples:\n  " + strings.Join(examples, "\n  ")
+// A flag is bound to a field of its verb's options where it is declared, and is not read by
+// name again. Words, numbers and switches are urfave's own flags; what has a small language
+// of its own is a typed flag.
+
+func boolFlag(to *bool, name, usage string, aliases ...string) cli.Flag {
+	return &cli.BoolFlag{Name: name, Aliases: aliases, Usage: usage, Destination: to}
 }
 
-// formatFlags are the flags of a verb that shows one object.
-func formatFlags() []cli.Flag {
-	return []cli.Flag{
-		&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Usage: "`FORMAT`: " + output.FormatNames()},
-		&cli.StringFlag{Name: "template", Usage: "`TEMPLATE` of -o go-template"},
-	}
+func stringFlag(to *string, name, usage string, aliases ...string) cli.Flag {
+	return &cli.StringFlag{Name: name, Aliases: aliases, Usage: usage, Destination: to, Value: *to}
 }
 
-// listFlags are the flags of a verb that shows a list with these columns.
-func listFlags(columns output.Columns) []cli.Flag {
-	return append(append(formatFlags(), tableFlags(columns)...),
-		&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "ids only"},
-		&cli.StringFlag{Name: "sort", Usage: "sort by `COLUMN`; -COLUMN sorts downwards"},
-	)
+func intFlag(to *int, name, usage string, aliases ...string) cli.Flag {
+	return &cli.IntFlag{Name: name, Aliases: aliases, Usage: usage, Destination: to, Value: *to}
 }
 
-// tableFlags are the flags of a verb that shows a table with these columns.
-func tableFlags(columns output.Columns) []cli.Flag {
-	return []cli.Flag{
-		&cli.BoolFlag{Name: "no-trunc", Usage: "ids and digests in full"},
-		&cli.BoolFlag{Name: "no-headers", Usage: "no line of column names"},
-		&cli.StringFlag{Name: "columns", Usage: "show these `COLUMNS`, separated by commas: " + columns.String()},
-	}
+func int64Flag(to *int64, name, usage string, aliases ...string) cli.Flag {
+	return &cli.Int64Flag{Name: name, Aliases: aliases, Usage: usage, Destination: to, Value: *to}
 }
 
-// readFormat reads formatFlags.
-func readFormat(env *Env, c *cli.Context) (output.Options, error) {
-	o := output.Options{
-		NoHeaders: c.Bool("no-headers"),
-		NoTrunc:   c.Bool("no-trunc"),
-		Quiet:     c.Bool("quiet"),
-		Sort:      c.String("sort"),
-		Width:     env.width(),
-		Color:     env.color(),
-		Now:       env.Now(),
+// typedFlag is a flag whose text is read when urfave comes to it: a mistake is wrong usage.
+type typedFlag struct {
+	*cli.GenericFlag
+	text     *flagText
+	words    []string // all that it takes, if those are few; for completions
+	repeated bool
+}
+
+// flagText is the value that urfave sets.
+type flagText struct {
+	read func(string) error
+	err  error
+}
+
+// Set reads the text of the flag. When a flag is given by one of its names, urfave sets the
+// others to what Serialize returns.
+func (t *flagText) Set(text string) error {
+	if text != alreadySet {
+		t.err = t.read(text)
 	}
-	if columns := c.String("columns"); columns != "" {
-		o.Columns = strings.Split(columns, ",")
-	}
-	text := c.String("output")
-	template := c.String("template")
-	if template != "" {
-		if text != "" && text != "go-template" {
-			return o, usagef("--template goes with -o go-template, not -o %s", text)
+	return t.err
+}
+
+func (*flagText) String() string { return "" }
+
+// Serialize returns what stands for the text under the flag's other names.
+func (*flagText) Serialize() string { return alreadySet }
+
+const alreadySet = "\x00already set"
+
+// IsSliceFlag lets help show a flag that may be given several times.
+func (f *typedFlag) IsSliceFlag() bool { return f.repeated }
+
+// values are those that completion offers.
+func (f *typedFlag) values() []string { return f.words }
+
+func (f *typedFlag) String() string { return cli.FlagStringer(f) }
+
+func newTyped(read func(string) error, name, usage string, aliases []string) *typedFlag {
+	text := &flagText{read: read}
+	return &typedFlag{GenericFlag: &cli.GenericFlag{Name: name, Aliases: aliases, Usage: usage, Value: text}, text: text}
+}
+
+// typed is a flag that parse reads.
+func typed[T any](to *T, parse func(string) (T, error), name, usage string, aliases ...string) *typedFlag {
+	return newTyped(func(text string) error {
+		value, err := parse(text)
+		if err == nil {
+			*to = value
 		}
-		text = "go-template=" + template
-	}
-	var err error
-	if o.Format, err = output.ParseFormat(text); err != nil {
-		return o, usagef("%v", err)
-	}
-	return o, nil
+		return err
+	}, name, usage, aliases)
 }
 
-// noArgs refuses arguments.
-func noArgs(c *cli.Context) error { return argCount(c, 0, 0) }
+// listFlag is a flag that may be given several times, and adds to a list each time.
+func listFlag[T any](to *[]T, parse func(string) (T, error), name, usage string, aliases ...string) cli.Flag {
+	flag := newTyped(func(text string) error {
+		value, err := parse(text)
+		if err == nil {
+			*to = append(*to, value)
+		}
+		return err
+	}, name, usage, aliases)
+	flag.repeated = true
+	return flag
+}
+
+func stringsFlag(to *[]string, name, usage string, aliases ...string) cli.Flag {
+	return listFlag(to, func(text string) (string, error) { return text, nil }, name, usage, aliases...)
+}
+
+// wordFlag is a flag that takes one of a few words, in any case. An empty one is none.
+func wordFlag(to *string, words []string, name, usage string, aliases ...string) cli.Flag {
+	flag := typed(to, func(text string) (string, error) {
+		word := strings.ToLower(text)
+		if word == "" || slices.Contains(words, word) {
+			return word, nil
+		}
+		return "", mustBe(words...)
+	}, name, usage, aliases...)
+	flag.words, flag.DefaultText = words, *to
+	return flag
+}
+
+// chosen is a flag that takes other texts too than those that are offered for completion.
+func chosen(to *string, words []string, name, usage string, aliases ...string) *typedFlag {
+	flag := typed(to, func(text string) (string, error) { return text, nil }, name, usage, aliases...)
+	flag.words, flag.DefaultText = words, *to
+	return flag
+}
+
+// durationFlag is a flag that takes 5 for five seconds as well as 5s.
+func durationFlag(to *time.Duration, name, usage string, aliases ...string) *typedFlag {
+	flag := typed(to, func(text string) (time.Duration, error) {
+		value, err := parseDuration(text)
+		if err == nil && value < 0 {
+			err = errors.New("must not be negative")
+		}
+		return value, err
+	}, name, usage, aliases...)
+	if *to != 0 {
+		flag.DefaultText = to.String()
+	}
+	return flag
+}
+
+// labelsFlag is a flag that takes KEY=VALUE, several times or separated by commas.
+func labelsFlag(to *map[string]string, name, usage string, aliases ...string) cli.Flag {
+	flag := newTyped(func(text string) error { return addLabels(to, text) }, name, usage, aliases)
+	flag.repeated = true
+	return flag
+}
+
+// addLabels reads k=v[,k=v]; a value may contain '=', and a comma that no pair follows.
+func addLabels(to *map[string]string, text string) error {
+	var pairs []string
+	for part := range strings.SplitSeq(text, ",") {
+		if !strings.Contains(part, "=") && len(pairs) > 0 {
+			pairs[len(pairs)-1] += "," + part
+			continue
+		}
+		pairs = append(pairs, part)
+	}
+	labels := maps.Clone(*to)
+	if labels == nil {
+		labels = map[string]string{}
+	}
+	for _, pair := range pairs {
+		key, value, found := strings.Cut(pair, "=")
+		if !found || key == "" {
+			return errors.New("must be KEY=VALUE")
+		}
+		labels[key] = value
+	}
+	*to = labels
+	return nil
+}
+
+func parseDuration(text string) (time.Duration, error) {
+	if seconds, err := strconv.ParseFloat(text, 64); err == nil {
+		if math.IsNaN(seconds) || math.Abs(seconds) > float64(math.MaxInt64/int64(time.Second)) {
+			return 0, errors.New("is out of range")
+		}
+		return time.Duration(seconds * float64(time.Second)), nil
+	}
+	value, err := time.ParseDuration(text)
+	if err != nil {
+		return 0, errors.New("must be a number of seconds or a duration such as 5s or 1m30s")
+	}
+	return value, nil
+}
+
+// pattern is an optional regular expression, unanchored as in crictl.
+type pattern struct{ *regexp.Regexp }
+
+func (p pattern) matches(s string) bool { return p.Regexp == nil || p.MatchString(s) }
+
+func parsePattern(text string) (p pattern, err error) {
+	if text != "" {
+		p.Regexp, err = regexp.Compile(text)
+	}
+	return p, err
+}
+
+// mustBe says what a flag takes: "must be a, b or c".
+func mustBe(words ...string) error {
+	last := len(words) - 1
+	if last < 1 {
+		return errors.New("must be " + strings.Join(words, ""))
+	}
+	return errors.New("must be " + strings.Join(words[:last], ", ") + " or " + words[last])
+}
+
+// invalid is wrong usage of a flag: its value is not what it must be.
+func invalid(flag string, value any, format string, args ...any) error {
+	return usagef("invalid --%s %s: %s", flag, quote(fmt.Sprint(value)), fmt.Sprintf(format, args...))
+}
+
+// flagError matches what the flag package says of a value.
+var flagError = regexp.MustCompile(`(?s)^invalid (?:boolean )?value (".*") for (?:flag )?-([\w-]+): (.*)$`)
+
+// flagComplaint is what urfave says of a flag's value, in our words.
+func flagComplaint(flags []cli.Flag, err error) error {
+	m := flagError.FindStringSubmatch(err.Error())
+	if m == nil {
+		return usagef("%v", err)
+	}
+	value, name, reason := m[1], m[2], m[3]
+	e := &usageError{}
+	for _, flag := range flags {
+		if !slices.Contains(flag.Names(), name) {
+			continue
+		}
+		name = flag.Names()[0]
+		if f, ok := flag.(*typedFlag); ok && f.text.err != nil {
+			e.hint = hintOf(f.text.err)
+		}
+	}
+	if reason == "parse error" {
+		reason = "must be a number"
+	}
+	e.text = fmt.Sprintf("invalid --%s %s: %s", name, value, reason)
+	return e
+}
 
 // argCount checks how many arguments there are; most below 0 means any number.
 func argCount(c *cli.Context, least, most int) error {
 	n := c.Args().Len()
+	wrong := func(format string, args ...any) error {
+		return &usageError{text: fmt.Sprintf(format, args...), wrongCount: true}
+	}
 	switch {
 	case n < least && n == 0:
 		return &usageError{text: c.Command.Name + " needs " + c.Command.ArgsUsage, noArguments: true}
 	case n < least:
-		return wrongCount("%s needs %s: only %d given", c.Command.Name, c.Command.ArgsUsage, n)
+		return wrong("%s needs %s: only %d given", c.Command.Name, c.Command.ArgsUsage, n)
 	case most == 0 && n > 0:
-		return wrongCount("%s takes no arguments, got %s", c.Command.Name, quote(c.Args().First()))
+		return wrong("%s takes no arguments, got %s", c.Command.Name, quote(c.Args().First()))
 	case most >= 0 && n > most:
-		return wrongCount("%s: unexpected argument %s", c.Command.Name, quote(c.Args().Get(most)))
+		return wrong("%s: unexpected argument %s", c.Command.Name, quote(c.Args().Get(most)))
 	}
 	return nil
 }
 
-// wrongCount is too few or too many arguments.
-func wrongCount(format string, args ...any) error {
-	return &usageError{text: fmt.Sprintf(format, args...), wrongCount: true}
-}
-
-// readListFormat reads listFlags; -v stands for -o wide.
-func readListFormat(env *Env, c *cli.Context, columns output.Columns) (output.Options, error) {
-	o, err := readFormat(env, c)
-	if err != nil {
-		return o, err
-	}
-	if c.Bool("verbose") && o.Format.Kind == output.Default {
-		o.Format.Kind = output.Wide
-	}
-	if err := columns.Check(o); err != nil {
-		return o, usagef("%v", err)
-	}
-	return o, nil
-}
-
-// listOptions are those of a verb that shows a list and takes no arguments.
-func listOptions(columns output.Columns) func(*Env, *cli.Context) (output.Options, error) {
-	return func(env *Env, c *cli.Context) (output.Options, error) {
-		if err := noArgs(c); err != nil {
-			return output.Options{}, err
-		}
-		return readListFormat(env, c, columns)
-	}
-}
-
 func quote(s string) string { return strconv.Quote(s) }
+
+// without leaves flags out, by their first names.
+func without(flags []cli.Flag, names ...string) []cli.Flag {
+	return slices.DeleteFunc(flags, func(f cli.Flag) bool { return slices.Contains(names, f.Names()[0]) })
+}
+
+// unaliased takes the short names from flags that are those of others in their verb.
+func unaliased(flags []cli.Flag, names ...string) []cli.Flag {
+	for _, flag := range flags {
+		if !slices.Contains(names, flag.Names()[0]) {
+			continue
+		}
+		switch f := flag.(type) {
+		case *cli.StringFlag:
+			f.Aliases = nil
+		case *typedFlag:
+			f.Aliases = nil
+		}
+	}
+	return flags
+}

@@ -23,19 +23,20 @@ func FuzzFlagValues(f *testing.F) {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		if ports, err := readPorts([]string{text}); err == nil {
-			p := ports[0]
+		if p, err := parsePort(text); err == nil {
 			_, ipErr := netip.ParseAddr(p.GetHostIp())
 			if !inRange(p.GetHostPort()) || !inRange(p.GetContainerPort()) || p.GetHostIp() != "" && ipErr != nil || runtimeapi.Protocol_name[int32(p.GetProtocol())] == "" {
 				t.Errorf("--publish %q is %v", text, p)
 			}
 		}
-		if mounts, err := readVolumes([]string{text}); err == nil {
-			if m := mounts[0]; !filepath.IsAbs(m.GetHostPath()) || !filepath.IsAbs(m.GetContainerPath()) {
+		if m, err := parseVolume(text); err == nil {
+			if !filepath.IsAbs(m.GetHostPath()) || !filepath.IsAbs(m.GetContainerPath()) {
 				t.Errorf("--volume %q is %v", text, m)
 			}
 		}
-		if envs, err := readEnvs(testEnv(), []string{text}); err == nil && len(envs) > 0 {
+		var envs []*runtimeapi.KeyValue
+		set := envFlag(testEnv(), &envs, "").(*typedFlag).text
+		if err := set.Set(text); err == nil && len(envs) > 0 {
 			if e := envs[0]; e.GetKey() == "" || strings.Contains(e.GetKey(), "=") || e.GetKey()+"="+string(e.GetValue()) != text {
 				t.Errorf("--env %q is %v", text, e)
 			}
@@ -46,8 +47,8 @@ func FuzzFlagValues(f *testing.F) {
 		if g, err := parseGoal(text); err == nil && g.wanted() == "" {
 			t.Errorf("--for %q waits for nothing", text)
 		}
-		if filters, err := parseImageFilters([]string{text}); err == nil {
-			if _, err := filters.apply([]*runtimeapi.Image{nil, {}, {Id: "sha256:1", RepoTags: []string{"a:b"}}}); err != nil && err.Error() == "" {
+		if filter, err := parseImageFilter(text); err == nil {
+			if _, err := filter.apply([]*runtimeapi.Image{nil, {}, {Id: "sha256:1", RepoTags: []string{"a:b"}}}); err != nil && err.Error() == "" {
 				t.Errorf("--filter %q fails without a word", text)
 			}
 		}

@@ -3,8 +3,9 @@ package commands
 import (
 	"errors"
 	"fmt"
-	"math"
-	"strconv"
+	"os"
+	"runtime"
+	"runtime/pprof"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -18,17 +19,18 @@ type globals struct {
 	imageEndpoint   string
 	timeout         time.Duration // per operation; 0: by its kind
 	connectTimeout  time.Duration // 0: the client's own
-	maxRetries      int
-	maxRetriesGiven bool
+	maxRetries      int           // -1: as the config file says
 	debug           bool
 	cpuProfile      string
 	memProfile      string
 	networkPlugin   string // of the embedded shim
 	shimConfig      string
+	compat          string
+	version         bool
 }
 
 // shimFlag is a flag about the embedded shim that was given, "" where none was.
-func (g globals) shimFlag() string {
+func (g *globals) shimFlag() string {
 	switch {
 	case g.networkPlugin != "":
 		return flagNetworkPlugin
@@ -38,28 +40,35 @@ func (g globals) shimFlag() string {
 	return ""
 }
 
-func globalFlags() []cli.Flag {
+func (g *globals) flags() []cli.Flag {
 	return []cli.Flag{
-		&cli.StringFlag{Name: "config", Aliases: []string{"c"}, Usage: "read settings from `FILE` (env CRI_CONFIG_FILE, default /etc/crictl.yaml)"},
-		&cli.StringFlag{Name: "runtime-endpoint", Aliases: []string{"r"}, Usage: "talk to the runtime at `ENDPOINT`: unix:///path, tcp://host:port, docker:// (env CONTAINER_RUNTIME_ENDPOINT)"},
-		&cli.StringFlag{Name: "image-endpoint", Aliases: []string{"i"}, Usage: "talk to the image service at `ENDPOINT` (env IMAGE_SERVICE_ENDPOINT, default the runtime's)"},
-		durationFlag("timeout", "t", "give one operation this long: 5, 5s, 1m (default by operation)"),
-		durationFlag("connect-timeout", "", "give connecting this long (default 2s)"),
-		&cli.BoolFlag{Name: "debug", Aliases: []string{"D"}, Usage: "say on stderr what is done and how long it takes"},
-		&cli.IntFlag{Name: "max-retries", DefaultText: "not at all", Usage: "try an endpoint that is absent or refuses `N` times more"},
-		&cli.StringFlag{Name: "compat", Usage: "keep the defaults, output and exit codes of `TOOL` (crictl)"},
-		&cli.StringFlag{Name: flagNetworkPlugin, Usage: "connect new pods of the built-in dockershim by `PLUGIN`: bridge, cni, kubenet (env CRISHIM_NETWORK_PLUGIN, default the engine's bridge)"},
-		&cli.StringFlag{Name: flagShimConfig, Usage: "take the built-in dockershim's settings from the YAML `FILE`, which has the flags of serve (env CRISHIM_SHIM_CONFIG)"},
-		&cli.StringFlag{Name: "profile-cpu", Usage: "write a CPU profile to `FILE`"},
-		&cli.StringFlag{Name: "profile-mem", Usage: "write a memory profile to `FILE`"},
+		stringFlag(&g.config, "config", "read settings from `FILE` (env CRI_CONFIG_FILE, default /etc/crictl.yaml)", "c"),
+		typed(&g.runtimeEndpoint, notEmpty, "runtime-endpoint", "talk to the runtime at `ENDPOINT`: unix:///path, tcp://host:port, docker:// (env CONTAINER_RUNTIME_ENDPOINT)", "r"),
+		typed(&g.imageEndpoint, notEmpty, "image-endpoint", "talk to the image service at `ENDPOINT` (env IMAGE_SERVICE_ENDPOINT, default the runtime's)", "i"),
+		durationFlag(&g.timeout, "timeout", "give one operation this long: 5, 5s, 1m (default by operation)", "t"),
+		durationFlag(&g.connectTimeout, "connect-timeout", "give connecting this long (default 2s)"),
+		boolFlag(&g.debug, "debug", "print on stderr what is done and how long it takes", "D"),
+		&cli.IntFlag{Name: "max-retries", Destination: &g.maxRetries, Value: g.maxRetries, DefaultText: "not at all", Usage: "retry `N` times when the endpoint is missing or refuses connections"},
+		wordFlag(&g.compat, []string{"crictl"}, "compat", "keep the defaults, output and exit codes of `TOOL` (crictl)"),
+		typed(&g.networkPlugin, parseNetworkPlugin, flagNetworkPlugin, "connect new pods of the built-in dockershim by `PLUGIN`: bridge, cni, kubenet (env CRISHIM_NETWORK_PLUGIN, default the engine's bridge)"),
+		typed(&g.shimConfig, notEmpty, flagShimConfig, "take the built-in dockershim's settings from the YAML `FILE`, which has the flags of serve (env CRISHIM_SHIM_CONFIG)"),
+		stringFlag(&g.cpuProfile, "profile-cpu", "write a CPU profile to `FILE`"),
+		stringFlag(&g.memProfile, "profile-mem", "write a memory profile to `FILE`"),
 		&cli.BoolFlag{Name: "enable-tracing", Hidden: true},
 		&cli.StringFlag{Name: "tracing-endpoint", Hidden: true},
 		&cli.StringFlag{Name: "tracing-sampling-rate-per-million", Hidden: true},
-		&cli.BoolFlag{Name: "version", Aliases: []string{"v"}, Usage: "print crishim's own version"},
+		boolFlag(&g.version, "version", "print crishim's own version", "v"),
 	}
 }
 
-// readGlobals is the App's Before: flags into env.global.
+func notEmpty(text string) (string, error) {
+	if text == "" {
+		return "", errors.New("must not be empty")
+	}
+	return text, nil
+}
+
+// readGlobals is the App's Before.
 func readGlobals(env *Env) cli.BeforeFunc {
 	return func(c *cli.Context) error {
 		for _, name := range []string{"enable-tracing", "tracing-endpoint", "tracing-sampling-rate-per-million"} {
@@ -67,83 +76,44 @@ func readGlobals(env *Env) cli.BeforeFunc {
 				return usagef("--%s: tracing is not built in", name)
 			}
 		}
-		if tool := c.String("compat"); tool != "" {
-			if tool != "crictl" {
-				return usagef("--compat %q: only crictl is known", tool)
-			}
-			env.compat = true
-		}
-		env.global = globals{
-			config:          c.String("config"),
-			runtimeEndpoint: c.String("runtime-endpoint"),
-			imageEndpoint:   c.String("image-endpoint"),
-			timeout:         durationOf(c, "timeout"),
-			connectTimeout:  durationOf(c, "connect-timeout"),
-			maxRetries:      c.Int("max-retries"),
-			maxRetriesGiven: c.IsSet("max-retries"),
-			debug:           c.Bool("debug"),
-			cpuProfile:      c.String("profile-cpu"),
-			memProfile:      c.String("profile-mem"),
-			networkPlugin:   c.String(flagNetworkPlugin),
-			shimConfig:      c.String(flagShimConfig),
-		}
-		for name, value := range map[string]string{
-			"runtime-endpoint": env.global.runtimeEndpoint, "image-endpoint": env.global.imageEndpoint,
-			flagNetworkPlugin: env.global.networkPlugin, flagShimConfig: env.global.shimConfig,
-		} {
-			if c.IsSet(name) && value == "" {
-				return usagef("--%s is empty", name)
-			}
-		}
+		env.compat = env.compat || env.global.compat != ""
 		return env.profiles.start(env.global)
 	}
 }
 
-// duration is a flag value that takes 5 for five seconds as well as 5s.
-type duration time.Duration
+// profiles measures a command line for --profile-cpu and --profile-mem.
+type profiles struct {
+	cpu    *os.File
+	memory string
+}
 
-// Set parses the flag's text.
-func (d *duration) Set(text string) error {
-	value, err := parseDuration(text)
-	if err != nil {
-		return err
+func (p *profiles) start(g globals) (err error) {
+	p.memory = g.memProfile
+	if g.cpuProfile == "" {
+		return nil
 	}
-	*d = duration(value)
+	if p.cpu, err = os.Create(g.cpuProfile); err == nil {
+		err = pprof.StartCPUProfile(p.cpu)
+	}
+	if err != nil {
+		return fmt.Errorf("--profile-cpu: %w", err)
+	}
 	return nil
 }
 
-func (d *duration) String() string {
-	if *d == 0 {
-		return ""
+// stop writes what was measured. It is called once, whatever became of start.
+func (p *profiles) stop() (err error) {
+	if p.cpu != nil {
+		pprof.StopCPUProfile()
+		err = p.cpu.Close()
 	}
-	return time.Duration(*d).String()
-}
-
-func parseDuration(text string) (time.Duration, error) {
-	if seconds, err := strconv.ParseFloat(text, 64); err == nil {
-		if math.IsNaN(seconds) || math.Abs(seconds) > float64(math.MaxInt64/int64(time.Second)) {
-			return 0, fmt.Errorf("%q is out of range", text)
-		}
-		return time.Duration(seconds * float64(time.Second)), nil
+	if p.memory == "" {
+		return err
 	}
-	value, err := time.ParseDuration(text)
-	if err != nil {
-		return 0, errors.New("want a number of seconds or a duration such as 5s or 1m30s")
+	file, createErr := os.Create(p.memory)
+	if createErr != nil {
+		return join(err, fmt.Errorf("--profile-mem: %w", createErr))
 	}
-	return value, nil
-}
-
-func durationFlag(name, short, usage string) *cli.GenericFlag {
-	flag := &cli.GenericFlag{Name: name, Usage: usage, Value: new(duration)}
-	if short != "" {
-		flag.Aliases = []string{short}
-	}
-	return flag
-}
-
-func durationOf(c *cli.Context, name string) time.Duration {
-	if value, ok := c.Generic(name).(*duration); ok && value != nil {
-		return time.Duration(*value)
-	}
-	return 0
+	runtime.GC() // else the profile is of the last collection
+	return join(err, pprof.WriteHeapProfile(file), file.Close())
 }

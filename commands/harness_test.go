@@ -13,6 +13,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/client"
+	"github.com/crishim/crishim/internal/kube"
 	"github.com/crishim/crishim/internal/stubcri"
 	"github.com/crishim/crishim/internal/testbuffer"
 	"github.com/crishim/crishim/shim"
@@ -164,7 +165,7 @@ func seedNode(s *stubcri.Server) {
 	db := s.AddPod("prod", "db")
 	labelled := func(pod, namespace string) func(*runtimeapi.ContainerConfig) {
 		return func(c *runtimeapi.ContainerConfig) {
-			c.Labels = map[string]string{labelPodName: pod, labelPodNamespace: namespace, "app": pod}
+			c.Labels = map[string]string{kube.LabelPodName: pod, kube.LabelPodNamespace: namespace, "app": pod}
 		}
 	}
 	s.AddContainer(web, "nginx", labelled("web", "default"))

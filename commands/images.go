@@ -1,16 +1,25 @@
 package commands
 
 import (
+	"cmp"
 	"context"
+	"slices"
 
 	"github.com/urfave/cli/v2"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/output"
 )
 
+type imagesOptions struct {
+	filter filter
+	view   view
+}
+
 // newImages lists images.
 func newImages(env *Env) *cli.Command {
+	o := &imagesOptions{}
 	return &cli.Command{
 		Name:      "images",
 		Aliases:   []string{"image", "img"},
@@ -18,54 +27,25 @@ func newImages(env *Env) *cli.Command {
 		ArgsUsage: "[REPOSITORY[:TAG]]",
 		Description: describe("All images, or those of one repository. Filters: dangling=true|false, reference=REGEX, before=IMAGE, since=IMAGE.",
 			"crishim images", "crishim images busybox", "crishim images -o json", "crishim images -q --filter dangling=false"),
-		Flags: append(listFlags(output.ImageColumns),
-			&cli.BoolFlag{Name: "verbose", Aliases: []string{"v"}, Usage: "more columns, as -o wide"},
-			&cli.StringSliceFlag{Name: "filter", Aliases: []string{"f"}, Usage: "only images for which `KEY=VALUE` holds"},
-			&cli.BoolFlag{Name: "digests", Usage: "show digests"},
-			&cli.BoolFlag{Name: "pinned", Usage: "show whether an image is pinned"},
-		),
-		Action: action(env, imagesOptionsOf, runImages),
+		Flags: slices.Concat(o.view.listFlags(output.ImageColumns), []cli.Flag{
+			o.view.wideFlag(),
+			o.filter.imageFlag(),
+			boolFlag(&o.view.Digests, "digests", "show digests"),
+			boolFlag(&o.view.Pinned, "pinned", "show whether an image is pinned"),
+		}),
+		Action: env.connected(o.check, o.run),
 	}
 }
 
-type imagesOptions struct {
-	name    string
-	filters imageFilters
-	output  output.Options
+func (o *imagesOptions) check(env *Env, c *cli.Context) error {
+	o.filter.imageRef = c.Args().First()
+	return cmp.Or(argCount(c, 0, 1), o.view.check(env))
 }
 
-func imagesOptionsOf(env *Env, c *cli.Context) (o imagesOptions, err error) {
-	if err = argCount(c, 0, 1); err != nil {
-		return o, err
-	}
-	o.name = c.Args().First()
-	if o.filters, err = parseImageFilters(c.StringSlice("filter")); err != nil {
-		return o, err
-	}
-	o.output, err = readListFormat(env, c, output.ImageColumns)
-	o.output.Digests, o.output.Pinned = c.Bool("digests"), c.Bool("pinned")
-	return o, err
-}
-
-// request asks for everything when only the client can tell what a name
-// means: many runtimes ignore the filter or know one spelling only.
-func (o imagesOptions) request() *runtimeapi.ListImagesRequest {
-	return &runtimeapi.ListImagesRequest{}
-}
-
-func runImages(ctx context.Context, env *Env, o imagesOptions) error {
-	conn, err := env.connect(ctx)
+func (o *imagesOptions) run(ctx context.Context, env *Env, conn *client.Conn) error {
+	images, err := o.filter.images(ctx, conn)
 	if err != nil {
 		return err
 	}
-	defer conn.Close()
-	res, err := conn.Image.ListImages(ctx, o.request())
-	if err != nil {
-		return err
-	}
-	images := namedImages(res.GetImages(), o.name)
-	if images, err = o.filters.apply(images); err != nil {
-		return err
-	}
-	return output.Images(env.Out, &runtimeapi.ListImagesResponse{Images: images}, o.output)
+	return output.Images(env.Out, &runtimeapi.ListImagesResponse{Images: images}, o.view.Options)
 }

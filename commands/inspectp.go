@@ -1,7 +1,9 @@
 package commands
 
 import (
+	"cmp"
 	"context"
+	"slices"
 
 	"github.com/urfave/cli/v2"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -10,77 +12,45 @@ import (
 	"github.com/crishim/crishim/output"
 )
 
+type inspectpOptions struct {
+	refs   []string
+	filter filter
+	quiet  bool
+	view   view
+}
+
 // newInspectp shows all that the runtime knows of pods.
 func newInspectp(env *Env) *cli.Command {
+	o := &inspectpOptions{}
 	return &cli.Command{
 		Name:      "inspectp",
 		Usage:     "show everything about pods",
 		ArgsUsage: "[POD...]",
 		Description: describe("Pods by name, namespace/name or id; without arguments those that the filters choose.\nOne pod is an object, several are an array.",
 			"crishim inspectp web", "crishim inspectp web -o go-template='{{.status.network.ip}}'"),
-		Flags: append(append(formatFlags(), podFilterFlags()...),
-			&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "leave out the runtime's own details"}),
-		Action: action(env, inspectpOptionsOf, runInspectp),
+		Flags:  slices.Concat(o.view.flags(), o.filter.podFlags(), []cli.Flag{detailsFlag(&o.quiet)}),
+		Action: env.connected(o.check, o.run),
 	}
 }
 
-type inspectpOptions struct {
-	targets []string
-	filter  podFilter
-	quiet   bool
-	output  output.Options
+func (o *inspectpOptions) check(env *Env, c *cli.Context) error {
+	o.refs = c.Args().Slice()
+	return cmp.Or(o.filter.check(false), o.view.check(env))
 }
 
-func inspectpOptionsOf(env *Env, c *cli.Context) (o inspectpOptions, err error) {
-	o.targets, o.quiet = c.Args().Slice(), c.Bool("quiet")
-	if o.filter, err = readPodFilter(c); err != nil {
-		return o, err
+func (o *inspectpOptions) run(ctx context.Context, env *Env, conn *client.Conn) (failed error) {
+	var pods []*runtimeapi.PodSandbox
+	if len(o.refs) == 0 {
+		pods, failed = o.filter.pods(ctx, conn)
 	}
-	o.output, err = readFormat(env, c)
-	o.output.Quiet = false
-	return o, err
-}
-
-func (o inspectpOptions) request(id string) *runtimeapi.PodSandboxStatusRequest {
-	return &runtimeapi.PodSandboxStatusRequest{PodSandboxId: id, Verbose: !o.quiet}
-}
-
-func runInspectp(ctx context.Context, env *Env, o inspectpOptions) error {
-	conn, err := env.connect(ctx)
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
-	ids, failed := o.ids(ctx, conn)
-	var found []*runtimeapi.PodSandboxStatusResponse
-	failed = join(failed, each(ids, func(id string) error {
-		res, err := conn.Runtime.PodSandboxStatus(ctx, o.request(id))
+	failed = join(failed, each(o.refs, func(ref string) error {
+		pod, err := conn.Pod(ctx, ref, client.Any)
 		if err == nil {
-			found = append(found, res)
+			pods = append(pods, pod)
 		}
 		return err
 	}))
-	if len(found) == 0 && failed != nil {
-		return failed
-	}
-	return join(output.InspectPods(env.Out, found, o.output), failed)
-}
-
-// ids are the pods that arguments name, or filters choose.
-func (o inspectpOptions) ids(ctx context.Context, conn *client.Conn) (ids []string, err error) {
-	if len(o.targets) > 0 {
-		err = each(o.targets, func(ref string) error {
-			p, err := conn.Pod(ctx, ref, client.Any)
-			if err == nil {
-				ids = append(ids, p.GetId())
-			}
-			return err
-		})
-		return ids, err
-	}
-	pods, err := o.filter.list(ctx, conn)
-	for _, p := range pods {
-		ids = append(ids, p.GetId())
-	}
-	return ids, err
+	return showEach(env, o.view, output.InspectPods, pods, failed, func(p *runtimeapi.PodSandbox) (*runtimeapi.PodSandboxStatusResponse, error) {
+		return conn.Runtime.PodSandboxStatus(ctx, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: p.GetId(), Verbose: !o.quiet})
+	})
 }

@@ -1,11 +1,11 @@
 package commands
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
-	"regexp"
+	"slices"
 	"strconv"
 	"time"
 
@@ -14,11 +14,25 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/client"
+	"github.com/crishim/crishim/internal/kube"
 	"github.com/crishim/crishim/logfile"
 )
 
+type logsOptions struct {
+	targets                      []string
+	filter                       filter // instead of targets
+	attempt                      *uint32
+	previous, reopen, timestamps bool
+	restarts                     bool // wait for the next attempt as long as there is a pod
+	limit                        int64
+	grep                         pattern
+	format                       string
+	read                         logfile.Options
+}
+
 // newLogs shows what containers wrote.
 func newLogs(env *Env) *cli.Command {
+	o := &logsOptions{limit: -1, read: logfile.Options{Tail: -1}}
 	return &cli.Command{
 		Name:      "logs",
 		Usage:     "show what containers wrote",
@@ -26,80 +40,28 @@ func newLogs(env *Env) *cli.Command {
 		Description: describe("Reads the log files of containers, rotated and compressed ones included. What went to stdout comes on stdout, what went to stderr on stderr. Lines of several containers begin with pod/container, or namespace/pod/container where pods have the same name.",
 			"crishim logs web", "crishim logs -f --tail 10 web", "crishim logs --since 5m --stream stderr web", "crishim logs -t --label app=web"),
 		Flags: []cli.Flag{
-			&cli.BoolFlag{Name: "follow", Aliases: []string{"f"}, Usage: "go on until the container ends, and in its next attempt if it is restarted at once"},
-			&cli.BoolFlag{Name: "follow-restarts", Usage: "go on in each next attempt until the pod ends"},
-			&cli.BoolFlag{Name: "previous", Aliases: []string{"p"}, Usage: "the attempt before this one"},
-			&cli.BoolFlag{Name: "reopen", Aliases: []string{"r"}, Usage: "tell the runtime to open the log file anew first"},
-			&cli.IntFlag{Name: "tail", Aliases: []string{"n"}, Value: -1, Usage: "the last `N` lines only"},
-			&cli.Int64Flag{Name: "limit-bytes", Value: -1, Usage: "end after `N` bytes"},
-			&cli.StringFlag{Name: "since", Usage: "from `TIME` on: 5m ago, 2026-01-02T15:04:05Z, seconds since 1970"},
-			&cli.StringFlag{Name: "until", Usage: "up to `TIME`"},
-			&cli.BoolFlag{Name: "timestamps", Aliases: []string{"t"}, Usage: "begin each line with its time"},
-			&cli.StringFlag{Name: "stream", Aliases: []string{"s"}, Usage: "only `STREAM`: stdout, stderr"},
-			&cli.StringFlag{Name: "grep", Usage: "only lines that match `REGEX`"},
-			&cli.StringSliceFlag{Name: "label", Usage: "all containers with the label `KEY=VALUE`, or KEY for any value"},
-			selectorFlag(),
-			attemptFlag(),
-			&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Usage: "`FORMAT`: text, json"},
+			boolFlag(&o.read.Follow, "follow", "go on until the container ends, and in its next attempt if it is restarted at once", "f"),
+			boolFlag(&o.restarts, "follow-restarts", "go on in each next attempt until the pod ends"),
+			boolFlag(&o.previous, "previous", "the attempt before this one", "p"),
+			boolFlag(&o.reopen, "reopen", "tell the runtime to open the log file anew first", "r"),
+			intFlag(&o.read.Tail, "tail", "the last `N` lines only", "n"),
+			int64Flag(&o.limit, "limit-bytes", "end after `N` bytes"),
+			typed(&o.read.Since, env.parseTime, "since", "from `TIME` on: 5m ago, 2026-01-02T15:04:05Z, seconds since 1970"),
+			typed(&o.read.Until, env.parseTime, "until", "up to `TIME`"),
+			boolFlag(&o.timestamps, "timestamps", "begin each line with its time", "t"),
+			wordFlag(&o.read.Stream, []string{logfile.Stdout, logfile.Stderr}, "stream", "only `STREAM`: stdout, stderr", "s"),
+			typed(&o.grep, parsePattern, "grep", "only lines that match `REGEX`"),
+			o.filter.labelFlag("all containers"),
+			selectorFlag(&o.filter.selector),
+			attemptFlag(&o.attempt),
+			wordFlag(&o.format, []string{"text", "json"}, "output", "`FORMAT`: text, json", "o"),
 		},
-		Action: action(env, logsOptionsOf, runLogs),
+		Action: env.connected(o.check, o.run),
 	}
 }
 
-type logsOptions struct {
-	targets                      []string
-	labels                       map[string]string
-	selector                     client.Selector
-	attempt                      *uint32
-	previous, reopen, timestamps bool
-	restarts                     bool // wait for the next attempt as long as there is a pod
-	limit                        int64
-	grep                         *regexp.Regexp
-	json                         bool
-	read                         logfile.Options
-}
-
-func logsOptionsOf(env *Env, c *cli.Context) (o logsOptions, err error) {
-	o.targets, o.previous, o.reopen = c.Args().Slice(), c.Bool("previous"), c.Bool("reopen")
-	o.timestamps, o.limit = c.Bool("timestamps"), c.Int64("limit-bytes")
-	o.read = logfile.Options{Tail: c.Int("tail"), Follow: c.Bool("follow") || c.Bool("follow-restarts")}
-	o.restarts = c.Bool("follow-restarts")
-	if o.restarts && (o.previous || c.IsSet("attempt")) {
-		return o, usagef("--follow-restarts cannot go with --previous or --attempt, which name one attempt")
-	}
-	if o.labels, o.selector, err = readLabelFilter(c); err != nil {
-		return o, err
-	}
-	if o.attempt, err = readAttempt(c); err != nil {
-		return o, err
-	}
-	if len(o.labels)+len(o.selector) == 0 {
-		if err = argCount(c, 1, -1); err != nil {
-			return o, err
-		}
-	}
-	streams := map[string]string{"stdout": logfile.Stdout, "stderr": logfile.Stderr}
-	if o.read.Stream, _, err = oneOf(c, "stream", streams); err != nil {
-		return o, err
-	}
-	if o.json, _, err = oneOf(c, "output", map[string]bool{"text": false, "json": true}); err != nil {
-		return o, err
-	}
-	pattern, err := readPattern(c, "grep")
-	if err != nil {
-		return o, err
-	}
-	o.grep = pattern.Regexp
-	if o.read.Since, err = readTime(env, c, "since"); err != nil {
-		return o, err
-	}
-	o.read.Until, err = readTime(env, c, "until")
-	return o, err
-}
-
-// readTime reads a time, or how long ago it was. A time without zone is local.
-func readTime(env *Env, c *cli.Context, name string) (time.Time, error) {
-	text := c.String(name)
+// parseTime reads a time, or how long ago it was. A time without zone is local.
+func (env *Env) parseTime(text string) (time.Time, error) {
 	if text == "" {
 		return time.Time{}, nil
 	}
@@ -115,24 +77,30 @@ func readTime(env *Env, c *cli.Context, name string) (time.Time, error) {
 			return at, nil
 		}
 	}
-	return time.Time{}, usagef("--%s %s: want a duration such as 5m, a time such as 2026-01-02T15:04:05Z, or seconds since 1970", name, quote(text))
+	return time.Time{}, errors.New("must be a duration such as 5m, a time such as 2026-01-02T15:04:05Z, or seconds since 1970")
 }
 
-func runLogs(ctx context.Context, env *Env, o logsOptions) error {
-	conn, err := env.connect(ctx)
-	if err != nil {
-		return err
+func (o *logsOptions) check(_ *Env, c *cli.Context) error {
+	o.targets, o.read.Follow = c.Args().Slice(), o.read.Follow || o.restarts
+	if o.restarts && (o.previous || o.attempt != nil) {
+		return usagef("--follow-restarts cannot go with --previous or --attempt, which name one attempt")
 	}
-	defer conn.Close()
+	if o.filter.given() {
+		o.filter.all = true
+		return o.filter.check(true)
+	}
+	return argCount(c, 1, -1)
+}
+
+func (o *logsOptions) run(ctx context.Context, env *Env, conn *client.Conn) error {
 	containers, failed := o.containers(ctx, conn)
 	if len(containers) == 0 && failed == nil { // an empty log would look the same
 		env.warn("no container matches the selector")
 	}
 	containers = namePods(ctx, conn, containers)
-	writer := newLogWriter(env, o, len(containers) > 1)
-	writer.namespaces = needNamespaces(containers)
+	writer := newLogWriter(env, *o, containers)
 	if !o.read.Follow && len(containers) > 1 {
-		return join(failed, readMerged(ctx, conn, o, containers, writer))
+		return join(failed, readMerged(ctx, conn, *o, containers, writer))
 	}
 	read := readLog
 	if o.read.Follow && (o.restarts || !env.compat && !o.previous && o.attempt == nil) {
@@ -144,23 +112,21 @@ func runLogs(ctx context.Context, env *Env, o logsOptions) error {
 	errs := make([]error, len(containers))
 	for i, c := range containers {
 		group.Go(func() error { // its own error: one log that ends badly ends no other
-			errs[i] = withoutLimit(read(ctx, conn, o, c, writer.entry))
+			errs[i] = withoutLimit(read(ctx, conn, *o, c, writer.entry))
 			return nil
 		})
 	}
 	_ = group.Wait() // its members keep their errors
-	err = join(append(errs, failed, writer.finish())...)
+	err := join(append(errs, failed, writer.finish())...)
 	if o.read.Follow && ctx.Err() != nil && failed == nil {
 		return errFollowed
 	}
 	return err
 }
 
-func (o logsOptions) containers(ctx context.Context, conn *client.Conn) ([]*runtimeapi.Container, error) {
-	var found []*runtimeapi.Container
-	if len(o.labels)+len(o.selector) > 0 {
-		var err error
-		if found, err = (containerFilter{labels: o.labels, selector: o.selector, newest: -1}).list(ctx, conn); err != nil {
+func (o *logsOptions) containers(ctx context.Context, conn *client.Conn) (found []*runtimeapi.Container, err error) {
+	if len(o.filter.selector) > 0 {
+		if found, err = o.filter.containers(ctx, conn); err != nil {
 			return nil, err
 		}
 	}
@@ -194,29 +160,97 @@ func previousAttempt(ctx context.Context, conn *client.Conn, ref string, c *runt
 	return nil, fmt.Errorf("the previous attempt of container %s is removed", ref)
 }
 
-// readLog hands the log of one container to emit.
-func readLog(ctx context.Context, conn *client.Conn, o logsOptions, c *runtimeapi.Container, emit func(source, logfile.Entry) error) error {
-	from := sourceOf(c)
-	if o.reopen {
-		if _, err := conn.Runtime.ReopenContainerLog(ctx, &runtimeapi.ReopenContainerLogRequest{ContainerId: c.GetId()}); err != nil {
-			return about(from.name(), err)
-		}
-	}
-	fromEntry := func(e logfile.Entry) error { return emit(from, e) }
-	path, err := logPath(ctx, conn, c)
-	if err == nil {
-		o.read.Ended = untilEnd(conn, c.GetId())
-		err = logfile.Read(ctx, path, o.read, fromEntry)
-		if !errors.Is(err, fs.ErrPermission) {
+const (
+	// restartPeriod is between two looks for an ended container's next attempt.
+	restartPeriod = 250 * time.Millisecond
+	// restartGrace is how long it is waited for without --follow-restarts: long enough for
+	// whoever restarts a container at once.
+	restartGrace = 3 * time.Second
+)
+
+// followLog is readLog for --follow: it goes on in the container's next
+// attempt.
+func followLog(ctx context.Context, now func() time.Time, conn *client.Conn, o logsOptions, c *runtimeapi.Container, emit func(source, logfile.Entry) error) error {
+	for {
+		if err := readLog(ctx, conn, o, c, emit); err != nil {
 			return err
 		}
-		err = withHint(err, "log files belong to root: try it with sudo")
+		if !o.read.Until.IsZero() && now().After(o.read.Until) { // all is written that --until lets through
+			return nil
+		}
+		timeout := restartGrace
+		switch {
+		case o.restarts:
+			timeout = -1
+		case c.GetState() == runtimeapi.ContainerState_CONTAINER_EXITED:
+			timeout = 0 // nobody is about to restart what ended long ago
+		}
+		next, err := nextAttempt(ctx, conn, c, timeout)
+		if next == nil || err != nil {
+			return err
+		}
+		c = next
+		o.read.Tail, o.read.Since, o.reopen = -1, time.Time{}, false
 	}
-	if c.GetState() == runtimeapi.ContainerState_CONTAINER_CREATED {
-		return err
+}
+
+// nextAttempt waits for the attempt of a container behind c that has started,
+// as long as the pod is there to start it and until a timeout (below 0: none);
+// nil if there is none.
+func nextAttempt(ctx context.Context, conn *client.Conn, c *runtimeapi.Container, timeout time.Duration) (*runtimeapi.Container, error) {
+	for waited := time.Duration(0); ; waited += restartPeriod {
+		pods, err := conn.Runtime.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})
+		if err != nil {
+			return nil, err
+		}
+		list, err := conn.Runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{})
+		if err != nil {
+			return nil, err
+		}
+		sandboxes, ready := sandboxesOf(pods.GetItems(), c)
+		if next := attemptAfter(list.GetContainers(), c, sandboxes); next != nil {
+			return namePods(ctx, conn, []*runtimeapi.Container{next})[0], nil
+		}
+		if !ready || timeout >= 0 && waited >= timeout {
+			return nil, nil
+		}
+		if pause(ctx, restartPeriod) != nil {
+			return nil, context.Cause(ctx)
+		}
 	}
-	if asked := engineLog(ctx, conn, o.read, c, fromEntry); !errors.Is(asked, errNoEngineLog) {
-		return asked
+}
+
+// sandboxesOf are the ids of all sandboxes of a container's pod, and whether
+// one of them is ready.
+func sandboxesOf(pods []*runtimeapi.PodSandbox, c *runtimeapi.Container) (ids map[string]bool, ready bool) {
+	ids = map[string]bool{c.GetPodSandboxId(): true}
+	uid := c.GetLabels()[kube.LabelPodUID]
+	for _, p := range pods {
+		if p.GetId() == c.GetPodSandboxId() && uid == "" {
+			uid = p.GetMetadata().GetUid()
+		}
 	}
-	return err
+	for _, p := range pods {
+		if p.GetId() == c.GetPodSandboxId() || uid != "" && p.GetMetadata().GetUid() == uid {
+			ids[p.GetId()] = true
+			ready = ready || p.GetState() == runtimeapi.PodSandboxState_SANDBOX_READY
+		}
+	}
+	return ids, ready
+}
+
+// attemptAfter is the attempt that came next after c among those that have
+// started.
+func attemptAfter(list []*runtimeapi.Container, c *runtimeapi.Container, sandboxes map[string]bool) *runtimeapi.Container {
+	byAge := func(a, b *runtimeapi.Container) int {
+		return cmp.Or(cmp.Compare(a.GetCreatedAt(), b.GetCreatedAt()), cmp.Compare(a.GetMetadata().GetAttempt(), b.GetMetadata().GetAttempt()))
+	}
+	later := slices.DeleteFunc(list, func(other *runtimeapi.Container) bool {
+		return other.GetState() == runtimeapi.ContainerState_CONTAINER_CREATED || other.GetMetadata().GetName() != c.GetMetadata().GetName() ||
+			!sandboxes[other.GetPodSandboxId()] || byAge(other, c) <= 0
+	})
+	if len(later) == 0 {
+		return nil
+	}
+	return slices.MinFunc(later, byAge)
 }

@@ -273,7 +273,7 @@ func TestLogsOfPodsWithOneName(t *testing.T) {
 // TestALineWithoutAnEnd: one that a container never ends is shown in lines as long as are kept.
 func TestALineWithoutAnEnd(t *testing.T) {
 	var out bytes.Buffer
-	w := &logWriter{out: &out, err: io.Discard, o: logsOptions{timestamps: true}, left: -1, pending: map[lineKey][]byte{}}
+	w := &logWriter{out: &out, err: io.Discard, o: logsOptions{timestamps: true}, left: -1, pending: lines{}}
 	part := logfile.Entry{Stream: logfile.Stdout, Text: bytes.Repeat([]byte("x"), 16<<10)}
 	const parts = 3 * maxPending / (16 << 10)
 	for range parts {

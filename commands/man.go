@@ -1,7 +1,6 @@
 package commands
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"strings"
@@ -16,15 +15,14 @@ func newMan(env *Env) *cli.Command {
 		Name:        "man",
 		Usage:       "print the manual page",
 		Description: describe("In the format of man(7), for packages and for reading at once.", "crishim man >crishim.1", "crishim man | man -l -"),
-		Action: action(env, func(_ *Env, c *cli.Context) (*cli.App, error) {
-			return c.App, noArgs(c)
-		}, runMan),
+		Action: func(c *cli.Context) error {
+			if err := argCount(c, 0, 0); err != nil {
+				return err
+			}
+			_, err := io.WriteString(env.Out, manPage(c.App))
+			return err
+		},
 	}
-}
-
-func runMan(_ context.Context, env *Env, app *cli.App) error {
-	_, err := io.WriteString(env.Out, manPage(app))
-	return err
 }
 
 func manPage(app *cli.App) string {

@@ -17,7 +17,6 @@ import (
 	"github.com/crishim/crishim/client/auth"
 	"github.com/crishim/crishim/kuberuntime"
 	"github.com/crishim/crishim/kuberuntime/pod"
-	"github.com/crishim/crishim/output"
 )
 
 // podRuntime is a connection with the pod runtime on top.
@@ -121,9 +120,7 @@ func (env *Env) stepLine(e kuberuntime.Event) {
 	if e.Warning {
 		mark = "warning: "
 	}
-	env.mu.Lock()
-	defer env.mu.Unlock()
-	fmt.Fprintln(env.Err, output.Sanitize(fmt.Sprintf("%s: %s%s", name, mark, e.Message)))
+	env.note("%s: %s%s", name, mark, e.Message)
 }
 
 // lockPod waits for others that work on the same pod.
@@ -142,8 +139,24 @@ func lockPod(ctx context.Context, env *Env, r *podRuntime, namespace, name strin
 }
 
 // manifestFlag is -f of the verbs that read manifests.
-func manifestFlag() cli.Flag {
-	return &cli.StringSliceFlag{Name: "filename", Aliases: []string{"f"}, Usage: "read manifests from `FILE`, from the files of a folder, or from standard input (-)"}
+func manifestFlag(to *[]string) cli.Flag {
+	return stringsFlag(to, "filename", "read manifests from `FILE`, from the files of a folder, or from standard input (-)", "f")
+}
+
+// podWait is what apply and sync wait for.
+type podWait struct {
+	kuberuntime.Wait
+	text    waitText
+	timeout time.Duration
+}
+
+func (w *podWait) flags() []cli.Flag {
+	timeout := durationFlag(&w.timeout, "wait-timeout", "with --wait: give up after `TIME`, and not at a crash loop's sixth end (0: never)")
+	timeout.DefaultText = "crash loops only"
+	return []cli.Flag{waitFlag{&cli.GenericFlag{
+		Name: "wait", Value: &w.text,
+		Usage: "wait until pods are ready, or with restartPolicy Never or OnFailure until they have succeeded; ready: until all are ready",
+	}}, timeout}
 }
 
 // waitFlag is --wait and --wait=ready of apply and sync, a boolean flag that can have a value.
@@ -156,47 +169,38 @@ func (w *waitText) Set(text string) error { *w = waitText(text); return nil }
 func (w *waitText) String() string        { return string(*w) }
 func (*waitText) IsBoolFlag() bool        { return true }
 
-func newWaitFlag() cli.Flag {
-	return waitFlag{&cli.GenericFlag{Name: "wait", Value: new(waitText),
-		Usage: "wait until pods are ready, or with restartPolicy Never or OnFailure until they have succeeded; ready: until all are ready"}}
-}
+func (waitFlag) values() []string { return []string{"ready"} }
 
 // TakesValue keeps the form without a value for help and man pages.
 func (waitFlag) TakesValue() bool { return false }
 
 func (f waitFlag) String() string { return "--wait, --wait=ready\t" + f.Usage }
 
-// waitTimeoutFlag is the time limit of --wait.
-func waitTimeoutFlag() cli.Flag {
-	return &cli.DurationFlag{Name: "wait-timeout", Usage: "with --wait: give up after `TIME`, and not at a crash loop's sixth end (0: never)", DefaultText: "crash loops only"}
-}
-
-// waitOf reads both. A crash loop has its limit where no other was given.
-func waitOf(c *cli.Context) (w kuberuntime.Wait, timeout time.Duration, err error) {
-	timeout = c.Duration("wait-timeout")
-	if !c.IsSet("wait-timeout") {
+// check reads the flags. A crash loop has its limit where no other was given.
+func (w *podWait) check(c *cli.Context) error {
+	limited := c.IsSet("wait-timeout")
+	if !limited {
 		w.MaxBackOff = kuberuntime.DefaultMaxBackOff
 	}
-	text, _ := c.Generic("wait").(*waitText)
-	on, notBool := strconv.ParseBool(text.String())
+	on, err := strconv.ParseBool(w.text.String())
 	switch {
-	case text.String() == "ready":
+	case w.text == "ready":
 		w.Until = kuberuntime.UntilReady
-	case notBool == nil && on:
+	case err == nil && on:
 		w.Until = kuberuntime.UntilDone
-	case notBool != nil && c.IsSet("wait"):
-		return w, timeout, usagef("invalid --wait=%s: must be --wait or --wait=ready", text)
+	case err != nil && c.IsSet("wait"):
+		return usagef("invalid --wait=%s: must be --wait or --wait=ready", w.text)
 	}
-	switch {
-	case timeout < 0:
-		return w, timeout, usagef("invalid --wait-timeout %s: must not be negative", timeout)
-	case c.IsSet("wait-timeout") && w.Until == kuberuntime.UntilStarted:
-		return w, timeout, usagef("--wait-timeout is for --wait")
+	if limited && w.Until == kuberuntime.UntilStarted {
+		return usagef("--wait-timeout is for --wait")
 	}
-	return w, timeout, nil
+	return nil
 }
 
-// gaveUp is the reason for an end at --wait-timeout.
-func gaveUp(timeout time.Duration) error {
-	return fmt.Errorf("--wait-timeout of %s is over", timeout)
+// limit ends a wait at its time limit.
+func (w *podWait) limit(ctx context.Context) (context.Context, context.CancelFunc) {
+	if w.timeout <= 0 {
+		return ctx, func() {}
+	}
+	return context.WithTimeoutCause(ctx, w.timeout, fmt.Errorf("--wait-timeout of %s is over", w.timeout))
 }

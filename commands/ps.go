@@ -1,7 +1,9 @@
 package commands
 
 import (
+	"cmp"
 	"context"
+	"slices"
 
 	"github.com/urfave/cli/v2"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -10,47 +12,35 @@ import (
 	"github.com/crishim/crishim/output"
 )
 
+type psOptions struct {
+	filter       filter
+	view         view
+	resolveImage bool
+}
+
 // newPs lists containers: the running ones, or what filters choose.
 func newPs(env *Env) *cli.Command {
+	o := &psOptions{}
 	return &cli.Command{
 		Name:  "ps",
 		Usage: "list containers",
 		Description: describe("Running containers, newest first; --all, --state, --latest and --last choose others.",
 			"crishim ps", "crishim ps -a --name '^web'", "crishim ps -q --pod web", "crishim ps --all -o json"),
-		Flags: append(append(listFlags(output.ContainerColumns), containerFilterFlags()...),
-			&cli.StringFlag{Name: "id", Usage: "containers whose id begins with `ID`"},
-			&cli.BoolFlag{Name: "verbose", Aliases: []string{"v"}, Usage: "more columns, as -o wide"},
-			&cli.BoolFlag{Name: "resolve-image-path", Aliases: []string{"r"}, Usage: "show an image's name instead of its id"},
-		),
-		Action: action(env, psOptionsOf, runPs),
+		Flags: slices.Concat(o.view.listFlags(output.ContainerColumns), o.filter.containerFlags(), []cli.Flag{
+			stringFlag(&o.filter.id, "id", "containers whose id begins with `ID`"),
+			o.view.wideFlag(),
+			boolFlag(&o.resolveImage, "resolve-image-path", "show an image's name instead of its id", "r"),
+		}),
+		Action: env.connected(o.check, o.run),
 	}
 }
 
-type psOptions struct {
-	filter       containerFilter
-	resolveImage bool
-	output       output.Options
+func (o *psOptions) check(env *Env, c *cli.Context) error {
+	return cmp.Or(argCount(c, 0, 0), o.filter.check(true), o.view.check(env))
 }
 
-func psOptionsOf(env *Env, c *cli.Context) (o psOptions, err error) {
-	if err = noArgs(c); err != nil {
-		return o, err
-	}
-	if o.filter, err = readContainerFilter(c); err != nil {
-		return o, err
-	}
-	o.resolveImage = c.Bool("resolve-image-path")
-	o.output, err = readListFormat(env, c, output.ContainerColumns)
-	return o, err
-}
-
-func runPs(ctx context.Context, env *Env, o psOptions) error {
-	conn, err := env.connect(ctx)
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
-	containers, err := o.filter.list(ctx, conn)
+func (o *psOptions) run(ctx context.Context, env *Env, conn *client.Conn) error {
+	containers, err := o.filter.containers(ctx, conn)
 	if err != nil {
 		return err
 	}
@@ -59,12 +49,12 @@ func runPs(ctx context.Context, env *Env, o psOptions) error {
 			return err
 		}
 	}
-	if !env.compat && output.NeedsPods(containers, o.output) {
-		if o.output.Pods, err = podNames(ctx, conn); err != nil {
+	if !env.compat && output.NeedsPods(containers, o.view.Options) {
+		if o.view.Pods, err = podNames(ctx, conn); err != nil {
 			return err
 		}
 	}
-	return output.Containers(env.Out, &runtimeapi.ListContainersResponse{Containers: containers}, o.output)
+	return output.Containers(env.Out, &runtimeapi.ListContainersResponse{Containers: containers}, o.view.Options)
 }
 
 // resolveImages puts names where containers only know ids, with one call for
@@ -76,8 +66,8 @@ func resolveImages(ctx context.Context, conn *client.Conn, containers []*runtime
 	}
 	names := map[string]string{}
 	for _, image := range res.GetImages() {
-		if tags := append(image.GetRepoTags(), image.GetRepoDigests()...); len(tags) > 0 {
-			names[image.GetId()] = tags[0]
+		if name := imageName(image); name != image.GetId() {
+			names[image.GetId()] = name
 		}
 	}
 	for _, c := range containers {
@@ -89,18 +79,4 @@ func resolveImages(ctx context.Context, conn *client.Conn, containers []*runtime
 		}
 	}
 	return nil
-}
-
-// podNames gives the names of all sandboxes by id, for containers that were
-// made without the kubelet's labels.
-func podNames(ctx context.Context, conn *client.Conn) (map[string]*runtimeapi.PodSandboxMetadata, error) {
-	res, err := conn.Runtime.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})
-	if err != nil {
-		return nil, err
-	}
-	names := make(map[string]*runtimeapi.PodSandboxMetadata, len(res.GetItems()))
-	for _, pod := range res.GetItems() {
-		names[pod.GetId()] = pod.GetMetadata()
-	}
-	return names, nil
 }

@@ -12,8 +12,14 @@ import (
 	"github.com/crishim/crishim/client"
 )
 
+type rmiOptions struct {
+	targets
+	prune, force bool
+}
+
 // newRmi removes images.
 func newRmi(env *Env) *cli.Command {
+	o := &rmiOptions{}
 	return &cli.Command{
 		Name:      "rmi",
 		Usage:     "remove images",
@@ -21,60 +27,69 @@ func newRmi(env *Env) *cli.Command {
 		Description: describe("Removes images with all their names. --prune removes those that no container uses and that are not pinned.",
 			"crishim rmi busybox", "crishim rmi --prune --dry-run"),
 		Flags: []cli.Flag{
-			&cli.BoolFlag{Name: "all", Aliases: []string{"a"}, Usage: "every image that is not pinned"},
-			&cli.BoolFlag{Name: "prune", Aliases: []string{"q"}, Usage: "every image that is neither used nor pinned"},
-			&cli.BoolFlag{Name: "force", Usage: "remove pinned images too"},
-			&cli.BoolFlag{Name: "dry-run", Usage: "say what would be removed"},
+			o.allFlag("every image that is not pinned"),
+			boolFlag(&o.prune, "prune", "every image that is neither used nor pinned", "q"),
+			boolFlag(&o.force, "force", "remove pinned images too"),
+			o.dryRunFlag("removed"),
 		},
-		Action: action(env, rmiOptionsOf, runRmi),
+		Action: env.connected(o.check, o.run),
 	}
 }
 
-type rmiOptions struct {
-	refs                      []string
-	all, prune, force, dryRun bool
-}
-
-func rmiOptionsOf(_ *Env, c *cli.Context) (rmiOptions, error) {
-	o := rmiOptions{refs: c.Args().Slice(), all: c.Bool("all"), prune: c.Bool("prune"), force: c.Bool("force"), dryRun: c.Bool("dry-run")}
+func (o *rmiOptions) check(env *Env, c *cli.Context) error {
 	switch {
 	case o.all && o.prune:
-		return o, usagef("--all and --prune: choose one")
-	case (o.all || o.prune) && len(o.refs) > 0:
-		return o, usagef("--all and --prune take no arguments, got %s", quote(o.refs[0]))
-	case o.all || o.prune:
-		return o, nil
+		return usagef("--all and --prune: choose one")
+	case o.prune && c.Args().Present():
+		return usagef("--prune takes no arguments, got %s", quote(c.Args().First()))
 	}
-	return o, argCount(c, 1, -1)
+	o.all = o.all || o.prune
+	return o.targets.check(env, c)
 }
 
-func runRmi(ctx context.Context, env *Env, o rmiOptions) error {
-	conn, err := env.connect(ctx)
-	if err != nil {
-		return err
+func (o *rmiOptions) run(ctx context.Context, env *Env, conn *client.Conn) error {
+	images, err := o.images(ctx, conn)
+	names := func(i imageTarget) []string {
+		if tags := i.thing.GetRepoTags(); len(tags) > 0 {
+			return tags
+		}
+		return []string{i.ref}
 	}
-	defer conn.Close()
-	images, failed := o.images(ctx, conn)
-	if (o.all || o.prune) && !o.dryRun && failed == nil {
-		announce(env, "removing", "image", images)
-	}
-	return join(failed, inParallel(env, images, func(env *Env, i target[*runtimeapi.Image]) error {
-		return removeImage(ctx, env, conn, o, i)
-	}))
+	return batch[*runtimeapi.Image]{
+		what: "image", doing: "removing",
+		would: func(i imageTarget) string { return "Would delete: " + strings.Join(names(i), ", ") },
+		skip: func(_ *Env, i imageTarget) (bool, error) {
+			if o.force || !i.thing.GetPinned() {
+				return false, nil
+			}
+			return true, withHint(fmt.Errorf("image %s is pinned: the runtime needs it", quote(i.ref)), "crishim rmi --force %s removes it all the same", i.ref)
+		},
+		do: func(env *Env, i imageTarget) error {
+			names := names(i)
+			if len(names) > 1 && !o.all { // then it has been announced
+				env.warn("image %s has %d names, all go: %s", quote(i.ref), len(names), strings.Join(names, ", "))
+			}
+			_, err := conn.Image.RemoveImage(ctx, &runtimeapi.RemoveImageRequest{Image: &runtimeapi.ImageSpec{Image: i.thing.GetId()}})
+			if err != nil {
+				return err
+			}
+			return each(names, func(name string) error { return env.say("Deleted: %s", name) })
+		},
+	}.run(env, &o.targets, images, err)
 }
 
 // images are what arguments name, or --all and --prune choose.
-func (o rmiOptions) images(ctx context.Context, conn *client.Conn) (images []target[*runtimeapi.Image], err error) {
-	if !o.all && !o.prune {
+func (o *rmiOptions) images(ctx context.Context, conn *client.Conn) (images []imageTarget, err error) {
+	if !o.all {
 		err = each(o.refs, func(ref string) error {
-			res, err := conn.Image.ImageStatus(ctx, &runtimeapi.ImageStatusRequest{Image: &runtimeapi.ImageSpec{Image: ref}})
-			switch {
-			case err != nil:
-				return about(ref, err)
-			case res.GetImage() == nil:
-				return noSuchImage(ref)
+			res, err := imageStatus(ctx, conn, ref, false)
+			if err != nil && res == nil {
+				err = about(ref, err)
 			}
-			images = append(images, target[*runtimeapi.Image]{ref: ref, thing: res.GetImage()})
+			if err != nil {
+				return err
+			}
+			images = append(images, imageTarget{ref: ref, thing: res.GetImage()})
 			return nil
 		})
 		return images, err
@@ -83,69 +98,24 @@ func (o rmiOptions) images(ctx context.Context, conn *client.Conn) (images []tar
 	if err != nil {
 		return nil, err
 	}
-	used := map[string]bool{}
+	used := map[string]bool{} // all names under which containers refer to their images
 	if o.prune {
-		if used, err = usedImages(ctx, conn); err != nil {
+		res, err := conn.Runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{})
+		if err != nil {
 			return nil, err
+		}
+		for _, c := range res.GetContainers() {
+			for _, name := range []string{c.GetImageId(), c.GetImageRef(), c.GetImage().GetImage()} {
+				used[name] = name != ""
+			}
 		}
 	}
 	for _, image := range res.GetImages() {
-		if (image.GetPinned() && !o.force) || isUsed(image, used) {
+		names := slices.Concat([]string{image.GetId()}, image.GetRepoTags(), image.GetRepoDigests())
+		if image.GetPinned() && !o.force || slices.ContainsFunc(names, func(name string) bool { return used[name] }) {
 			continue
 		}
-		images = append(images, target[*runtimeapi.Image]{imageName(image), image, imageTitle(image)})
+		images = append(images, imageTarget{imageName(image), image, strings.Join(image.GetRepoTags(), ", ")})
 	}
 	return images, nil
-}
-
-// imageTitle is all that an image is called.
-func imageTitle(image *runtimeapi.Image) string {
-	if len(image.GetRepoTags()) > 0 {
-		return strings.Join(image.GetRepoTags(), ", ")
-	}
-	return imageName(image)
-}
-
-// usedImages are all names under which containers refer to their images.
-func usedImages(ctx context.Context, conn *client.Conn) (map[string]bool, error) {
-	res, err := conn.Runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{})
-	if err != nil {
-		return nil, err
-	}
-	used := map[string]bool{}
-	for _, c := range res.GetContainers() {
-		for _, name := range []string{c.GetImageId(), c.GetImageRef(), c.GetImage().GetImage()} {
-			used[name] = name != ""
-		}
-	}
-	return used, nil
-}
-
-func isUsed(image *runtimeapi.Image, used map[string]bool) bool {
-	return used[image.GetId()] || slices.ContainsFunc(slices.Concat(image.GetRepoTags(), image.GetRepoDigests()), func(name string) bool { return used[name] })
-}
-
-func removeImage(ctx context.Context, env *Env, conn *client.Conn, o rmiOptions, i target[*runtimeapi.Image]) error {
-	names := slices.Clone(i.thing.GetRepoTags())
-	if len(names) == 0 {
-		names = []string{i.ref}
-	}
-	switch {
-	case i.thing.GetPinned() && !o.force:
-		return withHint(fmt.Errorf("image %s is pinned: the runtime needs it", quote(i.ref)), "crishim rmi --force %s removes it all the same", i.ref)
-	case o.dryRun:
-		return env.say("Would delete: %s", strings.Join(names, ", "))
-	case len(names) > 1 && !o.all && !o.prune: // then it has been said
-		env.warn("image %s has %d names, all go: %s", quote(i.ref), len(names), strings.Join(names, ", "))
-	}
-	_, err := conn.Image.RemoveImage(ctx, &runtimeapi.RemoveImageRequest{Image: &runtimeapi.ImageSpec{Image: i.thing.GetId()}})
-	if err != nil {
-		return about(i.ref, err)
-	}
-	for _, name := range names {
-		if err := env.say("Deleted: %s", name); err != nil {
-			return err
-		}
-	}
-	return nil
 }

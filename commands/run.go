@@ -5,6 +5,9 @@ import (
 	"errors"
 	"os"
 	"os/signal"
+	"path"
+	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -15,23 +18,8 @@ import (
 	"github.com/crishim/crishim/client/stream"
 )
 
-// newRun makes a pod with one container and runs it.
-func newRun(env *Env) *cli.Command {
-	return &cli.Command{
-		Name:      "run",
-		Usage:     "run a container in a pod of its own",
-		ArgsUsage: "IMAGE [COMMAND...] | CONTAINER-CONFIG POD-CONFIG",
-		Description: describe("From an image: in the foreground, with the command's own status, unless --detach. "+
-			"From two configuration files, or one file with two documents: detached, as in crictl; the container's id is printed. "+
-			"What was made is taken away again when something fails. --image marks an image that is also a file's name, ./ a file.",
-			"crishim run --rm busybox echo hello", "crishim run --rm -it busybox sh", "crishim run -d --name web -p 8080:80 busybox httpd -f", "crishim run container.json pod.json"),
-		Subcommands: []*cli.Command{newSchema(env, "run", "container")},
-		Flags:       runFlags(),
-		Action:      action(env, runOptionsOf, runRun),
-	}
-}
-
 type runOptions struct {
+	oneLine
 	container *runtimeapi.ContainerConfig
 	pod       *runtimeapi.PodSandboxConfig
 	podRef    string // a pod that is there already
@@ -45,7 +33,113 @@ type runOptions struct {
 	session   session
 }
 
-func runRun(ctx context.Context, env *Env, o runOptions) error {
+// newRun makes a pod with one container and runs it.
+func newRun(env *Env) *cli.Command {
+	o := newRunOptions()
+	return &cli.Command{
+		Name:      "run",
+		Usage:     "run a container in a pod of its own",
+		ArgsUsage: "IMAGE [COMMAND...] | CONTAINER-CONFIG POD-CONFIG",
+		Description: describe("From an image: in the foreground, with the command's own status, unless --detach. "+
+			"From two configuration files, or one file with two documents: detached, as in crictl; the container's id is printed. "+
+			"What was made is taken away again when something fails. --image marks an image that is also a file's name, ./ a file.",
+			"crishim run --rm busybox echo hello", "crishim run --rm -it busybox sh", "crishim run -d --name web -p 8080:80 busybox httpd -f", "crishim run container.json pod.json"),
+		Subcommands: []*cli.Command{newSchema(env, "run", "container")},
+		// -r is --runtime, as in runp, and -u is --user.
+		Flags: slices.Concat(o.oneLineFlags(env), unaliased(o.session.flags(), "transport"), unaliased(o.pull.flags(), "username"), o.pull.choiceFlags(), []cli.Flag{
+			stringFlag(&o.handler, "runtime", "run it with this runtime `HANDLER`", "r"),
+			cancelFlag(&o.cancel),
+			dryRunFlag(&o.dryRun),
+		}),
+		Action: env.offline(o.check, o.run),
+	}
+}
+
+// check reads either form of run.
+func (o *runOptions) check(env *Env, c *cli.Context) (err error) {
+	args := c.Args().Slice()
+	if o.image == "" {
+		if err = argCount(c, 1, -1); err != nil {
+			return err
+		}
+	}
+	given := map[string]bool{}
+	for _, name := range c.FlagNames() {
+		given[name] = c.IsSet(name)
+	}
+	fromFiles := isCrictlRun(given, args)
+	if fromFiles && o.user != "" {
+		o.pull.user = o.user
+	}
+	if err = o.pull.check(env, c); err != nil {
+		return err
+	}
+	o.pull.ifMissing = !o.pull.with && !(env.compat && fromFiles)
+	config, err := env.config()
+	if err != nil {
+		return err
+	}
+	if o.withPull, err = o.pull.wanted(!config.DisablePullOnRun); err != nil {
+		return err
+	}
+	if !fromFiles {
+		if err = o.session.check(env); err != nil {
+			return err
+		}
+		return o.completeOneLine(c, args)
+	}
+	o.detach = true
+	switch {
+	case len(args) == 1:
+		o.container, o.pod, err = env.readBoth(args[0])
+		return err
+	case args[0] == "-" && args[1] == "-":
+		return usagef("only one of the two files can be standard input")
+	}
+	if o.container, _, err = env.readContainerFile(args[0]); err == nil {
+		o.pod, err = env.readPodFile(args[1])
+	}
+	return err
+}
+
+// isCrictlRun tells crictl's form of run from IMAGE [COMMAND]: two arguments
+// that are files, or one that says so itself, and no flag of the other form.
+func isCrictlRun(seen map[string]bool, rest []string) bool {
+	for _, flag := range newRunOptions().oneLineFlags(nil) {
+		if name := flag.Names()[0]; name != "user" && seen[name] {
+			return false
+		}
+	}
+	switch len(rest) {
+	case 1:
+		return isConfigFile(rest[0])
+	case 2:
+		return isFile(rest[0]) && isFile(rest[1])
+	}
+	return false
+}
+
+// isConfigFile reports whether an argument alone can only mean a file.
+func isConfigFile(arg string) bool {
+	switch path.Ext(arg) {
+	case ".json", ".yaml", ".yml":
+		return isFile(arg)
+	}
+	return isPath(arg) || strings.HasPrefix(arg, "/")
+}
+
+// isFile reports whether an argument is a file: one that exists, standard input, or
+// one whose path says so.
+func isFile(arg string) bool {
+	info, err := os.Stat(arg)
+	return isPath(arg) || err == nil && !info.IsDir()
+}
+
+func isPath(arg string) bool {
+	return arg == "-" || strings.HasPrefix(arg, "./") || strings.HasPrefix(arg, "../")
+}
+
+func (o *runOptions) run(ctx context.Context, env *Env) error {
 	if o.podRef == "" {
 		completePod(o.pod)
 	}
@@ -60,9 +154,9 @@ func runRun(ctx context.Context, env *Env, o runOptions) error {
 		return err
 	}
 	defer conn.Close()
-	r := &runner{env: env, conn: conn, o: o}
+	r := &runner{runOptions: o, env: env, conn: conn}
 	if err := r.make(ctx); err != nil {
-		return join(cannotRun(err), r.undo(ctx))
+		return join(cannotRun(err), r.cleanUp(ctx, true))
 	}
 	if o.detach {
 		return env.say("%s", r.containerID)
@@ -76,32 +170,31 @@ func runRun(ctx context.Context, env *Env, o runOptions) error {
 	if errors.Is(err, stream.ErrDetached) {
 		return env.say("%s", r.containerID)
 	}
-	return join(err, r.tidy(ctx))
+	return join(err, r.cleanUp(ctx, o.remove))
 }
 
 // runner makes a pod and a container and takes them away in reverse.
 type runner struct {
+	*runOptions
 	env  *Env
 	conn *client.Conn
-	o    runOptions
 
 	podID, containerID string
 	madePod            bool
 }
 
 // make pulls first: what is wrong with an image leaves no pod behind.
-func (r *runner) make(ctx context.Context) error {
-	if r.o.withPull {
-		if err := pullFor(ctx, r.env, r.conn, r.o.pull, r.o.container, r.o.pod); err != nil {
+func (r *runner) make(ctx context.Context) (err error) {
+	if r.withPull {
+		if err := r.pull.pullFor(ctx, r.env, r.conn, r.container, r.pod); err != nil {
 			return err
 		}
 	}
-	ctx = limited(ctx, r.o.cancel)
+	ctx = limited(ctx, r.cancel)
 	if err := r.makePod(ctx); err != nil {
 		return err
 	}
-	var err error
-	if r.containerID, err = createContainer(ctx, r.conn, r.podID, r.o.container, r.o.pod); err != nil {
+	if r.containerID, err = createContainer(ctx, r.conn, r.podID, r.container, r.pod); err != nil {
 		return err
 	}
 	_, err = r.conn.Runtime.StartContainer(ctx, &runtimeapi.StartContainerRequest{ContainerId: r.containerID})
@@ -109,72 +202,53 @@ func (r *runner) make(ctx context.Context) error {
 }
 
 func (r *runner) makePod(ctx context.Context) (err error) {
-	if r.o.podRef == "" {
-		r.podID, err = runPod(ctx, r.conn, runpOptions{pod: r.o.pod, handler: r.o.handler})
+	if r.podRef == "" {
+		r.podID, err = runPod(ctx, r.conn, r.pod, r.handler)
 		r.madePod = err == nil
 		return err
 	}
-	pod, err := r.conn.Pod(ctx, r.o.podRef, client.Running)
+	pod, err := r.conn.Pod(ctx, r.podRef, client.Running)
 	if err != nil {
 		return err
 	}
 	r.podID = pod.GetId()
-	if r.o.pod, err = podConfigOf(ctx, r.conn, r.podID); err != nil {
+	if r.pod, err = podConfigOf(ctx, r.conn, r.podID); err != nil {
 		return err
 	}
-	return completeAttempt(ctx, r.conn, pod, r.o.container)
+	return completeAttempt(ctx, r.conn, pod, r.container)
 }
 
-// interruptGrace is how long a container has to end when its run is over.
-const interruptGrace = 2 * time.Second
+const (
+	// interruptGrace is how long a container has to end when its run is over.
+	interruptGrace = 2 * time.Second
+	// cleanUpLimit bounds the way back, which no interrupt cuts short.
+	cleanUpLimit = time.Minute
+)
 
-// cleanUpLimit bounds the way back, which no interrupt cuts short.
-const cleanUpLimit = time.Minute
-
-// undo removes the container, and the pod if it was made for it.
-func (r *runner) undo(ctx context.Context) error {
+// cleanUp stops the container, and the pod if it was made for it, to be looked at; or
+// removes both.
+func (r *runner) cleanUp(ctx context.Context, remove bool) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanUpLimit)
 	defer cancel()
 	var errs []error
-	if r.containerID != "" {
-		errs = append(errs, removeByForce(ctx, r.conn, r.containerID, true, int64(interruptGrace.Seconds())))
+	switch {
+	case r.containerID == "":
+	case remove:
+		errs = append(errs, removeByForce(ctx, r.conn, r.containerID, true, interruptGrace))
+	default:
+		_, err := r.conn.Runtime.StopContainer(ctx, &runtimeapi.StopContainerRequest{ContainerId: r.containerID, Timeout: int64(interruptGrace.Seconds())})
+		errs = append(errs, unlessGone(err))
 	}
 	if r.madePod {
-		errs = append(errs, r.stopPod(ctx), r.removePod(ctx))
+		_, err := r.conn.Runtime.StopPodSandbox(ctx, &runtimeapi.StopPodSandboxRequest{PodSandboxId: r.podID})
+		errs = append(errs, unlessGone(err))
+	}
+	if r.madePod && remove {
+		_, err := r.conn.Runtime.RemovePodSandbox(ctx, &runtimeapi.RemovePodSandboxRequest{PodSandboxId: r.podID})
+		if err = unlessGone(err); err == nil {
+			err = removeOwnLogs(r.pod.GetMetadata())
+		}
+		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
-}
-
-// tidy follows a foreground run: with --rm nothing stays, else the container
-// and its pod stay, stopped, to be looked at.
-func (r *runner) tidy(ctx context.Context) error {
-	if r.o.remove {
-		return r.undo(ctx)
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanUpLimit)
-	defer cancel()
-	_, err := r.conn.Runtime.StopContainer(ctx, &runtimeapi.StopContainerRequest{ContainerId: r.containerID, Timeout: int64(interruptGrace.Seconds())})
-	if isGone(err) {
-		err = nil
-	}
-	if r.madePod {
-		err = errors.Join(err, r.stopPod(ctx))
-	}
-	return err
-}
-
-func (r *runner) stopPod(ctx context.Context) error {
-	_, err := r.conn.Runtime.StopPodSandbox(ctx, &runtimeapi.StopPodSandboxRequest{PodSandboxId: r.podID})
-	if isGone(err) {
-		return nil
-	}
-	return err
-}
-
-func (r *runner) removePod(ctx context.Context) error {
-	_, err := r.conn.Runtime.RemovePodSandbox(ctx, &runtimeapi.RemovePodSandboxRequest{PodSandboxId: r.podID})
-	if err != nil && !isGone(err) {
-		return err
-	}
-	return removeOwnLogs(r.o.pod.GetMetadata())
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/crishim/crishim/internal/kube"
 	"github.com/crishim/crishim/internal/stubcri"
 )
 
@@ -41,7 +42,7 @@ func oddNode(t *testing.T, o stubcri.Options) *commandTest {
 	long := map[string]string{"note": strings.Repeat("x", 30<<10)}
 	logs := t.TempDir()
 	labels := func(pod, namespace string) map[string]string {
-		return map[string]string{labelPodName: pod, labelPodNamespace: namespace, "app": pod}
+		return map[string]string{kube.LabelPodName: pod, kube.LabelPodNamespace: namespace, "app": pod}
 	}
 	pod := func(namespace, name string) string {
 		return c.stub.AddPod(namespace, name, func(p *runtimeapi.PodSandboxConfig) {

@@ -17,132 +17,147 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/crishim/crishim/shim"
-	"github.com/crishim/crishim/shim/docker"
 )
 
 // defaultListen is where serve listens and every other command looks first.
 const defaultListen = "unix:///run/crishim/crishim.sock"
 
+type serveOptions struct {
+	listen              string
+	configFile          string
+	linkLogs            bool
+	logLevel, logFormat string
+	binDirs             string
+	shim                shim.Options
+}
+
 // newServe runs the dockershim as a CRI runtime of its own.
 func newServe(env *Env) *cli.Command {
+	o := newServeOptions()
 	return &cli.Command{
 		Name:  "serve",
 		Usage: "be a CRI runtime on a Docker engine until a signal",
 		Description: describe("The dockershim that other commands start for themselves, on a socket that a kubelet can use. It runs in the foreground and logs to stderr.",
 			"crishim serve", "crishim serve --listen unix:///tmp/cri.sock --docker-endpoint unix:///var/run/docker.sock"),
-		Flags:  serveFlags(),
-		Action: action(env, serveOptionsOf, runServe),
+		Flags:  o.flags(),
+		Action: env.offline(o.check, o.run),
 	}
 }
 
-func serveFlags() []cli.Flag {
-	return append([]cli.Flag{
-		&cli.StringFlag{Name: "listen", Aliases: []string{"container-runtime-endpoint"}, Value: defaultListen, Usage: "listen on `ENDPOINT`: unix:///path, or fd:// for systemd's socket"},
-		&cli.StringFlag{Name: flagServeConfig, Usage: "take flags that are not given from the YAML `FILE`: a line \"name: value\" for each"},
-		&cli.StringFlag{Name: "docker-endpoint", Usage: "use the Docker engine at `ENDPOINT` (env DOCKER_HOST, default the docker context's)"},
-		&cli.StringFlag{Name: "pod-infra-container-image", Usage: "make pods from `IMAGE` instead of the built-in pause image"},
-		&cli.StringFlag{Name: "streaming-bind-addr", Usage: "serve exec, attach and port-forward on `ADDRESS` (default 127.0.0.1 and a free port)"},
-		&cli.StringFlag{Name: "streaming-tls-cert", Usage: "serve streams over TLS with the certificate in `FILE`"},
-		&cli.StringFlag{Name: "streaming-tls-key", Usage: "the key of the certificate in `FILE`"},
-		&cli.DurationFlag{Name: "streaming-connection-idle-timeout", Value: 4 * time.Hour, Usage: "end a session without any traffic after `DURATION`"},
-		&cli.BoolFlag{Name: "link-logs", Usage: "link container logs to the engine's files instead of writing them in CRI format"},
-		&cli.StringFlag{Name: "log-level", Value: "info", Usage: "log from this `LEVEL`: debug, info, warn, error"},
-		&cli.StringFlag{Name: "log-format", Value: "text", Usage: "log as `FORMAT`: text, json"},
-		&cli.StringFlag{Name: "cgroup-driver", Usage: "refuse an engine whose cgroup `DRIVER` is not the kubelet's: cgroupfs, systemd"},
-		&cli.StringFlag{Name: "runtime-cgroups", Usage: "keep the engine's processes in the `CGROUP`, with an oom score that spares them"},
-		&cli.DurationFlag{Name: "runtime-request-timeout", Value: 2 * time.Minute, Usage: "give the engine `DURATION` for a request, and a stop its grace on top; not for pulls, logs and sessions"},
-		&cli.DurationFlag{Name: "image-pull-progress-deadline", Value: time.Minute, Usage: "end a pull that makes no progress for `DURATION`"},
-		&cli.StringFlag{Name: "metrics-addr", Usage: "serve Prometheus metrics and profiles at `ADDRESS`, such as 127.0.0.1:9101"},
-	}, networkFlags()...)
+func newServeOptions() *serveOptions {
+	o := &serveOptions{listen: defaultListen, logLevel: "info", logFormat: "text"}
+	o.shim = shim.Options{Daemon: true, StreamIdleTimeout: 4 * time.Hour, PullProgressDeadline: time.Minute}
+	o.shim.Engine.RequestTimeout = 2 * time.Minute
+	return o
 }
 
-type serveOptions struct {
-	listen string
-	shim   shim.Options
+// flags are named as dockershim and cri-dockerd named them, where they have them.
+func (o *serveOptions) flags() []cli.Flag {
+	s, n := &o.shim, &o.shim.Network
+	return []cli.Flag{
+		stringFlag(&o.listen, "listen", "listen on `ENDPOINT`: unix:///path, or fd:// for systemd's socket", "container-runtime-endpoint"),
+		stringFlag(&o.configFile, flagServeConfig, "take flags that are not given from the YAML `FILE`: a line \"name: value\" for each"),
+		stringFlag(&s.Engine.Host, "docker-endpoint", "use the Docker engine at `ENDPOINT` (env DOCKER_HOST, default the docker context's)"),
+		stringFlag(&s.PauseImage, "pod-infra-container-image", "make pods from `IMAGE` instead of the built-in pause image"),
+		stringFlag(&s.StreamAddress, "streaming-bind-addr", "serve exec, attach and port-forward on `ADDRESS` (default 127.0.0.1 and a free port)"),
+		stringFlag(&s.StreamCertFile, "streaming-tls-cert", "serve streams over TLS with the certificate in `FILE`"),
+		stringFlag(&s.StreamKeyFile, "streaming-tls-key", "the key of the certificate in `FILE`"),
+		durationFlag(&s.StreamIdleTimeout, "streaming-connection-idle-timeout", "end a session without any traffic after `DURATION`"),
+		boolFlag(&o.linkLogs, "link-logs", "link container logs to the engine's files instead of writing them in CRI format"),
+		wordFlag(&o.logLevel, []string{"debug", "info", "warn", "error"}, "log-level", "log from this `LEVEL`: debug, info, warn, error"),
+		wordFlag(&o.logFormat, []string{"text", "json"}, "log-format", "log as `FORMAT`: text, json"),
+		wordFlag(&s.CgroupDriver, []string{"cgroupfs", "systemd"}, "cgroup-driver", "refuse an engine whose cgroup `DRIVER` is not the kubelet's: cgroupfs, systemd"),
+		typed(&s.RuntimeCgroups, parseCgroup, "runtime-cgroups", "keep the engine's processes in the `CGROUP`, with an oom score that spares them"),
+		durationFlag(&s.Engine.RequestTimeout, "runtime-request-timeout", "give the engine `DURATION` for a request, and a stop its grace on top; not for pulls, logs and sessions"),
+		durationFlag(&s.PullProgressDeadline, "image-pull-progress-deadline", "end a pull that makes no progress for `DURATION`"),
+		stringFlag(&s.MetricsAddress, "metrics-addr", "serve Prometheus metrics and profiles at `ADDRESS`, such as 127.0.0.1:9101"),
+		wordFlag(&n.Plugin, networkPlugins(), flagNetworkPlugin, "connect pods by `PLUGIN`: cni, kubenet, bridge (default cni where it is configured, else the engine's bridge)"),
+		stringFlag(&n.ConfDir, "cni-conf-dir", "`DIRECTORY` of CNI configurations (default /etc/cni/net.d)"),
+		stringFlag(&o.binDirs, "cni-bin-dir", "`DIRECTORIES` of CNI plugins, separated by commas (default where distributions put them)"),
+		stringFlag(&n.CacheDir, "cni-cache-dir", "`DIRECTORY` of CNI results (default /var/lib/cni/cache)"),
+		cidrFlag(&n.PodCIDR, "pod-cidr", "give pods addresses from `CIDR`, two separated by a comma for dual stack; a kubelet may tell it later"),
+		intFlag(&n.MTU, "network-plugin-mtu", "`BYTES` of kubenet's largest packet (default the kernel's)"),
+		wordFlag(&n.Hairpin, []string{"none", "hairpin-veth", "promiscuous-bridge"}, "hairpin-mode", "let a pod reach itself through its service by `MODE`: none, hairpin-veth, promiscuous-bridge (default none, kubenet's promiscuous-bridge)"),
+		cidrFlag(&n.NonMasqueradeCIDR, "non-masquerade-cidr", "let kubenet's pods keep their addresses towards `CIDR`, two separated by a comma for dual stack (default the pod CIDR)"),
+	}
 }
 
-func serveOptionsOf(env *Env, c *cli.Context) (o serveOptions, err error) {
-	if err = noArgs(c); err != nil {
-		return o, err
+func parseCgroup(text string) (string, error) {
+	if text != "" && (!path.IsAbs(text) || path.Clean(text) != text || text == "/") {
+		return "", errors.New("must be an absolute path such as /runtime.slice/docker")
+	}
+	return text, nil
+}
+
+// cidrFlag takes address ranges separated by commas.
+func cidrFlag(to *string, name, usage string, aliases ...string) cli.Flag {
+	return typed(to, func(text string) (string, error) {
+		cidrs, err := shim.PodCIDR(text)
+		if err != nil {
+			err = errors.New(strings.TrimPrefix(err.Error(), quote(text)+": ")) // which is said already
+		}
+		return cidrs, err
+	}, name, usage, aliases...)
+}
+
+func (o *serveOptions) check(env *Env, c *cli.Context) error {
+	if err := argCount(c, 0, 0); err != nil {
+		return err
 	}
 	switch env.global.shimFlag() {
 	case flagShimConfig:
-		return o, usagef("--%s is for other commands: serve takes its settings from --%s", flagShimConfig, flagServeConfig)
+		return usagef("--%s is for other commands: serve takes its settings from --%s", flagShimConfig, flagServeConfig)
 	case flagNetworkPlugin:
-		return o, usagef("--%s before serve is for other commands: put it behind serve", flagNetworkPlugin)
+		return usagef("--%s before serve is for other commands: put it behind serve", flagNetworkPlugin)
 	}
-	if err = readServeConfig(c, flagServeConfig, c.String(flagServeConfig)); err != nil {
-		return o, err
+	if err := readServeConfig(c, flagServeConfig, o.configFile); err != nil {
+		return err
 	}
-	return serveSettings(env, c)
+	return o.complete(env)
 }
 
-// serveSettings are the flags of serve, once those that are in a file are there too.
-func serveSettings(env *Env, c *cli.Context) (o serveOptions, err error) {
-	o.listen = c.String("listen")
-	if o.listen != shim.SystemdEndpoint && !filepath.IsAbs(strings.TrimPrefix(o.listen, "unix://")) {
-		return o, usagef("--listen %s: want unix:///path, /path or fd://", quote(o.listen))
+// complete checks the flags, once those that are in a file are there too.
+func (o *serveOptions) complete(env *Env) error {
+	s, n := &o.shim, &o.shim.Network
+	masqueraded := strings.Split(n.NonMasqueradeCIDR, ",")
+	family := func(cidr string) bool { return strings.Contains(cidr, ":") }
+	switch {
+	case o.listen != shim.SystemdEndpoint && !filepath.IsAbs(strings.TrimPrefix(o.listen, "unix://")):
+		return invalid("listen", o.listen, "must be unix:///path, /path or fd://")
+	case s.Engine.RequestTimeout <= 0:
+		return invalid("runtime-request-timeout", s.Engine.RequestTimeout, "must be above 0, such as 2m")
+	case s.StreamIdleTimeout <= 0:
+		return invalid("streaming-connection-idle-timeout", s.StreamIdleTimeout, "must be above 0, such as 4h")
+	case (s.StreamCertFile == "") != (s.StreamKeyFile == ""):
+		return usagef("--streaming-tls-cert and --streaming-tls-key belong together")
+	case n.MTU < 0:
+		return invalid("network-plugin-mtu", n.MTU, "must not be negative")
+	case n.NonMasqueradeCIDR != "" && n.Plugin != shim.PluginKubenet:
+		return usagef("--non-masquerade-cidr is for --network-plugin kubenet: a CNI configuration says itself what is masqueraded")
+	case len(masqueraded) > 2 || len(masqueraded) == 2 && family(masqueraded[0]) == family(masqueraded[1]):
+		return invalid("non-masquerade-cidr", n.NonMasqueradeCIDR, "must be one range of IPv4 and one of IPv6 at most")
 	}
-	o.shim = shim.Options{
-		Engine:        docker.Options{Host: c.String("docker-endpoint"), LookupEnv: env.LookupEnv},
-		PauseImage:    c.String("pod-infra-container-image"),
-		StreamAddress: c.String("streaming-bind-addr"),
-
-		StreamCertFile: c.String("streaming-tls-cert"),
-		StreamKeyFile:  c.String("streaming-tls-key"),
-		WriteLogs:      !c.Bool("link-logs"),
+	if o.binDirs != "" {
+		n.BinDirs = strings.Split(o.binDirs, ",")
 	}
-	o.shim.Engine.RequestTimeout = c.Duration("runtime-request-timeout")
-	if o.shim.Engine.RequestTimeout <= 0 {
-		return o, usagef("--runtime-request-timeout %s: want a duration above 0, such as 2m", o.shim.Engine.RequestTimeout)
-	}
-	if (o.shim.StreamCertFile == "") != (o.shim.StreamKeyFile == "") {
-		return o, usagef("--streaming-tls-cert and --streaming-tls-key belong together")
-	}
-	o.shim.StreamIdleTimeout = c.Duration("streaming-connection-idle-timeout")
-	if o.shim.StreamIdleTimeout <= 0 {
-		return o, usagef("--streaming-connection-idle-timeout %s: want a duration above 0, such as 4h", o.shim.StreamIdleTimeout)
-	}
-	o.shim.Daemon = true
-	o.shim.MetricsAddress = c.String("metrics-addr")
-	o.shim.CgroupDriver = c.String("cgroup-driver")
-	o.shim.RuntimeCgroups = c.String("runtime-cgroups")
-	if g := o.shim.RuntimeCgroups; g != "" && (!path.IsAbs(g) || path.Clean(g) != g || g == "/") {
-		return o, usagef("--runtime-cgroups %s: want an absolute path such as /runtime.slice/docker", quote(g))
-	}
-	o.shim.PullProgressDeadline = c.Duration("image-pull-progress-deadline")
-	if o.shim.Network, err = readNetwork(c); err != nil {
-		return o, err
-	}
-	switch o.shim.CgroupDriver {
-	case "", "cgroupfs", "systemd":
-	default:
-		return o, usagef("--cgroup-driver %s: want cgroupfs or systemd", quote(o.shim.CgroupDriver))
-	}
-	o.shim.Log, err = serveLog(env, c)
-	return o, err
-}
-
-func serveLog(env *Env, c *cli.Context) (*slog.Logger, error) {
+	s.Engine.LookupEnv, s.WriteLogs = env.LookupEnv, !o.linkLogs
 	var level slog.Level
-	if err := level.UnmarshalText([]byte(c.String("log-level"))); err != nil {
-		return nil, usagef("--log-level %s: want debug, info, warn or error", quote(c.String("log-level")))
+	if err := level.UnmarshalText([]byte(o.logLevel)); err != nil {
+		return err
 	}
 	if env.global.debug {
 		level = slog.LevelDebug
 	}
 	options := &slog.HandlerOptions{Level: level}
-	switch c.String("log-format") {
-	case "text":
-		return slog.New(slog.NewTextHandler(env.Err, options)), nil
-	case "json":
-		return slog.New(slog.NewJSONHandler(env.Err, options)), nil
+	s.Log = slog.New(slog.NewTextHandler(env.Err, options))
+	if o.logFormat == "json" {
+		s.Log = slog.New(slog.NewJSONHandler(env.Err, options))
 	}
-	return nil, usagef("--log-format %s: want text or json", quote(c.String("log-format")))
+	return nil
 }
 
-// runServe serves until ctx ends, which is how it ends well.
-func runServe(ctx context.Context, env *Env, o serveOptions) error {
+// run serves until ctx ends, which is how it ends well.
+func (o *serveOptions) run(ctx context.Context, env *Env) error {
 	usualGC(struct{}{})
 	// Whoever reads the log may go, as journald does when it is restarted. A write to
 	// nobody would end the process. Plugins do not inherit a signal that is taken.

@@ -116,8 +116,8 @@ func TestSettingsOfTheShimThatAreWrong(t *testing.T) {
 	t.Parallel()
 	c, started := withEngine(t)
 	for args, want := range map[string]string{
-		"ps --network-plugin calico":                                     `--network-plugin "calico": want bridge, cni, kubenet`,
-		"ps --network-plugin=":                                           "--network-plugin is empty",
+		"ps --network-plugin calico":                                     `invalid --network-plugin "calico": must be bridge, cni or kubenet`,
+		"ps --network-plugin=":                                           `invalid --network-plugin "": must be bridge`,
 		"ps --network-plugin kubenet":                                    "kubenet needs the pod CIDR",
 		"ps --shim-config /nonexistent":                                  "--shim-config: open /nonexistent",
 		"ps --shim-config " + c.file("bad.yaml", "nosuch: 1"):            `there is no flag "nosuch"`,

@@ -9,37 +9,30 @@ import (
 	"github.com/crishim/crishim/client"
 )
 
+type startOptions struct{ targets }
+
 // newStart starts containers that were created.
 func newStart(env *Env) *cli.Command {
+	o := &startOptions{targets{passOn: true}}
 	return &cli.Command{
 		Name:        "start",
 		Usage:       "start containers",
 		ArgsUsage:   "CONTAINER...",
 		Description: describe("Starts containers that create made, and prints what was named.", "crishim start web"),
-		Flags:       []cli.Flag{selectorFlag(), attemptFlag()},
-		Action:      action(env, choiceOf, runStart),
+		Flags:       []cli.Flag{selectorFlag(&o.selector), attemptFlag(&o.attempt)},
+		Action:      env.connected(o.check, o.run),
 	}
 }
 
-// runStart starts one after the other: the order of arguments may matter.
-func runStart(ctx context.Context, env *Env, o choice) error {
-	conn, err := env.connect(ctx)
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
-	created := runtimeapi.ContainerState_CONTAINER_CREATED
-	containers, failed := o.containers(ctx, conn, client.Any, &created)
-	if failed == nil {
-		o.warnOfNone(env, "created container", len(containers))
-	}
-	errs := []error{failed}
-	for _, c := range containers {
-		if _, err := conn.Runtime.StartContainer(ctx, &runtimeapi.StartContainerRequest{ContainerId: c.thing.GetId()}); err != nil {
-			errs = append(errs, about(c.ref, err))
-			continue
-		}
-		errs = append(errs, env.say("%s", c.ref))
-	}
-	return join(errs...)
+func (o *startOptions) run(ctx context.Context, env *Env, conn *client.Conn) error {
+	containers, err := o.containers(ctx, conn, client.Any, "created")
+	return batch[*runtimeapi.Container]{
+		what: "created container", inTurn: true,
+		do: func(env *Env, c containerTarget) error {
+			if _, err := conn.Runtime.StartContainer(ctx, &runtimeapi.StartContainerRequest{ContainerId: c.thing.GetId()}); err != nil {
+				return err
+			}
+			return env.say("%s", c.ref)
+		},
+	}.run(env, &o.targets, containers, err)
 }

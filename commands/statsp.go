@@ -1,8 +1,9 @@
 package commands
 
 import (
-	"bytes"
 	"context"
+	"io"
+	"slices"
 	"strings"
 
 	"github.com/urfave/cli/v2"
@@ -14,113 +15,72 @@ import (
 	"github.com/crishim/crishim/output"
 )
 
+type statspOptions struct {
+	usageOptions
+	unmeasured func(*runtimeapi.PodSandbox, error) // told of each pod that has no figures
+}
+
 // newStatsp shows what whole pods use of the node.
 func newStatsp(env *Env) *cli.Command {
+	o := &statspOptions{}
 	return &cli.Command{
 		Name:        "statsp",
 		Usage:       "show what pods use",
 		ArgsUsage:   "[POD]",
 		Description: describe("Like stats, for pods: all containers of a pod together, and its network.", "crishim statsp", "crishim statsp -o json"),
-		Flags:       statsFlags(output.PodStatsColumns),
-		Action:      action(env, statsOptionsOf(output.PodStatsColumns), runStatsp),
+		Flags:       o.flags(output.PodStatsColumns),
+		Action:      env.connected(o.check, o.run),
 	}
 }
 
-func runStatsp(ctx context.Context, env *Env, q usageQuery) error {
-	conn, err := env.connect(ctx)
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
-	filter := &runtimeapi.PodSandboxStatsFilter{Id: q.id, LabelSelector: bothLabels(q.labels, q.selector)}
-	if q.target != "" {
-		pod, err := conn.Pod(ctx, q.target, client.Running)
+func (o *statspOptions) run(ctx context.Context, env *Env, conn *client.Conn) error {
+	filter := &runtimeapi.PodSandboxStatsFilter{Id: o.filter.id, LabelSelector: o.filter.selector.Equalities()}
+	if o.target != "" {
+		pod, err := conn.Pod(ctx, o.target, client.Running)
 		if err != nil {
 			return err
 		}
 		filter.Id = pod.GetId()
 	}
 	warned := map[string]bool{}
-	q.unmeasured = func(p *runtimeapi.PodSandbox, err error) {
+	o.unmeasured = func(p *runtimeapi.PodSandbox, err error) {
 		if !warned[p.GetId()] { // not on each page again
 			env.warn("pod %s cannot be measured: %s", podPath(p.GetMetadata()), sentence(env, err))
 		}
 		warned[p.GetId()] = true
 	}
-	display := &screen{out: env.Out, terminal: env.OutTerminal && !q.output.Format.ForMachines()}
-	return refresh(ctx, q.watch, q.pauseBetweenPages(), func(ctx context.Context) error {
-		var page bytes.Buffer
-		q.output.Now = env.Now()
-		if err := q.podPage(ctx, conn, filter, &page); err != nil {
-			return err
-		}
-		return display.show(page.Bytes())
-	})
+	sample := func(ctx context.Context) ([]*runtimeapi.PodSandboxStats, error) { return o.list(ctx, conn, filter) }
+	cpu := func(s *runtimeapi.PodSandboxStats) *runtimeapi.CpuUsage { return s.GetLinux().GetCpu() }
+	return showUsage(ctx, env, conn, &o.usageOptions, false, sample, cpu,
+		func(w io.Writer, before, after []*runtimeapi.PodSandboxStats, more extras) error {
+			return output.PodStats(w, &runtimeapi.ListPodSandboxStatsResponse{Stats: after}, podUsages(before, after, more), o.view.Options)
+		})
 }
 
-// podPage takes the samples for one page and writes it.
-func (q usageQuery) podPage(ctx context.Context, conn *client.Conn, filter *runtimeapi.PodSandboxStatsFilter, page *bytes.Buffer) error {
-	before, err := q.listPodStats(ctx, conn, filter)
-	if err != nil {
-		return err
-	}
-	if q.output.Format.ForMachines() || q.output.Quiet {
-		return output.PodStats(page, before, podUsages(before, before, beside{}), q.output)
-	}
-	more := q.besides(ctx, conn, false)
-	after := before
-	if q.watch || !podsRated(before) {
-		if err := pause(ctx, q.interval); err != nil {
-			return err
-		}
-		if after, err = q.listPodStats(ctx, conn, filter); err != nil {
-			return err
-		}
-	}
-	return output.PodStats(page, after, podUsages(before, after, more()), q.output)
-}
-
-func podsRated(r *runtimeapi.ListPodSandboxStatsResponse) bool {
-	for _, s := range r.GetStats() {
-		if s.GetLinux().GetCpu() != nil && s.GetLinux().GetCpu().GetUsageNanoCores() == nil {
-			return false
-		}
-	}
-	return true
-}
-
-func (q usageQuery) listPodStats(ctx context.Context, conn *client.Conn, filter *runtimeapi.PodSandboxStatsFilter) (*runtimeapi.ListPodSandboxStatsResponse, error) {
+func (o *statspOptions) list(ctx context.Context, conn *client.Conn, filter *runtimeapi.PodSandboxStatsFilter) ([]*runtimeapi.PodSandboxStats, error) {
 	res, err := conn.Runtime.ListPodSandboxStats(ctx, &runtimeapi.ListPodSandboxStatsRequest{Filter: filter})
+	all := res.GetStats()
 	switch status.Code(err) {
-	case codes.OK:
 	case codes.Unknown, codes.Internal, codes.NotFound:
-		if res, err = q.podStatsOneByOne(ctx, conn, filter, err); err != nil {
-			return nil, err
-		}
-	default:
-		return nil, err
+		all, err = o.oneByOne(ctx, conn, filter, err)
 	}
-	kept := &runtimeapi.ListPodSandboxStatsResponse{}
-	for _, s := range res.GetStats() {
-		if strings.HasPrefix(s.GetAttributes().GetId(), filter.GetId()) && q.wants(s.GetAttributes().GetLabels()) {
-			kept.Stats = append(kept.Stats, s)
-		}
-	}
-	return kept, nil
+	return slices.DeleteFunc(all, func(s *runtimeapi.PodSandboxStats) bool {
+		a := s.GetAttributes()
+		return !strings.HasPrefix(a.GetId(), filter.GetId()) || !o.filter.selector.Matches(a.GetLabels())
+	}), err
 }
 
-// podStatsOneByOne asks for each pod by itself where a runtime has failed for
+// oneByOne asks for each pod by itself where a runtime has failed for
 // all of them, as containerd does when it can measure one of them only. What
 // cannot be measured is a row without figures, and a warning; failed is what to say
 // where that would be all that a program gets, or the runtime cannot measure pods at all.
-func (q usageQuery) podStatsOneByOne(ctx context.Context, conn *client.Conn, filter *runtimeapi.PodSandboxStatsFilter, failed error) (*runtimeapi.ListPodSandboxStatsResponse, error) {
-	ready := runtimeapi.PodSandboxState_SANDBOX_READY
-	pods, err := podFilter{id: filter.GetId(), labels: q.labels, selector: q.selector, state: &ready, newest: -1}.list(ctx, conn)
+func (o *statspOptions) oneByOne(ctx context.Context, conn *client.Conn, statsFilter *runtimeapi.PodSandboxStatsFilter, failed error) ([]*runtimeapi.PodSandboxStats, error) {
+	pods, err := (&filter{id: statsFilter.GetId(), selector: o.filter.selector, state: "ready"}).pods(ctx, conn)
 	if err != nil {
 		return nil, failed
 	}
-	all, measured := &runtimeapi.ListPodSandboxStatsResponse{}, 0
-	reasons := map[*runtimeapi.PodSandbox]error{}
+	var all []*runtimeapi.PodSandboxStats
+	measured, reasons := 0, map[*runtimeapi.PodSandbox]error{}
 	for _, p := range pods {
 		res, err := conn.Runtime.PodSandboxStats(ctx, &runtimeapi.PodSandboxStatsRequest{PodSandboxId: p.GetId()})
 		switch {
@@ -134,27 +94,27 @@ func (q usageQuery) podStatsOneByOne(ctx context.Context, conn *client.Conn, fil
 				Id: p.GetId(), Metadata: p.GetMetadata(), Labels: p.GetLabels(), Annotations: p.GetAnnotations(),
 			}}}
 		}
-		all.Stats = append(all.Stats, res.GetStats())
+		all = append(all, res.GetStats())
 	}
-	if measured == 0 && (q.target != "" || q.output.Format.ForMachines() || strings.Contains(failed.Error(), "not implemented")) {
+	if measured == 0 && (o.target != "" || o.view.Format.ForMachines() || strings.Contains(failed.Error(), "not implemented")) {
 		return nil, failed
 	}
 	for _, p := range pods {
 		if err := reasons[p]; err != nil {
-			q.unmeasured(p, err)
+			o.unmeasured(p, err)
 		}
 	}
 	return all, nil
 }
 
 // podUsages computes the lines of a pod table from two samples.
-func podUsages(before, after *runtimeapi.ListPodSandboxStatsResponse, more beside) []output.Usage {
+func podUsages(before, after []*runtimeapi.PodSandboxStats, more extras) []output.Usage {
 	earlier := map[string]*runtimeapi.CpuUsage{}
-	for _, s := range before.GetStats() {
+	for _, s := range before {
 		earlier[s.GetAttributes().GetId()] = s.GetLinux().GetCpu()
 	}
 	var usages []output.Usage
-	for _, s := range after.GetStats() {
+	for _, s := range after {
 		a, l := s.GetAttributes(), s.GetLinux()
 		network := networkOf(s)
 		u := output.Usage{

@@ -14,8 +14,14 @@ import (
 // defaultGrace is how long a container has to end by itself.
 const defaultGrace = 10 * time.Second
 
+type stopOptions struct {
+	targets
+	grace time.Duration
+}
+
 // newStop ends containers.
 func newStop(env *Env) *cli.Command {
+	o := &stopOptions{targets: targets{passOn: true}, grace: defaultGrace}
 	return &cli.Command{
 		Name:      "stop",
 		Usage:     "stop containers",
@@ -23,62 +29,35 @@ func newStop(env *Env) *cli.Command {
 		Description: describe("Asks containers to end and kills those that have not after the grace period of 10 seconds.",
 			"crishim stop web", "crishim stop -t 0 web", "crishim stop --all", "crishim stop --selector app=web"),
 		Flags: []cli.Flag{
-			durationFlag("timeout", "t", "the grace period: 30, 30s; 0 kills at once (default 10s)"),
-			&cli.BoolFlag{Name: "all", Aliases: []string{"a"}, Usage: "every running container"},
-			selectorFlag(),
-			&cli.BoolFlag{Name: "dry-run", Usage: "say what would be stopped"},
+			durationFlag(&o.grace, "timeout", "grace period: 30, 30s; 0 kills at once", "t"),
+			o.allFlag("every running container"),
+			selectorFlag(&o.selector),
+			o.dryRunFlag("stopped"),
 		},
-		Action: action(env, stopOptionsOf, runStop),
+		Action: env.connected(o.check, o.run),
 	}
 }
 
-type stopOptions struct {
-	choice choice
-	grace  time.Duration
-	dryRun bool
-}
-
-func stopOptionsOf(env *Env, c *cli.Context) (o stopOptions, err error) {
-	o.grace, o.dryRun = defaultGrace, c.Bool("dry-run")
-	if env.compat {
+func (o *stopOptions) check(env *Env, c *cli.Context) error {
+	if env.compat && !c.IsSet("timeout") {
 		o.grace = 0
 	}
-	if c.IsSet("timeout") {
-		o.grace = durationOf(c, "timeout")
-	}
-	if o.grace < 0 {
-		return o, usagef("--timeout %s: want a time that is not negative", o.grace)
-	}
-	o.choice, err = readChoice(c)
-	o.choice.passOn = env.compat
-	return o, err
+	return o.targets.check(env, c)
 }
 
-func (o stopOptions) request(id string) *runtimeapi.StopContainerRequest {
-	return &runtimeapi.StopContainerRequest{ContainerId: id, Timeout: int64(math.Ceil(o.grace.Seconds()))}
-}
-
-func runStop(ctx context.Context, env *Env, o stopOptions) error {
-	conn, err := env.connect(ctx)
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
-	running := runtimeapi.ContainerState_CONTAINER_RUNNING
-	containers, failed := o.choice.containers(ctx, conn, client.PreferRunning, &running)
-	if failed == nil {
-		o.choice.warnOfNone(env, "running container", len(containers))
-	}
-	if o.choice.all && !o.dryRun && failed == nil {
-		announce(env, "stopping", "container", containers)
-	}
-	return join(failed, inParallel(env, containers, func(env *Env, c target[*runtimeapi.Container]) error {
-		if o.dryRun {
-			return env.say("Would stop %s", c.called())
-		}
-		if _, err := conn.Runtime.StopContainer(ctx, o.request(c.thing.GetId())); err != nil {
-			return about(c.called(), err)
-		}
-		return env.say("%s", c.ref)
-	}))
+func (o *stopOptions) run(ctx context.Context, env *Env, conn *client.Conn) error {
+	containers, err := o.containers(ctx, conn, client.PreferRunning, "running")
+	return batch[*runtimeapi.Container]{
+		what: "running container", doing: "stopping",
+		would: func(c containerTarget) string { return "Would stop " + c.called() },
+		do: func(env *Env, c containerTarget) error {
+			_, err := conn.Runtime.StopContainer(ctx, &runtimeapi.StopContainerRequest{
+				ContainerId: c.thing.GetId(), Timeout: int64(math.Ceil(o.grace.Seconds())),
+			})
+			if err != nil {
+				return err
+			}
+			return env.say("%s", c.ref)
+		},
+	}.run(env, &o.targets, containers, err)
 }

@@ -1,11 +1,13 @@
 package commands
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
 	"log"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -18,9 +20,23 @@ import (
 	"github.com/crishim/crishim/output"
 )
 
+type syncOptions struct {
+	loop    kuberuntime.LoopOptions
+	once    bool
+	wait    podWait
+	metrics string
+	runtime podRuntimeOptions
+}
+
 // newSync keeps the pods of a folder running: static pods without a kubelet.
 func newSync(env *Env) *cli.Command {
-	logs, gc, images := kuberuntime.DefaultLogPolicy(), kuberuntime.DefaultGCPolicy(), kuberuntime.DefaultImagePolicy()
+	o := &syncOptions{
+		loop: kuberuntime.LoopOptions{
+			GC:     kuberuntime.GCPolicy{MaxPerContainer: kuberuntime.DefaultGCPolicy().MaxPerContainer, MaxContainers: -1},
+			Images: kuberuntime.DefaultImagePolicy(), Logs: kuberuntime.DefaultLogPolicy(),
+		},
+		runtime: podRuntimeOptions{qps: 5, burst: 10},
+	}
 	return &cli.Command{
 		Name:      "sync",
 		Usage:     "keep the pods of a folder of manifests running",
@@ -28,63 +44,49 @@ func newSync(env *Env) *cli.Command {
 		Description: describe("Adds, changes and removes pods as their manifests in the folder come, change and go; probes them, restarts what ends, rotates logs, collects garbage. "+
 			"Ctrl-C ends sync and leaves the pods running; the next sync adopts them.",
 			"crishim sync /etc/crishim/pods", "crishim sync --once --wait pods/"),
-		Flags: []cli.Flag{
-			&cli.BoolFlag{Name: "once", Usage: "bring the pods to what the folder says, and end"},
-			newWaitFlag(), waitTimeoutFlag(),
-			&cli.StringFlag{Name: "metrics-addr", Usage: "serve Prometheus metrics at `ADDRESS`, such as 127.0.0.1:9100"},
-			&cli.BoolFlag{Name: "serialize-image-pulls", Usage: "pull one image at a time"},
-			&cli.Float64Flag{Name: "registry-qps", Usage: "start at most `N` pulls a second (0: no limit)", Value: 5},
-			&cli.IntFlag{Name: "registry-burst", Usage: "and up to `N` at once", Value: 10},
-			&cli.Int64Flag{Name: "container-log-max-size", Usage: "rotate a log at `BYTES` (0: never)", Value: logs.MaxSize},
-			&cli.IntFlag{Name: "container-log-max-files", Usage: "keep `N` files of a log", Value: logs.MaxFiles},
-			&cli.IntFlag{Name: "max-per-container", Usage: "keep `N` dead attempts of a container (-1: all)", Value: gc.MaxPerContainer},
-			&cli.IntFlag{Name: "image-high", Usage: "remove unused images from `PERCENT` disk use on (0: never)", Value: images.High},
-			&cli.IntFlag{Name: "image-low", Usage: "until `PERCENT` is reached", Value: images.Low},
-		},
-		Action: action(env, syncOptionsOf, runSync),
+		Flags: slices.Concat([]cli.Flag{
+			boolFlag(&o.once, "once", "bring the pods to what the folder says, and end"),
+			stringFlag(&o.metrics, "metrics-addr", "serve Prometheus metrics at `ADDRESS`, such as 127.0.0.1:9100"),
+			boolFlag(&o.runtime.serial, "serialize-image-pulls", "pull one image at a time"),
+			&cli.Float64Flag{Name: "registry-qps", Usage: "start at most `N` pulls a second (0: no limit)", Value: o.runtime.qps, Destination: &o.runtime.qps},
+			intFlag(&o.runtime.burst, "registry-burst", "and up to `N` at once"),
+			int64Flag(&o.loop.Logs.MaxSize, "container-log-max-size", "rotate a log at `BYTES` (0: never)"),
+			intFlag(&o.loop.Logs.MaxFiles, "container-log-max-files", "keep `N` files of a log"),
+			intFlag(&o.loop.GC.MaxPerContainer, "max-per-container", "keep `N` dead attempts of a container (-1: all)"),
+		}, o.wait.flags(), imagePolicyFlags(&o.loop.Images)),
+		Action: env.offline(o.check, o.run),
 	}
 }
 
-type syncOptions struct {
-	loop    kuberuntime.LoopOptions
-	once    bool
-	wait    kuberuntime.Wait
-	timeout time.Duration
-	metrics string
-	runtime podRuntimeOptions
-}
-
-func syncOptionsOf(_ *Env, c *cli.Context) (o syncOptions, err error) {
-	o.once, o.metrics = c.Bool("once"), c.String("metrics-addr")
-	if o.wait, o.timeout, err = waitOf(c); err != nil {
-		return o, err
+func imagePolicyFlags(p *kuberuntime.ImagePolicy) []cli.Flag {
+	return []cli.Flag{
+		intFlag(&p.High, "image-high", "remove unused images from `PERCENT` disk use on (0: never)"),
+		intFlag(&p.Low, "image-low", "until `PERCENT` is reached"),
 	}
-	o.runtime = podRuntimeOptions{patient: o.once, stays: !o.once, serial: c.Bool("serialize-image-pulls"), qps: c.Float64("registry-qps"), burst: c.Int("registry-burst")}
-	o.loop = kuberuntime.LoopOptions{
-		Folder: c.Args().First(), GC: kuberuntime.GCPolicy{MaxPerContainer: c.Int("max-per-container"), MaxContainers: -1},
-		Images: kuberuntime.ImagePolicy{High: c.Int("image-high"), Low: c.Int("image-low")},
-		Logs:   kuberuntime.LogPolicy{MaxSize: c.Int64("container-log-max-size"), MaxFiles: c.Int("container-log-max-files")},
-	}
-	switch {
-	case o.wait.Until != kuberuntime.UntilStarted && !o.once:
-		return o, usagef("--wait is for --once")
-	case o.once && o.metrics != "":
-		return o, usagef("--metrics-addr is not for --once")
-	}
-	if err := checkImagePolicy(o.loop.Images); err != nil {
-		return o, err
-	}
-	return o, argCount(c, 1, 1)
 }
 
 func checkImagePolicy(p kuberuntime.ImagePolicy) error {
 	if p.High < 0 || p.High > 100 || p.Low < 0 || p.Low > p.High {
-		return usagef("--image-high %d and --image-low %d: want 0 <= low <= high <= 100", p.High, p.Low)
+		return usagef("invalid --image-high %d and --image-low %d: must be 0 <= low <= high <= 100", p.High, p.Low)
 	}
 	return nil
 }
 
-func runSync(ctx context.Context, env *Env, o syncOptions) error {
+func (o *syncOptions) check(_ *Env, c *cli.Context) error {
+	if err := o.wait.check(c); err != nil {
+		return err
+	}
+	o.loop.Folder, o.runtime.patient, o.runtime.stays = c.Args().First(), o.once, !o.once
+	switch {
+	case o.wait.Until != kuberuntime.UntilStarted && !o.once:
+		return usagef("--wait is for --once")
+	case o.once && o.metrics != "":
+		return usagef("--metrics-addr is not for --once")
+	}
+	return cmp.Or(checkImagePolicy(o.loop.Images), argCount(c, 1, 1))
+}
+
+func (o *syncOptions) run(ctx context.Context, env *Env) error {
 	registry := prometheus.NewRegistry()
 	o.runtime.steps, o.runtime.registerer = env.statusLines(), registry
 	r, err := env.podRuntime(ctx, o.runtime)
@@ -92,26 +94,39 @@ func runSync(ctx context.Context, env *Env, o syncOptions) error {
 		return err
 	}
 	defer r.close()
-	o.loop.Problem = env.sayProblem
+	o.loop.Problem = func(what string, err error) { // of the folder or the runtime as a whole
+		if err == nil {
+			fmt.Fprintf(env.Err, "%s: fine\n", what)
+			return
+		}
+		for _, one := range failures(err) {
+			env.warn("%s: %s", what, sentence(env, one))
+		}
+	}
 	loop, err := r.NewLoop(o.loop)
 	if err != nil {
 		return err
 	}
 	defer loop.Close()
 	if o.once {
-		if o.timeout > 0 {
-			limited, cancel := context.WithTimeoutCause(ctx, o.timeout, gaveUp(o.timeout))
-			defer cancel()
-			ctx = limited
-		}
-		return loop.Once(ctx, o.wait)
+		ctx, cancel := o.wait.limit(ctx)
+		defer cancel()
+		return loop.Once(ctx, o.wait.Wait)
 	}
 	if o.metrics != "" {
-		stop, err := serveMetrics(ctx, env, o.metrics, registry)
+		mux := http.NewServeMux()
+		mux.Handle("/metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+		server := metricsserver.New(o.metrics, mux, log.New(io.Discard, "", 0))
+		at, err := server.Start(ctx)
 		if err != nil {
 			return err
 		}
-		defer stop()
+		fmt.Fprintf(env.Err, "metrics at http://%s/metrics\n", at)
+		defer func() {
+			if err := server.Stop(); err != nil {
+				env.debugf("metrics: %v", err)
+			}
+		}()
 	}
 	fmt.Fprintf(env.Err, "looking after %s on %s\n", output.Sanitize(o.loop.Folder), output.Sanitize(r.conn.RuntimeEndpoint))
 	loop.Run(ctx)
@@ -130,51 +145,18 @@ func (env *Env) statusLines() func(kuberuntime.Event) {
 		same := e.Warning && last[of] == e.Message
 		last[of] = e.Message
 		mu.Unlock()
-		if !same {
-			env.statusLine(e)
+		if same {
+			return
+		}
+		name, kind := e.Namespace+"/"+e.Pod, ""
+		if e.Container != "" {
+			name += "/" + e.Container
+		}
+		if e.Warning {
+			kind = " warning:"
+		}
+		if err := env.say("%s %s:%s %s", e.Time.Format(time.TimeOnly), name, kind, e.Message); err != nil {
+			env.debugf("write status: %v", err)
 		}
 	}
-}
-
-// statusLine is a line of sync: a time, what it is about, what happened.
-func (env *Env) statusLine(e kuberuntime.Event) {
-	name := e.Namespace + "/" + e.Pod
-	if e.Container != "" {
-		name += "/" + e.Container
-	}
-	kind := ""
-	if e.Warning {
-		kind = " warning:"
-	}
-	if err := env.say("%s %s:%s %s", e.Time.Format(time.TimeOnly), name, kind, e.Message); err != nil {
-		env.debugf("write status: %v", err)
-	}
-}
-
-// sayProblem tells of the folder or the runtime as a whole.
-func (env *Env) sayProblem(what string, err error) {
-	if err == nil {
-		fmt.Fprintf(env.Err, "%s: fine\n", what)
-		return
-	}
-	for _, one := range failures(err) {
-		env.warn("%s: %s", what, sentence(env, one))
-	}
-}
-
-// serveMetrics answers /metrics until it is stopped.
-func serveMetrics(ctx context.Context, env *Env, address string, registry *prometheus.Registry) (stop func(), err error) {
-	mux := http.NewServeMux()
-	mux.Handle("/metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
-	server := metricsserver.New(address, mux, log.New(io.Discard, "", 0))
-	at, err := server.Start(ctx)
-	if err != nil {
-		return nil, err
-	}
-	fmt.Fprintf(env.Err, "metrics at http://%s/metrics\n", at)
-	return func() {
-		if err := server.Stop(); err != nil {
-			env.debugf("metrics: %v", err)
-		}
-	}, nil
 }

@@ -11,33 +11,28 @@ import (
 	"strings"
 	"syscall"
 
-	"golang.org/x/sys/unix"
+	"github.com/moby/term"
 )
 
-func isTerminal(f *os.File) bool {
-	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
-	return err == nil
-}
+func isTerminal(f *os.File) bool { return term.IsTerminal(f.Fd()) }
 
 func terminalWidth() int {
-	size, err := unix.IoctlGetWinsize(int(os.Stdout.Fd()), unix.TIOCGWINSZ)
+	size, err := term.GetWinsize(os.Stdout.Fd())
 	if err != nil {
 		return 0
 	}
-	return int(size.Col)
+	return int(size.Width)
 }
 
 // askPassword asks on the terminal, with the echo off. Whatever ends or stops the
 // process meanwhile, the terminal gets its echo back first; the signals that end a
 // command come as the end of the context.
 func askPassword(ctx context.Context, prompt string) (string, error) {
-	fd := int(os.Stdin.Fd())
-	before, err := unix.IoctlGetTermios(fd, unix.TCGETS)
+	fd := os.Stdin.Fd()
+	before, err := term.SaveState(fd)
 	if err != nil {
 		return "", fmt.Errorf("ask for the password: %w", err)
 	}
-	silent := *before
-	silent.Lflag &^= unix.ECHO
 	jobs := make(chan os.Signal, 4)
 	signal.Notify(jobs, syscall.SIGCONT, syscall.SIGQUIT)
 	defer signal.Stop(jobs)
@@ -46,9 +41,8 @@ func askPassword(ctx context.Context, prompt string) (string, error) {
 	}
 	ask := func() error {
 		fmt.Fprint(os.Stderr, prompt)
-		return unix.IoctlSetTermios(fd, unix.TCSETS, &silent)
+		return term.DisableEcho(fd, before)
 	}
-	restore := func() error { return unix.IoctlSetTermios(fd, unix.TCSETS, before) }
 	type answer struct {
 		line string
 		err  error
@@ -73,7 +67,7 @@ func askPassword(ctx context.Context, prompt string) (string, error) {
 			case syscall.SIGCONT:
 				err = ask()
 			case syscall.SIGTSTP:
-				err = restore()
+				err = term.RestoreTerminal(fd, before)
 				_ = syscall.Kill(syscall.Getpid(), syscall.SIGSTOP)
 			default:
 				err = fmt.Errorf("ended by signal: %s", s)
@@ -82,7 +76,7 @@ func askPassword(ctx context.Context, prompt string) (string, error) {
 		}
 	}
 	fmt.Fprintln(os.Stderr)
-	if restored := restore(); err == nil {
+	if restored := term.RestoreTerminal(fd, before); err == nil {
 		err = restored
 	}
 	if errors.Is(err, io.EOF) {

@@ -3,86 +3,69 @@ package commands
 import (
 	"context"
 
-	"github.com/docker/go-units"
 	"github.com/urfave/cli/v2"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/client"
 )
 
+type updateOptions struct {
+	targets
+	resources *runtimeapi.LinuxContainerResources
+}
+
 // newUpdate changes the limits of containers.
 func newUpdate(env *Env) *cli.Command {
+	r := &runtimeapi.LinuxContainerResources{}
+	o := &updateOptions{resources: r}
 	return &cli.Command{
 		Name:        "update",
 		Usage:       "change the limits of containers",
 		ArgsUsage:   "CONTAINER...",
 		Description: describe("Changes what is given and leaves the rest.", "crishim update --memory 512Mi web", "crishim update --cpu-quota 50000 --cpu-period 100000 web"),
 		Flags: []cli.Flag{
-			&cli.Int64Flag{Name: "cpu-period", Usage: "period of the CPU quota in `MICROSECONDS`"},
-			&cli.Int64Flag{Name: "cpu-quota", Usage: "CPU time in each period in `MICROSECONDS`"},
-			&cli.Int64Flag{Name: "cpu-share", Usage: "relative `WEIGHT` of the CPU time"},
-			&cli.StringFlag{Name: "memory", Usage: "limit memory to `SIZE`: 536870912, 512Mi, 1g"},
-			&cli.StringFlag{Name: "cpuset-cpus", Usage: "run on `CPUS` only: 0-3, 0,2"},
-			&cli.StringFlag{Name: "cpuset-mems", Usage: "use memory of `NODES` only"},
-			&cli.Int64Flag{Name: "oom-score-adj", Usage: "`SCORE` for the kernel when memory runs out"},
-			selectorFlag(),
+			int64Flag(&r.CpuPeriod, "cpu-period", "period of the CPU quota in `MICROSECONDS`"),
+			int64Flag(&r.CpuQuota, "cpu-quota", "CPU time in each period in `MICROSECONDS`"),
+			int64Flag(&r.CpuShares, "cpu-share", "relative `WEIGHT` of the CPU time"),
+			typed(&r.MemoryLimitInBytes, parseSize, "memory", "limit memory to `SIZE`: 536870912, 512Mi, 1g"),
+			stringFlag(&r.CpusetCpus, "cpuset-cpus", "run on `CPUS` only: 0-3, 0,2"),
+			stringFlag(&r.CpusetMems, "cpuset-mems", "use memory of `NODES` only"),
+			int64Flag(&r.OomScoreAdj, "oom-score-adj", "`SCORE` for the kernel when memory runs out"),
+			selectorFlag(&o.selector),
 			&cli.Int64Flag{Name: "cpu-count", Hidden: true},
 			&cli.Int64Flag{Name: "cpu-maximum", Hidden: true},
 		},
-		Action: action(env, updateOptionsOf, runUpdate),
+		Action: env.connected(o.check, o.run),
 	}
 }
 
-type updateOptions struct {
-	choice    choice
-	resources *runtimeapi.LinuxContainerResources
-}
-
-func updateOptionsOf(_ *Env, c *cli.Context) (o updateOptions, err error) {
-	if o.choice, err = readChoice(c); err != nil {
-		return o, err
+func (o *updateOptions) check(env *Env, c *cli.Context) error {
+	if err := o.targets.check(env, c); err != nil {
+		return err
 	}
 	for _, windows := range []string{"cpu-count", "cpu-maximum"} {
 		if c.IsSet(windows) {
-			return o, usagef("--%s is for Windows containers", windows)
-		}
-	}
-	o.resources = &runtimeapi.LinuxContainerResources{
-		CpuPeriod: c.Int64("cpu-period"), CpuQuota: c.Int64("cpu-quota"), CpuShares: c.Int64("cpu-share"),
-		CpusetCpus: c.String("cpuset-cpus"), CpusetMems: c.String("cpuset-mems"), OomScoreAdj: c.Int64("oom-score-adj"),
-	}
-	if text := c.String("memory"); text != "" {
-		o.resources.MemoryLimitInBytes, err = units.RAMInBytes(binarySuffix(text))
-		if err != nil || o.resources.MemoryLimitInBytes < 0 {
-			return o, usagef("--memory %s: want a size such as 512Mi or 1g", quote(text))
+			return usagef("--%s is for Windows containers", windows)
 		}
 	}
 	for _, flag := range c.Command.Flags {
 		if name := flag.Names()[0]; name != "selector" && c.IsSet(name) {
-			return o, nil
+			return nil
 		}
 	}
-	return o, usagef("update needs a limit to change: --memory, --cpu-quota, ...")
+	return usagef("update needs a limit to change: --memory, --cpu-quota, ...")
 }
 
-func (o updateOptions) request(id string) *runtimeapi.UpdateContainerResourcesRequest {
-	return &runtimeapi.UpdateContainerResourcesRequest{ContainerId: id, Linux: o.resources}
-}
-
-func runUpdate(ctx context.Context, env *Env, o updateOptions) error {
-	conn, err := env.connect(ctx)
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
-	containers, failed := o.choice.containers(ctx, conn, client.PreferRunning, nil)
-	if failed == nil {
-		o.choice.warnOfNone(env, "container", len(containers))
-	}
-	return join(failed, inParallel(env, containers, func(env *Env, c target[*runtimeapi.Container]) error {
-		if _, err := conn.Runtime.UpdateContainerResources(ctx, o.request(c.thing.GetId())); err != nil {
-			return about(c.ref, err)
-		}
-		return env.say("%s", c.ref)
-	}))
+func (o *updateOptions) run(ctx context.Context, env *Env, conn *client.Conn) error {
+	containers, err := o.containers(ctx, conn, client.PreferRunning, "")
+	return batch[*runtimeapi.Container]{
+		what: "container",
+		do: func(env *Env, c containerTarget) error {
+			request := &runtimeapi.UpdateContainerResourcesRequest{ContainerId: c.thing.GetId(), Linux: o.resources}
+			if _, err := conn.Runtime.UpdateContainerResources(ctx, request); err != nil {
+				return err
+			}
+			return env.say("%s", c.ref)
+		},
+	}.run(env, &o.targets, containers, err)
 }

@@ -9,6 +9,7 @@ import (
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/crishim/crishim/internal/kube"
 	"github.com/crishim/crishim/output"
 )
 
@@ -43,21 +44,21 @@ func TestCPUPercent(t *testing.T) {
 
 func TestContainerUsagesKeepsBadRows(t *testing.T) {
 	attributes := func(id string) *runtimeapi.ContainerAttributes {
-		return &runtimeapi.ContainerAttributes{Id: id, Metadata: &runtimeapi.ContainerMetadata{Name: id}, Labels: map[string]string{labelPodName: "p", labelPodNamespace: "n"}}
+		return &runtimeapi.ContainerAttributes{Id: id, Metadata: &runtimeapi.ContainerMetadata{Name: id}, Labels: map[string]string{kube.LabelPodName: "p", kube.LabelPodNamespace: "n"}}
 	}
-	before := &runtimeapi.ListContainerStatsResponse{Stats: []*runtimeapi.ContainerStats{
+	before := []*runtimeapi.ContainerStats{
 		{Attributes: attributes("good"), Cpu: cpuAt(1000, 0)},
 		{Attributes: attributes("frozen"), Cpu: cpuAt(1000, 5)},
-	}}
-	after := &runtimeapi.ListContainerStatsResponse{Stats: []*runtimeapi.ContainerStats{
+	}
+	after := []*runtimeapi.ContainerStats{
 		{Attributes: attributes("good"), Cpu: cpuAt(2000, 100), Memory: &runtimeapi.MemoryUsage{
 			WorkingSetBytes: &runtimeapi.UInt64Value{Value: 30}, AvailableBytes: &runtimeapi.UInt64Value{Value: 70},
 		}},
 		{Attributes: attributes("frozen"), Cpu: cpuAt(1000, 5)},
 		{Attributes: attributes("ended")},
 		nil,
-	}}
-	usages := containerUsages(before, after, beside{names: map[string]traffic{"n/p": {in: 1, out: 2}}}, true)
+	}
+	usages := containerUsages(before, after, extras{names: map[string]traffic{"n/p": {in: 1, out: 2}}}, true)
 	if len(usages) != 4 {
 		t.Fatalf("got %d rows, want 4", len(usages))
 	}
@@ -65,7 +66,7 @@ func TestContainerUsagesKeepsBadRows(t *testing.T) {
 	if good.Name != "good" || good.CPUPercent != 10 || good.MemoryLimit != 100 || good.NetworkOut != 2 {
 		t.Errorf("got %+v for the good container", good)
 	}
-	if some := containerUsages(before, after, beside{}, false); len(some) != 1 || some[0].Name != "good" {
+	if some := containerUsages(before, after, extras{}, false); len(some) != 1 || some[0].Name != "good" {
 		t.Errorf("without --all: got %+v, want the one that uses something", some)
 	}
 }
@@ -120,8 +121,8 @@ func TestFiguresBesideTheStats(t *testing.T) {
 		"runtime that tells of disks": {map[string]bool{metricReads: true, metricWrites: true}, traffic{3, 4}, traffic{0, 0}, traffic{3, 4}},
 		"descriptors are unknown":     {nil, traffic{3, 4}, unknownTraffic(), traffic{3, 4}},
 	} {
-		b := beside{blocks: map[string]traffic{}, pids: map[string]int64{}}
-		b.measure(pod, tc.has)
+		b := extras{blocks: map[string]traffic{}, pids: map[string]int64{}}
+		b.addMetrics(pod, tc.has)
 		for id, want := range map[string]traffic{"busy": tc.busy, "idle": tc.idle, "pod": tc.all, "other": unknownTraffic()} {
 			u := output.Usage{ID: id}
 			b.fillBlocks(&u)
@@ -135,21 +136,25 @@ func TestFiguresBesideTheStats(t *testing.T) {
 		}
 	}
 
-	b := beside{names: map[string]traffic{}, network: map[string]traffic{}}
+	b := extras{names: map[string]traffic{}, network: map[string]traffic{}}
 	bytes := func(n uint64) *runtimeapi.UInt64Value { return &runtimeapi.UInt64Value{Value: n} }
-	b.listen(&runtimeapi.ListPodSandboxStatsResponse{Stats: []*runtimeapi.PodSandboxStats{{
+	b.addNetworks([]*runtimeapi.PodSandboxStats{{
 		Attributes: &runtimeapi.PodSandboxAttributes{Metadata: &runtimeapi.PodSandboxMetadata{Name: "p", Namespace: "n"}},
 		Linux: &runtimeapi.LinuxPodSandboxStats{
 			Network:    &runtimeapi.NetworkUsage{DefaultInterface: &runtimeapi.NetworkInterfaceUsage{RxBytes: bytes(1), TxBytes: bytes(2)}},
 			Containers: []*runtimeapi.ContainerStats{{Attributes: &runtimeapi.ContainerAttributes{Id: "c"}}},
 		},
-	}}})
+	}})
+	network := func(u output.Usage) traffic {
+		b.fill(&u)
+		return traffic{u.NetworkIn, u.NetworkOut}
+	}
 	for _, u := range []output.Usage{{ID: "c"}, {ID: "x", Pod: "p", Namespace: "n"}} {
-		if got := b.of(u); got != (traffic{1, 2}) {
+		if got := network(u); got != (traffic{1, 2}) {
 			t.Errorf("%+v: got %v", u, got)
 		}
 	}
-	if got := b.of(output.Usage{ID: "x", Pod: "q", Namespace: "n"}); got != unknownTraffic() {
+	if got := network(output.Usage{ID: "x", Pod: "q", Namespace: "n"}); got != unknownTraffic() {
 		t.Errorf("a pod without stats: got %v", got)
 	}
 }

@@ -67,7 +67,13 @@ func TestWaitListensToEvents(t *testing.T) {
 			env.global.runtimeEndpoint = c.stub.Endpoint
 			ended := make(chan error, 1)
 			go func() {
-				ended <- runWait(t.Context(), env, waitOptions{targets: []string{id}, goal: goal{state: state}, pace: pace{time.Hour, time.Hour}})
+				conn, err := env.connect(t.Context())
+				if err == nil {
+					o := &waitOptions{targets: []string{id}, goal: goal{state: state}, polling: time.Hour, listening: time.Hour}
+					err = o.run(t.Context(), env, conn)
+					conn.Close()
+				}
+				ended <- err
 			}()
 			for c.stub.Watchers() == 0 || !slices.Contains(c.stub.Methods(), "ContainerStatus") {
 				runtime.Gosched()
@@ -108,27 +114,27 @@ func TestWaitForALogLineUsage(t *testing.T) {
 
 func TestLineMatcher(t *testing.T) {
 	entry := func(stream, text string) logfile.Entry { return logfile.Entry{Stream: stream, Text: []byte(text)} }
-	m := lineMatcher{expr: regexp.MustCompile("^one line$"), pending: map[string][]byte{}}
+	m := lineMatcher{expr: regexp.MustCompile("^one line$"), pending: lines{}}
 	for _, e := range []logfile.Entry{
 		entry(logfile.Stdout, "one "), entry(logfile.Stderr, "one\n"), entry(logfile.Stderr, "line\n"), entry(logfile.Stderr, "one line\r\n"),
 	} {
-		if err := m.entry(e); err != nil {
+		if err := m.entry(source{}, e); err != nil {
 			t.Errorf("%q: %v", e.Text, err)
 		}
 	}
 	if m.atEnd() {
 		t.Error("half a line matched")
 	}
-	if err := m.entry(entry(logfile.Stdout, "line\n")); !errors.Is(err, errLineFound) {
+	if err := m.entry(source{}, entry(logfile.Stdout, "line\n")); !errors.Is(err, errLineFound) {
 		t.Errorf("got %v for a line in two parts", err)
 	}
 	part := entry(logfile.Stderr, strings.Repeat("x", 16<<10))
 	for range 3 * maxPending / len(part.Text) {
-		if err := m.entry(part); err != nil || len(m.pending[logfile.Stderr]) > 2*maxPending {
-			t.Fatalf("a line without an end: %d bytes are kept, %v", len(m.pending[logfile.Stderr]), err)
+		if err := m.entry(source{}, part); err != nil || len(m.pending[lineKey{stream: logfile.Stderr}]) > 2*maxPending {
+			t.Fatalf("a line without an end: %d bytes are kept, %v", len(m.pending[lineKey{stream: logfile.Stderr}]), err)
 		}
 	}
-	_ = m.entry(entry(logfile.Stdout, "one line"))
+	_ = m.entry(source{}, entry(logfile.Stdout, "one line"))
 	if !m.atEnd() {
 		t.Error("a last line without its end did not match")
 	}

@@ -47,5 +47,5 @@ func (c Columns) Check(o Options) error {
 func (c Columns) String() string { return strings.Join(c, ", ") }
 
 func unknownColumn(name string, known Columns) error {
-	return fmt.Errorf("unknown column %q: want one of %s", name, known)
+	return fmt.Errorf("unknown column %q: must be one of %s", name, known)
 }

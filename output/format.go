@@ -61,7 +61,7 @@ func ParseFormat(s string) (Format, error) {
 		}
 		return newJSONPath(template)
 	}
-	return Format{}, fmt.Errorf("unknown output format %q: want %s", s, FormatNames())
+	return Format{}, fmt.Errorf("unknown output format %q: must be %s", s, FormatNames())
 }
 
 // ForMachines reports whether programs, not people, read this format.

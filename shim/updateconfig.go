@@ -34,7 +34,7 @@ func PodCIDR(text string) (string, error) {
 	for cidr := range strings.SplitSeq(text, ",") {
 		prefix, err := netip.ParsePrefix(strings.TrimSpace(cidr))
 		if err != nil {
-			return "", fmt.Errorf("%q: want an address range such as 10.244.3.0/24", cidr)
+			return "", fmt.Errorf("%q: must be an address range such as 10.244.3.0/24", cidr)
 		}
 		if prefix != prefix.Masked() {
 			return "", fmt.Errorf("%q: the range that this address is in is %s", cidr, prefix.Masked())

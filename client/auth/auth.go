@@ -185,7 +185,7 @@ var ErrMalformed = errors.New("malformed credentials")
 func ParseCreds(s string) (_ *runtimeapi.AuthConfig, complete bool, _ error) {
 	user, password, ok := strings.Cut(s, ":")
 	if user == "" {
-		return nil, false, fmt.Errorf("%w: want user:password", ErrMalformed)
+		return nil, false, fmt.Errorf("%w: must be user:password", ErrMalformed)
 	}
 	return &runtimeapi.AuthConfig{Username: user, Password: password}, ok, nil
 }
@@ -198,11 +198,11 @@ func ParseBase64(s string) (*runtimeapi.AuthConfig, error) {
 		text, err = base64.RawURLEncoding.DecodeString(s)
 	}
 	if err != nil || !utf8.Valid(text) {
-		return nil, fmt.Errorf("%w: want the base64 form of user:password", ErrMalformed)
+		return nil, fmt.Errorf("%w: must be the base64 form of user:password", ErrMalformed)
 	}
 	a, complete, err := ParseCreds(strings.TrimRight(string(text), "\x00"))
 	if err != nil || !complete {
-		return nil, fmt.Errorf("%w: want the base64 form of user:password", ErrMalformed)
+		return nil, fmt.Errorf("%w: must be the base64 form of user:password", ErrMalformed)
 	}
 	return a, nil
 }

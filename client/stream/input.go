@@ -126,7 +126,7 @@ func detachKey(key string) (byte, error) {
 	case ctrl && len(name) == 1 && strings.Contains(`@[\]^_`, name):
 		return name[0] & 0x1f, nil
 	}
-	return 0, fmt.Errorf("detach key %q: want a character, or ctrl- and one of a-z @ [ \\ ] ^ _", key)
+	return 0, fmt.Errorf("invalid detach key %q: must be a character, or ctrl- and one of a-z @ [ \\ ] ^ _", key)
 }
 
 // detachScanner finds the detach keys in typed input. Keys that may be the

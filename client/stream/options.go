@@ -76,7 +76,7 @@ func (o Options) Check() error {
 	switch o.Transport {
 	case "", TransportAuto, TransportSPDY, TransportWebSocket:
 	default:
-		return fmt.Errorf("unknown transport %q: want %s, %s or %s", o.Transport, TransportSPDY, TransportWebSocket, TransportAuto)
+		return fmt.Errorf("invalid --transport %q: must be %s, %s or %s", o.Transport, TransportSPDY, TransportWebSocket, TransportAuto)
 	}
 	if _, err := ParseDetachKeys(o.DetachKeys); err != nil {
 		return err

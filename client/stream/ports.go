@@ -158,7 +158,7 @@ func ParsePort(s string) (Port, error) {
 	local, remote, two := strings.Cut(rest, ":")
 	if !two {
 		if address != "" {
-			return Port{}, fmt.Errorf("port %q: want ADDRESS:LOCAL:REMOTE", s)
+			return Port{}, fmt.Errorf("invalid port %q: must be ADDRESS:LOCAL:REMOTE", s)
 		}
 		remote = local
 	}
@@ -180,7 +180,7 @@ func cutAddress(s string) (address, rest string, err error) {
 	if strings.HasPrefix(s, "[") {
 		address, rest, ok := strings.Cut(s[1:], "]:")
 		if !ok || net.ParseIP(address) == nil {
-			return "", "", fmt.Errorf("port %q: want [IPV6]:LOCAL:REMOTE", s)
+			return "", "", fmt.Errorf("invalid port %q: must be [IPV6]:LOCAL:REMOTE", s)
 		}
 		return address, rest, nil
 	}
@@ -194,7 +194,7 @@ func cutAddress(s string) (address, rest string, err error) {
 		}
 		return address, rest, nil
 	}
-	return "", "", fmt.Errorf("port %q: want [ADDRESS:]LOCAL:REMOTE, with an IPv6 address in brackets", s)
+	return "", "", fmt.Errorf("invalid port %q: must be [ADDRESS:]LOCAL:REMOTE, with an IPv6 address in brackets", s)
 }
 
 func portNumber(s string) (uint16, error) {

@@ -16,7 +16,7 @@ import (
 )
 
 // readServe runs serve's flags up to the options.
-func readServe(t *testing.T, config string, args ...string) (o serveOptions, err error) {
+func readServe(t *testing.T, config string, args ...string) (*serveOptions, error) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "serve.yaml")
 	if err := os.WriteFile(path, []byte(config), 0o600); err != nil {
@@ -24,12 +24,9 @@ func readServe(t *testing.T, config string, args ...string) (o serveOptions, err
 	}
 	env := &Env{LookupEnv: func(string) (string, bool) { return "", false }}
 	// The library has one help flag, to which every app writes.
-	app := &cli.App{HideHelp: true, Flags: serveFlags(), Action: func(c *cli.Context) (err error) {
-		o, err = serveOptionsOf(env, c)
-		return err
-	}}
-	err = app.RunContext(context.Background(), append([]string{"serve", "--config-file", path}, args...))
-	return o, err
+	o := newServeOptions()
+	app := &cli.App{HideHelp: true, Flags: o.flags(), Action: func(c *cli.Context) error { return o.check(env, c) }}
+	return o, app.RunContext(context.Background(), append([]string{"serve", "--config-file", path}, args...))
 }
 
 func TestServeTakesFlagsFromAFile(t *testing.T) {
@@ -60,32 +57,32 @@ cni-bin-dir: [/a, /b]
 // and what is to be found in the options then.
 var serveFlagValues = map[string]struct {
 	value string
-	got   func(serveOptions) any
+	got   func(*serveOptions) any
 	want  any
 }{
-	"listen":                            {"unix:///tmp/other.sock", func(o serveOptions) any { return o.listen }, "unix:///tmp/other.sock"},
-	"docker-endpoint":                   {"unix:///tmp/d.sock", func(o serveOptions) any { return o.shim.Engine.Host }, "unix:///tmp/d.sock"},
-	"pod-infra-container-image":         {"registry.k8s.io/pause:3.10", func(o serveOptions) any { return o.shim.PauseImage }, "registry.k8s.io/pause:3.10"},
-	"streaming-bind-addr":               {"127.0.0.1:10010", func(o serveOptions) any { return o.shim.StreamAddress }, "127.0.0.1:10010"},
-	"streaming-tls-cert":                {"/tls/cert.pem", func(o serveOptions) any { return o.shim.StreamCertFile }, "/tls/cert.pem"},
-	"streaming-tls-key":                 {"/tls/key.pem", func(o serveOptions) any { return o.shim.StreamKeyFile }, "/tls/key.pem"},
-	"streaming-connection-idle-timeout": {"1h", func(o serveOptions) any { return o.shim.StreamIdleTimeout }, time.Hour},
-	"non-masquerade-cidr":               {"[10.0.0.0/8, \"fd00::/8\"]", func(o serveOptions) any { return o.shim.Network.NonMasqueradeCIDR }, "10.0.0.0/8,fd00::/8"},
-	"link-logs":                         {"true", func(o serveOptions) any { return o.shim.WriteLogs }, false},
-	"log-level":                         {"error", func(o serveOptions) any { return o.shim.Log.Enabled(context.Background(), slog.LevelWarn) }, false},
-	"log-format":                        {"json", func(o serveOptions) any { return fmt.Sprintf("%T", o.shim.Log.Handler()) }, "*slog.JSONHandler"},
-	"cgroup-driver":                     {"systemd", func(o serveOptions) any { return o.shim.CgroupDriver }, "systemd"},
-	"runtime-cgroups":                   {"/runtime.slice/docker", func(o serveOptions) any { return o.shim.RuntimeCgroups }, "/runtime.slice/docker"},
-	"runtime-request-timeout":           {"3m", func(o serveOptions) any { return o.shim.Engine.RequestTimeout }, 3 * time.Minute},
-	"image-pull-progress-deadline":      {"2m", func(o serveOptions) any { return o.shim.PullProgressDeadline }, 2 * time.Minute},
-	"metrics-addr":                      {"127.0.0.1:9101", func(o serveOptions) any { return o.shim.MetricsAddress }, "127.0.0.1:9101"},
-	"network-plugin":                    {"kubenet", func(o serveOptions) any { return o.shim.Network.Plugin }, "kubenet"},
-	"cni-conf-dir":                      {"/c", func(o serveOptions) any { return o.shim.Network.ConfDir }, "/c"},
-	"cni-bin-dir":                       {"[/a, /b]", func(o serveOptions) any { return strings.Join(o.shim.Network.BinDirs, ":") }, "/a:/b"},
-	"cni-cache-dir":                     {"/k", func(o serveOptions) any { return o.shim.Network.CacheDir }, "/k"},
-	"pod-cidr":                          {"[10.244.3.0/24, \"fd03::/64\"]", func(o serveOptions) any { return o.shim.Network.PodCIDR }, "10.244.3.0/24,fd03::/64"},
-	"network-plugin-mtu":                {"1500000", func(o serveOptions) any { return o.shim.Network.MTU }, 1500000},
-	"hairpin-mode":                      {"hairpin-veth", func(o serveOptions) any { return o.shim.Network.Hairpin }, "hairpin-veth"},
+	"listen":                            {"unix:///tmp/other.sock", func(o *serveOptions) any { return o.listen }, "unix:///tmp/other.sock"},
+	"docker-endpoint":                   {"unix:///tmp/d.sock", func(o *serveOptions) any { return o.shim.Engine.Host }, "unix:///tmp/d.sock"},
+	"pod-infra-container-image":         {"registry.k8s.io/pause:3.10", func(o *serveOptions) any { return o.shim.PauseImage }, "registry.k8s.io/pause:3.10"},
+	"streaming-bind-addr":               {"127.0.0.1:10010", func(o *serveOptions) any { return o.shim.StreamAddress }, "127.0.0.1:10010"},
+	"streaming-tls-cert":                {"/tls/cert.pem", func(o *serveOptions) any { return o.shim.StreamCertFile }, "/tls/cert.pem"},
+	"streaming-tls-key":                 {"/tls/key.pem", func(o *serveOptions) any { return o.shim.StreamKeyFile }, "/tls/key.pem"},
+	"streaming-connection-idle-timeout": {"1h", func(o *serveOptions) any { return o.shim.StreamIdleTimeout }, time.Hour},
+	"non-masquerade-cidr":               {"[10.0.0.0/8, \"fd00::/8\"]", func(o *serveOptions) any { return o.shim.Network.NonMasqueradeCIDR }, "10.0.0.0/8,fd00::/8"},
+	"link-logs":                         {"true", func(o *serveOptions) any { return o.shim.WriteLogs }, false},
+	"log-level":                         {"error", func(o *serveOptions) any { return o.shim.Log.Enabled(context.Background(), slog.LevelWarn) }, false},
+	"log-format":                        {"json", func(o *serveOptions) any { return fmt.Sprintf("%T", o.shim.Log.Handler()) }, "*slog.JSONHandler"},
+	"cgroup-driver":                     {"systemd", func(o *serveOptions) any { return o.shim.CgroupDriver }, "systemd"},
+	"runtime-cgroups":                   {"/runtime.slice/docker", func(o *serveOptions) any { return o.shim.RuntimeCgroups }, "/runtime.slice/docker"},
+	"runtime-request-timeout":           {"3m", func(o *serveOptions) any { return o.shim.Engine.RequestTimeout }, 3 * time.Minute},
+	"image-pull-progress-deadline":      {"2m", func(o *serveOptions) any { return o.shim.PullProgressDeadline }, 2 * time.Minute},
+	"metrics-addr":                      {"127.0.0.1:9101", func(o *serveOptions) any { return o.shim.MetricsAddress }, "127.0.0.1:9101"},
+	"network-plugin":                    {"kubenet", func(o *serveOptions) any { return o.shim.Network.Plugin }, "kubenet"},
+	"cni-conf-dir":                      {"/c", func(o *serveOptions) any { return o.shim.Network.ConfDir }, "/c"},
+	"cni-bin-dir":                       {"[/a, /b]", func(o *serveOptions) any { return strings.Join(o.shim.Network.BinDirs, ":") }, "/a:/b"},
+	"cni-cache-dir":                     {"/k", func(o *serveOptions) any { return o.shim.Network.CacheDir }, "/k"},
+	"pod-cidr":                          {"[10.244.3.0/24, \"fd03::/64\"]", func(o *serveOptions) any { return o.shim.Network.PodCIDR }, "10.244.3.0/24,fd03::/64"},
+	"network-plugin-mtu":                {"1500000", func(o *serveOptions) any { return o.shim.Network.MTU }, 1500000},
+	"hairpin-mode":                      {"hairpin-veth", func(o *serveOptions) any { return o.shim.Network.Hairpin }, "hairpin-veth"},
 }
 
 // TestServeTakesEveryFlagFromAFile: one file with all of them has the effect of
@@ -100,7 +97,7 @@ func TestServeTakesEveryFlagFromAFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, f := range serveFlags() {
+	for _, f := range newServeOptions().flags() {
 		name := f.Names()[0]
 		s, ok := serveFlagValues[name]
 		if !ok {
@@ -138,16 +135,16 @@ func TestServeRefusesABadFile(t *testing.T) {
 		"listen:":                                  "listen: want a text, a number, true or false, or a list of those, found nothing",
 		"\n\nnetwork-plugin-mtu: many":             "serve.yaml:3:1: network-plugin-mtu: ",
 		"link-logs: perhaps":                       "serve.yaml:1:1: link-logs: ",
-		"cgroup-driver: other":                     `--cgroup-driver "other": want cgroupfs or systemd`,
+		"cgroup-driver: other":                     "serve.yaml:1:1: cgroup-driver: must be cgroupfs or systemd",
 		"listen: a\nlisten: b":                     "serve.yaml:2:1: listen: this flag is set twice",
 		"listen: a\ncontainer-runtime-endpoint: b": "serve.yaml:2:1: container-runtime-endpoint: this flag is set twice",
 		"- listen":                                 "serve.yaml:1:1: want lines",
 		"listen: /a\n---\nlisten: /b":              "serve.yaml:3:1: a second document",
 		"listen: [":                                "serve.yaml:1: malformed YAML",
 		"non-masquerade-cidr: 10.0.0.0/8":          "--non-masquerade-cidr is for --network-plugin kubenet",
-		"network-plugin: kubenet\nnon-masquerade-cidr: 10.0.0.0/33":              `--non-masquerade-cidr "10.0.0.0/33": want an address range`,
-		"network-plugin: kubenet\nnon-masquerade-cidr: 10.0.0.0/8,172.16.0.0/12": "--non-masquerade-cidr 10.0.0.0/8,172.16.0.0/12: want one range of IPv4 and one of IPv6 at most",
-		"streaming-connection-idle-timeout: 0s":                                  "--streaming-connection-idle-timeout 0s: want a duration above 0",
+		"network-plugin: kubenet\nnon-masquerade-cidr: 10.0.0.0/33":              "serve.yaml:2:1: non-masquerade-cidr: must be an address range",
+		"network-plugin: kubenet\nnon-masquerade-cidr: 10.0.0.0/8,172.16.0.0/12": `invalid --non-masquerade-cidr "10.0.0.0/8,172.16.0.0/12": must be one range of IPv4 and one of IPv6 at most`,
+		"streaming-connection-idle-timeout: 0s":                                  `invalid --streaming-connection-idle-timeout "0s": must be above 0`,
 		"image-pull-progress-deadline: 1y":                                       "image-pull-progress-deadline: ",
 	} {
 		if _, err := readServe(t, config); err == nil || !strings.Contains(err.Error(), want) {

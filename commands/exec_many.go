@@ -16,40 +16,32 @@ import (
 )
 
 // inMany runs the command in each container. The first failure in the order of
-// the containers decides the status.
-func (o execOptions) inMany(ctx context.Context, env *Env, conn *client.Conn, containers []*runtimeapi.Container) error {
+// the containers decides the status. With --parallel it runs in all side by side, and each
+// line of output begins with its container's name.
+func (o *execOptions) inMany(ctx context.Context, env *Env, conn *client.Conn, containers []*runtimeapi.Container) error {
 	containers = namePods(ctx, conn, containers)
 	nameOf := containerName
 	if needNamespaces(containers) {
 		nameOf = func(c *runtimeapi.Container) string { return sourceOf(c).fullName() }
 	}
-	if o.parallel {
-		return o.atOnce(ctx, env, conn, containers, nameOf)
-	}
-	for _, c := range containers {
-		if !o.quiet && len(containers) > 1 {
-			fmt.Fprintf(env.Err, "==> %s <==\n", output.Sanitize(nameOf(c)))
+	ignored := func(c *runtimeapi.Container, err error) bool {
+		if !o.ignore || ctx.Err() != nil {
+			return false
 		}
-		err := o.inOne(ctx, conn, c, o.session.streams(env))
-		if err != nil && !o.ignored(ctx, env, nameOf(c), err) {
-			return err
+		env.warn("%s: %v", nameOf(c), err)
+		return true
+	}
+	if !o.parallel {
+		for _, c := range containers {
+			if !o.quiet && len(containers) > 1 {
+				fmt.Fprintf(env.Err, "==> %s <==\n", output.Sanitize(nameOf(c)))
+			}
+			if err := o.inOne(ctx, conn, c, o.session.streams(env)); err != nil && !ignored(c, err) {
+				return err
+			}
 		}
+		return nil
 	}
-	return nil
-}
-
-// ignored says that a failure ends nothing, and tells the user about it.
-func (o execOptions) ignored(ctx context.Context, env *Env, name string, err error) bool {
-	if !o.ignore || ctx.Err() != nil {
-		return false
-	}
-	env.warn("%s: %v", name, err)
-	return true
-}
-
-// atOnce runs the command in all containers side by side. Each line of output
-// begins with its container's name.
-func (o execOptions) atOnce(ctx context.Context, env *Env, conn *client.Conn, containers []*runtimeapi.Container, nameOf func(*runtimeapi.Container) string) error {
 	var line sync.Mutex
 	errs := make([]error, len(containers))
 	var running sync.WaitGroup
@@ -63,8 +55,8 @@ func (o execOptions) atOnce(ctx context.Context, env *Env, conn *client.Conn, co
 			errOut := &lineWriter{to: env.Err, lock: &line, prefix: prefix}
 			err := o.inOne(ctx, conn, c, stream.Streams{Out: out, Err: errOut})
 			err = errors.Join(err, out.flush(), errOut.flush())
-			if err != nil && !o.ignored(ctx, env, nameOf(c), err) {
-				errs[i] = fmt.Errorf("%s: %w", nameOf(c), err)
+			if err != nil && !ignored(c, err) {
+				errs[i] = about(nameOf(c), err)
 			}
 		})
 	}
@@ -94,16 +86,15 @@ func (w *lineWriter) Write(p []byte) (int, error) {
 	if end < 0 {
 		return len(p), nil
 	}
-	whole := w.rest[:end+1]
 	var b bytes.Buffer
-	for line := range bytes.Lines(whole) {
+	for line := range bytes.Lines(w.rest[:end+1]) {
 		b.WriteString(w.prefix)
 		b.Write(line)
 	}
 	w.lock.Lock()
 	defer w.lock.Unlock()
 	_, err := w.to.Write(b.Bytes())
-	w.rest = append([]byte(nil), w.rest[end+1:]...)
+	w.rest = bytes.Clone(w.rest[end+1:])
 	return len(p), err
 }
 

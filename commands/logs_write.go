@@ -2,7 +2,6 @@ package commands
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -19,47 +18,17 @@ import (
 	"github.com/crishim/crishim/output"
 )
 
-// source is the container that a line of log is from.
-type source struct{ namespace, pod, container string }
-
-func sourceOf(c *runtimeapi.Container) source {
-	labels := c.GetLabels()
-	return source{labels[labelPodNamespace], labels[labelPodName], cmp.Or(c.GetMetadata().GetName(), c.GetId())}
-}
-
-func (s source) name() string {
-	if s.pod == "" {
-		return s.container
-	}
-	return s.pod + "/" + s.container
-}
-
-// fullName is name with the namespace, where that is known.
-func (s source) fullName() string {
-	if s.pod == "" || s.namespace == "" {
-		return s.name()
-	}
-	return s.namespace + "/" + s.name()
-}
-
 // alignedTime is RFC 3339 with all nine digits, so that lines stay aligned.
 const alignedTime = "2006-01-02T15:04:05.000000000Z07:00"
 
 // errLimit ends reading at --limit-bytes.
 var errLimit = errors.New("limit of bytes reached")
 
-// logWriter puts entries on stdout and stderr as options say. Containers may
-// write at the same time: only whole lines then go out.
-type logWriter struct {
-	mu     sync.Mutex
-	out    io.Writer
-	err    io.Writer
-	o      logsOptions
-	prefix bool
-	// namespaces puts the namespace into the prefix.
-	namespaces bool
-	left       int64 // bytes; below 0: no limit
-	pending    map[lineKey][]byte
+func withoutLimit(err error) error {
+	if errors.Is(err, errLimit) {
+		return nil
+	}
+	return err
 }
 
 // maxPending is how long a line may be that is shown as one. A container may never
@@ -72,34 +41,55 @@ type lineKey struct {
 	stream string
 }
 
-func newLogWriter(env *Env, o logsOptions, prefix bool) *logWriter {
-	return &logWriter{out: env.Out, err: env.Err, o: o, prefix: prefix, left: o.limit, pending: map[lineKey][]byte{}}
+// lines are those that came in several entries, and of which the end is to come.
+type lines map[lineKey][]byte
+
+// add returns a line that is whole, or as long as a line may be.
+func (l lines) add(key lineKey, e logfile.Entry) (line []byte, ok bool) {
+	line = append(l[key], e.Text...)
+	if e.Partial() && len(line) < maxPending {
+		l[key] = line
+		return nil, false
+	}
+	delete(l, key)
+	return line, true
+}
+
+// logWriter puts entries on stdout and stderr as options say. Containers may
+// write at the same time: only whole lines then go out.
+type logWriter struct {
+	mu  sync.Mutex
+	out io.Writer
+	err io.Writer
+	o   logsOptions
+	// prefix begins each line with its container's name, namespaces with the namespace too.
+	prefix, namespaces bool
+	left               int64 // bytes; below 0: no limit
+	pending            lines
+}
+
+func newLogWriter(env *Env, o logsOptions, containers []*runtimeapi.Container) *logWriter {
+	return &logWriter{
+		out: env.Out, err: env.Err, o: o, left: o.limit, pending: lines{},
+		prefix: len(containers) > 1, namespaces: needNamespaces(containers),
+	}
 }
 
 // entry writes one entry. Where whole lines matter it waits for their ends.
 func (w *logWriter) entry(from source, e logfile.Entry) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	key := lineKey{from, e.Stream}
-	if w.o.grep != nil || w.o.json || w.prefix || w.o.timestamps {
-		e.Text = append(w.pending[key], e.Text...)
-		if e.Partial() && len(e.Text) < maxPending {
-			w.pending[key] = e.Text
+	if w.o.grep.Regexp != nil || w.o.format == "json" || w.prefix || w.o.timestamps {
+		line, whole := w.pending.add(lineKey{from, e.Stream}, e)
+		if !whole {
 			return nil
 		}
-		delete(w.pending, key)
 		if e.Partial() {
-			e.Text = append(e.Text, '\n')
+			line = append(line, '\n')
 		}
+		e.Text = line
 	}
-	if w.o.grep != nil && !w.o.grep.Match(bytes.TrimSuffix(e.Text, []byte("\n"))) {
-		return nil
-	}
-	line, err := w.line(from, e)
-	if err != nil {
-		return err
-	}
-	return w.write(e.Stream, line)
+	return w.write(from, e)
 }
 
 // finish writes what never became a line.
@@ -107,61 +97,56 @@ func (w *logWriter) finish() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for key, text := range w.pending {
-		if w.o.grep != nil && !w.o.grep.Match(text) {
-			continue
-		}
-		line, err := w.line(key.from, logfile.Entry{Stream: key.stream, Text: append(text, '\n')})
-		if err != nil {
-			return err
-		}
-		if err := w.write(key.stream, line); err != nil && !errors.Is(err, errLimit) {
-			return err
+		if err := w.write(key.from, logfile.Entry{Stream: key.stream, Text: append(text, '\n')}); err != nil {
+			return withoutLimit(err)
 		}
 	}
 	return nil
 }
 
-func (w *logWriter) line(from source, e logfile.Entry) ([]byte, error) {
-	if w.o.json {
-		return jsonLine(from, e)
+func (w *logWriter) write(from source, e logfile.Entry) error {
+	text := bytes.TrimSuffix(e.Text, []byte("\n"))
+	if w.o.grep.Regexp != nil && !w.o.grep.Match(text) {
+		return nil
 	}
 	var line []byte
-	if w.prefix {
-		name := from.name()
-		if w.namespaces {
-			name = from.fullName()
+	to := w.out
+	switch {
+	case w.o.format == "json":
+		var b bytes.Buffer
+		encoder := json.NewEncoder(&b)
+		encoder.SetEscapeHTML(false)
+		err := encoder.Encode(struct {
+			Time      time.Time `json:"time"`
+			Stream    string    `json:"stream"`
+			Namespace string    `json:"namespace,omitempty"`
+			Pod       string    `json:"pod,omitempty"`
+			Container string    `json:"container"`
+			Log       string    `json:"log"`
+		}{e.Time, e.Stream, from.namespace, from.pod, from.container, string(text)})
+		if err != nil {
+			return err
 		}
-		line = append(line, output.Sanitize(name)+" | "...)
+		line = output.EscapeJSON(b.Bytes())
+	default:
+		if e.Stream == logfile.Stderr {
+			to = w.err
+		}
+		if w.prefix {
+			name := from.name()
+			if w.namespaces {
+				name = from.fullName()
+			}
+			line = append(line, output.Sanitize(name)+" | "...)
+		}
+		if w.o.timestamps && !e.Time.IsZero() {
+			line = append(line, e.Time.Format(alignedTime)+" "...)
+		}
+		line = append(line, e.Text...)
 	}
-	if w.o.timestamps && !e.Time.IsZero() {
-		line = append(line, e.Time.Format(alignedTime)+" "...)
-	}
-	return append(line, e.Text...), nil
-}
-
-func jsonLine(from source, e logfile.Entry) ([]byte, error) {
-	var b bytes.Buffer
-	encoder := json.NewEncoder(&b)
-	encoder.SetEscapeHTML(false)
-	err := encoder.Encode(struct {
-		Time      time.Time `json:"time"`
-		Stream    string    `json:"stream"`
-		Namespace string    `json:"namespace,omitempty"`
-		Pod       string    `json:"pod,omitempty"`
-		Container string    `json:"container"`
-		Log       string    `json:"log"`
-	}{e.Time, e.Stream, from.namespace, from.pod, from.container, string(bytes.TrimSuffix(e.Text, []byte("\n")))})
-	return output.EscapeJSON(b.Bytes()), err
-}
-
-func (w *logWriter) write(stream string, line []byte) error {
 	if w.left >= 0 {
 		line = line[:min(int64(len(line)), w.left)]
 		w.left -= int64(len(line))
-	}
-	to := w.out
-	if stream == logfile.Stderr && !w.o.json {
-		to = w.err
 	}
 	if _, err := to.Write(line); err != nil {
 		return err
@@ -177,6 +162,9 @@ type mergedLine struct {
 	from  source
 	entry logfile.Entry
 }
+
+// errMerged ends the reading of logs that are not written any more.
+var errMerged = errors.New("the output has ended")
 
 // readMerged reads several logs that do not grow and writes them as one, in
 // the order of time. Each is read as far as it is written only.
@@ -211,9 +199,6 @@ func readMerged(ctx context.Context, conn *client.Conn, o logsOptions, container
 	return withoutLimit(join(append(errs, failed, w.finish())...))
 }
 
-// errMerged ends the reading of logs that are not written any more.
-var errMerged = errors.New("the output has ended")
-
 // inOrder hands on the lines of all logs, the oldest first, until all are closed.
 func inOrder(logs []chan mergedLine, emit func(source, logfile.Entry) error) error {
 	next := make([]*mergedLine, len(logs)) // nil: to be read
@@ -237,11 +222,4 @@ func inOrder(logs []chan mergedLine, emit func(source, logfile.Entry) error) err
 		}
 		next[first] = nil
 	}
-}
-
-func withoutLimit(err error) error {
-	if errors.Is(err, errLimit) {
-		return nil
-	}
-	return err
 }

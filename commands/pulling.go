@@ -1,0 +1,254 @@
+package commands
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/urfave/cli/v2"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/client"
+	"github.com/crishim/crishim/client/auth"
+	"github.com/crishim/crishim/commands/progress"
+	"github.com/crishim/crishim/internal/bounded"
+	"github.com/crishim/crishim/output"
+)
+
+// pullOptions say how the verbs that may pull do it.
+type pullOptions struct {
+	creds, encoded, user string
+	fromStdin            bool
+	authFile             string
+	timeout              time.Duration
+	with, without        bool // --with-pull, --no-pull
+
+	auth      *runtimeapi.AuthConfig // nil: look it up
+	ifMissing bool
+	retries   int
+	progress  bool              // show how far it is
+	display   *progress.Display // nil: one for each pull
+}
+
+func (o *pullOptions) flags() []cli.Flag {
+	return []cli.Flag{
+		stringFlag(&o.creds, "creds", "`USER[:PASSWORD]` for the registry (env CRICTL_CREDS)"),
+		stringFlag(&o.encoded, "auth", "`BASE64` of user:password for the registry (env CRICTL_AUTH)"),
+		stringFlag(&o.user, "username", "`USER` for the registry; the password is asked for", "u"),
+		boolFlag(&o.fromStdin, "password-stdin", "read the password from standard input"),
+		stringFlag(&o.authFile, "authfile", "read credentials from `FILE` instead of ~/.docker/config.json"),
+		durationFlag(&o.timeout, "pull-timeout", "give a pull this long: 90, 90s, 5m (env CRICTL_PULL_TIMEOUT, default no limit)", "pt"),
+	}
+}
+
+// choiceFlags are those of verbs for which the config file says whether they pull.
+func (o *pullOptions) choiceFlags() []cli.Flag {
+	return []cli.Flag{
+		boolFlag(&o.with, "with-pull", "pull the image first"),
+		boolFlag(&o.without, "no-pull", "do not pull the image"),
+	}
+}
+
+// wanted reports whether to pull; the flags go before the config file.
+func (o *pullOptions) wanted(usual bool) (bool, error) {
+	if o.with && o.without {
+		return false, usagef("--with-pull and --no-pull contradict each other")
+	}
+	return o.with || usual && !o.without, nil
+}
+
+// check reads the credentials, and asks for the password.
+func (o *pullOptions) check(env *Env, c *cli.Context) (err error) {
+	o.progress = env.ErrTerminal && !env.compat
+	if text := env.getenv("CRICTL_PULL_TIMEOUT"); text != "" && !c.IsSet("pull-timeout") {
+		if o.timeout, err = parseDuration(text); err != nil {
+			return usagef("invalid CRICTL_PULL_TIMEOUT %s: %v", quote(text), err)
+		}
+	}
+	creds, encoded := o.creds, o.encoded
+	switch {
+	case creds != "" && encoded+o.user != "" || encoded != "" && o.user != "":
+		return usagef("--creds, --auth and --username: choose one")
+	case creds+encoded+o.user == "":
+		creds, encoded = env.getenv("CRICTL_CREDS"), env.getenv("CRICTL_AUTH")
+	}
+	if encoded != "" {
+		if o.auth, err = auth.ParseBase64(encoded); err != nil {
+			return usagef("--auth: %v", err)
+		}
+		return nil
+	}
+	creds = cmp.Or(o.user, creds)
+	user, password, found := strings.Cut(creds, ":")
+	switch {
+	case creds == "" && o.fromStdin:
+		return usagef("--password-stdin needs --username or --creds")
+	case creds == "":
+		return nil
+	case user == "":
+		return usagef("the registry credentials have no user name")
+	case o.fromStdin:
+		text, err := bounded.ReadAll(env.In, bounded.Config)
+		if err != nil {
+			return err
+		}
+		password = strings.TrimRight(string(text), "\r\n")
+	case found:
+	case env.AskPassword == nil || !env.InTerminal:
+		return usagef("no password for %s: give it with --password-stdin", quote(user))
+	default:
+		if password, err = env.AskPassword(c.Context, "Password for "+output.Sanitize(user)+": "); err != nil {
+			return err
+		}
+	}
+	o.auth = &runtimeapi.AuthConfig{Username: user, Password: password}
+	return nil
+}
+
+// pull pulls one image and returns the reference that the runtime gives.
+func (o *pullOptions) pull(ctx context.Context, env *Env, conn *client.Conn, spec *runtimeapi.ImageSpec, pod *runtimeapi.PodSandboxConfig) (string, error) {
+	if o.ifMissing {
+		res, err := conn.Image.ImageStatus(ctx, &runtimeapi.ImageStatusRequest{Image: spec})
+		if err == nil && res.GetImage() != nil {
+			return res.GetImage().GetId(), nil
+		}
+	}
+	auth, err := o.authFor(ctx, env, spec.GetImage())
+	if err != nil {
+		return "", err
+	}
+	if o.timeout > 0 {
+		ctx = client.WithTimeout(ctx, o.timeout, "--pull-timeout")
+	}
+	for attempt := 0; ; attempt++ {
+		ref, err := o.pullOnce(ctx, env, conn, &runtimeapi.PullImageRequest{Image: spec, Auth: auth, SandboxConfig: pod})
+		if err == nil {
+			return ref, nil
+		}
+		if attempt >= o.retries || ctx.Err() != nil || isGone(err) {
+			var named *client.Error
+			if errors.As(err, &named) && strings.HasPrefix(named.Error(), "pull image: ") { // which is said better here
+				err = &worded{err, strings.TrimPrefix(named.Error(), "pull image: ")}
+			}
+			switch {
+			case !client.IsRefused(err):
+			case auth == nil:
+				err = withHint(err, "if the image is private, log in with `docker login`, or give --creds or --authfile")
+			default:
+				err = withHint(err, "are user and password right, and may this user read the image? `docker login`, --creds and --authfile give others")
+			}
+			return "", about("pull "+spec.GetImage(), err)
+		}
+		env.warn("pull %s: %v; trying again", spec.GetImage(), sentence(env, err))
+		if err := pause(ctx, time.Second<<min(attempt, 4)); err != nil {
+			return "", err
+		}
+	}
+}
+
+// worded replaces an error's text and keeps the error.
+type worded struct {
+	error
+	text string
+}
+
+func (e *worded) Error() string { return e.text }
+
+func (e *worded) Unwrap() error { return e.error }
+
+// pullFor pulls what a container needs: its image and the images among its
+// mounts.
+func (o *pullOptions) pullFor(ctx context.Context, env *Env, conn *client.Conn, container *runtimeapi.ContainerConfig, pod *runtimeapi.PodSandboxConfig) error {
+	images := []*runtimeapi.ImageSpec{container.GetImage()}
+	for _, mount := range container.GetMounts() {
+		if mount.GetImage().GetImage() != "" {
+			images = append(images, mount.GetImage())
+		}
+	}
+	for _, image := range images {
+		if _, err := o.pull(ctx, env, conn, image, pod); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// authFor is what to send a registry for an image; nil is anonymous. What a
+// flag gave goes before what docker or podman keep.
+func (o *pullOptions) authFor(ctx context.Context, env *Env, image string) (*runtimeapi.AuthConfig, error) {
+	if o.auth != nil {
+		return o.auth, nil
+	}
+	if o.timeout > 0 { // a credential helper may hang as a registry may
+		limited, cancel := context.WithTimeoutCause(ctx, o.timeout, fmt.Errorf("--pull-timeout of %s is over", o.timeout))
+		defer cancel()
+		ctx = limited
+	}
+	return auth.Lookup(ctx, image, auth.Options{AuthFile: o.authFile, LookupEnv: env.LookupEnv})
+}
+
+// pullOnce pulls and shows how far it is, if that is wanted.
+func (o *pullOptions) pullOnce(ctx context.Context, env *Env, conn *client.Conn, r *runtimeapi.PullImageRequest) (string, error) {
+	if !o.progress {
+		res, err := conn.Image.PullImage(ctx, r)
+		return res.GetImageRef(), err
+	}
+	display := o.display
+	if display == nil {
+		display = progress.Start(env.progressOptions())
+		defer display.Close()
+	}
+	return pullShowing(ctx, conn, r, display)
+}
+
+// pullShowing shows how far a pull is. Our own shim tells of each layer; of
+// another runtime only the time is known that it takes, and how much the images
+// grow meanwhile.
+func pullShowing(ctx context.Context, conn *client.Conn, r *runtimeapi.PullImageRequest, display *progress.Display) (string, error) {
+	shown := display.Pull(r.GetImage().GetImage())
+	defer shown.Close()
+	if r.GetImage().GetRuntimeHandler() == "" { // for which the private service has no field
+		id, err := conn.PullReporting(ctx, r.GetImage().GetImage(), r.GetAuth(), shown.Report)
+		if !errors.Is(err, client.ErrNotOurShim) {
+			return id, err
+		}
+	}
+	display.Stored(func(ctx context.Context) (used int64, err error) { // what the images take
+		res, err := conn.Image.ImageFsInfo(ctx, &runtimeapi.ImageFsInfoRequest{})
+		for _, fs := range res.GetImageFilesystems() {
+			used += int64(fs.GetUsedBytes().GetValue())
+		}
+		return used, err
+	})
+	res, err := conn.Image.PullImage(ctx, r)
+	return res.GetImageRef(), err
+}
+
+func (env *Env) progressOptions() progress.Options {
+	return progress.Options{
+		Out: env.Err, Terminal: env.ErrTerminal && env.getenv("TERM") != "dumb", Width: env.width(),
+	}
+}
+
+// pullInLines shows pulls among the steps of pods. Those come from several
+// pods at once, so that nothing can be drawn in place.
+func (env *Env) pullInLines(conn *client.Conn) func(context.Context, string, *runtimeapi.AuthConfig, *runtimeapi.PodSandboxConfig) (string, error) {
+	return func(ctx context.Context, image string, auth *runtimeapi.AuthConfig, pod *runtimeapi.PodSandboxConfig) (string, error) {
+		r := &runtimeapi.PullImageRequest{Image: &runtimeapi.ImageSpec{Image: image}, Auth: auth, SandboxConfig: pod}
+		display := progress.Start(progress.Options{Out: lockedErr{env}})
+		defer display.Close()
+		return pullShowing(ctx, conn, r, display)
+	}
+}
+
+// lockedErr is stderr for whole lines of parallel work.
+type lockedErr struct{ env *Env }
+
+func (w lockedErr) Write(line []byte) (int, error) {
+	w.env.mu.Lock()
+	defer w.env.mu.Unlock()
+	return w.env.Err.Write(line)
+}
