@@ -4,7 +4,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 linter_version=v2.15.0
 deadcode_version=v0.52.0
-tags=urfave_cli_no_docs
+tags=urfave_cli_no_docs,grpcnotrace,nethttpomithttp2
 status=0
 
 unformatted=$(git ls-files -co --exclude-standard '*.go' | xargs -r gofmt -l)
