@@ -49,10 +49,10 @@ func watch(files ...string) *fsnotify.Watcher {
 // follow hands on what is written from here on.
 func (f *followed) follow(ctx context.Context, o Options, watch func(...string) *fsnotify.Watcher, emit func(Entry) error) error {
 	var changes chan fsnotify.Event
-	var overflow chan error
+	var failures chan error
 	if w := watch(f.path, f.file.Name()); w != nil { // two folders where the path is a link of a dockershim
 		defer w.Close()
-		changes, overflow = w.Events, w.Errors
+		changes, failures = w.Events, w.Errors
 	}
 	ticker := time.NewTicker(cmp.Or(o.Poll, defaultPoll))
 	defer ticker.Stop()
@@ -74,8 +74,11 @@ func (f *followed) follow(ctx context.Context, o Options, watch func(...string) 
 			ask = true
 		case <-changes: // of a rotated file as well: its writer may still have it open
 			ask = false
-		case <-overflow: // there were more changes than could be told of
+		case err := <-failures:
 			ask = false
+			if !errors.Is(err, fsnotify.ErrEventOverflow) { // which only means that some were not told
+				changes, failures = nil, nil
+			}
 		}
 	}
 }
