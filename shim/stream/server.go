@@ -226,7 +226,6 @@ func (s *Server) Close() error {
 	if server != nil {
 		err = server.Close()
 	}
-	s.work.Wait()
 	if listener != nil {
 		told := make(chan struct{})
 		go func() {
@@ -239,6 +238,7 @@ func (s *Server) Close() error {
 		}
 		listener.closeAll()
 	}
+	s.work.Wait()
 	s.records.close()
 	return err
 }

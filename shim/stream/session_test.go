@@ -5,8 +5,11 @@ import (
 	"context"
 	"io"
 	"net"
+	"net/http"
+	"net/url"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/docker/docker/api/types"
 	"github.com/docker/docker/api/types/container"
@@ -81,5 +84,47 @@ func TestSessionInEachProtocol(t *testing.T) {
 				t.Errorf("got %q and %q", &channels[1], &channels[3])
 			}
 		})
+	}
+}
+
+// A client that reads nothing, and so holds up what is written to it, does not keep the
+// server from closing.
+func TestCloseDoesNotWaitForAClientThatReadsNothing(t *testing.T) {
+	s := startServer(t, Options{})
+	writing := make(chan struct{})
+	streamingURL, err := s.url(t.Context(), "exec", session{server: s, want: wanted{stdout: true}, run: func(_ context.Context, e ends) error {
+		close(writing)
+		for {
+			if _, err := e.stdout.Write(make([]byte, 1<<20)); err != nil {
+				return err
+			}
+		}
+	}}.serve)
+	if err != nil {
+		t.Fatal(err)
+	}
+	u, err := url.Parse(streamingURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := net.Dial("tcp", u.Host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	if _, err := io.WriteString(client, upgradeRequest(u, "v4.channel.k8s.io")); err != nil {
+		t.Fatal(err)
+	}
+	openStreams(t, client, http.Header{"Streamtype": {"error"}}, http.Header{"Streamtype": {"stdout"}})
+	<-writing
+	closed := make(chan error, 1)
+	go func() { closed <- s.Close() }()
+	select {
+	case err := <-closed:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(patience):
+		t.Fatal("the server does not close")
 	}
 }
