@@ -46,18 +46,12 @@ func decimal(n uint32) string { return strconv.FormatUint(uint64(n), 10) }
 
 // enumWord turns CONTAINER_RUNNING or SANDBOX_NOTREADY into Running, NotReady.
 func enumWord(s string) string {
-	_, word, found := strings.Cut(s, "_")
-	if !found {
-		word = s
-	}
-	if word == "NOTREADY" {
-		return "NotReady"
-	}
-	if word == "" {
+	word := s[strings.IndexByte(s, '_')+1:]
+	switch word {
+	case "":
 		return ""
+	case "NOTREADY":
+		return "NotReady"
 	}
 	return word[:1] + strings.ToLower(word[1:])
 }
-
-// parseInt reads a 64-bit integer that JSON carries as a string.
-func parseInt(s string) (int64, error) { return strconv.ParseInt(s, 10, 64) }

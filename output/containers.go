@@ -88,18 +88,14 @@ func Containers(w io.Writer, r *runtimeapi.ListContainersResponse, o Options) er
 	slices.SortStableFunc(rows, func(a, b *runtimeapi.Container) int {
 		return cmp.Or(cmp.Compare(b.GetCreatedAt(), a.GetCreatedAt()), cmp.Compare(a.GetId(), b.GetId()))
 	})
-	v := view{fallback: Table}
-	v.items = func() ([][]byte, error) { return marshalAll(rows) }
-	v.root = func() ([]byte, error) {
-		items, err := v.items()
-		return list("containers", items), err
-	}
-	v.ids = func() []string { return each(rows, (*runtimeapi.Container).GetId) }
-	v.names = func() []string {
-		return each(rows, func(c *runtimeapi.Container) string { return containerReference(c, o) })
-	}
-	v.table = func(w io.Writer, o Options) error { return writeTable(w, rows, containerColumns, o) }
-	return render(w, v, o)
+	return render(w, view{
+		fallback: Table, items: messages(rows), wrap: list("containers"),
+		ids: func() []string { return each(rows, (*runtimeapi.Container).GetId) },
+		names: func() []string {
+			return each(rows, func(c *runtimeapi.Container) string { return containerReference(c, o) })
+		},
+		table: func(w io.Writer, o Options) error { return writeTable(w, rows, containerColumns, o) },
+	}, o)
 }
 
 // containerReference is what a command line may name the container by:
@@ -110,13 +106,4 @@ func containerReference(c *runtimeapi.Container, o Options) string {
 		return c.GetId()
 	}
 	return namespace + "/" + pod + "/" + name
-}
-
-// each applies f to every row.
-func each[T, U any](rows []T, f func(T) U) []U {
-	out := make([]U, len(rows))
-	for i, r := range rows {
-		out[i] = f(r)
-	}
-	return out
 }

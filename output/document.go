@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+	"strings"
 	"unicode/utf16"
 	"unicode/utf8"
 
+	"go.yaml.in/yaml/v2" // what sigs.k8s.io/yaml writes with, and so the same bytes
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 )
@@ -138,76 +140,93 @@ func EscapeJSON(b []byte) []byte {
 	return out
 }
 
-// list gives the compact JSON {"name":[items]}.
-func list(name string, items [][]byte) []byte {
-	var b bytes.Buffer
-	b.WriteString(`{"` + name + `":[`)
-	b.Write(bytes.Join(items, []byte(",")))
-	b.WriteString("]}")
-	return b.Bytes()
+// marshalYAML writes a JSON document as YAML. The library writes what moves or
+// reorders text as it is, so such strings go through it under stand-ins, and
+// stand in the end between double quotes, with escapes. Programs read the same text.
+func marshalYAML(root []byte) ([]byte, error) {
+	// sigs.k8s.io/yaml would read the JSON with the parser of YAML, which
+	// takes longer than all the rest.
+	document, err := decode(root)
+	if err != nil {
+		return nil, err
+	}
+	s := standIns{prefix: "escaped"}
+	for bytes.Contains(root, []byte(s.prefix)) {
+		s.prefix += "0"
+	}
+	document = s.replace(numbers(document))
+	out, err := yaml.Marshal(document)
+	if err != nil {
+		return nil, fmt.Errorf("encode as YAML: %w", err)
+	}
+	if len(s.texts) > 0 {
+		out = []byte(strings.NewReplacer(s.texts...).Replace(string(out)))
+	}
+	return out, nil
 }
 
-// marshalAll encodes each message.
-func marshalAll[M proto.Message](messages []M) ([][]byte, error) {
-	items := make([][]byte, len(messages))
-	for i, m := range messages {
-		b, err := marshalProto(m)
-		if err != nil {
-			return nil, err
+// standIns are words without any meaning to YAML, and the escaped strings whose
+// places they keep.
+type standIns struct {
+	prefix string
+	texts  []string // name, text, name, text ...
+}
+
+// replace puts stand-ins in the place of the strings in v that need escapes.
+func (s *standIns) replace(v any) any {
+	switch v := v.(type) {
+	case string:
+		return s.replaceString(v)
+	case []any:
+		for i, e := range v {
+			v[i] = s.replace(e)
 		}
-		items[i] = b
-	}
-	return items, nil
-}
-
-// Message writes any CRI message as a document; its default format is JSON.
-func Message(w io.Writer, m proto.Message, o Options) error {
-	return render(w, messageView(m), o)
-}
-
-func messageView(m proto.Message) view {
-	v := view{
-		root:     func() ([]byte, error) { return marshalProto(m) },
-		names:    func() []string { return nil },
-		fallback: JSON,
-	}
-	v.items = func() ([][]byte, error) {
-		b, err := v.root()
-		return [][]byte{b}, err
-	}
-	v.table = func(w io.Writer, _ Options) error {
-		b, err := v.root()
-		if err != nil {
-			return err
+	case map[string]any:
+		for k, e := range v {
+			name := s.replaceString(k)
+			if name != k {
+				delete(v, k)
+			}
+			v[name] = s.replace(e)
 		}
-		return renderDocument(w, b, YAML, nil)
 	}
 	return v
 }
 
-// Value writes any value that encoding/json can encode, such as a view type of
-// this package; table says how people see it, and may be nil.
-func Value(w io.Writer, value any, o Options, table func(w io.Writer, o Options) error) error {
-	v := view{
-		root:     func() ([]byte, error) { return compactJSON(value) },
-		names:    func() []string { return nil },
-		fallback: JSON,
-		table:    table,
+// longKey is from where on YAML writes a key on a line of its own. A stand-in for
+// a key that is longer has to be so too.
+const longKey = 128
+
+func (s *standIns) replaceString(text string) string {
+	if strings.IndexFunc(text, dangerous) < 0 {
+		return text
 	}
-	v.items = func() ([][]byte, error) {
-		b, err := v.root()
-		return [][]byte{b}, err
+	quoted := quoteYAML(text)
+	name := s.prefix + "-" + strconv.Itoa(len(s.texts)) + "-"
+	if len(quoted) >= longKey {
+		name += strings.Repeat("x", longKey)
 	}
-	if table != nil {
-		v.fallback = Table
-	} else {
-		v.table = func(w io.Writer, _ Options) error {
-			b, err := v.root()
-			if err != nil {
-				return err
+	name += "."
+	s.texts = append(s.texts, name, quoted)
+	return name
+}
+
+// quoteYAML writes a string between double quotes. The escapes of JSON are YAML's
+// too, but for runes that take two of them.
+func quoteYAML(text string) string {
+	var b strings.Builder
+	for _, r := range text {
+		switch {
+		case r > 0xffff && dangerous(r):
+			fmt.Fprintf(&b, `\U%08x`, r)
+		case dangerous(r):
+			fmt.Fprintf(&b, `\u%04x`, r)
+		default:
+			quoted, err := json.Marshal(string(r)) // of a string: no error
+			if err == nil {
+				b.Write(quoted[1 : len(quoted)-1])
 			}
-			return renderDocument(w, b, YAML, nil)
 		}
 	}
-	return render(w, v, o)
+	return `"` + b.String() + `"`
 }

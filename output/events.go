@@ -3,7 +3,6 @@ package output
 import (
 	"cmp"
 	"io"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -15,56 +14,42 @@ import (
 // eventTime is RFC 3339 of one length, so that lines stay aligned.
 const eventTime = "2006-01-02T15:04:05.000Z07:00"
 
-// eventColumn is a column of a table that grows: how wide its cells will be
-// has to be known before they are.
-type eventColumn struct {
-	column[*runtimeapi.ContainerEventResponse]
-	width int
-}
+type event = *runtimeapi.ContainerEventResponse
 
-var eventColumns = []eventColumn{
-	{column[*runtimeapi.ContainerEventResponse]{name: "TIME", value: func(e *runtimeapi.ContainerEventResponse, o Options) string {
+// eventColumns are those of a table that grows: how wide their cells will be has to be
+// known before they are.
+var eventColumns = []column[event]{
+	{name: "TIME", width: len("2006-01-02T15:04:05.000Z"), value: func(e event, o Options) string {
 		if e.GetCreatedAt() <= 0 {
 			return unknownCell
 		}
 		return time.Unix(0, e.GetCreatedAt()).In(o.location()).Format(eventTime)
-	}}, len("2006-01-02T15:04:05.000Z")},
-	{column[*runtimeapi.ContainerEventResponse]{name: "EVENT", value: func(e *runtimeapi.ContainerEventResponse, _ Options) string {
-		return enumWord(eventWord(e))
-	}}, len("Created")},
-	{column[*runtimeapi.ContainerEventResponse]{name: "CONTAINER", value: func(e *runtimeapi.ContainerEventResponse, o Options) string {
-		return shortID(e.GetContainerId(), o)
-	}}, shortLength},
-	{column[*runtimeapi.ContainerEventResponse]{name: "POD", value: func(e *runtimeapi.ContainerEventResponse, _ Options) string {
+	}},
+	{name: "EVENT", width: len("Created"), value: func(e event, _ Options) string {
+		return enumWord(strings.TrimSuffix(e.GetContainerEventType().String(), "_EVENT"))
+	}},
+	{name: "CONTAINER", width: shortLength, value: func(e event, o Options) string { return shortID(e.GetContainerId(), o) }},
+	{name: "POD", width: 24, value: func(e event, _ Options) string {
 		pod := e.GetPodSandboxStatus().GetMetadata()
 		return orUnknown(pod.GetNamespace()) + "/" + orUnknown(pod.GetName())
-	}}, 24},
-	{column[*runtimeapi.ContainerEventResponse]{name: "NAME", value: func(e *runtimeapi.ContainerEventResponse, _ Options) string {
+	}},
+	{name: "NAME", width: 16, value: func(e event, _ Options) string {
 		return cmp.Or(eventContainer(e).GetMetadata().GetName(), "(pod)")
-	}}, 16},
-	{column[*runtimeapi.ContainerEventResponse]{name: "EXIT", wide: true, value: func(e *runtimeapi.ContainerEventResponse, _ Options) string {
+	}},
+	{name: "EXIT", wide: true, width: len("EXIT"), value: func(e event, _ Options) string {
 		c := eventContainer(e)
 		if c.GetState() != runtimeapi.ContainerState_CONTAINER_EXITED {
 			return unknownCell
 		}
 		return strconv.Itoa(int(c.GetExitCode()))
-	}}, len("EXIT")},
-	{column[*runtimeapi.ContainerEventResponse]{name: "REASON", wide: true, value: func(e *runtimeapi.ContainerEventResponse, _ Options) string {
+	}},
+	{name: "REASON", wide: true, width: len("Completed"), value: func(e event, _ Options) string {
 		return cmp.Or(eventContainer(e).GetReason(), unknownCell)
-	}}, len("Completed")},
-	{column[*runtimeapi.ContainerEventResponse]{name: "POD ID", wide: true, value: func(e *runtimeapi.ContainerEventResponse, o Options) string {
+	}},
+	{name: "POD ID", wide: true, width: shortLength, value: func(e event, o Options) string {
 		return shortID(e.GetPodSandboxStatus().GetId(), o)
-	}}, shortLength},
+	}},
 }
-
-// EventColumns are the columns of the events table.
-var EventColumns = func() Columns {
-	var names Columns
-	for _, c := range eventColumns {
-		names = append(names, key(c.name))
-	}
-	return names
-}()
 
 // eventContainer is the status of the container that an event is about; nil
 // for one about the pod itself, and where the runtime does not send it.
@@ -82,35 +67,24 @@ func eventContainer(e *runtimeapi.ContainerEventResponse) *runtimeapi.ContainerS
 type Events struct {
 	w      io.Writer
 	o      Options
-	shown  []eventColumn
+	shown  []column[event]
 	widths []int
 }
 
 // NewEvents makes a writer of events and writes the header of its table.
-func NewEvents(w io.Writer, o Options) (*Events, error) {
+func NewEvents(w io.Writer, o Options) (_ *Events, err error) {
 	e := &Events{w: w, o: o}
 	if o.Format.Kind != Table && o.Format.Kind != Wide {
 		return e, nil
 	}
-	if err := EventColumns.Check(o); err != nil {
+	if e.shown, err = choose(eventColumns, o); err != nil {
 		return nil, err
 	}
-	for i, c := range eventColumns {
-		if len(o.Columns) == 0 && (!c.wide || o.Format.Kind == Wide) {
-			e.shown = append(e.shown, eventColumns[i])
-		}
-	}
-	for _, name := range o.Columns {
-		e.shown = append(e.shown, eventColumns[slices.Index(EventColumns, key(strings.TrimSpace(name)))])
-	}
-	var header []string
-	for _, c := range e.shown {
-		header, e.widths = append(header, c.name), append(e.widths, max(c.width, len(c.name)))
-	}
+	e.widths = each(e.shown, func(c column[event]) int { return max(c.width, len(c.name)) })
 	if o.NoHeaders {
 		return e, nil
 	}
-	return e, e.line(header)
+	return e, e.line(each(e.shown, func(c column[event]) string { return c.name }))
 }
 
 // Write writes one event.
@@ -127,9 +101,10 @@ func (e *Events) Write(event *runtimeapi.ContainerEventResponse) error {
 			return err
 		}
 	}
-	v := messageView(event)
-	v.names = func() []string { return []string{event.GetContainerId()} }
-	return render(e.w, v, e.o)
+	return render(e.w, view{
+		fallback: JSON, items: messages([]*runtimeapi.ContainerEventResponse{event}),
+		names: func() []string { return []string{event.GetContainerId()} },
+	}, e.o)
 }
 
 // line writes cells under each other. A cell that is wider than any before
@@ -151,28 +126,4 @@ func (e *Events) line(cells []string) error {
 	}
 	_, err := io.WriteString(e.w, strings.TrimRight(b.String(), " ")+"\n")
 	return err
-}
-
-// eventWord is CREATED out of CONTAINER_CREATED_EVENT, with its first part.
-func eventWord(e *runtimeapi.ContainerEventResponse) string {
-	const suffix = len("_EVENT")
-	s := e.GetContainerEventType().String()
-	if len(s) > suffix {
-		return s[:len(s)-suffix]
-	}
-	return s
-}
-
-// Metrics writes what ListPodSandboxMetrics answered, under crictl's root.
-func Metrics(w io.Writer, r *runtimeapi.ListPodSandboxMetricsResponse, o Options) error {
-	v := messageView(r)
-	v.names = func() []string { return each(r.GetPodMetrics(), (*runtimeapi.PodSandboxMetrics).GetPodSandboxId) }
-	return render(w, v, o)
-}
-
-// MetricDescriptors writes what ListMetricDescriptors answered.
-func MetricDescriptors(w io.Writer, r *runtimeapi.ListMetricDescriptorsResponse, o Options) error {
-	v := messageView(r)
-	v.names = func() []string { return each(r.GetDescriptors(), (*runtimeapi.MetricDescriptor).GetName) }
-	return render(w, v, o)
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -33,12 +34,7 @@ var imageColumns = []column[imageRow]{
 		value: func(r imageRow, _ Options) string { return size(r.image.GetSize()) },
 		less:  func(a, b imageRow) int { return cmp.Compare(a.image.GetSize(), b.image.GetSize()) },
 	},
-	{name: "PINNED", wide: true, value: func(r imageRow, _ Options) string {
-		if r.image.GetPinned() {
-			return "true"
-		}
-		return "false"
-	}},
+	{name: "PINNED", wide: true, value: func(r imageRow, _ Options) string { return strconv.FormatBool(r.image.GetPinned()) }},
 }
 
 // splitTag cuts repo:tag at the tag's colon; a registry's port is no tag.
@@ -76,34 +72,24 @@ func Images(w io.Writer, r *runtimeapi.ListImagesResponse, o Options) error {
 		return cmp.Or(cmp.Compare(first(a.GetRepoTags()), first(b.GetRepoTags())),
 			cmp.Compare(first(a.GetRepoDigests()), first(b.GetRepoDigests())), cmp.Compare(a.GetId(), b.GetId()))
 	})
-	v := view{fallback: Table}
-	v.items = func() ([][]byte, error) { return marshalAll(images) }
-	v.root = func() ([]byte, error) {
-		items, err := v.items()
-		return list("images", items), err
-	}
-	v.ids = func() []string { return each(images, (*runtimeapi.Image).GetId) }
-	v.names = func() []string { return each(images, imageReference) }
-	v.table = func(w io.Writer, o Options) error {
-		var rows []imageRow
-		for _, image := range images {
-			rows = append(rows, imageRows(image)...)
-		}
-		return writeTable(w, rows, shownImageColumns(o), o)
-	}
-	return render(w, v, o)
-}
-
-// shownImageColumns puts the columns that have a flag of their own into the
-// plain table when the flag is given.
-func shownImageColumns(o Options) []column[imageRow] {
-	columns := slices.Clone(imageColumns)
-	for i, c := range columns {
-		if c.name == "DIGEST" && o.Digests || c.name == "PINNED" && o.Pinned {
-			columns[i].wide = false
-		}
-	}
-	return columns
+	return render(w, view{
+		fallback: Table, items: messages(images), wrap: list("images"),
+		ids:   func() []string { return each(images, (*runtimeapi.Image).GetId) },
+		names: func() []string { return each(images, imageReference) },
+		table: func(w io.Writer, o Options) error {
+			var rows []imageRow
+			for _, image := range images {
+				rows = append(rows, imageRows(image)...)
+			}
+			columns := slices.Clone(imageColumns)
+			for i, c := range columns { // those that have a flag of their own are in the plain table then
+				if c.name == "DIGEST" && o.Digests || c.name == "PINNED" && o.Pinned {
+					columns[i].wide = false
+				}
+			}
+			return writeTable(w, rows, columns, o)
+		},
+	}, o)
 }
 
 // imageReference is the shortest lasting way to name an image.

@@ -1,7 +1,10 @@
 package output
 
 import (
+	"bytes"
 	"io"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -42,7 +45,7 @@ func InspectPods(w io.Writer, rs []*runtimeapi.PodSandboxStatusResponse, o Optio
 		return inspection{status: s, info: r.GetInfo(), id: s.GetId(), name: podReference(&runtimeapi.PodSandbox{
 			Id: s.GetId(), Labels: s.GetLabels(), Metadata: s.GetMetadata(),
 		}), row: []string{
-			shortID(s.GetId(), o), s.GetMetadata().GetNamespace(), s.GetMetadata().GetName(), podState(s.GetState()), age(s.GetCreatedAt(), o),
+			shortID(s.GetId(), o), s.GetMetadata().GetNamespace(), s.GetMetadata().GetName(), enumWord(s.GetState().String()), age(s.GetCreatedAt(), o),
 			s.GetNetwork().GetIp(),
 		}}
 	}), []string{"POD ID", "NAMESPACE", "NAME", "STATE", "CREATED", "IP"}, o)
@@ -59,39 +62,27 @@ func InspectImages(w io.Writer, rs []*runtimeapi.ImageStatusResponse, o Options)
 }
 
 func inspect(w io.Writer, all []inspection, headers []string, o Options) error {
-	v := view{fallback: JSON}
-	v.items = func() ([][]byte, error) {
-		items := make([][]byte, len(all))
-		for i, one := range all {
-			b, err := one.document(o)
-			if err != nil {
-				return nil, err
+	return render(w, view{
+		fallback: JSON,
+		items: func() ([][]byte, error) {
+			return encodeAll(all, func(i inspection) ([]byte, error) { return i.document(o) })
+		},
+		wrap: func(items [][]byte) []byte {
+			if len(items) == 1 {
+				return items[0]
 			}
-			items[i] = b
-		}
-		return items, nil
-	}
-	v.root = func() ([]byte, error) {
-		items, err := v.items()
-		if err != nil {
-			return nil, err
-		}
-		if len(items) == 1 {
-			return items[0], nil
-		}
-		l := list("", items)
-		return l[len(`{"":`) : len(l)-1], nil
-	}
-	v.ids = func() []string { return each(all, func(i inspection) string { return i.id }) }
-	v.names = func() []string { return each(all, func(i inspection) string { return i.name }) }
-	v.table = func(w io.Writer, o Options) error {
-		columns := make([]column[inspection], len(headers))
-		for i, h := range headers {
-			columns[i] = column[inspection]{name: h, value: func(one inspection, _ Options) string { return one.row[i] }}
-		}
-		return writeTable(w, all, columns, o)
-	}
-	return render(w, v, o)
+			return slices.Concat([]byte("["), bytes.Join(items, []byte(",")), []byte("]"))
+		},
+		ids:   func() []string { return each(all, func(i inspection) string { return i.id }) },
+		names: func() []string { return each(all, func(i inspection) string { return i.name }) },
+		table: func(w io.Writer, o Options) error {
+			columns := make([]column[inspection], len(headers))
+			for i, h := range headers {
+				columns[i] = column[inspection]{name: h, value: func(one inspection, _ Options) string { return one.row[i] }}
+			}
+			return writeTable(w, all, columns, o)
+		},
+	}, o)
 }
 
 // document is the status beside the entries of the verbose map, keys sorted.
@@ -115,7 +106,7 @@ func (i inspection) document(o Options) ([]byte, error) {
 // inspectTime turns a message's nanoseconds into RFC 3339. A time that never
 // was stays crictl's year 1, which scripts compare with.
 func inspectTime(nanos string, o Options) string {
-	n, err := parseInt(nanos)
+	n, err := strconv.ParseInt(nanos, 10, 64)
 	if err != nil || n <= 0 {
 		return time.Time{}.Format(time.RFC3339Nano)
 	}

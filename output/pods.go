@@ -17,7 +17,7 @@ var podColumns = []column[*runtimeapi.PodSandbox]{
 		value: func(p *runtimeapi.PodSandbox, o Options) string { return age(p.GetCreatedAt(), o) },
 		less:  func(a, b *runtimeapi.PodSandbox) int { return cmp.Compare(a.GetCreatedAt(), b.GetCreatedAt()) },
 	},
-	{name: "STATE", value: func(p *runtimeapi.PodSandbox, _ Options) string { return podState(p.GetState()) }},
+	{name: "STATE", value: func(p *runtimeapi.PodSandbox, _ Options) string { return enumWord(p.GetState().String()) }},
 	{name: "NAME", shrink: true, value: func(p *runtimeapi.PodSandbox, _ Options) string { return orUnknown(podName(p)) }},
 	{name: "NAMESPACE", shrink: true, value: func(p *runtimeapi.PodSandbox, _ Options) string { return orUnknown(podNamespace(p)) }},
 	{
@@ -34,9 +34,6 @@ var podColumns = []column[*runtimeapi.PodSandbox]{
 	{name: "UID", wide: true, value: func(p *runtimeapi.PodSandbox, _ Options) string { return p.GetMetadata().GetUid() }},
 }
 
-// podState is the word for a sandbox's state.
-func podState(s runtimeapi.PodSandboxState) string { return enumWord(s.String()) }
-
 func podName(p *runtimeapi.PodSandbox) string {
 	return cmp.Or(p.GetMetadata().GetName(), p.GetLabels()[kube.LabelPodName])
 }
@@ -51,16 +48,12 @@ func Pods(w io.Writer, r *runtimeapi.ListPodSandboxResponse, o Options) error {
 	slices.SortStableFunc(rows, func(a, b *runtimeapi.PodSandbox) int {
 		return cmp.Or(cmp.Compare(b.GetCreatedAt(), a.GetCreatedAt()), cmp.Compare(a.GetId(), b.GetId()))
 	})
-	v := view{fallback: Table}
-	v.items = func() ([][]byte, error) { return marshalAll(rows) }
-	v.root = func() ([]byte, error) {
-		items, err := v.items()
-		return list("items", items), err
-	}
-	v.ids = func() []string { return each(rows, (*runtimeapi.PodSandbox).GetId) }
-	v.names = func() []string { return each(rows, podReference) }
-	v.table = func(w io.Writer, o Options) error { return writeTable(w, rows, podColumns, o) }
-	return render(w, v, o)
+	return render(w, view{
+		fallback: Table, items: messages(rows), wrap: list("items"),
+		ids:   func() []string { return each(rows, (*runtimeapi.PodSandbox).GetId) },
+		names: func() []string { return each(rows, podReference) },
+		table: func(w io.Writer, o Options) error { return writeTable(w, rows, podColumns, o) },
+	}, o)
 }
 
 // podReference is namespace/pod, or the id where these are not known.

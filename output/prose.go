@@ -17,39 +17,51 @@ const (
 // writeProse writes a table that has sentences in it on a terminal that is too narrow
 // for them: the first sentence beside the other columns, wrapped, if there is room, and
 // the others below it with the name of their column.
-func writeProse[T any](w io.Writer, rows []T, shown []column[T], o Options) error {
-	short, prose := partProse(shown)
+func writeProse[T any](w io.Writer, rows []T, shown []column[T], mayDrop bool, o Options) error {
+	var short, prose []column[T]
+	for _, c := range shown {
+		switch {
+		case c.prose:
+			prose = append(prose, c)
+		case c.spare == 0 || !mayDrop:
+			short = append(short, c)
+		}
+	}
 	cells := cellsOf(rows, short, o)
-	widths, indent := columnWidths(cells, len(short))
+	indent := lineWidth(widthsOf(cells, len(short)), gap) + gap
 	beside := o.Width-indent >= proseRoom
 	if !beside {
 		indent = proseIndent
 	}
+	drawn, err := draw(cells, gap)
+	if err != nil {
+		return err
+	}
+	lines := strings.Split(string(drawn), "\n")
 	var b bytes.Buffer
-	line := func(cells []string, text []string) {
-		start := b.Len()
-		for i, cell := range cells {
-			b.WriteString(cell + strings.Repeat(" ", widths[i]+gap-cellWidth(cell)))
-		}
+	line := func(text []string) {
+		b.WriteString(lines[0])
 		for i, part := range text {
+			start := cellWidth(lines[0])
 			if i > 0 || !beside {
-				b.Truncate(start + len(bytes.TrimRight(b.Bytes()[start:], " ")))
-				b.WriteString("\n" + strings.Repeat(" ", indent))
+				b.WriteByte('\n')
+				start = 0
 			}
-			b.WriteString(part)
+			if part != "" {
+				b.WriteString(strings.Repeat(" ", indent-start) + part)
+			}
 		}
-		b.Truncate(start + len(bytes.TrimRight(b.Bytes()[start:], " ")))
 		b.WriteByte('\n')
+		lines = lines[1:]
 	}
 	if !o.NoHeaders {
 		var header []string
 		if beside {
 			header = []string{prose[0].name}
 		}
-		line(cells[0], header)
-		cells = cells[1:]
+		line(header)
 	}
-	for i, row := range rows {
+	for _, row := range rows {
 		var text []string
 		for j, c := range prose {
 			value := Sanitize(c.value(row, o))
@@ -58,34 +70,10 @@ func writeProse[T any](w io.Writer, rows []T, shown []column[T], o Options) erro
 			}
 			text = append(text, wrap(value, o.Width-indent)...)
 		}
-		line(cells[i], text)
+		line(text)
 	}
-	_, err := w.Write(b.Bytes())
+	_, err = w.Write(b.Bytes())
 	return err
-}
-
-// partProse tells columns with sentences from the others.
-func partProse[T any](shown []column[T]) (short, prose []column[T]) {
-	for _, c := range shown {
-		if c.prose {
-			prose = append(prose, c)
-		} else {
-			short = append(short, c)
-		}
-	}
-	return short, prose
-}
-
-// columnWidths measures columns, and all of them with the gaps behind them.
-func columnWidths(cells [][]string, columns int) (widths []int, all int) {
-	widths = make([]int, columns)
-	for i := range widths {
-		for _, line := range cells {
-			widths[i] = max(widths[i], cellWidth(line[i]))
-		}
-		all += widths[i] + gap
-	}
-	return widths, all
 }
 
 // wrap breaks a text at its spaces. A word that is too long stays whole: somebody may

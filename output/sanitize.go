@@ -1,6 +1,7 @@
 package output
 
 import (
+	"fmt"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -14,41 +15,32 @@ const maxCell = 4096
 // characters, escape codes, bidirectional marks and broken UTF-8 are shown as
 // escapes, and what is longer than 4096 bytes is cut.
 func Sanitize(s string) string {
-	cut := false
+	ellipsis := ""
 	if len(s) > maxCell {
-		s, cut = s[:maxCell], true
+		s, ellipsis = s[:maxCell], "…"
 		for len(s) > 0 && !utf8.RuneStart(s[len(s)-1]) {
 			s = s[:len(s)-1]
 		}
 	}
 	if clean(s) {
-		return s + ellipsis(cut)
+		return s + ellipsis
 	}
 	var b strings.Builder
 	for i := 0; i < len(s); {
 		r, size := utf8.DecodeRuneInString(s[i:])
 		switch {
 		case r == utf8.RuneError && size == 1:
-			writeHex(&b, s[i])
+			fmt.Fprintf(&b, `\x%02x`, s[i])
 		case r < 0x20 || r == 0x7f:
-			writeHex(&b, byte(r))
+			fmt.Fprintf(&b, `\x%02x`, r)
 		case harmful(r):
-			b.WriteString(`\u{`)
-			b.WriteString(strings.ToLower(hex(uint32(r))))
-			b.WriteByte('}')
+			fmt.Fprintf(&b, `\u{%x}`, r)
 		default:
 			b.WriteString(s[i : i+size])
 		}
 		i += size
 	}
-	return b.String() + ellipsis(cut)
-}
-
-func ellipsis(cut bool) string {
-	if cut {
-		return "…"
-	}
-	return ""
+	return b.String() + ellipsis
 }
 
 // clean reports whether nothing in s needs an escape; the common case.
@@ -68,22 +60,4 @@ func harmful(r rune) bool {
 		return false
 	}
 	return unicode.Is(unicode.Cc, r) || unicode.Is(unicode.Cf, r) || r == '\u2028' || r == '\u2029' || unicode.Is(unicode.Co, r)
-}
-
-func writeHex(b *strings.Builder, c byte) {
-	const digits = "0123456789abcdef"
-	b.WriteString(`\x`)
-	b.WriteByte(digits[c>>4])
-	b.WriteByte(digits[c&15])
-}
-
-func hex(v uint32) string {
-	const digits = "0123456789abcdef"
-	out := ""
-	for {
-		out = string(digits[v&15]) + out
-		if v >>= 4; v == 0 {
-			return out
-		}
-	}
 }

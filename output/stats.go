@@ -126,38 +126,32 @@ func crictlUsageColumns(subject string) []column[Usage] {
 // ContainerStats writes a list of container stats: the messages for machines,
 // usages (computed from two samples) as a table.
 func ContainerStats(w io.Writer, r *runtimeapi.ListContainerStatsResponse, usages []Usage, o Options) error {
-	v := view{fallback: Table}
-	v.items = func() ([][]byte, error) { return marshalAll(r.GetStats()) }
-	return renderUsage(w, v, containerSubject, usages, o)
+	return renderUsage(w, messages(r.GetStats()), containerSubject, usages, o)
 }
 
 // PodStats writes a list of pod stats like ContainerStats.
 func PodStats(w io.Writer, r *runtimeapi.ListPodSandboxStatsResponse, usages []Usage, o Options) error {
-	v := view{fallback: Table}
-	v.items = func() ([][]byte, error) { return marshalAll(r.GetStats()) }
-	return renderUsage(w, v, podSubject, usages, o)
+	return renderUsage(w, messages(r.GetStats()), podSubject, usages, o)
 }
 
-func renderUsage(w io.Writer, v view, subject string, usages []Usage, o Options) error {
-	v.root = func() ([]byte, error) {
-		items, err := v.items()
-		return list("stats", items), err
-	}
-	v.ids = func() []string { return each(usages, func(u Usage) string { return u.ID }) }
-	v.names = func() []string {
-		return each(usages, func(u Usage) string {
-			if subject == podSubject {
-				return u.Namespace + "/" + u.Pod
+func renderUsage(w io.Writer, items func() ([][]byte, error), subject string, usages []Usage, o Options) error {
+	return render(w, view{
+		fallback: Table, items: items, wrap: list("stats"),
+		ids: func() []string { return each(usages, func(u Usage) string { return u.ID }) },
+		names: func() []string {
+			return each(usages, func(u Usage) string {
+				if subject == podSubject {
+					return u.Namespace + "/" + u.Pod
+				}
+				return strings.TrimSuffix(strings.Join([]string{u.Namespace, u.Pod, u.Name}, "/"), "/")
+			})
+		},
+		table: func(w io.Writer, o Options) error {
+			columns := usageColumns(subject)
+			if o.Crictl && o.Format.Kind == Table && len(o.Columns) == 0 && o.Sort == "" {
+				columns = crictlUsageColumns(subject)
 			}
-			return strings.TrimSuffix(strings.Join([]string{u.Namespace, u.Pod, u.Name}, "/"), "/")
-		})
-	}
-	v.table = func(w io.Writer, o Options) error {
-		columns := usageColumns(subject)
-		if o.Crictl && o.Format.Kind == Table && len(o.Columns) == 0 && o.Sort == "" {
-			columns = crictlUsageColumns(subject)
-		}
-		return writeTable(w, usages, columns, o)
-	}
-	return render(w, v, o)
+			return writeTable(w, usages, columns, o)
+		},
+	}, o)
 }

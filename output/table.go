@@ -27,6 +27,8 @@ type column[T any] struct {
 	// the one with the lowest number first; 0 never is. --columns and -o wide show
 	// it in any case.
 	spare int
+	// width is the least, of columns that are written before all of their cells are known.
+	width int
 	// prose marks sentences, which are no use when they are cut: where a line is too
 	// long for the terminal they go on lines of their own.
 	prose bool
@@ -52,6 +54,51 @@ func key(name string) string {
 		return "mem%"
 	}
 	return strings.TrimSuffix(name, "-i/o")
+}
+
+// Columns are the names that --columns and --sort take for a view.
+type Columns []string
+
+// The columns of each view.
+var (
+	ContainerColumns = keys(containerColumns)
+	PodColumns       = keys(podColumns)
+	ImageColumns     = keys(imageColumns)
+	EndpointColumns  = keys(endpointColumns)
+	FindingColumns   = keys(findingColumns)
+	SettingColumns   = keys(settingColumns)
+	EventColumns     = keys(eventColumns)
+	StatsColumns     = keys(usageColumns(containerSubject))
+	PodStatsColumns  = keys(usageColumns(podSubject))
+)
+
+func keys[T any](columns []column[T]) Columns {
+	names := make(Columns, len(columns))
+	for i, c := range columns {
+		names[i] = key(c.name)
+	}
+	return names
+}
+
+// Check says whether a view has the columns that o names, before there is
+// anything to show.
+func (c Columns) Check(o Options) error {
+	wanted := slices.Clone(o.Columns)
+	if o.Sort != "" {
+		wanted = append(wanted, strings.TrimPrefix(o.Sort, "-"))
+	}
+	for _, name := range wanted {
+		if !slices.Contains(c, key(strings.TrimSpace(name))) {
+			return unknownColumn(name, c)
+		}
+	}
+	return nil
+}
+
+func (c Columns) String() string { return strings.Join(c, ", ") }
+
+func unknownColumn(name string, known Columns) error {
+	return fmt.Errorf("unknown column %q: must be one of %s", name, known)
 }
 
 // find gives the column that name means.
@@ -109,7 +156,8 @@ func order[T any](rows []T, columns []column[T], o Options) ([]T, error) {
 	return sorted, nil
 }
 
-// writeTable writes rows under a header line.
+// writeTable writes rows under a header line. On a terminal it leaves spare columns out and
+// cuts shrinking ones, the widest first, until a line fits.
 func writeTable[T any](w io.Writer, rows []T, columns []column[T], o Options) error {
 	rows, err := order(rows, columns, o)
 	if err != nil {
@@ -119,78 +167,76 @@ func writeTable[T any](w io.Writer, rows []T, columns []column[T], o Options) er
 	if err != nil {
 		return err
 	}
-	limit := o.Width
+	limit, mayDrop := o.Width, len(o.Columns) == 0
 	if o.NoTrunc {
 		limit = 0
 	}
 	cells := cellsOf(rows, shown, o)
-	if limit > 0 && slices.ContainsFunc(shown, func(c column[T]) bool { return c.prose }) && tableWidth(cells, nil, gap) > limit {
-		return writeProse(w, rows, withoutSpare(shown, len(o.Columns) > 0), o)
+	widths := widthsOf(cells, len(shown))
+	if limit > 0 && slices.ContainsFunc(shown, func(c column[T]) bool { return c.prose }) && lineWidth(widths, gap) > limit {
+		return writeProse(w, rows, shown, mayDrop, o)
 	}
 	space := gap
-	if limit > 0 && len(o.Columns) == 0 && o.Format.Kind != Wide {
-		if kept, between := narrowed(shown, cells, limit); len(kept) < len(shown) || between < gap {
-			shown, space = kept, between
+	if limit > 0 && mayDrop && o.Format.Kind != Wide {
+		if shown, space = narrow(shown, widths, limit); len(shown) < len(widths) {
 			cells = cellsOf(rows, shown, o)
+			widths = widthsOf(cells, len(shown))
 		}
 	}
-	fit(cells, shrinking(shown), limit, space)
-	return draw(w, cells, space)
-}
-
-func shrinking[T any](columns []column[T]) []bool {
-	shrinks := make([]bool, len(columns))
-	for i, c := range columns {
-		shrinks[i] = c.shrink
+	if limit > 0 {
+		cut(cells, shown, widths, limit, space)
 	}
-	return shrinks
+	lines, err := draw(cells, space)
+	if err != nil {
+		return err
+	}
+	_, err = w.Write(lines)
+	return err
 }
 
 // cellsOf are the texts of a table, its header first.
 func cellsOf[T any](rows []T, shown []column[T], o Options) [][]string {
 	cells := make([][]string, 0, len(rows)+1)
 	if !o.NoHeaders {
-		header := make([]string, len(shown))
-		for i, c := range shown {
-			header[i] = c.name
-		}
-		cells = append(cells, header)
+		cells = append(cells, each(shown, func(c column[T]) string { return c.name }))
 	}
 	for _, r := range rows {
-		line := make([]string, len(shown))
-		for i, c := range shown {
-			line[i] = Sanitize(c.value(r, o))
-		}
-		cells = append(cells, line)
+		cells = append(cells, each(shown, func(c column[T]) string { return Sanitize(c.value(r, o)) }))
 	}
 	return cells
 }
 
-// tableWidth is what a line takes, shrinking columns counted as far as they cannot
-// shrink any more.
-func tableWidth(cells [][]string, shrinks []bool, gap int) int {
-	if len(cells) == 0 {
-		return 0
+// widthsOf measures columns.
+func widthsOf(cells [][]string, columns int) []int {
+	widths := make([]int, columns)
+	for _, line := range cells {
+		for i, cell := range line {
+			widths[i] = max(widths[i], cellWidth(cell))
+		}
 	}
-	total := gap * (len(cells[0]) - 1)
-	for i := range cells[0] {
-		widest := 0
-		for _, line := range cells {
-			widest = max(widest, cellWidth(line[i]))
-		}
-		if shrinks != nil && shrinks[i] {
-			widest = min(widest, minShrunk)
-		}
-		total += widest
+	return widths
+}
+
+func lineWidth(widths []int, space int) int {
+	total := space * (len(widths) - 1)
+	for _, width := range widths {
+		total += width
 	}
 	return total
 }
 
-// narrowed are the columns that a terminal has room for, and the space between them.
-func narrowed[T any](shown []column[T], cells [][]string, width int) ([]column[T], int) {
+// narrow returns the columns that a terminal has room for, shrinking ones as far as they
+// shrink, and the space between them.
+func narrow[T any](shown []column[T], widths []int, limit int) ([]column[T], int) {
+	shown, widths = slices.Clone(shown), slices.Clone(widths)
+	for i, c := range shown {
+		if c.shrink {
+			widths[i] = min(widths[i], minShrunk)
+		}
+	}
 	for {
 		for _, space := range []int{gap, narrowGap} {
-			if tableWidth(cells, shrinking(shown), space) <= width {
+			if lineWidth(widths, space) <= limit {
 				return shown, space
 			}
 		}
@@ -203,126 +249,77 @@ func narrowed[T any](shown []column[T], cells [][]string, width int) ([]column[T
 		if drop < 0 {
 			return shown, narrowGap
 		}
-		shown = slices.Delete(slices.Clone(shown), drop, drop+1)
-		left := make([][]string, len(cells))
-		for i, line := range cells {
-			left[i] = slices.Delete(slices.Clone(line), drop, drop+1)
-		}
-		cells = left
+		shown, widths = slices.Delete(shown, drop, drop+1), slices.Delete(widths, drop, drop+1)
 	}
 }
 
-// withoutSpare leaves out what can be, unless the user chose the columns.
-func withoutSpare[T any](shown []column[T], chosen bool) []column[T] {
-	if chosen {
-		return shown
-	}
-	return slices.DeleteFunc(slices.Clone(shown), func(c column[T]) bool { return c.spare > 0 })
-}
-
-// fit cuts the cells of shrinking columns, the widest first, until a line is
-// at most width cells long. Width 0 is no limit.
-func fit(cells [][]string, shrinks []bool, width, gap int) {
-	if width <= 0 || len(cells) == 0 {
-		return
-	}
-	widths := make([]int, len(shrinks))
-	total := gap * (len(shrinks) - 1)
-	for i := range shrinks {
-		for _, line := range cells {
-			widths[i] = max(widths[i], runewidth.StringWidth(line[i]))
-		}
-		total += widths[i]
-	}
-	limits := slices.Clone(widths)
-	for total > width {
+// cut shortens the cells of shrinking columns.
+func cut[T any](cells [][]string, shown []column[T], widths []int, limit, space int) {
+	for excess := lineWidth(widths, space) - limit; excess > 0; excess-- {
 		widest := -1
-		for i, s := range shrinks {
-			if s && limits[i] > minShrunk && (widest < 0 || limits[i] > limits[widest]) {
+		for i, c := range shown {
+			if c.shrink && widths[i] > minShrunk && (widest < 0 || widths[i] > widths[widest]) {
 				widest = i
 			}
 		}
 		if widest < 0 {
 			break
 		}
-		limits[widest]--
-		total--
+		widths[widest]--
 	}
-	for i := range shrinks {
-		if limits[i] == widths[i] {
-			continue
-		}
-		for _, line := range cells {
-			line[i] = runewidth.Truncate(line[i], limits[i], "…")
+	for _, line := range cells {
+		for i, c := range shown {
+			if c.shrink && cellWidth(line[i]) > widths[i] {
+				line[i] = truncate(line[i], widths[i])
+			}
 		}
 	}
 }
 
-// draw writes aligned lines without borders and without trailing spaces.
-func draw(w io.Writer, cells [][]string, gap int) error {
+// draw lays out aligned lines without borders and without trailing spaces.
+func draw(cells [][]string, space int) ([]byte, error) {
 	if len(cells) == 0 {
-		return nil
+		return nil, nil
 	}
-	if len(cells) > manyLines {
-		return drawMany(w, cells, gap)
-	}
-	var b bytes.Buffer
-	t := tablewriter.NewTable(&b,
-		tablewriter.WithRenderer(twrender.NewBlueprint(tw.Rendition{
-			Borders: tw.BorderNone,
-			Symbols: tw.NewSymbols(tw.StyleNone),
-			Settings: tw.Settings{
-				Separators: tw.SeparatorsNone,
-				Lines:      tw.LinesNone,
-			},
-		})),
+	var out bytes.Buffer
+	t := tablewriter.NewTable(&out,
+		tablewriter.WithRenderer(plainRows{twrender.NewBlueprint(tw.Rendition{
+			Borders: tw.BorderNone, Settings: tw.Settings{Separators: tw.SeparatorsNone, Lines: tw.LinesNone},
+		}), &out, space}),
 		tablewriter.WithConfig(tablewriter.Config{Row: tw.CellConfig{
 			Formatting: tw.CellFormatting{AutoWrap: tw.WrapNone, AutoFormat: tw.Off},
-			Alignment:  tw.CellAlignment{Global: tw.AlignLeft},
-			Padding:    tw.CellPadding{Global: tw.Padding{Right: strings.Repeat(" ", gap), Overwrite: true}},
+			Padding:    tw.CellPadding{Global: tw.Padding{Overwrite: true}},
 		}}),
 		tablewriter.WithTrimSpace(tw.Off),
 	)
 	if err := t.Bulk(cells); err != nil {
-		return fmt.Errorf("lay out the table: %w", err)
+		return nil, fmt.Errorf("lay out the table: %w", err)
 	}
 	if err := t.Render(); err != nil {
-		return fmt.Errorf("lay out the table: %w", err)
+		return nil, fmt.Errorf("lay out the table: %w", err)
 	}
-	out := make([]byte, 0, b.Len())
-	for line := range bytes.Lines(b.Bytes()) {
-		out = append(append(out, bytes.TrimRight(line, " \n")...), '\n')
-	}
-	_, err := w.Write(out)
-	return err
+	return out.Bytes(), nil
 }
 
-// manyLines is where drawMany takes over from the table library, which spends
-// some 50 us on a line whatever is in it: most of the time of a long list.
-const manyLines = 64
+// plainRows writes rows as they are. The table library's own renderer can do that too, and
+// takes as long for it as for all the rest: BenchmarkContainers.
+type plainRows struct {
+	tw.Renderer
+	out   *bytes.Buffer
+	space int
+}
 
-// drawMany writes what draw would. A test compares the two.
-func drawMany(w io.Writer, cells [][]string, gap int) error {
-	widths := make([]int, len(cells[0]))
-	for _, line := range cells {
-		for i, cell := range line {
-			widths[i] = max(widths[i], cellWidth(cell))
+// Row writes one line.
+func (r plainRows) Row(cells []string, f tw.Formatting) {
+	start := r.out.Len()
+	for i, cell := range cells {
+		r.out.WriteString(cell)
+		for range f.Row.Widths.Get(i) + r.space - cellWidth(cell) {
+			r.out.WriteByte(' ')
 		}
 	}
-	var b bytes.Buffer
-	for _, line := range cells {
-		start := b.Len()
-		for i, cell := range line {
-			b.WriteString(cell)
-			for range widths[i] + gap - cellWidth(cell) {
-				b.WriteByte(' ')
-			}
-		}
-		b.Truncate(start + len(bytes.TrimRight(b.Bytes()[start:], " ")))
-		b.WriteByte('\n')
-	}
-	_, err := w.Write(b.Bytes())
-	return err
+	r.out.Truncate(start + len(bytes.TrimRight(r.out.Bytes()[start:], " ")))
+	r.out.WriteByte('\n')
 }
 
 // cellWidth is how many cells of a terminal the text takes. Only what is not
@@ -335,3 +332,6 @@ func cellWidth(text string) int {
 	}
 	return len(text)
 }
+
+// truncate cuts a text to a width.
+func truncate(text string, width int) string { return runewidth.Truncate(text, width, "…") }

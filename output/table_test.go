@@ -2,7 +2,6 @@ package output
 
 import (
 	"bytes"
-	"math/rand/v2"
 	"strings"
 	"testing"
 
@@ -89,32 +88,6 @@ func FuzzSanitize(f *testing.F) {
 			t.Errorf("Sanitize(%q) = %q is not clean", s, got)
 		}
 	})
-}
-
-// Long tables are laid out without the library, byte for byte the same.
-func TestManyLinesLookLikeFew(t *testing.T) {
-	t.Parallel()
-	texts := []string{"", "a", "NAME", " led by a space", "日本犬", "ﬁ…", "a b  c", "e\u0301", "👩\u200d🚀", "🇩🇪", "ﾊﾝ", "\\x1b[31m", strings.Repeat("x", 70), "trailing  "}
-	r := rand.New(rand.NewPCG(1, 2))
-	for try := range 30 {
-		columns := 1 + r.IntN(6)
-		cells := make([][]string, 1+r.IntN(manyLines))
-		for i := range cells {
-			for range columns {
-				cells[i] = append(cells[i], texts[r.IntN(len(texts))])
-			}
-		}
-		var few, many strings.Builder
-		if err := draw(&few, cells, gap); err != nil {
-			t.Fatal(err)
-		}
-		if err := drawMany(&many, cells, gap); err != nil {
-			t.Fatal(err)
-		}
-		if few.String() != many.String() {
-			t.Fatalf("table %d: %q\nthe library:\n%s\nwe:\n%s", try, cells, few.String(), many.String())
-		}
-	}
 }
 
 func TestWholeDocumentByJSONPath(t *testing.T) {
