@@ -24,6 +24,8 @@ type SyncResult struct {
 	Err error
 	// RetryAfter is when a back-off ends, 0 if none runs.
 	RetryAfter time.Duration
+
+	failures []error // one by one
 }
 
 // Waiting is a container that is not started yet, with the kubelet's reason.
@@ -54,7 +56,8 @@ func (r *SyncResult) add(err error) {
 	if err == nil {
 		return
 	}
-	r.Err = errors.Join(r.Err, err)
+	r.failures = append(r.failures, err)
+	r.Err = errors.Join(r.failures...)
 	var retry *retryError
 	if errors.As(err, &retry) && (r.RetryAfter == 0 || retry.after < r.RetryAfter) {
 		r.RetryAfter = retry.after
@@ -63,37 +66,19 @@ func (r *SyncResult) add(err error) {
 
 // OnlyBackOff reports whether nothing failed but containers wait for their back-off.
 func (r *SyncResult) OnlyBackOff() bool {
-	for _, err := range flatten(r.Err) {
+	return r.Err != nil && !slices.ContainsFunc(r.failures, func(err error) bool {
 		var retry *retryError
-		if !errors.As(err, &retry) {
-			return false
-		}
-	}
-	return r.Err != nil
+		return !errors.As(err, &retry)
+	})
 }
 
 // backsOffLonger reports whether a container that crashes waits longer than limit for its
 // next start; 0 is no limit.
 func (r *SyncResult) backsOffLonger(limit time.Duration) bool {
-	return limit > 0 && slices.ContainsFunc(flatten(r.Err), func(err error) bool {
+	return limit > 0 && slices.ContainsFunc(r.failures, func(err error) bool {
 		var retry *retryError
 		return errors.As(err, &retry) && errors.Is(err, ErrCrashLoop) && retry.after > limit
 	})
-}
-
-func flatten(err error) []error {
-	joined, ok := err.(interface{ Unwrap() []error })
-	if !ok {
-		if err == nil {
-			return nil
-		}
-		return []error{err}
-	}
-	var out []error
-	for _, e := range joined.Unwrap() {
-		out = append(out, flatten(e)...)
-	}
-	return out
 }
 
 // syncing is one SyncPod on its way.
