@@ -22,8 +22,8 @@ type importRule struct {
 	why   string
 }
 
-// The areas of the shim meet in the shim package and in the packages they share.
-var shimAreas = []string{"sandbox", "container", "image", "stream", "stats", "events"}
+// The services of the shim meet in the shim package and in the packages they share.
+var shimServices = []string{"sandbox", "container", "image", "stream", "stats", "events"}
 
 func importRules() []importRule {
 	ours := func(folders ...string) []string {
@@ -53,12 +53,12 @@ func importRules() []importRule {
 		{"output", "github.com/docker/docker", nil, "Docker types stop at the shim: output sees CRI"},
 		{"kuberuntime", "github.com/docker/docker", nil, "Docker types stop at the shim: the pod runtime sees CRI"},
 	}
-	for _, area := range shimAreas {
+	for _, service := range shimServices {
 		rules = append(rules, importRule{
-			"shim/" + area, module + "/shim",
-			ours("shim/"+area, "shim/state", "shim/network", "shim/logs", "shim/host", "shim/convert", "shim/internal", "shim/pause", "shim/enginetest",
+			"shim/" + service, module + "/shim",
+			ours("shim/"+service, "shim/state", "shim/network", "shim/logs", "shim/host", "shim/convert", "shim/internal", "shim/pause", "shim/enginetest",
 				"shim/docker"), // its aliases stand for the client library's option types
-			"the areas of the shim never import each other, so that each can be read and tested alone",
+			"the services of the shim never import each other, so that each can be read and tested alone",
 		})
 	}
 	return rules

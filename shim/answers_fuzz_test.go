@@ -59,7 +59,7 @@ func FuzzEngineAnswers(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Cleanup(func() { _ = s.Close() })
-	a := s.areas
+	a := s.service
 	f.Fuzz(func(t *testing.T, text string) {
 		if !json.Valid([]byte(text)) || len(text) > 64<<10 {
 			return

@@ -7,7 +7,7 @@
 // together is in labels (package state), so nothing is lost when the process
 // that serves the shim ends, and two of them may work on one engine.
 //
-// New wires the areas together, Start begins what runs in the background, Serve
+// New wires the services together, Start begins what runs in the background, Serve
 // answers on a listener, Close ends all of it. StartEmbedded is for the length of
 // one command, which dials its private socket.
 package shim

@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
+	"regexp"
 	"sync"
 
 	"github.com/crishim/crishim/internal/rundir"
+	"github.com/crishim/crishim/shim/stream"
 )
 
 // Embedded is a shim that lives as long as one command, which reaches it over a
@@ -42,7 +45,7 @@ func startEmbedded(ctx context.Context, o Options, base string) (*Embedded, erro
 	if err != nil {
 		return nil, errors.Join(err, dir.Remove())
 	}
-	sweep(ctx, base, s.engine.Endpoint().Host, s.engine, s.areas.containerArea)
+	sweep(ctx, base, s.engine.Endpoint().Host, s.engine, s.service.containers)
 	if err := s.Start(ctx); err != nil {
 		return nil, errors.Join(err, s.Close(), dir.Remove())
 	}
@@ -69,4 +72,34 @@ func (e *Embedded) Close() error {
 		e.closeErr = errors.Join(err, e.dir.Remove())
 	})
 	return e.closeErr
+}
+
+const (
+	socketName  = "cri.sock"
+	recordsName = "exec"
+)
+
+// shimDirs are the private directories of embedded shims. There is nothing in them
+// but the socket and the records of running execs and of temporary containers.
+var shimDirs = rundir.Kind{
+	Name:    "shim",
+	Entries: regexp.MustCompile(`cri\.sock|exec(/` + stream.RecordName + `)?|containers(/` + temporaryFile + `)?`),
+}
+
+func lookupOf(o Options) func(string) (string, bool) {
+	if o.Engine.LookupEnv != nil {
+		return o.Engine.LookupEnv
+	}
+	return os.LookupEnv
+}
+
+// sweep removes what commands of this user left that were killed before they
+// could: run directories, with the processes and containers that are recorded
+// there. A directory with containers that could not be removed stays for the next
+// command.
+func sweep(ctx context.Context, base, host string, engine stream.ExecInspector, containers containerLister) {
+	rundir.Sweep(base, shimDirs, func(dir string) error {
+		_ = stream.EndRecorded(ctx, filepath.Join(dir, recordsName), engine)
+		return temporaries{dir: filepath.Join(dir, temporaryName), engine: host}.remove(ctx, containers)
+	})
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/crishim/crishim/shim/stream"
 )
 
-// engine is what all areas together need of the Docker client.
+// engine is what all services together need of the Docker client.
 type engine interface {
 	nodeEngine
 	sandbox.Engine

@@ -13,10 +13,7 @@ import (
 // limit that streaming is there to get around.
 const chunk = 100
 
-// listStreams answers the streamed lists with what the plain lists give.
-type listStreams struct{ lists lists }
-
-// lists are the plain lists.
+// lists are the plain lists, which the streamed ones are made of.
 type lists interface {
 	ListPodSandbox(context.Context, *runtimeapi.ListPodSandboxRequest) (*runtimeapi.ListPodSandboxResponse, error)
 	ListContainers(context.Context, *runtimeapi.ListContainersRequest) (*runtimeapi.ListContainersResponse, error)
@@ -27,50 +24,50 @@ type lists interface {
 }
 
 // StreamPodSandboxes streams ListPodSandbox.
-func (l *listStreams) StreamPodSandboxes(r *runtimeapi.StreamPodSandboxesRequest, s grpc.ServerStreamingServer[runtimeapi.StreamPodSandboxesResponse]) error {
-	list, err := l.lists.ListPodSandbox(s.Context(), &runtimeapi.ListPodSandboxRequest{Filter: r.GetFilter()})
+func (s *criService) StreamPodSandboxes(r *runtimeapi.StreamPodSandboxesRequest, out grpc.ServerStreamingServer[runtimeapi.StreamPodSandboxesResponse]) error {
+	list, err := s.lists.ListPodSandbox(out.Context(), &runtimeapi.ListPodSandboxRequest{Filter: r.GetFilter()})
 	return sendAll(list.GetItems(), err, func(part []*runtimeapi.PodSandbox) error {
-		return s.Send(&runtimeapi.StreamPodSandboxesResponse{PodSandboxes: part})
+		return out.Send(&runtimeapi.StreamPodSandboxesResponse{PodSandboxes: part})
 	})
 }
 
 // StreamContainers streams ListContainers.
-func (l *listStreams) StreamContainers(r *runtimeapi.StreamContainersRequest, s grpc.ServerStreamingServer[runtimeapi.StreamContainersResponse]) error {
-	list, err := l.lists.ListContainers(s.Context(), &runtimeapi.ListContainersRequest{Filter: r.GetFilter()})
+func (s *criService) StreamContainers(r *runtimeapi.StreamContainersRequest, out grpc.ServerStreamingServer[runtimeapi.StreamContainersResponse]) error {
+	list, err := s.lists.ListContainers(out.Context(), &runtimeapi.ListContainersRequest{Filter: r.GetFilter()})
 	return sendAll(list.GetContainers(), err, func(part []*runtimeapi.Container) error {
-		return s.Send(&runtimeapi.StreamContainersResponse{Containers: part})
+		return out.Send(&runtimeapi.StreamContainersResponse{Containers: part})
 	})
 }
 
 // StreamContainerStats streams ListContainerStats.
-func (l *listStreams) StreamContainerStats(r *runtimeapi.StreamContainerStatsRequest, s grpc.ServerStreamingServer[runtimeapi.StreamContainerStatsResponse]) error {
-	list, err := l.lists.ListContainerStats(s.Context(), &runtimeapi.ListContainerStatsRequest{Filter: r.GetFilter()})
+func (s *criService) StreamContainerStats(r *runtimeapi.StreamContainerStatsRequest, out grpc.ServerStreamingServer[runtimeapi.StreamContainerStatsResponse]) error {
+	list, err := s.lists.ListContainerStats(out.Context(), &runtimeapi.ListContainerStatsRequest{Filter: r.GetFilter()})
 	return sendAll(list.GetStats(), err, func(part []*runtimeapi.ContainerStats) error {
-		return s.Send(&runtimeapi.StreamContainerStatsResponse{ContainerStats: part})
+		return out.Send(&runtimeapi.StreamContainerStatsResponse{ContainerStats: part})
 	})
 }
 
 // StreamPodSandboxStats streams ListPodSandboxStats.
-func (l *listStreams) StreamPodSandboxStats(r *runtimeapi.StreamPodSandboxStatsRequest, s grpc.ServerStreamingServer[runtimeapi.StreamPodSandboxStatsResponse]) error {
-	list, err := l.lists.ListPodSandboxStats(s.Context(), &runtimeapi.ListPodSandboxStatsRequest{Filter: r.GetFilter()})
+func (s *criService) StreamPodSandboxStats(r *runtimeapi.StreamPodSandboxStatsRequest, out grpc.ServerStreamingServer[runtimeapi.StreamPodSandboxStatsResponse]) error {
+	list, err := s.lists.ListPodSandboxStats(out.Context(), &runtimeapi.ListPodSandboxStatsRequest{Filter: r.GetFilter()})
 	return sendAll(list.GetStats(), err, func(part []*runtimeapi.PodSandboxStats) error {
-		return s.Send(&runtimeapi.StreamPodSandboxStatsResponse{PodSandboxStats: part})
+		return out.Send(&runtimeapi.StreamPodSandboxStatsResponse{PodSandboxStats: part})
 	})
 }
 
 // StreamPodSandboxMetrics streams ListPodSandboxMetrics.
-func (l *listStreams) StreamPodSandboxMetrics(_ *runtimeapi.StreamPodSandboxMetricsRequest, s grpc.ServerStreamingServer[runtimeapi.StreamPodSandboxMetricsResponse]) error {
-	list, err := l.lists.ListPodSandboxMetrics(s.Context(), &runtimeapi.ListPodSandboxMetricsRequest{})
+func (s *criService) StreamPodSandboxMetrics(_ *runtimeapi.StreamPodSandboxMetricsRequest, out grpc.ServerStreamingServer[runtimeapi.StreamPodSandboxMetricsResponse]) error {
+	list, err := s.lists.ListPodSandboxMetrics(out.Context(), &runtimeapi.ListPodSandboxMetricsRequest{})
 	return sendAll(list.GetPodMetrics(), err, func(part []*runtimeapi.PodSandboxMetrics) error {
-		return s.Send(&runtimeapi.StreamPodSandboxMetricsResponse{PodSandboxMetrics: part})
+		return out.Send(&runtimeapi.StreamPodSandboxMetricsResponse{PodSandboxMetrics: part})
 	})
 }
 
 // StreamImages streams ListImages.
-func (l *listStreams) StreamImages(r *runtimeapi.StreamImagesRequest, s grpc.ServerStreamingServer[runtimeapi.StreamImagesResponse]) error {
-	list, err := l.lists.ListImages(s.Context(), &runtimeapi.ListImagesRequest{Filter: r.GetFilter()})
+func (s *criService) StreamImages(r *runtimeapi.StreamImagesRequest, out grpc.ServerStreamingServer[runtimeapi.StreamImagesResponse]) error {
+	list, err := s.lists.ListImages(out.Context(), &runtimeapi.ListImagesRequest{Filter: r.GetFilter()})
 	return sendAll(list.GetImages(), err, func(part []*runtimeapi.Image) error {
-		return s.Send(&runtimeapi.StreamImagesResponse{Images: part})
+		return out.Send(&runtimeapi.StreamImagesResponse{Images: part})
 	})
 }
 

@@ -14,7 +14,10 @@ import (
 )
 
 // manyPods lists more pods than fit into one message.
-type manyPods struct{ unimplemented }
+type manyPods struct {
+	runtimeapi.UnimplementedRuntimeServiceServer
+	runtimeapi.UnimplementedImageServiceServer
+}
 
 func (manyPods) ListPodSandbox(_ context.Context, r *runtimeapi.ListPodSandboxRequest) (*runtimeapi.ListPodSandboxResponse, error) {
 	if r.GetFilter().GetId() != "" {
@@ -28,7 +31,7 @@ func (manyPods) ListPodSandbox(_ context.Context, r *runtimeapi.ListPodSandboxRe
 }
 
 func TestStreamedListHasEveryItemOnce(t *testing.T) {
-	conn := serveAreas(t, slog.New(slog.DiscardHandler), &areas{nodeArea: &node{}, listStreams: &listStreams{lists: manyPods{}}})
+	conn := serveService(t, slog.New(slog.DiscardHandler), &criService{node: &node{}, lists: manyPods{}})
 	for filter, want := range map[string]int{"": 2*chunk + 1, "none": 0} {
 		stream, err := runtimeapi.NewRuntimeServiceClient(conn).StreamPodSandboxes(t.Context(),
 			&runtimeapi.StreamPodSandboxesRequest{Filter: &runtimeapi.PodSandboxFilter{Id: filter}})
@@ -61,7 +64,7 @@ func TestStreamedListHasEveryItemOnce(t *testing.T) {
 }
 
 func TestStreamedListOfWhatIsNotBuilt(t *testing.T) {
-	conn := serveAreas(t, slog.New(slog.DiscardHandler), &areas{nodeArea: &node{}, listStreams: &listStreams{lists: manyPods{}}})
+	conn := serveService(t, slog.New(slog.DiscardHandler), &criService{node: &node{}, lists: manyPods{}})
 	stream, err := runtimeapi.NewImageServiceClient(conn).StreamImages(t.Context(), &runtimeapi.StreamImagesRequest{})
 	if err != nil {
 		t.Fatal(err)

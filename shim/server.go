@@ -1,10 +1,16 @@
 package shim
 
 import (
+	"context"
+	"fmt"
 	"log/slog"
+	"runtime/debug"
 	"strings"
+	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/api"
@@ -18,7 +24,7 @@ const (
 	packageV1Alpha2 = "runtime.v1alpha2."
 )
 
-func newServer(log *slog.Logger, a *areas) *grpc.Server {
+func newServer(log *slog.Logger, a *criService) *grpc.Server {
 	i := &interceptor{log: log}
 	s := grpc.NewServer(
 		grpc.MaxRecvMsgSize(maxMessage),
@@ -38,8 +44,8 @@ func criServices() []*grpc.ServiceDesc {
 	return []*grpc.ServiceDesc{&runtimeapi.RuntimeService_ServiceDesc, &runtimeapi.ImageService_ServiceDesc}
 }
 
-// register makes the areas answer both services of v1 and the private one.
-func register(s grpc.ServiceRegistrar, a *areas) {
+// register makes the service answer both services of v1 and the private one.
+func register(s grpc.ServiceRegistrar, a *criService) {
 	for _, desc := range criServices() {
 		s.RegisterService(desc, a)
 	}
@@ -53,4 +59,60 @@ func register(s grpc.ServiceRegistrar, a *areas) {
 func alpha(desc grpc.ServiceDesc) grpc.ServiceDesc {
 	desc.ServiceName = packageV1Alpha2 + strings.TrimPrefix(desc.ServiceName, packageV1)
 	return desc
+}
+
+// interceptor does for every RPC what no service should have to: it turns panics
+// and errors into status codes and logs how the call ended. Requests and
+// answers are never logged, they carry credentials and environments.
+type interceptor struct{ log *slog.Logger }
+
+func (i *interceptor) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (resp any, err error) {
+	finish := i.begin(ctx, info.FullMethod)
+	defer func() { err = finish(err, recover()) }()
+	return handle(reading(ctx, info.FullMethod), req)
+}
+
+func (i *interceptor) stream(srv any, s grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) (err error) {
+	finish := i.begin(s.Context(), info.FullMethod)
+	defer func() { err = finish(err, recover()) }()
+	return handle(srv, readingStream{s, reading(s.Context(), info.FullMethod)})
+}
+
+// readingStream is a stream with a context that was prepared for it.
+type readingStream struct {
+	grpc.ServerStream
+	ctx context.Context
+}
+
+func (s readingStream) Context() context.Context { return s.ctx }
+
+// begin notes the start of a call and gives what ends it. The name on the wire
+// comes from the context: the generated code only knows the v1 name.
+func (i *interceptor) begin(ctx context.Context, method string) func(error, any) error {
+	started := time.Now()
+	if wire, ok := grpc.Method(ctx); ok {
+		method = wire
+	}
+	return func(err error, panicked any) error {
+		if panicked != nil {
+			i.log.Error("a request panicked", "method", method, "panic", panicked, "stack", string(debug.Stack()))
+			err = status.Error(codes.Internal, fmt.Sprintf("internal error: %v", panicked))
+		}
+		err = toStatus(ctx, err)
+		i.report(ctx, method, err, time.Since(started))
+		return err
+	}
+}
+
+func (i *interceptor) report(ctx context.Context, method string, err error, took time.Duration) {
+	if err == nil {
+		i.log.DebugContext(ctx, "request done", "method", method, "took", took)
+		return
+	}
+	level := slog.LevelWarn
+	switch status.Code(err) {
+	case codes.NotFound, codes.Unimplemented, codes.Canceled:
+		level = slog.LevelInfo
+	}
+	i.log.Log(ctx, level, "request failed", "method", method, "took", took, "code", status.Code(err).String(), "err", err)
 }

@@ -41,8 +41,8 @@ func goodVersion() (types.Version, error) {
 	return types.Version{Version: "20.10.24", APIVersion: "1.41"}, nil
 }
 
-// serveAreas serves areas in memory and gives a connection to them.
-func serveAreas(t *testing.T, log *slog.Logger, a *areas) *grpc.ClientConn {
+// serveService serves a service in memory and returns a connection to it.
+func serveService(t *testing.T, log *slog.Logger, a *criService) *grpc.ClientConn {
 	t.Helper()
 	l := bufconn.Listen(1 << 20)
 	s := newServer(log, a)
@@ -62,7 +62,7 @@ func serveAreas(t *testing.T, log *slog.Logger, a *areas) *grpc.ClientConn {
 }
 
 func TestBothServiceNamesAnswer(t *testing.T) {
-	conn := serveAreas(t, slog.New(slog.DiscardHandler), &areas{nodeArea: &node{engine: aboutEngine{version: goodVersion}}})
+	conn := serveService(t, slog.New(slog.DiscardHandler), &criService{node: &node{engine: aboutEngine{version: goodVersion}}})
 	for _, name := range []string{"runtime.v1", "runtime.v1alpha2"} {
 		var v runtimeapi.VersionResponse
 		if err := conn.Invoke(t.Context(), "/"+name+".RuntimeService/Version", &runtimeapi.VersionRequest{}, &v); err != nil {
@@ -74,8 +74,8 @@ func TestBothServiceNamesAnswer(t *testing.T) {
 	}
 }
 
-func TestWhatNoAreaHasIsUnimplemented(t *testing.T) {
-	conn := serveAreas(t, slog.New(slog.DiscardHandler), &areas{nodeArea: &node{}})
+func TestWhatNoServiceHasIsUnimplemented(t *testing.T) {
+	conn := serveService(t, slog.New(slog.DiscardHandler), &criService{node: &node{}})
 	_, err := runtimeapi.NewRuntimeServiceClient(conn).CheckpointContainer(t.Context(), &runtimeapi.CheckpointContainerRequest{})
 	if status.Code(err) != codes.Unimplemented {
 		t.Errorf("got %v, want Unimplemented", err)
@@ -84,7 +84,7 @@ func TestWhatNoAreaHasIsUnimplemented(t *testing.T) {
 
 func TestAPanicIsAnErrorAndIsLogged(t *testing.T) {
 	var log bytes.Buffer
-	conn := serveAreas(t, slog.New(slog.NewTextHandler(&log, nil)), &areas{nodeArea: &node{engine: aboutEngine{
+	conn := serveService(t, slog.New(slog.NewTextHandler(&log, nil)), &criService{node: &node{engine: aboutEngine{
 		version: func() (types.Version, error) { panic("odd engine") },
 	}}})
 	_, err := runtimeapi.NewRuntimeServiceClient(conn).Version(t.Context(), &runtimeapi.VersionRequest{})

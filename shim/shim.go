@@ -60,10 +60,10 @@ type Options struct {
 
 // Shim is a CRI runtime and image service over a Docker engine.
 type Shim struct {
-	log    *slog.Logger
-	engine *docker.Client
-	areas  *areas
-	watch  *watch // nil for a shim that does not stay
+	log     *slog.Logger
+	engine  *docker.Client
+	service *criService
+	watch   *watch // nil for a shim that does not stay
 
 	metrics *metrics // nil where nobody asked for them
 
@@ -88,14 +88,14 @@ func New(o Options) (*Shim, error) {
 	if err != nil {
 		return nil, worded{err}
 	}
-	a, err := newAreas(o, engine)
+	a, err := newService(o, engine)
 	if err != nil {
 		return nil, errors.Join(err, engine.Close())
 	}
-	s := &Shim{log: o.Log, engine: engine, areas: a, metrics: m, grpc: newServer(o.Log, a)}
+	s := &Shim{log: o.Log, engine: engine, service: a, metrics: m, grpc: newServer(o.Log, a)}
 	if o.Daemon {
-		s.watch = newWatch(engine, a.nodeArea, a.cache.Follow, o.Log)
-		s.watch.check = a.CheckNetworks
+		s.watch = newWatch(engine, a.node, a.cache.Follow, o.Log)
+		s.watch.check = a.sandboxes.CheckNetworks
 		if socket, ok := strings.CutPrefix(engine.Endpoint().Host, "unix://"); ok && o.RuntimeCgroups != "" {
 			s.watch.keep = func() error { return host.KeepEngine(socket, o.RuntimeCgroups) }
 		}
@@ -118,7 +118,7 @@ func (s *Shim) Start(ctx context.Context) error {
 		}
 		s.log.Info("serving metrics", "address", address.String())
 	}
-	if err := s.areas.start(ctx); err != nil {
+	if err := s.service.start(ctx); err != nil {
 		return fmt.Errorf("start the shim: %w", err)
 	}
 	return nil
@@ -132,7 +132,7 @@ func (s *Shim) Serve(l net.Listener) error {
 	var err error
 	select {
 	case err = <-served:
-	case err = <-s.areas.streamArea.Failed():
+	case err = <-s.service.streams.Failed():
 		s.grpc.Stop()
 		<-served //nolint:errcheck // the reason is the streaming server's
 	}
@@ -146,12 +146,12 @@ func (s *Shim) Serve(l net.Listener) error {
 // everything that New and Start took.
 func (s *Shim) Close() error {
 	s.close.Do(func() {
-		s.areas.interrupt()
+		s.service.interrupt()
 		s.stopServing()
 		if s.watch != nil {
 			s.watch.stop()
 		}
-		s.closeErr = errors.Join(s.areas.close(), s.engine.Close())
+		s.closeErr = errors.Join(s.service.close(), s.engine.Close())
 		if s.metrics != nil {
 			s.closeErr = errors.Join(s.closeErr, s.metrics.server.Stop())
 		}

@@ -45,16 +45,16 @@ func TestSparseRequests(t *testing.T) {
 		networks := network.Plugins{Default: network.Bridge{}}
 		sandboxes := sandbox.New(sandbox.Options{Engine: engine, Networks: networks})
 		containers := container.New(container.Options{Engine: engine})
-		a := &areas{
-			nodeArea:      &node{engine: engine},
-			podStatuses:   &podStatuses{pods: sandboxes, containers: containers},
-			pods:          pods{sandboxes},
-			containerArea: containers,
-			imageArea:     image.New(image.Options{Engine: engine}),
-			statsArea:     stats.New(stats.Options{Engine: sparseStats{engine}, Log: log}),
+		a := &criService{
+			node:        &node{engine: engine},
+			podStatuses: &podStatuses{pods: sandboxes, containers: containers},
+			sandboxes:   sandboxes,
+			containers:  containers,
+			images:      image.New(image.Options{Engine: engine}),
+			stats:       stats.New(stats.Options{Engine: sparseStats{engine}, Log: log}),
 		}
-		a.listStreams = &listStreams{lists: a}
-		sparse{serveAreas(t, log, a), false}.test(t)
+		a.lists = a
+		sparse{serveService(t, log, a), false}.test(t)
 	})
 	t.Run("on the engine", func(t *testing.T) {
 		enginetest.Require(t)
@@ -79,7 +79,7 @@ func TestSparseRequests(t *testing.T) {
 // sparse is a shim behind a connection.
 type sparse struct {
 	*grpc.ClientConn
-	real bool // with a real engine, and the areas that one in memory cannot serve
+	real bool // with a real engine, and the services that one in memory cannot serve
 }
 
 func (s sparse) test(t *testing.T) {

@@ -40,14 +40,14 @@ type temporaryNote struct {
 	Name   string `json:"name"`
 }
 
-// CreateContainer implements the CRI call.
-func (a *areas) CreateContainer(ctx context.Context, r *runtimeapi.CreateContainerRequest) (*runtimeapi.CreateContainerResponse, error) {
+// CreateContainer notes containers that must not outlive their command.
+func (s *criService) CreateContainer(ctx context.Context, r *runtimeapi.CreateContainerRequest) (*runtimeapi.CreateContainerResponse, error) {
 	if _, temporary := r.GetConfig().GetAnnotations()[api.AnnotationTemporary]; temporary {
-		if err := a.temporaries.note(r.GetPodSandboxId(), r.GetConfig().GetMetadata().GetName()); err != nil {
+		if err := s.temporaries.note(r.GetPodSandboxId(), r.GetConfig().GetMetadata().GetName()); err != nil {
 			return nil, fmt.Errorf("note a temporary container: %w", err)
 		}
 	}
-	return a.containerArea.CreateContainer(ctx, r)
+	return s.containers.CreateContainer(ctx, r)
 }
 
 func (t temporaries) note(pod, name string) error {
@@ -72,7 +72,7 @@ func (t temporaries) note(pod, name string) error {
 // errElsewhere is about containers that only another engine knows.
 var errElsewhere = errors.New("made on another engine")
 
-// containerLister is what removing needs of the container area.
+// containerLister is what removing needs of the container service.
 type containerLister interface {
 	ListContainers(context.Context, *runtimeapi.ListContainersRequest) (*runtimeapi.ListContainersResponse, error)
 	RemoveContainer(context.Context, *runtimeapi.RemoveContainerRequest) (*runtimeapi.RemoveContainerResponse, error)

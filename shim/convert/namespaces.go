@@ -5,6 +5,7 @@ import (
 
 	"github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/system"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -72,4 +73,20 @@ func pidNamespace(hc *container.HostConfig, mode runtimeapi.NamespaceMode, join,
 
 func notHere(kind string, mode runtimeapi.NamespaceMode) error {
 	return fmt.Errorf("%s namespace mode %s is not possible for a container: %w", kind, mode, errdefs.ErrInvalidArgument)
+}
+
+// defaultHandler is a name for the engine's default OCI runtime that kubelets
+// configured for dockershim use.
+const defaultHandler = "docker"
+
+// RuntimeHandler is the engine's name of the OCI runtime that a CRI runtime
+// handler means, "" for its default. The CRI wants unknown ones refused.
+func RuntimeHandler(name string, info system.Info) (string, error) {
+	if _, known := info.Runtimes[name]; known {
+		return name, nil
+	}
+	if name == "" || name == defaultHandler {
+		return "", nil
+	}
+	return "", fmt.Errorf("runtime handler %q is none of the engine's runtimes: %w", name, errdefs.ErrInvalidArgument)
 }

@@ -2,7 +2,10 @@ package convert
 
 import (
 	"fmt"
+	"path"
+	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types/container"
@@ -163,4 +166,60 @@ func CRIResources(hc *container.HostConfig, extra *runtimeapi.LinuxContainerReso
 		r.OomScoreAdj = extra.GetOomScoreAdj()
 	}
 	return r
+}
+
+// CgroupParent is the engine's form of a CRI cgroup parent, which is always
+// written the cgroupfs way. The systemd driver takes the slice's own name. A
+// parent with ".." in it would lead out of the tree that the kubelet watches.
+func CgroupParent(parent, driver string) (string, error) {
+	if slices.Contains(strings.Split(parent, "/"), "..") || strings.ContainsRune(parent, 0) {
+		return "", fmt.Errorf("cgroup parent %q leads out of its tree: %w", parent, errdefs.ErrInvalidArgument)
+	}
+	if parent == "" || driver != "systemd" {
+		return parent, nil
+	}
+	slice := path.Base(parent)
+	if !strings.HasSuffix(slice, ".slice") {
+		return "", fmt.Errorf("cgroup parent %q: the engine uses the systemd cgroup driver, so it must end in .slice: %w",
+			parent, errdefs.ErrInvalidArgument)
+	}
+	return slice, nil
+}
+
+// Devices is the engine's form of host devices. No permissions means all.
+func Devices(ds []*runtimeapi.Device) ([]container.DeviceMapping, error) {
+	var out []container.DeviceMapping
+	for _, d := range ds {
+		permissions := d.GetPermissions()
+		if permissions == "" {
+			permissions = "rwm"
+		}
+		target := d.GetContainerPath()
+		if target == "" {
+			target = d.GetHostPath()
+		}
+		if d.GetHostPath() == "" || strings.Trim(permissions, "rwm") != "" {
+			return nil, fmt.Errorf("device %q needs a path, and permissions of r, w and m, not %q: %w", d.GetHostPath(), permissions, errdefs.ErrInvalidArgument)
+		}
+		out = append(out, container.DeviceMapping{
+			PathOnHost: d.GetHostPath(), PathInContainer: target, CgroupPermissions: permissions,
+		})
+	}
+	return out, nil
+}
+
+// CDIDevices is the engine's form of fully qualified CDI device names.
+func CDIDevices(ds []*runtimeapi.CDIDevice) ([]container.DeviceRequest, error) {
+	if len(ds) == 0 {
+		return nil, nil
+	}
+	var names []string
+	for _, d := range ds {
+		kind, device, ok := strings.Cut(d.GetName(), "=")
+		if !ok || device == "" || !strings.Contains(kind, "/") {
+			return nil, fmt.Errorf("CDI device %q is not vendor/class=name: %w", d.GetName(), errdefs.ErrInvalidArgument)
+		}
+		names = append(names, d.GetName())
+	}
+	return []container.DeviceRequest{{Driver: "cdi", DeviceIDs: names}}, nil
 }

@@ -1,7 +1,11 @@
 package state
 
 import (
+	"encoding/json"
+	"fmt"
+	"regexp"
 	"strconv"
+	"strings"
 	"time"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -173,4 +177,85 @@ func decodeTime(label string) time.Time {
 		return time.Time{}
 	}
 	return t
+}
+
+const (
+	namePrefix = "k8s"
+	nameSep    = "_"
+)
+
+var nameForbidden = regexp.MustCompile(`[^a-zA-Z0-9_.-]`)
+
+// nameParts is what the name of a container of the shim family carries.
+type nameParts struct {
+	container, pod, namespace, uid string
+	attempt                        uint32
+}
+
+// encodeName makes the engine name that dockershim and cri-dockerd would make.
+// Characters that the engine refuses become dashes: labels hold the truth.
+func encodeName(p nameParts) string {
+	parts := []string{namePrefix, p.container, p.pod, p.namespace, p.uid, strconv.FormatUint(uint64(p.attempt), 10)}
+	return nameForbidden.ReplaceAllString(strings.Join(parts, nameSep), "-")
+}
+
+// AlternativeName gives the name to use where the plain one is taken. The
+// suffix is a seventh part, which dockershim and cri-dockerd understand.
+func AlternativeName(name string, suffix uint32) string {
+	return fmt.Sprintf("%s%s%08x", name, nameSep, suffix)
+}
+
+// decodeName reads a name made by encodeName, dockershim or cri-dockerd.
+func decodeName(name string) (nameParts, bool) {
+	parts := strings.Split(strings.TrimPrefix(name, "/"), nameSep)
+	if len(parts) != 6 && len(parts) != 7 || parts[0] != namePrefix {
+		return nameParts{}, false
+	}
+	attempt, err := strconv.ParseUint(parts[5], 10, 32)
+	if err != nil {
+		return nameParts{}, false
+	}
+	return nameParts{container: parts[1], pod: parts[2], namespace: parts[3], uid: parts[4], attempt: uint32(attempt)}, true
+}
+
+// port is one port mapping in a label, in the form of dockershim's checkpoint.
+type port struct {
+	Protocol      string `json:"protocol"`
+	ContainerPort int32  `json:"container_port"`
+	HostPort      int32  `json:"host_port"`
+	HostIP        string `json:"host_ip,omitempty"`
+}
+
+func encodePorts(mappings []*runtimeapi.PortMapping) (string, error) {
+	if len(mappings) == 0 {
+		return "", nil
+	}
+	ports := make([]port, 0, len(mappings))
+	for _, m := range mappings {
+		ports = append(ports, port{m.GetProtocol().String(), m.GetContainerPort(), m.GetHostPort(), m.GetHostIp()})
+	}
+	b, err := json.Marshal(ports)
+	if err != nil {
+		return "", fmt.Errorf("port mappings as a label: %w", err)
+	}
+	return string(b), nil
+}
+
+// decodePorts reads the label leniently: a pod whose label is damaged must
+// still be listed, stopped and removed.
+func decodePorts(label string) []*runtimeapi.PortMapping {
+	var ports []port
+	if label == "" || json.Unmarshal([]byte(label), &ports) != nil {
+		return nil
+	}
+	mappings := make([]*runtimeapi.PortMapping, 0, len(ports))
+	for _, p := range ports {
+		mappings = append(mappings, &runtimeapi.PortMapping{
+			Protocol:      runtimeapi.Protocol(runtimeapi.Protocol_value[p.Protocol]),
+			ContainerPort: p.ContainerPort,
+			HostPort:      p.HostPort,
+			HostIp:        p.HostIP,
+		})
+	}
+	return mappings
 }

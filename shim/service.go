@@ -21,62 +21,30 @@ import (
 	"github.com/crishim/crishim/shim/stream"
 )
 
-// Each area of the shim answers some of the RPCs. All are embedded in one
-// struct under a name of their own, whatever their type is called.
-type (
-	nodeArea      = node
-	sandboxArea   = sandbox.Service
-	containerArea = container.Service
-	imageArea     = image.Service
-	streamArea    = stream.Server
-	statsArea     = stats.Service
-	eventArea     = events.Service
-	logArea       = logs.Service
-)
+// criService answers both services of the CRI. Each RPC is answered by one of the
+// services below; who that is stands in calls.go.
+type criService struct {
+	runtimeapi.UnimplementedRuntimeServiceServer
+	runtimeapi.UnimplementedImageServiceServer
 
-// areas is the whole of both services. The areas' methods win over those of
-// unimplemented, which is embedded one struct deeper, and podStatuses over the
-// sandbox area.
-type areas struct {
-	*nodeArea
-	*podStatuses
-	pods
-	*containerArea
-	*imageArea
-	*streamArea
-	*statsArea
-	*eventArea
-	*logArea
-	*listStreams
-	fallback
-	private     *private     // the service beside CRI
+	node        *node
+	sandboxes   *sandbox.Service
+	podStatuses *podStatuses
+	containers  *container.Service
+	images      *image.Service
+	streams     *stream.Server
+	stats       *stats.Service
+	events      *events.Service
+	logs        *logs.Service
+	lists       lists        // what the streamed lists are made of: the service itself
+	private     *private     // the service that is not of the CRI
 	cache       *cache.Cache // nil in a shim for one command
 	temporaries temporaries
 }
 
-// podParts describe what an event is about.
-type podParts struct {
-	*sandboxArea
-	*containerArea
-}
-
-type fallback struct{ unimplemented }
-
-type pods struct{ *sandboxArea }
-
-type unimplemented struct {
-	runtimeapi.UnimplementedRuntimeServiceServer
-	runtimeapi.UnimplementedImageServiceServer
-}
-
-var (
-	_ runtimeapi.RuntimeServiceServer = (*areas)(nil)
-	_ runtimeapi.ImageServiceServer   = (*areas)(nil)
-)
-
-// newAreas builds every area around one engine client. A shim that stays has a
+// newService builds every service around one engine client. A shim that stays has a
 // cache in front of it; one for a single command would only pay for that.
-func newAreas(o Options, client *docker.Client) (*areas, error) {
+func newService(o Options, client *docker.Client) (*criService, error) {
 	var engine engine = client
 	var cached *cache.Cache
 	if o.Daemon {
@@ -109,15 +77,15 @@ func newAreas(o Options, client *docker.Client) (*areas, error) {
 		OOM:        oom,
 		Log:        o.Log,
 	})
-	a := &areas{
-		nodeArea:      &node{engine: engine, networks: networks, pauseImage: pause.Image(o.PauseImage), driver: o.CgroupDriver, stays: o.Daemon},
-		podStatuses:   &podStatuses{pods: sandboxes, containers: containers},
-		pods:          pods{sandboxes},
-		containerArea: containers,
-		imageArea: image.New(image.Options{
+	s := &criService{
+		node:        &node{engine: engine, networks: networks, pauseImage: pause.Image(o.PauseImage), driver: o.CgroupDriver, stays: o.Daemon},
+		podStatuses: &podStatuses{pods: sandboxes, containers: containers},
+		sandboxes:   sandboxes,
+		containers:  containers,
+		images: image.New(image.Options{
 			Engine: engine, Log: o.Log, PauseImage: pause.Image(o.PauseImage), PullProgressDeadline: o.PullProgressDeadline,
 		}),
-		streamArea: stream.New(stream.Options{
+		streams: stream.New(stream.Options{
 			Address:   o.StreamAddress,
 			CertFile:  o.StreamCertFile,
 			KeyFile:   o.StreamKeyFile,
@@ -128,20 +96,36 @@ func newAreas(o Options, client *docker.Client) (*areas, error) {
 			PodIPs:      podIPs(sandboxes),
 			Log:         o.Log,
 		}, engine),
-		statsArea:   stats.New(stats.Options{Engine: engine, Log: o.Log}),
-		logArea:     logFiles,
+		stats:       stats.New(stats.Options{Engine: engine, Log: o.Log}),
+		logs:        logFiles,
 		temporaries: temporaries{dir: o.temporaries, engine: client.Endpoint().Host},
 	}
 	if cached != nil {
-		a.cache, a.asOf = cached, cached.AsOf
+		s.cache, s.podStatuses.asOf = cached, cached.AsOf
 	}
-	a.listStreams = &listStreams{lists: a}
-	a.eventArea = events.New(engine, podParts{sandboxes, containers}, o.Log)
-	a.private = &private{engine: engine, streams: a.streamArea, images: a.imageArea}
-	return a, nil
+	s.lists = s
+	s.events = events.New(engine, eventParts{sandboxes, containers}, o.Log)
+	s.private = &private{engine: engine, streams: s.streams, images: s.images}
+	return s, nil
 }
 
-// podIPs gives the addresses of a pod as its status has them.
+// eventParts describe what an event is about.
+type eventParts struct {
+	sandboxes  *sandbox.Service
+	containers *container.Service
+}
+
+func (p eventParts) PodSandboxStatus(ctx context.Context, r *runtimeapi.PodSandboxStatusRequest) (*runtimeapi.PodSandboxStatusResponse, error) {
+	return p.sandboxes.PodSandboxStatus(ctx, r)
+}
+
+func (p eventParts) ContainerStatus(ctx context.Context, r *runtimeapi.ContainerStatusRequest) (*runtimeapi.ContainerStatusResponse, error) {
+	return p.containers.ContainerStatus(ctx, r)
+}
+
+func (p eventParts) AwaitLog(ctx context.Context, id string) { p.containers.AwaitLog(ctx, id) }
+
+// podIPs returns the addresses of a pod as its status has them.
 func podIPs(sandboxes *sandbox.Service) func(context.Context, string) ([]string, error) {
 	return func(ctx context.Context, id string) ([]string, error) {
 		answer, err := sandboxes.PodSandboxStatus(ctx, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: id})
@@ -166,21 +150,21 @@ func oomScore(log *slog.Logger, engine docker.Endpoint) *host.OOMScore {
 	return o
 }
 
-// start begins what areas do in the background.
-func (a *areas) start(ctx context.Context) error {
-	if err := a.streamArea.Start(ctx); err != nil {
+// start begins what the services do in the background.
+func (s *criService) start(ctx context.Context) error {
+	if err := s.streams.Start(ctx); err != nil {
 		return err
 	}
-	a.logArea.Start()
+	s.logs.Start()
 	return nil
 }
 
 // interrupt ends the answers that go on by themselves, so that a graceful stop
 // does not wait for them.
-func (a *areas) interrupt() { a.eventArea.Close() }
+func (s *criService) interrupt() { s.events.Close() }
 
 // close ends what start began.
-func (a *areas) close() error {
-	a.logArea.Close()
-	return errors.Join(a.streamArea.Close(), a.statsArea.Close())
+func (s *criService) close() error {
+	s.logs.Close()
+	return errors.Join(s.streams.Close(), s.stats.Close())
 }

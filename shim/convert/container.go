@@ -2,6 +2,7 @@ package convert
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/docker/docker/api/types/container"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -114,4 +115,21 @@ func (r *RunState) cannotRun(s *container.State) {
 	r.State, r.Reason = runtimeapi.ContainerState_CONTAINER_EXITED, ReasonCannotRun
 	r.ExitCode = int32(s.ExitCode)
 	r.StartedAt, r.FinishedAt = r.CreatedAt, r.CreatedAt
+}
+
+// UnixNano turns the engine's text form of a time into nanoseconds since 1970.
+// The engine writes the year 1 for "has not happened", and leaves the field
+// empty in some answers; the CRI writes 0 for both.
+func UnixNano(text string) (int64, error) {
+	if text == "" {
+		return 0, nil
+	}
+	t, err := time.Parse(time.RFC3339Nano, text)
+	if err != nil {
+		return 0, fmt.Errorf("engine time %q: %w", text, err)
+	}
+	if t.Year() < 1970 {
+		return 0, nil
+	}
+	return t.UnixNano(), nil
 }
