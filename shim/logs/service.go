@@ -367,22 +367,19 @@ func (s *Service) ReopenContainerLog(ctx context.Context, r *runtimeapi.ReopenCo
 	if !s.write {
 		return nil, fmt.Errorf("this shim lives for one command and writes no logs, `crishim serve` does: %w", errdefs.ErrNotImplemented)
 	}
-	c, err := s.engine.ContainerInspect(ctx, r.GetContainerId())
+	c, err := state.FindContainer(ctx, s.engine, r.GetContainerId())
 	if err != nil {
-		return nil, fmt.Errorf("container %q: %w", r.GetContainerId(), err)
+		return nil, err
 	}
-	if c.Config == nil || c.Config.Labels[state.LabelType] != state.TypeContainer {
-		return nil, fmt.Errorf("%q is no container: %w", r.GetContainerId(), errdefs.ErrNotFound)
-	}
-	if c.State == nil || !c.State.Running {
+	if !c.Detail.State.Running {
 		return nil, fmt.Errorf("container %q is not running, its log is complete: %w", r.GetContainerId(), errdefs.ErrFailedPrecondition)
 	}
-	at := logdir.Of(c.Config.Labels)
+	id, at := c.Detail.ID, logdir.Place{Base: c.LogDir, Path: c.LogPath}
 	if at.Path == "" {
 		return nil, fmt.Errorf("container %q has no log path: %w", r.GetContainerId(), errdefs.ErrFailedPrecondition)
 	}
-	if f := s.follower(c.ID); f == nil { // a follower that gave up, or a container that another shim started
-		_, err = s.follow(c.ID, at, true)
+	if f := s.follower(id); f == nil { // a follower that gave up, or a container that another shim started
+		_, err = s.follow(id, at, true)
 	} else {
 		err = f.reopen()
 	}

@@ -32,15 +32,9 @@ func (t target) running() bool {
 
 // inspect finds one target.
 func (s *Service) inspect(ctx context.Context, id string) (target, error) {
-	if id == "" {
-		return target{}, fmt.Errorf("the id is empty: %w", errdefs.ErrInvalidArgument)
-	}
-	c, err := s.engine.ContainerInspect(ctx, id)
+	c, err := state.Inspect(ctx, s.engine, "container", id)
 	if err != nil {
-		return target{}, fmt.Errorf("container %s: %w", id, err)
-	}
-	if c.ContainerJSONBase == nil || c.Config == nil || c.State == nil || c.HostConfig == nil {
-		return target{}, fmt.Errorf("container %s: the engine's answer has no state: %w", id, errdefs.ErrInternal)
+		return target{}, err
 	}
 	t := target{c: c}
 	var isMember, isSandbox bool

@@ -20,17 +20,14 @@ func (s *Server) running(ctx context.Context, id, kind string) (container.Inspec
 	if kind == state.TypeSandbox {
 		what = "pod sandbox"
 	}
-	if id == "" {
-		return container.InspectResponse{}, fmt.Errorf("the request names no %s: %w", what, errdefs.ErrInvalidArgument)
-	}
-	c, err := s.engine.ContainerInspect(ctx, id)
+	c, err := state.Inspect(ctx, s.engine, what, id)
 	if err != nil {
-		return c, fmt.Errorf("%s %q: %w", what, id, err)
+		return c, err
 	}
-	if c.Config == nil || c.Config.Labels[state.LabelType] != kind {
+	if c.Config.Labels[state.LabelType] != kind {
 		return c, fmt.Errorf("%q is no %s: %w", id, what, errdefs.ErrNotFound)
 	}
-	if c.State == nil || !c.State.Running {
+	if !c.State.Running {
 		return c, fmt.Errorf("%s %q is in %s state: %w", what, id, stateName(c.State, kind), errdefs.ErrFailedPrecondition)
 	}
 	return c, nil
