@@ -97,7 +97,7 @@ func kubenet(o NetworkOptions) *cni.Kubenet {
 	return &cni.Kubenet{MTU: o.MTU, Hairpin: o.Hairpin, NonMasquerade: o.NonMasqueradeCIDR}
 }
 
-// canUseCNI says whether plugins started here could reach the pods' network
+// canUseCNI reports whether plugins started here could reach the pods' network
 // namespaces: only root can, and only on the engine's own host.
 func canUseCNI(engine docker.Endpoint) bool {
 	return os.Geteuid() == 0 && strings.HasPrefix(engine.Host, "unix://")

@@ -37,10 +37,10 @@ func (n *node) info(ctx context.Context) (system.Info, error) {
 	return info, nil
 }
 
-// patience is how long to wait for an engine that may not answer at all. A shim
+// waitFor is how long to wait for an engine that may not answer at all. A shim
 // that stays has something to say about that, and needs some of the client's time
 // for it.
-func (n *node) patience(ctx context.Context, most time.Duration) (context.Context, context.CancelFunc) {
+func (n *node) waitFor(ctx context.Context, most time.Duration) (context.Context, context.CancelFunc) {
 	if !n.stays {
 		return context.WithCancel(ctx)
 	}
@@ -70,7 +70,7 @@ const versionTime = 5 * time.Second
 // runtime whether its engine is there or not: every client asks for the version
 // first, and would never come to Status, which has the reason.
 func (n *node) Version(ctx context.Context, _ *runtimeapi.VersionRequest) (*runtimeapi.VersionResponse, error) {
-	asked, cancel := n.patience(ctx, versionTime)
+	asked, cancel := n.waitFor(ctx, versionTime)
 	defer cancel()
 	v, err := n.engine.ServerVersion(asked)
 	switch {
@@ -91,7 +91,7 @@ func (n *node) Version(ctx context.Context, _ *runtimeapi.VersionRequest) (*runt
 // RuntimeConfig tells the engine's cgroup driver. While the engine is away that is
 // the one that it must have to be ready, where somebody said which.
 func (n *node) RuntimeConfig(ctx context.Context, _ *runtimeapi.RuntimeConfigRequest) (*runtimeapi.RuntimeConfigResponse, error) {
-	asked, cancel := n.patience(ctx, statusTime)
+	asked, cancel := n.waitFor(ctx, statusTime)
 	defer cancel()
 	info, err := n.info(asked)
 	if err != nil && n.driver != "" && ctx.Err() == nil {
@@ -132,7 +132,7 @@ func (n *node) UpdateRuntimeConfig(_ context.Context, r *runtimeapi.UpdateRuntim
 }
 
 // PodCIDR reads address ranges with commas between them; "" is none. Plugins refuse a
-// range that is written with the address of a machine in it, for each pod anew, and
+// range that is written with the address of a machine in it, for each pod, and
 // the first range stays. So it is refused here.
 func PodCIDR(text string) (string, error) {
 	if text == "" {

@@ -20,7 +20,7 @@ import (
 )
 
 // private answers the service of package api, for the shim's own command line.
-// Each call is an area's, with a message that CRI does not have.
+// Each call is that of a service, with a message that CRI does not have.
 type private struct {
 	api.UnimplementedCrishimServer
 	engine  privateEngine
@@ -36,7 +36,7 @@ type privateEngine interface {
 	CopyToContainer(ctx context.Context, id, path string, content io.Reader, o dockercontainer.CopyToContainerOptions) error
 }
 
-// Exec gives a streaming URL.
+// Exec returns a streaming URL.
 func (p *private) Exec(ctx context.Context, r *api.ExecRequest) (*api.ExecResponse, error) {
 	request := execRequest(r.GetProcess())
 	request.TTY, request.Stdin, request.Stdout, request.Stderr = r.GetTty(), r.GetStdin(), r.GetStdout(), r.GetStderr()

@@ -86,7 +86,7 @@ type readingStream struct {
 
 func (s readingStream) Context() context.Context { return s.ctx }
 
-// begin notes the start of a call and gives what ends it. The name on the wire
+// begin notes the start of a call and returns what ends it. The name on the wire
 // comes from the context: the generated code only knows the v1 name.
 func (i *interceptor) begin(ctx context.Context, method string) func(error, any) error {
 	started := time.Now()

@@ -103,7 +103,7 @@ func New(o Options) (*Shim, error) {
 	return s, nil
 }
 
-// Start begins what runs beside the RPCs. It does not need the engine, but it
+// Start begins what runs in the background. It does not need the engine, but it
 // is an error when the engine answers and does not fit.
 func (s *Shim) Start(ctx context.Context) error {
 	if s.watch != nil {

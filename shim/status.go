@@ -26,10 +26,10 @@ const (
 // before, by the cache.
 const statusTime = 6 * time.Second
 
-// Status says whether pods can be run. An engine that does not answer is no
+// Status tells whether pods can be run. An engine that does not answer is no
 // error here but a condition with the reason.
 func (n *node) Status(ctx context.Context, r *runtimeapi.StatusRequest) (*runtimeapi.StatusResponse, error) {
-	asked, cancel := n.patience(ctx, statusTime)
+	asked, cancel := n.waitFor(ctx, statusTime)
 	defer cancel()
 	info, version, err := n.facts(asked)
 	switch {

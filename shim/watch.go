@@ -30,7 +30,7 @@ type watchEngine interface {
 }
 
 // watch follows an engine as it comes and goes: at each connection it is checked
-// anew, and what pods left in the network while nobody looked is freed. The log
+// again, and what pods left in the network while nobody looked is freed. The log
 // tells changes, not attempts.
 type watch struct {
 	engine watchEngine
@@ -89,7 +89,7 @@ func (w *watch) run(ctx context.Context) {
 	}
 }
 
-// connect greets an engine and stays with it until it goes. It says whether
+// connect greets an engine and stays with it until it goes. It reports whether
 // there was one.
 func (w *watch) connect(ctx context.Context) bool {
 	info, api, err := w.greet(ctx)

@@ -20,7 +20,7 @@ import (
 	"github.com/crishim/crishim/shim/state"
 )
 
-// facts is all that a plan needs beside the request.
+// facts is all that a plan needs apart from the request.
 type facts struct {
 	api      string // version of the engine's API that is spoken
 	info     system.Info

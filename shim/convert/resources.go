@@ -82,7 +82,7 @@ func WithMemory(change *runtimeapi.LinuxContainerResources, now *container.HostC
 	return change
 }
 
-// engineHas says whether the engine has a field for a cgroup v2 file. Its limit
+// engineHas reports whether the engine has a field for a cgroup v2 file. Its limit
 // of swap is one of memory and swap together, so it needs one of memory.
 func engineHas(file string, r *runtimeapi.LinuxContainerResources) bool {
 	return file == unifiedPids || file == unifiedSwap && (r.GetMemoryLimitInBytes() > 0 || r.GetUnified()[file] == "max")
@@ -117,7 +117,7 @@ func CgroupFiles(r *runtimeapi.LinuxContainerResources, v2 bool) (map[string]str
 	return files, nil
 }
 
-// fileName says whether a name is that of a controller's file, which always
+// fileName reports whether a name is that of a controller's file, which always
 // has a dot inside and never leaves its directory.
 func fileName(name string) bool {
 	dot := false

@@ -20,7 +20,7 @@ const (
 	profileLocalhostPrefix = "localhost/"
 )
 
-// SeccompProfile settles which seccomp profile applies: the field, else the
+// SeccompProfile decides which seccomp profile applies: the field, else the
 // deprecated text. The CRI says that none at all is unconfined.
 func SeccompProfile(p *runtimeapi.SecurityProfile, text string) (*runtimeapi.SecurityProfile, error) {
 	profile, err := securityProfile(p, text)
@@ -36,7 +36,7 @@ func SeccompProfile(p *runtimeapi.SecurityProfile, text string) (*runtimeapi.Sec
 	return profile, nil
 }
 
-// AppArmorProfile settles which AppArmor profile applies: the field wins over
+// AppArmorProfile decides which AppArmor profile applies: the field wins over
 // the deprecated text, and none at all is the runtime's default.
 func AppArmorProfile(p *runtimeapi.SecurityProfile, text string) (*runtimeapi.SecurityProfile, error) {
 	profile, err := securityProfile(p, text)
@@ -91,7 +91,7 @@ func checkProfile(p *runtimeapi.SecurityProfile) (*runtimeapi.SecurityProfile, e
 // MaxSeccomp is how long a profile may be, in bytes. The engine's own has 16 KiB.
 const MaxSeccomp = 4 << 20
 
-// SeccompOption is the engine's security option for a settled profile; content
+// SeccompOption is the engine's security option for a profile; content
 // is the profile file of a localhost profile, which travels inline because the
 // engine may run elsewhere. No option means the engine's default profile.
 func SeccompOption(p *runtimeapi.SecurityProfile, content []byte) (string, error) {
@@ -108,7 +108,7 @@ func SeccompOption(p *runtimeapi.SecurityProfile, content []byte) (string, error
 	return "seccomp=" + compact.String(), nil
 }
 
-// AppArmorOption is the engine's security option for a settled profile.
+// AppArmorOption is the engine's security option for a profile.
 func AppArmorOption(p *runtimeapi.SecurityProfile) string {
 	switch p.GetProfileType() {
 	case runtimeapi.SecurityProfile_Unconfined:
@@ -120,7 +120,7 @@ func AppArmorOption(p *runtimeapi.SecurityProfile) string {
 	}
 }
 
-// HasSecurity says whether an engine lists a security option such as apparmor.
+// HasSecurity reports whether an engine lists a security option such as apparmor.
 func HasSecurity(options []string, name string) bool {
 	return slices.ContainsFunc(options, func(o string) bool { return o == "name="+name || strings.HasPrefix(o, "name="+name+",") })
 }
@@ -178,7 +178,7 @@ func Capabilities(c *runtimeapi.Capability, given []string) (add, drop []string,
 	return add, drop, nil
 }
 
-// AllCapabilities says whether a list asks for all, in either spelling.
+// AllCapabilities reports whether a list asks for all, in either spelling.
 func AllCapabilities(names []string) bool {
 	return slices.ContainsFunc(names, func(name string) bool { return shortName(name) == all })
 }

@@ -78,7 +78,7 @@ func (w *UserWish) setNames(sc *runtimeapi.LinuxContainerSecurityContext, imageU
 // engine merges the image's groups exactly when no group is given.
 func (w UserWish) NeedsFiles() bool { return w.Strict == (w.Group == "") }
 
-// Engine gives the engine's user string and group list. The files are the
+// Engine returns the engine's user string and group list. The files are the
 // image's /etc/passwd and /etc/group; they are only looked at when needed.
 func (w UserWish) Engine(passwd, group []byte) (user string, groupAdd []string, err error) {
 	user, groups := w.Name, w.Groups

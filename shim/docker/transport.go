@@ -16,7 +16,7 @@ import (
 	"github.com/docker/docker/api/types/versions"
 )
 
-// Observe is told of every engine call that dockershim's metrics counted, under
+// Observe gets every engine call that dockershim's metrics counted, under
 // the name that they used, how long it took and how it ended. Calls that stream
 // count until the stream is open.
 type Observe func(operation string, took time.Duration, err error)

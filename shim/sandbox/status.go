@@ -12,7 +12,7 @@ import (
 )
 
 // PodSandboxStatus describes a sandbox. That its addresses cannot be told just
-// now is no failure: a kubelet would take the pod for lost and make it anew.
+// now is no failure: a kubelet would take the pod for lost and make another.
 func (s *Service) PodSandboxStatus(ctx context.Context, r *runtimeapi.PodSandboxStatusRequest) (*runtimeapi.PodSandboxStatusResponse, error) {
 	b, err := state.FindSandbox(ctx, s.engine, r.GetPodSandboxId())
 	if err != nil {

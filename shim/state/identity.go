@@ -38,17 +38,17 @@ type Container struct {
 	Created     time.Time // zero where another shim made the container
 }
 
-// SandboxName gives the engine name of a sandbox.
+// SandboxName returns the engine name of a sandbox.
 func SandboxName(m *runtimeapi.PodSandboxMetadata) string {
 	return encodeName(nameParts{sandboxMarker, m.GetName(), m.GetNamespace(), m.GetUid(), m.GetAttempt()})
 }
 
-// ContainerName gives the engine name of a container in a pod.
+// ContainerName returns the engine name of a container in a pod.
 func ContainerName(pod *runtimeapi.PodSandboxMetadata, m *runtimeapi.ContainerMetadata) string {
 	return encodeName(nameParts{m.GetName(), pod.GetName(), pod.GetNamespace(), pod.GetUid(), m.GetAttempt()})
 }
 
-// EncodeSandbox gives the engine labels of a sandbox.
+// EncodeSandbox returns the engine labels of a sandbox.
 func EncodeSandbox(s Sandbox) (map[string]string, error) {
 	ports, err := encodePorts(s.Ports)
 	if err != nil {
@@ -94,7 +94,7 @@ func DecodeSandbox(name string, labels map[string]string) (Sandbox, bool) {
 	return s, true
 }
 
-// EncodeContainer gives the engine labels of a container.
+// EncodeContainer returns the engine labels of a container.
 func EncodeContainer(c Container) map[string]string {
 	own := map[string]string{
 		LabelType:         TypeContainer,
@@ -199,7 +199,7 @@ func encodeName(p nameParts) string {
 	return nameForbidden.ReplaceAllString(strings.Join(parts, nameSep), "-")
 }
 
-// AlternativeName gives the name to use where the plain one is taken. The
+// AlternativeName returns the name to use where the plain one is taken. The
 // suffix is a seventh part, which dockershim and cri-dockerd understand.
 func AlternativeName(name string, suffix uint32) string {
 	return fmt.Sprintf("%s%s%08x", name, nameSep, suffix)

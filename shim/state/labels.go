@@ -67,7 +67,7 @@ func EncodeLabels(labels, annotations map[string]string) map[string]string {
 	return out
 }
 
-// EncodeLabelKey gives the engine's key for a CRI label key.
+// EncodeLabelKey returns the engine's key for a CRI label key.
 func EncodeLabelKey(key string) string {
 	if reserved(key) {
 		return escapedPrefix + key
@@ -94,7 +94,7 @@ func DecodeLabels(engine map[string]string) (labels, annotations map[string]stri
 	return labels, annotations
 }
 
-// MatchLabels says whether labels hold every pair of the selector.
+// MatchLabels reports whether labels hold every pair of the selector.
 func MatchLabels(labels, selector map[string]string) bool {
 	for k, v := range selector {
 		if got, ok := labels[k]; !ok || got != v {

@@ -15,7 +15,7 @@ type Lock struct {
 	held map[string]chan struct{}
 }
 
-// Lock waits for the key and gives the function that frees it.
+// Lock waits for the key and returns what frees it.
 func (k *Lock) Lock(ctx context.Context, key string) (func(), error) {
 	for {
 		k.mu.Lock()

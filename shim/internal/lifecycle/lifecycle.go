@@ -1,6 +1,6 @@
 // Package lifecycle creates, stops and removes engine containers, for sandboxes and for
 // their containers alike: what others do to the same container at the same time is
-// settled here.
+// resolved here.
 package lifecycle
 
 import (

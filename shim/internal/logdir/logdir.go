@@ -25,7 +25,7 @@ func Of(labels map[string]string) Place {
 	return Place{Base: labels[state.LabelOwnLogDir], Path: labels[state.LabelLogPath]}
 }
 
-// Open makes and opens the directory of the log, and gives the file's name in it.
+// Open makes and opens the directory of the log, and returns the file's name in it.
 func (p Place) Open() (*os.Root, string, error) {
 	return p.open(true)
 }
