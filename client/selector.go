@@ -95,7 +95,7 @@ func splitSelector(s string) []string {
 	return append(parts, b.String())
 }
 
-// setSyntax tells whether the text before a parenthesis is "k in" or "k
+// setSyntax reports whether the text before a parenthesis is "k in" or "k
 // notin"; any other parenthesis belongs to a value.
 func setSyntax(before string) bool {
 	f := strings.Fields(before)
@@ -152,7 +152,7 @@ func checkKey(key string) string {
 	return ""
 }
 
-// Matches tells whether labels meet every requirement.
+// Matches reports whether labels meet every requirement.
 func (s Selector) Matches(labels map[string]string) bool {
 	for _, r := range s {
 		if !r.matches(labels) {

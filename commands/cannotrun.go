@@ -32,11 +32,11 @@ var ociTexts = []struct {
 	{"oci runtime create failed", exitCannotRun},
 }
 
-// ociMarks are what such an error contains besides; "no such file" alone may be
+// ociMarks are what such an error contains as well; "no such file" alone may be
 // about anything.
 var ociMarks = []string{"oci runtime", "exec failed", "executable file", "exec: ", "runc", "crun"}
 
-// cannotRun gives the error of a command that could not be started the status
+// cannotRun adds to the error of a command that could not be started the status
 // that a shell would; any other error stays as it is.
 func cannotRun(err error) error {
 	if err == nil || status.Code(err) == codes.NotFound {

@@ -60,7 +60,7 @@ const completeTimeout = 300 * time.Millisecond
 // completeFiles tells the shell to complete file names by itself.
 const completeFiles = ":files"
 
-// candidate is one completion and what a shell may show beside it.
+// candidate is one completion and what a shell may show with it.
 type candidate struct{ value, text string }
 
 // completion is the state of a command line whose last word is open.

@@ -45,7 +45,7 @@ func newDebug(env *Env) *cli.Command {
 	image.DefaultText = debugImage
 	return &cli.Command{
 		Name:      "debug",
-		Usage:     "run a shell or a command beside a container, with another image",
+		Usage:     "run a shell or a command next to a container, with another image",
 		ArgsUsage: "CONTAINER [COMMAND [ARG...]]",
 		Description: describe("Makes a container in the same pod that shares the target's network and processes, runs the command or a\n"+
 			"shell in it and removes it afterwards. The target's files are below /proc/PID/root of its processes, which is\n"+
@@ -55,7 +55,7 @@ func newDebug(env *Env) *cli.Command {
 			image,
 			wordFlag(&o.profile, []string{"general", "net", "sys"}, "profile", "`RIGHTS` of the container: general (trace processes), net (change the network), sys (also mount and the like)"),
 			envFlag(env, &o.env, "set `NAME=VALUE`"),
-			boolFlag(&o.keep, "keep", "leave the debug container there"),
+			boolFlag(&o.keep, "keep", "keep the debug container"),
 		}, o.exec.session.flags(), without(o.pull.flags(), "username")),
 		Action: env.connected(o.check, o.run),
 	}

@@ -31,8 +31,8 @@ func newDelete(env *Env) *cli.Command {
 			"crishim delete web", "crishim delete -f web.yaml", "crishim delete --grace-period 0 team/web"),
 		Flags: []cli.Flag{
 			manifestFlag(&o.files),
-			typed(&o.grace, parseGrace, "grace-period", "give containers `SECONDS` to end instead of what the manifest says"),
-			boolFlag(&o.ignoreMissing, "ignore-not-found", "a pod that is not there is no failure"),
+			typed(&o.grace, parseGrace, "grace-period", "grace period in `SECONDS` instead of the manifest's"),
+			boolFlag(&o.ignoreMissing, "ignore-not-found", "treat a missing pod as success"),
 			boolFlag(&o.quiet, "quiet", "do not print the steps", "q"),
 		},
 		Action: env.offline(o.check, o.run),

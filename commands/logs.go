@@ -40,17 +40,17 @@ func newLogs(env *Env) *cli.Command {
 		Description: describe("Reads the log files of containers, rotated and compressed ones included. What went to stdout comes on stdout, what went to stderr on stderr. Lines of several containers begin with pod/container, or namespace/pod/container where pods have the same name.",
 			"crishim logs web", "crishim logs -f --tail 10 web", "crishim logs --since 5m --stream stderr web", "crishim logs -t --label app=web"),
 		Flags: []cli.Flag{
-			boolFlag(&o.read.Follow, "follow", "go on until the container ends, and in its next attempt if it is restarted at once", "f"),
-			boolFlag(&o.restarts, "follow-restarts", "go on in each next attempt until the pod ends"),
-			boolFlag(&o.previous, "previous", "the attempt before this one", "p"),
-			boolFlag(&o.reopen, "reopen", "tell the runtime to open the log file anew first", "r"),
-			intFlag(&o.read.Tail, "tail", "the last `N` lines only", "n"),
+			boolFlag(&o.read.Follow, "follow", "follow until the container ends, and its next attempt if it is restarted at once", "f"),
+			boolFlag(&o.restarts, "follow-restarts", "follow each next attempt until the pod ends"),
+			boolFlag(&o.previous, "previous", "show the attempt before this one", "p"),
+			boolFlag(&o.reopen, "reopen", "tell the runtime to reopen the log file first", "r"),
+			intFlag(&o.read.Tail, "tail", "show the last `N` lines only", "n"),
 			int64Flag(&o.limit, "limit-bytes", "end after `N` bytes"),
 			typed(&o.read.Since, env.parseTime, "since", "from `TIME` on: 5m ago, 2026-01-02T15:04:05Z, seconds since 1970"),
 			typed(&o.read.Until, env.parseTime, "until", "up to `TIME`"),
 			boolFlag(&o.timestamps, "timestamps", "begin each line with its time", "t"),
 			wordFlag(&o.read.Stream, []string{logfile.Stdout, logfile.Stderr}, "stream", "only `STREAM`: stdout, stderr", "s"),
-			typed(&o.grep, parsePattern, "grep", "only lines that match `REGEX`"),
+			typed(&o.grep, parsePattern, "grep", "show only lines that match `REGEX`"),
 			o.filter.labelFlag("all containers"),
 			selectorFlag(&o.filter.selector),
 			attemptFlag(&o.attempt),
@@ -164,7 +164,7 @@ const (
 	// restartPeriod is between two looks for an ended container's next attempt.
 	restartPeriod = 250 * time.Millisecond
 	// restartGrace is how long it is waited for without --follow-restarts: long enough for
-	// whoever restarts a container at once.
+	// one that restarts a container at once.
 	restartGrace = 3 * time.Second
 )
 

@@ -40,7 +40,7 @@ func newMetricsp(env *Env) *cli.Command {
 		Name:        "metricsp",
 		Usage:       "show the metrics of pods",
 		Description: describe("What a kubelet scrapes for cAdvisor's metrics, as the runtime gives it.", "crishim metricsp -o json"),
-		Flags:       append(v.flags(), boolFlag(&watch, "watch", "go on until interrupted", "w")),
+		Flags:       append(v.flags(), boolFlag(&watch, "watch", "refresh until interrupted", "w")),
 		Action: env.connected(v.checkAlone, func(ctx context.Context, env *Env, conn *client.Conn) error {
 			return refresh(ctx, watch, metricsInterval, func(ctx context.Context) error {
 				res, err := conn.Runtime.ListPodSandboxMetrics(ctx, &runtimeapi.ListPodSandboxMetricsRequest{})

@@ -157,9 +157,9 @@ func completeContainer(container *runtimeapi.ContainerConfig, pod *runtimeapi.Po
 	}
 }
 
-// completeAttempt gives a container that is to be made in a pod the attempt
+// completeAttempt sets the attempt of a container that is to be made in a pod, the one
 // after those of its name that have ended there. One that is yet to end keeps
-// its number, so that the runtime refuses a second beside it.
+// its number, so that the runtime refuses a second one.
 func completeAttempt(ctx context.Context, conn *client.Conn, pod *runtimeapi.PodSandbox, container *runtimeapi.ContainerConfig) error {
 	made, err := conn.AttemptsOf(ctx, pod, container.GetMetadata().GetName())
 	if err != nil {
@@ -288,7 +288,7 @@ func isDir(path string) bool {
 
 // cancelFlag is --cancel-timeout of the verbs that make things.
 func cancelFlag(to *time.Duration) cli.Flag {
-	return durationFlag(to, "cancel-timeout", "give each request this long: 5, 5s, 1m", "T")
+	return durationFlag(to, "cancel-timeout", "timeout of each request: 5, 5s, 1m", "T")
 }
 
 // limited puts --cancel-timeout in the place of the usual limit.

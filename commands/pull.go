@@ -33,7 +33,7 @@ func newPull(env *Env) *cli.Command {
 		Flags: append(o.flags(),
 			stringFlag(&o.podFile, "pod-config", "pull it for the pod that `FILE` describes"),
 			labelsFlag(&o.annotations, "annotation", "send the annotation `KEY=VALUE` with the image", "a"),
-			boolFlag(&o.ifMissing, "if-missing", "leave an image that is there alone"),
+			boolFlag(&o.ifMissing, "if-missing", "skip images that are present"),
 			intFlag(&o.retries, "retries", "retry `N` times when the registry cannot be reached"),
 			boolFlag(&o.quiet, "quiet", "print the image's reference only", "q"),
 		),

@@ -40,11 +40,11 @@ func (o *pullOptions) flags() []cli.Flag {
 		stringFlag(&o.user, "username", "`USER` for the registry; the password is asked for", "u"),
 		boolFlag(&o.fromStdin, "password-stdin", "read the password from standard input"),
 		stringFlag(&o.authFile, "authfile", "read credentials from `FILE` instead of ~/.docker/config.json"),
-		durationFlag(&o.timeout, "pull-timeout", "give a pull this long: 90, 90s, 5m (env CRICTL_PULL_TIMEOUT, default no limit)", "pt"),
+		durationFlag(&o.timeout, "pull-timeout", "timeout of a pull: 90, 90s, 5m (env CRICTL_PULL_TIMEOUT, default no limit)", "pt"),
 	}
 }
 
-// choiceFlags are those of verbs for which the config file says whether they pull.
+// choiceFlags are those of verbs that pull if the config file wants it.
 func (o *pullOptions) choiceFlags() []cli.Flag {
 	return []cli.Flag{
 		boolFlag(&o.with, "with-pull", "pull the image first"),
@@ -108,7 +108,7 @@ func (o *pullOptions) check(env *Env, c *cli.Context) (err error) {
 	return nil
 }
 
-// pull pulls one image and returns the reference that the runtime gives.
+// pull pulls one image and returns its reference.
 func (o *pullOptions) pull(ctx context.Context, env *Env, conn *client.Conn, spec *runtimeapi.ImageSpec, pod *runtimeapi.PodSandboxConfig) (string, error) {
 	if o.ifMissing {
 		res, err := conn.Image.ImageStatus(ctx, &runtimeapi.ImageStatusRequest{Image: spec})

@@ -29,7 +29,7 @@ func newRm(env *Env) *cli.Command {
 		Description: describe("Removes containers. One that runs is refused unless --force stops it first. Log files stay.",
 			"crishim rm web", "crishim rm -f web", "crishim rm --all --force --dry-run"),
 		Flags: []cli.Flag{
-			o.forceFlag("stop a container that runs first"),
+			o.forceFlag("stop running containers first"),
 			o.allFlag("every container"),
 			selectorFlag(&o.selector),
 			attemptFlag(&o.attempt),

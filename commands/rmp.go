@@ -21,7 +21,7 @@ func newRmp(env *Env) *cli.Command {
 		Description: describe("Removes pods and all their containers. A pod that still runs is refused unless --force stops it first.",
 			"crishim rmp web", "crishim rmp -f web", "crishim rmp --all --force"),
 		Flags: []cli.Flag{
-			o.forceFlag("stop a pod that runs first"),
+			o.forceFlag("stop running pods first"),
 			o.allFlag("every pod of the runtime"),
 			selectorFlag(&o.selector),
 			o.dryRunFlag("removed"),

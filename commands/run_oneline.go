@@ -17,7 +17,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// oneLine is what run makes its configurations of where it gets none, beside what the flags
+// oneLine is what run makes its configurations of where it gets none, apart from what the flags
 // put there themselves.
 type oneLine struct {
 	image, name, network, user string

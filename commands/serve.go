@@ -62,13 +62,13 @@ func (o *serveOptions) flags() []cli.Flag {
 		stringFlag(&s.StreamAddress, "streaming-bind-addr", "serve exec, attach and port-forward on `ADDRESS` (default 127.0.0.1 and a free port)"),
 		stringFlag(&s.StreamCertFile, "streaming-tls-cert", "serve streams over TLS with the certificate in `FILE`"),
 		stringFlag(&s.StreamKeyFile, "streaming-tls-key", "the key of the certificate in `FILE`"),
-		durationFlag(&s.StreamIdleTimeout, "streaming-connection-idle-timeout", "end a session without any traffic after `DURATION`"),
+		durationFlag(&s.StreamIdleTimeout, "streaming-connection-idle-timeout", "end an idle session after `DURATION`"),
 		boolFlag(&o.linkLogs, "link-logs", "link container logs to the engine's files instead of writing them in CRI format"),
 		wordFlag(&o.logLevel, []string{"debug", "info", "warn", "error"}, "log-level", "log from this `LEVEL`: debug, info, warn, error"),
 		wordFlag(&o.logFormat, []string{"text", "json"}, "log-format", "log as `FORMAT`: text, json"),
 		wordFlag(&s.CgroupDriver, []string{"cgroupfs", "systemd"}, "cgroup-driver", "refuse an engine whose cgroup `DRIVER` is not the kubelet's: cgroupfs, systemd"),
 		typed(&s.RuntimeCgroups, parseCgroup, "runtime-cgroups", "keep the engine's processes in the `CGROUP`, with an oom score that spares them"),
-		durationFlag(&s.Engine.RequestTimeout, "runtime-request-timeout", "give the engine `DURATION` for a request, and a stop its grace on top; not for pulls, logs and sessions"),
+		durationFlag(&s.Engine.RequestTimeout, "runtime-request-timeout", "timeout `DURATION` of requests to the engine, on top of the grace of a stop; not of pulls, logs and sessions"),
 		durationFlag(&s.PullProgressDeadline, "image-pull-progress-deadline", "end a pull that makes no progress for `DURATION`"),
 		stringFlag(&s.MetricsAddress, "metrics-addr", "serve Prometheus metrics and profiles at `ADDRESS`, such as 127.0.0.1:9101"),
 		wordFlag(&n.Plugin, networkPlugins(), flagNetworkPlugin, "connect pods by `PLUGIN`: cni, kubenet, bridge (default cni where it is configured, else the engine's bridge)"),
@@ -195,7 +195,7 @@ func (o *serveOptions) run(ctx context.Context, env *Env) error {
 	return join(err, closed)
 }
 
-// execRecords is the directory for what is running in sessions, beside the socket,
+// execRecords is the directory for what is running in sessions, next to the socket,
 // so that the next serve on it finds it. Only of systemd's socket the address is
 // asked: an own one was made elsewhere and moved.
 func execRecords(endpoint string, listening net.Addr) string {

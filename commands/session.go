@@ -35,8 +35,8 @@ func (s *session) transportFlags() []cli.Flag {
 func (s *session) flags() []cli.Flag {
 	s.options.DetachKeys = stream.DefaultDetachKeys
 	return append(s.transportFlags(),
-		boolFlag(&s.stdin, "stdin", "pass stdin on", "i", "interactive"),
-		boolFlag(&s.tty, "tty", "with a terminal", "t"),
+		boolFlag(&s.stdin, "stdin", "pass stdin to the container", "i", "interactive"),
+		boolFlag(&s.tty, "tty", "allocate a terminal", "t"),
 		stringFlag(&s.options.DetachKeys, "detach-keys", "`KEYS` that end the session and leave the container alone; empty for none"),
 	)
 }

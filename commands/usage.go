@@ -33,7 +33,7 @@ func (o *usageOptions) flags(columns output.Columns) []cli.Flag {
 		o.filter.labelFlag("only those"),
 		selectorFlag(&o.filter.selector),
 		intFlag(&o.seconds, "seconds", "`SECONDS` between two samples", "s"),
-		boolFlag(&o.watch, "watch", "go on until interrupted", "w"),
+		boolFlag(&o.watch, "watch", "refresh until interrupted", "w"),
 	)
 }
 

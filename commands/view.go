@@ -29,8 +29,8 @@ func (v *view) flags() []cli.Flag {
 func (v *view) tableFlags(columns output.Columns) []cli.Flag {
 	v.columns = columns
 	return append(v.flags(),
-		boolFlag(&v.NoTrunc, "no-trunc", "ids and digests in full"),
-		boolFlag(&v.NoHeaders, "no-headers", "no line of column names"),
+		boolFlag(&v.NoTrunc, "no-trunc", "print ids and digests in full"),
+		boolFlag(&v.NoHeaders, "no-headers", "omit the line of column names"),
 		chosen(&v.names, columns, "columns", "show these `COLUMNS`, separated by commas: "+columns.String()),
 	)
 }
@@ -38,7 +38,7 @@ func (v *view) tableFlags(columns output.Columns) []cli.Flag {
 // listFlags are those of a verb that shows a list with these columns.
 func (v *view) listFlags(columns output.Columns) []cli.Flag {
 	return append(v.tableFlags(columns),
-		boolFlag(&v.Quiet, "quiet", "ids only", "q"),
+		boolFlag(&v.Quiet, "quiet", "print ids only", "q"),
 		chosen(&v.Sort, columns, "sort", "sort by `COLUMN`; -COLUMN sorts downwards"),
 	)
 }

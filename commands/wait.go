@@ -42,7 +42,7 @@ func newWait(env *Env) *cli.Command {
 		ArgsUsage: "TARGET...",
 		Description: describe("Waits for all that are named. The states are running, exited, removed; for pods ready, notready, removed;\n"+
 			"image=REF waits for an image instead, log=REGEX for a line in a container's log. What does not exist yet is waited for, unless its end is;\n"+
-			"stderr says so.\n"+
+			"stderr tells.\n"+
 			"With exited it prints the exit status of each.",
 			"crishim wait web", "crishim wait --for running --timeout 30s web", "crishim wait --for ready mypod",
 			"crishim wait --exit-code job", "crishim wait --for log=hello web"),

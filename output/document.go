@@ -15,7 +15,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// marshalProto gives the JSON of a CRI message in crictl's shape: every field
+// marshalProto returns the JSON of a CRI message in crictl's shape: every field
 // present, lowerCamelCase names, enums by name, 64-bit integers as strings.
 // protojson's spacing differs between builds on purpose; it is removed here.
 func marshalProto(m proto.Message) ([]byte, error) {
@@ -42,7 +42,7 @@ func compactJSON(v any) ([]byte, error) {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
 }
 
-// decode gives raw as maps, slices and exact numbers.
+// decode returns raw as maps, slices and exact numbers.
 func decode(raw []byte) (any, error) {
 	d := json.NewDecoder(bytes.NewReader(raw))
 	d.UseNumber()

@@ -45,7 +45,7 @@ func splitTag(ref string) (name, tag string) {
 	return ref, none
 }
 
-// imageRows gives the lines of one image: one for each tag or, without tags,
+// imageRows returns the lines of one image: one for each tag or, without tags,
 // one for its digest.
 func imageRows(image *runtimeapi.Image) []imageRow {
 	digestName, digest := none, none

@@ -85,7 +85,7 @@ func inspect(w io.Writer, all []inspection, headers []string, o Options) error {
 	}, o)
 }
 
-// document is the status beside the entries of the verbose map, keys sorted.
+// document is the status with the entries of the verbose map, keys sorted.
 func (i inspection) document(o Options) ([]byte, error) {
 	status, err := protoTree(i.status)
 	if err != nil {
@@ -113,7 +113,7 @@ func inspectTime(nanos string, o Options) string {
 	return time.Unix(0, n).In(o.location()).Format(time.RFC3339Nano)
 }
 
-// protoTree gives a message as maps and slices.
+// protoTree returns a message as maps and slices.
 func protoTree(m proto.Message) (any, error) {
 	raw, err := marshalProto(m)
 	if err != nil {
@@ -124,7 +124,7 @@ func protoTree(m proto.Message) (any, error) {
 
 // infoTree reads the verbose map of an answer: a runtime puts a JSON document
 // into each value, or plain text. The entries stand at the top of the output,
-// beside "status": most runtimes have one, called "info".
+// next to "status": most runtimes have one, called "info".
 func infoTree(info map[string]string) map[string]any {
 	tree := make(map[string]any, len(info))
 	for k, v := range info {

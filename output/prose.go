@@ -7,7 +7,7 @@ import (
 )
 
 const (
-	// proseRoom is the least width, in cells, of a text beside the other columns; with
+	// proseRoom is the least width, in cells, of a text next to the other columns; with
 	// less it goes below them.
 	proseRoom = 30
 	// proseIndent is how far it is indented there.
@@ -15,7 +15,7 @@ const (
 )
 
 // writeProse writes a table that has sentences in it on a terminal that is too narrow
-// for them: the first sentence beside the other columns, wrapped, if there is room, and
+// for them: the first sentence next to the other columns, wrapped, if there is room, and
 // the others below it with the name of their column.
 func writeProse[T any](w io.Writer, rows []T, shown []column[T], mayDrop bool, o Options) error {
 	var short, prose []column[T]

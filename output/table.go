@@ -80,7 +80,7 @@ func keys[T any](columns []column[T]) Columns {
 	return names
 }
 
-// Check says whether a view has the columns that o names, before there is
+// Check reports whether a view has the columns that o names, before there is
 // anything to show.
 func (c Columns) Check(o Options) error {
 	wanted := slices.Clone(o.Columns)
@@ -101,7 +101,7 @@ func unknownColumn(name string, known Columns) error {
 	return fmt.Errorf("unknown column %q: must be one of %s", name, known)
 }
 
-// find gives the column that name means.
+// find returns the column that name means.
 func find[T any](columns []column[T], name string) (column[T], error) {
 	for _, c := range columns {
 		if key(c.name) == key(strings.TrimSpace(name)) {
@@ -111,7 +111,7 @@ func find[T any](columns []column[T], name string) (column[T], error) {
 	return column[T]{}, unknownColumn(name, keys(columns))
 }
 
-// choose gives the columns to show.
+// choose returns the columns to show.
 func choose[T any](columns []column[T], o Options) ([]column[T], error) {
 	var chosen []column[T]
 	if len(o.Columns) == 0 {
