@@ -152,7 +152,13 @@ func (p *patient) streamURL(ctx context.Context) (string, error) {
 			continue // a runtime that ignores filters
 		}
 		r, err := p.conn.Runtime.PortForward(ctx, &runtimeapi.PortForwardRequest{PodSandboxId: pod.GetId(), Port: []int32{1}})
-		return r.GetUrl(), err
+		if err == nil {
+			return r.GetUrl(), nil
+		}
+		now, gone := p.conn.Runtime.PodSandboxStatus(ctx, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: pod.GetId()})
+		if gone == nil && now.GetStatus().GetState() == runtimeapi.PodSandboxState_SANDBOX_READY {
+			return "", err
+		}
 	}
 	return "", nil
 }

@@ -7,11 +7,13 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/commands/checkup"
@@ -156,6 +158,8 @@ func TestSickRuntimes(t *testing.T) {
 		{"no port-forward", stubcri.Options{Unimplemented: []string{"PortForward"}}, working, func(s *stubcri.Server, _ *checkup.Host) {
 			s.AddPod("default", "web")
 		}, "streaming", "fail", "does not implement", ""},
+		{"the only pod stops meanwhile", stubcri.Options{}, working, stopsMeanwhile("default"), "streaming", "skip", "no ready pod", ""},
+		{"one pod of two stops meanwhile", stubcri.Options{}, working, stopsMeanwhile("default", "other"), "streaming", "ok", "can be reached", ""},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -168,6 +172,23 @@ func TestSickRuntimes(t *testing.T) {
 			if f.State != tt.state || !strings.Contains(f.Detail, tt.detail) || !strings.Contains(f.Hint, tt.hint) {
 				t.Errorf("got %+v, want %s, %q, hint %q", f, tt.state, tt.detail, tt.hint)
 			}
+		})
+	}
+}
+
+// stopsMeanwhile adds a pod to each namespace, the first asked of which stops between the list of
+// pods and the request for a stream.
+func stopsMeanwhile(namespaces ...string) func(*stubcri.Server, *checkup.Host) {
+	return func(s *stubcri.Server, _ *checkup.Host) {
+		for _, namespace := range namespaces {
+			s.AddPod(namespace, "web")
+		}
+		var once sync.Once
+		s.Before("PortForward", func(context.Context) {
+			once.Do(func() {
+				calls := s.Calls()
+				s.StopPod(calls[len(calls)-1].Request.(*runtimeapi.PortForwardRequest).GetPodSandboxId())
+			})
 		})
 	}
 }

@@ -92,7 +92,10 @@ func (r *runtimeService) Attach(_ context.Context, req *runtimeapi.AttachRequest
 
 func (r *runtimeService) PortForward(_ context.Context, req *runtimeapi.PortForwardRequest) (*runtimeapi.PortForwardResponse, error) {
 	r.s.mu.Lock()
-	_, err := r.s.podByID(req.GetPodSandboxId())
+	p, err := r.s.podByID(req.GetPodSandboxId())
+	if err == nil && !p.ready {
+		err = status.Errorf(codes.FailedPrecondition, "pod sandbox %q is not ready", p.id)
+	}
 	r.s.mu.Unlock()
 	if err != nil {
 		return nil, err
