@@ -14,22 +14,13 @@ import (
 // signs, and people must be able to select by them.
 type Selector []requirement
 
+// requirement is a label that must be there, with one of the values if there are any; or
+// the contrary.
 type requirement struct {
 	key    string
-	op     selectorOp
 	values []string
+	not    bool
 }
-
-type selectorOp int
-
-const (
-	opEquals selectorOp = iota
-	opNotEquals
-	opIn
-	opNotIn
-	opExists
-	opAbsent
-)
 
 // ParseSelector reads comma-separated requirements, which must all hold:
 // k=v, k==v, k!=v, k in (a,b), k notin (a,b), k, !k. A comma in a value is
@@ -102,43 +93,31 @@ func setSyntax(before string) bool {
 	return len(f) == 2 && (f[1] == "in" || f[1] == "notin")
 }
 
-func parseRequirement(s string) (requirement, string) {
+func parseRequirement(s string) (r requirement, reason string) {
 	if s == "" {
-		return requirement{}, "has an empty part"
-	}
-	if key, ok := strings.CutPrefix(s, "!"); ok && !strings.Contains(key, "=") {
-		return requirement{key: strings.TrimSpace(key), op: opAbsent}, checkKey(strings.TrimSpace(key))
+		return r, "has an empty part"
 	}
 	if before, list, ok := strings.Cut(s, "("); ok && setSyntax(before) {
-		return parseSet(before, list)
+		if list, ok = strings.CutSuffix(list, ")"); !ok {
+			return r, "has no closing parenthesis"
+		}
+		f := strings.Fields(before)
+		r.key, r.not = f[0], f[1] == "notin"
+		for v := range strings.SplitSeq(list, ",") {
+			r.values = append(r.values, strings.TrimSpace(v))
+		}
+		return r, checkKey(r.key)
 	}
-	key, value, ok := strings.Cut(s, "=")
-	if !ok {
-		return requirement{key: s, op: opExists}, checkKey(s)
-	}
-	op := opEquals
-	if k, not := strings.CutSuffix(key, "!"); not {
-		key, op = k, opNotEquals
+	key, value, equals := strings.Cut(s, "=")
+	if equals {
+		if key, r.not = strings.CutSuffix(key, "!"); !r.not {
+			value = strings.TrimPrefix(value, "=")
+		}
+		r.values = []string{strings.TrimSpace(value)}
 	} else {
-		value = strings.TrimPrefix(value, "=")
+		key, r.not = strings.CutPrefix(key, "!")
 	}
-	key = strings.TrimSpace(key)
-	return requirement{key: key, op: op, values: []string{strings.TrimSpace(value)}}, checkKey(key)
-}
-
-func parseSet(before, list string) (requirement, string) {
-	f := strings.Fields(before)
-	list, ok := strings.CutSuffix(list, ")")
-	if !ok {
-		return requirement{}, "has no closing parenthesis"
-	}
-	r := requirement{key: f[0], op: opIn}
-	if f[1] == "notin" {
-		r.op = opNotIn
-	}
-	for v := range strings.SplitSeq(list, ",") {
-		r.values = append(r.values, strings.TrimSpace(v))
-	}
+	r.key = strings.TrimSpace(key)
 	return r, checkKey(r.key)
 }
 
@@ -164,16 +143,7 @@ func (s Selector) Matches(labels map[string]string) bool {
 
 func (r requirement) matches(labels map[string]string) bool {
 	v, ok := labels[r.key]
-	switch r.op {
-	case opEquals, opIn:
-		return ok && slices.Contains(r.values, v)
-	case opNotEquals, opNotIn:
-		return !ok || !slices.Contains(r.values, v)
-	case opExists:
-		return ok
-	default:
-		return !ok
-	}
+	return (ok && (r.values == nil || slices.Contains(r.values, v))) != r.not
 }
 
 // Equalities are the requirements that a CRI filter can carry, so that the
@@ -181,7 +151,7 @@ func (r requirement) matches(labels map[string]string) bool {
 func (s Selector) Equalities() map[string]string {
 	var out map[string]string
 	for _, r := range s {
-		if r.op != opEquals {
+		if r.not || len(r.values) != 1 {
 			continue
 		}
 		if out == nil {

@@ -77,7 +77,7 @@ func TestSelectorEqualities(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(map[string]string{"a": "1", "b": "2"}, s.Equalities()); diff != "" {
+	if diff := cmp.Diff(map[string]string{"a": "1", "b": "2", "d": "4"}, s.Equalities()); diff != "" {
 		t.Error(diff)
 	}
 }

@@ -145,6 +145,8 @@ func TestUsageErrorIsThreeLinesAtMost(t *testing.T) {
 	c := &commandTest{t: t, vars: map[string]string{}}
 	c.run("ps", "--nmae", "x").want(t, 2, "",
 		"crishim: unknown flag \"--nmae\"\nusage: crishim ps [options]\nhint: did you mean --name?\n")
+	c.run("ps", "--selector", "app in (a").want(t, 2, "",
+		"crishim: invalid --selector \"app in (a\": has no closing parenthesis\nusage: crishim ps [options]\nhint: use k=v, k!=v, k in (a,b), k notin (a,b), k or !k, separated by commas\n")
 	c.run("verison").want(t, 2, "", "crishim: unknown command \"verison\"\nhint: did you mean crishim version?\n")
 }
 

@@ -4,12 +4,14 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"runtime"
 	"strings"
 	"testing"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/internal/kube"
+	"github.com/crishim/crishim/internal/stubcri"
 	"github.com/crishim/crishim/output"
 )
 
@@ -156,5 +158,33 @@ func TestFiguresBesideTheStats(t *testing.T) {
 	}
 	if got := network(output.Usage{ID: "x", Pod: "q", Namespace: "n"}); got != unknownTraffic() {
 		t.Errorf("a pod without stats: got %v", got)
+	}
+}
+
+// A page of ids has one sample, and is shown no more often than another page.
+func TestQuietStatsWaitBetweenPages(t *testing.T) {
+	c := withStub(t, stubcri.Options{})
+	seedNode(c.stub)
+	samples := func() int {
+		n := 0
+		for _, method := range c.stub.Methods() {
+			if method == "ListContainerStats" {
+				n++
+			}
+		}
+		return n
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan result)
+	go func() { ended <- c.runAs(ctx, "crishim", "stats", "-q", "--watch", "--seconds", "3600") }()
+	for samples() == 0 {
+		runtime.Gosched()
+	}
+	for range 5 {
+		c.run("version") // meanwhile
+	}
+	cancel()
+	if r := <-ended; r.code != 0 || samples() != 1 {
+		t.Errorf("%d samples, %+v", samples(), r)
 	}
 }
