@@ -28,7 +28,10 @@ type Embedded struct {
 // StartEmbedded starts a shim with a fresh private directory and clears away what
 // killed commands of the same user left.
 func StartEmbedded(ctx context.Context, o Options) (*Embedded, error) {
-	base, err := rundir.Base(lookupOf(o))
+	if o.Engine.LookupEnv == nil {
+		o.Engine.LookupEnv = os.LookupEnv
+	}
+	base, err := rundir.Base(o.Engine.LookupEnv)
 	if err != nil {
 		return nil, fmt.Errorf("private directory for the embedded shim: %w", err)
 	}
@@ -84,13 +87,6 @@ const (
 var shimDirs = rundir.Kind{
 	Name:    "shim",
 	Entries: regexp.MustCompile(`cri\.sock|exec(/` + stream.RecordName + `)?|containers(/` + temporaryFile + `)?`),
-}
-
-func lookupOf(o Options) func(string) (string, bool) {
-	if o.Engine.LookupEnv != nil {
-		return o.Engine.LookupEnv
-	}
-	return os.LookupEnv
 }
 
 // sweep removes what commands of this user left that were killed before they

@@ -2,7 +2,6 @@ package shim
 
 import (
 	"context"
-	"log/slog"
 	"path"
 
 	"github.com/crishim/crishim/shim/cache"
@@ -43,10 +42,6 @@ var (
 	_ engine       = cachedEngine{}
 	_ cache.Engine = (*docker.Client)(nil)
 )
-
-func newCachedEngine(client *docker.Client, log *slog.Logger) cachedEngine {
-	return cachedEngine{cache.New(client, log), uncached{client}}
-}
 
 // reading prepares the context of an RPC that only looks, so that it may be
 // answered from the cache. All others see the engine itself; so do the events,

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"strings"
 
 	"github.com/containerd/errdefs"
 
@@ -61,11 +60,14 @@ func newNetworks(o Options, engine docker.Endpoint) (networks, error) {
 	if hairpin && !engine.IsLocal() {
 		return networks{}, fmt.Errorf("hairpin mode %s is set on the engine's host, and %s is another one: %w", o.Network.Hairpin, engine.Host, errdefs.ErrInvalidArgument)
 	}
-	plugin := cni.New(cni.Options{
-		ConfDir: o.Network.ConfDir, BinDirs: o.Network.BinDirs, CacheDir: o.Network.CacheDir,
-		PodCIDR: o.Network.PodCIDR, Kubenet: kubenet(o.Network), Log: o.Log,
-	})
-	n := networks{cni: plugin, kubenet: o.Network.Plugin == PluginKubenet, Plugins: network.Plugins{Others: []network.Plugin{plugin}}}
+	options := cni.Options{
+		ConfDir: o.Network.ConfDir, BinDirs: o.Network.BinDirs, CacheDir: o.Network.CacheDir, PodCIDR: o.Network.PodCIDR, Log: o.Log,
+	}
+	if o.Network.Plugin == PluginKubenet {
+		options.Kubenet = &cni.Kubenet{MTU: o.Network.MTU, Hairpin: o.Network.Hairpin, NonMasquerade: o.Network.NonMasqueradeCIDR}
+	}
+	plugin := cni.New(options)
+	n := networks{cni: plugin, kubenet: options.Kubenet != nil, Plugins: network.Plugins{Others: []network.Plugin{plugin}}}
 	bridge := network.Bridge{Hairpin: hairpin}
 	switch o.Network.Plugin {
 	case PluginAuto:
@@ -74,7 +76,8 @@ func newNetworks(o Options, engine docker.Endpoint) (networks, error) {
 			break
 		}
 		n.Choose = func(context.Context) network.Plugin {
-			if canUseCNI(engine) && plugin.Usable() == nil {
+			// Only root can reach the pods' network namespaces, and only on the engine's own host.
+			if os.Geteuid() == 0 && engine.IsLocal() && plugin.Usable() == nil {
 				return plugin
 			}
 			return bridge
@@ -88,17 +91,4 @@ func newNetworks(o Options, engine docker.Endpoint) (networks, error) {
 			o.Network.Plugin, PluginCNI, PluginKubenet, PluginBridge, errdefs.ErrInvalidArgument)
 	}
 	return n, nil
-}
-
-func kubenet(o NetworkOptions) *cni.Kubenet {
-	if o.Plugin != PluginKubenet {
-		return nil
-	}
-	return &cni.Kubenet{MTU: o.MTU, Hairpin: o.Hairpin, NonMasquerade: o.NonMasqueradeCIDR}
-}
-
-// canUseCNI reports whether plugins started here could reach the pods' network
-// namespaces: only root can, and only on the engine's own host.
-func canUseCNI(engine docker.Endpoint) bool {
-	return os.Geteuid() == 0 && strings.HasPrefix(engine.Host, "unix://")
 }

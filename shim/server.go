@@ -33,8 +33,9 @@ func newServer(log *slog.Logger, a *criService) *grpc.Server {
 		grpc.StreamInterceptor(i.stream),
 	)
 	register(s, a)
-	for _, desc := range criServices() {
-		old := alpha(*desc)
+	for _, desc := range criServices() { // v1alpha2 has the same messages on the wire
+		old := *desc
+		old.ServiceName = packageV1Alpha2 + strings.TrimPrefix(desc.ServiceName, packageV1)
 		s.RegisterService(&old, a)
 	}
 	return s
@@ -52,13 +53,6 @@ func register(s grpc.ServiceRegistrar, a *criService) {
 	if a.private != nil {
 		api.RegisterCrishimServer(s, a.private)
 	}
-}
-
-// alpha is a v1 service under the name of v1alpha2, whose messages are the same
-// on the wire.
-func alpha(desc grpc.ServiceDesc) grpc.ServiceDesc {
-	desc.ServiceName = packageV1Alpha2 + strings.TrimPrefix(desc.ServiceName, packageV1)
-	return desc
 }
 
 // interceptor does for every RPC what no service should have to: it turns panics

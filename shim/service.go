@@ -48,7 +48,7 @@ func newService(o Options, client *docker.Client) (*criService, error) {
 	var engine engine = client
 	var cached *cache.Cache
 	if o.Daemon {
-		both := newCachedEngine(client, o.Log)
+		both := cachedEngine{cache.New(client, o.Log), uncached{client}}
 		engine, cached = both, both.Cache
 	}
 	oom := oomScore(o.Log, client.Endpoint())

@@ -41,7 +41,7 @@ func (n *node) Status(ctx context.Context, r *runtimeapi.StatusRequest) (*runtim
 	resp := &runtimeapi.StatusResponse{
 		Status:          &runtimeapi.RuntimeStatus{Conditions: []*runtimeapi.RuntimeCondition{runtimeReady(err), n.networkReady(ctx, err)}},
 		RuntimeHandlers: handlers(info, version),
-		Features:        features(),
+		Features:        &runtimeapi.RuntimeFeatures{SupplementalGroupsPolicy: true}, // on every engine
 	}
 	if r.GetVerbose() && err == nil {
 		resp.Info, err = n.verboseStatus(ctx, info, version)
@@ -125,11 +125,6 @@ func (n *node) verboseStatus(ctx context.Context, info system.Info, api string) 
 // recursiveAPI is the Engine API from which on read-only mounts can be made
 // recursive.
 const recursiveAPI = "1.44"
-
-// features are what the shim does on every engine.
-func features() *runtimeapi.RuntimeFeatures {
-	return &runtimeapi.RuntimeFeatures{SupplementalGroupsPolicy: true}
-}
 
 // handlers lists the engine's OCI runtimes. The empty name is the default.
 func handlers(info system.Info, api string) []*runtimeapi.RuntimeHandler {

@@ -92,7 +92,12 @@ func (w *watch) run(ctx context.Context) {
 // connect greets an engine and stays with it until it goes. It reports whether
 // there was one.
 func (w *watch) connect(ctx context.Context) bool {
-	info, api, err := w.greet(ctx)
+	var info system.Info
+	var api string
+	_, err := w.engine.Ping(ctx) // agrees on the newest API version that both speak
+	if err == nil {
+		info, api, err = w.node.facts(ctx)
+	}
 	if err != nil {
 		w.say(ctx, slog.LevelWarn, "the engine is not ready", sentence(err))
 		return false
@@ -137,14 +142,6 @@ func (w *watch) keepInPlace(ctx context.Context) {
 			return
 		}
 	}
-}
-
-// greet asks an engine who it is, in the newest API version that both speak.
-func (w *watch) greet(ctx context.Context) (system.Info, string, error) {
-	if _, err := w.engine.Ping(ctx); err != nil {
-		return system.Info{}, "", err
-	}
-	return w.node.facts(ctx)
 }
 
 // say logs what was not said before.

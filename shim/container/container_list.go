@@ -96,13 +96,6 @@ func matches(c *runtimeapi.Container, f *runtimeapi.ContainerFilter) bool {
 		state.MatchLabels(c.GetLabels(), f.GetLabelSelector())
 }
 
-func firstName(c container.Summary) string {
-	if len(c.Names) == 0 {
-		return ""
-	}
-	return c.Names[0]
-}
-
 func fromSummary(c container.Summary, decoded state.Container) *runtimeapi.Container {
 	return &runtimeapi.Container{
 		Id:           c.ID,
@@ -193,7 +186,7 @@ func (d *decodedLabels) lookup(whole bool) (decode func(container.Summary) (stat
 		next = make(map[string]decodedName, len(known))
 	}
 	decode = func(c container.Summary) (state.Container, bool) {
-		name := firstName(c)
+		name := state.ListedName(c)
 		if had, ok := known[c.ID]; ok && had.name == name {
 			if whole {
 				next[c.ID] = had

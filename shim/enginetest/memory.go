@@ -20,7 +20,7 @@ import (
 // stopped, killed or removed. Networks are only addresses, and what the real
 // engine refuses at start (missing programs, bad security options) it takes.
 //
-// The contract tests of the shim's areas run on Memory and on a real engine.
+// The contract tests of the shim's services run on Memory and on a real engine.
 type Memory struct {
 	// About is what Info answers; change it before the engine is used.
 	About system.Info

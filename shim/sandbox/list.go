@@ -53,7 +53,7 @@ func matches(p *runtimeapi.PodSandbox, f *runtimeapi.PodSandboxFilter) bool {
 }
 
 func fromSummary(c container.Summary) *runtimeapi.PodSandbox {
-	found, ok := state.DecodeSandbox(name(c), c.Labels)
+	found, ok := state.DecodeSandbox(state.ListedName(c), c.Labels)
 	if !ok {
 		return nil
 	}
@@ -74,14 +74,4 @@ func fromSummary(c container.Summary) *runtimeapi.PodSandbox {
 		p.State = runtimeapi.PodSandboxState_SANDBOX_READY
 	}
 	return p
-}
-
-// name is the container's own name; others contain a slash and are links.
-func name(c container.Summary) string {
-	for _, n := range c.Names {
-		if !strings.Contains(strings.TrimPrefix(n, "/"), "/") {
-			return n
-		}
-	}
-	return ""
 }

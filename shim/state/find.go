@@ -3,6 +3,7 @@ package state
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types/container"
@@ -75,3 +76,14 @@ func (c FoundContainer) Running() bool {
 
 // Lived reports whether a container has been started at some time.
 func (c FoundContainer) Lived() bool { return c.Detail.State.Status != container.StateCreated }
+
+// ListedName is the own name of a container in a list; others contain a slash and are
+// links.
+func ListedName(c container.Summary) string {
+	for _, n := range c.Names {
+		if !strings.Contains(strings.TrimPrefix(n, "/"), "/") {
+			return n
+		}
+	}
+	return ""
+}
