@@ -9,7 +9,6 @@ import (
 
 	"github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types/container"
-	dockercontainer "github.com/docker/docker/api/types/container"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/api"
@@ -31,9 +30,9 @@ type private struct {
 // privateEngine is what the archive and log calls ask of the Docker client.
 type privateEngine interface {
 	logs.Engine
-	ContainerStatPath(ctx context.Context, id, path string) (dockercontainer.PathStat, error)
-	CopyFromContainer(ctx context.Context, id, path string) (io.ReadCloser, dockercontainer.PathStat, error)
-	CopyToContainer(ctx context.Context, id, path string, content io.Reader, o dockercontainer.CopyToContainerOptions) error
+	ContainerStatPath(ctx context.Context, id, path string) (container.PathStat, error)
+	CopyFromContainer(ctx context.Context, id, path string) (io.ReadCloser, container.PathStat, error)
+	CopyToContainer(ctx context.Context, id, path string, content io.Reader, o container.CopyToContainerOptions) error
 }
 
 // Exec returns a streaming URL.
