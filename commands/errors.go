@@ -175,6 +175,10 @@ func report(env *Env, line commandLine, signal int, err error) int {
 		}
 		writeHint(env.Err, one)
 	}
+	return failureStatus(env, line, err)
+}
+
+func failureStatus(env *Env, line commandLine, err error) int {
 	var usage *usageError
 	var input inputError
 	var syntax *client.SyntaxError

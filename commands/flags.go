@@ -30,8 +30,8 @@ func intFlag(to *int, name, usage string, aliases ...string) cli.Flag {
 	return &cli.IntFlag{Name: name, Aliases: aliases, Usage: usage, Destination: to, Value: *to}
 }
 
-func int64Flag(to *int64, name, usage string, aliases ...string) cli.Flag {
-	return &cli.Int64Flag{Name: name, Aliases: aliases, Usage: usage, Destination: to, Value: *to}
+func int64Flag(to *int64, name, usage string) cli.Flag {
+	return &cli.Int64Flag{Name: name, Usage: usage, Destination: to, Value: *to}
 }
 
 // typedFlag is a flag whose text is read when urfave comes to it: a mistake is wrong usage.
@@ -208,8 +208,8 @@ func mustBe(words ...string) error {
 }
 
 // invalid is wrong usage of a flag: its value is not what it must be.
-func invalid(flag string, value any, format string, args ...any) error {
-	return usagef("invalid --%s %s: %s", flag, quote(fmt.Sprint(value)), fmt.Sprintf(format, args...))
+func invalid(flag string, value any, reason string) error {
+	return usagef("invalid --%s %s: %s", flag, quote(fmt.Sprint(value)), reason)
 }
 
 // flagError matches what the flag package says of a value.

@@ -111,8 +111,7 @@ func (w *logWriter) write(from source, e logfile.Entry) error {
 	}
 	var line []byte
 	to := w.out
-	switch {
-	case w.o.format == "json":
+	if w.o.format == "json" {
 		var b bytes.Buffer
 		encoder := json.NewEncoder(&b)
 		encoder.SetEscapeHTML(false)
@@ -128,7 +127,7 @@ func (w *logWriter) write(from source, e logfile.Entry) error {
 			return err
 		}
 		line = output.EscapeJSON(b.Bytes())
-	default:
+	} else {
 		if e.Stream == logfile.Stderr {
 			to = w.err
 		}

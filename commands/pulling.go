@@ -68,44 +68,54 @@ func (o *pullOptions) check(env *Env, c *cli.Context) (err error) {
 			return usagef("invalid CRICTL_PULL_TIMEOUT %s: %v", quote(text), err)
 		}
 	}
+	o.auth, err = o.credentials(env, c)
+	return err
+}
+
+// credentials are those of the flags or the environment, nil where there are none.
+func (o *pullOptions) credentials(env *Env, c *cli.Context) (*runtimeapi.AuthConfig, error) {
 	creds, encoded := o.creds, o.encoded
 	switch {
 	case creds != "" && encoded+o.user != "" || encoded != "" && o.user != "":
-		return usagef("--creds, --auth and --username: choose one")
+		return nil, usagef("--creds, --auth and --username: choose one")
 	case creds+encoded+o.user == "":
 		creds, encoded = env.getenv("CRICTL_CREDS"), env.getenv("CRICTL_AUTH")
 	}
 	if encoded != "" {
-		if o.auth, err = auth.ParseBase64(encoded); err != nil {
-			return usagef("--auth: %v", err)
+		config, err := auth.ParseBase64(encoded)
+		if err != nil {
+			return nil, usagef("--auth: %v", err)
 		}
-		return nil
+		return config, nil
 	}
 	creds = cmp.Or(o.user, creds)
 	user, password, found := strings.Cut(creds, ":")
 	switch {
 	case creds == "" && o.fromStdin:
-		return usagef("--password-stdin needs --username or --creds")
+		return nil, usagef("--password-stdin needs --username or --creds")
 	case creds == "":
-		return nil
+		return nil, nil
 	case user == "":
-		return usagef("the registry credentials have no user name")
-	case o.fromStdin:
-		text, err := bounded.ReadAll(env.In, bounded.Config)
-		if err != nil {
-			return err
-		}
-		password = strings.TrimRight(string(text), "\r\n")
-	case found:
-	case env.AskPassword == nil || !env.InTerminal:
-		return usagef("no password for %s: give it with --password-stdin", quote(user))
-	default:
-		if password, err = env.AskPassword(c.Context, "Password for "+output.Sanitize(user)+": "); err != nil {
-			return err
+		return nil, usagef("the registry credentials have no user name")
+	case o.fromStdin || !found:
+		var err error
+		if password, err = o.password(c.Context, env, user); err != nil {
+			return nil, err
 		}
 	}
-	o.auth = &runtimeapi.AuthConfig{Username: user, Password: password}
-	return nil
+	return &runtimeapi.AuthConfig{Username: user, Password: password}, nil
+}
+
+// password reads a password from standard input, or asks for it.
+func (o *pullOptions) password(ctx context.Context, env *Env, user string) (string, error) {
+	if o.fromStdin {
+		text, err := bounded.ReadAll(env.In, bounded.Config)
+		return strings.TrimRight(string(text), "\r\n"), err
+	}
+	if env.AskPassword == nil || !env.InTerminal {
+		return "", usagef("no password for %s: give it with --password-stdin", quote(user))
+	}
+	return env.AskPassword(ctx, "Password for "+output.Sanitize(user)+": ")
 }
 
 // pull pulls one image and returns its reference.
@@ -129,24 +139,28 @@ func (o *pullOptions) pull(ctx context.Context, env *Env, conn *client.Conn, spe
 			return ref, nil
 		}
 		if attempt >= o.retries || ctx.Err() != nil || isGone(err) {
-			var named *client.Error
-			if errors.As(err, &named) && strings.HasPrefix(named.Error(), "pull image: ") { // which is said better here
-				err = &worded{err, strings.TrimPrefix(named.Error(), "pull image: ")}
-			}
-			switch {
-			case !client.IsRefused(err):
-			case auth == nil:
-				err = withHint(err, "if the image is private, log in with `docker login`, or give --creds or --authfile")
-			default:
-				err = withHint(err, "are user and password right, and may this user read the image? `docker login`, --creds and --authfile give others")
-			}
-			return "", about("pull "+spec.GetImage(), err)
+			return "", about("pull "+spec.GetImage(), pullError(err, auth))
 		}
 		env.warn("pull %s: %v; trying again", spec.GetImage(), sentence(env, err))
 		if err := pause(ctx, time.Second<<min(attempt, 4)); err != nil {
 			return "", err
 		}
 	}
+}
+
+// pullError adds the next step where the registry refuses the login that was sent, or wants one.
+func pullError(err error, auth *runtimeapi.AuthConfig) error {
+	var named *client.Error
+	if errors.As(err, &named) && strings.HasPrefix(named.Error(), "pull image: ") { // the caller has a better word
+		err = &worded{err, strings.TrimPrefix(named.Error(), "pull image: ")}
+	}
+	switch {
+	case !client.IsRefused(err):
+		return err
+	case auth == nil:
+		return withHint(err, "if the image is private, log in with `docker login`, or give --creds or --authfile")
+	}
+	return withHint(err, "are user and password right, and may this user read the image? `docker login`, --creds and --authfile give others")
 }
 
 // worded replaces an error's text and keeps the error.

@@ -89,6 +89,11 @@ func (o *runOptions) check(env *Env, c *cli.Context) (err error) {
 		return o.completeOneLine(c, args)
 	}
 	o.detach = true
+	return o.readFiles(env, args)
+}
+
+// readFiles reads crictl's form.
+func (o *runOptions) readFiles(env *Env, args []string) (err error) {
 	switch {
 	case len(args) == 1:
 		o.container, o.pod, err = env.readBoth(args[0])

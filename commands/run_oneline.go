@@ -87,7 +87,11 @@ func (o *runOptions) completeOneLine(c *cli.Context, args []string) error {
 			container = path.Base(reference.Path(named))
 		}
 	}
-	pod := cmp.Or(o.name, "run-"+newUID()[:8])
+	o.configure(cmp.Or(o.name, "run-"+newUID()[:8]), container, args)
+	return o.setUser()
+}
+
+func (o *runOptions) configure(pod, container string, args []string) {
 	o.pod.Metadata, o.pod.Labels = &runtimeapi.PodSandboxMetadata{Name: pod}, o.labels
 	o.pod.Hostname = cmp.Or(o.pod.Hostname, pod)
 	o.pod.Linux = &runtimeapi.LinuxPodSandboxConfig{SecurityContext: &runtimeapi.LinuxSandboxSecurityContext{Privileged: o.security.Privileged}}
@@ -107,7 +111,6 @@ func (o *runOptions) completeOneLine(c *cli.Context, args []string) error {
 	if o.resources.CpuQuota > 0 {
 		o.resources.CpuPeriod = cpuPeriod
 	}
-	return o.setUser()
 }
 
 func (o *runOptions) setUser() error {

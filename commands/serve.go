@@ -141,6 +141,10 @@ func (o *serveOptions) complete(env *Env) error {
 		n.BinDirs = strings.Split(o.binDirs, ",")
 	}
 	s.Engine.LookupEnv, s.WriteLogs = env.LookupEnv, !o.linkLogs
+	return o.makeLog(env)
+}
+
+func (o *serveOptions) makeLog(env *Env) error {
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(o.logLevel)); err != nil {
 		return err
@@ -149,9 +153,9 @@ func (o *serveOptions) complete(env *Env) error {
 		level = slog.LevelDebug
 	}
 	options := &slog.HandlerOptions{Level: level}
-	s.Log = slog.New(slog.NewTextHandler(env.Err, options))
+	o.shim.Log = slog.New(slog.NewTextHandler(env.Err, options))
 	if o.logFormat == "json" {
-		s.Log = slog.New(slog.NewJSONHandler(env.Err, options))
+		o.shim.Log = slog.New(slog.NewJSONHandler(env.Err, options))
 	}
 	return nil
 }

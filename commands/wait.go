@@ -212,21 +212,7 @@ type watched struct {
 
 // look reports whether the goal is reached, and how things are.
 func (w *watched) look(ctx context.Context, conn *client.Conn) (bool, string, error) {
-	now, err := "", error(nil)
-	if w.id == "" {
-		err = w.find(ctx, conn)
-	}
-	switch {
-	case err != nil:
-	case w.pod:
-		var res *runtimeapi.PodSandboxStatusResponse
-		res, err = conn.Runtime.PodSandboxStatus(ctx, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: w.id})
-		now = podState(res.GetStatus().GetState())
-	default:
-		var res *runtimeapi.ContainerStatusResponse
-		res, err = conn.Runtime.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: w.id})
-		now, w.code = containerState(res.GetStatus().GetState()), res.GetStatus().GetExitCode()
-	}
+	now, err := w.state(ctx, conn)
 	switch {
 	case isGone(err) && w.goal.state == "removed":
 		return true, "removed", nil
@@ -244,6 +230,21 @@ func (w *watched) look(ctx context.Context, conn *client.Conn) (bool, string, er
 		w.id = "" // its next attempt, or a new sandbox, may be under way
 	}
 	return now == w.goal.state, now, nil
+}
+
+func (w *watched) state(ctx context.Context, conn *client.Conn) (string, error) {
+	if w.id == "" {
+		if err := w.find(ctx, conn); err != nil {
+			return "", err
+		}
+	}
+	if w.pod {
+		res, err := conn.Runtime.PodSandboxStatus(ctx, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: w.id})
+		return podState(res.GetStatus().GetState()), err
+	}
+	res, err := conn.Runtime.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: w.id})
+	w.code = res.GetStatus().GetExitCode()
+	return containerState(res.GetStatus().GetState()), err
 }
 
 func (w *watched) find(ctx context.Context, conn *client.Conn) error {

@@ -62,18 +62,22 @@ func writeProse[T any](w io.Writer, rows []T, shown []column[T], mayDrop bool, o
 		line(header)
 	}
 	for _, row := range rows {
-		var text []string
-		for j, c := range prose {
-			value := Sanitize(c.value(row, o))
-			if value != "" && j > 0 {
-				value = strings.ToLower(c.name) + ": " + value
-			}
-			text = append(text, wrap(value, o.Width-indent)...)
-		}
-		line(text)
+		line(sentences(row, prose, o.Width-indent, o))
 	}
 	_, err = w.Write(b.Bytes())
 	return err
+}
+
+// sentences are the lines of a row's texts, all but the first with the names of their columns.
+func sentences[T any](row T, prose []column[T], width int, o Options) (text []string) {
+	for i, c := range prose {
+		value := Sanitize(c.value(row, o))
+		if value != "" && i > 0 {
+			value = strings.ToLower(c.name) + ": " + value
+		}
+		text = append(text, wrap(value, width)...)
+	}
+	return text
 }
 
 // wrap breaks a text at its spaces. A word that is too long stays whole: somebody may
