@@ -20,7 +20,6 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/api"
-	crishim "github.com/crishim/crishim/api"
 )
 
 // Options say how the runtime behaves. The zero value is a well-behaved one.
@@ -163,15 +162,15 @@ func (s *Server) register() {
 	if apis == nil {
 		apis = []string{"v1"}
 	}
-	for _, api := range apis {
+	for _, version := range apis {
 		rd, id := runtimeapi.RuntimeService_ServiceDesc, runtimeapi.ImageService_ServiceDesc
-		rd.ServiceName = "runtime." + api + ".RuntimeService"
-		id.ServiceName = "runtime." + api + ".ImageService"
+		rd.ServiceName = "runtime." + version + ".RuntimeService"
+		id.ServiceName = "runtime." + version + ".ImageService"
 		s.grpc.RegisterService(&rd, &runtimeService{s: s})
 		s.grpc.RegisterService(&id, &imageService{s: s})
 	}
 	if s.o.Private {
-		crishim.RegisterCrishimServer(s.grpc, &privateService{s: s})
+		api.RegisterCrishimServer(s.grpc, &privateService{s: s})
 	}
 }
 
