@@ -1,6 +1,7 @@
 package commands
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -68,7 +69,7 @@ func (o *serveOptions) flags() []cli.Flag {
 		wordFlag(&o.logFormat, []string{"text", "json"}, "log-format", "log as `FORMAT`: text, json"),
 		wordFlag(&s.CgroupDriver, []string{"cgroupfs", "systemd"}, "cgroup-driver", "refuse an engine whose cgroup `DRIVER` is not the kubelet's: cgroupfs, systemd"),
 		typed(&s.RuntimeCgroups, parseCgroup, "runtime-cgroups", "keep the engine's processes in the `CGROUP`, with an oom score that spares them"),
-		durationFlag(&s.Engine.RequestTimeout, "runtime-request-timeout", "timeout `DURATION` of requests to the engine, on top of the grace of a stop; not of pulls, logs and sessions"),
+		durationFlag(&s.Engine.RequestTimeout, "runtime-request-timeout", "end a request to the engine after `DURATION`, a stop after its grace on top; not pulls, logs and sessions"),
 		durationFlag(&s.PullProgressDeadline, "image-pull-progress-deadline", "end a pull that makes no progress for `DURATION`"),
 		stringFlag(&s.MetricsAddress, "metrics-addr", "serve Prometheus metrics and profiles at `ADDRESS`, such as 127.0.0.1:9101"),
 		wordFlag(&n.Plugin, networkPlugins(), flagNetworkPlugin, "connect pods by `PLUGIN`: cni, kubenet, bridge (default cni where it is configured, else the engine's bridge)"),
@@ -146,7 +147,7 @@ func (o *serveOptions) complete(env *Env) error {
 
 func (o *serveOptions) makeLog(env *Env) error {
 	var level slog.Level
-	if err := level.UnmarshalText([]byte(o.logLevel)); err != nil {
+	if err := level.UnmarshalText([]byte(cmp.Or(o.logLevel, "info"))); err != nil {
 		return err
 	}
 	if env.global.debug {
