@@ -120,7 +120,7 @@ func (o *debugOptions) run(ctx context.Context, env *Env, conn *client.Conn) err
 // is run in it with exec: an attach would miss what a command writes first.
 func (o *debugOptions) config(target string) *runtimeapi.ContainerConfig {
 	capabilities := []string{"SYS_PTRACE"}
-	if o.profile != "general" {
+	if o.profile == "net" || o.profile == "sys" {
 		capabilities = append(capabilities, "NET_ADMIN", "NET_RAW")
 	}
 	if o.profile == "sys" {

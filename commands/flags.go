@@ -105,11 +105,13 @@ func stringsFlag(to *[]string, name, usage string, aliases ...string) cli.Flag {
 	return listFlag(to, func(text string) (string, error) { return text, nil }, name, usage, aliases...)
 }
 
-// wordFlag is a flag that takes one of a few words, in any case. An empty one is none.
+// wordFlag is a flag that takes one of a few words, in any case. An empty one is none, where
+// none is the default.
 func wordFlag(to *string, words []string, name, usage string, aliases ...string) cli.Flag {
+	optional := *to == ""
 	flag := typed(to, func(text string) (string, error) {
 		word := strings.ToLower(text)
-		if word == "" || slices.Contains(words, word) {
+		if word == "" && optional || slices.Contains(words, word) {
 			return word, nil
 		}
 		return "", mustBe(words...)

@@ -58,7 +58,7 @@ func (o *runOptions) oneLineFlags(env *Env) []cli.Flag {
 		boolFlag(&o.security.ReadonlyRootfs, "read-only", "mount the root filesystem read-only"),
 		capabilitiesFlag(&o.capabilities.AddCapabilities, "cap-add", "add the Linux capability `CAP`"),
 		capabilitiesFlag(&o.capabilities.DropCapabilities, "cap-drop", "drop the Linux capability `CAP`"),
-		typed(&o.resources.MemoryLimitInBytes, parseSize, "memory", "limit memory to `SIZE`: 512Mi, 1g", "m"),
+		typed(&o.resources.MemoryLimitInBytes, parseLimit, "memory", "limit memory to `SIZE`: 512Mi, 1g", "m"),
 		typed(&o.resources.CpuQuota, parseCPUs, "cpus", "limit CPU time to `N` processors: 0.5, 2"),
 		boolFlag(&o.remove, "rm", "remove container and pod at the end"),
 		boolFlag(&o.detach, "detach", "print the container's id and return", "d"),
@@ -240,6 +240,15 @@ func parseCPUs(text string) (int64, error) {
 		return 0, errors.New("must be a number of processors such as 0.5")
 	}
 	return int64(math.Round(cpus * cpuPeriod)), nil
+}
+
+// parseLimit is parseSize for a new container, where 0 would be no limit.
+func parseLimit(text string) (int64, error) {
+	size, err := parseSize(text)
+	if err == nil && size == 0 {
+		err = errors.New("must be a size above 0 such as 512Mi or 1g")
+	}
+	return size, err
 }
 
 // parseSize reads bytes, also in Kubernetes's 512Mi.

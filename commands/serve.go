@@ -1,7 +1,6 @@
 package commands
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -147,7 +146,7 @@ func (o *serveOptions) complete(env *Env) error {
 
 func (o *serveOptions) makeLog(env *Env) error {
 	var level slog.Level
-	if err := level.UnmarshalText([]byte(cmp.Or(o.logLevel, "info"))); err != nil {
+	if err := level.UnmarshalText([]byte(o.logLevel)); err != nil {
 		return err
 	}
 	if env.global.debug {

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # lint.sh: formatting, vet, shell scripts, golangci-lint, deadcode. All run, also when one complains.
 set -euo pipefail
+shopt -s inherit_errexit # a tool that cannot be built is the error, not its absence later
 cd "$(dirname "$0")/.."
 linter_version=v2.15.0
 deadcode_version=v0.52.0

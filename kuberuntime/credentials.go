@@ -1,9 +1,11 @@
 package kuberuntime
 
 import (
-	"bytes"
 	"cmp"
 	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"path"
@@ -11,7 +13,6 @@ import (
 	"strings"
 
 	"github.com/distribution/reference"
-	"github.com/docker/cli/cli/config/configfile"
 	"github.com/docker/cli/cli/config/types"
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -56,8 +57,20 @@ func secretAuths(secret *v1.Secret, image string) ([]*runtimeapi.AuthConfig, err
 		}
 		data = slices.Concat([]byte(`{"auths":`), data, []byte("}"))
 	}
-	file := configfile.New("")
-	if err := file.LoadFromReader(bytes.NewReader(data)); err != nil {
+	// docker/cli's own reader refuses what a kubelet takes: an empty user name next to a token, base64
+	// without padding, and other keys of the file that are not of the types it knows.
+	var file struct {
+		Auths map[string]types.AuthConfig `json:"auths"`
+	}
+	err := json.Unmarshal(data, &file)
+	for server, e := range file.Auths {
+		e.ServerAddress = server
+		if e.Auth != "" && err == nil {
+			e.Username, e.Password, err = decodeAuth(e.Auth)
+		}
+		file.Auths[server] = e
+	}
+	if err != nil {
 		// The decoder's own text may hold a password.
 		return nil, fmt.Errorf("%s is no docker configuration, or an auth in it is not the base64 form of user:password", key)
 	}
@@ -65,7 +78,7 @@ func secretAuths(secret *v1.Secret, image string) ([]*runtimeapi.AuthConfig, err
 	if err != nil {
 		return nil, err
 	}
-	entries := slices.DeleteFunc(slices.Collect(maps.Values(file.AuthConfigs)), func(e types.AuthConfig) bool {
+	entries := slices.DeleteFunc(slices.Collect(maps.Values(file.Auths)), func(e types.AuthConfig) bool {
 		return !registryFits(e.ServerAddress, named.Name())
 	})
 	slices.SortFunc(entries, func(a, b types.AuthConfig) int {
@@ -79,6 +92,19 @@ func secretAuths(secret *v1.Secret, image string) ([]*runtimeapi.AuthConfig, err
 		})
 	}
 	return auths, nil
+}
+
+// decodeAuth reads the base64 form of user:password, with or without its padding.
+func decodeAuth(auth string) (user, password string, err error) {
+	text, err := base64.RawStdEncoding.DecodeString(strings.TrimRight(strings.TrimSpace(auth), "="))
+	if err != nil {
+		return "", "", err
+	}
+	user, password, found := strings.Cut(string(text), ":")
+	if !found {
+		return "", "", errors.New("no colon")
+	}
+	return user, strings.Trim(password, "\x00"), nil
 }
 
 // registryFits reports whether an entry is for an image. An entry may have a scheme, a path,

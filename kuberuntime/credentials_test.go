@@ -32,9 +32,14 @@ func TestSecretAuths(t *testing.T) {
 		"Docker Hub": {
 			v1.DockerConfigJsonKey, `{"auths": {"https://index.docker.io/v1/": {"username": "u"}, "docker.io/other": {"username": "x"}}}`, "busybox", "u///",
 		},
-		"a path is whole":     {v1.DockerConfigJsonKey, `{"auths": {"h.example": {"username": "u"}, "h.example/team": {"username": "t"}}}`, "h.example/teams/app", "u///"},
-		"a star is one label": {v1.DockerConfigJsonKey, `{"auths": {"*.example.org": {"username": "u"}}}`, "b.a.example.org/app", ""},
-		"empty":               {v1.DockerConfigJsonKey, `{}`, "h.example/a", ""},
+		"a path is whole":        {v1.DockerConfigJsonKey, `{"auths": {"h.example": {"username": "u"}, "h.example/team": {"username": "t"}}}`, "h.example/teams/app", "u///"},
+		"a star is one label":    {v1.DockerConfigJsonKey, `{"auths": {"*.example.org": {"username": "u"}}}`, "b.a.example.org/app", ""},
+		"a token without a user": {v1.DockerConfigJsonKey, `{"auths": {"h.example": {"auth": "` + coded(":token") + `"}}}`, "h.example/a", "/token//"},
+		"no padding":             {v1.DockerConfigJsonKey, `{"auths": {"h.example": {"auth": "` + strings.TrimRight(coded("u:pw"), "=") + `"}}}`, "h.example/a", "u/pw//"},
+		"what else a docker has in its file": {
+			v1.DockerConfigJsonKey, `{"features": {"buildkit": true}, "HttpHeaders": {"a": 1}, "auths": {"h.example": {"username": "u"}}}`, "h.example/a", "u///",
+		},
+		"empty": {v1.DockerConfigJsonKey, `{}`, "h.example/a", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

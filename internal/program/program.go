@@ -4,6 +4,7 @@ package program
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -20,11 +21,19 @@ func Command(ctx context.Context, path string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, path, args...)
 	cmd.Cancel = func() error {
 		if cmd.SysProcAttr != nil && cmd.SysProcAttr.Setpgid {
-			return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+			return unlessGone(syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL))
 		}
-		return endTree(cmd.Process.Pid)
+		return unlessGone(endTree(cmd.Process.Pid))
 	}
 	return cmd
+}
+
+// unlessGone makes a program that has ended by itself no failure of ending it.
+func unlessGone(err error) error {
+	if errors.Is(err, syscall.ESRCH) {
+		return os.ErrProcessDone
+	}
+	return err
 }
 
 // endTree kills a process and what it started. Each is stopped before its children

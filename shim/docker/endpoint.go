@@ -104,7 +104,7 @@ func Endpoints(host string, lookup func(string) (string, bool)) []Endpoint {
 	}
 	for _, desktop := range []string{".docker/run/docker.sock", ".docker/desktop/docker.sock"} {
 		usual.Host = "unix://" + filepath.Join(env.get("HOME"), desktop)
-		if isSocket(usual.Host) {
+		if env.get("HOME") != "" && isSocket(usual.Host) { // else it would be anybody's in the working directory
 			out = append(out, usual)
 		}
 	}
@@ -136,7 +136,10 @@ func (lookup environment) withTLS(e Endpoint) Endpoint {
 		return e
 	}
 	if dir == "" {
-		dir = lookup.configDir()
+		if dir = lookup.configDir(); dir == "" {
+			e.Err = errors.New("DOCKER_TLS_VERIFY is set, but neither DOCKER_CERT_PATH nor HOME, where the certificates would be")
+			return e
+		}
 	}
 	e.TLS, e.Err = certificates(dir, tlsconfig.Options{CAFile: filepath.Join(dir, "ca.pem"), InsecureSkipVerify: !verify})
 	return e
@@ -147,6 +150,9 @@ func (lookup environment) context(name string) (Endpoint, error) {
 	type endpoint struct {
 		Host          string
 		SkipTLSVerify bool
+	}
+	if lookup.configDir() == "" {
+		return Endpoint{}, errors.New("neither DOCKER_CONFIG nor HOME is set, where docker keeps its contexts")
 	}
 	contexts := store.New(filepath.Join(lookup.configDir(), "contexts"),
 		store.NewConfig(nil, store.EndpointTypeGetter("docker", func() any { return &endpoint{} })))

@@ -117,6 +117,31 @@ func TestEndpoints(t *testing.T) {
 }
 
 // serve takes a socket that exists, whatever goes before it.
+// Without HOME nothing of the working directory is taken for the user's own.
+func TestEndpointsWithoutHome(t *testing.T) {
+	dir := shortDir(t)
+	t.Chdir(dir)
+	for _, d := range []string{".docker/run", "contexts"} {
+		if err := os.MkdirAll(filepath.Join(dir, d), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	listen(t, filepath.Join(dir, ".docker/run/docker.sock"))
+	for _, e := range Endpoints("", lookup(nil)) {
+		if strings.Contains(e.Host, ".docker") {
+			t.Errorf("got %s", e.Host)
+		}
+	}
+	for _, env := range []map[string]string{
+		{"DOCKER_HOST": "tcp://far:2376", "DOCKER_TLS_VERIFY": "1"},
+		{"DOCKER_CONTEXT": "far"},
+	} {
+		if e := Endpoints("", lookup(env)); len(e) != 1 || e[0].Err == nil || !strings.Contains(e[0].Err.Error(), "HOME") {
+			t.Errorf("%v: got %v", env, e)
+		}
+	}
+}
+
 func TestResolveTakesTheSocketThatExists(t *testing.T) {
 	t.Parallel()
 	run := shortDir(t)

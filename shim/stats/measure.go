@@ -88,6 +88,9 @@ func fromEngine(a container.StatsResponse) sample {
 		Limit: a.MemoryStats.Stats["hierarchical_memory_limit"], // else the engine names the host's memory
 	}
 	s.PidsStats = cgroups.PidsStats(a.PidsStats)
+	if s.PidsStats.Limit >= unlimited {
+		s.PidsStats.Limit = 0 // as the files' reader has it
+	}
 	for _, e := range a.BlkioStats.IoServiceBytesRecursive {
 		s.BlkioStats.IoServiceBytesRecursive = append(s.BlkioStats.IoServiceBytesRecursive, cgroups.BlkioStatEntry(e))
 	}

@@ -183,8 +183,8 @@ func processMetrics() []metric {
 			}
 			return []labelled{{*c.openFiles, []string{"max_open_files"}}}
 		}},
-		{"container_hugetlb_usage_bytes", "Huge pages in use, in bytes.", gauge, []string{"pagesize"}, func(c *containerView) []labelled { return c.m.hugepages }},
-		{"container_hugetlb_max_usage_bytes", "Highest use of huge pages so far, in bytes.", gauge, []string{"pagesize"}, func(c *containerView) []labelled { return c.m.hugepagesMax }},
+		{"container_hugetlb_usage_bytes", "Huge pages reserved or in use, in bytes.", gauge, []string{"pagesize"}, func(c *containerView) []labelled { return c.m.hugepages }},
+		{"container_hugetlb_max_usage_bytes", "Highest reservation or use of huge pages so far, in bytes.", gauge, []string{"pagesize"}, func(c *containerView) []labelled { return c.m.hugepagesMax }},
 	}
 }
 

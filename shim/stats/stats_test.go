@@ -185,7 +185,7 @@ func TestFromEngine(t *testing.T) {
 	a.CPUStats.CPUUsage.TotalUsage = 5000
 	a.MemoryStats.Usage = 1000
 	a.MemoryStats.Stats = map[string]uint64{"inactive_file": 300, "anon": 100, "file": 200, "file_mapped": 40, "pgfault": 8, "pgmajfault": 2}
-	a.PidsStats.Current = 3
+	a.PidsStats.Current, a.PidsStats.Limit = 3, 1<<64-1 // no limit on cgroup v2
 	a.BlkioStats.IoServiceBytesRecursive = []container.BlkioStatEntry{{Major: 8, Op: "read", Value: 1}, {Major: 8, Op: "write", Value: 2}}
 	compare(t, sample{
 		at: when, cpu: cpuSample{usage: 5000},

@@ -83,7 +83,7 @@ func (s *Server) attach(ctx context.Context, id string, client ends) error {
 		select {
 		case err := <-copied:
 			switch {
-			case ended:
+			case ended && ctx.Err() == nil:
 				return nil
 			case ctx.Err() != nil:
 				return context.Cause(ctx)

@@ -1,6 +1,7 @@
 package stream
 
 import (
+	"bufio"
 	"context"
 	"crypto/tls"
 	"encoding/binary"
@@ -202,14 +203,18 @@ func peerLeft(c *net.TCPConn) bool {
 	if remote.IP.To4() == nil {
 		table += "6"
 	}
-	rows, err := os.ReadFile(table)
+	file, err := os.Open(table)
 	if err != nil {
 		return false
 	}
-	if _, row, found := strings.Cut(string(rows), tableAddress(remote)+" "+tableAddress(local)+" "); found {
-		return !strings.HasPrefix(row, "01 ") // the code of an established connection
+	defer file.Close()
+	rows := bufio.NewScanner(file) // the table of a busy node has many
+	for pair := tableAddress(remote) + " " + tableAddress(local) + " "; rows.Scan(); {
+		if _, row, found := strings.Cut(rows.Text(), pair); found {
+			return !strings.HasPrefix(row, "01 ") // the code of an established connection
+		}
 	}
-	return remote.IP.IsLoopback() // its socket is gone altogether
+	return rows.Err() == nil && remote.IP.IsLoopback() // its socket is gone altogether
 }
 
 // tableAddress writes an address as the kernel does: each word of four bytes as

@@ -152,7 +152,9 @@ func (f *forwarder) accept(stream httpstream.Stream, known <-chan struct{}) erro
 func (f *forwarder) expire(id string, p *pair) {
 	f.mu.Lock()
 	late := f.pairs[id] == p
-	delete(f.pairs, id)
+	if late {
+		delete(f.pairs, id)
+	}
 	f.mu.Unlock()
 	if late {
 		f.end(p, errors.New("the client did not open its streams in time"))
