@@ -19,6 +19,7 @@ const defaultPoll = 500 * time.Millisecond
 type followed struct {
 	path string
 	file *os.File
+	next *os.File // has taken the path over; nil while none has
 	lines
 	buf []byte
 }
@@ -54,7 +55,8 @@ func (f *followed) follow(ctx context.Context, o Options, watch func(...string) 
 		defer w.Close()
 		changes, failures = w.Events, w.Errors
 	}
-	ticker := time.NewTicker(cmp.Or(o.Poll, defaultPoll))
+	poll := cmp.Or(o.Poll, defaultPoll)
+	ticker := time.NewTicker(poll)
 	defer ticker.Stop()
 	for ask := true; ; {
 		ended := false
@@ -64,8 +66,12 @@ func (f *followed) follow(ctx context.Context, o Options, watch func(...string) 
 				return err
 			}
 		}
-		if err := f.catchUp(ctx, emit); err != nil || ended {
+		before := f.next
+		if err := f.catchUp(ctx, ask, ended, emit); err != nil || ended {
 			return err
+		}
+		if f.next != nil && f.next != before {
+			ticker.Reset(poll) // all of it is left for the old file
 		}
 		select {
 		case <-ctx.Done():
@@ -83,25 +89,40 @@ func (f *followed) follow(ctx context.Context, o Options, watch func(...string) 
 	}
 }
 
-// catchUp reads what is new, in the file that is open and, where rotation put
-// another in its place, in that one.
-func (f *followed) catchUp(ctx context.Context, emit func(Entry) error) error {
-	next, err := f.successor()
-	if err != nil {
-		return err
+// catchUp reads what is new. A file that has taken the path over waits, as the runtime may still write into
+// the old one: containerd makes the new file before it changes over. It is read at the next tick, when the
+// container has ended, or when yet another file has its place.
+func (f *followed) catchUp(ctx context.Context, tick, ended bool, emit func(Entry) error) error {
+	for over := tick; ; over = ended {
+		newest, err := f.successor()
+		if err != nil {
+			return err
+		}
+		if err := f.drain(ctx, emit); err != nil {
+			if newest != nil {
+				newest.Close()
+			}
+			return err
+		}
+		switch {
+		case newest == nil && (f.next == nil || !over):
+			return nil
+		case f.next != nil:
+			f.file.Close()
+			f.file, f.lines, f.next = f.next, lines{}, newest
+		case ended:
+			f.next = newest
+		default:
+			f.next = newest
+			return nil
+		}
 	}
-	if err := f.drain(ctx, emit); err != nil || next == nil {
-		return err
-	}
-	f.file.Close()
-	f.file, f.lines = next, lines{}
-	return f.drain(ctx, emit)
 }
 
-// successor returns the file that has taken the path over, nil while none has. A
-// file that became shorter is read from its beginning.
+// successor returns the file that has taken the path over from the newest one that is open, nil while none
+// has. A file that became shorter is read from its beginning.
 func (f *followed) successor() (*os.File, error) {
-	mine, err := f.file.Stat()
+	mine, err := cmp.Or(f.next, f.file).Stat()
 	if err != nil {
 		return nil, err
 	}
@@ -118,6 +139,9 @@ func (f *followed) successor() (*os.File, error) {
 			return nil, nil
 		}
 		return next, err
+	}
+	if f.next != nil {
+		return nil, nil // nothing of it is read yet
 	}
 	at, err := f.file.Seek(0, io.SeekCurrent)
 	if err == nil && there.Size() < at {

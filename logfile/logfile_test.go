@@ -179,6 +179,9 @@ func TestFollow(t *testing.T) {
 			appendTo(t, path+".20260103-000000", cri(4, "stdout", "F", "four"))
 			write(t, path, cri(5, "stdout", "F", "five"))
 		},
+		func() { // as containerd, which makes the new file before it changes over
+			appendTo(t, path+".20260103-000000", cri(4, "stdout", "F", "late"))
+		},
 		func() { write(t, path, cri(6, "stdout", "F", "six")[:10]) }, // cut off in place
 		func() { write(t, path, cri(6, "stdout", "F", "six")) },
 		func() {},
@@ -190,13 +193,52 @@ func TestFollow(t *testing.T) {
 		step()
 		return len(steps) == 0, nil
 	}
-	want := []string{"o:one\n", "o:two\n", "o:three\n", "o:four\n", "o:five\n", "o:six\n"}
+	want := []string{"o:one\n", "o:two\n", "o:three\n", "o:four\n", "o:late\n", "o:five\n", "o:six\n"}
 	if diff := cmp.Diff(want, collect(t, path, o)); diff != "" {
 		t.Errorf("entries differ (-want +got):\n%s", diff)
 	}
 }
 
-// TestFollowIsToldOfChanges: what is written, and rotation, are seen at once and not at the next poll.
+// TestFollowOfManyRotations: a file that is rotated away before its turn came is read, and so is one that came
+// last before the end.
+func TestFollowOfManyRotations(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "0.log")
+	write(t, path, cri(1, "stdout", "F", "one"))
+	file, err := Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &followed{path: path, file: file, buf: make([]byte, 1<<10)}
+	defer func() { f.file.Close() }()
+	rotate := func(n int, text string) {
+		if err := os.Rename(path, fmt.Sprint(path, ".", n)); err != nil {
+			t.Fatal(err)
+		}
+		write(t, path, cri(n, "stdout", "F", text))
+	}
+	var got []string
+	catchUp := func(tick, ended bool) {
+		got = append(got, "-")
+		if err := f.catchUp(t.Context(), tick, ended, func(e Entry) error { got = append(got, string(e.Text)); return nil }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	rotate(1, "two")
+	catchUp(true, false)
+	catchUp(false, false)
+	rotate(2, "three")
+	catchUp(false, false)
+	rotate(3, "four")
+	catchUp(true, true)
+	want := []string{"-", "one\n", "-", "-", "two\n", "-", "three\n", "four\n"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("entries differ (-want +got):\n%s", diff)
+	}
+}
+
+// TestFollowIsToldOfChanges: what is written is seen at once and not at the next poll, also by a writer that
+// has the file open while it is rotated.
 func TestFollowIsToldOfChanges(t *testing.T) {
 	t.Parallel()
 	if w := watch(t.TempDir() + "/x"); w == nil {
@@ -222,13 +264,22 @@ func TestFollowIsToldOfChanges(t *testing.T) {
 						t.Error(err)
 					}
 					appendTo(t, file.log+".1", cri(3, "stdout", "F", "three"))
+					write(t, file.log, cri(5, "stdout", "F", "five"))
 				},
-				"three\n": func() { write(t, file.log, cri(4, "stdout", "F", "four")) },
+				"three\n": func() {},
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			asked := false
-			o := Options{Tail: -1, Follow: true, Poll: time.Hour, Ended: func(context.Context) (bool, error) { asked = true; return false, nil }}
+			o := Options{Tail: -1, Follow: true, Poll: time.Hour, Ended: func(context.Context) (bool, error) {
+				asked = true
+				old, err := os.OpenFile(file.log+".1", os.O_APPEND|os.O_WRONLY, 0)
+				go func() {
+					old.WriteString(cri(4, "stdout", "F", "four"))
+					old.Close()
+				}()
+				return false, err
+			}}
 			err := Read(ctx, file.path, o, func(e Entry) error {
 				step := steps[string(e.Text)]
 				if step == nil {

@@ -45,7 +45,10 @@ func read(ctx context.Context, path string, o Options, watch func(...string) *fs
 		return err
 	}
 	current := &followed{path: path, file: file, buf: make([]byte, 64<<10)}
-	defer func() { current.file.Close() }()
+	defer func() {
+		current.file.Close()
+		current.next.Close() // there may be none
+	}()
 	wanted := func(e Entry) error {
 		switch {
 		case ctx.Err() != nil:
