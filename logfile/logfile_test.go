@@ -354,6 +354,8 @@ func TestLastLines(t *testing.T) {
 	write(t, path, text.String()+docker(1, "stderr", "the end\n"))
 	long := filepath.Join(t.TempDir(), "0.log")
 	write(t, long, cri(1, "stdout", "F", "before")+cri(1, "stdout", "F", strings.Repeat("x", 100))+"2026-01-02T03:04:18Z stdout F no end")
+	longer := filepath.Join(t.TempDir(), "0.log") // than what is read for so few bytes
+	write(t, longer, cri(1, "stdout", "F", strings.Repeat("y", 14000)+"z"))
 	for _, c := range []struct {
 		path     string
 		n, limit int
@@ -362,7 +364,8 @@ func TestLastLines(t *testing.T) {
 		{path, 2, 100, []string{"line 999", "the end"}},
 		{path, 5, 16, []string{"line 999", "the end"}},
 		{path, 5, 15, []string{"the end"}},
-		{long, 5, 10, []string{strings.Repeat("x", 100)}},
+		{long, 5, 10, []string{strings.Repeat("x", 10)}},
+		{longer, 5, 10, []string{strings.Repeat("y", 9) + "z"}},
 		{long, 0, 10, nil},
 		{filepath.Dir(path), 5, 10, nil},
 	} {

@@ -154,7 +154,7 @@ func tailOffset(file io.ReaderAt, size int64, n int) (int64, error) {
 }
 
 // LastLines returns the text of the last n lines of a log's current file, or fewer: they have limit bytes
-// together, unless the last alone has more. It reads only as much of the file as this takes.
+// together. Of a last line that alone has more it is the end. It reads only as much of the file as this takes.
 func LastLines(path string, n, limit int) []string {
 	f, err := Open(path)
 	if err != nil {
@@ -165,7 +165,8 @@ func LastLines(path string, n, limit int) []string {
 	if err != nil {
 		return nil
 	}
-	size := int64(limit) + int64(n)*128 // a line has a prefix of about forty bytes in the file, a JSON line more
+	// A line has a prefix of about forty bytes in the file, a JSON line more. A runtime cuts one at 16 KiB.
+	size := max(int64(limit)+int64(n)*128, 32<<10)
 	var all []string
 	end := io.NewSectionReader(f, max(info.Size()-size, 0), size)
 	err = new(lines).read(context.Background(), end, make([]byte, size), func(e Entry) error {
@@ -181,6 +182,9 @@ func LastLines(path string, n, limit int) []string {
 			break
 		}
 		left-- // the newline
+	}
+	if first == len(all)-1 {
+		all[first] = all[first][max(len(all[first])-limit, 0):]
 	}
 	return all[first:]
 }
