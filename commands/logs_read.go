@@ -78,7 +78,8 @@ func logPath(ctx context.Context, conn *client.Conn, c *runtimeapi.Container) (s
 	return "", withHint(fmt.Errorf("the log of container %s is not on this machine: %s", name, missing), "run crishim on the node itself")
 }
 
-// untilEnd reports whether a container will write no more.
+// untilEnd reports whether a container will write no more, as far as the runtime knows. One that has not
+// started yet will.
 func untilEnd(conn *client.Conn, id string) func(context.Context) (bool, error) {
 	return func(ctx context.Context) (bool, error) {
 		res, err := conn.Runtime.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: id})
@@ -90,7 +91,8 @@ func untilEnd(conn *client.Conn, id string) func(context.Context) (bool, error) 
 		case err != nil:
 			return false, err
 		}
-		return res.GetStatus().GetState() == runtimeapi.ContainerState_CONTAINER_EXITED, nil
+		state := res.GetStatus().GetState()
+		return state == runtimeapi.ContainerState_CONTAINER_EXITED || state == runtimeapi.ContainerState_CONTAINER_UNKNOWN, nil
 	}
 }
 

@@ -10,11 +10,13 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/protobuf/proto"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/internal/stubcri"
@@ -123,6 +125,30 @@ func TestLogsFollowUntilTheEnd(t *testing.T) {
 		}
 	})
 	c.run("logs", "-f", "web", "-s", "stdout").want(t, 0, "one\nfour <&>\nlast words\n", "")
+}
+
+// TestLogsFollowUntilNothingIsKnown: a runtime that has lost track of a container tells of no end.
+func TestLogsFollowUntilNothingIsKnown(t *testing.T) {
+	var asked atomic.Int64
+	c := withStub(t, stubcri.Options{Change: func(answer proto.Message) {
+		if r, ok := answer.(*runtimeapi.ContainerStatusResponse); ok {
+			switch n := asked.Add(1); {
+			case n < 4: // it has not started, and may still write
+				r.Status.State = runtimeapi.ContainerState_CONTAINER_CREATED
+			case n == 4:
+				r.Status.State = runtimeapi.ContainerState_CONTAINER_UNKNOWN
+			default:
+				r.Status.State = runtimeapi.ContainerState_CONTAINER_EXITED
+			}
+		}
+	}})
+	pod := c.stub.AddPod("default", "web", func(p *runtimeapi.PodSandboxConfig) { p.LogDirectory = t.TempDir() })
+	web := c.stub.AddContainer(pod, "main", func(o *runtimeapi.ContainerConfig) { o.LogPath = "0.log" })
+	c.stub.Log(web, "stdout", "one")
+	c.run("logs", "-f", "web").want(t, 0, "one\n", "")
+	if n := asked.Load(); n != 4 {
+		t.Errorf("asked %d times, want 4", n)
+	}
 }
 
 func TestLogsThatAreNotThere(t *testing.T) {

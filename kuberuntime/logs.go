@@ -23,7 +23,7 @@ import (
 var ErrNoLog = errors.New("the container has no log file")
 
 // GetContainerLogs copies a container's log, each stream to its writer. With o.Follow it goes on
-// until the container has ended; o.Ended is its own.
+// for as long as the container runs, as a kubelet's; o.Ended is its own. A Tail of -1 means all lines, and 0 none.
 func (m *Manager) GetContainerLogs(ctx context.Context, containerID string, o logfile.Options, stdout, stderr io.Writer) error {
 	of := &runtimeapi.ContainerStatusRequest{ContainerId: containerID}
 	resp, err := m.runtime.ContainerStatus(ctx, of)
@@ -36,7 +36,7 @@ func (m *Manager) GetContainerLogs(ctx context.Context, containerID string, o lo
 	}
 	o.Ended = func(ctx context.Context) (bool, error) {
 		resp, err := m.runtime.ContainerStatus(ctx, of)
-		return isNotFound(err) || resp.GetStatus().GetState() == runtimeapi.ContainerState_CONTAINER_EXITED, ignoreNotFound(err)
+		return resp.GetStatus().GetState() != runtimeapi.ContainerState_CONTAINER_RUNNING, ignoreNotFound(err)
 	}
 	return logfile.Read(ctx, path, o, func(e logfile.Entry) error {
 		to := stdout

@@ -1,15 +1,43 @@
 package kuberuntime
 
 import (
+	"context"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"google.golang.org/protobuf/proto"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/logfile"
 )
+
+// TestFollowedLogEnds: a container that does not run writes nothing more.
+func TestFollowedLogEnds(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "0.log")
+	if err := os.WriteFile(path, []byte("2026-01-02T03:04:05Z stdout F hello\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, state := range []runtimeapi.ContainerState{
+		runtimeapi.ContainerState_CONTAINER_CREATED, runtimeapi.ContainerState_CONTAINER_EXITED, runtimeapi.ContainerState_CONTAINER_UNKNOWN,
+	} {
+		f := newFixture(t, func(o *Options) {
+			o.answer(map[string]func() (proto.Message, error){"ContainerStatus": func() (proto.Message, error) {
+				return &runtimeapi.ContainerStatusResponse{Status: &runtimeapi.ContainerStatus{State: state, LogPath: path}}, nil
+			}})
+		})
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		var out strings.Builder
+		if err := f.GetContainerLogs(ctx, "c", logfile.Options{Tail: -1, Follow: true}, &out, &out); err != nil || out.String() != "hello\n" {
+			t.Errorf("%s: got %q, %v", state, out.String(), err)
+		}
+		cancel()
+	}
+}
 
 func TestRotateLogs(t *testing.T) {
 	t.Parallel()
