@@ -83,10 +83,10 @@ func (s *Server) attach(ctx context.Context, id string, client ends) error {
 		select {
 		case err := <-copied:
 			switch {
-			case ended && ctx.Err() == nil:
-				return nil
 			case ctx.Err() != nil:
 				return context.Cause(ctx)
+			case ended:
+				return nil
 			case err == nil, errors.Is(err, io.ErrUnexpectedEOF): // the container ended inside a record
 				return s.engineThere(ctx, c.ID)
 			}
