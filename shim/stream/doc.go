@@ -6,6 +6,8 @@
 // URL with a token that works once; the work begins when a client connects.
 //
 // Exec and attach are served by k8s.io/cri-streaming, as in containerd and CRI-O.
+// Its SPDY handler keeps a few goroutines for good when a client opens more streams than
+// it asked for, or goes while it opens them; only clients with a token can do that.
 // What the library cannot do is done here:
 //
 //   - its server is left out, because its tokens and what they stand for are hidden
