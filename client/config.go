@@ -274,10 +274,10 @@ func ParseSeconds(text string) (time.Duration, error) {
 	return d, nil
 }
 
-// Exists tells whether the config came from a file.
+// Exists reports whether the config came from a file.
 func (c *Config) Exists() bool { return c.lines != nil }
 
-// IsSet tells whether the file has the key.
+// IsSet reports whether the file has the key.
 func (c *Config) IsSet(key string) bool {
 	_, ok := c.set[key]
 	return ok

@@ -71,7 +71,7 @@ func (c *Config) Set(key, value string) error {
 	return nil
 }
 
-// readsBack tells whether the text says what was set.
+// readsBack reports whether the text says what was set.
 func (c *Config) readsBack(key string) bool {
 	again, err := ParseConfig(c.Path, []byte(strings.Join(c.lines, "\n")))
 	if err != nil {
@@ -118,7 +118,7 @@ func (c *Config) add(root *yaml.Node, key string, node *yaml.Node) {
 	node.Line = name.Line
 }
 
-// rewrite makes the text anew from the parsed document.
+// rewrite builds the text from the parsed document.
 func (c *Config) rewrite() {
 	var buf bytes.Buffer
 	enc := yaml.NewEncoder(&buf)

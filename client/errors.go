@@ -153,7 +153,7 @@ var refusals = []string{
 	"403 forbidden", "insufficient_scope", "authorization failed", "pull access denied", "denied: ", "access to the resource is denied",
 }
 
-// IsRefused says whether a pull failed because the registry did not accept the login, or
+// IsRefused reports whether a pull failed because the registry did not accept the login, or
 // wanted one.
 func IsRefused(err error) bool {
 	var e *Error

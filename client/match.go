@@ -176,7 +176,7 @@ func (s *snapshot) choose(kind candidateKind, found []candidate, q Query) (candi
 		return candidate{}, s.ambiguous(kind, q.Ref, pool)
 	}
 	// One name, but several pods of that name can live at once: a pod that
-	// was made anew while the old one ends is one, two made by hand are two.
+	// was recreated while the old one ends is one, two made by hand are two.
 	if live := keep(pool, func(c candidate) bool { return c.running }); distinctUID(live) > 1 {
 		return candidate{}, s.ambiguous(kind, q.Ref, live)
 	}

@@ -124,7 +124,7 @@ func checkRef(what, ref string) error {
 // fullID is the length of the ids that every runtime gives out.
 const fullID = 64
 
-// IsFullID says whether a reference looks like a whole id. A request may then be
+// IsFullID reports whether a reference looks like a whole id. A request may then be
 // made with it at once, and what it stands for be looked up when that fails.
 func IsFullID(ref string) bool {
 	return len(ref) == fullID && strings.Trim(ref, "0123456789abcdef") == ""

@@ -56,7 +56,7 @@ func newZoo(t *testing.T) *zoo {
 	z.ids["job"] = s.AddPod("prod", "job")
 	z.ids["job/work"] = s.AddContainer(z.ids["job"], "work")
 	s.StopPod(z.ids["job"])
-	// set-0: made anew by its owner; the old one is still there, dead.
+	// set-0: recreated by its owner; the old one is still there, dead.
 	z.ids["set old"] = s.AddPod("prod", "set-0", uid("old", 0))
 	z.ids["set old/app"] = s.AddContainer(z.ids["set old"], "app")
 	s.StopPod(z.ids["set old"])

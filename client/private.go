@@ -155,7 +155,7 @@ func (c *Conn) EngineLogs(ctx context.Context, r *api.ContainerLogsRequest, each
 	}
 }
 
-// HasPrivate says whether the runtime is crishim's own shim.
+// HasPrivate reports whether the runtime is crishim's own shim.
 func (c *Conn) HasPrivate(ctx context.Context) bool {
 	_, err := c.StatPath(ctx, "", "") // of no container: refused at once where the call is known
 	return !errors.Is(err, ErrNotOurShim)

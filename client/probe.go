@@ -108,7 +108,7 @@ func fileKind(fi os.FileInfo) string {
 	return "file"
 }
 
-// dockersOwn tells whether a containerd that answers CRI is only there for
+// dockersOwn reports whether a containerd that answers CRI is only there for
 // Docker: Debian's packages leave the plugin on, but nobody gave it a
 // network or a pod. An error leaves it usable.
 func (l *link) dockersOwn(ctx context.Context) bool {

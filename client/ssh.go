@@ -140,7 +140,7 @@ type lastWords struct {
 
 func newLastWords() *lastWords { return &lastWords{heard: make(chan struct{})} }
 
-// wait waits for the first words, but not for ever.
+// wait waits for the first words, but not forever.
 func (w *lastWords) wait(long time.Duration) {
 	select {
 	case <-w.heard:

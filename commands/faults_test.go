@@ -18,7 +18,7 @@ import (
 // faultLine is a command line that calls a runtime.
 type faultLine struct {
 	args  []string
-	calls []string // what it calls, for those that would go on for ever; nil: what it turns out to call
+	calls []string // what it calls, for those that would go on forever; nil: what it turns out to call
 }
 
 // faultLines has a line for every verb that talks to a runtime, about the node
@@ -62,7 +62,7 @@ func unlimited() []string {
 // silent says that a verb is right to say nothing: an image that cannot be looked
 // up is pulled, the network and disks of a pod and the space for images may be unknown, what
 // is waited for may be there before the first event, and the user ends what goes on
-// for ever.
+// forever.
 func silent(verb, method string) bool {
 	return method == "GetContainerEvents" && verb == "wait" || method == "ImageStatus" && (verb == "run" || verb == "debug") ||
 		method == "ImageFsInfo" && verb != "imagefsinfo" || method == "ListPodSandboxStats" && verb == "stats" ||

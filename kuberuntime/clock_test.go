@@ -9,7 +9,7 @@ import (
 )
 
 // TestBackOffCountsFromTheEnd: what lives for less than ten minutes after its back-off stays in it,
-// what lives longer begins anew, and collecting in between changes nothing.
+// what lives longer begins again, and collecting in between changes nothing.
 func TestBackOffCountsFromTheEnd(t *testing.T) {
 	t.Parallel()
 	b, now := newBackoff(), time.Unix(100_000, 0)

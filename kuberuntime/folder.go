@@ -78,7 +78,7 @@ func signatureOf(files []string) string {
 	return out.String() + "read"
 }
 
-// wantsName says whether the folder has a pod of this name.
+// wantsName reports whether the folder has a pod of this name.
 func (f *folder) wantsName(namespace, name string) bool {
 	for _, d := range f.pods {
 		if d.pod.Namespace == namespace && d.pod.Name == name {

@@ -162,7 +162,7 @@ func (m *Manager) pullFor(ctx context.Context, p *v1.Pod, container, image strin
 }
 
 // pullErrorName keeps the runtime's own name of a failure where it has one: the CRI puts it
-// at the start of the message, and a client may have worded that anew.
+// at the start of the message, and a client may have worded that again.
 func pullErrorName(err error) error {
 	for ; err != nil; err = errors.Unwrap(err) {
 		for _, named := range []error{criapierrors.ErrRegistryUnavailable, criapierrors.ErrSignatureValidationFailed} {

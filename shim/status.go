@@ -26,7 +26,7 @@ const (
 // before, by the cache.
 const statusTime = 6 * time.Second
 
-// Status tells whether pods can be run. An engine that does not answer is no
+// Status reports whether pods can be run. An engine that does not answer is no
 // error here but a condition with the reason.
 func (n *node) Status(ctx context.Context, r *runtimeapi.StatusRequest) (*runtimeapi.StatusResponse, error) {
 	asked, cancel := n.waitFor(ctx, statusTime)

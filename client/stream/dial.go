@@ -150,7 +150,7 @@ func (c *spdyConn) open(ctx context.Context, headers http.Header) (httpstream.St
 }
 
 // shut says goodbye if the peer listens and closes the connection in any case. To
-// one that is gone there is nothing to say, and the library would wait for ever for
+// one that is gone there is nothing to say, and the library would wait forever for
 // the end of a stream that was opened after it went.
 func (c *spdyConn) shut() {
 	select {

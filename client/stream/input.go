@@ -95,7 +95,7 @@ func (in *input) release() {
 	}
 }
 
-// pollable says whether stop really ends a waiting Read.
+// pollable reports whether stop really ends a waiting Read.
 func (in *input) pollable() bool { return in.file != nil }
 
 // ParseDetachKeys reads docker's notation: keys separated by commas, each a

@@ -66,7 +66,7 @@ type Options struct {
 	// Failed is called once for every connection that could not be carried.
 	// May be nil.
 	Failed func(p Port, err error)
-	// Alive says whether the pod still runs; Forward asks when the tunnel
+	// Alive reports whether the pod still runs; Forward asks when the tunnel
 	// breaks and ends when the answer is no. May be nil.
 	Alive func(ctx context.Context) (bool, error)
 }

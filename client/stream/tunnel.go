@@ -37,7 +37,7 @@ func (t *tunnel) broken() bool {
 	}
 }
 
-// usable says whether another connection may go through it.
+// usable reports whether another connection may go through it.
 func (t *tunnel) usable() bool {
 	return t.users < perTunnel && !t.spoiled.Load() && t.stalled.Load() == 0
 }

@@ -71,7 +71,7 @@ func (d Document) Decode(m proto.Message) error {
 	return d.file.message(d.node, m.ProtoReflect())
 }
 
-// Has says whether the document has a field, in any spelling: a field of the
+// Has reports whether the document has a field, in any spelling: a field of the
 // message itself, or, by more names, of a message in it.
 func (d Document) Has(path ...string) bool {
 	n := d.node

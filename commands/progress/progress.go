@@ -15,7 +15,7 @@ import (
 	"github.com/crishim/crishim/output"
 )
 
-// How often a terminal is drawn anew, and a line is written elsewhere.
+// How often a terminal is drawn again, and a line is written elsewhere.
 const (
 	drawPeriod = 200 * time.Millisecond
 	linePeriod = 30 * time.Second

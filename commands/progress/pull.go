@@ -40,7 +40,7 @@ const (
 	statusPresent     = "Already exists"
 )
 
-// add takes a message and says whether it has finished a layer.
+// add takes a message and reports whether it has finished a layer.
 func (p *pull) add(m client.PullProgress) bool {
 	if m.Layer == "" || strings.HasPrefix(m.Status, statusPulling) {
 		return false // about the image; the second has its tag for a layer

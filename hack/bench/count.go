@@ -66,7 +66,7 @@ func (c *counter) keep(r *http.Request) {
 	c.requests = append(c.requests, req)
 }
 
-// take gives what was kept and begins anew.
+// take gives what was kept and begins again.
 func (c *counter) take() []request {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -30,7 +30,7 @@ func ReadFile(path string, limit int64) ([]byte, error) {
 }
 
 // ReadRegular reads a file that somebody else names: no device, and no pipe, which
-// may be silent for ever.
+// may be silent forever.
 func ReadRegular(path string, limit int64) ([]byte, error) {
 	f, err := OpenFile(path, os.O_RDONLY)
 	return readAll(f, err, limit)

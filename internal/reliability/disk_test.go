@@ -113,7 +113,7 @@ func (k *killer) talks(t *testing.T, p *pod) {
 	}
 }
 
-// works says whether a pod can be used, whatever becomes of its log.
+// works reports whether a pod can be used, whatever becomes of its log.
 func (k *killer) works(t *testing.T, p *pod) {
 	t.Helper()
 	k.truthful(t, p)

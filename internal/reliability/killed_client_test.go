@@ -174,7 +174,7 @@ func (c *clientKiller) callsOfExec(t *testing.T, endpoint, state, line string) i
 	return calls
 }
 
-// reads says whether a command changes nothing.
+// reads reports whether a command changes nothing.
 func (c *clientKiller) reads(line string) bool {
 	switch strings.Fields(line)[0] {
 	case "images", "inspecti", "inspectp", "pods", "logs", "ps", "inspect", "stats", "statsp", "gc", "cp":

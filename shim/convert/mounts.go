@@ -88,7 +88,7 @@ func checkRecursive(m *runtimeapi.Mount, f MountFeatures) error {
 	return nil
 }
 
-// asText tells whether a mount goes out as "source:target:options". Only that
+// asText reports whether a mount goes out as "source:target:options". Only that
 // form relabels for SELinux, and on old engines only that form makes a missing
 // source; a path with a colon cannot be written in it.
 func asText(m *runtimeapi.Mount, f MountFeatures) bool {

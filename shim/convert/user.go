@@ -73,7 +73,7 @@ func (w *UserWish) setNames(sc *runtimeapi.LinuxContainerSecurityContext, imageU
 	}
 }
 
-// NeedsFiles tells whether the engine's own reading of the image's user files
+// NeedsFiles reports whether the engine's own reading of the image's user files
 // does not lead to the wanted groups, so that the caller has to read them: the
 // engine merges the image's groups exactly when no group is given.
 func (w UserWish) NeedsFiles() bool { return w.Strict == (w.Group == "") }

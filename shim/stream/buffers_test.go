@@ -26,7 +26,7 @@ func (b *lockedBuffer) String() string {
 	return b.buf.String()
 }
 
-// neverEnding is input that goes on for ever.
+// neverEnding is input that goes on forever.
 type neverEnding struct{}
 
 func (neverEnding) Read(b []byte) (int, error) { return len(b), nil }

@@ -118,7 +118,7 @@ func (f *forwarder) run(conn httpstream.Connection) {
 // returning an error, which the library would not tell the client.
 func (f *forwarder) accept(stream httpstream.Stream, known <-chan struct{}) error {
 	// The library would answer a moment later, but it keeps to itself when that fails, because
-	// the client is gone: a write to a stream without an answer waits for ever.
+	// the client is gone: a write to a stream without an answer waits forever.
 	if s := stream.(*spdystream.Stream); s.SendReply(http.Header{}, false) != nil {
 		_ = s.Refuse() // it counts as answered now, whether the client hears of it or not
 		_ = s.Reset()

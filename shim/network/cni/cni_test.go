@@ -192,7 +192,7 @@ func TestTearDownUsesTheConfigurationOfTheSetUp(t *testing.T) {
 }
 
 // A process that is killed between a plugin's success and libcni's note of it
-// must not cost an address for ever.
+// must not cost an address forever.
 func TestTearDownAfterAnInterruptedSetUp(t *testing.T) {
 	n := realPlugins(t)
 	pod, _ := newPod(t, n)
