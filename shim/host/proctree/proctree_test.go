@@ -69,7 +69,10 @@ func start(t *testing.T, script string, lines int) (Process, []int) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	t.Cleanup(func() {
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // a shell may have its command as a child
+		_ = cmd.Wait()
+	})
 	p, err := Find(cmd.Process.Pid)
 	if err != nil {
 		t.Fatal(err)
