@@ -249,8 +249,8 @@ func readPieces(ctx context.Context, cc *grpc.ClientConn, method string, req any
 }
 
 const (
-	againPause = 100 * time.Millisecond
-	againTimes = 5
+	retryPause = 100 * time.Millisecond
+	retryLimit = 5
 )
 
 // idempotent are the calls that the CRI lets one make again after success too.
@@ -258,18 +258,17 @@ func idempotent() []string {
 	return []string{"StopContainer", "StopPodSandbox", "RemoveContainer", "RemovePodSandbox"}
 }
 
-// againInterceptor repeats a call that is idempotent where containerd's
-// connection to the process beside the container was closed under it: that goes
-// with the last process it has, often in the very moment in which it is told to
-// end it. The container is as it was, or gone.
-func againInterceptor() grpc.UnaryClientInterceptor {
+// retryInterceptor repeats an idempotent call that containerd could not finish because
+// its ttrpc connection to the container's shim was closed. The shim exits with its last
+// process, often while it handles the request to kill it. The container is as it was, or gone.
+func retryInterceptor() grpc.UnaryClientInterceptor {
 	return func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn,
 		invoke grpc.UnaryInvoker, opts ...grpc.CallOption,
 	) error {
 		err := invoke(ctx, method, req, reply, cc, opts...)
-		for n := 1; n < againTimes && closedUnder(err) && slices.Contains(idempotent(), path.Base(method)); n++ {
+		for n := 1; n < retryLimit && ttrpcClosed(err) && slices.Contains(idempotent(), path.Base(method)); n++ {
 			select {
-			case <-time.After(againPause):
+			case <-time.After(retryPause):
 			case <-ctx.Done():
 				return err
 			}
@@ -279,6 +278,6 @@ func againInterceptor() grpc.UnaryClientInterceptor {
 	}
 }
 
-func closedUnder(err error) bool {
+func ttrpcClosed(err error) bool {
 	return err != nil && strings.Contains(err.Error(), "ttrpc: closed")
 }

@@ -95,7 +95,7 @@ func (l *link) dial(o *Options, e Endpoint) (*grpc.ClientConn, error) {
 			MinConnectTimeout: time.Hour,
 		}),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxReceive), grpc.MaxCallSendMsgSize(maxSend)),
-		grpc.WithChainUnaryInterceptor(l.callInterceptor(o), againInterceptor(), l.listInterceptor(), l.versionUnary()),
+		grpc.WithChainUnaryInterceptor(l.callInterceptor(o), retryInterceptor(), l.listInterceptor(), l.versionUnary()),
 		grpc.WithChainStreamInterceptor(l.streamInterceptor(o), l.versionStream()),
 	)
 }

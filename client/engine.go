@@ -11,7 +11,7 @@ import (
 type Engine struct {
 	// Host is unix:///path, tcp://host:port or ssh://user@host.
 	Host string
-	// From says who named it, such as "DOCKER_HOST"; "" where nobody did.
+	// From says who named it, such as "DOCKER_HOST"; "" where it was found by default.
 	From string
 	// TLS is for a host that is reached by TCP and wants it.
 	TLS *tls.Config

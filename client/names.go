@@ -142,7 +142,7 @@ func (c *Conn) snapshotFor(ctx context.Context, ref string) (*snapshot, error) {
 		return nil, err
 	}
 	if len(res.GetContainers()) != 1 {
-		return c.snapshot(ctx, true) // somebody may call a container like that
+		return c.snapshot(ctx, true) // a container may have such a name
 	}
 	s := &snapshot{now: c.now()}
 	s.setContainers(res.GetContainers())

@@ -225,7 +225,7 @@ type relay struct {
 func (t *tunnel) streamURL(ctx context.Context, address string) (string, error) {
 	u, err := url.Parse(address)
 	if err != nil || u.Host == "" {
-		return address, nil // nothing to go by; whoever dials it will say so
+		return address, nil // dialling it reports what is wrong
 	}
 	local, err := t.forward(ctx, remoteAddress(u))
 	if err != nil {

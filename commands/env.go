@@ -48,7 +48,7 @@ type Env struct {
 	// means the client's own limit.
 	ConnectTimeout time.Duration
 	// ConfigFile is where the config file is by default, Executable the
-	// program, beside which it is looked for next. Empty ones are not looked
+	// program, next to which it is looked for then. Empty ones are not looked
 	// for, so that tests do not depend on the machine.
 	ConfigFile, Executable string
 
@@ -65,7 +65,7 @@ func SystemEnv(version string) *Env {
 	postponeGC()
 	executable, err := os.Executable()
 	if err != nil {
-		executable = "" // then no config file is looked for beside it
+		executable = "" // then no config file is looked for next to it
 	}
 	return &Env{
 		Version: version,

@@ -260,11 +260,11 @@ func (k *link) copy() error {
 		abort(k.local)
 	}
 	if k.unheard.Load() {
-		k.tunnel.spoiled.Store(true) // it may hold input that nobody reads: see stuckTimeout
+		k.tunnel.spoiled.Store(true) // the server may leave its input unread: see stuckTimeout
 	}
 	if errors.Is(err, errLocalGone) {
 		// The server hears of a reset stream only as the end of its input,
-		// and would go on sending to nobody: its tunnel is given up when
+		// and goes on sending: no new connection gets its tunnel, which closes when
 		// the others on it are done.
 		k.tunnel.spoiled.Store(true)
 		err = nil

@@ -93,8 +93,8 @@ func (o Options) warn(format string, args ...any) {
 var (
 	// ErrDetached says that the user pressed the detach keys.
 	ErrDetached = errors.New("detached")
-	// ErrNoStatus says that the connection ended and nobody knows how the
-	// command did.
+	// ErrNoStatus says that the connection ended before the command's exit status
+	// was received.
 	ErrNoStatus = errors.New("the connection ended before the exit status arrived")
 	// ErrPodEnded says that forwarding ended because the pod did.
 	ErrPodEnded = errors.New("the pod has ended")

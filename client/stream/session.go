@@ -212,8 +212,8 @@ func openChannels(ctx context.Context, raw string, s Streams, first size, o Opti
 	return ch, nil
 }
 
-// freshURL is a URL for another attempt: the same one when nobody can give
-// another, as a server may refuse an upgrade before it uses the token up.
+// freshURL returns a URL for another attempt: the same one without Options.FreshURL,
+// as a server may refuse an upgrade before it uses the token up.
 func freshURL(ctx context.Context, used *url.URL, o Options) (*url.URL, error) {
 	if o.FreshURL == nil {
 		return used, nil
@@ -367,7 +367,7 @@ func (x *session) drain(ctx context.Context, out <-chan error) error {
 }
 
 // settle gives the copies of a closed connection a moment to end, so that
-// nobody writes to the caller's streams afterwards. One that hangs in a write
+// nothing is written to the caller's streams afterwards. One that hangs in a write
 // to a full pipe is left behind.
 func (x *session) settle(out <-chan error) {
 	timeout := time.NewTimer(goodbyeTimeout)
