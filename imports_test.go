@@ -35,13 +35,13 @@ func importRules() []importRule {
 	}
 	rules := []importRule{
 		{".", module, ours("commands"), "main only turns commands.Main into an exit status"},
-		{"commands", module, ours("commands", "client", "kuberuntime", "output", "shim", "api", "logfile", "internal/bounded", "internal/metricsserver", "internal/testbuffer"), "commands sits on top and uses the public parts"},
-		{"client", module, ours("client", "api", "internal/bounded", "internal/program", "internal/rundir", "internal/testbuffer", "internal/testcert", "internal/leaks"), "client learns how to start the shim from its caller, so its tests need no Docker"},
+		{"commands", module, ours("commands", "client", "kuberuntime", "output", "shim", "api", "logfile", "internal/bounded", "internal/metricsserver"), "commands sits on top and uses the public parts"},
+		{"client", module, ours("client", "api", "internal/bounded", "internal/program", "internal/rundir"), "client learns how to start the shim from its caller, so its tests need no Docker"},
 		{"kuberuntime", module, ours("kuberuntime", "client", "logfile", "internal/bounded"), "the pod runtime works on any CRI endpoint, so it may not know our shim or our views"},
 		{"logfile", module, ours("logfile", "internal/bounded"), "log files are read for commands and for the pod runtime, and know neither"},
 		{"output", module, ours("output"), "output turns messages into bytes and knows nothing else of ours"},
 		{"api", module, ours("api"), "both ends of the private service import it"},
-		{"shim", module, ours("shim", "api", "internal/bounded", "internal/program", "internal/metricsserver", "internal/rundir", "internal/testbuffer", "internal/testcert", "internal/leaks"), "the shim stands alone: nothing above it may leak into it"},
+		{"shim", module, ours("shim", "api", "internal/bounded", "internal/program", "internal/metricsserver", "internal/rundir"), "the shim stands alone: nothing above it may leak into it"},
 		{"shim/convert", module, ours("shim/convert"), "conversions are pure: values in, values out"},
 
 		{"", "github.com/urfave/cli", nil, "the command line library stays in commands"},
@@ -56,7 +56,7 @@ func importRules() []importRule {
 	for _, service := range shimServices {
 		rules = append(rules, importRule{
 			"shim/" + service, module + "/shim",
-			ours("shim/"+service, "shim/state", "shim/network", "shim/logs", "shim/host", "shim/convert", "shim/internal", "shim/pause", "shim/enginetest",
+			ours("shim/"+service, "shim/state", "shim/network", "shim/logs", "shim/host", "shim/convert", "shim/internal", "shim/pause",
 				"shim/docker"), // its aliases stand for the client library's option types
 			"the services of the shim never import each other, so that each can be read and tested alone",
 		})
@@ -106,8 +106,8 @@ func TestImportRulesBite(t *testing.T) {
 		{"shim/sandbox/run.go", "github.com/docker/docker/client", true},
 		{"shim/sandbox/run.go", "github.com/docker/docker/api/types/container", false},
 		{"shim/sandbox/run_test.go", module + "/shim/docker", false},
-		{"client/connect_test.go", module + "/internal/stubcri", false},
-		{"client/dial.go", module + "/internal/stubcri", true},
+		{"client/connect_test.go", module + "/internal/test/stubcri", false},
+		{"client/dial.go", module + "/internal/test/stubcri", true},
 		{"shim/server.go", module + "/shim/container", false},
 		{"kuberuntime/sync.go", "github.com/docker/docker/api/types", true},
 		{"kuberuntime/logs.go", module + "/logfile", false},
@@ -158,11 +158,11 @@ func (r importRule) excuses(file, path string) bool {
 			return true
 		}
 	}
-	if !strings.HasSuffix(file, "_test.go") && !under(file, "shim/enginetest") {
+	if !strings.HasSuffix(file, "_test.go") && !under(file, "internal/test") {
 		return false
 	}
 	return r.from == "." || under(path, "github.com/docker/docker/client") || under(path, module+"/shim/docker") ||
-		under(path, module+"/internal/stubcri") || under(path, module+"/internal/testneeds")
+		under(path, module+"/internal/test")
 }
 
 func under(path, prefix string) bool {
@@ -170,18 +170,18 @@ func under(path, prefix string) bool {
 }
 
 // skips are the tests that may be left out without notice, by the reason that they give: what
-// no package can mend. All others end with testneeds.Missing, which fails in CI.
+// no package can mend. All others end with test.Missing, which fails in CI.
 var skips = []string{
 	"CRISHIM_NO_ENGINE is 1", "SOAK=5m", "long", // somebody wants it so
 	"cgroup v1", "no FUSE here", "no IPv6 loopback", "this host forbids it", // properties of the kernel and its limits
-	"not on a unix socket", "not behind a unix socket", // of the engine that was given
+	"not on a unix socket", "not behind a unix socket", "engine on a unix socket", // of the engine that was given
 	"kubenet is in use",
 	`"no " + shell`, // zsh and fish, which nothing installs
 }
 
 func TestNoTestIsLeftOutUnnoticed(t *testing.T) {
 	for file := range sources(t) {
-		if !strings.HasSuffix(file, "_test.go") && !strings.HasPrefix(file, "shim/enginetest/") {
+		if !strings.HasSuffix(file, "_test.go") && !strings.HasPrefix(file, "internal/test/") || file == "internal/test/needs.go" {
 			continue
 		}
 		b, err := os.ReadFile(file)
@@ -192,7 +192,7 @@ func TestNoTestIsLeftOutUnnoticed(t *testing.T) {
 			call := strings.TrimSpace(line)
 			allowed := slices.ContainsFunc(skips, func(why string) bool { return strings.Contains(call, why) })
 			if strings.HasPrefix(call, "t.Skip") && !allowed {
-				t.Errorf("%s: %s: testneeds.Missing, or a line in skips", file, call)
+				t.Errorf("%s: %s: test.Missing, or a line in skips", file, call)
 			}
 		}
 	}

@@ -18,7 +18,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"github.com/crishim/crishim/internal/testneeds"
+	"github.com/crishim/crishim/internal/test"
 )
 
 // TestMain lets this binary be crishim too: the scripts start it under that name or as crictl, so that
@@ -65,7 +65,7 @@ func requireRuntime(t *testing.T, r runtime) {
 	if r.endpoint != "" && os.Getenv("CRISHIM_NO_ENGINE") == "" {
 		return
 	}
-	testneeds.Missing(t, "no %s for the scripts; hack/engine.sh up brings one", r.name)
+	test.Missing(t, "no %s for the scripts; hack/engine.sh up brings one", r.name)
 }
 
 // dockerEndpoint is DOCKER_HOST as an endpoint of crishim's: the embedded shim on that engine.

@@ -14,14 +14,14 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/client"
-	"github.com/crishim/crishim/internal/stubcri"
-	"github.com/crishim/crishim/internal/testneeds"
+	"github.com/crishim/crishim/internal/test"
+	"github.com/crishim/crishim/internal/test/stubcri"
 )
 
 func needs(t *testing.T, ok bool, what string) {
 	t.Helper()
 	if !ok {
-		testneeds.Missing(t, "no %s", what)
+		test.Missing(t, "no %s", what)
 	}
 }
 

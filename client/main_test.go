@@ -5,7 +5,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/crishim/crishim/internal/leaks"
+	"github.com/crishim/crishim/internal/test"
 )
 
 // TestMain finds what a connection leaves running, and makes this binary the
@@ -14,5 +14,5 @@ func TestMain(m *testing.M) {
 	if filepath.Base(os.Args[0]) == "ssh" {
 		os.Exit(fakeSSH(os.Args))
 	}
-	leaks.Main(m)
+	test.MainWithLeakCheck(m)
 }

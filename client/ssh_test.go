@@ -22,8 +22,8 @@ import (
 
 	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/internal/rundir"
-	"github.com/crishim/crishim/internal/stubcri"
-	"github.com/crishim/crishim/internal/testneeds"
+	"github.com/crishim/crishim/internal/test"
+	"github.com/crishim/crishim/internal/test/stubcri"
 )
 
 // fakeSSH is the part of ssh that tunnels use, on this machine: a master
@@ -295,13 +295,13 @@ func TestRealSSH(t *testing.T) {
 	sshd, err := exec.LookPath("sshd")
 	if err != nil {
 		if _, serr := os.Stat("/usr/sbin/sshd"); serr != nil {
-			testneeds.Missing(t, "no sshd")
+			test.Missing(t, "no sshd")
 		}
 		sshd = "/usr/sbin/sshd"
 	}
 	real, err := exec.LookPath("ssh")
 	if err != nil {
-		testneeds.Missing(t, "no ssh")
+		test.Missing(t, "no ssh")
 	}
 	me, err := user.Current()
 	if err != nil {
@@ -357,7 +357,7 @@ func TestRealSSH(t *testing.T) {
 		}
 		select {
 		case <-ended:
-			testneeds.Missing(t, "sshd does not start here: %s", log.String())
+			test.Missing(t, "sshd does not start here: %s", log.String())
 		default:
 		}
 		if time.Now().After(deadline) {

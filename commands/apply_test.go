@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/crishim/crishim/internal/stubcri"
+	"github.com/crishim/crishim/internal/test/stubcri"
 )
 
 const applyPod1 = `

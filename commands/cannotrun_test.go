@@ -11,7 +11,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/crishim/crishim/client/stream"
-	"github.com/crishim/crishim/internal/stubcri"
+	"github.com/crishim/crishim/internal/test/stubcri"
 )
 
 // The texts are what the runtimes named in the cases say.

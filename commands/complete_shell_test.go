@@ -13,9 +13,8 @@ import (
 	"github.com/creack/pty"
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/crishim/crishim/internal/stubcri"
-	"github.com/crishim/crishim/internal/testbuffer"
-	"github.com/crishim/crishim/internal/testneeds"
+	"github.com/crishim/crishim/internal/test"
+	"github.com/crishim/crishim/internal/test/stubcri"
 )
 
 // shellTest is a shell on a terminal with crishim's completion, in a directory of its own.
@@ -23,7 +22,7 @@ type shellTest struct {
 	t      *testing.T
 	dir    string
 	typed  *os.File // the terminal
-	screen testbuffer.Buffer
+	screen test.Buffer
 }
 
 // hostileNames are names of containers that a shell would take apart, expand or run. Each
@@ -39,7 +38,7 @@ func startShell(t *testing.T, settings, setUp, shell string, args ...string) *sh
 	t.Helper()
 	program, err := exec.LookPath(shell)
 	if err != nil && shell == "bash" {
-		testneeds.Missing(t, "no bash")
+		test.Missing(t, "no bash")
 	}
 	if err != nil { // nothing installs the others
 		t.Skip("no " + shell)
@@ -122,7 +121,7 @@ func TestCompletionInBash(t *testing.T) {
 	t.Parallel()
 	const library = "/usr/share/bash-completion/bash_completion"
 	if _, err := os.Stat(library); err != nil {
-		testneeds.Missing(t, "no bash-completion")
+		test.Missing(t, "no bash-completion")
 	}
 	s := startShell(t, "rc", ". "+library+"\nunset HISTFILE\n", "bash", "--rcfile", "rc", "-i")
 	for _, name := range hostileNames {

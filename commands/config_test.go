@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/crishim/crishim/internal/stubcri"
+	"github.com/crishim/crishim/internal/test/stubcri"
 )
 
 func TestConfigCommand(t *testing.T) {

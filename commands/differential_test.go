@@ -21,8 +21,8 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/crishim/crishim/internal/kube"
-	"github.com/crishim/crishim/internal/stubcri"
-	"github.com/crishim/crishim/internal/testbuffer"
+	"github.com/crishim/crishim/internal/test"
+	"github.com/crishim/crishim/internal/test/stubcri"
 )
 
 // TestDifferential runs command lines as crictl, once by name and once by
@@ -133,7 +133,7 @@ func (n *node) run(line string, program func(n *node, args []string) result) res
 // asCrishim runs the line in this process.
 func asCrishim(argv ...string) func(*node, []string) result {
 	return func(n *node, args []string) result {
-		var out, errs testbuffer.Buffer
+		var out, errs test.Buffer
 		env := &Env{
 			In: strings.NewReader(""), Out: &out, Err: &errs, Version: "v0.0.0-test",
 			LookupEnv: func(string) (string, bool) { return "", false },

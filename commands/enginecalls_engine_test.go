@@ -17,9 +17,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/crishim/crishim/internal/testbuffer"
-	"github.com/crishim/crishim/internal/testneeds"
-	"github.com/crishim/crishim/shim/enginetest"
+	"github.com/crishim/crishim/internal/test"
+	"github.com/crishim/crishim/internal/test/enginetest"
 )
 
 // countingEngine stands before the real engine and keeps what is asked of it.
@@ -95,7 +94,7 @@ func (c *countingEngine) take() []string {
 func (c *countingEngine) run(t *testing.T, stdin string, args ...string) string {
 	t.Helper()
 	lookup := func(string) (string, bool) { return "", false }
-	var out, errs testbuffer.Buffer
+	var out, errs test.Buffer
 	env := &Env{
 		In: strings.NewReader(stdin), Out: &out, Err: &errs, LookupEnv: lookup, Now: time.Now, Version: "v0.0.0-test",
 		StartShim: startShim,
@@ -112,7 +111,7 @@ func TestEngineCalls(t *testing.T) {
 	c := startCountingEngine(t)
 	image := os.Getenv("CRISHIM_TEST_IMAGE")
 	if image == "" {
-		testneeds.Missing(t, "CRISHIM_TEST_IMAGE names no image")
+		test.Missing(t, "CRISHIM_TEST_IMAGE names no image")
 	}
 	doc, err := os.ReadFile("../docs/performance.md")
 	if err != nil {

@@ -13,9 +13,8 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/crishim/crishim/internal/testbuffer"
-	"github.com/crishim/crishim/internal/testneeds"
-	"github.com/crishim/crishim/shim/enginetest"
+	"github.com/crishim/crishim/internal/test"
+	"github.com/crishim/crishim/internal/test/enginetest"
 )
 
 // elsewhereOnEngine are examples that need a registry or a check-point, or go on
@@ -44,7 +43,7 @@ func newRealNode(t *testing.T) *realNode {
 	t.Helper()
 	image := os.Getenv("CRISHIM_TEST_IMAGE")
 	if image == "" {
-		testneeds.Missing(t, "CRISHIM_TEST_IMAGE names no image")
+		test.Missing(t, "CRISHIM_TEST_IMAGE names no image")
 	}
 	n := &realNode{t: t, name: "ex" + strings.ToLower(rand.Text()[:10]), dir: t.TempDir()}
 	n.endpoint = "docker://" + strings.TrimPrefix(enginetest.Require(t).Endpoint().Host, "unix://")
@@ -106,7 +105,7 @@ func (n *realNode) run(args ...string) result {
 	if err := os.WriteFile(vars["CRI_CONFIG_FILE"], nil, 0o600); err != nil {
 		n.t.Fatal(err)
 	}
-	var out, errs testbuffer.Buffer
+	var out, errs test.Buffer
 	env := &Env{
 		In: strings.NewReader(n.read("container.yaml")), Out: &out, Err: &errs, LookupEnv: lookup, Now: time.Now, Version: "v0.0.0-test",
 		StartShim: startShim,

@@ -10,7 +10,7 @@ import (
 	"github.com/urfave/cli/v2"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/crishim/crishim/internal/stubcri"
+	"github.com/crishim/crishim/internal/test/stubcri"
 )
 
 // elsewhere are the verbs and lines whose examples need a terminal, a process in

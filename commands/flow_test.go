@@ -12,8 +12,8 @@ import (
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/crishim/crishim/internal/stubcri"
-	"github.com/crishim/crishim/internal/testbuffer"
+	"github.com/crishim/crishim/internal/test"
+	"github.com/crishim/crishim/internal/test/stubcri"
 )
 
 const (
@@ -254,7 +254,7 @@ func TestWhatCannotBeWrittenFails(t *testing.T) {
 	c := withStub(t, stubcri.Options{})
 	seedNode(c.stub)
 	for _, line := range []string{"help", "help ps", "ps --help", "--version", "ps", "pods -o json", "version", "inspect web", "completion bash", "man", "config", "run jsonschema"} {
-		var errs testbuffer.Buffer
+		var errs test.Buffer
 		env := &Env{Out: full{}, Err: &errs, Now: testTime, Version: "v0.0.0-test", LookupEnv: func(key string) (string, bool) {
 			if key == "CONTAINER_RUNTIME_ENDPOINT" {
 				return c.stub.Endpoint, true

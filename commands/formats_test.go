@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/crishim/crishim/internal/stubcri"
+	"github.com/crishim/crishim/internal/test/stubcri"
 )
 
 // formatsOf are the reading verbs, each with a jsonpath into its document.

@@ -3,7 +3,7 @@ package commands
 import (
 	"testing"
 
-	"github.com/crishim/crishim/internal/stubcri"
+	"github.com/crishim/crishim/internal/test/stubcri"
 )
 
 // Reading verbs do not change the node, so they share one.

@@ -14,8 +14,8 @@ import (
 
 	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/internal/kube"
-	"github.com/crishim/crishim/internal/stubcri"
-	"github.com/crishim/crishim/internal/testbuffer"
+	"github.com/crishim/crishim/internal/test"
+	"github.com/crishim/crishim/internal/test/stubcri"
 	"github.com/crishim/crishim/shim"
 )
 
@@ -97,7 +97,7 @@ func (c *commandTest) runAs(ctx context.Context, name string, args ...string) re
 	for key, value := range c.vars {
 		vars[key] = value
 	}
-	var out, errs testbuffer.Buffer
+	var out, errs test.Buffer
 	env := &Env{
 		In: strings.NewReader(c.stdin), Out: &out, Err: &errs,
 		LookupEnv:       func(key string) (string, bool) { value, ok := vars[key]; return value, ok },

@@ -19,7 +19,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/crishim/crishim/internal/stubcri"
+	"github.com/crishim/crishim/internal/test/stubcri"
 	"github.com/crishim/crishim/kuberuntime"
 	"github.com/crishim/crishim/logfile"
 )

@@ -7,7 +7,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/crishim/crishim/internal/testneeds"
+	"github.com/crishim/crishim/internal/test"
 )
 
 func TestManPageHasEveryCommandAndFlag(t *testing.T) {
@@ -53,7 +53,7 @@ func TestManPageIsRead(t *testing.T) {
 	t.Parallel()
 	groff, err := exec.LookPath("groff")
 	if err != nil {
-		testneeds.Missing(t, "no groff")
+		test.Missing(t, "no groff")
 	}
 	cmd := exec.Command(groff, "-man", "-Tascii", "-ww", "-z")
 	cmd.Stdin = strings.NewReader((&commandTest{t: t}).run("man").out)

@@ -27,11 +27,11 @@ import (
 
 	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/client/stream"
-	"github.com/crishim/crishim/internal/testneeds"
+	"github.com/crishim/crishim/internal/test"
+	"github.com/crishim/crishim/internal/test/enginetest"
 	"github.com/crishim/crishim/kuberuntime"
 	"github.com/crishim/crishim/kuberuntime/pod"
 	"github.com/crishim/crishim/logfile"
-	"github.com/crishim/crishim/shim/enginetest"
 )
 
 // beforeCreate calls a function before each container is made, with what is asked for.
@@ -48,18 +48,18 @@ func (b beforeCreate) Invoke(ctx context.Context, method string, req, resp any, 
 }
 
 // eachRuntime runs a test on the shim with the real engine, and on containerd.
-func eachRuntime(t *testing.T, test func(t *testing.T, endpoint, image string)) {
+func eachRuntime(t *testing.T, run func(t *testing.T, endpoint, image string)) {
 	t.Helper()
 	required := os.Getenv("CRISHIM_REQUIRE_ENGINE") == "1"
 	t.Run("docker", func(t *testing.T) {
-		test(t, "docker://"+strings.TrimPrefix(enginetest.Require(t).Endpoint().Host, "unix://"), testImage())
+		run(t, "docker://"+strings.TrimPrefix(enginetest.Require(t).Endpoint().Host, "unix://"), testImage())
 	})
 	t.Run("containerd", func(t *testing.T) {
 		endpoint := os.Getenv("CRISHIM_TEST_CONTAINERD")
 		if endpoint == "" && !required {
-			testneeds.Missing(t, "CRISHIM_TEST_CONTAINERD names no containerd")
+			test.Missing(t, "CRISHIM_TEST_CONTAINERD names no containerd")
 		}
-		test(t, endpoint, testImage())
+		run(t, endpoint, testImage())
 	})
 }
 
@@ -101,7 +101,7 @@ func managerOn(t *testing.T, env *Env, calls grpc.ClientConnInterface, conn *cli
 // made. It must get the folder, and no way to the host.
 func TestSubPathSwappedMeanwhile(t *testing.T) {
 	if os.Geteuid() != 0 {
-		testneeds.Missing(t, "a bind mount needs root")
+		test.Missing(t, "a bind mount needs root")
 	}
 	eachRuntime(t, func(t *testing.T, endpoint, image string) {
 		dir := t.TempDir()
@@ -221,7 +221,7 @@ func (f writerFunc) Write(b []byte) (int, error) { return f(b) }
 // its sync loop, its sessions, its images and its garbage collection.
 func TestKubeGenericRuntimeOnEngine(t *testing.T) {
 	if os.Geteuid() != 0 {
-		testneeds.Missing(t, "pod folders need root")
+		test.Missing(t, "pod folders need root")
 	}
 	eachRuntime(t, func(t *testing.T, endpoint, image string) {
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)

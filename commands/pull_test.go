@@ -15,8 +15,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/client"
-	"github.com/crishim/crishim/internal/stubcri"
-	"github.com/crishim/crishim/internal/testbuffer"
+	"github.com/crishim/crishim/internal/test"
+	"github.com/crishim/crishim/internal/test/stubcri"
 )
 
 func TestPullProgress(t *testing.T) {
@@ -134,7 +134,7 @@ func TestPullInLines(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	var errs testbuffer.Buffer
+	var errs test.Buffer
 	env := (&Env{Err: &errs, ErrTerminal: true}).fresh(false)
 	got, err := env.pullInLines(conn)(t.Context(), "app", nil, nil)
 	if err != nil || got != id {

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/crishim/crishim/internal/testbuffer"
+	"github.com/crishim/crishim/internal/test"
 	"github.com/crishim/crishim/logfile"
 )
 
@@ -51,7 +51,7 @@ func TestEarlyOutput(t *testing.T) {
 }
 
 func TestEarlyOutputOfAQuietCommand(t *testing.T) {
-	var out testbuffer.Buffer
+	var out test.Buffer
 	e := &earlyOutput{out: &out, dialled: time.Now(), log: func(emit func(logfile.Entry) error) error {
 		return emit(logfile.Entry{Text: []byte("name?\r\n")})
 	}}

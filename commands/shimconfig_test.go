@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/crishim/crishim/client"
-	"github.com/crishim/crishim/internal/stubcri"
+	"github.com/crishim/crishim/internal/test/stubcri"
 	"github.com/crishim/crishim/shim"
 )
 

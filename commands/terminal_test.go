@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/crishim/crishim/internal/stubcri"
-	"github.com/crishim/crishim/internal/testbuffer"
+	"github.com/crishim/crishim/internal/test"
+	"github.com/crishim/crishim/internal/test/stubcri"
 )
 
 // passwordPrompt is a crishim that asks for a password on a terminal.
@@ -24,7 +24,7 @@ type passwordPrompt struct {
 	c         *commandTest
 	cmd       *exec.Cmd
 	keys, tty *os.File
-	screen    testbuffer.Buffer
+	screen    test.Buffer
 	before    unix.Termios
 }
 

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/crishim/crishim/internal/stubcri"
+	"github.com/crishim/crishim/internal/test/stubcri"
 )
 
 // Wrong usage is said before anything is dialled: there is nothing to dial.

@@ -11,8 +11,8 @@ import (
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/crishim/crishim/internal/stubcri"
-	"github.com/crishim/crishim/internal/testbuffer"
+	"github.com/crishim/crishim/internal/test"
+	"github.com/crishim/crishim/internal/test/stubcri"
 	"github.com/crishim/crishim/logfile"
 )
 
@@ -62,7 +62,7 @@ func TestWaitListensToEvents(t *testing.T) {
 			case "removed":
 				happens = func() { c.run("rm", "web").want(t, 0, "web\n", "") }
 			}
-			var out testbuffer.Buffer
+			var out test.Buffer
 			env := (&Env{Out: &out, Err: &out, Now: testTime, LookupEnv: func(string) (string, bool) { return "", false }}).fresh(false)
 			env.global.runtimeEndpoint = c.stub.Endpoint
 			ended := make(chan error, 1)

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/crishim/crishim/internal/testneeds"
+	"github.com/crishim/crishim/internal/test"
 )
 
 // heap runs f and returns the most memory that was in use while it ran, sampled by f.
@@ -34,12 +34,12 @@ func TestHugeSparseLog(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "0.log")
 	write(t, path, cri(1, "stdout", "F", "before"))
 	if err := os.Truncate(path, 1<<40); errors.Is(err, os.ErrInvalid) || err != nil {
-		testneeds.Missing(t, "%v", err) // the file system has no such files
+		test.Missing(t, "%v", err) // the file system has no such files
 	}
 	appendTo(t, path, "\n"+cri(2, "stdout", "F", "after"))
 	write(t, path+".1", cri(0, "stdout", "F", "rotated"))
 	if err := os.Truncate(path+".1", 1<<40); err != nil {
-		testneeds.Missing(t, "%v", err)
+		test.Missing(t, "%v", err)
 	}
 	for name, o := range map[string]Options{"all": {Tail: -1}, "tail": {Tail: 10}, "tail of a stream": {Tail: 10, Stream: Stdout}} {
 		t.Run(name, func(t *testing.T) {

@@ -16,7 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
-	"github.com/crishim/crishim/internal/testneeds"
+	"github.com/crishim/crishim/internal/test"
 )
 
 var start = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -242,7 +242,7 @@ func TestFollowOfManyRotations(t *testing.T) {
 func TestFollowIsToldOfChanges(t *testing.T) {
 	t.Parallel()
 	if w := watch(t.TempDir() + "/x"); w == nil {
-		testneeds.Missing(t, "no inotify")
+		test.Missing(t, "no inotify")
 	} else if err := w.Close(); err != nil {
 		t.Fatal(err)
 	}

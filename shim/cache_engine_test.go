@@ -23,9 +23,9 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/api"
+	"github.com/crishim/crishim/internal/test/enginetest"
 	"github.com/crishim/crishim/shim"
 	"github.com/crishim/crishim/shim/docker"
-	"github.com/crishim/crishim/shim/enginetest"
 )
 
 // removeName takes one name away.

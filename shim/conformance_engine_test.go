@@ -22,7 +22,7 @@ import (
 	"golang.org/x/sys/unix"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/crishim/crishim/internal/testneeds"
+	"github.com/crishim/crishim/internal/test"
 )
 
 // The tests here hold what the public CRI validation suite is known to check and
@@ -347,7 +347,7 @@ func TestWhatProfilesAndCapabilitiesAllow(t *testing.T) {
 // TestRecursiveReadOnlyMounts looks at a mount below a read-only one.
 func TestRecursiveReadOnlyMounts(t *testing.T) {
 	if os.Geteuid() != 0 {
-		testneeds.Missing(t, "mounting needs root")
+		test.Missing(t, "mounting needs root")
 	}
 	c := newCRI(t)
 	node, err := c.Status(t.Context(), &runtimeapi.StatusRequest{})
@@ -363,7 +363,7 @@ func TestRecursiveReadOnlyMounts(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := unix.Mount("none", below, "tmpfs", 0, ""); err != nil {
-		testneeds.Missing(t, "cannot mount here: %v", err)
+		test.Missing(t, "cannot mount here: %v", err)
 	}
 	t.Cleanup(func() { unix.Unmount(below, unix.MNT_DETACH) })
 	p := c.pod(t, nil)
@@ -466,7 +466,7 @@ func TestPortsOfOneAddress(t *testing.T) {
 		inPod, err = new(net.ListenConfig).ListenPacket(t.Context(), "udp", ":53")
 		return err
 	}); err != nil {
-		testneeds.Missing(t, "the pod's network cannot be entered: %v", err)
+		test.Missing(t, "the pod's network cannot be entered: %v", err)
 	}
 	defer inPod.Close()
 	waitFor(t, "UDP reaches the pod", func() bool {

@@ -13,7 +13,7 @@ import (
 	"google.golang.org/protobuf/testing/protocmp"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/crishim/crishim/internal/testneeds"
+	"github.com/crishim/crishim/internal/test"
 )
 
 func num(n int64) *runtimeapi.Int64Value { return &runtimeapi.Int64Value{Value: n} }
@@ -337,7 +337,7 @@ func TestPauseProcess(t *testing.T) {
 		proc := fmt.Sprintf("/proc/%d/", info.State.Pid)
 		b, err := os.ReadFile(proc + "status")
 		if err != nil {
-			testneeds.Missing(t, "the engine's processes are not here: %v", err)
+			test.Missing(t, "the engine's processes are not here: %v", err)
 		}
 		mounts, err := os.ReadFile(proc + "mounts")
 		if err != nil {

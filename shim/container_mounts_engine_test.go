@@ -14,7 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/crishim/crishim/internal/testneeds"
+	"github.com/crishim/crishim/internal/test"
 )
 
 // sharedDir is a mount of its own whose mounts propagate.
@@ -30,7 +30,7 @@ func mount(t *testing.T, source, target, kind string, flags uintptr) {
 	t.Helper()
 	err := unix.Mount(source, target, kind, flags, "")
 	if errors.Is(err, unix.EPERM) {
-		testneeds.Missing(t, "this test mounts file systems: %v", err)
+		test.Missing(t, "this test mounts file systems: %v", err)
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -8,8 +8,8 @@ import (
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/crishim/crishim/internal/test/enginetest"
 	"github.com/crishim/crishim/shim"
-	"github.com/crishim/crishim/shim/enginetest"
 )
 
 func TestEventsOfAPodOnEngine(t *testing.T) {

@@ -10,7 +10,7 @@ import (
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/crishim/crishim/internal/testneeds"
+	"github.com/crishim/crishim/internal/test"
 	"github.com/crishim/crishim/shim"
 )
 
@@ -19,7 +19,7 @@ import (
 func installed(t *testing.T) (o shim.NetworkOptions, addresses string) {
 	t.Helper()
 	if _, err := os.Stat("/usr/lib/cni/ptp"); err != nil || os.Geteuid() != 0 {
-		testneeds.Missing(t, "CNI needs root and the ptp plugin")
+		test.Missing(t, "CNI needs root and the ptp plugin")
 	}
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "87-tool.conflist"), fmt.Appendf(nil, `{"cniVersion":"1.0.0","name":"tool","plugins":[

@@ -5,8 +5,8 @@ import (
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/crishim/crishim/internal/test/enginetest"
 	"github.com/crishim/crishim/shim"
-	"github.com/crishim/crishim/shim/enginetest"
 )
 
 func TestEmbeddedVersionOnEngine(t *testing.T) {

@@ -23,8 +23,8 @@ import (
 	"google.golang.org/protobuf/types/dynamicpb"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/crishim/crishim/internal/test/enginetest"
 	"github.com/crishim/crishim/shim/container"
-	"github.com/crishim/crishim/shim/enginetest"
 	"github.com/crishim/crishim/shim/image"
 	"github.com/crishim/crishim/shim/network"
 	"github.com/crishim/crishim/shim/sandbox"

@@ -13,8 +13,8 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types"
 
+	"github.com/crishim/crishim/internal/test/enginetest"
 	"github.com/crishim/crishim/shim/cache"
-	"github.com/crishim/crishim/shim/enginetest"
 )
 
 // watched is an engine in memory that tells who listens.

@@ -15,7 +15,7 @@ import (
 	"github.com/creack/pty"
 	"golang.org/x/sys/unix"
 
-	"github.com/crishim/crishim/internal/testbuffer"
+	"github.com/crishim/crishim/internal/test"
 )
 
 // The tests of terminals run a session in a process of its own, as signals and
@@ -52,8 +52,8 @@ type terminalSession struct {
 	slave  *os.File // keeps the terminal when the helper is gone
 	cmd    *exec.Cmd
 	before unix.Termios
-	screen testbuffer.Buffer
-	stderr testbuffer.Buffer
+	screen test.Buffer
+	stderr test.Buffer
 	waited chan struct{}
 }
 

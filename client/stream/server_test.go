@@ -19,7 +19,7 @@ import (
 	"k8s.io/klog/v2"
 	utilexec "k8s.io/utils/exec"
 
-	"github.com/crishim/crishim/internal/leaks"
+	"github.com/crishim/crishim/internal/test"
 )
 
 // patience bounds waits of tests; only a failure takes so long.
@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 		os.Exit(helper(url))
 	}
 	klog.SetLogger(klog.Logger{}) // servers in these tests complain about what the tests do to them
-	leaks.Main(m,
+	test.MainWithLeakCheck(m,
 		// The SPDY library waits 30 s for an answer to a stream that it opened,
 		// also when the connection is gone; see spdyConn.open.
 		goleak.IgnoreAnyFunction("github.com/moby/spdystream.(*Stream).WaitTimeout"),

@@ -15,13 +15,13 @@ import (
 	"golang.org/x/sys/unix"
 	"k8s.io/cri-streaming/pkg/streaming/remotecommand"
 
-	"github.com/crishim/crishim/internal/testbuffer"
+	"github.com/crishim/crishim/internal/test"
 )
 
 // shell is a fake interactive command: it says hello, notes what it gets and
 // ends when its input does or when an x is typed.
 type shell struct {
-	input testbuffer.Buffer
+	input test.Buffer
 	sizes chan remotecommand.TerminalSize
 }
 
@@ -245,7 +245,7 @@ func TestSignalWithoutTerminal(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer in.Close()
-			var out, errs testbuffer.Buffer
+			var out, errs test.Buffer
 			cmd.Stdout, cmd.Stderr = &out, &errs
 			if err := cmd.Start(); err != nil {
 				t.Fatal(err)

@@ -13,7 +13,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/crishim/crishim/internal/testcert"
+	"github.com/crishim/crishim/internal/test"
 )
 
 // secured puts a server with a certificate for 127.0.0.1 and example.com in
@@ -44,8 +44,8 @@ func TestTLS(t *testing.T) {
 		return exit(3)
 	}}).start(t)
 	server, strict := secured(t, c, false), secured(t, c, true)
-	ca := testcert.Write(t, "CERTIFICATE", server.Certificate().Raw)
-	cert, key := testcert.Pair(t)
+	ca := test.WritePEM(t, "CERTIFICATE", server.Certificate().Raw)
+	cert, key := test.Certificate(t)
 	unknown := func(err error) bool { return errors.As(err, new(x509.UnknownAuthorityError)) }
 	for _, test := range []struct {
 		name   string
@@ -89,7 +89,7 @@ func TestTLS(t *testing.T) {
 func TestForwardOverTLS(t *testing.T) {
 	c := pod(t)
 	server := secured(t, c, false)
-	ca := testcert.Write(t, "CERTIFICATE", server.Certificate().Raw)
+	ca := test.WritePEM(t, "CERTIFICATE", server.Certificate().Raw)
 	f := startForward(t, func(ctx context.Context) (string, error) {
 		raw, err := c.forwardURL(ctx)
 		return through(c, server, raw), err

@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/crishim/crishim/internal/testneeds"
+	"github.com/crishim/crishim/internal/test"
 )
 
 // container is a directory with a file beside it that no path may reach. The
@@ -115,7 +115,7 @@ func TestIsDir(t *testing.T) {
 func TestOpenRefuses(t *testing.T) {
 	groups, err := os.ReadFile("/proc/self/cgroup")
 	if err != nil {
-		testneeds.Missing(t, "%v", err)
+		test.Missing(t, "%v", err)
 	}
 	group := strings.TrimSpace(string(groups))
 	cases := map[string]struct {
@@ -167,7 +167,7 @@ func TestOpenInUserNamespace(t *testing.T) {
 		GidMappings: []syscall.SysProcIDMap{{ContainerID: 8, HostID: os.Getgid(), Size: 1}},
 	}
 	if err := cmd.Start(); err != nil {
-		testneeds.Missing(t, "no user namespaces here: %v", err)
+		test.Missing(t, "no user namespaces here: %v", err)
 	}
 	defer func() {
 		_ = in.Close()
@@ -175,7 +175,7 @@ func TestOpenInUserNamespace(t *testing.T) {
 	}()
 	r, err := open(cmd.Process.Pid, anyGroup)
 	if errors.Is(err, os.ErrPermission) || err != nil && strings.Contains(err.Error(), "needs root") {
-		testneeds.Missing(t, "%v", err)
+		test.Missing(t, "%v", err)
 	}
 	if err != nil {
 		t.Fatal(err)

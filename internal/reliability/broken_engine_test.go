@@ -14,7 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/crishim/crishim/internal/faultproxy"
+	"github.com/crishim/crishim/internal/test/faultproxy"
 )
 
 // ailment is a way in which one answer of an engine goes wrong.

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/crishim/crishim/internal/testneeds"
+	"github.com/crishim/crishim/internal/test"
 )
 
 // A disk is a small file system of its own.
@@ -27,7 +27,7 @@ func newDisk(t testing.TB) disk {
 	t.Helper()
 	d := disk{t, t.TempDir()}
 	if err := unix.Mount("tmpfs", d.path, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "size=256k,mode=755"); err != nil {
-		testneeds.Missing(t, "a disk of its own cannot be mounted: %v", err)
+		test.Missing(t, "a disk of its own cannot be mounted: %v", err)
 	}
 	t.Cleanup(func() {
 		if err := unix.Unmount(d.path, unix.MNT_DETACH); err != nil {
@@ -209,7 +209,7 @@ func TestSocketOnABadDiskOnEngine(t *testing.T) {
 func TestCommandOnABadDiskOnEngine(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {
-		testneeds.Missing(t, "mounts need root")
+		test.Missing(t, "mounts need root")
 	}
 	h := newHost(t)
 	crishim := h.crishim(t, embedded(h.endpoint()))
@@ -224,7 +224,7 @@ func TestCommandOnABadDiskOnEngine(t *testing.T) {
 		shell.SysProcAttr = newMounts()
 		r := crishim.wait(shell)
 		if strings.Contains(r.err, "mount:") {
-			testneeds.Missing(t, "%s", r.err)
+			test.Missing(t, "%s", r.err)
 		}
 		why := map[string]string{"read-only": "read-only file system", "full": "no space left on device"}[name]
 		if r.code != 1 || !strings.Contains(r.err, "private directory for the embedded shim: ") || !strings.Contains(r.err, why) || strings.Count(r.err, "\n") > 2 {

@@ -13,7 +13,7 @@ import (
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/crishim/crishim/internal/faultproxy"
+	"github.com/crishim/crishim/internal/test/faultproxy"
 )
 
 // TestEventsAreBrokenOnEngine breaks the stream of the engine's events. What serve

@@ -13,7 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/crishim/crishim/internal/faultproxy"
+	"github.com/crishim/crishim/internal/test/faultproxy"
 )
 
 // TestEngineHangsOnEngine: an engine that was sent SIGSTOP keeps its connections and

@@ -10,8 +10,8 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/crishim/crishim/internal/faultproxy"
-	"github.com/crishim/crishim/internal/testneeds"
+	"github.com/crishim/crishim/internal/test"
+	"github.com/crishim/crishim/internal/test/faultproxy"
 )
 
 // clientLines are commands that are killed, by what has to be there for each:
@@ -36,7 +36,7 @@ func clientLines() map[string][]string {
 func TestCommandKilledInTheMiddleOnEngine(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {
-		testneeds.Missing(t, "a private /run needs root")
+		test.Missing(t, "a private /run needs root")
 	}
 	h := newHost(t)
 	var all sync.WaitGroup

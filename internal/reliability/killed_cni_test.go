@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/crishim/crishim/internal/testneeds"
+	"github.com/crishim/crishim/internal/test"
 )
 
 // wrapper stands in a CNI plugin's place. Where the file "kill" names the call,
@@ -45,7 +45,7 @@ type cniNode struct {
 func newCNINode(t *testing.T) cniNode {
 	t.Helper()
 	if os.Geteuid() != 0 {
-		testneeds.Missing(t, "CNI plugins need root")
+		test.Missing(t, "CNI plugins need root")
 	}
 	dir := t.TempDir()
 	n := cniNode{dir, filepath.Join(dir, "cache"), filepath.Join(dir, "addresses")}
@@ -56,7 +56,7 @@ func newCNINode(t *testing.T) cniNode {
 	}
 	for _, name := range []string{"ptp", "host-local"} {
 		if _, err := os.Stat(filepath.Join(pluginDir, name)); err != nil {
-			testneeds.Missing(t, "%v", err)
+			test.Missing(t, "%v", err)
 		}
 		n.write(t, "bin/"+name, fmt.Sprintf(wrapper, n.dir, pluginDir, name))
 	}

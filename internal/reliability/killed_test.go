@@ -12,7 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/crishim/crishim/internal/faultproxy"
+	"github.com/crishim/crishim/internal/test/faultproxy"
 )
 
 // step is a request in which serve is killed, and what has to be there for it.

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/crishim/crishim/internal/testneeds"
+	"github.com/crishim/crishim/internal/test"
 )
 
 // TestNothingRuns: on a node without any runtime a command lists where it looked.
@@ -20,7 +20,7 @@ func TestNothingRuns(t *testing.T) {
 	_ = cmd.Run()
 	switch code := cmd.ProcessState.ExitCode(); {
 	case code == 99 || strings.HasPrefix(stderr.String(), "unshare:"):
-		testneeds.Missing(t, "a mount namespace cannot be made here: %s", stderr.String())
+		test.Missing(t, "a mount namespace cannot be made here: %s", stderr.String())
 	case code != 1 || stdout.Len() > 0:
 		t.Errorf("got status %d and %q, want 1 and no output", code, stdout.String())
 	}

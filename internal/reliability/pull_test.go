@@ -13,7 +13,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/crishim/crishim/internal/faultproxy"
+	"github.com/crishim/crishim/internal/test/faultproxy"
 )
 
 // TestEngineGoesAwayInAPullOnEngine takes the engine away while a layer comes.

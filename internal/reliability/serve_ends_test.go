@@ -17,7 +17,7 @@ import (
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/crishim/crishim/internal/testneeds"
+	"github.com/crishim/crishim/internal/test"
 )
 
 // TestServeOnSystemdsSocket: serve takes the socket that it is started for, tells
@@ -217,7 +217,7 @@ func TestSystemdUnits(t *testing.T) {
 	t.Parallel()
 	analyze, err := exec.LookPath("systemd-analyze")
 	if err != nil {
-		testneeds.Missing(t, "%v", err)
+		test.Missing(t, "%v", err)
 	}
 	dir := t.TempDir()
 	program := filepath.Join(dir, "crishim") // it has to be there

@@ -13,8 +13,8 @@ import (
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/crishim/crishim/internal/faultproxy"
-	"github.com/crishim/crishim/internal/testbuffer"
+	"github.com/crishim/crishim/internal/test"
+	"github.com/crishim/crishim/internal/test/faultproxy"
 )
 
 // TestEngineStopsInASessionOnEngine takes the engine away in the middle of an
@@ -132,13 +132,13 @@ func TestSessionsOutliveTheEngineOnEngine(t *testing.T) {
 
 // background is a command that goes on beside a test.
 type background struct {
-	out   *testbuffer.Buffer
+	out   *test.Buffer
 	ended chan error
 }
 
 func startBackground(t *testing.T, args ...string) *background {
 	t.Helper()
-	b := &background{&testbuffer.Buffer{}, make(chan error, 1)}
+	b := &background{&test.Buffer{}, make(chan error, 1)}
 	cmd := exec.Command("crishim", args...)
 	cmd.Stdout, cmd.Stderr = b.out, b.out
 	if err := cmd.Start(); err != nil {

@@ -26,7 +26,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/client/stream"
-	"github.com/crishim/crishim/internal/faultproxy"
+	"github.com/crishim/crishim/internal/test/faultproxy"
 )
 
 // soakClients work at the same time, each on one pod after the other.

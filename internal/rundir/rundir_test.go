@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/crishim/crishim/internal/testneeds"
+	"github.com/crishim/crishim/internal/test"
 )
 
 var kind = Kind{Name: "test", Entries: regexp.MustCompile(`a|b(/[0-9]+)?`)}
@@ -216,7 +216,7 @@ func TestBase(t *testing.T) {
 func TestMakeBaseOnAReadOnlyFileSystem(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {
-		testneeds.Missing(t, "mounts need root")
+		test.Missing(t, "mounts need root")
 	}
 	dir := t.TempDir()
 	base := filepath.Join(dir, "crishim")

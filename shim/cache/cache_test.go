@@ -19,8 +19,8 @@ import (
 	"github.com/docker/docker/api/types/system"
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/crishim/crishim/internal/test/enginetest"
 	"github.com/crishim/crishim/shim/docker"
-	"github.com/crishim/crishim/shim/enginetest"
 	"github.com/crishim/crishim/shim/state"
 )
 

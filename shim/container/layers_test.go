@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
-	"github.com/crishim/crishim/internal/testneeds"
+	"github.com/crishim/crishim/internal/test"
 )
 
 // tree makes the layers of an image, the topmost first: a name ending in "/"
@@ -49,7 +49,7 @@ func grow(t *testing.T, dir, name string) {
 		err = os.WriteFile(path, []byte(filepath.Base(dir)), 0o600)
 	}
 	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.ENOTSUP) {
-		testneeds.Missing(t, "this needs the rights of an engine: %v", err)
+		test.Missing(t, "this needs the rights of an engine: %v", err)
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -15,7 +15,7 @@ import (
 	"google.golang.org/grpc"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/crishim/crishim/shim/enginetest"
+	"github.com/crishim/crishim/internal/test/enginetest"
 	"github.com/crishim/crishim/shim/state"
 )
 

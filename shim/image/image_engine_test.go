@@ -15,8 +15,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/crishim/crishim/internal/test/enginetest"
 	"github.com/crishim/crishim/shim/docker"
-	"github.com/crishim/crishim/shim/enginetest"
 	"github.com/crishim/crishim/shim/image"
 )
 

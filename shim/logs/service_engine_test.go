@@ -19,10 +19,9 @@ import (
 	"go.uber.org/goleak"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/crishim/crishim/internal/leaks"
-	"github.com/crishim/crishim/internal/testbuffer"
+	"github.com/crishim/crishim/internal/test"
+	"github.com/crishim/crishim/internal/test/enginetest"
 	"github.com/crishim/crishim/shim/docker"
-	"github.com/crishim/crishim/shim/enginetest"
 	"github.com/crishim/crishim/shim/internal/logdir"
 	"github.com/crishim/crishim/shim/state"
 )
@@ -33,7 +32,7 @@ const (
 )
 
 func TestMain(m *testing.M) {
-	leaks.Main(m,
+	test.MainWithLeakCheck(m,
 		// The Docker client keeps its connections for the next call.
 		goleak.IgnoreAnyFunction("net/http.(*persistConn).readLoop"),
 		goleak.IgnoreAnyFunction("net/http.(*persistConn).writeLoop"),
@@ -179,7 +178,7 @@ func TestLogOfEveryDriver(t *testing.T) {
 // A driver that keeps nothing makes an empty log, and serve says why.
 func TestLogThatCannotBeRead(t *testing.T) {
 	engine := enginetest.Require(t)
-	var said testbuffer.Buffer
+	var said test.Buffer
 	s := New(Options{Engine: engine, Write: true, Log: slog.New(slog.NewTextHandler(&said, nil))})
 	s.Start()
 	t.Cleanup(s.Close)

@@ -10,7 +10,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/crishim/crishim/internal/testneeds"
+	"github.com/crishim/crishim/internal/test"
 )
 
 func TestSetHairpin(t *testing.T) {
@@ -43,16 +43,16 @@ func TestSetHairpin(t *testing.T) {
 // TestPeerIndex: the kernel tells the other end of an interface in a namespace of its own.
 func TestPeerIndex(t *testing.T) {
 	if os.Geteuid() != 0 {
-		testneeds.Missing(t, "namespaces need root")
+		test.Missing(t, "namespaces need root")
 	}
 	ip, err := exec.LookPath("ip")
 	if err != nil {
-		testneeds.Missing(t, "%v", err)
+		test.Missing(t, "%v", err)
 	}
 	pod := exec.Command("sleep", "3600")
 	pod.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
 	if err := pod.Start(); err != nil {
-		testneeds.Missing(t, "no network namespace: %v", err)
+		test.Missing(t, "no network namespace: %v", err)
 	}
 	defer func() { _ = errors.Join(pod.Process.Kill(), pod.Wait()) }() // which also removes the interfaces
 	host, pid := fmt.Sprint("crsh", os.Getpid()), fmt.Sprint(pod.Process.Pid)

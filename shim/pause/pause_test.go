@@ -16,7 +16,7 @@ import (
 
 	"github.com/containerd/errdefs"
 
-	"github.com/crishim/crishim/internal/testneeds"
+	"github.com/crishim/crishim/internal/test"
 )
 
 func TestProgramsAreStaticAndSmall(t *testing.T) {
@@ -48,7 +48,7 @@ func TestThePauseProcessEndsOnSignals(t *testing.T) {
 	t.Parallel()
 	b, _, err := program(runtime.GOARCH)
 	if err != nil {
-		testneeds.Missing(t, "%v", err)
+		test.Missing(t, "%v", err)
 	}
 	path := filepath.Join(t.TempDir(), "pause")
 	if err := os.WriteFile(path, b, 0o700); err != nil {

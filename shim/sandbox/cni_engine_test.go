@@ -9,8 +9,8 @@ import (
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/crishim/crishim/internal/testneeds"
-	"github.com/crishim/crishim/shim/enginetest"
+	"github.com/crishim/crishim/internal/test"
+	"github.com/crishim/crishim/internal/test/enginetest"
 	"github.com/crishim/crishim/shim/host"
 	"github.com/crishim/crishim/shim/network"
 	"github.com/crishim/crishim/shim/network/cni"
@@ -20,7 +20,7 @@ import (
 func TestPodThroughCNIOnEngine(t *testing.T) {
 	engine := enginetest.Require(t)
 	if _, err := os.Stat("/usr/lib/cni/ptp"); err != nil || os.Geteuid() != 0 {
-		testneeds.Missing(t, "CNI needs root and the ptp plugin")
+		test.Missing(t, "CNI needs root and the ptp plugin")
 	}
 	conf, ipam := t.TempDir(), t.TempDir()
 	if err := os.WriteFile(filepath.Join(conf, "10.conflist"), fmt.Appendf(nil, `{"cniVersion":"1.0.0","name":"crishim-engine","plugins":[
@@ -81,7 +81,7 @@ func TestNamespaceIsPassedByDescriptorOnEngine(t *testing.T) {
 	}
 	want, err := os.Stat(fmt.Sprintf("/proc/%d/ns/net", c.State.Pid))
 	if err != nil {
-		testneeds.Missing(t, "%v", err)
+		test.Missing(t, "%v", err)
 	}
 	path, done := host.NetNS(id, "", c.State.Pid)
 	defer done()

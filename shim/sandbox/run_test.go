@@ -13,7 +13,7 @@ import (
 	"github.com/docker/docker/api/types/container"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/crishim/crishim/shim/enginetest"
+	"github.com/crishim/crishim/internal/test/enginetest"
 	"github.com/crishim/crishim/shim/network"
 	"github.com/crishim/crishim/shim/pause"
 	"github.com/crishim/crishim/shim/sandbox"

@@ -9,8 +9,8 @@ import (
 	"github.com/containerd/errdefs"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/crishim/crishim/internal/test/enginetest"
 	"github.com/crishim/crishim/shim/docker"
-	"github.com/crishim/crishim/shim/enginetest"
 	"github.com/crishim/crishim/shim/network"
 	"github.com/crishim/crishim/shim/sandbox"
 )

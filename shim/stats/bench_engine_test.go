@@ -5,7 +5,7 @@ import (
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/crishim/crishim/shim/enginetest"
+	"github.com/crishim/crishim/internal/test/enginetest"
 	"github.com/crishim/crishim/shim/stats"
 )
 

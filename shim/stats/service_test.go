@@ -14,7 +14,7 @@ import (
 	"github.com/docker/docker/api/types/storage"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/crishim/crishim/shim/enginetest"
+	"github.com/crishim/crishim/internal/test/enginetest"
 	"github.com/crishim/crishim/shim/state"
 )
 

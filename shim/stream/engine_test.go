@@ -19,8 +19,8 @@ import (
 	"k8s.io/client-go/tools/remotecommand"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/crishim/crishim/internal/test/enginetest"
 	"github.com/crishim/crishim/shim/docker"
-	"github.com/crishim/crishim/shim/enginetest"
 	"github.com/crishim/crishim/shim/state"
 )
 

@@ -19,7 +19,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/cri-streaming/pkg/streaming/remotecommand"
 
-	"github.com/crishim/crishim/internal/testcert"
+	"github.com/crishim/crishim/internal/test"
 	"github.com/crishim/crishim/shim/state"
 )
 
@@ -238,7 +238,7 @@ func TestServerStates(t *testing.T) {
 }
 
 func TestTLS(t *testing.T) {
-	cert, key := testcert.Pair(t)
+	cert, key := test.Certificate(t)
 	text, err := os.ReadFile(cert)
 	if err != nil {
 		t.Fatal(err)

@@ -8,14 +8,14 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/crishim/crishim/internal/testneeds"
+	"github.com/crishim/crishim/internal/test"
 )
 
 // TestChannelsWaitForNoFileSystem: a container has a directory open whose file system does
 // not answer, as one on a server that is away.
 func TestChannelsWaitForNoFileSystem(t *testing.T) {
 	if os.Geteuid() != 0 {
-		testneeds.Missing(t, "needs root to mount")
+		test.Missing(t, "needs root to mount")
 	}
 	fuse, err := os.OpenFile("/dev/fuse", os.O_RDWR, 0)
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 	"github.com/containernetworking/plugins/pkg/ns"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/crishim/crishim/internal/testneeds"
+	"github.com/crishim/crishim/internal/test"
 	"github.com/crishim/crishim/shim/network"
 )
 
@@ -34,11 +34,11 @@ type node struct {
 func realPlugins(t *testing.T) node {
 	t.Helper()
 	if os.Geteuid() != 0 {
-		testneeds.Missing(t, "network namespaces need root")
+		test.Missing(t, "network namespaces need root")
 	}
 	for _, name := range []string{"ptp", "host-local"} {
 		if _, err := os.Stat(filepath.Join("/usr/lib/cni", name)); err != nil {
-			testneeds.Missing(t, "%v", err)
+			test.Missing(t, "%v", err)
 		}
 	}
 	n := node{conf: t.TempDir(), cache: t.TempDir(), ipam: t.TempDir()}
@@ -77,7 +77,7 @@ func newPod(t *testing.T, n node) (network.Pod, ns.NetNS) {
 	sandbox := exec.Command("sleep", "3600")
 	sandbox.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
 	if err := sandbox.Start(); err != nil {
-		testneeds.Missing(t, "no network namespace: %v", err)
+		test.Missing(t, "no network namespace: %v", err)
 	}
 	space, err := ns.GetNS(fmt.Sprintf("/proc/%d/ns/net", sandbox.Process.Pid))
 	if err != nil {

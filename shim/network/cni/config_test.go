@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/crishim/crishim/internal/testneeds"
+	"github.com/crishim/crishim/internal/test"
 	"github.com/crishim/crishim/shim/network"
 )
 
@@ -151,11 +151,11 @@ func TestKubenetHairpins(t *testing.T) {
 func TestKubenetMasquerades(t *testing.T) {
 	realPlugins(t)
 	if _, err := exec.LookPath("iptables"); err != nil {
-		testneeds.Missing(t, "%v", err)
+		test.Missing(t, "%v", err)
 	}
 	runtime.LockOSThread() // and never unlock it: the thread ends with its namespace
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-		testneeds.Missing(t, "this test makes a network namespace: %v", err)
+		test.Missing(t, "this test makes a network namespace: %v", err)
 	}
 	for ranges, want := range map[string]string{
 		"10.0.0.0/8":          "-A POSTROUTING -s 10.9.0.0/24 ! -d 10.0.0.0/8 -m comment --comment \"crishim: kubenet\" -m addrtype ! --dst-type LOCAL -j MASQUERADE",

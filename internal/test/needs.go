@@ -1,5 +1,5 @@
-// Package testneeds ends tests that cannot run where they are.
-package testneeds
+// Package test has what tests of several packages share.
+package test
 
 import (
 	"os"

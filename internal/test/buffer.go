@@ -1,5 +1,4 @@
-// Package testbuffer has the buffer of tests that look at output while it is written.
-package testbuffer
+package test
 
 import (
 	"bytes"

@@ -9,7 +9,7 @@ import (
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/crishim/crishim/internal/stubcri"
+	"github.com/crishim/crishim/internal/test/stubcri"
 )
 
 func dial(t *testing.T, s *stubcri.Server) (runtimeapi.RuntimeServiceClient, runtimeapi.ImageServiceClient) {

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/crishim/crishim/internal/testneeds"
+	"github.com/crishim/crishim/internal/test"
 	"github.com/crishim/crishim/shim/docker"
 )
 
@@ -26,7 +26,7 @@ func Require(t testing.TB) *docker.Client {
 		_, err = c.ServerVersion(ctx)
 	}
 	if err != nil {
-		testneeds.Missing(t, "this test needs a docker engine: %v", err)
+		test.Missing(t, "this test needs a docker engine: %v", err)
 	}
 	t.Cleanup(func() { c.Close() })
 	return c

@@ -3,7 +3,7 @@ package enginetest_test
 import (
 	"testing"
 
-	"github.com/crishim/crishim/shim/enginetest"
+	"github.com/crishim/crishim/internal/test/enginetest"
 	"github.com/crishim/crishim/shim/pause"
 )
 

@@ -1,4 +1,4 @@
-package testneeds
+package test
 
 import (
 	"fmt"

@@ -1,5 +1,4 @@
-// Package testcert makes certificates for the TLS tests of both ends of streaming.
-package testcert
+package test
 
 import (
 	"crypto/ecdsa"
@@ -15,8 +14,8 @@ import (
 	"time"
 )
 
-// Pair writes a certificate that has signed itself, for 127.0.0.1, and its key.
-func Pair(t testing.TB) (certFile, keyFile string) {
+// Certificate writes a certificate that has signed itself, for 127.0.0.1, and its key.
+func Certificate(t testing.TB) (certFile, keyFile string) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -35,11 +34,11 @@ func Pair(t testing.TB) (certFile, keyFile string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return Write(t, "CERTIFICATE", der), Write(t, "PRIVATE KEY", keyDER)
+	return WritePEM(t, "CERTIFICATE", der), WritePEM(t, "PRIVATE KEY", keyDER)
 }
 
-// Write puts something into a PEM file that goes with the test.
-func Write(t testing.TB, kind string, der []byte) string {
+// WritePEM puts something into a PEM file that goes with the test.
+func WritePEM(t testing.TB, kind string, der []byte) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "tls.pem")
 	if err := os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600); err != nil {
