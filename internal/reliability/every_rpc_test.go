@@ -22,6 +22,9 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
+// root is the top of the repository.
+const root = "../.."
+
 // rpcs are the names of all calls of both services.
 func rpcs() []string {
 	var names []string
