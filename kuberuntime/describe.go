@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/crishim/crishim/internal/kube"
+	"github.com/crishim/crishim/kuberuntime/criconfig"
 	"github.com/crishim/crishim/kuberuntime/manifest"
 	"github.com/crishim/crishim/kuberuntime/plan"
 	"github.com/crishim/crishim/kuberuntime/pod"
@@ -133,4 +134,153 @@ func guessedPod(status *pod.Status) *v1.Pod {
 		p.Spec.Containers = append(p.Spec.Containers, v1.Container{Name: c.Name, Image: status.Container(c.Name).Image})
 	}
 	return p
+}
+
+// APIPod is a pod with its status as Kubernetes writes them.
+func (m *Manager) APIPod(p *v1.Pod, view *plan.View, status *pod.Status) *v1.Pod {
+	out := p.DeepCopy()
+	out.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}
+	s := &out.Status
+	s.Phase, s.QOSClass = view.Phase, criconfig.QoS(p)
+	for _, ip := range status.IPs {
+		s.PodIPs = append(s.PodIPs, v1.PodIP{IP: ip})
+	}
+	s.PodIP, s.HostIP = cmp.Or(status.IPs...), cmp.Or(m.o.Host.IPs...)
+	if started := m.started(p, status); !started.IsZero() {
+		t := metav1.NewTime(started)
+		s.StartTime = &t
+	}
+	if m.outOfTime(p, status, view) {
+		s.Reason, s.Message = EventDeadline, "the pod has run for its activeDeadlineSeconds"
+	}
+	s.Conditions = []v1.PodCondition{condition(v1.PodInitialized, view.Initialised), condition(v1.ContainersReady, view.Ready), condition(v1.PodReady, view.Ready)}
+	// All messages of a pod together are bounded, so that each gets its part.
+	limit := maxPodMessages / max(len(p.Spec.InitContainers)+len(p.Spec.Containers), 1)
+	for _, c := range view.Containers {
+		one := apiContainer(c, status)
+		if c.Status == nil && !view.Initialised && !c.Init {
+			one.State.Waiting.Reason = "PodInitializing"
+		}
+		for _, state := range []*v1.ContainerState{&one.State, &one.LastTerminationState} {
+			if t := state.Terminated; t != nil && len(t.Message) > limit {
+				t.Message = t.Message[:limit]
+			}
+		}
+		switch {
+		case c.Init:
+			s.InitContainerStatuses = append(s.InitContainerStatuses, one)
+		case c.Ephemeral:
+			s.EphemeralContainerStatuses = append(s.EphemeralContainerStatuses, one)
+		default:
+			s.ContainerStatuses = append(s.ContainerStatuses, one)
+		}
+	}
+	return out
+}
+
+func condition(kind v1.PodConditionType, ok bool) v1.PodCondition {
+	value := v1.ConditionFalse
+	if ok {
+		value = v1.ConditionTrue
+	}
+	return v1.PodCondition{Type: kind, Status: value}
+}
+
+func apiContainer(c plan.ContainerView, status *pod.Status) v1.ContainerStatus {
+	out := v1.ContainerStatus{Name: c.Container.Name, Image: c.Container.Image, Ready: c.Ready, Started: &c.Started}
+	if c.Status == nil {
+		out.State.Waiting = &v1.ContainerStateWaiting{Reason: "ContainerCreating"}
+		return out
+	}
+	out.ContainerID, out.ImageID, out.RestartCount = c.Status.ID, c.Status.ImageRef, int32(c.Status.RestartCount)
+	out.State = apiState(c.Status)
+	seen := false
+	for _, earlier := range status.Containers {
+		if earlier.Name != c.Container.Name {
+			continue
+		}
+		if seen {
+			out.LastTerminationState = apiState(earlier)
+			break
+		}
+		seen = true
+	}
+	return out
+}
+
+func apiState(c *pod.ContainerStatus) v1.ContainerState {
+	switch {
+	case c.Running():
+		return v1.ContainerState{Running: &v1.ContainerStateRunning{StartedAt: metav1.NewTime(c.StartedAt)}}
+	case c.Exited():
+		return v1.ContainerState{Terminated: &v1.ContainerStateTerminated{
+			ExitCode: int32(c.ExitCode), Reason: c.Reason, Message: c.Message, ContainerID: c.ID,
+			StartedAt: metav1.NewTime(c.StartedAt), FinishedAt: metav1.NewTime(c.FinishedAt),
+		}}
+	}
+	return v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: c.Reason, Message: c.Message}}
+}
+
+// showWaiting puts into a pod's status why containers do not start, as a kubelet does, and
+// returns it by name. The runtime does not know it: the events that were kept do. What ended
+// and is to start again waits; its end is the last state.
+func showWaiting(p *v1.Pod, view *plan.View, events []Event) map[string]v1.ContainerStateWaiting {
+	out := map[string]v1.ContainerStateWaiting{}
+	statuses := slices.Concat(refs(p.Status.InitContainerStatuses), refs(p.Status.ContainerStatuses), refs(p.Status.EphemeralContainerStatuses))
+	for _, s := range statuses {
+		i := slices.IndexFunc(view.Containers, func(c plan.ContainerView) bool { return c.Container.Name == s.Name })
+		if i < 0 {
+			continue
+		}
+		if why := lastWait(events, s.Name); why != nil && startsAgain(p, view.Containers[i]) {
+			if s.State.Terminated != nil {
+				s.LastTerminationState = s.State
+			}
+			s.State = v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: why.Waiting, Message: why.Message}}
+		}
+		if s.State.Waiting != nil && s.State.Waiting.Reason != "" {
+			out[s.Name] = *s.State.Waiting
+		}
+	}
+	return out
+}
+
+func refs[T any](list []T) []*T {
+	out := make([]*T, len(list))
+	for i := range list {
+		out[i] = &list[i]
+	}
+	return out
+}
+
+// lastWait is the event that says why a container does not start, nil if it was started or
+// got further since.
+func lastWait(events []Event, name string) *Event {
+	for i, e := range slices.Backward(events) {
+		if e.Container != name {
+			continue
+		}
+		if e.Waiting != "" {
+			return &events[i]
+		}
+		switch e.Reason {
+		case EventPulled, EventCreated, EventStarted:
+			return nil
+		}
+	}
+	return nil
+}
+
+func startsAgain(p *v1.Pod, c plan.ContainerView) bool {
+	switch {
+	case c.Status.Running():
+		return false
+	case c.Ephemeral:
+		return c.Status == nil
+	case c.Sidecar:
+		return true
+	case c.Init && c.Status.Exited():
+		return !c.Status.Succeeded() && p.Spec.RestartPolicy != v1.RestartPolicyNever
+	}
+	return plan.ShouldRestart(p, c.Status)
 }

@@ -3,11 +3,18 @@ package kuberuntime
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -16,9 +23,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/crishim/crishim/internal/kube"
+	"github.com/crishim/crishim/kuberuntime/criconfig"
 	"github.com/crishim/crishim/kuberuntime/manifest"
 	"github.com/crishim/crishim/kuberuntime/plan"
 	"github.com/crishim/crishim/kuberuntime/pod"
+	"github.com/crishim/crishim/kuberuntime/probe"
+	"github.com/crishim/crishim/kuberuntime/volume"
 )
 
 // minGrace is the least time that a container gets to end, in seconds.
@@ -200,4 +211,254 @@ func restoredPod(status *pod.Status) *v1.Pod {
 		}
 	}
 	return p
+}
+
+// postStart runs a container's postStart hook; a hook that fails kills the container.
+func (s *syncing) postStart(ctx context.Context, c *v1.Container, id string) error {
+	if c.Lifecycle == nil || c.Lifecycle.PostStart == nil {
+		return nil
+	}
+	m := s.m
+	err := m.runHook(ctx, c.Lifecycle.PostStart, id, cmp.Or(s.ips...), c.Ports)
+	if err == nil {
+		m.event(s.pod, c.Name, EventPostStart, "postStart hook done")
+		return nil
+	}
+	m.waits(s.pod, c.Name, EventPostStartFailed, ErrPostStart, "postStart hook: %v", err)
+	target := killTarget{
+		status:    &pod.ContainerStatus{ID: id, Name: c.Name, SandboxID: s.sandbox},
+		container: c, pod: s.pod, ip: cmp.Or(s.ips...), message: "postStart hook failed",
+	}
+	return errors.Join(fmt.Errorf("%w: %w", ErrPostStart, err), m.killContainer(ctx, target, nil))
+}
+
+// preStop runs a hook within the grace period and says how long it took. A hook that
+// fails does not keep the container from being stopped.
+func (m *Manager) preStop(ctx context.Context, t killTarget, hook *v1.LifecycleHandler, grace time.Duration) time.Duration {
+	start := m.o.Now()
+	limited, cancel := context.WithTimeout(ctx, grace)
+	defer cancel()
+	if err := m.runHook(limited, hook, t.status.ID, t.ip, portsOf(t)); err != nil {
+		if errors.Is(limited.Err(), context.DeadlineExceeded) {
+			err = fmt.Errorf("not done within %s", grace)
+		}
+		m.warn(t.pod, t.status.Name, EventPreStopFailed, "preStop hook: %v", err)
+	} else {
+		m.event(t.pod, t.status.Name, EventPreStop, "preStop hook done")
+	}
+	return m.o.Now().Sub(start)
+}
+
+func (m *Manager) runHook(ctx context.Context, hook *v1.LifecycleHandler, id, ip string, ports []v1.ContainerPort) error {
+	switch {
+	case hook.Exec != nil:
+		timeout := time.Duration(0)
+		if deadline, ok := ctx.Deadline(); ok {
+			timeout = time.Until(deadline)
+		}
+		return describeExit(m.RunInContainer(ctx, id, hook.Exec.Command, timeout))
+	case hook.HTTPGet != nil:
+		return httpHook(ctx, hook.HTTPGet, ip, ports)
+	case hook.Sleep != nil:
+		timer := time.NewTimer(time.Duration(hook.Sleep.Seconds) * time.Second)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return errors.New("no handler")
+}
+
+// describeExit adds what a failed command said.
+func describeExit(out []byte, err error) error {
+	var exit *ExitError
+	if !errors.As(err, &exit) {
+		return err
+	}
+	said := strings.TrimSpace(string(out))
+	if said == "" {
+		return err
+	}
+	return fmt.Errorf("%w: %s", err, said[:min(len(said), 1024)])
+}
+
+// httpHook sends the request to the pod. Where HTTPS meets a plain server it is sent again
+// without TLS, as the kubelet does: hooks were plain once, whatever they said.
+func httpHook(ctx context.Context, h *v1.HTTPGetAction, podIP string, ports []v1.ContainerPort) error {
+	port, err := probe.Port(h.Port, ports)
+	if err != nil {
+		return err
+	}
+	host := h.Host
+	if host == "" {
+		host = podIP
+	}
+	if host == "" {
+		return errors.New("the pod has no address")
+	}
+	scheme := strings.ToLower(string(h.Scheme))
+	err = hookRequest(ctx, scheme, host, port, h)
+	var plain tls.RecordHeaderError
+	if scheme == "https" && (errors.As(err, &plain) || errors.Is(err, http.ErrSchemeMismatch)) {
+		return hookRequest(ctx, "http", host, port, h)
+	}
+	return err
+}
+
+func hookRequest(ctx context.Context, scheme, host string, port int, h *v1.HTTPGetAction) error {
+	target := probe.URL(scheme, host, port, h.Path)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, target.String(), nil)
+	if err != nil {
+		return err
+	}
+	probe.SetHeaders(req, "kube-lifecycle/crishim", h.HTTPHeaders)
+	resp, err := probe.NewClient().Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if _, err := io.Copy(io.Discard, io.LimitReader(resp.Body, 10<<10)); err != nil {
+		return err
+	}
+	if resp.StatusCode >= http.StatusBadRequest {
+		return fmt.Errorf("%s answered %s", target, resp.Status)
+	}
+	return nil
+}
+
+// Remove ends a pod and removes all that is left of it: containers, sandboxes, logs and
+// volumes. Without a manifest (nil) the pod's record or its containers say how to end it.
+func (m *Manager) Remove(ctx context.Context, p *v1.Pod, status *pod.Status, grace *int64) error {
+	if p == nil {
+		if record, err := m.Record(status.UID); err == nil {
+			p = record.Pod
+		}
+	}
+	m.prober.Keep(status.UID, nil)
+	if err := m.KillPod(ctx, p, status, grace); err != nil {
+		return err
+	}
+	var errs []error
+	for _, c := range status.Containers {
+		if err := m.DeleteContainer(ctx, c.ID); err != nil {
+			errs = append(errs, fmt.Errorf("remove container %s: %w", c.Name, err))
+		}
+	}
+	for _, sandbox := range status.Sandboxes {
+		if _, err := m.runtime.RemovePodSandbox(ctx, &runtimeapi.RemovePodSandboxRequest{PodSandboxId: sandbox.GetId()}); err != nil {
+			errs = append(errs, fmt.Errorf("remove sandbox %s: %w", shortID(sandbox.GetId()), err))
+		}
+	}
+	if len(errs) > 0 {
+		return errors.Join(errs...) // its folders may still be in use
+	}
+	return m.removeFolders(status)
+}
+
+// ErrRunning is a container that cannot be deleted because it runs.
+var ErrRunning = errors.New("the container is running")
+
+// DeleteContainer removes a container that does not run, and before it, so that a failure is made
+// good by the next try, its logs. A pod that was not made here keeps its logs.
+func (m *Manager) DeleteContainer(ctx context.Context, id string) error {
+	resp, err := m.runtime.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: id})
+	if err != nil {
+		return ignoreNotFound(err)
+	}
+	if resp.GetStatus().GetState() == runtimeapi.ContainerState_CONTAINER_RUNNING {
+		return ErrRunning // a runtime would kill it
+	}
+	if err := m.removeLogs(resp.GetStatus()); err != nil {
+		return fmt.Errorf("remove logs: %w", err)
+	}
+	_, err = m.runtime.RemoveContainer(ctx, &runtimeapi.RemoveContainerRequest{ContainerId: id})
+	return err
+}
+
+// removeLogs removes the log of one attempt, what rotation made of it, and its link.
+func (m *Manager) removeLogs(c *runtimeapi.ContainerStatus) error {
+	record, err := m.Record(c.GetLabels()[kube.LabelPodUID])
+	name := c.GetMetadata().GetName()
+	if err != nil || record.Endpoint != m.o.Endpoint || name != filepath.Base(name) {
+		return nil
+	}
+	restarts, err := strconv.Atoi(c.GetAnnotations()[pod.RestartCountAnnotation])
+	if err != nil {
+		return nil // not made by this package
+	}
+	path := filepath.Join(m.o.Dirs.PodLogs(record.Pod), criconfig.LogPath(name, restarts))
+	files, err := rotations(path)
+	if err != nil {
+		return err
+	}
+	files = append(files, path)
+	if m.o.Dirs.LegacyLogs != "" {
+		files = append(files, filepath.Join(m.o.Dirs.LegacyLogs, legacyLogName(record.Pod.Name, record.Pod.Namespace, name, c.GetId())))
+	}
+	var errs []error
+	for _, file := range files {
+		if err := os.Remove(file); !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// removeFolders removes logs and volumes. A pod that was not made here keeps its logs:
+// its maker looks after them.
+func (m *Manager) removeFolders(status *pod.Status) error {
+	record, err := m.Record(status.UID)
+	if errors.Is(err, ErrNoRecord) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	// By the names in the record: the runtime's may be another tool's, which are any text.
+	if err := volume.RemoveAll(m.o.Dirs.PodLogs(record.Pod)); err != nil {
+		return fmt.Errorf("remove logs: %w", err)
+	}
+	if err := m.volumes.Teardown(status.UID); err != nil {
+		return fmt.Errorf("remove volumes: %w", err)
+	}
+	return nil
+}
+
+// Replace removes other pods of the same name that apply made. It reports
+// whether there was one, and whether this very pod was there before.
+func (m *Manager) Replace(ctx context.Context, p *v1.Pod) (replaced, existed bool, err error) {
+	pods, err := m.GetPods(ctx, true)
+	if err != nil {
+		return false, false, err
+	}
+	var old []*pod.Pod
+	for _, other := range pods {
+		if other.Namespace != p.Namespace || other.Name != p.Name {
+			continue
+		}
+		if other.UID == string(p.UID) {
+			existed = true
+			continue
+		}
+		switch owner := m.OwnerOf(other); {
+		case owner.Apply:
+			old = append(old, other)
+		case owner.Folder != "" || isRunning(other):
+			return false, existed, &ForeignPodError{Name: other.FullName(), UID: other.UID, Owner: owner}
+		}
+	}
+	for _, other := range old {
+		m.event(p, "", EventKilling, "the manifest has changed: the pod is replaced")
+		status, err := m.GetPodStatus(ctx, other.UID, other.Name, other.Namespace)
+		if err != nil {
+			return false, existed, err
+		}
+		if err := m.Remove(ctx, nil, status, nil); err != nil {
+			return false, existed, fmt.Errorf("replace pod %s: %w", other.FullName(), err)
+		}
+	}
+	return len(old) > 0, existed, nil
 }

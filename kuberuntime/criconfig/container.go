@@ -3,9 +3,14 @@ package criconfig
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
+	"math"
+	"slices"
 	"strconv"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/internal/kube"
@@ -106,4 +111,132 @@ func containerAnnotations(p *v1.Pod, c *v1.Container, restarts int) (map[string]
 		out[pod.PortsAnnotation] = string(text)
 	}
 	return out, nil
+}
+
+// The kernel's and the kubelet's numbers for CPU time.
+const (
+	quotaPeriod = 100_000 // µs
+	minQuota    = 1_000   // µs
+	minShares   = 2
+	maxShares   = 262144
+)
+
+// QoS is a pod's quality of service class.
+func QoS(p *v1.Pod) v1.PodQOSClass {
+	asked, guaranteed := false, true
+	// Ephemeral containers ask for nothing and change nothing.
+	for _, c := range manifest.Containers(p)[:len(p.Spec.InitContainers)+len(p.Spec.Containers)] {
+		for _, name := range []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory} {
+			request, limit := c.Resources.Requests[name], c.Resources.Limits[name]
+			if !request.IsZero() || !limit.IsZero() {
+				asked = true
+			}
+			if limit.IsZero() || request.Cmp(limit) != 0 {
+				guaranteed = false
+			}
+		}
+	}
+	switch {
+	case !asked:
+		return v1.PodQOSBestEffort
+	case guaranteed:
+		return v1.PodQOSGuaranteed
+	}
+	return v1.PodQOSBurstable
+}
+
+// OOMScore is the kubelet's oom_score_adj: who asks for little memory goes first.
+func OOMScore(p *v1.Pod, c *v1.Container, capacity int64) int64 {
+	const guaranteed, bestEffort = -997, 1000
+	if p.Spec.PriorityClassName == "system-node-critical" {
+		return guaranteed
+	}
+	switch QoS(p) {
+	case v1.PodQOSGuaranteed:
+		return guaranteed
+	case v1.PodQOSBestEffort:
+		return bestEffort
+	}
+	if capacity <= 0 {
+		return bestEffort - 1
+	}
+	request := c.Resources.Requests.Memory().Value()
+	if pod.IsSidecar(c) {
+		request = max(request, leastRequest(p)) // it does not go before the containers that it serves
+	}
+	score := 1000 - 1000*request/capacity
+	return min(max(score, 1000+guaranteed), bestEffort-1)
+}
+
+// leastRequest is the least memory that a regular container asks for.
+func leastRequest(p *v1.Pod) int64 {
+	least := int64(math.MaxInt64)
+	for i := range p.Spec.Containers {
+		least = min(least, p.Spec.Containers[i].Resources.Requests.Memory().Value())
+	}
+	return least
+}
+
+// Resources are the CRI's resources of a container.
+func Resources(p *v1.Pod, c *v1.Container, host Host) *runtimeapi.LinuxContainerResources {
+	r := &runtimeapi.LinuxContainerResources{
+		CpuShares:   shares(c.Resources),
+		OomScoreAdj: OOMScore(p, c, host.Memory),
+	}
+	if cpu := c.Resources.Limits.Cpu(); !cpu.IsZero() {
+		r.CpuPeriod = quotaPeriod
+		r.CpuQuota = max(cpu.MilliValue()*quotaPeriod/1000, minQuota)
+	}
+	if memory := c.Resources.Limits.Memory(); !memory.IsZero() {
+		r.MemoryLimitInBytes = memory.Value()
+		if host.SwapControl {
+			r.MemorySwapLimitInBytes = memory.Value() // memory and swap together: no swap
+		}
+	}
+	r.HugepageLimits = hugepageLimits(c.Resources.Limits, host.HugePages)
+	return r
+}
+
+// hugepageLimits has every size that the host has: of what nobody asked for a container gets none.
+func hugepageLimits(limits v1.ResourceList, sizes []int64) []*runtimeapi.HugepageLimit {
+	asked := map[int64]int64{}
+	for name, limit := range limits {
+		text, ok := strings.CutPrefix(string(name), v1.ResourceHugePagesPrefix)
+		if size, err := resource.ParseQuantity(text); ok && err == nil {
+			asked[size.Value()] = limit.Value()
+		}
+	}
+	sizes = slices.Clone(sizes)
+	for _, size := range slices.Sorted(maps.Keys(asked)) {
+		if !slices.Contains(sizes, size) {
+			sizes = append(sizes, size) // the runtime says that there are none
+		}
+	}
+	var out []*runtimeapi.HugepageLimit
+	for _, size := range sizes {
+		out = append(out, &runtimeapi.HugepageLimit{PageSize: pageSize(size), Limit: uint64(asked[size])})
+	}
+	return out
+}
+
+// pageSize is the kernel's form: 64KB, 2MB, 1GB.
+func pageSize(size int64) string {
+	for _, unit := range []struct {
+		name  string
+		shift int
+	}{{"GB", 30}, {"MB", 20}, {"KB", 10}} {
+		if size>>unit.shift > 0 {
+			return strconv.FormatInt(size>>unit.shift, 10) + unit.name
+		}
+	}
+	return strconv.FormatInt(size, 10) + "B"
+}
+
+// shares come from the request, or from the limit where nothing is asked for.
+func shares(r v1.ResourceRequirements) int64 {
+	milli := r.Requests.Cpu().MilliValue()
+	if _, asked := r.Requests[v1.ResourceCPU]; !asked {
+		milli = r.Limits.Cpu().MilliValue()
+	}
+	return min(max(milli*1024/1000, minShares), maxShares)
 }

@@ -6,6 +6,8 @@ package criconfig
 
 import (
 	"maps"
+	"net"
+	"slices"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
@@ -109,4 +111,135 @@ func portMappings(p *v1.Pod) []*runtimeapi.PortMapping {
 		}
 	}
 	return out
+}
+
+// DNS is the content of a resolv.conf.
+type DNS struct{ Servers, Searches, Options []string }
+
+// The limits that resolvers and the kubelet have.
+const (
+	maxServers  = 3
+	maxSearches = 32
+)
+
+// ParseResolv reads a resolv.conf.
+func ParseResolv(text string) DNS {
+	var dns DNS
+	for line := range strings.Lines(text) {
+		fields := strings.Fields(line)
+		if len(fields) < 2 {
+			continue
+		}
+		switch fields[0] {
+		case "nameserver":
+			dns.Servers = append(dns.Servers, fields[1])
+		case "search", "domain":
+			dns.Searches = fields[1:] // the last line wins
+		case "options":
+			dns.Options = append(dns.Options, fields[1:]...)
+		}
+	}
+	return dns
+}
+
+// OnlyLoopback reports whether every server is on the host's own loopback, where a pod with
+// a network of its own cannot reach it.
+func (d DNS) OnlyLoopback() bool {
+	for _, s := range d.Servers {
+		if ip := net.ParseIP(s); ip == nil || !ip.IsLoopback() {
+			return false
+		}
+	}
+	return len(d.Servers) > 0
+}
+
+// PodDNS is a pod's resolver configuration, or nil where the runtime's own default is the
+// best there is. There is no cluster DNS here: ClusterFirst means the host's resolver, as
+// it does for a kubelet without one.
+func PodDNS(p *v1.Pod, host DNS) *runtimeapi.DNSConfig {
+	dns := host
+	if p.Spec.DNSPolicy == v1.DNSNone {
+		dns = DNS{}
+	} else if host.OnlyLoopback() && !p.Spec.HostNetwork {
+		dns.Servers = nil
+	}
+	if c := p.Spec.DNSConfig; c != nil {
+		dns.Servers = appendNew(dns.Servers, c.Nameservers)
+		dns.Searches = appendNew(dns.Searches, c.Searches)
+		dns.Options = mergeOptions(dns.Options, c.Options)
+	}
+	if len(dns.Servers) == 0 && len(dns.Searches) == 0 && len(dns.Options) == 0 {
+		return nil
+	}
+	return &runtimeapi.DNSConfig{
+		Servers:  dns.Servers[:min(len(dns.Servers), maxServers)],
+		Searches: dns.Searches[:min(len(dns.Searches), maxSearches)],
+		Options:  dns.Options,
+	}
+}
+
+func appendNew(list, more []string) []string {
+	list = slices.Clone(list)
+	for _, s := range more {
+		if !slices.Contains(list, s) {
+			list = append(list, s)
+		}
+	}
+	return list
+}
+
+// mergeOptions lets the pod's options replace the host's of the same name.
+func mergeOptions(host []string, own []v1.PodDNSConfigOption) []string {
+	name := func(o string) string { n, _, _ := strings.Cut(o, ":"); return n }
+	out := slices.DeleteFunc(slices.Clone(host), func(o string) bool {
+		return slices.ContainsFunc(own, func(mine v1.PodDNSConfigOption) bool { return mine.Name == name(o) })
+	})
+	for _, o := range own {
+		text := o.Name
+		if o.Value != nil && *o.Value != "" {
+			text += ":" + *o.Value
+		}
+		out = append(out, text)
+	}
+	return out
+}
+
+// HostsFile is the text of the /etc/hosts that a pod's containers get: the host's own one
+// with the aliases for a pod in the host's network, else one that knows the pod itself.
+func HostsFile(p *v1.Pod, host Host, podIPs []string) string {
+	var out strings.Builder
+	if p.Spec.HostNetwork {
+		out.WriteString("# Host's hosts file, with the pod's aliases added by crishim.\n")
+		out.WriteString(strings.TrimRight(host.HostsFile, "\n") + "\n")
+	} else {
+		out.WriteString("# Pod's hosts file, written by crishim.\n" +
+			"127.0.0.1\tlocalhost\n" +
+			"::1\tlocalhost ip6-localhost ip6-loopback\n" +
+			"fe00::0\tip6-localnet\n" +
+			"fe00::0\tip6-mcastprefix\n" +
+			"fe00::1\tip6-allnodes\n" +
+			"fe00::2\tip6-allrouters\n")
+		for _, ip := range podIPs {
+			out.WriteString(ip + "\t" + Hostname(p) + "\n")
+		}
+	}
+	for _, alias := range p.Spec.HostAliases {
+		out.WriteString(alias.IP + "\t" + strings.Join(alias.Hostnames, "\t") + "\n")
+	}
+	return out.String()
+}
+
+// Hostname is the pod's host name: what it asks for, else its name as far as it fits.
+func Hostname(p *v1.Pod) string {
+	const longest = 63
+	if p.Spec.HostnameOverride != nil && *p.Spec.HostnameOverride != "" {
+		return *p.Spec.HostnameOverride
+	}
+	if p.Spec.Hostname != "" {
+		return p.Spec.Hostname
+	}
+	if len(p.Name) <= longest {
+		return p.Name
+	}
+	return strings.TrimRight(p.Name[:longest], "-.")
 }

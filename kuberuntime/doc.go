@@ -1,0 +1,13 @@
+// Package kuberuntime runs pods from manifests on any CRI runtime: what the kubelet's
+// runtime manager does, without a cluster.
+//
+// New makes a Manager over connections to the CRI's services; SyncPod brings one pod to what its manifest says
+// and returns, KillPod ends it, GetPodStatus reads its state, GarbageCollect removes what
+// is dead. Each call does one step of a loop that somebody else drives: Up until one pod
+// runs or is ready, Loop for a folder of static pods with probes and restarts.
+//
+// The decisions are in plan, the CRI messages in criconfig, host folders in volume, probes
+// in probe, manifests in manifest, keys and states in pod. There is no API server: nothing
+// is stored but what the runtime and the pods' folders hold, and whatever another
+// process did to the pods is seen at the next step.
+package kuberuntime
