@@ -2,7 +2,7 @@ package client
 
 import "strings"
 
-// States of an [Attempt].
+// States of an [Candidate].
 const (
 	StateReady       = "ready"         // answers and may be used
 	StateAbsent      = "absent"        // no such socket, or no such host
@@ -18,16 +18,16 @@ const (
 	StateNotTried    = "not tried"     // decided before it was its turn
 )
 
-// Kinds of an [Attempt].
+// Kinds of an [Candidate].
 const (
 	KindCRI    = "cri"
 	KindEngine = "engine"
 	KindShim   = "shim"
 )
 
-// Attempt is one endpoint that was looked at: what it is, what was found
+// Candidate is one endpoint that was looked at: what it is, what was found
 // there, and whether it was taken.
-type Attempt struct {
+type Candidate struct {
 	// Endpoint is the address as a flag would give it.
 	Endpoint string
 	// Kind is one of the kinds above.
@@ -44,7 +44,7 @@ type Attempt struct {
 }
 
 // reason is the state as the end of a sentence.
-func (a Attempt) reason() string {
+func (a Candidate) reason() string {
 	switch a.State {
 	case StateAbsent:
 		return "there is no such socket"
@@ -70,7 +70,7 @@ func (a Attempt) reason() string {
 }
 
 // Hint is the next step for someone who wants this endpoint to work.
-func (a Attempt) Hint() string {
+func (a Candidate) Hint() string {
 	if host, ssh := strings.CutPrefix(a.Endpoint, "ssh://"); ssh && a.State == StateFailed {
 		host, socket, _ := strings.Cut(host, "/")
 		return "try `ssh ssh://" + host + " ls -l /" + socket + "`: the login has to work, and the socket has to be there"

@@ -12,7 +12,7 @@ import (
 // probed is the outcome for one known socket.
 type probed struct {
 	link    *link
-	attempt Attempt
+	attempt Candidate
 }
 
 // survey probes the known sockets and looks for a Docker engine, all at the
@@ -21,7 +21,7 @@ type survey struct {
 	known   []probed
 	done    []chan struct{}
 	engine  *Engine
-	engines []Attempt
+	engines []Candidate
 	engined chan struct{}
 	wait    func()
 }
@@ -76,7 +76,7 @@ func (c *Conn) automatic(ctx context.Context, o *Options) error {
 		<-s.engined
 	}
 	s.finish(cancel, chosen)
-	c.Attempts = s.attempts(chosen, len(s.known))
+	c.Candidates = s.attempts(chosen, len(s.known))
 	if chosen >= 0 {
 		c.runtime, c.RuntimeEndpoint = s.known[chosen].link, s.known[chosen].attempt.Endpoint
 		return nil
@@ -85,14 +85,14 @@ func (c *Conn) automatic(ctx context.Context, o *Options) error {
 		return &Error{Code: codes.Canceled, text: "look for a container runtime: interrupted", err: err}
 	}
 	if s.engine == nil || o.StartShim == nil {
-		return nothingError(c.Attempts)
+		return nothingError(c.Candidates)
 	}
 	l, address, err := c.startShim(ctx, o, *s.engine)
 	if err != nil {
-		return withSetAside(err, c.Attempts)
+		return withSetAside(err, c.Candidates)
 	}
 	c.runtime, c.RuntimeEndpoint = l, address
-	l.aside = setAside(c.Attempts)
+	l.aside = setAside(c.Candidates)
 	return nil
 }
 
@@ -119,8 +119,8 @@ func (s *survey) finish(cancel context.CancelFunc, chosen int) {
 	}
 }
 
-func (s *survey) attempts(chosen, known int) []Attempt {
-	out := make([]Attempt, 0, known+len(s.engines))
+func (s *survey) attempts(chosen, known int) []Candidate {
+	out := make([]Candidate, 0, known+len(s.engines))
 	for i, p := range s.known {
 		p.attempt.Chosen = i == chosen
 		out = append(out, p.attempt)
@@ -128,10 +128,10 @@ func (s *survey) attempts(chosen, known int) []Attempt {
 	return append(out, s.engines...)
 }
 
-// Probe looks at everything that Connect would, to the end, and marks what
+// Discover looks at everything that Connect would, to the end, and marks what
 // Connect would take, without starting the shim. The error is Connect's, as
 // far as it is known without a shim; the attempts are complete even then.
-func Probe(ctx context.Context, o Options) ([]Attempt, error) {
+func Discover(ctx context.Context, o Options) ([]Candidate, error) {
 	runtime, _, err := o.parseEndpoints()
 	if err != nil {
 		return nil, err
@@ -161,14 +161,14 @@ func Probe(ctx context.Context, o Options) ([]Attempt, error) {
 }
 
 // probeExplicit puts the endpoint that was asked for before the others.
-func (o *Options) probeExplicit(ctx context.Context, e Endpoint, rest []Attempt) ([]Attempt, error) {
-	var a Attempt
+func (o *Options) probeExplicit(ctx context.Context, e Endpoint, rest []Candidate) ([]Candidate, error) {
+	var a Candidate
 	switch {
 	case e.Docker && e.Network == "":
 		_, tried := o.findEngineWithin(ctx)
 		a = tried[len(tried)-1]
 	case e.Docker:
-		a = Attempt{Kind: KindEngine, Name: "Docker"}
+		a = Candidate{Kind: KindEngine, Name: "Docker"}
 		tctx, cancel := context.WithTimeout(ctx, o.connectTimeout())
 		engine := o.engines(e.EngineHost())[0]
 		o.tryEngine(tctx, &engine, &a)
@@ -176,12 +176,12 @@ func (o *Options) probeExplicit(ctx context.Context, e Endpoint, rest []Attempt)
 	case e.Network == "ssh":
 		var c Conn
 		l, _, err := c.explicitSSH(ctx, o, e)
-		a = c.Attempts[0]
+		a = c.Candidates[0]
 		if cerr := errors.Join(l.close(), c.Close()); cerr != nil {
 			o.debugf("close: %v", cerr)
 		}
 		if err != nil {
-			return append([]Attempt{a}, rest...), err
+			return append([]Candidate{a}, rest...), err
 		}
 	default:
 		var l *link
@@ -190,7 +190,7 @@ func (o *Options) probeExplicit(ctx context.Context, e Endpoint, rest []Attempt)
 	}
 	a.Endpoint = e.String()
 	a.Chosen = a.State == StateReady
-	out := []Attempt{a}
+	out := []Candidate{a}
 	for _, r := range rest {
 		if r.Endpoint != a.Endpoint {
 			out = append(out, r)
@@ -205,7 +205,7 @@ func (o *Options) probeExplicit(ctx context.Context, e Endpoint, rest []Attempt)
 }
 
 // setAside names a containerd that answered but was taken for Docker's own.
-func setAside(attempts []Attempt) string {
+func setAside(attempts []Candidate) string {
 	for _, a := range attempts {
 		if a.State == StateDockersOwn {
 			return fmt.Sprintf("%s answers too, without pod network and pods; -r %s takes it", a.Endpoint, a.Endpoint)
@@ -214,13 +214,13 @@ func setAside(attempts []Attempt) string {
 	return ""
 }
 
-func withSetAside(err error, attempts []Attempt) error {
+func withSetAside(err error, attempts []Candidate) error {
 	return (&link{aside: setAside(attempts)}).alsoAside(err)
 }
 
 // nothingError lists what was tried. The hint is for the attempt that came
 // nearest to an answer.
-func nothingError(attempts []Attempt) *Error {
+func nothingError(attempts []Candidate) *Error {
 	var list []string
 	for _, a := range attempts {
 		list = append(list, fmt.Sprintf("%s (%s): %s", a.Endpoint, a.Name, a.reason()))
@@ -235,7 +235,7 @@ func nothingError(attempts []Attempt) *Error {
 	return &Error{Code: codes.Unavailable, text: "no container runtime found:", list: list, hint: hint}
 }
 
-func noEngineError(tried []Attempt) error {
+func noEngineError(tried []Candidate) error {
 	err := nothingError(tried)
 	err.text = "no Docker engine found:"
 	if a, ok := firstIn(tried, StateDenied); !ok || a.Hint() == "" {
@@ -244,11 +244,11 @@ func noEngineError(tried []Attempt) error {
 	return err
 }
 
-func firstIn(attempts []Attempt, state string) (Attempt, bool) {
+func firstIn(attempts []Candidate, state string) (Candidate, bool) {
 	for _, a := range attempts {
 		if a.State == state {
 			return a, true
 		}
 	}
-	return Attempt{}, false
+	return Candidate{}, false
 }

@@ -57,7 +57,7 @@ func (n *node) options() client.Options {
 	}
 }
 
-func states(attempts []client.Attempt) map[string]string {
+func states(attempts []client.Candidate) map[string]string {
 	out := map[string]string{}
 	for _, a := range attempts {
 		name := filepath.Base(a.Endpoint)
@@ -84,8 +84,8 @@ func TestAutomaticTakesByPrecedence(t *testing.T) {
 	if c.RuntimeEndpoint != "unix://"+n.path("containerd") || c.Embedded || n.shim.started > 0 {
 		t.Errorf("got %s, embedded %t", c.RuntimeEndpoint, c.Embedded)
 	}
-	if got := states(c.Attempts)["containerd"]; got != "ready, chosen" {
-		t.Errorf("got %v", c.Attempts)
+	if got := states(c.Candidates)["containerd"]; got != "ready, chosen" {
+		t.Errorf("got %v", c.Candidates)
 	}
 }
 
@@ -99,7 +99,7 @@ func TestAutomaticPassesOverWhatDoesNotWork(t *testing.T) {
 	o.ProbeTimeout = 3 * time.Second // which the silent one uses up
 	c := connect(t, o)
 	want := map[string]string{"containerd": "no CRI", "crio": "hangs", "crid": "ready, chosen", "docker": "absent"}
-	if diff := cmp.Diff(want, states(c.Attempts)); diff != "" {
+	if diff := cmp.Diff(want, states(c.Candidates)); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -139,12 +139,12 @@ func TestDockersOwnContainerd(t *testing.T) {
 			}
 			c := connect(t, n.options())
 			if c.Embedded != tt.embedded {
-				t.Fatalf("embedded: got %t, want %t; %v", c.Embedded, tt.embedded, c.Attempts)
+				t.Fatalf("embedded: got %t, want %t; %v", c.Embedded, tt.embedded, c.Candidates)
 			}
 			if !tt.embedded {
 				return
 			}
-			if got := states(c.Attempts)["containerd"]; got != client.StateDockersOwn {
+			if got := states(c.Candidates)["containerd"]; got != client.StateDockersOwn {
 				t.Errorf("got %s", got)
 			}
 			// A later error names the other one as well.
@@ -208,7 +208,7 @@ func TestProbe(t *testing.T) {
 	n := newNode(t)
 	n.runtime("containerd", stubcri.Options{NoNetwork: true})
 	fakeEngine(t, n.path("docker"))
-	got, err := client.Probe(t.Context(), n.options())
+	got, err := client.Discover(t.Context(), n.options())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -222,7 +222,7 @@ func TestProbe(t *testing.T) {
 
 	o := n.options()
 	o.RuntimeEndpoint, o.ConnectTimeout = n.path("containerd"), patient
-	got, err = client.Probe(t.Context(), o)
+	got, err = client.Discover(t.Context(), o)
 	if err != nil || len(got) != 4 {
 		t.Fatalf("got %v, %v", got, err)
 	}
@@ -231,7 +231,7 @@ func TestProbe(t *testing.T) {
 	}
 
 	o.RuntimeEndpoint = n.path("nothing")
-	got, err = client.Probe(t.Context(), o)
+	got, err = client.Discover(t.Context(), o)
 	if err == nil || len(got) != 5 || got[0].State != client.StateAbsent {
 		t.Errorf("got %v, %v", got, err)
 	}
@@ -240,7 +240,7 @@ func TestProbe(t *testing.T) {
 func TestProbeNothing(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)
-	got, err := client.Probe(t.Context(), n.options())
+	got, err := client.Discover(t.Context(), n.options())
 	if err == nil || len(got) != 4 {
 		t.Errorf("got %v, %v", got, err)
 	}

@@ -23,8 +23,8 @@ type Conn struct {
 	Engine   Engine
 	// Version is the runtime's answer while connecting.
 	Version *runtimeapi.VersionResponse
-	// Attempts is what was tried on the way, in order of precedence.
-	Attempts []Attempt
+	// Candidates are the endpoints that were looked at, in order of precedence.
+	Candidates []Candidate
 
 	now            func() time.Time
 	runtime, image *link
@@ -76,7 +76,7 @@ func Connect(ctx context.Context, o Options) (*Conn, error) {
 		}
 		return nil, err
 	}
-	for _, a := range c.Attempts {
+	for _, a := range c.Candidates {
 		name := ""
 		if a.Name != "" {
 			name = " (" + a.Name + ")"

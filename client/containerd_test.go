@@ -69,11 +69,11 @@ func debianContainerd(t *testing.T, change ...string) string {
 
 // settled waits until containerd's socket is in a state other than absent,
 // refused or still loading its plugins.
-func settled(t *testing.T, o client.Options, want string) []client.Attempt {
+func settled(t *testing.T, o client.Options, want string) []client.Candidate {
 	t.Helper()
-	var got []client.Attempt
+	var got []client.Candidate
 	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
-		got, _ = client.Probe(t.Context(), o)
+		got, _ = client.Discover(t.Context(), o)
 		if got[0].State == want {
 			return got
 		}

@@ -3,7 +3,7 @@
 // [Connect] is the way in: it takes what flags, environment and config file
 // say, probes the known sockets where they say nothing, starts the embedded
 // dockershim where there is only Docker, and returns a [Conn] whose Runtime
-// and Image clients speak CRI v1 whatever version the runtime knows. [Probe]
+// and Image clients speak CRI v1 whatever version the runtime knows. [Discover]
 // makes the same decision for people to look at. [LoadConfig] reads crictl's
 // config file. The Conn also turns what people type (names, pod/container,
 // id prefixes) into containers, pods and images.

@@ -33,10 +33,10 @@ func (o *Options) engines(host string) []Engine {
 // findEngine returns the first engine that answers, and what was tried. One
 // that cannot be asked from here (ssh, TLS) is believed to be there: the
 // shim will say what is wrong with it.
-func (o *Options) findEngine(ctx context.Context) (*Engine, []Attempt) {
-	var tried []Attempt
+func (o *Options) findEngine(ctx context.Context) (*Engine, []Candidate) {
+	var tried []Candidate
 	for _, engine := range o.engines("") {
-		a := Attempt{Endpoint: engine.Host, Kind: KindEngine, Name: "Docker"}
+		a := Candidate{Endpoint: engine.Host, Kind: KindEngine, Name: "Docker"}
 		if engine.From != "" {
 			a.Name = "Docker, from " + engine.From
 		}
@@ -50,7 +50,7 @@ func (o *Options) findEngine(ctx context.Context) (*Engine, []Attempt) {
 }
 
 // tryEngine asks an engine, and keeps in it what it answers.
-func (o *Options) tryEngine(ctx context.Context, engine *Engine, a *Attempt) {
+func (o *Options) tryEngine(ctx context.Context, engine *Engine, a *Candidate) {
 	scheme, address, ok := strings.Cut(engine.Host, "://")
 	switch {
 	case engine.Err != nil:

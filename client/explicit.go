@@ -24,13 +24,13 @@ func (c *Conn) explicit(ctx context.Context, o *Options, e Endpoint) (*link, str
 	if e.Network == "ssh" {
 		return c.explicitSSH(ctx, o, e)
 	}
-	var a Attempt
+	var a Candidate
 	for try := 0; ; try++ {
 		var l *link
 		l, a = o.checkWithin(ctx, e)
 		if l != nil {
 			a.Chosen = true
-			c.Attempts = append(c.Attempts, a)
+			c.Candidates = append(c.Candidates, a)
 			return l, a.Endpoint, nil
 		}
 		again := a.State == StateAbsent || a.State == StateRefused
@@ -39,11 +39,11 @@ func (c *Conn) explicit(ctx context.Context, o *Options, e Endpoint) (*link, str
 		}
 		o.debugf("endpoint %s: %s; trying again", a.Endpoint, a.Detail)
 	}
-	c.Attempts = append(c.Attempts, a)
+	c.Candidates = append(c.Candidates, a)
 	return nil, "", explicitError(ctx, o, a)
 }
 
-func (o *Options) checkWithin(ctx context.Context, e Endpoint) (*link, Attempt) {
+func (o *Options) checkWithin(ctx context.Context, e Endpoint) (*link, Candidate) {
 	ctx, cancel := context.WithTimeout(ctx, o.connectTimeout())
 	defer cancel()
 	return o.check(ctx, e)
@@ -66,7 +66,7 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-func explicitError(ctx context.Context, o *Options, a Attempt) error {
+func explicitError(ctx context.Context, o *Options, a Candidate) error {
 	if err := ctx.Err(); err != nil {
 		return &Error{Endpoint: a.Endpoint, Code: codes.Canceled, text: "connect to " + a.Endpoint + ": interrupted", err: err}
 	}
@@ -87,25 +87,25 @@ func (c *Conn) explicitShim(ctx context.Context, o *Options, e Endpoint) (*link,
 	if e.Network == "" {
 		found, tried := o.findEngineWithin(ctx)
 		if found == nil {
-			c.Attempts = append(c.Attempts, tried...)
+			c.Candidates = append(c.Candidates, tried...)
 			return nil, "", noEngineError(tried)
 		}
 		engine = *found
 	} else {
 		engine = o.engines(e.EngineHost())[0]
-		a := Attempt{Endpoint: e.String(), Kind: KindEngine, Name: "Docker"}
+		a := Candidate{Endpoint: e.String(), Kind: KindEngine, Name: "Docker"}
 		tctx, cancel := context.WithTimeout(ctx, o.connectTimeout())
 		o.tryEngine(tctx, &engine, &a)
 		cancel()
 		if a.State != StateReady {
-			c.Attempts = append(c.Attempts, a)
+			c.Candidates = append(c.Candidates, a)
 			return nil, "", explicitError(ctx, o, a)
 		}
 	}
 	return c.startShim(ctx, o, engine)
 }
 
-func (o *Options) findEngineWithin(ctx context.Context) (*Engine, []Attempt) {
+func (o *Options) findEngineWithin(ctx context.Context) (*Engine, []Candidate) {
 	ctx, cancel := context.WithTimeout(ctx, o.connectTimeout())
 	defer cancel()
 	return o.findEngine(ctx)
@@ -114,13 +114,13 @@ func (o *Options) findEngineWithin(ctx context.Context) (*Engine, []Attempt) {
 // startShim starts the shim and connects to it.
 func (c *Conn) startShim(ctx context.Context, o *Options, engine Engine) (*link, string, error) {
 	address := engineEndpoint(engine)
-	a := Attempt{Endpoint: address, Kind: KindShim, Name: "built-in dockershim"}
+	a := Candidate{Endpoint: address, Kind: KindShim, Name: "built-in dockershim"}
 	if o.StartShim == nil {
 		return nil, "", &Error{Endpoint: address, Code: codes.Unavailable, text: "connect to " + address + ": there is no built-in dockershim here"}
 	}
 	fail := func(err error) (*link, string, error) {
 		a.State, a.Detail = StateFailed, err.Error()
-		c.Attempts = append(c.Attempts, a)
+		c.Candidates = append(c.Candidates, a)
 		e := &Error{Endpoint: address, Code: status.Code(err), text: "start the built-in dockershim on " + address + ": " + plain(err.Error()), err: err}
 		if host, ssh := strings.CutPrefix(address, "docker+"); ssh && strings.HasPrefix(host, "ssh:") {
 			e.text = "connect to " + address + ": " + remoteEngineReason(e.text)
@@ -142,7 +142,7 @@ func (c *Conn) startShim(ctx context.Context, o *Options, engine Engine) (*link,
 	l.endpoint = address // what errors name
 	a.State, a.API, a.Chosen = StateReady, l.api, true
 	a.Detail = version.GetRuntimeName() + " " + version.GetRuntimeVersion()
-	c.Attempts = append(c.Attempts, a)
+	c.Candidates = append(c.Candidates, a)
 	c.Engine, c.Embedded = engine, true
 	return l, address, nil
 }
@@ -198,8 +198,8 @@ func (c *Conn) explicitImage(ctx context.Context, o *Options, e Endpoint) (*link
 	embedded, engine := c.Embedded, c.Engine
 	defer func() { c.Embedded, c.Engine = embedded, engine }()
 	l, address, err := c.explicit(ctx, o, e)
-	last := len(c.Attempts) - 1
-	if err == nil || e.Docker || e.Network == "ssh" || c.Attempts[last].State != StateNoCRI {
+	last := len(c.Candidates) - 1
+	if err == nil || e.Docker || e.Network == "ssh" || c.Candidates[last].State != StateNoCRI {
 		return l, address, err
 	}
 	ictx, cancel := context.WithTimeout(ctx, o.connectTimeout())
@@ -216,8 +216,8 @@ func (c *Conn) explicitImage(ctx context.Context, o *Options, e Endpoint) (*link
 		case codes.Unimplemented, codes.Unavailable, codes.DeadlineExceeded, codes.Canceled:
 			continue
 		}
-		c.Attempts[last].State, c.Attempts[last].API, c.Attempts[last].Chosen = StateReady, api, true
-		c.Attempts[last].Detail = "image service"
+		c.Candidates[last].State, c.Candidates[last].API, c.Candidates[last].Chosen = StateReady, api, true
+		c.Candidates[last].Detail = "image service"
 		return il, e.String(), nil
 	}
 	_ = il.close()

@@ -15,8 +15,8 @@ import (
 
 // check dials an endpoint and asks for its version, v1 first. The link is
 // nil unless the attempt ended ready.
-func (o *Options) check(ctx context.Context, e Endpoint) (*link, Attempt) {
-	a := Attempt{Endpoint: e.String(), Kind: KindCRI}
+func (o *Options) check(ctx context.Context, e Endpoint) (*link, Candidate) {
+	a := Candidate{Endpoint: e.String(), Kind: KindCRI}
 	l, err := newLink(o, e)
 	if err != nil {
 		a.State, a.Detail = StateFailed, err.Error()
@@ -53,7 +53,7 @@ func (l *link) negotiate(ctx context.Context) error {
 
 // classify says why a version call did not work out. Where the dial itself
 // failed its error says it; where the other end talked, what it talked does.
-func (o *Options) classify(ctx context.Context, a *Attempt, e Endpoint, err, dialErr error) {
+func (o *Options) classify(ctx context.Context, a *Candidate, e Endpoint, err, dialErr error) {
 	a.Detail = err.Error()
 	if dialErr != nil {
 		a.State, a.Detail = dialState(e, dialErr)

@@ -176,9 +176,9 @@ func (c *Conn) explicitSSH(ctx context.Context, o *Options, e Endpoint) (*link, 
 	}
 	tctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	a := Attempt{Endpoint: e.String(), Kind: KindCRI}
+	a := Candidate{Endpoint: e.String(), Kind: KindCRI}
 	fail := func() (*link, string, error) {
-		c.Attempts = append(c.Attempts, a)
+		c.Candidates = append(c.Candidates, a)
 		if ctx.Err() != nil {
 			return nil, "", explicitError(ctx, o, a)
 		}
@@ -205,7 +205,7 @@ func (c *Conn) explicitSSH(ctx context.Context, o *Options, e Endpoint) (*link, 
 		return fail()
 	}
 	a.Chosen = true
-	c.Attempts = append(c.Attempts, a)
+	c.Candidates = append(c.Candidates, a)
 	l.endpoint, l.tunnel = e.String(), t
 	return l, l.endpoint, nil
 }

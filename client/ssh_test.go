@@ -241,7 +241,7 @@ func TestSSHRefusals(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), tt.want) || !strings.HasPrefix(err.Error(), "connect to "+tt.endpoint) {
 			t.Errorf("%s: got %v, want %q", name, err, tt.want)
 		}
-		attempts, err := client.Probe(t.Context(), client.Options{
+		attempts, err := client.Discover(t.Context(), client.Options{
 			RuntimeEndpoint: tt.endpoint, ConnectTimeout: 300 * time.Millisecond, Known: []client.Known{}, Engines: engines(),
 		})
 		if err == nil || len(attempts) != 1 || attempts[0].State == client.StateReady {

@@ -50,7 +50,7 @@ func examine(ctx context.Context, env *Env) []output.Finding {
 	if err != nil {
 		return findings // it is about the config file
 	}
-	attempts, err := client.Probe(ctx, options)
+	attempts, err := client.Discover(ctx, options)
 	findings = append(findings, checkup.Endpoints(attempts)...)
 	if err == nil {
 		var conn *client.Conn

@@ -41,7 +41,7 @@ func (o *endpointsOptions) run(ctx context.Context, env *Env) error {
 	if err != nil {
 		return err
 	}
-	attempts, failed := client.Probe(ctx, options)
+	attempts, failed := client.Discover(ctx, options)
 	if failed != nil && len(attempts) == 0 {
 		return failed
 	}
@@ -57,7 +57,7 @@ func (o *endpointsOptions) run(ctx context.Context, env *Env) error {
 
 // newPods returns which network new pods get: those of the built-in dockershim that would
 // be started, or of the runtime that is used, as far as it says so.
-func (env *Env) newPods(ctx context.Context, a client.Attempt, options client.Options, embedded shim.Options) string {
+func (env *Env) newPods(ctx context.Context, a client.Candidate, options client.Options, embedded shim.Options) string {
 	plugin := embedded.Network.Plugin
 	if a.Kind != client.KindEngine {
 		options.RuntimeEndpoint, options.ImageEndpoint = a.Endpoint, ""

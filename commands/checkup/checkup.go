@@ -196,7 +196,7 @@ func skipped(check, detail string) output.Finding {
 
 // Endpoints turns what the resolver tried into findings. Places where
 // nothing is are no finding; a node has one runtime, not eight.
-func Endpoints(attempts []client.Attempt) []output.Finding {
+func Endpoints(attempts []client.Candidate) []output.Finding {
 	var out []output.Finding
 	for _, a := range attempts {
 		check := "endpoint " + a.Endpoint

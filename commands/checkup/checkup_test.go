@@ -201,7 +201,7 @@ func space(bytes, free, inodes, freeInodes uint64) func(*stubcri.Server, *checku
 
 func TestEndpoints(t *testing.T) {
 	t.Parallel()
-	got := checkup.Endpoints([]client.Attempt{
+	got := checkup.Endpoints([]client.Candidate{
 		{Endpoint: "unix:///a", State: client.StateAbsent},
 		{Endpoint: "unix:///b", Name: "containerd", State: client.StateDenied, Detail: "permission denied"},
 		{Endpoint: "unix:///c", State: client.StateReady, Detail: "cri-o 1.30", Chosen: true},
