@@ -2,7 +2,7 @@ GO ?= go
 VERSION ?= $(shell git describe --tags --always --dirty --match 'v*' 2>/dev/null || echo dev)
 # Without the man page generator of the flag library, gRPC's /debug/requests pages, and HTTP/2 for
 # net/http, which nothing here speaks: gRPC has its own.
-TAGS := urfave_cli_no_docs,grpcnotrace,nethttpomithttp2
+TAGS := $(shell cat hack/tags)
 LDFLAGS := -s -w -X main.version=$(VERSION)
 # The race detector needs a C compiler; without one the same tests run without it.
 RACE := $(shell command -v gcc >/dev/null 2>&1 && echo -race)

@@ -6,19 +6,6 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-# protoc-gen-go is that of the protobuf module in go.mod; this one is built once per machine
-# and version, as it takes the network.
-grpc_plugin() {
-  local version=v1.6.2 kept
-  kept=${XDG_CACHE_HOME:-$HOME/.cache}/crishim/protoc-gen-go-grpc-$version
-  if [ ! -x "$kept" ]; then
-    GOFLAGS='' GOBIN=$new/bin go install "google.golang.org/grpc/cmd/protoc-gen-go-grpc@$version" || return
-    mkdir -p "$(dirname "$kept")"
-    mv "$new/bin/protoc-gen-go-grpc" "$kept"
-  fi
-  ln -s "$kept" "$new/bin/protoc-gen-go-grpc"
-}
-
 mode=${1:-write} status=0
 new=$(mktemp -d)
 trap 'rm -rf "$new"' EXIT
@@ -43,10 +30,12 @@ mkdir -p "$new/bin" "$new/api" "$new/shim/pause"
 
 if ! command -v protoc >/dev/null; then
   cannot api 'there is no protoc (the package protobuf-compiler)'
-elif ! go build -o "$new/bin/" google.golang.org/protobuf/cmd/protoc-gen-go || ! grpc_plugin; then
+# protoc-gen-go is that of the protobuf module in go.mod.
+elif ! go build -o "$new/bin/" google.golang.org/protobuf/cmd/protoc-gen-go ||
+  ! grpc=$(hack/tool.sh google.golang.org/grpc/cmd/protoc-gen-go-grpc@v1.6.2); then
   cannot api "protoc's plugins cannot be built"
 else
-  PATH=$new/bin:$PATH protoc -I api --go_out="$new/api" --go_opt=paths=source_relative \
+  PATH=$new/bin:$PATH protoc -I api --plugin=protoc-gen-go-grpc="$grpc" --go_out="$new/api" --go_opt=paths=source_relative \
     --go-grpc_out="$new/api" --go-grpc_opt=paths=source_relative crishim.proto
   take api/crishim.pb.go
   take api/crishim_grpc.pb.go

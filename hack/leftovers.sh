@@ -3,6 +3,7 @@
 # With "containers": pods and containers on the test engines; fails when there are any.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+export -n CRISHIM_TEST_TMP # what runs with it in its environment is of a test
 
 things() {
   local d p
@@ -28,11 +29,14 @@ things() {
   awk '/crishim/ && !/crishim-engine/ { print "mount " $2 }' /proc/mounts
   awk '/crishim/ && !/crishim-engine/ && !/\/crishim(-[0-9]+)?\/(shim|ssh)-/ && $NF ~ /^[@\/]/ { print "socket " $NF }' /proc/net/unix
   find /sys/fs/cgroup -maxdepth 2 -type d -name 'crishim*' -printf 'cgroup %p\n' 2>/dev/null || true
-  # Of this checkout, and of a run of test.sh; another crishim is somebody's.
+  # Programs of this checkout, and any that a run of test.sh started; another crishim is somebody's.
   for p in /proc/[0-9]*; do
+    if [ "$p" = "/proc/$$" ] || [ "$p" = "/proc/$BASHPID" ]; then continue; fi
     case $(readlink "$p/exe" 2>/dev/null) in
-      "$PWD"/* | "${CRISHIM_TEST_TMP:-/nonexistent}"/*) printf 'process %s %s\n' "${p#/proc/}" "$({ tr '\0' ' ' <"$p/cmdline"; } 2>/dev/null)" ;;
+      "$PWD"/* | "${CRISHIM_TEST_TMP:-/nonexistent}"/*) ;;
+      *) grep -sqzxF "CRISHIM_TEST_TMP=${CRISHIM_TEST_TMP:-/nonexistent}" "$p/environ" || continue ;;
     esac
+    printf 'process %s %s\n' "${p#/proc/}" "$({ tr '\0' ' ' <"$p/cmdline"; } 2>/dev/null)"
   done
 }
 

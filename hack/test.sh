@@ -2,7 +2,7 @@
 # test.sh: all tests, then a look at whether they left anything on the machine.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-tags=urfave_cli_no_docs,grpcnotrace,nethttpomithttp2
+tags=$(cat hack/tags)
 shuffle=-shuffle=on # the seed is in the output of what fails
 race=()
 if command -v gcc >/dev/null; then race=(-race); fi

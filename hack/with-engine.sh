@@ -21,7 +21,8 @@ trap clean_up EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM HUP
 until
-  "$engine" up temporary
+  # The daemons outlive a run of tests that others share them with, and are not what it left.
+  env -u CRISHIM_TEST_TMP "$engine" up temporary
   exec 8<"$run"
   flock -s -w 60 8
   # They may have gone down while we waited for the lock.
