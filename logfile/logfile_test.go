@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -27,7 +28,8 @@ func cri(second int, stream, tag, text string) string {
 }
 
 func docker(second int, stream, text string) string {
-	return fmt.Sprintf(`{"log":%q,"stream":%q,"time":%q}`+"\n", text, stream, start.Add(time.Duration(second)*time.Second).Format(time.RFC3339Nano))
+	quoted, _ := json.Marshal(text) // of a string: no error
+	return fmt.Sprintf(`{"log":%s,"stream":%q,"time":%q}`+"\n", quoted, stream, start.Add(time.Duration(second)*time.Second).Format(time.RFC3339Nano))
 }
 
 func write(t *testing.T, path, text string) {
@@ -356,6 +358,12 @@ func TestLastLines(t *testing.T) {
 	write(t, long, cri(1, "stdout", "F", "before")+cri(1, "stdout", "F", strings.Repeat("x", 100))+"2026-01-02T03:04:18Z stdout F no end")
 	longer := filepath.Join(t.TempDir(), "0.log") // than what is read for so few bytes
 	write(t, longer, cri(1, "stdout", "F", strings.Repeat("y", 14000)+"z"))
+	escaped := filepath.Join(t.TempDir(), "0.log") // six bytes in the file for each one of the text
+	write(t, escaped, docker(1, "stdout", strings.Repeat("\x00", 16<<10))+docker(1, "stdout", strings.Repeat("\x01", 16<<10)))
+	wide := filepath.Join(t.TempDir(), "0.log")
+	write(t, wide, cri(1, "stdout", "F", strings.Repeat("é", 100)))
+	binary := filepath.Join(t.TempDir(), "0.log")
+	write(t, binary, cri(1, "stdout", "F", strings.Repeat("\x80", 100)))
 	for _, c := range []struct {
 		path     string
 		n, limit int
@@ -366,6 +374,9 @@ func TestLastLines(t *testing.T) {
 		{path, 5, 15, []string{"the end"}},
 		{long, 5, 10, []string{strings.Repeat("x", 10)}},
 		{longer, 5, 10, []string{strings.Repeat("y", 9) + "z"}},
+		{escaped, 5, 10, []string{strings.Repeat("\x01", 10)}},
+		{wide, 5, 11, []string{strings.Repeat("é", 5)}},
+		{binary, 5, 11, []string{strings.Repeat("\x80", 8)}},
 		{long, 0, 10, nil},
 		{filepath.Dir(path), 5, 10, nil},
 	} {

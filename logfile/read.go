@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"time"
+	"unicode/utf8"
 	"unsafe"
 
 	"github.com/fsnotify/fsnotify"
@@ -165,8 +166,8 @@ func LastLines(path string, n, limit int) []string {
 	if err != nil {
 		return nil
 	}
-	// A line has a prefix of about forty bytes in the file, a JSON line more. A runtime cuts one at 16 KiB.
-	size := max(int64(limit)+int64(n)*128, 32<<10)
+	// A line has a prefix in the file, and JSON writes up to six bytes for one. A runtime cuts a line at 16 KiB.
+	size := max(6*int64(limit)+int64(n)*128, 128<<10)
 	var all []string
 	end := io.NewSectionReader(f, max(info.Size()-size, 0), size)
 	err = new(lines).read(context.Background(), end, make([]byte, size), func(e Entry) error {
@@ -184,7 +185,13 @@ func LastLines(path string, n, limit int) []string {
 		left-- // the newline
 	}
 	if first == len(all)-1 {
-		all[first] = all[first][max(len(all[first])-limit, 0):]
+		text := all[first]
+		if from := len(text) - limit; from > 0 {
+			for end := min(from+utf8.UTFMax-1, len(text)); from < end && !utf8.RuneStart(text[from]); {
+				from++ // no half of a character
+			}
+			all[first] = text[from:]
+		}
 	}
 	return all[first:]
 }
