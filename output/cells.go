@@ -2,9 +2,11 @@ package output
 
 import (
 	"cmp"
-	"strconv"
+	"fmt"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/docker/go-units"
 )
@@ -12,22 +14,22 @@ import (
 // shortLength is how much of an id crictl's tables show.
 const shortLength = 13
 
+// unknownCell stands for what is not known.
+const unknownCell = "-"
+
 // shortID cuts an id, of an image or anything else, for a table.
 func shortID(id string, o Options) string {
 	if o.NoTrunc {
 		return id
 	}
 	id = strings.TrimPrefix(id, "sha256:")
-	if len(id) > shortLength {
-		return id[:shortLength]
-	}
-	return id
+	return id[:min(len(id), shortLength)]
 }
 
-// age says how long before now nanos (since 1970) was, as docker and crictl do.
+// age returns how long before now nanos (since 1970) was, as docker and crictl show it.
 func age(nanos int64, o Options) string {
 	if nanos <= 0 {
-		return "-"
+		return unknownCell
 	}
 	d := o.Now.Sub(time.Unix(0, nanos))
 	if d < 0 {
@@ -42,8 +44,6 @@ func size(bytes uint64) string { return units.HumanSizeWithPrecision(float64(byt
 // orUnknown is what crictl shows where a label is missing.
 func orUnknown(s string) string { return cmp.Or(s, "unknown") }
 
-func decimal(n uint32) string { return strconv.FormatUint(uint64(n), 10) }
-
 // enumWord turns CONTAINER_RUNNING or SANDBOX_NOTREADY into Running, NotReady.
 func enumWord(s string) string {
 	word := s[strings.IndexByte(s, '_')+1:]
@@ -54,4 +54,51 @@ func enumWord(s string) string {
 		return "NotReady"
 	}
 	return word[:1] + strings.ToLower(word[1:])
+}
+
+// maxCell bounds what one name, label or message may take of a table or an
+// error, in bytes; containers choose these texts.
+const maxCell = 4096
+
+// Sanitize makes text that a container controls safe for a terminal: control
+// characters, escape codes, bidirectional marks and broken UTF-8 are shown as
+// escapes, and what is longer than 4096 bytes is cut.
+func Sanitize(s string) string {
+	ellipsis := ""
+	if len(s) > maxCell {
+		s, ellipsis = s[:maxCell], "…"
+		for len(s) > 0 && !utf8.RuneStart(s[len(s)-1]) {
+			s = s[:len(s)-1]
+		}
+	}
+	if clean(s) {
+		return s + ellipsis
+	}
+	var b strings.Builder
+	for i := 0; i < len(s); {
+		r, size := utf8.DecodeRuneInString(s[i:])
+		switch {
+		case r == utf8.RuneError && size == 1:
+			fmt.Fprintf(&b, `\x%02x`, s[i])
+		case r < ' ' || r == 0x7f:
+			fmt.Fprintf(&b, `\x%02x`, r)
+		case harmful(r):
+			fmt.Fprintf(&b, `\u{%x}`, r)
+		default:
+			b.WriteString(s[i : i+size])
+		}
+		i += size
+	}
+	return b.String() + ellipsis
+}
+
+// clean reports whether nothing in s needs an escape; the common case.
+func clean(s string) bool {
+	return strings.IndexFunc(s, func(r rune) bool { return r < ' ' || r == utf8.RuneError || harmful(r) }) < 0
+}
+
+// harmful reports the runes that JSON allows in strings and that move, hide or reorder text on a terminal:
+// the delete character, C1 controls, bidirectional and zero-width marks, line separators.
+func harmful(r rune) bool {
+	return r >= 0x7f && (unicode.In(r, unicode.Cc, unicode.Cf, unicode.Co) || r == '\u2028' || r == '\u2029')
 }

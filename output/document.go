@@ -115,20 +115,16 @@ func renderDocument(w io.Writer, root []byte, kind Kind, compiled renderer) erro
 	return err
 }
 
-// dangerous runes are those that JSON allows in strings and a terminal obeys: the
-// delete character, C1 controls, bidirectional and zero-width marks.
-func dangerous(r rune) bool { return r == 0x7f || harmful(r) }
-
 // EscapeJSON writes as \u escapes what a terminal would obey. Programs read the
 // same text. Outside of strings there is none of it.
 func EscapeJSON(b []byte) []byte {
-	if bytes.IndexFunc(b, dangerous) < 0 {
+	if bytes.IndexFunc(b, harmful) < 0 {
 		return b
 	}
 	var out []byte
 	for _, r := range string(b) {
 		switch {
-		case !dangerous(r):
+		case !harmful(r):
 			out = utf8.AppendRune(out, r)
 		case r > 0xffff:
 			high, low := utf16.EncodeRune(r)
@@ -198,7 +194,7 @@ func (s *standIns) replace(v any) any {
 const longKey = 128
 
 func (s *standIns) replaceString(text string) string {
-	if strings.IndexFunc(text, dangerous) < 0 {
+	if strings.IndexFunc(text, harmful) < 0 {
 		return text
 	}
 	quoted := quoteYAML(text)
@@ -217,9 +213,9 @@ func quoteYAML(text string) string {
 	var b strings.Builder
 	for _, r := range text {
 		switch {
-		case r > 0xffff && dangerous(r):
+		case r > 0xffff && harmful(r):
 			fmt.Fprintf(&b, `\U%08x`, r)
-		case dangerous(r):
+		case harmful(r):
 			fmt.Fprintf(&b, `\u%04x`, r)
 		default:
 			quoted, err := json.Marshal(string(r)) // of a string: no error

@@ -11,9 +11,6 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// eventTime is RFC 3339 of one length, so that lines stay aligned.
-const eventTime = "2006-01-02T15:04:05.000Z07:00"
-
 type event = *runtimeapi.ContainerEventResponse
 
 // eventColumns are those of a table that grows: how wide their cells will be has to be
@@ -23,7 +20,7 @@ var eventColumns = []column[event]{
 		if e.GetCreatedAt() <= 0 {
 			return unknownCell
 		}
-		return time.Unix(0, e.GetCreatedAt()).In(o.location()).Format(eventTime)
+		return time.Unix(0, e.GetCreatedAt()).In(o.location()).Format("2006-01-02T15:04:05.000Z07:00") // of one length
 	}},
 	{name: "EVENT", width: len("Created"), value: func(e event, _ Options) string {
 		return enumWord(strings.TrimSuffix(e.GetContainerEventType().String(), "_EVENT"))
@@ -33,9 +30,7 @@ var eventColumns = []column[event]{
 		pod := e.GetPodSandboxStatus().GetMetadata()
 		return orUnknown(pod.GetNamespace()) + "/" + orUnknown(pod.GetName())
 	}},
-	{name: "NAME", width: 16, value: func(e event, _ Options) string {
-		return cmp.Or(eventContainer(e).GetMetadata().GetName(), "(pod)")
-	}},
+	{name: "NAME", width: 16, value: func(e event, _ Options) string { return cmp.Or(eventContainer(e).GetMetadata().GetName(), "(pod)") }},
 	{name: "EXIT", wide: true, width: len("EXIT"), value: func(e event, _ Options) string {
 		c := eventContainer(e)
 		if c.GetState() != runtimeapi.ContainerState_CONTAINER_EXITED {
@@ -43,17 +38,13 @@ var eventColumns = []column[event]{
 		}
 		return strconv.Itoa(int(c.GetExitCode()))
 	}},
-	{name: "REASON", wide: true, width: len("Completed"), value: func(e event, _ Options) string {
-		return cmp.Or(eventContainer(e).GetReason(), unknownCell)
-	}},
-	{name: "POD ID", wide: true, width: shortLength, value: func(e event, o Options) string {
-		return shortID(e.GetPodSandboxStatus().GetId(), o)
-	}},
+	{name: "REASON", wide: true, width: len("Completed"), value: func(e event, _ Options) string { return cmp.Or(eventContainer(e).GetReason(), unknownCell) }},
+	{name: "POD ID", wide: true, width: shortLength, value: func(e event, o Options) string { return shortID(e.GetPodSandboxStatus().GetId(), o) }},
 }
 
 // eventContainer is the status of the container that an event is about; nil
 // for one about the pod itself, and where the runtime does not send it.
-func eventContainer(e *runtimeapi.ContainerEventResponse) *runtimeapi.ContainerStatus {
+func eventContainer(e event) *runtimeapi.ContainerStatus {
 	for _, c := range e.GetContainersStatuses() {
 		if c.GetId() == e.GetContainerId() {
 			return c
@@ -88,23 +79,16 @@ func NewEvents(w io.Writer, o Options) (_ *Events, err error) {
 }
 
 // Write writes one event.
-func (e *Events) Write(event *runtimeapi.ContainerEventResponse) error {
+func (e *Events) Write(one *runtimeapi.ContainerEventResponse) error {
 	if e.shown != nil {
-		cells := make([]string, len(e.shown))
-		for i, c := range e.shown {
-			cells[i] = Sanitize(c.value(event, e.o))
-		}
-		return e.line(cells)
+		return e.line(each(e.shown, func(c column[event]) string { return Sanitize(c.value(one, e.o)) }))
 	}
 	if e.o.Format.Kind == YAML { // else the documents could not be told apart
 		if _, err := io.WriteString(e.w, "---\n"); err != nil {
 			return err
 		}
 	}
-	return render(e.w, view{
-		fallback: JSON, items: messages([]*runtimeapi.ContainerEventResponse{event}),
-		names: func() []string { return []string{event.GetContainerId()} },
-	}, e.o)
+	return render(e.w, view{fallback: JSON, items: messages([]event{one}), names: []string{one.GetContainerId()}}, e.o)
 }
 
 // line writes cells under each other. A cell that is wider than any before

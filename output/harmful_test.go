@@ -47,7 +47,7 @@ func TestYAMLEscapesWhatTerminalsObey(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if i := strings.IndexFunc(string(got), func(r rune) bool { return r < ' ' && r != '\n' || dangerous(r) }); i >= 0 {
+		if i := strings.IndexFunc(string(got), func(r rune) bool { return r < ' ' && r != '\n' || harmful(r) }); i >= 0 {
 			t.Errorf("%.40q: %q is not escaped", text, string(got)[i:min(len(got), i+4)])
 		}
 		var back map[string]any

@@ -12,10 +12,6 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// timeFields are shown as RFC 3339 in inspections, as crictl does, while lists
-// keep the message's nanoseconds.
-var timeFields = []string{"createdAt", "startedAt", "finishedAt"}
-
 // inspection is one object of an inspect command.
 type inspection struct {
 	status proto.Message
@@ -29,9 +25,8 @@ type inspection struct {
 func InspectContainers(w io.Writer, rs []*runtimeapi.ContainerStatusResponse, o Options) error {
 	return inspect(w, each(rs, func(r *runtimeapi.ContainerStatusResponse) inspection {
 		s := r.GetStatus()
-		return inspection{status: s, info: r.GetInfo(), id: s.GetId(), name: containerReference(&runtimeapi.Container{
-			Id: s.GetId(), Labels: s.GetLabels(), Metadata: s.GetMetadata(),
-		}, o), row: []string{
+		name := containerReference(&runtimeapi.Container{Id: s.GetId(), Labels: s.GetLabels(), Metadata: s.GetMetadata()}, o)
+		return inspection{s, r.GetInfo(), s.GetId(), name, []string{
 			shortID(s.GetId(), o), s.GetMetadata().GetName(), enumWord(s.GetState().String()), age(s.GetCreatedAt(), o),
 			s.GetImage().GetImage(), s.GetReason(),
 		}}
@@ -42,11 +37,10 @@ func InspectContainers(w io.Writer, rs []*runtimeapi.ContainerStatusResponse, o 
 func InspectPods(w io.Writer, rs []*runtimeapi.PodSandboxStatusResponse, o Options) error {
 	return inspect(w, each(rs, func(r *runtimeapi.PodSandboxStatusResponse) inspection {
 		s := r.GetStatus()
-		return inspection{status: s, info: r.GetInfo(), id: s.GetId(), name: podReference(&runtimeapi.PodSandbox{
-			Id: s.GetId(), Labels: s.GetLabels(), Metadata: s.GetMetadata(),
-		}), row: []string{
-			shortID(s.GetId(), o), s.GetMetadata().GetNamespace(), s.GetMetadata().GetName(), enumWord(s.GetState().String()), age(s.GetCreatedAt(), o),
-			s.GetNetwork().GetIp(),
+		name := podReference(&runtimeapi.PodSandbox{Id: s.GetId(), Labels: s.GetLabels(), Metadata: s.GetMetadata()})
+		return inspection{s, r.GetInfo(), s.GetId(), name, []string{
+			shortID(s.GetId(), o), s.GetMetadata().GetNamespace(), s.GetMetadata().GetName(), enumWord(s.GetState().String()),
+			age(s.GetCreatedAt(), o), s.GetNetwork().GetIp(),
 		}}
 	}), []string{"POD ID", "NAMESPACE", "NAME", "STATE", "CREATED", "IP"}, o)
 }
@@ -54,10 +48,8 @@ func InspectPods(w io.Writer, rs []*runtimeapi.PodSandboxStatusResponse, o Optio
 // InspectImages writes one object for one image, an array for several.
 func InspectImages(w io.Writer, rs []*runtimeapi.ImageStatusResponse, o Options) error {
 	return inspect(w, each(rs, func(r *runtimeapi.ImageStatusResponse) inspection {
-		i := r.GetImage()
-		return inspection{status: i, info: r.GetInfo(), id: i.GetId(), name: imageReference(i), row: []string{
-			shortID(i.GetId(), o), imageReference(i), size(i.GetSize()),
-		}}
+		i, name := r.GetImage(), imageReference(r.GetImage())
+		return inspection{i, r.GetInfo(), i.GetId(), name, []string{shortID(i.GetId(), o), name, size(i.GetSize())}}
 	}), []string{"IMAGE ID", "IMAGE", "SIZE"}, o)
 }
 
@@ -73,8 +65,8 @@ func inspect(w io.Writer, all []inspection, headers []string, o Options) error {
 			}
 			return slices.Concat([]byte("["), bytes.Join(items, []byte(",")), []byte("]"))
 		},
-		ids:   func() []string { return each(all, func(i inspection) string { return i.id }) },
-		names: func() []string { return each(all, func(i inspection) string { return i.name }) },
+		ids:   each(all, func(i inspection) string { return i.id }),
+		names: each(all, func(i inspection) string { return i.name }),
 		table: func(w io.Writer, o Options) error {
 			columns := make([]column[inspection], len(headers))
 			for i, h := range headers {
@@ -85,62 +77,45 @@ func inspect(w io.Writer, all []inspection, headers []string, o Options) error {
 	}, o)
 }
 
-// document is the status with the entries of the verbose map, keys sorted.
+// document is the status with the entries of the verbose map, keys sorted. Times are RFC 3339 here, as
+// crictl has them, while lists keep the message's nanoseconds. A time that never was stays crictl's year 1,
+// which scripts compare with.
 func (i inspection) document(o Options) ([]byte, error) {
-	status, err := protoTree(i.status)
+	document, err := withInfo(i.status, i.info)
 	if err != nil {
 		return nil, err
 	}
-	if fields, ok := status.(map[string]any); ok {
-		for _, name := range timeFields {
-			if nanos, ok := fields[name].(string); ok {
-				fields[name] = inspectTime(nanos, o)
+	if fields, ok := document["status"].(map[string]any); ok {
+		for _, name := range []string{"createdAt", "startedAt", "finishedAt"} {
+			if text, ok := fields[name].(string); ok {
+				var at time.Time
+				if nanos, err := strconv.ParseInt(text, 10, 64); err == nil && nanos > 0 {
+					at = time.Unix(0, nanos).In(o.location())
+				}
+				fields[name] = at.Format(time.RFC3339Nano)
 			}
 		}
 	}
-	document := infoTree(i.info)
-	document["status"] = status
 	return compactJSON(document)
 }
 
-// inspectTime turns a message's nanoseconds into RFC 3339. A time that never
-// was stays crictl's year 1, which scripts compare with.
-func inspectTime(nanos string, o Options) string {
-	n, err := strconv.ParseInt(nanos, 10, 64)
-	if err != nil || n <= 0 {
-		return time.Time{}.Format(time.RFC3339Nano)
-	}
-	return time.Unix(0, n).In(o.location()).Format(time.RFC3339Nano)
-}
-
-// protoTree returns a message as maps and slices.
-func protoTree(m proto.Message) (any, error) {
-	raw, err := marshalProto(m)
+// withInfo returns a message as maps and slices under "status", and next to it the entries of the verbose
+// map of an answer: most runtimes have one, called "info". A runtime puts a JSON document into each value, or
+// plain text. All but objects and arrays stay strings: an id that is all digits must not become a number.
+func withInfo(status proto.Message, info map[string]string) (map[string]any, error) {
+	raw, err := marshalProto(status)
 	if err != nil {
 		return nil, err
 	}
-	return decode(raw)
-}
-
-// infoTree reads the verbose map of an answer: a runtime puts a JSON document
-// into each value, or plain text. The entries stand at the top of the output,
-// next to "status": most runtimes have one, called "info".
-func infoTree(info map[string]string) map[string]any {
-	tree := make(map[string]any, len(info))
+	tree := make(map[string]any, len(info)+1)
 	for k, v := range info {
-		tree[k] = infoValue(v)
-	}
-	return tree
-}
-
-// infoValue decodes objects and arrays, and leaves all else a string: an id
-// that is all digits must not become a number.
-func infoValue(v string) any {
-	trimmed := strings.TrimSpace(v)
-	if strings.HasPrefix(trimmed, "{") || strings.HasPrefix(trimmed, "[") {
-		if tree, err := decode([]byte(trimmed)); err == nil {
-			return tree
+		tree[k] = strings.Trim(v, `"`)
+		if trimmed := strings.TrimSpace(v); strings.HasPrefix(trimmed, "{") || strings.HasPrefix(trimmed, "[") {
+			if value, err := decode([]byte(trimmed)); err == nil {
+				tree[k] = value
+			}
 		}
 	}
-	return strings.Trim(v, `"`)
+	tree["status"], err = decode(raw)
+	return tree, err
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -27,9 +28,6 @@ const (
 	podSubject       = "POD ID"
 )
 
-// unknownCell stands for a number that is not known.
-const unknownCell = "-"
-
 func bytesCell(n int64) string {
 	if n < 0 {
 		return unknownCell
@@ -37,18 +35,12 @@ func bytesCell(n int64) string {
 	return size(uint64(n))
 }
 
-func countCell(n int64) string {
+// known writes a number where it is known.
+func known[N int64 | float64](format string, n N) string {
 	if n < 0 {
 		return unknownCell
 	}
-	return fmt.Sprint(n)
-}
-
-func percentCell(p float64) string {
-	if p < 0 {
-		return unknownCell
-	}
-	return fmt.Sprintf("%.2f", p)
+	return fmt.Sprintf(format, n)
 }
 
 func pairCell(a, b int64) string {
@@ -58,41 +50,27 @@ func pairCell(a, b int64) string {
 	return bytesCell(a) + " / " + bytesCell(b)
 }
 
-func memoryPercent(u Usage) string {
-	if u.Memory < 0 || u.MemoryLimit <= 0 {
-		return unknownCell
-	}
-	return percentCell(100 * float64(u.Memory) / float64(u.MemoryLimit))
-}
-
 // usageColumns makes the columns of a stats table whose first one is subject.
 func usageColumns(subject string) []column[Usage] {
-	number := func(f func(Usage) int64) func(a, b Usage) int {
-		return func(a, b Usage) int { return cmp.Compare(f(a), f(b)) }
-	}
 	return []column[Usage]{
 		{name: subject, value: func(u Usage, o Options) string { return shortID(u.ID, o) }},
 		{name: "NAME", shrink: true, wide: subject == podSubject, value: func(u Usage, _ Options) string { return u.Name }},
 		{name: "POD", shrink: true, value: func(u Usage, _ Options) string { return cmp.Or(strings.Trim(u.Namespace+"/"+u.Pod, "/"), unknownCell) }},
-		{name: "CPU %", value: func(u Usage, _ Options) string { return percentCell(u.CPUPercent) },
-			less: func(a, b Usage) int { return cmp.Compare(a.CPUPercent, b.CPUPercent) }},
-		{name: "MEM", value: func(u Usage, _ Options) string { return bytesCell(u.Memory) },
-			less: number(func(u Usage) int64 { return u.Memory })},
-		{name: "LIMIT", spare: 3, value: func(u Usage, _ Options) string {
-			if u.MemoryLimit <= 0 {
+		{name: "CPU %", less: by(func(u Usage) float64 { return u.CPUPercent }), value: func(u Usage, _ Options) string { return known("%.2f", u.CPUPercent) }},
+		{name: "MEM", less: by(func(u Usage) int64 { return u.Memory }), value: func(u Usage, _ Options) string { return bytesCell(u.Memory) }},
+		{name: "LIMIT", spare: 3, value: func(u Usage, _ Options) string { return bytesCell(cmp.Or(u.MemoryLimit, -1)) }},
+		{name: "MEM %", value: func(u Usage, _ Options) string {
+			if u.Memory < 0 || u.MemoryLimit <= 0 {
 				return unknownCell
 			}
-			return bytesCell(u.MemoryLimit)
+			return known("%.2f", 100*float64(u.Memory)/float64(u.MemoryLimit))
 		}},
-		{name: "MEM %", value: func(u Usage, _ Options) string { return memoryPercent(u) }},
-		{name: "DISK", spare: 1, value: func(u Usage, _ Options) string { return bytesCell(u.Disk) },
-			less: number(func(u Usage) int64 { return u.Disk })},
-		{name: "INODES", wide: true, value: func(u Usage, _ Options) string { return countCell(u.Inodes) }},
+		{name: "DISK", spare: 1, less: by(func(u Usage) int64 { return u.Disk }), value: func(u Usage, _ Options) string { return bytesCell(u.Disk) }},
+		{name: "INODES", wide: true, value: func(u Usage, _ Options) string { return known("%d", u.Inodes) }},
 		{name: "SWAP", wide: true, value: func(u Usage, _ Options) string { return bytesCell(u.Swap) }},
 		{name: "NET I/O", spare: 4, value: func(u Usage, _ Options) string { return pairCell(u.NetworkIn, u.NetworkOut) }},
 		{name: "BLOCK I/O", spare: 2, value: func(u Usage, _ Options) string { return pairCell(u.BlockRead, u.BlockWrite) }},
-		{name: "PIDS", value: func(u Usage, _ Options) string { return countCell(u.Pids) },
-			less: number(func(u Usage) int64 { return u.Pids })},
+		{name: "PIDS", less: by(func(u Usage) int64 { return u.Pids }), value: func(u Usage, _ Options) string { return known("%d", u.Pids) }},
 	}
 }
 
@@ -105,7 +83,8 @@ func crictlUsageColumns(subject string) []column[Usage] {
 	}
 	var chosen []column[Usage]
 	for _, name := range names {
-		c, _ := find(usageColumns(subject), name) // it has them all
+		columns := usageColumns(subject)
+		c := columns[slices.IndexFunc(columns, func(c column[Usage]) bool { return c.name == name })]
 		c.wide = false
 		value := c.value
 		c.value = func(u Usage, o Options) string {
@@ -137,15 +116,13 @@ func PodStats(w io.Writer, r *runtimeapi.ListPodSandboxStatsResponse, usages []U
 func renderUsage(w io.Writer, items func() ([][]byte, error), subject string, usages []Usage, o Options) error {
 	return render(w, view{
 		fallback: Table, items: items, wrap: list("stats"),
-		ids: func() []string { return each(usages, func(u Usage) string { return u.ID }) },
-		names: func() []string {
-			return each(usages, func(u Usage) string {
-				if subject == podSubject {
-					return u.Namespace + "/" + u.Pod
-				}
-				return strings.TrimSuffix(strings.Join([]string{u.Namespace, u.Pod, u.Name}, "/"), "/")
-			})
-		},
+		ids: each(usages, func(u Usage) string { return u.ID }),
+		names: each(usages, func(u Usage) string {
+			if subject == podSubject {
+				return u.Namespace + "/" + u.Pod
+			}
+			return strings.TrimSuffix(u.Namespace+"/"+u.Pod+"/"+u.Name, "/")
+		}),
 		table: func(w io.Writer, o Options) error {
 			columns := usageColumns(subject)
 			if o.Crictl && o.Format.Kind == Table && len(o.Columns) == 0 && o.Sort == "" {

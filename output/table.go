@@ -2,6 +2,7 @@ package output
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -32,6 +33,11 @@ type column[T any] struct {
 	// prose marks sentences, which are no use when they are cut: where a line is too
 	// long for the terminal they go on lines of their own.
 	prose bool
+}
+
+// by orders rows by a number.
+func by[T any, N cmp.Ordered](number func(T) N) func(a, b T) int {
+	return func(a, b T) int { return cmp.Compare(number(a), number(b)) }
 }
 
 // The space between columns, in cells, and what it is on a narrow terminal.
@@ -73,11 +79,7 @@ var (
 )
 
 func keys[T any](columns []column[T]) Columns {
-	names := make(Columns, len(columns))
-	for i, c := range columns {
-		names[i] = key(c.name)
-	}
-	return names
+	return each(columns, func(c column[T]) string { return key(c.name) })
 }
 
 // Check reports whether a view has the columns that o names, before there is
@@ -88,28 +90,23 @@ func (c Columns) Check(o Options) error {
 		wanted = append(wanted, strings.TrimPrefix(o.Sort, "-"))
 	}
 	for _, name := range wanted {
-		if !slices.Contains(c, key(strings.TrimSpace(name))) {
-			return unknownColumn(name, c)
+		if _, err := c.index(name); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-func (c Columns) String() string { return strings.Join(c, ", ") }
-
-func unknownColumn(name string, known Columns) error {
-	return fmt.Errorf("unknown column %q: must be one of %s", name, known)
-}
-
-// find returns the column that name means.
-func find[T any](columns []column[T], name string) (column[T], error) {
-	for _, c := range columns {
-		if key(c.name) == key(strings.TrimSpace(name)) {
-			return c, nil
-		}
+// index is where the column is that name means.
+func (c Columns) index(name string) (int, error) {
+	i := slices.Index(c, key(strings.TrimSpace(name)))
+	if i < 0 {
+		return 0, fmt.Errorf("unknown column %q: must be one of %s", name, c)
 	}
-	return column[T]{}, unknownColumn(name, keys(columns))
+	return i, nil
 }
+
+func (c Columns) String() string { return strings.Join(c, ", ") }
 
 // choose returns the columns to show.
 func choose[T any](columns []column[T], o Options) ([]column[T], error) {
@@ -123,11 +120,11 @@ func choose[T any](columns []column[T], o Options) ([]column[T], error) {
 		return chosen, nil
 	}
 	for _, name := range o.Columns {
-		c, err := find(columns, name)
+		i, err := keys(columns).index(name)
 		if err != nil {
 			return nil, err
 		}
-		chosen = append(chosen, c)
+		chosen = append(chosen, columns[i])
 	}
 	return chosen, nil
 }
@@ -138,13 +135,13 @@ func order[T any](rows []T, columns []column[T], o Options) ([]T, error) {
 		return rows, nil
 	}
 	name, down := strings.CutPrefix(o.Sort, "-")
-	c, err := find(columns, name)
+	i, err := keys(columns).index(name)
 	if err != nil {
 		return nil, err
 	}
-	less := c.less
+	less := columns[i].less
 	if less == nil {
-		less = func(a, b T) int { return strings.Compare(c.value(a, o), c.value(b, o)) }
+		less = by(func(row T) string { return columns[i].value(row, o) })
 	}
 	sorted := slices.Clone(rows)
 	slices.SortStableFunc(sorted, func(a, b T) int {

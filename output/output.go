@@ -1,3 +1,15 @@
+// Package output turns CRI messages into bytes: tables for people; JSON, YAML,
+// names and templates for programs.
+//
+// A caller chooses the data and an Options value; a renderer such as
+// Containers, Pods or InspectContainers chooses the looks. Renderers are pure:
+// width, colour, time and time zone come in as values, no RPC is made and no
+// terminal is asked.
+//
+// Machine formats are the CRI message itself in crictl's shape (protojson with
+// every field present, 64-bit integers as strings), with spacing and key order
+// that do not change between builds. Tables may change and must not be parsed;
+// whatever a container controls passes Sanitize before it gets into one.
 package output
 
 import (
@@ -41,13 +53,12 @@ func (o Options) location() *time.Location {
 
 // view is one thing to show in any format.
 type view struct {
-	items func() ([][]byte, error)    // its elements as compact JSON
-	wrap  func(items [][]byte) []byte // makes a document of them; nil: the only one is it
-	names func() []string             // how to refer to each element
-	ids   func() []string             // for Quiet
-	table func(w io.Writer, o Options) error
-	// fallback is what Default means for this view.
-	fallback Kind
+	fallback Kind                        // what Default means for it
+	items    func() ([][]byte, error)    // its elements as compact JSON
+	wrap     func(items [][]byte) []byte // makes a document of them; nil: the only one is it
+	ids      []string                    // of its elements, for Quiet; nil: there is no such list
+	names    []string                    // how to refer to each element
+	table    func(w io.Writer, o Options) error
 }
 
 // messages are the elements of a view of messages.
@@ -55,19 +66,12 @@ func messages[M proto.Message](all []M) func() ([][]byte, error) {
 	return func() ([][]byte, error) { return encodeAll(all, func(m M) ([]byte, error) { return marshalProto(m) }) }
 }
 
-// values are the elements of a view of what is no message, in the words of their JSON tags.
-func values[T any](all []T) func() ([][]byte, error) {
-	return func() ([][]byte, error) { return encodeAll(all, func(v T) ([]byte, error) { return compactJSON(v) }) }
-}
-
-func encodeAll[T any](all []T, encode func(T) ([]byte, error)) ([][]byte, error) {
-	items := make([][]byte, len(all))
+func encodeAll[T any](all []T, encode func(T) ([]byte, error)) (items [][]byte, err error) {
+	items = make([][]byte, len(all))
 	for i, one := range all {
-		b, err := encode(one)
-		if err != nil {
+		if items[i], err = encode(one); err != nil {
 			return nil, err
 		}
-		items[i] = b
 	}
 	return items, nil
 }
@@ -82,46 +86,39 @@ func list(key string) func([][]byte) []byte {
 // render writes v to w in the format that o asks for.
 func render(w io.Writer, v view, o Options) error {
 	if o.Quiet && v.ids != nil {
-		return writeLines(w, v.ids())
+		return writeLines(w, v.ids)
 	}
 	kind := o.Format.Kind
 	if kind == Default {
 		kind = v.fallback
 	}
 	switch {
-	case kind == Name && v.names == nil:
-		return nil
 	case kind == Name:
-		return writeLines(w, each(v.names(), Sanitize)) // one that a person could type stays as it is
+		return writeLines(w, each(v.names, Sanitize)) // one that a person could type stays as it is
 	case (kind == Table || kind == Wide) && v.table != nil:
 		o.Format.Kind = kind
 		return v.table(w, o)
+	case kind == Table || kind == Wide:
+		kind = YAML
 	}
 	items, err := v.items()
 	if err != nil {
 		return err
 	}
-	if kind == JSONL {
+	switch {
+	case kind == JSONL:
 		return writeLines(w, each(items, func(item []byte) string { return string(EscapeJSON(item)) }))
+	case v.wrap != nil:
+		return renderDocument(w, v.wrap(items), kind, o.Format.compiled)
 	}
-	var root []byte
-	if v.wrap != nil {
-		root = v.wrap(items)
-	} else {
-		root = items[0]
-	}
-	if kind == Table || kind == Wide {
-		kind = YAML
-	}
-	return renderDocument(w, root, kind, o.Format.compiled)
+	return renderDocument(w, items[0], kind, o.Format.compiled)
 }
 
 // writeLines writes all lines in one call, so that a broken pipe is seen once.
 func writeLines(w io.Writer, lines []string) error {
 	var b bytes.Buffer
 	for _, l := range lines {
-		b.WriteString(l)
-		b.WriteByte('\n')
+		b.WriteString(l + "\n")
 	}
 	_, err := w.Write(b.Bytes())
 	return err
@@ -144,9 +141,19 @@ func Message(w io.Writer, m proto.Message, o Options) error {
 // Value writes any value that encoding/json can encode, such as a view type of
 // this package; table says how people see it, and may be nil.
 func Value(w io.Writer, value any, o Options, table func(w io.Writer, o Options) error) error {
-	v := view{fallback: JSON, items: values([]any{value}), table: table}
+	v := view{fallback: JSON, items: func() ([][]byte, error) { return encodeAll([]any{value}, compactJSON) }, table: table}
 	if table != nil {
 		v.fallback = Table
 	}
 	return render(w, v, o)
+}
+
+// values writes a list of what is no message: its document is the rows, by their JSON tags, below one key.
+func values[T any](w io.Writer, key string, rows []T, columns []column[T], name func(T) string, o Options) error {
+	names := each(rows, name)
+	return render(w, view{
+		fallback: Table, wrap: list(key), names: names, ids: names,
+		items: func() ([][]byte, error) { return encodeAll(rows, func(v T) ([]byte, error) { return compactJSON(v) }) },
+		table: func(w io.Writer, o Options) error { return writeTable(w, rows, columns, o) },
+	}, o)
 }

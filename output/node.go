@@ -1,0 +1,197 @@
+package output
+
+import (
+	"fmt"
+	"io"
+	"slices"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// Version writes a runtime's version; its default is crictl's four lines.
+func Version(w io.Writer, r *runtimeapi.VersionResponse, o Options) error {
+	return render(w, view{
+		fallback: Table, items: messages([]*runtimeapi.VersionResponse{r}), names: []string{r.GetRuntimeName()},
+		table: func(w io.Writer, _ Options) error {
+			_, err := fmt.Fprintf(w, "Version:  %s\nRuntimeName:  %s\nRuntimeVersion:  %s\nRuntimeApiVersion:  %s\n",
+				Sanitize(r.GetVersion()), Sanitize(r.GetRuntimeName()), Sanitize(r.GetRuntimeVersion()), Sanitize(r.GetRuntimeApiVersion()))
+			return err
+		},
+	}, o)
+}
+
+// RuntimeConfig writes what RuntimeConfig answered; its default is crictl's line.
+func RuntimeConfig(w io.Writer, r *runtimeapi.RuntimeConfigResponse, o Options) error {
+	var drivers []string
+	if r.GetLinux() != nil {
+		drivers = []string{r.GetLinux().GetCgroupDriver().String()}
+	}
+	return render(w, view{
+		fallback: Table, items: messages([]*runtimeapi.RuntimeConfigResponse{r}), names: drivers,
+		table: func(w io.Writer, _ Options) error {
+			return writeLines(w, each(drivers, func(driver string) string { return fmt.Sprintf("%-20s%s", "cgroup driver:", driver) }))
+		},
+	}, o)
+}
+
+type condition = *runtimeapi.RuntimeCondition
+
+var conditionColumns = []column[condition]{
+	{name: "CONDITION", value: func(c condition, _ Options) string { return c.GetType() }},
+	{name: "STATUS", value: func(c condition, _ Options) string { return fmt.Sprint(c.GetStatus()) }},
+	{name: "REASON", value: func(c condition, _ Options) string { return c.GetReason() }},
+	{name: "MESSAGE", shrink: true, value: func(c condition, _ Options) string { return c.GetMessage() }},
+}
+
+// Info writes a runtime's status with what its verbose answer holds.
+func Info(w io.Writer, r *runtimeapi.StatusResponse, o Options) error {
+	conditions := r.GetStatus().GetConditions()
+	return render(w, view{
+		fallback: JSON,
+		items: func() ([][]byte, error) {
+			document, err := withInfo(r.GetStatus(), r.GetInfo())
+			if err != nil {
+				return nil, err
+			}
+			// crictl prints these two by their Go struct tags, in snake_case.
+			document["runtimeHandlers"] = r.GetRuntimeHandlers()
+			document["features"] = r.GetFeatures()
+			b, err := compactJSON(document)
+			return [][]byte{b}, err
+		},
+		names: each(conditions, condition.GetType),
+		table: func(w io.Writer, o Options) error { return writeTable(w, conditions, conditionColumns, o) },
+	}, o)
+}
+
+// filesystem is one line of the image filesystem table.
+type filesystem struct {
+	use   string
+	usage *runtimeapi.FilesystemUsage
+}
+
+func (f filesystem) mountpoint() string { return f.usage.GetFsId().GetMountpoint() }
+
+var filesystemColumns = []column[filesystem]{
+	{name: "USE", value: func(f filesystem, _ Options) string { return f.use }},
+	{name: "MOUNTPOINT", shrink: true, value: func(f filesystem, _ Options) string { return f.mountpoint() }},
+	{name: "BYTES", value: func(f filesystem, _ Options) string { return size(f.usage.GetUsedBytes().GetValue()) }},
+	{name: "INODES", value: func(f filesystem, _ Options) string {
+		if f.usage.GetInodesUsed() == nil {
+			return unknownCell
+		}
+		return fmt.Sprint(f.usage.GetInodesUsed().GetValue())
+	}},
+}
+
+// ImageFsInfo writes the use of the image filesystems; its default is crictl's
+// {"status":{…}}.
+func ImageFsInfo(w io.Writer, r *runtimeapi.ImageFsInfoResponse, o Options) error {
+	rows := each(r.GetImageFilesystems(), func(u *runtimeapi.FilesystemUsage) filesystem { return filesystem{"images", u} })
+	for _, u := range r.GetContainerFilesystems() {
+		rows = append(rows, filesystem{"containers", u})
+	}
+	return render(w, view{
+		fallback: JSON, items: messages([]*runtimeapi.ImageFsInfoResponse{r}), names: each(rows, filesystem.mountpoint),
+		wrap:  func(items [][]byte) []byte { return slices.Concat([]byte(`{"status":`), items[0], []byte("}")) },
+		table: func(w io.Writer, o Options) error { return writeTable(w, rows, filesystemColumns, o) },
+	}, o)
+}
+
+// Metrics writes what ListPodSandboxMetrics answered, under crictl's root.
+func Metrics(w io.Writer, r *runtimeapi.ListPodSandboxMetricsResponse, o Options) error {
+	return render(w, view{
+		fallback: JSON, items: messages([]*runtimeapi.ListPodSandboxMetricsResponse{r}),
+		names: each(r.GetPodMetrics(), (*runtimeapi.PodSandboxMetrics).GetPodSandboxId),
+	}, o)
+}
+
+// MetricDescriptors writes what ListMetricDescriptors answered.
+func MetricDescriptors(w io.Writer, r *runtimeapi.ListMetricDescriptorsResponse, o Options) error {
+	return render(w, view{
+		fallback: JSON, items: messages([]*runtimeapi.ListMetricDescriptorsResponse{r}),
+		names: each(r.GetDescriptors(), (*runtimeapi.MetricDescriptor).GetName),
+	}, o)
+}
+
+// What follows is no CRI message: commands fill it.
+
+// Endpoint is one line of `crishim endpoints`: a place where a runtime could
+// be, and what was found there.
+type Endpoint struct {
+	Endpoint string `json:"endpoint"`
+	Kind     string `json:"kind"`
+	State    string `json:"state"`
+	Detail   string `json:"detail,omitempty"`
+	Chosen   bool   `json:"chosen"`
+}
+
+var endpointColumns = []column[Endpoint]{
+	{name: "USED", value: func(e Endpoint, _ Options) string {
+		if e.Chosen {
+			return "*"
+		}
+		return ""
+	}},
+	{name: "ENDPOINT", value: func(e Endpoint, _ Options) string { return e.Endpoint }},
+	{name: "KIND", spare: 1, value: func(e Endpoint, _ Options) string { return e.Kind }},
+	{name: "STATE", value: func(e Endpoint, _ Options) string { return e.State }},
+	{name: "DETAIL", prose: true, value: func(e Endpoint, _ Options) string { return e.Detail }},
+}
+
+// Endpoints writes what discovery found, in its order of precedence.
+func Endpoints(w io.Writer, endpoints []Endpoint, o Options) error {
+	return values(w, "endpoints", endpoints, endpointColumns, func(e Endpoint) string { return e.Endpoint }, o)
+}
+
+// States of a Finding.
+const (
+	FindingOK      = "ok"
+	FindingWarning = "warn"
+	FindingFailed  = "fail"
+	FindingSkipped = "skip"
+)
+
+// Finding is one line of `crishim doctor`: what was looked at, how it is, and
+// the next step where something is to be done.
+type Finding struct {
+	State  string `json:"state"`
+	Check  string `json:"check"`
+	Detail string `json:"detail"`
+	Hint   string `json:"hint,omitempty"`
+}
+
+var findingColumns = []column[Finding]{
+	{name: "STATE", value: func(f Finding, _ Options) string { return f.State }},
+	{name: "CHECK", value: func(f Finding, _ Options) string { return f.Check }},
+	{name: "DETAIL", prose: true, value: func(f Finding, _ Options) string { return f.Detail }},
+	{name: "NEXT STEP", prose: true, value: func(f Finding, _ Options) string { return f.Hint }},
+}
+
+// Findings writes the result of a check-up in the order of the checks.
+func Findings(w io.Writer, findings []Finding, o Options) error {
+	return values(w, "findings", findings, findingColumns, func(f Finding) string { return f.Check }, o)
+}
+
+// Setting is one key of the config file.
+type Setting struct {
+	Key   string `json:"key"`
+	Value string `json:"value"`
+	Set   bool   `json:"set"` // in the file; else the value is the default
+}
+
+var settingColumns = []column[Setting]{
+	{name: "KEY", value: func(s Setting, _ Options) string { return s.Key }},
+	{name: "VALUE", value: func(s Setting, _ Options) string { return s.Value }},
+	{name: "FROM", value: func(s Setting, _ Options) string {
+		if s.Set {
+			return "file"
+		}
+		return "default"
+	}},
+}
+
+// Settings writes the config file's keys and values.
+func Settings(w io.Writer, settings []Setting, o Options) error {
+	return values(w, "settings", settings, settingColumns, func(s Setting) string { return s.Key }, o)
+}
