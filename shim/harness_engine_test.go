@@ -1,6 +1,7 @@
 package shim_test
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"path/filepath"
@@ -8,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/pkg/stdcopy"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -189,11 +192,16 @@ func (p *pod) output(t *testing.T, config *runtimeapi.ContainerConfig) string {
 // logs reads what a container has written, from the engine.
 func (c *cri) logs(t *testing.T, id string) string {
 	t.Helper()
-	text, err := enginetest.Logs(t.Context(), c.engine, id)
+	r, err := c.engine.ContainerLogs(t.Context(), id, container.LogsOptions{ShowStdout: true, ShowStderr: true})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return text
+	defer r.Close()
+	var b bytes.Buffer
+	if _, err := stdcopy.StdCopy(&b, &b, r); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
 }
 
 // waitFor waits until something is true.
@@ -211,14 +219,23 @@ func waitFor(t *testing.T, what string, is func() bool) {
 	}
 }
 
-// execOutput runs a script inside a container and gives what it wrote.
+// execOutput runs a script inside a container, past the shim, and returns what it wrote.
 func execOutput(t *testing.T, c *cri, id, script string) string {
 	t.Helper()
-	text, err := enginetest.Exec(t.Context(), c.engine, id, "sh", "-c", script)
+	e, err := c.engine.ContainerExecCreate(t.Context(), id, container.ExecOptions{AttachStdout: true, AttachStderr: true, Cmd: []string{"sh", "-c", script}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return text
+	conn, err := c.engine.ContainerExecAttach(t.Context(), e.ID, container.ExecAttachOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	var b bytes.Buffer
+	if _, err := stdcopy.StdCopy(&b, &b, conn.Reader); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
 }
 
 // execSync runs a script inside a container the way a probe does.

@@ -13,14 +13,12 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
-
-	"github.com/crishim/crishim/internal/test/faultproxy"
 )
 
 // ailment is a way in which one answer of an engine goes wrong.
 type ailment struct {
 	name  string
-	fault faultproxy.Fault
+	fault fault
 	hangs bool // the engine never answers: serve itself has to end the request
 }
 
@@ -29,14 +27,14 @@ const engineLimit = 3 * time.Second
 
 func ailments() []ailment {
 	return []ailment{
-		{name: "dies before it has the request", fault: faultproxy.Fault{Answer: faultproxy.Cut}},
-		{name: "dies with the answer", fault: faultproxy.Fault{Body: faultproxy.Truncate(0)}},
-		{name: "truncates the answer", fault: faultproxy.Fault{Body: faultproxy.Truncate(3)}},
-		{name: "answers garbage", fault: faultproxy.Fault{Body: faultproxy.Garble}},
-		{name: "fails", fault: faultproxy.Fault{Answer: faultproxy.Answer(http.StatusInternalServerError, `{"message":"it is on fire"}`)}},
-		{name: "fails without a reason", fault: faultproxy.Fault{Answer: faultproxy.Answer(http.StatusBadGateway, "<html>")}},
-		{name: "hangs", fault: faultproxy.Fault{Answer: faultproxy.Hang}, hangs: true},
-		{name: "is slow", fault: faultproxy.Fault{Before: func() { time.Sleep(300 * time.Millisecond) }}}, // that is what is tested
+		{name: "dies before it has the request", fault: fault{Answer: cut}},
+		{name: "dies with the answer", fault: fault{Body: truncate(0)}},
+		{name: "truncates the answer", fault: fault{Body: truncate(3)}},
+		{name: "answers garbage", fault: fault{Body: garble}},
+		{name: "fails", fault: fault{Answer: answer(http.StatusInternalServerError, `{"message":"it is on fire"}`)}},
+		{name: "fails without a reason", fault: fault{Answer: answer(http.StatusBadGateway, "<html>")}},
+		{name: "hangs", fault: fault{Answer: hang}, hangs: true},
+		{name: "is slow", fault: fault{Before: func() { time.Sleep(300 * time.Millisecond) }}}, // that is what is tested
 	}
 }
 
@@ -71,9 +69,9 @@ func TestEngineBreaksInEveryStepOnEngine(t *testing.T) {
 func (k *killer) fall(t *testing.T, st step, n int, a ailment) {
 	t.Helper()
 	p := k.prepared(t, st)
-	k.proxy.Set(func(call int, _ string) faultproxy.Fault {
+	k.proxy.Set(func(call int, _ string) fault {
 		if call != n {
-			return faultproxy.Fault{}
+			return fault{}
 		}
 		return a.fault
 	})
@@ -121,7 +119,7 @@ func TestEngineBreaksWhenAskedOnEngine(t *testing.T) {
 			if _, err := p.listed(t.Context(), k.serve); err != nil {
 				return err
 			}
-			k.proxy.Set(func(int, string) faultproxy.Fault { return a.fault })
+			k.proxy.Set(func(int, string) fault { return a.fault })
 			listed, err := p.listed(t.Context(), k.serve)
 			if err != nil {
 				return fmt.Errorf("list when the engine %s: %w", a.name, err)
@@ -138,7 +136,7 @@ func TestEngineBreaksWhenAskedOnEngine(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 		for _, a := range ailments() {
-			k.proxy.Set(func(int, string) faultproxy.Fault { return a.fault })
+			k.proxy.Set(func(int, string) fault { return a.fault })
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			err := ask(ctx, k.serve)
 			if ctx.Err() != nil || status.Code(err) == codes.Internal && strings.Contains(fmt.Sprint(err), "internal error") {
@@ -214,11 +212,11 @@ func TestOneContainerIsBrokenOnEngine(t *testing.T) {
 	h := newHost(t)
 	k := newKiller(t, h)
 	sick, well := k.running(t), k.running(t)
-	k.proxy.Set(func(_ int, call string) faultproxy.Fault {
+	k.proxy.Set(func(_ int, call string) fault {
 		if strings.Contains(call, sick.containerID) {
-			return faultproxy.Fault{Answer: faultproxy.Answer(http.StatusInternalServerError, `{"message":"it is on fire"}`)}
+			return fault{Answer: answer(http.StatusInternalServerError, `{"message":"it is on fire"}`)}
 		}
-		return faultproxy.Fault{}
+		return fault{}
 	})
 	// A serve that knows nothing yet has to ask about all of them.
 	again := startServe(t, k.proxy.Host)

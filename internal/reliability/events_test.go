@@ -12,22 +12,20 @@ import (
 	"testing"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
-
-	"github.com/crishim/crishim/internal/test/faultproxy"
 )
 
 // TestEventsAreBrokenOnEngine breaks the stream of the engine's events. What serve
 // lists stays true without it, and what happened meanwhile is told once it is back.
 func TestEventsAreBrokenOnEngine(t *testing.T) {
 	t.Parallel()
-	for name, fault := range map[string]faultproxy.Fault{
-		"garbage":      {Body: faultproxy.Garble},
-		"broken off":   {Body: faultproxy.Truncate(100)},
-		"refused":      {Answer: faultproxy.Answer(http.StatusInternalServerError, `{"message":"it is on fire"}`)},
-		"cut":          {Answer: faultproxy.Cut},
-		"never begins": {Answer: faultproxy.Hang},
+	for name, broken := range map[string]fault{
+		"garbage":      {Body: garble},
+		"broken off":   {Body: truncate(100)},
+		"refused":      {Answer: answer(http.StatusInternalServerError, `{"message":"it is on fire"}`)},
+		"cut":          {Answer: cut},
+		"never begins": {Answer: hang},
 	} {
-		if fault.Answer != nil && os.Getenv("CRISHIM_TEST_LONG") == "" {
+		if broken.Answer != nil && os.Getenv("CRISHIM_TEST_LONG") == "" {
 			continue // the two that serve hears something of are enough
 		}
 		t.Run(name, func(t *testing.T) {
@@ -37,9 +35,9 @@ func TestEventsAreBrokenOnEngine(t *testing.T) {
 			p := k.running(t)
 			told := k.events(t, p)
 			var asked atomic.Int64
-			k.proxy.Events(func() faultproxy.Fault {
+			k.proxy.Events(func() fault {
 				asked.Add(1)
-				return fault
+				return broken
 			})
 			wait(t, func() error {
 				if asked.Load() == 0 {

@@ -12,8 +12,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
-
-	"github.com/crishim/crishim/internal/test/faultproxy"
 )
 
 // TestEngineHangsOnEngine: an engine that was sent SIGSTOP keeps its connections and
@@ -22,7 +20,7 @@ import (
 func TestEngineHangsOnEngine(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)
-	proxy := faultproxy.Start(t, h.endpoint())
+	proxy := startProxy(t, h.endpoint())
 	s := startServe(t, proxy.Host)
 	ready := func(want bool) func() error { return func() error { return s.ready(t.Context(), want) } }
 	wait(t, ready(true))

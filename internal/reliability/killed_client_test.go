@@ -11,7 +11,6 @@ import (
 	"testing"
 
 	"github.com/crishim/crishim/internal/test"
-	"github.com/crishim/crishim/internal/test/faultproxy"
 )
 
 // clientLines are commands that are killed, by what has to be there for each:
@@ -105,12 +104,12 @@ func (c *clientKiller) kill(t *testing.T, endpoint, state, line string) {
 		var killed atomic.Bool
 		reach := make(chan func(), 1) // the command, once it is there to be killed
 		var once sync.Once
-		c.proxy.Set(func(call int, name string) faultproxy.Fault {
+		c.proxy.Set(func(call int, name string) fault {
 			// Of what only reads, one call stands for all.
 			if call < n || call > 1 && name[0] == 'G' && os.Getenv("CRISHIM_TEST_LONG") == "" && !c.reads(line) {
-				return faultproxy.Fault{}
+				return fault{}
 			}
-			return faultproxy.Fault{During: func() {
+			return fault{During: func() {
 				once.Do(func() {
 					killed.Store(true)
 					(<-reach)()

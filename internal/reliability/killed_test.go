@@ -11,8 +11,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
-
-	"github.com/crishim/crishim/internal/test/faultproxy"
 )
 
 // step is a request in which serve is killed, and what has to be there for it.
@@ -93,13 +91,13 @@ const killers = 2
 // killer is a serve whose engine calls can end it.
 type killer struct {
 	host  host
-	proxy *faultproxy.Proxy
+	proxy *proxy
 	serve *serve
 }
 
 func newKiller(t *testing.T, h host, flags ...string) *killer {
 	t.Helper()
-	proxy := faultproxy.Start(t, h.endpoint())
+	proxy := startProxy(t, h.endpoint())
 	return &killer{h, proxy, startServe(t, proxy.Host, flags...)}
 }
 
@@ -148,15 +146,15 @@ func (k *killer) kill(t *testing.T, st step, at point) {
 	t.Helper()
 	p := k.prepared(t, st)
 	var once sync.Once
-	k.proxy.Set(func(n int, _ string) faultproxy.Fault {
+	k.proxy.Set(func(n int, _ string) fault {
 		end := func() { once.Do(k.serve.kill) }
 		switch {
 		case n != at.n:
-			return faultproxy.Fault{}
+			return fault{}
 		case at.during:
-			return faultproxy.Fault{During: end}
+			return fault{During: end}
 		default:
-			return faultproxy.Fault{After: end}
+			return fault{After: end}
 		}
 	})
 	_ = st.call(p, t.Context(), k.serve)

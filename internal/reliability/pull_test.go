@@ -12,15 +12,13 @@ import (
 	goruntime "runtime"
 	"strings"
 	"testing"
-
-	"github.com/crishim/crishim/internal/test/faultproxy"
 )
 
 // TestEngineGoesAwayInAPullOnEngine takes the engine away while a layer comes.
 func TestEngineGoesAwayInAPullOnEngine(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)
-	proxy := faultproxy.Start(t, h.endpoint())
+	proxy := startProxy(t, h.endpoint())
 	s := startServe(t, proxy.Host)
 	for name, endpoint := range map[string]string{"embedded": embedded(proxy.Host), "serve": s.endpoint()} {
 		t.Run(name, func(t *testing.T) {

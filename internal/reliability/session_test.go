@@ -14,7 +14,6 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/internal/test"
-	"github.com/crishim/crishim/internal/test/faultproxy"
 )
 
 // TestEngineStopsInASessionOnEngine takes the engine away in the middle of an
@@ -23,7 +22,7 @@ func TestEngineStopsInASessionOnEngine(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)
 	p := h.pod(t)
-	proxy := faultproxy.Start(t, h.endpoint())
+	proxy := startProxy(t, h.endpoint())
 	s := startServe(t, proxy.Host)
 	for _, step := range []func() error{
 		func() error { return p.run(t.Context(), s) },

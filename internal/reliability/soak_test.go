@@ -26,7 +26,6 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/client/stream"
-	"github.com/crishim/crishim/internal/test/faultproxy"
 )
 
 // soakClients work at the same time, each on one pod after the other.
@@ -74,7 +73,7 @@ func TestSoakOnEngine(t *testing.T) {
 
 type soak struct {
 	host    host
-	proxy   *faultproxy.Proxy
+	proxy   *proxy
 	serve   *serve
 	metrics string
 
@@ -89,7 +88,7 @@ type soak struct {
 func newSoak(t *testing.T) *soak {
 	h := newHost(t)
 	address := freeAddress(t)
-	proxy := faultproxy.Start(t, h.endpoint())
+	proxy := startProxy(t, h.endpoint())
 	s := &soak{host: h, proxy: proxy, serve: newServe(t, proxy.Host, "--metrics-addr", address, "--log-level", "info"), metrics: address, temporary: t.TempDir()}
 	s.serve.setup = func(cmd *exec.Cmd) { cmd.Env = append(os.Environ(), "TMPDIR="+s.temporary) }
 	s.serve.start()

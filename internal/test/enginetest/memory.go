@@ -2,13 +2,12 @@ package enginetest
 
 import (
 	"context"
-	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
-	"github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types"
-	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/events"
 	"github.com/docker/docker/api/types/system"
 )
@@ -35,13 +34,13 @@ type Memory struct {
 	containers []*memoryContainer // in the order of creation
 	created    int
 	listeners  []*listener
-	mute       bool // nobody hears anything
+	mute       bool // nobody gets events
 }
 
-// Fault is called instead of a method; where it gives nil the call goes on.
+// Fault is called instead of a method; where it returns nil the call goes on.
 type Fault func(ctx context.Context) error
 
-// NewMemory gives an engine without images and containers.
+// NewMemory returns an engine without images and containers.
 func NewMemory() *Memory {
 	return &Memory{
 		About: system.Info{
@@ -55,31 +54,29 @@ func NewMemory() *Memory {
 	}
 }
 
-// Fail puts a fault in the place of a method, named as in the client; nil takes
-// it away.
-func (m *Memory) Fail(method string, f Fault) {
+func (m *Memory) locked(change func()) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.faults[method] = f
+	change()
 }
+
+// Fail puts a fault in the place of a method, named as in the client; nil takes
+// it away.
+func (m *Memory) Fail(method string, f Fault) { m.locked(func() { m.faults[method] = f }) }
 
 // OnCall is given each call from now on, before it is answered; nil ends that.
 func (m *Memory) OnCall(f func(ctx context.Context, method string)) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.onCall = f
+	m.locked(func() { m.onCall = f })
 }
 
 // Calls lists the methods called so far.
-func (m *Memory) Calls() []string {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return append([]string(nil), m.calls...)
+func (m *Memory) Calls() (calls []string) {
+	m.locked(func() { calls = slices.Clone(m.calls) })
+	return calls
 }
 
-// begin notes a call and meets its fault, without holding the lock, so that a
-// fault may block. It gives the function that ends the call.
-func (m *Memory) begin(ctx context.Context, method string) (func(), error) {
+// call notes a call, meets its fault, which may block, and does its work with the lock held.
+func call[R any](ctx context.Context, m *Memory, method string, work func() (R, error)) (answer R, err error) {
 	m.mu.Lock()
 	m.calls = append(m.calls, method)
 	fault, onCall := m.faults[method], m.onCall
@@ -88,103 +85,119 @@ func (m *Memory) begin(ctx context.Context, method string) (func(), error) {
 		onCall(ctx, method)
 	}
 	if err := ctx.Err(); err != nil {
-		return nil, err
+		return answer, err
 	}
 	if fault != nil {
 		if err := fault(ctx); err != nil {
-			return nil, err
+			return answer, err
 		}
 	}
 	m.mu.Lock()
-	return m.mu.Unlock, nil
+	defer m.mu.Unlock()
+	return work()
 }
 
 // Info implements the client's method.
 func (m *Memory) Info(ctx context.Context) (system.Info, error) {
-	end, err := m.begin(ctx, "Info")
-	if err != nil {
-		return system.Info{}, err
-	}
-	defer end()
-	info := m.About
-	info.Images, info.Containers = len(m.images), len(m.containers)
-	info.SystemTime = time.Now().Format(time.RFC3339Nano)
-	return info, nil
+	return call(ctx, m, "Info", func() (system.Info, error) {
+		info := m.About
+		info.Images, info.Containers = len(m.images), len(m.containers)
+		info.SystemTime = time.Now().Format(time.RFC3339Nano)
+		return info, nil
+	})
 }
 
 // ServerVersion implements the client's method.
 func (m *Memory) ServerVersion(ctx context.Context) (types.Version, error) {
-	end, err := m.begin(ctx, "ServerVersion")
-	if err != nil {
-		return types.Version{}, err
-	}
-	defer end()
-	return m.Version, nil
+	return call(ctx, m, "ServerVersion", func() (types.Version, error) { return m.Version, nil })
 }
+
+// ClientVersion implements the client's method.
+func (m *Memory) ClientVersion() string { return m.Version.APIVersion }
 
 // Ping implements the client's method.
 func (m *Memory) Ping(ctx context.Context) (types.Ping, error) {
-	end, err := m.begin(ctx, "Ping")
-	if err == nil {
-		end()
-	}
-	return types.Ping{APIVersion: m.Version.APIVersion}, err
+	return call(ctx, m, "Ping", func() (types.Ping, error) { return types.Ping{APIVersion: m.Version.APIVersion}, nil })
 }
 
-// Containers gives the names of all containers.
-func (m *Memory) Containers() []string {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	var names []string
-	for _, c := range m.containers {
-		names = append(names, c.name)
-	}
-	return names
+// DiskUsage implements the client's method for images, of one byte each.
+func (m *Memory) DiskUsage(ctx context.Context, _ types.DiskUsageOptions) (types.DiskUsage, error) {
+	return call(ctx, m, "DiskUsage", func() (types.DiskUsage, error) { return types.DiskUsage{LayersSize: int64(len(m.images))}, nil })
 }
 
-// Exit ends a container's process by itself.
-func (m *Memory) Exit(id string, code int) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if c, err := m.find(id); err == nil {
-		c.exit(code)
-		m.tell(c, events.ActionDie)
-	}
+// backlog is how many events a listener may be behind before the engine waits.
+const backlog = 1024
+
+// listener is one event stream.
+type listener struct {
+	messages chan events.Message
+	errs     chan error
 }
 
-func (m *Memory) find(ref string) (*memoryContainer, error) {
-	var found *memoryContainer
-	for _, c := range m.containers {
-		switch {
-		case c.id == ref || c.name == ref || "/"+c.name == ref:
-			return c, nil
-		case len(ref) > 0 && len(ref) < len(c.id) && c.id[:len(ref)] == ref:
-			if found != nil {
-				return nil, fmt.Errorf("multiple IDs found with provided prefix: %s: %w", ref, errdefs.ErrInvalidArgument)
-			}
-			found = c
+// Events implements the client's method, without filters: every listener gets
+// everything, from now on.
+func (m *Memory) Events(ctx context.Context, _ events.ListOptions) (<-chan events.Message, <-chan error) {
+	l := &listener{make(chan events.Message, backlog), make(chan error, 1)}
+	_, err := call(ctx, m, "Events", func() (any, error) {
+		m.listeners = append(m.listeners, l)
+		context.AfterFunc(ctx, func() { m.locked(func() { m.endEvents(ctx.Err(), l) }) })
+		return nil, nil
+	})
+	if err != nil {
+		l.errs <- err
+	}
+	return l.messages, l.errs
+}
+
+// endEvents ends those of the streams that are open, with the lock held.
+func (m *Memory) endEvents(err error, ended ...*listener) {
+	m.listeners = slices.DeleteFunc(m.listeners, func(l *listener) bool {
+		if !slices.Contains(ended, l) {
+			return false
 		}
-	}
-	if found == nil {
-		return nil, fmt.Errorf("no such container: %s: %w", ref, errdefs.ErrNotFound)
-	}
-	return found, nil
+		l.errs <- err
+		return true
+	})
 }
 
-func now() time.Time { return time.Now().UTC() }
-
-var noTime = time.Time{}.Format(time.RFC3339Nano)
-
-func stamp(t time.Time) string {
-	if t.IsZero() {
-		return noTime
-	}
-	return t.Format(time.RFC3339Nano)
+// BreakEvents ends all event streams, as an engine does that is restarted.
+func (m *Memory) BreakEvents(err error) {
+	m.locked(func() { m.endEvents(err, slices.Clone(m.listeners)...) })
 }
 
-// states that a container may be in.
-const (
-	created = container.StateCreated
-	running = container.StateRunning
-	exited  = container.StateExited
-)
+// Listeners is the number of open event streams.
+func (m *Memory) Listeners() (n int) {
+	m.locked(func() { n = len(m.listeners) })
+	return n
+}
+
+// MuteEvents keeps events back for good, as an engine does from a listener that
+// is slow.
+func (m *Memory) MuteEvents(mute bool) { m.locked(func() { m.mute = mute }) }
+
+// Emit sends an event to every listener.
+func (m *Memory) Emit(message events.Message) { m.locked(func() { m.emit(message) }) }
+
+func (m *Memory) emit(message events.Message) {
+	if m.mute {
+		return
+	}
+	for _, l := range m.listeners {
+		l.messages <- message
+	}
+}
+
+// event sends one that happens now, with the lock held.
+func (m *Memory) event(kind events.Type, action events.Action, id string, attributes map[string]string) {
+	at := time.Now()
+	m.emit(events.Message{
+		Type: kind, Action: action, Time: at.Unix(), TimeNano: at.UnixNano(), Actor: events.Actor{ID: id, Attributes: attributes},
+	})
+}
+
+func (m *Memory) containerEvent(c *memoryContainer, action events.Action) {
+	attributes := map[string]string{}
+	maps.Copy(attributes, c.config.Labels)
+	attributes["name"], attributes["image"] = c.name, c.config.Image
+	m.event(events.ContainerEventType, action, c.id, attributes)
+}

@@ -1,7 +1,4 @@
-// Package faultproxy stands between a shim and its Docker engine and lets a test
-// break single calls: before the engine sees them, while it works on them, or
-// after it has answered.
-package faultproxy
+package reliability
 
 import (
 	"context"
@@ -21,8 +18,8 @@ import (
 	"testing"
 )
 
-// A Fault is what happens to one call. The zero value lets it pass.
-type Fault struct {
+// A fault is what happens to one call. The zero value lets it pass.
+type fault struct {
 	Before func()                    // runs while the call waits to be sent on
 	During func()                    // runs when the engine has the whole request
 	After  func()                    // runs when the engine has answered, before the answer is passed on
@@ -30,19 +27,20 @@ type Fault struct {
 	Body   func(io.Reader) io.Reader // what is passed on of the engine's answer
 }
 
-// Rule decides about a call; n counts the calls since the rule was set, from 1.
-type Rule func(n int, call string) Fault
+// rule decides about a call; n counts the calls since the rule was set, from 1.
+type rule func(n int, call string) fault
 
-// Proxy is an engine that is passed through.
-type Proxy struct {
+// proxy stands between a shim and its Docker engine and lets a test break single calls: before the
+// engine sees them, while it works on them, or after it has answered.
+type proxy struct {
 	// Host is its unix:// address.
 	Host string
 
 	server *http.Server
 
 	mu    sync.Mutex // guards all below
-	rule  Rule
-	event func() Fault
+	rule  rule
+	event func() fault
 	calls []string
 	down  bool
 	hung  chan struct{} // closed when the engine goes on; nil while it works
@@ -50,8 +48,8 @@ type Proxy struct {
 	conns map[net.Conn]struct{}
 }
 
-// Start runs a proxy to the engine at a unix:// address until the test ends.
-func Start(t testing.TB, engine string) *Proxy {
+// startProxy runs a proxy to the engine at a unix:// address until the test ends.
+func startProxy(t testing.TB, engine string) *proxy {
 	t.Helper()
 	socket, ok := strings.CutPrefix(engine, "unix://")
 	if !ok {
@@ -67,7 +65,7 @@ func Start(t testing.TB, engine string) *Proxy {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &Proxy{Host: "unix://" + path, conns: map[net.Conn]struct{}{}}
+	p := &proxy{Host: "unix://" + path, conns: map[net.Conn]struct{}{}}
 	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		var d net.Dialer
 		return d.DialContext(ctx, "unix", socket)
@@ -91,15 +89,15 @@ func Start(t testing.TB, engine string) *Proxy {
 // Set makes a rule for the calls from now on and forgets those before. Calls
 // that a shim makes by itself, for events (see Events) and to greet the engine, are
 // passed on and not counted.
-func (p *Proxy) Set(rule Rule) {
+func (p *proxy) Set(next rule) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.rule, p.calls = rule, nil
+	p.rule, p.calls = next, nil
 }
 
 // Events makes a rule for the streams of events from now on; those that are open
 // are cut off, with all other connections.
-func (p *Proxy) Events(rule func() Fault) {
+func (p *proxy) Events(rule func() fault) {
 	p.mu.Lock()
 	p.event = rule
 	p.mu.Unlock()
@@ -107,7 +105,7 @@ func (p *Proxy) Events(rule func() Fault) {
 }
 
 // Calls are the counted calls since the rule was set, such as "POST /containers/create".
-func (p *Proxy) Calls() []string {
+func (p *proxy) Calls() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return append([]string(nil), p.calls...)
@@ -115,7 +113,7 @@ func (p *Proxy) Calls() []string {
 
 // Down makes the engine look stopped: every connection is cut, new ones at
 // once. Down(false) brings it back.
-func (p *Proxy) Down(down bool) {
+func (p *proxy) Down(down bool) {
 	p.mu.Lock()
 	p.down = down
 	p.mu.Unlock()
@@ -126,7 +124,7 @@ func (p *Proxy) Down(down bool) {
 
 // Freeze makes the engine look like one that was sent SIGSTOP, and thaw goes on:
 // connections are taken, and no request is answered meanwhile, not even a ping.
-func (p *Proxy) Freeze() (thaw func()) {
+func (p *proxy) Freeze() (thaw func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	hung := make(chan struct{})
@@ -139,7 +137,7 @@ func (p *Proxy) Freeze() (thaw func()) {
 	})
 }
 
-func (p *Proxy) frozen() chan struct{} {
+func (p *proxy) frozen() chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.hung
@@ -147,19 +145,19 @@ func (p *Proxy) frozen() chan struct{} {
 
 // Speak makes the engine one that knows a single version of the API, such as
 // "1.40", as after an upgrade or its opposite. Connections go on.
-func (p *Proxy) Speak(version string) {
+func (p *proxy) Speak(version string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.api = version
 }
 
-func (p *Proxy) spoken() string {
+func (p *proxy) spoken() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.api
 }
 
-func (p *Proxy) cut() {
+func (p *proxy) cut() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for c := range p.conns {
@@ -169,7 +167,7 @@ func (p *Proxy) cut() {
 }
 
 // track keeps connections after they are hijacked too: until they are cut.
-func (p *Proxy) track(c net.Conn, state http.ConnState) {
+func (p *proxy) track(c net.Conn, state http.ConnState) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch state {
@@ -183,7 +181,7 @@ func (p *Proxy) track(c net.Conn, state http.ConnState) {
 	}
 }
 
-func (p *Proxy) handler(transport http.RoundTripper, quiet *log.Logger) http.Handler {
+func (p *proxy) handler(transport http.RoundTripper, quiet *log.Logger) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if hung := p.frozen(); hung != nil {
 			select {
@@ -193,83 +191,81 @@ func (p *Proxy) handler(transport http.RoundTripper, quiet *log.Logger) http.Han
 			}
 		}
 		api := p.spoken()
-		if asked := version.FindString(r.URL.Path); api != "" && asked != "" && asked != "/v"+api {
+		if asked := apiVersion.FindString(r.URL.Path); api != "" && asked != "" && asked != "/v"+api {
 			w.Header().Set("Content-Type", "application/json")
 			w.WriteHeader(http.StatusBadRequest)
 			_, _ = fmt.Fprintf(w, `{"message":"client version %s is not supported, the engine speaks API version %s"}`, asked[2:], api)
 			return
 		}
-		fault := p.fault(r)
-		if fault.Before != nil {
-			fault.Before()
+		f := p.faultOf(r)
+		if f.Before != nil {
+			f.Before()
 		}
-		if fault.Answer != nil {
-			fault.Answer(w, r)
+		if f.Answer != nil {
+			f.Answer(w, r)
 			return
 		}
-		if fault.During != nil {
+		if f.During != nil {
 			r = r.WithContext(httptrace.WithClientTrace(r.Context(), &httptrace.ClientTrace{
-				WroteRequest: func(httptrace.WroteRequestInfo) { fault.During() },
+				WroteRequest: func(httptrace.WroteRequestInfo) { f.During() },
 			}))
 		}
-		proxy := &httputil.ReverseProxy{
+		reverse := &httputil.ReverseProxy{
 			Rewrite:       func(pr *httputil.ProxyRequest) { pr.Out.URL.Scheme, pr.Out.URL.Host = "http", "docker" },
 			Transport:     transport,
 			FlushInterval: -1,
 			ErrorLog:      quiet,
 			ErrorHandler:  func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) },
-			ModifyResponse: func(answer *http.Response) error {
-				if api != "" && answer.Header.Get("Api-Version") != "" {
-					answer.Header.Set("Api-Version", api)
+			ModifyResponse: func(r *http.Response) error {
+				if api != "" && r.Header.Get("Api-Version") != "" {
+					r.Header.Set("Api-Version", api)
 				}
-				if fault.After != nil {
-					fault.After()
+				if f.After != nil {
+					f.After()
 				}
-				if fault.Body != nil {
-					answer.ContentLength = -1
-					answer.Header.Del("Content-Length")
-					answer.Body = &body{fault.Body(answer.Body), answer.Body}
+				if f.Body != nil {
+					r.ContentLength = -1
+					r.Header.Del("Content-Length")
+					r.Body = &faultBody{f.Body(r.Body), r.Body}
 				}
 				return nil
 			},
 		}
-		proxy.ServeHTTP(w, r)
+		reverse.ServeHTTP(w, r)
 	})
 }
 
-func (p *Proxy) fault(r *http.Request) Fault {
+func (p *proxy) faultOf(r *http.Request) fault {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	call := name(r)
+	call := r.Method + " " + apiVersion.ReplaceAllString(r.URL.Path, "")
 	switch call {
 	case "GET /events":
 		if p.event != nil {
 			return p.event()
 		}
-		return Fault{}
+		return fault{}
 	case "GET /_ping", "HEAD /_ping":
-		return Fault{}
+		return fault{}
 	}
 	p.calls = append(p.calls, call)
 	if p.rule == nil {
-		return Fault{}
+		return fault{}
 	}
 	return p.rule(len(p.calls), call)
 }
 
-var version = regexp.MustCompile(`^/v[0-9.]+`)
+var apiVersion = regexp.MustCompile(`^/v[0-9.]+`)
 
-func name(r *http.Request) string { return r.Method + " " + version.ReplaceAllString(r.URL.Path, "") }
-
-type body struct {
+type faultBody struct {
 	io.Reader
 	under io.Closer
 }
 
-func (b *body) Close() error { return b.under.Close() }
+func (b *faultBody) Close() error { return b.under.Close() }
 
-// Answer answers with a status and a text in the engine's place.
-func Answer(status int, text string) http.HandlerFunc {
+// answer answers with a status and a text in the engine's place.
+func answer(status int, text string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(status)
@@ -277,25 +273,25 @@ func Answer(status int, text string) http.HandlerFunc {
 	}
 }
 
-// Hang never answers; it ends when the client leaves.
-func Hang(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
+// hang never answers; it ends when the client leaves.
+func hang(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
 
-// Cut ends the connection without a word.
-func Cut(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }
+// cut ends the connection without a word.
+func cut(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }
 
-// Garble passes something on that is no answer at all.
-func Garble(io.Reader) io.Reader {
+// garble passes something on that is no answer at all.
+func garble(io.Reader) io.Reader {
 	return strings.NewReader("<html>\x00\x1b[2J this is not the engine {")
 }
 
-// ErrCut is what Truncate ends with.
-var ErrCut = errors.New("cut")
+// errCut is what truncate ends with.
+var errCut = errors.New("cut")
 
-// Truncate passes n bytes on and then breaks the connection.
-func Truncate(n int64) func(io.Reader) io.Reader {
+// truncate passes n bytes on and then breaks the connection.
+func truncate(n int64) func(io.Reader) io.Reader {
 	return func(r io.Reader) io.Reader { return io.MultiReader(io.LimitReader(r, n), broken{}) }
 }
 
 type broken struct{}
 
-func (broken) Read([]byte) (int, error) { return 0, ErrCut }
+func (broken) Read([]byte) (int, error) { return 0, errCut }

@@ -1,0 +1,145 @@
+package enginetest
+
+import (
+	"archive/tar"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/containerd/errdefs"
+	"github.com/docker/docker/api/types/events"
+	"github.com/docker/docker/api/types/image"
+
+	"github.com/crishim/crishim/shim/docker"
+)
+
+type memoryImage struct {
+	id   string
+	tags []string
+}
+
+// AddImage puts an image with these tags into the engine and returns its id.
+func (m *Memory) AddImage(tags ...string) (id string) {
+	m.locked(func() { id = m.addImage([]byte(strings.Join(tags, " ")), tags) })
+	return id
+}
+
+func (m *Memory) addImage(content []byte, tags []string) string {
+	sum := sha256.Sum256(content)
+	id := "sha256:" + hex.EncodeToString(sum[:])
+	for _, other := range m.images { // a name is that of one image
+		other.tags = slices.DeleteFunc(other.tags, func(tag string) bool { return slices.Contains(tags, tag) })
+	}
+	m.images[id] = &memoryImage{id: id, tags: tags}
+	m.event(events.ImageEventType, events.ActionLoad, id, nil)
+	return id
+}
+
+func (m *Memory) findImage(ref string) (*memoryImage, error) {
+	for _, i := range m.images {
+		if i.id == ref || strings.TrimPrefix(i.id, "sha256:") == ref || slices.Contains(i.tags, ref) || slices.Contains(i.tags, ref+":latest") {
+			return i, nil
+		}
+	}
+	return nil, fmt.Errorf("no such image: %s: %w", ref, errdefs.ErrNotFound)
+}
+
+// ImageInspect implements the client's method.
+func (m *Memory) ImageInspect(ctx context.Context, ref string, _ ...docker.ImageInspectOption) (image.InspectResponse, error) {
+	return call(ctx, m, "ImageInspect", func() (image.InspectResponse, error) {
+		i, err := m.findImage(ref)
+		if err != nil {
+			return image.InspectResponse{}, err
+		}
+		return image.InspectResponse{ID: i.id, RepoTags: slices.Clone(i.tags), Os: "linux", Architecture: "amd64", Size: 1}, nil
+	})
+}
+
+// ImageList implements the client's method.
+func (m *Memory) ImageList(ctx context.Context, _ image.ListOptions) ([]image.Summary, error) {
+	return call(ctx, m, "ImageList", func() (list []image.Summary, _ error) {
+		for _, i := range m.images {
+			list = append(list, image.Summary{ID: i.id, RepoTags: slices.Clone(i.tags), Size: 1})
+		}
+		return list, nil
+	})
+}
+
+// ImageHistory implements the client's method: nothing is known.
+func (m *Memory) ImageHistory(ctx context.Context, _ string, _ ...docker.ImageHistoryOption) ([]image.HistoryResponseItem, error) {
+	return call(ctx, m, "ImageHistory", func() ([]image.HistoryResponseItem, error) { return nil, nil })
+}
+
+// ImageLoad implements the client's method for archives with a manifest.json.
+func (m *Memory) ImageLoad(ctx context.Context, input io.Reader, _ ...docker.ImageLoadOption) (image.LoadResponse, error) {
+	return call(ctx, m, "ImageLoad", func() (image.LoadResponse, error) {
+		files := map[string][]byte{}
+		for r := tar.NewReader(input); ; {
+			header, err := r.Next()
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			if err == nil {
+				files[header.Name], err = io.ReadAll(r)
+			}
+			if err != nil {
+				return image.LoadResponse{}, fmt.Errorf("image archive: %w: %w", errdefs.ErrInvalidArgument, err)
+			}
+		}
+		var manifest []struct {
+			Config   string
+			RepoTags []string
+		}
+		if err := json.Unmarshal(files["manifest.json"], &manifest); err != nil {
+			return image.LoadResponse{}, fmt.Errorf("manifest.json: %w: %w", errdefs.ErrInvalidArgument, err)
+		}
+		for _, one := range manifest {
+			m.addImage(files[one.Config], one.RepoTags)
+		}
+		return image.LoadResponse{Body: io.NopCloser(strings.NewReader(`{"stream":"Loaded image"}`)), JSON: true}, nil
+	})
+}
+
+// ImagePull implements the client's method: every reference can be pulled but
+// those of the registry missing.example.
+func (m *Memory) ImagePull(ctx context.Context, ref string, _ image.PullOptions) (io.ReadCloser, error) {
+	return call(ctx, m, "ImagePull", func() (io.ReadCloser, error) {
+		if strings.HasPrefix(ref, "missing.example/") {
+			return io.NopCloser(strings.NewReader(`{"errorDetail":{"message":"manifest unknown"},"error":"manifest unknown"}`)), nil
+		}
+		m.addImage([]byte(ref), []string{ref})
+		return io.NopCloser(strings.NewReader(`{"status":"Pulling"}{"status":"Done"}`)), nil
+	})
+}
+
+// ImageTag implements the client's method for ids and names.
+func (m *Memory) ImageTag(ctx context.Context, source, target string) error {
+	_, err := call(ctx, m, "ImageTag", func() (any, error) {
+		i, err := m.findImage(source)
+		if err == nil {
+			i.tags = append(i.tags, target)
+			m.event(events.ImageEventType, events.ActionTag, i.id, nil)
+		}
+		return nil, err
+	})
+	return err
+}
+
+// ImageRemove implements the client's method for images by id.
+func (m *Memory) ImageRemove(ctx context.Context, ref string, _ image.RemoveOptions) ([]image.DeleteResponse, error) {
+	return call(ctx, m, "ImageRemove", func() ([]image.DeleteResponse, error) {
+		i, err := m.findImage(ref)
+		if err != nil {
+			return nil, err
+		}
+		delete(m.images, i.id)
+		m.event(events.ImageEventType, events.ActionDelete, i.id, nil)
+		return []image.DeleteResponse{{Deleted: i.id}}, nil
+	})
+}
