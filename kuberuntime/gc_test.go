@@ -87,7 +87,7 @@ func TestUnusedImages(t *testing.T) {
 		{Id: "small", Size: 5}, {Id: "large", Size: 30}, {Id: "pinned", Size: 90, Pinned: true},
 		{Id: "used", Size: 80}, {Id: "tagged", Size: 70, RepoTags: []string{"app:1"}},
 	}
-	containers := []*runtimeapi.Container{{ImageId: "used"}, {Image: &runtimeapi.ImageSpec{Image: "app:1"}}}
+	used := UsedImages{"used": true, "app:1": true}
 	cases := []struct {
 		available uint64
 		policy    ImagePolicy
@@ -100,7 +100,8 @@ func TestUnusedImages(t *testing.T) {
 	}
 	for _, c := range cases {
 		var got []string
-		for _, item := range unusedImages(images, inUse(containers), disk{capacity: 500, available: c.available}, c.policy, nil, gcNow) {
+		_, toFree := c.policy.excess(500, c.available)
+		for _, item := range unusedImages(images, used, toFree, nil, gcNow) {
 			got = append(got, item.ID)
 		}
 		if diff := cmp.Diff(c.want, got); diff != "" {
@@ -113,16 +114,15 @@ func TestUnusedImages(t *testing.T) {
 func TestImagesByUse(t *testing.T) {
 	t.Parallel()
 	images := []*runtimeapi.Image{{Id: "old", Size: 5}, {Id: "once", Size: 30}, {Id: "later", Size: 40}, {Id: "busy", Size: 80}}
-	use := &imageUse{}
-	full := disk{capacity: 500, available: 1}
+	history := &imageHistory{}
 	plan := func(minute int, inUse ...string) string {
-		used, now := map[string]bool{}, gcNow.Add(time.Duration(minute)*time.Minute)
+		used, now := UsedImages{}, gcNow.Add(time.Duration(minute)*time.Minute)
 		for _, id := range inUse {
 			used[id] = true
 		}
-		use.note(images, used, now)
+		history.note(images, used, now)
 		var got []string
-		for _, item := range unusedImages(images, used, full, ImagePolicy{}, use, now) {
+		for _, item := range unusedImages(images, used, 499, history, now) {
 			got = append(got, item.ID)
 		}
 		return strings.Join(got, " ")
@@ -150,7 +150,7 @@ func TestImagesByUse(t *testing.T) {
 	}
 	images = slices.Delete(images, 0, 1)
 	plan(19)
-	if len(use.records) != len(images) {
+	if len(history.records) != len(images) {
 		t.Error("images that are gone are remembered")
 	}
 }
@@ -283,6 +283,57 @@ func TestMountedImageStays(t *testing.T) {
 		goes := slices.ContainsFunc(g.Items, func(i GarbageItem) bool { return i.ID == model })
 		if goes != (mounted == "busybox:1") {
 			t.Errorf("%s is mounted: model:1 goes %t", mounted, goes)
+		}
+	}
+}
+
+// TestImagesInUse counts what containers, image volumes and the runtime itself refer to, by each name.
+func TestImagesInUse(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, func(o *Options) {
+		o.answer(map[string]func() (proto.Message, error){
+			"Status": func() (proto.Message, error) {
+				return &runtimeapi.StatusResponse{Info: map[string]string{"config": `{"sandboxImage":"pause:1"}`}}, nil
+			},
+			"ListContainers": func() (proto.Message, error) {
+				return &runtimeapi.ListContainersResponse{Containers: []*runtimeapi.Container{
+					{Id: "gone", ImageId: "by-id", ImageRef: "by-ref", Image: &runtimeapi.ImageSpec{Image: "by-name", UserSpecifiedImage: "user:1"}},
+				}}, nil
+			},
+		})
+	})
+	f.stub.AddImage("pause:1")
+	used, err := ImagesInUse(t.Context(), f.runtime, f.image)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tag := range []string{"user:1", "pause:1", "busybox:1"} {
+		if got := used.Has(&runtimeapi.Image{Id: "other", RepoTags: []string{tag}}); got != (tag != "busybox:1") {
+			t.Errorf("%s: used %t", tag, got)
+		}
+	}
+}
+
+// TestALoopReportsWhatKeepsImages: an image collection that fails is said, one of a disk that is not here is not.
+func TestALoopReportsWhatKeepsImages(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		call   string
+		answer func() (proto.Message, error)
+		failed bool
+	}{
+		{"ImageFsInfo", func() (proto.Message, error) { return nil, errors.New("no answer") }, true},
+		{"ListImages", func() (proto.Message, error) { return nil, errors.New("no answer") }, true},
+		{"ImageFsInfo", func() (proto.Message, error) { return &runtimeapi.ImageFsInfoResponse{}, nil }, false},
+	} {
+		f := newFixture(t, func(o *Options) {
+			answers := map[string]func() (proto.Message, error){"ImageFsInfo": onDisk}
+			answers[c.call] = c.answer
+			o.answer(answers)
+		})
+		l := &Loop{m: f.Manager, o: LoopOptions{Images: DefaultImagePolicy()}}
+		if err := l.collectImages(t.Context()); (err != nil) != c.failed {
+			t.Errorf("%s: got %v", c.call, err)
 		}
 	}
 }

@@ -48,7 +48,7 @@ type Loop struct {
 	prints  map[string]string // what the last list showed of each pod
 	checked time.Time         // when the runtime was last asked whether it is ready
 	gate    gate
-	images  imageUse
+	images  imageHistory
 	fresh   bool // the folder was read again since workers were last updated
 	wg      sync.WaitGroup
 
@@ -360,8 +360,11 @@ func (l *Loop) every(ctx context.Context, period time.Duration, what string, do 
 func (l *Loop) collectImages(ctx context.Context) error {
 	first := l.images.records == nil
 	g, err := l.m.planImages(ctx, l.o.Images, &l.images)
-	if err != nil || first {
+	switch {
+	case errors.Is(err, errDiskUnknown), err == nil && first:
 		return nil
+	case err != nil:
+		return err
 	}
 	return l.m.Collect(ctx, g)
 }
