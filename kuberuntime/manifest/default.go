@@ -8,8 +8,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Default fills in what an API server would have filled in, as far as it has a meaning on
-// one host. It may be called again.
+// Default sets the defaults that an API server sets, as far as they have a meaning on one host.
 func Default(pod *v1.Pod) {
 	if pod.Namespace == "" {
 		pod.Namespace = "default"
@@ -20,14 +19,31 @@ func Default(pod *v1.Pod) {
 	setDefault(&spec.TerminationGracePeriodSeconds, new(int64(v1.DefaultTerminationGracePeriodSeconds)))
 	setDefault(&spec.SecurityContext, &v1.PodSecurityContext{})
 	for i := range spec.Volumes {
-		defaultVolume(&spec.Volumes[i])
+		v, mode := &spec.Volumes[i], new(int32(0o644))
+		if v.VolumeSource == (v1.VolumeSource{}) {
+			v.EmptyDir = &v1.EmptyDirVolumeSource{}
+		}
+		switch {
+		case v.HostPath != nil:
+			setDefault(&v.HostPath.Type, new(v1.HostPathUnset))
+		case v.Secret != nil:
+			setDefault(&v.Secret.DefaultMode, mode)
+		case v.ConfigMap != nil:
+			setDefault(&v.ConfigMap.DefaultMode, mode)
+		case v.DownwardAPI != nil:
+			setDefault(&v.DownwardAPI.DefaultMode, mode)
+		case v.Projected != nil:
+			setDefault(&v.Projected.DefaultMode, mode)
+		case v.Image != nil:
+			setDefault(&v.Image.PullPolicy, defaultPullPolicy(v.Image.Reference))
+		}
 	}
 	for _, c := range Containers(pod) {
 		defaultContainer(c, spec)
 	}
 }
 
-// Containers are all containers of a pod as pointers into it: init, regular, ephemeral.
+// Containers returns all containers of a pod as pointers into it: init, regular, ephemeral.
 func Containers(pod *v1.Pod) []*v1.Container {
 	var out []*v1.Container
 	for i := range pod.Spec.InitContainers {
@@ -70,7 +86,7 @@ func defaultContainer(c *v1.Container, spec *v1.PodSpec) {
 			setDefault(&from.FieldRef.APIVersion, "v1")
 		}
 	}
-	// What is limited and not asked for is asked for to the limit.
+	// A request that is not given is the limit.
 	for name, limit := range c.Resources.Limits {
 		if c.Resources.Requests == nil {
 			c.Resources.Requests = v1.ResourceList{}
@@ -79,8 +95,18 @@ func defaultContainer(c *v1.Container, spec *v1.PodSpec) {
 			c.Resources.Requests[name] = limit.DeepCopy()
 		}
 	}
-	for _, probe := range []*v1.Probe{c.LivenessProbe, c.ReadinessProbe, c.StartupProbe} {
-		defaultProbe(probe)
+	for _, p := range []*v1.Probe{c.LivenessProbe, c.ReadinessProbe, c.StartupProbe} {
+		if p == nil {
+			continue
+		}
+		setDefault(&p.TimeoutSeconds, 1)
+		setDefault(&p.PeriodSeconds, 10)
+		setDefault(&p.SuccessThreshold, 1)
+		setDefault(&p.FailureThreshold, 3)
+		defaultHTTPGet(p.HTTPGet)
+		if p.GRPC != nil {
+			setDefault(&p.GRPC.Service, new(""))
+		}
 	}
 	if c.Lifecycle != nil {
 		for _, h := range []*v1.LifecycleHandler{c.Lifecycle.PostStart, c.Lifecycle.PreStop} {
@@ -91,7 +117,7 @@ func defaultContainer(c *v1.Container, spec *v1.PodSpec) {
 	}
 }
 
-// defaultPullPolicy is Always for the tag latest, said or implied.
+// defaultPullPolicy returns Always for the tag latest, given or implied.
 func defaultPullPolicy(image string) v1.PullPolicy {
 	named, err := reference.ParseNormalizedNamed(image)
 	if err != nil {
@@ -106,20 +132,6 @@ func defaultPullPolicy(image string) v1.PullPolicy {
 	return v1.PullIfNotPresent
 }
 
-func defaultProbe(p *v1.Probe) {
-	if p == nil {
-		return
-	}
-	setDefault(&p.TimeoutSeconds, 1)
-	setDefault(&p.PeriodSeconds, 10)
-	setDefault(&p.SuccessThreshold, 1)
-	setDefault(&p.FailureThreshold, 3)
-	defaultHTTPGet(p.HTTPGet)
-	if p.GRPC != nil {
-		setDefault(&p.GRPC.Service, new(""))
-	}
-}
-
 func defaultHTTPGet(h *v1.HTTPGetAction) {
 	if h == nil {
 		return
@@ -127,25 +139,4 @@ func defaultHTTPGet(h *v1.HTTPGetAction) {
 	setDefault(&h.Path, "/")
 	setDefault(&h.Scheme, v1.URISchemeHTTP)
 	h.Scheme = v1.URIScheme(strings.ToUpper(string(h.Scheme)))
-}
-
-func defaultVolume(v *v1.Volume) {
-	mode := new(int32(0o644))
-	if v.VolumeSource == (v1.VolumeSource{}) {
-		v.EmptyDir = &v1.EmptyDirVolumeSource{}
-	}
-	switch {
-	case v.HostPath != nil:
-		setDefault(&v.HostPath.Type, new(v1.HostPathUnset))
-	case v.Secret != nil:
-		setDefault(&v.Secret.DefaultMode, mode)
-	case v.ConfigMap != nil:
-		setDefault(&v.ConfigMap.DefaultMode, mode)
-	case v.DownwardAPI != nil:
-		setDefault(&v.DownwardAPI.DefaultMode, mode)
-	case v.Projected != nil:
-		setDefault(&v.Projected.DefaultMode, mode)
-	case v.Image != nil:
-		setDefault(&v.Image.PullPolicy, defaultPullPolicy(v.Image.Reference))
-	}
 }

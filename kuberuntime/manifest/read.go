@@ -19,13 +19,19 @@ import (
 	"slices"
 	"strings"
 
+	v1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
+
 	"github.com/crishim/crishim/internal/bounded"
 )
 
 // Read reads files, folders and "-" (in) into one Set, fills in defaults, and checks it.
 // A folder stands for its *.yaml, *.yml and *.json files, not for those of its subfolders.
 func Read(in io.Reader, paths ...string) (*Set, error) {
-	set := NewSet()
+	set := &Set{
+		ConfigMaps: map[string]*v1.ConfigMap{}, Secrets: map[string]*v1.Secret{}, RuntimeClasses: map[string]*nodev1.RuntimeClass{},
+		seen: map[string]Source{},
+	}
 	var problems Errors
 	for _, path := range paths {
 		if path == "-" {
@@ -54,7 +60,13 @@ func Read(in io.Reader, paths ...string) (*Set, error) {
 			problems = append(problems, set.add(file, data)...)
 		}
 	}
-	if problems = append(problems, set.finish()...); len(problems) > 0 {
+	for _, pod := range set.Pods {
+		Default(pod.Pod)
+		for _, e := range Validate(pod.Pod, set) {
+			problems = append(problems, pod.Source.error(e.Field, e.ErrorBody()))
+		}
+	}
+	if len(problems) > 0 {
 		return set, problems
 	}
 	return set, nil
@@ -139,22 +151,13 @@ func isBlank(data []byte) bool {
 
 // Error is one problem in an input.
 type Error struct {
-	File     string // "-" for standard input, may be empty
-	Document int    // counted from 1, empty documents included
-	Line     int    // the document's first line, or 0
-	Path     string // spec.containers[0].image
-	Problem  string
+	Source  // with the field's path
+	Problem string
 }
 
 // Error renders "web.yaml: document 2: spec.containers[0].image: required".
 func (e *Error) Error() string {
-	var parts []string
-	if e.File != "" {
-		parts = append(parts, fileName(e.File))
-	}
-	if e.Document > 0 {
-		parts = append(parts, fmt.Sprintf("document %d", e.Document))
-	}
+	parts := []string{fileName(e.File), fmt.Sprintf("document %d", e.Document)}
 	if e.Path != "" {
 		parts = append(parts, e.Path)
 	}
@@ -178,13 +181,4 @@ func (e Errors) Error() string {
 		lines[i] = one.Error()
 	}
 	return strings.Join(lines, "\n")
-}
-
-// Unwrap returns each of them.
-func (e Errors) Unwrap() []error {
-	all := make([]error, len(e))
-	for i, one := range e {
-		all[i] = one
-	}
-	return all
 }

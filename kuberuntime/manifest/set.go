@@ -17,11 +17,10 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Source says where in the input an object was.
+// Source is where in the input an object was.
 type Source struct {
-	File     string
-	Document int
-	Line     int
+	File     string // "-" for standard input
+	Document int    // counted from 1, empty documents included
 	Path     string // items[3] inside a List
 }
 
@@ -40,20 +39,10 @@ type Set struct {
 	seen           map[string]Source
 }
 
-// NewSet is an empty set.
-func NewSet() *Set {
-	return &Set{
-		ConfigMaps:     map[string]*v1.ConfigMap{},
-		Secrets:        map[string]*v1.Secret{},
-		RuntimeClasses: map[string]*nodev1.RuntimeClass{},
-		seen:           map[string]Source{},
-	}
-}
-
 func (s *Set) add(file string, data []byte) Errors {
 	var out Errors
 	for _, doc := range split(data) {
-		src := Source{File: file, Document: doc.number, Line: doc.line}
+		src := Source{File: file, Document: doc.number}
 		value, err := decodeDocument(doc.data)
 		if err != nil {
 			out = append(out, src.error("", yamlProblem(err, doc.line)))
@@ -89,12 +78,8 @@ func yamlProblem(err error, firstLine int) string {
 }
 
 func (s Source) error(path, problem string) *Error {
-	if path == "" {
-		path = s.Path
-	} else {
-		path = join(s.Path, path)
-	}
-	return &Error{File: s.File, Document: s.Document, Line: s.Line, Path: path, Problem: problem}
+	s.Path = join(s.Path, path)
+	return &Error{s, problem}
 }
 
 func (s *Set) addValue(src Source, value any) Errors {
@@ -112,7 +97,7 @@ func (s *Set) addValue(src Source, value any) Errors {
 		return Errors{src.error("kind", fmt.Sprintf("%s is not supported; crishim runs Pod, List, ConfigMap, Secret and RuntimeClass documents", kind))}
 	}
 	if version != wanted {
-		return Errors{src.error("apiVersion", fmt.Sprintf("got %q, want %q for a %s", version, wanted, kind))}
+		return Errors{src.error("apiVersion", fmt.Sprintf("invalid %q: must be %q for a %s", version, wanted, kind))}
 	}
 	if strings.HasSuffix(kind, "List") {
 		return s.addList(src, object, strings.TrimSuffix(kind, "List"))
@@ -131,7 +116,7 @@ var kinds = map[string]string{
 func (s *Set) addList(src Source, list map[string]any, kind string) Errors {
 	items, ok := list["items"].([]any)
 	if !ok && list["items"] != nil {
-		return Errors{src.error("items", "want a list")}
+		return Errors{src.error("items", "must be a list")}
 	}
 	var out Errors
 	for _, key := range slices.Sorted(maps.Keys(list)) {
@@ -140,8 +125,7 @@ func (s *Set) addList(src Source, list map[string]any, kind string) Errors {
 		}
 	}
 	for i, item := range items {
-		at := src
-		at.Path = join(src.Path, fmt.Sprintf("items[%d]", i))
+		at := Source{src.File, src.Document, join(src.Path, fmt.Sprintf("items[%d]", i))}
 		if object, ok := item.(map[string]any); ok && kind != "" {
 			if object["kind"] == nil {
 				object["kind"] = kind
@@ -155,8 +139,8 @@ func (s *Set) addList(src Source, list map[string]any, kind string) Errors {
 	return out
 }
 
-// addObject adds an object that is sound and the first of its name. One that pods refer to is
-// checked, too: a name or a key that an API server would not take could never be referred to there.
+// addObject adds an object that is well formed and the first of its name. One that pods refer to is
+// checked, too: a name or a key that an API server refuses could never be referred to there.
 func (s *Set) addObject(src Source, kind string, object map[string]any) Errors {
 	switch kind {
 	case "Pod":
@@ -203,22 +187,21 @@ func (s *Set) addObject(src Source, kind string, object map[string]any) Errors {
 		}
 		class.Namespace = ""
 		s.RuntimeClasses[class.Name] = class
-		errs := checkName(src, class.Name)
-		if class.Handler == "" {
-			errs = append(errs, src.error("handler", "required"))
-		} else if problems := validation.IsDNS1123Label(class.Handler); len(problems) > 0 {
-			errs = append(errs, src.error("handler", strings.Join(problems, "; ")))
-		}
-		return errs
+		return slices.Concat(checkName(src, class.Name), checkText(src, "handler", class.Handler, validation.IsDNS1123Label))
 	}
 }
 
 func checkName(src Source, name string) Errors {
-	if name == "" {
-		return Errors{src.error("metadata.name", "required")}
-	}
-	if problems := validation.IsDNS1123Subdomain(name); len(problems) > 0 {
-		return Errors{src.error("metadata.name", strings.Join(problems, "; "))}
+	return checkText(src, "metadata.name", name, validation.IsDNS1123Subdomain)
+}
+
+func checkText(src Source, path, text string, check func(string) []string) Errors {
+	problems := check(text)
+	switch {
+	case text == "":
+		return Errors{src.error(path, "required")}
+	case len(problems) > 0:
+		return Errors{src.error(path, strings.Join(problems, "; "))}
 	}
 	return nil
 }
@@ -232,7 +215,7 @@ func checkKeys[V any](src Source, path string, data map[string]V) (errs Errors) 
 	return errs
 }
 
-// checkDockerConfig checks a pull secret without a word of what is in it.
+// checkDockerConfig checks a pull secret. No message has anything of its content.
 func checkDockerConfig(src Source, secret *v1.Secret) Errors {
 	wanted, ok := map[v1.SecretType]string{v1.SecretTypeDockerConfigJson: v1.DockerConfigJsonKey, v1.SecretTypeDockercfg: v1.DockerConfigKey}[secret.Type]
 	data, found := secret.Data[wanted]
@@ -294,16 +277,4 @@ func find[T any](objects map[string]*T, kind, namespace, name string, optional b
 		return nil, fmt.Errorf("%s %s not found", kind, key(namespace, name))
 	}
 	return object, nil
-}
-
-// finish fills in defaults and validates the pods, which refer to the other objects.
-func (s *Set) finish() Errors {
-	var out Errors
-	for _, pod := range s.Pods {
-		Default(pod.Pod)
-		for _, e := range Validate(pod.Pod, s) {
-			out = append(out, pod.Source.error(e.Field, e.ErrorBody()))
-		}
-	}
-	return out
 }

@@ -18,49 +18,68 @@ import (
 // problem is a field's path and what is wrong there.
 type problem struct{ path, text string }
 
-// checkShape walks a decoded JSON value beside the Go type that it is to become and says
+// checkShape compares a decoded JSON value with the Go type that it is to become and lists
 // where they differ. The JSON decoder itself stops at the first difference and, for types
 // with their own decoding such as quantities, does not know where it was.
-func checkShape(path string, v any, t reflect.Type) []problem {
+func checkShape(path string, v any, t reflect.Type) (out []problem) {
 	if v == nil {
 		return nil
 	}
-	if reflect.PointerTo(t).Implements(unmarshalerType) {
-		return checkByDecoding(path, v, t)
+	if reflect.PointerTo(t).Implements(reflect.TypeFor[json.Unmarshaler]()) {
+		data, err := json.Marshal(v)
+		if err == nil {
+			err = json.Unmarshal(data, reflect.New(t).Interface())
+		}
+		if err != nil {
+			return []problem{{path, fmt.Sprintf("invalid %s: %s%s", data, decodeHints[t], cleanDecodeError(err))}}
+		}
+		return nil
 	}
 	switch t.Kind() {
 	case reflect.Pointer:
 		return checkShape(path, v, t.Elem())
 	case reflect.Struct:
-		return checkStruct(path, v, t)
+		object, ok := v.(map[string]any)
+		if !ok {
+			return wrongType(path, v, "an object")
+		}
+		fields := jsonFields(t)
+		for _, key := range slices.Sorted(maps.Keys(object)) {
+			if field, known := fields[key]; known {
+				out = append(out, checkShape(join(path, key), object[key], field)...)
+			} else {
+				out = append(out, problem{join(path, key), unknownField(key, fields)})
+			}
+		}
 	case reflect.Map:
-		return checkMap(path, v, t)
+		object, ok := v.(map[string]any)
+		if !ok {
+			return wrongType(path, v, "a map")
+		}
+		for _, key := range slices.Sorted(maps.Keys(object)) {
+			out = append(out, checkShape(path+"["+key+"]", object[key], t.Elem())...)
+		}
 	case reflect.Slice:
-		return checkSlice(path, v, t)
-	case reflect.Interface:
-		return nil
+		if t.Elem().Kind() == reflect.Uint8 {
+			return checkBase64(path, v)
+		}
+		list, ok := v.([]any)
+		if !ok {
+			return wrongType(path, v, "a list")
+		}
+		for i, element := range list {
+			out = append(out, checkShape(fmt.Sprintf("%s[%d]", path, i), element, t.Elem())...)
+		}
 	default:
 		return checkScalar(path, v, t)
 	}
+	return out
 }
 
-var unmarshalerType = reflect.TypeFor[json.Unmarshaler]()
-
-// decodeHints go before a decoder's message that does not say it.
+// decodeHints go before a decoder's message that does not name the form.
 var decodeHints = map[reflect.Type]string{
-	reflect.TypeFor[metav1.Time]():        "want a time such as 2026-01-02T15:04:05Z: ",
-	reflect.TypeFor[intstr.IntOrString](): "want a number or a string: ",
-}
-
-func checkByDecoding(path string, v any, t reflect.Type) []problem {
-	data, err := json.Marshal(v)
-	if err != nil {
-		return []problem{{path, err.Error()}}
-	}
-	if err := json.Unmarshal(data, reflect.New(t).Interface()); err != nil {
-		return []problem{{path, fmt.Sprintf("%s is not valid here: %s%s", data, decodeHints[t], cleanDecodeError(err))}}
-	}
-	return nil
+	reflect.TypeFor[metav1.Time]():        "must be a time such as 2026-01-02T15:04:05Z: ",
+	reflect.TypeFor[intstr.IntOrString](): "must be a number or a string: ",
 }
 
 // cleanDecodeError drops the decoder's own prefix.
@@ -68,104 +87,57 @@ func cleanDecodeError(err error) string {
 	return strings.TrimPrefix(err.Error(), "json: ")
 }
 
-func checkStruct(path string, v any, t reflect.Type) []problem {
-	object, ok := v.(map[string]any)
+func checkBase64(path string, v any) []problem {
+	text, ok := v.(string)
 	if !ok {
-		return []problem{wrongType(path, v, "an object")}
+		return wrongType(path, v, "base64 text")
 	}
-	fields := jsonFields(t)
-	var out []problem
-	for _, key := range slices.Sorted(maps.Keys(object)) {
-		field, known := fields[key]
-		if !known {
-			out = append(out, problem{join(path, key), unknownField(key, fields)})
-			continue
-		}
-		out = append(out, checkShape(join(path, key), object[key], field)...)
+	if _, err := base64.StdEncoding.DecodeString(text); err != nil {
+		return []problem{{path, "is not base64"}}
 	}
-	return out
-}
-
-func checkMap(path string, v any, t reflect.Type) []problem {
-	object, ok := v.(map[string]any)
-	if !ok {
-		return []problem{wrongType(path, v, "a map")}
-	}
-	var out []problem
-	for _, key := range slices.Sorted(maps.Keys(object)) {
-		out = append(out, checkShape(path+"["+key+"]", object[key], t.Elem())...)
-	}
-	return out
-}
-
-func checkSlice(path string, v any, t reflect.Type) []problem {
-	if t.Elem().Kind() == reflect.Uint8 {
-		text, ok := v.(string)
-		if !ok {
-			return []problem{wrongType(path, v, "base64 text")}
-		}
-		if _, err := base64.StdEncoding.DecodeString(text); err != nil {
-			return []problem{{path, "is not base64"}}
-		}
-		return nil
-	}
-	list, ok := v.([]any)
-	if !ok {
-		return []problem{wrongType(path, v, "a list")}
-	}
-	var out []problem
-	for i, element := range list {
-		out = append(out, checkShape(fmt.Sprintf("%s[%d]", path, i), element, t.Elem())...)
-	}
-	return out
+	return nil
 }
 
 func checkScalar(path string, v any, t reflect.Type) []problem {
-	want := "a string"
+	var ok bool
+	must := "a whole number"
+	number, isNumber := v.(json.Number)
 	switch t.Kind() {
+	case reflect.Interface:
+		return nil
 	case reflect.String:
-		if _, ok := v.(string); ok {
-			return nil
-		}
-		if _, ok := v.([]any); !ok {
-			want = "a string (put it in quotes)"
+		_, ok = v.(string)
+		must = "a string"
+		if _, list := v.([]any); !list {
+			must += " (put it in quotes)"
 		}
 	case reflect.Bool:
-		if _, ok := v.(bool); ok {
-			return nil
-		}
-		want = "true or false"
+		_, ok = v.(bool)
+		must = "true or false"
 	case reflect.Float32, reflect.Float64:
-		if _, ok := v.(json.Number); ok {
-			return nil
-		}
-		want = "a number"
+		ok, must = isNumber, "a number"
 	default:
-		if n, ok := v.(json.Number); ok {
-			if json.Unmarshal([]byte(n), reflect.New(t).Interface()) == nil {
-				return nil
-			}
-		}
-		want = "a whole number"
+		ok = isNumber && json.Unmarshal([]byte(number), reflect.New(t).Interface()) == nil
 	}
-	return []problem{wrongType(path, v, want)}
+	if ok {
+		return nil
+	}
+	return wrongType(path, v, must)
 }
 
-func wrongType(path string, v any, want string) problem {
-	var got string
+func wrongType(path string, v any, must string) []problem {
+	got := fmt.Sprint(v)
 	switch v := v.(type) {
 	case map[string]any:
-		got = "an object"
+		got = "object"
 	case []any:
-		got = "a list"
+		got = "list"
 	case string:
-		got = fmt.Sprintf("the string %q", v)
+		got = fmt.Sprintf("string %q", v)
 	case json.Number:
-		got = "the number " + v.String()
-	default:
-		got = fmt.Sprintf("%v", v)
+		got = "number " + v.String()
 	}
-	return problem{path, fmt.Sprintf("got %s, want %s", got, want)}
+	return []problem{{path, fmt.Sprintf("invalid %s: must be %s", got, must)}}
 }
 
 // jsonFields maps the JSON names of a struct to their types, embedded structs included.
@@ -198,8 +170,8 @@ func unknownField(key string, fields map[string]reflect.Type) string {
 }
 
 func join(path, key string) string {
-	if path == "" {
-		return key
+	if path == "" || key == "" {
+		return path + key
 	}
 	return path + "." + key
 }

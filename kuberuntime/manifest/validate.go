@@ -54,14 +54,13 @@ func (v *validator) text(path *field.Path, value string, check func(string) []st
 	}
 }
 
-// refuse notes what is asked for and cannot be had.
+// refuse adds a Forbidden error for a field that is set and cannot be honoured.
 func (v *validator) refuse(asked bool, path *field.Path, why string) {
 	if asked {
 		v.errs = append(v.errs, field.Forbidden(path, why))
 	}
 }
 
-// unique notes what is named a second time.
 func (v *validator) unique(path *field.Path, seen map[string]bool, name string) {
 	if seen[name] {
 		v.errs = append(v.errs, field.Duplicate(path, name))
@@ -80,7 +79,6 @@ func pointers(sources any) int {
 	return n
 }
 
-// oneOf checks an enumeration.
 func oneOf[T ~string](v *validator, path *field.Path, value T, allowed ...T) {
 	if !slices.Contains(allowed, value) {
 		v.errs = append(v.errs, field.NotSupported(path, value, allowed))
@@ -128,7 +126,13 @@ func (v *validator) spec(path *field.Path) {
 		v.text(path.Child("subdomain"), spec.Subdomain, validation.IsDNS1123Label)
 	}
 	if spec.HostnameOverride != nil {
-		v.hostnameOverride(path.Child("hostnameOverride"), *spec.HostnameOverride)
+		const longest = 64
+		at, name := path.Child("hostnameOverride"), *spec.HostnameOverride
+		v.text(at, name, validation.IsDNS1123Subdomain)
+		if len(name) > longest {
+			v.errs = append(v.errs, field.TooLong(at, name, longest))
+		}
+		v.refuse(spec.HostNetwork || ptr.Deref(spec.SetHostnameAsFQDN, false), at, "cannot be combined with hostNetwork or setHostnameAsFQDN")
 	}
 	if spec.HostPID && ptr.Deref(spec.ShareProcessNamespace, false) {
 		v.invalid(path.Child("shareProcessNamespace"), true, "cannot be combined with hostPID")
@@ -146,8 +150,8 @@ func (v *validator) spec(path *field.Path) {
 	v.podSecurity(path.Child("securityContext"))
 }
 
-// refused is what a pod asks for and a single host without a control plane cannot give.
-// Dropping such a field in silence would run something else than the manifest says.
+// refused reports the fields that a single host without a control plane cannot honour.
+// Ignoring one in silence would run something else than the manifest says.
 func (v *validator) refused(path *field.Path) {
 	spec := &v.pod.Spec
 	no := func(asked bool, name, why string) { v.refuse(asked, path.Child(name), why) }
@@ -174,9 +178,6 @@ func (v *validator) refused(path *field.Path) {
 	no(!ptr.Deref(spec.HostUsers, true), "hostUsers", "user namespaces for each pod are not supported")
 	no(spec.OS != nil && spec.OS.Name != v1.Linux, "os", "only linux pods run here")
 	no(len(spec.Overhead) > 0 && spec.RuntimeClassName == nil, "overhead", "is set by a RuntimeClass only")
-	for i := range spec.Volumes {
-		v.refusedVolume(&spec.Volumes[i], path.Child("volumes").Index(i))
-	}
 }
 
 func (v *validator) dns(path *field.Path) {
@@ -206,16 +207,6 @@ func (v *validator) dns(path *field.Path) {
 	for i, option := range spec.DNSConfig.Options {
 		v.required(at.Child("options").Index(i).Child("name"), option.Name)
 	}
-}
-
-// hostnameOverride is a whole host name, and there can be only one of them.
-func (v *validator) hostnameOverride(at *field.Path, name string) {
-	const longest = 64
-	v.text(at, name, validation.IsDNS1123Subdomain)
-	if len(name) > longest {
-		v.errs = append(v.errs, field.TooLong(at, name, longest))
-	}
-	v.refuse(v.pod.Spec.HostNetwork || ptr.Deref(v.pod.Spec.SetHostnameAsFQDN, false), at, "cannot be combined with hostNetwork or setHostnameAsFQDN")
 }
 
 func (v *validator) pullSecrets(path *field.Path) {
@@ -252,28 +243,25 @@ func (v *validator) podSecurity(path *field.Path) {
 			continue
 		}
 		v.unique(at, seen, sysctl.Name)
-		v.sysctl(at, sysctl.Name)
+		// What would change the host instead of the pod is refused.
+		name := strings.ReplaceAll(sysctl.Name, "/", ".")
+		switch {
+		case !sysctlName.MatchString(sysctl.Name):
+			v.invalid(at, sysctl.Name, "must be the name of a sysctl")
+		case v.pod.Spec.HostNetwork && strings.HasPrefix(name, "net."):
+			v.invalid(at, name, "cannot be combined with hostNetwork")
+		case v.pod.Spec.HostIPC && hostIPCSysctl.MatchString(name):
+			v.invalid(at, name, "cannot be combined with hostIPC")
+		}
 	}
 	v.profiles(path, sc.SeccompProfile, sc.AppArmorProfile)
 }
 
-// sysctlName is what the kernel's names look like, with dots or slashes.
-var sysctlName = regexp.MustCompile(`^[a-z0-9]([-_a-z0-9]*[a-z0-9])?([./][a-z0-9]([-_a-z0-9]*[a-z0-9])?)*$`)
-
-// sysctl refuses what would change the host instead of the pod.
-func (v *validator) sysctl(at *field.Path, name string) {
-	if !sysctlName.MatchString(name) {
-		v.invalid(at, name, "is not the name of a sysctl")
-		return
-	}
-	name = strings.ReplaceAll(name, "/", ".")
-	if v.pod.Spec.HostNetwork && strings.HasPrefix(name, "net.") {
-		v.invalid(at, name, "cannot be combined with hostNetwork")
-	}
-	if v.pod.Spec.HostIPC && (strings.HasPrefix(name, "kernel.shm") || strings.HasPrefix(name, "kernel.msg") || name == "kernel.sem" || strings.HasPrefix(name, "fs.mqueue.")) {
-		v.invalid(at, name, "cannot be combined with hostIPC")
-	}
-}
+// sysctlName matches the kernel's names, with dots or slashes, hostIPCSysctl those of the IPC namespace.
+var (
+	sysctlName    = regexp.MustCompile(`^[a-z0-9]([-_a-z0-9]*[a-z0-9])?([./][a-z0-9]([-_a-z0-9]*[a-z0-9])?)*$`)
+	hostIPCSysctl = regexp.MustCompile(`^(kernel\.(shm|msg|sem$)|fs\.mqueue\.)`)
+)
 
 func (v *validator) ids(path *field.Path, user, group *int64) {
 	v.id(path.Child("runAsUser"), user)
@@ -304,6 +292,6 @@ func (v *validator) profiles(path *field.Path, seccomp *v1.SeccompProfile, appAr
 
 func (v *validator) ip(path *field.Path, value string) {
 	if net.ParseIP(value) == nil {
-		v.invalid(path, value, "is not an IP address")
+		v.invalid(path, value, "must be an IP address")
 	}
 }

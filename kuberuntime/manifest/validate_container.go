@@ -36,28 +36,26 @@ func (v *validator) containers(spec *field.Path) {
 		}
 		v.container(c, at, hostPorts)
 		v.restartPolicy(c, at, i < init, i >= init+regular)
-		if i >= init+regular {
-			v.ephemeral(&v.pod.Spec.EphemeralContainers[i-init-regular], at)
+		if i < init+regular {
+			continue
 		}
-	}
-}
-
-// ephemeral containers join a pod that runs: they have no say in how it was made.
-func (v *validator) ephemeral(c *v1.EphemeralContainer, at *field.Path) {
-	const why = "is not for an ephemeral container"
-	v.refuse(len(c.Ports) > 0, at.Child("ports"), why)
-	v.refuse(len(c.Resources.Limits)+len(c.Resources.Requests) > 0, at.Child("resources"), why)
-	for i, m := range c.VolumeMounts {
-		v.refuse(m.SubPath+m.SubPathExpr != "", at.Child("volumeMounts").Index(i).Child("subPath"), why)
-	}
-	if target := c.TargetContainerName; target != "" && !slices.ContainsFunc(v.pod.Spec.Containers, func(c v1.Container) bool { return c.Name == target }) {
-		v.errs = append(v.errs, field.NotFound(at.Child("targetContainerName"), target))
+		// Ephemeral containers join a pod that runs: they cannot change how it was made.
+		const why = "is not for an ephemeral container"
+		v.refuse(len(c.Ports) > 0, at.Child("ports"), why)
+		v.refuse(len(c.Resources.Limits)+len(c.Resources.Requests) > 0, at.Child("resources"), why)
+		for j, m := range c.VolumeMounts {
+			v.refuse(m.SubPath+m.SubPathExpr != "", at.Child("volumeMounts").Index(j).Child("subPath"), why)
+		}
+		target := v.pod.Spec.EphemeralContainers[i-init-regular].TargetContainerName
+		if target != "" && !slices.ContainsFunc(v.pod.Spec.Containers, func(c v1.Container) bool { return c.Name == target }) {
+			v.errs = append(v.errs, field.NotFound(at.Child("targetContainerName"), target))
+		}
 	}
 }
 
 func (v *validator) container(c *v1.Container, at *field.Path, hostPorts map[string]bool) {
 	v.image(at.Child("image"), c.Image)
-	v.pullPolicy(at.Child("imagePullPolicy"), c.ImagePullPolicy)
+	oneOf(v, at.Child("imagePullPolicy"), c.ImagePullPolicy, v1.PullAlways, v1.PullIfNotPresent, v1.PullNever)
 	oneOf(v, at.Child("terminationMessagePolicy"), c.TerminationMessagePolicy, v1.TerminationMessageReadFile, v1.TerminationMessageFallbackToLogsOnError)
 	v.ports(c, at.Child("ports"), hostPorts)
 	v.env(c, at)
@@ -81,19 +79,18 @@ func (v *validator) container(c *v1.Container, at *field.Path, hostPorts map[str
 		v.handler(c, at.Child("lifecycle", "preStop"), c.Lifecycle.PreStop)
 		if signal := c.Lifecycle.StopSignal; signal != nil {
 			if _, known := runtimeapi.Signal_value["SIGNAL_"+string(*signal)]; !known || *signal == "RUNTIME_DEFAULT" {
-				v.invalid(at.Child("lifecycle", "stopSignal"), *signal, "is no signal that the CRI knows, such as SIGTERM")
+				v.invalid(at.Child("lifecycle", "stopSignal"), *signal, "must be a signal that the CRI knows, such as SIGTERM")
 			}
 		}
 	}
-	if sc := c.SecurityContext; sc != nil {
-		at := at.Child("securityContext")
-		v.ids(at, sc.RunAsUser, sc.RunAsGroup)
-		v.profiles(at, sc.SeccompProfile, sc.AppArmorProfile)
-		v.privileges(sc, at)
+	if c.SecurityContext != nil {
+		v.security(c.SecurityContext, at.Child("securityContext"))
 	}
 }
 
-func (v *validator) privileges(sc *v1.SecurityContext, at *field.Path) {
+func (v *validator) security(sc *v1.SecurityContext, at *field.Path) {
+	v.ids(at, sc.RunAsUser, sc.RunAsGroup)
+	v.profiles(at, sc.SeccompProfile, sc.AppArmorProfile)
 	if !ptr.Deref(sc.AllowPrivilegeEscalation, true) {
 		if ptr.Deref(sc.Privileged, false) {
 			v.invalid(at.Child("allowPrivilegeEscalation"), false, "cannot be false for a privileged container")
@@ -138,12 +135,8 @@ func (v *validator) image(at *field.Path, image string) {
 		return
 	}
 	if _, err := reference.ParseAnyReference(image); err != nil {
-		v.invalid(at, image, "is not an image reference: %v", err)
+		v.invalid(at, image, "must be an image reference: %v", err)
 	}
-}
-
-func (v *validator) pullPolicy(at *field.Path, policy v1.PullPolicy) {
-	oneOf(v, at, policy, v1.PullAlways, v1.PullIfNotPresent, v1.PullNever)
 }
 
 func (v *validator) ports(c *v1.Container, list *field.Path, hostPorts map[string]bool) {
@@ -161,25 +154,22 @@ func (v *validator) ports(c *v1.Container, list *field.Path, hostPorts map[strin
 		if p.HostIP != "" {
 			v.ip(at.Child("hostIP"), p.HostIP)
 		}
-		v.hostPort(p, at.Child("hostPort"), hostPorts)
+		if p.HostPort == 0 {
+			continue
+		}
+		at = at.Child("hostPort")
+		for _, msg := range validation.IsValidPortNum(int(p.HostPort)) {
+			v.invalid(at, p.HostPort, "%s", msg)
+		}
+		if v.pod.Spec.HostNetwork && p.HostPort != p.ContainerPort {
+			v.invalid(at, p.HostPort, "must match containerPort when hostNetwork is set")
+		}
+		key := fmt.Sprintf("%s %s:%d", p.Protocol, p.HostIP, p.HostPort)
+		if hostPorts[key] {
+			v.errs = append(v.errs, field.Duplicate(at, p.HostPort))
+		}
+		hostPorts[key] = true
 	}
-}
-
-func (v *validator) hostPort(p v1.ContainerPort, at *field.Path, seen map[string]bool) {
-	if p.HostPort == 0 {
-		return
-	}
-	for _, msg := range validation.IsValidPortNum(int(p.HostPort)) {
-		v.invalid(at, p.HostPort, "%s", msg)
-	}
-	if v.pod.Spec.HostNetwork && p.HostPort != p.ContainerPort {
-		v.invalid(at, p.HostPort, "must match containerPort when hostNetwork is set")
-	}
-	key := fmt.Sprintf("%s %s:%d", p.Protocol, p.HostIP, p.HostPort)
-	if seen[key] {
-		v.errs = append(v.errs, field.Duplicate(at, p.HostPort))
-	}
-	seen[key] = true
 }
 
 func (v *validator) resources(c *v1.Container, at *field.Path) {
@@ -233,7 +223,7 @@ func (v *validator) probe(c *v1.Container, at *field.Path, p *v1.Probe) {
 		v.refuse(p.GRPC.Mode != nil, at.Child("grpc", "mode"), "is not supported")
 	}
 	if n := pointers(p.ProbeHandler); n != 1 {
-		v.invalid(at, "", "has %d handlers, want one of exec, httpGet, tcpSocket and grpc", n)
+		v.invalid(at, "", "must have one of exec, httpGet, tcpSocket and grpc, has %d", n)
 	}
 	for _, number := range []struct {
 		name  string
@@ -268,7 +258,7 @@ func (v *validator) handler(c *v1.Container, at *field.Path, h *v1.LifecycleHand
 	}
 	v.refuse(h.TCPSocket != nil, at.Child("tcpSocket"), "is no longer supported for hooks")
 	if n := pointers(*h); n != 1 {
-		v.invalid(at, "", "has %d handlers, want one of exec, httpGet and sleep", n)
+		v.invalid(at, "", "must have one of exec, httpGet and sleep, has %d", n)
 	}
 }
 
@@ -290,7 +280,7 @@ func (v *validator) httpGet(c *v1.Container, at *field.Path, h *v1.HTTPGetAction
 func (v *validator) port(c *v1.Container, at *field.Path, value string) {
 	if strings.Trim(value, "0123456789") != "" {
 		if !slices.ContainsFunc(c.Ports, func(p v1.ContainerPort) bool { return p.Name == value }) {
-			v.invalid(at, value, "the container has no port of this name")
+			v.invalid(at, value, "must be the name of a port of the container")
 		}
 		return
 	}

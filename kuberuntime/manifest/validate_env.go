@@ -18,7 +18,7 @@ func (v *validator) env(c *v1.Container, at *field.Path) {
 		}
 		switch {
 		case (from.ConfigMapRef == nil) == (from.SecretRef == nil):
-			v.invalid(here, "", "want one of configMapRef and secretRef")
+			v.invalid(here, "", "must have one of configMapRef and secretRef")
 		case from.ConfigMapRef != nil:
 			v.keys(here.Child("configMapRef", "name"), "ConfigMap", from.ConfigMapRef.Name, from.ConfigMapRef.Optional)
 		default:
@@ -41,30 +41,32 @@ func (v *validator) env(c *v1.Container, at *field.Path) {
 }
 
 func (v *validator) valueFrom(from *v1.EnvVarSource, at *field.Path) {
-	if from.FieldRef != nil && !isEnvField(from.FieldRef.FieldPath) {
-		v.invalid(at.Child("fieldRef", "fieldPath"), from.FieldRef.FieldPath, "is no field for a variable")
+	if from.FieldRef != nil && !isMetadataField(from.FieldRef.FieldPath, false) && !slices.Contains(statusFields, from.FieldRef.FieldPath) {
+		v.invalid(at.Child("fieldRef", "fieldPath"), from.FieldRef.FieldPath, "must be a field that a variable can have")
 	}
 	if from.ResourceFieldRef != nil {
 		v.resourceField(at.Child("resourceFieldRef"), from.ResourceFieldRef, false)
 	}
+	keyRef := func(at *field.Path, kind, name, key string, optional *bool) {
+		keys := v.keys(at.Child("name"), kind, name, optional)
+		if keys == nil || !v.required(at.Child("key"), key) || keys[key] || ptr.Deref(optional, false) {
+			return
+		}
+		if _, binary := keys[key]; binary {
+			v.invalid(at.Child("key"), key, "is in binaryData: a variable needs a key of data")
+		} else {
+			v.invalid(at.Child("key"), key, "there is no such key")
+		}
+	}
 	if ref := from.ConfigMapKeyRef; ref != nil {
-		here := at.Child("configMapKeyRef")
-		v.keyRef(here.Child("key"), ref.Key, ref.Optional, v.keys(here.Child("name"), "ConfigMap", ref.Name, ref.Optional))
+		keyRef(at.Child("configMapKeyRef"), "ConfigMap", ref.Name, ref.Key, ref.Optional)
 	}
 	if ref := from.SecretKeyRef; ref != nil {
-		here := at.Child("secretKeyRef")
-		v.keyRef(here.Child("key"), ref.Key, ref.Optional, v.keys(here.Child("name"), "Secret", ref.Name, ref.Optional))
+		keyRef(at.Child("secretKeyRef"), "Secret", ref.Name, ref.Key, ref.Optional)
 	}
 	v.refuse(from.FileKeyRef != nil, at.Child("fileKeyRef"), "is not supported")
 	if n := pointers(*from); n != 1 {
-		v.invalid(at, "", "has %d sources, want one", n)
-	}
-}
-
-// keyRef checks a key of an object that is there.
-func (v *validator) keyRef(at *field.Path, key string, optional *bool, keys map[string]bool) {
-	if keys != nil && v.required(at, key) && !keys[key] && !ptr.Deref(optional, false) {
-		v.invalid(at, key, "there is no such key")
+		v.invalid(at, "", "must have one source, has %d", n)
 	}
 }
 
@@ -87,14 +89,10 @@ func MapField(path string) (field, key string, ok bool) {
 	return "", "", false
 }
 
-func isEnvField(path string) bool {
+// isMetadataField reports whether variables and volumes can have a field; volumes can have whole maps, too.
+func isMetadataField(path string, maps bool) bool {
 	_, _, mapped := MapField(path)
-	return mapped || slices.Contains(metadataFields, path) || slices.Contains(statusFields, path)
-}
-
-func isVolumeField(path string) bool {
-	_, _, mapped := MapField(path)
-	return mapped || path == "metadata.labels" || path == "metadata.annotations" || slices.Contains(metadataFields, path)
+	return mapped || slices.Contains(metadataFields, path) || maps && (path == "metadata.labels" || path == "metadata.annotations")
 }
 
 // resourceFields are the resources that a resourceFieldRef can name.
@@ -107,7 +105,15 @@ func (v *validator) resourceField(at *field.Path, ref *v1.ResourceFieldSelector,
 	if !slices.Contains(resourceFields, ref.Resource) && !strings.HasPrefix(ref.Resource, "limits.hugepages-") && !strings.HasPrefix(ref.Resource, "requests.hugepages-") {
 		v.errs = append(v.errs, field.NotSupported(at.Child("resource"), ref.Resource, resourceFields))
 	}
-	v.divisor(at.Child("divisor"), ref)
+	if !ref.Divisor.IsZero() {
+		allowed := byteDivisors
+		if strings.HasSuffix(ref.Resource, ".cpu") {
+			allowed = cpuDivisors
+		}
+		if !slices.Contains(allowed, ref.Divisor.String()) {
+			v.errs = append(v.errs, field.NotSupported(at.Child("divisor"), ref.Divisor.String(), allowed))
+		}
+	}
 	if ref.ContainerName == "" {
 		if needContainer {
 			v.errs = append(v.errs, field.Required(at.Child("containerName"), ""))
@@ -124,16 +130,3 @@ var (
 	cpuDivisors  = []string{"1m", "1"}
 	byteDivisors = []string{"1", "1k", "1M", "1G", "1T", "1P", "1E", "1Ki", "1Mi", "1Gi", "1Ti", "1Pi", "1Ei"}
 )
-
-func (v *validator) divisor(at *field.Path, ref *v1.ResourceFieldSelector) {
-	if ref.Divisor.IsZero() {
-		return
-	}
-	allowed := byteDivisors
-	if strings.HasSuffix(ref.Resource, ".cpu") {
-		allowed = cpuDivisors
-	}
-	if !slices.Contains(allowed, ref.Divisor.String()) {
-		v.errs = append(v.errs, field.NotSupported(at, ref.Divisor.String(), allowed))
-	}
-}

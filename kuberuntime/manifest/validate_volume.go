@@ -21,8 +21,12 @@ func (v *validator) volumes(list *field.Path) {
 			v.text(at.Child("name"), volume.Name, validation.IsDNS1123Label)
 			v.unique(at.Child("name"), seen, volume.Name)
 		}
+		for source, value := range reflect.ValueOf(volume.VolumeSource).Fields() {
+			name, _, _ := strings.Cut(source.Tag.Get("json"), ",")
+			v.refuse(!localVolumes[name] && !value.IsNil(), at.Child(name), "needs a volume plugin")
+		}
 		if n := pointers(volume.VolumeSource); n > 1 {
-			v.invalid(at, volume.Name, "has %d sources, want one", n)
+			v.invalid(at, volume.Name, "must have one source, has %d", n)
 			continue
 		}
 		v.volumeSource(volume, at)
@@ -35,53 +39,25 @@ var localVolumes = map[string]bool{
 	"projected": true, "downwardAPI": true, "image": true,
 }
 
-func (v *validator) refusedVolume(volume *v1.Volume, path *field.Path) {
-	for source, value := range reflect.ValueOf(volume.VolumeSource).Fields() {
-		name, _, _ := strings.Cut(source.Tag.Get("json"), ",")
-		v.refuse(!localVolumes[name] && !value.IsNil(), path.Child(name), "needs a volume plugin")
-	}
-	if volume.Projected == nil {
-		return
-	}
-	for i, s := range volume.Projected.Sources {
-		at := path.Child("projected", "sources").Index(i)
-		v.refuse(s.ServiceAccountToken != nil, at.Child("serviceAccountToken"), "needs an API server")
-		v.refuse(s.ClusterTrustBundle != nil, at.Child("clusterTrustBundle"), "needs an API server")
-		v.refuse(s.PodCertificate != nil, at.Child("podCertificate"), "needs an API server")
-	}
-}
-
-// projectedPaths refuses two sources that want a file of the same name.
-func (v *validator) projectedPaths(s v1.VolumeProjection, at *field.Path, seen map[string]bool) {
-	take := func(at *field.Path, name string) {
-		if name != "" {
-			v.unique(at, seen, path.Clean(name))
-		}
-	}
-	items := func(list []v1.KeyToPath, at *field.Path) {
-		for i := range list {
-			take(at.Index(i).Child("path"), list[i].Path)
-		}
-	}
-	if s.ConfigMap != nil {
-		items(s.ConfigMap.Items, at.Child("configMap", "items"))
-	}
-	if s.Secret != nil {
-		items(s.Secret.Items, at.Child("secret", "items"))
-	}
-	if s.DownwardAPI != nil {
-		for i := range s.DownwardAPI.Items {
-			take(at.Child("downwardAPI", "items").Index(i).Child("path"), s.DownwardAPI.Items[i].Path)
-		}
-	}
-}
-
 func (v *validator) volumeSource(volume *v1.Volume, at *field.Path) {
 	switch {
 	case volume.HostPath != nil:
-		v.hostPath(volume.HostPath, at.Child("hostPath"))
+		h, at := volume.HostPath, at.Child("hostPath")
+		if v.required(at.Child("path"), h.Path) && !filepath.IsAbs(h.Path) {
+			v.invalid(at.Child("path"), h.Path, "must be absolute")
+		}
+		if slices.Contains(strings.Split(h.Path, "/"), "..") {
+			v.invalid(at.Child("path"), h.Path, "must not contain '..'")
+		}
+		oneOf(v, at.Child("type"), *h.Type, v1.HostPathUnset, v1.HostPathDirectoryOrCreate, v1.HostPathDirectory, v1.HostPathFileOrCreate,
+			v1.HostPathFile, v1.HostPathSocket, v1.HostPathCharDev, v1.HostPathBlockDev)
 	case volume.EmptyDir != nil:
-		v.emptyDir(volume.EmptyDir, at.Child("emptyDir"))
+		e, at := volume.EmptyDir, at.Child("emptyDir")
+		oneOf(v, at.Child("medium"), e.Medium, v1.StorageMediumDefault, v1.StorageMediumMemory)
+		if e.SizeLimit != nil && e.SizeLimit.Sign() < 0 {
+			v.invalid(at.Child("sizeLimit"), e.SizeLimit.String(), "must not be negative")
+		}
+		v.refuse(e.Mode != nil, at.Child("mode"), "is not supported")
 	case volume.ConfigMap != nil:
 		s := volume.ConfigMap
 		v.files(at.Child("configMap"), s.DefaultMode, s.DefaultUser)
@@ -98,16 +74,8 @@ func (v *validator) volumeSource(volume *v1.Volume, at *field.Path) {
 		v.projected(volume.Projected, at.Child("projected", "sources"))
 	case volume.Image != nil:
 		v.image(at.Child("image", "reference"), volume.Image.Reference)
-		v.pullPolicy(at.Child("image", "pullPolicy"), volume.Image.PullPolicy)
+		oneOf(v, at.Child("image", "pullPolicy"), volume.Image.PullPolicy, v1.PullAlways, v1.PullIfNotPresent, v1.PullNever)
 	}
-}
-
-func (v *validator) emptyDir(e *v1.EmptyDirVolumeSource, at *field.Path) {
-	oneOf(v, at.Child("medium"), e.Medium, v1.StorageMediumDefault, v1.StorageMediumMemory)
-	if e.SizeLimit != nil && e.SizeLimit.Sign() < 0 {
-		v.invalid(at.Child("sizeLimit"), e.SizeLimit.String(), "must not be negative")
-	}
-	v.refuse(e.Mode != nil, at.Child("mode"), "is not supported")
 }
 
 // files checks what the files of a volume share.
@@ -116,38 +84,45 @@ func (v *validator) files(at *field.Path, mode *int32, user *int64) {
 	v.refuse(user != nil, at.Child("defaultUser"), "is not supported")
 }
 
-func (v *validator) hostPath(h *v1.HostPathVolumeSource, at *field.Path) {
-	if v.required(at.Child("path"), h.Path) && !filepath.IsAbs(h.Path) {
-		v.invalid(at.Child("path"), h.Path, "must be absolute")
-	}
-	if slices.Contains(strings.Split(h.Path, "/"), "..") {
-		v.invalid(at.Child("path"), h.Path, "must not contain '..'")
-	}
-	oneOf(v, at.Child("type"), *h.Type, v1.HostPathUnset, v1.HostPathDirectoryOrCreate, v1.HostPathDirectory, v1.HostPathFileOrCreate,
-		v1.HostPathFile, v1.HostPathSocket, v1.HostPathCharDev, v1.HostPathBlockDev)
-}
-
 func (v *validator) projected(p *v1.ProjectedVolumeSource, list *field.Path) {
-	paths := map[string]bool{}
+	seen := map[string]bool{}
+	unique := func(at *field.Path, name string) {
+		if name != "" {
+			v.unique(at.Child("path"), seen, path.Clean(name))
+		}
+	}
+	keys := func(at *field.Path, kind, name string, items []v1.KeyToPath, optional *bool) {
+		for i := range items {
+			unique(at.Child("items").Index(i), items[i].Path)
+		}
+		v.items(items, at.Child("items"), optional, v.keys(at.Child("name"), kind, name, optional))
+	}
 	for i, s := range p.Sources {
 		at := list.Index(i)
-		v.projectedPaths(s, at, paths)
+		v.refuse(s.ServiceAccountToken != nil, at.Child("serviceAccountToken"), "needs an API server")
+		v.refuse(s.ClusterTrustBundle != nil, at.Child("clusterTrustBundle"), "needs an API server")
+		v.refuse(s.PodCertificate != nil, at.Child("podCertificate"), "needs an API server")
+		if n := pointers(s); n != 1 {
+			v.invalid(at, "", "must have one source, has %d", n)
+			continue
+		}
 		switch {
-		case pointers(s) != 1:
-			v.invalid(at, "", "has %d sources, want one", pointers(s))
 		case s.ConfigMap != nil:
-			at, s := at.Child("configMap"), s.ConfigMap
-			v.items(s.Items, at.Child("items"), s.Optional, v.keys(at.Child("name"), "ConfigMap", s.Name, s.Optional))
+			keys(at.Child("configMap"), "ConfigMap", s.ConfigMap.Name, s.ConfigMap.Items, s.ConfigMap.Optional)
 		case s.Secret != nil:
-			at, s := at.Child("secret"), s.Secret
-			v.items(s.Items, at.Child("items"), s.Optional, v.keys(at.Child("name"), "Secret", s.Name, s.Optional))
+			keys(at.Child("secret"), "Secret", s.Secret.Name, s.Secret.Items, s.Secret.Optional)
 		case s.DownwardAPI != nil:
-			v.downward(s.DownwardAPI.Items, at.Child("downwardAPI", "items"))
+			items := at.Child("downwardAPI", "items")
+			for j := range s.DownwardAPI.Items {
+				unique(items.Index(j), s.DownwardAPI.Items[j].Path)
+			}
+			v.downward(s.DownwardAPI.Items, items)
 		}
 	}
 }
 
-// keys are those of the ConfigMap or Secret that a pod refers to, nil where it is not there.
+// keys returns those of the ConfigMap or Secret that a pod refers to, nil where it is not there. The value is
+// whether a variable can have it: it cannot have those of binaryData.
 func (v *validator) keys(at *field.Path, kind, name string, optional *bool) map[string]bool {
 	if !v.required(at, name) {
 		return nil
@@ -155,10 +130,10 @@ func (v *validator) keys(at *field.Path, kind, name string, optional *bool) map[
 	keys := map[string]bool{}
 	id := key(v.pod.Namespace, name)
 	if cm := v.set.ConfigMaps[id]; kind == "ConfigMap" && cm != nil {
-		for k := range cm.Data {
-			keys[k] = true
-		}
 		for k := range cm.BinaryData {
+			keys[k] = false
+		}
+		for k := range cm.Data {
 			keys[k] = true
 		}
 		return keys
@@ -182,7 +157,9 @@ func (v *validator) items(items []v1.KeyToPath, list *field.Path, optional *bool
 	}
 	for i, item := range items {
 		at := list.Index(i)
-		v.keyRef(at.Child("key"), item.Key, optional, keys)
+		if _, found := keys[item.Key]; v.required(at.Child("key"), item.Key) && !found && !ptr.Deref(optional, false) {
+			v.invalid(at.Child("key"), item.Key, "there is no such key")
+		}
 		v.localPath(at.Child("path"), item.Path)
 		v.mode(at.Child("mode"), item.Mode)
 		v.refuse(item.User != nil, at.Child("user"), "is not supported")
@@ -197,10 +174,10 @@ func (v *validator) downward(items []v1.DownwardAPIVolumeFile, list *field.Path)
 		v.refuse(item.User != nil, at.Child("user"), "is not supported")
 		switch {
 		case (item.FieldRef == nil) == (item.ResourceFieldRef == nil):
-			v.invalid(at, item.Path, "want one of fieldRef and resourceFieldRef")
+			v.invalid(at, item.Path, "must have one of fieldRef and resourceFieldRef")
 		case item.FieldRef != nil:
-			if !isVolumeField(item.FieldRef.FieldPath) {
-				v.invalid(at.Child("fieldRef", "fieldPath"), item.FieldRef.FieldPath, "is no field for a volume")
+			if !isMetadataField(item.FieldRef.FieldPath, true) {
+				v.invalid(at.Child("fieldRef", "fieldPath"), item.FieldRef.FieldPath, "must be a field that a volume can have")
 			}
 		default:
 			v.resourceField(at.Child("resourceFieldRef"), item.ResourceFieldRef, true)
@@ -254,20 +231,15 @@ func (v *validator) mounts(c *v1.Container, list *field.Path) {
 		if m.SubPathExpr != "" {
 			v.localPath(at.Child("subPathExpr"), m.SubPathExpr)
 		}
-		v.recursiveReadOnly(m, at.Child("recursiveReadOnly"))
 		v.refuse(m.BindMountOptions != nil, at.Child("bindMountOptions"), "is not supported")
-		at, propagation := at.Child("mountPropagation"), ptr.Deref(m.MountPropagation, v1.MountPropagationNone)
+		propagation, recursive := ptr.Deref(m.MountPropagation, v1.MountPropagationNone), ptr.Deref(m.RecursiveReadOnly, v1.RecursiveReadOnlyDisabled)
+		oneOf(v, at.Child("recursiveReadOnly"), recursive, v1.RecursiveReadOnlyDisabled, v1.RecursiveReadOnlyIfPossible, v1.RecursiveReadOnlyEnabled)
+		if recursive != v1.RecursiveReadOnlyDisabled {
+			v.refuse(!m.ReadOnly, at.Child("recursiveReadOnly"), "is for a mount that is readOnly")
+			v.refuse(propagation != v1.MountPropagationNone, at.Child("recursiveReadOnly"), "cannot be combined with mountPropagation")
+		}
+		at = at.Child("mountPropagation")
 		oneOf(v, at, propagation, v1.MountPropagationNone, v1.MountPropagationHostToContainer, v1.MountPropagationBidirectional)
 		v.refuse(propagation == v1.MountPropagationBidirectional && !privileged, at, "Bidirectional is for privileged containers")
 	}
-}
-
-func (v *validator) recursiveReadOnly(m v1.VolumeMount, at *field.Path) {
-	mode := ptr.Deref(m.RecursiveReadOnly, v1.RecursiveReadOnlyDisabled)
-	oneOf(v, at, mode, v1.RecursiveReadOnlyDisabled, v1.RecursiveReadOnlyIfPossible, v1.RecursiveReadOnlyEnabled)
-	if mode == v1.RecursiveReadOnlyDisabled {
-		return
-	}
-	v.refuse(!m.ReadOnly, at, "is for a mount that is readOnly")
-	v.refuse(ptr.Deref(m.MountPropagation, v1.MountPropagationNone) != v1.MountPropagationNone, at, "cannot be combined with mountPropagation")
 }
