@@ -143,8 +143,8 @@ func (m *Manager) ensureImage(ctx context.Context, p *v1.Pod, container, image s
 func (m *Manager) pullFor(ctx context.Context, p *v1.Pod, container, image string, set *manifest.Set, sandbox *runtimeapi.PodSandboxConfig) error {
 	key := string(p.UID) + "_" + image
 	start := m.o.Now()
-	if left, news := m.pullFails.wait(key, m.pullFails.last(key), start); left > 0 {
-		if news {
+	if left, isNew := m.pullFails.wait(key, m.pullFails.last(key), start); left > 0 {
+		if isNew {
 			m.waits(p, container, EventBackOff, ErrImagePullBackOff, "back-off pulling image %s for another %s", image, left.Round(time.Second))
 		}
 		return &retryError{err: fmt.Errorf("%w: %s", ErrImagePullBackOff, image), after: left}

@@ -19,8 +19,6 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/internal/kube"
@@ -47,7 +45,8 @@ type killTarget struct {
 }
 
 // KillPod ends all containers at the same time, sidecars after the others and in reverse
-// order, and then the pod's sandboxes. The sandboxes stay, stopped, for garbage collection.
+// order, and then the pod's sandboxes. The sandboxes stay, stopped, for garbage collection. It has
+// the kubelet's name.
 func (m *Manager) KillPod(ctx context.Context, p *v1.Pod, status *pod.Status, grace *int64) error {
 	if p == nil {
 		p = restoredPod(status)
@@ -64,9 +63,9 @@ func (m *Manager) KillPod(ctx context.Context, p *v1.Pod, status *pod.Status, gr
 	return errors.Join(errs...)
 }
 
-// killContainers waits for all. The preStop hooks run at the same time; a sidecar is then
-// stopped when the main containers and the sidecars that were started after it are gone,
-// or when its grace is over.
+// killContainers is the kubelet's killContainersWithSyncResult. The preStop hooks run at the same time; a sidecar
+// is then stopped when the main containers and the sidecars that were started after it are gone
+// (the kubelet's terminationOrdering), or when its grace period is over.
 func (m *Manager) killContainers(ctx context.Context, p *v1.Pod, status *pod.Status, grace *int64) error {
 	// turn is 0 for what is stopped at once; sidecars follow in the reverse order of the manifest.
 	turn := func(t killTarget) int {
@@ -78,7 +77,7 @@ func (m *Manager) killContainers(ctx context.Context, p *v1.Pod, status *pod.Sta
 	}
 	var targets []killTarget
 	for _, c := range status.Containers {
-		if c.Running() || c.State == runtimeapi.ContainerState_CONTAINER_UNKNOWN {
+		if c.MayRun() {
 			targets = append(targets, killTarget{
 				status: c, container: manifest.Container(p, c.Name), pod: p, ip: cmp.Or(status.IPs...), message: "stopping container " + c.Name,
 			})
@@ -103,7 +102,7 @@ func (m *Manager) killContainers(ctx context.Context, p *v1.Pod, status *pod.Sta
 }
 
 // killContainer runs the preStop hook, waits for the container's turn, and stops it with
-// what that left of the grace period.
+// the rest of the grace period. It has the kubelet's name.
 func (m *Manager) killContainer(ctx context.Context, t killTarget, override *int64) error {
 	grace, floor := graceOf(t), int64(minGrace)
 	if override != nil {
@@ -115,33 +114,25 @@ func (m *Manager) killContainer(ctx context.Context, t killTarget, override *int
 		grace -= int64(used / time.Second)
 	}
 	if len(t.after) > 0 && grace > 0 {
-		grace -= int64(m.waitTurn(ctx, t.after, time.Duration(grace)*time.Second) / time.Second)
+		start := m.o.Now()
+		limited, cancel := context.WithTimeout(ctx, time.Duration(grace)*time.Second)
+		for _, gone := range t.after {
+			select {
+			case <-gone:
+			case <-limited.Done():
+			}
+		}
+		cancel()
+		grace -= int64(m.o.Now().Sub(start) / time.Second)
 	}
-	m.prober.Drop(t.status.ID) // what they find from now on does not matter
+	m.prober.Drop(t.status.ID) // their results do not matter any more
 	if _, err := m.runtime.StopContainer(ctx, &runtimeapi.StopContainerRequest{ContainerId: t.status.ID, Timeout: max(grace, floor)}); err != nil {
 		return fmt.Errorf("stop container %s: %w", t.status.Name, err)
 	}
 	return nil
 }
 
-// waitTurn waits until all others are gone or the time is over, and returns how long it took.
-func (m *Manager) waitTurn(ctx context.Context, others []chan struct{}, limit time.Duration) time.Duration {
-	start := m.o.Now()
-	timer := time.NewTimer(limit)
-	defer timer.Stop()
-	for _, gone := range others {
-		select {
-		case <-gone:
-		case <-timer.C:
-			return limit
-		case <-ctx.Done():
-			return m.o.Now().Sub(start)
-		}
-	}
-	return m.o.Now().Sub(start)
-}
-
-// graceOf is the grace period of a container in seconds: the deletion's, the failed
+// graceOf returns the grace period of a container in seconds: the deletion's, the failed
 // probe's, the pod's.
 func graceOf(t killTarget) int64 {
 	if g := t.pod.DeletionGracePeriodSeconds; g != nil {
@@ -168,7 +159,7 @@ func graceOf(t killTarget) int64 {
 	return minGrace
 }
 
-// preStopOf finds the hook in the manifest, or in what the container keeps of it.
+// preStopOf finds the hook in the manifest, or in the container's annotations.
 func preStopOf(t killTarget) *v1.LifecycleHandler {
 	if t.container != nil {
 		if t.container.Lifecycle == nil {
@@ -176,18 +167,14 @@ func preStopOf(t killTarget) *v1.LifecycleHandler {
 		}
 		return t.container.Lifecycle.PreStop
 	}
-	text := t.status.Annotations[pod.PreStopAnnotation]
-	if text == "" {
-		return nil
-	}
 	hook := &v1.LifecycleHandler{}
-	if json.Unmarshal([]byte(text), hook) != nil {
-		return nil // another tool's annotation
+	if json.Unmarshal([]byte(t.status.Annotations[pod.PreStopAnnotation]), hook) != nil {
+		return nil // there is none, or it is another tool's
 	}
 	return hook
 }
 
-// portsOf are a container's ports from the manifest or from its annotation; hooks name them.
+// portsOf returns a container's ports from the manifest or from its annotation; hooks name them.
 func portsOf(t killTarget) []v1.ContainerPort {
 	if t.container != nil {
 		return t.container.Ports
@@ -199,9 +186,10 @@ func portsOf(t killTarget) []v1.ContainerPort {
 	return ports
 }
 
-// restoredPod stands in for the manifest of a pod that only the runtime knows.
+// restoredPod stands in for the manifest of a pod that only the runtime knows, the kubelet's
+// restoreSpecsFromContainerLabels.
 func restoredPod(status *pod.Status) *v1.Pod {
-	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: status.Name, Namespace: status.Namespace, UID: types.UID(status.UID)}}
+	p := podOf(status)
 	for _, c := range status.Containers {
 		if g, err := strconv.ParseInt(c.Annotations[pod.DeletionGraceAnnotation], 10, 64); err == nil {
 			p.DeletionGracePeriodSeconds = &g
@@ -232,8 +220,8 @@ func (s *syncing) postStart(ctx context.Context, c *v1.Container, id string) err
 	return errors.Join(fmt.Errorf("%w: %w", ErrPostStart, err), m.killContainer(ctx, target, nil))
 }
 
-// preStop runs a hook within the grace period and says how long it took. A hook that
-// fails does not keep the container from being stopped.
+// preStop runs a hook within the grace period and returns how long it took, the kubelet's executePreStopHook. The
+// container is stopped also where the hook fails.
 func (m *Manager) preStop(ctx context.Context, t killTarget, hook *v1.LifecycleHandler, grace time.Duration) time.Duration {
 	start := m.o.Now()
 	limited, cancel := context.WithTimeout(ctx, grace)
@@ -249,6 +237,7 @@ func (m *Manager) preStop(ctx context.Context, t killTarget, hook *v1.LifecycleH
 	return m.o.Now().Sub(start)
 }
 
+// runHook is the kubelet's HandlerRunner.
 func (m *Manager) runHook(ctx context.Context, hook *v1.LifecycleHandler, id, ip string, ports []v1.ContainerPort) error {
 	switch {
 	case hook.Exec != nil:
@@ -272,30 +261,26 @@ func (m *Manager) runHook(ctx context.Context, hook *v1.LifecycleHandler, id, ip
 	return errors.New("no handler")
 }
 
-// describeExit adds what a failed command said.
+// describeExit adds the output of a failed command.
 func describeExit(out []byte, err error) error {
 	var exit *ExitError
 	if !errors.As(err, &exit) {
 		return err
 	}
-	said := strings.TrimSpace(string(out))
-	if said == "" {
-		return err
+	if text := strings.TrimSpace(string(out)); text != "" {
+		return fmt.Errorf("%w: %s", err, text[:min(len(text), 1024)])
 	}
-	return fmt.Errorf("%w: %s", err, said[:min(len(said), 1024)])
+	return err
 }
 
-// httpHook sends the request to the pod. Where HTTPS meets a plain server it is sent again
-// without TLS, as the kubelet does: hooks were plain once, whatever they said.
+// httpHook sends the request to the pod. Where the server of an HTTPS hook speaks plain HTTP it is sent again
+// without TLS, as the kubelet does for old manifests.
 func httpHook(ctx context.Context, h *v1.HTTPGetAction, podIP string, ports []v1.ContainerPort) error {
 	port, err := probe.Port(h.Port, ports)
 	if err != nil {
 		return err
 	}
-	host := h.Host
-	if host == "" {
-		host = podIP
-	}
+	host := cmp.Or(h.Host, podIP)
 	if host == "" {
 		return errors.New("the pod has no address")
 	}
@@ -330,7 +315,7 @@ func hookRequest(ctx context.Context, scheme, host string, port int, h *v1.HTTPG
 }
 
 // Remove ends a pod and removes all that is left of it: containers, sandboxes, logs and
-// volumes. Without a manifest (nil) the pod's record or its containers say how to end it.
+// volumes. Without a manifest (nil) it is ended as the pod's record or its containers say.
 func (m *Manager) Remove(ctx context.Context, p *v1.Pod, status *pod.Status, grace *int64) error {
 	if p == nil {
 		if record, err := m.Record(status.UID); err == nil {
@@ -361,8 +346,8 @@ func (m *Manager) Remove(ctx context.Context, p *v1.Pod, status *pod.Status, gra
 // ErrRunning is a container that cannot be deleted because it runs.
 var ErrRunning = errors.New("the container is running")
 
-// DeleteContainer removes a container that does not run, and before it, so that a failure is made
-// good by the next try, its logs. A pod that was not made here keeps its logs.
+// DeleteContainer removes a container that does not run, and before it, so that the next try repairs a
+// failure, its logs. A pod that was not made here keeps its logs.
 func (m *Manager) DeleteContainer(ctx context.Context, id string) error {
 	resp, err := m.runtime.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: id})
 	if err != nil {
@@ -425,40 +410,4 @@ func (m *Manager) removeFolders(status *pod.Status) error {
 		return fmt.Errorf("remove volumes: %w", err)
 	}
 	return nil
-}
-
-// Replace removes other pods of the same name that apply made. It reports
-// whether there was one, and whether this very pod was there before.
-func (m *Manager) Replace(ctx context.Context, p *v1.Pod) (replaced, existed bool, err error) {
-	pods, err := m.GetPods(ctx, true)
-	if err != nil {
-		return false, false, err
-	}
-	var old []*pod.Pod
-	for _, other := range pods {
-		if other.Namespace != p.Namespace || other.Name != p.Name {
-			continue
-		}
-		if other.UID == string(p.UID) {
-			existed = true
-			continue
-		}
-		switch owner := m.OwnerOf(other); {
-		case owner.Apply:
-			old = append(old, other)
-		case owner.Folder != "" || isRunning(other):
-			return false, existed, &ForeignPodError{Name: other.FullName(), UID: other.UID, Owner: owner}
-		}
-	}
-	for _, other := range old {
-		m.event(p, "", EventKilling, "the manifest has changed: the pod is replaced")
-		status, err := m.GetPodStatus(ctx, other.UID, other.Name, other.Namespace)
-		if err != nil {
-			return false, existed, err
-		}
-		if err := m.Remove(ctx, nil, status, nil); err != nil {
-			return false, existed, fmt.Errorf("replace pod %s: %w", other.FullName(), err)
-		}
-	}
-	return len(old) > 0, existed, nil
 }

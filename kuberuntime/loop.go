@@ -123,6 +123,56 @@ func (l *Loop) Run(ctx context.Context) {
 	}
 }
 
+// Once brings the runtime to what the folder says and returns: pods that are not wanted
+// are removed, the others brought up as far as wait says.
+func (l *Loop) Once(ctx context.Context, wait Wait) error {
+	_, readErr := l.folder.read()
+	pods, err := l.m.GetPods(ctx, true)
+	if err != nil {
+		return errors.Join(readErr, err)
+	}
+	run, cancel := context.WithCancel(ctx)
+	defer l.wg.Wait()
+	defer cancel()
+	l.removeUnwanted(run, pods)
+	for _, w := range l.workers {
+		select {
+		case <-w.done:
+		case <-ctx.Done():
+			return errors.Join(readErr, ctx.Err())
+		}
+	}
+	clear(l.workers)
+	if pods, err = l.m.GetPods(ctx, true); err != nil {
+		return errors.Join(readErr, err)
+	}
+	return errors.Join(readErr, l.upAll(ctx, pods, wait))
+}
+
+// upAll brings up all pods at the same time.
+func (l *Loop) upAll(ctx context.Context, pods []*pod.Pod, wait Wait) error {
+	var mu sync.Mutex
+	var errs []error
+	var wg sync.WaitGroup
+	for uid, want := range l.folder.pods {
+		if l.nameTaken(uid, want, pods) {
+			mu.Lock()
+			errs = append(errs, fmt.Errorf("%s: another pod of this name is there", FullName(want.pod)))
+			mu.Unlock()
+			continue
+		}
+		wg.Go(func() {
+			if _, err := l.m.Up(ctx, want.pod, want.set, wait); err != nil {
+				mu.Lock()
+				defer mu.Unlock()
+				errs = append(errs, fmt.Errorf("%s: %w", FullName(want.pod), err))
+			}
+		})
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
 // turn compares the folder with the runtime once.
 func (l *Loop) turn(ctx context.Context) {
 	changed, err := l.folder.read()

@@ -32,48 +32,121 @@ var (
 	ErrPostStart    = errors.New("PostStartHookError")
 )
 
-// crashWait is an error while a container that ended waits for its next start. For one that
-// was just killed by its probe the end before counts, as for the kubelet.
-func (m *Manager) crashWait(p *v1.Pod, c *v1.Container, last *pod.ContainerStatus) error {
-	if last == nil {
-		return nil
+// prepare makes the volumes, the sandbox if it is wanted, and the hosts file, and pulls the images of
+// image volumes. The record comes first: by it garbage collection finds what is left, secrets
+// too, where that is as far as it gets.
+func (s *syncing) prepare(ctx context.Context) error {
+	if err := s.m.writeRecord(s.pod, s.status); err != nil {
+		return err
 	}
-	key := crashKey(p, c)
-	now := m.o.Now()
-	if left, news := m.crashes.wait(key, last.FinishedAt, now); left > 0 {
-		if news {
-			m.waits(p, c.Name, EventBackOff, ErrCrashLoop, "back-off %s restarting failed container %s", left.Round(time.Second), c.Name)
+	made, err := s.m.volumes.Setup(s.pod, s.set)
+	if err != nil {
+		s.m.warn(s.pod, "", EventVolumes, "%v", err)
+		return err
+	}
+	s.volumes = made
+	s.config = s.m.generator.Sandbox(s.pod, s.actions.Attempt)
+	if s.actions.CreateSandbox {
+		if err := s.createSandbox(ctx); err != nil {
+			s.m.warn(s.pod, "", EventSandboxFailed, "%v", err)
+			return err
 		}
-		return &retryError{err: ErrCrashLoop, after: left}
 	}
-	m.crashes.next(key, last.FinishedAt, now)
+	if len(s.ips) > 0 || s.pod.Spec.HostNetwork {
+		if err := writeHostsFile(s.m.o.Dirs.Hosts(string(s.pod.UID)), criconfig.HostsFile(s.pod, s.m.o.Host, s.ips)); err != nil {
+			return fmt.Errorf("write the pod's hosts file: %w", err)
+		}
+	}
+	s.images = map[string]*runtimeapi.Image{}
+	for _, v := range s.pod.Spec.Volumes {
+		if v.Image == nil {
+			continue
+		}
+		image, err := s.m.ensureImage(ctx, s.pod, "", v.Image.Reference, v.Image.PullPolicy, s.set, s.config)
+		if err != nil {
+			return fmt.Errorf("volume %s: %w", v.Name, err)
+		}
+		s.images[v.Image.Reference] = image
+	}
 	return nil
 }
 
-// crashKey changes with what runs, so that a fixed image does not wait for its predecessor.
-func crashKey(p *v1.Pod, c *v1.Container) string {
-	h := fnv.New64a()
-	// Not Resources.String: it prints how a quantity is held, which changes when one is read.
-	if err := json.NewEncoder(h).Encode([]any{c.Name, c.Image, c.Resources}); err != nil {
-		panic(err) // strings and quantities always marshal
+// createSandbox is the kubelet's createPodSandbox.
+func (s *syncing) createSandbox(ctx context.Context) error {
+	if err := os.MkdirAll(s.config.GetLogDirectory(), 0o755); err != nil {
+		return fmt.Errorf("make the log folder: %w", err)
 	}
-	return strings.Join([]string{p.Name, p.Namespace, string(p.UID), c.Name, strconv.FormatUint(h.Sum64(), 16)}, "_")
+	handler := ""
+	if name := s.pod.Spec.RuntimeClassName; name != nil { // the kubelet's LookupRuntimeHandler
+		class := s.set.RuntimeClasses[*name]
+		if class == nil {
+			return fmt.Errorf("RuntimeClass %s not found", *name)
+		}
+		handler = class.Handler
+	}
+	created, err := s.m.runtime.RunPodSandbox(ctx, &runtimeapi.RunPodSandboxRequest{Config: s.config, RuntimeHandler: handler})
+	if err != nil {
+		return err
+	}
+	resp, err := s.m.runtime.PodSandboxStatus(ctx, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: created.GetPodSandboxId()})
+	if err != nil {
+		return err
+	}
+	s.sandbox = created.GetPodSandboxId()
+	s.ips = addresses([]*runtimeapi.PodSandboxStatus{resp.GetStatus()}, s.m.o.Host.IPs)
+	s.m.event(s.pod, "", EventSandboxCreated, "created sandbox %s%s", shortID(s.sandbox), withAddress(s.ips))
+	return nil
 }
 
-// startContainer brings one container up: image, configuration, create, start, hook.
+func withAddress(ips []string) string {
+	if len(ips) == 0 {
+		return ""
+	}
+	return " with address " + ips[0]
+}
+
+func shortID(id string) string { return id[:min(len(id), 13)] }
+
+// writeHostsFile writes in place, as the kubelet's ensureHostsFile: containers have the file itself mounted,
+// and may have changed it to anything. It is not read, and truncated after it was written, so that
+// readers of an unchanged file see no change meanwhile.
+func writeHostsFile(path, text string) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
+		return err
+	}
+	f, err := bounded.OpenFile(path, os.O_CREATE|os.O_WRONLY|syscall.O_NOFOLLOW)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(text)
+	if err == nil {
+		err = f.Truncate(int64(len(text)))
+	}
+	if err == nil {
+		err = f.Chmod(0o644)
+	}
+	return errors.Join(err, f.Close())
+}
+
+// startContainer brings one container up: image, configuration, create, start, hook. It has the kubelet's name.
 func (s *syncing) startContainer(ctx context.Context, c *v1.Container, target *pod.ContainerStatus) error {
 	m := s.m
 	image, err := m.ensureImage(ctx, s.pod, c.Name, c.Image, c.ImagePullPolicy, s.set, s.config)
 	if err != nil {
 		return err
 	}
-	restarts := s.restarts(c)
+	logs := filepath.Join(m.o.Dirs.PodLogs(s.pod), c.Name)
+	// Where the runtime lost its containers, the log folder has the number: an earlier log stays as it is.
+	restarts := nextLog(logs)
+	if last := s.status.Container(c.Name); last != nil {
+		restarts = last.RestartCount + 1
+	}
 	config, err := s.containerConfig(c, image, restarts, target)
 	if err != nil {
 		m.waits(s.pod, c.Name, EventFailed, ErrCreateConfig, "%v", err)
 		return fmt.Errorf("%w: %w", ErrCreateConfig, err)
 	}
-	if err := os.MkdirAll(filepath.Join(m.o.Dirs.PodLogs(s.pod), c.Name), 0o755); err != nil {
+	if err := os.MkdirAll(logs, 0o755); err != nil {
 		return fmt.Errorf("%w: make the log folder: %w", ErrCreateConfig, err)
 	}
 	created, err := m.runtime.CreateContainer(ctx, &runtimeapi.CreateContainerRequest{PodSandboxId: s.sandbox, Config: config, SandboxConfig: s.config})
@@ -95,16 +168,8 @@ func (s *syncing) startContainer(ctx context.Context, c *v1.Container, target *p
 	return s.postStart(ctx, c, id)
 }
 
-// restarts is one more than the last attempt's. Where that is gone, the log folder knows:
-// a runtime that lost its containers must not write into the log of an earlier one.
-func (s *syncing) restarts(c *v1.Container) int {
-	if last := s.status.Container(c.Name); last != nil {
-		return last.RestartCount + 1
-	}
-	return nextLog(filepath.Join(s.m.o.Dirs.PodLogs(s.pod), c.Name))
-}
-
-// nextLog is one more than the highest N of the N.log in a folder, rotated ones included.
+// nextLog returns one more than the highest N of the N.log in a folder, rotated ones included, as the kubelet's
+// calcRestartCountByLogDir.
 func nextLog(dir string) int {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -120,6 +185,7 @@ func nextLog(dir string) int {
 	return next
 }
 
+// containerConfig is the kubelet's generateContainerConfig.
 func (s *syncing) containerConfig(c *v1.Container, image *runtimeapi.Image, restarts int, target *pod.ContainerStatus) (*runtimeapi.ContainerConfig, error) {
 	in := criconfig.ContainerInput{
 		Pod: s.pod, Container: c, Set: s.set, Restarts: restarts, ImageRef: image.GetId(), PodIPs: s.ips,
@@ -140,38 +206,26 @@ func (s *syncing) containerConfig(c *v1.Container, image *runtimeapi.Image, rest
 	if err != nil {
 		return nil, err
 	}
-	own, err := s.ownMounts(c, in.Mounts)
-	if err != nil {
-		return nil, err
-	}
-	in.Mounts = append(in.Mounts, own...)
-	return s.m.generator.Container(in)
-}
-
-// ownMounts are the pod's hosts file and the file for the termination message.
-func (s *syncing) ownMounts(c *v1.Container, have []*runtimeapi.Mount) ([]*runtimeapi.Mount, error) {
 	const hosts = "/etc/hosts"
-	var out []*runtimeapi.Mount
-	uid := string(s.pod.UID)
-	taken := map[string]bool{}
-	for _, mount := range have {
+	uid, taken := string(s.pod.UID), map[string]bool{}
+	for _, mount := range in.Mounts {
 		taken[filepath.Clean(mount.GetContainerPath())] = true
 	}
 	if !taken[hosts] && (len(s.ips) > 0 || s.pod.Spec.HostNetwork) {
-		out = append(out, &runtimeapi.Mount{ContainerPath: hosts, HostPath: s.m.o.Dirs.Hosts(uid), SelinuxRelabel: true})
+		in.Mounts = append(in.Mounts, &runtimeapi.Mount{ContainerPath: hosts, HostPath: s.m.o.Dirs.Hosts(uid), SelinuxRelabel: true})
 	}
 	if path := c.TerminationMessagePath; path != "" && !taken[filepath.Clean(path)] {
-		file, err := messagePath(s.m.o.Dirs.Container(uid, c.Name))
+		file, err := newMessageFile(s.m.o.Dirs.Container(uid, c.Name))
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, &runtimeapi.Mount{ContainerPath: path, HostPath: file, SelinuxRelabel: true})
+		in.Mounts = append(in.Mounts, &runtimeapi.Mount{ContainerPath: path, HostPath: file, SelinuxRelabel: true})
 	}
-	return out, nil
+	return s.m.generator.Container(in)
 }
 
-// messagePath makes a new file that any user of the container may write.
-func messagePath(dir string) (string, error) {
+// newMessageFile creates a file for a termination message, which any user of the container may write.
+func newMessageFile(dir string) (string, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", err
 	}
@@ -182,18 +236,10 @@ func messagePath(dir string) (string, error) {
 	return f.Name(), errors.Join(f.Chmod(0o666), f.Close())
 }
 
-// linkLog makes the link that log collectors of old look for. It is a convenience: a
-// missing log or folder is no failure.
+// linkLog makes the link that old log collectors look for. A missing log or folder is no failure.
 func (s *syncing) linkLog(c *v1.Container, id, logPath string) {
-	dir := s.m.o.Dirs.LegacyLogs
-	target := filepath.Join(s.m.o.Dirs.PodLogs(s.pod), logPath)
-	if dir == "" {
-		return
-	}
-	if _, err := os.Lstat(target); err != nil {
-		return
-	}
-	if os.MkdirAll(dir, 0o755) != nil {
+	dir, target := s.m.o.Dirs.LegacyLogs, filepath.Join(s.m.o.Dirs.PodLogs(s.pod), logPath)
+	if _, err := os.Lstat(target); err != nil || dir == "" || os.MkdirAll(dir, 0o755) != nil {
 		return
 	}
 	link := filepath.Join(dir, legacyLogName(s.pod.Name, s.pod.Namespace, c.Name, id))
@@ -209,112 +255,32 @@ func legacyLogName(name, namespace, container, id string) string {
 	return front[:min(len(front), 255-len(suffix))] + suffix
 }
 
-// prepare makes volumes and, if it is wanted, the sandbox. The record comes first: by it
-// garbage collection finds what is left, secrets too, where that is as far as it gets.
-func (s *syncing) prepare(ctx context.Context) error {
-	if err := s.m.writeRecord(s.pod, s.status); err != nil {
-		return err
-	}
-	made, err := s.m.volumes.Setup(s.pod, s.set)
-	if err != nil {
-		s.m.warn(s.pod, "", EventVolumes, "%v", err)
-		return err
-	}
-	s.volumes = made
-	s.config = s.m.generator.Sandbox(s.pod, s.actions.Attempt)
-	if s.actions.CreateSandbox {
-		if err := s.createSandbox(ctx); err != nil {
-			s.m.warn(s.pod, "", EventSandboxFailed, "%v", err)
-			return err
-		}
-	}
-	if err := s.writeHosts(); err != nil {
-		return err
-	}
-	return s.pullVolumes(ctx)
-}
-
-func (s *syncing) createSandbox(ctx context.Context) error {
-	if err := os.MkdirAll(s.config.GetLogDirectory(), 0o755); err != nil {
-		return fmt.Errorf("make the log folder: %w", err)
-	}
-	handler := ""
-	if name := s.pod.Spec.RuntimeClassName; name != nil {
-		class := s.set.RuntimeClasses[*name]
-		if class == nil {
-			return fmt.Errorf("RuntimeClass %s not found", *name)
-		}
-		handler = class.Handler
-	}
-	made, err := s.m.runtime.RunPodSandbox(ctx, &runtimeapi.RunPodSandboxRequest{Config: s.config, RuntimeHandler: handler})
-	if err != nil {
-		return err
-	}
-	resp, err := s.m.runtime.PodSandboxStatus(ctx, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: made.GetPodSandboxId()})
-	if err != nil {
-		return err
-	}
-	s.sandbox = made.GetPodSandboxId()
-	s.ips = addresses([]*runtimeapi.PodSandboxStatus{resp.GetStatus()}, s.m.o.Host.IPs)
-	s.m.event(s.pod, "", EventSandboxCreated, "created sandbox %s%s", shortID(s.sandbox), withAddress(s.ips))
-	return nil
-}
-
-func withAddress(ips []string) string {
-	if len(ips) == 0 {
-		return ""
-	}
-	return " with address " + ips[0]
-}
-
-func shortID(id string) string { return id[:min(len(id), 13)] }
-
-func (s *syncing) writeHosts() error {
-	if len(s.ips) == 0 && !s.pod.Spec.HostNetwork {
+// crashWait returns an error while a container that ended waits for its next start, as the kubelet's
+// doBackOff. For one that was just killed by its probe the end before counts.
+func (m *Manager) crashWait(p *v1.Pod, c *v1.Container, last *pod.ContainerStatus) error {
+	if last == nil {
 		return nil
 	}
-	return writeHostsFile(s.m.o.Dirs.Hosts(string(s.pod.UID)), criconfig.HostsFile(s.pod, s.m.o.Host, s.ips))
-}
-
-// writeHostsFile writes in place: containers have the file itself mounted, and may have made
-// of it what they like. It is not read, and cut after it was written, so that those who
-// read an unchanged file meanwhile see no change.
-func writeHostsFile(path, text string) error {
-	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
-		return err
+	key, now := crashKey(p, c), m.o.Now()
+	if left, isNew := m.crashes.wait(key, last.FinishedAt, now); left > 0 {
+		if isNew {
+			m.waits(p, c.Name, EventBackOff, ErrCrashLoop, "back-off %s restarting failed container %s", left.Round(time.Second), c.Name)
+		}
+		return &retryError{err: ErrCrashLoop, after: left}
 	}
-	f, err := bounded.OpenFile(path, os.O_CREATE|os.O_WRONLY|syscall.O_NOFOLLOW)
-	if err != nil {
-		return fmt.Errorf("write the pod's hosts file: %w", err)
-	}
-	_, err = f.WriteString(text)
-	if err == nil {
-		err = f.Truncate(int64(len(text)))
-	}
-	if err == nil {
-		err = f.Chmod(0o644)
-	}
-	if err = errors.Join(err, f.Close()); err != nil {
-		return fmt.Errorf("write the pod's hosts file: %w", err)
-	}
+	m.crashes.next(key, last.FinishedAt, now)
 	return nil
 }
 
-// pullVolumes has the images of image volumes there before a container needs them.
-func (s *syncing) pullVolumes(ctx context.Context) error {
-	s.images = map[string]*runtimeapi.Image{}
-	for i := range s.pod.Spec.Volumes {
-		v := s.pod.Spec.Volumes[i].Image
-		if v == nil {
-			continue
-		}
-		image, err := s.m.ensureImage(ctx, s.pod, "", v.Reference, v.PullPolicy, s.set, s.config)
-		if err != nil {
-			return fmt.Errorf("volume %s: %w", s.pod.Spec.Volumes[i].Name, err)
-		}
-		s.images[v.Reference] = image
+// crashKey changes with what runs, so that a fixed image does not wait for its predecessor. It is the
+// kubelet's GetBackoffKey.
+func crashKey(p *v1.Pod, c *v1.Container) string {
+	h := fnv.New64a()
+	// Not Resources.String: it prints how a quantity is held, which changes when one is read.
+	if err := json.NewEncoder(h).Encode([]any{c.Name, c.Image, c.Resources}); err != nil {
+		panic(err) // strings and quantities always marshal
 	}
-	return nil
+	return strings.Join([]string{p.Name, p.Namespace, string(p.UID), c.Name, strconv.FormatUint(h.Sum64(), 16)}, "_")
 }
 
 // The kubelet's numbers, for pulls and for containers that crash.
@@ -323,9 +289,9 @@ const (
 	backoffMax     = 300 * time.Second
 )
 
-// backoff makes retries of the same thing rarer each time. It is ours because client-go's, which
-// the kubelet has, neither tells how long is left nor when a key was last tried, and forgets in GC
-// what may still wait after a late failure: it would take a second map with the same times.
+// backoff makes retries of the same thing rarer each time. client-go's flowcontrol.Backoff, which the kubelet
+// has, returns neither how long is left nor when a key was last tried, and its GC forgets what may
+// still wait after a late failure: it would take a second map with the same times.
 type backoff struct {
 	mu      sync.Mutex
 	entries map[string]backoffEntry
@@ -334,14 +300,14 @@ type backoff struct {
 type backoffEntry struct {
 	delay time.Duration
 	last  time.Time
-	told  time.Time // the failure whose wait is no news
+	known time.Time // the failure whose wait was reported
 }
 
 func newBackoff() *backoff { return &backoff{entries: map[string]backoffEntry{}} }
 
-// wait returns how long key has to wait yet after its last failure, at since, and whether that is
-// news, which it is once.
-func (b *backoff) wait(key string, since, now time.Time) (left time.Duration, news bool) {
+// wait returns how long key still has to wait after its last failure, at since, and whether that is
+// asked for the first time.
+func (b *backoff) wait(key string, since, now time.Time) (left time.Duration, isNew bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	entry, ok := b.entries[key]
@@ -350,13 +316,13 @@ func (b *backoff) wait(key string, since, now time.Time) (left time.Duration, ne
 	if !ok || forgotten(entry, since) || left <= 0 {
 		return 0, false
 	}
-	news = !entry.told.Equal(since)
-	entry.told = since
+	isNew = !entry.known.Equal(since)
+	entry.known = since
 	b.entries[key] = entry
-	return left, news
+	return left, isNew
 }
 
-// next notes that key is tried now, after a failure at since, and doubles the wait after its next
+// next records that key is tried now, after a failure at since, and doubles the wait after its next
 // failure. How long key went well before counts, not how long it waited since.
 func (b *backoff) next(key string, since, now time.Time) {
 	b.mu.Lock()
@@ -385,8 +351,8 @@ func (b *backoff) reset(key string) {
 // forgotten reports whether a failure at the given time comes long after the one before.
 func forgotten(e backoffEntry, at time.Time) bool { return at.Sub(e.last) > 2*backoffMax }
 
-// collect drops what is long past, so that the map does not grow with every pod ever run, but not
-// what may still wait after a late failure.
+// collect drops old entries, so that the map does not grow with every pod ever run, but not
+// those that may still wait after a late failure.
 func (b *backoff) collect(now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -18,7 +18,7 @@ import (
 	"github.com/crishim/crishim/kuberuntime/volume"
 )
 
-// SyncResult is what one SyncPod did and what is left to do.
+// SyncResult is what one SyncPod did and what is left to do, as the kubelet's PodSyncResult.
 type SyncResult struct {
 	Actions *plan.Actions
 	// Err is every failure of the step; the containers that did not fail were started.
@@ -52,7 +52,6 @@ func (e *retryError) Error() string { return e.err.Error() }
 
 func (e *retryError) Unwrap() error { return e.err }
 
-// add collects a failure.
 func (r *SyncResult) add(err error) {
 	if err == nil {
 		return
@@ -82,7 +81,7 @@ func (r *SyncResult) backsOffLonger(limit time.Duration) bool {
 	})
 }
 
-// syncing is one SyncPod on its way.
+// syncing is one SyncPod in progress.
 type syncing struct {
 	m       *Manager
 	pod     *v1.Pod
@@ -97,13 +96,18 @@ type syncing struct {
 	result  *SyncResult
 }
 
-// SyncPod does the next step for a pod: it kills what must go, makes the sandbox, and
+// SyncPod does the next step for a pod: it kills what must go, creates the sandbox, and
 // starts what may start now. Init containers take several steps.
 func (m *Manager) SyncPod(ctx context.Context, p *v1.Pod, set *manifest.Set, status *pod.Status) SyncResult {
 	if m.untilDeadline(p, status) <= 0 {
-		return m.endAtDeadline(ctx, p, status)
+		result := SyncResult{Actions: &plan.Actions{KillPod: true, SandboxReason: "its active deadline has passed"}}
+		if !isDead(status) {
+			m.warn(p, "", EventDeadline, "the pod has run for its activeDeadlineSeconds of %d", *p.Spec.ActiveDeadlineSeconds)
+			result.add(m.KillPod(ctx, p, status, nil))
+		}
+		return result
 	}
-	actions := plan.Compute(p, status, m.probes())
+	actions := plan.Compute(p, status, m.prober.Result)
 	result := SyncResult{Actions: actions}
 	s := &syncing{m: m, pod: p, set: set, status: status, actions: actions, sandbox: actions.SandboxID, ips: status.IPs, result: &result}
 	if err := s.kill(ctx); err != nil {
@@ -129,7 +133,6 @@ func (m *Manager) SyncPod(ctx context.Context, p *v1.Pod, set *manifest.Set, sta
 	return result
 }
 
-// kill ends the whole pod, or the containers that must go.
 func (s *syncing) kill(ctx context.Context) error {
 	if s.actions.KillPod {
 		if !s.actions.CreateSandbox && isDead(s.status) {
@@ -163,22 +166,18 @@ func isDead(status *pod.Status) bool {
 			return false
 		}
 	}
-	for _, c := range status.Containers {
-		if c.Running() || c.State == runtimeapi.ContainerState_CONTAINER_UNKNOWN {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(status.Containers, (*pod.ContainerStatus).MayRun)
 }
 
 // removeInit keeps that many of the newest dead attempts of each init container and sidecar:
 // back-offs, logs --previous and the last state need one, also while another one runs. One that
-// cannot be removed holds up nothing.
+// cannot be removed holds up nothing. The kubelet's pruneInitContainersBeforeStart and
+// purgeInitContainers are these.
 func (s *syncing) removeInit(ctx context.Context, keep int) {
 	for i := range s.pod.Spec.InitContainers {
 		kept := 0
 		for _, c := range s.status.Containers {
-			if c.Name != s.pod.Spec.InitContainers[i].Name || keep > 0 && !c.Exited() && c.State != runtimeapi.ContainerState_CONTAINER_UNKNOWN {
+			if c.Name != s.pod.Spec.InitContainers[i].Name || keep > 0 && !c.Exited() && !c.Unknown() {
 				continue
 			}
 			if kept++; kept <= keep {
@@ -191,7 +190,7 @@ func (s *syncing) removeInit(ctx context.Context, keep int) {
 	}
 }
 
-// start starts what the plan says. An init container that fails holds up the ones after
+// start starts what the plan says. An init container that fails holds up those after
 // it; regular containers do not hold up each other.
 func (s *syncing) start(ctx context.Context) {
 	for _, i := range s.actions.StartEphemeral {
@@ -227,20 +226,18 @@ func (s *syncing) startOne(ctx context.Context, c *v1.Container, target *pod.Con
 	return nil
 }
 
-// untilDeadline is what is left of a pod's activeDeadlineSeconds; without one it never ends.
+// untilDeadline returns what is left of a pod's activeDeadlineSeconds, as the kubelet's activeDeadlineHandler does;
+// without one it never ends.
 func (m *Manager) untilDeadline(p *v1.Pod, status *pod.Status) time.Duration {
-	if p.Spec.ActiveDeadlineSeconds == nil {
-		return math.MaxInt64
-	}
 	started := m.started(p, status)
-	if started.IsZero() {
+	if p.Spec.ActiveDeadlineSeconds == nil || started.IsZero() {
 		return math.MaxInt64
 	}
 	return started.Add(time.Duration(*p.Spec.ActiveDeadlineSeconds) * time.Second).Sub(m.o.Now())
 }
 
-// started is when the pod's first sandbox was made, zero where it has none. The record knows of one
-// that was replaced and collected; of a pod that the runtime lost altogether it knows nothing of use.
+// started returns when the pod's first sandbox was created, zero where it has none. The record keeps the time of
+// one that was replaced and collected; it does not count for a pod that the runtime lost altogether.
 func (m *Manager) started(p *v1.Pod, status *pod.Status) time.Time {
 	started := status.Started()
 	if record, err := m.Record(string(p.UID)); err == nil && !record.Started.IsZero() && record.Started.Before(started) {
@@ -262,15 +259,4 @@ func (m *Manager) outOfTime(p *v1.Pod, status *pod.Status, view *plan.View) bool
 	}
 	// All have ended in time: under these policies for good.
 	return p.Spec.RestartPolicy == v1.RestartPolicyAlways
-}
-
-// endAtDeadline stops a pod that has run for as long as it may.
-func (m *Manager) endAtDeadline(ctx context.Context, p *v1.Pod, status *pod.Status) SyncResult {
-	result := SyncResult{Actions: &plan.Actions{KillPod: true, SandboxReason: "its active deadline has passed"}}
-	if isDead(status) {
-		return result
-	}
-	m.warn(p, "", EventDeadline, "the pod has run for its activeDeadlineSeconds of %d", *p.Spec.ActiveDeadlineSeconds)
-	result.add(m.KillPod(ctx, p, status, nil))
-	return result
 }

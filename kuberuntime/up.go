@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -211,54 +210,40 @@ func (m *Manager) pause(ctx context.Context, d time.Duration) error {
 	return nil
 }
 
-// Once brings the runtime to what the folder says and returns: pods that are not wanted
-// are removed, the others brought up as far as wait says.
-func (l *Loop) Once(ctx context.Context, wait Wait) error {
-	_, readErr := l.folder.read()
-	pods, err := l.m.GetPods(ctx, true)
+// Replace removes other pods of the same name that apply made. It reports
+// whether there was one, and whether this very pod was there before.
+func (m *Manager) Replace(ctx context.Context, p *v1.Pod) (replaced, existed bool, err error) {
+	pods, err := m.GetPods(ctx, true)
 	if err != nil {
-		return errors.Join(readErr, err)
+		return false, false, err
 	}
-	run, cancel := context.WithCancel(ctx)
-	defer l.wg.Wait()
-	defer cancel()
-	l.removeUnwanted(run, pods)
-	for _, w := range l.workers {
-		select {
-		case <-w.done:
-		case <-ctx.Done():
-			return errors.Join(readErr, ctx.Err())
-		}
-	}
-	clear(l.workers)
-	if pods, err = l.m.GetPods(ctx, true); err != nil {
-		return errors.Join(readErr, err)
-	}
-	return errors.Join(readErr, l.upAll(ctx, pods, wait))
-}
-
-// upAll brings up all pods at the same time.
-func (l *Loop) upAll(ctx context.Context, pods []*pod.Pod, wait Wait) error {
-	var mu sync.Mutex
-	var errs []error
-	var wg sync.WaitGroup
-	for uid, want := range l.folder.pods {
-		if l.nameTaken(uid, want, pods) {
-			mu.Lock()
-			errs = append(errs, fmt.Errorf("%s: another pod of this name is there", FullName(want.pod)))
-			mu.Unlock()
+	var old []*pod.Pod
+	for _, other := range pods {
+		if other.Namespace != p.Namespace || other.Name != p.Name {
 			continue
 		}
-		wg.Go(func() {
-			if _, err := l.m.Up(ctx, want.pod, want.set, wait); err != nil {
-				mu.Lock()
-				defer mu.Unlock()
-				errs = append(errs, fmt.Errorf("%s: %w", FullName(want.pod), err))
-			}
-		})
+		if other.UID == string(p.UID) {
+			existed = true
+			continue
+		}
+		switch owner := m.OwnerOf(other); {
+		case owner.Apply:
+			old = append(old, other)
+		case owner.Folder != "" || isRunning(other):
+			return false, existed, &ForeignPodError{Name: other.FullName(), UID: other.UID, Owner: owner}
+		}
 	}
-	wg.Wait()
-	return errors.Join(errs...)
+	for _, other := range old {
+		m.event(p, "", EventKilling, "the manifest has changed: the pod is replaced")
+		status, err := m.GetPodStatus(ctx, other.UID, other.Name, other.Namespace)
+		if err != nil {
+			return false, existed, err
+		}
+		if err := m.Remove(ctx, nil, status, nil); err != nil {
+			return false, existed, fmt.Errorf("replace pod %s: %w", other.FullName(), err)
+		}
+	}
+	return len(old) > 0, existed, nil
 }
 
 // Requests are the requests that create a pod where there is none, without making them or

@@ -14,10 +14,9 @@ import (
 	"github.com/crishim/crishim/kuberuntime/pod"
 )
 
-// Result is what a probe last said about a container.
+// Result is the last result of a container's probe.
 type Result int
 
-// The results of a probe.
 const (
 	Unknown Result = iota // no probe, or no verdict yet
 	Success
@@ -27,14 +26,13 @@ const (
 // Kind is one of the three probes of a container.
 type Kind string
 
-// The kinds.
 const (
 	Startup   Kind = "startup"
 	Liveness  Kind = "liveness"
 	Readiness Kind = "readiness"
 )
 
-// Probes answers for containers by id. nil knows nothing.
+// Probes returns results of containers by id; nil returns Unknown.
 type Probes func(containerID string, kind Kind) Result
 
 func (p Probes) result(containerID string, kind Kind) Result {
@@ -44,10 +42,9 @@ func (p Probes) result(containerID string, kind Kind) Result {
 	return p(containerID, kind)
 }
 
-// Reason is a word for why a container is killed; probes have a grace period of their own.
+// Reason is why a container is killed; probes have a grace period of their own.
 type Reason string
 
-// The reasons.
 const (
 	ReasonChanged  Reason = "Changed"
 	ReasonLiveness Reason = "LivenessProbe"
@@ -80,29 +77,36 @@ func (a *Actions) Nothing() bool {
 	return !a.KillPod && !a.CreateSandbox && len(a.Kill) == 0 && len(a.StartInit) == 0 && len(a.StartEphemeral) == 0 && len(a.Start) == 0
 }
 
-// Compute decides. It may be called with a status that is out of date by one change of the
-// runtime: what it then misses, the next call sees.
+// Compute decides what SyncPod has to do, as the kubelet's computePodActions. It may be called with a status
+// that is out of date by one change of the runtime: what it then misses, the next call sees.
 func Compute(p *v1.Pod, s *pod.Status, probes Probes) *Actions {
-	a := sandboxActions(p, s)
-	if a.CreateSandbox {
-		fresh(p, s, a)
-		return a
+	c := computation{pod: p, status: s, probes: probes, Actions: sandboxChanged(p, s)}
+	if c.CreateSandbox {
+		c.newSandbox()
+		return c.Actions
 	}
 	for i := range p.Spec.EphemeralContainers {
 		if s.Container(p.Spec.EphemeralContainers[i].Name) == nil {
-			a.StartEphemeral = append(a.StartEphemeral, i)
+			c.StartEphemeral = append(c.StartEphemeral, i)
 		}
 	}
-	initialised := initActions(p, s, probes, a)
-	if a.KillPod || !initialised {
-		return a
+	if c.initContainers() {
+		c.regularContainers()
 	}
-	regularActions(p, s, probes, a)
-	return a
+	return c.Actions
 }
 
-// sandboxActions decides whether the pod needs a new sandbox, and with which attempt.
-func sandboxActions(p *v1.Pod, s *pod.Status) *Actions {
+// computation is one call of Compute.
+type computation struct {
+	pod    *v1.Pod
+	status *pod.Status
+	probes Probes
+	*Actions
+}
+
+// sandboxChanged decides whether the pod needs a new sandbox, and with which attempt, as the kubelet's
+// podSandboxChanged.
+func sandboxChanged(p *v1.Pod, s *pod.Status) *Actions {
 	newest := s.Sandbox()
 	if newest == nil {
 		return &Actions{KillPod: true, CreateSandbox: true, SandboxReason: "the pod has no sandbox"}
@@ -135,79 +139,155 @@ func sandboxActions(p *v1.Pod, s *pod.Status) *Actions {
 	return a
 }
 
-// fresh decides what a new sandbox starts with, and whether there is to be one at all.
-func fresh(p *v1.Pod, s *pod.Status, a *Actions) {
-	if p.Spec.RestartPolicy == v1.RestartPolicyNever && a.Attempt != 0 && len(s.Containers) > 0 {
-		a.CreateSandbox = false
+// newSandbox decides what a new sandbox starts with, and whether there is to be one at all.
+func (c computation) newSandbox() {
+	spec := &c.pod.Spec
+	if spec.RestartPolicy == v1.RestartPolicyNever && c.Attempt != 0 && len(c.status.Containers) > 0 {
+		c.CreateSandbox = false
 		return
 	}
-	for i := range p.Spec.Containers {
-		last := s.Container(p.Spec.Containers[i].Name)
-		if p.Spec.RestartPolicy == v1.RestartPolicyOnFailure && last.Exited() && last.ExitCode == 0 {
-			continue
+	existed := false // a regular container, which came after the init containers
+	for i := range spec.Containers {
+		last := c.status.Container(spec.Containers[i].Name)
+		existed = existed || last != nil
+		if spec.RestartPolicy != v1.RestartPolicyOnFailure || !last.Exited() || last.ExitCode != 0 {
+			c.Start = append(c.Start, i)
 		}
-		a.Start = append(a.Start, i)
 	}
-	// A regular container that ever existed came after the init containers.
-	existed := func(c v1.Container) bool { return s.Container(c.Name) != nil }
-	if len(a.Start) == 0 && slices.ContainsFunc(p.Spec.Containers, existed) {
-		a.CreateSandbox = false
-		return
-	}
-	if len(p.Spec.InitContainers) > 0 {
-		a.StartInit, a.Start = []int{0}, nil
+	switch {
+	case len(c.Start) == 0 && existed:
+		c.CreateSandbox = false
+	case len(spec.InitContainers) > 0:
+		c.StartInit, c.Start = []int{0}, nil
 	}
 }
 
-func regularActions(p *v1.Pod, s *pod.Status, probes Probes, a *Actions) {
-	kept := 0
-	for i := range p.Spec.Containers {
-		c := &p.Spec.Containers[i]
+// initContainers decides about the init containers and reports whether they are all done, as the kubelet's
+// computeInitContainerActions. Only containers of the current sandbox count: a new sandbox begins at the first again.
+func (c computation) initContainers() bool {
+	list := c.pod.Spec.InitContainers
+	reached := len(list) // the last one that was ever started; all, where a regular container followed
+	if !mainsExist(c.pod, c.status) {
+		reached--
+		for reached >= 0 && c.initStatus(reached) == nil {
+			reached--
+		}
+	}
+	for i := range reached {
+		if pod.IsSidecar(&list[i]) {
+			c.sidecar(i)
+		}
+	}
+	if reached == len(list) {
+		return true
+	}
+	if reached >= 0 && !c.initDone(reached) {
+		return false
+	}
+	if reached < len(list)-1 {
+		c.StartInit = append(c.StartInit, reached+1)
+		return false
+	}
+	return true
+}
+
+func (c computation) initStatus(i int) *pod.ContainerStatus {
+	return c.status.ContainerIn(c.SandboxID, c.pod.Spec.InitContainers[i].Name)
+}
+
+// mainsExist reports whether a regular container was created or runs; those that have ended
+// do not count, they may be of an earlier sandbox.
+func mainsExist(p *v1.Pod, s *pod.Status) bool {
+	return slices.ContainsFunc(p.Spec.Containers, func(c v1.Container) bool {
 		status := s.Container(c.Name)
+		return status.Running() || status != nil && status.State == runtimeapi.ContainerState_CONTAINER_CREATED
+	})
+}
+
+// initDone reports whether the init containers after i may start, and restarts i if it must run again.
+func (c computation) initDone(i int) bool {
+	container, status := &c.pod.Spec.InitContainers[i], c.initStatus(i)
+	switch {
+	case pod.IsSidecar(container):
+		return c.sidecar(i)
+	case status.Running():
+		return false
+	case status.Succeeded():
+		return true
+	case status.State != runtimeapi.ContainerState_CONTAINER_CREATED && c.pod.Spec.RestartPolicy == v1.RestartPolicyNever:
+		c.KillPod, c.StartInit = true, nil
+		c.SandboxReason = "init container " + container.Name + " failed"
+		return false
+	}
+	// One that was only created could not be started: creating and starting are one step here.
+	c.StartInit = append(c.StartInit, i)
+	c.killUnknown(container, status)
+	return false
+}
+
+// sidecar reports whether a sidecar has started, and (re)starts it if it does not run.
+func (c computation) sidecar(i int) bool {
+	container, status := &c.pod.Spec.InitContainers[i], c.initStatus(i)
+	if !status.Running() {
+		c.StartInit = append(c.StartInit, i)
+		c.killUnknown(container, status)
+		return false
+	}
+	if kill, _ := c.verdict(container, status); kill != nil {
+		c.Kill = append(c.Kill, *kill)
+		c.StartInit = append(c.StartInit, i)
+		return false
+	}
+	return container.StartupProbe == nil || c.probes.result(status.ID, Startup) == Success
+}
+
+func (c computation) regularContainers() {
+	kept := 0
+	for i := range c.pod.Spec.Containers {
+		container := &c.pod.Spec.Containers[i]
+		status := c.status.Container(container.Name)
 		if !status.Running() {
-			if ShouldRestart(p, status) {
-				a.Start = append(a.Start, i)
-				a.killUnknown(c, status)
+			if ShouldRestart(c.pod, status) {
+				c.Start = append(c.Start, i)
+				c.killUnknown(container, status)
 			}
 			continue
 		}
-		kill, restart := verdict(p, c, status, probes)
+		kill, restart := c.verdict(container, status)
 		if kill == nil {
 			kept++
 			continue
 		}
 		if restart {
-			a.Start = append(a.Start, i)
+			c.Start = append(c.Start, i)
 		}
-		a.Kill = append(a.Kill, *kill)
+		c.Kill = append(c.Kill, *kill)
 	}
-	if kept == 0 && len(a.Start) == 0 {
-		// Sidecars alone do not keep a pod alive.
-		a.KillPod = true
-		a.SandboxReason = "the main containers have ended"
-		a.StartInit = nil
+	if kept == 0 && len(c.Start) == 0 { // sidecars alone do not keep a pod alive
+		c.KillPod, c.StartInit = true, nil
+		c.SandboxReason = "the main containers have ended"
 	}
 }
 
-func (a *Actions) killUnknown(c *v1.Container, status *pod.ContainerStatus) {
-	if status != nil && status.State == runtimeapi.ContainerState_CONTAINER_UNKNOWN {
-		a.Kill = append(a.Kill, Kill{Status: status, Container: c, Reason: ReasonUnknown,
-			Message: fmt.Sprintf("container %s is in an unknown state", c.Name)})
+func (c computation) killUnknown(container *v1.Container, status *pod.ContainerStatus) {
+	if status.Unknown() {
+		c.Kill = append(c.Kill, Kill{Status: status, Container: container, Reason: ReasonUnknown,
+			Message: fmt.Sprintf("container %s is in an unknown state", container.Name)})
 	}
 }
 
 // verdict reports whether a running container must go, and whether it then starts again. A
 // changed image restarts it whatever the policy says.
-func verdict(p *v1.Pod, c *v1.Container, status *pod.ContainerStatus, probes Probes) (*Kill, bool) {
-	restart := p.Spec.RestartPolicy != v1.RestartPolicyNever || pod.IsSidecar(c)
-	kill := &Kill{Status: status, Container: c}
+func (c computation) verdict(container *v1.Container, status *pod.ContainerStatus) (*Kill, bool) {
+	restart := c.pod.Spec.RestartPolicy != v1.RestartPolicyNever || pod.IsSidecar(container)
+	kill := &Kill{Status: status, Container: container}
 	switch {
-	case status.Hash != pod.ContainerHash(c):
-		kill.Reason, kill.Message, restart = ReasonChanged, fmt.Sprintf("container %s has a new definition", c.Name), true
-	case probes.result(status.ID, Liveness) == Failure:
-		kill.Reason, kill.Message = ReasonLiveness, fmt.Sprintf("container %s failed its liveness probe", c.Name)
-	case probes.result(status.ID, Startup) == Failure:
-		kill.Reason, kill.Message = ReasonStartup, fmt.Sprintf("container %s failed its startup probe", c.Name)
+	case status.Hash != pod.ContainerHash(container):
+		kill.Reason, kill.Message, restart = ReasonChanged, fmt.Sprintf("container %s has a new definition", container.Name), true
+	case c.probes.result(status.ID, Liveness) == Failure:
+		kill.Reason, kill.Message = ReasonLiveness, fmt.Sprintf("container %s failed its liveness probe", container.Name)
+	case c.probes.result(status.ID, Startup) == Failure:
+		kill.Reason, kill.Message = ReasonStartup, fmt.Sprintf("container %s failed its startup probe", container.Name)
 	default:
 		return nil, false
 	}
@@ -217,7 +297,8 @@ func verdict(p *v1.Pod, c *v1.Container, status *pod.ContainerStatus, probes Pro
 	return kill, restart
 }
 
-// ShouldRestart reports whether a container that does not run is to be started.
+// ShouldRestart reports whether a container that does not run is to be started, the kubelet's
+// ShouldContainerBeRestarted.
 func ShouldRestart(p *v1.Pod, status *pod.ContainerStatus) bool {
 	switch {
 	case p.DeletionTimestamp != nil:
@@ -226,7 +307,7 @@ func ShouldRestart(p *v1.Pod, status *pod.ContainerStatus) bool {
 		return true
 	case status.Running():
 		return false
-	case status.State == runtimeapi.ContainerState_CONTAINER_UNKNOWN, status.State == runtimeapi.ContainerState_CONTAINER_CREATED:
+	case status.Unknown(), status.State == runtimeapi.ContainerState_CONTAINER_CREATED:
 		return true
 	case p.Spec.RestartPolicy == v1.RestartPolicyNever:
 		return false
@@ -234,114 +315,4 @@ func ShouldRestart(p *v1.Pod, status *pod.ContainerStatus) bool {
 		return status.ExitCode != 0
 	}
 	return true
-}
-
-// initActions decides about the init containers and reports whether they are all done. Only
-// containers of the current sandbox count: a new sandbox begins at the first again.
-func initActions(p *v1.Pod, s *pod.Status, probes Probes, a *Actions) bool {
-	list := p.Spec.InitContainers
-	if len(list) == 0 {
-		return true
-	}
-	w := initWalk{pod: p, status: s, probes: probes, actions: a}
-	if mainsExist(p, s) {
-		w.keepSidecars(len(list))
-		return true
-	}
-	reached := w.reached()
-	if reached < 0 {
-		a.StartInit = append(a.StartInit, 0)
-		return false
-	}
-	w.keepSidecars(reached)
-	if !w.done(reached) {
-		return false
-	}
-	if reached == len(list)-1 {
-		return true
-	}
-	a.StartInit = append(a.StartInit, reached+1)
-	return false
-}
-
-// mainsExist reports whether a regular container was created or runs; those that have ended
-// do not tell, they may be of an earlier sandbox.
-func mainsExist(p *v1.Pod, s *pod.Status) bool {
-	return slices.ContainsFunc(p.Spec.Containers, func(c v1.Container) bool {
-		status := s.Container(c.Name)
-		return status.Running() || status != nil && status.State == runtimeapi.ContainerState_CONTAINER_CREATED
-	})
-}
-
-type initWalk struct {
-	pod     *v1.Pod
-	status  *pod.Status
-	probes  Probes
-	actions *Actions
-}
-
-func (w initWalk) state(i int) *pod.ContainerStatus {
-	return w.status.ContainerIn(w.actions.SandboxID, w.pod.Spec.InitContainers[i].Name)
-}
-
-// reached is the last init container that was ever started in this sandbox, or -1.
-func (w initWalk) reached() int {
-	for i := len(w.pod.Spec.InitContainers) - 1; i >= 0; i-- {
-		if w.state(i) != nil {
-			return i
-		}
-	}
-	return -1
-}
-
-// keepSidecars restarts the sidecars before an index that do not run as they should.
-func (w initWalk) keepSidecars(before int) {
-	for i := range before {
-		if pod.IsSidecar(&w.pod.Spec.InitContainers[i]) {
-			w.sidecar(i)
-		}
-	}
-}
-
-// done reports whether the init containers after i may start, and restarts i if it must run
-// again.
-func (w initWalk) done(i int) bool {
-	c, status := &w.pod.Spec.InitContainers[i], w.state(i)
-	if pod.IsSidecar(c) {
-		return w.sidecar(i)
-	}
-	switch {
-	case status.Running():
-		return false
-	case status.State == runtimeapi.ContainerState_CONTAINER_CREATED:
-		// Creating and starting are one step for us: this one could not be started.
-		w.actions.StartInit = append(w.actions.StartInit, i)
-		return false
-	case status.Succeeded():
-		return true
-	case w.pod.Spec.RestartPolicy == v1.RestartPolicyNever:
-		w.actions.KillPod = true
-		w.actions.SandboxReason = "init container " + c.Name + " failed"
-		w.actions.StartInit = nil
-		return false
-	}
-	w.actions.StartInit = append(w.actions.StartInit, i)
-	w.actions.killUnknown(c, status)
-	return false
-}
-
-// sidecar reports whether a sidecar has started, and (re)starts it if it does not run.
-func (w initWalk) sidecar(i int) bool {
-	c, status := &w.pod.Spec.InitContainers[i], w.state(i)
-	if !status.Running() {
-		w.actions.StartInit = append(w.actions.StartInit, i)
-		w.actions.killUnknown(c, status)
-		return false
-	}
-	if kill, _ := verdict(w.pod, c, status, w.probes); kill != nil {
-		w.actions.Kill = append(w.actions.Kill, *kill)
-		w.actions.StartInit = append(w.actions.StartInit, i)
-		return false
-	}
-	return c.StartupProbe == nil || w.probes.result(status.ID, Startup) == Success
 }

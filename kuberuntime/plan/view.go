@@ -4,13 +4,12 @@ import (
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
-	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/kuberuntime/manifest"
 	"github.com/crishim/crishim/kuberuntime/pod"
 )
 
-// ContainerView is how a container of the manifest stands.
+// ContainerView is the state of a container of the manifest.
 type ContainerView struct {
 	Container                *v1.Container
 	Status                   *pod.ContainerStatus // newest attempt, nil if there is none
@@ -18,7 +17,7 @@ type ContainerView struct {
 	Started, Ready           bool
 }
 
-// View is how a pod stands.
+// View is a pod's phase and readiness.
 type View struct {
 	Phase       v1.PodPhase
 	Initialised bool // the init containers are done
@@ -28,7 +27,7 @@ type View struct {
 	Containers  []ContainerView
 }
 
-// Observe derives phase and readiness, as the kubelet reports them.
+// Observe derives phase and readiness, as the kubelet's status manager gets them from generateAPIPodStatus.
 func Observe(p *v1.Pod, s *pod.Status, probes Probes) *View {
 	v := &View{Initialised: true, Started: true, Ready: true}
 	init, regular := len(p.Spec.InitContainers), len(p.Spec.Containers)
@@ -41,7 +40,11 @@ func Observe(p *v1.Pod, s *pod.Status, probes Probes) *View {
 		switch {
 		case view.Ephemeral:
 		case view.Init:
-			v.Initialised = v.Initialised && view.initDone(s, current)
+			done := view.Started // of a sidecar
+			if !view.Sidecar {
+				done = s.ContainerIn(current, c.Name).Succeeded()
+			}
+			v.Initialised = v.Initialised && done
 			v.Ready = v.Ready && (view.Ready || !view.Sidecar)
 		default:
 			v.Started = v.Started && view.Status != nil && !view.Status.StartedAt.IsZero()
@@ -53,19 +56,14 @@ func Observe(p *v1.Pod, s *pod.Status, probes Probes) *View {
 	}
 	v.Started = v.Started && v.Initialised
 	v.Phase = phase(p, v)
-	if v.Phase == v1.PodPending {
-		v.failBetween(p, s, probes)
+	if v.Phase == v1.PodPending && !slices.ContainsFunc(s.Containers, (*pod.ContainerStatus).MayRun) {
+		// A pod that gets no other sandbox and is between its containers. The kubelet leaves it pending.
+		if a := Compute(p, s, probes); a.KillPod && !a.CreateSandbox {
+			v.Phase, v.Why = v1.PodFailed, a.SandboxReason+" and the restart policy is "+string(p.Spec.RestartPolicy)
+		}
 	}
 	v.Ready = v.Ready && v.Phase == v1.PodRunning
 	return v
-}
-
-// failBetween ends a pod that gets no other sandbox and is between its containers. The kubelet
-// leaves it pending.
-func (v *View) failBetween(p *v1.Pod, s *pod.Status, probes Probes) {
-	if a := Compute(p, s, probes); a.KillPod && !a.CreateSandbox && !anyRuns(s) {
-		v.Phase, v.Why = v1.PodFailed, a.SandboxReason+" and the restart policy is "+string(p.Spec.RestartPolicy)
-	}
 }
 
 func (c *ContainerView) observe(probes Probes) {
@@ -78,21 +76,7 @@ func (c *ContainerView) observe(probes Probes) {
 	c.Ready = (c.Sidecar || !c.Init) && c.Started && (c.Container.ReadinessProbe == nil || probes.result(c.Status.ID, Readiness) == Success)
 }
 
-// initDone reports whether an init container lets the next ones start.
-func (c *ContainerView) initDone(s *pod.Status, sandbox string) bool {
-	if c.Sidecar {
-		return c.Started
-	}
-	return s.ContainerIn(sandbox, c.Container.Name).Succeeded()
-}
-
-func anyRuns(s *pod.Status) bool {
-	return slices.ContainsFunc(s.Containers, func(c *pod.ContainerStatus) bool {
-		return c.Running() || c.State == runtimeapi.ContainerState_CONTAINER_UNKNOWN
-	})
-}
-
-// phase is the pod's phase from its containers' states.
+// phase derives the pod's phase from its containers' states, the kubelet's getPhase.
 //
 //nolint:gocyclo // the table of cases of the API's documentation
 func phase(p *v1.Pod, v *View) v1.PodPhase {

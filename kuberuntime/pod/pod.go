@@ -1,6 +1,6 @@
-// Package pod holds what every part of the pod runtime says about a pod: the label and
-// annotation keys that the kubelet uses, the hashes that decide what has changed, and the
-// state of a pod as the runtime reports it. It calls nothing.
+// Package pod holds what every part of the pod runtime knows of a pod: the kubelet's annotation
+// keys, the folders on the host, the hashes that decide what has changed, and the state of a pod as the
+// runtime reports it. It calls nothing.
 package pod
 
 import (
@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"hash/fnv"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -91,8 +90,8 @@ func (d Dirs) PodLogs(p *v1.Pod) string {
 // LogFolder is the name of a pod's log folder.
 func LogFolder(namespace, name, uid string) string { return namespace + "_" + name + "_" + uid }
 
-// ContainerHash is what a running container is compared by: name and image, nothing else,
-// so that only a new image restarts it.
+// ContainerHash is what a running container is compared by, the kubelet's HashContainer: name and image,
+// nothing else, so that only a new image restarts it.
 func ContainerHash(c *v1.Container) uint64 {
 	data, err := json.Marshal(map[string]string{"name": c.Name, "image": c.Image})
 	if err != nil { // two strings always marshal
@@ -142,7 +141,7 @@ func UID(p *v1.Pod) (types.UID, error) {
 	return types.UID(h[:8] + "-" + h[8:12] + "-" + h[12:16] + "-" + h[16:20] + "-" + h[20:]), nil
 }
 
-// Pod is a pod as lists of the runtime show it, whether its manifest is known or not.
+// Pod is a pod as the runtime lists it, the kubelet's kubecontainer.Pod.
 type Pod struct {
 	UID, Name, Namespace string
 	Sandboxes            []*runtimeapi.PodSandbox
@@ -152,7 +151,7 @@ type Pod struct {
 // FullName is "namespace/name".
 func (p *Pod) FullName() string { return p.Namespace + "/" + p.Name }
 
-// Status is the state of one pod. Sandboxes and containers are sorted, the newest first.
+// Status is the state of one pod, the kubelet's PodStatus. Sandboxes and containers are sorted, the newest first.
 type Status struct {
 	UID, Name, Namespace string
 	IPs                  []string
@@ -187,17 +186,25 @@ func (c *ContainerStatus) Exited() bool {
 	return c != nil && c.State == runtimeapi.ContainerState_CONTAINER_EXITED
 }
 
+// Unknown reports whether the runtime has lost track of the container.
+func (c *ContainerStatus) Unknown() bool {
+	return c != nil && c.State == runtimeapi.ContainerState_CONTAINER_UNKNOWN
+}
+
+// MayRun reports whether there may be processes of the container to stop.
+func (c *ContainerStatus) MayRun() bool { return c.Running() || c.Unknown() }
+
 // OOMKilled is the runtimes' reason for the end of a container that used too much memory. The
 // kernel may kill a child only, and the container then ends with 0.
 const OOMKilled = "OOMKilled"
 
-// Succeeded reports whether the container did what it is for, as the kubelet sees it of
+// Succeeded reports whether the container did what it is for, by the kubelet's rule for
 // init containers.
 func (c *ContainerStatus) Succeeded() bool {
 	return c.Exited() && c.ExitCode == 0 && c.Reason != OOMKilled
 }
 
-// Sandbox is the newest sandbox or nil.
+// Sandbox returns the newest sandbox or nil.
 func (s *Status) Sandbox() *runtimeapi.PodSandboxStatus {
 	if s == nil || len(s.Sandboxes) == 0 {
 		return nil
@@ -205,32 +212,33 @@ func (s *Status) Sandbox() *runtimeapi.PodSandboxStatus {
 	return s.Sandboxes[0]
 }
 
-// Container is the newest attempt of a container, or nil.
+// Container returns the newest attempt of a container, or nil.
 func (s *Status) Container(name string) *ContainerStatus {
 	return s.newest(func(c *ContainerStatus) bool { return c.Name == name })
 }
 
-// LastEnded is the newest attempt of a container that has ended, or nil.
+// LastEnded returns the newest attempt of a container that has ended, or nil.
 func (s *Status) LastEnded(name string) *ContainerStatus {
 	return s.newest(func(c *ContainerStatus) bool { return c.Name == name && c.Exited() })
 }
 
-// ContainerIn is the newest attempt of a container inside one sandbox, or nil.
+// ContainerIn returns the newest attempt of a container inside one sandbox, or nil.
 func (s *Status) ContainerIn(sandboxID, name string) *ContainerStatus {
 	return s.newest(func(c *ContainerStatus) bool { return c.Name == name && c.SandboxID == sandboxID })
 }
 
-func (s *Status) newest(wanted func(*ContainerStatus) bool) *ContainerStatus {
-	if s == nil {
-		return nil
-	}
-	if i := slices.IndexFunc(s.Containers, wanted); i >= 0 {
-		return s.Containers[i]
+func (s *Status) newest(match func(*ContainerStatus) bool) *ContainerStatus {
+	if s != nil {
+		for _, c := range s.Containers {
+			if match(c) {
+				return c
+			}
+		}
 	}
 	return nil
 }
 
-// Started is when the oldest sandbox that the runtime has was made.
+// Started returns when the oldest sandbox that the runtime has was created.
 func (s *Status) Started() time.Time {
 	if s == nil || len(s.Sandboxes) == 0 {
 		return time.Time{}
@@ -238,7 +246,7 @@ func (s *Status) Started() time.Time {
 	return time.Unix(0, s.Sandboxes[len(s.Sandboxes)-1].CreatedAt)
 }
 
-// IsSidecar reports whether an init container is one that runs beside the others.
+// IsSidecar reports whether an init container is a restartable one, which runs next to those that follow.
 func IsSidecar(c *v1.Container) bool {
 	return c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways
 }
