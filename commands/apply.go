@@ -50,7 +50,7 @@ func (o *applyOptions) check(env *Env, c *cli.Context) (err error) {
 	case len(o.files) == 0:
 		return usagef("-f is missing: give a manifest, a folder of manifests, or - for standard input")
 	case c.IsSet("wait") && c.Args().First() == "ready":
-		return &usageError{text: `apply takes no arguments, got "ready"`, hint: "did you mean --wait=ready?"}
+		return &usageError{text: `apply takes no arguments, got "ready"`, next: "did you mean --wait=ready?"}
 	}
 	if err = cmp.Or(argCount(c, 0, 0), o.wait.check(c), o.view.check(env)); err == nil {
 		o.set, err = readManifests(env, o.files)
@@ -88,9 +88,9 @@ func (o *applyOptions) run(ctx context.Context, env *Env) error {
 	}
 	ro := podRuntimeOptions{}
 	if !o.quiet {
-		ro.steps, ro.progress = env.stepLine, true
+		ro.steps, ro.progress = stepLines(env), true
 	}
-	r, err := env.podRuntime(ctx, ro)
+	r, err := openPodRuntime(ctx, env, ro)
 	if err != nil {
 		return err
 	}
@@ -130,7 +130,7 @@ func (o *applyOptions) apply(ctx context.Context, env *Env, r *podRuntime, p *v1
 	}
 	view, err := r.Up(ctx, p, o.set, o.wait.Wait)
 	if err != nil {
-		env.sayWhatIsLeft(ctx, r, p, err, noRecord != nil)
+		sayWhatIsLeft(ctx, env, r, p, err, noRecord != nil)
 		return nil, err
 	}
 	status, err := r.GetPodStatus(ctx, string(p.UID), p.Name, p.Namespace)
@@ -175,7 +175,7 @@ func phaseText(view *plan.View) string {
 
 // sayWhatIsLeft tells what there is of a pod that failed, and how it goes away. Where there
 // is only the folder that this apply made, it removes that: delete would not find the pod.
-func (env *Env) sayWhatIsLeft(ctx context.Context, r *podRuntime, p *v1.Pod, failure error, ownFolder bool) {
+func sayWhatIsLeft(ctx context.Context, env *Env, r *podRuntime, p *v1.Pod, failure error, ownFolder bool) {
 	interrupted := ctx.Err() != nil
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), client.QueryLimit)
 	defer cancel()

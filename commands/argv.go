@@ -3,13 +3,14 @@ package commands
 import (
 	"errors"
 	"fmt"
+	"os"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
 
-	"github.com/urfave/cli/v2"
-
 	"github.com/crishim/crishim/client/suggest"
+	"github.com/urfave/cli/v2"
 )
 
 // commandLine is an argv made ready for urfave, which takes no flag behind the
@@ -266,7 +267,7 @@ func (t flagTable) unknown(arg string) error {
 		}
 	}
 	if best := suggest.Closest(flagName(arg), names); best != "" {
-		err.hint = "did you mean --" + best + "?"
+		err.next = "did you mean --" + best + "?"
 	}
 	return err
 }
@@ -310,12 +311,12 @@ func unknownCommand(app *cli.App, name string) error {
 	for _, c := range app.Commands {
 		names = append(names, c.Names()...)
 	}
-	err := &usageError{text: "unknown command " + quote(name), unknownCommand: true, hint: "crishim help lists the commands"}
+	err := &usageError{text: "unknown command " + quote(name), unknownCommand: true, next: "crishim help lists the commands"}
 	if best := suggest.Closest(name, names); best != "" {
-		err.hint = "did you mean crishim " + best + "?"
+		err.next = "did you mean crishim " + best + "?"
 	}
 	if hint := wordsOfOthers[name]; hint != "" {
-		err.hint = hint
+		err.next = hint
 	}
 	return err
 }
@@ -336,4 +337,45 @@ var wordsOfOthers = map[string]string{
 	"bash":      "crishim exec -it CONTAINER bash opens a shell, crishim debug brings one along",
 	"prune":     "crishim rmi --prune removes unused images, crishim gc dead containers and pods",
 	"login":     "crishim reads what docker login or podman login has written; crishim pull --username asks for a password",
+}
+
+// runImageFlags are the flags of run that only go with IMAGE [COMMAND].
+var runImageFlags = []string{
+	"image", "name", "pod", "env", "volume", "publish", "network", "workdir", "entrypoint", "hostname", "label",
+	"privileged", "read-only", "cap-add", "cap-drop", "memory", "cpus", "rm", "detach",
+}
+
+// isCrictlRun tells crictl's form of run from IMAGE [COMMAND]: two arguments
+// that are files, or one that says so itself, and no flag of the other form.
+func isCrictlRun(seen map[string]bool, rest []string) bool {
+	if slices.ContainsFunc(runImageFlags, func(name string) bool { return seen[name] }) {
+		return false
+	}
+	switch len(rest) {
+	case 1:
+		return isConfigFile(rest[0])
+	case 2:
+		return isFile(rest[0]) && isFile(rest[1])
+	}
+	return false
+}
+
+// isConfigFile reports whether an argument alone can only mean a file.
+func isConfigFile(arg string) bool {
+	switch path.Ext(arg) {
+	case ".json", ".yaml", ".yml":
+		return isFile(arg)
+	}
+	return isPath(arg) || strings.HasPrefix(arg, "/")
+}
+
+// isFile reports whether an argument is a file: one that exists, standard input, or
+// one whose path says so.
+func isFile(arg string) bool {
+	info, err := os.Stat(arg)
+	return isPath(arg) || err == nil && !info.IsDir()
+}
+
+func isPath(arg string) bool {
+	return arg == "-" || strings.HasPrefix(arg, "./") || strings.HasPrefix(arg, "../")
 }

@@ -11,7 +11,6 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/crishim/crishim/client/stream"
-	"github.com/crishim/crishim/internal/test/stubcri"
 )
 
 // The texts are what the runtimes named in the cases say.
@@ -70,21 +69,6 @@ func TestCannotRun(t *testing.T) {
 }
 
 const startErrorLine = `time="2026-01-02T03:04:05Z" level=error msg="exec failed: unable to start container process: exec: \"/etc\": is a directory"` + "\n"
-
-// TestExecSaysOnceWhyACommandCannotBeStarted: CRI-O passes on what its OCI runtime logs
-// as the command's output.
-func TestExecSaysOnceWhyACommandCannotBeStarted(t *testing.T) {
-	for _, profile := range []string{"CRI-O", "containerd 2"} {
-		c := withStub(t, stubcri.Profiles()[profile])
-		seedNode(c.stub)
-		for _, flag := range []string{"-i=false", "-t", "--sync"} {
-			c.run("exec", flag, "nginx", "nosuch").want(t, exitNotFound, "", "crishim: exec: \"nosuch\": executable file not found in $PATH\n")
-			c.run("exec", flag, "nginx", "/etc").want(t, exitCannotRun, "", "crishim: exec: \"/etc\": permission denied\n")
-			c.run("exec", flag, "nginx", "printf", "%s", startErrorLine).want(t, 0, startErrorLine, "")
-		}
-		c.run("exec", "--sync", "--timeout", "1s", "nginx", "sleep", "20").want(t, exitOwn, "", "crishim: the command did not end within 1s\n")
-	}
-}
 
 // TestStartErrorAsOutput: CRI-O passes what its OCI runtime logs on as the command's output.
 func TestStartErrorAsOutput(t *testing.T) {

@@ -68,9 +68,9 @@ func (o *deleteOptions) check(env *Env, c *cli.Context) error {
 func (o *deleteOptions) run(ctx context.Context, env *Env) error {
 	ro := podRuntimeOptions{}
 	if !o.quiet {
-		ro.steps = env.stepLine
+		ro.steps = stepLines(env)
 	}
-	r, err := env.podRuntime(ctx, ro)
+	r, err := openPodRuntime(ctx, env, ro)
 	if err != nil {
 		return err
 	}

@@ -43,7 +43,7 @@ func (o *describeOptions) check(env *Env, c *cli.Context) error {
 }
 
 func (o *describeOptions) run(ctx context.Context, env *Env) error {
-	r, err := env.podRuntime(ctx, podRuntimeOptions{})
+	r, err := openPodRuntime(ctx, env, podRuntimeOptions{})
 	if err != nil {
 		return err
 	}

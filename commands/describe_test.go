@@ -2,7 +2,6 @@ package commands
 
 import (
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -62,8 +61,8 @@ func TestRepeatedEvents(t *testing.T) {
 func TestStatusLinesTellChanges(t *testing.T) {
 	t.Parallel()
 	var out strings.Builder
-	env := &Env{Out: &out, mu: &sync.Mutex{}}
-	say := env.statusLines()
+	env := (&Env{Out: &out}).fresh(false)
+	say := statusLines(env)
 	for _, e := range []kuberuntime.Event{
 		{Pod: "p", Container: "a", Warning: true, Message: "refused"},
 		{Pod: "p", Container: "b", Warning: true, Message: "refused"},

@@ -48,20 +48,20 @@ func (o *endpointsOptions) run(ctx context.Context, env *Env) error {
 	var rows []output.Endpoint
 	for _, a := range attempts {
 		if a.State == client.StateReady && (a.Kind == client.KindEngine || a.Chosen) {
-			a.Detail += env.newPods(ctx, a, options, embedded)
+			a.Detail += networkOfNewPods(ctx, env, a, options, embedded)
 		}
 		rows = append(rows, output.Endpoint{Endpoint: a.Endpoint, Kind: cmp.Or(a.Name, a.Kind), State: a.State, Detail: a.Detail, Chosen: a.Chosen})
 	}
 	return join(output.Endpoints(env.Out, rows, o.Options), failed)
 }
 
-// newPods returns which network new pods get: those of the built-in dockershim that would
+// networkOfNewPods returns which network new pods get: those of the built-in dockershim that would
 // be started, or of the runtime that is used, as far as it says so.
-func (env *Env) newPods(ctx context.Context, a client.Candidate, options client.Options, embedded shim.Options) string {
+func networkOfNewPods(ctx context.Context, env *Env, a client.Candidate, options client.Options, embedded shim.Options) string {
 	plugin := embedded.Network.Plugin
 	if a.Kind != client.KindEngine {
 		options.RuntimeEndpoint, options.ImageEndpoint = a.Endpoint, ""
-		plugin = env.askNetwork(ctx, options)
+		plugin = askNetwork(ctx, env, options)
 	}
 	switch plugin {
 	case "":
@@ -74,7 +74,7 @@ func (env *Env) newPods(ctx context.Context, a client.Candidate, options client.
 
 // askNetwork asks a crishim that serves. One that does not answer is described well
 // enough without.
-func (env *Env) askNetwork(ctx context.Context, options client.Options) string {
+func askNetwork(ctx context.Context, env *Env, options client.Options) string {
 	conn, err := client.Connect(ctx, options)
 	if err != nil {
 		env.debugf("network of new pods: %v", err)

@@ -285,8 +285,19 @@ func postponeGC() {
 		return // somebody knows better
 	}
 	debug.SetGCPercent(shortLivedGC)
-	runtime.AddCleanup(new([32]byte), usualGC, struct{}{})
+	runtime.AddCleanup(new([32]byte), func(struct{}) { usualGC() }, struct{}{})
 }
 
 // usualGC is for commands that stay.
-func usualGC(struct{}) { debug.SetGCPercent(longLivedGC) }
+func usualGC() { debug.SetGCPercent(longLivedGC) }
+
+// ownVersion is the linker's version, else the module's.
+func ownVersion(env *Env) string {
+	if env.Version != "" {
+		return env.Version
+	}
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
+		return info.Main.Version
+	}
+	return "(devel)"
+}

@@ -30,7 +30,7 @@ const (
 type usageError struct {
 	text           string
 	usage          string // the one-line usage of the verb
-	hint           string
+	next           string // the next step, if one is known
 	unknownCommand bool
 	noArguments    bool
 	wrongCount     bool // there are arguments, too few or too many
@@ -39,7 +39,7 @@ type usageError struct {
 func (e *usageError) Error() string { return e.text }
 
 // Hint is the next step, if one is known.
-func (e *usageError) Hint() string { return e.hint }
+func (e *usageError) Hint() string { return e.next }
 
 // usagef makes a usage error; the verb's usage line is added on the way out.
 func usagef(format string, args ...any) error {

@@ -108,7 +108,7 @@ func (n *realNode) run(args ...string) result {
 	var out, errs test.Buffer
 	env := &Env{
 		In: strings.NewReader(n.read("container.yaml")), Out: &out, Err: &errs, LookupEnv: lookup, Now: time.Now, Version: "v0.0.0-test",
-		StartShim: startShim,
+		StartShim: SystemEnv("").StartShim,
 	}
 	for i, arg := range args {
 		if args[i] = n.names.Replace(arg); arg == "job" {

@@ -104,7 +104,7 @@ func (o *execOptions) complete(env *Env, verb string) error {
 	case o.target == "" || o.sync:
 		return usagef("%s needs a command", verb)
 	case !env.InTerminal && !o.session.stdin: // it would end at once, and look like a success
-		return &usageError{text: verb + " needs a command", noArguments: true, hint: "in a terminal, or with --stdin, it opens a shell"}
+		return &usageError{text: verb + " needs a command", noArguments: true, next: "in a terminal, or with --stdin, it opens a shell"}
 	default:
 		o.shell, o.command = true, shellCommand()
 		o.session.stdin = true

@@ -231,7 +231,7 @@ func flagComplaint(flags []cli.Flag, err error) error {
 		}
 		name = flag.Names()[0]
 		if f, ok := flag.(*typedFlag); ok && f.text.err != nil {
-			e.hint = hintOf(f.text.err)
+			e.next = hintOf(f.text.err)
 		}
 	}
 	if reason == "parse error" {
@@ -282,3 +282,22 @@ func unaliased(flags []cli.Flag, names ...string) []cli.Flag {
 	}
 	return flags
 }
+
+// waitFlag is --wait and --wait=ready of apply and sync, a boolean flag that can have a value.
+type waitFlag struct{ *cli.GenericFlag }
+
+// waitText is the text of the flag.
+type waitText string
+
+func (w *waitText) Set(text string) error { *w = waitText(text); return nil }
+
+func (w *waitText) String() string { return string(*w) }
+
+func (*waitText) IsBoolFlag() bool { return true }
+
+func (waitFlag) values() []string { return []string{"ready"} }
+
+// TakesValue keeps the form without a value for help and man pages.
+func (waitFlag) TakesValue() bool { return false }
+
+func (f waitFlag) String() string { return "--wait, --wait=ready\t" + f.Usage }

@@ -40,7 +40,7 @@ func newGC(env *Env) *cli.Command {
 }
 
 func (o *gcOptions) run(ctx context.Context, env *Env) error {
-	r, err := env.podRuntime(ctx, podRuntimeOptions{})
+	r, err := openPodRuntime(ctx, env, podRuntimeOptions{})
 	if err != nil {
 		return err
 	}

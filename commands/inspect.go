@@ -34,10 +34,6 @@ func newInspect(env *Env) *cli.Command {
 	}
 }
 
-func detailsFlag(quiet *bool) cli.Flag {
-	return boolFlag(quiet, "quiet", "leave out the runtime's own details", "q")
-}
-
 func (o *inspectOptions) check(env *Env, c *cli.Context) error {
 	o.refs = c.Args().Slice()
 	return cmp.Or(o.filter.check(true), o.view.check(env))

@@ -46,8 +46,8 @@ func newLogs(env *Env) *cli.Command {
 			boolFlag(&o.reopen, "reopen", "tell the runtime to reopen the log file first", "r"),
 			intFlag(&o.read.Tail, "tail", "show the last `N` lines only", "n"),
 			int64Flag(&o.limit, "limit-bytes", "end after `N` bytes"),
-			typed(&o.read.Since, env.parseTime, "since", "from `TIME` on: 5m ago, 2026-01-02T15:04:05Z, seconds since 1970"),
-			typed(&o.read.Until, env.parseTime, "until", "up to `TIME`"),
+			typed(&o.read.Since, func(text string) (time.Time, error) { return parseTime(env, text) }, "since", "from `TIME` on: 5m ago, 2026-01-02T15:04:05Z, seconds since 1970"),
+			typed(&o.read.Until, func(text string) (time.Time, error) { return parseTime(env, text) }, "until", "up to `TIME`"),
 			boolFlag(&o.timestamps, "timestamps", "begin each line with its time", "t"),
 			wordFlag(&o.read.Stream, []string{logfile.Stdout, logfile.Stderr}, "stream", "only `STREAM`: stdout, stderr", "s"),
 			typed(&o.grep, parsePattern, "grep", "show only lines that match `REGEX`"),
@@ -61,7 +61,7 @@ func newLogs(env *Env) *cli.Command {
 }
 
 // parseTime reads a time, or how long ago it was. A time without zone is local.
-func (env *Env) parseTime(text string) (time.Time, error) {
+func parseTime(env *Env, text string) (time.Time, error) {
 	if text == "" {
 		return time.Time{}, nil
 	}

@@ -1,95 +1,14 @@
-// Package commands is crishim's command line: one verb per file, each from
-// flags to options to a request to the output.
-//
-// Main is the whole program behind a function that a test can call. The table
-// of verbs is in app.go.
+// Package commands is crishim's command line. The verbs are in folders by noun, one file
+// each from flags to options to a request to the output; app.go has the table of them. What
+// they share is in cli.
 package commands
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"os"
-	"os/signal"
-	"path/filepath"
-	"runtime"
-	"sync/atomic"
-	"syscall"
-	"time"
 )
 
-// Main runs one command line, args[0] being the program's name, and returns
-// the status to exit with (docs/exit-codes.md).
+// Main is the whole program: it runs one command line, args[0] being the program's name,
+// and returns the status to exit with (docs/exit-codes.md).
 func Main(ctx context.Context, args []string, env *Env) int {
-	ctx, signals := watchSignals(ctx, env.Exit)
-	defer signals.stop()
-
-	run := env.fresh(len(args) > 0 && filepath.Base(args[0]) == "crictl")
-	app := newApp(run)
-	if len(args) > 1 && args[1] == completeVerb {
-		complete(ctx, run, app, args[2:])
-		return 0
-	}
-	if len(args) > 1 && args[1] == completeBashVerb {
-		completeBash(ctx, run, app, args[2:])
-		return 0
-	}
-	line, err := arrange(app, args)
-	run.compat = run.compat || line.compat
-	if err == nil && line.version {
-		_, err = fmt.Fprintf(run.Out, "crishim version %s %s/%s\n", ownVersion(run), runtime.GOOS, runtime.GOARCH)
-	} else if err == nil {
-		err = join(app.RunContext(ctx, line.args), run.profiles.stop(), run.help.err)
-	}
-	if run.compat && line.helpsInstead(err) {
-		return report(run, line, 0, join(app.RunContext(ctx, []string{"crishim", line.verb, "--help"}), run.help.err))
-	}
-	return report(run, line, int(signals.first.Load()), err)
-}
-
-// sameSignal is how soon a second signal is still the first: timeout(1), for
-// one, sends each to the process and to its group.
-const sameSignal = 300 * time.Millisecond
-
-// errFollowed is how a verb ends that goes on until somebody ends it.
-var errFollowed = errors.New("interrupted")
-
-// signalWatch turns the first SIGINT, SIGTERM or SIGHUP into a cancelled
-// context and the second into the process's end.
-type signalWatch struct {
-	first atomic.Int32 // the signal that came first, 0 if none did
-	stop  func()
-}
-
-func watchSignals(ctx context.Context, exit func(int)) (context.Context, *signalWatch) {
-	ctx, cancel := context.WithCancel(ctx)
-	incoming := make(chan os.Signal, 2)
-	signal.Notify(incoming, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
-	done := make(chan struct{})
-	watch := &signalWatch{}
-	watch.stop = func() {
-		signal.Stop(incoming)
-		close(done)
-		cancel()
-	}
-	go func() {
-		var since time.Time
-		for {
-			select {
-			case <-done:
-				return
-			case s := <-incoming:
-				number, ok := s.(syscall.Signal)
-				switch {
-				case !ok:
-				case watch.first.CompareAndSwap(0, int32(number)):
-					since = time.Now()
-					cancel()
-				case exit != nil && time.Since(since) > sameSignal:
-					exit(exitSignals + int(number))
-				}
-			}
-		}
-	}()
-	return ctx, watch
+	return runLine(ctx, args, env, newApp)
 }

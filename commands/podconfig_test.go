@@ -3,7 +3,6 @@ package commands
 import (
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
@@ -46,26 +45,5 @@ func TestOwnLogsStayWhereTheyAre(t *testing.T) {
 		if err := removeOwnLogs(m); err != nil || isDir(dir) || !isDir(keep) {
 			t.Errorf("%s: got %v, want this pod's logs away and the other's still there", what, err)
 		}
-	}
-}
-
-// TestImagesAreRememberedAsTheUserCalledThem: the container's, and those that it mounts.
-func TestImagesAreRememberedAsTheUserCalledThem(t *testing.T) {
-	t.Parallel()
-	config := &runtimeapi.ContainerConfig{
-		Metadata: &runtimeapi.ContainerMetadata{Name: "c"}, Image: &runtimeapi.ImageSpec{Image: "busybox"},
-		Mounts: []*runtimeapi.Mount{
-			{ContainerPath: "/data", Image: &runtimeapi.ImageSpec{Image: "data:1"}},
-			{ContainerPath: "/own", Image: &runtimeapi.ImageSpec{Image: "sha256:abc", UserSpecifiedImage: "own:1"}},
-			{ContainerPath: "/host", HostPath: "/tmp"},
-		},
-	}
-	completeContainer(config, &runtimeapi.PodSandboxConfig{})
-	got := []string{config.GetImage().GetUserSpecifiedImage()}
-	for _, m := range config.GetMounts() {
-		got = append(got, m.GetImage().GetUserSpecifiedImage())
-	}
-	if want := []string{"busybox", "data:1", "own:1", ""}; !slices.Equal(got, want) {
-		t.Errorf("got %q, want %q", got, want)
 	}
 }

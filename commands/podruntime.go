@@ -38,21 +38,21 @@ type podRuntimeOptions struct {
 	stays      bool // the verb goes on until it is interrupted
 }
 
-// podRuntime connects and makes the manager. Pods from manifests have folders on this
+// openPodRuntime connects and makes the manager. Pods from manifests have folders on this
 // host, so the runtime has to be here too.
-func (env *Env) podRuntime(ctx context.Context, o podRuntimeOptions) (*podRuntime, error) {
+func openPodRuntime(ctx context.Context, env *Env, o podRuntimeOptions) (*podRuntime, error) {
 	conn, err := env.connectShim(ctx, o.stays)
 	if err != nil {
 		return nil, err
 	}
-	r, err := env.podRuntimeOn(ctx, conn, o)
+	r, err := podRuntimeOn(ctx, env, conn, o)
 	if err != nil {
 		return nil, join(err, conn.Close())
 	}
 	return r, nil
 }
 
-func (env *Env) podRuntimeOn(ctx context.Context, conn *client.Conn, o podRuntimeOptions) (*podRuntime, error) {
+func podRuntimeOn(ctx context.Context, env *Env, conn *client.Conn, o podRuntimeOptions) (*podRuntime, error) {
 	if remote := remoteRuntime(conn); remote != "" {
 		return nil, fmt.Errorf("pods from manifests keep volumes and logs on the runtime's host, and %s is another one", remote)
 	}
@@ -73,7 +73,7 @@ func (env *Env) podRuntimeOn(ctx context.Context, conn *client.Conn, o podRuntim
 			defer cancel()
 			return auth.Lookup(ctx, image, auth.Options{LookupEnv: env.LookupEnv})
 		},
-		Events: env.keepEvents(r.dirs, o.steps),
+		Events: keepEvents(env, r.dirs, o.steps),
 		Pull:   pull, SerialPulls: o.serial, PullQPS: o.qps, PullBurst: o.burst, PullsWait: o.patient, Registerer: o.registerer,
 	})
 	return r, err
@@ -98,7 +98,7 @@ func (r *podRuntime) close() error {
 
 // keepEvents shows each event and keeps it for describe. That it cannot be kept is said
 // once: the pods do not depend on it.
-func (env *Env) keepEvents(dirs pod.Dirs, steps func(kuberuntime.Event)) func(kuberuntime.Event) {
+func keepEvents(env *Env, dirs pod.Dirs, steps func(kuberuntime.Event)) func(kuberuntime.Event) {
 	var once sync.Once
 	return func(e kuberuntime.Event) {
 		if steps != nil {
@@ -110,17 +110,19 @@ func (env *Env) keepEvents(dirs pod.Dirs, steps func(kuberuntime.Event)) func(ku
 	}
 }
 
-// stepLine shows an event as one line on stderr.
-func (env *Env) stepLine(e kuberuntime.Event) {
-	name := e.Namespace + "/" + e.Pod
-	if e.Container != "" {
-		name += "/" + e.Container
+// stepLines shows each event as one line on stderr.
+func stepLines(env *Env) func(kuberuntime.Event) {
+	return func(e kuberuntime.Event) {
+		name := e.Namespace + "/" + e.Pod
+		if e.Container != "" {
+			name += "/" + e.Container
+		}
+		mark := ""
+		if e.Warning {
+			mark = "warning: "
+		}
+		env.note("%s: %s%s", name, mark, e.Message)
 	}
-	mark := ""
-	if e.Warning {
-		mark = "warning: "
-	}
-	env.note("%s: %s%s", name, mark, e.Message)
 }
 
 // lockPod waits for others that work on the same pod.
@@ -158,23 +160,6 @@ func (w *podWait) flags() []cli.Flag {
 		Usage: "wait until pods are ready, or with restartPolicy Never or OnFailure until they have succeeded; ready: until all are ready",
 	}}, timeout}
 }
-
-// waitFlag is --wait and --wait=ready of apply and sync, a boolean flag that can have a value.
-type waitFlag struct{ *cli.GenericFlag }
-
-// waitText is the text of the flag.
-type waitText string
-
-func (w *waitText) Set(text string) error { *w = waitText(text); return nil }
-func (w *waitText) String() string        { return string(*w) }
-func (*waitText) IsBoolFlag() bool        { return true }
-
-func (waitFlag) values() []string { return []string{"ready"} }
-
-// TakesValue keeps the form without a value for help and man pages.
-func (waitFlag) TakesValue() bool { return false }
-
-func (f waitFlag) String() string { return "--wait, --wait=ready\t" + f.Usage }
 
 // check reads the flags. A crash loop has its limit where no other was given.
 func (w *podWait) check(c *cli.Context) error {

@@ -76,7 +76,7 @@ func engineEnv(t *testing.T, endpoint, root string) *Env {
 		value, ok := map[string]string{"CONTAINER_RUNTIME_ENDPOINT": endpoint, "CRISHIM_ROOT": root}[name]
 		return value, ok
 	}
-	return &Env{In: strings.NewReader(""), Out: io.Discard, Err: t.Output(), LookupEnv: lookup, Now: time.Now, StartShim: startShim}
+	return &Env{In: strings.NewReader(""), Out: io.Discard, Err: t.Output(), LookupEnv: lookup, Now: time.Now, StartShim: SystemEnv("").StartShim}
 }
 
 // managerOn is a pod runtime on a connection in which the calls of the runtime go through calls.

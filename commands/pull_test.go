@@ -14,8 +14,6 @@ import (
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/crishim/crishim/client"
-	"github.com/crishim/crishim/internal/test"
 	"github.com/crishim/crishim/internal/test/stubcri"
 )
 
@@ -123,25 +121,6 @@ func TestPullWithACredentialHelper(t *testing.T) {
 			hint := "hint: check credsStore and credHelpers in " + file + ", or give --creds or --authfile\n"
 			c.run("pull", "h.example/x", "--authfile", file, "--pull-timeout", "300ms").want(t, 1, "", tt.errs+hint)
 		})
-	}
-}
-
-func TestPullInLines(t *testing.T) {
-	c := withStub(t, stubcri.Options{Private: true})
-	id := c.stub.AddImage("app")
-	conn, err := client.Connect(t.Context(), client.Options{RuntimeEndpoint: c.stub.Endpoint, LookupEnv: func(string) (string, bool) { return "", false }})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	var errs test.Buffer
-	env := (&Env{Err: &errs, ErrTerminal: true}).fresh(false)
-	got, err := env.pullInLines(conn)(t.Context(), "app", nil, nil)
-	if err != nil || got != id {
-		t.Errorf("got %q, %v", got, err)
-	}
-	if want := "app: layer cdef01234567: 1 of 2 layers done\napp: layer 0123456789ab: 2 of 2 layers done\n"; errs.String() != want {
-		t.Errorf("got %q", errs.String())
 	}
 }
 

@@ -5,9 +5,7 @@ import (
 	"errors"
 	"os"
 	"os/signal"
-	"path"
 	"slices"
-	"strings"
 	"syscall"
 	"time"
 
@@ -105,43 +103,6 @@ func (o *runOptions) readFiles(env *Env, args []string) (err error) {
 		o.pod, err = env.readPodFile(args[1])
 	}
 	return err
-}
-
-// isCrictlRun tells crictl's form of run from IMAGE [COMMAND]: two arguments
-// that are files, or one that says so itself, and no flag of the other form.
-func isCrictlRun(seen map[string]bool, rest []string) bool {
-	for _, flag := range newRunOptions().oneLineFlags(nil) {
-		if name := flag.Names()[0]; name != "user" && seen[name] {
-			return false
-		}
-	}
-	switch len(rest) {
-	case 1:
-		return isConfigFile(rest[0])
-	case 2:
-		return isFile(rest[0]) && isFile(rest[1])
-	}
-	return false
-}
-
-// isConfigFile reports whether an argument alone can only mean a file.
-func isConfigFile(arg string) bool {
-	switch path.Ext(arg) {
-	case ".json", ".yaml", ".yml":
-		return isFile(arg)
-	}
-	return isPath(arg) || strings.HasPrefix(arg, "/")
-}
-
-// isFile reports whether an argument is a file: one that exists, standard input, or
-// one whose path says so.
-func isFile(arg string) bool {
-	info, err := os.Stat(arg)
-	return isPath(arg) || err == nil && !info.IsDir()
-}
-
-func isPath(arg string) bool {
-	return arg == "-" || strings.HasPrefix(arg, "./") || strings.HasPrefix(arg, "../")
 }
 
 func (o *runOptions) run(ctx context.Context, env *Env) error {

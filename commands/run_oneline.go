@@ -69,7 +69,7 @@ func (o *runOptions) oneLineFlags(env *Env) []cli.Flag {
 func (o *runOptions) completeOneLine(c *cli.Context, args []string) error {
 	switch {
 	case o.detach && o.remove:
-		return &usageError{text: "--rm and --detach: nobody stays behind to remove the container", hint: "crishim rmp -f removes it later"}
+		return &usageError{text: "--rm and --detach: nobody stays behind to remove the container", next: "crishim rmp -f removes it later"}
 	case o.detach && o.session.stdin:
 		return usagef("--detach and --stdin contradict each other")
 	case o.podRef != "" && (c.IsSet("publish") || c.IsSet("hostname")):

@@ -25,7 +25,7 @@ func readServe(t *testing.T, config string, args ...string) (*serveOptions, erro
 	env := &Env{LookupEnv: func(string) (string, bool) { return "", false }}
 	// The library has one help flag, to which every app writes.
 	o := newServeOptions()
-	app := &cli.App{HideHelp: true, Flags: o.flags(), Action: func(c *cli.Context) error { return o.check(env, c) }}
+	app := &cli.App{HideHelp: true, Flags: o.flags(), Action: func(c *cli.Context) error { return serve{o}.check(env, c) }}
 	return o, app.RunContext(context.Background(), append([]string{"serve", "--config-file", path}, args...))
 }
 

@@ -15,7 +15,7 @@ import (
 // What flags say is what the runtime is asked; the stub has no streaming
 // server, so its answer ends the command.
 func TestExecRequests(t *testing.T) {
-	sh := shellCommand()
+	sh := []string{"sh", "-c", "command -v bash >/dev/null && exec bash; command -v ash >/dev/null && exec ash; exec sh"}
 	cases := map[string]struct {
 		args []string
 		want *runtimeapi.ExecRequest
@@ -120,5 +120,21 @@ func TestWaitForStates(t *testing.T) {
 	}
 	if r := c.run("wait", "web"); r.code != 0 || r.out == "" {
 		t.Errorf("got %+v for a container that has ended", r)
+	}
+}
+
+// TestExecSaysOnceWhyACommandCannotBeStarted: CRI-O passes on what its OCI runtime logs
+// as the command's output.
+func TestExecSaysOnceWhyACommandCannotBeStarted(t *testing.T) {
+	const logged = `time="2026-01-02T03:04:05Z" level=error msg="exec failed: unable to start container process: exec: \"/etc\": is a directory"` + "\n"
+	for _, profile := range []string{"CRI-O", "containerd 2"} {
+		c := withStub(t, stubcri.Profiles()[profile])
+		seedNode(c.stub)
+		for _, flag := range []string{"-i=false", "-t", "--sync"} {
+			c.run("exec", flag, "nginx", "nosuch").want(t, exitNotFound, "", "crishim: exec: \"nosuch\": executable file not found in $PATH\n")
+			c.run("exec", flag, "nginx", "/etc").want(t, exitCannotRun, "", "crishim: exec: \"/etc\": permission denied\n")
+			c.run("exec", flag, "nginx", "printf", "%s", logged).want(t, 0, logged, "")
+		}
+		c.run("exec", "--sync", "--timeout", "1s", "nginx", "sleep", "20").want(t, exitOwn, "", "crishim: the command did not end within 1s\n")
 	}
 }

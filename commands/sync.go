@@ -88,8 +88,8 @@ func (o *syncOptions) check(_ *Env, c *cli.Context) error {
 
 func (o *syncOptions) run(ctx context.Context, env *Env) error {
 	registry := prometheus.NewRegistry()
-	o.runtime.steps, o.runtime.registerer = env.statusLines(), registry
-	r, err := env.podRuntime(ctx, o.runtime)
+	o.runtime.steps, o.runtime.registerer = statusLines(env), registry
+	r, err := openPodRuntime(ctx, env, o.runtime)
 	if err != nil {
 		return err
 	}
@@ -135,7 +135,7 @@ func (o *syncOptions) run(ctx context.Context, env *Env) error {
 
 // statusLines shows each change as a line. A warning that says what the last line of
 // its container said, such as that of a probe which fails every second, is none.
-func (env *Env) statusLines() func(kuberuntime.Event) {
+func statusLines(env *Env) func(kuberuntime.Event) {
 	type subject struct{ namespace, pod, container string }
 	var mu sync.Mutex
 	last := map[subject]string{}

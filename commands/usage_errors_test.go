@@ -2,6 +2,7 @@ package commands
 
 import (
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -171,9 +172,12 @@ func TestWordsOfOthers(t *testing.T) {
 				t.Errorf("%s: there is no crishim %s", word, match[1])
 				continue
 			}
-			flags := tableOf(command.Flags)
+			var flags []string
+			for _, flag := range command.Flags {
+				flags = append(flags, flag.Names()...)
+			}
 			for _, flag := range strings.Fields(match[2]) {
-				if _, ok := flags[strings.TrimLeft(flag, "-")]; !ok && flag != "-it" {
+				if !slices.Contains(flags, strings.TrimLeft(flag, "-")) && flag != "-it" {
 					t.Errorf("%s: crishim %s has no %s", word, match[1], flag)
 				}
 			}

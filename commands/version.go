@@ -2,7 +2,6 @@ package commands
 
 import (
 	"context"
-	"runtime/debug"
 
 	"github.com/urfave/cli/v2"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -28,15 +27,4 @@ func newVersion(env *Env) *cli.Command {
 			return output.Version(env.Out, res, v.Options)
 		}),
 	}
-}
-
-// ownVersion is the linker's version, else the module's.
-func ownVersion(env *Env) string {
-	if env.Version != "" {
-		return env.Version
-	}
-	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
-		return info.Main.Version
-	}
-	return "(devel)"
 }

@@ -105,3 +105,7 @@ func showEach[T, R any](env *Env, v view, show func(io.Writer, []R, output.Optio
 	}
 	return join(show(env.Out, found, v.Options), failed)
 }
+
+func detailsFlag(quiet *bool) cli.Flag {
+	return boolFlag(quiet, "quiet", "leave out the runtime's own details", "q")
+}
