@@ -47,11 +47,17 @@ func importRules() []importRule {
 		{"", "github.com/urfave/cli", nil, "the command line library stays in commands"},
 		{"", "github.com/olekukonko/tablewriter", nil, "tables are made in output/table.go and nowhere else"},
 		{"", "github.com/docker/docker/client", nil, "only shim/docker builds the engine client; others declare the roles they need"},
-		{"", "github.com/moby/term", nil, "terminals are handled in client/stream, and the prompt for a password in commands/terminal.go"},
+		{"", "github.com/moby/term", nil, "terminals are handled in client/stream, and the prompt for a password in commands/cli/terminal.go"},
 		{"client", "github.com/docker/docker", nil, "Docker types stop at the shim: the client sees CRI"},
 		{"commands", "github.com/docker/docker", nil, "Docker types stop at the shim: commands see CRI"},
 		{"output", "github.com/docker/docker", nil, "Docker types stop at the shim: output sees CRI"},
 		{"kuberuntime", "github.com/docker/docker", nil, "Docker types stop at the shim: the pod runtime sees CRI"},
+	}
+	for _, noun := range []string{"cli", "container", "pod", "image", "node", "manifest"} {
+		rules = append(rules, importRule{
+			"commands/" + noun, module + "/commands", ours("commands/cli", "commands/"+noun),
+			"a folder of verbs imports what all verbs share, and no other folder",
+		})
 	}
 	for _, service := range shimServices {
 		rules = append(rules, importRule{
@@ -69,7 +75,7 @@ var homes = map[string][]string{
 	"github.com/urfave/cli":             {"commands"},
 	"github.com/olekukonko/tablewriter": {"output/table.go", "output/table_test.go"},
 	"github.com/docker/docker/client":   {"shim/docker"},
-	"github.com/moby/term":              {"client/stream", "commands/terminal.go"}, // the prompt for a password
+	"github.com/moby/term":              {"client/stream", "commands/cli/terminal.go"}, // the prompt for a password
 }
 
 // TestImportRules holds the layout of docs/architecture.md: who may import whom, and where
@@ -111,6 +117,9 @@ func TestImportRulesBite(t *testing.T) {
 		{"shim/server.go", module + "/shim/container", false},
 		{"kuberuntime/sync.go", "github.com/docker/docker/api/types", true},
 		{"kuberuntime/logs.go", module + "/logfile", false},
+		{"commands/pod/rmp.go", module + "/commands/cli/crifile", false},
+		{"commands/pod/rmp.go", module + "/commands/container", true},
+		{"commands/cli/run.go", module + "/commands/node", true},
 		{"logfile/read.go", module + "/kuberuntime", true},
 	} {
 		forbidden := false

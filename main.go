@@ -7,11 +7,12 @@ import (
 	"os"
 
 	"github.com/crishim/crishim/commands"
+	"github.com/crishim/crishim/commands/cli"
 )
 
 // version is set by the linker.
 var version string
 
 func main() {
-	os.Exit(commands.Main(context.Background(), os.Args, commands.SystemEnv(version)))
+	os.Exit(commands.Main(context.Background(), os.Args, cli.SystemEnv(version)))
 }

@@ -3,6 +3,8 @@ package commands
 import (
 	"strings"
 	"testing"
+
+	"github.com/crishim/crishim/commands/cli"
 )
 
 func TestArrange(t *testing.T) {
@@ -35,10 +37,10 @@ func TestArrange(t *testing.T) {
 		{"help", "crishim --help"},
 		{"", "crishim"},
 	} {
-		got, err := arrange(newApp(testEnv().fresh(false)), append([]string{"crishim"}, strings.Fields(test.line)...))
+		got, err := cli.Arrange(newApp(testEnv().Fresh(false)), append([]string{"crishim"}, strings.Fields(test.line)...))
 		if err != nil {
 			t.Errorf("%q: %v", test.line, err)
-		} else if line := strings.Join(got.args, " "); line != test.want {
+		} else if line := strings.Join(got.Args, " "); line != test.want {
 			t.Errorf("%q is arranged as\n%s\nwant\n%s", test.line, line, test.want)
 		}
 	}
@@ -56,9 +58,9 @@ func TestPassesStatus(t *testing.T) {
 		"run --image ./c.json":  true,
 		"run -":                 false,
 	} {
-		got, err := arrange(newApp(testEnv().fresh(false)), append([]string{"crishim"}, strings.Fields(line)...))
-		if err != nil || got.passesStatus() != want {
-			t.Errorf("%q passes the command's status: %t (%v), want %t", line, got.passesStatus(), err, want)
+		got, err := cli.Arrange(newApp(testEnv().Fresh(false)), append([]string{"crishim"}, strings.Fields(line)...))
+		if err != nil || got.PassesStatus() != want {
+			t.Errorf("%q passes the command's status: %t (%v), want %t", line, got.PassesStatus(), err, want)
 		}
 	}
 }
@@ -68,10 +70,10 @@ func FuzzArrange(f *testing.F) {
 		f.Add(line)
 	}
 	f.Fuzz(func(t *testing.T, line string) {
-		app := newApp(testEnv().fresh(false))
-		got, err := arrange(app, append([]string{"crishim"}, strings.Fields(line)...))
-		if err == nil && !got.version && (len(got.args) == 0 || got.args[0] != "crishim") {
-			t.Errorf("%q is arranged as %q", line, got.args)
+		app := newApp(testEnv().Fresh(false))
+		got, err := cli.Arrange(app, append([]string{"crishim"}, strings.Fields(line)...))
+		if err == nil && !got.Version && (len(got.Args) == 0 || got.Args[0] != "crishim") {
+			t.Errorf("%q is arranged as %q", line, got.Args)
 		}
 	})
 }

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/urfave/cli/v2"
+	urfave "github.com/urfave/cli/v2"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/testing/protocmp"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -73,10 +73,10 @@ const crictlGlobals = "config/c runtime-endpoint/r image-endpoint/i timeout/t de
 // Who comes from crictl finds every verb and flag under the names they know,
 // long and short.
 func TestEveryVerbAndFlagOfCrictl(t *testing.T) {
-	app := newApp(testEnv().fresh(false))
+	app := newApp(testEnv().Fresh(false))
 	hasFlags(t, "crishim", app.Flags, crictlGlobals)
 	for names, flags := range crictlVerbs {
-		command := &cli.Command{Subcommands: app.Commands}
+		command := &urfave.Command{Subcommands: app.Commands}
 		for word := range strings.FieldsSeq(names) {
 			parent := command
 			all := strings.Split(word, "/")
@@ -94,11 +94,11 @@ func TestEveryVerbAndFlagOfCrictl(t *testing.T) {
 }
 
 // hasFlags looks for long/short among flags; those of one word are one flag.
-func hasFlags(t *testing.T, verb string, flags []cli.Flag, want string) {
+func hasFlags(t *testing.T, verb string, flags []urfave.Flag, want string) {
 	t.Helper()
 	for word := range strings.FieldsSeq(want) {
 		names := strings.Split(word, "/")
-		i := slices.IndexFunc(flags, func(f cli.Flag) bool { return slices.Contains(f.Names(), names[0]) })
+		i := slices.IndexFunc(flags, func(f urfave.Flag) bool { return slices.Contains(f.Names(), names[0]) })
 		if i < 0 {
 			t.Errorf("%s has no --%s", verb, names[0])
 			continue

@@ -20,6 +20,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"sigs.k8s.io/yaml"
 
+	"github.com/crishim/crishim/commands/cli"
 	"github.com/crishim/crishim/internal/kube"
 	"github.com/crishim/crishim/internal/test"
 	"github.com/crishim/crishim/internal/test/stubcri"
@@ -61,7 +62,7 @@ func TestDifferential(t *testing.T) {
 }
 
 // node is what a command line is run on.
-type node struct {
+type machine struct {
 	t    *testing.T
 	stub *stubcri.Server
 	vars *strings.Replacer
@@ -69,7 +70,7 @@ type node struct {
 }
 
 // differentialNode makes the same node, down to the ids, each time.
-func differentialNode(t *testing.T, born time.Time) *node {
+func differentialNode(t *testing.T, born time.Time) *machine {
 	t.Helper()
 	dir := t.TempDir()
 	s := stubcri.Start(t, stubcri.Options{Now: func() time.Time { return born }})
@@ -104,7 +105,7 @@ func differentialNode(t *testing.T, born time.Time) *node {
 			t.Fatal(err)
 		}
 	}
-	return &node{t: t, stub: s, now: born.Add(90 * time.Minute), vars: strings.NewReplacer(
+	return &machine{t: t, stub: s, now: born.Add(90 * time.Minute), vars: strings.NewReplacer(
 		"$WEB", web, "$DB", db, "$NGINX", nginx, "$ENDED", ended, "$CREATED", created, "$APP", app, "$DIR", dir)}
 }
 
@@ -114,7 +115,7 @@ var inAnyOrder = regexp.MustCompile(`^(rm|rmp|rmi) .*-(a|-all|-prune|q)`)
 var shellWord = regexp.MustCompile(`'[^']*'|\S+`)
 
 // run runs one line and makes what it ended with comparable.
-func (n *node) run(line string, program func(n *node, args []string) result) result {
+func (n *machine) run(line string, program func(n *machine, args []string) result) result {
 	n.t.Helper()
 	args := []string{"--config", n.vars.Replace("$DIR/crictl.yaml")}
 	for _, word := range shellWord.FindAllString(line, -1) {
@@ -131,10 +132,10 @@ func (n *node) run(line string, program func(n *node, args []string) result) res
 }
 
 // asCrishim runs the line in this process.
-func asCrishim(argv ...string) func(*node, []string) result {
-	return func(n *node, args []string) result {
+func asCrishim(argv ...string) func(*machine, []string) result {
+	return func(n *machine, args []string) result {
 		var out, errs test.Buffer
-		env := &Env{
+		env := &cli.Env{
 			In: strings.NewReader(""), Out: &out, Err: &errs, Version: "v0.0.0-test",
 			LookupEnv: func(string) (string, bool) { return "", false },
 			Now:       func() time.Time { return n.now },
@@ -144,8 +145,8 @@ func asCrishim(argv ...string) func(*node, []string) result {
 }
 
 // asBinary runs it in a process of its own.
-func asBinary(path string) func(*node, []string) result {
-	return func(n *node, args []string) result {
+func asBinary(path string) func(*machine, []string) result {
+	return func(n *machine, args []string) result {
 		ctx, cancel := context.WithTimeout(n.t.Context(), time.Minute)
 		defer cancel()
 		var out, errs bytes.Buffer

@@ -17,6 +17,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/crishim/crishim/commands/cli"
 	"github.com/crishim/crishim/internal/test"
 	"github.com/crishim/crishim/internal/test/enginetest"
 )
@@ -95,9 +96,9 @@ func (c *countingEngine) run(t *testing.T, stdin string, args ...string) string 
 	t.Helper()
 	lookup := func(string) (string, bool) { return "", false }
 	var out, errs test.Buffer
-	env := &Env{
+	env := &cli.Env{
 		In: strings.NewReader(stdin), Out: &out, Err: &errs, LookupEnv: lookup, Now: time.Now, Version: "v0.0.0-test",
-		StartShim: SystemEnv("").StartShim,
+		StartShim: cli.SystemEnv("").StartShim,
 	}
 	if code := Main(t.Context(), append([]string{"crishim", "-r", "docker://" + c.socket}, args...), env); code != 0 {
 		t.Fatalf("crishim %s: status %d: %s", strings.Join(args, " "), code, errs.String())

@@ -11,8 +11,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/urfave/cli/v2"
+	urfave "github.com/urfave/cli/v2"
 
+	"github.com/crishim/crishim/commands/cli"
 	"github.com/crishim/crishim/internal/test"
 	"github.com/crishim/crishim/internal/test/enginetest"
 )
@@ -106,9 +107,9 @@ func (n *realNode) run(args ...string) result {
 		n.t.Fatal(err)
 	}
 	var out, errs test.Buffer
-	env := &Env{
+	env := &cli.Env{
 		In: strings.NewReader(n.read("container.yaml")), Out: &out, Err: &errs, LookupEnv: lookup, Now: time.Now, Version: "v0.0.0-test",
-		StartShim: SystemEnv("").StartShim,
+		StartShim: cli.SystemEnv("").StartShim,
 	}
 	for i, arg := range args {
 		if args[i] = n.names.Replace(arg); arg == "job" {
@@ -197,7 +198,7 @@ func isOnlySaid(line string) bool {
 func TestHelpExamplesOnEngine(t *testing.T) {
 	enginetest.Require(t)
 	var lines []string
-	everyCommand(newApp(testEnv().fresh(false)), func(name string, command *cli.Command) {
+	everyCommand(newApp(testEnv().Fresh(false)), func(name string, command *urfave.Command) {
 		verb, _, _ := strings.Cut(name, " ")
 		for _, line := range examples(command.Description) {
 			both := false

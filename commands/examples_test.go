@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/urfave/cli/v2"
+	urfave "github.com/urfave/cli/v2"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/internal/test/stubcri"
@@ -111,7 +111,7 @@ func (c *commandTest) runExample(verb string, args []string) result {
 }
 
 func TestHelpExamples(t *testing.T) {
-	everyCommand(newApp(testEnv().fresh(false)), func(name string, command *cli.Command) {
+	everyCommand(newApp(testEnv().Fresh(false)), func(name string, command *urfave.Command) {
 		verb, _, _ := strings.Cut(name, " ")
 		for _, line := range examples(command.Description) {
 			script, both := elsewhere[verb]

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/crishim/crishim/commands/cli"
 	"github.com/crishim/crishim/internal/test/stubcri"
 )
 
@@ -91,7 +92,7 @@ func faultNode(t *testing.T) *commandTest {
 func TestEveryVerbWhenARuntimeFails(t *testing.T) {
 	lines := faultLines(faultNode(t))
 	for _, build := range verbs() {
-		name := build(&Env{}).Name
+		name := build(&cli.Env{}).Name
 		if _, ok := lines[name]; !ok && !slices.Contains(faultless(), name) {
 			t.Errorf("what does %s do when its runtime fails?", name)
 		}

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/crishim/crishim/commands/cli"
 	"github.com/crishim/crishim/internal/test"
 	"github.com/crishim/crishim/internal/test/stubcri"
 )
@@ -255,7 +256,7 @@ func TestWhatCannotBeWrittenFails(t *testing.T) {
 	seedNode(c.stub)
 	for _, line := range []string{"help", "help ps", "ps --help", "--version", "ps", "pods -o json", "version", "inspect web", "completion bash", "man", "config", "run jsonschema"} {
 		var errs test.Buffer
-		env := &Env{Out: full{}, Err: &errs, Now: testTime, Version: "v0.0.0-test", LookupEnv: func(key string) (string, bool) {
+		env := &cli.Env{Out: full{}, Err: &errs, Now: testTime, Version: "v0.0.0-test", LookupEnv: func(key string) (string, bool) {
 			if key == "CONTAINER_RUNTIME_ENDPOINT" {
 				return c.stub.Endpoint, true
 			}

@@ -13,6 +13,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/client"
+	"github.com/crishim/crishim/commands/cli"
 	"github.com/crishim/crishim/internal/kube"
 	"github.com/crishim/crishim/internal/test"
 	"github.com/crishim/crishim/internal/test/stubcri"
@@ -23,7 +24,7 @@ import (
 // the test's binary is crishim, for shells that start it.
 func TestMain(m *testing.M) {
 	if os.Getenv("CRISHIM_TEST_PROGRAM") != "" {
-		env := SystemEnv("v0.0.0-test")
+		env := cli.SystemEnv("v0.0.0-test")
 		env.CompleteTimeout, env.ConnectTimeout = time.Minute, time.Minute
 		os.Exit(Main(context.Background(), append([]string{"crishim"}, os.Args[1:]...), env))
 	}
@@ -32,7 +33,7 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	ownLogs = filepath.Join(dir, "logs")
+	cli.OwnLogs = filepath.Join(dir, "logs")
 	code := m.Run()
 	if err := os.RemoveAll(dir); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -69,7 +70,7 @@ func withStub(t *testing.T, o stubcri.Options) *commandTest {
 	t.Cleanup(func() { // what root has for logs of pods that nothing removed
 		for _, call := range stub.Calls() {
 			if r, ok := call.Request.(*runtimeapi.RunPodSandboxRequest); ok {
-				if err := removeOwnLogs(r.GetConfig().GetMetadata()); err != nil {
+				if err := cli.RemoveOwnLogs(r.GetConfig().GetMetadata()); err != nil {
 					t.Error(err)
 				}
 			}
@@ -98,7 +99,7 @@ func (c *commandTest) runAs(ctx context.Context, name string, args ...string) re
 		vars[key] = value
 	}
 	var out, errs test.Buffer
-	env := &Env{
+	env := &cli.Env{
 		In: strings.NewReader(c.stdin), Out: &out, Err: &errs,
 		LookupEnv:       func(key string) (string, bool) { value, ok := vars[key]; return value, ok },
 		Now:             func() time.Time { return testNow.Add(90 * time.Second) },

@@ -5,13 +5,15 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/urfave/cli/v2"
+	urfave "github.com/urfave/cli/v2"
+
+	"github.com/crishim/crishim/commands/cli"
 )
 
 // everyCommand calls f for each verb and subcommand with its full name.
-func everyCommand(app *cli.App, f func(name string, c *cli.Command)) {
-	var walk func(prefix string, commands []*cli.Command)
-	walk = func(prefix string, commands []*cli.Command) {
+func everyCommand(app *urfave.App, f func(name string, c *urfave.Command)) {
+	var walk func(prefix string, commands []*urfave.Command)
+	walk = func(prefix string, commands []*urfave.Command) {
 		for _, c := range commands {
 			f(prefix+c.Name, c)
 			walk(prefix+c.Name+" ", c.Subcommands)
@@ -34,8 +36,8 @@ func examples(description string) []string {
 }
 
 func TestEveryVerbHasHelpWithExamples(t *testing.T) {
-	app := newApp(testEnv().fresh(false))
-	everyCommand(app, func(name string, c *cli.Command) {
+	app := newApp(testEnv().Fresh(false))
+	everyCommand(app, func(name string, c *urfave.Command) {
 		if c.Usage == "" || strings.HasSuffix(c.Usage, ".") {
 			t.Errorf("%s: usage is %q, want a phrase without a full stop", name, c.Usage)
 		}
@@ -43,8 +45,8 @@ func TestEveryVerbHasHelpWithExamples(t *testing.T) {
 			t.Errorf("%s has no example in its help", name)
 		}
 		for _, flag := range c.Flags {
-			if doc, ok := flag.(cli.DocGenerationFlag); !ok || doc.GetUsage() == "" {
-				if visible, ok := flag.(cli.VisibleFlag); !ok || visible.IsVisible() {
+			if doc, ok := flag.(urfave.DocGenerationFlag); !ok || doc.GetUsage() == "" {
+				if visible, ok := flag.(urfave.VisibleFlag); !ok || visible.IsVisible() {
 					t.Errorf("%s: --%s has no usage", name, flag.Names()[0])
 				}
 			}
@@ -54,18 +56,18 @@ func TestEveryVerbHasHelpWithExamples(t *testing.T) {
 
 // An example is a command line that its verb's flags can read.
 func TestHelpExamplesAreRead(t *testing.T) {
-	app := newApp(testEnv().fresh(false))
-	everyCommand(app, func(name string, c *cli.Command) {
+	app := newApp(testEnv().Fresh(false))
+	everyCommand(app, func(name string, c *urfave.Command) {
 		for _, line := range examples(c.Description) {
 			args := words(line)
 			if len(args) == 0 || args[0] != "crishim" {
 				continue // a line of shell around it
 			}
-			got, err := arrange(newApp(testEnv().fresh(false)), args)
+			got, err := cli.Arrange(newApp(testEnv().Fresh(false)), args)
 			if err != nil {
 				t.Errorf("%s: example %q: %v", name, line, err)
-			} else if verb, _, _ := strings.Cut(name, " "); got.verb != verb {
-				t.Errorf("%s: example %q is of another command, %q", name, line, got.verb)
+			} else if verb, _, _ := strings.Cut(name, " "); got.Verb != verb {
+				t.Errorf("%s: example %q is of another command, %q", name, line, got.Verb)
 			}
 		}
 	})
@@ -105,8 +107,8 @@ func words(line string) []string {
 	return all
 }
 
-func testEnv() *Env {
-	return &Env{
+func testEnv() *cli.Env {
+	return &cli.Env{
 		In: strings.NewReader(""), Out: &bytes.Buffer{}, Err: &bytes.Buffer{},
 		LookupEnv: func(string) (string, bool) { return "", false }, Now: testTime,
 	}
@@ -127,7 +129,7 @@ func TestHelpGoesToStdoutAndSucceeds(t *testing.T) {
 
 func TestNoTwoCommandsShareAName(t *testing.T) {
 	owner := map[string]string{}
-	for _, c := range newApp(testEnv().fresh(false)).Commands {
+	for _, c := range newApp(testEnv().Fresh(false)).Commands {
 		for _, name := range c.Names() {
 			if other, taken := owner[name]; taken {
 				t.Errorf("%q names both %s and %s", name, other, c.Name)

@@ -5,10 +5,12 @@ package commands
 
 import (
 	"context"
+
+	"github.com/crishim/crishim/commands/cli"
 )
 
 // Main is the whole program: it runs one command line, args[0] being the program's name,
 // and returns the status to exit with (docs/exit-codes.md).
-func Main(ctx context.Context, args []string, env *Env) int {
-	return runLine(ctx, args, env, newApp)
+func Main(ctx context.Context, args []string, env *cli.Env) int {
+	return cli.Run(ctx, args, env, newApp)
 }

@@ -5,8 +5,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/urfave/cli/v2"
+	urfave "github.com/urfave/cli/v2"
 
+	"github.com/crishim/crishim/commands/cli"
 	"github.com/crishim/crishim/internal/test"
 )
 
@@ -18,7 +19,7 @@ func TestManPageHasEveryCommandAndFlag(t *testing.T) {
 	if r.code != 0 || !strings.HasPrefix(r.out, ".TH CRISHIM 1\n") {
 		t.Fatalf("got %+v", r)
 	}
-	everyCommand(newApp(testEnv().fresh(false)), func(name string, command *cli.Command) {
+	everyCommand(newApp(testEnv().Fresh(false)), func(name string, command *urfave.Command) {
 		if command.Hidden {
 			return
 		}
@@ -28,7 +29,7 @@ func TestManPageHasEveryCommandAndFlag(t *testing.T) {
 		}
 		section, _, _ = strings.Cut(section, "\n.SS ")
 		for _, f := range command.Flags {
-			if v, ok := f.(cli.VisibleFlag); ok && v.IsVisible() && !strings.Contains(section, hyphens.Replace(dashed(f.Names()[0]))) {
+			if v, ok := f.(urfave.VisibleFlag); ok && v.IsVisible() && !strings.Contains(section, hyphens.Replace(cli.Dashed(f.Names()[0]))) {
 				t.Errorf("%s: --%s is not in the manual", name, f.Names()[0])
 			}
 		}

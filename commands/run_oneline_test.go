@@ -10,7 +10,7 @@ import (
 	"google.golang.org/protobuf/testing/protocmp"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/crishim/crishim/commands/crifile"
+	"github.com/crishim/crishim/commands/cli/crifile"
 )
 
 // dryRun is the pod and the container that a one-line run would make.

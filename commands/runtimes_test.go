@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/crishim/crishim/commands/cli"
 	"github.com/crishim/crishim/internal/kube"
 	"github.com/crishim/crishim/internal/test/stubcri"
 )
@@ -154,7 +155,7 @@ func (c *commandTest) answersAll(t *testing.T, lines []string) {
 		r := c.runLine(line)
 		switch {
 		case r.code == 0 && r.err == "":
-		case r.code != 1 && r.code != exitOwn, !strings.HasPrefix(r.err, "crishim: "), strings.Contains(r.err, "rpc error"):
+		case r.code != 1 && r.code != cli.ExitOwnFailure, !strings.HasPrefix(r.err, "crishim: "), strings.Contains(r.err, "rpc error"):
 			t.Errorf("%s: got %+v", line, r)
 		}
 	}

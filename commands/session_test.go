@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/testing/protocmp"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/crishim/crishim/commands/cli"
 	"github.com/crishim/crishim/internal/test/stubcri"
 )
 
@@ -32,8 +33,8 @@ func TestExecRequests(t *testing.T) {
 	for name, tt := range cases {
 		t.Run(name, func(t *testing.T) {
 			c, id := withRunning(t, "web")
-			if r := c.run(append([]string{"exec"}, tt.args...)...); r.code != exitOwn {
-				t.Errorf("got %+v, want status %d", r, exitOwn)
+			if r := c.run(append([]string{"exec"}, tt.args...)...); r.code != cli.ExitOwnFailure {
+				t.Errorf("got %+v, want status %d", r, cli.ExitOwnFailure)
 			}
 			tt.want.ContainerId = id
 			if diff := cmp.Diff(tt.want, lastRequest[*runtimeapi.ExecRequest](t, c.stub), protocmp.Transform()); diff != "" {
@@ -62,7 +63,7 @@ func TestExecSyncOfTooMuch(t *testing.T) {
 	c.stub.AddImage("busybox")
 	c.stub.AddContainer(c.stub.AddPod("default", "pod"), "web")
 	r := c.run("exec", "--sync", "web", "head", "-c", "20000", "/dev/zero")
-	if r.code != exitOwn || r.out != "" || !strings.HasSuffix(r.err, "\nhint: the output is too much for --sync; without it all arrives\n") {
+	if r.code != cli.ExitOwnFailure || r.out != "" || !strings.HasSuffix(r.err, "\nhint: the output is too much for --sync; without it all arrives\n") {
 		t.Errorf("got %+v", r)
 	}
 }
@@ -72,25 +73,25 @@ func TestSessionUsage(t *testing.T) {
 		args []string
 		code int
 	}{
-		"exec of nothing":            {[]string{"exec"}, exitOwn},
-		"sync with input":            {[]string{"exec", "--sync", "-i", "web", "cat"}, exitOwn},
-		"sync without a command":     {[]string{"exec", "--sync", "web"}, exitOwn},
-		"parallel with a terminal":   {[]string{"exec", "--parallel", "-t", "--name", "web", "sh"}, exitOwn},
-		"negative timeout":           {[]string{"exec", "--timeout", "-1s", "web", "ls"}, exitOwn},
-		"no such detach key":         {[]string{"exec", "--detach-keys", "ctrl-1", "web", "ls"}, exitOwn},
-		"half a client certificate":  {[]string{"exec", "--tls-cert", "c.pem", "web", "ls"}, exitOwn},
-		"attach to nothing":          {[]string{"attach"}, exitUsage},
-		"attach to two":              {[]string{"attach", "a", "b"}, exitUsage},
-		"forward without a port":     {[]string{"port-forward", "web"}, exitUsage},
-		"forward a name":             {[]string{"port-forward", "web", "http"}, exitUsage},
-		"copy between here and here": {[]string{"cp", "a", "b"}, exitUsage},
-		"copy nowhere":               {[]string{"cp", "web:", "b"}, exitUsage},
-		"wait for nothing":           {[]string{"wait"}, exitUsage},
-		"wait for tea":               {[]string{"wait", "--for", "tea", "web"}, exitUsage},
-		"two statuses":               {[]string{"wait", "--exit-code", "a", "b"}, exitUsage},
-		"a status of what runs":      {[]string{"wait", "--for", "running", "--exit-code", "a"}, exitUsage},
-		"debug nothing":              {[]string{"debug"}, exitOwn},
-		"debug with a crown":         {[]string{"debug", "--profile", "royal", "web"}, exitOwn},
+		"exec of nothing":            {[]string{"exec"}, cli.ExitOwnFailure},
+		"sync with input":            {[]string{"exec", "--sync", "-i", "web", "cat"}, cli.ExitOwnFailure},
+		"sync without a command":     {[]string{"exec", "--sync", "web"}, cli.ExitOwnFailure},
+		"parallel with a terminal":   {[]string{"exec", "--parallel", "-t", "--name", "web", "sh"}, cli.ExitOwnFailure},
+		"negative timeout":           {[]string{"exec", "--timeout", "-1s", "web", "ls"}, cli.ExitOwnFailure},
+		"no such detach key":         {[]string{"exec", "--detach-keys", "ctrl-1", "web", "ls"}, cli.ExitOwnFailure},
+		"half a client certificate":  {[]string{"exec", "--tls-cert", "c.pem", "web", "ls"}, cli.ExitOwnFailure},
+		"attach to nothing":          {[]string{"attach"}, cli.ExitUsage},
+		"attach to two":              {[]string{"attach", "a", "b"}, cli.ExitUsage},
+		"forward without a port":     {[]string{"port-forward", "web"}, cli.ExitUsage},
+		"forward a name":             {[]string{"port-forward", "web", "http"}, cli.ExitUsage},
+		"copy between here and here": {[]string{"cp", "a", "b"}, cli.ExitUsage},
+		"copy nowhere":               {[]string{"cp", "web:", "b"}, cli.ExitUsage},
+		"wait for nothing":           {[]string{"wait"}, cli.ExitUsage},
+		"wait for tea":               {[]string{"wait", "--for", "tea", "web"}, cli.ExitUsage},
+		"two statuses":               {[]string{"wait", "--exit-code", "a", "b"}, cli.ExitUsage},
+		"a status of what runs":      {[]string{"wait", "--for", "running", "--exit-code", "a"}, cli.ExitUsage},
+		"debug nothing":              {[]string{"debug"}, cli.ExitOwnFailure},
+		"debug with a crown":         {[]string{"debug", "--profile", "royal", "web"}, cli.ExitOwnFailure},
 	}
 	for name, tt := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -131,10 +132,10 @@ func TestExecSaysOnceWhyACommandCannotBeStarted(t *testing.T) {
 		c := withStub(t, stubcri.Profiles()[profile])
 		seedNode(c.stub)
 		for _, flag := range []string{"-i=false", "-t", "--sync"} {
-			c.run("exec", flag, "nginx", "nosuch").want(t, exitNotFound, "", "crishim: exec: \"nosuch\": executable file not found in $PATH\n")
-			c.run("exec", flag, "nginx", "/etc").want(t, exitCannotRun, "", "crishim: exec: \"/etc\": permission denied\n")
+			c.run("exec", flag, "nginx", "nosuch").want(t, cli.ExitNotFound, "", "crishim: exec: \"nosuch\": executable file not found in $PATH\n")
+			c.run("exec", flag, "nginx", "/etc").want(t, cli.ExitCannotRun, "", "crishim: exec: \"/etc\": permission denied\n")
 			c.run("exec", flag, "nginx", "printf", "%s", logged).want(t, 0, logged, "")
 		}
-		c.run("exec", "--sync", "--timeout", "1s", "nginx", "sleep", "20").want(t, exitOwn, "", "crishim: the command did not end within 1s\n")
+		c.run("exec", "--sync", "--timeout", "1s", "nginx", "sleep", "20").want(t, cli.ExitOwnFailure, "", "crishim: the command did not end within 1s\n")
 	}
 }

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/crishim/crishim/commands/cli"
 )
 
 // seen tells what was written first that fits a pattern.
@@ -39,7 +41,7 @@ func TestSyncGuardsItsMetrics(t *testing.T) {
 	}
 	vars := map[string]string{"CRI_CONFIG_FILE": config, "CONTAINER_RUNTIME_ENDPOINT": c.stub.Endpoint, "CRISHIM_ROOT": c.vars["CRISHIM_ROOT"]}
 	errs := seen{regexp.MustCompile(`metrics at http://(\S+)/metrics`), make(chan string, 1)}
-	env := &Env{
+	env := &cli.Env{
 		In: strings.NewReader(""), Out: t.Output(), Err: errs, Now: time.Now, Version: "v0.0.0-test", ConnectTimeout: time.Minute,
 		LookupEnv: func(key string) (string, bool) { value, ok := vars[key]; return value, ok },
 	}

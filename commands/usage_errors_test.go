@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/crishim/crishim/commands/cli"
 	"github.com/crishim/crishim/internal/test/stubcri"
 )
 
@@ -159,9 +160,9 @@ func TestUsageErrorIsThreeLinesAtMost(t *testing.T) {
 // there.
 func TestWordsOfOthers(t *testing.T) {
 	c := &commandTest{t: t}
-	app := newApp(testEnv().fresh(false))
+	app := newApp(testEnv().Fresh(false))
 	named := regexp.MustCompile(`crishim ([a-z]+)((?: --?[a-z]+)*)`)
-	for word, hint := range wordsOfOthers {
+	for word, hint := range cli.WordsOfOthers {
 		c.run(word).want(t, 2, "", "crishim: unknown command \""+word+"\"\nhint: "+hint+"\n")
 		for _, match := range named.FindAllStringSubmatch(hint, -1) {
 			if match[1] == "reads" || match[1] == "has" {

@@ -8,6 +8,7 @@ import (
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/crishim/crishim/commands/cli"
 	"github.com/crishim/crishim/internal/test/stubcri"
 )
 
@@ -57,7 +58,7 @@ func TestWaitWithoutEvents(t *testing.T) {
 func TestWaitForALogLineUsage(t *testing.T) {
 	for _, text := range []string{"log=", "log=["} {
 		c := withStub(t, stubcri.Options{})
-		if r := c.run("wait", "--for", text, "web"); r.code != exitUsage || !strings.Contains(r.err, text) {
+		if r := c.run("wait", "--for", text, "web"); r.code != cli.ExitUsage || !strings.Contains(r.err, text) {
 			t.Errorf("%s: got %+v", text, r)
 		}
 	}

@@ -76,7 +76,7 @@ func (c *counter) take() []request {
 }
 
 // calls counts the engine calls of commands, beside those of docker. What each
-// of them should be is held by a test (commands/enginecalls_test.go).
+// of them should be is held by a test (commands/enginecalls_engine_test.go).
 func (b *bench) calls(ctx context.Context) error {
 	c, err := b.startCounter("calls")
 	if err != nil {

@@ -23,12 +23,13 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/commands"
+	"github.com/crishim/crishim/commands/cli"
 )
 
 // TestMain lets this binary be crishim too, as the whole program with its own process.
 func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"crishim": func() {
-		os.Exit(commands.Main(context.Background(), os.Args, commands.SystemEnv("v0.0.0-test")))
+		os.Exit(commands.Main(context.Background(), os.Args, cli.SystemEnv("v0.0.0-test")))
 	}})
 }
 

@@ -1,0 +1,139 @@
+package cli
+
+import (
+	"context"
+	"io"
+	"strings"
+
+	urfave "github.com/urfave/cli/v2"
+)
+
+// completeBashVerb is what bash's script calls with the line up to the cursor and
+// COMP_WORDBREAKS. bash puts what it gets into the line as it is: the names of containers,
+// which others choose, must come quoted, and only the part that it replaces.
+const completeBashVerb = "__complete-bash"
+
+func completeBash(ctx context.Context, env *Env, app *urfave.App, args []string) {
+	if len(args) != 2 {
+		return
+	}
+	line, ok := readBashLine(args[0], args[1])
+	if !ok {
+		return
+	}
+	for _, one := range completions(ctx, env, app, line.words) {
+		text := one.value
+		if text != completeFiles {
+			if text, ok = bashQuote(strings.TrimPrefix(text, line.kept), line.quote); !ok {
+				continue
+			}
+		}
+		_, _ = io.WriteString(env.Out, text+"\n")
+	}
+}
+
+// bashLine is a command line whose last word is open, as bash and readline see it.
+type bashLine struct {
+	words []string // after the program's name, without their quotes
+	kept  string   // the beginning of the last word, which readline does not replace
+	quote byte     // the quote that is open, or 0
+}
+
+// readBashLine takes a line apart without expanding anything. It reports false where the
+// last word is more than text: what a variable or a command stands for is not known.
+func readBashLine(text, breaks string) (bashLine, bool) {
+	r := bashReader{breaks: breaks}
+	for i := 0; i < len(text); i++ {
+		switch c := text[i]; {
+		case r.quote == 0 && strings.IndexByte(" \t\n", c) >= 0:
+			r.end()
+		case r.quote != '\'' && c == '\\':
+			r.started = true
+			if i++; i < len(text) {
+				r.escaped(text[i])
+			}
+		default:
+			r.add(c)
+		}
+	}
+	last := r.word.String()
+	r.kept = last[:r.broken]
+	if r.quote != 0 {
+		r.kept = last[:r.quoted]
+	}
+	ok := !r.active
+	r.started = true
+	r.end()
+	r.words = r.words[1:]
+	return r.bashLine, ok && len(r.words) > 0
+}
+
+// bashReader is readBashLine on its way.
+type bashReader struct {
+	bashLine
+	breaks          string // COMP_WORDBREAKS
+	word            strings.Builder
+	started, active bool
+	broken, quoted  int // how much of the word's text is before the last break and before the last quote
+}
+
+func (r *bashReader) end() {
+	if r.started {
+		r.words = append(r.words, r.word.String())
+	}
+	r.word.Reset()
+	r.started, r.active, r.broken = false, false, 0
+}
+
+// escaped takes what follows a backslash, which stands for itself before most bytes in quotes.
+func (r *bashReader) escaped(c byte) {
+	if r.quote != 0 && strings.IndexByte("$`\"\\", c) < 0 {
+		r.word.WriteByte('\\')
+	}
+	r.word.WriteByte(c)
+}
+
+func (r *bashReader) add(c byte) {
+	r.started = true
+	switch {
+	case r.quote != 0 && c == r.quote:
+		r.quote = 0
+	case r.quote == '\'':
+		r.word.WriteByte(c)
+	case r.quote == 0 && (c == '\'' || c == '"'):
+		r.quote, r.quoted = c, r.word.Len()
+	default:
+		r.active = r.active || c == '$' || c == '`' || r.quote == 0 && strings.IndexByte(";|&()<>", c) >= 0
+		r.word.WriteByte(c)
+		if r.quote == 0 && strings.IndexByte(r.breaks, c) >= 0 {
+			r.broken = r.word.Len()
+		}
+	}
+}
+
+// bashQuote returns text as it must be written in a bash command line, behind an open quote
+// if there is one. It reports false for what cannot be written there.
+func bashQuote(text string, quote byte) (string, bool) {
+	if quote != 0 && strings.HasSuffix(text, string(quote)) {
+		return "", false // readline would not close the quote
+	}
+	switch quote {
+	case '\'':
+		return strings.ReplaceAll(text, "'", `'\''`), true
+	case '"':
+		// The history is expanded there in spite of a backslash.
+		return strings.NewReplacer(`\`, `\\`, `"`, `\"`, "$", `\$`, "`", "\\`").Replace(text), !strings.Contains(text, "!")
+	}
+	var b strings.Builder
+	for i := range len(text) {
+		if c := text[i]; c < 0x80 && !isLetterOrDigit(c) && strings.IndexByte("_./:=@%+,-", c) < 0 {
+			b.WriteByte('\\')
+		}
+		b.WriteByte(text[i])
+	}
+	return b.String(), true
+}
+
+func isLetterOrDigit(c byte) bool {
+	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9'
+}

@@ -1,0 +1,303 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	urfave "github.com/urfave/cli/v2"
+
+	"github.com/crishim/crishim/client"
+	"github.com/crishim/crishim/output"
+	"github.com/crishim/crishim/shim"
+	"github.com/crishim/crishim/shim/docker"
+)
+
+// Env is everything a command may touch outside its arguments. No command
+// reads os.Stdout, os.Getenv or time.Now by itself.
+type Env struct {
+	// Version is crishim's own, from the linker.
+	Version  string
+	In       io.Reader
+	Out, Err io.Writer
+	// LookupEnv reads an environment variable.
+	LookupEnv func(string) (string, bool)
+	// Now is the clock.
+	Now func() time.Time
+	// StartShim starts the embedded dockershim where there is only Docker.
+	StartShim func(context.Context, client.Engine, shim.Options) (client.Shim, error)
+	// AskPassword reads a line from the terminal without showing it.
+	AskPassword func(ctx context.Context, prompt string) (string, error)
+	// Exit ends the process at a second interrupt; nil in tests.
+	Exit func(int)
+	// InTerminal, OutTerminal and ErrTerminal say which streams are terminals.
+	InTerminal, OutTerminal, ErrTerminal bool
+	// Width returns the terminal's present width in cells; 0 where there is none.
+	Width func() int
+
+	// CompleteTimeout is how long a runtime may take to complete a name; 0
+	// means a third of a second.
+	CompleteTimeout time.Duration
+	// ConnectTimeout is how long connecting may take without --connect-timeout; 0
+	// means the client's own limit.
+	ConnectTimeout time.Duration
+	// ConfigFile is where the config file is by default, Executable the
+	// program, next to which it is looked for then. Empty ones are not looked
+	// for, so that tests do not depend on the machine.
+	ConfigFile, Executable string
+
+	Global   globals
+	profiles *profiles
+	loaded   *client.Config // the config file, once read
+	mu       *sync.Mutex    // one line at a time
+	Compat   bool           // crictl's defaults, output and exit codes
+	Help     helpWriter     // where urfave writes help pages
+}
+
+// SystemEnv is the Env of the real process.
+func SystemEnv(version string) *Env {
+	postponeGC()
+	executable, err := os.Executable()
+	if err != nil {
+		executable = "" // then no config file is looked for next to it
+	}
+	return &Env{
+		Version: version,
+		In:      os.Stdin, Out: os.Stdout, Err: os.Stderr,
+		LookupEnv:   os.LookupEnv,
+		Now:         time.Now,
+		StartShim:   startShim,
+		Exit:        os.Exit,
+		AskPassword: askPassword,
+		InTerminal:  isTerminal(os.Stdin),
+		OutTerminal: isTerminal(os.Stdout),
+		ErrTerminal: isTerminal(os.Stderr),
+		Width:       terminalWidth,
+		ConfigFile:  client.DefaultConfigFile,
+		Executable:  executable,
+	}
+}
+
+// Fresh copies env for one command line, so that nothing of an earlier one
+// stays behind.
+func (env *Env) Fresh(compat bool) *Env {
+	run := *env
+	run.Global, run.loaded = globals{maxRetries: -1}, nil
+	run.mu, run.profiles = new(sync.Mutex), new(profiles)
+	run.Help = helpWriter{out: env.Out}
+	run.Compat = compat
+	return &run
+}
+
+// helpWriter keeps the error of writing a help page, which urfave drops.
+type helpWriter struct {
+	out io.Writer
+	err error
+}
+
+func (w *helpWriter) Write(p []byte) (int, error) {
+	n, err := w.out.Write(p)
+	w.err = cmp.Or(w.err, err)
+	return n, err
+}
+
+// getenv is the value of an environment variable, "" where it is not set.
+func (env *Env) getenv(name string) string {
+	value, _ := env.LookupEnv(name)
+	return value
+}
+
+// width is the terminal's width; 0 means unlimited.
+func (env *Env) width() int {
+	if !env.OutTerminal || env.Width == nil {
+		return 0
+	}
+	return env.Width()
+}
+
+// color reports whether cells may be coloured.
+func (env *Env) color() bool {
+	return env.OutTerminal && env.getenv("NO_COLOR") == "" && env.getenv("TERM") != "dumb"
+}
+
+// Say writes one line of a result. Lines of parallel work do not mix: each is
+// one write.
+func (env *Env) Say(format string, args ...any) error {
+	env.mu.Lock()
+	defer env.mu.Unlock()
+	_, err := fmt.Fprintln(env.Out, output.Sanitize(fmt.Sprintf(format, args...)))
+	return err
+}
+
+// Warn writes one line to stderr.
+func (env *Env) Warn(format string, args ...any) { env.Note("crishim: warning: "+format, args...) }
+
+// Note writes one line to stderr as it is.
+func (env *Env) Note(format string, args ...any) {
+	env.mu.Lock()
+	defer env.mu.Unlock()
+	fmt.Fprintln(env.Err, output.Sanitize(fmt.Sprintf(format, args...)))
+}
+
+// Debugf writes one line to stderr when --debug is on.
+func (env *Env) Debugf(format string, args ...any) {
+	if env.Global.debug {
+		env.Note("debug: "+format, args...)
+	}
+}
+
+// Offline is the action of a verb that asks no runtime, or not at once: check reads the
+// arguments and complains of wrong usage.
+func (env *Env) Offline(check func(*Env, *urfave.Context) error, run func(context.Context, *Env) error) urfave.ActionFunc {
+	return func(c *urfave.Context) error {
+		if err := check(env, c); err != nil {
+			return err
+		}
+		return run(c.Context, env)
+	}
+}
+
+// Connected is the action of a verb that asks the runtime.
+func (env *Env) Connected(check func(*Env, *urfave.Context) error, run func(context.Context, *Env, *client.Conn) error) urfave.ActionFunc {
+	return env.Offline(check, func(ctx context.Context, env *Env) error {
+		conn, err := env.Connect(ctx)
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		return run(ctx, env, conn)
+	})
+}
+
+// Connect resolves the endpoint and dials it.
+func (env *Env) Connect(ctx context.Context) (*client.Conn, error) {
+	return env.ConnectShim(ctx, false)
+}
+
+// ConnectShim is connect. An embedded shim that stays does all that its settings say,
+// one for a single command what matters to that.
+func (env *Env) ConnectShim(ctx context.Context, stays bool) (*client.Conn, error) {
+	options, err := env.ClientOptions(stays)
+	if err != nil {
+		return nil, err
+	}
+	conn, err := client.Connect(ctx, options)
+	if err != nil {
+		return nil, err
+	}
+	if flag := env.Global.ShimFlag(); flag != "" && !conn.Embedded {
+		return nil, Join(fmt.Errorf("--%s is for the built-in dockershim, and %s is used: take -r docker://", flag, conn.RuntimeEndpoint), conn.Close())
+	}
+	return conn, nil
+}
+
+// ClientOptions are flags over environment over config file.
+func (env *Env) ClientOptions(shimStays bool) (client.Options, error) {
+	config, err := env.Config()
+	if err != nil {
+		return client.Options{}, err
+	}
+	g := &env.Global
+	g.debug = g.debug || config.Debug
+	o := client.Options{
+		RuntimeEndpoint: cmp.Or(g.runtimeEndpoint, env.getenv("CONTAINER_RUNTIME_ENDPOINT")),
+		ImageEndpoint:   cmp.Or(g.imageEndpoint, env.getenv("IMAGE_SERVICE_ENDPOINT")),
+		ConnectTimeout:  cmp.Or(g.connectTimeout, env.ConnectTimeout),
+		Timeout:         g.timeout,
+		LookupEnv:       env.LookupEnv,
+		Engines:         env.engines,
+		Now:             env.Now,
+	}
+	embedded, err := env.ShimOptions(config, shimStays)
+	if err != nil {
+		return client.Options{}, err
+	}
+	if env.StartShim != nil {
+		o.StartShim = func(ctx context.Context, e client.Engine) (client.Shim, error) {
+			return env.StartShim(ctx, e, embedded)
+		}
+	}
+	if g.debug {
+		o.Debug = env.Debugf
+	}
+	// Without being asked for, a missing socket is not waited for.
+	if g.maxRetries >= 0 {
+		o.MaxRetries = g.maxRetries
+		return config.Options(o, client.KeyMaxRetries), nil
+	}
+	return config.Options(o), nil
+}
+
+// Config is the config file's content, read once for a command line.
+func (env *Env) Config() (*client.Config, error) {
+	if env.loaded != nil {
+		return env.loaded, nil
+	}
+	config, err := client.LoadConfig(env.ConfigSource())
+	if err != nil {
+		return nil, inputError{err}
+	}
+	env.loaded = config
+	return config, nil
+}
+
+func (env *Env) ConfigSource() client.ConfigSource {
+	return client.ConfigSource{
+		Path: env.Global.config, LookupEnv: env.LookupEnv, Executable: env.Executable, Default: env.ConfigFile,
+	}
+}
+
+// engines are the places where the Docker engine may be.
+func (env *Env) engines(host string) []client.Engine {
+	var out []client.Engine
+	for _, e := range docker.Endpoints(host, env.LookupEnv) {
+		out = append(out, client.Engine{Host: e.Host, From: e.From, TLS: e.TLS, Err: e.Err})
+	}
+	return out
+}
+
+// startShim starts the embedded dockershim on an engine that was found.
+func startShim(ctx context.Context, e client.Engine, o shim.Options) (client.Shim, error) {
+	o.Engine.Endpoint = &docker.Endpoint{Host: e.Host, From: e.From, TLS: e.TLS}
+	o.Engine.APIVersion = e.APIVersion
+	return shim.StartEmbedded(ctx, o)
+}
+
+// The percentage of garbage at which collections start: at the least heap of 4 MiB, and
+// for commands that stay.
+const (
+	shortLivedGC = 800
+	longLivedGC  = 100
+)
+
+// postponeGC puts off the first garbage collection until the heap has 32 MiB.
+// Most commands end long before, and a collection in a process that lives for
+// 20 ms is a tenth of its work. The first that does come restores the usual
+// pace, so what stays (a followed log, a forwarded port) is not larger for it.
+func postponeGC() {
+	if os.Getenv("GOGC") != "" || os.Getenv("GOMEMLIMIT") != "" {
+		return // somebody knows better
+	}
+	debug.SetGCPercent(shortLivedGC)
+	runtime.AddCleanup(new([32]byte), func(struct{}) { UsualGC() }, struct{}{})
+}
+
+// UsualGC is for commands that stay.
+func UsualGC() { debug.SetGCPercent(longLivedGC) }
+
+// OwnVersion is the linker's version, else the module's.
+func OwnVersion(env *Env) string {
+	if env.Version != "" {
+		return env.Version
+	}
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
+		return info.Main.Version
+	}
+	return "(devel)"
+}

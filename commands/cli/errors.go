@@ -1,0 +1,278 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"syscall"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/crishim/crishim/client"
+	"github.com/crishim/crishim/client/stream"
+	"github.com/crishim/crishim/output"
+)
+
+// The statuses that crishim gives of its own; docs/exit-codes.md.
+const (
+	exitFailed     = 1
+	ExitUsage      = 2
+	ExitOwnFailure = 125 // crishim's own failure where the command's status is passed through
+	ExitCannotRun  = 126 // as a shell says of a command that it cannot run
+	ExitNotFound   = 127
+	exitSignals    = 128
+)
+
+// UsageError is a mistake in the command line, found before anything is
+// dialled.
+type UsageError struct {
+	Text           string
+	usage          string // the one-line usage of the verb
+	Next           string // the next step, if one is known
+	unknownCommand bool
+	NoArguments    bool
+	wrongCount     bool // there are arguments, too few or too many
+}
+
+func (e *UsageError) Error() string { return e.Text }
+
+// Hint is the next step, if one is known.
+func (e *UsageError) Hint() string { return e.Next }
+
+// Usagef makes a usage error; the verb's usage line is added on the way out.
+func Usagef(format string, args ...any) error {
+	return &UsageError{Text: fmt.Sprintf(format, args...)}
+}
+
+// AddUsage gives a usage error the usage line of its verb.
+func AddUsage(line string, err error) error {
+	var usage *UsageError
+	if errors.As(err, &usage) && usage.usage == "" {
+		usage.usage = strings.TrimSpace(line)
+	}
+	return err
+}
+
+// inputError is a mistake in a file that a user gave. Like wrong usage it is
+// found before anything is dialled.
+type inputError struct{ error }
+
+func (e inputError) Unwrap() error { return e.error }
+
+// BadInput marks an error as a mistake in a file that a user gave: the status is that of
+// wrong usage.
+func BadInput(err error) error { return inputError{err} }
+
+// hinted is an error with a next step.
+type hinted struct {
+	error
+	hint string
+}
+
+func (e *hinted) Unwrap() error { return e.error }
+
+// Hint is the next step.
+func (e *hinted) Hint() string { return e.hint }
+
+// WithHint adds a next step to an error, one line whatever names are in it.
+func WithHint(err error, format string, args ...any) error {
+	return &hinted{error: err, hint: output.Sanitize(fmt.Sprintf(format, args...))}
+}
+
+// StatusError is a command that could not be run in the container, with the
+// status a shell would give: 126 or 127.
+type StatusError struct {
+	Code  int
+	Cause error
+}
+
+func (e *StatusError) Error() string { return e.Cause.Error() }
+
+func (e *StatusError) Unwrap() error { return e.Cause }
+
+// About tells which argument an error is on, where the error does not.
+func About(ref string, err error) error { return fmt.Errorf("%s: %w", ref, err) }
+
+// IsGone reports whether what should be there is not there any more.
+func IsGone(err error) bool { return status.Code(err) == codes.NotFound }
+
+// UnlessGone is for what should not be there any more.
+func UnlessGone(err error) error {
+	if IsGone(err) {
+		return nil
+	}
+	return err
+}
+
+// Each tries every argument and keeps all failures, one line each.
+func Each(args []string, do func(arg string) error) error {
+	var errs []error
+	for _, arg := range args {
+		errs = append(errs, do(arg))
+	}
+	return errors.Join(errs...)
+}
+
+// Join is errors.Join that leaves a single error as it is.
+func Join(errs ...error) error {
+	joined := errors.Join(errs...)
+	if joined == nil {
+		return nil
+	}
+	if all := Failures(joined); len(all) == 1 {
+		return all[0]
+	}
+	return joined
+}
+
+// Failures takes an error of errors.Join apart. An error that wraps several
+// others in a sentence of its own stays whole.
+func Failures(err error) []error {
+	joined, ok := err.(interface{ Unwrap() []error })
+	if !ok {
+		return []error{err}
+	}
+	var all []error
+	var texts []string
+	for _, one := range joined.Unwrap() {
+		all = append(all, Failures(one)...)
+		texts = append(texts, one.Error())
+	}
+	if strings.Join(texts, "\n") != err.Error() {
+		return []error{err}
+	}
+	return all
+}
+
+// report prints what went wrong and returns the status to exit with.
+func report(env *Env, line commandLine, signal int, err error) int {
+	if err == nil {
+		return 0
+	}
+	if code, why, ok := commandStatus(err); ok {
+		if why != "" {
+			fmt.Fprintf(env.Err, "crishim: %s\n", output.Sanitize(why))
+		}
+		WriteHint(env.Err, err)
+		if env.Compat {
+			return exitFailed
+		}
+		return code
+	}
+	if errors.Is(err, ErrFollowed) && (signal == 0 || signal == int(syscall.SIGINT) || env.Compat) {
+		return 0
+	}
+	if signal != 0 {
+		fmt.Fprintln(env.Err, "crishim: interrupted")
+		if env.Compat {
+			return exitFailed
+		}
+		return exitSignals + signal
+	}
+	for _, one := range Failures(err) {
+		fmt.Fprintf(env.Err, "crishim: %s\n", Sentence(env, one))
+		var usage *UsageError
+		if errors.As(one, &usage) && usage.usage != "" {
+			fmt.Fprintf(env.Err, "usage: %s\n", usage.usage)
+		}
+		WriteHint(env.Err, one)
+	}
+	return failureStatus(env, line, err)
+}
+
+func failureStatus(env *Env, line commandLine, err error) int {
+	var usage *UsageError
+	var input inputError
+	var syntax *client.SyntaxError
+	isUsage := errors.As(err, &usage) || errors.As(err, &input) || errors.As(err, &syntax)
+	switch {
+	case env.Compat && usage != nil && usage.unknownCommand:
+		return 3
+	case env.Compat:
+		return exitFailed
+	case line.PassesStatus():
+		return ExitOwnFailure
+	case isUsage:
+		return ExitUsage
+	}
+	return exitFailed
+}
+
+// commandStatus finds the status that the user's own command came to: it ran, was ended by
+// a signal, or could not be run.
+func commandStatus(err error) (code int, why string, ok bool) {
+	var exit *stream.ExitError
+	var signal *stream.SignalError
+	var own *StatusError
+	switch {
+	case errors.As(err, &exit):
+		return exit.Code, "", true
+	case errors.As(err, &own):
+		return own.Code, own.Error(), true
+	case errors.As(err, &signal):
+		return signal.ExitCode(), "", true
+	}
+	return 0, "", false
+}
+
+func WriteHint(w io.Writer, err error) {
+	if hint := HintOf(err); hint != "" {
+		for line := range strings.SplitSeq(hint, "\n") {
+			fmt.Fprintf(w, "hint: %s\n", output.Sanitize(line))
+		}
+	}
+}
+
+// HintOf is the next step for an error, where one is known.
+func HintOf(err error) string {
+	var hinter interface{ Hint() string }
+	if errors.As(err, &hinter) {
+		return hinter.Hint()
+	}
+	return ""
+}
+
+// Sentence is the error as a person should read it: without gRPC's prefix,
+// unless --debug asks for the whole chain, and with nothing in it that could
+// move a terminal's cursor. It is one line, with a list below it where the error
+// has one: line breaks in what a runtime or a container said are shown as
+// escapes, for what follows them could pass for a line of ours.
+func Sentence(env *Env, err error) string {
+	text := err.Error()
+	if !env.Global.debug {
+		text = WithoutStatusPrefix(err)
+	}
+	var lister interface{ List() []string }
+	var list []string
+	if errors.As(err, &lister) {
+		if head, found := strings.CutSuffix(text, "\n  "+strings.Join(lister.List(), "\n  ")); found {
+			text, list = head, lister.List()
+		}
+	}
+	lines := []string{output.Sanitize(strings.TrimRight(text, "\r\n"))}
+	for _, line := range list {
+		lines = append(lines, "  "+output.Sanitize(line))
+	}
+	return strings.Join(lines, "\n")
+}
+
+// WithoutStatusPrefix cuts "rpc error: code = X desc = " out of a chain.
+func WithoutStatusPrefix(err error) string {
+	text := err.Error()
+	var carrier interface {
+		error
+		GRPCStatus() *status.Status
+	}
+	if !errors.As(err, &carrier) {
+		return text
+	}
+	message := carrier.GRPCStatus().Message()
+	if message == "" {
+		message = strings.ToLower(carrier.GRPCStatus().Code().String())
+	}
+	// cri-dockerd passes on what its engine's client says, who it was included.
+	message = strings.ReplaceAll(message, "Error response from daemon: ", "")
+	return strings.Replace(text, carrier.Error(), message, 1)
+}

@@ -1,0 +1,292 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/distribution/reference"
+	urfave "github.com/urfave/cli/v2"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/client"
+	"github.com/crishim/crishim/internal/kube"
+)
+
+// Filter chooses containers, pods or images by what flags say of them. The
+// runtime is asked to filter what it can; all is looked at again here, for some
+// runtimes take no notice of a filter.
+type Filter struct {
+	ID              string // how it begins
+	Name, namespace Pattern
+	State           string // running, ready, ...; empty: any
+	labels          map[string]string
+	labelled        client.Selector // of --label with a key alone
+	Selector        client.Selector // what --selector says, and after check also --label
+	latest          bool
+	last            int // how many of the newest; 0: all
+
+	pod, image string // of containers
+	All        bool   // containers in every state
+
+	ImageRef string // of images: a repository, a name or an id
+	keys     []imageFilter
+}
+
+// flags are those that containers and pods share. id has a flag of its own in
+// some verbs only.
+func (f *Filter) flags(things string, states ...string) []urfave.Flag {
+	return []urfave.Flag{
+		Typed(&f.Name, ParsePattern, "name", things+" whose name matches `REGEX`"),
+		Typed(&f.namespace, ParsePattern, "namespace", things+" in namespaces that match `REGEX`"),
+		WordFlag(&f.State, states, "state", things+" in `STATE`: "+strings.Join(states, ", "), "s"),
+		f.LabelFlag(things),
+		SelectorFlag(&f.Selector),
+		BoolFlag(&f.latest, "latest", "only the newest, whatever its state", "l"),
+		IntFlag(&f.last, "last", "only the `N` newest, whatever their state", "n"),
+	}
+}
+
+func (f *Filter) ContainerFlags() []urfave.Flag {
+	return append(f.flags("containers", "created", "running", "exited", "unknown"),
+		StringFlag(&f.pod, "pod", "containers of `POD`: name, namespace/name or id", "p"),
+		StringFlag(&f.image, "image", "containers made from `IMAGE`"),
+		BoolFlag(&f.All, "all", "containers in every state, not only running ones", "a"),
+	)
+}
+
+func (f *Filter) PodFlags() []urfave.Flag { return f.flags("pods", "ready", "notready") }
+
+func (f *Filter) LabelFlag(things string) urfave.Flag {
+	flag := NewTyped(func(text string) error {
+		if text == "" || strings.ContainsAny(text, "=!,()") {
+			return addLabels(&f.labels, text)
+		}
+		exists, err := client.ParseSelector(text)
+		f.labelled = append(f.labelled, exists...)
+		return err
+	}, "label", things+" with the label `KEY=VALUE`, or KEY for any value; several must all match", nil)
+	flag.Repeated = true
+	return flag
+}
+
+func (f *Filter) ImageFlag() urfave.Flag {
+	return ListFlag(&f.keys, parseImageFilter, "filter", "only images for which `KEY=VALUE` holds", "f")
+}
+
+// Given reports whether flags choose something.
+func (f *Filter) Given() bool {
+	return f.Name.Regexp != nil || f.namespace.Regexp != nil || f.pod != "" || f.image != "" || f.State != "" ||
+		len(f.labels)+len(f.labelled)+len(f.Selector) > 0 || f.latest || f.last != 0
+}
+
+// Check completes a filter. Without a choice, containers are the running ones.
+func (f *Filter) Check(containers bool) error {
+	f.Selector = append(append(f.Selector, f.labelled...), client.Labels(f.labels)...)
+	switch {
+	case f.last < 0:
+		return Invalid("last", f.last, "must not be negative")
+	case f.latest && f.last == 0:
+		f.last = 1
+	}
+	switch {
+	case f.last > 0:
+		f.State = ""
+	case containers && f.State == "" && !f.All:
+		f.State = "running"
+	}
+	return nil
+}
+
+// thing is a container, a pod or an image as a filter looks at it.
+type thing struct {
+	id, name, namespace, state string
+	labels                     map[string]string
+	created                    int64
+}
+
+// choose returns what a filter lets through, the newest first.
+func choose[T any](f *Filter, all []T, look func(T) thing) []T {
+	kept := slices.DeleteFunc(slices.Clone(all), func(item T) bool {
+		t := look(item)
+		return !strings.HasPrefix(t.id, f.ID) || f.State != "" && f.State != t.state ||
+			!f.Name.matches(t.name) || !f.namespace.matches(t.namespace) || !f.Selector.Matches(t.labels)
+	})
+	slices.SortStableFunc(kept, func(a, b T) int { return cmp.Compare(look(b).created, look(a).created) })
+	if f.last > 0 && f.last < len(kept) {
+		kept = kept[:f.last]
+	}
+	return kept
+}
+
+// The states of containers and pods in the words of flags.
+func ContainerState(s runtimeapi.ContainerState) string {
+	return strings.ToLower(strings.TrimPrefix(s.String(), "CONTAINER_"))
+}
+
+func PodState(s runtimeapi.PodSandboxState) string {
+	return strings.ToLower(strings.TrimPrefix(s.String(), "SANDBOX_"))
+}
+
+// Containers lists the containers that the filter chooses.
+func (f *Filter) Containers(ctx context.Context, conn *client.Conn) ([]*runtimeapi.Container, error) {
+	request := &runtimeapi.ContainerFilter{LabelSelector: f.Selector.Equalities()}
+	if f.State != "" {
+		state := runtimeapi.ContainerState_value["CONTAINER_"+strings.ToUpper(f.State)]
+		request.State = &runtimeapi.ContainerStateValue{State: runtimeapi.ContainerState(state)}
+	}
+	if f.pod != "" {
+		pod, err := conn.Pod(ctx, f.pod, client.Any)
+		if err != nil {
+			return nil, err
+		}
+		request.PodSandboxId = pod.GetId()
+	}
+	var images []string // the ways in which a container may name the image asked for
+	if f.image != "" {
+		res, err := conn.Image.ImageStatus(ctx, &runtimeapi.ImageStatusRequest{Image: &runtimeapi.ImageSpec{Image: f.image}})
+		if err != nil {
+			return nil, err
+		}
+		images = slices.Concat([]string{f.image, res.GetImage().GetId()}, res.GetImage().GetRepoTags(), res.GetImage().GetRepoDigests())
+	}
+	res, err := conn.Runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{Filter: request})
+	if err != nil {
+		return nil, err
+	}
+	all := slices.DeleteFunc(res.GetContainers(), func(c *runtimeapi.Container) bool {
+		made := func(image string) bool {
+			return image != "" && (c.GetImageRef() == image || c.GetImageId() == image || c.GetImage().GetImage() == image)
+		}
+		return f.pod != "" && c.GetPodSandboxId() != request.GetPodSandboxId() || f.image != "" && !slices.ContainsFunc(images, made)
+	})
+	// Only a kubelet labels containers with their pod's namespace; of the rest the sandbox knows it.
+	var pods map[string]*runtimeapi.PodSandboxMetadata
+	if f.namespace.Regexp != nil {
+		if pods, err = PodNames(ctx, conn); err != nil {
+			return nil, err
+		}
+	}
+	return choose(f, all, func(c *runtimeapi.Container) thing {
+		namespace := cmp.Or(c.GetLabels()[kube.LabelPodNamespace], pods[c.GetPodSandboxId()].GetNamespace())
+		return thing{c.GetId(), c.GetMetadata().GetName(), namespace, ContainerState(c.GetState()), c.GetLabels(), c.GetCreatedAt()}
+	}), nil
+}
+
+// Pods lists the pods that the filter chooses.
+func (f *Filter) Pods(ctx context.Context, conn *client.Conn) ([]*runtimeapi.PodSandbox, error) {
+	request := &runtimeapi.PodSandboxFilter{LabelSelector: f.Selector.Equalities()}
+	if f.State != "" {
+		state := runtimeapi.PodSandboxState_value["SANDBOX_"+strings.ToUpper(f.State)]
+		request.State = &runtimeapi.PodSandboxStateValue{State: runtimeapi.PodSandboxState(state)}
+	}
+	res, err := conn.Runtime.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{Filter: request})
+	if err != nil {
+		return nil, err
+	}
+	return choose(f, res.GetItems(), func(p *runtimeapi.PodSandbox) thing {
+		m := p.GetMetadata()
+		return thing{p.GetId(), m.GetName(), m.GetNamespace(), PodState(p.GetState()), p.GetLabels(), p.GetCreatedAt()}
+	}), nil
+}
+
+// Images lists the images that the filter chooses, by name. The runtime is asked for all:
+// many take no notice of the filter, or know one spelling of a name only.
+func (f *Filter) Images(ctx context.Context, conn *client.Conn) ([]*runtimeapi.Image, error) {
+	res, err := conn.Image.ListImages(ctx, &runtimeapi.ListImagesRequest{})
+	if err != nil {
+		return nil, err
+	}
+	images := res.GetImages()
+	slices.SortStableFunc(images, func(a, b *runtimeapi.Image) int { return strings.Compare(ImageName(a), ImageName(b)) })
+	images = slices.DeleteFunc(images, func(i *runtimeapi.Image) bool { return f.ImageRef != "" && !isNamed(i, f.ImageRef) })
+	for _, key := range f.keys {
+		if images, err = key.apply(images); err != nil {
+			return nil, err
+		}
+	}
+	return choose(f, images, func(i *runtimeapi.Image) thing { return thing{id: i.GetId(), name: ImageName(i)} }), nil
+}
+
+// imageFilter is one --filter of images; all must hold.
+type imageFilter struct {
+	key, value string
+	dangling   bool
+	reference  *regexp.Regexp
+}
+
+func parseImageFilter(text string) (f imageFilter, err error) {
+	f.key, f.value, _ = strings.Cut(text, "=")
+	switch f.key {
+	case "dangling":
+		if f.dangling, err = strconv.ParseBool(f.value); err != nil {
+			err = errors.New("must be dangling=true or dangling=false")
+		}
+	case "reference":
+		f.reference, err = regexp.Compile(f.value)
+	case "before", "since":
+		if f.value == "" {
+			err = fmt.Errorf("must be %s=IMAGE", f.key)
+		}
+	default:
+		err = errors.New("must be dangling=BOOL, reference=REGEX, before=IMAGE or since=IMAGE")
+	}
+	return f, err
+}
+
+// apply filters images, which are in the order of their names. Before and since go by that
+// order, which is all that CRI tells: it has no time for images.
+func (f imageFilter) apply(images []*runtimeapi.Image) ([]*runtimeapi.Image, error) {
+	switch f.key {
+	case "dangling":
+		return slices.DeleteFunc(images, func(i *runtimeapi.Image) bool { return (len(i.GetRepoTags()) == 0) != f.dangling }), nil
+	case "reference":
+		return slices.DeleteFunc(images, func(i *runtimeapi.Image) bool {
+			return !slices.ContainsFunc(slices.Concat(i.GetRepoTags(), i.GetRepoDigests()), f.reference.MatchString)
+		}), nil
+	}
+	at := slices.IndexFunc(images, func(i *runtimeapi.Image) bool { return isNamed(i, f.value) })
+	switch {
+	case at < 0:
+		return nil, fmt.Errorf("--filter %s=%s: no such image", f.key, f.value)
+	case f.key == "before":
+		return images[at+1:], nil
+	}
+	return images[:at], nil
+}
+
+// isNamed reports whether a user means an image by a repository, a repository
+// with tag or digest, or the beginning of an id.
+func isNamed(image *runtimeapi.Image, name string) bool {
+	id := strings.TrimPrefix(image.GetId(), "sha256:")
+	if wanted := strings.TrimPrefix(name, "sha256:"); len(wanted) >= 3 && strings.HasPrefix(id, wanted) {
+		return true
+	}
+	wanted, err := reference.ParseNormalizedNamed(name)
+	if err != nil {
+		return false
+	}
+	return slices.ContainsFunc(slices.Concat(image.GetRepoTags(), image.GetRepoDigests()), func(known string) bool {
+		named, err := reference.ParseNormalizedNamed(known)
+		return err == nil && (named.String() == wanted.String() || reference.IsNameOnly(wanted) && named.Name() == wanted.Name())
+	})
+}
+
+// ImageName is how to call an image: its first tag, else a digest, else its id.
+func ImageName(image *runtimeapi.Image) string {
+	return slices.Concat(image.GetRepoTags(), image.GetRepoDigests(), []string{image.GetId()})[0]
+}
+
+// ImageStatus asks for an image, which must be there.
+func ImageStatus(ctx context.Context, conn *client.Conn, ref string, verbose bool) (*runtimeapi.ImageStatusResponse, error) {
+	res, err := conn.Image.ImageStatus(ctx, &runtimeapi.ImageStatusRequest{Image: &runtimeapi.ImageSpec{Image: ref}, Verbose: verbose})
+	if err == nil && res.GetImage() == nil {
+		err = WithHint(fmt.Errorf("no such image %s", Quote(ref)), "crishim images lists them, crishim pull %s gets it", ref)
+	}
+	return res, err
+}

@@ -1,0 +1,303 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	urfave "github.com/urfave/cli/v2"
+)
+
+// A flag is bound to a field of its verb's options where it is declared, and is not read by
+// name again. Words, numbers and switches are urfave's own flags; what has a small language
+// of its own is a typed flag.
+
+func BoolFlag(to *bool, name, usage string, aliases ...string) urfave.Flag {
+	return &urfave.BoolFlag{Name: name, Aliases: aliases, Usage: usage, Destination: to}
+}
+
+func StringFlag(to *string, name, usage string, aliases ...string) urfave.Flag {
+	return &urfave.StringFlag{Name: name, Aliases: aliases, Usage: usage, Destination: to, Value: *to}
+}
+
+func IntFlag(to *int, name, usage string, aliases ...string) urfave.Flag {
+	return &urfave.IntFlag{Name: name, Aliases: aliases, Usage: usage, Destination: to, Value: *to}
+}
+
+func Int64Flag(to *int64, name, usage string) urfave.Flag {
+	return &urfave.Int64Flag{Name: name, Usage: usage, Destination: to, Value: *to}
+}
+
+// typedFlag is a flag whose text is read when urfave comes to it: a mistake is wrong usage.
+type typedFlag struct {
+	*urfave.GenericFlag
+	text     *flagText
+	Words    []string // all that it takes, if those are few; for completions
+	Repeated bool
+}
+
+// flagText is the value that urfave sets.
+type flagText struct {
+	read func(string) error
+	err  error
+}
+
+// Set reads the text of the flag. When a flag is given by one of its names, urfave sets the
+// others to what Serialize returns.
+func (t *flagText) Set(text string) error {
+	if text != alreadySet {
+		t.err = t.read(text)
+	}
+	return t.err
+}
+
+func (*flagText) String() string { return "" }
+
+// Serialize returns what stands for the text under the flag's other names.
+func (*flagText) Serialize() string { return alreadySet }
+
+const alreadySet = "\x00already set"
+
+// IsSliceFlag lets help show a flag that may be given several times.
+func (f *typedFlag) IsSliceFlag() bool { return f.Repeated }
+
+// values are those that completion offers.
+func (f *typedFlag) values() []string { return f.Words }
+
+func (f *typedFlag) String() string { return urfave.FlagStringer(f) }
+
+func NewTyped(read func(string) error, name, usage string, aliases []string) *typedFlag {
+	text := &flagText{read: read}
+	return &typedFlag{GenericFlag: &urfave.GenericFlag{Name: name, Aliases: aliases, Usage: usage, Value: text}, text: text}
+}
+
+// Typed is a flag that parse reads.
+func Typed[T any](to *T, parse func(string) (T, error), name, usage string, aliases ...string) *typedFlag {
+	return NewTyped(func(text string) error {
+		value, err := parse(text)
+		if err == nil {
+			*to = value
+		}
+		return err
+	}, name, usage, aliases)
+}
+
+// ListFlag is a flag that may be given several times, and adds to a list each time.
+func ListFlag[T any](to *[]T, parse func(string) (T, error), name, usage string, aliases ...string) urfave.Flag {
+	flag := NewTyped(func(text string) error {
+		value, err := parse(text)
+		if err == nil {
+			*to = append(*to, value)
+		}
+		return err
+	}, name, usage, aliases)
+	flag.Repeated = true
+	return flag
+}
+
+func StringsFlag(to *[]string, name, usage string, aliases ...string) urfave.Flag {
+	return ListFlag(to, func(text string) (string, error) { return text, nil }, name, usage, aliases...)
+}
+
+// WordFlag is a flag that takes one of a few words, in any case. An empty one is none, where
+// none is the default.
+func WordFlag(to *string, words []string, name, usage string, aliases ...string) urfave.Flag {
+	optional := *to == ""
+	flag := Typed(to, func(text string) (string, error) {
+		word := strings.ToLower(text)
+		if word == "" && optional || slices.Contains(words, word) {
+			return word, nil
+		}
+		return "", MustBe(words...)
+	}, name, usage, aliases...)
+	flag.Words, flag.DefaultText = words, *to
+	return flag
+}
+
+// chosen is a flag that takes other texts too than those that are offered for completion.
+func chosen(to *string, words []string, name, usage string, aliases ...string) *typedFlag {
+	flag := Typed(to, func(text string) (string, error) { return text, nil }, name, usage, aliases...)
+	flag.Words, flag.DefaultText = words, *to
+	return flag
+}
+
+// DurationFlag is a flag that takes 5 for five seconds as well as 5s.
+func DurationFlag(to *time.Duration, name, usage string, aliases ...string) *typedFlag {
+	flag := Typed(to, func(text string) (time.Duration, error) {
+		value, err := parseDuration(text)
+		if err == nil && value < 0 {
+			err = errors.New("must not be negative")
+		}
+		return value, err
+	}, name, usage, aliases...)
+	if *to != 0 {
+		flag.DefaultText = to.String()
+	}
+	return flag
+}
+
+// LabelsFlag is a flag that takes KEY=VALUE, several times or separated by commas.
+func LabelsFlag(to *map[string]string, name, usage string, aliases ...string) urfave.Flag {
+	flag := NewTyped(func(text string) error { return addLabels(to, text) }, name, usage, aliases)
+	flag.Repeated = true
+	return flag
+}
+
+// addLabels reads k=v[,k=v]; a value may contain '=', and a comma that no pair follows.
+func addLabels(to *map[string]string, text string) error {
+	var pairs []string
+	for part := range strings.SplitSeq(text, ",") {
+		if !strings.Contains(part, "=") && len(pairs) > 0 {
+			pairs[len(pairs)-1] += "," + part
+			continue
+		}
+		pairs = append(pairs, part)
+	}
+	labels := maps.Clone(*to)
+	if labels == nil {
+		labels = map[string]string{}
+	}
+	for _, pair := range pairs {
+		key, value, found := strings.Cut(pair, "=")
+		if !found || key == "" {
+			return errors.New("must be KEY=VALUE")
+		}
+		labels[key] = value
+	}
+	*to = labels
+	return nil
+}
+
+func parseDuration(text string) (time.Duration, error) {
+	if seconds, err := strconv.ParseFloat(text, 64); err == nil {
+		if math.IsNaN(seconds) || math.Abs(seconds) > float64(math.MaxInt64/int64(time.Second)) {
+			return 0, errors.New("is out of range")
+		}
+		return time.Duration(seconds * float64(time.Second)), nil
+	}
+	value, err := time.ParseDuration(text)
+	if err != nil {
+		return 0, errors.New("must be a number of seconds or a duration such as 5s or 1m30s")
+	}
+	return value, nil
+}
+
+// Pattern is an optional regular expression, unanchored as in crictl.
+type Pattern struct{ *regexp.Regexp }
+
+func (p Pattern) matches(s string) bool { return p.Regexp == nil || p.MatchString(s) }
+
+func ParsePattern(text string) (p Pattern, err error) {
+	if text != "" {
+		p.Regexp, err = regexp.Compile(text)
+	}
+	return p, err
+}
+
+// MustBe says what a flag takes: "must be a, b or c".
+func MustBe(words ...string) error {
+	last := len(words) - 1
+	if last < 1 {
+		return errors.New("must be " + strings.Join(words, ""))
+	}
+	return errors.New("must be " + strings.Join(words[:last], ", ") + " or " + words[last])
+}
+
+// Invalid is wrong usage of a flag: its value is not what it must be.
+func Invalid(flag string, value any, reason string) error {
+	return Usagef("invalid --%s %s: %s", flag, Quote(fmt.Sprint(value)), reason)
+}
+
+// flagError matches what the flag package says of a value.
+var flagError = regexp.MustCompile(`(?s)^invalid (?:boolean )?value (".*") for (?:flag )?-([\w-]+): (.*)$`)
+
+// FlagComplaint is what urfave says of a flag's value, in our words.
+func FlagComplaint(flags []urfave.Flag, err error) error {
+	m := flagError.FindStringSubmatch(err.Error())
+	if m == nil {
+		return Usagef("%v", err)
+	}
+	value, name, reason := m[1], m[2], m[3]
+	e := &UsageError{}
+	for _, flag := range flags {
+		if !slices.Contains(flag.Names(), name) {
+			continue
+		}
+		name = flag.Names()[0]
+		if f, ok := flag.(*typedFlag); ok && f.text.err != nil {
+			e.Next = HintOf(f.text.err)
+		}
+	}
+	if reason == "parse error" {
+		reason = "must be a number"
+	}
+	e.Text = fmt.Sprintf("invalid --%s %s: %s", name, value, reason)
+	return e
+}
+
+// ArgCount checks how many arguments there are; most below 0 means any number.
+func ArgCount(c *urfave.Context, least, most int) error {
+	n := c.Args().Len()
+	wrong := func(format string, args ...any) error {
+		return &UsageError{Text: fmt.Sprintf(format, args...), wrongCount: true}
+	}
+	switch {
+	case n < least && n == 0:
+		return &UsageError{Text: c.Command.Name + " needs " + c.Command.ArgsUsage, NoArguments: true}
+	case n < least:
+		return wrong("%s needs %s: only %d given", c.Command.Name, c.Command.ArgsUsage, n)
+	case most == 0 && n > 0:
+		return wrong("%s takes no arguments, got %s", c.Command.Name, Quote(c.Args().First()))
+	case most >= 0 && n > most:
+		return wrong("%s: unexpected argument %s", c.Command.Name, Quote(c.Args().Get(most)))
+	}
+	return nil
+}
+
+func Quote(s string) string { return strconv.Quote(s) }
+
+// Without leaves flags out, by their first names.
+func Without(flags []urfave.Flag, names ...string) []urfave.Flag {
+	return slices.DeleteFunc(flags, func(f urfave.Flag) bool { return slices.Contains(names, f.Names()[0]) })
+}
+
+// Unaliased takes the short names from flags that are those of others in their verb.
+func Unaliased(flags []urfave.Flag, names ...string) []urfave.Flag {
+	for _, flag := range flags {
+		if !slices.Contains(names, flag.Names()[0]) {
+			continue
+		}
+		switch f := flag.(type) {
+		case *urfave.StringFlag:
+			f.Aliases = nil
+		case *typedFlag:
+			f.Aliases = nil
+		}
+	}
+	return flags
+}
+
+// WaitFlag is --wait and --wait=ready of apply and sync, a boolean flag that can have a value.
+type WaitFlag struct{ *urfave.GenericFlag }
+
+// WaitText is the text of the flag.
+type WaitText string
+
+func (w *WaitText) Set(text string) error { *w = WaitText(text); return nil }
+
+func (w *WaitText) String() string { return string(*w) }
+
+func (*WaitText) IsBoolFlag() bool { return true }
+
+func (WaitFlag) values() []string { return []string{"ready"} }
+
+// TakesValue keeps the form without a value for help and man pages.
+func (WaitFlag) TakesValue() bool { return false }
+
+func (f WaitFlag) String() string { return "--wait, --wait=ready\t" + f.Usage }

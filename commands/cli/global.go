@@ -1,0 +1,119 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"runtime/pprof"
+	"time"
+
+	urfave "github.com/urfave/cli/v2"
+)
+
+// globals are the options that stand before the verb, or, in their long form,
+// behind it.
+type globals struct {
+	config          string
+	runtimeEndpoint string
+	imageEndpoint   string
+	timeout         time.Duration // per operation; 0: by its kind
+	connectTimeout  time.Duration // 0: the client's own
+	maxRetries      int           // -1: as the config file says
+	debug           bool
+	cpuProfile      string
+	memProfile      string
+	networkPlugin   string // of the embedded shim
+	shimConfig      string
+	compat          string
+	version         bool
+}
+
+// ShimFlag is a flag about the embedded shim that was given, "" where none was.
+func (g *globals) ShimFlag() string {
+	switch {
+	case g.networkPlugin != "":
+		return FlagNetworkPlugin
+	case g.shimConfig != "":
+		return FlagShimConfig
+	}
+	return ""
+}
+
+func (g *globals) Flags() []urfave.Flag {
+	return []urfave.Flag{
+		StringFlag(&g.config, "config", "read settings from `FILE` (env CRI_CONFIG_FILE, default /etc/crictl.yaml)", "c"),
+		Typed(&g.runtimeEndpoint, NotEmpty, "runtime-endpoint", "talk to the runtime at `ENDPOINT`: unix:///path, tcp://host:port, docker:// (env CONTAINER_RUNTIME_ENDPOINT)", "r"),
+		Typed(&g.imageEndpoint, NotEmpty, "image-endpoint", "talk to the image service at `ENDPOINT` (env IMAGE_SERVICE_ENDPOINT, default the runtime's)", "i"),
+		DurationFlag(&g.timeout, "timeout", "timeout of one operation: 5, 5s, 1m (default by operation)", "t"),
+		DurationFlag(&g.connectTimeout, "connect-timeout", "timeout of connecting (default 2s)"),
+		BoolFlag(&g.debug, "debug", "print on stderr what is done and how long it takes", "D"),
+		&urfave.IntFlag{Name: "max-retries", Destination: &g.maxRetries, Value: g.maxRetries, DefaultText: "not at all", Usage: "retry `N` times when the endpoint is missing or refuses connections"},
+		WordFlag(&g.compat, []string{"crictl"}, "compat", "keep the defaults, output and exit codes of `TOOL` (crictl)"),
+		Typed(&g.networkPlugin, parseNetworkPlugin, FlagNetworkPlugin, "connect new pods of the built-in dockershim by `PLUGIN`: bridge, cni, kubenet (env CRISHIM_NETWORK_PLUGIN, default the engine's bridge)"),
+		Typed(&g.shimConfig, NotEmpty, FlagShimConfig, "take the built-in dockershim's settings from the YAML `FILE`, which has the flags of serve (env CRISHIM_SHIM_CONFIG)"),
+		StringFlag(&g.cpuProfile, "profile-cpu", "write a CPU profile to `FILE`"),
+		StringFlag(&g.memProfile, "profile-mem", "write a memory profile to `FILE`"),
+		&urfave.BoolFlag{Name: "enable-tracing", Hidden: true},
+		&urfave.StringFlag{Name: "tracing-endpoint", Hidden: true},
+		&urfave.StringFlag{Name: "tracing-sampling-rate-per-million", Hidden: true},
+		BoolFlag(&g.version, "version", "print crishim's own version", "v"),
+	}
+}
+
+func NotEmpty(text string) (string, error) {
+	if text == "" {
+		return "", errors.New("must not be empty")
+	}
+	return text, nil
+}
+
+// ReadGlobals is the App's Before.
+func ReadGlobals(env *Env) urfave.BeforeFunc {
+	return func(c *urfave.Context) error {
+		for _, name := range []string{"enable-tracing", "tracing-endpoint", "tracing-sampling-rate-per-million"} {
+			if c.IsSet(name) {
+				return Usagef("--%s: tracing is not built in", name)
+			}
+		}
+		env.Compat = env.Compat || env.Global.compat != ""
+		return env.profiles.start(env.Global)
+	}
+}
+
+// profiles measures a command line for --profile-cpu and --profile-mem.
+type profiles struct {
+	cpu    *os.File
+	memory string
+}
+
+func (p *profiles) start(g globals) (err error) {
+	p.memory = g.memProfile
+	if g.cpuProfile == "" {
+		return nil
+	}
+	if p.cpu, err = os.Create(g.cpuProfile); err == nil {
+		err = pprof.StartCPUProfile(p.cpu)
+	}
+	if err != nil {
+		return fmt.Errorf("--profile-cpu: %w", err)
+	}
+	return nil
+}
+
+// stop writes what was measured. It is called once, whatever became of start.
+func (p *profiles) stop() (err error) {
+	if p.cpu != nil {
+		pprof.StopCPUProfile()
+		err = p.cpu.Close()
+	}
+	if p.memory == "" {
+		return err
+	}
+	file, createErr := os.Create(p.memory)
+	if createErr != nil {
+		return Join(err, fmt.Errorf("--profile-mem: %w", createErr))
+	}
+	runtime.GC() // else the profile is of the last collection
+	return Join(err, pprof.WriteHeapProfile(file), file.Close())
+}

@@ -1,0 +1,104 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"strings"
+
+	"google.golang.org/protobuf/proto"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/client"
+	"github.com/crishim/crishim/internal/kube"
+)
+
+// Source is how people call a container, as far as its labels tell.
+type Source struct{ Namespace, Pod, Container string }
+
+func SourceOf(c *runtimeapi.Container) Source {
+	labels := c.GetLabels()
+	return Source{labels[kube.LabelPodNamespace], labels[kube.LabelPodName], cmp.Or(c.GetMetadata().GetName(), c.GetId())}
+}
+
+func (s Source) Name() string {
+	if s.Pod == "" {
+		return s.Container
+	}
+	return s.Pod + "/" + s.Container
+}
+
+// FullName is name with the namespace, where that is known.
+func (s Source) FullName() string {
+	if s.Pod == "" || s.Namespace == "" {
+		return s.Name()
+	}
+	return s.Namespace + "/" + s.Name()
+}
+
+// ContainerName is how messages name a container: pod/name where the pod is
+// known, its id where it has no name.
+func ContainerName(c *runtimeapi.Container) string { return SourceOf(c).Name() }
+
+// title is a name with the beginning of the id, which tells attempts apart.
+func title(name, id string) string { return fmt.Sprintf("%s (%.13s)", name, id) }
+
+func PodPath(m *runtimeapi.PodSandboxMetadata) string {
+	return strings.TrimPrefix(m.GetNamespace()+"/"+m.GetName(), "/")
+}
+
+// PodNames lists the names of all sandboxes by id, for containers that were
+// made without the kubelet's labels.
+func PodNames(ctx context.Context, conn *client.Conn) (map[string]*runtimeapi.PodSandboxMetadata, error) {
+	res, err := conn.Runtime.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})
+	if err != nil {
+		return nil, err
+	}
+	names := make(map[string]*runtimeapi.PodSandboxMetadata, len(res.GetItems()))
+	for _, pod := range res.GetItems() {
+		names[pod.GetId()] = pod.GetMetadata()
+	}
+	return names, nil
+}
+
+// NamePods puts the names of their pods on containers that nobody labelled
+// with them, for people to read. What the runtime sent stays as it is.
+func NamePods(ctx context.Context, conn *client.Conn, containers []*runtimeapi.Container) []*runtimeapi.Container {
+	complete := true
+	for _, c := range containers {
+		complete = complete && c.GetLabels()[kube.LabelPodName] != ""
+	}
+	if complete {
+		return containers
+	}
+	pods, err := PodNames(ctx, conn)
+	if err != nil {
+		return containers // the names are a help, no more
+	}
+	named := make([]*runtimeapi.Container, len(containers))
+	for i, c := range containers {
+		named[i] = c
+		if pod := pods[c.GetPodSandboxId()]; pod != nil && c.GetLabels()[kube.LabelPodName] == "" {
+			named[i] = proto.CloneOf(c)
+			labels := map[string]string{kube.LabelPodName: pod.GetName(), kube.LabelPodNamespace: pod.GetNamespace()}
+			maps.Copy(labels, c.GetLabels())
+			named[i].Labels = labels
+		}
+	}
+	return named
+}
+
+// NeedNamespaces reports whether pod/container does not tell containers apart: pods of one
+// name are in several namespaces.
+func NeedNamespaces(containers []*runtimeapi.Container) bool {
+	seen := map[string]string{}
+	for _, c := range containers {
+		from := SourceOf(c)
+		if other, ok := seen[from.Name()]; ok && other != from.Namespace {
+			return true
+		}
+		seen[from.Name()] = from.Namespace
+	}
+	return false
+}

@@ -1,0 +1,157 @@
+package cli
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	urfave "github.com/urfave/cli/v2"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/client"
+	"github.com/crishim/crishim/commands/cli/crifile"
+	"github.com/crishim/crishim/output"
+)
+
+// CompletePod fills in what a pod needs and its author left out.
+func CompletePod(pod *runtimeapi.PodSandboxConfig) {
+	if pod.Metadata.Namespace == "" {
+		pod.Metadata.Namespace = "default"
+	}
+	if pod.Metadata.Uid == "" {
+		pod.Metadata.Uid = NewUID()
+	}
+}
+
+// NewUID returns a random UUID.
+func NewUID() string {
+	var b [16]byte
+	rand.Read(b[:]) // never fails
+	b[6] = b[6]&0x0f | 0x40
+	b[8] = b[8]&0x3f | 0x80
+	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
+}
+
+// RunPod makes a pod, with a directory for its logs if it has none.
+func RunPod(ctx context.Context, conn *client.Conn, pod *runtimeapi.PodSandboxConfig, handler string) (string, error) {
+	given := pod.LogDirectory
+	if err := completeLogs(pod, conn.Embedded); err != nil {
+		return "", err
+	}
+	res, err := conn.Runtime.RunPodSandbox(ctx, &runtimeapi.RunPodSandboxRequest{Config: pod, RuntimeHandler: handler})
+	if err != nil && given == "" && pod.LogDirectory != "" {
+		err = Join(err, RemoveOwnLogs(pod.GetMetadata()))
+	}
+	return res.GetPodSandboxId(), err
+}
+
+// OwnLogs is where the logs of pods go whose configuration names no
+// directory. A runtime without one keeps no logs. rmp takes a pod's away.
+// Tests have another.
+var OwnLogs = "/var/log/crishim"
+
+// completeLogs names a log directory where the runtime needs one to keep logs
+// and this user may make it. The embedded shim reads the engine's logs.
+func completeLogs(pod *runtimeapi.PodSandboxConfig, embedded bool) error {
+	if pod.LogDirectory != "" || embedded || os.Geteuid() != 0 {
+		return nil
+	}
+	pod.LogDirectory = OwnLogDirectory(pod.GetMetadata())
+	if err := os.MkdirAll(pod.LogDirectory, 0o755); err != nil {
+		return fmt.Errorf("make the pod's log directory: %w", err)
+	}
+	return nil
+}
+
+// maxFileName is what Linux takes as the name of a file, in bytes.
+const maxFileName = 255
+
+// OwnLogDirectory is always a directory in ownLogs, and never that of a pod with
+// other metadata by way of a slash: a runtime may list pods with any text as name
+// and uid, and rmp removes this directory.
+func OwnLogDirectory(m *runtimeapi.PodSandboxMetadata) string {
+	name := m.GetNamespace() + "_" + m.GetName() + "_" + m.GetUid()
+	if len(name) > maxFileName || strings.ContainsAny(name, "/\x00") {
+		name = fmt.Sprintf("pod-%x", sha256.Sum256([]byte(name)))
+	}
+	return filepath.Join(OwnLogs, name)
+}
+
+// RemoveOwnLogs takes the log directory away that completeLogs made, if any.
+func RemoveOwnLogs(m *runtimeapi.PodSandboxMetadata) error {
+	if err := os.RemoveAll(OwnLogDirectory(m)); err != nil {
+		return fmt.Errorf("remove the pod's logs: %w", err)
+	}
+	os.Remove(OwnLogs) // goes only when it is empty
+	return nil
+}
+
+func IsDir(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.IsDir()
+}
+
+// CancelFlag is --cancel-timeout of the verbs that make things.
+func CancelFlag(to *time.Duration) urfave.Flag {
+	return DurationFlag(to, "cancel-timeout", "timeout of each request: 5, 5s, 1m", "T")
+}
+
+// Limited puts --cancel-timeout in the place of the usual limit.
+func Limited(ctx context.Context, d time.Duration) context.Context {
+	if d <= 0 {
+		return ctx
+	}
+	return client.WithTimeout(ctx, d, "--cancel-timeout")
+}
+
+func DryRunFlag(to *bool) urfave.Flag {
+	return BoolFlag(to, "dry-run", "print the request instead of sending it")
+}
+
+// PrintRequest shows what would be sent, in a form that can be fed back.
+func PrintRequest(env *Env, requests ...proto.Message) error {
+	for _, request := range requests {
+		if err := output.Value(env.Out, crifile.Encode(request), output.Options{}, nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// NewSchema prints the JSON schema of a configuration file. One kind has no
+// flags to choose between; "container" offers both, as crictl does.
+func NewSchema(env *Env, verb, kind string) *urfave.Command {
+	var pod, container bool
+	c := &urfave.Command{
+		Name:        "jsonschema",
+		Aliases:     []string{"js"},
+		Usage:       "print the JSON schema of the configuration",
+		Description: WithExamples("The schema that editors check such a file with.", "crishim "+verb+" jsonschema"),
+		Action: env.Offline(func(_ *Env, c *urfave.Context) error {
+			if pod && container {
+				return Usagef("--pod-config and --container-config: choose one")
+			}
+			return ArgCount(c, 0, 0)
+		}, func(_ context.Context, env *Env) error {
+			var m protoreflect.ProtoMessage = &runtimeapi.ContainerConfig{}
+			if kind == "pod" || pod {
+				m = &runtimeapi.PodSandboxConfig{}
+			}
+			return output.Value(env.Out, crifile.Schema(m.ProtoReflect().Descriptor()), output.Options{}, nil)
+		}),
+	}
+	if kind == "container" {
+		c.Flags = []urfave.Flag{
+			BoolFlag(&pod, "pod-config", "the pod's configuration", "p"),
+			BoolFlag(&container, "container-config", "the container's configuration (default)", "c"),
+		}
+	}
+	return c
+}

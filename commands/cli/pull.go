@@ -1,0 +1,268 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	urfave "github.com/urfave/cli/v2"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/client"
+	"github.com/crishim/crishim/client/auth"
+	"github.com/crishim/crishim/commands/cli/progress"
+	"github.com/crishim/crishim/internal/bounded"
+	"github.com/crishim/crishim/output"
+)
+
+// PullOptions say how the verbs that may pull do it.
+type PullOptions struct {
+	creds, encoded, User string
+	fromStdin            bool
+	authFile             string
+	timeout              time.Duration
+	With, without        bool // --with-pull, --no-pull
+
+	auth      *runtimeapi.AuthConfig // nil: look it up
+	IfMissing bool
+	Retries   int
+	Progress  bool              // show how far it is
+	Display   *progress.Display // nil: one for each pull
+}
+
+func (o *PullOptions) Flags() []urfave.Flag {
+	return []urfave.Flag{
+		StringFlag(&o.creds, "creds", "`USER[:PASSWORD]` for the registry (env CRICTL_CREDS)"),
+		StringFlag(&o.encoded, "auth", "`BASE64` of user:password for the registry (env CRICTL_AUTH)"),
+		StringFlag(&o.User, "username", "`USER` for the registry; the password is asked for", "u"),
+		BoolFlag(&o.fromStdin, "password-stdin", "read the password from standard input"),
+		StringFlag(&o.authFile, "authfile", "read credentials from `FILE` instead of ~/.docker/config.json"),
+		DurationFlag(&o.timeout, "pull-timeout", "timeout of a pull: 90, 90s, 5m (env CRICTL_PULL_TIMEOUT, default no limit)", "pt"),
+	}
+}
+
+// ChoiceFlags are those of verbs that pull if the config file wants it.
+func (o *PullOptions) ChoiceFlags() []urfave.Flag {
+	return []urfave.Flag{
+		BoolFlag(&o.With, "with-pull", "pull the image first"),
+		BoolFlag(&o.without, "no-pull", "do not pull the image"),
+	}
+}
+
+// Wanted reports whether to pull; the flags go before the config file.
+func (o *PullOptions) Wanted(usual bool) (bool, error) {
+	if o.With && o.without {
+		return false, Usagef("--with-pull and --no-pull contradict each other")
+	}
+	return o.With || usual && !o.without, nil
+}
+
+// Check reads the credentials, and asks for the password.
+func (o *PullOptions) Check(env *Env, c *urfave.Context) (err error) {
+	o.Progress = env.ErrTerminal && !env.Compat
+	if text := env.getenv("CRICTL_PULL_TIMEOUT"); text != "" && !c.IsSet("pull-timeout") {
+		if o.timeout, err = parseDuration(text); err != nil {
+			return Usagef("invalid CRICTL_PULL_TIMEOUT %s: %v", Quote(text), err)
+		}
+	}
+	o.auth, err = o.credentials(env, c)
+	return err
+}
+
+// credentials are those of the flags or the environment, nil where there are none.
+func (o *PullOptions) credentials(env *Env, c *urfave.Context) (*runtimeapi.AuthConfig, error) {
+	creds, encoded := o.creds, o.encoded
+	switch {
+	case creds != "" && encoded+o.User != "" || encoded != "" && o.User != "":
+		return nil, Usagef("--creds, --auth and --username: choose one")
+	case creds+encoded+o.User == "":
+		creds, encoded = env.getenv("CRICTL_CREDS"), env.getenv("CRICTL_AUTH")
+	}
+	if encoded != "" {
+		config, err := auth.ParseBase64(encoded)
+		if err != nil {
+			return nil, Usagef("--auth: %v", err)
+		}
+		return config, nil
+	}
+	creds = cmp.Or(o.User, creds)
+	user, password, found := strings.Cut(creds, ":")
+	switch {
+	case creds == "" && o.fromStdin:
+		return nil, Usagef("--password-stdin needs --username or --creds")
+	case creds == "":
+		return nil, nil
+	case user == "":
+		return nil, Usagef("the registry credentials have no user name")
+	case o.fromStdin || !found:
+		var err error
+		if password, err = o.password(c.Context, env, user); err != nil {
+			return nil, err
+		}
+	}
+	return &runtimeapi.AuthConfig{Username: user, Password: password}, nil
+}
+
+// password reads a password from standard input, or asks for it.
+func (o *PullOptions) password(ctx context.Context, env *Env, user string) (string, error) {
+	if o.fromStdin {
+		text, err := bounded.ReadAll(env.In, bounded.Config)
+		return strings.TrimRight(string(text), "\r\n"), err
+	}
+	if env.AskPassword == nil || !env.InTerminal {
+		return "", Usagef("no password for %s: give it with --password-stdin", Quote(user))
+	}
+	return env.AskPassword(ctx, "Password for "+output.Sanitize(user)+": ")
+}
+
+// Pull pulls one image and returns its reference.
+func (o *PullOptions) Pull(ctx context.Context, env *Env, conn *client.Conn, spec *runtimeapi.ImageSpec, pod *runtimeapi.PodSandboxConfig) (string, error) {
+	if o.IfMissing {
+		res, err := conn.Image.ImageStatus(ctx, &runtimeapi.ImageStatusRequest{Image: spec})
+		if err == nil && res.GetImage() != nil {
+			return res.GetImage().GetId(), nil
+		}
+	}
+	auth, err := o.authFor(ctx, env, spec.GetImage())
+	if err != nil {
+		return "", err
+	}
+	if o.timeout > 0 {
+		ctx = client.WithTimeout(ctx, o.timeout, "--pull-timeout")
+	}
+	for attempt := 0; ; attempt++ {
+		ref, err := o.pullOnce(ctx, env, conn, &runtimeapi.PullImageRequest{Image: spec, Auth: auth, SandboxConfig: pod})
+		if err == nil {
+			return ref, nil
+		}
+		if attempt >= o.Retries || ctx.Err() != nil || IsGone(err) {
+			return "", About("pull "+spec.GetImage(), pullError(err, auth))
+		}
+		env.Warn("pull %s: %v; trying again", spec.GetImage(), Sentence(env, err))
+		if err := Pause(ctx, time.Second<<min(attempt, 4)); err != nil {
+			return "", err
+		}
+	}
+}
+
+// pullError adds the next step where the registry refuses the login that was sent, or wants one.
+func pullError(err error, auth *runtimeapi.AuthConfig) error {
+	var named *client.Error
+	if errors.As(err, &named) && strings.HasPrefix(named.Error(), "pull image: ") { // the caller has a better word
+		err = &worded{err, strings.TrimPrefix(named.Error(), "pull image: ")}
+	}
+	switch {
+	case !client.IsRefused(err):
+		return err
+	case auth == nil:
+		return WithHint(err, "if the image is private, log in with `docker login`, or give --creds or --authfile")
+	}
+	return WithHint(err, "are user and password right, and may this user read the image? `docker login`, --creds and --authfile give others")
+}
+
+// worded replaces an error's text and keeps the error.
+type worded struct {
+	error
+	text string
+}
+
+func (e *worded) Error() string { return e.text }
+
+func (e *worded) Unwrap() error { return e.error }
+
+// PullFor pulls what a container needs: its image and the images among its
+// mounts.
+func (o *PullOptions) PullFor(ctx context.Context, env *Env, conn *client.Conn, container *runtimeapi.ContainerConfig, pod *runtimeapi.PodSandboxConfig) error {
+	images := []*runtimeapi.ImageSpec{container.GetImage()}
+	for _, mount := range container.GetMounts() {
+		if mount.GetImage().GetImage() != "" {
+			images = append(images, mount.GetImage())
+		}
+	}
+	for _, image := range images {
+		if _, err := o.Pull(ctx, env, conn, image, pod); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// authFor is what to send a registry for an image; nil is anonymous. What a
+// flag gave goes before what docker or podman keep.
+func (o *PullOptions) authFor(ctx context.Context, env *Env, image string) (*runtimeapi.AuthConfig, error) {
+	if o.auth != nil {
+		return o.auth, nil
+	}
+	if o.timeout > 0 { // a credential helper may hang as a registry may
+		limited, cancel := context.WithTimeoutCause(ctx, o.timeout, fmt.Errorf("--pull-timeout of %s is over", o.timeout))
+		defer cancel()
+		ctx = limited
+	}
+	return auth.Lookup(ctx, image, auth.Options{AuthFile: o.authFile, LookupEnv: env.LookupEnv})
+}
+
+// pullOnce pulls and shows how far it is, if that is wanted.
+func (o *PullOptions) pullOnce(ctx context.Context, env *Env, conn *client.Conn, r *runtimeapi.PullImageRequest) (string, error) {
+	if !o.Progress {
+		res, err := conn.Image.PullImage(ctx, r)
+		return res.GetImageRef(), err
+	}
+	display := o.Display
+	if display == nil {
+		display = progress.Start(env.ProgressOptions())
+		defer display.Close()
+	}
+	return pullShowing(ctx, conn, r, display)
+}
+
+// pullShowing shows how far a pull is. Our own shim tells of each layer; of
+// another runtime only the time is known that it takes, and how much the images
+// grow meanwhile.
+func pullShowing(ctx context.Context, conn *client.Conn, r *runtimeapi.PullImageRequest, display *progress.Display) (string, error) {
+	shown := display.Pull(r.GetImage().GetImage())
+	defer shown.Close()
+	if r.GetImage().GetRuntimeHandler() == "" { // for which the private service has no field
+		id, err := conn.PullReporting(ctx, r.GetImage().GetImage(), r.GetAuth(), shown.Report)
+		if !errors.Is(err, client.ErrNotOurShim) {
+			return id, err
+		}
+	}
+	display.Stored(func(ctx context.Context) (used int64, err error) { // what the images take
+		res, err := conn.Image.ImageFsInfo(ctx, &runtimeapi.ImageFsInfoRequest{})
+		for _, fs := range res.GetImageFilesystems() {
+			used += int64(fs.GetUsedBytes().GetValue())
+		}
+		return used, err
+	})
+	res, err := conn.Image.PullImage(ctx, r)
+	return res.GetImageRef(), err
+}
+
+func (env *Env) ProgressOptions() progress.Options {
+	return progress.Options{
+		Out: env.Err, Terminal: env.ErrTerminal && env.getenv("TERM") != "dumb", Width: env.width(),
+	}
+}
+
+// PullInLines shows pulls among the steps of pods. Those come from several
+// pods at once, so that nothing can be drawn in place.
+func (env *Env) PullInLines(conn *client.Conn) func(context.Context, string, *runtimeapi.AuthConfig, *runtimeapi.PodSandboxConfig) (string, error) {
+	return func(ctx context.Context, image string, auth *runtimeapi.AuthConfig, pod *runtimeapi.PodSandboxConfig) (string, error) {
+		r := &runtimeapi.PullImageRequest{Image: &runtimeapi.ImageSpec{Image: image}, Auth: auth, SandboxConfig: pod}
+		display := progress.Start(progress.Options{Out: lockedErr{env}})
+		defer display.Close()
+		return pullShowing(ctx, conn, r, display)
+	}
+}
+
+// lockedErr is stderr for whole lines of parallel work.
+type lockedErr struct{ env *Env }
+
+func (w lockedErr) Write(line []byte) (int, error) {
+	w.env.mu.Lock()
+	defer w.env.mu.Unlock()
+	return w.env.Err.Write(line)
+}

@@ -1,0 +1,92 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	urfave "github.com/urfave/cli/v2"
+)
+
+// Run runs one command line of the app that newApp makes, args[0] being the program's
+// name, and returns the status to exit with (docs/exit-codes.md).
+func Run(ctx context.Context, args []string, env *Env, newApp func(*Env) *urfave.App) int {
+	ctx, signals := watchSignals(ctx, env.Exit)
+	defer signals.stop()
+
+	run := env.Fresh(len(args) > 0 && filepath.Base(args[0]) == "crictl")
+	app := newApp(run)
+	if len(args) > 1 && args[1] == completeVerb {
+		complete(ctx, run, app, args[2:])
+		return 0
+	}
+	if len(args) > 1 && args[1] == completeBashVerb {
+		completeBash(ctx, run, app, args[2:])
+		return 0
+	}
+	line, err := Arrange(app, args)
+	run.Compat = run.Compat || line.compat
+	if err == nil && line.Version {
+		_, err = fmt.Fprintf(run.Out, "crishim version %s %s/%s\n", OwnVersion(run), runtime.GOOS, runtime.GOARCH)
+	} else if err == nil {
+		err = Join(app.RunContext(ctx, line.Args), run.profiles.stop(), run.Help.err)
+	}
+	if run.Compat && line.helpsInstead(err) {
+		return report(run, line, 0, Join(app.RunContext(ctx, []string{"crishim", line.Verb, "--help"}), run.Help.err))
+	}
+	return report(run, line, int(signals.first.Load()), err)
+}
+
+// sameSignal is how soon a second signal is still the first: timeout(1), for
+// one, sends each to the process and to its group.
+const sameSignal = 300 * time.Millisecond
+
+// ErrFollowed is how a verb ends that goes on until somebody ends it.
+var ErrFollowed = errors.New("interrupted")
+
+// signalWatch turns the first SIGINT, SIGTERM or SIGHUP into a cancelled
+// context and the second into the process's end.
+type signalWatch struct {
+	first atomic.Int32 // the signal that came first, 0 if none did
+	stop  func()
+}
+
+func watchSignals(ctx context.Context, exit func(int)) (context.Context, *signalWatch) {
+	ctx, cancel := context.WithCancel(ctx)
+	incoming := make(chan os.Signal, 2)
+	signal.Notify(incoming, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	done := make(chan struct{})
+	watch := &signalWatch{}
+	watch.stop = func() {
+		signal.Stop(incoming)
+		close(done)
+		cancel()
+	}
+	go func() {
+		var since time.Time
+		for {
+			select {
+			case <-done:
+				return
+			case s := <-incoming:
+				number, ok := s.(syscall.Signal)
+				switch {
+				case !ok:
+				case watch.first.CompareAndSwap(0, int32(number)):
+					since = time.Now()
+					cancel()
+				case exit != nil && time.Since(since) > sameSignal:
+					exit(exitSignals + int(number))
+				}
+			}
+		}
+	}()
+	return ctx, watch
+}

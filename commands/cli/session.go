@@ -1,0 +1,151 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	urfave "github.com/urfave/cli/v2"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/client"
+	"github.com/crishim/crishim/client/stream"
+)
+
+// Session is how a verb connects the user to a container.
+type Session struct {
+	Stdin, TTY bool
+	Options    stream.Options
+}
+
+// TransportFlags are those of every verb that dials a streaming URL.
+func (s *Session) TransportFlags() []urfave.Flag {
+	s.Options.Transport = stream.TransportAuto
+	return []urfave.Flag{
+		chosen(&s.Options.Transport, []string{"spdy", "websocket"}, "transport", "streaming `PROTOCOL`: spdy, websocket, auto", "r"),
+		StringFlag(&s.Options.TLS.CA, "tls-ca", "verify the streaming server with the CA in `FILE`"),
+		StringFlag(&s.Options.TLS.Cert, "tls-cert", "client certificate `FILE` for the streaming server"),
+		StringFlag(&s.Options.TLS.Key, "tls-key", "`FILE` with the key of --tls-cert"),
+		StringFlag(&s.Options.TLS.ServerName, "tls-server-name", "`NAME` expected in the streaming server's certificate", "tls-sni"),
+	}
+}
+
+// Flags are those of a verb with a terminal.
+func (s *Session) Flags() []urfave.Flag {
+	s.Options.DetachKeys = stream.DefaultDetachKeys
+	return append(s.TransportFlags(),
+		BoolFlag(&s.Stdin, "stdin", "pass stdin to the container", "i", "interactive"),
+		BoolFlag(&s.TTY, "tty", "allocate a terminal", "t"),
+		StringFlag(&s.Options.DetachKeys, "detach-keys", "`KEYS` that end the session and leave the container alone; empty for none"),
+	)
+}
+
+func (s *Session) Check(env *Env) error {
+	s.Options.Warn = env.Warn
+	if err := s.Options.Check(); err != nil {
+		return Usagef("%v", err)
+	}
+	return nil
+}
+
+// Fit gives up the terminal where stdin is none, as in a pipeline: -it in a
+// script then works like -i.
+func (s *Session) Fit(env *Env) {
+	if s.TTY && s.Stdin && !env.InTerminal {
+		s.TTY = false
+		env.Warn("stdin is not a terminal: going on without --tty")
+	}
+}
+
+// Streams are the local ends that the flags ask for.
+func (s *Session) Streams(env *Env) stream.Streams {
+	streams := stream.Streams{Out: env.Out, TTY: s.TTY}
+	if s.Stdin {
+		streams.In = env.In
+	}
+	if !s.TTY {
+		streams.Err = env.Err
+	}
+	return streams
+}
+
+// Dial asks for a URL and runs a session on it.
+func (s *Session) Dial(ctx context.Context, streams stream.Streams, url func(context.Context) (string, error),
+	run func(context.Context, string, stream.Streams, stream.Options) error,
+) error {
+	first, err := url(ctx)
+	if err != nil {
+		return err
+	}
+	o := s.Options
+	o.FreshURL = url
+	return run(ctx, first, streams, o)
+}
+
+// Attach connects streams to a container's own process.
+func (s *Session) Attach(ctx context.Context, conn *client.Conn, id string, streams stream.Streams) error {
+	request := &runtimeapi.AttachRequest{
+		ContainerId: id, Tty: streams.TTY,
+		Stdin: streams.In != nil, Stdout: streams.Out != nil, Stderr: streams.Err != nil,
+	}
+	return s.Dial(ctx, streams, func(ctx context.Context) (string, error) {
+		res, err := conn.Runtime.Attach(ctx, request)
+		return res.GetUrl(), err
+	}, stream.Attach)
+}
+
+// Detached tells the user what became of the other side. That they detached is
+// no failure.
+func Detached(err error, s stream.Streams, what string) error {
+	out := s.Err // where to speak to the user of a session
+	if out == nil {
+		out = s.Out
+	}
+	if s.Out != nil {
+		fmt.Fprintf(out, "\r\ndetached; %s\n", what)
+	}
+	if err == stream.ErrDetached { //nolint:errorlint // nothing else must be lost
+		return nil
+	}
+	return err
+}
+
+const (
+	// endTimeout is how long a runtime may take to notice that a container
+	// has ended after its output has.
+	endTimeout = 2 * time.Second
+	endPeriod  = 20 * time.Millisecond
+)
+
+// EndOf is the status of a container whose streams have ended. One that is not
+// to be known is a failure: the container goes on, having closed its output or lost its
+// attach, or it has been removed, and its status with it.
+func EndOf(ctx context.Context, conn *client.Conn, id string) error {
+	deadline := time.NewTimer(endTimeout)
+	defer deadline.Stop()
+	tick := time.NewTicker(endPeriod)
+	defer tick.Stop()
+	for {
+		res, err := conn.Runtime.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: id})
+		if IsGone(err) {
+			return errors.New("the container has been removed, and its status with it")
+		}
+		if err != nil {
+			return fmt.Errorf("the status of the container is not known: %w", err)
+		}
+		if st := res.GetStatus(); st.GetState() == runtimeapi.ContainerState_CONTAINER_EXITED {
+			if code := st.GetExitCode(); code != 0 {
+				return &stream.ExitError{Code: int(code)}
+			}
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-deadline.C:
+			return errors.New("the session has ended, and the container goes on")
+		case <-tick.C:
+		}
+	}
+}

@@ -1,0 +1,251 @@
+package cli
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	urfave "github.com/urfave/cli/v2"
+	"golang.org/x/sync/errgroup"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/client"
+	"github.com/crishim/crishim/output"
+)
+
+// Targets are what a verb that changes things is to change: what arguments
+// name, what a selector matches, or everything.
+type Targets struct {
+	Refs     []string
+	All      bool
+	Selector client.Selector
+	Attempt  *uint32 // of the containers that arguments name; nil: as the verb likes
+	dryRun   bool
+	// passOn hands, with --compat=crictl, what names nothing to the runtime as it is:
+	// whether stopping what is gone succeeds is then the runtime's to say.
+	PassUnknown bool
+}
+
+func (t *Targets) AllFlag(usage string) urfave.Flag { return BoolFlag(&t.All, "all", usage, "a") }
+
+func (t *Targets) DryRunFlag(done string) urfave.Flag {
+	return BoolFlag(&t.dryRun, "dry-run", "print what would be "+done)
+}
+
+func SelectorFlag(to *client.Selector) urfave.Flag {
+	return Typed(to, func(text string) (client.Selector, error) {
+		selector, err := client.ParseSelector(text)
+		var syntax *client.SyntaxError
+		if errors.As(err, &syntax) {
+			err = WithHint(errors.New(syntax.Reason), "%s", syntax.Hint())
+		}
+		return selector, err
+	}, "selector", "those whose labels match `EXPRESSION`: app=web,tier!=db,env in (a,b),!old")
+}
+
+func AttemptFlag(to **uint32) urfave.Flag {
+	return Typed(to, func(text string) (*uint32, error) {
+		if text == "" {
+			return nil, nil
+		}
+		n, err := strconv.ParseUint(text, 10, 32)
+		if err != nil {
+			return nil, errors.New("must be a number from 0 on")
+		}
+		attempt := uint32(n)
+		return &attempt, nil
+	}, "attempt", "attempt `N` of the container instead of the newest")
+}
+
+// listed reports whether no argument named what was chosen.
+func (t *Targets) listed() bool { return t.All || len(t.Selector) > 0 }
+
+// Check reads the arguments.
+func (t *Targets) Check(env *Env, c *urfave.Context) error {
+	t.Refs, t.PassUnknown = c.Args().Slice(), t.PassUnknown && env.Compat
+	switch {
+	case t.All && len(t.Selector) > 0:
+		return Usagef("--all and --selector: choose one")
+	case t.All && len(t.Refs) > 0:
+		return Usagef("--all takes no arguments, got %s", Quote(t.Refs[0]))
+	case len(t.Selector) > 0 && len(t.Refs) > 0:
+		return Usagef("--selector takes no arguments, got %s", Quote(t.Refs[0]))
+	case t.listed():
+		return nil
+	}
+	return ArgCount(c, 1, -1)
+}
+
+// Removal is what rm and rmp were asked to take away.
+type Removal struct {
+	Targets
+	Force bool
+}
+
+func (o *Removal) ForceFlag(usage string) urfave.Flag { return BoolFlag(&o.Force, "force", usage, "f") }
+
+// Refuse leaves what still runs alone; a list may have more.
+func (o *Removal) Refuse(env *Env, what, sandbox, called, hint string) error {
+	switch {
+	case o.listed() && o.dryRun:
+		return env.Say("Would leave %s%s: it still runs, --force stops it first", sandbox, called)
+	case o.listed():
+		return fmt.Errorf("%s %s still runs; --force stops it first", what, called)
+	}
+	return WithHint(fmt.Errorf("%s %s still runs", what, called), hint, called)
+}
+
+// target is something that a user named, with the name, which is what
+// messages about it should use. What --all and --selector choose has its id
+// for a reference, as scripts want it, and a title for people.
+type target[T any] struct {
+	Ref    string
+	Object T
+	Title  string
+}
+
+type (
+	ContainerTarget = target[*runtimeapi.Container]
+	PodTarget       = target[*runtimeapi.PodSandbox]
+	ImageTarget     = target[*runtimeapi.Image]
+)
+
+// Called is what to call it in a message.
+func (t target[T]) Called() string { return cmp.Or(t.Title, t.Ref) }
+
+// Containers are the chosen ones; --all and --selector choose among those of
+// a state, "" being any.
+func (t *Targets) Containers(ctx context.Context, conn *client.Conn, want client.Want, state string) (found []ContainerTarget, err error) {
+	if t.listed() {
+		all, err := (&Filter{Selector: t.Selector, State: state}).Containers(ctx, conn)
+		for _, c := range NamePods(ctx, conn, all) {
+			found = append(found, ContainerTarget{c.GetId(), c, title(SourceOf(c).FullName(), c.GetId())})
+		}
+		return found, err
+	}
+	err = Each(t.Refs, func(ref string) error {
+		c, err := conn.FindContainer(ctx, client.Query{Ref: ref, Want: want, Attempt: t.Attempt})
+		if t.PassUnknown && IsGone(err) {
+			c, err = &runtimeapi.Container{Id: ref}, nil
+		}
+		if err == nil {
+			found = append(found, ContainerTarget{Ref: ref, Object: c})
+		}
+		return err
+	})
+	return found, err
+}
+
+// Pods are the chosen pods.
+func (t *Targets) Pods(ctx context.Context, conn *client.Conn) (found []PodTarget, err error) {
+	if t.listed() {
+		all, err := (&Filter{Selector: t.Selector}).Pods(ctx, conn)
+		for _, p := range all {
+			found = append(found, PodTarget{p.GetId(), p, title(PodPath(p.GetMetadata()), p.GetId())})
+		}
+		return found, err
+	}
+	err = Each(t.Refs, func(ref string) error {
+		p, err := conn.Pod(ctx, ref, client.Any)
+		if t.PassUnknown && IsGone(err) {
+			p, err = &runtimeapi.PodSandbox{Id: ref}, nil
+		}
+		if err == nil {
+			found = append(found, PodTarget{Ref: ref, Object: p})
+		}
+		return err
+	})
+	return found, err
+}
+
+// A batch is what a verb does with each of its targets.
+type Batch[T any] struct {
+	What   string                 // is chosen: "running container"
+	Doing  string                 // is announced for --all: "stopping"
+	InTurn bool                   // one after the other, for their order may matter
+	Would  func(target[T]) string // is printed by --dry-run
+	// skip reports whether a target is left alone, of which it has told the user.
+	Skip func(*Env, target[T]) (bool, error)
+	Do   func(*Env, target[T]) error
+}
+
+// Run does the work on what was found; failed is what could not be.
+func (b Batch[T]) Run(env *Env, t *Targets, found []target[T], failed error) error {
+	if failed == nil && len(found) == 0 && len(t.Selector) > 0 { // it may be misspelt
+		env.Warn("no %s matches the selector", b.What)
+	}
+	if failed == nil && t.All && !t.dryRun && b.Doing != "" {
+		fmt.Fprintln(env.Err, b.announcement(found))
+	}
+	limit := AtOnce
+	if b.InTurn {
+		limit = 1
+	}
+	return Join(failed, InParallel(env, found, limit, func(env *Env, one target[T]) error {
+		if b.Skip != nil {
+			if skipped, err := b.Skip(env, one); skipped || err != nil {
+				return err
+			}
+		}
+		if t.dryRun {
+			return env.Say("%s", b.Would(one))
+		}
+		if err := b.Do(env, one); err != nil {
+			return About(one.Called(), err)
+		}
+		return nil
+	}))
+}
+
+// announcement lists before it happens what --all has chosen.
+func (b Batch[T]) announcement(found []target[T]) string {
+	lines := []string{fmt.Sprintf("%s %d %ss", b.Doing, len(found), b.What)}
+	if len(found) == 1 {
+		lines[0] = strings.TrimSuffix(lines[0], "s")
+	}
+	if len(found) > 0 {
+		lines[0] += ":"
+	}
+	for _, one := range found {
+		lines = append(lines, "  "+output.Sanitize(one.Called()))
+	}
+	return strings.Join(lines, "\n")
+}
+
+// AtOnce is how many removals or pulls run side by side.
+const AtOnce = 8
+
+// InParallel does all, up to limit at once, and keeps results and failures in the order of
+// the items: what do says on the Env it gets comes out when its turn has come.
+func InParallel[T any](env *Env, items []T, limit int, do func(*Env, T) error) error {
+	errs := make([]error, len(items)+1)
+	said := make([]bytes.Buffer, len(items))
+	done := make([]chan struct{}, len(items))
+	for i := range items {
+		done[i] = make(chan struct{})
+	}
+	var work errgroup.Group
+	work.SetLimit(limit)
+	go func() {
+		for i, item := range items {
+			work.Go(func() error {
+				defer close(done[i])
+				own := *env
+				own.Out = &said[i]
+				errs[i] = do(&own, item)
+				return nil
+			})
+		}
+	}()
+	for i := range items {
+		<-done[i]
+		if _, err := env.Out.Write(said[i].Bytes()); err != nil {
+			errs[len(items)] = err
+		}
+	}
+	return Join(errs...)
+}

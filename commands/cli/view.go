@@ -1,0 +1,112 @@
+package cli
+
+import (
+	"io"
+	"strings"
+
+	urfave "github.com/urfave/cli/v2"
+
+	"github.com/crishim/crishim/output"
+)
+
+// View is how a verb shows its result: the flags, and what output makes of them.
+type View struct {
+	output.Options
+	FormatFlag      string // as it was given; "" for the verb's default
+	template, names string
+	wide            bool
+	columns         output.Columns
+}
+
+// Flags are those of a verb that shows one object.
+func (v *View) Flags() []urfave.Flag {
+	return []urfave.Flag{
+		chosen(&v.FormatFlag, strings.Split(strings.ReplaceAll(output.FormatNames(), "TEMPLATE", ""), "|"), "output", "`FORMAT`: "+output.FormatNames(), "o"),
+		StringFlag(&v.template, "template", "`TEMPLATE` of -o go-template"),
+	}
+}
+
+// TableFlags are those of a verb that shows a table with these columns.
+func (v *View) TableFlags(columns output.Columns) []urfave.Flag {
+	v.columns = columns
+	return append(v.Flags(),
+		BoolFlag(&v.NoTrunc, "no-trunc", "print ids and digests in full"),
+		BoolFlag(&v.NoHeaders, "no-headers", "omit the line of column names"),
+		chosen(&v.names, columns, "columns", "show these `COLUMNS`, separated by commas: "+columns.String()),
+	)
+}
+
+// ListFlags are those of a verb that shows a list with these columns.
+func (v *View) ListFlags(columns output.Columns) []urfave.Flag {
+	return append(v.TableFlags(columns),
+		BoolFlag(&v.Quiet, "quiet", "print ids only", "q"),
+		chosen(&v.Sort, columns, "sort", "sort by `COLUMN`; -COLUMN sorts downwards"),
+	)
+}
+
+// WideFlag is crictl's -v.
+func (v *View) WideFlag() urfave.Flag {
+	return BoolFlag(&v.wide, "verbose", "more columns, as -o wide", "v")
+}
+
+// Check reads what the flags say, before there is anything to show.
+func (v *View) Check(env *Env) (err error) {
+	v.Width, v.Color, v.Now = env.width(), env.color(), env.Now()
+	if v.names != "" {
+		v.Columns = strings.Split(v.names, ",")
+	}
+	if v.template != "" {
+		if v.FormatFlag != "" && v.FormatFlag != "go-template" {
+			return Usagef("--template goes with -o go-template, not -o %s", v.FormatFlag)
+		}
+		v.FormatFlag = "go-template=" + v.template
+	}
+	if v.Format, err = output.ParseFormat(v.FormatFlag); err != nil {
+		return Usagef("%v", err)
+	}
+	if v.wide && v.Format.Kind == output.Default {
+		v.Format.Kind = output.Wide
+	}
+	if v.columns == nil {
+		return nil
+	}
+	if err := v.columns.Check(v.Options); err != nil {
+		return Usagef("%v", err)
+	}
+	return nil
+}
+
+// CheckAlone is check of a verb that takes no arguments.
+func (v *View) CheckAlone(env *Env, c *urfave.Context) error {
+	if err := ArgCount(c, 0, 0); err != nil {
+		return err
+	}
+	return v.Check(env)
+}
+
+// WithExamples is a verb's description followed by its examples, which a test
+// runs.
+func WithExamples(text string, examples ...string) string {
+	return text + "\n\nExamples:\n  " + strings.Join(examples, "\n  ")
+}
+
+// ShowEach asks for each of several things and shows those that are there, also when others
+// are not; failed is what has gone wrong before.
+func ShowEach[T, R any](env *Env, v View, show func(io.Writer, []R, output.Options) error, things []T, failed error, ask func(T) (R, error)) error {
+	var found []R
+	for _, one := range things {
+		answer, err := ask(one)
+		if err == nil {
+			found = append(found, answer)
+		}
+		failed = Join(failed, err)
+	}
+	if len(found) == 0 && failed != nil {
+		return failed
+	}
+	return Join(show(env.Out, found, v.Options), failed)
+}
+
+func DetailsFlag(quiet *bool) urfave.Flag {
+	return BoolFlag(quiet, "quiet", "leave out the runtime's own details", "q")
+}

@@ -1,0 +1,55 @@
+package container
+
+import (
+	"cmp"
+	"context"
+	"errors"
+
+	urfave "github.com/urfave/cli/v2"
+
+	"github.com/crishim/crishim/client"
+	"github.com/crishim/crishim/client/stream"
+	"github.com/crishim/crishim/commands/cli"
+)
+
+type attachOptions struct {
+	target  string
+	session cli.Session
+}
+
+// NewAttach connects to a running container's own process.
+func NewAttach(env *cli.Env) *urfave.Command {
+	o := &attachOptions{}
+	return &urfave.Command{
+		Name:      "attach",
+		Usage:     "connect to the process of a running container",
+		ArgsUsage: "CONTAINER",
+		Description: cli.WithExamples("The container by name, pod/container, pod or id. When it ends, so does attach, with its status.\n"+
+			"-it needs a container that was made with stdin and tty.",
+			"crishim attach web", "crishim attach -it shell", "crishim attach -it --detach-keys ctrl-x shell"),
+		Flags:  o.session.Flags(),
+		Action: env.Connected(o.check, o.run),
+	}
+}
+
+func (o *attachOptions) check(env *cli.Env, c *urfave.Context) error {
+	o.target = c.Args().First()
+	return cmp.Or(cli.ArgCount(c, 1, 1), o.session.Check(env))
+}
+
+func (o *attachOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) error {
+	o.session.Fit(env)
+	c, err := conn.Container(ctx, o.target, client.Running)
+	if err != nil {
+		return err
+	}
+	s := o.session.Streams(env)
+	err = o.session.Attach(ctx, conn, c.GetId(), s)
+	switch {
+	case errors.Is(err, stream.ErrDetached):
+		return cli.Detached(err, s, cli.ContainerName(c)+" goes on")
+	case err != nil, env.Compat: // crictl knows no status of what it was attached to
+		return err
+	}
+	return cli.EndOf(ctx, conn, c.GetId())
+}

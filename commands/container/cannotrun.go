@@ -1,0 +1,172 @@
+package container
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/crishim/crishim/client/stream"
+	"github.com/crishim/crishim/commands/cli"
+)
+
+// ociTexts are what OCI runtimes (runc, crun, youki) say of a command that they
+// could not start. They give nothing else to tell the two cases apart: engines
+// disagree about the status. Matched in lower case, in this order.
+var ociTexts = []struct {
+	text string
+	code int
+}{
+	{"executable file not found", cli.ExitNotFound},
+	{"executable file `", cli.ExitNotFound}, // crun: executable file `x` not found
+	{"no such file or directory", cli.ExitNotFound},
+	{"permission denied", cli.ExitCannotRun},
+	{"is a directory", cli.ExitCannotRun},
+	{"exec format error", cli.ExitCannotRun},
+	{"oci runtime exec failed", cli.ExitCannotRun},
+	{"oci runtime create failed", cli.ExitCannotRun},
+}
+
+// ociMarks are what such an error contains as well; "no such file" alone may be
+// about anything.
+var ociMarks = []string{"oci runtime", "exec failed", "executable file", "exec: ", "runc", "crun"}
+
+// cannotRun adds to the error of a command that could not be started the status
+// that a shell would; any other error stays as it is.
+func cannotRun(err error) error {
+	if err == nil || status.Code(err) == codes.NotFound {
+		return err
+	}
+	var done *cli.StatusError
+	if errors.As(err, &done) {
+		return err
+	}
+	text := strings.ToLower(err.Error())
+	if !slices.ContainsFunc(ociMarks, func(mark string) bool { return strings.Contains(text, mark) }) {
+		return err
+	}
+	for _, t := range ociTexts {
+		if strings.Contains(text, t.text) {
+			return &cli.StatusError{Code: t.code, Cause: &ociError{cause: err}}
+		}
+	}
+	return err
+}
+
+// ociError is an OCI runtime's error without the layers in front of it.
+type ociError struct{ cause error }
+
+func (e *ociError) Error() string {
+	text := cli.WithoutStatusPrefix(e.cause)
+	if _, last, ok := strings.Cut(text, "unable to start container process: "); ok {
+		text = last
+	}
+	text, _, _ = strings.Cut(text, "\n, stdout: ") // CRI-O's --sync
+	text = strings.TrimSuffix(strings.TrimSpace(text), `"`)
+	if plain, err := strconv.Unquote(`"` + text + `"`); err == nil { // it was part of a log line
+		text = plain
+	}
+	return strings.TrimSuffix(text, ": unknown")
+}
+
+func (e *ociError) Unwrap() error { return e.cause }
+
+// startError listens to a session's output for the line that CRI-O's OCI runtime logs
+// when it cannot start a command: it comes as output, with the status 255. It is held
+// back until there is more output, or the session has ended for another reason.
+type startError struct {
+	to   io.Writer
+	mu   sync.Mutex
+	text []byte // the line that is held back
+	more bool   // there was other output
+}
+
+const startErrorSize = 4 << 10
+
+// newStartError puts itself in front of stderr, or of a terminal's only output.
+func newStartError(s *stream.Streams) *startError {
+	to := &s.Err
+	if s.TTY || *to == nil {
+		to = &s.Out
+	}
+	e := &startError{to: *to}
+	if *to != nil {
+		*to = e
+	}
+	return e
+}
+
+// Write implements io.Writer.
+func (e *startError) Write(p []byte) (int, error) {
+	if e.hold(p) {
+		return len(p), nil
+	}
+	if err := e.release(); err != nil {
+		return 0, err
+	}
+	return e.to.Write(p)
+}
+
+// hold keeps the first output where it is a start error, which comes in one piece.
+func (e *startError) hold(p []byte) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !e.more && e.text == nil && loggedStartError(p) != nil {
+		e.text = bytes.Clone(p)
+		return true
+	}
+	e.more = true
+	return false
+}
+
+// release lets through what was held back.
+func (e *startError) release() error {
+	e.mu.Lock()
+	held := e.text
+	e.text = nil
+	e.mu.Unlock()
+	if held == nil {
+		return nil
+	}
+	_, err := e.to.Write(held)
+	return err
+}
+
+// Unwrap returns the output, of which a session asks the size of the window.
+func (e *startError) Unwrap() io.Writer { return e.to }
+
+// orElse returns the start error where all of the output is one, else err.
+func (e *startError) orElse(err error) error {
+	e.mu.Lock()
+	held := e.text
+	e.mu.Unlock()
+	var exit *stream.ExitError
+	if start := loggedStartError(held); start != nil && errors.As(err, &exit) && exit.Code == 255 {
+		return start
+	}
+	if writeErr := e.release(); err == nil {
+		return writeErr
+	}
+	return err
+}
+
+// loggedStartError returns what a line of an OCI runtime's log says of a command that
+// cannot be started. A text in a program's own words is none.
+func loggedStartError(line []byte) error {
+	text := strings.TrimSpace(string(line))
+	logged := strings.HasPrefix(text, "time=") || strings.HasPrefix(text, "{")
+	if !logged || len(text) > startErrorSize || strings.Contains(text, "\n") {
+		return nil
+	}
+	var start *cli.StatusError
+	if errors.As(cannotRun(errors.New(text)), &start) {
+		return start
+	}
+	return nil
+}

@@ -1,0 +1,54 @@
+package container
+
+import (
+	"context"
+	"path/filepath"
+
+	urfave "github.com/urfave/cli/v2"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/client"
+	"github.com/crishim/crishim/commands/cli"
+)
+
+type checkpointOptions struct{ container, export string }
+
+// NewCheckpoint saves the state of a running container to an archive.
+func NewCheckpoint(env *cli.Env) *urfave.Command {
+	o := &checkpointOptions{}
+	return &urfave.Command{
+		Name:      "checkpoint",
+		Usage:     "save the state of running containers",
+		ArgsUsage: "CONTAINER...",
+		Description: cli.WithExamples("Asks the runtime for an archive of each container's memory and files. Needs a runtime with CRIU; the embedded shim says that it has none.",
+			"crishim checkpoint --export /tmp/web.tar web"),
+		Flags:  []urfave.Flag{cli.StringFlag(&o.export, "export", "write the archive to `FILE`, an absolute path on the runtime's host", "e")},
+		Action: env.Connected(o.check, o.run),
+	}
+}
+
+func (o *checkpointOptions) check(_ *cli.Env, c *urfave.Context) error {
+	o.container = c.Args().First()
+	switch {
+	case !c.Args().Present():
+		return cli.ArgCount(c, 1, -1)
+	case o.export == "":
+		return cli.Usagef("checkpoint needs --export")
+	case !filepath.IsAbs(o.export):
+		return cli.Invalid("export", o.export, "must be an absolute path")
+	case c.Args().Len() > 1:
+		return cli.Usagef("several containers cannot be written to the same --export file")
+	}
+	return nil
+}
+
+func (o *checkpointOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) error {
+	c, err := conn.Container(ctx, o.container, client.Running)
+	if err != nil {
+		return err
+	}
+	if _, err = conn.Runtime.CheckpointContainer(ctx, &runtimeapi.CheckpointContainerRequest{ContainerId: c.GetId(), Location: o.export}); err != nil {
+		return err
+	}
+	return env.Say("%s", c.GetId())
+}

@@ -1,0 +1,280 @@
+package container
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+
+	urfave "github.com/urfave/cli/v2"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/client"
+	"github.com/crishim/crishim/commands/cli"
+	"github.com/crishim/crishim/commands/container/archive"
+)
+
+type cpOptions struct {
+	container string // whose path one of the two is
+	from, to  string // without the container
+	upload    bool
+	source    localSource // of an upload
+	owner     bool
+	quiet     bool
+	session   cli.Session
+}
+
+// NewCp copies files between a container and here. The CRI has no call for
+// that: our own shim's private service does the other half; elsewhere a tar in
+// the container, or the kernel where there is none.
+func NewCp(env *cli.Env) *urfave.Command {
+	o := &cpOptions{}
+	return &urfave.Command{
+		Name:      "cp",
+		Usage:     "copy files from or to a container",
+		ArgsUsage: "CONTAINER:PATH|PATH|- CONTAINER:PATH|PATH|-",
+		Description: cli.WithExamples("One side is a container's. As with docker cp: into a directory that exists, else under the new name; PATH/. is\n"+
+			"what a directory holds; - is a tar stream. On Docker the container may be stopped. On other runtimes it must run, and\n"+
+			"have a tar unless crishim is root on its machine.",
+			"crishim cp web:/etc/hosts .", "crishim cp page.html web:/www/index.html", "crishim cp web:/var/log - | tar -tv",
+			"tar -c . | crishim cp - web:/data"),
+		Flags: append(o.session.TransportFlags(),
+			cli.BoolFlag(&o.owner, "archive", "keep owner and group", "a"),
+			cli.BoolFlag(&o.quiet, "quiet", "do not print what is left out", "q"),
+		),
+		Action: env.Connected(o.check, o.run),
+	}
+}
+
+func (o *cpOptions) check(env *cli.Env, c *urfave.Context) (err error) {
+	if err = cli.ArgCount(c, 2, 2); err != nil {
+		return err
+	}
+	if err = o.session.Check(env); err != nil {
+		return err
+	}
+	fromContainer, from, fromRemote := splitPath(c.Args().Get(0))
+	toContainer, to, toRemote := splitPath(c.Args().Get(1))
+	o.container, o.from, o.to, o.upload = fromContainer+toContainer, from, to, toRemote
+	switch {
+	case fromRemote == toRemote:
+		return cli.Usagef("cp copies between a container and here: exactly one side must be CONTAINER:PATH")
+	case from == "" || to == "":
+		return cli.Usagef("cp needs a path on both sides")
+	}
+	if o.upload {
+		o.source, err = findSource(o.from)
+	}
+	return err
+}
+
+// splitPath takes CONTAINER:PATH apart. What begins with / or . is local, even
+// with a colon in it.
+func splitPath(arg string) (container, path string, remote bool) {
+	if strings.HasPrefix(arg, "/") || strings.HasPrefix(arg, ".") {
+		return "", arg, false
+	}
+	container, path, remote = strings.Cut(arg, ":")
+	if !remote || container == "" {
+		return "", arg, false
+	}
+	return container, path, true
+}
+
+func (o *cpOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) (err error) {
+	p := &copier{cpOptions: o, env: env, conn: conn}
+	want, own := client.Running, conn.HasPrivate(ctx)
+	if own {
+		want = client.PreferRunning
+	}
+	if p.container, err = conn.Container(ctx, o.container, want); err != nil {
+		return err
+	}
+	if p.files, err = p.openFiles(ctx, own); err != nil {
+		return err
+	}
+	defer p.files.close()
+	if o.upload {
+		return p.uploadFrom(ctx, o.source)
+	}
+	return p.download(ctx)
+}
+
+// copier is one copy under way.
+type copier struct {
+	*cpOptions
+	env       *cli.Env
+	conn      *client.Conn
+	container *runtimeapi.Container
+	files     containerFiles
+}
+
+// archiveOptions are what packing and unpacking here need to know.
+func (p *copier) archiveOptions() archive.Options {
+	var o archive.Options
+	if p.owner {
+		o.Owner = archive.KeepOwner
+	}
+	if !p.quiet {
+		o.Skipped = func(name, why string) { p.env.Warn("%s is left out: %s", name, why) }
+	}
+	return o
+}
+
+// download reads a tar stream from the container. The container is not
+// trusted: archive.Unpack keeps everything below the destination.
+func (p *copier) download(ctx context.Context) error {
+	dir, name := splitRemote(p.from)
+	if p.to == "-" {
+		return p.files.read(ctx, dir, name, p.env.Out)
+	}
+	into, as, err := destination(p.to, path.Base(name))
+	if err != nil {
+		return err
+	}
+	o := p.archiveOptions()
+	o.Strip, o.Name = name != ".", as
+	root, err := os.OpenRoot(into)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	r, w := io.Pipe()
+	unpacked := make(chan error, 1)
+	go func() {
+		err := archive.Unpack(r, root, o)
+		_, _ = io.Copy(io.Discard, r) // tar pads its stream; it must not hang in that
+		unpacked <- err
+		r.CloseWithError(err)
+	}()
+	err = p.files.read(ctx, dir, name, w)
+	w.CloseWithError(err) // nil is the end of the stream
+	unpackErr := <-unpacked
+	if err != nil {
+		return err
+	}
+	return unpackErr
+}
+
+// splitRemote returns the directory for tar to go to and what to take there. It
+// does not begin with a dash, however the file is called.
+func splitRemote(from string) (dir, name string) {
+	clean := path.Clean("/" + from)
+	if clean == "/" || strings.HasSuffix(from, "/.") || from == "." {
+		return clean, "."
+	}
+	return path.Dir(clean), "./" + path.Base(clean)
+}
+
+// destination decides where to unpack and as what; an empty name is the
+// contents of a directory.
+func destination(to, base string) (dir, name string, err error) {
+	info, err := os.Stat(to)
+	switch {
+	case err == nil && info.IsDir():
+		if base == "." {
+			return to, "", nil
+		}
+		return to, base, nil
+	case err == nil && strings.HasSuffix(to, "/"):
+		return "", "", fmt.Errorf("%s is no directory", to)
+	case err == nil:
+	case !errors.Is(err, os.ErrNotExist):
+		return "", "", err
+	}
+	parent := filepath.Dir(filepath.Clean(to))
+	if !cli.IsDir(parent) {
+		return "", "", fmt.Errorf("there is no directory %s here", parent)
+	}
+	return parent, filepath.Base(to), nil
+}
+
+// localSource is what goes into a container.
+type localSource struct {
+	path     string // empty for a tar stream on stdin
+	dir      bool
+	contents bool // what the directory holds, without itself
+}
+
+func findSource(from string) (localSource, error) {
+	if from == "-" {
+		return localSource{}, nil
+	}
+	info, err := os.Stat(from)
+	if errors.Is(err, fs.ErrNotExist) {
+		return localSource{}, fmt.Errorf("there is no %s here", from)
+	}
+	if err != nil {
+		return localSource{}, err
+	}
+	s := localSource{path: from, dir: info.IsDir()}
+	s.contents = s.dir && (filepath.Base(from) == "." || strings.HasSuffix(from, "/."))
+	if !s.dir && strings.HasSuffix(from, "/") {
+		return s, fmt.Errorf("%s is no directory", from)
+	}
+	s.path, err = filepath.EvalSymlinks(from)
+	return s, err
+}
+
+// uploadFrom sends a tar stream to the container.
+func (p *copier) uploadFrom(ctx context.Context, s localSource) error {
+	isDir, known, err := p.files.isDir(ctx, p.to)
+	if err != nil {
+		return err
+	}
+	if !known {
+		isDir = strings.HasSuffix(p.to, "/") || s.path == ""
+	}
+	if s.path == "" {
+		if !isDir {
+			return fmt.Errorf("%s in %s is no directory", p.to, cli.ContainerName(p.container))
+		}
+		return p.files.write(ctx, p.to, p.env.In)
+	}
+	dir, name, err := place(s, filepath.Base(p.from), p.to, isDir)
+	if err != nil {
+		return cli.About(cli.ContainerName(p.container), err)
+	}
+	// The directory that packing stays in, and what to pack there.
+	from, base := s.path, "."
+	if !s.dir {
+		from, base = filepath.Dir(s.path), filepath.Base(s.path)
+	}
+	root, err := os.OpenRoot(from)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	r, w := io.Pipe()
+	packed := make(chan error, 1)
+	go func() {
+		err := archive.Pack(w, root, base, name, p.archiveOptions())
+		packed <- err
+		w.CloseWithError(err)
+	}()
+	err = p.files.write(ctx, dir, r)
+	_ = r.Close() // a receiver that gave up leaves the packing in its write
+	if packErr := <-packed; packErr != nil && !errors.Is(packErr, io.ErrClosedPipe) {
+		return packErr
+	}
+	return err
+}
+
+// place decides the directory to unpack in and the name to unpack as.
+func place(s localSource, base, to string, isDir bool) (dir, name string, err error) {
+	switch {
+	case isDir && s.contents:
+		return to, ".", nil
+	case isDir:
+		return to, base, nil
+	case strings.HasSuffix(to, "/") && !s.dir:
+		return "", "", fmt.Errorf("there is no directory %s", to)
+	}
+	clean := path.Clean(to)
+	return path.Dir(clean), path.Base(clean), nil
+}

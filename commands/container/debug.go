@@ -1,0 +1,160 @@
+package container
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	urfave "github.com/urfave/cli/v2"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/api"
+	"github.com/crishim/crishim/client"
+	"github.com/crishim/crishim/commands/cli"
+)
+
+const (
+	debugImage = "busybox:latest"
+	debugLabel = "io.crishim.debug"
+	// debugCleanUp is what removing the debug container may take.
+	debugCleanUp = time.Minute
+	// debugGrace is how many seconds the container has to end by itself, which it does at
+	// once where it can.
+	debugGrace = 2
+)
+
+type debugOptions struct {
+	exec    execOptions // what runs in the debug container
+	image   string
+	profile string
+	env     []*runtimeapi.KeyValue
+	pull    cli.PullOptions
+	keep    bool
+}
+
+// NewDebug brings tools to a container that has none: a container of its own in
+// the same pod, which sees the target's processes and, through them, its files.
+func NewDebug(env *cli.Env) *urfave.Command {
+	o := &debugOptions{image: debugImage, profile: "general"}
+	image := cli.Typed(&o.image, cli.NotEmpty, "image", "`IMAGE` with the tools; pulled when it is missing")
+	image.DefaultText = debugImage
+	return &urfave.Command{
+		Name:      "debug",
+		Usage:     "run a shell or a command next to a container, with another image",
+		ArgsUsage: "CONTAINER [COMMAND [ARG...]]",
+		Description: cli.WithExamples("Makes a container in the same pod that shares the target's network and processes, runs the command or a\n"+
+			"shell in it and removes it afterwards. The target's files are below /proc/PID/root of its processes, which is\n"+
+			"/proc/1/root unless the pod shares its processes. The image needs sh.",
+			"crishim debug web", "crishim debug --image alpine:3 web", "crishim debug web ps", "crishim debug --profile net web netstat -tln"),
+		Flags: slices.Concat([]urfave.Flag{
+			image,
+			cli.WordFlag(&o.profile, []string{"general", "net", "sys"}, "profile", "`RIGHTS` of the container: general (trace processes), net (change the network), sys (also mount and the like)"),
+			envFlag(env, &o.env, "set `NAME=VALUE`"),
+			cli.BoolFlag(&o.keep, "keep", "keep the debug container"),
+		}, o.exec.session.Flags(), cli.Without(o.pull.Flags(), "username")),
+		Action: env.Connected(o.check, o.run),
+	}
+}
+
+func (o *debugOptions) check(env *cli.Env, c *urfave.Context) (err error) {
+	if err = cli.ArgCount(c, 1, -1); err != nil {
+		return err
+	}
+	o.exec.target, o.exec.command = c.Args().First(), c.Args().Tail()
+	if err = o.exec.session.Check(env); err != nil {
+		return err
+	}
+	if err = o.pull.Check(env, c); err != nil {
+		return err
+	}
+	o.pull.IfMissing = true
+	return o.exec.complete(env, "debug")
+}
+
+func (o *debugOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) error {
+	o.exec.session.Fit(env)
+	target, err := conn.Container(ctx, o.exec.target, client.Running)
+	if err != nil {
+		return err
+	}
+	pod, err := podConfigOf(ctx, conn, target.GetPodSandboxId())
+	if err != nil {
+		return err
+	}
+	config := o.config(target.GetId())
+	if err := o.pull.PullFor(ctx, env, conn, config, pod); err != nil {
+		return err
+	}
+	id, err := createContainer(ctx, conn, target.GetPodSandboxId(), config, pod)
+	if status.Code(err) == codes.InvalidArgument {
+		// A target that shares the processes of its pod, or of the node, has none of its
+		// own to join; then the debug container shares them too.
+		config.Linux.SecurityContext.NamespaceOptions = &runtimeapi.NamespaceOption{
+			Pid: pod.GetLinux().GetSecurityContext().GetNamespaceOptions().GetPid(),
+		}
+		id, err = createContainer(ctx, conn, target.GetPodSandboxId(), config, pod)
+	}
+	if err != nil {
+		return err
+	}
+	if !o.keep {
+		defer o.remove(ctx, env, conn, id)
+	}
+	if _, err := conn.Runtime.StartContainer(ctx, &runtimeapi.StartContainerRequest{ContainerId: id}); err != nil {
+		var missing *cli.StatusError
+		if errors.As(cannotRun(err), &missing) && missing.Code == cli.ExitNotFound {
+			return cli.WithHint(fmt.Errorf("the image %s has no sh", o.image), "--image takes one that has, such as %s", debugImage)
+		}
+		return fmt.Errorf("start the debug container: %w", err)
+	}
+	helper := &runtimeapi.Container{Id: id, Metadata: config.GetMetadata(), Labels: target.GetLabels()}
+	return o.exec.inOne(ctx, conn, helper, o.exec.session.Streams(env))
+}
+
+// config is a container that does nothing until it is told to end. The command
+// is run in it with exec: an attach would miss what a command writes first.
+func (o *debugOptions) config(target string) *runtimeapi.ContainerConfig {
+	capabilities := []string{"SYS_PTRACE"}
+	if o.profile == "net" || o.profile == "sys" {
+		capabilities = append(capabilities, "NET_ADMIN", "NET_RAW")
+	}
+	if o.profile == "sys" {
+		capabilities = append(capabilities, "SYS_ADMIN")
+	}
+	config := &runtimeapi.ContainerConfig{
+		Metadata: &runtimeapi.ContainerMetadata{Name: "debug-" + strings.ToLower(rand.Text()[:6])},
+		Image:    &runtimeapi.ImageSpec{Image: o.image, UserSpecifiedImage: o.image},
+		Command:  []string{"sh", "-c", "trap 'kill $!; wait $!; exit 0' TERM; while :; do sleep 3600 & wait $!; done"},
+		Labels:   map[string]string{debugLabel: target},
+		Envs:     o.env,
+		Linux: &runtimeapi.LinuxContainerConfig{SecurityContext: &runtimeapi.LinuxContainerSecurityContext{
+			Capabilities:     &runtimeapi.Capability{AddCapabilities: capabilities},
+			NamespaceOptions: &runtimeapi.NamespaceOption{Pid: runtimeapi.NamespaceMode_TARGET, TargetId: target},
+		}},
+	}
+	if !o.keep {
+		config.Annotations = map[string]string{api.AnnotationTemporary: "true"}
+	}
+	return config
+}
+
+// remove takes the debug container away, also after an interrupt. Its sleep has to end
+// before its shell: an orphan goes to the target's first process, which may never ask
+// for its status.
+func (o *debugOptions) remove(ctx context.Context, env *cli.Env, conn *client.Conn, id string) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), debugCleanUp)
+	defer cancel()
+	_, err := conn.Runtime.StopContainer(ctx, &runtimeapi.StopContainerRequest{ContainerId: id, Timeout: debugGrace})
+	if err == nil {
+		_, err = conn.Runtime.RemoveContainer(ctx, &runtimeapi.RemoveContainerRequest{ContainerId: id})
+	}
+	if cli.UnlessGone(err) != nil {
+		env.Warn("the debug container %.13s is still there: %s", id, cli.Sentence(env, err))
+	}
+}

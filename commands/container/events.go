@@ -1,0 +1,77 @@
+package container
+
+import (
+	"context"
+	"errors"
+	"io"
+
+	urfave "github.com/urfave/cli/v2"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/client"
+	"github.com/crishim/crishim/commands/cli"
+	"github.com/crishim/crishim/output"
+)
+
+type eventsOptions struct {
+	pod  string
+	view cli.View
+}
+
+// NewEvents follows what happens to containers.
+func NewEvents(env *cli.Env) *urfave.Command {
+	o := &eventsOptions{}
+	return &urfave.Command{
+		Name:    "events",
+		Aliases: []string{"event"},
+		Usage:   "follow what happens to containers",
+		Description: cli.WithExamples("One document per event, or with -o table one line. Goes on until interrupted or until the runtime ends.",
+			"crishim events -o table", "crishim events -o table --columns time,event,name,exit", "crishim events --pod web -o jsonl"),
+		Flags: append(o.view.TableFlags(output.EventColumns),
+			cli.StringFlag(&o.pod, "pod", "only events of `POD`: name, namespace/name or id", "p")),
+		Action: env.Connected(o.check, o.run),
+	}
+}
+
+func (o *eventsOptions) check(env *cli.Env, c *urfave.Context) error {
+	err := o.view.CheckAlone(env, c)
+	if len(o.view.Columns) > 0 && o.view.Format.Kind == output.Default {
+		o.view.Format.Kind = output.Table
+	}
+	return err
+}
+
+func (o *eventsOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) error {
+	podID := ""
+	if o.pod != "" {
+		pod, err := conn.Pod(ctx, o.pod, client.Any)
+		if err != nil {
+			return err
+		}
+		podID = pod.GetId()
+	}
+	events, err := conn.Runtime.GetContainerEvents(ctx, &runtimeapi.GetEventsRequest{})
+	if err != nil {
+		return err
+	}
+	table, err := output.NewEvents(env.Out, o.view.Options)
+	if err != nil {
+		return err
+	}
+	for {
+		event, err := events.Recv()
+		switch {
+		case ctx.Err() != nil:
+			return cli.ErrFollowed
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return err
+		case podID != "" && event.GetPodSandboxStatus().GetId() != podID:
+			continue
+		}
+		if err := table.Write(event); err != nil {
+			return err
+		}
+	}
+}

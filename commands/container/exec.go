@@ -1,0 +1,300 @@
+package container
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	urfave "github.com/urfave/cli/v2"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/client"
+	"github.com/crishim/crishim/client/stream"
+	"github.com/crishim/crishim/commands/cli"
+)
+
+type execOptions struct {
+	target   string // empty: the filter chooses
+	command  []string
+	filter   cli.Filter
+	session  cli.Session
+	timeout  time.Duration
+	sync     bool
+	parallel bool
+	ignore   bool
+	quiet    bool
+	shell    bool // no command was given
+	process  client.Process
+}
+
+// NewExec runs a command in running containers. Its status is the command's.
+func NewExec(env *cli.Env) *urfave.Command {
+	o := &execOptions{}
+	return &urfave.Command{
+		Name:      "exec",
+		Usage:     "run a command in running containers",
+		ArgsUsage: "[CONTAINER] [COMMAND [ARG...]]",
+		Description: cli.WithExamples("The container by name, pod/container, pod or id, or all that the filters choose, one after the other.\n"+
+			"Without a command it opens a shell, if there is a terminal or --stdin. The exit status is the command's; 125 is crishim's own failure,\n"+
+			"126 a command that cannot be run, 127 one that is not there.",
+			"crishim exec web ls -l /", "crishim exec -it web sh", "crishim exec --sync web cat /etc/hostname",
+			"crishim exec --name '^web' --parallel uptime"),
+		Flags: slices.Concat([]urfave.Flag{
+			cli.BoolFlag(&o.sync, "sync", "use the runtime's ExecSync instead of a stream", "s"),
+			cli.DurationFlag(&o.timeout, "timeout", "timeout of the command: 5, 5s, 1m"),
+			cli.ListFlag(&o.process.Env, parseVariable, "env", "set `NAME=VALUE` in the environment (crishim's own shim only)"),
+			cli.Typed(&o.process.WorkingDir, parseDirectory, "workdir", "run in `DIRECTORY` (crishim's own shim only)"),
+			cli.StringFlag(&o.process.User, "user", "run as `USER[:GROUP]` (crishim's own shim only)"),
+			cli.BoolFlag(&o.parallel, "parallel", "run in all chosen containers at once, and begin each line with its container", "x"),
+			cli.BoolFlag(&o.ignore, "ignore-errors", "continue with the other containers when one fails", "e"),
+			cli.BoolFlag(&o.quiet, "quiet", "do not print which container the output is from", "q"),
+			// -s is --sync, and nothing runs in a container that does not.
+		}, cli.Without(cli.Unaliased(o.filter.ContainerFlags(), "state"), "all"), o.session.Flags()),
+		Action: env.Connected(o.check, o.run),
+	}
+}
+
+func parseVariable(text string) (string, error) {
+	if name, _, ok := strings.Cut(text, "="); !ok || name == "" {
+		return "", errors.New("must be NAME=VALUE")
+	}
+	return text, nil
+}
+
+func parseDirectory(text string) (string, error) {
+	if text != "" && !strings.HasPrefix(text, "/") {
+		return "", errors.New("must be an absolute path")
+	}
+	return text, nil
+}
+
+func (o *execOptions) check(env *cli.Env, c *urfave.Context) error {
+	given, state := o.filter.Given(), cmp.Or(o.filter.State, "running")
+	if err := cmp.Or(o.filter.Check(true), o.session.Check(env)); err != nil {
+		return err
+	}
+	o.filter.State = state
+	o.command = c.Args().Slice()
+	if !given {
+		if err := cli.ArgCount(c, 1, -1); err != nil {
+			return err
+		}
+		o.target, o.command = o.command[0], o.command[1:]
+	}
+	if len(o.command) > 0 && o.command[0] == "--" {
+		o.command = o.command[1:]
+	}
+	return o.complete(env, "exec")
+}
+
+// complete refuses what contradicts itself and chooses a shell where no
+// command is given.
+func (o *execOptions) complete(env *cli.Env, verb string) error {
+	switch {
+	case o.sync && (o.session.Stdin || o.session.TTY):
+		return cli.Usagef("--sync carries no input and no terminal: leave out --stdin and --tty")
+	case o.parallel && (o.session.Stdin || o.session.TTY):
+		return cli.Usagef("--parallel carries no input and no terminal: leave out --stdin and --tty")
+	case len(o.command) > 0:
+	case o.target == "" || o.sync:
+		return cli.Usagef("%s needs a command", verb)
+	case !env.InTerminal && !o.session.Stdin: // it would end at once, and look like a success
+		return &cli.UsageError{Text: verb + " needs a command", NoArguments: true, Next: "in a terminal, or with --stdin, it opens a shell"}
+	default:
+		o.shell, o.command = true, shellCommand()
+		o.session.Stdin = true
+		o.session.TTY = o.session.TTY || env.InTerminal && env.OutTerminal
+	}
+	return nil
+}
+
+func (o *execOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) error {
+	o.session.Fit(env)
+	switch {
+	case client.IsFullID(o.target) && !o.shell:
+		return o.inID(ctx, conn, o.session.Streams(env))
+	case o.target != "":
+		c, err := conn.Container(ctx, o.target, client.Running)
+		if err != nil {
+			return err
+		}
+		return o.inOne(ctx, conn, c, o.session.Streams(env))
+	}
+	containers, err := o.filter.Containers(ctx, conn)
+	switch {
+	case err != nil:
+		return err
+	case len(containers) == 0:
+		return errors.New("no running container matches the filters")
+	case len(containers) > 1 && (o.session.Stdin || o.session.TTY):
+		return fmt.Errorf("%d containers match, and --stdin and --tty go to one", len(containers))
+	}
+	return o.inMany(ctx, env, conn, containers)
+}
+
+// inID runs the command in the container with the id that was given, without
+// looking it up. What stands in the way is looked up when the runtime refuses.
+func (o *execOptions) inID(ctx context.Context, conn *client.Conn, s stream.Streams) error {
+	err := o.inOne(ctx, conn, &runtimeapi.Container{Id: o.target}, s)
+	switch status.Code(err) {
+	case codes.OK, codes.Unavailable, codes.Canceled, codes.DeadlineExceeded:
+		return err
+	}
+	if _, ok := status.FromError(err); !ok {
+		return err // not the runtime's: the command's own status, for one
+	}
+	c, nerr := conn.Container(ctx, o.target, client.Running)
+	if nerr != nil {
+		return nerr
+	}
+	if c.GetId() != o.target { // a name like an id
+		return o.inOne(ctx, conn, c, s)
+	}
+	return err
+}
+
+// syncGrace is what a runtime may take longer than the timeout that it was
+// given, to end the command and say so. containerd does not say so before the last
+// child that holds the output has ended.
+const syncGrace = 2 * time.Second
+
+// leftRunning is the warning for runtimes that do not end a command whose client
+// goes. CRI has no call to end it, and its process is not guessed from here.
+const leftRunning = "the command may still run: this runtime does not end it when its client goes"
+
+// inOne runs the command, or opens a shell, in one container.
+func (o *execOptions) inOne(ctx context.Context, conn *client.Conn, c *runtimeapi.Container, s stream.Streams) (err error) {
+	if o.timeout > 0 {
+		limit := o.timeout
+		if o.sync {
+			limit += syncGrace
+		}
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, limit, o.tooLong())
+		defer cancel()
+	}
+	left := false // the command may go on after an error
+	switch {
+	case o.sync:
+		err = o.runSync(ctx, conn, c, s)
+	case o.shell:
+		var command []string
+		if command, err = o.findShell(ctx, conn, c); err == nil {
+			left, err = o.stream(ctx, conn, c, command, s)
+		}
+	default:
+		left, err = o.stream(ctx, conn, c, o.command, s)
+	}
+	switch {
+	case left && errors.Is(err, stream.ErrDetached):
+		return cli.Detached(stream.ErrDetached, s, leftRunning)
+	case errors.Is(err, stream.ErrDetached):
+		return cli.Detached(err, s, "the command goes on")
+	case left:
+		o.session.Options.Warn("%s", leftRunning)
+	}
+	return err
+}
+
+func (o *execOptions) tooLong() error {
+	return fmt.Errorf("the command did not end within %s", o.timeout)
+}
+
+// privateTimeout is how long a command that has ended asks whether the runtime is
+// crishim's own shim.
+const privateTimeout = 5 * time.Second
+
+// stream runs a command over a streaming URL. left reports whether it may go on after an
+// error.
+func (o *execOptions) stream(ctx context.Context, conn *client.Conn, c *runtimeapi.Container, command []string, s stream.Streams) (left bool, err error) {
+	request := &runtimeapi.ExecRequest{
+		ContainerId: c.GetId(), Cmd: command, Tty: o.session.TTY,
+		Stdin: o.session.Stdin, Stdout: true, Stderr: !o.session.TTY,
+	}
+	url := ""
+	start := newStartError(&s)
+	session := o.session
+	session.Options.OnDetach = func(ctx context.Context) error { return conn.DetachExec(ctx, url) }
+	err = start.orElse(cannotRun(session.Dial(ctx, s, func(ctx context.Context) (_ string, err error) {
+		url, err = conn.Exec(ctx, request, o.process)
+		return url, err
+	}, stream.Exec)))
+	if abandoned(ctx, err) && !conn.Embedded {
+		ask, cancel := context.WithTimeout(context.WithoutCancel(ctx), privateTimeout)
+		defer cancel()
+		left = !conn.HasPrivate(ask)
+	}
+	return left, err
+}
+
+// abandoned reports whether a session has ended before its command did.
+func abandoned(ctx context.Context, err error) bool {
+	var signal *stream.SignalError
+	var status *stream.ExitError
+	if err == nil || errors.As(err, &status) {
+		return false
+	}
+	return ctx.Err() != nil || errors.As(err, &signal) || errors.Is(err, stream.ErrDetached)
+}
+
+// execSync runs a command through the runtime's ExecSync.
+func (o *execOptions) execSync(ctx context.Context, conn *client.Conn, id string, command []string) (client.SyncAnswer, error) {
+	seconds := (o.timeout + time.Second - 1) / time.Second
+	res, err := conn.ExecSync(ctx, &runtimeapi.ExecSyncRequest{ContainerId: id, Cmd: command, Timeout: int64(seconds)}, o.process)
+	return res, cannotRun(err)
+}
+
+// runSync shows all that the command wrote, however it ended.
+func (o *execOptions) runSync(ctx context.Context, conn *client.Conn, c *runtimeapi.Container, s stream.Streams) error {
+	res, err := o.execSync(ctx, conn, c.GetId(), o.command)
+	switch {
+	case status.Code(err) == codes.DeadlineExceeded && o.timeout > 0:
+		return o.tooLong()
+	case status.Code(err) == codes.ResourceExhausted: // what other runtimes do with too much of it
+		return cli.WithHint(err, "the output is too much for --sync; without it all arrives")
+	case err != nil:
+		return err
+	case res.GetExitCode() < 0 && o.timeout > 0: // CRI-O: no process ends with such a status
+		return o.tooLong()
+	}
+	_, outErr := s.Out.Write(res.GetStdout())
+	_, errErr := s.Err.Write(res.GetStderr())
+	for _, name := range res.Cut {
+		o.session.Options.Warn("%s is incomplete: --sync carries 16 MiB at most; without it all arrives", name)
+	}
+	if code := res.GetExitCode(); code != 0 {
+		return &stream.ExitError{Code: int(code)}
+	}
+	return errors.Join(outErr, errErr)
+}
+
+// shellCommand opens the best shell that a container has. It takes one to look
+// for others; every image with bash or ash has sh as well, or nearly.
+func shellCommand() []string {
+	return []string{"sh", "-c", "command -v bash >/dev/null && exec bash; command -v ash >/dev/null && exec ash; exec sh"}
+}
+
+// findShell finds the first shell that a container has, by a command that does nothing: a
+// session that ended with 127 does not tell a shell that is missing from one in which the
+// last command was.
+func (o *execOptions) findShell(ctx context.Context, conn *client.Conn, c *runtimeapi.Container) ([]string, error) {
+	for _, command := range [][]string{o.command, {"bash"}, {"ash"}} {
+		res, err := o.execSync(ctx, conn, c.GetId(), []string{command[0], "-c", "exit 0"})
+		var missing *cli.StatusError
+		switch {
+		case errors.As(err, &missing):
+		case err != nil:
+			return nil, err
+		case res.GetExitCode() != cli.ExitNotFound && res.GetExitCode() != cli.ExitCannotRun:
+			return command, nil
+		}
+	}
+	name := cli.ContainerName(c)
+	return nil, &cli.StatusError{Code: cli.ExitNotFound, Cause: cli.WithHint(fmt.Errorf("there is no shell in %s", name), "crishim debug %s brings one along", name)}
+}

@@ -1,0 +1,109 @@
+package container
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/client"
+	"github.com/crishim/crishim/client/stream"
+	"github.com/crishim/crishim/commands/cli"
+	"github.com/crishim/crishim/output"
+)
+
+// inMany runs the command in each container. The first failure in the order of
+// the containers decides the status. With --parallel it runs in all side by side, and each
+// line of output begins with its container's name.
+func (o *execOptions) inMany(ctx context.Context, env *cli.Env, conn *client.Conn, containers []*runtimeapi.Container) error {
+	containers = cli.NamePods(ctx, conn, containers)
+	nameOf := cli.ContainerName
+	if cli.NeedNamespaces(containers) {
+		nameOf = func(c *runtimeapi.Container) string { return cli.SourceOf(c).FullName() }
+	}
+	ignored := func(c *runtimeapi.Container, err error) bool {
+		if !o.ignore || ctx.Err() != nil {
+			return false
+		}
+		env.Warn("%s: %v", nameOf(c), err)
+		return true
+	}
+	if !o.parallel {
+		for _, c := range containers {
+			if !o.quiet && len(containers) > 1 {
+				fmt.Fprintf(env.Err, "==> %s <==\n", output.Sanitize(nameOf(c)))
+			}
+			if err := o.inOne(ctx, conn, c, o.session.Streams(env)); err != nil && !ignored(c, err) {
+				return err
+			}
+		}
+		return nil
+	}
+	var line sync.Mutex
+	errs := make([]error, len(containers))
+	var running sync.WaitGroup
+	for i, c := range containers {
+		running.Go(func() {
+			prefix := ""
+			if !o.quiet {
+				prefix = output.Sanitize(nameOf(c)) + ": "
+			}
+			out := &lineWriter{to: env.Out, lock: &line, prefix: prefix}
+			errOut := &lineWriter{to: env.Err, lock: &line, prefix: prefix}
+			err := o.inOne(ctx, conn, c, stream.Streams{Out: out, Err: errOut})
+			err = errors.Join(err, out.flush(), errOut.flush())
+			if err != nil && !ignored(c, err) {
+				errs[i] = cli.About(nameOf(c), err)
+			}
+		})
+	}
+	running.Wait()
+	return cli.Join(errs...)
+}
+
+// lineWriter passes whole lines on, each with a prefix, so that those of
+// several containers do not mix.
+type lineWriter struct {
+	to     io.Writer
+	lock   *sync.Mutex // shared by all that write to the same place
+	prefix string
+	rest   []byte // an unfinished line
+}
+
+func (w *lineWriter) Write(p []byte) (int, error) {
+	end := bytes.LastIndexByte(p, '\n') // there is none in what is left of before
+	if end >= 0 {
+		end += len(w.rest)
+	}
+	w.rest = append(w.rest, p...)
+	if end < 0 && len(w.rest) >= maxPending { // the command may never end its line
+		w.rest = append(w.rest, '\n')
+		end = len(w.rest) - 1
+	}
+	if end < 0 {
+		return len(p), nil
+	}
+	var b bytes.Buffer
+	for line := range bytes.Lines(w.rest[:end+1]) {
+		b.WriteString(w.prefix)
+		b.Write(line)
+	}
+	w.lock.Lock()
+	defer w.lock.Unlock()
+	_, err := w.to.Write(b.Bytes())
+	w.rest = bytes.Clone(w.rest[end+1:])
+	return len(p), err
+}
+
+// flush ends an unfinished line.
+func (w *lineWriter) flush() error {
+	if len(w.rest) == 0 {
+		return nil
+	}
+	_, err := w.Write([]byte("\n"))
+	return err
+}

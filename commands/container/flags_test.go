@@ -1,0 +1,57 @@
+package container
+
+import (
+	"flag"
+	"net/netip"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/commands/cli"
+)
+
+// FuzzContainerFlags: what the flags of run, cp and wait hold is wrong usage,
+// or something that a runtime can be asked for.
+func FuzzContainerFlags(f *testing.F) {
+	for _, text := range []string{
+		"80:80", "127.0.0.1:8080:80/udp", "[::1]:1:65535/sctp", "::1:80:80", ":80", "0:1", "80:80/tcp/udp", "1.2.3.4:80",
+		"/a:/b:ro", "a:/b", ".:/b:rslave,z", "/a:b", "::", "/a:/b:", "A=b", "=b", "A", "A==",
+		"web:/etc/passwd", "./web:/x", ":x", "ns/web/app:x:y", "running", "log=(", "log=x", "image=", "image=a",
+	} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		if p, err := parsePort(text); err == nil {
+			_, ipErr := netip.ParseAddr(p.GetHostIp())
+			if !inRange(p.GetHostPort()) || !inRange(p.GetContainerPort()) || p.GetHostIp() != "" && ipErr != nil || runtimeapi.Protocol_name[int32(p.GetProtocol())] == "" {
+				t.Errorf("--publish %q is %v", text, p)
+			}
+		}
+		if m, err := parseVolume(text); err == nil {
+			if !filepath.IsAbs(m.GetHostPath()) || !filepath.IsAbs(m.GetContainerPath()) {
+				t.Errorf("--volume %q is %v", text, m)
+			}
+		}
+		var envs []*runtimeapi.KeyValue
+		set := flag.NewFlagSet("run", flag.ContinueOnError)
+		env := &cli.Env{LookupEnv: func(string) (string, bool) { return "", false }}
+		if err := envFlag(env, &envs, "").Apply(set); err != nil {
+			t.Fatal(err)
+		}
+		if err := set.Set("env", text); err == nil && len(envs) > 0 {
+			if e := envs[0]; e.GetKey() == "" || strings.Contains(e.GetKey(), "=") || e.GetKey()+"="+string(e.GetValue()) != text {
+				t.Errorf("--env %q is %v", text, e)
+			}
+		}
+		if container, path, remote := splitPath(text); remote && (container == "" || container+":"+path != text) || !remote && path != text {
+			t.Errorf("cp %q is %q, %q, %t", text, container, path, remote)
+		}
+		if g, err := parseGoal(text); err == nil && g.wanted() == "" {
+			t.Errorf("--for %q waits for nothing", text)
+		}
+	})
+}
+
+func inRange(port int32) bool { return port > 0 && port < 1<<16 }

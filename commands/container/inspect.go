@@ -1,0 +1,75 @@
+package container
+
+import (
+	"cmp"
+	"context"
+	"slices"
+
+	urfave "github.com/urfave/cli/v2"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/client"
+	"github.com/crishim/crishim/commands/cli"
+	"github.com/crishim/crishim/output"
+)
+
+type inspectOptions struct {
+	refs    []string
+	attempt *uint32
+	filter  cli.Filter
+	quiet   bool
+	view    cli.View
+}
+
+// NewInspect shows all that the runtime knows of containers.
+func NewInspect(env *cli.Env) *urfave.Command {
+	o := &inspectOptions{}
+	return &urfave.Command{
+		Name:      "inspect",
+		Usage:     "show everything about containers",
+		ArgsUsage: "[CONTAINER...]",
+		Description: cli.WithExamples("Containers by name, pod/container or id; without arguments those that the filters choose, running ones unless --all.\nOne container is an object, several are an array.",
+			"crishim inspect web", "crishim inspect web -o jsonpath='{.status.state}'", "crishim inspect --all -q"),
+		Flags:  slices.Concat(o.view.Flags(), o.filter.ContainerFlags(), []urfave.Flag{cli.AttemptFlag(&o.attempt), cli.DetailsFlag(&o.quiet)}),
+		Action: env.Connected(o.check, o.run),
+	}
+}
+
+func (o *inspectOptions) check(env *cli.Env, c *urfave.Context) error {
+	o.refs = c.Args().Slice()
+	return cmp.Or(o.filter.Check(true), o.view.Check(env))
+}
+
+func (o *inspectOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) error {
+	refs := o.refs
+	if len(refs) == 0 {
+		containers, err := o.filter.Containers(ctx, conn)
+		if err != nil {
+			return err
+		}
+		for _, c := range containers {
+			refs = append(refs, c.GetId())
+		}
+	}
+	status := func(id string) (*runtimeapi.ContainerStatusResponse, error) {
+		return conn.Runtime.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: id, Verbose: !o.quiet})
+	}
+	return cli.ShowEach(env, o.view, output.InspectContainers, refs, nil, func(ref string) (*runtimeapi.ContainerStatusResponse, error) {
+		var gone error
+		if client.IsFullID(ref) { // is looked up only when the runtime does not know it
+			res, err := status(ref)
+			if !cli.IsGone(err) {
+				return res, err
+			}
+			gone = err
+		}
+		c, err := conn.FindContainer(ctx, client.Query{Ref: ref, Want: client.Any, Attempt: o.attempt})
+		switch {
+		case err != nil:
+			return nil, err
+		case gone != nil && c.GetId() == ref: // it is listed, so it has just gone, or its status is what is missing
+			return nil, gone
+		}
+		return status(c.GetId())
+	})
+}

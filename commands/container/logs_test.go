@@ -1,0 +1,86 @@
+package container
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/crishim/crishim/commands/cli"
+	"github.com/crishim/crishim/logfile"
+)
+
+// An engine's tail is that of both streams, and its end is not the one asked for.
+func TestLastLines(t *testing.T) {
+	t.Parallel()
+	log := []logfile.Entry{}
+	for i := range 6 {
+		stream := logfile.Stdout
+		if i%2 == 1 {
+			stream = logfile.Stderr
+		}
+		log = append(log, logfile.Entry{Time: time.Unix(int64(i), 0), Stream: stream, Text: fmt.Appendf(nil, "%d\n", i)})
+	}
+	for name, c := range map[string]struct {
+		o    logfile.Options
+		want string
+	}{
+		"of both streams":      {logfile.Options{Tail: 2}, "4 5 "},
+		"of one stream":        {logfile.Options{Tail: 2, Stream: logfile.Stderr}, "3 5 "},
+		"before a time":        {logfile.Options{Tail: 2, Until: time.Unix(3, 0)}, "2 3 "},
+		"of one before a time": {logfile.Options{Tail: 1, Stream: logfile.Stdout, Until: time.Unix(3, 0)}, "2 "},
+		"and what follows":     {logfile.Options{Tail: 1, Stream: logfile.Stdout, Follow: true}, "4 6 "},
+		"none":                 {logfile.Options{Tail: 0, Stream: logfile.Stderr}, ""},
+	} {
+		got := ""
+		emit := func(e logfile.Entry) error { got += strings.TrimSpace(string(e.Text)) + " "; return nil }
+		err := lastLines(c.o, emit, func(o logfile.Options, emit func(logfile.Entry) error) error {
+			all := log
+			if o.Follow {
+				all = append(slices.Clone(log), logfile.Entry{Time: time.Unix(6, 0), Stream: logfile.Stdout, Text: []byte("6\n")})
+			}
+			if o.Tail >= 0 { // as the engine does it
+				all = all[max(0, len(all)-o.Tail):]
+			}
+			for _, e := range all {
+				if e.Time.Before(o.Since) || !o.Until.IsZero() && e.Time.After(o.Until) || o.Stream != "" && e.Stream != o.Stream {
+					continue
+				}
+				if err := emit(e); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil || got != c.want {
+			t.Errorf("%s: got %q, %v, want %q", name, got, err, c.want)
+		}
+	}
+}
+
+// TestALineWithoutAnEnd: one that a container never ends is shown in lines as long as are kept.
+func TestALineWithoutAnEnd(t *testing.T) {
+	var out bytes.Buffer
+	w := &logWriter{out: &out, err: io.Discard, o: logsOptions{timestamps: true}, left: -1, pending: lines{}}
+	part := logfile.Entry{Stream: logfile.Stdout, Text: bytes.Repeat([]byte("x"), 16<<10)}
+	const parts = 3 * maxPending / (16 << 10)
+	for range parts {
+		if err := w.entry(cli.Source{Container: "web"}, part); err != nil {
+			t.Fatal(err)
+		}
+		for _, text := range w.pending {
+			if len(text) > maxPending {
+				t.Fatalf("%d bytes are kept", len(text))
+			}
+		}
+	}
+	if err := w.finish(); err != nil {
+		t.Fatal(err)
+	}
+	if got := bytes.Count(out.Bytes(), []byte("x")); got != parts*len(part.Text) || bytes.Count(out.Bytes(), []byte("\n")) != 3 {
+		t.Errorf("got %d bytes in %d lines", got, bytes.Count(out.Bytes(), []byte("\n")))
+	}
+}

@@ -1,0 +1,221 @@
+package container
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/signal"
+	"slices"
+	"syscall"
+	"time"
+
+	urfave "github.com/urfave/cli/v2"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/client"
+	"github.com/crishim/crishim/client/stream"
+	"github.com/crishim/crishim/commands/cli"
+)
+
+type runOptions struct {
+	oneLine
+	container *runtimeapi.ContainerConfig
+	pod       *runtimeapi.PodSandboxConfig
+	podRef    string // a pod that is there already
+	handler   string
+	pull      cli.PullOptions
+	withPull  bool
+	cancel    time.Duration
+	detach    bool
+	remove    bool
+	dryRun    bool
+	session   cli.Session
+}
+
+// NewRun makes a pod with one container and runs it.
+func NewRun(env *cli.Env) *urfave.Command {
+	o := newRunOptions()
+	return &urfave.Command{
+		Name:      "run",
+		Usage:     "run a container in a pod of its own",
+		ArgsUsage: "IMAGE [COMMAND...] | CONTAINER-CONFIG POD-CONFIG",
+		Description: cli.WithExamples("From an image: in the foreground, with the command's own status, unless --detach. "+
+			"From two configuration files, or one file with two documents: detached, as in crictl; the container's id is printed. "+
+			"What was made is taken away again when something fails. --image marks an image that is also a file's name, ./ a file.",
+			"crishim run --rm busybox echo hello", "crishim run --rm -it busybox sh", "crishim run -d --name web -p 8080:80 busybox httpd -f", "crishim run container.json pod.json"),
+		Subcommands: []*urfave.Command{cli.NewSchema(env, "run", "container")},
+		// -r is --runtime, as in runp, and -u is --user.
+		Flags: slices.Concat(o.oneLineFlags(env), cli.Unaliased(o.session.Flags(), "transport"), cli.Unaliased(o.pull.Flags(), "username"), o.pull.ChoiceFlags(), []urfave.Flag{
+			cli.StringFlag(&o.handler, "runtime", "run it with this runtime `HANDLER`", "r"),
+			cli.CancelFlag(&o.cancel),
+			cli.DryRunFlag(&o.dryRun),
+		}),
+		Action: env.Offline(o.check, o.run),
+	}
+}
+
+// check reads either form of run.
+func (o *runOptions) check(env *cli.Env, c *urfave.Context) (err error) {
+	args := c.Args().Slice()
+	if o.image == "" {
+		if err = cli.ArgCount(c, 1, -1); err != nil {
+			return err
+		}
+	}
+	given := map[string]bool{}
+	for _, name := range c.FlagNames() {
+		given[name] = c.IsSet(name)
+	}
+	fromFiles := cli.IsCrictlRun(given, args)
+	if fromFiles && o.user != "" {
+		o.pull.User = o.user
+	}
+	if err = o.pull.Check(env, c); err != nil {
+		return err
+	}
+	o.pull.IfMissing = !o.pull.With && !(env.Compat && fromFiles)
+	config, err := env.Config()
+	if err != nil {
+		return err
+	}
+	if o.withPull, err = o.pull.Wanted(!config.DisablePullOnRun); err != nil {
+		return err
+	}
+	if !fromFiles {
+		if err = o.session.Check(env); err != nil {
+			return err
+		}
+		return o.completeOneLine(c, args)
+	}
+	o.detach = true
+	return o.readFiles(env, args)
+}
+
+// readFiles reads crictl's form.
+func (o *runOptions) readFiles(env *cli.Env, args []string) (err error) {
+	switch {
+	case len(args) == 1:
+		o.container, o.pod, err = env.ReadBoth(args[0])
+		return err
+	case args[0] == "-" && args[1] == "-":
+		return cli.Usagef("only one of the two files can be standard input")
+	}
+	if o.container, _, err = env.ReadContainerFile(args[0]); err == nil {
+		o.pod, err = env.ReadPodFile(args[1])
+	}
+	return err
+}
+
+func (o *runOptions) run(ctx context.Context, env *cli.Env) error {
+	if o.podRef == "" {
+		cli.CompletePod(o.pod)
+	}
+	if o.dryRun {
+		completeContainer(o.container, o.pod)
+		return cli.PrintRequest(env,
+			&runtimeapi.RunPodSandboxRequest{Config: o.pod, RuntimeHandler: o.handler},
+			&runtimeapi.CreateContainerRequest{Config: o.container})
+	}
+	conn, err := env.Connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	r := &runner{runOptions: o, env: env, conn: conn}
+	if err := r.make(ctx); err != nil {
+		return cli.Join(cannotRun(err), r.cleanUp(ctx, true))
+	}
+	if o.detach {
+		return env.Say("%s", r.containerID)
+	}
+	// A reader that goes away, as head does, ends the run, but not this process
+	// before it has cleaned up.
+	broken := make(chan os.Signal, 1)
+	signal.Notify(broken, syscall.SIGPIPE)
+	defer signal.Stop(broken)
+	err = r.foreground(ctx)
+	if errors.Is(err, stream.ErrDetached) {
+		return env.Say("%s", r.containerID)
+	}
+	return cli.Join(err, r.cleanUp(ctx, o.remove))
+}
+
+// runner makes a pod and a container and takes them away in reverse.
+type runner struct {
+	*runOptions
+	env  *cli.Env
+	conn *client.Conn
+
+	podID, containerID string
+	madePod            bool
+}
+
+// make pulls first: what is wrong with an image leaves no pod behind.
+func (r *runner) make(ctx context.Context) (err error) {
+	if r.withPull {
+		if err := r.pull.PullFor(ctx, r.env, r.conn, r.container, r.pod); err != nil {
+			return err
+		}
+	}
+	ctx = cli.Limited(ctx, r.cancel)
+	if err := r.makePod(ctx); err != nil {
+		return err
+	}
+	if r.containerID, err = createContainer(ctx, r.conn, r.podID, r.container, r.pod); err != nil {
+		return err
+	}
+	_, err = r.conn.Runtime.StartContainer(ctx, &runtimeapi.StartContainerRequest{ContainerId: r.containerID})
+	return err
+}
+
+func (r *runner) makePod(ctx context.Context) (err error) {
+	if r.podRef == "" {
+		r.podID, err = cli.RunPod(ctx, r.conn, r.pod, r.handler)
+		r.madePod = err == nil
+		return err
+	}
+	pod, err := r.conn.Pod(ctx, r.podRef, client.Running)
+	if err != nil {
+		return err
+	}
+	r.podID = pod.GetId()
+	if r.pod, err = podConfigOf(ctx, r.conn, r.podID); err != nil {
+		return err
+	}
+	return completeAttempt(ctx, r.conn, pod, r.container)
+}
+
+const (
+	// interruptGrace is how long a container has to end when its run is over.
+	interruptGrace = 2 * time.Second
+	// cleanUpLimit bounds the way back, which no interrupt cuts short.
+	cleanUpLimit = time.Minute
+)
+
+// cleanUp stops the container, and the pod if it was made for it, to be looked at; or
+// removes both.
+func (r *runner) cleanUp(ctx context.Context, remove bool) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanUpLimit)
+	defer cancel()
+	var errs []error
+	switch {
+	case r.containerID == "":
+	case remove:
+		errs = append(errs, removeByForce(ctx, r.conn, r.containerID, true, interruptGrace))
+	default:
+		_, err := r.conn.Runtime.StopContainer(ctx, &runtimeapi.StopContainerRequest{ContainerId: r.containerID, Timeout: int64(interruptGrace.Seconds())})
+		errs = append(errs, cli.UnlessGone(err))
+	}
+	if r.madePod {
+		_, err := r.conn.Runtime.StopPodSandbox(ctx, &runtimeapi.StopPodSandboxRequest{PodSandboxId: r.podID})
+		errs = append(errs, cli.UnlessGone(err))
+	}
+	if r.madePod && remove {
+		_, err := r.conn.Runtime.RemovePodSandbox(ctx, &runtimeapi.RemovePodSandboxRequest{PodSandboxId: r.podID})
+		if err = cli.UnlessGone(err); err == nil {
+			err = cli.RemoveOwnLogs(r.pod.GetMetadata())
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,221 @@
+package container
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"sync"
+	"syscall"
+	"time"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/client/stream"
+	"github.com/crishim/crishim/commands/cli"
+	"github.com/crishim/crishim/logfile"
+)
+
+// foreground shows the container's output until it ends and returns its
+// status. With a terminal and input the streams are attached. Without, the
+// output comes from the log, which, unlike an attach, holds what the command
+// wrote before anyone could connect.
+func (r *runner) foreground(ctx context.Context) error {
+	r.session.Fit(r.env)
+	// Where the container's log can be read, "" if nowhere.
+	path, err := logPath(ctx, r.conn, &runtimeapi.Container{Id: r.containerID, State: runtimeapi.ContainerState_CONTAINER_RUNNING})
+	if file, openErr := logfile.Open(path); err != nil || openErr != nil {
+		path = ""
+	} else {
+		file.Close()
+	}
+	if r.session.TTY && r.session.Stdin {
+		return r.attached(ctx, path)
+	}
+	feeding, cancel := context.WithCancel(ctx)
+	defer cancel()
+	if r.session.Stdin {
+		go func() { // how that ends does not matter: the command may not want its input
+			err := r.session.Attach(feeding, r.conn, r.containerID, stream.Streams{In: r.env.In, TTY: r.session.TTY})
+			if err != nil {
+				r.env.Debugf("stdin: %v", err)
+			}
+		}()
+	}
+	err = r.follow(ctx, path)
+	if errors.Is(err, errNoEngineLog) {
+		cancel() // the input goes with the rest
+		return r.attached(ctx, path)
+	}
+	if err != nil {
+		return err
+	}
+	return r.status(ctx)
+}
+
+// attached connects all streams. A command that ended before anyone was
+// connected has left its output in the log.
+func (r *runner) attached(ctx context.Context, path string) error {
+	streams := r.session.Streams(r.env)
+	early := newEarlyOutput(ctx, streams.Out, path)
+	streams.Out = early
+	if r.session.TTY {
+		r.session.Options.Connected = early.connected
+	}
+	err := r.session.Attach(ctx, r.conn, r.containerID, streams)
+	shown := early.finish()
+	if errors.Is(err, stream.ErrDetached) || ctx.Err() != nil {
+		return err
+	}
+	if !shown {
+		if logged := r.follow(ctx, path); !errors.Is(logged, errNoEngineLog) {
+			err = logged
+		}
+	}
+	if err != nil {
+		return err
+	}
+	return r.status(ctx)
+}
+
+// follow copies the log until the container has ended: the file, or what the
+// engine hands out where there is none.
+func (r *runner) follow(ctx context.Context, path string) error {
+	o := logfile.Options{Tail: -1, Follow: true, Poll: 50 * time.Millisecond, Ended: untilEnd(r.conn, r.containerID)}
+	emit := func(e logfile.Entry) error {
+		to := r.env.Out
+		if e.Stream == logfile.Stderr {
+			to = r.env.Err
+		}
+		_, err := to.Write(e.Text)
+		if errors.Is(err, syscall.EPIPE) {
+			return &stream.SignalError{Signal: syscall.SIGPIPE}
+		}
+		return err
+	}
+	if path == "" {
+		return engineLog(ctx, r.conn, o, r.containerID, emit)
+	}
+	return logfile.Read(ctx, path, o, emit)
+}
+
+// status waits for the end and returns how it was.
+func (r *runner) status(ctx context.Context) error {
+	ended := untilEnd(r.conn, r.containerID)
+	for {
+		over, err := ended(ctx)
+		if err != nil {
+			return err
+		}
+		if over {
+			return cli.EndOf(ctx, r.conn, r.containerID)
+		}
+		if err := cli.Pause(ctx, 50*time.Millisecond); err != nil {
+			return err
+		}
+	}
+}
+
+// quietBeforeEarly is how long nothing must come over a new connection before
+// what the command wrote earlier is shown.
+const quietBeforeEarly = 200 * time.Millisecond
+
+// overlap is how long what the log has shown may still be under way.
+const overlap = time.Second
+
+// earlyOutput is the output of an attached session with, in front of it, what
+// the command wrote before anyone could connect: CRI attaches to containers
+// that run, and a question that they asked at once would not be seen. The log
+// has its whole lines.
+type earlyOutput struct {
+	out     io.Writer
+	dialled time.Time // what was logged before this did not come over the connection
+	log     func(emit func(logfile.Entry) error) error
+
+	mu    sync.Mutex // guards what follows and the order of writes
+	shown bool
+	n     int64 // bytes that came over the connection
+	timer *time.Timer
+	// twice is shown text that may come over the connection as well.
+	twice      []byte
+	twiceUntil time.Time
+}
+
+// newEarlyOutput reads the log at path, "" if there is none to read.
+func newEarlyOutput(ctx context.Context, out io.Writer, path string) *earlyOutput {
+	return &earlyOutput{out: out, dialled: time.Now(), shown: path == "", log: func(emit func(logfile.Entry) error) error {
+		return logfile.Read(ctx, path, logfile.Options{Tail: -1}, emit)
+	}}
+}
+
+// connected is called once the session takes output.
+func (e *earlyOutput) connected() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.timer = time.AfterFunc(quietBeforeEarly, func() {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		_ = e.show() // a broken output ends the session at its next write
+	})
+}
+
+// Write passes on what comes over the connection.
+func (e *earlyOutput) Write(p []byte) (int, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.n += int64(len(p))
+	if err := e.show(); err != nil {
+		return 0, err
+	}
+	if _, err := e.out.Write(e.unseen(p)); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}
+
+// finish reports whether anything was shown; nothing will be any more.
+func (e *earlyOutput) finish() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.timer != nil {
+		e.timer.Stop()
+	}
+	shown := e.n > 0 || e.shown && e.timer != nil
+	e.shown = true
+	return shown
+}
+
+// show writes the log, once.
+func (e *earlyOutput) show() error {
+	if e.shown {
+		return nil
+	}
+	e.shown = true
+	var broken error                            // the output's
+	_ = e.log(func(entry logfile.Entry) error { // the log is a help, no more
+		if len(e.twice) > 0 || !entry.Time.Before(e.dialled) {
+			e.twice = append(e.twice, entry.Text...)
+			e.twice = e.twice[max(0, len(e.twice)-maxPending):]
+		}
+		_, broken = e.out.Write(entry.Text)
+		return broken
+	})
+	e.twiceUntil = time.Now().Add(overlap)
+	return broken
+}
+
+// unseen cuts from what comes over the connection what the log has shown.
+func (e *earlyOutput) unseen(p []byte) []byte {
+	if len(e.twice) > 0 && time.Now().After(e.twiceUntil) {
+		e.twice = nil
+	}
+	for i := range e.twice {
+		seen := e.twice[i:]
+		if common := min(len(seen), len(p)); common > 0 && bytes.Equal(seen[:common], p[:common]) {
+			e.twice = seen[common:]
+			return p[common:]
+		}
+	}
+	e.twice = nil
+	return p
+}

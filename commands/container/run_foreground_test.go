@@ -1,0 +1,68 @@
+package container
+
+import (
+	"bytes"
+	"testing"
+	"time"
+
+	"github.com/crishim/crishim/internal/test"
+	"github.com/crishim/crishim/logfile"
+)
+
+func TestEarlyOutput(t *testing.T) {
+	dialled := time.Now()
+	entry := func(after time.Duration, text string) logfile.Entry {
+		return logfile.Entry{Time: dialled.Add(after), Stream: logfile.Stdout, Text: []byte(text)}
+	}
+	first, again := entry(-time.Second, "first\r\n"), entry(-time.Second, "first\r\n")
+	for name, tt := range map[string]struct {
+		log  []logfile.Entry
+		came []string
+		want string
+	}{
+		"before":                {[]logfile.Entry{first}, []string{"second\r\n"}, "first\r\nsecond\r\n"},
+		"the same twice":        {[]logfile.Entry{first, again}, []string{"first\r\n"}, "first\r\nfirst\r\nfirst\r\n"},
+		"both ways":             {[]logfile.Entry{first, entry(1, "second\r\n")}, []string{"second\r\n", "third"}, "first\r\nsecond\r\nthird"},
+		"the log is ahead":      {[]logfile.Entry{first, entry(1, "a\r\n"), entry(2, "b\r\n")}, []string{"a\r\n", "b\r\n"}, "first\r\na\r\nb\r\n"},
+		"the log is behind":     {[]logfile.Entry{entry(1, "a\r\n")}, []string{"a\r\nb"}, "a\r\nb"},
+		"missed while dialling": {[]logfile.Entry{entry(1, "a\r\n")}, []string{"b"}, "a\r\nb"},
+		"in pieces":             {[]logfile.Entry{first, entry(1, "a\r\n"), entry(2, "b\r\n")}, []string{"a", "\r\nb", "\r\nc"}, "first\r\na\r\nb\r\nc"},
+		"not in order":          {[]logfile.Entry{entry(1, "a\r\n"), entry(2, "b\r\n")}, []string{"a\r\n", "c"}, "a\r\nb\r\nc"},
+		"nothing":               {nil, []string{"a"}, "a"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var out bytes.Buffer
+			e := &earlyOutput{out: &out, dialled: dialled, log: func(emit func(logfile.Entry) error) error {
+				for _, one := range tt.log {
+					_ = emit(one)
+				}
+				return nil
+			}}
+			for _, text := range tt.came {
+				if n, err := e.Write([]byte(text)); n != len(text) || err != nil {
+					t.Errorf("Write: %d, %v", n, err)
+				}
+			}
+			if got := out.String(); got != tt.want || !e.finish() {
+				t.Errorf("got %q, want %q", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestEarlyOutputOfAQuietCommand(t *testing.T) {
+	var out test.Buffer
+	e := &earlyOutput{out: &out, dialled: time.Now(), log: func(emit func(logfile.Entry) error) error {
+		return emit(logfile.Entry{Text: []byte("name?\r\n")})
+	}}
+	e.connected()
+	for deadline := time.Now().Add(time.Minute); out.String() == "" && time.Now().Before(deadline); {
+		time.Sleep(time.Millisecond)
+	}
+	if _, err := e.Write([]byte("x")); err != nil || out.String() != "name?\r\nx" {
+		t.Errorf("got %q, %v", out.String(), err)
+	}
+	if !e.finish() {
+		t.Error("finish says that nothing was shown")
+	}
+}

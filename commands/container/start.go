@@ -1,0 +1,39 @@
+package container
+
+import (
+	"context"
+
+	urfave "github.com/urfave/cli/v2"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/client"
+	"github.com/crishim/crishim/commands/cli"
+)
+
+type startOptions struct{ cli.Targets }
+
+// NewStart starts containers that were created.
+func NewStart(env *cli.Env) *urfave.Command {
+	o := &startOptions{cli.Targets{PassUnknown: true}}
+	return &urfave.Command{
+		Name:        "start",
+		Usage:       "start containers",
+		ArgsUsage:   "CONTAINER...",
+		Description: cli.WithExamples("Starts containers that create made, and prints what was named.", "crishim start web"),
+		Flags:       []urfave.Flag{cli.SelectorFlag(&o.Selector), cli.AttemptFlag(&o.Attempt)},
+		Action:      env.Connected(o.Check, o.run),
+	}
+}
+
+func (o *startOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) error {
+	containers, err := o.Containers(ctx, conn, client.Any, "created")
+	return cli.Batch[*runtimeapi.Container]{
+		What: "created container", InTurn: true,
+		Do: func(env *cli.Env, c cli.ContainerTarget) error {
+			if _, err := conn.Runtime.StartContainer(ctx, &runtimeapi.StartContainerRequest{ContainerId: c.Object.GetId()}); err != nil {
+				return err
+			}
+			return env.Say("%s", c.Ref)
+		},
+	}.Run(env, &o.Targets, containers, err)
+}

@@ -1,0 +1,151 @@
+package container
+
+import (
+	"context"
+	"io"
+	"slices"
+	"strings"
+
+	urfave "github.com/urfave/cli/v2"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/client"
+	"github.com/crishim/crishim/commands/cli"
+	"github.com/crishim/crishim/internal/kube"
+	"github.com/crishim/crishim/output"
+)
+
+type statsOptions struct {
+	cli.UsageOptions
+	all bool
+	pod string
+}
+
+// NewStats shows what containers use of the node.
+func NewStats(env *cli.Env) *urfave.Command {
+	o := &statsOptions{}
+	return &urfave.Command{
+		Name:      "stats",
+		Usage:     "show what containers use",
+		ArgsUsage: "[CONTAINER]",
+		Description: cli.WithExamples("CPU per cent of one core between two samples, memory, disk, network of the pod, block I/O and processes of running containers; "+
+			"what the runtime does not tell is shown as -. Machine formats are one sample as the runtime gives it.",
+			"crishim stats", "crishim stats --pod web -o wide", "crishim stats -o json"),
+		Flags: append(o.Flags(output.StatsColumns),
+			cli.BoolFlag(&o.all, "all", "also containers that use nothing, such as ended ones", "a"),
+			cli.StringFlag(&o.pod, "pod", "containers of `POD`: name, namespace/name or id", "p"),
+		),
+		Action: env.Connected(o.Check, o.run),
+	}
+}
+
+func (o *statsOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) error {
+	// Names are turned into what the runtime filters by.
+	filter := &runtimeapi.ContainerStatsFilter{Id: o.Filter.ID, LabelSelector: o.Filter.Selector.Equalities()}
+	if o.Target != "" {
+		c, err := conn.Container(ctx, o.Target, client.Running)
+		if err != nil {
+			return err
+		}
+		filter.Id = c.GetId()
+	}
+	if o.pod != "" {
+		pod, err := conn.Pod(ctx, o.pod, client.Any)
+		if err != nil {
+			return err
+		}
+		filter.PodSandboxId = pod.GetId()
+	}
+	sample := func(ctx context.Context) ([]*runtimeapi.ContainerStats, error) { return o.list(ctx, conn, filter) }
+	return cli.ShowUsage(ctx, env, conn, &o.UsageOptions, true, sample, (*runtimeapi.ContainerStats).GetCpu,
+		func(w io.Writer, before, after []*runtimeapi.ContainerStats, more cli.Extras) error {
+			usages := containerUsages(before, after, more, o.all || o.OneSample())
+			if err := o.nameUsages(ctx, conn, usages); err != nil {
+				return err
+			}
+			return output.ContainerStats(w, &runtimeapi.ListContainerStatsResponse{Stats: after}, usages, o.View.Options)
+		})
+}
+
+// list asks for the stats, and looks again at what a runtime that takes no notice of filters sent.
+func (o *statsOptions) list(ctx context.Context, conn *client.Conn, filter *runtimeapi.ContainerStatsFilter) ([]*runtimeapi.ContainerStats, error) {
+	res, err := conn.Runtime.ListContainerStats(ctx, &runtimeapi.ListContainerStatsRequest{Filter: filter})
+	if err != nil {
+		return nil, err
+	}
+	inPod := map[string]bool{} // which stats do not tell
+	if pod := filter.GetPodSandboxId(); pod != "" {
+		containers, err := conn.Runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{PodSandboxId: pod}})
+		if err != nil {
+			return nil, err
+		}
+		for _, c := range containers.GetContainers() {
+			inPod[c.GetId()] = c.GetPodSandboxId() == pod
+		}
+	}
+	return slices.DeleteFunc(res.GetStats(), func(s *runtimeapi.ContainerStats) bool {
+		a := s.GetAttributes()
+		return !strings.HasPrefix(a.GetId(), filter.GetId()) || filter.GetPodSandboxId() != "" && !inPod[a.GetId()] || !o.Filter.Selector.Matches(a.GetLabels())
+	}), nil
+}
+
+// containerUsages computes the lines of a stats table from two samples. A
+// container that is in the second sample only has no CPU rate yet; it is
+// listed all the same.
+func containerUsages(before, after []*runtimeapi.ContainerStats, more cli.Extras, all bool) []output.Usage {
+	earlier := map[string]*runtimeapi.CpuUsage{}
+	for _, s := range before {
+		earlier[s.GetAttributes().GetId()] = s.GetCpu()
+	}
+	var usages []output.Usage
+	for _, s := range after {
+		a := s.GetAttributes()
+		u := output.Usage{
+			ID: a.GetId(), Name: a.GetMetadata().GetName(),
+			Pod: a.GetLabels()[kube.LabelPodName], Namespace: a.GetLabels()[kube.LabelPodNamespace],
+			CPUPercent:  cli.CPUPercent(earlier[a.GetId()], s.GetCpu()),
+			Memory:      cli.Amount(s.GetMemory().GetWorkingSetBytes()),
+			MemoryLimit: cli.MemoryLimit(s.GetMemory()),
+			Disk:        cli.Amount(s.GetWritableLayer().GetUsedBytes()),
+			Inodes:      cli.Amount(s.GetWritableLayer().GetInodesUsed()),
+			Swap:        cli.Amount(s.GetSwap().GetSwapUsageBytes()),
+		}
+		more.Fill(&u)
+		if all || u.CPUPercent > 0 || u.Memory > 0 {
+			usages = append(usages, u)
+		}
+	}
+	cli.SortUsages(usages)
+	return usages
+}
+
+// nameUsages finds the pods of containers that nobody labelled with it,
+// where they are to be shown.
+func (o *statsOptions) nameUsages(ctx context.Context, conn *client.Conn, usages []output.Usage) error {
+	v := o.View
+	isPod := func(column string) bool { return strings.EqualFold(strings.Trim(column, " -"), "pod") }
+	shown := len(v.Columns) == 0 && !v.Crictl && !v.Format.ForMachines() || v.Format.Kind == output.Name || v.Format.Kind == output.Wide || isPod(v.Sort) || slices.ContainsFunc(v.Columns, isPod)
+	unnamed := func(u output.Usage) bool { return u.Pod == "" }
+	if !shown || !slices.ContainsFunc(usages, unnamed) {
+		return nil
+	}
+	list, err := conn.Runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{})
+	if err != nil {
+		return err
+	}
+	pods, err := cli.PodNames(ctx, conn)
+	if err != nil {
+		return err
+	}
+	of := map[string]*runtimeapi.PodSandboxMetadata{}
+	for _, c := range list.GetContainers() {
+		of[c.GetId()] = pods[c.GetPodSandboxId()]
+	}
+	for i, u := range usages {
+		if unnamed(u) {
+			usages[i].Pod, usages[i].Namespace = of[u.ID].GetName(), of[u.ID].GetNamespace()
+		}
+	}
+	cli.SortUsages(usages)
+	return nil
+}

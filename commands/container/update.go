@@ -1,0 +1,72 @@
+package container
+
+import (
+	"context"
+
+	urfave "github.com/urfave/cli/v2"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/client"
+	"github.com/crishim/crishim/commands/cli"
+)
+
+type updateOptions struct {
+	cli.Targets
+	resources *runtimeapi.LinuxContainerResources
+}
+
+// NewUpdate changes the limits of containers.
+func NewUpdate(env *cli.Env) *urfave.Command {
+	r := &runtimeapi.LinuxContainerResources{}
+	o := &updateOptions{resources: r}
+	return &urfave.Command{
+		Name:        "update",
+		Usage:       "change the limits of containers",
+		ArgsUsage:   "CONTAINER...",
+		Description: cli.WithExamples("Changes what is given and leaves the rest.", "crishim update --memory 512Mi web", "crishim update --cpu-quota 50000 --cpu-period 100000 web"),
+		Flags: []urfave.Flag{
+			cli.Int64Flag(&r.CpuPeriod, "cpu-period", "period of the CPU quota in `MICROSECONDS`"),
+			cli.Int64Flag(&r.CpuQuota, "cpu-quota", "CPU time in each period in `MICROSECONDS`"),
+			cli.Int64Flag(&r.CpuShares, "cpu-share", "relative `WEIGHT` of the CPU time"),
+			cli.Typed(&r.MemoryLimitInBytes, parseSize, "memory", "limit memory to `SIZE`: 536870912, 512Mi, 1g"),
+			cli.StringFlag(&r.CpusetCpus, "cpuset-cpus", "run on `CPUS` only: 0-3, 0,2"),
+			cli.StringFlag(&r.CpusetMems, "cpuset-mems", "use memory of `NODES` only"),
+			cli.Int64Flag(&r.OomScoreAdj, "oom-score-adj", "`SCORE` for the kernel when memory runs out"),
+			cli.SelectorFlag(&o.Selector),
+			&urfave.Int64Flag{Name: "cpu-count", Hidden: true},
+			&urfave.Int64Flag{Name: "cpu-maximum", Hidden: true},
+		},
+		Action: env.Connected(o.check, o.run),
+	}
+}
+
+func (o *updateOptions) check(env *cli.Env, c *urfave.Context) error {
+	if err := o.Targets.Check(env, c); err != nil {
+		return err
+	}
+	for _, windows := range []string{"cpu-count", "cpu-maximum"} {
+		if c.IsSet(windows) {
+			return cli.Usagef("--%s is for Windows containers", windows)
+		}
+	}
+	for _, flag := range c.Command.Flags {
+		if name := flag.Names()[0]; name != "selector" && c.IsSet(name) {
+			return nil
+		}
+	}
+	return cli.Usagef("update needs a limit to change: --memory, --cpu-quota, ...")
+}
+
+func (o *updateOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) error {
+	containers, err := o.Containers(ctx, conn, client.PreferRunning, "")
+	return cli.Batch[*runtimeapi.Container]{
+		What: "container",
+		Do: func(env *cli.Env, c cli.ContainerTarget) error {
+			request := &runtimeapi.UpdateContainerResourcesRequest{ContainerId: c.Object.GetId(), Linux: o.resources}
+			if _, err := conn.Runtime.UpdateContainerResources(ctx, request); err != nil {
+				return err
+			}
+			return env.Say("%s", c.Ref)
+		},
+	}.Run(env, &o.Targets, containers, err)
+}

@@ -1,0 +1,31 @@
+package image
+
+import (
+	"context"
+
+	urfave "github.com/urfave/cli/v2"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/client"
+	"github.com/crishim/crishim/commands/cli"
+	"github.com/crishim/crishim/output"
+)
+
+// NewImagefsinfo shows how much the image filesystem holds.
+func NewImagefsinfo(env *cli.Env) *urfave.Command {
+	v := &cli.View{}
+	return &urfave.Command{
+		Name:  "imagefsinfo",
+		Usage: "show how much images take on disk",
+		Description: cli.WithExamples("The filesystems that hold images and containers, with bytes and inodes used.",
+			"crishim imagefsinfo", "crishim imagefsinfo -o table"),
+		Flags: v.Flags(),
+		Action: env.Connected(v.CheckAlone, func(ctx context.Context, env *cli.Env, conn *client.Conn) error {
+			res, err := conn.Image.ImageFsInfo(ctx, &runtimeapi.ImageFsInfoRequest{})
+			if err != nil {
+				return err
+			}
+			return output.ImageFsInfo(env.Out, res, v.Options)
+		}),
+	}
+}

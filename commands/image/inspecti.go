@@ -1,0 +1,59 @@
+package image
+
+import (
+	"context"
+	"slices"
+
+	urfave "github.com/urfave/cli/v2"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/client"
+	"github.com/crishim/crishim/commands/cli"
+	"github.com/crishim/crishim/output"
+)
+
+type inspectiOptions struct {
+	refs   []string
+	filter cli.Filter
+	quiet  bool
+	view   cli.View
+}
+
+// NewInspecti shows all that the runtime knows of images.
+func NewInspecti(env *cli.Env) *urfave.Command {
+	o := &inspectiOptions{}
+	return &urfave.Command{
+		Name:      "inspecti",
+		Usage:     "show everything about images",
+		ArgsUsage: "[IMAGE...]",
+		Description: cli.WithExamples("Images by name or id; without arguments those that the filters choose. One image is an object, several are an array.",
+			"crishim inspecti busybox", "crishim inspecti -q --filter dangling=true"),
+		Flags: slices.Concat(o.view.Flags(), []urfave.Flag{
+			cli.DetailsFlag(&o.quiet),
+			cli.Typed(&o.filter.Name, cli.ParsePattern, "name", "images whose name matches `REGEX`"),
+			o.filter.ImageFlag(),
+		}),
+		Action: env.Connected(o.check, o.run),
+	}
+}
+
+func (o *inspectiOptions) check(env *cli.Env, c *urfave.Context) error {
+	o.refs = c.Args().Slice()
+	return o.view.Check(env)
+}
+
+func (o *inspectiOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) error {
+	refs := o.refs
+	if len(refs) == 0 {
+		images, err := o.filter.Images(ctx, conn)
+		if err != nil {
+			return err
+		}
+		for _, image := range images {
+			refs = append(refs, image.GetId())
+		}
+	}
+	return cli.ShowEach(env, o.view, output.InspectImages, refs, nil, func(ref string) (*runtimeapi.ImageStatusResponse, error) {
+		return cli.ImageStatus(ctx, conn, ref, !o.quiet)
+	})
+}

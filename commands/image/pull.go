@@ -1,0 +1,82 @@
+package image
+
+import (
+	"context"
+
+	urfave "github.com/urfave/cli/v2"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/client"
+	"github.com/crishim/crishim/commands/cli"
+	"github.com/crishim/crishim/commands/cli/progress"
+)
+
+type pullVerbOptions struct {
+	cli.PullOptions
+	images      []string
+	podFile     string
+	pod         *runtimeapi.PodSandboxConfig
+	annotations map[string]string
+	quiet       bool
+}
+
+// NewPull gets images from their registries.
+func NewPull(env *cli.Env) *urfave.Command {
+	o := &pullVerbOptions{}
+	return &urfave.Command{
+		Name:      "pull",
+		Usage:     "pull images",
+		ArgsUsage: "IMAGE...",
+		Description: cli.WithExamples("Credentials come from the flags, else from docker's or podman's login files. Several images are pulled at the same time. How far\n"+
+			"it is goes to standard error.",
+			"crishim pull busybox", "crishim pull --if-missing busybox alpine:3", "crishim pull --username me --password-stdin registry.example.com/app:v1"),
+		Subcommands: []*urfave.Command{cli.NewSchema(env, "pull", "pod")},
+		Flags: append(o.Flags(),
+			cli.StringFlag(&o.podFile, "pod-config", "pull it for the pod that `FILE` describes"),
+			cli.LabelsFlag(&o.annotations, "annotation", "send the annotation `KEY=VALUE` with the image", "a"),
+			cli.BoolFlag(&o.IfMissing, "if-missing", "skip images that are present"),
+			cli.IntFlag(&o.Retries, "retries", "retry `N` times when the registry cannot be reached"),
+			cli.BoolFlag(&o.quiet, "quiet", "print the image's reference only", "q"),
+		),
+		Action: env.Connected(o.check, o.run),
+	}
+}
+
+func (o *pullVerbOptions) check(env *cli.Env, c *urfave.Context) (err error) {
+	if err = cli.ArgCount(c, 1, -1); err != nil {
+		return err
+	}
+	o.images = c.Args().Slice()
+	if o.Retries < 0 {
+		return cli.Invalid("retries", o.Retries, "must not be negative")
+	}
+	if err = o.PullOptions.Check(env, c); err != nil {
+		return err
+	}
+	o.Progress = !o.quiet && !env.Compat
+	if o.podFile != "" {
+		o.pod, err = env.ReadPodFile(o.podFile)
+	}
+	return err
+}
+
+func (o *pullVerbOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) error {
+	if o.Progress {
+		o.Display = progress.Start(env.ProgressOptions())
+		defer o.Display.Close()
+		around := *env
+		around.Out, around.Err = o.Display.Around(env.Out), o.Display.Around(env.Err)
+		env = &around
+	}
+	return cli.InParallel(env, o.images, cli.AtOnce, func(env *cli.Env, image string) error {
+		spec := &runtimeapi.ImageSpec{Image: image, UserSpecifiedImage: image, Annotations: o.annotations}
+		ref, err := o.Pull(ctx, env, conn, spec, o.pod)
+		switch {
+		case err != nil:
+			return err
+		case o.quiet:
+			return env.Say("%s", ref)
+		}
+		return env.Say("Image is up to date for %s", ref)
+	})
+}

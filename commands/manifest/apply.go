@@ -1,0 +1,256 @@
+package manifest
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	urfave "github.com/urfave/cli/v2"
+
+	"github.com/crishim/crishim/client"
+	"github.com/crishim/crishim/commands/cli"
+	"github.com/crishim/crishim/kuberuntime"
+	"github.com/crishim/crishim/kuberuntime/manifest"
+	"github.com/crishim/crishim/kuberuntime/plan"
+	"github.com/crishim/crishim/output"
+	v1 "k8s.io/api/core/v1"
+)
+
+type applyOptions struct {
+	files         []string
+	set           *manifest.Set
+	wait          podWait
+	dryRun, quiet bool
+	view          cli.View
+}
+
+// NewApply brings up the pods of manifests, or brings them up to date.
+func NewApply(env *cli.Env) *urfave.Command {
+	o := &applyOptions{}
+	return &urfave.Command{
+		Name:  "apply",
+		Usage: "run pods from Kubernetes manifests",
+		Description: cli.WithExamples("Reads v1 Pods and the ConfigMaps, Secrets and RuntimeClasses they use, and brings the pods up: volumes, sandbox, init containers, sidecars, hooks. "+
+			"A new image restarts its container; any other change replaces the pod. No process stays behind to restart what ends: crishim sync does that.",
+			"crishim apply -f web.yaml", "crishim apply --wait -f pods/", "crishim apply --wait=ready -f job.yaml", "crishim apply --dry-run -f web.yaml"),
+		Flags: slices.Concat([]urfave.Flag{
+			manifestFlag(&o.files),
+			cli.BoolFlag(&o.dryRun, "dry-run", "print the CRI requests that would create the pods, and change nothing"),
+			cli.BoolFlag(&o.quiet, "quiet", "do not print the steps", "q"),
+		}, o.wait.flags(), o.view.Flags()),
+		Action: env.Offline(o.check, o.run),
+	}
+}
+
+func (o *applyOptions) check(env *cli.Env, c *urfave.Context) (err error) {
+	switch {
+	case len(o.files) == 0:
+		return cli.Usagef("-f is missing: give a manifest, a folder of manifests, or - for standard input")
+	case c.IsSet("wait") && c.Args().First() == "ready":
+		return &cli.UsageError{Text: `apply takes no arguments, got "ready"`, Next: "did you mean --wait=ready?"}
+	}
+	if err = cmp.Or(cli.ArgCount(c, 0, 0), o.wait.check(c), o.view.Check(env)); err == nil {
+		o.set, err = readManifests(env, o.files)
+	}
+	return err
+}
+
+// readManifests reads everything and gives each pod its identity.
+func readManifests(env *cli.Env, files []string) (*manifest.Set, error) {
+	set, err := manifest.Read(env.In, files...)
+	var problems manifest.Errors
+	switch {
+	case errors.As(err, &problems): // one failure of each
+		var all []error
+		for _, one := range problems {
+			all = append(all, cli.BadInput(one))
+		}
+		return nil, cli.Join(all...)
+	case err != nil:
+		return nil, cli.BadInput(err)
+	case len(set.Pods) == 0:
+		return nil, cli.BadInput(errors.New("there is no Pod in the input"))
+	}
+	for _, p := range set.Pods {
+		if err := kuberuntime.Prepare(p.Pod, "", env.Now()); err != nil {
+			return nil, err
+		}
+	}
+	return set, nil
+}
+
+func (o *applyOptions) run(ctx context.Context, env *cli.Env) error {
+	if o.dryRun {
+		return o.printRequests(env)
+	}
+	ro := podRuntimeOptions{}
+	if !o.quiet {
+		ro.steps, ro.progress = stepLines(env), true
+	}
+	r, err := openPodRuntime(ctx, env, ro)
+	if err != nil {
+		return err
+	}
+	defer r.close()
+	// A slow pull or hook of one pod holds up no other.
+	numbers := make([]int, len(o.set.Pods))
+	for i := range numbers {
+		numbers[i] = i
+	}
+	applied := make([]*v1.Pod, len(o.set.Pods))
+	err = cli.InParallel(env, numbers, cli.AtOnce, func(env *cli.Env, i int) (err error) {
+		p := o.set.Pods[i].Pod
+		if applied[i], err = o.apply(ctx, env, r, p); err != nil {
+			err = cli.About(kuberuntime.FullName(p), err)
+		}
+		return err
+	})
+	if o.view.FormatFlag != "" && ctx.Err() == nil {
+		applied = slices.DeleteFunc(applied, func(p *v1.Pod) bool { return p == nil })
+		err = cli.Join(err, printPods(env, applied, o.view.Options))
+	}
+	return err
+}
+
+func (o *applyOptions) apply(ctx context.Context, env *cli.Env, r *podRuntime, p *v1.Pod) (*v1.Pod, error) {
+	ctx, cancel := o.wait.limit(ctx)
+	defer cancel()
+	unlock, err := lockPod(ctx, env, r, p.Namespace, p.Name)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	_, noRecord := r.Record(string(p.UID))
+	replaced, existed, err := r.Replace(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	view, err := r.Up(ctx, p, o.set, o.wait.Wait)
+	if err != nil {
+		sayWhatIsLeft(ctx, env, r, p, err, noRecord != nil)
+		return nil, err
+	}
+	status, err := r.GetPodStatus(ctx, string(p.UID), p.Name, p.Namespace)
+	if err != nil {
+		return nil, err
+	}
+	if o.view.FormatFlag == "" {
+		err = env.Say("%s", appliedLine(p, view, status.IPs, replaced, existed))
+	}
+	return r.APIPod(p, view, status), err
+}
+
+// appliedLine is the result of one pod.
+func appliedLine(p *v1.Pod, view *plan.View, ips []string, replaced, existed bool) string {
+	what := "created"
+	switch {
+	case replaced:
+		what = "replaced"
+	case existed:
+		what = "up to date"
+	}
+	line := fmt.Sprintf("pod %s: %s, %s", kuberuntime.FullName(p), what, phaseText(view))
+	if len(ips) > 0 {
+		line += ", address " + ips[0]
+	}
+	return line
+}
+
+func phaseText(view *plan.View) string {
+	switch {
+	case view.Ready:
+		return "ready"
+	case view.Phase == v1.PodRunning:
+		return "running"
+	case view.Phase == v1.PodSucceeded:
+		return "succeeded"
+	case view.Phase == v1.PodFailed:
+		return "failed"
+	}
+	return "pending"
+}
+
+// sayWhatIsLeft tells what there is of a pod that failed, and how it goes away. Where there
+// is only the folder that this apply made, it removes that: delete would not find the pod.
+func sayWhatIsLeft(ctx context.Context, env *cli.Env, r *podRuntime, p *v1.Pod, failure error, ownFolder bool) {
+	interrupted := ctx.Err() != nil
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), client.QueryLimit)
+	defer cancel()
+	name := kuberuntime.FullName(p)
+	status, err := r.GetPodStatus(ctx, string(p.UID), p.Name, p.Namespace)
+	if err != nil {
+		env.Warn("pod %s is left half made; what exists cannot be asked: %v", name, err)
+		return
+	}
+	if len(status.Sandboxes)+len(status.Containers) == 0 {
+		// A call that was cut off may bring its sandbox yet.
+		if ownFolder && !interrupted {
+			if err := r.Remove(ctx, p, status, nil); err != nil {
+				env.Warn("pod %s: %v", name, err)
+			}
+		}
+		return
+	}
+	text := fmt.Sprintf("pod %s is left with %d sandboxes", name, len(status.Sandboxes))
+	if len(status.Sandboxes) == 1 {
+		text = fmt.Sprintf("pod %s is left with 1 sandbox", name)
+	}
+	said := map[string]bool{}
+	for _, c := range status.Containers { // the newest attempt of each comes first
+		if !said[c.Name] {
+			text += fmt.Sprintf(", container %s %s", c.Name, strings.ToLower(strings.TrimPrefix(c.State.String(), "CONTAINER_")))
+		}
+		said[c.Name] = true
+	}
+	next := "crishim apply goes on from there"
+	if errors.Is(failure, kuberuntime.ErrPodFailed) {
+		next = "crishim describe " + name + " shows it"
+	}
+	env.Warn("%s; %s, crishim delete %s removes it", text, next, name)
+}
+
+// printRequests is --dry-run: it dials nothing.
+func (o *applyOptions) printRequests(env *cli.Env) error {
+	host, err := kuberuntime.ReadHost()
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, p := range o.set.Pods {
+		run, creates, err := kuberuntime.Requests(p.Pod, o.set, host, kuberuntime.DefaultDirs(env.LookupEnv))
+		if err != nil {
+			errs = append(errs, cli.About(kuberuntime.FullName(p.Pod), err))
+			continue
+		}
+		errs = append(errs, output.Message(env.Out, run, o.view.Options))
+		for _, create := range creates {
+			errs = append(errs, output.Message(env.Out, create, o.view.Options))
+		}
+	}
+	return cli.Join(errs...)
+}
+
+// printPods writes pods as Kubernetes does: one as itself, several as a List; or their
+// names, as other verbs take them.
+func printPods(env *cli.Env, pods []*v1.Pod, o output.Options) error {
+	var value any = map[string]any{"apiVersion": "v1", "kind": "List", "items": pods}
+	if len(pods) == 1 {
+		value = pods[0]
+	}
+	names := func(w io.Writer, _ output.Options) error {
+		for _, p := range pods {
+			if _, err := fmt.Fprintln(w, kuberuntime.FullName(p)); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if o.Format.Kind == output.Name {
+		return names(env.Out, o)
+	}
+	return output.Value(env.Out, value, o, names)
+}

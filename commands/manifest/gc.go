@@ -1,0 +1,98 @@
+package manifest
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+
+	urfave "github.com/urfave/cli/v2"
+
+	"github.com/crishim/crishim/commands/cli"
+	"github.com/crishim/crishim/kuberuntime"
+	"github.com/crishim/crishim/kuberuntime/pod"
+)
+
+type gcOptions struct {
+	policy           kuberuntime.GCPolicy
+	images           kuberuntime.ImagePolicy
+	dryRun, deadPods bool
+}
+
+// NewGC removes what is dead, as a kubelet would.
+func NewGC(env *cli.Env) *urfave.Command {
+	o := &gcOptions{policy: kuberuntime.DefaultGCPolicy(), images: kuberuntime.DefaultImagePolicy()}
+	return &urfave.Command{
+		Name:  "gc",
+		Usage: "remove dead containers and sandboxes, leftover folders, unused images",
+		Description: cli.WithExamples("Goes by the kubelet's policies. What runs is never touched, nor is the last attempt of a container of a pod that is still there. "+
+			"Images go only when the disk is fuller than --image-high.",
+			"crishim gc --dry-run", "crishim gc --dead-pods --max-per-container 0"),
+		Flags: append([]urfave.Flag{
+			cli.BoolFlag(&o.dryRun, "dry-run", "print what would be removed, and why"),
+			cli.DurationFlag(&o.policy.MinAge, "min-age", "leave containers younger than `TIME`"),
+			cli.IntFlag(&o.policy.MaxPerContainer, "max-per-container", "keep `N` dead attempts of a container (-1: all)"),
+			cli.IntFlag(&o.policy.MaxContainers, "max-containers", "keep `N` dead containers in all (-1: any number)"),
+			cli.BoolFlag(&o.deadPods, "dead-pods", "pods of which nothing runs count as gone"),
+		}, imagePolicyFlags(&o.images)...),
+		Action: env.Offline(func(_ *cli.Env, c *urfave.Context) error {
+			return cmp.Or(checkImagePolicy(o.images), cli.ArgCount(c, 0, 0))
+		}, o.run),
+	}
+}
+
+func (o *gcOptions) run(ctx context.Context, env *cli.Env) error {
+	r, err := openPodRuntime(ctx, env, podRuntimeOptions{})
+	if err != nil {
+		return err
+	}
+	defer r.close()
+	sources := kuberuntime.Sources{AllReady: true}
+	if o.deadPods {
+		if sources.Deleted, err = deadPods(ctx, r); err != nil {
+			return err
+		}
+	}
+	garbage, err := r.PlanGarbage(ctx, o.policy, sources)
+	if err != nil {
+		return err
+	}
+	if o.images.High > 0 {
+		images, err := r.PlanImages(ctx, o.images)
+		if err != nil {
+			env.Warn("images are left alone: %s", cli.Sentence(env, err))
+		} else {
+			garbage.Items = append(garbage.Items, images.Items...)
+		}
+	}
+	var errs []error
+	for _, item := range garbage.Items {
+		verb := "would remove"
+		if !o.dryRun {
+			if err := r.Collect(ctx, &kuberuntime.Garbage{Items: []kuberuntime.GarbageItem{item}}); err != nil {
+				errs = append(errs, err)
+				continue
+			}
+			verb = "removed"
+		}
+		name := item.ID
+		if item.Name != "" {
+			name = fmt.Sprintf("%s (%s)", item.Name, item.ID)
+		}
+		errs = append(errs, env.Say("%s %s %s: %s", verb, item.Kind, name, item.Why))
+	}
+	return cli.Join(errs...)
+}
+
+// deadPods knows the pods that have no ready sandbox and no running container. Folders of
+// pods that the runtime does not know at all count as theirs.
+func deadPods(ctx context.Context, r *podRuntime) (func(uid string) bool, error) {
+	running, err := r.GetPods(ctx, false)
+	if err != nil {
+		return nil, err
+	}
+	alive := map[string]*pod.Pod{}
+	for _, p := range running {
+		alive[p.UID] = p
+	}
+	return func(uid string) bool { return alive[uid] == nil }, nil
+}

@@ -1,0 +1,192 @@
+package manifest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	urfave "github.com/urfave/cli/v2"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/client"
+	"github.com/crishim/crishim/client/auth"
+	"github.com/crishim/crishim/commands/cli"
+	"github.com/crishim/crishim/kuberuntime"
+	"github.com/crishim/crishim/kuberuntime/pod"
+)
+
+// podRuntime is a connection with the pod runtime on top.
+type podRuntime struct {
+	*kuberuntime.Manager
+	conn *client.Conn
+	dirs pod.Dirs
+}
+
+// podRuntimeOptions are what the verbs that work on pods as a whole share.
+type podRuntimeOptions struct {
+	steps      func(kuberuntime.Event) // told of each step; nil for a verb that makes none
+	progress   bool                    // say how far pulls are
+	registerer prometheus.Registerer
+	serial     bool
+	qps        float64
+	burst      int
+	patient    bool // a pull beyond the rate waits for its turn
+	stays      bool // the verb goes on until it is interrupted
+}
+
+// openPodRuntime connects and makes the manager. Pods from manifests have folders on this
+// host, so the runtime has to be here too.
+func openPodRuntime(ctx context.Context, env *cli.Env, o podRuntimeOptions) (*podRuntime, error) {
+	conn, err := env.ConnectShim(ctx, o.stays)
+	if err != nil {
+		return nil, err
+	}
+	r, err := podRuntimeOn(ctx, env, conn, o)
+	if err != nil {
+		return nil, cli.Join(err, conn.Close())
+	}
+	return r, nil
+}
+
+func podRuntimeOn(ctx context.Context, env *cli.Env, conn *client.Conn, o podRuntimeOptions) (*podRuntime, error) {
+	if remote := remoteRuntime(conn); remote != "" {
+		return nil, fmt.Errorf("pods from manifests keep volumes and logs on the runtime's host, and %s is another one", remote)
+	}
+	host, err := kuberuntime.ReadHost()
+	if err != nil {
+		return nil, err
+	}
+	r := &podRuntime{conn: conn, dirs: kuberuntime.DefaultDirs(env.LookupEnv)}
+	var pull func(context.Context, string, *runtimeapi.AuthConfig, *runtimeapi.PodSandboxConfig) (string, error)
+	if o.progress {
+		pull = env.PullInLines(conn)
+	}
+	r.Manager, err = kuberuntime.New(ctx, kuberuntime.Options{
+		Runtime: conn.ClientConn(), Image: conn.ImageClientConn(), Endpoint: conn.RuntimeEndpoint, Dirs: r.dirs, Host: host, Now: env.Now,
+		Auth: func(ctx context.Context, image string) (*runtimeapi.AuthConfig, error) {
+			// The kubelet gives its credential plugins as long, and no terminal may show that one hangs.
+			ctx, cancel := context.WithTimeoutCause(ctx, time.Minute, errors.New("none after a minute"))
+			defer cancel()
+			return auth.Lookup(ctx, image, auth.Options{LookupEnv: env.LookupEnv})
+		},
+		Events: keepEvents(env, r.dirs, o.steps),
+		Pull:   pull, SerialPulls: o.serial, PullQPS: o.qps, PullBurst: o.burst, PullsWait: o.patient, Registerer: o.registerer,
+	})
+	return r, err
+}
+
+// remoteRuntime names a runtime that is not on this host, "" for one that is.
+func remoteRuntime(conn *client.Conn) string {
+	for _, endpoint := range []string{conn.RuntimeEndpoint, conn.Engine.Host} {
+		for _, scheme := range []string{"ssh://", "tcp://", "docker+ssh://", "docker+tcp://", "http://", "https://"} {
+			if strings.HasPrefix(endpoint, scheme) {
+				return endpoint
+			}
+		}
+	}
+	return ""
+}
+
+func (r *podRuntime) close() error {
+	r.Manager.Close()
+	return r.conn.Close()
+}
+
+// keepEvents shows each event and keeps it for describe. That it cannot be kept is said
+// once: the pods do not depend on it.
+func keepEvents(env *cli.Env, dirs pod.Dirs, steps func(kuberuntime.Event)) func(kuberuntime.Event) {
+	var once sync.Once
+	return func(e kuberuntime.Event) {
+		if steps != nil {
+			steps(e)
+		}
+		if err := kuberuntime.AppendEvent(dirs, e); err != nil {
+			once.Do(func() { env.Warn("events are not kept: %v", err) })
+		}
+	}
+}
+
+// stepLines shows each event as one line on stderr.
+func stepLines(env *cli.Env) func(kuberuntime.Event) {
+	return func(e kuberuntime.Event) {
+		name := e.Namespace + "/" + e.Pod
+		if e.Container != "" {
+			name += "/" + e.Container
+		}
+		mark := ""
+		if e.Warning {
+			mark = "warning: "
+		}
+		env.Note("%s: %s%s", name, mark, e.Message)
+	}
+}
+
+// lockPod waits for others that work on the same pod.
+func lockPod(ctx context.Context, env *cli.Env, r *podRuntime, namespace, name string) (unlock func(), err error) {
+	release, err := r.LockPod(ctx, namespace, name, func() {
+		env.Warn("pod %s/%s: waiting for another crishim that works on it", namespace, name)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("lock the pod: %w", err)
+	}
+	return func() {
+		if err := release(); err != nil {
+			env.Warn("pod %s/%s: unlock: %v", namespace, name, err)
+		}
+	}, nil
+}
+
+// manifestFlag is -f of the verbs that read manifests.
+func manifestFlag(to *[]string) urfave.Flag {
+	return cli.StringsFlag(to, "filename", "read manifests from `FILE`, from the files of a folder, or from standard input (-)", "f")
+}
+
+// podWait is what apply and sync wait for.
+type podWait struct {
+	kuberuntime.Wait
+	text    cli.WaitText
+	timeout time.Duration
+}
+
+func (w *podWait) flags() []urfave.Flag {
+	timeout := cli.DurationFlag(&w.timeout, "wait-timeout", "with --wait: give up after `TIME`, and not at a crash loop's sixth end (0: never)")
+	timeout.DefaultText = "crash loops only"
+	return []urfave.Flag{cli.WaitFlag{GenericFlag: &urfave.GenericFlag{
+		Name: "wait", Value: &w.text,
+		Usage: "wait until pods are ready, or with restartPolicy Never or OnFailure until they have succeeded; ready: until all are ready",
+	}}, timeout}
+}
+
+// check reads the flags. A crash loop has its limit where no other was given.
+func (w *podWait) check(c *urfave.Context) error {
+	limited := c.IsSet("wait-timeout")
+	if !limited {
+		w.MaxBackOff = kuberuntime.DefaultMaxBackOff
+	}
+	on, err := strconv.ParseBool(w.text.String())
+	switch {
+	case w.text == "ready":
+		w.Until = kuberuntime.UntilReady
+	case err == nil && on:
+		w.Until = kuberuntime.UntilDone
+	case err != nil && c.IsSet("wait"):
+		return cli.Usagef("invalid --wait=%s: must be --wait or --wait=ready", w.text)
+	}
+	if limited && w.Until == kuberuntime.UntilStarted {
+		return cli.Usagef("--wait-timeout is for --wait")
+	}
+	return nil
+}
+
+// limit ends a wait at its time limit.
+func (w *podWait) limit(ctx context.Context) (context.Context, context.CancelFunc) {
+	if w.timeout <= 0 {
+		return ctx, func() {}
+	}
+	return context.WithTimeoutCause(ctx, w.timeout, fmt.Errorf("--wait-timeout of %s is over", w.timeout))
+}

@@ -1,0 +1,163 @@
+package manifest
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"log"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	urfave "github.com/urfave/cli/v2"
+
+	"github.com/crishim/crishim/commands/cli"
+	"github.com/crishim/crishim/internal/metricsserver"
+	"github.com/crishim/crishim/kuberuntime"
+	"github.com/crishim/crishim/output"
+)
+
+type syncOptions struct {
+	loop    kuberuntime.LoopOptions
+	once    bool
+	wait    podWait
+	metrics string
+	runtime podRuntimeOptions
+}
+
+// NewSync keeps the pods of a folder running: static pods without a kubelet.
+func NewSync(env *cli.Env) *urfave.Command {
+	o := &syncOptions{
+		loop: kuberuntime.LoopOptions{
+			GC:     kuberuntime.GCPolicy{MaxPerContainer: kuberuntime.DefaultGCPolicy().MaxPerContainer, MaxContainers: -1},
+			Images: kuberuntime.DefaultImagePolicy(), Logs: kuberuntime.DefaultLogPolicy(),
+		},
+		runtime: podRuntimeOptions{qps: 5, burst: 10},
+	}
+	return &urfave.Command{
+		Name:      "sync",
+		Usage:     "keep the pods of a folder of manifests running",
+		ArgsUsage: "FOLDER",
+		Description: cli.WithExamples("Adds, changes and removes pods as their manifests in the folder come, change and go; probes them, restarts what ends, rotates logs, collects garbage. "+
+			"Ctrl-C ends sync and leaves the pods running; the next sync adopts them.",
+			"crishim sync /etc/crishim/pods", "crishim sync --once --wait pods/"),
+		Flags: slices.Concat([]urfave.Flag{
+			cli.BoolFlag(&o.once, "once", "bring the pods to what the folder says, and end"),
+			cli.StringFlag(&o.metrics, "metrics-addr", "serve Prometheus metrics at `ADDRESS`, such as 127.0.0.1:9100"),
+			cli.BoolFlag(&o.runtime.serial, "serialize-image-pulls", "pull one image at a time"),
+			&urfave.Float64Flag{Name: "registry-qps", Usage: "start at most `N` pulls a second (0: no limit)", Value: o.runtime.qps, Destination: &o.runtime.qps},
+			cli.IntFlag(&o.runtime.burst, "registry-burst", "and up to `N` at once"),
+			cli.Int64Flag(&o.loop.Logs.MaxSize, "container-log-max-size", "rotate a log at `BYTES` (0: never)"),
+			cli.IntFlag(&o.loop.Logs.MaxFiles, "container-log-max-files", "keep `N` files of a log"),
+			cli.IntFlag(&o.loop.GC.MaxPerContainer, "max-per-container", "keep `N` dead attempts of a container (-1: all)"),
+		}, o.wait.flags(), imagePolicyFlags(&o.loop.Images)),
+		Action: env.Offline(o.check, o.run),
+	}
+}
+
+func imagePolicyFlags(p *kuberuntime.ImagePolicy) []urfave.Flag {
+	return []urfave.Flag{
+		cli.IntFlag(&p.High, "image-high", "remove unused images from `PERCENT` disk use on (0: never)"),
+		cli.IntFlag(&p.Low, "image-low", "until `PERCENT` is reached"),
+	}
+}
+
+func checkImagePolicy(p kuberuntime.ImagePolicy) error {
+	if p.High < 0 || p.High > 100 || p.Low < 0 || p.Low > p.High {
+		return cli.Usagef("invalid --image-high %d and --image-low %d: must be 0 <= low <= high <= 100", p.High, p.Low)
+	}
+	return nil
+}
+
+func (o *syncOptions) check(_ *cli.Env, c *urfave.Context) error {
+	if err := o.wait.check(c); err != nil {
+		return err
+	}
+	o.loop.Folder, o.runtime.patient, o.runtime.stays = c.Args().First(), o.once, !o.once
+	switch {
+	case o.wait.Until != kuberuntime.UntilStarted && !o.once:
+		return cli.Usagef("--wait is for --once")
+	case o.once && o.metrics != "":
+		return cli.Usagef("--metrics-addr is not for --once")
+	}
+	return cmp.Or(checkImagePolicy(o.loop.Images), cli.ArgCount(c, 1, 1))
+}
+
+func (o *syncOptions) run(ctx context.Context, env *cli.Env) error {
+	registry := prometheus.NewRegistry()
+	o.runtime.steps, o.runtime.registerer = statusLines(env), registry
+	r, err := openPodRuntime(ctx, env, o.runtime)
+	if err != nil {
+		return err
+	}
+	defer r.close()
+	o.loop.Problem = func(what string, err error) { // of the folder or the runtime as a whole
+		if err == nil {
+			fmt.Fprintf(env.Err, "%s: fine\n", what)
+			return
+		}
+		for _, one := range cli.Failures(err) {
+			env.Warn("%s: %s", what, cli.Sentence(env, one))
+		}
+	}
+	loop, err := r.NewLoop(o.loop)
+	if err != nil {
+		return err
+	}
+	defer loop.Close()
+	if o.once {
+		ctx, cancel := o.wait.limit(ctx)
+		defer cancel()
+		return loop.Once(ctx, o.wait.Wait)
+	}
+	if o.metrics != "" {
+		mux := http.NewServeMux()
+		mux.Handle("/metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+		server := metricsserver.New(o.metrics, mux, log.New(io.Discard, "", 0))
+		at, err := server.Start(ctx)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(env.Err, "metrics at http://%s/metrics\n", at)
+		defer func() {
+			if err := server.Stop(); err != nil {
+				env.Debugf("metrics: %v", err)
+			}
+		}()
+	}
+	fmt.Fprintf(env.Err, "looking after %s on %s\n", output.Sanitize(o.loop.Folder), output.Sanitize(r.conn.RuntimeEndpoint))
+	loop.Run(ctx)
+	return nil
+}
+
+// statusLines shows each change as a line. A warning that says what the last line of
+// its container said, such as that of a probe which fails every second, is none.
+func statusLines(env *cli.Env) func(kuberuntime.Event) {
+	type subject struct{ namespace, pod, container string }
+	var mu sync.Mutex
+	last := map[subject]string{}
+	return func(e kuberuntime.Event) {
+		of := subject{e.Namespace, e.Pod, e.Container}
+		mu.Lock()
+		same := e.Warning && last[of] == e.Message
+		last[of] = e.Message
+		mu.Unlock()
+		if same {
+			return
+		}
+		name, kind := e.Namespace+"/"+e.Pod, ""
+		if e.Container != "" {
+			name += "/" + e.Container
+		}
+		if e.Warning {
+			kind = " warning:"
+		}
+		if err := env.Say("%s %s:%s %s", e.Time.Format(time.TimeOnly), name, kind, e.Message); err != nil {
+			env.Debugf("write status: %v", err)
+		}
+	}
+}

@@ -1,0 +1,49 @@
+package node
+
+import (
+	"cmp"
+	"context"
+	"embed"
+	"io"
+	"slices"
+	"strings"
+
+	urfave "github.com/urfave/cli/v2"
+
+	"github.com/crishim/crishim/commands/cli"
+)
+
+//go:embed completions
+var completionScripts embed.FS
+
+// NewCompletion prints what makes a shell ask crishim for completions.
+func NewCompletion(env *cli.Env) *urfave.Command {
+	shell := ""
+	return &urfave.Command{
+		Name:      "completion",
+		Usage:     "print the completion script of a shell",
+		ArgsUsage: "[bash|zsh|fish]",
+		Description: cli.WithExamples("The script completes commands, flags and values, and the names of containers, pods and images that are there.",
+			`eval "$(crishim completion bash)"`, "crishim completion zsh", "crishim completion fish"),
+		Action: env.Offline(func(_ *cli.Env, c *urfave.Context) error {
+			shell = cmp.Or(c.Args().First(), "bash")
+			if !slices.Contains(shells(), shell) {
+				return cli.Usagef("there is no completion for %s: must be bash, zsh or fish", cli.Quote(shell))
+			}
+			return cli.ArgCount(c, 0, 1)
+		}, func(_ context.Context, env *cli.Env) error {
+			script, err := completionScripts.ReadFile("completions/crishim." + shell)
+			if err != nil {
+				return err
+			}
+			name := "crishim"
+			if env.Compat {
+				name = "crictl"
+			}
+			_, err = io.WriteString(env.Out, strings.ReplaceAll(string(script), "NAME", name))
+			return err
+		}),
+	}
+}
+
+func shells() []string { return []string{"bash", "zsh", "fish"} }

@@ -1,0 +1,125 @@
+package node
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"strings"
+
+	urfave "github.com/urfave/cli/v2"
+
+	"github.com/crishim/crishim/client"
+	"github.com/crishim/crishim/commands/cli"
+	"github.com/crishim/crishim/output"
+)
+
+// configOptions are one look at the config file or one change of it.
+type configOptions struct {
+	get  string
+	set  []string // KEY=VALUE
+	list bool
+	view cli.View
+}
+
+// NewConfig shows and changes crictl's config file.
+func NewConfig(env *cli.Env) *urfave.Command {
+	o := &configOptions{}
+	return &urfave.Command{
+		Name:      "config",
+		Usage:     "show or change the config file",
+		ArgsUsage: "[KEY [VALUE]]",
+		Description: cli.WithExamples("Without arguments lists every key with its value; with a key shows its value, with a value sets it. "+
+			"The file is that of --config, CRI_CONFIG_FILE or /etc/crictl.yaml; comments and layout stay as they are. Keys: "+
+			strings.Join(client.ConfigKeys(), ", ")+".",
+			"crishim config", "crishim config --get timeout",
+			"crishim config --set runtime-endpoint=unix:///run/containerd/containerd.sock,timeout=10", "crishim config debug true"),
+		Flags: append([]urfave.Flag{
+			cli.StringFlag(&o.get, "get", "show the value of `KEY`"),
+			cli.StringsFlag(&o.set, "set", "set `KEY=VALUE`, or several separated by commas"),
+			cli.BoolFlag(&o.list, "list", "list all keys and values"),
+		}, o.view.ListFlags(output.SettingColumns)...),
+		Action: env.Offline(o.check, o.run),
+	}
+}
+
+func (o *configOptions) check(env *cli.Env, c *urfave.Context) error {
+	if err := cmp.Or(o.view.Check(env), cli.ArgCount(c, 0, 2)); err != nil {
+		return err
+	}
+	ways := 0
+	for _, given := range []bool{c.IsSet("get"), c.IsSet("set"), o.list, c.Args().Present()} {
+		if given {
+			ways++
+		}
+	}
+	switch {
+	case ways > 1:
+		return cli.Usagef("config: choose one of --get, --set, --list and arguments")
+	case c.IsSet("get") && o.get == "":
+		return cli.Usagef("--get needs a key")
+	}
+	settings := strings.Split(strings.Join(o.set, ","), ",")
+	if len(o.set) == 0 {
+		settings = nil
+	}
+	switch c.Args().Len() {
+	case 1:
+		o.get = c.Args().First()
+	case 2:
+		settings = []string{c.Args().Get(0) + "=" + c.Args().Get(1)}
+	}
+	o.set = settings
+	// The changes are tried on an empty file, so that a mistake in the last of
+	// them is wrong usage and does not leave the first ones written.
+	var trial client.Config
+	errs := []error{o.change(&trial)}
+	if o.get != "" {
+		_, err := trial.Get(o.get)
+		errs = append(errs, err)
+	}
+	return cli.Join(errs...)
+}
+
+func (o *configOptions) change(config *client.Config) error {
+	var errs []error
+	for _, text := range o.set {
+		key, value, ok := strings.Cut(text, "=")
+		if !ok {
+			return cli.Invalid("set", text, "must be KEY=VALUE")
+		}
+		errs = append(errs, config.Set(strings.TrimSpace(key), strings.TrimSpace(value)))
+	}
+	return cli.Join(errs...)
+}
+
+func (o *configOptions) run(_ context.Context, env *cli.Env) error {
+	source := env.ConfigSource()
+	source.New = len(o.set) > 0
+	config, err := client.LoadConfig(source)
+	if err != nil {
+		return cli.BadInput(err)
+	}
+	switch {
+	case len(o.set) > 0:
+		if err := o.change(config); err != nil {
+			return err
+		}
+		return config.Save()
+	case o.get != "":
+		value, err := config.Get(o.get)
+		if err != nil {
+			return err
+		}
+		_, err = fmt.Fprintln(env.Out, output.Sanitize(value))
+		return err
+	}
+	var settings []output.Setting
+	for _, key := range client.ConfigKeys() {
+		value, err := config.Get(key)
+		if err != nil {
+			return err
+		}
+		settings = append(settings, output.Setting{Key: key, Value: value, Set: config.IsSet(key)})
+	}
+	return output.Settings(env.Out, settings, o.view.Options)
+}

@@ -1,0 +1,86 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	urfave "github.com/urfave/cli/v2"
+
+	"github.com/crishim/crishim/client"
+	"github.com/crishim/crishim/commands/cli"
+	"github.com/crishim/crishim/commands/node/checkup"
+	"github.com/crishim/crishim/output"
+)
+
+type doctorOptions struct{ cli.View }
+
+// NewDoctor checks all that commands depend on.
+func NewDoctor(env *cli.Env) *urfave.Command {
+	o := &doctorOptions{}
+	return &urfave.Command{
+		Name:  "doctor",
+		Usage: "check the runtime and what it depends on",
+		Description: cli.WithExamples("Looks at the config file, every endpoint, the runtime's version and conditions, CNI, cgroup driver, image filesystem, "+
+			"streaming server and live-restore, with a next step for what is wrong. It changes nothing. Exit 1 when a check fails.",
+			"crishim doctor", "crishim doctor -o json"),
+		Flags:  o.ListFlags(output.FindingColumns),
+		Action: env.Offline(o.CheckAlone, o.run),
+	}
+}
+
+func (o *doctorOptions) run(ctx context.Context, env *cli.Env) error {
+	findings := examine(ctx, env)
+	failures := 0
+	for _, f := range findings {
+		if f.State == output.FindingFailed {
+			failures++
+		}
+	}
+	err := output.Findings(env.Out, findings, o.Options)
+	if failures > 0 {
+		err = cli.Join(err, fmt.Errorf("%d of %d checks failed", failures, len(findings)))
+	}
+	return err
+}
+
+func examine(ctx context.Context, env *cli.Env) []output.Finding {
+	findings := []output.Finding{configFinding(env)}
+	options, err := env.ClientOptions(false)
+	if err != nil {
+		return findings // it is about the config file
+	}
+	attempts, err := client.Discover(ctx, options)
+	findings = append(findings, checkup.Endpoints(attempts)...)
+	if err == nil {
+		var conn *client.Conn
+		if conn, err = client.Connect(ctx, options); err == nil {
+			defer conn.Close()
+			return append(findings, checkup.Runtime(ctx, conn, checkup.Host{})...)
+		}
+	}
+	// Without the list of what was tried, which the findings before it show.
+	text, _, more := strings.Cut(err.Error(), "\n")
+	if more {
+		text = strings.TrimSuffix(text, ":")
+	}
+	return append(findings, output.Finding{State: output.FindingFailed, Check: "runtime", Detail: text, Hint: cli.HintOf(err)})
+}
+
+func configFinding(env *cli.Env) output.Finding {
+	f := output.Finding{State: output.FindingOK, Check: "config file"}
+	config, err := env.Config()
+	var broken *client.ConfigError
+	switch {
+	case errors.As(err, &broken):
+		f.State, f.Detail, f.Hint = output.FindingFailed, broken.Error(), broken.Hint()
+	case err != nil:
+		f.State, f.Detail = output.FindingFailed, err.Error()
+	case config.Exists():
+		f.Detail = config.Path
+	default:
+		f.State, f.Detail = output.FindingSkipped, "there is none"
+	}
+	return f
+}

@@ -1,0 +1,97 @@
+package node
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+
+	urfave "github.com/urfave/cli/v2"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/client"
+	"github.com/crishim/crishim/commands/cli"
+	"github.com/crishim/crishim/output"
+	"github.com/crishim/crishim/shim"
+)
+
+type endpointsOptions struct{ cli.View }
+
+// NewEndpoints shows where a runtime was looked for and which one is taken.
+func NewEndpoints(env *cli.Env) *urfave.Command {
+	o := &endpointsOptions{}
+	return &urfave.Command{
+		Name:  "endpoints",
+		Usage: "show which runtime is used, and why",
+		Description: cli.WithExamples("Looks at every place where a CRI runtime or a Docker engine may be, says what is there, and marks the one that other commands use.",
+			"crishim endpoints", "crishim endpoints -o json"),
+		Flags:  o.ListFlags(output.EndpointColumns),
+		Action: env.Offline(o.CheckAlone, o.run),
+	}
+}
+
+func (o *endpointsOptions) run(ctx context.Context, env *cli.Env) error {
+	options, err := env.ClientOptions(false)
+	if err != nil {
+		return err
+	}
+	config, err := env.Config()
+	if err != nil {
+		return err
+	}
+	embedded, err := env.ShimOptions(config, false)
+	if err != nil {
+		return err
+	}
+	attempts, failed := client.Discover(ctx, options)
+	if failed != nil && len(attempts) == 0 {
+		return failed
+	}
+	var rows []output.Endpoint
+	for _, a := range attempts {
+		if a.State == client.StateReady && (a.Kind == client.KindEngine || a.Chosen) {
+			a.Detail += networkOfNewPods(ctx, env, a, options, embedded)
+		}
+		rows = append(rows, output.Endpoint{Endpoint: a.Endpoint, Kind: cmp.Or(a.Name, a.Kind), State: a.State, Detail: a.Detail, Chosen: a.Chosen})
+	}
+	return cli.Join(output.Endpoints(env.Out, rows, o.Options), failed)
+}
+
+// networkOfNewPods returns which network new pods get: those of the built-in dockershim that would
+// be started, or of the runtime that is used, as far as it says so.
+func networkOfNewPods(ctx context.Context, env *cli.Env, a client.Candidate, options client.Options, embedded shim.Options) string {
+	plugin := embedded.Network.Plugin
+	if a.Kind != client.KindEngine {
+		options.RuntimeEndpoint, options.ImageEndpoint = a.Endpoint, ""
+		plugin = askNetwork(ctx, env, options)
+	}
+	switch plugin {
+	case "":
+		return ""
+	case shim.PluginBridge:
+		return "; new pods get the engine's bridge"
+	}
+	return "; new pods get the network plugin " + plugin
+}
+
+// askNetwork asks a crishim that serves. One that does not answer is described well
+// enough without.
+func askNetwork(ctx context.Context, env *cli.Env, options client.Options) string {
+	conn, err := client.Connect(ctx, options)
+	if err != nil {
+		env.Debugf("network of new pods: %v", err)
+		return ""
+	}
+	defer conn.Close()
+	r, err := conn.Runtime.Status(ctx, &runtimeapi.StatusRequest{Verbose: true})
+	if err != nil {
+		env.Debugf("network of new pods: %v", err)
+		return ""
+	}
+	var config struct {
+		NetworkPlugin string `json:"networkPlugin"`
+	}
+	if err := json.Unmarshal([]byte(r.GetInfo()["config"]), &config); err != nil {
+		return "" // what other runtimes say there is their own
+	}
+	return config.NetworkPlugin
+}

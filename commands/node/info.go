@@ -1,0 +1,31 @@
+package node
+
+import (
+	"context"
+
+	urfave "github.com/urfave/cli/v2"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/client"
+	"github.com/crishim/crishim/commands/cli"
+	"github.com/crishim/crishim/output"
+)
+
+// NewInfo shows the runtime's conditions and configuration.
+func NewInfo(env *cli.Env) *urfave.Command {
+	v, quiet := &cli.View{}, false
+	return &urfave.Command{
+		Name:  "info",
+		Usage: "show the runtime's conditions and configuration",
+		Description: cli.WithExamples("Conditions, runtime handlers, features and, unless --quiet, what else the runtime tells about itself.",
+			"crishim info", "crishim info -o jsonpath='{.status.conditions[*].type}'"),
+		Flags: append(v.Flags(), cli.DetailsFlag(&quiet)),
+		Action: env.Connected(v.CheckAlone, func(ctx context.Context, env *cli.Env, conn *client.Conn) error {
+			res, err := conn.Runtime.Status(ctx, &runtimeapi.StatusRequest{Verbose: !quiet})
+			if err != nil {
+				return err
+			}
+			return output.Info(env.Out, res, v.Options)
+		}),
+	}
+}

@@ -1,0 +1,57 @@
+package node
+
+import (
+	"context"
+	"fmt"
+
+	urfave "github.com/urfave/cli/v2"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/client"
+	"github.com/crishim/crishim/commands/cli"
+	"github.com/crishim/crishim/output"
+)
+
+// NewRuntimeConfig shows what a kubelet takes over from the runtime.
+func NewRuntimeConfig(env *cli.Env) *urfave.Command {
+	v := &cli.View{}
+	return &urfave.Command{
+		Name:        "runtime-config",
+		Usage:       "show the runtime's cgroup driver",
+		Description: cli.WithExamples("What a kubelet asks the runtime before it starts.", "crishim runtime-config"),
+		Flags:       v.Flags(),
+		Action: env.Connected(v.CheckAlone, func(ctx context.Context, env *cli.Env, conn *client.Conn) error {
+			res, err := conn.Runtime.RuntimeConfig(ctx, &runtimeapi.RuntimeConfigRequest{})
+			if err != nil {
+				return err
+			}
+			return output.RuntimeConfig(env.Out, res, v.Options)
+		}),
+	}
+}
+
+// NewUpdateRuntimeConfig tells the runtime the node's pod addresses.
+func NewUpdateRuntimeConfig(env *cli.Env) *urfave.Command {
+	cidr := ""
+	return &urfave.Command{
+		Name:        "update-runtime-config",
+		Usage:       "tell the runtime which addresses pods get",
+		Description: cli.WithExamples("Sends the pod CIDR, as a kubelet does when its node gets one.", "crishim update-runtime-config --pod-cidr 10.244.3.0/24"),
+		Flags:       []urfave.Flag{cli.CIDRFlag(&cidr, "pod-cidr", "`CIDR`, or two of them separated by a comma for dual stack", "p")},
+		Action: env.Connected(func(_ *cli.Env, c *urfave.Context) error {
+			if cidr == "" && !c.Args().Present() {
+				return &cli.UsageError{Text: c.Command.Name + " needs --pod-cidr", NoArguments: true}
+			}
+			return cli.ArgCount(c, 0, 0)
+		}, func(ctx context.Context, env *cli.Env, conn *client.Conn) error {
+			_, err := conn.Runtime.UpdateRuntimeConfig(ctx, &runtimeapi.UpdateRuntimeConfigRequest{
+				RuntimeConfig: &runtimeapi.RuntimeConfig{NetworkConfig: &runtimeapi.NetworkConfig{PodCidr: cidr}},
+			})
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprintln(env.Err, "Runtime config updated")
+			return err
+		}),
+	}
+}

@@ -1,0 +1,135 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/coreos/go-systemd/v22/daemon"
+	urfave "github.com/urfave/cli/v2"
+
+	"github.com/crishim/crishim/commands/cli"
+	"github.com/crishim/crishim/shim"
+)
+
+// serve is the verb with its settings.
+type serve struct{ *cli.ServeOptions }
+
+// NewServe runs the dockershim as a CRI runtime of its own.
+func NewServe(env *cli.Env) *urfave.Command {
+	o := serve{cli.NewServeOptions()}
+	return &urfave.Command{
+		Name:  "serve",
+		Usage: "be a CRI runtime on a Docker engine until a signal",
+		Description: cli.WithExamples("The dockershim that other commands start for themselves, on a socket that a kubelet can use. It runs in the foreground and logs to stderr.",
+			"crishim serve", "crishim serve --listen unix:///tmp/cri.sock --docker-endpoint unix:///var/run/docker.sock"),
+		Flags:  o.Flags(),
+		Action: env.Offline(o.check, o.run),
+	}
+}
+
+func (o serve) check(env *cli.Env, c *urfave.Context) error {
+	if err := cli.ArgCount(c, 0, 0); err != nil {
+		return err
+	}
+	switch env.Global.ShimFlag() {
+	case cli.FlagShimConfig:
+		return cli.Usagef("--%s is for other commands: serve takes its settings from --%s", cli.FlagShimConfig, cli.FlagServeConfig)
+	case cli.FlagNetworkPlugin:
+		return cli.Usagef("--%s before serve is for other commands: put it behind serve", cli.FlagNetworkPlugin)
+	}
+	if err := cli.ReadServeConfig(c, cli.FlagServeConfig, o.ConfigFile); err != nil {
+		return err
+	}
+	return o.Complete(env)
+}
+
+// run serves until ctx ends, which is how it ends well.
+func (o serve) run(ctx context.Context, env *cli.Env) error {
+	cli.UsualGC()
+	// Whoever reads the log may go, as journald does when it is restarted. A write to
+	// nobody would end the process. Plugins do not inherit a signal that is taken.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
+	listener, err := shim.Listen(ctx, o.Listen)
+	if err != nil {
+		return err
+	}
+	o.Shim.ExecRecords = execRecords(o.Listen, listener.Addr())
+	s, err := shim.New(o.Shim)
+	if err != nil {
+		return errors.Join(err, listener.Close())
+	}
+	if err := s.Start(ctx); err != nil {
+		return errors.Join(err, listener.Close(), s.Close())
+	}
+	served := make(chan error, 1)
+	go func() { served <- s.Serve(listener) }()
+	o.Shim.Log.Info("serving CRI", "endpoint", o.Listen, "version", cli.OwnVersion(env))
+	tellSystemd(o.Shim.Log, daemon.SdNotifyReady)
+	alive, quiet := context.WithCancel(ctx)
+	defer quiet()
+	go watchdog(alive, o.Shim.Log)
+
+	select {
+	case err = <-served:
+	case <-ctx.Done():
+		o.Shim.Log.Info("stopping")
+		tellSystemd(o.Shim.Log, daemon.SdNotifyStopping)
+	}
+	closed := s.Close()
+	if ctx.Err() != nil {
+		err = <-served
+	}
+	return cli.Join(err, closed)
+}
+
+// execRecords is the directory for what is running in sessions, next to the socket,
+// so that the next serve on it finds it. Only of systemd's socket the address is
+// asked: an own one was made elsewhere and moved.
+func execRecords(endpoint string, listening net.Addr) string {
+	path := strings.TrimPrefix(endpoint, "unix://")
+	if unix, ok := listening.(*net.UnixAddr); ok && endpoint == shim.SystemdEndpoint {
+		path = unix.Name
+	}
+	if !filepath.IsAbs(path) {
+		return ""
+	}
+	return path + ".exec"
+}
+
+// tellSystemd says how the service does. That nobody listens is no failure of
+// the service.
+func tellSystemd(log *slog.Logger, state string) {
+	if _, err := daemon.SdNotify(false, state); err != nil {
+		log.Warn("systemd cannot be told how the service does", "err", err)
+	}
+}
+
+// watchdog tells systemd that the service is alive, twice in each WatchdogSec of its
+// unit, until ctx ends. Without one it returns at once.
+func watchdog(ctx context.Context, log *slog.Logger) {
+	limit, err := daemon.SdWatchdogEnabled(false)
+	if err != nil {
+		log.Warn("systemd's watchdog is not served", "err", err)
+	}
+	if limit <= 0 {
+		return
+	}
+	tick := time.NewTicker(limit / 2)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			tellSystemd(log, daemon.SdNotifyWatchdog)
+		case <-ctx.Done():
+			return
+		}
+	}
+}

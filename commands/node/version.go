@@ -1,0 +1,31 @@
+package node
+
+import (
+	"context"
+
+	urfave "github.com/urfave/cli/v2"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/client"
+	"github.com/crishim/crishim/commands/cli"
+	"github.com/crishim/crishim/output"
+)
+
+// NewVersion shows which runtime answers, the first thing to know about a node.
+func NewVersion(env *cli.Env) *urfave.Command {
+	v := &cli.View{}
+	return &urfave.Command{
+		Name:  "version",
+		Usage: "show the runtime's name and version",
+		Description: cli.WithExamples("Asks the runtime who it is and which CRI version it speaks. crishim's own version is crishim --version.",
+			"crishim version", "crishim version -o json"),
+		Flags: v.Flags(),
+		Action: env.Connected(v.CheckAlone, func(ctx context.Context, env *cli.Env, conn *client.Conn) error {
+			res, err := conn.Runtime.Version(ctx, &runtimeapi.VersionRequest{})
+			if err != nil {
+				return err
+			}
+			return output.Version(env.Out, res, v.Options)
+		}),
+	}
+}

@@ -1,0 +1,57 @@
+package pod
+
+import (
+	"cmp"
+	"context"
+	"slices"
+
+	urfave "github.com/urfave/cli/v2"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/client"
+	"github.com/crishim/crishim/commands/cli"
+	"github.com/crishim/crishim/output"
+)
+
+type inspectpOptions struct {
+	refs   []string
+	filter cli.Filter
+	quiet  bool
+	view   cli.View
+}
+
+// NewInspectp shows all that the runtime knows of pods.
+func NewInspectp(env *cli.Env) *urfave.Command {
+	o := &inspectpOptions{}
+	return &urfave.Command{
+		Name:      "inspectp",
+		Usage:     "show everything about pods",
+		ArgsUsage: "[POD...]",
+		Description: cli.WithExamples("Pods by name, namespace/name or id; without arguments those that the filters choose.\nOne pod is an object, several are an array.",
+			"crishim inspectp web", "crishim inspectp web -o go-template='{{.status.network.ip}}'"),
+		Flags:  slices.Concat(o.view.Flags(), o.filter.PodFlags(), []urfave.Flag{cli.DetailsFlag(&o.quiet)}),
+		Action: env.Connected(o.check, o.run),
+	}
+}
+
+func (o *inspectpOptions) check(env *cli.Env, c *urfave.Context) error {
+	o.refs = c.Args().Slice()
+	return cmp.Or(o.filter.Check(false), o.view.Check(env))
+}
+
+func (o *inspectpOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) (failed error) {
+	var pods []*runtimeapi.PodSandbox
+	if len(o.refs) == 0 {
+		pods, failed = o.filter.Pods(ctx, conn)
+	}
+	failed = cli.Join(failed, cli.Each(o.refs, func(ref string) error {
+		pod, err := conn.Pod(ctx, ref, client.Any)
+		if err == nil {
+			pods = append(pods, pod)
+		}
+		return err
+	}))
+	return cli.ShowEach(env, o.view, output.InspectPods, pods, failed, func(p *runtimeapi.PodSandbox) (*runtimeapi.PodSandboxStatusResponse, error) {
+		return conn.Runtime.PodSandboxStatus(ctx, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: p.GetId(), Verbose: !o.quiet})
+	})
+}

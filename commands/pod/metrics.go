@@ -1,0 +1,60 @@
+package pod
+
+import (
+	"bytes"
+	"context"
+	"time"
+
+	urfave "github.com/urfave/cli/v2"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/client"
+	"github.com/crishim/crishim/commands/cli"
+	"github.com/crishim/crishim/output"
+)
+
+// NewMetricDescs lists the metrics that a runtime knows.
+func NewMetricDescs(env *cli.Env) *urfave.Command {
+	v := &cli.View{}
+	return &urfave.Command{
+		Name:        "metricdescs",
+		Usage:       "list the metrics that the runtime knows",
+		Description: cli.WithExamples("The names, help texts and labels of what metricsp gives.", "crishim metricdescs -o yaml"),
+		Flags:       v.Flags(),
+		Action: env.Connected(v.CheckAlone, func(ctx context.Context, env *cli.Env, conn *client.Conn) error {
+			res, err := conn.Runtime.ListMetricDescriptors(ctx, &runtimeapi.ListMetricDescriptorsRequest{})
+			if err != nil {
+				return err
+			}
+			return output.MetricDescriptors(env.Out, res, v.Options)
+		}),
+	}
+}
+
+// metricsInterval is the pause of metricsp --watch.
+const metricsInterval = time.Second
+
+// NewMetricsp shows the metrics of every pod.
+func NewMetricsp(env *cli.Env) *urfave.Command {
+	v, watch := &cli.View{}, false
+	return &urfave.Command{
+		Name:        "metricsp",
+		Usage:       "show the metrics of pods",
+		Description: cli.WithExamples("What a kubelet scrapes for cAdvisor's metrics, as the runtime gives it.", "crishim metricsp -o json"),
+		Flags:       append(v.Flags(), cli.BoolFlag(&watch, "watch", "refresh until interrupted", "w")),
+		Action: env.Connected(v.CheckAlone, func(ctx context.Context, env *cli.Env, conn *client.Conn) error {
+			return cli.Refresh(ctx, watch, metricsInterval, func(ctx context.Context) error {
+				res, err := conn.Runtime.ListPodSandboxMetrics(ctx, &runtimeapi.ListPodSandboxMetricsRequest{})
+				if err != nil {
+					return err
+				}
+				var page bytes.Buffer
+				if err := output.Metrics(&page, res, v.Options); err != nil {
+					return err
+				}
+				_, err = env.Out.Write(page.Bytes())
+				return err
+			})
+		}),
+	}
+}

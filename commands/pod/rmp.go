@@ -1,0 +1,64 @@
+package pod
+
+import (
+	"context"
+
+	urfave "github.com/urfave/cli/v2"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/client"
+	"github.com/crishim/crishim/commands/cli"
+)
+
+type rmpOptions struct{ cli.Removal }
+
+// NewRmp removes pods with their containers.
+func NewRmp(env *cli.Env) *urfave.Command {
+	o := &rmpOptions{}
+	return &urfave.Command{
+		Name:      "rmp",
+		Usage:     "remove pods",
+		ArgsUsage: "POD...",
+		Description: cli.WithExamples("Removes pods and all their containers. A pod that still runs is refused unless --force stops it first.",
+			"crishim rmp web", "crishim rmp -f web", "crishim rmp --all --force"),
+		Flags: []urfave.Flag{
+			o.ForceFlag("stop running pods first"),
+			o.AllFlag("every pod of the runtime"),
+			cli.SelectorFlag(&o.Selector),
+			o.DryRunFlag("removed"),
+		},
+		Action: env.Connected(o.Check, o.run),
+	}
+}
+
+func (o *rmpOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) error {
+	pods, err := o.Pods(ctx, conn)
+	ready := func(p cli.PodTarget) bool {
+		return p.Object.GetState() == runtimeapi.PodSandboxState_SANDBOX_READY
+	}
+	return cli.Batch[*runtimeapi.PodSandbox]{
+		What: "pod", Doing: "removing",
+		Would: func(p cli.PodTarget) string { return "Would remove sandbox " + p.Called() },
+		Skip: func(env *cli.Env, p cli.PodTarget) (bool, error) {
+			if o.Force || !ready(p) {
+				return false, nil
+			}
+			return true, o.Refuse(env, "pod", "sandbox ", p.Called(), "crishim stopp %s stops it, crishim rmp -f %[1]s does both")
+		},
+		Do: func(env *cli.Env, p cli.PodTarget) error {
+			if ready(p) {
+				if err := stopPod(ctx, env, conn, p); cli.UnlessGone(err) != nil {
+					return err
+				}
+			}
+			_, err := conn.Runtime.RemovePodSandbox(ctx, &runtimeapi.RemovePodSandboxRequest{PodSandboxId: p.Object.GetId()})
+			if cli.UnlessGone(err) != nil {
+				return err
+			}
+			if err := cli.RemoveOwnLogs(p.Object.GetMetadata()); err != nil {
+				return err
+			}
+			return env.Say("Removed sandbox %s", p.Ref)
+		},
+	}.Run(env, &o.Targets, pods, err)
+}

@@ -1,0 +1,62 @@
+package pod
+
+import (
+	"context"
+	"time"
+
+	urfave "github.com/urfave/cli/v2"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/commands/cli"
+)
+
+type runpOptions struct {
+	pod     *runtimeapi.PodSandboxConfig
+	handler string
+	cancel  time.Duration
+	dryRun  bool
+}
+
+// NewRunp makes and starts a pod sandbox.
+func NewRunp(env *cli.Env) *urfave.Command {
+	o := &runpOptions{}
+	return &urfave.Command{
+		Name:      "runp",
+		Usage:     "run a pod",
+		ArgsUsage: "POD-CONFIG",
+		Description: cli.WithExamples("Makes a pod from a configuration in JSON or YAML, - for standard input, and prints its id. A uid is made up where there is none.",
+			"crishim runp pod.json", "crishim runp --dry-run pod.yaml"),
+		Subcommands: []*urfave.Command{cli.NewSchema(env, "runp", "pod")},
+		Flags: []urfave.Flag{
+			cli.StringFlag(&o.handler, "runtime", "run it with this runtime `HANDLER`", "r"),
+			cli.CancelFlag(&o.cancel),
+			cli.DryRunFlag(&o.dryRun),
+		},
+		Action: env.Offline(o.check, o.run),
+	}
+}
+
+func (o *runpOptions) check(env *cli.Env, c *urfave.Context) (err error) {
+	if err = cli.ArgCount(c, 1, 1); err != nil {
+		return err
+	}
+	o.pod, err = env.ReadPodFile(c.Args().First())
+	return err
+}
+
+func (o *runpOptions) run(ctx context.Context, env *cli.Env) error {
+	cli.CompletePod(o.pod)
+	if o.dryRun {
+		return cli.PrintRequest(env, &runtimeapi.RunPodSandboxRequest{Config: o.pod, RuntimeHandler: o.handler})
+	}
+	conn, err := env.Connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	id, err := cli.RunPod(cli.Limited(ctx, o.cancel), conn, o.pod, o.handler)
+	if err != nil {
+		return err
+	}
+	return env.Say("%s", id)
+}

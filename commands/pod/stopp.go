@@ -1,0 +1,44 @@
+package pod
+
+import (
+	"context"
+
+	urfave "github.com/urfave/cli/v2"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/client"
+	"github.com/crishim/crishim/commands/cli"
+)
+
+type stoppOptions struct{ cli.Targets }
+
+// NewStopp stops pods and with them their containers.
+func NewStopp(env *cli.Env) *urfave.Command {
+	o := &stoppOptions{cli.Targets{PassUnknown: true}}
+	return &urfave.Command{
+		Name:        "stopp",
+		Usage:       "stop pods",
+		ArgsUsage:   "POD...",
+		Description: cli.WithExamples("Stops a pod's containers and takes its network down. A stopped pod stays as it is.", "crishim stopp web", "crishim stopp --selector app=web --dry-run"),
+		Flags:       []urfave.Flag{cli.SelectorFlag(&o.Selector), o.DryRunFlag("stopped")},
+		Action:      env.Connected(o.Check, o.run),
+	}
+}
+
+func (o *stoppOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) error {
+	pods, err := o.Pods(ctx, conn)
+	return cli.Batch[*runtimeapi.PodSandbox]{
+		What:  "pod",
+		Would: func(p cli.PodTarget) string { return "Would stop sandbox " + p.Called() },
+		Do: func(env *cli.Env, p cli.PodTarget) error {
+			return stopPod(ctx, env, conn, p)
+		},
+	}.Run(env, &o.Targets, pods, err)
+}
+
+func stopPod(ctx context.Context, env *cli.Env, conn *client.Conn, p cli.PodTarget) error {
+	if _, err := conn.Runtime.StopPodSandbox(ctx, &runtimeapi.StopPodSandboxRequest{PodSandboxId: p.Object.GetId()}); err != nil {
+		return err
+	}
+	return env.Say("Stopped sandbox %s", p.Ref)
+}
