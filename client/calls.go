@@ -16,14 +16,9 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-const (
-	apiV1       = "v1"
-	apiV1alpha2 = "v1alpha2"
-)
-
 // callInterceptor gives each call its time limit, words its error and tells
 // Debug that it was made. It never shows a message: they hold passwords.
-func (l *link) callInterceptor(o *Options) grpc.UnaryClientInterceptor {
+func (c *criConn) callInterceptor(o *Options) grpc.UnaryClientInterceptor {
 	return func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn,
 		invoke grpc.UnaryInvoker, opts ...grpc.CallOption,
 	) error {
@@ -37,78 +32,77 @@ func (l *link) callInterceptor(o *Options) grpc.UnaryClientInterceptor {
 		err := invoke(ctx, method, req, reply, cc, opts...)
 		spent := time.Since(start)
 		if err != nil {
-			l.debugf(o, "%s on %s failed after %s: %v", method, l.endpoint, round(spent), err)
-			return l.alsoAside(callError(err, operation(method), l.endpoint, spent, lim))
+			c.debugf(o, "%s on %s failed after %s: %v", method, c.endpoint, round(spent), err)
+			return withSkipped(callError(err, operation(method), c.endpoint, spent, lim), c.skipped)
 		}
-		l.debugf(o, "%s on %s took %s", method, l.endpoint, round(spent))
-		return l.localStreams(ctx, reply)
+		c.debugf(o, "%s on %s took %s", method, c.endpoint, round(spent))
+		return c.localStreams(ctx, reply)
 	}
 }
 
-func (l *link) debugf(o *Options, format string, args ...any) {
-	if !l.probing {
+func (c *criConn) debugf(o *Options, format string, args ...any) {
+	if !c.probing {
 		o.debugf(format, args...)
 	}
 }
 
-// alsoAside adds the runtime that was found but not taken to the hint of an
+// withSkipped adds the runtime that was found but not taken to the hint of an
 // error that may come from having taken the wrong one.
-func (l *link) alsoAside(err error) error {
+func withSkipped(err error, skipped string) error {
 	var e *Error
-	if l.aside == "" || !errors.As(err, &e) || e.Code == codes.Canceled {
-		return err
+	if skipped != "" && errors.As(err, &e) && e.Code != codes.Canceled {
+		e.skipped = skipped
 	}
-	e.aside = l.aside
 	return err
 }
 
 // streamInterceptor words the errors of streams. They have no limit of their
 // own: watching is meant to last.
-func (l *link) streamInterceptor(o *Options) grpc.StreamClientInterceptor {
+func (c *criConn) streamInterceptor(o *Options) grpc.StreamClientInterceptor {
 	return func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string,
 		open grpc.Streamer, opts ...grpc.CallOption,
 	) (grpc.ClientStream, error) {
-		o.debugf("%s on %s opened", method, l.endpoint)
+		o.debugf("%s on %s opened", method, c.endpoint)
 		s, err := open(ctx, desc, cc, method, opts...)
 		if err != nil {
-			return nil, callError(err, operation(method), l.endpoint, 0, limit{})
+			return nil, callError(err, operation(method), c.endpoint, 0, limit{})
 		}
-		return &wordedStream{ClientStream: s, op: operation(method), endpoint: l.endpoint, start: time.Now()}, nil
+		return &errorStream{ClientStream: s, op: operation(method), endpoint: c.endpoint, start: time.Now()}, nil
 	}
 }
 
-type wordedStream struct {
+type errorStream struct {
 	grpc.ClientStream
 	op, endpoint string
 	start        time.Time
 }
 
-func (s *wordedStream) RecvMsg(m any) error {
+func (s *errorStream) RecvMsg(m any) error {
 	return callError(s.ClientStream.RecvMsg(m), s.op, s.endpoint, time.Since(s.start), limit{})
 }
 
 // wireMethod is the name under which the runtime knows a method. The
 // messages of v1alpha2 are the same on the wire.
-func (l *link) wireMethod(method string) string {
-	if l.api == apiV1alpha2 {
+func (c *criConn) wireMethod(method string) string {
+	if c.api == apiV1alpha2 {
 		return strings.Replace(method, "/runtime.v1.", "/runtime.v1alpha2.", 1)
 	}
 	return method
 }
 
-func (l *link) versionUnary() grpc.UnaryClientInterceptor {
+func (c *criConn) versionUnary() grpc.UnaryClientInterceptor {
 	return func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn,
 		invoke grpc.UnaryInvoker, opts ...grpc.CallOption,
 	) error {
-		return invoke(ctx, l.wireMethod(method), req, reply, cc, opts...)
+		return invoke(ctx, c.wireMethod(method), req, reply, cc, opts...)
 	}
 }
 
-func (l *link) versionStream() grpc.StreamClientInterceptor {
+func (c *criConn) versionStream() grpc.StreamClientInterceptor {
 	return func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string,
 		open grpc.Streamer, opts ...grpc.CallOption,
 	) (grpc.ClientStream, error) {
-		return open(ctx, desc, cc, l.wireMethod(method), opts...)
+		return open(ctx, desc, cc, c.wireMethod(method), opts...)
 	}
 }
 
@@ -200,7 +194,7 @@ var streamedLists = map[string]string{
 // message. The whole list is asked for first, because every runtime has that
 // call and few nodes need the other; where the pieces are not implemented
 // the first error stands.
-func (l *link) listInterceptor() grpc.UnaryClientInterceptor {
+func listInterceptor() grpc.UnaryClientInterceptor {
 	return func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn,
 		invoke grpc.UnaryInvoker, opts ...grpc.CallOption,
 	) error {

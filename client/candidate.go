@@ -2,7 +2,7 @@ package client
 
 import "strings"
 
-// States of an [Candidate].
+// States of a [Candidate].
 const (
 	StateReady       = "ready"         // answers and may be used
 	StateAbsent      = "absent"        // no such socket, or no such host
@@ -18,34 +18,26 @@ const (
 	StateNotTried    = "not tried"     // decided before it was its turn
 )
 
-// Kinds of an [Candidate].
+// Kinds of a [Candidate].
 const (
 	KindCRI    = "cri"
 	KindEngine = "engine"
-	KindShim   = "shim"
 )
 
-// Candidate is one endpoint that was looked at: what it is, what was found
-// there, and whether it was taken.
+// Candidate is one endpoint that was probed, with the outcome.
 type Candidate struct {
-	// Endpoint is the address as a flag would give it.
-	Endpoint string
-	// Kind is one of the kinds above.
-	Kind string
-	// Name is who is known to use the address, such as "containerd".
-	Name string
-	// State is one of the states above; Detail says more about it, such as
-	// the runtime's name and version or what went wrong.
-	State, Detail string
-	// API is the CRI version that is spoken there: v1 or v1alpha2.
-	API string
-	// Chosen is set for the one that is taken.
-	Chosen bool
+	Endpoint string // as a flag would give it
+	Kind     string
+	Name     string // of who is known to use the address, such as "containerd"
+	State    string
+	Detail   string // of the state, such as the runtime's name and version or what went wrong
+	API      string // the CRI version that is spoken there: v1 or v1alpha2
+	Chosen   bool
 }
 
-// reason is the state as the end of a sentence.
-func (a Candidate) reason() string {
-	switch a.State {
+// reason returns the state as the end of a sentence.
+func (c Candidate) reason() string {
+	switch c.State {
 	case StateAbsent:
 		return "there is no such socket"
 	case StateDenied:
@@ -57,8 +49,8 @@ func (a Candidate) reason() string {
 	case StateDocker:
 		return "this is a Docker engine, not a CRI runtime"
 	case StateHTTP:
-		if a.Kind == KindEngine { // HTTP is what it should speak
-			return a.Detail
+		if c.Kind == KindEngine { // HTTP is what it should speak
+			return c.Detail
 		}
 		return "it speaks HTTP, not gRPC"
 	case StateNoCRI:
@@ -66,36 +58,36 @@ func (a Candidate) reason() string {
 	case StateDockersOwn:
 		return "it has no pod network and no pod, and belongs to Docker"
 	}
-	return a.Detail
+	return c.Detail
 }
 
-// Hint is the next step for someone who wants this endpoint to work.
-func (a Candidate) Hint() string {
-	if host, ssh := strings.CutPrefix(a.Endpoint, "ssh://"); ssh && a.State == StateFailed {
+// Hint returns the next step for someone who wants this endpoint to work.
+func (c Candidate) Hint() string {
+	if host, ssh := strings.CutPrefix(c.Endpoint, "ssh://"); ssh && c.State == StateFailed {
 		host, socket, _ := strings.Cut(host, "/")
 		return "try `ssh ssh://" + host + " ls -l /" + socket + "`: the login has to work, and the socket has to be there"
 	}
-	switch a.State {
+	switch c.State {
 	case StateAbsent:
 		return "see `crishim endpoints` for what is there; is the runtime running?"
 	case StateDenied:
 		return "try it with sudo, or as a member of the group that owns the socket"
 	case StateRefused:
-		if strings.HasPrefix(a.Endpoint, "tcp:") || strings.HasPrefix(a.Endpoint, "docker+tcp:") {
+		if strings.HasPrefix(c.Endpoint, "tcp:") || strings.HasPrefix(c.Endpoint, "docker+tcp:") {
 			return "are host and port right, and is the runtime running?"
 		}
 		return "the socket is a leftover of a runtime that is not running; start the runtime again"
 	case StateHangs:
 		return "the runtime may be starting or stuck; --connect-timeout waits longer"
 	case StateDocker:
-		e, err := ParseEndpoint(a.Endpoint)
+		e, err := ParseEndpoint(c.Endpoint)
 		if err != nil || e.Docker {
 			return ""
 		}
-		e.Docker = true
+		e.Docker, e.Path = true, ""
 		return "use -r " + e.String() + " for the built-in dockershim"
 	case StateHTTP:
-		if a.Kind == KindEngine {
+		if c.Kind == KindEngine {
 			return "is this the engine's address? See its log: journalctl -u docker"
 		}
 		return "give the address of a CRI socket; see `crishim endpoints`"

@@ -1,14 +1,112 @@
 package client
 
 import (
+	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
+	"net"
 	"sync"
 	"time"
 
 	"google.golang.org/grpc"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
+
+// Shim is a running embedded shim.
+type Shim interface {
+	// Endpoint is the unix:// address of its CRI socket, which accepts connections.
+	Endpoint() string
+	Close() error
+}
+
+// StartShim starts the embedded shim on an engine.
+type StartShim func(ctx context.Context, e Engine) (Shim, error)
+
+// Engine is the Docker engine that the embedded shim works on.
+type Engine struct {
+	// Host is unix:///path, tcp://host:port or ssh://user@host.
+	Host string
+	// From is where the host was named, such as "DOCKER_HOST"; "" where it was found by default.
+	From string
+	// TLS is for a host that is reached by TCP and wants it.
+	TLS *tls.Config
+	// Err is why there is no way to it.
+	Err error
+	// Version and APIVersion are the engine's answer to the probe, so that nobody
+	// has to ask again; "" where it was not asked.
+	Version, APIVersion string
+}
+
+// Options are what to connect to, and how.
+type Options struct {
+	// RuntimeEndpoint and ImageEndpoint are what a flag, the environment or
+	// the config file gave. An empty runtime endpoint means automatic, an
+	// empty image endpoint the same one as the runtime's.
+	RuntimeEndpoint, ImageEndpoint string
+	// ConnectTimeout bounds the wait for an explicit endpoint (2 s when
+	// zero) and, when it is shorter than a second, for the known ones too.
+	ConnectTimeout time.Duration
+	// Timeout, when set, is the limit of every call instead of the limits by
+	// kind (see QueryLimit). QueryTimeout replaces only the one for queries, which
+	// is how the config file's timeout is meant.
+	Timeout, QueryTimeout time.Duration
+	// MaxRetries is how often an explicit endpoint that is absent or refuses
+	// is tried again.
+	MaxRetries int
+	// LookupEnv reads the environment; nil means that nothing is set.
+	LookupEnv func(string) (string, bool)
+	// Engines lists where a Docker engine may be, best first: at a host, and for ""
+	// where docker itself would look; nil knows the system's own socket only.
+	Engines func(host string) []Engine
+	// StartShim starts the embedded shim; nil means that there is none.
+	StartShim StartShim
+	// Debug receives one line for each thing that was tried and each call
+	// that was made, never a message's content. May be nil.
+	Debug func(format string, args ...any)
+	// Now is the clock for ages in error messages; nil means time.Now.
+	Now func() time.Time
+
+	// Known replaces the sockets that are probed, ProbeTimeout how long that and the
+	// search for a Docker engine may take together, and Dial how a network address
+	// is reached. They are for tests.
+	Known        []Known
+	ProbeTimeout time.Duration
+	Dial         func(ctx context.Context, network, address string) (net.Conn, error)
+}
+
+// Limits of Options that are not set.
+const (
+	// DefaultConnectTimeout is how long an explicit endpoint may take to answer.
+	DefaultConnectTimeout = 2 * time.Second
+	// ProbeTimeout is how long all known sockets together may take.
+	ProbeTimeout = time.Second
+)
+
+func (o *Options) debugf(format string, args ...any) {
+	if o.Debug != nil {
+		o.Debug(format, args...)
+	}
+}
+
+func (o *Options) knownSockets() []Known {
+	if o.Known != nil {
+		return o.Known
+	}
+	return KnownSockets()
+}
+
+func (o *Options) probeTimeout() time.Duration {
+	return cmp.Or(o.ProbeTimeout, min(cmp.Or(o.ConnectTimeout, ProbeTimeout), ProbeTimeout))
+}
+
+func (o *Options) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	if o.Dial != nil {
+		return o.Dial(ctx, network, address)
+	}
+	var d net.Dialer
+	return d.DialContext(ctx, network, address)
+}
 
 // Conn is a connection to a CRI runtime. Its clients speak v1 whatever the
 // runtime knows, limit each call by its kind and word errors for people.
@@ -23,13 +121,11 @@ type Conn struct {
 	Engine   Engine
 	// Version is the runtime's answer while connecting.
 	Version *runtimeapi.VersionResponse
-	// Candidates are the endpoints that were looked at, in order of precedence.
+	// Candidates are the endpoints that were probed, in order of precedence.
 	Candidates []Candidate
 
 	now            func() time.Time
-	runtime, image *link
-	shims          []Shim
-	tunnels        []*tunnel
+	runtime, image *criConn
 	closeOnce      sync.Once
 	closeErr       error
 }
@@ -37,93 +133,19 @@ type Conn struct {
 // API is the version of CRI that goes over the wire: v1 or v1alpha2.
 func (c *Conn) API() string { return c.runtime.api }
 
-// ClientConn is the connection to the runtime for services beside CRI.
-func (c *Conn) ClientConn() grpc.ClientConnInterface { return c.runtime.calls }
+// ClientConn is the connection to the runtime, for services other than CRI's.
+func (c *Conn) ClientConn() grpc.ClientConnInterface { return c.runtime.cc }
 
 // ImageClientConn is the connection to the image service.
-func (c *Conn) ImageClientConn() grpc.ClientConnInterface { return c.image.calls }
+func (c *Conn) ImageClientConn() grpc.ClientConnInterface { return c.image.cc }
 
 // Close ends the connection with its tunnel and the embedded shim. It may be called twice.
 func (c *Conn) Close() error {
 	c.closeOnce.Do(func() {
-		var errs []error
 		if c.image != c.runtime {
-			errs = append(errs, c.image.close())
+			c.closeErr = c.image.close()
 		}
-		errs = append(errs, c.runtime.close())
-		for _, s := range c.shims {
-			errs = append(errs, s.Close())
-		}
-		for _, t := range c.tunnels {
-			errs = append(errs, t.close())
-		}
-		c.closeErr = errors.Join(errs...)
+		c.closeErr = errors.Join(c.closeErr, c.runtime.close())
 	})
 	return c.closeErr
-}
-
-// Connect finds the runtime that the options ask for, or that is there, and
-// connects to it. The error is an *Error or a *SyntaxError.
-func Connect(ctx context.Context, o Options) (*Conn, error) {
-	runtime, image, err := o.parseEndpoints()
-	if err != nil {
-		return nil, err
-	}
-	c := &Conn{now: o.now}
-	if err := c.connect(ctx, &o, runtime, image); err != nil {
-		if cerr := c.Close(); cerr != nil {
-			o.debugf("close: %v", cerr)
-		}
-		return nil, err
-	}
-	for _, a := range c.Candidates {
-		name := ""
-		if a.Name != "" {
-			name = " (" + a.Name + ")"
-		}
-		o.debugf("endpoint %s%s: %s: %s, chosen: %t", a.Endpoint, name, a.State, a.Detail, a.Chosen)
-	}
-	c.runtime.probing, c.image.probing = false, false
-	c.Runtime, c.Image = c.runtime.runtime(), c.image.image()
-	c.Version = c.runtime.version
-	return c, nil
-}
-
-// parseEndpoints reads both endpoints before anything is dialled; nil stands
-// for one that was not given.
-func (o *Options) parseEndpoints() (runtime, image *Endpoint, err error) {
-	if o.RuntimeEndpoint != "" {
-		e, err := ParseEndpoint(o.RuntimeEndpoint)
-		if err != nil {
-			return nil, nil, err
-		}
-		runtime = &e
-	}
-	if o.ImageEndpoint != "" {
-		e, err := ParseEndpoint(o.ImageEndpoint)
-		if err != nil {
-			return nil, nil, err
-		}
-		image = &e
-	}
-	return runtime, image, nil
-}
-
-func (c *Conn) connect(ctx context.Context, o *Options, runtime, image *Endpoint) error {
-	var err error
-	if runtime == nil {
-		err = c.automatic(ctx, o)
-	} else {
-		c.runtime, c.RuntimeEndpoint, err = c.explicit(ctx, o, *runtime)
-		c.Embedded = runtime.Docker
-	}
-	if err != nil {
-		return err
-	}
-	c.image, c.ImageEndpoint = c.runtime, c.RuntimeEndpoint
-	if image == nil || runtime != nil && *image == *runtime || image.String() == c.RuntimeEndpoint {
-		return nil
-	}
-	c.image, c.ImageEndpoint, err = c.explicitImage(ctx, o, *image)
-	return err
 }

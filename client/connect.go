@@ -3,7 +3,6 @@ package client
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 	"time"
 
@@ -16,171 +15,164 @@ import (
 // it is in this process, but the engine behind it may be busy.
 const shimTimeout = 30 * time.Second
 
-// explicit connects to an endpoint that somebody named.
-func (c *Conn) explicit(ctx context.Context, o *Options, e Endpoint) (*link, string, error) {
-	if e.Docker {
-		return c.explicitShim(ctx, o, e)
+// kubeletVersion is the version of their interface that kubelets insist on.
+const kubeletVersion = "0.1.0"
+
+// Connect finds the runtime that the options ask for, or that is there, and
+// connects to it. The error is an *Error or a *SyntaxError.
+func Connect(ctx context.Context, o Options) (*Conn, error) {
+	runtime, image, err := o.parseEndpoints()
+	if err != nil {
+		return nil, err
 	}
-	if e.Network == "ssh" {
-		return c.explicitSSH(ctx, o, e)
+	c := &Conn{now: o.Now}
+	if c.now == nil {
+		c.now = time.Now
 	}
-	var a Candidate
-	for try := 0; ; try++ {
-		var l *link
-		l, a = o.checkWithin(ctx, e)
-		if l != nil {
-			a.Chosen = true
-			c.Candidates = append(c.Candidates, a)
-			return l, a.Endpoint, nil
+	if err := c.connect(ctx, &o, runtime, image); err != nil {
+		if cerr := c.Close(); cerr != nil {
+			o.debugf("close: %v", cerr)
 		}
-		again := a.State == StateAbsent || a.State == StateRefused
-		if !again || try >= o.MaxRetries || !pause(ctx, retryDelay(try)) {
-			break
+		return nil, err
+	}
+	for _, a := range c.Candidates {
+		name := ""
+		if a.Name != "" {
+			name = " (" + a.Name + ")"
 		}
-		o.debugf("endpoint %s: %s; trying again", a.Endpoint, a.Detail)
+		o.debugf("endpoint %s%s: %s: %s, chosen: %t", a.Endpoint, name, a.State, a.Detail, a.Chosen)
 	}
-	c.Candidates = append(c.Candidates, a)
-	return nil, "", explicitError(ctx, o, a)
+	c.runtime.probing, c.image.probing = false, false
+	c.Runtime, c.Image, c.Version = c.runtime.runtime(), c.image.image(), c.runtime.version
+	c.RuntimeEndpoint, c.ImageEndpoint = c.runtime.endpoint, c.image.endpoint
+	return c, nil
 }
 
-func (o *Options) checkWithin(ctx context.Context, e Endpoint) (*link, Candidate) {
-	ctx, cancel := context.WithTimeout(ctx, o.connectTimeout())
-	defer cancel()
-	return o.check(ctx, e)
-}
-
-// retryDelay is 0.5 s, 1 s, 2 s, 4 s and then 5 s.
-func retryDelay(try int) time.Duration {
-	return min(500*time.Millisecond<<min(try, 4), 5*time.Second)
-}
-
-// pause waits, and says false when the context ended first.
-func pause(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
-
-func explicitError(ctx context.Context, o *Options, a Candidate) error {
-	if err := ctx.Err(); err != nil {
-		return &Error{Endpoint: a.Endpoint, Code: codes.Canceled, text: "connect to " + a.Endpoint + ": interrupted", err: err}
-	}
-	reason := a.reason()
-	if a.State == StateHangs {
-		reason = fmt.Sprintf("no answer within %s", round(o.connectTimeout()))
-	}
-	return &Error{
-		Endpoint: a.Endpoint, Code: codes.Unavailable,
-		text: fmt.Sprintf("connect to %s: %s", a.Endpoint, reason), hint: a.Hint(),
-	}
-}
-
-// explicitShim starts the embedded shim on the engine that docker:// names,
-// or on the one that docker itself would use.
-func (c *Conn) explicitShim(ctx context.Context, o *Options, e Endpoint) (*link, string, error) {
-	var engine Engine
-	if e.Network == "" {
-		found, tried := o.findEngineWithin(ctx)
-		if found == nil {
-			c.Candidates = append(c.Candidates, tried...)
-			return nil, "", noEngineError(tried)
+// parseEndpoints reads both endpoints before anything is dialled; nil stands
+// for one that was not given.
+func (o *Options) parseEndpoints() (runtime, image *Endpoint, err error) {
+	parse := func(text string) *Endpoint {
+		if text == "" || err != nil {
+			return nil
 		}
-		engine = *found
+		var e Endpoint
+		e, err = ParseEndpoint(text)
+		return &e
+	}
+	runtime, image = parse(o.RuntimeEndpoint), parse(o.ImageEndpoint)
+	return runtime, image, err
+}
+
+func (c *Conn) connect(ctx context.Context, o *Options, runtime, image *Endpoint) error {
+	var list []found
+	var err error
+	if runtime != nil {
+		list, err = o.probeNamed(ctx, *runtime, false)
 	} else {
-		engine = o.engines(e.EngineHost())[0]
-		a := Candidate{Endpoint: e.String(), Kind: KindEngine, Name: "Docker"}
-		tctx, cancel := context.WithTimeout(ctx, o.connectTimeout())
-		o.tryEngine(tctx, &engine, &a)
-		cancel()
-		if a.State != StateReady {
-			c.Candidates = append(c.Candidates, a)
-			return nil, "", explicitError(ctx, o, a)
+		list, err = o.discover(ctx, false)
+	}
+	c.Candidates = candidates(list)
+	if err != nil {
+		return err
+	}
+	chosen, skipped := chosenOf(list), skippedHint(c.Candidates)
+	if c.runtime, err = o.open(ctx, chosen); err != nil {
+		return withSkipped(err, skipped)
+	}
+	c.runtime.skipped = skipped
+	c.Embedded, c.Engine = chosen.Kind == KindEngine, chosen.engine
+
+	c.image = c.runtime
+	if image == nil || runtime != nil && *image == *runtime || image.String() == c.runtime.endpoint {
+		return nil
+	}
+	list, err = o.probeNamed(ctx, *image, true)
+	c.Candidates = append(c.Candidates, candidates(list)...)
+	if err == nil {
+		c.image, err = o.open(ctx, chosenOf(list))
+	}
+	return err
+}
+
+func chosenOf(list []found) (chosen found) {
+	for _, f := range list {
+		if f.Chosen {
+			chosen = f
 		}
 	}
-	return c.startShim(ctx, o, engine)
+	return chosen
 }
 
-func (o *Options) findEngineWithin(ctx context.Context) (*Engine, []Candidate) {
-	ctx, cancel := context.WithTimeout(ctx, o.connectTimeout())
-	defer cancel()
-	return o.findEngine(ctx)
-}
-
-// startShim starts the shim and connects to it.
-func (c *Conn) startShim(ctx context.Context, o *Options, engine Engine) (*link, string, error) {
-	address := engineEndpoint(engine)
-	a := Candidate{Endpoint: address, Kind: KindShim, Name: "built-in dockershim"}
+// open connects to a candidate that is ready: the probe has connected to a runtime already,
+// and an engine gets the embedded shim.
+func (o *Options) open(ctx context.Context, f found) (*criConn, error) {
+	if f.Kind != KindEngine {
+		return f.conn, nil
+	}
+	endpoint := engineEndpoint(f.engine)
 	if o.StartShim == nil {
-		return nil, "", &Error{Endpoint: address, Code: codes.Unavailable, text: "connect to " + address + ": there is no built-in dockershim here"}
-	}
-	fail := func(err error) (*link, string, error) {
-		a.State, a.Detail = StateFailed, err.Error()
-		c.Candidates = append(c.Candidates, a)
-		e := &Error{Endpoint: address, Code: status.Code(err), text: "start the built-in dockershim on " + address + ": " + plain(err.Error()), err: err}
-		if host, ssh := strings.CutPrefix(address, "docker+"); ssh && strings.HasPrefix(host, "ssh:") {
-			e.text = "connect to " + address + ": " + remoteEngineReason(e.text)
-			e.hint = "try `ssh " + host + " docker version`: docker has to run there, and this user may use it"
-		}
-		return nil, "", e
+		return nil, &Error{Endpoint: endpoint, Code: codes.Unavailable, text: "connect to " + endpoint + ": there is no built-in dockershim here"}
 	}
 	ctx, cancel := context.WithTimeout(ctx, shimTimeout)
 	defer cancel()
-	s, err := o.StartShim(ctx, engine)
-	if err != nil {
-		return fail(err)
+	conn, err := o.startShim(ctx, f.engine)
+	if err == nil {
+		conn.endpoint = endpoint
+		return conn, nil
 	}
-	c.shims = append(c.shims, s)
-	l, version, err := shimLink(ctx, o, s, engine)
-	if err != nil {
-		return fail(err)
+	e := &Error{Endpoint: endpoint, Code: status.Code(err), text: "start the built-in dockershim on " + endpoint + ": " + plain(err.Error()), err: err}
+	if host, ssh := strings.CutPrefix(endpoint, "docker+ssh://"); ssh {
+		e.text = "connect to " + endpoint + ": " + remoteEngineReason(e.text)
+		e.hint = "try `ssh ssh://" + host + " docker version`: docker has to run there, and this user may use it"
 	}
-	l.endpoint = address // what errors name
-	a.State, a.API, a.Chosen = StateReady, l.api, true
-	a.Detail = version.GetRuntimeName() + " " + version.GetRuntimeVersion()
-	c.Candidates = append(c.Candidates, a)
-	c.Engine, c.Embedded = engine, true
-	return l, address, nil
+	return nil, e
 }
 
-// remoteEngineReason is why an engine behind ssh cannot be used. What the engine's
-// client says of it names a host that it has made up, and how it called ssh.
+// startShim starts the shim and connects to its socket.
+func (o *Options) startShim(ctx context.Context, engine Engine) (*criConn, error) {
+	shim, err := o.StartShim(ctx, engine)
+	if err != nil {
+		return nil, err
+	}
+	conn, err := o.dialShim(ctx, shim, engine)
+	if err != nil {
+		if cerr := shim.Close(); cerr != nil {
+			o.debugf("close the built-in dockershim: %v", cerr)
+		}
+		return nil, err
+	}
+	conn.stop = shim.Close
+	return conn, nil
+}
+
+// dialShim asks the shim for its version only where the engine was not asked: the shim
+// would pass the question on to the engine, which has just answered it.
+func (o *Options) dialShim(ctx context.Context, shim Shim, engine Engine) (*criConn, error) {
+	e, err := ParseEndpoint(shim.Endpoint())
+	if err != nil {
+		return nil, err
+	}
+	conn, err := newConn(o, e)
+	if err != nil {
+		return nil, err
+	}
+	conn.version = &runtimeapi.VersionResponse{Version: kubeletVersion, RuntimeName: "docker", RuntimeVersion: engine.Version, RuntimeApiVersion: apiV1}
+	if engine.Version == "" || engine.APIVersion == "" {
+		if conn.version, err = conn.runtime().Version(ctx, &runtimeapi.VersionRequest{}); err != nil {
+			return nil, errors.Join(err, conn.close())
+		}
+	}
+	return conn, nil
+}
+
+// remoteEngineReason is why an engine behind ssh cannot be used. The engine's client
+// names a host that it has made up, and how it called ssh.
 func remoteEngineReason(text string) string {
-	if _, said, found := strings.Cut(text, "stderr="); found {
-		return strings.TrimSpace(said)
+	if _, stderr, found := strings.Cut(text, "stderr="); found {
+		return strings.TrimSpace(stderr)
 	}
 	return "no Docker engine answers there"
 }
-
-// shimLink connects to the socket of the embedded shim. Its answer to a Version
-// call would be what the engine has just said, with another call to the engine, so
-// the shim is only asked where the engine was not.
-func shimLink(ctx context.Context, o *Options, s Shim, engine Engine) (*link, *runtimeapi.VersionResponse, error) {
-	e, err := ParseEndpoint(s.Endpoint())
-	if err != nil {
-		return nil, nil, err
-	}
-	l, err := newLink(o, e)
-	if err != nil {
-		return nil, nil, err
-	}
-	if engine.Version == "" || engine.APIVersion == "" {
-		l.version, err = l.runtime().Version(ctx, &runtimeapi.VersionRequest{})
-	} else {
-		l.version = &runtimeapi.VersionResponse{Version: kubeletVersion, RuntimeName: "docker", RuntimeVersion: engine.Version, RuntimeApiVersion: apiV1}
-	}
-	if err != nil {
-		return nil, nil, errors.Join(err, l.close())
-	}
-	return l, l.version, nil
-}
-
-// kubeletVersion is the version of their interface that kubelets insist on.
-const kubeletVersion = "0.1.0"
 
 // engineEndpoint is the -r that takes the shim on this engine.
 func engineEndpoint(e Engine) string {
@@ -189,37 +181,4 @@ func engineEndpoint(e Engine) string {
 		return "docker://"
 	}
 	return ep.String()
-}
-
-// explicitImage connects to an image service of its own. It need not serve
-// the runtime service, so the version call may not be there; a question
-// about an image that cannot exist shows which name the service has.
-func (c *Conn) explicitImage(ctx context.Context, o *Options, e Endpoint) (*link, string, error) {
-	embedded, engine := c.Embedded, c.Engine
-	defer func() { c.Embedded, c.Engine = embedded, engine }()
-	l, address, err := c.explicit(ctx, o, e)
-	last := len(c.Candidates) - 1
-	if err == nil || e.Docker || e.Network == "ssh" || c.Candidates[last].State != StateNoCRI {
-		return l, address, err
-	}
-	ictx, cancel := context.WithTimeout(ctx, o.connectTimeout())
-	defer cancel()
-	il, lerr := newLink(o, e)
-	if lerr != nil {
-		return nil, "", err
-	}
-	ask := &runtimeapi.ImageStatusRequest{Image: &runtimeapi.ImageSpec{Image: "crishim.invalid/none"}}
-	for _, api := range []string{apiV1, apiV1alpha2} {
-		il.api = api
-		_, ierr := il.image().ImageStatus(ictx, ask)
-		switch status.Code(ierr) {
-		case codes.Unimplemented, codes.Unavailable, codes.DeadlineExceeded, codes.Canceled:
-			continue
-		}
-		c.Candidates[last].State, c.Candidates[last].API, c.Candidates[last].Chosen = StateReady, api, true
-		c.Candidates[last].Detail = "image service"
-		return il, e.String(), nil
-	}
-	_ = il.close()
-	return nil, "", err
 }

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -326,5 +327,39 @@ func TestErrorsOfTheEmbeddedShimNameTheEngine(t *testing.T) {
 	}
 	if last := said[len(said)-1]; !strings.Contains(last, "ContainerStatus on docker://"+engine+" failed") {
 		t.Errorf("debug said %q", last)
+	}
+}
+
+func TestRetriesWaitForTheEngine(t *testing.T) {
+	t.Parallel()
+	path := stubcri.SocketPath(t)
+	shim := &fakeShim{endpoint: stubcri.Start(t, stubcri.Options{}).Endpoint}
+	for _, endpoint := range []string{"docker://", "docker://" + path} {
+		tries := 0
+		o := client.Options{RuntimeEndpoint: endpoint, MaxRetries: 1, ConnectTimeout: patient, StartShim: shim.start, Engines: engines(path)}
+		o.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+			if address == path {
+				if tries++; tries == 1 {
+					return nil, syscall.ECONNREFUSED
+				}
+			}
+			return new(net.Dialer).DialContext(ctx, network, address)
+		}
+		if endpoint == "docker://" {
+			fakeEngine(t, path)
+		}
+		connect(t, o)
+	}
+}
+
+func TestInterruptedSearchForAnEngine(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, endpoint := range []string{"docker://", "docker:///nonexistent"} {
+		_, err := client.Connect(ctx, client.Options{RuntimeEndpoint: endpoint, StartShim: noShim(t)})
+		if status.Code(err) != codes.Canceled || err.Error() != "connect to "+endpoint+": interrupted" {
+			t.Errorf("got %v", err)
+		}
 	}
 }

@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"errors"
 	"net"
 	"net/url"
 	"sync"
@@ -14,25 +15,29 @@ import (
 )
 
 const (
+	apiV1       = "v1"
+	apiV1alpha2 = "v1alpha2"
+
 	maxSend = 16 << 20
 	// maxReceive is above the 16 MiB that runtimes send at most, because a
 	// list from a runtime without that limit should still be shown.
 	maxReceive = 256 << 20
 )
 
-// link is one gRPC connection and what is known about its other end.
-type link struct {
-	endpoint string
-	calls    grpc.ClientConnInterface
-	hangUp   func() error // nil where there is nothing to close
-	api      string       // v1 or v1alpha2, once known
+// criConn is one gRPC connection and what is known about its other end.
+type criConn struct {
+	cc       *grpc.ClientConn
+	endpoint string // as a flag would name it, for errors and for Conn
+	api      string // v1 or v1alpha2, once known
 	version  *runtimeapi.VersionResponse
-	// probing keeps the calls of a probe out of Debug, which hears of its outcome.
+	// probing keeps the calls of a probe from Debug, which receives the outcome.
 	probing bool
 	// tunnel carries the connection to another machine; nil on this one.
-	tunnel *tunnel
-	// aside names a runtime that was found but not taken, for hints.
-	aside string
+	tunnel *sshTunnel
+	// stop ends the shim or the tunnel behind the connection; may be nil.
+	stop func() error
+	// skipped is a hint at a runtime that was found but not taken.
+	skipped string
 
 	mu      sync.Mutex // guards dialErr, which gRPC's goroutines write
 	dialErr error
@@ -40,48 +45,43 @@ type link struct {
 
 // lastDialError is how the last attempt to dial ended. gRPC only passes its
 // text on, and text is nothing to decide by.
-func (l *link) lastDialError() error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.dialErr
+func (c *criConn) lastDialError() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.dialErr
 }
 
-func (l *link) runtime() runtimeapi.RuntimeServiceClient {
-	return runtimeapi.NewRuntimeServiceClient(l.calls)
+func (c *criConn) runtime() runtimeapi.RuntimeServiceClient {
+	return runtimeapi.NewRuntimeServiceClient(c.cc)
 }
 
-func (l *link) image() runtimeapi.ImageServiceClient {
-	return runtimeapi.NewImageServiceClient(l.calls)
+func (c *criConn) image() runtimeapi.ImageServiceClient {
+	return runtimeapi.NewImageServiceClient(c.cc)
 }
 
-func (l *link) close() error {
-	if l == nil || l.hangUp == nil {
+func (c *criConn) close() error {
+	if c == nil {
 		return nil
 	}
-	return l.hangUp()
-}
-
-// newLink prepares a connection; nothing is dialled before the first call.
-func newLink(o *Options, e Endpoint) (*link, error) {
-	l := &link{endpoint: e.String(), api: apiV1, probing: true}
-	cc, err := l.dial(o, e)
-	if err != nil {
-		return nil, err
+	err := c.cc.Close()
+	if c.stop != nil {
+		err = errors.Join(err, c.stop())
 	}
-	l.calls, l.hangUp = cc, cc.Close
-	return l, nil
+	return err
 }
 
-// dial makes the connection of a link, with the link's interceptors.
-func (l *link) dial(o *Options, e Endpoint) (*grpc.ClientConn, error) {
+// newConn prepares a connection; nothing is dialled before the first call.
+func newConn(o *Options, e Endpoint) (*criConn, error) {
+	c := &criConn{endpoint: e.String(), api: apiV1, probing: true}
 	dialer := func(ctx context.Context, _ string) (net.Conn, error) {
-		conn, err := o.dialEndpoint(ctx, e)
-		l.mu.Lock()
-		l.dialErr = err
-		l.mu.Unlock()
+		conn, err := o.dial(ctx, e.Network, e.Address)
+		c.mu.Lock()
+		c.dialErr = err
+		c.mu.Unlock()
 		return conn, err
 	}
-	return grpc.NewClient("passthrough:///"+url.PathEscape(e.Address), // a path may hold what a URL may not
+	var err error
+	c.cc, err = grpc.NewClient("passthrough:///"+url.PathEscape(e.Address), // a path may hold what a URL may not
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(dialer),
 		grpc.WithNoProxy(),
@@ -95,11 +95,8 @@ func (l *link) dial(o *Options, e Endpoint) (*grpc.ClientConn, error) {
 			MinConnectTimeout: time.Hour,
 		}),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxReceive), grpc.MaxCallSendMsgSize(maxSend)),
-		grpc.WithChainUnaryInterceptor(l.callInterceptor(o), retryInterceptor(), l.listInterceptor(), l.versionUnary()),
-		grpc.WithChainStreamInterceptor(l.streamInterceptor(o), l.versionStream()),
+		grpc.WithChainUnaryInterceptor(c.callInterceptor(o), retryInterceptor(), listInterceptor(), c.versionUnary()),
+		grpc.WithChainStreamInterceptor(c.streamInterceptor(o), c.versionStream()),
 	)
-}
-
-func (o *Options) dialEndpoint(ctx context.Context, e Endpoint) (net.Conn, error) {
-	return o.dial(ctx, e.Network, e.Address)
+	return c, err
 }

@@ -6,7 +6,12 @@
 // and Image clients speak CRI v1 whatever version the runtime knows. [Discover]
 // makes the same decision for people to look at. [LoadConfig] reads crictl's
 // config file. The Conn also turns what people type (names, pod/container,
-// id prefixes) into containers, pods and images.
+// id prefixes) into containers and pods.
+//
+// In reading order: endpoint.go has the forms of endpoints, discover.go chooses
+// one, probe.go asks one address for what it is (candidate.go), connect.go opens
+// what was chosen, dial.go makes the gRPC connection, calls.go limits each call
+// and errors.go words its error.
 //
 // The package does not know Docker: how the shim is started is a function
 // that the caller passes in, so that its tests need no engine.

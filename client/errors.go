@@ -23,7 +23,7 @@ type Error struct {
 
 	text, hint string
 	list       []string // what the text introduces, a line each
-	aside      string   // a second hint
+	skipped    string   // a second hint, at a runtime that was not taken
 	err        error
 }
 
@@ -34,7 +34,7 @@ func (e *Error) Error() string { return strings.Join(append([]string{e.text}, e.
 func (e *Error) List() []string { return e.list }
 
 // Hint is the next step when one is known, else empty. Two are a line each.
-func (e *Error) Hint() string { return strings.Trim(clean(e.hint)+"\n"+clean(e.aside), "\n") }
+func (e *Error) Hint() string { return strings.Trim(clean(e.hint)+"\n"+clean(e.skipped), "\n") }
 
 func (e *Error) Unwrap() error { return e.err }
 

@@ -55,7 +55,7 @@ func (c *Conn) FindContainer(ctx context.Context, q Query) (*runtimeapi.Containe
 	}
 	found, err := s.find(containerKind, s.containerMatchers(q.Ref), q)
 	if err != nil {
-		return nil, c.runtime.alsoAside(err)
+		return nil, withSkipped(err, c.runtime.skipped)
 	}
 	return found.container, nil
 }
@@ -71,7 +71,7 @@ func (c *Conn) FindPod(ctx context.Context, q Query) (*runtimeapi.PodSandbox, er
 	}
 	found, err := s.find(podKind, s.podMatchers(q.Ref), q)
 	if err != nil {
-		return nil, c.runtime.alsoAside(err)
+		return nil, withSkipped(err, c.runtime.skipped)
 	}
 	return found.pod, nil
 }

@@ -1,80 +1,172 @@
 package client
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
-	"fmt"
+	"io"
 	"net"
+	"net/http"
 	"os"
+	"strings"
 	"syscall"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// check dials an endpoint and asks for its version, v1 first. The link is
-// nil unless the attempt ended ready.
-func (o *Options) check(ctx context.Context, e Endpoint) (*link, Candidate) {
-	a := Candidate{Endpoint: e.String(), Kind: KindCRI}
-	l, err := newLink(o, e)
-	if err != nil {
-		a.State, a.Detail = StateFailed, err.Error()
-		return nil, a
-	}
-	err = l.negotiate(ctx)
-	if err == nil {
-		a.State, a.API = StateReady, l.api
-		a.Detail = fmt.Sprintf("%s %s", l.version.GetRuntimeName(), l.version.GetRuntimeVersion())
-		return l, a
-	}
-	dialErr := l.lastDialError()
-	if cerr := l.close(); cerr != nil {
-		o.debugf("close %s: %v", e, cerr)
-	}
-	o.classify(ctx, &a, e, err, dialErr)
-	return nil, a
+// found is a candidate with what was opened or learned while it was probed.
+type found struct {
+	Candidate
+	conn   *criConn // to a CRI runtime that is ready, else nil
+	engine Engine   // of KindEngine
 }
 
-// negotiate asks for the version under both names of the service.
-func (l *link) negotiate(ctx context.Context) error {
-	// The caller's deadline is the only limit here.
-	ctx = WithTimeout(ctx, 0, "--connect-timeout")
-	var err error
-	for _, api := range []string{apiV1, apiV1alpha2} {
-		l.api = api
-		l.version, err = l.runtime().Version(ctx, &runtimeapi.VersionRequest{})
-		if status.Code(err) != codes.Unimplemented {
+func (f found) close(o *Options) {
+	if err := f.conn.close(); err != nil {
+		o.debugf("close %s: %v", f.Endpoint, err)
+	}
+}
+
+func candidates(list []found) []Candidate {
+	var out []Candidate
+	for _, f := range list {
+		out = append(out, f.Candidate)
+	}
+	return out
+}
+
+// probeNamed probes the endpoint that was asked for, again while it is absent or refuses and
+// tries are left. All but the last result failed. The image service need not come with
+// a runtime service.
+func (o *Options) probeNamed(ctx context.Context, e Endpoint, image bool) ([]found, error) {
+	for try := 0; ; try++ {
+		list := o.probeEndpoint(ctx, e, image)
+		var last Candidate
+		if n := len(list) - 1; n >= 0 {
+			list[n].Chosen = list[n].State == StateReady
+			last = list[n].Candidate
+		}
+		switch {
+		case last.Chosen:
+			return list, nil
+		case ctx.Err() != nil:
+			return list, &Error{Endpoint: e.String(), Code: codes.Canceled, text: "connect to " + e.String() + ": interrupted", err: ctx.Err()}
+		case try < o.MaxRetries && (last.State == StateAbsent || last.State == StateRefused):
+			o.debugf("endpoint %s: %s; trying again", last.Endpoint, last.Detail)
+			select {
+			case <-time.After(min(500*time.Millisecond<<min(try, 4), 5*time.Second)):
+			case <-ctx.Done():
+			}
+			continue
+		case e.Docker && e.Network == "":
+			return list, noEngineError(list)
+		}
+		reason := last.reason()
+		if last.State == StateHangs {
+			reason = "no answer within " + round(o.limitOf(e)).String()
+		}
+		return list, &Error{Endpoint: e.String(), Code: codes.Unavailable, text: "connect to " + e.String() + ": " + reason, hint: last.Hint()}
+	}
+}
+
+// limitOf is how long an endpoint that was asked for may take to answer.
+func (o *Options) limitOf(e Endpoint) time.Duration {
+	if e.Network == "ssh" && !e.Docker {
+		return cmp.Or(o.ConnectTimeout, sshTimeout)
+	}
+	return cmp.Or(o.ConnectTimeout, DefaultConnectTimeout)
+}
+
+// probeEndpoint has one result, but for docker://, which may stand for several engines.
+func (o *Options) probeEndpoint(ctx context.Context, e Endpoint, image bool) []found {
+	ctx, cancel := context.WithTimeout(ctx, o.limitOf(e))
+	defer cancel()
+	switch {
+	case e.Docker:
+		return o.probeEngines(ctx, e)
+	case e.Network == "ssh":
+		return []found{o.probeSSH(ctx, e, image)}
+	}
+	return []found{o.probeCRI(ctx, e, image)}
+}
+
+// probeCRI dials an endpoint and negotiates the version of CRI. The connection stays open
+// where the candidate is ready.
+func (o *Options) probeCRI(ctx context.Context, e Endpoint, image bool) found {
+	f := found{Candidate: Candidate{Endpoint: e.String(), Kind: KindCRI}}
+	conn, err := newConn(o, e)
+	if err != nil {
+		f.State, f.Detail = StateFailed, err.Error()
+		return f
+	}
+	if err := conn.negotiate(ctx, image); err != nil {
+		f.State, f.Detail = o.explain(ctx, e, err, conn.lastDialError())
+		if err := conn.close(); err != nil {
+			o.debugf("close %s: %v", e, err)
+		}
+		return f
+	}
+	f.State, f.API, f.Detail, f.conn = StateReady, conn.api, "image service", conn
+	if v := conn.version; v != nil {
+		f.Detail = v.GetRuntimeName() + " " + v.GetRuntimeVersion()
+	}
+	return f
+}
+
+// negotiate asks for the version under both names of the service. An image service of its
+// own may not have that call: a question about an image that cannot exist shows then
+// which name it has.
+func (c *criConn) negotiate(ctx context.Context, image bool) (err error) {
+	for _, c.api = range []string{apiV1, apiV1alpha2} {
+		if c.version, err = c.runtime().Version(ctx, &runtimeapi.VersionRequest{}); status.Code(err) != codes.Unimplemented {
 			return err
+		}
+	}
+	if !image {
+		return err
+	}
+	ask := &runtimeapi.ImageStatusRequest{Image: &runtimeapi.ImageSpec{Image: "crishim.invalid/none"}}
+	for _, c.api = range []string{apiV1, apiV1alpha2} {
+		_, asked := c.image().ImageStatus(ctx, ask)
+		switch status.Code(asked) {
+		case codes.Unimplemented, codes.Unavailable, codes.DeadlineExceeded, codes.Canceled:
+		default:
+			return nil
 		}
 	}
 	return err
 }
 
-// classify says why a version call did not work out. Where the dial itself
-// failed its error says it; where the other end talked, what it talked does.
-func (o *Options) classify(ctx context.Context, a *Candidate, e Endpoint, err, dialErr error) {
-	a.Detail = err.Error()
+// explain returns the state of an endpoint whose version call failed. Where the dial failed
+// its error tells, else what the other end answered.
+func (o *Options) explain(ctx context.Context, e Endpoint, err, dialErr error) (state, detail string) {
 	if dialErr != nil {
-		a.State, a.Detail = dialState(e, dialErr)
-		return
+		return dialState(e, dialErr)
 	}
 	switch status.Code(err) {
 	case codes.Unimplemented:
-		a.State, a.Detail = StateNoCRI, "it speaks gRPC but serves no CRI"
-	case codes.DeadlineExceeded, codes.Canceled:
-		a.State, a.Detail = StateHangs, "no answer"
-	default:
-		a.State = StateFailed
-		if p := o.ping(ctx, e.Network, e.Address); p.docker {
-			a.State, a.Detail = StateDocker, "Docker engine "+p.version
-		} else if p.http {
-			a.State, a.Detail = StateHTTP, "it speaks HTTP"
-		}
+		return StateNoCRI, "it speaks gRPC but serves no CRI"
+	case codes.DeadlineExceeded:
+		return StateHangs, "no answer"
+	case codes.Canceled:
+		return StateNotTried, notNeeded
 	}
+	switch p, perr := o.ping(ctx, e.Network, e.Address); {
+	case perr != nil:
+		return StateFailed, err.Error()
+	case p.isDocker():
+		return StateDocker, "Docker engine " + p.version
+	}
+	return StateHTTP, "it speaks HTTP"
 }
 
-// dialState words what the system said about an address.
+const notNeeded = "a runtime of higher precedence answered first"
+
+// dialState returns what the system's error says about an address.
 func dialState(e Endpoint, err error) (state, detail string) {
 	var dns *net.DNSError
 	var timeout net.Error
@@ -84,14 +176,17 @@ func dialState(e Endpoint, err error) (state, detail string) {
 	case errors.Is(err, syscall.EACCES), errors.Is(err, syscall.EPERM):
 		return StateDenied, "permission denied"
 	case errors.Is(err, syscall.ECONNREFUSED):
-		if fi, serr := os.Stat(e.Address); e.Network == "unix" && serr == nil && fi.Mode()&os.ModeSocket == 0 {
-			return StateFailed, "it is a " + fileKind(fi) + ", not a socket"
+		if fi, serr := os.Stat(e.Address); e.Network == "unix" && serr == nil && fi.IsDir() {
+			return StateFailed, "it is a directory, not a socket"
+		} else if e.Network == "unix" && serr == nil && fi.Mode()&os.ModeSocket == 0 {
+			return StateFailed, "it is a file, not a socket"
 		}
 		return StateRefused, "connection refused"
 	case errors.As(err, &dns):
 		return StateAbsent, "no such host"
-	case errors.Is(err, syscall.EAGAIN), errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled),
-		errors.As(err, &timeout) && timeout.Timeout():
+	case errors.Is(err, context.Canceled):
+		return StateNotTried, notNeeded
+	case errors.Is(err, syscall.EAGAIN), errors.Is(err, context.DeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
 		return StateHangs, "no answer"
 	}
 	var op *net.OpError
@@ -101,26 +196,117 @@ func dialState(e Endpoint, err error) (state, detail string) {
 	return StateFailed, err.Error()
 }
 
-func fileKind(fi os.FileInfo) string {
-	if fi.IsDir() {
-		return "directory"
-	}
-	return "file"
-}
-
-// dockersOwn reports whether a containerd that answers CRI is only there for
-// Docker: Debian's packages leave the plugin on, but nobody gave it a
-// network or a pod. An error leaves it usable.
-func (l *link) dockersOwn(ctx context.Context) bool {
-	st, err := l.runtime().Status(ctx, &runtimeapi.StatusRequest{})
+// isDockers reports whether a containerd that answers CRI is only there for Docker: Debian's
+// packages leave the plugin on, but nobody gave it a network or a pod. An error leaves
+// it usable.
+func (c *criConn) isDockers(ctx context.Context) bool {
+	st, err := c.runtime().Status(ctx, &runtimeapi.StatusRequest{})
 	if err != nil {
 		return false
 	}
-	for _, c := range st.GetStatus().GetConditions() {
-		if c.GetType() == runtimeapi.NetworkReady && c.GetStatus() {
+	for _, condition := range st.GetStatus().GetConditions() {
+		if condition.GetType() == runtimeapi.NetworkReady && condition.GetStatus() {
 			return false
 		}
 	}
-	pods, err := l.runtime().ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})
+	pods, err := c.runtime().ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})
 	return err == nil && len(pods.GetItems()) == 0
+}
+
+// probeEngines probes the engines that a docker endpoint stands for, up to the first that is ready.
+func (o *Options) probeEngines(ctx context.Context, e Endpoint) []found {
+	engines := []Engine{{Host: cmp.Or(e.EngineHost(), "unix:///var/run/docker.sock")}}
+	if o.Engines != nil {
+		engines = o.Engines(e.EngineHost())
+	}
+	var list []found
+	for _, engine := range engines {
+		f := found{Candidate: Candidate{Endpoint: engine.Host, Kind: KindEngine, Name: "Docker"}, engine: engine}
+		if e.Network != "" {
+			f.Endpoint = e.String()
+		}
+		if engine.From != "" {
+			f.Name += ", from " + engine.From
+		}
+		o.probeEngine(ctx, &f)
+		list = append(list, f)
+		if f.State == StateReady {
+			break
+		}
+	}
+	return list
+}
+
+// probeEngine asks an engine for its version. One that cannot be asked from here (ssh, TLS)
+// is believed to be there: the shim reports what is wrong with it.
+func (o *Options) probeEngine(ctx context.Context, f *found) {
+	scheme, address, ok := strings.Cut(f.engine.Host, "://")
+	switch {
+	case f.engine.Err != nil:
+		f.State, f.Detail = StateFailed, f.engine.Err.Error()
+		return
+	case !ok:
+		f.State, f.Detail = StateUnsupported, "it is no address with a scheme"
+		return
+	case scheme == "ssh", f.engine.TLS != nil:
+		f.State, f.Detail = StateReady, "not asked beforehand"
+		return
+	case scheme == "http":
+		scheme = "tcp"
+	case scheme != "unix" && scheme != "tcp":
+		f.State, f.Detail = StateUnsupported, "the scheme "+scheme+" is not supported"
+		return
+	}
+	switch p, err := o.ping(ctx, scheme, address); {
+	case err != nil:
+		f.State, f.Detail = dialState(Endpoint{Network: scheme, Address: address}, err)
+	case p.isDocker():
+		f.State, f.Detail = StateReady, "Docker engine "+p.version
+		f.engine.Version, f.engine.APIVersion = p.version, p.api
+	default:
+		f.State, f.Detail = StateHTTP, cmp.Or(p.failure, "it speaks HTTP, but is no Docker engine")
+	}
+}
+
+// pong is the answer to a ping: of an engine its version and that of its API; of anything
+// else what it answered, where that is an error.
+type pong struct{ version, api, failure string }
+
+func (p pong) isDocker() bool { return p.api != "" }
+
+// ping asks an address in HTTP whether it is a Docker engine.
+func (o *Options) ping(ctx context.Context, network, address string) (pong, error) {
+	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return o.dial(ctx, network, address)
+	}}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://docker/_ping", nil)
+	if err != nil {
+		return pong{}, err
+	}
+	resp, err := transport.RoundTrip(req)
+	if err != nil {
+		return pong{}, err
+	}
+	defer resp.Body.Close()
+	if api := resp.Header.Get("Api-Version"); api != "" {
+		// Server: Docker/20.10.24+dfsg1 (linux)
+		server, _, _ := strings.Cut(strings.TrimPrefix(resp.Header.Get("Server"), "Docker/"), " ")
+		return pong{version: server, api: api}, nil
+	}
+	if resp.StatusCode < http.StatusBadRequest {
+		return pong{}, nil
+	}
+	body, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<10)) // what there is of it
+	text := string(body)
+	var answer struct {
+		Message string `json:"message"`
+	}
+	if json.Unmarshal(body, &answer) == nil && answer.Message != "" { // an engine's error, else a proxy's
+		text = answer.Message
+	}
+	failure := "it answers HTTP " + strings.TrimSpace(resp.Status)
+	if text = strings.Join(strings.Fields(text), " "); text != "" {
+		failure += ": " + text
+	}
+	return pong{failure: failure}, nil
 }

@@ -241,17 +241,28 @@ func TestSSHRefusals(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), tt.want) || !strings.HasPrefix(err.Error(), "connect to "+tt.endpoint) {
 			t.Errorf("%s: got %v, want %q", name, err, tt.want)
 		}
-		attempts, err := client.Discover(t.Context(), client.Options{
+		tried, err := client.Discover(t.Context(), client.Options{
 			RuntimeEndpoint: tt.endpoint, ConnectTimeout: 300 * time.Millisecond, Known: []client.Known{}, Engines: engines(),
 		})
-		if err == nil || len(attempts) != 1 || attempts[0].State == client.StateReady {
-			t.Errorf("%s: probed %v, %v", name, attempts, err)
+		if err == nil || len(tried) != 1 || tried[0].State == client.StateReady {
+			t.Errorf("%s: probed %v, %v", name, tried, err)
 		}
 	}
 	for f := range leftovers(t) {
 		if !before[f] {
 			t.Errorf("%s is left", f)
 		}
+	}
+}
+
+// The hint for an engine's socket behind ssh is an endpoint that can be used.
+func TestSSHToAnEngine(t *testing.T) {
+	installFakeSSH(t)
+	path := stubcri.SocketPath(t)
+	fakeEngine(t, path)
+	hint, err := refusal(t, client.Options{RuntimeEndpoint: "ssh://joe@node" + path, ConnectTimeout: time.Minute})
+	if !strings.Contains(err.Error(), "Docker engine") || !strings.Contains(hint, "-r docker+ssh://joe@node ") {
+		t.Errorf("got %v, hint %q", err, hint)
 	}
 }
 
