@@ -19,7 +19,8 @@ const shimTimeout = 30 * time.Second
 const kubeletVersion = "0.1.0"
 
 // Connect finds the runtime that the options ask for, or that is there, and
-// connects to it. The error is an *Error or a *SyntaxError.
+// connects to it. The error is an *Error or a *SyntaxError. It is what PreInitRuntimeService is to
+// a kubelet.
 func Connect(ctx context.Context, o Options) (*Conn, error) {
 	runtime, image, err := o.parseEndpoints()
 	if err != nil {

@@ -70,7 +70,8 @@ func (c *criConn) close() error {
 	return err
 }
 
-// newConn prepares a connection; nothing is dialled before the first call.
+// newConn prepares a connection; nothing is dialled before the first call. It is the kubelet's
+// NewRemoteRuntimeService.
 func newConn(o *Options, e Endpoint) (*criConn, error) {
 	c := &criConn{endpoint: e.String(), api: apiV1, probing: true}
 	dialer := func(ctx context.Context, _ string) (net.Conn, error) {

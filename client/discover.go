@@ -32,7 +32,8 @@ func KnownSockets() []Known {
 // discover chooses the endpoint where none was given. It probes the known sockets and the
 // Docker engines at the same time, and takes the first socket that answers: first in order
 // of precedence, not in time. Where none does it takes the engine. With all it waits for
-// every answer. Of the candidates only the chosen one stays open.
+// every answer. Of the candidates only the chosen one stays open. A kubelet was told by
+// --container-runtime.
 func (o *Options) discover(ctx context.Context, all bool) ([]found, error) {
 	pctx, cancel := context.WithTimeout(ctx, o.probeTimeout())
 	defer cancel()

@@ -136,7 +136,7 @@ func guessedPod(status *pod.Status) *v1.Pod {
 	return p
 }
 
-// APIPod is a pod with its status as Kubernetes writes them.
+// APIPod is a pod with its status as Kubernetes writes them. The kubelet has statusManager for it.
 func (m *Manager) APIPod(p *v1.Pod, view *plan.View, status *pod.Status) *v1.Pod {
 	out := p.DeepCopy()
 	out.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}

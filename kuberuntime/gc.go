@@ -58,7 +58,7 @@ type Garbage struct {
 }
 
 // GarbageCollect plans and removes. What could not be removed is in the error; the rest
-// is gone.
+// is gone. It is the kubelet's containerGC.
 func (m *Manager) GarbageCollect(ctx context.Context, policy GCPolicy, sources Sources) (*Garbage, error) {
 	g, err := m.PlanGarbage(ctx, policy, sources)
 	if err != nil {

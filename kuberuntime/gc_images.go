@@ -59,7 +59,7 @@ func (h *imageHistory) of(image *runtimeapi.Image) imageRecord {
 var errDiskUnknown = errors.New("the disk of the images cannot be seen")
 
 // PlanImages lists the images whose removal brings the disk that they are on under the policy. Where that
-// disk cannot be seen it is an error.
+// disk cannot be seen it is an error. The kubelet has realImageGCManager for it.
 func (m *Manager) PlanImages(ctx context.Context, policy ImagePolicy) (*Garbage, error) {
 	return m.planImages(ctx, policy, nil)
 }

@@ -108,7 +108,8 @@ func (m *Manager) ImageStats(ctx context.Context) (uint64, error) {
 	return total, nil
 }
 
-// ensureImage applies the pull policy and returns what the runtime knows the image by.
+// ensureImage applies the pull policy and returns what the runtime knows the image by. The kubelet
+// has imageManager for it.
 func (m *Manager) ensureImage(ctx context.Context, p *v1.Pod, container, image string, policy v1.PullPolicy, set *manifest.Set, sandbox *runtimeapi.PodSandboxConfig) (*runtimeapi.Image, error) {
 	if _, err := reference.ParseAnyReference(image); err != nil {
 		m.waits(p, container, EventFailed, ErrInvalidImageName, "image name %q: %v", image, err)

@@ -94,7 +94,7 @@ func (m *Manager) NewLoop(o LoopOptions) (*Loop, error) {
 // Close gives the folder back.
 func (l *Loop) Close() error { return l.lock.Close() }
 
-// Run works until the context ends. The pods run on.
+// Run works until the context ends. The pods run on. It is the kubelet's syncLoop.
 func (l *Loop) Run(ctx context.Context) {
 	l.m.prober.Spread()
 	defer l.wg.Wait()
@@ -285,7 +285,8 @@ func (l *Loop) reap() {
 	}
 }
 
-// wake makes workers look at pods of which the list shows something new.
+// wake makes workers look at pods of which the list shows something new. It is the kubelet's
+// GenericPLEG.
 func (l *Loop) wake(pods []*pod.Pod) {
 	seen := map[string]string{}
 	for _, p := range pods {
@@ -316,7 +317,8 @@ func fingerprint(p *pod.Pod) string {
 }
 
 // removeUnwanted ends the folder's pods that it has no more. While not everything in it
-// could be read, only those go that a pod of the same name follows.
+// could be read, only those go that a pod of the same name follows. The kubelet has
+// HandlePodRemoves and HandlePodCleanups for it.
 func (l *Loop) removeUnwanted(ctx context.Context, pods []*pod.Pod) {
 	for _, p := range pods {
 		if l.m.OwnerOf(p).Folder != l.folder.path {
@@ -337,7 +339,8 @@ func (l *Loop) removeUnwanted(ctx context.Context, pods []*pod.Pod) {
 	}
 }
 
-// startWanted gives each wanted pod a worker, once nothing else of its name is there.
+// startWanted gives each wanted pod a worker, once nothing else of its name is there. The kubelet
+// has HandlePodAdditions and HandlePodUpdates for it.
 func (l *Loop) startWanted(ctx context.Context, pods []*pod.Pod) {
 	defer func() { l.fresh = false }()
 	for uid, want := range l.folder.pods {

@@ -82,7 +82,8 @@ const kubeAPIVersion = "0.1.0"
 // apiVersionTTL is how long the runtime's API version is not asked for again.
 const apiVersionTTL = 60 * time.Second
 
-// New checks that the runtime speaks our version of the CRI.
+// New checks that the runtime speaks our version of the CRI. It is the kubelet's
+// NewKubeGenericRuntimeManager.
 func New(ctx context.Context, o Options) (*Manager, error) {
 	if o.Now == nil {
 		o.Now = time.Now

@@ -19,7 +19,8 @@ const (
 	maxRetry    = time.Minute
 )
 
-// worker looks after one pod, so that a slow pull or hook delays no other pod.
+// worker looks after one pod, so that a slow pull or hook delays no other pod. The kubelet has
+// podWorkers for it.
 type worker struct {
 	m         *Manager
 	uid, name string // name is namespace/name

@@ -33,7 +33,8 @@ type Change struct {
 	Verdict   bool  // the result is new, not only the attempt
 }
 
-// Manager probes containers. A container's probes end with it: Keep says which remain.
+// Manager probes containers. A container's probes end with it: Keep says which remain. The
+// kubelet's is prober.
 type Manager struct {
 	ctx    context.Context
 	cancel context.CancelFunc
