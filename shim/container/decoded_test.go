@@ -16,15 +16,12 @@ func TestDecodedLabels(t *testing.T) {
 	}
 	var d decodedLabels
 	list := func(whole bool, of ...container.Summary) (found []string) {
-		decode, done := d.lookup(whole)
-		for _, s := range of {
-			c, ok := decode(s)
-			if !ok {
-				t.Errorf("%s is no container", s.ID)
+		for i, c := range d.decode(of, whole) {
+			if !c.ok {
+				t.Errorf("%s is no container", of[i].ID)
 			}
 			found = append(found, c.SandboxID+" "+c.Metadata.GetName())
 		}
-		done()
 		return found
 	}
 	a, b := summary("a", "/k8s_x_p_n_u_0", "pod a"), summary("b", "/k8s_y_p_n_u_0", "pod b")

@@ -10,21 +10,21 @@ import (
 	"github.com/crishim/crishim/shim/state"
 )
 
-// Logs is told about containers whose log has a place outside the engine.
+// Logs follows the life of containers that have a log path.
 type Logs interface {
-	// Starting: the engine is about to start the container, which may end before
-	// Started is called. The returned function is called after that.
+	// Starting is called before the engine starts the container, which may end before
+	// Started is called. over is called after that.
 	Starting(id string) (over func())
-	// Started: the container runs, its log is wanted there; file is the engine's
-	// own log file, "" where the engine has none.
+	// Started is called when the container runs; file is the engine's own log file, ""
+	// where the engine has none.
 	Started(ctx context.Context, id string, at logdir.Place, file string) error
 	// Unfinished reports whether lines of a container that has ended are still
 	// missing in its log.
 	Unfinished(ctx context.Context, id string) bool
-	// Complete: the container has ended. Returns when its log holds all of it, or
-	// is not getting there.
+	// Complete waits until the log of a container that has ended is complete, or makes no
+	// progress.
 	Complete(ctx context.Context, id string)
-	// Removed: the container is gone.
+	// Removed is called when the container is gone.
 	Removed(ctx context.Context, id string, at logdir.Place, file string) error
 }
 
@@ -36,8 +36,8 @@ func logPlace(m state.FoundContainer) logdir.Place {
 // symbolic link at the wanted path leads to the engine's own file.
 type links struct{}
 
-// Started makes the link where nothing exists. An engine that keeps no file,
-// or keeps it on another host, has no link.
+// Started makes the link where nothing exists, and where the engine keeps a file on this
+// host.
 func (links) Started(_ context.Context, _ string, at logdir.Place, file string) error {
 	if file == "" {
 		return nil
@@ -57,14 +57,12 @@ func (links) Started(_ context.Context, _ string, at logdir.Place, file string) 
 	return err
 }
 
-// Starting, Unfinished and Complete have nothing to wait for: the link's target is the
-// engine's, and complete when the container has ended for the engine.
+// The link's target is the engine's file, which is complete when the container has ended.
 func (links) Starting(string) func()                  { return func() {} }
 func (links) Unfinished(context.Context, string) bool { return false }
 func (links) Complete(context.Context, string)        {}
 
-// Removed takes away the link that leads to this container's file, and nothing
-// else: a log file that somebody wrote stays.
+// Removed removes a link to this container's file, and nothing else.
 func (links) Removed(_ context.Context, _ string, at logdir.Place, file string) error {
 	dir, name, err := at.OpenExisting()
 	if err != nil {

@@ -5,9 +5,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"path"
+	"strings"
+	"unicode"
 
-	"github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/image"
+	"github.com/docker/docker/api/types/mount"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/shim/convert"
@@ -15,13 +18,15 @@ import (
 	"github.com/crishim/crishim/shim/state"
 )
 
-// shmSize is what dockershim gave everybody, whatever the engine's default is.
+// shmSize is dockershim's, whatever the engine's default is.
 const shmSize = 64 << 20
 
-// makePlan turns a request and the facts into the engine's configuration. It
-// is pure: everything it depends on is in its arguments.
+// makePlan makes the engine's configuration of a request and the facts. It is pure.
 func makePlan(r *runtimeapi.CreateContainerRequest, f facts) (p lifecycle.Spec, err error) {
-	c := r.GetConfig()
+	c, logDir, logPath := r.GetConfig(), r.GetSandboxConfig().GetLogDirectory(), ""
+	if logDir != "" && c.GetLogPath() != "" {
+		logPath = path.Join(logDir, c.GetLogPath())
+	}
 	p = lifecycle.Spec{
 		Name: state.ContainerName(f.pod.Metadata, c.GetMetadata()),
 		Config: &container.Config{
@@ -32,16 +37,16 @@ func makePlan(r *runtimeapi.CreateContainerRequest, f facts) (p lifecycle.Spec, 
 			Tty:        c.GetTty(),
 			OpenStdin:  c.GetStdin(),
 			StdinOnce:  c.GetStdinOnce(),
-			// An image's health check is the engine's business, a pod's probes are
-			// the kubelet's; without this both run.
+			// A pod has the kubelet's probes; without this the engine would run the
+			// image's health check, too.
 			Healthcheck: &container.HealthConfig{Test: []string{"NONE"}},
 			Labels: state.EncodeContainer(state.Container{
 				Metadata:  c.GetMetadata(),
 				Pod:       f.pod.Metadata,
 				SandboxID: f.pod.Detail.ID,
-				LogPath:   logPath(r),
-				LogDir:    r.GetSandboxConfig().GetLogDirectory(),
-				// Kubelets send the image's id, and the name that a person gave it beside it.
+				LogPath:   logPath,
+				LogDir:    logDir,
+				// Kubelets send the image's id, and the name from the Pod here.
 				Image:       cmp.Or(c.GetImage().GetUserSpecifiedImage(), c.GetImage().GetImage()),
 				Labels:      c.GetLabels(),
 				Annotations: c.GetAnnotations(),
@@ -57,25 +62,20 @@ func makePlan(r *runtimeapi.CreateContainerRequest, f facts) (p lifecycle.Spec, 
 		return p, err
 	}
 	for _, topic := range []func(*lifecycle.Spec, *runtimeapi.CreateContainerRequest, facts) error{
-		planMounts, planResources, planNamespaces, planSecurity, planUser,
+		planMounts, planResources, planNamespaces, planSecurity,
 	} {
 		if err := topic(&p, r, f); err != nil {
 			return p, err
 		}
 	}
-	return p, nil
-}
-
-// logPath is where the log is wanted, "" for nowhere.
-func logPath(r *runtimeapi.CreateContainerRequest) string {
-	dir, file := r.GetSandboxConfig().GetLogDirectory(), r.GetConfig().GetLogPath()
-	if dir == "" || file == "" {
-		return ""
+	user, err := convert.Wish(c.GetLinux().GetSecurityContext(), imageUser(f.image))
+	if err != nil {
+		return p, err
 	}
-	return path.Join(dir, file)
+	p.Config.User, p.Host.GroupAdd, err = user.Engine(f.passwd, f.group)
+	return p, err
 }
 
-// planResources: devices are resources for the engine, too.
 func planResources(p *lifecycle.Spec, r *runtimeapi.CreateContainerRequest, f facts) error {
 	wanted, parent := r.GetConfig().GetLinux().GetResources(), r.GetSandboxConfig().GetLinux().GetCgroupParent()
 	devices, err := convert.Devices(r.GetConfig().GetDevices())
@@ -99,22 +99,15 @@ func planResources(p *lifecycle.Spec, r *runtimeapi.CreateContainerRequest, f fa
 	if parent == "" {
 		p.Host.CgroupParent = f.pod.Detail.HostConfig.CgroupParent
 	}
-	return planLimits(p, wanted, f)
-}
-
-// planLimits notes in a label the limits that the engine has no field for.
-// They are written into the container's cgroup once it has one.
-func planLimits(p *lifecycle.Spec, wanted *runtimeapi.LinuxContainerResources, f facts) error {
+	// The limits that the engine has no field for go into a label. They are written into
+	// the container's cgroup when it has been started.
 	files, err := convert.CgroupFiles(wanted, f.info.CgroupVersion == "2")
 	if err != nil || len(files) == 0 {
 		return err
 	}
 	b, err := json.Marshal(limits{Files: files, Hugepages: wanted.GetHugepageLimits(), Unified: wanted.GetUnified()})
-	if err != nil {
-		return fmt.Errorf("resource limits as a label: %w", err)
-	}
 	p.Config.Labels[state.LabelOwnLimits] = string(b)
-	return nil
+	return err
 }
 
 func planNamespaces(p *lifecycle.Spec, r *runtimeapi.CreateContainerRequest, f facts) error {
@@ -127,19 +120,9 @@ func planNamespaces(p *lifecycle.Spec, r *runtimeapi.CreateContainerRequest, f f
 	}
 	o := r.GetConfig().GetLinux().GetSecurityContext().GetNamespaceOptions()
 	if o == nil {
-		// A config that says nothing about namespaces means those of its pod.
 		o = pod
 	}
 	return convert.Namespaces(p.Host, o, convert.Pod{ID: f.pod.Detail.ID, Namespaces: pod}, f.target)
-}
-
-func planUser(p *lifecycle.Spec, r *runtimeapi.CreateContainerRequest, f facts) error {
-	wish, err := convert.Wish(r.GetConfig().GetLinux().GetSecurityContext(), imageUser(f.image))
-	if err != nil {
-		return err
-	}
-	p.Config.User, p.Host.GroupAdd, err = wish.Engine(f.passwd, f.group)
-	return err
 }
 
 func planSecurity(p *lifecycle.Spec, r *runtimeapi.CreateContainerRequest, f facts) (err error) {
@@ -149,29 +132,21 @@ func planSecurity(p *lifecycle.Spec, r *runtimeapi.CreateContainerRequest, f fac
 	if sc.GetNoNewPrivs() {
 		p.Host.SecurityOpt = append(p.Host.SecurityOpt, "no-new-privileges")
 	}
-	p.Host.CapAdd, p.Host.CapDrop, err = convert.Capabilities(sc.GetCapabilities(), f.given)
+	p.Host.CapAdd, p.Host.CapDrop, err = convert.Capabilities(sc.GetCapabilities(), f.known)
 	if err != nil || sc.GetPrivileged() {
-		// A privileged container has no profile, no label and no masked path;
-		// the CRI says that what is asked for there has no effect.
+		// A privileged container has no profile, no label and no masked path: the CRI says
+		// that these fields have no effect then.
 		return err
 	}
 	p.Host.SecurityOpt = append(p.Host.SecurityOpt, convert.SELinuxOptions(sc.GetSelinuxOptions())...)
 	if sc != nil {
-		// Lists that are empty on the wire mean that no path is masked, which kubelets use
-		// for an unmasked /proc. Only a config without any security context, as people
-		// write by hand, gets the engine's default lists.
+		// Empty lists mean that no path is masked, which kubelets use for an unmasked /proc.
+		// Only a config without any security context, as people write by hand, gets the
+		// engine's default lists.
 		p.Host.MaskedPaths = append([]string{}, sc.GetMaskedPaths()...)
 		p.Host.ReadonlyPaths = append([]string{}, sc.GetReadonlyPaths()...)
 	}
-	return planProfiles(p, sc, f)
-}
-
-func planProfiles(p *lifecycle.Spec, sc *runtimeapi.LinuxContainerSecurityContext, f facts) error {
 	seccomp, err := seccompProfile(sc)
-	if err != nil {
-		return err
-	}
-	option, err := convert.SeccompOption(seccomp, f.seccomp)
 	if err != nil {
 		return err
 	}
@@ -179,21 +154,105 @@ func planProfiles(p *lifecycle.Spec, sc *runtimeapi.LinuxContainerSecurityContex
 	if err != nil {
 		return err
 	}
-	if err := convert.CheckProfiles(f.info.SecurityOptions, seccomp, apparmor); err != nil {
-		return err
-	}
-	if f.unloaded {
+	options, err := convert.ProfileOptions(f.info.SecurityOptions, seccomp, f.seccomp, apparmor)
+	if err == nil && f.unloaded {
 		return invalid("AppArmor profile %q is not loaded on the node", apparmor.GetLocalhostRef())
 	}
-	for _, o := range []string{option, convert.AppArmorOption(apparmor)} {
-		if o != "" {
-			p.Host.SecurityOpt = append(p.Host.SecurityOpt, o)
-		}
-	}
-	return nil
+	p.Host.SecurityOpt = append(p.Host.SecurityOpt, options...)
+	return err
 }
 
-// unable is the refusal of what this engine or host cannot do.
-func unable(format string, args ...any) error {
-	return fmt.Errorf(format+": %w", append(args, errdefs.ErrNotImplemented)...)
+func planMounts(p *lifecycle.Spec, r *runtimeapi.CreateContainerRequest, f facts) (err error) {
+	ms := r.GetConfig().GetMounts()
+	p.Host.Binds, p.Host.Mounts, err = convert.Mounts(ms, convert.MountFeatures{
+		CreateMountpoint:  f.speaks("1.42"),
+		RecursiveReadOnly: f.speaks("1.44"),
+		SELinux:           convert.HasSecurity(f.info.SecurityOptions, "selinux"),
+	})
+	if err != nil {
+		return err
+	}
+	var noted []state.ImageMount
+	for _, m := range ms {
+		if m.GetImage().GetImage() == "" {
+			continue
+		}
+		i := f.mounted[m.GetImage().GetImage()]
+		em, err := planImageMount(m, i, f)
+		if err != nil {
+			return fmt.Errorf("ImageVolumeMountFailed: mount %q: %w", m.GetContainerPath(), err)
+		}
+		p.Host.Mounts = append(p.Host.Mounts, em)
+		noted = append(noted, state.ImageMount{Path: em.Target, Image: m.GetImage().GetImage(), ID: i.ID, SubPath: m.GetImageSubPath()})
+	}
+	if len(noted) == 0 {
+		return nil
+	}
+	b, err := json.Marshal(noted)
+	p.Config.Labels[state.LabelOwnMounts] = string(b)
+	return err
+}
+
+// imageMountAPI is the API from which on the engine mounts images (Engine 28).
+const imageMountAPI = "1.48"
+
+// planImageMount mounts an image read-only. Engines before 28 cannot, but they can mount a
+// volume whose content is an overlay of the image's layers: the engine mounts it when the
+// container starts, unmounts it when it ends, and removes it with the container.
+func planImageMount(m *runtimeapi.Mount, i image.InspectResponse, f facts) (mount.Mount, error) {
+	if err := convert.CheckMountOptions(m); err != nil {
+		return mount.Mount{}, err
+	}
+	target := path.Join("/", m.GetContainerPath())
+	if f.speaks(imageMountAPI) {
+		em := mount.Mount{Type: mount.TypeImage, Source: i.ID, Target: target}
+		if m.GetImageSubPath() != "" {
+			em.ImageOptions = &mount.ImageOptions{Subpath: m.GetImageSubPath()}
+		}
+		return em, nil
+	}
+	dirs := layerDirs(i.GraphDriver)
+	if len(dirs) == 0 {
+		return mount.Mount{}, unable("images can be mounted with Docker Engine 28 (API 1.48) or the overlay2 storage driver; this one speaks API %s with %s",
+			f.api, i.GraphDriver.Name)
+	}
+	if m.GetImageSubPath() != "" {
+		var err error
+		if dirs, err = subLayers(dirs, m.GetImageSubPath()); err != nil {
+			return mount.Mount{}, err
+		}
+	}
+	for _, dir := range dirs {
+		if !plainName(dir) { // the options have no way to quote a name
+			return mount.Mount{}, invalid("the layer %q has a name that an overlay cannot be made of", dir)
+		}
+	}
+	options := map[string]string{"type": "overlay", "device": "overlay", "o": "ro,lowerdir=" + strings.Join(dirs, ":")}
+	if len(dirs) == 1 { // an overlay needs two
+		options = map[string]string{"type": "none", "device": dirs[0], "o": "bind,ro"}
+	}
+	return mount.Mount{
+		Type: mount.TypeVolume, Target: target,
+		VolumeOptions: &mount.VolumeOptions{NoCopy: true, DriverConfig: &mount.Driver{Name: "local", Options: options}},
+	}, nil
+}
+
+// plainName reports whether a path has no character with a meaning in the options of an
+// overlay or for the tools that pass them on.
+func plainName(name string) bool {
+	return !strings.ContainsFunc(name, func(r rune) bool { return strings.ContainsRune(`,:\"`, r) || unicode.IsControl(r) })
+}
+
+// imageMounts returns the label's mounts as ContainerStatus has them.
+func imageMounts(labels map[string]string) []*runtimeapi.Mount {
+	var ms []*runtimeapi.Mount
+	for _, n := range state.ImageMounts(labels) {
+		ms = append(ms, &runtimeapi.Mount{
+			ContainerPath: n.Path,
+			Readonly:      true,
+			ImageSubPath:  n.SubPath,
+			Image:         &runtimeapi.ImageSpec{Image: n.Image, ImageRef: n.ID},
+		})
+	}
+	return ms
 }

@@ -94,7 +94,7 @@ func TestPlanOnTheWire(t *testing.T) {
 	if diff := cmp.Diff(want, p.Host); diff != "" {
 		t.Errorf("host configuration (-want +got):\n%s", diff)
 	}
-	noted, err := notedLimits(p.Config.Labels)
+	noted, err := readLimits(p.Config.Labels)
 	if diff := cmp.Diff(map[string]string{"memory.high": "9", "hugetlb.1GB.max": "1073741824"}, noted.Files); diff != "" || err != nil {
 		t.Errorf("noted limits: %v (-want +got):\n%s", err, diff)
 	}
@@ -160,9 +160,10 @@ var overlayBreakers = []string{"a,lowerdir=/etc:/opt", "a:b", "a\\", `a"b`, "a\n
 func TestOverlayRefusesOptionsInNames(t *testing.T) {
 	t.Parallel()
 	for _, name := range overlayBreakers {
-		for _, dirs := range [][]string{{"/l/1/" + name}, {"/l/1", "/l/0/" + name}} {
-			if options, err := overlay(dirs); !errdefs.IsInvalidArgument(err) {
-				t.Errorf("%q: got %v, %v", dirs, options, err)
+		for _, data := range []map[string]string{{"UpperDir": "/l/1/" + name}, {"UpperDir": "/l/1/" + name, "LowerDir": "/l/0"}} {
+			i := image.InspectResponse{GraphDriver: storage.DriverData{Name: "overlay2", Data: data}}
+			if m, err := planImageMount(&runtimeapi.Mount{ContainerPath: "/c"}, i, testFacts("1.41")); !errdefs.IsInvalidArgument(err) {
+				t.Errorf("%q: got %v, %v", data, m, err)
 			}
 		}
 		r := &runtimeapi.CreateContainerRequest{PodSandboxId: "s", Config: &runtimeapi.ContainerConfig{
@@ -267,8 +268,8 @@ func TestWithin(t *testing.T) {
 		"": true, "0.log": true, "a/0.log": true, "a/../b": true, ".hidden/0.log": true, "...0.log": true, "..x": true,
 		".": false, "..": false, "../x": false, "a/..": false, "a/../../x": false, "/x": false,
 	} {
-		if got := within(p); got != want {
-			t.Errorf("within(%q) = %v, want %v", p, got, want)
+		if got := isBelow(p); got != want {
+			t.Errorf("isBelow(%q) = %v, want %v", p, got, want)
 		}
 	}
 }

@@ -19,7 +19,7 @@ func TestSeccompProfileIsAFile(t *testing.T) {
 	}
 	for _, path := range []string{"/dev/zero", pipe, "/", "/nonexistent/profile.json"} {
 		var f facts
-		err := gatherSeccomp(&f, &runtimeapi.LinuxContainerSecurityContext{Seccomp: &runtimeapi.SecurityProfile{
+		err := gatherProfiles(&f, &runtimeapi.LinuxContainerSecurityContext{Seccomp: &runtimeapi.SecurityProfile{
 			ProfileType: runtimeapi.SecurityProfile_Localhost, LocalhostRef: path,
 		}})
 		if !errdefs.IsInvalidArgument(err) || len(f.seccomp) != 0 {

@@ -1,14 +1,25 @@
+// Package convert translates values of the Docker Engine API into values of
+// the CRI and back: states, times, mounts, security options, resources,
+// images, users, signals.
+//
+// Everything here is pure: values in, values out, and an error where the input
+// can be wrong. Nothing calls the engine, reads a file, or knows a clock.
 package convert
 
 import (
 	"fmt"
+	"strconv"
+	"strings"
+	"syscall"
 	"time"
 
+	"github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types/container"
+	"golang.org/x/sys/unix"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Reasons a container is in its state, as kubelets and people know them.
+// Reasons of a container's state, in the kubelet's words.
 const (
 	ReasonCompleted = "Completed"
 	ReasonError     = "Error"
@@ -16,7 +27,7 @@ const (
 	ReasonCannotRun = "ContainerCannotRun"
 )
 
-// ContainerState is the CRI state for the state word of a list entry. A paused
+// ContainerState returns the CRI state for the state of a list entry. A paused
 // or restarting container has processes, so it counts as running.
 func ContainerState(state container.ContainerState) runtimeapi.ContainerState {
 	switch state {
@@ -31,9 +42,8 @@ func ContainerState(state container.ContainerState) runtimeapi.ContainerState {
 	}
 }
 
-// EngineStates are the words of the engine's status filter that together make
-// up a CRI state. The engine refuses a word it does not know, so there is none
-// for a value outside the enum.
+// EngineStates returns the words of the engine's status filter for a CRI state. The engine
+// refuses a word it does not know, so there is none for a value outside the enum.
 func EngineStates(state runtimeapi.ContainerState) []string {
 	switch state {
 	case runtimeapi.ContainerState_CONTAINER_CREATED:
@@ -51,7 +61,7 @@ func EngineStates(state runtimeapi.ContainerState) []string {
 	}
 }
 
-// RunState is what an inspected container's state says in CRI terms.
+// RunState is an inspected container's state in the CRI's terms.
 type RunState struct {
 	State               runtimeapi.ContainerState
 	CreatedAt           int64
@@ -85,9 +95,17 @@ func Run(created string, s *container.State) (RunState, error) {
 	case s.Running || s.Paused || s.Restarting:
 		r.State = runtimeapi.ContainerState_CONTAINER_RUNNING
 	case finished != 0:
-		r.ended(s, finished)
+		r.State, r.Reason = runtimeapi.ContainerState_CONTAINER_EXITED, ReasonError
+		r.FinishedAt, r.ExitCode = finished, int32(s.ExitCode)
+		switch {
+		case s.OOMKilled:
+			r.Reason = ReasonOOMKilled
+		case s.ExitCode == 0:
+			r.Reason = ReasonCompleted
+		}
 	case s.ExitCode != 0:
-		r.cannotRun(s)
+		r.State, r.Reason = runtimeapi.ContainerState_CONTAINER_EXITED, ReasonCannotRun
+		r.StartedAt, r.FinishedAt, r.ExitCode = r.CreatedAt, r.CreatedAt, int32(s.ExitCode)
 	default:
 		r.State, r.StartedAt = ContainerState(s.Status), 0
 		if s.Status == "" {
@@ -98,26 +116,7 @@ func Run(created string, s *container.State) (RunState, error) {
 	return r, nil
 }
 
-func (r *RunState) ended(s *container.State, finished int64) {
-	r.State = runtimeapi.ContainerState_CONTAINER_EXITED
-	r.FinishedAt, r.ExitCode = finished, int32(s.ExitCode)
-	switch {
-	case s.OOMKilled:
-		r.Reason = ReasonOOMKilled
-	case s.ExitCode == 0:
-		r.Reason = ReasonCompleted
-	default:
-		r.Reason = ReasonError
-	}
-}
-
-func (r *RunState) cannotRun(s *container.State) {
-	r.State, r.Reason = runtimeapi.ContainerState_CONTAINER_EXITED, ReasonCannotRun
-	r.ExitCode = int32(s.ExitCode)
-	r.StartedAt, r.FinishedAt = r.CreatedAt, r.CreatedAt
-}
-
-// UnixNano turns the engine's text form of a time into nanoseconds since 1970.
+// UnixNano parses a time of the engine into nanoseconds since 1970.
 // The engine writes the year 1 for "has not happened", and leaves the field
 // empty in some answers; the CRI writes 0 for both.
 func UnixNano(text string) (int64, error) {
@@ -132,4 +131,75 @@ func UnixNano(text string) (int64, error) {
 		return 0, nil
 	}
 	return t.UnixNano(), nil
+}
+
+// Env returns the engine's form of environment variables. A later entry wins over an
+// earlier one of the same name, as in the engine. An error never has the value in it, which
+// may be a secret.
+func Env(vars []*runtimeapi.KeyValue) ([]string, error) {
+	env := make([]string, 0, len(vars))
+	for _, v := range vars {
+		name, value, wrong := v.GetKey(), string(v.GetValue()), ""
+		switch {
+		case name == "":
+			wrong = "has no name"
+		case strings.Contains(name, "="):
+			wrong = "has an equals sign in its name"
+		case strings.ContainsRune(name, 0):
+			wrong = "has a NUL byte in its name"
+		case strings.ContainsRune(value, 0):
+			wrong = "has a NUL byte in its value"
+		}
+		if wrong != "" {
+			return nil, fmt.Errorf("environment variable %q %s: %w", name, wrong, errdefs.ErrInvalidArgument)
+		}
+		env = append(env, name+"="+value)
+	}
+	return env, nil
+}
+
+// EngineSignal returns the engine's name of a CRI signal; "" for the runtime's default,
+// which leaves the choice to the image.
+func EngineSignal(s runtimeapi.Signal) (string, error) {
+	if s == runtimeapi.Signal_SIGNAL_RUNTIME_DEFAULT {
+		return "", nil
+	}
+	name, known := runtimeapi.Signal_name[int32(s)]
+	if !known {
+		return "", fmt.Errorf("stop signal %d: %w", s, errdefs.ErrInvalidArgument)
+	}
+	return strings.NewReplacer("SIGNAL_", "", "MINPLUS", "MIN+", "MAXMINUS", "MAX-").Replace(name), nil
+}
+
+// Signal returns the CRI signal for what the engine has, which is whatever the
+// image or a person wrote: SIGTERM, term, 15, SIGRTMIN+3, RTMAX-1. Nothing at
+// all is the engine's own default, SIGTERM.
+func Signal(text string) runtimeapi.Signal {
+	if text == "" {
+		return runtimeapi.Signal_SIGNAL_SIGTERM
+	}
+	if n, err := strconv.Atoi(text); err == nil {
+		return signalByNumber(n)
+	}
+	name := "SIGNAL_SIG" + strings.TrimPrefix(strings.ToUpper(text), "SIG")
+	name = strings.NewReplacer("MIN+", "MINPLUS", "MAX-", "MAXMINUS").Replace(name)
+	return runtimeapi.Signal(runtimeapi.Signal_value[name])
+}
+
+// signalByNumber maps the numbers of Linux on amd64 and arm64.
+func signalByNumber(n int) runtimeapi.Signal {
+	const realTimeMin, realTimeMax = 34, 64
+	switch name := unix.SignalName(syscall.Signal(n)); {
+	case name != "":
+		return Signal(name)
+	case n == realTimeMin:
+		return runtimeapi.Signal_SIGNAL_SIGRTMIN
+	case n == realTimeMax:
+		return runtimeapi.Signal_SIGNAL_SIGRTMAX
+	case n > realTimeMin && n <= realTimeMin+15:
+		return Signal("RTMIN+" + strconv.Itoa(n-realTimeMin))
+	case n > realTimeMin && n < realTimeMax:
+		return Signal("RTMAX-" + strconv.Itoa(realTimeMax-n))
+	}
+	return runtimeapi.Signal_SIGNAL_RUNTIME_DEFAULT
 }

@@ -13,24 +13,39 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// noName is how older engines write "this image has no name".
-const noName = "<none>"
-
-// Image is the CRI form of a list entry. Its id is the engine's own id, in
-// every message of the shim.
+// Image converts a list entry. An image's id is the engine's own in every message.
 func Image(s image.Summary) *runtimeapi.Image {
-	tags, digests := names(s.RepoTags, s.RepoDigests)
-	return &runtimeapi.Image{Id: s.ID, RepoTags: tags, RepoDigests: digests, Size: size(s.Size)}
+	return newImage(s.ID, s.RepoTags, s.RepoDigests, s.Size)
 }
 
-// ImageDetails is the CRI form of an inspected image, which also knows the user.
+// ImageDetails converts an inspected image, which also has the user.
 func ImageDetails(i image.InspectResponse) *runtimeapi.Image {
-	tags, digests := names(i.RepoTags, i.RepoDigests)
-	out := &runtimeapi.Image{Id: i.ID, RepoTags: tags, RepoDigests: digests, Size: size(i.Size)}
+	out := newImage(i.ID, i.RepoTags, i.RepoDigests, i.Size)
 	if i.Config != nil {
 		out.Uid, out.Username = ImageUser(i.Config.User)
 	}
 	return out
+}
+
+// newImage sorts tags from digests. An engine with containerd's image store has the digest
+// of an image that it pulled among the tags, too, and that of one with several tags several
+// times. The size must be positive in the CRI; an image without layers has 0.
+func newImage(id string, tags, digests []string, size int64) *runtimeapi.Image {
+	out := &runtimeapi.Image{Id: id, Size: uint64(max(size, 1))}
+	for _, name := range slices.Concat(named(digests), named(tags)) {
+		switch {
+		case !strings.Contains(name, "@"):
+			out.RepoTags = append(out.RepoTags, name)
+		case !slices.Contains(out.RepoDigests, name):
+			out.RepoDigests = append(out.RepoDigests, name)
+		}
+	}
+	return out
+}
+
+// named leaves out "<none>", which older engines write for an image without a name.
+func named(names []string) []string {
+	return slices.DeleteFunc(slices.Clone(names), func(n string) bool { return strings.HasPrefix(n, "<none>") })
 }
 
 // ImageUser splits an image's "user[:group]": a number is a uid, anything else
@@ -47,48 +62,13 @@ func ImageUser(spec string) (*runtimeapi.Int64Value, string) {
 	return &runtimeapi.Int64Value{Value: uid}, ""
 }
 
-// ImageRef is the digested reference of an image where it has one, else its id.
+// ImageRef returns an image's first reference with a digest, else its id.
 func ImageRef(id string, repoDigests []string) string {
-	if ds := named(repoDigests); len(ds) > 0 {
-		return ds[0]
-	}
-	return id
+	return append(named(repoDigests), id)[0]
 }
 
-// names are an image's tags and digests. An engine with containerd's image store has
-// the digest of an image that was pulled by it among the tags as well, and the digest
-// of one with several tags several times.
-func names(tags, digests []string) (onlyTags, allDigests []string) {
-	for _, name := range slices.Concat(named(digests), named(tags)) {
-		switch {
-		case !strings.Contains(name, "@"):
-			onlyTags = append(onlyTags, name)
-		case !slices.Contains(allDigests, name):
-			allDigests = append(allDigests, name)
-		}
-	}
-	return onlyTags, allDigests
-}
-
-// named drops the names that say there is no name.
-func named(names []string) []string {
-	var out []string
-	for _, n := range names {
-		if !strings.HasPrefix(n, noName) {
-			out = append(out, n)
-		}
-	}
-	return out
-}
-
-// size must be positive in the CRI; an image without layers has size 0.
-func size(n int64) uint64 {
-	return uint64(max(n, 1))
-}
-
-// RegistryAuth is the value of the engine's registry authentication header,
-// "" for no credentials. The CRI's auth field is "user:password" in base64 and
-// counts where user name and password are not given.
+// RegistryAuth returns the engine's registry authentication header, "" for no credentials.
+// The CRI's auth field is "user:password" in base64, for when both fields are empty.
 func RegistryAuth(a *runtimeapi.AuthConfig) (string, error) {
 	out := registry.AuthConfig{
 		Username:      a.GetUsername(),
@@ -114,7 +94,7 @@ func RegistryAuth(a *runtimeapi.AuthConfig) (string, error) {
 	return header, nil
 }
 
-// splitAuth names no part of what it was given: it is a secret.
+// splitAuth has no part of the text in its errors: it is a secret.
 func splitAuth(text string) (user, password string, err error) {
 	b, err := base64.StdEncoding.DecodeString(strings.TrimRight(text, "\x00\n"))
 	if err != nil {

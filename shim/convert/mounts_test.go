@@ -108,9 +108,9 @@ func TestPropagationPairs(t *testing.T) {
 	t.Parallel()
 	for value := range runtimeapi.MountPropagation_name {
 		p := runtimeapi.MountPropagation(value)
-		word, err := EnginePropagation(p)
-		if err != nil || Propagation(word) != p {
-			t.Errorf("%s became %q, %v, and then %s", p, word, err, Propagation(word))
+		word, ok := propagations[p]
+		if !ok || Propagation(word) != p {
+			t.Errorf("%s became %q, and then %s", p, word, Propagation(word))
 		}
 	}
 	for _, word := range []mount.Propagation{"", "private", "odd"} {

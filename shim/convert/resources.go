@@ -1,8 +1,10 @@
 package convert
 
 import (
+	"cmp"
 	"fmt"
 	"path"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,14 +15,14 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Names of cgroup v2 files that the engine has fields for.
+// Files of cgroup v2 that the engine has fields for.
 const (
 	unifiedSwap = "memory.swap.max"
 	unifiedPids = "pids.max"
 )
 
-// Resources is the engine's form of a container's limits. Swap is off unless
-// it is asked for, as everywhere in Kubernetes.
+// Resources converts a container's limits. Swap is off unless it is asked for, as
+// everywhere in Kubernetes.
 func Resources(r *runtimeapi.LinuxContainerResources) (container.Resources, error) {
 	out := container.Resources{
 		Memory:     r.GetMemoryLimitInBytes(),
@@ -60,8 +62,8 @@ func Resources(r *runtimeapi.LinuxContainerResources) (container.Resources, erro
 	return out, nil
 }
 
-// WithMemory completes a change of memory or of swap alone by what is in force,
-// because the engine takes both together: a change of swap gets the limit of
+// WithMemory completes a change of memory or of swap alone by the present limit of the
+// other, because the engine takes both together: a change of swap gets the limit of
 // memory, a change of memory leaves as much swap as there was.
 func WithMemory(change *runtimeapi.LinuxContainerResources, now *container.HostConfig) *runtimeapi.LinuxContainerResources {
 	_, unified := change.GetUnified()[unifiedSwap]
@@ -82,14 +84,14 @@ func WithMemory(change *runtimeapi.LinuxContainerResources, now *container.HostC
 	return change
 }
 
-// engineHas reports whether the engine has a field for a cgroup v2 file. Its limit
-// of swap is one of memory and swap together, so it needs one of memory.
+// engineHas reports whether the engine has a field for a cgroup v2 file. Its limit of swap
+// is one of memory and swap together, so it needs one of memory.
 func engineHas(file string, r *runtimeapi.LinuxContainerResources) bool {
 	return file == unifiedPids || file == unifiedSwap && (r.GetMemoryLimitInBytes() > 0 || r.GetUnified()[file] == "max")
 }
 
-// CgroupFiles are the limits that the engine has no fields for: file name in
-// the container's cgroup and what to write there.
+// CgroupFiles returns the limits that the engine has no fields for: by file name in the
+// container's cgroup, what to write there.
 func CgroupFiles(r *runtimeapi.LinuxContainerResources, v2 bool) (map[string]string, error) {
 	files := map[string]string{}
 	for name, value := range r.GetUnified() {
@@ -99,39 +101,27 @@ func CgroupFiles(r *runtimeapi.LinuxContainerResources, v2 bool) (map[string]str
 		if !v2 {
 			return nil, fmt.Errorf("unified resource %q: the engine's host has cgroup v1: %w", name, errdefs.ErrInvalidArgument)
 		}
-		if !fileName(name) {
+		if !cgroupFile.MatchString(name) {
 			return nil, fmt.Errorf("unified resource %q is not the name of a cgroup file: %w", name, errdefs.ErrInvalidArgument)
 		}
 		files[name] = value
 	}
 	for _, h := range r.GetHugepageLimits() {
-		if !fileName("hugetlb." + h.GetPageSize()) {
+		name, file := "hugetlb."+h.GetPageSize(), ".limit_in_bytes"
+		if !cgroupFile.MatchString(name) {
 			return nil, fmt.Errorf("huge page size %q: %w", h.GetPageSize(), errdefs.ErrInvalidArgument)
 		}
-		name := "hugetlb." + h.GetPageSize() + ".limit_in_bytes"
 		if v2 {
-			name = "hugetlb." + h.GetPageSize() + ".max"
+			file = ".max"
 		}
-		files[name] = strconv.FormatUint(h.GetLimit(), 10)
+		files[name+file] = strconv.FormatUint(h.GetLimit(), 10)
 	}
 	return files, nil
 }
 
-// fileName reports whether a name is that of a controller's file, which always
-// has a dot inside and never leaves its directory.
-func fileName(name string) bool {
-	dot := false
-	for i, r := range name {
-		switch {
-		case r == '.' && i > 0 && i < len(name)-1:
-			dot = true
-		case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r >= '0' && r <= '9', r == '_':
-		default:
-			return false
-		}
-	}
-	return dot
-}
+// cgroupFile matches the name of a controller's file, which always has a dot inside and
+// never leaves its directory.
+var cgroupFile = regexp.MustCompile(`^[a-zA-Z0-9_][a-zA-Z0-9_.]*\.[a-zA-Z0-9_.]*[a-zA-Z0-9_]$`)
 
 func limit(name, text string) (int64, error) {
 	if text == "max" {
@@ -144,13 +134,13 @@ func limit(name, text string) (int64, error) {
 	return n, nil
 }
 
-// CRIResources reports the limits of a container as the engine has them.
-// What went past the engine is added from extra, the CRI message it came from.
-func CRIResources(hc *container.HostConfig, extra *runtimeapi.LinuxContainerResources) *runtimeapi.LinuxContainerResources {
+// CRIResources returns the limits of a container: the engine's, and those that the engine
+// has no field for.
+func CRIResources(hc *container.HostConfig, hugepages []*runtimeapi.HugepageLimit, unified map[string]string) *runtimeapi.LinuxContainerResources {
 	if hc == nil {
 		return nil
 	}
-	r := &runtimeapi.LinuxContainerResources{
+	return &runtimeapi.LinuxContainerResources{
 		MemoryLimitInBytes:     hc.Memory,
 		MemorySwapLimitInBytes: hc.MemorySwap,
 		CpuShares:              hc.CPUShares,
@@ -159,18 +149,14 @@ func CRIResources(hc *container.HostConfig, extra *runtimeapi.LinuxContainerReso
 		CpusetCpus:             hc.CpusetCpus,
 		CpusetMems:             hc.CpusetMems,
 		OomScoreAdj:            int64(hc.OomScoreAdj),
-		HugepageLimits:         extra.GetHugepageLimits(),
-		Unified:                extra.GetUnified(),
+		HugepageLimits:         hugepages,
+		Unified:                unified,
 	}
-	if extra.GetOomScoreAdj() != 0 {
-		r.OomScoreAdj = extra.GetOomScoreAdj()
-	}
-	return r
 }
 
-// CgroupParent is the engine's form of a CRI cgroup parent, which is always
-// written the cgroupfs way. The systemd driver takes the slice's own name. A
-// parent with ".." in it would lead out of the tree that the kubelet watches.
+// CgroupParent converts a CRI cgroup parent, which always has cgroupfs's form. The systemd
+// driver takes the slice's own name. A parent with ".." in it would lead out of the tree
+// that the kubelet watches.
 func CgroupParent(parent, driver string) (string, error) {
 	if slices.Contains(strings.Split(parent, "/"), "..") || strings.ContainsRune(parent, 0) {
 		return "", fmt.Errorf("cgroup parent %q leads out of its tree: %w", parent, errdefs.ErrInvalidArgument)
@@ -186,29 +172,22 @@ func CgroupParent(parent, driver string) (string, error) {
 	return slice, nil
 }
 
-// Devices is the engine's form of host devices. No permissions means all.
+// Devices converts host devices. No permissions means all.
 func Devices(ds []*runtimeapi.Device) ([]container.DeviceMapping, error) {
 	var out []container.DeviceMapping
 	for _, d := range ds {
-		permissions := d.GetPermissions()
-		if permissions == "" {
-			permissions = "rwm"
-		}
-		target := d.GetContainerPath()
-		if target == "" {
-			target = d.GetHostPath()
-		}
+		permissions := cmp.Or(d.GetPermissions(), "rwm")
 		if d.GetHostPath() == "" || strings.Trim(permissions, "rwm") != "" {
 			return nil, fmt.Errorf("device %q needs a path, and permissions of r, w and m, not %q: %w", d.GetHostPath(), permissions, errdefs.ErrInvalidArgument)
 		}
 		out = append(out, container.DeviceMapping{
-			PathOnHost: d.GetHostPath(), PathInContainer: target, CgroupPermissions: permissions,
+			PathOnHost: d.GetHostPath(), PathInContainer: cmp.Or(d.GetContainerPath(), d.GetHostPath()), CgroupPermissions: permissions,
 		})
 	}
 	return out, nil
 }
 
-// CDIDevices is the engine's form of fully qualified CDI device names.
+// CDIDevices converts fully qualified CDI device names.
 func CDIDevices(ds []*runtimeapi.CDIDevice) ([]container.DeviceRequest, error) {
 	if len(ds) == 0 {
 		return nil, nil

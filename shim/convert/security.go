@@ -9,26 +9,17 @@ import (
 	"strings"
 
 	"github.com/containerd/errdefs"
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/system"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Spellings of the deprecated text form of a security profile.
-const (
-	profileRuntimeDefault  = "runtime/default"
-	profileDockerDefault   = "docker/default"
-	profileUnconfined      = "unconfined"
-	profileLocalhostPrefix = "localhost/"
-)
-
-// SeccompProfile decides which seccomp profile applies: the field, else the
-// deprecated text. The CRI says that none at all is unconfined.
+// SeccompProfile returns the seccomp profile that applies: the field, else the deprecated
+// text. The CRI says that none at all is unconfined.
 func SeccompProfile(p *runtimeapi.SecurityProfile, text string) (*runtimeapi.SecurityProfile, error) {
-	profile, err := securityProfile(p, text)
+	profile, err := securityProfile(p, text, runtimeapi.SecurityProfile_Unconfined)
 	if err != nil {
 		return nil, fmt.Errorf("seccomp profile: %w", err)
-	}
-	if profile == nil {
-		profile = &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Unconfined}
 	}
 	if profile.GetProfileType() == runtimeapi.SecurityProfile_Localhost && !path.IsAbs(profile.GetLocalhostRef()) {
 		return nil, fmt.Errorf("seccomp profile %q is not an absolute path: %w", profile.GetLocalhostRef(), errdefs.ErrInvalidArgument)
@@ -36,43 +27,35 @@ func SeccompProfile(p *runtimeapi.SecurityProfile, text string) (*runtimeapi.Sec
 	return profile, nil
 }
 
-// AppArmorProfile decides which AppArmor profile applies: the field wins over
-// the deprecated text, and none at all is the runtime's default.
+// AppArmorProfile returns the AppArmor profile that applies: the field, else the deprecated
+// text, else the runtime's default.
 func AppArmorProfile(p *runtimeapi.SecurityProfile, text string) (*runtimeapi.SecurityProfile, error) {
-	profile, err := securityProfile(p, text)
+	profile, err := securityProfile(p, text, runtimeapi.SecurityProfile_RuntimeDefault)
 	if err != nil {
 		return nil, fmt.Errorf("AppArmor profile: %w", err)
-	}
-	if profile == nil {
-		profile = &runtimeapi.SecurityProfile{}
 	}
 	return profile, nil
 }
 
-func securityProfile(p *runtimeapi.SecurityProfile, text string) (*runtimeapi.SecurityProfile, error) {
-	if p != nil {
-		return checkProfile(p)
+// securityProfile also removes the prefix of the reference: kubelets have sent
+// "localhost/name" in the new field, too.
+func securityProfile(p *runtimeapi.SecurityProfile, text string, unset runtimeapi.SecurityProfile_ProfileType) (*runtimeapi.SecurityProfile, error) {
+	const prefix = "localhost/"
+	if p == nil {
+		p = &runtimeapi.SecurityProfile{}
+		switch {
+		case text == "":
+			p.ProfileType = unset
+		case text == "runtime/default", text == "docker/default":
+		case text == "unconfined":
+			p.ProfileType = runtimeapi.SecurityProfile_Unconfined
+		case strings.HasPrefix(text, prefix):
+			p.ProfileType, p.LocalhostRef = runtimeapi.SecurityProfile_Localhost, text
+		default:
+			return nil, fmt.Errorf("%q is none of runtime/default, unconfined, localhost/...: %w", text, errdefs.ErrInvalidArgument)
+		}
 	}
-	switch {
-	case text == "":
-		return nil, nil
-	case text == profileRuntimeDefault, text == profileDockerDefault:
-		return &runtimeapi.SecurityProfile{}, nil
-	case text == profileUnconfined:
-		return &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Unconfined}, nil
-	case strings.HasPrefix(text, profileLocalhostPrefix):
-		return checkProfile(&runtimeapi.SecurityProfile{
-			ProfileType: runtimeapi.SecurityProfile_Localhost, LocalhostRef: text,
-		})
-	default:
-		return nil, fmt.Errorf("%q is none of runtime/default, unconfined, localhost/...: %w", text, errdefs.ErrInvalidArgument)
-	}
-}
-
-// checkProfile also takes the prefix off the reference: kubelets have sent
-// "localhost/name" in the new field too.
-func checkProfile(p *runtimeapi.SecurityProfile) (*runtimeapi.SecurityProfile, error) {
-	ref := strings.TrimPrefix(p.GetLocalhostRef(), profileLocalhostPrefix)
+	ref := strings.TrimPrefix(p.GetLocalhostRef(), prefix)
 	switch p.GetProfileType() {
 	case runtimeapi.SecurityProfile_RuntimeDefault, runtimeapi.SecurityProfile_Unconfined:
 		if ref != "" {
@@ -88,13 +71,28 @@ func checkProfile(p *runtimeapi.SecurityProfile) (*runtimeapi.SecurityProfile, e
 	return &runtimeapi.SecurityProfile{ProfileType: p.GetProfileType(), LocalhostRef: ref}, nil
 }
 
-// MaxSeccomp is how long a profile may be, in bytes. The engine's own has 16 KiB.
+// MaxSeccomp is the largest profile, in bytes. The engine's own has 16 KiB.
 const MaxSeccomp = 4 << 20
 
-// SeccompOption is the engine's security option for a profile; content
-// is the profile file of a localhost profile, which travels inline because the
-// engine may run elsewhere. No option means the engine's default profile.
-func SeccompOption(p *runtimeapi.SecurityProfile, content []byte) (string, error) {
+// ProfileOptions returns the engine's security options for two profiles; content is the
+// file of a localhost seccomp profile. A profile of the node is refused where the engine,
+// by its own security options, could not apply it: it would go on without.
+func ProfileOptions(engine []string, seccomp *runtimeapi.SecurityProfile, content []byte, apparmor *runtimeapi.SecurityProfile) ([]string, error) {
+	for _, p := range []struct {
+		option, name string
+		profile      *runtimeapi.SecurityProfile
+	}{{"seccomp", "seccomp", seccomp}, {"apparmor", "AppArmor", apparmor}} {
+		if p.profile.GetProfileType() == runtimeapi.SecurityProfile_Localhost && !HasSecurity(engine, p.option) {
+			return nil, fmt.Errorf("the engine's host has no %s, so profile %s cannot apply: %w", p.name, p.profile.GetLocalhostRef(), errdefs.ErrNotImplemented)
+		}
+	}
+	option, err := seccompOption(seccomp, content)
+	return slices.DeleteFunc([]string{option, appArmorOption(apparmor)}, func(o string) bool { return o == "" }), err
+}
+
+// seccompOption has the content of a localhost profile in it, because the engine may run
+// elsewhere. No option means the engine's default profile.
+func seccompOption(p *runtimeapi.SecurityProfile, content []byte) (string, error) {
 	switch p.GetProfileType() {
 	case runtimeapi.SecurityProfile_RuntimeDefault:
 		return "", nil
@@ -108,16 +106,14 @@ func SeccompOption(p *runtimeapi.SecurityProfile, content []byte) (string, error
 	return "seccomp=" + compact.String(), nil
 }
 
-// AppArmorOption is the engine's security option for a profile.
-func AppArmorOption(p *runtimeapi.SecurityProfile) string {
+func appArmorOption(p *runtimeapi.SecurityProfile) string {
 	switch p.GetProfileType() {
 	case runtimeapi.SecurityProfile_Unconfined:
 		return "apparmor=unconfined"
 	case runtimeapi.SecurityProfile_Localhost:
 		return "apparmor=" + p.GetLocalhostRef()
-	default:
-		return ""
 	}
+	return ""
 }
 
 // HasSecurity reports whether an engine lists a security option such as apparmor.
@@ -125,21 +121,7 @@ func HasSecurity(options []string, name string) bool {
 	return slices.ContainsFunc(options, func(o string) bool { return o == "name="+name || strings.HasPrefix(o, "name="+name+",") })
 }
 
-// CheckProfiles refuses profiles of the node where the engine's host has nothing
-// that could apply them: the engine would go on without.
-func CheckProfiles(options []string, seccomp, apparmor *runtimeapi.SecurityProfile) error {
-	for _, p := range []struct {
-		option, name string
-		profile      *runtimeapi.SecurityProfile
-	}{{"seccomp", "seccomp", seccomp}, {"apparmor", "AppArmor", apparmor}} {
-		if p.profile.GetProfileType() == runtimeapi.SecurityProfile_Localhost && !HasSecurity(options, p.option) {
-			return fmt.Errorf("the engine's host has no %s, so profile %s cannot apply: %w", p.name, p.profile.GetLocalhostRef(), errdefs.ErrNotImplemented)
-		}
-	}
-	return nil
-}
-
-// SELinuxOptions are the engine's label options. The engine drops them where
+// SELinuxOptions returns the engine's label options. The engine ignores them where
 // SELinux is off, which is what a pod written for several hosts expects.
 func SELinuxOptions(o *runtimeapi.SELinuxOption) []string {
 	var out []string
@@ -153,14 +135,12 @@ func SELinuxOptions(o *runtimeapi.SELinuxOption) []string {
 	return out
 }
 
-// all stands for every capability.
-const all = "ALL"
+const allCapabilities = "ALL"
 
-// Capabilities are the engine's lists of capabilities to add and to drop.
-// The engine spells them as it likes; both spellings are one name here, so
-// that a list does not ask for the same capability twice. What the engine can
-// give stands for all, where it has not all: it would fail over the others.
-func Capabilities(c *runtimeapi.Capability, given []string) (add, drop []string, err error) {
+// Capabilities returns the engine's lists of capabilities to add and to drop, each once
+// whatever its spelling. For "all" it adds the known ones, where the caller says that the
+// engine has only those: it would fail over the others.
+func Capabilities(c *runtimeapi.Capability, known []string) (add, drop []string, err error) {
 	if len(c.GetAddAmbientCapabilities()) > 0 {
 		return nil, nil, fmt.Errorf("the engine cannot set ambient capabilities: %w", errdefs.ErrNotImplemented)
 	}
@@ -170,33 +150,109 @@ func Capabilities(c *runtimeapi.Capability, given []string) (add, drop []string,
 	if drop, err = capabilityNames(c.GetDropCapabilities()); err != nil {
 		return nil, nil, err
 	}
-	if AllCapabilities(add) && len(given) > 0 {
-		named := slices.DeleteFunc(add, func(name string) bool { return name == all || slices.Contains(given, name) })
-		rest := slices.DeleteFunc(slices.Clone(given), func(name string) bool { return slices.Contains(drop, name) })
+	if AllCapabilities(add) && len(known) > 0 {
+		named := slices.DeleteFunc(add, func(name string) bool { return name == allCapabilities || slices.Contains(known, name) })
+		rest := slices.DeleteFunc(slices.Clone(known), func(name string) bool { return slices.Contains(drop, name) })
 		add = append(rest, named...)
 	}
 	return add, drop, nil
 }
 
-// AllCapabilities reports whether a list asks for all, in either spelling.
+// AllCapabilities reports whether a list has "all", in either spelling.
 func AllCapabilities(names []string) bool {
-	return slices.ContainsFunc(names, func(name string) bool { return shortName(name) == all })
+	return slices.ContainsFunc(names, func(name string) bool { return shortName(name) == allCapabilities })
 }
 
 func shortName(name string) string { return strings.TrimPrefix(strings.ToUpper(name), "CAP_") }
 
 func capabilityNames(names []string) ([]string, error) {
 	var out []string
-	seen := map[string]bool{}
 	for _, name := range names {
 		short := shortName(name)
 		if short == "" || strings.Trim(short, "ABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789") != "" {
 			return nil, fmt.Errorf("capability %q is no name of one: %w", name, errdefs.ErrInvalidArgument)
 		}
-		if !seen[short] {
-			seen[short] = true
+		if !slices.Contains(out, short) {
 			out = append(out, short)
 		}
 	}
 	return out, nil
+}
+
+// Pod is a sandbox whose namespaces a container joins, and which of them are the node's.
+type Pod struct {
+	ID         string
+	Namespaces *runtimeapi.NamespaceOption
+}
+
+// CheckUserNamespace refuses a user namespace for a pod.
+func CheckUserNamespace(u *runtimeapi.UserNamespace) error {
+	if u != nil && (u.GetMode() != runtimeapi.NamespaceMode_NODE || len(u.GetUids())+len(u.GetGids()) > 0) {
+		return fmt.Errorf("the engine has no user namespace per pod: %w", errdefs.ErrNotImplemented)
+	}
+	return nil
+}
+
+// Namespaces puts a container into its sandbox's namespaces, or into the node's; target is
+// the id of the container whose PID namespace it joins in mode TARGET.
+func Namespaces(hc *container.HostConfig, o *runtimeapi.NamespaceOption, pod Pod, target string) error {
+	if err := CheckUserNamespace(o.GetUsernsOptions()); err != nil {
+		return err
+	}
+	refuse := func(kind string, mode runtimeapi.NamespaceMode) error {
+		return fmt.Errorf("%s namespace mode %s is not possible for a container: %w", kind, mode, errdefs.ErrInvalidArgument)
+	}
+	join := "container:" + pod.ID
+	hc.NetworkMode, hc.IpcMode, hc.PidMode = container.NetworkMode(join), container.IpcMode(join), container.PidMode(join)
+	switch o.GetNetwork() {
+	case runtimeapi.NamespaceMode_POD:
+	case runtimeapi.NamespaceMode_NODE:
+		hc.UTSMode = "host"
+		if pod.Namespaces.GetNetwork() != runtimeapi.NamespaceMode_NODE {
+			hc.NetworkMode = "host"
+		}
+	default:
+		return refuse("network", o.GetNetwork())
+	}
+	switch o.GetIpc() {
+	case runtimeapi.NamespaceMode_POD:
+		// The engine lets nobody join a container that has the node's.
+		if pod.Namespaces.GetIpc() == runtimeapi.NamespaceMode_NODE {
+			hc.IpcMode = "host"
+		}
+	case runtimeapi.NamespaceMode_NODE:
+		hc.IpcMode = "host"
+	case runtimeapi.NamespaceMode_CONTAINER:
+		hc.IpcMode = "private"
+	default:
+		return refuse("ipc", o.GetIpc())
+	}
+	switch o.GetPid() {
+	case runtimeapi.NamespaceMode_POD:
+	case runtimeapi.NamespaceMode_CONTAINER:
+		hc.PidMode = ""
+	case runtimeapi.NamespaceMode_NODE:
+		hc.PidMode = "host"
+	case runtimeapi.NamespaceMode_TARGET:
+		if target == "" {
+			return fmt.Errorf("pid namespace TARGET needs a target_id: %w", errdefs.ErrInvalidArgument)
+		}
+		hc.PidMode = container.PidMode("container:" + target)
+	default:
+		return refuse("pid", o.GetPid())
+	}
+	return nil
+}
+
+// RuntimeHandler returns the engine's name of the OCI runtime for a CRI runtime handler, ""
+// for its default, which kubelets configured for dockershim call "docker". The CRI wants
+// unknown ones refused.
+func RuntimeHandler(name string, info system.Info) (string, error) {
+	if _, known := info.Runtimes[name]; known {
+		return name, nil
+	}
+	if name == "" || name == "docker" {
+		return "", nil
+	}
+	return "", fmt.Errorf("runtime handler %q is none of the engine's runtimes: %w", name, errdefs.ErrInvalidArgument)
 }

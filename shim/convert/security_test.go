@@ -50,12 +50,12 @@ func TestSeccompOption(t *testing.T) {
 		if err != nil {
 			continue
 		}
-		got, err := SeccompOption(p, []byte(content))
+		got, err := seccompOption(p, []byte(content))
 		if err != nil || got != tc.want {
 			t.Errorf("%s: got %q, %v; want %q", name, got, err, tc.want)
 		}
 	}
-	if _, err := SeccompOption(profile(localhost, "/p"), []byte("no json")); !errdefs.IsInvalidArgument(err) {
+	if _, err := seccompOption(profile(localhost, "/p"), []byte("no json")); !errdefs.IsInvalidArgument(err) {
 		t.Errorf("a profile that is no JSON: got %v", err)
 	}
 }
@@ -81,8 +81,8 @@ func TestAppArmorOption(t *testing.T) {
 		if (err != nil) != tc.bad {
 			t.Errorf("%s: got error %v", name, err)
 		}
-		if err == nil && AppArmorOption(p) != tc.want {
-			t.Errorf("%s: got %q, want %q", name, AppArmorOption(p), tc.want)
+		if err == nil && appArmorOption(p) != tc.want {
+			t.Errorf("%s: got %q, want %q", name, appArmorOption(p), tc.want)
 		}
 	}
 }

@@ -1,8 +1,8 @@
 package convert
 
 import (
-	"bufio"
 	"bytes"
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -15,14 +15,13 @@ import (
 // maxID is the largest uid and gid the engine takes.
 const maxID = 1<<31 - 1
 
-// User is who a container's first process is.
+// User is the identity of a container's first process.
 type User struct {
 	UID, GID int64
-	// Groups are what the image's group file adds to the user.
-	Groups []int64
+	Groups   []int64 // those of the image's group file
 }
 
-// UserWish is the part of a security context that decides about the user.
+// UserWish is what a security context says about the user.
 type UserWish struct {
 	Name   string // "" for the image's
 	Group  string // "" for the user's primary group
@@ -30,8 +29,7 @@ type UserWish struct {
 	Strict bool
 }
 
-// Wish reads the user wish from a security context; imageUser is the image's
-// own "user[:group]".
+// Wish reads a security context; imageUser is the image's own "user[:group]".
 func Wish(sc *runtimeapi.LinuxContainerSecurityContext, imageUser string) (UserWish, error) {
 	w := UserWish{Groups: sc.GetSupplementalGroups()}
 	switch sc.GetSupplementalGroupsPolicy() {
@@ -55,22 +53,18 @@ func Wish(sc *runtimeapi.LinuxContainerSecurityContext, imageUser string) (UserW
 	case uid.GetValue() < 0 || uid.GetValue() > maxID || gid.GetValue() < 0 || gid.GetValue() > maxID:
 		return w, fmt.Errorf("user %d or group %d is no number of one: %w", uid.GetValue(), gid.GetValue(), errdefs.ErrInvalidArgument)
 	}
-	w.setNames(sc, imageUser)
-	return w, nil
-}
-
-func (w *UserWish) setNames(sc *runtimeapi.LinuxContainerSecurityContext, imageUser string) {
 	switch {
-	case sc.GetRunAsUser() != nil:
-		w.Name = strconv.FormatInt(sc.GetRunAsUser().GetValue(), 10)
+	case uid != nil:
+		w.Name = strconv.FormatInt(uid.GetValue(), 10)
 	case sc.GetRunAsUsername() != "":
 		w.Name = sc.GetRunAsUsername()
 	default:
 		w.Name, w.Group, _ = strings.Cut(imageUser, ":")
 	}
-	if sc.GetRunAsGroup() != nil {
-		w.Group = strconv.FormatInt(sc.GetRunAsGroup().GetValue(), 10)
+	if gid != nil {
+		w.Group = strconv.FormatInt(gid.GetValue(), 10)
 	}
+	return w, nil
 }
 
 // NeedsFiles reports whether the engine's own reading of the image's user files
@@ -84,12 +78,8 @@ func (w UserWish) Engine(passwd, group []byte) (user string, groupAdd []string, 
 	user, groups := w.Name, w.Groups
 	switch {
 	case !w.NeedsFiles() && w.Group != "":
-		if user == "" {
-			user = "0"
-		}
-		user += ":" + w.Group
+		user = cmp.Or(user, "0") + ":" + w.Group
 	case w.NeedsFiles():
-		// Look without the group: what matters is what the image says of the user.
 		u, err := ResolveUser(w.Name, passwd, group)
 		if err != nil {
 			return "", nil, err
@@ -108,7 +98,7 @@ func (w UserWish) Engine(passwd, group []byte) (user string, groupAdd []string, 
 	return user, groupAdd, nil
 }
 
-// ContainerUser is the identity of a container's first process for the CRI.
+// ContainerUser returns the CRI's form of the identity of a container's first process.
 func ContainerUser(spec string, groupAdd []string, passwd, group []byte) (*runtimeapi.ContainerUser, error) {
 	u, err := ResolveUser(spec, passwd, group)
 	if err != nil {
@@ -131,10 +121,7 @@ func ContainerUser(spec string, groupAdd []string, passwd, group []byte) (*runti
 // ResolveUser reads "user[:group]" the way the engine does.
 func ResolveUser(spec string, passwd, group []byte) (User, error) {
 	name, groupName, _ := strings.Cut(spec, ":")
-	if name == "" {
-		name = "0"
-	}
-	u, matched, err := lookUpUser(name, passwd)
+	u, matched, err := lookUpUser(cmp.Or(name, "0"), passwd)
 	if err != nil {
 		return u, err
 	}
@@ -146,8 +133,10 @@ func ResolveUser(spec string, passwd, group []byte) (User, error) {
 		u.GID = gid
 		return u, nil
 	}
-	if matched != "" {
-		u.Groups = groupsOf(matched, group)
+	for _, f := range records(group, 4) {
+		if gid, err := strconv.ParseInt(f[2], 10, 64); err == nil && matched != "" && slices.Contains(strings.Split(f[3], ","), matched) {
+			u.Groups = append(u.Groups, gid)
+		}
 	}
 	return u, nil
 }
@@ -183,24 +172,12 @@ func groupID(name string, group []byte) (int64, bool) {
 	return gid, err == nil
 }
 
-func groupsOf(user string, group []byte) []int64 {
-	var ids []int64
-	for _, f := range records(group, 4) {
-		if gid, err := strconv.ParseInt(f[2], 10, 64); err == nil && slices.Contains(strings.Split(f[3], ","), user) {
-			ids = append(ids, gid)
-		}
-	}
-	return ids
-}
-
-// records are the lines of a passwd or group file with at least n fields. A
-// damaged line is skipped, as the engine does.
+// records returns the lines of a passwd or group file with at least n fields. A damaged
+// line is skipped, as in the engine.
 func records(file []byte, n int) [][]string {
 	var out [][]string
-	s := bufio.NewScanner(bytes.NewReader(file))
-	s.Buffer(nil, len(file)+1)
-	for s.Scan() {
-		f := strings.Split(strings.TrimSpace(s.Text()), ":")
+	for line := range bytes.Lines(file) {
+		f := strings.Split(string(bytes.TrimSpace(line)), ":")
 		if len(f) >= n && f[0] != "" {
 			out = append(out, f)
 		}

@@ -266,7 +266,7 @@ func TestCgroupFiles(t *testing.T) {
 
 func TestCRIResources(t *testing.T) {
 	t.Parallel()
-	if got := CRIResources(nil, nil); got != nil {
+	if got := CRIResources(nil, nil, nil); got != nil {
 		t.Errorf("nil: got %v", got)
 	}
 	in := &runtimeapi.LinuxContainerResources{
@@ -277,7 +277,7 @@ func TestCRIResources(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := CRIResources(&container.HostConfig{Resources: r}, in)
+	got := CRIResources(&container.HostConfig{Resources: r}, in.GetHugepageLimits(), in.GetUnified())
 	if diff := cmp.Diff(in, got, protocmp.Transform()); diff != "" {
 		t.Errorf("there and back (-want +got):\n%s", diff)
 	}

@@ -133,23 +133,13 @@ func planSecurity(s *lifecycle.Spec, sc *runtimeapi.LinuxSandboxSecurityContext,
 	if err != nil {
 		return err
 	}
-	option, err := convert.SeccompOption(profile, f.seccomp)
-	if err != nil {
-		return err
-	}
 	apparmor, err := convert.AppArmorProfile(sc.GetApparmor(), "")
 	if err != nil {
 		return err
 	}
-	if err := convert.CheckProfiles(f.security, profile, apparmor); err != nil {
-		return err
-	}
-	for _, o := range []string{option, convert.AppArmorOption(apparmor)} {
-		if o != "" {
-			s.Host.SecurityOpt = append(s.Host.SecurityOpt, o)
-		}
-	}
-	return nil
+	options, err := convert.ProfileOptions(f.security, profile, f.seccomp, apparmor)
+	s.Host.SecurityOpt = append(s.Host.SecurityOpt, options...)
+	return err
 }
 
 // seccompProfile is the sandbox's profile. Where none is named the pause

@@ -80,3 +80,15 @@ func namespaceOptions(b state.FoundSandbox) *runtimeapi.NamespaceOption {
 	}
 	return o
 }
+
+// UpdatePodSandboxResources takes note that the pod's resources changed. The
+// kubelet has changed the pod's cgroup itself by then, and the pause process
+// has no limits of its own, so there is nothing to pass on to the engine.
+func (s *Service) UpdatePodSandboxResources(ctx context.Context, r *runtimeapi.UpdatePodSandboxResourcesRequest) (*runtimeapi.UpdatePodSandboxResourcesResponse, error) {
+	b, err := state.FindSandbox(ctx, s.engine, r.GetPodSandboxId())
+	if err != nil {
+		return nil, err
+	}
+	s.log.Debug("the resources of a pod sandbox changed", "id", b.Detail.ID)
+	return &runtimeapi.UpdatePodSandboxResourcesResponse{}, nil
+}

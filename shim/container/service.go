@@ -1,11 +1,10 @@
-// Package container is the service of the shim that answers for a pod's
-// containers: create, start, stop, remove, list, status and update.
+// Package container answers the CRI's container RPCs: create, start, stop, remove, list,
+// status and update.
 //
-// CreateContainer has three parts. What can be checked without asking anybody
-// is checked first (validate). Then the facts are gathered: the sandbox, the
-// image, the engine (facts.go). From request and facts a pure function makes
-// the engine's configuration (plan*.go), and only then is anything created.
-// What Docker cannot honour is refused with a sentence, never dropped.
+// CreateContainer has three parts: validate checks the request alone, gather reads the
+// facts (the sandbox, the image, the engine), and makePlan, a pure function, makes the
+// engine's configuration of both. Only then is anything created. What Docker cannot do is
+// refused with a sentence, never dropped.
 package container
 
 import (
@@ -14,7 +13,6 @@ import (
 	"io"
 	"log/slog"
 	"sync"
-	"time"
 
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/image"
@@ -48,45 +46,38 @@ type Options struct {
 	Engine Engine
 	Logs   Logs // nil: links to the engine's files
 	OOM    *host.OOMScore
-	// Capabilities, where it is set, names those that the engine can give where
-	// it cannot give all.
+	// Capabilities, where it is set, returns those that the engine can add where
+	// it cannot add all.
 	Capabilities func() []string
-	Remember     bool // what labels say from one list to the next
+	Remember     bool // keeps decoded labels from one list to the next
 	Log          *slog.Logger
-	Now          func() time.Time
 }
 
 // Service answers the container RPCs.
 type Service struct {
-	engine Engine
-	logs   Logs
-	// writesLogs: a container is reported as ended later than the engine says.
-	writesLogs bool
-	oom        *host.OOMScore
-	given      func() []string // capabilities, where the engine has not all
-	log        *slog.Logger
-	now        func() time.Time
-	users      userFiles
-	info       infoCache
-	creating   keylock.Lock // by container name
-	pending    pending
-	remember   bool
-	decoded    decodedLabels
+	engine       Engine
+	logs         Logs
+	writesLogs   bool // a container is reported as ended later than the engine says
+	oom          *host.OOMScore
+	capabilities func() []string // those that the engine can add; nil: all
+	log          *slog.Logger
+	users        userFiles
+	info         infoCache
+	creating     keylock.Lock // by container name
+	pending      pending
+	remember     bool
+	decoded      decodedLabels
 }
 
-// New builds the service.
 func New(o Options) *Service {
 	s := &Service{engine: o.Engine, logs: o.Logs, writesLogs: o.Logs != nil, remember: o.Remember, users: userFiles{engine: o.Engine}}
 	if s.logs == nil {
 		s.logs = links{}
 	}
-	if s.now = o.Now; s.now == nil {
-		s.now = time.Now
-	}
 	s.log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	s.oom = cmp.Or(o.OOM, &host.OOMScore{Log: s.log})
-	s.info = infoCache{engine: o.Engine, now: s.now}
-	s.given = sync.OnceValue(func() []string {
+	s.info = infoCache{engine: o.Engine}
+	s.capabilities = sync.OnceValue(func() []string {
 		if o.Capabilities == nil {
 			return nil
 		}

@@ -21,8 +21,8 @@ import (
 	"github.com/crishim/crishim/shim/state"
 )
 
-// StartContainer starts a created container. One that runs already is fine; one
-// that has ended is not started again, because a new attempt is a new container.
+// StartContainer starts a created container. One that runs is started; one that has ended
+// is not started again, because a new attempt is a new container.
 func (s *Service) StartContainer(ctx context.Context, r *runtimeapi.StartContainerRequest) (*runtimeapi.StartContainerResponse, error) {
 	m, err := state.FindContainer(ctx, s.engine, r.GetContainerId())
 	if err != nil {
@@ -49,34 +49,33 @@ func (s *Service) start(ctx context.Context, m state.FoundContainer) error {
 		return startError(err, m.Detail.HostConfig.Privileged)
 	}
 	if err := s.applyLimits(ctx, m); err != nil {
-		// A container without the limits it was promised does not stay.
-		patient, cancel := lifecycle.CleanupContext(ctx)
+		// A container does not run without the limits that were asked for.
+		cleanup, cancel := lifecycle.CleanupContext(ctx)
 		defer cancel()
-		return errors.Join(err, lifecycle.Stop(patient, s.engine, m.Detail.ID, 0))
+		return errors.Join(err, lifecycle.Stop(cleanup, s.engine, m.Detail.ID, 0))
 	}
 	if m.LogPath == "" {
 		return nil
 	}
-	// The container runs, and its log can still be read from the engine.
-	c, err := s.engine.ContainerInspect(ctx, m.Detail.ID) // the log file has a name only now
+	c, err := s.engine.ContainerInspect(ctx, m.Detail.ID) // the engine's log file has a name only now
 	if err == nil {
 		err = s.logs.Started(ctx, c.ID, logPlace(m), c.LogPath)
 	}
-	if err != nil {
+	if err != nil { // the container runs, and its log can still be read from the engine
 		s.log.Warn("the container's log is not at its path", "id", m.Detail.ID, "path", m.LogPath, "err", err)
 	}
 	return nil
 }
 
-// startFailures tells apart what only the OCI runtime's text says. The engine
-// gives some of them status 404, which would read as "no such container".
+// startFailures are errors in the container's configuration, which only the OCI runtime's
+// text tells. The engine has status 404 for some, which would read as "no such container".
 var startFailures = []string{
 	"executable file not found", "no such file or directory", "permission denied", "exec format error", "is a directory", "not a directory",
 	"unable to find user", "unable to find group", "no matching entries in passwd file",
 }
 
-// startError is a failed start in one sentence and with a class of its own, where the
-// OCI runtime spoke and not the engine.
+// startError returns one sentence with a class for an error of the OCI runtime; other
+// errors are the engine's and stay as they are.
 func startError(err error, privileged bool) error {
 	in := func(text string) func(string) bool {
 		return func(part string) bool { return strings.Contains(text, part) }
@@ -94,35 +93,27 @@ func startError(err error, privileged bool) error {
 	return fmt.Errorf("%s: %w", text, errdefs.ErrUnknown)
 }
 
-// limits are those that the engine has no field for, in a label.
+// limits is a label with those that the engine has no field for.
 type limits struct {
 	Files     map[string]string           `json:"files"` // in the container's cgroup
 	Hugepages []*runtimeapi.HugepageLimit `json:"hugepages,omitempty"`
 	Unified   map[string]string           `json:"unified,omitempty"`
 }
 
-// notedLimits reads the label. A damaged one is an error only where it counts,
-// at the start.
-func notedLimits(labels map[string]string) (l limits, err error) {
-	text, ok := labels[state.LabelOwnLimits]
-	if !ok {
-		return l, nil
-	}
-	if err := json.Unmarshal([]byte(text), &l); err != nil {
-		return l, fmt.Errorf("label %s: %w", state.LabelOwnLimits, err)
+// readLimits reads the label. A damaged one is an error only for a start.
+func readLimits(labels map[string]string) (l limits, err error) {
+	if text, ok := labels[state.LabelOwnLimits]; ok {
+		if err := json.Unmarshal([]byte(text), &l); err != nil {
+			return l, fmt.Errorf("label %s: %w", state.LabelOwnLimits, err)
+		}
 	}
 	return l, nil
 }
 
-// resources is what the label says as a CRI message.
-func (l limits) resources() *runtimeapi.LinuxContainerResources {
-	return &runtimeapi.LinuxContainerResources{HugepageLimits: l.Hugepages, Unified: l.Unified}
-}
-
-// applyLimits writes the noted limits into the cgroup of a container that has
+// applyLimits writes the label's limits into the cgroup of a container that has
 // just been started. That needs the engine's host.
 func (s *Service) applyLimits(ctx context.Context, m state.FoundContainer) error {
-	l, err := notedLimits(m.Detail.Config.Labels)
+	l, err := readLimits(m.Detail.Config.Labels)
 	if err != nil || len(l.Files) == 0 {
 		return err
 	}
@@ -136,10 +127,10 @@ func (s *Service) applyLimits(ctx context.Context, m state.FoundContainer) error
 	} else {
 		err = fmt.Errorf("the limits %v need the engine's host: %w", slices.Collect(maps.Keys(l.Files)), err)
 	}
-	if maps.DeleteFunc(l.Files, noHugePages); err == nil || len(l.Files) == 0 {
+	if maps.DeleteFunc(l.Files, isDefault); err == nil || len(l.Files) == 0 {
 		return nil
 	}
-	// Its process and its cgroup go as soon as it ends, which may be by now.
+	// Its process and its cgroup are gone as soon as it ends, which may be by now.
 	if c, again := s.engine.ContainerInspect(ctx, m.Detail.ID); again == nil && !c.State.Running {
 		return nil
 	}
@@ -151,27 +142,21 @@ func writeLimits(cgroups host.CgroupDirs, files map[string]string) error {
 	for name, value := range files {
 		dir, err := cgroups.Of(name)
 		if err == nil {
-			err = writeExisting(filepath.Join(dir, name), value)
+			var f *os.File
+			if f, err = os.OpenFile(filepath.Join(dir, name), os.O_WRONLY|os.O_TRUNC, 0); err == nil { // never created: a control that the kernel lacks is an error
+				_, err = f.WriteString(value)
+				err = errors.Join(err, f.Close())
+			}
 		}
-		if err != nil && !noHugePages(name, value) {
+		if err != nil && !isDefault(name, value) {
 			errs = append(errs, fmt.Errorf("limit %s=%q: %w", name, value, err))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// noHugePages: a kubelet limits every size of huge pages that the kernel knows
-// to 0 for a container that asked for none, also on a host without the
-// controller, and so does sync for a user who may not write cgroups. What
-// nobody asked for is no reason to end the container.
-func noHugePages(name, value string) bool { return strings.HasPrefix(name, "hugetlb.") && value == "0" }
-
-// writeExisting never creates: a control that the kernel lacks is an error.
-func writeExisting(path, value string) error {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_TRUNC, 0)
-	if err != nil {
-		return err
-	}
-	_, err = f.WriteString(value)
-	return errors.Join(err, f.Close())
-}
+// isDefault reports whether a limit is one that nobody asked for: a kubelet, and sync, limit
+// every size of huge pages to 0 for a container that asked for none, also on a host without
+// the controller or for a user who may not write cgroups. It is no reason to end the
+// container.
+func isDefault(name, value string) bool { return strings.HasPrefix(name, "hugetlb.") && value == "0" }

@@ -26,40 +26,38 @@ func (s *Service) UpdateContainerResources(ctx context.Context, r *runtimeapi.Up
 	if r.GetLinux() == nil {
 		return &runtimeapi.UpdateContainerResourcesResponse{}, nil
 	}
-	change, err := updatePlan(r.GetLinux(), m)
-	if err != nil {
-		return nil, fmt.Errorf("update container %s: %w", m.Detail.ID, err)
-	}
-	answer, err := s.engine.ContainerUpdate(ctx, m.Detail.ID, change)
-	if err != nil {
-		return nil, fmt.Errorf("update container %s: %w", m.Detail.ID, err)
-	}
-	if err := s.checkWarnings(answer.Warnings, change.Resources, "id", m.Detail.ID); err != nil {
+	if err := s.update(ctx, r.GetLinux(), m); err != nil {
 		return nil, fmt.Errorf("update container %s: %w", m.Detail.ID, err)
 	}
 	return &runtimeapi.UpdateContainerResourcesResponse{}, nil
 }
 
-func updatePlan(wanted *runtimeapi.LinuxContainerResources, m state.FoundContainer) (container.UpdateConfig, error) {
+func (s *Service) update(ctx context.Context, wanted *runtimeapi.LinuxContainerResources, m state.FoundContainer) error {
 	if m.Detail.State.Status == container.StateRemoving || m.Detail.State.Status == container.StateDead {
-		return container.UpdateConfig{}, fmt.Errorf("it is being removed: %w", errdefs.ErrFailedPrecondition)
+		return fmt.Errorf("it is being removed: %w", errdefs.ErrFailedPrecondition)
 	}
 	wanted = convert.WithMemory(wanted, m.Detail.HostConfig)
-	if err := fixedLimits(wanted, m); err != nil {
-		return container.UpdateConfig{}, err
+	if err := checkFixedLimits(wanted, m); err != nil {
+		return err
 	}
 	resources, err := convert.Resources(wanted)
-	return container.UpdateConfig{Resources: resources}, err
-}
-
-// fixedLimits refuses to change what cannot be changed any more. A kubelet
-// sends them again with every update, with the values that they have.
-func fixedLimits(wanted *runtimeapi.LinuxContainerResources, m state.FoundContainer) error {
-	noted, err := notedLimits(m.Detail.Config.Labels)
 	if err != nil {
 		return err
 	}
-	has := noted.resources()
+	answer, err := s.engine.ContainerUpdate(ctx, m.Detail.ID, container.UpdateConfig{Resources: resources})
+	if err != nil {
+		return err
+	}
+	return s.checkWarnings(answer.Warnings, resources, m.Detail.ID)
+}
+
+// checkFixedLimits refuses to change what cannot be changed any more. A kubelet
+// sends them again with every update, with the values that they have.
+func checkFixedLimits(wanted *runtimeapi.LinuxContainerResources, m state.FoundContainer) error {
+	has, err := readLimits(m.Detail.Config.Labels)
+	if err != nil {
+		return err
+	}
 	files, err := convert.CgroupFiles(&runtimeapi.LinuxContainerResources{
 		Unified: wanted.GetUnified(), MemoryLimitInBytes: wanted.GetMemoryLimitInBytes(),
 	}, true)
@@ -67,11 +65,20 @@ func fixedLimits(wanted *runtimeapi.LinuxContainerResources, m state.FoundContai
 		return err
 	}
 	for name, value := range files {
-		if has.GetUnified()[name] != value {
+		if has.Unified[name] != value {
 			return unable("the unified resource %s of an existing container cannot be changed with Docker", name)
 		}
 	}
-	if len(wanted.GetHugepageLimits()) > 0 && !sameHugepages(wanted.GetHugepageLimits(), has.GetHugepageLimits()) {
+	pages := func(limits []*runtimeapi.HugepageLimit) map[string]uint64 {
+		out := map[string]uint64{}
+		for _, l := range limits {
+			if l.GetLimit() > 0 {
+				out[l.GetPageSize()] = l.GetLimit()
+			}
+		}
+		return out
+	}
+	if len(wanted.GetHugepageLimits()) > 0 && !maps.Equal(pages(wanted.GetHugepageLimits()), pages(has.Hugepages)) {
 		return unable("huge page limits of an existing container cannot be changed with Docker")
 	}
 	// 0 in the engine stands for a host that forbids what was asked for.
@@ -80,17 +87,4 @@ func fixedLimits(wanted *runtimeapi.LinuxContainerResources, m state.FoundContai
 		return unable("the oom score of an existing container cannot be changed with Docker")
 	}
 	return nil
-}
-
-func sameHugepages(a, b []*runtimeapi.HugepageLimit) bool {
-	limits := func(hs []*runtimeapi.HugepageLimit) map[string]uint64 {
-		out := map[string]uint64{}
-		for _, h := range hs {
-			if h.GetLimit() > 0 {
-				out[h.GetPageSize()] = h.GetLimit()
-			}
-		}
-		return out
-	}
-	return maps.Equal(limits(a), limits(b))
 }

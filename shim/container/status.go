@@ -1,6 +1,7 @@
 package container
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -39,11 +40,17 @@ func (s *Service) status(ctx context.Context, m state.FoundContainer) (*runtimea
 	if run.State == runtimeapi.ContainerState_CONTAINER_EXITED && m.Lived() && s.logs.Unfinished(ctx, m.Detail.ID) {
 		run = convert.RunState{State: runtimeapi.ContainerState_CONTAINER_RUNNING, CreatedAt: run.CreatedAt, StartedAt: run.StartedAt}
 	}
-	img, err := s.imageOf(ctx, m)
-	if err != nil {
-		return nil, err
+	img, err := s.engine.ImageInspect(ctx, m.Detail.Image)
+	if errdefs.IsNotFound(err) {
+		img = image.InspectResponse{}
+	} else if err != nil {
+		return nil, fmt.Errorf("image %s: %w", m.Detail.Image, err)
 	}
-	noted, err := notedLimits(m.Detail.Config.Labels)
+	name := m.Image // as requested, else the first tag
+	if tags := convert.ImageDetails(img).GetRepoTags(); name == "" && len(tags) > 0 {
+		name = tags[0]
+	}
+	extra, err := readLimits(m.Detail.Config.Labels)
 	if err != nil {
 		s.log.Warn("a container's limits cannot be read", "id", m.Detail.ID, "err", err)
 	}
@@ -57,61 +64,35 @@ func (s *Service) status(ctx context.Context, m state.FoundContainer) (*runtimea
 		ExitCode:    run.ExitCode,
 		Reason:      run.Reason,
 		Message:     run.Description,
-		Image:       &runtimeapi.ImageSpec{Image: statusImage(m, img), UserSpecifiedImage: m.Image},
+		Image:       &runtimeapi.ImageSpec{Image: cmp.Or(name, m.Detail.Config.Image), UserSpecifiedImage: m.Image},
 		ImageRef:    convert.ImageRef(m.Detail.Image, img.RepoDigests),
 		ImageId:     m.Detail.Image,
 		Labels:      m.Labels,
 		Annotations: m.Annotations,
 		Mounts:      append(convert.CRIMounts(m.Detail.Mounts, m.Detail.HostConfig), imageMounts(m.Detail.Config.Labels)...),
 		LogPath:     m.LogPath,
-		Resources:   &runtimeapi.ContainerResources{Linux: convert.CRIResources(m.Detail.HostConfig, noted.resources())},
+		Resources:   &runtimeapi.ContainerResources{Linux: convert.CRIResources(m.Detail.HostConfig, extra.Hugepages, extra.Unified)},
 		User:        s.user(ctx, m),
 		StopSignal:  convert.Signal(m.Detail.Config.StopSignal),
 	}, nil
 }
 
-// imageOf is the container's image, empty where it has been removed.
-func (s *Service) imageOf(ctx context.Context, m state.FoundContainer) (image.InspectResponse, error) {
-	i, err := s.engine.ImageInspect(ctx, m.Detail.Image)
-	if errdefs.IsNotFound(err) {
-		return image.InspectResponse{}, nil
-	}
-	if err != nil {
-		return i, fmt.Errorf("image %s: %w", m.Detail.Image, err)
-	}
-	return i, nil
-}
-
-// statusImage is the image as it was asked for, else its first tag.
-func statusImage(m state.FoundContainer, i image.InspectResponse) string {
-	if m.Image != "" {
-		return m.Image
-	}
-	if tags := convert.ImageDetails(i).GetRepoTags(); len(tags) > 0 {
-		return tags[0]
-	}
-	return m.Detail.Config.Image
-}
-
-// user is the identity of the container's first process. It is left out where
-// it cannot be told; that is no reason to have no status.
+// user returns the identity of the container's first process, nil where it is unknown:
+// that is no reason to have no status.
 func (s *Service) user(ctx context.Context, m state.FoundContainer) *runtimeapi.ContainerUser {
 	passwd, group, err := s.users.ofContainer(ctx, m.Detail.ID, m.Detail.Image, m.Detail.GraphDriver)
-	if err != nil {
-		s.log.Info("the users of an image cannot be read", "id", m.Detail.ID, "err", err)
-		return nil
+	var user *runtimeapi.ContainerUser
+	if err == nil {
+		user, err = convert.ContainerUser(m.Detail.Config.User, m.Detail.HostConfig.GroupAdd, passwd, group)
 	}
-	user, err := convert.ContainerUser(m.Detail.Config.User, m.Detail.HostConfig.GroupAdd, passwd, group)
 	if err != nil {
-		s.log.Info("a container's user cannot be told", "id", m.Detail.ID, "err", err)
-		return nil
+		s.log.Info("a container's user is not known", "id", m.Detail.ID, "err", err)
 	}
 	return user
 }
 
-// verbose is what ContainerStatus adds when asked for everything. The key
-// "info" has the shape of containerd's, so that tools written for it find the
-// pid and the process; "sandboxID" and "pid" stand alone as in cri-dockerd.
+// verbose returns a verbose status's info. The key "info" has containerd's form, for tools
+// that look for the pid and the process there; "sandboxID" and "pid" are cri-dockerd's.
 func verbose(m state.FoundContainer) (map[string]string, error) {
 	info := map[string]any{
 		"sandboxID":   m.SandboxID,
@@ -134,10 +115,22 @@ func verbose(m state.FoundContainer) (map[string]string, error) {
 	return out, nil
 }
 
-// runtimeSpec has the form of an OCI runtime specification, as far as the
-// engine tells what went into it.
+// runtimeSpec has the form of an OCI runtime specification, as far as the engine tells it.
 func runtimeSpec(m state.FoundContainer) map[string]any {
 	h := m.Detail.HostConfig
+	var mounts []map[string]any
+	for _, p := range m.Detail.Mounts {
+		options := []string{"rbind", "rw"}
+		if !p.RW {
+			options[1] = "ro"
+		}
+		if p.Propagation != "" {
+			options = append(options, string(p.Propagation))
+		}
+		mounts = append(mounts, map[string]any{
+			"destination": p.Destination, "source": p.Source, "type": string(p.Type), "options": options,
+		})
+	}
 	return map[string]any{
 		"hostname": m.Detail.Config.Hostname,
 		"process": map[string]any{
@@ -149,7 +142,7 @@ func runtimeSpec(m state.FoundContainer) map[string]any {
 			"apparmorProfile": m.Detail.AppArmorProfile,
 			"selinuxLabel":    m.Detail.ProcessLabel,
 		},
-		"mounts":      specMounts(m.Detail.Mounts),
+		"mounts":      mounts,
 		"annotations": m.Annotations,
 		"root":        map[string]any{"readonly": h.ReadonlyRootfs},
 		"linux": map[string]any{
@@ -159,21 +152,4 @@ func runtimeSpec(m state.FoundContainer) map[string]any {
 			"resources":     h.Resources,
 		},
 	}
-}
-
-func specMounts(points []container.MountPoint) []map[string]any {
-	var out []map[string]any
-	for _, p := range points {
-		options := []string{"rbind", "rw"}
-		if !p.RW {
-			options[1] = "ro"
-		}
-		if p.Propagation != "" {
-			options = append(options, string(p.Propagation))
-		}
-		out = append(out, map[string]any{
-			"destination": p.Destination, "source": p.Source, "type": string(p.Type), "options": options,
-		})
-	}
-	return out
 }

@@ -11,6 +11,40 @@ import (
 	"github.com/crishim/crishim/shim/state"
 )
 
+// StopContainer stops a container: its stop signal, and SIGKILL after the timeout.
+// One that has ended or is not there has been stopped.
+func (s *Service) StopContainer(ctx context.Context, r *runtimeapi.StopContainerRequest) (*runtimeapi.StopContainerResponse, error) {
+	if r.GetTimeout() < 0 {
+		return nil, fmt.Errorf("stop container: %w", invalid("timeout %d is negative", r.GetTimeout()))
+	}
+	m, err := state.FindContainer(ctx, s.engine, r.GetContainerId())
+	if errdefs.IsNotFound(err) {
+		return &runtimeapi.StopContainerResponse{}, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("stop: %w", err)
+	}
+	if m.Running() {
+		if err := lifecycle.Stop(ctx, s.engine, m.Detail.ID, r.GetTimeout()); err != nil {
+			return nil, err
+		}
+	}
+	s.AwaitLog(ctx, m.Detail.ID)
+	return &runtimeapi.StopContainerResponse{}, nil
+}
+
+// Kill ends a container at once, for its sandbox.
+func (s *Service) Kill(ctx context.Context, id string) error {
+	if err := lifecycle.Stop(ctx, s.engine, id, 0); err != nil {
+		return err
+	}
+	s.AwaitLog(ctx, id)
+	return nil
+}
+
+// AwaitLog waits until a container that has ended is reported as ended, with all of its log.
+func (s *Service) AwaitLog(ctx context.Context, id string) { s.logs.Complete(ctx, id) }
+
 // RemoveContainer removes a container, running or not, with its volumes and the
 // link to its log. One that is not there has been removed.
 func (s *Service) RemoveContainer(ctx context.Context, r *runtimeapi.RemoveContainerRequest) (*runtimeapi.RemoveContainerResponse, error) {
@@ -20,7 +54,7 @@ func (s *Service) RemoveContainer(ctx context.Context, r *runtimeapi.RemoveConta
 	return &runtimeapi.RemoveContainerResponse{}, nil
 }
 
-// Remove does the work of RemoveContainer, also for a sandbox that is removed.
+// Remove is RemoveContainer, also for its sandbox.
 func (s *Service) Remove(ctx context.Context, id string) error {
 	m, err := state.FindContainer(ctx, s.engine, id)
 	if errdefs.IsNotFound(err) {

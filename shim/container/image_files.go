@@ -1,0 +1,262 @@
+package container
+
+import (
+	"archive/tar"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+
+	"github.com/containerd/errdefs"
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/image"
+	"github.com/docker/docker/api/types/storage"
+	"golang.org/x/sys/unix"
+
+	"github.com/crishim/crishim/shim/internal/lifecycle"
+)
+
+const (
+	maxUserFile  = 1 << 20 // bytes of a file that anybody may have written
+	maxUserCache = 256     // images; a full cache is emptied
+)
+
+// userFiles reads and caches /etc/passwd and /etc/group of images, whose content never
+// changes.
+type userFiles struct {
+	engine Engine
+	mu     sync.Mutex // guards known
+	known  map[string]userPair
+}
+
+type userPair struct{ passwd, group []byte }
+
+// ofImage reads the files from the image's layers where they are on this host, else from a
+// temporary container.
+func (u *userFiles) ofImage(ctx context.Context, i image.InspectResponse) (passwd, group []byte, err error) {
+	return u.read(i.ID, layerDirs(i.GraphDriver), func() (pair userPair, err error) {
+		err = inImage(ctx, u.engine, i.ID, func(id string) error {
+			pair, err = u.copy(ctx, id)
+			return err
+		})
+		return pair, err
+	})
+}
+
+// ofContainer reads the files of a container's image. The container's own
+// layer is left out: what it changed there came after its first process.
+func (u *userFiles) ofContainer(ctx context.Context, id, imageID string, g storage.DriverData) (passwd, group []byte, err error) {
+	return u.read(imageID, lowerDirs(g), func() (userPair, error) { return u.copy(ctx, id) })
+}
+
+func (u *userFiles) read(imageID string, dirs []string, otherwise func() (userPair, error)) (passwd, group []byte, err error) {
+	u.mu.Lock()
+	pair, ok := u.known[imageID]
+	u.mu.Unlock()
+	if ok {
+		return pair.passwd, pair.group, nil
+	}
+	if pair.passwd, err = readLayers(dirs, "etc/passwd"); err == nil {
+		pair.group, err = readLayers(dirs, "etc/group")
+	}
+	if err != nil {
+		if pair, err = otherwise(); err != nil {
+			return nil, nil, err
+		}
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.known == nil || len(u.known) >= maxUserCache {
+		u.known = map[string]userPair{}
+	}
+	u.known[imageID] = pair
+	return pair.passwd, pair.group, nil
+}
+
+// inImage calls look with a temporary container of an image, which is never started.
+func inImage(ctx context.Context, engine Engine, imageID string, look func(id string) error) (err error) {
+	patient, cancel := lifecycle.CleanupContext(ctx)
+	defer cancel()
+	name := fmt.Sprintf("crishim-users-%08x", rand.Uint32())
+	created, err := engine.ContainerCreate(patient, &container.Config{
+		Image: imageID, Entrypoint: []string{"none"}, NetworkDisabled: true,
+	}, &container.HostConfig{NetworkMode: "none"}, nil, nil, name)
+	if err != nil {
+		return fmt.Errorf("look into image %s: %w", imageID, err)
+	}
+	defer func() {
+		err = errors.Join(err, engine.ContainerRemove(patient, created.ID, container.RemoveOptions{Force: true, RemoveVolumes: true}))
+	}()
+	return look(created.ID)
+}
+
+func (u *userFiles) copy(ctx context.Context, id string) (pair userPair, err error) {
+	if pair.passwd, err = u.copyFile(ctx, id, "/etc/passwd"); err != nil {
+		return pair, err
+	}
+	pair.group, err = u.copyFile(ctx, id, "/etc/group")
+	return pair, err
+}
+
+// copyFile returns the content of a file; one that does not exist is empty.
+func (u *userFiles) copyFile(ctx context.Context, id, path string) (content []byte, err error) {
+	r, _, err := u.engine.CopyFromContainer(ctx, id, path)
+	if errdefs.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", path, err)
+	}
+	defer func() { err = errors.Join(err, r.Close()) }()
+	t := tar.NewReader(r)
+	header, err := t.Next()
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", path, err)
+	}
+	if header.Typeflag != tar.TypeReg {
+		return nil, nil
+	}
+	return io.ReadAll(io.LimitReader(t, maxUserFile))
+}
+
+// layerDirs returns the directories of an image's layers on the engine's host, the
+// topmost first; none with other storage drivers.
+func layerDirs(g storage.DriverData) []string {
+	if g.Name != overlay2 || g.Data["UpperDir"] == "" {
+		return nil
+	}
+	return append([]string{g.Data["UpperDir"]}, lowerDirs(g)...)
+}
+
+// overlay2 is the only storage driver whose layers are plain directories.
+const overlay2 = "overlay2"
+
+func lowerDirs(g storage.DriverData) []string {
+	if g.Name != overlay2 || g.Data["LowerDir"] == "" {
+		return nil
+	}
+	return strings.Split(g.Data["LowerDir"], ":")
+}
+
+// errNoLayers: the layers are not on this host, or hold something that only
+// the kernel should put together.
+var errNoLayers = errors.New("the image's layers cannot be read here")
+
+// layer is what one layer has at a path.
+type layer int
+
+const (
+	layerSilent   layer = iota // nothing
+	layerHas                   // a directory, of which lower layers may have more
+	layerHasAlone              // something that hides the lower layers
+	layerHides                 // a mark that it has been removed
+)
+
+// look examines a relative path in one layer, every parent included.
+func look(dir, name string) (layer, fs.FileInfo, error) {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return layerSilent, nil, fmt.Errorf("%w: %w", errNoLayers, err)
+	}
+	defer root.Close()
+	var info fs.FileInfo
+	found := layerHas
+	parts := strings.Split(path.Clean(name), "/")
+	isWhiteout := func(info fs.FileInfo) bool {
+		s, ok := info.Sys().(*syscall.Stat_t)
+		return ok && info.Mode()&fs.ModeCharDevice != 0 && s.Rdev == 0
+	}
+	for i := range parts {
+		part := strings.Join(parts[:i+1], "/")
+		info, err = root.Lstat(part)
+		switch {
+		case errors.Is(err, fs.ErrNotExist) && found == layerHasAlone:
+			return layerHides, nil, nil // an opaque parent without it
+		case errors.Is(err, fs.ErrNotExist):
+			return layerSilent, nil, nil
+		case err != nil:
+			return layerSilent, nil, fmt.Errorf("%w: %w", errNoLayers, err)
+		case isWhiteout(info):
+			return layerHides, nil, nil
+		case info.Mode()&fs.ModeSymlink != 0:
+			return layerSilent, nil, fmt.Errorf("%w: %s is a symbolic link", errNoLayers, part)
+		case !info.IsDir() || opaque(filepath.Join(dir, part)):
+			found = layerHasAlone
+		}
+	}
+	return found, info, nil
+}
+
+func opaque(dir string) bool {
+	value := make([]byte, 1)
+	for _, name := range []string{"trusted.overlay.opaque", "user.overlay.opaque"} {
+		if n, err := unix.Lgetxattr(dir, name, value); err == nil && n == 1 && value[0] == 'y' {
+			return true
+		}
+	}
+	return false
+}
+
+// subLayers returns the directories that make up a directory inside an image.
+func subLayers(dirs []string, sub string) ([]string, error) {
+	var out []string
+	for _, dir := range dirs {
+		found, info, err := look(dir, sub)
+		if err != nil {
+			return nil, err
+		}
+		if found == layerHas || found == layerHasAlone {
+			if !info.IsDir() {
+				return nil, invalid("%s is not a directory in the image, which this engine needs", sub)
+			}
+			out = append(out, filepath.Join(dir, sub))
+		}
+		if found == layerHasAlone || found == layerHides {
+			break
+		}
+	}
+	if len(out) == 0 {
+		return nil, invalid("%s does not exist in the image", sub)
+	}
+	return out, nil
+}
+
+// readLayers reads a file of an image. A file that is nowhere is empty.
+func readLayers(dirs []string, name string) ([]byte, error) {
+	if len(dirs) == 0 {
+		return nil, errNoLayers
+	}
+	for _, dir := range dirs {
+		found, info, err := look(dir, name)
+		if err != nil {
+			return nil, err
+		}
+		switch found {
+		case layerHides:
+			return nil, nil
+		case layerHas, layerHasAlone:
+			return readRegular(dir, name, info)
+		}
+	}
+	return nil, nil
+}
+
+func readRegular(dir, name string, info fs.FileInfo) ([]byte, error) {
+	if !info.Mode().IsRegular() || info.Size() > maxUserFile {
+		return nil, fmt.Errorf("%w: %s is no small regular file", errNoLayers, name)
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errNoLayers, err)
+	}
+	defer root.Close()
+	return root.ReadFile(name)
+}

@@ -1,0 +1,180 @@
+package container
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/filters"
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/protobuf/proto"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/shim/convert"
+	"github.com/crishim/crishim/shim/state"
+)
+
+// ListContainers lists containers, the newest first.
+func (s *Service) ListContainers(ctx context.Context, r *runtimeapi.ListContainersRequest) (*runtimeapi.ListContainersResponse, error) {
+	f := r.GetFilter()
+	summaries, err := s.engine.ContainerList(ctx, listOptions(f, s.writesLogs))
+	if err != nil {
+		return nil, fmt.Errorf("list containers: %w", err)
+	}
+	found := make([]*runtimeapi.Container, 0, len(summaries))
+	for i, d := range s.decoded.decode(summaries, s.remember && proto.Size(f) == 0) {
+		c := fromSummary(summaries[i], d.Container)
+		// The engine does not filter all, and some in its own way.
+		if !d.ok || !strings.HasPrefix(c.GetId(), f.GetId()) || !strings.HasPrefix(c.GetPodSandboxId(), f.GetPodSandboxId()) ||
+			!state.MatchLabels(c.GetLabels(), f.GetLabelSelector()) {
+			continue
+		}
+		if c.GetState() == runtimeapi.ContainerState_CONTAINER_EXITED && s.logs.Unfinished(ctx, c.GetId()) {
+			c.State = runtimeapi.ContainerState_CONTAINER_RUNNING
+		}
+		found = append(found, c)
+	}
+	if err := s.resolveCreated(ctx, found); err != nil {
+		return nil, fmt.Errorf("list containers: %w", err)
+	}
+	found = slices.DeleteFunc(found, func(c *runtimeapi.Container) bool {
+		return c == nil || f.GetState() != nil && f.GetState().GetState() != c.GetState()
+	})
+	slices.SortStableFunc(found, func(a, b *runtimeapi.Container) int { return cmp.Compare(b.GetCreatedAt(), a.GetCreatedAt()) })
+	return &runtimeapi.ListContainersResponse{Containers: found}, nil
+}
+
+// listOptions leaves to the engine what it can filter. A container whose log is not
+// complete yet is running for the CRI and has ended for the engine.
+func listOptions(f *runtimeapi.ContainerFilter, writesLogs bool) container.ListOptions {
+	args := filters.NewArgs(filters.Arg("label", state.LabelType+"="+state.TypeContainer))
+	if f.GetId() != "" {
+		args.Add("id", f.GetId())
+	}
+	if id := f.GetPodSandboxId(); len(id) == 64 {
+		args.Add("label", state.LabelSandboxID+"="+id)
+	}
+	for k, v := range f.GetLabelSelector() {
+		args.Add("label", state.EncodeLabelKey(k)+"="+v)
+	}
+	// Without All the engine lists the running ones, and skips the others before it looks
+	// at anything else.
+	running := f.GetState() != nil && f.GetState().GetState() == runtimeapi.ContainerState_CONTAINER_RUNNING
+	if running && !writesLogs {
+		return container.ListOptions{Filters: args}
+	}
+	if running {
+		args.Add("status", container.StateExited)
+	}
+	if f.GetState() != nil {
+		for _, word := range convert.EngineStates(f.GetState().GetState()) {
+			args.Add("status", word)
+		}
+	}
+	return container.ListOptions{All: true, Filters: args}
+}
+
+func fromSummary(c container.Summary, decoded state.Container) *runtimeapi.Container {
+	return &runtimeapi.Container{
+		Id:           c.ID,
+		PodSandboxId: decoded.SandboxID,
+		Metadata:     decoded.Metadata,
+		Image:        &runtimeapi.ImageSpec{Image: cmp.Or(decoded.Image, c.Image), UserSpecifiedImage: decoded.Image}, // other shims note none
+		ImageRef:     c.ImageID,
+		ImageId:      c.ImageID,
+		State:        convert.ContainerState(c.State),
+		CreatedAt:    createdAt(decoded.Created, c.Created*int64(time.Second)),
+		Labels:       decoded.Labels,
+		Annotations:  decoded.Annotations,
+	}
+}
+
+// createdAt returns the shim's own time, because the engine's lists have only seconds,
+// unless the two clocks differ.
+func createdAt(own time.Time, engine int64) int64 {
+	const sameClock = 5 * time.Second
+	if off := time.Duration(own.UnixNano() - engine); own.IsZero() || off.Abs() > sameClock {
+		return engine
+	}
+	return own.UnixNano()
+}
+
+// resolveCreated inspects the created ones, several at a time, because one whose start
+// failed looks the same in a list. What is gone becomes nil.
+func (s *Service) resolveCreated(ctx context.Context, list []*runtimeapi.Container) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(8)
+	for i, c := range list {
+		if c.GetState() != runtimeapi.ContainerState_CONTAINER_CREATED {
+			continue
+		}
+		g.Go(func() error {
+			details, err := s.engine.ContainerInspect(ctx, c.GetId())
+			switch {
+			case errdefs.IsNotFound(err):
+				list[i] = nil
+				return nil
+			case errdefs.IsInternal(err):
+				// The engine is in trouble with this one; the others are listed.
+				s.log.Warn("a container's state cannot be read", "id", c.GetId(), "err", err)
+				c.State = runtimeapi.ContainerState_CONTAINER_UNKNOWN
+				return nil
+			case err != nil:
+				return err
+			}
+			run, err := convert.Run(details.Created, details.State)
+			if err != nil {
+				return fmt.Errorf("container %s: %w", c.GetId(), err)
+			}
+			c.State = run.State
+			return nil
+		})
+	}
+	return g.Wait()
+}
+
+// decodedLabels caches the decoded labels of the last list's containers. Labels never
+// change, and a kubelet asks for the list each second. What is in it is shared, and
+// must not be changed.
+type decodedLabels struct {
+	mu   sync.Mutex
+	byID map[string]decoded // replaced, not changed
+}
+
+type decoded struct {
+	state.Container
+	name string // of the engine's container: it can be renamed
+	ok   bool   // it is a pod's
+}
+
+// decode decodes the labels of a list. Those of a whole list are cached.
+func (d *decodedLabels) decode(list []container.Summary, whole bool) []decoded {
+	d.mu.Lock()
+	known := d.byID
+	d.mu.Unlock()
+	out, next := make([]decoded, len(list)), make(map[string]decoded)
+	for i, c := range list {
+		name := state.ListedName(c)
+		if had, cached := known[c.ID]; cached && had.name == name {
+			out[i] = had
+		} else {
+			out[i].name = name
+			out[i].Container, out[i].ok = state.DecodeContainer(name, c.Labels)
+		}
+		if whole {
+			next[c.ID] = out[i]
+		}
+	}
+	if whole {
+		d.mu.Lock()
+		d.byID = next
+		d.mu.Unlock()
+	}
+	return out
+}
