@@ -83,7 +83,7 @@ func newService(o Options, client *docker.Client) (*criService, error) {
 		sandboxes:   sandboxes,
 		containers:  containers,
 		images: image.New(image.Options{
-			Engine: engine, Log: o.Log, PauseImage: pause.Image(o.PauseImage), PullProgressDeadline: o.PullProgressDeadline,
+			Engine: engine, PauseImage: pause.Image(o.PauseImage), PullProgressDeadline: o.PullProgressDeadline,
 		}),
 		streams: stream.New(stream.Options{
 			Address:   o.StreamAddress,

@@ -43,8 +43,8 @@ func TestSparseRequests(t *testing.T) {
 		engine.AddImage(sparseImage)
 		log := slog.New(slog.DiscardHandler)
 		networks := network.Plugins{Default: network.Bridge{}}
-		sandboxes := sandbox.New(sandbox.Options{Engine: engine, Networks: networks})
 		containers := container.New(container.Options{Engine: engine})
+		sandboxes := sandbox.New(sandbox.Options{Engine: engine, Containers: containers, Networks: networks})
 		a := &criService{
 			node:        &node{engine: engine},
 			podStatuses: &podStatuses{pods: sandboxes, containers: containers},

@@ -16,11 +16,10 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// ImageFsInfo reports how many bytes the image layers take, each layer once.
+// ImageFsInfo returns the size of the image layers, each counted once.
 //
-// Where the engine's root directory is at hand the sizes that the engine noted
-// when it unpacked the layers are added up: a few small files, no disk walk.
-// Elsewhere the engine is asked, which from API 1.42 on looks at images only.
+// Where the engine's root directory is on this host it sums the sizes that the engine wrote
+// into small files when it unpacked the layers. Elsewhere the engine walks the disk for it.
 func (s *Service) ImageFsInfo(ctx context.Context, _ *runtimeapi.ImageFsInfoRequest) (*runtimeapi.ImageFsInfoResponse, error) {
 	info, err := s.engine.Info(ctx)
 	if err != nil {
@@ -54,8 +53,8 @@ func (s *Service) layerBytes(ctx context.Context, store string) (int64, error) {
 	return usage.LayersSize, nil
 }
 
-// ownStore reports whether a directory here is the image store of the engine that
-// listed these images, and not that of another engine with the same path.
+// ownStore reports whether a directory is the image store of the engine that listed these
+// images, and not of one on another host with the same path.
 func ownStore(store string, images []image.Summary) bool {
 	for _, i := range images {
 		_, hex, _ := strings.Cut(i.ID, ":")
@@ -69,7 +68,7 @@ func ownStore(store string, images []image.Summary) bool {
 	return len(images) > 0
 }
 
-// sumLayers adds up the noted sizes. A layer that goes away meanwhile is skipped.
+// sumLayers skips layers that are removed meanwhile.
 func sumLayers(dir string) (int64, error) {
 	layers, err := os.ReadDir(dir)
 	if err != nil {

@@ -1,10 +1,8 @@
-// Package image answers the CRI image service's RPCs: the engine's image store
-// seen the CRI's way.
+// Package image answers the CRI's image service.
 //
-// One id names an image everywhere in the shim: the engine's own. It is
-// Image.id, PullImageResponse.image_ref, Container.image_id and
-// ContainerStatus.image_id. References may come in any form the engine knows:
-// id, short id, tag, digest, or tag and digest together.
+// An image's id is the engine's own in every message: Image.id,
+// PullImageResponse.image_ref, Container.image_id and ContainerStatus.image_id. A reference
+// may have any form the engine knows: id, short id, tag, digest, or tag and digest together.
 package image
 
 import (
@@ -12,7 +10,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"log/slog"
 	"strings"
 	"time"
 
@@ -43,41 +40,31 @@ type Engine interface {
 // Options configure the image service.
 type Options struct {
 	Engine Engine
-	Log    *slog.Logger
-	// PullProgressDeadline ends a pull that has said nothing for this long.
+	// PullProgressDeadline ends a pull without progress; 0: a minute, as in dockershim.
 	PullProgressDeadline time.Duration
-	// PauseImage is listed as pinned, so that nobody's garbage collection takes it.
+	// PauseImage is listed as pinned, so that no garbage collection removes it.
 	PauseImage string
 }
-
-// DefaultPullProgressDeadline is the one of dockershim and cri-dockerd.
-const DefaultPullProgressDeadline = time.Minute
 
 // Service answers the image RPCs.
 type Service struct {
 	engine   Engine
-	log      *slog.Logger
 	deadline time.Duration
 	pause    string
 }
 
-// New makes the service; it calls nothing.
 func New(o Options) *Service {
-	s := &Service{engine: o.Engine, log: o.Log, deadline: o.PullProgressDeadline, pause: o.PauseImage}
-	if s.log == nil {
-		s.log = slog.New(slog.DiscardHandler)
-	}
+	s := &Service{engine: o.Engine, deadline: o.PullProgressDeadline, pause: o.PauseImage}
 	if named, err := reference.ParseNormalizedNamed(s.pause); err == nil {
 		s.pause = reference.TagNameOnly(named).String()
 	}
 	if s.deadline <= 0 {
-		s.deadline = DefaultPullProgressDeadline
+		s.deadline = time.Minute
 	}
 	return s
 }
 
-// ImageStatus describes one image. An image that is not there is an answer
-// without an image, not an error.
+// ImageStatus describes one image. Where there is none the answer is empty, no error.
 func (s *Service) ImageStatus(ctx context.Context, r *runtimeapi.ImageStatusRequest) (*runtimeapi.ImageStatusResponse, error) {
 	i, found, err := s.inspect(ctx, r.GetImage().GetImage())
 	if err != nil {
@@ -96,7 +83,7 @@ func (s *Service) ImageStatus(ctx context.Context, r *runtimeapi.ImageStatusRequ
 }
 
 // details returns the image's OCI configuration and its history under "info", as
-// containerd does, so that tools written for it find what they look for.
+// containerd does.
 func (s *Service) details(ctx context.Context, i image.InspectResponse) (map[string]string, error) {
 	history, err := s.engine.ImageHistory(ctx, i.ID)
 	if err != nil {
@@ -141,31 +128,25 @@ func (s *Service) inspect(ctx context.Context, ref string) (i image.InspectRespo
 	return i, true, nil
 }
 
-// engineReference leaves out the tag where there is a digest too: the
+// engineReference leaves out the tag where there is a digest, too: the
 // digest decides, and the engine's store knows images under either, not both.
 func engineReference(ref string) string {
 	named, err := reference.ParseNormalizedNamed(ref)
-	if err != nil {
-		return ref
+	if digested, ok := named.(reference.Canonical); ok && err == nil {
+		if plain, err := reference.WithDigest(reference.TrimNamed(named), digested.Digest()); err == nil {
+			return plain.String()
+		}
 	}
-	digested, ok := named.(reference.Canonical)
-	if !ok {
-		return ref
-	}
-	plain, err := reference.WithDigest(reference.TrimNamed(named), digested.Digest())
-	if err != nil {
-		return ref
-	}
-	return plain.String()
+	return ref
 }
 
-// untilRemoved asks again while an image is being removed by somebody else,
-// which takes moments, and returns the last answer.
-func untilRemoved(ctx context.Context, ask func() (settled bool, err error)) error {
+// untilRemoved retries a call while somebody else removes the image, which takes moments,
+// and returns its last error.
+func untilRemoved(ctx context.Context, call func() (done bool, err error)) error {
 	const pause, tries = 10 * time.Millisecond, 200
 	for i := 1; ; i++ {
-		settled, err := ask()
-		if settled || i == tries {
+		done, err := call()
+		if done || i == tries {
 			return err
 		}
 		select {

@@ -3,8 +3,11 @@ package image
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -86,27 +89,38 @@ func TestReadProgress(t *testing.T) {
 	}
 }
 
-// TestWatchdogIsPatientWhileUnpacking: silence counts only while nothing is
-// being unpacked.
-func TestWatchdogIsPatientWhileUnpacking(t *testing.T) {
+// pipedPull is an engine whose pull reports what a test writes.
+type pipedPull struct {
+	*enginetest.Memory
+	messages *io.PipeReader
+}
+
+func (e pipedPull) ImagePull(ctx context.Context, _ string, _ dockerimage.PullOptions) (io.ReadCloser, error) {
+	context.AfterFunc(ctx, func() { e.messages.CloseWithError(ctx.Err()) })
+	return e.messages, nil
+}
+
+// TestPullDeadlineWaitsForUnpacking: silence counts only while nothing is being unpacked.
+func TestPullDeadlineWaitsForUnpacking(t *testing.T) {
 	t.Parallel()
-	expired := make(chan struct{}, 1)
-	w := newWatchdog(time.Hour, func() { expired <- struct{}{} })
-	defer w.stop()
-	w.seen(Progress{ID: "a", Status: "Extracting"})
-	if w.timer.Stop() {
-		t.Error("the clock runs while a layer is unpacked")
-	}
-	w.seen(Progress{ID: "a", Status: "Pull complete"})
-	if !w.timer.Stop() {
-		t.Error("the clock does not run afterwards")
-	}
-	w.timer.Reset(0)
-	select {
-	case <-expired:
-	case <-time.After(time.Minute):
-		t.Error("the watchdog never expires")
-	}
+	synctest.Test(t, func(t *testing.T) {
+		r, w := io.Pipe()
+		s := New(Options{Engine: pipedPull{enginetest.NewMemory(), r}, PullProgressDeadline: time.Minute})
+		done := make(chan error, 1)
+		go func() { done <- s.pull(t.Context(), "a:b", "", func(Progress) {}) }()
+		for _, status := range []string{"Extracting", "Pull complete"} {
+			if _, err := fmt.Fprintf(w, `{"id":"a","status":%q}`, status); err != nil {
+				t.Fatalf("%s: %v", status, err)
+			}
+			if status == "Extracting" {
+				time.Sleep(time.Hour)
+			}
+		}
+		began := time.Now()
+		if err := <-done; !errdefs.IsAborted(err) || time.Since(began) != time.Minute {
+			t.Errorf("got %v after %s", err, time.Since(began))
+		}
+	})
 }
 
 func TestPinnedAndInUse(t *testing.T) {

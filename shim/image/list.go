@@ -13,8 +13,8 @@ import (
 	"github.com/crishim/crishim/shim/convert"
 )
 
-// ListImages lists the engine's images. The engine's own filter does not find
-// images by id or digest, so the filter is applied here.
+// ListImages lists the engine's images. The filter is applied here, because the engine's
+// does not find images by id or digest.
 func (s *Service) ListImages(ctx context.Context, r *runtimeapi.ListImagesRequest) (*runtimeapi.ListImagesResponse, error) {
 	summaries, err := s.engine.ImageList(ctx, image.ListOptions{})
 	if err != nil {
@@ -33,14 +33,14 @@ func (s *Service) ListImages(ctx context.Context, r *runtimeapi.ListImagesReques
 	return out, nil
 }
 
-// pinned: one of the image's names is that of the pause image, whatever form
-// the configured reference has.
+// pinned reports whether an image is the pause image, whatever form the configured
+// reference has.
 func (s *Service) pinned(i *runtimeapi.Image) bool {
 	return s.pause != "" && matches(image.Summary{ID: i.GetId(), RepoTags: i.GetRepoTags(), RepoDigests: i.GetRepoDigests()}, s.pause)
 }
 
-// matches reports whether an image answers to a list filter: an id or the start of
-// one, a name with or without tag or digest, or a pattern such as "*/pause".
+// matches reports whether an image matches a list filter: an id or the start of one, a name
+// with or without tag or digest, or a pattern such as "*/pause".
 func matches(s image.Summary, filter string) bool {
 	hex := strings.TrimPrefix(s.ID, "sha256:")
 	if short := strings.TrimPrefix(filter, "sha256:"); short != "" && strings.HasPrefix(hex, short) {
@@ -50,16 +50,13 @@ func matches(s image.Summary, filter string) bool {
 	return slices.ContainsFunc(s.RepoTags, fits) || slices.ContainsFunc(s.RepoDigests, fits)
 }
 
-// mayMatch is false for most names that a filter does not mean, without taking
-// either apart, which costs more than all else in a long list: whatever forms
-// the two have, they agree in the last part of the path. A pattern may mean any.
+// mayMatch excludes most names without parsing them, which would cost more than all else in
+// a long list: in whatever forms, the name and the filter have the last part of the path in
+// common, unless that is a pattern.
 func mayMatch(name, filter string) bool {
-	if strings.ContainsAny(filter, `*?[\`) {
-		return true
-	}
 	path, _, _ := strings.Cut(filter, "@")
 	last, _, _ := strings.Cut(path[strings.LastIndexByte(path, '/')+1:], ":")
-	return strings.Contains(name, last)
+	return strings.Contains(name, last) || strings.ContainsAny(filter, `*?[\`)
 }
 
 func nameMatches(name, wanted string) bool {

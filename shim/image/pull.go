@@ -6,8 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -18,27 +18,30 @@ import (
 	"github.com/crishim/crishim/shim/convert"
 )
 
-// PullImage pulls an image and answers with the id under which every other RPC
-// knows it. The pull ends with the request: when the client goes away or its
-// time is up, and when the engine says nothing for the progress deadline.
+// PullImage pulls an image and returns its id. The pull ends with the request, and when the
+// engine reports nothing for the progress deadline.
 func (s *Service) PullImage(ctx context.Context, r *runtimeapi.PullImageRequest) (*runtimeapi.PullImageResponse, error) {
-	id, err := s.PullReporting(ctx, r, nil)
+	id, err := s.PullReporting(ctx, r, func(Progress) {})
 	if err != nil {
 		return nil, err
 	}
 	return &runtimeapi.PullImageResponse{ImageRef: id}, nil
 }
 
-// PullReporting is PullImage that hands each of the engine's progress messages
-// to report, which may be nil. It returns the image's id.
+// PullReporting is PullImage that calls report with each of the engine's progress messages.
 func (s *Service) PullReporting(ctx context.Context, r *runtimeapi.PullImageRequest, report func(Progress)) (string, error) {
-	ref, auth, err := pullPlan(r)
+	text := r.GetImage().GetImage()
+	named, err := reference.ParseNormalizedNamed(text)
 	if err != nil {
-		return "", err
+		return "", fmt.Errorf("pull image %q: %w: %w", text, err, errdefs.ErrInvalidArgument)
 	}
+	auth, err := convert.RegistryAuth(r.GetAuth())
+	if err != nil {
+		return "", fmt.Errorf("pull image %s: %w", text, err)
+	}
+	ref := engineReference(reference.TagNameOnly(named).String())
 	if handler := r.GetImage().GetRuntimeHandler(); handler != "" {
-		// The CRI demands that a handler is refused that the engine has no runtime for;
-		// the image itself is the same for all of them.
+		// The image is the same for all handlers, but the CRI wants unknown ones refused.
 		info, err := s.engine.Info(ctx)
 		if err != nil {
 			return "", fmt.Errorf("ask the docker engine for its runtimes: %w", err)
@@ -47,7 +50,7 @@ func (s *Service) PullReporting(ctx context.Context, r *runtimeapi.PullImageRequ
 			return "", err
 		}
 	}
-	if err := s.Pull(ctx, ref, auth, report); err != nil {
+	if err := s.pull(ctx, ref, auth, report); err != nil {
 		return "", err
 	}
 	i, found, err := s.inspect(ctx, ref)
@@ -60,52 +63,39 @@ func (s *Service) PullReporting(ctx context.Context, r *runtimeapi.PullImageRequ
 	return i.ID, nil
 }
 
-func pullPlan(r *runtimeapi.PullImageRequest) (ref, auth string, err error) {
-	text := r.GetImage().GetImage()
-	named, err := reference.ParseNormalizedNamed(text)
-	if err != nil {
-		return "", "", fmt.Errorf("pull image %q: %w: %w", text, err, errdefs.ErrInvalidArgument)
-	}
-	auth, err = convert.RegistryAuth(r.GetAuth())
-	if err != nil {
-		return "", "", fmt.Errorf("pull image %s: %w", text, err)
-	}
-	return engineReference(reference.TagNameOnly(named).String()), auth, nil
-}
-
-// Pull pulls ref and hands each of the engine's progress messages to report,
-// which may be nil.
-func (s *Service) Pull(ctx context.Context, ref, auth string, report func(Progress)) error {
+func (s *Service) pull(ctx context.Context, ref, auth string, report func(Progress)) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	watch := newWatchdog(s.deadline, func() { cancel(errNoProgress) })
-	defer watch.stop()
-	err := s.pull(ctx, ref, auth, func(p Progress) {
-		watch.seen(p)
-		if report != nil {
+	errNoProgress := fmt.Errorf("no progress for %s: %w", s.deadline, errdefs.ErrAborted)
+	deadline := time.AfterFunc(s.deadline, func() { cancel(errNoProgress) })
+	defer deadline.Stop()
+	body, err := s.engine.ImagePull(ctx, ref, image.PullOptions{RegistryAuth: auth})
+	if err == nil {
+		// The engine reports nothing for as long as one large file takes to be unpacked.
+		busy := map[string]bool{} // layers being unpacked
+		err = readProgress(body, func(p Progress) {
+			if p.Status == "Extracting" || p.Status == "Verifying Checksum" {
+				busy[p.ID] = true
+			} else {
+				delete(busy, p.ID)
+			}
+			if len(busy) > 0 {
+				deadline.Stop()
+			} else {
+				deadline.Reset(s.deadline)
+			}
 			report(p)
-		}
-	})
+		})
+		err = errors.Join(err, body.Close())
+	}
 	if err == nil {
 		return nil
 	}
-	if cause := context.Cause(ctx); errors.Is(cause, errNoProgress) {
-		return fmt.Errorf("pull image %s: no progress for %s: %w", ref, s.deadline, errdefs.ErrAborted)
-	} else if cause != nil {
+	if cause := context.Cause(ctx); cause != nil {
 		return fmt.Errorf("pull image %s: %w", ref, cause)
 	}
 	return pullError(ref, err)
 }
-
-func (s *Service) pull(ctx context.Context, ref, auth string, seen func(Progress)) error {
-	body, err := s.engine.ImagePull(ctx, ref, image.PullOptions{RegistryAuth: auth})
-	if err != nil {
-		return err
-	}
-	return errors.Join(readProgress(body, seen), body.Close())
-}
-
-var errNoProgress = errors.New("no progress")
 
 // Progress is one message of the engine about a pull.
 type Progress struct {
@@ -122,21 +112,14 @@ type Progress struct {
 	} `json:"errorDetail"`
 }
 
-func (p Progress) failure() string {
-	if p.ErrorDetail != nil && p.ErrorDetail.Message != "" {
-		return p.ErrorDetail.Message
-	}
-	return p.Error
-}
-
-// streamError is an error that the engine wrote into the progress messages;
-// the call itself has already answered with success by then.
+// streamError is an error among the progress messages, after the call has answered with
+// success.
 type streamError struct{ text string }
 
 func (e *streamError) Error() string { return e.text }
 
 // readProgress reads messages up to the end, or to the first that is an error.
-func readProgress(r io.Reader, seen func(Progress)) error {
+func readProgress(r io.Reader, report func(Progress)) error {
 	d := json.NewDecoder(r)
 	for {
 		var p Progress
@@ -145,50 +128,18 @@ func readProgress(r io.Reader, seen func(Progress)) error {
 		} else if err != nil {
 			return fmt.Errorf("read the engine's pull messages: %w", err)
 		}
-		if text := p.failure(); text != "" {
-			return &streamError{text}
+		if p.ErrorDetail != nil && p.ErrorDetail.Message != "" {
+			return &streamError{p.ErrorDetail.Message}
 		}
-		seen(p)
+		if p.Error != "" {
+			return &streamError{p.Error}
+		}
+		report(p)
 	}
 }
 
-// watchdog calls expire when no message was seen for a while. It is patient
-// while a layer is being unpacked: the engine says nothing for as long as one
-// large file takes, and nothing is stuck.
-type watchdog struct {
-	mu       sync.Mutex
-	deadline time.Duration
-	timer    *time.Timer
-	busy     map[string]bool // layers being unpacked
-}
-
-func newWatchdog(deadline time.Duration, expire func()) *watchdog {
-	w := &watchdog{deadline: deadline, busy: map[string]bool{}}
-	w.timer = time.AfterFunc(deadline, expire)
-	return w
-}
-
-func (w *watchdog) seen(p Progress) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	switch p.Status {
-	case "Extracting", "Verifying Checksum":
-		w.busy[p.ID] = true
-	default:
-		delete(w.busy, p.ID)
-	}
-	if len(w.busy) > 0 {
-		w.timer.Stop()
-		return
-	}
-	w.timer.Reset(w.deadline)
-}
-
-func (w *watchdog) stop() { w.timer.Stop() }
-
-// pullFailures tells classes of pull errors apart by the engine's text, because
-// the engine passes on registry errors without a class: most come inside the
-// progress messages, after the call has answered 200. First match counts.
+// pullFailures are classes of pull errors by the engine's text, the first match first: the
+// engine passes on registry errors without a class, most in the progress messages.
 var pullFailures = []struct {
 	class error
 	texts []string
@@ -197,10 +148,10 @@ var pullFailures = []struct {
 		"unauthorized", "authentication required", "no basic auth credentials", "incorrect username or password",
 	}},
 	{errdefs.ErrPermissionDenied, []string{"pull access denied", "denied: ", "access to the resource is denied"}},
-	// The codes are what is left of an answer that is not labelled as JSON.
+	// The codes are what remains of an answer that is not labelled as JSON.
 	{errdefs.ErrNotFound, []string{"manifest unknown", "name unknown", "manifest_unknown", "name_unknown", "not found", "no matching manifest"}},
 	{errdefs.ErrInvalidArgument, []string{"invalid reference format"}},
-	{errRegistryUnavailable, []string{
+	{errdefs.ErrUnavailable, []string{
 		"502 bad gateway", "503 service unavailable", "504 gateway timeout", "received unexpected http status: 5",
 		"500 internal server error", "toomanyrequests", "connection refused", "connection reset", "no such host",
 		"i/o timeout", "tls handshake timeout", "client.timeout exceeded", "request canceled while waiting",
@@ -208,43 +159,30 @@ var pullFailures = []struct {
 	}},
 }
 
-var errRegistryUnavailable = errors.New("registry")
-
-// pullError gives a failed pull its class. A registry that does not answer has
-// the prefix that kubelets look for.
+// pullError returns a failed pull's error with its class. A registry that does not answer
+// has the prefix that kubelets look for.
 func pullError(ref string, err error) error {
 	var inStream *streamError
-	// Some answers of the engine have a status of their own; 500 stands for
-	// "the registry said something".
-	known := errdefs.IsNotFound(err) || errdefs.IsInternal(err) || errdefs.IsUnknown(err) || errors.As(err, &inStream)
-	if !known {
-		return fmt.Errorf("pull image %s: %w", ref, err)
-	}
-	switch class := pullFailure(err.Error()); {
-	case class == nil:
-		return fmt.Errorf("pull image %s: %w", ref, err)
-	case errors.Is(class, errRegistryUnavailable):
-		return fmt.Errorf("RegistryUnavailable: pull image %s: %w", ref, &classified{err, errdefs.ErrUnavailable})
-	default:
-		return fmt.Errorf("pull image %s: %w", ref, &classified{err, class})
-	}
-}
-
-func pullFailure(text string) error {
-	text = strings.ToLower(text)
-	for _, f := range pullFailures {
-		for _, t := range f.texts {
-			if strings.Contains(text, t) {
-				return f.class
+	// Some answers of the engine have a class of their own; 500 stands for an error of the
+	// registry.
+	if errdefs.IsNotFound(err) || errdefs.IsInternal(err) || errdefs.IsUnknown(err) || errors.As(err, &inStream) {
+		text := strings.ToLower(err.Error())
+		for _, f := range pullFailures {
+			if !slices.ContainsFunc(f.texts, func(t string) bool { return strings.Contains(text, t) }) {
+				continue
 			}
+			if errdefs.IsUnavailable(f.class) {
+				return fmt.Errorf("RegistryUnavailable: pull image %s: %w", ref, &classified{err, f.class})
+			}
+			return fmt.Errorf("pull image %s: %w", ref, &classified{err, f.class})
 		}
 	}
-	return nil
+	return fmt.Errorf("pull image %s: %w", ref, err)
 }
 
-// classified is an error's text under another class; the engine's own class,
-// which is "not found" for a refused login, no longer counts. It hides the
-// class from errors.Unwrap: its text does not end with the name of one.
+// classified is an error's text with another class than the engine's, which is "not found"
+// for a refused login. It hides the class from errors.Unwrap: its text does not end with the
+// name of one.
 type classified struct{ err, class error }
 
 func (c *classified) Error() string        { return c.err.Error() }

@@ -14,9 +14,9 @@ import (
 	"github.com/crishim/crishim/shim/state"
 )
 
-// RemoveImage removes an image with all its names, whichever of them was
-// given. An image that is not there, or that somebody else removes at the same
-// time, is removed. An image in use is refused before any name is taken away.
+// RemoveImage removes an image with all its names. One that is not there, or that somebody
+// else removes at the same time, is removed. An image in use is refused before any name is
+// removed.
 func (s *Service) RemoveImage(ctx context.Context, r *runtimeapi.RemoveImageRequest) (*runtimeapi.RemoveImageResponse, error) {
 	ref := r.GetImage().GetImage()
 	i, found, err := s.inspect(ctx, ref)
@@ -26,10 +26,10 @@ func (s *Service) RemoveImage(ctx context.Context, r *runtimeapi.RemoveImageRequ
 	if !found {
 		return &runtimeapi.RemoveImageResponse{}, nil
 	}
-	if err := s.unused(ctx, i.ID, ref); err != nil {
+	if err := s.checkUnused(ctx, i.ID, ref); err != nil {
 		return nil, err
 	}
-	// By id and with force the engine takes every name and the image in one step.
+	// By id and with force the engine removes every name and the image in one step.
 	err = untilRemoved(ctx, func() (bool, error) {
 		_, err := s.engine.ImageRemove(ctx, i.ID, image.RemoveOptions{Force: true, PruneChildren: true})
 		if err == nil {
@@ -38,8 +38,8 @@ func (s *Service) RemoveImage(ctx context.Context, r *runtimeapi.RemoveImageRequ
 		if _, still, inspectErr := s.inspect(ctx, i.ID); inspectErr == nil && !still {
 			return true, nil
 		}
-		// One that is not found and still there has lost its names to somebody else who
-		// removes it, and is not gone yet.
+		// Somebody else has removed the names of one that is not found and still there, and
+		// is removing the image.
 		return !errdefs.IsNotFound(err), fmt.Errorf("remove image %s: %w", ref, err)
 	})
 	if err != nil {
@@ -48,29 +48,25 @@ func (s *Service) RemoveImage(ctx context.Context, r *runtimeapi.RemoveImageRequ
 	return &runtimeapi.RemoveImageResponse{}, nil
 }
 
-// unused is an error when a container, running or not, was made from the image
+// checkUnused is an error when a container, running or not, was made from the image
 // or has it mounted. Engines before 28 do not know the latter: for them such a
 // mount is a volume over some directories.
-func (s *Service) unused(ctx context.Context, id, ref string) error {
+func (s *Service) checkUnused(ctx context.Context, id, ref string) error {
 	containers, err := s.engine.ContainerList(ctx, container.ListOptions{All: true})
 	if err != nil {
 		return fmt.Errorf("list containers that use image %s: %w", ref, err)
 	}
 	for _, c := range containers {
-		if c.ImageID == id {
-			return fmt.Errorf("remove image %s: container %s uses it: %w", ref, describe(c), errdefs.ErrFailedPrecondition)
+		name, how := c.ID[:min(12, len(c.ID))], "uses it"
+		if len(c.Names) > 0 {
+			name += " (" + strings.TrimPrefix(c.Names[0], "/") + ")"
 		}
 		if slices.Contains(state.MountedImages(c.Labels), id) {
-			return fmt.Errorf("remove image %s: container %s has it mounted: %w", ref, describe(c), errdefs.ErrFailedPrecondition)
+			how = "has it mounted"
+		} else if c.ImageID != id {
+			continue
 		}
+		return fmt.Errorf("remove image %s: container %s %s: %w", ref, name, how, errdefs.ErrFailedPrecondition)
 	}
 	return nil
-}
-
-func describe(c container.Summary) string {
-	name := ""
-	if len(c.Names) > 0 {
-		name = " (" + strings.TrimPrefix(c.Names[0], "/") + ")"
-	}
-	return c.ID[:min(12, len(c.ID))] + name
 }

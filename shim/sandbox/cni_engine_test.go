@@ -28,7 +28,7 @@ func TestPodThroughCNIOnEngine(t *testing.T) {
 		t.Fatal(err)
 	}
 	plugin := cni.New(cni.Options{ConfDir: conf, CacheDir: t.TempDir(), BinDirs: []string{"/usr/lib/cni"}})
-	s := sandbox.New(sandbox.Options{Engine: engine, Networks: network.Plugins{Default: plugin}})
+	s := sandbox.New(sandbox.Options{Engine: engine, Containers: engineContainers{engine}, Networks: network.Plugins{Default: plugin}})
 
 	config := uniqueConfig()
 	id := run(t, s, config)
@@ -36,7 +36,7 @@ func TestPodThroughCNIOnEngine(t *testing.T) {
 		t.Errorf("got address %q", ip)
 	}
 	// A shim that defaults to the bridge still knows that this pod is CNI's.
-	bridged := sandbox.New(sandbox.Options{Engine: engine, Networks: network.Plugins{Default: network.Bridge{}, Others: []network.Plugin{plugin}}})
+	bridged := sandbox.New(sandbox.Options{Engine: engine, Containers: engineContainers{engine}, Networks: network.Plugins{Default: network.Bridge{}, Others: []network.Plugin{plugin}}})
 	if ip := statusOf(t, bridged, id).GetNetwork().GetIp(); !strings.HasPrefix(ip, "198.18.78.") {
 		t.Errorf("through another shim: got address %q", ip)
 	}
@@ -55,7 +55,7 @@ func TestAFailedPluginLeavesNothingOnEngine(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(conf, "10.conf"), []byte(`{"cniVersion":"0.4.0","name":"none","type":"no-such-plugin"}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s := sandbox.New(sandbox.Options{Engine: engine, Networks: network.Plugins{Default: cni.New(cni.Options{ConfDir: conf, CacheDir: t.TempDir()})}})
+	s := sandbox.New(sandbox.Options{Engine: engine, Containers: engineContainers{engine}, Networks: network.Plugins{Default: cni.New(cni.Options{ConfDir: conf, CacheDir: t.TempDir()})}})
 	config := uniqueConfig()
 	_, err := s.RunPodSandbox(t.Context(), request(config))
 	if err == nil || !strings.Contains(err.Error(), "no-such-plugin") {
@@ -73,7 +73,7 @@ func TestAFailedPluginLeavesNothingOnEngine(t *testing.T) {
 // id has come to mean another process; and nothing when the process is not the pod's.
 func TestNamespaceIsPassedByDescriptorOnEngine(t *testing.T) {
 	engine := enginetest.Require(t)
-	s := sandbox.New(sandbox.Options{Engine: engine, Networks: network.Plugins{Default: network.Bridge{}}})
+	s := sandbox.New(sandbox.Options{Engine: engine, Containers: engineContainers{engine}, Networks: network.Plugins{Default: network.Bridge{}}})
 	id := run(t, s, uniqueConfig())
 	c, err := engine.ContainerInspect(t.Context(), id)
 	if err != nil {

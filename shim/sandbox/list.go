@@ -15,24 +15,9 @@ import (
 	"github.com/crishim/crishim/shim/state"
 )
 
-// ListPodSandbox lists sandboxes, the newest first.
+// ListPodSandbox lists sandboxes, the newest first. The engine filters what it can.
 func (s *Service) ListPodSandbox(ctx context.Context, r *runtimeapi.ListPodSandboxRequest) (*runtimeapi.ListPodSandboxResponse, error) {
-	summaries, err := s.engine.ContainerList(ctx, listOptions(r.GetFilter()))
-	if err != nil {
-		return nil, fmt.Errorf("list pod sandboxes: %w", err)
-	}
-	resp := &runtimeapi.ListPodSandboxResponse{}
-	for _, c := range summaries {
-		if p := fromSummary(c); p != nil && matches(p, r.GetFilter()) && !s.pending.has(p, c) {
-			resp.Items = append(resp.Items, p)
-		}
-	}
-	slices.SortStableFunc(resp.Items, func(a, b *runtimeapi.PodSandbox) int { return cmp.Compare(b.GetCreatedAt(), a.GetCreatedAt()) })
-	return resp, nil
-}
-
-// listOptions leaves to the engine what it can filter.
-func listOptions(f *runtimeapi.PodSandboxFilter) container.ListOptions {
+	f := r.GetFilter()
 	args := filters.NewArgs(filters.Arg("label", state.LabelType+"="+state.TypeSandbox))
 	if f.GetId() != "" {
 		args.Add("id", f.GetId())
@@ -41,15 +26,20 @@ func listOptions(f *runtimeapi.PodSandboxFilter) container.ListOptions {
 		args.Add("label", state.EncodeLabelKey(k)+"="+v)
 	}
 	ready := f.GetState() != nil && f.GetState().GetState() == runtimeapi.PodSandboxState_SANDBOX_READY
-	return container.ListOptions{All: !ready, Filters: args}
-}
-
-// matches checks what the engine cannot or does in its own way.
-func matches(p *runtimeapi.PodSandbox, f *runtimeapi.PodSandboxFilter) bool {
-	if f.GetState() != nil && f.GetState().GetState() != p.GetState() {
-		return false
+	summaries, err := s.engine.ContainerList(ctx, container.ListOptions{All: !ready, Filters: args})
+	if err != nil {
+		return nil, fmt.Errorf("list pod sandboxes: %w", err)
 	}
-	return strings.HasPrefix(p.GetId(), f.GetId()) && state.MatchLabels(p.GetLabels(), f.GetLabelSelector())
+	resp := &runtimeapi.ListPodSandboxResponse{}
+	for _, c := range summaries {
+		p := fromSummary(c)
+		if p != nil && (f.GetState() == nil || f.GetState().GetState() == p.GetState()) && strings.HasPrefix(p.GetId(), f.GetId()) &&
+			state.MatchLabels(p.GetLabels(), f.GetLabelSelector()) && !s.pending.has(p, c) {
+			resp.Items = append(resp.Items, p)
+		}
+	}
+	slices.SortStableFunc(resp.Items, func(a, b *runtimeapi.PodSandbox) int { return cmp.Compare(b.GetCreatedAt(), a.GetCreatedAt()) })
+	return resp, nil
 }
 
 func fromSummary(c container.Summary) *runtimeapi.PodSandbox {

@@ -12,44 +12,31 @@ import (
 	"github.com/crishim/crishim/shim/state"
 )
 
-// networkPod is what a network plugin needs to know. The path of the namespace is good until
-// done is called.
+// networkPod returns the pod as network plugins see it. The path of the namespace is valid
+// until done is called.
 func networkPod(b state.FoundSandbox) (p podnetwork.Pod, done func()) {
 	done = func() {}
-	p = podnetwork.Pod{
-		ID:          b.Detail.ID,
-		Metadata:    b.Metadata,
-		Annotations: b.Annotations,
-		Ports:       b.Ports,
-		Engine:      engineAddresses(b),
+	p = podnetwork.Pod{ID: b.Detail.ID, Metadata: b.Metadata, Annotations: b.Annotations, Ports: b.Ports}
+	if b.Detail.NetworkSettings == nil {
+		return p, done
 	}
-	if b.Detail.State.Running && b.Detail.NetworkSettings != nil {
+	if b.Detail.State.Running {
 		p.NetNS, done = host.NetNS(b.Detail.ID, b.Detail.NetworkSettings.SandboxKey, b.Detail.State.Pid)
 	}
-	return p, done
-}
-
-// engineAddresses are those on the engine's networks, IPv4 first. The fields outside
-// Networks are gone from newer engines.
-func engineAddresses(b state.FoundSandbox) []string {
-	if b.Detail.NetworkSettings == nil {
-		return nil
-	}
+	// The addresses, IPv4 first. The fields outside Networks are gone from newer engines.
 	var v4, v6 []string
 	for _, n := range b.Detail.NetworkSettings.Networks {
-		if n == nil {
-			continue
-		}
-		if n.IPAddress != "" {
+		if n != nil && n.IPAddress != "" {
 			v4 = append(v4, n.IPAddress)
 		}
-		if n.GlobalIPv6Address != "" {
+		if n != nil && n.GlobalIPv6Address != "" {
 			v6 = append(v6, n.GlobalIPv6Address)
 		}
 	}
 	slices.Sort(v4)
 	slices.Sort(v6)
-	return append(v4, v6...)
+	p.Engine = append(v4, v6...)
+	return p, done
 }
 
 func (s *Service) tearDown(ctx context.Context, b state.FoundSandbox) error {
@@ -61,11 +48,12 @@ func (s *Service) tearDown(ctx context.Context, b state.FoundSandbox) error {
 	return nil
 }
 
-// plugin is the one that connected the sandbox.
+// plugin returns the one that connected the sandbox.
 func (s *Service) plugin(b state.FoundSandbox) podnetwork.Plugin {
 	return s.networks.ForExisting(b.Network, string(b.Detail.HostConfig.NetworkMode))
 }
 
+// networkStatus returns the sandbox's addresses (dockershim: getIPs).
 func (s *Service) networkStatus(ctx context.Context, b state.FoundSandbox) *runtimeapi.PodSandboxNetworkStatus {
 	status := &runtimeapi.PodSandboxNetworkStatus{}
 	if !b.Detail.State.Running {
@@ -81,16 +69,16 @@ func (s *Service) networkStatus(ctx context.Context, b state.FoundSandbox) *runt
 	for i, a := range addresses {
 		if i == 0 {
 			status.Ip = a
-			continue
+		} else {
+			status.AdditionalIps = append(status.AdditionalIps, &runtimeapi.PodIP{Ip: a})
 		}
-		status.AdditionalIps = append(status.AdditionalIps, &runtimeapi.PodIP{Ip: a})
 	}
 	return status
 }
 
-// CheckNetworks asks the plugins of the running sandboxes whether the networks
-// are as they left them, and logs where they are not. Only a new pod mends that,
-// and whether it is worth one is not for the shim to say.
+// CheckNetworks asks the plugins of the running sandboxes whether the networks are as they
+// set them up, and logs where they are not. Only a new pod would mend that, which is not for
+// the shim to decide.
 func (s *Service) CheckNetworks(ctx context.Context) {
 	list, err := s.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{Filter: &runtimeapi.PodSandboxFilter{
 		State: &runtimeapi.PodSandboxStateValue{State: runtimeapi.PodSandboxState_SANDBOX_READY},

@@ -17,10 +17,10 @@ import (
 const (
 	sandboxShares = 2        // the pause process needs next to nothing
 	sandboxOOM    = -998     // and must outlive the pod's containers
-	shmSize       = 64 << 20 // shared by the pod; engines differ in their default
+	shmSize       = 64 << 20 // shared by the pod; engines have different defaults
 )
 
-// facts are what a plan needs to know beside the request.
+// facts is all that a plan needs apart from the request.
 type facts struct {
 	image        string // id of the sandbox image
 	cgroupDriver string
@@ -32,7 +32,8 @@ type facts struct {
 	oomScore     int
 }
 
-// plan turns a valid request into the engine's terms. It touches nothing.
+// plan makes the engine's configuration of a valid request (dockershim:
+// makeSandboxDockerConfig). It is pure.
 func plan(r *runtimeapi.RunPodSandboxRequest, f facts) (lifecycle.Spec, error) {
 	c := r.GetConfig()
 	labels, err := state.EncodeSandbox(state.Sandbox{
@@ -113,9 +114,9 @@ func planPorts(s *lifecycle.Spec, mappings []*runtimeapi.PortMapping) error {
 	return nil
 }
 
-// planSecurity confines the pause process. It never runs privileged: the field
-// only announces that a container of the pod will be, and the engine lets such
-// a container join an unprivileged sandbox.
+// planSecurity confines the pause process. It never runs privileged: the field only
+// announces that a container of the pod will, and the engine lets such a container join an
+// unprivileged sandbox.
 func planSecurity(s *lifecycle.Spec, sc *runtimeapi.LinuxSandboxSecurityContext, f facts) error {
 	s.Host.SecurityOpt = append(s.Host.SecurityOpt, "no-new-privileges")
 	s.Host.SecurityOpt = append(s.Host.SecurityOpt, convert.SELinuxOptions(sc.GetSelinuxOptions())...)
@@ -142,9 +143,7 @@ func planSecurity(s *lifecycle.Spec, sc *runtimeapi.LinuxSandboxSecurityContext,
 	return err
 }
 
-// seccompProfile is the sandbox's profile. Where none is named the pause
-// process gets the engine's default, which it can live with; containers decide
-// for themselves.
+// seccompProfile returns the sandbox's profile, the engine's default where none is named.
 func seccompProfile(sc *runtimeapi.LinuxSandboxSecurityContext) (*runtimeapi.SecurityProfile, error) {
 	text := sc.GetSeccompProfilePath() //nolint:staticcheck // kubelets before 1.25 send nothing else
 	if sc.GetSeccomp() == nil && text == "" {

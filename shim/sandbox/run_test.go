@@ -40,7 +40,7 @@ func (f *fakeNetwork) TearDown(_ context.Context, p network.Pod) error {
 
 func inMemory() (*sandbox.Service, *enginetest.Memory, *fakeNetwork) {
 	engine, plugin := enginetest.NewMemory(), &fakeNetwork{}
-	return sandbox.New(sandbox.Options{Engine: engine, Networks: network.Plugins{Default: plugin}}), engine, plugin
+	return sandbox.New(sandbox.Options{Engine: engine, Containers: engineContainers{engine}, Networks: network.Plugins{Default: plugin}}), engine, plugin
 }
 
 func request(c *runtimeapi.PodSandboxConfig) *runtimeapi.RunPodSandboxRequest {
@@ -70,12 +70,12 @@ func TestRunLoadsThePauseImageOnce(t *testing.T) {
 
 func TestRunPullsAConfiguredPauseImage(t *testing.T) {
 	engine := enginetest.NewMemory()
-	s := sandbox.New(sandbox.Options{Engine: engine, PauseImage: "missing.example/pause:1", Networks: network.Plugins{Default: network.Bridge{}}})
+	s := sandbox.New(sandbox.Options{Engine: engine, Containers: engineContainers{engine}, PauseImage: "missing.example/pause:1", Networks: network.Plugins{Default: network.Bridge{}}})
 	_, err := s.RunPodSandbox(t.Context(), request(uniqueConfig()))
 	if err == nil || !strings.Contains(err.Error(), "manifest unknown") {
 		t.Errorf("got %v, want the registry's answer", err)
 	}
-	s = sandbox.New(sandbox.Options{Engine: engine, PauseImage: "good.example/pause:1", Networks: network.Plugins{Default: network.Bridge{}}})
+	s = sandbox.New(sandbox.Options{Engine: engine, Containers: engineContainers{engine}, PauseImage: "good.example/pause:1", Networks: network.Plugins{Default: network.Bridge{}}})
 	run(t, s, uniqueConfig())
 }
 
@@ -230,7 +230,7 @@ func TestRunRefuses(t *testing.T) {
 // request is cut off; one that has the same name and is finished stays there.
 func TestUnfinishedSandboxesAreNotListed(t *testing.T) {
 	engine := enginetest.NewMemory()
-	s := sandbox.New(sandbox.Options{Engine: engine, Networks: network.Plugins{Default: &fakeNetwork{}}})
+	s := sandbox.New(sandbox.Options{Engine: engine, Containers: engineContainers{engine}, Networks: network.Plugins{Default: &fakeNetwork{}}})
 	config := uniqueConfig()
 	listed := func() int { return len(listBy(t, s, nil)) }
 	var during []int
@@ -290,7 +290,7 @@ func (c *checkedNetwork) Check(_ context.Context, p network.Pod) error {
 func TestNetworksOfRunningPodsAreChecked(t *testing.T) {
 	engine, plugin, log := enginetest.NewMemory(), &checkedNetwork{}, &strings.Builder{}
 	s := sandbox.New(sandbox.Options{
-		Engine: engine, Log: slog.New(slog.NewTextHandler(log, nil)),
+		Engine: engine, Containers: engineContainers{engine}, Log: slog.New(slog.NewTextHandler(log, nil)),
 		Networks: network.Plugins{Default: plugin}.Observed(func(string, time.Duration, error) {}),
 	})
 	run(t, s, uniqueConfig())

@@ -18,7 +18,7 @@ import (
 func onEngine(t *testing.T) (*sandbox.Service, *docker.Client) {
 	t.Helper()
 	engine := enginetest.Require(t)
-	return sandbox.New(sandbox.Options{Engine: engine, Networks: network.Plugins{Default: network.Bridge{}}}), engine
+	return sandbox.New(sandbox.Options{Engine: engine, Containers: engineContainers{engine}, Networks: network.Plugins{Default: network.Bridge{}}}), engine
 }
 
 func uniqueConfig() *runtimeapi.PodSandboxConfig {

@@ -1,17 +1,14 @@
-// Package sandbox is the service of the shim that answers for pod sandboxes:
-// RunPodSandbox, StopPodSandbox, RemovePodSandbox, PodSandboxStatus and
-// ListPodSandbox.
+// Package sandbox answers the CRI's pod sandbox RPCs: run, stop, remove, status, list and
+// update.
 //
-// A sandbox is one engine container with a pause process. Its record is the
-// container's labels; pods of dockershim and cri-dockerd have the same and are
-// handled alike.
+// A sandbox is one engine container with a pause process, whose labels say what pod it is.
+// Pods of dockershim and cri-dockerd have the same labels and are handled alike.
 package sandbox
 
 import (
 	"cmp"
 	"context"
 	"log/slog"
-	"time"
 
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/network"
@@ -19,7 +16,6 @@ import (
 
 	"github.com/crishim/crishim/shim/host"
 	"github.com/crishim/crishim/shim/internal/keylock"
-	"github.com/crishim/crishim/shim/internal/lifecycle"
 	podnetwork "github.com/crishim/crishim/shim/network"
 	"github.com/crishim/crishim/shim/pause"
 )
@@ -47,12 +43,11 @@ type Containers interface {
 // Options are the parts that a Service works with.
 type Options struct {
 	Engine     Engine
-	Containers Containers // nil: the engine alone
+	Containers Containers
 	Networks   podnetwork.Plugins
 	PauseImage string // "": the built-in one
 	OOM        *host.OOMScore
 	Log        *slog.Logger
-	Now        func() time.Time
 }
 
 // Service answers the sandbox RPCs.
@@ -63,33 +58,13 @@ type Service struct {
 	pauseImage string
 	oom        *host.OOMScore
 	log        *slog.Logger
-	now        func() time.Time
-	creating   keylock.Lock
+	creating   keylock.Lock // by sandbox name
 	pending    pending
 }
 
-// New builds the service.
 func New(o Options) *Service {
-	s := &Service{engine: o.Engine, containers: o.Containers, networks: o.Networks, pauseImage: o.PauseImage, now: o.Now}
-	if s.now == nil {
-		s.now = time.Now
-	}
-	if s.containers == nil {
-		s.containers = engineContainers{s.engine}
-	}
+	s := &Service{engine: o.Engine, containers: o.Containers, networks: o.Networks, pauseImage: o.PauseImage}
 	s.log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	s.oom = cmp.Or(o.OOM, &host.OOMScore{Log: s.log})
 	return s
-}
-
-// engineContainers ends containers with the engine alone. It serves where no
-// container service keeps anything else than the engine's container.
-type engineContainers struct{ engine Engine }
-
-func (e engineContainers) Kill(ctx context.Context, id string) error {
-	return lifecycle.Stop(ctx, e.engine, id, 0)
-}
-
-func (e engineContainers) Remove(ctx context.Context, id string) error {
-	return lifecycle.Remove(ctx, e.engine, id)
 }

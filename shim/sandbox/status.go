@@ -11,8 +11,8 @@ import (
 	"github.com/crishim/crishim/shim/state"
 )
 
-// PodSandboxStatus describes a sandbox. That its addresses cannot be told just
-// now is no failure: a kubelet would take the pod for lost and make another.
+// PodSandboxStatus describes a sandbox. Unknown addresses are no error: a kubelet would take
+// the pod for lost and create another.
 func (s *Service) PodSandboxStatus(ctx context.Context, r *runtimeapi.PodSandboxStatusRequest) (*runtimeapi.PodSandboxStatusResponse, error) {
 	b, err := state.FindSandbox(ctx, s.engine, r.GetPodSandboxId())
 	if err != nil {
@@ -81,9 +81,8 @@ func namespaceOptions(b state.FoundSandbox) *runtimeapi.NamespaceOption {
 	return o
 }
 
-// UpdatePodSandboxResources takes note that the pod's resources changed. The
-// kubelet has changed the pod's cgroup itself by then, and the pause process
-// has no limits of its own, so there is nothing to pass on to the engine.
+// UpdatePodSandboxResources has nothing to do: the kubelet has changed the pod's cgroup
+// itself, and the pause process has no limits of its own.
 func (s *Service) UpdatePodSandboxResources(ctx context.Context, r *runtimeapi.UpdatePodSandboxResourcesRequest) (*runtimeapi.UpdatePodSandboxResourcesResponse, error) {
 	b, err := state.FindSandbox(ctx, s.engine, r.GetPodSandboxId())
 	if err != nil {

@@ -15,15 +15,12 @@ import (
 	"github.com/crishim/crishim/shim/state"
 )
 
-// pauseGrace is for sandbox images that ignore the signal to end.
+// pauseGrace, in seconds, is for sandbox images that ignore SIGTERM.
 const pauseGrace = 10
 
-// parallelStops bounds how many containers of one pod are ended at a time.
-const parallelStops = 8
-
-// StopPodSandbox ends the pod's containers at once, disconnects the sandbox and
-// stops it. A sandbox that is gone or stopped is fine; a network that could not
-// be torn down is an error, and the next call tries again.
+// StopPodSandbox kills the pod's containers, tears the network down and stops the sandbox.
+// A sandbox that is gone or stopped is fine; a network that could not be torn down is an
+// error, and the next call tries again.
 func (s *Service) StopPodSandbox(ctx context.Context, r *runtimeapi.StopPodSandboxRequest) (*runtimeapi.StopPodSandboxResponse, error) {
 	b, err := state.FindSandbox(ctx, s.engine, r.GetPodSandboxId())
 	if errdefs.IsNotFound(err) {
@@ -32,8 +29,8 @@ func (s *Service) StopPodSandbox(ctx context.Context, r *runtimeapi.StopPodSandb
 	if err != nil {
 		return nil, err
 	}
-	// What fails keeps nothing else from ending. The network is torn down before the
-	// sandbox ends, because the plugin needs its namespace.
+	// Each step is tried whatever fails. The network plugin needs the running sandbox's
+	// namespace.
 	if err := errors.Join(
 		s.eachContainer(ctx, b.Detail.ID, false, s.containers.Kill),
 		s.tearDown(ctx, b),
@@ -44,8 +41,8 @@ func (s *Service) StopPodSandbox(ctx context.Context, r *runtimeapi.StopPodSandb
 	return &runtimeapi.StopPodSandboxResponse{}, nil
 }
 
-// eachContainer calls f for the containers of a sandbox, a few at a time, and
-// returns all errors.
+// eachContainer calls f for the containers of a sandbox, several at a time, and returns all
+// errors.
 func (s *Service) eachContainer(ctx context.Context, sandboxID string, all bool, f func(context.Context, string) error) error {
 	list, err := s.engine.ContainerList(ctx, container.ListOptions{All: all, Filters: filters.NewArgs(
 		filters.Arg("label", state.LabelType+"="+state.TypeContainer),
@@ -56,7 +53,7 @@ func (s *Service) eachContainer(ctx context.Context, sandboxID string, all bool,
 	}
 	errs := make([]error, len(list))
 	var group errgroup.Group
-	group.SetLimit(parallelStops)
+	group.SetLimit(8)
 	for i, c := range list {
 		group.Go(func() error {
 			errs[i] = f(ctx, c.ID)
@@ -66,9 +63,9 @@ func (s *Service) eachContainer(ctx context.Context, sandboxID string, all bool,
 	return errors.Join(append(errs, group.Wait())...)
 }
 
-// RemovePodSandbox removes the pod's containers and the sandbox, running or
-// not. A sandbox that is gone is fine. While something of the pod could not be
-// freed the sandbox stays, because its labels are the only record of it.
+// RemovePodSandbox removes the pod's containers and the sandbox, running or not. A sandbox
+// that is gone is fine. It stays while something of the pod could not be removed, because
+// its labels are the only record of the pod.
 func (s *Service) RemovePodSandbox(ctx context.Context, r *runtimeapi.RemovePodSandboxRequest) (*runtimeapi.RemovePodSandboxResponse, error) {
 	b, err := state.FindSandbox(ctx, s.engine, r.GetPodSandboxId())
 	switch {

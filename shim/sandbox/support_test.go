@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/testing/protocmp"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/crishim/crishim/shim/internal/lifecycle"
 	"github.com/crishim/crishim/shim/sandbox"
 )
 
@@ -42,4 +43,15 @@ func listBy(t *testing.T, s *sandbox.Service, f *runtimeapi.PodSandboxFilter) []
 		t.Fatal(err)
 	}
 	return resp.GetItems()
+}
+
+// engineContainers ends containers with the engine alone.
+type engineContainers struct{ lifecycle.Engine }
+
+func (e engineContainers) Kill(ctx context.Context, id string) error {
+	return lifecycle.Stop(ctx, e, id, 0)
+}
+
+func (e engineContainers) Remove(ctx context.Context, id string) error {
+	return lifecycle.Remove(ctx, e, id)
 }
