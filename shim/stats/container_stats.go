@@ -3,6 +3,7 @@ package stats
 import (
 	"context"
 	"fmt"
+	"maps"
 	"strings"
 	"sync"
 	"time"
@@ -15,8 +16,8 @@ import (
 	"github.com/crishim/crishim/shim/state"
 )
 
-// ContainerStats measures one container. One that does not run has its
-// attributes and what it has written, and no usage.
+// ContainerStats measures one container. One that does not run has attributes and the size
+// of its layer, and no usage.
 func (s *Service) ContainerStats(ctx context.Context, r *runtimeapi.ContainerStatsRequest) (*runtimeapi.ContainerStatsResponse, error) {
 	t, err := s.inspect(ctx, r.GetContainerId())
 	if err != nil {
@@ -25,26 +26,22 @@ func (s *Service) ContainerStats(ctx context.Context, r *runtimeapi.ContainerSta
 	if t.isSandbox() {
 		return nil, fmt.Errorf("container %s is a pod sandbox: %w", t.c.ID, errdefs.ErrNotFound)
 	}
-	if !t.running() {
-		return &runtimeapi.ContainerStatsResponse{Stats: s.idle(t, s.beginLayers(t))}, nil
+	if t.running() {
+		m, ok, err := s.read(ctx, t, shown)
+		if err != nil {
+			return nil, err
+		}
+		if ok {
+			return &runtimeapi.ContainerStatsResponse{Stats: s.containerStats(t, m, s.beginLayers(t))}, nil
+		}
 	}
-	m, ok, err := s.read(ctx, t, shown)
-	if err != nil {
-		return nil, err
-	}
-	if !ok { // it has just ended
-		return &runtimeapi.ContainerStatsResponse{Stats: s.idle(t, s.beginLayers(t))}, nil
-	}
-	return &runtimeapi.ContainerStatsResponse{Stats: s.containerStats(t, m, s.beginLayers(t))}, nil
+	return &runtimeapi.ContainerStatsResponse{Stats: s.idle(t, s.beginLayers(t))}, nil
 }
 
 // ListContainerStats measures the containers that run.
 func (s *Service) ListContainerStats(ctx context.Context, r *runtimeapi.ListContainerStatsRequest) (*runtimeapi.ListContainerStatsResponse, error) {
 	f := r.GetFilter()
-	labels := []string{state.LabelType + "=" + state.TypeContainer}
-	for k, v := range f.GetLabelSelector() {
-		labels = append(labels, state.EncodeLabelKey(k)+"="+v)
-	}
+	labels := labelFilter(state.TypeContainer, f.GetLabelSelector())
 	wanted := func(c container.Summary) bool {
 		return strings.HasPrefix(c.ID, f.GetId()) && strings.HasPrefix(c.Labels[state.LabelSandboxID], f.GetPodSandboxId())
 	}
@@ -82,7 +79,7 @@ func (s *Service) containerStats(t target, m sample, until time.Time) *runtimeap
 	return stats
 }
 
-// idle is what can be said of a container without processes.
+// idle returns the stats of a container without processes.
 func (s *Service) idle(t target, until time.Time) *runtimeapi.ContainerStats {
 	stats := &runtimeapi.ContainerStats{Attributes: &runtimeapi.ContainerAttributes{
 		Id: t.c.ID, Metadata: t.member.Metadata, Labels: t.member.Labels, Annotations: t.member.Annotations,
@@ -154,12 +151,10 @@ func psi(p *cgroups.PSIStats) *runtimeapi.PsiStats {
 
 func value(n uint64) *runtimeapi.UInt64Value { return &runtimeapi.UInt64Value{Value: n} }
 
-// rateWindow is how far apart two samples must be to give a rate: less is
-// mostly noise.
+// rateWindow is the least time between two samples for a rate: less is mostly noise.
 const rateWindow = 500 * time.Millisecond
 
-// rates turns processor time into a rate with the help of earlier calls. A
-// caller that asks for the first time gets none.
+// rates computes the rate of processor time since an earlier call. The first call gets none.
 type rates struct {
 	mu   sync.Mutex // guards last
 	last map[string]point
@@ -171,7 +166,7 @@ type point struct {
 	rate  *uint64
 }
 
-// add notes a sample and returns nanoseconds of processor time per second.
+// add adds a sample and returns nanoseconds of processor time per second.
 func (r *rates) add(id string, at time.Time, usage uint64) *uint64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -192,13 +187,9 @@ func (r *rates) add(id string, at time.Time, usage uint64) *uint64 {
 	return &rate
 }
 
-// keep forgets every id that the function says no to.
+// keep forgets the other ids.
 func (r *rates) keep(alive func(id string) bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for id := range r.last {
-		if !alive(id) {
-			delete(r.last, id)
-		}
-	}
+	maps.DeleteFunc(r.last, func(id string, _ point) bool { return !alive(id) })
 }

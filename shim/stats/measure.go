@@ -10,7 +10,6 @@ import (
 	"maps"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -25,8 +24,8 @@ import (
 	"github.com/crishim/crishim/shim/host"
 )
 
-// collect measures many targets. Those that ended are left out, and those that
-// the engine does not answer for in time.
+// collect measures many targets. Those that ended are left out, and those for which the
+// engine does not answer in time.
 func (s *Service) collect(ctx context.Context, ts []target, what cgroups.Controller) (map[string]sample, error) {
 	var mu sync.Mutex
 	out := map[string]sample{}
@@ -39,7 +38,7 @@ func (s *Service) collect(ctx context.Context, ts []target, what cgroups.Control
 			return nil
 		}
 		if err != nil || !ok {
-			return s.forgive(ts[i].c.ID, err)
+			return s.skippable(ts[i].c.ID, err)
 		}
 		mu.Lock()
 		defer mu.Unlock()
@@ -49,43 +48,35 @@ func (s *Service) collect(ctx context.Context, ts []target, what cgroups.Control
 	return out, err
 }
 
-// read measures a running target, from files or else by the engine. ok is false
-// where it has ended meanwhile.
+// read measures a running target by its files, else by the engine. ok is false where it has
+// ended meanwhile.
 func (s *Service) read(ctx context.Context, t target, what cgroups.Controller) (m sample, ok bool, err error) {
 	dirs, err := host.Cgroups(t.c.State.Pid, t.c.ID)
 	if err == nil {
-		m = measure(dirs, what, s.now())
+		m = measure(dirs, what, time.Now())
 		if m.cpu.usage > 0 || m.memory.usage > 0 {
 			return m, true, nil
 		}
 	}
-	m, err = s.readEngine(ctx, t.c.ID)
-	if errdefs.IsNotFound(err) || errors.Is(err, errNotRunning) {
+	r, err := s.engine.ContainerStatsOneShot(ctx, t.c.ID)
+	if errdefs.IsNotFound(err) {
 		return m, false, nil
 	}
-	return m, err == nil, err
-}
-
-var errNotRunning = errors.New("the container is not running")
-
-// readEngine asks the engine for its own statistics.
-func (s *Service) readEngine(ctx context.Context, id string) (m sample, err error) {
-	r, err := s.engine.ContainerStatsOneShot(ctx, id)
 	if err != nil {
-		return m, fmt.Errorf("statistics of container %s: %w", id, err)
+		return m, false, fmt.Errorf("statistics of container %s: %w", t.c.ID, err)
 	}
 	defer func() { err = errors.Join(err, r.Body.Close()) }()
 	var answer container.StatsResponse
 	if err := json.NewDecoder(r.Body).Decode(&answer); err != nil && !errors.Is(err, io.EOF) {
-		return m, fmt.Errorf("statistics of container %s: %w", id, err)
+		return m, false, fmt.Errorf("statistics of container %s: %w", t.c.ID, err)
 	}
-	if answer.Read.IsZero() || answer.Read.Year() < 1970 {
-		return m, errNotRunning
+	if answer.Read.IsZero() || answer.Read.Year() < 1970 { // it does not run
+		return m, false, nil
 	}
-	return fromEngine(answer), nil
+	return fromEngine(answer), true, nil
 }
 
-// fromEngine reads the engine's answer, which is what its runtime's library has read.
+// fromEngine converts the engine's statistics, which come from the same library.
 func fromEngine(a container.StatsResponse) sample {
 	s := cgroups.NewStats()
 	s.CpuStats.CpuUsage.TotalUsage = a.CPUStats.CPUUsage.TotalUsage
@@ -112,7 +103,7 @@ func fromEngine(a container.StatsResponse) sample {
 	return m
 }
 
-// sample is what was measured of one cgroup at one time.
+// sample is one measurement of a cgroup.
 type sample struct {
 	at     time.Time
 	cpu    cpuSample
@@ -154,14 +145,13 @@ type ioDevice struct {
 	reads, writes         uint64
 }
 
-// What is read of a cgroup: what the stats of containers and pods show, or what
-// the metrics are made of.
+// What is read of a cgroup: for the stats of containers and pods, or for the metrics.
 const (
 	shown      = cgroups.CPU | cgroups.Memory | cgroups.IO
 	everything = shown | cgroups.Pids | cgroups.HugeTLB
 )
 
-// measure reads the files of a cgroup. What they do not tell is zero.
+// measure reads the files of a cgroup. What is not in them is zero.
 func measure(dirs host.CgroupDirs, what cgroups.Controller, at time.Time) sample {
 	var m sample
 	if dirs.V2() {
@@ -223,8 +213,8 @@ func measureV1(dirs host.CgroupDirs, what cgroups.Controller, at time.Time) samp
 	return m
 }
 
-// usageV1 reads what is shown. The library reads four times as many files for it on
-// version 1, and takes five times as long: more than a list of 200 containers may.
+// usageV1 reads what stats show. On version 1 the library would read four times as many files
+// and take five times as long: too long for a list of 200 containers.
 func usageV1(dirs host.CgroupDirs, stats *cgroups.Stats) {
 	memory, swap := &stats.MemoryStats.Usage, &stats.MemoryStats.SwapUsage
 	stats.CpuStats.CpuUsage.TotalUsage, _ = fscommon.GetCgroupParamUint(dirs["cpuacct"], "cpuacct.usage")
@@ -240,8 +230,8 @@ func usageV1(dirs host.CgroupDirs, stats *cgroups.Stats) {
 	}
 }
 
-// sampleOf takes what is reported out of what was read, by the kernel or the engine.
-// The table of memory has the kernel's names: those of version 1 or of version 2.
+// sampleOf converts what was read. The map of memory has the kernel's names: those of cgroup
+// version 1 or 2.
 func sampleOf(s *cgroups.Stats, at time.Time) sample {
 	first := func(names ...string) uint64 {
 		for _, name := range names {
@@ -278,38 +268,28 @@ func sampleOf(s *cgroups.Stats, at time.Time) sample {
 }
 
 func devices(b cgroups.BlkioStats) []ioDevice {
-	found := map[string]*ioDevice{}
-	of := func(e cgroups.BlkioStatEntry) *ioDevice {
-		name := strconv.FormatUint(e.Major, 10) + ":" + strconv.FormatUint(e.Minor, 10)
-		if found[name] == nil {
-			found[name] = &ioDevice{device: name}
-		}
-		return found[name]
-	}
-	for _, e := range b.IoServiceBytesRecursive {
-		switch e.Op {
-		case "Read", "read":
-			of(e).readBytes = e.Value
-		case "Write", "write":
-			of(e).writeBytes = e.Value
-		}
-	}
-	for _, e := range b.IoServicedRecursive {
-		switch e.Op {
-		case "Read", "read":
-			of(e).reads = e.Value
-		case "Write", "write":
-			of(e).writes = e.Value
+	found := map[string]ioDevice{}
+	add := func(entries []cgroups.BlkioStatEntry, read, write func(*ioDevice) *uint64) {
+		for _, e := range entries {
+			name := fmt.Sprintf("%d:%d", e.Major, e.Minor)
+			d := found[name]
+			switch d.device = name; strings.ToLower(e.Op) {
+			case "read":
+				*read(&d) = e.Value
+			case "write":
+				*write(&d) = e.Value
+			default:
+				continue
+			}
+			found[name] = d
 		}
 	}
-	var out []ioDevice
-	for _, name := range slices.Sorted(maps.Keys(found)) {
-		out = append(out, *found[name])
-	}
-	return out
+	add(b.IoServiceBytesRecursive, func(d *ioDevice) *uint64 { return &d.readBytes }, func(d *ioDevice) *uint64 { return &d.writeBytes })
+	add(b.IoServicedRecursive, func(d *ioDevice) *uint64 { return &d.reads }, func(d *ioDevice) *uint64 { return &d.writes })
+	return slices.SortedFunc(maps.Values(found), func(x, y ioDevice) int { return strings.Compare(x.device, y.device) })
 }
 
-// processDir is a directory that lists the processes; on version 1 all hierarchies do.
+// processDir returns a directory that lists the processes; in version 1 all hierarchies do.
 func processDir(dirs host.CgroupDirs) string {
 	for _, controller := range []string{"", "memory", "cpu", "pids", "freezer"} {
 		if dir := dirs[controller]; dir != "" {
@@ -319,9 +299,9 @@ func processDir(dirs host.CgroupDirs) string {
 	return ""
 }
 
-// unlimited is what counts as no limit: cgroup v1 writes the largest multiple of the
-// page size, v2 the word "max". No limit of a container is 0.
+// unlimited and more is no limit: cgroup v1 has the largest multiple of the page size, v2
+// the word "max".
 const unlimited = 1 << 62
 
-// sub is a-b, 0 where the two were read at unlucky moments.
+// sub is a-b, or 0: the two may have been read at different times.
 func sub(a, b uint64) uint64 { return a - min(a, b) }

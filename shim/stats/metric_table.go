@@ -12,7 +12,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Labels that every metric has, as a kubelet's cAdvisor writes them.
+// baseLabels are those of every metric, as in a kubelet's cAdvisor.
 var baseLabels = []string{"container", "id", "image", "name", "namespace", "pod"}
 
 const (
@@ -20,9 +20,8 @@ const (
 	gauge   = runtimeapi.MetricType_GAUGE
 )
 
-// metric is one of cAdvisor's metrics: how it is described, and how its values
-// are taken from what was measured. The CRI carries whole numbers, so times
-// are in whole seconds.
+// metric is one of cAdvisor's metrics: its description, and how its values are computed. The
+// CRI has whole numbers only, so times are whole seconds.
 type metric struct {
 	name, help string
 	kind       runtimeapi.MetricType
@@ -47,7 +46,6 @@ func maybe(n *uint64) []labelled {
 	return one(*n)
 }
 
-// containerMetrics are the metrics of a container.
 func containerMetrics() []metric {
 	return slices.Concat(cpuMetrics(), memoryMetrics(), diskMetrics(), pressureMetrics(), processMetrics(), specMetrics())
 }
@@ -188,16 +186,13 @@ func processMetrics() []metric {
 	}
 }
 
-// defaultPeriod is the kernel's, where a container has none of its own.
-const defaultPeriod = 100000
-
 func specMetrics() []metric {
 	of := func(name, help string, pick func(container.Resources) int64) metric {
-		return metric{name, help, gauge, nil, func(c *containerView) []labelled { return one(positive(pick(c.spec))) }}
+		return metric{name, help, gauge, nil, func(c *containerView) []labelled { return one(uint64(max(pick(c.spec), 0))) }}
 	}
 	return []metric{
 		of("container_spec_cpu_period", "Period of the processor quota, in microseconds.", func(r container.Resources) int64 {
-			return cmp.Or(max(r.CPUPeriod, 0), defaultPeriod)
+			return cmp.Or(max(r.CPUPeriod, 0), 100000) // the kernel's default
 		}),
 		{"container_spec_cpu_quota", "Processor quota per period, in microseconds.", gauge, nil, func(c *containerView) []labelled {
 			if c.spec.CPUQuota <= 0 {
@@ -231,7 +226,6 @@ func networkMetrics() []networkMetric {
 	}
 }
 
-// descriptors describes every metric that a call may return.
 func descriptors() []*runtimeapi.MetricDescriptor {
 	var out []*runtimeapi.MetricDescriptor
 	for _, m := range containerMetrics() {

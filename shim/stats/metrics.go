@@ -29,7 +29,7 @@ func (s *Service) ListMetricDescriptors(context.Context, *runtimeapi.ListMetricD
 }
 
 // ListPodSandboxMetrics returns the metrics of the pods that run. It needs the engine's
-// host: most of the metrics are not among what the engine tells.
+// host, because the engine's statistics lack most of the metrics.
 func (s *Service) ListPodSandboxMetrics(ctx context.Context, _ *runtimeapi.ListPodSandboxMetricsRequest) (*runtimeapi.ListPodSandboxMetricsResponse, error) {
 	sandboxes, err := s.targets(ctx, nil, state.LabelType+"="+state.TypeSandbox)
 	if err != nil {
@@ -59,17 +59,23 @@ func (s *Service) ListPodSandboxMetrics(ctx context.Context, _ *runtimeapi.ListP
 			if err != nil {
 				return nil, err
 			}
-			pod.ContainerMetrics = append(pod.ContainerMetrics, &runtimeapi.ContainerMetrics{
-				ContainerId: t.c.ID, Metrics: valuesOf(v, labelsOf(t.member.Metadata.GetName(), t, t.member.Pod)),
-			})
+			labels, values := labelsOf(t.member.Metadata.GetName(), t, t.member.Pod), []*runtimeapi.Metric{}
+			for _, m := range containerMetrics() {
+				for _, l := range m.values(v) {
+					values = append(values, &runtimeapi.Metric{
+						Name: m.name, MetricType: m.kind, Value: value(l.value), LabelValues: slices.Concat(labels, l.labels),
+					})
+				}
+			}
+			pod.ContainerMetrics = append(pod.ContainerMetrics, &runtimeapi.ContainerMetrics{ContainerId: t.c.ID, Metrics: values})
 		}
 		out.PodMetrics = append(out.PodMetrics, pod)
 	}
 	return out, nil
 }
 
-// onHost is an error where none of the sandboxes has its processes here, and
-// they have not just ended.
+// onHost is an error where none of the sandboxes has its processes on this host, and they
+// have not just ended.
 func (s *Service) onHost(ctx context.Context, sandboxes []target) error {
 	for _, t := range sandboxes {
 		_, err := host.Cgroups(t.c.State.Pid, t.c.ID)
@@ -84,21 +90,9 @@ func (s *Service) onHost(ctx context.Context, sandboxes []target) error {
 	return nil
 }
 
-// labelsOf are the values of baseLabels, in their order.
+// labelsOf returns the values of baseLabels.
 func labelsOf(container string, t target, pod *runtimeapi.PodSandboxMetadata) []string {
 	return []string{container, t.c.ID, t.c.Config.Image, strings.TrimPrefix(t.c.Name, "/"), pod.GetNamespace(), pod.GetName()}
-}
-
-func valuesOf(v *containerView, base []string) []*runtimeapi.Metric {
-	var out []*runtimeapi.Metric
-	for _, m := range containerMetrics() {
-		for _, l := range m.values(v) {
-			out = append(out, &runtimeapi.Metric{
-				Name: m.name, MetricType: m.kind, Value: value(l.value), LabelValues: slices.Concat(base, l.labels),
-			})
-		}
-	}
-	return out
 }
 
 func podMetrics(sandbox target) []*runtimeapi.Metric {
@@ -114,7 +108,7 @@ func podMetrics(sandbox target) []*runtimeapi.Metric {
 	return out
 }
 
-// containerView is what the metrics of one container are taken from.
+// containerView is what the metrics of one container are computed from.
 type containerView struct {
 	m       sample
 	started uint64 // seconds since 1970
@@ -130,7 +124,6 @@ type fsView struct {
 	used, size, inodes, inodesFree uint64
 }
 
-// view looks at a container on this host.
 func (s *Service) view(t target, m sample, until time.Time) (*containerView, error) {
 	started, err := convert.UnixNano(t.c.State.StartedAt)
 	if err != nil {
@@ -146,12 +139,27 @@ func (s *Service) view(t target, m sample, until time.Time) (*containerView, err
 			v.openFiles = &limits.OpenFiles
 		}
 	}
+	// The open files of the processes, but of those that end meanwhile or are another user's.
+	v.files, v.sockets = new(uint64), new(uint64)
 	processes, _ := cgroups.GetPids(processDir(dirs))
-	v.descriptors(processes)
+	for _, pid := range processes {
+		process, err := procfs.NewProc(pid)
+		if err != nil {
+			continue
+		}
+		targets, err := process.FileDescriptorTargets()
+		if err != nil {
+			continue
+		}
+		*v.files += uint64(len(targets))
+		for _, target := range targets {
+			if strings.HasPrefix(target, "socket:") {
+				*v.sockets++
+			}
+		}
+	}
 	return v, nil
 }
-
-func positive(n int64) uint64 { return uint64(max(n, 0)) }
 
 func (s *Service) filesystem(t target, until time.Time) *fsView {
 	size, ok := s.layer(t, until)
@@ -166,40 +174,10 @@ func (s *Service) filesystem(t target, until time.Time) *fsView {
 	v := &fsView{used: size.bytes, size: st.Blocks * uint64(st.Bsize), inodes: st.Files, inodesFree: st.Ffree}
 	var dir syscall.Stat_t
 	if syscall.Stat(on, &dir) == nil {
-		v.device = deviceName(dir.Dev)
+		v.device = fmt.Sprintf("%d:%d", unix.Major(dir.Dev), unix.Minor(dir.Dev))
+		if target, err := os.Readlink("/sys/dev/block/" + v.device); err == nil {
+			v.device = "/dev/" + filepath.Base(target)
+		}
 	}
 	return v
-}
-
-// deviceName is the device's path where the kernel names one, else its numbers.
-func deviceName(dev uint64) string {
-	numbers := fmt.Sprintf("%d:%d", unix.Major(dev), unix.Minor(dev))
-	target, err := os.Readlink("/sys/dev/block/" + numbers)
-	if err != nil {
-		return numbers
-	}
-	return "/dev/" + filepath.Base(target)
-}
-
-// descriptors counts what the processes have open. A process that ends
-// meanwhile, or belongs to somebody else, is left out.
-func (v *containerView) descriptors(processes []int) {
-	var files, sockets uint64
-	for _, pid := range processes {
-		process, err := procfs.NewProc(pid)
-		if err != nil {
-			continue
-		}
-		targets, err := process.FileDescriptorTargets()
-		if err != nil {
-			continue
-		}
-		files += uint64(len(targets))
-		for _, target := range targets {
-			if strings.HasPrefix(target, "socket:") {
-				sockets++
-			}
-		}
-	}
-	v.files, v.sockets = &files, &sockets
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/crishim/crishim/shim/state"
 )
 
-// PodSandboxStats measures one pod: its network, its containers, and all of it.
+// PodSandboxStats measures one pod: its network, its containers, and their sum.
 func (s *Service) PodSandboxStats(ctx context.Context, r *runtimeapi.PodSandboxStatsRequest) (*runtimeapi.PodSandboxStatsResponse, error) {
 	t, err := s.inspect(ctx, r.GetPodSandboxId())
 	if err != nil {
@@ -44,10 +44,7 @@ func (s *Service) PodSandboxStats(ctx context.Context, r *runtimeapi.PodSandboxS
 // ListPodSandboxStats measures the pods that run.
 func (s *Service) ListPodSandboxStats(ctx context.Context, r *runtimeapi.ListPodSandboxStatsRequest) (*runtimeapi.ListPodSandboxStatsResponse, error) {
 	f := r.GetFilter()
-	labels := []string{state.LabelType + "=" + state.TypeSandbox}
-	for k, v := range f.GetLabelSelector() {
-		labels = append(labels, state.EncodeLabelKey(k)+"="+v)
-	}
+	labels := labelFilter(state.TypeSandbox, f.GetLabelSelector())
 	sandboxes, err := s.targets(ctx, func(c container.Summary) bool { return strings.HasPrefix(c.ID, f.GetId()) }, labels...)
 	if err != nil {
 		return nil, err
@@ -59,8 +56,8 @@ func (s *Service) ListPodSandboxStats(ctx context.Context, r *runtimeapi.ListPod
 	return &runtimeapi.ListPodSandboxStatsResponse{Stats: stats}, nil
 }
 
-// pods measures sandboxes and the containers in them; labels narrow the search
-// for containers. With all of them the rates of what no longer runs are dropped.
+// pods measures sandboxes and the containers in them, which labels filter. With all of them
+// the rates of what no longer runs are dropped.
 func (s *Service) pods(ctx context.Context, sandboxes []target, all bool, labels ...string) ([]*runtimeapi.PodSandboxStats, error) {
 	members, err := s.targets(ctx, nil, append(labels, state.LabelType+"="+state.TypeContainer)...)
 	if err != nil {
@@ -87,7 +84,7 @@ func (s *Service) pods(ctx context.Context, sandboxes []target, all bool, labels
 	return out, nil
 }
 
-// podPrefix names a pod's rate in distinction to that of its sandbox's container.
+// podPrefix is the prefix of a pod's id in rates; the sandbox's own container has none.
 const podPrefix = "pod/"
 
 func (s *Service) podStats(sandbox target, own sample, members []target, samples map[string]sample, until time.Time) *runtimeapi.PodSandboxStats {
@@ -119,8 +116,8 @@ func (s *Service) podStats(sandbox target, own sample, members []target, samples
 	}
 }
 
-// podNetwork lists the interfaces of a pod without the loopback. It is empty for a
-// pod on the host's network, which is nobody's own.
+// podNetwork lists the interfaces of a pod without the loopback, none for a pod on the
+// host's network.
 func podNetwork(sandbox target) []procfs.NetDevLine {
 	if sandbox.c.HostConfig.NetworkMode.IsHost() {
 		return nil
@@ -141,9 +138,6 @@ func podNetwork(sandbox target) []procfs.NetDevLine {
 	return slices.SortedFunc(maps.Values(interfaces), func(a, b procfs.NetDevLine) int { return strings.Compare(a.Name, b.Name) })
 }
 
-// defaultInterface is the pod's own, whatever connected it.
-const defaultInterface = "eth0"
-
 func networkUsage(interfaces []procfs.NetDevLine, at time.Time) *runtimeapi.NetworkUsage {
 	if len(interfaces) == 0 {
 		return nil
@@ -153,18 +147,18 @@ func networkUsage(interfaces []procfs.NetDevLine, at time.Time) *runtimeapi.Netw
 		usage := &runtimeapi.NetworkInterfaceUsage{
 			Name: i.Name, RxBytes: value(i.RxBytes), RxErrors: value(i.RxErrors), TxBytes: value(i.TxBytes), TxErrors: value(i.TxErrors),
 		}
-		if i.Name == defaultInterface {
+		if i.Name == "eth0" { // with every network plugin
 			u.DefaultInterface = usage
-			continue
+		} else {
+			u.Interfaces = append(u.Interfaces, usage)
 		}
-		u.Interfaces = append(u.Interfaces, usage)
 	}
 	return u
 }
 
-// podCgroups is the cgroup that a kubelet made for the pod: it holds the pod's
-// uid in its name, and counts what containers used that are gone. A parent
-// that several pods share says nothing about one of them.
+// podCgroups returns the cgroup that a kubelet made for the pod: it has the pod's uid in its
+// name, and counts what containers used that are gone. A parent that several pods share
+// tells nothing about one of them.
 func podCgroups(sandbox target) (host.CgroupDirs, bool) {
 	uid := sandbox.sandbox.Metadata.GetUid()
 	dirs, err := host.Cgroups(sandbox.c.State.Pid, sandbox.c.ID)
@@ -183,7 +177,7 @@ func podCgroups(sandbox target) (host.CgroupDirs, bool) {
 	return parents, true
 }
 
-// add sums two cgroups of a pod. Pressures cannot be added.
+// add sums two cgroups of a pod. Pressures have no sum.
 func add(a, b sample) sample {
 	a.cpu.usage += b.cpu.usage
 	a.cpu.pressure, a.memory.pressure, a.io.pressure = nil, nil, nil

@@ -1,14 +1,15 @@
-// Package stats is the service of the shim that measures: ContainerStats,
-// PodSandboxStats, their lists, and the metrics under cAdvisor's names.
+// Package stats answers ContainerStats, PodSandboxStats, their lists, and the metrics RPCs
+// with cAdvisor's names.
 //
 // Where the engine is on this host the numbers come from the files of cgroups, version
 // 1 or 2, and of /proc, well under a millisecond per container. The engine's own
-// statistics, which take a second or two each on engines before 23, are asked
-// in parallel and only where there are no files to read. Nothing is collected
+// statistics, which take a second or two each on engines before 23, are read
+// in parallel and only where there are no files. Nothing is collected
 // in the background but the size of writable layers, which takes a disk walk.
 package stats
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -37,42 +38,27 @@ type Engine interface {
 type Options struct {
 	Engine Engine
 	Log    *slog.Logger
-	Now    func() time.Time
 }
 
 // Service answers the RPCs about usage.
 type Service struct {
 	engine  Engine
 	log     *slog.Logger
-	now     func() time.Time
 	rates   rates
 	sizes   *sizes
 	timeout time.Duration // how long a list waits for one container
 }
 
-// timeout is more than the two seconds that old engines take.
-const timeout = 10 * time.Second
-
-// New builds the service. Close ends the disk walks that its calls begin.
+// New builds the service. Old engines take two seconds for one container.
 func New(o Options) *Service {
-	s := &Service{engine: o.Engine, log: o.Log, now: o.Now, sizes: newSizes(), timeout: timeout}
-	if s.log == nil {
-		s.log = slog.New(slog.DiscardHandler)
-	}
-	if s.now == nil {
-		s.now = time.Now
-	}
-	return s
+	return &Service{engine: o.Engine, log: cmp.Or(o.Log, slog.New(slog.DiscardHandler)), sizes: newSizes(), timeout: 10 * time.Second}
 }
 
-// Close ends what runs in the background and waits for it.
+// Close ends the disk walks that calls began.
 func (s *Service) Close() error {
 	s.sizes.close()
 	return nil
 }
-
-// parallel bounds the questions to the engine at one time.
-const parallel = 8
 
 // target is a container to measure, a pod's or the sandbox itself.
 type target struct {
@@ -88,7 +74,6 @@ func (t target) running() bool {
 	return t.c.ContainerJSONBase != nil && t.c.State != nil && t.c.State.Running && t.c.State.Pid > 0
 }
 
-// inspect finds one target.
 func (s *Service) inspect(ctx context.Context, id string) (target, error) {
 	c, err := state.Inspect(ctx, s.engine, "container", id)
 	if err != nil {
@@ -104,8 +89,8 @@ func (s *Service) inspect(ctx context.Context, id string) (target, error) {
 	return t, nil
 }
 
-// targets lists what runs, is wanted (nil: all is) and carries the labels. Those
-// that end meanwhile are left out.
+// targets lists what runs, is wanted (nil: all) and has the labels. Those that end meanwhile
+// are left out.
 func (s *Service) targets(ctx context.Context, wanted func(container.Summary) bool, labels ...string) ([]target, error) {
 	args := filters.NewArgs()
 	for _, l := range labels {
@@ -122,23 +107,26 @@ func (s *Service) targets(ctx context.Context, wanted func(container.Summary) bo
 	err = each(ctx, len(summaries), func(ctx context.Context, i int) error {
 		t, err := s.inspect(ctx, summaries[i].ID)
 		found[i] = t
-		return s.forgive(summaries[i].ID, err)
+		return s.skippable(summaries[i].ID, err)
 	})
 	if err != nil {
 		return nil, err
 	}
-	var out []target
-	for _, t := range found {
-		if t.running() {
-			out = append(out, t)
-		}
-	}
-	return out, nil
+	return slices.DeleteFunc(found, func(t target) bool { return !t.running() }), nil
 }
 
-// forgive leaves a container out that is gone, or that the engine is in trouble
-// with: one container must not keep the others from being measured.
-func (s *Service) forgive(id string, err error) error {
+// labelFilter returns the engine's labels for a type and a CRI label selector.
+func labelFilter(kind string, selector map[string]string) []string {
+	labels := []string{state.LabelType + "=" + kind}
+	for k, v := range selector {
+		labels = append(labels, state.EncodeLabelKey(k)+"="+v)
+	}
+	return labels
+}
+
+// skippable returns nil for the error of a container that is gone, or that the engine is in
+// trouble with: one container must not keep the others from being measured.
+func (s *Service) skippable(id string, err error) error {
 	if errdefs.IsNotFound(err) {
 		return nil
 	}
@@ -149,10 +137,10 @@ func (s *Service) forgive(id string, err error) error {
 	return err
 }
 
-// each works on the numbers below n, some at the same time.
+// each calls do for the numbers below n, several at a time.
 func each(ctx context.Context, n int, do func(ctx context.Context, i int) error) error {
 	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(parallel)
+	g.SetLimit(8)
 	for i := range n {
 		g.Go(func() error { return do(ctx, i) })
 	}

@@ -18,10 +18,10 @@ import (
 )
 
 const (
-	sizeFresh  = time.Minute            // a size is good for that long
+	sizeFresh  = time.Minute            // a size is cached that long
 	sizeBudget = 200 * time.Millisecond // how long a call waits for a disk walk
 	sizeWalks  = 2                      // at the same time
-	sizeKept   = 4096                   // containers remembered
+	sizeKept   = 4096                   // sizes cached
 	findTime   = 2 * time.Minute        // that one container may keep the others waiting
 )
 
@@ -30,15 +30,14 @@ type layerSize struct {
 	bytes  uint64
 	inodes uint64 // 0 where only the engine knows the size
 	at     time.Time
-	root   string // the engine's directory that the layer is below of
+	root   string // the engine's directory
 }
 
-// findSize finds out a size.
 type findSize func(ctx context.Context) (layerSize, error)
 
-// sizes measures writable layers, by walking them or by asking the engine, which
-// walks then, each at most once a minute, and remembers the result. A call waits only
-// briefly; a longer walk goes on and its result is there for a later call.
+// sizes measures writable layers by a disk walk, its own or the engine's, at most once a
+// minute each, and caches the results. A call waits only briefly; a longer walk goes on, for
+// a later call.
 type sizes struct {
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -59,12 +58,14 @@ func newSizes() *sizes {
 }
 
 func (s *sizes) close() {
+	s.mu.Lock() // begin starts no walk after this
 	s.cancel()
+	s.mu.Unlock()
 	s.walks.Wait()
 }
 
-// of returns the size of a container's layer; ok is false while it is not known. It waits
-// for a walk, but not beyond until.
+// of returns the size of a container's layer, false while it is not known. It waits for a
+// walk, but not beyond until.
 func (s *sizes) of(id string, find findSize, until time.Time) (layerSize, bool) {
 	if done := s.begin(id, find); done != nil {
 		budget := time.NewTimer(time.Until(until))
@@ -80,8 +81,8 @@ func (s *sizes) of(id string, find findSize, until time.Time) (layerSize, bool) 
 	return size, ok
 }
 
-// begin starts a walk unless the size is fresh; it returns what is closed when
-// the walk that runs has ended.
+// begin starts a walk unless one runs or the size is fresh, and returns what is closed when
+// the walk has ended.
 func (s *sizes) begin(id string, find findSize) <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -95,39 +96,34 @@ func (s *sizes) begin(id string, find findSize) <-chan struct{} {
 	s.busy[id] = done
 	s.walks.Go(func() {
 		defer close(done)
-		s.finish(id, find)
+		var size layerSize
+		var err error
+		select {
+		case s.slots <- struct{}{}:
+			ctx, cancel := context.WithTimeout(s.ctx, findTime)
+			size, err = find(ctx)
+			cancel()
+			<-s.slots
+		case <-s.ctx.Done():
+			err = s.ctx.Err()
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.busy, id)
+		delete(s.known, id)
+		if len(s.known) >= sizeKept {
+			clear(s.known)
+		}
+		if err == nil {
+			s.known[id] = size
+		}
 	})
 	return done
 }
 
-func (s *sizes) finish(id string, find findSize) {
-	var size layerSize
-	var err error
-	select {
-	case s.slots <- struct{}{}:
-		ctx, cancel := context.WithTimeout(s.ctx, findTime)
-		size, err = find(ctx)
-		cancel()
-		<-s.slots
-	case <-s.ctx.Done():
-		err = s.ctx.Err()
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.busy, id)
-	if err != nil {
-		delete(s.known, id)
-		return
-	}
-	if len(s.known) >= sizeKept {
-		clear(s.known)
-	}
-	s.known[id] = size
-}
-
-// walk adds up what a directory holds, a file with several names once. What
-// goes away meanwhile is not counted. A container writes there: it may have any
-// number of files, and put a link in the place of a directory.
+// walk sums the files of a directory, one with several names once. What is removed
+// meanwhile is not counted. A container writes there: it may have any number of files, and
+// put a link in the place of a directory.
 func walk(ctx context.Context, dir string) (layerSize, error) {
 	size := layerSize{at: time.Now()}
 	root, err := os.OpenRoot(dir)
@@ -170,7 +166,7 @@ func walk(ctx context.Context, dir string) (layerSize, error) {
 	return size, nil
 }
 
-// entries hands on what is in a directory, a few at a time.
+// entries reads a directory, some entries at a time.
 func entries(ctx context.Context, root *os.Root, name string, each func(fs.DirEntry)) error {
 	f, err := root.OpenFile(name, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 	if err != nil {
@@ -192,8 +188,7 @@ func entries(ctx context.Context, root *os.Root, name string, each func(fs.DirEn
 	return nil
 }
 
-// layer is the size of what the container has written, where that can be told
-// before until.
+// layer returns the size of what the container has written, where it is known before until.
 func (s *Service) layer(t target, until time.Time) (layerSize, bool) {
 	find := s.layerFinder(t)
 	if find == nil {
@@ -202,8 +197,8 @@ func (s *Service) layer(t target, until time.Time) (layerSize, bool) {
 	return s.sizes.of(t.c.ID, find, until)
 }
 
-// beginLayers starts the walks for many containers, which then share one budget
-// of waiting, and returns the end of that.
+// beginLayers starts the walks for many containers, and returns until when to wait for all
+// of them.
 func (s *Service) beginLayers(ts ...target) time.Time {
 	for _, t := range ts {
 		if find := s.layerFinder(t); find != nil && !t.isSandbox() {
@@ -213,18 +208,19 @@ func (s *Service) beginLayers(ts ...target) time.Time {
 	return time.Now().Add(sizeBudget)
 }
 
-// layerFinder is nil for a container whose layer is on another host. An engine that does
+// layerFinder returns nil for a container whose layer is on another host. An engine that does
 // not say where the layer is, as with containerd's image store, is asked for the size.
 func (s *Service) layerFinder(t target) findSize {
-	switch dir := layerDir(t); {
-	case dir != "":
+	dir := t.c.GraphDriver.Data["UpperDir"]
+	if dir == "" && t.c.GraphDriver.Name != "" {
+		return func(ctx context.Context) (layerSize, error) { return s.askSize(ctx, t.c.ID) }
+	}
+	if _, err := os.Stat(dir); err == nil && t.c.GraphDriver.Name == "overlay2" {
 		return func(ctx context.Context) (layerSize, error) {
 			size, err := walk(ctx, dir)
 			size.root, _, _ = strings.Cut(dir, "/overlay2/")
 			return size, err
 		}
-	case t.c.GraphDriver.Name != "" && t.c.GraphDriver.Data["UpperDir"] == "":
-		return func(ctx context.Context) (layerSize, error) { return s.askSize(ctx, t.c.ID) }
 	}
 	return nil
 }
@@ -241,18 +237,5 @@ func (s *Service) askSize(ctx context.Context, id string) (layerSize, error) {
 	if err != nil {
 		return layerSize{}, fmt.Errorf("ask the docker engine for its root directory: %w", err)
 	}
-	return layerSize{bytes: positive(*c.SizeRw), at: time.Now(), root: info.DockerRootDir}, nil
-}
-
-// layerDir is the directory of the container's writable layer, "" where it is
-// not on this host.
-func layerDir(t target) string {
-	dir := t.c.GraphDriver.Data["UpperDir"]
-	if t.c.GraphDriver.Name != "overlay2" || dir == "" {
-		return ""
-	}
-	if _, err := os.Stat(dir); err != nil {
-		return ""
-	}
-	return dir
+	return layerSize{bytes: uint64(max(*c.SizeRw, 0)), at: time.Now(), root: info.DockerRootDir}, nil
 }
