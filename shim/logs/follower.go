@@ -21,11 +21,11 @@ import (
 const (
 	retryFirst = 100 * time.Millisecond
 	retryMax   = 10 * time.Second
-	// endPause is how long an engine may take from the end of a container's log to
-	// the end of the container.
+	// endPause is the time that engines take from the end of a container's log to the end
+	// of the container.
 	endPause = 5 * time.Millisecond
-	// progressTime is how long the follower of an ended container may write nothing
-	// before it is not waited for any more.
+	// The follower of an ended container is waited for until it has written nothing for
+	// progressTime.
 	progressTime = 5 * time.Second
 )
 
@@ -40,11 +40,11 @@ type follower struct {
 	now    func() time.Time
 
 	late   atomic.Bool  // the container may have been reported as ended
-	began  time.Time    // what the two below count from
-	wanted atomic.Int64 // when the end was asked for first; 0: never
+	began  time.Time    // the two below count from it
+	wanted atomic.Int64 // when the end was waited for first; 0: never
 	moved  atomic.Int64 // when something was written last
 
-	mu   sync.Mutex // guards what follows, also while a line is written
+	mu   sync.Mutex // guards the fields below, also while a line is written
 	file *os.File
 	out  *bufio.Writer
 	pos  *position
@@ -60,13 +60,12 @@ func newFollower(id string, at logdir.Place, engine Engine, log *slog.Logger) (*
 	return f, nil
 }
 
-// disk is a follower's file, and notes progress.
+// disk writes to a follower's file, and records progress.
 type disk struct {
 	f    *follower
 	file *os.File
 }
 
-// Write implements io.Writer.
 func (d disk) Write(p []byte) (int, error) {
 	n, err := d.file.Write(p)
 	if n > 0 {
@@ -75,8 +74,8 @@ func (d disk) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// run follows the engine until the container has ended and all of its log is
-// written. What goes wrong on the way is tried again.
+// run follows the engine's log until the container has ended and all of it is written. It
+// retries after errors.
 func (f *follower) run(ctx context.Context) {
 	defer close(f.done)
 	defer f.close()
@@ -92,7 +91,7 @@ func (f *follower) run(ctx context.Context) {
 			return
 		case errdefs.IsNotFound(err):
 			return // the container was removed, and its log with it
-		case errdefs.IsNotImplemented(err):
+		case errdefs.IsNotImplemented(err): // dockershim: IsCRISupportedLogDriver
 			f.log.Warn("the engine's log driver cannot be read, the container has no log", "error", err)
 			return
 		case errors.Is(err, errStreamEnded) && !ending:
@@ -109,8 +108,8 @@ func (f *follower) run(ctx context.Context) {
 	}
 }
 
-// follow writes until the engine's stream ends. No error means that the
-// container has ended and nothing is missing.
+// follow writes until the engine's stream ends. It returns no error when the container has
+// ended and its log is complete.
 func (f *follower) follow(ctx context.Context) error {
 	c, err := f.engine.ContainerInspect(ctx, f.id)
 	if err != nil {
@@ -124,14 +123,14 @@ func (f *follower) follow(ctx context.Context) error {
 	if !running {
 		return nil
 	}
-	// The stream of a running container ends with the container, or with the
-	// engine. Either way it is read once more, to the end, to miss nothing.
+	// The stream of a running container ends with the container, or with the engine. It is
+	// read once more, to its end.
 	return errStreamEnded
 }
 
 var errStreamEnded = errors.New("the engine's log stream has ended")
 
-// copy writes what the engine has from the position on.
+// copy writes the engine's records from the position on.
 func (f *follower) copy(ctx context.Context, tty, follow bool) error {
 	r, err := f.engine.ContainerLogs(ctx, f.id, container.LogsOptions{
 		ShowStdout: true, ShowStderr: true, Timestamps: true, Follow: follow, Since: f.rewind(),
@@ -161,8 +160,12 @@ func (f *follower) rewind() string {
 	defer f.mu.Unlock()
 	ahead := f.pos.ahead(f.now())
 	if ahead || f.pos.putBack() {
-		// The engine will repeat more than is remembered. The file has it.
-		if err := f.reread(); err != nil {
+		// The engine will repeat more than the position has. The file has it.
+		err := f.out.Flush()
+		if err == nil {
+			err = f.openAgain(true)
+		}
+		if err != nil {
 			f.log.Warn("the log's own lines cannot be read, some may be written again", "error", err)
 		}
 	}
@@ -173,15 +176,14 @@ func (f *follower) rewind() string {
 	return engineTime(f.pos.since())
 }
 
-// write adds a record unless the file has it, and lets it through to the file
-// when the next one is not there yet.
+// write adds a record unless the file has it, and flushes when the next one has not come yet.
 func (f *follower) write(rec record, flush bool) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	line := rec.line()
 	if f.pos.fresh(line) {
 		if _, err := f.out.Write(line); err != nil {
-			return f.recover(err)
+			return errors.Join(err, f.openAgain(false))
 		}
 		f.pos.wrote(rec.time, line)
 	}
@@ -197,23 +199,16 @@ func (f *follower) flush() error {
 	return f.flushLocked()
 }
 
+// flushLocked opens the file again after a failed write, because only the file itself tells
+// what has reached it.
 func (f *follower) flushLocked() error {
 	if err := f.out.Flush(); err != nil {
-		return f.recover(err)
+		return errors.Join(err, f.openAgain(false))
 	}
 	return nil
 }
 
-// recover opens the file again after a failed write, because only the file
-// itself tells what has reached it.
-func (f *follower) recover(cause error) error {
-	if err := f.openAnew(false); err != nil {
-		return errors.Join(cause, err)
-	}
-	return cause
-}
-
-// change goes on in another file, which may be the same one opened again.
+// change continues in another file, which may be the same one opened again.
 func (f *follower) change(open func() (*os.File, error)) error {
 	_ = unix.Flock(int(f.file.Fd()), unix.LOCK_UN)
 	file, err := open()
@@ -227,8 +222,8 @@ func (f *follower) change(open func() (*os.File, error)) error {
 	return nil
 }
 
-// openAnew opens the file once more, and reads its position.
-func (f *follower) openAnew(all bool) error {
+// openAgain opens the file once more, and reads its position.
+func (f *follower) openAgain(all bool) error {
 	return f.change(func() (*os.File, error) {
 		file, pos, err := openFile(f.at, all)
 		if err == nil {
@@ -238,8 +233,7 @@ func (f *follower) openAnew(all bool) error {
 	})
 }
 
-// reopen goes on in a new file at the same path; the old one has been moved
-// away. It is done when this returns.
+// reopen continues in a new file at the same path, after the old one has been renamed.
 func (f *follower) reopen() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -252,14 +246,6 @@ func (f *follower) reopen() error {
 	}
 	defer dir.Close()
 	return f.change(func() (*os.File, error) { return create(dir, name) }) // everything has been written
-}
-
-// reread remembers all that is in the file.
-func (f *follower) reread() error {
-	if err := f.out.Flush(); err != nil {
-		return err
-	}
-	return f.openAnew(true)
 }
 
 func (f *follower) last() time.Time {
@@ -276,7 +262,7 @@ func (f *follower) close() {
 	}
 }
 
-// unfinished reports whether the end of an ended container's log is still to come.
+// unfinished reports whether the log of a container that has ended is incomplete.
 func (f *follower) unfinished() bool {
 	if f.late.Load() {
 		return false
@@ -288,8 +274,8 @@ func (f *follower) unfinished() bool {
 	return false
 }
 
-// remaining is how long the log of an ended container is waited for if there is no
-// more progress, 0 when it is complete or has been waited for long enough.
+// remaining returns how long to wait for the log of an ended container if there is no more
+// progress, 0 when it is complete or has been waited for long enough.
 func (f *follower) remaining() time.Duration {
 	select {
 	case <-f.done:
@@ -301,8 +287,8 @@ func (f *follower) remaining() time.Duration {
 	return max(0, time.Duration(max(f.wanted.Load(), f.moved.Load()))+progressTime-now)
 }
 
-// wait waits until all is written as long as there is progress, and reports whether
-// it is.
+// wait waits for the complete log as long as there is progress, and reports whether it is
+// complete.
 func (f *follower) wait(ctx context.Context) bool {
 	for {
 		select {
@@ -316,10 +302,4 @@ func (f *follower) wait(ctx context.Context) bool {
 			}
 		}
 	}
-}
-
-// stop ends the follower and waits for it.
-func (f *follower) stop() {
-	f.cancel()
-	<-f.done
 }

@@ -3,23 +3,24 @@ package logs
 import (
 	"bytes"
 	"hash/maphash"
+	"maps"
 	"time"
 )
 
-// overlap is how far back the engine is asked again. Records of the two streams
-// may stand in the engine's log in another order than their times.
+// overlap is how far back the engine's log is read again. Records of the two streams may be
+// in another order there than their times.
 const overlap = 2 * time.Second
 
-// position is how far a log has been written: the last time, and the records
-// near it, by which what the engine repeats is told from what is new.
+// position is how far a log has been written: the last time, and the records near it, which
+// the engine will repeat.
 type position struct {
 	last   time.Time // the latest time of all
 	newest time.Time // of the last record; long before last when the clock was put back
-	skip   bool      // what the engine repeats begins before what is remembered
+	skip   bool      // the engine repeats records from before recent
 	seed   maphash.Seed
 	recent []mark
 	counts map[uint64]int // of recent
-	repeat map[uint64]int // of recent when the engine was asked, minus what it has repeated since
+	repeat map[uint64]int // counts, when the engine was asked, less what it has repeated since
 }
 
 type mark struct {
@@ -31,7 +32,7 @@ func newPosition() *position {
 	return &position{seed: maphash.MakeSeed(), counts: map[uint64]int{}}
 }
 
-// since is what the engine is asked for; the zero time means everything.
+// since returns the time to read the engine's log from; the zero time means all of it.
 func (p *position) since() time.Time {
 	switch {
 	case p.last.IsZero():
@@ -42,22 +43,18 @@ func (p *position) since() time.Time {
 	return p.last.Add(-overlap)
 }
 
-// putBack reports whether the clock was put back while the log was written. What
-// comes then is older for the engine than what was written before.
+// putBack reports whether the clock was put back while the log was written. For the engine
+// the records after that are older than those before.
 func (p *position) putBack() bool { return p.newest.Before(p.last.Add(-overlap)) }
 
-// ahead reports whether the clock was put back since the log was written: what has
-// come meanwhile may have any time.
+// ahead reports whether the clock was put back since the log was written: new records may
+// have any time.
 func (p *position) ahead(now time.Time) bool { return p.last.After(now.Add(overlap)) }
 
-// rewind prepares for the engine repeating what it has sent from since on, or
-// everything.
+// rewind prepares for the records that the engine repeats, from since on or all.
 func (p *position) rewind(everything bool) {
 	p.skip = (everything || p.putBack()) && len(p.counts) > 0
-	p.repeat = make(map[uint64]int, len(p.counts))
-	for key, n := range p.counts {
-		p.repeat[key] = n
-	}
+	p.repeat = maps.Clone(p.counts)
 }
 
 // fresh reports whether a record that the engine sends has not been written yet.
@@ -71,7 +68,8 @@ func (p *position) fresh(line []byte) bool {
 	return false
 }
 
-// wrote notes a line of the file.
+// wrote adds a line of the file. Now and then it drops those at the front that the engine
+// will not repeat.
 func (p *position) wrote(at time.Time, line []byte) {
 	key := maphash.Bytes(p.seed, line)
 	p.recent = append(p.recent, mark{at: at, key: key})
@@ -80,14 +78,7 @@ func (p *position) wrote(at time.Time, line []byte) {
 	if at.After(p.last) {
 		p.last = at
 	}
-	p.forget()
-}
-
-// forget drops what the engine will not repeat. It works on a prefix only, and
-// now and then, so that it costs little.
-func (p *position) forget() {
-	limit := p.since()
-	n := 0
+	limit, n := p.since(), 0
 	for n < len(p.recent) && p.recent[n].at.Before(limit) {
 		n++
 	}
@@ -102,7 +93,7 @@ func (p *position) forget() {
 	p.recent = append(p.recent[:0:0], p.recent[n:]...)
 }
 
-// latest compares lines by their times to the second, which is cheap.
+// latest returns the latest time of the lines, to the second, which is cheap.
 func latest(lines [][]byte) []byte {
 	const second = len("2026-01-02T15:04:05")
 	var found []byte
@@ -114,7 +105,6 @@ func latest(lines [][]byte) []byte {
 	return found
 }
 
-// lineTime reads the time of a line of a CRI log.
 func lineTime(line []byte) (time.Time, bool) {
 	stamp, rest, ok := bytes.Cut(line, []byte(" "))
 	if !ok || !(bytes.HasPrefix(rest, []byte("std"))) {

@@ -23,20 +23,20 @@ const (
 	stampLayout = "2006-01-02T15:04:05.000000000Z07:00"
 	// chunkSize is where the engine cuts long lines.
 	chunkSize = 16 << 10
-	// maxFrame is more than any record of the engine: a driver may keep longer chunks.
+	// maxFrame is more than any record of the engine, whatever the driver.
 	maxFrame = 1 << 20
 )
 
 // record is one log record of the engine, a line or a part of one.
 type record struct {
-	stamp  []byte // as the engine wrote it
+	stamp  []byte // the time as the engine wrote it
 	time   time.Time
 	stream string
 	tag    byte
 	text   []byte // without the newline
 }
 
-// line is the record as it stands in the file.
+// line returns the record's line in the file.
 func (r record) line() []byte {
 	b := make([]byte, 0, len(r.stamp)+len(r.stream)+len(r.text)+5)
 	b = append(b, r.stamp...)
@@ -49,7 +49,7 @@ func (r record) line() []byte {
 
 var errFormat = errors.New("unexpected format of the engine's log")
 
-// source reads records from what the engine sends.
+// source reads records from the engine's stream.
 type source interface {
 	// next returns io.EOF after the last record. The record is valid until the
 	// next call.
@@ -102,7 +102,7 @@ func (s *framedSource) next() (record, error) {
 	return parseRecord(s.buf, stream)
 }
 
-// parseRecord takes apart "time text", with a newline where the line is complete.
+// parseRecord parses "time text", with a newline where the line is complete.
 func parseRecord(b []byte, stream string) (record, error) {
 	stamp, text, ok := bytes.Cut(b, []byte(" "))
 	if !ok {
@@ -123,22 +123,24 @@ func parseRecord(b []byte, stream string) (record, error) {
 	return r, nil
 }
 
-// plainSource reads the log of a terminal, where records follow each other
-// without headers. A record ends with a newline, or where the engine cut it; then
-// the next begins with the same time right there. The last part of a line that was
-// cut has no newline in the driver "local", where other drivers' logs are kept to be
-// read, too: it ends where the next time begins.
+// plainSource reads the log of a terminal, which has no headers. A record ends with a
+// newline, or where the engine cut it; then the next begins there, with the same time. The
+// last part of a line that was cut has no newline with the driver "local", which other
+// drivers use for reading, too: it ends where the next time begins.
 type plainSource struct {
 	r     *bufio.Reader
 	buf   []byte
 	stamp []byte // of the next record, with its space, where that has been read
-	cutAt []byte // the time of the record before, where that was cut
+	cutAt []byte // the time of the previous record, where that was cut
 }
 
 func (s *plainSource) idle() bool { return s.r.Buffered() == 0 }
 
 func (s *plainSource) next() (record, error) {
-	stamp, err := s.nextStamp()
+	stamp, err := s.stamp, error(nil)
+	if s.stamp = nil; stamp == nil {
+		stamp, err = s.r.ReadSlice(' ')
+	}
 	if err != nil {
 		return record{}, err
 	}
@@ -148,18 +150,20 @@ func (s *plainSource) next() (record, error) {
 	for {
 		c, err := s.r.ReadByte()
 		if errors.Is(err, io.EOF) && len(s.buf) > head {
-			break // the engine ends between two records: this line never ended
+			break // the engine's stream ends between two records: this line never ended
 		}
-		if err != nil { // the stream broke inside a record, which comes again
+		if err != nil { // the stream broke inside a record, which will be repeated
 			return record{}, err
 		}
 		s.buf = append(s.buf, c)
 		if c == '\n' || len(s.buf) >= maxFrame {
 			break
 		}
-		if len(s.buf)-head >= chunkSize && s.cut(s.buf[:head]) {
-			s.cutAt = append([]byte(nil), s.buf[:head]...)
-			break
+		if len(s.buf)-head >= chunkSize {
+			if next, err := s.r.Peek(head); err == nil && bytes.Equal(next, s.buf[:head]) { // another part of the same line
+				s.cutAt = bytes.Clone(next)
+				break
+			}
 		}
 		if last && s.follows(head) {
 			break
@@ -168,22 +172,8 @@ func (s *plainSource) next() (record, error) {
 	return parseRecord(s.buf, streamStdout)
 }
 
-func (s *plainSource) nextStamp() ([]byte, error) {
-	if stamp := s.stamp; stamp != nil {
-		s.stamp = nil
-		return stamp, nil
-	}
-	return s.r.ReadSlice(' ')
-}
-
-// cut reports whether the next bytes are the head of another part of the same line.
-func (s *plainSource) cut(head []byte) bool {
-	next, err := s.r.Peek(len(head))
-	return err == nil && bytes.Equal(next, head)
-}
-
-// follows reports whether what was read last is the time of another record, which is no
-// earlier, and takes it away from the record.
+// follows reports whether the last bytes are the time of another record, which is no
+// earlier, and removes them from this one.
 func (s *plainSource) follows(head int) bool {
 	at := len(s.buf) - head
 	if at < head || s.buf[len(s.buf)-1] != ' ' || s.buf[at+len("2006-01-02")] != 'T' {
@@ -197,12 +187,12 @@ func (s *plainSource) follows(head int) bool {
 	if err != nil || next.Before(own) {
 		return false
 	}
-	s.stamp = append([]byte(nil), s.buf[at:]...)
+	s.stamp = bytes.Clone(s.buf[at:])
 	s.buf = s.buf[:at]
 	return true
 }
 
-// ReadOptions choose the records of a log.
+// ReadOptions select the records of a log.
 type ReadOptions struct {
 	Follow       bool
 	Tail         int // the last records; negative: all
@@ -252,7 +242,7 @@ func Read(ctx context.Context, engine Engine, id string, o ReadOptions, each fun
 	}
 }
 
-// engineTime writes a time as the log API takes it; the zero time is no limit.
+// engineTime formats a time for the log API; the zero time is no limit.
 func engineTime(t time.Time) string {
 	if t.IsZero() {
 		return ""

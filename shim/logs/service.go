@@ -1,22 +1,23 @@
 // Package logs writes container logs in the CRI format to the files that a
 // kubelet reads, rotates and removes.
 //
-// The source is the engine's log API, which serves every log driver that can be
-// read. A [Service] follows each running container that has a log path; it
-// begins when the container is started, or when the shim is, and ends when the
-// container does. Every record becomes one line:
+// It reads the engine's log API, which serves every log driver that can be
+// read. A [Service] follows each running container that has a log path, from the
+// start of the container or of the shim to the end of the container. Every record becomes
+// one line:
 //
 //	2026-01-02T15:04:05.000000001Z stdout F text
 //
-// with P instead of F where the engine has cut a long line. What a file holds
-// already is recognised by the records themselves (position.go), so nothing is
+// with P instead of F where the engine has cut a long line. Records that a file has
+// already are recognised (position.go), so nothing is
 // lost and nothing is written twice when the shim or the engine restarts.
 //
-// In a shim that lives for one command nobody stays to write; there the
-// container service links the path to the engine's own file.
+// In a shim for one command the container service links the path to the engine's own file
+// instead.
 package logs
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -35,7 +36,7 @@ import (
 	"github.com/crishim/crishim/shim/state"
 )
 
-// Engine is what this package asks of the Docker client.
+// Engine is what this package needs of the Docker client.
 type Engine interface {
 	ContainerInspect(ctx context.Context, id string) (container.InspectResponse, error)
 	ContainerList(ctx context.Context, o container.ListOptions) ([]container.Summary, error)
@@ -55,15 +56,17 @@ type Service struct {
 	mu       sync.Mutex
 	closed   bool
 	active   map[string]*follower // by container id
-	waiting  map[string]bool      // for another shim to leave the log to us, by container id
+	waiting  map[string]bool      // for another shim to end, by container id
 	starting map[string]*start    // by container id
 
-	adopted chan struct{} // closed when what ended without a shim has been read, or is not waited for any more
-	asked   sync.Once     // by the first who has to wait for that
-	closing sync.Once     // of adopted
+	// adopted is closed by adoptionOver when the logs of containers that ended without a
+	// shim are complete, or adoptTime after the first who waited for that.
+	adopted      chan struct{}
+	adoptionOver func()
+	asked        sync.Once
 }
 
-// start is one of a container, or several at the same time, that the engine is asked for.
+// start is a start of a container in flight.
 type start struct {
 	requests int
 	over     chan struct{}
@@ -73,20 +76,18 @@ type start struct {
 type Options struct {
 	Engine Engine
 	Log    *slog.Logger // nil: nothing is logged
-	// Write is off in a shim that nobody keeps running: then there are no
-	// followers, and a log cannot be reopened.
+	// Write is off in a shim for one command: then there are no followers, and a log
+	// cannot be reopened.
 	Write bool
 }
 
 // New builds the service; it begins to follow with Start.
 func New(o Options) *Service {
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
 	s := &Service{
-		engine: o.Engine, log: o.Log, write: o.Write,
+		engine: o.Engine, log: cmp.Or(o.Log, slog.New(slog.DiscardHandler)), write: o.Write,
 		active: map[string]*follower{}, waiting: map[string]bool{}, starting: map[string]*start{}, adopted: make(chan struct{}),
 	}
+	s.adoptionOver = sync.OnceFunc(func() { close(s.adopted) })
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	if !o.Write {
 		s.adoptionOver()
@@ -94,14 +95,14 @@ func New(o Options) *Service {
 	return s
 }
 
-// Start follows the containers that run already. The engine may be down; it is
-// asked until it answers.
+// Start follows the containers that run already. It retries while the engine is down.
 func (s *Service) Start() {
-	if !s.write || !s.begin() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.write || s.closed {
 		return
 	}
-	go func() {
-		defer s.wg.Done()
+	s.wg.Go(func() {
 		defer s.adoptionOver()
 		for pause := retryFirst; s.ctx.Err() == nil; pause = min(2*pause, retryMax) {
 			ended, err := s.adopt(s.ctx)
@@ -117,12 +118,11 @@ func (s *Service) Start() {
 			case <-s.ctx.Done():
 			}
 		}
-	}()
+	})
 }
 
-// adopt follows every running container of the shim. Those that have ended are
-// read to the end as well, for what they wrote while no shim was running; it returns
-// their followers.
+// adopt follows every running container of the shim, and those that have ended, for what
+// they wrote while no shim was running. It returns the followers of the latter.
 func (s *Service) adopt(ctx context.Context) (ended []*follower, err error) {
 	list, err := s.engine.ContainerList(ctx, container.ListOptions{
 		All:     true,
@@ -153,8 +153,8 @@ func (s *Service) adopt(ctx context.Context) (ended []*follower, err error) {
 	return ended, nil
 }
 
-// removed reports whether a container is gone that was in the list, and the log's
-// directory with it, which a follower would make again.
+// removed reports whether a listed container and its log's directory are gone. A follower
+// would create the directory again.
 func (s *Service) removed(ctx context.Context, id string, at logdir.Place) (bool, error) {
 	if dir, _, err := at.OpenExisting(); err == nil {
 		return false, dir.Close()
@@ -166,9 +166,9 @@ func (s *Service) removed(ctx context.Context, id string, at logdir.Place) (bool
 	return false, err
 }
 
-// unfinished reports whether a container that has ended may have something left for its
-// log. Where there is no file, it was removed, or was never wanted; and a link, as a
-// shim of one command makes it, leads to the engine's own file with all of it.
+// unfinished reports whether the log of a container that has ended may be incomplete. Where
+// there is no file, it was removed or never wanted; and a link, from a shim for one command,
+// leads to the engine's own file with all of it.
 func unfinished(at logdir.Place) bool {
 	dir, name, err := at.OpenExisting()
 	if err != nil {
@@ -179,8 +179,7 @@ func unfinished(at logdir.Place) bool {
 	return err == nil && info.Mode().IsRegular()
 }
 
-// Close ends all followers. What they have not written yet is written by the
-// next shim.
+// Close ends all followers. The next shim writes what is missing.
 func (s *Service) Close() {
 	s.mu.Lock()
 	s.closed = true
@@ -189,20 +188,9 @@ func (s *Service) Close() {
 	s.wg.Wait()
 }
 
-// begin counts one more goroutine, unless the service is closed.
-func (s *Service) begin() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
-		return false
-	}
-	s.wg.Add(1)
-	return true
-}
-
-// follow makes the log's file and begins to write to it. A container that is
-// followed already is left as it is. One that is not running may have been reported
-// as ended already. There is no follower where another shim writes the log.
+// follow creates the log's file and begins to write to it, unless it has a follower already.
+// A container that is not running may have been reported as ended. There is no follower
+// where another shim writes the log.
 func (s *Service) follow(id string, at logdir.Place, running bool) (*follower, error) {
 	if !filepath.IsAbs(at.Path) {
 		return nil, fmt.Errorf("log path %q is not absolute: %w", at.Path, errdefs.ErrInvalidArgument)
@@ -227,9 +215,7 @@ func (s *Service) follow(id string, at logdir.Place, running bool) (*follower, e
 	ctx, cancel := context.WithCancel(s.ctx)
 	f.cancel = cancel
 	s.active[id] = f
-	s.wg.Add(1)
-	go func() {
-		defer s.wg.Done()
+	s.wg.Go(func() {
 		defer cancel()
 		f.run(ctx)
 		s.mu.Lock()
@@ -237,29 +223,28 @@ func (s *Service) follow(id string, at logdir.Place, running bool) (*follower, e
 		if s.active[id] == f {
 			delete(s.active, id)
 		}
-	}()
+	})
 	return f, nil
 }
 
-// takeOver goes on with a log when the shim that writes it ends. The lock is held.
+// takeOver follows a container when the other shim that writes its log has ended. The lock
+// is held.
 func (s *Service) takeOver(id string, at logdir.Place) {
 	if s.waiting[id] {
 		return
 	}
 	s.waiting[id] = true
 	s.log.Debug("another shim writes the container's log", "container", id, "path", at.Path)
-	s.wg.Add(1)
-	go func() {
-		defer s.wg.Done()
+	s.wg.Go(func() {
 		select {
-		case <-time.After(takeOverPause):
+		case <-time.After(2 * time.Second):
 		case <-s.ctx.Done():
 		}
 		c, err := s.engine.ContainerInspect(s.ctx, id)
 		s.mu.Lock()
 		delete(s.waiting, id)
 		if err != nil && s.ctx.Err() == nil && !errdefs.IsNotFound(err) {
-			s.takeOver(id, at) // whether there is a container to take over is not known
+			s.takeOver(id, at) // it is not known whether there is a container to take over
 		}
 		s.mu.Unlock()
 		if err != nil || s.ctx.Err() != nil {
@@ -268,14 +253,11 @@ func (s *Service) takeOver(id string, at logdir.Place) {
 		if _, err := s.follow(id, at, c.State != nil && c.State.Running); err != nil {
 			s.log.Warn("the container's log is not written", "container", id, "path", at.Path, "error", err)
 		}
-	}()
+	})
 }
 
-// takeOverPause is between two looks whether a log has lost its writer.
-const takeOverPause = 2 * time.Second
-
-// Starting implements the container service's interface: until the returned function is
-// called, the container may end before anything is known of its log.
+// Starting implements container.Logs: until over is called the container may end before it
+// has a follower.
 func (s *Service) Starting(id string) (over func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -295,24 +277,18 @@ func (s *Service) Starting(id string) (over func()) {
 	}
 }
 
-// Started implements the container service's interface: the container runs and its
-// log is wanted there.
+// Started implements container.Logs.
 func (s *Service) Started(_ context.Context, id string, at logdir.Place, _ string) error {
 	_, err := s.follow(id, at, true)
 	return err
 }
 
-// adoptTime bounds the wait for what containers wrote that ended while no shim was
-// running. It happens once, after the start.
 const adoptTime = 2 * time.Second
 
-func (s *Service) adoptionOver() { s.closing.Do(func() { close(s.adopted) }) }
-
-// Unfinished implements the container service's interface: it reports whether lines of a
-// container that has ended are still missing in its log. Until all is written the
-// container counts as running, as with a runtime that carries the output itself. One
-// that another shim may have reported as ended never comes back to life: it is waited
-// for, for a short time.
+// Unfinished implements container.Logs. Until its log is complete a container counts as
+// running, as with a runtime that carries the output itself. One that ended without a shim
+// may have been reported as ended by another and must not run again, so the first call waits
+// for the logs of those.
 func (s *Service) Unfinished(ctx context.Context, id string) bool {
 	s.asked.Do(func() {
 		timer := time.AfterFunc(adoptTime, s.adoptionOver)
@@ -328,8 +304,7 @@ func (s *Service) Unfinished(ctx context.Context, id string) bool {
 	return st != nil || f != nil && f.unfinished()
 }
 
-// Complete implements the container service's interface: it waits until the log of a
-// container that has ended holds all of it, and no longer than there is progress.
+// Complete implements container.Logs.
 func (s *Service) Complete(ctx context.Context, id string) {
 	s.mu.Lock()
 	st := s.starting[id]
@@ -346,23 +321,23 @@ func (s *Service) Complete(ctx context.Context, id string) {
 	}
 }
 
-// Removed implements the container service's interface. The file belongs to the
-// one who asked for it and stays.
+// Removed implements container.Logs. The file stays: the caller who named it removes it.
 func (s *Service) Removed(ctx context.Context, id string, _ logdir.Place, _ string) error {
 	if f := s.follower(id); f != nil && !f.wait(context.WithoutCancel(ctx)) {
-		f.stop()
+		f.cancel()
+		<-f.done
 	}
 	return nil
 }
 
-// follower returns that of a container whose log is being written, or nil.
+// follower returns a container's follower, or nil.
 func (s *Service) follower(id string) *follower {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.active[id]
 }
 
-// ReopenContainerLog implements the CRI call.
+// ReopenContainerLog continues a log in a new file, after the old one has been renamed.
 func (s *Service) ReopenContainerLog(ctx context.Context, r *runtimeapi.ReopenContainerLogRequest) (*runtimeapi.ReopenContainerLogResponse, error) {
 	if !s.write {
 		return nil, fmt.Errorf("this shim lives for one command and writes no logs, `crishim serve` does: %w", errdefs.ErrNotImplemented)
