@@ -1,11 +1,9 @@
-// Package events is the service of the shim that answers GetContainerEvents: it
-// turns the engine's event stream into the CRI's, with the state of the pod and
-// its containers in each event.
+// Package events answers GetContainerEvents: it turns the engine's event stream into the
+// CRI's, with the state of the pod and its containers in each event.
 //
-// The engine forgets events that nobody listened to. After every gap in its
-// stream it lists the containers and reports what changed in between, so
-// that a listener sees every container come to the state that it is in, though
-// not every step on the way.
+// The engine keeps no events for a client that is not connected. After every gap in its
+// stream the service lists the containers and sends what changed meanwhile, so that a client
+// sees the latest state of every container, though not every step.
 package events
 
 import (
@@ -32,12 +30,12 @@ type Engine interface {
 	ContainerList(ctx context.Context, options container.ListOptions) ([]container.Summary, error)
 }
 
-// Statuses describe what an event is about. The sandbox and container
-// services implement it.
+// Statuses describe the pods and containers of events. The sandbox and container services
+// implement it.
 type Statuses interface {
 	PodSandboxStatus(ctx context.Context, r *runtimeapi.PodSandboxStatusRequest) (*runtimeapi.PodSandboxStatusResponse, error)
 	ContainerStatus(ctx context.Context, r *runtimeapi.ContainerStatusRequest) (*runtimeapi.ContainerStatusResponse, error)
-	// AwaitLog waits until a container that has ended is reported so.
+	// AwaitLog waits until a container that has ended is reported as ended.
 	AwaitLog(ctx context.Context, id string)
 }
 
@@ -52,7 +50,6 @@ type Service struct {
 	close context.CancelFunc
 }
 
-// New builds the service.
 func New(engine Engine, statuses Statuses, log *slog.Logger) *Service {
 	s := &Service{engine: engine, statuses: statuses, log: log, retry: time.Second}
 	s.open, s.close = context.WithCancel(context.Background())
@@ -62,16 +59,16 @@ func New(engine Engine, statuses Statuses, log *slog.Logger) *Service {
 // Close ends all streams.
 func (s *Service) Close() { s.close() }
 
-// GetContainerEvents streams events from now on until the client goes. An engine
-// that is away interrupts it, but does not end it.
+// GetContainerEvents sends events from now on until the client closes the stream. While the
+// engine is down it retries.
 func (s *Service) GetContainerEvents(_ *runtimeapi.GetEventsRequest, stream grpc.ServerStreamingServer[runtimeapi.ContainerEventResponse]) error {
 	ctx, cancel := context.WithCancel(stream.Context())
 	defer context.AfterFunc(s.open, cancel)()
-	t, w := newTracker(), &waiting{changes: map[string][]change{}, over: make(chan string)}
-	defer w.logs.Wait()
+	t, d := newTracker(), &delayed{changes: map[string][]change{}, ready: make(chan string)}
+	defer d.waits.Wait()
 	defer cancel()
 	for first := true; ; {
-		listed, err := s.follow(ctx, t, w, first, stream.Send)
+		listed, err := s.follow(ctx, t, d, first, stream.Send)
 		first = first && !listed
 		if ctx.Err() != nil {
 			return stream.Context().Err()
@@ -85,10 +82,10 @@ func (s *Service) GetContainerEvents(_ *runtimeapi.GetEventsRequest, stream grpc
 	}
 }
 
-// follow reports what is in the engine's stream until it breaks. It listens before
-// it lists, so nothing falls between the two; the first time it lists before
-// that as well, to know what is no news. It reports whether it came so far.
-func (s *Service) follow(stream context.Context, t *tracker, w *waiting, first bool, send func(*runtimeapi.ContainerEventResponse) error) (bool, error) {
+// follow sends the changes in the engine's stream until it breaks. It listens before it
+// lists, so nothing is lost between the two; the first time it also lists before that, to
+// know what is old. It reports whether that succeeded.
+func (s *Service) follow(stream context.Context, t *tracker, d *delayed, first bool, send func(*runtimeapi.ContainerEventResponse) error) (bool, error) {
 	ctx, cancel := context.WithCancel(stream)
 	defer cancel()
 	if first {
@@ -110,19 +107,18 @@ func (s *Service) follow(stream context.Context, t *tracker, w *waiting, first b
 	}
 	for {
 		for _, c := range changes {
-			if w.add(stream, s.statuses, c) {
+			if d.add(stream, s, c) {
 				continue
 			}
 			if err := send(s.describe(ctx, t, c)); err != nil {
 				return true, err
 			}
-			t.told(c)
 		}
 		select {
 		case m := <-messages:
 			changes = t.message(m)
-		case pod := <-w.over:
-			changes = w.take(pod)
+		case pod := <-d.ready:
+			changes = d.take(pod)
 		case err := <-errs:
 			return true, err
 		case <-ctx.Done():
@@ -131,42 +127,70 @@ func (s *Service) follow(stream context.Context, t *tracker, w *waiting, first b
 	}
 }
 
-// waiting has the changes of pods of which a container has ended whose log is not complete
-// yet, in their order. They wait there, because a log that makes no progress must hold up
-// neither other pods' events nor the reading of the engine's stream.
-type waiting struct {
-	changes map[string][]change // by sandbox
-	over    chan string         // sandboxes whose first change can be told
-	logs    sync.WaitGroup
+// delayed has the changes of pods whose first one has to wait: the start of a sandbox for its
+// address, the end of a container for its log. They must hold up neither other pods' events
+// nor the reading of the engine's stream.
+type delayed struct {
+	changes map[string][]change // in their order, by sandbox
+	ready   chan string         // sandboxes whose first change waits no more
+	waits   sync.WaitGroup
 }
 
 // add reports whether a change has to wait.
-func (w *waiting) add(ctx context.Context, statuses Statuses, c change) bool {
+func (d *delayed) add(ctx context.Context, s *Service, c change) bool {
 	pod := c.c.sandboxID
-	if before, waits := w.changes[pod]; waits {
-		w.changes[pod] = append(before, c)
+	if before, waits := d.changes[pod]; waits {
+		d.changes[pod] = append(before, c)
 		return true
 	}
-	if c.kind != stopped || c.c.isSandbox || c.complete {
+	wait := s.statuses.AwaitLog
+	switch {
+	case c.ready:
+		return false
+	case c.c.isSandbox && (c.kind == created || c.kind == started):
+		wait = s.awaitAddress
+	case c.c.isSandbox || c.kind != stopped:
 		return false
 	}
-	w.changes[pod] = []change{c}
-	w.logs.Go(func() {
-		statuses.AwaitLog(ctx, c.id)
+	d.changes[pod] = []change{c}
+	d.waits.Go(func() {
+		wait(ctx, c.id)
 		select {
-		case w.over <- pod:
+		case d.ready <- pod:
 		case <-ctx.Done():
 		}
 	})
 	return true
 }
 
-// take returns a pod's changes, of which the first waits no more.
-func (w *waiting) take(pod string) []change {
-	changes := w.changes[pod]
-	delete(w.changes, pod)
-	changes[0].complete = true
+// take returns a pod's changes when the first waits no more. A sandbox that has been created
+// is started: both have waited for the same address.
+func (d *delayed) take(pod string) []change {
+	changes := d.changes[pod]
+	delete(d.changes, pod)
+	for i, c := range changes {
+		changes[i].ready = i == 0 || c.c.isSandbox
+	}
 	return changes
+}
+
+// awaitAddress waits until a sandbox is connected, or does not run any more, for a few
+// seconds: its process runs before its network is set up, and kubelets take the address from
+// the events about its start.
+func (s *Service) awaitAddress(ctx context.Context, id string) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	for ctx.Err() == nil {
+		status := s.status(ctx, id)
+		if status.GetState() != runtimeapi.PodSandboxState_SANDBOX_READY || status == nil || status.GetNetwork().GetIp() != "" ||
+			status.GetLinux().GetNamespaces().GetOptions().GetNetwork() == runtimeapi.NamespaceMode_NODE {
+			return
+		}
+		select {
+		case <-time.After(50 * time.Millisecond):
+		case <-ctx.Done():
+		}
+	}
 }
 
 func (s *Service) relist(ctx context.Context, t *tracker) ([]change, error) {
@@ -177,86 +201,54 @@ func (s *Service) relist(ctx context.Context, t *tracker) ([]change, error) {
 	return t.relist(list, time.Now().UnixNano()), nil
 }
 
-// A sandbox's process runs before its network is set up. Events about its start
-// wait for the address, which kubelets take from them.
-const (
-	addressWait = 5 * time.Second
-	addressTick = 50 * time.Millisecond
-)
-
-// describe puts the state of the pod into an event.
+// describe returns a change's event with the status of the pod, or the last that is known.
 func (s *Service) describe(ctx context.Context, t *tracker, c change) *runtimeapi.ContainerEventResponse {
+	pod := c.c.sandboxID
 	if c.kind == stopped && !c.c.isSandbox {
 		// Until now the container was reported as running, at times that may be later
 		// than its end, and a kubelet drops an event that is older than what it knows.
 		c.at = max(c.at, time.Now().UnixNano())
 	}
-	status := s.pod(ctx, t, c)
+	status := s.status(ctx, pod)
+	if last := t.pods[pod]; status != nil {
+		t.pods[pod] = status
+	} else if last != nil {
+		status = proto.CloneOf(last)
+		status.State, status.Network = runtimeapi.PodSandboxState_SANDBOX_NOTREADY, &runtimeapi.PodSandboxNetworkStatus{}
+	} else if c.c.isSandbox {
+		status = &runtimeapi.PodSandboxStatus{
+			Id: c.id, Metadata: c.c.sandbox.Metadata, State: runtimeapi.PodSandboxState_SANDBOX_NOTREADY,
+			Labels: c.c.sandbox.Labels, Annotations: c.c.sandbox.Annotations, RuntimeHandler: c.c.sandbox.RuntimeHandler,
+		}
+	}
+	if c.kind == deleted && c.c.isSandbox {
+		delete(t.pods, pod)
+	}
 	return &runtimeapi.ContainerEventResponse{
 		ContainerId:        c.id,
 		ContainerEventType: c.kind,
 		CreatedAt:          c.at,
 		PodSandboxStatus:   status,
-		ContainersStatuses: s.containers(ctx, c.c.sandboxID),
+		ContainersStatuses: s.containers(ctx, pod),
 	}
-}
-
-// pod is the sandbox's status, or the last that is known of it.
-func (s *Service) pod(ctx context.Context, t *tracker, c change) *runtimeapi.PodSandboxStatus {
-	status := s.status(ctx, c.c.sandboxID)
-	if c.c.isSandbox && (c.kind == created || c.kind == started) {
-		for end := time.Now().Add(addressWait); unconnected(status) && time.Now().Before(end) && ctx.Err() == nil; {
-			time.Sleep(addressTick)
-			status = s.status(ctx, c.c.sandboxID)
-		}
-	}
-	if status != nil {
-		t.pods[c.c.sandboxID] = status
-		return status
-	}
-	return lastStatus(t, c)
 }
 
 func (s *Service) status(ctx context.Context, id string) *runtimeapi.PodSandboxStatus {
 	resp, err := s.statuses.PodSandboxStatus(ctx, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: id})
 	if err != nil {
-		s.log.Debug("an event about a pod sandbox that cannot be described", "id", id, "err", err)
-		return nil
+		s.log.Debug("the pod sandbox of an event has no status", "id", id, "err", err)
 	}
 	return resp.GetStatus()
 }
 
-// unconnected reports whether a sandbox runs on a network of its own and has no
-// address on it yet.
-func unconnected(status *runtimeapi.PodSandboxStatus) bool {
-	return status.GetState() == runtimeapi.PodSandboxState_SANDBOX_READY && status != nil && status.GetNetwork().GetIp() == "" &&
-		status.GetLinux().GetNamespaces().GetOptions().GetNetwork() != runtimeapi.NamespaceMode_NODE
-}
-
-func lastStatus(t *tracker, c change) *runtimeapi.PodSandboxStatus {
-	if last, ok := t.pods[c.c.sandboxID]; ok {
-		gone := proto.Clone(last).(*runtimeapi.PodSandboxStatus)
-		gone.State, gone.Network = runtimeapi.PodSandboxState_SANDBOX_NOTREADY, &runtimeapi.PodSandboxNetworkStatus{}
-		return gone
-	}
-	if !c.c.isSandbox {
-		return nil
-	}
-	return &runtimeapi.PodSandboxStatus{
-		Id: c.id, Metadata: c.c.sandbox.Metadata, State: runtimeapi.PodSandboxState_SANDBOX_NOTREADY,
-		Labels: c.c.sandbox.Labels, Annotations: c.c.sandbox.Annotations, RuntimeHandler: c.c.sandbox.RuntimeHandler,
-	}
-}
-
-// containers describes the pod's containers; one that goes meanwhile is left
-// out.
+// containers describes the pod's containers, but those that are removed meanwhile.
 func (s *Service) containers(ctx context.Context, sandboxID string) []*runtimeapi.ContainerStatus {
 	list, err := s.engine.ContainerList(ctx, container.ListOptions{All: true, Filters: filters.NewArgs(
 		filters.Arg("label", state.LabelType+"="+state.TypeContainer),
 		filters.Arg("label", state.LabelSandboxID+"="+sandboxID),
 	)})
 	if err != nil {
-		s.log.Debug("an event about a pod whose containers cannot be listed", "id", sandboxID, "err", err)
+		s.log.Debug("the containers of an event's pod cannot be listed", "id", sandboxID, "err", err)
 	}
 	var statuses []*runtimeapi.ContainerStatus
 	for _, c := range list {

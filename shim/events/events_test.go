@@ -213,6 +213,50 @@ func TestAnIncompleteLogDelaysItsPodOnly(t *testing.T) {
 	tt.expect("CONTAINER_STOPPED_EVENT "+apps[0][:4]+" SANDBOX_NOTREADY 1", "CONTAINER_STOPPED_EVENT "+pods[0][:4]+" SANDBOX_NOTREADY 1")
 }
 
+// connecting has one sandbox that gets its address when the channel is closed.
+type connecting struct {
+	fromMemory
+	id        string
+	connected chan struct{}
+}
+
+func (s connecting) PodSandboxStatus(ctx context.Context, r *runtimeapi.PodSandboxStatusRequest) (*runtimeapi.PodSandboxStatusResponse, error) {
+	resp, err := s.fromMemory.PodSandboxStatus(ctx, r)
+	select {
+	case <-s.connected:
+	default:
+		if r.GetPodSandboxId() == s.id {
+			resp.GetStatus().Network = nil
+		}
+	}
+	return resp, err
+}
+
+// TestAPodWithoutAddressDelaysItsEventsOnly: the start of a sandbox is told with its address,
+// for which other pods do not wait.
+func TestAPodWithoutAddressDelaysItsEventsOnly(t *testing.T) {
+	t.Parallel()
+	engine := enginetest.NewMemory()
+	slow, quick := create(t, engine, "slow", sandboxLabels()), create(t, engine, "quick", sandboxLabels())
+	statuses := connecting{fromMemory{engine}, slow, make(chan struct{})}
+	tt := listenWith(t, engine, statuses, engine)
+	for _, id := range []string{slow, quick} {
+		must(t, engine.ContainerStart(t.Context(), id, container.StartOptions{}))
+	}
+	tt.expect("CONTAINER_CREATED_EVENT "+quick[:4]+" SANDBOX_READY 0", "CONTAINER_STARTED_EVENT "+quick[:4]+" SANDBOX_READY 0")
+	close(statuses.connected)
+	for range 2 {
+		select {
+		case e := <-tt.stream.sent:
+			if e.GetContainerId() != slow || e.GetPodSandboxStatus().GetNetwork().GetIp() == "" {
+				t.Errorf("got %v", e)
+			}
+		case <-time.After(patience):
+			t.Fatal("the start of the slow pod is not told")
+		}
+	}
+}
+
 func TestWhatWasMissedIsTold(t *testing.T) {
 	t.Parallel()
 	engine := enginetest.NewMemory()

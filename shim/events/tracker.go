@@ -2,7 +2,6 @@ package events
 
 import (
 	"slices"
-	"strings"
 
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/events"
@@ -19,35 +18,34 @@ const (
 	deleted = runtimeapi.ContainerEventType_CONTAINER_DELETED_EVENT
 )
 
-// change is one event that is to be told.
+// change is one event to send.
 type change struct {
 	id   string
 	kind runtimeapi.ContainerEventType
 	at   int64
 	c    known
 
-	complete bool // stopped: nothing of the container's log is to come
+	ready bool // waits for nothing
 }
 
-// known is what the tracker knows of a sandbox or container.
+// known is the last state of a sandbox or container.
 type known struct {
 	sandboxID string // its own id for a sandbox
 	sandbox   state.Sandbox
 	isSandbox bool
 	running   bool
 	ended     bool
-	announced bool // created was told
+	announced bool // created was sent
 }
 
-// tracker turns engine messages and lists into changes. A sandbox is announced
-// when it runs: until then it is half-made, and may go without a trace.
+// tracker turns engine messages and lists into changes. A sandbox is announced when it runs:
+// before that its creation may fail without an event.
 type tracker struct {
 	known map[string]known
-	// gone are those that the last list did not have any more. Messages from
-	// before it, which come after it, do not bring them back.
+	// gone has those that were missing in the last list, for messages from before it that
+	// come after it.
 	gone map[string]bool
-	// pods keeps the last status told of each sandbox, for events that come
-	// when the engine has none any more.
+	// pods has the last status sent of each sandbox, for events after its removal.
 	pods map[string]*runtimeapi.PodSandboxStatus
 }
 
@@ -56,14 +54,14 @@ func newTracker() *tracker {
 }
 
 func identify(id, name string, labels map[string]string) (known, bool) {
-	if box, ok := state.DecodeSandbox(name, labels); ok {
-		return known{sandboxID: id, sandbox: box, isSandbox: true}, true
+	if sandbox, ok := state.DecodeSandbox(name, labels); ok {
+		return known{sandboxID: id, sandbox: sandbox, isSandbox: true}, true
 	}
 	c, ok := state.DecodeContainer(name, labels)
 	return known{sandboxID: c.SandboxID}, ok
 }
 
-// message reads one message of the engine's stream. The attributes of its actor
+// message handles one message of the engine's stream. The attributes of its actor
 // are the container's labels, and its name.
 func (t *tracker) message(m events.Message) []change {
 	id := m.Actor.ID
@@ -91,22 +89,22 @@ func (t *tracker) message(m events.Message) []change {
 	return nil
 }
 
-// advance notes a new state and returns the events on the way to it.
+// advance sets a new state and returns the changes on the way to it.
 func (t *tracker) advance(id string, c known, at int64) []change {
 	before := t.known[id]
 	var changes []change
-	tell := func(kind runtimeapi.ContainerEventType) {
+	add := func(kind runtimeapi.ContainerEventType) {
 		changes = append(changes, change{id: id, kind: kind, at: at, c: c})
 	}
 	if !before.announced && (!c.isSandbox || c.running) {
 		c.announced = true
-		tell(created)
+		add(created)
 	}
 	if c.running && !before.running {
-		tell(started)
+		add(started)
 	}
 	if c.ended && !before.ended && c.announced {
-		tell(stopped)
+		add(stopped)
 	}
 	t.known[id] = c
 	return changes
@@ -129,7 +127,7 @@ func (t *tracker) remove(id string, at int64) []change {
 	return changes
 }
 
-// relist compares with what the engine has now.
+// relist returns the changes between the known state and the engine's list.
 func (t *tracker) relist(list []container.Summary, at int64) []change {
 	var changes []change
 	here := map[string]bool{}
@@ -137,7 +135,7 @@ func (t *tracker) relist(list []container.Summary, at int64) []change {
 		here[s.ID] = true
 		c, ok := t.known[s.ID]
 		if !ok {
-			if c, ok = identify(s.ID, name(s), s.Labels); !ok {
+			if c, ok = identify(s.ID, state.ListedName(s), s.Labels); !ok {
 				continue
 			}
 		}
@@ -153,20 +151,4 @@ func (t *tracker) relist(list []container.Summary, at int64) []change {
 		}
 	}
 	return changes
-}
-
-// told forgets the status of a sandbox after the last event about it.
-func (t *tracker) told(c change) {
-	if c.kind == deleted && c.c.isSandbox {
-		delete(t.pods, c.id)
-	}
-}
-
-func name(c container.Summary) string {
-	for _, n := range c.Names {
-		if !strings.Contains(strings.TrimPrefix(n, "/"), "/") {
-			return n
-		}
-	}
-	return ""
 }
