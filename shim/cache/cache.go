@@ -1,21 +1,19 @@
-// Package cache answers what the shim reads most often from memory: the pods'
-// containers, the images and the engine's account of itself. It stands between
-// the services of a shim that stays and the Docker client, with the client's own
-// methods.
+// Package cache answers what the shim reads most often from memory: the pods' containers,
+// the images, and the engine's Info and version. It has the Docker client's own methods, and
+// stands between the client and the services of a shim that stays.
 //
-// The engine's events say when something has to be read again; what they say
-// otherwise is not used, so an event may come twice, late or out of order.
-// An answer that was read while such an event came in is thrown away. A change
-// that goes through the cache is read back before the call returns, so nobody
-// is told less than what an own call has done.
+// The engine's events invalidate what they are about; nothing else in them is used, so an
+// event may come twice, late or out of order. An answer that was read while such an event
+// came in is dropped. What a call through the cache changes is read back before the call
+// returns.
 //
-// Only calls whose context was prepared with Reading are answered from memory,
-// and only while the event stream is open and everything that they need is
-// known; all others go to the engine. What a call gets is shared and must not
-// be changed.
+// Only calls with a context of Reading are answered from memory, and only while the event
+// stream is open and everything that they need is fresh; all others go to the engine. The
+// answers are shared and must not be changed.
 package cache
 
 import (
+	"cmp"
 	"context"
 	"io"
 	"log/slog"
@@ -33,8 +31,8 @@ import (
 	"github.com/crishim/crishim/shim/docker"
 )
 
-// Engine is what the cache needs of the Docker client: what it answers, and
-// what changes that.
+// Engine is what the cache needs of the Docker client: the methods that it answers, and
+// those that change the answers.
 type Engine interface {
 	Events(ctx context.Context, o events.ListOptions) (<-chan events.Message, <-chan error)
 	Ping(ctx context.Context) (types.Ping, error)
@@ -57,44 +55,42 @@ type Engine interface {
 	ImageRemove(ctx context.Context, ref string, o image.RemoveOptions) ([]image.DeleteResponse, error)
 }
 
-// Cache is an Engine that remembers. It knows nothing until Follow runs.
+// Cache is an Engine that caches. It is empty until Follow runs.
 type Cache struct {
 	engine Engine
 	log    *slog.Logger
 	audit  time.Duration // between two comparisons with the engine
-	wake   chan struct{} // holds one token while there may be something to read
+	wake   chan struct{} // has a token while there may be something to read
 
-	heartbeatPause, heartbeatTime time.Duration // see the constants
+	heartbeatPause, heartbeatTime time.Duration
 
 	mu         sync.Mutex // guards everything below
 	phase      phase
 	clock      uint64 // counts generations
 	asOf       int64  // every event up to here has been received; the engine's nanoseconds
 	containers map[string]*entry
-	stale      map[string]bool // those of containers that have to be read
+	stale      map[string]bool // ids of containers to read
 	images     images
 	about      about
 }
 
-// phase is how far the cache is behind the engine's event stream.
 type phase int
 
 const (
-	off     phase = iota // no stream: nothing is known or noted
-	syncing              // events are noted, but not everything has been read once
+	off     phase = iota // no event stream
+	syncing              // events are received, but not everything has been read once
 	live
 )
 
-// auditInterval is how often lists are compared with the engine. Events are
-// enough but for what the engine drops when a listener is slow, and for the few
-// changes that it tells nobody.
+// auditInterval is how often the cache is compared with the engine's lists, for events that
+// the engine drops when a client is slow, and the few changes without an event.
 const auditInterval = time.Minute
 
 // New builds a cache of an engine.
 func New(engine Engine, log *slog.Logger) *Cache {
-	c := &Cache{engine: engine, log: log, audit: auditInterval, wake: make(chan struct{}, 1), heartbeatPause: heartbeatPause, heartbeatTime: heartbeatTime}
-	if c.log == nil {
-		c.log = slog.New(slog.DiscardHandler)
+	c := &Cache{
+		engine: engine, log: cmp.Or(log, slog.New(slog.DiscardHandler)), audit: auditInterval, wake: make(chan struct{}, 1),
+		heartbeatPause: heartbeatPause, heartbeatTime: heartbeatTime,
 	}
 	c.reset(off)
 	return c
@@ -102,21 +98,21 @@ func New(engine Engine, log *slog.Logger) *Cache {
 
 type reading struct{}
 
-// Reading lets calls with this context be answered from memory. It is for
-// requests that only look; those that act on what they see ask the engine.
+// Reading lets calls with this context be answered from memory. It is for requests that only
+// read.
 func Reading(ctx context.Context) context.Context { return context.WithValue(ctx, reading{}, true) }
 
 func fromMemory(ctx context.Context) bool { return ctx.Value(reading{}) != nil }
 
-// AsOf returns the time, by the engine's clock, up to which everything is known that
-// the cache tells; false where it tells nothing.
+// AsOf returns the time, by the engine's clock, up to which the cache is complete; false
+// where it is not in use.
 func (c *Cache) AsOf() (int64, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.asOf, c.phase == live
 }
 
-// reset forgets everything. The lock is held, or the cache is new.
+// reset empties the cache. The lock is held, or the cache is new.
 func (c *Cache) reset(p phase) {
 	c.phase, c.asOf = p, 0
 	c.containers, c.stale = map[string]*entry{}, map[string]bool{}
@@ -130,7 +126,7 @@ func (c *Cache) tick() uint64 {
 	return c.clock
 }
 
-// notify makes the reader look for something to do.
+// notify wakes the reader.
 func (c *Cache) notify() {
 	select {
 	case c.wake <- struct{}{}:
@@ -138,8 +134,8 @@ func (c *Cache) notify() {
 	}
 }
 
-// about is the engine's account of itself. Only its restart or its reload
-// change what the shim looks at there.
+// about is the engine's Info and version. Only its restart or its reload change what the
+// shim reads there.
 type about struct {
 	generation uint64
 	fresh      bool
@@ -147,7 +143,6 @@ type about struct {
 	info       system.Info
 }
 
-// ServerVersion implements the client's method.
 func (c *Cache) ServerVersion(ctx context.Context) (types.Version, error) {
 	if fromMemory(ctx) {
 		if a, ok := c.known(); ok {
@@ -157,7 +152,6 @@ func (c *Cache) ServerVersion(ctx context.Context) (types.Version, error) {
 	return c.engine.ServerVersion(ctx)
 }
 
-// Info implements the client's method.
 func (c *Cache) Info(ctx context.Context) (system.Info, error) {
 	if fromMemory(ctx) {
 		if a, ok := c.known(); ok {

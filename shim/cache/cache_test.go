@@ -390,7 +390,9 @@ func TestAnOldAnswerIsNotKept(t *testing.T) {
 	looked, go_ := make(chan struct{}), make(chan struct{})
 	slow := &slowInspect{Memory: f.engine, looked: looked, release: go_}
 	f.Cache.engine = slow
+	f.mu.Lock()
 	f.invalidate(id)
+	f.mu.Unlock()
 	var reader sync.WaitGroup
 	reader.Go(func() { f.must(f.refresh(t.Context(), id)) }) // sees the container before it starts
 	<-looked

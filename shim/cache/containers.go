@@ -10,6 +10,8 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/filters"
+	"github.com/docker/docker/api/types/network"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/crishim/crishim/shim/state"
 )
@@ -22,42 +24,23 @@ type entry struct {
 	second     int64  // of its creation
 }
 
-// know takes what the engine says of a container. A list of a thousand would spend a
-// third of its time on finding out again what does not change.
-func (e *entry) know(d container.InspectResponse) {
-	e.detail, e.born, e.second = d, d.Created+d.ID, 0
-	if t, err := time.Parse(time.RFC3339Nano, d.Created); err == nil {
-		e.second = t.Unix()
-	}
-}
-
-// fullID is the length of an engine id. Names and parts of ids are looked up by
-// the engine, which knows all its containers.
-const fullID = 64
-
-// refreshTime bounds the look at what an own call has changed.
+// refreshTime bounds the reading of what a call has changed.
 const refreshTime = 10 * time.Second
 
-// ContainerInspect implements the client's method.
+// ContainerInspect returns containers by full id from memory. A call to the engine may be
+// ahead of its events: one that is gone or has ended must not be in a list after that.
 func (c *Cache) ContainerInspect(ctx context.Context, id string) (container.InspectResponse, error) {
 	if fromMemory(ctx) {
 		if detail, ok := c.container(id); ok {
 			return detail, nil
 		}
 	}
-	detail, err := c.engine.ContainerInspect(ctx, id)
-	c.learn(ctx, id, detail, err)
-	return detail, err
-}
-
-// learn corrects what is remembered of a container by what the engine has just
-// said, which may be ahead of its events: who is told that something is gone or
-// has ended must not find it in a list afterwards.
-func (c *Cache) learn(ctx context.Context, id string, now container.InspectResponse, err error) {
+	now, err := c.engine.ContainerInspect(ctx, id)
 	had, known := c.container(id)
 	if known && (errdefs.IsNotFound(err) || err == nil && now.ContainerJSONBase != nil && !reflect.DeepEqual(had.State, now.State)) {
 		c.changed(ctx, had.ID)
 	}
+	return now, err
 }
 
 func (c *Cache) container(id string) (container.InspectResponse, bool) {
@@ -70,8 +53,7 @@ func (c *Cache) container(id string) (container.InspectResponse, bool) {
 	return e.detail, true
 }
 
-// ContainerList implements the client's method. The cache knows the pods'
-// containers only, so the filter has to ask for those.
+// ContainerList answers from memory where the filter asks for pods' containers.
 func (c *Cache) ContainerList(ctx context.Context, o container.ListOptions) ([]container.Summary, error) {
 	if fromMemory(ctx) && answerable(o) {
 		if list, ok := c.list(o); ok {
@@ -81,7 +63,7 @@ func (c *Cache) ContainerList(ctx context.Context, o container.ListOptions) ([]c
 	return c.engine.ContainerList(ctx, o)
 }
 
-// answerable reports whether the cache understands all of a list's options.
+// answerable reports whether the cache supports all options of a list.
 func answerable(o container.ListOptions) bool {
 	pods := false
 	for _, label := range o.Filters.Get("label") {
@@ -102,10 +84,10 @@ func (c *Cache) list(o container.ListOptions) ([]container.Summary, bool) {
 	if c.phase != live || len(c.stale) > 0 || !c.images.fresh {
 		return nil, false
 	}
-	wanted := newFilter(o)
+	wanted := filter{all: o.All, labels: o.Filters.Get("label"), states: o.Filters.Get("status"), prefixes: o.Filters.Get("id")}
 	found := make([]*entry, 0, len(c.containers))
 	for _, e := range c.containers {
-		if wanted.passes(&e.detail) {
+		if wanted.matches(&e.detail) {
 			found = append(found, e)
 		}
 	}
@@ -117,42 +99,27 @@ func (c *Cache) list(o container.ListOptions) ([]container.Summary, bool) {
 	return list, true
 }
 
-// filter is the engine's filters: one value of each key, but all labels.
+// filter is the engine's filters: one value of each key matches, but all labels.
 type filter struct {
-	all              bool
-	labels           []labelFilter
-	states, prefixes []string
+	all                      bool
+	labels, states, prefixes []string
 }
 
-type labelFilter struct {
-	key, value string
-	exact      bool // the value counts
-}
-
-func newFilter(o container.ListOptions) filter {
-	s := filter{all: o.All, states: o.Filters.Get("status"), prefixes: o.Filters.Get("id")}
-	for _, label := range o.Filters.Get("label") {
-		var f labelFilter
-		f.key, f.value, f.exact = strings.Cut(label, "=")
-		s.labels = append(s.labels, f)
-	}
-	return s
-}
-
-func (s filter) passes(d *container.InspectResponse) bool {
-	if len(s.states) == 0 && !s.all && !d.State.Running {
+func (f filter) matches(d *container.InspectResponse) bool {
+	if len(f.states) == 0 && !f.all && !d.State.Running {
 		return false
 	}
-	for _, f := range s.labels {
-		if got, ok := d.Config.Labels[f.key]; !ok || f.exact && got != f.value {
+	for _, label := range f.labels {
+		key, value, exact := strings.Cut(label, "=")
+		if got, ok := d.Config.Labels[key]; !ok || exact && got != value {
 			return false
 		}
 	}
-	return (len(s.states) == 0 || slices.Contains(s.states, d.State.Status)) &&
-		(len(s.prefixes) == 0 || slices.ContainsFunc(s.prefixes, func(id string) bool { return strings.HasPrefix(d.ID, id) }))
+	return (len(f.states) == 0 || slices.Contains(f.states, d.State.Status)) &&
+		(len(f.prefixes) == 0 || slices.ContainsFunc(f.prefixes, func(id string) bool { return strings.HasPrefix(d.ID, id) }))
 }
 
-// summary is the list entry of a container, as far as the shim looks at it.
+// summary returns the list entry of a container, with the fields that the shim reads.
 func (c *Cache) summary(e *entry) container.Summary {
 	d := &e.detail
 	s := container.Summary{
@@ -166,20 +133,8 @@ func (c *Cache) summary(e *entry) container.Summary {
 	return s
 }
 
-// invalidate notes that a container may have changed. It reports whether
-// anything is kept at all.
-func (c *Cache) invalidate(id string) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.phase == off {
-		return false
-	}
-	c.invalidateLocked(id)
-	return true
-}
-
-// invalidateLocked is called with the lock held.
-func (c *Cache) invalidateLocked(id string) {
+// invalidate marks a container as stale. The lock is held.
+func (c *Cache) invalidate(id string) {
 	e := c.containers[id]
 	if e == nil {
 		e = &entry{}
@@ -188,14 +143,26 @@ func (c *Cache) invalidateLocked(id string) {
 	e.generation, c.stale[id] = c.tick(), true
 }
 
-// changed reads back what an own call has changed. When that fails it
-// stays stale, and every reader goes to the engine.
+// changed reads back a container that a call may have changed, however it ended. When that
+// fails the container stays stale, and every reader goes to the engine. So do all where the
+// id may not be a full one.
 func (c *Cache) changed(ctx context.Context, id string) {
-	if len(id) != fullID {
-		c.invalidateAll()
+	c.mu.Lock()
+	full := len(id) == 64
+	switch {
+	case c.phase == off:
+		c.mu.Unlock()
 		return
+	case full:
+		c.invalidate(id)
+	default:
+		for id := range c.containers {
+			c.invalidate(id)
+		}
+		c.notify()
 	}
-	if !c.invalidate(id) {
+	c.mu.Unlock()
+	if !full {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), refreshTime)
@@ -205,18 +172,8 @@ func (c *Cache) changed(ctx context.Context, id string) {
 	}
 }
 
-// invalidateAll is for a call that does not name its container by the full id.
-func (c *Cache) invalidateAll() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for id := range c.containers {
-		c.invalidateLocked(id)
-	}
-	c.notify()
-}
-
-// refresh reads a container that is stale, and forgets it where it is gone or
-// no pod's. Another reader may have been there first.
+// refresh reads a stale container, unless another reader has done so, and drops one that is
+// gone or no pod's.
 func (c *Cache) refresh(ctx context.Context, id string) error {
 	c.mu.Lock()
 	e := c.containers[id]
@@ -234,22 +191,55 @@ func (c *Cache) refresh(ctx context.Context, id string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if e = c.containers[id]; e == nil || e.generation != generation {
-		return nil // there was a reason to read it again; somebody will
+		return nil // it is stale again
 	}
 	delete(c.stale, id)
-	if err != nil || !isPods(detail) {
+	if d := detail; err != nil || d.ContainerJSONBase == nil || d.Config == nil || d.State == nil || d.HostConfig == nil || d.Config.Labels[state.LabelType] == "" {
 		delete(c.containers, id)
 		return nil
 	}
-	e.know(detail)
+	// A list of a thousand would spend a third of its time on parsing these again.
+	e.detail, e.born, e.second = detail, detail.Created+detail.ID, 0
+	if t, err := time.Parse(time.RFC3339Nano, detail.Created); err == nil {
+		e.second = t.Unix()
+	}
 	return nil
-}
-
-func isPods(d container.InspectResponse) bool {
-	return d.ContainerJSONBase != nil && d.Config != nil && d.State != nil && d.HostConfig != nil && d.Config.Labels[state.LabelType] != ""
 }
 
 // podContainers selects everything that the cache keeps.
 func podContainers() container.ListOptions {
 	return container.ListOptions{All: true, Filters: filters.NewArgs(filters.Arg("label", state.LabelType))}
+}
+
+func (c *Cache) ContainerCreate(ctx context.Context, config *container.Config, host *container.HostConfig, n *network.NetworkingConfig, p *ocispec.Platform, name string) (container.CreateResponse, error) {
+	created, err := c.engine.ContainerCreate(ctx, config, host, n, p, name)
+	if created.ID != "" {
+		c.changed(ctx, created.ID)
+	}
+	return created, err
+}
+
+func (c *Cache) ContainerStart(ctx context.Context, id string, o container.StartOptions) error {
+	defer c.changed(ctx, id)
+	return c.engine.ContainerStart(ctx, id, o)
+}
+
+func (c *Cache) ContainerStop(ctx context.Context, id string, o container.StopOptions) error {
+	defer c.changed(ctx, id)
+	return c.engine.ContainerStop(ctx, id, o)
+}
+
+func (c *Cache) ContainerKill(ctx context.Context, id, signal string) error {
+	defer c.changed(ctx, id)
+	return c.engine.ContainerKill(ctx, id, signal)
+}
+
+func (c *Cache) ContainerRemove(ctx context.Context, id string, o container.RemoveOptions) error {
+	defer c.changed(ctx, id)
+	return c.engine.ContainerRemove(ctx, id, o)
+}
+
+func (c *Cache) ContainerUpdate(ctx context.Context, id string, u container.UpdateConfig) (container.UpdateResponse, error) {
+	defer c.changed(ctx, id)
+	return c.engine.ContainerUpdate(ctx, id, u)
 }

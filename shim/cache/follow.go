@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/events"
 	"github.com/docker/docker/api/types/filters"
 	"github.com/docker/docker/api/types/image"
@@ -19,26 +20,22 @@ import (
 )
 
 const (
-	// parallelReads bounds how much is asked of the engine at one time.
-	parallelReads = 8
-	// A read that failed is tried again after retryPause.
 	retryPause = time.Second
-	// auditTime is how long an engine may take for its lists. One that does not
-	// answer is no engine to speak for.
+	// auditTime is how long an engine may take for its lists.
 	auditTime = 30 * time.Second
-	// One that hangs keeps its stream of events open, and with it all that is known.
-	// It is asked for a sign of life after each heartbeatPause, and has heartbeatTime for it.
+	// An engine that hangs keeps its event stream open. It is pinged after each
+	// heartbeatPause, and has heartbeatTime to answer.
 	heartbeatPause, heartbeatTime = 2 * time.Second, 4 * time.Second
 )
 
 var errSilent = errors.New("the docker engine does not answer")
 
-// Follow keeps the cache in step with the engine until its event stream ends,
-// or the context does. Then the cache knows nothing.
+// Follow keeps the cache up to date until the engine's event stream or the context ends.
+// After that the cache is empty.
 func (c *Cache) Follow(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
-	// The engine answers before it listens on our behalf. What happens in
-	// between it remembers, and tells when it is asked for the time since then.
+	// The engine answers before it begins to listen. It sends the events of the time between
+	// when it is asked for those since now.
 	info, err := c.engine.Info(ctx)
 	if err != nil {
 		cancel()
@@ -62,14 +59,14 @@ func (c *Cache) Follow(ctx context.Context) error {
 	readers.Go(func() { broken <- c.heartbeat(ctx) })
 	err = c.receive(ctx, messages, errs, broken)
 	c.mu.Lock()
-	c.reset(off) // before the reader has come to its end, nothing is answered any more
+	c.reset(off) // from now on nothing is answered, also before the readers have ended
 	c.mu.Unlock()
 	cancel()
 	readers.Wait()
 	return err
 }
 
-// heartbeat ends when the engine is silent. An answer that is an error is a sign of life.
+// heartbeat ends when the engine does not answer. An error is an answer.
 func (c *Cache) heartbeat(ctx context.Context) error {
 	tick := time.NewTicker(c.heartbeatPause)
 	defer tick.Stop()
@@ -89,8 +86,7 @@ func (c *Cache) heartbeat(ctx context.Context) error {
 	}
 }
 
-// receive never asks the engine for anything: one that is slow to listen misses
-// events.
+// receive makes no call to the engine: a slow client misses events.
 func (c *Cache) receive(ctx context.Context, messages <-chan events.Message, errs, broken <-chan error) error {
 	for {
 		select {
@@ -113,12 +109,19 @@ func (c *Cache) handle(m events.Message) {
 	before := c.clock
 	switch m.Type {
 	case events.ContainerEventType:
-		c.handleContainer(m)
+		_, pods := m.Actor.Attributes[state.LabelType]
+		switch {
+		case m.Action == events.ActionCommit:
+			c.invalidateImages()
+		case harmless(m.Action):
+		case pods || c.containers[m.Actor.ID] != nil:
+			c.invalidate(m.Actor.ID)
+		}
 	case events.ImageEventType:
 		c.invalidateImages()
 	case events.NetworkEventType:
 		if id := m.Actor.Attributes["container"]; c.containers[id] != nil {
-			c.invalidateLocked(id)
+			c.invalidate(id)
 		}
 	case events.DaemonEventType:
 		c.about = about{generation: c.tick()}
@@ -129,21 +132,10 @@ func (c *Cache) handle(m events.Message) {
 	}
 }
 
-func (c *Cache) handleContainer(m events.Message) {
-	_, pods := m.Actor.Attributes[state.LabelType]
-	switch {
-	case m.Action == events.ActionCommit:
-		c.invalidateImages()
-	case harmless(m.Action):
-	case pods || c.containers[m.Actor.ID] != nil:
-		c.invalidateLocked(m.Actor.ID)
-	}
-}
-
-// harmless actions leave what is kept of a container as it is. Probes alone
-// would have every container read again all the time.
+// harmless reports whether an action changes nothing in the cache. Probes alone would have
+// every container read again all the time.
 func harmless(a events.Action) bool {
-	word, _, _ := strings.Cut(string(a), ":") // an exec's command stands behind it
+	word, _, _ := strings.Cut(string(a), ":") // an exec's command follows
 	switch events.Action(word) {
 	case events.ActionExecCreate, events.ActionExecStart, events.ActionExecDie, events.ActionExecDetach,
 		events.ActionAttach, events.ActionDetach, events.ActionResize, events.ActionTop, events.ActionExport, events.ActionCopy,
@@ -153,8 +145,8 @@ func harmless(a events.Action) bool {
 	return false
 }
 
-// read reads everything once, and then what is stale, until the context ends
-// or the engine does not answer any more.
+// read reads everything once, and then what is stale, until the context ends or the engine
+// does not answer.
 func (c *Cache) read(ctx context.Context) error {
 	if err := c.sync(ctx); err != nil {
 		return err
@@ -180,16 +172,19 @@ func (c *Cache) read(ctx context.Context) error {
 	}
 }
 
-// sync lists the containers and reads them. One that cannot be read stays
-// stale and is no reason to give up.
+// sync lists the containers and reads them. One that cannot be read stays stale.
 func (c *Cache) sync(ctx context.Context) error {
 	list, err := c.engine.ContainerList(ctx, podContainers())
 	if err != nil {
 		return fmt.Errorf("list the pods' containers: %w", err)
 	}
+	c.mu.Lock()
 	for _, s := range list {
-		c.invalidate(s.ID)
+		if c.phase != off {
+			c.invalidate(s.ID)
+		}
 	}
+	c.mu.Unlock()
 	if err := c.catchUp(ctx); err != nil {
 		c.log.Debug("not everything in the engine can be read", "err", err)
 	}
@@ -207,7 +202,7 @@ func (c *Cache) catchUp(ctx context.Context) error {
 	ids := slices.Collect(maps.Keys(c.stale))
 	c.mu.Unlock()
 	var g errgroup.Group
-	g.SetLimit(parallelReads)
+	g.SetLimit(8)
 	for _, id := range ids {
 		g.Go(func() error { return c.refresh(ctx, id) })
 	}
@@ -219,8 +214,7 @@ func (c *Cache) catchUp(ctx context.Context) error {
 	return errors.Join(err, images)
 }
 
-// compare looks for what no event told: it invalidates what the engine's lists
-// show differently, and what lists do not show.
+// compare invalidates what differs from the engine's lists, and what is not in lists.
 func (c *Cache) compare(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, auditTime)
 	defer cancel()
@@ -237,14 +231,14 @@ func (c *Cache) compare(ctx context.Context) error {
 	seen := map[string]bool{}
 	for _, s := range containers {
 		seen[s.ID] = true
-		// A start that failed shows in no list, and may have no event.
-		if e := c.containers[s.ID]; e == nil || !c.stale[s.ID] && (s.State != e.detail.State.Status || s.State == created) {
-			c.invalidateLocked(s.ID)
+		// A failed start is in no list, and may have no event.
+		if e := c.containers[s.ID]; e == nil || !c.stale[s.ID] && (s.State != e.detail.State.Status || s.State == container.StateCreated) {
+			c.invalidate(s.ID)
 		}
 	}
 	for id := range c.containers {
 		if !seen[id] {
-			c.invalidateLocked(id)
+			c.invalidate(id)
 		}
 	}
 	if c.images.fresh && !sameImages(c.images.list, images) {
@@ -253,6 +247,3 @@ func (c *Cache) compare(ctx context.Context) error {
 	c.about = about{generation: c.tick()}
 	return nil
 }
-
-// created is the engine's word for a container that has not run.
-const created = "created"

@@ -2,6 +2,7 @@ package cache
 
 import (
 	"context"
+	"io"
 	"slices"
 	"strings"
 
@@ -12,26 +13,25 @@ import (
 	"github.com/crishim/crishim/shim/docker"
 )
 
-// maxDetails bounds what is remembered about single images.
+// maxDetails bounds the cache of single images.
 const maxDetails = 1024
 
-// images are the engine's. One generation is enough for all of them: they change
-// seldom, and a name can move from one to another.
+// images have one generation: they change seldom, and a name can move from one to another.
 type images struct {
 	generation uint64
-	fresh      bool // list is
+	fresh      bool // the list
 	list       []image.Summary
-	details    map[string]answer // by the reference that was asked for
+	details    map[string]answer // by the reference of the call
 }
 
-// answer is what the engine said about one image; that there is none counts.
+// answer is the engine's answer about one image, or that there is none.
 type answer struct {
 	image.InspectResponse
 	err error
 }
 
-// nameOf is the image as lists of containers show it: the name that the
-// container was made with, unless that means another image by now.
+// nameOf returns an image as lists of containers show it: the name that the
+// container was created with, unless that is another image's by now.
 func (i images) nameOf(asked, id string) string {
 	if asked == id {
 		return asked
@@ -49,7 +49,6 @@ func (i images) nameOf(asked, id string) string {
 	return id
 }
 
-// ImageList implements the client's method.
 func (c *Cache) ImageList(ctx context.Context, o image.ListOptions) ([]image.Summary, error) {
 	if fromMemory(ctx) && !o.All && !o.SharedSize && !o.Manifests && o.Filters.Len() == 0 {
 		if list, ok := c.imageList(); ok {
@@ -65,12 +64,11 @@ func (c *Cache) imageList() ([]image.Summary, bool) {
 	return slices.Clone(c.images.list), c.phase == live && c.images.fresh
 }
 
-// ImageInspect implements the client's method.
 func (c *Cache) ImageInspect(ctx context.Context, ref string, o ...docker.ImageInspectOption) (image.InspectResponse, error) {
 	if !fromMemory(ctx) || len(o) > 0 {
 		i, err := c.engine.ImageInspect(ctx, ref, o...)
 		if errdefs.IsNotFound(err) {
-			c.imagesChanged(ctx) // its event is late; who is told that it is gone must not find it
+			c.imagesChanged(ctx) // its event is late; it must not be in a list after this
 		}
 		return i, err
 	}
@@ -87,8 +85,7 @@ func (c *Cache) imageDetail(ref string) (answer, bool) {
 	return detail, ok && c.phase == live
 }
 
-// readDetail asks the engine and remembers the answer, unless images changed
-// meanwhile.
+// readDetail caches the engine's answer, unless images changed meanwhile.
 func (c *Cache) readDetail(ctx context.Context, ref string) (image.InspectResponse, error) {
 	c.mu.Lock()
 	generation := c.images.generation
@@ -113,7 +110,7 @@ func (c *Cache) invalidateImages() {
 	c.images = images{generation: c.tick(), details: map[string]answer{}}
 }
 
-// imagesChanged reads the list again after an own call.
+// imagesChanged reads the list again after a call.
 func (c *Cache) imagesChanged(ctx context.Context) {
 	c.mu.Lock()
 	if c.phase == off {
@@ -147,14 +144,13 @@ func (c *Cache) refreshImages(ctx context.Context) error {
 	return nil
 }
 
-// warm reads the images that containers were made from, which the status of a
-// container tells about.
+// warm reads the images of containers, which are in the containers' status.
 func (c *Cache) warm(ctx context.Context) error {
 	unknown := map[string]bool{}
 	c.mu.Lock()
 	for id, e := range c.containers {
 		if c.stale[id] {
-			continue // nothing may be known of it yet
+			continue // it may not have been read yet
 		}
 		if _, known := c.images.details[e.detail.Image]; !known {
 			unknown[e.detail.Image] = true
@@ -169,7 +165,7 @@ func (c *Cache) warm(ctx context.Context) error {
 	return nil
 }
 
-// sameImages reports whether two lists tell the same of the same images.
+// sameImages reports whether two lists have the same images with the same names.
 func sameImages(a, b []image.Summary) bool {
 	key := func(list []image.Summary) string {
 		lines := make([]string, len(list))
@@ -181,4 +177,38 @@ func sameImages(a, b []image.Summary) bool {
 		return strings.Join(lines, "\n")
 	}
 	return key(a) == key(b)
+}
+
+func (c *Cache) ImageRemove(ctx context.Context, ref string, o image.RemoveOptions) ([]image.DeleteResponse, error) {
+	defer c.imagesChanged(ctx)
+	return c.engine.ImageRemove(ctx, ref, o)
+}
+
+// ImagePull reads the list again when the answer is closed, as ImageLoad does: the image is
+// there when the answer has been read.
+func (c *Cache) ImagePull(ctx context.Context, ref string, o image.PullOptions) (io.ReadCloser, error) {
+	body, err := c.engine.ImagePull(ctx, ref, o)
+	if err != nil {
+		return nil, err
+	}
+	return changing{body, func() { c.imagesChanged(ctx) }}, nil
+}
+
+func (c *Cache) ImageLoad(ctx context.Context, input io.Reader, o ...docker.ImageLoadOption) (image.LoadResponse, error) {
+	answer, err := c.engine.ImageLoad(ctx, input, o...)
+	if err == nil {
+		answer.Body = changing{answer.Body, func() { c.imagesChanged(ctx) }}
+	}
+	return answer, err
+}
+
+// changing is an answer after which something has changed.
+type changing struct {
+	io.ReadCloser
+	changed func()
+}
+
+func (r changing) Close() error {
+	defer r.changed()
+	return r.ReadCloser.Close()
 }
