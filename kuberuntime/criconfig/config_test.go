@@ -36,15 +36,12 @@ func testHost() Host {
 
 func TestExpand(t *testing.T) {
 	t.Parallel()
-	lookup := func(name string) (string, bool) {
-		v, ok := map[string]string{"A": "1", "EMPTY": "", "LOOP": "$(A)"}[name]
-		return v, ok
-	}
+	env := []*runtimeapi.KeyValue{{Key: "A", Value: []byte("1")}, {Key: "EMPTY"}, {Key: "LOOP", Value: []byte("$(A)")}}
 	for in, want := range map[string]string{
 		"": "", "plain": "plain", "$(A)": "1", "x$(A)y$(A)": "x1y1", "$(EMPTY)": "", "$(NONE)": "$(NONE)",
 		"$$(A)": "$(A)", "$$$(A)": "$1", "$": "$", "$A": "$A", "$(A": "$(A", "a$": "a$", "$(LOOP)": "$(A)", "$()": "$()",
 	} {
-		if got := expand(in, lookup); got != want {
+		if got := Expand(in, env); got != want {
 			t.Errorf("%q: got %q, want %q", in, got, want)
 		}
 	}
@@ -53,9 +50,8 @@ func TestExpand(t *testing.T) {
 func FuzzExpand(f *testing.F) {
 	f.Add("$(A) $$ $( $")
 	f.Fuzz(func(t *testing.T, s string) {
-		same := func(name string) (string, bool) { return "$(" + name + ")", true }
-		if !strings.Contains(s, "$$") && expand(s, same) != s {
-			t.Errorf("%q changed to %q", s, expand(s, same))
+		if got := Expand(s, nil); !strings.Contains(s, "$$") && got != s {
+			t.Errorf("%q changed to %q", s, got)
 		}
 	})
 }
@@ -178,7 +174,7 @@ func TestContainer(t *testing.T) {
 				RunAsUser: &runtimeapi.Int64Value{Value: 1000}, NoNewPrivs: true, ReadonlyRootfs: true,
 				Capabilities:     &runtimeapi.Capability{AddCapabilities: []string{"NET_ADMIN"}, DropCapabilities: []string{"ALL"}},
 				NamespaceOptions: &runtimeapi.NamespaceOption{Pid: runtimeapi.NamespaceMode_CONTAINER},
-				Seccomp:          &runtimeapi.SecurityProfile{}, MaskedPaths: maskedPaths(), ReadonlyPaths: readonlyPaths(),
+				Seccomp:          &runtimeapi.SecurityProfile{}, MaskedPaths: maskedPaths, ReadonlyPaths: readonlyPaths,
 			},
 		},
 	}

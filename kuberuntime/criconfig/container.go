@@ -18,7 +18,7 @@ import (
 	"github.com/crishim/crishim/kuberuntime/pod"
 )
 
-// ContainerInput is all that a container's configuration depends on beside its manifest.
+// ContainerInput is all that a container's configuration depends on.
 type ContainerInput struct {
 	Pod       *v1.Pod
 	Container *v1.Container
@@ -31,7 +31,7 @@ type ContainerInput struct {
 	TargetID  string // container whose processes an ephemeral container sees
 }
 
-// Container is the configuration of one attempt of a container.
+// Container returns the configuration of one attempt of a container, the kubelet's generateContainerConfig.
 func (g *Generator) Container(in ContainerInput) (*runtimeapi.ContainerConfig, error) {
 	p, c := in.Pod, in.Container
 	if err := VerifyNonRoot(p, c, in.ImageUser); err != nil {
@@ -78,11 +78,11 @@ func (g *Generator) Container(in ContainerInput) (*runtimeapi.ContainerConfig, e
 	return config, nil
 }
 
-// LogPath is a container's log below the pod's log folder.
+// LogPath returns a container's log below the pod's log folder.
 func LogPath(name string, restarts int) string { return fmt.Sprintf("%s/%d.log", name, restarts) }
 
-// containerAnnotations hold what is needed to end a container properly when its manifest
-// is no longer there.
+// containerAnnotations returns what is needed to end a container properly without its manifest, the
+// kubelet's newContainerAnnotations.
 func containerAnnotations(p *v1.Pod, c *v1.Container, restarts int) (map[string]string, error) {
 	out := map[string]string{
 		pod.HashAnnotation:          pod.FormatHash(pod.ContainerHash(c)),
@@ -121,7 +121,7 @@ const (
 	maxShares   = 262144
 )
 
-// QoS is a pod's quality of service class.
+// QoS returns a pod's quality of service class.
 func QoS(p *v1.Pod) v1.PodQOSClass {
 	asked, guaranteed := false, true
 	// Ephemeral containers ask for nothing and change nothing.
@@ -145,7 +145,8 @@ func QoS(p *v1.Pod) v1.PodQOSClass {
 	return v1.PodQOSBurstable
 }
 
-// OOMScore is the kubelet's oom_score_adj: who asks for little memory goes first.
+// OOMScore returns the kubelet's oom_score_adj, its GetContainerOOMScoreAdjust: containers that request little
+// memory are killed first.
 func OOMScore(p *v1.Pod, c *v1.Container, capacity int64) int64 {
 	const guaranteed, bestEffort = -997, 1000
 	if p.Spec.PriorityClassName == "system-node-critical" {
@@ -161,29 +162,26 @@ func OOMScore(p *v1.Pod, c *v1.Container, capacity int64) int64 {
 		return bestEffort - 1
 	}
 	request := c.Resources.Requests.Memory().Value()
-	if pod.IsSidecar(c) {
-		request = max(request, leastRequest(p)) // it does not go before the containers that it serves
+	if pod.IsSidecar(c) { // it is not killed before the containers that it serves
+		least := int64(math.MaxInt64)
+		for i := range p.Spec.Containers {
+			least = min(least, p.Spec.Containers[i].Resources.Requests.Memory().Value())
+		}
+		request = max(request, least)
 	}
 	score := 1000 - 1000*request/capacity
 	return min(max(score, 1000+guaranteed), bestEffort-1)
 }
 
-// leastRequest is the least memory that a regular container asks for.
-func leastRequest(p *v1.Pod) int64 {
-	least := int64(math.MaxInt64)
-	for i := range p.Spec.Containers {
-		least = min(least, p.Spec.Containers[i].Resources.Requests.Memory().Value())
-	}
-	return least
-}
-
-// Resources are the CRI's resources of a container.
+// Resources returns the CRI's resources of a container, the kubelet's generateLinuxContainerResources.
 func Resources(p *v1.Pod, c *v1.Container, host Host) *runtimeapi.LinuxContainerResources {
-	r := &runtimeapi.LinuxContainerResources{
-		CpuShares:   shares(c.Resources),
-		OomScoreAdj: OOMScore(p, c, host.Memory),
+	cpu := c.Resources.Limits.Cpu()
+	milli := cpu.MilliValue()
+	if request, set := c.Resources.Requests[v1.ResourceCPU]; set {
+		milli = request.MilliValue()
 	}
-	if cpu := c.Resources.Limits.Cpu(); !cpu.IsZero() {
+	r := &runtimeapi.LinuxContainerResources{CpuShares: min(max(milli*1024/1000, minShares), maxShares), OomScoreAdj: OOMScore(p, c, host.Memory)}
+	if !cpu.IsZero() {
 		r.CpuPeriod = quotaPeriod
 		r.CpuQuota = max(cpu.MilliValue()*quotaPeriod/1000, minQuota)
 	}
@@ -197,7 +195,7 @@ func Resources(p *v1.Pod, c *v1.Container, host Host) *runtimeapi.LinuxContainer
 	return r
 }
 
-// hugepageLimits has every size that the host has: of what nobody asked for a container gets none.
+// hugepageLimits returns a limit for every size that the host has: of sizes without a limit a container gets none.
 func hugepageLimits(limits v1.ResourceList, sizes []int64) []*runtimeapi.HugepageLimit {
 	asked := map[int64]int64{}
 	for name, limit := range limits {
@@ -219,7 +217,7 @@ func hugepageLimits(limits v1.ResourceList, sizes []int64) []*runtimeapi.Hugepag
 	return out
 }
 
-// pageSize is the kernel's form: 64KB, 2MB, 1GB.
+// pageSize returns the kernel's form: 64KB, 2MB, 1GB.
 func pageSize(size int64) string {
 	for _, unit := range []struct {
 		name  string
@@ -230,13 +228,4 @@ func pageSize(size int64) string {
 		}
 	}
 	return strconv.FormatInt(size, 10) + "B"
-}
-
-// shares come from the request, or from the limit where nothing is asked for.
-func shares(r v1.ResourceRequirements) int64 {
-	milli := r.Requests.Cpu().MilliValue()
-	if _, asked := r.Requests[v1.ResourceCPU]; !asked {
-		milli = r.Limits.Cpu().MilliValue()
-	}
-	return min(max(milli*1024/1000, minShares), maxShares)
 }

@@ -18,30 +18,31 @@ import (
 	"github.com/crishim/crishim/kuberuntime/manifest"
 )
 
-// environment collects variables in the order in which they are first set.
-type environment struct {
-	names  []string
-	values map[string]string
-}
-
-func (e *environment) set(name, value string) {
-	if _, set := e.values[name]; !set {
-		e.names = append(e.names, name)
-	}
-	e.values[name] = value
-}
-
-// Env resolves a container's variables: envFrom first, then env, where a value can use
-// what was set before it.
+// Env resolves a container's variables, as the kubelet's makeEnvironmentVariables: envFrom first, then env, where
+// a value can refer to what was set before it.
 func Env(p *v1.Pod, c *v1.Container, set *manifest.Set, host Host, podIPs []string) ([]*runtimeapi.KeyValue, error) {
-	env := &environment{values: map[string]string{}}
+	env := []*runtimeapi.KeyValue{}
+	assign := func(name string, value []byte) {
+		if i := find(env, name); i >= 0 {
+			env[i].Value = value
+		} else {
+			env = append(env, &runtimeapi.KeyValue{Key: name, Value: value})
+		}
+	}
 	for _, from := range c.EnvFrom {
-		if err := env.from(p, from, set); err != nil {
+		values, err := valuesFrom(p, from, set)
+		if err != nil {
 			return nil, err
+		}
+		for _, key := range slices.Sorted(maps.Keys(values)) {
+			// Keys that are no names of variables are left out, as the kubelet does.
+			if name := from.Prefix + key; len(validation.IsRelaxedEnvVarName(name)) == 0 {
+				assign(name, values[key])
+			}
 		}
 	}
 	for _, e := range c.Env {
-		value := expand(e.Value, func(name string) (string, bool) { value, set := env.values[name]; return value, set })
+		value := Expand(e.Value, env)
 		if e.ValueFrom != nil {
 			got, found, err := valueFrom(p, c, e.ValueFrom, set, host, podIPs)
 			if err != nil {
@@ -52,39 +53,32 @@ func Env(p *v1.Pod, c *v1.Container, set *manifest.Set, host Host, podIPs []stri
 			}
 			value = got
 		}
-		env.set(e.Name, value)
+		assign(e.Name, []byte(value))
 	}
-	out := make([]*runtimeapi.KeyValue, 0, len(env.names))
-	for _, name := range env.names {
-		out = append(out, &runtimeapi.KeyValue{Key: name, Value: []byte(env.values[name])})
-	}
-	return out, nil
+	return env, nil
 }
 
-func (e *environment) from(p *v1.Pod, from v1.EnvFromSource, set *manifest.Set) error {
-	values := map[string]string{}
-	if ref := from.ConfigMapRef; ref != nil {
-		cm, err := set.ConfigMap(p.Namespace, ref.Name, ptr.Deref(ref.Optional, false))
-		if cm == nil {
-			return err
-		}
-		values = cm.Data
-	} else if ref := from.SecretRef; ref != nil {
+func find(env []*runtimeapi.KeyValue, name string) int {
+	return slices.IndexFunc(env, func(e *runtimeapi.KeyValue) bool { return e.Key == name })
+}
+
+func valuesFrom(p *v1.Pod, from v1.EnvFromSource, set *manifest.Set) (map[string][]byte, error) {
+	if ref := from.SecretRef; ref != nil {
 		secret, err := set.Secret(p.Namespace, ref.Name, ptr.Deref(ref.Optional, false))
 		if secret == nil {
-			return err
+			return nil, err
 		}
-		for k, v := range secret.Data {
-			values[k] = string(v)
+		return secret.Data, nil
+	}
+	ref := from.ConfigMapRef
+	cm, err := set.ConfigMap(p.Namespace, ref.Name, ptr.Deref(ref.Optional, false))
+	values := map[string][]byte{}
+	if cm != nil {
+		for key, value := range cm.Data {
+			values[key] = []byte(value)
 		}
 	}
-	for _, key := range slices.Sorted(maps.Keys(values)) {
-		// Keys that are no names of variables are left out, as the kubelet does.
-		if name := from.Prefix + key; len(validation.IsRelaxedEnvVarName(name)) == 0 {
-			e.set(name, values[key])
-		}
-	}
-	return nil
+	return values, err
 }
 
 func valueFrom(p *v1.Pod, c *v1.Container, from *v1.EnvVarSource, set *manifest.Set, host Host, podIPs []string) (string, bool, error) {
@@ -129,19 +123,9 @@ func missingKey(found bool, key string, optional *bool) error {
 	return fmt.Errorf("no key %s", key)
 }
 
-// Expand replaces $(NAME) in a text by the value of a variable. $$ stands for one $, and a name
-// that is no variable's stays as it is written.
+// Expand replaces $(NAME) in a text by the value of a variable, as the kubelet's expansion package. $$ stands for
+// one $, and a name of no variable stays as it is written.
 func Expand(s string, env []*runtimeapi.KeyValue) string {
-	return expand(s, func(name string) (string, bool) {
-		i := slices.IndexFunc(env, func(e *runtimeapi.KeyValue) bool { return e.Key == name })
-		if i < 0 {
-			return "", false
-		}
-		return string(env[i].Value), true
-	})
-}
-
-func expand(s string, lookup func(string) (string, bool)) string {
 	var out strings.Builder
 	for {
 		i := strings.IndexByte(s, '$')
@@ -151,31 +135,25 @@ func expand(s string, lookup func(string) (string, bool)) string {
 		}
 		out.WriteString(s[:i])
 		s = s[i:]
-		switch s[1] {
-		case '$':
+		n := 2 // bytes that are read
+		switch end := strings.IndexByte(s, ')'); {
+		case s[1] == '$':
 			out.WriteByte('$')
-			s = s[2:]
-		case '(':
-			end := strings.IndexByte(s, ')')
-			if end < 0 {
-				out.WriteString("$(")
-				s = s[2:]
-				continue
-			}
-			if value, known := lookup(s[2:end]); known {
-				out.WriteString(value)
+		case s[1] == '(' && end > 0:
+			n = end + 1
+			if i := find(env, s[2:end]); i >= 0 {
+				out.Write(env[i].Value)
 			} else {
-				out.WriteString(s[:end+1])
+				out.WriteString(s[:n])
 			}
-			s = s[end+1:]
 		default:
-			out.WriteString(s[:2])
-			s = s[2:]
+			out.WriteString(s[:n])
 		}
+		s = s[n:]
 	}
 }
 
-// Field is the value of a fieldRef. podIPs are known once the sandbox runs.
+// Field returns the value of a fieldRef. podIPs are known once the sandbox runs.
 func Field(p *v1.Pod, host Host, podIPs []string, path string) (string, error) {
 	if name, key, ok := manifest.MapField(path); ok {
 		if name == "metadata.labels" {
@@ -219,8 +197,8 @@ func formatMap(m map[string]string) string {
 	return strings.Join(lines, "\n")
 }
 
-// Resource is the value of a resourceFieldRef, rounded up to the divisor. A limit that is
-// not set is what the host has.
+// Resource returns the value of a resourceFieldRef, rounded up to the divisor. Where no limit is
+// set it is what the host has.
 func Resource(c *v1.Container, host Host, ref *v1.ResourceFieldSelector) (string, error) {
 	kind, name, _ := strings.Cut(ref.Resource, ".")
 	list := c.Resources.Requests
@@ -245,12 +223,9 @@ func Resource(c *v1.Container, host Host, ref *v1.ResourceFieldSelector) (string
 	if divisor.Sign() < 0 {
 		return "", fmt.Errorf("divisor %s is negative", divisor.String())
 	}
+	quotient := float64(quantity.Value()) / float64(divisor.Value())
 	if v1.ResourceName(name) == v1.ResourceCPU {
-		return ceilDiv(float64(quantity.MilliValue()), float64(divisor.MilliValue())), nil
+		quotient = float64(quantity.MilliValue()) / float64(divisor.MilliValue())
 	}
-	return ceilDiv(float64(quantity.Value()), float64(divisor.Value())), nil
-}
-
-func ceilDiv(a, b float64) string {
-	return strconv.FormatInt(int64(math.Ceil(a/b)), 10)
+	return strconv.FormatInt(int64(math.Ceil(quotient)), 10), nil
 }

@@ -5,6 +5,7 @@
 package criconfig
 
 import (
+	"cmp"
 	"maps"
 	"net"
 	"slices"
@@ -12,6 +13,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/crishim/crishim/internal/kube"
 	"github.com/crishim/crishim/kuberuntime/manifest"
@@ -37,7 +39,7 @@ type Generator struct {
 	Dirs pod.Dirs
 }
 
-// Sandbox is the configuration of a pod's sandbox.
+// Sandbox returns the configuration of a pod's sandbox, the kubelet's generatePodSandboxConfig.
 func (g *Generator) Sandbox(p *v1.Pod, attempt uint32) *runtimeapi.PodSandboxConfig {
 	all := map[string]string{}
 	maps.Copy(all, p.Labels)
@@ -57,12 +59,12 @@ func (g *Generator) Sandbox(p *v1.Pod, attempt uint32) *runtimeapi.PodSandboxCon
 	return config
 }
 
-// labels are those by which the kubelet knows a pod.
+// labels returns those by which the kubelet finds a pod.
 func labels(p *v1.Pod) map[string]string {
 	return map[string]string{kube.LabelPodName: p.Name, kube.LabelPodNamespace: p.Namespace, kube.LabelPodUID: string(p.UID)}
 }
 
-// sysctls are the pod's with dots: Kubernetes takes slashes too.
+// sysctls returns the pod's with dots: Kubernetes accepts slashes, too.
 func sysctls(p *v1.Pod) map[string]string {
 	if p.Spec.SecurityContext == nil || len(p.Spec.SecurityContext.Sysctls) == 0 {
 		return nil
@@ -92,8 +94,7 @@ func sysctlName(name string) string {
 	}, name)
 }
 
-// portMappings are the ports that are wanted on the host. In the host's network they are
-// there already.
+// portMappings returns the ports that are mapped on the host; none in the host's network.
 func portMappings(p *v1.Pod) []*runtimeapi.PortMapping {
 	if p.Spec.HostNetwork {
 		return nil
@@ -104,10 +105,8 @@ func portMappings(p *v1.Pod) []*runtimeapi.PortMapping {
 			if port.HostPort == 0 {
 				continue
 			}
-			out = append(out, &runtimeapi.PortMapping{
-				// The names are the same, and no name is TCP.
-				Protocol: runtimeapi.Protocol(runtimeapi.Protocol_value[string(port.Protocol)]), ContainerPort: port.ContainerPort, HostPort: port.HostPort, HostIp: port.HostIP,
-			})
+			protocol := runtimeapi.Protocol(runtimeapi.Protocol_value[string(port.Protocol)]) // the names are the same, TCP is 0
+			out = append(out, &runtimeapi.PortMapping{Protocol: protocol, ContainerPort: port.ContainerPort, HostPort: port.HostPort, HostIp: port.HostIP})
 		}
 	}
 	return out
@@ -153,8 +152,8 @@ func (d DNS) OnlyLoopback() bool {
 	return len(d.Servers) > 0
 }
 
-// PodDNS is a pod's resolver configuration, or nil where the runtime's own default is the
-// best there is. There is no cluster DNS here: ClusterFirst means the host's resolver, as
+// PodDNS returns a pod's resolver configuration, the kubelet's GetPodDNS, or nil for the runtime's own
+// default. There is no cluster DNS here: ClusterFirst means the host's resolver, as
 // it does for a kubelet without one.
 func PodDNS(p *v1.Pod, host DNS) *runtimeapi.DNSConfig {
 	dns := host
@@ -204,8 +203,8 @@ func mergeOptions(host []string, own []v1.PodDNSConfigOption) []string {
 	return out
 }
 
-// HostsFile is the text of the /etc/hosts that a pod's containers get: the host's own one
-// with the aliases for a pod in the host's network, else one that knows the pod itself.
+// HostsFile returns the text of a pod's /etc/hosts: the host's own one with the aliases for
+// a pod in the host's network, else one with the pod's addresses.
 func HostsFile(p *v1.Pod, host Host, podIPs []string) string {
 	var out strings.Builder
 	if p.Spec.HostNetwork {
@@ -229,17 +228,12 @@ func HostsFile(p *v1.Pod, host Host, podIPs []string) string {
 	return out.String()
 }
 
-// Hostname is the pod's host name: what it asks for, else its name as far as it fits.
+// Hostname returns the pod's host name: what it sets, else its name as far as it fits.
 func Hostname(p *v1.Pod) string {
 	const longest = 63
-	if p.Spec.HostnameOverride != nil && *p.Spec.HostnameOverride != "" {
-		return *p.Spec.HostnameOverride
+	name := p.Name
+	if len(name) > longest {
+		name = strings.TrimRight(name[:longest], "-.")
 	}
-	if p.Spec.Hostname != "" {
-		return p.Spec.Hostname
-	}
-	if len(p.Name) <= longest {
-		return p.Name
-	}
-	return strings.TrimRight(p.Name[:longest], "-.")
+	return cmp.Or(ptr.Deref(p.Spec.HostnameOverride, ""), p.Spec.Hostname, name)
 }

@@ -19,7 +19,7 @@ type ImageUser struct {
 }
 
 // VerifyNonRoot refuses a container with runAsNonRoot that would run as root, or of which
-// that cannot be known.
+// that is unknown: the kubelet's verifyRunAsNonRoot.
 func VerifyNonRoot(p *v1.Pod, c *v1.Container, image ImageUser) error {
 	sc := effective(p, c)
 	if !ptr.Deref(sc.RunAsNonRoot, false) {
@@ -28,19 +28,15 @@ func VerifyNonRoot(p *v1.Pod, c *v1.Container, image ImageUser) error {
 	switch {
 	case sc.RunAsUser != nil && *sc.RunAsUser == 0:
 		return fmt.Errorf("container %s has runAsNonRoot and runAsUser 0", c.Name)
-	case sc.RunAsUser != nil:
+	case sc.RunAsUser != nil, image.UID != nil && *image.UID != 0:
 		return nil
-	case image.UID != nil && *image.UID == 0:
-		return fmt.Errorf("container %s has runAsNonRoot, and its image runs as root", c.Name)
-	case image.UID != nil:
-		return nil
-	case image.Name != "":
+	case image.UID == nil && image.Name != "":
 		return fmt.Errorf("container %s has runAsNonRoot, and its image's user %q is no number: set runAsUser", c.Name, image.Name)
 	}
 	return fmt.Errorf("container %s has runAsNonRoot, and its image runs as root", c.Name)
 }
 
-// effective is a container's security context with what the pod's adds to it.
+// effective merges the pod's security context into a container's, as DetermineEffectiveSecurityContext.
 func effective(p *v1.Pod, c *v1.Container) *v1.SecurityContext {
 	sc := &v1.SecurityContext{}
 	if c.SecurityContext != nil {
@@ -59,7 +55,7 @@ func effective(p *v1.Pod, c *v1.Container) *v1.SecurityContext {
 	return sc
 }
 
-// containerSecurity is the CRI's security context of a container.
+// containerSecurity returns the CRI's security context of a container.
 func (g *Generator) containerSecurity(p *v1.Pod, c *v1.Container, image ImageUser, targetID string) *runtimeapi.LinuxContainerSecurityContext {
 	sc := effective(p, c)
 	out := &runtimeapi.LinuxContainerSecurityContext{
@@ -96,18 +92,20 @@ func (g *Generator) containerSecurity(p *v1.Pod, c *v1.Container, image ImageUse
 	}
 	out.SupplementalGroups, out.SupplementalGroupsPolicy = groups(p)
 	if ptr.Deref(sc.ProcMount, v1.DefaultProcMount) != v1.UnmaskedProcMount && !out.Privileged {
-		out.MaskedPaths, out.ReadonlyPaths = maskedPaths(), readonlyPaths()
+		out.MaskedPaths, out.ReadonlyPaths = maskedPaths, readonlyPaths
 	}
 	return out
 }
 
-// sandboxSecurity is the CRI's security context of the sandbox. Its process is the
+// sandboxSecurity returns the CRI's security context of the sandbox. Its process is the
 // runtime's own pause, so it always gets the runtime's seccomp profile.
 func sandboxSecurity(p *v1.Pod) *runtimeapi.LinuxSandboxSecurityContext {
 	out := &runtimeapi.LinuxSandboxSecurityContext{
 		NamespaceOptions: namespaces(p),
-		Privileged:       anyPrivileged(p),
-		Seccomp:          &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_RuntimeDefault},
+		Privileged: slices.ContainsFunc(slices.Concat(p.Spec.InitContainers, p.Spec.Containers), func(c v1.Container) bool {
+			return c.SecurityContext != nil && ptr.Deref(c.SecurityContext.Privileged, false)
+		}),
+		Seccomp: &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_RuntimeDefault},
 	}
 	if sc := p.Spec.SecurityContext; sc != nil {
 		out.SelinuxOptions = selinux(sc.SELinuxOptions)
@@ -151,36 +149,29 @@ func namespaces(p *v1.Pod) *runtimeapi.NamespaceOption {
 	return out
 }
 
-func anyPrivileged(p *v1.Pod) bool {
-	return slices.ContainsFunc(slices.Concat(p.Spec.InitContainers, p.Spec.Containers), func(c v1.Container) bool {
-		return c.SecurityContext != nil && ptr.Deref(c.SecurityContext.Privileged, false)
-	})
-}
-
-// seccomp is RuntimeDefault where nothing is asked for, as with the kubelet's
-// seccompDefault.
+// seccomp returns RuntimeDefault where no profile is set, as with the kubelet's seccompDefault.
 func (g *Generator) seccomp(p *v1.SeccompProfile, privileged bool) *runtimeapi.SecurityProfile {
-	switch {
-	case p != nil:
+	if p != nil {
 		return profile(string(p.Type), filepath.Join(g.Dirs.Seccomp(), ptr.Deref(p.LocalhostProfile, "")))
-	case privileged:
-		return &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Unconfined}
 	}
-	return &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_RuntimeDefault}
+	if privileged {
+		return profile("Unconfined", "")
+	}
+	return profile("RuntimeDefault", "")
 }
 
-// appArmor is left to the runtime where nothing is asked for.
+// appArmor leaves the choice to the runtime where no profile is set.
 func appArmor(p *v1.AppArmorProfile, privileged bool) *runtimeapi.SecurityProfile {
-	switch {
-	case p != nil:
+	if p != nil {
 		return profile(string(p.Type), ptr.Deref(p.LocalhostProfile, ""))
-	case privileged:
-		return &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Unconfined}
+	}
+	if privileged {
+		return profile("Unconfined", "")
 	}
 	return nil
 }
 
-// profile is a profile of either kind: manifests and the CRI have the same names for the types.
+// profile returns a profile of either kind: manifests and the CRI have the same names for the types.
 func profile(kind, localhost string) *runtimeapi.SecurityProfile {
 	out := &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_ProfileType(runtimeapi.SecurityProfile_ProfileType_value[kind])}
 	if out.ProfileType == runtimeapi.SecurityProfile_Localhost {
@@ -196,21 +187,18 @@ func selinux(o *v1.SELinuxOptions) *runtimeapi.SELinuxOption {
 	return &runtimeapi.SELinuxOption{User: o.User, Role: o.Role, Type: o.Type, Level: o.Level}
 }
 
-// What containers that are not privileged do not see of the kernel, or see read-only.
-func maskedPaths() []string {
-	return []string{
-		"/proc/asound", "/proc/acpi", "/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/latency_stats", "/proc/timer_list",
-		"/proc/timer_stats", "/proc/sched_debug", "/proc/scsi", "/sys/firmware", "/sys/devices/virtual/powercap",
-	}
-}
-
-func readonlyPaths() []string {
-	return []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}
-}
-
 func int64Value(v *int64) *runtimeapi.Int64Value {
 	if v == nil {
 		return nil
 	}
 	return &runtimeapi.Int64Value{Value: *v}
 }
+
+// What containers that are not privileged do not see of the kernel, or see read-only.
+var (
+	maskedPaths = []string{
+		"/proc/asound", "/proc/acpi", "/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/latency_stats", "/proc/timer_list",
+		"/proc/timer_stats", "/proc/sched_debug", "/proc/scsi", "/sys/firmware", "/sys/devices/virtual/powercap",
+	}
+	readonlyPaths = []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}
+)
