@@ -13,7 +13,6 @@ import (
 
 	"github.com/crishim/crishim/internal/test"
 	"github.com/crishim/crishim/kuberuntime/manifest"
-	"github.com/crishim/crishim/kuberuntime/pod"
 )
 
 // needsRoot skips a test that mounts, and fails it where CI says that it can.
@@ -170,7 +169,7 @@ func TestForeignPodsStayInTheirFolders(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := f.writeRecord(p, f.status(t, p)); err != nil {
+	if err := f.recordPod(p, f.status(t, p)); err != nil {
 		t.Fatal(err)
 	}
 	record, err := os.ReadFile(f.recordPath("u1"))
@@ -196,7 +195,7 @@ func TestForeignPodsStayInTheirFolders(t *testing.T) {
 	if events, err := ReadEvents(f.o.Dirs, way); err != nil || len(events) > 0 {
 		t.Errorf("got %v, %v, want no events", events, err)
 	}
-	if err := f.removeFolders(&pod.Status{UID: "u1", Namespace: "n", Name: "x/../../victim/y"}); err != nil {
+	if err := f.removeFolders("u1"); err != nil {
 		t.Error(err)
 	}
 	if _, err := os.Stat(victim); err != nil {

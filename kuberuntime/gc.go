@@ -17,7 +17,7 @@ import (
 	"github.com/crishim/crishim/kuberuntime/volume"
 )
 
-// GCPolicy says which dead containers may stay, as the kubelet's flags do.
+// GCPolicy limits which dead containers stay, as the kubelet's flags do.
 type GCPolicy struct {
 	MinAge          time.Duration // younger ones stay
 	MaxPerContainer int           // dead attempts of one container, -1 for no limit
@@ -27,12 +27,11 @@ type GCPolicy struct {
 // DefaultGCPolicy is the kubelet's.
 func DefaultGCPolicy() GCPolicy { return GCPolicy{MaxPerContainer: 1, MaxContainers: -1} }
 
-// Sources say what is known about the pods that are wanted.
+// Sources is what is known about the pods that are wanted, the kubelet's sourcesReady.
 type Sources struct {
-	// AllReady is false while not all manifests were read: then nothing of a pod that is
-	// not known may go.
+	// AllReady is false while not all manifests were read: then nothing of an unknown pod is removed.
 	AllReady bool
-	// Deleted reports whether a pod is wanted no more; nil means that all are wanted.
+	// Deleted reports whether a pod is no longer wanted; nil means that all are wanted.
 	Deleted func(uid string) bool
 	// Folder limits the collection to the pods that sync made from it; "" is for all pods.
 	Folder string
@@ -42,14 +41,14 @@ func (s Sources) deleted(uid string) bool { return s.AllReady && s.Deleted != ni
 
 // GarbageItem is one thing to remove and why.
 type GarbageItem struct {
-	Kind string `json:"kind"` // container, sandbox, log folder, pod folder, log link, image
+	Kind string `json:"kind"` // container, sandbox, log folder, pod folder, pod record, log link, image
 	ID   string `json:"id"`
 	Name string `json:"name,omitempty"`
 	Why  string `json:"why"`
 	Size uint64 `json:"size,omitempty"`
 
 	unknown bool                     // a container in an unknown state is stopped first
-	guard   func(func() error) error // calls what it is given if the thing is still to go
+	guard   func(func() error) error // calls its argument if the pod is still lost
 }
 
 // Garbage is what a collection removes, in this order.
@@ -67,19 +66,16 @@ func (m *Manager) GarbageCollect(ctx context.Context, policy GCPolicy, sources S
 	return g, m.Collect(ctx, g)
 }
 
-// PlanGarbage says what GarbageCollect would remove.
+// PlanGarbage lists what GarbageCollect would remove.
 func (m *Manager) PlanGarbage(ctx context.Context, policy GCPolicy, sources Sources) (*Garbage, error) {
 	pods, err := m.GetPods(ctx, true)
 	if err != nil {
 		return nil, err
 	}
 	if sources.Folder != "" {
-		pods = slices.DeleteFunc(pods, func(p *pod.Pod) bool {
-			return m.OwnerOf(p).Folder != sources.Folder
-		})
+		pods = slices.DeleteFunc(pods, func(p *pod.Pod) bool { return m.OwnerOf(p).Folder != sources.Folder })
 	}
-	g := &Garbage{}
-	g.Items = append(g.Items, deadContainers(pods, policy, sources, m.o.Now())...)
+	g := &Garbage{Items: deadContainers(pods, policy, sources, m.o.Now())}
 	g.Items = append(g.Items, deadSandboxes(pods, g.Items, sources)...)
 	folders, err := m.deadFolders(ctx, sources)
 	g.Items = append(g.Items, folders...)
@@ -117,24 +113,26 @@ func (m *Manager) removeItem(ctx context.Context, item GarbageItem) error {
 		return err
 	case "image":
 		return m.RemoveImage(ctx, item.ID)
-	case "pod folder":
-		return m.volumes.Teardown(filepath.Base(item.ID))
+	case "log folder":
+		return item.guard(func() error { return volume.RemoveAll(item.ID) })
+	case "pod folder", "pod record":
+		return item.guard(func() error { return m.removeFolders(filepath.Base(item.ID)) })
 	}
 	return volume.RemoveAll(item.ID)
 }
 
-// unit is a container of a pod with its dead attempts, the newest first.
+// unit is a container of a pod with its dead attempts, the newest first: the kubelet's evictUnit.
 type unit struct {
 	pod  *pod.Pod
 	name string
 	dead []*runtimeapi.Container
 }
 
-// deadContainers picks containers by the policy.
+// deadContainers picks containers by the policy, as the kubelet's evictContainers.
 func deadContainers(pods []*pod.Pod, policy GCPolicy, sources Sources, now time.Time) []GarbageItem {
 	units := deadUnits(pods, now.Add(-policy.MinAge))
 	var out []GarbageItem
-	drop := func(u *unit, keep int, why string) {
+	evict := func(u *unit, keep int, why string) {
 		for len(u.dead) > keep {
 			last := u.dead[len(u.dead)-1]
 			u.dead = u.dead[:len(u.dead)-1]
@@ -148,13 +146,13 @@ func deadContainers(pods []*pod.Pod, policy GCPolicy, sources Sources, now time.
 		if !sources.deleted(u.pod.UID) {
 			return false
 		}
-		drop(u, 0, "its pod is gone")
+		evict(u, 0, "its pod is gone")
 		return true // and has no share
 	})
 	total := 0
 	for _, u := range units {
 		if policy.MaxPerContainer >= 0 {
-			drop(u, policy.MaxPerContainer, fmt.Sprintf("more than %d dead of this container", policy.MaxPerContainer))
+			evict(u, policy.MaxPerContainer, fmt.Sprintf("more than %d dead of this container", policy.MaxPerContainer))
 		}
 		total += len(u.dead)
 	}
@@ -165,14 +163,14 @@ func deadContainers(pods []*pod.Pod, policy GCPolicy, sources Sources, now time.
 	each := max(policy.MaxContainers/max(len(units), 1), 1)
 	total = 0
 	for _, u := range units {
-		drop(u, each, why)
+		evict(u, each, why)
 		total += len(u.dead)
 	}
 	for ; total > policy.MaxContainers; total-- {
 		oldest := slices.MinFunc(slices.DeleteFunc(slices.Clone(units), func(u *unit) bool { return len(u.dead) == 0 }), func(a, b *unit) int {
 			return cmp.Compare(a.dead[len(a.dead)-1].GetCreatedAt(), b.dead[len(b.dead)-1].GetCreatedAt())
 		})
-		drop(oldest, len(oldest.dead)-1, why)
+		evict(oldest, len(oldest.dead)-1, why)
 	}
 	return out
 }
@@ -201,10 +199,10 @@ func deadUnits(pods []*pod.Pod, before time.Time) []*unit {
 }
 
 // deadSandboxes picks sandboxes that are not ready, have no container left once the given
-// ones are gone, and are not their pod's newest unless the pod is gone.
-func deadSandboxes(pods []*pod.Pod, going []GarbageItem, sources Sources) []GarbageItem {
+// ones are removed, and are not their pod's newest unless the pod is gone: the kubelet's evictSandboxes.
+func deadSandboxes(pods []*pod.Pod, containers []GarbageItem, sources Sources) []GarbageItem {
 	gone := map[string]bool{}
-	for _, item := range going {
+	for _, item := range containers {
 		gone[item.ID] = true
 	}
 	var out []GarbageItem
@@ -221,20 +219,20 @@ func deadSandboxes(pods []*pod.Pod, going []GarbageItem, sources Sources) []Garb
 			if s.GetState() == runtimeapi.PodSandboxState_SANDBOX_READY || used[s.GetId()] {
 				continue
 			}
-			why := "a newer sandbox of its pod is there"
+			item := GarbageItem{Kind: "sandbox", ID: s.GetId(), Name: p.FullName(), Why: "a newer sandbox of its pod is there"}
 			if sources.deleted(p.UID) {
-				why = "its pod is gone"
+				item.Why = "its pod is gone"
 			} else if i == 0 {
 				continue
 			}
-			out = append(out, GarbageItem{Kind: "sandbox", ID: s.GetId(), Name: p.FullName(), Why: why})
+			out = append(out, item)
 		}
 	}
 	return out
 }
 
-// deadFolders picks the folders of pods that the runtime does not know at all, and log
-// links that lead nowhere. Only pods that were run here on the same runtime count: others'
+// deadFolders picks the folders of pods that the runtime does not know at all, and dangling log
+// links, as the kubelet's evictPodLogsDirectories. Only pods that were run here on the same runtime count: others'
 // logs may lie in the same folders.
 func (m *Manager) deadFolders(ctx context.Context, sources Sources) ([]GarbageItem, error) {
 	if !sources.AllReady {
@@ -246,19 +244,20 @@ func (m *Manager) deadFolders(ctx context.Context, sources Sources) ([]GarbageIt
 	}
 	var out []GarbageItem
 	for _, uid := range uids {
-		record, err := m.Record(uid)
-		if err != nil || record.Endpoint != m.o.Endpoint || sources.Deleted != nil && !sources.Deleted(uid) {
+		record, own := m.ownRecord(uid)
+		if !own || sources.Deleted != nil && !sources.Deleted(uid) {
 			continue
 		}
 		guard := func(do func() error) error { return m.whenLost(ctx, record, sources, do) }
 		item := GarbageItem{Name: FullName(record.Pod), Why: "its pod is gone", guard: guard}
 		if err := guard(func() error {
 			logs := m.o.Dirs.PodLogs(record.Pod)
-			if _, err := os.Stat(logs); err == nil {
-				item.Kind, item.ID = "log folder", logs
-				out = append(out, item)
-			}
 			item.Kind, item.ID = "pod folder", m.o.Dirs.Pod(uid)
+			if len(record.Endpoints) > 1 {
+				item.Kind, item.Why = "pod record", "its pod is gone, another runtime has one"
+			} else if _, err := os.Stat(logs); err == nil {
+				out = append(out, GarbageItem{Kind: "log folder", ID: logs, Name: item.Name, Why: item.Why, guard: guard})
+			}
 			out = append(out, item)
 			return nil
 		}); err != nil {
@@ -272,8 +271,8 @@ func (m *Manager) deadFolders(ctx context.Context, sources Sources) ([]GarbageIt
 	return append(out, links...), err
 }
 
-// whenLost calls do if nobody works on a pod and the runtime has nothing of it: a pod that is being
-// made has a folder before it has a sandbox.
+// whenLost calls do if no process works on a pod and the runtime has nothing of it: a pod that is being
+// created has a folder before it has a sandbox.
 func (m *Manager) whenLost(ctx context.Context, record *Record, sources Sources, do func() error) (err error) {
 	p, uid := record.Pod, string(record.Pod.UID)
 	folder := p.Annotations[pod.FolderAnnotation]

@@ -181,6 +181,91 @@ func TestPodsThatAreMadeKeepTheirFolders(t *testing.T) {
 	}
 }
 
+// TestPodsThatAreMadeAfterThePlanKeepTheirFolders: what was planned is looked at again when it is removed.
+func TestPodsThatAreMadeAfterThePlanKeepTheirFolders(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	p, set := parse(t, `  containers: [{name: a, image: "busybox:1"}]`)
+	ctx := deadline(t)
+	if err := f.recordPod(p, f.status(t, p)); err != nil { // as far as another process got
+		t.Fatal(err)
+	}
+	g, err := f.PlanGarbage(ctx, DefaultGCPolicy(), Sources{AllReady: true})
+	if err != nil || len(g.Items) != 1 {
+		t.Fatalf("got %+v, %v, want the pod's folder", g, err)
+	}
+	if _, err := f.Up(ctx, p, set, false); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Collect(ctx, g); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(f.recordPath("u1")); err != nil {
+		t.Errorf("the folder of a pod that was made after the plan is gone: %v", err)
+	}
+}
+
+// TestPodsOfTwoRuntimesShareAFolder: one manifest has one uid, so that what is left of a pod stays until the
+// last runtime's is removed or lost.
+func TestPodsOfTwoRuntimesShareAFolder(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	other := newFixture(t, func(o *Options) {
+		o.Dirs, o.Endpoint = f.o.Dirs, "elsewhere"
+		o.answer(map[string]func() (proto.Message, error){"Version": func() (proto.Message, error) {
+			return &runtimeapi.VersionResponse{Version: kubeAPIVersion, RuntimeName: "other"}, nil
+		}})
+	})
+	ctx := deadline(t)
+	p, set := parse(t, `
+  containers: [{name: a, image: "busybox:1", volumeMounts: [{name: v, mountPath: /v}]}]
+  volumes: [{name: v, emptyDir: {}}]`)
+	up := func() {
+		t.Helper()
+		for _, f := range []*fixture{f, other} {
+			if _, err := f.Up(ctx, p, set, false); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	there := func(want bool) {
+		t.Helper()
+		for _, path := range []string{f.o.Dirs.Volume("u1", "empty-dir", "v"), f.o.Dirs.PodLogs(p)} {
+			if _, err := os.Stat(path); (err == nil) != want {
+				t.Errorf("%s: got %v", path, err)
+			}
+		}
+	}
+	up()
+	if owner := f.OwnerOf(&pod.Pod{UID: "u1"}); !owner.Apply {
+		t.Error("the pod of the first runtime is no longer of apply")
+	}
+	if err := other.Remove(ctx, p, other.status(t, p), nil); err != nil {
+		t.Fatal(err)
+	}
+	there(true)
+	if err := f.Remove(ctx, p, f.status(t, p), nil); err != nil {
+		t.Fatal(err)
+	}
+	there(false)
+	up()
+	for _, s := range f.status(t, p).Sandboxes { // the first runtime loses its pod
+		if _, err := f.runtime.RemovePodSandbox(ctx, &runtimeapi.RemovePodSandboxRequest{PodSandboxId: s.GetId()}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, f := range []*fixture{f, other} {
+		if _, err := f.GarbageCollect(ctx, DefaultGCPolicy(), Sources{AllReady: true}); err != nil {
+			t.Fatal(err)
+		}
+		there(true)
+	}
+	if err := other.Remove(ctx, p, other.status(t, p), nil); err != nil {
+		t.Fatal(err)
+	}
+	there(false)
+}
+
 // TestGarbageCollectFolders has folders of pods that the runtime lost.
 func TestGarbageCollectFolders(t *testing.T) {
 	t.Parallel()

@@ -340,7 +340,7 @@ func (m *Manager) Remove(ctx context.Context, p *v1.Pod, status *pod.Status, gra
 	if len(errs) > 0 {
 		return errors.Join(errs...) // its folders may still be in use
 	}
-	return m.removeFolders(status)
+	return m.removeFolders(status.UID)
 }
 
 // ErrRunning is a container that cannot be deleted because it runs.
@@ -365,9 +365,9 @@ func (m *Manager) DeleteContainer(ctx context.Context, id string) error {
 
 // removeLogs removes the log of one attempt, what rotation made of it, and its link.
 func (m *Manager) removeLogs(c *runtimeapi.ContainerStatus) error {
-	record, err := m.Record(c.GetLabels()[kube.LabelPodUID])
+	record, own := m.ownRecord(c.GetLabels()[kube.LabelPodUID])
 	name := c.GetMetadata().GetName()
-	if err != nil || record.Endpoint != m.o.Endpoint || name != filepath.Base(name) {
+	if !own || name != filepath.Base(name) {
 		return nil
 	}
 	restarts, err := strconv.Atoi(c.GetAnnotations()[pod.RestartCountAnnotation])
@@ -392,21 +392,25 @@ func (m *Manager) removeLogs(c *runtimeapi.ContainerStatus) error {
 	return errors.Join(errs...)
 }
 
-// removeFolders removes logs and volumes. A pod that was not made here keeps its logs:
-// its maker looks after them.
-func (m *Manager) removeFolders(status *pod.Status) error {
-	record, err := m.Record(status.UID)
+// removeFolders removes logs and volumes. A pod that was not made here keeps its logs: they are its maker's. Where
+// another runtime has a pod of the same manifest, both stay for that one.
+func (m *Manager) removeFolders(uid string) error {
+	record, err := m.Record(uid)
 	if errors.Is(err, ErrNoRecord) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
+	delete(record.Endpoints, m.name)
+	if len(record.Endpoints) > 0 {
+		return m.writeRecord(record)
+	}
 	// By the names in the record: the runtime's may be another tool's, which are any text.
 	if err := volume.RemoveAll(m.o.Dirs.PodLogs(record.Pod)); err != nil {
 		return fmt.Errorf("remove logs: %w", err)
 	}
-	if err := m.volumes.Teardown(status.UID); err != nil {
+	if err := m.volumes.Teardown(uid); err != nil {
 		return fmt.Errorf("remove volumes: %w", err)
 	}
 	return nil

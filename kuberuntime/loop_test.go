@@ -33,7 +33,7 @@ func TestWorkerRests(t *testing.T) {
 	if _, err := f.Up(deadline(t), p, set, false); err != nil {
 		t.Fatal(err)
 	}
-	w := newWorker(f.Manager, string(p.UID), FullName(p), desired{p, set}, &gate{})
+	w := newWorker(f.Manager, string(p.UID), FullName(p), desired{p, set}, &runtimeState{})
 	if next, _ := w.step(t.Context()); next <= 0 || next > resync {
 		t.Errorf("before the deadline: next look in %s", next)
 	}
@@ -52,7 +52,7 @@ func TestRetriesBackOff(t *testing.T) {
 	f := newFixture(t)
 	p, set := parse(t, `  containers: [{name: a, image: "busybox:1"}]`)
 	f.stub.Fail("CreateContainer", errors.New("no space"))
-	w := newWorker(f.Manager, string(p.UID), FullName(p), desired{p, set}, &gate{})
+	w := newWorker(f.Manager, string(p.UID), FullName(p), desired{p, set}, &runtimeState{})
 	for _, want := range []time.Duration{2, 4, 8, 16, 32, 60, 60} {
 		if next, _ := w.step(t.Context()); next != want*time.Second {
 			t.Errorf("next try in %s, want %d s", next, want)
@@ -111,14 +111,14 @@ func TestLoopWaitsForTheRuntime(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			defer loop.wg.Wait()
 			defer cancel()
-			loop.gate.noRuntime.Store(true)
+			loop.state.noRuntime.Store(true)
 			for range 3 {
-				loop.turn(ctx)
+				loop.iterate(ctx)
 			}
 			l.until("what may run", running(strings.Fields(c.runs)...))
 			noRuntime.Store(false)
 			noNetwork.Store(false)
-			loop.turn(ctx)
+			loop.iterate(ctx)
 			l.until("both", running("host", "pod"))
 			want := []string{c.what + ": not ready, pods wait: Why: it is so", c.what + ": <nil>"}
 			if diff := cmp.Diff(want, said); diff != "" {
@@ -142,19 +142,19 @@ func TestLoopWakesPodsWhenTheRuntimeIsBack(t *testing.T) {
 	}
 	t.Cleanup(func() { loop.Close() })
 	f.stub.Fail("ListContainers", errors.New("broken"))
-	loop.turn(t.Context())
+	loop.iterate(t.Context())
 	loop.fresh = false
 	var w *worker
 	for uid, want := range loop.folder.pods {
-		w = newWorker(f.Manager, uid, FullName(want.pod), want, &loop.gate)
+		w = newWorker(f.Manager, uid, FullName(want.pod), want, &loop.state)
 		loop.workers[uid] = w
 	}
-	loop.turn(t.Context())
+	loop.iterate(t.Context())
 	if next, _ := w.step(t.Context()); next != resync || len(w.wake) > 0 {
 		t.Errorf("while the runtime lists nothing: next look in %s, woken %d times", next, len(w.wake))
 	}
 	f.stub.Fail("ListContainers", nil)
-	loop.turn(t.Context())
+	loop.iterate(t.Context())
 	if len(w.wake) != 1 {
 		t.Error("not woken when the runtime is back")
 	}
@@ -188,7 +188,7 @@ func TestLoopCollectsItsOwnOnly(t *testing.T) {
 		if err := os.MkdirAll(f.o.Dirs.Pod(string(lost.UID)), 0o700); err != nil {
 			t.Fatal(err)
 		}
-		if err := f.writeRecord(lost, &pod.Status{}); err != nil {
+		if err := f.recordPod(lost, &pod.Status{}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -22,9 +22,12 @@ import (
 // Record is what a pod's folder keeps of its manifest, for commands that are given only a
 // name. The runtime's state does not depend on it.
 type Record struct {
-	Endpoint string  `json:"endpoint"`
-	Pod      *v1.Pod `json:"pod"`
-	// Started is when the first of the pod's sandboxes was made; it may be collected since.
+	Endpoint string `json:"endpoint"` // where the pod was last run
+	// Endpoints are all where it runs, by the name of the runtime: a uid is that of the manifest, so that
+	// pods of two runtimes share the folder. One runtime may be reached by several endpoints.
+	Endpoints map[string]string `json:"endpoints,omitempty"`
+	Pod       *v1.Pod           `json:"pod"`
+	// Started is when the first of the pod's sandboxes was created; it may be collected since.
 	Started time.Time `json:"started,omitzero"`
 }
 
@@ -35,17 +38,29 @@ func (m *Manager) recordPath(uid string) string {
 	return filepath.Join(m.o.Dirs.Pod(uid), "pod.json")
 }
 
-// writeRecord keeps the manifest. It may hold secrets in its environment: root only.
-func (m *Manager) writeRecord(p *v1.Pod, status *pod.Status) error {
-	started := m.started(p, status)
-	if started.IsZero() {
-		started = m.o.Now()
+// recordPod keeps the manifest of a pod that is about to run.
+func (m *Manager) recordPod(p *v1.Pod, status *pod.Status) error {
+	record := Record{Endpoint: m.o.Endpoint, Endpoints: map[string]string{m.name: m.o.Endpoint}, Pod: p, Started: m.started(p, status)}
+	if record.Started.IsZero() {
+		record.Started = m.o.Now()
 	}
-	data, err := json.Marshal(Record{Endpoint: m.o.Endpoint, Pod: p, Started: started})
+	if before, err := m.Record(string(p.UID)); err == nil {
+		for name, endpoint := range before.Endpoints {
+			if name != m.name {
+				record.Endpoints[name] = endpoint
+			}
+		}
+	}
+	return m.writeRecord(&record)
+}
+
+// writeRecord lets only root read the record: the manifest may have secrets in its environment.
+func (m *Manager) writeRecord(record *Record) error {
+	data, err := json.Marshal(record)
 	if err != nil {
 		return fmt.Errorf("encode the pod: %w", err)
 	}
-	path := m.recordPath(string(p.UID))
+	path := m.recordPath(string(record.Pod.UID))
 	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
 		return fmt.Errorf("make the pod's folder: %w", err)
 	}
@@ -75,11 +90,17 @@ func (m *Manager) Record(uid string) (*Record, error) {
 	return record, nil
 }
 
-// FullName is "namespace/name".
+// ownRecord returns the record of a pod that was made here, on this endpoint.
+func (m *Manager) ownRecord(uid string) (*Record, bool) {
+	record, err := m.Record(uid)
+	return record, err == nil && (record.Endpoint == m.o.Endpoint || record.Endpoints[m.name] == m.o.Endpoint)
+}
+
+// FullName returns "namespace/name".
 func FullName(p *v1.Pod) string { return p.Namespace + "/" + p.Name }
 
-// Prepare gives a pod of an input its uid and the kubelet's annotations. The pods of a
-// folder are others than those of apply, whatever their manifests say.
+// Prepare sets the uid of a pod of an input and the kubelet's annotations, as the kubelet's applyDefaults for
+// static pods. The pods of a folder are others than those of apply, also with equal manifests.
 func Prepare(p *v1.Pod, folder string, now time.Time) error {
 	if folder != "" {
 		p.UID = types.UID("folder " + folder + " " + string(p.UID))
@@ -118,22 +139,22 @@ func (o Owner) String() string {
 	return "another tool"
 }
 
-// OwnerOf tells from a pod's annotations and its record who made it.
+// OwnerOf finds in a pod's annotations and its record who made it.
 func (m *Manager) OwnerOf(p *pod.Pod) Owner {
 	for _, s := range p.Sandboxes {
 		if folder := s.GetAnnotations()[pod.FolderAnnotation]; folder != "" {
 			return Owner{Folder: folder}
 		}
 	}
-	record, err := m.Record(p.UID)
-	if err != nil || record.Endpoint != m.o.Endpoint {
+	record, own := m.ownRecord(p.UID)
+	if !own {
 		return Owner{}
 	}
 	folder := record.Pod.Annotations[pod.FolderAnnotation] // its sandboxes are gone
 	return Owner{Apply: folder == "", Folder: folder}
 }
 
-// ForeignPodError is a pod of the same name that somebody else made.
+// ForeignPodError is a pod of the same name that another tool made.
 type ForeignPodError struct {
 	Name, UID string
 	Owner     Owner
@@ -146,17 +167,15 @@ func (e *ForeignPodError) Error() string {
 // lockPoll is how often a lock that somebody else has is tried again.
 const lockPoll = 100 * time.Millisecond
 
-// LockPod keeps two processes from changing the same pod at the same time: what one has
-// just made would be in the other's way. It waits until the context ends; waiting is told
-// when that starts. unlock leaves nothing behind.
+// LockPod keeps two processes from changing the same pod at the same time. It waits until the context
+// ends and calls waiting when it starts to. unlock leaves nothing behind.
 func (m *Manager) LockPod(ctx context.Context, namespace, name string, waiting func()) (unlock func() error, err error) {
-	for told := false; ; {
+	for first := true; ; first = false {
 		unlock, err := m.tryLockPod(namespace, name)
 		if err != nil || unlock != nil {
 			return unlock, err
 		}
-		if !told {
-			told = true
+		if first {
 			waiting()
 		}
 		select {
@@ -167,7 +186,7 @@ func (m *Manager) LockPod(ctx context.Context, namespace, name string, waiting f
 	}
 }
 
-// tryLockPod is nil where somebody else works on the pod.
+// tryLockPod returns nil where another process works on the pod.
 func (m *Manager) tryLockPod(namespace, name string) (unlock func() error, err error) {
 	sum := sha256.Sum256([]byte(m.o.Endpoint + "\x00" + namespace + "/" + name))
 	path := filepath.Join(m.o.Dirs.Root, "locks", hex.EncodeToString(sum[:8])+".lock")
@@ -175,12 +194,12 @@ func (m *Manager) tryLockPod(namespace, name string) (unlock func() error, err e
 	if f == nil {
 		return nil, err
 	}
-	// Removed while it is ours: whoever waits for this file sees that it has gone.
+	// Removed while it is locked: those who wait for this file see that it is gone.
 	return func() error { return errors.Join(os.Remove(path), f.Close()) }, nil
 }
 
-// tryLock takes a lock that the kernel gives back when its holder dies; nil where somebody else has it,
-// or has just given it back.
+// tryLock takes a lock that the kernel releases when its holder dies; nil where another process holds it,
+// or has just released it.
 func tryLock(path string) (*os.File, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, err

@@ -36,7 +36,7 @@ var (
 // image volumes. The record comes first: by it garbage collection finds what is left, secrets
 // too, where that is as far as it gets.
 func (s *syncing) prepare(ctx context.Context) error {
-	if err := s.m.writeRecord(s.pod, s.status); err != nil {
+	if err := s.m.recordPod(s.pod, s.status); err != nil {
 		return err
 	}
 	made, err := s.m.volumes.Setup(s.pod, s.set)
