@@ -33,8 +33,8 @@ var (
 	ErrInvalidImageName = errors.New("InvalidImageName")
 )
 
-// PullImage tries the credentials in turn, or none where there are none. It pulls one image at a time
-// and not too many at once, as the options say.
+// PullImage tries the credentials in turn, or none where there are none, within the limits of the options.
+// It returns the runtime's id of the image.
 func (m *Manager) PullImage(ctx context.Context, image string, auths []*runtimeapi.AuthConfig, sandbox *runtimeapi.PodSandboxConfig) (string, error) {
 	if m.pulling != nil {
 		select {
@@ -72,7 +72,7 @@ func (m *Manager) PullImage(ctx context.Context, image string, auths []*runtimea
 	return "", inOneLine(errs...)
 }
 
-// GetImageRef is what the runtime knows an image by, "" if it is not there.
+// GetImageRef returns the runtime's id of an image, "" if it is not there.
 func (m *Manager) GetImageRef(ctx context.Context, image string) (string, error) {
 	found, err := m.imageStatus(ctx, image)
 	return found.GetId(), err
@@ -108,8 +108,8 @@ func (m *Manager) ImageStats(ctx context.Context) (uint64, error) {
 	return total, nil
 }
 
-// ensureImage applies the pull policy and returns what the runtime knows the image by. The kubelet
-// has imageManager for it.
+// ensureImage applies the pull policy and returns the image. It is EnsureImageExists of the kubelet's
+// imageManager.
 func (m *Manager) ensureImage(ctx context.Context, p *v1.Pod, container, image string, policy v1.PullPolicy, set *manifest.Set, sandbox *runtimeapi.PodSandboxConfig) (*runtimeapi.Image, error) {
 	if _, err := reference.ParseAnyReference(image); err != nil {
 		m.waits(p, container, EventFailed, ErrInvalidImageName, "image name %q: %v", image, err)
@@ -158,7 +158,9 @@ func (m *Manager) pullFor(ctx context.Context, p *v1.Pod, container, image strin
 	if err != nil {
 		now := m.o.Now()
 		m.pullFails.next(key, now, now)
-		err = withPullHint(inOneLine(err, missing))
+		if err = inOneLine(err, missing); client.IsRefused(err) {
+			err = &refusedError{err}
+		}
 		name := pullErrorName(err)
 		m.waits(p, container, EventFailed, name, "pull image %s: %v", image, err)
 		return fmt.Errorf("%w: pull image %s: %w", name, image, err)
@@ -168,8 +170,8 @@ func (m *Manager) pullFor(ctx context.Context, p *v1.Pod, container, image strin
 	return nil
 }
 
-// pullErrorName keeps the runtime's own name of a failure where it has one: the CRI puts it
-// at the start of the message, and a client may have worded that again.
+// pullErrorName returns the runtime's own name of a failure where it has one, else ErrImagePull: the CRI
+// puts it at the start of the message, which a client may have reworded.
 func pullErrorName(err error) error {
 	for ; err != nil; err = errors.Unwrap(err) {
 		for _, named := range []error{criapierrors.ErrRegistryUnavailable, criapierrors.ErrSignatureValidationFailed} {
@@ -181,11 +183,10 @@ func pullErrorName(err error) error {
 	return ErrImagePull
 }
 
-// several are the failures of attempts at one thing, in one line. Attempts that failed alike
-// are told of once.
+// several are the failures of attempts at one thing, in one line.
 type several []error
 
-// inOneLine is what went wrong in several attempts; nil where nothing did.
+// inOneLine joins the failures of several attempts, equal ones once; nil where there is none.
 func inOneLine(errs ...error) error {
 	var out several
 	for _, err := range errs {
@@ -217,22 +218,13 @@ type refusedError struct{ error }
 
 func (e *refusedError) Unwrap() error { return e.error }
 
-// Hint is the next step.
 func (e *refusedError) Hint() string {
 	return "name a Secret with a login for this registry in imagePullSecrets, or log in on this host with `docker login`"
 }
 
-// withPullHint adds what to do about a refused login.
-func withPullHint(err error) error {
-	if err != nil && client.IsRefused(err) {
-		return &refusedError{err}
-	}
-	return err
-}
-
-// credentials are those of the pod's imagePullSecrets that fit the image, then the host's.
-// As for a kubelet, host credentials that cannot be read do not keep the others, or none,
-// from being tried; missing tells of them, for the case that these do not help.
+// credentials returns those of the pod's imagePullSecrets that match the image, then the host's, as the
+// kubelet's keyring. Host credentials that cannot be read do not keep the others, or none,
+// from being tried; missing is the error, for the case that these do not help.
 func (m *Manager) credentials(ctx context.Context, p *v1.Pod, image string, set *manifest.Set) (auths []*runtimeapi.AuthConfig, missing, err error) {
 	for _, ref := range p.Spec.ImagePullSecrets {
 		secret := set.Secrets[p.Namespace+"/"+ref.Name]
@@ -255,8 +247,8 @@ func (m *Manager) credentials(ctx context.Context, p *v1.Pod, image string, set 
 	return auths, missing, ctx.Err()
 }
 
-// secretAuths reads a pull secret of either form and picks what fits, the most specific
-// entry first. As for a kubelet, one entry that is malformed spoils its secret.
+// secretAuths reads a pull secret of either form and picks the entries that match, the most specific
+// one first. As for a kubelet, one malformed entry makes its secret invalid.
 func secretAuths(secret *v1.Secret, image string) ([]*runtimeapi.AuthConfig, error) {
 	key := v1.DockerConfigJsonKey
 	data, found := secret.Data[key]
@@ -289,7 +281,7 @@ func secretAuths(secret *v1.Secret, image string) ([]*runtimeapi.AuthConfig, err
 		return nil, err
 	}
 	entries := slices.DeleteFunc(slices.Collect(maps.Values(file.Auths)), func(e types.AuthConfig) bool {
-		return !registryFits(e.ServerAddress, named.Name())
+		return !registryMatches(e.ServerAddress, named.Name())
 	})
 	slices.SortFunc(entries, func(a, b types.AuthConfig) int {
 		return cmp.Or(len(b.ServerAddress)-len(a.ServerAddress), strings.Compare(a.ServerAddress, b.ServerAddress))
@@ -317,9 +309,9 @@ func decodeAuth(auth string) (user, password string, err error) {
 	return user, strings.Trim(password, "\x00"), nil
 }
 
-// registryFits reports whether an entry is for an image. An entry may have a scheme, a path,
-// and wildcards in its host, as Kubernetes documents it.
-func registryFits(entry, image string) bool {
+// registryMatches reports whether an entry is for an image, the kubelet's URLsMatch. An entry may have a
+// scheme, a path, and wildcards in its host, as Kubernetes documents it.
+func registryMatches(entry, image string) bool {
 	entry = strings.TrimPrefix(strings.TrimPrefix(entry, "https://"), "http://")
 	host, prefix, _ := strings.Cut(entry, "/")
 	prefix = strings.Trim(prefix, "/")

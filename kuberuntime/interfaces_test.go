@@ -109,7 +109,7 @@ func TestNewRefusesOtherVersions(t *testing.T) {
 	o.answer(map[string]func() (proto.Message, error){"Version": func() (proto.Message, error) {
 		return &runtimeapi.VersionResponse{Version: "0.2.0"}, nil
 	}})
-	if _, err := New(t.Context(), o); err == nil || !strings.Contains(err.Error(), `"0.2.0", want "0.1.0"`) {
+	if _, err := New(t.Context(), o); err == nil || !strings.Contains(err.Error(), `"0.2.0" of the runtime: must be "0.1.0"`) {
 		t.Errorf("got %v", err)
 	}
 }

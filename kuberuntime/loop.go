@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -18,11 +19,11 @@ import (
 	"github.com/crishim/crishim/kuberuntime/pod"
 )
 
-// LoopOptions say how a folder is looked after.
+// LoopOptions configure a Loop.
 type LoopOptions struct {
 	Folder string
-	// Problem is told when the folder or the runtime cannot be read, and with nil when it
-	// can again; each once.
+	// Problem is called when the folder or the runtime cannot be read, and with nil when it
+	// can again; once each.
 	Problem func(what string, err error)
 	GC      GCPolicy
 	Images  ImagePolicy
@@ -38,16 +39,17 @@ const (
 	imagePeriod  = 5 * time.Minute
 )
 
-// Loop keeps the pods of a folder running: static pods without a kubelet.
+// Loop keeps the pods of a folder running: static pods without a kubelet. There are no mirror pods, as there is no
+// API server.
 type Loop struct {
 	m       *Manager
 	o       LoopOptions
 	folder  *folder
 	lock    *os.File
 	workers map[string]*worker
-	prints  map[string]string // what the last list showed of each pod
+	listed  map[string]string // fingerprints of the pods in the last list
 	checked time.Time         // when the runtime was last asked whether it is ready
-	gate    gate
+	state   runtimeState
 	images  imageHistory
 	fresh   bool // the folder was read again since workers were last updated
 	wg      sync.WaitGroup
@@ -56,19 +58,19 @@ type Loop struct {
 	// while the folder could not be read in full.
 	live atomic.Pointer[map[string]bool]
 
-	mu   sync.Mutex        // one report at a time
-	said map[string]string // problems that were reported
+	mu       sync.Mutex        // one report at a time
+	reported map[string]string // problems
 }
 
-// gate holds pods back while the runtime says that it cannot run them.
-type gate struct{ noRuntime, noNetwork atomic.Bool }
+// runtimeState is what the runtime reports of itself; it has the kubelet's name.
+type runtimeState struct{ noRuntime, noNetwork atomic.Bool }
 
-// closed reports whether a pod has to wait. A pod in the host's network needs no other.
-func (g *gate) closed(hostNetwork bool) bool {
-	return g.noRuntime.Load() || g.noNetwork.Load() && !hostNetwork
+// blocks reports whether a pod has to wait. A pod in the host's network needs no other.
+func (s *runtimeState) blocks(hostNetwork bool) bool {
+	return s.noRuntime.Load() || s.noNetwork.Load() && !hostNetwork
 }
 
-// NewLoop takes the folder; Close gives it back.
+// NewLoop locks the folder until Close.
 func (m *Manager) NewLoop(o LoopOptions) (*Loop, error) {
 	path, err := filepath.Abs(o.Folder)
 	if err == nil {
@@ -84,21 +86,20 @@ func (m *Manager) NewLoop(o LoopOptions) (*Loop, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &Loop{
+	return &Loop{
 		m: m, o: o, lock: lock, folder: &folder{path: path, now: m.o.Now}, workers: map[string]*worker{},
-		prints: map[string]string{}, said: map[string]string{},
-	}
-	return l, nil
+		listed: map[string]string{}, reported: map[string]string{},
+	}, nil
 }
 
-// Close gives the folder back.
+// Close releases the folder.
 func (l *Loop) Close() error { return l.lock.Close() }
 
-// Run works until the context ends. The pods run on. It is the kubelet's syncLoop.
+// Run works until the context ends, as the kubelet's syncLoop. The pods run on.
 func (l *Loop) Run(ctx context.Context) {
 	l.m.prober.Spread()
 	defer l.wg.Wait()
-	l.gate.noRuntime.Store(true) // until it has told
+	l.state.noRuntime.Store(true) // until it has answered
 	l.every(ctx, logPeriod, "log rotation", func() error { return l.m.RotateLogs(ctx, l.o.Logs) })
 	l.every(ctx, gcPeriod, "garbage collection", func() error {
 		_, err := l.m.GarbageCollect(ctx, l.o.GC, l.sources())
@@ -110,7 +111,7 @@ func (l *Loop) Run(ctx context.Context) {
 	ticker := time.NewTicker(relist)
 	defer ticker.Stop()
 	for {
-		l.turn(ctx)
+		l.iterate(ctx)
 		select {
 		case <-ctx.Done():
 			return
@@ -123,8 +124,8 @@ func (l *Loop) Run(ctx context.Context) {
 	}
 }
 
-// Once brings the runtime to what the folder says and returns: pods that are not wanted
-// are removed, the others brought up as far as wait says.
+// Once brings the runtime to the state of the folder and returns: pods that are not wanted
+// are removed, the others brought up, all at the same time, as far as wait says.
 func (l *Loop) Once(ctx context.Context, wait Wait) error {
 	_, readErr := l.folder.read()
 	pods, err := l.m.GetPods(ctx, true)
@@ -149,7 +150,6 @@ func (l *Loop) Once(ctx context.Context, wait Wait) error {
 	return errors.Join(readErr, l.upAll(ctx, pods, wait))
 }
 
-// upAll brings up all pods at the same time.
 func (l *Loop) upAll(ctx context.Context, pods []*pod.Pod, wait Wait) error {
 	var mu sync.Mutex
 	var errs []error
@@ -173,14 +173,15 @@ func (l *Loop) upAll(ctx context.Context, pods []*pod.Pod, wait Wait) error {
 	return errors.Join(errs...)
 }
 
-// turn compares the folder with the runtime once.
-func (l *Loop) turn(ctx context.Context) {
+// iterate compares the folder with the runtime once, as the kubelet's syncLoopIteration. Listing all pods is its GenericPLEG:
+// the worker of a pod of which the list shows something new is woken.
+func (l *Loop) iterate(ctx context.Context) {
 	changed, err := l.folder.read()
 	if changed || err != nil {
 		l.report("folder", err)
 	}
 	l.fresh = l.fresh || changed
-	waited := l.gate.closed(false)
+	waited := l.state.blocks(false)
 	err = l.checkRuntime(ctx)
 	var pods []*pod.Pod
 	if err == nil {
@@ -190,27 +191,31 @@ func (l *Loop) turn(ctx context.Context) {
 		return
 	}
 	l.report("runtime", err)
-	l.gate.noRuntime.Store(err != nil)
+	l.state.noRuntime.Store(err != nil)
 	if err != nil {
 		return
 	}
-	l.reap()
-	l.note(pods)
-	if waited && !l.gate.closed(false) {
-		for _, w := range l.workers {
+	maps.DeleteFunc(l.workers, func(_ string, w *worker) bool { return w.isDone() })
+	l.recordLive(pods)
+	back, listed := waited && !l.state.blocks(false), map[string]string{}
+	for _, p := range pods {
+		listed[p.UID] = fingerprint(p)
+	}
+	for uid, w := range l.workers {
+		if back || l.listed[uid] != listed[uid] {
 			w.notify()
 		}
 	}
-	l.wake(pods)
+	l.listed = listed
 	l.removeUnwanted(ctx, pods)
 	l.startWanted(ctx, pods)
 }
 
-// checkRuntime asks the runtime now and then whether it is ready, more often while it is not. Without
-// the runtime nothing can be done; without its network the loop goes on and most pods wait.
+// checkRuntime asks the runtime from time to time whether it is ready, more often while it is not: the kubelet's
+// updateRuntimeUp. Without the runtime nothing can be done; without its network the loop goes on and most pods wait.
 func (l *Loop) checkRuntime(ctx context.Context) error {
 	now := l.m.o.Now()
-	if !l.gate.closed(false) && now.Sub(l.checked).Abs() < statusPeriod {
+	if !l.state.blocks(false) && now.Sub(l.checked).Abs() < statusPeriod {
 		return nil
 	}
 	l.checked = now
@@ -220,11 +225,11 @@ func (l *Loop) checkRuntime(ctx context.Context) error {
 	}
 	network := notReady(status, runtimeapi.NetworkReady)
 	l.report("network", network)
-	l.gate.noNetwork.Store(network != nil)
+	l.state.noNetwork.Store(network != nil)
 	return notReady(status, runtimeapi.RuntimeReady)
 }
 
-// notReady is an error while a condition of the runtime does not hold.
+// notReady returns an error while a condition of the runtime is false.
 func notReady(status *runtimeapi.RuntimeStatus, name string) error {
 	for _, c := range status.GetConditions() {
 		if c.GetType() == name && c.GetStatus() {
@@ -234,11 +239,11 @@ func notReady(status *runtimeapi.RuntimeStatus, name string) error {
 			return fmt.Errorf("not ready, pods wait: %s", strings.Trim(c.GetReason()+": "+c.GetMessage(), ": "))
 		}
 	}
-	return fmt.Errorf("not ready, pods wait: the runtime's status does not tell of %s", name)
+	return fmt.Errorf("not ready, pods wait: the runtime's status has no condition %s", name)
 }
 
-// note remembers which pods are no garbage, before workers make more.
-func (l *Loop) note(pods []*pod.Pod) {
+// recordLive records which pods are no garbage, before workers create more.
+func (l *Loop) recordLive(pods []*pod.Pod) {
 	if !l.folder.complete {
 		l.live.Store(nil)
 		return
@@ -256,7 +261,7 @@ func (l *Loop) note(pods []*pod.Pod) {
 	l.live.Store(&live)
 }
 
-// report tells a problem once, and its end.
+// report reports a problem once, and its end.
 func (l *Loop) report(what string, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -264,39 +269,12 @@ func (l *Loop) report(what string, err error) {
 	if err != nil {
 		text = err.Error()
 	}
-	if l.said[what] == text {
+	if l.reported[what] == text {
 		return
 	}
-	l.said[what] = text
+	l.reported[what] = text
 	if l.o.Problem != nil {
 		l.o.Problem(what, err)
-	}
-}
-
-// reap forgets the workers whose pods are removed.
-func (l *Loop) reap() {
-	for uid, w := range l.workers {
-		select {
-		case <-w.done:
-			delete(l.workers, uid)
-			delete(l.prints, uid)
-		default:
-		}
-	}
-}
-
-// wake makes workers look at pods of which the list shows something new. It is the kubelet's
-// GenericPLEG.
-func (l *Loop) wake(pods []*pod.Pod) {
-	seen := map[string]string{}
-	for _, p := range pods {
-		seen[p.UID] = fingerprint(p)
-	}
-	for uid, w := range l.workers {
-		if l.prints[uid] != seen[uid] {
-			l.prints[uid] = seen[uid]
-			w.notify()
-		}
 	}
 }
 
@@ -316,9 +294,9 @@ func fingerprint(p *pod.Pod) string {
 	return text
 }
 
-// removeUnwanted ends the folder's pods that it has no more. While not everything in it
-// could be read, only those go that a pod of the same name follows. The kubelet has
-// HandlePodRemoves and HandlePodCleanups for it.
+// removeUnwanted ends the folder's pods that it has no longer, as the kubelet's HandlePodRemoves and
+// HandlePodCleanups. While not everything in it could be read, only those are removed that a pod of the same name
+// replaces.
 func (l *Loop) removeUnwanted(ctx context.Context, pods []*pod.Pod) {
 	for _, p := range pods {
 		if l.m.OwnerOf(p).Folder != l.folder.path {
@@ -339,8 +317,8 @@ func (l *Loop) removeUnwanted(ctx context.Context, pods []*pod.Pod) {
 	}
 }
 
-// startWanted gives each wanted pod a worker, once nothing else of its name is there. The kubelet
-// has HandlePodAdditions and HandlePodUpdates for it.
+// startWanted starts a worker for each wanted pod, once no other of its name is there, and passes changed
+// manifests on: the kubelet's HandlePodAdditions and HandlePodUpdates.
 func (l *Loop) startWanted(ctx context.Context, pods []*pod.Pod) {
 	defer func() { l.fresh = false }()
 	for uid, want := range l.folder.pods {
@@ -357,8 +335,8 @@ func (l *Loop) startWanted(ctx context.Context, pods []*pod.Pod) {
 	}
 }
 
-// nameTaken reports whether another pod of the same name is in the way. One of ours is on its
-// way out; one of somebody else is reported.
+// nameTaken reports whether there is another pod of the same name. One of ours is being removed; one
+// of another tool is reported.
 func (l *Loop) nameTaken(uid string, want desired, pods []*pod.Pod) bool {
 	name := FullName(want.pod)
 	for other, w := range l.workers {
@@ -377,21 +355,21 @@ func (l *Loop) nameTaken(uid string, want desired, pods []*pod.Pod) bool {
 	return false
 }
 
-// startWorker starts one that keeps a pod, or ends it: such a one may have no manifest.
+// startWorker starts a worker that keeps a pod, or ends it: that one may have no manifest.
 func (l *Loop) startWorker(ctx context.Context, uid, name string, want desired, remove bool) {
-	w := newWorker(l.m, uid, name, want, &l.gate)
+	w := newWorker(l.m, uid, name, want, &l.state)
 	w.removing = remove
 	l.workers[uid] = w
 	l.wg.Go(func() { w.run(ctx) })
 }
 
-// every does something as soon as the runtime is ready, and then now and then, in a goroutine of its
-// own: what takes long there holds up no pod.
+// every calls do as soon as the runtime is ready, and then periodically, in a goroutine of its
+// own: what takes long there delays no pod.
 func (l *Loop) every(ctx context.Context, period time.Duration, what string, do func() error) {
 	l.wg.Go(func() {
 		for {
 			wait := relist
-			if !l.gate.noRuntime.Load() {
+			if !l.state.noRuntime.Load() {
 				wait = period
 				if err := do(); ctx.Err() == nil {
 					l.report(what, err)
@@ -408,8 +386,8 @@ func (l *Loop) every(ctx context.Context, period time.Duration, what string, do 
 	})
 }
 
-// collectImages removes images where their disk can be seen, but none at the first look: what is
-// used it has to see first.
+// collectImages removes images where their disk can be seen, but none at the first look, which only records
+// what is used.
 func (l *Loop) collectImages(ctx context.Context) error {
 	first := l.images.records == nil
 	g, err := l.m.planImages(ctx, l.o.Images, &l.images)
@@ -422,7 +400,7 @@ func (l *Loop) collectImages(ctx context.Context) error {
 	return l.m.Collect(ctx, g)
 }
 
-// sources: of the folder's pods only those are gone that nobody wants and the runtime does not have;
+// sources declares those of the folder's pods deleted that are not wanted and that the runtime does not have;
 // the others are removed by their workers.
 func (l *Loop) sources() Sources {
 	return Sources{AllReady: l.live.Load() != nil, Folder: l.folder.path, Deleted: func(uid string) bool {
@@ -437,7 +415,7 @@ type desired struct {
 	set *manifest.Set
 }
 
-// folder is a folder of manifests and what was last read from it.
+// folder is a folder of manifests and what was last read from it: the kubelet's file source.
 type folder struct {
 	path      string
 	now       func() time.Time
@@ -446,8 +424,8 @@ type folder struct {
 	complete  bool               // everything in the folder could be read
 }
 
-// read reads the folder if anything in it has changed. On a problem the pods of the files
-// that are sound stay wanted, and complete is false: a typing mistake must not end a pod.
+// read reads the folder if anything in it has changed. On a problem the pods of the valid
+// files stay wanted, and complete is false: a typing mistake must not end a pod.
 func (f *folder) read() (changed bool, err error) {
 	files, err := manifest.FolderFiles(f.path)
 	if err != nil {
@@ -483,7 +461,6 @@ func (f *folder) read() (changed bool, err error) {
 	return true, err
 }
 
-// signatureOf changes when a file does.
 func signatureOf(files []string) string {
 	var out strings.Builder
 	for _, file := range files {

@@ -28,7 +28,7 @@ import (
 	"github.com/crishim/crishim/kuberuntime/volume"
 )
 
-// Options say what a Manager works on.
+// Options configure a Manager.
 type Options struct {
 	// Runtime and Image are connections to the two services, often the same one.
 	Runtime, Image grpc.ClientConnInterface
@@ -37,15 +37,15 @@ type Options struct {
 	Host criconfig.Host
 	// Auth finds the host's own credentials for an image; nil means that there are none.
 	Auth func(ctx context.Context, image string) (*runtimeapi.AuthConfig, error)
-	// Pull pulls an image in a way of the caller's, with progress say; nil means PullImage.
+	// Pull pulls an image, with progress for example; nil means PullImage.
 	Pull func(ctx context.Context, image string, auth *runtimeapi.AuthConfig, sandbox *runtimeapi.PodSandboxConfig) (string, error)
 	// Events receives what happens, one call at a time for a pod.
 	Events func(Event)
 	// Endpoint names the runtime, so that pods of several runtimes on one host are told apart.
 	Endpoint string
 	// SerialPulls pulls one image at a time; PullQPS and PullBurst limit how often a pull
-	// may start, 0 for no limit. One beyond the limit fails, as a kubelet's does that comes
-	// back to it later, or waits for its turn with PullsWait.
+	// may start, 0 for no limit. One above the limit fails, as a kubelet's, which
+	// tries again later, or waits for its turn with PullsWait.
 	SerialPulls bool
 	PullQPS     float64
 	PullBurst   int
@@ -64,7 +64,7 @@ type Manager struct {
 	volumes   *volume.Maker
 	crashes   *backoff // of containers, by crashKey
 	prober    *probe.Manager
-	changed   chan struct{} // has a token after a probe's verdict changed
+	changed   chan struct{} // has a token after a probe's result changed
 	name      string        // the runtime's
 
 	pulling   chan struct{} // holds a token during a pull; nil for parallel pulls
@@ -72,18 +72,17 @@ type Manager struct {
 	pullFails *backoff // by pod and image
 
 	mu         sync.Mutex // guards what follows
-	apiVersion string     // the runtime's, and when it told
+	apiVersion string     // the runtime's
 	apiAsked   time.Time
 }
 
-// kubeAPIVersion is the only one that the CRI has had.
+// kubeAPIVersion is the only one that the CRI has.
 const kubeAPIVersion = "0.1.0"
 
 // apiVersionTTL is how long the runtime's API version is not asked for again.
 const apiVersionTTL = 60 * time.Second
 
-// New checks that the runtime speaks our version of the CRI. It is the kubelet's
-// NewKubeGenericRuntimeManager.
+// New checks that the runtime speaks our version of the CRI. It is NewKubeGenericRuntimeManager.
 func New(ctx context.Context, o Options) (*Manager, error) {
 	if o.Now == nil {
 		o.Now = time.Now
@@ -111,7 +110,7 @@ func New(ctx context.Context, o Options) (*Manager, error) {
 		return nil, err
 	}
 	if v.GetVersion() != kubeAPIVersion {
-		return nil, fmt.Errorf("the runtime has kube API version %q, want %q", v.GetVersion(), kubeAPIVersion)
+		return nil, fmt.Errorf("invalid kube API version %q of the runtime: must be %q", v.GetVersion(), kubeAPIVersion)
 	}
 	m.prober = probe.NewManager(m.probeExec, m.probeChanged)
 	m.name = v.GetRuntimeName()
@@ -121,16 +120,16 @@ func New(ctx context.Context, o Options) (*Manager, error) {
 // Close ends the probes.
 func (m *Manager) Close() { m.prober.Close() }
 
-// Type is the runtime's name.
+// Type returns the runtime's name.
 func (m *Manager) Type() string { return m.name }
 
-// Version is the runtime's own version.
+// Version returns the runtime's own version.
 func (m *Manager) Version(ctx context.Context) (string, error) {
 	v, err := m.askVersion(ctx)
 	return v.GetRuntimeVersion(), err
 }
 
-// APIVersion is the runtime's API version, asked for once in 60 s.
+// APIVersion returns the runtime's API version, asked for once in 60 s.
 func (m *Manager) APIVersion(ctx context.Context) (string, error) {
 	m.mu.Lock()
 	known, age := m.apiVersion, m.o.Now().Sub(m.apiAsked).Abs() // clocks may be put back
@@ -152,19 +151,19 @@ func (m *Manager) askVersion(ctx context.Context) (*runtimeapi.VersionResponse, 
 	return v, err
 }
 
-// Status is the runtime's status; an answer without the two required conditions is an error.
+// Status returns the runtime's status; an answer without the two required conditions is an error.
 func (m *Manager) Status(ctx context.Context) (*runtimeapi.RuntimeStatus, error) {
 	resp, err := m.runtime.Status(ctx, &runtimeapi.StatusRequest{})
 	if err != nil {
 		return nil, err
 	}
 	if len(resp.GetStatus().GetConditions()) < 2 {
-		return nil, errors.New("the runtime's status lacks conditions")
+		return nil, errors.New("the runtime's status has no conditions of the runtime and its network")
 	}
 	return resp.GetStatus(), nil
 }
 
-// UpdatePodCIDR tells the runtime which addresses pods get.
+// UpdatePodCIDR sets the addresses that the runtime gives to pods.
 func (m *Manager) UpdatePodCIDR(ctx context.Context, cidr string) error {
 	req := &runtimeapi.UpdateRuntimeConfigRequest{RuntimeConfig: &runtimeapi.RuntimeConfig{NetworkConfig: &runtimeapi.NetworkConfig{PodCidr: cidr}}}
 	_, err := m.runtime.UpdateRuntimeConfig(ctx, req)
@@ -182,7 +181,7 @@ func (e *ExitError) Error() string { return fmt.Sprintf("command ended with stat
 // ErrTimeout is a command that took longer than it may.
 var ErrTimeout = errors.New("command timed out")
 
-// execGrace is how much later than the timeout the runtime's answer to it may come.
+// execGrace is how much longer than the timeout the answer to ExecSync may take.
 const execGrace = 2 * time.Minute
 
 // RunInContainer runs a command to its end and returns its stdout and then its stderr.
@@ -221,7 +220,7 @@ func (m *Manager) GetPortForward(ctx context.Context, sandboxID string, ports []
 	return resp.GetUrl(), err
 }
 
-// ReadHost gathers what pods may ask about this host. What cannot be read stays empty.
+// ReadHost reads what pods may refer to of this host. What cannot be read stays empty.
 func ReadHost() (criconfig.Host, error) {
 	name, err := os.Hostname()
 	if err != nil {
@@ -265,7 +264,7 @@ func hugePages(dir string) []int64 {
 	return out
 }
 
-// hostDNS is the host's resolver; behind systemd's stub it is what the stub asks.
+// hostDNS returns the host's resolver configuration; where that is systemd's stub, the servers behind it.
 func hostDNS() criconfig.DNS {
 	var dns criconfig.DNS
 	for i, path := range []string{"/etc/resolv.conf", "/run/systemd/resolve/resolv.conf"} {
@@ -283,7 +282,7 @@ func hostDNS() criconfig.DNS {
 	return dns
 }
 
-// hostIPs has the address that packets to the outside leave from, then one of the other
+// hostIPs returns the address that packets to the outside leave from, then one of the other
 // family if there is one.
 func hostIPs() []string {
 	var out []string
@@ -303,23 +302,23 @@ func hostIPs() []string {
 	return out
 }
 
-// DefaultDirs are the kubelet's log folders and /var/lib/crishim for root, and folders in
+// DefaultDirs returns the kubelet's log folders and /var/lib/crishim for root, and folders in
 // the user's home for others. CRISHIM_ROOT and CRISHIM_LOGS override them.
 func DefaultDirs(lookupEnv func(string) (string, bool)) pod.Dirs {
 	d := pod.Dirs{Root: "/var/lib/crishim", Logs: "/var/log/pods", LegacyLogs: "/var/log/containers"}
 	if os.Geteuid() != 0 {
-		data, ok := lookupEnv("XDG_DATA_HOME")
-		if !ok || data == "" {
+		data, _ := lookupEnv("XDG_DATA_HOME")
+		if data == "" {
 			home, _ := lookupEnv("HOME")
 			data = filepath.Join(home, ".local", "share")
 		}
 		root := filepath.Join(data, "crishim")
 		d = pod.Dirs{Root: root, Logs: filepath.Join(root, "logs")}
 	}
-	if root, ok := lookupEnv("CRISHIM_ROOT"); ok && root != "" {
+	if root, _ := lookupEnv("CRISHIM_ROOT"); root != "" {
 		d = pod.Dirs{Root: root, Logs: filepath.Join(root, "logs")}
 	}
-	if logs, ok := lookupEnv("CRISHIM_LOGS"); ok && logs != "" {
+	if logs, _ := lookupEnv("CRISHIM_LOGS"); logs != "" {
 		d.Logs, d.LegacyLogs = logs, ""
 	}
 	return d

@@ -24,17 +24,13 @@ import (
 
 // Runtime is the kubelet's view of a container runtime, pod by pod.
 type Runtime interface {
-	// Type is the runtime's name.
 	Type() string
 	Version(ctx context.Context) (string, error)
-	// APIVersion may be a minute old.
 	APIVersion(ctx context.Context) (string, error)
 	Status(ctx context.Context) (*runtimeapi.RuntimeStatus, error)
-	// GetPods lists the pods that run, or all.
 	GetPods(ctx context.Context, all bool) ([]*pod.Pod, error)
 	SyncPod(ctx context.Context, p *v1.Pod, set *manifest.Set, status *pod.Status) SyncResult
-	// KillPod ends a pod's containers and its sandboxes. Without a manifest (nil) what is
-	// needed is read from the containers themselves.
+	// KillPod reads what it needs from the containers themselves where there is no manifest (nil).
 	KillPod(ctx context.Context, p *v1.Pod, status *pod.Status, grace *int64) error
 	GetPodStatus(ctx context.Context, uid, name, namespace string) (*pod.Status, error)
 	GetContainerLogs(ctx context.Context, containerID string, o logfile.Options, stdout, stderr io.Writer) error
@@ -46,13 +42,10 @@ type Runtime interface {
 
 // ImageService is the kubelet's view of the runtime's images.
 type ImageService interface {
-	// PullImage returns what the runtime knows the image by.
 	PullImage(ctx context.Context, image string, auths []*runtimeapi.AuthConfig, sandbox *runtimeapi.PodSandboxConfig) (string, error)
-	// GetImageRef is "" for an image that is not there.
 	GetImageRef(ctx context.Context, image string) (string, error)
 	ListImages(ctx context.Context) ([]*runtimeapi.Image, error)
 	RemoveImage(ctx context.Context, image string) error
-	// ImageStats is the bytes that all images use.
 	ImageStats(ctx context.Context) (uint64, error)
 }
 
@@ -107,9 +100,9 @@ func newCounts(r prometheus.Registerer, now func() time.Time) *counts {
 	return c
 }
 
-// instrumented is a connection to the runtime on which every call is counted. What is to be gone and
-// is gone already is no error, and an answer that lacks what the CRI promises is one. What client.Connect
-// returns words the other errors. The kubelet has instrumentedRuntimeService for it.
+// instrumented is a connection to the runtime on which every call is counted, the kubelet's
+// instrumentedRuntimeService and instrumentedImageManagerService. Stopping or removing what is gone already is no
+// error, and an answer that lacks what the CRI promises is one. The other errors are worded by client.Connect.
 type instrumented struct {
 	grpc.ClientConnInterface
 	*counts
@@ -141,7 +134,7 @@ func operationOf(name string) string {
 
 var wordStart = regexp.MustCompile(`[A-Z]`)
 
-// checkAnswer is an error for an answer that a runtime must not give.
+// checkAnswer returns an error for an answer that a runtime must not give.
 func checkAnswer(req, resp any) error {
 	switch r := resp.(type) {
 	case *runtimeapi.RunPodSandboxResponse:

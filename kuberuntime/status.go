@@ -5,14 +5,13 @@ import (
 	"context"
 	"errors"
 	"io"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/internal/bounded"
@@ -24,8 +23,8 @@ import (
 	"github.com/crishim/crishim/logfile"
 )
 
-// GetPods lists pods from the runtime's lists, sorted by namespace, name and uid. A pod
-// counts as running while it has a ready sandbox or a running container.
+// GetPods lists the pods of the runtime, sorted by namespace, name and uid. A pod counts as
+// running while it has a ready sandbox or a running container.
 func (m *Manager) GetPods(ctx context.Context, all bool) ([]*pod.Pod, error) {
 	sandboxes, err := m.runtime.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})
 	if err != nil {
@@ -35,17 +34,8 @@ func (m *Manager) GetPods(ctx context.Context, all bool) ([]*pod.Pod, error) {
 	if err != nil {
 		return nil, err
 	}
-	pods := group(sandboxes.GetItems(), containers.GetContainers())
-	if !all {
-		pods = slices.DeleteFunc(pods, func(p *pod.Pod) bool { return !isRunning(p) })
-	}
-	return pods, nil
-}
-
-func group(sandboxes []*runtimeapi.PodSandbox, containers []*runtimeapi.Container) []*pod.Pod {
-	byUID := map[string]*pod.Pod{}
-	bySandbox := map[string]*pod.Pod{}
-	for _, s := range sandboxes {
+	byUID, bySandbox := map[string]*pod.Pod{}, map[string]*pod.Pod{}
+	for _, s := range sandboxes.GetItems() {
 		meta := s.GetMetadata()
 		p := byUID[meta.GetUid()]
 		if p == nil {
@@ -55,29 +45,26 @@ func group(sandboxes []*runtimeapi.PodSandbox, containers []*runtimeapi.Containe
 		p.Sandboxes = append(p.Sandboxes, s)
 		bySandbox[s.GetId()] = p
 	}
-	for _, c := range containers {
+	for _, c := range containers.GetContainers() {
 		labels := c.GetLabels()
-		p := bySandbox[c.GetPodSandboxId()]
+		uid := labels[kube.LabelPodUID]
+		p := cmp.Or(bySandbox[c.GetPodSandboxId()], byUID[uid])
 		if p == nil {
-			p = byUID[labels[kube.LabelPodUID]]
-		}
-		if p == nil {
-			if labels[kube.LabelPodUID] == "" {
-				continue // nothing of a pod
+			if uid == "" {
+				continue // of no pod
 			}
-			p = &pod.Pod{UID: labels[kube.LabelPodUID], Name: labels[kube.LabelPodName], Namespace: labels[kube.LabelPodNamespace]}
-			byUID[p.UID] = p
+			p = &pod.Pod{UID: uid, Name: labels[kube.LabelPodName], Namespace: labels[kube.LabelPodNamespace]}
+			byUID[uid] = p
 		}
 		p.Containers = append(p.Containers, c)
 	}
-	out := make([]*pod.Pod, 0, len(byUID))
-	for _, p := range byUID {
-		out = append(out, p)
-	}
-	slices.SortFunc(out, func(a, b *pod.Pod) int {
+	pods := slices.SortedFunc(maps.Values(byUID), func(a, b *pod.Pod) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID))
 	})
-	return out
+	if !all {
+		pods = slices.DeleteFunc(pods, func(p *pod.Pod) bool { return !isRunning(p) })
+	}
+	return pods, nil
 }
 
 func isRunning(p *pod.Pod) bool {
@@ -88,8 +75,8 @@ func isRunning(p *pod.Pod) bool {
 	})
 }
 
-// GetPodStatus reads the state of a pod's sandboxes and containers. What goes away while
-// it reads is left out.
+// GetPodStatus reads the state of a pod's sandboxes and containers. What is removed meanwhile
+// is left out.
 func (m *Manager) GetPodStatus(ctx context.Context, uid, name, namespace string) (*pod.Status, error) {
 	s := &pod.Status{UID: uid, Name: name, Namespace: namespace, At: m.o.Now()}
 	sandboxes, containers, err := m.listsOf(ctx, uid)
@@ -110,18 +97,44 @@ func (m *Manager) GetPodStatus(ctx context.Context, uid, name, namespace string)
 		return cmp.Or(cmp.Compare(b.GetCreatedAt(), a.GetCreatedAt()), cmp.Compare(b.GetMetadata().GetAttempt(), a.GetMetadata().GetAttempt()))
 	})
 	s.IPs = addresses(s.Sandboxes, m.o.Host.IPs)
-	s.Containers, err = m.containerStatuses(ctx, containers)
-	return s, err
+	for _, c := range containers {
+		resp, err := m.runtime.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: c.GetId()})
+		if isNotFound(err) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		converted := containerStatus(c.GetPodSandboxId(), resp.GetStatus())
+		if converted.Exited() {
+			converted.Message = terminationMessage(converted, resp.GetStatus().GetMessage())
+		}
+		s.Containers = append(s.Containers, converted)
+	}
+	slices.SortStableFunc(s.Containers, func(a, b *pod.ContainerStatus) int {
+		return cmp.Or(b.CreatedAt.Compare(a.CreatedAt), cmp.Compare(b.RestartCount, a.RestartCount))
+	})
+	return s, nil
 }
 
-// listsOf finds what belongs to a pod: sandboxes by the label that kubelets and this package
-// give, and where none has it by the metadata, which is all that a pod of runp may have;
+// listsOf lists what belongs to a pod: sandboxes by the label that kubelets and this package
+// set, and where none has it by the metadata, which is all that a pod of runp may have;
 // containers by the label and by their sandbox. CRI-O labels sandboxes by itself, and
-// containers not. What a runtime lists beyond the filter is left out: delete ends what is here.
-func (m *Manager) listsOf(ctx context.Context, uid string) ([]*runtimeapi.PodSandbox, []*runtimeapi.Container, error) {
-	sandboxes, err := m.sandboxesOf(ctx, uid)
-	if err != nil {
-		return nil, nil, err
+// containers not. What a runtime lists although the filter excludes it is left out: delete ends what is here.
+func (m *Manager) listsOf(ctx context.Context, uid string) (sandboxes []*runtimeapi.PodSandbox, containers []*runtimeapi.Container, err error) {
+	for _, filter := range []*runtimeapi.PodSandboxFilter{{LabelSelector: map[string]string{kube.LabelPodUID: uid}}, nil} {
+		list, err := m.runtime.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{Filter: filter})
+		if err != nil {
+			return nil, nil, err
+		}
+		for _, s := range list.GetItems() {
+			if s.GetMetadata().GetUid() == uid || uid != "" && s.GetLabels()[kube.LabelPodUID] == uid {
+				sandboxes = append(sandboxes, s)
+			}
+		}
+		if len(sandboxes) > 0 {
+			break
+		}
 	}
 	own := map[string]bool{}
 	filters := []*runtimeapi.ContainerFilter{{LabelSelector: map[string]string{kube.LabelPodUID: uid}}}
@@ -129,7 +142,6 @@ func (m *Manager) listsOf(ctx context.Context, uid string) ([]*runtimeapi.PodSan
 		own[s.GetId()] = true
 		filters = append(filters, &runtimeapi.ContainerFilter{PodSandboxId: s.GetId()})
 	}
-	var containers []*runtimeapi.Container
 	listed := map[string]bool{}
 	for _, filter := range filters {
 		list, err := m.runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{Filter: filter})
@@ -146,26 +158,8 @@ func (m *Manager) listsOf(ctx context.Context, uid string) ([]*runtimeapi.PodSan
 	return sandboxes, containers, nil
 }
 
-func (m *Manager) sandboxesOf(ctx context.Context, uid string) (sandboxes []*runtimeapi.PodSandbox, err error) {
-	for _, filter := range []*runtimeapi.PodSandboxFilter{{LabelSelector: map[string]string{kube.LabelPodUID: uid}}, nil} {
-		list, err := m.runtime.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{Filter: filter})
-		if err != nil {
-			return nil, err
-		}
-		for _, s := range list.GetItems() {
-			if s.GetMetadata().GetUid() == uid || uid != "" && s.GetLabels()[kube.LabelPodUID] == uid {
-				sandboxes = append(sandboxes, s)
-			}
-		}
-		if len(sandboxes) > 0 {
-			break
-		}
-	}
-	return sandboxes, nil
-}
-
-// addresses are those of the newest sandbox if it is ready; a pod in the host's network
-// has the host's.
+// addresses returns those of the newest sandbox if it is ready; a pod in the host's network
+// has the host's. It is the kubelet's determinePodSandboxIPs.
 func addresses(sandboxes []*runtimeapi.PodSandboxStatus, host []string) []string {
 	if len(sandboxes) == 0 || sandboxes[0].GetState() != runtimeapi.PodSandboxState_SANDBOX_READY {
 		return nil
@@ -184,29 +178,7 @@ func addresses(sandboxes []*runtimeapi.PodSandboxStatus, host []string) []string
 	return ips
 }
 
-func (m *Manager) containerStatuses(ctx context.Context, containers []*runtimeapi.Container) ([]*pod.ContainerStatus, error) {
-	var out []*pod.ContainerStatus
-	for _, c := range containers {
-		resp, err := m.runtime.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: c.GetId()})
-		if isNotFound(err) {
-			continue
-		}
-		if err != nil {
-			return nil, err
-		}
-		converted := containerStatus(c.GetPodSandboxId(), resp.GetStatus())
-		if converted.Exited() {
-			converted.Message = terminationMessage(converted, resp.GetStatus().GetMessage())
-		}
-		out = append(out, converted)
-	}
-	slices.SortStableFunc(out, func(a, b *pod.ContainerStatus) int {
-		return cmp.Or(b.CreatedAt.Compare(a.CreatedAt), cmp.Compare(b.RestartCount, a.RestartCount))
-	})
-	return out, nil
-}
-
-// containerStatus reads a status with what the annotations keep. Annotations of another
+// containerStatus converts a status, the kubelet's toKubeContainerStatus. Annotations of another
 // tool's containers may lack ours: such a container has hash 0 and looks changed.
 func containerStatus(sandboxID string, c *runtimeapi.ContainerStatus) *pod.ContainerStatus {
 	out := &pod.ContainerStatus{
@@ -229,7 +201,7 @@ func containerStatus(sandboxID string, c *runtimeapi.ContainerStatus) *pod.Conta
 	return out
 }
 
-// timeOf leaves zero zero: the CRI has no other word for "never".
+// timeOf returns the zero time for 0, the CRI's "never".
 func timeOf(ns int64) time.Time {
 	if ns <= 0 {
 		return time.Time{}
@@ -246,8 +218,9 @@ const (
 	cannotRunState = "ContainerCannotRun"
 )
 
-// terminationMessage is what a container left in its message file, or for one that failed
-// the end of its log where its policy wants that. The runtime's own message comes first.
+// terminationMessage returns the content of a container's message file, or for one that failed
+// the end of its log where its policy says so. The runtime's own message comes first. It is the
+// kubelet's getTerminationMessage.
 func terminationMessage(c *pod.ContainerStatus, runtimeMessage string) string {
 	own := messageFile(c)
 	fallback := c.Annotations[pod.MessagePolicyAnnotation] == string(v1.TerminationMessageFallbackToLogsOnError)
@@ -279,10 +252,10 @@ func messageFile(c *pod.ContainerStatus) string {
 		}
 		defer f.Close()
 		info, err := f.Stat()
-		if err != nil {
-			return ""
+		var text []byte
+		if err == nil {
+			text, err = io.ReadAll(io.NewSectionReader(f, max(info.Size()-maxMessage, 0), maxMessage))
 		}
-		text, err := io.ReadAll(io.NewSectionReader(f, max(info.Size()-maxMessage, 0), maxMessage))
 		if err != nil {
 			return ""
 		}
@@ -291,10 +264,7 @@ func messageFile(c *pod.ContainerStatus) string {
 	return ""
 }
 
-// probes is what the probes say at the moment.
-func (m *Manager) probes() plan.Probes { return m.prober.Result }
-
-// probeExec tells what a command found out from a runtime that did not run it.
+// probeExec distinguishes the result of a command from a runtime that did not run it.
 func (m *Manager) probeExec(ctx context.Context, id string, cmd []string, timeout time.Duration) error {
 	out, err := m.RunInContainer(ctx, id, cmd, timeout)
 	var exit *ExitError
@@ -304,9 +274,9 @@ func (m *Manager) probeExec(ctx context.Context, id string, cmd []string, timeou
 	return &probe.UnknownError{Err: err}
 }
 
-// probeChanged turns a probe's news into events and wakes whoever waits for them.
+// probeChanged emits a failed probe as an event and wakes those who wait for a new result.
 func (m *Manager) probeChanged(c probe.Change) {
-	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: c.Container.PodName, Namespace: c.Container.PodNamespace, UID: types.UID(c.Container.PodUID)}}
+	p := podOf(&pod.Status{Name: c.Container.PodName, Namespace: c.Container.PodNamespace, UID: c.Container.PodUID})
 	var unknown *probe.UnknownError
 	switch {
 	case errors.As(c.Err, &unknown):
@@ -324,7 +294,7 @@ func (m *Manager) probeChanged(c probe.Change) {
 }
 
 // WatchProbes starts the probes of a pod's running containers, and ends those of the
-// containers that run no more.
+// containers that have ended: the kubelet's prober manager with AddPod and CleanupPods.
 func (m *Manager) WatchProbes(p *v1.Pod, status *pod.Status) {
 	running := map[string]bool{}
 	for _, c := range manifest.Containers(p) {
@@ -342,9 +312,9 @@ func (m *Manager) WatchProbes(p *v1.Pod, status *pod.Status) {
 	m.prober.Keep(string(p.UID), running)
 }
 
-// View is a pod's phase and readiness as the manager knows them now.
+// View returns a pod's phase and readiness by the present results of its probes.
 func (m *Manager) View(p *v1.Pod, status *pod.Status) *plan.View {
-	return m.view(p, status, m.probes())
+	return m.view(p, status, m.prober.Result)
 }
 
 func (m *Manager) view(p *v1.Pod, status *pod.Status, probes plan.Probes) *plan.View {

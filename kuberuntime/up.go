@@ -23,25 +23,23 @@ import (
 // poll is how often Up looks at a pod that has nothing to do but wait.
 const poll = 200 * time.Millisecond
 
-// minReady is how long a container without a readiness probe runs before Up takes it for
-// ready: one that ends at once runs for a moment too.
+// minReady is how long a container without a readiness probe runs before Up counts it as
+// ready: one that ends at once runs for a moment, too.
 const minReady = 500 * time.Millisecond
 
-// ErrPodFailed is a pod that ended and will not start again.
+// ErrPodFailed is a pod that has ended and does not start again.
 var ErrPodFailed = errors.New("the pod has failed")
 
 // Until is what Up waits for.
 type Until int
 
-// What Up waits for. UntilDone is the end of pods that are meant to end, and of others that
-// they are ready.
 const (
 	UntilStarted Until = iota // every container was started once
 	UntilReady                // the pod is ready, or has succeeded
-	UntilDone
+	UntilDone                 // the pod has ended if its restart policy lets it, else it is ready
 )
 
-// Wait is how long Up stays with a pod.
+// Wait is how long Up works on a pod.
 type Wait struct {
 	Until Until
 	// MaxBackOff is the longest wait for the next start of a container that crashes; 0 is
@@ -55,13 +53,21 @@ const DefaultMaxBackOff = 2 * time.Minute
 // MeantToEnd reports whether a pod's restart policy lets it end by itself.
 func MeantToEnd(p *v1.Pod) bool { return p.Spec.RestartPolicy != v1.RestartPolicyAlways }
 
-// Up brings a pod up, as far as w says. It returns as soon as that cannot come any more. What
-// it leaves behind on an error is repaired by the next call.
+// Up brings a pod up, as far as w says. It returns as soon as that is impossible. What it leaves
+// behind on an error is repaired by the next call.
 func (m *Manager) Up(ctx context.Context, p *v1.Pod, set *manifest.Set, w Wait) (*plan.View, error) {
 	defer m.prober.Keep(string(p.UID), nil)
-	ended := ""     // why the last step stopped the pod for good
-	var waits error // what the last look has waited for
-	end := func(err error) error { return endOf(ctx, err, waits) }
+	ended := ""                    // why the last step stopped the pod for good
+	var waits error                // what the last step waited for
+	end := func(err error) error { // the end of the context, also where it made a call fail
+		switch {
+		case ctx.Err() == nil:
+			return err
+		case waits == nil:
+			return context.Cause(ctx)
+		}
+		return fmt.Errorf("%w: %w", context.Cause(ctx), waits)
+	}
 	for first := true; ; first = false {
 		status, err := m.GetPodStatus(ctx, string(p.UID), p.Name, p.Namespace)
 		if err != nil {
@@ -76,7 +82,7 @@ func (m *Manager) Up(ctx context.Context, p *v1.Pod, set *manifest.Set, w Wait) 
 			}
 		}
 		result := m.SyncPod(ctx, p, set, status)
-		if w.isOver(&result) {
+		if result.Err != nil && (w.Until == UntilStarted || !result.OnlyBackOff() || result.backsOffLonger(w.MaxBackOff)) {
 			return view, end(startFailure(result.Err, status))
 		}
 		if result.Err == nil && result.Actions.KillPod && !result.Actions.CreateSandbox {
@@ -92,24 +98,8 @@ func (m *Manager) Up(ctx context.Context, p *v1.Pod, set *manifest.Set, w Wait) 
 	}
 }
 
-// isOver reports whether a step failed in a way that Up does not wait for.
-func (w Wait) isOver(r *SyncResult) bool {
-	return r.Err != nil && (w.Until == UntilStarted || !r.OnlyBackOff() || r.backsOffLonger(w.MaxBackOff))
-}
-
-// endOf is the error that ends Up: the end of its time goes before what that made of a call.
-func endOf(ctx context.Context, err, waits error) error {
-	switch {
-	case ctx.Err() == nil:
-		return err
-	case waits == nil:
-		return context.Cause(ctx)
-	}
-	return fmt.Errorf("%w: %w", context.Cause(ctx), waits)
-}
-
-// isUp reports whether Up is at its end. A pod that has ended is stopped first, whole: what
-// is left of it is its sandbox, and its sidecars. ended is why the plan stopped it for good.
+// isUp reports whether Up is done. A pod that has ended is stopped first with its sandbox and
+// sidecars. ended is why the plan stopped it for good.
 func isUp(p *v1.Pod, view *plan.View, status *pod.Status, until Until, ended string) (bool, error) {
 	over := view.Phase == v1.PodFailed || view.Phase == v1.PodSucceeded
 	switch {
@@ -120,22 +110,20 @@ func isUp(p *v1.Pod, view *plan.View, status *pod.Status, until Until, ended str
 	case over, ended != "":
 		return false, fmt.Errorf("%w: %s", ErrPodFailed, cmp.Or(whatFailed(view), ended))
 	case slices.ContainsFunc(view.Containers, func(c plan.ContainerView) bool { return c.Ephemeral && c.Status == nil }):
-		return false, nil // they come one step after the others
+		return false, nil // they start one step after the others
 	case until == UntilStarted:
 		return view.Started, nil
 	case until == UntilDone && MeantToEnd(p):
 		return false, nil
 	}
-	return view.Ready && !slices.ContainsFunc(view.Containers, func(c plan.ContainerView) bool { return isYoung(c, status.At) }), nil
-}
-
-// isYoung reports whether a container may still end at once.
-func isYoung(c plan.ContainerView, now time.Time) bool {
-	if c.Init || c.Ephemeral || c.Container.ReadinessProbe != nil || c.Status == nil {
-		return false
+	young := func(c plan.ContainerView) bool { // it may still end at once
+		if c.Init || c.Ephemeral || c.Container.ReadinessProbe != nil || c.Status == nil {
+			return false
+		}
+		age := status.At.Sub(c.Status.StartedAt) // negative when the clock was put back
+		return age >= 0 && age < minReady
 	}
-	age := now.Sub(c.Status.StartedAt) // negative when the clock was put back
-	return age >= 0 && age < minReady
+	return view.Ready && !slices.ContainsFunc(view.Containers, young), nil
 }
 
 // notYet names the containers that Up still waits for.
@@ -178,12 +166,12 @@ func describeEnd(c *pod.ContainerStatus) string {
 	return text
 }
 
-// OneLine is a termination message as a sentence can have it.
+// OneLine returns a termination message in one line.
 func OneLine(message string) string {
 	return strings.ReplaceAll(strings.TrimSpace(message), "\n", "; ")
 }
 
-// startFailure adds how a container in its back-off ended: who reads it knows of the back-off.
+// startFailure adds how a container in its back-off ended.
 func startFailure(err error, status *pod.Status) error {
 	if !errors.Is(err, ErrCrashLoop) {
 		return err
@@ -197,7 +185,7 @@ func startFailure(err error, status *pod.Status) error {
 	return err
 }
 
-// pause waits a moment, or until a probe has another verdict.
+// pause waits, or until a probe has another result.
 func (m *Manager) pause(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -246,9 +234,8 @@ func (m *Manager) Replace(ctx context.Context, p *v1.Pod) (replaced, existed boo
 	return len(old) > 0, existed, nil
 }
 
-// Requests are the requests that create a pod where there is none, without making them or
-// anything else. What only a running pod has, such as its address, is left out, and values
-// from Secrets are masked: requests are shown.
+// Requests returns the requests that create a pod, without sending them. What only a running
+// pod has, such as its address, is left out, and values from Secrets are masked: requests are shown.
 func Requests(p *v1.Pod, set *manifest.Set, host criconfig.Host, dirs pod.Dirs) (*runtimeapi.RunPodSandboxRequest, []*runtimeapi.CreateContainerRequest, error) {
 	set = maskSecrets(set)
 	g := &criconfig.Generator{Host: host, Dirs: dirs}

@@ -11,38 +11,37 @@ import (
 	"github.com/crishim/crishim/kuberuntime/pod"
 )
 
-// How long a worker waits for its next look at a pod without being woken. After a failure that is
-// retryPeriod, doubled with each one in a row up to maxRetry.
+// How long a worker waits without being woken. After a failure that is retryPeriod, doubled with each one in
+// a row up to maxRetry.
 const (
 	resync      = 10 * time.Second
 	retryPeriod = 2 * time.Second
 	maxRetry    = time.Minute
 )
 
-// worker looks after one pod, so that a slow pull or hook delays no other pod. The kubelet has
-// podWorkers for it.
+// worker keeps one pod, so that a slow pull or hook delays no other pod: one of the kubelet's podWorkers.
 type worker struct {
 	m         *Manager
 	uid, name string // name is namespace/name
-	gate      *gate
+	runtime   *runtimeState
 	wake      chan struct{}
 	done      chan struct{} // closed when the pod is removed
 
-	// Of the goroutine that runs it: what was last worked on, and how often that failed in a row.
+	// Owned by the goroutine that runs it: the last manifest, and how often it failed in a row.
 	last     *v1.Pod
 	failures int
 
 	mu       sync.Mutex // guards what follows
 	want     desired
 	removing bool
-	state    string // of the pod as last reported
+	state    string // of the pod, as last reported
 }
 
-func newWorker(m *Manager, uid, fullName string, want desired, g *gate) *worker {
-	return &worker{m: m, uid: uid, name: fullName, want: want, gate: g, wake: make(chan struct{}, 1), done: make(chan struct{})}
+func newWorker(m *Manager, uid, fullName string, want desired, s *runtimeState) *worker {
+	return &worker{m: m, uid: uid, name: fullName, want: want, runtime: s, wake: make(chan struct{}, 1), done: make(chan struct{})}
 }
 
-// update gives the worker a newer manifest; remove makes it end the pod.
+// update passes a newer manifest; remove makes the worker end the pod.
 func (w *worker) update(want desired) {
 	w.mu.Lock()
 	w.want = want
@@ -52,10 +51,9 @@ func (w *worker) update(want desired) {
 
 func (w *worker) remove() {
 	w.mu.Lock()
-	already := w.removing
-	w.removing = true
-	w.mu.Unlock()
-	if !already {
+	defer w.mu.Unlock()
+	if !w.removing {
+		w.removing = true
 		w.notify()
 	}
 }
@@ -64,6 +62,15 @@ func (w *worker) isRemoving() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.removing
+}
+
+func (w *worker) isDone() bool {
+	select {
+	case <-w.done:
+		return true
+	default:
+		return false
+	}
 }
 
 func (w *worker) notify() {
@@ -93,13 +100,13 @@ func (w *worker) run(ctx context.Context) {
 	}
 }
 
-// retry is how long to wait after one more failure.
+// retry returns how long to wait after one more failure.
 func (w *worker) retry() time.Duration {
 	w.failures++
 	return min(retryPeriod<<min(w.failures-1, 10), maxRetry)
 }
 
-// step does what there is to do now and says when to look again.
+// step does the next step for the pod and returns when to look again. It is the kubelet's podWorkerLoop.
 func (w *worker) step(ctx context.Context) (next time.Duration, finished bool) {
 	w.mu.Lock()
 	want, removing := w.want, w.removing
@@ -108,7 +115,7 @@ func (w *worker) step(ctx context.Context) (next time.Duration, finished bool) {
 		w.last, w.failures = want.pod, 0
 	}
 	// A pod can be ended without a network. The loop wakes us when the runtime is ready.
-	if w.gate.closed(removing || want.pod.Spec.HostNetwork) {
+	if w.runtime.blocks(removing || want.pod.Spec.HostNetwork) {
 		return resync, false
 	}
 	namespace, name, _ := strings.Cut(w.name, "/")
@@ -153,7 +160,7 @@ func (w *worker) sync(ctx context.Context, want desired, status *pod.Status) tim
 	return resync
 }
 
-// reportState tells of a phase or readiness that is new.
+// reportState emits an event for a new phase or readiness, what the kubelet's status manager sends to the API server.
 func (w *worker) reportState(p *v1.Pod, status *pod.Status) {
 	view := w.m.View(p, status)
 	state := string(view.Phase)
@@ -171,7 +178,7 @@ func (w *worker) reportState(p *v1.Pod, status *pod.Status) {
 	case state == "ready":
 		w.m.event(p, "", EventReady, "ready%s", withAddress(status.IPs))
 	case before == "ready" && view.Phase == v1.PodRunning:
-		w.m.warn(p, "", EventNotReady, "not ready any more")
+		w.m.warn(p, "", EventNotReady, "no longer ready")
 	case view.Phase == v1.PodFailed && !w.m.outOfTime(p, status, view): // that has its own event
 		w.m.warn(p, "", EventFailed, "failed: %s", whatFailed(view))
 	case view.Phase == v1.PodSucceeded:
