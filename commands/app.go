@@ -1,6 +1,15 @@
+// Package commands is crishim's command line. The verbs are in folders by noun, one file
+// each from flags to options to a request to the output; what they share is in cli. This
+// file has the table of them.
 package commands
 
 import (
+	"context"
+	"fmt"
+	"strings"
+
+	urfave "github.com/urfave/cli/v2"
+
 	"github.com/crishim/crishim/commands/cli"
 	"github.com/crishim/crishim/commands/container"
 	"github.com/crishim/crishim/commands/image"
@@ -9,61 +18,55 @@ import (
 	"github.com/crishim/crishim/commands/pod"
 )
 
-import urfave "github.com/urfave/cli/v2"
+// Main is the whole program: it runs one command line, args[0] being the program's name,
+// and returns the status to exit with (docs/exit-codes.md).
+func Main(ctx context.Context, args []string, env *cli.Env) int {
+	return cli.Run(ctx, args, env, newApp)
+}
 
-// verbs is the table of commands: one constructor per file, in the order of
-// the help page. Constructors, not variables, because urfave's commands
-// remember what they parsed.
-func verbs() []func(*cli.Env) *urfave.Command {
-	return []func(*cli.Env) *urfave.Command{
-		node.NewVersion,
-		node.NewInfo,
-		node.NewEndpoints,
-		node.NewDoctor,
-		node.NewConfig,
-		node.NewCompletion,
-		node.NewMan,
-		node.NewServe,
-		node.NewRuntimeConfig,
-		node.NewUpdateRuntimeConfig,
-		image.NewImages,
-		image.NewPull,
-		image.NewRmi,
-		image.NewInspecti,
-		image.NewImagefsinfo,
-		pod.NewRunp,
-		pod.NewPods,
-		pod.NewInspectp,
-		manifest.NewApply,
-		manifest.NewDelete,
-		manifest.NewDescribe,
-		manifest.NewSync,
-		manifest.NewGC,
-		pod.NewStopp,
-		pod.NewRmp,
-		container.NewCreate,
-		container.NewStart,
-		container.NewRun,
-		container.NewPs,
-		container.NewInspect,
-		container.NewLogs,
-		container.NewUpdate,
-		container.NewStop,
-		container.NewRm,
-		container.NewExec,
-		container.NewAttach,
-		pod.NewPortForward,
-		container.NewWait,
-		container.NewCp,
-		container.NewDebug,
-		container.NewStats,
-		pod.NewStatsp,
-		pod.NewMetricDescs,
-		pod.NewMetricsp,
-		container.NewEvents,
-		container.NewCheckpoint,
+// group is a part of the help page.
+type group struct {
+	title string
+	verbs []func(*cli.Env) *urfave.Command
+}
+
+// groups is the table of verbs in the order of the help page, which begins with those that
+// people type most. Constructors, not variables, because urfave's commands remember what
+// they parsed.
+func groups() []group {
+	type verbs = []func(*cli.Env) *urfave.Command
+	return []group{
+		{"Common commands", verbs{
+			container.NewPs, pod.NewPods, image.NewImages, container.NewLogs, container.NewExec,
+			container.NewInspect, container.NewRun, container.NewStop, container.NewRm, image.NewPull,
+		}},
+		{"Pods and containers", verbs{
+			pod.NewRunp, pod.NewStopp, pod.NewRmp, pod.NewInspectp,
+			container.NewCreate, container.NewStart, container.NewAttach, container.NewCp, container.NewUpdate, container.NewWait, container.NewCheckpoint,
+		}},
+		{"Images", verbs{image.NewInspecti, image.NewRmi, image.NewImagefsinfo}},
+		{"Manifests", verbs{manifest.NewApply, manifest.NewDelete, manifest.NewSync, manifest.NewGC}},
+		{"Node and runtime", verbs{
+			node.NewVersion, node.NewInfo, node.NewEndpoints, node.NewConfig, node.NewServe, node.NewRuntimeConfig, node.NewUpdateRuntimeConfig,
+		}},
+		{"Debugging", verbs{
+			manifest.NewDescribe, node.NewDoctor, container.NewDebug, pod.NewPortForward, container.NewEvents,
+			container.NewStats, pod.NewStatsp, pod.NewMetricsp, pod.NewMetricDescs,
+		}},
+		{"Shell", verbs{node.NewCompletion, node.NewMan}},
 	}
 }
+
+// helpTemplate is urfave's page of the program, with the groups in place of its list of
+// commands.
+const helpTemplate = `NAME:
+   {{template "helpNameTemplate" .}}
+
+USAGE:
+   {{.UsageText}}
+%s
+GLOBAL OPTIONS:{{template "visibleFlagTemplate" .}}
+`
 
 func newApp(env *cli.Env) *urfave.App {
 	app := &urfave.App{
@@ -71,7 +74,7 @@ func newApp(env *cli.Env) *urfave.App {
 		HelpName:                  "crishim",
 		Usage:                     "debug containers and pods through CRI, with or without a CRI runtime",
 		UsageText:                 "crishim [global options] COMMAND [options] [arguments]",
-		Flags:                     append(env.Global.Flags(), helpFlag()),
+		Flags:                     append(env.GlobalFlags(), helpFlag()),
 		Before:                    cli.ReadGlobals(env),
 		Writer:                    &env.Help,
 		ErrWriter:                 env.Err,
@@ -85,11 +88,17 @@ func newApp(env *cli.Env) *urfave.App {
 	app.OnUsageError = func(_ *urfave.Context, err error, _ bool) error {
 		return cli.AddUsage(app.UsageText, cli.FlagComplaint(app.Flags, err))
 	}
-	for _, verb := range verbs() {
-		command := verb(env)
-		finishCommand(command, "crishim ")
-		app.Commands = append(app.Commands, command)
+	var help strings.Builder
+	for _, g := range groups() {
+		fmt.Fprintf(&help, "\n%s:\n", g.title)
+		for _, verb := range g.verbs {
+			command := verb(env)
+			finishCommand(command, "crishim ")
+			app.Commands = append(app.Commands, command)
+			fmt.Fprintf(&help, "   %-23s%s\n", strings.Join(command.Names(), ", "), command.Usage)
+		}
 	}
+	app.CustomAppHelpTemplate = fmt.Sprintf(helpTemplate, help.String())
 	return app
 }
 

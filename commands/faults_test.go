@@ -12,7 +12,6 @@ import (
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/crishim/crishim/commands/cli"
 	"github.com/crishim/crishim/internal/test/stubcri"
 )
 
@@ -91,8 +90,8 @@ func faultNode(t *testing.T) *commandTest {
 // in sentences, and claims no success.
 func TestEveryVerbWhenARuntimeFails(t *testing.T) {
 	lines := faultLines(faultNode(t))
-	for _, build := range verbs() {
-		name := build(&cli.Env{}).Name
+	for _, command := range newApp(testEnv().Fresh(false)).Commands {
+		name := command.Name
 		if _, ok := lines[name]; !ok && !slices.Contains(faultless(), name) {
 			t.Errorf("what does %s do when its runtime fails?", name)
 		}

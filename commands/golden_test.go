@@ -11,6 +11,7 @@ func TestReadingVerbs(t *testing.T) {
 	c := withStub(t, stubcri.Options{})
 	seedNode(c.stub)
 	for name, args := range map[string][]string{
+		"help":                            {"--help"},
 		"version":                         {"version"},
 		"version-json":                    {"version", "-o", "json"},
 		"info":                            {"info"},

@@ -288,6 +288,7 @@ func flagName(arg string) string {
 	return name
 }
 
+// Dashed is a flag as it is typed: -x or --name.
 func Dashed(name string) string {
 	if len(name) == 1 {
 		return "-" + name

@@ -119,11 +119,11 @@ func (c *completion) read(words []string) {
 func (c *completion) note(flag, value string) {
 	switch flag {
 	case "runtime-endpoint":
-		c.env.Global.runtimeEndpoint = value
+		c.env.global.runtimeEndpoint = value
 	case "image-endpoint":
-		c.env.Global.imageEndpoint = value
+		c.env.global.imageEndpoint = value
 	case "config":
-		c.env.Global.config = value
+		c.env.global.config = value
 	}
 }
 

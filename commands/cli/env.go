@@ -52,7 +52,7 @@ type Env struct {
 	// for, so that tests do not depend on the machine.
 	ConfigFile, Executable string
 
-	Global   globals
+	global   globals
 	profiles *profiles
 	loaded   *client.Config // the config file, once read
 	mu       *sync.Mutex    // one line at a time
@@ -88,7 +88,7 @@ func SystemEnv(version string) *Env {
 // stays behind.
 func (env *Env) Fresh(compat bool) *Env {
 	run := *env
-	run.Global, run.loaded = globals{maxRetries: -1}, nil
+	run.global, run.loaded = globals{maxRetries: -1}, nil
 	run.mu, run.profiles = new(sync.Mutex), new(profiles)
 	run.Help = helpWriter{out: env.Out}
 	run.Compat = compat
@@ -147,7 +147,7 @@ func (env *Env) Note(format string, args ...any) {
 
 // Debugf writes one line to stderr when --debug is on.
 func (env *Env) Debugf(format string, args ...any) {
-	if env.Global.debug {
+	if env.global.debug {
 		env.Note("debug: "+format, args...)
 	}
 }
@@ -191,7 +191,7 @@ func (env *Env) ConnectShim(ctx context.Context, stays bool) (*client.Conn, erro
 	if err != nil {
 		return nil, err
 	}
-	if flag := env.Global.ShimFlag(); flag != "" && !conn.Embedded {
+	if flag := env.ShimFlag(); flag != "" && !conn.Embedded {
 		return nil, Join(fmt.Errorf("--%s is for the built-in dockershim, and %s is used: take -r docker://", flag, conn.RuntimeEndpoint), conn.Close())
 	}
 	return conn, nil
@@ -203,7 +203,7 @@ func (env *Env) ClientOptions(shimStays bool) (client.Options, error) {
 	if err != nil {
 		return client.Options{}, err
 	}
-	g := &env.Global
+	g := &env.global
 	g.debug = g.debug || config.Debug
 	o := client.Options{
 		RuntimeEndpoint: cmp.Or(g.runtimeEndpoint, env.getenv("CONTAINER_RUNTIME_ENDPOINT")),
@@ -247,9 +247,10 @@ func (env *Env) Config() (*client.Config, error) {
 	return config, nil
 }
 
+// ConfigSource is where the config file is looked for.
 func (env *Env) ConfigSource() client.ConfigSource {
 	return client.ConfigSource{
-		Path: env.Global.config, LookupEnv: env.LookupEnv, Executable: env.Executable, Default: env.ConfigFile,
+		Path: env.global.config, LookupEnv: env.LookupEnv, Executable: env.Executable, Default: env.ConfigFile,
 	}
 }
 

@@ -217,6 +217,7 @@ func commandStatus(err error) (code int, why string, ok bool) {
 	return 0, "", false
 }
 
+// WriteHint writes the hint of an error, if it has one, a line for each line of it.
 func WriteHint(w io.Writer, err error) {
 	if hint := HintOf(err); hint != "" {
 		for line := range strings.SplitSeq(hint, "\n") {
@@ -241,7 +242,7 @@ func HintOf(err error) string {
 // escapes, for what follows them could pass for a line of ours.
 func Sentence(env *Env, err error) string {
 	text := err.Error()
-	if !env.Global.debug {
+	if !env.global.debug {
 		text = WithoutStatusPrefix(err)
 	}
 	var lister interface{ List() []string }

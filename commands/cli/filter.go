@@ -52,6 +52,7 @@ func (f *Filter) flags(things string, states ...string) []urfave.Flag {
 	}
 }
 
+// ContainerFlags are those of verbs that choose containers.
 func (f *Filter) ContainerFlags() []urfave.Flag {
 	return append(f.flags("containers", "created", "running", "exited", "unknown"),
 		StringFlag(&f.pod, "pod", "containers of `POD`: name, namespace/name or id", "p"),
@@ -60,8 +61,10 @@ func (f *Filter) ContainerFlags() []urfave.Flag {
 	)
 }
 
+// PodFlags are those of verbs that choose pods.
 func (f *Filter) PodFlags() []urfave.Flag { return f.flags("pods", "ready", "notready") }
 
+// LabelFlag is --label, with a value or without.
 func (f *Filter) LabelFlag(things string) urfave.Flag {
 	flag := NewTyped(func(text string) error {
 		if text == "" || strings.ContainsAny(text, "=!,()") {
@@ -75,6 +78,7 @@ func (f *Filter) LabelFlag(things string) urfave.Flag {
 	return flag
 }
 
+// ImageFlag is --filter of images.
 func (f *Filter) ImageFlag() urfave.Flag {
 	return ListFlag(&f.keys, parseImageFilter, "filter", "only images for which `KEY=VALUE` holds", "f")
 }
@@ -129,6 +133,7 @@ func ContainerState(s runtimeapi.ContainerState) string {
 	return strings.ToLower(strings.TrimPrefix(s.String(), "CONTAINER_"))
 }
 
+// PodState is the state of a pod as flags and messages name it: ready, notready.
 func PodState(s runtimeapi.PodSandboxState) string {
 	return strings.ToLower(strings.TrimPrefix(s.String(), "SANDBOX_"))
 }

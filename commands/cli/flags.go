@@ -19,17 +19,20 @@ import (
 // of its own is a typed flag.
 
 func BoolFlag(to *bool, name, usage string, aliases ...string) urfave.Flag {
-	return &urfave.BoolFlag{Name: name, Aliases: aliases, Usage: usage, Destination: to}
+	return &urfave.BoolFlag{Name: name, Aliases: aliases, Usage: usage, Destination: to, DisableDefaultText: true}
 }
 
+// StringFlag is a flag that takes any text; what is in *to is its default.
 func StringFlag(to *string, name, usage string, aliases ...string) urfave.Flag {
 	return &urfave.StringFlag{Name: name, Aliases: aliases, Usage: usage, Destination: to, Value: *to}
 }
 
+// IntFlag is a flag that takes a whole number; what is in *to is its default.
 func IntFlag(to *int, name, usage string, aliases ...string) urfave.Flag {
 	return &urfave.IntFlag{Name: name, Aliases: aliases, Usage: usage, Destination: to, Value: *to}
 }
 
+// Int64Flag is IntFlag for sizes in bytes.
 func Int64Flag(to *int64, name, usage string) urfave.Flag {
 	return &urfave.Int64Flag{Name: name, Usage: usage, Destination: to, Value: *to}
 }
@@ -72,6 +75,7 @@ func (f *typedFlag) values() []string { return f.Words }
 
 func (f *typedFlag) String() string { return urfave.FlagStringer(f) }
 
+// NewTyped is a flag whose text read takes; a mistake is wrong usage.
 func NewTyped(read func(string) error, name, usage string, aliases []string) *typedFlag {
 	text := &flagText{read: read}
 	return &typedFlag{GenericFlag: &urfave.GenericFlag{Name: name, Aliases: aliases, Usage: usage, Value: text}, text: text}
@@ -101,6 +105,7 @@ func ListFlag[T any](to *[]T, parse func(string) (T, error), name, usage string,
 	return flag
 }
 
+// StringsFlag is a flag that may be given several times.
 func StringsFlag(to *[]string, name, usage string, aliases ...string) urfave.Flag {
 	return ListFlag(to, func(text string) (string, error) { return text, nil }, name, usage, aliases...)
 }
@@ -193,6 +198,7 @@ type Pattern struct{ *regexp.Regexp }
 
 func (p Pattern) matches(s string) bool { return p.Regexp == nil || p.MatchString(s) }
 
+// ParsePattern compiles a regular expression; an empty one matches everything.
 func ParsePattern(text string) (p Pattern, err error) {
 	if text != "" {
 		p.Regexp, err = regexp.Compile(text)
@@ -260,6 +266,7 @@ func ArgCount(c *urfave.Context, least, most int) error {
 	return nil
 }
 
+// Quote is how errors show what a user wrote.
 func Quote(s string) string { return strconv.Quote(s) }
 
 // Without leaves flags out, by their first names.

@@ -29,18 +29,21 @@ type globals struct {
 	version         bool
 }
 
-// ShimFlag is a flag about the embedded shim that was given, "" where none was.
-func (g *globals) ShimFlag() string {
+// ShimFlag returns the flag about the embedded shim that was given, "" where none was.
+func (env *Env) ShimFlag() string {
 	switch {
-	case g.networkPlugin != "":
+	case env.global.networkPlugin != "":
 		return FlagNetworkPlugin
-	case g.shimConfig != "":
+	case env.global.shimConfig != "":
 		return FlagShimConfig
 	}
 	return ""
 }
 
-func (g *globals) Flags() []urfave.Flag {
+// GlobalFlags are the flags that stand before the verb, or, in their long form, behind it.
+func (env *Env) GlobalFlags() []urfave.Flag { return env.global.flags() }
+
+func (g *globals) flags() []urfave.Flag {
 	return []urfave.Flag{
 		StringFlag(&g.config, "config", "read settings from `FILE` (env CRI_CONFIG_FILE, default /etc/crictl.yaml)", "c"),
 		Typed(&g.runtimeEndpoint, NotEmpty, "runtime-endpoint", "talk to the runtime at `ENDPOINT`: unix:///path, tcp://host:port, docker:// (env CONTAINER_RUNTIME_ENDPOINT)", "r"),
@@ -61,6 +64,7 @@ func (g *globals) Flags() []urfave.Flag {
 	}
 }
 
+// NotEmpty refuses an empty text.
 func NotEmpty(text string) (string, error) {
 	if text == "" {
 		return "", errors.New("must not be empty")
@@ -76,8 +80,11 @@ func ReadGlobals(env *Env) urfave.BeforeFunc {
 				return Usagef("--%s: tracing is not built in", name)
 			}
 		}
-		env.Compat = env.Compat || env.Global.compat != ""
-		return env.profiles.start(env.Global)
+		if c.IsSet("max-retries") && env.global.maxRetries < 0 {
+			return Invalid("max-retries", env.global.maxRetries, "must not be negative")
+		}
+		env.Compat = env.Compat || env.global.compat != ""
+		return env.profiles.start(env.global)
 	}
 }
 

@@ -17,11 +17,13 @@ import (
 // Source is how people call a container, as far as its labels tell.
 type Source struct{ Namespace, Pod, Container string }
 
+// SourceOf returns the names on a container's labels.
 func SourceOf(c *runtimeapi.Container) Source {
 	labels := c.GetLabels()
 	return Source{labels[kube.LabelPodNamespace], labels[kube.LabelPodName], cmp.Or(c.GetMetadata().GetName(), c.GetId())}
 }
 
+// Name is pod/container, or the container alone where the pod is not known.
 func (s Source) Name() string {
 	if s.Pod == "" {
 		return s.Container
@@ -44,6 +46,7 @@ func ContainerName(c *runtimeapi.Container) string { return SourceOf(c).Name() }
 // title is a name with the beginning of the id, which tells attempts apart.
 func title(name, id string) string { return fmt.Sprintf("%s (%.13s)", name, id) }
 
+// PodPath is namespace/name of a pod.
 func PodPath(m *runtimeapi.PodSandboxMetadata) string {
 	return strings.TrimPrefix(m.GetNamespace()+"/"+m.GetName(), "/")
 }

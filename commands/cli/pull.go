@@ -33,6 +33,7 @@ type PullOptions struct {
 	Display   *progress.Display // nil: one for each pull
 }
 
+// Flags are those about registries.
 func (o *PullOptions) Flags() []urfave.Flag {
 	return []urfave.Flag{
 		StringFlag(&o.creds, "creds", "`USER[:PASSWORD]` for the registry (env CRICTL_CREDS)"),
@@ -241,6 +242,7 @@ func pullShowing(ctx context.Context, conn *client.Conn, r *runtimeapi.PullImage
 	return res.GetImageRef(), err
 }
 
+// ProgressOptions are where and how wide the progress of pulls is drawn.
 func (env *Env) ProgressOptions() progress.Options {
 	return progress.Options{
 		Out: env.Err, Terminal: env.ErrTerminal && env.getenv("TERM") != "dumb", Width: env.width(),

@@ -73,7 +73,7 @@ func ReadServeConfig(c *urfave.Context, from, path string) error {
 // engine, which the endpoint says. For a single command there are those about pods and
 // images.
 func (env *Env) ShimOptions(config *client.Config, stays bool) (o shim.Options, err error) {
-	path := cmp.Or(env.Global.shimConfig, env.getenv("CRISHIM_SHIM_CONFIG"), config.ShimConfig)
+	path := cmp.Or(env.global.shimConfig, env.getenv("CRISHIM_SHIM_CONFIG"), config.ShimConfig)
 	if path != "" {
 		all, err := readShimConfig(env, path)
 		if err != nil {
@@ -85,7 +85,7 @@ func (env *Env) ShimOptions(config *client.Config, stays bool) (o shim.Options, 
 		}
 	}
 	// What some other tool has left in /etc/cni/net.d must not change what a command does.
-	o.Network.Plugin = cmp.Or(env.Global.networkPlugin, env.getenv("CRISHIM_NETWORK_PLUGIN"), config.NetworkPlugin, o.Network.Plugin, shim.PluginBridge)
+	o.Network.Plugin = cmp.Or(env.global.networkPlugin, env.getenv("CRISHIM_NETWORK_PLUGIN"), config.NetworkPlugin, o.Network.Plugin, shim.PluginBridge)
 	if _, err := parseNetworkPlugin(o.Network.Plugin); err != nil {
 		return o, Usagef("invalid CRISHIM_NETWORK_PLUGIN %s: %v", Quote(o.Network.Plugin), err)
 	}
@@ -127,6 +127,7 @@ func readShimConfig(env *Env, path string) (*ServeOptions, error) {
 // defaultListen is where serve listens and every other command looks first.
 const defaultListen = "unix:///run/crishim/crishim.sock"
 
+// ServeOptions are the settings of serve, and of an embedded shim with --shim-config.
 type ServeOptions struct {
 	Listen              string
 	ConfigFile          string
@@ -136,6 +137,7 @@ type ServeOptions struct {
 	Shim                shim.Options
 }
 
+// NewServeOptions returns the defaults.
 func NewServeOptions() *ServeOptions {
 	o := &ServeOptions{Listen: defaultListen, logLevel: "info", logFormat: "text"}
 	o.Shim = shim.Options{Daemon: true, StreamIdleTimeout: 4 * time.Hour, PullProgressDeadline: time.Minute}
@@ -225,7 +227,7 @@ func (o *ServeOptions) makeLog(env *Env) error {
 	if err := level.UnmarshalText([]byte(o.logLevel)); err != nil {
 		return err
 	}
-	if env.Global.debug {
+	if env.global.debug {
 		level = slog.LevelDebug
 	}
 	options := &slog.HandlerOptions{Level: level}

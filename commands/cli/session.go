@@ -41,6 +41,7 @@ func (s *Session) Flags() []urfave.Flag {
 	)
 }
 
+// Check reads the flags.
 func (s *Session) Check(env *Env) error {
 	s.Options.Warn = env.Warn
 	if err := s.Options.Check(); err != nil {

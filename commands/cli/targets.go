@@ -30,12 +30,15 @@ type Targets struct {
 	PassUnknown bool
 }
 
+// AllFlag is --all.
 func (t *Targets) AllFlag(usage string) urfave.Flag { return BoolFlag(&t.All, "all", usage, "a") }
 
+// DryRunFlag is --dry-run of the verbs that change many things.
 func (t *Targets) DryRunFlag(done string) urfave.Flag {
 	return BoolFlag(&t.dryRun, "dry-run", "print what would be "+done)
 }
 
+// SelectorFlag is --selector.
 func SelectorFlag(to *client.Selector) urfave.Flag {
 	return Typed(to, func(text string) (client.Selector, error) {
 		selector, err := client.ParseSelector(text)
@@ -47,6 +50,7 @@ func SelectorFlag(to *client.Selector) urfave.Flag {
 	}, "selector", "those whose labels match `EXPRESSION`: app=web,tier!=db,env in (a,b),!old")
 }
 
+// AttemptFlag is --attempt.
 func AttemptFlag(to **uint32) urfave.Flag {
 	return Typed(to, func(text string) (*uint32, error) {
 		if text == "" {
@@ -86,6 +90,7 @@ type Removal struct {
 	Force bool
 }
 
+// ForceFlag is --force.
 func (o *Removal) ForceFlag(usage string) urfave.Flag { return BoolFlag(&o.Force, "force", usage, "f") }
 
 // Refuse leaves what still runs alone; a list may have more.

@@ -37,6 +37,7 @@ func (o *UsageOptions) Flags(columns output.Columns) []urfave.Flag {
 	)
 }
 
+// Check reads the flags and the one argument.
 func (o *UsageOptions) Check(env *Env, c *urfave.Context) error {
 	o.Target = c.Args().First()
 	if o.seconds < 1 {
@@ -63,6 +64,8 @@ func ShowUsage[S any](ctx context.Context, env *Env, conn *client.Conn, o *Usage
 	// A rate that the runtime itself has measured makes one sample enough.
 	unrated := func(s S) bool { return cpu(s) != nil && cpu(s).GetUsageNanoCores() == nil }
 	return Refresh(ctx, o.watch, between, func(ctx context.Context) error {
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel() // ends what is asked in the background, also when a sample fails
 		o.View.Now = env.Now()
 		before, err := sample(ctx)
 		if err != nil {
@@ -108,6 +111,7 @@ func Amount(v *runtimeapi.UInt64Value) int64 {
 	return int64(v.GetValue())
 }
 
+// SortUsages sorts by namespace, pod and name.
 func SortUsages(usages []output.Usage) {
 	slices.SortFunc(usages, func(a, b output.Usage) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Pod, b.Pod), cmp.Compare(a.Name, b.Name), cmp.Compare(a.ID, b.ID))
@@ -146,6 +150,7 @@ type Traffic struct{ In, Out int64 }
 
 func unknownTraffic() Traffic { return Traffic{UnknownAmount, UnknownAmount} }
 
+// NetworkOf is what a pod has received and sent.
 func NetworkOf(s *runtimeapi.PodSandboxStats) Traffic {
 	i := s.GetLinux().GetNetwork().GetDefaultInterface()
 	return Traffic{In: Amount(i.GetRxBytes()), Out: Amount(i.GetTxBytes())}
@@ -275,6 +280,7 @@ func (e Extras) Fill(u *output.Usage) {
 	}
 }
 
+// FillBlocks adds what a container or a pod has read from disks and written.
 func (e Extras) FillBlocks(u *output.Usage) {
 	blocks, ok := e.blocks[u.ID]
 	if !ok {

@@ -107,6 +107,7 @@ func ShowEach[T, R any](env *Env, v View, show func(io.Writer, []R, output.Optio
 	return Join(show(env.Out, found, v.Options), failed)
 }
 
+// DetailsFlag is --quiet of the inspect verbs.
 func DetailsFlag(quiet *bool) urfave.Flag {
 	return BoolFlag(quiet, "quiet", "leave out the runtime's own details", "q")
 }

@@ -39,7 +39,7 @@ func (o serve) check(env *cli.Env, c *urfave.Context) error {
 	if err := cli.ArgCount(c, 0, 0); err != nil {
 		return err
 	}
-	switch env.Global.ShimFlag() {
+	switch env.ShimFlag() {
 	case cli.FlagShimConfig:
 		return cli.Usagef("--%s is for other commands: serve takes its settings from --%s", cli.FlagShimConfig, cli.FlagServeConfig)
 	case cli.FlagNetworkPlugin:
