@@ -2,6 +2,7 @@ package stubcri
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -15,8 +16,6 @@ import (
 
 func (r *runtimeService) CreateContainer(_ context.Context, req *runtimeapi.CreateContainerRequest) (*runtimeapi.CreateContainerResponse, error) {
 	s := r.s
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	p, err := s.podByID(req.GetPodSandboxId())
 	if err != nil {
 		return nil, err
@@ -50,8 +49,6 @@ func (r *runtimeService) CreateContainer(_ context.Context, req *runtimeapi.Crea
 }
 
 func (r *runtimeService) StartContainer(_ context.Context, req *runtimeapi.StartContainerRequest) (*runtimeapi.StartContainerResponse, error) {
-	r.s.mu.Lock()
-	defer r.s.mu.Unlock()
 	c, err := r.s.containerByID(req.GetContainerId())
 	if err != nil {
 		return nil, err
@@ -68,8 +65,6 @@ func (r *runtimeService) StartContainer(_ context.Context, req *runtimeapi.Start
 }
 
 func (r *runtimeService) StopContainer(_ context.Context, req *runtimeapi.StopContainerRequest) (*runtimeapi.StopContainerResponse, error) {
-	r.s.mu.Lock()
-	defer r.s.mu.Unlock()
 	if c, err := r.s.containerByID(req.GetContainerId()); err == nil {
 		r.s.exit(c, 137)
 	}
@@ -99,31 +94,19 @@ func (s *Server) AfterStart(name string, f func(id string)) {
 // ExitFor ends a running container with a status and the runtime's word for why, such as OOMKilled.
 func (s *Server) ExitFor(id string, code int32, reason string) {
 	s.t.Helper()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	c, err := s.containerByID(id)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	s.exit(c, code)
-	c.reason = reason
+	s.change(id, func(c *container) {
+		s.exit(c, code)
+		c.reason = reason
+	})
 }
 
 // Exit ends a running container with a status, as its process would.
 func (s *Server) Exit(id string, code int32) {
 	s.t.Helper()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	c, err := s.containerByID(id)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	s.exit(c, code)
+	s.change(id, func(c *container) { s.exit(c, code) })
 }
 
 func (r *runtimeService) RemoveContainer(_ context.Context, req *runtimeapi.RemoveContainerRequest) (*runtimeapi.RemoveContainerResponse, error) {
-	r.s.mu.Lock()
-	defer r.s.mu.Unlock()
 	if c, err := r.s.containerByID(req.GetContainerId()); err == nil {
 		r.s.exit(c, 137)
 		delete(r.s.containers, c.id)
@@ -133,8 +116,6 @@ func (r *runtimeService) RemoveContainer(_ context.Context, req *runtimeapi.Remo
 }
 
 func (r *runtimeService) ListContainers(_ context.Context, req *runtimeapi.ListContainersRequest) (*runtimeapi.ListContainersResponse, error) {
-	r.s.mu.Lock()
-	defer r.s.mu.Unlock()
 	return &runtimeapi.ListContainersResponse{Containers: r.s.listContainers(req.GetFilter())}, nil
 }
 
@@ -151,8 +132,6 @@ func (s *Server) listContainers(f *runtimeapi.ContainerFilter) []*runtimeapi.Con
 }
 
 func (r *runtimeService) ContainerStatus(_ context.Context, req *runtimeapi.ContainerStatusRequest) (*runtimeapi.ContainerStatusResponse, error) {
-	r.s.mu.Lock()
-	defer r.s.mu.Unlock()
 	c, err := r.s.containerByID(req.GetContainerId())
 	if err != nil {
 		return nil, err
@@ -165,8 +144,6 @@ func (r *runtimeService) ContainerStatus(_ context.Context, req *runtimeapi.Cont
 }
 
 func (r *runtimeService) UpdateContainerResources(_ context.Context, req *runtimeapi.UpdateContainerResourcesRequest) (*runtimeapi.UpdateContainerResourcesResponse, error) {
-	r.s.mu.Lock()
-	defer r.s.mu.Unlock()
 	c, err := r.s.containerByID(req.GetContainerId())
 	if err != nil {
 		return nil, err
@@ -191,32 +168,26 @@ func (c *container) logPath() string {
 // Log appends a full line to the container's log file, in the CRI format.
 func (s *Server) Log(id, stream, line string) {
 	s.t.Helper()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	c, err := s.containerByID(id)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	path := c.logPath()
-	if path == "" {
-		s.t.Fatalf("container %s has no log path", id)
-	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		s.t.Fatal(err)
-	}
-	f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	_, err = fmt.Fprintf(f, "%s %s F %s\n", s.now().UTC().Format(time.RFC3339Nano), stream, line)
-	if cerr := f.Close(); err != nil || cerr != nil {
-		s.t.Fatal(err, cerr)
-	}
+	s.change(id, func(c *container) {
+		path := c.logPath()
+		if path == "" {
+			s.t.Fatalf("container %s has no log path", id)
+		}
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			s.t.Fatal(err)
+		}
+		f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		_, err = fmt.Fprintf(f, "%s %s F %s\n", s.now().UTC().Format(time.RFC3339Nano), stream, line)
+		if err := errors.Join(err, f.Close()); err != nil {
+			s.t.Fatal(err)
+		}
+	})
 }
 
 func (r *runtimeService) ReopenContainerLog(_ context.Context, req *runtimeapi.ReopenContainerLogRequest) (*runtimeapi.ReopenContainerLogResponse, error) {
-	r.s.mu.Lock()
-	defer r.s.mu.Unlock()
 	c, err := r.s.containerByID(req.GetContainerId())
 	if err == nil && c.logPath() != "" {
 		var f *os.File
@@ -228,8 +199,6 @@ func (r *runtimeService) ReopenContainerLog(_ context.Context, req *runtimeapi.R
 }
 
 func (r *runtimeService) CheckpointContainer(_ context.Context, req *runtimeapi.CheckpointContainerRequest) (*runtimeapi.CheckpointContainerResponse, error) {
-	r.s.mu.Lock()
-	defer r.s.mu.Unlock()
 	_, err := r.s.containerByID(req.GetContainerId())
 	if err == nil {
 		err = os.WriteFile(req.GetLocation(), []byte("checkpoint\n"), 0o600)

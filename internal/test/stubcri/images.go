@@ -83,8 +83,6 @@ func (s *Server) findImage(ref string) *runtimeapi.Image {
 }
 
 func (i *imageService) ListImages(_ context.Context, req *runtimeapi.ListImagesRequest) (*runtimeapi.ListImagesResponse, error) {
-	i.s.mu.Lock()
-	defer i.s.mu.Unlock()
 	return &runtimeapi.ListImagesResponse{Images: i.s.listImages(req.GetFilter().GetImage().GetImage())}, nil
 }
 
@@ -104,8 +102,6 @@ func (s *Server) listImages(ref string) []*runtimeapi.Image {
 }
 
 func (i *imageService) ImageStatus(_ context.Context, req *runtimeapi.ImageStatusRequest) (*runtimeapi.ImageStatusResponse, error) {
-	i.s.mu.Lock()
-	defer i.s.mu.Unlock()
 	resp := &runtimeapi.ImageStatusResponse{}
 	if img := i.s.findImage(req.GetImage().GetImage()); img != nil {
 		resp.Image = proto.CloneOf(img)
@@ -128,8 +124,6 @@ func (i *imageService) PullImage(_ context.Context, req *runtimeapi.PullImageReq
 	case strings.Contains(ref, "private") && req.GetAuth().GetPassword() == "":
 		return nil, status.Errorf(codes.PermissionDenied, "pull %s: authorization required", ref)
 	}
-	i.s.mu.Lock()
-	defer i.s.mu.Unlock()
 	img := i.s.findImage(ref)
 	if img == nil {
 		img = i.s.addImage(ref)
@@ -138,8 +132,6 @@ func (i *imageService) PullImage(_ context.Context, req *runtimeapi.PullImageReq
 }
 
 func (i *imageService) RemoveImage(_ context.Context, req *runtimeapi.RemoveImageRequest) (*runtimeapi.RemoveImageResponse, error) {
-	i.s.mu.Lock()
-	defer i.s.mu.Unlock()
 	if img := i.s.findImage(req.GetImage().GetImage()); img != nil {
 		delete(i.s.images, img.GetId())
 	}

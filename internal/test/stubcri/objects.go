@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -42,12 +43,22 @@ func (s *Server) newID(kind string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-func (s *Server) podByID(id string) (*pod, error) {
-	return byID(s.pods, "pod sandbox", id)
-}
+func (s *Server) podByID(id string) (*pod, error) { return byID(s.pods, "pod sandbox", id) }
 
 func (s *Server) containerByID(id string) (*container, error) {
 	return byID(s.containers, "container", id)
+}
+
+// change is what a test does to a container.
+func (s *Server) change(id string, do func(c *container)) {
+	s.t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c, err := s.containerByID(id)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	do(c)
 }
 
 // byID takes a unique prefix as well, as containerd and CRI-O do.
@@ -67,24 +78,18 @@ func byID[T any](all map[string]*T, kind, id string) (*T, error) {
 	return nil, status.Errorf(codes.NotFound, "%s %q not found", kind, id)
 }
 
-// newestFirst is the order of lists, so that answers do not depend on maps.
-func newestFirst[T any](all map[string]*T, created func(*T) int64, id func(*T) string) []*T {
-	out := make([]*T, 0, len(all))
-	for _, x := range all {
-		out = append(out, x)
-	}
-	slices.SortFunc(out, func(a, b *T) int {
-		return cmp.Or(cmp.Compare(created(b), created(a)), cmp.Compare(id(a), id(b)))
-	})
-	return out
-}
+// The order of lists is the newest first, so that answers do not depend on maps.
 
 func (s *Server) sortedPods() []*pod {
-	return newestFirst(s.pods, func(p *pod) int64 { return p.created }, func(p *pod) string { return p.id })
+	return slices.SortedFunc(maps.Values(s.pods), func(a, b *pod) int {
+		return cmp.Or(cmp.Compare(b.created, a.created), cmp.Compare(a.id, b.id))
+	})
 }
 
 func (s *Server) sortedContainers() []*container {
-	return newestFirst(s.containers, func(c *container) int64 { return c.created }, func(c *container) string { return c.id })
+	return slices.SortedFunc(maps.Values(s.containers), func(a, b *container) int {
+		return cmp.Or(cmp.Compare(b.created, a.created), cmp.Compare(a.id, b.id))
+	})
 }
 
 func hasLabels(labels, want map[string]string) bool {
@@ -149,6 +154,8 @@ func (s *Server) AddPod(namespace, name string, change ...func(*runtimeapi.PodSa
 	for _, f := range change {
 		f(config)
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	resp, err := (&runtimeService{s: s}).RunPodSandbox(s.t.Context(), &runtimeapi.RunPodSandboxRequest{Config: config})
 	if err != nil {
 		s.t.Fatal(err)
@@ -168,6 +175,8 @@ func (s *Server) AddContainer(podID, name string, change ...func(*runtimeapi.Con
 // Begin starts a created container.
 func (s *Server) Begin(id string) {
 	s.t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if _, err := (&runtimeService{s: s}).StartContainer(s.t.Context(), &runtimeapi.StartContainerRequest{ContainerId: id}); err != nil {
 		s.t.Fatal(err)
 	}
@@ -183,10 +192,10 @@ func (s *Server) AddCreated(podID, name string, change ...func(*runtimeapi.Conta
 		f(config)
 	}
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	if s.findImage("busybox") == nil {
 		s.addImage("busybox")
 	}
-	s.mu.Unlock()
 	resp, err := (&runtimeService{s: s}).CreateContainer(s.t.Context(),
 		&runtimeapi.CreateContainerRequest{PodSandboxId: podID, Config: config})
 	if err != nil {

@@ -25,8 +25,6 @@ func (r *runtimeService) RunPodSandbox(_ context.Context, req *runtimeapi.RunPod
 	if m.GetName() == "" || m.GetNamespace() == "" || m.GetUid() == "" {
 		return nil, status.Error(codes.InvalidArgument, "the pod's metadata needs name, namespace and uid")
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	for _, p := range s.pods {
 		o := p.config.GetMetadata()
 		if o.GetName() == m.GetName() && o.GetNamespace() == m.GetNamespace() && o.GetUid() == m.GetUid() && o.GetAttempt() == m.GetAttempt() {
@@ -57,8 +55,6 @@ func withPodLabels(config *runtimeapi.PodSandboxConfig) *runtimeapi.PodSandboxCo
 }
 
 func (r *runtimeService) StopPodSandbox(_ context.Context, req *runtimeapi.StopPodSandboxRequest) (*runtimeapi.StopPodSandboxResponse, error) {
-	r.s.mu.Lock()
-	defer r.s.mu.Unlock()
 	if p, err := r.s.podByID(req.GetPodSandboxId()); err == nil {
 		r.s.stopPod(p)
 	}
@@ -75,8 +71,6 @@ func (s *Server) stopPod(p *pod) {
 }
 
 func (r *runtimeService) RemovePodSandbox(_ context.Context, req *runtimeapi.RemovePodSandboxRequest) (*runtimeapi.RemovePodSandboxResponse, error) {
-	r.s.mu.Lock()
-	defer r.s.mu.Unlock()
 	if p, err := r.s.podByID(req.GetPodSandboxId()); err == nil {
 		r.s.stopPod(p)
 		for id, c := range r.s.containers {
@@ -90,8 +84,6 @@ func (r *runtimeService) RemovePodSandbox(_ context.Context, req *runtimeapi.Rem
 }
 
 func (r *runtimeService) PodSandboxStatus(_ context.Context, req *runtimeapi.PodSandboxStatusRequest) (*runtimeapi.PodSandboxStatusResponse, error) {
-	r.s.mu.Lock()
-	defer r.s.mu.Unlock()
 	p, err := r.s.podByID(req.GetPodSandboxId())
 	if err != nil {
 		return nil, err
@@ -104,8 +96,6 @@ func (r *runtimeService) PodSandboxStatus(_ context.Context, req *runtimeapi.Pod
 }
 
 func (r *runtimeService) ListPodSandbox(_ context.Context, req *runtimeapi.ListPodSandboxRequest) (*runtimeapi.ListPodSandboxResponse, error) {
-	r.s.mu.Lock()
-	defer r.s.mu.Unlock()
 	return &runtimeapi.ListPodSandboxResponse{Items: r.s.listPods(req.GetFilter())}, nil
 }
 
@@ -126,8 +116,6 @@ func matchID(id, want string) bool {
 }
 
 func (r *runtimeService) UpdatePodSandboxResources(_ context.Context, req *runtimeapi.UpdatePodSandboxResourcesRequest) (*runtimeapi.UpdatePodSandboxResourcesResponse, error) {
-	r.s.mu.Lock()
-	defer r.s.mu.Unlock()
 	_, err := r.s.podByID(req.GetPodSandboxId())
 	return &runtimeapi.UpdatePodSandboxResourcesResponse{}, err
 }
@@ -202,8 +190,6 @@ func (s *Server) stats(c *container) *runtimeapi.ContainerStats {
 }
 
 func (r *runtimeService) ContainerStats(_ context.Context, req *runtimeapi.ContainerStatsRequest) (*runtimeapi.ContainerStatsResponse, error) {
-	r.s.mu.Lock()
-	defer r.s.mu.Unlock()
 	c, err := r.s.containerByID(req.GetContainerId())
 	if err != nil {
 		return nil, err
@@ -212,8 +198,6 @@ func (r *runtimeService) ContainerStats(_ context.Context, req *runtimeapi.Conta
 }
 
 func (r *runtimeService) ListContainerStats(_ context.Context, req *runtimeapi.ListContainerStatsRequest) (*runtimeapi.ListContainerStatsResponse, error) {
-	r.s.mu.Lock()
-	defer r.s.mu.Unlock()
 	return &runtimeapi.ListContainerStatsResponse{Stats: r.s.listStats(req.GetFilter())}, nil
 }
 
@@ -252,8 +236,6 @@ func (s *Server) podStats(p *pod) *runtimeapi.PodSandboxStats {
 }
 
 func (r *runtimeService) PodSandboxStats(_ context.Context, req *runtimeapi.PodSandboxStatsRequest) (*runtimeapi.PodSandboxStatsResponse, error) {
-	r.s.mu.Lock()
-	defer r.s.mu.Unlock()
 	p, err := r.s.podByID(req.GetPodSandboxId())
 	if err != nil {
 		return nil, err
@@ -262,8 +244,6 @@ func (r *runtimeService) PodSandboxStats(_ context.Context, req *runtimeapi.PodS
 }
 
 func (r *runtimeService) ListPodSandboxStats(_ context.Context, req *runtimeapi.ListPodSandboxStatsRequest) (*runtimeapi.ListPodSandboxStatsResponse, error) {
-	r.s.mu.Lock()
-	defer r.s.mu.Unlock()
 	return &runtimeapi.ListPodSandboxStatsResponse{Stats: r.s.listPodStats(req.GetFilter())}, nil
 }
 
@@ -285,8 +265,6 @@ func (r *runtimeService) ListMetricDescriptors(context.Context, *runtimeapi.List
 }
 
 func (r *runtimeService) ListPodSandboxMetrics(context.Context, *runtimeapi.ListPodSandboxMetricsRequest) (*runtimeapi.ListPodSandboxMetricsResponse, error) {
-	r.s.mu.Lock()
-	defer r.s.mu.Unlock()
 	var out []*runtimeapi.PodSandboxMetrics
 	for _, p := range r.s.sortedPods() {
 		out = append(out, &runtimeapi.PodSandboxMetrics{PodSandboxId: p.id, Metrics: []*runtimeapi.Metric{{

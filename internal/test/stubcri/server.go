@@ -1,3 +1,14 @@
+// Package stubcri is an in-memory CRI runtime for tests: a real gRPC server
+// on a unix socket with pods, containers and images that change state as a
+// runtime's do, lists with filters, events, stats, log files and a real
+// streaming server.
+//
+// Its limits: a started container runs nothing and stays running until it is
+// stopped or [Server.Exit] is called; exec runs the command on the machine
+// of the test; attach echoes its input; port-forward connects to the port on
+// 127.0.0.1. [Options] make it behave as other runtimes do: one that only
+// knows v1alpha2, leaves calls unimplemented, ignores filters, or fails;
+// [Profiles] are those for the runtimes that are in use.
 package stubcri
 
 import (
@@ -174,9 +185,16 @@ func (s *Server) register() {
 	}
 }
 
+// unary holds the lock for all calls but those of sessions, which take it themselves.
 func (s *Server) unary(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 	if err := s.enter(ctx, req); err != nil {
 		return nil, err
+	}
+	switch req.(type) {
+	case *runtimeapi.ExecSyncRequest, *runtimeapi.ExecRequest, *runtimeapi.AttachRequest, *runtimeapi.PortForwardRequest:
+	default:
+		s.mu.Lock()
+		defer s.mu.Unlock()
 	}
 	res, err := handler(ctx, req)
 	return s.changed(res), err
@@ -297,7 +315,7 @@ func (r *runtimeService) Status(_ context.Context, req *runtimeapi.StatusRequest
 		Features:        &runtimeapi.RuntimeFeatures{SupplementalGroupsPolicy: true},
 	}
 	if req.GetVerbose() {
-		resp.Info = map[string]string{"config": `{"podCIDR":"` + r.s.PodCIDR() + `"}`, "golang": `"go1.26"`}
+		resp.Info = map[string]string{"config": `{"podCIDR":"` + r.s.podCIDR + `"}`, "golang": `"go1.26"`}
 		maps.Copy(resp.Info, r.s.o.Info)
 	}
 	return resp, nil
@@ -308,8 +326,6 @@ func (r *runtimeService) RuntimeConfig(context.Context, *runtimeapi.RuntimeConfi
 }
 
 func (r *runtimeService) UpdateRuntimeConfig(_ context.Context, req *runtimeapi.UpdateRuntimeConfigRequest) (*runtimeapi.UpdateRuntimeConfigResponse, error) {
-	r.s.mu.Lock()
-	defer r.s.mu.Unlock()
 	r.s.podCIDR = req.GetRuntimeConfig().GetNetworkConfig().GetPodCidr()
 	return &runtimeapi.UpdateRuntimeConfigResponse{}, nil
 }
@@ -330,10 +346,12 @@ type privateService struct {
 // PullImage pulls as CRI's does and tells of two layers, one of which was
 // there.
 func (p *privateService) PullImage(r *api.PullImageRequest, out api.Crishim_PullImageServer) error {
+	p.s.mu.Lock()
 	res, err := (&imageService{s: p.s}).PullImage(out.Context(), &runtimeapi.PullImageRequest{
 		Image: &runtimeapi.ImageSpec{Image: r.GetImage()},
 		Auth:  &runtimeapi.AuthConfig{Username: r.GetUsername(), Password: r.GetPassword()},
 	})
+	p.s.mu.Unlock()
 	if err != nil {
 		return err
 	}

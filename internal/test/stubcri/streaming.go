@@ -245,10 +245,12 @@ func (r *streamRuntime) PortForward(ctx context.Context, _ string, port int32, s
 	return err
 }
 
-// The streamed lists send one object at a time.
-
-func sendEach[T, R any](list []T, wrap func([]T) *R, out grpc.ServerStreamingServer[R]) error {
-	for _, x := range list {
+// sendEach sends a list one object at a time.
+func sendEach[T, R any](s *Server, out grpc.ServerStreamingServer[R], list func() []T, wrap func([]T) *R) error {
+	s.mu.Lock()
+	all := list()
+	s.mu.Unlock()
+	for _, x := range all {
 		if err := out.Send(wrap([]T{x})); err != nil {
 			return err
 		}
@@ -257,46 +259,36 @@ func sendEach[T, R any](list []T, wrap func([]T) *R, out grpc.ServerStreamingSer
 }
 
 func (r *runtimeService) StreamPodSandboxes(req *runtimeapi.StreamPodSandboxesRequest, out grpc.ServerStreamingServer[runtimeapi.StreamPodSandboxesResponse]) error {
-	r.s.mu.Lock()
-	list := r.s.listPods(req.GetFilter())
-	r.s.mu.Unlock()
-	return sendEach(list, func(l []*runtimeapi.PodSandbox) *runtimeapi.StreamPodSandboxesResponse {
-		return &runtimeapi.StreamPodSandboxesResponse{PodSandboxes: l}
-	}, out)
+	return sendEach(r.s, out, func() []*runtimeapi.PodSandbox { return r.s.listPods(req.GetFilter()) },
+		func(l []*runtimeapi.PodSandbox) *runtimeapi.StreamPodSandboxesResponse {
+			return &runtimeapi.StreamPodSandboxesResponse{PodSandboxes: l}
+		})
 }
 
 func (r *runtimeService) StreamContainers(req *runtimeapi.StreamContainersRequest, out grpc.ServerStreamingServer[runtimeapi.StreamContainersResponse]) error {
-	r.s.mu.Lock()
-	list := r.s.listContainers(req.GetFilter())
-	r.s.mu.Unlock()
-	return sendEach(list, func(l []*runtimeapi.Container) *runtimeapi.StreamContainersResponse {
-		return &runtimeapi.StreamContainersResponse{Containers: l}
-	}, out)
+	return sendEach(r.s, out, func() []*runtimeapi.Container { return r.s.listContainers(req.GetFilter()) },
+		func(l []*runtimeapi.Container) *runtimeapi.StreamContainersResponse {
+			return &runtimeapi.StreamContainersResponse{Containers: l}
+		})
 }
 
 func (i *imageService) StreamImages(req *runtimeapi.StreamImagesRequest, out grpc.ServerStreamingServer[runtimeapi.StreamImagesResponse]) error {
-	i.s.mu.Lock()
-	list := i.s.listImages(req.GetFilter().GetImage().GetImage())
-	i.s.mu.Unlock()
-	return sendEach(list, func(l []*runtimeapi.Image) *runtimeapi.StreamImagesResponse {
-		return &runtimeapi.StreamImagesResponse{Images: l}
-	}, out)
+	return sendEach(i.s, out, func() []*runtimeapi.Image { return i.s.listImages(req.GetFilter().GetImage().GetImage()) },
+		func(l []*runtimeapi.Image) *runtimeapi.StreamImagesResponse {
+			return &runtimeapi.StreamImagesResponse{Images: l}
+		})
 }
 
 func (r *runtimeService) StreamContainerStats(req *runtimeapi.StreamContainerStatsRequest, out grpc.ServerStreamingServer[runtimeapi.StreamContainerStatsResponse]) error {
-	r.s.mu.Lock()
-	list := r.s.listStats(req.GetFilter())
-	r.s.mu.Unlock()
-	return sendEach(list, func(l []*runtimeapi.ContainerStats) *runtimeapi.StreamContainerStatsResponse {
-		return &runtimeapi.StreamContainerStatsResponse{ContainerStats: l}
-	}, out)
+	return sendEach(r.s, out, func() []*runtimeapi.ContainerStats { return r.s.listStats(req.GetFilter()) },
+		func(l []*runtimeapi.ContainerStats) *runtimeapi.StreamContainerStatsResponse {
+			return &runtimeapi.StreamContainerStatsResponse{ContainerStats: l}
+		})
 }
 
 func (r *runtimeService) StreamPodSandboxStats(req *runtimeapi.StreamPodSandboxStatsRequest, out grpc.ServerStreamingServer[runtimeapi.StreamPodSandboxStatsResponse]) error {
-	r.s.mu.Lock()
-	list := r.s.listPodStats(req.GetFilter())
-	r.s.mu.Unlock()
-	return sendEach(list, func(l []*runtimeapi.PodSandboxStats) *runtimeapi.StreamPodSandboxStatsResponse {
-		return &runtimeapi.StreamPodSandboxStatsResponse{PodSandboxStats: l}
-	}, out)
+	return sendEach(r.s, out, func() []*runtimeapi.PodSandboxStats { return r.s.listPodStats(req.GetFilter()) },
+		func(l []*runtimeapi.PodSandboxStats) *runtimeapi.StreamPodSandboxStatsResponse {
+			return &runtimeapi.StreamPodSandboxStatsResponse{PodSandboxStats: l}
+		})
 }
