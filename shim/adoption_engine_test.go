@@ -54,6 +54,7 @@ func labelsOf(pod *runtimeapi.PodSandboxMetadata, kind, name string, more map[st
 // TestPodsOfOtherShimsOnEngine: pods with the names and labels of dockershim 1.23 and
 // cri-dockerd are listed, described, entered, read, stopped and removed.
 func TestPodsOfOtherShimsOnEngine(t *testing.T) {
+	t.Parallel()
 	for name, made := range map[string]struct {
 		mode    container.NetworkMode
 		suffix  string // of names, after a conflict
@@ -207,6 +208,7 @@ func privateLog(t *testing.T, c *cri, id string) string {
 // and find, annotations under their prefix, and the network mode by which they tell
 // how to tear a pod down.
 func TestOtherShimsKnowOurPods(t *testing.T) {
+	t.Parallel()
 	c := newCRI(t)
 	p := c.pod(t, func(config *runtimeapi.PodSandboxConfig) {
 		config.Metadata.Attempt = 3

@@ -31,6 +31,7 @@ import (
 // TestOnePodOfAnIdentity: whatever becomes of a request, there is never a second
 // sandbox of the same name, namespace, uid and attempt.
 func TestOnePodOfAnIdentity(t *testing.T) {
+	t.Parallel()
 	d := newDaemon(t, "")
 	label := map[string]string{"test": rand.Text()}
 	config := func(attempt uint32) *runtimeapi.PodSandboxConfig {
@@ -120,6 +121,7 @@ func TestOnePodOfAnIdentity(t *testing.T) {
 // TestRepetitionsOfNothing: what is not there has been stopped and removed, also
 // where the id looks like none of the engine's.
 func TestRepetitionsOfNothing(t *testing.T) {
+	t.Parallel()
 	c := newCRI(t)
 	ctx, none := t.Context(), "5c9e1f0a-93a1-4f7e-8d0a-2f6f6c2b7f11"
 	for range 2 {
@@ -139,6 +141,7 @@ func TestRepetitionsOfNothing(t *testing.T) {
 // TestPodsWithoutContainers: a fresh pod has figures too, one by one, in lists and
 // in streamed lists.
 func TestPodsWithoutContainers(t *testing.T) {
+	t.Parallel()
 	d := newDaemon(t, "")
 	label := map[string]string{"fresh": rand.Text()}
 	p := d.pod(t, func(config *runtimeapi.PodSandboxConfig) { config.Labels = label })
@@ -188,6 +191,7 @@ func TestPodsWithoutContainers(t *testing.T) {
 // TestWhatIsRemovedIsGone: of several that remove one image, container or pod at
 // a time each has success, and does not find it afterwards.
 func TestWhatIsRemovedIsGone(t *testing.T) {
+	t.Parallel()
 	d := newDaemon(t, "")
 	p := d.pod(t, nil)
 	maker := p.start(t, shell("maker", "date +%N >/made"))
@@ -247,6 +251,7 @@ func TestWhatIsRemovedIsGone(t *testing.T) {
 // TestSandboxWithTheNodesProcesses: containers of such a pod see each other and
 // the node.
 func TestSandboxWithTheNodesProcesses(t *testing.T) {
+	t.Parallel()
 	c := newCRI(t)
 	o := &runtimeapi.NamespaceOption{Pid: runtimeapi.NamespaceMode_NODE}
 	p := c.pod(t, func(config *runtimeapi.PodSandboxConfig) { config.Linux.SecurityContext.NamespaceOptions = o })
@@ -271,6 +276,7 @@ func TestSandboxWithTheNodesProcesses(t *testing.T) {
 // TestExecIsTheContainersUser: what is run beside the first process has its user,
 // its groups and its limits.
 func TestExecIsTheContainersUser(t *testing.T) {
+	t.Parallel()
 	c := newCRI(t)
 	p := c.pod(t, nil)
 	const strict = runtimeapi.SupplementalGroupsPolicy_Strict
@@ -297,6 +303,7 @@ func TestExecIsTheContainersUser(t *testing.T) {
 // capability for that and no profile, not without it, and not with a profile
 // that forbids it; and all capabilities can be added and dropped.
 func TestWhatProfilesAndCapabilitiesAllow(t *testing.T) {
+	t.Parallel()
 	c := newCRI(t)
 	p := c.pod(t, nil)
 	profile := filepath.Join(t.TempDir(), "no-sethostname.json")
@@ -346,6 +353,7 @@ func TestWhatProfilesAndCapabilitiesAllow(t *testing.T) {
 
 // TestRecursiveReadOnlyMounts looks at a mount below a read-only one.
 func TestRecursiveReadOnlyMounts(t *testing.T) {
+	t.Parallel()
 	if os.Geteuid() != 0 {
 		test.Missing(t, "mounting needs root")
 	}
@@ -401,6 +409,7 @@ func TestRecursiveReadOnlyMounts(t *testing.T) {
 // TestPortsDNSAndSysctls: a web server in a pod answers at the pod's address and
 // at the host's port, and the container has the pod's resolver and sysctls.
 func TestPortsDNSAndSysctls(t *testing.T) {
+	t.Parallel()
 	c := newCRI(t)
 	port := freePort(t)
 	p := c.pod(t, func(config *runtimeapi.PodSandboxConfig) {
@@ -437,6 +446,7 @@ func TestPortsDNSAndSysctls(t *testing.T) {
 // TestPortsOfOneAddress: a port is published for its own protocol and at the
 // address that is asked for, and only there.
 func TestPortsOfOneAddress(t *testing.T) {
+	t.Parallel()
 	c := newCRI(t)
 	tcp, udp := freePort(t), freePort(t)
 	p := c.pod(t, func(config *runtimeapi.PodSandboxConfig) {

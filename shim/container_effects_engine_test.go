@@ -21,6 +21,7 @@ func num(n int64) *runtimeapi.Int64Value { return &runtimeapi.Int64Value{Value: 
 // TestUserAndGroups looks at the ids of the first process, and holds the status
 // to them.
 func TestUserAndGroups(t *testing.T) {
+	t.Parallel()
 	c := newCRI(t)
 	p := c.pod(t, nil)
 	const strict = runtimeapi.SupplementalGroupsPolicy_Strict
@@ -56,6 +57,7 @@ func TestUserAndGroups(t *testing.T) {
 }
 
 func TestCapabilitiesAndPrivileges(t *testing.T) {
+	t.Parallel()
 	c := newCRI(t)
 	p := c.pod(t, nil)
 	const look = "grep -E 'CapEff|NoNewPrivs|Seccomp:' /proc/self/status"
@@ -75,6 +77,7 @@ func TestCapabilitiesAndPrivileges(t *testing.T) {
 }
 
 func TestSeccompLocalhostProfile(t *testing.T) {
+	t.Parallel()
 	p := newCRI(t).pod(t, nil)
 	profile := filepath.Join(t.TempDir(), "no-chmod.json")
 	text := `{"defaultAction": "SCMP_ACT_ALLOW", "syscalls": [{"names": ["chmod", "fchmodat"], "action": "SCMP_ACT_ERRNO"}]}`
@@ -94,6 +97,7 @@ func TestSeccompLocalhostProfile(t *testing.T) {
 }
 
 func TestFilesystemOptions(t *testing.T) {
+	t.Parallel()
 	p := newCRI(t).pod(t, nil)
 	config := shell("readonly", "touch /x 2>&1; touch /proc/sys/kernel/hostname 2>&1; wc -c </proc/meminfo")
 	config.Linux.SecurityContext.ReadonlyRootfs = true
@@ -115,6 +119,7 @@ func TestFilesystemOptions(t *testing.T) {
 }
 
 func TestProcessConfig(t *testing.T) {
+	t.Parallel()
 	c := newCRI(t)
 	p := c.pod(t, nil)
 	config := shell("process", "")
@@ -133,6 +138,7 @@ func TestProcessConfig(t *testing.T) {
 }
 
 func TestStopSignal(t *testing.T) {
+	t.Parallel()
 	c := newCRI(t)
 	p := c.pod(t, nil)
 	config := shell("signal", "trap 'exit 12' USR1; trap 'exit 13' TERM; echo ready; while :; do sleep 1 & wait; done")
@@ -157,6 +163,7 @@ func TestStopSignal(t *testing.T) {
 }
 
 func TestPIDNamespaces(t *testing.T) {
+	t.Parallel()
 	c := newCRI(t)
 	p := c.pod(t, nil)
 	with := func(name string, o *runtimeapi.NamespaceOption) *runtimeapi.ContainerConfig {
@@ -185,6 +192,7 @@ func TestPIDNamespaces(t *testing.T) {
 }
 
 func TestContainersShareThePodsNamespaces(t *testing.T) {
+	t.Parallel()
 	p := newCRI(t).pod(t, nil)
 	look := func(name string) string {
 		return p.output(t, shell(name, "for n in net ipc; do readlink /proc/self/ns/$n; done; hostname"))
@@ -195,6 +203,7 @@ func TestContainersShareThePodsNamespaces(t *testing.T) {
 }
 
 func TestMounts(t *testing.T) {
+	t.Parallel()
 	c := newCRI(t)
 	p := c.pod(t, nil)
 	dir := t.TempDir()
@@ -236,6 +245,7 @@ func TestMounts(t *testing.T) {
 }
 
 func TestResources(t *testing.T) {
+	t.Parallel()
 	if _, err := os.Stat("/sys/fs/cgroup/cgroup.controllers"); err == nil {
 		t.Skip("this test reads cgroup v1 files")
 	}
@@ -271,6 +281,7 @@ func TestResources(t *testing.T) {
 }
 
 func TestDevices(t *testing.T) {
+	t.Parallel()
 	p := newCRI(t).pod(t, nil)
 	config := shell("device", "test -c /dev/extra && echo there")
 	config.Devices = []*runtimeapi.Device{{HostPath: "/dev/null", ContainerPath: "/dev/extra", Permissions: "rw"}}
@@ -290,6 +301,7 @@ func TestDevices(t *testing.T) {
 // TestPrivileged: everything is allowed, and profiles and masked paths that are
 // asked for as well count for nothing. A host may forbid the engine that.
 func TestPrivileged(t *testing.T) {
+	t.Parallel()
 	c := newCRI(t)
 	p := c.pod(t, func(config *runtimeapi.PodSandboxConfig) { config.Linux.SecurityContext.Privileged = true })
 	profile := filepath.Join(t.TempDir(), "no-sethostname.json")
@@ -318,6 +330,7 @@ func TestPrivileged(t *testing.T) {
 // TestPauseProcess looks at what a sandbox's security context says of its own
 // process.
 func TestPauseProcess(t *testing.T) {
+	t.Parallel()
 	c := newCRI(t)
 	p := c.pod(t, func(config *runtimeapi.PodSandboxConfig) {
 		config.Linux.SecurityContext = &runtimeapi.LinuxSandboxSecurityContext{
@@ -384,6 +397,7 @@ func line(text, word string) string {
 
 // TestRuntimeHandler: the pod's handler is its containers' too.
 func TestRuntimeHandler(t *testing.T) {
+	t.Parallel()
 	c := newCRI(t)
 	config := &runtimeapi.PodSandboxConfig{Metadata: &runtimeapi.PodSandboxMetadata{Name: "handler"}}
 	_, err := c.RunPodSandbox(t.Context(), &runtimeapi.RunPodSandboxRequest{Config: config, RuntimeHandler: "no-such-handler"})
@@ -409,6 +423,7 @@ func TestRuntimeHandler(t *testing.T) {
 // TestImageMount needs no engine support: an old engine gets a volume made of
 // the image's layers.
 func TestImageMount(t *testing.T) {
+	t.Parallel()
 	c := newCRI(t)
 	p := c.pod(t, nil)
 	img, err := c.image.ImageStatus(t.Context(), &runtimeapi.ImageStatusRequest{Image: &runtimeapi.ImageSpec{Image: testImage}})
@@ -447,6 +462,7 @@ func TestImageMount(t *testing.T) {
 }
 
 func TestVerboseContainerStatus(t *testing.T) {
+	t.Parallel()
 	c := newCRI(t)
 	p := c.pod(t, nil)
 	id := p.start(t, shell("verbose", idle))

@@ -13,6 +13,7 @@ import (
 )
 
 func TestContainerLifeCycle(t *testing.T) {
+	t.Parallel()
 	c := newCRI(t)
 	p := c.pod(t, nil)
 	config := shell("life", "trap 'exit 0' TERM; echo ready; while :; do sleep 1 & wait; done")
@@ -64,6 +65,7 @@ func TestContainerLifeCycle(t *testing.T) {
 }
 
 func TestRemoveRunningContainer(t *testing.T) {
+	t.Parallel()
 	c := newCRI(t)
 	id := c.pod(t, nil).start(t, shell("busy", idle))
 	if _, err := c.RemoveContainer(t.Context(), &runtimeapi.RemoveContainerRequest{ContainerId: id}); err != nil {
@@ -76,6 +78,7 @@ func TestRemoveRunningContainer(t *testing.T) {
 }
 
 func TestExitReasons(t *testing.T) {
+	t.Parallel()
 	c := newCRI(t)
 	p := c.pod(t, nil)
 	failed := c.exited(t, p.start(t, shell("failed", "exit 7")))
@@ -93,6 +96,7 @@ func TestExitReasons(t *testing.T) {
 // TestStartOfMissingCommand: the engine's 404 for it must not read as "no such
 // container", and the container has ended for every RPC.
 func TestStartOfMissingCommand(t *testing.T) {
+	t.Parallel()
 	c := newCRI(t)
 	p := c.pod(t, nil)
 	config := shell("absent", "")
@@ -119,6 +123,7 @@ func TestStartOfMissingCommand(t *testing.T) {
 }
 
 func TestListContainersFilters(t *testing.T) {
+	t.Parallel()
 	c := newCRI(t)
 	p, other := c.pod(t, nil), c.pod(t, nil)
 	label := map[string]string{"test": p.id[:20]}
@@ -181,6 +186,7 @@ func TestListContainersFilters(t *testing.T) {
 }
 
 func TestImageIdentityOfContainers(t *testing.T) {
+	t.Parallel()
 	c := newCRI(t)
 	p := c.pod(t, nil)
 	img, err := c.image.ImageStatus(t.Context(), &runtimeapi.ImageStatusRequest{Image: &runtimeapi.ImageSpec{Image: testImage}})
@@ -209,6 +215,7 @@ func TestImageIdentityOfContainers(t *testing.T) {
 // TestCreateTwice: what an earlier, unanswered request left is replaced, and
 // what has run is not.
 func TestCreateTwice(t *testing.T) {
+	t.Parallel()
 	c := newCRI(t)
 	p := c.pod(t, nil)
 	first := p.create(t, shell("twice", idle))
@@ -233,6 +240,7 @@ func TestCreateTwice(t *testing.T) {
 }
 
 func TestBadCreateRequests(t *testing.T) {
+	t.Parallel()
 	c := newCRI(t)
 	p := c.pod(t, nil)
 	change := func(f func(*runtimeapi.ContainerConfig)) *runtimeapi.ContainerConfig {
@@ -281,6 +289,7 @@ func TestBadCreateRequests(t *testing.T) {
 }
 
 func TestLogLink(t *testing.T) {
+	t.Parallel()
 	c := newCRI(t)
 	p := c.pod(t, nil)
 	id := p.start(t, shell("talk", "echo hello; "+idle))
@@ -320,6 +329,7 @@ func TestLogLink(t *testing.T) {
 // TestStopWithoutGrace: with no time to end by itself a container has ended when
 // the answer comes, also where its stop signal was enough.
 func TestStopWithoutGrace(t *testing.T) {
+	t.Parallel()
 	c := newCRI(t)
 	p := c.pod(t, nil)
 	for i := range 10 {

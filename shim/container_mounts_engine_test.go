@@ -47,6 +47,7 @@ func mount(t *testing.T, source, target, kind string, flags uintptr) {
 // TestMountPropagation: what the host mounts later is seen inside unless the
 // mount is private.
 func TestMountPropagation(t *testing.T) {
+	t.Parallel()
 	c := newCRI(t)
 	dir := sharedDir(t)
 	inner := filepath.Join(dir, "inner")
@@ -101,6 +102,7 @@ func TestMountPropagation(t *testing.T) {
 // TestReadOnlyIsNotRecursive: what is mounted below a read-only mount keeps its own
 // mode, as the CRI says without recursive_read_only; a kubelet asks for the label too.
 func TestReadOnlyIsNotRecursive(t *testing.T) {
+	t.Parallel()
 	c := newCRI(t)
 	dir := t.TempDir()
 	inner := filepath.Join(dir, "inner")
@@ -120,6 +122,7 @@ func TestReadOnlyIsNotRecursive(t *testing.T) {
 
 // TestHostNamespaces: a pod on the host's network has its name too.
 func TestHostNamespaces(t *testing.T) {
+	t.Parallel()
 	c := newCRI(t)
 	node := &runtimeapi.NamespaceOption{Network: runtimeapi.NamespaceMode_NODE, Ipc: runtimeapi.NamespaceMode_NODE, Pid: runtimeapi.NamespaceMode_CONTAINER}
 	p := c.pod(t, func(config *runtimeapi.PodSandboxConfig) {
@@ -149,6 +152,7 @@ func TestHostNamespaces(t *testing.T) {
 // TestNamespacesOfPodAndNode: a container may have the node's where its pod has
 // its own, and the pod's are the node's where the pod has those.
 func TestNamespacesOfPodAndNode(t *testing.T) {
+	t.Parallel()
 	c := newCRI(t)
 	const own, node = runtimeapi.NamespaceMode_CONTAINER, runtimeapi.NamespaceMode_NODE
 	host := func(n string) string {
@@ -180,6 +184,7 @@ func TestNamespacesOfPodAndNode(t *testing.T) {
 
 // TestImageMountOfManyLayers puts an overlay together, the sub-path included.
 func TestImageMountOfManyLayers(t *testing.T) {
+	t.Parallel()
 	c := newCRI(t)
 	p := c.pod(t, nil)
 	maker := p.start(t, shell("maker", "echo upper >/etc/added; rm /etc/group; mkdir /new; echo 2 >/new/file"))

@@ -13,6 +13,7 @@ import (
 )
 
 func TestEventsOfAPodOnEngine(t *testing.T) {
+	t.Parallel()
 	enginetest.Require(t)
 	e, err := shim.StartEmbedded(t.Context(), shim.Options{Network: shim.NetworkOptions{Plugin: shim.PluginBridge}})
 	if err != nil {

@@ -18,6 +18,7 @@ import (
 // its status, a list, an event or the answer to a stop, finds its last line. Of short jobs
 // in a row nothing is lost (two hundred with CRISHIM_TEST_LONG=1).
 func TestAnEndedContainerHasItsWholeLogOnEngine(t *testing.T) {
+	t.Parallel()
 	d := newDaemonWith(t, "", shim.Options{WriteLogs: true, Network: shim.NetworkOptions{Plugin: shim.PluginBridge}})
 	p := d.pod(t, nil)
 	ctx, cancel := context.WithCancel(t.Context())

@@ -58,6 +58,7 @@ func networkPlugin(t *testing.T, c *cri) string {
 // serve, and not for a single command unless that asks for it. Each reports, stops
 // and removes the pods of the other.
 func TestNetworkOfNewPodsOnEngine(t *testing.T) {
+	t.Parallel()
 	network, addresses := installed(t)
 	asked := network
 	asked.Plugin = shim.PluginCNI

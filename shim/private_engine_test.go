@@ -18,6 +18,7 @@ import (
 )
 
 func TestPrivateExec(t *testing.T) {
+	t.Parallel()
 	c := newCRI(t)
 	id := c.pod(t, nil).start(t, shell("app", idle))
 	process := &api.Process{
@@ -45,6 +46,7 @@ func TestPrivateExec(t *testing.T) {
 }
 
 func TestPrivateLogs(t *testing.T) {
+	t.Parallel()
 	c := newCRI(t)
 	id := c.pod(t, nil).start(t, shell("app", "echo one; sleep 1; echo two >&2; echo three"))
 	read := func(r *api.ContainerLogsRequest) string {
@@ -76,6 +78,7 @@ func TestPrivateLogs(t *testing.T) {
 }
 
 func TestPrivateArchives(t *testing.T) {
+	t.Parallel()
 	c := newCRI(t)
 	p := c.pod(t, nil)
 	id := p.create(t, shell("app", idle)) // archives need no running container
@@ -143,6 +146,7 @@ func TestPrivateArchives(t *testing.T) {
 }
 
 func TestPrivatePullOfNothing(t *testing.T) {
+	t.Parallel()
 	c := newCRI(t)
 	s, err := c.own.PullImage(t.Context(), &api.PullImageRequest{Image: "Not A Name"})
 	if err == nil {
@@ -155,6 +159,7 @@ func TestPrivatePullOfNothing(t *testing.T) {
 
 // A driver that keeps nothing is no reason to say that there is no such call.
 func TestPrivateLogsOfADriverThatCannotBeRead(t *testing.T) {
+	t.Parallel()
 	c := newCRI(t)
 	id := adopted(t, c, strings.ToLower("crishim-private-logs-"+rand.Text()), &container.Config{
 		Cmd: []string{"true"}, Labels: map[string]string{"io.kubernetes.docker.type": "container"},

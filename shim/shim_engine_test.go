@@ -10,6 +10,7 @@ import (
 )
 
 func TestEmbeddedVersionOnEngine(t *testing.T) {
+	t.Parallel()
 	enginetest.Require(t)
 	e, err := shim.StartEmbedded(t.Context(), shim.Options{})
 	if err != nil {

@@ -28,6 +28,7 @@ func startBusy(t *testing.T, c *cri, p *pod) string {
 }
 
 func TestContainerStats(t *testing.T) {
+	t.Parallel()
 	c := newCRI(t)
 	p := c.pod(t, nil)
 	id := startBusy(t, c, p)
@@ -81,6 +82,7 @@ func checkStats(t *testing.T, s *runtimeapi.ContainerStats) {
 }
 
 func TestPodSandboxStats(t *testing.T) {
+	t.Parallel()
 	c := newCRI(t)
 	p := c.pod(t, func(config *runtimeapi.PodSandboxConfig) { config.Labels = map[string]string{"test": "stats"} })
 	id := startBusy(t, c, p)
@@ -115,6 +117,7 @@ func TestPodSandboxStats(t *testing.T) {
 // TestPodMetrics: every metric of a pod is described, has as many label values
 // as keys, and those that a kubelet's cAdvisor has are there.
 func TestPodMetrics(t *testing.T) {
+	t.Parallel()
 	c := newCRI(t)
 	p := c.pod(t, nil)
 	startBusy(t, c, p)
@@ -157,6 +160,7 @@ func TestPodMetrics(t *testing.T) {
 }
 
 func TestStreamedLists(t *testing.T) {
+	t.Parallel()
 	c := newCRI(t)
 	p := c.pod(t, nil)
 	id := startBusy(t, c, p)
@@ -198,6 +202,7 @@ func TestStreamedLists(t *testing.T) {
 }
 
 func TestUnsupportedSayWhy(t *testing.T) {
+	t.Parallel()
 	c := newCRI(t)
 	_, container := c.CheckpointContainer(t.Context(), &runtimeapi.CheckpointContainerRequest{})
 	_, pod := c.CheckpointPod(t.Context(), &runtimeapi.CheckpointPodRequest{})
@@ -212,6 +217,7 @@ func TestUnsupportedSayWhy(t *testing.T) {
 // TestPodCgroupCountsThePod: with a kubelet's cgroup per pod the pod's numbers
 // are those of that cgroup.
 func TestPodCgroupCountsThePod(t *testing.T) {
+	t.Parallel()
 	if _, err := os.Stat("/sys/fs/cgroup/cgroup.controllers"); err == nil {
 		t.Skip("this test knows the paths of cgroup v1")
 	}

@@ -26,6 +26,7 @@ func (r *rig) attachURL(t *testing.T, id string, o remotecommand.StreamOptions) 
 }
 
 func TestAttachCarriesInputUntilTheContainerEnds(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, Options{})
 	eachTransport(t, func(t *testing.T, over transport) {
 		id := r.container(t, state.TypeContainer, func(c *container.Config, _ *container.HostConfig) {
@@ -52,6 +53,7 @@ func TestAttachCarriesInputUntilTheContainerEnds(t *testing.T) {
 }
 
 func TestAttachTerminal(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, Options{})
 	id := r.container(t, state.TypeContainer, func(c *container.Config, _ *container.HostConfig) {
 		c.OpenStdin, c.Tty = true, true
@@ -78,6 +80,7 @@ func TestAttachTerminal(t *testing.T) {
 }
 
 func TestAttachLeavesTheContainerAlone(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, Options{})
 	id := r.container(t, state.TypeContainer, func(c *container.Config, _ *container.HostConfig) {
 		c.Cmd = []string{"sh", "-c", "while :; do echo tick; sleep 0.1; done"}
@@ -126,6 +129,7 @@ func typedAtOnce(t *testing.T, session remotecommand.Executor, first string) {
 const typing = "stty raw -echo; echo ready; for i in 1 2 3; do head -c 1 | od -An -tx1; done; stty sane"
 
 func TestTheEnginesDetachKeysAreOffOnEngine(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, Options{})
 	o := remotecommand.StreamOptions{Stdin: strings.NewReader(""), Stdout: io.Discard, Tty: true}
 	t.Run("exec", func(t *testing.T) {

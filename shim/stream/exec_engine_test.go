@@ -42,6 +42,7 @@ func exitCode(err error) int {
 }
 
 func TestExecStreams(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, Options{})
 	id := r.app(t)
 	eachTransport(t, func(t *testing.T, over transport) {
@@ -68,6 +69,7 @@ func TestExecStreams(t *testing.T) {
 }
 
 func TestExecThatCannotStart(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, Options{})
 	id := r.app(t)
 	eachTransport(t, func(t *testing.T, over transport) {
@@ -93,6 +95,7 @@ func TestExecThatCannotStart(t *testing.T) {
 // A terminal may change its size before the engine says that nothing starts, and
 // nobody is there then who would take it.
 func TestExecThatCannotStartInATerminal(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, Options{})
 	id := r.app(t)
 	eachTransport(t, func(t *testing.T, over transport) {
@@ -113,6 +116,7 @@ func TestExecThatCannotStartInATerminal(t *testing.T) {
 }
 
 func TestExecTerminal(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, Options{})
 	id := r.app(t)
 	eachTransport(t, func(t *testing.T, over transport) {
@@ -153,6 +157,7 @@ func (q sizeQueue) Next() *remotecommand.TerminalSize { return <-q }
 func pattern(size int64) io.Reader { return io.LimitReader(rand.NewChaCha8([32]byte{1}), size) }
 
 func TestExecCarriesBinaryBothWays(t *testing.T) {
+	t.Parallel()
 	size := int64(load(64<<20, 1<<30))
 	r := newRig(t, Options{})
 	id := r.app(t)
@@ -171,6 +176,7 @@ func TestExecCarriesBinaryBothWays(t *testing.T) {
 }
 
 func TestExecEndsWithItsClient(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, Options{})
 	id := r.app(t)
 	eachTransport(t, func(t *testing.T, over transport) {
@@ -210,6 +216,7 @@ func cuttable(t *testing.T, over transport, streamingURL string) (session func(r
 
 // On a terminal what lost its parent is known by the terminal.
 func TestExecEndsStraysOfATerminal(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, Options{})
 	id := r.app(t)
 	var out lockedBuffer
@@ -228,6 +235,7 @@ func TestExecEndsStraysOfATerminal(t *testing.T) {
 // A process that writes to the container's own output shares a pipe with all
 // that do. They are left alone.
 func TestExecEndsNobodyElse(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, Options{})
 	id := r.app(t)
 	innocent := func() {
@@ -254,6 +262,7 @@ func TestExecEndsNobodyElse(t *testing.T) {
 }
 
 func TestExecDetached(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, Options{})
 	eachTransport(t, func(t *testing.T, over transport) {
 		id := r.app(t)
@@ -279,6 +288,7 @@ func TestExecDetached(t *testing.T) {
 }
 
 func TestExecBackgroundChildDoesNotHoldTheSession(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, Options{})
 	eachTransport(t, func(t *testing.T, over transport) {
 		id := r.app(t)
@@ -293,6 +303,7 @@ func TestExecBackgroundChildDoesNotHoldTheSession(t *testing.T) {
 }
 
 func TestExecEndsWithItsContainer(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, Options{})
 	eachTransport(t, func(t *testing.T, over transport) {
 		for name, end := range map[string]func(id string) error{
@@ -372,6 +383,7 @@ func TestSessionsEndWithAContainerThatSharesProcessIDs(t *testing.T) {
 }
 
 func TestCloseEndsSessions(t *testing.T) {
+	t.Parallel()
 	eachTransport(t, func(t *testing.T, over transport) {
 		r := newRig(t, Options{})
 		id := r.app(t)
@@ -397,6 +409,7 @@ func TestCloseEndsSessions(t *testing.T) {
 }
 
 func TestExecEnvironment(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, Options{})
 	id := r.app(t)
 	got, err := r.RunSync(t.Context(), ExecRequest{

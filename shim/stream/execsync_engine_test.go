@@ -15,6 +15,7 @@ import (
 )
 
 func TestExecSync(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, Options{})
 	id := r.app(t)
 	for _, test := range []struct {
@@ -40,6 +41,7 @@ func TestExecSync(t *testing.T) {
 }
 
 func TestExecSyncTimeout(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, Options{})
 	id := r.app(t)
 	_, err := r.ExecSync(t.Context(), &runtimeapi.ExecSyncRequest{
@@ -68,6 +70,7 @@ func TestExecSyncTimeout(t *testing.T) {
 }
 
 func TestExecSyncKeepsTheBeginningOfTooMuchOutput(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, Options{})
 	id := r.app(t)
 	got, err := r.ExecSync(t.Context(), &runtimeapi.ExecSyncRequest{
@@ -82,6 +85,7 @@ func TestExecSyncKeepsTheBeginningOfTooMuchOutput(t *testing.T) {
 }
 
 func TestRequestsThatAreRefused(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, Options{})
 	id := r.app(t)
 	stopped := r.container(t, state.TypeContainer, func(c *container.Config, _ *container.HostConfig) { c.Cmd = []string{"true"} })

@@ -141,6 +141,7 @@ func talk(t *testing.T, address, text string) (string, error) {
 }
 
 func TestPortForward(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, Options{})
 	for _, test := range []struct {
 		name, address string
@@ -164,6 +165,7 @@ func TestPortForward(t *testing.T) {
 }
 
 func TestPortForwardHostNetwork(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, Options{})
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -185,6 +187,7 @@ func TestPortForwardHostNetwork(t *testing.T) {
 }
 
 func TestPortForwardManyAtOnce(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, Options{})
 	pod := r.sandbox(t, nil)
 	r.serveEcho(t, pod, "127.0.0.1")
@@ -205,6 +208,7 @@ func TestPortForwardManyAtOnce(t *testing.T) {
 
 // A connection that fails tells why and leaves the others alone.
 func TestPortForwardTellsTheReason(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, Options{})
 	pod := r.sandbox(t, nil)
 	r.serveEcho(t, pod, "127.0.0.1")
@@ -237,6 +241,7 @@ func TestPortForwardTellsTheReason(t *testing.T) {
 }
 
 func TestPortForwardEndsWithThePod(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, Options{})
 	pod := r.sandbox(t, nil)
 	conn := r.dialForward(t, pod)
@@ -288,6 +293,7 @@ func (c forwardConn) open(t *testing.T, port, id string) (data, errs httpstream.
 }
 
 func TestPortForwardOverWebSocket(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, Options{})
 	pod := r.sandbox(t, nil)
 	r.serveEcho(t, pod, "127.0.0.1")
