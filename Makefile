@@ -47,7 +47,7 @@ bench: build ## measure crishim beside docker and the engine's API on a private 
 	CRISHIM_ENGINE_DIR=$(or $(CRISHIM_ENGINE_DIR),/var/lib/crishim-bench) CRISHIM_PRIVATE_ENGINE=1 hack/with-engine.sh $(GO) run ./hack/bench -json bench.json $(BENCHFLAGS)
 
 load: build ## the tests of streaming with all of their load: 200 sessions, 1 GiB each way, 5,000 connections
-	CRISHIM_TEST_LONG=1 hack/with-engine.sh $(GO) test -tags $(TAGS) -count=1 -timeout 30m -run 'AtOnce|InARow|BothWays|TestScripts/.*/load' . ./shim/stream
+	CRISHIM_TEST_LONG=1 hack/with-engine.sh $(GO) test -tags $(TAGS) -count=1 -timeout 30m -run 'AtOnce|InARow|BothWays|TestScripts/.*/load' . ./client/stream ./shim/stream
 
 generate: ## write generated code again: api, the pause programs
 	hack/generate.sh
