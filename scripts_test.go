@@ -44,6 +44,7 @@ func TestScripts(t *testing.T) {
 		{"containerd", []string{"cri", "containerd"}, os.Getenv("CRISHIM_TEST_CONTAINERD")},
 	} {
 		t.Run(r.name, func(t *testing.T) {
+			t.Parallel()
 			if r.name != "none" {
 				requireRuntime(t, r)
 			}
