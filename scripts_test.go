@@ -288,7 +288,7 @@ func until(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	pattern, err := regexp.Compile("(?m)" + args[0])
 	ts.Check(err)
-	for end := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
 		err := ts.Exec(args[1], args[2:]...)
 		if err == nil && pattern.MatchString(ts.ReadFile("stdout")) {
 			return

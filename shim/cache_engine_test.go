@@ -289,7 +289,7 @@ func TestTheOutOfMemoryReasonIsSeen(t *testing.T) {
 	d.free(t, p, p.create(t, shell("other", idle)))
 	// A shell that cannot have more memory ends by itself, with status 1, before the kernel
 	// has to kill it: then another one tries.
-	config := shell("hungry", "until sh -c 'x=a; while :; do x=$x$x; done'; [ $? = 137 ]; do :; done; exit 137")
+	config := shell("hungry", "until sh -c 'x=a; while :; do x=$x$x; done'; [ $? = 137 ]; do :; done; sleep 1; exit 137")
 	config.Linux.Resources = &runtimeapi.LinuxContainerResources{MemoryLimitInBytes: 20 << 20}
 	id := p.start(t, config)
 	if s := d.exited(t, id); s.GetReason() != "OOMKilled" {

@@ -86,7 +86,7 @@ func killAtEveryStep(t *testing.T, h host, st step) {
 }
 
 // killers is how many serves are killed at the same time in one request.
-const killers = 2
+const killers = 4
 
 // killer is a serve whose engine calls can end it.
 type killer struct {
