@@ -1,6 +1,7 @@
 package client
 
 import (
+	"bufio"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -274,18 +275,27 @@ type pong struct{ version, api, failure string }
 
 func (p pong) isDocker() bool { return p.api != "" }
 
-// ping asks an address in HTTP whether it is a Docker engine.
+// ping asks an address in HTTP whether it is a Docker engine. The client of net/http would
+// log the first bytes of a gRPC server, and keep the connection when the answer is read.
 func (o *Options) ping(ctx context.Context, network, address string) (pong, error) {
-	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return o.dial(ctx, network, address)
-	}}
+	conn, err := o.dial(ctx, network, address)
+	if err != nil {
+		return pong{}, err
+	}
+	defer conn.Close()
+	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
+	defer stop()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://docker/_ping", nil)
 	if err != nil {
 		return pong{}, err
 	}
-	resp, err := transport.RoundTrip(req)
+	req.Close = true
+	if err := req.Write(conn); err != nil {
+		return pong{}, cmp.Or(ctx.Err(), err)
+	}
+	resp, err := http.ReadResponse(bufio.NewReader(conn), req)
 	if err != nil {
-		return pong{}, err
+		return pong{}, cmp.Or(ctx.Err(), err)
 	}
 	defer resp.Body.Close()
 	if api := resp.Header.Get("Api-Version"); api != "" {
