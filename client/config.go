@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -33,8 +34,7 @@ const (
 	KeyShimConfig    = "shim-config"
 )
 
-// ConfigKeys are all keys that a config file may have, in the order in which
-// they are listed.
+// ConfigKeys lists the keys that a config file may have, in the order in which they are shown.
 func ConfigKeys() []string {
 	return []string{
 		KeyRuntimeEndpoint, KeyImageEndpoint, KeyTimeout, KeyDebug, KeyPullImageOnCreate, KeyDisablePullOnRun, KeyMaxRetries,
@@ -42,7 +42,7 @@ func ConfigKeys() []string {
 	}
 }
 
-// Config is what a config file says. The zero value is an empty file.
+// Config is the content of a config file. The zero value is an empty file.
 type Config struct {
 	RuntimeEndpoint   string
 	ImageEndpoint     string
@@ -58,10 +58,10 @@ type Config struct {
 	// when there is no file.
 	Path string
 
-	// lines is the file's text, doc the same parsed; set has what it says.
+	// lines is the file's text, doc the same parsed, set has the keys in it.
 	lines []string
 	doc   yaml.Node
-	set   map[string]string
+	set   map[string]bool
 }
 
 // ConfigError is a config file that cannot be used.
@@ -81,28 +81,28 @@ func (e *ConfigError) Error() string {
 	return fmt.Sprintf("config file %s: %s", e.Path, e.Reason)
 }
 
-// Hint is the next step when one is known.
+// Hint returns the next step, "" where none is known.
 func (e *ConfigError) Hint() string { return e.hint }
 
 func (e *ConfigError) Unwrap() error { return e.err }
 
-// ConfigSource says where to look for a config file.
+// ConfigSource is where to look for a config file.
 type ConfigSource struct {
 	// Path is what --config gave. It and CRI_CONFIG_FILE name a file that
 	// must exist.
 	Path      string
 	LookupEnv func(string) (string, bool)
-	// Executable is the running program, beside which crictl.yaml is looked
-	// for last; empty means not to.
+	// Executable is the running program: crictl.yaml is looked for last in its
+	// folder; empty means not to.
 	Executable string
-	// New lets a named file be missing, for whoever is going to write it.
+	// New lets a named file be missing, because it is going to be written.
 	New bool
 	// Default is the file that is looked for first, which is DefaultConfigFile
 	// outside tests; empty means that there is none.
 	Default string
 }
 
-// File is the config file to use and whether somebody named it.
+// File returns the config file to use and whether it was named.
 func (s ConfigSource) File() (path string, named bool) {
 	if s.Path != "" {
 		return s.Path, true
@@ -114,9 +114,9 @@ func (s ConfigSource) File() (path string, named bool) {
 	}
 	path = s.Default
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) && s.Executable != "" {
-		beside := filepath.Join(filepath.Dir(s.Executable), "crictl.yaml")
-		if _, err := os.Stat(beside); err == nil {
-			return beside, false
+		next := filepath.Join(filepath.Dir(s.Executable), "crictl.yaml")
+		if _, err := os.Stat(next); err == nil {
+			return next, false
 		}
 	}
 	return path, false
@@ -129,7 +129,7 @@ func LoadConfig(s ConfigSource) (*Config, error) {
 	path, named := s.File()
 	data, err := bounded.ReadFile(path, bounded.Config)
 	if path == "" || (s.New || !named) && errors.Is(err, fs.ErrNotExist) {
-		return &Config{Path: path, set: map[string]string{}}, nil
+		return &Config{Path: path, set: map[string]bool{}}, nil
 	}
 	if err != nil {
 		e := &ConfigError{Path: path, Reason: reasonOf(err), err: err}
@@ -141,7 +141,7 @@ func LoadConfig(s ConfigSource) (*Config, error) {
 	return ParseConfig(path, data)
 }
 
-// reasonOf is an error without the path that the message has already.
+// reasonOf returns an error without the path that the message has already.
 func reasonOf(err error) string {
 	var pe *fs.PathError
 	if errors.As(err, &pe) {
@@ -152,10 +152,10 @@ func reasonOf(err error) string {
 
 // ParseConfig reads a config file's content; the path is for messages.
 func ParseConfig(path string, data []byte) (*Config, error) {
-	c := &Config{Path: path, set: map[string]string{}}
+	c := &Config{Path: path, set: map[string]bool{}}
 	c.lines = strings.Split(string(data), "\n")
 	if err := yaml.Unmarshal(data, &c.doc); err != nil {
-		return nil, &ConfigError{Path: path, Reason: "is no YAML: " + err.Error(), err: err}
+		return nil, &ConfigError{Path: path, Reason: "not valid YAML: " + err.Error(), err: err}
 	}
 	if len(c.doc.Content) == 0 {
 		return c, nil
@@ -171,7 +171,7 @@ func ParseConfig(path string, data []byte) (*Config, error) {
 		key, value := root.Content[i], root.Content[i+1]
 		if !slices.Contains(ConfigKeys(), key.Value) {
 			return nil, &ConfigError{
-				Path: path, Line: key.Line, Reason: fmt.Sprintf("unknown key %q", key.Value), hint: "known keys: " + joinKeys(),
+				Path: path, Line: key.Line, Reason: fmt.Sprintf("unknown key %q", key.Value), hint: "known keys: " + strings.Join(ConfigKeys(), ", "),
 			}
 		}
 		if value.Kind != yaml.ScalarNode {
@@ -182,119 +182,110 @@ func ParseConfig(path string, data []byte) (*Config, error) {
 			text = ""
 		}
 		if err := c.apply(key.Value, text); err != nil {
-			return nil, &ConfigError{Path: path, Line: value.Line, Reason: err.Error()}
+			e := &ConfigError{Path: path, Line: value.Line, Reason: err.Error()}
+			var syntax *SyntaxError
+			if errors.As(err, &syntax) {
+				e.hint = syntax.hint
+			}
+			return nil, e
 		}
 	}
 	return c, nil
 }
 
-// apply sets one key. An empty value is the key's default.
-func (c *Config) apply(key, text string) error {
-	var err error
+// field returns the place of a key's value, nil for an unknown key.
+func (c *Config) field(key string) any {
 	switch key {
 	case KeyRuntimeEndpoint:
-		c.RuntimeEndpoint, err = endpointValue(text)
+		return &c.RuntimeEndpoint
 	case KeyImageEndpoint:
-		c.ImageEndpoint, err = endpointValue(text)
+		return &c.ImageEndpoint
 	case KeyTimeout:
-		c.Timeout, err = ParseSeconds(text)
+		return &c.Timeout
 	case KeyDebug:
-		c.Debug, err = boolValue(text)
+		return &c.Debug
 	case KeyPullImageOnCreate:
-		c.PullImageOnCreate, err = boolValue(text)
+		return &c.PullImageOnCreate
 	case KeyDisablePullOnRun:
-		c.DisablePullOnRun, err = boolValue(text)
+		return &c.DisablePullOnRun
 	case KeyMaxRetries:
-		c.MaxRetries, err = countValue(text)
+		return &c.MaxRetries
 	case KeyNetworkPlugin:
-		c.NetworkPlugin, err = pluginValue(text)
+		return &c.NetworkPlugin
 	case KeyShimConfig:
-		c.ShimConfig = text
-	default:
-		return fmt.Errorf("unknown key %q", key)
+		return &c.ShimConfig
 	}
-	if err != nil {
-		return fmt.Errorf("%s %w", key, err)
-	}
-	c.set[key] = text
 	return nil
 }
 
-func endpointValue(text string) (string, error) {
-	if text == "" {
-		return "", nil
+// apply sets one key. An empty value is the key's default.
+func (c *Config) apply(key, text string) error {
+	invalid := &SyntaxError{What: key, Text: text}
+	switch v := c.field(key).(type) {
+	case *string:
+		if (key == KeyRuntimeEndpoint || key == KeyImageEndpoint) && text != "" {
+			if _, err := ParseEndpoint(text); errors.As(err, &invalid) {
+				invalid.What = key
+				return invalid
+			}
+		}
+		if key == KeyNetworkPlugin && !slices.Contains([]string{"", "bridge", "cni", "kubenet"}, text) {
+			invalid.Reason = "must be bridge, cni or kubenet"
+			return invalid
+		}
+		*v = text
+	case *bool:
+		b, err := strconv.ParseBool(cmp.Or(text, "false"))
+		if err != nil {
+			invalid.Reason = "must be true or false"
+			return invalid
+		}
+		*v = b
+	case *int:
+		n, err := strconv.Atoi(cmp.Or(text, "0"))
+		if err != nil || n < 0 {
+			invalid.Reason = "must be a number, 0 or more"
+			return invalid
+		}
+		*v = n
+	case *time.Duration:
+		d, err := parseSeconds(cmp.Or(text, "0"))
+		if err != nil {
+			invalid.Reason = "must be a duration such as 5s or a number of seconds"
+			return invalid
+		}
+		*v = d
+	default:
+		return unknownKey(key)
 	}
-	_, err := ParseEndpoint(text)
-	return text, err
+	c.set[key] = true
+	return nil
 }
 
-func pluginValue(text string) (string, error) {
-	switch text {
-	case "", "bridge", "cni", "kubenet":
-		return text, nil
-	}
-	return "", fmt.Errorf("must be bridge, cni or kubenet, not %q", text)
+func unknownKey(key string) error {
+	return &SyntaxError{What: "config key", Text: key, Reason: "must be one of " + strings.Join(ConfigKeys(), ", ")}
 }
 
-func boolValue(text string) (bool, error) {
-	if text == "" {
-		return false, nil
-	}
-	b, err := strconv.ParseBool(text)
-	if err != nil {
-		return false, fmt.Errorf("must be true or false, not %q", text)
-	}
-	return b, nil
-}
-
-func countValue(text string) (int, error) {
-	if text == "" {
-		return 0, nil
-	}
-	n, err := strconv.Atoi(text)
-	if err != nil || n < 0 {
-		return 0, fmt.Errorf("must be a number from 0, not %q", text)
-	}
-	return n, nil
-}
-
-// ParseSeconds reads a duration with a unit, or a number of seconds. Zero
-// and less mean that nothing was asked for.
-func ParseSeconds(text string) (time.Duration, error) {
-	if text == "" {
-		return 0, nil
-	}
+// parseSeconds reads a duration with a unit, or a number of seconds.
+func parseSeconds(text string) (time.Duration, error) {
 	if n, err := strconv.ParseInt(text, 10, 32); err == nil {
 		return time.Duration(n) * time.Second, nil
 	}
-	d, err := time.ParseDuration(text)
-	if err != nil {
-		return 0, fmt.Errorf("must be a duration such as 5s or a number of seconds, not %q", text)
-	}
-	return d, nil
+	return time.ParseDuration(text)
 }
 
 // Exists reports whether the config came from a file.
 func (c *Config) Exists() bool { return c.lines != nil }
 
 // IsSet reports whether the file has the key.
-func (c *Config) IsSet(key string) bool {
-	_, ok := c.set[key]
-	return ok
-}
+func (c *Config) IsSet(key string) bool { return c.set[key] }
 
-// Options puts what the file says under what flags and environment said. A
-// key that is already given with its zero value is named, to be left alone.
+// Options fills in from the file what flags and environment left unset. A key that
+// they set to its zero value is named in given, and stays.
 func (c *Config) Options(o Options, given ...string) Options {
-	if o.RuntimeEndpoint == "" {
-		o.RuntimeEndpoint = c.RuntimeEndpoint
-	}
-	if o.ImageEndpoint == "" {
-		o.ImageEndpoint = c.ImageEndpoint
-	}
-	if o.QueryTimeout == 0 && c.Timeout > 0 {
-		o.QueryTimeout = c.Timeout
-	}
+	o.RuntimeEndpoint = cmp.Or(o.RuntimeEndpoint, c.RuntimeEndpoint)
+	o.ImageEndpoint = cmp.Or(o.ImageEndpoint, c.ImageEndpoint)
+	o.QueryTimeout = cmp.Or(o.QueryTimeout, max(c.Timeout, 0))
 	if o.MaxRetries == 0 && !slices.Contains(given, KeyMaxRetries) {
 		o.MaxRetries = c.MaxRetries
 	}

@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -14,46 +13,33 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Get is a key's value as text, and the default where the file has none.
+// Get returns a key's value as text, and the default where the file has none.
 func (c *Config) Get(key string) (string, error) {
-	switch key {
-	case KeyRuntimeEndpoint:
-		return c.RuntimeEndpoint, nil
-	case KeyImageEndpoint:
-		return c.ImageEndpoint, nil
-	case KeyTimeout:
-		if c.Timeout%time.Second == 0 {
-			return strconv.FormatInt(int64(c.Timeout/time.Second), 10), nil
+	switch v := c.field(key).(type) {
+	case *string:
+		return *v, nil
+	case *bool:
+		return strconv.FormatBool(*v), nil
+	case *int:
+		return strconv.Itoa(*v), nil
+	case *time.Duration:
+		if *v%time.Second == 0 {
+			return strconv.FormatInt(int64(*v/time.Second), 10), nil
 		}
-		return c.Timeout.String(), nil
-	case KeyDebug:
-		return strconv.FormatBool(c.Debug), nil
-	case KeyPullImageOnCreate:
-		return strconv.FormatBool(c.PullImageOnCreate), nil
-	case KeyDisablePullOnRun:
-		return strconv.FormatBool(c.DisablePullOnRun), nil
-	case KeyMaxRetries:
-		return strconv.Itoa(c.MaxRetries), nil
-	case KeyNetworkPlugin:
-		return c.NetworkPlugin, nil
-	case KeyShimConfig:
-		return c.ShimConfig, nil
+		return v.String(), nil
 	}
 	return "", unknownKey(key)
 }
 
-// Set changes a key, checking the value. Save writes it.
+// Set checks and changes a key's value. Save writes it.
 func (c *Config) Set(key, value string) error {
-	if !slices.Contains(ConfigKeys(), key) {
-		return unknownKey(key)
-	}
 	if c.set == nil {
-		c.set = map[string]string{}
+		c.set = map[string]bool{}
 	}
 	if err := c.apply(key, value); err != nil {
-		return &SyntaxError{What: "value", Text: value, Reason: "cannot be used: " + err.Error()}
+		return err
 	}
-	node := scalar(key, value)
+	node := c.scalar(key)
 	root := c.mapping()
 	found := false
 	for i := 0; i+1 < len(root.Content); i += 2 {
@@ -128,7 +114,7 @@ func (c *Config) rewrite() {
 	}
 }
 
-// setText takes a text over, and parses it for the places of its values.
+// setText replaces the text, and parses it for the places of its values.
 func (c *Config) setText(text string) {
 	c.lines = strings.Split(text, "\n")
 	var doc yaml.Node
@@ -145,36 +131,25 @@ func encode(node *yaml.Node) string {
 	return strings.TrimSpace(string(out))
 }
 
-func unknownKey(key string) error {
-	return &SyntaxError{What: "config key", Text: key, Reason: "is not known", hint: "known keys: " + joinKeys()}
-}
-
-func joinKeys() string { return strings.Join(ConfigKeys(), ", ") }
-
-// scalar is a value as crictl would read it back: text quoted where YAML
+// scalar returns a key's value as crictl would read it back: text quoted where YAML
 // needs it, the rest as it stands.
-func scalar(key, value string) *yaml.Node {
-	tag := "!!str"
-	switch key {
-	case KeyDebug, KeyPullImageOnCreate, KeyDisablePullOnRun:
-		tag = "!!bool"
-		if b, err := strconv.ParseBool(value); err == nil {
-			value = strconv.FormatBool(b)
-		} else {
-			value = "false"
-		}
-	case KeyTimeout, KeyMaxRetries:
-		if value == "" {
-			value = "0"
-		}
-		if d, err := ParseSeconds(value); err == nil && d%time.Second == 0 {
-			tag, value = "!!int", strconv.FormatInt(int64(d/time.Second), 10)
+func (c *Config) scalar(key string) *yaml.Node {
+	node := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str"}
+	node.Value, _ = c.Get(key)
+	switch v := c.field(key).(type) {
+	case *bool:
+		node.Tag = "!!bool"
+	case *int:
+		node.Tag = "!!int"
+	case *time.Duration:
+		if *v%time.Second == 0 {
+			node.Tag = "!!int"
 		}
 	}
-	return &yaml.Node{Kind: yaml.ScalarNode, Tag: tag, Value: value}
+	return node
 }
 
-// mapping is the document's root, made where the file had none.
+// mapping returns the document's root, made where the file had none.
 func (c *Config) mapping() *yaml.Node {
 	if c.doc.Kind == 0 {
 		c.doc.Kind = yaml.DocumentNode
@@ -189,9 +164,9 @@ func (c *Config) mapping() *yaml.Node {
 // nobody set are not added. The old file stays whole if anything goes wrong.
 func (c *Config) Save() error {
 	if c.Path == "" {
-		return &ConfigError{Path: DefaultConfigFile, Reason: "it is not to be used here", hint: "--config names a file"}
+		return &ConfigError{Path: DefaultConfigFile, Reason: "must not be written here", hint: "--config names a file"}
 	}
-	// A link is written through, not replaced.
+	// A symbolic link is written through, not replaced.
 	path := c.Path
 	if real, err := filepath.EvalSymlinks(path); err == nil {
 		path = real

@@ -63,11 +63,11 @@ func TestParseConfigOdd(t *testing.T) {
 		{"duration with unit", "timeout: 10s\n", ""},
 		{"unknown key", "debug: true\nruntime_endpoint: /x\n", `config file x, line 2: unknown key "runtime_endpoint"`},
 		{"a list", "- a\n", "config file x, line 1: it must be a mapping of keys to values"},
-		{"no YAML", "a: [\n", "config file x: is no YAML"},
-		{"wrong bool", "debug: maybe\n", `config file x, line 1: debug must be true or false, not "maybe"`},
-		{"wrong number", "max-retries: -1\n", `line 1: max-retries must be a number from 0, not "-1"`},
-		{"wrong timeout", "\ntimeout: soon\n", `line 2: timeout must be a duration`},
-		{"wrong endpoint", "runtime-endpoint: npipe:////./pipe/x\n", `line 1: runtime-endpoint endpoint`},
+		{"no YAML", "a: [\n", "config file x: not valid YAML"},
+		{"wrong bool", "debug: maybe\n", `config file x, line 1: invalid debug "maybe": must be true or false`},
+		{"wrong number", "max-retries: -1\n", `line 1: invalid max-retries "-1": must be a number, 0 or more`},
+		{"wrong timeout", "\ntimeout: soon\n", `line 2: invalid timeout "soon": must be a duration`},
+		{"wrong endpoint", "runtime-endpoint: npipe:////./pipe/x\n", `line 1: invalid runtime-endpoint "npipe:////./pipe/x": unknown scheme "npipe"`},
 		{"nested", "debug:\n  a: b\n", "line 2: debug must be a single value"},
 	}
 	for _, tt := range tests {

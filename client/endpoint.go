@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// maxSocketPath is how long a path the kernel takes for a unix socket.
+// maxSocketPath is the longest path of a unix socket that the kernel takes, in bytes.
 const maxSocketPath = 107
 
 // Endpoint is a parsed endpoint: either the address of a CRI runtime or,
@@ -23,19 +23,6 @@ type Endpoint struct {
 	Docker bool
 }
 
-// SyntaxError is an endpoint, name or selector that nobody could have meant:
-// wrong usage, known before anything is dialled.
-type SyntaxError struct {
-	What, Text, Reason, hint string
-}
-
-func (e *SyntaxError) Error() string {
-	return fmt.Sprintf("%s %q %s", e.What, e.Text, e.Reason)
-}
-
-// Hint says what would be right.
-func (e *SyntaxError) Hint() string { return e.hint }
-
 const endpointForms = "use unix:///run/containerd/containerd.sock, a path, tcp://host:port, ssh://user@host/path.sock, " +
 	"docker:// or docker:///var/run/docker.sock"
 
@@ -46,23 +33,24 @@ func ParseEndpoint(s string) (Endpoint, error) {
 		return Endpoint{}, &SyntaxError{What: "endpoint", Text: s, Reason: reason, hint: endpointForms}
 	}
 	if s == "" {
-		return fail("is empty")
+		return fail("must not be empty")
 	}
 	if strings.ContainsFunc(s, isControl) {
-		return fail("contains control characters")
+		return fail("must not contain control characters")
 	}
 	scheme, rest, ok := strings.Cut(s, ":")
 	if !ok || strings.ContainsAny(scheme, "/.") {
-		scheme, rest = "unix", "//"+absolute(s)
+		scheme, rest = "unix", s
+		if abs, err := filepath.Abs(s); err == nil {
+			rest = abs
+		}
 	}
 	scheme = strings.ToLower(scheme)
-	e := Endpoint{Network: scheme}
-	if base, docker := strings.CutPrefix(scheme, "docker"); docker {
-		e.Docker = true
-		e.Network = strings.TrimPrefix(base, "+")
-		if base == "" && rest != "" && rest != "//" {
-			e.Network = "unix"
-		} else if base == "" {
+	var e Endpoint
+	e.Network, e.Docker = strings.CutPrefix(scheme, "docker+")
+	if scheme == "docker" {
+		e.Network, e.Docker = "unix", true
+		if rest == "" || rest == "//" {
 			return Endpoint{Docker: true}, nil
 		}
 	}
@@ -76,9 +64,9 @@ func ParseEndpoint(s string) (Endpoint, error) {
 	case "ssh":
 		reason = e.setSSH(rest)
 	case "http", "https":
-		reason = "is an address for HTTP, not for CRI; a Docker engine is docker+tcp://host:port"
+		reason = "must be an address for CRI, not for HTTP; a Docker engine is docker+tcp://host:port"
 	default:
-		reason = fmt.Sprintf("has the unknown scheme %q", scheme)
+		reason = fmt.Sprintf("unknown scheme %q", scheme)
 	}
 	if reason != "" {
 		return fail(reason)
@@ -89,17 +77,17 @@ func ParseEndpoint(s string) (Endpoint, error) {
 func (e *Endpoint) setUnix(path string) (reason string) {
 	switch {
 	case e.Docker && !strings.HasPrefix(path, "/"):
-		return "is no path; an engine on another host is docker+tcp://host:port or docker+ssh://user@host"
+		return "must be docker:///path; an engine on another host is docker+tcp://host:port or docker+ssh://user@host"
 	case !strings.HasPrefix(path, "/"):
-		return "has no absolute path"
+		return "must be an absolute path"
 	}
 	// A bare path is cleaned too, so both forms compare equal.
 	path = filepath.Clean(path)
 	if path == "/" {
-		return "names no socket"
+		return "must name a socket"
 	}
 	if len(path) > maxSocketPath {
-		return fmt.Sprintf("is a path of %d bytes; a unix socket's has at most %d", len(path), maxSocketPath)
+		return fmt.Sprintf("the path of a unix socket must have at most %d bytes, not %d", maxSocketPath, len(path))
 	}
 	e.Address = path
 	return ""
@@ -109,7 +97,7 @@ func (e *Endpoint) setTCP(rest string) (reason string) {
 	rest = strings.TrimSuffix(rest, "/")
 	host, port, err := net.SplitHostPort(rest)
 	if err != nil || host == "" || port == "" || strings.ContainsAny(rest, "/?#@ ") {
-		return "needs host and port, as in tcp://host:port"
+		return "must have a host and a port, as in tcp://host:port"
 	}
 	e.Address = rest
 	return ""
@@ -119,42 +107,38 @@ func (e *Endpoint) setSSH(rest string) (reason string) {
 	u, err := url.Parse("ssh://" + rest)
 	switch {
 	case err != nil || u.Hostname() == "" || strings.ContainsAny(rest, "?#"):
-		return "needs a host, as in ssh://user@host/run/containerd/containerd.sock"
+		return "must have a host, as in ssh://user@host/run/containerd/containerd.sock"
 	case strings.HasPrefix(u.Hostname(), "-") || strings.HasPrefix(u.User.Username(), "-"):
 		// ssh would take it for an option.
-		return "has a host or user that begins with a dash"
+		return "host and user must not begin with a dash"
 	}
 	if _, has := u.User.Password(); has {
-		return "contains a password; ssh asks for it or takes a key"
+		return "must not contain a password; ssh asks for it or takes a key"
 	}
 	path := filepath.Clean(u.Path)
 	bare := path == "." || path == "/"
 	switch {
 	case e.Docker && !bare:
-		return "has a path; the engine's own socket on that host is used"
+		return "must not have a path; the engine's own socket on that host is used"
 	case !e.Docker && bare:
-		return "names no socket, as in ssh://user@host/run/containerd/containerd.sock"
+		return "must name a socket, as in ssh://user@host/run/containerd/containerd.sock"
 	case !e.Docker:
 		e.Path = path
 	}
-	return e.setSSHAddress(u)
-}
-
-func (e *Endpoint) setSSHAddress(u *url.URL) (reason string) {
 	e.Address = u.Host
 	if name := u.User.Username(); name != "" {
 		e.Address = name + "@" + u.Host
 	}
 	if strings.ContainsFunc(e.Address+e.Path, isControl) { // %0a was harmless until now
-		return "contains control characters"
+		return "must not contain control characters"
 	}
 	if _, err := url.Parse(e.url()); err != nil {
-		return "has a host that no URL can name"
+		return "must have a host that a URL can name"
 	}
 	return ""
 }
 
-// String is the endpoint as a flag would give it.
+// String returns the endpoint as a flag would give it.
 func (e Endpoint) String() string {
 	switch {
 	case e.Docker && e.Network == "":
@@ -167,7 +151,7 @@ func (e Endpoint) String() string {
 	return e.url()
 }
 
-// url writes what an ssh URL cannot hold as it is in the way it was read.
+// url escapes what an ssh URL cannot hold as it is, so that it can be parsed again.
 func (e Endpoint) url() string {
 	if e.Network != "ssh" {
 		return e.Network + "://" + e.Address + e.Path
@@ -179,20 +163,13 @@ func (e Endpoint) url() string {
 	return u.String()
 }
 
-// EngineHost is where the Docker engine of a docker endpoint is, "" for where docker
-// itself would look.
+// EngineHost returns the host of a docker endpoint's engine, "" for where docker itself
+// would look.
 func (e Endpoint) EngineHost() string {
 	if !e.Docker || e.Network == "" {
 		return ""
 	}
 	return e.Network + "://" + e.Address
-}
-
-func absolute(path string) string {
-	if abs, err := filepath.Abs(path); err == nil {
-		return abs
-	}
-	return path
 }
 
 func isControl(r rune) bool { return r < ' ' || r == 0x7f }

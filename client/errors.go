@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -12,12 +13,25 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Error is a failed call or connection in words for people. The gRPC code
+// SyntaxError is an endpoint, name or selector that cannot be meant: wrong usage, known
+// before anything is dialled.
+type SyntaxError struct {
+	What, Text, Reason, hint string
+}
+
+func (e *SyntaxError) Error() string {
+	return fmt.Sprintf("invalid %s %q: %s", e.What, e.Text, e.Reason)
+}
+
+// Hint returns what would be right.
+func (e *SyntaxError) Hint() string { return e.hint }
+
+// Error is a failed call or connection, worded for people. The gRPC code
 // stays available through status.FromError and errors.As.
 type Error struct {
 	// Op is what was tried, such as "list containers"; empty for connecting.
 	Op string
-	// Endpoint is who was asked.
+	// Endpoint is the one that was called.
 	Endpoint string
 	Code     codes.Code
 
@@ -29,29 +43,24 @@ type Error struct {
 
 func (e *Error) Error() string { return strings.Join(append([]string{e.text}, e.list...), "\n  ") }
 
-// List returns the lines below the first one. Whatever other line breaks the text has are
-// somebody else's.
+// List returns the lines below the first one. Other line breaks in the text are the runtime's.
 func (e *Error) List() []string { return e.list }
 
-// Hint is the next step when one is known, else empty. Two are a line each.
+// Hint returns the next step, "" where none is known. Two are a line each.
 func (e *Error) Hint() string { return strings.Trim(clean(e.hint)+"\n"+clean(e.skipped), "\n") }
 
 func (e *Error) Unwrap() error { return e.err }
 
-// GRPCStatus gives status.FromError and status.Code the runtime's code.
+// GRPCStatus lets status.FromError and status.Code find the runtime's code.
 func (e *Error) GRPCStatus() *status.Status { return status.New(e.Code, e.Error()) }
 
-// registryUnavailable begins a runtime's message about a pull whose registry
-// did not answer; CRI gives it the code of a runtime that is away.
-const registryUnavailable = "RegistryUnavailable: "
-
-// containerdUnreachable is the same in containerd's words, which has no code for it.
-const containerdUnreachable = "failed to do request: "
-
-func (e *Error) unreachable(reason string) {
-	e.text = "the registry cannot be reached: " + reason
-	e.hint = "is the image's name right, and can this machine reach its registry?"
-}
+const (
+	// registryUnavailable begins a runtime's message about a pull whose registry did
+	// not answer; CRI gives it the code of a runtime that does not.
+	registryUnavailable = "RegistryUnavailable: "
+	// containerdUnreachable is the same in containerd's words, which has no code for it.
+	containerdUnreachable = "failed to do request: "
+)
 
 // callError words a failed call. The runtime's own sentence is kept where it
 // has one; only what gRPC itself made up is replaced.
@@ -70,46 +79,41 @@ func callError(err error, op, endpoint string, spent time.Duration, limit limit)
 	e := &Error{Op: op, Endpoint: endpoint, Code: st.Code(), text: plain(st.Message()), err: err}
 	if op == opPull {
 		e.text = pullReason(e.text)
+		reason, found := strings.CutPrefix(e.text, containerdUnreachable)
+		if !found && e.Code == codes.Unavailable {
+			reason, found = strings.CutPrefix(e.text, registryUnavailable)
+		}
+		if found {
+			e.text = "the registry cannot be reached: " + pullReason(reason)
+			e.hint = "is the image's name right, and can this machine reach its registry?"
+			return e
+		}
 	}
-	if reason, found := strings.CutPrefix(e.text, containerdUnreachable); found && op == opPull {
-		e.unreachable(reason)
-		return e
-	}
-	switch st.Code() {
-	case codes.DeadlineExceeded:
+	switch {
+	case e.Code == codes.DeadlineExceeded:
 		e.text = fmt.Sprintf("%s: no answer from %s after %s", op, endpoint, round(spent))
 		e.hint = limit.hint()
-	case codes.Canceled:
+	case e.Code == codes.Canceled:
 		e.text = op + ": interrupted"
-	case codes.Unavailable:
-		if registry, found := strings.CutPrefix(e.text, registryUnavailable); found {
-			e.unreachable(pullReason(registry))
-			break
-		}
-		// Whether it is gone itself or has lost its engine, its sentence says.
+	case e.Code == codes.Unavailable:
+		// Its own sentence tells whether the runtime is gone or has lost its engine.
 		e.text = fmt.Sprintf("%s: %s is not available: %s", op, endpoint, strings.TrimPrefix(e.text, op+": "))
 		e.hint = "the runtime or its engine may have stopped or be restarting; try again"
-	case codes.Unimplemented:
-		if isNoCall(e.text) {
-			e.text = fmt.Sprintf("the runtime at %s does not implement this call (%s)", endpoint, op)
-		}
-	case codes.ResourceExhausted:
+	case e.Code == codes.Unimplemented && noCall.MatchString(e.text):
+		e.text = fmt.Sprintf("the runtime at %s does not implement this call (%s)", endpoint, op)
+	case e.Code == codes.ResourceExhausted:
 		e.text = fmt.Sprintf("%s: %s", op, e.text)
-	}
-	if e.text == "" {
-		e.text = fmt.Sprintf("%s: the runtime answered %s without a reason", op, st.Code())
+	case e.text == "":
+		e.text = fmt.Sprintf("%s: the runtime answered %s without a reason", op, e.Code)
 	}
 	return e
 }
 
-// noCall is what gRPC servers say of a call that they do not have. A runtime that
-// has the call, and not all that was asked of it, says what it lacks.
+// noCall is the message of gRPC servers for a call that they do not have. A runtime that
+// has the call, but not all that was asked for, answers what it lacks.
 var noCall = regexp.MustCompile(`^$|^unknown (service|method)( |$)|^(method \S+ )?not implemented$`)
 
-func isNoCall(text string) bool { return noCall.MatchString(text) }
-
-// plain takes the wrapping out of a message that went through several
-// servers: each layer adds the same prefix, none of which helps a reader.
+// plain removes the prefixes that a message gets from each gRPC server that it passes.
 func plain(msg string) string {
 	for {
 		i := strings.Index(msg, "rpc error: code = ")
@@ -138,7 +142,7 @@ const opPull = "pull image"
 // the image names it.
 var aboutTheImage = regexp.MustCompile(`^((pull image [^\s"]+|failed to pull and unpack image "[^"]*"|failed to resolve reference "[^"]*"|Error response from daemon): )+`)
 
-// pullReason is a runtime's message about a failed pull without the image's name before it.
+// pullReason returns a runtime's message about a failed pull without the image's name before it.
 func pullReason(text string) string {
 	if rest := text[len(aboutTheImage.FindString(text)):]; rest != "" {
 		return rest
@@ -146,8 +150,8 @@ func pullReason(text string) string {
 	return text
 }
 
-// refusals are how registries and runtimes say that a login is missing or wrong. containerd
-// gives no code of its own for it.
+// refusals are parts of the messages of registries and runtimes about a login that is missing
+// or wrong. containerd has no code for it.
 var refusals = []string{
 	"unauthorized", "authentication required", "no basic auth credentials", "incorrect username or password", "401 unauthorized",
 	"403 forbidden", "insufficient_scope", "authorization failed", "pull access denied", "denied: ", "access to the resource is denied",
@@ -167,12 +171,7 @@ func IsRefused(err error) bool {
 		return false
 	}
 	text := strings.ToLower(e.text)
-	for _, refusal := range refusals {
-		if strings.Contains(text, refusal) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(refusals, func(refusal string) bool { return strings.Contains(text, refusal) })
 }
 
 // operations are calls whose method name does not read as what a user did.
@@ -199,7 +198,7 @@ var operations = map[string]string{
 	"UpdateContainerResources": "update the container",
 }
 
-// operation is a call in words: "/runtime.v1.RuntimeService/ListContainers"
+// operation words a call: "/runtime.v1.RuntimeService/ListContainers"
 // is "list containers".
 func operation(method string) string {
 	name := method[strings.LastIndexByte(method, '/')+1:]
@@ -214,4 +213,14 @@ func operation(method string) string {
 		b.WriteRune(unicode.ToLower(r))
 	}
 	return b.String()
+}
+
+// clean keeps what a runtime sent from driving the terminal.
+func clean(s string) string {
+	return strings.Map(func(r rune) rune {
+		if isControl(r) || r >= 0x80 && r < 0xa0 {
+			return '?'
+		}
+		return r
+	}, s)
 }

@@ -53,7 +53,7 @@ func FuzzNames(f *testing.F) {
 		f.Add(s, "a", "b", "1234", true)
 	}
 	f.Fuzz(func(t *testing.T, ref, pod, ctr, id string, running bool) {
-		if checkRef("container", ref) != nil {
+		if checkRef(containerKind, ref) != nil {
 			return
 		}
 		s := &snapshot{now: time.Unix(0, 0)}
@@ -63,7 +63,7 @@ func FuzzNames(f *testing.F) {
 			list[1].State = runtimeapi.ContainerState_CONTAINER_RUNNING
 		}
 		s.setContainers(list)
-		got, err := s.find(containerKind, s.containerMatchers(ref), Query{Ref: ref, Want: Running})
+		got, err := s.find(containerKind, Query{Ref: ref, Want: Running})
 		if err != nil {
 			return
 		}

@@ -15,17 +15,21 @@ import (
 	"github.com/crishim/crishim/internal/kube"
 )
 
-// candidateKind is what differs between containers and pods in messages.
-type candidateKind struct{ name, verb, running string }
+// objectKind is what differs between containers and pods in references and messages.
+type objectKind struct {
+	name, list, running string
+	parts               int // of a reference, at most
+	forms               string
+}
 
 var (
-	containerKind = candidateKind{name: "container", verb: "ps -a", running: "running"}
-	podKind       = candidateKind{name: "pod", verb: "pods", running: "ready"}
+	containerKind = objectKind{"container", "ps -a", "running", 3, "an id, a name, pod/container or namespace/pod/container"}
+	podKind       = objectKind{"pod", "pods", "ready", 2, "an id, a name or namespace/name"}
 )
 
-// candidate is one container or one sandbox, flattened for matching. Exactly
+// object is one container or one sandbox, flattened for matching. Exactly
 // one of container and pod is set.
-type candidate struct {
+type object struct {
 	container *runtimeapi.Container
 	pod       *runtimeapi.PodSandbox
 
@@ -36,16 +40,21 @@ type candidate struct {
 	state                                string
 }
 
-// identity is what all attempts of a container, or all sandboxes of a pod, share.
-func (c candidate) identity() string {
-	return strings.Join([]string{c.namespace, c.podName, c.name}, "\x00")
+// names are the parts of the longest name.
+func (o object) names() []string {
+	if o.container != nil {
+		return []string{o.namespace, o.podName, o.name}
+	}
+	return []string{o.namespace, o.podName}
 }
+
+func (o object) path() string { return strings.TrimLeft(strings.Join(o.names(), "/"), "/") }
 
 // snapshot is what the runtime has at the moment of a question.
 type snapshot struct {
 	now        time.Time
-	pods       []candidate
-	containers []candidate
+	pods       []object
+	containers []object
 	sandboxes  map[string]*runtimeapi.PodSandbox
 }
 
@@ -54,182 +63,172 @@ func (s *snapshot) setPods(pods []*runtimeapi.PodSandbox) {
 	for _, p := range pods {
 		s.sandboxes[p.GetId()] = p
 		m := p.GetMetadata()
-		c := candidate{
+		o := object{
 			pod: p, id: p.GetId(), namespace: m.GetNamespace(), podName: m.GetName(), podUID: m.GetUid(),
 			attempt: m.GetAttempt(), created: p.GetCreatedAt(),
 			running: p.GetState() == runtimeapi.PodSandboxState_SANDBOX_READY,
 			state:   shortState(p.GetState().String(), "SANDBOX_"),
 		}
-		if c.podName == "" { // no metadata from the runtime: each is its own
-			c.podUID = c.id
+		if o.podName == "" { // no metadata from the runtime: each is its own
+			o.podUID = o.id
 		}
-		s.pods = append(s.pods, c)
+		s.pods = append(s.pods, o)
 	}
 }
 
 func (s *snapshot) setContainers(list []*runtimeapi.Container) {
-	for _, ctr := range list {
-		c := candidate{
-			container: ctr, id: ctr.GetId(), name: ctr.GetMetadata().GetName(), attempt: ctr.GetMetadata().GetAttempt(),
-			namespace: ctr.GetLabels()[kube.LabelPodNamespace], podName: ctr.GetLabels()[kube.LabelPodName], podUID: ctr.GetLabels()[kube.LabelPodUID],
-			created: ctr.GetCreatedAt(), running: ctr.GetState() == runtimeapi.ContainerState_CONTAINER_RUNNING,
-			state: shortState(ctr.GetState().String(), "CONTAINER_"),
+	for _, c := range list {
+		o := object{
+			container: c, id: c.GetId(), name: c.GetMetadata().GetName(), attempt: c.GetMetadata().GetAttempt(),
+			namespace: c.GetLabels()[kube.LabelPodNamespace], podName: c.GetLabels()[kube.LabelPodName], podUID: c.GetLabels()[kube.LabelPodUID],
+			created: c.GetCreatedAt(), running: c.GetState() == runtimeapi.ContainerState_CONTAINER_RUNNING,
+			state: shortState(c.GetState().String(), "CONTAINER_"),
 		}
-		if m := s.sandboxes[ctr.GetPodSandboxId()].GetMetadata(); m.GetName() != "" {
-			c.namespace, c.podName, c.podUID = m.GetNamespace(), m.GetName(), m.GetUid()
+		if m := s.sandboxes[c.GetPodSandboxId()].GetMetadata(); m.GetName() != "" {
+			o.namespace, o.podName, o.podUID = m.GetNamespace(), m.GetName(), m.GetUid()
 		}
-		if c.podName == "" {
-			c.podUID = ctr.GetPodSandboxId()
+		if o.podName == "" {
+			o.podUID = c.GetPodSandboxId()
 		}
-		s.containers = append(s.containers, c)
+		s.containers = append(s.containers, o)
 	}
 }
 
 func shortState(s, prefix string) string { return strings.ToLower(strings.TrimPrefix(s, prefix)) }
 
+type matcher func(object) bool
+
 // containerMatchers are the readings of a reference, the surest first. The
-// first reading that anything answers to is the one that counts.
-func (s *snapshot) containerMatchers(ref string) []func(candidate) bool {
+// first one that matches anything counts.
+func (s *snapshot) containerMatchers(ref string) []matcher {
 	parts := strings.Split(ref, "/")
 	switch len(parts) {
 	case 2:
-		return []func(candidate) bool{
-			func(c candidate) bool { return c.podName == parts[0] && c.name == parts[1] },
-			s.onlyRunning(func(c candidate) bool { return c.namespace == parts[0] && c.podName == parts[1] }),
+		return []matcher{
+			func(o object) bool { return o.podName == parts[0] && o.name == parts[1] },
+			s.onlyRunning(func(o object) bool { return o.namespace == parts[0] && o.podName == parts[1] }),
 		}
 	case 3:
-		return []func(candidate) bool{func(c candidate) bool {
-			return c.namespace == parts[0] && c.podName == parts[1] && c.name == parts[2]
-		}}
+		return []matcher{func(o object) bool { return slices.Equal(o.names(), parts) }}
 	}
-	return []func(candidate) bool{
-		func(c candidate) bool { return c.id == ref },
-		func(c candidate) bool { return c.name == ref },
-		s.onlyRunning(func(c candidate) bool { return c.podName == ref }),
-		func(c candidate) bool { return strings.HasPrefix(c.id, ref) },
+	return []matcher{
+		func(o object) bool { return o.id == ref },
+		func(o object) bool { return o.name == ref },
+		s.onlyRunning(func(o object) bool { return o.podName == ref }),
+		func(o object) bool { return strings.HasPrefix(o.id, ref) },
 	}
 }
 
 // onlyRunning narrows a pod's containers to the running ones where there are
 // any, so that a pod's name stands for the only one that runs.
-func (s *snapshot) onlyRunning(in func(candidate) bool) func(candidate) bool {
-	some := slices.ContainsFunc(s.containers, func(c candidate) bool { return in(c) && c.running })
-	return func(c candidate) bool { return in(c) && (c.running || !some) }
+func (s *snapshot) onlyRunning(in matcher) matcher {
+	some := slices.ContainsFunc(s.containers, func(o object) bool { return in(o) && o.running })
+	return func(o object) bool { return in(o) && (o.running || !some) }
 }
 
-func (s *snapshot) podMatchers(ref string) []func(candidate) bool {
-	if ns, name, ok := strings.Cut(ref, "/"); ok {
-		return []func(candidate) bool{func(c candidate) bool { return c.namespace == ns && c.podName == name }}
+func podMatchers(ref string) []matcher {
+	if namespace, name, ok := strings.Cut(ref, "/"); ok {
+		return []matcher{func(o object) bool { return o.namespace == namespace && o.podName == name }}
 	}
-	return []func(candidate) bool{
-		func(c candidate) bool { return c.id == ref },
-		func(c candidate) bool { return c.podName == ref },
-		func(c candidate) bool { return strings.HasPrefix(c.id, ref) },
+	return []matcher{
+		func(o object) bool { return o.id == ref },
+		func(o object) bool { return o.podName == ref },
+		func(o object) bool { return strings.HasPrefix(o.id, ref) },
 	}
 }
 
-// find picks the candidate that a reference stands for.
-func (s *snapshot) find(kind candidateKind, matchers []func(candidate) bool, q Query) (candidate, error) {
-	all := s.containers
+// find returns the object that a reference stands for.
+func (s *snapshot) find(kind objectKind, q Query) (object, error) {
+	all, matchers := s.containers, s.containerMatchers(q.Ref)
 	if kind == podKind {
-		all = s.pods
+		all, matchers = s.pods, podMatchers(q.Ref)
 	}
-	newestFirst(all)
-	if q.Ref == Last {
-		if len(all) == 0 {
-			return candidate{}, s.notFound(kind, q.Ref)
-		}
+	slices.SortStableFunc(all, func(a, b object) int { // newest first
+		return cmp.Or(cmp.Compare(b.created, a.created), cmp.Compare(b.attempt, a.attempt), cmp.Compare(a.id, b.id))
+	})
+	if q.Ref == Last && len(all) > 0 {
 		return s.choose(kind, all[:1], q)
 	}
 	for i, match := range matchers {
-		var found []candidate
-		for _, c := range all {
-			if match(c) {
-				found = append(found, c)
+		if found := filter(all, match); len(found) > 0 {
+			if i == 0 && found[0].id == q.Ref {
+				q.Attempt = nil // a full id is exact
 			}
+			return s.choose(kind, found, q)
 		}
-		if len(found) == 0 {
-			continue
-		}
-		if i == 0 && found[0].id == q.Ref {
-			q.Attempt = nil // a full id is exact
-		}
-		return s.choose(kind, found, q)
 	}
-	return candidate{}, s.notFound(kind, q.Ref)
+	return object{}, s.notFound(kind, q.Ref)
 }
 
-// choose decides between candidates that one reading of the reference found.
-func (s *snapshot) choose(kind candidateKind, found []candidate, q Query) (candidate, error) {
+// choose decides between objects that one reading of the reference found.
+func (s *snapshot) choose(kind objectKind, found []object, q Query) (object, error) {
+	isRunning := func(o object) bool { return o.running }
 	pool := found
 	if q.Attempt != nil {
-		pool = keep(found, func(c candidate) bool { return c.attempt == *q.Attempt })
+		pool = filter(found, func(o object) bool { return o.attempt == *q.Attempt })
 		if len(pool) == 0 {
-			return candidate{}, noAttempt(kind, q, found)
+			var have []string
+			for _, o := range found {
+				have = append(have, fmt.Sprint(o.attempt))
+			}
+			return object{}, &Error{
+				Code: codes.NotFound, text: fmt.Sprintf("%s %q has no attempt %d", kind.name, q.Ref, *q.Attempt),
+				hint: "there is attempt " + strings.Join(have, ", "),
+			}
 		}
-	}
-	running := keep(pool, func(c candidate) bool { return c.running })
-	if q.Attempt == nil && q.Want != Any && len(running) > 0 {
+	} else if running := filter(pool, isRunning); q.Want != Any && len(running) > 0 {
 		pool = running
 	}
 	if distinct(pool) > 1 {
-		return candidate{}, s.ambiguous(kind, q.Ref, pool)
+		return object{}, s.ambiguous(kind, q.Ref, pool)
 	}
 	// One name, but several pods of that name can live at once: a pod that
 	// was recreated while the old one ends is one, two made by hand are two.
-	if live := keep(pool, func(c candidate) bool { return c.running }); distinctUID(live) > 1 {
-		return candidate{}, s.ambiguous(kind, q.Ref, live)
+	uids := map[string]bool{}
+	running := filter(pool, isRunning)
+	for _, o := range running {
+		uids[o.podUID] = true
+	}
+	if len(uids) > 1 {
+		return object{}, s.ambiguous(kind, q.Ref, running)
 	}
 	if q.Want == Running && !pool[0].running {
-		return candidate{}, s.notRunning(kind, q.Ref, pool[0])
+		return object{}, s.notRunning(kind, q.Ref, pool[0])
 	}
 	return pool[0], nil
 }
 
-func newestFirst(c []candidate) {
-	slices.SortStableFunc(c, func(a, b candidate) int {
-		return cmp.Or(cmp.Compare(b.created, a.created), cmp.Compare(b.attempt, a.attempt), cmp.Compare(a.id, b.id))
-	})
-}
-
-func keep(in []candidate, f func(candidate) bool) []candidate {
-	var out []candidate
-	for _, c := range in {
-		if f(c) {
-			out = append(out, c)
+func filter(in []object, match matcher) []object {
+	var out []object
+	for _, o := range in {
+		if match(o) {
+			out = append(out, o)
 		}
 	}
 	return out
 }
 
-// distinct counts different containers or pods; attempts of one count once.
-func distinct(in []candidate) int {
+// distinct counts different containers or pods; the attempts of a container and the
+// sandboxes of a pod count once.
+func distinct(in []object) int {
 	seen := map[string]bool{}
-	for _, c := range in {
-		key := c.identity()
-		if c.podName == "" {
-			key += c.podUID
+	for _, o := range in {
+		key := strings.Join(o.names(), "\x00")
+		if o.podName == "" {
+			key += o.podUID
 		}
 		seen[key] = true
 	}
 	return len(seen)
 }
 
-func distinctUID(in []candidate) int {
-	seen := map[string]bool{}
-	for _, c := range in {
-		seen[c.podUID] = true
-	}
-	return len(seen)
-}
-
-// notFound is the error for a reference that nothing answers to. It suggests
+// notFound is the error for a reference that nothing matches. It suggests
 // the name that was most likely meant.
-func (s *snapshot) notFound(kind candidateKind, ref string) error {
-	hint := fmt.Sprintf("`crishim %s` lists them", kind.verb)
+func (s *snapshot) notFound(kind objectKind, ref string) error {
+	hint := fmt.Sprintf("`crishim %s` lists them", kind.list)
 	if pods := s.podsFor(kind, ref); len(pods) > 0 {
 		hint = fmt.Sprintf("%s is a pod, and has none", clean(ref))
-		if slices.ContainsFunc(s.containers, func(c candidate) bool { return c.container.GetPodSandboxId() == pods[0].id }) {
+		if slices.ContainsFunc(s.containers, func(o object) bool { return o.container.GetPodSandboxId() == pods[0].id }) {
 			hint = fmt.Sprintf("%s is a pod; `crishim ps -a --pod %[1]s` lists its containers", clean(ref))
 		}
 	} else if best := suggest.Closest(ref, s.referencesLike(kind, ref)); best != "" {
@@ -240,10 +239,10 @@ func (s *snapshot) notFound(kind candidateKind, ref string) error {
 
 // podsFor are the sandboxes that a reference would have stood for where it was
 // taken for a container's.
-func (s *snapshot) podsFor(kind candidateKind, ref string) []candidate {
+func (s *snapshot) podsFor(kind objectKind, ref string) []object {
 	if kind == containerKind && strings.Count(ref, "/") < 2 {
-		for _, match := range s.podMatchers(ref) {
-			if found := keep(s.pods, match); len(found) > 0 {
+		for _, match := range podMatchers(ref) {
+			if found := filter(s.pods, match); len(found) > 0 {
 				return found
 			}
 		}
@@ -252,94 +251,65 @@ func (s *snapshot) podsFor(kind candidateKind, ref string) []candidate {
 }
 
 // referencesLike are the names with as many parts as ref that stand for something.
-func (s *snapshot) referencesLike(kind candidateKind, ref string) []string {
-	var names []string
+func (s *snapshot) referencesLike(kind objectKind, ref string) []string {
 	all := s.pods
 	if kind == containerKind {
 		all = append(slices.Clone(s.containers), s.pods...) // a pod's name stands for its container
 	}
-	for _, c := range all {
-		parts := []string{c.namespace, c.podName}
-		if c.container != nil {
-			parts = append(parts, c.name)
-		}
+	var references []string
+	for _, o := range all {
+		parts := o.names()
 		if n := strings.Count(ref, "/") + 1; n <= len(parts) && parts[len(parts)-n] != "" && parts[len(parts)-1] != "" {
-			names = append(names, strings.Join(parts[len(parts)-n:], "/"))
+			references = append(references, strings.Join(parts[len(parts)-n:], "/"))
 		}
 	}
-	return names
+	return references
 }
 
 // ambiguous lists what a reference could mean, with what tells it apart.
-func (s *snapshot) ambiguous(kind candidateKind, ref string, found []candidate) error {
+func (s *snapshot) ambiguous(kind objectKind, ref string, found []object) error {
 	var b strings.Builder
 	tw := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	n := uniqueLength(found)
-	for _, c := range found {
-		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\n", clean(c.id[:min(n, len(c.id))]), clean(c.path()), c.state, age(s.now, c.created))
+	for _, o := range found {
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\n", clean(o.id[:min(n, len(o.id))]), clean(o.path()), o.state, age(s.now, o.created))
 	}
 	_ = tw.Flush() // a strings.Builder takes everything
 	hint := "give one of these ids"
 	if distinct(found) == len(found) {
-		hint = fmt.Sprintf("give one of these ids, or a longer name such as %s", clean(found[0].path()))
+		hint += ", or a longer name such as " + clean(found[0].path())
 	}
 	return &Error{
-		Code: codes.FailedPrecondition, text: fmt.Sprintf("%q is ambiguous: %d %ss match:", ref, len(found), kind.name), list: strings.Split(strings.TrimRight(b.String(), "\n"), "\n"),
-		hint: hint,
+		Code: codes.FailedPrecondition, text: fmt.Sprintf("%q is ambiguous: %d %ss match:", ref, len(found), kind.name),
+		list: strings.Split(strings.TrimRight(b.String(), "\n"), "\n"), hint: hint,
 	}
-}
-
-// path is the longest name of a candidate.
-func (c candidate) path() string {
-	parts := []string{c.namespace, c.podName}
-	if c.container != nil {
-		parts = append(parts, c.name)
-	}
-	for len(parts) > 1 && parts[0] == "" {
-		parts = parts[1:]
-	}
-	return strings.Join(parts, "/")
 }
 
 // uniqueLength is how much of the ids tells them apart, 13 at least, which
 // is what tables show.
-func uniqueLength(found []candidate) int {
+func uniqueLength(found []object) int {
 	n := 13
 	for i, a := range found {
 		for _, b := range found[i+1:] {
-			k := 0
-			for k < len(a.id) && k < len(b.id) && a.id[k] == b.id[k] {
-				k++
+			for strings.HasPrefix(b.id, a.id[:min(n, len(a.id))]) && n <= len(a.id) {
+				n++
 			}
-			n = max(n, k+1)
 		}
 	}
 	return n
 }
 
-func (s *snapshot) notRunning(kind candidateKind, ref string, c candidate) error {
+func (s *snapshot) notRunning(kind objectKind, ref string, o object) error {
 	hint := ""
-	if kind == containerKind && c.state == "created" {
+	if kind == containerKind && o.state == "created" {
 		hint = "`crishim start " + clean(ref) + "` starts it"
 	} else if kind == containerKind {
 		hint = "`crishim logs " + clean(ref) + "` shows why it ended"
 	}
 	return &Error{
 		Code: codes.FailedPrecondition,
-		text: fmt.Sprintf("%s %q is not %s: its state is %s, created %s ago", kind.name, ref, kind.running, c.state, age(s.now, c.created)),
+		text: fmt.Sprintf("%s %q is not %s: its state is %s, created %s ago", kind.name, ref, kind.running, o.state, age(s.now, o.created)),
 		hint: hint,
-	}
-}
-
-func noAttempt(kind candidateKind, q Query, found []candidate) error {
-	var have []string
-	for _, c := range found {
-		have = append(have, fmt.Sprint(c.attempt))
-	}
-	return &Error{
-		Code: codes.NotFound,
-		text: fmt.Sprintf("%s %q has no attempt %d", kind.name, q.Ref, *q.Attempt),
-		hint: "there is attempt " + strings.Join(have, ", "),
 	}
 }
 
@@ -360,14 +330,4 @@ func age(now time.Time, created int64) string {
 	default:
 		return fmt.Sprintf("%dd", int(d.Hours()/24))
 	}
-}
-
-// clean keeps what a runtime sent from driving the terminal.
-func clean(s string) string {
-	return strings.Map(func(r rune) rune {
-		if isControl(r) || r >= 0x80 && r < 0xa0 {
-			return '?'
-		}
-		return r
-	}, s)
 }

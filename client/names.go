@@ -2,17 +2,19 @@ package client
 
 import (
 	"context"
+	"fmt"
+	"slices"
 	"strings"
 
 	"golang.org/x/sync/errgroup"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Want says which attempt of a container, or sandbox of a pod, a name stands for.
+// Want is which attempt of a container, or sandbox of a pod, a name stands for.
 type Want int
 
 const (
-	// Any takes the newest, in whatever state.
+	// Any takes the newest, whatever its state.
 	Any Want = iota
 	// Running takes the running one and refuses when none runs.
 	Running
@@ -27,7 +29,7 @@ const Last = "@last"
 type Query struct {
 	Ref  string
 	Want Want
-	// Attempt asks for this attempt instead of what Want says.
+	// Attempt asks for this attempt and overrides Want.
 	Attempt *uint32
 }
 
@@ -38,45 +40,34 @@ func (c *Conn) Container(ctx context.Context, ref string, want Want) (*runtimeap
 	return c.FindContainer(ctx, Query{Ref: ref, Want: want})
 }
 
-// Pod finds the pod that a reference stands for: full id, name,
-// namespace/name or a unique prefix of an id, tried in that order.
-func (c *Conn) Pod(ctx context.Context, ref string, want Want) (*runtimeapi.PodSandbox, error) {
-	return c.FindPod(ctx, Query{Ref: ref, Want: want})
-}
-
 // FindContainer is Container with a query.
 func (c *Conn) FindContainer(ctx context.Context, q Query) (*runtimeapi.Container, error) {
-	if err := checkRef("container", q.Ref); err != nil {
+	if err := checkRef(containerKind, q.Ref); err != nil {
 		return nil, err
 	}
 	s, err := c.snapshotFor(ctx, q.Ref)
 	if err != nil {
 		return nil, err
 	}
-	found, err := s.find(containerKind, s.containerMatchers(q.Ref), q)
-	if err != nil {
-		return nil, withSkipped(err, c.runtime.skipped)
-	}
-	return found.container, nil
+	found, err := s.find(containerKind, q)
+	return found.container, withSkipped(err, c.runtime.skipped)
 }
 
-// FindPod is Pod with a query.
-func (c *Conn) FindPod(ctx context.Context, q Query) (*runtimeapi.PodSandbox, error) {
-	if err := checkRef("pod", q.Ref); err != nil {
+// Pod finds the pod that a reference stands for: full id, name,
+// namespace/name or a unique prefix of an id, tried in that order.
+func (c *Conn) Pod(ctx context.Context, ref string, want Want) (*runtimeapi.PodSandbox, error) {
+	if err := checkRef(podKind, ref); err != nil {
 		return nil, err
 	}
 	s, err := c.snapshot(ctx, false)
 	if err != nil {
 		return nil, err
 	}
-	found, err := s.find(podKind, s.podMatchers(q.Ref), q)
-	if err != nil {
-		return nil, withSkipped(err, c.runtime.skipped)
-	}
-	return found.pod, nil
+	found, err := s.find(podKind, Query{Ref: ref, Want: want})
+	return found.pod, withSkipped(err, c.runtime.skipped)
 }
 
-// AttemptsOf are the containers of one name in a pod, in whichever of its
+// AttemptsOf lists the containers of one name in a pod, in whichever of its
 // sandboxes: a runtime tells them apart by their attempt alone.
 func (c *Conn) AttemptsOf(ctx context.Context, pod *runtimeapi.PodSandbox, name string) ([]*runtimeapi.Container, error) {
 	s, err := c.snapshot(ctx, true)
@@ -95,39 +86,28 @@ func (c *Conn) AttemptsOf(ctx context.Context, pod *runtimeapi.PodSandbox, name 
 	return attempts, nil
 }
 
-func checkRef(what, ref string) error {
+func checkRef(kind objectKind, ref string) error {
 	reason := ""
 	parts := strings.Split(ref, "/")
 	switch {
 	case ref == "":
-		reason = "is empty"
+		reason = "must not be empty"
 	case strings.ContainsFunc(ref, isControl):
-		reason = "contains control characters"
-	case len(parts) > 3 || what == "pod" && len(parts) > 2:
-		reason = "has too many parts"
-	}
-	for _, p := range parts {
-		if p == "" && reason == "" {
-			reason = "has an empty part"
-		}
-	}
-	if reason == "" {
+		reason = "must not contain control characters"
+	case len(parts) > kind.parts:
+		reason = fmt.Sprintf("must have at most %d parts", kind.parts)
+	case slices.Contains(parts, ""):
+		reason = "must not have an empty part"
+	default:
 		return nil
 	}
-	forms := "an id, a name, pod/container or namespace/pod/container"
-	if what == "pod" {
-		forms = "an id, a name or namespace/name"
-	}
-	return &SyntaxError{What: what, Text: ref, Reason: reason, hint: "give " + forms}
+	return &SyntaxError{What: kind.name, Text: ref, Reason: reason, hint: "give " + kind.forms}
 }
 
-// fullID is the length of the ids that every runtime gives out.
-const fullID = 64
-
-// IsFullID reports whether a reference looks like a whole id. A request may then be
-// made with it at once, and what it stands for be looked up when that fails.
+// IsFullID reports whether a reference looks like a whole id, as every runtime makes them. A
+// request may then be made with it at once, and what it stands for be looked up when that fails.
 func IsFullID(ref string) bool {
-	return len(ref) == fullID && strings.Trim(ref, "0123456789abcdef") == ""
+	return len(ref) == 64 && strings.Trim(ref, "0123456789abcdef") == ""
 }
 
 // snapshotFor is the snapshot that a container's reference is looked up in. For a full
@@ -149,7 +129,7 @@ func (c *Conn) snapshotFor(ctx context.Context, ref string) (*snapshot, error) {
 	return s, nil
 }
 
-// snapshot asks for all pods and, where they matter, all containers at once.
+// snapshot lists all pods and, where they matter, all containers at the same time.
 func (c *Conn) snapshot(ctx context.Context, containers bool) (*snapshot, error) {
 	s := &snapshot{now: c.now()}
 	g, gctx := errgroup.WithContext(ctx)

@@ -167,7 +167,6 @@ func TestPodNames(t *testing.T) {
 		{"name in two namespaces", client.Query{Ref: "web"}, "", codes.FailedPrecondition, `"web" is ambiguous: 2 pods match`},
 		{"with namespace", client.Query{Ref: "prod/web"}, "prod/web", 0, ""},
 		{"sandboxes of one pod", client.Query{Ref: "box"}, "box 1", 0, ""},
-		{"an older sandbox", client.Query{Ref: "box", Attempt: n(0)}, "box 0", 0, ""},
 		{"made anew", client.Query{Ref: "set-0", Want: client.Running}, "set new", 0, ""},
 		{"twins", client.Query{Ref: "prod/twin"}, "", codes.FailedPrecondition, "is ambiguous: 2 pods match"},
 		{"dead", client.Query{Ref: "job"}, "job", 0, ""},
@@ -178,7 +177,7 @@ func TestPodNames(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			p, err := z.FindPod(t.Context(), tt.q)
+			p, err := z.Pod(t.Context(), tt.q.Ref, tt.q.Want)
 			z.check(t, p.GetId(), err, tt.want, tt.code, tt.text)
 		})
 	}
@@ -256,54 +255,6 @@ func TestMalformedReferences(t *testing.T) {
 	}
 	if got := s.Methods(); len(got) != 1 {
 		t.Errorf("the runtime was asked: %v", got)
-	}
-}
-
-func TestImageNames(t *testing.T) {
-	t.Parallel()
-	s := stubcri.Start(t, stubcri.Options{})
-	busybox := s.AddImage("busybox:1.36", "registry.example:5000/tools/busybox:1")
-	nginx := s.AddImage("nginx")
-	bare := s.AddImage("old")
-	s.Image("old", func(img *runtimeapi.Image) {
-		img.RepoTags, img.RepoDigests = []string{"old:short"}, nil // as docker says it
-	})
-	c := connect(t, client.Options{RuntimeEndpoint: s.Endpoint})
-	hex := strings.TrimPrefix(busybox, "sha256:")
-	for ref, want := range map[string]string{
-		busybox: busybox, hex: busybox, hex[:12]: busybox, "sha256:" + hex[:8]: busybox,
-		"busybox:1.36": busybox, "docker.io/library/busybox:1.36": busybox, "registry.example:5000/tools/busybox:1": busybox,
-		"busybox@sha256:" + hex: busybox, "busybox:1.36@sha256:" + hex: busybox,
-		"nginx": nginx, "nginx:latest": nginx, "old:short": bare, "docker.io/library/old:short": bare,
-	} {
-		got, err := c.FindImage(t.Context(), ref)
-		if err != nil || got.GetId() != want {
-			t.Errorf("%s: got %v, %v", ref, got.GetId(), err)
-		}
-	}
-	for ref, code := range map[string]codes.Code{"busybox": codes.NotFound, "nosuch": codes.NotFound, "sha256:": codes.NotFound} {
-		if got, err := c.FindImage(t.Context(), ref); status.Code(err) != code {
-			t.Errorf("%s: got %v, %v", ref, got, err)
-		}
-	}
-}
-
-func TestAmbiguousImagePrefix(t *testing.T) {
-	t.Parallel()
-	s := stubcri.Start(t, stubcri.Options{})
-	first := map[byte]bool{}
-	var shared string
-	for i := 0; shared == ""; i++ {
-		d := strings.TrimPrefix(s.AddImage(fmt.Sprintf("image-%d", i)), "sha256:")[0]
-		if first[d] {
-			shared = string(d)
-		}
-		first[d] = true
-	}
-	c := connect(t, client.Options{RuntimeEndpoint: s.Endpoint})
-	_, err := c.FindImage(t.Context(), shared)
-	if status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), "is ambiguous: 2 images match:\n") {
-		t.Errorf("got %v", err)
 	}
 }
 

@@ -134,27 +134,6 @@ func (c *Conn) pullReporting(ctx context.Context, image string, auth *runtimeapi
 	}
 }
 
-// EngineLogs gives the log records that the engine has to each. It works where
-// the log's file cannot be read, as with an engine on another host.
-func (c *Conn) EngineLogs(ctx context.Context, r *api.ContainerLogsRequest, each func(*api.LogRecord) error) error {
-	s, err := c.private().ContainerLogs(ctx, r)
-	if err != nil {
-		return c.privateError(err)
-	}
-	for {
-		rec, err := s.Recv()
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return c.privateError(err)
-		}
-		if err := each(rec); err != nil {
-			return err
-		}
-	}
-}
-
 // HasPrivate reports whether the runtime is crishim's own shim.
 func (c *Conn) HasPrivate(ctx context.Context) bool {
 	_, err := c.StatPath(ctx, "", "") // of no container: refused at once where the call is known

@@ -14,8 +14,8 @@ import (
 // signs, and people must be able to select by them.
 type Selector []requirement
 
-// requirement is a label that must be there, with one of the values if there are any; or
-// the contrary.
+// requirement is a label that must be there, with one of the values if there are any; or,
+// with not, the opposite.
 type requirement struct {
 	key    string
 	values []string
@@ -95,11 +95,11 @@ func setSyntax(before string) bool {
 
 func parseRequirement(s string) (r requirement, reason string) {
 	if s == "" {
-		return r, "has an empty part"
+		return r, "must not have an empty part"
 	}
 	if before, list, ok := strings.Cut(s, "("); ok && setSyntax(before) {
 		if list, ok = strings.CutSuffix(list, ")"); !ok {
-			return r, "has no closing parenthesis"
+			return r, "must have a closing parenthesis"
 		}
 		f := strings.Fields(before)
 		r.key, r.not = f[0], f[1] == "notin"
@@ -124,9 +124,9 @@ func parseRequirement(s string) (r requirement, reason string) {
 func checkKey(key string) string {
 	switch {
 	case key == "":
-		return "has a part without a key"
+		return "each part must have a key"
 	case strings.ContainsFunc(key, func(r rune) bool { return unicode.IsSpace(r) || isControl(r) || strings.ContainsRune("()!<>", r) }):
-		return fmt.Sprintf("has the key %q, which cannot be", key)
+		return fmt.Sprintf("invalid key %q", key)
 	}
 	return ""
 }

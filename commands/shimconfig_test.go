@@ -121,7 +121,7 @@ func TestSettingsOfTheShimThatAreWrong(t *testing.T) {
 		"ps --network-plugin kubenet":                                    "kubenet needs the pod CIDR",
 		"ps --shim-config /nonexistent":                                  "--shim-config: open /nonexistent",
 		"ps --shim-config " + c.file("bad.yaml", "nosuch: 1"):            `there is no flag "nosuch"`,
-		"ps --config " + c.file("config.yaml", "network-plugin: calico"): "network-plugin must be bridge, cni or kubenet",
+		"ps --config " + c.file("config.yaml", "network-plugin: calico"): `invalid network-plugin "calico": must be bridge, cni or kubenet`,
 		"--network-plugin cni serve":                                     "put it behind serve",
 		"serve --shim-config x":                                          "serve takes its settings from --config-file",
 	} {

@@ -53,7 +53,7 @@ func TestUsageErrors(t *testing.T) {
 		{"images --filter dangling=x", 2, `invalid --filter "dangling=x": must be dangling=true or dangling=false`},
 		{"-t soon ps", 2, `invalid --timeout "soon": must be a number of seconds or a duration such as 5s or 1m30s`},
 		{"ps --timeout soon", 2, `invalid --timeout "soon": must be a number of seconds or a duration such as 5s or 1m30s`},
-		{"-r foo://x ps", 2, `endpoint "foo://x" has the unknown scheme "foo"`},
+		{"-r foo://x ps", 2, `invalid endpoint "foo://x": unknown scheme "foo"`},
 		{"-r= ps", 2, `invalid --runtime-endpoint "": must not be empty`},
 		{"logs --tail x web", 2, `invalid --tail "x": must be a number`},
 		{"logs -n x web", 2, `invalid --tail "x": must be a number`},
@@ -153,7 +153,7 @@ func TestUsageErrorIsThreeLinesAtMost(t *testing.T) {
 	c.run("ps", "--nmae", "x").want(t, 2, "",
 		"crishim: unknown flag \"--nmae\"\nusage: crishim ps [options]\nhint: did you mean --name?\n")
 	c.run("ps", "--selector", "app in (a").want(t, 2, "",
-		"crishim: invalid --selector \"app in (a\": has no closing parenthesis\nusage: crishim ps [options]\nhint: use k=v, k!=v, k in (a,b), k notin (a,b), k or !k, separated by commas\n")
+		"crishim: invalid --selector \"app in (a\": must have a closing parenthesis\nusage: crishim ps [options]\nhint: use k=v, k!=v, k in (a,b), k notin (a,b), k or !k, separated by commas\n")
 	c.run("verison").want(t, 2, "", "crishim: unknown command \"verison\"\nhint: did you mean crishim version?\n")
 }
 
