@@ -13,8 +13,8 @@ import (
 	"github.com/containernetworking/plugins/pkg/ns"
 )
 
-// Bridge leaves the network to the engine: its default bridge connects the
-// sandbox and publishes its ports.
+// Bridge leaves the network to the engine (dockershim: NoopNetworkPlugin): its default bridge
+// connects the sandbox when it starts and publishes its ports.
 type Bridge struct {
 	// Hairpin lets a pod reach itself through its own host port or service
 	// where the engine does not run a proxy for that.
@@ -23,17 +23,14 @@ type Bridge struct {
 
 var _ Plugin = Bridge{}
 
-// Name implements Plugin.
-func (Bridge) Name() string { return NameBridge }
+func (Bridge) Name() string                                           { return NameBridge }
+func (Bridge) Mode() string                                           { return "default" }
+func (Bridge) Publishes() bool                                        { return true }
+func (Bridge) TearDown(context.Context, Pod) error                    { return nil }
+func (Bridge) Addresses(_ context.Context, pod Pod) ([]string, error) { return pod.Engine, nil }
+func (Bridge) Status(context.Context) error                           { return nil }
 
-// Mode implements Plugin.
-func (Bridge) Mode() string { return "default" }
-
-// Publishes implements Plugin.
-func (Bridge) Publishes() bool { return true }
-
-// SetUp has only the hairpin to do: the engine connected the sandbox when it
-// started.
+// SetUp sets the hairpin mode.
 func (b Bridge) SetUp(_ context.Context, pod Pod) error {
 	if !b.Hairpin || pod.NetNS == "" {
 		return nil
@@ -48,17 +45,8 @@ func (b Bridge) SetUp(_ context.Context, pod Pod) error {
 	return nil
 }
 
-// TearDown has nothing to do: the engine disconnects what it stops.
-func (Bridge) TearDown(context.Context, Pod) error { return nil }
-
-// Addresses are those that the engine gave.
-func (Bridge) Addresses(_ context.Context, pod Pod) ([]string, error) { return pod.Engine, nil }
-
-// Status is never an error: the bridge is there when the engine is.
-func (Bridge) Status(context.Context) error { return nil }
-
-// peerIndex returns the index of the other end of a pod's interface. The kernel is
-// asked inside the namespace: a /sys that tells would be one of the pod's files.
+// peerIndex returns the index of the other end of a pod's interface. It asks the kernel inside
+// the namespace, because /sys there would be the pod's.
 func peerIndex(netns, name string) (peer int, err error) {
 	err = ns.WithNetNSPath(netns, func(ns.NetNS) error {
 		answer, err := syscall.NetlinkRIB(syscall.RTM_GETLINK, syscall.AF_UNSPEC)
@@ -99,8 +87,8 @@ func peerIndex(netns, name string) (peer int, err error) {
 	return peer, nil
 }
 
-// setHairpin lets the bridge send a pod's frames back to the port that they came
-// from, which is the host's interface with this index.
+// setHairpin lets the bridge send a pod's frames back to the port that they came from: the
+// host's interface with this index.
 func setHairpin(root string, peer int) error {
 	indexes, err := filepath.Glob(filepath.Join(root, "sys/class/net/*/ifindex"))
 	if err != nil {

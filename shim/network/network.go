@@ -1,36 +1,35 @@
-// Package network gives pods their network. A Plugin sets up and tears down
-// what the engine does not do by itself; Bridge and Host have nothing to do,
-// because the engine does all of it.
+// Package network connects pods. A Plugin does what the engine does not do by itself: with
+// Host nothing, with Bridge hardly anything.
 package network
 
 import (
+	"cmp"
 	"context"
 	"time"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Names of plugins as they stand in a sandbox's labels.
+// Names of plugins in a sandbox's labels.
 const (
 	NameBridge = "bridge"
 	NameHost   = "host"
 	NameCNI    = "cni"
 )
 
-// Pod is what a plugin may want to know of a sandbox.
+// Pod describes a sandbox to plugins.
 type Pod struct {
 	ID          string
 	Metadata    *runtimeapi.PodSandboxMetadata
 	Annotations map[string]string
 	Ports       []*runtimeapi.PortMapping
-	NetNS       string   // path of the network namespace, for the length of the call; "" once the sandbox has ended
-	Engine      []string // addresses that the engine gave the sandbox
+	NetNS       string   // path of the network namespace, valid during the call; "" when the sandbox has ended
+	Engine      []string // addresses from the engine
 }
 
 // Plugin is one way to connect pods.
 type Plugin interface {
-	// Name is kept in the sandbox's labels, so that the plugin that set a pod
-	// up also tears it down.
+	// Name is in the sandbox's labels: the plugin that set a pod up also tears it down.
 	Name() string
 	// Mode is the engine's network mode for sandboxes.
 	Mode() string
@@ -46,22 +45,19 @@ type Plugin interface {
 	Status(ctx context.Context) error
 }
 
-// Checker is a Plugin that can tell whether a pod's network is as it left it.
+// Checker is a Plugin that can check whether a pod's network is as it set it up.
 type Checker interface {
 	Check(ctx context.Context, pod Pod) error
 }
 
-// Plugins are the ones a shim has at hand.
+// Plugins are those of a shim (dockershim: PluginManager).
 type Plugins struct {
-	// Default connects new pods.
-	Default Plugin
-	// Choose, where it is set, picks the plugin of a new pod instead.
-	Choose func(ctx context.Context) Plugin
-	// Others are for pods that were set up otherwise.
-	Others []Plugin
+	Default Plugin                           // for new pods
+	Choose  func(ctx context.Context) Plugin // instead of Default, where it is set
+	Others  []Plugin                         // for existing pods
 }
 
-// ForNew picks the plugin of a sandbox that is to be made.
+// ForNew returns the plugin of a new sandbox.
 func (p Plugins) ForNew(ctx context.Context, host bool) Plugin {
 	switch {
 	case host:
@@ -72,18 +68,15 @@ func (p Plugins) ForNew(ctx context.Context, host bool) Plugin {
 	return p.Default
 }
 
-// ForExisting picks the plugin of a sandbox by the name in its labels or, where
-// another shim made it, by the engine's network mode.
+// ForExisting returns the plugin of a sandbox by the name in its labels. Other shims write
+// none: what is not on the host's network and not on one of the engine's went through CNI.
 func (p Plugins) ForExisting(name, mode string) Plugin {
 	if name == "" {
-		name = nameOfMode(mode)
+		name = cmp.Or(map[string]string{"host": NameHost, "none": NameCNI}[mode], NameBridge)
 	}
-	if name == p.Default.Name() {
-		return p.Default
-	}
-	for _, other := range p.Others {
-		if other.Name() == name {
-			return other
+	for _, plugin := range append([]Plugin{p.Default}, p.Others...) {
+		if plugin.Name() == name {
+			return plugin
 		}
 	}
 	if name == NameHost {
@@ -92,50 +85,24 @@ func (p Plugins) ForExisting(name, mode string) Plugin {
 	return Bridge{}
 }
 
-// nameOfMode returns how dockershim and cri-dockerd connected a pod: what is not
-// on the host's network and not on one of the engine's went through CNI.
-func nameOfMode(mode string) string {
-	switch mode {
-	case "host":
-		return NameHost
-	case "none":
-		return NameCNI
-	}
-	return NameBridge
-}
-
 // Host is for pods that use the network of the node. A kubelet knows the node's
 // addresses itself, so the pod has none of its own.
 type Host struct{}
 
 var _ Plugin = Host{}
 
-// Name implements Plugin.
-func (Host) Name() string { return NameHost }
-
-// Mode implements Plugin.
-func (Host) Mode() string { return "host" }
-
-// Publishes is false: every port of the pod is a port of the node.
-func (Host) Publishes() bool { return false }
-
-// SetUp has nothing to do.
-func (Host) SetUp(context.Context, Pod) error { return nil }
-
-// TearDown has nothing to do.
-func (Host) TearDown(context.Context, Pod) error { return nil }
-
-// Addresses is empty.
+func (Host) Name() string                                     { return NameHost }
+func (Host) Mode() string                                     { return "host" }
+func (Host) Publishes() bool                                  { return false } // each port of the pod is one of the node
+func (Host) SetUp(context.Context, Pod) error                 { return nil }
+func (Host) TearDown(context.Context, Pod) error              { return nil }
 func (Host) Addresses(context.Context, Pod) ([]string, error) { return nil, nil }
+func (Host) Status(context.Context) error                     { return nil }
 
-// Status is never an error.
-func (Host) Status(context.Context) error { return nil }
-
-// Observe is told of every call to a plugin under the operation's name that
-// dockershim's metrics used, how long it took and how it ended.
+// Observe receives every call to a plugin, with the operation's name in dockershim's metrics.
 type Observe func(operation string, took time.Duration, err error)
 
-// Observed are the same plugins, observed.
+// Observed returns the same plugins with an observer.
 func (p Plugins) Observed(observe Observe) Plugins {
 	out := Plugins{Default: observed{p.Default, observe}}
 	if p.Choose != nil {
@@ -152,7 +119,6 @@ type observed struct {
 	observe Observe
 }
 
-// SetUp implements Plugin.
 func (o observed) SetUp(ctx context.Context, pod Pod) error {
 	start := time.Now()
 	err := o.Plugin.SetUp(ctx, pod)
@@ -160,7 +126,6 @@ func (o observed) SetUp(ctx context.Context, pod Pod) error {
 	return err
 }
 
-// TearDown implements Plugin.
 func (o observed) TearDown(ctx context.Context, pod Pod) error {
 	start := time.Now()
 	err := o.Plugin.TearDown(ctx, pod)
@@ -168,7 +133,6 @@ func (o observed) TearDown(ctx context.Context, pod Pod) error {
 	return err
 }
 
-// Addresses implements Plugin.
 func (o observed) Addresses(ctx context.Context, pod Pod) ([]string, error) {
 	start := time.Now()
 	addresses, err := o.Plugin.Addresses(ctx, pod)
@@ -176,7 +140,7 @@ func (o observed) Addresses(ctx context.Context, pod Pod) ([]string, error) {
 	return addresses, err
 }
 
-// Check implements Checker; a plugin that cannot check finds nothing wrong.
+// Check finds nothing wrong with a plugin that cannot check.
 func (o observed) Check(ctx context.Context, pod Pod) error {
 	c, ok := o.Plugin.(Checker)
 	if !ok {

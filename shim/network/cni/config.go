@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/containerd/errdefs"
@@ -14,9 +15,8 @@ import (
 	"github.com/crishim/crishim/shim/network"
 )
 
-// load returns the configuration for new pods: the first in the order of file
-// names that can be read. What is wrong with the others before it is only said
-// when none is left.
+// load returns the configuration for new pods: the first valid one in the order of file
+// names (dockershim: getDefaultCNINetwork).
 func (p *Plugin) load() (*libcni.NetworkConfigList, error) {
 	if p.options.Kubenet != nil {
 		return p.options.Kubenet.list(p.cidr())
@@ -50,23 +50,20 @@ func read(file string) (list *libcni.NetworkConfigList, err error) {
 		}
 		list, err = libcni.ConfListFromConf(single) //nolint:staticcheck // the same
 	}
-	if err == nil && len(list.Plugins) == 0 {
+	switch {
+	case err != nil:
+		return nil, err
+	case len(list.Plugins) == 0:
 		return nil, errors.New("the configuration names no plugins")
-	}
-	if err == nil && list.Name == "" { // no plugin would take it
+	case list.Name == "": // no plugin would take it
 		return nil, errors.New("the configuration has no name")
 	}
-	return list, err
+	return list, nil
 }
 
-// wants reports whether a plugin of the list has asked for a capability.
+// wants reports whether a plugin of the list asks for a capability.
 func wants(list *libcni.NetworkConfigList, capability string) bool {
-	for _, plugin := range list.Plugins {
-		if plugin.Network.Capabilities[capability] {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(list.Plugins, func(p *libcni.PluginConfig) bool { return p.Network.Capabilities[capability] })
 }
 
 // Capabilities that plugins may ask for.
@@ -76,18 +73,27 @@ const (
 	capBandwidth = "bandwidth"
 )
 
-// Annotations that bound a pod's traffic, in bits per second.
+// Annotations that limit a pod's traffic, in bits per second.
 const (
 	annotationIngress = "kubernetes.io/ingress-bandwidth"
 	annotationEgress  = "kubernetes.io/egress-bandwidth"
 )
 
-// runtimeConf is what plugins are told about a pod. libcni hands a capability
-// only to the plugins that asked for it.
+// runtimeConf returns what plugins get about a pod (dockershim: buildCNIRuntimeConf). libcni
+// passes a capability only to the plugins that ask for it.
 func (p *Plugin) runtimeConf(pod network.Pod) (*libcni.RuntimeConf, error) {
 	rates, err := bandwidth(pod.Annotations)
 	if err != nil {
 		return nil, err
+	}
+	mappings := []map[string]any{}
+	for _, m := range pod.Ports {
+		if m.GetHostPort() != 0 {
+			mappings = append(mappings, map[string]any{
+				"hostPort": m.GetHostPort(), "containerPort": m.GetContainerPort(),
+				"protocol": strings.ToLower(m.GetProtocol().String()), "hostIP": m.GetHostIp(),
+			})
+		}
 	}
 	rt := &libcni.RuntimeConf{
 		ContainerID: pod.ID,
@@ -100,7 +106,7 @@ func (p *Plugin) runtimeConf(pod network.Pod) (*libcni.RuntimeConf, error) {
 			{"K8S_POD_INFRA_CONTAINER_ID", pod.ID},
 			{"K8S_POD_UID", pod.Metadata.GetUid()},
 		},
-		CapabilityArgs: map[string]any{capPorts: portMappings(pod)},
+		CapabilityArgs: map[string]any{capPorts: mappings},
 	}
 	if cidr := p.cidr(); cidr != "" {
 		rt.CapabilityArgs[capRanges] = ipRanges(cidr)
@@ -111,21 +117,7 @@ func (p *Plugin) runtimeConf(pod network.Pod) (*libcni.RuntimeConf, error) {
 	return rt, nil
 }
 
-func portMappings(pod network.Pod) []map[string]any {
-	mappings := []map[string]any{}
-	for _, m := range pod.Ports {
-		if m.GetHostPort() == 0 {
-			continue
-		}
-		mappings = append(mappings, map[string]any{
-			"hostPort": m.GetHostPort(), "containerPort": m.GetContainerPort(),
-			"protocol": strings.ToLower(m.GetProtocol().String()), "hostIP": m.GetHostIp(),
-		})
-	}
-	return mappings
-}
-
-// ipRanges is one set of ranges per address family, so that a pod gets an
+// ipRanges returns one set of ranges per address family, so that a pod gets an
 // address of each.
 func ipRanges(podCIDR string) [][]map[string]string {
 	var ranges [][]map[string]string
@@ -135,8 +127,7 @@ func ipRanges(podCIDR string) [][]map[string]string {
 	return ranges
 }
 
-// bandwidth reads the annotations; nil where there are none. It takes what a kubelet
-// takes: between 1k and 1P.
+// bandwidth reads the annotations; nil where there are none. A kubelet, too, allows 1k to 1P.
 func bandwidth(annotations map[string]string) (map[string]uint64, error) {
 	rates := map[string]uint64{}
 	for annotation, direction := range map[string]string{annotationIngress: "ingress", annotationEgress: "egress"} {

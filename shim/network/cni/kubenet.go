@@ -31,20 +31,20 @@ func CheckHairpin(mode string) error {
 	return fmt.Errorf("hairpin mode %q is none of %s, %s, %s: %w", mode, HairpinNone, HairpinVeth, HairpinPromiscuous, errdefs.ErrInvalidArgument)
 }
 
-// Kubenet is the network that kubelets once brought along: a bridge with
-// addresses from the pod CIDR, made here from the standard plugins.
+// Kubenet is the network that was built into kubelets: a bridge with addresses from the pod
+// CIDR, made of the standard plugins.
 type Kubenet struct {
 	Bridge  string // "": cbr0
 	MTU     int    // 0: the kernel's
 	Hairpin string // "": HairpinPromiscuous, as in a kubelet
-	// NonMasquerade are the ranges, one of IPv4 and one of IPv6 at most, to which pods
-	// go with their own addresses; "": the pod CIDR.
+	// NonMasquerade has the ranges, one of IPv4 and one of IPv6 at most, towards which pods
+	// keep their own addresses; "": the pod CIDR.
 	NonMasquerade string
 
-	mu sync.Mutex // rules are looked for and appended by one pod at a time
+	mu sync.Mutex // rules are checked and appended by one pod at a time
 }
 
-// list makes the configuration.
+// list returns the configuration.
 func (k *Kubenet) list(podCIDR string) (*libcni.NetworkConfigList, error) {
 	if podCIDR == "" {
 		return nil, fmt.Errorf("cni config uninitialized: kubenet needs a pod CIDR: %w", errdefs.ErrFailedPrecondition)
@@ -79,9 +79,9 @@ func (k *Kubenet) list(podCIDR string) (*libcni.NetworkConfigList, error) {
 	return libcni.NetworkConfFromBytes(b)
 }
 
-// masquerade has the kernel hide pods behind the node's address where they go beyond
-// the ranges that know them. The bridge plugin can do that for the pod CIDR alone, so
-// with a range of its own kubenet has a rule for each family, as kubelets had.
+// masquerade adds a rule for each family that gives packets to addresses outside of
+// NonMasquerade the node's address, as in kubelets. The bridge plugin can do that for the pod
+// CIDR alone.
 func (k *Kubenet) masquerade(ctx context.Context, podCIDR string) error {
 	if k.NonMasquerade == "" {
 		return nil

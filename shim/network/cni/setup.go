@@ -18,8 +18,8 @@ import (
 	"github.com/crishim/crishim/shim/network"
 )
 
-// SetUp connects a sandbox. When it fails the caller tears down, which also
-// takes back what plugins did before the one that failed.
+// SetUp connects a sandbox. When it fails the caller tears down, which also undoes what
+// plugins did before the one that failed.
 func (p *Plugin) SetUp(ctx context.Context, pod network.Pod) (err error) {
 	if pod.NetNS == "" {
 		return fmt.Errorf("the network namespace of pod sandbox %s is not on this host, so CNI cannot set it up: %w", pod.ID, errdefs.ErrFailedPrecondition)
@@ -32,13 +32,13 @@ func (p *Plugin) SetUp(ctx context.Context, pod network.Pod) (err error) {
 	if err != nil {
 		return err
 	}
-	ctx, t, err := p.turn(ctx, pod.ID)
+	ctx, l, err := p.lock(ctx, pod.ID)
 	if err != nil {
 		return err
 	}
-	defer func() { t.end(err == nil) }()
-	if gate, err := p.gate(ctx, unix.LOCK_SH); err == nil {
-		defer gate.Close()
+	defer func() { l.unlock(err == nil) }()
+	if gc, err := p.gcLock(ctx, unix.LOCK_SH); err == nil {
+		defer gc.Close()
 	} else if ctx.Err() != nil {
 		return fmt.Errorf("wait for the garbage collection of CNI network %s: %w", list.Name, err)
 	}
@@ -47,7 +47,7 @@ func (p *Plugin) SetUp(ctx context.Context, pod network.Pod) (err error) {
 			return err
 		}
 	}
-	if _, err = t.AddNetworkList(ctx, list, rt); err != nil {
+	if _, err = l.AddNetworkList(ctx, list, rt); err != nil {
 		return fmt.Errorf("CNI network %s: %w", list.Name, err)
 	}
 	return nil
@@ -55,45 +55,47 @@ func (p *Plugin) SetUp(ctx context.Context, pod network.Pod) (err error) {
 
 // TearDown disconnects a sandbox, running or not, as often as it is called.
 // Every attachment in the cache is deleted with the configuration that made it.
-// Where there is none, a set-up may have been interrupted before libcni wrote
-// it down, so the present configuration is deleted as well.
+// Where there is none, a set-up may have been interrupted before libcni wrote to
+// its cache, so the present configuration is used. Without one there is no plugin to call.
 func (p *Plugin) TearDown(ctx context.Context, pod network.Pod) (err error) {
-	ctx, t, err := p.turn(ctx, pod.ID)
+	ctx, l, err := p.lock(ctx, pod.ID)
 	if err != nil {
 		return err
 	}
-	defer func() { t.end(err == nil) }()
+	defer func() { l.unlock(err == nil) }()
 	attachments, err := p.cni.GetCachedAttachments(pod.ID)
 	if err != nil {
 		return fmt.Errorf("CNI cache: %w", err)
 	}
 	if len(attachments) == 0 {
-		return p.delUncached(ctx, t, pod)
+		list, err := p.load()
+		if err != nil {
+			p.options.Log.Info("a pod sandbox has no CNI attachment and there is no configuration to delete it with", "id", pod.ID)
+			return nil
+		}
+		rt, err := p.runtimeConf(pod)
+		if err != nil {
+			return err
+		}
+		return del(ctx, l, list, rt)
 	}
 	var errs []error
 	for _, a := range attachments {
 		list, rt, err := attached(a, pod.NetNS)
 		if err == nil {
-			err = del(ctx, t, list, rt)
+			err = del(ctx, l, list, rt)
 		}
 		errs = append(errs, err)
 	}
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
-	return p.forgotten(pod.ID)
-}
-
-// forgotten is an error while the cache has attachments of a sandbox that libcni
-// has just deleted, which does not say whether it could. On a disk that cannot be
-// written plugins may not have freed what they say they have either, so what is
-// left there is tried again.
-func (p *Plugin) forgotten(id string) error {
-	attachments, err := p.cni.GetCachedAttachments(id)
-	if err != nil {
+	// libcni does not report whether it could remove the attachments from its cache. On a
+	// disk that cannot be written plugins may not have freed what they say they have either,
+	// so that is an error and will be retried.
+	if attachments, err = p.cni.GetCachedAttachments(pod.ID); err != nil {
 		return fmt.Errorf("CNI cache: %w", err)
 	}
-	var errs []error
 	for _, a := range attachments {
 		err := os.Remove(filepath.Join(p.options.CacheDir, "results", a.Network+"-"+a.ContainerID+"-"+a.IfName))
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -103,23 +105,8 @@ func (p *Plugin) forgotten(id string) error {
 	return errors.Join(errs...)
 }
 
-// delUncached has nothing to go by but the present configuration. Without one
-// there is no plugin left to ask.
-func (p *Plugin) delUncached(ctx context.Context, t turn, pod network.Pod) error {
-	list, err := p.load()
-	if err != nil {
-		p.options.Log.Info("a pod sandbox has no CNI attachment and there is no configuration to delete it with", "id", pod.ID)
-		return nil
-	}
-	rt, err := p.runtimeConf(pod)
-	if err != nil {
-		return err
-	}
-	return del(ctx, t, list, rt)
-}
-
-// attached is the configuration that an attachment was made with, and what the plugins
-// were told about the pod.
+// attached returns what an attachment was made with: the configuration, and the arguments
+// about the pod.
 func attached(a *libcni.NetworkAttachment, netns string) (*libcni.NetworkConfigList, *libcni.RuntimeConf, error) {
 	list, err := libcni.NetworkConfFromBytes(a.Config)
 	if err != nil {
@@ -136,11 +123,11 @@ func attached(a *libcni.NetworkAttachment, netns string) (*libcni.NetworkConfigL
 
 // del deletes once more without the namespace when it turns out to be gone:
 // plugins then free what is outside of it.
-func del(ctx context.Context, t turn, list *libcni.NetworkConfigList, rt *libcni.RuntimeConf) error {
-	err := t.DelNetworkList(ctx, list, rt)
+func del(ctx context.Context, l podLock, list *libcni.NetworkConfigList, rt *libcni.RuntimeConf) error {
+	err := l.DelNetworkList(ctx, list, rt)
 	if err != nil && rt.NetNS != "" && strings.Contains(err.Error(), "no such file or directory") {
 		rt.NetNS = ""
-		err = t.DelNetworkList(ctx, list, rt)
+		err = l.DelNetworkList(ctx, list, rt)
 	}
 	if err != nil {
 		return fmt.Errorf("CNI network %s: %w", list.Name, err)
@@ -148,10 +135,10 @@ func del(ctx context.Context, t turn, list *libcni.NetworkConfigList, rt *libcni
 	return nil
 }
 
-// Reclaim frees the networks of sandboxes that are no more, of which only the
-// cache still knows, or the record of an interrupted set-up, and returns their
-// ids. Then plugins that can (CNI 1.1) are told which attachments are left, unless
-// the network is shared with somebody whose attachments are in another cache.
+// Reclaim tears down the networks of sandboxes that are gone and still in the cache, or have
+// the record of an interrupted set-up, and returns their ids. Then it calls the plugins'
+// garbage collection (CNI 1.1), unless the network is shared with a runtime that has another
+// cache.
 func (p *Plugin) Reclaim(ctx context.Context, exists func(id string) bool, shared bool) ([]string, error) {
 	attachments, err := p.cni.GetCachedAttachments("")
 	if err != nil {
@@ -183,7 +170,7 @@ func (p *Plugin) Reclaim(ctx context.Context, exists func(id string) bool, share
 	return gone, errors.Join(errs...)
 }
 
-// ours leaves out what something else than a shim may have put into the cache.
+// ours reports whether a shim created an attachment.
 func ours(a *libcni.NetworkAttachment) bool {
 	for _, arg := range a.CniArgs {
 		if arg[0] == "K8S_POD_INFRA_CONTAINER_ID" {
@@ -193,22 +180,22 @@ func ours(a *libcni.NetworkAttachment) bool {
 	return false
 }
 
-// collect takes what the cache has for all that there is, but for what is gone.
-// So it lets set-ups be, which are not in the cache before their end: while one is
-// under way it leaves the garbage for another time.
+// collect calls the plugins' garbage collection with the attachments in the cache, except
+// those that are gone. A set-up is not in the cache before its end: while one is in flight
+// nothing is collected.
 func (p *Plugin) collect(ctx context.Context, gone []string) error {
 	list, err := p.load()
 	if err != nil {
 		return nil //nolint:nilerr // no network, nothing to collect
 	}
-	gate, err := p.gate(ctx, unix.LOCK_EX|unix.LOCK_NB)
+	gc, err := p.gcLock(ctx, unix.LOCK_EX|unix.LOCK_NB)
 	if errors.Is(err, unix.EWOULDBLOCK) {
 		return nil
 	}
 	if err != nil {
 		return fmt.Errorf("collect garbage of CNI network %s: %w", list.Name, err)
 	}
-	defer gate.Close()
+	defer gc.Close()
 	attachments, err := p.cni.GetCachedAttachments("")
 	if err != nil {
 		return fmt.Errorf("CNI cache: %w", err)

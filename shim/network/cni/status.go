@@ -17,8 +17,8 @@ import (
 	"github.com/crishim/crishim/shim/network"
 )
 
-// Status is an error while no pod can be connected: no configuration, a pod CIDR
-// that is still to come, or a plugin that says so itself.
+// Status is an error while no pod can be connected: there is no configuration or no pod CIDR
+// yet, or a plugin reports it.
 func (p *Plugin) Status(ctx context.Context) error {
 	list, err := p.load()
 	if err != nil {
@@ -33,8 +33,8 @@ func (p *Plugin) Status(ctx context.Context) error {
 	return nil
 }
 
-// Usable is an error when the configuration cannot work on this host, because
-// there is none or a plugin of it is missing. No plugin is run.
+// Usable is an error when there is no configuration, or one of its plugins is not on this
+// host. No plugin is run.
 func (p *Plugin) Usable() error {
 	list, err := p.load()
 	if err != nil {
@@ -48,11 +48,7 @@ func (p *Plugin) Usable() error {
 	return nil
 }
 
-// checkVersion is the CNI version from which on plugins can check.
-const checkVersion = "0.4.0"
-
-// Check asks the plugins whether a pod's network is as they left it. Those of
-// older configurations cannot tell.
+// Check asks the plugins whether a pod's network is as they set it up.
 func (p *Plugin) Check(ctx context.Context, pod network.Pod) error {
 	ctx, done, err := p.exclusive(ctx, pod.ID)
 	if err != nil {
@@ -60,7 +56,7 @@ func (p *Plugin) Check(ctx context.Context, pod network.Pod) error {
 	}
 	defer done()
 	if strings.HasPrefix(pod.NetNS, fmt.Sprintf("/proc/%d/fd/", os.Getpid())) {
-		return nil // a descriptor's path is another one each time, and plugins compare it
+		return nil // a descriptor's path differs each time, and plugins compare it
 	}
 	attachments, err := p.cni.GetCachedAttachments(pod.ID)
 	if err != nil {
@@ -71,8 +67,8 @@ func (p *Plugin) Check(ctx context.Context, pod network.Pod) error {
 		if err != nil {
 			return err
 		}
-		if able, err := version.GreaterThanOrEqualTo(list.CNIVersion, checkVersion); err != nil || !able {
-			continue
+		if able, err := version.GreaterThanOrEqualTo(list.CNIVersion, "0.4.0"); err != nil || !able {
+			continue // older configurations cannot check
 		}
 		if err := p.cni.CheckNetworkList(ctx, list, rt); err != nil {
 			return fmt.Errorf("CNI network %s: %w", list.Name, err)
@@ -81,8 +77,9 @@ func (p *Plugin) Check(ctx context.Context, pod network.Pod) error {
 	return nil
 }
 
-// Addresses come from libcni's cache. A pod that is not in it, because another
-// shim kept its cache elsewhere, is looked at from inside its namespace.
+// Addresses come from libcni's cache, IPv4 first, which is what tools that know one address
+// expect. For a pod that is not in it, because another shim has another cache, they are read
+// inside its network namespace.
 func (p *Plugin) Addresses(_ context.Context, pod network.Pod) ([]string, error) {
 	attachments, err := p.cni.GetCachedAttachments(pod.ID)
 	if err != nil {
@@ -93,49 +90,14 @@ func (p *Plugin) Addresses(_ context.Context, pod network.Pod) ([]string, error)
 			continue
 		}
 		if ips, err := p.cached(a); err == nil && len(ips) > 0 {
-			return order(ips), nil
+			return ordered(ips), nil
 		}
 	}
 	if pod.NetNS == "" {
 		return nil, nil
 	}
-	ips, err := inside(pod.NetNS)
-	return order(ips), err
-}
-
-func (p *Plugin) cached(a *libcni.NetworkAttachment) ([]net.IP, error) {
-	list, rt, err := attached(a, "")
-	if err != nil {
-		return nil, err
-	}
-	result, err := p.cni.GetNetworkListCachedResult(list, rt)
-	if err != nil || result == nil {
-		return nil, err
-	}
-	current, err := types100.NewResultFromResult(result)
-	if err != nil {
-		return nil, fmt.Errorf("cached result of CNI network %s: %w", a.Network, err)
-	}
-	return podIPs(current), nil
-}
-
-// podIPs leaves out what belongs to interfaces of the host. A plugin that names
-// no interface means the pod's.
-func podIPs(r *types100.Result) []net.IP {
 	var ips []net.IP
-	for _, ip := range r.IPs {
-		if i := ip.Interface; i != nil && (*i < 0 || *i >= len(r.Interfaces) || r.Interfaces[*i].Sandbox == "") {
-			continue
-		}
-		ips = append(ips, ip.Address.IP)
-	}
-	return ips
-}
-
-// inside lists the global addresses of the pod's interface.
-func inside(netns string) ([]net.IP, error) {
-	var ips []net.IP
-	err := ns.WithNetNSPath(netns, func(ns.NetNS) error {
+	err = ns.WithNetNSPath(pod.NetNS, func(ns.NetNS) error {
 		iface, err := net.InterfaceByName(ifName)
 		if err != nil {
 			return err
@@ -149,13 +111,36 @@ func inside(netns string) ([]net.IP, error) {
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("addresses in %s: %w", netns, err)
+		return nil, fmt.Errorf("addresses in %s: %w", pod.NetNS, err)
+	}
+	return ordered(ips), nil
+}
+
+// cached returns the addresses of an attachment's cached result.
+func (p *Plugin) cached(a *libcni.NetworkAttachment) ([]net.IP, error) {
+	list, rt, err := attached(a, "")
+	if err != nil {
+		return nil, err
+	}
+	result, err := p.cni.GetNetworkListCachedResult(list, rt)
+	if err != nil || result == nil {
+		return nil, err
+	}
+	current, err := types100.NewResultFromResult(result)
+	if err != nil {
+		return nil, fmt.Errorf("cached result of CNI network %s: %w", a.Network, err)
+	}
+	var ips []net.IP
+	for _, ip := range current.IPs {
+		// An address of an interface of the host is not the pod's. One without is.
+		if i := ip.Interface; i == nil || *i >= 0 && *i < len(current.Interfaces) && current.Interfaces[*i].Sandbox != "" {
+			ips = append(ips, ip.Address.IP)
+		}
 	}
 	return ips, nil
 }
 
-// order puts IPv4 first, which is what tools that know one address expect.
-func order(ips []net.IP) []string {
+func ordered(ips []net.IP) []string {
 	var v4, v6 []string
 	for _, ip := range ips {
 		if ip.To4() != nil {

@@ -147,7 +147,7 @@ func TestReclaimLetsNewPodsBe(t *testing.T) {
 	}
 
 	// And in the middle of a set-up, which the cache does not know of, nothing is collected.
-	gate, err := n.gate(t.Context(), unix.LOCK_SH)
+	gate, err := n.gcLock(t.Context(), unix.LOCK_SH)
 	if err != nil {
 		t.Fatal(err)
 	}

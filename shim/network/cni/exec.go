@@ -1,0 +1,235 @@
+package cni
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/containernetworking/cni/libcni"
+	"github.com/containernetworking/cni/pkg/invoke"
+	"github.com/containernetworking/cni/pkg/types"
+	"github.com/containernetworking/cni/pkg/version"
+	"golang.org/x/sys/unix"
+
+	"github.com/crishim/crishim/internal/program"
+)
+
+const (
+	// callTime bounds the plugins of one pod, as in dockershim.
+	callTime = 220 * time.Second
+	// strayTime bounds the wait for plugins that a killed shim has left running. One that
+	// takes longer hangs, or has started something that stays.
+	strayTime = 30 * time.Second
+	// Some plugins may be in the middle of being installed.
+	busyRetries, busyPause = 5, time.Second
+	// outputGrace is how long a plugin's output is read after its end.
+	outputGrace = 5 * time.Second
+)
+
+// A podLock allows to change one sandbox's network. It is a lock on a file, which plugins and
+// the processes that they start inherit: after a shim is killed the lock stays until the last
+// of them has ended, so nobody tears down what is still being set up.
+//
+// The file is removed when the change is complete. One that stays records a set-up that was
+// interrupted before libcni wrote it to its cache.
+type podLock struct {
+	*libcni.CNIConfig // runs plugins that inherit the lock
+
+	file *os.File // nil: it could not be created
+	free func()
+}
+
+// exclusive waits for other calls about the pod and bounds the plugins' time.
+func (p *Plugin) exclusive(ctx context.Context, id string) (context.Context, func(), error) {
+	unlock, err := p.pods.Lock(ctx, id)
+	if err != nil {
+		return nil, nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, callTime)
+	return ctx, func() {
+		cancel()
+		unlock()
+	}, nil
+}
+
+// lock is exclusive in other processes, too.
+func (p *Plugin) lock(ctx context.Context, id string) (context.Context, podLock, error) {
+	ctx, free, err := p.exclusive(ctx, id)
+	if err != nil {
+		return nil, podLock{}, err
+	}
+	file, err := p.lockFile(ctx, id)
+	if err != nil && ctx.Err() != nil {
+		free()
+		return nil, podLock{}, fmt.Errorf("wait for CNI plugins that work for pod sandbox %s: %w", id, err)
+	}
+	if err != nil {
+		p.options.Log.Warn("work on the network of a pod sandbox is not safe against being killed", "id", id, "err", err)
+	}
+	config := libcni.NewCNIConfigWithCacheDir(p.options.BinDirs, p.options.CacheDir, &starter{lock: file})
+	return ctx, podLock{config, file, free}, nil
+}
+
+// unlock keeps the record of a change that is not complete.
+func (l podLock) unlock(complete bool) {
+	if l.file != nil {
+		if complete {
+			_ = os.Remove(l.file.Name())
+		}
+		_ = l.file.Close()
+	}
+	l.free()
+}
+
+// lockPath returns the path of a sandbox's lock file, or of their directory.
+func (p *Plugin) lockPath(id string) string {
+	return filepath.Join(p.options.CacheDir, "crishim", id)
+}
+
+// lockFile opens and locks a sandbox's file. Where stray plugins keep the lock for
+// too long it returns the file without.
+func (p *Plugin) lockFile(ctx context.Context, id string) (*os.File, error) {
+	if filepath.Base(id) != id || id == "." || id == ".." || id == string(filepath.Separator) {
+		return nil, fmt.Errorf("%q is no id of a pod sandbox", id)
+	}
+	path := p.lockPath(id)
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return nil, err
+	}
+	for {
+		f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|unix.O_NOFOLLOW, 0o600)
+		if err != nil {
+			return nil, err
+		}
+		limited, cancel := context.WithTimeout(ctx, strayTime)
+		err = flock(limited, f, unix.LOCK_EX)
+		cancel()
+		opened, statErr := f.Stat()
+		now, lstatErr := os.Lstat(path)
+		switch {
+		case ctx.Err() != nil:
+			return nil, errors.Join(ctx.Err(), f.Close())
+		case err != nil:
+			p.options.Log.Warn("what an earlier CNI plugin has started for a pod sandbox goes on; not waiting for it any longer", "id", id, "err", err)
+			return f, nil
+		case statErr == nil && lstatErr == nil && os.SameFile(opened, now):
+			return f, nil
+		}
+		// The one that had the lock has removed the file.
+		if err := f.Close(); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// gcLock is shared by set-ups, and exclusive for the garbage collection, in other processes,
+// too.
+func (p *Plugin) gcLock(ctx context.Context, how int) (*os.File, error) {
+	dir := p.lockPath("")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	f, err := os.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	if err := flock(ctx, f, how); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+// flock takes a lock, and waits for it until the context ends unless how has LOCK_NB.
+func flock(ctx context.Context, f *os.File, how int) error {
+	for {
+		err := unix.Flock(int(f.Fd()), how|unix.LOCK_NB)
+		if how&unix.LOCK_NB != 0 || !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) {
+			return err
+		}
+		select {
+		case <-time.After(20 * time.Millisecond):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// interrupted returns the sandboxes with a lock file: the change was interrupted, or goes on.
+func (p *Plugin) interrupted() ([]string, error) {
+	entries, err := os.ReadDir(p.lockPath(""))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("CNI cache: %w", err)
+	}
+	var ids []string
+	for _, e := range entries {
+		ids = append(ids, e.Name())
+	}
+	return ids, nil
+}
+
+// starter starts plugins for libcni. A plugin that takes too long is killed with the processes
+// that it has started, so that none of them is still at work during a tear-down.
+type starter struct {
+	version.PluginDecoder
+
+	lock *os.File // inherited
+}
+
+var _ invoke.Exec = &starter{}
+
+func (*starter) FindInPath(plugin string, dirs []string) (string, error) {
+	return invoke.FindInPath(plugin, dirs)
+}
+
+// ExecPlugin runs a plugin with the configuration as its input, and returns its output.
+func (s *starter) ExecPlugin(ctx context.Context, path string, config []byte, environ []string) ([]byte, error) {
+	for try := 0; ; try++ {
+		out, err := s.run(ctx, path, config, environ)
+		if !errors.Is(err, syscall.ETXTBSY) || try == busyRetries {
+			return out, err
+		}
+		select {
+		case <-time.After(busyPause):
+		case <-ctx.Done():
+			return nil, err
+		}
+	}
+}
+
+func (s *starter) run(ctx context.Context, path string, config []byte, environ []string) ([]byte, error) {
+	var out, errs bytes.Buffer
+	cmd := program.Command(ctx, path)
+	cmd.Env, cmd.Stdin, cmd.Stdout, cmd.Stderr = environ, bytes.NewReader(config), &out, &errs
+	if s.lock != nil {
+		cmd.ExtraFiles = []*os.File{s.lock}
+	}
+	// A process group of its own: to kill all of it, and to keep a Ctrl-C at the terminal
+	// from it, so that crishim can undo the set-up.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.WaitDelay = outputGrace
+	err := cmd.Run()
+	if err == nil || errors.Is(err, syscall.ETXTBSY) {
+		return out.Bytes(), err
+	}
+	if ctx.Err() != nil {
+		return nil, fmt.Errorf("%s was ended before it was done: %w", filepath.Base(path), ctx.Err())
+	}
+	reported := types.Error{}
+	if json.Unmarshal(out.Bytes(), &reported) == nil && reported.Msg != "" {
+		return nil, &reported
+	}
+	for _, text := range []string{errs.String(), out.String()} {
+		if text = strings.TrimSpace(text); text != "" {
+			return nil, fmt.Errorf("%w: %q", err, text)
+		}
+	}
+	return nil, fmt.Errorf("it said nothing: %w", err)
+}
