@@ -14,6 +14,7 @@ import (
 
 	"github.com/crishim/crishim/shim/docker"
 	"github.com/crishim/crishim/shim/host"
+	"github.com/crishim/crishim/shim/metrics"
 	"github.com/crishim/crishim/shim/network"
 )
 
@@ -65,7 +66,7 @@ type Shim struct {
 	service *criService
 	watch   *watch // nil for a shim that does not stay
 
-	metrics *metrics // nil where nobody asked for them
+	metrics *metrics.Server // nil where nobody asked for them
 
 	grpc *grpc.Server
 
@@ -78,11 +79,11 @@ func New(o Options) (*Shim, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	var m *metrics
+	var m *metrics.Server
 	if o.MetricsAddress != "" {
-		m = newMetrics(o.MetricsAddress, o.Log)
-		o.Engine.Observe = m.engine.observe
-		o.observeNetwork = m.network.observe
+		m = metrics.New(o.MetricsAddress, o.Log)
+		o.Engine.Observe = m.Engine.Observe
+		o.observeNetwork = m.Network.Observe
 	}
 	engine, err := docker.New(o.Engine)
 	if err != nil {
@@ -112,7 +113,7 @@ func (s *Shim) Start(ctx context.Context) error {
 		}
 	}
 	if s.metrics != nil {
-		address, err := s.metrics.server.Start(ctx)
+		address, err := s.metrics.Start(ctx)
 		if err != nil {
 			return fmt.Errorf("start the shim: %w", err)
 		}
@@ -153,7 +154,7 @@ func (s *Shim) Close() error {
 		}
 		s.closeErr = errors.Join(s.service.close(), s.engine.Close())
 		if s.metrics != nil {
-			s.closeErr = errors.Join(s.closeErr, s.metrics.server.Stop())
+			s.closeErr = errors.Join(s.closeErr, s.metrics.Stop())
 		}
 	})
 	return s.closeErr

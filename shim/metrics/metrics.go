@@ -1,4 +1,6 @@
-package shim
+// Package metrics serves what a shim counts, under the names that dockershim's dashboards
+// know, and Go's profiles.
+package metrics
 
 import (
 	"fmt"
@@ -21,26 +23,23 @@ import (
 	"github.com/crishim/crishim/shim/docker"
 )
 
-// metrics serves what the shim counts, under the names that dockershim's
-// dashboards know, and Go's profiles.
-type metrics struct {
-	engine, network family
-
-	registry *prometheus.Registry
-	server   *metricsserver.Server
+// Server serves the metrics and profiles.
+type Server struct {
+	*metricsserver.Server
+	Engine, Network Operations
 }
 
-// family are the metrics of one kind of operation.
-type family struct {
+// Operations are the metrics of one kind of operation.
+type Operations struct {
 	operations, failures, timeouts *prometheus.CounterVec
 	duration                       *prometheus.HistogramVec
 }
 
-func newFamily(registry *prometheus.Registry, prefix, what string) family {
+func newOperations(registry *prometheus.Registry, prefix, what string) Operations {
 	counter := func(name, help string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: prefix + name, Help: help}, []string{"operation_type"})
 	}
-	f := family{
+	o := Operations{
 		operations: counter("_operations_total", what+"."),
 		failures:   counter("_operations_errors_total", what+" that failed."),
 		timeouts:   counter("_operations_timeout_total", what+" whose time was up."),
@@ -49,35 +48,34 @@ func newFamily(registry *prometheus.Registry, prefix, what string) family {
 			Buckets: prometheus.ExponentialBuckets(.005, 2.5, 14),
 		}, []string{"operation_type"}),
 	}
-	registry.MustRegister(f.operations, f.failures, f.timeouts, f.duration)
-	return f
+	registry.MustRegister(o.operations, o.failures, o.timeouts, o.duration)
+	return o
 }
 
-func newMetrics(address string, log *slog.Logger) *metrics {
+// New makes a server for an address; errors of single connections go to the log.
+func New(address string, log *slog.Logger) *Server {
 	registry := prometheus.NewRegistry()
-	m := &metrics{
-		engine:   newFamily(registry, "kubelet_docker", "Engine calls"),
-		network:  newFamily(registry, "kubelet_network_plugin", "Calls to network plugins"),
-		registry: registry,
-	}
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	mux := http.NewServeMux()
-	mux.Handle("/metrics", promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{}))
+	mux.Handle("/metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
 	mux.HandleFunc("GET /debug/pprof/{$}", profileIndex)
 	mux.HandleFunc("GET /debug/pprof/{name}", profile)
-	m.server = metricsserver.New(address, mux, slog.NewLogLogger(log.Handler(), slog.LevelDebug))
-	return m
+	return &Server{
+		Server:  metricsserver.New(address, mux, slog.NewLogLogger(log.Handler(), slog.LevelDebug)),
+		Engine:  newOperations(registry, "kubelet_docker", "Engine calls"),
+		Network: newOperations(registry, "kubelet_network_plugin", "Calls to network plugins"),
+	}
 }
 
-// observe implements docker.Observe and network.Observe.
-func (f family) observe(operation string, took time.Duration, err error) {
-	f.operations.WithLabelValues(operation).Inc()
-	f.duration.WithLabelValues(operation).Observe(took.Seconds())
+// Observe implements docker.Observe and network.Observe.
+func (o Operations) Observe(operation string, took time.Duration, err error) {
+	o.operations.WithLabelValues(operation).Inc()
+	o.duration.WithLabelValues(operation).Observe(took.Seconds())
 	if err != nil {
-		f.failures.WithLabelValues(operation).Inc()
+		o.failures.WithLabelValues(operation).Inc()
 	}
 	if docker.Timeout(err) {
-		f.timeouts.WithLabelValues(operation).Inc()
+		o.timeouts.WithLabelValues(operation).Inc()
 	}
 }
 

@@ -1,4 +1,4 @@
-package shim
+package metrics
 
 import (
 	"context"
@@ -16,15 +16,15 @@ import (
 )
 
 func TestMetricsKeepTheOldNames(t *testing.T) {
-	m := newMetrics("127.0.0.1:0", slog.New(slog.DiscardHandler))
-	address, err := m.server.Start(t.Context())
+	m := New("127.0.0.1:0", slog.New(slog.DiscardHandler))
+	address, err := m.Start(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	m.engine.observe("list_containers", time.Second, nil)
-	m.engine.observe("list_containers", time.Second, errors.New("x"))
-	m.engine.observe("stop_container", time.Second, context.DeadlineExceeded)
-	plugins := network.Plugins{Default: network.Bridge{}, Others: []network.Plugin{network.Host{}}}.Observed(m.network.observe)
+	m.Engine.Observe("list_containers", time.Second, nil)
+	m.Engine.Observe("list_containers", time.Second, errors.New("x"))
+	m.Engine.Observe("stop_container", time.Second, context.DeadlineExceeded)
+	plugins := network.Plugins{Default: network.Bridge{}, Others: []network.Plugin{network.Host{}}}.Observed(m.Network.Observe)
 	for _, p := range []network.Plugin{plugins.ForNew(t.Context(), false), plugins.ForExisting(network.NameHost, "host")} {
 		if err := errors.Join(p.SetUp(t.Context(), network.Pod{}), p.TearDown(t.Context(), network.Pod{})); err != nil {
 			t.Fatal(err)
@@ -57,14 +57,14 @@ func TestMetricsKeepTheOldNames(t *testing.T) {
 		}
 	}
 	http.DefaultClient.CloseIdleConnections()
-	if err := m.server.Stop(); err != nil {
+	if err := m.Stop(); err != nil {
 		t.Error(err)
 	}
 }
 
 func TestProfiles(t *testing.T) {
-	m := newMetrics("127.0.0.1:0", slog.New(slog.DiscardHandler))
-	address, err := m.server.Start(t.Context())
+	m := New("127.0.0.1:0", slog.New(slog.DiscardHandler))
+	address, err := m.Start(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -103,7 +103,7 @@ func TestProfiles(t *testing.T) {
 		}
 	}
 	http.DefaultClient.CloseIdleConnections()
-	if err := m.server.Stop(); err != nil {
+	if err := m.Stop(); err != nil {
 		t.Error(err)
 	}
 }
@@ -128,17 +128,17 @@ func TestAProfileOfAClientThatHasGone(t *testing.T) {
 }
 
 func TestMetricsOnATakenPort(t *testing.T) {
-	first := newMetrics("127.0.0.1:0", slog.New(slog.DiscardHandler))
-	address, err := first.server.Start(t.Context())
+	first := New("127.0.0.1:0", slog.New(slog.DiscardHandler))
+	address, err := first.Start(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	second := newMetrics(address.String(), slog.New(slog.DiscardHandler))
-	if _, err := second.server.Start(t.Context()); err == nil {
+	second := New(address.String(), slog.New(slog.DiscardHandler))
+	if _, err := second.Start(t.Context()); err == nil {
 		t.Error("a port was taken twice")
 	}
-	for _, m := range []*metrics{first, second} {
-		if err := m.server.Stop(); err != nil {
+	for _, m := range []*Server{first, second} {
+		if err := m.Stop(); err != nil {
 			t.Error(err)
 		}
 	}
