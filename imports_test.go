@@ -23,7 +23,7 @@ type importRule struct {
 }
 
 // The services of the shim meet in the shim package and in the packages they share.
-var shimServices = []string{"sandbox", "container", "image", "stream", "stats", "events"}
+var shimServices = []string{"sandbox", "container", "image", "stream", "stats", "events", "node"}
 
 func importRules() []importRule {
 	ours := func(folders ...string) []string {
@@ -42,6 +42,8 @@ func importRules() []importRule {
 		{"output", module, ours("output"), "output turns messages into bytes and knows nothing else of ours"},
 		{"api", module, ours("api"), "both ends of the private service import it"},
 		{"shim", module, ours("shim", "api", "internal/bounded", "internal/program", "internal/metricsserver", "internal/rundir"), "the shim stands alone: nothing above it may leak into it"},
+		{"shim/private", module + "/shim", ours("shim/private", "shim/image", "shim/stream", "shim/logs", "shim/state"), "the private service calls the others, and no other calls it"},
+		{"shim/metrics", module + "/shim", ours("shim/metrics", "shim/docker", "shim/network"), "metrics are given what they count"},
 		{"shim/convert", module, ours("shim/convert"), "conversions are pure: values in, values out"},
 
 		{"", "github.com/urfave/cli", nil, "the command line library stays in commands"},
@@ -114,7 +116,9 @@ func TestImportRulesBite(t *testing.T) {
 		{"shim/sandbox/run_test.go", module + "/shim/docker", false},
 		{"client/connect_test.go", module + "/internal/test/stubcri", false},
 		{"client/dial.go", module + "/internal/test/stubcri", true},
-		{"shim/server.go", module + "/shim/container", false},
+		{"shim/wiring.go", module + "/shim/container", false},
+		{"shim/node/watch.go", module + "/shim/cache", true},
+		{"shim/private/private.go", module + "/shim/stream", false},
 		{"kuberuntime/sync.go", "github.com/docker/docker/api/types", true},
 		{"kuberuntime/logs.go", module + "/logfile", false},
 		{"commands/pod/rmp.go", module + "/commands/cli/crifile", false},

@@ -69,7 +69,7 @@ func FuzzEngineAnswers(f *testing.F) {
 		check := func(m proto.Message, err error) {
 			t.Helper()
 			if err != nil {
-				if text := sentence(err); text == "" {
+				if text := docker.Text(err); text == "" {
 					t.Error("an error without a word")
 				}
 				return

@@ -10,6 +10,8 @@ import (
 	"github.com/crishim/crishim/shim/events"
 	"github.com/crishim/crishim/shim/image"
 	"github.com/crishim/crishim/shim/logs"
+	"github.com/crishim/crishim/shim/node"
+	"github.com/crishim/crishim/shim/private"
 	"github.com/crishim/crishim/shim/sandbox"
 	"github.com/crishim/crishim/shim/stats"
 	"github.com/crishim/crishim/shim/stream"
@@ -17,7 +19,7 @@ import (
 
 // engine is what all services together need of the Docker client.
 type engine interface {
-	nodeEngine
+	node.Engine
 	sandbox.Engine
 	container.Engine
 	image.Engine
@@ -25,7 +27,7 @@ type engine interface {
 	stats.Engine
 	events.Engine
 	logs.Engine
-	privateEngine
+	private.Engine
 }
 
 // cachedEngine is the Docker client with a cache in front of what it answers.

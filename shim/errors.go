@@ -3,7 +3,6 @@ package shim
 import (
 	"context"
 	"errors"
-	"strings"
 
 	"github.com/containerd/errdefs"
 	"google.golang.org/grpc/codes"
@@ -33,13 +32,6 @@ var errorCodes = []struct {
 	{errdefs.IsInternal, codes.Internal},
 }
 
-// errorClasses are the sentinels that errors of the shim end with.
-var errorClasses = []error{
-	errdefs.ErrNotFound, errdefs.ErrInvalidArgument, errdefs.ErrAlreadyExists, errdefs.ErrFailedPrecondition, errdefs.ErrConflict,
-	errdefs.ErrPermissionDenied, errdefs.ErrUnauthenticated, errdefs.ErrResourceExhausted, errdefs.ErrNotImplemented,
-	errdefs.ErrUnavailable, errdefs.ErrAborted, errdefs.ErrInternal, errdefs.ErrUnknown,
-}
-
 // toStatus gives an error the code that a CRI client can act on.
 func toStatus(ctx context.Context, err error) error {
 	if err == nil {
@@ -48,43 +40,7 @@ func toStatus(ctx context.Context, err error) error {
 	if s, ok := status.FromError(err); ok {
 		return s.Err()
 	}
-	return status.Error(codeOf(ctx, err), sentence(err))
-}
-
-// sentence leaves out the name of the class at the end of an error: the code
-// says it. Only a sentinel that the error really ends with is cut off: an
-// engine's own last word may be the same, and is all that it said.
-func sentence(err error) string {
-	text := docker.Text(err)
-	last := lastOf(err)
-	for _, class := range errorClasses {
-		if short, ok := strings.CutSuffix(text, ": "+class.Error()); ok && last == class { //nolint:errorlint // the sentinel itself
-			return short
-		}
-	}
-	return text
-}
-
-// worded is an error for people: it does not name its class at the end.
-type worded struct{ error }
-
-func (w worded) Error() string { return sentence(w.error) }
-
-func (w worded) Unwrap() error { return w.error }
-
-// lastOf is the error at the end of a chain, where fmt.Errorf puts the last %w.
-func lastOf(err error) error {
-	for {
-		next := errors.Unwrap(err)
-		if several, ok := err.(interface{ Unwrap() []error }); ok && len(several.Unwrap()) > 0 {
-			all := several.Unwrap()
-			next = all[len(all)-1]
-		}
-		if next == nil {
-			return err
-		}
-		err = next
-	}
+	return status.Error(codeOf(ctx, err), docker.Text(err))
 }
 
 func codeOf(ctx context.Context, err error) codes.Code {

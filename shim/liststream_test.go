@@ -31,7 +31,7 @@ func (manyPods) ListPodSandbox(_ context.Context, r *runtimeapi.ListPodSandboxRe
 }
 
 func TestStreamedListHasEveryItemOnce(t *testing.T) {
-	conn := serveService(t, slog.New(slog.DiscardHandler), &criService{node: &node{}, lists: manyPods{}})
+	conn := serveService(t, slog.New(slog.DiscardHandler), &criService{lists: manyPods{}})
 	for filter, want := range map[string]int{"": 2*chunk + 1, "none": 0} {
 		stream, err := runtimeapi.NewRuntimeServiceClient(conn).StreamPodSandboxes(t.Context(),
 			&runtimeapi.StreamPodSandboxesRequest{Filter: &runtimeapi.PodSandboxFilter{Id: filter}})
@@ -64,7 +64,7 @@ func TestStreamedListHasEveryItemOnce(t *testing.T) {
 }
 
 func TestStreamedListOfWhatIsNotBuilt(t *testing.T) {
-	conn := serveService(t, slog.New(slog.DiscardHandler), &criService{node: &node{}, lists: manyPods{}})
+	conn := serveService(t, slog.New(slog.DiscardHandler), &criService{lists: manyPods{}})
 	stream, err := runtimeapi.NewImageServiceClient(conn).StreamImages(t.Context(), &runtimeapi.StreamImagesRequest{})
 	if err != nil {
 		t.Fatal(err)

@@ -10,6 +10,7 @@ import (
 	"github.com/crishim/crishim/shim/docker"
 	"github.com/crishim/crishim/shim/network"
 	"github.com/crishim/crishim/shim/network/cni"
+	"github.com/crishim/crishim/shim/node"
 )
 
 // Names of network plugins in NetworkOptions.
@@ -37,28 +38,13 @@ type NetworkOptions struct {
 	NonMasqueradeCIDR string // to where kubenet's pods keep their addresses, comma separated; "": the pod CIDR
 }
 
-// networks are the plugins of a shim and what else can be asked of them.
-type networks struct {
-	network.Plugins
-	cni     *cni.Plugin
-	kubenet bool // which is a CNI plugin with a configuration of its own
-}
-
-// name is the --network-plugin that new pods get.
-func (n networks) name(ctx context.Context) string {
-	if n.kubenet {
-		return PluginKubenet
-	}
-	return n.ForNew(ctx, false).Name()
-}
-
-func newNetworks(o Options, engine docker.Endpoint) (networks, error) {
+func newNetworks(o Options, engine docker.Endpoint) (node.Networks, error) {
 	if err := cni.CheckHairpin(o.Network.Hairpin); err != nil {
-		return networks{}, err
+		return node.Networks{}, err
 	}
 	hairpin := o.Network.Hairpin != "" && o.Network.Hairpin != cni.HairpinNone
 	if hairpin && !engine.IsLocal() {
-		return networks{}, fmt.Errorf("hairpin mode %s is set on the engine's host, and %s is another one: %w", o.Network.Hairpin, engine.Host, errdefs.ErrInvalidArgument)
+		return node.Networks{}, fmt.Errorf("hairpin mode %s is set on the engine's host, and %s is another one: %w", o.Network.Hairpin, engine.Host, errdefs.ErrInvalidArgument)
 	}
 	options := cni.Options{
 		ConfDir: o.Network.ConfDir, BinDirs: o.Network.BinDirs, CacheDir: o.Network.CacheDir, PodCIDR: o.Network.PodCIDR, Log: o.Log,
@@ -67,7 +53,7 @@ func newNetworks(o Options, engine docker.Endpoint) (networks, error) {
 		options.Kubenet = &cni.Kubenet{MTU: o.Network.MTU, Hairpin: o.Network.Hairpin, NonMasquerade: o.Network.NonMasqueradeCIDR}
 	}
 	plugin := cni.New(options)
-	n := networks{cni: plugin, kubenet: options.Kubenet != nil, Plugins: network.Plugins{Others: []network.Plugin{plugin}}}
+	n := node.Networks{CNI: plugin, Kubenet: options.Kubenet != nil, Plugins: network.Plugins{Others: []network.Plugin{plugin}}}
 	bridge := network.Bridge{Hairpin: hairpin}
 	switch o.Network.Plugin {
 	case PluginAuto:
@@ -87,7 +73,7 @@ func newNetworks(o Options, engine docker.Endpoint) (networks, error) {
 	case PluginBridge:
 		n.Default = bridge
 	default:
-		return networks{}, fmt.Errorf("network plugin %q is none of %s, %s, %s: %w",
+		return node.Networks{}, fmt.Errorf("network plugin %q is none of %s, %s, %s: %w",
 			o.Network.Plugin, PluginCNI, PluginKubenet, PluginBridge, errdefs.ErrInvalidArgument)
 	}
 	return n, nil

@@ -3,7 +3,6 @@ package shim
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -14,7 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types"
 	"github.com/docker/docker/api/types/system"
 	"golang.org/x/sys/unix"
@@ -26,6 +24,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/shim/docker"
+	"github.com/crishim/crishim/shim/node"
 )
 
 // aboutEngine is an engine that can only be asked about itself.
@@ -62,7 +61,7 @@ func serveService(t *testing.T, log *slog.Logger, a *criService) *grpc.ClientCon
 }
 
 func TestBothServiceNamesAnswer(t *testing.T) {
-	conn := serveService(t, slog.New(slog.DiscardHandler), &criService{node: &node{engine: aboutEngine{version: goodVersion}}})
+	conn := serveService(t, slog.New(slog.DiscardHandler), &criService{node: node.New(node.Options{Engine: aboutEngine{version: goodVersion}})})
 	for _, name := range []string{"runtime.v1", "runtime.v1alpha2"} {
 		var v runtimeapi.VersionResponse
 		if err := conn.Invoke(t.Context(), "/"+name+".RuntimeService/Version", &runtimeapi.VersionRequest{}, &v); err != nil {
@@ -75,7 +74,7 @@ func TestBothServiceNamesAnswer(t *testing.T) {
 }
 
 func TestWhatNoServiceHasIsUnimplemented(t *testing.T) {
-	conn := serveService(t, slog.New(slog.DiscardHandler), &criService{node: &node{}})
+	conn := serveService(t, slog.New(slog.DiscardHandler), &criService{})
 	_, err := runtimeapi.NewRuntimeServiceClient(conn).CheckpointContainer(t.Context(), &runtimeapi.CheckpointContainerRequest{})
 	if status.Code(err) != codes.Unimplemented {
 		t.Errorf("got %v, want Unimplemented", err)
@@ -84,153 +83,15 @@ func TestWhatNoServiceHasIsUnimplemented(t *testing.T) {
 
 func TestAPanicIsAnErrorAndIsLogged(t *testing.T) {
 	var log bytes.Buffer
-	conn := serveService(t, slog.New(slog.NewTextHandler(&log, nil)), &criService{node: &node{engine: aboutEngine{
+	conn := serveService(t, slog.New(slog.NewTextHandler(&log, nil)), &criService{node: node.New(node.Options{Engine: aboutEngine{
 		version: func() (types.Version, error) { panic("odd engine") },
-	}}})
+	}})})
 	_, err := runtimeapi.NewRuntimeServiceClient(conn).Version(t.Context(), &runtimeapi.VersionRequest{})
 	if status.Code(err) != codes.Internal || !strings.Contains(err.Error(), "odd engine") {
 		t.Errorf("got %v, want Internal", err)
 	}
 	if !strings.Contains(log.String(), "/runtime.v1.RuntimeService/Version") {
 		t.Errorf("got log %q, want the method in it", log.String())
-	}
-}
-
-func TestStatusTellsWhyTheEngineIsNotReady(t *testing.T) {
-	for name, c := range map[string]struct {
-		version func() (types.Version, error)
-		want    string
-	}{
-		"it does not answer": {func() (types.Version, error) { return types.Version{}, errors.New("no such engine") }, "no such engine"},
-		"it is too old":      {func() (types.Version, error) { return types.Version{APIVersion: "1.39"}, nil }, "needs 1.40 or newer"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			n := &node{engine: aboutEngine{version: c.version}}
-			resp, err := n.Status(t.Context(), &runtimeapi.StatusRequest{Verbose: true})
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, condition := range resp.GetStatus().GetConditions() {
-				if condition.GetStatus() || !strings.Contains(condition.GetMessage(), c.want) || condition.GetReason() == "" {
-					t.Errorf("got %v, want %q", condition, c.want)
-				}
-			}
-		})
-	}
-}
-
-func TestStatusListsHandlers(t *testing.T) {
-	n := &node{engine: aboutEngine{info: system.Info{
-		Runtimes: map[string]system.RuntimeWithStatus{
-			"runc": {Status: map[string]string{"org.opencontainers.runtime-spec.features": `{"mountOptions":["ro","rro"]}`}}, "crun": {},
-		},
-		DefaultRuntime: "runc", CgroupDriver: "cgroupfs",
-	}, version: func() (types.Version, error) { return types.Version{APIVersion: "1.45"}, nil }}}
-	resp, err := n.Status(t.Context(), &runtimeapi.StatusRequest{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	var got []string
-	for _, h := range resp.GetRuntimeHandlers() {
-		got = append(got, fmt.Sprint(h.GetName(), "=", h.GetFeatures().GetRecursiveReadOnlyMounts()))
-	}
-	if got := strings.Join(got, " "); got != "=true crun=false runc=true" {
-		t.Errorf("got %q", got)
-	}
-}
-
-func TestRuntimeConfigNeverGuesses(t *testing.T) {
-	for driver, want := range map[string]codes.Code{"systemd": codes.OK, "cgroupfs": codes.OK, "none": codes.FailedPrecondition} {
-		n := &node{engine: aboutEngine{info: system.Info{CgroupDriver: driver}}}
-		resp, err := n.RuntimeConfig(t.Context(), &runtimeapi.RuntimeConfigRequest{})
-		if got := status.Code(toStatus(t.Context(), err)); got != want {
-			t.Errorf("%s: got %v, want %v", driver, got, want)
-		}
-		if err == nil && !strings.EqualFold(resp.GetLinux().GetCgroupDriver().String(), driver) {
-			t.Errorf("got %s, want %s", resp.GetLinux().GetCgroupDriver(), driver)
-		}
-	}
-}
-
-func TestUpdateRuntimeConfig(t *testing.T) {
-	n := &node{}
-	for cidr, want := range map[string]codes.Code{"": codes.OK, "10.0.0.0/24": codes.OK, "10.0.0.0/24,fd00::/64": codes.OK, " fd00::/64 , 10.0.0.0/24": codes.OK, "10.0.0.0": codes.InvalidArgument, "10.0.0.5/24": codes.InvalidArgument, "10.0.0.0/24,": codes.InvalidArgument} {
-		_, err := n.UpdateRuntimeConfig(t.Context(), &runtimeapi.UpdateRuntimeConfigRequest{
-			RuntimeConfig: &runtimeapi.RuntimeConfig{NetworkConfig: &runtimeapi.NetworkConfig{PodCidr: cidr}},
-		})
-		if got := status.Code(toStatus(t.Context(), err)); got != want {
-			t.Errorf("%q: got %v, want %v", cidr, got, want)
-		}
-	}
-	if _, err := n.UpdateRuntimeConfig(t.Context(), &runtimeapi.UpdateRuntimeConfigRequest{}); err != nil {
-		t.Errorf("an empty request: got %v", err)
-	}
-}
-
-// silentEngine takes questions and never answers them.
-type silentEngine struct{}
-
-func (silentEngine) ServerVersion(ctx context.Context) (types.Version, error) {
-	<-ctx.Done()
-	return types.Version{}, ctx.Err()
-}
-
-func (silentEngine) Info(ctx context.Context) (system.Info, error) {
-	<-ctx.Done()
-	return system.Info{}, ctx.Err()
-}
-
-// TestAShimThatStaysAnswersWithoutItsEngine: clients ask for the version before
-// they ask for anything else.
-func TestAShimThatStaysAnswersWithoutItsEngine(t *testing.T) {
-	t.Parallel()
-	gone := aboutEngine{version: func() (types.Version, error) { return types.Version{}, errors.New("no such engine") }}
-	for name, c := range map[string]struct {
-		engine nodeEngine
-		want   string
-	}{
-		"it is gone":          {gone, "no such engine"},
-		"it does not answer":  {silentEngine{}, "the docker engine does not answer"},
-		"it may not be asked": {aboutEngine{version: func() (types.Version, error) { return types.Version{}, errdefs.ErrPermissionDenied }}, "permission denied"},
-	} {
-		n := &node{engine: c.engine, stays: true}
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		v, err := n.Version(ctx, &runtimeapi.VersionRequest{})
-		if err != nil || v.GetVersion() != "0.1.0" || v.GetRuntimeName() != "docker" || v.GetRuntimeVersion() != "unknown" || v.GetRuntimeApiVersion() != "v1" {
-			t.Errorf("%s: version: got %v, %v", name, v, err)
-		}
-		ctx, cancel = context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		s, err := n.Status(ctx, &runtimeapi.StatusRequest{Verbose: true})
-		if err != nil {
-			t.Errorf("%s: status: %v", name, err)
-		}
-		for _, condition := range s.GetStatus().GetConditions() {
-			if condition.GetStatus() || condition.GetMessage() != c.want || condition.GetReason() != "DockerDaemonNotReady" {
-				t.Errorf("%s: got %v, want %q", name, condition, c.want)
-			}
-		}
-	}
-	if v, err := (&node{engine: gone}).Version(t.Context(), &runtimeapi.VersionRequest{}); err == nil {
-		t.Errorf("a shim for one command: got %v, want an error", v)
-	}
-}
-
-// A kubelet asks for the driver before it looks at anything else. The one that
-// the engine must have is known without the engine.
-func TestRuntimeConfigWithoutTheEngine(t *testing.T) {
-	t.Parallel()
-	n := &node{engine: silentEngine{}, stays: true, driver: "cgroupfs"}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-	defer cancel()
-	r, err := n.RuntimeConfig(ctx, &runtimeapi.RuntimeConfigRequest{})
-	if err != nil || r.GetLinux().GetCgroupDriver() != runtimeapi.CgroupDriver_CGROUPFS {
-		t.Errorf("got %v, %v, want cgroupfs", r, err)
-	}
-	n.driver = ""
-	if r, err := n.RuntimeConfig(ctx, &runtimeapi.RuntimeConfigRequest{}); err == nil {
-		t.Errorf("nobody said which: got %v", r)
 	}
 }
 

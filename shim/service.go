@@ -15,7 +15,9 @@ import (
 	"github.com/crishim/crishim/shim/host"
 	"github.com/crishim/crishim/shim/image"
 	"github.com/crishim/crishim/shim/logs"
+	"github.com/crishim/crishim/shim/node"
 	"github.com/crishim/crishim/shim/pause"
+	"github.com/crishim/crishim/shim/private"
 	"github.com/crishim/crishim/shim/sandbox"
 	"github.com/crishim/crishim/shim/stats"
 	"github.com/crishim/crishim/shim/stream"
@@ -27,7 +29,7 @@ type criService struct {
 	runtimeapi.UnimplementedRuntimeServiceServer
 	runtimeapi.UnimplementedImageServiceServer
 
-	node        *node
+	node        *node.Service
 	sandboxes   *sandbox.Service
 	podStatuses *podStatuses
 	containers  *container.Service
@@ -37,7 +39,7 @@ type criService struct {
 	events      *events.Service
 	logs        *logs.Service
 	lists       lists        // what the streamed lists are made of: the service itself
-	private     *private     // the service that is not of the CRI
+	private     *private.Service     // the service that is not of the CRI
 	cache       *cache.Cache // nil in a shim for one command
 	temporaries temporaries
 }
@@ -78,7 +80,7 @@ func newService(o Options, client *docker.Client) (*criService, error) {
 		Log:        o.Log,
 	})
 	s := &criService{
-		node:        &node{engine: engine, networks: networks, pauseImage: pause.Image(o.PauseImage), driver: o.CgroupDriver, stays: o.Daemon},
+		node:        node.New(node.Options{Engine: engine, Networks: networks, PauseImage: pause.Image(o.PauseImage), CgroupDriver: o.CgroupDriver, Daemon: o.Daemon}),
 		podStatuses: &podStatuses{pods: sandboxes, containers: containers},
 		sandboxes:   sandboxes,
 		containers:  containers,
@@ -105,7 +107,7 @@ func newService(o Options, client *docker.Client) (*criService, error) {
 	}
 	s.lists = s
 	s.events = events.New(engine, eventParts{sandboxes, containers}, o.Log)
-	s.private = &private{engine: engine, streams: s.streams, images: s.images}
+	s.private = &private.Service{Engine: engine, Streams: s.streams, Images: s.images}
 	return s, nil
 }
 

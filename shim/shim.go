@@ -16,6 +16,7 @@ import (
 	"github.com/crishim/crishim/shim/host"
 	"github.com/crishim/crishim/shim/metrics"
 	"github.com/crishim/crishim/shim/network"
+	"github.com/crishim/crishim/shim/node"
 )
 
 // stopGrace is how long Close waits for running requests.
@@ -64,7 +65,7 @@ type Shim struct {
 	log     *slog.Logger
 	engine  *docker.Client
 	service *criService
-	watch   *watch // nil for a shim that does not stay
+	watch   *node.Watch // nil for a shim that does not stay
 
 	metrics *metrics.Server // nil where nobody asked for them
 
@@ -87,7 +88,7 @@ func New(o Options) (*Shim, error) {
 	}
 	engine, err := docker.New(o.Engine)
 	if err != nil {
-		return nil, worded{err}
+		return nil, docker.Worded{Err: err}
 	}
 	a, err := newService(o, engine)
 	if err != nil {
@@ -95,10 +96,9 @@ func New(o Options) (*Shim, error) {
 	}
 	s := &Shim{log: o.Log, engine: engine, service: a, metrics: m, grpc: newServer(o.Log, a)}
 	if o.Daemon {
-		s.watch = newWatch(engine, a.node, a.cache.Follow, o.Log)
-		s.watch.check = a.sandboxes.CheckNetworks
+		s.watch = &node.Watch{Node: a.node, Engine: engine, Follow: a.cache.Follow, Check: a.sandboxes.CheckNetworks, Log: o.Log}
 		if socket, ok := strings.CutPrefix(engine.Endpoint().Host, "unix://"); ok && o.RuntimeCgroups != "" {
-			s.watch.keep = func() error { return host.KeepEngine(socket, o.RuntimeCgroups) }
+			s.watch.Keep = func() error { return host.KeepEngine(socket, o.RuntimeCgroups) }
 		}
 	}
 	return s, nil
@@ -108,7 +108,7 @@ func New(o Options) (*Shim, error) {
 // is an error when the engine answers and does not fit.
 func (s *Shim) Start(ctx context.Context) error {
 	if s.watch != nil {
-		if err := s.watch.start(ctx); err != nil {
+		if err := s.watch.Start(ctx); err != nil {
 			return fmt.Errorf("start the shim: %w", err)
 		}
 	}
@@ -150,7 +150,7 @@ func (s *Shim) Close() error {
 		s.service.interrupt()
 		s.stopServing()
 		if s.watch != nil {
-			s.watch.stop()
+			s.watch.Stop()
 		}
 		s.closeErr = errors.Join(s.service.close(), s.engine.Close())
 		if s.metrics != nil {

@@ -27,6 +27,7 @@ import (
 	"github.com/crishim/crishim/shim/container"
 	"github.com/crishim/crishim/shim/image"
 	"github.com/crishim/crishim/shim/network"
+	"github.com/crishim/crishim/shim/node"
 	"github.com/crishim/crishim/shim/sandbox"
 	"github.com/crishim/crishim/shim/stats"
 )
@@ -46,7 +47,7 @@ func TestSparseRequests(t *testing.T) {
 		containers := container.New(container.Options{Engine: engine})
 		sandboxes := sandbox.New(sandbox.Options{Engine: engine, Containers: containers, Networks: networks})
 		a := &criService{
-			node:        &node{engine: engine},
+			node:        node.New(node.Options{Engine: engine, Networks: node.Networks{Plugins: networks}}),
 			podStatuses: &podStatuses{pods: sandboxes, containers: containers},
 			sandboxes:   sandboxes,
 			containers:  containers,
@@ -210,11 +211,11 @@ func (s sparse) pods(t *testing.T) {
 		return err
 	})
 	// Ports of a pod on the node's network are the node's already, and its users are too.
-	node := runtimeapi.NamespaceMode_NODE
+	host := runtimeapi.NamespaceMode_NODE
 	config := sparsePod()
 	config.PortMappings = []*runtimeapi.PortMapping{{ContainerPort: 80, HostPort: 80}}
 	config.Linux = &runtimeapi.LinuxPodSandboxConfig{SecurityContext: &runtimeapi.LinuxSandboxSecurityContext{
-		NamespaceOptions: &runtimeapi.NamespaceOption{Network: node, UsernsOptions: &runtimeapi.UserNamespace{Mode: node}},
+		NamespaceOptions: &runtimeapi.NamespaceOption{Network: host, UsernsOptions: &runtimeapi.UserNamespace{Mode: host}},
 	}}
 	if _, err := s.run(t, &runtimeapi.RunPodSandboxRequest{Config: config}); err != nil {
 		t.Errorf("on the node's network: %v", err)

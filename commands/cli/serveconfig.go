@@ -16,6 +16,7 @@ import (
 	"github.com/crishim/crishim/commands/cli/crifile"
 	"github.com/crishim/crishim/internal/bounded"
 	"github.com/crishim/crishim/shim"
+	"github.com/crishim/crishim/shim/node"
 	urfave "github.com/urfave/cli/v2"
 )
 
@@ -186,7 +187,7 @@ func parseCgroup(text string) (string, error) {
 // CIDRFlag takes address ranges separated by commas.
 func CIDRFlag(to *string, name, usage string, aliases ...string) urfave.Flag {
 	return Typed(to, func(text string) (string, error) {
-		cidrs, err := shim.PodCIDR(text)
+		cidrs, err := node.PodCIDR(text)
 		if err != nil {
 			err = errors.New(strings.TrimPrefix(err.Error(), Quote(text)+": ")) // which is said already
 		}

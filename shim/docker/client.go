@@ -5,22 +5,16 @@ package docker
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
-	"net"
 	"net/http"
-	"net/url"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types"
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/image"
-	"github.com/docker/docker/api/types/versions"
 	"github.com/docker/docker/client"
 )
 
@@ -205,33 +199,4 @@ func (c *Client) takeOver(ctx context.Context, operation string, call func(*clie
 		return resp, err
 	}
 	return call(spoken)
-}
-
-// CheckAPI is an error when the engine is too old for the shim.
-func CheckAPI(apiVersion string) error {
-	if versions.LessThan(apiVersion, MinAPI) {
-		return fmt.Errorf("the docker engine speaks API %s, crishim needs %s or newer: upgrade the engine to 19.03 or newer: %w",
-			apiVersion, MinAPI, errdefs.ErrFailedPrecondition)
-	}
-	return nil
-}
-
-// IsUnreachable reports whether an error of a client call means that the engine
-// could not be reached or went away during the call.
-func IsUnreachable(err error) bool {
-	if err == nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || errors.As(err, new(refusal)) {
-		return false
-	}
-	if client.IsErrConnectionFailed(err) {
-		return true
-	}
-	var op *net.OpError
-	if errors.As(err, &op) {
-		return true
-	}
-	var transport *url.Error
-	if errors.As(err, &transport) {
-		return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET)
-	}
-	return false
 }

@@ -21,30 +21,6 @@ import (
 // count until the stream is open.
 type Observe func(operation string, took time.Duration, err error)
 
-// Timeout reports whether a call ended because its time was up.
-func Timeout(err error) bool { return errors.Is(err, context.DeadlineExceeded) }
-
-// refusal is what the transport says where an engine does not.
-type refusal struct{ error }
-
-func (r refusal) Unwrap() error { return r.error }
-
-// Text is the text of a call's error without the request that net/http puts in front of
-// everything that a transport says: its URL tells nobody anything. Where the transport
-// itself refused, nothing went wrong while it connected, as the library would have it.
-func Text(err error) string {
-	text := err.Error()
-	var request *url.Error
-	if !errors.As(err, &request) {
-		return text
-	}
-	before, after, _ := strings.Cut(text, request.Error())
-	if errors.As(err, new(refusal)) {
-		before = strings.TrimSuffix(before, "error during connect: ")
-	}
-	return before + request.Err.Error() + after
-}
-
 // operation is what the transport knows of one kind of request.
 type operation struct {
 	name    string // in the metrics; "" for what dockershim did not count

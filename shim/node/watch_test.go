@@ -1,4 +1,4 @@
-package shim
+package node
 
 import (
 	"bytes"
@@ -12,9 +12,9 @@ import (
 
 	"github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types"
+	"github.com/docker/docker/api/types/events"
 
 	"github.com/crishim/crishim/internal/test/enginetest"
-	"github.com/crishim/crishim/shim/cache"
 )
 
 // watched is an engine in memory that tells who listens.
@@ -46,16 +46,32 @@ func (l *safeLog) waitFor(t *testing.T, text string) string {
 	return ""
 }
 
+func newWatch(engine watched, log *slog.Logger) *Watch {
+	follow := func(ctx context.Context) error {
+		messages, errs := engine.Events(ctx, events.ListOptions{})
+		for {
+			select {
+			case <-messages:
+			case err := <-errs:
+				return err
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+	}
+	return &Watch{Node: newTest(engine), Engine: engine, Follow: follow, Check: func(context.Context) {}, Log: log}
+}
+
 func TestWatchFollowsAnEngineThatComesAndGoes(t *testing.T) {
 	t.Parallel()
 	engine, log := watched{enginetest.NewMemory()}, &safeLog{}
 	engine.Fail("ServerVersion", func(context.Context) error { return errors.New("no engine yet") })
-	w := newWatch(engine, &node{engine: engine}, cache.New(engine, nil).Follow, slog.New(slog.NewTextHandler(log, nil)))
+	w := newWatch(engine, slog.New(slog.NewTextHandler(log, nil)))
 	w.pause = time.Millisecond
-	if err := w.start(t.Context()); err != nil {
+	if err := w.Start(t.Context()); err != nil {
 		t.Fatalf("an engine that is away: got %v", err)
 	}
-	defer w.stop()
+	defer w.Stop()
 	log.waitFor(t, "no engine yet")
 	engine.Fail("ServerVersion", nil)
 	log.waitFor(t, "the engine is ready")
@@ -87,12 +103,13 @@ func TestWatchRefusesAnEngineThatDoesNotFit(t *testing.T) {
 	} {
 		engine := watched{enginetest.NewMemory()}
 		engine.Version = types.Version{APIVersion: c.api}
-		w := newWatch(engine, &node{engine: engine, driver: c.driver}, cache.New(engine, nil).Follow, slog.New(slog.DiscardHandler))
-		err := w.start(t.Context())
+		w := newWatch(engine, slog.New(slog.DiscardHandler))
+		w.Node.CgroupDriver = c.driver
+		err := w.Start(t.Context())
 		if !errdefs.IsFailedPrecondition(err) || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: got %v, want %q in it", name, err, c.want)
 		}
-		w.stop()
+		w.Stop()
 	}
 }
 
@@ -101,11 +118,11 @@ func TestWatchRefusesAnEngineThatDoesNotFit(t *testing.T) {
 func TestTheEnginesProcessesAreKept(t *testing.T) {
 	t.Parallel()
 	engine, log := watched{enginetest.NewMemory()}, &safeLog{}
-	w := newWatch(engine, &node{engine: engine}, cache.New(engine, nil).Follow, slog.New(slog.NewTextHandler(log, nil)))
+	w := newWatch(engine, slog.New(slog.NewTextHandler(log, nil)))
 	times := make(chan int)
 	n := 0
-	w.keepEvery = time.Millisecond
-	w.keep = func() error {
+	w.keepInterval = time.Millisecond
+	w.Keep = func() error {
 		n++
 		times <- n
 		if n < 3 {
@@ -113,7 +130,7 @@ func TestTheEnginesProcessesAreKept(t *testing.T) {
 		}
 		return nil
 	}
-	if err := w.start(t.Context()); err != nil {
+	if err := w.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	for want := range 4 {
@@ -130,7 +147,7 @@ func TestTheEnginesProcessesAreKept(t *testing.T) {
 		for range times { // until the watch has ended
 		}
 	}()
-	w.stop()
+	w.Stop()
 	close(times)
 	if got := strings.Count(log.waitFor(t, "read-only cgroups"), "read-only cgroups"); got != 1 {
 		t.Errorf("it was said %d times", got)

@@ -1,4 +1,6 @@
-package shim
+// Package private answers the service of package api, for crishim's own command line. Each
+// call is that of another service, with a message that CRI does not have.
+package private
 
 import (
 	"context"
@@ -18,28 +20,27 @@ import (
 	"github.com/crishim/crishim/shim/stream"
 )
 
-// private answers the service of package api, for the shim's own command line.
-// Each call is that of a service, with a message that CRI does not have.
-type private struct {
-	api.UnimplementedCrishimServer
-	engine  privateEngine
-	streams *stream.Server
-	images  *image.Service
-}
-
-// privateEngine is what the archive and log calls ask of the Docker client.
-type privateEngine interface {
+// Engine is what the archive and log calls need of the Docker client.
+type Engine interface {
 	logs.Engine
 	ContainerStatPath(ctx context.Context, id, path string) (container.PathStat, error)
 	CopyFromContainer(ctx context.Context, id, path string) (io.ReadCloser, container.PathStat, error)
 	CopyToContainer(ctx context.Context, id, path string, content io.Reader, o container.CopyToContainerOptions) error
 }
 
+// Service answers the private RPCs.
+type Service struct {
+	api.UnimplementedCrishimServer
+	Engine  Engine
+	Streams *stream.Server
+	Images  *image.Service
+}
+
 // Exec returns a streaming URL.
-func (p *private) Exec(ctx context.Context, r *api.ExecRequest) (*api.ExecResponse, error) {
+func (s *Service) Exec(ctx context.Context, r *api.ExecRequest) (*api.ExecResponse, error) {
 	request := execRequest(r.GetProcess())
 	request.TTY, request.Stdin, request.Stdout, request.Stderr = r.GetTty(), r.GetStdin(), r.GetStdout(), r.GetStderr()
-	url, err := p.streams.ExecURL(ctx, request)
+	url, err := s.Streams.ExecURL(ctx, request)
 	if err != nil {
 		return nil, err
 	}
@@ -47,8 +48,8 @@ func (p *private) Exec(ctx context.Context, r *api.ExecRequest) (*api.ExecRespon
 }
 
 // ExecSync runs a command and collects its output.
-func (p *private) ExecSync(ctx context.Context, r *api.ExecSyncRequest) (*api.ExecSyncResponse, error) {
-	answer, err := p.streams.RunSync(ctx, execRequest(r.GetProcess()), time.Duration(r.GetTimeoutMs())*time.Millisecond)
+func (s *Service) ExecSync(ctx context.Context, r *api.ExecSyncRequest) (*api.ExecSyncResponse, error) {
+	answer, err := s.Streams.RunSync(ctx, execRequest(r.GetProcess()), time.Duration(r.GetTimeoutMs())*time.Millisecond)
 	if err != nil {
 		return nil, err
 	}
@@ -66,12 +67,12 @@ func execRequest(p *api.Process) stream.ExecRequest {
 }
 
 // DetachExec lets a session's process outlive its client.
-func (p *private) DetachExec(_ context.Context, r *api.DetachExecRequest) (*api.DetachExecResponse, error) {
-	return &api.DetachExecResponse{}, p.streams.Detach(r.GetUrl())
+func (s *Service) DetachExec(_ context.Context, r *api.DetachExecRequest) (*api.DetachExecResponse, error) {
+	return &api.DetachExecResponse{}, s.Streams.Detach(r.GetUrl())
 }
 
 // PullImage pulls and reports on the way.
-func (p *private) PullImage(r *api.PullImageRequest, out api.Crishim_PullImageServer) error {
+func (s *Service) PullImage(r *api.PullImageRequest, out api.Crishim_PullImageServer) error {
 	request := &runtimeapi.PullImageRequest{
 		Image: &runtimeapi.ImageSpec{Image: r.GetImage()},
 		Auth: &runtimeapi.AuthConfig{
@@ -79,7 +80,7 @@ func (p *private) PullImage(r *api.PullImageRequest, out api.Crishim_PullImageSe
 			IdentityToken: r.GetIdentityToken(), RegistryToken: r.GetRegistryToken(),
 		},
 	}
-	id, err := p.images.PullReporting(out.Context(), request, func(m image.Progress) {
+	id, err := s.Images.PullReporting(out.Context(), request, func(m image.Progress) {
 		// The pull ends with the call's context when the client is gone.
 		_ = out.Send(&api.PullImageResponse{
 			Layer: m.ID, Status: m.Status, Current: m.ProgressDetail.Current, Total: m.ProgressDetail.Total,
@@ -92,8 +93,8 @@ func (p *private) PullImage(r *api.PullImageRequest, out api.Crishim_PullImageSe
 }
 
 // ContainerLogs sends the engine's log records.
-func (p *private) ContainerLogs(r *api.ContainerLogsRequest, out api.Crishim_ContainerLogsServer) error {
-	if err := p.known(out.Context(), r.GetContainerId()); err != nil {
+func (s *Service) ContainerLogs(r *api.ContainerLogsRequest, out api.Crishim_ContainerLogsServer) error {
+	if err := s.known(out.Context(), r.GetContainerId()); err != nil {
 		return err
 	}
 	o := logs.ReadOptions{Follow: r.GetFollow(), Tail: int(r.GetTail())}
@@ -103,35 +104,32 @@ func (p *private) ContainerLogs(r *api.ContainerLogsRequest, out api.Crishim_Con
 	if ns := r.GetUntilUnixNano(); ns != 0 {
 		o.Until = time.Unix(0, ns)
 	}
-	err := logs.Read(out.Context(), p.engine, r.GetContainerId(), o, func(rec logs.Record) error {
+	err := logs.Read(out.Context(), s.Engine, r.GetContainerId(), o, func(rec logs.Record) error {
 		answer := &api.LogRecord{UnixNano: rec.Time.UnixNano(), Text: rec.Text, Partial: rec.Partial}
 		if rec.Stderr {
 			answer.Stream = api.LogRecord_STDERR
 		}
 		return out.Send(answer)
 	})
-	if errdefs.IsNotImplemented(err) { // by the log driver, which the call itself is not to blame for
+	if errdefs.IsNotImplemented(err) { // by the log driver: the call itself is implemented
 		return fmt.Errorf("%s: %w", err.Error(), errdefs.ErrFailedPrecondition)
 	}
 	return err
 }
 
-// known makes sure that an id is one of the shim's containers. The service is
-// no way around CRI to whatever else the engine runs.
-func (p *private) known(ctx context.Context, id string) error {
-	_, err := state.FindContainer(ctx, p.engine, id)
+// known is an error where an id is not one of a pod's containers. The service is no way
+// around CRI to whatever else the engine runs.
+func (s *Service) known(ctx context.Context, id string) error {
+	_, err := state.FindContainer(ctx, s.Engine, id)
 	return err
 }
 
-// archiveChunk is how much of an archive goes into one message.
-const archiveChunk = 64 << 10
-
-// StatPath says what a path of a container is.
-func (p *private) StatPath(ctx context.Context, r *api.StatPathRequest) (*api.PathStat, error) {
-	if err := p.known(ctx, r.GetContainerId()); err != nil {
+// StatPath describes a path of a container.
+func (s *Service) StatPath(ctx context.Context, r *api.StatPathRequest) (*api.PathStat, error) {
+	if err := s.known(ctx, r.GetContainerId()); err != nil {
 		return nil, err
 	}
-	st, err := p.engine.ContainerStatPath(ctx, r.GetContainerId(), r.GetPath())
+	st, err := s.Engine.ContainerStatPath(ctx, r.GetContainerId(), r.GetPath())
 	if err != nil {
 		return nil, fmt.Errorf("%s in container %q: %w", r.GetPath(), r.GetContainerId(), err)
 	}
@@ -144,12 +142,15 @@ func pathStat(st container.PathStat) *api.PathStat {
 	}
 }
 
+// archiveChunk is how much of an archive goes into one message.
+const archiveChunk = 64 << 10
+
 // ReadArchive sends a path as a tar archive. The container need not run.
-func (p *private) ReadArchive(r *api.ReadArchiveRequest, out api.Crishim_ReadArchiveServer) error {
-	if err := p.known(out.Context(), r.GetContainerId()); err != nil {
+func (s *Service) ReadArchive(r *api.ReadArchiveRequest, out api.Crishim_ReadArchiveServer) error {
+	if err := s.known(out.Context(), r.GetContainerId()); err != nil {
 		return err
 	}
-	content, st, err := p.engine.CopyFromContainer(out.Context(), r.GetContainerId(), r.GetPath())
+	content, st, err := s.Engine.CopyFromContainer(out.Context(), r.GetContainerId(), r.GetPath())
 	if err != nil {
 		return fmt.Errorf("%s in container %q: %w", r.GetPath(), r.GetContainerId(), err)
 	}
@@ -175,7 +176,7 @@ func (p *private) ReadArchive(r *api.ReadArchiveRequest, out api.Crishim_ReadArc
 }
 
 // WriteArchive unpacks a tar archive in a directory of a container.
-func (p *private) WriteArchive(in api.Crishim_WriteArchiveServer) error {
+func (s *Service) WriteArchive(in api.Crishim_WriteArchiveServer) error {
 	first, err := in.Recv()
 	if errors.Is(err, io.EOF) {
 		return fmt.Errorf("the request names no container: %w", errdefs.ErrInvalidArgument)
@@ -183,11 +184,11 @@ func (p *private) WriteArchive(in api.Crishim_WriteArchiveServer) error {
 	if err != nil {
 		return err
 	}
-	if err := p.known(in.Context(), first.GetContainerId()); err != nil {
+	if err := s.known(in.Context(), first.GetContainerId()); err != nil {
 		return err
 	}
 	content := &archiveReader{in: in, rest: first.GetData()}
-	err = p.engine.CopyToContainer(in.Context(), first.GetContainerId(), first.GetPath(), content, container.CopyToContainerOptions{
+	err = s.Engine.CopyToContainer(in.Context(), first.GetContainerId(), first.GetPath(), content, container.CopyToContainerOptions{
 		CopyUIDGID: first.GetCopyOwner(),
 	})
 	if err != nil {

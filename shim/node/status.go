@@ -1,4 +1,4 @@
-package shim
+package node
 
 import (
 	"context"
@@ -13,6 +13,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/shim/docker"
+	"github.com/crishim/crishim/shim/network"
 )
 
 // Reasons that kubelets know from dockershim.
@@ -28,10 +29,10 @@ const statusTime = 6 * time.Second
 
 // Status reports whether pods can be run. An engine that does not answer is no
 // error here but a condition with the reason.
-func (n *node) Status(ctx context.Context, r *runtimeapi.StatusRequest) (*runtimeapi.StatusResponse, error) {
-	asked, cancel := n.waitFor(ctx, statusTime)
+func (s *Service) Status(ctx context.Context, r *runtimeapi.StatusRequest) (*runtimeapi.StatusResponse, error) {
+	asked, cancel := s.waitFor(ctx, statusTime)
 	defer cancel()
-	info, version, err := n.facts(asked)
+	info, version, err := s.facts(asked)
 	switch {
 	case ctx.Err() != nil:
 		return nil, fmt.Errorf("status: %w", ctx.Err())
@@ -39,68 +40,68 @@ func (n *node) Status(ctx context.Context, r *runtimeapi.StatusRequest) (*runtim
 		err = context.Cause(asked)
 	}
 	resp := &runtimeapi.StatusResponse{
-		Status:          &runtimeapi.RuntimeStatus{Conditions: []*runtimeapi.RuntimeCondition{runtimeReady(err), n.networkReady(ctx, err)}},
+		Status:          &runtimeapi.RuntimeStatus{Conditions: []*runtimeapi.RuntimeCondition{runtimeReady(err), s.networkReady(ctx, err)}},
 		RuntimeHandlers: handlers(info, version),
 		Features:        &runtimeapi.RuntimeFeatures{SupplementalGroupsPolicy: true}, // on every engine
 	}
 	if r.GetVerbose() && err == nil {
-		resp.Info, err = n.verboseStatus(ctx, info, version)
+		resp.Info, err = s.verboseStatus(ctx, info, version)
 		return resp, err
 	}
 	return resp, nil
 }
 
 // facts asks the engine what Status needs and checks that the two fit.
-func (n *node) facts(ctx context.Context) (system.Info, string, error) {
-	v, err := n.engine.ServerVersion(ctx)
+func (s *Service) facts(ctx context.Context) (system.Info, string, error) {
+	v, err := s.Engine.ServerVersion(ctx)
 	if err != nil {
 		return system.Info{}, "", err
 	}
 	if err := docker.CheckAPI(v.APIVersion); err != nil {
 		return system.Info{}, "", err
 	}
-	info, err := n.engine.Info(ctx)
+	info, err := s.Engine.Info(ctx)
 	if err != nil {
 		return info, "", err
 	}
-	return info, v.APIVersion, n.checkDriver(info.CgroupDriver)
+	return info, v.APIVersion, s.checkDriver(info.CgroupDriver)
 }
 
 // checkDriver compares with what the kubelet was said to use. With two drivers
 // on one node, pods and their limits end up in different trees.
-func (n *node) checkDriver(engine string) error {
-	if n.driver == "" || n.driver == engine {
+func (s *Service) checkDriver(engine string) error {
+	if s.CgroupDriver == "" || s.CgroupDriver == engine {
 		return nil
 	}
 	return fmt.Errorf("misconfiguration: kubelet cgroup driver: %q is different from docker cgroup driver: %q: set \"exec-opts\": [\"native.cgroupdriver=%s\"] in the engine's daemon.json, or the kubelet's cgroupDriver to %s: %w",
-		n.driver, engine, n.driver, engine, errdefs.ErrFailedPrecondition)
+		s.CgroupDriver, engine, s.CgroupDriver, engine, errdefs.ErrFailedPrecondition)
 }
 
 func runtimeReady(err error) *runtimeapi.RuntimeCondition {
 	c := &runtimeapi.RuntimeCondition{Type: runtimeapi.RuntimeReady, Status: err == nil}
 	if err != nil {
-		c.Reason, c.Message = reasonEngine, sentence(err)
+		c.Reason, c.Message = reasonEngine, docker.Text(err)
 	}
 	return c
 }
 
 // networkReady asks the plugin that a new pod would get. Without an engine there
 // is no network either.
-func (n *node) networkReady(ctx context.Context, engine error) *runtimeapi.RuntimeCondition {
+func (s *Service) networkReady(ctx context.Context, engine error) *runtimeapi.RuntimeCondition {
 	c := runtimeReady(engine)
 	c.Type = runtimeapi.NetworkReady
-	if engine != nil || n.networks.Default == nil {
+	if engine != nil || s.Networks.Default == nil {
 		return c
 	}
-	if err := n.networks.ForNew(ctx, false).Status(ctx); err != nil {
-		c.Status, c.Reason, c.Message = false, reasonNetwork, sentence(err)
+	if err := s.Networks.ForNew(ctx, false).Status(ctx); err != nil {
+		c.Status, c.Reason, c.Message = false, reasonNetwork, docker.Text(err)
 	}
 	return c
 }
 
-func (n *node) verboseStatus(ctx context.Context, info system.Info, api string) (map[string]string, error) {
+func (s *Service) verboseStatus(ctx context.Context, info system.Info, api string) (map[string]string, error) {
 	config := map[string]any{
-		"sandboxImage":  n.pauseImage,
+		"sandboxImage":  s.PauseImage,
 		"apiVersion":    api,
 		"cgroupDriver":  info.CgroupDriver,
 		"cgroupVersion": info.CgroupVersion,
@@ -109,11 +110,11 @@ func (n *node) verboseStatus(ctx context.Context, info system.Info, api string) 
 		"dockerRootDir": info.DockerRootDir,
 		"liveRestore":   info.LiveRestoreEnabled,
 	}
-	if n.networks.Default != nil {
-		config["networkPlugin"] = n.networks.name(ctx)
+	if s.Networks.Default != nil {
+		config["networkPlugin"] = s.Networks.name(ctx)
 	}
-	if config["networkPlugin"] == PluginCNI { // containerd's names
-		config["cni"] = map[string]any{"confDir": n.networks.cni.ConfDir(), "binDirs": n.networks.cni.BinDirs()}
+	if config["networkPlugin"] == network.NameCNI { // containerd's names
+		config["cni"] = map[string]any{"confDir": s.Networks.CNI.ConfDir(), "binDirs": s.Networks.CNI.BinDirs()}
 	}
 	b, err := json.Marshal(config)
 	if err != nil {

@@ -1,4 +1,6 @@
-package shim
+// Package node answers the RPCs about the runtime as a whole, and follows the engine as it
+// comes and goes.
+package node
 
 import (
 	"context"
@@ -12,25 +14,49 @@ import (
 	"github.com/docker/docker/api/types"
 	"github.com/docker/docker/api/types/system"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/shim/network"
+	"github.com/crishim/crishim/shim/network/cni"
 )
 
-// node answers the RPCs about the runtime as a whole.
-type node struct {
-	engine     nodeEngine
-	networks   networks
-	pauseImage string
-	driver     string // the cgroup driver that the kubelet uses; "" where nobody said
-	stays      bool   // a shim that is there without an engine, too
-}
-
-// nodeEngine is what node needs of the Docker client.
-type nodeEngine interface {
+// Engine is what the service needs of the Docker client.
+type Engine interface {
 	ServerVersion(ctx context.Context) (types.Version, error)
 	Info(ctx context.Context) (system.Info, error)
 }
 
-func (n *node) info(ctx context.Context) (system.Info, error) {
-	info, err := n.engine.Info(ctx)
+// Networks are the network plugins of a shim and what else can be asked of them.
+type Networks struct {
+	network.Plugins
+	CNI     *cni.Plugin
+	Kubenet bool // which is CNI with a configuration of its own
+}
+
+// name is the --network-plugin that new pods get.
+func (n Networks) name(ctx context.Context) string {
+	if n.Kubenet {
+		return "kubenet"
+	}
+	return n.ForNew(ctx, false).Name()
+}
+
+// Options are the parts that a Service works with.
+type Options struct {
+	Engine       Engine
+	Networks     Networks
+	PauseImage   string
+	CgroupDriver string // the one that the kubelet uses; "" where it is not known
+	Daemon       bool   // the shim goes on without an engine
+}
+
+// Service answers Version, Status, RuntimeConfig and UpdateRuntimeConfig.
+type Service struct{ Options }
+
+// New builds the service.
+func New(o Options) *Service { return &Service{o} }
+
+func (s *Service) info(ctx context.Context) (system.Info, error) {
+	info, err := s.Engine.Info(ctx)
 	if err != nil {
 		return info, fmt.Errorf("ask the docker engine about itself: %w", err)
 	}
@@ -40,8 +66,8 @@ func (n *node) info(ctx context.Context) (system.Info, error) {
 // waitFor is how long to wait for an engine that may not answer at all. A shim
 // that stays has something to say about that, and needs some of the client's time
 // for it.
-func (n *node) waitFor(ctx context.Context, most time.Duration) (context.Context, context.CancelFunc) {
-	if !n.stays {
+func (s *Service) waitFor(ctx context.Context, most time.Duration) (context.Context, context.CancelFunc) {
+	if !s.Daemon {
 		return context.WithCancel(ctx)
 	}
 	if end, ok := ctx.Deadline(); ok {
@@ -69,13 +95,13 @@ const versionTime = 5 * time.Second
 // Version names the engine and the version of the CRI. A shim that stays is a
 // runtime whether its engine is there or not: every client asks for the version
 // first, and would never come to Status, which has the reason.
-func (n *node) Version(ctx context.Context, _ *runtimeapi.VersionRequest) (*runtimeapi.VersionResponse, error) {
-	asked, cancel := n.waitFor(ctx, versionTime)
+func (s *Service) Version(ctx context.Context, _ *runtimeapi.VersionRequest) (*runtimeapi.VersionResponse, error) {
+	asked, cancel := s.waitFor(ctx, versionTime)
 	defer cancel()
-	v, err := n.engine.ServerVersion(asked)
+	v, err := s.Engine.ServerVersion(asked)
 	switch {
 	case err == nil:
-	case n.stays && ctx.Err() == nil:
+	case s.Daemon && ctx.Err() == nil:
 		v.Version = unknownVersion
 	default:
 		return nil, fmt.Errorf("ask the docker engine for its version: %w", err)
@@ -90,12 +116,12 @@ func (n *node) Version(ctx context.Context, _ *runtimeapi.VersionRequest) (*runt
 
 // RuntimeConfig tells the engine's cgroup driver. While the engine is away that is
 // the one that it must have to be ready, where somebody said which.
-func (n *node) RuntimeConfig(ctx context.Context, _ *runtimeapi.RuntimeConfigRequest) (*runtimeapi.RuntimeConfigResponse, error) {
-	asked, cancel := n.waitFor(ctx, statusTime)
+func (s *Service) RuntimeConfig(ctx context.Context, _ *runtimeapi.RuntimeConfigRequest) (*runtimeapi.RuntimeConfigResponse, error) {
+	asked, cancel := s.waitFor(ctx, statusTime)
 	defer cancel()
-	info, err := n.info(asked)
-	if err != nil && n.driver != "" && ctx.Err() == nil {
-		info.CgroupDriver, err = n.driver, nil
+	info, err := s.info(asked)
+	if err != nil && s.CgroupDriver != "" && ctx.Err() == nil {
+		info.CgroupDriver, err = s.CgroupDriver, nil
 	}
 	if err != nil {
 		return nil, err
@@ -120,13 +146,13 @@ func cgroupDriver(engine string) (runtimeapi.CgroupDriver, error) {
 
 // UpdateRuntimeConfig takes the pod CIDR that the node was given. The first one
 // stays, because pods have addresses of it.
-func (n *node) UpdateRuntimeConfig(_ context.Context, r *runtimeapi.UpdateRuntimeConfigRequest) (*runtimeapi.UpdateRuntimeConfigResponse, error) {
+func (s *Service) UpdateRuntimeConfig(_ context.Context, r *runtimeapi.UpdateRuntimeConfigRequest) (*runtimeapi.UpdateRuntimeConfigResponse, error) {
 	podCIDR, err := PodCIDR(r.GetRuntimeConfig().GetNetworkConfig().GetPodCidr())
 	if err != nil {
 		return nil, fmt.Errorf("pod CIDR %w: %w", err, errdefs.ErrInvalidArgument)
 	}
-	if n.networks.cni != nil {
-		n.networks.cni.SetPodCIDR(podCIDR)
+	if s.Networks.CNI != nil {
+		s.Networks.CNI.SetPodCIDR(podCIDR)
 	}
 	return &runtimeapi.UpdateRuntimeConfigResponse{}, nil
 }

@@ -1,0 +1,98 @@
+package docker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/url"
+	"strings"
+	"syscall"
+
+	"github.com/containerd/errdefs"
+	"github.com/docker/docker/api/types/versions"
+	"github.com/docker/docker/client"
+)
+
+// Timeout reports whether a call ended because its time was up.
+func Timeout(err error) bool { return errors.Is(err, context.DeadlineExceeded) }
+
+// refusal is an error of the transport itself, where the engine has not answered.
+type refusal struct{ error }
+
+func (r refusal) Unwrap() error { return r.error }
+
+// Text returns an error's text for people. It leaves out the request that net/http puts in
+// front of every error of a transport, as its URL tells nobody anything, and the class at the
+// end, which the code of the answer has. Only a class that the error really ends with is cut
+// off: an engine's own last word may be the same, and is all that it said.
+func Text(err error) string {
+	text := err.Error()
+	var request *url.Error
+	if errors.As(err, &request) {
+		before, after, _ := strings.Cut(text, request.Error())
+		if errors.As(err, new(refusal)) { // nothing went wrong while it connected, as the library would have it
+			before = strings.TrimSuffix(before, "error during connect: ")
+		}
+		text = before + request.Err.Error() + after
+	}
+	last := lastOf(err)
+	class := errdefs.Resolve(last)
+	if class == last && class != context.Canceled && class != context.DeadlineExceeded { //nolint:errorlint // the sentinel itself
+		return strings.TrimSuffix(text, ": "+class.Error())
+	}
+	return text
+}
+
+// lastOf returns the error at the end of a chain, where fmt.Errorf puts the last %w.
+func lastOf(err error) error {
+	for {
+		next := errors.Unwrap(err)
+		if several, ok := err.(interface{ Unwrap() []error }); ok && len(several.Unwrap()) > 0 {
+			all := several.Unwrap()
+			next = all[len(all)-1]
+		}
+		if next == nil {
+			return err
+		}
+		err = next
+	}
+}
+
+// Worded is an error with the text that Text returns.
+type Worded struct{ Err error }
+
+func (w Worded) Error() string { return Text(w.Err) }
+
+// Unwrap returns the error as it was.
+func (w Worded) Unwrap() error { return w.Err }
+
+// CheckAPI is an error when the engine is too old for the shim.
+func CheckAPI(apiVersion string) error {
+	if versions.LessThan(apiVersion, MinAPI) {
+		return fmt.Errorf("the docker engine speaks API %s, crishim needs %s or newer: upgrade the engine to 19.03 or newer: %w",
+			apiVersion, MinAPI, errdefs.ErrFailedPrecondition)
+	}
+	return nil
+}
+
+// IsUnreachable reports whether an error of a client call means that the engine
+// could not be reached or went away during the call.
+func IsUnreachable(err error) bool {
+	if err == nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || errors.As(err, new(refusal)) {
+		return false
+	}
+	if client.IsErrConnectionFailed(err) {
+		return true
+	}
+	var op *net.OpError
+	if errors.As(err, &op) {
+		return true
+	}
+	var transport *url.Error
+	if errors.As(err, &transport) {
+		return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET)
+	}
+	return false
+}
