@@ -2,171 +2,161 @@ package shim
 
 import (
 	"context"
-	"errors"
-	"log/slog"
-	"strings"
+	"fmt"
 
+	"github.com/containerd/errdefs"
+	"google.golang.org/grpc"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
-
-	"github.com/crishim/crishim/shim/cache"
-	"github.com/crishim/crishim/shim/container"
-	"github.com/crishim/crishim/shim/docker"
-	"github.com/crishim/crishim/shim/events"
-	"github.com/crishim/crishim/shim/host"
-	"github.com/crishim/crishim/shim/image"
-	"github.com/crishim/crishim/shim/logs"
-	"github.com/crishim/crishim/shim/node"
-	"github.com/crishim/crishim/shim/pause"
-	"github.com/crishim/crishim/shim/private"
-	"github.com/crishim/crishim/shim/sandbox"
-	"github.com/crishim/crishim/shim/stats"
-	"github.com/crishim/crishim/shim/stream"
 )
 
-// criService answers both services of the CRI. Each RPC is answered by one of the
-// services below; who that is stands in calls.go.
-type criService struct {
-	runtimeapi.UnimplementedRuntimeServiceServer
-	runtimeapi.UnimplementedImageServiceServer
+// Which service answers which RPC. CreateContainer is in temporary.go, the streamed lists
+// are in liststream.go.
 
-	node        *node.Service
-	sandboxes   *sandbox.Service
-	podStatuses *podStatuses
-	containers  *container.Service
-	images      *image.Service
-	streams     *stream.Server
-	stats       *stats.Service
-	events      *events.Service
-	logs        *logs.Service
-	lists       lists        // what the streamed lists are made of: the service itself
-	private     *private.Service     // the service that is not of the CRI
-	cache       *cache.Cache // nil in a shim for one command
-	temporaries temporaries
+func (s *criService) Version(ctx context.Context, r *runtimeapi.VersionRequest) (*runtimeapi.VersionResponse, error) {
+	return s.node.Version(ctx, r)
 }
 
-// newService builds every service around one engine client. A shim that stays has a
-// cache in front of it; one for a single command would only pay for that.
-func newService(o Options, client *docker.Client) (*criService, error) {
-	var engine engine = client
-	var cached *cache.Cache
-	if o.Daemon {
-		both := cachedEngine{cache.New(client, o.Log), uncached{client}}
-		engine, cached = both, both.Cache
-	}
-	oom := oomScore(o.Log, client.Endpoint())
-	networks, err := newNetworks(o, client.Endpoint())
-	if err != nil {
-		return nil, err
-	}
-	plugins := networks.Plugins
-	if o.observeNetwork != nil {
-		plugins = plugins.Observed(o.observeNetwork)
-	}
-	logFiles := logs.New(logs.Options{Engine: engine, Log: o.Log, Write: o.WriteLogs})
-	containerOptions := container.Options{Engine: engine, OOM: oom, Remember: o.Daemon, Log: o.Log}
-	if path, ok := strings.CutPrefix(client.Endpoint().Host, "unix://"); ok {
-		containerOptions.Capabilities = func() []string { return host.EngineCapabilities(path) }
-	}
-	if o.WriteLogs {
-		containerOptions.Logs = logFiles
-	}
-	containers := container.New(containerOptions)
-	sandboxes := sandbox.New(sandbox.Options{
-		Engine:     engine,
-		Containers: containers,
-		Networks:   plugins,
-		PauseImage: o.PauseImage,
-		OOM:        oom,
-		Log:        o.Log,
-	})
-	s := &criService{
-		node:        node.New(node.Options{Engine: engine, Networks: networks, PauseImage: pause.Image(o.PauseImage), CgroupDriver: o.CgroupDriver, Daemon: o.Daemon}),
-		podStatuses: &podStatuses{pods: sandboxes, containers: containers},
-		sandboxes:   sandboxes,
-		containers:  containers,
-		images: image.New(image.Options{
-			Engine: engine, PauseImage: pause.Image(o.PauseImage), PullProgressDeadline: o.PullProgressDeadline,
-		}),
-		streams: stream.New(stream.Options{
-			Address:   o.StreamAddress,
-			CertFile:  o.StreamCertFile,
-			KeyFile:   o.StreamKeyFile,
-			OnDemand:  !o.Daemon, // few commands have a session
-			RecordDir: o.ExecRecords,
-
-			IdleTimeout: o.StreamIdleTimeout,
-			PodIPs:      podIPs(sandboxes),
-			Log:         o.Log,
-		}, engine),
-		stats:       stats.New(stats.Options{Engine: engine, Log: o.Log}),
-		logs:        logFiles,
-		temporaries: temporaries{dir: o.temporaries, engine: client.Endpoint().Host},
-	}
-	if cached != nil {
-		s.cache, s.podStatuses.asOf = cached, cached.AsOf
-	}
-	s.lists = s
-	s.events = events.New(engine, eventParts{sandboxes, containers}, o.Log)
-	s.private = &private.Service{Engine: engine, Streams: s.streams, Images: s.images}
-	return s, nil
+func (s *criService) Status(ctx context.Context, r *runtimeapi.StatusRequest) (*runtimeapi.StatusResponse, error) {
+	return s.node.Status(ctx, r)
 }
 
-// eventParts describe what an event is about.
-type eventParts struct {
-	sandboxes  *sandbox.Service
-	containers *container.Service
+func (s *criService) RuntimeConfig(ctx context.Context, r *runtimeapi.RuntimeConfigRequest) (*runtimeapi.RuntimeConfigResponse, error) {
+	return s.node.RuntimeConfig(ctx, r)
 }
 
-func (p eventParts) PodSandboxStatus(ctx context.Context, r *runtimeapi.PodSandboxStatusRequest) (*runtimeapi.PodSandboxStatusResponse, error) {
-	return p.sandboxes.PodSandboxStatus(ctx, r)
+func (s *criService) UpdateRuntimeConfig(ctx context.Context, r *runtimeapi.UpdateRuntimeConfigRequest) (*runtimeapi.UpdateRuntimeConfigResponse, error) {
+	return s.node.UpdateRuntimeConfig(ctx, r)
 }
 
-func (p eventParts) ContainerStatus(ctx context.Context, r *runtimeapi.ContainerStatusRequest) (*runtimeapi.ContainerStatusResponse, error) {
-	return p.containers.ContainerStatus(ctx, r)
+func (s *criService) RunPodSandbox(ctx context.Context, r *runtimeapi.RunPodSandboxRequest) (*runtimeapi.RunPodSandboxResponse, error) {
+	return s.sandboxes.RunPodSandbox(ctx, r)
 }
 
-func (p eventParts) AwaitLog(ctx context.Context, id string) { p.containers.AwaitLog(ctx, id) }
-
-// podIPs returns the addresses of a pod as its status has them.
-func podIPs(sandboxes *sandbox.Service) func(context.Context, string) ([]string, error) {
-	return func(ctx context.Context, id string) ([]string, error) {
-		answer, err := sandboxes.PodSandboxStatus(ctx, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: id})
-		if err != nil {
-			return nil, err
-		}
-		network := answer.GetStatus().GetNetwork()
-		ips := []string{network.GetIp()}
-		for _, more := range network.GetAdditionalIps() {
-			ips = append(ips, more.GetIp())
-		}
-		return ips, nil
-	}
+func (s *criService) StopPodSandbox(ctx context.Context, r *runtimeapi.StopPodSandboxRequest) (*runtimeapi.StopPodSandboxResponse, error) {
+	return s.sandboxes.StopPodSandbox(ctx, r)
 }
 
-// oomScore looks at a local engine's rights before a container fails for them.
-func oomScore(log *slog.Logger, engine docker.Endpoint) *host.OOMScore {
-	o := &host.OOMScore{Log: log}
-	if path, ok := strings.CutPrefix(engine.Host, "unix://"); ok {
-		o.Known = func() bool { return host.EngineLacksResource(path) }
-	}
-	return o
+func (s *criService) RemovePodSandbox(ctx context.Context, r *runtimeapi.RemovePodSandboxRequest) (*runtimeapi.RemovePodSandboxResponse, error) {
+	return s.sandboxes.RemovePodSandbox(ctx, r)
 }
 
-// start begins what the services do in the background.
-func (s *criService) start(ctx context.Context) error {
-	if err := s.streams.Start(ctx); err != nil {
-		return err
-	}
-	s.logs.Start()
-	return nil
+func (s *criService) ListPodSandbox(ctx context.Context, r *runtimeapi.ListPodSandboxRequest) (*runtimeapi.ListPodSandboxResponse, error) {
+	return s.sandboxes.ListPodSandbox(ctx, r)
 }
 
-// interrupt ends the answers that go on by themselves, so that a graceful stop
-// does not wait for them.
-func (s *criService) interrupt() { s.events.Close() }
+func (s *criService) UpdatePodSandboxResources(ctx context.Context, r *runtimeapi.UpdatePodSandboxResourcesRequest) (*runtimeapi.UpdatePodSandboxResourcesResponse, error) {
+	return s.sandboxes.UpdatePodSandboxResources(ctx, r)
+}
 
-// close ends what start began.
-func (s *criService) close() error {
-	s.logs.Close()
-	return errors.Join(s.streams.Close(), s.stats.Close())
+func (s *criService) PodSandboxStatus(ctx context.Context, r *runtimeapi.PodSandboxStatusRequest) (*runtimeapi.PodSandboxStatusResponse, error) {
+	return s.podStatuses.PodSandboxStatus(ctx, r)
+}
+
+func (s *criService) StartContainer(ctx context.Context, r *runtimeapi.StartContainerRequest) (*runtimeapi.StartContainerResponse, error) {
+	return s.containers.StartContainer(ctx, r)
+}
+
+func (s *criService) StopContainer(ctx context.Context, r *runtimeapi.StopContainerRequest) (*runtimeapi.StopContainerResponse, error) {
+	return s.containers.StopContainer(ctx, r)
+}
+
+func (s *criService) RemoveContainer(ctx context.Context, r *runtimeapi.RemoveContainerRequest) (*runtimeapi.RemoveContainerResponse, error) {
+	return s.containers.RemoveContainer(ctx, r)
+}
+
+func (s *criService) ListContainers(ctx context.Context, r *runtimeapi.ListContainersRequest) (*runtimeapi.ListContainersResponse, error) {
+	return s.containers.ListContainers(ctx, r)
+}
+
+func (s *criService) ContainerStatus(ctx context.Context, r *runtimeapi.ContainerStatusRequest) (*runtimeapi.ContainerStatusResponse, error) {
+	return s.containers.ContainerStatus(ctx, r)
+}
+
+func (s *criService) UpdateContainerResources(ctx context.Context, r *runtimeapi.UpdateContainerResourcesRequest) (*runtimeapi.UpdateContainerResourcesResponse, error) {
+	return s.containers.UpdateContainerResources(ctx, r)
+}
+
+func (s *criService) ReopenContainerLog(ctx context.Context, r *runtimeapi.ReopenContainerLogRequest) (*runtimeapi.ReopenContainerLogResponse, error) {
+	return s.logs.ReopenContainerLog(ctx, r)
+}
+
+func (s *criService) ExecSync(ctx context.Context, r *runtimeapi.ExecSyncRequest) (*runtimeapi.ExecSyncResponse, error) {
+	return s.streams.ExecSync(ctx, r)
+}
+
+func (s *criService) Exec(ctx context.Context, r *runtimeapi.ExecRequest) (*runtimeapi.ExecResponse, error) {
+	return s.streams.Exec(ctx, r)
+}
+
+func (s *criService) Attach(ctx context.Context, r *runtimeapi.AttachRequest) (*runtimeapi.AttachResponse, error) {
+	return s.streams.Attach(ctx, r)
+}
+
+func (s *criService) PortForward(ctx context.Context, r *runtimeapi.PortForwardRequest) (*runtimeapi.PortForwardResponse, error) {
+	return s.streams.PortForward(ctx, r)
+}
+
+func (s *criService) ContainerStats(ctx context.Context, r *runtimeapi.ContainerStatsRequest) (*runtimeapi.ContainerStatsResponse, error) {
+	return s.stats.ContainerStats(ctx, r)
+}
+
+func (s *criService) ListContainerStats(ctx context.Context, r *runtimeapi.ListContainerStatsRequest) (*runtimeapi.ListContainerStatsResponse, error) {
+	return s.stats.ListContainerStats(ctx, r)
+}
+
+func (s *criService) PodSandboxStats(ctx context.Context, r *runtimeapi.PodSandboxStatsRequest) (*runtimeapi.PodSandboxStatsResponse, error) {
+	return s.stats.PodSandboxStats(ctx, r)
+}
+
+func (s *criService) ListPodSandboxStats(ctx context.Context, r *runtimeapi.ListPodSandboxStatsRequest) (*runtimeapi.ListPodSandboxStatsResponse, error) {
+	return s.stats.ListPodSandboxStats(ctx, r)
+}
+
+func (s *criService) ListMetricDescriptors(ctx context.Context, r *runtimeapi.ListMetricDescriptorsRequest) (*runtimeapi.ListMetricDescriptorsResponse, error) {
+	return s.stats.ListMetricDescriptors(ctx, r)
+}
+
+func (s *criService) ListPodSandboxMetrics(ctx context.Context, r *runtimeapi.ListPodSandboxMetricsRequest) (*runtimeapi.ListPodSandboxMetricsResponse, error) {
+	return s.stats.ListPodSandboxMetrics(ctx, r)
+}
+
+func (s *criService) ListImages(ctx context.Context, r *runtimeapi.ListImagesRequest) (*runtimeapi.ListImagesResponse, error) {
+	return s.images.ListImages(ctx, r)
+}
+
+func (s *criService) ImageStatus(ctx context.Context, r *runtimeapi.ImageStatusRequest) (*runtimeapi.ImageStatusResponse, error) {
+	return s.images.ImageStatus(ctx, r)
+}
+
+func (s *criService) PullImage(ctx context.Context, r *runtimeapi.PullImageRequest) (*runtimeapi.PullImageResponse, error) {
+	return s.images.PullImage(ctx, r)
+}
+
+func (s *criService) RemoveImage(ctx context.Context, r *runtimeapi.RemoveImageRequest) (*runtimeapi.RemoveImageResponse, error) {
+	return s.images.RemoveImage(ctx, r)
+}
+
+func (s *criService) ImageFsInfo(ctx context.Context, r *runtimeapi.ImageFsInfoRequest) (*runtimeapi.ImageFsInfoResponse, error) {
+	return s.images.ImageFsInfo(ctx, r)
+}
+
+func (s *criService) GetContainerEvents(r *runtimeapi.GetEventsRequest, stream grpc.ServerStreamingServer[runtimeapi.ContainerEventResponse]) error {
+	return s.events.GetContainerEvents(r, stream)
+}
+
+// CheckpointContainer is not possible: the CRI wants one archive, and the
+// engine's experimental checkpoints are directories that only it can restore.
+func (*criService) CheckpointContainer(context.Context, *runtimeapi.CheckpointContainerRequest) (*runtimeapi.CheckpointContainerResponse, error) {
+	return nil, fmt.Errorf("the docker engine cannot write a container's checkpoint as an archive: %w", errdefs.ErrNotImplemented)
+}
+
+// CheckpointPod is not possible: the engine knows no pods, and has no way to
+// stop several containers at one moment.
+func (*criService) CheckpointPod(context.Context, *runtimeapi.CheckpointPodRequest) (*runtimeapi.CheckpointPodResponse, error) {
+	return nil, fmt.Errorf("the docker engine cannot checkpoint the containers of a pod together: %w", errdefs.ErrNotImplemented)
+}
+
+// RestorePod is not possible for the same reason as CheckpointPod.
+func (*criService) RestorePod(context.Context, *runtimeapi.RestorePodRequest) (*runtimeapi.RestorePodResponse, error) {
+	return nil, fmt.Errorf("the docker engine cannot restore the containers of a pod together: %w", errdefs.ErrNotImplemented)
 }
