@@ -32,14 +32,6 @@ type Networks struct {
 	Kubenet bool // which is CNI with a configuration of its own
 }
 
-// name is the --network-plugin that new pods get.
-func (n Networks) name(ctx context.Context) string {
-	if n.Kubenet {
-		return "kubenet"
-	}
-	return n.ForNew(ctx, false).Name()
-}
-
 // Options are the parts that a Service works with.
 type Options struct {
 	Engine       Engine
@@ -55,93 +47,77 @@ type Service struct{ Options }
 // New builds the service.
 func New(o Options) *Service { return &Service{o} }
 
-func (s *Service) info(ctx context.Context) (system.Info, error) {
-	info, err := s.Engine.Info(ctx)
-	if err != nil {
-		return info, fmt.Errorf("ask the docker engine about itself: %w", err)
-	}
-	return info, nil
-}
-
-// waitFor is how long to wait for an engine that may not answer at all. A shim
-// that stays has something to say about that, and needs some of the client's time
-// for it.
-func (s *Service) waitFor(ctx context.Context, most time.Duration) (context.Context, context.CancelFunc) {
-	if !s.Daemon {
-		return context.WithCancel(ctx)
-	}
-	if end, ok := ctx.Deadline(); ok {
-		most = min(most, time.Until(end)/2)
-	}
-	return context.WithTimeoutCause(ctx, most, errSilent)
-}
-
-var errSilent = errors.New("the docker engine does not answer")
-
 const (
 	// kubeletVersion is the value that kubelets insist on.
 	kubeletVersion = "0.1.0"
 	runtimeName    = "docker"
 	criVersion     = "v1"
+	// unknownVersion is the engine's version while there is no engine. The CRI's clients
+	// refuse an empty one.
+	unknownVersion = "unknown"
 )
 
-// unknownVersion is the engine's version while there is no engine to tell it.
-// The CRI's clients refuse an empty one.
-const unknownVersion = "unknown"
+// How long a daemon waits for an engine that may not answer at all. A busy one may take
+// its time; one that hangs has been waited for before, by the cache.
+const (
+	versionTimeout = 5 * time.Second
+	statusTimeout  = 6 * time.Second
+)
 
-// versionTime is how long a shim that stays asks an engine for its version.
-const versionTime = 5 * time.Second
+var errSilent = errors.New("the docker engine does not answer")
 
-// Version names the engine and the version of the CRI. A shim that stays is a
-// runtime whether its engine is there or not: every client asks for the version
-// first, and would never come to Status, which has the reason.
+// withTimeout bounds a question to the engine. A daemon has an answer of its own where the
+// engine has none, and needs some of the client's time for it.
+func (s *Service) withTimeout(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
+	if !s.Daemon {
+		return context.WithCancel(ctx)
+	}
+	if end, ok := ctx.Deadline(); ok {
+		timeout = min(timeout, time.Until(end)/2)
+	}
+	return context.WithTimeoutCause(ctx, timeout, errSilent)
+}
+
+// Version names the engine and the version of the CRI. A daemon is a runtime whether its
+// engine is there or not: every client asks for the version first, and would never come to
+// Status, which has the reason.
 func (s *Service) Version(ctx context.Context, _ *runtimeapi.VersionRequest) (*runtimeapi.VersionResponse, error) {
-	asked, cancel := s.waitFor(ctx, versionTime)
+	bounded, cancel := s.withTimeout(ctx, versionTimeout)
 	defer cancel()
-	v, err := s.Engine.ServerVersion(asked)
-	switch {
-	case err == nil:
-	case s.Daemon && ctx.Err() == nil:
+	v, err := s.Engine.ServerVersion(bounded)
+	if err != nil {
+		if !s.Daemon || ctx.Err() != nil {
+			return nil, fmt.Errorf("ask the docker engine for its version: %w", err)
+		}
 		v.Version = unknownVersion
-	default:
-		return nil, fmt.Errorf("ask the docker engine for its version: %w", err)
 	}
 	return &runtimeapi.VersionResponse{
-		Version:           kubeletVersion,
-		RuntimeName:       runtimeName,
-		RuntimeVersion:    v.Version,
-		RuntimeApiVersion: criVersion,
+		Version: kubeletVersion, RuntimeName: runtimeName, RuntimeVersion: v.Version, RuntimeApiVersion: criVersion,
 	}, nil
 }
 
-// RuntimeConfig tells the engine's cgroup driver. While the engine is away that is
-// the one that it must have to be ready, where somebody said which.
+// RuntimeConfig returns the engine's cgroup driver. While the engine is away that is the
+// one that it must have to be ready, where it is known.
 func (s *Service) RuntimeConfig(ctx context.Context, _ *runtimeapi.RuntimeConfigRequest) (*runtimeapi.RuntimeConfigResponse, error) {
-	asked, cancel := s.waitFor(ctx, statusTime)
+	bounded, cancel := s.withTimeout(ctx, statusTimeout)
 	defer cancel()
-	info, err := s.info(asked)
-	if err != nil && s.CgroupDriver != "" && ctx.Err() == nil {
-		info.CgroupDriver, err = s.CgroupDriver, nil
-	}
+	info, err := s.Engine.Info(bounded)
 	if err != nil {
-		return nil, err
+		if s.CgroupDriver == "" || ctx.Err() != nil {
+			return nil, fmt.Errorf("ask the docker engine about itself: %w", err)
+		}
+		info.CgroupDriver = s.CgroupDriver
 	}
-	driver, err := cgroupDriver(info.CgroupDriver)
-	if err != nil {
-		return nil, err
+	var driver runtimeapi.CgroupDriver
+	switch info.CgroupDriver {
+	case "systemd":
+		driver = runtimeapi.CgroupDriver_SYSTEMD
+	case "cgroupfs":
+		driver = runtimeapi.CgroupDriver_CGROUPFS
+	default:
+		return nil, fmt.Errorf("the engine's cgroup driver %q is neither systemd nor cgroupfs: %w", info.CgroupDriver, errdefs.ErrFailedPrecondition)
 	}
 	return &runtimeapi.RuntimeConfigResponse{Linux: &runtimeapi.LinuxRuntimeConfiguration{CgroupDriver: driver}}, nil
-}
-
-// cgroupDriver never leaves the answer to the zero value, which means systemd.
-func cgroupDriver(engine string) (runtimeapi.CgroupDriver, error) {
-	switch engine {
-	case "systemd":
-		return runtimeapi.CgroupDriver_SYSTEMD, nil
-	case "cgroupfs":
-		return runtimeapi.CgroupDriver_CGROUPFS, nil
-	}
-	return 0, fmt.Errorf("the engine's cgroup driver %q is neither systemd nor cgroupfs: %w", engine, errdefs.ErrFailedPrecondition)
 }
 
 // UpdateRuntimeConfig takes the pod CIDR that the node was given. The first one
