@@ -2,29 +2,29 @@ package shim
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"runtime/debug"
 	"strings"
 	"time"
 
+	"github.com/containerd/errdefs"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/api"
+	"github.com/crishim/crishim/shim/docker"
 )
 
 // maxMessage is the size that a kubelet allows in both directions.
 const maxMessage = 16 << 20
 
-const (
-	packageV1       = "runtime.v1."
-	packageV1Alpha2 = "runtime.v1alpha2."
-)
-
-func newServer(log *slog.Logger, a *criService) *grpc.Server {
+// newServer builds the gRPC server, as dockershim's NewDockerServer did: both services of CRI
+// as v1 and as v1alpha2, whose messages are the same on the wire, and the private one.
+func newServer(log *slog.Logger, cri *criService, private api.CrishimServer) *grpc.Server {
 	i := &interceptor{log: log}
 	s := grpc.NewServer(
 		grpc.MaxRecvMsgSize(maxMessage),
@@ -32,27 +32,14 @@ func newServer(log *slog.Logger, a *criService) *grpc.Server {
 		grpc.UnaryInterceptor(i.unary),
 		grpc.StreamInterceptor(i.stream),
 	)
-	register(s, a)
-	for _, desc := range criServices() { // v1alpha2 has the same messages on the wire
-		old := *desc
-		old.ServiceName = packageV1Alpha2 + strings.TrimPrefix(desc.ServiceName, packageV1)
-		s.RegisterService(&old, a)
+	for _, v1 := range []*grpc.ServiceDesc{&runtimeapi.RuntimeService_ServiceDesc, &runtimeapi.ImageService_ServiceDesc} {
+		v1alpha2 := *v1
+		v1alpha2.ServiceName = "runtime.v1alpha2." + strings.TrimPrefix(v1.ServiceName, "runtime.v1.")
+		s.RegisterService(v1, cri)
+		s.RegisterService(&v1alpha2, cri)
 	}
+	api.RegisterCrishimServer(s, private)
 	return s
-}
-
-func criServices() []*grpc.ServiceDesc {
-	return []*grpc.ServiceDesc{&runtimeapi.RuntimeService_ServiceDesc, &runtimeapi.ImageService_ServiceDesc}
-}
-
-// register makes the service answer both services of v1 and the private one.
-func register(s grpc.ServiceRegistrar, a *criService) {
-	for _, desc := range criServices() {
-		s.RegisterService(desc, a)
-	}
-	if a.private != nil {
-		api.RegisterCrishimServer(s, a.private)
-	}
 }
 
 // interceptor does for every RPC what no service should have to: it turns panics
@@ -63,22 +50,14 @@ type interceptor struct{ log *slog.Logger }
 func (i *interceptor) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (resp any, err error) {
 	finish := i.begin(ctx, info.FullMethod)
 	defer func() { err = finish(err, recover()) }()
-	return handle(reading(ctx, info.FullMethod), req)
+	return handle(ctx, req)
 }
 
 func (i *interceptor) stream(srv any, s grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) (err error) {
 	finish := i.begin(s.Context(), info.FullMethod)
 	defer func() { err = finish(err, recover()) }()
-	return handle(srv, readingStream{s, reading(s.Context(), info.FullMethod)})
+	return handle(srv, s)
 }
-
-// readingStream is a stream with a context that was prepared for it.
-type readingStream struct {
-	grpc.ServerStream
-	ctx context.Context
-}
-
-func (s readingStream) Context() context.Context { return s.ctx }
 
 // begin notes the start of a call and returns what ends it. The name on the wire
 // comes from the context: the generated code only knows the v1 name.
@@ -92,21 +71,66 @@ func (i *interceptor) begin(ctx context.Context, method string) func(error, any)
 			i.log.Error("a request panicked", "method", method, "panic", panicked, "stack", string(debug.Stack()))
 			err = status.Error(codes.Internal, fmt.Sprintf("internal error: %v", panicked))
 		}
+		took := time.Since(started)
+		if err == nil {
+			i.log.DebugContext(ctx, "request done", "method", method, "took", took)
+			return nil
+		}
 		err = toStatus(ctx, err)
-		i.report(ctx, method, err, time.Since(started))
+		level := slog.LevelWarn
+		switch status.Code(err) {
+		case codes.NotFound, codes.Unimplemented, codes.Canceled:
+			level = slog.LevelInfo
+		}
+		i.log.Log(ctx, level, "request failed", "method", method, "took", took, "code", status.Code(err).String(), "err", err)
 		return err
 	}
 }
 
-func (i *interceptor) report(ctx context.Context, method string, err error, took time.Duration) {
+// toStatus gives an error the code that a CRI client can act on.
+func toStatus(ctx context.Context, err error) error {
 	if err == nil {
-		i.log.DebugContext(ctx, "request done", "method", method, "took", took)
-		return
+		return nil
 	}
-	level := slog.LevelWarn
-	switch status.Code(err) {
-	case codes.NotFound, codes.Unimplemented, codes.Canceled:
-		level = slog.LevelInfo
+	if s, ok := status.FromError(err); ok {
+		return s.Err()
 	}
-	i.log.Log(ctx, level, "request failed", "method", method, "took", took, "code", status.Code(err).String(), "err", err)
+	code := codes.Unknown
+	switch {
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(ctx.Err(), context.DeadlineExceeded):
+		code = codes.DeadlineExceeded
+	case errors.Is(err, context.Canceled), errors.Is(ctx.Err(), context.Canceled):
+		code = codes.Canceled
+	case docker.IsUnreachable(err):
+		code = codes.Unavailable
+	default:
+		for _, c := range errorCodes {
+			if c.is(err) {
+				code = c.code
+				break
+			}
+		}
+	}
+	return status.Error(code, docker.Text(err))
+}
+
+// errorCodes maps classes of errors to codes. The first that fits counts.
+var errorCodes = []struct {
+	is   func(error) bool
+	code codes.Code
+}{
+	{errdefs.IsNotFound, codes.NotFound},
+	{errdefs.IsInvalidArgument, codes.InvalidArgument},
+	{errdefs.IsAlreadyExists, codes.AlreadyExists},
+	{errdefs.IsFailedPrecondition, codes.FailedPrecondition},
+	{errdefs.IsConflict, codes.FailedPrecondition},
+	{errdefs.IsPermissionDenied, codes.PermissionDenied},
+	{errdefs.IsUnauthorized, codes.Unauthenticated},
+	{errdefs.IsResourceExhausted, codes.ResourceExhausted},
+	{errdefs.IsNotImplemented, codes.Unimplemented},
+	{errdefs.IsUnavailable, codes.Unavailable},
+	{errdefs.IsAborted, codes.Aborted},
+	{errdefs.IsOutOfRange, codes.OutOfRange},
+	{errdefs.IsDataLoss, codes.DataLoss},
+	{errdefs.IsInternal, codes.Internal},
 }

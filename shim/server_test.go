@@ -25,6 +25,7 @@ import (
 
 	"github.com/crishim/crishim/shim/docker"
 	"github.com/crishim/crishim/shim/node"
+	"github.com/crishim/crishim/shim/private"
 )
 
 // aboutEngine is an engine that can only be asked about itself.
@@ -44,7 +45,7 @@ func goodVersion() (types.Version, error) {
 func serveService(t *testing.T, log *slog.Logger, a *criService) *grpc.ClientConn {
 	t.Helper()
 	l := bufconn.Listen(1 << 20)
-	s := newServer(log, a)
+	s := newServer(log, a, &private.Service{})
 	var serving sync.WaitGroup
 	serving.Go(func() { s.Serve(l) })
 	t.Cleanup(func() {

@@ -3,25 +3,55 @@ package shim
 import (
 	"context"
 	"fmt"
+	"slices"
+	"time"
 
 	"github.com/containerd/errdefs"
 	"google.golang.org/grpc"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/api"
+	"github.com/crishim/crishim/shim/cache"
+	"github.com/crishim/crishim/shim/container"
+	"github.com/crishim/crishim/shim/events"
+	"github.com/crishim/crishim/shim/image"
+	"github.com/crishim/crishim/shim/logs"
+	"github.com/crishim/crishim/shim/node"
+	"github.com/crishim/crishim/shim/sandbox"
+	"github.com/crishim/crishim/shim/stats"
+	"github.com/crishim/crishim/shim/stream"
 )
 
-// Which service answers which RPC. CreateContainer is in temporary.go, the streamed lists
-// are in liststream.go.
+// criService answers both services of the CRI: each RPC by the service that its method
+// here names. An RPC that only looks may be answered from the cache, as its context says.
+// All others see the engine itself; so do the events, which must not show an older state
+// than that of their cause.
+type criService struct {
+	runtimeapi.UnimplementedRuntimeServiceServer
+	runtimeapi.UnimplementedImageServiceServer
+
+	node        *node.Service
+	sandboxes   *sandbox.Service
+	containers  *container.Service
+	images      *image.Service
+	streams     *stream.Server
+	stats       *stats.Service
+	events      *events.Service
+	logs        *logs.Service
+	cache       *cache.Cache // nil in a shim for one command
+	temporaries temporaries
+}
 
 func (s *criService) Version(ctx context.Context, r *runtimeapi.VersionRequest) (*runtimeapi.VersionResponse, error) {
-	return s.node.Version(ctx, r)
+	return s.node.Version(cache.Reading(ctx), r)
 }
 
 func (s *criService) Status(ctx context.Context, r *runtimeapi.StatusRequest) (*runtimeapi.StatusResponse, error) {
-	return s.node.Status(ctx, r)
+	return s.node.Status(cache.Reading(ctx), r)
 }
 
 func (s *criService) RuntimeConfig(ctx context.Context, r *runtimeapi.RuntimeConfigRequest) (*runtimeapi.RuntimeConfigResponse, error) {
-	return s.node.RuntimeConfig(ctx, r)
+	return s.node.RuntimeConfig(cache.Reading(ctx), r)
 }
 
 func (s *criService) UpdateRuntimeConfig(ctx context.Context, r *runtimeapi.UpdateRuntimeConfigRequest) (*runtimeapi.UpdateRuntimeConfigResponse, error) {
@@ -41,15 +71,58 @@ func (s *criService) RemovePodSandbox(ctx context.Context, r *runtimeapi.RemoveP
 }
 
 func (s *criService) ListPodSandbox(ctx context.Context, r *runtimeapi.ListPodSandboxRequest) (*runtimeapi.ListPodSandboxResponse, error) {
-	return s.sandboxes.ListPodSandbox(ctx, r)
+	return s.sandboxes.ListPodSandbox(cache.Reading(ctx), r)
 }
 
 func (s *criService) UpdatePodSandboxResources(ctx context.Context, r *runtimeapi.UpdatePodSandboxResourcesRequest) (*runtimeapi.UpdatePodSandboxResourcesResponse, error) {
 	return s.sandboxes.UpdatePodSandboxResources(ctx, r)
 }
 
+// PodSandboxStatus has the pod's containers in it, and the time that all of it is true of:
+// what a kubelet asks for that lives on events. It compares that time with those of the
+// events, so it must not be later than the last one that the answer knows of. Without a
+// time the kubelet asks for each container. The client of a shim for one command has no use
+// for any of that.
 func (s *criService) PodSandboxStatus(ctx context.Context, r *runtimeapi.PodSandboxStatusRequest) (*runtimeapi.PodSandboxStatusResponse, error) {
-	return s.podStatuses.PodSandboxStatus(ctx, r)
+	ctx = cache.Reading(ctx)
+	if s.cache == nil {
+		return s.sandboxes.PodSandboxStatus(ctx, r)
+	}
+	at, ok := s.cache.AsOf()
+	if !ok {
+		at = time.Now().UnixNano()
+	}
+	resp, err := s.sandboxes.PodSandboxStatus(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	list, err := s.containers.ListContainers(ctx, &runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{PodSandboxId: resp.GetStatus().GetId()}})
+	if err != nil {
+		return resp, nil
+	}
+	var statuses []*runtimeapi.ContainerStatus
+	for _, c := range list.GetContainers() {
+		status, err := s.containers.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: c.GetId()})
+		switch {
+		case errdefs.IsNotFound(err):
+			continue
+		case err != nil:
+			return resp, nil
+		}
+		statuses = append(statuses, status.GetStatus())
+	}
+	resp.ContainersStatuses, resp.Timestamp = statuses, at
+	return resp, nil
+}
+
+// CreateContainer notes a container that must not outlive its command.
+func (s *criService) CreateContainer(ctx context.Context, r *runtimeapi.CreateContainerRequest) (*runtimeapi.CreateContainerResponse, error) {
+	if _, temporary := r.GetConfig().GetAnnotations()[api.AnnotationTemporary]; temporary {
+		if err := s.temporaries.note(r.GetPodSandboxId(), r.GetConfig().GetMetadata().GetName()); err != nil {
+			return nil, fmt.Errorf("note a temporary container: %w", err)
+		}
+	}
+	return s.containers.CreateContainer(ctx, r)
 }
 
 func (s *criService) StartContainer(ctx context.Context, r *runtimeapi.StartContainerRequest) (*runtimeapi.StartContainerResponse, error) {
@@ -65,11 +138,11 @@ func (s *criService) RemoveContainer(ctx context.Context, r *runtimeapi.RemoveCo
 }
 
 func (s *criService) ListContainers(ctx context.Context, r *runtimeapi.ListContainersRequest) (*runtimeapi.ListContainersResponse, error) {
-	return s.containers.ListContainers(ctx, r)
+	return s.containers.ListContainers(cache.Reading(ctx), r)
 }
 
 func (s *criService) ContainerStatus(ctx context.Context, r *runtimeapi.ContainerStatusRequest) (*runtimeapi.ContainerStatusResponse, error) {
-	return s.containers.ContainerStatus(ctx, r)
+	return s.containers.ContainerStatus(cache.Reading(ctx), r)
 }
 
 func (s *criService) UpdateContainerResources(ctx context.Context, r *runtimeapi.UpdateContainerResourcesRequest) (*runtimeapi.UpdateContainerResourcesResponse, error) {
@@ -97,35 +170,35 @@ func (s *criService) PortForward(ctx context.Context, r *runtimeapi.PortForwardR
 }
 
 func (s *criService) ContainerStats(ctx context.Context, r *runtimeapi.ContainerStatsRequest) (*runtimeapi.ContainerStatsResponse, error) {
-	return s.stats.ContainerStats(ctx, r)
+	return s.stats.ContainerStats(cache.Reading(ctx), r)
 }
 
 func (s *criService) ListContainerStats(ctx context.Context, r *runtimeapi.ListContainerStatsRequest) (*runtimeapi.ListContainerStatsResponse, error) {
-	return s.stats.ListContainerStats(ctx, r)
+	return s.stats.ListContainerStats(cache.Reading(ctx), r)
 }
 
 func (s *criService) PodSandboxStats(ctx context.Context, r *runtimeapi.PodSandboxStatsRequest) (*runtimeapi.PodSandboxStatsResponse, error) {
-	return s.stats.PodSandboxStats(ctx, r)
+	return s.stats.PodSandboxStats(cache.Reading(ctx), r)
 }
 
 func (s *criService) ListPodSandboxStats(ctx context.Context, r *runtimeapi.ListPodSandboxStatsRequest) (*runtimeapi.ListPodSandboxStatsResponse, error) {
-	return s.stats.ListPodSandboxStats(ctx, r)
+	return s.stats.ListPodSandboxStats(cache.Reading(ctx), r)
 }
 
 func (s *criService) ListMetricDescriptors(ctx context.Context, r *runtimeapi.ListMetricDescriptorsRequest) (*runtimeapi.ListMetricDescriptorsResponse, error) {
-	return s.stats.ListMetricDescriptors(ctx, r)
+	return s.stats.ListMetricDescriptors(cache.Reading(ctx), r)
 }
 
 func (s *criService) ListPodSandboxMetrics(ctx context.Context, r *runtimeapi.ListPodSandboxMetricsRequest) (*runtimeapi.ListPodSandboxMetricsResponse, error) {
-	return s.stats.ListPodSandboxMetrics(ctx, r)
+	return s.stats.ListPodSandboxMetrics(cache.Reading(ctx), r)
 }
 
 func (s *criService) ListImages(ctx context.Context, r *runtimeapi.ListImagesRequest) (*runtimeapi.ListImagesResponse, error) {
-	return s.images.ListImages(ctx, r)
+	return s.images.ListImages(cache.Reading(ctx), r)
 }
 
 func (s *criService) ImageStatus(ctx context.Context, r *runtimeapi.ImageStatusRequest) (*runtimeapi.ImageStatusResponse, error) {
-	return s.images.ImageStatus(ctx, r)
+	return s.images.ImageStatus(cache.Reading(ctx), r)
 }
 
 func (s *criService) PullImage(ctx context.Context, r *runtimeapi.PullImageRequest) (*runtimeapi.PullImageResponse, error) {
@@ -137,7 +210,7 @@ func (s *criService) RemoveImage(ctx context.Context, r *runtimeapi.RemoveImageR
 }
 
 func (s *criService) ImageFsInfo(ctx context.Context, r *runtimeapi.ImageFsInfoRequest) (*runtimeapi.ImageFsInfoResponse, error) {
-	return s.images.ImageFsInfo(ctx, r)
+	return s.images.ImageFsInfo(cache.Reading(ctx), r)
 }
 
 func (s *criService) GetContainerEvents(r *runtimeapi.GetEventsRequest, stream grpc.ServerStreamingServer[runtimeapi.ContainerEventResponse]) error {
@@ -159,4 +232,66 @@ func (*criService) CheckpointPod(context.Context, *runtimeapi.CheckpointPodReque
 // RestorePod is not possible for the same reason as CheckpointPod.
 func (*criService) RestorePod(context.Context, *runtimeapi.RestorePodRequest) (*runtimeapi.RestorePodResponse, error) {
 	return nil, fmt.Errorf("the docker engine cannot restore the containers of a pod together: %w", errdefs.ErrNotImplemented)
+}
+
+// The streamed lists are the plain ones in parts.
+
+func (s *criService) StreamPodSandboxes(r *runtimeapi.StreamPodSandboxesRequest, out grpc.ServerStreamingServer[runtimeapi.StreamPodSandboxesResponse]) error {
+	list, err := s.ListPodSandbox(out.Context(), &runtimeapi.ListPodSandboxRequest{Filter: r.GetFilter()})
+	return sendAll(list.GetItems(), err, func(part []*runtimeapi.PodSandbox) error {
+		return out.Send(&runtimeapi.StreamPodSandboxesResponse{PodSandboxes: part})
+	})
+}
+
+func (s *criService) StreamContainers(r *runtimeapi.StreamContainersRequest, out grpc.ServerStreamingServer[runtimeapi.StreamContainersResponse]) error {
+	list, err := s.ListContainers(out.Context(), &runtimeapi.ListContainersRequest{Filter: r.GetFilter()})
+	return sendAll(list.GetContainers(), err, func(part []*runtimeapi.Container) error {
+		return out.Send(&runtimeapi.StreamContainersResponse{Containers: part})
+	})
+}
+
+func (s *criService) StreamContainerStats(r *runtimeapi.StreamContainerStatsRequest, out grpc.ServerStreamingServer[runtimeapi.StreamContainerStatsResponse]) error {
+	list, err := s.ListContainerStats(out.Context(), &runtimeapi.ListContainerStatsRequest{Filter: r.GetFilter()})
+	return sendAll(list.GetStats(), err, func(part []*runtimeapi.ContainerStats) error {
+		return out.Send(&runtimeapi.StreamContainerStatsResponse{ContainerStats: part})
+	})
+}
+
+func (s *criService) StreamPodSandboxStats(r *runtimeapi.StreamPodSandboxStatsRequest, out grpc.ServerStreamingServer[runtimeapi.StreamPodSandboxStatsResponse]) error {
+	list, err := s.ListPodSandboxStats(out.Context(), &runtimeapi.ListPodSandboxStatsRequest{Filter: r.GetFilter()})
+	return sendAll(list.GetStats(), err, func(part []*runtimeapi.PodSandboxStats) error {
+		return out.Send(&runtimeapi.StreamPodSandboxStatsResponse{PodSandboxStats: part})
+	})
+}
+
+func (s *criService) StreamPodSandboxMetrics(_ *runtimeapi.StreamPodSandboxMetricsRequest, out grpc.ServerStreamingServer[runtimeapi.StreamPodSandboxMetricsResponse]) error {
+	list, err := s.ListPodSandboxMetrics(out.Context(), &runtimeapi.ListPodSandboxMetricsRequest{})
+	return sendAll(list.GetPodMetrics(), err, func(part []*runtimeapi.PodSandboxMetrics) error {
+		return out.Send(&runtimeapi.StreamPodSandboxMetricsResponse{PodSandboxMetrics: part})
+	})
+}
+
+func (s *criService) StreamImages(r *runtimeapi.StreamImagesRequest, out grpc.ServerStreamingServer[runtimeapi.StreamImagesResponse]) error {
+	list, err := s.ListImages(out.Context(), &runtimeapi.ListImagesRequest{Filter: r.GetFilter()})
+	return sendAll(list.GetImages(), err, func(part []*runtimeapi.Image) error {
+		return out.Send(&runtimeapi.StreamImagesResponse{Images: part})
+	})
+}
+
+// chunkSize is how many items go into one message of a streamed list. Items with
+// many labels and annotations have a few kB, so a message stays far below the
+// limit that streaming is there to get around.
+const chunkSize = 100
+
+// sendAll sends every item exactly once, and no empty message.
+func sendAll[T any](items []T, err error, send func([]T) error) error {
+	if err != nil {
+		return err
+	}
+	for part := range slices.Chunk(items, chunkSize) {
+		if err := send(part); err != nil {
+			return err
+		}
+	}
+	return nil
 }

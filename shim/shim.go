@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"strings"
 	"sync"
 	"time"
 
@@ -19,8 +18,8 @@ import (
 	"github.com/crishim/crishim/shim/node"
 )
 
-// stopGrace is how long Close waits for running requests.
-const stopGrace = 10 * time.Second
+// stopTimeout is how long Close waits for running requests.
+const stopTimeout = 10 * time.Second
 
 // Options configure a shim. The zero value works with the engine that the
 // environment leads to.
@@ -36,16 +35,16 @@ type Options struct {
 
 	StreamIdleTimeout time.Duration // ends a session without any traffic; 0: 4 hours
 
-	// ExecRecords is a directory where running execs are written down, so that
-	// what they started can be ended if the shim is killed. "": nowhere.
+	// ExecRecords is a directory for the records of running execs, so that what they
+	// started can be ended if the shim is killed. "": nowhere.
 	ExecRecords string
 
 	// WriteLogs makes the shim write container logs to CRI files while it runs.
 	// Otherwise a log is a link to the engine's own file.
 	WriteLogs bool
 
-	// Daemon is for a shim that stays: Start refuses an engine that does not fit,
-	// and the engine is watched from then on.
+	// Daemon is for a shim that serves until it is stopped: Start refuses an engine that
+	// does not fit, and the engine is watched from then on.
 	Daemon bool
 	// CgroupDriver is the one that the kubelet uses, to be compared with the
 	// engine's; "" to leave that out.
@@ -56,7 +55,7 @@ type Options struct {
 	// MetricsAddress is where to serve metrics and profiles; "": nowhere.
 	MetricsAddress string
 
-	observeNetwork network.Observe // nil: nobody wants to know
+	observeNetwork network.Observe // may be nil
 	temporaries    string          // directory for what is known of temporary containers; "": nothing
 }
 
@@ -65,39 +64,40 @@ type Shim struct {
 	log     *slog.Logger
 	engine  *docker.Client
 	service *criService
-	watch   *node.Watch // nil for a shim that does not stay
-
-	metrics *metrics.Server // nil where nobody asked for them
-
-	grpc *grpc.Server
+	watch   *node.Watch     // nil in a shim for one command
+	metrics *metrics.Server // nil where they are not served
+	grpc    *grpc.Server
 
 	close    sync.Once
 	closeErr error
 }
 
-// New builds a shim. Nothing is dialled, listened on or started.
+// New builds a shim, as dockershim's NewDockerService did. Nothing is dialled, listened on
+// or started.
 func New(o Options) (*Shim, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	var m *metrics.Server
+	s := &Shim{log: o.Log}
 	if o.MetricsAddress != "" {
-		m = metrics.New(o.MetricsAddress, o.Log)
-		o.Engine.Observe = m.Engine.Observe
-		o.observeNetwork = m.Network.Observe
+		s.metrics = metrics.New(o.MetricsAddress, o.Log)
+		o.Engine.Observe = s.metrics.Engine.Observe
+		o.observeNetwork = s.metrics.Network.Observe
 	}
-	engine, err := docker.New(o.Engine)
-	if err != nil {
+	var err error
+	if s.engine, err = docker.New(o.Engine); err != nil {
 		return nil, docker.Worded{Err: err}
 	}
-	a, err := newService(o, engine)
+	service, private, err := newService(o, s.engine)
 	if err != nil {
-		return nil, errors.Join(err, engine.Close())
+		return nil, errors.Join(err, s.engine.Close())
 	}
-	s := &Shim{log: o.Log, engine: engine, service: a, metrics: m, grpc: newServer(o.Log, a)}
+	s.service, s.grpc = service, newServer(o.Log, service, private)
 	if o.Daemon {
-		s.watch = &node.Watch{Node: a.node, Engine: engine, Follow: a.cache.Follow, Check: a.sandboxes.CheckNetworks, Log: o.Log}
-		if socket, ok := strings.CutPrefix(engine.Endpoint().Host, "unix://"); ok && o.RuntimeCgroups != "" {
+		s.watch = &node.Watch{
+			Node: service.node, Engine: s.engine, Follow: service.cache.Follow, Check: service.sandboxes.CheckNetworks, Log: o.Log,
+		}
+		if socket := s.engine.Endpoint().Socket(); socket != "" && o.RuntimeCgroups != "" {
 			s.watch.Keep = func() error { return host.KeepEngine(socket, o.RuntimeCgroups) }
 		}
 	}
@@ -119,9 +119,10 @@ func (s *Shim) Start(ctx context.Context) error {
 		}
 		s.log.Info("serving metrics", "address", address.String())
 	}
-	if err := s.service.start(ctx); err != nil {
+	if err := s.service.streams.Start(ctx); err != nil {
 		return fmt.Errorf("start the shim: %w", err)
 	}
+	s.service.logs.Start()
 	return nil
 }
 
@@ -147,29 +148,18 @@ func (s *Shim) Serve(l net.Listener) error {
 // everything that New and Start took.
 func (s *Shim) Close() error {
 	s.close.Do(func() {
-		s.service.interrupt()
-		s.stopServing()
+		s.service.events.Close() // streams of events would not end by themselves
+		stop := time.AfterFunc(stopTimeout, s.grpc.Stop)
+		s.grpc.GracefulStop()
+		stop.Stop()
 		if s.watch != nil {
 			s.watch.Stop()
 		}
-		s.closeErr = errors.Join(s.service.close(), s.engine.Close())
+		s.service.logs.Close()
+		s.closeErr = errors.Join(s.service.streams.Close(), s.service.stats.Close(), s.engine.Close())
 		if s.metrics != nil {
 			s.closeErr = errors.Join(s.closeErr, s.metrics.Stop())
 		}
 	})
 	return s.closeErr
-}
-
-func (s *Shim) stopServing() {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		s.grpc.GracefulStop()
-	}()
-	select {
-	case <-done:
-	case <-time.After(stopGrace):
-		s.grpc.Stop()
-		<-done
-	}
 }

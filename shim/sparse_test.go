@@ -47,14 +47,12 @@ func TestSparseRequests(t *testing.T) {
 		containers := container.New(container.Options{Engine: engine})
 		sandboxes := sandbox.New(sandbox.Options{Engine: engine, Containers: containers, Networks: networks})
 		a := &criService{
-			node:        node.New(node.Options{Engine: engine, Networks: node.Networks{Plugins: networks}}),
-			podStatuses: &podStatuses{pods: sandboxes, containers: containers},
-			sandboxes:   sandboxes,
-			containers:  containers,
-			images:      image.New(image.Options{Engine: engine}),
-			stats:       stats.New(stats.Options{Engine: sparseStats{engine}, Log: log}),
+			node:       node.New(node.Options{Engine: engine, Networks: node.Networks{Plugins: networks}}),
+			sandboxes:  sandboxes,
+			containers: containers,
+			images:     image.New(image.Options{Engine: engine}),
+			stats:      stats.New(stats.Options{Engine: sparseStats{engine}, Log: log}),
 		}
-		a.lists = a
 		sparse{serveService(t, log, a), false}.test(t)
 	})
 	t.Run("on the engine", func(t *testing.T) {

@@ -2,10 +2,12 @@ package shim
 
 import (
 	"context"
-	"errors"
-	"log/slog"
-	"strings"
+	"io"
 
+	"github.com/docker/docker/api/types"
+	dockercontainer "github.com/docker/docker/api/types/container"
+	dockerevents "github.com/docker/docker/api/types/events"
+	dockerimage "github.com/docker/docker/api/types/image"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/shim/cache"
@@ -23,150 +25,120 @@ import (
 	"github.com/crishim/crishim/shim/stream"
 )
 
-// criService answers both services of the CRI. Each RPC is answered by one of the
-// services below; who that is stands in calls.go.
-type criService struct {
-	runtimeapi.UnimplementedRuntimeServiceServer
-	runtimeapi.UnimplementedImageServiceServer
-
-	node        *node.Service
-	sandboxes   *sandbox.Service
-	podStatuses *podStatuses
-	containers  *container.Service
-	images      *image.Service
-	streams     *stream.Server
-	stats       *stats.Service
-	events      *events.Service
-	logs        *logs.Service
-	lists       lists        // what the streamed lists are made of: the service itself
-	private     *private.Service     // the service that is not of the CRI
-	cache       *cache.Cache // nil in a shim for one command
-	temporaries temporaries
+// engine is what all services together need of the Docker client.
+type engine interface {
+	node.Engine
+	sandbox.Engine
+	container.Engine
+	image.Engine
+	stream.Engine
+	stats.Engine
+	events.Engine
+	logs.Engine
+	private.Engine
 }
 
-// newService builds every service around one engine client. A shim that stays has a
-// cache in front of it; one for a single command would only pay for that.
-func newService(o Options, client *docker.Client) (*criService, error) {
+// cachedEngine is the Docker client with a cache in front of what it answers.
+type cachedEngine struct {
+	*cache.Cache
+	uncached
+}
+
+var _ engine = cachedEngine{}
+
+// uncached is the rest of the client: what the cache neither answers nor has to know of.
+type uncached interface {
+	ClientVersion() string
+	DiskUsage(ctx context.Context, o types.DiskUsageOptions) (types.DiskUsage, error)
+	Events(ctx context.Context, o dockerevents.ListOptions) (<-chan dockerevents.Message, <-chan error)
+	ImageHistory(ctx context.Context, ref string, o ...docker.ImageHistoryOption) ([]dockerimage.HistoryResponseItem, error)
+
+	ContainerAttach(ctx context.Context, id string, o dockercontainer.AttachOptions) (types.HijackedResponse, error)
+	ContainerExecAttach(ctx context.Context, execID string, o dockercontainer.ExecAttachOptions) (types.HijackedResponse, error)
+	ContainerExecCreate(ctx context.Context, id string, o dockercontainer.ExecOptions) (dockercontainer.ExecCreateResponse, error)
+	ContainerExecInspect(ctx context.Context, execID string) (dockercontainer.ExecInspect, error)
+	ContainerExecResize(ctx context.Context, execID string, o dockercontainer.ResizeOptions) error
+	ContainerInspectWithRaw(ctx context.Context, id string, size bool) (dockercontainer.InspectResponse, []byte, error)
+	ContainerLogs(ctx context.Context, id string, o dockercontainer.LogsOptions) (io.ReadCloser, error)
+	ContainerResize(ctx context.Context, id string, o dockercontainer.ResizeOptions) error
+	ContainerStatPath(ctx context.Context, id, path string) (dockercontainer.PathStat, error)
+	ContainerStatsOneShot(ctx context.Context, id string) (dockercontainer.StatsResponseReader, error)
+	CopyFromContainer(ctx context.Context, id, path string) (io.ReadCloser, dockercontainer.PathStat, error)
+	CopyToContainer(ctx context.Context, id, path string, content io.Reader, o dockercontainer.CopyToContainerOptions) error
+}
+
+// newService builds every service around one engine client. A daemon has a cache in front
+// of it; a shim for a single command would only pay for that.
+func newService(o Options, client *docker.Client) (*criService, *private.Service, error) {
+	s := &criService{temporaries: temporaries{dir: o.temporaries, engine: client.Endpoint().Host}}
 	var engine engine = client
-	var cached *cache.Cache
 	if o.Daemon {
-		both := cachedEngine{cache.New(client, o.Log), uncached{client}}
-		engine, cached = both, both.Cache
+		s.cache = cache.New(client, o.Log)
+		engine = cachedEngine{s.cache, client}
 	}
-	oom := oomScore(o.Log, client.Endpoint())
 	networks, err := newNetworks(o, client.Endpoint())
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	plugins := networks.Plugins
 	if o.observeNetwork != nil {
 		plugins = plugins.Observed(o.observeNetwork)
 	}
-	logFiles := logs.New(logs.Options{Engine: engine, Log: o.Log, Write: o.WriteLogs})
-	containerOptions := container.Options{Engine: engine, OOM: oom, Remember: o.Daemon, Log: o.Log}
-	if path, ok := strings.CutPrefix(client.Endpoint().Host, "unix://"); ok {
-		containerOptions.Capabilities = func() []string { return host.EngineCapabilities(path) }
+	oom := &host.OOMScore{Log: o.Log}
+	var capabilities func() []string
+	if socket := client.Endpoint().Socket(); socket != "" {
+		oom.Known = func() bool { return host.EngineLacksResource(socket) }
+		capabilities = func() []string { return host.EngineCapabilities(socket) }
 	}
+
+	s.logs = logs.New(logs.Options{Engine: engine, Log: o.Log, Write: o.WriteLogs})
+	containers := container.Options{Engine: engine, OOM: oom, Capabilities: capabilities, Remember: o.Daemon, Log: o.Log}
 	if o.WriteLogs {
-		containerOptions.Logs = logFiles
+		containers.Logs = s.logs
 	}
-	containers := container.New(containerOptions)
-	sandboxes := sandbox.New(sandbox.Options{
-		Engine:     engine,
-		Containers: containers,
-		Networks:   plugins,
-		PauseImage: o.PauseImage,
-		OOM:        oom,
-		Log:        o.Log,
+	s.containers = container.New(containers)
+	s.sandboxes = sandbox.New(sandbox.Options{
+		Engine: engine, Containers: s.containers, Networks: plugins, PauseImage: o.PauseImage, OOM: oom, Log: o.Log,
 	})
-	s := &criService{
-		node:        node.New(node.Options{Engine: engine, Networks: networks, PauseImage: pause.Image(o.PauseImage), CgroupDriver: o.CgroupDriver, Daemon: o.Daemon}),
-		podStatuses: &podStatuses{pods: sandboxes, containers: containers},
-		sandboxes:   sandboxes,
-		containers:  containers,
-		images: image.New(image.Options{
-			Engine: engine, PauseImage: pause.Image(o.PauseImage), PullProgressDeadline: o.PullProgressDeadline,
-		}),
-		streams: stream.New(stream.Options{
-			Address:   o.StreamAddress,
-			CertFile:  o.StreamCertFile,
-			KeyFile:   o.StreamKeyFile,
-			OnDemand:  !o.Daemon, // few commands have a session
-			RecordDir: o.ExecRecords,
-
-			IdleTimeout: o.StreamIdleTimeout,
-			PodIPs:      podIPs(sandboxes),
-			Log:         o.Log,
-		}, engine),
-		stats:       stats.New(stats.Options{Engine: engine, Log: o.Log}),
-		logs:        logFiles,
-		temporaries: temporaries{dir: o.temporaries, engine: client.Endpoint().Host},
-	}
-	if cached != nil {
-		s.cache, s.podStatuses.asOf = cached, cached.AsOf
-	}
-	s.lists = s
-	s.events = events.New(engine, eventParts{sandboxes, containers}, o.Log)
-	s.private = &private.Service{Engine: engine, Streams: s.streams, Images: s.images}
-	return s, nil
+	s.node = node.New(node.Options{
+		Engine: engine, Networks: networks, PauseImage: pause.Image(o.PauseImage), CgroupDriver: o.CgroupDriver, Daemon: o.Daemon,
+	})
+	s.images = image.New(image.Options{
+		Engine: engine, PauseImage: pause.Image(o.PauseImage), PullProgressDeadline: o.PullProgressDeadline,
+	})
+	s.streams = stream.New(stream.Options{
+		Address: o.StreamAddress, CertFile: o.StreamCertFile, KeyFile: o.StreamKeyFile,
+		OnDemand:  !o.Daemon, // few commands have a session
+		RecordDir: o.ExecRecords, IdleTimeout: o.StreamIdleTimeout, PodIPs: s.podIPs, Log: o.Log,
+	}, engine)
+	s.stats = stats.New(stats.Options{Engine: engine, Log: o.Log})
+	s.events = events.New(engine, statuses{s}, o.Log)
+	return s, &private.Service{Engine: engine, Streams: s.streams, Images: s.images}, nil
 }
-
-// eventParts describe what an event is about.
-type eventParts struct {
-	sandboxes  *sandbox.Service
-	containers *container.Service
-}
-
-func (p eventParts) PodSandboxStatus(ctx context.Context, r *runtimeapi.PodSandboxStatusRequest) (*runtimeapi.PodSandboxStatusResponse, error) {
-	return p.sandboxes.PodSandboxStatus(ctx, r)
-}
-
-func (p eventParts) ContainerStatus(ctx context.Context, r *runtimeapi.ContainerStatusRequest) (*runtimeapi.ContainerStatusResponse, error) {
-	return p.containers.ContainerStatus(ctx, r)
-}
-
-func (p eventParts) AwaitLog(ctx context.Context, id string) { p.containers.AwaitLog(ctx, id) }
 
 // podIPs returns the addresses of a pod as its status has them.
-func podIPs(sandboxes *sandbox.Service) func(context.Context, string) ([]string, error) {
-	return func(ctx context.Context, id string) ([]string, error) {
-		answer, err := sandboxes.PodSandboxStatus(ctx, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: id})
-		if err != nil {
-			return nil, err
-		}
-		network := answer.GetStatus().GetNetwork()
-		ips := []string{network.GetIp()}
-		for _, more := range network.GetAdditionalIps() {
-			ips = append(ips, more.GetIp())
-		}
-		return ips, nil
+func (s *criService) podIPs(ctx context.Context, id string) ([]string, error) {
+	resp, err := s.sandboxes.PodSandboxStatus(ctx, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: id})
+	if err != nil {
+		return nil, err
 	}
-}
-
-// oomScore looks at a local engine's rights before a container fails for them.
-func oomScore(log *slog.Logger, engine docker.Endpoint) *host.OOMScore {
-	o := &host.OOMScore{Log: log}
-	if path, ok := strings.CutPrefix(engine.Host, "unix://"); ok {
-		o.Known = func() bool { return host.EngineLacksResource(path) }
+	network := resp.GetStatus().GetNetwork()
+	ips := []string{network.GetIp()}
+	for _, extra := range network.GetAdditionalIps() {
+		ips = append(ips, extra.GetIp())
 	}
-	return o
+	return ips, nil
 }
 
-// start begins what the services do in the background.
-func (s *criService) start(ctx context.Context) error {
-	if err := s.streams.Start(ctx); err != nil {
-		return err
-	}
-	s.logs.Start()
-	return nil
+// statuses describe what an event is about, from the engine itself.
+type statuses struct{ of *criService }
+
+func (s statuses) PodSandboxStatus(ctx context.Context, r *runtimeapi.PodSandboxStatusRequest) (*runtimeapi.PodSandboxStatusResponse, error) {
+	return s.of.sandboxes.PodSandboxStatus(ctx, r)
 }
 
-// interrupt ends the answers that go on by themselves, so that a graceful stop
-// does not wait for them.
-func (s *criService) interrupt() { s.events.Close() }
-
-// close ends what start began.
-func (s *criService) close() error {
-	s.logs.Close()
-	return errors.Join(s.streams.Close(), s.stats.Close())
+func (s statuses) ContainerStatus(ctx context.Context, r *runtimeapi.ContainerStatusRequest) (*runtimeapi.ContainerStatusResponse, error) {
+	return s.of.containers.ContainerStatus(ctx, r)
 }
+
+func (s statuses) AwaitLog(ctx context.Context, id string) { s.of.containers.AwaitLog(ctx, id) }

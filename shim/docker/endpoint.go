@@ -45,8 +45,18 @@ type Endpoint struct {
 	Err  error       // why there is no way to it
 }
 
+// Socket returns the path of the unix socket that the engine is reached over, "" for any
+// other address.
+func (e Endpoint) Socket() string {
+	path, ok := strings.CutPrefix(e.Host, "unix://")
+	if !ok {
+		return ""
+	}
+	return path
+}
+
 // IsLocal reports whether the engine is reached over a unix socket.
-func (e Endpoint) IsLocal() bool { return strings.HasPrefix(e.Host, "unix://") }
+func (e Endpoint) IsLocal() bool { return e.Socket() != "" }
 
 // Resolve finds the engine's endpoint, of several usual sockets the first that exists.
 // It does not connect.
