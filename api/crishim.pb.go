@@ -1,5 +1,5 @@
 // The private service of crishim's shim: what its own command line needs and CRI
-// has no message for. It is served beside the CRI services on the same socket
+// has no message for. It is served with the CRI services on the same socket
 // and holds only what changes compatibly; other runtimes answer Unimplemented,
 // and the command line then does without.
 

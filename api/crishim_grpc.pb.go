@@ -1,5 +1,5 @@
 // The private service of crishim's shim: what its own command line needs and CRI
-// has no message for. It is served beside the CRI services on the same socket
+// has no message for. It is served with the CRI services on the same socket
 // and holds only what changes compatibly; other runtimes answer Unimplemented,
 // and the command line then does without.
 
@@ -50,12 +50,12 @@ type CrishimClient interface {
 	// ContainerLogs sends what the engine has of a container's log.
 	ContainerLogs(ctx context.Context, in *ContainerLogsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[LogRecord], error)
 	// ReadArchive sends a path of a container as a tar archive. The first message
-	// says what the path is.
+	// describes the path.
 	ReadArchive(ctx context.Context, in *ReadArchiveRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ReadArchiveResponse], error)
 	// WriteArchive unpacks a tar archive in a directory of a container. The first
 	// message names it.
 	WriteArchive(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[WriteArchiveRequest, WriteArchiveResponse], error)
-	// StatPath says what a path of a container is.
+	// StatPath describes a path of a container.
 	StatPath(ctx context.Context, in *StatPathRequest, opts ...grpc.CallOption) (*PathStat, error)
 }
 
@@ -193,12 +193,12 @@ type CrishimServer interface {
 	// ContainerLogs sends what the engine has of a container's log.
 	ContainerLogs(*ContainerLogsRequest, grpc.ServerStreamingServer[LogRecord]) error
 	// ReadArchive sends a path of a container as a tar archive. The first message
-	// says what the path is.
+	// describes the path.
 	ReadArchive(*ReadArchiveRequest, grpc.ServerStreamingServer[ReadArchiveResponse]) error
 	// WriteArchive unpacks a tar archive in a directory of a container. The first
 	// message names it.
 	WriteArchive(grpc.ClientStreamingServer[WriteArchiveRequest, WriteArchiveResponse]) error
-	// StatPath says what a path of a container is.
+	// StatPath describes a path of a container.
 	StatPath(context.Context, *StatPathRequest) (*PathStat, error)
 	mustEmbedUnimplementedCrishimServer()
 }
