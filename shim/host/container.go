@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 
 	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
@@ -42,19 +43,29 @@ func (d CgroupDirs) Of(file string) (string, error) {
 // holds the container's id proves that the process is the one that the engine
 // means: an engine elsewhere would name a process that is somebody else here.
 func Cgroups(pid int, id string) (CgroupDirs, error) {
-	return cgroupsIn(procfs.DefaultMountPoint, cgroupRoot, pid, id)
+	return cgroupsIn(procfs.DefaultMountPoint, cgroupRoot, mounted(), pid, id)
 }
 
+// mounted are the hierarchies of this host, which do not change while it runs.
+var mounted = sync.OnceValue(func() map[string]string { return hierarchies(cgroupRoot) })
+
 // cgroupsIn is Cgroups for a host whose files are elsewhere.
-func cgroupsIn(proc, root string, pid int, id string) (CgroupDirs, error) {
+func cgroupsIn(proc, root string, mounted map[string]string, pid int, id string) (CgroupDirs, error) {
 	if pid <= 0 || id == "" {
 		return nil, ErrElsewhere
 	}
-	groups, err := cgroupsOf(proc, pid)
+	var process procfs.Proc
+	var groups []procfs.Cgroup
+	fs, err := procfs.NewFS(proc)
+	if err == nil {
+		process, err = fs.Proc(pid)
+	}
+	if err == nil {
+		groups, err = process.Cgroups()
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrElsewhere, err)
 	}
-	mounted := hierarchies(root)
 	dirs := CgroupDirs{}
 	own := false
 	for _, g := range groups {
@@ -73,18 +84,6 @@ func cgroupsIn(proc, root string, pid int, id string) (CgroupDirs, error) {
 		return nil, ErrElsewhere
 	}
 	return dirs, nil
-}
-
-func cgroupsOf(proc string, pid int) ([]procfs.Cgroup, error) {
-	fs, err := procfs.NewFS(proc)
-	if err != nil {
-		return nil, err
-	}
-	process, err := fs.Proc(pid)
-	if err != nil {
-		return nil, err
-	}
-	return process.Cgroups()
 }
 
 // hierarchies returns where the controllers of version 1 are mounted: each under its own

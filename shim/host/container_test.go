@@ -36,7 +36,7 @@ func TestCgroupsV2(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(root, "cgroup.controllers"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	got, err := cgroupsIn(proc, root, 7, containerID)
+	got, err := cgroupsIn(proc, root, hierarchies(root), 7, containerID)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,7 +49,7 @@ func TestCgroupsV1(t *testing.T) {
 	t.Parallel()
 	proc, root := record(t, "4:memory:/docker/"+containerID+"\n3:cpu,cpuacct:/docker/"+containerID+"\n1:name=systemd:/docker/"+containerID+"\n0::/docker/"+containerID+"\n",
 		"memory/docker/"+containerID, "cpu,cpuacct/docker/"+containerID, "cpu/docker/"+containerID)
-	got, err := cgroupsIn(proc, root, 7, containerID)
+	got, err := cgroupsIn(proc, root, hierarchies(root), 7, containerID)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,11 +70,11 @@ func TestCgroupsOfAStranger(t *testing.T) {
 	t.Parallel()
 	proc, root := record(t, "0::/user.slice\n")
 	for name, err := range map[string]error{
-		"another process": second(cgroupsIn(proc, root, 7, containerID)),
-		"no process":      second(cgroupsIn(proc, root, 8, containerID)),
-		"no pid":          second(cgroupsIn(proc, root, 0, containerID)),
-		"no id":           second(cgroupsIn(proc, root, 7, "")),
-		"part of a name":  second(cgroupsIn(proc, root, 7, "user")),
+		"another process": second(cgroupsIn(proc, root, hierarchies(root), 7, containerID)),
+		"no process":      second(cgroupsIn(proc, root, hierarchies(root), 8, containerID)),
+		"no pid":          second(cgroupsIn(proc, root, hierarchies(root), 0, containerID)),
+		"no id":           second(cgroupsIn(proc, root, hierarchies(root), 7, "")),
+		"part of a name":  second(cgroupsIn(proc, root, hierarchies(root), 7, "user")),
 	} {
 		if !errors.Is(err, ErrElsewhere) {
 			t.Errorf("%s: got %v", name, err)

@@ -100,9 +100,10 @@ func given(set uint64, last string) []string {
 // nearly everything else before them.
 const engineScore = -999
 
-// KeepEngine puts the processes of the engine behind a unix socket into a cgroup,
-// which is made where it is missing, and has the kernel spare them when memory is
-// short. It does what the host allows and returns what it does not.
+// KeepEngine does what dockershim's container manager did: it puts the processes of the
+// engine behind a unix socket into a cgroup, which is made where it is missing, and has the
+// kernel spare them when memory is short. It does what the host allows and returns what it
+// does not.
 func KeepEngine(socket, group string) error {
 	pid, err := listener(socket)
 	if err != nil {
@@ -119,8 +120,8 @@ func keepEngine(proc, root string, pid int, group string) error {
 	dirs := []string{filepath.Join(root, group)}
 	if mounted := hierarchies(root); mounted["cgroup.controllers"] == "" {
 		dirs = nil
-		// Those that a kubelet reads of the runtime's cgroup. The others are left to
-		// whoever started the engine.
+		// Those that a kubelet reads of the runtime's cgroup. The others stay as they were
+		// when the engine started.
 		for _, controller := range []string{"cpu", "cpuacct", "memory"} {
 			if dir := mounted[controller]; dir != "" {
 				dirs = append(dirs, filepath.Join(dir, group))
@@ -129,24 +130,16 @@ func keepEngine(proc, root string, pid int, group string) error {
 	}
 	var errs []error
 	for _, dir := range dirs {
-		errs = append(errs, enter(dir, pids))
+		err := os.MkdirAll(dir, 0o755)
+		for i := 0; err == nil && i < len(pids); i++ {
+			err = cgroups.WriteCgroupProc(dir, pids[i])
+		}
+		errs = append(errs, err)
 	}
 	for _, pid := range pids {
 		errs = append(errs, os.WriteFile(filepath.Join(proc, strconv.Itoa(pid), "oom_score_adj"), []byte(strconv.Itoa(engineScore)), 0o644))
 	}
 	return errors.Join(errs...)
-}
-
-func enter(dir string, pids []int) error {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return err
-	}
-	for _, pid := range pids {
-		if err := cgroups.WriteCgroupProc(dir, pid); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // engineProcesses are the engine and the containerd that it has started. The

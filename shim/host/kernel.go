@@ -69,7 +69,7 @@ func (o *OOMScore) Refused(asked int, err error) bool {
 	if asked >= 0 || err == nil {
 		return false
 	}
-	// runc says it in two ways: old versions lose the child that writes the score before it
+	// runc has two texts for it: old versions lose the child that writes the score before it
 	// can tell why.
 	if text := err.Error(); !strings.Contains(text, "oom_score_adj") && !strings.Contains(text, "can't get final child's PID from pipe") {
 		return false
