@@ -1,16 +1,26 @@
 // Package pause holds the image of the pod sandbox's only process, so that the
-// first pod needs no registry. Ensure gives the id of the image to use and
-// loads or pulls it when the engine has not got it.
+// first pod needs no registry. Ensure returns the id of the image to use and
+// loads or pulls it where the engine does not have it.
 //
 // The process is a static program of well under a kilobyte, for amd64 and
 // arm64; its source is src/pause.c, which hack/generate.sh compiles.
 package pause
 
 import (
+	"bytes"
+	"cmp"
+	"context"
 	_ "embed"
+	"errors"
 	"fmt"
+	"io"
 
 	"github.com/containerd/errdefs"
+	"github.com/docker/docker/api/types/image"
+	"github.com/docker/docker/api/types/system"
+	"github.com/docker/docker/pkg/jsonmessage"
+
+	"github.com/crishim/crishim/shim/docker"
 )
 
 // Ref names the built-in image in the engine. The tag rises when the program
@@ -23,16 +33,81 @@ var programAMD64 []byte
 //go:embed pause-arm64
 var programARM64 []byte
 
-// Image is the reference that a configured image stands for.
-func Image(configured string) string {
-	if configured == "" {
-		return Ref
-	}
-	return configured
+// Engine is what Ensure needs of the Docker client.
+type Engine interface {
+	Info(ctx context.Context) (system.Info, error)
+	ImageInspect(ctx context.Context, ref string, options ...docker.ImageInspectOption) (image.InspectResponse, error)
+	ImageLoad(ctx context.Context, input io.Reader, options ...docker.ImageLoadOption) (image.LoadResponse, error)
+	ImagePull(ctx context.Context, ref string, options image.PullOptions) (io.ReadCloser, error)
 }
 
-// program gives the program for an engine's architecture, which engines name
-// as the kernel does, and its name in images.
+// Image returns the reference of the sandbox image, where another may be configured.
+func Image(configured string) string { return cmp.Or(configured, Ref) }
+
+// Ensure returns the id of the sandbox image. The built-in one is loaded where it
+// is missing and never pulled; a configured one is pulled where it is missing.
+func Ensure(ctx context.Context, e Engine, configured string) (string, error) {
+	ref := Image(configured)
+	img, err := e.ImageInspect(ctx, ref)
+	if errdefs.IsNotFound(err) {
+		if ref == Ref {
+			err = load(ctx, e)
+		} else {
+			err = pull(ctx, e, ref)
+		}
+		if err != nil {
+			return "", err
+		}
+		img, err = e.ImageInspect(ctx, ref)
+	}
+	if err != nil {
+		return "", fmt.Errorf("sandbox image %s: %w", ref, err)
+	}
+	return img.ID, nil
+}
+
+func load(ctx context.Context, e Engine) error {
+	info, err := e.Info(ctx)
+	if err != nil {
+		return fmt.Errorf("the engine's architecture: %w", err)
+	}
+	binary, arch, err := program(info.Architecture)
+	if err != nil {
+		return err
+	}
+	packed, err := archive(binary, arch)
+	if err != nil {
+		return err
+	}
+	resp, err := e.ImageLoad(ctx, bytes.NewReader(packed), docker.ImageLoadWithQuiet(true))
+	if err == nil {
+		err = drain(resp.Body)
+	}
+	if err != nil {
+		return fmt.Errorf("load the built-in pause image: %w", err)
+	}
+	return nil
+}
+
+func pull(ctx context.Context, e Engine, ref string) error {
+	body, err := e.ImagePull(ctx, ref, image.PullOptions{})
+	if err == nil {
+		err = drain(body)
+	}
+	if err != nil {
+		return fmt.Errorf("pull the sandbox image %s: %w", ref, err)
+	}
+	return nil
+}
+
+// drain reads the engine's progress messages to the end, which is when the work
+// is done. A failure is one of the messages.
+func drain(body io.ReadCloser) error {
+	return errors.Join(jsonmessage.DisplayJSONMessagesStream(body, io.Discard, 0, false, nil), body.Close())
+}
+
+// program returns the program for an engine's architecture, which engines name
+// as the kernel does, and the architecture's name in images.
 func program(engineArch string) ([]byte, string, error) {
 	switch engineArch {
 	case "x86_64", "amd64":

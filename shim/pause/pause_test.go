@@ -100,11 +100,11 @@ func TestArchiveIsTheSameEveryTime(t *testing.T) {
 func TestDrainFindsTheFailure(t *testing.T) {
 	t.Parallel()
 	for answer, want := range map[string]string{
-		``:                                   "",
-		`{"status":"x"}{"status":"y"}`:       "",
-		`{"status":"x"}{"error":"old form"}`: "old form",
-		`{"errorDetail":{"message":"new"}}`:  "new",
-		`{"status":`:                         "unexpected EOF",
+		``:                             "",
+		`{"status":"x"}{"status":"y"}`: "",
+		`{"errorDetail":{"message":"both"},"error":"both"}`: "both",
+		`{"errorDetail":{"message":"new"}}`:                 "new",
+		`{"status":`:                                        "unexpected EOF",
 	} {
 		err := drain(io.NopCloser(strings.NewReader(answer)))
 		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
