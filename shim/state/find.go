@@ -14,13 +14,13 @@ type Inspector interface {
 	ContainerInspect(ctx context.Context, id string) (container.InspectResponse, error)
 }
 
-// FoundContainer is a pod's container: as the engine shows it, and what its labels say.
+// FoundContainer is a pod's container: as the engine shows it, and what its labels hold.
 type FoundContainer struct {
 	Container
 	Detail container.InspectResponse
 }
 
-// FoundSandbox is a pod sandbox: as the engine shows it, and what its labels say.
+// FoundSandbox is a pod sandbox: as the engine shows it, and what its labels hold.
 type FoundSandbox struct {
 	Sandbox
 	Detail container.InspectResponse
@@ -51,8 +51,8 @@ func FindSandbox(ctx context.Context, engine Inspector, id string) (found FoundS
 	return found, nil
 }
 
-// Inspect returns what the engine has under an id, which is whole: nobody has to look
-// whether it has a state and a configuration.
+// Inspect returns what the engine has under an id. Callers need not check that it has a
+// state and a configuration.
 func Inspect(ctx context.Context, engine Inspector, what, id string) (container.InspectResponse, error) {
 	if id == "" {
 		return container.InspectResponse{}, fmt.Errorf("the %s id is empty: %w", what, errdefs.ErrInvalidArgument)

@@ -3,6 +3,7 @@ package state
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"regexp"
 	"strconv"
 	"strings"
@@ -13,7 +14,7 @@ import (
 	"github.com/crishim/crishim/internal/kube"
 )
 
-// Sandbox is what labels say about a pod sandbox.
+// Sandbox is what the labels of a pod sandbox hold.
 type Sandbox struct {
 	Metadata       *runtimeapi.PodSandboxMetadata
 	Labels         map[string]string
@@ -25,7 +26,7 @@ type Sandbox struct {
 	PID            runtimeapi.NamespaceMode
 }
 
-// Container is what labels say about a container.
+// Container is what the labels of a container hold.
 type Container struct {
 	Metadata    *runtimeapi.ContainerMetadata
 	Pod         *runtimeapi.PodSandboxMetadata
@@ -54,24 +55,25 @@ func EncodeSandbox(s Sandbox) (map[string]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	own := map[string]string{
+	labels := EncodeLabels(s.Labels, s.Annotations)
+	maps.Copy(labels, map[string]string{
 		LabelType:               TypeSandbox,
 		kube.LabelContainerName: sandboxMarker,
 		LabelOwnName:            s.Metadata.GetName(),
 		LabelOwnNamespace:       s.Metadata.GetNamespace(),
 		LabelOwnUID:             s.Metadata.GetUid(),
-		LabelOwnAttempt:         encodeAttempt(s.Metadata.GetAttempt()),
+		LabelOwnAttempt:         fmt.Sprint(s.Metadata.GetAttempt()),
 		LabelOwnCreated:         s.Created.UTC().Format(time.RFC3339Nano),
 		LabelOwnHandler:         s.RuntimeHandler,
 		LabelOwnNetwork:         s.Network,
 		LabelOwnPorts:           ports,
 		LabelOwnPID:             s.PID.String(),
-	}
-	return withLabels(EncodeLabels(s.Labels, s.Annotations), own), nil
+	})
+	return labels, nil
 }
 
-// DecodeSandbox reads a sandbox back from its engine name and labels. It says
-// false for containers that no shim made as a sandbox.
+// DecodeSandbox reads a sandbox back from its engine name and labels. It reports whether
+// a shim made the container as a sandbox.
 func DecodeSandbox(name string, labels map[string]string) (Sandbox, bool) {
 	if labels[LabelType] != TypeSandbox {
 		return Sandbox{}, false
@@ -82,13 +84,17 @@ func DecodeSandbox(name string, labels map[string]string) (Sandbox, bool) {
 			Name:      first(labels, parts.pod, LabelOwnName, kube.LabelPodName),
 			Namespace: first(labels, parts.namespace, LabelOwnNamespace, kube.LabelPodNamespace),
 			Uid:       first(labels, parts.uid, LabelOwnUID, kube.LabelPodUID),
-			Attempt:   decodeAttempt(labels[LabelOwnAttempt], parts.attempt),
+			Attempt:   decodeAttempt(labels, parts.attempt),
 		},
 		RuntimeHandler: labels[LabelOwnHandler],
 		Created:        decodeTime(labels[LabelOwnCreated]),
 		Ports:          decodePorts(labels[LabelOwnPorts]),
 		Network:        labels[LabelOwnNetwork],
-		PID:            decodePID(labels),
+	}
+	if pid, ok := labels[LabelOwnPID]; ok {
+		s.PID = runtimeapi.NamespaceMode(runtimeapi.NamespaceMode_value[pid])
+	} else { // the other shims note it nowhere, and give each container its own
+		s.PID = runtimeapi.NamespaceMode_CONTAINER
 	}
 	s.Labels, s.Annotations = DecodeLabels(labels)
 	return s, true
@@ -96,7 +102,8 @@ func DecodeSandbox(name string, labels map[string]string) (Sandbox, bool) {
 
 // EncodeContainer returns the engine labels of a container.
 func EncodeContainer(c Container) map[string]string {
-	own := map[string]string{
+	labels := EncodeLabels(c.Labels, c.Annotations)
+	maps.Copy(labels, map[string]string{
 		LabelType:         TypeContainer,
 		LabelSandboxID:    c.SandboxID,
 		LabelLogPath:      c.LogPath,
@@ -104,16 +111,16 @@ func EncodeContainer(c Container) map[string]string {
 		LabelOwnPod:       c.Pod.GetName(),
 		LabelOwnNamespace: c.Pod.GetNamespace(),
 		LabelOwnUID:       c.Pod.GetUid(),
-		LabelOwnAttempt:   encodeAttempt(c.Metadata.GetAttempt()),
+		LabelOwnAttempt:   fmt.Sprint(c.Metadata.GetAttempt()),
 		LabelOwnCreated:   c.Created.UTC().Format(time.RFC3339Nano),
 		LabelOwnImage:     c.Image,
 		LabelOwnLogDir:    c.LogDir,
-	}
-	return withLabels(EncodeLabels(c.Labels, c.Annotations), own)
+	})
+	return labels
 }
 
-// DecodeContainer reads a container back from its engine name and labels. It
-// says false for containers that no shim made as a pod's container.
+// DecodeContainer reads a container back from its engine name and labels. It reports
+// whether a shim made it as a pod's container.
 func DecodeContainer(name string, labels map[string]string) (Container, bool) {
 	if labels[LabelType] != TypeContainer {
 		return Container{}, false
@@ -122,7 +129,7 @@ func DecodeContainer(name string, labels map[string]string) (Container, bool) {
 	c := Container{
 		Metadata: &runtimeapi.ContainerMetadata{
 			Name:    first(labels, parts.container, LabelOwnName, kube.LabelContainerName),
-			Attempt: decodeAttempt(labels[LabelOwnAttempt], parts.attempt),
+			Attempt: decodeAttempt(labels, parts.attempt),
 		},
 		Pod: &runtimeapi.PodSandboxMetadata{
 			Name:      first(labels, parts.pod, LabelOwnPod, kube.LabelPodName),
@@ -151,31 +158,18 @@ func first(labels map[string]string, part, own, kubelet string) string {
 	return labels[kubelet]
 }
 
-func encodeAttempt(n uint32) string { return strconv.FormatUint(uint64(n), 10) }
-
-func decodeAttempt(label string, otherwise uint32) uint32 {
-	n, err := strconv.ParseUint(label, 10, 32)
+// decodeAttempt reads an attempt from crishim's own label, or takes the name's.
+func decodeAttempt(labels map[string]string, part uint32) uint32 {
+	n, err := strconv.ParseUint(labels[LabelOwnAttempt], 10, 32)
 	if err != nil {
-		return otherwise
+		return part
 	}
 	return uint32(n)
 }
 
-// decodePID reads how a pod's containers share processes. The other shims note it
-// nowhere, and call each one's own.
-func decodePID(labels map[string]string) runtimeapi.NamespaceMode {
-	label, ok := labels[LabelOwnPID]
-	if !ok {
-		return runtimeapi.NamespaceMode_CONTAINER
-	}
-	return runtimeapi.NamespaceMode(runtimeapi.NamespaceMode_value[label])
-}
-
+// decodeTime returns the zero time where another shim made the container.
 func decodeTime(label string) time.Time {
-	t, err := time.Parse(time.RFC3339Nano, label)
-	if err != nil {
-		return time.Time{}
-	}
+	t, _ := time.Parse(time.RFC3339Nano, label) // zero with an error
 	return t
 }
 
@@ -195,8 +189,8 @@ type nameParts struct {
 // encodeName makes the engine name that dockershim and cri-dockerd would make.
 // Characters that the engine refuses become dashes: labels hold the truth.
 func encodeName(p nameParts) string {
-	parts := []string{namePrefix, p.container, p.pod, p.namespace, p.uid, strconv.FormatUint(uint64(p.attempt), 10)}
-	return nameForbidden.ReplaceAllString(strings.Join(parts, nameSep), "-")
+	name := strings.Join([]string{namePrefix, p.container, p.pod, p.namespace, p.uid, fmt.Sprint(p.attempt)}, nameSep)
+	return nameForbidden.ReplaceAllString(name, "-")
 }
 
 // AlternativeName returns the name to use where the plain one is taken. The

@@ -1,7 +1,8 @@
 // Package state keeps what the shim must remember about pods and containers
 // in engine labels, and reads it back.
 //
-// Labels are the only durable state of the shim. The keys are those of
+// Labels are the only durable state of the shim, and what dockershim's checkpoint manager
+// kept in files. The keys are those of
 // dockershim and cri-dockerd, so each of the three sees the pods of the others.
 // What those two keep in the container's name (metadata) crishim keeps in
 // labels of its own as well, because a name cannot carry every character;
@@ -10,7 +11,6 @@ package state
 
 import (
 	"encoding/json"
-	"maps"
 	"strings"
 
 	"github.com/crishim/crishim/internal/kube"
@@ -110,11 +110,6 @@ func reserved(key string) bool {
 		return true
 	}
 	return strings.HasPrefix(key, ownPrefix) || strings.HasPrefix(key, annotationPrefix)
-}
-
-func withLabels(base map[string]string, more map[string]string) map[string]string {
-	maps.Copy(base, more)
-	return base
 }
 
 // ImageMount is an image that is mounted into a container. It is kept in a label,
