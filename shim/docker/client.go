@@ -35,7 +35,7 @@ type (
 // ImageLoadWithQuiet keeps progress messages out of the answer to a load.
 func ImageLoadWithQuiet(quiet bool) ImageLoadOption { return client.ImageLoadWithQuiet(quiet) }
 
-// Client is the library's client with a transport of our own, which agrees on the API
+// Client is the library's client with a transport of our own, which negotiates the API
 // version, counts calls and limits their time. Methods are here where the library's
 // would not do.
 type Client struct {
@@ -46,7 +46,7 @@ type Client struct {
 }
 
 // New builds a client for the endpoint that the options lead to. It does not
-// connect: the first call does, and agrees on the API version then.
+// connect: the first call does, and negotiates the API version then.
 func New(o Options) (*Client, error) {
 	endpoint, err := Resolve(o)
 	if err != nil {
@@ -56,10 +56,10 @@ func New(o Options) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &transport{base: overHTTP.Transport, limit: o.RequestTimeout, observe: o.Observe, agreeing: make(chan struct{}, 1)}
+	t := &transport{base: overHTTP.Transport, limit: o.RequestTimeout, observe: o.Observe, negotiating: make(chan struct{}, 1)}
 	overHTTP.Transport = t
 	if o.APIVersion != "" {
-		if _, err := t.speak(o.APIVersion); err != nil {
+		if _, err := t.setVersion(o.APIVersion); err != nil {
 			return nil, err
 		}
 	}
@@ -79,12 +79,12 @@ func (e Endpoint) library(more ...client.Opt) (*client.Client, *http.Client, err
 		return nil, nil, fmt.Errorf("docker engine at %s: %w", e.Host, err)
 	}
 	// The library has noted the transport, which it dials with, and put a tracer around
-	// it that nobody listens to.
+	// it that is not used.
 	overHTTP.Transport = base
 	return c, overHTTP, nil
 }
 
-// Endpoint says where the engine is and how that was decided.
+// Endpoint returns where the engine is and how that was decided.
 func (c *Client) Endpoint() Endpoint { return c.endpoint }
 
 // ClientVersion is the API version that calls are made in, "" before the first.
@@ -95,10 +95,10 @@ func (c *Client) ClientVersion() string {
 	return ""
 }
 
-// ContainerInspect refuses an answer that lacks what every engine tells, so nobody
-// behind this has to ask.
+// ContainerInspect refuses an answer that lacks what every engine sends, so callers
+// need not check for it.
 func (c *Client) ContainerInspect(ctx context.Context, id string) (container.InspectResponse, error) {
-	if err := plain("container", id); err != nil {
+	if err := checkName("container", id); err != nil {
 		return container.InspectResponse{}, err
 	}
 	detail, err := c.Client.ContainerInspect(ctx, id)
@@ -108,33 +108,33 @@ func (c *Client) ContainerInspect(ctx context.Context, id string) (container.Ins
 	return detail, err
 }
 
-// ContainerInspectWithRaw refuses names that are none.
+// ContainerInspectWithRaw refuses names that cannot be one.
 func (c *Client) ContainerInspectWithRaw(ctx context.Context, id string, size bool) (container.InspectResponse, []byte, error) {
-	if err := plain("container", id); err != nil {
+	if err := checkName("container", id); err != nil {
 		return container.InspectResponse{}, nil, err
 	}
 	return c.Client.ContainerInspectWithRaw(ctx, id, size)
 }
 
-// ImageInspect refuses names that are none.
+// ImageInspect refuses names that cannot be one.
 func (c *Client) ImageInspect(ctx context.Context, ref string, o ...ImageInspectOption) (image.InspectResponse, error) {
-	if err := plain("image", ref); err != nil {
+	if err := checkName("image", ref); err != nil {
 		return image.InspectResponse{}, err
 	}
 	return c.Client.ImageInspect(ctx, ref, o...)
 }
 
-// plain refuses a name with dots for a part, which is the name of nothing. The
+// checkName refuses a name with dots for a part, which is the name of nothing. The
 // engine's API has names in the paths of its URLs, where ".." would ask for
 // something else.
-func plain(kind, name string) error {
+func checkName(kind, name string) error {
 	if slices.ContainsFunc(strings.Split(name, "/"), func(part string) bool { return part == "." || part == ".." }) {
 		return fmt.Errorf("no such %s: %s: %w", kind, name, errdefs.ErrNotFound)
 	}
 	return nil
 }
 
-// ContainerStop comes back when lists know the end too.
+// ContainerStop returns when lists show the end, too.
 func (c *Client) ContainerStop(ctx context.Context, id string, o container.StopOptions) error {
 	if err := c.Client.ContainerStop(ctx, id, o); err != nil {
 		return err
@@ -143,20 +143,20 @@ func (c *Client) ContainerStop(ctx context.Context, id string, o container.StopO
 	return nil
 }
 
-// notingTime is more than an engine needs to note that a container has ended.
-const notingTime = 10 * time.Second
+// endTimeout is more than an engine needs to record that a container has ended.
+const endTimeout = 10 * time.Second
 
-// awaitEnd waits until the engine has noted the end of a container that it says
-// it has stopped. Newer engines answer before: lists say that it runs until the
-// end is written down, which locks the container, so that its inspection waits.
-// One that had no time to end by itself and needed no kill may even have its end
-// still to come. What goes wrong here is no reason for the stop to fail.
+// awaitEnd waits until the engine has recorded the end of a container that it reports
+// as stopped. Newer engines answer before: lists show it as running until the
+// end is recorded, which locks the container, so that its inspection waits.
+// One that had no time to end by itself and needed no kill may even end later.
+// An error here is no reason for the stop to fail.
 func (c *Client) awaitEnd(ctx context.Context, id string) {
-	ctx, cancel := context.WithTimeout(ctx, notingTime)
+	ctx, cancel := context.WithTimeout(ctx, endTimeout)
 	defer cancel()
 	for {
-		have, err := c.ContainerInspect(ctx, id)
-		if err != nil || !have.State.Running {
+		detail, err := c.ContainerInspect(ctx, id)
+		if err != nil || !detail.State.Running {
 			return
 		}
 		ended, failed := c.ContainerWait(ctx, id, container.WaitConditionNotRunning)
@@ -170,21 +170,23 @@ func (c *Client) awaitEnd(ctx context.Context, id string) {
 	}
 }
 
-// ContainerAttach takes its connection over.
+// ContainerAttach uses the version that was negotiated.
 func (c *Client) ContainerAttach(ctx context.Context, id string, o container.AttachOptions) (types.HijackedResponse, error) {
-	return c.takeOver(ctx, "attach", func(spoken *client.Client) (types.HijackedResponse, error) { return spoken.ContainerAttach(ctx, id, o) })
-}
-
-// ContainerExecAttach takes its connection over.
-func (c *Client) ContainerExecAttach(ctx context.Context, id string, o container.ExecAttachOptions) (types.HijackedResponse, error) {
-	return c.takeOver(ctx, "start_exec", func(spoken *client.Client) (types.HijackedResponse, error) {
-		return spoken.ContainerExecAttach(ctx, id, o)
+	return c.hijack(ctx, "attach", func(negotiated *client.Client) (types.HijackedResponse, error) {
+		return negotiated.ContainerAttach(ctx, id, o)
 	})
 }
 
-// takeOver makes a call on a connection of its own. The library sends it without the
-// transport, so it goes through a client that speaks the version agreed on.
-func (c *Client) takeOver(ctx context.Context, operation string, call func(*client.Client) (types.HijackedResponse, error)) (resp types.HijackedResponse, err error) {
+// ContainerExecAttach uses the version that was negotiated.
+func (c *Client) ContainerExecAttach(ctx context.Context, id string, o container.ExecAttachOptions) (types.HijackedResponse, error) {
+	return c.hijack(ctx, "start_exec", func(negotiated *client.Client) (types.HijackedResponse, error) {
+		return negotiated.ContainerExecAttach(ctx, id, o)
+	})
+}
+
+// hijack makes a call that takes its connection over. The library sends it without the
+// transport, so it goes through a client with the version that was negotiated.
+func (c *Client) hijack(ctx context.Context, operation string, call func(*client.Client) (types.HijackedResponse, error)) (resp types.HijackedResponse, err error) {
 	start := time.Now()
 	if c.transport.observe != nil {
 		defer func() { c.transport.observe(operation, time.Since(start), err) }()
@@ -194,9 +196,9 @@ func (c *Client) takeOver(ctx context.Context, operation string, call func(*clie
 			return resp, err
 		}
 	}
-	spoken, _, err := c.endpoint.library(client.WithVersion(c.ClientVersion()))
+	negotiated, _, err := c.endpoint.library(client.WithVersion(c.ClientVersion()))
 	if err != nil {
 		return resp, err
 	}
-	return call(spoken)
+	return call(negotiated)
 }

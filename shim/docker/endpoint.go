@@ -19,30 +19,30 @@ import (
 	"github.com/docker/go-connections/tlsconfig"
 )
 
-// Options say which engine to use. The zero value asks the environment, the
+// Options name the engine to use, as the kubelet's ClientConfig did. The zero value asks the environment, the
 // current docker context and the usual sockets, in that order.
 type Options struct {
 	Endpoint  *Endpoint                   // one that was found; nil: what Host and LookupEnv lead to
 	Host      string                      // unix://, tcp://, ssh://, http(s)://; "" to find one
 	LookupEnv func(string) (string, bool) // nil: the process environment
-	Observe   Observe                     // told of every call; may be nil
+	Observe   Observe                     // may be nil
 
 	// RequestTimeout is how long the engine may take for a request that ends with
 	// its answer; 0 is no limit. A stop has its grace on top; pulls, logs and
 	// sessions have no limit.
 	RequestTimeout time.Duration
 
-	// APIVersion is what the engine said that it speaks, where somebody has
-	// asked; "" asks it before the first call.
+	// APIVersion is the engine's API version where it is known already; "" asks the
+	// engine before the first call.
 	APIVersion string
 }
 
 // Endpoint is an engine's address.
 type Endpoint struct {
 	Host string
-	From string      // who named it, such as "DOCKER_HOST"; "" for a usual socket
+	From string      // what named it, such as "DOCKER_HOST"; "" for a usual socket
 	TLS  *tls.Config // nil: none
-	Err  error       // why there is no way to it
+	Err  error       // why it cannot be reached
 }
 
 // Socket returns the path of the unix socket that the engine is reached over, "" for any
@@ -182,8 +182,7 @@ func (lookup environment) context(name string) (Endpoint, error) {
 	return e, err
 }
 
-// certificates adds those that are in a folder; nil where there is nothing to say
-// about TLS.
+// certificates adds those in a directory; nil without any setting of TLS.
 func certificates(dir string, o tlsconfig.Options) (*tls.Config, error) {
 	for name, file := range map[string]*string{"ca.pem": &o.CAFile, "cert.pem": &o.CertFile, "key.pem": &o.KeyFile} {
 		path := filepath.Join(dir, name)
@@ -202,7 +201,7 @@ func certificates(dir string, o tlsconfig.Options) (*tls.Config, error) {
 	return c, nil
 }
 
-// dialer is what carries the requests, and what tells the library of it.
+// dialer returns the transport of the requests and the library's options for it.
 func (e Endpoint) dialer() (*http.Transport, []client.Opt, error) {
 	helper, err := connhelper.GetConnectionHelper(e.Host)
 	if err != nil {

@@ -68,7 +68,8 @@ func (w Worded) Error() string { return Text(w.Err) }
 // Unwrap returns the error as it was.
 func (w Worded) Unwrap() error { return w.Err }
 
-// CheckAPI is an error when the engine is too old for the shim.
+// CheckAPI is an error where the engine is too old for the shim, as in the kubelet's
+// checkVersionCompatibility.
 func CheckAPI(apiVersion string) error {
 	if versions.LessThan(apiVersion, MinAPI) {
 		return fmt.Errorf("the docker engine speaks API %s, crishim needs %s or newer: upgrade the engine to 19.03 or newer: %w",

@@ -36,7 +36,7 @@ func TestNamesDoNotLeaveTheirPath(t *testing.T) {
 		t.Errorf("the engine was asked for %s", <-asked)
 	}
 	for _, name := range []string{"a", "reg.example:5000/a/b.c:v1..2", "...", "sha256:00"} {
-		if err := plain("image", name); err != nil {
+		if err := checkName("image", name); err != nil {
 			t.Errorf("%q: got %v", name, err)
 		}
 	}

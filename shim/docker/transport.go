@@ -16,12 +16,12 @@ import (
 	"github.com/docker/docker/api/types/versions"
 )
 
-// Observe gets every engine call that dockershim's metrics counted, under
-// the name that they used, how long it took and how it ended. Calls that stream
-// count until the stream is open.
+// Observe is called for every engine call that dockershim's metrics counted, with the name
+// that they used, how long it took and how it ended. Calls that stream count until the
+// stream is open.
 type Observe func(operation string, took time.Duration, err error)
 
-// operation is what the transport knows of one kind of request.
+// operation is one kind of request.
 type operation struct {
 	name    string // in the metrics; "" for what dockershim did not count
 	limited bool   // ends with its answer, which has to come within the request timeout
@@ -72,20 +72,20 @@ func operationOf(method, path string) operation {
 }
 
 // transport carries all requests to the engine but those that take their
-// connection over, which the library dials for by itself. It speaks the API
+// connection over, which the library dials for by itself. It uses the newest API
 // version that the engine and the library both know, counts, and limits how long
 // an answer may take.
 //
-// The library could agree on a version by itself, but it never asks again, and
-// its calls read the version while one of them writes it. So it speaks its own
-// newest version, and the transport puts the one agreed on into the paths.
+// The library could negotiate a version by itself, but it never asks again, and
+// its calls read the version while one of them writes it. So it sends its own
+// newest version, and the transport puts the negotiated one into the paths.
 type transport struct {
 	base    http.RoundTripper
 	limit   time.Duration // for a request that ends with its answer; 0: none
 	observe Observe       // may be nil
 
-	version  atomic.Pointer[string] // nil until a version is agreed on
-	agreeing chan struct{}          // held while one is being agreed on
+	version     atomic.Pointer[string] // nil until one is negotiated
+	negotiating chan struct{}          // held while one is being negotiated
 }
 
 func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -113,16 +113,16 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// send sends a request in the version agreed on. An engine that refuses to say its
+// send sends a request in the negotiated version. An engine that refuses to tell its
 // own has answered the request with that.
 func (t *transport) send(r *http.Request, base, path string) (*http.Response, error) {
 	version := t.version.Load()
 	if version == nil {
-		refused, agreed, err := t.agree(r, base)
+		refused, negotiated, err := t.negotiate(r, base)
 		if refused != nil || err != nil {
 			return refused, err
 		}
-		version = agreed
+		version = negotiated
 	}
 	u := *r.URL
 	u.Path, u.RawPath = base+"/v"+*version+"/"+path, ""
@@ -130,11 +130,11 @@ func (t *transport) send(r *http.Request, base, path string) (*http.Response, er
 	return t.base.RoundTrip(r)
 }
 
-// agree asks the engine for its version; of several first requests one does.
-func (t *transport) agree(r *http.Request, base string) (refused *http.Response, version *string, err error) {
+// negotiate asks the engine for its version; of several first requests one does.
+func (t *transport) negotiate(r *http.Request, base string) (refused *http.Response, version *string, err error) {
 	select {
-	case t.agreeing <- struct{}{}:
-		defer func() { <-t.agreeing }()
+	case t.negotiating <- struct{}{}:
+		defer func() { <-t.negotiating }()
 	case <-r.Context().Done():
 		return nil, nil, r.Context().Err()
 	}
@@ -151,7 +151,7 @@ func (t *transport) agree(r *http.Request, base string) (refused *http.Response,
 	}
 	_, _ = io.CopyN(io.Discard, resp.Body, 512) // "OK", so that the connection can be used again
 	_ = resp.Body.Close()
-	version, err = t.speak(resp.Header.Get("Api-Version"))
+	version, err = t.setVersion(resp.Header.Get("Api-Version"))
 	return nil, version, err
 }
 
@@ -162,17 +162,16 @@ func (t *transport) ping(r *http.Request) (*http.Response, error) {
 	if err != nil || resp.StatusCode >= http.StatusBadRequest {
 		return resp, err
 	}
-	if _, err := t.speak(resp.Header.Get("Api-Version")); err != nil {
+	if _, err := t.setVersion(resp.Header.Get("Api-Version")); err != nil {
 		_ = resp.Body.Close()
 		return nil, err
 	}
 	return resp, nil
 }
 
-// speak changes to the newest version that an engine of this one and the library
-// know. An engine that is too old is refused before a call fails for a reason that
-// nobody would look for there.
-func (t *transport) speak(engine string) (*string, error) {
+// setVersion changes to the newest version that an engine of this one and the library
+// know. An engine that is too old is refused before a call fails for an obscure reason.
+func (t *transport) setVersion(engine string) (*string, error) {
 	if engine == "" { // what answers without a version is not known to be too old
 		engine = MinAPI
 	}
@@ -187,11 +186,11 @@ func (t *transport) speak(engine string) (*string, error) {
 	return &engine, nil
 }
 
-// engineGrace is how long an engine waits for a container to end where nobody says.
+// engineGrace is an engine's default grace for a container to end.
 const engineGrace = 10 * time.Second
 
-// limitOf is how long a request may take; 0 is no limit. A stop has its grace on top,
-// which may have no end, and for a container's size the engine may have to walk.
+// limitOf returns how long a request may take; 0 is no limit. A stop has its grace on top,
+// which may be endless, and for a container's size the engine may have to walk its files.
 func (t *transport) limitOf(r *http.Request, o operation) time.Duration {
 	if !o.limited || t.limit <= 0 || r.URL.Query().Has("size") && o.name == "inspect_container" {
 		return 0

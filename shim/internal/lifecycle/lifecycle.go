@@ -34,17 +34,17 @@ type Spec struct {
 	Host   *container.HostConfig
 }
 
-// Holder is whose a name is that is taken.
+// Holder is what has the name of a container that is to be created.
 type Holder int
 
 const (
 	Stranger  Holder = iota // another container, or an older one: it keeps its name
-	Abandoned               // what an earlier request left unstarted
-	Taken                   // somebody's: the same container has lived
+	Abandoned               // what an earlier request left unstarted: it is removed
+	Taken                   // the same container, which has been started: a conflict
 )
 
-// Create creates a container and gets past a name that is taken, as kubelets repeat
-// requests of which they have seen no answer: judge tells whose it is.
+// Create creates a container and recovers from a name conflict, as kubelets repeat
+// requests of which they have seen no answer. judge classifies the holder of the name.
 func Create(ctx context.Context, engine Engine, s Spec, judge func(container.InspectResponse) Holder) (container.CreateResponse, error) {
 	created, err := createOnce(ctx, engine, s)
 	if !errdefs.IsConflict(err) {
@@ -70,23 +70,23 @@ func Create(ctx context.Context, engine Engine, s Spec, judge func(container.Ins
 	return createOnce(ctx, engine, s)
 }
 
-// createOnce does not give the request's cancellation to the engine: the engine
-// would go on creating, and nobody would know the id to remove. A request that
-// is gone by the time of the answer is undone.
+// createOnce does not pass the request's cancellation on to the engine: the engine
+// would go on creating, and the id to remove would not be known. A request that
+// was cancelled by the time of the answer is undone.
 func createOnce(ctx context.Context, engine Engine, s Spec) (container.CreateResponse, error) {
 	if err := ctx.Err(); err != nil {
 		return container.CreateResponse{}, err
 	}
-	patient, cancel := CleanupContext(ctx)
+	detached, cancel := CleanupContext(ctx)
 	defer cancel()
-	created, err := engine.ContainerCreate(patient, s.Config, s.Host, nil, nil, s.Name)
+	created, err := engine.ContainerCreate(detached, s.Config, s.Host, nil, nil, s.Name)
 	switch {
 	case err != nil:
 		return created, err
 	case created.ID == "":
-		return created, fmt.Errorf("the engine gave no id: %w", errdefs.ErrInternal)
+		return created, fmt.Errorf("the engine's answer has no id: %w", errdefs.ErrInternal)
 	case ctx.Err() != nil:
-		return created, errors.Join(ctx.Err(), Remove(patient, engine, created.ID))
+		return created, errors.Join(ctx.Err(), Remove(detached, engine, created.ID))
 	}
 	return created, nil
 }
@@ -110,7 +110,7 @@ func Remove(ctx context.Context, engine Engine, id string) error {
 	switch {
 	case errdefs.IsNotFound(err):
 		return nil
-	case errdefs.IsConflict(err): // the engine's word for "somebody else is removing it"
+	case errdefs.IsConflict(err): // another request is removing it
 		err = awaitRemoval(ctx, engine, id, err)
 	}
 	if err != nil {
@@ -119,19 +119,18 @@ func Remove(ctx context.Context, engine Engine, id string) error {
 	return nil
 }
 
-// How often to look for a container that is being removed, and how often nobody may be
-// seen to remove it: for a moment at the end of a removal the engine shows a container
+// How often to look for a container that is being removed, and how often it may be seen
+// in another state: for a moment at the end of a removal the engine shows a container
 // that is not being removed any more and is not gone yet.
 const (
-	lookEvery = 50 * time.Millisecond
-	idleLooks = 3
+	removalPoll = 50 * time.Millisecond
+	idlePolls   = 3
 )
 
-// awaitRemoval waits until a container is gone. It gives up with the conflict, the
-// engine's word that it is being removed, when the container stays without anybody
-// removing it: the other removal failed, and nothing has been removed.
+// awaitRemoval waits until a container is gone. It returns the conflict when the container
+// is not being removed any more: the other removal has failed.
 func awaitRemoval(ctx context.Context, engine Engine, id string, conflict error) error {
-	tick := time.NewTicker(lookEvery)
+	tick := time.NewTicker(removalPoll)
 	defer tick.Stop()
 	for idle := 0; ; {
 		c, err := engine.ContainerInspect(ctx, id)
@@ -143,7 +142,7 @@ func awaitRemoval(ctx context.Context, engine Engine, id string, conflict error)
 		case c.ContainerJSONBase != nil && c.State != nil && c.State.Status == container.StateRemoving:
 			idle = 0
 		default:
-			if idle++; idle == idleLooks {
+			if idle++; idle == idlePolls {
 				return conflict
 			}
 		}
@@ -155,10 +154,10 @@ func awaitRemoval(ctx context.Context, engine Engine, id string, conflict error)
 	}
 }
 
-// cleanupTime bounds what goes on after a request is gone.
-const cleanupTime = 2 * time.Minute
+// cleanupTimeout bounds what goes on after a request was cancelled.
+const cleanupTimeout = 2 * time.Minute
 
-// CleanupContext is for what has to be done although a request is gone.
+// CleanupContext is for what has to be done although a request was cancelled.
 func CleanupContext(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.WithoutCancel(ctx), cleanupTime)
+	return context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
 }
