@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"sync"
 	"time"
 
@@ -19,7 +20,7 @@ import (
 	"github.com/crishim/crishim/shim/stream"
 )
 
-// Embedded is a shim that lives as long as one command, which reaches it over a
+// Embedded is a shim for the length of one command, which reaches it over a
 // socket that only the user can open.
 type Embedded struct {
 	shim   *Shim
@@ -31,8 +32,9 @@ type Embedded struct {
 	closeErr error
 }
 
-// StartEmbedded starts a shim with a fresh private directory and clears away what
-// killed commands of the same user left.
+// StartEmbedded starts a shim in a new private directory, as the kubelet's runDockershim
+// started dockershim inside the kubelet, and removes what killed commands of the same user
+// left.
 func StartEmbedded(ctx context.Context, o Options) (*Embedded, error) {
 	if o.Engine.LookupEnv == nil {
 		o.Engine.LookupEnv = os.LookupEnv
@@ -41,10 +43,6 @@ func StartEmbedded(ctx context.Context, o Options) (*Embedded, error) {
 	if err != nil {
 		return nil, fmt.Errorf("private directory for the embedded shim: %w", err)
 	}
-	return startEmbedded(ctx, o, base)
-}
-
-func startEmbedded(ctx context.Context, o Options, base string) (*Embedded, error) {
 	dir, err := rundir.New(base, shimDirs)
 	if err != nil {
 		return nil, fmt.Errorf("private directory for the embedded shim: %w", err)
@@ -88,7 +86,6 @@ const (
 	socketName    = "cri.sock"
 	recordsName   = "exec"       // records of running execs
 	temporaryName = "containers" // files that name temporary containers
-	temporaryFile = `[0-9]+`     // as os.CreateTemp names them
 )
 
 // temporaryTimeout bounds the removal of what one killed command left.
@@ -98,13 +95,12 @@ const temporaryTimeout = 10 * time.Second
 // but the socket and the records of running execs and of temporary containers.
 var shimDirs = rundir.Kind{
 	Name:    "shim",
-	Entries: regexp.MustCompile(`cri\.sock|exec(/` + stream.RecordName + `)?|containers(/` + temporaryFile + `)?`),
+	Entries: regexp.MustCompile(`cri\.sock|exec(/` + stream.RecordName + `)?|containers(/[0-9]+)?`), // as os.CreateTemp names them
 }
 
-// sweep removes what commands of this user left that were killed before they
-// could: run directories, with the processes and containers that are recorded
-// there. A directory with containers that could not be removed stays for the next
-// command.
+// sweep removes what killed commands of this user left: run directories, with the
+// processes and containers that are recorded there. A directory with containers that could
+// not be removed stays for the next command.
 func sweep(ctx context.Context, base, host string, engine stream.ExecInspector, containers containerLister) {
 	rundir.Sweep(base, shimDirs, func(dir string) error {
 		_ = stream.EndRecorded(ctx, filepath.Join(dir, recordsName), engine)
@@ -112,13 +108,11 @@ func sweep(ctx context.Context, base, host string, engine stream.ExecInspector, 
 	})
 }
 
-var temporaryFiles = regexp.MustCompile(`^` + temporaryFile + `$`)
-
 // temporaries is a directory with a file for each container that must not
 // outlive the command that makes it (see api.AnnotationTemporary). A command
 // that is killed leaves the files, and the next one removes what they name.
 type temporaries struct {
-	dir    string // "": nothing is written down
+	dir    string // "": there are no files
 	engine string // address of the engine that the containers are on
 }
 
@@ -149,9 +143,6 @@ func (t temporaries) note(pod, name string) error {
 	return errors.Join(err, f.Close())
 }
 
-// errElsewhere is about containers that only another engine knows.
-var errElsewhere = errors.New("made on another engine")
-
 // containerLister is what removing needs of the container service.
 type containerLister interface {
 	ListContainers(context.Context, *runtimeapi.ListContainersRequest) (*runtimeapi.ListContainersResponse, error)
@@ -174,8 +165,8 @@ func (t temporaries) remove(ctx context.Context, containers containerLister) err
 	ctx, cancel := context.WithTimeout(ctx, temporaryTimeout)
 	defer cancel()
 	for _, file := range files {
-		if !temporaryFiles.MatchString(file.Name()) {
-			continue
+		if strings.Trim(file.Name(), "0123456789") != "" {
+			continue // not crishim's
 		}
 		err := t.removeNoted(ctx, root, file.Name(), containers)
 		if err == nil {
@@ -196,7 +187,7 @@ func (t temporaries) removeNoted(ctx context.Context, root *os.Root, name string
 		return nil // killed while it wrote, so nothing was made
 	}
 	if n.Engine != t.engine {
-		return errElsewhere
+		return fmt.Errorf("it was made on the engine at %s", n.Engine)
 	}
 	list, err := containers.ListContainers(ctx, &runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{PodSandboxId: n.Pod}})
 	if err != nil {

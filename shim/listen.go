@@ -7,7 +7,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -17,12 +16,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxSocketPath is what fits into a unix socket address.
-const maxSocketPath = 107
+// SystemdEndpoint is the endpoint that asks Listen for the socket that systemd passes to an
+// activated service.
+const SystemdEndpoint = "fd://"
 
 const (
-	lockTimeout = 10 * time.Second // for another server that starts in the same place
-	lockPoll    = 20 * time.Millisecond
+	maxSocketPath = 107              // what fits into a unix socket address
+	lockTimeout   = 10 * time.Second // for another server that starts in the same place
+	lockPoll      = 20 * time.Millisecond
 )
 
 // Listen opens the listener for an endpoint: unix:///path or a bare path for a
@@ -39,21 +40,15 @@ func Listen(ctx context.Context, endpoint string) (net.Listener, error) {
 	if !filepath.IsAbs(path) {
 		return nil, fmt.Errorf("listen on %s: the socket's path must be absolute", endpoint)
 	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+	folder := filepath.Dir(path)
+	if err := os.MkdirAll(folder, 0o755); err != nil {
 		return nil, fmt.Errorf("listen on %s: %w", path, err)
 	}
-	return listenPublic(ctx, path)
-}
-
-// listenPublic makes the socket under a private directory and moves it to its
-// place, so that nobody can connect before its mode is set. The lock keeps a second
-// server from taking the same place in the meantime.
-func listenPublic(ctx context.Context, path string) (net.Listener, error) {
 	if err := checkLength(path); err != nil {
 		return nil, err
 	}
-	folder := filepath.Dir(path)
-	unlock, err := lockPlace(ctx, path+".lock")
+	// The lock keeps a second server from taking the same place in the meantime.
+	unlock, err := lock(ctx, path+".lock")
 	if err != nil {
 		return nil, fmt.Errorf("listen on %s: %w", path, err)
 	}
@@ -61,6 +56,8 @@ func listenPublic(ctx context.Context, path string) (net.Listener, error) {
 	if err := checkFree(path); err != nil {
 		return nil, err
 	}
+	// The socket is made in a private directory and moved to its place, so that nobody can
+	// connect before its mode is set.
 	private, err := os.MkdirTemp(folder, ".s")
 	if err != nil {
 		return nil, fmt.Errorf("listen on %s: %w", path, err)
@@ -76,13 +73,17 @@ func listenPublic(ctx context.Context, path string) (net.Listener, error) {
 		return nil, errors.Join(fmt.Errorf("listen on %s: %w", path, err), l.Close())
 	}
 	l.SetUnlinkOnClose(false)
-	return newSocket(l, path)
+	info, err := os.Lstat(path)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("listen on %s: %w", path, err), l.Close())
+	}
+	return &socket{UnixListener: l, path: path, made: info}, nil
 }
 
-// lockPlace takes a lock that other users cannot take: on a file of its own that
-// only its owner can open. A folder can be locked by all who can read it. The file
-// is gone when the lock is given back.
-func lockPlace(ctx context.Context, path string) (unlock func(), err error) {
+// lock takes a lock that other users cannot take: on a file of its own that only its
+// owner can open. A directory can be locked by all who can read it. The file is removed
+// with the lock.
+func lock(ctx context.Context, path string) (unlock func(), err error) {
 	ctx, cancel := context.WithTimeout(ctx, lockTimeout)
 	defer cancel()
 	for {
@@ -101,7 +102,7 @@ func lockPlace(ctx context.Context, path string) (unlock func(), err error) {
 	}
 }
 
-// tryLock returns EWOULDBLOCK where somebody has the lock, or has just removed it.
+// tryLock returns EWOULDBLOCK where another process has the lock, or has just removed it.
 func tryLock(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0o600)
 	if err != nil {
@@ -124,8 +125,8 @@ func tryLock(path string) (*os.File, error) {
 	return f, nil
 }
 
-// checkFree refuses a path where somebody answers or that holds no socket. A
-// socket that nobody answers on is a leftover and may be replaced.
+// checkFree refuses a path that is no socket, or where another server answers. A
+// socket without a server is a leftover and may be replaced.
 func checkFree(path string) error {
 	info, err := os.Lstat(path)
 	if errors.Is(err, os.ErrNotExist) {
@@ -181,14 +182,6 @@ type socket struct {
 	err   error
 }
 
-func newSocket(l *net.UnixListener, path string) (*socket, error) {
-	made, err := os.Lstat(path)
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("listen on %s: %w", path, err), l.Close())
-	}
-	return &socket{UnixListener: l, path: path, made: made}, nil
-}
-
 // Close implements net.Listener.
 func (s *socket) Close() error {
 	s.close.Do(func() {
@@ -200,29 +193,25 @@ func (s *socket) Close() error {
 	return s.err
 }
 
-// SystemdEndpoint is the endpoint that asks Listen for the socket that systemd passes to an activated service.
-const SystemdEndpoint = "fd://"
-
 // activated takes over the socket of systemd's socket activation. Its file
-// belongs to systemd and stays. Processes that are started later do not see LISTEN_FDS.
+// belongs to systemd and is not removed. Processes that are started later do not see LISTEN_FDS.
 func activated() (net.Listener, error) {
 	passed, err := activation.Listeners()
-	if err != nil {
+	switch {
+	case err != nil:
 		return nil, fmt.Errorf("listen on fd://: %w", err)
-	}
-	if len(passed) == 1 && passed[0] != nil {
-		return passed[0], nil
-	}
-	for _, l := range passed {
-		if l != nil {
-			err = errors.Join(err, l.Close())
-		}
-	}
-	switch len(passed) {
-	case 0:
+	case len(passed) == 0:
 		return nil, errors.New("listen on fd://: systemd passed no socket to this process")
-	case 1:
+	case len(passed) > 1:
+		err = fmt.Errorf("listen on fd://: systemd passed \"%d\" sockets, need one", len(passed))
+		for _, l := range passed {
+			if l != nil {
+				err = errors.Join(err, l.Close())
+			}
+		}
+		return nil, err
+	case passed[0] == nil:
 		return nil, errors.New("listen on fd://: what systemd passed accepts no connections")
 	}
-	return nil, errors.Join(fmt.Errorf("listen on fd://: systemd passed %q sockets, need one", strconv.Itoa(len(passed))), err)
+	return passed[0], nil
 }

@@ -21,23 +21,26 @@ const (
 	PluginBridge  = "bridge"
 )
 
-// NetworkOptions say how pods are connected.
+// NetworkOptions are what dockershim had in its NetworkPluginSettings.
 type NetworkOptions struct {
 	// Plugin is one of the Plugin constants. PluginAuto is the bridge in a shim for
 	// one command: a configuration that some other tool has left must not change what
-	// it does. In a shim that stays it is CNI where a configuration and its plugins are
+	// it does. In a daemon it is CNI where a configuration and its plugins are
 	// on the engine's host, else the bridge.
 	Plugin   string
 	ConfDir  string   // of CNI configurations; "": /etc/cni/net.d
 	BinDirs  []string // of CNI plugins; empty: where distributions put them
 	CacheDir string   // of CNI results; "": /var/lib/cni/cache
-	PodCIDR  string   // comma separated; a kubelet may tell it later
+	PodCIDR  string   // comma separated; a kubelet may set it later
 	MTU      int      // of kubenet's bridge; 0: the kernel's
 	Hairpin  string   // how a pod reaches itself: none, hairpin-veth, promiscuous-bridge
 
 	NonMasqueradeCIDR string // to where kubenet's pods keep their addresses, comma separated; "": the pod CIDR
 }
 
+// newNetworks builds the plugins that can be chosen from, chooses among them and checks the
+// hairpin mode: dockershim's ProbeNetworkPlugins, InitNetworkPlugin and
+// effectiveHairpinMode.
 func newNetworks(o Options, engine docker.Endpoint) (node.Networks, error) {
 	if err := cni.CheckHairpin(o.Network.Hairpin); err != nil {
 		return node.Networks{}, err

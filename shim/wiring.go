@@ -106,7 +106,7 @@ func newService(o Options, client *docker.Client) (*criService, *private.Service
 	s.images = image.New(image.Options{
 		Engine: engine, PauseImage: pause.Image(o.PauseImage), PullProgressDeadline: o.PullProgressDeadline,
 	})
-	s.streams = stream.New(stream.Options{
+	s.streams = stream.New(stream.Options{ // getStreamingConfig of the kubelet
 		Address: o.StreamAddress, CertFile: o.StreamCertFile, KeyFile: o.StreamKeyFile,
 		OnDemand:  !o.Daemon, // few commands have a session
 		RecordDir: o.ExecRecords, IdleTimeout: o.StreamIdleTimeout, PodIPs: s.podIPs, Log: o.Log,

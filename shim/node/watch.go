@@ -88,7 +88,7 @@ func (w *Watch) Stop() {
 func (w *Watch) connect(ctx context.Context) bool {
 	var info system.Info
 	var api string
-	_, err := w.Engine.Ping(ctx) // agrees on the newest API version that both know
+	_, err := w.Engine.Ping(ctx) // negotiates the API version
 	if err == nil {
 		info, api, err = w.Node.check(ctx)
 	}
