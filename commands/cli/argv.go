@@ -346,8 +346,9 @@ var runImageFlags = []string{
 	"privileged", "read-only", "cap-add", "cap-drop", "memory", "cpus", "rm", "detach",
 }
 
-// IsCrictlRun tells crictl's form of run from IMAGE [COMMAND]: two arguments
-// that are files, or one that says so itself, and no flag of the other form.
+// IsCrictlRun reports whether run has crictl's form, CONTAINER-CONFIG POD-CONFIG, and not
+// IMAGE [COMMAND]: two arguments that are files, or one whose name is that of a file, and
+// no flag of the other form.
 func IsCrictlRun(seen map[string]bool, rest []string) bool {
 	if slices.ContainsFunc(runImageFlags, func(name string) bool { return seen[name] }) {
 		return false
@@ -371,7 +372,7 @@ func isConfigFile(arg string) bool {
 }
 
 // isFile reports whether an argument is a file: one that exists, standard input, or
-// one whose path says so.
+// one whose path is that of a file.
 func isFile(arg string) bool {
 	info, err := os.Stat(arg)
 	return isPath(arg) || err == nil && !info.IsDir()

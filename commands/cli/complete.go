@@ -17,8 +17,7 @@ import (
 // completeVerb is what the shells' scripts call with the words so far.
 const completeVerb = "__complete"
 
-// completeTimeout is how long a runtime may take for its part: somebody is
-// waiting with a finger on the tab key.
+// completeTimeout is how long a runtime may take: a person waits at the tab key.
 const completeTimeout = 300 * time.Millisecond
 
 // completeFiles tells the shell to complete file names by itself.

@@ -76,7 +76,7 @@ func (c *completion) containerNames(ctx context.Context) []candidate {
 }
 
 // formsOf are the names of a container that fit what is typed so far. One that several
-// containers have is offered only to somebody who has begun to type it.
+// containers share is offered only once its beginning is typed.
 func (c *completion) formsOf(of Source, all []Source) []string {
 	if strings.Contains(c.word, "/") {
 		return []string{of.Name(), of.FullName()}

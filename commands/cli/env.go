@@ -36,7 +36,7 @@ type Env struct {
 	AskPassword func(ctx context.Context, prompt string) (string, error)
 	// Exit ends the process at a second interrupt; nil in tests.
 	Exit func(int)
-	// InTerminal, OutTerminal and ErrTerminal say which streams are terminals.
+	// InTerminal, OutTerminal and ErrTerminal report which streams are terminals.
 	InTerminal, OutTerminal, ErrTerminal bool
 	// Width returns the terminal's present width in cells; 0 where there is none.
 	Width func() int
@@ -283,7 +283,7 @@ const (
 // pace, so what stays (a followed log, a forwarded port) is not larger for it.
 func postponeGC() {
 	if os.Getenv("GOGC") != "" || os.Getenv("GOMEMLIMIT") != "" {
-		return // somebody knows better
+		return // the user has set it
 	}
 	debug.SetGCPercent(shortLivedGC)
 	runtime.AddCleanup(new([32]byte), func(struct{}) { UsualGC() }, struct{}{})

@@ -92,7 +92,7 @@ func (e *StatusError) Error() string { return e.Cause.Error() }
 
 func (e *StatusError) Unwrap() error { return e.Cause }
 
-// About tells which argument an error is on, where the error does not.
+// About names the argument that an error is about.
 func About(ref string, err error) error { return fmt.Errorf("%s: %w", ref, err) }
 
 // IsGone reports whether what should be there is not there any more.
@@ -273,7 +273,7 @@ func WithoutStatusPrefix(err error) string {
 	if message == "" {
 		message = strings.ToLower(carrier.GRPCStatus().Code().String())
 	}
-	// cri-dockerd passes on what its engine's client says, who it was included.
+	// cri-dockerd passes on its engine's errors with the client's prefix.
 	message = strings.ReplaceAll(message, "Error response from daemon: ", "")
 	return strings.Replace(text, carrier.Error(), message, 1)
 }

@@ -18,16 +18,15 @@ import (
 	"github.com/crishim/crishim/internal/kube"
 )
 
-// Filter chooses containers, pods or images by what flags say of them. The
-// runtime is asked to filter what it can; all is looked at again here, for some
-// runtimes take no notice of a filter.
+// Filter chooses containers, pods or images by flags. The runtime gets the part of it that
+// CRI has; everything is checked here again, for some runtimes ignore filters.
 type Filter struct {
 	ID              string // how it begins
 	Name, namespace Pattern
 	State           string // running, ready, ...; empty: any
 	labels          map[string]string
 	labelled        client.Selector // of --label with a key alone
-	Selector        client.Selector // what --selector says, and after check also --label
+	Selector        client.Selector // --selector, and after Check also --label
 	latest          bool
 	last            int // how many of the newest; 0: all
 
@@ -107,15 +106,15 @@ func (f *Filter) Check(containers bool) error {
 	return nil
 }
 
-// thing is a container, a pod or an image as a filter looks at it.
-type thing struct {
+// filtered is what a filter looks at in a container, a pod or an image.
+type filtered struct {
 	id, name, namespace, state string
 	labels                     map[string]string
 	created                    int64
 }
 
 // choose returns what a filter lets through, the newest first.
-func choose[T any](f *Filter, all []T, look func(T) thing) []T {
+func choose[T any](f *Filter, all []T, look func(T) filtered) []T {
 	kept := slices.DeleteFunc(slices.Clone(all), func(item T) bool {
 		t := look(item)
 		return !strings.HasPrefix(t.id, f.ID) || f.State != "" && f.State != t.state ||
@@ -128,7 +127,7 @@ func choose[T any](f *Filter, all []T, look func(T) thing) []T {
 	return kept
 }
 
-// The states of containers and pods in the words of flags.
+// ContainerState is the state of a container as flags and messages name it: running, exited.
 func ContainerState(s runtimeapi.ContainerState) string {
 	return strings.ToLower(strings.TrimPrefix(s.String(), "CONTAINER_"))
 }
@@ -177,9 +176,9 @@ func (f *Filter) Containers(ctx context.Context, conn *client.Conn) ([]*runtimea
 			return nil, err
 		}
 	}
-	return choose(f, all, func(c *runtimeapi.Container) thing {
+	return choose(f, all, func(c *runtimeapi.Container) filtered {
 		namespace := cmp.Or(c.GetLabels()[kube.LabelPodNamespace], pods[c.GetPodSandboxId()].GetNamespace())
-		return thing{c.GetId(), c.GetMetadata().GetName(), namespace, ContainerState(c.GetState()), c.GetLabels(), c.GetCreatedAt()}
+		return filtered{c.GetId(), c.GetMetadata().GetName(), namespace, ContainerState(c.GetState()), c.GetLabels(), c.GetCreatedAt()}
 	}), nil
 }
 
@@ -194,9 +193,9 @@ func (f *Filter) Pods(ctx context.Context, conn *client.Conn) ([]*runtimeapi.Pod
 	if err != nil {
 		return nil, err
 	}
-	return choose(f, res.GetItems(), func(p *runtimeapi.PodSandbox) thing {
+	return choose(f, res.GetItems(), func(p *runtimeapi.PodSandbox) filtered {
 		m := p.GetMetadata()
-		return thing{p.GetId(), m.GetName(), m.GetNamespace(), PodState(p.GetState()), p.GetLabels(), p.GetCreatedAt()}
+		return filtered{p.GetId(), m.GetName(), m.GetNamespace(), PodState(p.GetState()), p.GetLabels(), p.GetCreatedAt()}
 	}), nil
 }
 
@@ -215,7 +214,7 @@ func (f *Filter) Images(ctx context.Context, conn *client.Conn) ([]*runtimeapi.I
 			return nil, err
 		}
 	}
-	return choose(f, images, func(i *runtimeapi.Image) thing { return thing{id: i.GetId(), name: ImageName(i)} }), nil
+	return choose(f, images, func(i *runtimeapi.Image) filtered { return filtered{id: i.GetId(), name: ImageName(i)} }), nil
 }
 
 // imageFilter is one --filter of images; all must hold.
@@ -245,7 +244,7 @@ func parseImageFilter(text string) (f imageFilter, err error) {
 }
 
 // apply filters images, which are in the order of their names. Before and since go by that
-// order, which is all that CRI tells: it has no time for images.
+// order, for CRI has no time of an image.
 func (f imageFilter) apply(images []*runtimeapi.Image) ([]*runtimeapi.Image, error) {
 	switch f.key {
 	case "dangling":

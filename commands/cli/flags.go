@@ -206,7 +206,7 @@ func ParsePattern(text string) (p Pattern, err error) {
 	return p, err
 }
 
-// MustBe says what a flag takes: "must be a, b or c".
+// MustBe is the error "must be a, b or c".
 func MustBe(words ...string) error {
 	last := len(words) - 1
 	if last < 1 {
@@ -220,10 +220,10 @@ func Invalid(flag string, value any, reason string) error {
 	return Usagef("invalid --%s %s: %s", flag, Quote(fmt.Sprint(value)), reason)
 }
 
-// flagError matches what the flag package says of a value.
+// flagError matches the flag package's error about a value.
 var flagError = regexp.MustCompile(`(?s)^invalid (?:boolean )?value (".*") for (?:flag )?-([\w-]+): (.*)$`)
 
-// FlagComplaint is what urfave says of a flag's value, in our words.
+// FlagComplaint turns urfave's error about a flag's value into a usage error.
 func FlagComplaint(flags []urfave.Flag, err error) error {
 	m := flagError.FindStringSubmatch(err.Error())
 	if m == nil {
@@ -274,7 +274,7 @@ func Without(flags []urfave.Flag, names ...string) []urfave.Flag {
 	return slices.DeleteFunc(flags, func(f urfave.Flag) bool { return slices.Contains(names, f.Names()[0]) })
 }
 
-// Unaliased takes the short names from flags that are those of others in their verb.
+// Unaliased removes the short names of flags where others of the verb have them.
 func Unaliased(flags []urfave.Flag, names ...string) []urfave.Flag {
 	for _, flag := range flags {
 		if !slices.Contains(names, flag.Names()[0]) {

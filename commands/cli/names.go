@@ -14,7 +14,7 @@ import (
 	"github.com/crishim/crishim/internal/kube"
 )
 
-// Source is how people call a container, as far as its labels tell.
+// Source names a container by its labels.
 type Source struct{ Namespace, Pod, Container string }
 
 // SourceOf returns the names on a container's labels.
@@ -43,7 +43,7 @@ func (s Source) FullName() string {
 // known, its id where it has no name.
 func ContainerName(c *runtimeapi.Container) string { return SourceOf(c).Name() }
 
-// title is a name with the beginning of the id, which tells attempts apart.
+// title is a name with the beginning of the id, which distinguishes attempts.
 func title(name, id string) string { return fmt.Sprintf("%s (%.13s)", name, id) }
 
 // PodPath is namespace/name of a pod.
@@ -65,8 +65,8 @@ func PodNames(ctx context.Context, conn *client.Conn) (map[string]*runtimeapi.Po
 	return names, nil
 }
 
-// NamePods puts the names of their pods on containers that nobody labelled
-// with them, for people to read. What the runtime sent stays as it is.
+// NamePods returns the containers with the labels of their pods' names, which those have
+// not that were made without a kubelet. What the runtime sent is not changed.
 func NamePods(ctx context.Context, conn *client.Conn, containers []*runtimeapi.Container) []*runtimeapi.Container {
 	complete := true
 	for _, c := range containers {

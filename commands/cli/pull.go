@@ -205,7 +205,7 @@ func (o *PullOptions) authFor(ctx context.Context, env *Env, image string) (*run
 	return auth.Lookup(ctx, image, auth.Options{AuthFile: o.authFile, LookupEnv: env.LookupEnv})
 }
 
-// pullOnce pulls and shows how far it is, if that is wanted.
+// pullOnce pulls, with progress if o.Progress.
 func (o *PullOptions) pullOnce(ctx context.Context, env *Env, conn *client.Conn, r *runtimeapi.PullImageRequest) (string, error) {
 	if !o.Progress {
 		res, err := conn.Image.PullImage(ctx, r)
@@ -219,9 +219,8 @@ func (o *PullOptions) pullOnce(ctx context.Context, env *Env, conn *client.Conn,
 	return pullShowing(ctx, conn, r, display)
 }
 
-// pullShowing shows how far a pull is. Our own shim tells of each layer; of
-// another runtime only the time is known that it takes, and how much the images
-// grow meanwhile.
+// pullShowing pulls and shows the progress. Our own shim reports each layer; of other
+// runtimes only the elapsed time is known, and how much the images have grown.
 func pullShowing(ctx context.Context, conn *client.Conn, r *runtimeapi.PullImageRequest, display *progress.Display) (string, error) {
 	shown := display.Pull(r.GetImage().GetImage())
 	defer shown.Close()

@@ -48,7 +48,7 @@ func Run(ctx context.Context, args []string, env *Env, newApp func(*Env) *urfave
 // one, sends each to the process and to its group.
 const sameSignal = 300 * time.Millisecond
 
-// ErrFollowed is how a verb ends that goes on until somebody ends it.
+// ErrFollowed ends a verb that runs until it is interrupted: that is success.
 var ErrFollowed = errors.New("interrupted")
 
 // signalWatch turns the first SIGINT, SIGTERM or SIGHUP into a cancelled

@@ -29,7 +29,7 @@ const (
 
 // ReadServeConfig takes flags from a file that a flag, or what stands for it, has
 // named: a YAML map from the names of serve's flags, also their other names, to their
-// values. What the command line says wins.
+// values. Flags of the command line win.
 func ReadServeConfig(c *urfave.Context, from, path string) error {
 	if path == "" {
 		return nil
@@ -71,7 +71,7 @@ func ReadServeConfig(c *urfave.Context, from, path string) error {
 // ShimOptions are the settings of an embedded shim: those of a file in which the flags
 // of serve are, and the network plugin, each named by a flag, the environment or the
 // config file. A shim that stays takes all of them but where to listen and on which
-// engine, which the endpoint says. For a single command there are those about pods and
+// engine, which come from the endpoint. For a single command there are those about pods and
 // images.
 func (env *Env) ShimOptions(config *client.Config, stays bool) (o shim.Options, err error) {
 	path := cmp.Or(env.global.shimConfig, env.getenv("CRISHIM_SHIM_CONFIG"), config.ShimConfig)
@@ -212,7 +212,7 @@ func (o *ServeOptions) Complete(env *Env) error {
 	case n.MTU < 0:
 		return Invalid("network-plugin-mtu", n.MTU, "must not be negative")
 	case n.NonMasqueradeCIDR != "" && n.Plugin != shim.PluginKubenet:
-		return Usagef("--non-masquerade-cidr is for --network-plugin kubenet: a CNI configuration says itself what is masqueraded")
+		return Usagef("--non-masquerade-cidr is for --network-plugin kubenet: a CNI configuration decides itself what is masqueraded")
 	case len(masqueraded) > 2 || len(masqueraded) == 2 && family(masqueraded[0]) == family(masqueraded[1]):
 		return Invalid("non-masquerade-cidr", n.NonMasqueradeCIDR, "must be one range of IPv4 and one of IPv6 at most")
 	}

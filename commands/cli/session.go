@@ -96,8 +96,7 @@ func (s *Session) Attach(ctx context.Context, conn *client.Conn, id string, stre
 	}, stream.Attach)
 }
 
-// Detached tells the user what became of the other side. That they detached is
-// no failure.
+// Detached prints what becomes of the other side. Detaching is no failure.
 func Detached(err error, s stream.Streams, what string) error {
 	out := s.Err // where to speak to the user of a session
 	if out == nil {

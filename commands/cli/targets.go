@@ -84,7 +84,7 @@ func (t *Targets) Check(env *Env, c *urfave.Context) error {
 	return ArgCount(c, 1, -1)
 }
 
-// Removal is what rm and rmp were asked to take away.
+// Removal is what rm and rmp are to remove.
 type Removal struct {
 	Targets
 	Force bool
@@ -225,7 +225,7 @@ func (b Batch[T]) announcement(found []target[T]) string {
 const AtOnce = 8
 
 // InParallel does all, up to limit at once, and keeps results and failures in the order of
-// the items: what do says on the Env it gets comes out when its turn has come.
+// the items: what do writes to its Env is printed in that order.
 func InParallel[T any](env *Env, items []T, limit int, do func(*Env, T) error) error {
 	errs := make([]error, len(items)+1)
 	said := make([]bytes.Buffer, len(items))

@@ -131,7 +131,7 @@ func (o *applyOptions) apply(ctx context.Context, env *cli.Env, r *podRuntime, p
 	}
 	view, err := r.Up(ctx, p, o.set, o.wait.Wait)
 	if err != nil {
-		sayWhatIsLeft(ctx, env, r, p, err, noRecord != nil)
+		reportPartial(ctx, env, r, p, err, noRecord != nil)
 		return nil, err
 	}
 	status, err := r.GetPodStatus(ctx, string(p.UID), p.Name, p.Namespace)
@@ -174,9 +174,9 @@ func phaseText(view *plan.View) string {
 	return "pending"
 }
 
-// sayWhatIsLeft tells what there is of a pod that failed, and how it goes away. Where there
-// is only the folder that this apply made, it removes that: delete would not find the pod.
-func sayWhatIsLeft(ctx context.Context, env *cli.Env, r *podRuntime, p *v1.Pod, failure error, ownFolder bool) {
+// reportPartial warns about what exists of a pod that failed, and names the next command. If
+// only the folder of this apply exists, it removes that: delete would not find the pod.
+func reportPartial(ctx context.Context, env *cli.Env, r *podRuntime, p *v1.Pod, failure error, ownFolder bool) {
 	interrupted := ctx.Err() != nil
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), client.QueryLimit)
 	defer cancel()

@@ -20,12 +20,12 @@ type deleteOptions struct {
 	ignoreMissing, quiet bool
 }
 
-// NewDelete ends pods properly and removes all that is left of them.
+// NewDelete stops pods with their hooks and grace periods and removes them.
 func NewDelete(env *cli.Env) *urfave.Command {
 	o := &deleteOptions{}
 	return &urfave.Command{
 		Name:      "delete",
-		Usage:     "end pods and remove them with their volumes",
+		Usage:     "delete pods with their volumes",
 		ArgsUsage: "[NAMESPACE/]NAME...",
 		Description: cli.WithExamples("Runs the preStop hooks, gives containers their grace period, and removes containers, sandboxes, volumes and logs. "+
 			"Pods that other tools made are ended in the same way; their files stay.",

@@ -31,7 +31,7 @@ func NewDescribe(env *cli.Env) *urfave.Command {
 		Name:      "describe",
 		Usage:     "show pods with their containers, mounts, events and last log lines",
 		ArgsUsage: "[NAMESPACE/]NAME...",
-		Description: cli.WithExamples("Tells what a pod is and why it does not run. Pods of apply and sync are known with their manifest and their events; of others, what runs is shown.",
+		Description: cli.WithExamples("Shows what a pod is and why it does not run. Pods of apply and sync are known with their manifest and their events; of others, what runs is shown.",
 			"crishim describe web", "crishim describe -o yaml team/web"),
 		Flags:  o.view.Flags(),
 		Action: env.Offline(o.check, o.run),
@@ -103,7 +103,7 @@ func (p *page) line(name, format string, args ...any) {
 	fmt.Fprintf(&p.text, "%s%-*s %s\n", p.indent, 14-len(p.indent), name+":", value)
 }
 
-// optional is a line that is left out when it has nothing to say.
+// optional is a line that is left out when the value is empty.
 func (p *page) optional(name, value string) {
 	if value != "" {
 		p.line(name, "%s", value)
@@ -267,8 +267,8 @@ type repeated struct {
 	times int
 }
 
-// foldEvents makes one of what happened again and again, such as a probe that fails
-// every second, in the place of the last time.
+// foldEvents joins repeated events, such as those of a probe that fails every second, at
+// the place of the last.
 func foldEvents(events []kuberuntime.Event) []repeated {
 	var folded []repeated // the last first
 	at := map[string]int{}

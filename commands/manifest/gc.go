@@ -24,7 +24,7 @@ func NewGC(env *cli.Env) *urfave.Command {
 	return &urfave.Command{
 		Name:  "gc",
 		Usage: "remove dead containers and sandboxes, leftover folders, unused images",
-		Description: cli.WithExamples("Goes by the kubelet's policies. What runs is never touched, nor is the last attempt of a container of a pod that is still there. "+
+		Description: cli.WithExamples("Follows the kubelet's policies. What runs is never touched, nor is the last attempt of a container of a pod that is still there. "+
 			"Images go only when the disk is fuller than --image-high.",
 			"crishim gc --dry-run", "crishim gc --dead-pods --max-per-container 0"),
 		Flags: append([]urfave.Flag{
@@ -32,7 +32,7 @@ func NewGC(env *cli.Env) *urfave.Command {
 			cli.DurationFlag(&o.policy.MinAge, "min-age", "leave containers younger than `TIME`"),
 			cli.IntFlag(&o.policy.MaxPerContainer, "max-per-container", "keep `N` dead attempts of a container (-1: all)"),
 			cli.IntFlag(&o.policy.MaxContainers, "max-containers", "keep `N` dead containers in all (-1: any number)"),
-			cli.BoolFlag(&o.deadPods, "dead-pods", "pods of which nothing runs count as gone"),
+			cli.BoolFlag(&o.deadPods, "dead-pods", "treat pods without running containers as deleted"),
 		}, imagePolicyFlags(&o.images)...),
 		Action: env.Offline(func(_ *cli.Env, c *urfave.Context) error {
 			return cmp.Or(checkImagePolicy(o.images), cli.ArgCount(c, 0, 0))
@@ -83,8 +83,8 @@ func (o *gcOptions) run(ctx context.Context, env *cli.Env) error {
 	return cli.Join(errs...)
 }
 
-// deadPods knows the pods that have no ready sandbox and no running container. Folders of
-// pods that the runtime does not know at all count as theirs.
+// deadPods reports whether a pod has no ready sandbox and no running container. Pods of
+// which only a folder exists are dead, too.
 func deadPods(ctx context.Context, r *podRuntime) (func(uid string) bool, error) {
 	running, err := r.GetPods(ctx, false)
 	if err != nil {

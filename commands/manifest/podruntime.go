@@ -29,20 +29,20 @@ type podRuntime struct {
 
 // podRuntimeOptions are what the verbs that work on pods as a whole share.
 type podRuntimeOptions struct {
-	steps      func(kuberuntime.Event) // told of each step; nil for a verb that makes none
-	progress   bool                    // say how far pulls are
-	registerer prometheus.Registerer
-	serial     bool
-	qps        float64
-	burst      int
-	patient    bool // a pull beyond the rate waits for its turn
-	stays      bool // the verb goes on until it is interrupted
+	steps       func(kuberuntime.Event) // receives each event; nil for verbs that change nothing
+	progress    bool                    // show the progress of pulls
+	registerer  prometheus.Registerer
+	serial      bool
+	qps         float64
+	burst       int
+	pullsWait   bool // a pull beyond the rate waits for its turn
+	longRunning bool // the verb runs until it is interrupted
 }
 
 // openPodRuntime connects and makes the manager. Pods from manifests have folders on this
 // host, so the runtime has to be here too.
 func openPodRuntime(ctx context.Context, env *cli.Env, o podRuntimeOptions) (*podRuntime, error) {
-	conn, err := env.ConnectShim(ctx, o.stays)
+	conn, err := env.ConnectShim(ctx, o.longRunning)
 	if err != nil {
 		return nil, err
 	}
@@ -75,7 +75,7 @@ func podRuntimeOn(ctx context.Context, env *cli.Env, conn *client.Conn, o podRun
 			return auth.Lookup(ctx, image, auth.Options{LookupEnv: env.LookupEnv})
 		},
 		Events: keepEvents(env, r.dirs, o.steps),
-		Pull:   pull, SerialPulls: o.serial, PullQPS: o.qps, PullBurst: o.burst, PullsWait: o.patient, Registerer: o.registerer,
+		Pull:   pull, SerialPulls: o.serial, PullQPS: o.qps, PullBurst: o.burst, PullsWait: o.pullsWait, Registerer: o.registerer,
 	})
 	return r, err
 }

@@ -46,11 +46,11 @@ func NewSync(env *cli.Env) *urfave.Command {
 			"Ctrl-C ends sync and leaves the pods running; the next sync adopts them.",
 			"crishim sync /etc/crishim/pods", "crishim sync --once --wait pods/"),
 		Flags: slices.Concat([]urfave.Flag{
-			cli.BoolFlag(&o.once, "once", "bring the pods to what the folder says, and end"),
+			cli.BoolFlag(&o.once, "once", "sync the pods with the folder once, and exit"),
 			cli.StringFlag(&o.metrics, "metrics-addr", "serve Prometheus metrics at `ADDRESS`, such as 127.0.0.1:9100"),
 			cli.BoolFlag(&o.runtime.serial, "serialize-image-pulls", "pull one image at a time"),
 			&urfave.Float64Flag{Name: "registry-qps", Usage: "start at most `N` pulls a second (0: no limit)", Value: o.runtime.qps, Destination: &o.runtime.qps},
-			cli.IntFlag(&o.runtime.burst, "registry-burst", "and up to `N` at once"),
+			cli.IntFlag(&o.runtime.burst, "registry-burst", "allow bursts of `N` pulls"),
 			cli.Int64Flag(&o.loop.Logs.MaxSize, "container-log-max-size", "rotate a log at `BYTES` (0: never)"),
 			cli.IntFlag(&o.loop.Logs.MaxFiles, "container-log-max-files", "keep `N` files of a log"),
 			cli.IntFlag(&o.loop.GC.MaxPerContainer, "max-per-container", "keep `N` dead attempts of a container (-1: all)"),
@@ -61,8 +61,8 @@ func NewSync(env *cli.Env) *urfave.Command {
 
 func imagePolicyFlags(p *kuberuntime.ImagePolicy) []urfave.Flag {
 	return []urfave.Flag{
-		cli.IntFlag(&p.High, "image-high", "remove unused images from `PERCENT` disk use on (0: never)"),
-		cli.IntFlag(&p.Low, "image-low", "until `PERCENT` is reached"),
+		cli.IntFlag(&p.High, "image-high", "remove unused images when disk usage is above `PERCENT` (0: never)"),
+		cli.IntFlag(&p.Low, "image-low", "remove unused images until disk usage is below `PERCENT`"),
 	}
 }
 
@@ -77,7 +77,7 @@ func (o *syncOptions) check(_ *cli.Env, c *urfave.Context) error {
 	if err := o.wait.check(c); err != nil {
 		return err
 	}
-	o.loop.Folder, o.runtime.patient, o.runtime.stays = c.Args().First(), o.once, !o.once
+	o.loop.Folder, o.runtime.pullsWait, o.runtime.longRunning = c.Args().First(), o.once, !o.once
 	switch {
 	case o.wait.Until != kuberuntime.UntilStarted && !o.once:
 		return cli.Usagef("--wait is for --once")
@@ -129,13 +129,13 @@ func (o *syncOptions) run(ctx context.Context, env *cli.Env) error {
 			}
 		}()
 	}
-	fmt.Fprintf(env.Err, "looking after %s on %s\n", output.Sanitize(o.loop.Folder), output.Sanitize(r.conn.RuntimeEndpoint))
+	fmt.Fprintf(env.Err, "syncing %s on %s\n", output.Sanitize(o.loop.Folder), output.Sanitize(r.conn.RuntimeEndpoint))
 	loop.Run(ctx)
 	return nil
 }
 
-// statusLines shows each change as a line. A warning that says what the last line of
-// its container said, such as that of a probe which fails every second, is none.
+// statusLines prints each event as a line. A warning that repeats the last line of its
+// container, such as that of a probe which fails every second, is left out.
 func statusLines(env *cli.Env) func(kuberuntime.Event) {
 	type subject struct{ namespace, pod, container string }
 	var mu sync.Mutex

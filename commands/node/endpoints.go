@@ -22,7 +22,7 @@ func NewEndpoints(env *cli.Env) *urfave.Command {
 	return &urfave.Command{
 		Name:  "endpoints",
 		Usage: "show which runtime is used, and why",
-		Description: cli.WithExamples("Looks at every place where a CRI runtime or a Docker engine may be, says what is there, and marks the one that other commands use.",
+		Description: cli.WithExamples("Probes every place where a CRI runtime or a Docker engine may be, and marks the one that other commands use.",
 			"crishim endpoints", "crishim endpoints -o json"),
 		Flags:  o.ListFlags(output.EndpointColumns),
 		Action: env.Offline(o.CheckAlone, o.run),
@@ -57,7 +57,7 @@ func (o *endpointsOptions) run(ctx context.Context, env *cli.Env) error {
 }
 
 // networkOfNewPods returns which network new pods get: those of the built-in dockershim that would
-// be started, or of the runtime that is used, as far as it says so.
+// be started, or of the runtime that is used, where its status names it.
 func networkOfNewPods(ctx context.Context, env *cli.Env, a client.Candidate, options client.Options, embedded shim.Options) string {
 	plugin := embedded.Network.Plugin
 	if a.Kind != client.KindEngine {

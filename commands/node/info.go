@@ -17,7 +17,7 @@ func NewInfo(env *cli.Env) *urfave.Command {
 	return &urfave.Command{
 		Name:  "info",
 		Usage: "show the runtime's conditions and configuration",
-		Description: cli.WithExamples("Conditions, runtime handlers, features and, unless --quiet, what else the runtime tells about itself.",
+		Description: cli.WithExamples("Conditions, runtime handlers, features and, unless --quiet, the rest of the runtime's verbose status.",
 			"crishim info", "crishim info -o jsonpath='{.status.conditions[*].type}'"),
 		Flags: append(v.Flags(), cli.DetailsFlag(&quiet)),
 		Action: env.Connected(v.CheckAlone, func(ctx context.Context, env *cli.Env, conn *client.Conn) error {

@@ -30,12 +30,12 @@ func NewRuntimeConfig(env *cli.Env) *urfave.Command {
 	}
 }
 
-// NewUpdateRuntimeConfig tells the runtime the node's pod addresses.
+// NewUpdateRuntimeConfig sets the pod CIDR of the runtime.
 func NewUpdateRuntimeConfig(env *cli.Env) *urfave.Command {
 	cidr := ""
 	return &urfave.Command{
 		Name:        "update-runtime-config",
-		Usage:       "tell the runtime which addresses pods get",
+		Usage:       "set the pod CIDR of the runtime",
 		Description: cli.WithExamples("Sends the pod CIDR, as a kubelet does when its node gets one.", "crishim update-runtime-config --pod-cidr 10.244.3.0/24"),
 		Flags:       []urfave.Flag{cli.CIDRFlag(&cidr, "pod-cidr", "`CIDR`, or two of them separated by a comma for dual stack", "p")},
 		Action: env.Connected(func(_ *cli.Env, c *urfave.Context) error {

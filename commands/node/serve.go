@@ -27,7 +27,7 @@ func NewServe(env *cli.Env) *urfave.Command {
 	o := serve{cli.NewServeOptions()}
 	return &urfave.Command{
 		Name:  "serve",
-		Usage: "be a CRI runtime on a Docker engine until a signal",
+		Usage: "run the dockershim as a CRI runtime on a Docker engine",
 		Description: cli.WithExamples("The dockershim that other commands start for themselves, on a socket that a kubelet can use. It runs in the foreground and logs to stderr.",
 			"crishim serve", "crishim serve --listen unix:///tmp/cri.sock --docker-endpoint unix:///var/run/docker.sock"),
 		Flags:  o.Flags(),
@@ -54,8 +54,8 @@ func (o serve) check(env *cli.Env, c *urfave.Context) error {
 // run serves until ctx ends, which is how it ends well.
 func (o serve) run(ctx context.Context, env *cli.Env) error {
 	cli.UsualGC()
-	// Whoever reads the log may go, as journald does when it is restarted. A write to
-	// nobody would end the process. Plugins do not inherit a signal that is taken.
+	// The reader of the log may go, as journald does when it is restarted; SIGPIPE would
+	// end the process then. CNI plugins do not inherit a signal that is handled.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	listener, err := shim.Listen(ctx, o.Listen)
 	if err != nil {
@@ -72,7 +72,7 @@ func (o serve) run(ctx context.Context, env *cli.Env) error {
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(listener) }()
 	o.Shim.Log.Info("serving CRI", "endpoint", o.Listen, "version", cli.OwnVersion(env))
-	tellSystemd(o.Shim.Log, daemon.SdNotifyReady)
+	notifySystemd(o.Shim.Log, daemon.SdNotifyReady)
 	alive, quiet := context.WithCancel(ctx)
 	defer quiet()
 	go watchdog(alive, o.Shim.Log)
@@ -81,7 +81,7 @@ func (o serve) run(ctx context.Context, env *cli.Env) error {
 	case err = <-served:
 	case <-ctx.Done():
 		o.Shim.Log.Info("stopping")
-		tellSystemd(o.Shim.Log, daemon.SdNotifyStopping)
+		notifySystemd(o.Shim.Log, daemon.SdNotifyStopping)
 	}
 	closed := s.Close()
 	if ctx.Err() != nil {
@@ -104,15 +104,14 @@ func execRecords(endpoint string, listening net.Addr) string {
 	return path + ".exec"
 }
 
-// tellSystemd says how the service does. That nobody listens is no failure of
-// the service.
-func tellSystemd(log *slog.Logger, state string) {
+// notifySystemd sends the state of the service; without systemd it does nothing.
+func notifySystemd(log *slog.Logger, state string) {
 	if _, err := daemon.SdNotify(false, state); err != nil {
-		log.Warn("systemd cannot be told how the service does", "err", err)
+		log.Warn("notify systemd", "err", err)
 	}
 }
 
-// watchdog tells systemd that the service is alive, twice in each WatchdogSec of its
+// watchdog notifies systemd that the service is alive, twice in each WatchdogSec of its
 // unit, until ctx ends. Without one it returns at once.
 func watchdog(ctx context.Context, log *slog.Logger) {
 	limit, err := daemon.SdWatchdogEnabled(false)
@@ -127,7 +126,7 @@ func watchdog(ctx context.Context, log *slog.Logger) {
 	for {
 		select {
 		case <-tick.C:
-			tellSystemd(log, daemon.SdNotifyWatchdog)
+			notifySystemd(log, daemon.SdNotifyWatchdog)
 		case <-ctx.Done():
 			return
 		}

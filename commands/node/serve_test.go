@@ -27,7 +27,7 @@ func TestServeNotifiesSystemd(t *testing.T) {
 	t.Setenv("WATCHDOG_USEC", "2000")
 	t.Setenv("WATCHDOG_PID", strconv.Itoa(os.Getpid()))
 	log := slog.New(slog.DiscardHandler)
-	tellSystemd(log, daemon.SdNotifyReady)
+	notifySystemd(log, daemon.SdNotifyReady)
 	go watchdog(t.Context(), log)
 	for _, want := range []string{daemon.SdNotifyReady, daemon.SdNotifyWatchdog, daemon.SdNotifyWatchdog} {
 		b := make([]byte, 64)

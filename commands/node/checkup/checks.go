@@ -18,9 +18,9 @@ import (
 
 // cgroupDriver compares the runtime's driver with the kubelet's and with
 // what suits the machine.
-func (p *patient) cgroupDriver(ctx context.Context) output.Finding {
+func (c *checker) cgroupDriver(ctx context.Context) output.Finding {
 	const check = "cgroup driver"
-	r, err := p.conn.Runtime.RuntimeConfig(ctx, &runtimeapi.RuntimeConfigRequest{})
+	r, err := c.conn.Runtime.RuntimeConfig(ctx, &runtimeapi.RuntimeConfigRequest{})
 	if status.Code(err) == codes.Unimplemented || err == nil && r.GetLinux() == nil {
 		return skipped(check, "the runtime does not say")
 	}
@@ -28,24 +28,24 @@ func (p *patient) cgroupDriver(ctx context.Context) output.Finding {
 		return failed(check, err.Error(), "")
 	}
 	driver := strings.ToLower(r.GetLinux().GetCgroupDriver().String())
-	if !p.local {
+	if !c.local {
 		return ok(check, driver)
 	}
-	if kubelet := p.kubeletDriver(); kubelet != "" && kubelet != driver {
+	if kubelet := c.kubeletDriver(); kubelet != "" && kubelet != driver {
 		return failed(check, fmt.Sprintf("the runtime uses %s, the kubelet is configured for %s", driver, kubelet),
 			"make both the same; systemd where systemd runs the machine")
 	}
-	if _, err := os.Stat(p.host.path("/run/systemd/system")); err == nil && driver == "cgroupfs" {
+	if _, err := os.Stat(c.host.path("/run/systemd/system")); err == nil && driver == "cgroupfs" {
 		return warn(check, "cgroupfs, but systemd runs this machine and manages cgroups too",
 			"use the systemd driver (Docker: native.cgroupdriver=systemd; containerd: SystemdCgroup = true)")
 	}
 	return ok(check, driver)
 }
 
-// kubeletDriver is what the kubelet's config file says; empty when there is
-// none or it leaves that to the runtime.
-func (p *patient) kubeletDriver() string {
-	data, err := os.ReadFile(p.host.path("/var/lib/kubelet/config.yaml"))
+// kubeletDriver returns the driver in the kubelet's config file; "" when there is no file or
+// it leaves the driver to the runtime.
+func (c *checker) kubeletDriver() string {
+	data, err := os.ReadFile(c.host.path("/var/lib/kubelet/config.yaml"))
 	if err != nil {
 		return ""
 	}
@@ -67,9 +67,9 @@ const (
 )
 
 // imageFilesystem measures the filesystem that images are on.
-func (p *patient) imageFilesystem(ctx context.Context) output.Finding {
+func (c *checker) imageFilesystem(ctx context.Context) output.Finding {
 	const check = "image filesystem"
-	r, err := p.conn.Image.ImageFsInfo(ctx, &runtimeapi.ImageFsInfoRequest{})
+	r, err := c.conn.Image.ImageFsInfo(ctx, &runtimeapi.ImageFsInfoRequest{})
 	if err != nil {
 		return failed(check, err.Error(), "")
 	}
@@ -78,10 +78,10 @@ func (p *patient) imageFilesystem(ctx context.Context) output.Finding {
 		return skipped(check, "the runtime does not say where it is")
 	}
 	path := fs[0].GetFsId().GetMountpoint()
-	if !p.local {
+	if !c.local {
 		return skipped(check, path+" on another machine")
 	}
-	s, err := p.host.space(p.host.path(path))
+	s, err := c.host.space(c.host.path(path))
 	if err != nil {
 		return skipped(check, err.Error())
 	}
@@ -113,9 +113,9 @@ func share(part, whole uint64) float64 {
 
 // streaming asks for the URL of a stream, which starts nothing, and tries to
 // reach the server behind it: exec, attach and port-forward depend on that.
-func (p *patient) streaming(ctx context.Context) output.Finding {
+func (c *checker) streaming(ctx context.Context) output.Finding {
 	const check = "streaming"
-	address, err := p.streamURL(ctx)
+	address, err := c.streamURL(ctx)
 	if err != nil {
 		return failed(check, err.Error(), "")
 	}
@@ -131,7 +131,7 @@ func (p *patient) streaming(ctx context.Context) output.Finding {
 		port := map[string]string{"http": "80", "https": "443"}[u.Scheme]
 		host = net.JoinHostPort(u.Hostname(), port)
 	}
-	if err := p.host.dial(ctx, host); err != nil {
+	if err := c.host.dial(ctx, host); err != nil {
 		return failed(check, fmt.Sprintf("%s cannot be reached: %v", host, err),
 			"exec, attach and port-forward need it; check the runtime's streaming address and the firewall")
 	}
@@ -140,8 +140,8 @@ func (p *patient) streaming(ctx context.Context) output.Finding {
 
 // streamURL is the address of a port-forward to some ready pod, empty when
 // there is none.
-func (p *patient) streamURL(ctx context.Context) (string, error) {
-	pods, err := p.conn.Runtime.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{Filter: &runtimeapi.PodSandboxFilter{
+func (c *checker) streamURL(ctx context.Context) (string, error) {
+	pods, err := c.conn.Runtime.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{Filter: &runtimeapi.PodSandboxFilter{
 		State: &runtimeapi.PodSandboxStateValue{State: runtimeapi.PodSandboxState_SANDBOX_READY},
 	}})
 	if err != nil {
@@ -151,11 +151,11 @@ func (p *patient) streamURL(ctx context.Context) (string, error) {
 		if pod.GetState() != runtimeapi.PodSandboxState_SANDBOX_READY {
 			continue // a runtime that ignores filters
 		}
-		r, err := p.conn.Runtime.PortForward(ctx, &runtimeapi.PortForwardRequest{PodSandboxId: pod.GetId(), Port: []int32{1}})
+		r, err := c.conn.Runtime.PortForward(ctx, &runtimeapi.PortForwardRequest{PodSandboxId: pod.GetId(), Port: []int32{1}})
 		if err == nil {
 			return r.GetUrl(), nil
 		}
-		now, gone := p.conn.Runtime.PodSandboxStatus(ctx, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: pod.GetId()})
+		now, gone := c.conn.Runtime.PodSandboxStatus(ctx, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: pod.GetId()})
 		if gone == nil && now.GetStatus().GetState() == runtimeapi.PodSandboxState_SANDBOX_READY {
 			return "", err
 		}

@@ -1,6 +1,5 @@
-// Package checkup looks a node's container runtime over for `crishim
-// doctor`: what it says of itself, and what the machine around it says.
-// [Runtime] is the way in. It changes nothing on the node.
+// Package checkup has the checks of `crishim doctor`: of the runtime's own status, and of
+// the host around it. [Runtime] runs them. It changes nothing on the node.
 package checkup
 
 import (
@@ -58,16 +57,15 @@ func (h Host) space(path string) (Space, error) {
 	return Space{Bytes: st.Blocks * size, FreeBytes: st.Bavail * size, Inodes: st.Files, FreeInodes: st.Ffree}, nil
 }
 
-// patient is one runtime under examination.
-type patient struct {
+// checker checks one runtime.
+type checker struct {
 	conn *client.Conn
 	host Host
-	// local says that the runtime shares this machine's files.
+	// local reports whether the runtime runs on this host.
 	local bool
 	// config is the runtime's configuration, where its status has it.
 	config runtimeConfig
-	// loaded are the CNI networks that containerd says it has loaded; nil where the
-	// runtime says nothing of that.
+	// loaded are the CNI networks of containerd's status; nil for other runtimes.
 	loaded *loadedCNI
 }
 
@@ -83,7 +81,7 @@ type runtimeConfig struct {
 	NetworkPlugin string `json:"networkPlugin"`
 }
 
-// loadedCNI is what containerd says of its networks.
+// loadedCNI is the part of containerd's status on CNI networks.
 type loadedCNI struct {
 	Dir      string   `json:"PluginConfDir"`
 	BinDirs  []string `json:"PluginDirs"`
@@ -105,9 +103,9 @@ type loadedCNI struct {
 	Status string `json:"-"`
 }
 
-// Runtime examines the runtime behind a connection.
+// Runtime checks the runtime of a connection.
 func Runtime(ctx context.Context, conn *client.Conn, host Host) []output.Finding {
-	p := &patient{conn: conn, host: host}
+	p := &checker{conn: conn, host: host}
 	p.local = isLocal(conn.RuntimeEndpoint)
 	findings := p.version()
 	findings = append(findings, p.conditions(ctx)...)
@@ -121,57 +119,57 @@ func isLocal(endpoint string) bool {
 	return err == nil && (e.Network == "unix" || e.Network == "")
 }
 
-func (p *patient) version() []output.Finding {
-	v := p.conn.Version
-	out := []output.Finding{ok("runtime", strings.TrimSpace(v.GetRuntimeName()+" "+v.GetRuntimeVersion())+" at "+p.conn.RuntimeEndpoint)}
-	if p.conn.API() == "v1" {
+func (c *checker) version() []output.Finding {
+	v := c.conn.Version
+	out := []output.Finding{ok("runtime", strings.TrimSpace(v.GetRuntimeName()+" "+v.GetRuntimeVersion())+" at "+c.conn.RuntimeEndpoint)}
+	if c.conn.API() == "v1" {
 		return append(out, ok("CRI version", "v1"))
 	}
-	return append(out, warn("CRI version", "the runtime only knows "+p.conn.API(),
+	return append(out, warn("CRI version", "the runtime only knows "+c.conn.API(),
 		"kubelets from Kubernetes 1.26 on refuse it; update the runtime"))
 }
 
 // conditions are the runtime's own findings.
-func (p *patient) conditions(ctx context.Context) []output.Finding {
-	r, err := p.conn.Runtime.Status(ctx, &runtimeapi.StatusRequest{Verbose: true})
+func (c *checker) conditions(ctx context.Context) []output.Finding {
+	r, err := c.conn.Runtime.Status(ctx, &runtimeapi.StatusRequest{Verbose: true})
 	if err != nil {
 		return []output.Finding{failed("status", err.Error(), "")}
 	}
-	// A runtime may say nothing of its configuration, or something else.
-	_ = json.Unmarshal([]byte(r.GetInfo()["config"]), &p.config)
+	// The configuration is optional, and each runtime has its own form.
+	_ = json.Unmarshal([]byte(r.GetInfo()["config"]), &c.config)
 	var loaded loadedCNI
 	if json.Unmarshal([]byte(r.GetInfo()["cniconfig"]), &loaded) == nil && loaded.Dir != "" {
 		_ = json.Unmarshal([]byte(r.GetInfo()["lastCNILoadStatus"]), &loaded.Status)
-		p.loaded = &loaded
+		c.loaded = &loaded
 	}
 	var out []output.Finding
-	for _, c := range r.GetStatus().GetConditions() {
-		out = append(out, p.condition(c))
+	for _, condition := range r.GetStatus().GetConditions() {
+		out = append(out, c.condition(condition))
 	}
 	return out
 }
 
-func (p *patient) condition(c *runtimeapi.RuntimeCondition) output.Finding {
-	if c.GetStatus() {
-		return ok(c.GetType(), "the runtime says so")
+func (c *checker) condition(rc *runtimeapi.RuntimeCondition) output.Finding {
+	if rc.GetStatus() {
+		return ok(rc.GetType(), "the runtime says so")
 	}
-	detail := strings.TrimSpace(c.GetReason() + ": " + c.GetMessage())
-	switch c.GetType() {
+	detail := strings.TrimSpace(rc.GetReason() + ": " + rc.GetMessage())
+	switch rc.GetType() {
 	case runtimeapi.RuntimeReady:
-		return failed(c.GetType(), detail, "see the runtime's own log: journalctl -u containerd, crio or docker")
+		return failed(rc.GetType(), detail, "see the runtime's own log: journalctl -u containerd, crio or docker")
 	case runtimeapi.NetworkReady:
-		return failed(c.GetType(), detail, "install a CNI configuration in "+p.confDir()+"; pods with host networking work without")
+		return failed(rc.GetType(), detail, "install a CNI configuration in "+c.confDir()+"; pods with host networking work without")
 	}
-	return warn(c.GetType(), detail, "")
+	return warn(rc.GetType(), detail, "")
 }
 
-// liveRestore is about Docker alone: without it a restart of the engine
-// ends every container.
-func (p *patient) liveRestore() []output.Finding {
-	if p.config.LiveRestore == nil {
+// liveRestore checks Docker's setting, without which a restart of the engine ends every
+// container.
+func (c *checker) liveRestore() []output.Finding {
+	if c.config.LiveRestore == nil {
 		return nil
 	}
-	if *p.config.LiveRestore {
+	if *c.config.LiveRestore {
 		return []output.Finding{ok("live restore", "containers outlive a restart of the engine")}
 	}
 	return []output.Finding{warn("live restore", "a restart of the engine ends all containers",

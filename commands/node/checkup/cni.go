@@ -13,48 +13,48 @@ import (
 
 const defaultConfDir = "/etc/cni/net.d"
 
-func (p *patient) confDir() string {
-	if p.config.CNI.ConfDir != "" {
-		return p.config.CNI.ConfDir
+func (c *checker) confDir() string {
+	if c.config.CNI.ConfDir != "" {
+		return c.config.CNI.ConfDir
 	}
 	return defaultConfDir
 }
 
-func (p *patient) binDirs() []string {
-	c := p.config.CNI
+func (c *checker) binDirs() []string {
+	cni := c.config.CNI
 	switch {
-	case p.loaded != nil && len(p.loaded.BinDirs) > 0:
-		return p.loaded.BinDirs
-	case len(c.BinDirs) > 0:
-		return c.BinDirs
-	case c.BinDir != "":
-		return []string{c.BinDir}
+	case c.loaded != nil && len(c.loaded.BinDirs) > 0:
+		return c.loaded.BinDirs
+	case len(cni.BinDirs) > 0:
+		return cni.BinDirs
+	case cni.BinDir != "":
+		return []string{cni.BinDir}
 	}
 	return []string{"/opt/cni/bin", "/usr/lib/cni", "/usr/libexec/cni"}
 }
 
-// cni checks the configuration that the runtime uses, as far as it says which, and that
+// cni checks the configuration that the runtime uses, where its status names it, and that
 // its plugins are installed. What is in the usual directory may be another tool's.
-func (p *patient) cni() []output.Finding {
-	switch plugin := p.config.NetworkPlugin; {
-	case !p.local:
+func (c *checker) cni() []output.Finding {
+	switch plugin := c.config.NetworkPlugin; {
+	case !c.local:
 		return []output.Finding{skipped("CNI", "the runtime is on another machine")}
 	case plugin == "bridge":
 		return []output.Finding{skipped("CNI", "new pods get the engine's bridge")}
 	case plugin == "kubenet":
-		return []output.Finding{p.plugins("kubenet", "", []string{"bridge", "host-local", "portmap", "bandwidth"})}
-	case p.loaded != nil:
-		return p.loadedNetworks()
-	case p.config.CNI.ConfDir == "":
+		return []output.Finding{c.plugins("kubenet", "", []string{"bridge", "host-local", "portmap", "bandwidth"})}
+	case c.loaded != nil:
+		return c.loadedNetworks()
+	case c.config.CNI.ConfDir == "":
 		return []output.Finding{skipped("CNI", "the runtime does not say which configuration it uses")}
 	}
-	return []output.Finding{p.firstFile(p.confDir())}
+	return []output.Finding{c.firstFile(c.confDir())}
 }
 
 // loadedNetworks are those of pods; the loopback interface is containerd's own.
-func (p *patient) loadedNetworks() []output.Finding {
+func (c *checker) loadedNetworks() []output.Finding {
 	var out []output.Finding
-	for _, n := range p.loaded.Networks {
+	for _, n := range c.loaded.Networks {
 		if n.Interface == "lo" {
 			continue
 		}
@@ -62,21 +62,21 @@ func (p *patient) loadedNetworks() []output.Finding {
 		for _, pl := range n.Config.Plugins {
 			types = addTypes(types, pl.Network.Type, pl.Network.IPAM.Type)
 		}
-		out = append(out, p.plugins(n.Config.Name, p.loaded.Dir, types))
+		out = append(out, c.plugins(n.Config.Name, c.loaded.Dir, types))
 	}
 	if len(out) > 0 {
 		return out
 	}
-	detail := "no configuration in " + p.loaded.Dir
-	if p.loaded.Status != "" && p.loaded.Status != "OK" {
-		detail = p.loaded.Status
+	detail := "no configuration in " + c.loaded.Dir
+	if c.loaded.Status != "" && c.loaded.Status != "OK" {
+		detail = c.loaded.Status
 	}
-	return []output.Finding{failed("CNI", detail, "install a network plugin; it puts its configuration in "+p.loaded.Dir)}
+	return []output.Finding{failed("CNI", detail, "install a network plugin; it puts its configuration in "+c.loaded.Dir)}
 }
 
 // firstFile is the configuration that is taken of a directory, the first by name.
-func (p *patient) firstFile(dir string) output.Finding {
-	files, err := configFiles(p.host.path(dir))
+func (c *checker) firstFile(dir string) output.Finding {
+	files, err := configFiles(c.host.path(dir))
 	if err != nil && !os.IsNotExist(err) {
 		return warn("CNI", err.Error(), "try it with sudo")
 	}
@@ -88,13 +88,13 @@ func (p *patient) firstFile(dir string) output.Finding {
 	if err != nil {
 		return failed("CNI", name+": "+err.Error(), "runtimes take the first file by name; repair or remove it")
 	}
-	return p.plugins(name, dir, types)
+	return c.plugins(name, dir, types)
 }
 
 // plugins looks for the programs that a configuration calls.
-func (p *patient) plugins(name, dir string, types []string) output.Finding {
-	if missing := p.missingPlugins(types); len(missing) > 0 {
-		return failed("CNI", fmt.Sprintf("%s needs %s, not found in %s", name, strings.Join(missing, ", "), strings.Join(p.binDirs(), ", ")),
+func (c *checker) plugins(name, dir string, types []string) output.Finding {
+	if missing := c.missingPlugins(types); len(missing) > 0 {
+		return failed("CNI", fmt.Sprintf("%s needs %s, not found in %s", name, strings.Join(missing, ", "), strings.Join(c.binDirs(), ", ")),
 			"install the plugins (Debian: containernetworking-plugins, in /usr/lib/cni) or set the runtime's bin_dir")
 	}
 	return ok("CNI", fmt.Sprintf("%s: %s", filepath.Join(dir, name), strings.Join(types, ", ")))
@@ -154,11 +154,11 @@ func pluginTypes(path string) ([]string, error) {
 	return types, nil
 }
 
-func (p *patient) missingPlugins(types []string) []string {
+func (c *checker) missingPlugins(types []string) []string {
 	var missing []string
 	for _, t := range types {
-		found := slices.ContainsFunc(p.binDirs(), func(dir string) bool {
-			fi, err := os.Stat(p.host.path(filepath.Join(dir, filepath.Base(t))))
+		found := slices.ContainsFunc(c.binDirs(), func(dir string) bool {
+			fi, err := os.Stat(c.host.path(filepath.Join(dir, filepath.Base(t))))
 			return err == nil && fi.Mode()&0o111 != 0
 		})
 		if !found {
