@@ -277,8 +277,13 @@ func TestUpEndsCrashLoops(t *testing.T) {
 			if !errors.Is(err, ErrCrashLoop) || !strings.Contains(err.Error(), "container a ended with status 3") {
 				t.Errorf("got %v", err)
 			}
-			limited, cancel := context.WithTimeoutCause(ctx, time.Second, errors.New("no time left"))
-			defer cancel()
+			limited, cancel := context.WithCancelCause(ctx)
+			var looks atomic.Int32
+			f.stub.Before("ListPodSandbox", func(context.Context) {
+				if looks.Add(1) == 3 { // by then it has said what it waits for
+					cancel(errors.New("no time left"))
+				}
+			})
 			if _, err := f.Manager.Up(limited, p, set, Wait{Until: UntilDone}); !errors.Is(err, ErrCrashLoop) || !strings.HasPrefix(err.Error(), "no time left: CrashLoopBackOff: container a ended with status 3") {
 				t.Errorf("without a limit: got %v", err)
 			}

@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -15,6 +16,8 @@ import (
 
 	"github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/events"
+	"github.com/docker/docker/api/types/filters"
 	"github.com/docker/docker/api/types/image"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -288,10 +291,26 @@ func TestTheOutOfMemoryReasonIsSeen(t *testing.T) {
 	p := d.pod(t, nil)
 	d.free(t, p, p.create(t, shell("other", idle)))
 	// A shell that cannot have more memory ends by itself, with status 1, before the kernel
-	// has to kill it: then another one tries.
-	config := shell("hungry", "until sh -c 'x=a; while :; do x=$x$x; done'; [ $? = 137 ]; do :; done; sleep 1; exit 137")
+	// has to kill it: then another one tries. The container ends when the engine has reported
+	// that; if it ended at once, the report could come too late for the engine to count it.
+	config := shell("hungry", "until sh -c 'x=a; while :; do x=$x$x; done'; [ $? = 137 ]; do :; done; "+idle)
 	config.Linux.Resources = &runtimeapi.LinuxContainerResources{MemoryLimitInBytes: 20 << 20}
-	id := p.start(t, config)
+	id := p.create(t, config)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	out := filters.NewArgs(filters.Arg("type", "container"), filters.Arg("event", "oom"), filters.Arg("container", id))
+	reported, failed := d.engine.Events(ctx, events.ListOptions{Filters: out, Since: strconv.FormatInt(time.Now().Add(-time.Hour).Unix(), 10)})
+	if _, err := d.StartContainer(ctx, &runtimeapi.StartContainerRequest{ContainerId: id}); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-reported:
+	case err := <-failed:
+		t.Fatalf("the engine reports no lack of memory: %v", err)
+	}
+	if err := d.engine.ContainerKill(ctx, id, "KILL"); err != nil && !errdefs.IsConflict(err) { // it may have been killed
+		t.Fatal(err)
+	}
 	if s := d.exited(t, id); s.GetReason() != "OOMKilled" {
 		t.Errorf("got %v", s)
 	}
