@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"net/http"
 	"os"
@@ -276,42 +275,19 @@ func describeExit(out []byte, err error) error {
 // httpHook sends the request to the pod. Where the server of an HTTPS hook speaks plain HTTP it is sent again
 // without TLS, as the kubelet does for old manifests.
 func httpHook(ctx context.Context, h *v1.HTTPGetAction, podIP string, ports []v1.ContainerPort) error {
-	port, err := probe.Port(h.Port, ports)
-	if err != nil {
-		return err
-	}
-	host := cmp.Or(h.Host, podIP)
-	if host == "" {
+	if cmp.Or(h.Host, podIP) == "" {
 		return errors.New("the pod has no address")
 	}
-	scheme := strings.ToLower(string(h.Scheme))
-	err = hookRequest(ctx, scheme, host, port, h)
-	var plain tls.RecordHeaderError
-	if scheme == "https" && (errors.As(err, &plain) || errors.Is(err, http.ErrSchemeMismatch)) {
-		return hookRequest(ctx, "http", host, port, h)
+	const agent = "kube-lifecycle/crishim"
+	target := probe.Target{PodIP: podIP, Ports: ports}
+	err := probe.HTTPGet(ctx, agent, h, target)
+	var record tls.RecordHeaderError
+	if h.Scheme == v1.URISchemeHTTPS && (errors.As(err, &record) || errors.Is(err, http.ErrSchemeMismatch)) {
+		plain := *h
+		plain.Scheme = v1.URISchemeHTTP
+		return probe.HTTPGet(ctx, agent, &plain, target)
 	}
 	return err
-}
-
-func hookRequest(ctx context.Context, scheme, host string, port int, h *v1.HTTPGetAction) error {
-	target := probe.URL(scheme, host, port, h.Path)
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, target.String(), nil)
-	if err != nil {
-		return err
-	}
-	probe.SetHeaders(req, "kube-lifecycle/crishim", h.HTTPHeaders)
-	resp, err := probe.NewClient().Do(req)
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
-	if _, err := io.Copy(io.Discard, io.LimitReader(resp.Body, 10<<10)); err != nil {
-		return err
-	}
-	if resp.StatusCode >= http.StatusBadRequest {
-		return fmt.Errorf("%s answered %s", target, resp.Status)
-	}
-	return nil
 }
 
 // Remove ends a pod and removes all that is left of it: containers, sandboxes, logs and

@@ -58,8 +58,8 @@ type LogPolicy struct {
 // DefaultLogPolicy is the kubelet's.
 func DefaultLogPolicy() LogPolicy { return LogPolicy{MaxSize: 10 << 20, MaxFiles: 5} }
 
-// RotateLogs rotates the logs of running containers of pods that were made here. A log
-// that is a link belongs to the container engine, which rotates it by itself.
+// RotateLogs rotates the logs of running containers of pods that were made here, as the kubelet's
+// containerLogManager. A log that is a link belongs to the container engine, which rotates it by itself.
 func (m *Manager) RotateLogs(ctx context.Context, policy LogPolicy) error {
 	if policy.MaxSize <= 0 {
 		return nil
@@ -85,7 +85,6 @@ func (m *Manager) RotateLogs(ctx context.Context, policy LogPolicy) error {
 	return errors.Join(errs...)
 }
 
-// logSize is the size of a container's log, where this package puts it.
 func logSize(d pod.Dirs, c *runtimeapi.Container) (int64, error) {
 	labels := c.GetLabels()
 	restarts, err := strconv.Atoi(c.GetAnnotations()[pod.RestartCountAnnotation])
@@ -100,7 +99,7 @@ func logSize(d pod.Dirs, c *runtimeapi.Container) (int64, error) {
 	return info.Size(), nil
 }
 
-// rotationTime is in the names of rotated files, the kubelet's: what reads logs knows them by it.
+// rotationTime is in the names of rotated files, as the kubelet has it: log collectors expect that.
 const rotationTime = "20060102-150405"
 
 func (m *Manager) rotate(ctx context.Context, id string, policy LogPolicy) error {
@@ -126,20 +125,15 @@ func (m *Manager) rotate(ctx context.Context, id string, policy LogPolicy) error
 	if _, err := m.runtime.ReopenContainerLog(ctx, &runtimeapi.ReopenContainerLogRequest{ContainerId: id}); err != nil {
 		return errors.Join(err, os.Rename(rotated, path)) // the runtime still writes into it
 	}
-	return dropRotated(path, policy.MaxFiles-1)
-}
-
-// dropRotated keeps the newest rotated files of a log.
-func dropRotated(path string, keep int) error {
 	files, err := rotations(path)
 	errs := []error{err}
-	for _, file := range files[:max(len(files)-max(keep, 0), 0)] {
+	for _, file := range files[:max(len(files)-max(policy.MaxFiles-1, 0), 0)] {
 		errs = append(errs, os.Remove(file))
 	}
 	return errors.Join(errs...)
 }
 
-// rotations lists what rotation made of a log, the oldest first: the names sort by time.
+// rotations lists the rotated files of a log, the oldest first: the names sort by time.
 func rotations(path string) ([]string, error) {
 	names, err := listDir(filepath.Dir(path))
 	var out []string

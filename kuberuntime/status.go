@@ -195,7 +195,7 @@ func containerStatus(sandboxID string, c *runtimeapi.ContainerStatus) *pod.Conta
 	if n, err := strconv.Atoi(c.GetAnnotations()[pod.RestartCountAnnotation]); err == nil {
 		out.RestartCount = n
 	}
-	if h, err := pod.ParseHash(c.GetAnnotations()[pod.HashAnnotation]); err == nil {
+	if h, err := strconv.ParseUint(c.GetAnnotations()[pod.HashAnnotation], 16, 64); err == nil {
 		out.Hash = h
 	}
 	return out

@@ -30,7 +30,13 @@ func Env(p *v1.Pod, c *v1.Container, set *manifest.Set, host Host, podIPs []stri
 		}
 	}
 	for _, from := range c.EnvFrom {
-		values, err := valuesFrom(p, from, set)
+		var values map[string][]byte
+		var err error
+		if ref := from.ConfigMapRef; ref != nil {
+			values, err = set.ConfigMap(p.Namespace, ref.Name, ptr.Deref(ref.Optional, false), false)
+		} else if ref := from.SecretRef; ref != nil {
+			values, err = set.Secret(p.Namespace, ref.Name, ptr.Deref(ref.Optional, false))
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -62,25 +68,6 @@ func find(env []*runtimeapi.KeyValue, name string) int {
 	return slices.IndexFunc(env, func(e *runtimeapi.KeyValue) bool { return e.Key == name })
 }
 
-func valuesFrom(p *v1.Pod, from v1.EnvFromSource, set *manifest.Set) (map[string][]byte, error) {
-	if ref := from.SecretRef; ref != nil {
-		secret, err := set.Secret(p.Namespace, ref.Name, ptr.Deref(ref.Optional, false))
-		if secret == nil {
-			return nil, err
-		}
-		return secret.Data, nil
-	}
-	ref := from.ConfigMapRef
-	cm, err := set.ConfigMap(p.Namespace, ref.Name, ptr.Deref(ref.Optional, false))
-	values := map[string][]byte{}
-	if cm != nil {
-		for key, value := range cm.Data {
-			values[key] = []byte(value)
-		}
-	}
-	return values, err
-}
-
 func valueFrom(p *v1.Pod, c *v1.Container, from *v1.EnvVarSource, set *manifest.Set, host Host, podIPs []string) (string, bool, error) {
 	switch {
 	case from.FieldRef != nil:
@@ -91,36 +78,26 @@ func valueFrom(p *v1.Pod, c *v1.Container, from *v1.EnvVarSource, set *manifest.
 		if name := from.ResourceFieldRef.ContainerName; name != "" {
 			of = manifest.Container(p, name)
 		}
-		if of == nil {
-			return "", false, fmt.Errorf("no container %s", from.ResourceFieldRef.ContainerName)
-		}
 		value, err := Resource(of, host, from.ResourceFieldRef)
 		return value, true, err
 	case from.ConfigMapKeyRef != nil:
 		ref := from.ConfigMapKeyRef
-		cm, err := set.ConfigMap(p.Namespace, ref.Name, ptr.Deref(ref.Optional, false))
-		if cm == nil {
-			return "", false, err
-		}
-		value, ok := cm.Data[ref.Key]
-		return value, ok, missingKey(ok, ref.Key, ref.Optional)
+		data, err := set.ConfigMap(p.Namespace, ref.Name, ptr.Deref(ref.Optional, false), false)
+		return valueOf(data, err, ref.Key, ref.Optional)
 	case from.SecretKeyRef != nil:
 		ref := from.SecretKeyRef
-		secret, err := set.Secret(p.Namespace, ref.Name, ptr.Deref(ref.Optional, false))
-		if secret == nil {
-			return "", false, err
-		}
-		value, ok := secret.Data[ref.Key]
-		return string(value), ok, missingKey(ok, ref.Key, ref.Optional)
+		data, err := set.Secret(p.Namespace, ref.Name, ptr.Deref(ref.Optional, false))
+		return valueOf(data, err, ref.Key, ref.Optional)
 	}
 	return "", false, fmt.Errorf("no source")
 }
 
-func missingKey(found bool, key string, optional *bool) error {
-	if found || ptr.Deref(optional, false) {
-		return nil
+func valueOf(data map[string][]byte, err error, key string, optional *bool) (string, bool, error) {
+	value, found := data[key]
+	if err == nil && !found && !ptr.Deref(optional, false) {
+		err = fmt.Errorf("no key %s", key)
 	}
-	return fmt.Errorf("no key %s", key)
+	return string(value), found, err
 }
 
 // Expand replaces $(NAME) in a text by the value of a variable, as the kubelet's expansion package. $$ stands for
@@ -200,6 +177,9 @@ func formatMap(m map[string]string) string {
 // Resource returns the value of a resourceFieldRef, rounded up to the divisor. Where no limit is
 // set it is what the host has.
 func Resource(c *v1.Container, host Host, ref *v1.ResourceFieldSelector) (string, error) {
+	if c == nil {
+		return "", fmt.Errorf("no container %s", ref.ContainerName)
+	}
 	kind, name, _ := strings.Cut(ref.Resource, ".")
 	list := c.Resources.Requests
 	if kind == "limits" {

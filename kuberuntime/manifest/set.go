@@ -261,20 +261,34 @@ func (s *Set) decode(src Source, kind string, object map[string]any, into metav1
 
 func key(namespace, name string) string { return namespace + "/" + name }
 
-// ConfigMap returns the ConfigMap that a pod refers to, nil where one that may be missing is.
-func (s *Set) ConfigMap(namespace, name string, optional bool) (*v1.ConfigMap, error) {
-	return find(s.ConfigMaps, "ConfigMap", namespace, name, optional)
-}
-
-// Secret returns the Secret that a pod refers to, nil where one that may be missing is.
-func (s *Set) Secret(namespace, name string, optional bool) (*v1.Secret, error) {
-	return find(s.Secrets, "Secret", namespace, name, optional)
-}
-
-func find[T any](objects map[string]*T, kind, namespace, name string, optional bool) (*T, error) {
-	object := objects[key(namespace, name)]
-	if object == nil && !optional {
-		return nil, fmt.Errorf("%s %s not found", kind, key(namespace, name))
+// ConfigMap returns the data of a ConfigMap that a pod refers to, with its binaryData for volumes. It is empty
+// where an optional one is missing.
+func (s *Set) ConfigMap(namespace, name string, optional, binary bool) (map[string][]byte, error) {
+	cm := s.ConfigMaps[key(namespace, name)]
+	if cm == nil {
+		return nil, notFound("ConfigMap", namespace, name, optional)
 	}
-	return object, nil
+	data := map[string][]byte{}
+	if binary {
+		maps.Copy(data, cm.BinaryData)
+	}
+	for k, v := range cm.Data {
+		data[k] = []byte(v)
+	}
+	return data, nil
+}
+
+// Secret returns the data of a Secret that a pod refers to, empty where an optional one is missing.
+func (s *Set) Secret(namespace, name string, optional bool) (map[string][]byte, error) {
+	if secret := s.Secrets[key(namespace, name)]; secret != nil {
+		return secret.Data, nil
+	}
+	return nil, notFound("Secret", namespace, name, optional)
+}
+
+func notFound(kind, namespace, name string, optional bool) error {
+	if optional {
+		return nil
+	}
+	return fmt.Errorf("%s %s not found", kind, key(namespace, name))
 }

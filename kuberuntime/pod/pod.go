@@ -49,7 +49,6 @@ type Dirs struct {
 	LegacyLogs string
 }
 
-// Pods is the folder that has one folder for each pod.
 func (d Dirs) Pods() string { return filepath.Join(d.Root, "pods") }
 
 // IsUID reports whether a uid can be the name of a pod's folder. The runtime has pods of other
@@ -58,36 +57,31 @@ func IsUID(uid string) bool {
 	return uid != "" && uid != "." && uid != ".." && !strings.ContainsAny(uid, "/\x00")
 }
 
-// Pod is a pod's own folder.
 func (d Dirs) Pod(uid string) string { return filepath.Join(d.Pods(), uid) }
 
-// Container is where a container's termination messages are.
+// Container returns where a container's termination messages are.
 func (d Dirs) Container(uid, name string) string {
 	return filepath.Join(d.Pod(uid), "containers", name)
 }
 
-// Hosts is the pod's hosts file.
 func (d Dirs) Hosts(uid string) string { return filepath.Join(d.Pod(uid), "etc-hosts") }
 
-// Volume is the folder of a volume that the pod runtime makes.
 func (d Dirs) Volume(uid, kind, name string) string {
 	return filepath.Join(d.Pod(uid), "volumes", "kubernetes.io~"+kind, name)
 }
 
-// SubPath is where a sub path of a volume is mounted for one volumeMount of a container.
+// SubPath returns where a sub path of a volume is mounted for one volumeMount of a container.
 func (d Dirs) SubPath(uid, volume, container string, index int) string {
 	return filepath.Join(d.Pod(uid), "volume-subpaths", volume, container, strconv.Itoa(index))
 }
 
-// Seccomp is where local seccomp profiles are looked up.
 func (d Dirs) Seccomp() string { return filepath.Join(d.Root, "seccomp") }
 
-// PodLogs is the log folder of a pod.
 func (d Dirs) PodLogs(p *v1.Pod) string {
 	return filepath.Join(d.Logs, LogFolder(p.Namespace, p.Name, string(p.UID)))
 }
 
-// LogFolder is the name of a pod's log folder.
+// LogFolder returns the name of a pod's log folder.
 func LogFolder(namespace, name, uid string) string { return namespace + "_" + name + "_" + uid }
 
 // ContainerHash is what a running container is compared by, the kubelet's HashContainer: name and image,
@@ -102,11 +96,8 @@ func ContainerHash(c *v1.Container) uint64 {
 	return uint64(h.Sum32())
 }
 
-// FormatHash is the form of the annotation.
+// FormatHash returns the form of the annotation.
 func FormatHash(h uint64) string { return strconv.FormatUint(h, 16) }
-
-// ParseHash reads the annotation.
-func ParseHash(s string) (uint64, error) { return strconv.ParseUint(s, 16, 64) }
 
 // UID derives a pod's uid from its manifest without the images: a new image restarts a
 // container in the same pod, any other change is another pod, as an API server has it.
@@ -148,7 +139,6 @@ type Pod struct {
 	Containers           []*runtimeapi.Container
 }
 
-// FullName is "namespace/name".
 func (p *Pod) FullName() string { return p.Namespace + "/" + p.Name }
 
 // Status is the state of one pod, the kubelet's PodStatus. Sandboxes and containers are sorted, the newest first.
@@ -176,7 +166,6 @@ type ContainerStatus struct {
 	Resources                        *runtimeapi.ContainerResources
 }
 
-// Running reports whether the container runs.
 func (c *ContainerStatus) Running() bool {
 	return c != nil && c.State == runtimeapi.ContainerState_CONTAINER_RUNNING
 }

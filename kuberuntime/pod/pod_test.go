@@ -1,6 +1,7 @@
 package pod
 
 import (
+	"strconv"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
@@ -19,7 +20,7 @@ func TestContainerHash(t *testing.T) {
 	if ContainerHash(c) == h {
 		t.Error("a new image did not change the hash")
 	}
-	if back, err := ParseHash(FormatHash(h)); err != nil || back != h {
+	if back, err := strconv.ParseUint(FormatHash(h), 16, 64); err != nil || back != h {
 		t.Errorf("got %x, %v, want %x", back, err, h)
 	}
 }

@@ -31,12 +31,12 @@ type Target struct {
 	Ports       []v1.ContainerPort
 }
 
-// Exec runs a command in a container; a failing command is an error that describes it, and all that
-// is no verdict of the command an UnknownError.
+// Exec runs a command in a container. A command that fails is an error that describes it; where the result of the
+// command is unknown it is an UnknownError.
 type Exec func(ctx context.Context, containerID string, cmd []string, timeout time.Duration) error
 
-// UnknownError is an attempt that could not be made, or whose outcome nobody knows: the runtime did
-// not answer, a port has no number. It says nothing about the container.
+// UnknownError is an attempt that could not be made, or whose outcome is unknown: the runtime did
+// not answer, a port has no number.
 type UnknownError struct{ Err error }
 
 func (e *UnknownError) Error() string { return e.Err.Error() }
@@ -61,34 +61,43 @@ func Run(ctx context.Context, p *v1.Probe, t Target, exec Exec) error {
 func runNetwork(ctx context.Context, p *v1.Probe, t Target) error {
 	switch {
 	case p.HTTPGet != nil:
-		return httpGet(ctx, p.HTTPGet, t)
+		return HTTPGet(ctx, "kube-probe/crishim", p.HTTPGet, t)
 	case p.TCPSocket != nil:
-		port, err := Port(p.TCPSocket.Port, t.Ports)
+		port, err := namedPort(p.TCPSocket.Port, t.Ports)
 		if err != nil {
-			return &UnknownError{err}
+			return err
 		}
-		return tcpConnect(ctx, cmp.Or(p.TCPSocket.Host, t.PodIP), port)
+		var d net.Dialer
+		conn, err := d.DialContext(ctx, "tcp", net.JoinHostPort(cmp.Or(p.TCPSocket.Host, t.PodIP), strconv.Itoa(port)))
+		if err != nil {
+			return err
+		}
+		return conn.Close()
 	case p.GRPC != nil:
 		return grpcHealth(ctx, net.JoinHostPort(t.PodIP, strconv.Itoa(int(p.GRPC.Port))), p.GRPC.Service)
 	}
 	return &UnknownError{errors.New("no handler")}
 }
 
-// maxBody is as much of an answer as is read.
-const maxBody = 10 << 10
-
-func httpGet(ctx context.Context, h *v1.HTTPGetAction, t Target) error {
-	port, err := Port(h.Port, t.Ports)
+// HTTPGet sends the request of a probe or hook, with the kubelet's headers where the manifest sets none. A
+// redirect to another host says that the server answers: success.
+func HTTPGet(ctx context.Context, agent string, h *v1.HTTPGetAction, t Target) error {
+	const maxBody = 10 << 10 // as much of an answer as is read
+	port, err := namedPort(h.Port, t.Ports)
 	if err != nil {
-		return &UnknownError{err}
+		return err
 	}
-	at := URL(strings.ToLower(string(h.Scheme)), cmp.Or(h.Host, t.PodIP), port, h.Path)
+	at, err := url.Parse(h.Path) // it may have a query
+	if err != nil {
+		at = &url.URL{Path: h.Path}
+	}
+	at.Scheme, at.Host = strings.ToLower(string(h.Scheme)), net.JoinHostPort(cmp.Or(h.Host, t.PodIP), strconv.Itoa(port))
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, at.String(), nil)
 	if err != nil {
 		return &UnknownError{err}
 	}
-	SetHeaders(req, "kube-probe/crishim", h.HTTPHeaders)
-	resp, err := NewClient().Do(req) // a redirect to another host says that the server answers: success
+	setHeaders(req, agent, h.HTTPHeaders)
+	resp, err := newClient().Do(req)
 	if err != nil {
 		return err
 	}
@@ -100,20 +109,11 @@ func httpGet(ctx context.Context, h *v1.HTTPGetAction, t Target) error {
 	if resp.StatusCode >= http.StatusOK && resp.StatusCode < http.StatusBadRequest {
 		return nil
 	}
-	said := strings.TrimSpace(string(body))
-	if said != "" {
-		said = ": " + said[:min(len(said), 256)]
+	text := strings.TrimSpace(string(body))
+	if text != "" {
+		text = ": " + text[:min(len(text), 256)]
 	}
-	return fmt.Errorf("%s answered %s%s", at, resp.Status, said)
-}
-
-func tcpConnect(ctx context.Context, host string, port int) error {
-	var d net.Dialer
-	conn, err := d.DialContext(ctx, "tcp", net.JoinHostPort(host, strconv.Itoa(port)))
-	if err != nil {
-		return err
-	}
-	return conn.Close()
+	return fmt.Errorf("%s answered %s%s", at, resp.Status, text)
 }
 
 func grpcHealth(ctx context.Context, address string, service *string) error {
@@ -135,20 +135,9 @@ func grpcHealth(ctx context.Context, address string, service *string) error {
 	return nil
 }
 
-// URL joins the parts; a path may carry a query.
-func URL(scheme, host string, port int, path string) *url.URL {
-	u, err := url.Parse(path)
-	if err != nil {
-		u = &url.URL{Path: path}
-	}
-	u.Scheme = scheme
-	u.Host = net.JoinHostPort(host, strconv.Itoa(port))
-	return u
-}
-
-// SetHeaders adds the manifest's headers, and to whom they leave it the kubelet's: an agent and
-// that any answer will do. An empty Accept or User-Agent in the manifest sends none.
-func SetHeaders(req *http.Request, agent string, headers []v1.HTTPHeader) {
+// setHeaders sets the manifest's headers, and the kubelet's User-Agent and Accept where there are none. An empty
+// one of these in the manifest sends none.
+func setHeaders(req *http.Request, agent string, headers []v1.HTTPHeader) {
 	for _, h := range headers {
 		if strings.EqualFold(h.Name, "Host") {
 			req.Host = h.Value
@@ -166,9 +155,9 @@ func SetHeaders(req *http.Request, agent string, headers []v1.HTTPHeader) {
 	}
 }
 
-// NewClient makes the client of one request of a probe or hook. Who answers is a container:
-// its certificate counts for nothing, as for the kubelet, and its headers have a limit.
-func NewClient() *http.Client {
+// newClient returns a client for one request. It is answered by a container: its certificate is not verified, as
+// by the kubelet, and its headers have a limit.
+func newClient() *http.Client {
 	return &http.Client{
 		Transport: &http.Transport{
 			TLSClientConfig:        &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // it names no address, Kubernetes checks none
@@ -176,26 +165,22 @@ func NewClient() *http.Client {
 			DisableCompression:     true,                                  // the manifest says what is accepted
 			MaxResponseHeaderBytes: 64 << 10,
 		},
-		CheckRedirect: checkRedirect,
+		CheckRedirect: func(next *http.Request, via []*http.Request) error {
+			switch {
+			case next.URL.Hostname() != via[0].URL.Hostname():
+				return http.ErrUseLastResponse // as the kubelet
+			case len(via) >= maxRedirects:
+				return fmt.Errorf("stopped after %d redirects", maxRedirects)
+			}
+			return nil
+		},
 	}
-}
-
-// checkRedirect follows redirects as a kubelet does: not to another host, whose answer is for
-// somebody else, and not without an end.
-func checkRedirect(next *http.Request, via []*http.Request) error {
-	switch {
-	case next.URL.Hostname() != via[0].URL.Hostname():
-		return http.ErrUseLastResponse
-	case len(via) >= maxRedirects:
-		return fmt.Errorf("stopped after %d redirects", maxRedirects)
-	}
-	return nil
 }
 
 const maxRedirects = 10
 
-// Port finds a port that may be given by name.
-func Port(port intstr.IntOrString, ports []v1.ContainerPort) (int, error) {
+// namedPort returns the number of a port that may be given by name.
+func namedPort(port intstr.IntOrString, ports []v1.ContainerPort) (int, error) {
 	if port.Type == intstr.Int {
 		return port.IntValue(), nil
 	}
@@ -207,5 +192,5 @@ func Port(port intstr.IntOrString, ports []v1.ContainerPort) (int, error) {
 	if n, err := strconv.Atoi(port.StrVal); err == nil {
 		return n, nil
 	}
-	return 0, fmt.Errorf("the container has no port %q", port.StrVal)
+	return 0, &UnknownError{fmt.Errorf("the container has no port %q", port.StrVal)}
 }

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
 	"os"
 	"path"
 	"path/filepath"
@@ -51,11 +50,18 @@ func (m *Maker) payload(p *v1.Pod, v *v1.Volume, set *manifest.Set) (out files, 
 	}
 	out = files{}
 	for _, s := range sources {
+		var data map[string][]byte
 		switch {
 		case s.ConfigMap != nil:
-			err = out.configMap(p.Namespace, s.ConfigMap, set)
+			optional := ptr.Deref(s.ConfigMap.Optional, false)
+			if data, err = set.ConfigMap(p.Namespace, s.ConfigMap.Name, optional, true); err == nil {
+				err = out.add(data, s.ConfigMap.Items, optional)
+			}
 		case s.Secret != nil:
-			err = out.secret(p.Namespace, s.Secret, set)
+			optional := ptr.Deref(s.Secret.Optional, false)
+			if data, err = set.Secret(p.Namespace, s.Secret.Name, optional); err == nil {
+				err = out.add(data, s.Secret.Items, optional)
+			}
 		case s.DownwardAPI != nil:
 			err = m.downward(out, p, s.DownwardAPI.Items)
 		}
@@ -66,32 +72,7 @@ func (m *Maker) payload(p *v1.Pod, v *v1.Volume, set *manifest.Set) (out files, 
 	return out, perm(defaultMode), nil
 }
 
-func (f files) configMap(namespace string, s *v1.ConfigMapProjection, set *manifest.Set) error {
-	optional := ptr.Deref(s.Optional, false)
-	cm, err := set.ConfigMap(namespace, s.Name, optional)
-	if cm == nil {
-		return err
-	}
-	data := maps.Clone(cm.BinaryData)
-	if data == nil {
-		data = map[string][]byte{}
-	}
-	for k, v := range cm.Data {
-		data[k] = []byte(v)
-	}
-	return f.add(data, s.Items, optional)
-}
-
-func (f files) secret(namespace string, s *v1.SecretProjection, set *manifest.Set) error {
-	optional := ptr.Deref(s.Optional, false)
-	secret, err := set.Secret(namespace, s.Name, optional)
-	if secret == nil {
-		return err
-	}
-	return f.add(secret.Data, s.Items, optional)
-}
-
-// add takes all keys, or those of items under the paths they say.
+// add adds all keys, or those of items under their paths.
 func (f files) add(data map[string][]byte, items []v1.KeyToPath, optional bool) error {
 	if len(items) == 0 {
 		for key, content := range data {
@@ -114,24 +95,19 @@ func (f files) add(data map[string][]byte, items []v1.KeyToPath, optional bool) 
 
 func (m *Maker) downward(out files, p *v1.Pod, items []v1.DownwardAPIVolumeFile) error {
 	for _, item := range items {
-		text, err := m.downwardValue(p, item)
+		var text string
+		var err error
+		if item.FieldRef != nil {
+			text, err = criconfig.Field(p, m.Host, nil, item.FieldRef.FieldPath)
+		} else {
+			text, err = criconfig.Resource(manifest.Container(p, item.ResourceFieldRef.ContainerName), m.Host, item.ResourceFieldRef)
+		}
 		if err != nil {
 			return fmt.Errorf("%s: %w", item.Path, err)
 		}
 		out[path.Clean(item.Path)] = file{data: []byte(text), mode: perm(item.Mode)}
 	}
 	return nil
-}
-
-func (m *Maker) downwardValue(p *v1.Pod, item v1.DownwardAPIVolumeFile) (string, error) {
-	if item.FieldRef != nil {
-		return criconfig.Field(p, m.Host, nil, item.FieldRef.FieldPath)
-	}
-	c := manifest.Container(p, item.ResourceFieldRef.ContainerName)
-	if c == nil {
-		return "", fmt.Errorf("no container %s", item.ResourceFieldRef.ContainerName)
-	}
-	return criconfig.Resource(c, m.Host, item.ResourceFieldRef)
 }
 
 func perm(mode *int32) fs.FileMode { return fs.FileMode(ptr.Deref(mode, 0)).Perm() }
