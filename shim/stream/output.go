@@ -3,6 +3,7 @@ package stream
 import (
 	"bytes"
 	"cmp"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -23,6 +24,11 @@ const (
 	// whatever its size.
 	copySize = 128 << 10
 	maxHeld  = 64 << 10 // more than any engine has to say about a failed start
+
+	// The engine sends a fast output in records of at most 32 KiB. Those of joinSize and
+	// more wait for the next ones, up to joinTime, and go out as one piece.
+	joinSize = 4 << 10
+	joinTime = time.Millisecond
 
 	// Exit statuses, as shells have them, of commands that were never started.
 	codeCannotRun = 126
@@ -47,7 +53,9 @@ type output struct {
 
 	mu     sync.Mutex // guards all below, and writing to stdout
 	opened bool
-	held   bytes.Buffer
+	held   bytes.Buffer // of standard output
+	timer  *time.Timer  // set while held waits for the next record
+	err    error        // of writing to stdout
 }
 
 // newOutput takes what the engine sends. Writers that are nil are not wanted.
@@ -64,12 +72,13 @@ func newOutput(conn types.HijackedResponse, tty bool, e ends) *output {
 }
 
 // copy carries everything until the engine's end of stream.
-func (o *output) copy() error {
+func (o *output) copy() (err error) {
 	if o.tty {
-		return copyStream(o, o.from)
+		err = copyStream(o, o.from)
+	} else {
+		_, err = stdcopy.StdCopy(o, errorOutput{o}, o.from)
 	}
-	_, err := stdcopy.StdCopy(o, o.stderr, o.from)
-	return err
+	return errors.Join(err, o.flush())
 }
 
 // Write takes standard output.
@@ -77,26 +86,57 @@ func (o *output) Write(b []byte) (int, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.begin()
-	if !o.opened && o.held.Len()+len(b) <= maxHeld {
-		return o.held.Write(b)
+	o.held.Write(b)
+	switch {
+	case !o.opened && o.held.Len() <= maxHeld:
+	case o.opened && len(b) >= joinSize && o.held.Len() < copySize:
+		if o.timer == nil {
+			o.timer = time.AfterFunc(joinTime, func() { _ = o.flush() }) // the next write returns the error
+		}
+	default:
+		o.release()
 	}
-	if err := o.release(); err != nil {
+	return len(b), o.err
+}
+
+// errorOutput takes standard error, behind the standard output that came before it.
+type errorOutput struct{ *output }
+
+func (o errorOutput) Write(b []byte) (int, error) {
+	if err := o.flush(); err != nil {
 		return 0, err
 	}
-	return o.stdout.Write(b)
+	return o.stderr.Write(b)
 }
 
 // open lets through what was held back, and all that comes: the process runs.
 func (o *output) open() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.release()
+	o.release()
+	return o.err
 }
 
-func (o *output) release() error {
+// flush sends what waits for the next record.
+func (o *output) flush() error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.opened {
+		o.release()
+	}
+	return o.err
+}
+
+// release sends what is held. The caller holds mu.
+func (o *output) release() {
 	o.opened = true
-	_, err := o.held.WriteTo(o.stdout)
-	return err
+	if o.timer != nil {
+		o.timer.Stop()
+		o.timer = nil
+	}
+	if o.err == nil {
+		_, o.err = o.held.WriteTo(o.stdout)
+	}
 }
 
 // exitStatus delivers what was held back, or the reason why the process did not

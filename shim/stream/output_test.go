@@ -8,7 +8,9 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -205,6 +207,105 @@ func TestOutputEndsWhenTheEngineIsSilent(t *testing.T) {
 		}
 		if took := time.Since(begin); stdout.String() != "one two three" || took != time.Minute+1900*time.Millisecond {
 			t.Errorf("got %q after %v", stdout.String(), took)
+		}
+	})
+}
+
+// pieces keeps each write by itself, of both outputs.
+type pieces struct {
+	mu  sync.Mutex
+	got []string
+	err error
+}
+
+func (p *pieces) to(name string) io.Writer { return pieceWriter{p, name} }
+
+type pieceWriter struct {
+	*pieces
+	name string
+}
+
+func (w pieceWriter) Write(b []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.got = append(w.got, fmt.Sprintf("%s %d", w.name, len(b)))
+	return len(b), w.err
+}
+
+// Records of a fast output are joined; the last of them waits no longer than joinTime, a
+// short one not at all, and standard error does not overtake.
+func TestOutputJoinsRecords(t *testing.T) {
+	t.Parallel()
+	const record = 32 << 10
+	synctest.Test(t, func(t *testing.T) {
+		ours, engine := net.Pipe()
+		p := &pieces{}
+		o := newOutput(types.NewHijackedResponse(ours, ""), false, ends{stdout: p.to("out"), stderr: p.to("err")})
+		if err := o.open(); err != nil {
+			t.Fatal(err)
+		}
+		copied := make(chan error, 1)
+		go func() { copied <- o.copy() }()
+		out, errOut := stdcopy.NewStdWriter(engine, stdcopy.Stdout), stdcopy.NewStdWriter(engine, stdcopy.Stderr)
+		send := func(w io.Writer, size int) {
+			if _, err := w.Write(make([]byte, size)); err != nil {
+				t.Error(err)
+			}
+			synctest.Wait()
+		}
+		want := func(when string, want ...string) {
+			t.Helper()
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			if !slices.Equal(p.got, want) {
+				t.Errorf("%s: got %q, want %q", when, p.got, want)
+			}
+			p.got = nil
+		}
+		send(out, 1)
+		want("a key", "out 1")
+		for range 4 {
+			send(out, record)
+		}
+		want("much", fmt.Sprint("out ", copySize))
+		send(out, record)
+		want("a record")
+		time.Sleep(joinTime)
+		synctest.Wait()
+		want("a record, later", fmt.Sprint("out ", record))
+		send(out, record)
+		send(errOut, 3)
+		want("both", fmt.Sprint("out ", record), "err 3")
+		send(out, record)
+		send(out, 5)
+		want("a record and a rest", fmt.Sprint("out ", record+5))
+		send(out, record)
+		engine.Close()
+		if err := <-copied; err != nil {
+			t.Error(err)
+		}
+		want("the end", fmt.Sprint("out ", record))
+	})
+}
+
+// A client that takes no more ends the copy, also when a joined piece shows it.
+func TestOutputOfAClientThatIsGone(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ours, engine := net.Pipe()
+		defer engine.Close()
+		p := &pieces{err: io.ErrClosedPipe}
+		o := newOutput(types.NewHijackedResponse(ours, ""), true, ends{stdout: p.to("out")})
+		if err := o.open(); err != nil {
+			t.Fatal(err)
+		}
+		copied := make(chan error, 1)
+		go func() { copied <- o.copy() }()
+		_, _ = engine.Write(make([]byte, joinSize)) // is written late, and fails
+		time.Sleep(time.Second)
+		_, _ = engine.Write(make([]byte, joinSize))
+		if err := <-copied; !errors.Is(err, io.ErrClosedPipe) {
+			t.Errorf("got %v", err)
 		}
 	})
 }
