@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"runtime"
 	"runtime/debug"
 	"sync"
 	"time"
@@ -62,7 +61,7 @@ type Env struct {
 
 // SystemEnv is the Env of the real process.
 func SystemEnv(version string) *Env {
-	postponeGC()
+	SetGC(commandGC)
 	executable, err := os.Executable()
 	if err != nil {
 		executable = "" // then no config file is looked for next to it
@@ -270,27 +269,20 @@ func startShim(ctx context.Context, e client.Engine, o shim.Options) (client.Shi
 	return shim.StartEmbedded(ctx, o)
 }
 
-// The percentage of garbage at which collections start: at the least heap of 4 MiB, and
-// for commands that stay.
+// The garbage at which collections start, in percent of what lives. Most commands end before
+// the first at 16 MiB, which would be a tenth of the work of a process that lives for 20 ms;
+// and each piece that a stream carries is garbage. Only serve lives long and large.
 const (
-	shortLivedGC = 800
-	longLivedGC  = 100
+	commandGC = 400
+	ServeGC   = 100
 )
 
-// postponeGC puts off the first garbage collection until the heap has 32 MiB.
-// Most commands end long before, and a collection in a process that lives for
-// 20 ms is a tenth of its work. The first that does come restores the usual
-// pace, so what stays (a followed log, a forwarded port) is not larger for it.
-func postponeGC() {
-	if os.Getenv("GOGC") != "" || os.Getenv("GOMEMLIMIT") != "" {
-		return // the user has set it
+// SetGC starts collections at a percentage, unless the environment says something of them.
+func SetGC(percent int) {
+	if os.Getenv("GOGC") == "" && os.Getenv("GOMEMLIMIT") == "" {
+		debug.SetGCPercent(percent)
 	}
-	debug.SetGCPercent(shortLivedGC)
-	runtime.AddCleanup(new([32]byte), func(struct{}) { UsualGC() }, struct{}{})
 }
-
-// UsualGC is for commands that stay.
-func UsualGC() { debug.SetGCPercent(longLivedGC) }
 
 // OwnVersion is the linker's version, else the module's.
 func OwnVersion(env *Env) string {

@@ -1,35 +1,22 @@
 package cli
 
 import (
-	"runtime"
 	"runtime/debug"
 	"testing"
-	"time"
 )
 
-// The first collection restores the usual pace.
-func TestGarbageIsCollectedAsUsualAfterTheFirstTime(t *testing.T) {
-	t.Setenv("GOGC", "")
+func TestSetGC(t *testing.T) {
 	t.Setenv("GOMEMLIMIT", "")
-	before := debug.SetGCPercent(longLivedGC)
+	before := debug.SetGCPercent(ServeGC)
 	t.Cleanup(func() { debug.SetGCPercent(before) })
-	pace := func() int {
-		now := debug.SetGCPercent(longLivedGC)
-		debug.SetGCPercent(now)
-		return now
-	}
-	postponeGC()
-	if got := pace(); got != shortLivedGC {
-		t.Fatalf("at the start the percentage is %d, want %d", got, shortLivedGC)
-	}
-	for deadline := time.Now().Add(time.Minute); pace() != longLivedGC; runtime.Gosched() {
-		if time.Now().After(deadline) {
-			t.Fatal("a collection changed nothing")
+	for _, test := range []struct {
+		environment string
+		want        int
+	}{{"", commandGC}, {"50", ServeGC}} {
+		t.Setenv("GOGC", test.environment)
+		SetGC(commandGC)
+		if got := debug.SetGCPercent(ServeGC); got != test.want {
+			t.Errorf("with GOGC=%q: got %d, want %d", test.environment, got, test.want)
 		}
-		runtime.GC()
-	}
-	t.Setenv("GOGC", "50")
-	if postponeGC(); pace() != longLivedGC {
-		t.Error("GOGC is set, and not obeyed")
 	}
 }
