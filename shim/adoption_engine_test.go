@@ -28,7 +28,7 @@ func adopted(t *testing.T, c *cri, name string, config *container.Config, host *
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), patience)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), testTimeout)
 		defer cancel()
 		_ = c.engine.ContainerRemove(ctx, made.ID, container.RemoveOptions{Force: true})
 	})
@@ -72,7 +72,7 @@ func TestPodsOfOtherShimsOnEngine(t *testing.T) {
 				return strings.Join([]string{"k8s", container, pod.GetName(), pod.GetNamespace(), pod.GetUid(), attempt}, "_") + made.suffix
 			}
 			box := adopted(t, c, full("POD", "1"), &container.Config{
-				Cmd: []string{"sh", "-c", idle}, // ends when it is told to, as a pause image does
+				Cmd: []string{"sh", "-c", idle}, // ends on a signal, as a pause image does
 				Labels: labelsOf(pod, "podsandbox", "POD", map[string]string{
 					"app": "web", "annotation.kubernetes.io/config.source": "api",
 				}),
@@ -183,7 +183,7 @@ func TestPodsOfOtherShimsOnEngine(t *testing.T) {
 	}
 }
 
-// privateLog is what the shim's own service tells of a container's output.
+// privateLog is a container's output as the private service sends it.
 func privateLog(t *testing.T, c *cri, id string) string {
 	t.Helper()
 	records, err := c.own.ContainerLogs(t.Context(), &api.ContainerLogsRequest{ContainerId: id, Tail: -1})

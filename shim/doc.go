@@ -9,5 +9,5 @@
 //
 // New wires the services together, Start begins what runs in the background, Serve
 // answers on a listener, Close ends all of it. StartEmbedded is for the length of
-// one command, which dials its private socket.
+// one command, which dials its private socket. service.go has a method for each RPC.
 package shim

@@ -25,8 +25,8 @@ import (
 // uid 1000, who is also in group extra, gid 1234.
 const testImage = "busybox:crishim"
 
-// patience is for what is expected to happen soon, on a slow machine too.
-const patience = 90 * time.Second
+// testTimeout bounds what is expected to happen soon, on a slow machine too.
+const testTimeout = 90 * time.Second
 
 // cri is an embedded shim on the real engine with its two clients.
 type cri struct {
@@ -100,7 +100,7 @@ func (c *cri) podWith(t *testing.T, handler string, change func(*runtimeapi.PodS
 	}
 	p := &pod{c, r.GetPodSandboxId(), config}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), patience)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), testTimeout)
 		defer cancel()
 		if _, err := c.StopPodSandbox(ctx, &runtimeapi.StopPodSandboxRequest{PodSandboxId: p.id}); err != nil {
 			t.Errorf("stop sandbox: %v", err)
@@ -166,7 +166,7 @@ func (c *cri) status(t *testing.T, id string) *runtimeapi.ContainerStatus {
 // exited waits for a container to end.
 func (c *cri) exited(t *testing.T, id string) *runtimeapi.ContainerStatus {
 	t.Helper()
-	deadline := time.After(patience)
+	deadline := time.After(testTimeout)
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	for {
@@ -207,7 +207,7 @@ func (c *cri) logs(t *testing.T, id string) string {
 // waitFor waits until something is true.
 func waitFor(t *testing.T, what string, is func() bool) {
 	t.Helper()
-	deadline := time.After(patience)
+	deadline := time.After(testTimeout)
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	for !is() {
@@ -252,7 +252,7 @@ func (c *cri) execSync(t *testing.T, id, script string) *runtimeapi.ExecSyncResp
 // before the pod's; the containers that use it go first.
 func forgetImage(t *testing.T, c *cri, id string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), patience)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), testTimeout)
 	defer cancel()
 	if _, err := c.image.RemoveImage(ctx, &runtimeapi.RemoveImageRequest{Image: &runtimeapi.ImageSpec{Image: id}}); err != nil {
 		t.Errorf("remove image %s: %v", id, err)

@@ -14,7 +14,7 @@ import (
 	"github.com/crishim/crishim/shim"
 )
 
-// TestAnEndedContainerHasItsWholeLogOnEngine: whoever is told that a container has ended, by
+// TestAnEndedContainerHasItsWholeLogOnEngine: a client that learns that a container has ended, by
 // its status, a list, an event or the answer to a stop, finds its last line. Of short jobs
 // in a row nothing is lost (two hundred with CRISHIM_TEST_LONG=1).
 func TestAnEndedContainerHasItsWholeLogOnEngine(t *testing.T) {
@@ -57,7 +57,7 @@ func TestAnEndedContainerHasItsWholeLogOnEngine(t *testing.T) {
 			select {
 			case e := <-ended:
 				return e == id
-			case <-time.After(patience):
+			case <-time.After(testTimeout):
 				return false
 			}
 		},
@@ -84,7 +84,7 @@ func TestAnEndedContainerHasItsWholeLogOnEngine(t *testing.T) {
 			if by == "stop" {
 				waitFor(t, "the trap", func() bool { text, _ := os.ReadFile(path); return strings.Contains(string(text), "ready") })
 			}
-			for end := time.Now().Add(patience); !is(id); {
+			for end := time.Now().Add(testTimeout); !is(id); {
 				if time.Now().After(end) {
 					t.Fatalf("%s: the end is never told", by)
 				}

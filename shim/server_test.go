@@ -241,7 +241,7 @@ func TestClassIsLeftOutOfTheSentence(t *testing.T) {
 }
 
 // engineSays is an error of the engine's client: its text is the engine's, its class is
-// beside it.
+// in Is.
 type engineSays struct {
 	text  string
 	class error

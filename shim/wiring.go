@@ -68,7 +68,8 @@ type uncached interface {
 }
 
 // newService builds every service around one engine client. A daemon has a cache in front
-// of it; a shim for a single command would only pay for that.
+// of it; a shim for a single command would only pay for that. The kubelet's
+// getStreamingConfig is in the options of the streams.
 func newService(o Options, client *docker.Client) (*criService, *private.Service, error) {
 	s := &criService{temporaries: temporaries{dir: o.temporaries, engine: client.Endpoint().Host}}
 	var engine engine = client
@@ -106,7 +107,7 @@ func newService(o Options, client *docker.Client) (*criService, *private.Service
 	s.images = image.New(image.Options{
 		Engine: engine, PauseImage: pause.Image(o.PauseImage), PullProgressDeadline: o.PullProgressDeadline,
 	})
-	s.streams = stream.New(stream.Options{ // getStreamingConfig of the kubelet
+	s.streams = stream.New(stream.Options{
 		Address: o.StreamAddress, CertFile: o.StreamCertFile, KeyFile: o.StreamKeyFile,
 		OnDemand:  !o.Daemon, // few commands have a session
 		RecordDir: o.ExecRecords, IdleTimeout: o.StreamIdleTimeout, PodIPs: s.podIPs, Log: o.Log,

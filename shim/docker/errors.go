@@ -24,9 +24,9 @@ type refusal struct{ error }
 func (r refusal) Unwrap() error { return r.error }
 
 // Text returns an error's text for people. It leaves out the request that net/http puts in
-// front of every error of a transport, as its URL tells nobody anything, and the class at the
+// front of every error of a transport, as its URL means nothing to them, and the class at the
 // end, which the code of the answer has. Only a class that the error really ends with is cut
-// off: an engine's own last word may be the same, and is all that it said.
+// off: the engine's own text may end with the same word.
 func Text(err error) string {
 	text := err.Error()
 	var request *url.Error

@@ -17,7 +17,7 @@ import (
 )
 
 // Every call is counted under the name that dockershim's metrics had for it, and is
-// made in the version agreed on, whatever the library would speak.
+// made in the negotiated version, whatever the library would use.
 func TestCallsAreCountedByTheirNames(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
@@ -88,7 +88,7 @@ func TestCallsAreCountedByTheirNames(t *testing.T) {
 	}
 }
 
-// silentEngine agrees on a version and answers nothing else, but logs and stops
+// silentEngine negotiates a version and answers nothing else, but logs and stops
 // after a while.
 func silentEngine(t *testing.T, slow time.Duration) string {
 	t.Helper()

@@ -15,7 +15,7 @@ const appArmorProfiles = "/sys/kernel/security/apparmor/profiles"
 
 // AppArmorLoaded reports whether this host's kernel has a profile of that name. A
 // list that cannot be read, or a name of several profiles or of a namespace,
-// tells nothing: the start of the container will.
+// decides nothing: the start of the container will.
 func AppArmorLoaded(profile string) bool { return appArmorLoadedIn(appArmorProfiles, profile) }
 
 func appArmorLoadedIn(path, profile string) bool {
@@ -36,7 +36,7 @@ func appArmorLoadedIn(path, profile string) bool {
 // OOMScore remembers whether the engine's host lets containers have a negative
 // oom_score_adj. A host whose root lacks CAP_SYS_RESOURCE does not, and then no
 // container that asks for one can start. All services of a shim share one, so the
-// refusal is met once and said once.
+// refusal is met once and logged once.
 type OOMScore struct {
 	Log *slog.Logger // nil: the refusal is not logged
 	// Known, where it is set, is asked once whether the host is known to refuse.

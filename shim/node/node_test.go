@@ -168,6 +168,6 @@ func TestRuntimeConfigWithoutTheEngine(t *testing.T) {
 	}
 	n.CgroupDriver = ""
 	if r, err := n.RuntimeConfig(ctx, &runtimeapi.RuntimeConfigRequest{}); err == nil {
-		t.Errorf("nobody said which: got %v", r)
+		t.Errorf("with no driver known: got %v", r)
 	}
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/crishim/crishim/internal/test/enginetest"
 )
 
-// watched is an engine in memory that tells who listens.
+// watched is an engine in memory whose listeners can be waited for.
 type watched struct{ *enginetest.Memory }
 
 // safeLog is a log that may be read while it is written.
@@ -113,8 +113,8 @@ func TestWatchRefusesAnEngineThatDoesNotFit(t *testing.T) {
 	}
 }
 
-// What moves the engine's processes is done again and again, because an engine
-// starts others, and says the same thing once.
+// The engine's processes are moved again and again, because an engine starts others, and the
+// same error is logged once.
 func TestTheEnginesProcessesAreKept(t *testing.T) {
 	t.Parallel()
 	engine, log := watched{enginetest.NewMemory()}, &safeLog{}
@@ -150,6 +150,6 @@ func TestTheEnginesProcessesAreKept(t *testing.T) {
 	w.Stop()
 	close(times)
 	if got := strings.Count(log.waitFor(t, "read-only cgroups"), "read-only cgroups"); got != 1 {
-		t.Errorf("it was said %d times", got)
+		t.Errorf("it was logged %d times", got)
 	}
 }

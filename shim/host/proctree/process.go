@@ -1,5 +1,5 @@
 // Package proctree finds, watches and ends processes on this host by what the
-// kernel says about them in /proc.
+// kernel has about them in /proc.
 //
 // A [Process] is a pid together with its start time, which never names two
 // processes; [Kill] ends one with everything it started, [Process.Wait] waits
@@ -24,7 +24,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrGone says that a process has ended, or that its pid now belongs to another.
+// ErrGone is about a process that has ended, or whose pid now belongs to another.
 var ErrGone = errors.New("process is gone")
 
 // Process names one process of this host and never another: a pid may be used again,

@@ -1,5 +1,4 @@
-// Package keylock has a lock per key: work on one key is done one after the
-// other, work on different keys at the same time.
+// Package keylock has a lock per key.
 package keylock
 
 import (

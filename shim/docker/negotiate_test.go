@@ -43,7 +43,7 @@ func newUpgradable(t *testing.T) *upgradable {
 	return e
 }
 
-// First calls at once, some of them given up, agree on the version once. The
+// First calls at once, some of them given up, negotiate the version once. The
 // race detector found the library's own negotiation wanting.
 func TestFirstCallsAtOnceNegotiateOnce(t *testing.T) {
 	e := newUpgradable(t)
@@ -72,7 +72,7 @@ func TestFirstCallsAtOnceNegotiateOnce(t *testing.T) {
 	}
 }
 
-// An engine that comes back as another is spoken to in its version after a ping, up
+// An engine that comes back as another gets requests in its version after a ping, up
 // or down, while calls go on.
 func TestEveryPingAgreesOnTheVersion(t *testing.T) {
 	e := newUpgradable(t)
