@@ -134,7 +134,7 @@ func TestImages(t *testing.T) {
 	seedNode(c.stub)
 	c.run("pull", "--if-missing", "-q", "registry.k8s.io/pause:3.9").want(t, 0, imageIDOf(t, c, "registry.k8s.io/pause:3.9")+"\n", "")
 	c.run("rmi", "registry.k8s.io/pause:3.9").want(t, 1, "",
-		"crishim: image \"registry.k8s.io/pause:3.9\" is pinned: the runtime needs it\nhint: crishim rmi --force registry.k8s.io/pause:3.9 removes it all the same\n")
+		"crishim: image \"registry.k8s.io/pause:3.9\" is pinned: the runtime needs it\nhint: crishim rmi --force registry.k8s.io/pause:3.9 removes it anyway\n")
 	c.run("rmi", "--prune", "--dry-run").want(t, 0, "Would delete: registry.example.com/app:v1, registry.example.com/app:latest\n", "")
 	c.run("rmi", "registry.example.com/app:v1", "nosuch").want(t, 1,
 		"Deleted: registry.example.com/app:v1\nDeleted: registry.example.com/app:latest\n",

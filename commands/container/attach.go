@@ -17,15 +17,15 @@ type attachOptions struct {
 	session cli.Session
 }
 
-// NewAttach connects to a running container's own process.
+// NewAttach returns the verb that attaches to a container's main process.
 func NewAttach(env *cli.Env) *urfave.Command {
 	o := &attachOptions{}
 	return &urfave.Command{
 		Name:      "attach",
-		Usage:     "connect to the process of a running container",
+		Usage:     "attach to a running container",
 		ArgsUsage: "CONTAINER",
 		Description: cli.WithExamples("The container by name, pod/container, pod or id. When it ends, so does attach, with its status.\n"+
-			"-it needs a container that was made with stdin and tty.",
+			"-it needs a container that was created with stdin and tty.",
 			"crishim attach web", "crishim attach -it shell", "crishim attach -it --detach-keys ctrl-x shell"),
 		Flags:  o.session.Flags(),
 		Action: env.Connected(o.check, o.run),

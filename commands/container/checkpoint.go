@@ -13,14 +13,14 @@ import (
 
 type checkpointOptions struct{ container, export string }
 
-// NewCheckpoint saves the state of a running container to an archive.
+// NewCheckpoint returns the verb that saves the state of a running container.
 func NewCheckpoint(env *cli.Env) *urfave.Command {
 	o := &checkpointOptions{}
 	return &urfave.Command{
 		Name:      "checkpoint",
-		Usage:     "save the state of running containers",
+		Usage:     "checkpoint a running container",
 		ArgsUsage: "CONTAINER...",
-		Description: cli.WithExamples("Asks the runtime for an archive of each container's memory and files. Needs a runtime with CRIU; the embedded shim says that it has none.",
+		Description: cli.WithExamples("Asks the runtime for an archive of the container's memory and files. Needs a runtime with CRIU, which the embedded shim is not.",
 			"crishim checkpoint --export /tmp/web.tar web"),
 		Flags:  []urfave.Flag{cli.StringFlag(&o.export, "export", "write the archive to `FILE`, an absolute path on the runtime's host", "e")},
 		Action: env.Connected(o.check, o.run),

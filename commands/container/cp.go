@@ -1,6 +1,7 @@
 package container
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -29,23 +30,23 @@ type cpOptions struct {
 	session   cli.Session
 }
 
-// NewCp copies files between a container and here. The CRI has no call for
-// that: our own shim's private service does the other half; elsewhere a tar in
-// the container, or the kernel where there is none.
+// NewCp returns the verb that copies files between a container and this machine. CRI has no call for
+// that: it is done by the private service of our own shim, else by a tar in the container, else through
+// /proc (cp_files.go).
 func NewCp(env *cli.Env) *urfave.Command {
 	o := &cpOptions{}
 	return &urfave.Command{
 		Name:      "cp",
-		Usage:     "copy files from or to a container",
+		Usage:     "copy files between a container and the local filesystem",
 		ArgsUsage: "CONTAINER:PATH|PATH|- CONTAINER:PATH|PATH|-",
 		Description: cli.WithExamples("One side is a container's. As with docker cp: into a directory that exists, else under the new name; PATH/. is\n"+
-			"what a directory holds; - is a tar stream. On Docker the container may be stopped. On other runtimes it must run, and\n"+
-			"have a tar unless crishim is root on its machine.",
+			"the contents of a directory; - is a tar stream. On Docker the container may be stopped. On other runtimes it must be running,\n"+
+			"and have a tar unless crishim is root on its machine.",
 			"crishim cp web:/etc/hosts .", "crishim cp page.html web:/www/index.html", "crishim cp web:/var/log - | tar -tv",
 			"tar -c . | crishim cp - web:/data"),
 		Flags: append(o.session.TransportFlags(),
 			cli.BoolFlag(&o.owner, "archive", "keep owner and group", "a"),
-			cli.BoolFlag(&o.quiet, "quiet", "do not print what is left out", "q"),
+			cli.BoolFlag(&o.quiet, "quiet", "do not print which files are skipped", "q"),
 		),
 		Action: env.Connected(o.check, o.run),
 	}
@@ -73,8 +74,7 @@ func (o *cpOptions) check(env *cli.Env, c *urfave.Context) (err error) {
 	return err
 }
 
-// splitPath takes CONTAINER:PATH apart. What begins with / or . is local, even
-// with a colon in it.
+// splitPath splits CONTAINER:PATH. What begins with / or . is local, even with a colon in it.
 func splitPath(arg string) (container, path string, remote bool) {
 	if strings.HasPrefix(arg, "/") || strings.HasPrefix(arg, ".") {
 		return "", arg, false
@@ -105,7 +105,7 @@ func (o *cpOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) (e
 	return p.download(ctx)
 }
 
-// copier is one copy under way.
+// copier is one copy.
 type copier struct {
 	*cpOptions
 	env       *cli.Env
@@ -114,20 +114,19 @@ type copier struct {
 	files     containerFiles
 }
 
-// archiveOptions are what packing and unpacking here need to know.
 func (p *copier) archiveOptions() archive.Options {
 	var o archive.Options
 	if p.owner {
 		o.Owner = archive.KeepOwner
 	}
 	if !p.quiet {
-		o.Skipped = func(name, why string) { p.env.Warn("%s is left out: %s", name, why) }
+		o.Skipped = func(name, why string) { p.env.Warn("%s is skipped: %s", name, why) }
 	}
 	return o
 }
 
-// download reads a tar stream from the container. The container is not
-// trusted: archive.Unpack keeps everything below the destination.
+// download reads a tar stream from the container. The container is not trusted: archive.Unpack keeps
+// everything below the destination.
 func (p *copier) download(ctx context.Context) error {
 	dir, name := splitRemote(p.from)
 	if p.to == "-" {
@@ -148,21 +147,17 @@ func (p *copier) download(ctx context.Context) error {
 	unpacked := make(chan error, 1)
 	go func() {
 		err := archive.Unpack(r, root, o)
-		_, _ = io.Copy(io.Discard, r) // tar pads its stream; it must not hang in that
+		_, _ = io.Copy(io.Discard, r) // tar pads its stream, and must not block in that
 		unpacked <- err
 		r.CloseWithError(err)
 	}()
 	err = p.files.read(ctx, dir, name, w)
 	w.CloseWithError(err) // nil is the end of the stream
-	unpackErr := <-unpacked
-	if err != nil {
-		return err
-	}
-	return unpackErr
+	return cmp.Or(err, <-unpacked)
 }
 
-// splitRemote returns the directory for tar to go to and what to take there. It
-// does not begin with a dash, however the file is called.
+// splitRemote returns the directory for tar to change to and the name to archive there, which never begins
+// with a dash.
 func splitRemote(from string) (dir, name string) {
 	clean := path.Clean("/" + from)
 	if clean == "/" || strings.HasSuffix(from, "/.") || from == "." {
@@ -171,8 +166,8 @@ func splitRemote(from string) (dir, name string) {
 	return path.Dir(clean), "./" + path.Base(clean)
 }
 
-// destination decides where to unpack and as what; an empty name is the
-// contents of a directory.
+// destination returns where to unpack and under which name; an empty one is for the contents of a
+// directory.
 func destination(to, base string) (dir, name string, err error) {
 	info, err := os.Stat(to)
 	switch {
@@ -182,9 +177,8 @@ func destination(to, base string) (dir, name string, err error) {
 		}
 		return to, base, nil
 	case err == nil && strings.HasSuffix(to, "/"):
-		return "", "", fmt.Errorf("%s is no directory", to)
-	case err == nil:
-	case !errors.Is(err, os.ErrNotExist):
+		return "", "", fmt.Errorf("%s is not a directory", to)
+	case err != nil && !errors.Is(err, os.ErrNotExist):
 		return "", "", err
 	}
 	parent := filepath.Dir(filepath.Clean(to))
@@ -194,11 +188,11 @@ func destination(to, base string) (dir, name string, err error) {
 	return parent, filepath.Base(to), nil
 }
 
-// localSource is what goes into a container.
+// localSource is what is copied into a container.
 type localSource struct {
 	path     string // empty for a tar stream on stdin
 	dir      bool
-	contents bool // what the directory holds, without itself
+	contents bool // of the directory, without itself
 }
 
 func findSource(from string) (localSource, error) {
@@ -215,7 +209,7 @@ func findSource(from string) (localSource, error) {
 	s := localSource{path: from, dir: info.IsDir()}
 	s.contents = s.dir && (filepath.Base(from) == "." || strings.HasSuffix(from, "/."))
 	if !s.dir && strings.HasSuffix(from, "/") {
-		return s, fmt.Errorf("%s is no directory", from)
+		return s, fmt.Errorf("%s is not a directory", from)
 	}
 	s.path, err = filepath.EvalSymlinks(from)
 	return s, err
@@ -232,7 +226,7 @@ func (p *copier) uploadFrom(ctx context.Context, s localSource) error {
 	}
 	if s.path == "" {
 		if !isDir {
-			return fmt.Errorf("%s in %s is no directory", p.to, cli.ContainerName(p.container))
+			return fmt.Errorf("%s in %s is not a directory", p.to, cli.ContainerName(p.container))
 		}
 		return p.files.write(ctx, p.to, p.env.In)
 	}
@@ -240,8 +234,7 @@ func (p *copier) uploadFrom(ctx context.Context, s localSource) error {
 	if err != nil {
 		return cli.About(cli.ContainerName(p.container), err)
 	}
-	// The directory that packing stays in, and what to pack there.
-	from, base := s.path, "."
+	from, base := s.path, "." // the directory that packing stays in, and what to pack there
 	if !s.dir {
 		from, base = filepath.Dir(s.path), filepath.Base(s.path)
 	}
@@ -258,14 +251,14 @@ func (p *copier) uploadFrom(ctx context.Context, s localSource) error {
 		w.CloseWithError(err)
 	}()
 	err = p.files.write(ctx, dir, r)
-	_ = r.Close() // a receiver that gave up leaves the packing in its write
+	_ = r.Close() // ends Pack where the receiver has given up
 	if packErr := <-packed; packErr != nil && !errors.Is(packErr, io.ErrClosedPipe) {
 		return packErr
 	}
 	return err
 }
 
-// place decides the directory to unpack in and the name to unpack as.
+// place returns the directory to unpack in and the name to unpack as.
 func place(s localSource, base, to string, isDir bool) (dir, name string, err error) {
 	switch {
 	case isDir && s.contents:

@@ -23,20 +23,19 @@ import (
 	"github.com/crishim/crishim/commands/container/procroot"
 )
 
-// containerFiles are the files of a container, for which each kind of runtime
-// has its way.
+// containerFiles gives access to the files of a container.
 type containerFiles interface {
-	// isDir asks whether a path is a directory or a link to one.
+	// isDir reports whether a path is a directory or a symbolic link to one, as far as that is known.
 	isDir(ctx context.Context, file string) (dir, known bool, err error)
-	// read writes what is called name in dir as a tar stream to out.
+	// read writes the file called name in dir as a tar stream to out.
 	read(ctx context.Context, dir, name string, out io.Writer) error
 	// write unpacks a tar stream in a directory.
 	write(ctx context.Context, dir string, content io.Reader) error
 	close()
 }
 
-// openFiles finds the way to the files of a container: our own shim's service,
-// a tar in the container, or the kernel where the container has no tar.
+// openFiles chooses our own shim's service, a tar in the container, or /proc where the container has
+// no tar.
 func (p *copier) openFiles(ctx context.Context, own bool) (containerFiles, error) {
 	name := cli.ContainerName(p.container)
 	if own {
@@ -52,13 +51,13 @@ func (p *copier) openFiles(ctx context.Context, own bool) (containerFiles, error
 	root, err := p.processRoot(ctx)
 	if err != nil {
 		return nil, cli.WithHint(fmt.Errorf("there is no tar in %s, and from outside its files cannot be reached: %w", name, err),
-			"crishim debug %s brings one along; the container's files are below /proc/PID/root of its processes there", name)
+			"crishim debug %s has one; the container's files are below /proc/PID/root of its processes there", name)
 	}
 	return &procFiles{p, root, name}, nil
 }
 
-// hasTar asks for a tar in the container. Whatever it answers will do: not all
-// know --version.
+// hasTar reports whether the container has a tar. Its exit status does not matter: not every tar has
+// --version.
 func (p *copier) hasTar(ctx context.Context) (bool, error) {
 	_, err := p.conn.Runtime.ExecSync(ctx, &runtimeapi.ExecSyncRequest{ContainerId: p.container.GetId(), Cmd: []string{"tar", "--version"}})
 	var missing *cli.StatusError
@@ -71,8 +70,8 @@ func (p *copier) hasTar(ctx context.Context) (bool, error) {
 	return err == nil, err
 }
 
-// processRoot opens the root of the container's process, which containerd and CRI-O tell
-// among their details.
+// processRoot opens the root directory of the container's process, which containerd and CRI-O have in
+// their verbose status.
 func (p *copier) processRoot(ctx context.Context) (*procroot.Root, error) {
 	if !strings.HasPrefix(p.conn.RuntimeEndpoint, "unix:") {
 		return nil, fmt.Errorf("%s may be on another machine", p.conn.RuntimeEndpoint)
@@ -86,20 +85,19 @@ func (p *copier) processRoot(ctx context.Context) (*procroot.Root, error) {
 		PID int `json:"pid"`
 	}
 	if json.Unmarshal([]byte(res.GetInfo()["info"]), &details) != nil || details.PID <= 0 {
-		return nil, fmt.Errorf("%s does not tell its process", p.conn.RuntimeEndpoint)
+		return nil, fmt.Errorf("%s does not report its process", p.conn.RuntimeEndpoint)
 	}
 	return procroot.Open(details.PID, id)
 }
 
-// engineFiles are the files that the engine of our own shim hands out, of
-// stopped containers too.
+// engineFiles reads and writes files through our own shim's service, of stopped containers too.
 type engineFiles struct {
 	conn *client.Conn
 	id   string
 	name string // of the container, for messages
 }
 
-// absent puts the engine's many words for a path that is not there into few.
+// absent replaces the engine's error about a path that does not exist.
 func (e *engineFiles) absent(file string, err error) error {
 	if cli.IsGone(err) {
 		return fmt.Errorf("there is no %s in %s", file, e.name)
@@ -123,13 +121,11 @@ func (e *engineFiles) read(ctx context.Context, dir, name string, out io.Writer)
 }
 
 func (e *engineFiles) write(ctx context.Context, dir string, content io.Reader) error {
-	// The owners are those of the archive, which has them where they are
-	// wanted. To copy them is the engine's word for its looking up the
-	// container's user, and it does so among the host's.
+	// The owners are those of the archive, which has them if they are wanted. Not copyOwner: with it the
+	// engine looks up the container's user, and it does so among the host's.
 	return e.absent(dir, e.conn.WriteArchive(ctx, e.id, path.Clean("/"+dir), false, content))
 }
 
-// isDir follows a link, of which the engine gives the place that it leads to.
 func (e *engineFiles) isDir(ctx context.Context, file string) (dir, known bool, err error) {
 	mode := func(st *api.PathStat) fs.FileMode { return fs.FileMode(st.GetMode()) }
 	st, err := e.conn.StatPath(ctx, e.id, path.Clean("/"+file))
@@ -142,10 +138,10 @@ func (e *engineFiles) isDir(ctx context.Context, file string) (dir, known bool, 
 	return mode(st).IsDir(), true, err
 }
 
-// complaintLimit is how much of a failing tar's stderr is kept.
-const complaintLimit = 4096
+// stderrLimit is how much of a tar's stderr is kept for an error.
+const stderrLimit = 4096
 
-// tarFiles are the files that a tar in the container finds.
+// tarFiles reads and writes files through a tar in the container.
 type tarFiles struct {
 	p    *copier
 	name string
@@ -165,21 +161,19 @@ func (f *tarFiles) write(ctx context.Context, dir string, content io.Reader) err
 	return f.tar(ctx, content, io.Discard, args...)
 }
 
-// isDir does not know of a container without a test program.
+// isDir needs test in the container.
 func (f *tarFiles) isDir(ctx context.Context, file string) (dir, known bool, err error) {
-	res, err := f.p.conn.Runtime.ExecSync(ctx, &runtimeapi.ExecSyncRequest{
-		ContainerId: f.p.container.GetId(), Cmd: []string{"test", "-d", file},
-	})
+	res, err := f.p.conn.Runtime.ExecSync(ctx, &runtimeapi.ExecSyncRequest{ContainerId: f.p.container.GetId(), Cmd: []string{"test", "-d", file}})
 	if err != nil || res.GetExitCode() > 1 {
 		return false, false, nil
 	}
 	return res.GetExitCode() == 0, true, nil
 }
 
-// tar runs tar in the container, and makes sentences of how it ended. in may be nil.
+// tar runs tar in the container. in may be nil.
 func (f *tarFiles) tar(ctx context.Context, in io.Reader, out io.Writer, args ...string) error {
-	var complaint firstBytes
-	s := stream.Streams{In: in, Out: out, Err: &complaint}
+	var stderr firstBytes
+	s := stream.Streams{In: in, Out: out, Err: &stderr}
 	err := cannotRun(f.p.session.Dial(ctx, s, func(ctx context.Context) (string, error) {
 		res, err := f.p.conn.Runtime.Exec(ctx, &runtimeapi.ExecRequest{
 			ContainerId: f.p.container.GetId(), Cmd: append([]string{"tar"}, args...),
@@ -193,25 +187,24 @@ func (f *tarFiles) tar(ctx context.Context, in io.Reader, out io.Writer, args ..
 	case errors.As(err, &missing):
 		return fmt.Errorf("tar in %s: %w", f.name, missing.Cause)
 	case errors.As(err, &exit):
-		line, _, _ := strings.Cut(strings.TrimSpace(string(complaint)), "\n")
+		line, _, _ := strings.Cut(strings.TrimSpace(string(stderr)), "\n")
 		if line == "" {
-			line = fmt.Sprintf("it ended with status %d", exit.Code)
+			line = fmt.Sprintf("exit status %d", exit.Code)
 		}
 		return fmt.Errorf("tar in %s: %s", f.name, strings.TrimPrefix(line, "tar: "))
 	}
 	return err
 }
 
-// firstBytes keeps the beginning of what is written to it.
+// firstBytes keeps the first stderrLimit bytes that are written to it.
 type firstBytes []byte
 
 func (f *firstBytes) Write(p []byte) (int, error) {
-	*f = append(*f, p[:min(len(p), complaintLimit-len(*f))]...)
+	*f = append(*f, p[:min(len(p), stderrLimit-len(*f))]...)
 	return len(p), nil
 }
 
-// procFiles are the files of a running container as the kernel shows them
-// below /proc/PID/root: for containers that have no tar.
+// procFiles reads and writes files of a running container below /proc/PID/root.
 type procFiles struct {
 	p    *copier
 	root *procroot.Root
@@ -231,7 +224,7 @@ func (f *procFiles) read(ctx context.Context, dir, name string, out io.Writer) e
 		defer root.Close()
 		o.Owner = f.root.Container
 		name = path.Clean(name)
-		err = archive.Pack(whileWanted{ctx, out, nil}, root, name, name, o)
+		err = archive.Pack(untilDone{ctx, out, nil}, root, name, name, o)
 	}
 	if errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("there is no %s in %s", path.Join(dir, name), f.name)
@@ -239,8 +232,7 @@ func (f *procFiles) read(ctx context.Context, dir, name string, out io.Writer) e
 	return f.in(err)
 }
 
-// write gives the files to the user of the container, as a tar in the container
-// would.
+// write makes the container's user the owner, as a tar in the container would.
 func (f *procFiles) write(ctx context.Context, dir string, content io.Reader) error {
 	root, o, err := f.open(dir)
 	if err != nil {
@@ -251,7 +243,7 @@ func (f *procFiles) write(ctx context.Context, dir string, content io.Reader) er
 	if f.p.owner {
 		o.Owner = f.root.Host
 	}
-	return f.in(archive.Unpack(whileWanted{ctx, nil, content}, root, o))
+	return f.in(archive.Unpack(untilDone{ctx, nil, content}, root, o))
 }
 
 func (f *procFiles) open(dir string) (*os.Root, archive.Options, error) {
@@ -261,7 +253,7 @@ func (f *procFiles) open(dir string) (*os.Root, archive.Options, error) {
 	return root, o, err
 }
 
-// in tells where it went wrong.
+// in adds the container to an error.
 func (f *procFiles) in(err error) error {
 	if err != nil {
 		return fmt.Errorf("in %s: %w", f.name, err)
@@ -269,21 +261,21 @@ func (f *procFiles) in(err error) error {
 	return nil
 }
 
-// whileWanted is a stream that ends with the command.
-type whileWanted struct {
+// untilDone is a stream that fails when its context is done.
+type untilDone struct {
 	ctx context.Context
 	out io.Writer
 	in  io.Reader
 }
 
-func (w whileWanted) Write(b []byte) (int, error) {
+func (w untilDone) Write(b []byte) (int, error) {
 	if err := w.ctx.Err(); err != nil {
 		return 0, err
 	}
 	return w.out.Write(b)
 }
 
-func (w whileWanted) Read(b []byte) (int, error) {
+func (w untilDone) Read(b []byte) (int, error) {
 	if err := w.ctx.Err(); err != nil {
 		return 0, err
 	}

@@ -2,6 +2,8 @@ package container
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
 	"slices"
 	"time"
 
@@ -23,14 +25,14 @@ type createOptions struct {
 	dryRun    bool
 }
 
-// NewCreate makes a container in a pod.
+// NewCreate returns the verb that creates a container in a pod.
 func NewCreate(env *cli.Env) *urfave.Command {
 	o := &createOptions{}
 	return &urfave.Command{
 		Name:      "create",
-		Usage:     "make a container in a pod",
+		Usage:     "create a container in a pod",
 		ArgsUsage: "POD CONTAINER-CONFIG [POD-CONFIG]",
-		Description: cli.WithExamples("Makes a container from a configuration in JSON or YAML, - for standard input, and prints its id. The pod's own configuration is asked from the runtime where it is not given. Without metadata.attempt the container is the next attempt after those of its name that have ended in the pod.",
+		Description: cli.WithExamples("Creates a container from a configuration in JSON or YAML, - for standard input, and prints its id. Without POD-CONFIG the runtime is asked for the pod's configuration. Without metadata.attempt the container is the next attempt after those of its name that have ended in the pod.",
 			"crishim create web container.json pod.json", "crishim create web container.yaml", "crishim create --with-pull web - < container.json"),
 		Subcommands: []*urfave.Command{cli.NewSchema(env, "create", "container")},
 		Flags:       slices.Concat(o.pull.Flags(), o.pull.ChoiceFlags(), []urfave.Flag{cli.CancelFlag(&o.cancel), cli.DryRunFlag(&o.dryRun)}),
@@ -78,7 +80,7 @@ func (o *createOptions) run(ctx context.Context, env *cli.Env) error {
 	if o.pod == nil {
 		o.pod, err = podConfigOf(ctx, conn, pod.GetId())
 	} else {
-		err = adoptPod(ctx, conn, o.pod, pod)
+		err = completeFromPod(ctx, conn, o.pod, pod)
 	}
 	if err == nil && !o.attempt && !env.Compat {
 		err = completeAttempt(ctx, conn, pod, o.container)
@@ -106,25 +108,89 @@ func (o *createOptions) print(env *cli.Env, podID string) error {
 	return cli.PrintRequest(env, &runtimeapi.CreateContainerRequest{PodSandboxId: podID, Config: o.container, SandboxConfig: o.pod})
 }
 
-// adoptPod gives a configuration from a file what it leaves out and the pod was
-// made with: the uid may have been made up then. The runtime is asked only for a
-// log directory: not the embedded shim, which reads the engine's logs, nor when
-// crishim has made one itself.
-func adoptPod(ctx context.Context, conn *client.Conn, pod *runtimeapi.PodSandboxConfig, made *runtimeapi.PodSandbox) error {
-	if pod.Metadata.Uid == "" {
-		pod.Metadata.Uid = made.GetMetadata().GetUid()
+// createContainer completes the configuration and creates the container, for every verb that does.
+func createContainer(ctx context.Context, conn *client.Conn, podID string, container *runtimeapi.ContainerConfig, pod *runtimeapi.PodSandboxConfig) (string, error) {
+	completeContainer(container, pod)
+	res, err := conn.Runtime.CreateContainer(ctx, &runtimeapi.CreateContainerRequest{PodSandboxId: podID, Config: container, SandboxConfig: pod})
+	if cli.IsGone(err) {
+		return "", cli.WithHint(err, "crishim pull %s gets the image, crishim create --with-pull does both", container.GetImage().GetImage())
 	}
-	if pod.Metadata.Namespace == "" {
-		pod.Metadata.Namespace = made.GetMetadata().GetNamespace()
+	return res.GetContainerId(), err
+}
+
+// completeContainer sets the path of the log where the pod has a directory for it, and the names
+// that the user gave the images of the container and its mounts.
+func completeContainer(container *runtimeapi.ContainerConfig, pod *runtimeapi.PodSandboxConfig) {
+	if container.LogPath == "" && pod.GetLogDirectory() != "" {
+		container.LogPath = fmt.Sprintf("%s.%d.log", container.GetMetadata().GetName(), container.GetMetadata().GetAttempt())
 	}
-	if pod.LogDirectory != "" || conn.Embedded {
-		return nil
+	images := []*runtimeapi.ImageSpec{container.Image}
+	for _, mount := range container.Mounts {
+		images = append(images, mount.GetImage())
 	}
-	if own := cli.OwnLogDirectory(made.GetMetadata()); cli.IsDir(own) {
-		pod.LogDirectory = own
-		return nil
+	for _, image := range images {
+		if image != nil && image.UserSpecifiedImage == "" {
+			image.UserSpecifiedImage = image.Image
+		}
 	}
-	known, err := podConfigOf(ctx, conn, made.GetId())
-	pod.LogDirectory = known.GetLogDirectory()
+}
+
+// completeAttempt sets the attempt of a new container to the one after those of its name that
+// have ended in the pod. If one has not, its number is kept, so that the runtime refuses a second one.
+func completeAttempt(ctx context.Context, conn *client.Conn, pod *runtimeapi.PodSandbox, container *runtimeapi.ContainerConfig) error {
+	earlier, err := conn.AttemptsOf(ctx, pod, container.GetMetadata().GetName())
+	for _, c := range earlier {
+		attempt := c.GetMetadata().GetAttempt()
+		if c.GetState() == runtimeapi.ContainerState_CONTAINER_EXITED {
+			attempt++
+		}
+		container.Metadata.Attempt = max(container.Metadata.Attempt, attempt)
+	}
 	return err
+}
+
+// completeFromPod completes a pod configuration from a file with what the pod was made with: the
+// uid may have been generated then. The runtime is asked only for a log directory: not the embedded
+// shim, which reads the engine's logs, nor when crishim has made one itself.
+func completeFromPod(ctx context.Context, conn *client.Conn, config *runtimeapi.PodSandboxConfig, pod *runtimeapi.PodSandbox) error {
+	if config.Metadata.Uid == "" {
+		config.Metadata.Uid = pod.GetMetadata().GetUid()
+	}
+	if config.Metadata.Namespace == "" {
+		config.Metadata.Namespace = pod.GetMetadata().GetNamespace()
+	}
+	if config.LogDirectory != "" || conn.Embedded {
+		return nil
+	}
+	if own := cli.OwnLogDirectory(pod.GetMetadata()); cli.IsDir(own) {
+		config.LogDirectory = own
+		return nil
+	}
+	known, err := podConfigOf(ctx, conn, pod.GetId())
+	config.LogDirectory = known.GetLogDirectory()
+	return err
+}
+
+// podConfigOf returns the configuration of an existing pod, which runtimes need again for each
+// container. containerd and CRI-O have it in their verbose status; else it is made from the status.
+func podConfigOf(ctx context.Context, conn *client.Conn, id string) (*runtimeapi.PodSandboxConfig, error) {
+	res, err := conn.Runtime.PodSandboxStatus(ctx, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: id, Verbose: true})
+	if err != nil {
+		return nil, err
+	}
+	var details struct {
+		Config *runtimeapi.PodSandboxConfig `json:"config"`
+	}
+	if json.Unmarshal([]byte(res.GetInfo()["info"]), &details) == nil && details.Config.GetMetadata() != nil {
+		return details.Config, nil
+	}
+	status := res.GetStatus()
+	pod := &runtimeapi.PodSandboxConfig{Metadata: status.GetMetadata(), Labels: status.GetLabels(), Annotations: status.GetAnnotations()}
+	if options := status.GetLinux().GetNamespaces().GetOptions(); options != nil {
+		pod.Linux = &runtimeapi.LinuxPodSandboxConfig{SecurityContext: &runtimeapi.LinuxSandboxSecurityContext{NamespaceOptions: options}}
+	}
+	if own := cli.OwnLogDirectory(status.GetMetadata()); cli.IsDir(own) {
+		pod.LogDirectory = own
+	}
+	return pod, nil
 }

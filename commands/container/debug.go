@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	urfave "github.com/urfave/cli/v2"
 	"google.golang.org/grpc/codes"
@@ -22,11 +21,6 @@ import (
 const (
 	debugImage = "busybox:latest"
 	debugLabel = "io.crishim.debug"
-	// debugCleanUp is what removing the debug container may take.
-	debugCleanUp = time.Minute
-	// debugGrace is how many seconds the container has to end by itself, which it does at
-	// once where it can.
-	debugGrace = 2
 )
 
 type debugOptions struct {
@@ -38,24 +32,24 @@ type debugOptions struct {
 	keep    bool
 }
 
-// NewDebug brings tools to a container that has none: a container of its own in
+// NewDebug returns the verb that runs another image's tools on a container: in a container of its own in
 // the same pod, which sees the target's processes and, through them, its files.
 func NewDebug(env *cli.Env) *urfave.Command {
 	o := &debugOptions{image: debugImage, profile: "general"}
-	image := cli.Typed(&o.image, cli.NotEmpty, "image", "`IMAGE` with the tools; pulled when it is missing")
+	image := cli.Typed(&o.image, cli.NotEmpty, "image", "debug with `IMAGE`, which is pulled if it is missing")
 	image.DefaultText = debugImage
 	return &urfave.Command{
 		Name:      "debug",
-		Usage:     "run a shell or a command next to a container, with another image",
+		Usage:     "debug a container with the tools of another image",
 		ArgsUsage: "CONTAINER [COMMAND [ARG...]]",
-		Description: cli.WithExamples("Makes a container in the same pod that shares the target's network and processes, runs the command or a\n"+
+		Description: cli.WithExamples("Creates a container in the same pod that shares the target's network and processes, runs the command or a\n"+
 			"shell in it and removes it afterwards. The target's files are below /proc/PID/root of its processes, which is\n"+
 			"/proc/1/root unless the pod shares its processes. The image needs sh.",
 			"crishim debug web", "crishim debug --image alpine:3 web", "crishim debug web ps", "crishim debug --profile net web netstat -tln"),
 		Flags: slices.Concat([]urfave.Flag{
 			image,
-			cli.WordFlag(&o.profile, []string{"general", "net", "sys"}, "profile", "`RIGHTS` of the container: general (trace processes), net (change the network), sys (also mount and the like)"),
-			envFlag(env, &o.env, "set `NAME=VALUE`"),
+			cli.WordFlag(&o.profile, []string{"general", "net", "sys"}, "profile", "debugging `PROFILE`: general (trace processes), net (configure the network), sys (mount and other administration too)"),
+			envFlag(env, &o.env, "set the environment variable `NAME=VALUE`"),
 			cli.BoolFlag(&o.keep, "keep", "keep the debug container"),
 		}, o.exec.session.Flags(), cli.Without(o.pull.Flags(), "username")),
 		Action: env.Connected(o.check, o.run),
@@ -93,8 +87,8 @@ func (o *debugOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn)
 	}
 	id, err := createContainer(ctx, conn, target.GetPodSandboxId(), config, pod)
 	if status.Code(err) == codes.InvalidArgument {
-		// A target that shares the processes of its pod, or of the node, has none of its
-		// own to join; then the debug container shares them too.
+		// A target in the process namespace of its pod, or of the node, has none of its own; then
+		// the debug container shares that.
 		config.Linux.SecurityContext.NamespaceOptions = &runtimeapi.NamespaceOption{
 			Pid: pod.GetLinux().GetSecurityContext().GetNamespaceOptions().GetPid(),
 		}
@@ -109,7 +103,7 @@ func (o *debugOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn)
 	if _, err := conn.Runtime.StartContainer(ctx, &runtimeapi.StartContainerRequest{ContainerId: id}); err != nil {
 		var missing *cli.StatusError
 		if errors.As(cannotRun(err), &missing) && missing.Code == cli.ExitNotFound {
-			return cli.WithHint(fmt.Errorf("the image %s has no sh", o.image), "--image takes one that has, such as %s", debugImage)
+			return cli.WithHint(fmt.Errorf("the image %s has no sh", o.image), "--image takes one that has one, such as %s", debugImage)
 		}
 		return fmt.Errorf("start the debug container: %w", err)
 	}
@@ -117,8 +111,8 @@ func (o *debugOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn)
 	return o.exec.inOne(ctx, conn, helper, o.exec.session.Streams(env))
 }
 
-// config is a container that does nothing until it is told to end. The command
-// is run in it with exec: an attach would miss what a command writes first.
+// config returns the configuration of a container that only waits for SIGTERM. The command is run in it
+// with exec: an attach would miss what a command writes first.
 func (o *debugOptions) config(target string) *runtimeapi.ContainerConfig {
 	capabilities := []string{"SYS_PTRACE"}
 	if o.profile == "net" || o.profile == "sys" {
@@ -144,17 +138,12 @@ func (o *debugOptions) config(target string) *runtimeapi.ContainerConfig {
 	return config
 }
 
-// remove takes the debug container away, also after an interrupt. Its sleep has to end
-// before its shell: an orphan goes to the target's first process, which may never ask
-// for its status.
+// remove removes the debug container, also after an interrupt. It has to end by itself: if its shell is
+// killed first, its sleep goes to the target's first process, which may never reap it.
 func (o *debugOptions) remove(ctx context.Context, env *cli.Env, conn *client.Conn, id string) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), debugCleanUp)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanUpTimeout)
 	defer cancel()
-	_, err := conn.Runtime.StopContainer(ctx, &runtimeapi.StopContainerRequest{ContainerId: id, Timeout: debugGrace})
-	if err == nil {
-		_, err = conn.Runtime.RemoveContainer(ctx, &runtimeapi.RemoveContainerRequest{ContainerId: id})
-	}
-	if cli.UnlessGone(err) != nil {
+	if err := removeByForce(ctx, conn, id, true, interruptGrace); err != nil {
 		env.Warn("the debug container %.13s is still there: %s", id, cli.Sentence(env, err))
 	}
 }

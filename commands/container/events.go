@@ -18,17 +18,17 @@ type eventsOptions struct {
 	view cli.View
 }
 
-// NewEvents follows what happens to containers.
+// NewEvents returns the verb that streams events of containers.
 func NewEvents(env *cli.Env) *urfave.Command {
 	o := &eventsOptions{}
 	return &urfave.Command{
 		Name:    "events",
 		Aliases: []string{"event"},
-		Usage:   "follow what happens to containers",
-		Description: cli.WithExamples("One document per event, or with -o table one line. Goes on until interrupted or until the runtime ends.",
+		Usage:   "stream events of containers",
+		Description: cli.WithExamples("One document per event, or with -o table one line. Runs until it is interrupted or the runtime ends.",
 			"crishim events -o table", "crishim events -o table --columns time,event,name,exit", "crishim events --pod web -o jsonl"),
 		Flags: append(o.view.TableFlags(output.EventColumns),
-			cli.StringFlag(&o.pod, "pod", "only events of `POD`: name, namespace/name or id", "p")),
+			cli.StringFlag(&o.pod, "pod", "show only events of `POD`: name, namespace/name or id", "p")),
 		Action: env.Connected(o.check, o.run),
 	}
 }

@@ -33,7 +33,7 @@ type execOptions struct {
 	process  client.Process
 }
 
-// NewExec runs a command in running containers. Its status is the command's.
+// NewExec returns the verb that runs a command in running containers. Its status is the command's.
 func NewExec(env *cli.Env) *urfave.Command {
 	o := &execOptions{}
 	return &urfave.Command{
@@ -42,18 +42,18 @@ func NewExec(env *cli.Env) *urfave.Command {
 		ArgsUsage: "[CONTAINER] [COMMAND [ARG...]]",
 		Description: cli.WithExamples("The container by name, pod/container, pod or id, or all that the filters choose, one after the other.\n"+
 			"Without a command it opens a shell, if there is a terminal or --stdin. The exit status is the command's; 125 is crishim's own failure,\n"+
-			"126 a command that cannot be run, 127 one that is not there.",
+			"126 a command that cannot be run, 127 one that is not found.",
 			"crishim exec web ls -l /", "crishim exec -it web sh", "crishim exec --sync web cat /etc/hostname",
 			"crishim exec --name '^web' --parallel uptime"),
 		Flags: slices.Concat([]urfave.Flag{
 			cli.BoolFlag(&o.sync, "sync", "use the runtime's ExecSync instead of a stream", "s"),
 			cli.DurationFlag(&o.timeout, "timeout", "timeout of the command: 5, 5s, 1m"),
-			cli.ListFlag(&o.process.Env, parseVariable, "env", "set `NAME=VALUE` in the environment (crishim's own shim only)"),
+			cli.ListFlag(&o.process.Env, parseVariable, "env", "set the environment variable `NAME=VALUE` (crishim's own shim only)"),
 			cli.Typed(&o.process.WorkingDir, parseDirectory, "workdir", "run in `DIRECTORY` (crishim's own shim only)"),
 			cli.StringFlag(&o.process.User, "user", "run as `USER[:GROUP]` (crishim's own shim only)"),
-			cli.BoolFlag(&o.parallel, "parallel", "run in all chosen containers at once, and begin each line with its container", "x"),
+			cli.BoolFlag(&o.parallel, "parallel", "run in all chosen containers at once, and prefix each line with its container", "x"),
 			cli.BoolFlag(&o.ignore, "ignore-errors", "continue with the other containers when one fails", "e"),
-			cli.BoolFlag(&o.quiet, "quiet", "do not print which container the output is from", "q"),
+			cli.BoolFlag(&o.quiet, "quiet", "do not print the names of the containers", "q"),
 			// -s is --sync, and nothing runs in a container that does not.
 		}, cli.Without(cli.Unaliased(o.filter.ContainerFlags(), "state"), "all"), o.session.Flags()),
 		Action: env.Connected(o.check, o.run),
@@ -93,8 +93,11 @@ func (o *execOptions) check(env *cli.Env, c *urfave.Context) error {
 	return o.complete(env, "exec")
 }
 
-// complete refuses what contradicts itself and chooses a shell where no
-// command is given.
+// shell opens the best shell that a container has. It takes one to look for others; every
+// image with bash or ash has sh as well, or nearly.
+const shell = "command -v bash >/dev/null && exec bash; command -v ash >/dev/null && exec ash; exec sh"
+
+// complete refuses what contradicts itself and chooses a shell where no command is given.
 func (o *execOptions) complete(env *cli.Env, verb string) error {
 	switch {
 	case o.sync && (o.session.Stdin || o.session.TTY):
@@ -107,7 +110,7 @@ func (o *execOptions) complete(env *cli.Env, verb string) error {
 	case !env.InTerminal && !o.session.Stdin: // it would end at once, and look like a success
 		return &cli.UsageError{Text: verb + " needs a command", NoArguments: true, Next: "in a terminal, or with --stdin, it opens a shell"}
 	default:
-		o.shell, o.command = true, shellCommand()
+		o.shell, o.command = true, []string{"sh", "-c", shell}
 		o.session.Stdin = true
 		o.session.TTY = o.session.TTY || env.InTerminal && env.OutTerminal
 	}
@@ -138,35 +141,38 @@ func (o *execOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) 
 	return o.inMany(ctx, env, conn, containers)
 }
 
-// inID runs the command in the container with the id that was given, without
-// looking it up. What stands in the way is looked up when the runtime refuses.
+// inID runs the command in the container with the given id, which is looked up only when
+// the runtime refuses it: for a better error, or because a name looks like an id.
 func (o *execOptions) inID(ctx context.Context, conn *client.Conn, s stream.Streams) error {
 	err := o.inOne(ctx, conn, &runtimeapi.Container{Id: o.target}, s)
-	switch status.Code(err) {
+	answer, ok := status.FromError(err)
+	if !ok { // not the runtime's: the command's own status, for one
+		return err
+	}
+	switch answer.Code() {
 	case codes.OK, codes.Unavailable, codes.Canceled, codes.DeadlineExceeded:
 		return err
 	}
-	if _, ok := status.FromError(err); !ok {
-		return err // not the runtime's: the command's own status, for one
-	}
-	c, nerr := conn.Container(ctx, o.target, client.Running)
-	if nerr != nil {
-		return nerr
-	}
-	if c.GetId() != o.target { // a name like an id
+	c, lookupErr := conn.Container(ctx, o.target, client.Running)
+	switch {
+	case lookupErr != nil:
+		return lookupErr
+	case c.GetId() != o.target:
 		return o.inOne(ctx, conn, c, s)
 	}
 	return err
 }
 
-// syncGrace is what a runtime may take longer than the timeout that it was
-// given, to end the command and say so. containerd does not say so before the last
-// child that holds the output has ended.
-const syncGrace = 2 * time.Second
-
-// leftRunning is the warning for runtimes that do not end a command whose client
-// goes. CRI has no call to end it, and its process is not guessed from here.
-const leftRunning = "the command may still run: this runtime does not end it when its client goes"
+const (
+	// syncGrace is added to the timeout that a runtime is given, for it to end the command and
+	// answer. containerd does not answer before the last child that holds the output has ended.
+	syncGrace = 2 * time.Second
+	// privateTimeout bounds the question, after a command, whether the runtime is crishim's own shim.
+	privateTimeout = 5 * time.Second
+	// leftRunning is the warning for runtimes that do not end a command whose client
+	// goes. CRI has no call to end it, and its process is not guessed from here.
+	leftRunning = "the command may still run: this runtime does not end it when its client goes"
+)
 
 // inOne runs the command, or opens a shell, in one container.
 func (o *execOptions) inOne(ctx context.Context, conn *client.Conn, c *runtimeapi.Container, s stream.Streams) (err error) {
@@ -176,21 +182,19 @@ func (o *execOptions) inOne(ctx context.Context, conn *client.Conn, c *runtimeap
 			limit += syncGrace
 		}
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, limit, o.tooLong())
+		ctx, cancel = context.WithTimeoutCause(ctx, limit, o.errTimeout())
 		defer cancel()
 	}
-	left := false // the command may go on after an error
-	switch {
-	case o.sync:
-		err = o.runSync(ctx, conn, c, s)
-	case o.shell:
-		var command []string
-		if command, err = o.findShell(ctx, conn, c); err == nil {
-			left, err = o.stream(ctx, conn, c, command, s)
-		}
-	default:
-		left, err = o.stream(ctx, conn, c, o.command, s)
+	if o.sync {
+		return o.runSync(ctx, conn, c, s)
 	}
+	command := o.command
+	if o.shell {
+		if command, err = o.findShell(ctx, conn, c); err != nil {
+			return err
+		}
+	}
+	left, err := o.stream(ctx, conn, c, command, s)
 	switch {
 	case left && errors.Is(err, stream.ErrDetached):
 		return cli.Detached(stream.ErrDetached, s, leftRunning)
@@ -202,16 +206,11 @@ func (o *execOptions) inOne(ctx context.Context, conn *client.Conn, c *runtimeap
 	return err
 }
 
-func (o *execOptions) tooLong() error {
+func (o *execOptions) errTimeout() error {
 	return fmt.Errorf("the command did not end within %s", o.timeout)
 }
 
-// privateTimeout is how long a command that has ended asks whether the runtime is
-// crishim's own shim.
-const privateTimeout = 5 * time.Second
-
-// stream runs a command over a streaming URL. left reports whether it may go on after an
-// error.
+// stream runs a command over a streaming URL. left reports whether it may go on after an error.
 func (o *execOptions) stream(ctx context.Context, conn *client.Conn, c *runtimeapi.Container, command []string, s stream.Streams) (left bool, err error) {
 	request := &runtimeapi.ExecRequest{
 		ContainerId: c.GetId(), Cmd: command, Tty: o.session.TTY,
@@ -250,18 +249,18 @@ func (o *execOptions) execSync(ctx context.Context, conn *client.Conn, id string
 	return res, cannotRun(err)
 }
 
-// runSync shows all that the command wrote, however it ended.
+// runSync writes all output of the command, however it ended.
 func (o *execOptions) runSync(ctx context.Context, conn *client.Conn, c *runtimeapi.Container, s stream.Streams) error {
 	res, err := o.execSync(ctx, conn, c.GetId(), o.command)
 	switch {
 	case status.Code(err) == codes.DeadlineExceeded && o.timeout > 0:
-		return o.tooLong()
-	case status.Code(err) == codes.ResourceExhausted: // what other runtimes do with too much of it
+		return o.errTimeout()
+	case status.Code(err) == codes.ResourceExhausted: // runtimes other than ours: the output is over their limit
 		return cli.WithHint(err, "the output is too much for --sync; without it all arrives")
 	case err != nil:
 		return err
 	case res.GetExitCode() < 0 && o.timeout > 0: // CRI-O: no process ends with such a status
-		return o.tooLong()
+		return o.errTimeout()
 	}
 	_, outErr := s.Out.Write(res.GetStdout())
 	_, errErr := s.Err.Write(res.GetStderr())
@@ -274,15 +273,8 @@ func (o *execOptions) runSync(ctx context.Context, conn *client.Conn, c *runtime
 	return errors.Join(outErr, errErr)
 }
 
-// shellCommand opens the best shell that a container has. It takes one to look
-// for others; every image with bash or ash has sh as well, or nearly.
-func shellCommand() []string {
-	return []string{"sh", "-c", "command -v bash >/dev/null && exec bash; command -v ash >/dev/null && exec ash; exec sh"}
-}
-
-// findShell finds the first shell that a container has, by a command that does nothing: a
-// session that ended with 127 does not tell a shell that is missing from one in which the
-// last command was.
+// findShell returns the first shell that a container has. It is tried with a command that does
+// nothing: a session's status 127 may be that of the last command in the shell.
 func (o *execOptions) findShell(ctx context.Context, conn *client.Conn, c *runtimeapi.Container) ([]string, error) {
 	for _, command := range [][]string{o.command, {"bash"}, {"ash"}} {
 		res, err := o.execSync(ctx, conn, c.GetId(), []string{command[0], "-c", "exit 0"})
@@ -296,5 +288,5 @@ func (o *execOptions) findShell(ctx context.Context, conn *client.Conn, c *runti
 		}
 	}
 	name := cli.ContainerName(c)
-	return nil, &cli.StatusError{Code: cli.ExitNotFound, Cause: cli.WithHint(fmt.Errorf("there is no shell in %s", name), "crishim debug %s brings one along", name)}
+	return nil, &cli.StatusError{Code: cli.ExitNotFound, Cause: cli.WithHint(fmt.Errorf("there is no shell in %s", name), "crishim debug %s runs one from another image", name)}
 }

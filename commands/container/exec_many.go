@@ -16,9 +16,9 @@ import (
 	"github.com/crishim/crishim/output"
 )
 
-// inMany runs the command in each container. The first failure in the order of
-// the containers decides the status. With --parallel it runs in all side by side, and each
-// line of output begins with its container's name.
+// inMany runs the command in each container. The first failure in the order of the containers
+// decides the status. With --parallel it runs in all at once, and each line of output begins with
+// its container's name.
 func (o *execOptions) inMany(ctx context.Context, env *cli.Env, conn *client.Conn, containers []*runtimeapi.Container) error {
 	containers = cli.NamePods(ctx, conn, containers)
 	nameOf := cli.ContainerName
@@ -44,8 +44,8 @@ func (o *execOptions) inMany(ctx context.Context, env *cli.Env, conn *client.Con
 		return nil
 	}
 	var line sync.Mutex
-	errs := make([]error, len(containers))
 	var running sync.WaitGroup
+	errs := make([]error, len(containers))
 	for i, c := range containers {
 		running.Go(func() {
 			prefix := ""
@@ -54,8 +54,7 @@ func (o *execOptions) inMany(ctx context.Context, env *cli.Env, conn *client.Con
 			}
 			out := &lineWriter{to: env.Out, lock: &line, prefix: prefix}
 			errOut := &lineWriter{to: env.Err, lock: &line, prefix: prefix}
-			err := o.inOne(ctx, conn, c, stream.Streams{Out: out, Err: errOut})
-			err = errors.Join(err, out.flush(), errOut.flush())
+			err := errors.Join(o.inOne(ctx, conn, c, stream.Streams{Out: out, Err: errOut}), out.flush(), errOut.flush())
 			if err != nil && !ignored(c, err) {
 				errs[i] = cli.About(nameOf(c), err)
 			}
@@ -65,8 +64,7 @@ func (o *execOptions) inMany(ctx context.Context, env *cli.Env, conn *client.Con
 	return cli.Join(errs...)
 }
 
-// lineWriter passes whole lines on, each with a prefix, so that those of
-// several containers do not mix.
+// lineWriter writes whole lines, each with a prefix, so that those of several containers do not mix.
 type lineWriter struct {
 	to     io.Writer
 	lock   *sync.Mutex // shared by all that write to the same place
@@ -75,27 +73,27 @@ type lineWriter struct {
 }
 
 func (w *lineWriter) Write(p []byte) (int, error) {
-	end := bytes.LastIndexByte(p, '\n') // there is none in what is left of before
-	if end >= 0 {
+	end := bytes.LastIndexByte(p, '\n') + 1 // there is none in w.rest
+	if end > 0 {
 		end += len(w.rest)
 	}
 	w.rest = append(w.rest, p...)
-	if end < 0 && len(w.rest) >= maxPending { // the command may never end its line
+	if end == 0 && len(w.rest) >= maxPending { // the command may never end its line
 		w.rest = append(w.rest, '\n')
-		end = len(w.rest) - 1
+		end = len(w.rest)
 	}
-	if end < 0 {
+	if end == 0 {
 		return len(p), nil
 	}
 	var b bytes.Buffer
-	for line := range bytes.Lines(w.rest[:end+1]) {
+	for line := range bytes.Lines(w.rest[:end]) {
 		b.WriteString(w.prefix)
 		b.Write(line)
 	}
 	w.lock.Lock()
 	defer w.lock.Unlock()
 	_, err := w.to.Write(b.Bytes())
-	w.rest = bytes.Clone(w.rest[end+1:])
+	w.rest = bytes.Clone(w.rest[end:])
 	return len(p), err
 }
 

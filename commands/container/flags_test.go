@@ -54,4 +54,20 @@ func FuzzContainerFlags(f *testing.F) {
 	})
 }
 
+// TestFlagsOfRun: a flag that only goes with IMAGE [COMMAND] is known as such where the two forms of run
+// are told apart. --user is crictl's too.
+func TestFlagsOfRun(t *testing.T) {
+	env := &cli.Env{LookupEnv: func(string) (string, bool) { return "", false }}
+	oneLine := map[string]bool{}
+	for _, flag := range newRunOptions().oneLineFlags(env) {
+		oneLine[flag.Names()[0]] = flag.Names()[0] != "user"
+	}
+	for _, flag := range NewRun(env).Flags {
+		name := flag.Names()[0]
+		if got := cli.IsCrictlRun(map[string]bool{name: true}, []string{"./container.json", "./pod.json"}); got == oneLine[name] {
+			t.Errorf("run --%s CONTAINER-CONFIG POD-CONFIG: from two files is %t", name, got)
+		}
+	}
+}
+
 func inRange(port int32) bool { return port > 0 && port < 1<<16 }

@@ -21,12 +21,12 @@ type inspectOptions struct {
 	view    cli.View
 }
 
-// NewInspect shows all that the runtime knows of containers.
+// NewInspect returns the verb that shows the status of containers with the runtime's details.
 func NewInspect(env *cli.Env) *urfave.Command {
 	o := &inspectOptions{}
 	return &urfave.Command{
 		Name:      "inspect",
-		Usage:     "show everything about containers",
+		Usage:     "show detailed information on containers",
 		ArgsUsage: "[CONTAINER...]",
 		Description: cli.WithExamples("Containers by name, pod/container or id; without arguments those that the filters choose, running ones unless --all.\nOne container is an object, several are an array.",
 			"crishim inspect web", "crishim inspect web -o jsonpath='{.status.state}'", "crishim inspect --all -q"),
@@ -56,7 +56,7 @@ func (o *inspectOptions) run(ctx context.Context, env *cli.Env, conn *client.Con
 	}
 	return cli.ShowEach(env, o.view, output.InspectContainers, refs, nil, func(ref string) (*runtimeapi.ContainerStatusResponse, error) {
 		var gone error
-		if client.IsFullID(ref) { // is looked up only when the runtime does not know it
+		if client.IsFullID(ref) { // it is looked up only if the runtime does not have it
 			res, err := status(ref)
 			if !cli.IsGone(err) {
 				return res, err
@@ -67,7 +67,7 @@ func (o *inspectOptions) run(ctx context.Context, env *cli.Env, conn *client.Con
 		switch {
 		case err != nil:
 			return nil, err
-		case gone != nil && c.GetId() == ref: // it is listed, so it has just gone, or its status is what is missing
+		case gone != nil && c.GetId() == ref: // it is listed: it has just been removed, or it has no status
 			return nil, gone
 		}
 		return status(c.GetId())

@@ -1,12 +1,14 @@
 package container
 
 import (
-	"cmp"
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
+	"io"
 	"strconv"
+	"sync"
 	"time"
 
 	urfave "github.com/urfave/cli/v2"
@@ -15,8 +17,8 @@ import (
 
 	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/commands/cli"
-	"github.com/crishim/crishim/internal/kube"
 	"github.com/crishim/crishim/logfile"
+	"github.com/crishim/crishim/output"
 )
 
 type logsOptions struct {
@@ -31,14 +33,14 @@ type logsOptions struct {
 	read                         logfile.Options
 }
 
-// NewLogs shows what containers wrote.
+// NewLogs returns the verb that shows the logs of containers.
 func NewLogs(env *cli.Env) *urfave.Command {
 	o := &logsOptions{limit: -1, read: logfile.Options{Tail: -1}}
 	return &urfave.Command{
 		Name:      "logs",
-		Usage:     "show what containers wrote",
+		Usage:     "show the logs of containers",
 		ArgsUsage: "CONTAINER...",
-		Description: cli.WithExamples("Reads the log files of containers, rotated and compressed ones included. What went to stdout comes on stdout, what went to stderr on stderr. Lines of several containers begin with pod/container, or namespace/pod/container where pods have the same name.",
+		Description: cli.WithExamples("Reads the log files of containers, rotated and compressed ones included. The container's stdout goes to stdout, its stderr to stderr. Lines of several containers begin with pod/container, or namespace/pod/container where pods have the same name.",
 			"crishim logs web", "crishim logs -f --tail 10 web", "crishim logs --since 5m --stream stderr web", "crishim logs -t --label app=web"),
 		Flags: []urfave.Flag{
 			cli.BoolFlag(&o.read.Follow, "follow", "follow until the container ends, and its next attempt if it is restarted at once", "f"),
@@ -47,10 +49,10 @@ func NewLogs(env *cli.Env) *urfave.Command {
 			cli.BoolFlag(&o.reopen, "reopen", "tell the runtime to reopen the log file first", "r"),
 			cli.IntFlag(&o.read.Tail, "tail", "show the last `N` lines only", "n"),
 			cli.Int64Flag(&o.limit, "limit-bytes", "end after `N` bytes"),
-			cli.Typed(&o.read.Since, func(text string) (time.Time, error) { return parseTime(env, text) }, "since", "from `TIME` on: 5m ago, 2026-01-02T15:04:05Z, seconds since 1970"),
-			cli.Typed(&o.read.Until, func(text string) (time.Time, error) { return parseTime(env, text) }, "until", "up to `TIME`"),
-			cli.BoolFlag(&o.timestamps, "timestamps", "begin each line with its time", "t"),
-			cli.WordFlag(&o.read.Stream, []string{logfile.Stdout, logfile.Stderr}, "stream", "only `STREAM`: stdout, stderr", "s"),
+			cli.Typed(&o.read.Since, func(text string) (time.Time, error) { return parseTime(env, text) }, "since", "show logs since `TIME`: 5m ago, 2026-01-02T15:04:05Z, seconds since 1970"),
+			cli.Typed(&o.read.Until, func(text string) (time.Time, error) { return parseTime(env, text) }, "until", "show logs before `TIME`"),
+			cli.BoolFlag(&o.timestamps, "timestamps", "prefix each line with its time", "t"),
+			cli.WordFlag(&o.read.Stream, []string{logfile.Stdout, logfile.Stderr}, "stream", "show only `STREAM`: stdout, stderr", "s"),
 			cli.Typed(&o.grep, cli.ParsePattern, "grep", "show only lines that match `REGEX`"),
 			o.filter.LabelFlag("all containers"),
 			cli.SelectorFlag(&o.filter.Selector),
@@ -61,7 +63,7 @@ func NewLogs(env *cli.Env) *urfave.Command {
 	}
 }
 
-// parseTime reads a time, or how long ago it was. A time without zone is local.
+// parseTime parses a time, or a duration before now. A time without zone is local.
 func parseTime(env *cli.Env, text string) (time.Time, error) {
 	if text == "" {
 		return time.Time{}, nil
@@ -99,7 +101,10 @@ func (o *logsOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) 
 		env.Warn("no container matches the selector")
 	}
 	containers = cli.NamePods(ctx, conn, containers)
-	writer := newLogWriter(env, *o, containers)
+	writer := &logWriter{
+		out: env.Out, err: env.Err, o: *o, left: o.limit, pending: lines{},
+		prefix: len(containers) > 1, namespaces: cli.NeedNamespaces(containers),
+	}
 	if !o.read.Follow && len(containers) > 1 {
 		return cli.Join(failed, readMerged(ctx, conn, *o, containers, writer))
 	}
@@ -112,7 +117,7 @@ func (o *logsOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) 
 	var group errgroup.Group
 	errs := make([]error, len(containers))
 	for i, c := range containers {
-		group.Go(func() error { // its own error: one log that ends badly ends no other
+		group.Go(func() error { // its own error: one log that fails ends no other
 			errs[i] = withoutLimit(read(ctx, conn, *o, c, writer.entry))
 			return nil
 		})
@@ -148,110 +153,144 @@ func previousAttempt(ctx context.Context, conn *client.Conn, ref string, c *runt
 	if c.GetMetadata().GetAttempt() == 0 {
 		return nil, fmt.Errorf("container %s has no previous attempt", ref)
 	}
-	before := c.GetMetadata().GetAttempt() - 1
 	all, err := conn.Runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{PodSandboxId: c.GetPodSandboxId()}})
 	if err != nil {
 		return nil, err
 	}
 	for _, other := range all.GetContainers() {
-		if other.GetMetadata().GetName() == c.GetMetadata().GetName() && other.GetMetadata().GetAttempt() == before {
+		if other.GetMetadata().GetName() == c.GetMetadata().GetName() && other.GetMetadata().GetAttempt() == c.GetMetadata().GetAttempt()-1 {
 			return other, nil
 		}
 	}
 	return nil, fmt.Errorf("the previous attempt of container %s is removed", ref)
 }
 
-const (
-	// restartPeriod is between two looks for an ended container's next attempt.
-	restartPeriod = 250 * time.Millisecond
-	// restartGrace is how long it is waited for without --follow-restarts: long enough for
-	// one that restarts a container at once.
-	restartGrace = 3 * time.Second
-)
+// alignedTime is RFC 3339 with all nine digits, so that lines stay aligned.
+const alignedTime = "2006-01-02T15:04:05.000000000Z07:00"
 
-// followLog is readLog for --follow: it goes on in the container's next
-// attempt.
-func followLog(ctx context.Context, now func() time.Time, conn *client.Conn, o logsOptions, c *runtimeapi.Container, emit func(cli.Source, logfile.Entry) error) error {
-	for {
-		if err := readLog(ctx, conn, o, c, emit); err != nil {
-			return err
-		}
-		if !o.read.Until.IsZero() && now().After(o.read.Until) { // all is written that --until lets through
-			return nil
-		}
-		timeout := restartGrace
-		switch {
-		case o.restarts:
-			timeout = -1
-		case c.GetState() == runtimeapi.ContainerState_CONTAINER_EXITED:
-			timeout = 0 // nobody is about to restart what ended long ago
-		}
-		next, err := nextAttempt(ctx, conn, c, timeout)
-		if next == nil || err != nil {
-			return err
-		}
-		c = next
-		o.read.Tail, o.read.Since, o.reopen = -1, time.Time{}, false
-	}
-}
+// errLimit ends reading at --limit-bytes.
+var errLimit = errors.New("limit of bytes reached")
 
-// nextAttempt waits for the attempt of a container behind c that has started,
-// as long as the pod is there to start it and until a timeout (below 0: none);
-// nil if there is none.
-func nextAttempt(ctx context.Context, conn *client.Conn, c *runtimeapi.Container, timeout time.Duration) (*runtimeapi.Container, error) {
-	for waited := time.Duration(0); ; waited += restartPeriod {
-		pods, err := conn.Runtime.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})
-		if err != nil {
-			return nil, err
-		}
-		list, err := conn.Runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{})
-		if err != nil {
-			return nil, err
-		}
-		sandboxes, ready := sandboxesOf(pods.GetItems(), c)
-		if next := attemptAfter(list.GetContainers(), c, sandboxes); next != nil {
-			return cli.NamePods(ctx, conn, []*runtimeapi.Container{next})[0], nil
-		}
-		if !ready || timeout >= 0 && waited >= timeout {
-			return nil, nil
-		}
-		if cli.Pause(ctx, restartPeriod) != nil {
-			return nil, context.Cause(ctx)
-		}
-	}
-}
-
-// sandboxesOf are the ids of all sandboxes of a container's pod, and whether
-// one of them is ready.
-func sandboxesOf(pods []*runtimeapi.PodSandbox, c *runtimeapi.Container) (ids map[string]bool, ready bool) {
-	ids = map[string]bool{c.GetPodSandboxId(): true}
-	uid := c.GetLabels()[kube.LabelPodUID]
-	for _, p := range pods {
-		if p.GetId() == c.GetPodSandboxId() && uid == "" {
-			uid = p.GetMetadata().GetUid()
-		}
-	}
-	for _, p := range pods {
-		if p.GetId() == c.GetPodSandboxId() || uid != "" && p.GetMetadata().GetUid() == uid {
-			ids[p.GetId()] = true
-			ready = ready || p.GetState() == runtimeapi.PodSandboxState_SANDBOX_READY
-		}
-	}
-	return ids, ready
-}
-
-// attemptAfter is the attempt that came next after c among those that have
-// started.
-func attemptAfter(list []*runtimeapi.Container, c *runtimeapi.Container, sandboxes map[string]bool) *runtimeapi.Container {
-	byAge := func(a, b *runtimeapi.Container) int {
-		return cmp.Or(cmp.Compare(a.GetCreatedAt(), b.GetCreatedAt()), cmp.Compare(a.GetMetadata().GetAttempt(), b.GetMetadata().GetAttempt()))
-	}
-	later := slices.DeleteFunc(list, func(other *runtimeapi.Container) bool {
-		return other.GetState() == runtimeapi.ContainerState_CONTAINER_CREATED || other.GetMetadata().GetName() != c.GetMetadata().GetName() ||
-			!sandboxes[other.GetPodSandboxId()] || byAge(other, c) <= 0
-	})
-	if len(later) == 0 {
+func withoutLimit(err error) error {
+	if errors.Is(err, errLimit) {
 		return nil
 	}
-	return slices.MinFunc(later, byAge)
+	return err
+}
+
+// maxPending is the longest line that is kept until its end. A container may never end its line.
+const maxPending = 16 << 20
+
+// lineKey identifies one of the lines that are incomplete at the same time.
+type lineKey struct {
+	from   cli.Source
+	stream string
+}
+
+// lines are the incomplete ones, which come in several entries.
+type lines map[lineKey][]byte
+
+// add returns the line if it is complete, or as long as a line may be.
+func (l lines) add(key lineKey, e logfile.Entry) (line []byte, ok bool) {
+	line = append(l[key], e.Text...)
+	if e.Partial() && len(line) < maxPending {
+		l[key] = line
+		return nil, false
+	}
+	delete(l, key)
+	return line, true
+}
+
+// logWriter writes entries to stdout and stderr in the form that the options ask for. Containers may
+// write at the same time: where that matters only whole lines are written.
+type logWriter struct {
+	mu  sync.Mutex
+	out io.Writer
+	err io.Writer
+	o   logsOptions
+	// prefix is for lines to begin with their container's name, namespaces for that to have the namespace.
+	prefix, namespaces bool
+	left               int64 // bytes; below 0: no limit
+	pending            lines
+}
+
+// entry writes one entry, or waits for the end of its line.
+func (w *logWriter) entry(from cli.Source, e logfile.Entry) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.o.grep.Regexp != nil || w.o.format == "json" || w.prefix || w.o.timestamps {
+		line, whole := w.pending.add(lineKey{from, e.Stream}, e)
+		if !whole {
+			return nil
+		}
+		if e.Partial() {
+			line = append(line, '\n')
+		}
+		e.Text = line
+	}
+	return w.write(from, e)
+}
+
+// finish writes the lines that were never ended.
+func (w *logWriter) finish() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for key, text := range w.pending {
+		if err := w.write(key.from, logfile.Entry{Stream: key.stream, Text: append(text, '\n')}); err != nil {
+			return withoutLimit(err)
+		}
+	}
+	return nil
+}
+
+func (w *logWriter) write(from cli.Source, e logfile.Entry) error {
+	text := bytes.TrimSuffix(e.Text, []byte("\n"))
+	if w.o.grep.Regexp != nil && !w.o.grep.Match(text) {
+		return nil
+	}
+	var line []byte
+	to := w.out
+	if w.o.format == "json" {
+		var b bytes.Buffer
+		encoder := json.NewEncoder(&b)
+		encoder.SetEscapeHTML(false)
+		err := encoder.Encode(struct {
+			Time      time.Time `json:"time"`
+			Stream    string    `json:"stream"`
+			Namespace string    `json:"namespace,omitempty"`
+			Pod       string    `json:"pod,omitempty"`
+			Container string    `json:"container"`
+			Log       string    `json:"log"`
+		}{e.Time, e.Stream, from.Namespace, from.Pod, from.Container, string(text)})
+		if err != nil {
+			return err
+		}
+		line = output.EscapeJSON(b.Bytes())
+	} else {
+		if e.Stream == logfile.Stderr {
+			to = w.err
+		}
+		if w.prefix {
+			name := from.Name()
+			if w.namespaces {
+				name = from.FullName()
+			}
+			line = append(line, output.Sanitize(name)+" | "...)
+		}
+		if w.o.timestamps && !e.Time.IsZero() {
+			line = append(line, e.Time.Format(alignedTime)+" "...)
+		}
+		line = append(line, e.Text...)
+	}
+	if w.left >= 0 {
+		line = line[:min(int64(len(line)), w.left)]
+		w.left -= int64(len(line))
+	}
+	if _, err := to.Write(line); err != nil {
+		return err
+	}
+	if w.left == 0 {
+		return errLimit
+	}
+	return nil
 }

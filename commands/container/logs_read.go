@@ -9,6 +9,8 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"slices"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -18,11 +20,12 @@ import (
 	"github.com/crishim/crishim/api"
 	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/commands/cli"
+	"github.com/crishim/crishim/internal/kube"
 	"github.com/crishim/crishim/logfile"
 )
 
-// readLog hands the log of one container to emit: from its file, or from the
-// engine where the file is out of reach.
+// readLog calls emit for each entry of a container's log: from its file, or from the engine if
+// the file cannot be read.
 func readLog(ctx context.Context, conn *client.Conn, o logsOptions, c *runtimeapi.Container, emit func(cli.Source, logfile.Entry) error) error {
 	from := cli.SourceOf(c)
 	if o.reopen {
@@ -43,14 +46,14 @@ func readLog(ctx context.Context, conn *client.Conn, o logsOptions, c *runtimeap
 	if c.GetState() == runtimeapi.ContainerState_CONTAINER_CREATED {
 		return err
 	}
-	if asked := engineLog(ctx, conn, o.read, c.GetId(), fromEntry); !errors.Is(asked, errNoEngineLog) {
-		return asked
+	if engineErr := engineLog(ctx, conn, o.read, c.GetId(), fromEntry); !errors.Is(engineErr, client.ErrNotOurShim) {
+		return engineErr
 	}
 	return err
 }
 
-// logPath is where the log of a container can be read: where CRI says, or
-// where the runtime's own details say that the engine keeps it.
+// logPath returns the path of a container's log: the one of its status, or the engine's own from
+// the verbose status.
 func logPath(ctx context.Context, conn *client.Conn, c *runtimeapi.Container) (string, error) {
 	name := cli.ContainerName(c)
 	res, err := conn.Runtime.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: c.GetId(), Verbose: true})
@@ -64,23 +67,24 @@ func logPath(ctx context.Context, conn *client.Conn, c *runtimeapi.Container) (s
 	if json.Unmarshal([]byte(res.GetInfo()["info"]), &details) != nil {
 		details.LogPath = ""
 	}
-	missing := cmp.Or(res.GetStatus().GetLogPath(), details.LogPath)
-	for _, path := range []string{res.GetStatus().GetLogPath(), details.LogPath} {
+	paths := []string{res.GetStatus().GetLogPath(), details.LogPath}
+	for _, path := range paths {
 		if _, err := os.Stat(path); path != "" && (err == nil || errors.Is(err, fs.ErrPermission)) {
 			return path, nil
 		}
 	}
+	missing := cmp.Or(paths...)
 	switch {
 	case c.GetState() == runtimeapi.ContainerState_CONTAINER_CREATED:
 		return "", cli.WithHint(fmt.Errorf("container %s has not started, so it has no log", name), "crishim start %s starts it", name)
 	case missing == "":
-		return "", cli.WithHint(fmt.Errorf("container %s keeps no log", name), "give its pod a log_directory and the container a log_path")
+		return "", cli.WithHint(fmt.Errorf("container %s has no log", name), "give its pod a log_directory and the container a log_path")
 	}
 	return "", cli.WithHint(fmt.Errorf("the log of container %s is not on this machine: %s", name, missing), "run crishim on the node itself")
 }
 
-// untilEnd reports whether a container will write no more, as far as the runtime knows. One that has not
-// started yet will.
+// untilEnd returns a function that reports whether a container has ended. One that has not started yet
+// has not.
 func untilEnd(conn *client.Conn, id string) func(context.Context) (bool, error) {
 	return func(ctx context.Context) (bool, error) {
 		res, err := conn.Runtime.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: id})
@@ -97,20 +101,51 @@ func untilEnd(conn *client.Conn, id string) func(context.Context) (bool, error) 
 	}
 }
 
-// errNoEngineLog means that the endpoint is no shim of ours, which is where an
-// engine's log could be asked for.
-var errNoEngineLog = errors.New("the runtime hands no logs out")
-
-// engineLog reads a log that is out of reach as a file (a remote engine, a log
-// driver without files) from the engine, through the shim.
+// engineLog reads a log that cannot be read as a file (a remote engine, a log driver without files)
+// from the engine, through the shim.
 func engineLog(ctx context.Context, conn *client.Conn, o logfile.Options, id string, emit func(logfile.Entry) error) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel() // ends a stream that emit has ended
 	return lastLines(o, emit, func(o logfile.Options, emit func(logfile.Entry) error) error {
-		return engineRecords(ctx, conn, o, id, emit)
+		request := &api.ContainerLogsRequest{ContainerId: id, Follow: o.Follow, Tail: int64(o.Tail)}
+		if !o.Since.IsZero() {
+			request.SinceUnixNano = o.Since.UnixNano()
+		}
+		if !o.Until.IsZero() {
+			request.UntilUnixNano = o.Until.UnixNano()
+		}
+		records, err := api.NewCrishimClient(conn.ClientConn()).ContainerLogs(ctx, request)
+		if err != nil {
+			return err
+		}
+		for {
+			record, err := records.Recv()
+			switch {
+			case errors.Is(err, io.EOF):
+				return nil
+			case status.Code(err) == codes.Unimplemented:
+				return client.ErrNotOurShim
+			case err != nil:
+				return err
+			}
+			e := logfile.Entry{Time: time.Unix(0, record.GetUnixNano()).UTC(), Stream: logfile.Stdout, Text: record.GetText()}
+			if record.GetStream() == api.LogRecord_STDERR {
+				e.Stream = logfile.Stderr
+			}
+			if !record.GetPartial() {
+				e.Text = append(e.Text, '\n')
+			}
+			if o.Stream != "" && o.Stream != e.Stream {
+				continue
+			}
+			if err := emit(e); err != nil {
+				return err
+			}
+		}
 	})
 }
 
-// lastLines reads a log whose reader counts the lines of both streams for Tail, and
-// those after Until.
+// lastLines corrects Tail for an engine, which counts the lines of both streams, and those after Until.
 func lastLines(o logfile.Options, emit func(logfile.Entry) error, read func(logfile.Options, func(logfile.Entry) error) error) error {
 	if o.Tail <= 0 || o.Stream == "" && o.Until.IsZero() {
 		return read(o, emit)
@@ -132,43 +167,152 @@ func lastLines(o logfile.Options, emit func(logfile.Entry) error, read func(logf
 	return read(o, emit)
 }
 
-// engineRecords hands on what the engine has; its tail is that of both streams.
-func engineRecords(ctx context.Context, conn *client.Conn, o logfile.Options, id string, emit func(logfile.Entry) error) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	request := &api.ContainerLogsRequest{ContainerId: id, Follow: o.Follow, Tail: int64(o.Tail)}
-	if !o.Since.IsZero() {
-		request.SinceUnixNano = o.Since.UnixNano()
-	}
-	if !o.Until.IsZero() {
-		request.UntilUnixNano = o.Until.UnixNano()
-	}
-	records, err := api.NewCrishimClient(conn.ClientConn()).ContainerLogs(ctx, request)
-	if err != nil {
-		return err
-	}
+const (
+	// restartPeriod is the interval of looking for an ended container's next attempt.
+	restartPeriod = 250 * time.Millisecond
+	// restartGrace is how long that is done without --follow-restarts: enough for a container
+	// that is restarted at once.
+	restartGrace = 3 * time.Second
+)
+
+// followLog is readLog for --follow: it continues with the container's next attempt.
+func followLog(ctx context.Context, now func() time.Time, conn *client.Conn, o logsOptions, c *runtimeapi.Container, emit func(cli.Source, logfile.Entry) error) error {
 	for {
-		record, err := records.Recv()
-		switch {
-		case errors.Is(err, io.EOF):
+		if err := readLog(ctx, conn, o, c, emit); err != nil {
+			return err
+		}
+		if !o.read.Until.IsZero() && now().After(o.read.Until) {
 			return nil
-		case status.Code(err) == codes.Unimplemented:
-			return errNoEngineLog
-		case err != nil:
+		}
+		timeout := restartGrace
+		switch {
+		case o.restarts:
+			timeout = -1
+		case c.GetState() == runtimeapi.ContainerState_CONTAINER_EXITED:
+			timeout = 0 // it ended before, so that it is not being restarted now
+		}
+		next, err := nextAttempt(ctx, conn, c, timeout)
+		if next == nil || err != nil {
 			return err
 		}
-		e := logfile.Entry{Time: time.Unix(0, record.GetUnixNano()).UTC(), Stream: logfile.Stdout, Text: record.GetText()}
-		if record.GetStream() == api.LogRecord_STDERR {
-			e.Stream = logfile.Stderr
+		c = next
+		o.read.Tail, o.read.Since, o.reopen = -1, time.Time{}, false
+	}
+}
+
+// nextAttempt waits for the attempt of a container after c to start, as long as the pod is ready
+// and until a timeout (below 0: none). It returns nil if there is none.
+func nextAttempt(ctx context.Context, conn *client.Conn, c *runtimeapi.Container, timeout time.Duration) (*runtimeapi.Container, error) {
+	byAge := func(a, b *runtimeapi.Container) int {
+		return cmp.Or(cmp.Compare(a.GetCreatedAt(), b.GetCreatedAt()), cmp.Compare(a.GetMetadata().GetAttempt(), b.GetMetadata().GetAttempt()))
+	}
+	for waited := time.Duration(0); ; waited += restartPeriod {
+		pods, err := conn.Runtime.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})
+		if err != nil {
+			return nil, err
 		}
-		if !record.GetPartial() {
-			e.Text = append(e.Text, '\n')
+		list, err := conn.Runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{})
+		if err != nil {
+			return nil, err
 		}
-		if o.Stream != "" && o.Stream != e.Stream {
-			continue
+		sandboxes, ready := sandboxesOf(pods.GetItems(), c)
+		later := slices.DeleteFunc(list.GetContainers(), func(other *runtimeapi.Container) bool {
+			return other.GetState() == runtimeapi.ContainerState_CONTAINER_CREATED || other.GetMetadata().GetName() != c.GetMetadata().GetName() ||
+				!sandboxes[other.GetPodSandboxId()] || byAge(other, c) <= 0
+		})
+		if len(later) > 0 {
+			return cli.NamePods(ctx, conn, []*runtimeapi.Container{slices.MinFunc(later, byAge)})[0], nil
 		}
-		if err := emit(e); err != nil {
+		if !ready || timeout >= 0 && waited >= timeout {
+			return nil, nil
+		}
+		if cli.Pause(ctx, restartPeriod) != nil {
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+// sandboxesOf returns the ids of all sandboxes of a container's pod, and whether one of them is ready.
+func sandboxesOf(pods []*runtimeapi.PodSandbox, c *runtimeapi.Container) (ids map[string]bool, ready bool) {
+	ids = map[string]bool{c.GetPodSandboxId(): true}
+	uid := c.GetLabels()[kube.LabelPodUID]
+	for _, p := range pods {
+		if p.GetId() == c.GetPodSandboxId() && uid == "" {
+			uid = p.GetMetadata().GetUid()
+		}
+	}
+	for _, p := range pods {
+		if p.GetId() == c.GetPodSandboxId() || uid != "" && p.GetMetadata().GetUid() == uid {
+			ids[p.GetId()] = true
+			ready = ready || p.GetState() == runtimeapi.PodSandboxState_SANDBOX_READY
+		}
+	}
+	return ids, ready
+}
+
+// mergedLine is a line of one of several logs.
+type mergedLine struct {
+	from  cli.Source
+	entry logfile.Entry
+}
+
+// errMerged ends the readers when nothing can be written any more.
+var errMerged = errors.New("the output has ended")
+
+// readMerged reads several logs that are not followed and writes their lines in the order of time.
+// Each is read only as fast as it is written.
+func readMerged(ctx context.Context, conn *client.Conn, o logsOptions, containers []*runtimeapi.Container, w *logWriter) error {
+	reading, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	logs, errs := make([]chan mergedLine, len(containers)), make([]error, len(containers))
+	var readers sync.WaitGroup
+	for i, c := range containers {
+		logs[i] = make(chan mergedLine, 16)
+		readers.Go(func() {
+			defer close(logs[i])
+			errs[i] = readLog(reading, conn, o, c, func(from cli.Source, e logfile.Entry) error {
+				select {
+				case logs[i] <- mergedLine{from, e}:
+					return nil
+				case <-reading.Done():
+					return context.Cause(reading)
+				}
+			})
+		})
+	}
+	failed := inOrder(logs, w.entry)
+	stop(errMerged)
+	readers.Wait()
+	for i, err := range errs {
+		ended := errors.Is(err, errMerged) || errors.Is(err, context.Canceled) || status.Code(err) == codes.Canceled
+		if ended && failed != nil && ctx.Err() == nil {
+			errs[i] = nil // stop has ended it
+		}
+	}
+	return withoutLimit(cli.Join(append(errs, failed, w.finish())...))
+}
+
+// inOrder calls emit for the lines of all logs, the oldest first, until all are closed.
+func inOrder(logs []chan mergedLine, emit func(cli.Source, logfile.Entry) error) error {
+	next := make([]*mergedLine, len(logs)) // nil: to be read
+	for {
+		first := -1
+		for i := range logs {
+			if next[i] == nil {
+				if l, ok := <-logs[i]; ok {
+					next[i] = &l
+				}
+			}
+			if next[i] != nil && (first < 0 || next[i].entry.Time.Before(next[first].entry.Time)) {
+				first = i
+			}
+		}
+		if first < 0 {
+			return nil
+		}
+		if err := emit(next[first].from, next[first].entry); err != nil {
 			return err
 		}
+		next[first] = nil
 	}
 }

@@ -19,7 +19,7 @@ type psOptions struct {
 	resolveImage bool
 }
 
-// NewPs lists containers: the running ones, or what filters choose.
+// NewPs returns the verb that lists containers: the running ones, or what the filters choose.
 func NewPs(env *cli.Env) *urfave.Command {
 	o := &psOptions{}
 	return &urfave.Command{
@@ -30,7 +30,7 @@ func NewPs(env *cli.Env) *urfave.Command {
 		Flags: slices.Concat(o.view.ListFlags(output.ContainerColumns), o.filter.ContainerFlags(), []urfave.Flag{
 			cli.StringFlag(&o.filter.ID, "id", "containers whose id begins with `ID`"),
 			o.view.WideFlag(),
-			cli.BoolFlag(&o.resolveImage, "resolve-image-path", "show an image's name instead of its id", "r"),
+			cli.BoolFlag(&o.resolveImage, "resolve-image-path", "show the names of images instead of their ids", "r"),
 		}),
 		Action: env.Connected(o.check, o.run),
 	}
@@ -58,8 +58,7 @@ func (o *psOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) er
 	return output.Containers(env.Out, &runtimeapi.ListContainersResponse{Containers: containers}, o.view.Options)
 }
 
-// resolveImages puts names where containers only know ids, with one call for
-// all of them.
+// resolveImages replaces the ids of images by their names.
 func resolveImages(ctx context.Context, conn *client.Conn, containers []*runtimeapi.Container) error {
 	res, err := conn.Image.ListImages(ctx, &runtimeapi.ListImagesRequest{})
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"time"
 
 	urfave "github.com/urfave/cli/v2"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -20,21 +21,21 @@ type rmOptions struct {
 	keepLogs bool
 }
 
-// NewRm removes containers.
+// NewRm returns the verb that removes containers.
 func NewRm(env *cli.Env) *urfave.Command {
 	o := &rmOptions{}
 	return &urfave.Command{
 		Name:      "rm",
 		Usage:     "remove containers",
 		ArgsUsage: "CONTAINER...",
-		Description: cli.WithExamples("Removes containers. One that runs is refused unless --force stops it first. Log files stay.",
+		Description: cli.WithExamples("Removes containers. A running one is refused, unless --force stops it first. Log files are kept.",
 			"crishim rm web", "crishim rm -f web", "crishim rm --all --force --dry-run"),
 		Flags: []urfave.Flag{
 			o.ForceFlag("stop running containers first"),
-			o.AllFlag("every container"),
+			o.AllFlag("remove all containers"),
 			cli.SelectorFlag(&o.Selector),
 			cli.AttemptFlag(&o.Attempt),
-			cli.BoolFlag(&o.keepLogs, "keep-logs", "leave the log files (they stay in any case but with --compat=crictl)", "k"),
+			cli.BoolFlag(&o.keepLogs, "keep-logs", "keep the log files (they are removed with --compat=crictl only)", "k"),
 			o.DryRunFlag("removed"),
 		},
 		Action: env.Connected(o.Check, o.run),
@@ -61,7 +62,7 @@ func (o *rmOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) er
 				grace = 0
 				if !o.keepLogs {
 					res, _ := conn.Runtime.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: c.Object.GetId()})
-					logs = res.GetStatus().GetLogPath() // "" where the runtime does not tell
+					logs = res.GetStatus().GetLogPath() // "" where it is not known
 				}
 			}
 			if err := removeByForce(ctx, conn, c.Object.GetId(), runs(c), grace); err != nil {
@@ -75,7 +76,19 @@ func (o *rmOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) er
 	}.Run(env, &o.Targets, containers, err)
 }
 
-// removeLogs takes a log file and what rotation made of it away, as crictl does.
+// removeByForce stops a running container and removes it. That it does not exist is no error.
+func removeByForce(ctx context.Context, conn *client.Conn, id string, running bool, grace time.Duration) error {
+	if running {
+		_, err := conn.Runtime.StopContainer(ctx, &runtimeapi.StopContainerRequest{ContainerId: id, Timeout: int64(grace.Seconds())})
+		if cli.UnlessGone(err) != nil {
+			return err
+		}
+	}
+	_, err := conn.Runtime.RemoveContainer(ctx, &runtimeapi.RemoveContainerRequest{ContainerId: id})
+	return cli.UnlessGone(err)
+}
+
+// removeLogs removes a log file and its rotated ones, as crictl does.
 func removeLogs(path string) error {
 	if path == "" {
 		return nil
@@ -90,5 +103,5 @@ func removeLogs(path string) error {
 	return errors.Join(errs...)
 }
 
-// globMeta matches what has a meaning in the pattern of a Glob.
+// globMeta matches the special characters of a pattern of filepath.Glob.
 var globMeta = regexp.MustCompile(`[*?[\\]`)

@@ -32,7 +32,7 @@ type runOptions struct {
 	session   cli.Session
 }
 
-// NewRun makes a pod with one container and runs it.
+// NewRun returns the verb that runs a pod with one container.
 func NewRun(env *cli.Env) *urfave.Command {
 	o := newRunOptions()
 	return &urfave.Command{
@@ -41,12 +41,12 @@ func NewRun(env *cli.Env) *urfave.Command {
 		ArgsUsage: "IMAGE [COMMAND...] | CONTAINER-CONFIG POD-CONFIG",
 		Description: cli.WithExamples("From an image: in the foreground, with the command's own status, unless --detach. "+
 			"From two configuration files, or one file with two documents: detached, as in crictl; the container's id is printed. "+
-			"What was made is taken away again when something fails. --image marks an image that is also a file's name, ./ a file.",
+			"If something fails, the container and the pod are removed. --image marks an image that is also a file's name, ./ a file.",
 			"crishim run --rm busybox echo hello", "crishim run --rm -it busybox sh", "crishim run -d --name web -p 8080:80 busybox httpd -f", "crishim run container.json pod.json"),
 		Subcommands: []*urfave.Command{cli.NewSchema(env, "run", "container")},
 		// -r is --runtime, as in runp, and -u is --user.
 		Flags: slices.Concat(o.oneLineFlags(env), cli.Unaliased(o.session.Flags(), "transport"), cli.Unaliased(o.pull.Flags(), "username"), o.pull.ChoiceFlags(), []urfave.Flag{
-			cli.StringFlag(&o.handler, "runtime", "run it with this runtime `HANDLER`", "r"),
+			cli.StringFlag(&o.handler, "runtime", "runtime `HANDLER` to use for this pod", "r"),
 			cli.CancelFlag(&o.cancel),
 			cli.DryRunFlag(&o.dryRun),
 		}),
@@ -88,11 +88,6 @@ func (o *runOptions) check(env *cli.Env, c *urfave.Context) (err error) {
 		return o.completeOneLine(c, args)
 	}
 	o.detach = true
-	return o.readFiles(env, args)
-}
-
-// readFiles reads crictl's form.
-func (o *runOptions) readFiles(env *cli.Env, args []string) (err error) {
 	switch {
 	case len(args) == 1:
 		o.container, o.pod, err = env.ReadBoth(args[0])
@@ -122,14 +117,14 @@ func (o *runOptions) run(ctx context.Context, env *cli.Env) error {
 	}
 	defer conn.Close()
 	r := &runner{runOptions: o, env: env, conn: conn}
-	if err := r.make(ctx); err != nil {
+	if err := r.start(ctx); err != nil {
 		return cli.Join(cannotRun(err), r.cleanUp(ctx, true))
 	}
 	if o.detach {
 		return env.Say("%s", r.containerID)
 	}
-	// A reader that goes away, as head does, ends the run, but not this process
-	// before it has cleaned up.
+	// A reader that goes away, as head does, ends the run, but not this process before it has
+	// cleaned up.
 	broken := make(chan os.Signal, 1)
 	signal.Notify(broken, syscall.SIGPIPE)
 	defer signal.Stop(broken)
@@ -140,7 +135,7 @@ func (o *runOptions) run(ctx context.Context, env *cli.Env) error {
 	return cli.Join(err, r.cleanUp(ctx, o.remove))
 }
 
-// runner makes a pod and a container and takes them away in reverse.
+// runner is one run: the pod and the container that it made.
 type runner struct {
 	*runOptions
 	env  *cli.Env
@@ -150,15 +145,21 @@ type runner struct {
 	madePod            bool
 }
 
-// make pulls first: what is wrong with an image leaves no pod behind.
-func (r *runner) make(ctx context.Context) (err error) {
+// start starts the container in its pod. It pulls first: an image that cannot be pulled leaves no pod behind.
+func (r *runner) start(ctx context.Context) (err error) {
 	if r.withPull {
 		if err := r.pull.PullFor(ctx, r.env, r.conn, r.container, r.pod); err != nil {
 			return err
 		}
 	}
 	ctx = cli.Limited(ctx, r.cancel)
-	if err := r.makePod(ctx); err != nil {
+	if r.podRef == "" {
+		r.podID, err = cli.RunPod(ctx, r.conn, r.pod, r.handler)
+		r.madePod = err == nil
+	} else {
+		err = r.joinPod(ctx)
+	}
+	if err != nil {
 		return err
 	}
 	if r.containerID, err = createContainer(ctx, r.conn, r.podID, r.container, r.pod); err != nil {
@@ -168,12 +169,8 @@ func (r *runner) make(ctx context.Context) (err error) {
 	return err
 }
 
-func (r *runner) makePod(ctx context.Context) (err error) {
-	if r.podRef == "" {
-		r.podID, err = cli.RunPod(ctx, r.conn, r.pod, r.handler)
-		r.madePod = err == nil
-		return err
-	}
+// joinPod prepares the container for --pod.
+func (r *runner) joinPod(ctx context.Context) error {
 	pod, err := r.conn.Pod(ctx, r.podRef, client.Running)
 	if err != nil {
 		return err
@@ -186,16 +183,16 @@ func (r *runner) makePod(ctx context.Context) (err error) {
 }
 
 const (
-	// interruptGrace is how long a container has to end when its run is over.
+	// interruptGrace is the container's grace period when its run is over.
 	interruptGrace = 2 * time.Second
-	// cleanUpLimit bounds the way back, which no interrupt cuts short.
-	cleanUpLimit = time.Minute
+	// cleanUpTimeout bounds the clean-up, which no interrupt cuts short.
+	cleanUpTimeout = time.Minute
 )
 
-// cleanUp stops the container, and the pod if it was made for it, to be looked at; or
-// removes both.
+// cleanUp removes the container, and the pod if it was made for it. Without remove it only stops
+// them, for the user to inspect.
 func (r *runner) cleanUp(ctx context.Context, remove bool) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanUpLimit)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanUpTimeout)
 	defer cancel()
 	var errs []error
 	switch {

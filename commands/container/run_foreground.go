@@ -11,21 +11,20 @@ import (
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/client/stream"
 	"github.com/crishim/crishim/commands/cli"
 	"github.com/crishim/crishim/logfile"
 )
 
-// foreground shows the container's output until it ends and returns its
-// status. With a terminal and input the streams are attached. Without, the
-// output comes from the log, which, unlike an attach, holds what the command
-// wrote before anyone could connect.
+// foreground writes the container's output until it ends and returns its status. With a terminal
+// and input it attaches. Else it follows the log, which, unlike an attach, has what the command
+// wrote before a client could connect.
 func (r *runner) foreground(ctx context.Context) error {
 	r.session.Fit(r.env)
-	// Where the container's log can be read, "" if nowhere.
 	path, err := logPath(ctx, r.conn, &runtimeapi.Container{Id: r.containerID, State: runtimeapi.ContainerState_CONTAINER_RUNNING})
 	if file, openErr := logfile.Open(path); err != nil || openErr != nil {
-		path = ""
+		path = "" // it cannot be read as a file
 	} else {
 		file.Close()
 	}
@@ -35,16 +34,15 @@ func (r *runner) foreground(ctx context.Context) error {
 	feeding, cancel := context.WithCancel(ctx)
 	defer cancel()
 	if r.session.Stdin {
-		go func() { // how that ends does not matter: the command may not want its input
-			err := r.session.Attach(feeding, r.conn, r.containerID, stream.Streams{In: r.env.In, TTY: r.session.TTY})
-			if err != nil {
+		go func() { // its error is no failure: the command may not read its input
+			if err := r.session.Attach(feeding, r.conn, r.containerID, stream.Streams{In: r.env.In, TTY: r.session.TTY}); err != nil {
 				r.env.Debugf("stdin: %v", err)
 			}
 		}()
 	}
 	err = r.follow(ctx, path)
-	if errors.Is(err, errNoEngineLog) {
-		cancel() // the input goes with the rest
+	if errors.Is(err, client.ErrNotOurShim) {
+		cancel() // the input is attached with the rest
 		return r.attached(ctx, path)
 	}
 	if err != nil {
@@ -53,11 +51,12 @@ func (r *runner) foreground(ctx context.Context) error {
 	return r.status(ctx)
 }
 
-// attached connects all streams. A command that ended before anyone was
-// connected has left its output in the log.
+// attached attaches all streams. The output of a command that ended before that is in the log.
 func (r *runner) attached(ctx context.Context, path string) error {
 	streams := r.session.Streams(r.env)
-	early := newEarlyOutput(ctx, streams.Out, path)
+	early := &earlyOutput{out: streams.Out, dialled: time.Now(), shown: path == "", log: func(emit func(logfile.Entry) error) error {
+		return logfile.Read(ctx, path, logfile.Options{Tail: -1}, emit)
+	}}
 	streams.Out = early
 	if r.session.TTY {
 		r.session.Options.Connected = early.connected
@@ -68,7 +67,7 @@ func (r *runner) attached(ctx context.Context, path string) error {
 		return err
 	}
 	if !shown {
-		if logged := r.follow(ctx, path); !errors.Is(logged, errNoEngineLog) {
+		if logged := r.follow(ctx, path); !errors.Is(logged, client.ErrNotOurShim) {
 			err = logged
 		}
 	}
@@ -78,8 +77,8 @@ func (r *runner) attached(ctx context.Context, path string) error {
 	return r.status(ctx)
 }
 
-// follow copies the log until the container has ended: the file, or what the
-// engine hands out where there is none.
+// follow copies the log until the container has ended: from the file, or from the engine where
+// there is none.
 func (r *runner) follow(ctx context.Context, path string) error {
 	o := logfile.Options{Tail: -1, Follow: true, Poll: 50 * time.Millisecond, Ended: untilEnd(r.conn, r.containerID)}
 	emit := func(e logfile.Entry) error {
@@ -99,7 +98,7 @@ func (r *runner) follow(ctx context.Context, path string) error {
 	return logfile.Read(ctx, path, o, emit)
 }
 
-// status waits for the end and returns how it was.
+// status waits for the container to end and returns its status.
 func (r *runner) status(ctx context.Context) error {
 	ended := untilEnd(r.conn, r.containerID)
 	for {
@@ -116,17 +115,16 @@ func (r *runner) status(ctx context.Context) error {
 	}
 }
 
-// quietBeforeEarly is how long nothing must come over a new connection before
-// what the command wrote earlier is shown.
-const quietBeforeEarly = 200 * time.Millisecond
+const (
+	// earlyDelay is how long a new connection must be quiet before earlier output is written.
+	earlyDelay = 200 * time.Millisecond
+	// overlap is how long output that was written from the log may still arrive over the connection.
+	overlap = time.Second
+)
 
-// overlap is how long what the log has shown may still be under way.
-const overlap = time.Second
-
-// earlyOutput is the output of an attached session with, in front of it, what
-// the command wrote before anyone could connect: CRI attaches to containers
-// that run, and a question that they asked at once would not be seen. The log
-// has its whole lines.
+// earlyOutput writes the output of an attached session, and before it what the command wrote
+// earlier: CRI attaches to running containers, and a question that they asked at once would not be
+// seen. The log has its whole lines.
 type earlyOutput struct {
 	out     io.Writer
 	dialled time.Time // what was logged before this did not come over the connection
@@ -136,30 +134,23 @@ type earlyOutput struct {
 	shown bool
 	n     int64 // bytes that came over the connection
 	timer *time.Timer
-	// twice is shown text that may come over the connection as well.
+	// twice is text from the log that may come over the connection as well.
 	twice      []byte
 	twiceUntil time.Time
 }
 
-// newEarlyOutput reads the log at path, "" if there is none to read.
-func newEarlyOutput(ctx context.Context, out io.Writer, path string) *earlyOutput {
-	return &earlyOutput{out: out, dialled: time.Now(), shown: path == "", log: func(emit func(logfile.Entry) error) error {
-		return logfile.Read(ctx, path, logfile.Options{Tail: -1}, emit)
-	}}
-}
-
-// connected is called once the session takes output.
+// connected is called when the session accepts output.
 func (e *earlyOutput) connected() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.timer = time.AfterFunc(quietBeforeEarly, func() {
+	e.timer = time.AfterFunc(earlyDelay, func() {
 		e.mu.Lock()
 		defer e.mu.Unlock()
 		_ = e.show() // a broken output ends the session at its next write
 	})
 }
 
-// Write passes on what comes over the connection.
+// Write writes what comes over the connection.
 func (e *earlyOutput) Write(p []byte) (int, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -173,7 +164,7 @@ func (e *earlyOutput) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// finish reports whether anything was shown; nothing will be any more.
+// finish reports whether anything was written, and ends it.
 func (e *earlyOutput) finish() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -192,7 +183,7 @@ func (e *earlyOutput) show() error {
 	}
 	e.shown = true
 	var broken error                            // the output's
-	_ = e.log(func(entry logfile.Entry) error { // the log is a help, no more
+	_ = e.log(func(entry logfile.Entry) error { // best effort
 		if len(e.twice) > 0 || !entry.Time.Before(e.dialled) {
 			e.twice = append(e.twice, entry.Text...)
 			e.twice = e.twice[max(0, len(e.twice)-maxPending):]
@@ -204,7 +195,7 @@ func (e *earlyOutput) show() error {
 	return broken
 }
 
-// unseen cuts from what comes over the connection what the log has shown.
+// unseen returns p without what was written from the log.
 func (e *earlyOutput) unseen(p []byte) []byte {
 	if len(e.twice) > 0 && time.Now().After(e.twiceUntil) {
 		e.twice = nil

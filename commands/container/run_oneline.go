@@ -19,8 +19,7 @@ import (
 	"github.com/crishim/crishim/commands/cli"
 )
 
-// oneLine is what run makes its configurations of where it gets none, apart from what the flags
-// put there themselves.
+// oneLine are the flags of run IMAGE that are not bound to a field of the two configurations.
 type oneLine struct {
 	image, name, network, user string
 	labels                     map[string]string
@@ -41,33 +40,33 @@ func newRunOptions() *runOptions {
 	return o
 }
 
-// oneLineFlags make sense only where run makes its configurations itself.
+// oneLineFlags are the flags for the configurations that run makes from an image.
 func (o *runOptions) oneLineFlags(env *cli.Env) []urfave.Flag {
 	return []urfave.Flag{
 		cli.StringFlag(&o.image, "image", "run `IMAGE`; all arguments are the command"),
-		cli.StringFlag(&o.name, "name", "call the pod and the container `NAME`"),
-		cli.StringFlag(&o.podRef, "pod", "make the container in `POD`, which runs already"),
-		envFlag(env, &o.container.Envs, "set the variable `NAME=VALUE`, or pass NAME on", "e"),
-		cli.ListFlag(&o.container.Mounts, parseVolume, "volume", "mount `HOST:CONTAINER[:ro]`", "v"),
-		cli.ListFlag(&o.pod.PortMappings, parsePort, "publish", "map `[IP:]HOST:CONTAINER[/udp]`", "p"),
-		cli.WordFlag(&o.network, []string{"pod", "host"}, "network", "`NETWORK`: pod, host"),
+		cli.StringFlag(&o.name, "name", "`NAME` of the pod and the container"),
+		cli.StringFlag(&o.podRef, "pod", "create the container in `POD`, which must be running"),
+		envFlag(env, &o.container.Envs, "set the environment variable `NAME=VALUE`; NAME alone takes crishim's own value", "e"),
+		cli.ListFlag(&o.container.Mounts, parseVolume, "volume", "bind mount `HOST:CONTAINER[:ro]`", "v"),
+		cli.ListFlag(&o.pod.PortMappings, parsePort, "publish", "publish a port of the pod to the host: `[IP:]HOST:CONTAINER[/udp]`", "p"),
+		cli.WordFlag(&o.network, []string{"pod", "host"}, "network", "`NETWORK` of the pod: pod, host"),
 		cli.StringFlag(&o.user, "user", "run as `USER[:GROUP]`; with two files the user for the registry, as in crictl", "u"),
-		cli.StringFlag(&o.container.WorkingDir, "workdir", "start in `DIRECTORY`", "w"),
-		cli.Typed(&o.container.Command, func(text string) ([]string, error) { return strings.Fields(text), nil }, "entrypoint", "run `COMMAND` in place of the image's entry point"),
-		cli.StringFlag(&o.pod.Hostname, "hostname", "the pod's `HOSTNAME`"),
-		cli.LabelsFlag(&o.labels, "label", "label the pod and the container `KEY=VALUE`"),
+		cli.StringFlag(&o.container.WorkingDir, "workdir", "working `DIRECTORY` in the container", "w"),
+		cli.Typed(&o.container.Command, func(text string) ([]string, error) { return strings.Fields(text), nil }, "entrypoint", "overwrite the entrypoint of the image with `COMMAND`"),
+		cli.StringFlag(&o.pod.Hostname, "hostname", "`HOSTNAME` of the pod"),
+		cli.LabelsFlag(&o.labels, "label", "set the label `KEY=VALUE` on the pod and the container"),
 		cli.BoolFlag(&o.security.Privileged, "privileged", "give extended privileges to the container"),
 		cli.BoolFlag(&o.security.ReadonlyRootfs, "read-only", "mount the root filesystem read-only"),
 		capabilitiesFlag(&o.capabilities.AddCapabilities, "cap-add", "add the Linux capability `CAP`"),
 		capabilitiesFlag(&o.capabilities.DropCapabilities, "cap-drop", "drop the Linux capability `CAP`"),
 		cli.Typed(&o.resources.MemoryLimitInBytes, parseLimit, "memory", "limit memory to `SIZE`: 512Mi, 1g", "m"),
 		cli.Typed(&o.resources.CpuQuota, parseCPUs, "cpus", "limit CPU time to `N` processors: 0.5, 2"),
-		cli.BoolFlag(&o.remove, "rm", "remove container and pod at the end"),
-		cli.BoolFlag(&o.detach, "detach", "print the container's id and return", "d"),
+		cli.BoolFlag(&o.remove, "rm", "remove the container and the pod when the command ends"),
+		cli.BoolFlag(&o.detach, "detach", "run in the background and print the container's id", "d"),
 	}
 }
 
-// completeOneLine puts into the configurations what the flags have not.
+// completeOneLine checks the flags together and sets in the configurations what none is bound to.
 func (o *runOptions) completeOneLine(c *urfave.Context, args []string) error {
 	switch {
 	case o.detach && o.remove:
@@ -82,18 +81,10 @@ func (o *runOptions) completeOneLine(c *urfave.Context, args []string) error {
 	if o.image == "" {
 		o.image, args = args[0], args[1:]
 	}
-	container := o.name
-	if container == "" { // the image's last part
-		container = "main"
-		if named, err := reference.ParseNormalizedNamed(o.image); err == nil {
-			container = path.Base(reference.Path(named))
-		}
+	pod, container := cmp.Or(o.name, "run-"+cli.NewUID()[:8]), cmp.Or(o.name, "main")
+	if named, err := reference.ParseNormalizedNamed(o.image); err == nil && o.name == "" {
+		container = path.Base(reference.Path(named))
 	}
-	o.configure(cmp.Or(o.name, "run-"+cli.NewUID()[:8]), container, args)
-	return o.setUser()
-}
-
-func (o *runOptions) configure(pod, container string, args []string) {
 	o.pod.Metadata, o.pod.Labels = &runtimeapi.PodSandboxMetadata{Name: pod}, o.labels
 	o.pod.Hostname = cmp.Or(o.pod.Hostname, pod)
 	o.pod.Linux = &runtimeapi.LinuxPodSandboxConfig{SecurityContext: &runtimeapi.LinuxSandboxSecurityContext{Privileged: o.security.Privileged}}
@@ -113,6 +104,7 @@ func (o *runOptions) configure(pod, container string, args []string) {
 	if o.resources.CpuQuota > 0 {
 		o.resources.CpuPeriod = cpuPeriod
 	}
+	return o.setUser()
 }
 
 func (o *runOptions) setUser() error {
@@ -132,7 +124,7 @@ func (o *runOptions) setUser() error {
 	return nil
 }
 
-// envFlag takes NAME=VALUE; NAME alone passes crishim's own variable on.
+// envFlag takes NAME=VALUE, or NAME for the value of crishim's own variable.
 func envFlag(env *cli.Env, to *[]*runtimeapi.KeyValue, usage string, aliases ...string) urfave.Flag {
 	flag := cli.NewTyped(func(text string) error {
 		name, value, found := strings.Cut(text, "=")
@@ -151,7 +143,7 @@ func envFlag(env *cli.Env, to *[]*runtimeapi.KeyValue, usage string, aliases ...
 	return flag
 }
 
-// parseVolume reads HOST:CONTAINER[:OPTION,...].
+// parseVolume parses HOST:CONTAINER[:OPTION,...].
 func parseVolume(text string) (*runtimeapi.Mount, error) {
 	parts := strings.Split(text, ":")
 	if len(parts) < 2 || len(parts) > 3 || parts[0] == "" || !strings.HasPrefix(parts[1], "/") {
@@ -183,10 +175,9 @@ func parseVolume(text string) (*runtimeapi.Mount, error) {
 	return m, nil
 }
 
-// parsePort reads [IP:]HOST:CONTAINER[/PROTOCOL]; an IPv6 address stands in
-// brackets.
+// parsePort parses [IP:]HOST:CONTAINER[/PROTOCOL], with an IPv6 address in brackets.
 func parsePort(text string) (*runtimeapi.PortMapping, error) {
-	mapping := &runtimeapi.PortMapping{}
+	mapping, wrong := &runtimeapi.PortMapping{}, errors.New("must be [IP:]HOST-PORT:CONTAINER-PORT[/udp]")
 	rest, protocol, found := strings.Cut(text, "/")
 	if found {
 		number, known := runtimeapi.Protocol_value[strings.ToUpper(protocol)]
@@ -195,7 +186,6 @@ func parsePort(text string) (*runtimeapi.PortMapping, error) {
 		}
 		mapping.Protocol = runtimeapi.Protocol(number)
 	}
-	wrong := errors.New("must be [IP:]HOST-PORT:CONTAINER-PORT[/udp]")
 	last := strings.LastIndexByte(rest, ':')
 	if last < 0 {
 		return nil, wrong
@@ -217,7 +207,7 @@ func parsePort(text string) (*runtimeapi.PortMapping, error) {
 	return mapping, nil
 }
 
-// capabilitiesFlag takes names with and without CAP_, also several at once.
+// capabilitiesFlag takes names with or without CAP_, separated by commas.
 func capabilitiesFlag(to *[]string, name, usage string) urfave.Flag {
 	flag := cli.NewTyped(func(text string) error {
 		for capability := range strings.SplitSeq(strings.ToUpper(text), ",") {
@@ -229,10 +219,10 @@ func capabilitiesFlag(to *[]string, name, usage string) urfave.Flag {
 	return flag
 }
 
-// cpuPeriod is the usual period of the CPU quota, in microseconds.
+// cpuPeriod is the kernel's default period of the CPU quota, in microseconds.
 const cpuPeriod = 100_000
 
-// parseCPUs returns the quota of a number of processors.
+// parseCPUs returns the CPU quota for a number of processors.
 func parseCPUs(text string) (int64, error) {
 	if text == "" {
 		return 0, nil
@@ -244,7 +234,7 @@ func parseCPUs(text string) (int64, error) {
 	return int64(math.Round(cpus * cpuPeriod)), nil
 }
 
-// parseLimit is parseSize for a new container, where 0 would be no limit.
+// parseLimit is parseSize without 0, which would be no limit for a new container.
 func parseLimit(text string) (int64, error) {
 	size, err := parseSize(text)
 	if err == nil && size == 0 {
@@ -253,7 +243,7 @@ func parseLimit(text string) (int64, error) {
 	return size, err
 }
 
-// parseSize reads bytes, also in Kubernetes's 512Mi.
+// parseSize parses a number of bytes, 512Mi of Kubernetes included.
 func parseSize(text string) (int64, error) {
 	if text == "" {
 		return 0, nil

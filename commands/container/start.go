@@ -12,14 +12,14 @@ import (
 
 type startOptions struct{ cli.Targets }
 
-// NewStart starts containers that were created.
+// NewStart returns the verb that starts created containers.
 func NewStart(env *cli.Env) *urfave.Command {
 	o := &startOptions{cli.Targets{PassUnknown: true}}
 	return &urfave.Command{
 		Name:        "start",
-		Usage:       "start containers",
+		Usage:       "start created containers",
 		ArgsUsage:   "CONTAINER...",
-		Description: cli.WithExamples("Starts containers that create made, and prints what was named.", "crishim start web"),
+		Description: cli.WithExamples("Starts containers of crishim create, and prints their names as they were given.", "crishim start web"),
 		Flags:       []urfave.Flag{cli.SelectorFlag(&o.Selector), cli.AttemptFlag(&o.Attempt)},
 		Action:      env.Connected(o.Check, o.run),
 	}

@@ -21,26 +21,25 @@ type statsOptions struct {
 	pod string
 }
 
-// NewStats shows what containers use of the node.
+// NewStats returns the verb that shows the resource usage of containers.
 func NewStats(env *cli.Env) *urfave.Command {
 	o := &statsOptions{}
 	return &urfave.Command{
 		Name:      "stats",
-		Usage:     "show what containers use",
+		Usage:     "show the resource usage of containers",
 		ArgsUsage: "[CONTAINER]",
-		Description: cli.WithExamples("CPU per cent of one core between two samples, memory, disk, network of the pod, block I/O and processes of running containers; "+
-			"what the runtime does not tell is shown as -. Machine formats are one sample as the runtime gives it.",
+		Description: cli.WithExamples("CPU in per cent of one core between two samples, memory, disk, network of the pod, block I/O and processes of running containers; "+
+			"- is not known to the runtime. Machine formats are one sample as the runtime gives it.",
 			"crishim stats", "crishim stats --pod web -o wide", "crishim stats -o json"),
 		Flags: append(o.Flags(output.StatsColumns),
-			cli.BoolFlag(&o.all, "all", "also containers that use nothing, such as ended ones", "a"),
-			cli.StringFlag(&o.pod, "pod", "containers of `POD`: name, namespace/name or id", "p"),
+			cli.BoolFlag(&o.all, "all", "show containers that use nothing too, such as exited ones", "a"),
+			cli.StringFlag(&o.pod, "pod", "show containers of `POD`: name, namespace/name or id", "p"),
 		),
 		Action: env.Connected(o.Check, o.run),
 	}
 }
 
 func (o *statsOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) error {
-	// Names are turned into what the runtime filters by.
 	filter := &runtimeapi.ContainerStatsFilter{Id: o.Filter.ID, LabelSelector: o.Filter.Selector.Equalities()}
 	if o.Target != "" {
 		c, err := conn.Container(ctx, o.Target, client.Running)
@@ -67,13 +66,13 @@ func (o *statsOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn)
 		})
 }
 
-// list asks for the stats, and looks again at what a runtime that takes no notice of filters sent.
+// list returns the stats, filtered again here: not every runtime does it.
 func (o *statsOptions) list(ctx context.Context, conn *client.Conn, filter *runtimeapi.ContainerStatsFilter) ([]*runtimeapi.ContainerStats, error) {
 	res, err := conn.Runtime.ListContainerStats(ctx, &runtimeapi.ListContainerStatsRequest{Filter: filter})
 	if err != nil {
 		return nil, err
 	}
-	inPod := map[string]bool{} // which stats do not tell
+	inPod := map[string]bool{} // stats do not have the pod
 	if pod := filter.GetPodSandboxId(); pod != "" {
 		containers, err := conn.Runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{PodSandboxId: pod}})
 		if err != nil {
@@ -89,9 +88,8 @@ func (o *statsOptions) list(ctx context.Context, conn *client.Conn, filter *runt
 	}), nil
 }
 
-// containerUsages computes the lines of a stats table from two samples. A
-// container that is in the second sample only has no CPU rate yet; it is
-// listed all the same.
+// containerUsages returns the rows of a stats table from two samples. A container that is in the second
+// sample only has no CPU rate yet.
 func containerUsages(before, after []*runtimeapi.ContainerStats, more cli.Extras, all bool) []output.Usage {
 	earlier := map[string]*runtimeapi.CpuUsage{}
 	for _, s := range before {
@@ -119,8 +117,7 @@ func containerUsages(before, after []*runtimeapi.ContainerStats, more cli.Extras
 	return usages
 }
 
-// nameUsages finds the pods of containers that nobody labelled with it,
-// where they are to be shown.
+// nameUsages sets the pods of containers without a kubelet's labels, if they are to be shown.
 func (o *statsOptions) nameUsages(ctx context.Context, conn *client.Conn, usages []output.Usage) error {
 	v := o.View
 	isPod := func(column string) bool { return strings.EqualFold(strings.Trim(column, " -"), "pod") }
@@ -137,13 +134,13 @@ func (o *statsOptions) nameUsages(ctx context.Context, conn *client.Conn, usages
 	if err != nil {
 		return err
 	}
-	of := map[string]*runtimeapi.PodSandboxMetadata{}
+	podOf := map[string]*runtimeapi.PodSandboxMetadata{}
 	for _, c := range list.GetContainers() {
-		of[c.GetId()] = pods[c.GetPodSandboxId()]
+		podOf[c.GetId()] = pods[c.GetPodSandboxId()]
 	}
 	for i, u := range usages {
 		if unnamed(u) {
-			usages[i].Pod, usages[i].Namespace = of[u.ID].GetName(), of[u.ID].GetNamespace()
+			usages[i].Pod, usages[i].Namespace = podOf[u.ID].GetName(), podOf[u.ID].GetNamespace()
 		}
 	}
 	cli.SortUsages(usages)

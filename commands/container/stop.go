@@ -12,7 +12,7 @@ import (
 	"github.com/crishim/crishim/commands/cli"
 )
 
-// defaultGrace is how long a container has to end by itself.
+// defaultGrace is the default grace period of stop and rm.
 const defaultGrace = 10 * time.Second
 
 type stopOptions struct {
@@ -20,18 +20,18 @@ type stopOptions struct {
 	grace time.Duration
 }
 
-// NewStop ends containers.
+// NewStop returns the verb that stops containers.
 func NewStop(env *cli.Env) *urfave.Command {
 	o := &stopOptions{Targets: cli.Targets{PassUnknown: true}, grace: defaultGrace}
 	return &urfave.Command{
 		Name:      "stop",
 		Usage:     "stop containers",
 		ArgsUsage: "CONTAINER...",
-		Description: cli.WithExamples("Asks containers to end and kills those that have not after the grace period of 10 seconds.",
+		Description: cli.WithExamples("Sends containers their stop signal, and kills those that have not ended after the grace period (10s).",
 			"crishim stop web", "crishim stop -t 0 web", "crishim stop --all", "crishim stop --selector app=web"),
 		Flags: []urfave.Flag{
 			cli.DurationFlag(&o.grace, "timeout", "grace period: 30, 30s; 0 kills at once", "t"),
-			o.AllFlag("every running container"),
+			o.AllFlag("stop all running containers"),
 			cli.SelectorFlag(&o.Selector),
 			o.DryRunFlag("stopped"),
 		},

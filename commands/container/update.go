@@ -15,23 +15,23 @@ type updateOptions struct {
 	resources *runtimeapi.LinuxContainerResources
 }
 
-// NewUpdate changes the limits of containers.
+// NewUpdate returns the verb that changes the resource limits of containers.
 func NewUpdate(env *cli.Env) *urfave.Command {
 	r := &runtimeapi.LinuxContainerResources{}
 	o := &updateOptions{resources: r}
 	return &urfave.Command{
 		Name:        "update",
-		Usage:       "change the limits of containers",
+		Usage:       "update the resource limits of containers",
 		ArgsUsage:   "CONTAINER...",
-		Description: cli.WithExamples("Changes what is given and leaves the rest.", "crishim update --memory 512Mi web", "crishim update --cpu-quota 50000 --cpu-period 100000 web"),
+		Description: cli.WithExamples("Updates the given limits and keeps the others.", "crishim update --memory 512Mi web", "crishim update --cpu-quota 50000 --cpu-period 100000 web"),
 		Flags: []urfave.Flag{
-			cli.Int64Flag(&r.CpuPeriod, "cpu-period", "period of the CPU quota in `MICROSECONDS`"),
-			cli.Int64Flag(&r.CpuQuota, "cpu-quota", "CPU time in each period in `MICROSECONDS`"),
-			cli.Int64Flag(&r.CpuShares, "cpu-share", "relative `WEIGHT` of the CPU time"),
+			cli.Int64Flag(&r.CpuPeriod, "cpu-period", "period of the CPU quota, in `MICROSECONDS`"),
+			cli.Int64Flag(&r.CpuQuota, "cpu-quota", "CPU time in each period, in `MICROSECONDS`"),
+			cli.Int64Flag(&r.CpuShares, "cpu-share", "CPU shares (relative `WEIGHT`)"),
 			cli.Typed(&r.MemoryLimitInBytes, parseSize, "memory", "limit memory to `SIZE`: 536870912, 512Mi, 1g"),
-			cli.StringFlag(&r.CpusetCpus, "cpuset-cpus", "run on `CPUS` only: 0-3, 0,2"),
-			cli.StringFlag(&r.CpusetMems, "cpuset-mems", "use memory of `NODES` only"),
-			cli.Int64Flag(&r.OomScoreAdj, "oom-score-adj", "`SCORE` for the kernel when memory runs out"),
+			cli.StringFlag(&r.CpusetCpus, "cpuset-cpus", "`CPUS` in which to allow execution: 0-3, 0,2"),
+			cli.StringFlag(&r.CpusetMems, "cpuset-mems", "memory `NODES` in which to allow execution: 0-3, 0,2"),
+			cli.Int64Flag(&r.OomScoreAdj, "oom-score-adj", "`SCORE` that adjusts the OOM killer's preference (-1000 to 1000)"),
 			cli.SelectorFlag(&o.Selector),
 			&urfave.Int64Flag{Name: "cpu-count", Hidden: true},
 			&urfave.Int64Flag{Name: "cpu-maximum", Hidden: true},

@@ -26,13 +26,13 @@ type waitOptions struct {
 	timeout  time.Duration
 	exitCode bool
 
-	// How often wait asks by itself: where the runtime has no events, and where it has, for
-	// some are lost on some runtimes. A status costs the runtime less than a millisecond.
+	// The intervals of polling: where the runtime has no events, and where it has, for some
+	// runtimes lose some. A status costs the runtime less than a millisecond.
 	polling, listening time.Duration
 	events             *eventWatch
 }
 
-// NewWait holds a script up until containers or pods are as it needs them.
+// NewWait returns the verb that waits until containers, pods or an image are in a state.
 func NewWait(env *cli.Env) *urfave.Command {
 	o := &waitOptions{goal: goal{state: "exited"}, polling: 200 * time.Millisecond, listening: time.Second}
 	goals := cli.Typed(&o.goal, parseGoal, "for", "`STATE` to wait for: running, exited, removed, ready, notready, log=REGEX, image=REF")
@@ -41,16 +41,15 @@ func NewWait(env *cli.Env) *urfave.Command {
 		Name:      "wait",
 		Usage:     "wait until containers or pods are in a state",
 		ArgsUsage: "TARGET...",
-		Description: cli.WithExamples("Waits for all that are named. The states are running, exited, removed; for pods ready, notready, removed;\n"+
-			"image=REF waits for an image instead, log=REGEX for a line in a container's log. What does not exist yet is waited for, unless its end is;\n"+
-			"stderr tells.\n"+
-			"With exited it prints the exit status of each.",
+		Description: cli.WithExamples("Waits for all targets. The states are running, exited, removed; for pods ready, notready, removed;\n"+
+			"image=REF waits for an image instead, log=REGEX for a line in a container's log. A target that does not exist yet is waited for,\n"+
+			"with a message on stderr, but not with exited and notready. With exited the exit status of each is printed.",
 			"crishim wait web", "crishim wait --for running --timeout 30s web", "crishim wait --for ready mypod",
 			"crishim wait --exit-code job", "crishim wait --for log=hello web"),
 		Flags: []urfave.Flag{
 			goals,
-			cli.DurationFlag(&o.timeout, "timeout", "give up after this long: 30, 30s, 5m (default: never)"),
-			cli.BoolFlag(&o.exitCode, "exit-code", "end with the container's exit status"),
+			cli.DurationFlag(&o.timeout, "timeout", "timeout: 30, 30s, 5m (default: none)"),
+			cli.BoolFlag(&o.exitCode, "exit-code", "exit with the container's exit status"),
 		},
 		Action: env.Connected(o.check, o.run),
 	}
@@ -69,11 +68,11 @@ func (o *waitOptions) check(_ *cli.Env, c *urfave.Context) error {
 	return cli.ArgCount(c, 1, -1)
 }
 
-// goal is what wait waits for.
+// goal is one of the three.
 type goal struct {
 	state string         // running, exited, removed, ready, notready
-	image string         // instead of a state
-	log   *regexp.Regexp // a line of the log, instead of a state
+	image string         // exists
+	log   *regexp.Regexp // matches a line of the log
 }
 
 func parseGoal(text string) (goal, error) {
@@ -102,42 +101,39 @@ func (g goal) wanted() string {
 }
 
 func (o *waitOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) error {
-	o.events = &eventWatch{}
-	o.events.ended.Store(true) // images have no events
-	if o.goal.image == "" {
-		listening, stop := context.WithCancel(ctx)
-		done := make(chan struct{})
-		o.events = &eventWatch{happened: make(chan struct{}, 1)}
-		go func() { defer close(done); o.events.listen(listening, conn) }()
-		defer func() { stop(); <-done }()
-	}
-	var timeUp <-chan struct{}
+	o.events = &eventWatch{happened: make(chan struct{}, 1)}
+	limit := ctx
 	if o.timeout > 0 {
-		limit, cancel := context.WithTimeout(ctx, o.timeout)
+		var cancel context.CancelFunc
+		limit, cancel = context.WithTimeout(ctx, o.timeout)
 		defer cancel()
-		timeUp = limit.Done()
 	}
 	if o.goal.image != "" {
-		return o.until(ctx, timeUp, o.goal.image, func() (bool, string, error) {
+		o.events.ended.Store(true) // images have no events
+		return o.until(ctx, limit, o.goal.image, func() (bool, string, error) {
 			res, err := conn.Image.ImageStatus(ctx, &runtimeapi.ImageStatusRequest{Image: &runtimeapi.ImageSpec{Image: o.goal.image}})
 			return res.GetImage() != nil, "not there", err
 		})
 	}
-	return cli.Each(o.targets, func(ref string) error { return o.one(ctx, timeUp, env, conn, ref) })
+	listening, stop := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() { defer close(done); o.events.listen(listening, conn) }()
+	defer func() { stop(); <-done }()
+	return cli.Each(o.targets, func(ref string) error { return o.one(ctx, limit, env, conn, ref) })
 }
 
-// one waits for one target. It is resolved each time while it does not exist,
-// and after that it is the same container, however its name goes on.
-func (o *waitOptions) one(ctx context.Context, timeUp <-chan struct{}, env *cli.Env, conn *client.Conn, ref string) error {
+// one waits for one target. It is resolved until it exists; from then on it is the same container,
+// whatever becomes of its name.
+func (o *waitOptions) one(ctx, limit context.Context, env *cli.Env, conn *client.Conn, ref string) error {
 	w := &watched{ref: ref, goal: o.goal}
-	w.absent = func(err error) { // else a misspelt name would be waited for in silence
+	w.absent = func(err error) { // the name may be misspelt
 		fmt.Fprintf(env.Err, "crishim: %s yet: waiting for it\n", cli.Sentence(env, err))
 		cli.WriteHint(env.Err, err)
 	}
-	err := o.until(ctx, timeUp, ref, func() (bool, string, error) { return w.look(ctx, conn) })
+	err := o.until(ctx, limit, ref, func() (bool, string, error) { return w.look(ctx, conn) })
 	switch {
 	case err == nil && o.goal.log != nil:
-		return o.untilLogged(ctx, timeUp, conn, w)
+		return o.untilLogged(ctx, limit, conn, w)
 	case err != nil || o.goal.state != "exited":
 		return err
 	case o.exitCode && w.code != 0:
@@ -148,9 +144,9 @@ func (o *waitOptions) one(ctx context.Context, timeUp <-chan struct{}, env *cli.
 	return env.Say("%d", w.code)
 }
 
-// until asks whenever something has happened, and now and then, at least once. The time limit is not part of the
-// context: it would make an error of a question that is under way.
-func (o *waitOptions) until(ctx context.Context, timeUp <-chan struct{}, what string, ask func() (done bool, now string, err error)) error {
+// until calls ask once, after each event and at intervals until it is done, or limit is. Requests have
+// ctx, which has no timeout: one in flight would fail.
+func (o *waitOptions) until(ctx, limit context.Context, what string, ask func() (done bool, now string, err error)) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for first := true; ; first = false {
@@ -158,20 +154,17 @@ func (o *waitOptions) until(ctx context.Context, timeUp <-chan struct{}, what st
 		if err != nil || done {
 			return err
 		}
-		// What the runtime answers to the wish for events, it answers soon: at first that
-		// is waited for.
+		// At first the runtime may not have refused events yet.
 		timer.Reset(o.listening)
 		if first || o.events.ended.Load() {
 			timer.Reset(o.polling)
 		}
 		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-timeUp:
-			if ctx.Err() != nil {
+		case <-limit.Done():
+			switch {
+			case ctx.Err() != nil:
 				return context.Cause(ctx)
-			}
-			if o.goal.image != "" {
+			case o.goal.image != "":
 				return fmt.Errorf("image %s is not there after %s", what, o.timeout)
 			}
 			return fmt.Errorf("%s is %s, not %s, after %s", what, now, o.goal.wanted(), o.timeout)
@@ -181,10 +174,10 @@ func (o *waitOptions) until(ctx context.Context, timeUp <-chan struct{}, what st
 	}
 }
 
-// eventWatch notifies of what the runtime tells.
+// eventWatch sends on happened when the runtime has sent an event.
 type eventWatch struct {
 	happened chan struct{}
-	ended    atomic.Bool // the runtime has no events, or none any more
+	ended    atomic.Bool // the runtime has no events, or its stream has ended
 }
 
 func (w *eventWatch) listen(ctx context.Context, conn *client.Conn) {
@@ -194,24 +187,24 @@ func (w *eventWatch) listen(ctx context.Context, conn *client.Conn) {
 		if _, err = events.Recv(); err == nil {
 			select {
 			case w.happened <- struct{}{}:
-			default: // one that nobody has seen yet stands for all
+			default: // one is pending
 			}
 		}
 	}
 }
 
-// watched is a container or a pod on its way to a goal.
+// watched is the container or pod that is waited for.
 type watched struct {
 	ref  string
 	goal goal
-	id   string // once it is known
+	id   string // "" until it exists
 	pod  bool
 	code int32
 
-	absent func(error) // told once when it does not exist yet
+	absent func(error) // called once if it does not exist yet
 }
 
-// look reports whether the goal is reached, and how things are.
+// look reports whether the goal is reached, and returns the state.
 func (w *watched) look(ctx context.Context, conn *client.Conn) (bool, string, error) {
 	now, err := w.state(ctx, conn)
 	switch {
@@ -228,7 +221,7 @@ func (w *watched) look(ctx context.Context, conn *client.Conn) (bool, string, er
 	case w.goal.log != nil:
 		return now == "running" || now == "exited", now, nil
 	case w.goal.state == "running" && now == "exited", w.goal.state == "ready" && now == "notready":
-		w.id = "" // its next attempt, or a new sandbox, may be under way
+		w.id = "" // there may be a next attempt or a new sandbox
 	}
 	return now == w.goal.state, now, nil
 }
@@ -261,38 +254,24 @@ func (w *watched) find(ctx context.Context, conn *client.Conn) error {
 	return err
 }
 
-// errTimeUp ends the reading of a log whose line did not come in time, errLineFound of one
-// in which it is found.
-var (
-	errTimeUp    = errors.New("the time is up")
-	errLineFound = errors.New("the line is found")
-)
+// errLineFound ends the reading of a log.
+var errLineFound = errors.New("the line is found")
 
-// untilLogged reads the log of a container that has started until a line is the
-// one that is waited for. Lines that are there already count.
-func (o *waitOptions) untilLogged(ctx context.Context, timeUp <-chan struct{}, conn *client.Conn, w *watched) error {
+// untilLogged reads the log of a container that has started until a line matches. It reads the whole
+// log: the line may be there already.
+func (o *waitOptions) untilLogged(ctx, limit context.Context, conn *client.Conn, w *watched) error {
 	c, err := conn.Container(ctx, w.id, client.PreferRunning)
 	if err != nil {
 		return err
 	}
-	reading, stop := context.WithCancelCause(ctx)
-	defer stop(nil)
-	go func() {
-		select {
-		case <-timeUp:
-			stop(errTimeUp)
-		case <-reading.Done():
-		}
-	}()
 	m := lineMatcher{expr: o.goal.log, pending: lines{}}
-	how := logsOptions{read: logfile.Options{Follow: true, Tail: -1}}
-	err = readLog(reading, conn, how, c, m.entry)
+	err = readLog(limit, conn, logsOptions{read: logfile.Options{Follow: true, Tail: -1}}, c, m.entry)
 	switch {
 	case errors.Is(err, errLineFound), err == nil && m.atEnd():
 		return nil
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
-	case errors.Is(context.Cause(reading), errTimeUp):
+	case limit.Err() != nil:
 		return fmt.Errorf("%s has logged no line that matches %s after %s", w.ref, cli.Quote(o.goal.log.String()), o.timeout)
 	case err != nil:
 		return err
@@ -300,7 +279,7 @@ func (o *waitOptions) untilLogged(ctx context.Context, timeUp <-chan struct{}, c
 	return fmt.Errorf("%s has ended and has logged no line that matches %s", w.ref, cli.Quote(o.goal.log.String()))
 }
 
-// lineMatcher looks for a line that came in one or in several entries.
+// lineMatcher looks for a line, which may be in several entries.
 type lineMatcher struct {
 	expr    *regexp.Regexp
 	pending lines
@@ -314,7 +293,7 @@ func (m *lineMatcher) entry(from cli.Source, e logfile.Entry) error {
 	return nil
 }
 
-// atEnd looks at what never became a line.
+// atEnd reports whether a line without an end matches.
 func (m *lineMatcher) atEnd() bool {
 	for _, line := range m.pending {
 		if m.expr.Match(line) {

@@ -11,12 +11,12 @@ import (
 	"github.com/crishim/crishim/output"
 )
 
-// NewImagefsinfo shows how much the image filesystem holds.
+// NewImagefsinfo returns the verb that shows the usage of the image filesystems.
 func NewImagefsinfo(env *cli.Env) *urfave.Command {
 	v := &cli.View{}
 	return &urfave.Command{
 		Name:  "imagefsinfo",
-		Usage: "show how much images take on disk",
+		Usage: "show the disk usage of images",
 		Description: cli.WithExamples("The filesystems that hold images and containers, with bytes and inodes used.",
 			"crishim imagefsinfo", "crishim imagefsinfo -o table"),
 		Flags: v.Flags(),

@@ -18,7 +18,7 @@ type imagesOptions struct {
 	view   cli.View
 }
 
-// NewImages lists images.
+// NewImages returns the verb that lists images.
 func NewImages(env *cli.Env) *urfave.Command {
 	o := &imagesOptions{}
 	return &urfave.Command{
@@ -32,7 +32,7 @@ func NewImages(env *cli.Env) *urfave.Command {
 			o.view.WideFlag(),
 			o.filter.ImageFlag(),
 			cli.BoolFlag(&o.view.Digests, "digests", "show digests"),
-			cli.BoolFlag(&o.view.Pinned, "pinned", "show whether an image is pinned"),
+			cli.BoolFlag(&o.view.Pinned, "pinned", "show which images are pinned"),
 		}),
 		Action: env.Connected(o.check, o.run),
 	}

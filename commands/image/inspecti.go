@@ -19,12 +19,12 @@ type inspectiOptions struct {
 	view   cli.View
 }
 
-// NewInspecti shows all that the runtime knows of images.
+// NewInspecti returns the verb that shows the status of images with the runtime's details.
 func NewInspecti(env *cli.Env) *urfave.Command {
 	o := &inspectiOptions{}
 	return &urfave.Command{
 		Name:      "inspecti",
-		Usage:     "show everything about images",
+		Usage:     "show detailed information on images",
 		ArgsUsage: "[IMAGE...]",
 		Description: cli.WithExamples("Images by name or id; without arguments those that the filters choose. One image is an object, several are an array.",
 			"crishim inspecti busybox", "crishim inspecti -q --filter dangling=true"),

@@ -11,7 +11,7 @@ import (
 	"github.com/crishim/crishim/commands/cli/progress"
 )
 
-type pullVerbOptions struct {
+type pullOptions struct {
 	cli.PullOptions
 	images      []string
 	podFile     string
@@ -20,20 +20,20 @@ type pullVerbOptions struct {
 	quiet       bool
 }
 
-// NewPull gets images from their registries.
+// NewPull returns the verb that pulls images.
 func NewPull(env *cli.Env) *urfave.Command {
-	o := &pullVerbOptions{}
+	o := &pullOptions{}
 	return &urfave.Command{
 		Name:      "pull",
 		Usage:     "pull images",
 		ArgsUsage: "IMAGE...",
-		Description: cli.WithExamples("Credentials come from the flags, else from docker's or podman's login files. Several images are pulled at the same time. How far\n"+
-			"it is goes to standard error.",
+		Description: cli.WithExamples("Credentials come from the flags, else from docker's or podman's login files. Several images are pulled at the same time. The\n"+
+			"progress goes to standard error.",
 			"crishim pull busybox", "crishim pull --if-missing busybox alpine:3", "crishim pull --username me --password-stdin registry.example.com/app:v1"),
 		Subcommands: []*urfave.Command{cli.NewSchema(env, "pull", "pod")},
 		Flags: append(o.Flags(),
-			cli.StringFlag(&o.podFile, "pod-config", "pull it for the pod that `FILE` describes"),
-			cli.LabelsFlag(&o.annotations, "annotation", "send the annotation `KEY=VALUE` with the image", "a"),
+			cli.StringFlag(&o.podFile, "pod-config", "pull for the pod of this configuration `FILE`"),
+			cli.LabelsFlag(&o.annotations, "annotation", "set the annotation `KEY=VALUE` on the image", "a"),
 			cli.BoolFlag(&o.IfMissing, "if-missing", "skip images that are present"),
 			cli.IntFlag(&o.Retries, "retries", "retry `N` times when the registry cannot be reached"),
 			cli.BoolFlag(&o.quiet, "quiet", "print the image's reference only", "q"),
@@ -42,7 +42,7 @@ func NewPull(env *cli.Env) *urfave.Command {
 	}
 }
 
-func (o *pullVerbOptions) check(env *cli.Env, c *urfave.Context) (err error) {
+func (o *pullOptions) check(env *cli.Env, c *urfave.Context) (err error) {
 	if err = cli.ArgCount(c, 1, -1); err != nil {
 		return err
 	}
@@ -60,7 +60,7 @@ func (o *pullVerbOptions) check(env *cli.Env, c *urfave.Context) (err error) {
 	return err
 }
 
-func (o *pullVerbOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) error {
+func (o *pullOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) error {
 	if o.Progress {
 		o.Display = progress.Start(env.ProgressOptions())
 		defer o.Display.Close()

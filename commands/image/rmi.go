@@ -18,18 +18,18 @@ type rmiOptions struct {
 	prune, force bool
 }
 
-// NewRmi removes images.
+// NewRmi returns the verb that removes images.
 func NewRmi(env *cli.Env) *urfave.Command {
 	o := &rmiOptions{}
 	return &urfave.Command{
 		Name:      "rmi",
 		Usage:     "remove images",
 		ArgsUsage: "IMAGE...",
-		Description: cli.WithExamples("Removes images with all their names. --prune removes those that no container uses and that are not pinned.",
+		Description: cli.WithExamples("Removes images with all their names. --prune removes those that are neither used nor pinned.",
 			"crishim rmi busybox", "crishim rmi --prune --dry-run"),
 		Flags: []urfave.Flag{
-			o.AllFlag("every image that is not pinned"),
-			cli.BoolFlag(&o.prune, "prune", "every image that is neither used nor pinned", "q"),
+			o.AllFlag("remove all images that are not pinned"),
+			cli.BoolFlag(&o.prune, "prune", "remove all images that are neither used nor pinned", "q"),
 			cli.BoolFlag(&o.force, "force", "remove pinned images too"),
 			o.DryRunFlag("removed"),
 		},
@@ -63,11 +63,11 @@ func (o *rmiOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) e
 			if o.force || !i.Object.GetPinned() {
 				return false, nil
 			}
-			return true, cli.WithHint(fmt.Errorf("image %s is pinned: the runtime needs it", cli.Quote(i.Ref)), "crishim rmi --force %s removes it all the same", i.Ref)
+			return true, cli.WithHint(fmt.Errorf("image %s is pinned: the runtime needs it", cli.Quote(i.Ref)), "crishim rmi --force %s removes it anyway", i.Ref)
 		},
 		Do: func(env *cli.Env, i cli.ImageTarget) error {
 			names := names(i)
-			if len(names) > 1 && !o.All { // then it has been announced
+			if len(names) > 1 && !o.All { // --all and --prune have announced it
 				env.Warn("image %s has %d names, all go: %s", cli.Quote(i.Ref), len(names), strings.Join(names, ", "))
 			}
 			_, err := conn.Image.RemoveImage(ctx, &runtimeapi.RemoveImageRequest{Image: &runtimeapi.ImageSpec{Image: i.Object.GetId()}})
@@ -79,7 +79,7 @@ func (o *rmiOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) e
 	}.Run(env, &o.Targets, images, err)
 }
 
-// images are what arguments name, or --all and --prune choose.
+// images returns the images that arguments name, or --all and --prune choose.
 func (o *rmiOptions) images(ctx context.Context, conn *client.Conn) (images []cli.ImageTarget, err error) {
 	if !o.All {
 		err = cli.Each(o.Refs, func(ref string) error {

@@ -20,12 +20,12 @@ type inspectpOptions struct {
 	view   cli.View
 }
 
-// NewInspectp shows all that the runtime knows of pods.
+// NewInspectp returns the verb that shows the status of pods with the runtime's details.
 func NewInspectp(env *cli.Env) *urfave.Command {
 	o := &inspectpOptions{}
 	return &urfave.Command{
 		Name:      "inspectp",
-		Usage:     "show everything about pods",
+		Usage:     "show detailed information on pods",
 		ArgsUsage: "[POD...]",
 		Description: cli.WithExamples("Pods by name, namespace/name or id; without arguments those that the filters choose.\nOne pod is an object, several are an array.",
 			"crishim inspectp web", "crishim inspectp web -o go-template='{{.status.network.ip}}'"),

@@ -13,13 +13,13 @@ import (
 	"github.com/crishim/crishim/output"
 )
 
-// NewMetricDescs lists the metrics that a runtime knows.
+// NewMetricDescs returns the verb that lists the metrics of a runtime.
 func NewMetricDescs(env *cli.Env) *urfave.Command {
 	v := &cli.View{}
 	return &urfave.Command{
 		Name:        "metricdescs",
-		Usage:       "list the metrics that the runtime knows",
-		Description: cli.WithExamples("The names, help texts and labels of what metricsp gives.", "crishim metricdescs -o yaml"),
+		Usage:       "list the metrics that the runtime has",
+		Description: cli.WithExamples("The names, help texts and labels of the metrics of metricsp.", "crishim metricdescs -o yaml"),
 		Flags:       v.Flags(),
 		Action: env.Connected(v.CheckAlone, func(ctx context.Context, env *cli.Env, conn *client.Conn) error {
 			res, err := conn.Runtime.ListMetricDescriptors(ctx, &runtimeapi.ListMetricDescriptorsRequest{})
@@ -31,16 +31,16 @@ func NewMetricDescs(env *cli.Env) *urfave.Command {
 	}
 }
 
-// metricsInterval is the pause of metricsp --watch.
+// metricsInterval is the interval of metricsp --watch.
 const metricsInterval = time.Second
 
-// NewMetricsp shows the metrics of every pod.
+// NewMetricsp returns the verb that shows the metrics of all pods.
 func NewMetricsp(env *cli.Env) *urfave.Command {
 	v, watch := &cli.View{}, false
 	return &urfave.Command{
 		Name:        "metricsp",
 		Usage:       "show the metrics of pods",
-		Description: cli.WithExamples("What a kubelet scrapes for cAdvisor's metrics, as the runtime gives it.", "crishim metricsp -o json"),
+		Description: cli.WithExamples("The metrics that a kubelet takes from the runtime in place of cAdvisor's.", "crishim metricsp -o json"),
 		Flags:       append(v.Flags(), cli.BoolFlag(&watch, "watch", "refresh until interrupted", "w")),
 		Action: env.Connected(v.CheckAlone, func(ctx context.Context, env *cli.Env, conn *client.Conn) error {
 			return cli.Refresh(ctx, watch, metricsInterval, func(ctx context.Context) error {

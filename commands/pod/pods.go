@@ -18,7 +18,7 @@ type podsOptions struct {
 	view   cli.View
 }
 
-// NewPods lists pod sandboxes in every state.
+// NewPods returns the verb that lists pod sandboxes in every state.
 func NewPods(env *cli.Env) *urfave.Command {
 	o := &podsOptions{}
 	return &urfave.Command{

@@ -19,7 +19,7 @@ type portForwardOptions struct {
 	session cli.Session
 }
 
-// NewPortForward carries local connections into a pod until a signal.
+// NewPortForward returns the verb that forwards local connections to a pod.
 func NewPortForward(env *cli.Env) *urfave.Command {
 	o := &portForwardOptions{}
 	return &urfave.Command{
@@ -27,11 +27,10 @@ func NewPortForward(env *cli.Env) *urfave.Command {
 		Usage:     "forward local ports to a pod",
 		ArgsUsage: "POD [[ADDRESS:]LOCAL:]REMOTE...",
 		Description: cli.WithExamples("The pod by name, namespace/name or id. PORT alone is the same port on both sides; :REMOTE takes a free local one.\n"+
-			"Local ports are bound on 127.0.0.1 and ::1 unless --address or ADDRESS says otherwise. It runs until it is\n"+
-			"interrupted, or the pod ends.",
+			"Local ports are bound on 127.0.0.1 and ::1, or on --address or ADDRESS. Runs until it is interrupted or the pod ends.",
 			"crishim port-forward web 8080:80", "crishim port-forward web :80", "crishim port-forward --address 0.0.0.0 web 8080:80 9090"),
 		Flags: append(o.session.TransportFlags(),
-			cli.StringsFlag(&o.session.Options.Addresses, "address", "bind local ports on `ADDRESS`; may be repeated")),
+			cli.StringsFlag(&o.session.Options.Addresses, "address", "`ADDRESS` to listen on (default: 127.0.0.1 and ::1); may be repeated")),
 		Action: env.Connected(o.check, o.run),
 	}
 }
@@ -55,7 +54,7 @@ func (o *portForwardOptions) run(ctx context.Context, env *cli.Env, conn *client
 	}
 	options := o.session.Options
 	options.Ready = func(local net.Addr, remote uint16) {
-		_ = env.Say("Forwarding from %s -> %d", local, remote) // the forwarding works without its reader
+		_ = env.Say("Forwarding from %s -> %d", local, remote) // best effort
 	}
 	options.Failed = func(p stream.Port, err error) {
 		env.Warn("connection to port %d of %s: %s", p.Remote, pod.GetMetadata().GetName(), cli.Sentence(env, err))

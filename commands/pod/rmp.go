@@ -12,18 +12,18 @@ import (
 
 type rmpOptions struct{ cli.Removal }
 
-// NewRmp removes pods with their containers.
+// NewRmp returns the verb that removes pods and their containers.
 func NewRmp(env *cli.Env) *urfave.Command {
 	o := &rmpOptions{}
 	return &urfave.Command{
 		Name:      "rmp",
 		Usage:     "remove pods",
 		ArgsUsage: "POD...",
-		Description: cli.WithExamples("Removes pods and all their containers. A pod that still runs is refused unless --force stops it first.",
+		Description: cli.WithExamples("Removes pods and all their containers. A running pod is refused, unless --force stops it first.",
 			"crishim rmp web", "crishim rmp -f web", "crishim rmp --all --force"),
 		Flags: []urfave.Flag{
 			o.ForceFlag("stop running pods first"),
-			o.AllFlag("every pod of the runtime"),
+			o.AllFlag("remove all pods of the runtime"),
 			cli.SelectorFlag(&o.Selector),
 			o.DryRunFlag("removed"),
 		},

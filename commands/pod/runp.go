@@ -17,18 +17,18 @@ type runpOptions struct {
 	dryRun  bool
 }
 
-// NewRunp makes and starts a pod sandbox.
+// NewRunp returns the verb that creates and starts a pod sandbox.
 func NewRunp(env *cli.Env) *urfave.Command {
 	o := &runpOptions{}
 	return &urfave.Command{
 		Name:      "runp",
 		Usage:     "run a pod",
 		ArgsUsage: "POD-CONFIG",
-		Description: cli.WithExamples("Makes a pod from a configuration in JSON or YAML, - for standard input, and prints its id. A uid is made up where there is none.",
+		Description: cli.WithExamples("Creates a pod from a configuration in JSON or YAML, - for standard input, and prints its id. A missing uid is generated.",
 			"crishim runp pod.json", "crishim runp --dry-run pod.yaml"),
 		Subcommands: []*urfave.Command{cli.NewSchema(env, "runp", "pod")},
 		Flags: []urfave.Flag{
-			cli.StringFlag(&o.handler, "runtime", "run it with this runtime `HANDLER`", "r"),
+			cli.StringFlag(&o.handler, "runtime", "runtime `HANDLER` to use for this pod", "r"),
 			cli.CancelFlag(&o.cancel),
 			cli.DryRunFlag(&o.dryRun),
 		},

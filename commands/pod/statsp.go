@@ -18,15 +18,15 @@ import (
 
 type statspOptions struct {
 	cli.UsageOptions
-	unmeasured func(*runtimeapi.PodSandbox, error) // told of each pod that has no figures
+	unmeasured func(*runtimeapi.PodSandbox, error) // called for each pod without stats
 }
 
-// NewStatsp shows what whole pods use of the node.
+// NewStatsp returns the verb that shows the resource usage of pods.
 func NewStatsp(env *cli.Env) *urfave.Command {
 	o := &statspOptions{}
 	return &urfave.Command{
 		Name:        "statsp",
-		Usage:       "show what pods use",
+		Usage:       "show the resource usage of pods",
 		ArgsUsage:   "[POD]",
 		Description: cli.WithExamples("Like stats, for pods: all containers of a pod together, and its network.", "crishim statsp", "crishim statsp -o json"),
 		Flags:       o.Flags(output.PodStatsColumns),
@@ -45,7 +45,7 @@ func (o *statspOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn
 	}
 	warned := map[string]bool{}
 	o.unmeasured = func(p *runtimeapi.PodSandbox, err error) {
-		if !warned[p.GetId()] { // not on each page again
+		if !warned[p.GetId()] { // once, not on each page
 			env.Warn("pod %s cannot be measured: %s", cli.PodPath(p.GetMetadata()), cli.Sentence(env, err))
 		}
 		warned[p.GetId()] = true
@@ -71,10 +71,9 @@ func (o *statspOptions) list(ctx context.Context, conn *client.Conn, filter *run
 	}), err
 }
 
-// oneByOne asks for each pod by itself where a runtime has failed for
-// all of them, as containerd does when it can measure one of them only. What
-// cannot be measured is a row without figures, and a warning; failed is what to say
-// where that would be all that a program gets, or the runtime cannot measure pods at all.
+// oneByOne asks for the stats of each pod where a runtime has failed to list them, as containerd does
+// when one pod cannot be measured. That is a row without figures, and a warning. It returns failed if
+// there is nothing else for a program to read, or the runtime has no stats of pods at all.
 func (o *statspOptions) oneByOne(ctx context.Context, conn *client.Conn, statsFilter *runtimeapi.PodSandboxStatsFilter, failed error) ([]*runtimeapi.PodSandboxStats, error) {
 	pods, err := (&cli.Filter{ID: statsFilter.GetId(), Selector: o.Filter.Selector, State: "ready"}).Pods(ctx, conn)
 	if err != nil {
@@ -108,7 +107,7 @@ func (o *statspOptions) oneByOne(ctx context.Context, conn *client.Conn, statsFi
 	return all, nil
 }
 
-// podUsages computes the lines of a pod table from two samples.
+// podUsages returns the rows of a pod table from two samples.
 func podUsages(before, after []*runtimeapi.PodSandboxStats, more cli.Extras) []output.Usage {
 	earlier := map[string]*runtimeapi.CpuUsage{}
 	for _, s := range before {

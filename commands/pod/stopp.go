@@ -12,14 +12,14 @@ import (
 
 type stoppOptions struct{ cli.Targets }
 
-// NewStopp stops pods and with them their containers.
+// NewStopp returns the verb that stops pods and their containers.
 func NewStopp(env *cli.Env) *urfave.Command {
 	o := &stoppOptions{cli.Targets{PassUnknown: true}}
 	return &urfave.Command{
 		Name:        "stopp",
 		Usage:       "stop pods",
 		ArgsUsage:   "POD...",
-		Description: cli.WithExamples("Stops a pod's containers and takes its network down. A stopped pod stays as it is.", "crishim stopp web", "crishim stopp --selector app=web --dry-run"),
+		Description: cli.WithExamples("Stops the containers of pods and removes their networks. That a pod is stopped already is no error.", "crishim stopp web", "crishim stopp --selector app=web --dry-run"),
 		Flags:       []urfave.Flag{cli.SelectorFlag(&o.Selector), o.DryRunFlag("stopped")},
 		Action:      env.Connected(o.Check, o.run),
 	}
@@ -30,9 +30,7 @@ func (o *stoppOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn)
 	return cli.Batch[*runtimeapi.PodSandbox]{
 		What:  "pod",
 		Would: func(p cli.PodTarget) string { return "Would stop sandbox " + p.Called() },
-		Do: func(env *cli.Env, p cli.PodTarget) error {
-			return stopPod(ctx, env, conn, p)
-		},
+		Do:    func(env *cli.Env, p cli.PodTarget) error { return stopPod(ctx, env, conn, p) },
 	}.Run(env, &o.Targets, pods, err)
 }
 

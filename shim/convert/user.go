@@ -21,17 +21,17 @@ type User struct {
 	Groups   []int64 // those of the image's group file
 }
 
-// UserRequest is what a security context says about the user.
-type UserRequest struct {
+// UserWish is what a security context says about the user.
+type UserWish struct {
 	Name   string // "" for the image's
 	Group  string // "" for the user's primary group
 	Groups []int64
 	Strict bool
 }
 
-// RequestedUser reads a security context; imageUser is the image's own "user[:group]".
-func RequestedUser(sc *runtimeapi.LinuxContainerSecurityContext, imageUser string) (UserRequest, error) {
-	w := UserRequest{Groups: sc.GetSupplementalGroups()}
+// Wish reads a security context; imageUser is the image's own "user[:group]".
+func Wish(sc *runtimeapi.LinuxContainerSecurityContext, imageUser string) (UserWish, error) {
+	w := UserWish{Groups: sc.GetSupplementalGroups()}
 	switch sc.GetSupplementalGroupsPolicy() {
 	case runtimeapi.SupplementalGroupsPolicy_Merge:
 	case runtimeapi.SupplementalGroupsPolicy_Strict:
@@ -70,11 +70,11 @@ func RequestedUser(sc *runtimeapi.LinuxContainerSecurityContext, imageUser strin
 // NeedsFiles reports whether the engine's own reading of the image's user files
 // does not lead to the wanted groups, so that the caller has to read them: the
 // engine merges the image's groups exactly when no group is given.
-func (w UserRequest) NeedsFiles() bool { return w.Strict == (w.Group == "") }
+func (w UserWish) NeedsFiles() bool { return w.Strict == (w.Group == "") }
 
 // Engine returns the engine's user string and group list. The files are the
 // image's /etc/passwd and /etc/group; they are only looked at when needed.
-func (w UserRequest) Engine(passwd, group []byte) (user string, groupAdd []string, err error) {
+func (w UserWish) Engine(passwd, group []byte) (user string, groupAdd []string, err error) {
 	user, groups := w.Name, w.Groups
 	switch {
 	case !w.NeedsFiles() && w.Group != "":

@@ -14,16 +14,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Pack writes the file or directory called from in root as a tar stream whose
-// first entry is called name; "." packs the contents of a directory. Links are
-// packed as links, and nothing outside of root is read, also when somebody
-// changes what is there while it is read.
+// Pack writes the file or directory called from in root as a tar stream whose first entry is called
+// name; "." packs the contents of a directory. Symbolic links are packed as such, and nothing outside
+// of root is read, even if files are replaced while they are read.
 func Pack(w io.Writer, root *os.Root, from, name string, o Options) error {
 	p := &packer{root: root, tar: tar.NewWriter(w), o: o}
 	return errors.Join(p.pack(from, name), p.tar.Close())
 }
 
-// packer is one Pack.
 type packer struct {
 	root *os.Root
 	tar  *tar.Writer
@@ -33,7 +31,7 @@ type packer struct {
 func (p *packer) pack(file, name string) error {
 	info, err := p.root.Lstat(file)
 	if err != nil {
-		return p.said(err)
+		return p.inWhere(err)
 	}
 	switch {
 	case info.IsDir():
@@ -43,7 +41,7 @@ func (p *packer) pack(file, name string) error {
 	case info.Mode()&fs.ModeSymlink != 0:
 		link, err := p.root.Readlink(file)
 		if err != nil {
-			return p.said(err)
+			return p.inWhere(err)
 		}
 		return p.header(info, name, link)
 	}
@@ -60,7 +58,7 @@ func (p *packer) dir(file, name string) error {
 	}
 	entries, err := d.ReadDir(-1)
 	if err := errors.Join(err, d.Close()); err != nil {
-		return p.said(err)
+		return p.inWhere(err)
 	}
 	if err := p.header(info, name+"/", ""); err != nil {
 		return err
@@ -74,8 +72,7 @@ func (p *packer) dir(file, name string) error {
 	return nil
 }
 
-// regular copies as much as the header has announced, of a file that may grow
-// or shrink meanwhile.
+// regular copies as much as the header has announced, of a file that may grow or shrink meanwhile.
 func (p *packer) regular(file, name string) error {
 	f, info, err := p.open(file, fs.FileMode.IsRegular)
 	if err != nil {
@@ -92,24 +89,23 @@ func (p *packer) regular(file, name string) error {
 	return err
 }
 
-// open opens a file of the wanted kind. It looks at the kind before it opens
-// anything: to open a pipe can take forever, and to open a device, which a
-// container may put in the place of a file, can do things to the machine.
+// open opens a file of the expected kind, which it checks first: opening a pipe may block forever, and
+// opening a device, which a container may put in the place of a file, may do things to the machine.
 func (p *packer) open(file string, kind func(fs.FileMode) bool) (*os.File, fs.FileInfo, error) {
 	handle, err := p.root.OpenFile(file, unix.O_PATH, 0)
 	if err != nil {
-		return nil, nil, p.said(err)
+		return nil, nil, p.inWhere(err)
 	}
 	defer handle.Close()
 	info, err := handle.Stat()
 	if err != nil {
-		return nil, nil, p.said(err)
+		return nil, nil, p.inWhere(err)
 	}
 	if !kind(info.Mode()) {
 		return nil, nil, fmt.Errorf("%s was replaced while it was read", p.shown(file))
 	}
 	f, err := os.Open("/proc/self/fd/" + strconv.Itoa(int(handle.Fd())))
-	return f, info, p.said(err)
+	return f, info, p.inWhere(err)
 }
 
 func (p *packer) header(info fs.FileInfo, name, link string) error {
@@ -127,8 +123,7 @@ func (p *packer) header(info fs.FileInfo, name, link string) error {
 	return p.tar.WriteHeader(h)
 }
 
-// shown is a file in words to the user.
+// shown is the path of a file for errors.
 func (p *packer) shown(file string) string { return filepath.Join(p.o.where(p.root), file) }
 
-// said puts the user's name for a file into an error about it.
-func (p *packer) said(err error) error { return said(err, p.o.where(p.root)) }
+func (p *packer) inWhere(err error) error { return inWhere(err, p.o.where(p.root)) }

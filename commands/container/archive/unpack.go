@@ -1,6 +1,6 @@
-// Package archive moves files between a directory and a tar stream. It trusts
-// neither: no entry lands outside of the directory, by its name or through a
-// link, and nothing outside of it is read.
+// Package archive copies files between a directory and a tar stream. It trusts
+// neither: no entry is written outside of the directory, by its name or through a
+// symbolic link, and nothing outside of it is read.
 //
 // It does no compression, sparse files, extended attributes or devices.
 package archive
@@ -18,28 +18,28 @@ import (
 	"strings"
 )
 
-// Options say how entries are taken.
+// Options are those of [Pack] and [Unpack].
 type Options struct {
 	// Strip drops the first part of every entry's name.
 	Strip bool
-	// Name is put in front of what is left of it.
+	// Name is put before the rest of it.
 	Name string
-	// Owner says what becomes of owner and group; see [KeepOwner]. Nil packs
-	// the superuser's, and leaves what is unpacked to who unpacks it.
+	// Owner maps owner and group; see [KeepOwner]. If it is nil, root owns what is packed, and the
+	// user what is unpacked.
 	Owner func(uid, gid int) (int, int)
-	// Skipped is told of entries that are left out. May be nil.
+	// Skipped is called for entries that are skipped. It may be nil.
 	Skipped func(name, why string)
-	// Where is what users call the directory, when it is not its name.
+	// Where is the directory in errors, if it is not its name.
 	Where string
 }
 
-// KeepOwner takes owner and group over.
+// KeepOwner keeps owner and group.
 func KeepOwner(uid, gid int) (int, int) { return uid, gid }
 
 func (o Options) where(root *os.Root) string { return cmp.Or(o.Where, root.Name()) }
 
-// said puts the users' name for the directory into an error about a file in it.
-func said(err error, where string) error {
+// inWhere makes the path in an error complete.
+func inWhere(err error, where string) error {
 	var failed *fs.PathError
 	if errors.As(err, &failed) && !filepath.IsAbs(failed.Path) {
 		return fmt.Errorf("%s: %w", filepath.Join(where, failed.Path), failed.Err)
@@ -54,18 +54,17 @@ func Unpack(r io.Reader, root *os.Root, o Options) error {
 	for {
 		h, err := entries.Next()
 		if errors.Is(err, io.EOF) {
-			return said(u.finish(), u.where())
+			return inWhere(u.finish(), u.where())
 		}
 		if err != nil {
 			return fmt.Errorf("read tar stream: %w", err)
 		}
 		if err := u.entry(h, entries); err != nil {
-			return said(err, u.where())
+			return inWhere(err, u.where())
 		}
 	}
 }
 
-// unpacker is one Unpack.
 type unpacker struct {
 	root *os.Root
 	o    Options
@@ -75,11 +74,10 @@ type unpacker struct {
 
 func (u *unpacker) where() string { return u.o.where(u.root) }
 
-// maxName is the longest path of the system. An archive may have a longer one, of ever
-// more directories.
+// maxName is the longest path of Linux. The path of an archive's entry may be longer.
 const maxName = 4096
 
-// target is where an entry goes; empty is nowhere.
+// target returns the path of an entry below the directory.
 func (u *unpacker) target(name string) (string, error) {
 	if len(name) > maxName {
 		return "", fmt.Errorf("tar entry %.60q... has a name of %d bytes", name, len(name))
@@ -127,7 +125,7 @@ func (u *unpacker) entry(h *tar.Header, body io.Reader) error {
 	return nil
 }
 
-// parents makes the directories above an entry whose archive has none for them.
+// parents makes the directories above an entry for which the archive has none.
 func (u *unpacker) parents(dir string, h *tar.Header) error {
 	if _, err := u.root.Stat(dir); dir == "." || !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -146,16 +144,16 @@ func (u *unpacker) dir(h *tar.Header, name string) error {
 	switch {
 	case err == nil && info.IsDir():
 	case err == nil:
-		return fmt.Errorf("%s is no directory", filepath.Join(u.where(), name))
+		return fmt.Errorf("%s is not a directory", filepath.Join(u.where(), name))
 	default:
 		if err := u.root.Mkdir(name, 0o700|h.FileInfo().Mode().Perm()); err != nil {
 			return err
 		}
 	}
 	if name == "." {
-		return nil // it was there before, and is the user's own
+		return nil // the user's own, from before
 	}
-	// No more of the header: its extended records may be large.
+	// Not the whole header: its extended records may be large.
 	last := &tar.Header{Typeflag: h.Typeflag, Name: name, Mode: h.Mode, Uid: h.Uid, Gid: h.Gid, ModTime: h.ModTime}
 	if i, ok := u.seen[name]; ok {
 		u.dirs[i] = last
@@ -166,8 +164,7 @@ func (u *unpacker) dir(h *tar.Header, name string) error {
 	return nil
 }
 
-// file replaces what is there: writing through a link could reach anything
-// below the directory.
+// file replaces an existing file: writing through a link could change anything below the directory.
 func (u *unpacker) file(h *tar.Header, name string, body io.Reader) error {
 	if err := u.remove(name); err != nil {
 		return err
@@ -191,9 +188,8 @@ func (u *unpacker) link(name string, create func() error) error {
 	return create()
 }
 
-// remove makes room for a file or a link. It removes files and links only: a
-// directory may hold anything, and a device, as in a copy to /dev/null, would
-// be gone for the whole machine.
+// remove removes an existing file or link. It refuses a directory with all that is in it, and a device,
+// as in a copy to /dev/null, which would be gone for the whole machine.
 func (u *unpacker) remove(name string) error {
 	info, err := u.root.Lstat(name)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -229,8 +225,8 @@ func (u *unpacker) own(name string, h *tar.Header) error {
 	return u.root.Lchown(name, uid, gid)
 }
 
-// finish sets the directories' attributes, the deepest first: an earlier mode
-// might have forbidden to write into them.
+// finish sets the directories' attributes, the deepest first. Set earlier, a mode could have
+// forbidden to write into them.
 func (u *unpacker) finish() error {
 	for i := len(u.dirs) - 1; i >= 0; i-- {
 		if err := u.attributes(u.dirs[i], u.dirs[i].Name); err != nil {

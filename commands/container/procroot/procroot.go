@@ -1,21 +1,22 @@
-// Package procroot opens the files of a running container through /proc, for
-// containers that have no program to copy with. Paths are looked up as the
-// container's own processes would: a link that is absolute, or climbs, starts
-// over at the container's root, and none leads to the machine's files.
+// Package procroot opens the files of a running container through /proc, for containers without
+// a tar. Paths are resolved as by the container's own processes: no symbolic link leads out of
+// the container's root directory.
 //
-// The container is not trusted, its runtime is: a process id is taken only when
-// the kernel says too that it belongs to the container, so that neither the
-// answer of a runtime on another machine nor one about a virtual machine opens
-// files of this one.
+// Neither the container nor its runtime is trusted: a process id is accepted only if the kernel
+// confirms that it belongs to the container, so that no answer of a runtime on another machine,
+// or about a virtual machine, opens files of this one.
 package procroot
 
 import (
+	"bufio"
+	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -30,15 +31,14 @@ type Root struct {
 	gids     idMap
 }
 
-// Open opens the root directory of the container with this id, to which the
-// process pid belongs. It needs the rights of root.
+// Open opens the root directory of the container with this id, to which the process pid belongs.
+// It needs root.
 func Open(pid int, containerID string) (*Root, error) {
 	return open(pid, func(groups string) bool { return proctree.Named(groups, containerID) })
 }
 
 func open(pid int, own func(groups string) bool) (*Root, error) {
-	// The directory of a process, once it is open, is never another's, also when
-	// the number is used again.
+	// Once it is open, the directory is never another process's, even if the pid is used again.
 	process, err := os.OpenRoot(filepath.Join("/proc", strconv.Itoa(pid)))
 	if err != nil {
 		return nil, fmt.Errorf("its process %d is not on this machine", pid)
@@ -67,7 +67,7 @@ func open(pid int, own func(groups string) bool) (*Root, error) {
 	return r, nil
 }
 
-// belongs asks the kernel whether the process is the container's.
+// belongs checks that the process is the container's.
 func belongs(process *os.Root, pid int, own func(groups string) bool) error {
 	groups, err := process.ReadFile("cgroup")
 	if err != nil || !own(string(groups)) {
@@ -83,7 +83,7 @@ func belongs(process *os.Root, pid int, own func(groups string) bool) error {
 	for _, own := range []string{"/proc/self/ns/mnt", "/proc/1/ns/mnt"} {
 		other, err := os.Readlink(own)
 		if errors.Is(err, fs.ErrPermission) {
-			continue // in a container of its own crishim may not look at the machine's first process, nor then at its like
+			continue // crishim runs in a container, and may not look at the processes of the machine
 		}
 		if err != nil {
 			return err
@@ -95,10 +95,10 @@ func belongs(process *os.Root, pid int, own func(groups string) bool) error {
 	return nil
 }
 
-// Close ends the use of the directory.
+// Close closes the directory.
 func (r *Root) Close() error { return r.dir.Close() }
 
-// IsDir asks whether a path is a directory or a link to one.
+// IsDir reports whether a path is a directory or a symbolic link to one.
 func (r *Root) IsDir(path string) (bool, error) {
 	f, err := r.resolve(path, 0)
 	switch {
@@ -112,7 +112,7 @@ func (r *Root) IsDir(path string) (bool, error) {
 	return err == nil && info.IsDir(), err
 }
 
-// Dir opens a directory. What is done through it stays below it.
+// Dir opens a directory.
 func (r *Root) Dir(path string) (*os.Root, error) {
 	f, err := r.resolve(path, unix.O_DIRECTORY)
 	if err != nil {
@@ -122,14 +122,13 @@ func (r *Root) Dir(path string) (*os.Root, error) {
 	return os.OpenRoot("/proc/self/fd/" + strconv.Itoa(int(f.Fd())))
 }
 
-// resolve looks a path up without opening what it finds, which may be a pipe
-// or a device. Links of /proc, such as /proc/1/root, lead to files and not to
-// paths, which may be anybody's; they are not followed.
+// resolve finds a file without opening it: it may be a pipe or a device. The links of /proc, such as
+// /proc/1/root, are not followed: they lead to files instead of paths, out of any root directory.
 func (r *Root) resolve(path string, flags uint64) (*os.File, error) {
 	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC | flags, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS}
 	fd, err := unix.Openat2(int(r.dir.Fd()), filepath.Join("/", path), &how)
 	if errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EPERM) {
-		return nil, errors.New("it takes a kernel of 5.6 or later that allows openat2")
+		return nil, errors.New("needs Linux 5.6 or later, and permission for openat2")
 	}
 	if errors.Is(err, unix.ELOOP) {
 		return nil, fmt.Errorf("%s leads through a link of /proc, or too many links", path)
@@ -139,3 +138,83 @@ func (r *Root) resolve(path string, flags uint64) (*os.File, error) {
 	}
 	return os.NewFile(uintptr(fd), path), nil
 }
+
+const (
+	nobody = 65534 // the kernel's id for an owner that has none in a user namespace
+	keep   = -1    // for chown: leave the id as it is
+)
+
+// idMap maps the ids of a user namespace to those of this machine.
+type idMap []idRange
+
+type idRange struct{ inside, outside, count int64 }
+
+// host returns the id on this machine of an id in the container.
+func (m idMap) host(id int) int {
+	for _, r := range m {
+		if n := int64(id) - r.inside; n >= 0 && n < r.count {
+			return int(r.outside + n)
+		}
+	}
+	return keep
+}
+
+// container returns the id in the container of an id on this machine.
+func (m idMap) container(id int) int {
+	for _, r := range m {
+		if n := int64(id) - r.outside; n >= 0 && n < r.count {
+			return int(r.inside + n)
+		}
+	}
+	return nobody
+}
+
+func parseIDMap(text []byte) (idMap, error) {
+	var m idMap
+	lines := bufio.NewScanner(bytes.NewReader(text))
+	for lines.Scan() {
+		var r idRange
+		if _, err := fmt.Sscan(lines.Text(), &r.inside, &r.outside, &r.count); err != nil {
+			return nil, fmt.Errorf("line %q of an id map: %w", lines.Text(), err)
+		}
+		m = append(m, r)
+	}
+	return m, lines.Err()
+}
+
+// identity reads the process's user, group and id maps.
+func (r *Root) identity(process *os.Root) error {
+	for file, m := range map[string]*idMap{"uid_map": &r.uids, "gid_map": &r.gids} {
+		text, err := process.ReadFile(file)
+		if err == nil {
+			*m, err = parseIDMap(text)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	text, err := process.ReadFile("status")
+	if err != nil {
+		return err
+	}
+	for field, id := range map[string]*int{"Uid:": &r.uid, "Gid:": &r.gid} {
+		_, rest, _ := strings.Cut(string(text), "\n"+field)
+		var real, effective int
+		if _, err := fmt.Sscan(rest, &real, &effective); err != nil {
+			return fmt.Errorf("%s of the container's process: %w", field, err)
+		}
+		*id = effective
+	}
+	return nil
+}
+
+// Host maps an owner in the container to the one on this machine.
+func (r *Root) Host(uid, gid int) (int, int) { return r.uids.host(uid), r.gids.host(gid) }
+
+// Container maps an owner on this machine to the one in the container.
+func (r *Root) Container(uid, gid int) (int, int) {
+	return r.uids.container(uid), r.gids.container(gid)
+}
+
+// Process maps every owner to the user of the container's process.
+func (r *Root) Process(int, int) (int, int) { return r.uid, r.gid }

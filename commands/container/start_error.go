@@ -16,9 +16,9 @@ import (
 	"github.com/crishim/crishim/commands/cli"
 )
 
-// ociTexts are what OCI runtimes (runc, crun, youki) say of a command that they
-// could not start. They give nothing else to tell the two cases apart: engines
-// disagree about the status. Matched in lower case, in this order.
+// ociTexts are parts of the errors of OCI runtimes (runc, crun, youki) about a command that they
+// could not start, with a shell's status for it. There is nothing else to tell 126 from 127: engines
+// disagree about the status. They are matched in lower case, in this order.
 var ociTexts = []struct {
 	text string
 	code int
@@ -33,12 +33,11 @@ var ociTexts = []struct {
 	{"oci runtime create failed", cli.ExitCannotRun},
 }
 
-// ociMarks are what such an error contains as well; "no such file" alone may be
-// about anything.
+// ociMarks are parts of every such error: "no such file" alone may be about anything.
 var ociMarks = []string{"oci runtime", "exec failed", "executable file", "exec: ", "runc", "crun"}
 
-// cannotRun adds to the error of a command that could not be started the status
-// that a shell would; any other error stays as it is.
+// cannotRun adds to the error of a command that could not be started the status that a shell
+// would give; it returns any other error as it is.
 func cannotRun(err error) error {
 	if err == nil || status.Code(err) == codes.NotFound {
 		return err
@@ -77,9 +76,9 @@ func (e *ociError) Error() string {
 
 func (e *ociError) Unwrap() error { return e.cause }
 
-// startError listens to a session's output for the line that CRI-O's OCI runtime logs
-// when it cannot start a command: it comes as output, with the status 255. It is held
-// back until there is more output, or the session has ended for another reason.
+// startError holds back, of a session's output, the line that CRI-O's OCI runtime logs when it
+// cannot start a command: it comes as output, with the status 255. More output, or a session that
+// ends in another way, lets it through.
 type startError struct {
 	to   io.Writer
 	mu   sync.Mutex
@@ -89,7 +88,7 @@ type startError struct {
 
 const startErrorSize = 4 << 10
 
-// newStartError puts itself in front of stderr, or of a terminal's only output.
+// newStartError filters stderr, or a terminal's only output.
 func newStartError(s *stream.Streams) *startError {
 	to := &s.Err
 	if s.TTY || *to == nil {
@@ -102,9 +101,16 @@ func newStartError(s *stream.Streams) *startError {
 	return e
 }
 
-// Write implements io.Writer.
+// Write implements io.Writer. A start error comes first, and in one piece.
 func (e *startError) Write(p []byte) (int, error) {
-	if e.hold(p) {
+	e.mu.Lock()
+	hold := !e.more && e.text == nil && loggedStartError(p) != nil
+	if hold {
+		e.text = bytes.Clone(p)
+	}
+	e.more = !hold
+	e.mu.Unlock()
+	if hold {
 		return len(p), nil
 	}
 	if err := e.release(); err != nil {
@@ -113,19 +119,6 @@ func (e *startError) Write(p []byte) (int, error) {
 	return e.to.Write(p)
 }
 
-// hold keeps the first output where it is a start error, which comes in one piece.
-func (e *startError) hold(p []byte) bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if !e.more && e.text == nil && loggedStartError(p) != nil {
-		e.text = bytes.Clone(p)
-		return true
-	}
-	e.more = true
-	return false
-}
-
-// release lets through what was held back.
 func (e *startError) release() error {
 	e.mu.Lock()
 	held := e.text
@@ -138,10 +131,10 @@ func (e *startError) release() error {
 	return err
 }
 
-// Unwrap returns the output, of which a session asks the size of the window.
+// Unwrap returns the output: a session asks it for the size of the window.
 func (e *startError) Unwrap() io.Writer { return e.to }
 
-// orElse returns the start error where all of the output is one, else err.
+// orElse returns the start error if there was no other output, else err.
 func (e *startError) orElse(err error) error {
 	e.mu.Lock()
 	held := e.text
@@ -156,8 +149,8 @@ func (e *startError) orElse(err error) error {
 	return err
 }
 
-// loggedStartError returns what a line of an OCI runtime's log says of a command that
-// cannot be started. A text in a program's own words is none.
+// loggedStartError parses a line of an OCI runtime's log about a command that cannot be started.
+// It returns nil for anything else, such as a program's own message.
 func loggedStartError(line []byte) error {
 	text := strings.TrimSpace(string(line))
 	logged := strings.HasPrefix(text, "time=") || strings.HasPrefix(text, "{")
