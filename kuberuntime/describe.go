@@ -4,11 +4,12 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"maps"
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/internal/kube"
 	"github.com/crishim/crishim/kuberuntime/criconfig"
@@ -19,7 +20,7 @@ import (
 	"github.com/crishim/crishim/logfile"
 )
 
-// Description is all that is known of a pod from here.
+// Description is all that is known of a pod.
 type Description struct {
 	Pod      *v1.Pod     `json:"pod"` // with its status
 	Status   *pod.Status `json:"-"`
@@ -28,16 +29,15 @@ type Description struct {
 	Events   []Event     `json:"events"`
 	// Logs are the last lines of containers that failed, by name.
 	Logs map[string][]string `json:"logs,omitempty"`
-	// Waiting says of containers that are to start why they do not, by name; the pod's status
-	// has it too.
+	// Waiting is why containers do not start, by name; the pod's status has it, too.
 	Waiting map[string]v1.ContainerStateWaiting `json:"-"`
 }
 
 // lastLines of a failed container's log are shown.
 const lastLines = 10
 
-// Describe gathers a pod. Of a pod that was not made here the manifest is put together
-// from the containers that there are.
+// Describe describes a pod. The manifest of one that was not made here is guessed from its
+// containers.
 func (m *Manager) Describe(ctx context.Context, p *pod.Pod) (*Description, error) {
 	status, err := m.GetPodStatus(ctx, p.UID, p.Name, p.Namespace)
 	if err != nil {
@@ -60,17 +60,20 @@ func (m *Manager) Describe(ctx context.Context, p *pod.Pod) (*Description, error
 	}
 	d.Waiting = showWaiting(d.Pod, d.View, d.Events)
 	for _, c := range d.View.Containers {
-		if failed := lastFailure(status, c.Container.Name); failed != nil {
-			if lines := logfile.LastLines(failed.LogPath, lastLines, maxLogMessage); len(lines) > 0 {
-				d.Logs[c.Container.Name] = lines
-			}
+		attempts := status.Attempts(c.Container.Name)
+		failed := slices.IndexFunc(attempts[:min(len(attempts), 2)], func(c *pod.ContainerStatus) bool { return c.Exited() && c.ExitCode != 0 })
+		if failed < 0 {
+			continue
+		}
+		if lines := logfile.LastLines(attempts[failed].LogPath, lastLines, maxLogMessage); len(lines) > 0 {
+			d.Logs[c.Container.Name] = lines
 		}
 	}
 	return d, nil
 }
 
 // probeOnce makes one attempt of each startup and readiness probe: a process that shows a
-// pod has not followed it.
+// pod has no earlier results.
 func (m *Manager) probeOnce(ctx context.Context, p *v1.Pod, status *pod.Status) plan.Probes {
 	passed := map[string]bool{}
 	for _, c := range manifest.Containers(p) {
@@ -91,47 +94,22 @@ func (m *Manager) probeOnce(ctx context.Context, p *v1.Pod, status *pod.Status) 
 	}
 }
 
-// lastFailure is the newest attempt of a container that ended badly, if its newest two
-// have one.
-func lastFailure(status *pod.Status, name string) *pod.ContainerStatus {
-	seen := 0
-	for _, c := range status.Containers {
-		if c.Name != name {
-			continue
-		}
-		if c.Exited() && c.ExitCode != 0 {
-			return c
-		}
-		if seen++; seen == 2 {
-			break
-		}
-	}
-	return nil
-}
-
-// guessedPod is a manifest from what runs: names, images, mounts' and probes' absence are
-// not the pod's own words.
+// guessedPod returns a manifest of what runs. That it has no mounts or probes does not mean that the pod has none.
 func guessedPod(status *pod.Status) *v1.Pod {
 	p := restoredPod(status)
-	p.ObjectMeta = metav1.ObjectMeta{Name: status.Name, Namespace: status.Namespace, UID: types.UID(status.UID)}
+	p.DeletionGracePeriodSeconds = nil
 	p.Spec.RestartPolicy = v1.RestartPolicyAlways
 	if sandbox := status.Sandbox(); sandbox != nil {
-		p.Labels, p.Annotations = map[string]string{}, sandbox.GetAnnotations()
-		for key, value := range sandbox.GetLabels() {
-			if !slices.Contains([]string{kube.LabelPodName, kube.LabelPodNamespace, kube.LabelPodUID, kube.LabelContainerName}, key) {
-				p.Labels[key] = value
-			}
+		p.Labels, p.Annotations = maps.Clone(sandbox.GetLabels()), sandbox.GetAnnotations()
+		for _, key := range []string{kube.LabelPodName, kube.LabelPodNamespace, kube.LabelPodUID, kube.LabelContainerName} {
+			delete(p.Labels, key)
 		}
-		p.Spec.HostNetwork = sandbox.GetLinux().GetNamespaces().GetOptions().GetNetwork().String() == "NODE"
+		p.Spec.HostNetwork = sandbox.GetLinux().GetNamespaces().GetOptions().GetNetwork() == runtimeapi.NamespaceMode_NODE
 	}
-	seen := map[string]bool{}
-	for i := len(status.Containers) - 1; i >= 0; i-- {
-		c := status.Containers[i]
-		if seen[c.Name] {
-			continue
+	for _, c := range slices.Backward(status.Containers) {
+		if manifest.Container(p, c.Name) == nil {
+			p.Spec.Containers = append(p.Spec.Containers, v1.Container{Name: c.Name, Image: status.Container(c.Name).Image})
 		}
-		seen[c.Name] = true
-		p.Spec.Containers = append(p.Spec.Containers, v1.Container{Name: c.Name, Image: status.Container(c.Name).Image})
 	}
 	return p
 }
@@ -194,16 +172,8 @@ func apiContainer(c plan.ContainerView, status *pod.Status) v1.ContainerStatus {
 	}
 	out.ContainerID, out.ImageID, out.RestartCount = c.Status.ID, c.Status.ImageRef, int32(c.Status.RestartCount)
 	out.State = apiState(c.Status)
-	seen := false
-	for _, earlier := range status.Containers {
-		if earlier.Name != c.Container.Name {
-			continue
-		}
-		if seen {
-			out.LastTerminationState = apiState(earlier)
-			break
-		}
-		seen = true
+	if attempts := status.Attempts(c.Container.Name); len(attempts) > 1 {
+		out.LastTerminationState = apiState(attempts[1])
 	}
 	return out
 }
@@ -221,8 +191,8 @@ func apiState(c *pod.ContainerStatus) v1.ContainerState {
 	return v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: c.Reason, Message: c.Message}}
 }
 
-// showWaiting puts into a pod's status why containers do not start, as a kubelet does, and
-// returns it by name. The runtime does not know it: the events that were kept do. What ended
+// showWaiting sets in a pod's status why containers do not start, as a kubelet does, and
+// returns it by name. The runtime does not know it: the recorded events do. A container that has ended
 // and is to start again waits; its end is the last state.
 func showWaiting(p *v1.Pod, view *plan.View, events []Event) map[string]v1.ContainerStateWaiting {
 	out := map[string]v1.ContainerStateWaiting{}
@@ -253,7 +223,7 @@ func refs[T any](list []T) []*T {
 	return out
 }
 
-// lastWait is the event that says why a container does not start, nil if it was started or
+// lastWait returns the event that says why a container does not start, nil if it was started or
 // got further since.
 func lastWait(events []Event, name string) *Event {
 	for i, e := range slices.Backward(events) {

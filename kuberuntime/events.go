@@ -84,7 +84,7 @@ func (m *Manager) emit(p *v1.Pod, e Event) {
 	m.o.Events(e)
 }
 
-// podOf is as much of a pod as events need.
+// podOf returns as much of a pod as events need.
 func podOf(status *pod.Status) *v1.Pod {
 	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: status.Name, Namespace: status.Namespace, UID: types.UID(status.UID)}}
 }
@@ -92,15 +92,21 @@ func podOf(status *pod.Status) *v1.Pod {
 // maxEventLog is where a pod's event file starts over with its newer half.
 const maxEventLog = 256 << 10
 
-// AppendEvent keeps an event in the pod's folder, where describe finds it. A pod without a
-// folder has no past to keep.
+// AppendEvent keeps an event in the pod's folder, where describe finds it; not of a pod without a folder.
 func AppendEvent(d pod.Dirs, e Event) error {
 	if !pod.IsUID(e.UID) {
 		return nil
 	}
 	path := eventPath(d, e.UID)
-	if err := trimEvents(path); err != nil {
-		return err
+	if info, err := os.Stat(path); err == nil && info.Size() >= maxEventLog {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		half := text[len(text)/2:]
+		if err := os.WriteFile(path, half[bytes.IndexByte(half, '\n')+1:], 0o600); err != nil {
+			return err
+		}
 	}
 	f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -118,21 +124,7 @@ func AppendEvent(d pod.Dirs, e Event) error {
 
 func eventPath(d pod.Dirs, uid string) string { return filepath.Join(d.Pod(uid), "events.jsonl") }
 
-func trimEvents(path string) error {
-	info, err := os.Stat(path)
-	if err != nil || info.Size() < maxEventLog {
-		return nil
-	}
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return err
-	}
-	half := text[len(text)/2:]
-	half = half[bytes.IndexByte(half, '\n')+1:]
-	return os.WriteFile(path, half, 0o600)
-}
-
-// ReadEvents are a pod's events, the oldest first.
+// ReadEvents returns a pod's events, the oldest first.
 func ReadEvents(d pod.Dirs, uid string) ([]Event, error) {
 	if !pod.IsUID(uid) {
 		return nil, nil

@@ -19,6 +19,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/crishim/crishim/internal/kube"
 	"github.com/crishim/crishim/kuberuntime/criconfig"
@@ -35,7 +36,7 @@ const minGrace = 2
 // killTarget is a container to kill with what is known about it.
 type killTarget struct {
 	status    *pod.ContainerStatus
-	container *v1.Container // nil when the manifest is not known
+	container *v1.Container
 	pod       *v1.Pod
 	ip        string
 	reason    plan.Reason
@@ -78,7 +79,7 @@ func (m *Manager) killContainers(ctx context.Context, p *v1.Pod, status *pod.Sta
 	for _, c := range status.Containers {
 		if c.MayRun() {
 			targets = append(targets, killTarget{
-				status: c, container: manifest.Container(p, c.Name), pod: p, ip: cmp.Or(status.IPs...), message: "stopping container " + c.Name,
+				status: c, container: cmp.Or(manifest.Container(p, c.Name), restoredContainer(c)), pod: p, ip: cmp.Or(status.IPs...), message: "stopping container " + c.Name,
 			})
 		}
 	}
@@ -108,8 +109,8 @@ func (m *Manager) killContainer(ctx context.Context, t killTarget, override *int
 		grace, floor = *override, min(*override, minGrace)
 	}
 	m.event(t.pod, t.status.Name, EventKilling, "%s", t.message)
-	if hook := preStopOf(t); hook != nil && grace > 0 {
-		used := m.preStop(ctx, t, hook, time.Duration(grace)*time.Second)
+	if l := t.container.Lifecycle; l != nil && l.PreStop != nil && grace > 0 {
+		used := m.preStop(ctx, t, l.PreStop, time.Duration(grace)*time.Second)
 		grace -= int64(used / time.Second)
 	}
 	if len(t.after) > 0 && grace > 0 {
@@ -137,55 +138,20 @@ func graceOf(t killTarget) int64 {
 	if g := t.pod.DeletionGracePeriodSeconds; g != nil {
 		return *g
 	}
-	if t.container != nil {
-		var probe *v1.Probe
-		switch t.reason {
-		case plan.ReasonLiveness:
-			probe = t.container.LivenessProbe
-		case plan.ReasonStartup:
-			probe = t.container.StartupProbe
-		}
-		if probe != nil && probe.TerminationGracePeriodSeconds != nil {
-			return *probe.TerminationGracePeriodSeconds
-		}
+	var probe *v1.Probe
+	switch t.reason {
+	case plan.ReasonLiveness:
+		probe = t.container.LivenessProbe
+	case plan.ReasonStartup:
+		probe = t.container.StartupProbe
 	}
-	if g := t.pod.Spec.TerminationGracePeriodSeconds; g != nil {
-		return *g
+	if probe != nil && probe.TerminationGracePeriodSeconds != nil {
+		return *probe.TerminationGracePeriodSeconds
 	}
-	if g, err := strconv.ParseInt(t.status.Annotations[pod.TerminationGraceAnnotation], 10, 64); err == nil {
-		return g
-	}
-	return minGrace
+	return ptr.Deref(t.pod.Spec.TerminationGracePeriodSeconds, minGrace)
 }
 
-// preStopOf finds the hook in the manifest, or in the container's annotations.
-func preStopOf(t killTarget) *v1.LifecycleHandler {
-	if t.container != nil {
-		if t.container.Lifecycle == nil {
-			return nil
-		}
-		return t.container.Lifecycle.PreStop
-	}
-	hook := &v1.LifecycleHandler{}
-	if json.Unmarshal([]byte(t.status.Annotations[pod.PreStopAnnotation]), hook) != nil {
-		return nil // there is none, or it is another tool's
-	}
-	return hook
-}
-
-// portsOf returns a container's ports from the manifest or from its annotation; hooks name them.
-func portsOf(t killTarget) []v1.ContainerPort {
-	if t.container != nil {
-		return t.container.Ports
-	}
-	var ports []v1.ContainerPort
-	if json.Unmarshal([]byte(t.status.Annotations[pod.PortsAnnotation]), &ports) != nil {
-		return nil
-	}
-	return ports
-}
-
-// restoredPod stands in for the manifest of a pod that only the runtime knows, the kubelet's
+// restoredPod and restoredContainer stand in for the manifest of a pod that only the runtime knows, the kubelet's
 // restoreSpecsFromContainerLabels.
 func restoredPod(status *pod.Status) *v1.Pod {
 	p := podOf(status)
@@ -198,6 +164,18 @@ func restoredPod(status *pod.Status) *v1.Pod {
 		}
 	}
 	return p
+}
+
+func restoredContainer(c *pod.ContainerStatus) *v1.Container {
+	out, hook := &v1.Container{Name: c.Name}, &v1.LifecycleHandler{}
+	// What cannot be read is another tool's.
+	if json.Unmarshal([]byte(c.Annotations[pod.PreStopAnnotation]), hook) == nil {
+		out.Lifecycle = &v1.Lifecycle{PreStop: hook}
+	}
+	if json.Unmarshal([]byte(c.Annotations[pod.PortsAnnotation]), &out.Ports) != nil {
+		out.Ports = nil
+	}
+	return out
 }
 
 // postStart runs a container's postStart hook; a hook that fails kills the container.
@@ -225,7 +203,7 @@ func (m *Manager) preStop(ctx context.Context, t killTarget, hook *v1.LifecycleH
 	start := m.o.Now()
 	limited, cancel := context.WithTimeout(ctx, grace)
 	defer cancel()
-	if err := m.runHook(limited, hook, t.status.ID, t.ip, portsOf(t)); err != nil {
+	if err := m.runHook(limited, hook, t.status.ID, t.ip, t.container.Ports); err != nil {
 		if errors.Is(limited.Err(), context.DeadlineExceeded) {
 			err = fmt.Errorf("not done within %s", grace)
 		}

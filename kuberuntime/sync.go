@@ -175,14 +175,11 @@ func isDead(status *pod.Status) bool {
 // purgeInitContainers are these.
 func (s *syncing) removeInit(ctx context.Context, keep int) {
 	for i := range s.pod.Spec.InitContainers {
-		kept := 0
-		for _, c := range s.status.Containers {
-			if c.Name != s.pod.Spec.InitContainers[i].Name || keep > 0 && !c.Exited() && !c.Unknown() {
-				continue
-			}
-			if kept++; kept <= keep {
-				continue
-			}
+		dead := s.status.Attempts(s.pod.Spec.InitContainers[i].Name)
+		if keep > 0 {
+			dead = slices.DeleteFunc(dead, func(c *pod.ContainerStatus) bool { return !c.Exited() && !c.Unknown() })
+		}
+		for _, c := range dead[min(keep, len(dead)):] {
 			if err := s.m.DeleteContainer(ctx, c.ID); err != nil {
 				s.result.add(fmt.Errorf("remove init container %s: %w", c.Name, err))
 			}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -173,11 +174,8 @@ func OneLine(message string) string {
 
 // startFailure adds how a container in its back-off ended.
 func startFailure(err error, status *pod.Status) error {
-	if !errors.Is(err, ErrCrashLoop) {
-		return err
-	}
 	var waiting *Waiting
-	if errors.As(err, &waiting) {
+	if errors.Is(err, ErrCrashLoop) && errors.As(err, &waiting) {
 		if c := status.Container(waiting.Container); c.Exited() {
 			return fmt.Errorf("%w: %s", ErrCrashLoop, describeEnd(c))
 		}
@@ -237,11 +235,19 @@ func (m *Manager) Replace(ctx context.Context, p *v1.Pod) (replaced, existed boo
 // Requests returns the requests that create a pod, without sending them. What only a running
 // pod has, such as its address, is left out, and values from Secrets are masked: requests are shown.
 func Requests(p *v1.Pod, set *manifest.Set, host criconfig.Host, dirs pod.Dirs) (*runtimeapi.RunPodSandboxRequest, []*runtimeapi.CreateContainerRequest, error) {
-	set = maskSecrets(set)
+	masked := *set
+	masked.Secrets = map[string]*v1.Secret{}
+	for name, secret := range set.Secrets {
+		data := maps.Clone(secret.Data)
+		for key := range data {
+			data[key] = []byte("********")
+		}
+		masked.Secrets[name] = &v1.Secret{Data: data}
+	}
 	g := &criconfig.Generator{Host: host, Dirs: dirs}
 	run := &runtimeapi.RunPodSandboxRequest{Config: g.Sandbox(p, 0)}
 	if name := p.Spec.RuntimeClassName; name != nil {
-		run.RuntimeHandler = set.RuntimeClasses[*name].Handler
+		run.RuntimeHandler = masked.RuntimeClasses[*name].Handler
 	}
 	made := (&volume.Maker{Dirs: dirs, Host: host}).Plan(p)
 	var creates []*runtimeapi.CreateContainerRequest
@@ -250,10 +256,9 @@ func Requests(p *v1.Pod, set *manifest.Set, host criconfig.Host, dirs pod.Dirs) 
 		mounts = append(mounts,
 			&runtimeapi.Mount{ContainerPath: "/etc/hosts", HostPath: dirs.Hosts(string(p.UID))},
 			&runtimeapi.Mount{ContainerPath: c.TerminationMessagePath, HostPath: filepath.Join(dirs.Container(string(p.UID), c.Name), "00000000")})
-		in := criconfig.ContainerInput{Pod: p, Container: c, Set: set, ImageRef: c.Image, Mounts: mounts}
+		in := criconfig.ContainerInput{Pod: p, Container: c, Set: &masked, ImageRef: c.Image, Mounts: mounts}
 		if sc := p.Spec.SecurityContext; c.SecurityContext == nil || c.SecurityContext.RunAsUser == nil && sc.RunAsUser == nil {
-			user := int64(1) // which user the image has is known once it is pulled
-			in.ImageUser.UID = &user
+			in.ImageUser.UID = new(int64(1)) // the image's user is known once it is pulled
 		}
 		config, err := g.Container(in)
 		if err != nil {
@@ -262,20 +267,4 @@ func Requests(p *v1.Pod, set *manifest.Set, host criconfig.Host, dirs pod.Dirs) 
 		creates = append(creates, &runtimeapi.CreateContainerRequest{Config: config})
 	}
 	return run, creates, nil
-}
-
-// maskSecrets returns a set with other values in its Secrets, so that no variable, command or
-// path that is made from one can have it.
-func maskSecrets(set *manifest.Set) *manifest.Set {
-	masked := *set
-	masked.Secrets = map[string]*v1.Secret{}
-	for name, secret := range set.Secrets {
-		other := *secret
-		other.Data = map[string][]byte{}
-		for key := range secret.Data {
-			other.Data[key] = []byte("********")
-		}
-		masked.Secrets[name] = &other
-	}
-	return &masked
 }

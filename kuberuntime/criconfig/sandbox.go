@@ -144,12 +144,8 @@ func ParseResolv(text string) DNS {
 // OnlyLoopback reports whether every server is on the host's own loopback, where a pod with
 // a network of its own cannot reach it.
 func (d DNS) OnlyLoopback() bool {
-	for _, s := range d.Servers {
-		if ip := net.ParseIP(s); ip == nil || !ip.IsLoopback() {
-			return false
-		}
-	}
-	return len(d.Servers) > 0
+	remote := func(s string) bool { ip := net.ParseIP(s); return ip == nil || !ip.IsLoopback() }
+	return len(d.Servers) > 0 && !slices.ContainsFunc(d.Servers, remote)
 }
 
 // PodDNS returns a pod's resolver configuration, the kubelet's GetPodDNS, or nil for the runtime's own

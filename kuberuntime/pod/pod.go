@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -209,6 +210,11 @@ func (s *Status) Container(name string) *ContainerStatus {
 // LastEnded returns the newest attempt of a container that has ended, or nil.
 func (s *Status) LastEnded(name string) *ContainerStatus {
 	return s.newest(func(c *ContainerStatus) bool { return c.Name == name && c.Exited() })
+}
+
+// Attempts lists all attempts of a container, the newest first.
+func (s *Status) Attempts(name string) []*ContainerStatus {
+	return slices.DeleteFunc(slices.Clone(s.Containers), func(c *ContainerStatus) bool { return c.Name != name })
 }
 
 // ContainerIn returns the newest attempt of a container inside one sandbox, or nil.
