@@ -300,9 +300,6 @@ func (m *Manager) whenLost(ctx context.Context, record *Record, sources Sources,
 }
 
 func (m *Manager) deadLinks() ([]GarbageItem, error) {
-	if m.o.Dirs.LegacyLogs == "" {
-		return nil, nil
-	}
 	names, err := listDir(m.o.Dirs.LegacyLogs)
 	if err != nil {
 		return nil, err
@@ -310,11 +307,7 @@ func (m *Manager) deadLinks() ([]GarbageItem, error) {
 	var out []GarbageItem
 	for _, name := range names {
 		path := filepath.Join(m.o.Dirs.LegacyLogs, name)
-		info, err := os.Lstat(path)
-		if err != nil || info.Mode()&os.ModeSymlink == 0 {
-			continue
-		}
-		target, err := os.Readlink(path)
+		target, err := os.Readlink(path) // fails for what is no link
 		if err != nil || !strings.HasPrefix(target, m.o.Dirs.Logs+string(filepath.Separator)) {
 			continue
 		}

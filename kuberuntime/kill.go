@@ -226,10 +226,8 @@ func (m *Manager) runHook(ctx context.Context, hook *v1.LifecycleHandler, id, ip
 	case hook.HTTPGet != nil:
 		return httpHook(ctx, hook.HTTPGet, ip, ports)
 	case hook.Sleep != nil:
-		timer := time.NewTimer(time.Duration(hook.Sleep.Seconds) * time.Second)
-		defer timer.Stop()
 		select {
-		case <-timer.C:
+		case <-time.After(time.Duration(hook.Sleep.Seconds) * time.Second):
 			return nil
 		case <-ctx.Done():
 			return ctx.Err()

@@ -147,29 +147,23 @@ func (l *Loop) Once(ctx context.Context, wait Wait) error {
 	if pods, err = l.m.GetPods(ctx, true); err != nil {
 		return errors.Join(readErr, err)
 	}
-	return errors.Join(readErr, l.upAll(ctx, pods, wait))
-}
-
-func (l *Loop) upAll(ctx context.Context, pods []*pod.Pod, wait Wait) error {
-	var mu sync.Mutex
-	var errs []error
-	var wg sync.WaitGroup
+	ended := make(chan error)
 	for uid, want := range l.folder.pods {
-		if l.nameTaken(uid, want, pods) {
-			mu.Lock()
-			errs = append(errs, fmt.Errorf("%s: another pod of this name is there", FullName(want.pod)))
-			mu.Unlock()
-			continue
-		}
-		wg.Go(func() {
-			if _, err := l.m.Up(ctx, want.pod, want.set, wait); err != nil {
-				mu.Lock()
-				defer mu.Unlock()
-				errs = append(errs, fmt.Errorf("%s: %w", FullName(want.pod), err))
+		go func() {
+			err := errors.New("another pod of this name is there")
+			if !l.nameTaken(uid, want, pods) {
+				_, err = l.m.Up(ctx, want.pod, want.set, wait)
 			}
-		})
+			if err != nil {
+				err = fmt.Errorf("%s: %w", FullName(want.pod), err)
+			}
+			ended <- err
+		}()
 	}
-	wg.Wait()
+	errs := []error{readErr}
+	for range l.folder.pods {
+		errs = append(errs, <-ended)
+	}
 	return errors.Join(errs...)
 }
 
@@ -375,12 +369,10 @@ func (l *Loop) every(ctx context.Context, period time.Duration, what string, do 
 					l.report(what, err)
 				}
 			}
-			timer := time.NewTimer(wait)
 			select {
 			case <-ctx.Done():
-				timer.Stop()
 				return
-			case <-timer.C:
+			case <-time.After(wait):
 			}
 		}
 	})

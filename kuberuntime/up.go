@@ -185,13 +185,11 @@ func startFailure(err error, status *pod.Status) error {
 
 // pause waits, or until a probe has another result.
 func (m *Manager) pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
 	case <-ctx.Done():
 		return ctx.Err()
 	case <-m.changed:
-	case <-timer.C:
+	case <-time.After(d):
 	}
 	return nil
 }

@@ -88,14 +88,11 @@ func (w *worker) run(ctx context.Context) {
 			close(w.done)
 			return
 		}
-		timer := time.NewTimer(next)
 		select {
 		case <-ctx.Done():
-			timer.Stop()
 			return
 		case <-w.wake:
-			timer.Stop()
-		case <-timer.C:
+		case <-time.After(next):
 		}
 	}
 }

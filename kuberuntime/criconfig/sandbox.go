@@ -66,9 +66,6 @@ func labels(p *v1.Pod) map[string]string {
 
 // sysctls returns the pod's with dots: Kubernetes accepts slashes, too.
 func sysctls(p *v1.Pod) map[string]string {
-	if p.Spec.SecurityContext == nil || len(p.Spec.SecurityContext.Sysctls) == 0 {
-		return nil
-	}
 	out := map[string]string{}
 	for _, s := range p.Spec.SecurityContext.Sysctls {
 		out[sysctlName(s.Name)] = s.Value

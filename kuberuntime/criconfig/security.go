@@ -42,10 +42,7 @@ func effective(p *v1.Pod, c *v1.Container) *v1.SecurityContext {
 	if c.SecurityContext != nil {
 		sc = c.SecurityContext.DeepCopy()
 	}
-	of := p.Spec.SecurityContext
-	if of == nil {
-		return sc
-	}
+	of := p.Spec.SecurityContext // there is one: a default
 	sc.SELinuxOptions = cmp.Or(sc.SELinuxOptions, of.SELinuxOptions)
 	sc.RunAsUser = cmp.Or(sc.RunAsUser, of.RunAsUser)
 	sc.RunAsGroup = cmp.Or(sc.RunAsGroup, of.RunAsGroup)
@@ -100,28 +97,24 @@ func (g *Generator) containerSecurity(p *v1.Pod, c *v1.Container, image ImageUse
 // sandboxSecurity returns the CRI's security context of the sandbox. Its process is the
 // runtime's own pause, so it always gets the runtime's seccomp profile.
 func sandboxSecurity(p *v1.Pod) *runtimeapi.LinuxSandboxSecurityContext {
+	sc := p.Spec.SecurityContext
 	out := &runtimeapi.LinuxSandboxSecurityContext{
 		NamespaceOptions: namespaces(p),
+		SelinuxOptions:   selinux(sc.SELinuxOptions),
 		Privileged: slices.ContainsFunc(slices.Concat(p.Spec.InitContainers, p.Spec.Containers), func(c v1.Container) bool {
 			return c.SecurityContext != nil && ptr.Deref(c.SecurityContext.Privileged, false)
 		}),
 		Seccomp: &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_RuntimeDefault},
 	}
-	if sc := p.Spec.SecurityContext; sc != nil {
-		out.SelinuxOptions = selinux(sc.SELinuxOptions)
-		if sc.RunAsUser != nil {
-			out.RunAsUser, out.RunAsGroup = int64Value(sc.RunAsUser), int64Value(sc.RunAsGroup)
-		}
-		out.SupplementalGroups, out.SupplementalGroupsPolicy = groups(p)
+	if sc.RunAsUser != nil {
+		out.RunAsUser, out.RunAsGroup = int64Value(sc.RunAsUser), int64Value(sc.RunAsGroup)
 	}
+	out.SupplementalGroups, out.SupplementalGroupsPolicy = groups(p)
 	return out
 }
 
 func groups(p *v1.Pod) ([]int64, runtimeapi.SupplementalGroupsPolicy) {
 	sc := p.Spec.SecurityContext
-	if sc == nil {
-		return nil, runtimeapi.SupplementalGroupsPolicy_Merge
-	}
 	list := slices.Clone(sc.SupplementalGroups)
 	if sc.FSGroup != nil && !slices.Contains(list, *sc.FSGroup) {
 		list = append(list, *sc.FSGroup)

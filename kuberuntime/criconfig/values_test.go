@@ -78,7 +78,7 @@ func TestVerifyNonRoot(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			container := &v1.Container{Name: "main", SecurityContext: &v1.SecurityContext{RunAsNonRoot: &yes, RunAsUser: c.run}}
-			err := VerifyNonRoot(&v1.Pod{}, container, c.image)
+			err := VerifyNonRoot(&v1.Pod{Spec: v1.PodSpec{SecurityContext: &v1.PodSecurityContext{}}}, container, c.image)
 			if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 				t.Errorf("got %v, want %q", err, c.want)
 			}

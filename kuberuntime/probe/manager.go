@@ -1,7 +1,7 @@
 // Package probe runs liveness, readiness and startup probes: a command in the container,
 // an HTTP request, a TCP connection or a gRPC health check. Run makes one attempt; Manager
-// runs them at their periods for the containers that it is told about, counts to the
-// thresholds, and answers what it last knew.
+// runs them periodically for the containers that it watches, counts to the thresholds, and
+// returns the last result.
 package probe
 
 import (
@@ -156,12 +156,10 @@ func (w *worker) run(ctx context.Context) {
 	period := time.Duration(max(w.probe.PeriodSeconds, 1)) * time.Second
 	wait := w.firstDelay(period)
 	for {
-		timer := time.NewTimer(wait)
 		select {
 		case <-ctx.Done():
-			timer.Stop()
 			return
-		case <-timer.C:
+		case <-time.After(wait):
 		}
 		wait = period
 		if w.kind != plan.Startup && !w.manager.started(w.container.ContainerID) {

@@ -23,7 +23,7 @@ import (
 	"github.com/crishim/crishim/kuberuntime/pod"
 )
 
-// Made is a volume that is there.
+// Made is a volume on the host, or the image of one.
 type Made struct {
 	Path     string // on the host
 	ReadOnly bool   // whatever the mount says
@@ -40,7 +40,7 @@ type Maker struct {
 	BindMount  func(source, target string) error
 }
 
-// Plan is where Setup would make a pod's volumes.
+// Plan returns where Setup would make a pod's volumes.
 func (m *Maker) Plan(p *v1.Pod) map[string]Made {
 	out := map[string]Made{}
 	for i := range p.Spec.Volumes {
@@ -85,6 +85,7 @@ func (m *Maker) Setup(p *v1.Pod, set *manifest.Set) (map[string]Made, error) {
 }
 
 func (m *Maker) setup(p *v1.Pod, v *v1.Volume, dir string, set *manifest.Set) error {
+	group := p.Spec.SecurityContext.FSGroup
 	switch {
 	case v.HostPath != nil:
 		return checkHostPath(v.HostPath)
@@ -93,7 +94,7 @@ func (m *Maker) setup(p *v1.Pod, v *v1.Volume, dir string, set *manifest.Set) er
 	case v.EmptyDir != nil && v.EmptyDir.Medium == v1.StorageMediumMemory:
 		return m.memoryDir(dir, p, v.EmptyDir)
 	case v.EmptyDir != nil:
-		return emptyDir(dir, fsGroup(p))
+		return emptyDir(dir, group)
 	}
 	files, mode, err := m.payload(p, v, set)
 	if err != nil {
@@ -105,18 +106,11 @@ func (m *Maker) setup(p *v1.Pod, v *v1.Volume, dir string, set *manifest.Set) er
 	if err := os.Chmod(dir, 0o755); err != nil { // the umask has no say
 		return err
 	}
-	return write(dir, files, mode, fsGroup(p))
+	return write(dir, files, mode, group)
 }
 
-func fsGroup(p *v1.Pod) *int64 {
-	if p.Spec.SecurityContext == nil {
-		return nil
-	}
-	return p.Spec.SecurityContext.FSGroup
-}
-
-// emptyDir makes the folder under another name first, so that one that is there has its
-// mode and group, whenever an earlier call ended; containers may have changed them since.
+// emptyDir makes the folder under another name first, so that one that exists has its
+// mode and group, wherever an earlier call ended; containers may have changed them since.
 func emptyDir(dir string, group *int64) error {
 	if _, err := os.Lstat(dir); !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -138,7 +132,6 @@ func emptyDir(dir string, group *int64) error {
 	return os.Rename(fresh, dir)
 }
 
-// memoryDir mounts a memory file system that has its mode and group from the start.
 func (m *Maker) memoryDir(dir string, p *v1.Pod, e *v1.EmptyDirVolumeSource) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
@@ -148,7 +141,7 @@ func (m *Maker) memoryDir(dir string, p *v1.Pod, e *v1.EmptyDirVolumeSource) err
 		return err
 	}
 	options := "mode=0777"
-	if group := fsGroup(p); group != nil {
+	if group := p.Spec.SecurityContext.FSGroup; group != nil {
 		options = fmt.Sprintf("mode=2777,gid=%d", *group)
 	}
 	if size := m.tmpfsSize(p, e); size > 0 {
@@ -160,13 +153,12 @@ func (m *Maker) memoryDir(dir string, p *v1.Pod, e *v1.EmptyDirVolumeSource) err
 	return nil
 }
 
-// MountTmpfs mounts a memory file system. It needs root.
 func MountTmpfs(dir, options string) error {
 	return unix.Mount("tmpfs", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, options)
 }
 
-// tmpfsSize is the least of the volume's limit, the pod's and the host's memory, as the
-// kubelet has it; 0 where none is known.
+// tmpfsSize returns the least of the volume's limit, the pod's and the host's memory, as the
+// kubelet's calculateEmptyDirMemorySize; 0 where none is known.
 func (m *Maker) tmpfsSize(p *v1.Pod, e *v1.EmptyDirVolumeSource) int64 {
 	limits := []int64{m.Host.Memory, podMemory(p)}
 	if e.SizeLimit != nil {
@@ -179,8 +171,8 @@ func (m *Maker) tmpfsSize(p *v1.Pod, e *v1.EmptyDirVolumeSource) int64 {
 	return slices.Min(limits)
 }
 
-// podMemory is what all containers of a pod may use together, 0 if one has no limit. Init
-// containers that end run before the others; sidecars run beside all that follow.
+// podMemory returns what all containers of a pod may use together, 0 if one has no limit. Init
+// containers that end run before the others; sidecars run next to all that follow.
 func podMemory(p *v1.Pod) int64 {
 	var sum, sidecars, most int64
 	for i := range p.Spec.Containers {
@@ -205,7 +197,7 @@ func podMemory(p *v1.Pod) int64 {
 	return max(sum+sidecars, most)
 }
 
-// checkHostPath makes what the type says to make, and refuses what is something else.
+// checkHostPath creates what the type says, and refuses what is of another type.
 func checkHostPath(h *v1.HostPathVolumeSource) error {
 	kind := ptr.Deref(h.Type, v1.HostPathUnset)
 	info, err := os.Stat(h.Path)
