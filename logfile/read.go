@@ -2,6 +2,7 @@ package logfile
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -208,6 +209,7 @@ const entrySize = int(unsafe.Sizeof(Entry{}))
 // Last keeps the entries of the last lines.
 type Last struct {
 	Lines   int // how many
+	max     int // bytes; 0: maxKept
 	kept    int
 	size    int  // of entries, in memory
 	cut     bool // they were too much
@@ -227,7 +229,7 @@ func (l *Last) Add(e Entry) {
 	for l.kept > l.Lines {
 		l.drop()
 	}
-	for l.size > maxKept {
+	for l.size > cmp.Or(l.max, maxKept) {
 		l.drop()
 		l.cut = true
 	}
