@@ -1,4 +1,4 @@
-package commands
+package main
 
 import (
 	"fmt"
@@ -43,20 +43,24 @@ func startShell(t *testing.T, settings, setUp, shell string, args ...string) *sh
 	if err != nil { // nothing installs the others
 		t.Skip("no " + shell)
 	}
-	c := withStub(t, stubcri.Options{})
-	pod := c.stub.AddPod("default", "p")
+	stub := stubcri.Start(t, stubcri.Options{})
+	pod := stub.AddPod("default", "p")
 	for _, name := range append(hostileNames, "mx $(touch canary)1", "mx $(touch canary)2") {
-		c.stub.AddContainer(pod, name)
+		stub.AddContainer(pod, name)
 	}
-	c.stub.AddImage("registry.example:5000/app:1")
+	stub.AddImage("registry.example:5000/app:1")
 	s := &shellTest{t: t, dir: t.TempDir()}
-	self, err := os.Executable()
+	self, err := exec.LookPath("crishim")
+	if err != nil {
+		t.Fatal(err)
+	}
+	script, err := exec.Command(self, "completion", shell).Output()
 	if err != nil {
 		t.Fatal(err)
 	}
 	for name, text := range map[string]string{
 		"bin/crishim":          fmt.Sprintf("#!/bin/sh\ncase $1 in __complete*) exec %q \"$@\" ;; esac\nfor a; do printf '[%%s]' \"$a\"; done >got.new\nmv got.new got\n", self),
-		settings:               setUp + c.run("completion", shell).out,
+		settings:               setUp + string(script),
 		"z$(touch canary) x;y": "",
 	} {
 		path := filepath.Join(s.dir, name)
@@ -70,7 +74,7 @@ func startShell(t *testing.T, settings, setUp, shell string, args ...string) *sh
 	cmd := exec.Command(program, args...)
 	cmd.Dir = s.dir
 	cmd.Env = append(os.Environ(), "PATH="+s.dir+"/bin:"+os.Getenv("PATH"), "HOME="+s.dir, "ZDOTDIR="+s.dir, "XDG_CONFIG_HOME="+s.dir, "XDG_DATA_HOME="+s.dir, "TERM=xterm", "LC_ALL=C.UTF-8",
-		"CRISHIM_TEST_PROGRAM=1", "CONTAINER_RUNTIME_ENDPOINT="+c.stub.Endpoint, "CRI_CONFIG_FILE="+c.file("none.yaml", ""))
+		"CONTAINER_RUNTIME_ENDPOINT="+stub.Endpoint, "CRI_CONFIG_FILE="+os.DevNull)
 	if s.typed, err = pty.StartWithSize(cmd, &pty.Winsize{Rows: 50, Cols: 200}); err != nil {
 		t.Fatal(err)
 	}
