@@ -141,12 +141,13 @@ func writeLimits(cgroups host.CgroupDirs, files map[string]string) error {
 	var errs []error
 	for name, value := range files {
 		dir, err := cgroups.Of(name)
+		var f *os.File
+		if err == nil { // the file is not created: a control that the kernel lacks is an error
+			f, err = os.OpenFile(filepath.Join(dir, name), os.O_WRONLY|os.O_TRUNC, 0)
+		}
 		if err == nil {
-			var f *os.File
-			if f, err = os.OpenFile(filepath.Join(dir, name), os.O_WRONLY|os.O_TRUNC, 0); err == nil { // never created: a control that the kernel lacks is an error
-				_, err = f.WriteString(value)
-				err = errors.Join(err, f.Close())
-			}
+			_, err = f.WriteString(value)
+			err = errors.Join(err, f.Close())
 		}
 		if err != nil && !isDefault(name, value) {
 			errs = append(errs, fmt.Errorf("limit %s=%q: %w", name, value, err))

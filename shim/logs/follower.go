@@ -91,7 +91,7 @@ func (f *follower) run(ctx context.Context) {
 			return
 		case errdefs.IsNotFound(err):
 			return // the container was removed, and its log with it
-		case errdefs.IsNotImplemented(err): // dockershim: IsCRISupportedLogDriver
+		case errdefs.IsNotImplemented(err):
 			f.log.Warn("the engine's log driver cannot be read, the container has no log", "error", err)
 			return
 		case errors.Is(err, errStreamEnded) && !ending:

@@ -43,7 +43,8 @@ type Engine interface {
 	ContainerLogs(ctx context.Context, id string, o container.LogsOptions) (io.ReadCloser, error)
 }
 
-// Service keeps a follower for each running container with a log path.
+// Service keeps a follower for each running container with a log path, whatever its log
+// driver (dockershim: IsCRISupportedLogDriver).
 type Service struct {
 	engine Engine
 	log    *slog.Logger
