@@ -525,6 +525,47 @@ func TestAContainerEndsWhenItsLogIsComplete(t *testing.T) {
 	}
 }
 
+// abandoned is an engine whose client goes away during a start, which the engine completes.
+type abandoned struct {
+	*enginetest.Memory
+	goAway func()
+}
+
+func (e abandoned) ContainerStart(ctx context.Context, id string, o container.StartOptions) error {
+	e.goAway()
+	return errors.Join(e.Memory.ContainerStart(context.WithoutCancel(ctx), id, o), ctx.Err())
+}
+
+// startedLogs records which containers have been started.
+type startedLogs struct {
+	links
+	ids []string
+}
+
+func (l *startedLogs) Started(ctx context.Context, id string, _ logdir.Place, _ string) error {
+	l.ids = append(l.ids, id)
+	return ctx.Err()
+}
+
+// TestAnAbandonedStartIsCompleted: a container that runs has its limits and its log, also when
+// its request was cancelled.
+func TestAnAbandonedStartIsCompleted(t *testing.T) {
+	t.Parallel()
+	f, logs := newFixture(t), &startedLogs{}
+	ctx, cancel := context.WithCancel(t.Context())
+	f.Service = New(Options{Engine: abandoned{f.engine, cancel}, Logs: logs})
+	r := f.request(func(c *runtimeapi.ContainerConfig) { c.LogPath = "app.log" })
+	r.SandboxConfig.LogDirectory = t.TempDir()
+	created, err := f.CreateContainer(t.Context(), r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = f.StartContainer(ctx, &runtimeapi.StartContainerRequest{ContainerId: created.GetContainerId()})
+	if running := f.inspect(t, created.GetContainerId()).State.Running; !running || !slices.Equal(logs.ids, []string{created.GetContainerId()}) {
+		t.Errorf("got %v; running: %t, with a log: %v", err, running, logs.ids)
+	}
+}
+
 // ending is an engine whose container runs when it is looked at after its start, and has
 // ended, process and all, a moment later.
 type ending struct {

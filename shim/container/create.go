@@ -147,7 +147,7 @@ func validate(r *runtimeapi.CreateContainerRequest) error {
 	if err := validateMounts(c.GetMounts()); err != nil {
 		return err
 	}
-	_, err := convert.Wish(c.GetLinux().GetSecurityContext(), "")
+	_, err := convert.RequestedUser(c.GetLinux().GetSecurityContext(), "")
 	return err
 }
 
@@ -249,8 +249,8 @@ func (s *Service) gather(ctx context.Context, r *runtimeapi.CreateContainerReque
 	}
 	// The image's user files are needed where the engine alone would not give the container
 	// the requested groups.
-	wish, err := convert.Wish(sc, imageUser(f.image))
-	if err == nil && wish.NeedsFiles() && (!wish.Strict || wish.Name != "") {
+	user, err := convert.RequestedUser(sc, imageUser(f.image))
+	if err == nil && user.NeedsFiles() && (!user.Strict || user.Name != "") {
 		f.passwd, f.group, err = s.users.ofImage(ctx, f.image)
 	}
 	return f, err

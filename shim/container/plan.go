@@ -68,7 +68,7 @@ func makePlan(r *runtimeapi.CreateContainerRequest, f facts) (p lifecycle.Spec, 
 			return p, err
 		}
 	}
-	user, err := convert.Wish(c.GetLinux().GetSecurityContext(), imageUser(f.image))
+	user, err := convert.RequestedUser(c.GetLinux().GetSecurityContext(), imageUser(f.image))
 	if err != nil {
 		return p, err
 	}

@@ -35,6 +35,10 @@ func (s *Service) StartContainer(ctx context.Context, r *runtimeapi.StartContain
 		return nil, fmt.Errorf("start container %s: it has run and is %s; create a new one: %w",
 			m.Detail.ID, m.Detail.State.Status, errdefs.ErrFailedPrecondition)
 	}
+	// The engine completes a start also when the request is cancelled: the container's limits
+	// and its log must follow.
+	ctx, cancel := lifecycle.CleanupContext(ctx)
+	defer cancel()
 	if err := s.start(ctx, m); err != nil {
 		return nil, fmt.Errorf("start container %s (%s): %w", m.Metadata.GetName(), m.Detail.ID, err)
 	}

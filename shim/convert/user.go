@@ -21,17 +21,17 @@ type User struct {
 	Groups   []int64 // those of the image's group file
 }
 
-// UserWish is what a security context says about the user.
-type UserWish struct {
+// UserRequest is what a security context says about the user.
+type UserRequest struct {
 	Name   string // "" for the image's
 	Group  string // "" for the user's primary group
 	Groups []int64
 	Strict bool
 }
 
-// Wish reads a security context; imageUser is the image's own "user[:group]".
-func Wish(sc *runtimeapi.LinuxContainerSecurityContext, imageUser string) (UserWish, error) {
-	w := UserWish{Groups: sc.GetSupplementalGroups()}
+// RequestedUser reads a security context; imageUser is the image's own "user[:group]".
+func RequestedUser(sc *runtimeapi.LinuxContainerSecurityContext, imageUser string) (UserRequest, error) {
+	w := UserRequest{Groups: sc.GetSupplementalGroups()}
 	switch sc.GetSupplementalGroupsPolicy() {
 	case runtimeapi.SupplementalGroupsPolicy_Merge:
 	case runtimeapi.SupplementalGroupsPolicy_Strict:
@@ -70,11 +70,11 @@ func Wish(sc *runtimeapi.LinuxContainerSecurityContext, imageUser string) (UserW
 // NeedsFiles reports whether the engine's own reading of the image's user files
 // does not lead to the wanted groups, so that the caller has to read them: the
 // engine merges the image's groups exactly when no group is given.
-func (w UserWish) NeedsFiles() bool { return w.Strict == (w.Group == "") }
+func (w UserRequest) NeedsFiles() bool { return w.Strict == (w.Group == "") }
 
 // Engine returns the engine's user string and group list. The files are the
 // image's /etc/passwd and /etc/group; they are only looked at when needed.
-func (w UserWish) Engine(passwd, group []byte) (user string, groupAdd []string, err error) {
+func (w UserRequest) Engine(passwd, group []byte) (user string, groupAdd []string, err error) {
 	user, groups := w.Name, w.Groups
 	switch {
 	case !w.NeedsFiles() && w.Group != "":

@@ -14,7 +14,7 @@ const (
 	testGroup  = "root:x:0:\nalice:x:1001:\nextra:x:50:bob,alice\nwheel:x:51:root\nbroken\n"
 )
 
-func TestWishToEngine(t *testing.T) {
+func TestRequestedUserToEngine(t *testing.T) {
 	t.Parallel()
 	n := func(v int64) *runtimeapi.Int64Value { return &runtimeapi.Int64Value{Value: v} }
 	const strict = runtimeapi.SupplementalGroupsPolicy_Strict
@@ -35,7 +35,7 @@ func TestWishToEngine(t *testing.T) {
 		"strict, the image's user": {&runtimeapi.LinuxContainerSecurityContext{SupplementalGroupsPolicy: strict}, "alice", "1000:1001", nil},
 		"strict root":              {&runtimeapi.LinuxContainerSecurityContext{SupplementalGroupsPolicy: strict}, "", "0:0", nil},
 	} {
-		w, err := Wish(tc.sc, tc.image)
+		w, err := RequestedUser(tc.sc, tc.image)
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue
@@ -47,7 +47,7 @@ func TestWishToEngine(t *testing.T) {
 	}
 }
 
-func TestWishRefused(t *testing.T) {
+func TestRequestedUserRefused(t *testing.T) {
 	t.Parallel()
 	n := func(v int64) *runtimeapi.Int64Value { return &runtimeapi.Int64Value{Value: v} }
 	for name, sc := range map[string]*runtimeapi.LinuxContainerSecurityContext{
@@ -58,7 +58,7 @@ func TestWishRefused(t *testing.T) {
 		"negative group":     {SupplementalGroups: []int64{-1}},
 		"unknown policy":     {SupplementalGroupsPolicy: 5},
 	} {
-		if _, err := Wish(sc, ""); !errdefs.IsInvalidArgument(err) {
+		if _, err := RequestedUser(sc, ""); !errdefs.IsInvalidArgument(err) {
 			t.Errorf("%s: got %v", name, err)
 		}
 	}

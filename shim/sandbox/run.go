@@ -88,7 +88,7 @@ func validate(c *runtimeapi.PodSandboxConfig) error {
 	}
 	// What makes a valid user is the same for a pause process and for a container.
 	sc := c.GetLinux().GetSecurityContext()
-	if _, err := convert.Wish(&runtimeapi.LinuxContainerSecurityContext{
+	if _, err := convert.RequestedUser(&runtimeapi.LinuxContainerSecurityContext{
 		RunAsUser: sc.GetRunAsUser(), RunAsGroup: sc.GetRunAsGroup(),
 		SupplementalGroups: sc.GetSupplementalGroups(), SupplementalGroupsPolicy: sc.GetSupplementalGroupsPolicy(),
 	}, ""); err != nil {
