@@ -1,6 +1,7 @@
 package docker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -88,29 +89,67 @@ type transport struct {
 	negotiating chan struct{}          // held while one is being negotiated
 }
 
+// RoundTrip implements http.RoundTripper. A call whose answer ends lasts until that is read.
 func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	base, path, versioned := strings.Cut(r.URL.Path, "/v"+api.DefaultVersion+"/")
 	if !versioned {
 		return t.ping(r)
 	}
-	call := call{operation: operationOf(r.Method, path), start: time.Now(), ctx: r.Context(), observe: t.observe}
-	call.limited, call.cancel = call.ctx, func() {}
-	if call.limit = t.limitOf(r, call.operation); call.limit > 0 {
-		call.limited, call.cancel = context.WithTimeout(call.ctx, call.limit)
+	operation, start := operationOf(r.Method, path), time.Now()
+	ctx, cancel := r.Context(), func() {}
+	limit := t.limitOf(r, operation)
+	if limit > 0 {
+		ctx, cancel = context.WithTimeout(ctx, limit)
 	}
-	resp, err := t.send(r.WithContext(call.limited), base, path)
-	switch {
-	case err != nil:
-		return nil, call.end(err)
-	case resp.StatusCode >= http.StatusBadRequest:
-		call.failed = errors.New(resp.Status)
+	var status error // of the answer
+	var counted bool
+	end := func(err error) error {
+		if err != nil && ctx.Err() != nil && r.Context().Err() == nil {
+			err = refusal{fmt.Errorf("the docker engine has not answered for %s: %w", limit, context.DeadlineExceeded)}
+		}
+		cancel()
+		if t.observe != nil && operation.name != "" && !counted {
+			t.observe(operation.name, time.Since(start), cmp.Or(err, status))
+		}
+		counted = true
+		return err
 	}
-	if !call.operation.limited {
-		_ = call.end(nil)
+	resp, err := t.send(r.WithContext(ctx), base, path)
+	if err != nil {
+		return nil, end(err)
+	}
+	if resp.StatusCode >= http.StatusBadRequest {
+		status = errors.New(resp.Status)
+	}
+	if operation.limited {
+		resp.Body = &body{resp.Body, end}
 		return resp, nil
 	}
-	resp.Body = &body{ReadCloser: resp.Body, call: &call}
+	_ = end(nil)
 	return resp, nil
+}
+
+// body is an answer that ends, and its call with it.
+type body struct {
+	io.ReadCloser
+	end func(error) error
+}
+
+func (b *body) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	switch {
+	case errors.Is(err, io.EOF): // the library does not close all answers that are errors
+		_ = b.end(nil)
+	case err != nil:
+		err = b.end(err)
+	}
+	return n, err
+}
+
+func (b *body) Close() error {
+	err := b.ReadCloser.Close()
+	_ = b.end(nil)
+	return err
 }
 
 // send sends a request in the negotiated version. An engine that refuses to tell its
@@ -206,55 +245,4 @@ func (t *transport) limitOf(r *http.Request, o operation) time.Duration {
 		return 0
 	}
 	return t.limit + grace
-}
-
-// call is a request under way.
-type call struct {
-	operation    operation
-	start        time.Time
-	ctx, limited context.Context //nolint:containedctx // a call lasts until its answer is read
-	cancel       context.CancelFunc
-	limit        time.Duration
-	observe      Observe
-	failed       error
-	counted      bool
-}
-
-// end counts a call that has ended, with an error or not.
-func (c *call) end(err error) error {
-	if err != nil && c.limited.Err() != nil && c.ctx.Err() == nil {
-		err = refusal{fmt.Errorf("the docker engine has not answered for %s: %w", c.limit, context.DeadlineExceeded)}
-	}
-	if err != nil {
-		c.failed = err
-	}
-	c.cancel()
-	if c.observe != nil && c.operation.name != "" && !c.counted {
-		c.observe(c.operation.name, time.Since(c.start), c.failed)
-	}
-	c.counted = true
-	return err
-}
-
-// body is an answer that ends: its call lasts until it is read.
-type body struct {
-	io.ReadCloser
-	call *call
-}
-
-func (b *body) Read(p []byte) (int, error) {
-	n, err := b.ReadCloser.Read(p)
-	switch {
-	case errors.Is(err, io.EOF): // the library does not close all answers that are errors
-		_ = b.call.end(nil)
-	case err != nil:
-		err = b.call.end(err)
-	}
-	return n, err
-}
-
-func (b *body) Close() error {
-	err := b.ReadCloser.Close()
-	_ = b.call.end(nil)
-	return err
 }

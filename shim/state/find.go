@@ -51,20 +51,18 @@ func FindSandbox(ctx context.Context, engine Inspector, id string) (found FoundS
 	return found, nil
 }
 
-// Inspect returns what the engine has under an id. Callers need not check that it has a
-// state and a configuration.
+// Inspect returns what the engine has under an id. The Docker client has checked that it has
+// a state and a configuration.
 func Inspect(ctx context.Context, engine Inspector, what, id string) (container.InspectResponse, error) {
 	if id == "" {
 		return container.InspectResponse{}, fmt.Errorf("the %s id is empty: %w", what, errdefs.ErrInvalidArgument)
 	}
 	c, err := engine.ContainerInspect(ctx, id)
-	switch {
-	case errdefs.IsNotFound(err):
+	if errdefs.IsNotFound(err) {
 		return c, fmt.Errorf("no such %s: %s: %w", what, id, errdefs.ErrNotFound)
-	case err != nil:
+	}
+	if err != nil {
 		return c, fmt.Errorf("%s %s: %w", what, id, err)
-	case c.ContainerJSONBase == nil || c.State == nil || c.HostConfig == nil || c.Config == nil:
-		return c, fmt.Errorf("%s %s: the engine's answer is not whole: %w", what, id, errdefs.ErrInternal)
 	}
 	return c, nil
 }

@@ -139,7 +139,7 @@ func awaitRemoval(ctx context.Context, engine Engine, id string, conflict error)
 			return nil
 		case err != nil:
 			return err
-		case c.ContainerJSONBase != nil && c.State != nil && c.State.Status == container.StateRemoving:
+		case c.State.Status == container.StateRemoving:
 			idle = 0
 		default:
 			if idle++; idle == idlePolls {
