@@ -1,12 +1,25 @@
 package main
 
 import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
+
+	"google.golang.org/grpc"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/commands"
+	"github.com/crishim/crishim/commands/cli"
 )
 
 // page returns a page of the documentation.
@@ -71,4 +84,182 @@ func TestEveryPromiseNamesATest(t *testing.T) {
 			t.Errorf("no test is named in %s", row)
 		}
 	}
+}
+
+// cells returns the columns of each row of the tables in a text, without their heads.
+func cells(text string) (rows [][]string) {
+	for _, row := range regexp.MustCompile(`(?m)(?:^\|[ -].*\|\n)+`).FindAllString(text, -1) {
+		for i, line := range strings.Split(strings.TrimSpace(row), "\n") {
+			if i > 1 {
+				rows = append(rows, strings.Split(strings.Trim(line, "| "), " | "))
+			}
+		}
+	}
+	return rows
+}
+
+// quoted lists what a text has in code spans.
+func quoted(text string) (spans []string) {
+	for _, m := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(text, -1) {
+		spans = append(spans, m[1])
+	}
+	return spans
+}
+
+// declared returns the doc comments of what a Go file declares, by name; a method is Type.Method.
+func declared(t *testing.T, file string) map[string]string {
+	t.Helper()
+	f, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ParseComments)
+	if err != nil {
+		t.Error(err)
+		return nil
+	}
+	docs := map[string]string{}
+	for _, d := range f.Decls {
+		switch d := d.(type) {
+		case *ast.FuncDecl:
+			name := d.Name.Name
+			if d.Recv != nil {
+				receiver := d.Recv.List[0].Type
+				if star, ok := receiver.(*ast.StarExpr); ok {
+					receiver = star.X
+				}
+				name = fmt.Sprint(receiver) + "." + name
+			}
+			docs[name] = d.Doc.Text()
+		case *ast.GenDecl:
+			for _, s := range d.Specs {
+				if s, ok := s.(*ast.TypeSpec); ok {
+					docs[s.Name.Name] = d.Doc.Text() + s.Doc.Text()
+				}
+			}
+		}
+	}
+	return docs
+}
+
+// TestKubeletPage checks docs/kubelet.md: each file and identifier exists, and the comment of what
+// stands for a name of the kubelet or dockershim has that name, so that a search finds it.
+func TestKubeletPage(t *testing.T) {
+	rows := cells(page(t, "docs/kubelet.md"))
+	if len(rows) < 34 {
+		t.Errorf("docs/kubelet.md has only %d rows", len(rows))
+	}
+	for _, row := range rows {
+		if len(row) != 4 {
+			t.Fatalf("docs/kubelet.md: %d columns in %v", len(row), row)
+		}
+		here := quoted(row[2])
+		if row[2] == "none" {
+			continue
+		}
+		if len(here) < 2 {
+			t.Errorf("%s: no file and identifier in %q", row[0], row[2])
+			continue
+		}
+		docs, comments := declared(t, here[0]), ""
+		for _, name := range here[1:] {
+			comment, ok := docs[name]
+			if !ok {
+				t.Errorf("%s: %s does not declare %s", row[0], here[0], name)
+			}
+			comments += comment
+		}
+		for _, name := range quoted(row[0]) {
+			if !strings.Contains(comments, name) {
+				t.Errorf("%s: the comment of %s does not have that name", name, row[2])
+			}
+		}
+	}
+}
+
+// TestEveryFileOfThePagesExists checks every path that a page names.
+func TestEveryFileOfThePagesExists(t *testing.T) {
+	path := regexp.MustCompile(`^(?:main\.go|go\.mod|imports_test\.go|Makefile|(?:api|client|commands|docs|hack|internal|kuberuntime|logfile|output|shim|testdata)/[a-z0-9_./*-]*)$`)
+	for _, name := range pages(t) {
+		for _, span := range quoted(page(t, name)) {
+			span, _, _ = strings.Cut(span, " ")
+			if !path.MatchString(span) {
+				continue
+			}
+			if found, err := filepath.Glob(span); err != nil || len(found) == 0 {
+				t.Errorf("%s names %s, which does not exist", name, span)
+			}
+		}
+	}
+}
+
+// TestArchitecturePage checks docs/architecture.md: each verb and each RPC is on it once, with the
+// file that has it.
+func TestArchitecturePage(t *testing.T) {
+	text := page(t, "docs/architecture.md")
+	section := func(title string) string {
+		_, s, ok := strings.Cut(text, "\n## "+title+"\n")
+		if !ok {
+			t.Errorf("there is no section %q", title)
+		}
+		s, _, _ = strings.Cut(s, "\n## ")
+		return s
+	}
+	// A row is a folder and what is in it; what stands before a colon is the file of what follows.
+	check := func(title string, want []string, file func(what string) string, has func(source, what string) bool) {
+		var named []string
+		for _, row := range cells(section(title)) {
+			if len(row) != 2 || !strings.HasSuffix(row[0], "/`") {
+				continue
+			}
+			for part := range strings.SplitSeq(row[1], "; ") {
+				where, list, ok := strings.Cut(part, ": ")
+				if !ok {
+					where, list = "", part
+				}
+				for what := range strings.SplitSeq(list, ", ") {
+					path := strings.Trim(row[0], "`") + cmp.Or(strings.Trim(where, "`"), file(what))
+					named = append(named, what)
+					source, err := os.ReadFile(path)
+					if err != nil || !has(string(source), what) {
+						t.Errorf("%s is not in %s (%v)", what, path, err)
+					}
+				}
+			}
+		}
+		slices.Sort(want)
+		if slices.Sort(named); !slices.Equal(named, want) {
+			t.Errorf("%s: the page has\n%v, want\n%v", title, named, want)
+		}
+	}
+	check("From a verb to its file", verbs(t),
+		func(verb string) string { return strings.ReplaceAll(verb, "-", "_") + ".go" },
+		func(source, verb string) bool {
+			return regexp.MustCompile(`Name:\s+"` + verb + `"`).MatchString(source)
+		})
+	var rpcs []string
+	for _, d := range []grpc.ServiceDesc{runtimeapi.RuntimeService_ServiceDesc, runtimeapi.ImageService_ServiceDesc} {
+		for _, m := range d.Methods {
+			rpcs = append(rpcs, m.MethodName)
+		}
+		for _, s := range d.Streams {
+			rpcs = append(rpcs, s.StreamName)
+		}
+	}
+	check("From an RPC to its file", rpcs, func(string) string { return "" },
+		func(source, rpc string) bool {
+			return regexp.MustCompile(`(?m)^func \([^)]*\) ` + rpc + `\(`).MatchString(source)
+		})
+}
+
+// verbs lists those on the help page.
+func verbs(t *testing.T) (names []string) {
+	t.Helper()
+	var out bytes.Buffer
+	env := cli.SystemEnv("")
+	env.Out = &out
+	if code := commands.Main(t.Context(), []string{"crishim", "--help"}, env); code != 0 {
+		t.Fatalf("--help ends with %d", code)
+	}
+	list, _, _ := strings.Cut(out.String(), "\nGLOBAL OPTIONS:")
+	for _, m := range regexp.MustCompile(`(?m)^ +([a-z-]+)(?:, [a-z-]+)*  `).FindAllStringSubmatch(list, -1) {
+		names = append(names, m[1])
+	}
+	return names
 }

@@ -68,8 +68,7 @@ type uncached interface {
 }
 
 // newService builds every service around one engine client. A daemon has a cache in front
-// of it; a shim for a single command would only pay for that. The kubelet's
-// getStreamingConfig is in the options of the streams.
+// of it; a shim for a single command would only pay for that.
 func newService(o Options, client *docker.Client) (*criService, *private.Service, error) {
 	s := &criService{temporaries: temporaries{dir: o.temporaries, engine: client.Endpoint().Host}}
 	var engine engine = client

@@ -79,7 +79,8 @@ func operationOf(method, path string) operation {
 //
 // The library could negotiate a version by itself, but it never asks again, and
 // its calls read the version while one of them writes it. So it sends its own
-// newest version, and the transport puts the negotiated one into the paths.
+// newest version, and the transport puts the negotiated one into the paths. dockershim had
+// NewInstrumentedInterface for it.
 type transport struct {
 	base    http.RoundTripper
 	limit   time.Duration // for a request that ends with its answer; 0: none

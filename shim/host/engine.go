@@ -103,7 +103,7 @@ const engineScore = -999
 // KeepEngine does what dockershim's container manager did: it puts the processes of the
 // engine behind a unix socket into a cgroup, which is made where it is missing, and has the
 // kernel spare them when memory is short. It does what the host allows and returns what it
-// does not.
+// does not. dockershim had a containerManager for it.
 func KeepEngine(socket, group string) error {
 	pid, err := listener(socket)
 	if err != nil {

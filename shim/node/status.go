@@ -79,7 +79,8 @@ func (s *Service) Status(ctx context.Context, r *runtimeapi.StatusRequest) (*run
 }
 
 // check asks the engine what Status needs and checks that the two fit. With two cgroup
-// drivers on one node, pods and their limits end up in different trees.
+// drivers on one node, pods and their limits end up in different trees. dockershim compared its
+// cgroupDriver when it started.
 func (s *Service) check(ctx context.Context) (info system.Info, apiVersion string, err error) {
 	version, err := s.Engine.ServerVersion(ctx)
 	if err != nil {

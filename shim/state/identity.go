@@ -49,7 +49,8 @@ func ContainerName(pod *runtimeapi.PodSandboxMetadata, m *runtimeapi.ContainerMe
 	return encodeName(nameParts{m.GetName(), pod.GetName(), pod.GetNamespace(), pod.GetUid(), m.GetAttempt()})
 }
 
-// EncodeSandbox returns the engine labels of a sandbox.
+// EncodeSandbox returns the engine labels of a sandbox. dockershim had a CheckpointManager that
+// kept this in files.
 func EncodeSandbox(s Sandbox) (map[string]string, error) {
 	ports, err := encodePorts(s.Ports)
 	if err != nil {

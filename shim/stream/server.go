@@ -36,7 +36,7 @@ type ExecInspector interface {
 }
 
 // Options configure the streaming server. The zero value listens on a free port
-// of 127.0.0.1.
+// of 127.0.0.1. A kubelet made dockershim's by getStreamingConfig.
 type Options struct {
 	Address           string // host:port to listen on
 	CertFile, KeyFile string // TLS, when both are set

@@ -32,7 +32,7 @@ func CheckHairpin(mode string) error {
 }
 
 // Kubenet is the network that was built into kubelets: a bridge with addresses from the pod
-// CIDR, made of the standard plugins.
+// CIDR, made of the standard plugins. A kubelet called it kubenet.
 type Kubenet struct {
 	Bridge  string // "": cbr0
 	MTU     int    // 0: the kernel's
