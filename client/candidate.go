@@ -39,7 +39,7 @@ type Candidate struct {
 func (c Candidate) reason() string {
 	switch c.State {
 	case StateAbsent:
-		return "there is no such socket"
+		return "there is " + c.Detail
 	case StateDenied:
 		return "permission denied"
 	case StateRefused:

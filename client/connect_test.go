@@ -363,3 +363,19 @@ func TestInterruptedSearchForAnEngine(t *testing.T) {
 		}
 	}
 }
+
+func TestHostThatCannotBeLookedUp(t *testing.T) {
+	t.Parallel()
+	for want, dns := range map[string]*net.DNSError{
+		"there is no such host":                  {Err: "no such host", Name: "node", IsNotFound: true},
+		"lookup node on dns: server misbehaving": {Err: "server misbehaving", Name: "node", Server: "dns", IsTemporary: true},
+		"no answer within 30s":                   {Err: "i/o timeout", Name: "node", IsTimeout: true},
+	} {
+		_, err := refusal(t, client.Options{RuntimeEndpoint: "tcp://node:1", ConnectTimeout: longTimeout, Dial: func(_ context.Context, network, _ string) (net.Conn, error) {
+			return nil, &net.OpError{Op: "dial", Net: network, Err: dns}
+		}})
+		if err.Error() != "connect to tcp://node:1: "+want {
+			t.Errorf("got %v, want %s", err, want)
+		}
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/url"
 	"path/filepath"
+	"strconv"
 	"strings"
 )
 
@@ -96,7 +97,8 @@ func (e *Endpoint) setUnix(path string) (reason string) {
 func (e *Endpoint) setTCP(rest string) (reason string) {
 	rest = strings.TrimSuffix(rest, "/")
 	host, port, err := net.SplitHostPort(rest)
-	if err != nil || host == "" || port == "" || strings.ContainsAny(rest, "/?#@ ") {
+	number, portErr := strconv.ParseUint(port, 10, 16)
+	if err != nil || portErr != nil || number == 0 || host == "" || strings.ContainsAny(rest, "/?#@ ") {
 		return "must have a host and a port, as in tcp://host:port"
 	}
 	e.Address = rest

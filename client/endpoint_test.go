@@ -85,6 +85,8 @@ func TestEndpointMistakes(t *testing.T) {
 		{"/", "must name a socket"},
 		{"unix:///" + strings.Repeat("x", 107), "at most 107 bytes, not 108"},
 		{"tcp://host", "must have a host and a port"},
+		{"tcp://h:http", "must have a host and a port"},
+		{"tcp://h:65536", "must have a host and a port"},
 		{"tcp://:1", "must have a host and a port"},
 		{"tcp://h:1/path", "must have a host and a port"},
 		{"npipe:////./pipe/x", "unknown scheme"},

@@ -183,7 +183,7 @@ func dialState(e Endpoint, err error) (state, detail string) {
 			return StateFailed, "it is a file, not a socket"
 		}
 		return StateRefused, "connection refused"
-	case errors.As(err, &dns):
+	case errors.As(err, &dns) && dns.IsNotFound:
 		return StateAbsent, "no such host"
 	case errors.Is(err, context.Canceled):
 		return StateNotTried, notNeeded
