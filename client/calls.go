@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -16,8 +17,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// callInterceptor gives each call its time limit, words its error and tells
-// Debug that it was made. It never shows a message: they hold passwords.
+// callInterceptor limits each call, words its error and logs it to Debug, but
+// never a message: they hold passwords.
 func (c *criConn) callInterceptor(o *Options) grpc.UnaryClientInterceptor {
 	return func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn,
 		invoke grpc.UnaryInvoker, opts ...grpc.CallOption,
@@ -106,8 +107,8 @@ func (c *criConn) versionStream() grpc.StreamClientInterceptor {
 	}
 }
 
-// Limits of calls by kind, used where nothing else is asked for. A pull, an
-// exec and a checkpoint have none: how long they take is the user's affair.
+// Limits of calls by kind, used where no other is given. A pull, an exec and
+// a checkpoint have none: how long they take depends on the user.
 const (
 	QueryLimit  = 10 * time.Second // lists, status, stats, streaming URLs
 	ChangeLimit = 2 * time.Minute  // create, start, remove, update
@@ -135,9 +136,9 @@ func WithTimeout(ctx context.Context, d time.Duration, flag string) context.Cont
 	return context.WithValue(ctx, limitKey{}, limit{d: d, flag: flag})
 }
 
-// limitFor decides how long a call may take. What the caller put in the
-// context goes first, then --timeout, then the kind of call. A stop has its
-// grace period on top in each case, else a long one could never end well.
+// limitFor returns how long a call may take. What the caller put in the context goes
+// first, then --timeout, then the limit of the kind of call; to the last two a stop adds
+// its grace period, else a long one could never end well.
 func (o *Options) limitFor(ctx context.Context, method string, req any) limit {
 	if l, ok := ctx.Value(limitKey{}).(limit); ok {
 		return l
@@ -145,37 +146,23 @@ func (o *Options) limitFor(ctx context.Context, method string, req any) limit {
 	if _, ok := ctx.Deadline(); ok {
 		return limit{} // the caller's own
 	}
-	d := o.kindLimit(method)
-	if d == 0 {
-		return limit{}
-	}
-	if r, ok := req.(*runtimeapi.StopContainerRequest); ok && r.GetTimeout() > 0 {
-		d += time.Duration(r.GetTimeout()) * time.Second
-	}
-	return limit{d: d, flag: "--timeout"}
-}
-
-func (o *Options) kindLimit(method string) time.Duration {
-	name := method[strings.LastIndexByte(method, '/')+1:]
 	var d time.Duration
-	switch name {
+	switch path.Base(method) {
 	case "PullImage", "ExecSync", "CheckpointContainer", "CheckpointPod", "RestorePod":
-		return 0
+		return limit{}
 	case "RunPodSandbox", "StopPodSandbox", "RemovePodSandbox":
 		d = PodLimit
 	case "CreateContainer", "StartContainer", "StopContainer", "RemoveContainer", "UpdateContainerResources",
 		"UpdatePodSandboxResources", "RemoveImage":
 		d = ChangeLimit
 	default:
-		d = QueryLimit
-		if o.QueryTimeout > 0 {
-			d = o.QueryTimeout
-		}
+		d = cmp.Or(max(o.QueryTimeout, 0), QueryLimit)
 	}
-	if o.Timeout > 0 {
-		d = o.Timeout
+	d = cmp.Or(max(o.Timeout, 0), d)
+	if r, ok := req.(*runtimeapi.StopContainerRequest); ok {
+		d += time.Duration(max(r.GetTimeout(), 0)) * time.Second
 	}
-	return d
+	return limit{d: d, flag: "--timeout"}
 }
 
 // streamedLists are the list calls that newer runtimes also offer in pieces.
@@ -208,8 +195,12 @@ func listInterceptor() grpc.UnaryClientInterceptor {
 			return err
 		}
 		serr := readPieces(ctx, cc, stream, req, out, opts)
-		if status.Code(serr) == codes.Unimplemented {
+		var worded *Error
+		switch {
+		case status.Code(serr) == codes.Unimplemented:
 			return err
+		case errors.As(serr, &worded):
+			return worded.err // the error is that of the list, and of its limit
 		}
 		return serr
 	}
@@ -247,11 +238,6 @@ const (
 	retryLimit = 5
 )
 
-// idempotent are the calls that the CRI lets one make again after success too.
-func idempotent() []string {
-	return []string{"StopContainer", "StopPodSandbox", "RemoveContainer", "RemovePodSandbox"}
-}
-
 // retryInterceptor repeats an idempotent call that containerd could not finish because
 // its ttrpc connection to the container's shim was closed. The shim exits with its last
 // process, often while it handles the request to kill it. The container is as it was, or gone.
@@ -259,8 +245,9 @@ func retryInterceptor() grpc.UnaryClientInterceptor {
 	return func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn,
 		invoke grpc.UnaryInvoker, opts ...grpc.CallOption,
 	) error {
+		idempotent := []string{"StopContainer", "StopPodSandbox", "RemoveContainer", "RemovePodSandbox"}
 		err := invoke(ctx, method, req, reply, cc, opts...)
-		for n := 1; n < retryLimit && ttrpcClosed(err) && slices.Contains(idempotent(), path.Base(method)); n++ {
+		for n := 1; n < retryLimit && err != nil && strings.Contains(err.Error(), "ttrpc: closed") && slices.Contains(idempotent, path.Base(method)); n++ {
 			select {
 			case <-time.After(retryPause):
 			case <-ctx.Done():
@@ -270,8 +257,4 @@ func retryInterceptor() grpc.UnaryClientInterceptor {
 		}
 		return err
 	}
-}
-
-func ttrpcClosed(err error) bool {
-	return err != nil && strings.Contains(err.Error(), "ttrpc: closed")
 }

@@ -253,6 +253,18 @@ func TestTooBigListWithoutPieces(t *testing.T) {
 	}
 }
 
+// An error while a list is read in pieces is that of the list.
+func TestPiecesThatTakeTooLong(t *testing.T) {
+	t.Parallel()
+	s := many(t, stubcri.Options{})
+	c := connect(t, client.Options{RuntimeEndpoint: s.Endpoint, Timeout: time.Second})
+	s.Before("StreamContainers", hang)
+	_, err := c.Runtime.ListContainers(t.Context(), &runtimeapi.ListContainersRequest{})
+	if err == nil || !strings.HasPrefix(err.Error(), "list containers: no answer") || hintOf(err) != "--timeout waits longer" {
+		t.Errorf("got %v, hint %q", err, hintOf(err))
+	}
+}
+
 func TestListAboveSixteenMiB(t *testing.T) {
 	t.Parallel()
 	s := stubcri.Start(t, stubcri.Options{Unimplemented: []string{"StreamPodSandboxes"}})

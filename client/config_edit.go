@@ -57,7 +57,7 @@ func (c *Config) Set(key, value string) error {
 	return nil
 }
 
-// readsBack reports whether the text says what was set.
+// readsBack reports whether the text, parsed again, has the key's value.
 func (c *Config) readsBack(key string) bool {
 	again, err := ParseConfig(c.Path, []byte(strings.Join(c.lines, "\n")))
 	if err != nil {

@@ -36,12 +36,12 @@ func Connect(ctx context.Context, o Options) (*Conn, error) {
 		}
 		return nil, err
 	}
-	for _, a := range c.Candidates {
+	for _, candidate := range c.Candidates {
 		name := ""
-		if a.Name != "" {
-			name = " (" + a.Name + ")"
+		if candidate.Name != "" {
+			name = " (" + candidate.Name + ")"
 		}
-		o.debugf("endpoint %s%s: %s: %s, chosen: %t", a.Endpoint, name, a.State, a.Detail, a.Chosen)
+		o.debugf("endpoint %s%s: %s: %s, chosen: %t", candidate.Endpoint, name, candidate.State, candidate.Detail, candidate.Chosen)
 	}
 	c.runtime.probing, c.image.probing = false, false
 	c.Runtime, c.Image, c.Version = c.runtime.runtime(), c.image.image(), c.runtime.version

@@ -23,13 +23,13 @@ import (
 	"github.com/crishim/crishim/internal/test/stubcri"
 )
 
-// patient is a connect timeout that a loaded machine keeps as well.
-const patient = 30 * time.Second
+// longTimeout is a connect timeout that a loaded machine keeps as well.
+const longTimeout = 30 * time.Second
 
 func connect(t *testing.T, o client.Options) *client.Conn {
 	t.Helper()
 	if o.ConnectTimeout == 0 {
-		o.ConnectTimeout = patient
+		o.ConnectTimeout = longTimeout
 	}
 	c, err := client.Connect(t.Context(), o)
 	if err != nil {
@@ -199,7 +199,7 @@ func TestConnectRefusals(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			timeout := patient
+			timeout := longTimeout
 			if tt.name == "silent" {
 				timeout = 300 * time.Millisecond
 			}
@@ -221,7 +221,7 @@ func TestRetriesWaitForTheSocket(t *testing.T) {
 	t.Parallel()
 	path := stubcri.SocketPath(t)
 	tries := 0
-	o := client.Options{RuntimeEndpoint: path, MaxRetries: 2, ConnectTimeout: patient}
+	o := client.Options{RuntimeEndpoint: path, MaxRetries: 2, ConnectTimeout: longTimeout}
 	o.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
 		if tries++; tries == 2 {
 			stubcri.Start(t, stubcri.Options{Socket: path})
@@ -237,7 +237,7 @@ func TestEmbeddedShim(t *testing.T) {
 	engine := stubcri.SocketPath(t)
 	fakeEngine(t, engine)
 	shim := &fakeShim{endpoint: s.Endpoint}
-	c, err := client.Connect(t.Context(), client.Options{RuntimeEndpoint: "docker://" + engine, ConnectTimeout: patient, StartShim: shim.start})
+	c, err := client.Connect(t.Context(), client.Options{RuntimeEndpoint: "docker://" + engine, ConnectTimeout: longTimeout, StartShim: shim.start})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -260,7 +260,7 @@ func TestShimThatDoesNotStart(t *testing.T) {
 	fakeEngine(t, engine)
 	cause := errors.New("no room")
 	_, err := refusal(t, client.Options{
-		RuntimeEndpoint: "docker://" + engine, ConnectTimeout: patient,
+		RuntimeEndpoint: "docker://" + engine, ConnectTimeout: longTimeout,
 		StartShim: func(context.Context, client.Engine) (client.Shim, error) { return nil, cause },
 	})
 	if !errors.Is(err, cause) || !strings.Contains(err.Error(), "start the built-in dockershim on docker://"+engine+": no room") {
@@ -284,7 +284,7 @@ func TestInterruptedConnect(t *testing.T) {
 	path := stubcri.SocketPath(t)
 	silent(t, path)
 	for name, o := range map[string]client.Options{
-		"explicit":  {RuntimeEndpoint: path, ConnectTimeout: patient},
+		"explicit":  {RuntimeEndpoint: path, ConnectTimeout: longTimeout},
 		"automatic": {Known: []client.Known{{Name: "x", Path: path}}, Engines: engines()},
 	} {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -317,7 +317,7 @@ func TestErrorsOfTheEmbeddedShimNameTheEngine(t *testing.T) {
 	fakeEngine(t, engine)
 	shim := &fakeShim{endpoint: s.Endpoint}
 	var said []string
-	c := connect(t, client.Options{RuntimeEndpoint: "docker://" + engine, ConnectTimeout: patient, StartShim: shim.start, Debug: func(format string, args ...any) {
+	c := connect(t, client.Options{RuntimeEndpoint: "docker://" + engine, ConnectTimeout: longTimeout, StartShim: shim.start, Debug: func(format string, args ...any) {
 		said = append(said, fmt.Sprintf(format, args...))
 	}})
 	_, err := c.Runtime.ContainerStatus(t.Context(), &runtimeapi.ContainerStatusRequest{ContainerId: "nosuch"})
@@ -336,7 +336,7 @@ func TestRetriesWaitForTheEngine(t *testing.T) {
 	shim := &fakeShim{endpoint: stubcri.Start(t, stubcri.Options{}).Endpoint}
 	for _, endpoint := range []string{"docker://", "docker://" + path} {
 		tries := 0
-		o := client.Options{RuntimeEndpoint: endpoint, MaxRetries: 1, ConnectTimeout: patient, StartShim: shim.start, Engines: engines(path)}
+		o := client.Options{RuntimeEndpoint: endpoint, MaxRetries: 1, ConnectTimeout: longTimeout, StartShim: shim.start, Engines: engines(path)}
 		o.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
 			if address == path {
 				if tries++; tries == 1 {

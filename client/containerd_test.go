@@ -94,7 +94,7 @@ func besideEngine(t *testing.T, socket string) (client.Options, *fakeShim) {
 	shim := &fakeShim{endpoint: stubcri.Start(t, stubcri.Options{}).Endpoint}
 	return client.Options{
 		Known:   []client.Known{{Name: "containerd", Path: socket, Containerd: true}},
-		Engines: engines(path), StartShim: shim.start, ProbeTimeout: patient,
+		Engines: engines(path), StartShim: shim.start, ProbeTimeout: longTimeout,
 	}, shim
 }
 

@@ -52,7 +52,7 @@ func (n *node) options() client.Options {
 			{Name: "cri-dockerd", Path: n.path("crid")},
 		},
 		Engines:      engines(n.path("docker")),
-		ProbeTimeout: patient,
+		ProbeTimeout: longTimeout,
 		StartShim:    n.shim.start,
 	}
 }
@@ -79,12 +79,13 @@ func TestAutomaticTakesByPrecedence(t *testing.T) {
 			time.Sleep(time.Millisecond)
 		}
 	})
+	silent(t, n.path("crid"))
 	fakeEngine(t, n.path("docker"))
 	c := connect(t, n.options())
 	if c.RuntimeEndpoint != "unix://"+n.path("containerd") || c.Embedded || n.shim.started > 0 {
 		t.Errorf("got %s, embedded %t", c.RuntimeEndpoint, c.Embedded)
 	}
-	if got := states(c.Candidates)["containerd"]; got != "ready, chosen" {
+	if got := states(c.Candidates); got["containerd"] != "ready, chosen" || got["crid"] != client.StateNotTried {
 		t.Errorf("got %v", c.Candidates)
 	}
 }
@@ -221,7 +222,7 @@ func TestProbe(t *testing.T) {
 	}
 
 	o := n.options()
-	o.RuntimeEndpoint, o.ConnectTimeout = n.path("containerd"), patient
+	o.RuntimeEndpoint, o.ConnectTimeout = n.path("containerd"), longTimeout
 	got, err = client.Discover(t.Context(), o)
 	if err != nil || len(got) != 4 {
 		t.Fatalf("got %v, %v", got, err)

@@ -105,7 +105,7 @@ func checkRef(kind objectKind, ref string) error {
 }
 
 // IsFullID reports whether a reference looks like a whole id, as every runtime makes them. A
-// request may then be made with it at once, and what it stands for be looked up when that fails.
+// request may then be made with it at once, and the container be looked up when that fails.
 func IsFullID(ref string) bool {
 	return len(ref) == 64 && strings.Trim(ref, "0123456789abcdef") == ""
 }

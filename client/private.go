@@ -16,18 +16,18 @@ import (
 	"github.com/crishim/crishim/api"
 )
 
-// ErrNotOurShim says that the runtime has no private service, so that what CRI
-// cannot carry is not to be had from it.
+// ErrNotOurShim is the error of a runtime without the private service, for what CRI
+// cannot carry.
 var ErrNotOurShim = errors.New("only crishim's own shim can do this")
 
-// Process is what surrounds the command of an exec beside CRI.
+// Process is what an exec may have that CRI has no field for.
 type Process struct {
 	Env        []string // NAME=value
 	WorkingDir string
 	User       string
 }
 
-func (p Process) plain() bool { return len(p.Env) == 0 && p.WorkingDir == "" && p.User == "" }
+func (p Process) isZero() bool { return len(p.Env) == 0 && p.WorkingDir == "" && p.User == "" }
 
 func (p Process) message(containerID string, cmd []string) *api.Process {
 	return &api.Process{ContainerId: containerID, Command: cmd, Env: p.Env, WorkingDir: p.WorkingDir, User: p.User}
@@ -36,7 +36,7 @@ func (p Process) message(containerID string, cmd []string) *api.Process {
 // Exec returns the streaming URL of an exec. Only what CRI has no field for needs
 // the private service.
 func (c *Conn) Exec(ctx context.Context, r *runtimeapi.ExecRequest, p Process) (string, error) {
-	if p.plain() {
+	if p.isZero() {
 		answer, err := c.Runtime.Exec(ctx, r)
 		return answer.GetUrl(), err
 	}
@@ -56,7 +56,7 @@ type SyncAnswer struct {
 // ExecSync runs a command without streams; a timeout of 0 is none.
 func (c *Conn) ExecSync(ctx context.Context, r *runtimeapi.ExecSyncRequest, p Process) (SyncAnswer, error) {
 	var trailer metadata.MD
-	if p.plain() {
+	if p.isZero() {
 		answer, err := c.Runtime.ExecSync(ctx, r, grpc.Trailer(&trailer))
 		return SyncAnswer{ExecSyncResponse: answer, Cut: trailer.Get(api.TrailerCut)}, err
 	}
@@ -89,9 +89,8 @@ type PullProgress struct {
 	Current, Total int64 // bytes; Total is 0 where it is not known
 }
 
-// PullReporting pulls an image, hands what is reported on the way to report, and
-// returns the image's id. A limit of WithTimeout holds for it as for a pull of
-// CRI.
+// PullReporting pulls an image, calls report for each message about its progress, and
+// returns the image's id. A limit of WithTimeout holds for it as for a pull of CRI.
 func (c *Conn) PullReporting(ctx context.Context, image string, auth *runtimeapi.AuthConfig, report func(PullProgress)) (string, error) {
 	lim, _ := ctx.Value(limitKey{}).(limit)
 	if lim.d > 0 {
@@ -150,8 +149,8 @@ func (c *Conn) privateError(err error) error {
 	return err
 }
 
-// ReadArchive gives a path of a container as a tar archive, and what the path
-// is. The container need not run, and needs no programs. The caller closes it.
+// ReadArchive returns a path of a container as a tar archive, which the caller closes,
+// and what the path is. The container need not run, and needs no programs.
 func (c *Conn) ReadArchive(ctx context.Context, containerID, path string) (io.ReadCloser, *api.PathStat, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	s, err := c.private().ReadArchive(ctx, &api.ReadArchiveRequest{ContainerId: containerID, Path: path})
@@ -174,7 +173,6 @@ type archive struct {
 	cancel context.CancelFunc
 }
 
-// Read implements io.Reader.
 func (a *archive) Read(b []byte) (int, error) {
 	for len(a.rest) == 0 {
 		m, err := a.recv()
@@ -212,7 +210,7 @@ func (c *Conn) WriteArchive(ctx context.Context, containerID, dir string, copyOw
 		message.Data = buf[:n]
 		if n > 0 || message.ContainerId != "" {
 			if err := s.Send(message); err != nil {
-				break // the answer tells why
+				break // the answer has the reason
 			}
 		}
 		message = &api.WriteArchiveRequest{}
@@ -227,11 +225,8 @@ func (c *Conn) WriteArchive(ctx context.Context, containerID, dir string, copyOw
 	return c.privateError(err)
 }
 
-// StatPath says what a path of a container is.
+// StatPath returns what a path of a container is.
 func (c *Conn) StatPath(ctx context.Context, containerID, path string) (*api.PathStat, error) {
 	st, err := c.private().StatPath(ctx, &api.StatPathRequest{ContainerId: containerID, Path: path})
-	if err != nil {
-		return nil, c.privateError(err)
-	}
-	return st, nil
+	return st, c.privateError(err)
 }

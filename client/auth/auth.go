@@ -26,11 +26,10 @@ import (
 	"github.com/crishim/crishim/internal/bounded"
 )
 
-// dockerHubKey is the name under which docker files the credentials of
-// docker.io, for historical reasons.
+// dockerHubKey is docker's key for the credentials of docker.io, for historical reasons.
 const dockerHubKey = "https://index.docker.io/v1/"
 
-// Options say where to look.
+// Options are where to look.
 type Options struct {
 	// AuthFile is what --authfile gave: a file like docker's config.json,
 	// which must exist.
@@ -47,7 +46,7 @@ type Error struct {
 
 func (e *Error) Error() string { return e.text }
 
-// Hint is the next step.
+// Hint returns the next step.
 func (e *Error) Hint() string { return e.hint }
 
 func (e *Error) Unwrap() error { return e.err }
@@ -70,7 +69,7 @@ func Lookup(ctx context.Context, image string, o Options) (*runtimeapi.AuthConfi
 	return find(ctx, file, named)
 }
 
-// file is the first file of those that exist; a named one must.
+// file returns the first file that exists; a named one must.
 func (o Options) file() (string, error) {
 	if o.AuthFile != "" {
 		if _, err := os.Stat(o.AuthFile); err != nil {
@@ -115,8 +114,8 @@ func load(path string) (*configfile.ConfigFile, error) {
 	return file, nil
 }
 
-// find asks for the image's own entry first and then for wider ones, as
-// podman files them, and at last for the registry's, as docker does.
+// find looks for the image's own entry first, then for those of wider names, as podman
+// has them, and last for the registry's, as docker does.
 func find(ctx context.Context, file *configfile.ConfigFile, named reference.Named) (*runtimeapi.AuthConfig, error) {
 	domain := reference.Domain(named)
 	for key := named.Name(); strings.Contains(key, "/"); key = key[:strings.LastIndexByte(key, '/')] {
@@ -145,7 +144,7 @@ func find(ctx context.Context, file *configfile.ConfigFile, named reference.Name
 	return nil, nil
 }
 
-// ask returns the login of one registry. Where docker runs a credential helper, what
+// ask returns the credentials of one registry. Where docker runs a credential helper, what
 // DOCKER_AUTH_CONFIG has goes before it, and the file's own entry does not count.
 func ask(ctx context.Context, file *configfile.ConfigFile, registry string) (*runtimeapi.AuthConfig, error) {
 	helper := helperFor(file, registry)
@@ -176,8 +175,7 @@ func convert(e types.AuthConfig) *runtimeapi.AuthConfig {
 	return a
 }
 
-// ErrMalformed is credentials that cannot be taken apart. What was given is
-// not in its text.
+// ErrMalformed is the error of credentials that cannot be parsed. They are not in its text.
 var ErrMalformed = errors.New("malformed credentials")
 
 // ParseCreds reads user:password. A password may contain colons; without one
@@ -207,7 +205,7 @@ func ParseBase64(s string) (*runtimeapi.AuthConfig, error) {
 	return a, nil
 }
 
-// reason is an error without the path that the message has already.
+// reason returns an error without the path that the message has already.
 func reason(err error) string {
 	var pe *fs.PathError
 	if errors.As(err, &pe) {

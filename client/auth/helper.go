@@ -24,7 +24,7 @@ const (
 	// outputDelay is how long a helper's output is read after the helper has
 	// ended: a program that it leaves behind may keep the pipe open.
 	outputDelay = time.Second
-	// tokenUser is the user's name with which a helper hands out an identity token.
+	// tokenUser is the user's name in a helper's answer whose secret is an identity token.
 	tokenUser = "<token>"
 )
 
@@ -41,7 +41,7 @@ func helperFor(file *configfile.ConfigFile, registry string) string {
 	return "docker-credential-" + suffix
 }
 
-// runHelper asks a credential helper for a registry's login. docker's own library
+// runHelper asks a credential helper for the credentials of a registry. docker's own library
 // does not end a helper with the context, reads its output without a limit, and
 // puts that output, which may be the secret, into its errors. What a helper prints
 // on stderr goes to the user, whom it may ask to touch a key.

@@ -1,5 +1,5 @@
-// Package bounded reads files whose size somebody else decides: a device such as
-// /dev/zero has no end, and would take all memory.
+// Package bounded reads files up to a limit: what a user or a container names may be a
+// device such as /dev/zero, which has no end and would take all memory.
 package bounded
 
 import (
@@ -11,14 +11,14 @@ import (
 	"syscall"
 )
 
-// Config is how long a file that a user wrote may be, in bytes. Nobody types more.
+// Config is the limit for a file that a user wrote, in bytes.
 const Config = 64 << 20
 
-// ReadAll reads to the end, which must come within a number of bytes.
+// ReadAll reads to the end and fails where there are more bytes than the limit.
 func ReadAll(r io.Reader, limit int64) ([]byte, error) {
 	text, err := io.ReadAll(io.LimitReader(r, limit+1))
 	if err == nil && int64(len(text)) > limit {
-		return nil, fmt.Errorf("more than %d MiB are too much", limit>>20)
+		return nil, fmt.Errorf("must not have more than %d MiB", limit>>20)
 	}
 	return text, err
 }
@@ -29,8 +29,8 @@ func ReadFile(path string, limit int64) ([]byte, error) {
 	return readAll(f, err, limit)
 }
 
-// ReadRegular reads a file that somebody else names: no device, and no pipe, which
-// may be silent forever.
+// ReadRegular reads an untrusted file. It must not be a device, nor a pipe, which may
+// block forever.
 func ReadRegular(path string, limit int64) ([]byte, error) {
 	f, err := OpenFile(path, os.O_RDONLY)
 	return readAll(f, err, limit)
@@ -49,8 +49,8 @@ func readAll(f *os.File, err error, limit int64) ([]byte, error) {
 	return text, err
 }
 
-// OpenFile opens a regular file that somebody else names or writes. It waits for nobody: not
-// for the other end of a pipe, and not for a container that has a lease on the file.
+// OpenFile opens an untrusted regular file. It does not block: neither until a pipe has
+// another end, nor until a container gives up its lease on the file.
 func OpenFile(path string, flags int) (*os.File, error) {
 	f, err := os.OpenFile(path, flags|syscall.O_NONBLOCK, 0o600)
 	if err != nil {
@@ -66,8 +66,8 @@ func OpenFile(path string, flags int) (*os.File, error) {
 	return f, nil
 }
 
-// Open opens a regular file that somebody else may have replaced: a symbolic link
-// in its place is not followed, and a pipe is not waited for.
+// Open opens a regular file that may have been replaced: it does not follow a symbolic
+// link, and does not block.
 func Open(path string) (*os.File, error) { return OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW) }
 
-var errNotRegular = errors.New("no regular file")
+var errNotRegular = errors.New("not a regular file")

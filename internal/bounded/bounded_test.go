@@ -34,7 +34,7 @@ func TestReadFile(t *testing.T) {
 			t.Errorf("%s: got %v, want that there is none", what, err)
 		}
 	}
-	if _, err := ReadRegular(pipe, 1<<20); err == nil || !strings.Contains(err.Error(), "no regular file") {
+	if _, err := ReadRegular(pipe, 1<<20); err == nil || !strings.Contains(err.Error(), "not a regular file") {
 		t.Errorf("a pipe: got %v", err)
 	}
 	if text, err := ReadFile(os.DevNull, 1); err != nil || len(text) != 0 {

@@ -1,5 +1,5 @@
-// Package program runs programs of other people, such as credential helpers and network
-// plugins, so that nothing of them goes on behind the back of who gave up on them.
+// Package program runs other programs, such as credential helpers and network plugins, and
+// kills them with all that they have started when their context ends.
 package program
 
 import (
@@ -14,21 +14,21 @@ import (
 	"syscall"
 )
 
-// Command is exec.CommandContext, but the end of ctx ends the program together with what
-// it has started. One that leads a process group (SysProcAttr.Setpgid) takes the whole
-// group along, also what no longer has a parent in it.
+// Command is exec.CommandContext, but the end of ctx kills the program together with what
+// it has started: its process group where it leads one (SysProcAttr.Setpgid), which includes
+// orphans, else its descendants.
 func Command(ctx context.Context, path string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, path, args...)
 	cmd.Cancel = func() error {
 		if cmd.SysProcAttr != nil && cmd.SysProcAttr.Setpgid {
 			return unlessGone(syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL))
 		}
-		return unlessGone(endTree(cmd.Process.Pid))
+		return unlessGone(killTree(cmd.Process.Pid))
 	}
 	return cmd
 }
 
-// unlessGone makes a program that has ended by itself no failure of ending it.
+// unlessGone turns the error for a program that has ended already into os.ErrProcessDone.
 func unlessGone(err error) error {
 	if errors.Is(err, syscall.ESRCH) {
 		return os.ErrProcessDone
@@ -36,9 +36,9 @@ func unlessGone(err error) error {
 	return err
 }
 
-// endTree kills a process and what it started. Each is stopped before its children
-// are listed: it starts no more then, and none of their ids can be taken by another.
-func endTree(pid int) error {
+// killTree kills a process and its descendants. Each is stopped before its children are
+// listed: it starts no more then, and none of their ids can be reused.
+func killTree(pid int) error {
 	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
 		return os.ErrProcessDone
 	}
@@ -47,7 +47,7 @@ func endTree(pid int) error {
 		text, _ := os.ReadFile(list) // a thread that has ended has none
 		for _, field := range strings.Fields(string(text)) {
 			if child, err := strconv.Atoi(field); err == nil {
-				_ = endTree(child)
+				_ = killTree(child)
 			}
 		}
 	}

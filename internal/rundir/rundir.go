@@ -1,11 +1,11 @@
-// Package rundir keeps the private directories of running commands: that of the
+// Package rundir manages the private directories of running commands: that of the
 // embedded shim and those of ssh tunnels.
 //
 // They are all in one base directory that belongs to the user, see [Base]. Each is
 // locked while its process lives, and removed entry by entry when the process ends.
-// What a killed process left is found by [Sweep]: unlocked directories with exactly
-// such a name, of which only the entries that crishim makes are removed. There is
-// no recursive removal anywhere.
+// [Sweep] removes those that a killed process left: unlocked directories with exactly
+// such a name, and in them only the entries that crishim makes. There is no recursive
+// removal anywhere.
 package rundir
 
 import (
@@ -32,9 +32,9 @@ const (
 	tmpBase  = "/tmp"
 
 	idBytes   = 8
-	maxSocket = 107                        // what fits into a unix socket address
+	maxSocket = 107                        // of a unix socket's path
 	longest   = len("/c.0123456789abcdef") // the control socket that ssh makes under another name first
-	maxRecord = 64 << 10
+	maxFile   = 64 << 10
 )
 
 // Kind is what a directory is for.
@@ -51,15 +51,14 @@ type Dir struct {
 	lock *os.File
 }
 
-// Base returns the directory for all directories, and makes it: /run/crishim for
-// root where that can be used, crishim in $XDG_RUNTIME_DIR, else /tmp/crishim-UID. $TMPDIR is not asked: it
-// may lead somewhere too long for a socket, or to a place that others can change.
-// A lookup that is nil stands for an empty environment.
+// Base makes and returns the directory for all directories: /run/crishim for root where
+// that is writable, crishim in $XDG_RUNTIME_DIR, else /tmp/crishim-UID. $TMPDIR is not used: it
+// may be too long for a socket, or writable for others. A nil lookup is an empty environment.
 func Base(lookup func(string) (string, bool)) (string, error) {
 	uid := os.Geteuid()
 	if uid == 0 {
-		// Others may look into it, as the socket of serve is there too, and "permission
-		// denied" would be all that they are shown.
+		// Others may list it: the socket of serve is there too, and only its own
+		// permissions should decide.
 		if makeBase(rootBase, 0o755) == nil {
 			return rootBase, nil
 		}
@@ -89,8 +88,7 @@ func makeBase(dir string, mode fs.FileMode) error {
 	return nil
 }
 
-// check refuses a directory that belongs to somebody else, or that others may use
-// in one of the ways in forbidden.
+// check refuses a directory of another user, or with one of the forbidden permissions.
 func check(dir string, forbidden fs.FileMode) error {
 	info, err := os.Lstat(dir)
 	if err != nil {
@@ -107,8 +105,8 @@ func checkInfo(dir string, info fs.FileInfo, forbidden fs.FileMode) error {
 	return nil
 }
 
-// OpenPrivate opens a directory that belongs to the user and that nobody else can
-// look into. It does not follow a symbolic link in the place of the directory.
+// OpenPrivate opens a directory that belongs to the user and that no other user can
+// list. It does not follow a symbolic link in its place.
 func OpenPrivate(dir string) (*os.Root, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -147,9 +145,9 @@ func ReadFile(root *os.Root, name string) ([]byte, error) {
 		return nil, err
 	}
 	if !opened.Mode().IsRegular() || !os.SameFile(info, opened) {
-		return nil, fmt.Errorf("%s is no regular file", name)
+		return nil, fmt.Errorf("%s is not a regular file", name)
 	}
-	return bounded.ReadAll(f, maxRecord)
+	return bounded.ReadAll(f, maxFile)
 }
 
 // New makes a locked directory.
@@ -231,7 +229,7 @@ func (d *Dir) empty(sub string) error {
 
 // Sweep removes the directories that killed commands of this user left in the base
 // directory, after finish has ended what else they left. One that finish fails for
-// stays for the next command. It is a courtesy, so its failures stop nobody.
+// stays for the next command. Its own failures are ignored: nothing depends on it.
 func Sweep(base string, kind Kind, finish func(dir string) error) {
 	entries, err := os.ReadDir(base)
 	if err != nil {
