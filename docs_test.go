@@ -138,9 +138,9 @@ func declared(t *testing.T, file string) map[string]string {
 	return docs
 }
 
-// TestKubeletPage checks docs/kubelet.md: each file and identifier exists, and the comment of what
+// TestKubeletPageNamesWhatExists checks docs/kubelet.md: each file and identifier exists, and the comment of what
 // stands for a name of the kubelet or dockershim has that name, so that a search finds it.
-func TestKubeletPage(t *testing.T) {
+func TestKubeletPageNamesWhatExists(t *testing.T) {
 	rows := cells(page(t, "docs/kubelet.md"))
 	if len(rows) < 34 {
 		t.Errorf("docs/kubelet.md has only %d rows", len(rows))
@@ -189,9 +189,9 @@ func TestEveryFileOfThePagesExists(t *testing.T) {
 	}
 }
 
-// TestArchitecturePage checks docs/architecture.md: each verb and each RPC is on it once, with the
+// TestArchitecturePageNamesWhatExists checks docs/architecture.md: each verb and each RPC is on it once, with the
 // file that has it.
-func TestArchitecturePage(t *testing.T) {
+func TestArchitecturePageNamesWhatExists(t *testing.T) {
 	text := page(t, "docs/architecture.md")
 	section := func(title string) string {
 		_, s, ok := strings.Cut(text, "\n## "+title+"\n")
