@@ -3,7 +3,6 @@ package image
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 
 	urfave "github.com/urfave/cli/v2"
@@ -11,6 +10,7 @@ import (
 
 	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/commands/cli"
+	"github.com/crishim/crishim/kuberuntime"
 )
 
 type rmiOptions struct {
@@ -99,21 +99,14 @@ func (o *rmiOptions) images(ctx context.Context, conn *client.Conn) (images []cl
 	if err != nil {
 		return nil, err
 	}
-	used := map[string]bool{} // all names under which containers refer to their images
+	var used kuberuntime.UsedImages
 	if o.prune {
-		res, err := conn.Runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{})
-		if err != nil {
+		if used, err = kuberuntime.ImagesInUse(ctx, conn.Runtime, conn.Image); err != nil {
 			return nil, err
-		}
-		for _, c := range res.GetContainers() {
-			for _, name := range []string{c.GetImageId(), c.GetImageRef(), c.GetImage().GetImage()} {
-				used[name] = name != ""
-			}
 		}
 	}
 	for _, image := range res.GetImages() {
-		names := slices.Concat([]string{image.GetId()}, image.GetRepoTags(), image.GetRepoDigests())
-		if image.GetPinned() && !o.force || slices.ContainsFunc(names, func(name string) bool { return used[name] }) {
+		if image.GetPinned() && !o.force || used.Has(image) {
 			continue
 		}
 		images = append(images, cli.ImageTarget{Ref: cli.ImageName(image), Object: image, Title: strings.Join(image.GetRepoTags(), ", ")})
