@@ -208,7 +208,8 @@ func (b Batch[T]) Run(env *Env, t *Targets, found []target[T], failed error) err
 
 // announcement lists before it happens what --all has chosen.
 func (b Batch[T]) announcement(found []target[T]) string {
-	lines := []string{fmt.Sprintf("%s %d %ss", b.Doing, len(found), b.What)}
+	what := b.What[strings.LastIndexByte(b.What, ' ')+1:]
+	lines := []string{fmt.Sprintf("%s %d %ss", b.Doing, len(found), what)}
 	if len(found) == 1 {
 		lines[0] = strings.TrimSuffix(lines[0], "s")
 	}

@@ -18,6 +18,16 @@ import (
 	"github.com/crishim/crishim/logfile"
 )
 
+func connect(t *testing.T, stub *stubcri.Server) *client.Conn {
+	t.Helper()
+	conn, err := client.Connect(t.Context(), client.Options{RuntimeEndpoint: stub.Endpoint, LookupEnv: func(string) (string, bool) { return "", false }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
 // TestWaitListensToEvents asks but once an hour, so that only an event can
 // end it.
 func TestWaitListensToEvents(t *testing.T) {
@@ -25,12 +35,7 @@ func TestWaitListensToEvents(t *testing.T) {
 		t.Run(state, func(t *testing.T) {
 			stub := stubcri.Start(t, stubcri.Options{})
 			id := stub.AddCreated(stub.AddPod("default", "pod"), "web")
-			o := client.Options{RuntimeEndpoint: stub.Endpoint, LookupEnv: func(string) (string, bool) { return "", false }}
-			conn, err := client.Connect(t.Context(), o)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer conn.Close()
+			conn := connect(t, stub)
 			happens := func() error {
 				_, err := conn.Runtime.StartContainer(t.Context(), &runtimeapi.StartContainerRequest{ContainerId: id})
 				return err
