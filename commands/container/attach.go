@@ -17,7 +17,6 @@ type attachOptions struct {
 	session cli.Session
 }
 
-// NewAttach returns the verb that attaches to a container's main process.
 func NewAttach(env *cli.Env) *urfave.Command {
 	o := &attachOptions{}
 	return &urfave.Command{

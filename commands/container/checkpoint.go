@@ -13,7 +13,6 @@ import (
 
 type checkpointOptions struct{ container, export string }
 
-// NewCheckpoint returns the verb that saves the state of a running container.
 func NewCheckpoint(env *cli.Env) *urfave.Command {
 	o := &checkpointOptions{}
 	return &urfave.Command{

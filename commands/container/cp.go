@@ -13,7 +13,6 @@ import (
 	"strings"
 
 	urfave "github.com/urfave/cli/v2"
-	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/commands/cli"
@@ -86,15 +85,16 @@ func splitPath(arg string) (container, path string, remote bool) {
 	return container, path, true
 }
 
-func (o *cpOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) (err error) {
-	p := &copier{cpOptions: o, env: env, conn: conn}
+func (o *cpOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) error {
 	want, own := client.Running, conn.HasPrivate(ctx)
 	if own {
 		want = client.PreferRunning
 	}
-	if p.container, err = conn.Container(ctx, o.container, want); err != nil {
+	c, err := conn.Container(ctx, o.container, want)
+	if err != nil {
 		return err
 	}
+	p := &copier{cpOptions: o, env: env, conn: conn, id: c.GetId(), name: cli.ContainerName(c)}
 	if p.files, err = p.openFiles(ctx, own); err != nil {
 		return err
 	}
@@ -108,10 +108,10 @@ func (o *cpOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) (e
 // copier is one copy.
 type copier struct {
 	*cpOptions
-	env       *cli.Env
-	conn      *client.Conn
-	container *runtimeapi.Container
-	files     containerFiles
+	env      *cli.Env
+	conn     *client.Conn
+	id, name string // of the container
+	files    containerFiles
 }
 
 func (p *copier) archiveOptions() archive.Options {
@@ -226,13 +226,13 @@ func (p *copier) uploadFrom(ctx context.Context, s localSource) error {
 	}
 	if s.path == "" {
 		if !isDir {
-			return fmt.Errorf("%s in %s is not a directory", p.to, cli.ContainerName(p.container))
+			return fmt.Errorf("%s in %s is not a directory", p.to, p.name)
 		}
 		return p.files.write(ctx, p.to, p.env.In)
 	}
 	dir, name, err := place(s, filepath.Base(p.from), p.to, isDir)
 	if err != nil {
-		return cli.About(cli.ContainerName(p.container), err)
+		return cli.About(p.name, err)
 	}
 	from, base := s.path, "." // the directory that packing stays in, and what to pack there
 	if !s.dir {

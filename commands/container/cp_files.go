@@ -1,6 +1,7 @@
 package container
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -16,7 +17,6 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/api"
-	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/client/stream"
 	"github.com/crishim/crishim/commands/cli"
 	"github.com/crishim/crishim/commands/container/archive"
@@ -37,29 +37,28 @@ type containerFiles interface {
 // openFiles chooses our own shim's service, a tar in the container, or /proc where the container has
 // no tar.
 func (p *copier) openFiles(ctx context.Context, own bool) (containerFiles, error) {
-	name := cli.ContainerName(p.container)
 	if own {
-		return &engineFiles{p.conn, p.container.GetId(), name}, nil
+		return engineFiles{p}, nil
 	}
 	found, err := p.hasTar(ctx)
 	if err != nil {
 		return nil, err
 	}
 	if found {
-		return &tarFiles{p, name}, nil
+		return tarFiles{p}, nil
 	}
 	root, err := p.processRoot(ctx)
 	if err != nil {
-		return nil, cli.WithHint(fmt.Errorf("there is no tar in %s, and from outside its files cannot be reached: %w", name, err),
-			"crishim debug %s has one; the container's files are below /proc/PID/root of its processes there", name)
+		return nil, cli.WithHint(fmt.Errorf("there is no tar in %s, and from outside its files cannot be reached: %w", p.name, err),
+			"crishim debug %s has one; the container's files are below /proc/PID/root of its processes there", p.name)
 	}
-	return &procFiles{p, root, name}, nil
+	return &procFiles{p, root}, nil
 }
 
 // hasTar reports whether the container has a tar. Its exit status does not matter: not every tar has
 // --version.
 func (p *copier) hasTar(ctx context.Context) (bool, error) {
-	_, err := p.conn.Runtime.ExecSync(ctx, &runtimeapi.ExecSyncRequest{ContainerId: p.container.GetId(), Cmd: []string{"tar", "--version"}})
+	_, err := p.conn.Runtime.ExecSync(ctx, &runtimeapi.ExecSyncRequest{ContainerId: p.id, Cmd: []string{"tar", "--version"}})
 	var missing *cli.StatusError
 	if err = cannotRun(err); errors.As(err, &missing) {
 		return missing.Code != cli.ExitNotFound, nil
@@ -76,8 +75,7 @@ func (p *copier) processRoot(ctx context.Context) (*procroot.Root, error) {
 	if !strings.HasPrefix(p.conn.RuntimeEndpoint, "unix:") {
 		return nil, fmt.Errorf("%s may be on another machine", p.conn.RuntimeEndpoint)
 	}
-	id := p.container.GetId()
-	res, err := p.conn.Runtime.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: id, Verbose: true})
+	res, err := p.conn.Runtime.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: p.id, Verbose: true})
 	if err != nil {
 		return nil, err
 	}
@@ -87,27 +85,23 @@ func (p *copier) processRoot(ctx context.Context) (*procroot.Root, error) {
 	if json.Unmarshal([]byte(res.GetInfo()["info"]), &details) != nil || details.PID <= 0 {
 		return nil, fmt.Errorf("%s does not report its process", p.conn.RuntimeEndpoint)
 	}
-	return procroot.Open(details.PID, id)
+	return procroot.Open(details.PID, p.id)
 }
 
 // engineFiles reads and writes files through our own shim's service, of stopped containers too.
-type engineFiles struct {
-	conn *client.Conn
-	id   string
-	name string // of the container, for messages
-}
+type engineFiles struct{ *copier }
 
 // absent replaces the engine's error about a path that does not exist.
-func (e *engineFiles) absent(file string, err error) error {
+func (e engineFiles) absent(file string, err error) error {
 	if cli.IsGone(err) {
 		return fmt.Errorf("there is no %s in %s", file, e.name)
 	}
 	return err
 }
 
-func (e *engineFiles) close() {}
+func (engineFiles) close() {}
 
-func (e *engineFiles) read(ctx context.Context, dir, name string, out io.Writer) error {
+func (e engineFiles) read(ctx context.Context, dir, name string, out io.Writer) error {
 	from := path.Join(dir, name)
 	if name == "." {
 		from = strings.TrimSuffix(dir, "/") + "/." // for entries that are called ./x
@@ -120,13 +114,13 @@ func (e *engineFiles) read(ctx context.Context, dir, name string, out io.Writer)
 	return errors.Join(err, content.Close())
 }
 
-func (e *engineFiles) write(ctx context.Context, dir string, content io.Reader) error {
+func (e engineFiles) write(ctx context.Context, dir string, content io.Reader) error {
 	// The owners are those of the archive, which has them if they are wanted. Not copyOwner: with it the
 	// engine looks up the container's user, and it does so among the host's.
 	return e.absent(dir, e.conn.WriteArchive(ctx, e.id, path.Clean("/"+dir), false, content))
 }
 
-func (e *engineFiles) isDir(ctx context.Context, file string) (dir, known bool, err error) {
+func (e engineFiles) isDir(ctx context.Context, file string) (dir, known bool, err error) {
 	mode := func(st *api.PathStat) fs.FileMode { return fs.FileMode(st.GetMode()) }
 	st, err := e.conn.StatPath(ctx, e.id, path.Clean("/"+file))
 	if err == nil && mode(st)&fs.ModeSymlink != 0 && st.GetLinkTarget() != "" {
@@ -138,32 +132,26 @@ func (e *engineFiles) isDir(ctx context.Context, file string) (dir, known bool, 
 	return mode(st).IsDir(), true, err
 }
 
-// stderrLimit is how much of a tar's stderr is kept for an error.
-const stderrLimit = 4096
-
 // tarFiles reads and writes files through a tar in the container.
-type tarFiles struct {
-	p    *copier
-	name string
-}
+type tarFiles struct{ *copier }
 
-func (f *tarFiles) close() {}
+func (tarFiles) close() {}
 
-func (f *tarFiles) read(ctx context.Context, dir, name string, out io.Writer) error {
+func (f tarFiles) read(ctx context.Context, dir, name string, out io.Writer) error {
 	return f.tar(ctx, nil, out, "-cf", "-", "-C", dir, name)
 }
 
-func (f *tarFiles) write(ctx context.Context, dir string, content io.Reader) error {
+func (f tarFiles) write(ctx context.Context, dir string, content io.Reader) error {
 	args := []string{"-xf", "-", "-C", dir}
-	if !f.p.owner {
+	if !f.owner {
 		args = append([]string{"-o"}, args...)
 	}
 	return f.tar(ctx, content, io.Discard, args...)
 }
 
 // isDir needs test in the container.
-func (f *tarFiles) isDir(ctx context.Context, file string) (dir, known bool, err error) {
-	res, err := f.p.conn.Runtime.ExecSync(ctx, &runtimeapi.ExecSyncRequest{ContainerId: f.p.container.GetId(), Cmd: []string{"test", "-d", file}})
+func (f tarFiles) isDir(ctx context.Context, file string) (dir, known bool, err error) {
+	res, err := f.conn.Runtime.ExecSync(ctx, &runtimeapi.ExecSyncRequest{ContainerId: f.id, Cmd: []string{"test", "-d", file}})
 	if err != nil || res.GetExitCode() > 1 {
 		return false, false, nil
 	}
@@ -171,13 +159,12 @@ func (f *tarFiles) isDir(ctx context.Context, file string) (dir, known bool, err
 }
 
 // tar runs tar in the container. in may be nil.
-func (f *tarFiles) tar(ctx context.Context, in io.Reader, out io.Writer, args ...string) error {
+func (f tarFiles) tar(ctx context.Context, in io.Reader, out io.Writer, args ...string) error {
 	var stderr firstBytes
 	s := stream.Streams{In: in, Out: out, Err: &stderr}
-	err := cannotRun(f.p.session.Dial(ctx, s, func(ctx context.Context) (string, error) {
-		res, err := f.p.conn.Runtime.Exec(ctx, &runtimeapi.ExecRequest{
-			ContainerId: f.p.container.GetId(), Cmd: append([]string{"tar"}, args...),
-			Stdin: in != nil, Stdout: true, Stderr: true,
+	err := cannotRun(f.session.Dial(ctx, s, func(ctx context.Context) (string, error) {
+		res, err := f.conn.Runtime.Exec(ctx, &runtimeapi.ExecRequest{
+			ContainerId: f.id, Cmd: append([]string{"tar"}, args...), Stdin: in != nil, Stdout: true, Stderr: true,
 		})
 		return res.GetUrl(), err
 	}, stream.Exec))
@@ -188,27 +175,23 @@ func (f *tarFiles) tar(ctx context.Context, in io.Reader, out io.Writer, args ..
 		return fmt.Errorf("tar in %s: %w", f.name, missing.Cause)
 	case errors.As(err, &exit):
 		line, _, _ := strings.Cut(strings.TrimSpace(string(stderr)), "\n")
-		if line == "" {
-			line = fmt.Sprintf("exit status %d", exit.Code)
-		}
-		return fmt.Errorf("tar in %s: %s", f.name, strings.TrimPrefix(line, "tar: "))
+		return fmt.Errorf("tar in %s: %s", f.name, cmp.Or(strings.TrimPrefix(line, "tar: "), fmt.Sprintf("exit status %d", exit.Code)))
 	}
 	return err
 }
 
-// firstBytes keeps the first stderrLimit bytes that are written to it.
+// firstBytes keeps the first 4 KiB that are written to it.
 type firstBytes []byte
 
 func (f *firstBytes) Write(p []byte) (int, error) {
-	*f = append(*f, p[:min(len(p), stderrLimit-len(*f))]...)
+	*f = append(*f, p[:min(len(p), 4<<10-len(*f))]...)
 	return len(p), nil
 }
 
 // procFiles reads and writes files of a running container below /proc/PID/root.
 type procFiles struct {
-	p    *copier
+	*copier
 	root *procroot.Root
-	name string
 }
 
 func (f *procFiles) close() { _ = f.root.Close() }
@@ -240,14 +223,14 @@ func (f *procFiles) write(ctx context.Context, dir string, content io.Reader) er
 	}
 	defer root.Close()
 	o.Owner = f.root.Process
-	if f.p.owner {
+	if f.owner {
 		o.Owner = f.root.Host
 	}
 	return f.in(archive.Unpack(untilDone{ctx, nil, content}, root, o))
 }
 
 func (f *procFiles) open(dir string) (*os.Root, archive.Options, error) {
-	o := f.p.archiveOptions()
+	o := f.archiveOptions()
 	o.Where = dir
 	root, err := f.root.Dir(dir)
 	return root, o, err

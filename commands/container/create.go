@@ -25,7 +25,6 @@ type createOptions struct {
 	dryRun    bool
 }
 
-// NewCreate returns the verb that creates a container in a pod.
 func NewCreate(env *cli.Env) *urfave.Command {
 	o := &createOptions{}
 	return &urfave.Command{

@@ -18,7 +18,6 @@ type eventsOptions struct {
 	view cli.View
 }
 
-// NewEvents returns the verb that streams events of containers.
 func NewEvents(env *cli.Env) *urfave.Command {
 	o := &eventsOptions{}
 	return &urfave.Command{

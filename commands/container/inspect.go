@@ -21,7 +21,6 @@ type inspectOptions struct {
 	view    cli.View
 }
 
-// NewInspect returns the verb that shows the status of containers with the runtime's details.
 func NewInspect(env *cli.Env) *urfave.Command {
 	o := &inspectOptions{}
 	return &urfave.Command{

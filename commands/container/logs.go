@@ -12,7 +12,6 @@ import (
 	"time"
 
 	urfave "github.com/urfave/cli/v2"
-	"golang.org/x/sync/errgroup"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/client"
@@ -31,11 +30,11 @@ type logsOptions struct {
 	grep                         cli.Pattern
 	format                       string
 	read                         logfile.Options
+	now                          func() time.Time
 }
 
-// NewLogs returns the verb that shows the logs of containers.
 func NewLogs(env *cli.Env) *urfave.Command {
-	o := &logsOptions{limit: -1, read: logfile.Options{Tail: -1}}
+	o := &logsOptions{limit: -1, read: logfile.Options{Tail: -1}, now: env.Now}
 	return &urfave.Command{
 		Name:      "logs",
 		Usage:     "show the logs of containers",
@@ -110,19 +109,14 @@ func (o *logsOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) 
 	}
 	read := readLog
 	if o.read.Follow && (o.restarts || !env.Compat && !o.previous && o.attempt == nil) {
-		read = func(ctx context.Context, conn *client.Conn, o logsOptions, c *runtimeapi.Container, emit func(cli.Source, logfile.Entry) error) error {
-			return followLog(ctx, env.Now, conn, o, c, emit)
-		}
+		read = followLog
 	}
-	var group errgroup.Group
+	var reading sync.WaitGroup
 	errs := make([]error, len(containers))
 	for i, c := range containers {
-		group.Go(func() error { // its own error: one log that fails ends no other
-			errs[i] = withoutLimit(read(ctx, conn, *o, c, writer.entry))
-			return nil
-		})
+		reading.Go(func() { errs[i] = withoutLimit(read(ctx, conn, *o, c, writer.entry)) })
 	}
-	_ = group.Wait() // its members keep their errors
+	reading.Wait()
 	err := cli.Join(append(errs, failed, writer.finish())...)
 	if o.read.Follow && ctx.Err() != nil && failed == nil {
 		return cli.ErrFollowed

@@ -176,12 +176,12 @@ const (
 )
 
 // followLog is readLog for --follow: it continues with the container's next attempt.
-func followLog(ctx context.Context, now func() time.Time, conn *client.Conn, o logsOptions, c *runtimeapi.Container, emit func(cli.Source, logfile.Entry) error) error {
+func followLog(ctx context.Context, conn *client.Conn, o logsOptions, c *runtimeapi.Container, emit func(cli.Source, logfile.Entry) error) error {
 	for {
 		if err := readLog(ctx, conn, o, c, emit); err != nil {
 			return err
 		}
-		if !o.read.Until.IsZero() && now().After(o.read.Until) {
+		if !o.read.Until.IsZero() && o.now().After(o.read.Until) {
 			return nil
 		}
 		timeout := restartGrace

@@ -21,7 +21,6 @@ type rmOptions struct {
 	keepLogs bool
 }
 
-// NewRm returns the verb that removes containers.
 func NewRm(env *cli.Env) *urfave.Command {
 	o := &rmOptions{}
 	return &urfave.Command{

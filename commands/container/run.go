@@ -32,7 +32,6 @@ type runOptions struct {
 	session   cli.Session
 }
 
-// NewRun returns the verb that runs a pod with one container.
 func NewRun(env *cli.Env) *urfave.Command {
 	o := newRunOptions()
 	return &urfave.Command{

@@ -12,7 +12,6 @@ import (
 
 type startOptions struct{ cli.Targets }
 
-// NewStart returns the verb that starts created containers.
 func NewStart(env *cli.Env) *urfave.Command {
 	o := &startOptions{cli.Targets{PassUnknown: true}}
 	return &urfave.Command{

@@ -21,7 +21,6 @@ type statsOptions struct {
 	pod string
 }
 
-// NewStats returns the verb that shows the resource usage of containers.
 func NewStats(env *cli.Env) *urfave.Command {
 	o := &statsOptions{}
 	return &urfave.Command{

@@ -20,7 +20,6 @@ type stopOptions struct {
 	grace time.Duration
 }
 
-// NewStop returns the verb that stops containers.
 func NewStop(env *cli.Env) *urfave.Command {
 	o := &stopOptions{Targets: cli.Targets{PassUnknown: true}, grace: defaultGrace}
 	return &urfave.Command{

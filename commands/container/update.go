@@ -15,7 +15,6 @@ type updateOptions struct {
 	resources *runtimeapi.LinuxContainerResources
 }
 
-// NewUpdate returns the verb that changes the resource limits of containers.
 func NewUpdate(env *cli.Env) *urfave.Command {
 	r := &runtimeapi.LinuxContainerResources{}
 	o := &updateOptions{resources: r}

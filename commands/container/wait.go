@@ -68,7 +68,7 @@ func (o *waitOptions) check(_ *cli.Env, c *urfave.Context) error {
 	return cli.ArgCount(c, 1, -1)
 }
 
-// goal is one of the three.
+// goal is one of three.
 type goal struct {
 	state string         // running, exited, removed, ready, notready
 	image string         // exists
@@ -126,11 +126,7 @@ func (o *waitOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) 
 // whatever becomes of its name.
 func (o *waitOptions) one(ctx, limit context.Context, env *cli.Env, conn *client.Conn, ref string) error {
 	w := &watched{ref: ref, goal: o.goal}
-	w.absent = func(err error) { // the name may be misspelt
-		fmt.Fprintf(env.Err, "crishim: %s yet: waiting for it\n", cli.Sentence(env, err))
-		cli.WriteHint(env.Err, err)
-	}
-	err := o.until(ctx, limit, ref, func() (bool, string, error) { return w.look(ctx, conn) })
+	err := o.until(ctx, limit, ref, func() (bool, string, error) { return w.look(ctx, env, conn) })
 	switch {
 	case err == nil && o.goal.log != nil:
 		return o.untilLogged(ctx, limit, conn, w)
@@ -200,21 +196,21 @@ type watched struct {
 	id   string // "" until it exists
 	pod  bool
 	code int32
-
-	absent func(error) // called once if it does not exist yet
+	told bool // the user, that it does not exist yet
 }
 
 // look reports whether the goal is reached, and returns the state.
-func (w *watched) look(ctx context.Context, conn *client.Conn) (bool, string, error) {
+func (w *watched) look(ctx context.Context, env *cli.Env, conn *client.Conn) (bool, string, error) {
 	now, err := w.state(ctx, conn)
 	switch {
 	case cli.IsGone(err) && w.goal.state == "removed":
 		return true, "removed", nil
 	case cli.IsGone(err) && w.goal.state != "exited" && w.goal.state != "notready":
-		if w.absent != nil {
-			w.absent(err)
-			w.absent = nil
+		if !w.told { // its name may be misspelt
+			fmt.Fprintf(env.Err, "crishim: %s yet: waiting for it\n", cli.Sentence(env, err))
+			cli.WriteHint(env.Err, err)
 		}
+		w.told = true
 		return false, "not there", nil
 	case err != nil:
 		return false, "", err

@@ -11,7 +11,6 @@ import (
 	"github.com/crishim/crishim/output"
 )
 
-// NewImagefsinfo returns the verb that shows the usage of the image filesystems.
 func NewImagefsinfo(env *cli.Env) *urfave.Command {
 	v := &cli.View{}
 	return &urfave.Command{

@@ -18,7 +18,6 @@ type imagesOptions struct {
 	view   cli.View
 }
 
-// NewImages returns the verb that lists images.
 func NewImages(env *cli.Env) *urfave.Command {
 	o := &imagesOptions{}
 	return &urfave.Command{

@@ -19,7 +19,6 @@ type inspectiOptions struct {
 	view   cli.View
 }
 
-// NewInspecti returns the verb that shows the status of images with the runtime's details.
 func NewInspecti(env *cli.Env) *urfave.Command {
 	o := &inspectiOptions{}
 	return &urfave.Command{

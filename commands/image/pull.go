@@ -20,7 +20,6 @@ type pullOptions struct {
 	quiet       bool
 }
 
-// NewPull returns the verb that pulls images.
 func NewPull(env *cli.Env) *urfave.Command {
 	o := &pullOptions{}
 	return &urfave.Command{

@@ -18,7 +18,6 @@ type rmiOptions struct {
 	prune, force bool
 }
 
-// NewRmi returns the verb that removes images.
 func NewRmi(env *cli.Env) *urfave.Command {
 	o := &rmiOptions{}
 	return &urfave.Command{

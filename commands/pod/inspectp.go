@@ -20,7 +20,6 @@ type inspectpOptions struct {
 	view   cli.View
 }
 
-// NewInspectp returns the verb that shows the status of pods with the runtime's details.
 func NewInspectp(env *cli.Env) *urfave.Command {
 	o := &inspectpOptions{}
 	return &urfave.Command{

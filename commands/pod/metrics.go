@@ -13,7 +13,6 @@ import (
 	"github.com/crishim/crishim/output"
 )
 
-// NewMetricDescs returns the verb that lists the metrics of a runtime.
 func NewMetricDescs(env *cli.Env) *urfave.Command {
 	v := &cli.View{}
 	return &urfave.Command{
@@ -34,7 +33,6 @@ func NewMetricDescs(env *cli.Env) *urfave.Command {
 // metricsInterval is the interval of metricsp --watch.
 const metricsInterval = time.Second
 
-// NewMetricsp returns the verb that shows the metrics of all pods.
 func NewMetricsp(env *cli.Env) *urfave.Command {
 	v, watch := &cli.View{}, false
 	return &urfave.Command{

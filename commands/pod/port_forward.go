@@ -19,7 +19,6 @@ type portForwardOptions struct {
 	session cli.Session
 }
 
-// NewPortForward returns the verb that forwards local connections to a pod.
 func NewPortForward(env *cli.Env) *urfave.Command {
 	o := &portForwardOptions{}
 	return &urfave.Command{

@@ -12,7 +12,6 @@ import (
 
 type rmpOptions struct{ cli.Removal }
 
-// NewRmp returns the verb that removes pods and their containers.
 func NewRmp(env *cli.Env) *urfave.Command {
 	o := &rmpOptions{}
 	return &urfave.Command{

@@ -17,7 +17,6 @@ type runpOptions struct {
 	dryRun  bool
 }
 
-// NewRunp returns the verb that creates and starts a pod sandbox.
 func NewRunp(env *cli.Env) *urfave.Command {
 	o := &runpOptions{}
 	return &urfave.Command{

@@ -21,7 +21,6 @@ type statspOptions struct {
 	unmeasured func(*runtimeapi.PodSandbox, error) // called for each pod without stats
 }
 
-// NewStatsp returns the verb that shows the resource usage of pods.
 func NewStatsp(env *cli.Env) *urfave.Command {
 	o := &statspOptions{}
 	return &urfave.Command{

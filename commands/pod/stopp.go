@@ -12,7 +12,6 @@ import (
 
 type stoppOptions struct{ cli.Targets }
 
-// NewStopp returns the verb that stops pods and their containers.
 func NewStopp(env *cli.Env) *urfave.Command {
 	o := &stoppOptions{cli.Targets{PassUnknown: true}}
 	return &urfave.Command{

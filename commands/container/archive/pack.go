@@ -2,13 +2,13 @@ package archive
 
 import (
 	"archive/tar"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
 	"path"
-	"path/filepath"
 	"strconv"
 
 	"golang.org/x/sys/unix"
@@ -18,8 +18,9 @@ import (
 // name; "." packs the contents of a directory. Symbolic links are packed as such, and nothing outside
 // of root is read, even if files are replaced while they are read.
 func Pack(w io.Writer, root *os.Root, from, name string, o Options) error {
+	o.Where = cmp.Or(o.Where, root.Name())
 	p := &packer{root: root, tar: tar.NewWriter(w), o: o}
-	return errors.Join(p.pack(from, name), p.tar.Close())
+	return errors.Join(o.inWhere(p.pack(from, name)), p.tar.Close())
 }
 
 type packer struct {
@@ -31,7 +32,7 @@ type packer struct {
 func (p *packer) pack(file, name string) error {
 	info, err := p.root.Lstat(file)
 	if err != nil {
-		return p.inWhere(err)
+		return err
 	}
 	switch {
 	case info.IsDir():
@@ -41,12 +42,12 @@ func (p *packer) pack(file, name string) error {
 	case info.Mode()&fs.ModeSymlink != 0:
 		link, err := p.root.Readlink(file)
 		if err != nil {
-			return p.inWhere(err)
+			return err
 		}
 		return p.header(info, name, link)
 	}
 	if p.o.Skipped != nil {
-		p.o.Skipped(p.shown(file), "neither a file nor a directory nor a link")
+		p.o.Skipped(p.o.path(file), "neither a file nor a directory nor a link")
 	}
 	return nil
 }
@@ -58,7 +59,7 @@ func (p *packer) dir(file, name string) error {
 	}
 	entries, err := d.ReadDir(-1)
 	if err := errors.Join(err, d.Close()); err != nil {
-		return p.inWhere(err)
+		return err
 	}
 	if err := p.header(info, name+"/", ""); err != nil {
 		return err
@@ -84,7 +85,7 @@ func (p *packer) regular(file, name string) error {
 	}
 	n, err := io.CopyN(p.tar, f, info.Size())
 	if errors.Is(err, io.EOF) {
-		return fmt.Errorf("%s shrank from %d to %d bytes while it was read", p.shown(file), info.Size(), n)
+		return fmt.Errorf("%s shrank from %d to %d bytes while it was read", p.o.path(file), info.Size(), n)
 	}
 	return err
 }
@@ -94,18 +95,18 @@ func (p *packer) regular(file, name string) error {
 func (p *packer) open(file string, kind func(fs.FileMode) bool) (*os.File, fs.FileInfo, error) {
 	handle, err := p.root.OpenFile(file, unix.O_PATH, 0)
 	if err != nil {
-		return nil, nil, p.inWhere(err)
+		return nil, nil, err
 	}
 	defer handle.Close()
 	info, err := handle.Stat()
 	if err != nil {
-		return nil, nil, p.inWhere(err)
+		return nil, nil, err
 	}
 	if !kind(info.Mode()) {
-		return nil, nil, fmt.Errorf("%s was replaced while it was read", p.shown(file))
+		return nil, nil, fmt.Errorf("%s was replaced while it was read", p.o.path(file))
 	}
 	f, err := os.Open("/proc/self/fd/" + strconv.Itoa(int(handle.Fd())))
-	return f, info, p.inWhere(err)
+	return f, info, err
 }
 
 func (p *packer) header(info fs.FileInfo, name, link string) error {
@@ -122,8 +123,3 @@ func (p *packer) header(info fs.FileInfo, name, link string) error {
 	}
 	return p.tar.WriteHeader(h)
 }
-
-// shown is the path of a file for errors.
-func (p *packer) shown(file string) string { return filepath.Join(p.o.where(p.root), file) }
-
-func (p *packer) inWhere(err error) error { return inWhere(err, p.o.where(p.root)) }

@@ -29,38 +29,40 @@ type Options struct {
 	Owner func(uid, gid int) (int, int)
 	// Skipped is called for entries that are skipped. It may be nil.
 	Skipped func(name, why string)
-	// Where is the directory in errors, if it is not its name.
+	// Where is the directory in errors; the default is its name.
 	Where string
 }
 
 // KeepOwner keeps owner and group.
 func KeepOwner(uid, gid int) (int, int) { return uid, gid }
 
-func (o Options) where(root *os.Root) string { return cmp.Or(o.Where, root.Name()) }
+// path is the path of a file for errors.
+func (o Options) path(file string) string { return filepath.Join(o.Where, file) }
 
 // inWhere makes the path in an error complete.
-func inWhere(err error, where string) error {
+func (o Options) inWhere(err error) error {
 	var failed *fs.PathError
 	if errors.As(err, &failed) && !filepath.IsAbs(failed.Path) {
-		return fmt.Errorf("%s: %w", filepath.Join(where, failed.Path), failed.Err)
+		return fmt.Errorf("%s: %w", o.path(failed.Path), failed.Err)
 	}
 	return err
 }
 
 // Unpack writes the entries of r below root.
 func Unpack(r io.Reader, root *os.Root, o Options) error {
+	o.Where = cmp.Or(o.Where, root.Name())
 	u := &unpacker{root: root, o: o, seen: map[string]int{}}
 	entries := tar.NewReader(r)
 	for {
 		h, err := entries.Next()
 		if errors.Is(err, io.EOF) {
-			return inWhere(u.finish(), u.where())
+			return o.inWhere(u.finish())
 		}
 		if err != nil {
 			return fmt.Errorf("read tar stream: %w", err)
 		}
 		if err := u.entry(h, entries); err != nil {
-			return inWhere(err, u.where())
+			return o.inWhere(err)
 		}
 	}
 }
@@ -71,8 +73,6 @@ type unpacker struct {
 	dirs []*tar.Header // whose mode and time are set last, once each
 	seen map[string]int
 }
-
-func (u *unpacker) where() string { return u.o.where(u.root) }
 
 // maxName is the longest path of Linux. The path of an archive's entry may be longer.
 const maxName = 4096
@@ -89,16 +89,13 @@ func (u *unpacker) target(name string) (string, error) {
 	if u.o.Strip {
 		_, clean, _ = strings.Cut(clean, "/")
 	}
-	return path.Join(u.o.Name, clean), nil
+	return path.Join(".", u.o.Name, clean), nil
 }
 
 func (u *unpacker) entry(h *tar.Header, body io.Reader) error {
 	name, err := u.target(h.Name)
 	if err != nil {
 		return err
-	}
-	if name == "" {
-		name = "."
 	}
 	if err := u.parents(path.Dir(name), h); err != nil {
 		return err
@@ -109,15 +106,19 @@ func (u *unpacker) entry(h *tar.Header, body io.Reader) error {
 	case tar.TypeReg:
 		return u.file(h, name, body)
 	case tar.TypeSymlink:
-		return u.link(name, func() error {
-			return errors.Join(u.root.Symlink(h.Linkname, name), u.own(name, h))
-		})
+		if err := u.remove(name); err != nil {
+			return err
+		}
+		return errors.Join(u.root.Symlink(h.Linkname, name), u.own(name, h))
 	case tar.TypeLink:
 		old, err := u.target(h.Linkname)
+		if err == nil {
+			err = u.remove(name)
+		}
 		if err != nil {
 			return err
 		}
-		return u.link(name, func() error { return u.root.Link(old, name) })
+		return u.root.Link(old, name)
 	}
 	if u.o.Skipped != nil {
 		u.o.Skipped(h.Name, "neither a file nor a directory nor a link")
@@ -144,7 +145,7 @@ func (u *unpacker) dir(h *tar.Header, name string) error {
 	switch {
 	case err == nil && info.IsDir():
 	case err == nil:
-		return fmt.Errorf("%s is not a directory", filepath.Join(u.where(), name))
+		return fmt.Errorf("%s is not a directory", u.o.path(name))
 	default:
 		if err := u.root.Mkdir(name, 0o700|h.FileInfo().Mode().Perm()); err != nil {
 			return err
@@ -181,13 +182,6 @@ func (u *unpacker) file(h *tar.Header, name string, body io.Reader) error {
 	return u.attributes(h, name)
 }
 
-func (u *unpacker) link(name string, create func() error) error {
-	if err := u.remove(name); err != nil {
-		return err
-	}
-	return create()
-}
-
 // remove removes an existing file or link. It refuses a directory with all that is in it, and a device,
 // as in a copy to /dev/null, which would be gone for the whole machine.
 func (u *unpacker) remove(name string) error {
@@ -199,10 +193,10 @@ func (u *unpacker) remove(name string) error {
 		return err
 	}
 	if info.IsDir() {
-		return fmt.Errorf("%s is a directory", filepath.Join(u.where(), name))
+		return fmt.Errorf("%s is a directory", u.o.path(name))
 	}
 	if t := info.Mode().Type(); t != 0 && t != fs.ModeSymlink {
-		return fmt.Errorf("%s is a device, a pipe or a socket and is not replaced", filepath.Join(u.where(), name))
+		return fmt.Errorf("%s is a device, a pipe or a socket and is not replaced", u.o.path(name))
 	}
 	return u.root.Remove(name)
 }
