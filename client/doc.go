@@ -8,10 +8,10 @@
 // config file. The Conn also turns what people type (names, pod/container,
 // id prefixes) into containers and pods.
 //
-// In reading order: endpoint.go has the forms of endpoints, discover.go chooses
-// one, probe.go asks one address for what it is (candidate.go), connect.go opens
-// what was chosen, dial.go makes the gRPC connection, calls.go limits each call
-// and errors.go words its error.
+// In reading order: endpoint.go has the forms of endpoints; connect.go takes the
+// endpoint that was given, or the one that discover.go chooses, and opens it; probe.go
+// finds out what an address is (candidate.go); dial.go makes the gRPC connection;
+// calls.go limits each call and errors.go words its error.
 //
 // The package does not know Docker: how the shim is started is a function
 // that the caller passes in, so that its tests need no engine.
