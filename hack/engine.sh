@@ -7,7 +7,7 @@
 #   env     print the exports that tests want (only while it is up)
 #   status  exit 0 when up
 #   down    end what up started and leave nothing of it
-#   packages  install what tests and make verify need beside the engines, and start nothing
+#   packages  install what tests and make verify need in addition to the engines, and start nothing
 #
 # Everything lives in /run/crishim-engine and /var/lib/crishim-engine, or below
 # CRISHIM_ENGINE_DIR. The host's own engines, sockets and iptables chains are not touched.

@@ -14,7 +14,7 @@ hack/engine.sh status || hack/engine.sh down
 engines=$(running_engines)
 if [ -n "$engines" ]; then
   # shellcheck disable=SC2086
-  echo "reset: nothing is reset beside" $engines >&2
+  echo "reset: engines are running, nothing is reset:" $engines >&2
   exit 0
 fi
 

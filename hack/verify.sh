@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# verify.sh: what a change must hold beside build and lint.
+# verify.sh: what a change must pass in addition to build and lint.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -21,7 +21,7 @@ die() { say "$*"; exit 1; }
 # anyway, so no lock file stays behind.
 locked() { exec 9</run; flock -w 600 9 || die "another engine.sh holds the lock"; }
 
-# What daemons create beside their own directories. up notes which of these were not
+# What daemons create outside of their own directories. up notes which of these were not
 # there, and down removes those again if they are empty.
 side_directories() {
   local g
