@@ -83,17 +83,17 @@ func (u *userFiles) read(imageID string, dirs []string, otherwise func() (userPa
 
 // inImage calls look with a temporary container of an image, which is never started.
 func inImage(ctx context.Context, engine Engine, imageID string, look func(id string) error) (err error) {
-	patient, cancel := lifecycle.CleanupContext(ctx)
+	cleanup, cancel := lifecycle.CleanupContext(ctx)
 	defer cancel()
 	name := fmt.Sprintf("crishim-users-%08x", rand.Uint32())
-	created, err := engine.ContainerCreate(patient, &container.Config{
+	created, err := engine.ContainerCreate(cleanup, &container.Config{
 		Image: imageID, Entrypoint: []string{"none"}, NetworkDisabled: true,
 	}, &container.HostConfig{NetworkMode: "none"}, nil, nil, name)
 	if err != nil {
-		return fmt.Errorf("look into image %s: %w", imageID, err)
+		return fmt.Errorf("read files of image %s: %w", imageID, err)
 	}
 	defer func() {
-		err = errors.Join(err, engine.ContainerRemove(patient, created.ID, container.RemoveOptions{Force: true, RemoveVolumes: true}))
+		err = errors.Join(err, engine.ContainerRemove(cleanup, created.ID, container.RemoveOptions{Force: true, RemoveVolumes: true}))
 	}()
 	return look(created.ID)
 }

@@ -172,7 +172,7 @@ func planMounts(p *lifecycle.Spec, r *runtimeapi.CreateContainerRequest, f facts
 	if err != nil {
 		return err
 	}
-	var noted []state.ImageMount
+	var label []state.ImageMount
 	for _, m := range ms {
 		if m.GetImage().GetImage() == "" {
 			continue
@@ -183,12 +183,12 @@ func planMounts(p *lifecycle.Spec, r *runtimeapi.CreateContainerRequest, f facts
 			return fmt.Errorf("ImageVolumeMountFailed: mount %q: %w", m.GetContainerPath(), err)
 		}
 		p.Host.Mounts = append(p.Host.Mounts, em)
-		noted = append(noted, state.ImageMount{Path: em.Target, Image: m.GetImage().GetImage(), ID: i.ID, SubPath: m.GetImageSubPath()})
+		label = append(label, state.ImageMount{Path: em.Target, Image: m.GetImage().GetImage(), ID: i.ID, SubPath: m.GetImageSubPath()})
 	}
-	if len(noted) == 0 {
+	if len(label) == 0 {
 		return nil
 	}
-	b, err := json.Marshal(noted)
+	b, err := json.Marshal(label)
 	p.Config.Labels[state.LabelOwnMounts] = string(b)
 	return err
 }
