@@ -142,6 +142,18 @@ func TestImages(t *testing.T) {
 			"crishim: no such image \"nosuch\"\nhint: crishim images lists them, crishim pull nosuch gets it\n")
 }
 
+// TestPruneKeepsMountedImages: an image volume uses its image as a container uses its own.
+func TestPruneKeepsMountedImages(t *testing.T) {
+	c := withStub(t, stubcri.Options{})
+	c.stub.AddImage("app:1")
+	c.stub.AddImage("model:1")
+	c.stub.AddContainer(c.stub.AddPod("default", "web"), "main", func(config *runtimeapi.ContainerConfig) {
+		config.Image = &runtimeapi.ImageSpec{Image: "app:1"}
+		config.Mounts = []*runtimeapi.Mount{{ContainerPath: "/model", Image: &runtimeapi.ImageSpec{Image: "model:1"}}}
+	})
+	c.run("rmi", "--prune", "--dry-run").want(t, 0, "Would delete: docker.io/library/busybox:latest\n", "")
+}
+
 func imageIDOf(t *testing.T, c *commandTest, ref string) string {
 	t.Helper()
 	r := c.run("images", "-q", ref)
