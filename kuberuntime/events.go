@@ -18,7 +18,6 @@ import (
 	"github.com/crishim/crishim/kuberuntime/pod"
 )
 
-// Event is something that happened to a pod, with the kubelet's reasons.
 type Event struct {
 	Time      time.Time `json:"time"`
 	Namespace string    `json:"namespace"`
@@ -33,7 +32,6 @@ type Event struct {
 	Waiting string `json:"waiting,omitempty"`
 }
 
-// Reasons of events.
 const (
 	EventPulling         = "Pulling"
 	EventPulled          = "Pulled"

@@ -83,13 +83,11 @@ func (m *Manager) imageStatus(ctx context.Context, image string) (*runtimeapi.Im
 	return resp.GetImage(), err
 }
 
-// ListImages lists all images.
 func (m *Manager) ListImages(ctx context.Context) ([]*runtimeapi.Image, error) {
 	resp, err := m.image.ListImages(ctx, &runtimeapi.ListImagesRequest{})
 	return resp.GetImages(), err
 }
 
-// RemoveImage removes an image.
 func (m *Manager) RemoveImage(ctx context.Context, image string) error {
 	_, err := m.image.RemoveImage(ctx, &runtimeapi.RemoveImageRequest{Image: &runtimeapi.ImageSpec{Image: image}})
 	return err

@@ -295,7 +295,6 @@ func (m *Manager) Remove(ctx context.Context, p *v1.Pod, status *pod.Status, gra
 	return m.removeFolders(status.UID)
 }
 
-// ErrRunning is a container that cannot be deleted because it runs.
 var ErrRunning = errors.New("the container is running")
 
 // DeleteContainer removes a container that does not run, and before it, so that the next try repairs a

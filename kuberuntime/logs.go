@@ -19,7 +19,6 @@ import (
 	"github.com/crishim/crishim/logfile"
 )
 
-// ErrNoLog is a container without a log file on this host.
 var ErrNoLog = errors.New("the container has no log file")
 
 // GetContainerLogs copies a container's log, each stream to its writer. With o.Follow it goes on

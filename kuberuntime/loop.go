@@ -92,7 +92,6 @@ func (m *Manager) NewLoop(o LoopOptions) (*Loop, error) {
 	}, nil
 }
 
-// Close releases the folder.
 func (l *Loop) Close() error { return l.lock.Close() }
 
 // Run works until the context ends, as the kubelet's syncLoop. The pods run on.

@@ -117,13 +117,10 @@ func New(ctx context.Context, o Options) (*Manager, error) {
 	return m, nil
 }
 
-// Close ends the probes.
 func (m *Manager) Close() { m.prober.Close() }
 
-// Type returns the runtime's name.
 func (m *Manager) Type() string { return m.name }
 
-// Version returns the runtime's own version.
 func (m *Manager) Version(ctx context.Context) (string, error) {
 	v, err := m.askVersion(ctx)
 	return v.GetRuntimeVersion(), err
@@ -170,7 +167,6 @@ func (m *Manager) UpdatePodCIDR(ctx context.Context, cidr string) error {
 	return err
 }
 
-// ExitError is a command that ended with another status than 0.
 type ExitError struct {
 	Code   int
 	Stderr string
@@ -178,7 +174,6 @@ type ExitError struct {
 
 func (e *ExitError) Error() string { return fmt.Sprintf("command ended with status %d", e.Code) }
 
-// ErrTimeout is a command that took longer than it may.
 var ErrTimeout = errors.New("command timed out")
 
 // execGrace is how much longer than the timeout the answer to ExecSync may take.
@@ -202,19 +197,16 @@ func (m *Manager) RunInContainer(ctx context.Context, id string, cmd []string, t
 	return append(resp.GetStdout(), resp.GetStderr()...), err
 }
 
-// GetExec returns the URL of an exec session.
 func (m *Manager) GetExec(ctx context.Context, id string, cmd []string, stdin, stdout, stderr, tty bool) (string, error) {
 	resp, err := m.runtime.Exec(ctx, &runtimeapi.ExecRequest{ContainerId: id, Cmd: cmd, Tty: tty, Stdin: stdin, Stdout: stdout, Stderr: stderr})
 	return resp.GetUrl(), err
 }
 
-// GetAttach returns the URL of an attach session.
 func (m *Manager) GetAttach(ctx context.Context, id string, stdin, stdout, stderr, tty bool) (string, error) {
 	resp, err := m.runtime.Attach(ctx, &runtimeapi.AttachRequest{ContainerId: id, Tty: tty, Stdin: stdin, Stdout: stdout, Stderr: stderr})
 	return resp.GetUrl(), err
 }
 
-// GetPortForward returns the URL of a port-forward to a pod.
 func (m *Manager) GetPortForward(ctx context.Context, sandboxID string, ports []int32) (string, error) {
 	resp, err := m.runtime.PortForward(ctx, &runtimeapi.PortForwardRequest{PodSandboxId: sandboxID, Port: ports})
 	return resp.GetUrl(), err

@@ -96,7 +96,6 @@ func (m *Manager) ownRecord(uid string) (*Record, bool) {
 	return record, err == nil && (record.Endpoint == m.o.Endpoint || record.Endpoints[m.name] == m.o.Endpoint)
 }
 
-// FullName returns "namespace/name".
 func FullName(p *v1.Pod) string { return p.Namespace + "/" + p.Name }
 
 // Prepare sets the uid of a pod of an input and the kubelet's annotations, as the kubelet's applyDefaults for

@@ -252,14 +252,11 @@ func messageFile(c *pod.ContainerStatus) string {
 		}
 		defer f.Close()
 		info, err := f.Stat()
-		var text []byte
-		if err == nil {
-			text, err = io.ReadAll(io.NewSectionReader(f, max(info.Size()-maxMessage, 0), maxMessage))
-		}
 		if err != nil {
 			return ""
 		}
-		return string(text)
+		text, _ := io.ReadAll(io.NewSectionReader(f, max(info.Size()-maxMessage, 0), maxMessage))
+		return string(text) // as much as can be read
 	}
 	return ""
 }

@@ -142,7 +142,6 @@ func notYet(p *v1.Pod, view *plan.View, until Until) error {
 	return errors.New(strings.Join(names, ", "))
 }
 
-// whatFailed describes how a pod's containers failed, or why the pod did.
 func whatFailed(view *plan.View) string {
 	if view.Why != "" {
 		return view.Why

@@ -97,7 +97,6 @@ func (w *worker) run(ctx context.Context) {
 	}
 }
 
-// retry returns how long to wait after one more failure.
 func (w *worker) retry() time.Duration {
 	w.failures++
 	return min(retryPeriod<<min(w.failures-1, 10), maxRetry)

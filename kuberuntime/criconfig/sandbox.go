@@ -33,7 +33,6 @@ type Host struct {
 	HostsFile   string // text of the host's own /etc/hosts
 }
 
-// Generator makes CRI configurations for pods on one host.
 type Generator struct {
 	Host Host
 	Dirs pod.Dirs
@@ -59,7 +58,6 @@ func (g *Generator) Sandbox(p *v1.Pod, attempt uint32) *runtimeapi.PodSandboxCon
 	return config
 }
 
-// labels returns those by which the kubelet finds a pod.
 func labels(p *v1.Pod) map[string]string {
 	return map[string]string{kube.LabelPodName: p.Name, kube.LabelPodNamespace: p.Namespace, kube.LabelPodUID: string(p.UID)}
 }
@@ -118,7 +116,6 @@ const (
 	maxSearches = 32
 )
 
-// ParseResolv reads a resolv.conf.
 func ParseResolv(text string) DNS {
 	var dns DNS
 	for line := range strings.Lines(text) {

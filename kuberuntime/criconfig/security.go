@@ -52,7 +52,6 @@ func effective(p *v1.Pod, c *v1.Container) *v1.SecurityContext {
 	return sc
 }
 
-// containerSecurity returns the CRI's security context of a container.
 func (g *Generator) containerSecurity(p *v1.Pod, c *v1.Container, image ImageUser, targetID string) *runtimeapi.LinuxContainerSecurityContext {
 	sc := effective(p, c)
 	out := &runtimeapi.LinuxContainerSecurityContext{

@@ -105,7 +105,7 @@ func (s *Set) addValue(src Source, value any) Errors {
 	return s.addObject(src, kind, object)
 }
 
-// kinds are the supported kinds with their API version.
+// kinds has the supported kinds with their API version.
 var kinds = map[string]string{
 	"Pod": "v1", "ConfigMap": "v1", "Secret": "v1", "RuntimeClass": "node.k8s.io/v1",
 	"List": "v1", "PodList": "v1", "ConfigMapList": "v1", "SecretList": "v1",
@@ -159,7 +159,7 @@ func (s *Set) addObject(src Source, kind string, object map[string]any) Errors {
 			return errs
 		}
 		s.ConfigMaps[key(cm.Namespace, cm.Name)] = cm
-		errs := slices.Concat(checkName(src, cm.Name), checkKeys(src, "data", cm.Data), checkKeys(src, "binaryData", cm.BinaryData))
+		errs := slices.Concat(checkText(src, "metadata.name", cm.Name, validation.IsDNS1123Subdomain), checkKeys(src, "data", cm.Data), checkKeys(src, "binaryData", cm.BinaryData))
 		for _, key := range slices.Sorted(maps.Keys(cm.BinaryData)) {
 			if _, twice := cm.Data[key]; twice {
 				errs = append(errs, src.error("binaryData["+key+"]", "is in data already"))
@@ -179,7 +179,7 @@ func (s *Set) addObject(src Source, kind string, object map[string]any) Errors {
 		}
 		secret.StringData = nil
 		s.Secrets[key(secret.Namespace, secret.Name)] = secret
-		return slices.Concat(checkName(src, secret.Name), checkKeys(src, "data", secret.Data), checkDockerConfig(src, secret))
+		return slices.Concat(checkText(src, "metadata.name", secret.Name, validation.IsDNS1123Subdomain), checkKeys(src, "data", secret.Data), checkDockerConfig(src, secret))
 	default:
 		class := &nodev1.RuntimeClass{}
 		if errs := s.decode(src, kind, object, class); len(errs) > 0 {
@@ -187,12 +187,8 @@ func (s *Set) addObject(src Source, kind string, object map[string]any) Errors {
 		}
 		class.Namespace = ""
 		s.RuntimeClasses[class.Name] = class
-		return slices.Concat(checkName(src, class.Name), checkText(src, "handler", class.Handler, validation.IsDNS1123Label))
+		return slices.Concat(checkText(src, "metadata.name", class.Name, validation.IsDNS1123Subdomain), checkText(src, "handler", class.Handler, validation.IsDNS1123Label))
 	}
-}
-
-func checkName(src Source, name string) Errors {
-	return checkText(src, "metadata.name", name, validation.IsDNS1123Subdomain)
 }
 
 func checkText(src Source, path, text string, check func(string) []string) Errors {

@@ -78,7 +78,6 @@ func (v *validator) volumeSource(volume *v1.Volume, at *field.Path) {
 	}
 }
 
-// files checks what the files of a volume share.
 func (v *validator) files(at *field.Path, mode *int32, user *int64) {
 	v.mode(at.Child("defaultMode"), mode)
 	v.refuse(user != nil, at.Child("defaultUser"), "is not supported")
@@ -150,7 +149,6 @@ func (v *validator) keys(at *field.Path, kind, name string, optional *bool) map[
 	return nil
 }
 
-// items checks the files that are made of an object's keys.
 func (v *validator) items(items []v1.KeyToPath, list *field.Path, optional *bool, keys map[string]bool) {
 	if keys == nil {
 		return

@@ -194,7 +194,6 @@ func (c *ContainerStatus) Succeeded() bool {
 	return c.Exited() && c.ExitCode == 0 && c.Reason != OOMKilled
 }
 
-// Sandbox returns the newest sandbox or nil.
 func (s *Status) Sandbox() *runtimeapi.PodSandboxStatus {
 	if s == nil || len(s.Sandboxes) == 0 {
 		return nil

@@ -67,7 +67,6 @@ func (m *Manager) Spread() {
 	m.spread = func(period time.Duration) time.Duration { return rand.N(period) }
 }
 
-// Close ends all probes and waits for them.
 func (m *Manager) Close() {
 	m.cancel()
 	m.wg.Wait()
@@ -97,7 +96,6 @@ func (m *Manager) Keep(podUID string, ids map[string]bool) {
 	m.end(func(w *worker) bool { return w.container.PodUID == podUID && !ids[w.container.ContainerID] })
 }
 
-// Drop ends the probes of a container that is being killed.
 func (m *Manager) Drop(id string) {
 	m.end(func(w *worker) bool { return w.container.ContainerID == id })
 }
@@ -132,7 +130,6 @@ func (m *Manager) set(w *worker, r plan.Result) bool {
 	return changed
 }
 
-// started reports whether the startup probe lets the others run.
 func (m *Manager) started(id string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -151,7 +148,6 @@ type worker struct {
 	result    plan.Result // guarded by manager.mu
 }
 
-// run probes until the context ends, or the verdict is final.
 func (w *worker) run(ctx context.Context) {
 	period := time.Duration(max(w.probe.PeriodSeconds, 1)) * time.Second
 	wait := w.firstDelay(period)

@@ -21,7 +21,6 @@ import (
 	"github.com/crishim/crishim/kuberuntime/manifest"
 )
 
-// file is one file of a volume.
 type file struct {
 	data []byte
 	mode fs.FileMode // 0 means the volume's default
