@@ -105,7 +105,7 @@ func TestUsageErrors(t *testing.T) {
 		{"inspect --attempt first x", 2, `invalid --attempt "first": must be a number from 0 on`},
 		{"run", 125, "run needs IMAGE [COMMAND...] | CONTAINER-CONFIG POD-CONFIG"},
 		{"run --nosuch busybox", 125, `unknown flag "--nosuch"`},
-		{"run --rm -d busybox", 2, "--rm and --detach: nobody stays behind to remove the container"},
+		{"run --rm -d busybox", 2, "--rm and --detach: choose one"},
 		{"run --memory much busybox", 125, `invalid --memory "much": must be a size such as 512Mi or 1g`},
 		{"run --memory 0 busybox", 125, `invalid --memory "0": must be a size above 0 such as 512Mi or 1g`},
 		{"run --network= busybox", 125, `invalid --network "": must be pod or host`},

@@ -46,7 +46,7 @@ func (o *attachOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn
 	err = o.session.Attach(ctx, conn, c.GetId(), s)
 	switch {
 	case errors.Is(err, stream.ErrDetached):
-		return cli.Detached(err, s, cli.ContainerName(c)+" goes on")
+		return cli.Detached(err, s, cli.ContainerName(c)+" keeps running")
 	case err != nil, env.Compat: // crictl knows no status of what it was attached to
 		return err
 	}

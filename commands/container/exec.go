@@ -199,7 +199,7 @@ func (o *execOptions) inOne(ctx context.Context, conn *client.Conn, c *runtimeap
 	case left && errors.Is(err, stream.ErrDetached):
 		return cli.Detached(stream.ErrDetached, s, leftRunning)
 	case errors.Is(err, stream.ErrDetached):
-		return cli.Detached(err, s, "the command goes on")
+		return cli.Detached(err, s, "the command keeps running")
 	case left:
 		o.session.Options.Warn("%s", leftRunning)
 	}

@@ -48,7 +48,7 @@ func FuzzContainerFlags(f *testing.F) {
 		if container, path, remote := splitPath(text); remote && (container == "" || container+":"+path != text) || !remote && path != text {
 			t.Errorf("cp %q is %q, %q, %t", text, container, path, remote)
 		}
-		if g, err := parseGoal(text); err == nil && g.wanted() == "" {
+		if g, err := parseGoal(text); err == nil && g.String() == "" {
 			t.Errorf("--for %q waits for nothing", text)
 		}
 	})

@@ -63,6 +63,6 @@ func TestEarlyOutputOfAQuietCommand(t *testing.T) {
 		t.Errorf("got %q, %v", out.String(), err)
 	}
 	if !e.finish() {
-		t.Error("finish says that nothing was shown")
+		t.Error("finish reports that nothing was shown")
 	}
 }

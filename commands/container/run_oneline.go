@@ -70,7 +70,7 @@ func (o *runOptions) oneLineFlags(env *cli.Env) []urfave.Flag {
 func (o *runOptions) completeOneLine(c *urfave.Context, args []string) error {
 	switch {
 	case o.detach && o.remove:
-		return &cli.UsageError{Text: "--rm and --detach: nobody stays behind to remove the container", Next: "crishim rmp -f removes it later"}
+		return &cli.UsageError{Text: "--rm and --detach: choose one", Next: "crishim rmp -f removes it later"}
 	case o.detach && o.session.Stdin:
 		return cli.Usagef("--detach and --stdin contradict each other")
 	case o.podRef != "" && (c.IsSet("publish") || c.IsSet("hostname")):

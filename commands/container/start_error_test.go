@@ -14,7 +14,7 @@ import (
 	"github.com/crishim/crishim/commands/cli"
 )
 
-// The texts are what the runtimes named in the cases say.
+// The texts are those of the runtimes named in the cases.
 func TestCannotRun(t *testing.T) {
 	cases := map[string]struct {
 		err  error
@@ -106,8 +106,8 @@ func TestStartErrorAsOutput(t *testing.T) {
 		if errors.As(err, &start) != (c.want != 0) || start != nil && start.Code != c.want {
 			t.Errorf("%s: got %v, want status %d", name, err, c.want)
 		}
-		if said := shown.String(); start == nil && said != c.out || start != nil && said != "" {
-			t.Errorf("%s: the output is %q", name, said)
+		if got := shown.String(); start == nil && got != c.out || start != nil && got != "" {
+			t.Errorf("%s: the output is %q", name, got)
 		}
 	}
 }

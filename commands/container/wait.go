@@ -90,7 +90,7 @@ func parseGoal(text string) (goal, error) {
 	return goal{}, cli.MustBe(append(states, "log=REGEX", "image=REF")...)
 }
 
-func (g goal) wanted() string {
+func (g goal) String() string {
 	switch {
 	case g.image != "":
 		return "there"
@@ -163,7 +163,7 @@ func (o *waitOptions) until(ctx, limit context.Context, what string, ask func() 
 			case o.goal.image != "":
 				return fmt.Errorf("image %s is not there after %s", what, o.timeout)
 			}
-			return fmt.Errorf("%s is %s, not %s, after %s", what, now, o.goal.wanted(), o.timeout)
+			return fmt.Errorf("%s is %s, not %s, after %s", what, now, o.goal, o.timeout)
 		case <-o.events.happened:
 		case <-timer.C:
 		}

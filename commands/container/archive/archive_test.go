@@ -236,7 +236,7 @@ func FuzzUnpack(f *testing.F) {
 		_ = Unpack(&b, open(t, filepath.Join(base, "inside")), Options{}) // what it makes of nonsense is its affair
 		entries, err := os.ReadDir(base)
 		if err != nil || len(entries) != 1 {
-			t.Errorf("%v beside the directory, %v", entries, err)
+			t.Errorf("%v next to the directory, %v", entries, err)
 		}
 	})
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/crishim/crishim/internal/test"
 )
 
-// container is a directory with a file beside it that no path may reach. The
+// container is a directory with a file next to it that no path may reach. The
 // container is hostile: its links point out in every way.
 func container(t *testing.T) (*Root, string) {
 	t.Helper()
