@@ -19,6 +19,9 @@ import (
 // of root is read, even if files are replaced while they are read.
 func Pack(w io.Writer, root *os.Root, from, name string, o Options) error {
 	o.Where = cmp.Or(o.Where, root.Name())
+	if o.Owner == nil {
+		o.Owner = func(int, int) (int, int) { return 0, 0 }
+	}
 	p := &packer{root: root, tar: tar.NewWriter(w), o: o}
 	return errors.Join(o.inWhere(p.pack(from, name)), p.tar.Close())
 }
@@ -116,10 +119,6 @@ func (p *packer) header(info fs.FileInfo, name, link string) error {
 	}
 	h.Name = name
 	h.Uname, h.Gname = "", "" // names mean other ids in the container
-	if p.o.Owner != nil {
-		h.Uid, h.Gid = p.o.Owner(h.Uid, h.Gid)
-	} else {
-		h.Uid, h.Gid = 0, 0
-	}
+	h.Uid, h.Gid = p.o.Owner(h.Uid, h.Gid)
 	return p.tar.WriteHeader(h)
 }

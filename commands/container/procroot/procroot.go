@@ -8,8 +8,6 @@
 package procroot
 
 import (
-	"bufio"
-	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -171,15 +169,14 @@ func (m idMap) container(id int) int {
 
 func parseIDMap(text []byte) (idMap, error) {
 	var m idMap
-	lines := bufio.NewScanner(bytes.NewReader(text))
-	for lines.Scan() {
+	for line := range strings.Lines(string(text)) {
 		var r idRange
-		if _, err := fmt.Sscan(lines.Text(), &r.inside, &r.outside, &r.count); err != nil {
-			return nil, fmt.Errorf("line %q of an id map: %w", lines.Text(), err)
+		if _, err := fmt.Sscan(line, &r.inside, &r.outside, &r.count); err != nil {
+			return nil, fmt.Errorf("line %q of an id map: %w", strings.TrimSuffix(line, "\n"), err)
 		}
 		m = append(m, r)
 	}
-	return m, lines.Err()
+	return m, nil
 }
 
 // identity reads the process's user, group and id maps.
