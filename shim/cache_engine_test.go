@@ -293,7 +293,7 @@ func TestTheOutOfMemoryReasonIsSeen(t *testing.T) {
 	// A shell that cannot have more memory ends by itself, with status 1, before the kernel
 	// has to kill it: then another one tries. The container ends when the engine has reported
 	// that; if it ended at once, the report could come too late for the engine to count it.
-	config := shell("hungry", "until sh -c 'x=a; while :; do x=$x$x; done'; [ $? = 137 ]; do :; done; "+idle)
+	config := shell("hungry", "until [ -e /go ]; do sleep .1; done; until sh -c 'x=a; while :; do x=$x$x; done'; [ $? = 137 ]; do :; done; "+idle)
 	config.Linux.Resources = &runtimeapi.LinuxContainerResources{MemoryLimitInBytes: 20 << 20}
 	id := p.create(t, config)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
@@ -303,6 +303,7 @@ func TestTheOutOfMemoryReasonIsSeen(t *testing.T) {
 	if _, err := d.StartContainer(ctx, &runtimeapi.StartContainerRequest{ContainerId: id}); err != nil {
 		t.Fatal(err)
 	}
+	execOutput(t, d.cri, id, "touch /go") // the engine gets no report of a kill before the start is done
 	select {
 	case <-reported:
 	case err := <-failed:
@@ -311,7 +312,7 @@ func TestTheOutOfMemoryReasonIsSeen(t *testing.T) {
 	if err := d.engine.ContainerKill(ctx, id, "KILL"); err != nil && !errdefs.IsConflict(err) { // it may have been killed
 		t.Fatal(err)
 	}
-	if s := d.exited(t, id); s.GetReason() != "OOMKilled" {
+	if s := d.exited(t, id); s.GetReason() != "OOMKilled" || s.GetExitCode() != 137 {
 		t.Errorf("got %v", s)
 	}
 }
