@@ -11,6 +11,7 @@ import (
 	"time"
 
 	urfave "github.com/urfave/cli/v2"
+	"k8s.io/klog/v2" //nolint:depguard // only to silence the libraries that log there
 
 	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/output"
@@ -62,6 +63,7 @@ type Env struct {
 // SystemEnv is the Env of the real process.
 func SystemEnv(version string) *Env {
 	SetGC(commandGC)
+	klog.SetLogger(klog.Logger{}) // the libraries of streams write to standard error there
 	executable, err := os.Executable()
 	if err != nil {
 		executable = "" // then no config file is looked for next to it

@@ -23,7 +23,7 @@ func (s *Server) Attach(ctx context.Context, r *runtimeapi.AttachRequest) (*runt
 	if _, err := s.running(ctx, id, state.TypeContainer); err != nil {
 		return nil, err
 	}
-	url, err := s.url(ctx, "attach", session{server: s, want: want, attach: true, run: func(ctx context.Context, e ends) error {
+	url, err := s.url(ctx, "attach", session{server: s, want: want, run: func(ctx context.Context, e ends) error {
 		err := s.attach(ctx, id, e)
 		if err != nil {
 			err = fmt.Errorf("attach to container %q: %w", id, err)

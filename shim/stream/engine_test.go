@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/remotecommand"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/klog/v2"
 
 	"github.com/crishim/crishim/internal/test/enginetest"
 	"github.com/crishim/crishim/shim/docker"
@@ -31,6 +32,7 @@ const testImage = "busybox:crishim"
 const patience = 2 * time.Minute
 
 func TestMain(m *testing.M) {
+	klog.SetLogger(klog.Logger{}) // tests open streams that are refused
 	goleak.VerifyTestMain(m,
 		// The Docker client keeps its connections for the next call.
 		goleak.IgnoreAnyFunction("net/http.(*persistConn).readLoop"),

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/containerd/errdefs"
-	"github.com/moby/spdystream"
 	"golang.org/x/net/websocket"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/cri-streaming/pkg/streaming/portforward"
@@ -114,28 +113,29 @@ func (f *forwarder) run(conn httpstream.Connection) {
 	_ = conn.Close()
 }
 
-// accept puts a stream with its other half, and serves the two. It never refuses one by
-// returning an error, which the library would not tell the client.
+// accept puts a stream with its other half, and serves the two.
 func (f *forwarder) accept(stream httpstream.Stream, known <-chan struct{}) error {
-	// The library would answer a moment later, but it keeps to itself when that fails, because
-	// the client is gone: a write to a stream without an answer waits forever.
-	if s := stream.(*spdystream.Stream); s.SendReply(http.Header{}, false) != nil {
-		_ = s.Refuse() // it counts as answered now, whether the client hears of it or not
-		_ = s.Reset()
-		return nil
+	if err := answer(stream); err != nil {
+		return err
 	}
 	kind, id := stream.Headers().Get(portforward.StreamType), stream.Headers().Get(portforward.PortForwardRequestIDHeader)
+	if id == "" { // a client from before there were ids opens the data stream behind its error stream
+		first := stream.Identifier()
+		if kind == portforward.StreamTypeData {
+			first -= 2
+		}
+		id = fmt.Sprint("stream ", first)
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	p := f.pairs[id]
+	if p != nil && p.streams[kind] != nil || kind != portforward.StreamTypeData && kind != portforward.StreamTypeError {
+		return fmt.Errorf("a stream of type %q is not expected for request %s", kind, id)
+	}
 	if p == nil {
 		p = &pair{streams: map[string]httpstream.Stream{}}
 		p.timer = time.AfterFunc(f.server.opts.CreationTimeout, func() { f.expire(id, p) })
 		f.pairs[id] = p
-	}
-	if p.streams[kind] != nil || kind != portforward.StreamTypeData && kind != portforward.StreamTypeError {
-		_ = stream.Reset()
-		return nil
 	}
 	p.streams[kind], p.known = stream, append(p.known, known)
 	if len(p.streams) == 2 {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	frames "github.com/moby/spdystream/spdy"
+	"go.uber.org/goleak"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/cri-streaming/pkg/streaming/portforward"
 	"k8s.io/streaming/pkg/httpstream"
@@ -37,34 +38,22 @@ func openStreams(t *testing.T, w io.Writer, headers ...http.Header) {
 	}
 }
 
-// A stream whose answer could not be sent is not used, and does not hold up the
-// connection.
+// A stream whose answer could not be sent is not used.
 func TestStreamOfAClientThatIsGone(t *testing.T) {
 	f := &forwarder{server: New(Options{}, nil), pairs: map[string]*pair{}}
 	ours, theirs := net.Pipe()
-	handled := make(chan httpstream.Stream)
+	accepted := make(chan error)
 	conn, err := spdy.NewServerConnection(deaf{ours}, func(s httpstream.Stream, known <-chan struct{}) error {
 		err := f.accept(s, known)
-		handled <- s
+		accepted <- err
 		return err
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	openStreams(t, theirs, http.Header{portforward.StreamType: {portforward.StreamTypeData}})
-	stream := <-handled
-	if len(f.pairs) > 0 {
-		t.Error("a stream without an answer is used")
-	}
-	written := make(chan error, 1)
-	go func() { _, err := stream.Write([]byte("x")); written <- err }()
-	select {
-	case err := <-written:
-		if err == nil {
-			t.Error("the write succeeded")
-		}
-	case <-time.After(patience):
-		t.Error("the write waits for ever")
+	if err := <-accepted; err == nil || len(f.pairs) > 0 {
+		t.Errorf("got %v and %d pairs", err, len(f.pairs))
 	}
 	theirs.Close()
 	<-conn.CloseChan()
@@ -74,12 +63,19 @@ func TestStreamOfAClientThatIsGone(t *testing.T) {
 // Clients that open their streams and leave at once keep nothing from ending.
 func TestClientsThatLeaveAtOnce(t *testing.T) {
 	const clients = 100
-	s := New(Options{}, oneContainer{kind: state.TypeSandbox})
-	if err := s.Start(t.Context()); err != nil {
+	before := goleak.IgnoreCurrent()
+	pods, containers := New(Options{}, oneContainer{kind: state.TypeSandbox}), New(Options{}, helloEngine{oneContainer{kind: state.TypeContainer}})
+	if err := errors.Join(pods.Start(t.Context()), containers.Start(t.Context())); err != nil {
 		t.Fatal(err)
 	}
+	leave := func(i int, conn net.Conn) {
+		if i%2 == 0 {
+			_ = conn.(*net.TCPConn).SetLinger(0) // what the server sends gets lost then
+		}
+		conn.Close()
+	}
 	for i := range clients {
-		answer, err := s.PortForward(t.Context(), &runtimeapi.PortForwardRequest{PodSandboxId: "known"})
+		answer, err := pods.PortForward(t.Context(), &runtimeapi.PortForwardRequest{PodSandboxId: "known"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -99,13 +95,12 @@ func TestClientsThatLeaveAtOnce(t *testing.T) {
 			headers = append(headers, http.Header{portforward.PortHeader: {"80"}, portforward.PortForwardRequestIDHeader: {"1"}, portforward.StreamType: {kind}})
 		}
 		openStreams(t, conn, headers...)
-		if i%2 == 0 {
-			_ = conn.(*net.TCPConn).SetLinger(0) // what the server sends gets lost then
-		}
-		conn.Close()
+		leave(i, conn)
+		types := []string{"error", "stdout"}
+		leave(i, dialSession(t, containers.mustExecURL(t), types[:1+i%4/2]...))
 	}
 	closed := make(chan error, 1)
-	go func() { closed <- s.Close() }()
+	go func() { closed <- errors.Join(pods.Close(), containers.Close()) }()
 	select {
 	case err := <-closed:
 		if err != nil {
@@ -114,6 +109,48 @@ func TestClientsThatLeaveAtOnce(t *testing.T) {
 	case <-time.After(patience):
 		t.Fatal("the server does not close")
 	}
+	goleak.VerifyNone(t, before)
+}
+
+// Streams of a client that sends no request ids are paired by their numbers, in whatever
+// order they are handled. Those that belong nowhere are refused.
+func TestStreamsWithoutRequestIDs(t *testing.T) {
+	server := New(Options{}, nil)
+	if err := server.Close(); err != nil { // it only pairs, and serves no pair
+		t.Fatal(err)
+	}
+	f := &forwarder{server: server, pairs: map[string]*pair{}}
+	ours, theirs := net.Pipe()
+	opened := make(chan httpstream.Stream, 5)
+	conn, err := spdy.NewServerConnection(ours, func(s httpstream.Stream, _ <-chan struct{}) error {
+		opened <- s
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() { _, _ = io.Copy(io.Discard, theirs) }()
+	var headers []http.Header
+	for _, kind := range []string{portforward.StreamTypeError, portforward.StreamTypeData, portforward.StreamTypeError, portforward.StreamTypeData, "nonsense"} {
+		headers = append(headers, http.Header{portforward.StreamType: {kind}})
+	}
+	openStreams(t, theirs, headers...)
+	streams := map[uint32]httpstream.Stream{}
+	for range headers {
+		s := <-opened
+		streams[s.Identifier()] = s
+	}
+	for _, step := range []struct {
+		stream     uint32
+		incomplete int
+		refused    bool
+	}{{1, 1, false}, {5, 2, false}, {3, 1, false}, {9, 1, true}, {5, 1, true}, {7, 0, false}} {
+		if err := f.accept(streams[step.stream], nil); (err != nil) != step.refused || len(f.pairs) != step.incomplete {
+			t.Errorf("stream %d: got %v and %d pairs, want %+v", step.stream, err, len(f.pairs), step)
+		}
+	}
+	theirs.Close()
+	<-conn.CloseChan()
 }
 
 // upgradeRequest asks for SPDY.

@@ -16,7 +16,6 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types"
 	"github.com/docker/docker/api/types/container"
-	"k8s.io/klog/v2" //nolint:depguard // only to silence what the streaming library logs
 )
 
 // Engine is what streaming asks of the Docker client.
@@ -86,12 +85,8 @@ type Server struct {
 	http     *http.Server
 }
 
-// silence keeps the library from writing to the program's standard error.
-var silence = sync.OnceFunc(func() { klog.SetLogger(klog.Logger{}) })
-
 // New builds a server; it listens when it is started.
 func New(o Options, engine Engine) *Server {
-	silence()
 	o.Address = cmp.Or(o.Address, "127.0.0.1:0")
 	o.IdleTimeout = cmp.Or(o.IdleTimeout, 4*time.Hour)
 	o.CreationTimeout = cmp.Or(o.CreationTimeout, 30*time.Second)

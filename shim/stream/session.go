@@ -7,13 +7,18 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/containerd/errdefs"
+	"github.com/moby/spdystream"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/cri-streaming/pkg/streaming/remotecommand"
+	"k8s.io/streaming/pkg/httpstream"
+	"k8s.io/streaming/pkg/httpstream/spdy"
 	"k8s.io/streaming/pkg/httpstream/wsstream"
 	utilexec "k8s.io/utils/exec"
 )
@@ -44,88 +49,172 @@ type ends struct {
 type session struct {
 	server *Server
 	want   wanted
-	attach bool
 	run    func(context.Context, ends) error
 }
 
-// serve upgrades the connection to the protocol that the client speaks, and runs
-// the session. How that has ended is told to the client.
+// serve upgrades the connection to the protocol that the client speaks, runs the session,
+// and tells the client how it has ended.
 func (x session) serve(w http.ResponseWriter, r *http.Request) {
-	o, protocols := x.server.opts, remotecommand.SupportedStreamingProtocols
-	streams := &remotecommand.Options{Stdin: x.want.stdin, Stdout: x.want.stdout, Stderr: x.want.stderr, TTY: x.want.tty}
-	switch {
-	case wsstream.IsWebSocketRequestWithStreamCloseProtocol(r):
-		x.serveV5(w, r)
-	case x.attach:
-		remotecommand.ServeAttach(w, r, x, "", "", "", streams, o.IdleTimeout, o.CreationTimeout, protocols)
-	default:
-		remotecommand.ServeExec(w, r, x, "", "", "", nil, streams, o.IdleTimeout, o.CreationTimeout, protocols)
+	open := x.openSPDY
+	if wsstream.IsWebSocketRequest(r) {
+		open = x.openWebSocket
 	}
-}
-
-// ExecInContainer implements [remotecommand.Executor].
-func (x session) ExecInContainer(ctx context.Context, _, _, _ string, _ []string, in io.Reader, out, err io.WriteCloser,
-	tty bool, resize <-chan remotecommand.TerminalSize, _ time.Duration) error {
-	return x.AttachContainer(ctx, "", "", "", in, out, err, tty, resize)
-}
-
-// AttachContainer implements [remotecommand.Attacher].
-func (x session) AttachContainer(ctx context.Context, _, _, _ string, in io.Reader, out, err io.WriteCloser,
-	_ bool, resize <-chan remotecommand.TerminalSize) error {
-	if !x.server.begin(&x.server.work) {
-		return errStopping
+	streams := open(w, r)
+	if streams == nil { // the client has been told, or is gone
+		return
 	}
-	defer x.server.work.Done()
-	e := ends{resize: resize}
+	defer streams.conn.Close()
+	e := ends{}
 	if x.want.stdin {
-		e.stdin = in
+		e.stdin = streams.stdin
 	}
 	if x.want.stdout {
-		e.stdout = out
+		e.stdout = streams.stdout
 	}
 	if x.want.stderr {
-		e.stderr = err
+		e.stderr = streams.stderr
 	}
-	return x.run(ctx, e)
+	if streams.resize != nil {
+		e.resize = sizes(r.Context(), streams.resize)
+	}
+	err := errStopping
+	if x.server.begin(&x.server.work) {
+		err = x.run(r.Context(), e)
+		x.server.work.Done()
+	}
+	// The client may be gone; then there is nobody to tell.
+	switch {
+	case !streams.text:
+		_ = json.NewEncoder(streams.status).Encode(statusOf(err))
+	case err != nil:
+		_, _ = io.WriteString(streams.status, err.Error())
+	}
 }
 
-// serveV5 does for the fifth version of the protocol, of which the library knows
-// nothing, what it does for the others. It is the only one of WebSocket's that can end the input.
-func (x session) serveV5(w http.ResponseWriter, r *http.Request) {
-	channels := make([]wsstream.ChannelType, remotecommand.StreamResize+1)
-	for number, kind := range map[int]wsstream.ChannelType{
+// streams are a client's, over whatever transport.
+type streams struct {
+	stdin          io.Reader
+	stdout, stderr io.Writer
+	resize         io.Reader // nil: the session has no terminal, or the protocol no sizes
+	status         io.Writer
+	text           bool // the status is a text, as before the fourth version of the protocol
+	conn           io.Closer
+}
+
+// openSPDY waits until the client has opened the streams that the session needs. It returns
+// nil when there is no such client.
+func (x session) openSPDY(w http.ResponseWriter, r *http.Request) *streams {
+	protocol, err := httpstream.Handshake(r, w, remotecommand.SupportedStreamingProtocols)
+	if err != nil {
+		return nil
+	}
+	var (
+		mu      sync.Mutex
+		missing = []string{remotecommand.StreamTypeError}
+		opened  = map[string]httpstream.Stream{}
+		known   []<-chan struct{} // each closed when the connection knows the stream, and resets it at the end
+		ready   = make(chan struct{})
+	)
+	sized := protocol == remotecommand.StreamProtocolV3Name || protocol == remotecommand.StreamProtocolV4Name
+	for kind, need := range map[string]bool{
+		remotecommand.StreamTypeStdin:  x.want.stdin,
+		remotecommand.StreamTypeStdout: x.want.stdout,
+		remotecommand.StreamTypeStderr: x.want.stderr,
+		remotecommand.StreamTypeResize: x.want.tty && sized,
+	} {
+		if need {
+			missing = append(missing, kind)
+		}
+	}
+	conn := spdy.NewResponseUpgrader().UpgradeResponse(w, r, func(stream httpstream.Stream, reply <-chan struct{}) error {
+		if err := answer(stream); err != nil {
+			return err
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		kind := stream.Headers().Get(remotecommand.StreamType)
+		i := slices.Index(missing, kind)
+		if i < 0 {
+			return fmt.Errorf("a stream of type %q is not expected", kind)
+		}
+		missing = slices.Delete(missing, i, i+1)
+		opened[kind], known = stream, append(known, reply)
+		if len(missing) == 0 {
+			close(ready)
+		}
+		return nil
+	})
+	if conn == nil {
+		return nil
+	}
+	conn.SetIdleTimeout(x.server.opts.IdleTimeout)
+	timer := time.NewTimer(x.server.opts.CreationTimeout)
+	defer timer.Stop()
+	select {
+	case <-ready:
+	case <-timer.C:
+		_ = conn.Close()
+		return nil
+	case <-r.Context().Done():
+		_ = conn.Close()
+		return nil
+	}
+	for _, reply := range known {
+		<-reply
+	}
+	return &streams{
+		stdin: opened[remotecommand.StreamTypeStdin], stdout: opened[remotecommand.StreamTypeStdout], stderr: opened[remotecommand.StreamTypeStderr],
+		resize: opened[remotecommand.StreamTypeResize], status: opened[remotecommand.StreamTypeError],
+		text: protocol != remotecommand.StreamProtocolV4Name, conn: conn,
+	}
+}
+
+// answer accepts a stream. The library does so later and ignores that it fails, because the
+// client is gone; a write to the stream would wait for the answer forever. A stream for
+// which an error is returned is reset.
+func answer(stream httpstream.Stream) error {
+	return stream.(*spdystream.Stream).SendReply(http.Header{}, false)
+}
+
+// openWebSocket upgrades to one of the channel protocols. Without any named the first
+// version is meant; the fifth is the only one that can end the input.
+func (x session) openWebSocket(w http.ResponseWriter, r *http.Request) *streams {
+	const v1, v4 = wsstream.ChannelWebSocketProtocol, "v4." + wsstream.ChannelWebSocketProtocol
+	const base64v1, base64v4 = wsstream.Base64ChannelWebSocketProtocol, "v4." + wsstream.Base64ChannelWebSocketProtocol
+	channels := []wsstream.ChannelType{
 		remotecommand.StreamStdIn:  only(x.want.stdin, wsstream.ReadChannel),
 		remotecommand.StreamStdOut: only(x.want.stdout, wsstream.WriteChannel),
 		remotecommand.StreamStdErr: only(x.want.stderr, wsstream.WriteChannel),
 		remotecommand.StreamErr:    wsstream.WriteChannel,
 		remotecommand.StreamResize: only(x.want.tty, wsstream.ReadChannel),
-	} {
-		channels[number] = kind
 	}
-	conn := wsstream.NewConn(map[string]wsstream.ChannelProtocolConfig{
-		remotecommand.StreamProtocolV5Name: {Binary: true, Channels: channels},
-	})
+	protocols := map[string]wsstream.ChannelProtocolConfig{}
+	for _, name := range []string{"", v1, base64v1, v4, base64v4, remotecommand.StreamProtocolV5Name} {
+		protocols[name] = wsstream.ChannelProtocolConfig{Binary: name != base64v1 && name != base64v4, Channels: channels}
+	}
+	conn := wsstream.NewConn(protocols)
 	conn.SetIdleTimeout(x.server.opts.IdleTimeout)
-	_, streams, err := conn.Open(w, r)
-	if err != nil { // the client has been told
-		return
+	protocol, opened, err := conn.Open(w, r)
+	if err != nil {
+		return nil
 	}
-	defer conn.Close()
-	sizes := make(chan remotecommand.TerminalSize)
-	go func() {
-		defer close(sizes)
-		decoder := json.NewDecoder(streams[remotecommand.StreamResize])
-		for size := (remotecommand.TerminalSize{}); decoder.Decode(&size) == nil; {
-			select {
-			case sizes <- size:
-			case <-r.Context().Done():
-				return
-			}
-		}
-	}()
-	err = x.AttachContainer(r.Context(), "", "", "", streams[remotecommand.StreamStdIn], streams[remotecommand.StreamStdOut],
-		streams[remotecommand.StreamStdErr], x.want.tty, sizes)
-	_ = json.NewEncoder(streams[remotecommand.StreamErr]).Encode(statusOf(err)) // the client may be gone
+	s := &streams{
+		stdin: opened[remotecommand.StreamStdIn], stdout: opened[remotecommand.StreamStdOut], stderr: opened[remotecommand.StreamStdErr],
+		status: opened[remotecommand.StreamErr], text: protocol == "" || protocol == v1 || protocol == base64v1, conn: conn,
+	}
+	if x.want.tty {
+		s.resize = opened[remotecommand.StreamResize]
+	}
+	// An empty message tells the client that it is connected.
+	first := s.status
+	switch {
+	case x.want.stdout:
+		first = s.stdout
+	case x.want.stderr:
+		first = s.stderr
+	}
+	_, _ = first.Write(nil)
+	return s
 }
 
 func only(open bool, kind wsstream.ChannelType) wsstream.ChannelType {
@@ -133,6 +222,23 @@ func only(open bool, kind wsstream.ChannelType) wsstream.ChannelType {
 		return kind
 	}
 	return wsstream.IgnoreChannel
+}
+
+// sizes decodes the sizes of a terminal until there are no more, or ctx ends.
+func sizes(ctx context.Context, from io.Reader) <-chan remotecommand.TerminalSize {
+	out := make(chan remotecommand.TerminalSize)
+	go func() {
+		defer close(out)
+		decoder := json.NewDecoder(from)
+		for size := (remotecommand.TerminalSize{}); decoder.Decode(&size) == nil; {
+			select {
+			case out <- size:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return out
 }
 
 // statusOf returns what the client reads at the end of a session.

@@ -14,6 +14,7 @@ import (
 	"github.com/docker/docker/api/types"
 	"github.com/docker/docker/api/types/container"
 	"github.com/gorilla/websocket"
+	"go.uber.org/goleak"
 	"k8s.io/client-go/tools/remotecommand"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -103,19 +104,7 @@ func TestCloseDoesNotWaitForAClientThatReadsNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	u, err := url.Parse(streamingURL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	client, err := net.Dial("tcp", u.Host)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer client.Close()
-	if _, err := io.WriteString(client, upgradeRequest(u, "v4.channel.k8s.io")); err != nil {
-		t.Fatal(err)
-	}
-	openStreams(t, client, http.Header{"Streamtype": {"error"}}, http.Header{"Streamtype": {"stdout"}})
+	dialSession(t, streamingURL, "error", "stdout")
 	<-writing
 	closed := make(chan error, 1)
 	go func() { closed <- s.Close() }()
@@ -127,4 +116,65 @@ func TestCloseDoesNotWaitForAClientThatReadsNothing(t *testing.T) {
 	case <-time.After(patience):
 		t.Fatal("the server does not close")
 	}
+}
+
+// dialSession connects to a session's URL, is upgraded to SPDY and opens streams, whose
+// types these are.
+func dialSession(t *testing.T, streamingURL string, types ...string) net.Conn {
+	t.Helper()
+	u, err := url.Parse(streamingURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := net.Dial("tcp", u.Host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	if _, err := io.WriteString(conn, upgradeRequest(u, "v4.channel.k8s.io")); err != nil {
+		t.Fatal(err)
+	}
+	var headers []http.Header
+	for _, kind := range types {
+		headers = append(headers, http.Header{"Streamtype": {kind}})
+	}
+	openStreams(t, conn, headers...)
+	return conn
+}
+
+// Streams that the session has not asked for keep nothing from ending.
+func TestSurplusStreams(t *testing.T) {
+	before := goleak.IgnoreCurrent()
+	s := New(Options{}, oneContainer{kind: state.TypeContainer})
+	if err := s.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, early := range []bool{true, false} {
+		begun, end := make(chan struct{}), make(chan struct{})
+		streamingURL, err := s.url(t.Context(), "exec", session{server: s, want: wanted{stdout: true}, run: func(_ context.Context, e ends) error {
+			close(begun)
+			<-end
+			_, err := io.WriteString(e.stdout, "the end")
+			return err
+		}}.serve)
+		if err != nil {
+			t.Fatal(err)
+		}
+		surplus := strings.Fields(strings.Repeat("error stdout stdin stderr resize nonsense ", 10))
+		types := []string{"error", "stdout"}
+		if early {
+			types = append([]string{"error", "error", "stdin", "stderr", "resize", "nonsense"}, "stdout")
+		}
+		client := dialSession(t, streamingURL, append(types, surplus...)...)
+		<-begun
+		close(end)
+		_ = client.SetReadDeadline(time.Now().Add(patience))
+		if answer, err := io.ReadAll(client); err != nil || !bytes.Contains(answer, []byte("the end")) {
+			t.Errorf("got %q, %v", answer, err)
+		}
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	goleak.VerifyNone(t, before)
 }
