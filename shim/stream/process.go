@@ -26,6 +26,7 @@ const (
 	startTime    = 50 * time.Millisecond
 	inspectFirst = 5 * time.Millisecond
 	inspectMax   = 250 * time.Millisecond
+	inspectTries = 6                // that fail, before a process counts as out of reach
 	visibleTime  = time.Second      // for the engine to notice that a process is gone, which is not to be found then
 	statusTime   = 10 * time.Second // for the engine to fail to say how a process ended
 	killTime     = 10 * time.Second // for a process tree to be gone
@@ -237,7 +238,7 @@ func (p *process) watch(ctx context.Context, out *output, running func()) {
 // that it cannot be reached from here.
 func find(ctx context.Context, engine ExecInspector, execID, containerID string, pause time.Duration, early <-chan struct{}, running func()) (proctree.Process, error) {
 	deadline := sync.OnceValue(func() time.Time { return time.Now().Add(visibleTime) })
-	for ; ; pause = min(2*pause, inspectMax) {
+	for failed := 0; ; pause = min(2*pause, inspectMax) {
 		select {
 		case <-time.After(pause):
 		case <-early:
@@ -250,7 +251,10 @@ func find(ctx context.Context, engine ExecInspector, execID, containerID string,
 		case errdefs.IsNotFound(err):
 			return proctree.Process{}, proctree.ErrGone
 		case err != nil:
-			return proctree.Process{}, err
+			if failed++; failed == inspectTries {
+				return proctree.Process{}, err
+			}
+			continue
 		case st.Pid == 0 && (st.Running || st.ExitCode == 0): // before the start the engine reports neither a process nor a status
 			continue
 		case st.Pid != 0:

@@ -8,12 +8,16 @@ import (
 	"net"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types"
 	"github.com/docker/docker/api/types/container"
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/cri-streaming/pkg/streaming/remotecommand"
+
+	"github.com/crishim/crishim/shim/host/proctree"
 )
 
 // sizedEngine runs a process that ends when its terminal has got a size, and
@@ -85,5 +89,30 @@ func TestTheFirstSizeGoesAheadOfTheStart(t *testing.T) {
 	want := container.ResizeOptions{Width: 100, Height: 40}
 	if diff := cmp.Diff([]container.ResizeOptions{want, want}, engine.sizes); diff != "" {
 		t.Errorf("sizes (-want +got):\n%s", diff)
+	}
+}
+
+// failingEngine fails to inspect an exec a few times, and then says that it has ended.
+type failingEngine struct {
+	Engine
+	failures int
+}
+
+func (e *failingEngine) ContainerExecInspect(context.Context, string) (container.ExecInspect, error) {
+	if e.failures--; e.failures >= 0 {
+		return container.ExecInspect{}, errdefs.ErrUnavailable
+	}
+	return container.ExecInspect{ExitCode: 3}, nil
+}
+
+// A call that fails once does not make a process unknown.
+func TestFindAsksAgain(t *testing.T) {
+	t.Parallel()
+	for failures, want := range map[int]error{0: proctree.ErrGone, 2: proctree.ErrGone, 1000: errdefs.ErrUnavailable} {
+		synctest.Test(t, func(t *testing.T) {
+			if _, err := find(t.Context(), &failingEngine{failures: failures}, "exec", "container", startTime, nil, func() {}); !errors.Is(err, want) {
+				t.Errorf("after %d failures: got %v, want %v", failures, err, want)
+			}
+		})
 	}
 }
