@@ -17,6 +17,8 @@ import (
 
 	"github.com/moby/spdystream"
 	"k8s.io/streaming/pkg/httpstream"
+
+	"github.com/crishim/crishim/internal/streamcopy"
 )
 
 // alivePeriod is how often Forward asks whether the pod still runs. A runtime
@@ -305,7 +307,7 @@ func follow(sent, received, verdict <-chan error) error {
 
 // send copies towards the pod and passes the half-close on.
 func (k *link) send() error {
-	err := copyStream(k.data, k.local)
+	err := streamcopy.Copy(k.data, k.local)
 	if errors.Is(err, syscall.ECONNRESET) {
 		return errLocalGone
 	}

@@ -12,6 +12,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"github.com/crishim/crishim/internal/streamcopy"
 )
 
 const (
@@ -305,7 +307,7 @@ func (x *session) startOutput(ch *channels) chan error {
 		}
 		x.copying.Go(func() {
 			defer x.term.guard()
-			_ = copyStream(c.to, c.from) // the writer tells of its failure, the status of the remote side's
+			_ = streamcopy.Copy(c.to, c.from) // the writer tells of its failure, the status of the remote side's
 		})
 	}
 	go func() {

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"net/url"
@@ -75,20 +74,10 @@ func (c *channels) createSPDY(ctx context.Context, conn *spdyConn, s Streams, fi
 	return nil
 }
 
-const readBuffer = 256 << 10
-
 const (
-	readSize = 64 << 10 // of input that is read at once
-	// copySize is the size of the pieces in which streams are carried. Each becomes a frame
-	// of SPDY, which costs several hand-offs between goroutines whatever its size.
-	copySize = 128 << 10
+	readSize   = 64 << 10 // of input that is read at once: what a pipe holds
+	readBuffer = 32 << 10
 )
-
-// copyStream is io.Copy with larger pieces, whatever short cuts the two have.
-func copyStream(to io.Writer, from io.Reader) error {
-	_, err := io.CopyBuffer(struct{ io.Writer }{to}, struct{ io.Reader }{from}, make([]byte, copySize))
-	return err
-}
 
 // frameConn is a network connection below SPDY. It gives back what was read
 // beyond the HTTP answer.

@@ -15,15 +15,12 @@ import (
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/pkg/stdcopy"
 
+	"github.com/crishim/crishim/internal/streamcopy"
 	"github.com/crishim/crishim/shim/internal/ocitext"
 )
 
 const (
-	// copySize is the size of the pieces in which streams are carried. Each piece
-	// becomes a frame of SPDY, which costs several hand-offs between goroutines
-	// whatever its size.
-	copySize = 128 << 10
-	maxHeld  = 64 << 10 // more than any engine has to say about a failed start
+	maxHeld = 64 << 10 // more than any engine has to say about a failed start
 
 	// The engine sends a fast output in records of at most 32 KiB. Those of joinSize and
 	// more wait for the next ones, up to joinTime, and go out as one piece.
@@ -34,12 +31,6 @@ const (
 	codeCannotRun = 126
 	codeNotFound  = 127
 )
-
-// copyStream is io.Copy with larger pieces, whatever short cuts the two have.
-func copyStream(to io.Writer, from io.Reader) error {
-	_, err := io.CopyBuffer(struct{ io.Writer }{to}, struct{ io.Reader }{from}, make([]byte, copySize))
-	return err
-}
 
 // output carries what the engine sends for an exec or an attach. When a process
 // cannot be started the engine says why on its standard output, so that is held back
@@ -74,7 +65,7 @@ func newOutput(conn types.HijackedResponse, tty bool, e ends) *output {
 // copy carries everything until the engine's end of stream.
 func (o *output) copy() (err error) {
 	if o.tty {
-		err = copyStream(o, o.from)
+		err = streamcopy.Copy(o, o.from)
 	} else {
 		_, err = stdcopy.StdCopy(o, errorOutput{o}, o.from)
 	}
@@ -89,7 +80,7 @@ func (o *output) Write(b []byte) (int, error) {
 	o.held.Write(b)
 	switch {
 	case !o.opened && o.held.Len() <= maxHeld:
-	case o.opened && len(b) >= joinSize && o.held.Len() < copySize:
+	case o.opened && len(b) >= joinSize && o.held.Len() < streamcopy.Size:
 		if o.timer == nil {
 			o.timer = time.AfterFunc(joinTime, func() { _ = o.flush() }) // the next write returns the error
 		}

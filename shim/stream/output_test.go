@@ -19,6 +19,8 @@ import (
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/pkg/stdcopy"
 	utilexec "k8s.io/utils/exec"
+
+	"github.com/crishim/crishim/internal/streamcopy"
 )
 
 func TestStartCode(t *testing.T) {
@@ -267,7 +269,7 @@ func TestOutputJoinsRecords(t *testing.T) {
 		for range 4 {
 			send(out, record)
 		}
-		want("much", fmt.Sprint("out ", copySize))
+		want("much", fmt.Sprint("out ", streamcopy.Size))
 		send(out, record)
 		want("a record")
 		time.Sleep(joinTime)

@@ -20,6 +20,7 @@ import (
 	"k8s.io/streaming/pkg/httpstream/spdy"
 	"k8s.io/streaming/pkg/httpstream/wsstream"
 
+	"github.com/crishim/crishim/internal/streamcopy"
 	"github.com/crishim/crishim/shim/state"
 )
 
@@ -208,7 +209,7 @@ func relay(ctx context.Context, data io.ReadWriteCloser, target net.Conn) error 
 	sent, received := make(chan struct{}), make(chan error, 1)
 	go func() {
 		defer close(sent)
-		if copyStream(target, data) != nil {
+		if streamcopy.Copy(target, data) != nil {
 			// The pod takes no more. What it still sends decides how the connection ends.
 			_, _ = io.Copy(io.Discard, data)
 			return
@@ -216,7 +217,7 @@ func relay(ctx context.Context, data io.ReadWriteCloser, target net.Conn) error 
 		_ = target.(*net.TCPConn).CloseWrite() // fails when the pod has closed the connection
 	}()
 	go func() {
-		err := copyStream(data, target)
+		err := streamcopy.Copy(data, target)
 		if err == nil {
 			_ = data.Close() // fails when the client has dropped the stream
 		}
