@@ -176,6 +176,7 @@ type Batch[T any] struct {
 	// skip reports whether a target is left alone, of which it has told the user.
 	Skip func(*Env, target[T]) (bool, error)
 	Do   func(*Env, target[T]) error
+	Done string // is printed after it, with what the user named: "%s", "Stopped sandbox %s"
 }
 
 // Run does the work on what was found; failed is what could not be.
@@ -201,6 +202,9 @@ func (b Batch[T]) Run(env *Env, t *Targets, found []target[T], failed error) err
 		}
 		if err := b.Do(env, one); err != nil {
 			return About(one.Called(), err)
+		}
+		if b.Done != "" {
+			return env.Say(b.Done, one.Ref)
 		}
 		return nil
 	}))

@@ -67,11 +67,9 @@ func (o *rmOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) er
 			if err := removeByForce(ctx, conn, c.Object.GetId(), runs(c), grace); err != nil {
 				return err
 			}
-			if err := removeLogs(logs); err != nil {
-				return err
-			}
-			return env.Say("%s", c.Ref)
+			return removeLogs(logs)
 		},
+		Done: "%s",
 	}.Run(env, &o.Targets, containers, err)
 }
 

@@ -28,11 +28,10 @@ func (o *startOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn)
 	containers, err := o.Containers(ctx, conn, client.Any, "created")
 	return cli.Batch[*runtimeapi.Container]{
 		What: "created container", InTurn: true,
-		Do: func(env *cli.Env, c cli.ContainerTarget) error {
-			if _, err := conn.Runtime.StartContainer(ctx, &runtimeapi.StartContainerRequest{ContainerId: c.Object.GetId()}); err != nil {
-				return err
-			}
-			return env.Say("%s", c.Ref)
+		Do: func(_ *cli.Env, c cli.ContainerTarget) error {
+			_, err := conn.Runtime.StartContainer(ctx, &runtimeapi.StartContainerRequest{ContainerId: c.Object.GetId()})
+			return err
 		},
+		Done: "%s",
 	}.Run(env, &o.Targets, containers, err)
 }

@@ -60,12 +60,10 @@ func (o *updateOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn
 	containers, err := o.Containers(ctx, conn, client.PreferRunning, "")
 	return cli.Batch[*runtimeapi.Container]{
 		What: "container",
-		Do: func(env *cli.Env, c cli.ContainerTarget) error {
-			request := &runtimeapi.UpdateContainerResourcesRequest{ContainerId: c.Object.GetId(), Linux: o.resources}
-			if _, err := conn.Runtime.UpdateContainerResources(ctx, request); err != nil {
-				return err
-			}
-			return env.Say("%s", c.Ref)
+		Do: func(_ *cli.Env, c cli.ContainerTarget) error {
+			_, err := conn.Runtime.UpdateContainerResources(ctx, &runtimeapi.UpdateContainerResourcesRequest{ContainerId: c.Object.GetId(), Linux: o.resources})
+			return err
 		},
+		Done: "%s",
 	}.Run(env, &o.Targets, containers, err)
 }

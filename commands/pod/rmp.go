@@ -54,10 +54,8 @@ func (o *rmpOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) e
 			if cli.UnlessGone(err) != nil {
 				return err
 			}
-			if err := cli.RemoveOwnLogs(p.Object.GetMetadata()); err != nil {
-				return err
-			}
-			return env.Say("Removed sandbox %s", p.Ref)
+			return cli.RemoveOwnLogs(p.Object.GetMetadata())
 		},
+		Done: "Removed sandbox %s",
 	}.Run(env, &o.Targets, pods, err)
 }
