@@ -14,7 +14,7 @@ things() {
   done
   # Engines that are up are somebody's; those that are not leave nothing.
   if ! hack/engine.sh status; then
-    for d in /run/crishim-engine /var/lib/crishim-engine; do
+    for d in /run/crishim-engine /var/lib/crishim-engine{,-2}; do
       if [ -e "$d" ]; then printf 'file %s\n' "$d"; fi
     done
   fi

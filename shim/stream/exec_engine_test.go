@@ -158,7 +158,7 @@ func pattern(size int64) io.Reader { return io.LimitReader(rand.NewChaCha8([32]b
 
 func TestExecCarriesBinaryBothWays(t *testing.T) {
 	t.Parallel()
-	size := int64(load(64<<20, 1<<30))
+	size := int64(load(16<<20, 1<<30))
 	r := newRig(t, Options{})
 	id := r.app(t)
 	eachTransport(t, func(t *testing.T, over transport) {
