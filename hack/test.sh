@@ -20,7 +20,7 @@ case ${1:-} in
     # The scripts in the root package and internal/reliability run the plain program: under the race
     # detector each of their hundreds of starts would take a second. One package after the other: each
     # starts serves that look after all pods of the engine, and their logs.
-    go_test -p 1 -parallel 6 . ./internal/reliability || status=1
+    go_test -p 1 -parallel 4 . ./internal/reliability || status=1
     ;;
   both)
     case ${DOCKER_HOST:-} in

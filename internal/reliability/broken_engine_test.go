@@ -54,9 +54,9 @@ func TestEngineBreaksInEveryStepOnEngine(t *testing.T) {
 				switch {
 				case !chosen && os.Getenv("CRISHIM_TEST_LONG") == "":
 				case a.hangs:
-					short.fall(t, st, n+1, a)
+					k.fall(t, short, st, n+1, a)
 				default:
-					k.fall(t, st, n+1, a)
+					k.fall(t, k, st, n+1, a)
 				}
 			}
 		}
@@ -65,21 +65,22 @@ func TestEngineBreaksInEveryStepOnEngine(t *testing.T) {
 	short.serve.stop()
 }
 
-// fall lets the nth call to the engine go wrong.
-func (k *killer) fall(t *testing.T, st step, n int, a ailment) {
+// fall lets the nth call to the engine go wrong that a serve makes for a request. What comes before and
+// after goes through a serve that waits for its engine as long as that takes.
+func (k *killer) fall(t *testing.T, breaks *killer, st step, n int, a ailment) {
 	t.Helper()
 	p := k.prepared(t, st)
-	k.proxy.Set(func(call int, _ string) fault {
+	breaks.proxy.Set(func(call int, _ string) fault {
 		if call != n {
 			return fault{}
 		}
 		return a.fault
 	})
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	err := st.call(p, ctx, k.serve)
+	err := st.call(p, ctx, breaks.serve)
 	late := ctx.Err()
 	cancel()
-	k.proxy.Set(nil)
+	breaks.proxy.Set(nil)
 	what := fmt.Sprintf("%s when the engine %s in call %d", st.name, a.name, n)
 	t.Logf("%s: %v", what, err)
 	if late != nil {
@@ -88,9 +89,9 @@ func (k *killer) fall(t *testing.T, st step, n int, a ailment) {
 	if err != nil && strings.Contains(err.Error(), "panic") || status.Code(err) == codes.Internal && strings.Contains(err.Error(), "internal error") {
 		t.Errorf("%s: %v", what, err)
 	}
-	k.truthful(t, p)
+	breaks.truthful(t, p)
 	if err == nil {
-		k.kept(t, st, p)
+		breaks.kept(t, st, p)
 	}
 	k.again(t, st, p)
 	k.gone(t, p)
@@ -110,8 +111,8 @@ func (k *killer) kept(t *testing.T, st step, p *pod) {
 func TestEngineBreaksWhenAskedOnEngine(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)
-	k := newKiller(t, h, "--runtime-request-timeout", engineLimit.String())
-	p := k.running(t)
+	well, k := newKiller(t, h), newKiller(t, h, "--runtime-request-timeout", engineLimit.String())
+	p := well.running(t) // however long its engine takes for that
 	want := map[string]bool{p.id: true, p.containerID: true}
 	for _, a := range ailments() {
 		wait(t, func() error { // until nothing more is heard of the start
@@ -151,7 +152,8 @@ func TestEngineBreaksWhenAskedOnEngine(t *testing.T) {
 	}
 	k.proxy.Set(nil)
 	k.truthful(t, p)
-	k.gone(t, p)
+	well.gone(t, p)
+	well.serve.stop()
 	k.serve.stop()
 }
 

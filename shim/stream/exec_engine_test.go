@@ -383,7 +383,6 @@ func TestSessionsEndWithAContainerThatSharesProcessIDs(t *testing.T) {
 }
 
 func TestCloseEndsSessions(t *testing.T) {
-	t.Parallel()
 	eachTransport(t, func(t *testing.T, over transport) {
 		r := newRig(t, Options{})
 		id := r.app(t)

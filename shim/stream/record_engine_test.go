@@ -15,7 +15,6 @@ import (
 
 // What a killed shim left is ended by its records, and nothing else is.
 func TestEndRecorded(t *testing.T) {
-	t.Parallel()
 	r := newRig(t, Options{})
 	id := r.app(t)
 	var out lockedBuffer
