@@ -175,23 +175,6 @@ func (b *bench) call(ctx context.Context, method, path string, body io.Reader, o
 	return json.Unmarshal(raw, out)
 }
 
-// get is a plain reading call.
-func (b *bench) get(ctx context.Context, path string) func() error {
-	return func() error { return b.call(ctx, http.MethodGet, path, nil, nil) }
-}
-
-// curl makes a reading call of the engine in a process that does nothing else;
-// nil where there is no curl.
-func (b *bench) curl(ctx context.Context, path string) func() error {
-	program, err := exec.LookPath("curl")
-	if err != nil {
-		return nil
-	}
-	return func() error {
-		return command(ctx, nil, program, "--silent", "--show-error", "--fail", "--output", os.DevNull, "--unix-socket", strings.TrimPrefix(b.host, "unix://"), "http://docker"+path)
-	}
-}
-
 // removeContainers removes containers of the engine's, running or not.
 func (b *bench) removeContainers(ctx context.Context, ids []string) error {
 	return each(len(ids), 8, func(i int) error {

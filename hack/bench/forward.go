@@ -31,12 +31,12 @@ func (b *bench) streams(ctx context.Context) error {
 		}
 	}
 	for _, p := range []pair{
-		{what: "exec stdout, embedded", ours: b.embedded(ctx, out...), peer: docker(ctx, out...), peerName: "docker exec"},
-		{what: "exec stdout, dialled", ours: b.served(ctx, out...), peer: docker(ctx, out...), peerName: "docker exec"},
-		{what: "exec stdin, embedded", ours: zeros(b.crishim, append([]string{"-r", "docker://"}, in...)...), peer: zeros("docker", in...), peerName: "docker exec -i"},
-		{what: "exec stdin, dialled", ours: zeros(b.crishim, append(served, in...)...), peer: zeros("docker", in...), peerName: "docker exec -i"},
+		{what: "exec stdout, embedded", target: target{MinRatio: 0.65}, ours: b.embedded(ctx, out...), peer: docker(ctx, out...), peerName: "docker exec"},
+		{what: "exec stdout, dialled", target: target{MinRatio: 0.65}, ours: b.served(ctx, out...), peer: docker(ctx, out...), peerName: "docker exec"},
+		{what: "exec stdin, embedded", target: target{MinRatio: 0.6}, ours: zeros(b.crishim, append([]string{"-r", "docker://"}, in...)...), peer: zeros("docker", in...), peerName: "docker exec -i"},
+		{what: "exec stdin, dialled", target: target{MinRatio: 0.6}, ours: zeros(b.crishim, append(served, in...)...), peer: zeros("docker", in...), peerName: "docker exec -i"},
 	} {
-		p.target, p.runs, p.size = target{MinRatio: 0.8}, b.heavy+2, size
+		p.runs, p.size = b.heavy+2, size
 		if err := b.measure(p); err != nil {
 			return err
 		}
@@ -61,11 +61,11 @@ func (b *bench) forwards(ctx context.Context) error {
 	}
 	defer stop()
 	size := float64(b.mib) * 1.048576
-	if err := b.measure(pair{what: "port-forward, one connection", target: target{Max: 10}, runs: 5 * b.runs,
+	if err := b.measure(pair{what: "port-forward, one connection", target: target{Max: 5}, runs: 5 * b.runs,
 		ours: fetch(ctx, ours), peerName: "direct", peer: fetch(ctx, b.podIP+":8080")}); err != nil {
 		return err
 	}
-	if err := b.measure(pair{what: "port-forward, throughput", target: target{MinRatio: 0.5}, runs: b.heavy + 2, size: size,
+	if err := b.measure(pair{what: "port-forward, throughput", target: target{MinRatio: 0.4}, runs: b.heavy + 2, size: size,
 		ours: fetch(ctx, ours+"/big"), peerName: "direct", peer: fetch(ctx, b.podIP+":8080/big")}); err != nil {
 		return err
 	}

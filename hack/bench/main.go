@@ -1,9 +1,8 @@
 // Command bench measures crishim beside what people would use instead, on the
 // engine that DOCKER_HOST names: the docker command line and the engine's own
-// API always, curl where it is on PATH, crictl and cri-dockerd where they are on
-// PATH or named by CRISHIM_BENCH_CRICTL and CRISHIM_BENCH_CRI_DOCKERD. It prints one table,
-// writes the same as JSON with -json, and sets it beside an older one with
-// -compare.
+// API always, crictl and cri-dockerd where they are on PATH or named by
+// CRISHIM_BENCH_CRICTL and CRISHIM_BENCH_CRI_DOCKERD. It prints one table, writes
+// the same as JSON with -json, and sets it beside an older one with -compare.
 //
 // Every row is paired: ours and the peer take turns, so that a machine that
 // slows down slows both. Figures are medians; the ratio is the median of the
