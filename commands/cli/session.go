@@ -119,7 +119,7 @@ const (
 )
 
 // EndOf is the status of a container whose streams have ended. One that is not
-// to be known is a failure: the container goes on, having closed its output or lost its
+// to be known is a failure: the container keeps running, having closed its output or lost its
 // attach, or it has been removed, and its status with it.
 func EndOf(ctx context.Context, conn *client.Conn, id string) error {
 	deadline := time.NewTimer(endTimeout)
@@ -144,7 +144,7 @@ func EndOf(ctx context.Context, conn *client.Conn, id string) error {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-deadline.C:
-			return errors.New("the session has ended, and the container goes on")
+			return errors.New("the session has ended, and the container keeps running")
 		case <-tick.C:
 		}
 	}
