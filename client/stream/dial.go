@@ -21,10 +21,10 @@ import (
 )
 
 const (
-	upgradeTimeout = 30 * time.Second
-	goodbyeTimeout = time.Second
-	goodbyeWrite   = goodbyeTimeout / 5 // to hand it to this machine's kernel
-	replyGrace     = 3 * time.Second
+	upgradeTimeout    = 30 * time.Second
+	closeTimeout      = time.Second
+	closeWriteTimeout = closeTimeout / 5 // to hand it to this machine's kernel
+	replyGrace        = 3 * time.Second
 )
 
 // dialHost opens the connection that carries a session. Proxies from the
@@ -149,10 +149,10 @@ func (c *spdyConn) open(ctx context.Context, headers http.Header) (httpstream.St
 	}
 }
 
-// shut says goodbye if the peer listens and closes the connection in any case. To
+// close ends the session if the peer listens, and closes the connection in any case. To
 // one that is gone there is nothing to say, and the library would wait forever for
 // the end of a stream that was opened after it went.
-func (c *spdyConn) shut() {
+func (c *spdyConn) close() {
 	select {
 	case <-c.CloseChan():
 		_ = c.raw.Close()
@@ -160,15 +160,15 @@ func (c *spdyConn) shut() {
 	default:
 	}
 	// Input that the server does not read is in the way of what there is to say.
-	_ = c.raw.SetWriteDeadline(time.Now().Add(goodbyeWrite))
+	_ = c.raw.SetWriteDeadline(time.Now().Add(closeWriteTimeout))
 	said := make(chan struct{})
 	go func() {
 		defer close(said)
-		_ = c.Close() // the connection goes away whether it heard this or not
+		_ = c.Close() // the connection goes away whether it reads this or not
 	}()
 	select {
 	case <-said:
-	case <-time.After(goodbyeTimeout):
+	case <-time.After(closeTimeout):
 	}
 	_ = c.raw.Close()
 }

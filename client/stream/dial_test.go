@@ -44,6 +44,6 @@ func TestOpenAfterTheEnd(t *testing.T) {
 		if _, err := conn.open(t.Context(), http.Header{}); err == nil {
 			t.Error("a stream was opened on a connection that is gone")
 		}
-		conn.shut()
+		conn.close()
 	}
 }

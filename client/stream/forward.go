@@ -29,7 +29,7 @@ const alivePeriod = 2 * time.Second
 // ends, which is no error, or the pod does, which is ErrPodEnded. url asks the
 // runtime for a streaming URL; it is called for the first tunnel, for more when
 // there are many connections, and again when one breaks. A connection that
-// fails is told to Options.Failed and ends alone.
+// fails is reported to Options.Failed and ends alone.
 func Forward(ctx context.Context, url func(context.Context) (string, error), ports []Port, o Options) error {
 	if err := o.Check(); err != nil {
 		return err
@@ -45,7 +45,7 @@ func Forward(ctx context.Context, url func(context.Context) (string, error), por
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	f := &forwarder{pool: &pool{url: url, o: o}, o: o}
-	defer f.pool.shut()
+	defer f.pool.close()
 	first, err := f.pool.get(ctx) // a pod that cannot be reached is said now
 	if err != nil {
 		return err
@@ -61,7 +61,7 @@ func Forward(ctx context.Context, url func(context.Context) (string, error), por
 	f.running.Go(func() { f.watch(ctx, cancel) })
 	<-ctx.Done()
 	closeAll(listeners)
-	f.pool.shut()
+	f.pool.close()
 	f.running.Wait()
 	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) {
 		return err
@@ -162,54 +162,54 @@ var (
 	errTunnelLost = errors.New("the streaming connection broke")
 )
 
-// link is one forwarded connection: the local one and its two streams.
-type link struct {
+// forwarded is one forwarded connection: the local one and its two streams.
+type forwarded struct {
 	local      *net.TCPConn
 	tunnel     *tunnel
 	data, errs httpstream.Stream
 	ended      atomic.Bool // the input has been sent to its end
-	unheard    atomic.Bool // the server was done before that
+	early      atomic.Bool // the server was done before that
 }
 
 // carry takes one local connection into the pod and returns when it is over.
 func (f *forwarder) carry(ctx context.Context, local *net.TCPConn, p Port) error {
 	defer local.Close()
-	k, err := f.open(ctx, local, p.Remote)
+	c, err := f.open(ctx, local, p.Remote)
 	if err != nil {
 		abort(local)
 		return err
 	}
-	defer f.pool.put(k.tunnel)
+	defer f.pool.put(c.tunnel)
 	stop := context.AfterFunc(ctx, func() { local.Close() })
 	defer stop()
-	return k.copy()
+	return c.copy()
 }
 
 // open creates the streams. A tunnel that broke or got stuck is noticed here,
 // so a second one is tried.
-func (f *forwarder) open(ctx context.Context, local *net.TCPConn, remote uint16) (*link, error) {
+func (f *forwarder) open(ctx context.Context, local *net.TCPConn, remote uint16) (*forwarded, error) {
 	for try := 1; ; try++ {
 		t, err := f.pool.get(ctx)
 		if err != nil {
 			return nil, err
 		}
-		k := &link{local: local, tunnel: t}
-		patience := upgradeTimeout
+		c := &forwarded{local: local, tunnel: t}
+		timeout := upgradeTimeout
 		if try == 1 {
-			patience = stuckTimeout
+			timeout = stuckTimeout
 		}
-		err = k.create(ctx, patience, strconv.FormatUint(f.request.Add(1), 10), remote)
+		err = c.create(ctx, timeout, strconv.FormatUint(f.request.Add(1), 10), remote)
 		if err == nil {
-			return k, nil
+			return c, nil
 		}
 		var said *RemoteError
 		if errors.As(err, &said) {
-			k.discard()
+			c.discard()
 			f.pool.put(t)
 			return nil, err
 		}
 		t.spoiled.Store(true)
-		k.discard()
+		c.discard()
 		f.pool.put(t)
 		if try == 2 || ctx.Err() != nil {
 			return nil, fmt.Errorf("open connection to port %d: %w", remote, err)
@@ -217,33 +217,33 @@ func (f *forwarder) open(ctx context.Context, local *net.TCPConn, remote uint16)
 	}
 }
 
-func (k *link) create(ctx context.Context, patience time.Duration, id string, remote uint16) (err error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, patience, errTunnelLost)
+func (c *forwarded) create(ctx context.Context, timeout time.Duration, id string, remote uint16) (err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout, errTunnelLost)
 	defer cancel()
 	headers := func(kind string) http.Header {
 		return http.Header{"port": {strconv.Itoa(int(remote))}, "requestID": {id}, "streamType": {kind}}
 	}
-	if k.errs, err = k.tunnel.open(ctx, headers("error")); err != nil {
+	if c.errs, err = c.tunnel.open(ctx, headers("error")); err != nil {
 		return err
 	}
-	_ = k.errs.Close() // it speaks one way; a broken tunnel shows with the next stream
-	k.data, err = k.tunnel.open(ctx, headers("data"))
+	_ = c.errs.Close() // it speaks one way; a broken tunnel shows with the next stream
+	c.data, err = c.tunnel.open(ctx, headers("data"))
 	if !errors.Is(err, spdystream.ErrReset) {
 		return err
 	}
 	// The streaming server of the runtimes serves a connection while it confirms
 	// its second stream. One that fails at once is reset before the reply, and the
 	// reason is in the error stream.
-	defer context.AfterFunc(ctx, func() { _ = k.errs.Reset() })()
-	return cmp.Or(k.verdict(), err)
+	defer context.AfterFunc(ctx, func() { _ = c.errs.Reset() })()
+	return cmp.Or(c.verdict(), err)
 }
 
 // discard forgets the streams on both sides.
-func (k *link) discard() {
-	for _, s := range []httpstream.Stream{k.data, k.errs} {
+func (c *forwarded) discard() {
+	for _, s := range []httpstream.Stream{c.data, c.errs} {
 		if s != nil {
 			_ = s.Reset() // a broken tunnel forgets them by itself
-			k.tunnel.RemoveStreams(s)
+			c.tunnel.RemoveStreams(s)
 		}
 	}
 }
@@ -251,28 +251,28 @@ func (k *link) discard() {
 // copy moves bytes both ways until it is over, and leaves nothing running. A
 // connection that failed is reset, so that its client does not take what came
 // for everything.
-func (k *link) copy() error {
+func (c *forwarded) copy() error {
 	sent, received, verdict := make(chan error, 1), make(chan error, 1), make(chan error, 1)
 	var running sync.WaitGroup
-	running.Go(func() { sent <- k.send() })
-	running.Go(func() { received <- k.receive() })
-	running.Go(func() { verdict <- k.verdict() })
+	running.Go(func() { sent <- c.send() })
+	running.Go(func() { received <- c.receive() })
+	running.Go(func() { verdict <- c.verdict() })
 	err := follow(sent, received, verdict)
 	if err != nil {
-		abort(k.local)
+		abort(c.local)
 	}
-	if k.unheard.Load() {
-		k.tunnel.spoiled.Store(true) // the server may leave its input unread: see stuckTimeout
+	if c.early.Load() {
+		c.tunnel.spoiled.Store(true) // the server may leave its input unread: see stuckTimeout
 	}
 	if errors.Is(err, errLocalGone) {
 		// The server hears of a reset stream only as the end of its input,
 		// and goes on sending: no new connection gets its tunnel, which closes when
 		// the others on it are done.
-		k.tunnel.spoiled.Store(true)
+		c.tunnel.spoiled.Store(true)
 		err = nil
 	}
-	k.discard()
-	_ = k.local.Close() // both directions have ended
+	c.discard()
+	_ = c.local.Close() // both directions have ended
 	running.Wait()
 	return err
 }
@@ -306,40 +306,40 @@ func follow(sent, received, verdict <-chan error) error {
 }
 
 // send copies towards the pod and passes the half-close on.
-func (k *link) send() error {
-	err := streamcopy.Copy(k.data, k.local)
+func (c *forwarded) send() error {
+	err := streamcopy.Copy(c.data, c.local)
 	if errors.Is(err, syscall.ECONNRESET) {
 		return errLocalGone
 	}
-	k.ended.Store(true)
-	_ = k.data.Close() // the server may have finished first
+	c.ended.Store(true)
+	_ = c.data.Close() // the server may have finished first
 	return nil
 }
 
 // receive copies towards the local client and passes the half-close on. The
 // queue in the middle keeps a slow client from holding up its neighbours.
-func (k *link) receive() error {
+func (c *forwarded) receive() error {
 	queue := make(chan []byte, backlogChunks)
 	gone := make(chan struct{})
-	go k.fill(queue, gone)
+	go c.fill(queue, gone)
 	for chunk := range queue {
-		if _, err := k.local.Write(chunk); err != nil {
+		if _, err := c.local.Write(chunk); err != nil {
 			close(gone)
 			return errLocalGone
 		}
 	}
-	_ = k.local.CloseWrite() // a client that is gone needs no half-close
+	_ = c.local.CloseWrite() // a client that is gone needs no half-close
 	return nil
 }
 
 // fill reads what the pod sends into the queue.
-func (k *link) fill(queue chan<- []byte, gone <-chan struct{}) {
+func (c *forwarded) fill(queue chan<- []byte, gone <-chan struct{}) {
 	defer close(queue)
 	for {
 		chunk := make([]byte, readSize)
-		n, err := k.data.Read(chunk)
+		n, err := c.data.Read(chunk)
 		chunk = chunk[:n]
-		if len(chunk) > 0 && !k.enqueue(queue, chunk, gone) {
+		if len(chunk) > 0 && !c.enqueue(queue, chunk, gone) {
 			return
 		}
 		if err != nil {
@@ -348,14 +348,14 @@ func (k *link) fill(queue chan<- []byte, gone <-chan struct{}) {
 	}
 }
 
-func (k *link) enqueue(queue chan<- []byte, chunk []byte, gone <-chan struct{}) bool {
+func (c *forwarded) enqueue(queue chan<- []byte, chunk []byte, gone <-chan struct{}) bool {
 	select {
 	case queue <- chunk:
 		return true
 	default:
 	}
-	k.tunnel.stalled.Add(1)
-	defer k.tunnel.stalled.Add(-1)
+	c.tunnel.stalled.Add(1)
+	defer c.tunnel.stalled.Add(-1)
 	select {
 	case queue <- chunk:
 		return true
@@ -365,13 +365,13 @@ func (k *link) enqueue(queue chan<- []byte, chunk []byte, gone <-chan struct{}) 
 }
 
 // verdict is what the server says when it is done: nothing is good.
-func (k *link) verdict() error {
-	text, _ := io.ReadAll(io.LimitReader(k.errs, messageLimit)) // the end of the stream is all there is to learn
-	k.unheard.Store(!k.ended.Load())
+func (c *forwarded) verdict() error {
+	text, _ := io.ReadAll(io.LimitReader(c.errs, messageLimit)) // the end of the stream is all there is to learn
+	c.early.Store(!c.ended.Load())
 	if msg := strings.TrimSpace(string(text)); msg != "" {
 		return &RemoteError{Message: withoutPod(msg)}
 	}
-	if k.tunnel.broken() {
+	if c.tunnel.broken() {
 		return errTunnelLost
 	}
 	return nil

@@ -19,11 +19,11 @@ var errInputStopped = errors.New("input stopped")
 // that was typed for somebody else. That needs a file to poll; any other
 // reader is left to its goroutine, which ends with its next read.
 type input struct {
-	r    io.Reader
-	file *os.File // nil for what cannot be polled
-	wake int      // eventfd
-	mu   sync.Mutex
-	shut bool
+	r       io.Reader
+	file    *os.File // nil for what cannot be polled
+	wake    int      // eventfd
+	mu      sync.Mutex
+	stopped bool
 }
 
 func newInput(r io.Reader) *input {
@@ -82,8 +82,8 @@ func (in *input) wait() error {
 func (in *input) stop() {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	if in.wake >= 0 && !in.shut {
-		in.shut = true
+	if in.wake >= 0 && !in.stopped {
+		in.stopped = true
 		_, _ = unix.Write(in.wake, []byte{1, 0, 0, 0, 0, 0, 0, 0}) // an eventfd that was just made takes it
 	}
 }

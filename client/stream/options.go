@@ -49,7 +49,7 @@ type Options struct {
 	// FreshURL asks the runtime for another URL; TransportAuto needs it for
 	// its second attempt, since a URL is good for one use. May be nil.
 	FreshURL func(ctx context.Context) (string, error)
-	// Warn is told what the user should know but what is no failure. May be
+	// Warn reports what the user should know but what is no failure. May be
 	// nil.
 	Warn func(format string, args ...any)
 	// Connected is called when a session takes input and output. May be nil.

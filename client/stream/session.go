@@ -102,7 +102,7 @@ func (x *session) transfer(ctx context.Context, ch *channels) error {
 			in.release()
 		}
 	}
-	x.settle(out)
+	x.waitForCopies(out)
 	return err
 }
 
@@ -321,10 +321,10 @@ func (x *session) startOutput(ch *channels) chan error {
 // ends with. A reader that went away, as head does, is reported the way a shell
 // would: ended by SIGPIPE.
 type localOutput struct {
-	session *session
-	to      io.Writer
-	failed  chan<- error // with room for one error of each output
-	told    bool
+	session  *session
+	to       io.Writer
+	failed   chan<- error // with room for one error of each output
+	reported bool
 }
 
 // Write implements io.Writer. It is not called at the same time as another.
@@ -333,10 +333,10 @@ func (o *localOutput) Write(p []byte) (int, error) {
 	n, err := o.to.Write(p)
 	o.session.writing.Add(-1)
 	o.session.moved.Store(int64(time.Since(loaded)))
-	if err == nil || o.told {
+	if err == nil || o.reported {
 		return n, err
 	}
-	o.told = true
+	o.reported = true
 	if errors.Is(err, syscall.EPIPE) {
 		err = &SignalError{Signal: syscall.SIGPIPE}
 	}
@@ -368,11 +368,11 @@ func (x *session) drain(ctx context.Context, out <-chan error) error {
 	}
 }
 
-// settle gives the copies of a closed connection a moment to end, so that
+// waitForCopies gives the copies of a closed connection a moment to end, so that
 // nothing is written to the caller's streams afterwards. One that hangs in a write
 // to a full pipe is left behind.
-func (x *session) settle(out <-chan error) {
-	timeout := time.NewTimer(goodbyeTimeout)
+func (x *session) waitForCopies(out <-chan error) {
+	timeout := time.NewTimer(closeTimeout)
 	defer timeout.Stop()
 	for {
 		select {

@@ -23,9 +23,9 @@ func openSPDY(ctx context.Context, u *url.URL, s Streams, first size, o Options)
 	if err != nil {
 		return nil, err
 	}
-	ch := &channels{close: conn.shut}
+	ch := &channels{close: conn.close}
 	if err := ch.createSPDY(ctx, conn, s, first); err != nil {
-		conn.shut()
+		conn.close()
 		return nil, err
 	}
 	return ch, nil
@@ -82,7 +82,7 @@ const (
 // frameConn is a network connection below SPDY. It gives back what was read
 // beyond the HTTP answer.
 //
-// It may be closed twice, by the library and by shut; to the library an error
+// It may be closed twice, by the library and by close; to the library an error
 // of Close is something to wait for.
 type frameConn struct {
 	net.Conn

@@ -72,7 +72,7 @@ func (p *pool) get(ctx context.Context) (*tunnel, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
-		go t.shut()
+		go t.close()
 		return nil, context.Canceled
 	}
 	p.live = append(p.live, t)
@@ -129,7 +129,7 @@ func (p *pool) put(t *tunnel) {
 		return
 	}
 	p.live = slices.DeleteFunc(p.live, func(l *tunnel) bool { return l == t })
-	go t.shut()
+	go t.close()
 }
 
 // idle counts the tunnels without users.
@@ -143,15 +143,15 @@ func (p *pool) idle() int {
 	return n
 }
 
-// shut closes all tunnels and refuses new ones.
-func (p *pool) shut() {
+// close closes all tunnels and refuses new ones.
+func (p *pool) close() {
 	p.mu.Lock()
 	live := p.live
 	p.live, p.closed = nil, true
 	p.mu.Unlock()
 	var wg sync.WaitGroup
 	for _, t := range live {
-		wg.Go(t.shut)
+		wg.Go(t.close)
 	}
 	wg.Wait()
 }

@@ -32,8 +32,8 @@ type bench struct {
 	podIP          string
 }
 
-// patience bounds every step that is not measured.
-const patience = 2 * time.Minute
+// stepTimeout bounds every step that is not measured.
+const stepTimeout = 2 * time.Minute
 
 func newBench(ctx context.Context, o options) (b *bench, err error) {
 	b = &bench{options: o}

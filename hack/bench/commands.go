@@ -14,7 +14,7 @@ func (b *bench) start(ctx context.Context) error {
 	if err := b.measure(pair{what: "crishim --version", target: target{MaxRatio: 1}, peerName: "docker --version", runs: b.runs, ours: version, peer: docker(ctx, "--version")}); err != nil {
 		return err
 	}
-	if err := b.beside(pair{what: "crishim --version", target: target{MaxRatio: 1}, peerName: "crictl --version", runs: b.runs, ours: version, peer: b.ctl(ctx, "--version")}, 9); err != nil {
+	if err := b.measureOrQuote(pair{what: "crishim --version", target: target{MaxRatio: 1}, peerName: "crictl --version", runs: b.runs, ours: version, peer: b.ctl(ctx, "--version")}, 9); err != nil {
 		return err
 	}
 	for _, v := range []struct {
@@ -35,15 +35,15 @@ func (b *bench) start(ctx context.Context) error {
 			continue
 		}
 		p.peerName, p.peer = "crictl, same endpoint", b.ctl(ctx, args...)
-		if err := b.beside(p, v.crictl); err != nil {
+		if err := b.measureOrQuote(p, v.crictl); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// beside is measure, but quotes a figure where the peer is not on this machine.
-func (b *bench) beside(p pair, figure float64) error {
+// measureOrQuote is measure, but quotes a figure where the peer is not on this machine.
+func (b *bench) measureOrQuote(p pair, figure float64) error {
 	if p.peer != nil {
 		return b.measure(p)
 	}
@@ -68,7 +68,7 @@ func (b *bench) execs(ctx context.Context) error {
 		return err
 	}
 	p.peerName, p.peer = "crictl, same endpoint", b.ctl(ctx, args...)
-	return b.beside(p, 57)
+	return b.measureOrQuote(p, 57)
 }
 
 // binary notes the size of the program.

@@ -66,7 +66,7 @@ func (c *counter) keep(r *http.Request) {
 	c.requests = append(c.requests, req)
 }
 
-// take gives what was kept and begins again.
+// take returns what was kept and begins again.
 func (c *counter) take() []request {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -75,7 +75,7 @@ func (c *counter) take() []request {
 	return kept
 }
 
-// calls counts the engine calls of commands, beside those of docker. What each
+// calls counts the engine calls of commands, and those of docker. What each
 // of them should be is held by a test (commands/enginecalls_engine_test.go).
 func (b *bench) calls(ctx context.Context) error {
 	c, err := b.startCounter("calls")
@@ -102,7 +102,7 @@ func (b *bench) calls(ctx context.Context) error {
 	return nil
 }
 
-// recordPod makes one pod through a serve of its own and gives the calls that
+// recordPod makes one pod through a serve of its own and returns the calls that
 // this made of the engine.
 func (b *bench) recordPod(ctx context.Context) (*recording, error) {
 	c, err := b.startCounter("record")

@@ -44,8 +44,8 @@ func (b *bench) streams(ctx context.Context) error {
 	return nil
 }
 
-// forwards measures a port-forward beside a direct connection to the pod, and
-// beside crictl's.
+// forwards compares a port-forward with a direct connection to the pod, and with
+// crictl's.
 func (b *bench) forwards(ctx context.Context) error {
 	if err := waitFor(ctx, b.podIP+":8080"); err != nil {
 		return err
@@ -81,10 +81,10 @@ func (b *bench) forwards(ctx context.Context) error {
 	} else {
 		connection.peerName, through.peerName = "crictl + cri-dockerd", "crictl + cri-dockerd"
 	}
-	if err := b.beside(connection, 508); err != nil {
+	if err := b.measureOrQuote(connection, 508); err != nil {
 		return err
 	}
-	return b.beside(through, 182)
+	return b.measureOrQuote(through, 182)
 }
 
 // startForward starts a port-forward to a free port and reads from its output
@@ -136,7 +136,7 @@ func fetch(ctx context.Context, place string) func() error {
 
 // waitFor waits until address accepts.
 func waitFor(ctx context.Context, address string) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
 	for {
 		c, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)

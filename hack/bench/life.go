@@ -63,18 +63,18 @@ func (b *bench) lifeCycle(ctx context.Context) error {
 		if peer == nil {
 			b.add(r.quote(r.PeerName, s.criDockerd))
 		} else {
-			b.add(r.beside(r.PeerName, ours[s.name], theirs[s.name]))
+			b.add(r.compare(r.PeerName, ours[s.name], theirs[s.name]))
 		}
 		if len(raw[s.name]) > 0 {
 			r.Target = target{}
-			b.add(r.beside("the engine's own calls", ours[s.name], raw[s.name]))
+			b.add(r.compare("the engine's own calls", ours[s.name], raw[s.name]))
 		}
 	}
 	return nil
 }
 
-// beside fills in a peer that was measured in turns with ours.
-func (r row) beside(name string, ours, theirs []float64) row {
+// compare fills in a peer that was measured in turns with ours.
+func (r row) compare(name string, ours, theirs []float64) row {
 	var ratios []float64
 	for i, v := range ours {
 		ratios = append(ratios, v/theirs[i])

@@ -1,8 +1,8 @@
-// Command bench measures crishim beside what people would use instead, on the
+// Command bench measures crishim and what people would use instead, on the
 // engine that DOCKER_HOST names: the docker command line and the engine's own
 // API always, crictl and cri-dockerd where they are on PATH or named by
 // CRISHIM_BENCH_CRICTL and CRISHIM_BENCH_CRI_DOCKERD. It prints one table, writes
-// the same as JSON with -json, and sets it beside an older one with -compare.
+// the same as JSON with -json, and compares it with an older one with -compare.
 //
 // Every row is paired: ours and the peer take turns, so that a machine that
 // slows down slows both. Figures are medians; the ratio is the median of the
@@ -44,7 +44,7 @@ func main() {
 	flag.StringVar(&o.crishim, "crishim", "bin/crishim", "the binary to measure")
 	flag.StringVar(&o.image, "image", os.Getenv("CRISHIM_TEST_IMAGE"), "a busybox image that the engine has")
 	flag.StringVar(&o.json, "json", "", "write the results to this file as well")
-	flag.StringVar(&o.compare, "compare", "", "show beside each row what this older file of -json has")
+	flag.StringVar(&o.compare, "compare", "", "show next to each row what this older file of -json has")
 	flag.StringVar(&o.only, "only", "", "only the parts that match this expression: "+partNames())
 	flag.BoolVar(&o.quick, "quick", false, "few runs and small numbers: shows that it works, and big changes")
 	flag.IntVar(&o.runs, "runs", o.runs, "runs of each short command")
@@ -62,7 +62,7 @@ func main() {
 	}
 }
 
-// find gives the program that a variable names, else the one on PATH, else "".
+// find returns the program that a variable names, else the one on PATH, else "".
 func find(variable, name string) string {
 	if path := os.Getenv(variable); path != "" {
 		return path

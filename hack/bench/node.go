@@ -40,7 +40,7 @@ func (b *bench) bursts(ctx context.Context) error {
 	return nil
 }
 
-// madePerSecond makes pods, gives how many it made a second, and removes them.
+// madePerSecond makes pods, returns how many it made a second, and removes them.
 func (b *bench) madePerSecond(ctx context.Context, remove func(context.Context, []string) error, do func(i int) (string, error)) (float64, error) {
 	ids := make([]string, b.burst)
 	start := time.Now()

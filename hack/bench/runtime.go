@@ -67,7 +67,7 @@ func (b *bench) startRuntime(ctx context.Context, name, endpoint, program string
 			err = errors.Join(fmt.Errorf("%s: %w: %s", name, err, said), r.stop())
 		}
 	}()
-	if err := r.socketMade(begin.Add(patience)); err != nil {
+	if err := r.socketMade(begin.Add(stepTimeout)); err != nil {
 		return nil, err
 	}
 	r.conn, err = grpc.NewClient(endpoint, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(64<<20)))
@@ -75,7 +75,7 @@ func (b *bench) startRuntime(ctx context.Context, name, endpoint, program string
 		return nil, err
 	}
 	r.RuntimeServiceClient = runtimeapi.NewRuntimeServiceClient(r.conn)
-	wait, cancel := context.WithTimeout(ctx, patience)
+	wait, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
 	if _, err := r.Status(wait, &runtimeapi.StatusRequest{}, grpc.WaitForReady(true)); err != nil {
 		return nil, err
@@ -157,7 +157,7 @@ func (r *runtime) startContainer(ctx context.Context, pod string, sandbox *runti
 }
 
 func (r *runtime) removePod(ctx context.Context, id string) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
 	_, stopErr := r.StopPodSandbox(ctx, &runtimeapi.StopPodSandboxRequest{PodSandboxId: id})
 	_, err := r.RemovePodSandbox(ctx, &runtimeapi.RemovePodSandboxRequest{PodSandboxId: id})

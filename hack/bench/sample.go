@@ -136,7 +136,7 @@ func (b *bench) measure(p pair) error {
 	return nil
 }
 
-// timed gives the milliseconds that do took; a nil do takes no time.
+// timed returns the milliseconds that do took; a nil do takes no time.
 func timed(do func() error) (float64, error) {
 	if do == nil {
 		return 1, nil

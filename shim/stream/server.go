@@ -222,13 +222,13 @@ func (s *Server) Close() error {
 		err = server.Close()
 	}
 	if listener != nil {
-		told := make(chan struct{})
+		answered := make(chan struct{})
 		go func() {
-			defer close(told)
+			defer close(answered)
 			s.handlers.Wait()
 		}()
 		select {
-		case <-told:
+		case <-answered:
 		case <-time.After(closeGrace): // a client reads nothing, or has opened no streams yet
 		}
 		listener.closeAll()
