@@ -2,7 +2,7 @@
 # test.sh: all tests, then a look at whether they left anything on the machine.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-tags=urfave_cli_no_docs,grpcnotrace,nethttpomithttp2
+tags=$(cat hack/tags)
 
 # What runs with the engines' environment. The engines make the outcome, and the test cache does not know
 # them: -count=1. make verify has vetted, and no test reads debug information (-w). The seed of shuffle is
