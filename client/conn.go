@@ -25,17 +25,12 @@ type StartShim func(ctx context.Context, e Engine) (Shim, error)
 
 // Engine is the Docker engine that the embedded shim works on.
 type Engine struct {
-	// Host is unix:///path, tcp://host:port or ssh://user@host.
-	Host string
-	// From is where the host was named, such as "DOCKER_HOST"; "" where it was found by default.
-	From string
-	// TLS is for a host that is reached by TCP and wants it.
-	TLS *tls.Config
-	// Err is why there is no way to it.
-	Err error
-	// Version and APIVersion are the engine's answer to the probe, so that nobody
-	// has to ask again; "" where it was not asked.
-	Version, APIVersion string
+	Host string      // unix:///path, tcp://host:port or ssh://user@host
+	From string      // where the host was named, such as "DOCKER_HOST"; "" where it was found by default
+	TLS  *tls.Config // for tcp; may be nil
+	Err  error       // why it cannot be used
+
+	Version, APIVersion string // the engine's answer to the probe; "" where it was not probed
 }
 
 // Options are what to connect to, and how.

@@ -1,7 +1,6 @@
 package client
 
 import (
-	"net/url"
 	"testing"
 
 	"google.golang.org/protobuf/reflect/protoreflect"
@@ -85,24 +84,6 @@ func TestRemoteEngineReason(t *testing.T) {
 	} {
 		if got := remoteEngineReason(text); got != want {
 			t.Errorf("got %q, want %q", got, want)
-		}
-	}
-}
-
-func TestRemoteAddress(t *testing.T) {
-	for address, want := range map[string]string{
-		"http://10.0.0.1:4000/exec/x": "10.0.0.1:4000",
-		"http://0.0.0.0:4000/exec/x":  "127.0.0.1:4000",
-		"http://[::]:4000/exec/x":     "127.0.0.1:4000",
-		"http://:4000/exec/x":         "127.0.0.1:4000",
-		"https://node/exec/x":         "node:443",
-	} {
-		u, err := url.Parse(address)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := remoteAddress(u); got != want {
-			t.Errorf("%s: got %s, want %s", address, got, want)
 		}
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/codes"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/crishim/crishim/client/stream"
 	"github.com/crishim/crishim/internal/rundir"
 )
 
@@ -206,23 +207,11 @@ func (c *criConn) localStreams(ctx context.Context, reply any) error {
 	if err != nil || u.Host == "" {
 		return nil // dialling it reports what is wrong
 	}
-	if u.Host, err = c.tunnel.forward(ctx, remoteAddress(u)); err != nil {
+	if u.Host, err = c.tunnel.forward(ctx, stream.DialableHost(u)); err != nil {
 		return &Error{Endpoint: c.endpoint, Code: codes.Unavailable, text: err.Error(), err: err}
 	}
 	*address = u.String()
 	return nil
-}
-
-// remoteAddress is where a streaming server listens, seen from its machine.
-func remoteAddress(u *url.URL) string {
-	host, port := u.Hostname(), u.Port()
-	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
-		host = "127.0.0.1"
-	}
-	if port == "" {
-		port = map[string]string{"http": "80", "https": "443"}[u.Scheme]
-	}
-	return net.JoinHostPort(host, port)
 }
 
 // forward brings an address of the other machine here, once.

@@ -202,15 +202,15 @@ func completeURL(raw, base string) (*url.URL, error) {
 		u.Scheme = "https"
 	case "http", "https":
 	default:
-		return nil, fmt.Errorf("streaming URL: scheme %q: want http or https", u.Scheme)
+		return nil, fmt.Errorf("streaming URL: scheme %q: must be http or https", u.Scheme)
 	}
-	u.Host = dialableHost(u)
+	u.Host = DialableHost(u)
 	return u, nil
 }
 
-// dialableHost replaces the unspecified address by loopback and adds the port
-// that the scheme implies.
-func dialableHost(u *url.URL) string {
+// DialableHost returns the host and port of a streaming URL, seen from the server's machine:
+// loopback for an unspecified address, and the scheme's port where there is none.
+func DialableHost(u *url.URL) string {
 	host, port := u.Hostname(), u.Port()
 	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
 		host = "127.0.0.1"

@@ -1,11 +1,13 @@
 package cli
 
 import (
+	"context"
 	"io"
 	"strings"
 
 	urfave "github.com/urfave/cli/v2"
 
+	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/output"
 )
 
@@ -82,6 +84,17 @@ func (v *View) CheckAlone(env *Env, c *urfave.Context) error {
 		return err
 	}
 	return v.Check(env)
+}
+
+// Show is the action of a verb that shows one answer of the runtime.
+func Show[R any](env *Env, v *View, ask func(context.Context, *client.Conn) (R, error), show func(io.Writer, R, output.Options) error) urfave.ActionFunc {
+	return env.Connected(v.CheckAlone, func(ctx context.Context, env *Env, conn *client.Conn) error {
+		res, err := ask(ctx, conn)
+		if err != nil {
+			return err
+		}
+		return show(env.Out, res, v.Options)
+	})
 }
 
 // WithExamples is a verb's description followed by its examples, which a test

@@ -19,12 +19,8 @@ func NewImagefsinfo(env *cli.Env) *urfave.Command {
 		Description: cli.WithExamples("The filesystems that hold images and containers, with bytes and inodes used.",
 			"crishim imagefsinfo", "crishim imagefsinfo -o table"),
 		Flags: v.Flags(),
-		Action: env.Connected(v.CheckAlone, func(ctx context.Context, env *cli.Env, conn *client.Conn) error {
-			res, err := conn.Image.ImageFsInfo(ctx, &runtimeapi.ImageFsInfoRequest{})
-			if err != nil {
-				return err
-			}
-			return output.ImageFsInfo(env.Out, res, v.Options)
-		}),
+		Action: cli.Show(env, v, func(ctx context.Context, conn *client.Conn) (*runtimeapi.ImageFsInfoResponse, error) {
+			return conn.Image.ImageFsInfo(ctx, &runtimeapi.ImageFsInfoRequest{})
+		}, output.ImageFsInfo),
 	}
 }

@@ -20,12 +20,8 @@ func NewInfo(env *cli.Env) *urfave.Command {
 		Description: cli.WithExamples("Conditions, runtime handlers, features and, unless --quiet, the rest of the runtime's verbose status.",
 			"crishim info", "crishim info -o jsonpath='{.status.conditions[*].type}'"),
 		Flags: append(v.Flags(), cli.DetailsFlag(&quiet)),
-		Action: env.Connected(v.CheckAlone, func(ctx context.Context, env *cli.Env, conn *client.Conn) error {
-			res, err := conn.Runtime.Status(ctx, &runtimeapi.StatusRequest{Verbose: !quiet})
-			if err != nil {
-				return err
-			}
-			return output.Info(env.Out, res, v.Options)
-		}),
+		Action: cli.Show(env, v, func(ctx context.Context, conn *client.Conn) (*runtimeapi.StatusResponse, error) {
+			return conn.Runtime.Status(ctx, &runtimeapi.StatusRequest{Verbose: !quiet})
+		}, output.Info),
 	}
 }

@@ -20,13 +20,9 @@ func NewRuntimeConfig(env *cli.Env) *urfave.Command {
 		Usage:       "show the runtime's cgroup driver",
 		Description: cli.WithExamples("What a kubelet asks the runtime before it starts.", "crishim runtime-config"),
 		Flags:       v.Flags(),
-		Action: env.Connected(v.CheckAlone, func(ctx context.Context, env *cli.Env, conn *client.Conn) error {
-			res, err := conn.Runtime.RuntimeConfig(ctx, &runtimeapi.RuntimeConfigRequest{})
-			if err != nil {
-				return err
-			}
-			return output.RuntimeConfig(env.Out, res, v.Options)
-		}),
+		Action: cli.Show(env, v, func(ctx context.Context, conn *client.Conn) (*runtimeapi.RuntimeConfigResponse, error) {
+			return conn.Runtime.RuntimeConfig(ctx, &runtimeapi.RuntimeConfigRequest{})
+		}, output.RuntimeConfig),
 	}
 }
 

@@ -20,12 +20,8 @@ func NewVersion(env *cli.Env) *urfave.Command {
 		Description: cli.WithExamples("Asks the runtime who it is and which CRI version it speaks. crishim's own version is crishim --version.",
 			"crishim version", "crishim version -o json"),
 		Flags: v.Flags(),
-		Action: env.Connected(v.CheckAlone, func(ctx context.Context, env *cli.Env, conn *client.Conn) error {
-			res, err := conn.Runtime.Version(ctx, &runtimeapi.VersionRequest{})
-			if err != nil {
-				return err
-			}
-			return output.Version(env.Out, res, v.Options)
-		}),
+		Action: cli.Show(env, v, func(ctx context.Context, conn *client.Conn) (*runtimeapi.VersionResponse, error) {
+			return conn.Runtime.Version(ctx, &runtimeapi.VersionRequest{})
+		}, output.Version),
 	}
 }

@@ -20,13 +20,9 @@ func NewMetricDescs(env *cli.Env) *urfave.Command {
 		Usage:       "list the metrics that the runtime has",
 		Description: cli.WithExamples("The names, help texts and labels of the metrics of metricsp.", "crishim metricdescs -o yaml"),
 		Flags:       v.Flags(),
-		Action: env.Connected(v.CheckAlone, func(ctx context.Context, env *cli.Env, conn *client.Conn) error {
-			res, err := conn.Runtime.ListMetricDescriptors(ctx, &runtimeapi.ListMetricDescriptorsRequest{})
-			if err != nil {
-				return err
-			}
-			return output.MetricDescriptors(env.Out, res, v.Options)
-		}),
+		Action: cli.Show(env, v, func(ctx context.Context, conn *client.Conn) (*runtimeapi.ListMetricDescriptorsResponse, error) {
+			return conn.Runtime.ListMetricDescriptors(ctx, &runtimeapi.ListMetricDescriptorsRequest{})
+		}, output.MetricDescriptors),
 	}
 }
 
