@@ -85,7 +85,7 @@ func (c Candidate) Hint() string {
 			return ""
 		}
 		e.Docker, e.Path = true, ""
-		return "use -r " + e.String() + " for the built-in dockershim"
+		return "use -r " + e.String() + " for the embedded dockershim"
 	case StateHTTP:
 		if c.Kind == KindEngine {
 			return "is this the engine's address? See its log: journalctl -u docker"

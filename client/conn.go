@@ -1,7 +1,6 @@
 package client
 
 import (
-	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -89,10 +88,6 @@ func (o *Options) knownSockets() []Known {
 		return o.Known
 	}
 	return KnownSockets()
-}
-
-func (o *Options) probeTimeout() time.Duration {
-	return cmp.Or(o.ProbeTimeout, min(cmp.Or(o.ConnectTimeout, ProbeTimeout), ProbeTimeout))
 }
 
 func (o *Options) dial(ctx context.Context, network, address string) (net.Conn, error) {

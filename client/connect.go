@@ -168,7 +168,7 @@ func (o *Options) open(ctx context.Context, f found) (*criConn, error) {
 	}
 	endpoint := engineEndpoint(f.engine)
 	if o.StartShim == nil {
-		return nil, &Error{Endpoint: endpoint, Code: codes.Unavailable, text: "connect to " + endpoint + ": there is no built-in dockershim here"}
+		return nil, &Error{Endpoint: endpoint, Code: codes.Unavailable, text: "connect to " + endpoint + ": there is no embedded dockershim here"}
 	}
 	ctx, cancel := context.WithTimeout(ctx, shimTimeout)
 	defer cancel()
@@ -177,7 +177,7 @@ func (o *Options) open(ctx context.Context, f found) (*criConn, error) {
 		conn.endpoint = endpoint
 		return conn, nil
 	}
-	e := &Error{Endpoint: endpoint, Code: status.Code(err), text: "start the built-in dockershim on " + endpoint + ": " + plain(err.Error()), err: err}
+	e := &Error{Endpoint: endpoint, Code: status.Code(err), text: "start the embedded dockershim on " + endpoint + ": " + plain(err.Error()), err: err}
 	if host, ssh := strings.CutPrefix(endpoint, "docker+ssh://"); ssh {
 		e.text = "connect to " + endpoint + ": " + remoteEngineReason(e.text)
 		e.hint = "try `ssh ssh://" + host + " docker version`: docker has to run there, and this user may use it"
@@ -194,7 +194,7 @@ func (o *Options) startShim(ctx context.Context, engine Engine) (*criConn, error
 	conn, err := o.dialShim(ctx, shim, engine)
 	if err != nil {
 		if cerr := shim.Close(); cerr != nil {
-			o.debugf("close the built-in dockershim: %v", cerr)
+			o.debugf("close the embedded dockershim: %v", cerr)
 		}
 		return nil, err
 	}

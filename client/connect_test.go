@@ -263,7 +263,7 @@ func TestShimThatDoesNotStart(t *testing.T) {
 		RuntimeEndpoint: "docker://" + engine, ConnectTimeout: longTimeout,
 		StartShim: func(context.Context, client.Engine) (client.Shim, error) { return nil, cause },
 	})
-	if !errors.Is(err, cause) || !strings.Contains(err.Error(), "start the built-in dockershim on docker://"+engine+": no room") {
+	if !errors.Is(err, cause) || !strings.Contains(err.Error(), "start the embedded dockershim on docker://"+engine+": no room") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync"
@@ -32,10 +33,10 @@ func KnownSockets() []Known {
 // discover chooses the endpoint where none was given. It probes the known sockets and the
 // Docker engines at the same time, and takes the first socket that answers: first in order
 // of precedence, not in time. Where none does it takes the engine. With all it waits for
-// every answer. Of the candidates only the chosen one stays open. A kubelet was told by
-// --container-runtime.
+// every answer. Of the candidates only the chosen one stays open. The kubelet had the flag
+// --container-runtime for this choice.
 func (o *Options) discover(ctx context.Context, all bool) ([]found, error) {
-	pctx, cancel := context.WithTimeout(ctx, o.probeTimeout())
+	pctx, cancel := context.WithTimeout(ctx, cmp.Or(o.ProbeTimeout, min(cmp.Or(o.ConnectTimeout, ProbeTimeout), ProbeTimeout)))
 	defer cancel()
 	var wg sync.WaitGroup
 	engines := start(&wg, func() []found { return o.probeEngines(pctx, Endpoint{Docker: true}) })

@@ -18,7 +18,7 @@ import (
 
 // ErrNotOurShim is the error of a runtime without the private service, for what CRI
 // cannot carry.
-var ErrNotOurShim = errors.New("only crishim's own shim can do this")
+var ErrNotOurShim = errors.New("only crishim's dockershim can do this")
 
 // Process is what an exec may have that CRI has no field for.
 type Process struct {
@@ -133,7 +133,7 @@ func (c *Conn) pullReporting(ctx context.Context, image string, auth *runtimeapi
 	}
 }
 
-// HasPrivate reports whether the runtime is crishim's own shim.
+// HasPrivate reports whether the runtime is crishim's dockershim.
 func (c *Conn) HasPrivate(ctx context.Context) bool {
 	_, err := c.StatPath(ctx, "", "") // of no container: refused at once where the call is known
 	return !errors.Is(err, ErrNotOurShim)

@@ -133,7 +133,7 @@ func TestSettingsOfTheShimThatAreWrong(t *testing.T) {
 		t.Error("a shim was started")
 	}
 	other := withStub(t, stubcri.Options{})
-	if r := other.run("ps", "--network-plugin", "cni"); r.code != 1 || !strings.Contains(r.err, "--network-plugin is for the built-in dockershim") {
+	if r := other.run("ps", "--network-plugin", "cni"); r.code != 1 || !strings.Contains(r.err, "--network-plugin is for the embedded dockershim") {
 		t.Errorf("another runtime: got %d, %s", r.code, r.err)
 	}
 	other.vars["CRISHIM_NETWORK_PLUGIN"] = "cni"

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -61,6 +63,10 @@ func (m *Manager) Up(ctx context.Context, p *v1.Pod, set *manifest.Set, w Wait) 
 	ended := ""                    // why the last step stopped the pod for good
 	var waits error                // what the last step waited for
 	end := func(err error) error { // the end of the context, also where it made a call fail
+		// The other end of a call may see the deadline a moment before this one.
+		if at, ok := ctx.Deadline(); ok && status.Code(err) == codes.DeadlineExceeded && time.Until(at) < time.Second {
+			<-ctx.Done()
+		}
 		switch {
 		case ctx.Err() == nil:
 			return err
@@ -70,21 +76,21 @@ func (m *Manager) Up(ctx context.Context, p *v1.Pod, set *manifest.Set, w Wait) 
 		return fmt.Errorf("%w: %w", context.Cause(ctx), waits)
 	}
 	for first := true; ; first = false {
-		status, err := m.GetPodStatus(ctx, string(p.UID), p.Name, p.Namespace)
+		current, err := m.GetPodStatus(ctx, string(p.UID), p.Name, p.Namespace)
 		if err != nil {
 			return nil, end(err)
 		}
-		m.WatchProbes(p, status)
-		view := m.View(p, status)
+		m.WatchProbes(p, current)
+		view := m.View(p, current)
 		// What runs before the first step may be what that step replaces.
 		if !first {
-			if done, err := isUp(p, view, status, w.Until, ended); done || err != nil {
+			if done, err := isUp(p, view, current, w.Until, ended); done || err != nil {
 				return view, err
 			}
 		}
-		result := m.SyncPod(ctx, p, set, status)
+		result := m.SyncPod(ctx, p, set, current)
 		if result.Err != nil && (w.Until == UntilStarted || !result.OnlyBackOff() || result.backsOffLonger(w.MaxBackOff)) {
-			return view, end(startFailure(result.Err, status))
+			return view, end(startFailure(result.Err, current))
 		}
 		if result.Err == nil && result.Actions.KillPod && !result.Actions.CreateSandbox {
 			ended = result.Actions.SandboxReason
@@ -92,7 +98,7 @@ func (m *Manager) Up(ctx context.Context, p *v1.Pod, set *manifest.Set, w Wait) 
 		if first || result.Err == nil && !result.Actions.Nothing() {
 			continue
 		}
-		waits = cmp.Or(startFailure(result.Err, status), notYet(p, view, w.Until))
+		waits = cmp.Or(startFailure(result.Err, current), notYet(p, view, w.Until))
 		if err := m.pause(ctx, poll); err != nil {
 			return view, end(err)
 		}

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
@@ -107,6 +109,21 @@ func TestUpEndsAtTheDeadline(t *testing.T) {
 	}
 	if status := f.status(t, p); !isDead(status) {
 		t.Errorf("something is up: %+v", status)
+	}
+}
+
+// TestUpEndsWithItsOwnDeadline: the runtime has the deadline of the call, and may see it
+// before the caller does.
+func TestUpEndsWithItsOwnDeadline(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	p, set := parse(t, `
+  containers: [{name: a, image: "busybox:1"}]`)
+	f.stub.Fail("ListPodSandbox", status.Error(codes.DeadlineExceeded, "deadline"))
+	ctx, cancel := context.WithTimeoutCause(t.Context(), 200*time.Millisecond, errors.New("--wait-timeout is over"))
+	defer cancel()
+	if _, err := f.Up(ctx, p, set, true); err == nil || err.Error() != "--wait-timeout is over" {
+		t.Errorf("got %v", err)
 	}
 }
 

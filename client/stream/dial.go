@@ -99,7 +99,7 @@ func upgrade(raw net.Conn, u *url.URL, protocol string) (*frameConn, error) {
 		return nil, upgradeError(resp)
 	}
 	if got := resp.Header.Get(httpstream.HeaderProtocolVersion); got != "" && got != protocol {
-		return nil, fmt.Errorf("streaming server chose protocol %q, want %q", got, protocol)
+		return nil, fmt.Errorf("streaming server chose protocol %q, not %q", got, protocol)
 	}
 	return &frameConn{Conn: raw, r: r}, nil
 }

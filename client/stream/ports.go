@@ -84,7 +84,8 @@ func listenOnce(ctx context.Context, p Port, addresses []string, optional6 bool,
 	var all []bound
 	for _, address := range addresses {
 		l, err := (&net.ListenConfig{}).Listen(ctx, familyOf(address), net.JoinHostPort(address, strconv.Itoa(int(p.Local))))
-		if err != nil && address == loopback6 && optional6 && len(all) > 0 && noSuchFamily(err) {
+		if err != nil && address == loopback6 && optional6 && len(all) > 0 &&
+			(errors.Is(err, syscall.EADDRNOTAVAIL) || errors.Is(err, syscall.EAFNOSUPPORT)) { // the host has no IPv6
 			o.warn("port %d is not forwarded on [::1]: this host has no IPv6 loopback", p.Local)
 			continue
 		}
@@ -111,11 +112,6 @@ func familyOf(address string) string {
 		return "tcp4"
 	}
 	return "tcp6"
-}
-
-// noSuchFamily says that the host cannot bind the address at all.
-func noSuchFamily(err error) bool {
-	return errors.Is(err, syscall.EADDRNOTAVAIL) || errors.Is(err, syscall.EAFNOSUPPORT)
 }
 
 func listenError(p Port, address string, err error) error {

@@ -325,9 +325,9 @@ func unknownCommand(app *urfave.App, name string) error {
 // WordsOfOthers are the commands of docker, kubectl and a shell that people
 // have in their fingers, and what does the same here.
 var WordsOfOthers = map[string]string{
-	"ls":        "crishim ps lists containers, crishim pods and crishim images the rest",
-	"list":      "crishim ps lists containers, crishim pods and crishim images the rest",
-	"get":       "crishim ps lists containers, crishim pods and crishim images the rest",
+	"ls":        "crishim ps, crishim pods and crishim images list what there is",
+	"list":      "crishim ps, crishim pods and crishim images list what there is",
+	"get":       "crishim ps, crishim pods and crishim images list what there is",
 	"docker":    "crishim has docker's verbs without the word: crishim ps, crishim exec, crishim logs",
 	"container": "crishim has docker's verbs without the word: crishim ps, crishim inspect, crishim rm",
 	"kill":      "crishim stop -t 0 ends a container without a grace period",

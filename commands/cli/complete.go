@@ -204,7 +204,7 @@ func (c *completion) flagValues(ctx context.Context) []candidate {
 	case "image":
 		return c.imageNames(ctx)
 	case "runtime-endpoint", "image-endpoint":
-		out := []candidate{{"docker://", "the built-in dockershim"}}
+		out := []candidate{{"docker://", "the embedded dockershim"}}
 		for _, k := range client.KnownSockets() {
 			out = append(out, candidate{"unix://" + k.Path, k.Name})
 		}

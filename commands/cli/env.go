@@ -122,11 +122,6 @@ func (env *Env) width() int {
 	return env.Width()
 }
 
-// color reports whether cells may be coloured.
-func (env *Env) color() bool {
-	return env.OutTerminal && env.getenv("NO_COLOR") == "" && env.getenv("TERM") != "dumb"
-}
-
 // Say writes one line of a result. Lines of parallel work do not mix: each is
 // one write.
 func (env *Env) Say(format string, args ...any) error {
@@ -181,10 +176,10 @@ func (env *Env) Connect(ctx context.Context) (*client.Conn, error) {
 	return env.ConnectShim(ctx, false)
 }
 
-// ConnectShim is connect. An embedded shim that stays does all that its settings say,
-// one for a single command what matters to that.
-func (env *Env) ConnectShim(ctx context.Context, stays bool) (*client.Conn, error) {
-	options, err := env.ClientOptions(stays)
+// ConnectShim connects. For a verb that runs long the embedded dockershim takes all of its
+// settings, else those that matter to one command.
+func (env *Env) ConnectShim(ctx context.Context, longRunning bool) (*client.Conn, error) {
+	options, err := env.ClientOptions(longRunning)
 	if err != nil {
 		return nil, err
 	}
@@ -193,13 +188,13 @@ func (env *Env) ConnectShim(ctx context.Context, stays bool) (*client.Conn, erro
 		return nil, err
 	}
 	if flag := env.ShimFlag(); flag != "" && !conn.Embedded {
-		return nil, Join(fmt.Errorf("--%s is for the built-in dockershim, and %s is used: take -r docker://", flag, conn.RuntimeEndpoint), conn.Close())
+		return nil, Join(fmt.Errorf("--%s is for the embedded dockershim, and %s is used: take -r docker://", flag, conn.RuntimeEndpoint), conn.Close())
 	}
 	return conn, nil
 }
 
 // ClientOptions are flags over environment over config file.
-func (env *Env) ClientOptions(shimStays bool) (client.Options, error) {
+func (env *Env) ClientOptions(longRunning bool) (client.Options, error) {
 	config, err := env.Config()
 	if err != nil {
 		return client.Options{}, err
@@ -215,7 +210,7 @@ func (env *Env) ClientOptions(shimStays bool) (client.Options, error) {
 		Engines:         env.engines,
 		Now:             env.Now,
 	}
-	embedded, err := env.ShimOptions(config, shimStays)
+	embedded, err := env.ShimOptions(config, longRunning)
 	if err != nil {
 		return client.Options{}, err
 	}
@@ -271,15 +266,15 @@ func startShim(ctx context.Context, e client.Engine, o shim.Options) (client.Shi
 	return shim.StartEmbedded(ctx, o)
 }
 
-// The garbage at which collections start, in percent of what lives. Most commands end before
-// the first at 16 MiB, which would be a tenth of the work of a process that lives for 20 ms;
-// and each piece that a stream carries is garbage. Only serve lives long and large.
+// Values of GOGC. Most commands end before the first collection at 16 MiB, which would be a
+// tenth of the work of a process that lives for 20 ms; and each piece that a stream carries
+// is garbage. Only serve lives long and large.
 const (
 	commandGC = 400
 	ServeGC   = 100
 )
 
-// SetGC starts collections at a percentage, unless the environment says something of them.
+// SetGC sets GOGC, unless GOGC or GOMEMLIMIT is set.
 func SetGC(percent int) {
 	if os.Getenv("GOGC") == "" && os.Getenv("GOMEMLIMIT") == "" {
 		debug.SetGCPercent(percent)

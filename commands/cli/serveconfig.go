@@ -170,8 +170,8 @@ func (o *ServeOptions) Flags() []urfave.Flag {
 		StringFlag(&n.ConfDir, "cni-conf-dir", "`DIRECTORY` of CNI configurations (default /etc/cni/net.d)"),
 		StringFlag(&o.binDirs, "cni-bin-dir", "`DIRECTORIES` of CNI plugins, separated by commas (default where distributions put them)"),
 		StringFlag(&n.CacheDir, "cni-cache-dir", "`DIRECTORY` of CNI results (default /var/lib/cni/cache)"),
-		CIDRFlag(&n.PodCIDR, "pod-cidr", "give pods addresses from `CIDR`, two separated by a comma for dual stack; a kubelet may tell it later"),
-		IntFlag(&n.MTU, "network-plugin-mtu", "`BYTES` of kubenet's largest packet (default the kernel's)"),
+		CIDRFlag(&n.PodCIDR, "pod-cidr", "give pods addresses from `CIDR`, two separated by a comma for dual stack; a kubelet may set it later"),
+		IntFlag(&n.MTU, "network-plugin-mtu", "`MTU` of kubenet's bridge (default the kernel's)"),
 		WordFlag(&n.Hairpin, []string{"none", "hairpin-veth", "promiscuous-bridge"}, "hairpin-mode", "let a pod reach itself through its service by `MODE`: none, hairpin-veth, promiscuous-bridge (default none, kubenet's promiscuous-bridge)"),
 		CIDRFlag(&n.NonMasqueradeCIDR, "non-masquerade-cidr", "let kubenet's pods keep their addresses towards `CIDR`, two separated by a comma for dual stack (default the pod CIDR)"),
 	}

@@ -50,9 +50,9 @@ func (s *Session) Check(env *Env) error {
 	return nil
 }
 
-// Fit gives up the terminal where stdin is none, as in a pipeline: -it in a
+// DropTTYWithoutTerminal drops --tty where stdin is no terminal, as in a pipeline: -it in a
 // script then works like -i.
-func (s *Session) Fit(env *Env) {
+func (s *Session) DropTTYWithoutTerminal(env *Env) {
 	if s.TTY && s.Stdin && !env.InTerminal {
 		s.TTY = false
 		env.Warn("stdin is not a terminal: going on without --tty")
@@ -118,10 +118,10 @@ const (
 	endPeriod  = 20 * time.Millisecond
 )
 
-// EndOf is the status of a container whose streams have ended. One that is not
-// to be known is a failure: the container keeps running, having closed its output or lost its
-// attach, or it has been removed, and its status with it.
-func EndOf(ctx context.Context, conn *client.Conn, id string) error {
+// WaitExitStatus waits for the exit status of a container whose streams have ended. An
+// unknown status is an error: the container keeps running, having closed its output or lost
+// its attach, or it has been removed.
+func WaitExitStatus(ctx context.Context, conn *client.Conn, id string) error {
 	deadline := time.NewTimer(endTimeout)
 	defer deadline.Stop()
 	tick := time.NewTicker(endPeriod)

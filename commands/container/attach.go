@@ -37,7 +37,7 @@ func (o *attachOptions) check(env *cli.Env, c *urfave.Context) error {
 }
 
 func (o *attachOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) error {
-	o.session.Fit(env)
+	o.session.DropTTYWithoutTerminal(env)
 	c, err := conn.Container(ctx, o.target, client.Running)
 	if err != nil {
 		return err
@@ -50,5 +50,5 @@ func (o *attachOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn
 	case err != nil, env.Compat: // crictl knows no status of what it was attached to
 		return err
 	}
-	return cli.EndOf(ctx, conn, c.GetId())
+	return cli.WaitExitStatus(ctx, conn, c.GetId())
 }

@@ -72,7 +72,7 @@ func (o *debugOptions) check(env *cli.Env, c *urfave.Context) (err error) {
 }
 
 func (o *debugOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) error {
-	o.exec.session.Fit(env)
+	o.exec.session.DropTTYWithoutTerminal(env)
 	target, err := conn.Container(ctx, o.exec.target, client.Running)
 	if err != nil {
 		return err

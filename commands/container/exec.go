@@ -48,13 +48,13 @@ func NewExec(env *cli.Env) *urfave.Command {
 		Flags: slices.Concat([]urfave.Flag{
 			cli.BoolFlag(&o.sync, "sync", "use the runtime's ExecSync instead of a stream", "s"),
 			cli.DurationFlag(&o.timeout, "timeout", "timeout of the command: 5, 5s, 1m"),
-			cli.ListFlag(&o.process.Env, parseVariable, "env", "set the environment variable `NAME=VALUE` (crishim's own shim only)"),
-			cli.Typed(&o.process.WorkingDir, parseDirectory, "workdir", "run in `DIRECTORY` (crishim's own shim only)"),
-			cli.StringFlag(&o.process.User, "user", "run as `USER[:GROUP]` (crishim's own shim only)"),
+			cli.ListFlag(&o.process.Env, parseVariable, "env", "set the environment variable `NAME=VALUE` (crishim's dockershim only)"),
+			cli.Typed(&o.process.WorkingDir, parseDirectory, "workdir", "run in `DIRECTORY` (crishim's dockershim only)"),
+			cli.StringFlag(&o.process.User, "user", "run as `USER[:GROUP]` (crishim's dockershim only)"),
 			cli.BoolFlag(&o.parallel, "parallel", "run in all chosen containers at once, and prefix each line with its container", "x"),
 			cli.BoolFlag(&o.ignore, "ignore-errors", "continue with the other containers when one fails", "e"),
 			cli.BoolFlag(&o.quiet, "quiet", "do not print the names of the containers", "q"),
-			// -s is --sync, and nothing runs in a container that does not.
+			// --state without its -s, which is --sync here; no --all: exec needs a running container.
 		}, cli.Without(cli.Unaliased(o.filter.ContainerFlags(), "state"), "all"), o.session.Flags()),
 		Action: env.Connected(o.check, o.run),
 	}
@@ -118,7 +118,7 @@ func (o *execOptions) complete(env *cli.Env, verb string) error {
 }
 
 func (o *execOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) error {
-	o.session.Fit(env)
+	o.session.DropTTYWithoutTerminal(env)
 	switch {
 	case client.IsFullID(o.target) && !o.shell:
 		return o.inID(ctx, conn, o.session.Streams(env))
@@ -167,7 +167,7 @@ const (
 	// syncGrace is added to the timeout that a runtime is given, for it to end the command and
 	// answer. containerd does not answer before the last child that holds the output has ended.
 	syncGrace = 2 * time.Second
-	// privateTimeout bounds the question, after a command, whether the runtime is crishim's own shim.
+	// privateTimeout bounds the question, after a command, whether the runtime is crishim's dockershim.
 	privateTimeout = 5 * time.Second
 	// leftRunning is the warning for runtimes that do not end a command whose client
 	// goes. CRI has no call to end it, and its process is not guessed from here.
@@ -210,8 +210,9 @@ func (o *execOptions) errTimeout() error {
 	return fmt.Errorf("the command did not end within %s", o.timeout)
 }
 
-// stream runs a command over a streaming URL. left reports whether it may go on after an error.
-func (o *execOptions) stream(ctx context.Context, conn *client.Conn, c *runtimeapi.Container, command []string, s stream.Streams) (left bool, err error) {
+// stream runs a command over a streaming URL. After an error stillRunning reports whether the
+// command may be.
+func (o *execOptions) stream(ctx context.Context, conn *client.Conn, c *runtimeapi.Container, command []string, s stream.Streams) (stillRunning bool, err error) {
 	request := &runtimeapi.ExecRequest{
 		ContainerId: c.GetId(), Cmd: command, Tty: o.session.TTY,
 		Stdin: o.session.Stdin, Stdout: true, Stderr: !o.session.TTY,
@@ -220,16 +221,17 @@ func (o *execOptions) stream(ctx context.Context, conn *client.Conn, c *runtimea
 	start := newStartError(&s)
 	session := o.session
 	session.Options.OnDetach = func(ctx context.Context) error { return conn.DetachExec(ctx, url) }
-	err = start.orElse(cannotRun(session.Dial(ctx, s, func(ctx context.Context) (_ string, err error) {
+	err = session.Dial(ctx, s, func(ctx context.Context) (_ string, err error) {
 		url, err = conn.Exec(ctx, request, o.process)
 		return url, err
-	}, stream.Exec)))
+	}, stream.Exec)
+	err = start.orElse(cannotRun(err))
 	if abandoned(ctx, err) && !conn.Embedded {
 		ask, cancel := context.WithTimeout(context.WithoutCancel(ctx), privateTimeout)
 		defer cancel()
-		left = !conn.HasPrivate(ask)
+		stillRunning = !conn.HasPrivate(ask)
 	}
-	return left, err
+	return stillRunning, err
 }
 
 // abandoned reports whether a session has ended before its command did.

@@ -21,7 +21,7 @@ import (
 // and input it attaches. Else it follows the log, which, unlike an attach, has what the command
 // wrote before a client could connect.
 func (r *runner) foreground(ctx context.Context) error {
-	r.session.Fit(r.env)
+	r.session.DropTTYWithoutTerminal(r.env)
 	path, err := logPath(ctx, r.conn, &runtimeapi.Container{Id: r.containerID, State: runtimeapi.ContainerState_CONTAINER_RUNNING})
 	if file, openErr := logfile.Open(path); err != nil || openErr != nil {
 		path = "" // it cannot be read as a file
@@ -107,7 +107,7 @@ func (r *runner) status(ctx context.Context) error {
 			return err
 		}
 		if over {
-			return cli.EndOf(ctx, r.conn, r.containerID)
+			return cli.WaitExitStatus(ctx, r.conn, r.containerID)
 		}
 		if err := cli.Pause(ctx, 50*time.Millisecond); err != nil {
 			return err

@@ -16,7 +16,7 @@ import (
 )
 
 type statsOptions struct {
-	cli.UsageOptions
+	cli.StatsOptions
 	all bool
 	pod string
 }
@@ -55,7 +55,7 @@ func (o *statsOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn)
 		filter.PodSandboxId = pod.GetId()
 	}
 	sample := func(ctx context.Context) ([]*runtimeapi.ContainerStats, error) { return o.list(ctx, conn, filter) }
-	return cli.ShowUsage(ctx, env, conn, &o.UsageOptions, true, sample, (*runtimeapi.ContainerStats).GetCpu,
+	return cli.ShowStats(ctx, env, conn, &o.StatsOptions, true, sample, (*runtimeapi.ContainerStats).GetCpu,
 		func(w io.Writer, before, after []*runtimeapi.ContainerStats, more cli.Extras) error {
 			usages := containerUsages(before, after, more, o.all || o.OneSample())
 			if err := o.nameUsages(ctx, conn, usages); err != nil {

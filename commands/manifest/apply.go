@@ -124,14 +124,14 @@ func (o *applyOptions) apply(ctx context.Context, env *cli.Env, r *podRuntime, p
 		return nil, err
 	}
 	defer unlock()
-	_, noRecord := r.Record(string(p.UID))
+	_, recordErr := r.Record(string(p.UID))
 	replaced, existed, err := r.Replace(ctx, p)
 	if err != nil {
 		return nil, err
 	}
 	view, err := r.Up(ctx, p, o.set, o.wait.Wait)
 	if err != nil {
-		reportPartial(ctx, env, r, p, err, noRecord != nil)
+		cleanUpOrReport(ctx, env, r, p, err, recordErr != nil)
 		return nil, err
 	}
 	status, err := r.GetPodStatus(ctx, string(p.UID), p.Name, p.Namespace)
@@ -174,16 +174,16 @@ func phaseText(view *plan.View) string {
 	return "pending"
 }
 
-// reportPartial warns about what exists of a pod that failed, and names the next command. If
+// cleanUpOrReport warns about what exists of a pod that failed, and names the next command. If
 // only the folder of this apply exists, it removes that: delete would not find the pod.
-func reportPartial(ctx context.Context, env *cli.Env, r *podRuntime, p *v1.Pod, failure error, ownFolder bool) {
+func cleanUpOrReport(ctx context.Context, env *cli.Env, r *podRuntime, p *v1.Pod, failure error, ownFolder bool) {
 	interrupted := ctx.Err() != nil
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), client.QueryLimit)
 	defer cancel()
 	name := kuberuntime.FullName(p)
 	status, err := r.GetPodStatus(ctx, string(p.UID), p.Name, p.Namespace)
 	if err != nil {
-		env.Warn("pod %s is left half made; what exists cannot be asked: %v", name, err)
+		env.Warn("pod %s is partly created, and its state is unknown: %v", name, err)
 		return
 	}
 	if len(status.Sandboxes)+len(status.Containers) == 0 {

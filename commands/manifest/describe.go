@@ -124,10 +124,10 @@ func (p *page) pod(d *kuberuntime.Description) {
 	p.line("QoS", "%s", d.Pod.Status.QOSClass)
 	p.optional("Made by", d.Pod.Annotations[pod.FolderAnnotation])
 	if !d.Recorded {
-		p.line("Manifest", "not known here: shown is what runs")
+		p.line("Manifest", "none (not created by crishim apply or sync)")
 	}
 	for _, s := range d.Status.Sandboxes {
-		p.line("Sandbox", "%s, attempt %d, %s, made %s", s.GetId(), s.GetMetadata().GetAttempt(),
+		p.line("Sandbox", "%s, attempt %d, %s, created %s", s.GetId(), s.GetMetadata().GetAttempt(),
 			strings.ToLower(strings.TrimPrefix(s.GetState().String(), "SANDBOX_")), p.ago(time.Unix(0, s.GetCreatedAt())))
 	}
 }

@@ -56,7 +56,7 @@ func (o *endpointsOptions) run(ctx context.Context, env *cli.Env) error {
 	return cli.Join(output.Endpoints(env.Out, rows, o.Options), failed)
 }
 
-// networkOfNewPods returns which network new pods get: those of the built-in dockershim that would
+// networkOfNewPods returns which network new pods get: those of the embedded dockershim that would
 // be started, or of the runtime that is used, where its status names it.
 func networkOfNewPods(ctx context.Context, env *cli.Env, a client.Candidate, options client.Options, embedded shim.Options) string {
 	plugin := embedded.Network.Plugin

@@ -17,7 +17,7 @@ import (
 )
 
 type statspOptions struct {
-	cli.UsageOptions
+	cli.StatsOptions
 	unmeasured func(*runtimeapi.PodSandbox, error) // called for each pod without stats
 }
 
@@ -51,7 +51,7 @@ func (o *statspOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn
 	}
 	sample := func(ctx context.Context) ([]*runtimeapi.PodSandboxStats, error) { return o.list(ctx, conn, filter) }
 	cpu := func(s *runtimeapi.PodSandboxStats) *runtimeapi.CpuUsage { return s.GetLinux().GetCpu() }
-	return cli.ShowUsage(ctx, env, conn, &o.UsageOptions, false, sample, cpu,
+	return cli.ShowStats(ctx, env, conn, &o.StatsOptions, false, sample, cpu,
 		func(w io.Writer, before, after []*runtimeapi.PodSandboxStats, more cli.Extras) error {
 			return output.PodStats(w, &runtimeapi.ListPodSandboxStatsResponse{Stats: after}, podUsages(before, after, more), o.View.Options)
 		})

@@ -129,7 +129,7 @@ func sandboxChanged(p *v1.Pod, s *pod.Status) *Actions {
 		a.SandboxReason = "the sandbox is not ready"
 	case newest.GetLinux().GetNamespaces().GetOptions().GetNetwork() != network:
 		a.SandboxReason = "the pod's network namespace has changed"
-	case !p.Spec.HostNetwork && newest.GetNetwork().GetIp() == "":
+	case !p.Spec.HostNetwork && newest.GetNetwork() != nil && newest.GetNetwork().GetIp() == "":
 		a.SandboxReason = "the sandbox has no address"
 	default:
 		return a

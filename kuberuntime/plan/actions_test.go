@@ -117,31 +117,34 @@ func TestComputeSandbox(t *testing.T) {
 	both := []*pod.ContainerStatus{had("a", running, 0), had("b", running, 0)}
 	ended := []*pod.ContainerStatus{had("a", exited, 0), had("b", exited, 3)}
 	noAddress := sandbox("new", 0, true)
-	noAddress.Network = nil
+	noAddress.Network = &runtimeapi.PodSandboxNetworkStatus{}
+	noNetwork := sandbox("new", 0, true)
+	noNetwork.Network = nil
 	onHost := sandbox("new", 2, true)
 	onHost.Linux = &runtimeapi.LinuxPodSandboxStatus{Namespaces: &runtimeapi.Namespace{Options: &runtimeapi.NamespaceOption{Network: runtimeapi.NamespaceMode_NODE}}}
 	onHost.Network = nil
-	type boxes = []*runtimeapi.PodSandboxStatus
+	type sandboxes = []*runtimeapi.PodSandboxStatus
 	cases := []struct {
 		name       string
 		pod        *v1.Pod
-		sandboxes  boxes
+		sandboxes  sandboxes
 		containers []*pod.ContainerStatus
 		want       brief
 	}{
 		{"nothing there", podWith(), nil, nil, brief{KillPod: true, CreateSandbox: true, Start: []int{0, 1}}},
 		{"nothing there, with init containers", podWith(inits("i", "j")), nil, nil, brief{KillPod: true, CreateSandbox: true, Init: []int{0}}},
-		{"all runs", podWith(), boxes{sandbox("new", 1, true)}, both, brief{Attempt: 1}},
-		{"two ready", podWith(), boxes{sandbox("new", 1, true), sandbox("old", 0, true)}, both, brief{KillPod: true, CreateSandbox: true, Attempt: 2, Start: []int{0, 1}}},
-		{"an old one beside the ready one", podWith(), boxes{sandbox("new", 1, true), sandbox("old", 0, false)}, both, brief{Attempt: 1}},
-		{"not ready", podWith(), boxes{sandbox("new", 3, false)}, ended, brief{KillPod: true, CreateSandbox: true, Attempt: 4, Start: []int{0, 1}}},
-		{"no address", podWith(), boxes{noAddress}, both, brief{KillPod: true, CreateSandbox: true, Attempt: 1, Start: []int{0, 1}}},
-		{"host network needs no address", podWith(hostNetwork), boxes{onHost}, both, brief{Attempt: 2}},
-		{"moves to the host network", podWith(hostNetwork), boxes{sandbox("new", 0, true)}, both, brief{KillPod: true, CreateSandbox: true, Attempt: 1, Start: []int{0, 1}}},
-		{"policy Never stays dead", podWith(policy(v1.RestartPolicyNever)), boxes{sandbox("new", 0, false)}, ended, brief{KillPod: true, Attempt: 1}},
-		{"policy Never before any container", podWith(policy(v1.RestartPolicyNever)), boxes{sandbox("new", 0, false)}, nil, brief{KillPod: true, CreateSandbox: true, Attempt: 1, Start: []int{0, 1}}},
-		{"policy OnFailure leaves out what succeeded", podWith(policy(v1.RestartPolicyOnFailure)), boxes{sandbox("new", 0, false)}, ended, brief{KillPod: true, CreateSandbox: true, Attempt: 1, Start: []int{1}}},
-		{"policy OnFailure, all succeeded", podWith(policy(v1.RestartPolicyOnFailure)), boxes{sandbox("new", 0, false)},
+		{"all runs", podWith(), sandboxes{sandbox("new", 1, true)}, both, brief{Attempt: 1}},
+		{"two ready", podWith(), sandboxes{sandbox("new", 1, true), sandbox("old", 0, true)}, both, brief{KillPod: true, CreateSandbox: true, Attempt: 2, Start: []int{0, 1}}},
+		{"an old one beside the ready one", podWith(), sandboxes{sandbox("new", 1, true), sandbox("old", 0, false)}, both, brief{Attempt: 1}},
+		{"not ready", podWith(), sandboxes{sandbox("new", 3, false)}, ended, brief{KillPod: true, CreateSandbox: true, Attempt: 4, Start: []int{0, 1}}},
+		{"no address", podWith(), sandboxes{noAddress}, both, brief{KillPod: true, CreateSandbox: true, Attempt: 1, Start: []int{0, 1}}},
+		{"a runtime that reports no network", podWith(), sandboxes{noNetwork}, both, brief{}},
+		{"host network needs no address", podWith(hostNetwork), sandboxes{onHost}, both, brief{Attempt: 2}},
+		{"moves to the host network", podWith(hostNetwork), sandboxes{sandbox("new", 0, true)}, both, brief{KillPod: true, CreateSandbox: true, Attempt: 1, Start: []int{0, 1}}},
+		{"policy Never stays dead", podWith(policy(v1.RestartPolicyNever)), sandboxes{sandbox("new", 0, false)}, ended, brief{KillPod: true, Attempt: 1}},
+		{"policy Never before any container", podWith(policy(v1.RestartPolicyNever)), sandboxes{sandbox("new", 0, false)}, nil, brief{KillPod: true, CreateSandbox: true, Attempt: 1, Start: []int{0, 1}}},
+		{"policy OnFailure leaves out what succeeded", podWith(policy(v1.RestartPolicyOnFailure)), sandboxes{sandbox("new", 0, false)}, ended, brief{KillPod: true, CreateSandbox: true, Attempt: 1, Start: []int{1}}},
+		{"policy OnFailure, all succeeded", podWith(policy(v1.RestartPolicyOnFailure)), sandboxes{sandbox("new", 0, false)},
 			[]*pod.ContainerStatus{had("a", exited, 0), had("b", exited, 0)}, brief{KillPod: true, Attempt: 1}},
 	}
 	for _, c := range cases {

@@ -51,12 +51,6 @@ func (u *userFiles) ofImage(ctx context.Context, i image.InspectResponse) (passw
 	})
 }
 
-// ofContainer reads the files of a container's image. The container's own
-// layer is left out: what it changed there came after its first process.
-func (u *userFiles) ofContainer(ctx context.Context, id, imageID string, g storage.DriverData) (passwd, group []byte, err error) {
-	return u.read(imageID, lowerDirs(g), func() (userPair, error) { return u.copy(ctx, id) })
-}
-
 func (u *userFiles) read(imageID string, dirs []string, otherwise func() (userPair, error)) (passwd, group []byte, err error) {
 	u.mu.Lock()
 	pair, ok := u.known[imageID]

@@ -80,7 +80,8 @@ func (s *Service) status(ctx context.Context, m state.FoundContainer) (*runtimea
 // user returns the identity of the container's first process, nil where it is unknown:
 // that is no reason to have no status.
 func (s *Service) user(ctx context.Context, m state.FoundContainer) *runtimeapi.ContainerUser {
-	passwd, group, err := s.users.ofContainer(ctx, m.Detail.ID, m.Detail.Image, m.Detail.GraphDriver)
+	// Of the image: what the container changed in its own layer came after its first process.
+	passwd, group, err := s.users.read(m.Detail.Image, lowerDirs(m.Detail.GraphDriver), func() (userPair, error) { return s.users.copy(ctx, m.Detail.ID) })
 	var user *runtimeapi.ContainerUser
 	if err == nil {
 		user, err = convert.ContainerUser(m.Detail.Config.User, m.Detail.HostConfig.GroupAdd, passwd, group)

@@ -27,7 +27,7 @@ func (Bridge) Name() string                                           { return N
 func (Bridge) Mode() string                                           { return "default" }
 func (Bridge) Publishes() bool                                        { return true }
 func (Bridge) TearDown(context.Context, Pod) error                    { return nil }
-func (Bridge) Addresses(_ context.Context, pod Pod) ([]string, error) { return pod.Engine, nil }
+func (Bridge) Addresses(_ context.Context, pod Pod) ([]string, error) { return pod.EngineIPs, nil }
 func (Bridge) Status(context.Context) error                           { return nil }
 
 // SetUp sets the hairpin mode.

@@ -24,7 +24,7 @@ type Pod struct {
 	Annotations map[string]string
 	Ports       []*runtimeapi.PortMapping
 	NetNS       string   // path of the network namespace, valid during the call; "" when the sandbox has ended
-	Engine      []string // addresses from the engine
+	EngineIPs   []string // addresses from the engine
 }
 
 // Plugin is one way to connect pods.

@@ -53,7 +53,7 @@ func TestPluginOfANewSandbox(t *testing.T) {
 func TestEnginePlugins(t *testing.T) {
 	t.Parallel()
 	for _, p := range []Plugin{Bridge{}, Host{}} {
-		pod := Pod{Engine: []string{"172.17.0.2"}}
+		pod := Pod{EngineIPs: []string{"172.17.0.2"}}
 		addresses, err := p.Addresses(t.Context(), pod)
 		if err != nil || (len(addresses) == 1) != p.Publishes() {
 			t.Errorf("%s: got %v, %v", p.Name(), addresses, err)

@@ -14,18 +14,18 @@ import (
 
 // networkPod returns the pod as network plugins see it. The path of the namespace is valid
 // until done is called.
-func networkPod(b state.FoundSandbox) (p podnetwork.Pod, done func()) {
+func networkPod(sb state.FoundSandbox) (p podnetwork.Pod, done func()) {
 	done = func() {}
-	p = podnetwork.Pod{ID: b.Detail.ID, Metadata: b.Metadata, Annotations: b.Annotations, Ports: b.Ports}
-	if b.Detail.NetworkSettings == nil {
+	p = podnetwork.Pod{ID: sb.Detail.ID, Metadata: sb.Metadata, Annotations: sb.Annotations, Ports: sb.Ports}
+	if sb.Detail.NetworkSettings == nil {
 		return p, done
 	}
-	if b.Detail.State.Running {
-		p.NetNS, done = host.NetNS(b.Detail.ID, b.Detail.NetworkSettings.SandboxKey, b.Detail.State.Pid)
+	if sb.Detail.State.Running {
+		p.NetNS, done = host.NetNS(sb.Detail.ID, sb.Detail.NetworkSettings.SandboxKey, sb.Detail.State.Pid)
 	}
 	// The addresses, IPv4 first. The fields outside Networks are gone from newer engines.
 	var v4, v6 []string
-	for _, n := range b.Detail.NetworkSettings.Networks {
+	for _, n := range sb.Detail.NetworkSettings.Networks {
 		if n != nil && n.IPAddress != "" {
 			v4 = append(v4, n.IPAddress)
 		}
@@ -35,35 +35,35 @@ func networkPod(b state.FoundSandbox) (p podnetwork.Pod, done func()) {
 	}
 	slices.Sort(v4)
 	slices.Sort(v6)
-	p.Engine = append(v4, v6...)
+	p.EngineIPs = append(v4, v6...)
 	return p, done
 }
 
-func (s *Service) tearDown(ctx context.Context, b state.FoundSandbox) error {
-	pod, done := networkPod(b)
+func (s *Service) tearDown(ctx context.Context, sb state.FoundSandbox) error {
+	pod, done := networkPod(sb)
 	defer done()
-	if err := s.plugin(b).TearDown(ctx, pod); err != nil {
+	if err := s.plugin(sb).TearDown(ctx, pod); err != nil {
 		return fmt.Errorf("tear down the network: %w", err)
 	}
 	return nil
 }
 
 // plugin returns the one that connected the sandbox.
-func (s *Service) plugin(b state.FoundSandbox) podnetwork.Plugin {
-	return s.networks.ForExisting(b.Network, string(b.Detail.HostConfig.NetworkMode))
+func (s *Service) plugin(sb state.FoundSandbox) podnetwork.Plugin {
+	return s.networks.ForExisting(sb.Network, string(sb.Detail.HostConfig.NetworkMode))
 }
 
 // networkStatus returns the sandbox's addresses (dockershim: getIPs).
-func (s *Service) networkStatus(ctx context.Context, b state.FoundSandbox) *runtimeapi.PodSandboxNetworkStatus {
+func (s *Service) networkStatus(ctx context.Context, sb state.FoundSandbox) *runtimeapi.PodSandboxNetworkStatus {
 	status := &runtimeapi.PodSandboxNetworkStatus{}
-	if !b.Detail.State.Running {
+	if !sb.Detail.State.Running {
 		return status
 	}
-	pod, done := networkPod(b)
+	pod, done := networkPod(sb)
 	defer done()
-	addresses, err := s.plugin(b).Addresses(ctx, pod)
+	addresses, err := s.plugin(sb).Addresses(ctx, pod)
 	if err != nil {
-		s.log.Warn("the addresses of a pod sandbox are not known", "id", b.Detail.ID, "err", err)
+		s.log.Warn("the addresses of a pod sandbox are not known", "id", sb.Detail.ID, "err", err)
 		return status
 	}
 	for i, a := range addresses {
@@ -88,15 +88,15 @@ func (s *Service) CheckNetworks(ctx context.Context) {
 		return
 	}
 	for _, p := range list.GetItems() {
-		b, err := state.FindSandbox(ctx, s.engine, p.GetId())
+		sb, err := state.FindSandbox(ctx, s.engine, p.GetId())
 		if err != nil {
 			continue
 		}
-		checker, ok := s.plugin(b).(podnetwork.Checker)
-		if !ok || !b.Detail.State.Running {
+		checker, ok := s.plugin(sb).(podnetwork.Checker)
+		if !ok || !sb.Detail.State.Running {
 			continue
 		}
-		pod, done := networkPod(b)
+		pod, done := networkPod(sb)
 		err = checker.Check(ctx, pod)
 		done()
 		if err != nil && ctx.Err() == nil {

@@ -14,68 +14,68 @@ import (
 // PodSandboxStatus describes a sandbox. Unknown addresses are no error: a kubelet would take
 // the pod for lost and create another.
 func (s *Service) PodSandboxStatus(ctx context.Context, r *runtimeapi.PodSandboxStatusRequest) (*runtimeapi.PodSandboxStatusResponse, error) {
-	b, err := state.FindSandbox(ctx, s.engine, r.GetPodSandboxId())
+	sb, err := state.FindSandbox(ctx, s.engine, r.GetPodSandboxId())
 	if err != nil {
 		return nil, err
 	}
-	created := b.Created.UnixNano()
-	if b.Created.IsZero() { // another shim made it
-		if created, err = convert.UnixNano(b.Detail.Created); err != nil {
-			return nil, fmt.Errorf("pod sandbox %s: %w", b.Detail.ID, err)
+	created := sb.Created.UnixNano()
+	if sb.Created.IsZero() { // another shim made it
+		if created, err = convert.UnixNano(sb.Detail.Created); err != nil {
+			return nil, fmt.Errorf("pod sandbox %s: %w", sb.Detail.ID, err)
 		}
 	}
 	readiness := runtimeapi.PodSandboxState_SANDBOX_NOTREADY
-	if b.Detail.State.Running {
+	if sb.Detail.State.Running {
 		readiness = runtimeapi.PodSandboxState_SANDBOX_READY
 	}
 	resp := &runtimeapi.PodSandboxStatusResponse{Status: &runtimeapi.PodSandboxStatus{
-		Id:             b.Detail.ID,
-		Metadata:       b.Metadata,
+		Id:             sb.Detail.ID,
+		Metadata:       sb.Metadata,
 		State:          readiness,
 		CreatedAt:      created,
-		Network:        s.networkStatus(ctx, b),
-		Linux:          &runtimeapi.LinuxPodSandboxStatus{Namespaces: &runtimeapi.Namespace{Options: namespaceOptions(b)}},
-		Labels:         b.Labels,
-		Annotations:    b.Annotations,
-		RuntimeHandler: b.RuntimeHandler,
+		Network:        s.networkStatus(ctx, sb),
+		Linux:          &runtimeapi.LinuxPodSandboxStatus{Namespaces: &runtimeapi.Namespace{Options: namespaceOptions(sb)}},
+		Labels:         sb.Labels,
+		Annotations:    sb.Annotations,
+		RuntimeHandler: sb.RuntimeHandler,
 	}}
 	if r.GetVerbose() {
-		resp.Info, err = verbose(b)
+		resp.Info, err = verbose(sb)
 	}
 	return resp, err
 }
 
-func verbose(b state.FoundSandbox) (map[string]string, error) {
+func verbose(sb state.FoundSandbox) (map[string]string, error) {
 	info, err := json.Marshal(map[string]any{
-		"pid":          b.Detail.State.Pid,
-		"engineState":  b.Detail.State.Status,
-		"engineName":   b.Detail.Name,
-		"image":        b.Detail.Image,
-		"network":      b.Network,
-		"networkMode":  b.Detail.HostConfig.NetworkMode,
-		"cgroupParent": b.Detail.HostConfig.CgroupParent,
-		"portMappings": b.Ports,
-		"runtimeType":  b.Detail.HostConfig.Runtime,
-		"hostname":     b.Detail.Config.Hostname,
-		"sysctls":      b.Detail.HostConfig.Sysctls,
-		"securityOpt":  b.Detail.HostConfig.SecurityOpt,
-		"oomScoreAdj":  b.Detail.HostConfig.OomScoreAdj,
+		"pid":          sb.Detail.State.Pid,
+		"engineState":  sb.Detail.State.Status,
+		"engineName":   sb.Detail.Name,
+		"image":        sb.Detail.Image,
+		"network":      sb.Network,
+		"networkMode":  sb.Detail.HostConfig.NetworkMode,
+		"cgroupParent": sb.Detail.HostConfig.CgroupParent,
+		"portMappings": sb.Ports,
+		"runtimeType":  sb.Detail.HostConfig.Runtime,
+		"hostname":     sb.Detail.Config.Hostname,
+		"sysctls":      sb.Detail.HostConfig.Sysctls,
+		"securityOpt":  sb.Detail.HostConfig.SecurityOpt,
+		"oomScoreAdj":  sb.Detail.HostConfig.OomScoreAdj,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("verbose status of pod sandbox %s: %w", b.Detail.ID, err)
+		return nil, fmt.Errorf("verbose status of pod sandbox %s: %w", sb.Detail.ID, err)
 	}
 	return map[string]string{"info": string(info)}, nil
 }
 
-func namespaceOptions(b state.FoundSandbox) *runtimeapi.NamespaceOption {
-	o := &runtimeapi.NamespaceOption{Pid: b.PID}
-	if b.Detail.HostConfig.NetworkMode.IsHost() {
+func namespaceOptions(sb state.FoundSandbox) *runtimeapi.NamespaceOption {
+	o := &runtimeapi.NamespaceOption{Pid: sb.PID}
+	if sb.Detail.HostConfig.NetworkMode.IsHost() {
 		o.Network = runtimeapi.NamespaceMode_NODE
 	}
-	if b.Detail.HostConfig.IpcMode.IsHost() {
+	if sb.Detail.HostConfig.IpcMode.IsHost() {
 		o.Ipc = runtimeapi.NamespaceMode_NODE
 	}
-	if b.Detail.HostConfig.PidMode.IsHost() {
+	if sb.Detail.HostConfig.PidMode.IsHost() {
 		o.Pid = runtimeapi.NamespaceMode_NODE
 	}
 	return o
@@ -84,10 +84,10 @@ func namespaceOptions(b state.FoundSandbox) *runtimeapi.NamespaceOption {
 // UpdatePodSandboxResources has nothing to do: the kubelet has changed the pod's cgroup
 // itself, and the pause process has no limits of its own.
 func (s *Service) UpdatePodSandboxResources(ctx context.Context, r *runtimeapi.UpdatePodSandboxResourcesRequest) (*runtimeapi.UpdatePodSandboxResourcesResponse, error) {
-	b, err := state.FindSandbox(ctx, s.engine, r.GetPodSandboxId())
+	sb, err := state.FindSandbox(ctx, s.engine, r.GetPodSandboxId())
 	if err != nil {
 		return nil, err
 	}
-	s.log.Debug("the resources of a pod sandbox changed", "id", b.Detail.ID)
+	s.log.Debug("the resources of a pod sandbox changed", "id", sb.Detail.ID)
 	return &runtimeapi.UpdatePodSandboxResourcesResponse{}, nil
 }

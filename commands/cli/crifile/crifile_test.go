@@ -96,7 +96,7 @@ func TestDecodeComplaints(t *testing.T) {
 		{"list for an object", "metadata: []\n", "f:1:11: PodSandboxMetadata must be an object, found a list", ""},
 		{"unknown enum name", "port_mappings: [{protocol: TPC}]\n", `f:1:28: protocol must be one of TCP, UDP, SCTP, found "TPC"`, `did you mean "TCP"?`},
 		{"unknown enum number", "port_mappings: [{protocol: 9}]\n", "f:1:28: protocol must be one of TCP, UDP, SCTP, found the number 9", ""},
-		{"two documents", "hostname: a\n---\nhostname: b\n", "f:3:1: a second document, where one is wanted", ""},
+		{"two documents", "hostname: a\n---\nhostname: b\n", "f:3:1: must be one document, found a second", ""},
 		{"malformed JSON", "{\n  \"hostname\": \"a\",\n  \"labels\": {\"a\" \"b\"}\n}", `f:3:18: malformed JSON: invalid character '"' after object key`, ""},
 		{"JSON cut off", "{\"hostname\": \"a\"", "f:1:16: malformed JSON: unexpected end of JSON input", ""},
 		{"malformed YAML", "hostname: a\n  labels: [\n", "f:2: malformed YAML: mapping values are not allowed in this context", ""},

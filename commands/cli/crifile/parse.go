@@ -63,7 +63,7 @@ func ParseOne(name string, text []byte) (Document, error) {
 	case 1:
 		return docs[0], nil
 	}
-	return Document{}, docs[1].file.errorf(docs[1].node, "a second document, where one is wanted")
+	return Document{}, docs[1].file.errorf(docs[1].node, "must be one document, found a second")
 }
 
 // Decode fills m from the document.
@@ -139,10 +139,10 @@ func Settings(name string, text []byte, known []string, set func(name, value str
 	}
 	f, n := docs[0].file, docs[0].node
 	if len(docs) > 1 {
-		return f.errorf(docs[1].node, "a second document, where one is wanted")
+		return f.errorf(docs[1].node, "must be one document, found a second")
 	}
 	if n.Kind != yaml.MappingNode {
-		return f.errorf(n, "want lines \"name: value\", found %s", kindOf(n))
+		return f.errorf(n, "must be lines \"name: value\", found %s", kindOf(n))
 	}
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		key := n.Content[i]
@@ -176,5 +176,5 @@ func (f *file) setting(name string, n *yaml.Node) (string, error) {
 		}
 		return strings.Join(parts, ","), nil
 	}
-	return "", f.errorf(n, "%s: want a text, a number, true or false, or a list of those, found %s", name, kindOf(n))
+	return "", f.errorf(n, "%s must be a text, a number, true or false, or a list of those, found %s", name, kindOf(n))
 }

@@ -106,17 +106,13 @@ type loadedCNI struct {
 // Runtime checks the runtime of a connection.
 func Runtime(ctx context.Context, conn *client.Conn, host Host) []output.Finding {
 	p := &checker{conn: conn, host: host}
-	p.local = isLocal(conn.RuntimeEndpoint)
+	e, err := client.ParseEndpoint(conn.RuntimeEndpoint)
+	p.local = err == nil && (e.Network == "unix" || e.Network == "")
 	findings := p.version()
 	findings = append(findings, p.conditions(ctx)...)
 	findings = append(findings, p.cni()...)
 	findings = append(findings, p.cgroupDriver(ctx), p.imageFilesystem(ctx), p.streaming(ctx))
 	return append(findings, p.liveRestore()...)
-}
-
-func isLocal(endpoint string) bool {
-	e, err := client.ParseEndpoint(endpoint)
-	return err == nil && (e.Network == "unix" || e.Network == "")
 }
 
 func (c *checker) version() []output.Finding {

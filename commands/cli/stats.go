@@ -16,8 +16,8 @@ import (
 	"github.com/crishim/crishim/output"
 )
 
-// UsageOptions are whose stats to show and how often.
-type UsageOptions struct {
+// StatsOptions are whose stats to show and how often.
+type StatsOptions struct {
 	Target  string
 	Filter  Filter
 	seconds int
@@ -26,7 +26,7 @@ type UsageOptions struct {
 }
 
 // Flags are those of both stats verbs.
-func (o *UsageOptions) Flags(columns output.Columns) []urfave.Flag {
+func (o *StatsOptions) Flags(columns output.Columns) []urfave.Flag {
 	o.seconds = 1
 	return append(o.View.ListFlags(columns),
 		StringFlag(&o.Filter.ID, "id", "only the one whose id begins with `ID`"),
@@ -38,7 +38,7 @@ func (o *UsageOptions) Flags(columns output.Columns) []urfave.Flag {
 }
 
 // Check reads the flags and the one argument.
-func (o *UsageOptions) Check(env *Env, c *urfave.Context) error {
+func (o *StatsOptions) Check(env *Env, c *urfave.Context) error {
 	o.Target = c.Args().First()
 	if o.seconds < 1 {
 		return Invalid("seconds", o.seconds, "must be at least 1")
@@ -48,15 +48,15 @@ func (o *UsageOptions) Check(env *Env, c *urfave.Context) error {
 }
 
 // OneSample reports whether what is shown needs no second one.
-func (o *UsageOptions) OneSample() bool { return o.View.Format.ForMachines() || o.View.Quiet }
+func (o *StatsOptions) OneSample() bool { return o.View.Format.ForMachines() || o.View.Quiet }
 
-// ShowUsage takes samples, two for a page of a table, and shows them, once or again and
+// ShowStats takes samples, two for a page of a table, and shows them, once or again and
 // again.
-func ShowUsage[S any](ctx context.Context, env *Env, conn *client.Conn, o *UsageOptions, pods bool,
+func ShowStats[S any](ctx context.Context, env *Env, conn *client.Conn, o *StatsOptions, pods bool,
 	sample func(context.Context) ([]S, error), cpu func(S) *runtimeapi.CpuUsage, show func(w io.Writer, before, after []S, more Extras) error,
 ) error {
 	interval := time.Duration(o.seconds) * time.Second
-	display := &screen{out: env.Out, terminal: env.OutTerminal && !o.View.Format.ForMachines()}
+	display := &screen{out: env.Out, terminal: o.watch && env.OutTerminal && !o.View.Format.ForMachines()}
 	between := time.Duration(0) // a page of two samples takes that long anyway
 	if o.OneSample() {
 		between = interval
@@ -103,7 +103,7 @@ const UnknownAmount = -1
 // nanosPerSecond is also the nanoseconds of CPU time in a second of one core.
 const nanosPerSecond = 1e9
 
-// Amount is v, or unknownAmount.
+// Amount is v, or UnknownAmount.
 func Amount(v *runtimeapi.UInt64Value) int64 {
 	if v == nil {
 		return UnknownAmount
