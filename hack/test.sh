@@ -14,7 +14,7 @@ case ${1:-} in
     race=()
     if command -v gcc >/dev/null; then race=(-race); fi
     mapfile -t packages < <(go list -tags "$tags" ./... | grep -v -e '/crishim$' -e '/internal/reliability$')
-    go_test "${race[@]}" -p 3 -parallel 4 "${packages[@]}" || status=1
+    go_test "${race[@]}" -p 3 -parallel 6 "${packages[@]}" || status=1
     ;;
   programs)
     # The scripts in the root package and internal/reliability run the plain program: under the race
