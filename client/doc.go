@@ -10,7 +10,7 @@
 //
 // In reading order: endpoint.go has the forms of endpoints; connect.go takes the
 // endpoint that was given, or the one that discover.go chooses, and opens it; probe.go
-// finds out what an address is (candidate.go); dial.go makes the gRPC connection;
+// finds out what an address is; dial.go makes the gRPC connection;
 // calls.go limits each call and errors.go words its error.
 //
 // The package does not know Docker: how the shim is started is a function

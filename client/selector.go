@@ -134,16 +134,12 @@ func checkKey(key string) string {
 // Matches reports whether labels meet every requirement.
 func (s Selector) Matches(labels map[string]string) bool {
 	for _, r := range s {
-		if !r.matches(labels) {
+		v, ok := labels[r.key]
+		if (ok && (r.values == nil || slices.Contains(r.values, v))) == r.not {
 			return false
 		}
 	}
 	return true
-}
-
-func (r requirement) matches(labels map[string]string) bool {
-	v, ok := labels[r.key]
-	return (ok && (r.values == nil || slices.Contains(r.values, v))) != r.not
 }
 
 // Equalities are the requirements that a CRI filter can carry, so that the

@@ -9,8 +9,8 @@ import (
 	"syscall"
 )
 
-// The values of Options.Transport. Auto means SPDY, and WebSocket where the
-// server does not speak SPDY.
+// The values of Options.Transport. Auto means SPDY, and WebSocket where the server does not
+// speak SPDY.
 const (
 	TransportAuto      = "auto"
 	TransportSPDY      = "spdy"
@@ -23,9 +23,9 @@ const DefaultDetachKeys = "ctrl-p,ctrl-q"
 // DefaultBase completes relative URLs; it is where a kubelet would listen.
 const DefaultBase = "http://127.0.0.1:10250"
 
-// Streams are the local ends of a session. They must agree with the request
-// that made the URL: a nil In, Out or Err means that the request did not ask
-// for that stream. With TTY there is no Err, as the terminal carries both.
+// Streams are the local ends of a session. They must agree with the request that made the URL:
+// a nil In, Out or Err means that the request did not ask for that stream. With TTY there is
+// no Err, as the terminal carries both.
 type Streams struct {
 	In       io.Reader
 	Out, Err io.Writer
@@ -34,40 +34,35 @@ type Streams struct {
 
 // Options tune a session; the zero value is good.
 type Options struct {
-	// Transport is TransportAuto (also when empty), TransportSPDY or
-	// TransportWebSocket.
+	// Transport is TransportAuto (also when empty), TransportSPDY or TransportWebSocket.
 	Transport string
 	TLS       TLS
 	// Base completes a URL without scheme or host; empty means DefaultBase.
 	Base string
-	// DetachKeys in docker's notation, such as DefaultDetachKeys. Empty
-	// means that nothing detaches. They count only with a TTY.
+	// DetachKeys in docker's notation, such as DefaultDetachKeys. Empty means that nothing
+	// detaches. They count only with a TTY.
 	DetachKeys string
-	// OnDetach is called after the detach keys and before the connection is
-	// closed, so that the runtime can be told to keep the process.
+	// OnDetach is called after the detach keys and before the connection is closed, so that the
+	// runtime can be told to keep the process.
 	OnDetach func(ctx context.Context) error
-	// FreshURL asks the runtime for another URL; TransportAuto needs it for
-	// its second attempt, since a URL is good for one use. May be nil.
+	// FreshURL asks the runtime for another URL; TransportAuto needs it for its second attempt,
+	// since a URL is good for one use. May be nil.
 	FreshURL func(ctx context.Context) (string, error)
-	// Warn reports what the user should know but what is no failure. May be
-	// nil.
+	// Warn reports what the user should know but what is no failure. May be nil.
 	Warn func(format string, args ...any)
 	// Connected is called when a session takes input and output. May be nil.
 	Connected func()
 
 	// The rest is for Forward.
 
-	// Addresses are bound for ports that name none; empty means the IPv4 and
-	// the IPv6 loopback.
+	// Addresses are bound for ports that name none; empty means the IPv4 and the IPv6 loopback.
 	Addresses []string
-	// Ready is called for every address once it accepts connections. May be
-	// nil.
+	// Ready is called for every address once it accepts connections. May be nil.
 	Ready func(local net.Addr, remote uint16)
-	// Failed is called once for every connection that could not be carried.
-	// May be nil.
+	// Failed is called once for every connection that could not be carried. May be nil.
 	Failed func(p Port, err error)
-	// Alive reports whether the pod still runs; Forward asks when the tunnel
-	// breaks and ends when the answer is no. May be nil.
+	// Alive reports whether the pod still runs; Forward asks when the tunnel breaks and ends
+	// when the answer is no. May be nil.
 	Alive func(ctx context.Context) (bool, error)
 }
 
@@ -93,8 +88,7 @@ func (o Options) warn(format string, args ...any) {
 var (
 	// ErrDetached says that the user pressed the detach keys.
 	ErrDetached = errors.New("detached")
-	// ErrNoStatus says that the connection ended before the command's exit status
-	// was received.
+	// ErrNoStatus says that the connection ended before the command's exit status was received.
 	ErrNoStatus = errors.New("the connection ended before the exit status arrived")
 	// ErrPodEnded says that forwarding ended because the pod did.
 	ErrPodEnded = errors.New("the pod has ended")
@@ -117,16 +111,15 @@ func (e *SignalError) Error() string { return fmt.Sprintf("ended by signal: %s",
 // ExitCode is what a shell would report for the signal.
 func (e *SignalError) ExitCode() int { return 128 + int(e.Signal) }
 
-// RemoteError is what the runtime said about a command or a session that it
-// could not run. Its text is the runtime's own.
+// RemoteError is what the runtime said about a command or a session that it could not run. Its
+// text is the runtime's own.
 type RemoteError struct {
 	Message string
 }
 
 func (e *RemoteError) Error() string { return e.Message }
 
-// UpgradeError is the answer of a server that did not switch to the streaming
-// protocol.
+// UpgradeError is the answer of a server that did not switch to the streaming protocol.
 type UpgradeError struct {
 	Code    int // HTTP status
 	Message string

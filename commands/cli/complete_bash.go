@@ -126,14 +126,12 @@ func bashQuote(text string, quote byte) (string, bool) {
 	}
 	var b strings.Builder
 	for i := range len(text) {
-		if c := text[i]; c < 0x80 && !isLetterOrDigit(c) && strings.IndexByte("_./:=@%+,-", c) < 0 {
+		c := text[i]
+		plain := 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || strings.IndexByte("_./:=@%+,-", c) >= 0
+		if c < 0x80 && !plain {
 			b.WriteByte('\\')
 		}
 		b.WriteByte(text[i])
 	}
 	return b.String(), true
-}
-
-func isLetterOrDigit(c byte) bool {
-	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9'
 }

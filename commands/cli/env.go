@@ -19,8 +19,8 @@ import (
 	"github.com/crishim/crishim/shim/docker"
 )
 
-// Env is everything a command may touch outside its arguments. No command
-// reads os.Stdout, os.Getenv or time.Now by itself.
+// Env is everything a command may touch outside its arguments. No command reads os.Stdout,
+// os.Getenv or time.Now by itself.
 type Env struct {
 	// Version is crishim's own, from the linker.
 	Version  string
@@ -41,15 +41,15 @@ type Env struct {
 	// Width returns the terminal's present width in cells; 0 where there is none.
 	Width func() int
 
-	// CompleteTimeout is how long a runtime may take to complete a name; 0
-	// means a third of a second.
+	// CompleteTimeout is how long a runtime may take to complete a name; 0 means a third of a
+	// second.
 	CompleteTimeout time.Duration
-	// ConnectTimeout is how long connecting may take without --connect-timeout; 0
-	// means the client's own limit.
+	// ConnectTimeout is how long connecting may take without --connect-timeout; 0 means the
+	// client's own limit.
 	ConnectTimeout time.Duration
-	// ConfigFile is where the config file is by default, Executable the
-	// program, next to which it is looked for then. Empty ones are not looked
-	// for, so that tests do not depend on the machine.
+	// ConfigFile is where the config file is by default, Executable the program, next to which
+	// it is looked for then. Empty ones are not looked for, so that tests do not depend on the
+	// machine.
 	ConfigFile, Executable string
 
 	global   globals
@@ -85,8 +85,7 @@ func SystemEnv(version string) *Env {
 	}
 }
 
-// Fresh copies env for one command line, so that nothing of an earlier one
-// stays behind.
+// Fresh copies env for one command line, so that nothing of an earlier one stays behind.
 func (env *Env) Fresh(compat bool) *Env {
 	run := *env
 	run.global, run.loaded = globals{maxRetries: -1}, nil
@@ -122,8 +121,7 @@ func (env *Env) width() int {
 	return env.Width()
 }
 
-// Say writes one line of a result. Lines of parallel work do not mix: each is
-// one write.
+// Say writes one line of a result. Lines of parallel work do not mix: each is one write.
 func (env *Env) Say(format string, args ...any) error {
 	env.mu.Lock()
 	defer env.mu.Unlock()
@@ -267,8 +265,8 @@ func startShim(ctx context.Context, e client.Engine, o shim.Options) (client.Shi
 }
 
 // Values of GOGC. Most commands end before the first collection at 16 MiB, which would be a
-// tenth of the work of a process that lives for 20 ms; and each piece that a stream carries
-// is garbage. Only serve lives long and large.
+// tenth of the work of a process that lives for 20 ms; and each piece that a stream carries is
+// garbage. Only serve lives long and large.
 const (
 	commandGC = 400
 	ServeGC   = 100

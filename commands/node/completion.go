@@ -27,7 +27,7 @@ func NewCompletion(env *cli.Env) *urfave.Command {
 			`eval "$(crishim completion bash)"`, "crishim completion zsh", "crishim completion fish"),
 		Action: env.Offline(func(_ *cli.Env, c *urfave.Context) error {
 			shell = cmp.Or(c.Args().First(), "bash")
-			if !slices.Contains(shells(), shell) {
+			if !slices.Contains([]string{"bash", "zsh", "fish"}, shell) {
 				return cli.Usagef("there is no completion for %s: must be bash, zsh or fish", cli.Quote(shell))
 			}
 			return cli.ArgCount(c, 0, 1)
@@ -45,5 +45,3 @@ func NewCompletion(env *cli.Env) *urfave.Command {
 		}),
 	}
 }
-
-func shells() []string { return []string{"bash", "zsh", "fish"} }

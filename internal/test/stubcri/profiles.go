@@ -132,7 +132,9 @@ func withoutMetadata(answer proto.Message) {
 	case *runtimeapi.ContainerStatusResponse:
 		m.Status.Metadata, m.Status.Image, m.Status.Resources, m.Status.LogPath = nil, nil, nil, ""
 	case *runtimeapi.ListImagesResponse:
-		withoutNames(m.GetImages())
+		for _, image := range m.GetImages() {
+			image.RepoTags, image.RepoDigests, image.Spec = nil, nil, nil
+		}
 	case *runtimeapi.ListContainerStatsResponse:
 		for _, st := range m.GetStats() {
 			st.Attributes, st.Cpu, st.Memory, st.WritableLayer = nil, nil, nil, nil
@@ -142,24 +144,14 @@ func withoutMetadata(answer proto.Message) {
 			st.Attributes, st.Linux = nil, nil
 		}
 	case *runtimeapi.ListPodSandboxMetricsResponse:
-		withoutValues(m.GetPodMetrics())
+		for _, p := range m.GetPodMetrics() {
+			for _, metric := range p.GetMetrics() {
+				metric.Value, metric.LabelValues = nil, nil
+			}
+		}
 	case *runtimeapi.ImageFsInfoResponse:
 		for _, fs := range m.GetImageFilesystems() {
 			fs.FsId, fs.UsedBytes, fs.InodesUsed = nil, nil, nil
-		}
-	}
-}
-
-func withoutNames(images []*runtimeapi.Image) {
-	for _, image := range images {
-		image.RepoTags, image.RepoDigests, image.Spec = nil, nil, nil
-	}
-}
-
-func withoutValues(pods []*runtimeapi.PodSandboxMetrics) {
-	for _, p := range pods {
-		for _, metric := range p.GetMetrics() {
-			metric.Value, metric.LabelValues = nil, nil
 		}
 	}
 }

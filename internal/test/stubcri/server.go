@@ -151,7 +151,9 @@ func (s *Server) Stop() {
 	st := s.streaming
 	s.mu.Unlock()
 	s.grpc.Stop()
-	st.close()
+	if st != nil {
+		_ = st.http.Close()
+	}
 }
 
 // SocketPath is a path for a socket that is short enough for the kernel

@@ -28,12 +28,6 @@ type streaming struct {
 	http *http.Server
 }
 
-func (st *streaming) close() {
-	if st != nil {
-		_ = st.http.Close()
-	}
-}
-
 // startStreaming starts the streaming server with the first URL that is
 // asked for; most tests need none.
 func (s *Server) startStreaming() (*streaming, error) {
