@@ -243,7 +243,10 @@ func TestPodsOfTwoRuntimesShareAFolder(t *testing.T) {
 	if err := other.Remove(ctx, p, other.status(t, p), nil); err != nil {
 		t.Fatal(err)
 	}
-	there(true)
+	if _, err := other.GarbageCollect(ctx, DefaultGCPolicy(), Sources{AllReady: true}); err != nil {
+		t.Fatal(err)
+	}
+	there(true) // also after a collection on the runtime that has it no longer
 	if err := f.Remove(ctx, p, f.status(t, p), nil); err != nil {
 		t.Fatal(err)
 	}

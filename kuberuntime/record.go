@@ -93,7 +93,13 @@ func (m *Manager) Record(uid string) (*Record, error) {
 // ownRecord returns the record of a pod that was made here, on this endpoint.
 func (m *Manager) ownRecord(uid string) (*Record, bool) {
 	record, err := m.Record(uid)
-	return record, err == nil && (record.Endpoint == m.o.Endpoint || record.Endpoints[m.name] == m.o.Endpoint)
+	if err != nil {
+		return record, false
+	}
+	if len(record.Endpoints) == 0 { // from before it had several
+		return record, record.Endpoint == m.o.Endpoint
+	}
+	return record, record.Endpoints[m.name] == m.o.Endpoint
 }
 
 func FullName(p *v1.Pod) string { return p.Namespace + "/" + p.Name }

@@ -153,14 +153,18 @@ func (x session) openSPDY(w http.ResponseWriter, r *http.Request) *streams {
 	select {
 	case <-ready:
 	case <-timer.C:
-		_ = conn.Close()
-		return nil
 	case <-r.Context().Done():
+	}
+	mu.Lock()
+	complete := len(missing) == 0
+	missing = nil // later streams are refused
+	mu.Unlock()
+	for _, reply := range known {
+		<-reply // the end of the connection resets only streams that it knows
+	}
+	if !complete {
 		_ = conn.Close()
 		return nil
-	}
-	for _, reply := range known {
-		<-reply
 	}
 	return &streams{
 		stdin: opened[remotecommand.StreamTypeStdin], stdout: opened[remotecommand.StreamTypeStdout], stderr: opened[remotecommand.StreamTypeStderr],
@@ -224,13 +228,22 @@ func only(open bool, kind wsstream.ChannelType) wsstream.ChannelType {
 	return wsstream.IgnoreChannel
 }
 
+// maxSize bounds the JSON of one size of a terminal.
+const maxSize = 4 << 10
+
 // sizes decodes the sizes of a terminal until there are no more, or ctx ends.
 func sizes(ctx context.Context, from io.Reader) <-chan remotecommand.TerminalSize {
 	out := make(chan remotecommand.TerminalSize)
 	go func() {
+		defer io.Copy(io.Discard, from) //nolint:errcheck // what nobody reads would hold up the other streams
 		defer close(out)
-		decoder := json.NewDecoder(from)
-		for size := (remotecommand.TerminalSize{}); decoder.Decode(&size) == nil; {
+		limited := &io.LimitedReader{R: from}
+		decoder := json.NewDecoder(limited)
+		for size := (remotecommand.TerminalSize{}); ; {
+			limited.N = maxSize
+			if decoder.Decode(&size) != nil {
+				return
+			}
 			select {
 			case out <- size:
 			case <-ctx.Done():

@@ -178,3 +178,27 @@ func TestSurplusStreams(t *testing.T) {
 	}
 	goleak.VerifyNone(t, before)
 }
+
+// TestSizesAreBounded has a client that sends a terminal size without an end.
+func TestSizesAreBounded(t *testing.T) {
+	r, w := io.Pipe()
+	defer r.Close()
+	go func() {
+		_, err := io.WriteString(w, `{"Width":80,"Height":24}{"a":"`)
+		for err == nil {
+			_, err = io.WriteString(w, strings.Repeat("a", 1<<10))
+		}
+	}()
+	out := sizes(t.Context(), r)
+	if size := <-out; size.Width != 80 {
+		t.Errorf("got %+v", size)
+	}
+	select {
+	case _, open := <-out:
+		if open {
+			t.Error("a second size")
+		}
+	case <-time.After(time.Minute):
+		t.Error("it is still read")
+	}
+}
