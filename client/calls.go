@@ -200,7 +200,7 @@ func listInterceptor() grpc.UnaryClientInterceptor {
 		case status.Code(serr) == codes.Unimplemented:
 			return err
 		case errors.As(serr, &worded):
-			return worded.err // the error is that of the list, and of its limit
+			return cmp.Or(worded.err, serr) // the error is that of the list, and of its limit
 		}
 		return serr
 	}

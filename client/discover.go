@@ -212,7 +212,9 @@ func Discover(ctx context.Context, o Options) ([]Candidate, error) {
 	}
 	list, err := o.discover(ctx, true)
 	for _, f := range list {
-		f.close(&o)
+		if f.Chosen { // the others are closed
+			f.close(&o)
+		}
 	}
 	if runtime == nil {
 		return candidates(list), err

@@ -226,8 +226,11 @@ func (s *syncing) startOne(ctx context.Context, c *v1.Container, target *pod.Con
 // untilDeadline returns what is left of a pod's activeDeadlineSeconds, as the kubelet's activeDeadlineHandler does;
 // without one it never ends.
 func (m *Manager) untilDeadline(p *v1.Pod, status *pod.Status) time.Duration {
+	if p.Spec.ActiveDeadlineSeconds == nil { // most pods: their record is not read
+		return math.MaxInt64
+	}
 	started := m.started(p, status)
-	if p.Spec.ActiveDeadlineSeconds == nil || started.IsZero() {
+	if started.IsZero() {
 		return math.MaxInt64
 	}
 	return started.Add(time.Duration(*p.Spec.ActiveDeadlineSeconds) * time.Second).Sub(m.o.Now())

@@ -266,7 +266,7 @@ func startShim(ctx context.Context, e client.Engine, o shim.Options) (client.Shi
 
 // Values of GOGC. Most commands end before the first collection at 16 MiB, which would be a
 // tenth of the work of a process that lives for 20 ms; and each piece that a stream carries is
-// garbage. Only serve lives long and large.
+// garbage. Only serve and sync live long.
 const (
 	commandGC = 400
 	ServeGC   = 100

@@ -25,7 +25,7 @@ type Targets struct {
 	Selector client.Selector
 	Attempt  *uint32 // of the containers that arguments name; nil: as the verb likes
 	dryRun   bool
-	// passOn hands, with --compat=crictl, what names nothing to the runtime as it is:
+	// PassUnknown passes, with --compat=crictl, what names nothing to the runtime as it is:
 	// whether stopping what is gone succeeds is then the runtime's to say.
 	PassUnknown bool
 }
@@ -173,7 +173,7 @@ type Batch[T any] struct {
 	Doing  string                 // is announced for --all: "stopping"
 	InTurn bool                   // one after the other, for their order may matter
 	Would  func(target[T]) string // is printed by --dry-run
-	// skip reports whether a target is left alone, of which it has told the user.
+	// Skip reports whether a target is left alone; it tells the user.
 	Skip func(*Env, target[T]) (bool, error)
 	Do   func(*Env, target[T]) error
 	Done string // is printed after it, with what the user named: "%s", "Stopped sandbox %s"

@@ -260,8 +260,11 @@ func (o *waitOptions) untilLogged(ctx, limit context.Context, conn *client.Conn,
 	if err != nil {
 		return err
 	}
+	reading, stop := context.WithCancel(ctx) // without a deadline, so that requests have their own limits
+	defer stop()
+	defer context.AfterFunc(limit, stop)()
 	m := lineMatcher{expr: o.goal.log, pending: lines{}}
-	err = readLog(limit, conn, logsOptions{read: logfile.Options{Follow: true, Tail: -1}}, c, m.entry)
+	err = readLog(reading, conn, logsOptions{read: logfile.Options{Follow: true, Tail: -1}}, c, m.entry)
 	switch {
 	case errors.Is(err, errLineFound), err == nil && m.atEnd():
 		return nil

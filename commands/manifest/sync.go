@@ -88,6 +88,9 @@ func (o *syncOptions) check(_ *cli.Env, c *urfave.Context) error {
 }
 
 func (o *syncOptions) run(ctx context.Context, env *cli.Env) error {
+	if !o.once {
+		cli.SetGC(cli.ServeGC)
+	}
 	registry := prometheus.NewRegistry()
 	o.runtime.steps, o.runtime.registerer = statusLines(env), registry
 	r, err := openPodRuntime(ctx, env, o.runtime)

@@ -89,7 +89,7 @@ func (s *Server) handler() http.Handler {
 		}
 		serve(w, r)
 		if c := connOf(r); c.upgraded.Load() {
-			_ = c.Close() // the library leaves it open when the client has not opened its streams in time
+			_ = c.Close() // whatever a handler has left open
 		}
 	})
 }

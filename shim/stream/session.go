@@ -79,8 +79,10 @@ func (x session) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	err := errStopping
 	if x.server.begin(&x.server.work) {
-		err = x.run(r.Context(), e)
-		x.server.work.Done()
+		func() {
+			defer x.server.work.Done()
+			err = x.run(r.Context(), e)
+		}()
 	}
 	// The client may be gone; then there is nobody to tell.
 	switch {
