@@ -60,25 +60,12 @@ func MeantToEnd(p *v1.Pod) bool { return p.Spec.RestartPolicy != v1.RestartPolic
 // behind on an error is repaired by the next call.
 func (m *Manager) Up(ctx context.Context, p *v1.Pod, set *manifest.Set, w Wait) (*plan.View, error) {
 	defer m.prober.Keep(string(p.UID), nil)
-	ended := ""                    // why the last step stopped the pod for good
-	var waits error                // what the last step waited for
-	end := func(err error) error { // the end of the context, also where it made a call fail
-		// The other end of a call may see the deadline a moment before this one.
-		if at, ok := ctx.Deadline(); ok && status.Code(err) == codes.DeadlineExceeded && time.Until(at) < time.Second {
-			<-ctx.Done()
-		}
-		switch {
-		case ctx.Err() == nil:
-			return err
-		case waits == nil:
-			return context.Cause(ctx)
-		}
-		return fmt.Errorf("%w: %w", context.Cause(ctx), waits)
-	}
+	ended := ""     // why the last step stopped the pod for good
+	var waits error // what the last step waited for
 	for first := true; ; first = false {
 		current, err := m.GetPodStatus(ctx, string(p.UID), p.Name, p.Namespace)
 		if err != nil {
-			return nil, end(err)
+			return nil, waitError(ctx, err, waits)
 		}
 		m.WatchProbes(p, current)
 		view := m.View(p, current)
@@ -90,7 +77,7 @@ func (m *Manager) Up(ctx context.Context, p *v1.Pod, set *manifest.Set, w Wait) 
 		}
 		result := m.SyncPod(ctx, p, set, current)
 		if result.Err != nil && (w.Until == UntilStarted || !result.OnlyBackOff() || result.backsOffLonger(w.MaxBackOff)) {
-			return view, end(startFailure(result.Err, current))
+			return view, waitError(ctx, startFailure(result.Err, current), waits)
 		}
 		if result.Err == nil && result.Actions.KillPod && !result.Actions.CreateSandbox {
 			ended = result.Actions.SandboxReason
@@ -100,9 +87,25 @@ func (m *Manager) Up(ctx context.Context, p *v1.Pod, set *manifest.Set, w Wait) 
 		}
 		waits = cmp.Or(startFailure(result.Err, current), notYet(p, view, w.Until))
 		if err := m.pause(ctx, poll); err != nil {
-			return view, end(err)
+			return view, waitError(ctx, err, waits)
 		}
 	}
+}
+
+// waitError returns the error of an Up: the end of ctx with what it waited for, also where
+// that end made a call fail, else err.
+func waitError(ctx context.Context, err, waits error) error {
+	// The other end of a call may see the deadline a moment before this one.
+	if at, ok := ctx.Deadline(); ok && status.Code(err) == codes.DeadlineExceeded && time.Until(at) < time.Second {
+		<-ctx.Done()
+	}
+	switch {
+	case ctx.Err() == nil:
+		return err
+	case waits == nil:
+		return context.Cause(ctx)
+	}
+	return fmt.Errorf("%w: %w", context.Cause(ctx), waits)
 }
 
 // isUp reports whether Up is done. A pod that has ended is stopped first with its sandbox and
