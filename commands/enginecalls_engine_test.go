@@ -28,6 +28,7 @@ type countingEngine struct {
 
 	mu    sync.Mutex
 	calls []string
+	own   []string // ids of the test's own containers; others come and go on the same engine
 }
 
 func startCountingEngine(t *testing.T) *countingEngine {
@@ -69,10 +70,20 @@ var (
 )
 
 func (c *countingEngine) note(r *http.Request) {
+	id := pathID.FindString(r.URL.Path)
 	call := r.Method + " " + pathID.ReplaceAllString(pathVersion.ReplaceAllString(r.URL.Path, "/"), "ID")
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if call == "GET /containers/ID/json" && len(c.own) > 0 && !slices.Contains(c.own, id) {
+		return // a created container of another test, which a list looks at
+	}
 	c.calls = append(c.calls, call)
+}
+
+func (c *countingEngine) keep(id string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.own = append(c.own, id)
 }
 
 // take gives the calls in alphabetical order, because some are made at once.
@@ -128,6 +139,7 @@ func TestEngineCalls(t *testing.T) {
 		}
 	}
 	podID := c.run(t, "", "runp", podFile) // this one may bring the pause image along
+	c.keep(podID)
 	removed := false
 	t.Cleanup(func() {
 		if !removed {
@@ -163,6 +175,7 @@ func TestEngineCalls(t *testing.T) {
 		out := c.run(t, "", tt.args()...)
 		if strings.HasPrefix(tt.name, "create") {
 			id = out
+			c.keep(id)
 		}
 		removed = removed || strings.HasPrefix(tt.name, "rmp")
 		got := c.take()

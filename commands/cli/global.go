@@ -41,9 +41,8 @@ func (env *Env) ShimFlag() string {
 }
 
 // GlobalFlags are the flags that stand before the verb, or, in their long form, behind it.
-func (env *Env) GlobalFlags() []urfave.Flag { return env.global.flags() }
-
-func (g *globals) flags() []urfave.Flag {
+func (env *Env) GlobalFlags() []urfave.Flag {
+	g := &env.global
 	return []urfave.Flag{
 		StringFlag(&g.config, "config", "read settings from `FILE` (env CRI_CONFIG_FILE, default /etc/crictl.yaml)", "c"),
 		Typed(&g.runtimeEndpoint, NotEmpty, "runtime-endpoint", "talk to the runtime at `ENDPOINT`: unix:///path, tcp://host:port, docker:// (env CONTAINER_RUNTIME_ENDPOINT)", "r"),

@@ -151,19 +151,28 @@ func (o *PullOptions) Pull(ctx context.Context, env *Env, conn *client.Conn, spe
 
 // pullError adds the next step where the registry refuses the login that was sent, or wants one.
 func pullError(err error, auth *runtimeapi.AuthConfig) error {
-	refused := client.IsRefused(err)
 	var named *client.Error
-	if errors.As(err, &named) && strings.HasPrefix(named.Error(), "pull image: ") { // the caller names the image
-		err = errors.New(strings.TrimPrefix(named.Error(), "pull image: "))
+	if errors.As(err, &named) && strings.HasPrefix(named.Error(), "pull image: ") { // the caller has a better word
+		err = &worded{err, strings.TrimPrefix(named.Error(), "pull image: ")}
 	}
 	switch {
-	case !refused:
+	case !client.IsRefused(err):
 		return err
 	case auth == nil:
 		return WithHint(err, "if the image is private, log in with `docker login`, or give --creds or --authfile")
 	}
 	return WithHint(err, "are user and password right, and may this user read the image? `docker login`, --creds and --authfile give others")
 }
+
+// worded replaces an error's text and keeps the error.
+type worded struct {
+	error
+	text string
+}
+
+func (e *worded) Error() string { return e.text }
+
+func (e *worded) Unwrap() error { return e.error }
 
 // PullFor pulls what a container needs: its image and the images among its
 // mounts.
