@@ -12,6 +12,9 @@ import (
 // TestOwnLogsStayWhereTheyAre: whatever a runtime says that its pods are called,
 // rmp takes away the directory of that pod and nothing else.
 func TestOwnLogsStayWhereTheyAre(t *testing.T) {
+	before := OwnLogs
+	OwnLogs = filepath.Join(t.TempDir(), "logs") // not the machine's
+	t.Cleanup(func() { OwnLogs = before })
 	names := map[string]*runtimeapi.PodSandboxMetadata{
 		"plain":         {Namespace: "default", Name: "web", Uid: "1"},
 		"up":            {Namespace: "default", Name: "web", Uid: "/.."},
