@@ -348,8 +348,8 @@ func (c *Config) readsBack(key string) bool {
 	return got == want
 }
 
-// edit replaces a value in the text, so that all around it stays as somebody
-// wrote it: a YAML encoder would keep the comments, but not the layout.
+// edit replaces a value in the text and leaves the rest as it is: a YAML encoder would keep
+// the comments, but not the layout.
 func (c *Config) edit(root, key, old, node *yaml.Node) {
 	if root.Style&yaml.FlowStyle != 0 || old.Style&(yaml.LiteralStyle|yaml.FoldedStyle) != 0 || old.Line > key.Line {
 		node.HeadComment, node.LineComment, node.FootComment = old.HeadComment, old.LineComment, old.FootComment
@@ -440,8 +440,8 @@ func (c *Config) mapping() *yaml.Node {
 	return c.doc.Content[0]
 }
 
-// Save writes the file to its path, with the comments that it had. Keys that
-// nobody set are not added. The old file stays whole if anything goes wrong.
+// Save writes the file to its path, with the comments that it had. Keys that are not set are
+// not added. On an error the old file is unchanged.
 func (c *Config) Save() error {
 	if c.Path == "" {
 		return &ConfigError{Path: DefaultConfigFile, Reason: "must not be written here", hint: "--config names a file"}

@@ -15,7 +15,7 @@ const (
 	StateReady       = "ready"         // answers and may be used
 	StateAbsent      = "absent"        // no such socket, or no such host
 	StateDenied      = "denied"        // no permission to open it
-	StateRefused     = "refused"       // nobody listens: a stale socket or a closed port
+	StateRefused     = "refused"       // nothing listens: a stale socket or a closed port
 	StateHangs       = "hangs"         // accepts, or neither accepts nor refuses, but never answers
 	StateDocker      = "docker"        // a Docker engine answers there, not a CRI runtime
 	StateHTTP        = "http"          // something else that speaks HTTP
@@ -51,7 +51,7 @@ func (c Candidate) reason() string {
 	case StateDenied:
 		return "permission denied"
 	case StateRefused:
-		return "nobody listens there (connection refused)"
+		return "nothing listens there (connection refused)"
 	case StateHangs:
 		return "it accepts connections but does not answer"
 	case StateDocker:

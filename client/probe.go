@@ -143,8 +143,7 @@ func dialState(e Endpoint, err error) (state, detail string) {
 }
 
 // isDockers reports whether a containerd that answers CRI is only there for Docker: Debian's
-// packages leave the plugin on, but nobody gave it a network or a pod. An error leaves
-// it usable.
+// packages leave the plugin on, but it has no network and no pod. On an error it is usable.
 func (c *criConn) isDockers(ctx context.Context) bool {
 	st, err := c.runtime().Status(ctx, &runtimeapi.StatusRequest{})
 	if err != nil {

@@ -142,8 +142,7 @@ func (s Selector) Matches(labels map[string]string) bool {
 	return true
 }
 
-// Equalities are the requirements that a CRI filter can carry, so that the
-// runtime need not send what nobody asked for. Matches is still needed.
+// Equalities returns the requirements that a CRI filter can carry; Matches is still needed.
 func (s Selector) Equalities() map[string]string {
 	var out map[string]string
 	for _, r := range s {

@@ -121,8 +121,7 @@ func (t *sshTunnel) control() string { return filepath.Join(t.dir.Path, "c") }
 
 func (t *sshTunnel) socket() string { return filepath.Join(t.dir.Path, "s") }
 
-// waitReady waits for the control socket. ssh tells nobody when it is ready, but
-// makes that one last, and names it only when it listens.
+// waitReady waits for the control socket, which ssh creates last, and only when it listens.
 func (t *sshTunnel) waitReady(ctx context.Context) error {
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
