@@ -46,17 +46,8 @@ func matches(s image.Summary, filter string) bool {
 	if short := strings.TrimPrefix(filter, "sha256:"); short != "" && strings.HasPrefix(hex, short) {
 		return true
 	}
-	fits := func(name string) bool { return mayMatch(name, filter) && nameMatches(name, engineReference(filter)) }
+	fits := func(name string) bool { return nameMatches(name, engineReference(filter)) }
 	return slices.ContainsFunc(s.RepoTags, fits) || slices.ContainsFunc(s.RepoDigests, fits)
-}
-
-// mayMatch excludes most names without parsing them, which would cost more than all else in
-// a long list: in whatever forms, the name and the filter have the last part of the path in
-// common, unless that is a pattern.
-func mayMatch(name, filter string) bool {
-	path, _, _ := strings.Cut(filter, "@")
-	last, _, _ := strings.Cut(path[strings.LastIndexByte(path, '/')+1:], ":")
-	return strings.Contains(name, last) || strings.ContainsAny(filter, `*?[\`)
 }
 
 func nameMatches(name, wanted string) bool {
