@@ -70,7 +70,9 @@ func (m *Manager) warn(p *v1.Pod, container, reason, format string, args ...any)
 
 // waits reports why a container does not start.
 func (m *Manager) waits(p *v1.Pod, container, reason string, why error, format string, args ...any) {
-	m.emit(p, Event{Container: container, Reason: reason, Message: fmt.Sprintf(format, args...), Warning: true, Waiting: why.Error()})
+	message := fmt.Sprintf(format, args...)
+	m.keepWait(string(p.UID), container, why.Error(), message)
+	m.emit(p, Event{Container: container, Reason: reason, Message: message, Warning: true, Waiting: why.Error()})
 }
 
 func (m *Manager) emit(p *v1.Pod, e Event) {

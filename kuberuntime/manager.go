@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"os"
 	"path/filepath"
@@ -64,6 +65,7 @@ type Manager struct {
 	volumes   *volume.Maker
 	crashes   *backoff // of containers, by crashKey
 	prober    *probe.Manager
+	keeper    keeper
 	changed   chan struct{} // has a token after a probe's result changed
 	name      string        // the runtime's
 
@@ -97,6 +99,7 @@ func New(ctx context.Context, o Options) (*Manager, error) {
 		crashes:   newBackoff(),
 		changed:   make(chan struct{}, 1),
 		pullFails: newBackoff(),
+		keeper:    keeper{pods: map[string]*kept{}},
 		pullRate:  rate.NewLimiter(rate.Limit(o.PullQPS), max(o.PullBurst, 1)),
 	}
 	if o.PullQPS <= 0 {
@@ -117,7 +120,16 @@ func New(ctx context.Context, o Options) (*Manager, error) {
 	return m, nil
 }
 
-func (m *Manager) Close() { m.prober.Close() }
+// Close ends the probes, and lets go of the pods.
+func (m *Manager) Close() {
+	m.prober.Close()
+	m.keeper.mu.Lock()
+	uids := slices.Collect(maps.Keys(m.keeper.pods))
+	m.keeper.mu.Unlock()
+	for _, uid := range uids {
+		m.letGo(uid)
+	}
+}
 
 func (m *Manager) Type() string { return m.name }
 

@@ -39,6 +39,7 @@ func (s *syncing) prepare(ctx context.Context) error {
 	if err := s.m.recordPod(s.pod, s.status); err != nil {
 		return err
 	}
+	s.m.keep(s.pod, s.status, nil) // it has a folder now
 	made, err := s.m.volumes.Setup(s.pod, s.set)
 	if err != nil {
 		s.m.warn(s.pod, "", EventVolumes, "%v", err)

@@ -59,6 +59,7 @@ func MeantToEnd(p *v1.Pod) bool { return p.Spec.RestartPolicy != v1.RestartPolic
 // Up brings a pod up, as far as w says. It returns as soon as that is impossible. What it leaves
 // behind on an error is repaired by the next call.
 func (m *Manager) Up(ctx context.Context, p *v1.Pod, set *manifest.Set, w Wait) (*plan.View, error) {
+	defer m.letGo(string(p.UID))
 	defer m.prober.Keep(string(p.UID), nil)
 	ended := ""     // why the last step stopped the pod for good
 	var waits error // what the last step waited for
@@ -68,6 +69,7 @@ func (m *Manager) Up(ctx context.Context, p *v1.Pod, set *manifest.Set, w Wait) 
 			return nil, waitError(ctx, err, waits)
 		}
 		m.WatchProbes(p, current)
+		m.keep(p, current, nil)
 		view := m.View(p, current)
 		// What runs before the first step may be what that step replaces.
 		if !first {
@@ -76,6 +78,7 @@ func (m *Manager) Up(ctx context.Context, p *v1.Pod, set *manifest.Set, w Wait) 
 			}
 		}
 		result := m.SyncPod(ctx, p, set, current)
+		m.keep(p, current, &result)
 		if result.Err != nil && (w.Until == UntilStarted || !result.OnlyBackOff() || result.backsOffLonger(w.MaxBackOff)) {
 			return view, waitError(ctx, startFailure(result.Err, current), waits)
 		}

@@ -1,0 +1,294 @@
+package kuberuntime
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/crishim/crishim/internal/bounded"
+	"github.com/crishim/crishim/kuberuntime/pod"
+)
+
+// PodState is what the process that keeps a pod knows of it and its runtime does not: the results of its probes, and
+// why and until when a container waits for its start. sync keeps its pods, apply a pod that it brings up or
+// waits for; they write it to the pod's folder, where other processes read it.
+type PodState struct {
+	// Kept reports whether that process still works on the pod. Else nobody probes it or starts its containers
+	// again, and only the reasons are left of the state.
+	Kept       bool             `json:"-"`
+	Sandbox    string           `json:"sandbox,omitempty"` // id of the newest
+	Phase      v1.PodPhase      `json:"phase"`
+	Ready      bool             `json:"ready"` // as kubectl has it
+	Containers []ContainerState `json:"containers"`
+}
+
+// ContainerState is the state of a container of the manifest.
+type ContainerState struct {
+	Name     string `json:"name"`
+	ID       string `json:"id,omitempty"` // of the newest attempt
+	Init     bool   `json:"init,omitempty"`
+	Probed   bool   `json:"probed,omitempty"` // it has a startup or readiness probe
+	Ready    bool   `json:"ready"`
+	Restarts int    `json:"restarts"`
+	// Waiting is why it does not start, as a kubelet names it: CrashLoopBackOff, ErrImagePull, ...; "" where it
+	// does not wait. NextTry is when its back-off ends, zero where that is not known.
+	Waiting string    `json:"waiting,omitempty"`
+	Message string    `json:"message,omitempty"`
+	NextTry time.Time `json:"nextTry,omitzero"`
+}
+
+// Container returns the state of a container by its name, nil where it is not known.
+func (s *PodState) Container(name string) *ContainerState {
+	if s != nil {
+		for i := range s.Containers {
+			if s.Containers[i].Name == name {
+				return &s.Containers[i]
+			}
+		}
+	}
+	return nil
+}
+
+// maxState bounds the file: a manifest has 1.5 MiB at most.
+const maxState = 4 << 20
+
+// ReadState reads the state of a pod, which has these sandboxes. It calls no runtime. Without a state it is nil, as for
+// all pods of other tools. Pods of several runtimes that have one manifest share the folder: the sandboxes tell
+// whose a state is.
+func ReadState(d pod.Dirs, uid string, sandboxes ...string) (*PodState, error) {
+	if !pod.IsUID(uid) {
+		return nil, nil
+	}
+	files, err := filepath.Glob(filepath.Join(escapeGlob(d.Pod(uid)), stateFile("*")))
+	if err != nil {
+		return nil, err
+	}
+	var found *PodState
+	for _, file := range files {
+		text, err := bounded.ReadRegular(file, maxState)
+		if errors.Is(err, os.ErrNotExist) || errors.Is(err, os.ErrPermission) {
+			continue
+		}
+		s := &PodState{}
+		if err == nil {
+			err = json.Unmarshal(text, s)
+		}
+		if err != nil {
+			return nil, err
+		}
+		own := slices.Contains(sandboxes, s.Sandbox)
+		if !own && s.Sandbox != "" && len(files) > 1 {
+			continue
+		}
+		s.Kept = isKept(lockOfState(file))
+		if found = s; own {
+			break
+		}
+	}
+	if found != nil && !found.Kept {
+		found.Ready = false
+		for i := range found.Containers {
+			c := &found.Containers[i]
+			c.Ready, c.NextTry = false, time.Time{}
+		}
+	}
+	return found, nil
+}
+
+func stateFile(key string) string { return "state-" + key + ".json" }
+
+func lockOfState(file string) string { return strings.TrimSuffix(file, ".json") + ".lock" }
+
+// escapeGlob returns a pattern for a path that may have any characters in it.
+func escapeGlob(path string) string {
+	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(path)
+}
+
+// isKept asks for the lock without taking it: the process that is about to take it would fail.
+func isKept(path string) bool {
+	f, err := os.Open(path)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	lock := unix.Flock_t{Type: unix.F_RDLCK}
+	err = unix.FcntlFlock(f.Fd(), unix.F_OFD_GETLK, &lock)
+	return err == nil && lock.Type != unix.F_UNLCK
+}
+
+// keeper writes the states of the pods that this process keeps.
+type keeper struct {
+	mu   sync.Mutex // guards what follows, and all in it
+	pods map[string]*kept
+}
+
+// kept is one pod.
+type kept struct {
+	lock    *os.File // nil while there is no folder, or another process keeps the pod
+	pod     *v1.Pod
+	status  *pod.Status
+	waiting map[string]wait // by container; of one that runs or is not to run it is out of date
+	written []byte
+}
+
+type wait struct {
+	reason, message string
+	next            time.Time
+}
+
+// keep writes the state of a pod by its status, and by the result of its last step where it has one. It is called
+// before and after each step, and again when a probe has a new result.
+func (m *Manager) keep(p *v1.Pod, status *pod.Status, result *SyncResult) {
+	m.keeper.mu.Lock()
+	defer m.keeper.mu.Unlock()
+	k := m.keeper.of(string(p.UID))
+	k.pod, k.status = p, status
+	if result != nil {
+		k.update(result.failures, m.o.Now())
+	}
+	m.writeState(k)
+}
+
+// update takes from a step which containers still wait, and until when. One that failed before it came to the
+// containers says nothing about them.
+func (k *kept) update(failures []error, now time.Time) {
+	waiting := map[string]wait{}
+	for _, err := range failures {
+		var one *Waiting
+		var retry *retryError
+		if !errors.As(err, &one) {
+			return
+		}
+		w := k.waiting[one.Container]
+		if w.next = (time.Time{}); errors.As(err, &retry) {
+			w.next = now.Add(retry.after)
+		}
+		waiting[one.Container] = w
+	}
+	k.waiting = waiting
+}
+
+func (k *keeper) of(uid string) *kept {
+	if k.pods[uid] == nil {
+		k.pods[uid] = &kept{waiting: map[string]wait{}}
+	}
+	return k.pods[uid]
+}
+
+// keepWait records why a container does not start.
+func (m *Manager) keepWait(uid, container, reason, message string) {
+	m.keeper.mu.Lock()
+	defer m.keeper.mu.Unlock()
+	if k := m.keeper.pods[uid]; k != nil {
+		k.waiting[container] = wait{reason: reason, message: message}
+	}
+}
+
+// keepAgain writes the state of a pod by the present results of its probes.
+func (m *Manager) keepAgain(uid string) {
+	m.keeper.mu.Lock()
+	defer m.keeper.mu.Unlock()
+	if k := m.keeper.pods[uid]; k != nil {
+		m.writeState(k)
+	}
+}
+
+// letGo ends the keeping of a pod. Its state stays in the folder.
+func (m *Manager) letGo(uid string) {
+	m.keeper.mu.Lock()
+	defer m.keeper.mu.Unlock()
+	if k := m.keeper.pods[uid]; k != nil {
+		_ = k.lock.Close() // which may be nil
+		delete(m.keeper.pods, uid)
+	}
+}
+
+// writeState writes what has changed, in one rename, where the pod has a folder. Of two processes that work on a
+// pod the first writes. The pods do not depend on it.
+func (m *Manager) writeState(k *kept) {
+	dir := m.o.Dirs.Pod(string(k.pod.UID))
+	file := filepath.Join(dir, stateFile(m.stateKey()))
+	text, err := json.Marshal(m.stateOf(k))
+	if err == nil && k.lock == nil {
+		k.lock, err = lockState(lockOfState(file))
+	}
+	if err == nil && k.lock != nil && !bytes.Equal(text, k.written) {
+		if err = replaceFile(file, text); err == nil {
+			k.written = text
+		}
+	}
+	if err != nil {
+		m.warn(k.pod, "", EventFailed, "keep the pod's state: %v", err)
+	}
+}
+
+// lockState returns nil where there is no folder, or another process has the lock.
+func lockState(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	err = unix.FcntlFlock(f.Fd(), unix.F_OFD_SETLK, &unix.Flock_t{Type: unix.F_WRLCK})
+	if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EACCES) {
+		return nil, f.Close()
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+// stateKey names the files of this runtime.
+func (m *Manager) stateKey() string {
+	sum := sha256.Sum256([]byte(m.o.Endpoint))
+	return hex.EncodeToString(sum[:8])
+}
+
+func (m *Manager) stateOf(k *kept) *PodState {
+	view := m.View(k.pod, k.status)
+	s := &PodState{Sandbox: k.status.Sandbox().GetId(), Phase: view.Phase, Ready: view.Ready}
+	for _, c := range view.Containers {
+		one := ContainerState{
+			Name: c.Container.Name, Init: c.Init, Ready: c.Ready,
+			Probed: c.Container.StartupProbe != nil || c.Container.ReadinessProbe != nil,
+		}
+		if c.Status != nil {
+			one.ID, one.Restarts = c.Status.ID, c.Status.RestartCount
+		}
+		if w := k.waiting[one.Name]; w.reason != "" && startsAgain(k.pod, c) {
+			one.Waiting, one.Message, one.NextTry = w.reason, w.message, w.next
+		}
+		s.Containers = append(s.Containers, one)
+	}
+	return s
+}
+
+// replaceFile writes a file that only its user may read, so that readers see the old content or the new.
+func replaceFile(path string, content []byte) error {
+	f, err := os.CreateTemp(filepath.Dir(path), ".new-*")
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(content)
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(f.Name()))
+	}
+	return nil
+}
