@@ -254,7 +254,7 @@ func verbs(t *testing.T) (names []string) {
 	var out bytes.Buffer
 	env := cli.SystemEnv("")
 	env.Out = &out
-	if code := commands.Main(t.Context(), []string{"crishim", "--help"}, env); code != 0 {
+	if code := commands.Main(t.Context(), []string{"crishim", "help", "all"}, env); code != 0 {
 		t.Fatalf("--help ends with %d", code)
 	}
 	list, _, _ := strings.Cut(out.String(), "\nGLOBAL OPTIONS:")

@@ -5,8 +5,6 @@ package commands
 
 import (
 	"context"
-	"fmt"
-	"strings"
 
 	urfave "github.com/urfave/cli/v2"
 
@@ -30,43 +28,25 @@ type group struct {
 	verbs []func(*cli.Env) *urfave.Command
 }
 
-// groups is the table of verbs in the order of the help page, which begins with those that
-// people type most. Constructors, not variables, because urfave's commands remember what
-// they parsed.
+// groups is the table of verbs, in the order of the help page. Constructors, not variables,
+// because urfave's commands remember what they parsed.
 func groups() []group {
 	type verbs = []func(*cli.Env) *urfave.Command
 	return []group{
-		{"Common commands", verbs{
-			container.NewPs, pod.NewPods, image.NewImages, container.NewLogs, container.NewExec,
-			container.NewInspect, container.NewRun, container.NewStop, container.NewRm, image.NewPull,
+		{"Look", verbs{
+			container.NewPs, pod.NewPods, image.NewImages, container.NewLogs, manifest.NewDescribe, container.NewInspect, pod.NewInspectp, image.NewInspecti,
+			container.NewEvents, container.NewStats, pod.NewStatsp, pod.NewMetricsp, pod.NewMetricDescs,
 		}},
-		{"Pods and containers", verbs{
-			pod.NewRunp, pod.NewStopp, pod.NewRmp, pod.NewInspectp,
-			container.NewCreate, container.NewStart, container.NewAttach, container.NewCp, container.NewUpdate, container.NewWait, container.NewCheckpoint,
-		}},
-		{"Images", verbs{image.NewInspecti, image.NewRmi, image.NewImagefsinfo}},
-		{"Manifests", verbs{manifest.NewApply, manifest.NewDelete, manifest.NewSync, manifest.NewGC}},
-		{"Node and runtime", verbs{
-			node.NewVersion, node.NewInfo, node.NewEndpoints, node.NewConfig, node.NewServe, node.NewRuntimeConfig, node.NewUpdateRuntimeConfig,
-		}},
-		{"Debugging", verbs{
-			manifest.NewDescribe, node.NewDoctor, container.NewDebug, pod.NewPortForward, container.NewEvents,
-			container.NewStats, pod.NewStatsp, pod.NewMetricsp, pod.NewMetricDescs,
+		{"Act", verbs{container.NewExec, container.NewAttach, container.NewCp, pod.NewPortForward, container.NewDebug, container.NewWait}},
+		{"Run", verbs{container.NewRun, container.NewStop, container.NewRm, manifest.NewApply, manifest.NewDelete, manifest.NewSync, manifest.NewGC}},
+		{"CRI steps", verbs{pod.NewRunp, container.NewCreate, container.NewStart, container.NewUpdate, container.NewCheckpoint, pod.NewStopp, pod.NewRmp}},
+		{"Images", verbs{image.NewPull, image.NewRmi, image.NewImagefsinfo}},
+		{"Node", verbs{
+			node.NewVersion, node.NewInfo, node.NewEndpoints, node.NewDoctor, node.NewConfig, node.NewServe, node.NewRuntimeConfig, node.NewUpdateRuntimeConfig,
 		}},
 		{"Shell", verbs{node.NewCompletion, node.NewMan}},
 	}
 }
-
-// helpTemplate is urfave's page of the program, with the groups in place of its list of
-// commands.
-const helpTemplate = `NAME:
-   {{template "helpNameTemplate" .}}
-
-USAGE:
-   {{.UsageText}}
-%s
-GLOBAL OPTIONS:{{template "visibleFlagTemplate" .}}
-`
 
 func newApp(env *cli.Env) *urfave.App {
 	app := &urfave.App{
@@ -76,29 +56,25 @@ func newApp(env *cli.Env) *urfave.App {
 		UsageText:                 "crishim [global options] COMMAND [options] [arguments]",
 		Flags:                     append(env.GlobalFlags(), helpFlag()),
 		Before:                    cli.ReadGlobals(env),
-		Writer:                    &env.Help,
+		Writer:                    env.Out,
 		ErrWriter:                 env.Err,
 		Reader:                    env.In,
 		HideVersion:               true,
 		HideHelp:                  true,
 		DisableSliceFlagSeparator: true,
 		ExitErrHandler:            func(*urfave.Context, error) {},
-		Action:                    urfave.ShowAppHelp,
 	}
 	app.OnUsageError = func(_ *urfave.Context, err error, _ bool) error {
 		return cli.AddUsage(app.UsageText, cli.FlagComplaint(app.Flags, err))
 	}
-	var help strings.Builder
 	for _, g := range groups() {
-		fmt.Fprintf(&help, "\n%s:\n", g.title)
 		for _, verb := range g.verbs {
 			command := verb(env)
+			command.Category = g.title
 			finishCommand(command, "crishim ")
 			app.Commands = append(app.Commands, command)
-			fmt.Fprintf(&help, "   %-23s%s\n", strings.Join(command.Names(), ", "), command.Usage)
 		}
 	}
-	app.CustomAppHelpTemplate = fmt.Sprintf(helpTemplate, help.String())
 	return app
 }
 

@@ -33,9 +33,6 @@ func TestArrange(t *testing.T) {
 		{"run --rm -it busybox sh -i", "crishim run --rm --stdin --tty -- busybox sh -i"},
 		{"run -e A=b --image busybox ls -l", "crishim run --env=A=b --image=busybox -- ls -l"},
 		{"run ./c.json ./p.json -T 5", "crishim run --cancel-timeout=5 -- ./c.json ./p.json"},
-		{"help ps", "crishim ps --help"},
-		{"help", "crishim --help"},
-		{"", "crishim"},
 	} {
 		got, err := cli.Arrange(newApp(testEnv().Fresh(false)), append([]string{"crishim"}, strings.Fields(test.line)...))
 		if err != nil {

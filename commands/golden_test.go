@@ -47,7 +47,9 @@ func TestReadingVerbs(t *testing.T) {
 		"inspect-by-filter":               {"inspect", "--name", "nginx", "-q", "-o", "yaml"},
 		"inspect-unknown":                 {"inspect", "nosuch"},
 		"inspect-template-after-argument": {"inspect", "web/nginx", "--template", "{{.status.state}}"},
+		"help-all":                        {"help", "all"},
 		"help-stop":                       {"help", "stop"},
+		"help-run":                        {"run", "--help"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			sub := *c

@@ -127,6 +127,43 @@ func TestHelpGoesToStdoutAndSucceeds(t *testing.T) {
 	}
 }
 
+// TestHelpFits: the first page fits a terminal of 80 by 24 and names every verb, and no page is
+// wider than the terminal but where a word, the name of a flag or an example is.
+func TestHelpFits(t *testing.T) {
+	page := func(width int, args ...string) string {
+		env, out := testEnv(), &bytes.Buffer{}
+		env.Out, env.OutTerminal, env.Width = out, true, func() int { return width }
+		if code := Main(t.Context(), append([]string{"crishim"}, args...), env); code != 0 {
+			t.Errorf("%q: exit %d", args, code)
+		}
+		return out.String()
+	}
+	first := page(80, "help")
+	if lines := strings.Count(first, "\n"); lines > 24 {
+		t.Errorf("the first page has %d lines:\n%s", lines, first)
+	}
+	pages := [][]string{{"help"}, {"help", "all"}}
+	everyCommand(newApp(testEnv().Fresh(false)), func(name string, command *urfave.Command) {
+		pages = append(pages, append([]string{"help"}, strings.Fields(name)...))
+		if !strings.Contains(name, " ") && !strings.Contains(first, command.Name) {
+			t.Errorf("the first page does not name %s", name)
+		}
+	})
+	for _, args := range pages {
+		for _, width := range []int{80, 50} {
+			examples := false
+			for line := range strings.SplitSeq(page(width, args...), "\n") {
+				if strings.HasSuffix(line, ":") {
+					examples = line == "EXAMPLES:"
+				}
+				if len([]rune(line)) > width && !examples && strings.Contains(strings.TrimSpace(line), " ") && !strings.HasPrefix(strings.TrimSpace(line), "--") {
+					t.Errorf("%q at %d: %q", args, width, line)
+				}
+			}
+		}
+	}
+}
+
 func TestNoTwoCommandsShareAName(t *testing.T) {
 	owner := map[string]string{}
 	for _, c := range newApp(testEnv().Fresh(false)).Commands {

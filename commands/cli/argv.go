@@ -24,6 +24,8 @@ type commandLine struct {
 	sub     bool            // the verb is followed by a verb of its own
 	seen    map[string]bool // flags of the verb
 	rest    []string        // the verb's arguments
+	help    *Help           // the page to show instead of anything else
+	page    *Help           // the verb's own
 }
 
 // PassesStatus reports whether the status of this command line is that of a command
@@ -89,13 +91,15 @@ func Arrange(app *urfave.App, args []string) (commandLine, error) {
 	if givenFlags(a.globals)["version"] {
 		return commandLine{Version: true}, nil
 	}
+	switch {
+	case len(tail) == 0, givenFlags(a.globals)["help"]:
+		line.help = &Help{app: app}
+		return line, nil
+	case tail[0] == "help" || tail[0] == "h":
+		line.help, err = helpOn(app, tail[1:])
+		return line, err
+	}
 	head := append([]string{"crishim"}, a.globals...)
-	if len(tail) > 0 && (tail[0] == "help" || tail[0] == "h") {
-		return helpLine(app, head, tail[1:])
-	}
-	if len(tail) == 0 {
-		return commandLine{Args: head}, nil
-	}
 	command := app.Command(tail[0])
 	if command == nil {
 		return line, unknownCommand(app, tail[0])
@@ -111,6 +115,11 @@ func Arrange(app *urfave.App, args []string) (commandLine, error) {
 	err = a.verbPart(line.Verb, tail)
 	line.compat = line.compat || slices.Contains(a.globals, "--compat=crictl")
 	line.seen, line.rest = givenFlags(a.flags), a.rest
+	line.page = &Help{app: app, command: command, name: strings.Join(verb, " ")}
+	if line.seen["help"] && err == nil {
+		line.help = line.page
+		return line, nil
+	}
 	if err == nil {
 		err = line.checkEmpty()
 	}
@@ -296,15 +305,25 @@ func Dashed(name string) string {
 	return "--" + name
 }
 
-func helpLine(app *urfave.App, head, topic []string) (commandLine, error) {
-	topic = slices.DeleteFunc(slices.Clone(topic), func(word string) bool { return word == "--help" || word == "-h" })
-	if len(topic) == 0 {
-		return commandLine{Args: append(head, "--help")}, nil
+// helpOn is the page that "crishim help TOPIC..." asks for.
+func helpOn(app *urfave.App, topic []string) (*Help, error) {
+	page := &Help{app: app}
+	for _, word := range topic {
+		next := app.Command(word)
+		if page.command != nil {
+			next = page.command.Command(word)
+		}
+		switch {
+		case word == "--help" || word == "-h":
+		case word == "all" && page.command == nil:
+			page.all = true
+		case next != nil:
+			page.command, page.name = next, strings.TrimSpace(page.name+" "+next.Name)
+		case page.command == nil:
+			return nil, unknownCommand(app, word)
+		}
 	}
-	if app.Command(topic[0]) == nil {
-		return commandLine{}, unknownCommand(app, topic[0])
-	}
-	return commandLine{Args: append(append(head, topic...), "--help")}, nil
+	return page, nil
 }
 
 func unknownCommand(app *urfave.App, name string) error {

@@ -57,7 +57,6 @@ type Env struct {
 	loaded   *client.Config // the config file, once read
 	mu       *sync.Mutex    // one line at a time
 	Compat   bool           // crictl's defaults, output and exit codes
-	Help     helpWriter     // where urfave writes help pages
 }
 
 // SystemEnv is the Env of the real process.
@@ -90,21 +89,8 @@ func (env *Env) Fresh(compat bool) *Env {
 	run := *env
 	run.global, run.loaded = globals{maxRetries: -1}, nil
 	run.mu, run.profiles = new(sync.Mutex), new(profiles)
-	run.Help = helpWriter{out: env.Out}
 	run.Compat = compat
 	return &run
-}
-
-// helpWriter keeps the error of writing a help page, which urfave drops.
-type helpWriter struct {
-	out io.Writer
-	err error
-}
-
-func (w *helpWriter) Write(p []byte) (int, error) {
-	n, err := w.out.Write(p)
-	w.err = cmp.Or(w.err, err)
-	return n, err
 }
 
 // getenv is the value of an environment variable, "" where it is not set.

@@ -43,6 +43,8 @@ type typedFlag struct {
 	text     *flagText
 	Words    []string // all that it takes, if those are few; for completions
 	Repeated bool
+
+	placeholder string // for its value, where the usage marks no word
 }
 
 // flagText is the value that urfave sets.
@@ -141,6 +143,7 @@ func DurationFlag(to *time.Duration, name, usage string, aliases ...string) *typ
 		}
 		return value, err
 	}, name, usage, aliases...)
+	flag.placeholder = "DURATION"
 	if *to != 0 {
 		flag.DefaultText = to.String()
 	}
@@ -306,5 +309,3 @@ func (WaitFlag) values() []string { return []string{"ready"} }
 
 // TakesValue keeps the form without a value for help and man pages.
 func (WaitFlag) TakesValue() bool { return false }
-
-func (f WaitFlag) String() string { return "--wait, --wait=ready\t" + f.Usage }

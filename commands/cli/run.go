@@ -35,11 +35,13 @@ func Run(ctx context.Context, args []string, env *Env, newApp func(*Env) *urfave
 	run.Compat = run.Compat || line.compat
 	if err == nil && line.Version {
 		_, err = fmt.Fprintf(run.Out, "crishim version %s %s/%s\n", OwnVersion(run), runtime.GOOS, runtime.GOARCH)
+	} else if err == nil && line.help != nil {
+		err = line.help.write(run.Out, run.width())
 	} else if err == nil {
-		err = Join(app.RunContext(ctx, line.Args), run.profiles.stop(), run.Help.err)
+		err = Join(app.RunContext(ctx, line.Args), run.profiles.stop())
 	}
 	if run.Compat && line.helpsInstead(err) {
-		return report(run, line, 0, Join(app.RunContext(ctx, []string{"crishim", line.Verb, "--help"}), run.Help.err))
+		return report(run, line, 0, line.page.write(run.Out, run.width()))
 	}
 	return report(run, line, int(signals.first.Load()), err)
 }

@@ -23,8 +23,8 @@ type View struct {
 // Flags are those of a verb that shows one object.
 func (v *View) Flags() []urfave.Flag {
 	return []urfave.Flag{
-		chosen(&v.FormatFlag, strings.Split(strings.ReplaceAll(output.FormatNames(), "TEMPLATE", ""), "|"), "output", "`FORMAT`: "+output.FormatNames(), "o"),
-		StringFlag(&v.template, "template", "`TEMPLATE` of -o go-template"),
+		chosen(&v.FormatFlag, strings.Split(strings.ReplaceAll(output.FormatNames(), "TEMPLATE", ""), "|"), "output", "print as `FORMAT`: "+strings.ReplaceAll(output.FormatNames(), "|", ", "), "o"),
+		StringFlag(&v.template, "template", "print by the Go `TEMPLATE`, as -o go-template=TEMPLATE"),
 	}
 }
 

@@ -158,7 +158,7 @@ func (w *podWait) flags() []urfave.Flag {
 	timeout.DefaultText = "crash loops only"
 	return []urfave.Flag{cli.WaitFlag{GenericFlag: &urfave.GenericFlag{
 		Name: "wait", Value: &w.text,
-		Usage: "wait until pods are ready, or with restartPolicy Never or OnFailure until they have succeeded; ready: until all are ready",
+		Usage: "wait until pods are ready, or with restartPolicy Never or OnFailure until they have succeeded; --wait=ready: until all are ready",
 	}}, timeout}
 }
 

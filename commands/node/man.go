@@ -79,24 +79,15 @@ func (m *manual) flags(flags []urfave.Flag) {
 		for _, name := range f.Names() {
 			names = append(names, `\fB`+roff(cli.Dashed(name))+`\fR`)
 		}
-		usage := ""
+		value, usage := cli.Placeholder(f), ""
+		if value != "" {
+			value = ` \fI` + roff(value) + `\fR`
+		}
 		if d, ok := f.(urfave.DocGenerationFlag); ok {
 			usage = d.GetUsage()
 		}
-		m.printf(".TP\n%s%s\n%s\n", strings.Join(names, ", "), valueName(f, usage), roff(strings.ReplaceAll(usage, "`", "")))
+		m.printf(".TP\n%s%s\n%s\n", strings.Join(names, ", "), value, roff(strings.ReplaceAll(usage, "`", "")))
 	}
-}
-
-// valueName is the word in backquotes, which stands for a flag's value.
-func valueName(f urfave.Flag, usage string) string {
-	if d, ok := f.(urfave.DocGenerationFlag); ok && !d.TakesValue() {
-		return ""
-	}
-	parts := strings.SplitN(usage, "`", 3)
-	if len(parts) < 3 {
-		return ` \fIVALUE\fR`
-	}
-	return ` \fI` + roff(parts[1]) + `\fR`
 }
 
 // roff keeps text from being taken for troff's own: backslashes, hyphens that

@@ -1,0 +1,219 @@
+package cli
+
+import (
+	"cmp"
+	"io"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	urfave "github.com/urfave/cli/v2"
+)
+
+// Help is a help page that a command line asks for.
+type Help struct {
+	app     *urfave.App
+	command *urfave.Command // nil: the page of the program
+	name    string          // of the command, with those above it
+	all     bool            // the page of the program lists every command with a line, and the global options
+}
+
+const (
+	helpWidth = 80 // where there is no terminal
+	helpLeast = 40 // so that a text is no column of single words
+	helpName  = 28 // of the column of flags and commands; a longer one has a line of its own
+)
+
+// write writes the page, as wide as the terminal.
+func (h *Help) write(w io.Writer, width int) error {
+	p := &page{width: max(cmp.Or(width, helpWidth), helpLeast)}
+	switch {
+	case h.command != nil:
+		p.command(h.name, h.command)
+	case h.all:
+		p.program(h.app)
+		p.everything(h.app)
+	default:
+		p.program(h.app)
+		p.overview(h.app)
+	}
+	_, err := io.WriteString(w, p.String())
+	return err
+}
+
+// page is a help page under construction: titles, and below them texts that are wrapped.
+type page struct {
+	strings.Builder
+	width int
+}
+
+func (p *page) program(app *urfave.App) {
+	p.text("NAME:", "crishim - "+app.Usage)
+	p.text("\nUSAGE:", app.UsageText)
+}
+
+// overview is the first page, which fits a terminal of 24 lines.
+func (p *page) overview(app *urfave.App) {
+	p.WriteString("\n")
+	for _, group := range groupsOf(app) {
+		var names []string
+		for _, c := range group {
+			names = append(names, c.Name)
+		}
+		p.entry(group[0].Category+":", 12, strings.Join(names, ", "))
+	}
+	p.WriteString("\n")
+	p.entry("", 0, "crishim help COMMAND explains a command, crishim help all lists all commands and the global options.")
+}
+
+// groupsOf are the commands by category, in the order of the program's table.
+func groupsOf(app *urfave.App) (groups [][]*urfave.Command) {
+	for i, c := range app.Commands {
+		if i == 0 || c.Category != app.Commands[i-1].Category {
+			groups = append(groups, nil)
+		}
+		groups[len(groups)-1] = append(groups[len(groups)-1], c)
+	}
+	return groups
+}
+
+func (p *page) everything(app *urfave.App) {
+	for _, group := range groupsOf(app) {
+		p.WriteString("\n" + strings.ToUpper(group[0].Category) + ":\n")
+		for _, c := range group {
+			p.entry(strings.Join(c.Names(), ", "), helpName, c.Usage)
+		}
+	}
+	p.flags("\nGLOBAL OPTIONS:", app.Flags)
+}
+
+func (p *page) command(name string, c *urfave.Command) {
+	p.text("NAME:", "crishim "+name+" - "+c.Usage)
+	p.text("\nUSAGE:", strings.TrimSpace("crishim "+name+" [options] "+c.ArgsUsage))
+	text, examples, _ := strings.Cut(c.Description, "\n\nExamples:\n")
+	p.WriteString("\nDESCRIPTION:\n")
+	for i, paragraph := range strings.Split(text, "\n\n") {
+		if i > 0 {
+			p.WriteString("\n")
+		}
+		p.entry("", 0, paragraph)
+	}
+	if examples != "" {
+		p.WriteString("\nEXAMPLES:\n")
+		for line := range strings.SplitSeq(examples, "\n") {
+			p.WriteString("   " + strings.TrimSpace(line) + "\n")
+		}
+	}
+	if len(c.Subcommands) > 0 {
+		p.WriteString("\nCOMMANDS:\n")
+		for _, sub := range c.Subcommands {
+			p.entry(strings.Join(sub.Names(), ", "), helpName, sub.Usage)
+		}
+	}
+	p.flags("\nOPTIONS:", c.Flags)
+}
+
+// flags are listed as docker does: the short names first, and all long ones below each other.
+func (p *page) flags(title string, flags []urfave.Flag) {
+	p.WriteString(title + "\n")
+	column := 0
+	for _, f := range flags {
+		if length := utf8.RuneCountInString(flagNames(f)) + 2; length <= helpName && isVisible(f) {
+			column = max(column, length)
+		}
+	}
+	for _, f := range flags {
+		if isVisible(f) {
+			p.entry(flagNames(f), column, flagUsage(f))
+		}
+	}
+}
+
+func isVisible(f urfave.Flag) bool {
+	v, ok := f.(urfave.VisibleFlag)
+	return !ok || v.IsVisible()
+}
+
+// flagNames are the names of a flag and what stands for its value: "-o, --output FORMAT",
+// with dots where it may be given several times.
+func flagNames(f urfave.Flag) string {
+	var short, long []string
+	for _, name := range f.Names() {
+		if len(name) == 1 {
+			short = append(short, Dashed(name))
+		} else {
+			long = append(long, Dashed(name))
+		}
+	}
+	names := strings.Join(slices.Concat(short, long), ", ")
+	if len(short) == 0 {
+		names = "    " + names
+	}
+	names = strings.TrimRight(names+" "+Placeholder(f), " ")
+	if several, ok := f.(urfave.DocGenerationSliceFlag); ok && several.IsSliceFlag() {
+		names += "..."
+	}
+	return names
+}
+
+// Placeholder is what stands for a flag's value: the word between backticks in its usage,
+// or one for its kind.
+func Placeholder(f urfave.Flag) string {
+	d, ok := f.(urfave.DocGenerationFlag)
+	if !ok || !d.TakesValue() {
+		return ""
+	}
+	if parts := strings.SplitN(d.GetUsage(), "`", 3); len(parts) == 3 {
+		return parts[1]
+	}
+	if t, ok := f.(*typedFlag); ok && t.placeholder != "" {
+		return t.placeholder
+	}
+	return "VALUE"
+}
+
+// flagUsage is what help says of a flag, with its default where it has one to show.
+func flagUsage(f urfave.Flag) string {
+	d, ok := f.(urfave.DocGenerationFlag)
+	if !ok {
+		return ""
+	}
+	usage := strings.ReplaceAll(d.GetUsage(), "`", "")
+	// A number that is none by default means no limit; the usage says so.
+	if text := d.GetDefaultText(); d.TakesValue() && !slices.Contains([]string{"", "0", "-1"}, text) {
+		usage += " (default: " + text + ")"
+	}
+	return usage
+}
+
+// text writes a title and one paragraph.
+func (p *page) text(title, text string) {
+	p.WriteString(title + "\n")
+	p.entry("", 0, text)
+}
+
+// entry writes a name in a column of that width and a text beside it, or below where the name
+// is too long.
+func (p *page) entry(name string, column int, text string) {
+	const margin = "   "
+	line := margin + name
+	indent := len(margin) + column
+	if gap := column - utf8.RuneCountInString(name); gap > 0 {
+		line += strings.Repeat(" ", gap)
+	} else if name != "" {
+		p.WriteString(line + "\n")
+		line = strings.Repeat(" ", indent)
+	}
+	empty := true
+	for _, word := range strings.Fields(text) {
+		if !empty && utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) > p.width {
+			p.WriteString(line + "\n")
+			line, empty = strings.Repeat(" ", indent), true
+		}
+		if !empty {
+			line += " "
+		}
+		line, empty = line+word, false
+	}
+	p.WriteString(strings.TrimRight(line, " ") + "\n")
+}
