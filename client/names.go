@@ -74,23 +74,27 @@ func (c *Conn) Pod(ctx context.Context, ref string, want Want) (*runtimeapi.PodS
 	return found.pod, withSkipped(err, c.runtime.skipped)
 }
 
-// AttemptsOf lists the containers of one name in a pod, in whichever of its
-// sandboxes: a runtime tells them apart by their attempt alone.
-func (c *Conn) AttemptsOf(ctx context.Context, pod *runtimeapi.PodSandbox, name string) ([]*runtimeapi.Container, error) {
+// ContainersOf lists the containers of a pod, in whichever of its sandboxes.
+func (c *Conn) ContainersOf(ctx context.Context, pod *runtimeapi.PodSandbox) ([]*runtimeapi.Container, error) {
 	s, err := c.snapshot(ctx, true)
 	if err != nil {
 		return nil, err
 	}
 	m := pod.GetMetadata()
-	var attempts []*runtimeapi.Container
+	var own []*runtimeapi.Container
 	for _, ctr := range s.containers {
-		samePod := ctr.container.GetPodSandboxId() == pod.GetId() ||
-			m.GetName() != "" && ctr.namespace == m.GetNamespace() && ctr.podName == m.GetName() && ctr.podUID == m.GetUid()
-		if samePod && ctr.name == name {
-			attempts = append(attempts, ctr.container)
+		if ctr.container.GetPodSandboxId() == pod.GetId() ||
+			m.GetName() != "" && ctr.namespace == m.GetNamespace() && ctr.podName == m.GetName() && ctr.podUID == m.GetUid() {
+			own = append(own, ctr.container)
 		}
 	}
-	return attempts, nil
+	return own, nil
+}
+
+// AttemptsOf lists the containers of one name in a pod: a runtime tells them apart by their attempt alone.
+func (c *Conn) AttemptsOf(ctx context.Context, pod *runtimeapi.PodSandbox, name string) ([]*runtimeapi.Container, error) {
+	all, err := c.ContainersOf(ctx, pod)
+	return slices.DeleteFunc(all, func(c *runtimeapi.Container) bool { return c.GetMetadata().GetName() != name }), err
 }
 
 func checkRef(kind objectKind, ref string) error {

@@ -39,7 +39,9 @@ func exampleNode(t *testing.T) *commandTest {
 	labels := map[string]string{"app": "web"}
 	id := c.stub.AddContainer(web, "web", func(o *runtimeapi.ContainerConfig) { o.LogPath, o.Labels = "web.log", labels })
 	c.stub.Log(id, "stdout", "hello")
-	c.stub.Exit(c.stub.AddContainer(web, "job"), 0)
+	job := c.stub.AddContainer(web, "job", func(o *runtimeapi.ContainerConfig) { o.LogPath = "job.log" })
+	c.stub.Log(job, "stdout", "done")
+	c.stub.Exit(job, 0)
 	c.stub.AddContainer(c.stub.AddPod("default", "mypod"), "main")
 	c.stub.AddImage("alpine:3")
 	manifest := "apiVersion: v1\nkind: Pod\nmetadata: {name: web, namespace: team}\nspec: {containers: [{name: web, image: busybox}]}\n"

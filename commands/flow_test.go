@@ -222,7 +222,7 @@ func TestFirstSignalCancels(t *testing.T) {
 		limit, _ := ctx.Deadline()
 		left <- time.Until(limit)
 	})
-	c.run("--timeout", "1m", "ps").want(t, 143, "", "crishim: interrupted\n")
+	c.run("--timeout", "1m", "ps").want(t, 143, "", "crishim: terminated\n")
 	if d := <-left; d < time.Second {
 		t.Errorf("the call was ended by its limit, not by the signal: %s were left", d)
 	}
@@ -242,8 +242,8 @@ func TestFollowingIsEndedBySignals(t *testing.T) {
 			errs   string
 		}{
 			{syscall.SIGINT, "crishim", 0, ""},
-			{syscall.SIGTERM, "crishim", 143, "crishim: interrupted\n"},
-			{syscall.SIGHUP, "crishim", 129, "crishim: interrupted\n"},
+			{syscall.SIGTERM, "crishim", 143, "crishim: terminated\n"},
+			{syscall.SIGHUP, "crishim", 129, "crishim: hangup\n"},
 			{syscall.SIGTERM, "crictl", 0, ""},
 		} {
 			t.Run(test.name+" "+verb+" "+test.signal.String(), func(t *testing.T) {

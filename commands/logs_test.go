@@ -46,6 +46,7 @@ func TestLogs(t *testing.T) {
 	}{
 		{"logs web", "one\nfour <&>\n", "three\n"},
 		{"logs web/main --tail 1", "four <&>\n", ""},
+		{"logs web --tail all --since 0 -s stdout", "one\nfour <&>\n", ""},
 		{"logs --tail=2 web", "four <&>\n", "three\n"},
 		{"logs web --stream stderr --tail 1", "", "three\n"},
 		{"logs web --grep o[nu]", "one\nfour <&>\n", ""},
@@ -174,6 +175,56 @@ func TestLogsOfThePreviousAttempt(t *testing.T) {
 	}
 	c.run("logs", "app").want(t, 0, "now\n", "")
 	c.run("logs", "app", "-p").want(t, 0, "before\n", "")
+}
+
+// TestLogsOfThePreviousAttemptInACrashLoop: between two attempts the last one that ended is the previous one;
+// one that ended well is no crash, and crictl counts.
+func TestLogsOfThePreviousAttemptInACrashLoop(t *testing.T) {
+	c := withStub(t, stubcri.Options{})
+	pod := c.stub.AddPod("default", "web", func(p *runtimeapi.PodSandboxConfig) { p.LogDirectory = t.TempDir() })
+	attempt := func(n uint32) string {
+		id := c.stub.AddCreated(pod, "app", func(o *runtimeapi.ContainerConfig) {
+			o.Metadata.Attempt, o.LogPath = n, fmt.Sprintf("%d.log", n)
+		})
+		c.stub.Log(id, "stdout", fmt.Sprint("attempt ", n))
+		return id
+	}
+	for n := range uint32(3) {
+		id := attempt(n)
+		c.stub.Begin(id)
+		c.stub.Exit(id, 1)
+	}
+	c.run("logs", "-p", "app").want(t, 0, "attempt 2\n", "")
+	c.run("--compat=crictl", "logs", "-p", "app").want(t, 0, "attempt 1\n", "")
+	last := attempt(3)
+	c.run("logs", "-p", "app").want(t, 0, "attempt 2\n", "")
+	c.stub.Begin(last)
+	c.run("logs", "-p", "app").want(t, 0, "attempt 2\n", "")
+	c.stub.Exit(last, 0)
+	c.run("logs", "-p", "app").want(t, 0, "attempt 2\n", "")
+}
+
+func TestLogsOfAllContainersOfAPod(t *testing.T) {
+	seconds := 0
+	c := withStub(t, stubcri.Options{Now: func() time.Time { seconds++; return testNow.Add(time.Duration(seconds) * time.Second) }})
+	dir := t.TempDir()
+	pod := c.stub.AddPod("default", "web", func(p *runtimeapi.PodSandboxConfig) { p.LogDirectory = dir })
+	for _, name := range []string{"init-0", "main-0", "main-1", "side-0"} {
+		id := c.stub.AddContainer(pod, name[:4], func(o *runtimeapi.ContainerConfig) {
+			o.Metadata.Attempt, o.LogPath = uint32(name[5]-'0'), name+".log"
+		})
+		c.stub.Log(id, "stdout", name)
+		if name == "init-0" || name == "main-0" {
+			c.stub.Exit(id, 0)
+		}
+	}
+	c.run("logs", "--all-containers", "web").want(t, 0, "web/init | init-0\nweb/main | main-1\nweb/side | side-0\n", "")
+	c.run("logs", "--all-containers", "-p", "web").want(t, 0, "web/main | main-0\n", "")
+	c.run("logs", "--all-containers", "wbe").want(t, 1, "", "crishim: there is no pod \"wbe\"\nhint: did you mean web? `crishim pods` lists them\n")
+	r := c.run("logs", "web")
+	if r.code != 1 || !strings.HasSuffix(r.err, "\nhint: give one of these names, or --all-containers\n") {
+		t.Errorf("got %+v", r)
+	}
 }
 
 // restartingNode has a running container app whose log says "first".

@@ -99,6 +99,11 @@ func (env *Env) getenv(name string) string {
 	return value
 }
 
+// Color reports whether results may be in colour.
+func (env *Env) Color() bool {
+	return env.OutTerminal && env.getenv("NO_COLOR") == "" && env.getenv("TERM") != "dumb"
+}
+
 // width is the terminal's width; 0 means unlimited.
 func (env *Env) width() int {
 	if !env.OutTerminal || env.Width == nil {

@@ -165,7 +165,11 @@ func report(env *Env, line commandLine, signal int, err error) int {
 		return 0
 	}
 	if signal != 0 {
-		fmt.Fprintln(env.Err, "crishim: interrupted")
+		word := "interrupted"
+		if s := syscall.Signal(signal); s != syscall.SIGINT {
+			word = s.String() // terminated, hangup
+		}
+		fmt.Fprintln(env.Err, "crishim: "+word)
 		if env.Compat {
 			return exitFailed
 		}

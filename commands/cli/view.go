@@ -53,7 +53,7 @@ func (v *View) WideFlag() urfave.Flag {
 
 // Check reads what the flags say, before there is anything to show.
 func (v *View) Check(env *Env) (err error) {
-	v.Width, v.Color, v.Now = env.width(), env.OutTerminal && env.getenv("NO_COLOR") == "" && env.getenv("TERM") != "dumb", env.Now()
+	v.Width, v.Color, v.Now = env.width(), env.Color(), env.Now()
 	if v.names != "" {
 		v.Columns = strings.Split(v.names, ",")
 	}

@@ -7,11 +7,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
 
 	urfave "github.com/urfave/cli/v2"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/client"
@@ -25,12 +28,14 @@ type logsOptions struct {
 	filter                       cli.Filter // instead of targets
 	attempt                      *uint32
 	previous, reopen, timestamps bool
+	allContainers                bool // targets are pods
 	restarts                     bool // wait for the next attempt as long as there is a pod
 	limit                        int64
 	grep                         cli.Pattern
 	format                       string
 	read                         logfile.Options
 	now                          func() time.Time
+	color                        bool
 }
 
 func NewLogs(env *cli.Env) *urfave.Command {
@@ -40,13 +45,14 @@ func NewLogs(env *cli.Env) *urfave.Command {
 		Usage:     "show the logs of containers",
 		ArgsUsage: "CONTAINER...",
 		Description: cli.WithExamples("Reads the log files of containers, rotated and compressed ones included. The container's stdout goes to stdout, its stderr to stderr. Lines of several containers begin with pod/container, or namespace/pod/container where pods have the same name.",
-			"crishim logs web", "crishim logs -f --tail 10 web", "crishim logs --since 5m --stream stderr web", "crishim logs -t --label app=web"),
+			"crishim logs web", "crishim logs -f --tail 10 web", "crishim logs --all-containers web", "crishim logs --since 5m --stream stderr web", "crishim logs -t --label app=web"),
 		Flags: []urfave.Flag{
 			cli.BoolFlag(&o.read.Follow, "follow", "follow until the container ends, and its next attempt if it is restarted at once", "f"),
 			cli.BoolFlag(&o.restarts, "follow-restarts", "follow each next attempt until the pod ends"),
-			cli.BoolFlag(&o.previous, "previous", "show the attempt before this one", "p"),
+			cli.BoolFlag(&o.previous, "previous", "show the attempt before this one, in a crash loop the last that ended", "p"),
+			cli.BoolFlag(&o.allContainers, "all-containers", "show all containers of pods: arguments are pods"),
 			cli.BoolFlag(&o.reopen, "reopen", "tell the runtime to reopen the log file first", "r"),
-			cli.IntFlag(&o.read.Tail, "tail", "show the last `N` lines only", "n"),
+			cli.Typed(&o.read.Tail, parseTail, "tail", "show the last `N` lines only (all: every line)", "n"),
 			cli.Int64Flag(&o.limit, "limit-bytes", "end after `N` bytes"),
 			cli.Typed(&o.read.Since, func(text string) (time.Time, error) { return parseTime(env, text) }, "since", "show logs since `TIME`: 5m ago, 2026-01-02T15:04:05Z, seconds since 1970"),
 			cli.Typed(&o.read.Until, func(text string) (time.Time, error) { return parseTime(env, text) }, "until", "show logs before `TIME`"),
@@ -62,10 +68,26 @@ func NewLogs(env *cli.Env) *urfave.Command {
 	}
 }
 
-// parseTime parses a time, or a duration before now. A time without zone is local.
+// parseTail takes docker's all, too.
+func parseTail(text string) (int, error) {
+	if text == "all" {
+		return -1, nil
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		return 0, errors.New("must be a number or all")
+	}
+	return n, nil
+}
+
+// parseTime parses a time, or a duration before now. A time without zone is local. 0 is the epoch, as for
+// docker and crictl.
 func parseTime(env *cli.Env, text string) (time.Time, error) {
-	if text == "" {
+	switch text {
+	case "":
 		return time.Time{}, nil
+	case "0":
+		return time.Unix(0, 0), nil
 	}
 	if ago, err := time.ParseDuration(text); err == nil {
 		return env.Now().Add(-ago), nil
@@ -82,8 +104,8 @@ func parseTime(env *cli.Env, text string) (time.Time, error) {
 	return time.Time{}, errors.New("must be a duration such as 5m, a time such as 2026-01-02T15:04:05Z, or seconds since 1970")
 }
 
-func (o *logsOptions) check(_ *cli.Env, c *urfave.Context) error {
-	o.targets, o.read.Follow = c.Args().Slice(), o.read.Follow || o.restarts
+func (o *logsOptions) check(env *cli.Env, c *urfave.Context) error {
+	o.targets, o.read.Follow, o.color = c.Args().Slice(), o.read.Follow || o.restarts, env.Color()
 	if o.restarts && (o.previous || o.attempt != nil) {
 		return cli.Usagef("--follow-restarts cannot go with --previous or --attempt, which name one attempt")
 	}
@@ -95,14 +117,14 @@ func (o *logsOptions) check(_ *cli.Env, c *urfave.Context) error {
 }
 
 func (o *logsOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) error {
-	containers, failed := o.containers(ctx, conn)
+	containers, failed := o.containers(ctx, env, conn)
 	if len(containers) == 0 && failed == nil { // an empty log would look the same
 		env.Warn("no container matches the selector")
 	}
 	containers = cli.NamePods(ctx, conn, containers)
 	writer := &logWriter{
 		out: env.Out, err: env.Err, o: *o, left: o.limit, pending: lines{},
-		prefix: len(containers) > 1, namespaces: cli.NeedNamespaces(containers),
+		prefix: len(containers) > 1 || o.allContainers, namespaces: cli.NeedNamespaces(containers), colors: map[cli.Source]int{},
 	}
 	if !o.read.Follow && len(containers) > 1 {
 		return cli.Join(failed, readMerged(ctx, conn, *o, containers, writer))
@@ -124,16 +146,26 @@ func (o *logsOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) 
 	return err
 }
 
-func (o *logsOptions) containers(ctx context.Context, conn *client.Conn) (found []*runtimeapi.Container, err error) {
+func (o *logsOptions) containers(ctx context.Context, env *cli.Env, conn *client.Conn) (found []*runtimeapi.Container, err error) {
 	if len(o.filter.Selector) > 0 {
 		if found, err = o.filter.Containers(ctx, conn); err != nil {
 			return nil, err
 		}
 	}
 	failed := cli.Each(o.targets, func(ref string) error {
+		if o.allContainers {
+			all, err := o.ofPod(ctx, conn, ref)
+			found = append(found, all...)
+			return err
+		}
 		c, err := conn.FindContainer(ctx, client.Query{Ref: ref, Want: client.PreferRunning, Attempt: o.attempt})
+		if status.Code(err) == codes.FailedPrecondition && !env.Compat {
+			if _, noPod := conn.Pod(ctx, ref, client.Any); noPod == nil { // it has several containers
+				err = cli.WithHint(err, "give one of these names, or --all-containers")
+			}
+		}
 		if err == nil && o.previous {
-			c, err = previousAttempt(ctx, conn, ref, c)
+			c, err = previousAttempt(ctx, conn, ref, c, env.Compat)
 		}
 		if err == nil {
 			found = append(found, c)
@@ -143,16 +175,62 @@ func (o *logsOptions) containers(ctx context.Context, conn *client.Conn) (found 
 	return found, failed
 }
 
-func previousAttempt(ctx context.Context, conn *client.Conn, ref string, c *runtimeapi.Container) (*runtimeapi.Container, error) {
-	if c.GetMetadata().GetAttempt() == 0 {
-		return nil, fmt.Errorf("container %s has no previous attempt", ref)
-	}
-	all, err := conn.Runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{PodSandboxId: c.GetPodSandboxId()}})
+// ofPod returns the newest attempt of each container of a pod, the oldest first; with --previous
+// the attempt before, of those that have one.
+func (o *logsOptions) ofPod(ctx context.Context, conn *client.Conn, ref string) (found []*runtimeapi.Container, err error) {
+	pod, err := conn.Pod(ctx, ref, client.PreferRunning)
 	if err != nil {
 		return nil, err
 	}
-	for _, other := range all.GetContainers() {
-		if other.GetMetadata().GetName() == c.GetMetadata().GetName() && other.GetMetadata().GetAttempt() == c.GetMetadata().GetAttempt()-1 {
+	all, err := conn.ContainersOf(ctx, pod)
+	if err != nil {
+		return nil, err
+	}
+	slices.SortFunc(all, byAge)
+	seen := map[string]bool{}
+	for _, c := range slices.Backward(all) {
+		name := c.GetMetadata().GetName()
+		if seen[name] {
+			continue
+		}
+		seen[name] = true
+		if o.previous {
+			if c, err = previousAttempt(ctx, conn, cli.ContainerName(c), c, false); err != nil {
+				continue
+			}
+		}
+		found = append(found, c)
+	}
+	slices.Reverse(found)
+	if len(found) == 0 && len(all) > 0 {
+		return nil, fmt.Errorf("no container of pod %s has a previous attempt", ref)
+	}
+	return found, nil
+}
+
+// previousAttempt returns the newest attempt before c that ended. Between two attempts of a container that
+// crashes that is c itself, as for kubectl: of crictl's it is the one with the number before.
+func previousAttempt(ctx context.Context, conn *client.Conn, ref string, c *runtimeapi.Container, exact bool) (*runtimeapi.Container, error) {
+	attempt := c.GetMetadata().GetAttempt()
+	if attempt == 0 {
+		return nil, fmt.Errorf("container %s has no previous attempt", ref)
+	}
+	attempts, podReady, err := attemptsOf(ctx, conn, c)
+	if err != nil {
+		return nil, err
+	}
+	if podReady && !exact && c.GetState() == runtimeapi.ContainerState_CONTAINER_EXITED {
+		res, err := conn.Runtime.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: c.GetId()})
+		if err != nil {
+			return nil, err
+		}
+		if res.GetStatus().GetExitCode() != 0 {
+			return c, nil
+		}
+	}
+	for _, other := range slices.Backward(attempts) {
+		ended := other.GetState() == runtimeapi.ContainerState_CONTAINER_EXITED
+		if n := other.GetMetadata().GetAttempt(); n == attempt-1 || !exact && ended && n < attempt {
 			return other, nil
 		}
 	}
@@ -206,7 +284,11 @@ type logWriter struct {
 	prefix, namespaces bool
 	left               int64 // bytes; below 0: no limit
 	pending            lines
+	colors             map[cli.Source]int // of the prefixes on a terminal, by the order of their first lines
 }
+
+// prefixColors are those of docker compose: no red, which is for what went wrong.
+var prefixColors = []int{36, 33, 32, 35, 34, 96, 93, 92, 95, 94}
 
 // entry writes one entry, or waits for the end of its line.
 func (w *logWriter) entry(from cli.Source, e logfile.Entry) error {
@@ -269,7 +351,14 @@ func (w *logWriter) write(from cli.Source, e logfile.Entry) error {
 			if w.namespaces {
 				name = from.FullName()
 			}
-			line = append(line, output.Sanitize(name)+" | "...)
+			name = output.Sanitize(name) + " |"
+			if w.o.color {
+				if _, known := w.colors[from]; !known {
+					w.colors[from] = prefixColors[len(w.colors)%len(prefixColors)]
+				}
+				name = fmt.Sprintf("\x1b[%dm%s\x1b[0m", w.colors[from], name)
+			}
+			line = append(line, name+" "...)
 		}
 		if w.o.timestamps && !e.Time.IsZero() {
 			line = append(line, e.Time.Format(alignedTime)+" "...)

@@ -203,25 +203,16 @@ func followLog(ctx context.Context, conn *client.Conn, o logsOptions, c *runtime
 // nextAttempt waits for the attempt of a container after c to start, as long as the pod is ready
 // and until a timeout (below 0: none). It returns nil if there is none.
 func nextAttempt(ctx context.Context, conn *client.Conn, c *runtimeapi.Container, timeout time.Duration) (*runtimeapi.Container, error) {
-	byAge := func(a, b *runtimeapi.Container) int {
-		return cmp.Or(cmp.Compare(a.GetCreatedAt(), b.GetCreatedAt()), cmp.Compare(a.GetMetadata().GetAttempt(), b.GetMetadata().GetAttempt()))
-	}
 	for waited := time.Duration(0); ; waited += restartPeriod {
-		pods, err := conn.Runtime.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})
+		attempts, ready, err := attemptsOf(ctx, conn, c)
 		if err != nil {
 			return nil, err
 		}
-		list, err := conn.Runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{})
-		if err != nil {
-			return nil, err
-		}
-		sandboxes, ready := sandboxesOf(pods.GetItems(), c)
-		later := slices.DeleteFunc(list.GetContainers(), func(other *runtimeapi.Container) bool {
-			return other.GetState() == runtimeapi.ContainerState_CONTAINER_CREATED || other.GetMetadata().GetName() != c.GetMetadata().GetName() ||
-				!sandboxes[other.GetPodSandboxId()] || byAge(other, c) <= 0
+		later := slices.DeleteFunc(attempts, func(other *runtimeapi.Container) bool {
+			return other.GetState() == runtimeapi.ContainerState_CONTAINER_CREATED || byAge(other, c) <= 0
 		})
 		if len(later) > 0 {
-			return cli.NamePods(ctx, conn, []*runtimeapi.Container{slices.MinFunc(later, byAge)})[0], nil
+			return cli.NamePods(ctx, conn, later[:1])[0], nil
 		}
 		if !ready || timeout >= 0 && waited >= timeout {
 			return nil, nil
@@ -232,22 +223,39 @@ func nextAttempt(ctx context.Context, conn *client.Conn, c *runtimeapi.Container
 	}
 }
 
-// sandboxesOf returns the ids of all sandboxes of a container's pod, and whether one of them is ready.
-func sandboxesOf(pods []*runtimeapi.PodSandbox, c *runtimeapi.Container) (ids map[string]bool, ready bool) {
-	ids = map[string]bool{c.GetPodSandboxId(): true}
+func byAge(a, b *runtimeapi.Container) int {
+	return cmp.Or(cmp.Compare(a.GetCreatedAt(), b.GetCreatedAt()), cmp.Compare(a.GetMetadata().GetAttempt(), b.GetMetadata().GetAttempt()))
+}
+
+// attemptsOf lists the attempts of a container in all sandboxes of its pod, the oldest first, and whether
+// one of the sandboxes is ready.
+func attemptsOf(ctx context.Context, conn *client.Conn, c *runtimeapi.Container) (attempts []*runtimeapi.Container, ready bool, err error) {
+	pods, err := conn.Runtime.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})
+	if err != nil {
+		return nil, false, err
+	}
+	list, err := conn.Runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{})
+	if err != nil {
+		return nil, false, err
+	}
 	uid := c.GetLabels()[kube.LabelPodUID]
-	for _, p := range pods {
+	for _, p := range pods.GetItems() {
 		if p.GetId() == c.GetPodSandboxId() && uid == "" {
 			uid = p.GetMetadata().GetUid()
 		}
 	}
-	for _, p := range pods {
+	sandboxes := map[string]bool{c.GetPodSandboxId(): true}
+	for _, p := range pods.GetItems() {
 		if p.GetId() == c.GetPodSandboxId() || uid != "" && p.GetMetadata().GetUid() == uid {
-			ids[p.GetId()] = true
+			sandboxes[p.GetId()] = true
 			ready = ready || p.GetState() == runtimeapi.PodSandboxState_SANDBOX_READY
 		}
 	}
-	return ids, ready
+	attempts = slices.DeleteFunc(list.GetContainers(), func(other *runtimeapi.Container) bool {
+		return other.GetMetadata().GetName() != c.GetMetadata().GetName() || !sandboxes[other.GetPodSandboxId()]
+	})
+	slices.SortFunc(attempts, byAge)
+	return attempts, ready, nil
 }
 
 // mergedLine is a line of one of several logs.

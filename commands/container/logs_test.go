@@ -84,3 +84,18 @@ func TestALineWithoutAnEnd(t *testing.T) {
 		t.Errorf("got %d bytes in %d lines", got, bytes.Count(out.Bytes(), []byte("\n")))
 	}
 }
+
+// TestPrefixesHaveColors: each container has its own on a terminal, and keeps it.
+func TestPrefixesHaveColors(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	w := &logWriter{out: &out, prefix: true, colors: map[cli.Source]int{}, o: logsOptions{color: true}, left: -1, pending: lines{}}
+	for _, name := range []string{"a", "b", "a"} {
+		if err := w.entry(cli.Source{Pod: "web", Container: name}, logfile.Entry{Text: []byte("x\n")}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, want := out.String(), "\x1b[36mweb/a |\x1b[0m x\n\x1b[33mweb/b |\x1b[0m x\n\x1b[36mweb/a |\x1b[0m x\n"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
