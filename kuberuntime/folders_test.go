@@ -169,7 +169,7 @@ func TestForeignPodsStayInTheirFolders(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := f.recordPod(p, f.status(t, p)); err != nil {
+	if err := f.recordPod(t.Context(), p, f.status(t, p)); err != nil {
 		t.Fatal(err)
 	}
 	record, err := os.ReadFile(f.recordPath("u1"))
@@ -195,7 +195,7 @@ func TestForeignPodsStayInTheirFolders(t *testing.T) {
 	if events, err := ReadEvents(f.o.Dirs, way); err != nil || len(events) > 0 {
 		t.Errorf("got %v, %v, want no events", events, err)
 	}
-	if err := f.removeFolders("u1"); err != nil {
+	if err := f.removeFolders(t.Context(), "u1"); err != nil {
 		t.Error(err)
 	}
 	if _, err := os.Stat(victim); err != nil {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -41,7 +42,7 @@ func (s Sources) deleted(uid string) bool { return s.AllReady && s.Deleted != ni
 
 // GarbageItem is one thing to remove and why.
 type GarbageItem struct {
-	Kind string `json:"kind"` // container, sandbox, log folder, pod folder, pod record, log link, image
+	Kind string `json:"kind"` // container, sandbox, log folder, pod folder, pod record, runtime record, log link, image
 	ID   string `json:"id"`
 	Name string `json:"name,omitempty"`
 	Why  string `json:"why"`
@@ -73,7 +74,7 @@ func (m *Manager) PlanGarbage(ctx context.Context, policy GCPolicy, sources Sour
 		return nil, err
 	}
 	if sources.Folder != "" {
-		pods = slices.DeleteFunc(pods, func(p *pod.Pod) bool { return m.OwnerOf(p).Folder != sources.Folder })
+		pods = slices.DeleteFunc(pods, func(p *pod.Pod) bool { return m.OwnerOf(ctx, p).Folder != sources.Folder })
 	}
 	g := &Garbage{Items: deadContainers(pods, policy, sources, m.o.Now())}
 	g.Items = append(g.Items, deadSandboxes(pods, g.Items, sources)...)
@@ -116,7 +117,9 @@ func (m *Manager) removeItem(ctx context.Context, item GarbageItem) error {
 	case "log folder":
 		return item.guard(func() error { return volume.RemoveAll(item.ID) })
 	case "pod folder", "pod record":
-		return item.guard(func() error { return m.removeFolders(filepath.Base(item.ID)) })
+		return item.guard(func() error { return m.removeFolders(ctx, filepath.Base(item.ID)) })
+	case "runtime record":
+		return m.removeGone(ctx, filepath.Base(item.ID))
 	}
 	return volume.RemoveAll(item.ID)
 }
@@ -244,7 +247,7 @@ func (m *Manager) deadFolders(ctx context.Context, sources Sources) ([]GarbageIt
 	}
 	var out []GarbageItem
 	for _, uid := range uids {
-		record, own := m.ownRecord(uid)
+		record, own := m.ownRecord(ctx, uid)
 		if !own || sources.Deleted != nil && !sources.Deleted(uid) {
 			continue
 		}
@@ -253,7 +256,7 @@ func (m *Manager) deadFolders(ctx context.Context, sources Sources) ([]GarbageIt
 		if err := guard(func() error {
 			logs := m.o.Dirs.PodLogs(record.Pod)
 			item.Kind, item.ID = "pod folder", m.o.Dirs.Pod(uid)
-			if len(record.Endpoints) > 1 {
+			if len(record.Runtimes) > 1 {
 				item.Kind, item.Why = "pod record", "its pod is gone, another runtime has one"
 			} else if _, err := os.Stat(logs); err == nil {
 				out = append(out, GarbageItem{Kind: "log folder", ID: logs, Name: item.Name, Why: item.Why, guard: guard})
@@ -267,8 +270,42 @@ func (m *Manager) deadFolders(ctx context.Context, sources Sources) ([]GarbageIt
 	if sources.Folder != "" {
 		return out, nil // links may be of any pod
 	}
+	gone, err := m.goneRuntimes(ctx, uids)
+	if err != nil {
+		return out, err
+	}
 	links, err := m.deadLinks()
-	return append(out, links...), err
+	return slices.Concat(out, gone, links), err
+}
+
+// goneRuntimes picks the records of runtimes that were uninstalled: their pods' folders stayed for them, and nobody
+// else removes them.
+func (m *Manager) goneRuntimes(ctx context.Context, uids []string) ([]GarbageItem, error) {
+	own, err := m.identify(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var out []GarbageItem
+	for _, uid := range uids {
+		record, err := m.Record(uid)
+		if err != nil {
+			continue
+		}
+		for _, key := range slices.Sorted(maps.Keys(record.Runtimes)) {
+			if r := record.Runtimes[key]; !own.is(key) && own.isGone(r) {
+				out = append(out, GarbageItem{Kind: "runtime record", ID: m.o.Dirs.Pod(uid), Name: FullName(record.Pod), Why: "the runtime at " + r.Endpoint + " is gone"})
+			}
+		}
+	}
+	return out, nil
+}
+
+func (m *Manager) removeGone(ctx context.Context, uid string) error {
+	own, err := m.identify(ctx)
+	if err != nil {
+		return err
+	}
+	return m.removeRuntimes(ctx, uid, func(key string, r RuntimeRecord) bool { return !own.is(key) && own.isGone(r) })
 }
 
 // whenLost calls do if no process works on a pod and the runtime has nothing of it: a pod that is being
@@ -286,11 +323,15 @@ func (m *Manager) whenLost(ctx context.Context, record *Record, sources Sources,
 			return nil
 		}
 	default:
-		unlock, locked := m.tryLockPod(p.Namespace, p.Name)
-		if unlock == nil {
-			return locked
+		path, failed := m.podLockPath(ctx, p.Namespace, p.Name)
+		if failed != nil {
+			return failed
 		}
-		defer func() { err = errors.Join(err, unlock()) }()
+		f, failed := tryLock(path)
+		if f == nil {
+			return failed
+		}
+		defer func() { err = errors.Join(err, unlock(f)) }()
 	}
 	sandboxes, containers, err := m.listsOf(ctx, uid)
 	if err != nil || len(sandboxes)+len(containers) > 0 || sources.Deleted != nil && !sources.Deleted(uid) {

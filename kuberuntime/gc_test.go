@@ -187,7 +187,7 @@ func TestPodsThatAreMadeAfterThePlanKeepTheirFolders(t *testing.T) {
 	f := newFixture(t)
 	p, set := parse(t, `  containers: [{name: a, image: "busybox:1"}]`)
 	ctx := deadline(t)
-	if err := f.recordPod(p, f.status(t, p)); err != nil { // as far as another process got
+	if err := f.recordPod(t.Context(), p, f.status(t, p)); err != nil { // as far as another process got
 		t.Fatal(err)
 	}
 	g, err := f.PlanGarbage(ctx, DefaultGCPolicy(), Sources{AllReady: true})
@@ -211,10 +211,7 @@ func TestPodsOfTwoRuntimesShareAFolder(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	other := newFixture(t, func(o *Options) {
-		o.Dirs, o.Endpoint = f.o.Dirs, "elsewhere"
-		o.answer(map[string]func() (proto.Message, error){"Version": func() (proto.Message, error) {
-			return &runtimeapi.VersionResponse{Version: kubeAPIVersion, RuntimeName: "other"}, nil
-		}})
+		o.Dirs, o.Endpoint = f.o.Dirs, "elsewhere" // of the same name
 	})
 	ctx := deadline(t)
 	p, set := parse(t, `
@@ -237,7 +234,7 @@ func TestPodsOfTwoRuntimesShareAFolder(t *testing.T) {
 		}
 	}
 	up()
-	if owner := f.OwnerOf(&pod.Pod{UID: "u1"}); !owner.Apply {
+	if owner := f.OwnerOf(t.Context(), &pod.Pod{UID: "u1"}); !owner.Apply {
 		t.Error("the pod of the first runtime is no longer of apply")
 	}
 	if err := other.Remove(ctx, p, other.status(t, p), nil); err != nil {

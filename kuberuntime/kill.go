@@ -27,7 +27,6 @@ import (
 	"github.com/crishim/crishim/kuberuntime/plan"
 	"github.com/crishim/crishim/kuberuntime/pod"
 	"github.com/crishim/crishim/kuberuntime/probe"
-	"github.com/crishim/crishim/kuberuntime/volume"
 )
 
 // minGrace is the least time that a container gets to end, in seconds.
@@ -293,7 +292,7 @@ func (m *Manager) Remove(ctx context.Context, p *v1.Pod, status *pod.Status, gra
 	if len(errs) > 0 {
 		return errors.Join(errs...) // its folders may still be in use
 	}
-	return m.removeFolders(status.UID)
+	return m.removeFolders(ctx, status.UID)
 }
 
 var ErrRunning = errors.New("the container is running")
@@ -308,7 +307,7 @@ func (m *Manager) DeleteContainer(ctx context.Context, id string) error {
 	if resp.GetStatus().GetState() == runtimeapi.ContainerState_CONTAINER_RUNNING {
 		return ErrRunning // a runtime would kill it
 	}
-	if err := m.removeLogs(resp.GetStatus()); err != nil {
+	if err := m.removeLogs(ctx, resp.GetStatus()); err != nil {
 		return fmt.Errorf("remove logs: %w", err)
 	}
 	_, err = m.runtime.RemoveContainer(ctx, &runtimeapi.RemoveContainerRequest{ContainerId: id})
@@ -316,8 +315,8 @@ func (m *Manager) DeleteContainer(ctx context.Context, id string) error {
 }
 
 // removeLogs removes the log of one attempt, what rotation made of it, and its link.
-func (m *Manager) removeLogs(c *runtimeapi.ContainerStatus) error {
-	record, own := m.ownRecord(c.GetLabels()[kube.LabelPodUID])
+func (m *Manager) removeLogs(ctx context.Context, c *runtimeapi.ContainerStatus) error {
+	record, own := m.ownRecord(ctx, c.GetLabels()[kube.LabelPodUID])
 	name := c.GetMetadata().GetName()
 	if !own || name != filepath.Base(name) {
 		return nil
@@ -342,28 +341,4 @@ func (m *Manager) removeLogs(c *runtimeapi.ContainerStatus) error {
 		}
 	}
 	return errors.Join(errs...)
-}
-
-// removeFolders removes logs and volumes. A pod that was not made here keeps its logs: they are its maker's. Where
-// another runtime has a pod of the same manifest, both stay for that one.
-func (m *Manager) removeFolders(uid string) error {
-	record, err := m.Record(uid)
-	if errors.Is(err, ErrNoRecord) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	delete(record.Endpoints, m.name)
-	if len(record.Endpoints) > 0 {
-		return m.writeRecord(record)
-	}
-	// By the names in the record: the runtime's may be another tool's, which are any text.
-	if err := volume.RemoveAll(m.o.Dirs.PodLogs(record.Pod)); err != nil {
-		return fmt.Errorf("remove logs: %w", err)
-	}
-	if err := m.volumes.Teardown(uid); err != nil {
-		return fmt.Errorf("remove volumes: %w", err)
-	}
-	return nil
 }

@@ -150,7 +150,7 @@ func (l *Loop) Once(ctx context.Context, wait Wait) error {
 	for uid, want := range l.folder.pods {
 		go func() {
 			err := errors.New("another pod of this name is there")
-			if !l.nameTaken(uid, want, pods) {
+			if !l.nameTaken(ctx, uid, want, pods) {
 				_, err = l.m.Up(ctx, want.pod, want.set, wait)
 			}
 			if err != nil {
@@ -292,7 +292,7 @@ func fingerprint(p *pod.Pod) string {
 // replaces.
 func (l *Loop) removeUnwanted(ctx context.Context, pods []*pod.Pod) {
 	for _, p := range pods {
-		if l.m.OwnerOf(p).Folder != l.folder.path {
+		if l.m.OwnerOf(ctx, p).Folder != l.folder.path {
 			continue
 		}
 		if _, wanted := l.folder.pods[p.UID]; wanted || l.workers[p.UID] != nil {
@@ -321,7 +321,7 @@ func (l *Loop) startWanted(ctx context.Context, pods []*pod.Pod) {
 			}
 			continue
 		}
-		if l.nameTaken(uid, want, pods) {
+		if l.nameTaken(ctx, uid, want, pods) {
 			continue
 		}
 		l.startWorker(ctx, uid, FullName(want.pod), want, false)
@@ -330,7 +330,7 @@ func (l *Loop) startWanted(ctx context.Context, pods []*pod.Pod) {
 
 // nameTaken reports whether there is another pod of the same name. One of ours is being removed; one
 // of another tool is reported.
-func (l *Loop) nameTaken(uid string, want desired, pods []*pod.Pod) bool {
+func (l *Loop) nameTaken(ctx context.Context, uid string, want desired, pods []*pod.Pod) bool {
 	name := FullName(want.pod)
 	for other, w := range l.workers {
 		if other != uid && w.name == name {
@@ -341,7 +341,7 @@ func (l *Loop) nameTaken(uid string, want desired, pods []*pod.Pod) bool {
 		if p.UID == uid || p.FullName() != name || !isRunning(p) {
 			continue
 		}
-		l.report("pod "+name, &ForeignPodError{Name: name, UID: p.UID, Owner: l.m.OwnerOf(p)})
+		l.report("pod "+name, &ForeignPodError{Name: name, UID: p.UID, Owner: l.m.OwnerOf(ctx, p)})
 		return true
 	}
 	l.report("pod "+name, nil)

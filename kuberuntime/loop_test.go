@@ -188,7 +188,7 @@ func TestLoopCollectsItsOwnOnly(t *testing.T) {
 		if err := os.MkdirAll(f.o.Dirs.Pod(string(lost.UID)), 0o700); err != nil {
 			t.Fatal(err)
 		}
-		if err := f.recordPod(lost, &pod.Status{}); err != nil {
+		if err := f.recordPod(t.Context(), lost, &pod.Status{}); err != nil {
 			t.Fatal(err)
 		}
 	}

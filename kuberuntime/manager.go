@@ -76,6 +76,7 @@ type Manager struct {
 	mu         sync.Mutex // guards what follows
 	apiVersion string     // the runtime's
 	apiAsked   time.Time
+	identity   identity // empty until it was asked for
 }
 
 // kubeAPIVersion is the only one that the CRI has.

@@ -17,18 +17,25 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/crishim/crishim/kuberuntime/pod"
+	"github.com/crishim/crishim/kuberuntime/volume"
 )
 
 // Record is what a pod's folder keeps of its manifest, for commands that are given only a
 // name. The runtime's state does not depend on it.
 type Record struct {
 	Endpoint string `json:"endpoint"` // where the pod was last run
-	// Endpoints are all where it runs, by the name of the runtime: a uid is that of the manifest, so that
-	// pods of two runtimes share the folder. One runtime may be reached by several endpoints.
-	Endpoints map[string]string `json:"endpoints,omitempty"`
-	Pod       *v1.Pod           `json:"pod"`
+	// Runtimes are all that have it, by their identity: a uid is that of the manifest, so that pods of
+	// two runtimes share the folder.
+	Runtimes map[string]RuntimeRecord `json:"runtimes,omitempty"`
+	Pod      *v1.Pod                  `json:"pod"`
 	// Started is when the first of the pod's sandboxes was created; it may be collected since.
 	Started time.Time `json:"started,omitzero"`
+}
+
+// RuntimeRecord is how a runtime was last reached, and where its data are if it tells.
+type RuntimeRecord struct {
+	Endpoint string `json:"endpoint"`
+	Root     string `json:"root,omitempty"`
 }
 
 // ErrNoRecord is a pod that was not made here.
@@ -39,22 +46,45 @@ func (m *Manager) recordPath(uid string) string {
 }
 
 // recordPod keeps the manifest of a pod that is about to run.
-func (m *Manager) recordPod(p *v1.Pod, status *pod.Status) error {
-	record := Record{Endpoint: m.o.Endpoint, Endpoints: map[string]string{m.name: m.o.Endpoint}, Pod: p, Started: m.started(p, status)}
+func (m *Manager) recordPod(ctx context.Context, p *v1.Pod, status *pod.Status) (err error) {
+	own, err := m.identify(ctx)
+	if err != nil {
+		return err
+	}
+	unlock, err := m.lockRecord(ctx, string(p.UID))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, unlock()) }()
+	record := Record{Endpoint: m.o.Endpoint, Runtimes: map[string]RuntimeRecord{}, Pod: p, Started: m.started(p, status)}
 	if record.Started.IsZero() {
 		record.Started = m.o.Now()
 	}
 	if before, err := m.Record(string(p.UID)); err == nil {
-		for name, endpoint := range before.Endpoints {
-			if name != m.name {
-				record.Endpoints[name] = endpoint
-			}
-		}
+		record.Runtimes = before.without(own)
 	}
+	record.Runtimes[own.key] = RuntimeRecord{Endpoint: m.o.Endpoint, Root: own.root}
 	return m.writeRecord(&record)
 }
 
-// writeRecord lets only root read the record: the manifest may have secrets in its environment.
+// without returns the other runtimes that have the pod.
+func (r *Record) without(own identity) map[string]RuntimeRecord {
+	others := map[string]RuntimeRecord{}
+	for key, runtime := range r.Runtimes {
+		if !own.is(key) {
+			others[key] = runtime
+		}
+	}
+	return others
+}
+
+// lockRecord keeps processes apart that change a record. All hold it for a moment only.
+func (m *Manager) lockRecord(ctx context.Context, uid string) (unlock func() error, err error) {
+	sum := sha256.Sum256([]byte("record\x00" + uid))
+	return lock(ctx, filepath.Join(m.o.Dirs.Root, "locks", hex.EncodeToString(sum[:8])+".lock"), func() {})
+}
+
+// writeRecord lets only its user read the record: the manifest may have secrets in its environment.
 func (m *Manager) writeRecord(record *Record) error {
 	data, err := json.Marshal(record)
 	if err != nil {
@@ -64,11 +94,58 @@ func (m *Manager) writeRecord(record *Record) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
 		return fmt.Errorf("make the pod's folder: %w", err)
 	}
-	tmp := path + ".tmp"
-	if err := os.WriteFile(tmp, data, 0o600); err != nil {
+	if err := replaceFile(path, data); err != nil {
 		return fmt.Errorf("keep the manifest: %w", err)
 	}
-	return os.Rename(tmp, path)
+	return nil
+}
+
+// removeFolders removes logs and volumes. A pod that was not made here keeps its logs: they are its maker's. Where
+// another runtime has a pod of the same manifest, both stay for that one.
+func (m *Manager) removeFolders(ctx context.Context, uid string) error {
+	own, err := m.identify(ctx)
+	if err != nil {
+		return err
+	}
+	return m.removeRuntimes(ctx, uid, func(key string, _ RuntimeRecord) bool { return own.is(key) })
+}
+
+// removeRuntimes takes runtimes out of a record, and removes the folders with the last.
+func (m *Manager) removeRuntimes(ctx context.Context, uid string, over func(key string, r RuntimeRecord) bool) (err error) {
+	if !pod.IsUID(uid) {
+		return nil
+	}
+	unlock, err := m.lockRecord(ctx, uid)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, unlock()) }()
+	record, err := m.Record(uid)
+	if errors.Is(err, ErrNoRecord) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for key, runtime := range record.Runtimes {
+		if over(key, runtime) {
+			delete(record.Runtimes, key)
+			if err := removeState(m.o.Dirs, uid, key); err != nil {
+				return err
+			}
+		}
+	}
+	if len(record.Runtimes) > 0 {
+		return m.writeRecord(record)
+	}
+	// By the names in the record: the runtime's may be another tool's, which are any text.
+	if err := volume.RemoveAll(m.o.Dirs.PodLogs(record.Pod)); err != nil {
+		return fmt.Errorf("remove logs: %w", err)
+	}
+	if err := m.volumes.Teardown(uid); err != nil {
+		return fmt.Errorf("remove volumes: %w", err)
+	}
+	return nil
 }
 
 // Record reads what is kept of a pod; ErrNoRecord says that there is none.
@@ -90,16 +167,17 @@ func (m *Manager) Record(uid string) (*Record, error) {
 	return record, nil
 }
 
-// ownRecord returns the record of a pod that was made here, on this endpoint.
-func (m *Manager) ownRecord(uid string) (*Record, bool) {
+// ownRecord returns the record of a pod that was made here, on this runtime.
+func (m *Manager) ownRecord(ctx context.Context, uid string) (*Record, bool) {
 	record, err := m.Record(uid)
 	if err != nil {
 		return record, false
 	}
-	if len(record.Endpoints) == 0 { // from before it had several
+	if len(record.Runtimes) == 0 { // from before it had several
 		return record, record.Endpoint == m.o.Endpoint
 	}
-	return record, record.Endpoints[m.name] == m.o.Endpoint
+	own, err := m.identify(ctx)
+	return record, err == nil && len(record.without(own)) < len(record.Runtimes)
 }
 
 func FullName(p *v1.Pod) string { return p.Namespace + "/" + p.Name }
@@ -145,13 +223,13 @@ func (o Owner) String() string {
 }
 
 // OwnerOf finds in a pod's annotations and its record who made it.
-func (m *Manager) OwnerOf(p *pod.Pod) Owner {
+func (m *Manager) OwnerOf(ctx context.Context, p *pod.Pod) Owner {
 	for _, s := range p.Sandboxes {
 		if folder := s.GetAnnotations()[pod.FolderAnnotation]; folder != "" {
 			return Owner{Folder: folder}
 		}
 	}
-	record, own := m.ownRecord(p.UID)
+	record, own := m.ownRecord(ctx, p.UID)
 	if !own {
 		return Owner{}
 	}
@@ -170,15 +248,32 @@ func (e *ForeignPodError) Error() string {
 }
 
 // lockPoll is how often a lock that somebody else has is tried again.
-const lockPoll = 100 * time.Millisecond
+const lockPoll = 20 * time.Millisecond
 
 // LockPod keeps two processes from changing the same pod at the same time. It waits until the context
 // ends and calls waiting when it starts to. unlock leaves nothing behind.
 func (m *Manager) LockPod(ctx context.Context, namespace, name string, waiting func()) (unlock func() error, err error) {
+	path, err := m.podLockPath(ctx, namespace, name)
+	if err != nil {
+		return nil, err
+	}
+	return lock(ctx, path, waiting)
+}
+
+func (m *Manager) podLockPath(ctx context.Context, namespace, name string) (string, error) {
+	own, err := m.identify(ctx)
+	sum := sha256.Sum256([]byte(own.key + "\x00" + namespace + "/" + name))
+	return filepath.Join(m.o.Dirs.Root, "locks", hex.EncodeToString(sum[:8])+".lock"), err
+}
+
+func lock(ctx context.Context, path string, waiting func()) (release func() error, err error) {
 	for first := true; ; first = false {
-		unlock, err := m.tryLockPod(namespace, name)
-		if err != nil || unlock != nil {
-			return unlock, err
+		f, err := tryLock(path)
+		if err != nil {
+			return nil, err
+		}
+		if f != nil {
+			return func() error { return unlock(f) }, nil
 		}
 		if first {
 			waiting()
@@ -191,17 +286,8 @@ func (m *Manager) LockPod(ctx context.Context, namespace, name string, waiting f
 	}
 }
 
-// tryLockPod returns nil where another process works on the pod.
-func (m *Manager) tryLockPod(namespace, name string) (unlock func() error, err error) {
-	sum := sha256.Sum256([]byte(m.o.Endpoint + "\x00" + namespace + "/" + name))
-	path := filepath.Join(m.o.Dirs.Root, "locks", hex.EncodeToString(sum[:8])+".lock")
-	f, err := tryLock(path)
-	if f == nil {
-		return nil, err
-	}
-	// Removed while it is locked: those who wait for this file see that it is gone.
-	return func() error { return errors.Join(os.Remove(path), f.Close()) }, nil
-}
+// unlock removes a lock while it is held: those who wait for this file see that it is gone.
+func unlock(f *os.File) error { return errors.Join(os.Remove(f.Name()), f.Close()) }
 
 // tryLock takes a lock that the kernel releases when its holder dies; nil where another process holds it,
 // or has just released it.

@@ -36,10 +36,10 @@ var (
 // image volumes. The record comes first: by it garbage collection finds what is left, secrets
 // too, where that is as far as it gets.
 func (s *syncing) prepare(ctx context.Context) error {
-	if err := s.m.recordPod(s.pod, s.status); err != nil {
+	if err := s.m.recordPod(ctx, s.pod, s.status); err != nil {
 		return err
 	}
-	s.m.keep(s.pod, s.status, nil) // it has a folder now
+	s.m.keep(ctx, s.pod, s.status, nil) // it has a folder now
 	made, err := s.m.volumes.Setup(s.pod, s.set)
 	if err != nil {
 		s.m.warn(s.pod, "", EventVolumes, "%v", err)

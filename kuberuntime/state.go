@@ -2,6 +2,7 @@ package kuberuntime
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -70,7 +71,7 @@ func ReadState(d pod.Dirs, uid string, sandboxes ...string) (*PodState, error) {
 	if !pod.IsUID(uid) {
 		return nil, nil
 	}
-	files, err := filepath.Glob(filepath.Join(escapeGlob(d.Pod(uid)), stateFile("*")))
+	files, err := filepath.Glob(filepath.Join(escapeGlob(d.Pod(uid)), "state-*.json"))
 	if err != nil {
 		return nil, err
 	}
@@ -106,7 +107,23 @@ func ReadState(d pod.Dirs, uid string, sandboxes ...string) (*PodState, error) {
 	return found, nil
 }
 
-func stateFile(key string) string { return "state-" + key + ".json" }
+// stateFile is of one runtime.
+func stateFile(d pod.Dirs, uid, runtime string) string {
+	sum := sha256.Sum256([]byte(runtime))
+	return filepath.Join(d.Pod(uid), "state-"+hex.EncodeToString(sum[:8])+".json")
+}
+
+// removeState removes what a runtime that has the pod no longer has in its folder.
+func removeState(d pod.Dirs, uid, runtime string) error {
+	file := stateFile(d, uid, runtime)
+	var errs []error
+	for _, path := range []string{file, lockOfState(file)} {
+		if err := os.Remove(path); !errors.Is(err, os.ErrNotExist) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
 
 func lockOfState(file string) string { return strings.TrimSuffix(file, ".json") + ".lock" }
 
@@ -135,6 +152,7 @@ type keeper struct {
 
 // kept is one pod.
 type kept struct {
+	file    string
 	lock    *os.File // nil while there is no folder, or another process keeps the pod
 	pod     *v1.Pod
 	status  *pod.Status
@@ -149,11 +167,15 @@ type wait struct {
 
 // keep writes the state of a pod by its status, and by the result of its last step where it has one. It is called
 // before and after each step, and again when a probe has a new result.
-func (m *Manager) keep(p *v1.Pod, status *pod.Status, result *SyncResult) {
+func (m *Manager) keep(ctx context.Context, p *v1.Pod, status *pod.Status, result *SyncResult) {
+	own, err := m.identify(ctx)
+	if err != nil {
+		return // the step says that the runtime does not answer
+	}
 	m.keeper.mu.Lock()
 	defer m.keeper.mu.Unlock()
 	k := m.keeper.of(string(p.UID))
-	k.pod, k.status = p, status
+	k.file, k.pod, k.status = stateFile(m.o.Dirs, string(p.UID), own.key), p, status
 	if result != nil {
 		k.update(result.failures, m.o.Now())
 	}
@@ -217,14 +239,12 @@ func (m *Manager) letGo(uid string) {
 // writeState writes what has changed, in one rename, where the pod has a folder. Of two processes that work on a
 // pod the first writes. The pods do not depend on it.
 func (m *Manager) writeState(k *kept) {
-	dir := m.o.Dirs.Pod(string(k.pod.UID))
-	file := filepath.Join(dir, stateFile(m.stateKey()))
 	text, err := json.Marshal(m.stateOf(k))
 	if err == nil && k.lock == nil {
-		k.lock, err = lockState(lockOfState(file))
+		k.lock, err = lockState(lockOfState(k.file))
 	}
 	if err == nil && k.lock != nil && !bytes.Equal(text, k.written) {
-		if err = replaceFile(file, text); err == nil {
+		if err = replaceFile(k.file, text); err == nil {
 			k.written = text
 		}
 	}
@@ -250,12 +270,6 @@ func lockState(path string) (*os.File, error) {
 		return nil, errors.Join(err, f.Close())
 	}
 	return f, nil
-}
-
-// stateKey names the files of this runtime.
-func (m *Manager) stateKey() string {
-	sum := sha256.Sum256([]byte(m.o.Endpoint))
-	return hex.EncodeToString(sum[:8])
 }
 
 func (m *Manager) stateOf(k *kept) *PodState {

@@ -69,7 +69,7 @@ func (m *Manager) Up(ctx context.Context, p *v1.Pod, set *manifest.Set, w Wait) 
 			return nil, waitError(ctx, err, waits)
 		}
 		m.WatchProbes(p, current)
-		m.keep(p, current, nil)
+		m.keep(ctx, p, current, nil)
 		view := m.View(p, current)
 		// What runs before the first step may be what that step replaces.
 		if !first {
@@ -78,7 +78,7 @@ func (m *Manager) Up(ctx context.Context, p *v1.Pod, set *manifest.Set, w Wait) 
 			}
 		}
 		result := m.SyncPod(ctx, p, set, current)
-		m.keep(p, current, &result)
+		m.keep(ctx, p, current, &result)
 		if result.Err != nil && (w.Until == UntilStarted || !result.OnlyBackOff() || result.backsOffLonger(w.MaxBackOff)) {
 			return view, waitError(ctx, startFailure(result.Err, current), waits)
 		}
@@ -221,7 +221,7 @@ func (m *Manager) Replace(ctx context.Context, p *v1.Pod) (replaced, existed boo
 			existed = true
 			continue
 		}
-		switch owner := m.OwnerOf(other); {
+		switch owner := m.OwnerOf(ctx, other); {
 		case owner.Apply:
 			old = append(old, other)
 		case owner.Folder != "" || isRunning(other):

@@ -135,9 +135,9 @@ func (w *worker) step(ctx context.Context) (next time.Duration, finished bool) {
 func (w *worker) sync(ctx context.Context, want desired, status *pod.Status) time.Duration {
 	w.m.WatchProbes(want.pod, status)
 	w.reportState(want.pod, status)
-	w.m.keep(want.pod, status, nil)
+	w.m.keep(ctx, want.pod, status, nil)
 	result := w.m.SyncPod(ctx, want.pod, want.set, status)
-	w.m.keep(want.pod, status, &result)
+	w.m.keep(ctx, want.pod, status, &result)
 	if result.Err != nil && !result.OnlyBackOff() {
 		next := w.retry()
 		if result.RetryAfter > 0 {

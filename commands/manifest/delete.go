@@ -98,7 +98,7 @@ func (o *deleteOptions) run(ctx context.Context, env *cli.Env) error {
 }
 
 func deletePod(ctx context.Context, env *cli.Env, r *podRuntime, p *pod.Pod, grace *int64) error {
-	if folder := r.OwnerOf(p).Folder; folder != "" {
+	if folder := r.OwnerOf(ctx, p).Folder; folder != "" {
 		if kuberuntime.FolderInUse(r.dirs, folder) {
 			return cli.WithHint(fmt.Errorf("crishim sync %s looks after it and would make it again", folder), "remove its manifest from that folder")
 		}

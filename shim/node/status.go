@@ -60,6 +60,7 @@ func (s *Service) Status(ctx context.Context, r *runtimeapi.StatusRequest) (*run
 		"cgroupVersion": info.CgroupVersion,
 		"storageDriver": info.Driver,
 		"loggingDriver": info.LoggingDriver,
+		"engineID":      info.ID, // by which the pod runtime knows the engine, however it is reached
 		"dockerRootDir": info.DockerRootDir,
 		"liveRestore":   info.LiveRestoreEnabled,
 		"networkPlugin": plugin.Name(),

@@ -1,0 +1,113 @@
+package kuberuntime
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// identity tells the runtimes of one host apart. Names do not where there are two containerds, nor do endpoints where
+// one engine is reached both by docker:// and by the socket of serve.
+type identity struct {
+	key  string
+	root string // of the runtime's data, without which it has no pods; "" where it does not tell
+}
+
+// identify asks the runtime once. A Docker engine has an id; two of one host may share it, which is made with the
+// configuration in /etc/docker, but not the folder of their data. Other runtimes are known by their socket's path: its inode
+// changes with each of their starts.
+func (m *Manager) identify(ctx context.Context) (identity, error) {
+	m.mu.Lock()
+	known := m.identity
+	m.mu.Unlock()
+	if known.key != "" {
+		return known, nil
+	}
+	resp, err := m.runtime.Status(ctx, &runtimeapi.StatusRequest{Verbose: true})
+	if err != nil {
+		return identity{}, fmt.Errorf("identify the runtime: %w", err)
+	}
+	for _, c := range resp.GetStatus().GetConditions() {
+		if c.GetType() == runtimeapi.RuntimeReady && !c.GetStatus() && len(resp.GetInfo()) == 0 {
+			return identity{}, fmt.Errorf("identify the runtime: %w", notReady(resp.GetStatus(), runtimeapi.RuntimeReady))
+		}
+	}
+	var config struct {
+		EngineID      string `json:"engineID"` // crishim's
+		DockerRootDir string `json:"dockerRootDir"`
+		RootDir       string `json:"rootDir"` // containerd's
+	}
+	// Another runtime's configuration may have another form.
+	_ = json.Unmarshal([]byte(resp.GetInfo()["config"]), &config)
+	found := identity{key: socketOf(m.o.Endpoint), root: cmp.Or(config.DockerRootDir, config.RootDir)}
+	if config.EngineID != "" {
+		found.key = "docker " + config.EngineID + " " + config.DockerRootDir
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.identity = found
+	return found, nil
+}
+
+// socketOf returns the path of an endpoint's socket without links in it, or the endpoint if it has none.
+func socketOf(endpoint string) string {
+	_, path, ok := strings.Cut(endpoint, "://")
+	if !ok {
+		path = endpoint
+	}
+	if real, err := filepath.EvalSymlinks(path); err == nil {
+		return real
+	}
+	if filepath.IsAbs(path) {
+		return filepath.Clean(path)
+	}
+	return endpoint
+}
+
+// is reports whether a record's key is of this runtime. One socket may be at two paths, by a mount.
+func (i identity) is(key string) bool {
+	if i.key == key {
+		return true
+	}
+	a, err := os.Stat(i.key)
+	if err != nil {
+		return false
+	}
+	b, err := os.Stat(key)
+	return err == nil && os.SameFile(a, b)
+}
+
+// dialTime bounds a look at a unix socket, which is there or is not.
+const dialTime = time.Second
+
+// isGone reports whether a recorded runtime cannot have a pod any more: nothing listens on its socket, and the folder of
+// its data does not exist. That must be seen: data on a disk that is not mounted are missing from an empty
+// folder, and a container sees no runtime's data, also not those of the one in use.
+func (i identity) isGone(r RuntimeRecord) bool {
+	if r.Root == "" || i.root == "" {
+		return false
+	}
+	if _, err := os.Stat(i.root); err != nil {
+		return false
+	}
+	if _, err := os.Stat(r.Root); !errors.Is(err, os.ErrNotExist) {
+		return false
+	}
+	if names, err := listDir(filepath.Dir(r.Root)); err != nil || len(names) == 0 {
+		return false
+	}
+	conn, err := net.DialTimeout("unix", socketOf(r.Endpoint), dialTime)
+	if err == nil {
+		_ = conn.Close()
+	}
+	return err != nil
+}

@@ -1,0 +1,175 @@
+package kuberuntime
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/kuberuntime/pod"
+)
+
+// tells has a runtime's verbose status tell something of its configuration.
+func (o *Options) tells(config string, args ...any) {
+	o.answer(map[string]func() (proto.Message, error){"Status": func() (proto.Message, error) {
+		return &runtimeapi.StatusResponse{Info: map[string]string{"config": fmt.Sprintf(config, args...)}}, nil
+	}})
+}
+
+// TestOneEngineReachedInTwoWays is one runtime, and two engines with one id are two.
+func TestOneEngineReachedInTwoWays(t *testing.T) {
+	t.Parallel()
+	const engine = `{"engineID": "E", "dockerRootDir": %q}`
+	f := newFixture(t, func(o *Options) { o.tells(engine, "/var/lib/docker") })
+	at := func(endpoint, root string) *fixture {
+		return newFixture(t, func(o *Options) { o.Dirs, o.Endpoint = f.o.Dirs, endpoint; o.tells(engine, root) })
+	}
+	serve, other := at("unix:///run/crishim/crishim.sock", "/var/lib/docker"), at("stub", "/srv/docker")
+	p, set := parse(t, `  containers: [{name: a, image: "busybox:1"}]`)
+	ctx := deadline(t)
+	if _, err := f.Up(ctx, p, set, false); err != nil {
+		t.Fatal(err)
+	}
+	if !serve.OwnerOf(ctx, &pod.Pod{UID: "u1"}).Apply || other.OwnerOf(ctx, &pod.Pod{UID: "u1"}).Apply {
+		t.Error("an engine's pod must be of apply by whichever way it is reached, and on no other engine")
+	}
+	if _, err := other.Up(ctx, p, set, false); err != nil {
+		t.Fatal(err)
+	}
+	unlock, err := f.LockPod(ctx, "default", "web", func() {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	waits := make(chan struct{})
+	locked := make(chan error)
+	go func() {
+		again, err := serve.LockPod(ctx, "default", "web", func() { close(waits) })
+		locked <- errors.Join(err, again())
+	}()
+	<-waits
+	if err := errors.Join(unlock(), <-locked); err != nil {
+		t.Error(err)
+	}
+	if err := serve.removeFolders(ctx, "u1"); err != nil {
+		t.Fatal(err)
+	}
+	record, err := f.Record("u1")
+	if err != nil || len(record.Runtimes) != 1 || record.Runtimes["docker E /srv/docker"].Endpoint != "stub" {
+		t.Errorf("got %+v, %v, want the other engine's", record, err)
+	}
+	if err := other.removeFolders(ctx, "u1"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.Record("u1"); !errors.Is(err, ErrNoRecord) {
+		t.Errorf("got %v, want that the folder is gone with the last", err)
+	}
+}
+
+// TestSocketsByTheirFile: a runtime without a name for itself is known by its socket, also through links and mounts.
+func TestSocketsByTheirFile(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	l, err := net.Listen("unix", filepath.Join(dir, "a.sock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if err := errors.Join(os.Symlink("a.sock", filepath.Join(dir, "link")), os.Link(filepath.Join(dir, "a.sock"), filepath.Join(dir, "mount"))); err != nil {
+		t.Fatal(err)
+	}
+	a := identity{key: socketOf("unix://" + dir + "/a.sock")}
+	if key := socketOf(dir + "/link"); key != a.key {
+		t.Errorf("through a link got %s, want %s", key, a.key)
+	}
+	if !a.is(socketOf("unix://"+dir+"/mount")) || a.is(socketOf("unix://"+dir+"/other")) {
+		t.Error("two paths of one file are one socket, and others are not")
+	}
+}
+
+// TestRecordsOfManyProcesses: each adds its runtime, and none is lost.
+func TestRecordsOfManyProcesses(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	p, _ := parse(t, `  containers: [{name: a, image: "busybox:1"}]`)
+	ctx := deadline(t)
+	const n = 8
+	var wg sync.WaitGroup
+	for i := range n {
+		one := newFixture(t, func(o *Options) { o.Dirs, o.Endpoint = f.o.Dirs, fmt.Sprint("runtime ", i) })
+		wg.Go(func() {
+			for range 5 {
+				if err := one.recordPod(ctx, p, &pod.Status{}); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	record, err := f.Record("u1")
+	if err != nil || len(record.Runtimes) != n {
+		t.Errorf("got %+v, %v, want %d runtimes", record, err, n)
+	}
+	names, err := listDir(f.o.Dirs.Pod("u1"))
+	if err != nil || len(names) != 1 {
+		t.Errorf("the folder has %v, %v", names, err)
+	}
+}
+
+// TestRecordsOfRuntimesThatAreGone: the folder of a pod does not stay for a runtime that was uninstalled, and stays for
+// one that is only stopped, or whose disk is not mounted.
+func TestRecordsOfRuntimesThatAreGone(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	own, there, data, socket := filepath.Join(dir, "own"), filepath.Join(dir, "there"), filepath.Join(dir, "data"), filepath.Join(dir, "x.sock")
+	for _, path := range []string{own, there, data} {
+		if err := os.Mkdir(path, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, c := range map[string]struct {
+		own, root string
+		listens   bool
+		gone      bool
+	}{
+		"uninstalled":              {own, filepath.Join(dir, "gone"), false, true},
+		"stopped":                  {own, there, false, false},
+		"on a disk not mounted":    {own, filepath.Join(data, "gone"), false, false},
+		"running":                  {own, filepath.Join(dir, "gone"), true, false},
+		"that did not tell":        {own, "", false, false},
+		"seen from a container":    {filepath.Join(dir, "elsewhere"), filepath.Join(dir, "gone"), false, false},
+		"with its folder's parent": {own, filepath.Join(dir, "gone", "gone"), false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if c.listens {
+				l, err := net.Listen("unix", socket)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer l.Close()
+			}
+			f := newFixture(t, func(o *Options) { o.tells(`{"rootDir": %q}`, c.own) })
+			other := newFixture(t, func(o *Options) {
+				o.Dirs, o.Endpoint = f.o.Dirs, "unix://"+socket
+				o.tells(`{"rootDir": %q}`, c.root)
+			})
+			p, _ := parse(t, `  containers: [{name: a, image: "busybox:1"}]`)
+			ctx := deadline(t)
+			if err := other.recordPod(ctx, p, &pod.Status{}); err != nil {
+				t.Fatal(err)
+			}
+			g, err := f.GarbageCollect(ctx, DefaultGCPolicy(), Sources{AllReady: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := f.Record("u1"); errors.Is(err, ErrNoRecord) != c.gone || c.gone != (len(g.Items) == 1) {
+				t.Errorf("got %v and %+v, want gone %t", err, g.Items, c.gone)
+			}
+		})
+	}
+}
