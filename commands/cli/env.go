@@ -3,6 +3,7 @@ package cli
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -121,7 +122,16 @@ func (env *Env) Say(format string, args ...any) error {
 }
 
 // Warn writes one line to stderr.
-func (env *Env) Warn(format string, args ...any) { env.Note("crishim: warning: "+format, args...) }
+func (env *Env) Warn(format string, args ...any) {
+	if env.global.errorFormat == errorJSON {
+		text, err := json.Marshal(map[string]failure{"warning": {Code: "warning", Message: output.Sanitize(fmt.Sprintf(format, args...))}})
+		if err == nil {
+			env.Note("%s", text)
+			return
+		}
+	}
+	env.Note("crishim: warning: "+format, args...)
+}
 
 // Note writes one line to stderr as it is.
 func (env *Env) Note(format string, args ...any) {

@@ -1,9 +1,11 @@
 package cli
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
 	"strings"
 	"syscall"
 
@@ -147,58 +149,124 @@ func Failures(err error) []error {
 }
 
 // report prints what went wrong and returns the status to exit with.
-func report(env *Env, line commandLine, signal int, err error) int {
+func report(env *Env, line commandLine, signal syscall.Signal, err error) int {
 	if err == nil {
 		return 0
 	}
 	if code, why, ok := commandStatus(err); ok {
 		if why != "" {
-			fmt.Fprintf(env.Err, "crishim: %s\n", output.Sanitize(why))
+			env.fail(failure{Code: commandCode(code), Message: output.Sanitize(why), Hint: HintOf(err)})
 		}
-		WriteHint(env.Err, err)
 		if env.Compat {
 			return exitFailed
 		}
 		return code
 	}
-	if errors.Is(err, ErrFollowed) && (signal == 0 || signal == int(syscall.SIGINT) || env.Compat) {
+	if errors.Is(err, ErrFollowed) && (signal == 0 || signal == syscall.SIGINT || env.Compat) {
 		return 0
 	}
 	if signal != 0 {
 		word := "interrupted"
-		if s := syscall.Signal(signal); s != syscall.SIGINT {
-			word = s.String() // terminated, hangup
+		if signal != syscall.SIGINT {
+			word = signal.String() // terminated, hangup
 		}
-		fmt.Fprintln(env.Err, "crishim: "+word)
+		env.fail(failure{Code: word, Message: word})
 		if env.Compat {
 			return exitFailed
 		}
-		return exitSignals + signal
+		return exitSignals + int(signal)
 	}
 	for _, one := range Failures(err) {
-		fmt.Fprintf(env.Err, "crishim: %s\n", Sentence(env, one))
-		var usage *UsageError
-		if errors.As(one, &usage) && usage.usage != "" {
-			fmt.Fprintf(env.Err, "usage: %s\n", usage.usage)
-		}
-		WriteHint(env.Err, one)
+		env.fail(describeFailure(env, one))
 	}
 	return failureStatus(env, line, err)
 }
 
+// failure is one error as --error-format=json shows it, on a line of its own.
+type failure struct {
+	Code      string `json:"code"`
+	Message   string `json:"message"`
+	Hint      string `json:"hint,omitempty"`
+	Operation string `json:"operation,omitempty"`
+	Endpoint  string `json:"endpoint,omitempty"`
+
+	usage string // the line below the message for people
+}
+
+// describeFailure finds what is known of an error. Its code is that of gRPC, or one of ours
+// for what no runtime has seen (docs/exit-codes.md).
+func describeFailure(env *Env, err error) failure {
+	f := failure{Code: "failed", Message: Sentence(env, err), Hint: HintOf(err)}
+	var usage *UsageError
+	var call *client.Error
+	if errors.As(err, &usage) {
+		f.usage = usage.usage
+	}
+	if errors.As(err, &call) {
+		f.Operation, f.Endpoint = call.Op, call.Endpoint
+	}
+	code := status.Code(err)
+	switch {
+	case isUsage(err):
+		f.Code = "usage"
+	case isInput(err):
+		f.Code = "invalid_input"
+	case code != codes.OK && code != codes.Unknown:
+		f.Code = strings.ToLower(wordStart.ReplaceAllString(code.String(), "${1}_$2"))
+	}
+	return f
+}
+
+// wordStart is where a word begins in the name of a gRPC code.
+var wordStart = regexp.MustCompile("([a-z])([A-Z])")
+
+// commandCode is the code of a command that could not be run in a container.
+func commandCode(exit int) string {
+	if exit == ExitNotFound {
+		return "command_not_found"
+	}
+	return "cannot_run"
+}
+
+// fail writes one failure to standard error.
+func (env *Env) fail(f failure) {
+	if env.global.errorFormat == errorJSON {
+		text, err := json.Marshal(map[string]failure{"error": f})
+		if err == nil {
+			fmt.Fprintf(env.Err, "%s\n", output.EscapeJSON(text))
+			return
+		}
+	}
+	fmt.Fprintf(env.Err, "crishim: %s\n", f.Message)
+	if f.usage != "" {
+		fmt.Fprintf(env.Err, "usage: %s\n", f.usage)
+	}
+	writeHint(env.Err, f.Hint)
+}
+
+// isUsage reports whether an error is a mistake in the command line.
+func isUsage(err error) bool {
+	var usage *UsageError
+	var syntax *client.SyntaxError
+	return errors.As(err, &usage) || errors.As(err, &syntax)
+}
+
+// isInput reports whether an error is a mistake in a file that a user gave.
+func isInput(err error) bool {
+	var input inputError
+	return errors.As(err, &input)
+}
+
 func failureStatus(env *Env, line commandLine, err error) int {
 	var usage *UsageError
-	var input inputError
-	var syntax *client.SyntaxError
-	isUsage := errors.As(err, &usage) || errors.As(err, &input) || errors.As(err, &syntax)
 	switch {
-	case env.Compat && usage != nil && usage.unknownCommand:
+	case env.Compat && errors.As(err, &usage) && usage.unknownCommand:
 		return 3
 	case env.Compat:
 		return exitFailed
 	case line.PassesStatus():
 		return ExitOwnFailure
-	case isUsage:
+	case isUsage(err), isInput(err):
 		return ExitUsage
 	}
 	return exitFailed
@@ -222,11 +290,14 @@ func commandStatus(err error) (code int, why string, ok bool) {
 }
 
 // WriteHint writes the hint of an error, if it has one, a line for each line of it.
-func WriteHint(w io.Writer, err error) {
-	if hint := HintOf(err); hint != "" {
-		for line := range strings.SplitSeq(hint, "\n") {
-			fmt.Fprintf(w, "hint: %s\n", output.Sanitize(line))
-		}
+func WriteHint(w io.Writer, err error) { writeHint(w, HintOf(err)) }
+
+func writeHint(w io.Writer, hint string) {
+	if hint == "" {
+		return
+	}
+	for line := range strings.SplitSeq(hint, "\n") {
+		fmt.Fprintf(w, "hint: %s\n", output.Sanitize(line))
 	}
 }
 

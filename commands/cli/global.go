@@ -26,8 +26,12 @@ type globals struct {
 	networkPlugin   string // of the embedded shim
 	shimConfig      string
 	compat          string
+	errorFormat     string
 	version         bool
 }
+
+// errorJSON is the value of --error-format that is not the default.
+const errorJSON = "json"
 
 // ShimFlag returns the flag about the embedded shim that was given, "" where none was.
 func (env *Env) ShimFlag() string {
@@ -52,6 +56,7 @@ func (env *Env) GlobalFlags() []urfave.Flag {
 		BoolFlag(&g.debug, "debug", "print on stderr what is done and how long it takes", "D"),
 		&urfave.IntFlag{Name: "max-retries", Destination: &g.maxRetries, Value: g.maxRetries, DefaultText: "not at all", Usage: "retry `N` times when the endpoint is missing or refuses connections"},
 		WordFlag(&g.compat, []string{"crictl"}, "compat", "keep the defaults, output and exit codes of `TOOL` (crictl)"),
+		WordFlag(&g.errorFormat, []string{"text", errorJSON}, "error-format", "print errors and warnings as `FORMAT`: text, json (one object a line)"),
 		Typed(&g.networkPlugin, parseNetworkPlugin, FlagNetworkPlugin, "connect new pods of the embedded dockershim by `PLUGIN`: bridge, cni, kubenet (env CRISHIM_NETWORK_PLUGIN, default the engine's bridge)"),
 		Typed(&g.shimConfig, NotEmpty, FlagShimConfig, "take the embedded dockershim's settings from the YAML `FILE`, which has the flags of serve (env CRISHIM_SHIM_CONFIG)"),
 		StringFlag(&g.cpuProfile, "profile-cpu", "write a CPU profile to `FILE`"),

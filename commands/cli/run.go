@@ -8,6 +8,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -33,6 +34,9 @@ func Run(ctx context.Context, args []string, env *Env, newApp func(*Env) *urfave
 	}
 	line, err := Arrange(app, args)
 	run.Compat = run.Compat || line.compat
+	if err != nil && wantsJSONErrors(args) {
+		run.global.errorFormat = errorJSON
+	}
 	if err == nil && line.Version {
 		_, err = fmt.Fprintf(run.Out, "crishim version %s %s/%s\n", OwnVersion(run), runtime.GOOS, runtime.GOARCH)
 	} else if err == nil && line.help != nil {
@@ -43,7 +47,24 @@ func Run(ctx context.Context, args []string, env *Env, newApp func(*Env) *urfave
 	if run.Compat && line.helpsInstead(err) {
 		return report(run, line, 0, line.page.write(run.Out, run.width()))
 	}
-	return report(run, line, int(signals.first.Load()), err)
+	return report(run, line, syscall.Signal(signals.first.Load()), err)
+}
+
+// wantsJSONErrors looks for --error-format=json in a line that cannot be read.
+func wantsJSONErrors(args []string) bool {
+	for i, arg := range args {
+		name, value, joined := strings.Cut(arg, "=")
+		switch {
+		case arg == "--":
+			return false
+		case name != "--error-format":
+		case joined:
+			return value == errorJSON
+		case i+1 < len(args):
+			return args[i+1] == errorJSON
+		}
+	}
+	return false
 }
 
 // sameSignal is how soon a second signal is still the first: timeout(1), for
