@@ -29,6 +29,8 @@ type Description struct {
 	Events   []Event     `json:"events"`
 	// Logs are the last lines of containers that failed, by name.
 	Logs map[string][]string `json:"logs,omitempty"`
+	// State is what the process that keeps the pod knows of it; nil where none ever did.
+	State *PodState `json:"-"`
 	// Waiting is why containers do not start, by name; the pod's status has it, too.
 	Waiting map[string]v1.ContainerStateWaiting `json:"-"`
 }
@@ -53,7 +55,18 @@ func (m *Manager) Describe(ctx context.Context, p *pod.Pod) (*Description, error
 	default:
 		return nil, err
 	}
-	d.View = m.view(d.Pod, status, m.probeOnce(ctx, d.Pod, status))
+	var sandboxes []string
+	for _, s := range status.Sandboxes {
+		sandboxes = append(sandboxes, s.GetId())
+	}
+	if d.State, err = ReadState(m.o.Dirs, p.UID, sandboxes...); err != nil {
+		return nil, err
+	}
+	probes := d.State.probes
+	if d.State == nil || !d.State.Kept {
+		probes = m.probeOnce(ctx, d.Pod, status)
+	}
+	d.View = m.view(d.Pod, status, probes)
 	d.Pod = m.APIPod(d.Pod, d.View, status)
 	if d.Events, err = ReadEvents(m.o.Dirs, p.UID); err != nil {
 		return nil, err

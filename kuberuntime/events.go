@@ -9,6 +9,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -24,6 +26,7 @@ type Event struct {
 	Pod       string    `json:"pod"`
 	UID       string    `json:"uid"`
 	Container string    `json:"container,omitempty"`
+	ID        string    `json:"id,omitempty"` // of the container that has exited
 	Warning   bool      `json:"warning,omitempty"`
 	Reason    string    `json:"reason"`
 	Message   string    `json:"message"`
@@ -37,6 +40,7 @@ const (
 	EventPulled          = "Pulled"
 	EventCreated         = "Created"
 	EventStarted         = "Started"
+	EventExited          = "Exited"
 	EventKilling         = "Killing"
 	EventFailed          = "Failed"
 	EventBackOff         = "BackOff"
@@ -79,9 +83,48 @@ func (m *Manager) emit(p *v1.Pod, e Event) {
 	if m.o.Events == nil {
 		return
 	}
-	e.Time, e.Namespace, e.Pod, e.UID = m.o.Now(), p.Namespace, p.Name, string(p.UID)
+	if e.Time.IsZero() {
+		e.Time = m.o.Now()
+	}
+	e.Namespace, e.Pod, e.UID = p.Namespace, p.Name, string(p.UID)
 	e.Message = e.Message[:min(len(e.Message), maxEventMessage)]
 	m.o.Events(e)
+}
+
+// reportEnds emits an event for each container that has ended since the last look, of this process or of another. One
+// that was not started has another event.
+func (m *Manager) reportEnds(p *v1.Pod, status *pod.Status) {
+	uid := string(p.UID)
+	for _, c := range slices.Backward(status.Containers) { // the oldest first
+		if !c.Exited() || c.StartedAt.IsZero() || !m.keeper.firstEnd(m.o.Dirs, uid, c.ID) {
+			continue
+		}
+		text := fmt.Sprintf("exited with status %d", c.ExitCode)
+		if c.Reason != "" {
+			text += " (" + c.Reason + ")"
+		}
+		if message := OneLine(c.Message); message != "" {
+			text += ": " + message
+		}
+		m.emit(p, Event{Time: c.FinishedAt, Container: c.Name, ID: c.ID, Reason: EventExited, Message: text, Warning: !c.Succeeded()})
+	}
+}
+
+// firstEnd reports whether no event has told that a container has ended, and that one does now.
+func (k *keeper) firstEnd(d pod.Dirs, uid, id string) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	one := k.of(uid)
+	if one.ended == nil {
+		one.ended = map[string]bool{}
+		events, _ := ReadEvents(d, uid) // without them an end is told twice
+		for _, e := range events {
+			one.ended[e.ID] = e.Reason == EventExited
+		}
+	}
+	first := !one.ended[id]
+	one.ended[id] = true
+	return first
 }
 
 // podOf returns as much of a pod as events need.
@@ -147,4 +190,41 @@ func ReadEvents(d pod.Dirs, uid string) ([]Event, error) {
 		}
 	}
 	return out, lines.Err()
+}
+
+// FoldedEvent is the last of the events of one kind.
+type FoldedEvent struct {
+	Event
+	First time.Time // of them
+	Count int
+}
+
+// FoldEvents folds the events of each container, and those of the pod, that have one reason, in the order of the last
+// of each. Where one reason has several meanings what they say first tells them apart: which probe failed, or with which
+// status a container exited.
+func FoldEvents(events []Event) []FoldedEvent {
+	type kind struct {
+		container, reason, waiting, text string
+		warning                          bool
+	}
+	events = slices.Clone(events)
+	slices.SortStableFunc(events, func(a, b Event) int { return a.Time.Compare(b.Time) })
+	var folded []FoldedEvent // the last first
+	at := map[kind]int{}
+	for _, e := range slices.Backward(events) {
+		k := kind{container: e.Container, reason: e.Reason, waiting: e.Waiting, warning: e.Warning}
+		switch {
+		case e.Reason == EventUnhealthy, e.Reason == EventExited, e.Reason == EventFailed && e.Waiting == "":
+			k.text, _, _ = strings.Cut(e.Message, ":")
+		}
+		i, known := at[k]
+		if !known {
+			i = len(folded)
+			at[k], folded = i, append(folded, FoldedEvent{Event: e})
+		}
+		folded[i].First = e.Time
+		folded[i].Count++
+	}
+	slices.Reverse(folded)
+	return folded
 }

@@ -144,7 +144,7 @@ func (m *Manager) pullFor(ctx context.Context, p *v1.Pod, container, image strin
 	start := m.o.Now()
 	if left, isNew := m.pullFails.wait(key, m.pullFails.last(key), start); left > 0 {
 		if isNew {
-			m.waits(p, container, EventBackOff, ErrImagePullBackOff, "back-off pulling image %s for another %s", image, left.Round(time.Second))
+			m.waits(p, container, EventBackOff, ErrImagePullBackOff, "back-off %s pulling image %s", m.pullFails.delay(key), image)
 		}
 		return &retryError{err: fmt.Errorf("%w: %s", ErrImagePullBackOff, image), after: left}
 	}

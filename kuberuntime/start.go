@@ -265,7 +265,7 @@ func (m *Manager) crashWait(p *v1.Pod, c *v1.Container, last *pod.ContainerStatu
 	key, now := crashKey(p, c), m.o.Now()
 	if left, isNew := m.crashes.wait(key, last.FinishedAt, now); left > 0 {
 		if isNew {
-			m.waits(p, c.Name, EventBackOff, ErrCrashLoop, "back-off %s restarting failed container %s", left.Round(time.Second), c.Name)
+			m.waits(p, c.Name, EventBackOff, ErrCrashLoop, "back-off %s restarting failed container %s", m.crashes.delay(key), c.Name)
 		}
 		return &retryError{err: ErrCrashLoop, after: left}
 	}
@@ -340,6 +340,13 @@ func (b *backoff) last(key string) time.Time {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.entries[key].last
+}
+
+// delay returns the whole wait after the last failure of key, which a kubelet tells.
+func (b *backoff) delay(key string) time.Duration {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.entries[key].delay
 }
 
 // reset forgets key after a success.

@@ -18,6 +18,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/crishim/crishim/internal/bounded"
+	"github.com/crishim/crishim/kuberuntime/plan"
 	"github.com/crishim/crishim/kuberuntime/pod"
 )
 
@@ -40,6 +41,7 @@ type ContainerState struct {
 	ID       string `json:"id,omitempty"` // of the newest attempt
 	Init     bool   `json:"init,omitempty"`
 	Probed   bool   `json:"probed,omitempty"` // it has a startup or readiness probe
+	Started  bool   `json:"started"`          // by its startup probe
 	Ready    bool   `json:"ready"`
 	Restarts int    `json:"restarts"`
 	// Waiting is why it does not start, as a kubelet names it: CrashLoopBackOff, ErrImagePull, ...; "" where it
@@ -59,6 +61,16 @@ func (s *PodState) Container(name string) *ContainerState {
 		}
 	}
 	return nil
+}
+
+// probes returns the results of probes as far as they matter to whether a container is ready.
+func (s *PodState) probes(id string, kind plan.Kind) plan.Result {
+	for _, c := range s.Containers {
+		if c.ID == id && (kind == plan.Startup && c.Started || kind == plan.Readiness && c.Ready) {
+			return plan.Success
+		}
+	}
+	return plan.Unknown
 }
 
 // maxState bounds the file: a manifest has 1.5 MiB at most.
@@ -101,7 +113,7 @@ func ReadState(d pod.Dirs, uid string, sandboxes ...string) (*PodState, error) {
 		found.Ready = false
 		for i := range found.Containers {
 			c := &found.Containers[i]
-			c.Ready, c.NextTry = false, time.Time{}
+			c.Started, c.Ready, c.NextTry = false, false, time.Time{}
 		}
 	}
 	return found, nil
@@ -158,6 +170,7 @@ type kept struct {
 	status  *pod.Status
 	waiting map[string]wait // by container; of one that runs or is not to run it is out of date
 	written []byte
+	ended   map[string]bool // containers whose end an event tells, by id; nil until the events were read
 }
 
 type wait struct {
@@ -221,7 +234,7 @@ func (m *Manager) keepWait(uid, container, reason, message string) {
 func (m *Manager) keepAgain(uid string) {
 	m.keeper.mu.Lock()
 	defer m.keeper.mu.Unlock()
-	if k := m.keeper.pods[uid]; k != nil {
+	if k := m.keeper.pods[uid]; k != nil && k.status != nil {
 		m.writeState(k)
 	}
 }
@@ -277,7 +290,7 @@ func (m *Manager) stateOf(k *kept) *PodState {
 	s := &PodState{Sandbox: k.status.Sandbox().GetId(), Phase: view.Phase, Ready: view.Ready}
 	for _, c := range view.Containers {
 		one := ContainerState{
-			Name: c.Container.Name, Init: c.Init, Ready: c.Ready,
+			Name: c.Container.Name, Init: c.Init, Started: c.Started, Ready: c.Ready,
 			Probed: c.Container.StartupProbe != nil || c.Container.ReadinessProbe != nil,
 		}
 		if c.Status != nil {

@@ -69,6 +69,7 @@ func (m *Manager) Up(ctx context.Context, p *v1.Pod, set *manifest.Set, w Wait) 
 			return nil, waitError(ctx, err, waits)
 		}
 		m.WatchProbes(p, current)
+		m.reportEnds(p, current)
 		m.keep(ctx, p, current, nil)
 		view := m.View(p, current)
 		// What runs before the first step may be what that step replaces.

@@ -134,6 +134,7 @@ func (w *worker) step(ctx context.Context) (next time.Duration, finished bool) {
 
 func (w *worker) sync(ctx context.Context, want desired, status *pod.Status) time.Duration {
 	w.m.WatchProbes(want.pod, status)
+	w.m.reportEnds(want.pod, status)
 	w.reportState(want.pod, status)
 	w.m.keep(ctx, want.pod, status, nil)
 	result := w.m.SyncPod(ctx, want.pod, want.set, status)

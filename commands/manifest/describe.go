@@ -246,42 +246,16 @@ func (p *page) events(events []kuberuntime.Event) {
 		return
 	}
 	p.text.WriteString("Events:\n")
-	repeats := foldEvents(events)
-	for _, r := range repeats[max(len(repeats)-shownEvents, 0):] {
-		kind := "Normal"
-		if r.Warning {
+	folded := kuberuntime.FoldEvents(events)
+	for _, e := range folded[max(len(folded)-shownEvents, 0):] {
+		kind, reason := "Normal", e.Reason
+		if e.Warning {
 			kind = "Warning"
 		}
-		text := fmt.Sprintf("%-8s %-8s %-20s %s", p.age(r.Time), kind, r.Reason, strings.TrimSpace(r.Container+" "+r.Message))
-		if r.times > 1 {
-			text += fmt.Sprintf(" (%d times in %s)", r.times, r.Time.Sub(r.first).Round(time.Second))
+		if e.Count > 1 {
+			reason += fmt.Sprintf(" (x%d)", e.Count)
 		}
+		text := fmt.Sprintf("%-8s %-8s %-20s %s", p.age(e.Time), kind, reason, strings.TrimSpace(e.Container+" "+e.Message))
 		p.text.WriteString("  " + output.Sanitize(text) + "\n")
 	}
-}
-
-// repeated is an event with how often the same has happened; its time is the last.
-type repeated struct {
-	kuberuntime.Event
-	first time.Time
-	times int
-}
-
-// foldEvents joins repeated events, such as those of a probe that fails every second, at
-// the place of the last.
-func foldEvents(events []kuberuntime.Event) []repeated {
-	var folded []repeated // the last first
-	at := map[string]int{}
-	for _, e := range slices.Backward(events) {
-		key := fmt.Sprintf("%s\n%s\n%s\n%v", e.Container, e.Reason, e.Message, e.Warning)
-		i, known := at[key]
-		if !known {
-			i = len(folded)
-			at[key], folded = i, append(folded, repeated{Event: e})
-		}
-		folded[i].first = e.Time
-		folded[i].times++
-	}
-	slices.Reverse(folded)
-	return folded
 }

@@ -50,10 +50,13 @@ func TestRepeatedEvents(t *testing.T) {
 		return kuberuntime.Event{Time: time.Unix(at, 0), Container: "a", Warning: true, Reason: "Unhealthy", Message: message}
 	}
 	p := &page{now: time.Unix(100, 0)}
-	p.events([]kuberuntime.Event{event(60, "refused"), event(70, "timeout"), event(80, "refused"), event(90, "refused")})
+	p.events([]kuberuntime.Event{
+		event(60, "readiness probe failed: refused"), event(70, "liveness probe failed: timeout"),
+		event(80, "readiness probe failed: refused"), event(90, "readiness probe failed: again"),
+	})
 	want := "Events:\n" +
-		"  30s      Warning  Unhealthy            a timeout\n" +
-		"  10s      Warning  Unhealthy            a refused (3 times in 30s)\n"
+		"  30s      Warning  Unhealthy            a liveness probe failed: timeout\n" +
+		"  10s      Warning  Unhealthy (x3)       a readiness probe failed: again\n"
 	if got := p.text.String(); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}

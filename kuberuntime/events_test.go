@@ -1,0 +1,125 @@
+package kuberuntime
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/crishim/crishim/kuberuntime/pod"
+)
+
+// TestEventsOfACrashLoop are few, and tell what a kubelet's do: how each attempt ended, and the whole back-off.
+func TestEventsOfACrashLoop(t *testing.T) {
+	t.Parallel()
+	at := time.Now()
+	var mu sync.Mutex
+	var told []Event
+	var dirs pod.Dirs
+	change := func(o *Options) {
+		if dirs.Root != "" {
+			o.Dirs = dirs
+		}
+		dirs = o.Dirs
+		o.Now = func() time.Time { return at }
+		o.Events = func(e Event) {
+			mu.Lock()
+			defer mu.Unlock()
+			told = append(told, e)
+			if err := AppendEvent(dirs, e); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	f := newFixture(t, change)
+	p, set := parse(t, `  containers: [{name: a, image: "busybox:1"}]`)
+	ctx := deadline(t)
+	step := func() SyncResult {
+		status := f.status(t, p)
+		f.reportEnds(p, status)
+		result := f.SyncPod(ctx, p, set, status)
+		f.keep(ctx, p, status, &result)
+		return result
+	}
+	step()
+	for range 5 {
+		at = at.Add(time.Second)
+		f.stub.Exit(f.status(t, p).Container("a").ID, 3)
+		at = at.Add(900 * time.Millisecond)
+		at = at.Add(step().RetryAfter)
+		step()
+		step()
+	}
+	var backOffs []string
+	for _, e := range told {
+		if e.Reason == EventBackOff {
+			backOffs = append(backOffs, e.Message)
+		}
+	}
+	var want []string
+	for _, d := range []string{"10s", "20s", "40s", "1m20s"} {
+		want = append(want, "back-off "+d+" restarting failed container a")
+	}
+	if diff := cmp.Diff(want, backOffs); diff != "" {
+		t.Error(diff)
+	}
+	events, err := ReadEvents(dirs, "u1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, e := range FoldEvents(events) {
+		got = append(got, fmt.Sprintf("%s (x%d)", e.Reason, e.Count))
+		if e.Reason == EventExited && e.Message != "exited with status 3 (Error)" {
+			t.Errorf("got %+v", e)
+		}
+	}
+	slices.Sort(got)
+	if diff := cmp.Diff([]string{"BackOff (x4)", "Created (x6)", "Exited (x5)", "Pulled (x6)", "SandboxCreated (x1)", "Started (x6)"}, got); diff != "" {
+		t.Error(diff)
+	}
+	// Another process does not tell them again.
+	f.letGo("u1")
+	before := len(told)
+	step()
+	if len(told) != before {
+		t.Errorf("told again: %+v", told[before:])
+	}
+}
+
+func TestFoldEvents(t *testing.T) {
+	t.Parallel()
+	event := func(at int, container, reason, message string) Event {
+		return Event{Time: time.Unix(int64(at), 0), Container: container, Reason: reason, Message: message}
+	}
+	events := []Event{
+		event(1, "a", EventCreated, "created container 1"),
+		event(2, "b", EventCreated, "created container 2"),
+		event(5, "a", EventStarted, "started container 1"),
+		event(4, "a", EventExited, "exited with status 1 (Error): one"), // told late
+		event(6, "a", EventCreated, "created container 3"),
+		event(7, "a", EventExited, "exited with status 137 (OOMKilled)"),
+		event(8, "a", EventExited, "exited with status 1 (Error): two"),
+		event(9, "a", EventUnhealthy, "readiness probe failed: x"),
+		event(10, "a", EventUnhealthy, "liveness probe failed: x"),
+	}
+	var got []string
+	for _, e := range FoldEvents(events) {
+		got = append(got, fmt.Sprintf("%d-%d %s %s (x%d) %s", e.First.Unix(), e.Time.Unix(), e.Container, e.Reason, e.Count, e.Message))
+	}
+	want := []string{
+		"2-2 b Created (x1) created container 2",
+		"5-5 a Started (x1) started container 1",
+		"1-6 a Created (x2) created container 3",
+		"7-7 a Exited (x1) exited with status 137 (OOMKilled)",
+		"4-8 a Exited (x2) exited with status 1 (Error): two",
+		"9-9 a Unhealthy (x1) readiness probe failed: x",
+		"10-10 a Unhealthy (x1) liveness probe failed: x",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
