@@ -44,7 +44,7 @@ func groups() []group {
 		{"Node", verbs{
 			node.NewVersion, node.NewInfo, node.NewEndpoints, node.NewDoctor, node.NewConfig, node.NewServe, node.NewRuntimeConfig, node.NewUpdateRuntimeConfig,
 		}},
-		{"Shell", verbs{node.NewCompletion, node.NewMan}},
+		{"Shell", verbs{node.NewCompletion, node.NewMan, node.NewSchema}},
 	}
 }
 
