@@ -37,13 +37,16 @@ type PodState struct {
 
 // ContainerState is the state of a container of the manifest.
 type ContainerState struct {
-	Name     string `json:"name"`
-	ID       string `json:"id,omitempty"` // of the newest attempt
-	Init     bool   `json:"init,omitempty"`
-	Probed   bool   `json:"probed,omitempty"` // it has a startup or readiness probe
-	Started  bool   `json:"started"`          // by its startup probe
-	Ready    bool   `json:"ready"`
-	Restarts int    `json:"restarts"`
+	Name    string `json:"name"`
+	ID      string `json:"id,omitempty"`   // of the newest attempt
+	Init    bool   `json:"init,omitempty"` // sidecars, too
+	Sidecar bool   `json:"sidecar,omitempty"`
+	// Ephemeral containers count neither for the pod's phase nor for its readiness.
+	Ephemeral bool `json:"ephemeral,omitempty"`
+	Probed    bool `json:"probed,omitempty"` // it has a startup or readiness probe
+	Started   bool `json:"started"`          // by its startup probe
+	Ready     bool `json:"ready"`
+	Restarts  int  `json:"restarts"`
 	// Waiting is why it does not start, as a kubelet names it: CrashLoopBackOff, ErrImagePull, ...; "" where it
 	// does not wait. NextTry is when its back-off ends, zero where that is not known.
 	Waiting string    `json:"waiting,omitempty"`
@@ -290,7 +293,7 @@ func (m *Manager) stateOf(k *kept) *PodState {
 	s := &PodState{Sandbox: k.status.Sandbox().GetId(), Phase: view.Phase, Ready: view.Ready}
 	for _, c := range view.Containers {
 		one := ContainerState{
-			Name: c.Container.Name, Init: c.Init, Started: c.Started, Ready: c.Ready,
+			Name: c.Container.Name, Init: c.Init, Sidecar: c.Sidecar, Ephemeral: c.Ephemeral, Started: c.Started, Ready: c.Ready,
 			Probed: c.Container.StartupProbe != nil || c.Container.ReadinessProbe != nil,
 		}
 		if c.Status != nil {

@@ -42,6 +42,7 @@ func NewWait(env *cli.Env) *urfave.Command {
 		Usage:     "wait until containers or pods are in a state",
 		ArgsUsage: "TARGET...",
 		Description: cli.WithExamples("Waits for all targets. The states are running, exited, removed; for pods ready, notready, removed;\n"+
+			"a pod is ready by the probes that sync or apply make, without them when all its containers run;\n"+
 			"image=REF waits for an image instead, log=REGEX for a line in a container's log. A target that does not exist yet is waited for,\n"+
 			"with a message on stderr, but not with exited and notready. With exited the exit status of each is printed.",
 			"crishim wait web", "crishim wait --for running --timeout 30s web", "crishim wait --for ready mypod",
@@ -102,6 +103,9 @@ func (g goal) String() string {
 
 func (o *waitOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) error {
 	o.events = &eventWatch{happened: make(chan struct{}, 1)}
+	if o.goal.state == "ready" || o.goal.state == "notready" {
+		o.listening = min(o.listening, o.polling) // no event tells the results of probes
+	}
 	limit := ctx
 	if o.timeout > 0 {
 		var cancel context.CancelFunc
@@ -196,12 +200,13 @@ type watched struct {
 	id   string // "" until it exists
 	pod  bool
 	code int32
-	told bool // the user, that it does not exist yet
+	told bool   // the user, that it does not exist yet
+	why  string // a pod is not ready
 }
 
 // look reports whether the goal is reached, and returns the state.
 func (w *watched) look(ctx context.Context, env *cli.Env, conn *client.Conn) (bool, string, error) {
-	now, err := w.state(ctx, conn)
+	now, err := w.state(ctx, env, conn)
 	switch {
 	case cli.IsGone(err) && w.goal.state == "removed":
 		return true, "removed", nil
@@ -219,10 +224,13 @@ func (w *watched) look(ctx context.Context, env *cli.Env, conn *client.Conn) (bo
 	case w.goal.state == "running" && now == "exited", w.goal.state == "ready" && now == "notready":
 		w.id = "" // there may be a next attempt or a new sandbox
 	}
-	return now == w.goal.state, now, nil
+	if reached := now == w.goal.state; reached || w.why == "" {
+		return reached, now, nil
+	}
+	return false, now + " (" + w.why + ")", nil
 }
 
-func (w *watched) state(ctx context.Context, conn *client.Conn) (string, error) {
+func (w *watched) state(ctx context.Context, env *cli.Env, conn *client.Conn) (string, error) {
 	if w.id == "" {
 		if err := w.find(ctx, conn); err != nil {
 			return "", err
@@ -230,7 +238,14 @@ func (w *watched) state(ctx context.Context, conn *client.Conn) (string, error) 
 	}
 	if w.pod {
 		res, err := conn.Runtime.PodSandboxStatus(ctx, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: w.id})
-		return cli.PodState(res.GetStatus().GetState()), err
+		if err != nil || w.goal.state == "removed" {
+			return cli.PodState(res.GetStatus().GetState()), err
+		}
+		ready, why, err := podReady(ctx, env, conn, res.GetStatus())
+		if w.why = why; ready {
+			return "ready", err
+		}
+		return "notready", err
 	}
 	res, err := conn.Runtime.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: w.id})
 	w.code = res.GetStatus().GetExitCode()

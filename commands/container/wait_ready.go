@@ -1,0 +1,81 @@
+package container
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/client"
+	"github.com/crishim/crishim/commands/cli"
+)
+
+// podReady reports whether a pod is ready as kubectl means it: by the probes of sync or apply while one of them keeps
+// the pod, else when all its containers run. What is missing is in the second value. A container that somebody
+// debugs it with does not count.
+func podReady(ctx context.Context, env *cli.Env, conn *client.Conn, sandbox *runtimeapi.PodSandboxStatus) (bool, string, error) {
+	if sandbox.GetState() != runtimeapi.PodSandboxState_SANDBOX_READY {
+		return false, "", nil
+	}
+	list, err := conn.Runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{PodSandboxId: sandbox.GetId()}})
+	if err != nil {
+		return false, "", err
+	}
+	newest := map[string]*runtimeapi.Container{}
+	for _, c := range list.GetContainers() {
+		name := c.GetMetadata().GetName()
+		if last := newest[name]; c.GetLabels()[debugLabel] == "" && (last == nil || last.GetCreatedAt() <= c.GetCreatedAt()) {
+			newest[name] = c
+		}
+	}
+	state := env.PodState(sandbox.GetMetadata().GetUid(), sandbox.GetId())
+	if state == nil || state.Sandbox != sandbox.GetId() && !state.Kept {
+		return allRun(ctx, conn, newest)
+	}
+	var missing []string
+	for _, c := range state.Containers {
+		running := newest[c.Name].GetState() == runtimeapi.ContainerState_CONTAINER_RUNNING
+		switch {
+		case c.Ephemeral, c.Init && !c.Sidecar: // an init container has run before those that matter
+		case !running && c.Waiting != "":
+			missing = append(missing, fmt.Sprintf("container %s waits: %s", c.Name, c.Waiting))
+		case !running:
+			missing = append(missing, fmt.Sprintf("container %s does not run", c.Name))
+		case state.Kept && !(c.Ready && newest[c.Name].GetId() == c.ID):
+			missing = append(missing, fmt.Sprintf("container %s is not ready", c.Name))
+		}
+	}
+	return len(missing) == 0 && (state.Ready || !state.Kept), strings.Join(missing, ", "), nil
+}
+
+// allRun reports whether all containers of a pod of which no manifest is known run. One that has succeeded before another was
+// made is an init container, which has done its work.
+func allRun(ctx context.Context, conn *client.Conn, newest map[string]*runtimeapi.Container) (bool, string, error) {
+	var last int64 // when the last of the running ones was made
+	for _, c := range newest {
+		if c.GetState() == runtimeapi.ContainerState_CONTAINER_RUNNING {
+			last = max(last, c.GetCreatedAt())
+		}
+	}
+	var missing []string
+	for _, name := range slices.Sorted(maps.Keys(newest)) {
+		c := newest[name]
+		switch c.GetState() {
+		case runtimeapi.ContainerState_CONTAINER_RUNNING:
+			continue
+		case runtimeapi.ContainerState_CONTAINER_EXITED:
+			res, err := conn.Runtime.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: c.GetId()})
+			if err != nil && !cli.IsGone(err) {
+				return false, "", err
+			}
+			if s := res.GetStatus(); err == nil && s.GetExitCode() == 0 && s.GetFinishedAt() <= last {
+				continue
+			}
+		}
+		missing = append(missing, fmt.Sprintf("container %s is %s", name, cli.ContainerState(c.GetState())))
+	}
+	return len(missing) == 0, strings.Join(missing, ", "), nil
+}

@@ -1,0 +1,150 @@
+package container
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/commands/cli"
+	"github.com/crishim/crishim/internal/test"
+	"github.com/crishim/crishim/internal/test/stubcri"
+	"github.com/crishim/crishim/kuberuntime"
+	"github.com/crishim/crishim/kuberuntime/criconfig"
+	"github.com/crishim/crishim/kuberuntime/manifest"
+)
+
+// readyFixture asks whether pods of a stub are ready.
+type readyFixture struct {
+	t    *testing.T
+	stub *stubcri.Server
+	env  *cli.Env
+}
+
+func newReadyFixture(t *testing.T) *readyFixture {
+	t.Helper()
+	root := t.TempDir()
+	var out test.Buffer
+	env := (&cli.Env{Out: &out, Err: &out, Now: time.Now, LookupEnv: func(name string) (string, bool) {
+		return root, name == "CRISHIM_ROOT"
+	}}).Fresh(false)
+	return &readyFixture{t: t, stub: stubcri.Start(t, stubcri.Options{}), env: env}
+}
+
+func (f *readyFixture) look(sandbox string) (bool, string) {
+	f.t.Helper()
+	conn := connect(f.t, f.stub)
+	res, err := conn.Runtime.PodSandboxStatus(f.t.Context(), &runtimeapi.PodSandboxStatusRequest{PodSandboxId: sandbox})
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	ready, why, err := podReady(f.t.Context(), f.env, conn, res.GetStatus())
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return ready, why
+}
+
+func (f *readyFixture) want(sandbox string, ready bool, why string) {
+	f.t.Helper()
+	if got, text := f.look(sandbox); got != ready || text != why {
+		f.t.Errorf("got %t, %q, want %t, %q", got, text, ready, why)
+	}
+}
+
+// TestReadyWithoutProbes: where nobody probes, a pod is ready when all its containers run.
+func TestReadyWithoutProbes(t *testing.T) {
+	t.Parallel()
+	f := newReadyFixture(t)
+	pod := f.stub.AddPod("default", "pod")
+	f.want(pod, true, "")
+	job := f.stub.AddCreated(pod, "init")
+	f.want(pod, false, "container init is created")
+	f.stub.Begin(job)
+	f.stub.Exit(job, 0)
+	f.want(pod, false, "container init is exited")
+	web := f.stub.AddContainer(pod, "web")
+	f.want(pod, true, "") // the first was an init container
+	f.stub.AddContainer(pod, "debug-1", func(c *runtimeapi.ContainerConfig) { c.Labels = map[string]string{debugLabel: web} })
+	f.stub.Exit(web, 0)
+	f.want(pod, false, "container init is exited, container web is exited")
+	f.stub.StopPod(pod)
+	f.want(pod, false, "")
+}
+
+// TestReadyByProbes: while apply waits for a pod its probes decide, and when it has gone the containers do.
+func TestReadyByProbes(t *testing.T) {
+	t.Parallel()
+	f := newReadyFixture(t)
+	f.stub.AddImage("busybox:1")
+	flag := filepath.Join(t.TempDir(), "ready")
+	set, err := manifest.Read(strings.NewReader(`
+apiVersion: v1
+kind: Pod
+metadata: {name: web}
+spec:
+  containers:
+  - {name: a, image: "busybox:1", readinessProbe: {exec: {command: [sh, -c, "test -e `+flag+`"]}, periodSeconds: 1, timeoutSeconds: 30, failureThreshold: 1}}
+`), "-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := grpc.NewClient(f.stub.Endpoint, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	m, err := kuberuntime.New(t.Context(), kuberuntime.Options{
+		Runtime: conn, Image: conn, Endpoint: f.stub.Endpoint, Dirs: kuberuntime.DefaultDirs(f.env.LookupEnv),
+		Host: criconfig.Host{Name: "node", CPUs: 1, Memory: 1 << 30},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	p := set.Pods[0].Pod
+	if err := kuberuntime.Prepare(p, "", time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	up := make(chan error, 1)
+	go func() {
+		_, err := m.Up(t.Context(), p, set, kuberuntime.Wait{Until: kuberuntime.UntilReady})
+		up <- err
+	}()
+	conn2 := connect(t, f.stub)
+	sandbox := func() string {
+		for {
+			if list, err := conn2.Runtime.ListContainers(t.Context(), &runtimeapi.ListContainersRequest{}); err == nil && len(list.GetContainers()) > 0 &&
+				list.GetContainers()[0].GetState() == runtimeapi.ContainerState_CONTAINER_RUNNING {
+				return list.GetContainers()[0].GetPodSandboxId()
+			}
+			select {
+			case err := <-up:
+				t.Fatalf("the pod is up: %v", err)
+			case <-time.After(10 * time.Millisecond):
+			}
+		}
+	}()
+	f.want(sandbox, false, "container a is not ready")
+	if err := os.WriteFile(flag, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-up; err != nil {
+		t.Fatal(err)
+	}
+	f.want(sandbox, true, "") // nobody probes any more
+	if err := os.Remove(flag); err != nil {
+		t.Fatal(err)
+	}
+	list, err := conn2.Runtime.ListContainers(t.Context(), &runtimeapi.ListContainersRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.stub.Exit(list.GetContainers()[0].GetId(), 1)
+	f.want(sandbox, false, "container a does not run")
+}
