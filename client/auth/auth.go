@@ -12,6 +12,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -36,6 +37,9 @@ type Options struct {
 	AuthFile string
 	// LookupEnv reads the environment; nil means that nothing is set.
 	LookupEnv func(string) (string, bool)
+	// Stderr is where a credential helper speaks to the user, whom it may ask to touch a
+	// key; nil for nowhere.
+	Stderr io.Writer
 }
 
 // Error is a problem with the place where credentials are kept.
@@ -66,7 +70,7 @@ func Lookup(ctx context.Context, image string, o Options) (*runtimeapi.AuthConfi
 	if err != nil {
 		return nil, err
 	}
-	return find(ctx, file, named)
+	return find(ctx, file, named, o.Stderr)
 }
 
 // file returns the first file that exists; a named one must.
@@ -116,7 +120,7 @@ func load(path string) (*configfile.ConfigFile, error) {
 
 // find looks for the image's own entry first, then for those of wider names, as podman
 // has them, and last for the registry's, as docker does.
-func find(ctx context.Context, file *configfile.ConfigFile, named reference.Named) (*runtimeapi.AuthConfig, error) {
+func find(ctx context.Context, file *configfile.ConfigFile, named reference.Named, stderr io.Writer) (*runtimeapi.AuthConfig, error) {
 	domain := reference.Domain(named)
 	for key := named.Name(); strings.Contains(key, "/"); key = key[:strings.LastIndexByte(key, '/')] {
 		if entry, ok := file.AuthConfigs[key]; ok {
@@ -130,7 +134,7 @@ func find(ctx context.Context, file *configfile.ConfigFile, named reference.Name
 		keys = []string{dockerHubKey, "docker.io"}
 	}
 	for _, key := range keys {
-		a, err := ask(ctx, file, key)
+		a, err := ask(ctx, file, key, stderr)
 		if err != nil {
 			return nil, &Error{
 				text: fmt.Sprintf("credentials for %s: %s", domain, err),
@@ -146,7 +150,7 @@ func find(ctx context.Context, file *configfile.ConfigFile, named reference.Name
 
 // ask returns the credentials of one registry. Where docker runs a credential helper, what
 // DOCKER_AUTH_CONFIG has goes before it, and the file's own entry does not count.
-func ask(ctx context.Context, file *configfile.ConfigFile, registry string) (*runtimeapi.AuthConfig, error) {
+func ask(ctx context.Context, file *configfile.ConfigFile, registry string, stderr io.Writer) (*runtimeapi.AuthConfig, error) {
 	helper := helperFor(file, registry)
 	if helper == "" {
 		entry, err := file.GetAuthConfig(registry)
@@ -156,7 +160,7 @@ func ask(ctx context.Context, file *configfile.ConfigFile, registry string) (*ru
 	if a := convert(entry); a != nil || err != nil {
 		return a, err
 	}
-	if entry, err = runHelper(ctx, helper, registry); err != nil {
+	if entry, err = runHelper(ctx, helper, registry, stderr); err != nil {
 		return nil, fmt.Errorf("%s: %w", helper, err)
 	}
 	return convert(entry), nil

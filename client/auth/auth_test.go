@@ -1,6 +1,7 @@
 package auth_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/base64"
 	"errors"
@@ -284,5 +285,18 @@ func TestParse(t *testing.T) {
 	}
 	if _, _, err := auth.ParseCreds(":hunter2"); !errors.Is(err, auth.ErrMalformed) || strings.Contains(err.Error(), "hunter") {
 		t.Errorf("got %v", err)
+	}
+}
+
+// What a helper says to the user goes where the caller wants it.
+func TestHelperSpeaksToTheUser(t *testing.T) {
+	o := helper(t, `echo 'touch the key' >&2; echo '{"Username": "u", "Secret": "p"}'`)
+	var said bytes.Buffer
+	o.Stderr = &said
+	if _, err := auth.Lookup(t.Context(), "h.example/app", o); err != nil {
+		t.Fatal(err)
+	}
+	if said.String() != "touch the key\n" {
+		t.Errorf("got %q", said.String())
 	}
 }

@@ -6,7 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
+	"io"
 	"os/exec"
 	"strings"
 	"time"
@@ -43,12 +43,11 @@ func helperFor(file *configfile.ConfigFile, registry string) string {
 
 // runHelper asks a credential helper for the credentials of a registry. docker's own library
 // does not end a helper with the context, reads its output without a limit, and
-// puts that output, which may be the secret, into its errors. What a helper prints
-// on stderr goes to the user, whom it may ask to touch a key.
-func runHelper(ctx context.Context, helper, registry string) (types.AuthConfig, error) {
+// puts that output, which may be the secret, into its errors.
+func runHelper(ctx context.Context, helper, registry string, stderr io.Writer) (types.AuthConfig, error) {
 	cmd := program.Command(ctx, helper, credentials.ActionGet)
 	answer := &limitedBuffer{left: maxAnswer}
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(registry), answer, os.Stderr
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(registry), answer, stderr
 	cmd.WaitDelay = outputDelay
 	err := cmd.Run()
 	switch {

@@ -202,7 +202,7 @@ func (o *PullOptions) authFor(ctx context.Context, env *Env, image string) (*run
 		defer cancel()
 		ctx = limited
 	}
-	return auth.Lookup(ctx, image, auth.Options{AuthFile: o.authFile, LookupEnv: env.LookupEnv})
+	return auth.Lookup(ctx, image, auth.Options{AuthFile: o.authFile, LookupEnv: env.LookupEnv, Stderr: env.Err})
 }
 
 // pullOnce pulls, with progress if o.Progress.
