@@ -10,4 +10,9 @@
 // New wires the services together, Start begins what runs in the background, Serve
 // answers on a listener, Close ends all of it. StartEmbedded is for the length of
 // one command, which dials its private socket. service.go has a method for each RPC.
+//
+// The streaming library logs with klog, which is one for the process and writes to
+// standard error until it is told otherwise. The shim leaves it alone, because a package
+// does not change its process: crishim turns it off in cli.SystemEnv, and another program
+// that starts a shim calls klog.SetLogger itself.
 package shim
