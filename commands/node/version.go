@@ -11,17 +11,30 @@ import (
 	"github.com/crishim/crishim/output"
 )
 
-// NewVersion shows which runtime answers, the first thing to know about a node.
+// NewVersion shows which runtime answers, the first thing to know about a node. crishim's own
+// version comes before that, so that it is there also where none answers.
 func NewVersion(env *cli.Env) *urfave.Command {
 	v := &cli.View{}
+	show := cli.Show(env, v, func(ctx context.Context, conn *client.Conn) (*runtimeapi.VersionResponse, error) {
+		return conn.Runtime.Version(ctx, &runtimeapi.VersionRequest{})
+	}, output.Version)
 	return &urfave.Command{
 		Name:  "version",
-		Usage: "show the runtime's name and version",
-		Description: cli.WithExamples("Asks the runtime who it is and which CRI version it speaks. crishim's own version is crishim --version.",
+		Usage: "show the versions of crishim and of the runtime",
+		Description: cli.WithExamples("Shows crishim's own version, and asks the runtime who it is and which CRI version it speaks. In JSON and the\n"+
+			"other formats for programs it is the runtime's answer alone; crishim --version prints crishim's alone.",
 			"crishim version", "crishim version -o json"),
 		Flags: v.Flags(),
-		Action: cli.Show(env, v, func(ctx context.Context, conn *client.Conn) (*runtimeapi.VersionResponse, error) {
-			return conn.Runtime.Version(ctx, &runtimeapi.VersionRequest{})
-		}, output.Version),
+		Action: func(c *urfave.Context) error {
+			if err := v.CheckAlone(env, c); err != nil {
+				return err
+			}
+			if !env.Compat && !v.Format.ForMachines() {
+				if err := env.Say("crishim:  %s", cli.OwnVersion(env)); err != nil {
+					return err
+				}
+			}
+			return show(c)
+		},
 	}
 }
