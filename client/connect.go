@@ -14,6 +14,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/internal/rundir"
 )
 
 // Shim is a running embedded shim.
@@ -58,6 +60,9 @@ type Options struct {
 	Engines func(host string) []Engine
 	// StartShim starts the embedded shim; nil means that there is none.
 	StartShim StartShim
+	// Others is how long to wait for the runtimes of lower precedence than the one that is
+	// taken, so that Conn.Others has them.
+	Others time.Duration
 	// Debug receives one line for each thing that was tried and each call that was made, never
 	// a message's content. May be nil.
 	Debug func(format string, args ...any)
@@ -114,6 +119,9 @@ type Conn struct {
 	Engine   Engine
 	// Version is the runtime's answer while connecting.
 	Version *runtimeapi.VersionResponse
+	// TakenAs is set to the endpoint that was asked for, where that is a Docker engine's own
+	// socket and was taken as docker://.
+	TakenAs string
 	// Candidates are the endpoints that were probed, in order of precedence.
 	Candidates []Candidate
 
@@ -131,6 +139,25 @@ func (c *Conn) ClientConn() grpc.ClientConnInterface { return c.runtime.cc }
 
 // ImageClientConn is the connection to the image service.
 func (c *Conn) ImageClientConn() grpc.ClientConnInterface { return c.image.cc }
+
+// RunDir is the user's own directory for what lasts until the next boot.
+func RunDir(lookupEnv func(string) (string, bool)) (string, error) { return rundir.Base(lookupEnv) }
+
+// Others are the runtimes that answered and were not taken, as -r takes them. An engine below
+// the runtime that was taken is none.
+func (c *Conn) Others() []string {
+	var others []string
+	for _, candidate := range c.Candidates {
+		switch {
+		case candidate.State != StateReady || candidate.Chosen:
+		case candidate.Kind == KindCRI:
+			others = append(others, candidate.Endpoint)
+		case c.Version.GetRuntimeName() != "docker":
+			others = append(others, engineEndpoint(Engine{Host: candidate.Endpoint}))
+		}
+	}
+	return others
+}
 
 // Close ends the connection with its tunnel and the embedded shim. It may be called twice.
 func (c *Conn) Close() error {
@@ -214,6 +241,9 @@ func (c *Conn) connect(ctx context.Context, o *Options, runtime, image *Endpoint
 	}
 	c.runtime.skipped = skipped
 	c.Embedded, c.Engine = chosen.Kind == KindEngine, chosen.engine
+	if c.Embedded && runtime != nil && !runtime.Docker {
+		c.TakenAs = runtime.String()
+	}
 
 	c.image = c.runtime
 	if image == nil || runtime != nil && *image == *runtime || image.String() == c.runtime.endpoint {
@@ -278,7 +308,8 @@ func (o *Options) limitOf(e Endpoint) time.Duration {
 	return cmp.Or(o.ConnectTimeout, DefaultConnectTimeout)
 }
 
-// probeEndpoint has one result, but for docker://, which may stand for several engines.
+// probeEndpoint has one result, but for docker://, which may stand for several engines. An
+// address of a runtime at which a Docker engine answers stands for that engine.
 func (o *Options) probeEndpoint(ctx context.Context, e Endpoint, image bool) []found {
 	ctx, cancel := context.WithTimeout(ctx, o.limitOf(e))
 	defer cancel()
@@ -288,7 +319,12 @@ func (o *Options) probeEndpoint(ctx context.Context, e Endpoint, image bool) []f
 	case e.Network == "ssh":
 		return []found{o.probeSSH(ctx, e, image)}
 	}
-	return []found{o.probeCRI(ctx, e, image)}
+	f := o.probeCRI(ctx, e, image)
+	if f.State == StateDocker && !image && o.StartShim != nil {
+		e.Docker = true
+		return o.probeEngines(ctx, e)
+	}
+	return []found{f}
 }
 
 // open connects to a candidate that is ready: the probe has connected to a runtime already,

@@ -173,7 +173,6 @@ func TestConnectRefusals(t *testing.T) {
 	stale.SetUnlinkOnClose(false)
 	_ = stale.Close()
 	silent(t, path("silent"))
-	fakeEngine(t, path("docker"))
 	answer := func(name string, code int, body string) string {
 		serveHTTP(t, path(name), func(w http.ResponseWriter, _ *http.Request) {
 			w.WriteHeader(code)
@@ -188,7 +187,6 @@ func TestConnectRefusals(t *testing.T) {
 		{"a file", path("file"), "it is a file, not a socket", ""},
 		{"stale", path("stale"), "connection refused", "leftover"},
 		{"silent", path("silent"), "no answer within 300ms", "--connect-timeout"},
-		{"Docker", path("docker"), "a Docker engine, not a CRI runtime", "-r docker://" + path("docker")},
 		{"no CRI", bare.Endpoint, "serves no CRI", "disabled_plugins"},
 		{"closed port", "tcp://127.0.0.1:1", "connection refused", "host and port"},
 		{"docker absent", "docker://" + path("none"), "no such socket", ""},
@@ -251,6 +249,44 @@ func TestEmbeddedShim(t *testing.T) {
 	}
 	if shim.closed != 1 {
 		t.Errorf("the shim was closed %d times, want once", shim.closed)
+	}
+}
+
+// A socket that turns out to be a Docker engine's is taken as docker://.
+func TestEngineWhereARuntimeWasNamed(t *testing.T) {
+	t.Parallel()
+	s := stubcri.Start(t, stubcri.Options{Name: "docker", Version: "20.10"})
+	engine := stubcri.SocketPath(t)
+	fakeEngine(t, engine)
+	shim := &fakeShim{endpoint: s.Endpoint}
+	o := client.Options{RuntimeEndpoint: "unix://" + engine, ConnectTimeout: longTimeout, StartShim: shim.start}
+	c := connect(t, o)
+	if !c.Embedded || c.RuntimeEndpoint != "docker://"+engine || c.TakenAs != "unix://"+engine || shim.engine.Host != "unix://"+engine {
+		t.Errorf("got %t %s, taken as %q, on %s", c.Embedded, c.RuntimeEndpoint, c.TakenAs, shim.engine.Host)
+	}
+	list, err := client.Discover(t.Context(), o)
+	if err != nil || len(list) == 0 || !list[0].Chosen || list[0].Endpoint != "unix://"+engine {
+		t.Errorf("got %v, %v", list, err)
+	}
+	// Without a shim it stays an error, with what to type.
+	o.StartShim = nil
+	if hint, err := refusal(t, o); !strings.Contains(err.Error(), "a Docker engine, not a CRI runtime") || !strings.Contains(hint, "-r docker://"+engine) {
+		t.Errorf("got %q, hint %q", err, hint)
+	}
+	// An image service of its own cannot be an engine.
+	o = client.Options{RuntimeEndpoint: s.Endpoint, ImageEndpoint: "unix://" + engine, ConnectTimeout: longTimeout, StartShim: noShim(t)}
+	if _, err := refusal(t, o); !strings.Contains(err.Error(), "a Docker engine, not a CRI runtime") {
+		t.Errorf("got %q", err)
+	}
+}
+
+// A runtime that cancels the call itself was not passed over for another.
+func TestRuntimeThatCancels(t *testing.T) {
+	t.Parallel()
+	s := stubcri.Start(t, stubcri.Options{})
+	s.Fail("Version", status.Error(codes.Canceled, "shutting down"))
+	if _, err := refusal(t, client.Options{RuntimeEndpoint: s.Endpoint, ConnectTimeout: longTimeout}); strings.Contains(err.Error(), "precedence") || !strings.HasSuffix(err.Error(), "it has cancelled the call: it may be stopping") {
+		t.Errorf("got %q", err)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"time"
 
 	"google.golang.org/grpc/codes"
 )
@@ -151,6 +152,8 @@ func (o *Options) discover(ctx context.Context, all bool) ([]found, error) {
 	}
 	if chosen < 0 || all {
 		engines()
+	} else if o.Others > 0 {
+		waitForOthers(pctx, o.Others, append(sockets, func() found { engines(); return found{} }))
 	}
 	cancel() // what is still under way is not needed
 	wg.Wait()
@@ -160,6 +163,11 @@ func (o *Options) discover(ctx context.Context, all bool) ([]found, error) {
 		list = append(list, wait())
 	}
 	list = append(list, engines()...)
+	for i := range list {
+		if list[i].State == StateNotTried && chosen >= 0 {
+			list[i].Detail = "a runtime of higher precedence answered first"
+		}
+	}
 	if last := len(list) - 1; chosen < 0 && last >= 0 && list[last].State == StateReady {
 		chosen = last // no socket is ready, so this is an engine
 	}
@@ -183,6 +191,18 @@ func start[T any](wg *sync.WaitGroup, f func() T) (wait func() T) {
 	wait = sync.OnceValue(f)
 	wg.Go(func() { wait() })
 	return wait
+}
+
+// waitForOthers waits for the candidates that are not needed for the choice.
+func waitForOthers(ctx context.Context, d time.Duration, others []func() found) {
+	ctx, cancel := context.WithTimeout(ctx, d)
+	go func() {
+		defer cancel()
+		for _, wait := range others {
+			wait()
+		}
+	}()
+	<-ctx.Done()
 }
 
 // probeKnown probes a known socket. A containerd that looks like Docker's own is skipped

@@ -99,7 +99,10 @@ func (o *Options) explain(ctx context.Context, e Endpoint, err, dialErr error) (
 	case codes.DeadlineExceeded:
 		return StateHangs, "no answer"
 	case codes.Canceled:
-		return StateNotTried, notNeeded
+		if ctx.Err() == nil {
+			return StateFailed, "it has cancelled the call: it may be stopping"
+		}
+		return StateNotTried, interrupted
 	}
 	switch p, perr := o.ping(ctx, e.Network, e.Address); {
 	case perr != nil:
@@ -110,7 +113,8 @@ func (o *Options) explain(ctx context.Context, e Endpoint, err, dialErr error) (
 	return StateHTTP, "it speaks HTTP"
 }
 
-const notNeeded = "a runtime of higher precedence answered first"
+// interrupted is why a candidate was given up.
+const interrupted = "interrupted"
 
 // dialState returns what the system's error says about an address.
 func dialState(e Endpoint, err error) (state, detail string) {
@@ -131,7 +135,7 @@ func dialState(e Endpoint, err error) (state, detail string) {
 	case errors.As(err, &dns) && dns.IsNotFound:
 		return StateAbsent, "no such host"
 	case errors.Is(err, context.Canceled):
-		return StateNotTried, notNeeded
+		return StateNotTried, interrupted
 	case errors.Is(err, syscall.EAGAIN), errors.Is(err, context.DeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
 		return StateHangs, "no answer"
 	}

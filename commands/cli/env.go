@@ -4,10 +4,14 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
+	"path/filepath"
 	"runtime/debug"
+	"strings"
 	"sync"
 	"time"
 
@@ -48,6 +52,8 @@ type Env struct {
 	// ConnectTimeout is how long connecting may take without --connect-timeout; 0 means the
 	// client's own limit.
 	ConnectTimeout time.Duration
+	// RunDir returns the user's directory for what lasts until the next boot; nil for none.
+	RunDir func() (string, error)
 	// ConfigFile is where the config file is by default, Executable the program, next to which
 	// it is looked for then. Empty ones are not looked for, so that tests do not depend on the
 	// machine.
@@ -80,6 +86,7 @@ func SystemEnv(version string) *Env {
 		OutTerminal: isTerminal(os.Stdout),
 		ErrTerminal: isTerminal(os.Stderr),
 		Width:       terminalWidth,
+		RunDir:      func() (string, error) { return client.RunDir(os.LookupEnv) },
 		ConfigFile:  client.DefaultConfigFile,
 		Executable:  executable,
 	}
@@ -182,14 +189,64 @@ func (env *Env) ConnectShim(ctx context.Context, longRunning bool) (*client.Conn
 	if err != nil {
 		return nil, err
 	}
+	if !longRunning && env.namesOthers(options) {
+		options.Others = othersTime
+	}
 	conn, err := client.Connect(ctx, options)
 	if err != nil {
 		return nil, err
 	}
+	env.noteChoice(conn, options)
 	if flag := env.ShimFlag(); flag != "" && !conn.Embedded {
 		return nil, Join(fmt.Errorf("--%s is for the embedded dockershim, and %s is used: take -r docker://", flag, conn.RuntimeEndpoint), conn.Close())
 	}
 	return conn, nil
+}
+
+// othersTime is how long runtimes that are not used may take to be named. They answer within a
+// few milliseconds.
+const othersTime = 100 * time.Millisecond
+
+// namesOthers reports whether someone at a terminal is to be told which of several runtimes is
+// used. Scripts and pipes are not, nor is anyone told twice.
+func (env *Env) namesOthers(o client.Options) bool {
+	if o.RuntimeEndpoint != "" || env.Compat || !env.OutTerminal || !env.ErrTerminal {
+		return false
+	}
+	told, err := env.toldFile()
+	if err != nil || told == "" {
+		return err == nil
+	}
+	_, err = os.Stat(told)
+	return errors.Is(err, fs.ErrNotExist)
+}
+
+// toldFile is where it is noted that the user has been told; "" for nowhere.
+func (env *Env) toldFile() (string, error) {
+	if env.RunDir == nil {
+		return "", nil
+	}
+	dir, err := env.RunDir()
+	return filepath.Join(dir, "several-runtimes"), err
+}
+
+// noteChoice names a choice of the runtime that the user may not expect.
+func (env *Env) noteChoice(conn *client.Conn, o client.Options) {
+	if conn.TakenAs != "" {
+		env.Note("crishim: %s is a Docker engine: taken as -r %s", conn.TakenAs, conn.RuntimeEndpoint)
+	}
+	others := conn.Others()
+	if o.Others == 0 || len(others) == 0 {
+		return
+	}
+	env.Note("crishim: several runtimes answer; %s (%s) is used, -r takes another: %s", conn.Version.GetRuntimeName(), conn.RuntimeEndpoint, strings.Join(others, ", "))
+	told, err := env.toldFile()
+	if err == nil && told != "" {
+		err = os.WriteFile(told, nil, 0o600)
+	}
+	if err != nil {
+		env.Debugf("it will be said again: %v", err)
+	}
 }
 
 // ClientOptions are flags over environment over config file.
