@@ -11,41 +11,54 @@ import (
 	"github.com/crishim/crishim/internal/test"
 )
 
-func TestManPageHasEveryCommandAndFlag(t *testing.T) {
-	t.Parallel()
+// manPages are the page of the program and that of each command, by its name.
+func manPages(t *testing.T) map[string]string {
+	t.Helper()
 	c := &commandTest{t: t}
-	hyphens := strings.NewReplacer("-", `\-`)
-	r := c.run("man")
-	if r.code != 0 || !strings.HasPrefix(r.out, ".TH CRISHIM 1\n") {
-		t.Fatalf("got %+v", r)
+	pages := map[string]string{"": c.run("man").out}
+	for _, command := range newApp(testEnv().Fresh(false)).Commands {
+		r := c.run("man", command.Name)
+		if r.code != 0 || r.err != "" {
+			t.Errorf("man %s: %+v", command.Name, r)
+		}
+		pages[command.Name] = r.out
 	}
+	return pages
+}
+
+func TestManPagesHaveEveryCommandAndFlag(t *testing.T) {
+	t.Parallel()
+	pages := manPages(t)
+	hyphens := strings.NewReplacer("-", `\-`)
 	everyCommand(newApp(testEnv().Fresh(false)), func(name string, command *urfave.Command) {
-		if command.Hidden {
-			return
+		verb, _, _ := strings.Cut(name, " ")
+		page := pages[verb]
+		if !strings.Contains(page, "crishim "+name) && !strings.Contains(page, hyphens.Replace("crishim "+name)) {
+			t.Errorf("%s is not in its page", name)
 		}
-		_, section, ok := strings.Cut(r.out, "\n.SS "+hyphens.Replace(name)+"\n")
-		if !ok {
-			t.Errorf("%s is not in the manual", name)
+		if !strings.Contains(strings.ReplaceAll(pages[""], `\-`, "-"), "crishim-"+verb) {
+			t.Errorf("%s is not in the page of crishim", verb)
 		}
-		section, _, _ = strings.Cut(section, "\n.SS ")
 		for _, f := range command.Flags {
-			if v, ok := f.(urfave.VisibleFlag); ok && v.IsVisible() && !strings.Contains(section, hyphens.Replace(cli.Dashed(f.Names()[0]))) {
+			if v, ok := f.(urfave.VisibleFlag); ok && v.IsVisible() && !strings.Contains(strings.ReplaceAll(page, `\-`, "-"), cli.Dashed(f.Names()[0])) {
 				t.Errorf("%s: --%s is not in the manual", name, f.Names()[0])
 			}
 		}
 	})
 }
 
-// TestManPageIsRead has groff look for mistakes, where it is installed.
-func TestManPageIsRead(t *testing.T) {
+// TestManPagesAreRead has groff look for mistakes, where it is installed.
+func TestManPagesAreRead(t *testing.T) {
 	t.Parallel()
 	groff, err := exec.LookPath("groff")
 	if err != nil {
 		test.Missing(t, "no groff")
 	}
-	cmd := exec.Command(groff, "-man", "-Tascii", "-ww", "-z")
-	cmd.Stdin = strings.NewReader((&commandTest{t: t}).run("man").out)
-	if out, err := cmd.CombinedOutput(); err != nil || len(out) > 0 {
-		t.Errorf("%v: %s", err, out)
+	for name, page := range manPages(t) {
+		cmd := exec.Command(groff, "-man", "-Tascii", "-ww", "-z")
+		cmd.Stdin = strings.NewReader(page)
+		if out, err := cmd.CombinedOutput(); err != nil || len(out) > 0 {
+			t.Errorf("%s: %v: %s", name, err, out)
+		}
 	}
 }

@@ -118,18 +118,19 @@ func (p *page) flags(title string, flags []urfave.Flag) {
 	p.WriteString(title + "\n")
 	column := 0
 	for _, f := range flags {
-		if length := utf8.RuneCountInString(flagNames(f)) + 2; length <= helpName && isVisible(f) {
+		if length := utf8.RuneCountInString(flagNames(f)) + 2; length <= helpName && IsVisible(f) {
 			column = max(column, length)
 		}
 	}
 	for _, f := range flags {
-		if isVisible(f) {
-			p.entry(flagNames(f), column, flagUsage(f))
+		if IsVisible(f) {
+			p.entry(flagNames(f), column, FlagUsage(f))
 		}
 	}
 }
 
-func isVisible(f urfave.Flag) bool {
+// IsVisible reports whether help shows a flag.
+func IsVisible(f urfave.Flag) bool {
 	v, ok := f.(urfave.VisibleFlag)
 	return !ok || v.IsVisible()
 }
@@ -172,8 +173,8 @@ func Placeholder(f urfave.Flag) string {
 	return "VALUE"
 }
 
-// flagUsage is what help says of a flag, with its default where it has one to show.
-func flagUsage(f urfave.Flag) string {
+// FlagUsage is what help says of a flag, with its default where it has one to show.
+func FlagUsage(f urfave.Flag) string {
 	d, ok := f.(urfave.DocGenerationFlag)
 	if !ok {
 		return ""

@@ -1,45 +1,90 @@
 package node
 
 import (
+	"context"
 	"fmt"
-	"io"
 	"strings"
 
+	"github.com/cpuguy83/go-md2man/v2/md2man"
 	urfave "github.com/urfave/cli/v2"
 
 	"github.com/crishim/crishim/commands/cli"
 )
 
-// NewMan prints the manual page, made from the same tables as the help. The
-// library's own generator would bring a Markdown parser into the program.
+// NewMan prints a manual page, made from the same tables as the help.
 func NewMan(env *cli.Env) *urfave.Command {
+	page := ""
 	return &urfave.Command{
 		Name:        "man",
-		Usage:       "print the manual page",
-		Description: cli.WithExamples("In the format of man(7), for packages and for reading at once.", "crishim man >crishim.1", "crishim man | man -l -"),
+		Usage:       "print a manual page",
+		ArgsUsage:   "[COMMAND]",
+		Description: cli.WithExamples("The page of crishim, or of one command, in the format of man(7), for packages and for reading at once.", "crishim man | man -l -", "crishim man exec >crishim-exec.1"),
 		Action: func(c *urfave.Context) error {
-			if err := cli.ArgCount(c, 0, 0); err != nil {
+			return env.Offline(func(_ *cli.Env, c *urfave.Context) error {
+				if page = programPage(c.App); c.NArg() == 0 {
+					return nil
+				}
+				command := c.App.Command(c.Args().First())
+				if command == nil {
+					return cli.Usagef("there is no command %s", cli.Quote(c.Args().First()))
+				}
+				page = commandPage(command)
+				return cli.ArgCount(c, 0, 1)
+			}, func(_ context.Context, env *cli.Env) error {
+				_, err := env.Out.Write(md2man.Render([]byte(page)))
 				return err
-			}
-			_, err := io.WriteString(env.Out, manPage(c.App))
-			return err
+			})(c)
 		},
 	}
 }
 
-func manPage(app *urfave.App) string {
-	m := &manual{}
-	m.printf(".TH CRISHIM 1\n.SH NAME\ncrishim \\- %s\n", roff(app.Usage))
-	m.printf(".SH SYNOPSIS\n%s\n.SH GLOBAL OPTIONS\n", roff(app.UsageText))
-	m.flags(app.Flags)
-	m.printf(".SH COMMANDS\n")
-	for _, c := range app.Commands {
-		m.command("", c)
+// programPage is crishim(1) in Markdown.
+func programPage(app *urfave.App) string {
+	var p manual
+	p.printf("%% CRISHIM 1\n\n# NAME\n\ncrishim - %s\n\n# SYNOPSIS\n\n**crishim** %s\n", escape(app.Usage), escape(strings.TrimPrefix(app.UsageText, "crishim ")))
+	p.printf("\n# COMMANDS\n")
+	for i, c := range app.Commands {
+		if i == 0 || c.Category != app.Commands[i-1].Category {
+			p.printf("\n## %s\n", escape(c.Category))
+		}
+		p.printf("\n**crishim-%s**(1)\n:   %s\n", escape(c.Name), escape(c.Usage))
 	}
-	m.printf(".SH EXIT STATUS\n0 done; 1 it failed; 2 wrong usage. exec, and run in the foreground, give the command's own status, " +
-		"and 125 for a failure of crishim's own.\n")
-	m.printf(".SH FILES\n/etc/crictl.yaml: settings; see \\fBcrishim config\\fR.\n")
-	return m.String()
+	p.printf("\n# GLOBAL OPTIONS\n")
+	p.flags(app.Flags)
+	p.printf("\n# EXIT STATUS\n\n**0**\n:   done\n\n**1**\n:   it failed\n\n**2**\n:   wrong usage\n\n")
+	p.printf("**exec**, **debug** and **run** in the foreground end with the command's own status, and with 125 for a failure of crishim.\n")
+	p.printf("\n# FILES\n\n*/etc/crictl.yaml*\n:   settings; see **crishim-config**(1)\n")
+	return p.String()
+}
+
+// commandPage is the page of one command in Markdown.
+func commandPage(c *urfave.Command) string {
+	var p manual
+	p.printf("%% CRISHIM-%s 1\n\n# NAME\n\ncrishim-%s - %s\n", escape(strings.ToUpper(c.Name)), escape(c.Name), escape(c.Usage))
+	p.printf("\n# SYNOPSIS\n\n")
+	p.synopsis("crishim "+c.Name, c)
+	for _, sub := range c.Subcommands {
+		p.synopsis("crishim "+c.Name+" "+sub.Name, sub)
+	}
+	text, examples, _ := strings.Cut(c.Description, "\n\nExamples:\n")
+	p.printf("\n# DESCRIPTION\n\n%s\n", escape(text))
+	if len(c.Aliases) > 0 {
+		p.printf("\nAlso: %s\n", escape(strings.Join(c.Aliases, ", ")))
+	}
+	p.printf("\n# OPTIONS\n")
+	p.flags(c.Flags)
+	for _, sub := range c.Subcommands {
+		p.printf("\n# %s\n\n%s\n", escape(strings.ToUpper(sub.Name)), escape(sub.Usage))
+		p.flags(sub.Flags)
+	}
+	if examples != "" {
+		p.printf("\n# EXAMPLES\n\n")
+		for line := range strings.SplitSeq(examples, "\n") {
+			p.printf("    %s\n", strings.TrimSpace(line))
+		}
+	}
+	p.printf("\n# SEE ALSO\n\n**crishim**(1)\n")
+	return p.String()
 }
 
 // manual is a page under construction.
@@ -47,58 +92,28 @@ type manual struct{ strings.Builder }
 
 func (m *manual) printf(format string, args ...any) { fmt.Fprintf(&m.Builder, format, args...) }
 
-func (m *manual) command(parent string, c *urfave.Command) {
-	if c.Hidden {
-		return
-	}
-	name := strings.TrimSpace(parent + " " + c.Name)
-	m.printf(".SS %s\n\\fBcrishim %s\\fR [options] %s\n", roff(name), roff(name), roff(c.ArgsUsage))
-	if len(c.Aliases) > 0 {
-		m.printf(".PP\nAlso: %s\n", roff(strings.Join(c.Aliases, ", ")))
-	}
-	text, examples, _ := strings.Cut(c.Description, "\n\nExamples:\n")
-	m.printf(".PP\n%s.\n", roff(c.Usage))
-	for paragraph := range strings.SplitSeq(text, "\n\n") {
-		m.printf(".PP\n%s\n", roff(paragraph))
-	}
-	m.flags(c.Flags)
-	if examples != "" {
-		m.printf(".PP\nExamples:\n.PP\n.nf\n%s\n.fi\n", roff(examples))
-	}
-	for _, sub := range c.Subcommands {
-		m.command(name, sub)
-	}
+func (m *manual) synopsis(name string, c *urfave.Command) {
+	m.printf("**%s** [options] %s\n\n", escape(name), escape(c.ArgsUsage))
 }
 
 func (m *manual) flags(flags []urfave.Flag) {
 	for _, f := range flags {
-		if v, ok := f.(urfave.VisibleFlag); ok && !v.IsVisible() {
+		if !cli.IsVisible(f) {
 			continue
 		}
 		var names []string
 		for _, name := range f.Names() {
-			names = append(names, `\fB`+roff(cli.Dashed(name))+`\fR`)
+			names = append(names, "**"+escape(cli.Dashed(name))+"**")
 		}
-		value, usage := cli.Placeholder(f), ""
+		value := cli.Placeholder(f)
 		if value != "" {
-			value = ` \fI` + roff(value) + `\fR`
+			value = " *" + escape(value) + "*"
 		}
-		if d, ok := f.(urfave.DocGenerationFlag); ok {
-			usage = d.GetUsage()
-		}
-		m.printf(".TP\n%s%s\n%s\n", strings.Join(names, ", "), value, roff(strings.ReplaceAll(usage, "`", "")))
+		m.printf("\n%s%s\n:   %s\n", strings.Join(names, ", "), value, escape(cli.FlagUsage(f)))
 	}
 }
 
-// roff keeps text from being taken for troff's own: backslashes, hyphens that
-// people copy, and lines that begin with a control character.
-func roff(text string) string {
-	text = strings.NewReplacer(`\`, `\e`, "-", `\-`).Replace(text)
-	lines := strings.Split(text, "\n")
-	for i, line := range lines {
-		if strings.HasPrefix(line, ".") || strings.HasPrefix(line, "'") {
-			lines[i] = `\&` + line
-		}
-	}
-	return strings.Join(lines, "\n")
-}
+// escape keeps text from being taken for Markdown.
+var markdown = strings.NewReplacer(`\`, `\\`, "`", "\\`", "*", `\*`, "_", `\_`, "<", `\<`, ">", `\>`, "[", `\[`, "]", `\]`, "#", `\#`, "~", `\~`, "|", `\|`, "&", `\&`)
+
+func escape(text string) string { return markdown.Replace(text) }

@@ -1,19 +1,20 @@
 package node
 
 import (
+	"strings"
 	"testing"
+
+	"github.com/cpuguy83/go-md2man/v2/md2man"
 )
 
-func TestRoff(t *testing.T) {
+// TestEscape: no character of a usage is taken for Markdown.
+func TestEscape(t *testing.T) {
 	t.Parallel()
-	for in, want := range map[string]string{
-		"a-b":     `a\-b`,
-		`a\nb`:    `a\enb`,
-		".x\n'y":  "\\&.x\n\\&'y",
-		"fine, x": "fine, x",
-	} {
-		if got := roff(in); got != want {
-			t.Errorf("%q: got %q, want %q", in, got, want)
+	for _, text := range []string{"[IP:]HOST:CONTAINER[/udp]", "a*b*c", "a_b_c", "<none>:<none>", "a|b|c", "`x`", `a\b`, "#1", "~/.docker", "a && b", "[x](y)"} {
+		page := string(md2man.Render([]byte("# X\n\n" + escape(text) + "\n")))
+		read := strings.NewReplacer(`\-`, "-", `\[rs]`, `\`, `\\`, `\`, `\&`, "", `\e`, `\`).Replace(page)
+		if !strings.Contains(read, "\n"+text+"\n") {
+			t.Errorf("%q became %q", text, page)
 		}
 	}
 }
