@@ -26,7 +26,7 @@ func podReady(ctx context.Context, env *cli.Env, conn *client.Conn, sandbox *run
 	}
 	newest := map[string]*runtimeapi.Container{}
 	for _, c := range list.GetContainers() {
-		name := c.GetMetadata().GetName()
+		name := cli.SourceOf(c).Container // its id where it has none
 		if last := newest[name]; c.GetLabels()[debugLabel] == "" && (last == nil || last.GetCreatedAt() <= c.GetCreatedAt()) {
 			newest[name] = c
 		}
