@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 
@@ -26,6 +27,7 @@ type Description struct {
 	Status   *pod.Status `json:"-"`
 	View     *plan.View  `json:"-"`
 	Recorded bool        `json:"recorded"` // the manifest is known, not only what runs
+	Kept     bool        `json:"kept"`     // sync or apply works on it, so that it is probed and started again
 	Events   []Event     `json:"events"`
 	// Logs are the last lines of containers that failed, by name.
 	Logs map[string][]string `json:"logs,omitempty"`
@@ -33,10 +35,31 @@ type Description struct {
 	State *PodState `json:"-"`
 	// Waiting is why containers do not start, by name; the pod's status has it, too.
 	Waiting map[string]v1.ContainerStateWaiting `json:"-"`
+	// Unready are the last failures of the probes of containers, by name.
+	Unready map[string]string `json:"-"`
 }
 
 // lastLines of a failed container's log are shown.
 const lastLines = 10
+
+// KnownPods lists the pods of the runtime, and those that were made here of which it has nothing, such as one whose
+// sandbox cannot be created.
+func (m *Manager) KnownPods(ctx context.Context) ([]*pod.Pod, error) {
+	pods, err := m.GetPods(ctx, true)
+	if err != nil {
+		return nil, err
+	}
+	uids, err := listDir(m.o.Dirs.Pods())
+	for _, uid := range uids {
+		if slices.ContainsFunc(pods, func(p *pod.Pod) bool { return p.UID == uid }) {
+			continue
+		}
+		if record, own := m.ownRecord(ctx, uid); own {
+			pods = append(pods, &pod.Pod{UID: uid, Name: record.Pod.Name, Namespace: record.Pod.Namespace})
+		}
+	}
+	return pods, err
+}
 
 // Describe describes a pod. The manifest of one that was not made here is guessed from its
 // containers.
@@ -45,7 +68,7 @@ func (m *Manager) Describe(ctx context.Context, p *pod.Pod) (*Description, error
 	if err != nil {
 		return nil, err
 	}
-	d := &Description{Status: status, Logs: map[string][]string{}}
+	d := &Description{Status: status, Logs: map[string][]string{}, Unready: map[string]string{}}
 	record, err := m.Record(p.UID)
 	switch {
 	case err == nil:
@@ -62,15 +85,18 @@ func (m *Manager) Describe(ctx context.Context, p *pod.Pod) (*Description, error
 	if d.State, err = ReadState(m.o.Dirs, p.UID, sandboxes...); err != nil {
 		return nil, err
 	}
-	probes := d.State.probes
-	if d.State == nil || !d.State.Kept {
-		probes = m.probeOnce(ctx, d.Pod, status)
-	}
-	d.View = m.view(d.Pod, status, probes)
-	d.Pod = m.APIPod(d.Pod, d.View, status)
+	d.Kept = d.State != nil && d.State.Kept
 	if d.Events, err = ReadEvents(m.o.Dirs, p.UID); err != nil {
 		return nil, err
 	}
+	probes := d.State.probes
+	if d.Kept {
+		d.lastFailures()
+	} else {
+		probes = m.probeOnce(ctx, d)
+	}
+	d.View = m.view(d.Pod, status, probes)
+	d.Pod = m.APIPod(d.Pod, d.View, status)
 	d.Waiting = showWaiting(d.Pod, d.View, d.Events)
 	for _, c := range d.View.Containers {
 		attempts := status.Attempts(c.Container.Name)
@@ -85,18 +111,39 @@ func (m *Manager) Describe(ctx context.Context, p *pod.Pod) (*Description, error
 	return d, nil
 }
 
+// lastFailures takes the failures of the keeper's probes from the events.
+func (d *Description) lastFailures() {
+	for _, e := range d.Events {
+		switch e.Reason {
+		case EventUnhealthy:
+			d.Unready[e.Container] = e.Message
+		case EventStarted:
+			delete(d.Unready, e.Container)
+		}
+	}
+}
+
 // probeOnce makes one attempt of each startup and readiness probe: a process that shows a
-// pod has no earlier results.
-func (m *Manager) probeOnce(ctx context.Context, p *v1.Pod, status *pod.Status) plan.Probes {
+// pod that nobody keeps has no earlier results.
+func (m *Manager) probeOnce(ctx context.Context, d *Description) plan.Probes {
 	passed := map[string]bool{}
-	for _, c := range manifest.Containers(p) {
-		state := status.Container(c.Name)
+	for _, c := range manifest.Containers(d.Pod) {
+		state := d.Status.Container(c.Name)
 		if !state.Running() {
 			continue
 		}
-		target := probe.Target{ContainerID: state.ID, PodIP: cmp.Or(status.IPs...), Ports: c.Ports}
-		for kind, handler := range map[plan.Kind]*v1.Probe{plan.Startup: c.StartupProbe, plan.Readiness: c.ReadinessProbe} {
-			passed[state.ID+string(kind)] = handler != nil && probe.Run(ctx, handler, target, m.probeExec) == nil
+		target := probe.Target{ContainerID: state.ID, PodIP: cmp.Or(d.Status.IPs...), Ports: c.Ports}
+		for _, one := range []struct {
+			kind    plan.Kind
+			handler *v1.Probe
+		}{{plan.Readiness, c.ReadinessProbe}, {plan.Startup, c.StartupProbe}} {
+			if one.handler == nil {
+				continue
+			}
+			err := probe.Run(ctx, one.handler, target, m.probeExec)
+			if passed[state.ID+string(one.kind)] = err == nil; err != nil {
+				d.Unready[c.Name] = fmt.Sprintf("%s probe failed: %v", one.kind, err)
+			}
 		}
 	}
 	return func(id string, kind plan.Kind) plan.Result {

@@ -94,3 +94,6 @@ func wrap(text string, width int) []string {
 	}
 	return lines
 }
+
+// Wrap breaks a text into lines of a width, in cells.
+func Wrap(text string, width int) []string { return wrap(text, width) }

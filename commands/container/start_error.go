@@ -62,10 +62,7 @@ func cannotRun(err error) error {
 type ociError struct{ cause error }
 
 func (e *ociError) Error() string {
-	text := cli.WithoutStatusPrefix(e.cause)
-	if _, last, ok := strings.Cut(text, "unable to start container process: "); ok {
-		text = last
-	}
+	text := cli.StartFailure(cli.WithoutStatusPrefix(e.cause))
 	text, _, _ = strings.Cut(text, "\n, stdout: ") // CRI-O's --sync
 	text = strings.TrimSuffix(strings.TrimSpace(text), `"`)
 	if plain, err := strconv.Unquote(`"` + text + `"`); err == nil { // it was part of a log line

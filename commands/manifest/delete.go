@@ -9,6 +9,7 @@ import (
 
 	urfave "github.com/urfave/cli/v2"
 
+	"github.com/crishim/crishim/client/suggest"
 	"github.com/crishim/crishim/commands/cli"
 	"github.com/crishim/crishim/kuberuntime"
 	"github.com/crishim/crishim/kuberuntime/pod"
@@ -86,7 +87,7 @@ func (o *deleteOptions) run(ctx context.Context, env *cli.Env) error {
 			if o.ignoreMissing {
 				return nil
 			}
-			return noPodNamed(name)
+			return noPodNamed(pods, name)
 		}
 		for _, p := range found {
 			if err := deletePod(ctx, env, r, p, o.grace); err != nil {
@@ -115,8 +116,21 @@ func deletePod(ctx context.Context, env *cli.Env, r *podRuntime, p *pod.Pod, gra
 	return r.Remove(ctx, nil, status, grace)
 }
 
-func noPodNamed(name string) error {
-	return cli.WithHint(fmt.Errorf("there is no pod %s", cli.Quote(name)), "`crishim pods` lists them")
+// noPodNamed suggests the pod that was most likely meant.
+func noPodNamed(pods []*pod.Pod, ref string) error {
+	var names []string
+	for _, p := range pods {
+		name := p.Name
+		if strings.Contains(ref, "/") {
+			name = p.FullName()
+		}
+		names = append(names, name)
+	}
+	hint := "`crishim pods` lists them"
+	if best := suggest.Closest(ref, names); best != "" {
+		hint = fmt.Sprintf("did you mean %s? %s", best, hint)
+	}
+	return cli.WithHint(fmt.Errorf("there is no pod %s", cli.Quote(ref)), "%s", hint)
 }
 
 // podsNamed finds pods by namespace/name, by name (first in default, else in the only

@@ -11,6 +11,8 @@ import (
 
 	urfave "github.com/urfave/cli/v2"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/duration"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/commands/cli"
 	"github.com/crishim/crishim/kuberuntime"
@@ -31,7 +33,7 @@ func NewDescribe(env *cli.Env) *urfave.Command {
 		Name:      "describe",
 		Usage:     "show pods with their containers, mounts, events and last log lines",
 		ArgsUsage: "[NAMESPACE/]NAME...",
-		Description: cli.WithExamples("Shows what a pod is and why it does not run. Pods of apply and sync are known with their manifest and their events; of others, what runs is shown.",
+		Description: cli.WithExamples("Shows why a pod does not run or is not ready, and what it is. Pods of apply and sync are known with their manifest and their events; of others, what runs is shown.",
 			"crishim describe web", "crishim describe -o yaml team/web"),
 		Flags:  o.view.Flags(),
 		Action: env.Offline(o.check, o.run),
@@ -49,27 +51,36 @@ func (o *describeOptions) run(ctx context.Context, env *cli.Env) error {
 		return err
 	}
 	defer r.close()
-	pods, err := r.GetPods(ctx, true)
+	pods, err := r.KnownPods(ctx)
 	if err != nil {
 		return err
 	}
+	shown := 0
 	return cli.Each(o.names, func(name string) error {
 		found := podsNamed(pods, name)
 		if len(found) == 0 {
-			return noPodNamed(name)
+			found = podsWithID(pods, name)
 		}
-		for i, p := range found {
+		if len(found) == 0 {
+			return noPodNamed(pods, name)
+		}
+		for _, p := range found {
 			d, err := r.Describe(ctx, p)
 			if err != nil {
 				return cli.About(name, err)
 			}
-			if i > 0 {
-				fmt.Fprintln(env.Out)
+			if shown++; shown > 1 && o.view.Format.Kind == output.YAML {
+				fmt.Fprintln(env.Out, "---")
 			}
 			if o.view.Format.Kind == output.Name {
 				err = env.Say("%s", p.FullName())
 			} else {
-				err = output.Value(env.Out, d, o.view.Options, func(w io.Writer, _ output.Options) error { return writeDescription(w, d, env.Now()) })
+				err = output.Value(env.Out, d, o.view.Options, func(w io.Writer, options output.Options) error {
+					if shown > 1 {
+						fmt.Fprintln(w)
+					}
+					return writeDescription(w, d, r.OwnerOf(ctx, p), options)
+				})
 			}
 			if err != nil {
 				return err
@@ -79,14 +90,29 @@ func (o *describeOptions) run(ctx context.Context, env *cli.Env) error {
 	})
 }
 
-func writeDescription(w io.Writer, d *kuberuntime.Description, now time.Time) error {
-	page := &page{now: now}
-	page.pod(d)
-	for _, c := range d.View.Containers {
-		page.container(d, c)
+// podsWithID finds the pod that the beginning of an id stands for: a sandbox's, as pods shows it, or a container's.
+func podsWithID(pods []*pod.Pod, ref string) (found []*pod.Pod) {
+	for _, p := range pods {
+		if slices.ContainsFunc(p.Sandboxes, func(s *runtimeapi.PodSandbox) bool { return strings.HasPrefix(s.GetId(), ref) }) ||
+			slices.ContainsFunc(p.Containers, func(c *runtimeapi.Container) bool { return strings.HasPrefix(c.GetId(), ref) }) {
+			found = append(found, p)
+		}
 	}
-	page.events(d.Events)
-	_, err := io.WriteString(w, page.text.String())
+	if len(found) > 1 {
+		return nil
+	}
+	return found
+}
+
+func writeDescription(w io.Writer, d *kuberuntime.Description, owner kuberuntime.Owner, o output.Options) error {
+	p := &page{now: o.Now, width: o.Width, color: o.Color}
+	p.summary(d)
+	p.pod(d, owner)
+	for _, c := range d.View.Containers {
+		p.container(d, c)
+	}
+	p.events(d.Events)
+	_, err := io.WriteString(w, p.text.String())
 	return err
 }
 
@@ -95,12 +121,28 @@ func writeDescription(w io.Writer, d *kuberuntime.Description, now time.Time) er
 type page struct {
 	text   strings.Builder
 	now    time.Time
+	width  int // of the terminal; 0: values are not wrapped
+	color  bool
 	indent string
 }
 
+// valueColumn is where values begin.
+const valueColumn = 15
+
 func (p *page) line(name, format string, args ...any) {
-	value := output.Sanitize(fmt.Sprintf(format, args...))
-	fmt.Fprintf(&p.text, "%s%-*s %s\n", p.indent, 14-len(p.indent), name+":", value)
+	p.write(fmt.Sprintf("%s%-*s ", p.indent, valueColumn-1-len(p.indent), name+":"), fmt.Sprintf(format, args...))
+}
+
+// write writes a value after what stands before it; what does not fit goes below its beginning.
+func (p *page) write(before, value string) {
+	lines := []string{output.Sanitize(value)}
+	if room := p.width - len(before); p.width > 0 && room > 20 {
+		lines = output.Wrap(lines[0], room)
+	}
+	for _, line := range lines {
+		p.text.WriteString(strings.TrimRight(before+line, " ") + "\n")
+		before = strings.Repeat(" ", len(before))
+	}
 }
 
 // optional is a line that is left out when the value is empty.
@@ -110,36 +152,56 @@ func (p *page) optional(name, value string) {
 	}
 }
 
-func (p *page) pod(d *kuberuntime.Description) {
-	p.line("Name", "%s", d.Pod.Name)
-	p.line("Namespace", "%s", d.Pod.Namespace)
-	p.line("UID", "%s", d.Pod.UID)
-	p.optional("Labels", pairs(d.Pod.Labels))
-	p.line("Status", "%s", phaseText(d.View))
+// summary is what somebody who asks why a pod does not run wants to know first.
+func (p *page) summary(d *kuberuntime.Description) {
+	p.line("Pod", "%s", d.Pod.Namespace+"/"+d.Pod.Name)
+	found := causes(d, p.now)
+	word, rest, _ := strings.Cut(output.Sanitize(stateLine(d)), ",")
+	if p.color {
+		color := 32 // green
+		if len(found) > 0 {
+			color = 31
+		}
+		word = fmt.Sprintf("\x1b[%dm%s\x1b[0m", color, word)
+	}
+	fmt.Fprintf(&p.text, "%-*s%s,%s\n", valueColumn, "State:", word, rest)
+	for _, c := range found {
+		p.line("Cause", "%s", c.text)
+		for _, line := range c.log {
+			p.write(strings.Repeat(" ", valueColumn)+"| ", line)
+		}
+	}
+}
+
+func (p *page) pod(d *kuberuntime.Description, owner kuberuntime.Owner) {
 	var ips []string
 	for _, ip := range d.Pod.Status.PodIPs {
 		ips = append(ips, ip.IP)
 	}
 	p.optional("IPs", strings.Join(ips, ", "))
+	p.line("Made by", "%s", keeper(d, owner))
+	p.optional("Labels", pairs(d.Pod.Labels))
+	p.line("UID", "%s", d.Pod.UID)
 	p.line("QoS", "%s", d.Pod.Status.QOSClass)
-	p.optional("Made by", d.Pod.Annotations[pod.FolderAnnotation])
-	if !d.Recorded {
-		p.line("Manifest", "none (not created by crishim apply or sync)")
-	}
 	for _, s := range d.Status.Sandboxes {
-		p.line("Sandbox", "%s, attempt %d, %s, created %s", s.GetId(), s.GetMetadata().GetAttempt(),
-			strings.ToLower(strings.TrimPrefix(s.GetState().String(), "SANDBOX_")), p.ago(time.Unix(0, s.GetCreatedAt())))
+		state := strings.ToLower(strings.TrimPrefix(s.GetState().String(), "SANDBOX_"))
+		p.line("Sandbox", "%.13s %s, attempt %d, created %s", s.GetId(), state, s.GetMetadata().GetAttempt(), ago(p.now, time.Unix(0, s.GetCreatedAt())))
 	}
 }
 
-func (p *page) ago(t time.Time) string {
-	if t.IsZero() {
-		return "never"
+// keeper names who made a pod, and says so where nobody looks after it.
+func keeper(d *kuberuntime.Description, owner kuberuntime.Owner) string {
+	over := d.View.Phase == v1.PodSucceeded || d.View.Phase == v1.PodFailed
+	switch {
+	case !d.Recorded:
+		return owner.String() + ", so that its manifest is not known"
+	case d.Kept || over:
+		return owner.String()
+	case owner.Folder != "":
+		return owner.String() + ", which does not run: nobody probes it or starts it again"
 	}
-	return p.age(t) + " ago"
+	return owner.String() + ", which has ended: nobody probes it or starts it again"
 }
-
-func (p *page) age(t time.Time) string { return max(p.now.Sub(t), 0).Round(time.Second).String() }
 
 func pairs(m map[string]string) string {
 	var out []string
@@ -149,6 +211,12 @@ func pairs(m map[string]string) string {
 	slices.Sort(out)
 	return strings.Join(out, ", ")
 }
+
+// maxCommand is how much of a command is shown, which may be a script; -o yaml has all.
+const maxCommand = 300
+
+// ownMounts are those of every container that apply and sync make.
+var ownMounts = []string{"/etc/hosts", v1.TerminationMessagePathDefault}
 
 func (p *page) container(d *kuberuntime.Description, c plan.ContainerView) {
 	kind := "Container"
@@ -163,39 +231,44 @@ func (p *page) container(d *kuberuntime.Description, c plan.ContainerView) {
 	fmt.Fprintf(&p.text, "%s %s:\n", kind, output.Sanitize(c.Container.Name))
 	p.indent = "  "
 	defer func() { p.indent = "" }()
-	p.line("Image", "%s", c.Container.Image)
-	p.optional("Command", strings.Join(append(slices.Clone(c.Container.Command), c.Container.Args...), " "))
+	image := c.Container.Image
+	if c.Status != nil && c.Status.ImageRef != "" && c.Status.ImageRef != image {
+		image += fmt.Sprintf(" (%.13s)", c.Status.ImageRef[strings.LastIndexByte(c.Status.ImageRef, ':')+1:])
+	}
+	p.line("Image", "%s", image)
+	command := strings.Join(append(slices.Clone(c.Container.Command), c.Container.Args...), " ")
+	if len(command) > maxCommand {
+		command = command[:maxCommand] + " ..."
+	}
+	p.optional("Command", command)
 	p.limits(c.Container)
-	last := c.Status
-	if why, waiting := d.Waiting[c.Container.Name]; waiting {
-		p.line("State", "waiting, %s", strings.TrimSuffix(why.Reason+": "+kuberuntime.OneLine(why.Message), ": "))
-	} else if c.Status != nil {
-		p.state("State", c.Status)
-		last = earlier(d.Status, c.Status)
+	p.line("State", "%s", containerState(d, c, p.now))
+	attempts := d.Status.Attempts(c.Container.Name)
+	if waiting := d.Waiting[c.Container.Name]; waiting.Reason == "" || !d.Kept {
+		attempts = attempts[min(len(attempts), 1):]
 	}
-	if last != nil {
-		p.state("Last state", last)
+	if len(attempts) > 0 {
+		p.line("Last state", "%s", ended(attempts[0], p.now))
 	}
-	if c.Status != nil {
-		p.line("ID", "%s", c.Status.ID)
-		p.optional("Image ID", c.Status.ImageRef)
-		p.line("Ready", "%t", c.Ready)
-		p.line("Restarts", "%d", c.Status.RestartCount)
-		p.optional("Log", c.Status.LogPath)
-		for _, m := range c.Status.Mounts {
-			mode := "rw"
-			if m.GetReadonly() {
-				mode = "ro"
-			}
-			from := m.GetHostPath()
-			if image := m.GetImage().GetImage(); image != "" {
-				from = "image " + image
-			}
+	p.probes(d, c)
+	if c.Status == nil {
+		return
+	}
+	p.line("Restarts", "%d", c.Status.RestartCount)
+	p.line("ID", "%.13s", c.Status.ID)
+	p.optional("Log", c.Status.LogPath)
+	for _, m := range c.Status.Mounts {
+		mode := "rw"
+		if m.GetReadonly() {
+			mode = "ro"
+		}
+		from := m.GetHostPath()
+		if image := m.GetImage().GetImage(); image != "" {
+			from = "image " + image
+		}
+		if !d.Recorded || !slices.Contains(ownMounts, m.GetContainerPath()) {
 			p.line("Mount", "%s from %s (%s)", m.GetContainerPath(), from, mode)
 		}
-	}
-	for _, line := range d.Logs[c.Container.Name] {
-		p.line("Last log", "%s", line)
 	}
 }
 
@@ -207,39 +280,30 @@ func (p *page) limits(c *v1.Container) {
 		}
 		return pairs(m)
 	}
-	p.optional("Limits", list(c.Resources.Limits))
-	p.optional("Requests", list(c.Resources.Requests))
+	limits, requests := list(c.Resources.Limits), list(c.Resources.Requests)
+	p.optional("Limits", limits)
+	if requests != limits {
+		p.optional("Requests", requests)
+	}
 }
 
-func (p *page) state(name string, c *pod.ContainerStatus) {
-	text := strings.ToLower(strings.TrimPrefix(c.State.String(), "CONTAINER_"))
-	switch {
-	case c.Running():
-		text += ", started " + p.ago(c.StartedAt)
-	case c.Exited():
-		text += fmt.Sprintf(" with status %d %s", c.ExitCode, p.ago(c.FinishedAt))
-		if c.Reason != "" {
-			text += ", " + c.Reason
-		}
+// probes is a line for a container with a readiness or startup probe.
+func (p *page) probes(d *kuberuntime.Description, c plan.ContainerView) {
+	if c.Container.ReadinessProbe == nil && c.Container.StartupProbe == nil {
+		return
 	}
-	if message := kuberuntime.OneLine(c.Message); message != "" {
-		text += ": " + message
+	text := "no"
+	if c.Ready {
+		text = "yes"
 	}
-	p.line(name, "%s", text)
-}
-
-// earlier is the attempt before the newest one.
-func earlier(s *pod.Status, newest *pod.ContainerStatus) *pod.ContainerStatus {
-	for _, c := range s.Containers {
-		if c.Name == newest.Name && c.ID != newest.ID {
-			return c
-		}
+	if c.Status.Running() && !d.Kept {
+		text += ", by one attempt just now"
 	}
-	return nil
+	p.line("Ready", "%s", text)
 }
 
 // shownEvents is how many events a description ends with.
-const shownEvents = 25
+const shownEvents = 15
 
 func (p *page) events(events []kuberuntime.Event) {
 	if len(events) == 0 {
@@ -247,15 +311,23 @@ func (p *page) events(events []kuberuntime.Event) {
 	}
 	p.text.WriteString("Events:\n")
 	folded := kuberuntime.FoldEvents(events)
-	for _, e := range folded[max(len(folded)-shownEvents, 0):] {
-		kind, reason := "Normal", e.Reason
+	folded = folded[max(len(folded)-shownEvents, 0):]
+	reasons := 0
+	for i, e := range folded {
+		if e.Count > 1 {
+			folded[i].Reason += fmt.Sprintf(" (x%d)", e.Count)
+		}
+		reasons = max(reasons, len(folded[i].Reason))
+	}
+	for _, e := range folded {
+		kind := "Normal"
 		if e.Warning {
 			kind = "Warning"
 		}
-		if e.Count > 1 {
-			reason += fmt.Sprintf(" (x%d)", e.Count)
+		message := e.Message
+		if e.Container != "" {
+			message = e.Container + ": " + message
 		}
-		text := fmt.Sprintf("%-8s %-8s %-20s %s", p.age(e.Time), kind, reason, strings.TrimSpace(e.Container+" "+e.Message))
-		p.text.WriteString("  " + output.Sanitize(text) + "\n")
+		p.write(fmt.Sprintf("  %-5s %-7s %-*s ", duration.HumanDuration(max(p.now.Sub(e.Time), 0)), kind, reasons, e.Reason), message)
 	}
 }

@@ -5,60 +5,247 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/commands/cli"
 	"github.com/crishim/crishim/kuberuntime"
 	"github.com/crishim/crishim/kuberuntime/plan"
 	"github.com/crishim/crishim/kuberuntime/pod"
-	v1 "k8s.io/api/core/v1"
+	"github.com/crishim/crishim/output"
 )
 
-// TestDescribedContainer: one that waits has its reason for a state and its end for the last
-// one; a mounted image is named.
-func TestDescribedContainer(t *testing.T) {
-	t.Parallel()
-	p := &page{now: time.Unix(100, 0)}
-	status := &pod.ContainerStatus{
-		Name: "a", ID: "id", State: runtimeapi.ContainerState_CONTAINER_EXITED, ExitCode: 3, FinishedAt: time.Unix(90, 0), Reason: "Error",
-		Mounts: []*runtimeapi.Mount{
-			{ContainerPath: "/data", HostPath: "/srv"},
-			{ContainerPath: "/model", Image: &runtimeapi.ImageSpec{Image: "model:1"}, Readonly: true},
-		},
-	}
+var describedAt = time.Unix(1000, 0)
+
+// described is a pod of sync with one container.
+func described(status *pod.ContainerStatus, change ...func(*kuberuntime.Description)) *kuberuntime.Description {
+	spec := v1.PodSpec{Containers: []v1.Container{{
+		Name: "main", Image: "busybox:1", Command: []string{"sh", "-c", "run the service"},
+		Resources: v1.ResourceRequirements{Limits: v1.ResourceList{v1.ResourceMemory: resource.MustParse("16Mi")}},
+	}}}
 	d := &kuberuntime.Description{
-		Status:  &pod.Status{Containers: []*pod.ContainerStatus{status}},
-		Waiting: map[string]v1.ContainerStateWaiting{"a": {Reason: "CrashLoopBackOff", Message: "back-off 10s"}},
+		Pod:      &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "shop", UID: "u1", Labels: map[string]string{"app": "web"}}, Spec: spec},
+		Status:   &pod.Status{Sandboxes: []*runtimeapi.PodSandboxStatus{{Id: strings.Repeat("0123456789abcdef", 4), Metadata: &runtimeapi.PodSandboxMetadata{}, CreatedAt: time.Unix(900, 0).UnixNano()}}},
+		Recorded: true, Kept: true, State: &kuberuntime.PodState{Containers: []kuberuntime.ContainerState{{Name: "main"}}},
+		Waiting: map[string]v1.ContainerStateWaiting{}, Unready: map[string]string{}, Logs: map[string][]string{},
 	}
-	p.container(d, plan.ContainerView{Container: &v1.Container{Name: "a", Image: "busybox:1"}, Status: status})
-	for _, want := range []string{
-		"State:       waiting, CrashLoopBackOff: back-off 10s\n",
-		"Last state:  exited with status 3 10s ago, Error\n",
-		"Mount:       /data from /srv (rw)\n",
-		"Mount:       /model from image model:1 (ro)\n",
+	d.Pod.Status.QOSClass = v1.PodQOSBurstable
+	if status != nil {
+		status.Name = "main"
+		d.Status.Containers = append(d.Status.Containers, status)
+	}
+	for _, do := range change {
+		do(d)
+	}
+	d.View = plan.Observe(d.Pod, d.Status, func(string, plan.Kind) plan.Result { return plan.Unknown })
+	return d
+}
+
+func exited(status int, reason, message string) *pod.ContainerStatus {
+	return &pod.ContainerStatus{
+		ID: strings.Repeat("fedcba9876543210", 4), State: runtimeapi.ContainerState_CONTAINER_EXITED, ExitCode: status, Reason: reason, Message: message,
+		StartedAt: time.Unix(985, 0), FinishedAt: time.Unix(990, 0), RestartCount: 3, LogPath: "/var/log/pods/shop_web_u1/main/3.log",
+		ImageRef: "sha256:302682008092251e8c62a3dba65aae530bc413f0528f73130bbdf5e97485a3b1",
+	}
+}
+
+func waiting(reason, message string) func(*kuberuntime.Description) {
+	return func(d *kuberuntime.Description) {
+		d.Waiting["main"] = v1.ContainerStateWaiting{Reason: reason, Message: message}
+		d.State.Containers[0].NextTry = time.Unix(1037, 0)
+	}
+}
+
+func event(at int64, container, reason, message string) kuberuntime.Event {
+	return kuberuntime.Event{Time: time.Unix(at, 0), Container: container, Warning: true, Reason: reason, Message: message}
+}
+
+// TestWhatIsWrong: the first lines name the cause.
+func TestWhatIsWrong(t *testing.T) {
+	t.Parallel()
+	running := func() *pod.ContainerStatus {
+		return &pod.ContainerStatus{ID: "id", State: runtimeapi.ContainerState_CONTAINER_RUNNING, StartedAt: time.Unix(940, 0)}
+	}
+	probed := func(d *kuberuntime.Description) { d.Pod.Spec.Containers[0].ReadinessProbe = &v1.Probe{} }
+	with := func(events ...kuberuntime.Event) func(*kuberuntime.Description) {
+		return func(d *kuberuntime.Description) { d.Events = events }
+	}
+	left := func(d *kuberuntime.Description) { d.Kept = false }
+	never := func(d *kuberuntime.Description) { d.Pod.Spec.RestartPolicy = v1.RestartPolicyNever }
+	const noFile = `failed to create shim task: OCI runtime create failed: runc create failed: unable to start container process: exec: "/bin/nosuch": stat /bin/nosuch: no such file or directory: unknown`
+	for name, test := range map[string]struct {
+		d    *kuberuntime.Description
+		want string
+	}{
+		"all is well": {described(running()), "State: Running, 1/1 ready"},
+		"a crash loop": {
+			described(exited(3, "Error", ""), waiting("CrashLoopBackOff", "back-off 40s"), func(d *kuberuntime.Description) {
+				d.Logs["main"] = []string{"1", "2", "3", "4", "panic:", "no database"}
+			}),
+			"State: CrashLoopBackOff, 0/1 ready, 3 restarts\nCause: main exited with status 3 (Error) 10s ago; it starts again in 37s\n| 2\n| 3\n| 4\n| panic:\n| no database",
+		},
+		"a crash that nobody answers": {
+			described(exited(3, "Error", "no database\nat all"), waiting("CrashLoopBackOff", ""), left),
+			"State: Error, 0/1 ready, 3 restarts\nCause: main exited with status 3 (Error) 10s ago: no database; at all",
+		},
+		"out of memory": {
+			described(exited(137, "OOMKilled", ""), waiting("CrashLoopBackOff", "")),
+			"State: CrashLoopBackOff, 0/1 ready, 3 restarts\nCause: main ran out of memory (OOMKilled, status 137) 10s ago; it starts again in 37s",
+		},
+		"a missing command": {
+			described(exited(128, "StartError", noFile), waiting("RunContainerError", noFile)),
+			"State: RunContainerError, 0/1 ready, 3 restarts\nCause: main could not start 10s ago: exec: \"/bin/nosuch\": stat /bin/nosuch: no such file or directory; it starts again in 37s",
+		},
+		"a missing image": {
+			described(nil, waiting("ImagePullBackOff", "back-off 40s"), with(event(990, "main", "Failed", "pull image nosuch:1: not found"), event(991, "main", "BackOff", "back-off"))),
+			"State: ImagePullBackOff, 0/1 ready\nCause: main cannot start: pull image nosuch:1: not found; next try in 37s",
+		},
+		"an image on its way": {
+			described(nil, waiting("ContainerCreating", ""), with(event(940, "main", "Pulling", "pulling image nosuch:1"))),
+			"State: ContainerCreating, 0/1 ready\nCause: main waits for its image: pulling image nosuch:1 for 60s",
+		},
+		"a configuration that cannot be": {
+			described(nil, waiting("CreateContainerConfigError", "secret \"key\" not found"), with(event(990, "main", "Failed", "secret \"key\" not found"))),
+			"State: CreateContainerConfigError, 0/1 ready\nCause: main cannot start: secret \"key\" not found; next try in 37s",
+		},
+		"a failing probe": {
+			described(running(), probed, func(d *kuberuntime.Description) { d.Unready["main"] = "readiness probe failed: refused" }),
+			"State: Running, 0/1 ready\nCause: main runs and is not ready: readiness probe failed: refused",
+		},
+		"a probe before its first result": {described(running(), probed), "State: Running, 0/1 ready\nCause: main runs and is not ready: its probe has not passed yet"},
+		"killed by its probe": {
+			described(exited(137, "Error", ""), waiting("CrashLoopBackOff", ""), with(event(980, "main", "Started", ""), event(989, "main", "Killing", "liveness probe failed"))),
+			"State: CrashLoopBackOff, 0/1 ready, 3 restarts\nCause: main exited with status 137 (Error) 10s ago: liveness probe failed; it starts again in 37s",
+		},
+		"running again": {
+			described(running(), func(d *kuberuntime.Description) {
+				d.Status.Containers[0].RestartCount = 4
+				last := exited(3, "Error", "")
+				last.Name = "main"
+				d.Status.Containers = append(d.Status.Containers, last)
+			}),
+			"State: Running, 1/1 ready, 4 restarts\nCause: main runs again: before, it exited with status 3 (Error) 10s ago",
+		},
+		"a sandbox that cannot be created": {
+			described(nil, waiting("ContainerCreating", ""), with(event(990, "", "FailedCreatePodSandBox", "no network")), func(d *kuberuntime.Description) { d.Status.Sandboxes = nil }),
+			"State: ContainerCreating, 0/1 ready\nCause: the sandbox cannot be created: no network",
+		},
+		"a stopped pod": {
+			described(exited(137, "Error", ""), left, func(d *kuberuntime.Description) {
+				d.Status.Sandboxes[0].State = runtimeapi.PodSandboxState_SANDBOX_NOTREADY
+			}),
+			"State: Stopped, 0/1 ready, 3 restarts\nCause: main exited with status 137 (Error) 10s ago",
+		},
+		"a job that is done":    {described(exited(0, "Completed", ""), never), "State: Completed, 0/1 ready, 3 restarts"},
+		"a job that has failed": {described(exited(1, "Error", ""), never), "State: Error, 0/1 ready, 3 restarts\nCause: main exited with status 1 (Error) 10s ago"},
+		"an init container that crashes": {
+			described(nil, waiting("PodInitializing", ""), func(d *kuberuntime.Description) {
+				d.Pod.Spec.InitContainers = []v1.Container{{Name: "first", Image: "busybox:1"}, {Name: "setup", Image: "busybox:1"}}
+				first, setup := exited(0, "Completed", ""), exited(1, "Error", "")
+				first.Name, setup.Name = "first", "setup"
+				d.Status.Containers = append(d.Status.Containers, setup, first)
+				d.Waiting["setup"] = v1.ContainerStateWaiting{Reason: "CrashLoopBackOff"}
+			}),
+			"State: Init:CrashLoopBackOff, 0/1 ready, 6 restarts\nCause: setup exited with status 1 (Error) 10s ago",
+		},
+		"an init container that runs": {
+			described(nil, waiting("PodInitializing", ""), func(d *kuberuntime.Description) {
+				d.Pod.Spec.InitContainers = []v1.Container{{Name: "setup", Image: "busybox:1"}}
+				setup := running()
+				setup.Name = "setup"
+				d.Status.Containers = append(d.Status.Containers, setup)
+			}),
+			"State: Init:0/1, 0/1 ready",
+		},
 	} {
-		if !strings.Contains(p.text.String(), want) {
-			t.Errorf("no %q in\n%s", want, p.text.String())
+		p := &page{now: describedAt}
+		p.summary(test.d)
+		_, got, _ := strings.Cut(p.text.String(), "\n")
+		lines := strings.Split(strings.TrimSpace(got), "\n")
+		for i, line := range lines {
+			lines[i] = strings.Join(strings.Fields(line), " ")
+		}
+		if diff := cmp.Diff(test.want, strings.Join(lines, "\n")); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
 	}
 }
 
-// TestRepeatedEvents: what happens again and again is one line, where it happened last.
-func TestRepeatedEvents(t *testing.T) {
+// TestDescriptionOnATerminal: at 80 columns the terminal has nothing to wrap.
+func TestDescriptionOnATerminal(t *testing.T) {
 	t.Parallel()
-	event := func(at int64, message string) kuberuntime.Event {
-		return kuberuntime.Event{Time: time.Unix(at, 0), Container: "a", Warning: true, Reason: "Unhealthy", Message: message}
+	c := exited(3, "Error", "")
+	c.Mounts = []*runtimeapi.Mount{
+		{ContainerPath: "/etc/hosts", HostPath: "/var/lib/crishim/pods/u1/etc-hosts"},
+		{ContainerPath: "/data", HostPath: "/srv"},
+		{ContainerPath: "/model", Image: &runtimeapi.ImageSpec{Image: "model:1"}, Readonly: true},
 	}
-	p := &page{now: time.Unix(100, 0)}
-	p.events([]kuberuntime.Event{
-		event(60, "readiness probe failed: refused"), event(70, "liveness probe failed: timeout"),
-		event(80, "readiness probe failed: refused"), event(90, "readiness probe failed: again"),
+	d := described(c, waiting("CrashLoopBackOff", "back-off 40s restarting failed container main"), func(d *kuberuntime.Description) {
+		d.Logs["main"] = []string{"starting", "panic: no database at all, and a line that is longer than what fits on a terminal of 80 columns"}
+		d.Pod.Status.PodIPs = []v1.PodIP{{IP: "10.1.2.3"}}
+		created := event(900, "main", "Created", "created container fedcba9876543")
+		created.Warning = false
+		d.Events = []kuberuntime.Event{created, created, created, event(990, "main", "BackOff", "back-off 40s restarting failed container main")}
 	})
-	want := "Events:\n" +
-		"  30s      Warning  Unhealthy            a liveness probe failed: timeout\n" +
-		"  10s      Warning  Unhealthy (x3)       a readiness probe failed: again\n"
-	if got := p.text.String(); got != want {
-		t.Errorf("got\n%s\nwant\n%s", got, want)
+	var out strings.Builder
+	if err := writeDescription(&out, d, kuberuntime.Owner{Folder: "/etc/pods"}, output.Options{Now: describedAt, Width: 80}); err != nil {
+		t.Fatal(err)
+	}
+	want := strings.TrimPrefix(`
+Pod:           shop/web
+State:         CrashLoopBackOff, 0/1 ready, 3 restarts
+Cause:         main exited with status 3 (Error) 10s ago; it starts again in 37s
+               | starting
+               | panic: no database at all, and a line that is longer than what
+                 fits on a terminal of 80 columns
+IPs:           10.1.2.3
+Made by:       crishim sync /etc/pods
+Labels:        app=web
+UID:           u1
+QoS:           Burstable
+Sandbox:       0123456789abc ready, attempt 0, created 100s ago
+Container main:
+  Image:       busybox:1 (3026820080922)
+  Command:     sh -c run the service
+  Limits:      memory=16Mi
+  State:       CrashLoopBackOff, next try in 37s
+  Last state:  exited with status 3 (Error) 10s ago
+  Restarts:    3
+  ID:          fedcba9876543
+  Log:         /var/log/pods/shop_web_u1/main/3.log
+  Mount:       /data from /srv (rw)
+  Mount:       /model from image model:1 (ro)
+Events:
+  100s  Normal  Created (x3) main: created container fedcba9876543
+  10s   Warning BackOff      main: back-off 40s restarting failed container main
+`, "\n")
+	if diff := cmp.Diff(want, out.String()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// TestNobodyKeepsThePod: what nobody probes or starts again is said, and a probe's result is that of one attempt.
+func TestNobodyKeepsThePod(t *testing.T) {
+	t.Parallel()
+	d := described(&pod.ContainerStatus{State: runtimeapi.ContainerState_CONTAINER_RUNNING, StartedAt: time.Unix(940, 0)}, func(d *kuberuntime.Description) {
+		d.Kept, d.Pod.Spec.Containers[0].ReadinessProbe = false, &v1.Probe{}
+	})
+	for owner, want := range map[kuberuntime.Owner]string{
+		{Apply: true}:         "Made by:       crishim apply, which has ended: nobody probes it or starts it again\n",
+		{Folder: "/etc/pods"}: "Made by:       crishim sync /etc/pods, which does not run: nobody probes it or starts it again\n",
+	} {
+		var out strings.Builder
+		if err := writeDescription(&out, d, owner, output.Options{Now: describedAt}); err != nil {
+			t.Fatal(err)
+		}
+		for _, line := range []string{want, "  Ready:       no, by one attempt just now\n"} {
+			if !strings.Contains(out.String(), line) {
+				t.Errorf("no %q in\n%s", line, out.String())
+			}
+		}
 	}
 }
 

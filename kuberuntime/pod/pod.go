@@ -237,7 +237,7 @@ func (s *Status) Started() time.Time {
 	if s == nil || len(s.Sandboxes) == 0 {
 		return time.Time{}
 	}
-	return time.Unix(0, s.Sandboxes[len(s.Sandboxes)-1].CreatedAt)
+	return time.Unix(0, s.Sandboxes[len(s.Sandboxes)-1].GetCreatedAt())
 }
 
 // IsSidecar reports whether an init container is a restartable one, which runs next to those that follow.
