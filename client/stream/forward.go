@@ -18,7 +18,7 @@ import (
 	"github.com/moby/spdystream"
 	"k8s.io/streaming/pkg/httpstream"
 
-	"github.com/crishim/crishim/internal/streamcopy"
+	"github.com/crishim/crishim/internal/frames"
 )
 
 // alivePeriod is how often Forward asks whether the pod still runs. A runtime
@@ -307,7 +307,7 @@ func follow(sent, received, verdict <-chan error) error {
 
 // send copies towards the pod and passes the half-close on.
 func (c *forwarded) send() error {
-	err := streamcopy.Copy(c.data, c.local)
+	err := frames.Copy(c.data, c.local)
 	if errors.Is(err, syscall.ECONNRESET) {
 		return errLocalGone
 	}
@@ -336,9 +336,7 @@ func (c *forwarded) receive() error {
 func (c *forwarded) fill(queue chan<- []byte, gone <-chan struct{}) {
 	defer close(queue)
 	for {
-		chunk := make([]byte, readSize)
-		n, err := c.data.Read(chunk)
-		chunk = chunk[:n]
+		chunk, err := c.data.(*spdystream.Stream).ReadData() // a frame as it came
 		if len(chunk) > 0 && !c.enqueue(queue, chunk, gone) {
 			return
 		}

@@ -13,7 +13,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/crishim/crishim/internal/streamcopy"
+	"github.com/crishim/crishim/internal/frames"
 )
 
 const (
@@ -307,7 +307,7 @@ func (x *session) startOutput(ch *channels) chan error {
 		}
 		x.copying.Go(func() {
 			defer x.term.guard()
-			_ = streamcopy.Copy(c.to, c.from) // the writer tells of its failure, the status of the remote side's
+			_ = frames.Copy(c.to, c.from) // the writer tells of its failure, the status of the remote side's
 		})
 	}
 	go func() {

@@ -3,18 +3,35 @@ package stream
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/url"
+	"strings"
+	"time"
 
 	"k8s.io/streaming/pkg/httpstream"
+	"k8s.io/streaming/pkg/httpstream/spdy"
+
+	"github.com/crishim/crishim/internal/frames"
 )
 
 // spdyProtocol is the only version offered: it is the first that carries the
 // exit status, and every CRI runtime speaks it.
 const spdyProtocol = "v4.channel.k8s.io"
+
+const (
+	upgradeTimeout    = 30 * time.Second
+	closeTimeout      = time.Second
+	closeWriteTimeout = closeTimeout / 5 // to hand it to this machine's kernel
+	replyGrace        = 3 * time.Second
+
+	readSize   = 64 << 10 // of input that is read at once: what a pipe holds
+	readBuffer = 32 << 10
+)
 
 // openSPDY dials and creates exactly the streams the request asked for; the
 // server waits until it has them all.
@@ -74,26 +91,125 @@ func (c *channels) createSPDY(ctx context.Context, conn *spdyConn, s Streams, fi
 	return nil
 }
 
-const (
-	readSize   = 64 << 10 // of input that is read at once: what a pipe holds
-	readBuffer = 32 << 10
-)
-
-// frameConn is a network connection below SPDY. It gives back what was read
-// beyond the HTTP answer.
-//
-// It may be closed twice, by the library and by close; to the library an error
-// of Close is something to wait for.
-type frameConn struct {
-	net.Conn
-	r *bufio.Reader
+// spdyConn is a SPDY connection together with the network connection below it,
+// which spdystream would not close while it waits for a silent peer.
+type spdyConn struct {
+	httpstream.Connection
+	raw *frames.Conn
 }
 
-func (c *frameConn) Read(p []byte) (int, error) { return c.r.Read(p) }
-
-func (c *frameConn) Close() error {
-	if err := c.Conn.Close(); !errors.Is(err, net.ErrClosed) {
-		return err
+// dialSPDY upgrades a connection to SPDY with the given subprotocol. The
+// context bounds the handshake only.
+func dialSPDY(ctx context.Context, u *url.URL, t TLS, protocol string) (*spdyConn, error) {
+	ctx, cancel := context.WithTimeout(ctx, upgradeTimeout)
+	defer cancel()
+	raw, err := dialHost(ctx, u, t)
+	if err != nil {
+		return nil, err
 	}
-	return nil
+	stop := context.AfterFunc(ctx, func() { raw.Close() })
+	upgraded, err := upgrade(raw, u, protocol)
+	if !stop() || err != nil {
+		raw.Close()
+		return nil, errors.Join(ctx.Err(), err)
+	}
+	conn, err := spdy.NewClientConnection(upgraded)
+	if err != nil {
+		return nil, fmt.Errorf("start SPDY: %w", err)
+	}
+	return &spdyConn{Connection: conn, raw: upgraded}, nil
+}
+
+// upgrade speaks the HTTP part of the handshake.
+func upgrade(raw net.Conn, u *url.URL, protocol string) (*frames.Conn, error) {
+	req := &http.Request{Method: http.MethodPost, URL: u, Host: u.Host, Header: http.Header{
+		httpstream.HeaderConnection:      {httpstream.HeaderUpgrade},
+		httpstream.HeaderUpgrade:         {spdy.HeaderSpdy31},
+		httpstream.HeaderProtocolVersion: {protocol},
+	}}
+	if err := req.Write(raw); err != nil {
+		return nil, fmt.Errorf("ask streaming server: %w", err)
+	}
+	r := bufio.NewReaderSize(raw, readBuffer)
+	resp, err := http.ReadResponse(r, req)
+	if err != nil {
+		return nil, fmt.Errorf("answer of streaming server: %w", err)
+	}
+	if resp.StatusCode != http.StatusSwitchingProtocols || !strings.EqualFold(resp.Header.Get(httpstream.HeaderUpgrade), spdy.HeaderSpdy31) {
+		defer resp.Body.Close()
+		return nil, upgradeError(resp)
+	}
+	if got := resp.Header.Get(httpstream.HeaderProtocolVersion); got != "" && got != protocol {
+		return nil, fmt.Errorf("streaming server chose protocol %q, not %q", got, protocol)
+	}
+	return frames.NewConn(raw, r), nil
+}
+
+// upgradeError reads why a server refused; some answer in JSON.
+func upgradeError(resp *http.Response) *UpgradeError {
+	body, _ := io.ReadAll(io.LimitReader(resp.Body, 4096)) // what arrived is enough for a message
+	text := strings.TrimSpace(string(body))
+	var st struct{ Message, Error string }
+	if json.Unmarshal(body, &st) == nil && st.Message+st.Error != "" {
+		text = st.Message + st.Error
+	}
+	if text == "" {
+		text = http.StatusText(resp.StatusCode)
+	}
+	return &UpgradeError{Code: resp.StatusCode, Message: text}
+}
+
+// open creates a stream. It gives up when the connection breaks, where the
+// library would wait for its timeout.
+func (c *spdyConn) open(ctx context.Context, headers http.Header) (httpstream.Stream, error) {
+	type result struct {
+		stream httpstream.Stream
+		err    error
+	}
+	done := make(chan result, 1)
+	go func() {
+		s, err := c.CreateStream(headers)
+		done <- result{s, err}
+	}()
+	select {
+	case r := <-done:
+		return r.stream, r.err
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	case <-c.CloseChan():
+	}
+	// A server that is done at once may have accepted the stream and closed
+	// the connection; its answer is then already here and being looked at.
+	select {
+	case r := <-done:
+		return r.stream, r.err
+	case <-time.After(replyGrace):
+		return nil, errTunnelLost
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// close ends the session if the peer listens, and closes the connection in any case. To
+// one that is gone there is nothing to say, and the library would wait forever for
+// the end of a stream that was opened after it went.
+func (c *spdyConn) close() {
+	select {
+	case <-c.CloseChan():
+		_ = c.raw.Close()
+		return
+	default:
+	}
+	// Input that the server does not read is in the way of what there is to say.
+	_ = c.raw.SetWriteDeadline(time.Now().Add(closeWriteTimeout))
+	said := make(chan struct{})
+	go func() {
+		defer close(said)
+		_ = c.Close() // the connection goes away whether it reads this or not
+	}()
+	select {
+	case <-said:
+	case <-time.After(closeTimeout):
+	}
+	_ = c.raw.Close()
 }

@@ -1,21 +1,19 @@
 package stream
 
 import (
-	"bufio"
 	"context"
 	"crypto/tls"
-	"encoding/binary"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"os"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/prometheus/procfs"
 )
 
 const (
@@ -30,15 +28,21 @@ const (
 	// closed, for the time that nobody can read from it because the process in
 	// the container takes no more input.
 	goneInterval = time.Second
+
+	established = 1 // the kernel's code for the state of a connection
 )
 
-// errClientGone is the cause with which a connection's context ends.
-var errClientGone = errors.New("the client closed the connection")
+// The causes with which a connection's context ends.
+var (
+	errClientGone = errors.New("the client closed the connection")
+	errIdle       = errors.New("the session was idle for too long")
+)
 
 // listener accepts connections that know when their client is gone.
 type listener struct {
 	net.Listener
-	ctx context.Context // of the server
+	ctx  context.Context // of the server
+	idle time.Duration   // after which a session ends
 
 	mu      sync.Mutex
 	conns   map[*conn]struct{} // every one that is open; nil when the server is closed
@@ -52,7 +56,7 @@ func (l *listener) Accept() (net.Conn, error) {
 		return nil, err
 	}
 	c := &conn{Conn: raw, listener: l}
-	c.ctx, c.leave = context.WithCancelCause(l.ctx)
+	c.ctx, c.end = context.WithCancelCause(l.ctx)
 	l.mu.Lock()
 	if l.conns == nil {
 		l.mu.Unlock()
@@ -82,8 +86,8 @@ func (l *listener) closeAll() {
 	}
 }
 
-// admit takes a connection out of the pending ones.
-func (l *listener) admit(c *conn) {
+// removePending keeps a connection that has shown a token.
+func (l *listener) removePending(c *conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.pending = slices.DeleteFunc(l.pending, func(p *conn) bool { return p == c })
@@ -94,10 +98,11 @@ type conn struct {
 	net.Conn
 	listener *listener
 	ctx      context.Context // ends when the client has gone, or the connection was closed
-	leave    context.CancelCauseFunc
+	end      context.CancelCauseFunc
 	closing  sync.Once
 	upgraded atomic.Bool
 	reads    atomic.Uint64 // reads that began and reads that returned
+	writes   atomic.Uint64 // writes that returned
 }
 
 type connKey struct{}
@@ -116,7 +121,7 @@ func requestContext(_ context.Context, raw net.Conn) context.Context {
 func onState(raw net.Conn, state http.ConnState) {
 	if c := tracked(raw); state == http.StateHijacked {
 		c.upgraded.Store(true)
-		c.listener.admit(c)
+		c.listener.removePending(c)
 		go c.watch()
 	}
 }
@@ -140,6 +145,21 @@ func (c *conn) Read(b []byte) (int, error) {
 	return n, err
 }
 
+// Write implements net.Conn.
+func (c *conn) Write(b []byte) (int, error) {
+	n, err := c.Conn.Write(b)
+	c.writes.Add(1)
+	return n, err
+}
+
+// leave ends what is done for the client. One that reads has a moment to learn the outcome.
+func (c *conn) leave(cause error) {
+	if c.ctx.Err() == nil {
+		time.AfterFunc(lingerTime, func() { _ = c.cut() })
+	}
+	c.end(cause)
+}
+
 // Close implements net.Conn. The connection is closed in one direction at once
 // and read for a short while longer.
 func (c *conn) Close() (err error) {
@@ -160,8 +180,8 @@ func (c *conn) Close() (err error) {
 
 // cut closes the connection for good.
 func (c *conn) cut() error {
-	c.leave(errClientGone)
-	c.listener.admit(c)
+	c.end(errClientGone)
+	c.listener.removePending(c)
 	c.listener.mu.Lock()
 	delete(c.listener.conns, c)
 	c.listener.mu.Unlock()
@@ -171,62 +191,55 @@ func (c *conn) cut() error {
 	return nil
 }
 
-// watch finds out that the client has closed its end while nobody reads.
+// watch finds out that the client has closed its end while nobody reads, and that nothing
+// has moved for too long.
 func (c *conn) watch() {
-	tick := time.NewTicker(goneInterval)
+	tick := time.NewTicker(min(goneInterval, c.listener.idle))
 	defer tick.Stop()
-	last := c.reads.Load()
+	reads, writes, moved := c.reads.Load(), c.writes.Load(), time.Now()
 	for {
 		select {
 		case <-c.ctx.Done():
 			return
 		case <-tick.C:
 		}
-		reads := c.reads.Load()
-		// An odd count is a read that waits, and will see the end by itself.
-		if stuck := reads == last && reads%2 == 0; stuck && peerLeft(c.Conn.(*net.TCPConn)) {
-			c.leave(errClientGone)
-			return
+		lastReads, lastWrites := reads, writes
+		reads, writes = c.reads.Load(), c.writes.Load()
+		if reads != lastReads || writes != lastWrites {
+			moved = time.Now()
 		}
-		last = reads
+		// An odd count is a read that waits, and will see the end by itself.
+		switch unread := reads == lastReads && reads%2 == 0; {
+		case unread && peerLeft(c.Conn.(*net.TCPConn)):
+			c.leave(errClientGone)
+		case time.Since(moved) > c.listener.idle:
+			c.leave(errIdle)
+		}
 	}
 }
 
 // peerLeft reports whether the process at the other end of a connection within
 // this machine has closed it. When this end does not read, the kernel holds the
 // end of the connection back behind the data that waits; but the peer's socket
-// is in the same table as ours, and its state tells. Peers on other machines
+// is in a table of this machine, and its state tells. Peers on other machines
 // never count as gone.
 func peerLeft(c *net.TCPConn) bool {
 	local, remote := c.LocalAddr().(*net.TCPAddr), c.RemoteAddr().(*net.TCPAddr)
-	table := "/proc/net/tcp"
-	if remote.IP.To4() == nil {
-		table += "6"
-	}
-	file, err := os.Open(table)
+	fs, err := procfs.NewDefaultFS()
 	if err != nil {
 		return false
 	}
-	defer file.Close()
-	rows := bufio.NewScanner(file) // the table of a busy node has many
-	for pair := tableAddress(remote) + " " + tableAddress(local) + " "; rows.Scan(); {
-		if _, row, found := strings.Cut(rows.Text(), pair); found {
-			return !strings.HasPrefix(row, "01 ") // the code of an established connection
+	// A socket of IPv6 may have a connection of IPv4, also at one end only.
+	for _, table := range []func() (procfs.NetTCP, error){fs.NetTCP, fs.NetTCP6} {
+		rows, err := table()
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			return false
+		}
+		for _, row := range rows {
+			if row.LocalPort == uint64(remote.Port) && row.RemPort == uint64(local.Port) && row.LocalAddr.Equal(remote.IP) && row.RemAddr.Equal(local.IP) {
+				return row.St != established
+			}
 		}
 	}
-	return rows.Err() == nil && remote.IP.IsLoopback() // its socket is gone altogether
-}
-
-// tableAddress writes an address as the kernel does: each word of four bytes as
-// a number of this machine, then the port.
-func tableAddress(a *net.TCPAddr) string {
-	ip := a.IP.To4()
-	if ip == nil {
-		ip = a.IP
-	}
-	var words string
-	for word := range slices.Chunk(ip, 4) {
-		words += fmt.Sprintf("%08X", binary.NativeEndian.Uint32(word))
-	}
-	return fmt.Sprintf("%s:%04X", words, a.Port)
+	return remote.IP.IsLoopback() // its socket is gone altogether
 }

@@ -98,7 +98,7 @@ func TestConnectionsWithoutATokenAreLimited(t *testing.T) {
 		return c.(*conn)
 	}
 	session := accept()
-	l.admit(session)
+	l.removePending(session)
 	for range maxPending {
 		accept()
 	}

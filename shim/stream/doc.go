@@ -5,8 +5,10 @@
 // every session and waits for it. An RPC only checks its request and hands out a
 // URL with a token that works once; the work begins when a client connects.
 //
-// The protocols are those of k8s.io/cri-streaming, as in containerd and CRI-O, on the SPDY and
-// WebSocket connections of k8s.io/streaming. Its server and handlers are left out:
+// The protocols are those of k8s.io/cri-streaming, as in containerd and CRI-O, on the WebSocket
+// connections of k8s.io/streaming and the SPDY connections of moby/spdystream (spdy.go), with a
+// bound on what a client can make the shim hold (internal/frames). Its server and handlers are
+// left out:
 //
 //   - its tokens, and the requests they stand for, are hidden in its server, while much here
 //     needs the request before the protocol begins: the pod of a port-forward, and what CRI

@@ -15,7 +15,7 @@ import (
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/pkg/stdcopy"
 
-	"github.com/crishim/crishim/internal/streamcopy"
+	"github.com/crishim/crishim/internal/frames"
 	"github.com/crishim/crishim/shim/internal/ocitext"
 )
 
@@ -65,7 +65,7 @@ func newOutput(conn types.HijackedResponse, tty bool, e ends) *output {
 // copy carries everything until the engine's end of stream.
 func (o *output) copy() (err error) {
 	if o.tty {
-		err = streamcopy.Copy(o, o.from)
+		err = frames.Copy(o, o.from)
 	} else {
 		_, err = stdcopy.StdCopy(o, errorOutput{o}, o.from)
 	}
@@ -80,7 +80,7 @@ func (o *output) Write(b []byte) (int, error) {
 	o.held.Write(b)
 	switch {
 	case !o.opened && o.held.Len() <= maxHeld:
-	case o.opened && len(b) >= joinSize && o.held.Len() < streamcopy.Size:
+	case o.opened && len(b) >= joinSize && o.held.Len() < frames.Size:
 		if o.timer == nil {
 			o.timer = time.AfterFunc(joinTime, func() { _ = o.flush() }) // the next write returns the error
 		}

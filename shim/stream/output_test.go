@@ -20,7 +20,7 @@ import (
 	"github.com/docker/docker/pkg/stdcopy"
 	utilexec "k8s.io/utils/exec"
 
-	"github.com/crishim/crishim/internal/streamcopy"
+	"github.com/crishim/crishim/internal/frames"
 )
 
 func TestStartCode(t *testing.T) {
@@ -269,7 +269,7 @@ func TestOutputJoinsRecords(t *testing.T) {
 		for range 4 {
 			send(out, record)
 		}
-		want("much", fmt.Sprint("out ", streamcopy.Size))
+		want("much", fmt.Sprint("out ", frames.Size))
 		send(out, record)
 		want("a record")
 		time.Sleep(joinTime)

@@ -13,14 +13,14 @@ import (
 	"time"
 
 	"github.com/containerd/errdefs"
+	"github.com/moby/spdystream"
 	"golang.org/x/net/websocket"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/cri-streaming/pkg/streaming/portforward"
 	"k8s.io/streaming/pkg/httpstream"
-	"k8s.io/streaming/pkg/httpstream/spdy"
 	"k8s.io/streaming/pkg/httpstream/wsstream"
 
-	"github.com/crishim/crishim/internal/streamcopy"
+	"github.com/crishim/crishim/internal/frames"
 	"github.com/crishim/crishim/shim/state"
 )
 
@@ -48,18 +48,15 @@ func (s *Server) PortForward(ctx context.Context, r *runtimeapi.PortForwardReque
 // servePortForward carries any number of connections over one from the client,
 // until the client leaves or the pod ends.
 func (s *Server) servePortForward(w http.ResponseWriter, r *http.Request, id string) {
-	ctx, cancel := context.WithCancelCause(r.Context())
-	defer cancel(nil) // ends the connections to the pod
-	pod, err := s.pod(ctx, id)
+	pod, err := s.pod(r.Context(), id)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusConflict)
 		return
 	}
-	go pod.watch(ctx, cancel)
-	f := &forwarder{server: s, ctx: ctx, pod: pod, pairs: map[string]*pair{}, ready: make(chan struct{})}
+	f := &forwarder{server: s, ctx: r.Context(), pod: pod, pairs: map[string]*pair{}}
 	if !wsstream.IsWebSocketRequest(r) {
 		if _, err := httpstream.Handshake(r, w, portforward.SupportedProtocols); err == nil {
-			f.run(spdy.NewResponseUpgrader().UpgradeResponse(w, r, f.accept))
+			f.run(upgradeSPDY(w, r, f.accept), connOf(r).leave)
 		}
 		return
 	}
@@ -73,52 +70,59 @@ func (s *Server) servePortForward(w http.ResponseWriter, r *http.Request, id str
 		},
 		Handler: func(ws *websocket.Conn) {
 			ws.PayloadType = websocket.BinaryFrame
-			if conn, err := spdy.NewServerConnection(ws, f.accept); err == nil {
-				f.run(conn)
-			}
+			f.run(serveSPDY(ws, ws, f.accept), connOf(r).leave)
 		},
 	}.ServeHTTP(w, r)
 }
 
+// maxForwarded bounds the connections that one client has at the same time. Each has a
+// descriptor and two buffers of frames.Size.
+const maxForwarded = 1000
+
 // forwarder serves the connections of one client, which opens two streams for each.
 type forwarder struct {
 	server *Server
-	ctx    context.Context // ends with the client and with the pod
+	ctx    context.Context // ends with the client
 	pod    *pod
-	ready  chan struct{} // closed when conn is set
-	conn   httpstream.Connection
+	served sync.WaitGroup // pairs that are complete
 
 	mu    sync.Mutex
-	pairs map[string]*pair // those that are not complete
+	count int              // of pairs
+	pairs map[string]*pair // those that are not complete; nil when it is over
 }
 
 // pair is a data stream and the error stream that belongs to it.
 type pair struct {
-	streams map[string]httpstream.Stream // by the type in their header
-	known   []<-chan struct{}            // closed when the connection has them in its books, from which they can be removed
+	streams map[string]*spdystream.Stream // by the type in their header
 	timer   *time.Timer
 }
 
-// run serves a connection, nil when there is none, until that or the context ends.
-func (f *forwarder) run(conn httpstream.Connection) {
+// run serves a connection, nil when there is none, until that or the pod ends. Then it
+// makes the client leave.
+func (f *forwarder) run(conn *spdystream.Connection, leave func(error)) {
 	if conn == nil { // the client has been told
 		return
 	}
-	conn.SetIdleTimeout(f.server.opts.IdleTimeout)
-	f.conn = conn
-	close(f.ready)
+	go f.pod.watch(f.ctx, leave)
 	select {
 	case <-conn.CloseChan():
+		leave(errClientGone)
 	case <-f.ctx.Done():
 	}
+	f.mu.Lock()
+	incomplete := f.pairs
+	f.pairs = nil
+	f.mu.Unlock()
+	for _, p := range incomplete {
+		p.timer.Stop()
+		f.end(p, context.Cause(f.ctx))
+	}
+	f.served.Wait()
 	_ = conn.Close()
 }
 
 // accept puts a stream with its other half, and serves the two.
-func (f *forwarder) accept(stream httpstream.Stream, known <-chan struct{}) error {
-	if err := answer(stream); err != nil {
-		return err
-	}
+func (f *forwarder) accept(stream *spdystream.Stream) bool {
 	kind, id := stream.Headers().Get(portforward.StreamType), stream.Headers().Get(portforward.PortForwardRequestIDHeader)
 	if id == "" { // a client from before there were ids opens the data stream behind its error stream
 		first := stream.Identifier()
@@ -130,23 +134,22 @@ func (f *forwarder) accept(stream httpstream.Stream, known <-chan struct{}) erro
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	p := f.pairs[id]
-	if p != nil && p.streams[kind] != nil || kind != portforward.StreamTypeData && kind != portforward.StreamTypeError {
-		return fmt.Errorf("a stream of type %q is not expected for request %s", kind, id)
-	}
-	if p == nil {
-		p = &pair{streams: map[string]httpstream.Stream{}}
+	switch {
+	case f.pairs == nil, kind != portforward.StreamTypeData && kind != portforward.StreamTypeError, p != nil && p.streams[kind] != nil, p == nil && f.count == maxForwarded:
+		return false
+	case p == nil:
+		p = &pair{streams: map[string]*spdystream.Stream{}}
 		p.timer = time.AfterFunc(f.server.opts.CreationTimeout, func() { f.expire(id, p) })
 		f.pairs[id] = p
+		f.count++
 	}
-	p.streams[kind], p.known = stream, append(p.known, known)
+	p.streams[kind] = stream
 	if len(p.streams) == 2 {
 		p.timer.Stop()
 		delete(f.pairs, id)
-		if f.server.begin(&f.server.work) {
-			go f.serve(p)
-		}
+		f.served.Go(func() { f.serve(p) })
 	}
-	return nil
+	return true
 }
 
 // expire gives a pair up that is still not complete after the creation time.
@@ -165,7 +168,6 @@ func (f *forwarder) expire(id string, p *pair) {
 // serve connects to the pod and carries both directions. What goes wrong is
 // written to this pair's error stream and concerns no other.
 func (f *forwarder) serve(p *pair) {
-	defer f.server.work.Done()
 	data := p.streams[portforward.StreamTypeData]
 	text := data.Headers().Get(portforward.PortHeader)
 	port, err := strconv.ParseUint(text, 10, 16)
@@ -185,10 +187,6 @@ func (f *forwarder) serve(p *pair) {
 // end tells the client how a connection has ended, and forgets its streams, also what the
 // client might still send on them: unread, it would hold up the others.
 func (f *forwarder) end(p *pair, err error) {
-	<-f.ready
-	for _, known := range p.known {
-		<-known
-	}
 	if errs := p.streams[portforward.StreamTypeError]; errs != nil && err != nil {
 		_, _ = io.WriteString(errs, err.Error()) // the client may be gone
 	}
@@ -197,8 +195,10 @@ func (f *forwarder) end(p *pair, err error) {
 			_ = s.Close()
 		}
 		_ = s.Reset()
-		f.conn.RemoveStreams(s)
 	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.count--
 }
 
 // relay carries bytes between a data stream and a connection into the pod until
@@ -209,7 +209,7 @@ func relay(ctx context.Context, data io.ReadWriteCloser, target net.Conn) error 
 	sent, received := make(chan struct{}), make(chan error, 1)
 	go func() {
 		defer close(sent)
-		if streamcopy.Copy(target, data) != nil {
+		if frames.Copy(target, data) != nil {
 			// The pod takes no more. What it still sends decides how the connection ends.
 			_, _ = io.Copy(io.Discard, data)
 			return
@@ -217,7 +217,7 @@ func relay(ctx context.Context, data io.ReadWriteCloser, target net.Conn) error 
 		_ = target.(*net.TCPConn).CloseWrite() // fails when the pod has closed the connection
 	}()
 	go func() {
-		err := streamcopy.Copy(data, target)
+		err := frames.Copy(data, target)
 		if err == nil {
 			_ = data.Close() // fails when the client has dropped the stream
 		}

@@ -9,12 +9,11 @@ import (
 	"testing"
 	"time"
 
-	frames "github.com/moby/spdystream/spdy"
+	"github.com/moby/spdystream"
+	spdyframe "github.com/moby/spdystream/spdy"
 	"go.uber.org/goleak"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/cri-streaming/pkg/streaming/portforward"
-	"k8s.io/streaming/pkg/httpstream"
-	"k8s.io/streaming/pkg/httpstream/spdy"
 
 	"github.com/crishim/crishim/shim/state"
 )
@@ -27,12 +26,12 @@ func (deaf) Write([]byte) (int, error) { return 0, errors.New("broken pipe") }
 // openStreams writes what a client writes to open streams with these headers.
 func openStreams(t *testing.T, w io.Writer, headers ...http.Header) {
 	t.Helper()
-	framer, err := frames.NewFramer(w, nil)
+	framer, err := spdyframe.NewFramer(w, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i, h := range headers {
-		if err := framer.WriteFrame(&frames.SynStreamFrame{StreamId: frames.StreamId(1 + 2*i), Headers: h}); err != nil {
+		if err := framer.WriteFrame(&spdyframe.SynStreamFrame{StreamId: spdyframe.StreamId(1 + 2*i), Headers: h}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -42,22 +41,13 @@ func openStreams(t *testing.T, w io.Writer, headers ...http.Header) {
 func TestStreamOfAClientThatIsGone(t *testing.T) {
 	f := &forwarder{server: New(Options{}, nil), pairs: map[string]*pair{}}
 	ours, theirs := net.Pipe()
-	accepted := make(chan error)
-	conn, err := spdy.NewServerConnection(deaf{ours}, func(s httpstream.Stream, known <-chan struct{}) error {
-		err := f.accept(s, known)
-		accepted <- err
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := serveSPDY(deaf{ours}, ours, f.accept)
 	openStreams(t, theirs, http.Header{portforward.StreamType: {portforward.StreamTypeData}})
-	if err := <-accepted; err == nil || len(f.pairs) > 0 {
-		t.Errorf("got %v and %d pairs", err, len(f.pairs))
-	}
 	theirs.Close()
 	<-conn.CloseChan()
-	ours.Close()
+	if len(f.pairs) > 0 {
+		t.Errorf("got %d pairs", len(f.pairs))
+	}
 }
 
 // Clients that open their streams and leave at once keep nothing from ending.
@@ -115,27 +105,20 @@ func TestClientsThatLeaveAtOnce(t *testing.T) {
 // Streams of a client that sends no request ids are paired by their numbers, in whatever
 // order they are handled. Those that belong nowhere are refused.
 func TestStreamsWithoutRequestIDs(t *testing.T) {
-	server := New(Options{}, nil)
-	if err := server.Close(); err != nil { // it only pairs, and serves no pair
-		t.Fatal(err)
-	}
-	f := &forwarder{server: server, pairs: map[string]*pair{}}
+	f := &forwarder{server: New(Options{}, nil), pod: &pod{}, pairs: map[string]*pair{}}
 	ours, theirs := net.Pipe()
-	opened := make(chan httpstream.Stream, 5)
-	conn, err := spdy.NewServerConnection(ours, func(s httpstream.Stream, _ <-chan struct{}) error {
+	opened := make(chan *spdystream.Stream, 5)
+	conn := serveSPDY(ours, ours, func(s *spdystream.Stream) bool {
 		opened <- s
-		return nil
+		return true
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	go func() { _, _ = io.Copy(io.Discard, theirs) }()
 	var headers []http.Header
 	for _, kind := range []string{portforward.StreamTypeError, portforward.StreamTypeData, portforward.StreamTypeError, portforward.StreamTypeData, "nonsense"} {
 		headers = append(headers, http.Header{portforward.StreamType: {kind}})
 	}
 	openStreams(t, theirs, headers...)
-	streams := map[uint32]httpstream.Stream{}
+	streams := map[uint32]*spdystream.Stream{}
 	for range headers {
 		s := <-opened
 		streams[s.Identifier()] = s
@@ -145,10 +128,11 @@ func TestStreamsWithoutRequestIDs(t *testing.T) {
 		incomplete int
 		refused    bool
 	}{{1, 1, false}, {5, 2, false}, {3, 1, false}, {9, 1, true}, {5, 1, true}, {7, 0, false}} {
-		if err := f.accept(streams[step.stream], nil); (err != nil) != step.refused || len(f.pairs) != step.incomplete {
-			t.Errorf("stream %d: got %v and %d pairs, want %+v", step.stream, err, len(f.pairs), step)
+		if accepted := f.accept(streams[step.stream]); accepted == step.refused || len(f.pairs) != step.incomplete {
+			t.Errorf("stream %d: got %v and %d pairs, want %+v", step.stream, accepted, len(f.pairs), step)
 		}
 	}
+	f.served.Wait() // there is no port to connect to
 	theirs.Close()
 	<-conn.CloseChan()
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/docker/docker/api/types/container"
 	"k8s.io/cri-streaming/pkg/streaming/remotecommand"
 
-	"github.com/crishim/crishim/internal/streamcopy"
+	"github.com/crishim/crishim/internal/frames"
 	"github.com/crishim/crishim/shim/host/proctree"
 	"github.com/crishim/crishim/shim/state"
 )
@@ -212,7 +212,7 @@ func followSizes(ctx context.Context, sizes <-chan remotecommand.TerminalSize, a
 // the process takes no more. Then the rest is read and dropped: unread input
 // would hold up everything else that the client sends.
 func copyInput(conn types.HijackedResponse, in io.Reader) {
-	if streamcopy.Copy(conn.Conn, in) == nil {
+	if frames.Copy(conn.Conn, in) == nil {
 		_ = conn.CloseWrite() // fails when the process has ended, which is fine
 		return
 	}

@@ -73,8 +73,8 @@ type Server struct {
 
 	ctx      context.Context // ends with Close
 	cancel   context.CancelCauseFunc
-	work     sync.WaitGroup // sessions, forwarded connections and the serving loop
-	handlers sync.WaitGroup // requests, which may hang in the library a while longer
+	work     sync.WaitGroup // sessions and the serving loop
+	handlers sync.WaitGroup // requests, until their clients know the outcome
 	failed   chan error     // has the reason when the listener has ended by itself
 
 	mu       sync.Mutex // guards all below
@@ -130,7 +130,7 @@ func (s *Server) listen(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("streaming server on %s: %w", s.opts.Address, err)
 	}
-	s.listener = &listener{Listener: l, ctx: s.ctx, conns: map[*conn]struct{}{}}
+	s.listener = &listener{Listener: l, ctx: s.ctx, idle: s.opts.IdleTimeout, conns: map[*conn]struct{}{}}
 	s.base = &url.URL{Scheme: "http", Host: l.Addr().String()}
 	if tcp := l.Addr().(*net.TCPAddr); tcp.IP.IsUnspecified() {
 		s.base.Host = fmt.Sprint("127.0.0.1:", tcp.Port) // where a client on this machine reaches it
@@ -141,13 +141,12 @@ func (s *Server) listen(ctx context.Context) error {
 		serving = tls.NewListener(serving, config)
 	}
 	server := &http.Server{
-		Handler:           s.handler(),
-		ReadHeaderTimeout: s.opts.HeaderTimeout,
-		IdleTimeout:       s.opts.HeaderTimeout,
-		MaxHeaderBytes:    maxHeaderBytes,
-		ErrorLog:          slog.NewLogLogger(s.opts.Log.Handler(), slog.LevelDebug),
-		ConnContext:       requestContext,
-		ConnState:         onState,
+		Handler:        s.handler(),
+		ReadTimeout:    s.opts.HeaderTimeout, // also of a body that nobody asked for, and until the next request
+		MaxHeaderBytes: maxHeaderBytes,
+		ErrorLog:       slog.NewLogLogger(s.opts.Log.Handler(), slog.LevelDebug),
+		ConnContext:    requestContext,
+		ConnState:      onState,
 		// HTTP/2 has no upgrade, which every request here is.
 		TLSNextProto: map[string]func(*http.Server, *tls.Conn, http.Handler){},
 	}
@@ -232,6 +231,7 @@ func (s *Server) Close() error {
 		case <-time.After(closeGrace): // a client reads nothing, or has opened no streams yet
 		}
 		listener.closeAll()
+		<-answered
 	}
 	s.work.Wait()
 	s.records.close()

@@ -18,7 +18,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/cri-streaming/pkg/streaming/remotecommand"
 	"k8s.io/streaming/pkg/httpstream"
-	"k8s.io/streaming/pkg/httpstream/spdy"
 	"k8s.io/streaming/pkg/httpstream/wsstream"
 	utilexec "k8s.io/utils/exec"
 )
@@ -63,7 +62,7 @@ func (x session) serve(w http.ResponseWriter, r *http.Request) {
 	if streams == nil { // the client has been told, or is gone
 		return
 	}
-	defer streams.conn.Close()
+	defer streams.close()
 	e := ends{}
 	if x.want.stdin {
 		e.stdin = streams.stdin
@@ -100,7 +99,7 @@ type streams struct {
 	resize         io.Reader // nil: the session has no terminal, or the protocol no sizes
 	status         io.Writer
 	text           bool // the status is a text, as before the fourth version of the protocol
-	conn           io.Closer
+	close          func()
 }
 
 // openSPDY waits until the client has opened the streams that the session needs. It returns
@@ -113,8 +112,7 @@ func (x session) openSPDY(w http.ResponseWriter, r *http.Request) *streams {
 	var (
 		mu      sync.Mutex
 		missing = []string{remotecommand.StreamTypeError}
-		opened  = map[string]httpstream.Stream{}
-		known   []<-chan struct{} // each closed when the connection knows the stream, and resets it at the end
+		opened  = map[string]*spdystream.Stream{}
 		ready   = make(chan struct{})
 	)
 	sized := protocol == remotecommand.StreamProtocolV3Name || protocol == remotecommand.StreamProtocolV4Name
@@ -128,28 +126,24 @@ func (x session) openSPDY(w http.ResponseWriter, r *http.Request) *streams {
 			missing = append(missing, kind)
 		}
 	}
-	conn := spdy.NewResponseUpgrader().UpgradeResponse(w, r, func(stream httpstream.Stream, reply <-chan struct{}) error {
-		if err := answer(stream); err != nil {
-			return err
-		}
+	conn := upgradeSPDY(w, r, func(stream *spdystream.Stream) bool {
 		mu.Lock()
 		defer mu.Unlock()
 		kind := stream.Headers().Get(remotecommand.StreamType)
 		i := slices.Index(missing, kind)
 		if i < 0 {
-			return fmt.Errorf("a stream of type %q is not expected", kind)
+			return false
 		}
 		missing = slices.Delete(missing, i, i+1)
-		opened[kind], known = stream, append(known, reply)
+		opened[kind] = stream
 		if len(missing) == 0 {
 			close(ready)
 		}
-		return nil
+		return true
 	})
 	if conn == nil {
 		return nil
 	}
-	conn.SetIdleTimeout(x.server.opts.IdleTimeout)
 	timer := time.NewTimer(x.server.opts.CreationTimeout)
 	defer timer.Stop()
 	select {
@@ -161,25 +155,22 @@ func (x session) openSPDY(w http.ResponseWriter, r *http.Request) *streams {
 	complete := len(missing) == 0
 	missing = nil // later streams are refused
 	mu.Unlock()
-	for _, reply := range known {
-		<-reply // the end of the connection resets only streams that it knows
+	end := func() {
+		for _, stream := range opened {
+			_ = stream.Reset()
+		}
+		_ = conn.Close()
 	}
 	if !complete {
-		_ = conn.Close()
+		end()
 		return nil
 	}
-	return &streams{
-		stdin: opened[remotecommand.StreamTypeStdin], stdout: opened[remotecommand.StreamTypeStdout], stderr: opened[remotecommand.StreamTypeStderr],
-		resize: opened[remotecommand.StreamTypeResize], status: opened[remotecommand.StreamTypeError],
-		text: protocol != remotecommand.StreamProtocolV4Name, conn: conn,
+	s := &streams{status: opened[remotecommand.StreamTypeError], text: protocol != remotecommand.StreamProtocolV4Name, close: end}
+	s.stdin, s.stdout, s.stderr = opened[remotecommand.StreamTypeStdin], opened[remotecommand.StreamTypeStdout], opened[remotecommand.StreamTypeStderr]
+	if resize := opened[remotecommand.StreamTypeResize]; resize != nil {
+		s.resize = resize
 	}
-}
-
-// answer accepts a stream. The library does so later and ignores that it fails, because the
-// client is gone; a write to the stream would wait for the answer forever. A stream for
-// which an error is returned is reset.
-func answer(stream httpstream.Stream) error {
-	return stream.(*spdystream.Stream).SendReply(http.Header{}, false)
+	return s
 }
 
 // openWebSocket upgrades to one of the channel protocols. Without any named the first
@@ -199,14 +190,13 @@ func (x session) openWebSocket(w http.ResponseWriter, r *http.Request) *streams 
 		protocols[name] = wsstream.ChannelProtocolConfig{Binary: name != base64v1 && name != base64v4, Channels: channels}
 	}
 	conn := wsstream.NewConn(protocols)
-	conn.SetIdleTimeout(x.server.opts.IdleTimeout)
 	protocol, opened, err := conn.Open(w, r)
 	if err != nil {
 		return nil
 	}
 	s := &streams{
 		stdin: opened[remotecommand.StreamStdIn], stdout: opened[remotecommand.StreamStdOut], stderr: opened[remotecommand.StreamStdErr],
-		status: opened[remotecommand.StreamErr], text: protocol == "" || protocol == v1 || protocol == base64v1, conn: conn,
+		status: opened[remotecommand.StreamErr], text: protocol == "" || protocol == v1 || protocol == base64v1, close: func() { _ = conn.Close() },
 	}
 	if x.want.tty {
 		s.resize = opened[remotecommand.StreamResize]

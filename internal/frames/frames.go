@@ -1,0 +1,142 @@
+// Package frames is what both ends of a streaming connection add to moby/spdystream, which
+// reads and writes the frames of SPDY.
+package frames
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+)
+
+// Size is that of the largest piece of a stream that becomes a frame. A frame costs several
+// hand-offs between goroutines whatever its size.
+const Size = 128 << 10
+
+// Copy is io.Copy with pieces of Size. Writers and readers that would copy by themselves,
+// as a TCP connection does, take smaller ones and are not asked to.
+func Copy(to io.Writer, from io.Reader) error {
+	_, err := io.CopyBuffer(struct{ io.Writer }{to}, struct{ io.Reader }{from}, make([]byte, Size))
+	return err
+}
+
+// Control frames that a streaming connection has, and their lengths. The library reads as
+// much of a frame as its type needs, whatever its length is: one of another length would let
+// the two disagree about where the next one begins.
+const (
+	synStream  = 1 // opens a stream; at least 10
+	synReply   = 2 // at least 4
+	rstStream  = 3
+	ping       = 6
+	goAway     = 7
+	maxHeaders = 4 << 10 // of a frame that has headers; those of a stream here take a hundred bytes
+)
+
+const (
+	headerSize = 8
+	idSize     = 4
+	maxID      = 1<<31 - 1
+)
+
+// Conn is a network connection below SPDY. It keeps from the library what would make it
+// hold too much memory for a peer: the library queues 250 data frames of up to 16 MiB that
+// nobody reads, so frames longer than Size come in pieces; and it starts a goroutine for
+// each stream id that is not new, so that ends the connection.
+type Conn struct {
+	net.Conn
+	from io.Reader
+
+	header  [headerSize + idSize]byte
+	unread  []byte // of header
+	payload uint32 // bytes behind that which are not read
+	more    uint32 // bytes of the same data frame that are for its next pieces
+	flags   byte   // of the data frame
+	nextID  uint32 // the smallest that a stream may have
+}
+
+// NewConn makes a connection that is read through from, which has what came with the HTTP
+// request or answer.
+func NewConn(conn net.Conn, from io.Reader) *Conn { return &Conn{Conn: conn, from: from} }
+
+// Read implements net.Conn.
+func (c *Conn) Read(b []byte) (int, error) {
+	if len(c.unread) == 0 && c.payload == 0 {
+		if err := c.next(); err != nil {
+			return 0, err
+		}
+	}
+	if len(c.unread) > 0 {
+		n := copy(b, c.unread)
+		c.unread = c.unread[n:]
+		return n, nil
+	}
+	n, err := c.from.Read(b[:min(len(b), int(c.payload))])
+	c.payload -= uint32(n)
+	return n, err
+}
+
+// Close implements net.Conn. It may be called twice, by the library and by its user: to the
+// library an error is something to wait for.
+func (c *Conn) Close() error {
+	if err := c.Conn.Close(); !errors.Is(err, net.ErrClosed) {
+		return err
+	}
+	return nil
+}
+
+// next reads the header of a frame, or makes that of the next piece of a data frame. The
+// first word is the stream of a data frame or the type of a control frame, the second has
+// flags and length.
+func (c *Conn) next() error {
+	if c.more == 0 {
+		if _, err := io.ReadFull(c.from, c.header[:headerSize]); err != nil {
+			return err
+		}
+		c.flags = c.header[4]
+		length := binary.BigEndian.Uint32(c.header[4:]) & 0xffffff
+		if c.header[0]&0x80 != 0 {
+			return c.control(length)
+		}
+		c.more = length
+	}
+	c.payload = min(c.more, Size)
+	c.more -= c.payload
+	binary.BigEndian.PutUint32(c.header[4:], c.payload)
+	if c.more == 0 {
+		c.header[4] = c.flags // the end of the stream is that of the last piece
+	}
+	c.unread = c.header[:headerSize]
+	return nil
+}
+
+// control checks a control frame.
+func (c *Conn) control(length uint32) error {
+	kind, valid := binary.BigEndian.Uint16(c.header[2:]), false
+	switch kind {
+	case synStream:
+		valid = length >= 10 && length <= maxHeaders
+	case synReply:
+		valid = length >= 4 && length <= maxHeaders
+	case rstStream, goAway:
+		valid = length == 8
+	case ping:
+		valid = length == 4
+	}
+	if !valid {
+		return fmt.Errorf("invalid SPDY frame: type %d with %d bytes", kind, length)
+	}
+	if kind != synStream {
+		c.unread, c.payload = c.header[:headerSize], length
+		return nil
+	}
+	if _, err := io.ReadFull(c.from, c.header[headerSize:]); err != nil {
+		return err
+	}
+	id := binary.BigEndian.Uint32(c.header[headerSize:])
+	if id < c.nextID || id > maxID {
+		return fmt.Errorf("invalid SPDY frame: stream %d is not new", id)
+	}
+	c.unread, c.payload, c.nextID = c.header[:], length-idSize, id+2
+	return nil
+}
