@@ -44,6 +44,10 @@ type Options struct {
 	// gave. An empty runtime endpoint means automatic, an empty image endpoint the same one as
 	// the runtime's.
 	RuntimeEndpoint, ImageEndpoint string
+	// Images is for commands about images: the image endpoint, where it is another one than the
+	// runtime's, is dialled at once, and the runtime's with the first call that needs it. For all
+	// others it is the other way round.
+	Images bool
 	// ConnectTimeout bounds the wait for an explicit endpoint (2 s when zero) and, when it is
 	// shorter than a second, for the known ones too.
 	ConnectTimeout time.Duration
@@ -126,19 +130,24 @@ type Conn struct {
 	Candidates []Candidate
 
 	now            func() time.Time
-	runtime, image *criConn
+	runtime, image *lazyConn // the same one where there is one endpoint
 	closeOnce      sync.Once
 	closeErr       error
 }
 
 // API is the version of CRI that goes over the wire: v1 or v1alpha2.
-func (c *Conn) API() string { return c.runtime.api }
+func (c *Conn) API() string {
+	if conn := c.runtime.opened(); conn != nil {
+		return conn.api
+	}
+	return apiV1
+}
 
 // ClientConn is the connection to the runtime, for services other than CRI's.
-func (c *Conn) ClientConn() grpc.ClientConnInterface { return c.runtime.cc }
+func (c *Conn) ClientConn() grpc.ClientConnInterface { return c.runtime }
 
 // ImageClientConn is the connection to the image service.
-func (c *Conn) ImageClientConn() grpc.ClientConnInterface { return c.image.cc }
+func (c *Conn) ImageClientConn() grpc.ClientConnInterface { return c.image }
 
 // RunDir is the user's own directory for what lasts until the next boot.
 func RunDir(lookupEnv func(string) (string, bool)) (string, error) { return rundir.Base(lookupEnv) }
@@ -163,9 +172,9 @@ func (c *Conn) Others() []string {
 func (c *Conn) Close() error {
 	c.closeOnce.Do(func() {
 		if c.image != c.runtime {
-			c.closeErr = c.image.close()
+			c.closeErr = c.image.opened().close()
 		}
-		c.closeErr = errors.Join(c.closeErr, c.runtime.close())
+		c.closeErr = errors.Join(c.closeErr, c.runtime.opened().close())
 	})
 	return c.closeErr
 }
@@ -202,9 +211,7 @@ func Connect(ctx context.Context, o Options) (*Conn, error) {
 		}
 		o.debugf("endpoint %s%s: %s: %s, chosen: %t", candidate.Endpoint, name, candidate.State, candidate.Detail, candidate.Chosen)
 	}
-	c.runtime.probing, c.image.probing = false, false
-	c.Runtime, c.Image, c.Version = c.runtime.runtime(), c.image.image(), c.runtime.version
-	c.RuntimeEndpoint, c.ImageEndpoint = c.runtime.endpoint, c.image.endpoint
+	c.Runtime, c.Image = runtimeapi.NewRuntimeServiceClient(c.runtime), runtimeapi.NewImageServiceClient(c.image)
 	return c, nil
 }
 
@@ -223,38 +230,73 @@ func (o *Options) parseEndpoints() (runtime, image *Endpoint, err error) {
 	return runtime, image, err
 }
 
+// connect dials the endpoint that the command needs first; the other one, if there are two, waits
+// for a call.
 func (c *Conn) connect(ctx context.Context, o *Options, runtime, image *Endpoint) error {
-	var list []found
-	var err error
-	if runtime != nil {
-		list, err = o.probeNamed(ctx, *runtime, false)
-	} else {
-		list, err = o.discover(ctx, false)
+	openRuntime := func(ctx context.Context) (*criConn, []found, error) {
+		if runtime != nil {
+			return o.openNamed(ctx, *runtime, false)
+		}
+		list, err := o.discover(ctx, false)
+		return o.openChosen(ctx, list, err)
 	}
-	c.Candidates = candidates(list)
+	openImage := func(ctx context.Context) (*criConn, []found, error) { return o.openNamed(ctx, *image, true) }
+	if image != nil && (runtime == nil || *image != *runtime) && o.Images {
+		conn, err := c.open(ctx, openImage)
+		c.image, c.runtime = &lazyConn{conn: conn}, &lazyConn{open: openRuntime}
+		if err == nil {
+			c.ImageEndpoint, c.RuntimeEndpoint = conn.endpoint, conn.endpoint
+		}
+		if runtime != nil {
+			c.RuntimeEndpoint = runtime.String()
+		}
+		return err
+	}
+	conn, err := c.open(ctx, openRuntime)
+	c.runtime = &lazyConn{conn: conn}
+	c.image = c.runtime
 	if err != nil {
 		return err
 	}
-	chosen, skipped := chosenOf(list), skippedHint(c.Candidates)
-	if c.runtime, err = o.open(ctx, chosen); err != nil {
-		return withSkipped(err, skipped)
-	}
-	c.runtime.skipped = skipped
-	c.Embedded, c.Engine = chosen.Kind == KindEngine, chosen.engine
+	c.RuntimeEndpoint, c.ImageEndpoint = conn.endpoint, conn.endpoint
 	if c.Embedded && runtime != nil && !runtime.Docker {
 		c.TakenAs = runtime.String()
 	}
+	if image != nil && (runtime == nil || *image != *runtime) && image.String() != conn.endpoint {
+		c.image, c.ImageEndpoint = &lazyConn{open: openImage}, image.String()
+	}
+	return nil
+}
 
-	c.image = c.runtime
-	if image == nil || runtime != nil && *image == *runtime || image.String() == c.runtime.endpoint {
-		return nil
+// open dials what the command needs first, and keeps what was found there.
+func (c *Conn) open(ctx context.Context, open func(context.Context) (*criConn, []found, error)) (*criConn, error) {
+	conn, list, err := open(ctx)
+	c.Candidates = candidates(list)
+	if err != nil {
+		return nil, err
 	}
-	list, err = o.probeNamed(ctx, *image, true)
-	c.Candidates = append(c.Candidates, candidates(list)...)
-	if err == nil {
-		c.image, err = o.open(ctx, chosenOf(list))
+	chosen := chosenOf(list)
+	c.Embedded, c.Engine, c.Version = chosen.Kind == KindEngine, chosen.engine, conn.version
+	return conn, nil
+}
+
+func (o *Options) openNamed(ctx context.Context, e Endpoint, image bool) (*criConn, []found, error) {
+	list, err := o.probeNamed(ctx, e, image)
+	return o.openChosen(ctx, list, err)
+}
+
+// openChosen connects to the candidate that was chosen.
+func (o *Options) openChosen(ctx context.Context, list []found, err error) (*criConn, []found, error) {
+	if err != nil {
+		return nil, list, err
 	}
-	return err
+	skipped := skippedHint(candidates(list))
+	conn, err := o.open(ctx, chosenOf(list))
+	if err != nil {
+		return nil, list, withSkipped(err, skipped)
+	}
+	conn.skipped, conn.probing = skipped, false
+	return conn, list, nil
 }
 
 func chosenOf(list []found) (chosen found) {

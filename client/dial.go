@@ -51,6 +51,60 @@ func (c *criConn) lastDialError() error {
 	return c.dialErr
 }
 
+// lazyConn is the connection for one service; where it is not open yet, the first call opens it.
+type lazyConn struct {
+	open func(context.Context) (*criConn, []found, error)
+	mu   sync.Mutex // guards conn
+	conn *criConn
+}
+
+// opened returns the connection, nil where no call has needed it.
+func (l *lazyConn) opened() *criConn {
+	if l == nil {
+		return nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.conn
+}
+
+func (l *lazyConn) get(ctx context.Context) (*criConn, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.conn != nil {
+		return l.conn, nil
+	}
+	conn, _, err := l.open(ctx)
+	l.conn = conn
+	return conn, err
+}
+
+// Invoke makes a call.
+func (l *lazyConn) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
+	conn, err := l.get(ctx)
+	if err != nil {
+		return err
+	}
+	return conn.cc.Invoke(ctx, method, args, reply, opts...)
+}
+
+// NewStream opens a stream.
+func (l *lazyConn) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+	conn, err := l.get(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return conn.cc.NewStream(ctx, desc, method, opts...)
+}
+
+// skipped is the hint at a runtime that was found but not taken.
+func (l *lazyConn) skipped() string {
+	if conn := l.opened(); conn != nil {
+		return conn.skipped
+	}
+	return ""
+}
+
 func (c *criConn) runtime() runtimeapi.RuntimeServiceClient {
 	return runtimeapi.NewRuntimeServiceClient(c.cc)
 }

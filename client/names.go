@@ -57,7 +57,7 @@ func (c *Conn) FindContainer(ctx context.Context, q Query) (*runtimeapi.Containe
 		return nil, err
 	}
 	found, err := s.find(containerKind, q)
-	return found.container, withSkipped(err, c.runtime.skipped)
+	return found.container, withSkipped(err, c.runtime.skipped())
 }
 
 // Pod finds the pod that a reference stands for: full id, name,
@@ -71,7 +71,7 @@ func (c *Conn) Pod(ctx context.Context, ref string, want Want) (*runtimeapi.PodS
 		return nil, err
 	}
 	found, err := s.find(podKind, Query{Ref: ref, Want: want})
-	return found.pod, withSkipped(err, c.runtime.skipped)
+	return found.pod, withSkipped(err, c.runtime.skipped())
 }
 
 // ContainersOf lists the containers of a pod, in whichever of its sandboxes.

@@ -103,13 +103,13 @@ func (c *Conn) PullReporting(ctx context.Context, image string, auth *runtimeapi
 	if errors.As(err, &e) && e.Code == codes.DeadlineExceeded && e.hint == "" {
 		e.hint = lim.hint()
 	}
-	return id, withSkipped(c.privateError(err), c.image.skipped)
+	return id, withSkipped(c.privateError(err), c.image.skipped())
 }
 
 func (c *Conn) pullReporting(ctx context.Context, image string, auth *runtimeapi.AuthConfig, report func(PullProgress)) (string, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // of a stream that is left early
-	s, err := api.NewCrishimClient(c.image.cc).PullImage(ctx, &api.PullImageRequest{
+	s, err := api.NewCrishimClient(c.image).PullImage(ctx, &api.PullImageRequest{
 		Image:    image,
 		Username: auth.GetUsername(), Password: auth.GetPassword(), ServerAddress: auth.GetServerAddress(),
 		IdentityToken: auth.GetIdentityToken(), RegistryToken: auth.GetRegistryToken(),

@@ -342,3 +342,31 @@ func TestImageServiceOfItsOwn(t *testing.T) {
 		}
 	}
 }
+
+// An endpoint is dialled by the commands that need it, so that the other one may be broken.
+func TestEachEndpointIsDialledWhereItIsNeeded(t *testing.T) {
+	missing := "unix:///nonexistent/other.sock"
+	for line, code := range map[string]int{
+		"images -o name": 0, "inspecti busybox": 0, "imagefsinfo": 0, "pull busybox": 0, "rmi --dry-run busybox": 0,
+		"-r BAD -i GOOD ps": 1, "-i BAD -r GOOD images": 1, "-i BAD -r GOOD ps --image busybox": 1,
+		"-i BAD -r GOOD pods": 0, "-i BAD -r GOOD ps": 0, "-i BAD -r GOOD inspect $RUN": 0, "-i BAD -r GOOD exec $RUN true": 0,
+		"-r BAD -i GOOD rmi --prune": 1, // it asks which images are in use
+	} {
+		t.Run(line, func(t *testing.T) {
+			t.Parallel()
+			c, vars := surfaceNode(t)
+			if !strings.Contains(line, "BAD") {
+				line = "-r BAD -i GOOD " + line
+			}
+			words := strings.Fields(strings.NewReplacer("BAD", missing, "GOOD", c.stub.Endpoint).Replace(vars.Replace(line)))
+			if r := c.run(words...); (r.code == 0) != (code == 0) || code != 0 && !strings.Contains(r.err, missing) {
+				t.Errorf("got %+v", r)
+			}
+			config := strings.NewReplacer("-r ", "runtime-endpoint: ", "-i ", "image-endpoint: ").Replace(strings.Join(words[:2], " ") + "\n" + strings.Join(words[2:4], " "))
+			c.vars["CRI_CONFIG_FILE"], c.vars["CONTAINER_RUNTIME_ENDPOINT"] = c.file("crictl.yaml", config), ""
+			if r := c.run(words[4:]...); (r.code == 0) != (code == 0) {
+				t.Errorf("by the config file: got %+v", r)
+			}
+		})
+	}
+}

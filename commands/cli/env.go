@@ -63,6 +63,7 @@ type Env struct {
 	profiles *profiles
 	loaded   *client.Config // the config file, once read
 	mu       *sync.Mutex    // one line at a time
+	images   bool           // the verb is about images
 	Compat   bool           // crictl's defaults, output and exit codes
 }
 
@@ -177,6 +178,15 @@ func (env *Env) Connected(check func(*Env, *urfave.Context) error, run func(cont
 	})
 }
 
+// ForImages is the action of a verb about images: it dials the image endpoint, and the runtime's only
+// where it needs that too.
+func (env *Env) ForImages(action urfave.ActionFunc) urfave.ActionFunc {
+	return func(c *urfave.Context) error {
+		env.images = true
+		return action(c)
+	}
+}
+
 // Connect resolves the endpoint and dials it.
 func (env *Env) Connect(ctx context.Context) (*client.Conn, error) {
 	return env.ConnectShim(ctx, false)
@@ -260,6 +270,7 @@ func (env *Env) ClientOptions(longRunning bool) (client.Options, error) {
 	o := client.Options{
 		RuntimeEndpoint: cmp.Or(g.runtimeEndpoint, env.getenv("CONTAINER_RUNTIME_ENDPOINT")),
 		ImageEndpoint:   cmp.Or(g.imageEndpoint, env.getenv("IMAGE_SERVICE_ENDPOINT")),
+		Images:          env.images,
 		ConnectTimeout:  cmp.Or(g.connectTimeout, env.ConnectTimeout),
 		Timeout:         g.timeout,
 		LookupEnv:       env.LookupEnv,

@@ -19,8 +19,8 @@ func NewImagefsinfo(env *cli.Env) *urfave.Command {
 		Description: cli.WithExamples("The filesystems that hold images and containers, with bytes and inodes used.",
 			"crishim imagefsinfo", "crishim imagefsinfo -o table"),
 		Flags: v.Flags(),
-		Action: cli.Show(env, v, func(ctx context.Context, conn *client.Conn) (*runtimeapi.ImageFsInfoResponse, error) {
+		Action: env.ForImages(cli.Show(env, v, func(ctx context.Context, conn *client.Conn) (*runtimeapi.ImageFsInfoResponse, error) {
 			return conn.Image.ImageFsInfo(ctx, &runtimeapi.ImageFsInfoRequest{})
-		}, output.ImageFsInfo),
+		}, output.ImageFsInfo)),
 	}
 }

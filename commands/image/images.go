@@ -33,7 +33,7 @@ func NewImages(env *cli.Env) *urfave.Command {
 			cli.BoolFlag(&o.view.Digests, "digests", "show digests"),
 			cli.BoolFlag(&o.view.Pinned, "pinned", "show which images are pinned"),
 		}),
-		Action: env.Connected(o.check, o.run),
+		Action: env.ForImages(env.Connected(o.check, o.run)),
 	}
 }
 

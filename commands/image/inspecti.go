@@ -32,7 +32,7 @@ func NewInspecti(env *cli.Env) *urfave.Command {
 			cli.Typed(&o.filter.Name, cli.ParsePattern, "name", "images whose name matches `REGEX`"),
 			o.filter.ImageFlag(),
 		}),
-		Action: env.Connected(o.check, o.run),
+		Action: env.ForImages(env.Connected(o.check, o.run)),
 	}
 }
 

@@ -37,7 +37,7 @@ func NewPull(env *cli.Env) *urfave.Command {
 			cli.IntFlag(&o.Retries, "retries", "retry `N` times when the registry cannot be reached"),
 			cli.BoolFlag(&o.quiet, "quiet", "print the image's reference only", "q"),
 		),
-		Action: env.Connected(o.check, o.run),
+		Action: env.ForImages(env.Connected(o.check, o.run)),
 	}
 }
 

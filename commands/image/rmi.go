@@ -32,7 +32,7 @@ func NewRmi(env *cli.Env) *urfave.Command {
 			cli.BoolFlag(&o.force, "force", "remove pinned images too"),
 			o.DryRunFlag("removed"),
 		},
-		Action: env.Connected(o.check, o.run),
+		Action: env.ForImages(env.Connected(o.check, o.run)),
 	}
 }
 
