@@ -30,7 +30,7 @@ func InspectContainers(w io.Writer, rs []*runtimeapi.ContainerStatusResponse, o 
 			shortID(s.GetId(), o), s.GetMetadata().GetName(), enumWord(s.GetState().String()), age(s.GetCreatedAt(), o),
 			s.GetImage().GetImage(), s.GetReason(),
 		}}
-	}), []string{"CONTAINER", "NAME", "STATE", "CREATED", "IMAGE", "REASON"}, o)
+	}), []string{"CONTAINER", "NAME", "STATE", "CREATED", "IMAGE", "REASON"}, func(w io.Writer, o Options) error { return longContainerStatus(w, rs, o) }, o)
 }
 
 // InspectPods writes one object for one sandbox, an array for several.
@@ -42,7 +42,7 @@ func InspectPods(w io.Writer, rs []*runtimeapi.PodSandboxStatusResponse, o Optio
 			shortID(s.GetId(), o), s.GetMetadata().GetNamespace(), s.GetMetadata().GetName(), enumWord(s.GetState().String()),
 			age(s.GetCreatedAt(), o), s.GetNetwork().GetIp(),
 		}}
-	}), []string{"POD ID", "NAMESPACE", "NAME", "STATE", "CREATED", "IP"}, o)
+	}), []string{"POD ID", "NAMESPACE", "NAME", "STATE", "CREATED", "IP"}, func(w io.Writer, o Options) error { return longPodStatus(w, rs, o) }, o)
 }
 
 // InspectImages writes one object for one image, an array for several.
@@ -50,10 +50,10 @@ func InspectImages(w io.Writer, rs []*runtimeapi.ImageStatusResponse, o Options)
 	return inspect(w, each(rs, func(r *runtimeapi.ImageStatusResponse) inspection {
 		i, name := r.GetImage(), imageReference(r.GetImage())
 		return inspection{i, r.GetInfo(), i.GetId(), name, []string{shortID(i.GetId(), o), name, size(i.GetSize())}}
-	}), []string{"IMAGE ID", "IMAGE", "SIZE"}, o)
+	}), []string{"IMAGE ID", "IMAGE", "SIZE"}, func(w io.Writer, _ Options) error { return longImageStatus(w, rs) }, o)
 }
 
-func inspect(w io.Writer, all []inspection, headers []string, o Options) error {
+func inspect(w io.Writer, all []inspection, headers []string, long func(io.Writer, Options) error, o Options) error {
 	return render(w, view{
 		fallback: JSON,
 		items: func() ([][]byte, error) {
@@ -74,6 +74,7 @@ func inspect(w io.Writer, all []inspection, headers []string, o Options) error {
 			}
 			return writeTable(w, all, columns, o)
 		},
+		long: long,
 	}, o)
 }
 

@@ -89,6 +89,7 @@ func Containers(w io.Writer, r *runtimeapi.ListContainersResponse, o Options) er
 		fallback: Table, items: messages(rows), wrap: list("containers"), ids: each(rows, container.GetId),
 		names: each(rows, func(c container) string { return containerReference(c, o) }),
 		table: func(w io.Writer, o Options) error { return writeTable(w, rows, containerColumns, o) },
+		long:  func(w io.Writer, o Options) error { return longContainers(w, rows, o) },
 	}, o)
 }
 
@@ -129,6 +130,7 @@ func Pods(w io.Writer, r *runtimeapi.ListPodSandboxResponse, o Options) error {
 	return render(w, view{
 		fallback: Table, items: messages(rows), wrap: list("items"), ids: each(rows, pod.GetId), names: each(rows, podReference),
 		table: func(w io.Writer, o Options) error { return writeTable(w, rows, podColumns, o) },
+		long:  func(w io.Writer, o Options) error { return longPods(w, rows, o) },
 	}, o)
 }
 
@@ -198,6 +200,7 @@ func Images(w io.Writer, r *runtimeapi.ListImagesResponse, o Options) error {
 			}
 			return writeTable(w, slices.Concat(each(images, imageRows)...), columns, o)
 		},
+		long: func(w io.Writer, _ Options) error { return longImages(w, images) },
 	}, o)
 }
 

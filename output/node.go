@@ -29,7 +29,7 @@ func RuntimeConfig(w io.Writer, r *runtimeapi.RuntimeConfigResponse, o Options) 
 	return render(w, view{
 		fallback: Table, items: messages([]*runtimeapi.RuntimeConfigResponse{r}), names: drivers,
 		table: func(w io.Writer, _ Options) error {
-			return writeLines(w, each(drivers, func(driver string) string { return fmt.Sprintf("%-20s%s", "cgroup driver:", driver) }))
+			return writeLines(w, each(drivers, func(driver string) string { return "cgroup driver:   " + driver }))
 		},
 	}, o)
 }
@@ -95,6 +95,7 @@ func ImageFsInfo(w io.Writer, r *runtimeapi.ImageFsInfoResponse, o Options) erro
 		fallback: JSON, items: messages([]*runtimeapi.ImageFsInfoResponse{r}), names: each(rows, filesystem.mountpoint),
 		wrap:  func(items [][]byte) []byte { return slices.Concat([]byte(`{"status":`), items[0], []byte("}")) },
 		table: func(w io.Writer, o Options) error { return writeTable(w, rows, filesystemColumns, o) },
+		long:  func(w io.Writer, _ Options) error { return longImageFsInfo(w, r) },
 	}, o)
 }
 

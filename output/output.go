@@ -37,7 +37,8 @@ type Options struct {
 	Location  *time.Location // zone of printed times; nil: UTC
 	Digests   bool           // images: show the DIGEST column
 	Pinned    bool           // images: show the PINNED column
-	Crictl    bool           // stats: crictl's columns
+	Crictl    bool           // crictl's own columns and texts
+	Verbose   bool           // lists: crictl's texts of many lines, with Crictl
 
 	// Pods names the sandboxes of containers that do not say in their labels
 	// which pod they are in, by sandbox id; for tables and names.
@@ -59,6 +60,7 @@ type view struct {
 	ids      []string                    // of its elements, for Quiet; nil: there is no such list
 	names    []string                    // how to refer to each element
 	table    func(w io.Writer, o Options) error
+	long     func(w io.Writer, o Options) error // crictl's text of many lines; nil: it has none
 }
 
 // messages are the elements of a view of messages.
@@ -85,7 +87,7 @@ func list(key string) func([][]byte) []byte {
 
 // render writes v to w in the format that o asks for.
 func render(w io.Writer, v view, o Options) error {
-	if o.Quiet && v.ids != nil {
+	if o.Quiet && v.ids != nil && !o.Format.ForMachines() { // a format is more than -q, as in crictl
 		return writeLines(w, v.ids)
 	}
 	kind := o.Format.Kind
@@ -95,6 +97,8 @@ func render(w io.Writer, v view, o Options) error {
 	switch {
 	case kind == Name:
 		return writeLines(w, each(v.names, Sanitize)) // one that a person could type stays as it is
+	case kind == Table && v.long != nil && o.Crictl && (o.Verbose || v.fallback == JSON):
+		return v.long(w, o)
 	case (kind == Table || kind == Wide) && v.table != nil:
 		o.Format.Kind = kind
 		return v.table(w, o)

@@ -53,6 +53,7 @@ func (v *View) WideFlag() urfave.Flag {
 
 // Check reads what the flags say, before there is anything to show.
 func (v *View) Check(env *Env) (err error) {
+	v.Crictl, v.Verbose = env.Compat, v.wide
 	v.Width, v.Color, v.Now = env.width(), env.Color(), env.Now()
 	if v.names != "" {
 		v.Columns = strings.Split(v.names, ",")
@@ -66,7 +67,7 @@ func (v *View) Check(env *Env) (err error) {
 	if v.Format, err = output.ParseFormat(v.FormatFlag); err != nil {
 		return Usagef("%v", err)
 	}
-	if v.wide && v.Format.Kind == output.Default {
+	if v.wide && v.Format.Kind == output.Default && !env.Compat {
 		v.Format.Kind = output.Wide
 	}
 	if v.columns == nil {
