@@ -244,8 +244,8 @@ func (c *Config) apply(key, text string) error {
 		*v = b
 	case *int:
 		n, err := strconv.Atoi(cmp.Or(text, "0"))
-		if err != nil || n < 0 {
-			invalid.Reason = "must be a number, 0 or more"
+		if err != nil || n < -1 {
+			invalid.Reason = "must be a number, 0 or more, or -1 for no end"
 			return invalid
 		}
 		*v = n
@@ -454,6 +454,9 @@ func (c *Config) Save() error {
 	mode := os.FileMode(0o644)
 	if fi, err := os.Stat(path); err == nil {
 		mode = fi.Mode().Perm()
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return &ConfigError{Path: c.Path, Reason: "its directory cannot be made: " + reasonOf(err), err: err}
 	}
 	if err := writeFile(path, []byte(strings.Join(c.lines, "\n")), mode); err != nil {
 		e := &ConfigError{Path: c.Path, Reason: "it cannot be written: " + reasonOf(err), err: err}

@@ -65,7 +65,7 @@ func TestParseConfigOdd(t *testing.T) {
 		{"a list", "- a\n", "config file x, line 1: it must be a mapping of keys to values"},
 		{"no YAML", "a: [\n", "config file x: not valid YAML"},
 		{"wrong bool", "debug: maybe\n", `config file x, line 1: invalid debug "maybe": must be true or false`},
-		{"wrong number", "max-retries: -1\n", `line 1: invalid max-retries "-1": must be a number, 0 or more`},
+		{"wrong number", "max-retries: -2\n", `line 1: invalid max-retries "-2": must be a number, 0 or more, or -1 for no end`},
 		{"wrong timeout", "\ntimeout: soon\n", `line 2: invalid timeout "soon": must be a duration`},
 		{"wrong endpoint", "runtime-endpoint: npipe:////./pipe/x\n", `line 1: invalid runtime-endpoint "npipe:////./pipe/x": unknown scheme "npipe"`},
 		{"nested", "debug:\n  a: b\n", "line 2: debug must be a single value"},

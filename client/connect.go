@@ -55,7 +55,8 @@ type Options struct {
 	// QueryLimit). QueryTimeout replaces only the one for queries, which is how the config
 	// file's timeout is meant.
 	Timeout, QueryTimeout time.Duration
-	// MaxRetries is how often an explicit endpoint that is absent or refuses is tried again.
+	// MaxRetries is how often an explicit endpoint that is absent or refuses is tried again; below 0
+	// there is no end.
 	MaxRetries int
 	// LookupEnv reads the environment; nil means that nothing is set.
 	LookupEnv func(string) (string, bool)
@@ -324,7 +325,7 @@ func (o *Options) probeNamed(ctx context.Context, e Endpoint, image bool) ([]fou
 			return list, nil
 		case ctx.Err() != nil:
 			return list, &Error{Endpoint: e.String(), Code: codes.Canceled, text: "connect to " + e.String() + ": interrupted", err: ctx.Err()}
-		case try < o.MaxRetries && (last.State == StateAbsent || last.State == StateRefused):
+		case (try < o.MaxRetries || o.MaxRetries < 0) && (last.State == StateAbsent || last.State == StateRefused):
 			o.debugf("endpoint %s: %s; trying again", last.Endpoint, last.Detail)
 			select {
 			case <-time.After(min(500*time.Millisecond<<min(try, 4), 5*time.Second)):

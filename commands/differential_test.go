@@ -110,7 +110,7 @@ func differentialNode(t *testing.T, born time.Time) *machine {
 }
 
 // inAnyOrder are the lines that crictl does side by side.
-var inAnyOrder = regexp.MustCompile(`^(rm|rmp|rmi) .*-(a|-all|-prune|q)`)
+var inAnyOrder = regexp.MustCompile(`^(rm|rmp|rmi) `)
 
 var shellWord = regexp.MustCompile(`'[^']*'|\S+`)
 

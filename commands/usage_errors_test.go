@@ -42,7 +42,7 @@ func TestUsageErrors(t *testing.T) {
 		{"exec web", 125, "exec needs a command"},
 		{"exec web --", 125, "exec needs a command"},
 		{"ps --state sleeping", 2, `invalid --state "sleeping": must be created, running, exited or unknown`},
-		{"ps --max-retries -1", 2, `invalid --max-retries "-1": must not be negative`},
+		{"ps --max-retries -2", 2, `invalid --max-retries "-2": must be 0 or more, or -1 for no end`},
 		{"ps --last -1", 2, `invalid --last "-1": must not be negative`},
 		{"ps --last x", 2, `invalid --last "x": must be a number`},
 		{"ps --all=perhaps", 2, "flag --all takes no value"},

@@ -194,5 +194,9 @@ var settingColumns = []column[Setting]{
 
 // Settings writes the config file's keys and values.
 func Settings(w io.Writer, settings []Setting, o Options) error {
-	return values(w, "settings", settings, settingColumns, func(s Setting) string { return s.Key }, o)
+	columns := settingColumns
+	if o.Crictl && len(o.Columns) == 0 && o.Format.Kind != Wide {
+		columns = columns[:2]
+	}
+	return values(w, "settings", settings, columns, func(s Setting) string { return s.Key }, o)
 }

@@ -95,7 +95,8 @@ func (t TLS) check() error {
 	if (t.Cert == "") != (t.Key == "") {
 		return errors.New("a TLS client certificate needs both the certificate and the key")
 	}
-	return nil
+	_, err := t.config("") // a file that cannot be used is a mistake, whatever the server speaks
+	return err
 }
 
 // config reads the files.

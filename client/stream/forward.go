@@ -94,6 +94,9 @@ func (f *forwarder) accept(ctx context.Context, end context.CancelCauseFunc, l b
 			}
 			continue
 		}
+		if f.o.Accepted != nil {
+			f.o.Accepted(l.Addr())
+		}
 		f.running.Go(func() {
 			if err := f.carry(ctx, conn.(*net.TCPConn), l.port); err != nil && ctx.Err() == nil {
 				f.failed(l.port, err)

@@ -59,6 +59,8 @@ type Options struct {
 	Addresses []string
 	// Ready is called for every address once it accepts connections. May be nil.
 	Ready func(local net.Addr, remote uint16)
+	// Accepted is called for every connection to a local port. May be nil.
+	Accepted func(local net.Addr)
 	// Failed is called once for every connection that could not be carried. May be nil.
 	Failed func(p Port, err error)
 	// Alive reports whether the pod still runs; Forward asks when the tunnel breaks and ends

@@ -53,10 +53,20 @@ func (l commandLine) helpsInstead(err error) bool {
 	switch l.Verb {
 	case "imagefsinfo", "pods", "runtime-config": // which take no notice of arguments in crictl
 		return false
-	case "create", "exec", "port-forward", "rm", "rmi", "rmp", "run", "runp", "stopp", "update-runtime-config":
+	case "metricdescs":
+		return usage.wrongCount || usage.unknownFormat
+	case "config", "create", "exec", "port-forward", "rm", "rmi", "rmp", "run", "runp", "stopp", "update-runtime-config":
 		return usage.wrongCount || usage.NoArguments
 	}
 	return usage.wrongCount
+}
+
+// dropIgnored drops the arguments that crictl takes no notice of.
+func (l *commandLine) dropIgnored() {
+	switch l.Verb {
+	case "imagefsinfo", "pods", "runtime-config":
+		l.Args, l.rest = l.Args[:max(0, len(l.Args)-len(l.rest))], nil
+	}
 }
 
 // checkEmpty refuses an argument that is empty, as "$ID" is in a script where
@@ -84,7 +94,7 @@ type arranger struct {
 func Arrange(app *urfave.App, args []string) (commandLine, error) {
 	a := &arranger{global: tableOf(app.Flags)}
 	tail, err := a.globalPart(args)
-	line := commandLine{compat: slices.Contains(a.globals, "--compat=crictl")}
+	line := commandLine{compat: slices.Contains(a.globals, "--compat=crictl"), page: &Help{app: app}}
 	if err != nil {
 		return line, err
 	}
@@ -240,7 +250,7 @@ func (t flagTable) take(args []string) (flags []string, used int, err error) {
 	case !info.value:
 		return []string{"--" + info.name}, 1, nil
 	case len(args) < 2:
-		return nil, 0, Usagef("flag %s needs a value", Dashed(name))
+		return nil, 0, &UsageError{Text: fmt.Sprintf("flag %s needs a value", Dashed(name)), flag: "flag needs an argument: -" + name}
 	}
 	return []string{"--" + info.name + "=" + args[1]}, 2, nil
 }
@@ -268,7 +278,7 @@ func (t flagTable) takeGroup(args []string) (flags []string, used int, err error
 }
 
 func (t flagTable) unknown(arg string) error {
-	err := &UsageError{Text: fmt.Sprintf("unknown flag %s", Quote(arg))}
+	err := &UsageError{Text: fmt.Sprintf("unknown flag %s", Quote(arg)), flag: "flag provided but not defined: -" + flagName(arg)}
 	var names []string
 	for name := range t {
 		if len(name) > 1 {

@@ -96,7 +96,7 @@ func SystemEnv(version string) *Env {
 // Fresh copies env for one command line, so that nothing of an earlier one stays behind.
 func (env *Env) Fresh(compat bool) *Env {
 	run := *env
-	run.global, run.loaded = globals{maxRetries: -1}, nil
+	run.global, run.loaded = globals{maxRetries: noRetries}, nil
 	run.mu, run.profiles = new(sync.Mutex), new(profiles)
 	run.Compat = compat
 	return &run
@@ -290,7 +290,7 @@ func (env *Env) ClientOptions(longRunning bool) (client.Options, error) {
 		o.Debug = env.Debugf
 	}
 	// Without being asked for, a missing socket is not waited for.
-	if g.maxRetries >= 0 {
+	if g.maxRetries != noRetries {
 		o.MaxRetries = g.maxRetries
 		return config.Options(o, client.KeyMaxRetries), nil
 	}

@@ -36,6 +36,10 @@ type UsageError struct {
 	unknownCommand bool
 	NoArguments    bool
 	wrongCount     bool // there are arguments, too few or too many
+	unknownFormat  bool
+	// flag is the mistake in a flag as urfave would word it, and crictl with it; "" for others.
+	flag  string
+	names []string // of that flag
 }
 
 func (e *UsageError) Error() string { return e.Text }

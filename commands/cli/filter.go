@@ -33,6 +33,9 @@ type Filter struct {
 	pod, image string // of containers
 	All        bool   // containers in every state
 
+	// Crictl reads names and --filter as crictl does: a pod that does not exist has no containers.
+	Crictl bool
+
 	ImageRef string // of images: a repository, a name or an id
 	keys     []imageFilter
 }
@@ -146,6 +149,9 @@ func (f *Filter) Containers(ctx context.Context, conn *client.Conn) ([]*runtimea
 	}
 	if f.pod != "" {
 		pod, err := conn.Pod(ctx, f.pod, client.Any)
+		if f.Crictl && IsGone(err) {
+			pod, err = &runtimeapi.PodSandbox{Id: f.pod}, nil
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -210,7 +216,9 @@ func (f *Filter) Images(ctx context.Context, conn *client.Conn) ([]*runtimeapi.I
 	slices.SortStableFunc(images, func(a, b *runtimeapi.Image) int { return strings.Compare(ImageName(a), ImageName(b)) })
 	images = slices.DeleteFunc(images, func(i *runtimeapi.Image) bool { return f.ImageRef != "" && !isNamed(i, f.ImageRef) })
 	for _, key := range f.keys {
-		if images, err = key.apply(images); err != nil {
+		if f.Crictl {
+			images = key.applyCrictl(images)
+		} else if images, err = key.apply(images); err != nil {
 			return nil, err
 		}
 	}
@@ -262,6 +270,37 @@ func (f imageFilter) apply(images []*runtimeapi.Image) ([]*runtimeapi.Image, err
 		return images[at+1:], nil
 	}
 	return images[:at], nil
+}
+
+// applyCrictl filters as crictl does. A reference is looked for in the repository of the first digest
+// alone. Before and since end at an image by its first tag, its digest or its whole id; one that is not
+// listed leaves all.
+func (f imageFilter) applyCrictl(images []*runtimeapi.Image) []*runtimeapi.Image {
+	at := func(i *runtimeapi.Image) bool {
+		switch {
+		case strings.Contains(f.value, "@"):
+			return len(i.GetRepoDigests()) > 0 && strings.HasPrefix(i.GetRepoDigests()[0], f.value)
+		case strings.Contains(f.value, ":"):
+			return len(i.GetRepoTags()) > 0 && i.GetRepoTags()[0] == f.value
+		}
+		return strings.HasPrefix(i.GetId(), f.value)
+	}
+	switch index := slices.IndexFunc(images, at); {
+	case f.key == "reference":
+		return slices.DeleteFunc(images, func(i *runtimeapi.Image) bool {
+			repository, _, _ := strings.Cut(slices.Concat(i.GetRepoDigests(), []string{"<none>"})[0], "@")
+			return !f.reference.MatchString(repository)
+		})
+	case f.key == "dangling":
+		images, _ = f.apply(images) // which has no error of its own
+		return images
+	case index < 0:
+		return images
+	case f.key == "before":
+		return images[index+1:]
+	default:
+		return images[:index]
+	}
 }
 
 // isNamed reports whether a user means an image by a repository, a repository

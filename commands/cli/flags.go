@@ -43,6 +43,7 @@ type typedFlag struct {
 	text     *flagText
 	Words    []string // all that it takes, if those are few; for completions
 	Repeated bool
+	duration bool
 
 	placeholder string // for its value, where the usage marks no word
 }
@@ -144,6 +145,7 @@ func DurationFlag(to *time.Duration, name, usage string, aliases ...string) *typ
 		return value, err
 	}, name, usage, aliases...)
 	flag.placeholder = "DURATION"
+	flag.duration = true
 	if *to != 0 {
 		flag.DefaultText = to.String()
 	}
@@ -234,17 +236,20 @@ func FlagComplaint(flags []urfave.Flag, err error) error {
 	}
 	value, name, reason := m[1], m[2], m[3]
 	e := &UsageError{}
+	if reason == "parse error" {
+		e.flag, reason = err.Error(), "must be a number"
+	}
 	for _, flag := range flags {
 		if !slices.Contains(flag.Names(), name) {
 			continue
 		}
-		name = flag.Names()[0]
+		name, e.names = flag.Names()[0], flag.Names()
 		if f, ok := flag.(*typedFlag); ok && f.text.err != nil {
 			e.Next = HintOf(f.text.err)
+			if f.duration {
+				e.flag = fmt.Sprintf("invalid value %s for flag -%s: parse error", value, m[2])
+			}
 		}
-	}
-	if reason == "parse error" {
-		reason = "must be a number"
 	}
 	e.Text = fmt.Sprintf("invalid --%s %s: %s", name, value, reason)
 	return e

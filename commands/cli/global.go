@@ -3,6 +3,7 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"runtime"
 	"runtime/pprof"
@@ -19,7 +20,7 @@ type globals struct {
 	imageEndpoint   string
 	timeout         time.Duration // per operation; 0: by its kind
 	connectTimeout  time.Duration // 0: the client's own
-	maxRetries      int           // -1: as the config file says
+	maxRetries      int           // -1: without end; noRetries: as the config file says
 	debug           bool
 	cpuProfile      string
 	memProfile      string
@@ -32,6 +33,9 @@ type globals struct {
 
 // errorJSON is the value of --error-format that is not the default.
 const errorJSON = "json"
+
+// noRetries is maxRetries where no flag was given.
+const noRetries = math.MinInt
 
 // ShimFlag returns the flag about the embedded shim that was given, "" where none was.
 func (env *Env) ShimFlag() string {
@@ -54,7 +58,7 @@ func (env *Env) GlobalFlags() []urfave.Flag {
 		DurationFlag(&g.timeout, "timeout", "timeout of one operation: 5, 5s, 1m (default by operation)", "t"),
 		DurationFlag(&g.connectTimeout, "connect-timeout", "timeout of connecting (default 2s)"),
 		BoolFlag(&g.debug, "debug", "print on stderr what is done and how long it takes", "D"),
-		&urfave.IntFlag{Name: "max-retries", Destination: &g.maxRetries, Value: g.maxRetries, DefaultText: "not at all", Usage: "retry `N` times when the endpoint is missing or refuses connections"},
+		&urfave.IntFlag{Name: "max-retries", Destination: &g.maxRetries, Value: g.maxRetries, DefaultText: "not at all", Usage: "retry `N` times, or without end for -1, when the endpoint is missing or refuses connections"},
 		WordFlag(&g.compat, []string{"crictl"}, "compat", "keep the defaults, output and exit codes of `TOOL` (crictl)"),
 		WordFlag(&g.errorFormat, []string{"text", errorJSON}, "error-format", "print errors and warnings as `FORMAT`: text, json (one object a line)"),
 		Typed(&g.networkPlugin, parseNetworkPlugin, FlagNetworkPlugin, "connect new pods of the embedded dockershim by `PLUGIN`: bridge, cni, kubenet (env CRISHIM_NETWORK_PLUGIN, default the engine's bridge)"),
@@ -84,8 +88,8 @@ func ReadGlobals(env *Env) urfave.BeforeFunc {
 				return Usagef("--%s: tracing is not built in", name)
 			}
 		}
-		if c.IsSet("max-retries") && env.global.maxRetries < 0 {
-			return Invalid("max-retries", env.global.maxRetries, "must not be negative")
+		if c.IsSet("max-retries") && env.global.maxRetries < -1 {
+			return Invalid("max-retries", env.global.maxRetries, "must be 0 or more, or -1 for no end")
 		}
 		env.Compat = env.Compat || env.global.compat != ""
 		return env.profiles.start(env.global)

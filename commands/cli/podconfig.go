@@ -140,22 +140,34 @@ func NewSchema(env *Env, verb, kind string) *urfave.Command {
 		Usage:       "print the JSON schema of the configuration",
 		Description: WithExamples("The schema that editors check such a file with.", "crishim "+verb+" jsonschema"),
 		Action: env.Offline(func(_ *Env, c *urfave.Context) error {
-			if pod && container {
-				return Usagef("--pod-config and --container-config: choose one")
+			pod = pod || kind == "pod"
+			if !pod && !container {
+				if env.Compat {
+					return &UsageError{Text: "jsonschema needs --pod-config or --container-config", NoArguments: true}
+				}
+				container = true
 			}
 			return ArgCount(c, 0, 0)
 		}, func(_ context.Context, env *Env) error {
-			var m protoreflect.ProtoMessage = &runtimeapi.ContainerConfig{}
-			if kind == "pod" || pod {
-				m = &runtimeapi.PodSandboxConfig{}
+			var all []protoreflect.ProtoMessage
+			if pod {
+				all = append(all, &runtimeapi.PodSandboxConfig{})
 			}
-			return output.Value(env.Out, crifile.Schema(m.ProtoReflect().Descriptor()), output.Options{}, nil)
+			if container {
+				all = append(all, &runtimeapi.ContainerConfig{})
+			}
+			for _, m := range all {
+				if err := output.Value(env.Out, crifile.Schema(m.ProtoReflect().Descriptor()), output.Options{}, nil); err != nil {
+					return err
+				}
+			}
+			return nil
 		}),
 	}
 	if kind == "container" {
 		c.Flags = []urfave.Flag{
-			BoolFlag(&pod, "pod-config", "the pod's configuration", "p"),
-			BoolFlag(&container, "container-config", "the container's configuration (default)", "c"),
+			BoolFlag(&pod, "pod-config", "the pod's configuration", "p", "pod"),
+			BoolFlag(&container, "container-config", "the container's configuration (default)", "c", "container"),
 		}
 	}
 	return c

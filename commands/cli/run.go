@@ -8,12 +8,15 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"syscall"
 	"time"
 
 	urfave "github.com/urfave/cli/v2"
+
+	"github.com/crishim/crishim/output"
 )
 
 // Run runs one command line of the app that newApp makes, args[0] being the program's
@@ -37,6 +40,9 @@ func Run(ctx context.Context, args []string, env *Env, newApp func(*Env) *urfave
 	if err != nil && wantsJSONErrors(args) {
 		run.global.errorFormat = errorJSON
 	}
+	if run.Compat {
+		line.dropIgnored()
+	}
 	if err == nil && line.Version {
 		_, err = fmt.Fprintf(run.Out, "crishim version %s %s/%s\n", OwnVersion(run), runtime.GOOS, runtime.GOARCH)
 	} else if err == nil && line.help != nil {
@@ -44,8 +50,13 @@ func Run(ctx context.Context, args []string, env *Env, newApp func(*Env) *urfave
 	} else if err == nil {
 		err = Join(app.RunContext(ctx, line.Args), run.profiles.stop())
 	}
-	if run.Compat && line.helpsInstead(err) {
+	var usage *UsageError
+	switch errors.As(err, &usage); {
+	case run.Compat && line.helpsInstead(err):
 		return report(run, line, 0, line.page.write(run.Out, run.width()))
+	case run.Compat && usage != nil && usage.flag != "":
+		_, writeErr := fmt.Fprintf(run.Out, "Incorrect Usage: %s\n\n", output.Sanitize(asTyped(usage, args)))
+		err = Join(err, writeErr, line.page.write(run.Out, run.width()))
 	}
 	return report(run, line, syscall.Signal(signals.first.Load()), err)
 }
@@ -65,6 +76,16 @@ func wantsJSONErrors(args []string) bool {
 		}
 	}
 	return false
+}
+
+// asTyped is urfave's complaint about a flag, which got a long name for the one that was typed.
+func asTyped(e *UsageError, args []string) string {
+	for _, arg := range args {
+		if looksLikeFlag(arg) && slices.Contains(e.names, flagName(arg)) {
+			return strings.Replace(e.flag, " for flag -"+e.names[0]+":", " for flag -"+flagName(arg)+":", 1)
+		}
+	}
+	return e.flag
 }
 
 // sameSignal is how soon a second signal is still the first: timeout(1), for

@@ -43,6 +43,7 @@ func (o *StatsOptions) Check(env *Env, c *urfave.Context) error {
 	if o.seconds < 1 {
 		return Invalid("seconds", o.seconds, "must be at least 1")
 	}
+	o.View.AnyFormat = env.Compat
 	return cmp.Or(ArgCount(c, 0, 1), o.Filter.Check(false), o.View.Check(env))
 }
 

@@ -230,7 +230,7 @@ func (b Batch[T]) announcement(found []target[T]) string {
 const AtOnce = 8
 
 // InParallel does all, up to limit at once, and keeps results and failures in the order of
-// the items: what do writes to its Env is printed in that order.
+// the items: what do writes to its Env is printed in that order. crictl prints as things are done.
 func InParallel[T any](env *Env, items []T, limit int, do func(*Env, T) error) error {
 	errs := make([]error, len(items)+1)
 	said := make([]bytes.Buffer, len(items))
@@ -245,7 +245,9 @@ func InParallel[T any](env *Env, items []T, limit int, do func(*Env, T) error) e
 			work.Go(func() error {
 				defer close(done[i])
 				own := *env
-				own.Out = &said[i]
+				if !env.Compat {
+					own.Out = &said[i]
+				}
 				errs[i] = do(&own, item)
 				return nil
 			})

@@ -14,6 +14,8 @@ import (
 // View is how a verb shows its result: the flags, and what output makes of them.
 type View struct {
 	output.Options
+	// AnyFormat is for verbs of crictl that take a format they do not know for the table.
+	AnyFormat       bool
 	FormatFlag      string // as it was given; "" for the verb's default
 	template, names string
 	wide            bool
@@ -64,8 +66,11 @@ func (v *View) Check(env *Env) (err error) {
 		}
 		v.FormatFlag = "go-template=" + v.template
 	}
-	if v.Format, err = output.ParseFormat(v.FormatFlag); err != nil {
-		return Usagef("%v", err)
+	switch v.Format, err = output.ParseFormat(v.FormatFlag); {
+	case err != nil && v.AnyFormat:
+		v.Format = output.Format{}
+	case err != nil:
+		return &UsageError{Text: err.Error(), unknownFormat: true}
 	}
 	if v.wide && v.Format.Kind == output.Default && !env.Compat {
 		v.Format.Kind = output.Wide
@@ -107,9 +112,15 @@ func WithExamples(text string, examples ...string) string {
 // ShowEach asks for each of several things and shows those that are there, also when others
 // are not; failed is what has gone wrong before.
 func ShowEach[T, R any](env *Env, v View, show func(io.Writer, []R, output.Options) error, things []T, failed error, ask func(T) (R, error)) error {
+	if env.Compat && failed != nil { // crictl stops at the first that is missing
+		return failed
+	}
 	var found []R
 	for _, one := range things {
 		answer, err := ask(one)
+		if env.Compat && err != nil {
+			return err
+		}
 		if err == nil {
 			found = append(found, answer)
 		}

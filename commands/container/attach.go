@@ -45,6 +45,8 @@ func (o *attachOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn
 	s := o.session.Streams(env)
 	err = o.session.Attach(ctx, conn, c.GetId(), s)
 	switch {
+	case env.Compat && err == stream.ErrDetached: //nolint:errorlint // nothing else must be lost
+		return nil // without a word, as crictl
 	case errors.Is(err, stream.ErrDetached):
 		return cli.Detached(err, s, cli.ContainerName(c)+" keeps running")
 	case err != nil, env.Compat: // crictl knows no status of what it was attached to

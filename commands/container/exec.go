@@ -52,7 +52,7 @@ func NewExec(env *cli.Env) *urfave.Command {
 			cli.Typed(&o.process.WorkingDir, parseDirectory, "workdir", "run in `DIRECTORY` (crishim's dockershim only)"),
 			cli.StringFlag(&o.process.User, "user", "run as `USER[:GROUP]` (crishim's dockershim only)"),
 			cli.BoolFlag(&o.parallel, "parallel", "run in all chosen containers at once, and prefix each line with its container", "x"),
-			cli.BoolFlag(&o.ignore, "ignore-errors", "continue with the other containers when one fails", "e"),
+			cli.BoolFlag(&o.ignore, "ignore-errors", "succeed when the command fails, and continue with the other containers", "e"),
 			cli.BoolFlag(&o.quiet, "quiet", "do not print the names of the containers", "q"),
 			// --state without its -s, which is --sync here; no --all: exec needs a running container.
 		}, cli.Without(cli.Unaliased(o.filter.ContainerFlags(), "state"), "all"), o.session.Flags()),
@@ -119,15 +119,13 @@ func (o *execOptions) complete(env *cli.Env, verb string) error {
 
 func (o *execOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) error {
 	o.session.DropTTYWithoutTerminal(env)
-	switch {
-	case client.IsFullID(o.target) && !o.shell:
-		return o.inID(ctx, conn, o.session.Streams(env))
-	case o.target != "":
-		c, err := conn.Container(ctx, o.target, client.Running)
-		if err != nil {
-			return err
+	if o.target != "" {
+		err := o.inTarget(ctx, env, conn)
+		if err != nil && o.ignore && ctx.Err() == nil {
+			env.Warn("%s: %s: ignored", o.target, cli.Sentence(env, err))
+			return nil
 		}
-		return o.inOne(ctx, conn, c, o.session.Streams(env))
+		return err
 	}
 	containers, err := o.filter.Containers(ctx, conn)
 	switch {
@@ -139,6 +137,17 @@ func (o *execOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) 
 		return fmt.Errorf("%d containers match, and --stdin and --tty go to one", len(containers))
 	}
 	return o.inMany(ctx, env, conn, containers)
+}
+
+func (o *execOptions) inTarget(ctx context.Context, env *cli.Env, conn *client.Conn) error {
+	if client.IsFullID(o.target) && !o.shell {
+		return o.inID(ctx, conn, o.session.Streams(env))
+	}
+	c, err := conn.Container(ctx, o.target, client.Running)
+	if err != nil {
+		return err
+	}
+	return o.inOne(ctx, conn, c, o.session.Streams(env))
 }
 
 // inID runs the command in the container with the given id, which is looked up only when

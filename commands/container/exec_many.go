@@ -34,7 +34,9 @@ func (o *execOptions) inMany(ctx context.Context, env *cli.Env, conn *client.Con
 	}
 	if !o.parallel {
 		for _, c := range containers {
-			if !o.quiet && len(containers) > 1 {
+			if env.Compat && !o.quiet {
+				fmt.Fprintf(env.Out, "%s:\n", c.GetId())
+			} else if !o.quiet && len(containers) > 1 {
 				fmt.Fprintf(env.Err, "==> %s <==\n", output.Sanitize(nameOf(c)))
 			}
 			if err := o.inOne(ctx, conn, c, o.session.Streams(env)); err != nil && !ignored(c, err) {
@@ -49,7 +51,7 @@ func (o *execOptions) inMany(ctx context.Context, env *cli.Env, conn *client.Con
 	for i, c := range containers {
 		running.Go(func() {
 			prefix := ""
-			if !o.quiet {
+			if !o.quiet && !env.Compat {
 				prefix = output.Sanitize(nameOf(c)) + ": "
 			}
 			out := &lineWriter{to: env.Out, lock: &line, prefix: prefix}

@@ -35,7 +35,7 @@ func NewInspect(env *cli.Env) *urfave.Command {
 }
 
 func (o *inspectOptions) check(env *cli.Env, c *urfave.Context) error {
-	o.refs = c.Args().Slice()
+	o.refs, o.filter.Crictl = c.Args().Slice(), env.Compat
 	return cmp.Or(o.filter.Check(true), o.view.Check(env))
 }
 

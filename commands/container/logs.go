@@ -36,6 +36,7 @@ type logsOptions struct {
 	read                         logfile.Options
 	now                          func() time.Time
 	color                        bool
+	crictl                       bool // each piece of a partial line has its time
 }
 
 func NewLogs(env *cli.Env) *urfave.Command {
@@ -105,6 +106,7 @@ func parseTime(env *cli.Env, text string) (time.Time, error) {
 }
 
 func (o *logsOptions) check(env *cli.Env, c *urfave.Context) error {
+	o.crictl = env.Compat
 	o.targets, o.read.Follow, o.color = c.Args().Slice(), o.read.Follow || o.restarts, env.Color()
 	if o.restarts && (o.previous || o.attempt != nil) {
 		return cli.Usagef("--follow-restarts cannot go with --previous or --attempt, which name one attempt")
@@ -294,7 +296,7 @@ var prefixColors = []int{36, 33, 32, 35, 34, 96, 93, 92, 95, 94}
 func (w *logWriter) entry(from cli.Source, e logfile.Entry) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.o.grep.Regexp != nil || w.o.format == "json" || w.prefix || w.o.timestamps {
+	if w.o.grep.Regexp != nil || w.o.format == "json" || w.prefix || w.o.timestamps && !w.o.crictl {
 		line, whole := w.pending.add(lineKey{from, e.Stream}, e)
 		if !whole {
 			return nil

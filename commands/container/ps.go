@@ -37,6 +37,7 @@ func NewPs(env *cli.Env) *urfave.Command {
 }
 
 func (o *psOptions) check(env *cli.Env, c *urfave.Context) error {
+	o.filter.Crictl = env.Compat
 	return cmp.Or(cli.ArgCount(c, 0, 0), o.filter.Check(true), o.view.Check(env))
 }
 

@@ -26,10 +26,14 @@ func NewStart(env *cli.Env) *urfave.Command {
 
 func (o *startOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) error {
 	containers, err := o.Containers(ctx, conn, client.Any, "created")
+	failed := false
 	return cli.Batch[*runtimeapi.Container]{
 		What: "created container", InTurn: true,
+		// crictl stops at the first failure.
+		Skip: func(*cli.Env, cli.ContainerTarget) (bool, error) { return env.Compat && failed, nil },
 		Do: func(_ *cli.Env, c cli.ContainerTarget) error {
 			_, err := conn.Runtime.StartContainer(ctx, &runtimeapi.StartContainerRequest{ContainerId: c.Object.GetId()})
+			failed = failed || err != nil
 			return err
 		},
 		Done: "%s",

@@ -42,6 +42,9 @@ func (o *statsOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn)
 	filter := &runtimeapi.ContainerStatsFilter{Id: o.Filter.ID, LabelSelector: o.Filter.Selector.Equalities()}
 	if o.Target != "" {
 		c, err := conn.Container(ctx, o.Target, client.Running)
+		if env.Compat && cli.IsGone(err) { // crictl asks for it all the same, and lists nothing
+			c, err = &runtimeapi.Container{Id: o.Target}, nil
+		}
 		if err != nil {
 			return err
 		}

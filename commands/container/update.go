@@ -13,6 +13,7 @@ import (
 type updateOptions struct {
 	cli.Targets
 	resources *runtimeapi.LinuxContainerResources
+	windows   runtimeapi.WindowsContainerResources // with --compat=crictl only
 }
 
 func NewUpdate(env *cli.Env) *urfave.Command {
@@ -32,8 +33,8 @@ func NewUpdate(env *cli.Env) *urfave.Command {
 			cli.StringFlag(&r.CpusetMems, "cpuset-mems", "memory `NODES` in which to allow execution: 0-3, 0,2"),
 			cli.Int64Flag(&r.OomScoreAdj, "oom-score-adj", "`SCORE` that adjusts the OOM killer's preference (-1000 to 1000)"),
 			cli.SelectorFlag(&o.Selector),
-			&urfave.Int64Flag{Name: "cpu-count", Hidden: true},
-			&urfave.Int64Flag{Name: "cpu-maximum", Hidden: true},
+			&urfave.Int64Flag{Name: "cpu-count", Hidden: true, Destination: &o.windows.CpuCount},
+			&urfave.Int64Flag{Name: "cpu-maximum", Hidden: true, Destination: &o.windows.CpuMaximum},
 		},
 		Action: env.Connected(o.check, o.run),
 	}
@@ -42,6 +43,9 @@ func NewUpdate(env *cli.Env) *urfave.Command {
 func (o *updateOptions) check(env *cli.Env, c *urfave.Context) error {
 	if err := o.Targets.Check(env, c); err != nil {
 		return err
+	}
+	if env.Compat { // which asks for no limit, and takes those of Windows
+		return nil
 	}
 	for _, windows := range []string{"cpu-count", "cpu-maximum"} {
 		if c.IsSet(windows) {
@@ -61,7 +65,11 @@ func (o *updateOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn
 	return cli.Batch[*runtimeapi.Container]{
 		What: "container",
 		Do: func(_ *cli.Env, c cli.ContainerTarget) error {
-			_, err := conn.Runtime.UpdateContainerResources(ctx, &runtimeapi.UpdateContainerResourcesRequest{ContainerId: c.Object.GetId(), Linux: o.resources})
+			request := &runtimeapi.UpdateContainerResourcesRequest{ContainerId: c.Object.GetId(), Linux: o.resources}
+			if o.windows.CpuCount != 0 || o.windows.CpuMaximum != 0 {
+				request.Windows = &o.windows
+			}
+			_, err := conn.Runtime.UpdateContainerResources(ctx, request)
 			return err
 		},
 		Done: "%s",

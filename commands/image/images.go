@@ -38,7 +38,7 @@ func NewImages(env *cli.Env) *urfave.Command {
 }
 
 func (o *imagesOptions) check(env *cli.Env, c *urfave.Context) error {
-	o.filter.ImageRef = c.Args().First()
+	o.filter.ImageRef, o.filter.Crictl, o.view.AnyFormat = c.Args().First(), env.Compat, env.Compat
 	return cmp.Or(cli.ArgCount(c, 0, 1), o.view.Check(env))
 }
 

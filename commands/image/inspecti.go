@@ -37,7 +37,7 @@ func NewInspecti(env *cli.Env) *urfave.Command {
 }
 
 func (o *inspectiOptions) check(env *cli.Env, c *urfave.Context) error {
-	o.refs = c.Args().Slice()
+	o.refs, o.filter.Crictl = c.Args().Slice(), env.Compat
 	return o.view.Check(env)
 }
 

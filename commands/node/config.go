@@ -62,10 +62,14 @@ func (o *configOptions) check(env *cli.Env, c *urfave.Context) error {
 	if len(o.set) == 0 {
 		settings = nil
 	}
-	switch c.Args().Len() {
-	case 1:
+	switch n := c.Args().Len(); {
+	case env.Compat && ways == 0 && o.view.FormatFlag == "":
+		return &cli.UsageError{Text: "config needs --get, --set or --list", NoArguments: true}
+	case env.Compat && n == 1: // crictl sets it to nothing, and fails
+		return cli.Usagef("config: %s needs a value", c.Args().First())
+	case n == 1:
 		o.get = c.Args().First()
-	case 2:
+	case n == 2:
 		settings = []string{c.Args().Get(0) + "=" + c.Args().Get(1)}
 	}
 	o.set = settings

@@ -55,6 +55,11 @@ func (o *portForwardOptions) run(ctx context.Context, env *cli.Env, conn *client
 	options.Ready = func(local net.Addr, remote uint16) {
 		_ = env.Say("Forwarding from %s -> %d", local, remote) // best effort
 	}
+	options.Accepted = func(local net.Addr) {
+		if tcp, ok := local.(*net.TCPAddr); ok {
+			_ = env.Say("Handling connection for %d", tcp.Port) // best effort
+		}
+	}
 	options.Failed = func(p stream.Port, err error) {
 		env.Warn("connection to port %d of %s: %s", p.Remote, pod.GetMetadata().GetName(), cli.Sentence(env, err))
 	}

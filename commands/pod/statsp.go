@@ -37,6 +37,9 @@ func (o *statspOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn
 	filter := &runtimeapi.PodSandboxStatsFilter{Id: o.Filter.ID, LabelSelector: o.Filter.Selector.Equalities()}
 	if o.Target != "" {
 		pod, err := conn.Pod(ctx, o.Target, client.Running)
+		if env.Compat && cli.IsGone(err) { // crictl asks for it all the same, and lists nothing
+			pod, err = &runtimeapi.PodSandbox{Id: o.Target}, nil
+		}
 		if err != nil {
 			return err
 		}
