@@ -84,11 +84,14 @@ func TestApplyRefusesBeforeDialling(t *testing.T) {
 		code        int
 		want        string
 	}{
-		{"no input", "", nil, 2, "-f is missing"},
+		{"no input", "", nil, 2, "no manifest: give files"},
 		{"unknown field", strings.Replace(applyPod1, "image:", "imag:", 1), []string{"-f", "-"}, 2, "standard input: document 1: spec.containers[0].imag: unknown field"},
 		{"other kind", "apiVersion: apps/v1\nkind: Deployment", []string{"-f", "-"}, 2, "Deployment is not supported"},
 		{"volume plugin", applyPod1 + "  volumes: [{name: v, nfs: {server: s, path: /}}]", []string{"-f", "-"}, 2, "spec.volumes[0].nfs: Forbidden: needs a volume plugin"},
 		{"two problems", strings.NewReplacer("image:", "imag:", "kind:", "kinds:").Replace(applyPod1 + "---" + applyPod1), []string{"-f", "-"}, 2, "crishim: standard input: document 2: kind: required"},
+		{"a pod of the CRI", "metadata: {name: web}\nlinux: {}", []string{"-"}, 2, "hint: this is a pod's configuration of the CRI: `crishim runp -`"},
+		{"a container of the CRI", "metadata: {name: web}\nimage: {image: x}", []string{"-"}, 2, "hint: this is a container's configuration of the CRI: `crishim create POD -`"},
+		{"neither", "spec: {}", []string{"-"}, 2, "kind: required\n"},
 		{"missing file", "", []string{"-f", "/nowhere/web.yaml"}, 2, "/nowhere/web.yaml"},
 		{"no pod", "", []string{"-f", "-"}, 2, "there is no Pod in the input"},
 		{"timeout without wait", applyPod1, []string{"-f", "-", "--wait-timeout", "1s"}, 2, "--wait-timeout is for --wait"},
@@ -306,5 +309,74 @@ func TestApplyLeavesNothingUnsaid(t *testing.T) {
 	}
 	if pods, containers := c.stub.Left(); pods+containers != 0 {
 		t.Errorf("%d pods and %d containers are left", pods, containers)
+	}
+}
+
+// TestDeleteTouchesNothingWhenItRefuses: what people type after kubectl is taken, and a mistake in one name deletes nothing.
+func TestDeleteTouchesNothingWhenItRefuses(t *testing.T) {
+	t.Parallel()
+	steps := []struct {
+		args string
+		code int
+		out  string
+		err  string
+		left int
+	}{
+		{"web wbe", 1, "", "there is no pod \"wbe\"\nhint: did you mean web?", 4},
+		{"pod web nosuch", 1, "", `there is no pod "nosuch"`, 4},
+		{"team/dbx", 1, "", "did you mean team/db?", 4},
+		{"two", 1, "", `"two" is ambiguous: there is one in a and one in b`, 4},
+		{"pod web", 0, "pod default/web: deleted\n", "", 3},
+		{"pod/a/two pods/db", 0, "pod a/two: deleted\npod team/db: deleted\n", "", 1},
+		{"po b/two b/two", 0, "pod b/two: deleted\n", "", 0},
+		{"pod", 1, "", `there is no pod "pod"`, 0},
+	}
+	c := podTest(t)
+	for _, name := range []string{"default/web", "team/db", "a/two", "b/two"} {
+		namespace, name, _ := strings.Cut(name, "/")
+		c.stub.AddPod(namespace, name)
+	}
+	for _, s := range steps {
+		got := c.run(append([]string{"delete", "-q"}, strings.Fields(s.args)...)...)
+		if got.code != s.code || got.out != s.out || !strings.Contains(got.err, s.err) {
+			t.Errorf("%s: got %d\n%s%s, want %d, %q and %q", s.args, got.code, got.out, got.err, s.code, s.out, s.err)
+		}
+		if pods, _ := c.stub.Left(); pods != s.left {
+			t.Errorf("%s: %d pods are left, want %d", s.args, pods, s.left)
+		}
+	}
+	c.stub.AddPod("default", "web")
+	c.stub.AddPod("default", "pod")
+	got := c.run("delete", "pod", "web")
+	if pods, _ := c.stub.Left(); got.code != 1 || pods != 2 || !strings.Contains(got.err, "name the pod default/pod, or leave the word out") {
+		t.Errorf("got %d\n%s, and %d pods are left", got.code, got.err, pods)
+	}
+}
+
+// TestApplyTakesFiles without -f, several, and deletes of a manifest what is there.
+func TestApplyTakesFiles(t *testing.T) {
+	t.Parallel()
+	c := podTest(t)
+	dir := t.TempDir()
+	var files []string
+	for _, name := range []string{"a", "b", "c"} {
+		files = append(files, filepath.Join(dir, name+".yaml"))
+		if err := os.WriteFile(files[len(files)-1], []byte(strings.Replace(applyPod1, "web", name, 1)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got := c.run("apply", "-q", files[0], files[1], "-f", files[2])
+	if got.code != 0 || strings.Count(got.out, ": created") != 3 {
+		t.Errorf("got %d\n%s%s", got.code, got.out, got.err)
+	}
+	if got := c.run("delete", "-q", "b"); got.code != 0 {
+		t.Errorf("got %d\n%s", got.code, got.err)
+	}
+	got = c.run("delete", "-q", "-f", dir)
+	if got.code != 1 || strings.Count(got.out, ": deleted") != 2 || !strings.Contains(got.err, `there is no pod "default/b"`) {
+		t.Errorf("got %d\n%s%s", got.code, got.out, got.err)
+	}
+	if got := c.run("runp", files[0]); got.code != 2 || !strings.Contains(got.err, "is a Kubernetes manifest, not a configuration of the CRI\nhint: `crishim apply "+files[0]) {
+		t.Errorf("got %d\n%s", got.code, got.err)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -216,6 +217,9 @@ func (env *Env) readMessage(path string, m proto.Message) (name string, doc crif
 	text, name, err := env.readInput(path)
 	if err != nil {
 		return name, doc, err
+	}
+	if docs, _ := crifile.Parse(name, text); slices.ContainsFunc(docs, func(d crifile.Document) bool { return d.Has("apiVersion") && d.Has("kind") }) {
+		return name, doc, inputError{WithHint(fmt.Errorf("%s: is a Kubernetes manifest, not a configuration of the CRI", name), "`crishim apply %s` runs its pods", path)}
 	}
 	if doc, err = crifile.ParseOne(name, text); err == nil {
 		err = doc.Decode(m)

@@ -32,11 +32,12 @@ type applyOptions struct {
 func NewApply(env *cli.Env) *urfave.Command {
 	o := &applyOptions{}
 	return &urfave.Command{
-		Name:  "apply",
-		Usage: "run pods from Kubernetes manifests",
+		Name:      "apply",
+		Usage:     "run pods from Kubernetes manifests",
+		ArgsUsage: "[FILE...]",
 		Description: cli.WithExamples("Reads v1 Pods and the ConfigMaps, Secrets and RuntimeClasses they use, and brings the pods up: volumes, sandbox, init containers, sidecars, hooks. "+
 			"A new image restarts its container; any other change replaces the pod. No process stays behind to restart what ends: crishim sync does that.",
-			"crishim apply -f web.yaml", "crishim apply --wait -f pods/", "crishim apply --wait=ready -f job.yaml", "crishim apply --dry-run -f web.yaml"),
+			"crishim apply web.yaml", "crishim apply --wait -f pods/", "crishim apply --wait=ready -f job.yaml", "crishim apply --dry-run -f web.yaml"),
 		Flags: slices.Concat([]urfave.Flag{
 			manifestFlag(&o.files),
 			cli.BoolFlag(&o.dryRun, "dry-run", "print the CRI requests that would create the pods, and change nothing"),
@@ -47,13 +48,13 @@ func NewApply(env *cli.Env) *urfave.Command {
 }
 
 func (o *applyOptions) check(env *cli.Env, c *urfave.Context) (err error) {
-	switch {
-	case len(o.files) == 0:
-		return cli.Usagef("-f is missing: give a manifest, a folder of manifests, or - for standard input")
-	case c.IsSet("wait") && c.Args().First() == "ready":
-		return &cli.UsageError{Text: `apply takes no arguments, got "ready"`, Next: "did you mean --wait=ready?"}
+	if c.IsSet("wait") && c.Args().First() == "ready" {
+		return &cli.UsageError{Text: `"ready" is no manifest`, Next: "did you mean --wait=ready?"}
 	}
-	if err = cmp.Or(cli.ArgCount(c, 0, 0), o.wait.check(c), o.view.Check(env)); err == nil {
+	if o.files = append(o.files, c.Args().Slice()...); len(o.files) == 0 {
+		return cli.Usagef("no manifest: give files, folders of manifests, or - for standard input")
+	}
+	if err = cmp.Or(o.wait.check(c), o.view.Check(env)); err == nil {
 		o.set, err = readManifests(env, o.files)
 	}
 	return err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -29,8 +30,8 @@ func NewDelete(env *cli.Env) *urfave.Command {
 		Usage:     "delete pods with their volumes",
 		ArgsUsage: "[NAMESPACE/]NAME...",
 		Description: cli.WithExamples("Runs the preStop hooks, gives containers their grace period, and removes containers, sandboxes, volumes and logs. "+
-			"Pods that other tools made are ended in the same way; their files stay.",
-			"crishim delete web", "crishim delete -f web.yaml", "crishim delete --grace-period 0 team/web"),
+			"Pods that other tools made are ended in the same way; their files stay. Where one of the names is wrong nothing is deleted.",
+			"crishim delete web", "crishim delete pod web", "crishim delete -f web.yaml", "crishim delete --grace-period 0 team/web"),
 		Flags: []urfave.Flag{
 			manifestFlag(&o.files),
 			cli.Typed(&o.grace, parseGrace, "grace-period", "grace period in `SECONDS` instead of the manifest's"),
@@ -81,29 +82,60 @@ func (o *deleteOptions) run(ctx context.Context, env *cli.Env) error {
 	if err != nil {
 		return err
 	}
-	return cli.InParallel(env, o.names, cli.AtOnce, func(env *cli.Env, name string) error {
-		found := podsNamed(pods, name)
-		if len(found) == 0 {
-			if o.ignoreMissing {
-				return nil
-			}
-			return noPodNamed(pods, name)
-		}
-		for _, p := range found {
+	found, missing, err := o.find(ctx, r, pods)
+	if err != nil {
+		return err
+	}
+	return cli.Join(missing, cli.InParallel(env, found, cli.AtOnce, func(env *cli.Env, all []*pod.Pod) error {
+		name := all[0].FullName()
+		for _, p := range all {
 			if err := deletePod(ctx, env, r, p, o.grace); err != nil {
 				return cli.About(name, err)
 			}
 		}
-		return env.Say("pod %s: deleted", found[0].FullName())
-	})
+		return env.Say("pod %s: deleted", name)
+	}))
+}
+
+// find finds the pods of each name. Where one is not there, or is kept by sync, none is deleted; those of a manifest may be
+// missing, as after an apply that got half way.
+func (o *deleteOptions) find(ctx context.Context, r *podRuntime, pods []*pod.Pod) (found [][]*pod.Pod, missing, err error) {
+	names, err := podNames(pods, o.names)
+	if err != nil {
+		return nil, nil, err
+	}
+	var errs []error
+	known := map[string]bool{}
+	for _, name := range names {
+		one, err := findPods(pods, name)
+		switch {
+		case len(one) == 0 && err == nil && o.ignoreMissing:
+			continue
+		case len(one) == 0 && err == nil && len(o.files) > 0:
+			missing = cli.Join(missing, noPodNamed(pods, name))
+			continue
+		case err == nil && len(one) == 0:
+			err = noPodNamed(pods, name)
+		case err == nil && known[one[0].UID]: // named twice
+			continue
+		}
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		known[one[0].UID] = true
+		for _, p := range one {
+			if folder := r.OwnerOf(ctx, p).Folder; folder != "" && kuberuntime.FolderInUse(r.dirs, folder) {
+				err = cli.About(name, cli.WithHint(fmt.Errorf("crishim sync %s looks after it and would make it again", folder), "remove its manifest from that folder"))
+				errs = append(errs, err)
+			}
+		}
+		found = append(found, one)
+	}
+	return found, missing, cli.Join(errs...)
 }
 
 func deletePod(ctx context.Context, env *cli.Env, r *podRuntime, p *pod.Pod, grace *int64) error {
-	if folder := r.OwnerOf(ctx, p).Folder; folder != "" {
-		if kuberuntime.FolderInUse(r.dirs, folder) {
-			return cli.WithHint(fmt.Errorf("crishim sync %s looks after it and would make it again", folder), "remove its manifest from that folder")
-		}
-	}
 	unlock, err := lockPod(ctx, env, r, p.Namespace, p.Name)
 	if err != nil {
 		return err
@@ -116,26 +148,25 @@ func deletePod(ctx context.Context, env *cli.Env, r *podRuntime, p *pod.Pod, gra
 	return r.Remove(ctx, nil, status, grace)
 }
 
-// noPodNamed suggests the pod that was most likely meant.
-func noPodNamed(pods []*pod.Pod, ref string) error {
-	var names []string
+// podTypes are kubectl's words for a pod, which people type before its name.
+var podTypes = []string{"pod", "pods", "po"}
+
+// podNames takes kubectl's "pod NAME..." for the names. Where a pod has that very name both may be meant.
+func podNames(pods []*pod.Pod, names []string) ([]string, error) {
+	if len(names) < 2 || !slices.Contains(podTypes, names[0]) {
+		return names, nil
+	}
 	for _, p := range pods {
-		name := p.Name
-		if strings.Contains(ref, "/") {
-			name = p.FullName()
+		if p.Name == names[0] {
+			return nil, cli.WithHint(fmt.Errorf("%s may be the pod of that name, or only say that pods are meant", cli.Quote(names[0])), "name the pod %s, or leave the word out", p.FullName())
 		}
-		names = append(names, name)
 	}
-	hint := "`crishim pods` lists them"
-	if best := suggest.Closest(ref, names); best != "" {
-		hint = fmt.Sprintf("did you mean %s? %s", best, hint)
-	}
-	return cli.WithHint(fmt.Errorf("there is no pod %s", cli.Quote(ref)), "%s", hint)
+	return names[1:], nil
 }
 
-// podsNamed finds pods by namespace/name, by name (first in default, else in the only
-// namespace that has it), and by uid. Several pods of one name are all meant.
-func podsNamed(pods []*pod.Pod, ref string) []*pod.Pod {
+// findPods finds pods by namespace/name, by name (first in default, else in the only namespace that has
+// it), and by uid; pod/NAME and pods/NAME are NAME where there is no such namespace. Several pods of one name are all meant.
+func findPods(pods []*pod.Pod, ref string) ([]*pod.Pod, error) {
 	pick := func(match func(*pod.Pod) bool) (out []*pod.Pod) {
 		for _, p := range pods {
 			if match(p) {
@@ -145,19 +176,40 @@ func podsNamed(pods []*pod.Pod, ref string) []*pod.Pod {
 		return out
 	}
 	if strings.Contains(ref, "/") {
-		return pick(func(p *pod.Pod) bool { return p.FullName() == ref })
+		found := pick(func(p *pod.Pod) bool { return p.FullName() == ref })
+		if kind, rest, _ := strings.Cut(ref, "/"); len(found) == 0 && slices.Contains(podTypes, kind) {
+			return findPods(pods, rest)
+		}
+		return found, nil
 	}
 	if found := pick(func(p *pod.Pod) bool { return p.FullName() == "default/"+ref }); len(found) > 0 {
-		return found
+		return found, nil
 	}
 	if found := pick(func(p *pod.Pod) bool { return p.UID == ref }); len(found) > 0 {
-		return found
+		return found, nil
 	}
 	found := pick(func(p *pod.Pod) bool { return p.Name == ref })
 	for _, p := range found {
 		if p.Namespace != found[0].Namespace {
-			return nil
+			return nil, cli.WithHint(fmt.Errorf("%s is ambiguous: there is one in %s and one in %s", cli.Quote(ref), found[0].Namespace, p.Namespace), "name it %s or %s", found[0].FullName(), p.FullName())
 		}
 	}
-	return found
+	return found, nil
+}
+
+func noPodNamed(pods []*pod.Pod, name string) error {
+	var known []string
+	for _, p := range pods {
+		if strings.Contains(name, "/") || p.Namespace != "default" {
+			known = append(known, p.FullName())
+		}
+		if !strings.Contains(name, "/") {
+			known = append(known, p.Name)
+		}
+	}
+	hint := "`crishim pods` lists them"
+	if best := suggest.Closest(name, known); best != "" {
+		hint = "did you mean " + best + "? " + hint
+	}
+	return cli.WithHint(fmt.Errorf("there is no pod %s", cli.Quote(name)), "%s", hint)
 }

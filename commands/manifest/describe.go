@@ -55,9 +55,16 @@ func (o *describeOptions) run(ctx context.Context, env *cli.Env) error {
 	if err != nil {
 		return err
 	}
+	names, err := podNames(pods, o.names)
+	if err != nil {
+		return err
+	}
 	shown := 0
-	return cli.Each(o.names, func(name string) error {
-		found := podsNamed(pods, name)
+	return cli.Each(names, func(name string) error {
+		found, err := findPods(pods, name)
+		if err != nil {
+			return err
+		}
 		if len(found) == 0 {
 			found = podsWithID(pods, name)
 		}

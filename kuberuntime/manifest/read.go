@@ -153,7 +153,11 @@ func isBlank(data []byte) bool {
 type Error struct {
 	Source  // with the field's path
 	Problem string
+	hint    string
 }
+
+// Hint is the next step, where one is known.
+func (e *Error) Hint() string { return e.hint }
 
 // Error renders "web.yaml: document 2: spec.containers[0].image: required".
 func (e *Error) Error() string {

@@ -79,7 +79,7 @@ func yamlProblem(err error, firstLine int) string {
 
 func (s Source) error(path, problem string) *Error {
 	s.Path = join(s.Path, path)
-	return &Error{s, problem}
+	return &Error{Source: s, Problem: problem}
 }
 
 func (s *Set) addValue(src Source, value any) Errors {
@@ -90,7 +90,11 @@ func (s *Set) addValue(src Source, value any) Errors {
 	kind, _ := object["kind"].(string)
 	version, _ := object["apiVersion"].(string)
 	if kind == "" {
-		return Errors{src.error("kind", "required")}
+		problem := src.error("kind", "required")
+		if version == "" {
+			problem.hint = criHint(src.File, object)
+		}
+		return Errors{problem}
 	}
 	wanted, known := kinds[kind]
 	if !known {
@@ -103,6 +107,17 @@ func (s *Set) addValue(src Source, value any) Errors {
 		return s.addList(src, object, strings.TrimSuffix(kind, "List"))
 	}
 	return s.addObject(src, kind, object)
+}
+
+// criHint tells what to do with a configuration of the CRI, which is no manifest.
+func criHint(file string, object map[string]any) string {
+	if _, named := object["metadata"].(map[string]any); !named {
+		return ""
+	}
+	if _, image := object["image"].(map[string]any); image {
+		return fmt.Sprintf("this is a container's configuration of the CRI: `crishim create POD %s`", file)
+	}
+	return fmt.Sprintf("this is a pod's configuration of the CRI: `crishim runp %s`", file)
 }
 
 // kinds has the supported kinds with their API version.
