@@ -77,6 +77,7 @@ func sortedLines(text string) string {
 }
 
 func TestPipesGetNoEscapeCodes(t *testing.T) {
+	t.Parallel()
 	c := withStub(t, stubcri.Options{})
 	seedNode(c.stub)
 	for _, line := range []string{"ps -a", "pods", "images", "stats -a", "statsp", "config --list", "endpoints", "info", "inspect web", "describe web"} {
@@ -134,6 +135,7 @@ func TestRuntimeThatLeavesEverythingEmpty(t *testing.T) {
 
 // A container that nobody labelled is in a pod all the same.
 func TestStatsOfAContainerWithoutLabels(t *testing.T) {
+	t.Parallel()
 	c := withStub(t, stubcri.Options{})
 	c.stub.AddContainer(c.stub.AddPod("prod", "db"), "postgres")
 	c.run("stats", "-o", "name").want(t, 0, "prod/db/postgres\n", "")

@@ -138,7 +138,7 @@ func asCrishim(argv ...string) func(*machine, []string) result {
 		env := &cli.Env{
 			In: strings.NewReader(""), Out: &out, Err: &errs, Version: "v0.0.0-test",
 			LookupEnv: func(string) (string, bool) { return "", false },
-			Now:       func() time.Time { return n.now },
+			Now:       func() time.Time { return n.now }, StatsSecond: 10 * time.Millisecond,
 		}
 		return result{Main(n.t.Context(), append(argv[:len(argv):len(argv)], args...), env), out.String(), errs.String()}
 	}

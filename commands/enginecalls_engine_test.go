@@ -109,7 +109,7 @@ func (c *countingEngine) run(t *testing.T, stdin string, args ...string) string 
 	var out, errs test.Buffer
 	env := &cli.Env{
 		In: strings.NewReader(stdin), Out: &out, Err: &errs, LookupEnv: lookup, Now: time.Now, Version: "v0.0.0-test",
-		StartShim: cli.SystemEnv("").StartShim,
+		StartShim: systemShim,
 	}
 	if code := Main(t.Context(), append([]string{"crishim", "-r", "docker://" + c.socket}, args...), env); code != 0 {
 		t.Fatalf("crishim %s: status %d: %s", strings.Join(args, " "), code, errs.String())

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"net"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -58,14 +59,13 @@ func newRealNode(t *testing.T) *realNode {
 	}
 	n.names = strings.NewReplacer("web", n.name, "mypod", n.name, "team", n.name, "alpine:3", image, "busybox", image,
 		"8080:", strconv.Itoa(port)+":", "/tmp/", n.dir+"/")
-	t.Chdir(n.dir)
-	if err := os.Mkdir("pods", 0o700); err != nil {
+	if err := os.Mkdir(n.path("pods"), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	n.write("web.yaml", "apiVersion: v1\nkind: Pod\nmetadata: {name: web, namespace: team}\nspec: {terminationGracePeriodSeconds: 1, "+
 		"containers: [{name: web, image: busybox, imagePullPolicy: Never, command: [sh, -c, 'trap \"exit 0\" TERM; while :; do sleep 0.1; done']}]}\n")
 	for _, name := range []string{"pods/web.yaml", "job.yaml"} {
-		if err := os.Link(n.names.Replace("web.yaml"), n.names.Replace(name)); err != nil {
+		if err := os.Link(n.path("web.yaml"), n.path(name)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -79,17 +79,20 @@ func newRealNode(t *testing.T) *realNode {
 	return n
 }
 
+// path is that of a file whose name is in an example.
+func (n *realNode) path(name string) string { return filepath.Join(n.dir, n.names.Replace(name)) }
+
 // write writes a file in which the names are the node's.
 func (n *realNode) write(name, text string) {
 	n.t.Helper()
-	if err := os.WriteFile(n.names.Replace(name), []byte(n.names.Replace(text)), 0o600); err != nil {
+	if err := os.WriteFile(n.path(name), []byte(n.names.Replace(text)), 0o600); err != nil {
 		n.t.Fatal(err)
 	}
 }
 
 func (n *realNode) read(name string) string {
 	n.t.Helper()
-	text, err := os.ReadFile(n.names.Replace(name))
+	text, err := os.ReadFile(n.path(name))
 	if err != nil {
 		n.t.Fatal(err)
 	}
@@ -109,7 +112,7 @@ func (n *realNode) run(args ...string) result {
 	var out, errs test.Buffer
 	env := &cli.Env{
 		In: strings.NewReader(n.read("container.yaml")), Out: &out, Err: &errs, LookupEnv: lookup, Now: time.Now, Version: "v0.0.0-test",
-		StartShim: cli.SystemEnv("").StartShim,
+		StartShim: systemShim, ConnectTimeout: time.Minute,
 	}
 	for i, arg := range args {
 		if args[i] = n.names.Replace(arg); arg == "job" {
@@ -119,7 +122,7 @@ func (n *realNode) run(args ...string) result {
 	// Its cleaning up must not be cut short by the end of the test.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(n.t.Context()), 2*time.Minute)
 	defer cancel()
-	return result{Main(ctx, args, env), out.String(), errs.String()}
+	return result{Main(ctx, inDir(n.dir, args), env), out.String(), errs.String()}
 }
 
 // must runs what makes the node ready.
@@ -195,9 +198,12 @@ func isOnlySaid(line string) bool {
 	return slices.Contains(onlySaid, line) || strings.Contains(line, " --dry-run")
 }
 
+// TestHelpExamplesOnEngine runs the examples of each verb that changes the node on a node of their own, and
+// the others on one.
 func TestHelpExamplesOnEngine(t *testing.T) {
+	t.Parallel()
 	enginetest.Require(t)
-	var lines []string
+	lines := map[string][]string{}
 	everyCommand(newApp(testEnv().Fresh(false)), func(name string, command *urfave.Command) {
 		verb, _, _ := strings.Cut(name, " ")
 		for _, line := range examples(command.Description) {
@@ -210,21 +216,30 @@ func TestHelpExamplesOnEngine(t *testing.T) {
 					}
 				}
 			}
-			if !both {
-				lines = append(lines, line)
+			if both {
+				continue
 			}
+			if !slices.Contains(changing, verb) {
+				verb = "reading"
+			}
+			lines[verb] = append(lines[verb], line)
 		}
 	})
-	n := newRealNode(t)
-	for _, line := range lines {
-		args := words(crishimIn(line))
-		n.ready(line)
-		if isOnlySaid(line) {
-			args = append(args, "--dry-run")
-		}
-		r := n.run(args...)
-		if r.code != 0 && (args[1] != "doctor" || r.out == "") { // which may well find something on this machine
-			t.Errorf("%s: exit %d\n%s", line, r.code, r.err)
-		}
+	for verb, lines := range lines {
+		t.Run(verb, func(t *testing.T) {
+			t.Parallel()
+			n := newRealNode(t)
+			for _, line := range lines {
+				args := words(crishimIn(line))
+				n.ready(line)
+				if isOnlySaid(line) {
+					args = append(args, "--dry-run")
+				}
+				r := n.run(args...)
+				if r.code != 0 && (args[1] != "doctor" || r.out == "") { // which may well find something on this machine
+					t.Errorf("%s: exit %d\n%s", line, r.code, r.err)
+				}
+			}
+		})
 	}
 }

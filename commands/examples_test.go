@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -30,8 +31,8 @@ var elsewhere = map[string]string{
 	"crishim debug --image alpine:3 web":           "cri/debug",
 }
 
-// exampleNode has what the examples in the help speak of.
-func exampleNode(t *testing.T) *commandTest {
+// exampleNode has what the examples in the help speak of, and their files in dir.
+func exampleNode(t *testing.T, dir string) *commandTest {
 	t.Helper()
 	c := withStub(t, stubcri.Options{})
 	c.stub.AddImage("busybox")
@@ -45,7 +46,7 @@ func exampleNode(t *testing.T) *commandTest {
 	c.stub.AddContainer(c.stub.AddPod("default", "mypod"), "main")
 	c.stub.AddImage("alpine:3")
 	manifest := "apiVersion: v1\nkind: Pod\nmetadata: {name: web, namespace: team}\nspec: {containers: [{name: web, image: busybox}]}\n"
-	if err := os.Mkdir("pods", 0o700); err != nil {
+	if err := os.Mkdir(filepath.Join(dir, "pods"), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	for name, text := range map[string]string{
@@ -53,7 +54,7 @@ func exampleNode(t *testing.T) *commandTest {
 		"web.yaml": manifest, "job.yaml": manifest, "pods/web.yaml": manifest,
 		"container.json": `{"metadata": {"name": "c"}, "image": {"image": "busybox"}}`, "container.yaml": containerFile,
 	} {
-		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -61,9 +62,22 @@ func exampleNode(t *testing.T) *commandTest {
 	return c
 }
 
+// inDir makes paths of an example's arguments that name files of a directory, as if it were the working
+// directory: that is one for all tests, which run side by side.
+func inDir(dir string, args []string) []string {
+	for i, arg := range args {
+		if path := filepath.Join(dir, arg); i > 1 && arg != "" {
+			if _, err := os.Lstat(path); err == nil {
+				args[i] = path
+			}
+		}
+	}
+	return args
+}
+
 // prepare brings the container into the state that an example wants.
-func prepare(c *commandTest, args []string) {
-	line := strings.Join(args, " ")
+func prepare(c *commandTest, line, dir string) {
+	manifest := filepath.Join(dir, "web.yaml")
 	switch {
 	case strings.HasPrefix(line, "crishim start"):
 		c.run("rm", "-f", "web")
@@ -76,9 +90,9 @@ func prepare(c *commandTest, args []string) {
 		c.run("stop", "web")
 	case strings.HasPrefix(line, "crishim delete"):
 		c.run("rmp", "-f", "default/web")
-		c.run("apply", "-f", "web.yaml")
+		c.run("apply", "-f", manifest)
 	case strings.HasPrefix(line, "crishim describe -o yaml"):
-		c.run("apply", "-f", "web.yaml")
+		c.run("apply", "-f", manifest)
 	}
 }
 
@@ -113,6 +127,7 @@ func (c *commandTest) runExample(verb string, args []string) result {
 }
 
 func TestHelpExamples(t *testing.T) {
+	t.Parallel()
 	everyCommand(newApp(testEnv().Fresh(false)), func(name string, command *urfave.Command) {
 		verb, _, _ := strings.Cut(name, " ")
 		for _, line := range examples(command.Description) {
@@ -121,20 +136,20 @@ func TestHelpExamples(t *testing.T) {
 				script, both = elsewhere[line]
 			}
 			t.Run(line, func(t *testing.T) {
+				t.Parallel()
 				if both {
 					runsIn(t, script, verb)
 					return
 				}
 				dir := t.TempDir()
-				t.Chdir(dir)
 				args := words(strings.ReplaceAll(crishimIn(line), "/tmp/", dir+"/"))
 				if len(args) == 0 {
 					t.Fatal("it does not run crishim")
 				}
-				c := exampleNode(t)
-				prepare(c, args)
+				c := exampleNode(t, dir)
+				prepare(c, strings.Join(args, " "), dir)
 				defer c.run("rmp", "--all", "--force") // with the log directories that run made
-				r := c.runExample(verb, args[1:])
+				r := c.runExample(verb, inDir(dir, args)[1:])
 				if r.code != 0 && (verb != "doctor" || r.out == "") { // which may well find something on this machine
 					t.Errorf("exit %d\n%s", r.code, r.err)
 				}
@@ -154,7 +169,8 @@ func runsIn(t *testing.T, script, verb string) {
 
 // Closing a pipe early, as head does, is no reason to print anything strange.
 func TestBrokenPipe(t *testing.T) {
-	c := exampleNodeIn(t)
+	t.Parallel()
+	c := exampleNode(t, t.TempDir())
 	env := testEnv()
 	env.Out = closedPipe{}
 	env.LookupEnv = func(key string) (string, bool) {
@@ -171,9 +187,3 @@ func TestBrokenPipe(t *testing.T) {
 type closedPipe struct{}
 
 func (closedPipe) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
-
-func exampleNodeIn(t *testing.T) *commandTest {
-	t.Helper()
-	t.Chdir(t.TempDir())
-	return exampleNode(t)
-}

@@ -8,6 +8,7 @@ import (
 
 // Reading verbs do not change the node, so they share one.
 func TestReadingVerbs(t *testing.T) {
+	t.Parallel()
 	c := withStub(t, stubcri.Options{})
 	seedNode(c.stub)
 	for name, args := range map[string][]string{

@@ -42,6 +42,9 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
+// systemShim is the embedded shim of the real process, whose Env also sets what is one for all.
+var systemShim = cli.SystemEnv("").StartShim
+
 // testNow is when tests of whole command lines take place.
 var testNow = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
@@ -106,6 +109,7 @@ func (c *commandTest) runAs(ctx context.Context, name string, args ...string) re
 		Version:         "v0.0.0-test",
 		CompleteTimeout: time.Minute,
 		StartShim:       c.shim,
+		StatsSecond:     10 * time.Millisecond,
 		ConnectTimeout:  time.Minute, // on a busy machine the usual 2 s are not always enough
 	}
 	code := Main(ctx, append([]string{name}, args...), env)

@@ -56,6 +56,7 @@ func TestEveryVerbHasHelpWithExamples(t *testing.T) {
 
 // An example is a command line that its verb's flags can read.
 func TestHelpExamplesAreRead(t *testing.T) {
+	t.Parallel()
 	app := newApp(testEnv().Fresh(false))
 	everyCommand(app, func(name string, c *urfave.Command) {
 		for _, line := range examples(c.Description) {

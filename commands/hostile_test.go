@@ -94,6 +94,7 @@ func TestHostileTextOfEveryVerb(t *testing.T) {
 
 // TestHostileTextInMachineOutput: what programs read is whole and escaped.
 func TestHostileTextInMachineOutput(t *testing.T) {
+	t.Parallel()
 	c := hostileNode(t)
 	for _, args := range [][]string{
 		{"ps", "-a"}, {"pods"}, {"images"}, {"stats", "-s", "1"}, {"statsp", "-s", "1"}, {"inspect", "app"}, {"inspectp", "web"},
@@ -138,6 +139,7 @@ func TestTemplatesPrintWhatTheyAreAsked(t *testing.T) {
 
 // TestHostileTextAsTables looks at every way to list.
 func TestHostileTextAsTables(t *testing.T) {
+	t.Parallel()
 	c := hostileNode(t)
 	for _, args := range [][]string{
 		{"ps", "-a"}, {"ps", "-a", "-o", "wide"}, {"ps", "-a", "--no-trunc"}, {"ps", "-a", "-o", "name"}, {"pods", "-o", "wide"}, {"pods", "--no-trunc"},

@@ -112,6 +112,7 @@ func TestLogsAsJSONAndWithTimes(t *testing.T) {
 }
 
 func TestLogsFollowUntilTheEnd(t *testing.T) {
+	t.Parallel()
 	c, web, _ := logsTest(t)
 	asked := 0
 	c.stub.Before("ContainerStatus", func(context.Context) {
@@ -126,6 +127,7 @@ func TestLogsFollowUntilTheEnd(t *testing.T) {
 
 // TestLogsFollowUntilNothingIsKnown: a runtime that has lost track of a container tells of no end.
 func TestLogsFollowUntilNothingIsKnown(t *testing.T) {
+	t.Parallel()
 	var asked atomic.Int64
 	c := withStub(t, stubcri.Options{Change: func(answer proto.Message) {
 		if r, ok := answer.(*runtimeapi.ContainerStatusResponse); ok {
@@ -247,6 +249,7 @@ func restartingNode(t *testing.T) (c *commandTest, pod, first string, next func(
 }
 
 func TestLogsFollowRestarts(t *testing.T) {
+	t.Parallel()
 	for _, line := range []string{"logs -f app", "logs --follow-restarts app", "logs -f --tail 1 web/app", "logs -f --since 2020-01-01 app"} {
 		t.Run(line, func(t *testing.T) {
 			c, pod, first, next := restartingNode(t)

@@ -11,6 +11,7 @@ import (
 )
 
 func TestCompatExitCodes(t *testing.T) {
+	t.Parallel()
 	c := &commandTest{t: t, vars: map[string]string{}}
 	for _, test := range []struct {
 		line          string
@@ -64,6 +65,7 @@ func TestCompatStopsAtOnceAndRemovesLogs(t *testing.T) {
 }
 
 func TestCompatStats(t *testing.T) {
+	t.Parallel()
 	c := withStub(t, stubcri.Options{})
 	seedNode(c.stub)
 	for line, header := range map[string]string{

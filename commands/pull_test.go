@@ -50,6 +50,7 @@ func TestPullProgress(t *testing.T) {
 
 // What goes wrong reads the same with and without the private service.
 func TestPullFailures(t *testing.T) {
+	t.Parallel()
 	cases := map[string]struct {
 		args []string
 		fail error
@@ -88,6 +89,7 @@ func TestPullFailures(t *testing.T) {
 }
 
 func TestPullTimeout(t *testing.T) {
+	t.Parallel()
 	for _, own := range []bool{true, false} {
 		c := withStub(t, stubcri.Options{Private: own})
 		c.stub.Before("PullImage", func(ctx context.Context) { <-ctx.Done() })

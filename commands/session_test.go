@@ -16,6 +16,7 @@ import (
 // What flags say is what the runtime is asked; the stub has no streaming
 // server, so its answer ends the command.
 func TestExecRequests(t *testing.T) {
+	t.Parallel()
 	sh := []string{"sh", "-c", "command -v bash >/dev/null && exec bash; command -v ash >/dev/null && exec ash; exec sh"}
 	cases := map[string]struct {
 		args []string
@@ -69,6 +70,7 @@ func TestExecSyncOfTooMuch(t *testing.T) {
 }
 
 func TestSessionUsage(t *testing.T) {
+	t.Parallel()
 	cases := map[string]struct {
 		args []string
 		code int
@@ -107,6 +109,7 @@ func TestSessionUsage(t *testing.T) {
 }
 
 func TestWaitForStates(t *testing.T) {
+	t.Parallel()
 	c, _ := withRunning(t, "web")
 	c.run("wait", "--for", "running", "web").want(t, 0, "", "")
 	c.run("wait", "--for", "ready", "pod").want(t, 0, "", "")
@@ -127,6 +130,7 @@ func TestWaitForStates(t *testing.T) {
 // TestExecSaysOnceWhyACommandCannotBeStarted: CRI-O passes on what its OCI runtime logs
 // as the command's output.
 func TestExecSaysOnceWhyACommandCannotBeStarted(t *testing.T) {
+	t.Parallel()
 	const logged = `time="2026-01-02T03:04:05Z" level=error msg="exec failed: unable to start container process: exec: \"/etc\": is a directory"` + "\n"
 	for _, profile := range []string{"CRI-O", "containerd 2"} {
 		c := withStub(t, stubcri.Profiles()[profile])

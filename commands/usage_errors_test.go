@@ -12,6 +12,7 @@ import (
 
 // Wrong usage is said before anything is dialled: there is nothing to dial.
 func TestUsageErrors(t *testing.T) {
+	t.Parallel()
 	c := &commandTest{t: t, vars: map[string]string{}}
 	pod := c.file("pod.json", `{"metadata": {"name": "web"}}`)
 	container := c.file("container.json", `{"metadata": {"name": "c"}, "image": {"image": "busybox"}}`)

@@ -23,7 +23,7 @@ func TestQuietStatsWaitBetweenPages(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan result)
-	go func() { ended <- c.runAs(ctx, "crishim", "stats", "-q", "--watch", "--seconds", "3600") }()
+	go func() { ended <- c.runAs(ctx, "crishim", "stats", "-q", "--watch", "--seconds", "360000") }()
 	for samples() == 0 {
 		runtime.Gosched()
 	}

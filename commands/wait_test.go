@@ -23,6 +23,7 @@ func withLog(t *testing.T) (*commandTest, string) {
 }
 
 func TestWaitForALogLine(t *testing.T) {
+	t.Parallel()
 	c, id := withLog(t)
 	c.run("wait", "--for", "log=port [0-9]+$", "web").want(t, 0, "", "")
 	c.run("wait", "--for", "log=^port", "--timeout", "1", "web").want(t, 1, "",
@@ -44,6 +45,7 @@ func TestWaitForALogLine(t *testing.T) {
 }
 
 func TestWaitWithoutEvents(t *testing.T) {
+	t.Parallel()
 	c := withStub(t, stubcri.Options{Unimplemented: []string{"GetContainerEvents"}})
 	id := c.stub.AddContainer(c.stub.AddPod("default", "pod"), "web")
 	done := make(chan result)

@@ -54,6 +54,8 @@ type Env struct {
 	ConnectTimeout time.Duration
 	// RunDir returns the user's directory for what lasts until the next boot; nil for none.
 	RunDir func() (string, error)
+	// StatsSecond is how long a second of --seconds is; 0 means a second.
+	StatsSecond time.Duration
 	// ConfigFile is where the config file is by default, Executable the program, next to which
 	// it is looked for then. Empty ones are not looked for, so that tests do not depend on the
 	// machine.

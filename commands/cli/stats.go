@@ -55,7 +55,7 @@ func (o *StatsOptions) OneSample() bool { return o.View.Format.ForMachines() || 
 func ShowStats[S any](ctx context.Context, env *Env, conn *client.Conn, o *StatsOptions, pods bool,
 	sample func(context.Context) ([]S, error), cpu func(S) *runtimeapi.CpuUsage, show func(w io.Writer, before, after []S, more Extras) error,
 ) error {
-	interval := time.Duration(o.seconds) * time.Second
+	interval := time.Duration(o.seconds) * cmp.Or(env.StatsSecond, time.Second)
 	display := &screen{out: env.Out, terminal: o.watch && env.OutTerminal && !o.View.Format.ForMachines()}
 	between := time.Duration(0) // a page of two samples takes that long anyway
 	if o.OneSample() {
