@@ -49,6 +49,8 @@ func importRules() []importRule {
 		{"", "github.com/urfave/cli", nil, "the command line library stays in commands"},
 		{"", "github.com/olekukonko/tablewriter", nil, "tables are made in output/table.go and nowhere else"},
 		{"", "github.com/docker/docker/client", nil, "only shim/docker builds the engine client; others declare the roles they need"},
+		{"", "go.opentelemetry.io/otel/sdk", nil, "spans are collected and sent in one place; others are given a tracer"},
+		{"", "go.opentelemetry.io/otel/exporters", nil, "spans are collected and sent in one place; others are given a tracer"},
 		{"", "github.com/moby/term", nil, "terminals are handled in client/stream, and the prompt for a password in commands/cli/terminal.go"},
 		{"client", "github.com/docker/docker", nil, "Docker types stop at the shim: the client sees CRI"},
 		{"commands", "github.com/docker/docker", nil, "Docker types stop at the shim: commands see CRI"},
@@ -74,10 +76,12 @@ func importRules() []importRule {
 
 // homes are the places that a module-wide rule does not hold for.
 var homes = map[string][]string{
-	"github.com/urfave/cli":             {"commands"},
-	"github.com/olekukonko/tablewriter": {"output/table.go", "output/table_test.go"},
-	"github.com/docker/docker/client":   {"shim/docker"},
-	"github.com/moby/term":              {"client/stream", "commands/cli/terminal.go"}, // the prompt for a password
+	"github.com/urfave/cli":              {"commands"},
+	"github.com/olekukonko/tablewriter":  {"output/table.go", "output/table_test.go"},
+	"github.com/docker/docker/client":    {"shim/docker"},
+	"go.opentelemetry.io/otel/sdk":       {"commands/cli/tracing.go"},
+	"go.opentelemetry.io/otel/exporters": {"commands/cli/tracing.go"},
+	"github.com/moby/term":               {"client/stream", "commands/cli/terminal.go"}, // the prompt for a password
 }
 
 // TestImportRules holds the layout of docs/architecture.md: who may import whom, and where

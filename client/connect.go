@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -71,6 +72,8 @@ type Options struct {
 	// Debug receives one line for each thing that was tried and each call that was made, never
 	// a message's content. May be nil.
 	Debug func(format string, args ...any)
+	// Tracer makes a span of each call; nil means none.
+	Tracer trace.TracerProvider
 	// Now is the clock for ages in error messages; nil means time.Now.
 	Now func() time.Time
 

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"go.opentelemetry.io/contrib/instrumentation/google.golang.org/grpc/otelgrpc"
+	"go.opentelemetry.io/otel/propagation"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials/insecure"
@@ -135,8 +137,7 @@ func newConn(o *Options, e Endpoint) (*criConn, error) {
 		c.mu.Unlock()
 		return conn, err
 	}
-	var err error
-	c.cc, err = grpc.NewClient("passthrough:///"+url.PathEscape(e.Address), // a path may hold what a URL may not
+	options := []grpc.DialOption{
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(dialer),
 		grpc.WithNoProxy(),
@@ -152,6 +153,11 @@ func newConn(o *Options, e Endpoint) (*criConn, error) {
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxReceive), grpc.MaxCallSendMsgSize(maxSend)),
 		grpc.WithChainUnaryInterceptor(c.callInterceptor(o), retryInterceptor(), listInterceptor(), c.versionUnary()),
 		grpc.WithChainStreamInterceptor(c.streamInterceptor(o), c.versionStream()),
-	)
+	}
+	if o.Tracer != nil {
+		options = append(options, grpc.WithStatsHandler(otelgrpc.NewClientHandler(otelgrpc.WithTracerProvider(o.Tracer), otelgrpc.WithPropagators(propagation.TraceContext{}))))
+	}
+	var err error
+	c.cc, err = grpc.NewClient("passthrough:///"+url.PathEscape(e.Address), options...) // a path may hold what a URL may not
 	return c, err
 }

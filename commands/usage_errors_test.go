@@ -67,7 +67,6 @@ func TestUsageErrors(t *testing.T) {
 		{"apply -f " + badPod, 2, badPod + ":"},
 		{"delete -f " + badPod, 2, badPod + ":"},
 		{"--compat docker ps", 2, `invalid --compat "docker": must be crictl`},
-		{"--enable-tracing ps", 2, "--enable-tracing: tracing is not built in"},
 		{"runp", 2, "runp needs POD-CONFIG"},
 		{"runp /nonexistent/pod.json", 2, "/nonexistent/pod.json: no such file"},
 		{"runp " + noName, 2, noName + ": the pod's metadata has no name"},

@@ -10,6 +10,9 @@ import (
 	"time"
 
 	"github.com/containerd/errdefs"
+	"go.opentelemetry.io/contrib/instrumentation/google.golang.org/grpc/otelgrpc"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -24,14 +27,18 @@ const maxMessage = 16 << 20
 
 // newServer builds the gRPC server, as dockershim's NewDockerServer did: both services of CRI
 // as v1 and as v1alpha2, whose messages are the same on the wire, and the private one.
-func newServer(log *slog.Logger, cri *criService, private api.CrishimServer) *grpc.Server {
+func newServer(log *slog.Logger, tracer trace.TracerProvider, cri *criService, private api.CrishimServer) *grpc.Server {
 	i := &interceptor{log: log}
-	s := grpc.NewServer(
+	options := []grpc.ServerOption{
 		grpc.MaxRecvMsgSize(maxMessage),
 		grpc.MaxSendMsgSize(maxMessage),
 		grpc.UnaryInterceptor(i.unary),
 		grpc.StreamInterceptor(i.stream),
-	)
+	}
+	if tracer != nil { // the client's span, a kubelet's for one, is in the metadata
+		options = append(options, grpc.StatsHandler(otelgrpc.NewServerHandler(otelgrpc.WithTracerProvider(tracer), otelgrpc.WithPropagators(propagation.TraceContext{}))))
+	}
+	s := grpc.NewServer(options...)
 	for _, v1 := range []*grpc.ServiceDesc{&runtimeapi.RuntimeService_ServiceDesc, &runtimeapi.ImageService_ServiceDesc} {
 		v1alpha2 := *v1
 		v1alpha2.ServiceName = "runtime.v1alpha2." + strings.TrimPrefix(v1.ServiceName, "runtime.v1.")

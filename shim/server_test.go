@@ -48,7 +48,7 @@ func goodVersion() (types.Version, error) {
 func serveService(t *testing.T, log *slog.Logger, a *criService) *grpc.ClientConn {
 	t.Helper()
 	l := bufconn.Listen(1 << 20)
-	s := newServer(log, a, &private.Service{})
+	s := newServer(log, nil, a, &private.Service{})
 	var serving sync.WaitGroup
 	serving.Go(func() { s.Serve(l) })
 	t.Cleanup(func() {

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/grpc"
 
 	"github.com/crishim/crishim/shim/docker"
@@ -55,6 +56,9 @@ type Options struct {
 	// MetricsAddress is where to serve metrics and profiles; "": nowhere.
 	MetricsAddress string
 
+	// Tracer makes a span of each request, and of each engine call below it; nil: none.
+	Tracer trace.TracerProvider
+
 	observeNetwork network.Observe // may be nil
 	temporaries    string          // directory for what is known of temporary containers; "": nothing
 }
@@ -84,6 +88,7 @@ func New(o Options) (*Shim, error) {
 		o.Engine.Observe = s.metrics.Engine.Observe
 		o.observeNetwork = s.metrics.Network.Observe
 	}
+	o.Engine.Tracer = o.Tracer
 	var err error
 	if s.engine, err = docker.New(o.Engine); err != nil {
 		return nil, docker.Worded{Err: err}
@@ -92,7 +97,7 @@ func New(o Options) (*Shim, error) {
 	if err != nil {
 		return nil, errors.Join(err, s.engine.Close())
 	}
-	s.service, s.grpc = service, newServer(o.Log, service, private)
+	s.service, s.grpc = service, newServer(o.Log, o.Tracer, service, private)
 	if o.Daemon {
 		s.watch = &node.Watch{
 			Node: service.node, Engine: s.engine, Follow: service.cache.Follow, Check: service.sandboxes.CheckNetworks, Log: o.Log,

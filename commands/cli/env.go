@@ -63,6 +63,7 @@ type Env struct {
 
 	global   globals
 	profiles *profiles
+	tracing  *tracing
 	loaded   *client.Config // the config file, once read
 	mu       *sync.Mutex    // one line at a time
 	images   bool           // the verb is about images
@@ -98,8 +99,8 @@ func SystemEnv(version string) *Env {
 // Fresh copies env for one command line, so that nothing of an earlier one stays behind.
 func (env *Env) Fresh(compat bool) *Env {
 	run := *env
-	run.global, run.loaded = globals{maxRetries: noRetries}, nil
-	run.mu, run.profiles = new(sync.Mutex), new(profiles)
+	run.global, run.loaded = globals{maxRetries: noRetries, tracingEndpoint: "127.0.0.1:4317", samplingRate: -1}, nil
+	run.mu, run.profiles, run.tracing = new(sync.Mutex), new(profiles), new(tracing)
 	run.Compat = compat
 	return &run
 }
@@ -278,11 +279,13 @@ func (env *Env) ClientOptions(longRunning bool) (client.Options, error) {
 		LookupEnv:       env.LookupEnv,
 		Engines:         env.engines,
 		Now:             env.Now,
+		Tracer:          env.Tracer(),
 	}
 	embedded, err := env.ShimOptions(config, longRunning)
 	if err != nil {
 		return client.Options{}, err
 	}
+	embedded.Tracer = env.Tracer()
 	if env.StartShim != nil {
 		o.StartShim = func(ctx context.Context, e client.Engine) (client.Shim, error) {
 			return env.StartShim(ctx, e, embedded)

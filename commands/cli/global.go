@@ -29,6 +29,9 @@ type globals struct {
 	compat          string
 	errorFormat     string
 	version         bool
+	tracing         bool
+	tracingEndpoint string
+	samplingRate    int // of a million traces; -1: all
 }
 
 // errorJSON is the value of --error-format that is not the default.
@@ -65,9 +68,9 @@ func (env *Env) GlobalFlags() []urfave.Flag {
 		Typed(&g.shimConfig, NotEmpty, FlagShimConfig, "take the embedded dockershim's settings from the YAML `FILE`, which has the flags of serve (env CRISHIM_SHIM_CONFIG)"),
 		StringFlag(&g.cpuProfile, "profile-cpu", "write a CPU profile to `FILE`"),
 		StringFlag(&g.memProfile, "profile-mem", "write a memory profile to `FILE`"),
-		&urfave.BoolFlag{Name: "enable-tracing", Hidden: true},
-		&urfave.StringFlag{Name: "tracing-endpoint", Hidden: true},
-		&urfave.StringFlag{Name: "tracing-sampling-rate-per-million", Hidden: true},
+		BoolFlag(&g.tracing, "enable-tracing", "send a trace of the command to an OpenTelemetry collector"),
+		StringFlag(&g.tracingEndpoint, "tracing-endpoint", "`HOST:PORT` of the collector, which takes OTLP over gRPC"),
+		IntFlag(&g.samplingRate, "tracing-sampling-rate-per-million", "record `N` of a million traces; -1 is all"),
 		BoolFlag(&g.version, "version", "print crishim's own version", "v"),
 	}
 }
@@ -83,15 +86,13 @@ func NotEmpty(text string) (string, error) {
 // ReadGlobals is the App's Before.
 func ReadGlobals(env *Env) urfave.BeforeFunc {
 	return func(c *urfave.Context) error {
-		for _, name := range []string{"enable-tracing", "tracing-endpoint", "tracing-sampling-rate-per-million"} {
-			if c.IsSet(name) {
-				return Usagef("--%s: tracing is not built in", name)
-			}
-		}
 		if c.IsSet("max-retries") && env.global.maxRetries < -1 {
 			return Invalid("max-retries", env.global.maxRetries, "must be 0 or more, or -1 for no end")
 		}
 		env.Compat = env.Compat || env.global.compat != ""
+		if err := env.tracing.start(c, env); err != nil {
+			return err
+		}
 		return env.profiles.start(env.global)
 	}
 }

@@ -62,6 +62,7 @@ func (o serve) run(ctx context.Context, env *cli.Env) error {
 		return err
 	}
 	o.Shim.ExecRecords = execRecords(o.Listen, listener.Addr())
+	o.Shim.Tracer = env.Tracer()
 	s, err := shim.New(o.Shim)
 	if err != nil {
 		return errors.Join(err, listener.Close())

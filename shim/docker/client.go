@@ -16,6 +16,8 @@ import (
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/image"
 	"github.com/docker/docker/client"
+	"go.opentelemetry.io/contrib/instrumentation/net/http/otelhttp"
+	"go.opentelemetry.io/otel/propagation"
 )
 
 // MinAPI is the oldest Engine API the shim works with (Docker 19.03). It is also the
@@ -55,6 +57,10 @@ func New(o Options) (*Client, error) {
 	library, overHTTP, err := endpoint.library()
 	if err != nil {
 		return nil, err
+	}
+	if o.Tracer != nil {
+		overHTTP.Transport = otelhttp.NewTransport(overHTTP.Transport, otelhttp.WithTracerProvider(o.Tracer),
+			otelhttp.WithPropagators(propagation.TraceContext{}), otelhttp.WithSpanNameFormatter(spanName))
 	}
 	t := &transport{base: overHTTP.Transport, limit: o.RequestTimeout, observe: o.Observe, negotiating: make(chan struct{}, 1)}
 	overHTTP.Transport = t

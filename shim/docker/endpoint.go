@@ -17,6 +17,7 @@ import (
 	"github.com/docker/cli/cli/context/store"
 	"github.com/docker/docker/client"
 	"github.com/docker/go-connections/tlsconfig"
+	"go.opentelemetry.io/otel/trace"
 )
 
 // Options name the engine to use, as the kubelet's ClientConfig did. The zero value asks the environment, the
@@ -26,6 +27,8 @@ type Options struct {
 	Host      string                      // unix://, tcp://, ssh://, http(s)://; "" to find one
 	LookupEnv func(string) (string, bool) // nil: the process environment
 	Observe   Observe                     // may be nil
+
+	Tracer trace.TracerProvider // makes a span of each call; nil: none
 
 	// RequestTimeout is how long the engine may take for a request that ends with
 	// its answer; 0 is no limit. A stop has its grace on top; pulls, logs and

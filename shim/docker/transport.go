@@ -72,6 +72,19 @@ func operationOf(method, path string) operation {
 	return operations[key]
 }
 
+// spanName is the name of a call in traces: the operation's, without the ids in its path.
+func spanName(_ string, r *http.Request) string {
+	_, path, versioned := strings.Cut(strings.TrimPrefix(r.URL.Path, "/v"), "/")
+	if !versioned || r.URL.Path == "/_ping" {
+		return "engine " + r.Method + " " + r.URL.Path
+	}
+	if name := operationOf(r.Method, path).name; name != "" {
+		return "engine " + name
+	}
+	first, _, _ := strings.Cut(path, "/")
+	return "engine " + r.Method + " " + first
+}
+
 // transport carries all requests to the engine but those that take their
 // connection over, which the library dials for by itself. It uses the newest API
 // version that the engine and the library both know, counts, and limits how long

@@ -1,0 +1,121 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	urfave "github.com/urfave/cli/v2"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracegrpc"
+	"go.opentelemetry.io/otel/sdk/resource"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/trace"
+	grpccodes "google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+const (
+	// exportTimeout is how long a collector may take for a batch of spans, and the longest that
+	// one which does not answer delays the end of a command.
+	exportTimeout = time.Second
+	// perMillion is the --tracing-sampling-rate-per-million that records every trace; below 0 does, too.
+	perMillion = 1_000_000
+)
+
+// tracing sends the spans of a command line to an OpenTelemetry collector. Its zero value, without
+// --enable-tracing, does nothing, and starts nothing.
+type tracing struct {
+	provider *sdktrace.TracerProvider
+	exporter *reportingExporter
+	command  trace.Span // nil for serve and sync, whose requests are traces of their own
+}
+
+// start begins the trace of a command.
+func (t *tracing) start(c *urfave.Context, env *Env) error {
+	g := &env.global
+	if g.samplingRate < -1 || g.samplingRate > perMillion {
+		return Invalid("tracing-sampling-rate-per-million", g.samplingRate, "must be 0 to 1000000, or -1 for every trace")
+	}
+	if !g.tracing {
+		return nil
+	}
+	// Nothing is dialled before the first export.
+	exporter, err := otlptracegrpc.New(c.Context, otlptracegrpc.WithEndpoint(g.tracingEndpoint), otlptracegrpc.WithInsecure(),
+		otlptracegrpc.WithRetry(otlptracegrpc.RetryConfig{Enabled: false}))
+	if err != nil {
+		return fmt.Errorf("--enable-tracing: %w", err)
+	}
+	sampler := sdktrace.AlwaysSample()
+	if g.samplingRate >= 0 {
+		sampler = sdktrace.TraceIDRatioBased(float64(g.samplingRate) / perMillion)
+	}
+	t.exporter = &reportingExporter{SpanExporter: exporter, endpoint: g.tracingEndpoint, env: env}
+	t.provider = sdktrace.NewTracerProvider(
+		sdktrace.WithBatcher(t.exporter, sdktrace.WithExportTimeout(exportTimeout)),
+		sdktrace.WithSampler(sdktrace.ParentBased(sampler)), // of a request to serve its client has decided
+		sdktrace.WithResource(resource.NewSchemaless(attribute.String("service.name", "crishim"), attribute.String("service.version", OwnVersion(env)))),
+	)
+	switch verb := c.App.Command(c.Args().First()); {
+	case verb == nil, verb.Name == "serve", verb.Name == "sync":
+	default:
+		c.Context, t.command = t.provider.Tracer("crishim").Start(c.Context, "crishim "+verb.Name)
+	}
+	return nil
+}
+
+// stop ends the command's span and waits until its trace is exported, but no longer than a second.
+func (t *tracing) stop(env *Env, err error) {
+	if t.provider == nil {
+		return
+	}
+	if t.command != nil {
+		if err != nil {
+			t.command.SetStatus(codes.Error, WithoutStatusPrefix(err))
+		}
+		t.command.End()
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), exportTimeout)
+	defer cancel()
+	if err := t.provider.Shutdown(ctx); err != nil {
+		t.exporter.report(err)
+	}
+}
+
+// Tracer is what the client and the shim make their spans with; nil without --enable-tracing.
+func (env *Env) Tracer() trace.TracerProvider {
+	if env.tracing.provider == nil {
+		return nil
+	}
+	return env.tracing.provider
+}
+
+// reportingExporter says once that a collector cannot be reached. The SDK would pass that to a
+// handler of the whole process.
+type reportingExporter struct {
+	sdktrace.SpanExporter
+	endpoint string
+	env      *Env
+	failed   atomic.Bool // since spans were last exported
+}
+
+// ExportSpans sends spans to the collector.
+func (e *reportingExporter) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) error {
+	err := e.SpanExporter.ExportSpans(ctx, spans)
+	e.report(err)
+	return nil
+}
+
+func (e *reportingExporter) report(err error) {
+	if failed := e.failed.Swap(err != nil); err == nil || failed {
+		return
+	}
+	reason := WithoutStatusPrefix(err)
+	if errors.Is(err, context.DeadlineExceeded) || status.Code(err) == grpccodes.DeadlineExceeded {
+		reason = fmt.Sprintf("no answer within %s", exportTimeout)
+	}
+	e.env.Warn("traces are not exported to %s: %s", e.endpoint, reason)
+}

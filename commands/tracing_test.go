@@ -1,0 +1,187 @@
+package commands
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	collector "go.opentelemetry.io/proto/otlp/collector/trace/v1"
+	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
+	"google.golang.org/grpc"
+
+	"github.com/crishim/crishim/client"
+	"github.com/crishim/crishim/commands/cli"
+	"github.com/crishim/crishim/internal/test/stubcri"
+	"github.com/crishim/crishim/shim"
+	"github.com/crishim/crishim/shim/docker"
+)
+
+// spanCollector is an OpenTelemetry collector.
+type spanCollector struct {
+	collector.UnimplementedTraceServiceServer
+	address string
+
+	mu    sync.Mutex
+	spans []*tracepb.Span
+}
+
+func startCollector(t *testing.T) *spanCollector {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &spanCollector{address: l.Addr().String()}
+	s := grpc.NewServer()
+	collector.RegisterTraceServiceServer(s, c)
+	go func() { _ = s.Serve(l) }() // ends with Stop
+	t.Cleanup(s.Stop)
+	return c
+}
+
+func (c *spanCollector) Export(_ context.Context, r *collector.ExportTraceServiceRequest) (*collector.ExportTraceServiceResponse, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, resource := range r.GetResourceSpans() {
+		for _, scope := range resource.GetScopeSpans() {
+			c.spans = append(c.spans, scope.GetSpans()...)
+		}
+	}
+	return &collector.ExportTraceServiceResponse{}, nil
+}
+
+// paths are the names of spans with those of all their parents, in one line each.
+func (c *spanCollector) paths() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	byID := map[string]*tracepb.Span{}
+	for _, s := range c.spans {
+		byID[string(s.GetSpanId())] = s
+	}
+	var paths []string
+	for _, s := range c.spans {
+		path := s.GetName()
+		for p := byID[string(s.GetParentSpanId())]; p != nil; p = byID[string(p.GetParentSpanId())] {
+			path = p.GetName() + " > " + path
+		}
+		paths = append(paths, path)
+	}
+	slices.Sort(paths)
+	return slices.Compact(paths)
+}
+
+// engineOverHTTP is a Docker engine without anything on it.
+func engineOverHTTP(t *testing.T) (host string) {
+	t.Helper()
+	socket := filepath.Join(filepath.Dir(stubcri.SocketPath(t)), "docker.sock")
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Api-Version", "1.41")
+		w.Header().Set("Content-Type", "application/json")
+		switch {
+		case r.URL.Path == "/_ping":
+			fmt.Fprint(w, "OK")
+		case strings.HasSuffix(r.URL.Path, "/version"):
+			fmt.Fprint(w, `{"Version": "20.10.24", "ApiVersion": "1.41", "MinAPIVersion": "1.12"}`)
+		case strings.HasSuffix(r.URL.Path, "/info"):
+			fmt.Fprint(w, "{}")
+		default:
+			fmt.Fprint(w, "[]")
+		}
+	}))
+	s.Listener = l
+	s.Start()
+	t.Cleanup(s.Close)
+	return "unix://" + socket
+}
+
+// A command, its calls of CRI, the embedded shim's requests and the engine's calls are one trace.
+func TestTraceOfACommand(t *testing.T) {
+	spans := startCollector(t)
+	c := &commandTest{t: t, vars: map[string]string{"XDG_RUNTIME_DIR": t.TempDir()}}
+	c.shim = func(ctx context.Context, e client.Engine, o shim.Options) (client.Shim, error) {
+		o.Engine.Endpoint, o.Engine.LookupEnv = &docker.Endpoint{Host: e.Host}, func(key string) (string, bool) { v, ok := c.vars[key]; return v, ok }
+		return shim.StartEmbedded(ctx, o)
+	}
+	r := c.run("--enable-tracing", "--tracing-endpoint", spans.address, "-r", "docker+"+engineOverHTTP(t), "images", "-o", "name")
+	if r.code != 0 || r.err != "" {
+		t.Fatalf("got %+v", r)
+	}
+	const call = "runtime.v1.ImageService/ListImages"
+	want := "crishim images > " + call + " > " + call + " > engine list_images"
+	if paths := spans.paths(); !slices.Contains(paths, want) {
+		t.Errorf("there is no %s in\n%s", want, strings.Join(paths, "\n"))
+	}
+}
+
+// A traced command that fails says so in its span, and none is made without --enable-tracing or by a
+// sampling rate of 0.
+func TestTracesThatAreAskedFor(t *testing.T) {
+	for line, want := range map[string]int{
+		"ps": 0, "--enable-tracing --tracing-sampling-rate-per-million 0 ps": 0,
+		"--enable-tracing ps -o name": 1, "--enable-tracing --tracing-sampling-rate-per-million 1000000 ps": 1, "--enable-tracing inspect nosuch": 1,
+		"ps --enable-tracing": 1, "--enable-tracing --compat=crictl ps": 1,
+	} {
+		spans := startCollector(t)
+		c := withStub(t, stubcri.Options{})
+		r := c.run(append([]string{"--tracing-endpoint", spans.address}, strings.Fields(line)...)...)
+		roots, failed := 0, false
+		for _, s := range spans.spans {
+			if len(s.GetParentSpanId()) == 0 {
+				roots++
+				failed = s.GetStatus().GetCode() == tracepb.Status_STATUS_CODE_ERROR
+			}
+		}
+		if roots != want || failed != (r.code != 0) {
+			t.Errorf("%s: %d traces, want %d: %v; %+v", line, roots, want, spans.paths(), r)
+		}
+	}
+}
+
+// A collector that is not there costs a line on stderr; one that does not answer also a second.
+func TestTracingWithoutACollector(t *testing.T) {
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	refusing, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	refusing.Close()
+	for name, l := range map[string]net.Listener{"silent": silent, "refusing": refusing} {
+		c := withStub(t, stubcri.Options{})
+		seedNode(c.stub)
+		plain := c.run("ps", "-o", "name")
+		start := time.Now()
+		r := c.run("--enable-tracing", "--tracing-endpoint", l.Addr().String(), "ps", "-o", "name")
+		if r.code != 0 || r.out != plain.out || strings.Count(r.err, "\n") != 1 || !strings.HasPrefix(r.err, "crishim: warning: traces are not exported to "+l.Addr().String()+": ") {
+			t.Errorf("%s: %+v", name, r)
+		}
+		if took := time.Since(start); took > 10*time.Second { // a second, and what a busy machine takes
+			t.Errorf("%s: the command took %s", name, took)
+		}
+	}
+}
+
+func TestTracingFlags(t *testing.T) {
+	c := withStub(t, stubcri.Options{})
+	for _, rate := range []string{"-2", "1000001"} {
+		r := c.run("--tracing-sampling-rate-per-million", rate, "ps")
+		if r.code != cli.ExitUsage || !strings.Contains(r.err, "must be 0 to 1000000, or -1 for every trace") {
+			t.Errorf("%s: %+v", rate, r)
+		}
+	}
+}
