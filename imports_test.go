@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -211,6 +212,35 @@ func TestNoTestIsLeftOutUnnoticed(t *testing.T) {
 			if strings.HasPrefix(call, "t.Skip") && !allowed {
 				t.Errorf("%s: %s: test.Missing, or a line in skips", file, call)
 			}
+		}
+	}
+}
+
+// TestWhatRunsWithoutTheRaceDetectorExists: hack/test.sh leaves these out of every package's tests with -skip,
+// and runs those of commands only.
+func TestWhatRunsWithoutTheRaceDetectorExists(t *testing.T) {
+	script, err := os.ReadFile("hack/test.sh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	texts := regexp.MustCompile(`(?m)^texts='\^Test\((.*)\)\$'$`).FindSubmatch(script)
+	if texts == nil {
+		t.Fatal("hack/test.sh has no such list")
+	}
+	folders := map[string][]string{}
+	test := regexp.MustCompile(`(?m)^func Test(\w+)\(`)
+	for file := range sources(t) {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, match := range test.FindAllSubmatch(text, -1) {
+			folders[string(match[1])] = append(folders[string(match[1])], filepath.Dir(file))
+		}
+	}
+	for name := range strings.SplitSeq(string(texts[1]), "|") {
+		if !slices.Equal(folders[name], []string{"commands"}) {
+			t.Errorf("Test%s is in %q, want it in commands only", name, folders[name])
 		}
 	}
 }

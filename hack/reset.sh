@@ -11,6 +11,8 @@ PATH=$PATH:/usr/sbin:/sbin
 
 # Of engines: processes, mounts, bridges, directories, sysctls.
 hack/engine.sh status || hack/engine.sh down
+export CRISHIM_ENGINE_DIR=${CRISHIM_ENGINE_DIR:-/var/lib/crishim-engine}-2 # the second ones of make test
+hack/engine.sh status || hack/engine.sh down
 engines=$(running_engines)
 if [ -n "$engines" ]; then
   # shellcheck disable=SC2086

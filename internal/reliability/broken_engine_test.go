@@ -113,6 +113,7 @@ func TestEngineBreaksWhenAskedOnEngine(t *testing.T) {
 	h := newHost(t)
 	well, k := newKiller(t, h), newKiller(t, h, "--runtime-request-timeout", engineLimit.String())
 	p := well.running(t) // however long its engine takes for that
+	k.proxy.Of(p.id, p.containerID)
 	want := map[string]bool{p.id: true, p.containerID: true}
 	for _, a := range ailments() {
 		wait(t, func() error { // until nothing more is heard of the start

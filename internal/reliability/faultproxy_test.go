@@ -16,6 +16,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/docker/docker/api/types/filters"
 )
 
 // A fault is what happens to one call. The zero value lets it pass.
@@ -41,6 +43,7 @@ type proxy struct {
 	mu    sync.Mutex // guards all below
 	rule  rule
 	event func() fault
+	only  []string // the ids of the containers that events tell of; none: of all
 	calls []string
 	down  bool
 	hung  chan struct{} // closed when the engine goes on; nil while it works
@@ -102,6 +105,37 @@ func (p *proxy) Events(rule func() fault) {
 	p.event = rule
 	p.mu.Unlock()
 	p.cut()
+}
+
+// Of makes the streams of events tell only of these containers from now on; those that are open are cut
+// off. What other tests do on the same engine then makes no shim ask it.
+func (p *proxy) Of(containers ...string) {
+	p.mu.Lock()
+	p.only = containers
+	p.mu.Unlock()
+	p.cut()
+}
+
+// narrowed is a request for events with Of's containers among its filters.
+func (p *proxy) narrowed(r *http.Request) (*http.Request, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.only) == 0 || apiVersion.ReplaceAllString(r.URL.Path, "") != "/events" {
+		return r, nil
+	}
+	query := r.URL.Query()
+	args, err := filters.FromJSON(query.Get("filters"))
+	if err != nil {
+		return nil, err
+	}
+	for _, id := range p.only {
+		args.Add("container", id)
+	}
+	text, err := filters.ToJSON(args)
+	query.Set("filters", text)
+	r = r.Clone(r.Context())
+	r.URL.RawQuery = query.Encode()
+	return r, err
 }
 
 // Calls are the counted calls since the rule was set, such as "POST /containers/create".
@@ -198,6 +232,10 @@ func (p *proxy) handler(transport http.RoundTripper, quiet *log.Logger) http.Han
 			return
 		}
 		f := p.faultOf(r)
+		r, err := p.narrowed(r)
+		if err != nil {
+			panic(err) // shims ask with filters that can be read
+		}
 		if f.Before != nil {
 			f.Before()
 		}
