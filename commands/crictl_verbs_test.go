@@ -59,6 +59,8 @@ func TestCrictlsVerbs(t *testing.T) {
 		{"stop -t x web", `Incorrect Usage: invalid value "x" for flag -t: parse error` + "\n\n$HELP", 1, "invalid --timeout"},
 		{"-t bogus ps", `Incorrect Usage: invalid value "bogus" for flag -t: parse error` + "\n\n$HELP", 1, "invalid --timeout"},
 		{"--max-retries x ps", `Incorrect Usage: invalid value "x" for flag -max-retries: parse error` + "\n\n$HELP", 1, "invalid --max-retries"},
+		{"logs --tail x web", `Incorrect Usage: invalid value "x" for flag -tail: parse error` + "\n\n$HELP", 1, "invalid --tail"},
+		{"update --memory x $WEB", `Incorrect Usage: invalid value "x" for flag -memory: parse error` + "\n\n$HELP", 1, "invalid --memory"},
 		{"ps --nosuch", "Incorrect Usage: flag provided but not defined: -nosuch\n\n$HELP", 1, "unknown flag"},
 		{"ps --name", "Incorrect Usage: flag needs an argument: -name\n\n$HELP", 1, "needs a value"},
 		{"logs --since 0 web", "hello\n", 0, ""},

@@ -2,6 +2,7 @@ package commands
 
 import (
 	"context"
+	"encoding/hex"
 	"fmt"
 	"net"
 	"net/http"
@@ -10,12 +11,16 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
 	collector "go.opentelemetry.io/proto/otlp/collector/trace/v1"
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/commands/cli"
@@ -95,7 +100,13 @@ func engineOverHTTP(t *testing.T) (host string) {
 		case strings.HasSuffix(r.URL.Path, "/version"):
 			fmt.Fprint(w, `{"Version": "20.10.24", "ApiVersion": "1.41", "MinAPIVersion": "1.12"}`)
 		case strings.HasSuffix(r.URL.Path, "/info"):
-			fmt.Fprint(w, "{}")
+			fmt.Fprint(w, `{"CgroupDriver": "cgroupfs", "OSType": "linux"}`)
+		case strings.HasSuffix(r.URL.Path, "nosuch/json"):
+			w.WriteHeader(http.StatusNotFound)
+			fmt.Fprint(w, `{"message": "No such image: nosuch"}`)
+		case strings.HasSuffix(r.URL.Path, "/events"):
+			w.(http.Flusher).Flush()
+			<-r.Context().Done()
 		default:
 			fmt.Fprint(w, "[]")
 		}
@@ -122,6 +133,53 @@ func TestTraceOfACommand(t *testing.T) {
 	want := "crishim images > " + call + " > " + call + " > engine list_images"
 	if paths := spans.paths(); !slices.Contains(paths, want) {
 		t.Errorf("there is no %s in\n%s", want, strings.Join(paths, "\n"))
+	}
+}
+
+// A request to serve belongs to its client's trace, and the engine's calls to the request.
+func TestTraceOfServe(t *testing.T) {
+	spans := startCollector(t)
+	socket := filepath.Join(filepath.Dir(stubcri.SocketPath(t)), "cri.sock")
+	c := &commandTest{t: t, vars: map[string]string{"XDG_RUNTIME_DIR": t.TempDir()}}
+	ctx, end := context.WithCancel(t.Context())
+	served := make(chan result, 1)
+	go func() {
+		served <- c.runAs(ctx, "crishim", "serve", "--enable-tracing", "--tracing-endpoint", spans.address,
+			"--listen", "unix://"+socket, "--docker-endpoint", engineOverHTTP(t), "--network-plugin", "bridge")
+	}()
+	conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	const trace, parent = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+	call, cancel := context.WithTimeout(metadata.AppendToOutgoingContext(t.Context(), "traceparent", "00-"+trace+"-"+parent+"-01"), time.Minute)
+	defer cancel()
+	_, err = runtimeapi.NewRuntimeServiceClient(conn).UpdateRuntimeConfig(call, &runtimeapi.UpdateRuntimeConfigRequest{}, grpc.WaitForReady(true))
+	if err != nil {
+		t.Error(err)
+	}
+	_, err = runtimeapi.NewImageServiceClient(conn).ImageStatus(call, &runtimeapi.ImageStatusRequest{Image: &runtimeapi.ImageSpec{Image: "nosuch"}})
+	if err != nil {
+		t.Error(err)
+	}
+	end()
+	if r := <-served; r.code != 0 && r.code != 128+int(syscall.SIGTERM) {
+		t.Errorf("serve: %+v", r)
+	}
+	spans.mu.Lock()
+	found := map[string]bool{}
+	for _, s := range spans.spans {
+		if hex.EncodeToString(s.GetTraceId()) == trace {
+			found[s.GetName()+" of the client"] = hex.EncodeToString(s.GetParentSpanId()) == parent
+		}
+	}
+	spans.mu.Unlock()
+	if !found["runtime.v1.ImageService/ImageStatus of the client"] {
+		t.Errorf("no request is part of the client's trace: %v", found)
+	}
+	if paths := spans.paths(); !slices.ContainsFunc(paths, func(p string) bool { return strings.HasPrefix(p, "runtime.v1.ImageService/ImageStatus > engine ") }) {
+		t.Errorf("no engine call is below the request in\n%s", strings.Join(paths, "\n"))
 	}
 }
 

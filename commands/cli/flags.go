@@ -43,7 +43,7 @@ type typedFlag struct {
 	text     *flagText
 	Words    []string // all that it takes, if those are few; for completions
 	Repeated bool
-	duration bool
+	number   bool // for crictl, which words a mistake in one as urfave does
 
 	placeholder string // for its value, where the usage marks no word
 }
@@ -77,6 +77,12 @@ func (f *typedFlag) IsSliceFlag() bool { return f.Repeated }
 func (f *typedFlag) values() []string { return f.Words }
 
 func (f *typedFlag) String() string { return urfave.FlagStringer(f) }
+
+// Number marks a flag that takes a plain number in crictl.
+func (f *typedFlag) Number() *typedFlag {
+	f.number = true
+	return f
+}
 
 // NewTyped is a flag whose text read takes; a mistake is wrong usage.
 func NewTyped(read func(string) error, name, usage string, aliases []string) *typedFlag {
@@ -145,7 +151,7 @@ func DurationFlag(to *time.Duration, name, usage string, aliases ...string) *typ
 		return value, err
 	}, name, usage, aliases...)
 	flag.placeholder = "DURATION"
-	flag.duration = true
+	flag.number = true
 	if *to != 0 {
 		flag.DefaultText = to.String()
 	}
@@ -246,7 +252,7 @@ func FlagComplaint(flags []urfave.Flag, err error) error {
 		name, e.names = flag.Names()[0], flag.Names()
 		if f, ok := flag.(*typedFlag); ok && f.text.err != nil {
 			e.Next = HintOf(f.text.err)
-			if f.duration {
+			if f.number {
 				e.flag = fmt.Sprintf("invalid value %s for flag -%s: parse error", value, m[2])
 			}
 		}

@@ -28,7 +28,7 @@ func NewUpdate(env *cli.Env) *urfave.Command {
 			cli.Int64Flag(&r.CpuPeriod, "cpu-period", "period of the CPU quota, in `MICROSECONDS`"),
 			cli.Int64Flag(&r.CpuQuota, "cpu-quota", "CPU time in each period, in `MICROSECONDS`"),
 			cli.Int64Flag(&r.CpuShares, "cpu-share", "CPU shares (relative `WEIGHT`)"),
-			cli.Typed(&r.MemoryLimitInBytes, parseSize, "memory", "limit memory to `SIZE`: 536870912, 512Mi, 1g"),
+			cli.Typed(&r.MemoryLimitInBytes, parseSize, "memory", "limit memory to `SIZE`: 536870912, 512Mi, 1g").Number(),
 			cli.StringFlag(&r.CpusetCpus, "cpuset-cpus", "`CPUS` in which to allow execution: 0-3, 0,2"),
 			cli.StringFlag(&r.CpusetMems, "cpuset-mems", "memory `NODES` in which to allow execution: 0-3, 0,2"),
 			cli.Int64Flag(&r.OomScoreAdj, "oom-score-adj", "`SCORE` that adjusts the OOM killer's preference (-1000 to 1000)"),
