@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"sync/atomic"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/resource"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
+	"google.golang.org/grpc"
 	grpccodes "google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 )
@@ -43,17 +45,18 @@ func (t *tracing) start(c *urfave.Context, env *Env) error {
 	if !g.tracing {
 		return nil
 	}
+	t.exporter = &reportingExporter{endpoint: g.tracingEndpoint, env: env}
 	// Nothing is dialled before the first export.
 	exporter, err := otlptracegrpc.New(c.Context, otlptracegrpc.WithEndpoint(g.tracingEndpoint), otlptracegrpc.WithInsecure(),
-		otlptracegrpc.WithRetry(otlptracegrpc.RetryConfig{Enabled: false}))
+		otlptracegrpc.WithRetry(otlptracegrpc.RetryConfig{Enabled: false}), otlptracegrpc.WithDialOption(grpc.WithContextDialer(t.exporter.dial)))
 	if err != nil {
 		return fmt.Errorf("--enable-tracing: %w", err)
 	}
+	t.exporter.SpanExporter = exporter
 	sampler := sdktrace.AlwaysSample()
 	if g.samplingRate >= 0 {
 		sampler = sdktrace.TraceIDRatioBased(float64(g.samplingRate) / perMillion)
 	}
-	t.exporter = &reportingExporter{SpanExporter: exporter, endpoint: g.tracingEndpoint, env: env}
 	t.provider = sdktrace.NewTracerProvider(
 		sdktrace.WithBatcher(t.exporter, sdktrace.WithExportTimeout(exportTimeout)),
 		sdktrace.WithSampler(sdktrace.ParentBased(sampler)), // of a request to serve its client has decided
@@ -99,7 +102,15 @@ type reportingExporter struct {
 	sdktrace.SpanExporter
 	endpoint string
 	env      *Env
-	failed   atomic.Bool // since spans were last exported
+	failed   atomic.Bool           // since spans were last exported
+	dialled  atomic.Pointer[error] // how the last attempt to connect ended, which gRPC buries in a sentence
+}
+
+func (e *reportingExporter) dial(ctx context.Context, address string) (net.Conn, error) {
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, "tcp", address)
+	e.dialled.Store(&err)
+	return conn, err
 }
 
 // ExportSpans sends spans to the collector.
@@ -116,6 +127,8 @@ func (e *reportingExporter) report(err error) {
 	reason := WithoutStatusPrefix(err)
 	if errors.Is(err, context.DeadlineExceeded) || status.Code(err) == grpccodes.DeadlineExceeded {
 		reason = fmt.Sprintf("no answer within %s", exportTimeout)
+	} else if dialled := e.dialled.Load(); dialled != nil && *dialled != nil {
+		reason = (*dialled).Error()
 	}
 	e.env.Warn("traces are not exported to %s: %s", e.endpoint, reason)
 }
