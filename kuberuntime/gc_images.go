@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/distribution/reference"
 	"golang.org/x/sys/unix"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
@@ -134,12 +135,39 @@ func unusedImages(images []*runtimeapi.Image, used UsedImages, toFree uint64, hi
 	return out
 }
 
-// UsedImages has every name by which used images are referred to.
+// UsedImages has every name by which used images are referred to, in its full form.
 type UsedImages map[string]bool
 
 // Has reports whether an image is used, by any of its names.
 func (u UsedImages) Has(image *runtimeapi.Image) bool {
-	return slices.ContainsFunc(slices.Concat([]string{image.GetId()}, image.GetRepoTags(), image.GetRepoDigests()), func(name string) bool { return u[name] })
+	return slices.ContainsFunc(slices.Concat([]string{image.GetId()}, image.GetRepoTags(), image.GetRepoDigests()), u.has)
+}
+
+func (u UsedImages) has(name string) bool { return u[fullReference(name)] }
+
+func (u UsedImages) add(names ...string) {
+	for _, name := range names {
+		if name != "" {
+			u[fullReference(name)] = true
+		}
+	}
+}
+
+// fullReference returns one form for all names of one image: a manifest says nginx, a runtime lists
+// docker.io/library/nginx:latest. A digest outweighs a tag next to it. What is no name, such as an id, stays as it is.
+func fullReference(name string) string {
+	ref, err := reference.ParseAnyReference(name)
+	if err != nil {
+		return name
+	}
+	named, ok := ref.(reference.Named)
+	if !ok {
+		return ref.String() // an id, which runtimes write with its algorithm or without
+	}
+	if digested, ok := named.(reference.Digested); ok {
+		return reference.TrimNamed(named).String() + "@" + digested.Digest().String()
+	}
+	return reference.TagNameOnly(named).String()
 }
 
 // ImagesInUse returns the images that something uses: those of containers, those of image volumes, which only a
@@ -153,9 +181,7 @@ func ImagesInUse(ctx context.Context, runtime runtimeapi.RuntimeServiceClient, i
 	used := UsedImages{}
 	var refs []string // that may be another name of an image than those in its list
 	for _, c := range list.GetContainers() {
-		for _, name := range []string{c.GetImageId(), c.GetImageRef(), c.GetImage().GetImage(), c.GetImage().GetUserSpecifiedImage()} {
-			used[name] = true
-		}
+		used.add(c.GetImageId(), c.GetImageRef(), c.GetImage().GetImage(), c.GetImage().GetUserSpecifiedImage())
 		resp, err := runtime.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: c.GetId()})
 		if ignoreNotFound(err) != nil {
 			return nil, err
@@ -175,14 +201,14 @@ func ImagesInUse(ctx context.Context, runtime runtimeapi.RuntimeServiceClient, i
 		refs = append(refs, config.SandboxImage)
 	}
 	for _, ref := range refs {
-		if ref == "" || used[ref] {
+		if ref == "" || used.has(ref) {
 			continue
 		}
 		resp, err := images.ImageStatus(ctx, &runtimeapi.ImageStatusRequest{Image: &runtimeapi.ImageSpec{Image: ref}})
 		if err != nil {
 			return nil, err
 		}
-		used[ref], used[resp.GetImage().GetId()] = true, true
+		used.add(ref, resp.GetImage().GetId())
 	}
 	return used, nil
 }

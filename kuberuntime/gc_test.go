@@ -87,7 +87,8 @@ func TestUnusedImages(t *testing.T) {
 		{Id: "small", Size: 5}, {Id: "large", Size: 30}, {Id: "pinned", Size: 90, Pinned: true},
 		{Id: "used", Size: 80}, {Id: "tagged", Size: 70, RepoTags: []string{"app:1"}},
 	}
-	used := UsedImages{"used": true, "app:1": true}
+	used := UsedImages{}
+	used.add("used", "app:1")
 	cases := []struct {
 		available uint64
 		policy    ImagePolicy
@@ -117,9 +118,7 @@ func TestImagesByUse(t *testing.T) {
 	history := &imageHistory{}
 	plan := func(minute int, inUse ...string) string {
 		used, now := UsedImages{}, gcNow.Add(time.Duration(minute)*time.Minute)
-		for _, id := range inUse {
-			used[id] = true
-		}
+		used.add(inUse...)
 		history.note(images, used, now)
 		var got []string
 		for _, item := range unusedImages(images, used, 499, history, now) {
@@ -432,5 +431,31 @@ func TestALockThatCannotBeGivenBackIsAnError(t *testing.T) {
 	err := f.whenLost(deadline(t), &Record{Pod: p}, Sources{}, func() error { return os.RemoveAll(filepath.Join(f.o.Dirs.Root, "locks")) })
 	if !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("got %v, want that the lock is gone", err)
+	}
+}
+
+// TestImagesInUseByAnyName: an image is used by whichever of its names a container has.
+func TestImagesInUseByAnyName(t *testing.T) {
+	t.Parallel()
+	const digest = "sha256:302682008092251e8c62a3dba65aae530bc413f0528f73130bbdf5e97485a3b1"
+	for name, c := range map[string]struct {
+		used  string
+		image *runtimeapi.Image
+		want  bool
+	}{
+		"short":             {"nginx", &runtimeapi.Image{RepoTags: []string{"docker.io/library/nginx:latest"}}, true},
+		"with its registry": {"docker.io/library/nginx:1", &runtimeapi.Image{RepoTags: []string{"nginx:1"}}, true},
+		"another tag":       {"nginx:1", &runtimeapi.Image{RepoTags: []string{"nginx:2"}}, false},
+		"another registry":  {"nginx", &runtimeapi.Image{RepoTags: []string{"quay.io/nginx:latest"}}, false},
+		"tag and digest":    {"nginx:1@" + digest, &runtimeapi.Image{RepoDigests: []string{"docker.io/library/nginx@" + digest}}, true},
+		"id without prefix": {strings.TrimPrefix(digest, "sha256:"), &runtimeapi.Image{Id: digest}, true},
+		"any text":          {"IMAGE:", &runtimeapi.Image{Id: "IMAGE:"}, true},
+		"none":              {"", &runtimeapi.Image{Id: ""}, false},
+	} {
+		used := UsedImages{}
+		used.add(c.used)
+		if got := used.Has(c.image); got != c.want {
+			t.Errorf("%s: got %t, want %t", name, got, c.want)
+		}
 	}
 }

@@ -117,6 +117,9 @@ func ReadState(d pod.Dirs, uid string, sandboxes ...string) (*PodState, error) {
 		for i := range found.Containers {
 			c := &found.Containers[i]
 			c.Started, c.Ready, c.NextTry = false, false, time.Time{}
+			if c.Waiting == ErrCrashLoop.Error() { // for nobody
+				c.Waiting, c.Message = "", ""
+			}
 		}
 	}
 	return found, nil
