@@ -104,6 +104,9 @@ var shimDirs = rundir.Kind{
 func sweep(ctx context.Context, base, host string, engine stream.ExecInspector, containers containerLister) {
 	rundir.Sweep(base, shimDirs, func(dir string) error {
 		_ = stream.EndRecorded(ctx, filepath.Join(dir, recordsName), engine)
+		ctx, cancel := context.WithTimeout(ctx, temporaryTimeout)
+		defer cancel()
+		_ = containers.RemoveHelpers(ctx, filepath.Base(dir)) // old ones are removed by any later sweep
 		return temporaries{dir: filepath.Join(dir, temporaryName), engine: host}.remove(ctx, containers)
 	})
 }
@@ -147,6 +150,7 @@ func (t temporaries) note(pod, name string) error {
 type containerLister interface {
 	ListContainers(context.Context, *runtimeapi.ListContainersRequest) (*runtimeapi.ListContainersResponse, error)
 	RemoveContainer(context.Context, *runtimeapi.RemoveContainerRequest) (*runtimeapi.RemoveContainerResponse, error)
+	RemoveHelpers(ctx context.Context, owner string) error
 }
 
 // remove removes the containers that a killed command's files name, and each
@@ -162,8 +166,6 @@ func (t temporaries) remove(ctx context.Context, containers containerLister) err
 	defer root.Close()
 	files, err := fs.ReadDir(root.FS(), ".")
 	errs := []error{err}
-	ctx, cancel := context.WithTimeout(ctx, temporaryTimeout)
-	defer cancel()
 	for _, file := range files {
 		if strings.Trim(file.Name(), "0123456789") != "" {
 			continue // not crishim's

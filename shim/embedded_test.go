@@ -40,7 +40,7 @@ func TestSweepRemovesWhatAKilledCommandLeaves(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	sweep(t.Context(), base, "", nil, nil)
+	sweep(t.Context(), base, "", nil, &somePod{})
 	if left, err := os.ReadDir(base); err != nil || len(left) > 0 {
 		t.Errorf("left: %v, %v", left, err)
 	}
@@ -65,7 +65,7 @@ func TestSweepLeavesWhatItDidNotMake(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	sweep(t.Context(), base, "", nil, nil)
+	sweep(t.Context(), base, "", nil, &somePod{})
 	for _, path := range kept {
 		if _, err := os.Lstat(path); err != nil {
 			t.Error(err)
@@ -109,6 +109,7 @@ type somePod struct {
 	containers []*runtimeapi.Container
 	removed    []string
 	broken     bool
+	owners     []string
 }
 
 func (p *somePod) ListContainers(context.Context, *runtimeapi.ListContainersRequest) (*runtimeapi.ListContainersResponse, error) {
@@ -151,7 +152,16 @@ func TestSweepOfTemporaryContainers(t *testing.T) {
 	}
 	pod.broken = false
 	sweep(t.Context(), base, "unix:///here", nil, pod)
+	if len(pod.owners) != 3 || pod.owners[0] != filepath.Base(dir) {
+		t.Errorf("helpers were looked for of %v", pod.owners)
+	}
 	if diff := cmp.Diff([]string{"id-of-debug-a"}, pod.removed); diff != "" || there() {
 		t.Errorf("removed (-want +got):\n%s\ndirectory there: %v", diff, there())
 	}
+}
+
+// RemoveHelpers notes whose it was asked for.
+func (p *somePod) RemoveHelpers(_ context.Context, owner string) error {
+	p.owners = append(p.owners, owner)
+	return nil
 }

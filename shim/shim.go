@@ -100,7 +100,13 @@ func New(o Options) (*Shim, error) {
 	s.service, s.grpc = service, newServer(o.Log, o.Tracer, service, private)
 	if o.Daemon {
 		s.watch = &node.Watch{
-			Node: service.node, Engine: s.engine, Follow: service.cache.Follow, Check: service.sandboxes.CheckNetworks, Log: o.Log,
+			Node: service.node, Engine: s.engine, Follow: service.cache.Follow, Log: o.Log,
+			Check: func(ctx context.Context) {
+				if err := service.containers.RemoveHelpers(ctx, ""); err != nil && ctx.Err() == nil {
+					o.Log.Warn("helper containers of killed processes are left", "err", err)
+				}
+				service.sandboxes.CheckNetworks(ctx)
+			},
 		}
 		if socket := s.engine.Endpoint().Socket(); socket != "" && o.RuntimeCgroups != "" {
 			s.watch.Keep = func() error { return host.KeepEngine(socket, o.RuntimeCgroups) }

@@ -3,6 +3,7 @@ package shim
 import (
 	"context"
 	"io"
+	"path/filepath"
 
 	"github.com/docker/docker/api/types"
 	dockercontainer "github.com/docker/docker/api/types/container"
@@ -93,6 +94,9 @@ func newService(o Options, client *docker.Client) (*criService, *private.Service
 
 	s.logs = logs.New(logs.Options{Engine: engine, Log: o.Log, Write: o.WriteLogs})
 	containers := container.Options{Engine: engine, OOM: oom, Capabilities: capabilities, Remember: o.Daemon, Log: o.Log}
+	if o.temporaries != "" {
+		containers.Owner = filepath.Base(filepath.Dir(o.temporaries))
+	}
 	if o.WriteLogs {
 		containers.Logs = s.logs
 	}

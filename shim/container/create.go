@@ -287,7 +287,7 @@ func (s *Service) gatherMounted(ctx context.Context, f *facts, ms []*runtimeapi.
 		}
 		i, err := s.inspectImage(ctx, ref)
 		if err == nil && sub != "" && f.speaks(imageMountAPI) {
-			err = inImage(ctx, s.engine, i.ID, func(id string) error {
+			err = inImage(ctx, s.engine, s.users.owner, i.ID, func(id string) error {
 				_, err := s.engine.ContainerStatPath(ctx, id, path.Join("/", sub))
 				if errdefs.IsNotFound(err) {
 					return invalid("%s does not exist in the image", sub)

@@ -14,14 +14,17 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/filters"
 	"github.com/docker/docker/api/types/image"
 	"github.com/docker/docker/api/types/storage"
 	"golang.org/x/sys/unix"
 
 	"github.com/crishim/crishim/shim/internal/lifecycle"
+	"github.com/crishim/crishim/shim/state"
 )
 
 const (
@@ -33,6 +36,7 @@ const (
 // changes.
 type userFiles struct {
 	engine Engine
+	owner  string
 	mu     sync.Mutex // guards known
 	known  map[string]userPair
 }
@@ -43,7 +47,7 @@ type userPair struct{ passwd, group []byte }
 // temporary container.
 func (u *userFiles) ofImage(ctx context.Context, i image.InspectResponse) (passwd, group []byte, err error) {
 	return u.read(i.ID, layerDirs(i.GraphDriver), func() (pair userPair, err error) {
-		err = inImage(ctx, u.engine, i.ID, func(id string) error {
+		err = inImage(ctx, u.engine, u.owner, i.ID, func(id string) error {
 			pair, err = u.copy(ctx, id)
 			return err
 		})
@@ -75,13 +79,29 @@ func (u *userFiles) read(imageID string, dirs []string, otherwise func() (userPa
 	return pair.passwd, pair.group, nil
 }
 
+// maxHelperAge is more than a helper needs.
+const maxHelperAge = 10 * time.Minute
+
+// RemoveHelpers removes the temporary containers that an owner left that was killed, and those of any that are
+// old.
+func (s *Service) RemoveHelpers(ctx context.Context, owner string) error {
+	list, err := s.engine.ContainerList(ctx, container.ListOptions{All: true, Filters: filters.NewArgs(filters.Arg("label", state.LabelOwnHelper))})
+	errs := []error{err}
+	for _, c := range list {
+		if owner != "" && c.Labels[state.LabelOwnHelper] == owner || time.Since(time.Unix(c.Created, 0)) > maxHelperAge {
+			errs = append(errs, lifecycle.Remove(ctx, s.engine, c.ID))
+		}
+	}
+	return errors.Join(errs...)
+}
+
 // inImage calls look with a temporary container of an image, which is never started.
-func inImage(ctx context.Context, engine Engine, imageID string, look func(id string) error) (err error) {
+func inImage(ctx context.Context, engine Engine, owner, imageID string, look func(id string) error) (err error) {
 	cleanup, cancel := lifecycle.CleanupContext(ctx)
 	defer cancel()
 	name := fmt.Sprintf("crishim-users-%08x", rand.Uint32())
 	created, err := engine.ContainerCreate(cleanup, &container.Config{
-		Image: imageID, Entrypoint: []string{"none"}, NetworkDisabled: true,
+		Image: imageID, Entrypoint: []string{"none"}, NetworkDisabled: true, Labels: map[string]string{state.LabelOwnHelper: owner},
 	}, &container.HostConfig{NetworkMode: "none"}, nil, nil, name)
 	if err != nil {
 		return fmt.Errorf("read files of image %s: %w", imageID, err)

@@ -49,7 +49,8 @@ type Options struct {
 	// Capabilities, where it is set, returns those that the engine can add where
 	// it cannot add all.
 	Capabilities func() []string
-	Remember     bool // keeps decoded labels from one list to the next
+	Owner        string // of helper containers, unique to a process that may be killed
+	Remember     bool   // keeps decoded labels from one list to the next
 	Log          *slog.Logger
 }
 
@@ -70,7 +71,7 @@ type Service struct {
 }
 
 func New(o Options) *Service {
-	s := &Service{engine: o.Engine, logs: o.Logs, writesLogs: o.Logs != nil, remember: o.Remember, users: userFiles{engine: o.Engine}}
+	s := &Service{engine: o.Engine, logs: o.Logs, writesLogs: o.Logs != nil, remember: o.Remember, users: userFiles{engine: o.Engine, owner: o.Owner}}
 	if s.logs == nil {
 		s.logs = links{}
 	}

@@ -45,6 +45,7 @@ const (
 	LabelOwnLimits    = ownPrefix + "resource-limits" // limits that the engine has no field for
 	LabelOwnPID       = ownPrefix + "pid"
 	LabelOwnLogDir    = ownPrefix + "log-directory"
+	LabelOwnHelper    = ownPrefix + "helper" // of a container that is no pod's and never started: whose it is
 )
 
 const (

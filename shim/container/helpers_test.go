@@ -1,0 +1,51 @@
+package container
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/docker/docker/api/types/container"
+)
+
+// TestHelpersOfKilledProcesses: the next sweep removes a helper of a process that was killed, and no other's.
+func TestHelpersOfKilledProcesses(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	left := func() (ids []string) {
+		list, err := f.engine.ContainerList(t.Context(), container.ListOptions{All: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range list {
+			ids = append(ids, c.ID)
+		}
+		slices.Sort(ids)
+		return ids
+	}
+	before := left()
+	for _, owner := range []string{"shim-1", ""} {
+		err := inImage(t.Context(), f.engine, owner, f.image, func(id string) error {
+			for _, other := range []string{"shim-2", ""} {
+				if err := f.RemoveHelpers(t.Context(), other); err != nil {
+					t.Error(err)
+				}
+			}
+			if !slices.Contains(left(), id) {
+				t.Errorf("the helper of %q is gone", owner)
+			}
+			if err := f.RemoveHelpers(t.Context(), "shim-1"); err != nil {
+				t.Error(err)
+			}
+			if slices.Contains(left(), id) == (owner == "shim-1") {
+				t.Errorf("of %q: %v", owner, left())
+			}
+			return nil
+		})
+		if owner == "" && err != nil {
+			t.Error(err)
+		}
+	}
+	if got := left(); !slices.Equal(got, before) {
+		t.Errorf("got %v, want %v", got, before)
+	}
+}
