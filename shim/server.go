@@ -5,8 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"path"
 	"runtime/debug"
+	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -25,10 +28,17 @@ import (
 // maxMessage is the size that a kubelet allows in both directions.
 const maxMessage = 16 << 20
 
+// server is the gRPC server with the requests that are in flight.
+type server struct {
+	*grpc.Server
+	requests *interceptor
+	left     chan struct{} // closed when stop has left requests to themselves
+}
+
 // newServer builds the gRPC server, as dockershim's NewDockerServer did: both services of CRI
 // as v1 and as v1alpha2, whose messages are the same on the wire, and the private one.
-func newServer(log *slog.Logger, tracer trace.TracerProvider, cri *criService, private api.CrishimServer) *grpc.Server {
-	i := &interceptor{log: log}
+func newServer(log *slog.Logger, tracer trace.TracerProvider, cri *criService, private api.CrishimServer) *server {
+	i := &interceptor{log: log, inFlight: map[string]int{}}
 	options := []grpc.ServerOption{
 		grpc.MaxRecvMsgSize(maxMessage),
 		grpc.MaxSendMsgSize(maxMessage),
@@ -46,13 +56,62 @@ func newServer(log *slog.Logger, tracer trace.TracerProvider, cri *criService, p
 		s.RegisterService(&v1alpha2, cri)
 	}
 	api.RegisterCrishimServer(s, private)
-	return s
+	return &server{Server: s, requests: i, left: make(chan struct{})}
+}
+
+// stop lets requests in flight end for a while, then cuts them off. Some go on without their client, so that the engine and
+// the shim agree on what exists, for as long as an engine may take that does not answer. They are waited for a moment more
+// and then left to themselves; the error names them.
+func (s *server) stop(graceful, cutOff time.Duration) error {
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		s.GracefulStop()
+	}()
+	select {
+	case <-stopped:
+		return nil
+	case <-time.After(graceful):
+	}
+	go s.Stop()
+	select {
+	case <-stopped:
+		return nil
+	case <-time.After(cutOff):
+	}
+	close(s.left)
+	return fmt.Errorf("the engine has not answered %s yet: what it was asked for may still happen", strings.Join(s.requests.names(), ", "))
 }
 
 // interceptor does for every RPC what no service should have to: it turns panics
 // and errors into status codes and logs how the call ended. Requests and
 // answers are never logged, they carry credentials and environments.
-type interceptor struct{ log *slog.Logger }
+type interceptor struct {
+	log *slog.Logger
+
+	mu       sync.Mutex // guards inFlight
+	inFlight map[string]int
+}
+
+// names lists the methods of the requests in flight, without their services.
+func (i *interceptor) names() []string {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	var out []string
+	for method := range i.inFlight {
+		out = append(out, path.Base(method))
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+func (i *interceptor) count(method string, by int) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.inFlight[method] += by; i.inFlight[method] == 0 {
+		delete(i.inFlight, method)
+	}
+}
 
 func (i *interceptor) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (resp any, err error) {
 	finish := i.begin(ctx, info.FullMethod)
@@ -73,7 +132,9 @@ func (i *interceptor) begin(ctx context.Context, method string) func(error, any)
 	if wire, ok := grpc.Method(ctx); ok {
 		method = wire
 	}
+	i.count(method, 1)
 	return func(err error, panicked any) error {
+		i.count(method, -1)
 		if panicked != nil {
 			i.log.Error("a request panicked", "method", method, "panic", panicked, "stack", string(debug.Stack()))
 			err = status.Error(codes.Internal, fmt.Sprintf("internal error: %v", panicked))

@@ -249,3 +249,59 @@ type engineSays struct {
 
 func (e engineSays) Error() string        { return e.text }
 func (e engineSays) Is(target error) bool { return errors.Is(e.class, target) }
+
+// TestStopLeavesWhatDoesNotEnd: an engine that hangs holds up the end of a command for a moment only.
+func TestStopLeavesWhatDoesNotEnd(t *testing.T) {
+	t.Parallel()
+	i := &interceptor{log: slog.New(slog.DiscardHandler), inFlight: map[string]int{}}
+	s := &server{Server: grpc.NewServer(grpc.UnaryInterceptor(i.unary)), requests: i, left: make(chan struct{})}
+	begun, end, finished := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	s.RegisterService(&grpc.ServiceDesc{ServiceName: "runtime.v1.RuntimeService", HandlerType: (*any)(nil), Methods: []grpc.MethodDesc{{
+		MethodName: "StartContainer",
+		Handler: func(_ any, ctx context.Context, decode func(any) error, intercept grpc.UnaryServerInterceptor) (any, error) {
+			defer close(finished)
+			req := &runtimeapi.StartContainerRequest{}
+			if err := decode(req); err != nil {
+				return nil, err
+			}
+			return intercept(ctx, req, &grpc.UnaryServerInfo{FullMethod: "/runtime.v1.RuntimeService/StartContainer"}, func(context.Context, any) (any, error) {
+				close(begun)
+				<-end // whatever becomes of its context
+				return &runtimeapi.StartContainerResponse{}, nil
+			})
+		},
+	}}}, nil)
+	l := bufconn.Listen(1 << 20)
+	served := make(chan error, 1)
+	go func() { served <- s.Serve(l) }()
+	conn, err := grpc.NewClient("passthrough:///x", grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	answered := make(chan error, 1)
+	go func() {
+		_, err := runtimeapi.NewRuntimeServiceClient(conn).StartContainer(t.Context(), &runtimeapi.StartContainerRequest{})
+		answered <- err
+	}()
+	<-begun
+	if err := s.stop(10*time.Millisecond, 10*time.Millisecond); err == nil || !strings.Contains(err.Error(), "not answered StartContainer yet") {
+		t.Errorf("got %v, want what was left", err)
+	}
+	<-s.left
+	if err := <-answered; err == nil {
+		t.Error("a request that was cut off has an answer")
+	}
+	close(end)
+	if err := <-served; err != nil {
+		t.Error(err)
+	}
+	<-finished
+	if names := i.names(); len(names) > 0 {
+		t.Errorf("%v are still in flight", names)
+	}
+	if err := s.stop(time.Minute, time.Minute); err != nil {
+		t.Errorf("stopped again: %v", err)
+	}
+}

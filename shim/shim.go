@@ -19,8 +19,11 @@ import (
 	"github.com/crishim/crishim/shim/node"
 )
 
-// stopTimeout is how long Close waits for running requests.
-const stopTimeout = 10 * time.Second
+// How long Close waits for running requests to end, and then for those that go on without their client.
+const (
+	stopTimeout   = 10 * time.Second
+	cutOffTimeout = 2 * time.Second
+)
 
 // Options configure a shim. The zero value works with the engine that the
 // environment leads to.
@@ -70,7 +73,7 @@ type Shim struct {
 	service *criService
 	watch   *node.Watch     // nil in a shim for one command
 	metrics *metrics.Server // nil where they are not served
-	grpc    *grpc.Server
+	grpc    *server
 
 	close    sync.Once
 	closeErr error
@@ -145,6 +148,7 @@ func (s *Shim) Serve(l net.Listener) error {
 	var err error
 	select {
 	case err = <-served:
+	case <-s.grpc.left:
 	case err = <-s.service.streams.Failed():
 		s.grpc.Stop()
 		<-served //nolint:errcheck // the reason is the streaming server's
@@ -156,18 +160,16 @@ func (s *Shim) Serve(l net.Listener) error {
 }
 
 // Close lets running requests end for a while, then cuts them off, and frees
-// everything that New and Start took.
+// everything that New and Start took. What an engine does not answer is left, and named in the error.
 func (s *Shim) Close() error {
 	s.close.Do(func() {
 		s.service.events.Close() // streams of events would not end by themselves
-		stop := time.AfterFunc(stopTimeout, s.grpc.Stop)
-		s.grpc.GracefulStop()
-		stop.Stop()
+		left := s.grpc.stop(stopTimeout, cutOffTimeout)
 		if s.watch != nil {
 			s.watch.Stop()
 		}
 		s.service.logs.Close()
-		s.closeErr = errors.Join(s.service.streams.Close(), s.service.stats.Close(), s.engine.Close())
+		s.closeErr = errors.Join(left, s.service.streams.Close(), s.service.stats.Close(), s.engine.Close())
 		if s.metrics != nil {
 			s.closeErr = errors.Join(s.closeErr, s.metrics.Stop())
 		}
