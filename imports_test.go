@@ -43,7 +43,7 @@ func importRules() []importRule {
 		{"output", module, ours("output"), "output turns messages into bytes and knows nothing else of ours"},
 		{"api", module, ours("api"), "both ends of the private service import it"},
 		{"shim", module, ours("shim", "api", "internal/bounded", "internal/program", "internal/metricsserver", "internal/rundir", "internal/frames"), "the shim stands alone: nothing above it may leak into it"},
-		{"shim/private", module + "/shim", ours("shim/private", "shim/image", "shim/stream", "shim/logs", "shim/state"), "the private service calls the others, and no other calls it"},
+		{"shim/private", module + "/shim", ours("shim/private", "shim/container", "shim/image", "shim/stream", "shim/logs", "shim/state"), "the private service calls the others, and no other calls it"},
 		{"shim/metrics", module + "/shim", ours("shim/metrics", "shim/docker", "shim/network"), "metrics are given what they count"},
 		{"shim/convert", module, ours("shim/convert"), "conversions are pure: values in, values out"},
 

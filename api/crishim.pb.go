@@ -1101,6 +1101,406 @@ func (*WriteArchiveResponse) Descriptor() ([]byte, []int) {
 	return file_crishim_proto_rawDescGZIP(), []int{16}
 }
 
+type SignalContainerRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	ContainerId   string                 `protobuf:"bytes,1,opt,name=container_id,json=containerId,proto3" json:"container_id,omitempty"`
+	Signal        string                 `protobuf:"bytes,2,opt,name=signal,proto3" json:"signal,omitempty"` // name or number
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SignalContainerRequest) Reset() {
+	*x = SignalContainerRequest{}
+	mi := &file_crishim_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SignalContainerRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SignalContainerRequest) ProtoMessage() {}
+
+func (x *SignalContainerRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_crishim_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SignalContainerRequest.ProtoReflect.Descriptor instead.
+func (*SignalContainerRequest) Descriptor() ([]byte, []int) {
+	return file_crishim_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *SignalContainerRequest) GetContainerId() string {
+	if x != nil {
+		return x.ContainerId
+	}
+	return ""
+}
+
+func (x *SignalContainerRequest) GetSignal() string {
+	if x != nil {
+		return x.Signal
+	}
+	return ""
+}
+
+type SignalContainerResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SignalContainerResponse) Reset() {
+	*x = SignalContainerResponse{}
+	mi := &file_crishim_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SignalContainerResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SignalContainerResponse) ProtoMessage() {}
+
+func (x *SignalContainerResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_crishim_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SignalContainerResponse.ProtoReflect.Descriptor instead.
+func (*SignalContainerResponse) Descriptor() ([]byte, []int) {
+	return file_crishim_proto_rawDescGZIP(), []int{18}
+}
+
+type PauseContainerRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	ContainerId   string                 `protobuf:"bytes,1,opt,name=container_id,json=containerId,proto3" json:"container_id,omitempty"`
+	Unpause       bool                   `protobuf:"varint,2,opt,name=unpause,proto3" json:"unpause,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PauseContainerRequest) Reset() {
+	*x = PauseContainerRequest{}
+	mi := &file_crishim_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PauseContainerRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PauseContainerRequest) ProtoMessage() {}
+
+func (x *PauseContainerRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_crishim_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PauseContainerRequest.ProtoReflect.Descriptor instead.
+func (*PauseContainerRequest) Descriptor() ([]byte, []int) {
+	return file_crishim_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *PauseContainerRequest) GetContainerId() string {
+	if x != nil {
+		return x.ContainerId
+	}
+	return ""
+}
+
+func (x *PauseContainerRequest) GetUnpause() bool {
+	if x != nil {
+		return x.Unpause
+	}
+	return false
+}
+
+type PauseContainerResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PauseContainerResponse) Reset() {
+	*x = PauseContainerResponse{}
+	mi := &file_crishim_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PauseContainerResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PauseContainerResponse) ProtoMessage() {}
+
+func (x *PauseContainerResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_crishim_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PauseContainerResponse.ProtoReflect.Descriptor instead.
+func (*PauseContainerResponse) Descriptor() ([]byte, []int) {
+	return file_crishim_proto_rawDescGZIP(), []int{20}
+}
+
+type RestartContainerRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	ContainerId   string                 `protobuf:"bytes,1,opt,name=container_id,json=containerId,proto3" json:"container_id,omitempty"`
+	Timeout       int64                  `protobuf:"varint,2,opt,name=timeout,proto3" json:"timeout,omitempty"` // seconds before a kill, as for CRI's StopContainer
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RestartContainerRequest) Reset() {
+	*x = RestartContainerRequest{}
+	mi := &file_crishim_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RestartContainerRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RestartContainerRequest) ProtoMessage() {}
+
+func (x *RestartContainerRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_crishim_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RestartContainerRequest.ProtoReflect.Descriptor instead.
+func (*RestartContainerRequest) Descriptor() ([]byte, []int) {
+	return file_crishim_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *RestartContainerRequest) GetContainerId() string {
+	if x != nil {
+		return x.ContainerId
+	}
+	return ""
+}
+
+func (x *RestartContainerRequest) GetTimeout() int64 {
+	if x != nil {
+		return x.Timeout
+	}
+	return 0
+}
+
+type RestartContainerResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RestartContainerResponse) Reset() {
+	*x = RestartContainerResponse{}
+	mi := &file_crishim_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RestartContainerResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RestartContainerResponse) ProtoMessage() {}
+
+func (x *RestartContainerResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_crishim_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RestartContainerResponse.ProtoReflect.Descriptor instead.
+func (*RestartContainerResponse) Descriptor() ([]byte, []int) {
+	return file_crishim_proto_rawDescGZIP(), []int{22}
+}
+
+type CopyContainerRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	ContainerId   string                 `protobuf:"bytes,1,opt,name=container_id,json=containerId,proto3" json:"container_id,omitempty"`
+	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`       // of the copy
+	Command       []string               `protobuf:"bytes,3,rep,name=command,proto3" json:"command,omitempty"` // in place of the image's and the container's
+	Tty           bool                   `protobuf:"varint,4,opt,name=tty,proto3" json:"tty,omitempty"`
+	Stdin         bool                   `protobuf:"varint,5,opt,name=stdin,proto3" json:"stdin,omitempty"` // closed when its first client goes
+	Labels        map[string]string      `protobuf:"bytes,6,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Temporary     bool                   `protobuf:"varint,7,opt,name=temporary,proto3" json:"temporary,omitempty"` // it must not outlive the command that makes it
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CopyContainerRequest) Reset() {
+	*x = CopyContainerRequest{}
+	mi := &file_crishim_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CopyContainerRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CopyContainerRequest) ProtoMessage() {}
+
+func (x *CopyContainerRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_crishim_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CopyContainerRequest.ProtoReflect.Descriptor instead.
+func (*CopyContainerRequest) Descriptor() ([]byte, []int) {
+	return file_crishim_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *CopyContainerRequest) GetContainerId() string {
+	if x != nil {
+		return x.ContainerId
+	}
+	return ""
+}
+
+func (x *CopyContainerRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *CopyContainerRequest) GetCommand() []string {
+	if x != nil {
+		return x.Command
+	}
+	return nil
+}
+
+func (x *CopyContainerRequest) GetTty() bool {
+	if x != nil {
+		return x.Tty
+	}
+	return false
+}
+
+func (x *CopyContainerRequest) GetStdin() bool {
+	if x != nil {
+		return x.Stdin
+	}
+	return false
+}
+
+func (x *CopyContainerRequest) GetLabels() map[string]string {
+	if x != nil {
+		return x.Labels
+	}
+	return nil
+}
+
+func (x *CopyContainerRequest) GetTemporary() bool {
+	if x != nil {
+		return x.Temporary
+	}
+	return false
+}
+
+type CopyContainerResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	ContainerId   string                 `protobuf:"bytes,1,opt,name=container_id,json=containerId,proto3" json:"container_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CopyContainerResponse) Reset() {
+	*x = CopyContainerResponse{}
+	mi := &file_crishim_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CopyContainerResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CopyContainerResponse) ProtoMessage() {}
+
+func (x *CopyContainerResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_crishim_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CopyContainerResponse.ProtoReflect.Descriptor instead.
+func (*CopyContainerResponse) Descriptor() ([]byte, []int) {
+	return file_crishim_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *CopyContainerResponse) GetContainerId() string {
+	if x != nil {
+		return x.ContainerId
+	}
+	return ""
+}
+
 var File_crishim_proto protoreflect.FileDescriptor
 
 const file_crishim_proto_rawDesc = "" +
@@ -1184,7 +1584,32 @@ const file_crishim_proto_rawDesc = "" +
 	"\n" +
 	"copy_owner\x18\x03 \x01(\bR\tcopyOwner\x12\x12\n" +
 	"\x04data\x18\x04 \x01(\fR\x04data\"\x16\n" +
-	"\x14WriteArchiveResponse2\xd6\x04\n" +
+	"\x14WriteArchiveResponse\"S\n" +
+	"\x16SignalContainerRequest\x12!\n" +
+	"\fcontainer_id\x18\x01 \x01(\tR\vcontainerId\x12\x16\n" +
+	"\x06signal\x18\x02 \x01(\tR\x06signal\"\x19\n" +
+	"\x17SignalContainerResponse\"T\n" +
+	"\x15PauseContainerRequest\x12!\n" +
+	"\fcontainer_id\x18\x01 \x01(\tR\vcontainerId\x12\x18\n" +
+	"\aunpause\x18\x02 \x01(\bR\aunpause\"\x18\n" +
+	"\x16PauseContainerResponse\"V\n" +
+	"\x17RestartContainerRequest\x12!\n" +
+	"\fcontainer_id\x18\x01 \x01(\tR\vcontainerId\x12\x18\n" +
+	"\atimeout\x18\x02 \x01(\x03R\atimeout\"\x1a\n" +
+	"\x18RestartContainerResponse\"\xae\x02\n" +
+	"\x14CopyContainerRequest\x12!\n" +
+	"\fcontainer_id\x18\x01 \x01(\tR\vcontainerId\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x18\n" +
+	"\acommand\x18\x03 \x03(\tR\acommand\x12\x10\n" +
+	"\x03tty\x18\x04 \x01(\bR\x03tty\x12\x14\n" +
+	"\x05stdin\x18\x05 \x01(\bR\x05stdin\x12D\n" +
+	"\x06labels\x18\x06 \x03(\v2,.crishim.v1.CopyContainerRequest.LabelsEntryR\x06labels\x12\x1c\n" +
+	"\ttemporary\x18\a \x01(\bR\ttemporary\x1a9\n" +
+	"\vLabelsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\":\n" +
+	"\x15CopyContainerResponse\x12!\n" +
+	"\fcontainer_id\x18\x01 \x01(\tR\vcontainerId2\xc0\a\n" +
 	"\aCrishim\x129\n" +
 	"\x04Exec\x12\x17.crishim.v1.ExecRequest\x1a\x18.crishim.v1.ExecResponse\x12E\n" +
 	"\bExecSync\x12\x1b.crishim.v1.ExecSyncRequest\x1a\x1c.crishim.v1.ExecSyncResponse\x12K\n" +
@@ -1194,7 +1619,11 @@ const file_crishim_proto_rawDesc = "" +
 	"\rContainerLogs\x12 .crishim.v1.ContainerLogsRequest\x1a\x15.crishim.v1.LogRecord0\x01\x12P\n" +
 	"\vReadArchive\x12\x1e.crishim.v1.ReadArchiveRequest\x1a\x1f.crishim.v1.ReadArchiveResponse0\x01\x12S\n" +
 	"\fWriteArchive\x12\x1f.crishim.v1.WriteArchiveRequest\x1a .crishim.v1.WriteArchiveResponse(\x01\x12=\n" +
-	"\bStatPath\x12\x1b.crishim.v1.StatPathRequest\x1a\x14.crishim.v1.PathStatB Z\x1egithub.com/crishim/crishim/apib\x06proto3"
+	"\bStatPath\x12\x1b.crishim.v1.StatPathRequest\x1a\x14.crishim.v1.PathStat\x12Z\n" +
+	"\x0fSignalContainer\x12\".crishim.v1.SignalContainerRequest\x1a#.crishim.v1.SignalContainerResponse\x12W\n" +
+	"\x0ePauseContainer\x12!.crishim.v1.PauseContainerRequest\x1a\".crishim.v1.PauseContainerResponse\x12]\n" +
+	"\x10RestartContainer\x12#.crishim.v1.RestartContainerRequest\x1a$.crishim.v1.RestartContainerResponse\x12T\n" +
+	"\rCopyContainer\x12 .crishim.v1.CopyContainerRequest\x1a!.crishim.v1.CopyContainerResponseB Z\x1egithub.com/crishim/crishim/apib\x06proto3"
 
 var (
 	file_crishim_proto_rawDescOnce sync.Once
@@ -1209,53 +1638,71 @@ func file_crishim_proto_rawDescGZIP() []byte {
 }
 
 var file_crishim_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_crishim_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
+var file_crishim_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
 var file_crishim_proto_goTypes = []any{
-	(LogRecord_Stream)(0),        // 0: crishim.v1.LogRecord.Stream
-	(*Process)(nil),              // 1: crishim.v1.Process
-	(*ExecRequest)(nil),          // 2: crishim.v1.ExecRequest
-	(*ExecResponse)(nil),         // 3: crishim.v1.ExecResponse
-	(*ExecSyncRequest)(nil),      // 4: crishim.v1.ExecSyncRequest
-	(*ExecSyncResponse)(nil),     // 5: crishim.v1.ExecSyncResponse
-	(*DetachExecRequest)(nil),    // 6: crishim.v1.DetachExecRequest
-	(*DetachExecResponse)(nil),   // 7: crishim.v1.DetachExecResponse
-	(*PullImageRequest)(nil),     // 8: crishim.v1.PullImageRequest
-	(*PullImageResponse)(nil),    // 9: crishim.v1.PullImageResponse
-	(*ContainerLogsRequest)(nil), // 10: crishim.v1.ContainerLogsRequest
-	(*LogRecord)(nil),            // 11: crishim.v1.LogRecord
-	(*PathStat)(nil),             // 12: crishim.v1.PathStat
-	(*StatPathRequest)(nil),      // 13: crishim.v1.StatPathRequest
-	(*ReadArchiveRequest)(nil),   // 14: crishim.v1.ReadArchiveRequest
-	(*ReadArchiveResponse)(nil),  // 15: crishim.v1.ReadArchiveResponse
-	(*WriteArchiveRequest)(nil),  // 16: crishim.v1.WriteArchiveRequest
-	(*WriteArchiveResponse)(nil), // 17: crishim.v1.WriteArchiveResponse
+	(LogRecord_Stream)(0),            // 0: crishim.v1.LogRecord.Stream
+	(*Process)(nil),                  // 1: crishim.v1.Process
+	(*ExecRequest)(nil),              // 2: crishim.v1.ExecRequest
+	(*ExecResponse)(nil),             // 3: crishim.v1.ExecResponse
+	(*ExecSyncRequest)(nil),          // 4: crishim.v1.ExecSyncRequest
+	(*ExecSyncResponse)(nil),         // 5: crishim.v1.ExecSyncResponse
+	(*DetachExecRequest)(nil),        // 6: crishim.v1.DetachExecRequest
+	(*DetachExecResponse)(nil),       // 7: crishim.v1.DetachExecResponse
+	(*PullImageRequest)(nil),         // 8: crishim.v1.PullImageRequest
+	(*PullImageResponse)(nil),        // 9: crishim.v1.PullImageResponse
+	(*ContainerLogsRequest)(nil),     // 10: crishim.v1.ContainerLogsRequest
+	(*LogRecord)(nil),                // 11: crishim.v1.LogRecord
+	(*PathStat)(nil),                 // 12: crishim.v1.PathStat
+	(*StatPathRequest)(nil),          // 13: crishim.v1.StatPathRequest
+	(*ReadArchiveRequest)(nil),       // 14: crishim.v1.ReadArchiveRequest
+	(*ReadArchiveResponse)(nil),      // 15: crishim.v1.ReadArchiveResponse
+	(*WriteArchiveRequest)(nil),      // 16: crishim.v1.WriteArchiveRequest
+	(*WriteArchiveResponse)(nil),     // 17: crishim.v1.WriteArchiveResponse
+	(*SignalContainerRequest)(nil),   // 18: crishim.v1.SignalContainerRequest
+	(*SignalContainerResponse)(nil),  // 19: crishim.v1.SignalContainerResponse
+	(*PauseContainerRequest)(nil),    // 20: crishim.v1.PauseContainerRequest
+	(*PauseContainerResponse)(nil),   // 21: crishim.v1.PauseContainerResponse
+	(*RestartContainerRequest)(nil),  // 22: crishim.v1.RestartContainerRequest
+	(*RestartContainerResponse)(nil), // 23: crishim.v1.RestartContainerResponse
+	(*CopyContainerRequest)(nil),     // 24: crishim.v1.CopyContainerRequest
+	(*CopyContainerResponse)(nil),    // 25: crishim.v1.CopyContainerResponse
+	nil,                              // 26: crishim.v1.CopyContainerRequest.LabelsEntry
 }
 var file_crishim_proto_depIdxs = []int32{
 	1,  // 0: crishim.v1.ExecRequest.process:type_name -> crishim.v1.Process
 	1,  // 1: crishim.v1.ExecSyncRequest.process:type_name -> crishim.v1.Process
 	0,  // 2: crishim.v1.LogRecord.stream:type_name -> crishim.v1.LogRecord.Stream
 	12, // 3: crishim.v1.ReadArchiveResponse.stat:type_name -> crishim.v1.PathStat
-	2,  // 4: crishim.v1.Crishim.Exec:input_type -> crishim.v1.ExecRequest
-	4,  // 5: crishim.v1.Crishim.ExecSync:input_type -> crishim.v1.ExecSyncRequest
-	6,  // 6: crishim.v1.Crishim.DetachExec:input_type -> crishim.v1.DetachExecRequest
-	8,  // 7: crishim.v1.Crishim.PullImage:input_type -> crishim.v1.PullImageRequest
-	10, // 8: crishim.v1.Crishim.ContainerLogs:input_type -> crishim.v1.ContainerLogsRequest
-	14, // 9: crishim.v1.Crishim.ReadArchive:input_type -> crishim.v1.ReadArchiveRequest
-	16, // 10: crishim.v1.Crishim.WriteArchive:input_type -> crishim.v1.WriteArchiveRequest
-	13, // 11: crishim.v1.Crishim.StatPath:input_type -> crishim.v1.StatPathRequest
-	3,  // 12: crishim.v1.Crishim.Exec:output_type -> crishim.v1.ExecResponse
-	5,  // 13: crishim.v1.Crishim.ExecSync:output_type -> crishim.v1.ExecSyncResponse
-	7,  // 14: crishim.v1.Crishim.DetachExec:output_type -> crishim.v1.DetachExecResponse
-	9,  // 15: crishim.v1.Crishim.PullImage:output_type -> crishim.v1.PullImageResponse
-	11, // 16: crishim.v1.Crishim.ContainerLogs:output_type -> crishim.v1.LogRecord
-	15, // 17: crishim.v1.Crishim.ReadArchive:output_type -> crishim.v1.ReadArchiveResponse
-	17, // 18: crishim.v1.Crishim.WriteArchive:output_type -> crishim.v1.WriteArchiveResponse
-	12, // 19: crishim.v1.Crishim.StatPath:output_type -> crishim.v1.PathStat
-	12, // [12:20] is the sub-list for method output_type
-	4,  // [4:12] is the sub-list for method input_type
-	4,  // [4:4] is the sub-list for extension type_name
-	4,  // [4:4] is the sub-list for extension extendee
-	0,  // [0:4] is the sub-list for field type_name
+	26, // 4: crishim.v1.CopyContainerRequest.labels:type_name -> crishim.v1.CopyContainerRequest.LabelsEntry
+	2,  // 5: crishim.v1.Crishim.Exec:input_type -> crishim.v1.ExecRequest
+	4,  // 6: crishim.v1.Crishim.ExecSync:input_type -> crishim.v1.ExecSyncRequest
+	6,  // 7: crishim.v1.Crishim.DetachExec:input_type -> crishim.v1.DetachExecRequest
+	8,  // 8: crishim.v1.Crishim.PullImage:input_type -> crishim.v1.PullImageRequest
+	10, // 9: crishim.v1.Crishim.ContainerLogs:input_type -> crishim.v1.ContainerLogsRequest
+	14, // 10: crishim.v1.Crishim.ReadArchive:input_type -> crishim.v1.ReadArchiveRequest
+	16, // 11: crishim.v1.Crishim.WriteArchive:input_type -> crishim.v1.WriteArchiveRequest
+	13, // 12: crishim.v1.Crishim.StatPath:input_type -> crishim.v1.StatPathRequest
+	18, // 13: crishim.v1.Crishim.SignalContainer:input_type -> crishim.v1.SignalContainerRequest
+	20, // 14: crishim.v1.Crishim.PauseContainer:input_type -> crishim.v1.PauseContainerRequest
+	22, // 15: crishim.v1.Crishim.RestartContainer:input_type -> crishim.v1.RestartContainerRequest
+	24, // 16: crishim.v1.Crishim.CopyContainer:input_type -> crishim.v1.CopyContainerRequest
+	3,  // 17: crishim.v1.Crishim.Exec:output_type -> crishim.v1.ExecResponse
+	5,  // 18: crishim.v1.Crishim.ExecSync:output_type -> crishim.v1.ExecSyncResponse
+	7,  // 19: crishim.v1.Crishim.DetachExec:output_type -> crishim.v1.DetachExecResponse
+	9,  // 20: crishim.v1.Crishim.PullImage:output_type -> crishim.v1.PullImageResponse
+	11, // 21: crishim.v1.Crishim.ContainerLogs:output_type -> crishim.v1.LogRecord
+	15, // 22: crishim.v1.Crishim.ReadArchive:output_type -> crishim.v1.ReadArchiveResponse
+	17, // 23: crishim.v1.Crishim.WriteArchive:output_type -> crishim.v1.WriteArchiveResponse
+	12, // 24: crishim.v1.Crishim.StatPath:output_type -> crishim.v1.PathStat
+	19, // 25: crishim.v1.Crishim.SignalContainer:output_type -> crishim.v1.SignalContainerResponse
+	21, // 26: crishim.v1.Crishim.PauseContainer:output_type -> crishim.v1.PauseContainerResponse
+	23, // 27: crishim.v1.Crishim.RestartContainer:output_type -> crishim.v1.RestartContainerResponse
+	25, // 28: crishim.v1.Crishim.CopyContainer:output_type -> crishim.v1.CopyContainerResponse
+	17, // [17:29] is the sub-list for method output_type
+	5,  // [5:17] is the sub-list for method input_type
+	5,  // [5:5] is the sub-list for extension type_name
+	5,  // [5:5] is the sub-list for extension extendee
+	0,  // [0:5] is the sub-list for field type_name
 }
 
 func init() { file_crishim_proto_init() }
@@ -1269,7 +1716,7 @@ func file_crishim_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_crishim_proto_rawDesc), len(file_crishim_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   17,
+			NumMessages:   26,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -24,14 +24,18 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	Crishim_Exec_FullMethodName          = "/crishim.v1.Crishim/Exec"
-	Crishim_ExecSync_FullMethodName      = "/crishim.v1.Crishim/ExecSync"
-	Crishim_DetachExec_FullMethodName    = "/crishim.v1.Crishim/DetachExec"
-	Crishim_PullImage_FullMethodName     = "/crishim.v1.Crishim/PullImage"
-	Crishim_ContainerLogs_FullMethodName = "/crishim.v1.Crishim/ContainerLogs"
-	Crishim_ReadArchive_FullMethodName   = "/crishim.v1.Crishim/ReadArchive"
-	Crishim_WriteArchive_FullMethodName  = "/crishim.v1.Crishim/WriteArchive"
-	Crishim_StatPath_FullMethodName      = "/crishim.v1.Crishim/StatPath"
+	Crishim_Exec_FullMethodName             = "/crishim.v1.Crishim/Exec"
+	Crishim_ExecSync_FullMethodName         = "/crishim.v1.Crishim/ExecSync"
+	Crishim_DetachExec_FullMethodName       = "/crishim.v1.Crishim/DetachExec"
+	Crishim_PullImage_FullMethodName        = "/crishim.v1.Crishim/PullImage"
+	Crishim_ContainerLogs_FullMethodName    = "/crishim.v1.Crishim/ContainerLogs"
+	Crishim_ReadArchive_FullMethodName      = "/crishim.v1.Crishim/ReadArchive"
+	Crishim_WriteArchive_FullMethodName     = "/crishim.v1.Crishim/WriteArchive"
+	Crishim_StatPath_FullMethodName         = "/crishim.v1.Crishim/StatPath"
+	Crishim_SignalContainer_FullMethodName  = "/crishim.v1.Crishim/SignalContainer"
+	Crishim_PauseContainer_FullMethodName   = "/crishim.v1.Crishim/PauseContainer"
+	Crishim_RestartContainer_FullMethodName = "/crishim.v1.Crishim/RestartContainer"
+	Crishim_CopyContainer_FullMethodName    = "/crishim.v1.Crishim/CopyContainer"
 )
 
 // CrishimClient is the client API for Crishim service.
@@ -57,6 +61,14 @@ type CrishimClient interface {
 	WriteArchive(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[WriteArchiveRequest, WriteArchiveResponse], error)
 	// StatPath describes a path of a container.
 	StatPath(ctx context.Context, in *StatPathRequest, opts ...grpc.CallOption) (*PathStat, error)
+	// SignalContainer sends a signal to a container's first process.
+	SignalContainer(ctx context.Context, in *SignalContainerRequest, opts ...grpc.CallOption) (*SignalContainerResponse, error)
+	// PauseContainer freezes the processes of a container, or lets them go on.
+	PauseContainer(ctx context.Context, in *PauseContainerRequest, opts ...grpc.CallOption) (*PauseContainerResponse, error)
+	// RestartContainer stops a container and starts the same one again.
+	RestartContainer(ctx context.Context, in *RestartContainerRequest, opts ...grpc.CallOption) (*RestartContainerResponse, error)
+	// CopyContainer creates a container like another one of its pod, with another command.
+	CopyContainer(ctx context.Context, in *CopyContainerRequest, opts ...grpc.CallOption) (*CopyContainerResponse, error)
 }
 
 type crishimClient struct {
@@ -177,6 +189,46 @@ func (c *crishimClient) StatPath(ctx context.Context, in *StatPathRequest, opts 
 	return out, nil
 }
 
+func (c *crishimClient) SignalContainer(ctx context.Context, in *SignalContainerRequest, opts ...grpc.CallOption) (*SignalContainerResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(SignalContainerResponse)
+	err := c.cc.Invoke(ctx, Crishim_SignalContainer_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *crishimClient) PauseContainer(ctx context.Context, in *PauseContainerRequest, opts ...grpc.CallOption) (*PauseContainerResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(PauseContainerResponse)
+	err := c.cc.Invoke(ctx, Crishim_PauseContainer_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *crishimClient) RestartContainer(ctx context.Context, in *RestartContainerRequest, opts ...grpc.CallOption) (*RestartContainerResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RestartContainerResponse)
+	err := c.cc.Invoke(ctx, Crishim_RestartContainer_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *crishimClient) CopyContainer(ctx context.Context, in *CopyContainerRequest, opts ...grpc.CallOption) (*CopyContainerResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(CopyContainerResponse)
+	err := c.cc.Invoke(ctx, Crishim_CopyContainer_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // CrishimServer is the server API for Crishim service.
 // All implementations must embed UnimplementedCrishimServer
 // for forward compatibility.
@@ -200,6 +252,14 @@ type CrishimServer interface {
 	WriteArchive(grpc.ClientStreamingServer[WriteArchiveRequest, WriteArchiveResponse]) error
 	// StatPath describes a path of a container.
 	StatPath(context.Context, *StatPathRequest) (*PathStat, error)
+	// SignalContainer sends a signal to a container's first process.
+	SignalContainer(context.Context, *SignalContainerRequest) (*SignalContainerResponse, error)
+	// PauseContainer freezes the processes of a container, or lets them go on.
+	PauseContainer(context.Context, *PauseContainerRequest) (*PauseContainerResponse, error)
+	// RestartContainer stops a container and starts the same one again.
+	RestartContainer(context.Context, *RestartContainerRequest) (*RestartContainerResponse, error)
+	// CopyContainer creates a container like another one of its pod, with another command.
+	CopyContainer(context.Context, *CopyContainerRequest) (*CopyContainerResponse, error)
 	mustEmbedUnimplementedCrishimServer()
 }
 
@@ -233,6 +293,18 @@ func (UnimplementedCrishimServer) WriteArchive(grpc.ClientStreamingServer[WriteA
 }
 func (UnimplementedCrishimServer) StatPath(context.Context, *StatPathRequest) (*PathStat, error) {
 	return nil, status.Error(codes.Unimplemented, "method StatPath not implemented")
+}
+func (UnimplementedCrishimServer) SignalContainer(context.Context, *SignalContainerRequest) (*SignalContainerResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method SignalContainer not implemented")
+}
+func (UnimplementedCrishimServer) PauseContainer(context.Context, *PauseContainerRequest) (*PauseContainerResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method PauseContainer not implemented")
+}
+func (UnimplementedCrishimServer) RestartContainer(context.Context, *RestartContainerRequest) (*RestartContainerResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method RestartContainer not implemented")
+}
+func (UnimplementedCrishimServer) CopyContainer(context.Context, *CopyContainerRequest) (*CopyContainerResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method CopyContainer not implemented")
 }
 func (UnimplementedCrishimServer) mustEmbedUnimplementedCrishimServer() {}
 func (UnimplementedCrishimServer) testEmbeddedByValue()                 {}
@@ -367,6 +439,78 @@ func _Crishim_StatPath_Handler(srv interface{}, ctx context.Context, dec func(in
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Crishim_SignalContainer_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SignalContainerRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(CrishimServer).SignalContainer(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Crishim_SignalContainer_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(CrishimServer).SignalContainer(ctx, req.(*SignalContainerRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Crishim_PauseContainer_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(PauseContainerRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(CrishimServer).PauseContainer(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Crishim_PauseContainer_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(CrishimServer).PauseContainer(ctx, req.(*PauseContainerRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Crishim_RestartContainer_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RestartContainerRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(CrishimServer).RestartContainer(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Crishim_RestartContainer_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(CrishimServer).RestartContainer(ctx, req.(*RestartContainerRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Crishim_CopyContainer_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(CopyContainerRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(CrishimServer).CopyContainer(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Crishim_CopyContainer_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(CrishimServer).CopyContainer(ctx, req.(*CopyContainerRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Crishim_ServiceDesc is the grpc.ServiceDesc for Crishim service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -389,6 +533,22 @@ var Crishim_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "StatPath",
 			Handler:    _Crishim_StatPath_Handler,
+		},
+		{
+			MethodName: "SignalContainer",
+			Handler:    _Crishim_SignalContainer_Handler,
+		},
+		{
+			MethodName: "PauseContainer",
+			Handler:    _Crishim_PauseContainer_Handler,
+		},
+		{
+			MethodName: "RestartContainer",
+			Handler:    _Crishim_RestartContainer_Handler,
+		},
+		{
+			MethodName: "CopyContainer",
+			Handler:    _Crishim_CopyContainer_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

@@ -15,6 +15,8 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/api"
 )
 
 // callInterceptor limits each call, words its error and logs it to Debug, but
@@ -153,14 +155,16 @@ func (o *Options) limitFor(ctx context.Context, method string, req any) limit {
 	case "RunPodSandbox", "StopPodSandbox", "RemovePodSandbox":
 		d = PodLimit
 	case "CreateContainer", "StartContainer", "StopContainer", "RemoveContainer", "UpdateContainerResources",
-		"UpdatePodSandboxResources", "RemoveImage":
+		"UpdatePodSandboxResources", "RemoveImage", "SignalContainer", "PauseContainer", "RestartContainer", "CopyContainer":
 		d = ChangeLimit
 	default:
 		d = cmp.Or(max(o.QueryTimeout, 0), QueryLimit)
 	}
 	d = cmp.Or(max(o.Timeout, 0), d)
-	if r, ok := req.(*runtimeapi.StopContainerRequest); ok {
-		d += time.Duration(max(r.GetTimeout(), 0)) * time.Second
+	switch req.(type) {
+	case *runtimeapi.StopContainerRequest, *api.RestartContainerRequest:
+		grace := req.(interface{ GetTimeout() int64 }).GetTimeout()
+		d += time.Duration(max(grace, 0)) * time.Second
 	}
 	return limit{d: d, flag: "--timeout"}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"time"
 
 	"google.golang.org/grpc"
@@ -229,4 +230,34 @@ func (c *Conn) WriteArchive(ctx context.Context, containerID, dir string, copyOw
 func (c *Conn) StatPath(ctx context.Context, containerID, path string) (*api.PathStat, error) {
 	st, err := c.private().StatPath(ctx, &api.StatPathRequest{ContainerId: containerID, Path: path})
 	return st, c.privateError(err)
+}
+
+// SignalContainer sends a signal, by name or number, to a container's first process.
+func (c *Conn) SignalContainer(ctx context.Context, id, signal string) error {
+	_, err := c.private().SignalContainer(ctx, &api.SignalContainerRequest{ContainerId: id, Signal: signal})
+	return c.privateError(err)
+}
+
+// PauseContainer freezes a container's processes.
+func (c *Conn) PauseContainer(ctx context.Context, id string) error {
+	_, err := c.private().PauseContainer(ctx, &api.PauseContainerRequest{ContainerId: id})
+	return c.privateError(err)
+}
+
+// UnpauseContainer lets a container's processes go on.
+func (c *Conn) UnpauseContainer(ctx context.Context, id string) error {
+	_, err := c.private().PauseContainer(ctx, &api.PauseContainerRequest{ContainerId: id, Unpause: true})
+	return c.privateError(err)
+}
+
+// RestartContainer stops a container within grace and starts it again.
+func (c *Conn) RestartContainer(ctx context.Context, id string, grace time.Duration) error {
+	_, err := c.private().RestartContainer(ctx, &api.RestartContainerRequest{ContainerId: id, Timeout: int64(math.Ceil(grace.Seconds()))})
+	return c.privateError(err)
+}
+
+// CopyContainer creates a container like another one of its pod, and returns its id.
+func (c *Conn) CopyContainer(ctx context.Context, r *api.CopyContainerRequest) (string, error) {
+	answer, err := c.private().CopyContainer(ctx, r)
+	return answer.GetContainerId(), c.privateError(err)
 }

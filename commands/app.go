@@ -37,8 +37,8 @@ func groups() []group {
 			container.NewPs, pod.NewPods, image.NewImages, container.NewLogs, manifest.NewDescribe, container.NewInspect, pod.NewInspectp, image.NewInspecti,
 			container.NewEvents, container.NewStats, pod.NewStatsp, pod.NewMetricsp, pod.NewMetricDescs,
 		}},
-		{"Act", verbs{container.NewExec, container.NewAttach, container.NewCp, pod.NewPortForward, container.NewDebug, container.NewWait}},
-		{"Run", verbs{container.NewRun, container.NewStop, container.NewRm, manifest.NewApply, manifest.NewDelete, manifest.NewSync, manifest.NewGC}},
+		{"Act", verbs{container.NewExec, container.NewAttach, container.NewCp, pod.NewPortForward, container.NewDebug, container.NewWait, container.NewKill, container.NewPause, container.NewUnpause}},
+		{"Run", verbs{container.NewRun, container.NewStop, container.NewRestart, container.NewRm, manifest.NewApply, manifest.NewDelete, manifest.NewSync, manifest.NewGC}},
 		{"CRI steps", verbs{pod.NewRunp, container.NewCreate, container.NewStart, container.NewUpdate, container.NewCheckpoint, pod.NewStopp, pod.NewRmp}},
 		{"Images", verbs{image.NewPull, image.NewRmi, image.NewImagefsinfo}},
 		{"Node", verbs{

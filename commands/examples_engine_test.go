@@ -25,6 +25,7 @@ var elsewhereOnEngine = map[string]string{
 	"crishim pull busybox":                                                    "cri/images",
 	"crishim create --with-pull web - < container.json":                       "cri/images",
 	"crishim pull --username me --password-stdin registry.example.com/app:v1": "cri/images",
+	"kill": "cri/control", "pause": "cri/control", "unpause": "cri/control", "restart": "cri/control",
 	"events":            "cri/stats",
 	"checkpoint":        "cri/node",
 	"crishim debug web": "cri/debug", "crishim debug web ps": "cri/debug",

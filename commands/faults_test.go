@@ -38,6 +38,8 @@ func faultLines(c *commandTest) map[string]faultLine {
 		"create": line("create", "web", containerYAML), "start": line("start", "new"), "run": line("run", "-d", "--name", "one", "busybox"),
 		"ps": line("ps", "-a"), "inspect": line("inspect", "app"), "logs": line("logs", "app"), "update": line("update", "--cpu-share", "2", "app"),
 		"stop": line("stop", "-t", "0", "app"), "rm": line("rm", "-f", "app"), "exec": line("exec", "--sync", "app", "true"),
+		"kill": line("kill", "app"), "pause": line("pause", "--dry-run", "app"), "unpause": line("unpause", "--dry-run", "app"),
+		"restart":      line("restart", "--dry-run", "app"),
 		"attach":       {[]string{"attach", "app"}, []string{"Version", "ListContainers", "Attach"}},
 		"port-forward": {[]string{"port-forward", "web", "0:80"}, []string{"Version", "PortForward"}},
 		"wait":         line("wait", "--for", "running", "app"), "cp": line("cp", "app:/etc/hostname", "-"), "debug": line("debug", "--image", "busybox", "app", "true"),

@@ -7,12 +7,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/docker/docker/api/types/container"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/api"
 )
@@ -170,5 +173,113 @@ func TestPrivateLogsOfADriverThatCannotBeRead(t *testing.T) {
 	}
 	if status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), "does not support reading") {
 		t.Errorf("got %v, want the reason", err)
+	}
+}
+
+// A container is paused, goes on, gets signals and starts again, the same one.
+func TestPrivateControl(t *testing.T) {
+	t.Parallel()
+	c := newCRI(t)
+	p := c.pod(t, nil)
+	id := p.start(t, shell("app", "trap 'exit 7' USR1; trap '' TERM; date +%N >>/starts; while :; do sleep 0.05; done"))
+	pause := func(unpause bool) codes.Code {
+		t.Helper()
+		_, err := c.own.PauseContainer(t.Context(), &api.PauseContainerRequest{ContainerId: id, Unpause: unpause})
+		return status.Code(err)
+	}
+	if got := []codes.Code{pause(true), pause(false), pause(false), pause(true)}; !slices.Equal(got, []codes.Code{codes.FailedPrecondition, codes.OK, codes.FailedPrecondition, codes.OK}) {
+		t.Errorf("unpause, pause, pause, unpause: got %v", got)
+	}
+	restart := func(id string, seconds int64) error {
+		_, err := c.own.RestartContainer(t.Context(), &api.RestartContainerRequest{ContainerId: id, Timeout: seconds})
+		return err
+	}
+	pause(false)
+	if err := restart(id, 0); err != nil { // of a paused one that ignores SIGTERM
+		t.Fatal(err)
+	}
+	if got := c.status(t, id).GetState(); got != runtimeapi.ContainerState_CONTAINER_RUNNING {
+		t.Errorf("after a restart it is %s", got)
+	}
+	if _, err := c.own.SignalContainer(t.Context(), &api.SignalContainerRequest{ContainerId: id, Signal: "SIGNOSUCH"}); status.Code(err) != codes.InvalidArgument {
+		t.Errorf("an unknown signal: got %v", err)
+	}
+	waitFor(t, "both starts are on file", func() bool {
+		got, err := c.own.ExecSync(t.Context(), &api.ExecSyncRequest{Process: &api.Process{ContainerId: id, Command: []string{"cat", "/starts"}}})
+		return err == nil && strings.Count(string(got.GetStdout()), "\n") == 2
+	})
+	if _, err := c.own.SignalContainer(t.Context(), &api.SignalContainerRequest{ContainerId: id, Signal: "USR1"}); err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, "it ends by the signal's handler", func() bool {
+		st := c.status(t, id)
+		return st.GetState() == runtimeapi.ContainerState_CONTAINER_EXITED && st.GetExitCode() == 7
+	})
+	if err := restart(id, 1); err != nil { // what has ended starts again
+		t.Fatal(err)
+	}
+	if _, err := c.StopPodSandbox(t.Context(), &runtimeapi.StopPodSandboxRequest{PodSandboxId: p.id}); err != nil {
+		t.Fatal(err)
+	}
+	if err := restart(id, 1); status.Code(err) != codes.FailedPrecondition {
+		t.Errorf("in a pod that is stopped: got %v, want FailedPrecondition", err)
+	}
+	for _, err := range []error{restart("nosuch", 1), restart(p.id, 1)} {
+		if status.Code(err) != codes.NotFound {
+			t.Errorf("got %v, want NotFound", err)
+		}
+	}
+}
+
+// A copy has the image, environment, mounts and security of the container, and another command.
+func TestPrivateCopy(t *testing.T) {
+	t.Parallel()
+	c := newCRI(t)
+	p := c.pod(t, nil)
+	dir := t.TempDir()
+	config := shell("app", "exit 3")
+	config.Envs = []*runtimeapi.KeyValue{{Key: "COLOUR", Value: []byte("blue")}}
+	config.Mounts = []*runtimeapi.Mount{{HostPath: dir, ContainerPath: "/data", Readonly: true}}
+	config.Labels = map[string]string{"io.kubernetes.container.name": "app", "tier": "db"}
+	config.Annotations = map[string]string{"io.kubernetes.container.hash": "1"}
+	config.Linux = &runtimeapi.LinuxContainerConfig{SecurityContext: &runtimeapi.LinuxContainerSecurityContext{
+		RunAsUser: &runtimeapi.Int64Value{Value: 1234}, ReadonlyRootfs: true, NoNewPrivs: true,
+		Capabilities: &runtimeapi.Capability{DropCapabilities: []string{"ALL"}},
+	}}
+	id := p.start(t, config)
+	request := &api.CopyContainerRequest{
+		ContainerId: id, Name: "copy", Labels: map[string]string{"mine": "yes"},
+		Command: []string{"sh", "-c", "echo $COLOUR $(id -u); touch /x 2>&1; touch /data/x 2>&1; grep -E 'CapEff|NoNewPrivs' /proc/self/status; hostname; sleep 60"},
+	}
+	answer, err := c.own.CopyContainer(t.Context(), request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.StartContainer(t.Context(), &runtimeapi.StartContainerRequest{ContainerId: answer.GetContainerId()}); err != nil {
+		t.Fatal(err)
+	}
+	st := c.status(t, answer.GetContainerId())
+	if st.GetMetadata().GetName() != "copy" || !maps.Equal(st.GetLabels(), map[string]string{"tier": "db", "mine": "yes"}) || len(st.GetAnnotations()) > 0 {
+		t.Errorf("got %v", st)
+	}
+	waitFor(t, "the copy's command has run as the original would have", func() bool {
+		s, err := c.own.ContainerLogs(t.Context(), &api.ContainerLogsRequest{ContainerId: answer.GetContainerId(), Tail: -1})
+		var text strings.Builder
+		for err == nil {
+			var record *api.LogRecord
+			if record, err = s.Recv(); err == nil {
+				fmt.Fprintf(&text, "%s\n", record.GetText())
+			}
+		}
+		return strings.Contains(text.String(), "blue 1234\n") && strings.Count(text.String(), "Read-only file system") == 2 &&
+			strings.Contains(text.String(), "CapEff:\t0000000000000000\nNoNewPrivs:\t1\n")
+	})
+	if _, err := c.own.CopyContainer(t.Context(), request); status.Code(err) != codes.AlreadyExists {
+		t.Errorf("a second one: got %v, want AlreadyExists", err)
+	}
+	for _, wrong := range []*api.CopyContainerRequest{{ContainerId: id, Name: "x"}, {ContainerId: id, Command: []string{"sh"}}} {
+		if _, err := c.own.CopyContainer(t.Context(), wrong); status.Code(err) != codes.InvalidArgument {
+			t.Errorf("got %v, want InvalidArgument", err)
+		}
 	}
 }

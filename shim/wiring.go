@@ -117,7 +117,7 @@ func newService(o Options, client *docker.Client) (*criService, *private.Service
 	}, engine)
 	s.stats = stats.New(stats.Options{Engine: engine, Log: o.Log})
 	s.events = events.New(engine, statuses{s}, o.Log)
-	return s, &private.Service{Engine: engine, Streams: s.streams, Images: s.images}, nil
+	return s, &private.Service{Engine: engine, Streams: s.streams, Images: s.images, Containers: s.containers}, nil
 }
 
 // podIPs returns the addresses of a pod as its status has them.

@@ -295,7 +295,7 @@ func (c *completion) containerNames(ctx context.Context) []candidate {
 	var texts []string
 	for _, ctr := range r.GetContainers() {
 		switch state := ctr.GetState(); c.verb { // with the others it can do nothing
-		case "exec", "attach", "debug":
+		case "exec", "attach", "debug", "kill", "pause", "unpause":
 			if state != runtimeapi.ContainerState_CONTAINER_RUNNING {
 				continue
 			}

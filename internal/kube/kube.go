@@ -9,3 +9,6 @@ const (
 	LabelPodUID        = "io.kubernetes.pod.uid"
 	LabelContainerName = "io.kubernetes.container.name"
 )
+
+// AnnotationHash is of containers that a kubelet, or crishim's own pod runtime, has made from a manifest.
+const AnnotationHash = "io.kubernetes.container.hash"

@@ -18,11 +18,13 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/internal/kube"
 )
 
 // Annotation keys, the kubelet's own.
 const (
-	HashAnnotation             = "io.kubernetes.container.hash"
+	HashAnnotation             = kube.AnnotationHash
 	RestartCountAnnotation     = "io.kubernetes.container.restartCount"
 	MessagePathAnnotation      = "io.kubernetes.container.terminationMessagePath"
 	MessagePolicyAnnotation    = "io.kubernetes.container.terminationMessagePolicy"

@@ -45,6 +45,8 @@ type Engine interface {
 	ContainerStart(ctx context.Context, id string, o container.StartOptions) error
 	ContainerStop(ctx context.Context, id string, o container.StopOptions) error
 	ContainerKill(ctx context.Context, id, signal string) error
+	ContainerPause(ctx context.Context, id string) error
+	ContainerUnpause(ctx context.Context, id string) error
 	ContainerRemove(ctx context.Context, id string, o container.RemoveOptions) error
 	ContainerUpdate(ctx context.Context, id string, u container.UpdateConfig) (container.UpdateResponse, error)
 

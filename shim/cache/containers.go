@@ -234,6 +234,16 @@ func (c *Cache) ContainerKill(ctx context.Context, id, signal string) error {
 	return c.engine.ContainerKill(ctx, id, signal)
 }
 
+func (c *Cache) ContainerPause(ctx context.Context, id string) error {
+	defer c.changed(ctx, id)
+	return c.engine.ContainerPause(ctx, id)
+}
+
+func (c *Cache) ContainerUnpause(ctx context.Context, id string) error {
+	defer c.changed(ctx, id)
+	return c.engine.ContainerUnpause(ctx, id)
+}
+
 func (c *Cache) ContainerRemove(ctx context.Context, id string, o container.RemoveOptions) error {
 	defer c.changed(ctx, id)
 	return c.engine.ContainerRemove(ctx, id, o)

@@ -30,6 +30,9 @@ type Engine interface {
 	ContainerCreate(ctx context.Context, config *container.Config, hostConfig *container.HostConfig, networking *network.NetworkingConfig, platform *ocispec.Platform, name string) (container.CreateResponse, error)
 	ContainerStart(ctx context.Context, id string, o container.StartOptions) error
 	ContainerStop(ctx context.Context, id string, o container.StopOptions) error
+	ContainerKill(ctx context.Context, id, signal string) error
+	ContainerPause(ctx context.Context, id string) error
+	ContainerUnpause(ctx context.Context, id string) error
 	ContainerRemove(ctx context.Context, id string, o container.RemoveOptions) error
 	ContainerInspect(ctx context.Context, id string) (container.InspectResponse, error)
 	ContainerList(ctx context.Context, o container.ListOptions) ([]container.Summary, error)

@@ -45,6 +45,8 @@ var operations = map[string]operation{
 	"POST containers/*/exec":    {"create_exec", true},
 	"GET exec/*/json":           {"inspect_exec", true},
 	"POST containers/*/kill":    {"", true},
+	"POST containers/*/pause":   {"", true},
+	"POST containers/*/unpause": {"", true},
 	"POST containers/*/resize":  {"", true},
 	"POST exec/*/resize":        {"", true},
 	"HEAD containers/*/archive": {"", true},

@@ -14,6 +14,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/api"
+	shimcontainer "github.com/crishim/crishim/shim/container"
 	"github.com/crishim/crishim/shim/image"
 	"github.com/crishim/crishim/shim/logs"
 	"github.com/crishim/crishim/shim/state"
@@ -31,9 +32,10 @@ type Engine interface {
 // Service answers the private RPCs.
 type Service struct {
 	api.UnimplementedCrishimServer
-	Engine  Engine
-	Streams *stream.Server
-	Images  *image.Service
+	Engine     Engine
+	Streams    *stream.Server
+	Images     *image.Service
+	Containers *shimcontainer.Service
 }
 
 // Exec returns a streaming URL.
@@ -219,4 +221,31 @@ func (a *archiveReader) Read(b []byte) (int, error) {
 	n := copy(b, a.rest)
 	a.rest = a.rest[n:]
 	return n, nil
+}
+
+// SignalContainer sends a signal.
+func (s *Service) SignalContainer(ctx context.Context, r *api.SignalContainerRequest) (*api.SignalContainerResponse, error) {
+	return &api.SignalContainerResponse{}, s.Containers.Signal(ctx, r.GetContainerId(), r.GetSignal())
+}
+
+// PauseContainer freezes a container, or lets it go on.
+func (s *Service) PauseContainer(ctx context.Context, r *api.PauseContainerRequest) (*api.PauseContainerResponse, error) {
+	if r.GetUnpause() {
+		return &api.PauseContainerResponse{}, s.Containers.Unpause(ctx, r.GetContainerId())
+	}
+	return &api.PauseContainerResponse{}, s.Containers.Pause(ctx, r.GetContainerId())
+}
+
+// RestartContainer stops and starts.
+func (s *Service) RestartContainer(ctx context.Context, r *api.RestartContainerRequest) (*api.RestartContainerResponse, error) {
+	return &api.RestartContainerResponse{}, s.Containers.Restart(ctx, r.GetContainerId(), r.GetTimeout())
+}
+
+// CopyContainer creates a copy with another command.
+func (s *Service) CopyContainer(ctx context.Context, r *api.CopyContainerRequest) (*api.CopyContainerResponse, error) {
+	id, err := s.Containers.Copy(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	return &api.CopyContainerResponse{ContainerId: id}, nil
 }

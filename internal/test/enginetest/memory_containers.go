@@ -159,6 +159,26 @@ func (m *Memory) ContainerStop(ctx context.Context, id string, _ container.StopO
 	})
 }
 
+// ContainerPause implements the client's method.
+func (m *Memory) ContainerPause(ctx context.Context, id string) error {
+	return m.freeze(ctx, "ContainerPause", id, container.StateRunning, container.StatePaused)
+}
+
+// ContainerUnpause implements the client's method.
+func (m *Memory) ContainerUnpause(ctx context.Context, id string) error {
+	return m.freeze(ctx, "ContainerUnpause", id, container.StatePaused, container.StateRunning)
+}
+
+func (m *Memory) freeze(ctx context.Context, method, id string, from, to container.ContainerState) error {
+	return m.do(ctx, method, id, func(c *memoryContainer) error {
+		if c.state != from {
+			return fmt.Errorf("container %s is %s: %w", id, c.state, errdefs.ErrConflict)
+		}
+		c.state = to
+		return nil
+	})
+}
+
 // ContainerKill implements the client's method.
 func (m *Memory) ContainerKill(ctx context.Context, id, _ string) error {
 	return m.do(ctx, "ContainerKill", id, func(c *memoryContainer) error {

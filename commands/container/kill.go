@@ -1,0 +1,102 @@
+package container
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	urfave "github.com/urfave/cli/v2"
+	"golang.org/x/sys/unix"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/client"
+	"github.com/crishim/crishim/commands/cli"
+)
+
+type killOptions struct {
+	cli.Targets
+	signal string
+}
+
+// NewKill returns the verb that sends a signal. CRI has only SIGKILL, as a stop without grace; other
+// signals go through the private service of crishim's dockershim.
+func NewKill(env *cli.Env) *urfave.Command {
+	o := &killOptions{signal: "SIGKILL"}
+	signal := cli.Typed(&o.signal, parseSignal, "signal", "`SIGNAL` to send, by name or number (others than KILL: crishim's dockershim only)", "s")
+	signal.DefaultText = "KILL"
+	return &urfave.Command{
+		Name:      "kill",
+		Usage:     "send a signal to containers",
+		ArgsUsage: "CONTAINER...",
+		Description: cli.WithExamples("Sends a signal to the first process of containers: KILL, which ends them at once, or another one, which it may\n"+
+			"handle or ignore. A paused container gets it when it goes on, which KILL and its stop signal make it do.",
+			"crishim kill web", "crishim kill -s HUP web", "crishim kill -s USR1 --selector app=web"),
+		Flags: []urfave.Flag{
+			signal,
+			o.AllFlag("all running containers"),
+			cli.SelectorFlag(&o.Selector),
+			o.DryRunFlag("signalled"),
+		},
+		Action: env.Connected(o.Check, o.run),
+	}
+}
+
+// parseSignal returns the name of a signal, or the number of one without.
+func parseSignal(text string) (string, error) {
+	name := "SIG" + strings.TrimPrefix(strings.ToUpper(text), "SIG")
+	if unix.SignalNum(name) != 0 {
+		return name, nil
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 || n > 64 {
+		return "", errors.New("must be a signal such as HUP, SIGHUP or 1")
+	}
+	if name := unix.SignalName(unix.Signal(n)); name != "" {
+		return name, nil
+	}
+	return text, nil
+}
+
+func (o *killOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) error {
+	containers, err := o.Containers(ctx, conn, client.PreferRunning, "running")
+	return cli.Batch[*runtimeapi.Container]{
+		What: "running container", Doing: "sending " + o.signal + " to",
+		Would: func(c cli.ContainerTarget) string { return "Would send " + o.signal + " to " + c.Called() },
+		Do: func(_ *cli.Env, c cli.ContainerTarget) error {
+			if c.Object.GetState() != runtimeapi.ContainerState_CONTAINER_RUNNING {
+				return errors.New("it does not run")
+			}
+			id := c.Object.GetId()
+			err := conn.SignalContainer(ctx, id, o.signal)
+			if !errors.Is(err, client.ErrNotOurShim) {
+				return err
+			}
+			if o.signal == "SIGKILL" {
+				_, err := conn.Runtime.StopContainer(ctx, &runtimeapi.StopContainerRequest{ContainerId: id})
+				return err
+			}
+			signal := strings.TrimPrefix(o.signal, "SIG")
+			return onlyOurShim(conn, "CRI cannot send "+o.signal, "kill -s "+signal+" "+id, "kill "+id+" "+signal)
+		},
+		Done: "%s",
+	}.Run(env, &o.Targets, containers, err)
+}
+
+// onlyOurShim is the error of a runtime without the private service, with what does the same on its
+// node: the arguments of containerd's ctr task, or of runc below CRI-O.
+func onlyOurShim(conn *client.Conn, cannot, ctr, runc string) error {
+	err := fmt.Errorf("%s, and %s is not crishim's dockershim", cannot, conn.RuntimeEndpoint)
+	switch conn.Version.GetRuntimeName() {
+	case "containerd":
+		address := ""
+		if socket, ok := strings.CutPrefix(conn.RuntimeEndpoint, "unix://"); ok && socket != "/run/containerd/containerd.sock" {
+			address = "-a " + socket + " "
+		}
+		return cli.WithHint(err, "`ctr %s-n k8s.io task %s` on its node does it", address, ctr)
+	case "cri-o":
+		return cli.WithHint(err, "`runc %s` on its node does it, or crun with the same arguments", runc)
+	}
+	return cli.WithHint(err, "see the tools of %s", conn.Version.GetRuntimeName())
+}

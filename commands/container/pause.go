@@ -1,0 +1,72 @@
+package container
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	urfave "github.com/urfave/cli/v2"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/client"
+	"github.com/crishim/crishim/commands/cli"
+)
+
+type pauseOptions struct {
+	cli.Targets
+	verb string
+	call func(*client.Conn, context.Context, string) error
+	tool string // what ctr task and runc call it
+}
+
+// NewPause returns the verb that freezes containers, which CRI cannot.
+func NewPause(env *cli.Env) *urfave.Command {
+	o := &pauseOptions{verb: "pause", call: (*client.Conn).PauseContainer, tool: "pause"}
+	return &urfave.Command{
+		Name:      "pause",
+		Usage:     "freeze the processes of containers",
+		ArgsUsage: "CONTAINER...",
+		Description: cli.WithExamples("Freezes all processes of containers, without their notice, until crishim unpause. A paused container\n"+
+			"is a running one for CRI: stop and rm -f end it, exec in it fails. With crishim's dockershim only.",
+			"crishim pause web", "crishim pause --selector app=web"),
+		Flags:  o.flags(),
+		Action: env.Connected(o.Check, o.run),
+	}
+}
+
+// NewUnpause returns the verb that undoes it.
+func NewUnpause(env *cli.Env) *urfave.Command {
+	o := &pauseOptions{verb: "unpause", call: (*client.Conn).UnpauseContainer, tool: "resume"}
+	return &urfave.Command{
+		Name:      "unpause",
+		Usage:     "let the processes of paused containers go on",
+		ArgsUsage: "CONTAINER...",
+		Description: cli.WithExamples("Lets the processes of paused containers go on where they were. With crishim's dockershim only.",
+			"crishim unpause web", "crishim unpause --selector app=web"),
+		Flags:  o.flags(),
+		Action: env.Connected(o.Check, o.run),
+	}
+}
+
+func (o *pauseOptions) flags() []urfave.Flag {
+	return []urfave.Flag{o.AllFlag(o.verb + " all running containers"), cli.SelectorFlag(&o.Selector), o.DryRunFlag(o.verb + "d")}
+}
+
+func (o *pauseOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) error {
+	containers, err := o.Containers(ctx, conn, client.PreferRunning, "running")
+	return cli.Batch[*runtimeapi.Container]{
+		What: "running container", Doing: strings.TrimSuffix(o.verb, "e") + "ing",
+		Would: func(c cli.ContainerTarget) string { return "Would " + o.verb + " " + c.Called() },
+		Do: func(_ *cli.Env, c cli.ContainerTarget) error {
+			if c.Object.GetState() != runtimeapi.ContainerState_CONTAINER_RUNNING {
+				return errors.New("it does not run")
+			}
+			err := o.call(conn, ctx, c.Object.GetId())
+			if errors.Is(err, client.ErrNotOurShim) {
+				return onlyOurShim(conn, "CRI cannot "+o.verb+" containers", o.tool+" "+c.Object.GetId(), o.tool+" "+c.Object.GetId())
+			}
+			return err
+		},
+		Done: "%s",
+	}.Run(env, &o.Targets, containers, err)
+}

@@ -1,0 +1,160 @@
+package container
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"path"
+	"regexp"
+	"time"
+
+	urfave "github.com/urfave/cli/v2"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/client"
+	"github.com/crishim/crishim/commands/cli"
+	"github.com/crishim/crishim/internal/kube"
+)
+
+type restartOptions struct {
+	cli.Targets
+	grace time.Duration
+}
+
+// NewRestart returns the verb that stops containers and starts them again.
+func NewRestart(env *cli.Env) *urfave.Command {
+	o := &restartOptions{grace: defaultGrace}
+	return &urfave.Command{
+		Name:      "restart",
+		Usage:     "stop containers and start them again",
+		ArgsUsage: "CONTAINER...",
+		Description: cli.WithExamples("With crishim's dockershim the same container starts again, with its files. For other runtimes a stopped container\n"+
+			"cannot start again: the next attempt is made with the configuration that the runtime tells, before the old one is\n"+
+			"stopped, which stays with its files and log. Containers that a kubelet or crishim sync keeps are refused.",
+			"crishim restart web", "crishim restart -t 30 web", "crishim restart --selector app=web --dry-run"),
+		Flags: []urfave.Flag{
+			cli.DurationFlag(&o.grace, "timeout", "grace period: 30, 30s; 0 kills at once", "t"),
+			o.AllFlag("restart all running containers"),
+			cli.SelectorFlag(&o.Selector),
+			o.DryRunFlag("restarted"),
+		},
+		Action: env.Connected(o.Check, o.run),
+	}
+}
+
+func (o *restartOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) error {
+	containers, err := o.Containers(ctx, conn, client.PreferRunning, "running")
+	return cli.Batch[*runtimeapi.Container]{
+		What: "running container", Doing: "restarting",
+		Would: func(c cli.ContainerTarget) string { return "Would restart " + c.Called() },
+		Skip: func(_ *cli.Env, c cli.ContainerTarget) (bool, error) {
+			return false, o.refuse(ctx, conn, c)
+		},
+		Do: func(env *cli.Env, c cli.ContainerTarget) error {
+			err := conn.RestartContainer(ctx, c.Object.GetId(), o.grace)
+			if errors.Is(err, client.ErrNotOurShim) {
+				return o.recreate(ctx, env, conn, c.Object)
+			}
+			return err
+		},
+		Done: "%s",
+	}.Run(env, &o.Targets, containers, err)
+}
+
+// refuse returns an error for a container that must not, or cannot, be restarted.
+func (o *restartOptions) refuse(ctx context.Context, conn *client.Conn, c cli.ContainerTarget) error {
+	if c.Object.GetAnnotations()[kube.AnnotationHash] != "" {
+		return cli.WithHint(fmt.Errorf("%s is of a pod that a kubelet or crishim sync keeps, which makes its attempts", c.Called()),
+			"`crishim stop %s` ends it, and who keeps the pod starts the next attempt; after crishim apply alone, apply it again", c.Ref)
+	}
+	res, err := conn.Runtime.PodSandboxStatus(ctx, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: c.Object.GetPodSandboxId()})
+	if err == nil && res.GetStatus().GetState() != runtimeapi.PodSandboxState_SANDBOX_READY {
+		err = cli.WithHint(fmt.Errorf("the pod of %s is not ready: nothing can start in it", c.Called()),
+			"`crishim rmp %s` removes the pod, then run it again", cli.PodPath(res.GetStatus().GetMetadata()))
+	}
+	return err
+}
+
+// recreate makes the next attempt of a container with the configuration that its runtime tells. The
+// old one is stopped only when that is done.
+func (o *restartOptions) recreate(ctx context.Context, env *cli.Env, conn *client.Conn, c *runtimeapi.Container) error {
+	if c.GetState() == runtimeapi.ContainerState_CONTAINER_CREATED {
+		_, err := conn.Runtime.StartContainer(ctx, &runtimeapi.StartContainerRequest{ContainerId: c.GetId()})
+		return err
+	}
+	config, err := containerConfigOf(ctx, conn, c.GetId())
+	if err != nil {
+		return err
+	}
+	pod, err := podConfigOf(ctx, conn, c.GetPodSandboxId())
+	if err != nil {
+		return err
+	}
+	attempts, err := conn.AttemptsOf(ctx, &runtimeapi.PodSandbox{Id: c.GetPodSandboxId(), Metadata: pod.GetMetadata()}, c.GetMetadata().GetName())
+	if err != nil {
+		return err
+	}
+	for _, other := range attempts {
+		config.Metadata.Attempt = max(config.Metadata.Attempt, other.GetMetadata().GetAttempt()+1)
+	}
+	config.LogPath = logPathOfAttempt(config)
+	id, err := createContainer(ctx, conn, c.GetPodSandboxId(), config, pod)
+	if err != nil {
+		return fmt.Errorf("make the next attempt: %w", err)
+	}
+	remove := func() error {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanUpTimeout)
+		defer cancel()
+		return removeByForce(ctx, conn, id, false, 0)
+	}
+	if _, err := conn.Runtime.StopContainer(ctx, &runtimeapi.StopContainerRequest{ContainerId: c.GetId(), Timeout: int64(math.Ceil(o.grace.Seconds()))}); cli.UnlessGone(err) != nil {
+		return cli.Join(err, remove())
+	}
+	if _, err := conn.Runtime.StartContainer(ctx, &runtimeapi.StartContainerRequest{ContainerId: id}); err != nil {
+		return cli.Join(fmt.Errorf("it is stopped, and its next attempt does not start: %w", err), remove())
+	}
+	env.Note("crishim: attempt %d of %s runs; attempt %d stays with its files and log until `crishim rm %.13s`",
+		config.GetMetadata().GetAttempt(), cli.ContainerName(c), c.GetMetadata().GetAttempt(), c.GetId())
+	return nil
+}
+
+// containerConfigOf returns the configuration that a container was created with. containerd has it in
+// its verbose status; CRI itself has no call for it. The image is the one that the container has, also
+// when its name has gone to another since.
+func containerConfigOf(ctx context.Context, conn *client.Conn, id string) (*runtimeapi.ContainerConfig, error) {
+	res, err := conn.Runtime.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: id, Verbose: true})
+	if err != nil {
+		return nil, err
+	}
+	var details struct {
+		Config *runtimeapi.ContainerConfig `json:"config"`
+	}
+	if json.Unmarshal([]byte(res.GetInfo()["info"]), &details) != nil || details.Config.GetMetadata() == nil || details.Config.GetImage() == nil {
+		return nil, cli.WithHint(fmt.Errorf("%s does not tell the configuration of its containers", cmp.Or(conn.Version.GetRuntimeName(), "the runtime")),
+			"`crishim create` makes a container from a configuration file")
+	}
+	config := details.Config
+	config.Image.UserSpecifiedImage = cmp.Or(config.Image.UserSpecifiedImage, config.Image.Image)
+	config.Image.Image = cmp.Or(res.GetStatus().GetImageId(), config.Image.Image)
+	return config, nil
+}
+
+// logPathOfAttempt is the path of an attempt's log, apart from that of the attempt before: main.1.log
+// after main.0.log or main.log, 1.log after 0.log. "" stays that.
+func logPathOfAttempt(config *runtimeapi.ContainerConfig) string {
+	if config.GetLogPath() == "" {
+		return ""
+	}
+	dir, file := path.Split(config.GetLogPath())
+	before := file + "."
+	if parts := attemptLog.FindStringSubmatch(file); parts != nil {
+		before = parts[1]
+	}
+	return fmt.Sprintf("%s%s%d.log", dir, before, config.GetMetadata().GetAttempt())
+}
+
+// attemptLog matches the name of a log, with the attempt or without.
+var attemptLog = regexp.MustCompile(`^(|.*?\.)(?:\d+\.)?log$`)

@@ -1,0 +1,167 @@
+package container
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"strings"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/docker/docker/api/types/container"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/api"
+	"github.com/crishim/crishim/shim/internal/lifecycle"
+	"github.com/crishim/crishim/shim/state"
+)
+
+// What the engine can do with a container and CRI has no call for. The private service
+// offers it.
+
+// Signal sends a signal to a container's first process, which may ignore it.
+func (s *Service) Signal(ctx context.Context, id, signal string) error {
+	m, err := state.FindContainer(ctx, s.engine, id)
+	if err == nil {
+		err = s.engine.ContainerKill(ctx, m.Detail.ID, signal)
+	}
+	if err != nil {
+		return fmt.Errorf("signal container: %w", err)
+	}
+	return nil
+}
+
+// Pause freezes a container's processes.
+func (s *Service) Pause(ctx context.Context, id string) error {
+	m, err := state.FindContainer(ctx, s.engine, id)
+	switch {
+	case err != nil:
+	case m.Detail.State.Paused:
+		err = fmt.Errorf("it is paused already: %w", errdefs.ErrFailedPrecondition)
+	default:
+		err = s.engine.ContainerPause(ctx, m.Detail.ID)
+	}
+	if err != nil {
+		return fmt.Errorf("pause container: %w", err)
+	}
+	return nil
+}
+
+// Unpause lets a container's processes go on.
+func (s *Service) Unpause(ctx context.Context, id string) error {
+	m, err := state.FindContainer(ctx, s.engine, id)
+	switch {
+	case err != nil:
+	case !m.Detail.State.Paused:
+		err = fmt.Errorf("it is not paused: %w", errdefs.ErrFailedPrecondition)
+	default:
+		err = s.engine.ContainerUnpause(ctx, m.Detail.ID)
+	}
+	if err != nil {
+		return fmt.Errorf("unpause container: %w", err)
+	}
+	return nil
+}
+
+// Restart stops a container, if it runs, and starts it again with its files. CRI has each
+// attempt in a container of its own; the engine keeps one.
+func (s *Service) Restart(ctx context.Context, id string, seconds int64) error {
+	if seconds < 0 {
+		return fmt.Errorf("restart container: %w", invalid("timeout %d is negative", seconds))
+	}
+	m, err := state.FindContainer(ctx, s.engine, id)
+	if err == nil {
+		err = s.podRuns(ctx, m)
+	}
+	if err != nil {
+		return fmt.Errorf("restart container: %w", err)
+	}
+	if m.Running() {
+		if err := lifecycle.Stop(ctx, s.engine, m.Detail.ID, seconds); err != nil {
+			return err
+		}
+		s.AwaitLog(ctx, m.Detail.ID)
+	}
+	ctx, cancel := lifecycle.CleanupContext(ctx)
+	defer cancel()
+	if err := s.start(ctx, m); err != nil {
+		return fmt.Errorf("start container %s (%s) again: %w", m.Metadata.GetName(), m.Detail.ID, err)
+	}
+	return nil
+}
+
+// podRuns returns an error where the container's pod is not ready: its namespaces are gone.
+func (s *Service) podRuns(ctx context.Context, m state.FoundContainer) error {
+	pod, err := state.FindSandbox(ctx, s.engine, m.SandboxID)
+	if err == nil && !pod.Detail.State.Running {
+		err = fmt.Errorf("pod sandbox %s is not running: %w", m.SandboxID, errdefs.ErrFailedPrecondition)
+	}
+	return err
+}
+
+// Copy creates a container in the pod of another one that is like it in everything but its
+// name, command, terminal and labels. A kubelet would take it for its own by its labels, so
+// those are left out. What processes have written into the other's files is not copied.
+func (s *Service) Copy(ctx context.Context, r *api.CopyContainerRequest) (string, error) {
+	id, err := s.copied(ctx, r)
+	if err != nil {
+		return "", fmt.Errorf("copy container: %w", err)
+	}
+	return id, nil
+}
+
+func (s *Service) copied(ctx context.Context, r *api.CopyContainerRequest) (string, error) {
+	switch {
+	case r.GetName() == "" || len(r.GetName()) > maxName:
+		return "", invalid("the copy needs a name of 1 to %d bytes", maxName)
+	case len(r.GetCommand()) == 0:
+		return "", invalid("the copy needs a command")
+	}
+	m, err := state.FindContainer(ctx, s.engine, r.GetContainerId())
+	if err == nil {
+		err = s.podRuns(ctx, m)
+	}
+	if err == nil {
+		_, err = s.inspectImage(ctx, m.Detail.Image)
+	}
+	if err != nil {
+		return "", err
+	}
+	own := state.Container{
+		Metadata: &runtimeapi.ContainerMetadata{Name: r.GetName()}, Pod: m.Pod, SandboxID: m.SandboxID, Image: m.Image, Created: time.Now(),
+		Labels: withoutKubelets(m.Labels), Annotations: withoutKubelets(m.Annotations),
+	}
+	if m.LogPath != "" {
+		own.LogPath, own.LogDir = r.GetName()+".0.log", m.LogDir
+	}
+	maps.Copy(own.Labels, r.GetLabels())
+	if r.GetTemporary() {
+		own.Annotations[api.AnnotationTemporary] = "true"
+	}
+	config, host := *m.Detail.Config, *m.Detail.HostConfig
+	config.Labels = state.EncodeContainer(own)
+	for _, key := range []string{state.LabelOwnMounts, state.LabelOwnLimits} {
+		if text, ok := m.Detail.Config.Labels[key]; ok {
+			config.Labels[key] = text
+		}
+	}
+	config.Image, config.Entrypoint, config.Cmd = m.Detail.Image, r.GetCommand(), nil
+	config.Tty, config.OpenStdin, config.StdinOnce = r.GetTty(), r.GetStdin(), r.GetStdin()
+	config.AttachStdin, config.AttachStdout, config.AttachStderr = false, false, false
+	// Those are the pod's: the engine tells them of each container and takes them for none.
+	config.Hostname, config.Domainname, config.ExposedPorts, config.MacAddress = "", "", nil, "" //nolint:staticcheck // engines before 25 send it
+	spec := lifecycle.Spec{Name: state.ContainerName(m.Pod, own.Metadata), Config: &config, Host: &host}
+	created, err := lifecycle.Create(ctx, s.engine, spec, func(container.InspectResponse) lifecycle.Holder { return lifecycle.Taken })
+	return created.ID, err
+}
+
+// withoutKubelets returns labels or annotations without those by which kubelets find their containers.
+func withoutKubelets(all map[string]string) map[string]string {
+	kept := map[string]string{}
+	for key, value := range all {
+		if !strings.HasPrefix(key, "io.kubernetes.") && key != api.AnnotationTemporary {
+			kept[key] = value
+		}
+	}
+	return kept
+}
