@@ -28,6 +28,7 @@ const (
 	inspectFirst = 5 * time.Millisecond
 	inspectMax   = 250 * time.Millisecond
 	inspectTries = 6                // that fail, before a process counts as out of reach
+	inspectTime  = 5 * time.Second  // for one of them: an engine that hangs must not hold back output for minutes
 	visibleTime  = time.Second      // for the engine to notice that a process is gone, which is not to be found then
 	statusTime   = 10 * time.Second // for the engine to fail to say how a process ended
 	killTime     = 10 * time.Second // for a process tree to be gone
@@ -247,7 +248,9 @@ func find(ctx context.Context, engine ExecInspector, execID, containerID string,
 		case <-ctx.Done():
 			return proctree.Process{}, context.Cause(ctx)
 		}
-		st, err := engine.ContainerExecInspect(ctx, execID)
+		asking, cancel := context.WithTimeout(ctx, inspectTime)
+		st, err := engine.ContainerExecInspect(asking, execID)
+		cancel()
 		switch {
 		case errdefs.IsNotFound(err):
 			return proctree.Process{}, proctree.ErrGone

@@ -116,3 +116,21 @@ func TestFindAsksAgain(t *testing.T) {
 		})
 	}
 }
+
+// hangingEngine answers nothing.
+type hangingEngine struct{}
+
+func (hangingEngine) ContainerExecInspect(ctx context.Context, _ string) (container.ExecInspect, error) {
+	<-ctx.Done()
+	return container.ExecInspect{}, ctx.Err()
+}
+
+// TestFindEndsWithAnEngineThatHangs: output is held back until a process is found, or is out of reach.
+func TestFindEndsWithAnEngineThatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		if _, err := find(t.Context(), hangingEngine{}, "exec", "container", startTime, nil, func() {}); err == nil || time.Since(began) > time.Minute {
+			t.Errorf("got %v after %s", err, time.Since(began))
+		}
+	})
+}
