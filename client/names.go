@@ -376,7 +376,7 @@ func distinct(in []object) int {
 func (s *snapshot) notFound(kind objectKind, ref string) error {
 	hint := fmt.Sprintf("`crishim %s` lists them", kind.list)
 	if pods := s.podsFor(kind, ref); len(pods) > 0 {
-		hint = fmt.Sprintf("%s is a pod, and has none", clean(ref))
+		hint = fmt.Sprintf("%s is a pod, and has none: `crishim describe %[1]s` shows why", clean(ref))
 		if slices.ContainsFunc(s.containers, func(o object) bool { return o.container.GetPodSandboxId() == pods[0].id }) {
 			hint = fmt.Sprintf("%s is a pod; `crishim ps -a --pod %[1]s` lists its containers", clean(ref))
 		}
@@ -453,7 +453,10 @@ func (s *snapshot) notRunning(kind objectKind, ref string, o object) error {
 	if kind == containerKind && o.state == "created" {
 		hint = "`crishim start " + clean(ref) + "` starts it"
 	} else if kind == containerKind {
-		hint = "`crishim logs " + clean(ref) + "` shows why it ended"
+		hint = "`crishim logs " + clean(ref) + "` shows its output"
+		if o.podName != "" {
+			hint = "`crishim describe " + clean(strings.TrimPrefix(o.namespace+"/"+o.podName, "default/")) + "` shows why it ended, " + hint
+		}
 	}
 	return &Error{
 		Code: codes.FailedPrecondition,

@@ -2,7 +2,9 @@ package commands
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -226,6 +228,53 @@ func TestLogsOfAllContainersOfAPod(t *testing.T) {
 	r := c.run("logs", "web")
 	if r.code != 1 || !strings.HasSuffix(r.err, "\nhint: give one of these names, or --all-containers\n") {
 		t.Errorf("got %+v", r)
+	}
+}
+
+// TestLogsOfWhatNeverWrote: an empty log of what failed says how it failed.
+func TestLogsOfWhatNeverWrote(t *testing.T) {
+	c := withStub(t, stubcri.Options{})
+	dir := t.TempDir()
+	pod := c.stub.AddPod("shop", "web", func(p *runtimeapi.PodSandboxConfig) { p.LogDirectory = dir })
+	for _, name := range []string{"silent", "wrote", "done"} {
+		id := c.stub.AddContainer(pod, name, func(o *runtimeapi.ContainerConfig) { o.LogPath = name + ".log" })
+		c.stub.Log(id, "stdout", "text")
+		if name != "wrote" {
+			if err := os.Truncate(filepath.Join(dir, name+".log"), 0); err != nil {
+				t.Fatal(err)
+			}
+		}
+		code, reason := int32(137), "OOMKilled"
+		if name == "done" {
+			code, reason = 0, "Completed"
+		}
+		c.stub.ExitFor(id, code, reason)
+	}
+	c.run("logs", "silent").want(t, 0, "", "crishim: container web/silent exited with status 137 (OOMKilled)\nhint: `crishim describe shop/web` shows more\n")
+	c.run("logs", "wrote").want(t, 0, "text\n", "")
+	c.run("logs", "done").want(t, 0, "", "")
+	c.run("logs", "-o", "json", "silent").want(t, 0, "", "")
+	c.run("--compat=crictl", "logs", "silent").want(t, 0, "", "")
+}
+
+// TestLogsOfAPodWithoutContainers says what apply or sync knows of it, also where the runtime has no sandbox.
+func TestLogsOfAPodWithoutContainers(t *testing.T) {
+	for _, test := range []struct{ call, why string }{
+		{"PullImage", "main cannot start: pull image nosuch:1: no such registry"},
+		{"RunPodSandbox", "the sandbox cannot be created: no such registry"},
+	} {
+		c := withStub(t, stubcri.Options{})
+		c.vars = map[string]string{"CRISHIM_ROOT": t.TempDir(), "CRISHIM_LOGS": t.TempDir()}
+		c.stub.Fail(test.call, errors.New("no such registry"))
+		manifest := c.file("web.yaml", "apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec: {containers: [{name: main, image: \"nosuch:1\"}]}\n")
+		if r := c.run("sync", "--once", filepath.Dir(manifest)); r.code != 1 {
+			t.Errorf("sync: %+v", r)
+		}
+		c.run("logs", "web").want(t, 1, "", "crishim: pod default/web has no container yet: "+test.why+"\nhint: `crishim describe web` shows more\n")
+		r := c.run("describe", "web")
+		if want := "Cause:         " + test.why + "\n"; r.code != 0 || !strings.Contains(r.out, want) {
+			t.Errorf("no %q in %+v", want, r)
+		}
 	}
 }
 

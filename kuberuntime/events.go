@@ -59,6 +59,55 @@ const (
 	EventVolumes         = "FailedMount"
 )
 
+// LastFailure returns the event that tells why a container is not started, or with "" why a pod has none; nil where
+// it got further since.
+func LastFailure(events []Event, container string) *Event {
+	for i, e := range slices.Backward(events) {
+		switch {
+		case e.Container != container && container != "":
+			continue
+		case e.Reason == EventFailed && e.Container != "", e.Reason == EventPulling, e.Reason == EventSandboxFailed, e.Reason == EventVolumes:
+			return &events[i]
+		case e.Reason == EventSandboxCreated, e.Reason == EventStarted:
+			return nil
+		}
+	}
+	return nil
+}
+
+// Why says what an event of LastFailure means.
+func (e *Event) Why() string {
+	text := map[string]string{
+		EventFailed: "cannot start", EventPulling: "waits for its image",
+		EventSandboxFailed: "the sandbox cannot be created", EventVolumes: "the volumes cannot be made",
+	}[e.Reason] + ": " + OneLine(e.Message)
+	if e.Container != "" {
+		text = e.Container + " " + text
+	}
+	return text
+}
+
+// WhyNoContainers tells why a pod that was made here has no container: it need not be in the runtime. ref is a name or
+// namespace/name; nothing is returned where that is not known, or of several pods.
+func WhyNoContainers(d pod.Dirs, ref string) (name, why string) {
+	uids, _ := listDir(d.Pods()) // it is a help, no more
+	for _, uid := range uids {
+		record, err := readRecord(d, uid)
+		if err != nil || record.Pod.Name != ref && FullName(record.Pod) != ref {
+			continue
+		}
+		if name != "" {
+			return "", ""
+		}
+		name = FullName(record.Pod)
+		events, _ := ReadEvents(d, uid)
+		if e := LastFailure(events, ""); e != nil {
+			why = e.Why()
+		}
+	}
+	return name, why
+}
+
 // maxEventMessage is more than any message of ours. What a container's server or command
 // answers is in some of them.
 const maxEventMessage = 8 << 10

@@ -41,9 +41,9 @@ type RuntimeRecord struct {
 // ErrNoRecord is a pod that was not made here.
 var ErrNoRecord = errors.New("no record of the pod")
 
-func (m *Manager) recordPath(uid string) string {
-	return filepath.Join(m.o.Dirs.Pod(uid), "pod.json")
-}
+func (m *Manager) recordPath(uid string) string { return recordPath(m.o.Dirs, uid) }
+
+func recordPath(d pod.Dirs, uid string) string { return filepath.Join(d.Pod(uid), "pod.json") }
 
 // recordPod keeps the manifest of a pod that is about to run.
 func (m *Manager) recordPod(ctx context.Context, p *v1.Pod, status *pod.Status) (err error) {
@@ -149,11 +149,13 @@ func (m *Manager) removeRuntimes(ctx context.Context, uid string, over func(key 
 }
 
 // Record reads what is kept of a pod; ErrNoRecord says that there is none.
-func (m *Manager) Record(uid string) (*Record, error) {
+func (m *Manager) Record(uid string) (*Record, error) { return readRecord(m.o.Dirs, uid) }
+
+func readRecord(d pod.Dirs, uid string) (*Record, error) {
 	if !pod.IsUID(uid) {
 		return nil, ErrNoRecord
 	}
-	data, err := os.ReadFile(m.recordPath(uid))
+	data, err := os.ReadFile(recordPath(d, uid))
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
 		return nil, ErrNoRecord
 	}
@@ -162,7 +164,7 @@ func (m *Manager) Record(uid string) (*Record, error) {
 	}
 	record := &Record{}
 	if err := json.Unmarshal(data, record); err != nil || record.Pod == nil {
-		return nil, fmt.Errorf("%w: %s cannot be read", ErrNoRecord, m.recordPath(uid))
+		return nil, fmt.Errorf("%w: %s cannot be read", ErrNoRecord, recordPath(d, uid))
 	}
 	return record, nil
 }

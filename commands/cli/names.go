@@ -39,6 +39,11 @@ func (s Source) FullName() string {
 	return s.Namespace + "/" + s.Name()
 }
 
+// PodRef is what a pod is called in a command line: its name, with the namespace where that is not default.
+func (s Source) PodRef() string {
+	return strings.TrimLeft(strings.TrimPrefix(s.Namespace+"/"+s.Pod, "default/"), "/")
+}
+
 // ContainerName is how messages name a container: pod/name where the pod is
 // known, its id where it has no name.
 func ContainerName(c *runtimeapi.Container) string { return SourceOf(c).Name() }

@@ -19,6 +19,7 @@ import (
 
 	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/commands/cli"
+	"github.com/crishim/crishim/kuberuntime"
 	"github.com/crishim/crishim/logfile"
 	"github.com/crishim/crishim/output"
 )
@@ -145,7 +146,30 @@ func (o *logsOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) 
 	if o.read.Follow && ctx.Err() != nil && failed == nil {
 		return cli.ErrFollowed
 	}
+	if err == nil && len(containers) == 1 && o.attempt == nil && !env.Compat && o.format != "json" && (writer.wrote == 0 || env.OutTerminal) {
+		o.noteEnd(ctx, env, conn, containers[0])
+	}
 	return err
+}
+
+// noteEnd tells on stderr how a container failed whose log may not: it was never started, or killed.
+func (o *logsOptions) noteEnd(ctx context.Context, env *cli.Env, conn *client.Conn, c *runtimeapi.Container) {
+	res, err := conn.Runtime.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: c.GetId()})
+	s := res.GetStatus()
+	if err != nil || s.GetState() != runtimeapi.ContainerState_CONTAINER_EXITED || s.GetExitCode() == 0 {
+		return // the log is all there is to show
+	}
+	text := fmt.Sprintf("container %s exited with status %d", cli.ContainerName(c), s.GetExitCode())
+	if s.GetReason() != "" {
+		text += " (" + s.GetReason() + ")"
+	}
+	if message := kuberuntime.OneLine(cli.StartFailure(s.GetMessage())); message != "" {
+		text += ": " + message
+	}
+	env.Note("crishim: %s", text)
+	if from := cli.SourceOf(c); from.Pod != "" {
+		env.Note("hint: `crishim describe %s` shows more", from.PodRef())
+	}
 }
 
 func (o *logsOptions) containers(ctx context.Context, env *cli.Env, conn *client.Conn) (found []*runtimeapi.Container, err error) {
@@ -161,9 +185,15 @@ func (o *logsOptions) containers(ctx context.Context, env *cli.Env, conn *client
 			return err
 		}
 		c, err := conn.FindContainer(ctx, client.Query{Ref: ref, Want: client.PreferRunning, Attempt: o.attempt})
-		if status.Code(err) == codes.FailedPrecondition && !env.Compat {
+		switch code := status.Code(err); {
+		case env.Compat:
+		case code == codes.FailedPrecondition:
 			if _, noPod := conn.Pod(ctx, ref, client.Any); noPod == nil { // it has several containers
 				err = cli.WithHint(err, "give one of these names, or --all-containers")
+			}
+		case code == codes.NotFound:
+			if pod, why := kuberuntime.WhyNoContainers(kuberuntime.DefaultDirs(env.LookupEnv), ref); why != "" {
+				err = cli.WithHint(fmt.Errorf("pod %s has no container yet: %s", pod, why), "`crishim describe %s` shows more", ref)
 			}
 		}
 		if err == nil && o.previous {
@@ -285,6 +315,7 @@ type logWriter struct {
 	// prefix is for lines to begin with their container's name, namespaces for that to have the namespace.
 	prefix, namespaces bool
 	left               int64 // bytes; below 0: no limit
+	wrote              int64
 	pending            lines
 	colors             map[cli.Source]int // of the prefixes on a terminal, by the order of their first lines
 }
@@ -371,6 +402,7 @@ func (w *logWriter) write(from cli.Source, e logfile.Entry) error {
 		line = line[:min(int64(len(line)), w.left)]
 		w.left -= int64(len(line))
 	}
+	w.wrote += int64(len(line))
 	if _, err := to.Write(line); err != nil {
 		return err
 	}

@@ -93,6 +93,8 @@ func podState(d *kuberuntime.Description) string {
 		return creating
 	case runs:
 		return stateRunning
+	case len(d.View.Containers) == 0:
+		return "NoContainers"
 	}
 	return stateCompleted
 }
@@ -172,14 +174,9 @@ func podCause(d *kuberuntime.Description) string {
 	if d.Pod.Status.Message != "" {
 		return d.Pod.Status.Message
 	}
-	for _, e := range slices.Backward(d.Events) {
-		switch {
-		case e.Reason == kuberuntime.EventSandboxFailed:
-			return "the sandbox cannot be created: " + e.Message
-		case e.Reason == kuberuntime.EventVolumes:
-			return "the volumes cannot be made: " + e.Message
-		case e.Container != "", e.Reason == kuberuntime.EventSandboxCreated:
-			return d.View.Why
+	if len(d.Status.Containers) == 0 {
+		if e := kuberuntime.LastFailure(d.Events, ""); e != nil && e.Container == "" {
+			return e.Why()
 		}
 	}
 	return d.View.Why
@@ -202,16 +199,13 @@ func containerCause(d *kuberuntime.Description, c plan.ContainerView, now time.T
 	case c.Status.Exited(), reason == "", reason == "PodInitializing":
 		return ""
 	}
-	for _, e := range slices.Backward(d.Events) {
-		if e.Container != name {
-			continue
+	if e := kuberuntime.LastFailure(d.Events, name); e != nil {
+		short := *e
+		short.Container, short.Message = "", cli.StartFailure(e.Message)
+		if e.Reason == kuberuntime.EventPulling {
+			return short.Why() + " for " + duration.HumanDuration(max(now.Sub(e.Time), 0))
 		}
-		switch {
-		case e.Reason == kuberuntime.EventPulling && reason == "ContainerCreating":
-			return "waits for its image: " + e.Message + " for " + duration.HumanDuration(max(now.Sub(e.Time), 0))
-		case e.Reason == kuberuntime.EventFailed:
-			return "cannot start: " + oneLine(cli.StartFailure(e.Message)) + again("; next try in ", next, now)
-		}
+		return short.Why() + again("; next try in ", next, now)
 	}
 	if message := d.Waiting[name].Message; message != "" {
 		return "cannot start: " + oneLine(message)
