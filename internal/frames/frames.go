@@ -53,7 +53,12 @@ type Conn struct {
 	more    uint32 // bytes of the same data frame that are for its next pieces
 	flags   byte   // of the data frame
 	nextID  uint32 // the smallest that a stream may have
+
+	frame []byte // that is being written
 }
+
+// frameLength reads the length of what follows the header of a frame.
+func frameLength(header []byte) uint32 { return binary.BigEndian.Uint32(header[4:]) & 0xffffff }
 
 // NewConn makes a connection that is read through from, which has what came with the HTTP
 // request or answer.
@@ -76,6 +81,18 @@ func (c *Conn) Read(b []byte) (int, error) {
 	return n, err
 }
 
+// Write implements net.Conn. The library writes a frame in three pieces and more, one behind
+// the other; they are sent as one.
+func (c *Conn) Write(b []byte) (int, error) {
+	c.frame = append(c.frame, b...)
+	if len(c.frame) < headerSize || len(c.frame) < headerSize+int(frameLength(c.frame)) {
+		return len(b), nil
+	}
+	_, err := c.Conn.Write(c.frame)
+	c.frame = c.frame[:0]
+	return len(b), err
+}
+
 // Close implements net.Conn. It may be called twice, by the library and by its user: to the
 // library an error is something to wait for.
 func (c *Conn) Close() error {
@@ -94,7 +111,7 @@ func (c *Conn) next() error {
 			return err
 		}
 		c.flags = c.header[4]
-		length := binary.BigEndian.Uint32(c.header[4:]) & 0xffffff
+		length := frameLength(c.header[:])
 		if c.header[0]&0x80 != 0 {
 			return c.control(length)
 		}

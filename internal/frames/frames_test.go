@@ -2,11 +2,15 @@ package frames
 
 import (
 	"bytes"
+	"errors"
+	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"slices"
 	"testing"
 
+	"github.com/moby/spdystream"
 	"github.com/moby/spdystream/spdy"
 )
 
@@ -90,4 +94,108 @@ func FuzzConn(f *testing.F) {
 			}
 		}
 	})
+}
+
+// apart writes the pieces of a frame as the library does.
+type apart struct{ *Conn }
+
+func (c apart) Write(b []byte) (int, error) { return c.Conn.Conn.Write(b) }
+
+// BenchmarkConn compares frames that are written as one with those that are written in pieces.
+func BenchmarkConn(b *testing.B) {
+	for _, size := range []int{100, 32 << 10, Size} {
+		for name, wrap := range map[string]func(net.Conn) net.Conn{
+			"apart":  func(c net.Conn) net.Conn { return apart{NewConn(c, c)} },
+			"joined": func(c net.Conn) net.Conn { return NewConn(c, c) },
+		} {
+			b.Run(fmt.Sprint(size, " bytes ", name), func(b *testing.B) {
+				client, server := connected(b)
+				received := make(chan error)
+				accepted, err := spdystream.NewConnection(wrap(server), true)
+				if err != nil {
+					b.Fatal(err)
+				}
+				go accepted.Serve(func(s *spdystream.Stream) {
+					_ = s.SendReply(http.Header{}, false) // the client waits for it
+					go func() { received <- Copy(io.Discard, s) }()
+				})
+				conn, err := spdystream.NewConnection(wrap(client), false)
+				if err != nil {
+					b.Fatal(err)
+				}
+				go conn.Serve(spdystream.NoOpStreamHandler)
+				s, err := conn.CreateStream(http.Header{}, nil, false)
+				if err := errors.Join(err, s.Wait()); err != nil {
+					b.Fatal(err)
+				}
+				data := make([]byte, size)
+				b.SetBytes(int64(size))
+				for b.Loop() {
+					if _, err := s.Write(data); err != nil {
+						b.Fatal(err)
+					}
+				}
+				if err := errors.Join(s.Close(), <-received); err != nil {
+					b.Fatal(err)
+				}
+			})
+		}
+	}
+}
+
+// connected returns the two ends of a connection.
+func connected(b *testing.B) (client, server net.Conn) {
+	b.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer l.Close()
+	client, err = net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		b.Fatal(err)
+	}
+	if server, err = l.Accept(); err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { client.Close(); server.Close() })
+	return client, server
+}
+
+// pieces is a connection that remembers what was written to it.
+type pieces struct {
+	net.Conn
+	written []string
+}
+
+func (p *pieces) Write(b []byte) (int, error) {
+	p.written = append(p.written, string(b))
+	return len(b), nil
+}
+
+// A frame is written as one, whatever its kind.
+func TestConnWrite(t *testing.T) {
+	t.Parallel()
+	var out pieces
+	writer, err := spdy.NewFramer(NewConn(&out, nil), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, frame := range []spdy.Frame{
+		&spdy.SynStreamFrame{StreamId: 1, Headers: http.Header{"Streamtype": {"stdin"}}},
+		&spdy.DataFrame{StreamId: 1, Data: []byte("data")},
+		&spdy.DataFrame{StreamId: 1, Flags: spdy.DataFlagFin},
+		&spdy.PingFrame{Id: 7},
+		&spdy.GoAwayFrame{LastGoodStreamId: 1},
+	} {
+		if err := writer.WriteFrame(frame); err != nil {
+			t.Fatal(err)
+		}
+		if len(out.written) != i+1 {
+			t.Fatalf("%T: got %q", frame, out.written)
+		}
+	}
+	if got, want := out.written[1], "\x00\x00\x00\x01\x00\x00\x00\x04data"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
 }
