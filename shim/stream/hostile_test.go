@@ -12,6 +12,7 @@ import (
 	"net/url"
 	"os"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -146,7 +147,7 @@ func TestClientsThatReadNothingAreCutOff(t *testing.T) {
 		leave   func(*net.TCPConn) error
 	}{
 		"half closed": {Options{}, (*net.TCPConn).CloseWrite},
-		"idle":        {Options{IdleTimeout: 100 * time.Millisecond}, func(*net.TCPConn) error { return nil }},
+		"idle":        {Options{IdleTimeout: 100 * time.Millisecond}, nil},
 		"a goodbye": {Options{}, func(c *net.TCPConn) error {
 			_, err := c.Write([]byte{0x80, 3, 0, 7, 0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0, 0})
 			return err
@@ -166,37 +167,37 @@ func TestClientsThatReadNothingAreCutOff(t *testing.T) {
 				t.Fatal(err)
 			}
 			conn := dialSession(t, u, "error", "stdout").(*net.TCPConn)
-			readReplies(t, conn, 2)
-			if _, err := conn.Read(make([]byte, 8)); err != nil {
-				t.Fatal(err)
-			}
-			if err := test.leave(conn); err != nil {
-				t.Fatal(err)
+			if test.leave != nil {
+				readReplies(t, conn, 2)
+				_, err := conn.Read(make([]byte, 8))
+				if err := errors.Join(err, test.leave(conn)); err != nil {
+					t.Fatal(err)
+				}
 			}
 			until(t, "the end of the connection", func() bool { return s.connections() == 0 })
 		})
 	}
 }
 
-// A session that idles ends, and its client learns why.
+// A session that idles ends, and its client learns why, if it was connected by then.
 func TestIdleSessionsEnd(t *testing.T) {
-	s := startServer(t, Options{IdleTimeout: 100 * time.Millisecond})
-	conn := dialSession(t, s.endless(t, wanted{stdout: true}), "error", "stdout")
-	_ = conn.SetReadDeadline(time.Now().Add(patience))
-	answer, err := io.ReadAll(conn)
-	if err != nil || !bytes.Contains(answer, []byte(errIdle.Error())) {
-		t.Errorf("got %q, %v", answer, err)
+	for idle := 100 * time.Millisecond; ; idle *= 4 {
+		s := startServer(t, Options{IdleTimeout: idle})
+		conn := dialSession(t, s.endless(t, wanted{stdout: true}), "error", "stdout")
+		_ = conn.SetReadDeadline(time.Now().Add(patience))
+		answer, err := io.ReadAll(conn)
+		if bytes.Contains(answer, []byte(errIdle.Error())) {
+			return
+		}
+		if idle > patience {
+			t.Fatalf("got %q, %v", answer, err)
+		}
 	}
 }
 
-// A client of port-forward has a bounded number of connections, and those that it does not
-// complete are given up when it leaves.
-func TestForwardedConnectionsAreLimited(t *testing.T) {
-	s := New(Options{}, oneContainer{kind: state.TypeSandbox})
-	if err := s.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
+// forward connects to a port-forward and opens streams.
+func (s *Server) forward(t *testing.T, headers ...http.Header) net.Conn {
+	t.Helper()
 	answer, err := s.PortForward(t.Context(), &runtimeapi.PortForwardRequest{PodSandboxId: "known"})
 	if err != nil {
 		t.Fatal(err)
@@ -209,15 +210,27 @@ func TestForwardedConnectionsAreLimited(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer conn.Close()
+	t.Cleanup(func() { conn.Close() })
 	if _, err := io.WriteString(conn, upgradeRequest(u, portforward.ProtocolV1Name)); err != nil {
 		t.Fatal(err)
 	}
+	openStreams(t, conn, headers...)
+	return conn
+}
+
+// A client of port-forward has a bounded number of connections, and those that it does not
+// complete are given up when it leaves.
+func TestForwardedConnectionsAreLimited(t *testing.T) {
+	s := New(Options{}, oneContainer{kind: state.TypeSandbox})
+	if err := s.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
 	headers := make([]http.Header, maxForwarded+1)
 	for i := range headers {
 		headers[i] = http.Header{portforward.PortForwardRequestIDHeader: {fmt.Sprint(i)}, portforward.StreamType: {portforward.StreamTypeError}}
 	}
-	openStreams(t, conn, headers...)
+	conn := s.forward(t, headers...)
 	_ = conn.SetReadDeadline(time.Now().Add(patience))
 	var got []byte
 	for reset := []byte{0x80, 3, 0, 3}; !bytes.Contains(got, reset); {
@@ -230,6 +243,39 @@ func TestForwardedConnectionsAreLimited(t *testing.T) {
 	}
 	conn.Close()
 	until(t, "the end of the connection", func() bool { return s.connections() == 0 })
+}
+
+// Few connections are made at the same time into pods that do not answer.
+func TestDialsAreLimited(t *testing.T) {
+	var dialing, most atomic.Int32
+	o := Options{PodIPs: func(ctx context.Context, _ string) ([]string, error) {
+		now := dialing.Add(1)
+		defer dialing.Add(-1)
+		for seen := most.Load(); now > seen && !most.CompareAndSwap(seen, now); seen = most.Load() {
+		}
+		<-ctx.Done()
+		return nil, context.Cause(ctx)
+	}}
+	s := New(o, oneContainer{kind: state.TypeSandbox})
+	if err := s.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	const pairs = 2 * maxClientDials
+	headers := make([]http.Header, 0, 2*pairs)
+	for i := range pairs {
+		for _, kind := range []string{portforward.StreamTypeError, portforward.StreamTypeData} {
+			headers = append(headers, http.Header{portforward.PortHeader: {"80"}, portforward.PortForwardRequestIDHeader: {fmt.Sprint(i)}, portforward.StreamType: {kind}})
+		}
+	}
+	conn := s.forward(t, headers...)
+	readReplies(t, conn, 2*pairs)
+	until(t, "as many as are allowed", func() bool { return dialing.Load() == maxClientDials })
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	if most.Load() > maxClientDials || dialing.Load() != 0 {
+		t.Errorf("got %d at the same time, and %d are left", most.Load(), dialing.Load())
+	}
 }
 
 // A request without a token that has a body is not waited for.

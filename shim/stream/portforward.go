@@ -53,7 +53,7 @@ func (s *Server) servePortForward(w http.ResponseWriter, r *http.Request, id str
 		http.Error(w, err.Error(), http.StatusConflict)
 		return
 	}
-	f := &forwarder{server: s, ctx: r.Context(), pod: pod, pairs: map[string]*pair{}}
+	f := &forwarder{server: s, ctx: r.Context(), pod: pod, dials: make(chan struct{}, maxClientDials), pairs: map[string]*pair{}}
 	if !wsstream.IsWebSocketRequest(r) {
 		if _, err := httpstream.Handshake(r, w, portforward.SupportedProtocols); err == nil {
 			f.run(upgradeSPDY(w, r, f.accept), connOf(r).leave)
@@ -75,15 +75,22 @@ func (s *Server) servePortForward(w http.ResponseWriter, r *http.Request, id str
 	}.ServeHTTP(w, r)
 }
 
-// maxForwarded bounds the connections that one client has at the same time. Each has a
-// descriptor and two buffers of frames.Size.
-const maxForwarded = 1000
+const (
+	// maxForwarded bounds the connections that one client has at the same time. Each has a
+	// descriptor and two buffers of frames.Size.
+	maxForwarded = 1000
+	// maxDials bounds those that are being made, for all clients and for one. Each keeps a
+	// thread in the pod's network meanwhile, for long where the pod does not answer, and a Go
+	// program with 10,000 threads is ended.
+	maxDials, maxClientDials = 256, 32
+)
 
 // forwarder serves the connections of one client, which opens two streams for each.
 type forwarder struct {
 	server *Server
 	ctx    context.Context // ends with the client
 	pod    *pod
+	dials  chan struct{}  // has an element for each connection that is being made
 	served sync.WaitGroup // pairs that are complete
 
 	mu    sync.Mutex
@@ -174,7 +181,7 @@ func (f *forwarder) serve(p *pair) {
 	var target net.Conn
 	if err != nil || port == 0 {
 		err = fmt.Errorf("port %q is not between 1 and 65535", text)
-	} else if target, err = f.pod.dial(f.ctx, uint16(port)); err == nil {
+	} else if target, err = f.dial(uint16(port)); err == nil {
 		err = relay(f.ctx, data, target)
 	}
 	if err != nil {
@@ -182,6 +189,18 @@ func (f *forwarder) serve(p *pair) {
 		f.server.opts.Log.Debug("port forward", "error", err)
 	}
 	f.end(p, err)
+}
+
+func (f *forwarder) dial(port uint16) (net.Conn, error) {
+	for _, slots := range []chan struct{}{f.dials, f.server.dials} {
+		select {
+		case slots <- struct{}{}:
+			defer func() { <-slots }()
+		case <-f.ctx.Done():
+			return nil, context.Cause(f.ctx)
+		}
+	}
+	return f.pod.dial(f.ctx, port)
 }
 
 // end tells the client how a connection has ended, and forgets its streams, also what the

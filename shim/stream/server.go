@@ -75,6 +75,7 @@ type Server struct {
 	cancel   context.CancelCauseFunc
 	work     sync.WaitGroup // sessions and the serving loop
 	handlers sync.WaitGroup // requests, until their clients know the outcome
+	dials    chan struct{}  // has an element for each connection that is being made into a pod
 	failed   chan error     // has the reason when the listener has ended by itself
 
 	mu       sync.Mutex // guards all below
@@ -92,7 +93,7 @@ func New(o Options, engine Engine) *Server {
 	o.CreationTimeout = cmp.Or(o.CreationTimeout, 30*time.Second)
 	o.HeaderTimeout = cmp.Or(o.HeaderTimeout, 10*time.Second)
 	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
-	s := &Server{opts: o, engine: engine, records: records{dir: o.RecordDir, log: o.Log}, failed: make(chan error, 1)}
+	s := &Server{opts: o, engine: engine, records: records{dir: o.RecordDir, log: o.Log}, dials: make(chan struct{}, maxDials), failed: make(chan error, 1)}
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
 	return s
 }
