@@ -43,6 +43,11 @@ func TestOneLineRun(t *testing.T) {
 	pod, container := dryRun(t, "-e", "A=b=c,d", "-e", "HOME", "-e", "NOT_SET", "-v", "/a:/b:ro,rslave", "-v", "/c:/d", "-p", "8080:80", "-p", "[::1]:53:53/udp",
 		"-u", "1000:2000", "-w", "/tmp", "--cap-add", "net_admin,CAP_SYS_TIME", "--cap-drop", "ALL", "-m", "512Mi", "--cpus", "0.5",
 		"--label", "k=v", "--entrypoint", "sh -c", "busybox", "echo $HOME")
+	kubelets := map[string]string{"io.kubernetes.pod.name": "x", "io.kubernetes.pod.namespace": "default", "io.kubernetes.pod.uid": pod.GetMetadata().GetUid(), "k": "v"}
+	if diff := cmp.Diff(kubelets, pod.GetLabels()); diff != "" || pod.GetMetadata().GetUid() == "" {
+		t.Errorf("the pod's labels differ (-want +got):\n%s", diff)
+	}
+	kubelets["io.kubernetes.container.name"] = "x"
 	wantContainer := &runtimeapi.ContainerConfig{
 		Metadata: &runtimeapi.ContainerMetadata{Name: "x"},
 		Image:    &runtimeapi.ImageSpec{Image: "busybox", UserSpecifiedImage: "busybox"},
@@ -52,7 +57,7 @@ func TestOneLineRun(t *testing.T) {
 			{HostPath: "/a", ContainerPath: "/b", Readonly: true, Propagation: runtimeapi.MountPropagation_PROPAGATION_HOST_TO_CONTAINER},
 			{HostPath: "/c", ContainerPath: "/d"},
 		},
-		Labels: map[string]string{"k": "v"},
+		Labels: kubelets,
 		Linux: &runtimeapi.LinuxContainerConfig{
 			Resources: &runtimeapi.LinuxContainerResources{MemoryLimitInBytes: 512 << 20, CpuPeriod: 100000, CpuQuota: 50000},
 			SecurityContext: &runtimeapi.LinuxContainerSecurityContext{

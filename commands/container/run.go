@@ -3,6 +3,8 @@ package container
 import (
 	"context"
 	"errors"
+	"fmt"
+	"maps"
 	"os"
 	"os/signal"
 	"slices"
@@ -15,6 +17,7 @@ import (
 	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/client/stream"
 	"github.com/crishim/crishim/commands/cli"
+	"github.com/crishim/crishim/internal/kube"
 )
 
 type runOptions struct {
@@ -103,6 +106,7 @@ func (o *runOptions) check(env *cli.Env, c *urfave.Context) (err error) {
 func (o *runOptions) run(ctx context.Context, env *cli.Env) error {
 	if o.podRef == "" {
 		cli.CompletePod(o.pod)
+		o.labelAsKubelet()
 	}
 	if o.dryRun {
 		completeContainer(o.container, o.pod)
@@ -129,7 +133,7 @@ func (o *runOptions) run(ctx context.Context, env *cli.Env) error {
 	defer signal.Stop(broken)
 	err = r.foreground(ctx)
 	if errors.Is(err, stream.ErrDetached) {
-		return env.Say("%s", r.containerID)
+		return r.detached(err)
 	}
 	return cli.Join(err, r.cleanUp(ctx, o.remove))
 }
@@ -178,7 +182,40 @@ func (r *runner) joinPod(ctx context.Context) error {
 	if r.pod, err = podConfigOf(ctx, r.conn, r.podID); err != nil {
 		return err
 	}
+	r.labelAsKubelet()
 	return completeAttempt(ctx, r.conn, pod, r.container)
+}
+
+// labelAsKubelet gives a container that is run from an image the labels by which every tool knows
+// the pod of a container, and the pod as well if it is made for it. What files say is sent as it is.
+func (o *runOptions) labelAsKubelet() {
+	if o.image == "" {
+		return
+	}
+	m := o.pod.GetMetadata()
+	labels := map[string]string{kube.LabelPodName: m.GetName(), kube.LabelPodNamespace: m.GetNamespace(), kube.LabelPodUID: m.GetUid()}
+	if o.podRef == "" {
+		o.pod.Labels = maps.Clone(labels)
+		maps.Copy(o.pod.Labels, o.labels)
+	}
+	labels[kube.LabelContainerName] = o.container.GetMetadata().GetName()
+	maps.Copy(labels, o.labels)
+	o.container.Labels = labels
+}
+
+// detached prints that the container goes on, and its id for scripts.
+func (r *runner) detached(err error) error {
+	name := r.container.GetMetadata().GetName()
+	if pod := r.pod.GetMetadata().GetName(); pod != name {
+		name = pod + "/" + name
+	}
+	goesOn := fmt.Sprintf("%s goes on: `crishim attach -it %s` returns to it", name, name)
+	if r.remove {
+		goesOn += ", and --rm no longer applies"
+	}
+	streams := r.session.Streams(r.env)
+	streams.Err = r.env.Err
+	return cli.Join(cli.Detached(err, streams, goesOn), r.env.Say("%s", r.containerID))
 }
 
 const (

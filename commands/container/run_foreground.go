@@ -54,7 +54,7 @@ func (r *runner) foreground(ctx context.Context) error {
 // attached attaches all streams. The output of a command that ended before that is in the log.
 func (r *runner) attached(ctx context.Context, path string) error {
 	streams := r.session.Streams(r.env)
-	early := &earlyOutput{out: streams.Out, dialled: time.Now(), shown: path == "", log: func(emit func(logfile.Entry) error) error {
+	early := &earlyOutput{out: streams.Out, dialled: time.Now(), shown: path == "", raw: streams.TTY, log: func(emit func(logfile.Entry) error) error {
 		return logfile.Read(ctx, path, logfile.Options{Tail: -1}, emit)
 	}}
 	streams.Out = early
@@ -129,6 +129,7 @@ type earlyOutput struct {
 	out     io.Writer
 	dialled time.Time // what was logged before this did not come over the connection
 	log     func(emit func(logfile.Entry) error) error
+	raw     bool // the terminal does not return the carriage itself
 
 	mu    sync.Mutex // guards what follows and the order of writes
 	shown bool
@@ -182,17 +183,35 @@ func (e *earlyOutput) show() error {
 		return nil
 	}
 	e.shown = true
-	var broken error                            // the output's
+	var broken error // the output's
+	var last byte
 	_ = e.log(func(entry logfile.Entry) error { // best effort
+		text := entry.Text
+		if e.raw && len(text) > 0 {
+			text, last = returned(text, last), text[len(text)-1]
+		}
 		if len(e.twice) > 0 || !entry.Time.Before(e.dialled) {
-			e.twice = append(e.twice, entry.Text...)
+			e.twice = append(e.twice, text...)
 			e.twice = e.twice[max(0, len(e.twice)-maxPending):]
 		}
-		_, broken = e.out.Write(entry.Text)
+		_, broken = e.out.Write(text)
 		return broken
 	})
 	e.twiceUntil = time.Now().Add(overlap)
 	return broken
+}
+
+// returned returns text with a carriage return before each end of a line, as a terminal's own
+// output has it. containerd's logs have lost them, Docker's have not. last is what came before.
+func returned(text []byte, last byte) []byte {
+	var out []byte
+	for _, b := range text {
+		if b == '\n' && last != '\r' {
+			out = append(out, '\r')
+		}
+		out, last = append(out, b), b
+	}
+	return out
 }
 
 // unseen returns p without what was written from the log.

@@ -66,3 +66,25 @@ func TestEarlyOutputOfAQuietCommand(t *testing.T) {
 		t.Error("finish reports that nothing was shown")
 	}
 }
+
+// containerd's log has lost the carriage returns of a terminal, Docker's has kept them.
+func TestEarlyOutputReturnsTheCarriageOnce(t *testing.T) {
+	for name, log := range map[string][]string{
+		"containerd": {"one\n", "t", "wo\n"},
+		"Docker":     {"one\r\n", "two\r", "\n"},
+	} {
+		var out bytes.Buffer
+		e := &earlyOutput{out: &out, dialled: time.Now(), raw: true, log: func(emit func(logfile.Entry) error) error {
+			for _, text := range log {
+				_ = emit(logfile.Entry{Time: time.Now(), Text: []byte(text)})
+			}
+			return nil
+		}}
+		if _, err := e.Write([]byte("two\r\nthree\r\n")); err != nil { // partly in the log already
+			t.Fatal(err)
+		}
+		if got := out.String(); got != "one\r\ntwo\r\nthree\r\n" {
+			t.Errorf("%s: got %q", name, got)
+		}
+	}
+}
