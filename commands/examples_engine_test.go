@@ -26,8 +26,9 @@ var elsewhereOnEngine = map[string]string{
 	"crishim create --with-pull web - < container.json":                       "cri/images",
 	"crishim pull --username me --password-stdin registry.example.com/app:v1": "cri/images",
 	"kill": "cri/control", "pause": "cri/control", "unpause": "cri/control", "restart": "cri/control",
-	"events":            "cri/stats",
-	"checkpoint":        "cri/node",
+	"events":                                "cri/stats",
+	"checkpoint":                            "cri/node",
+	"crishim debug --copy-to web-debug web": "cri/debug", "crishim debug --host ps": "cri/debug",
 	"crishim debug web": "cri/debug", "crishim debug web ps": "cri/debug",
 }
 

@@ -30,6 +30,8 @@ type debugOptions struct {
 	env     []*runtimeapi.KeyValue
 	pull    cli.PullOptions
 	keep    bool
+	copyTo  string // the name of a copy to run in
+	host    bool   // debug the host, not a container
 }
 
 // NewDebug returns the verb that runs another image's tools on a container: in a container of its own in
@@ -41,15 +43,21 @@ func NewDebug(env *cli.Env) *urfave.Command {
 	return &urfave.Command{
 		Name:      "debug",
 		Usage:     "debug a container with the tools of another image",
-		ArgsUsage: "CONTAINER [COMMAND [ARG...]]",
+		ArgsUsage: "CONTAINER [COMMAND [ARG...]] | --host [COMMAND [ARG...]]",
 		Description: cli.WithExamples("Creates a container in the same pod that shares the target's network and processes, runs the command or a\n"+
 			"shell in it and removes it afterwards. The target's files are below /proc/PID/root of its processes, which is\n"+
-			"/proc/1/root unless the pod shares its processes. The image needs sh.",
-			"crishim debug web", "crishim debug --image alpine:3 web", "crishim debug web ps", "crishim debug --profile net web netstat -tln"),
+			"/proc/1/root unless the pod shares its processes. The image needs sh.\n"+
+			"--copy-to runs the command in a copy of a container that ends too soon: same image, environment, mounts and\n"+
+			"security, other command. --host runs it on the runtime's host, in a privileged container that has the host's\n"+
+			"processes, network and files.",
+			"crishim debug web", "crishim debug --image alpine:3 web", "crishim debug web ps", "crishim debug --profile net web netstat -tln",
+			"crishim debug --copy-to web-debug web", "crishim debug --host ps"),
 		Flags: slices.Concat([]urfave.Flag{
 			image,
 			cli.WordFlag(&o.profile, []string{"general", "net", "sys"}, "profile", "debugging `PROFILE`: general (trace processes), net (configure the network), sys (mount and other administration too)"),
 			envFlag(env, &o.env, "set the environment variable `NAME=VALUE`"),
+			cli.StringFlag(&o.copyTo, "copy-to", "run in a copy of the container called `NAME`, with another command"),
+			cli.BoolFlag(&o.host, "host", "run on the host as root, not in a container's pod"),
 			cli.BoolFlag(&o.keep, "keep", "keep the debug container"),
 		}, o.exec.session.Flags(), cli.Without(o.pull.Flags(), "username")),
 		Action: env.Connected(o.check, o.run),
@@ -57,10 +65,26 @@ func NewDebug(env *cli.Env) *urfave.Command {
 }
 
 func (o *debugOptions) check(env *cli.Env, c *urfave.Context) (err error) {
-	if err = cli.ArgCount(c, 1, -1); err != nil {
+	least := 1
+	if o.host {
+		least = 0
+	}
+	if err = cli.ArgCount(c, least, -1); err != nil {
 		return err
 	}
-	o.exec.target, o.exec.command = c.Args().First(), c.Args().Tail()
+	switch {
+	case o.host && o.copyTo != "":
+		return cli.Usagef("--host and --copy-to: choose one")
+	case o.host && c.IsSet("profile"):
+		return cli.Usagef("--profile is for the pod of a container: --host has all capabilities")
+	case o.copyTo != "" && (c.IsSet("image") || c.IsSet("profile") || c.IsSet("env")):
+		return cli.Usagef("--image, --profile and --env are not for --copy-to: a copy has what its container has")
+	}
+	if o.host {
+		o.exec.target, o.exec.command = "host", c.Args().Slice()
+	} else {
+		o.exec.target, o.exec.command = c.Args().First(), c.Args().Tail()
+	}
 	if err = o.exec.session.Check(env); err != nil {
 		return err
 	}
@@ -73,6 +97,12 @@ func (o *debugOptions) check(env *cli.Env, c *urfave.Context) (err error) {
 
 func (o *debugOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) error {
 	o.exec.session.DropTTYWithoutTerminal(env)
+	switch {
+	case o.host:
+		return o.runHost(ctx, env, conn)
+	case o.copyTo != "":
+		return o.runCopy(ctx, env, conn)
+	}
 	target, err := conn.Container(ctx, o.exec.target, client.Running)
 	if err != nil {
 		return err

@@ -70,9 +70,14 @@ func (o *restartOptions) refuse(ctx context.Context, conn *client.Conn, c cli.Co
 		return cli.WithHint(fmt.Errorf("%s is of a pod that a kubelet or crishim sync keeps, which makes its attempts", c.Called()),
 			"`crishim stop %s` ends it, and who keeps the pod starts the next attempt; after crishim apply alone, apply it again", c.Ref)
 	}
-	res, err := conn.Runtime.PodSandboxStatus(ctx, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: c.Object.GetPodSandboxId()})
+	return podIsReady(ctx, conn, c.Object.GetPodSandboxId(), c.Called())
+}
+
+// podIsReady returns an error where no container can start in the pod of one.
+func podIsReady(ctx context.Context, conn *client.Conn, id, called string) error {
+	res, err := conn.Runtime.PodSandboxStatus(ctx, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: id})
 	if err == nil && res.GetStatus().GetState() != runtimeapi.PodSandboxState_SANDBOX_READY {
-		err = cli.WithHint(fmt.Errorf("the pod of %s is not ready: nothing can start in it", c.Called()),
+		err = cli.WithHint(fmt.Errorf("the pod of %s is not ready: nothing can start in it", called),
 			"`crishim rmp %s` removes the pod, then run it again", cli.PodPath(res.GetStatus().GetMetadata()))
 	}
 	return err

@@ -1,0 +1,78 @@
+package container
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/api"
+	"github.com/crishim/crishim/client"
+	"github.com/crishim/crishim/client/stream"
+	"github.com/crishim/crishim/commands/cli"
+)
+
+// runCopy runs the command, or a shell, in a copy of the container: of its image, environment, mounts and
+// security, in its pod. The container itself need not run, and is left alone.
+func (o *debugOptions) runCopy(ctx context.Context, env *cli.Env, conn *client.Conn) error {
+	target, err := conn.Container(ctx, o.exec.target, client.Any)
+	if err != nil {
+		return err
+	}
+	if err := podIsReady(ctx, conn, target.GetPodSandboxId(), cli.ContainerName(target)); err != nil {
+		return err
+	}
+	r := &runner{runOptions: &runOptions{session: o.exec.session}, env: env, conn: conn, podID: target.GetPodSandboxId()}
+	if r.containerID, err = o.createCopy(ctx, conn, target); err != nil {
+		return err
+	}
+	_, err = conn.Runtime.StartContainer(ctx, &runtimeapi.StartContainerRequest{ContainerId: r.containerID})
+	if err == nil {
+		err = r.foreground(ctx)
+	} else if err = cannotRun(err); o.exec.shell {
+		err = cli.WithHint(err, "without a shell in its image the copy needs a command: crishim debug --copy-to %s %s COMMAND", o.copyTo, o.exec.target)
+	}
+	if errors.Is(err, stream.ErrDetached) {
+		return cli.Detached(err, o.exec.session.Streams(env), "the copy goes on: `crishim attach -it "+o.copyTo+"` returns to it, `crishim rm -f "+o.copyTo+"` removes it")
+	}
+	return cli.Join(err, r.cleanUp(ctx, !o.keep))
+}
+
+// createCopy creates the copy: the engine's own below crishim's dockershim, else one with the
+// configuration that the runtime tells. A kubelet must not take it for its own.
+func (o *debugOptions) createCopy(ctx context.Context, conn *client.Conn, target *runtimeapi.Container) (string, error) {
+	id, err := conn.CopyContainer(ctx, &api.CopyContainerRequest{
+		ContainerId: target.GetId(), Name: o.copyTo, Command: o.exec.command, Tty: o.exec.session.TTY, Stdin: o.exec.session.Stdin,
+		Labels: map[string]string{debugLabel: target.GetId()}, Temporary: !o.keep,
+	})
+	switch {
+	case cli.IsGone(err):
+		return "", cli.WithHint(err, "crishim pull %s gets the image", target.GetImage().GetImage())
+	case !errors.Is(err, client.ErrNotOurShim):
+		return id, err
+	}
+	config, err := containerConfigOf(ctx, conn, target.GetId())
+	if err != nil {
+		return "", err
+	}
+	pod, err := podConfigOf(ctx, conn, target.GetPodSandboxId())
+	if err != nil {
+		return "", err
+	}
+	config.Metadata, config.LogPath = &runtimeapi.ContainerMetadata{Name: o.copyTo}, ""
+	config.Command, config.Args = o.exec.command, nil
+	config.Tty, config.Stdin, config.StdinOnce = o.exec.session.TTY, o.exec.session.Stdin, o.exec.session.Stdin
+	for _, m := range []map[string]string{config.Labels, config.Annotations} {
+		for key := range m {
+			if strings.HasPrefix(key, "io.kubernetes.") {
+				delete(m, key)
+			}
+		}
+	}
+	if config.Labels == nil {
+		config.Labels = map[string]string{}
+	}
+	config.Labels[debugLabel] = target.GetId()
+	return createContainer(ctx, conn, target.GetPodSandboxId(), config, pod)
+}
