@@ -11,7 +11,7 @@ import (
 	"github.com/crishim/crishim/internal/test/stubcri"
 )
 
-// What crictl prints as lines of "Name: value", which scripts cut values out of.
+// The tables of crictl, and what it prints as lines of "Name: value", which scripts cut values out of.
 func TestTextsOfCrictl(t *testing.T) {
 	c := withStub(t, stubcri.Options{})
 	web := c.stub.AddPod("default", "web", func(p *runtimeapi.PodSandboxConfig) {
@@ -28,7 +28,7 @@ func TestTextsOfCrictl(t *testing.T) {
 	})
 	var all strings.Builder
 	for _, line := range []string{
-		"ps -a -v", "ps -v -q", "pods -v", "images -v", "inspect -o table web/run", "inspect -q -o table web/run", "inspect -o table web/ended",
+		"ps -a", "ps -a --no-trunc", "pods", "images", "images --digests --pinned", "ps -a -v", "ps -v -q", "pods -v", "images -v", "inspect -o table web/run", "inspect -q -o table web/run", "inspect -o table web/ended",
 		"inspect -o table web/made", "inspectp -o table web", "inspecti -o table registry.example.com/app:v1", "imagefsinfo -o table", "runtime-config",
 	} {
 		r := c.run(append([]string{"--compat=crictl"}, strings.Fields(line)...)...)
