@@ -9,6 +9,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"text/tabwriter"
 	"time"
 
 	"github.com/docker/go-units"
@@ -20,6 +21,17 @@ import (
 // crictl shows objects as lines of "Name: value" where crishim has columns: in its lists with -v, and
 // with -o table of what is one object. Options.Crictl asks for these texts; what follows writes them to
 // the letter, because scripts cut values out of them.
+
+// crictlTable writes a table as crictl does: its cells are 20 wide or more, on any terminal.
+func crictlTable(w io.Writer, cells [][]string) error {
+	t := tabwriter.NewWriter(w, 20, 1, gap, ' ', 0)
+	for _, line := range cells {
+		if _, err := fmt.Fprintln(t, strings.Join(line, "\t")); err != nil {
+			return err
+		}
+	}
+	return t.Flush()
+}
 
 // longText is the text of one object.
 type longText struct{ bytes.Buffer }

@@ -169,6 +169,9 @@ func writeTable[T any](w io.Writer, rows []T, columns []column[T], o Options) er
 		limit = 0
 	}
 	cells := cellsOf(rows, shown, o)
+	if o.Crictl {
+		return crictlTable(w, cells)
+	}
 	widths := widthsOf(cells, len(shown))
 	if limit > 0 && slices.ContainsFunc(shown, func(c column[T]) bool { return c.prose }) && lineWidth(widths, gap) > limit {
 		return writeProse(w, rows, shown, mayDrop, o)
