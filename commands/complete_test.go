@@ -71,7 +71,7 @@ func TestComplete(t *testing.T) {
 		{[]string{"describe", "w"}, []string{"web"}},
 		{[]string{"delete", "shop/"}, []string{"shop/web"}},
 		{[]string{"wait", "--for", "r"}, []string{"running", "removed", "ready"}},
-		{[]string{"ps", "--columns", "name,po"}, []string{"name,pod-id", "name,pod"}},
+		{[]string{"ps", "--columns", "name,po"}, []string{"name,pod-id", "name,pod", "name,ports"}},
 		{[]string{"stats", "--sort", "c"}, []string{"container", "cpu"}},
 		{[]string{"logs", "--stream", ""}, []string{"stdout", "stderr"}},
 		{[]string{"logs", "-o", ""}, []string{"text", "json"}},

@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/docker/go-units"
+	"k8s.io/apimachinery/pkg/util/duration"
 )
 
 // shortLength is how much of an id crictl's tables show.
@@ -26,16 +27,25 @@ func shortID(id string, o Options) string {
 	return id[:min(len(id), shortLength)]
 }
 
-// age returns how long before now nanos (since 1970) was, as docker and crictl show it.
+// age returns how long before now nanos (since 1970) was: on a terminal as kubectl shows it, 4m or 2d3h,
+// else as docker and crictl do.
 func age(nanos int64, o Options) string {
 	if nanos <= 0 {
 		return unknownCell
 	}
 	d := o.Now.Sub(time.Unix(0, nanos))
-	if d < 0 {
+	switch {
+	case d < 0:
 		return "in the future"
+	case o.Terminal && !o.Crictl:
+		return duration.HumanDuration(d)
 	}
 	return units.HumanDuration(d) + " ago"
+}
+
+// ago is an age within a sentence: 4m ago.
+func ago(nanos int64, o Options) string {
+	return duration.HumanDuration(max(o.Now.Sub(time.Unix(0, nanos)), 0)) + " ago"
 }
 
 // size shows bytes in decimal units, as crictl does.

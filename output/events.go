@@ -3,43 +3,79 @@ package output
 import (
 	"cmp"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
-	"github.com/mattn/go-runewidth"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
 type event = *runtimeapi.ContainerEventResponse
 
-// eventColumns are those of a table that grows: how wide their cells will be has to be
-// known before they are.
-var eventColumns = []column[event]{
-	{name: "TIME", width: len("2006-01-02T15:04:05.000Z"), value: func(e event, o Options) string {
+// eventRow is an event with the names of what it is about.
+type eventRow struct {
+	event
+	name, pod string
+}
+
+// ended returns the status of the container of a stopped event: others may show an end that
+// came later.
+func (e eventRow) ended() *runtimeapi.ContainerStatus {
+	c := eventContainer(e.event)
+	if e.GetContainerEventType() != runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT || c.GetState() != runtimeapi.ContainerState_CONTAINER_EXITED {
+		return nil
+	}
+	return c
+}
+
+// Times of one length: a day's in a terminal, else the date as well.
+const (
+	eventClock = "15:04:05.000"
+	eventTime  = "2006-01-02T15:04:05.000Z07:00"
+)
+
+var eventColumns = []column[eventRow]{
+	{name: "TIME", width: len(eventClock), value: func(e eventRow, o Options) string {
 		if e.GetCreatedAt() <= 0 {
 			return unknownCell
 		}
-		return time.Unix(0, e.GetCreatedAt()).In(o.location()).Format("2006-01-02T15:04:05.000Z07:00") // of one length
+		layout := eventTime
+		if o.Terminal && !o.Crictl {
+			layout = eventClock
+		}
+		return time.Unix(0, e.GetCreatedAt()).In(o.location()).Format(layout)
 	}},
-	{name: "EVENT", width: len("Created"), value: func(e event, _ Options) string {
+	{name: "EVENT", width: len("Created"), tone: eventTone, value: func(e eventRow, _ Options) string {
 		return enumWord(strings.TrimSuffix(e.GetContainerEventType().String(), "_EVENT"))
 	}},
-	{name: "CONTAINER", width: shortLength, value: func(e event, o Options) string { return shortID(e.GetContainerId(), o) }},
-	{name: "POD", width: 24, value: func(e event, _ Options) string {
-		pod := e.GetPodSandboxStatus().GetMetadata()
-		return orUnknown(pod.GetNamespace()) + "/" + orUnknown(pod.GetName())
-	}},
-	{name: "NAME", width: 16, value: func(e event, _ Options) string { return cmp.Or(eventContainer(e).GetMetadata().GetName(), "(pod)") }},
-	{name: "EXIT", wide: true, width: len("EXIT"), value: func(e event, _ Options) string {
-		c := eventContainer(e)
-		if c.GetState() != runtimeapi.ContainerState_CONTAINER_EXITED {
+	{name: "CONTAINER", spare: 2, width: shortLength, value: func(e eventRow, o Options) string { return shortID(e.GetContainerId(), o) }},
+	{name: "POD", shrink: true, least: 20, width: 24, value: func(e eventRow, _ Options) string { return e.pod }},
+	{name: "NAME", shrink: true, width: 12, value: func(e eventRow, _ Options) string { return e.name }},
+	{name: "EXIT", width: len("EXIT"), value: func(e eventRow, _ Options) string {
+		if e.ended() == nil {
 			return unknownCell
 		}
-		return strconv.Itoa(int(c.GetExitCode()))
+		return strconv.Itoa(int(e.ended().GetExitCode()))
 	}},
-	{name: "REASON", wide: true, width: len("Completed"), value: func(e event, _ Options) string { return cmp.Or(eventContainer(e).GetReason(), unknownCell) }},
-	{name: "POD ID", wide: true, width: shortLength, value: func(e event, o Options) string { return shortID(e.GetPodSandboxStatus().GetId(), o) }},
+	{name: "REASON", shrink: true, spare: 3, width: len("Completed"), value: func(e eventRow, _ Options) string {
+		return cmp.Or(e.ended().GetReason(), unknownCell)
+	}},
+	{name: "POD ID", wide: true, spare: 1, width: shortLength, value: func(e eventRow, o Options) string { return shortID(e.GetPodSandboxStatus().GetId(), o) }},
+}
+
+func eventTone(e eventRow, _ Options) tone {
+	switch e.GetContainerEventType() {
+	case runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT:
+		return good
+	case runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT:
+		if e.ended().GetExitCode() != 0 {
+			return bad
+		}
+	case runtimeapi.ContainerEventType_CONTAINER_DELETED_EVENT:
+		return faint
+	}
+	return plain
 }
 
 // eventContainer is the status of the container that an event is about; nil
@@ -56,58 +92,68 @@ func eventContainer(e event) *runtimeapi.ContainerStatus {
 // Events writes container events as they come: a line each for people, a
 // document each for machines. Its default is crictl's JSON.
 type Events struct {
-	w      io.Writer
-	o      Options
-	shown  []column[event]
-	widths []int
+	w     io.Writer
+	o     Options
+	table *growing[eventRow]
+	// names are those of containers: the event of a removal has them no more.
+	names map[string]eventRow
 }
 
 // NewEvents makes a writer of events and writes the header of its table.
 func NewEvents(w io.Writer, o Options) (_ *Events, err error) {
-	e := &Events{w: w, o: o}
-	if o.Format.Kind != Table && o.Format.Kind != Wide {
-		return e, nil
+	e := &Events{w: w, o: o, names: map[string]eventRow{}}
+	if o.Format.Kind == Table || o.Format.Kind == Wide {
+		columns := slices.Clone(eventColumns)
+		if !o.Terminal || o.Crictl {
+			columns[0].width = len("2006-01-02T15:04:05.000Z")
+		}
+		e.table, err = grow(w, nil, columns, o)
 	}
-	if e.shown, err = choose(eventColumns, o); err != nil {
-		return nil, err
+	return e, err
+}
+
+// Known notes the names of containers that are there before the first event.
+func (e *Events) Known(containers []*runtimeapi.Container) {
+	for _, c := range containers {
+		namespace, pod := podNamespaceOf(c, e.o), podNameOf(c, e.o)
+		e.names[c.GetId()] = eventRow{name: containerName(c), pod: orUnknown(namespace) + "/" + orUnknown(pod)}
 	}
-	e.widths = each(e.shown, func(c column[event]) int { return max(c.width, len(c.name)) })
-	if o.NoHeaders {
-		return e, nil
-	}
-	return e, e.line(each(e.shown, func(c column[event]) string { return c.name }))
 }
 
 // Write writes one event.
 func (e *Events) Write(one *runtimeapi.ContainerEventResponse) error {
-	if e.shown != nil {
-		return e.line(each(e.shown, func(c column[event]) string { return Sanitize(c.value(one, e.o)) }))
+	if e.table != nil {
+		return e.table.row(e.named(one), e.o)
 	}
-	if e.o.Format.Kind == YAML { // else the documents could not be told apart
-		if _, err := io.WriteString(e.w, "---\n"); err != nil {
+	return renderOne(e.w, view{fallback: JSON, items: messages([]event{one}), names: []string{one.GetContainerId()}}, e.o)
+}
+
+// named returns the row of an event. Who is not known from it or from one before has no name.
+func (e *Events) named(one event) eventRow {
+	status := one.GetPodSandboxStatus()
+	pod := orUnknown(status.GetMetadata().GetNamespace()) + "/" + orUnknown(status.GetMetadata().GetName())
+	for _, c := range one.GetContainersStatuses() {
+		e.names[c.GetId()] = eventRow{name: c.GetMetadata().GetName(), pod: pod}
+	}
+	if status.GetId() != "" && status.GetId() == one.GetContainerId() {
+		return eventRow{one, "(pod)", pod}
+	}
+	known := e.names[one.GetContainerId()]
+	if status.GetMetadata() == nil {
+		pod = cmp.Or(known.pod, pod)
+	}
+	if one.GetContainerEventType() == runtimeapi.ContainerEventType_CONTAINER_DELETED_EVENT {
+		delete(e.names, one.GetContainerId())
+	}
+	return eventRow{one, orUnknown(known.name), pod}
+}
+
+// renderOne writes one of several documents.
+func renderOne(w io.Writer, v view, o Options) error {
+	if o.Format.Kind == YAML { // else the documents could not be told apart
+		if _, err := io.WriteString(w, "---\n"); err != nil {
 			return err
 		}
 	}
-	return render(e.w, view{fallback: JSON, items: messages([]event{one}), names: []string{one.GetContainerId()}}, e.o)
-}
-
-// line writes cells under each other. A cell that is wider than any before
-// moves its column; on a terminal it is cut to leave the others their room.
-func (e *Events) line(cells []string) error {
-	var b strings.Builder
-	room := e.o.Width
-	for i, cell := range cells {
-		if e.o.Width > 0 && !e.o.NoTrunc {
-			others := 0
-			for _, width := range e.widths[i+1:] {
-				others += gap + width
-			}
-			cell = runewidth.Truncate(cell, max(min(room, e.widths[i]), room-others, minShrunk), "…")
-		}
-		e.widths[i] = max(e.widths[i], runewidth.StringWidth(cell))
-		room -= e.widths[i] + gap
-		b.WriteString(runewidth.FillRight(cell, e.widths[i]+gap))
-	}
-	_, err := io.WriteString(e.w, strings.TrimRight(b.String(), " ")+"\n")
-	return err
+	return render(w, v, o)
 }

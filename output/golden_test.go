@@ -2,6 +2,7 @@ package output
 
 import (
 	"cmp"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	gocmp "github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/proto"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -114,7 +116,7 @@ func TestGolden(t *testing.T) {
 		{State: FindingWarning, Check: "live restore", Detail: "a restart of the engine ends all containers", Hint: `set "live-restore": true in /etc/docker/daemon.json and reload the engine`},
 		{State: FindingFailed, Check: "evil", Detail: "bad\x1b[31m", Hint: "no"},
 	}
-	for name, o := range map[string]Options{"80-columns": {Width: 80}, "40-columns": {Width: 40}, "chosen": {Width: 80, NoHeaders: true, Columns: []string{"next step", "check"}}, "uncut": {Width: 80, NoTrunc: true}} {
+	for name, o := range map[string]Options{"80-columns": {Width: 80}, "40-columns": {Width: 40}, "chosen": {Width: 80, NoHeaders: true, Columns: []string{"next step", "check"}}, "uncut": {Width: 80, NoTrunc: true}, "piped": {}} {
 		cases["doctor-"+name] = func(w io.Writer) error { return Findings(w, findings, o) }
 	}
 	cases["endpoints-80-columns"] = func(w io.Writer) error {
@@ -156,6 +158,14 @@ func TestGolden(t *testing.T) {
 		cases["stats-"+f] = func(w io.Writer) error { return ContainerStats(w, stats, usages, format(f)) }
 		cases["statsp-"+f] = func(w io.Writer) error { return PodStats(w, podStats, usages, format(f)) }
 	}
+	removed := &runtimeapi.ContainerEventResponse{
+		ContainerId: longID, ContainerEventType: runtimeapi.ContainerEventType_CONTAINER_DELETED_EVENT, CreatedAt: now.Add(2 * time.Second).UnixNano(),
+		PodSandboxStatus: &runtimeapi.PodSandboxStatus{Id: otherID, Metadata: &runtimeapi.PodSandboxMetadata{Name: "日本日本", Namespace: "a-namespace-that-is-rather-long"}},
+	}
+	podStopped := &runtimeapi.ContainerEventResponse{
+		ContainerId: otherID, ContainerEventType: runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT, CreatedAt: now.Add(3 * time.Second).UnixNano(),
+		PodSandboxStatus: &runtimeapi.PodSandboxStatus{Id: otherID, Metadata: &runtimeapi.PodSandboxMetadata{Name: "web", Namespace: "shop"}},
+	}
 	gone := &runtimeapi.ContainerEventResponse{ContainerId: otherID, ContainerEventType: runtimeapi.ContainerEventType_CONTAINER_DELETED_EVENT, CreatedAt: now.Add(time.Second).UnixNano()}
 	ended := &runtimeapi.ContainerEventResponse{
 		ContainerId: longID, ContainerEventType: runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT, CreatedAt: now.Add(1500 * time.Millisecond).UnixNano(),
@@ -164,10 +174,13 @@ func TestGolden(t *testing.T) {
 			Id: longID, Metadata: &runtimeapi.ContainerMetadata{Name: "job"}, State: runtimeapi.ContainerState_CONTAINER_EXITED, ExitCode: 137, Reason: "OOMKilled",
 		}},
 	}
+	// A container that has ended by the time its start is told.
+	lateStart := proto.CloneOf(ended)
+	lateStart.ContainerEventType = runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT
 	events := func(o Options) func(io.Writer) error {
 		return func(w io.Writer) error {
 			table, err := NewEvents(w, o)
-			for _, e := range []*runtimeapi.ContainerEventResponse{event, gone, ended, event} {
+			for _, e := range []*runtimeapi.ContainerEventResponse{event, gone, ended, lateStart, removed, podStopped} {
 				if err == nil {
 					err = table.Write(e)
 				}
@@ -179,7 +192,9 @@ func TestGolden(t *testing.T) {
 		name, _, _ := strings.Cut(f, "=")
 		cases["events-"+cmp.Or(name, "default")] = events(format(f))
 	}
-	cases["events-80-columns"] = events(table(func(o *Options) { o.Format.Kind, o.Width = Table, 80 }))
+	for _, width := range []int{50, 70, 80, 200} {
+		cases[fmt.Sprintf("events-%d-columns", width)] = events(table(func(o *Options) { o.Format.Kind, o.Width, o.Terminal = Table, width, true }))
+	}
 	cases["events-chosen-columns"] = events(table(func(o *Options) {
 		o.Format.Kind, o.Columns, o.NoHeaders, o.NoTrunc = Table, []string{"name", "exit", "container"}, true, true
 	}))

@@ -38,8 +38,13 @@ type condition = *runtimeapi.RuntimeCondition
 
 var conditionColumns = []column[condition]{
 	{name: "CONDITION", value: func(c condition, _ Options) string { return c.GetType() }},
-	{name: "STATUS", value: func(c condition, _ Options) string { return fmt.Sprint(c.GetStatus()) }},
-	{name: "REASON", value: func(c condition, _ Options) string { return c.GetReason() }},
+	{name: "STATUS", value: func(c condition, _ Options) string { return fmt.Sprint(c.GetStatus()) }, tone: func(c condition, _ Options) tone {
+		if c.GetStatus() {
+			return good
+		}
+		return bad
+	}},
+	{name: "REASON", shrink: true, value: func(c condition, _ Options) string { return c.GetReason() }},
 	{name: "MESSAGE", shrink: true, value: func(c condition, _ Options) string { return c.GetMessage() }},
 }
 
@@ -134,9 +139,17 @@ var endpointColumns = []column[Endpoint]{
 		}
 		return ""
 	}},
-	{name: "ENDPOINT", value: func(e Endpoint, _ Options) string { return e.Endpoint }},
+	{name: "ENDPOINT", shrink: true, least: 24, value: func(e Endpoint, _ Options) string { return e.Endpoint }},
 	{name: "KIND", spare: 1, value: func(e Endpoint, _ Options) string { return e.Kind }},
-	{name: "STATE", value: func(e Endpoint, _ Options) string { return e.State }},
+	{name: "STATE", value: func(e Endpoint, _ Options) string { return e.State }, tone: func(e Endpoint, _ Options) tone {
+		switch {
+		case e.State == "ready":
+			return good
+		case e.State == "absent":
+			return faint
+		}
+		return doubt
+	}},
 	{name: "DETAIL", prose: true, value: func(e Endpoint, _ Options) string { return e.Detail }},
 }
 
@@ -163,7 +176,9 @@ type Finding struct {
 }
 
 var findingColumns = []column[Finding]{
-	{name: "STATE", value: func(f Finding, _ Options) string { return f.State }},
+	{name: "STATE", value: func(f Finding, _ Options) string { return f.State }, tone: func(f Finding, _ Options) tone {
+		return map[string]tone{FindingOK: good, FindingWarning: doubt, FindingFailed: bad, FindingSkipped: faint}[f.State]
+	}},
 	{name: "CHECK", value: func(f Finding, _ Options) string { return f.Check }},
 	{name: "DETAIL", prose: true, value: func(f Finding, _ Options) string { return f.Detail }},
 	{name: "NEXT STEP", prose: true, value: func(f Finding, _ Options) string { return f.Hint }},
@@ -183,7 +198,7 @@ type Setting struct {
 
 var settingColumns = []column[Setting]{
 	{name: "KEY", value: func(s Setting, _ Options) string { return s.Key }},
-	{name: "VALUE", value: func(s Setting, _ Options) string { return s.Value }},
+	{name: "VALUE", shrink: true, value: func(s Setting, _ Options) string { return s.Value }},
 	{name: "FROM", value: func(s Setting, _ Options) string {
 		if s.Set {
 			return "file"

@@ -32,6 +32,7 @@ type Options struct {
 	Columns   []string // names of columns, in this order; empty: the view's own
 	Sort      string   // name of a column; "-name" sorts downwards; empty: the view's own order
 	Width     int      // of the terminal in cells; 0: no limit
+	Terminal  bool     // somebody reads it there as it comes: ages are short
 	Color     bool
 	Now       time.Time      // ages count from it
 	Location  *time.Location // zone of printed times; nil: UTC
@@ -43,6 +44,14 @@ type Options struct {
 	// Pods names the sandboxes of containers that do not say in their labels
 	// which pod they are in, by sandbox id; for tables and names.
 	Pods map[string]*runtimeapi.PodSandboxMetadata
+
+	// What lists do not say, for tables: see ContainerNeeds and PodNeeds. What is missing is shown as unknown.
+	Statuses  map[string]*runtimeapi.ContainerStatusResponse  // of containers, by id
+	Sandboxes map[string]*runtimeapi.PodSandboxStatusResponse // by id
+	Members   map[string][]*runtimeapi.Container              // of pods, by the sandbox's id
+	Waiting   map[string]Waiting                              // containers, by id
+
+	deleted bool // rows of what is there no more
 }
 
 func (o Options) location() *time.Location {

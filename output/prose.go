@@ -28,12 +28,18 @@ func writeProse[T any](w io.Writer, rows []T, shown []column[T], mayDrop bool, o
 		}
 	}
 	cells := cellsOf(rows, short, o)
-	indent := lineWidth(widthsOf(cells, len(short)), gap) + gap
+	widths, space := widthsOf(cells, len(short)), gap
+	if lineWidth(widths, gap) > o.Width {
+		space = narrowGap
+		shrink(short, widths, o.Width, space)
+		cut(cells, short, widths)
+	}
+	indent := lineWidth(widths, space) + space
 	beside := o.Width-indent >= proseRoom
 	if !beside {
 		indent = proseIndent
 	}
-	drawn, err := draw(cells, gap)
+	drawn, err := draw(cells, space, style{paint: painter(rows, short, o)})
 	if err != nil {
 		return err
 	}
@@ -55,11 +61,15 @@ func writeProse[T any](w io.Writer, rows []T, shown []column[T], mayDrop bool, o
 		lines = lines[1:]
 	}
 	if !o.NoHeaders {
-		var header []string
+		var names []string
 		if beside {
-			header = []string{prose[0].name}
+			text := prose[0].name
+			if o.Color {
+				text = header.paint(text)
+			}
+			names = []string{text}
 		}
-		line(header)
+		line(names)
 	}
 	for _, row := range rows {
 		line(sentences(row, prose, o.Width-indent, o))

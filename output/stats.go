@@ -59,7 +59,7 @@ func usageColumns(subject string) []column[Usage] {
 		{name: "CPU %", less: by(func(u Usage) float64 { return u.CPUPercent }), value: func(u Usage, _ Options) string { return known("%.2f", u.CPUPercent) }},
 		{name: "MEM", less: by(func(u Usage) int64 { return u.Memory }), value: func(u Usage, _ Options) string { return bytesCell(u.Memory) }},
 		{name: "LIMIT", spare: 3, value: func(u Usage, _ Options) string { return bytesCell(cmp.Or(u.MemoryLimit, -1)) }},
-		{name: "MEM %", value: func(u Usage, _ Options) string {
+		{name: "MEM %", spare: 5, value: func(u Usage, _ Options) string {
 			if u.Memory < 0 || u.MemoryLimit <= 0 {
 				return unknownCell
 			}
@@ -70,7 +70,7 @@ func usageColumns(subject string) []column[Usage] {
 		{name: "SWAP", wide: true, value: func(u Usage, _ Options) string { return bytesCell(u.Swap) }},
 		{name: "NET I/O", spare: 4, value: func(u Usage, _ Options) string { return pairCell(u.NetworkIn, u.NetworkOut) }},
 		{name: "BLOCK I/O", spare: 2, value: func(u Usage, _ Options) string { return pairCell(u.BlockRead, u.BlockWrite) }},
-		{name: "PIDS", less: by(func(u Usage) int64 { return u.Pids }), value: func(u Usage, _ Options) string { return known("%d", u.Pids) }},
+		{name: "PIDS", spare: 6, less: by(func(u Usage) int64 { return u.Pids }), value: func(u Usage, _ Options) string { return known("%d", u.Pids) }},
 	}
 }
 

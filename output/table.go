@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/mattn/go-runewidth"
@@ -19,11 +20,13 @@ import (
 type column[T any] struct {
 	name  string // upper case, as in the header
 	wide  bool   // shown with -o wide (or by name) only
+	named bool   // shown by name only
 	value func(row T, o Options) string
-	// less orders rows by what the text stands for; nil: by the text.
+	// less orders rows by what the text stands for; nil: by the text, or the number that it is.
 	less func(a, b T) int
-	// shrink marks a column that gives way when the terminal is narrow.
+	// shrink marks a column that gives way when the terminal is narrow, down to least cells.
 	shrink bool
+	least  int // 0: minShrunk
 	// spare marks a column that is left out where the terminal is narrower still,
 	// the one with the lowest number first; 0 never is. --columns and -o wide show
 	// it in any case.
@@ -33,6 +36,31 @@ type column[T any] struct {
 	// prose marks sentences, which are no use when they are cut: where a line is too
 	// long for the terminal they go on lines of their own.
 	prose bool
+	// tone is the colour of a row's cell; nil: none.
+	tone func(row T, o Options) tone
+}
+
+func (c column[T]) floor() int { return max(c.least, minShrunk) }
+
+// tone is a colour by what it means: the escape code that begins it.
+type tone string
+
+const (
+	plain  tone = ""
+	good   tone = "\x1b[32m"
+	doubt  tone = "\x1b[33m"
+	bad    tone = "\x1b[31m"
+	faint  tone = "\x1b[2m"
+	header tone = "\x1b[1m"
+)
+
+const endTone = "\x1b[0m"
+
+func (t tone) paint(text string) string {
+	if t == plain || text == "" {
+		return text
+	}
+	return string(t) + text + endTone
 }
 
 // by orders rows by a number.
@@ -46,8 +74,15 @@ const (
 	narrowGap = 2
 )
 
-// minShrunk is the least that a shrinking column is cut to, in cells.
-const minShrunk = 8
+// minShrunk is the least that a shrinking column is cut to, in cells, and lastShrunk what it
+// is cut to where nothing else helps.
+const (
+	minShrunk  = 8
+	lastShrunk = 4
+)
+
+// foldIndent is how far the lines are indented that a row of a folded table goes on in.
+const foldIndent = 4
 
 // key is the form of a column's name that people type: "POD ID" is "pod-id".
 // "CPU %" is "cpu", and "NET I/O" is "net".
@@ -113,7 +148,7 @@ func choose[T any](columns []column[T], o Options) ([]column[T], error) {
 	var chosen []column[T]
 	if len(o.Columns) == 0 {
 		for _, c := range columns {
-			if !c.wide || o.Format.Kind == Wide {
+			if !c.named && (!c.wide || o.Format.Kind == Wide) {
 				chosen = append(chosen, c)
 			}
 		}
@@ -141,7 +176,7 @@ func order[T any](rows []T, columns []column[T], o Options) ([]T, error) {
 	}
 	less := columns[i].less
 	if less == nil {
-		less = by(func(row T) string { return columns[i].value(row, o) })
+		less = func(a, b T) int { return compareText(columns[i].value(a, o), columns[i].value(b, o)) }
 	}
 	sorted := slices.Clone(rows)
 	slices.SortStableFunc(sorted, func(a, b T) int {
@@ -153,8 +188,19 @@ func order[T any](rows []T, columns []column[T], o Options) ([]T, error) {
 	return sorted, nil
 }
 
+// compareText orders numbers by their size.
+func compareText(a, b string) int {
+	n, errA := strconv.Atoi(a)
+	m, errB := strconv.Atoi(b)
+	if errA != nil || errB != nil {
+		return cmp.Compare(a, b)
+	}
+	return cmp.Compare(n, m)
+}
+
 // writeTable writes rows under a header line. On a terminal it leaves spare columns out and
-// cuts shrinking ones, the widest first, until a line fits.
+// cuts shrinking ones, the widest first, until a line fits; columns that were asked for are
+// all shown, on several lines if need be.
 func writeTable[T any](w io.Writer, rows []T, columns []column[T], o Options) error {
 	rows, err := order(rows, columns, o)
 	if err != nil {
@@ -164,34 +210,106 @@ func writeTable[T any](w io.Writer, rows []T, columns []column[T], o Options) er
 	if err != nil {
 		return err
 	}
-	limit, mayDrop := o.Width, len(o.Columns) == 0
+	limit, asked := o.Width, len(o.Columns) > 0 || o.Format.Kind == Wide
 	if o.NoTrunc {
 		limit = 0
+	}
+	if limit > 0 && slices.ContainsFunc(shown, func(c column[T]) bool { return c.prose }) && lineWidth(widthsOf(cellsOf(rows, shown, o), len(shown)), gap) > limit {
+		return writeProse(w, rows, shown, len(o.Columns) == 0, o)
 	}
 	cells := cellsOf(rows, shown, o)
 	if o.Crictl {
 		return crictlTable(w, cells)
 	}
 	widths := widthsOf(cells, len(shown))
-	if limit > 0 && slices.ContainsFunc(shown, func(c column[T]) bool { return c.prose }) && lineWidth(widths, gap) > limit {
-		return writeProse(w, rows, shown, mayDrop, o)
-	}
 	space := gap
-	if limit > 0 && mayDrop && o.Format.Kind != Wide {
-		if shown, space = narrow(shown, widths, limit); len(shown) < len(widths) {
+	if limit > 0 && lineWidth(widths, gap) > limit {
+		var kept []column[T]
+		if kept, space = narrow(shown, widths, limit, !asked); asked && lineWidth(shrunk(shown, widths), space) > limit {
+			return writeFolded(w, cells, shown, widths, limit, painter(rows, shown, o))
+		}
+		if len(kept) < len(shown) {
+			shown = kept
 			cells = cellsOf(rows, shown, o)
 			widths = widthsOf(cells, len(shown))
 		}
+		if lineWidth(widths, space) > limit {
+			space = narrowGap
+		}
+		shrink(shown, widths, limit, space)
+		cut(cells, shown, widths)
 	}
-	if limit > 0 {
-		cut(cells, shown, widths, limit, space)
-	}
-	lines, err := draw(cells, space)
+	lines, err := draw(cells, space, style{painter(rows, shown, o), func(i int) bool { return o.Width == 0 && shown[i].prose }})
 	if err != nil {
 		return err
 	}
 	_, err = w.Write(lines)
 	return err
+}
+
+// painter returns what colours the cells of a table; nil where there are no colours.
+func painter[T any](rows []T, shown []column[T], o Options) func(line, column int, text string) string {
+	if !o.Color {
+		return nil
+	}
+	return func(line, i int, text string) string {
+		switch {
+		case !o.NoHeaders && line == 0:
+			return header.paint(text)
+		case !o.NoHeaders:
+			line--
+		}
+		if shown[i].tone == nil {
+			return text
+		}
+		return shown[i].tone(rows[line], o).paint(text)
+	}
+}
+
+// writeFolded writes each row on as many lines as it takes, and the header so, too.
+func writeFolded[T any](w io.Writer, cells [][]string, shown []column[T], widths []int, limit int, paint func(int, int, string) string) error {
+	lines := make([]bytes.Buffer, len(cells))
+	for from := 0; from < len(shown); {
+		indent := 0
+		if from > 0 {
+			indent = foldIndent
+		}
+		to := from + 1
+		for to < len(shown) && indent+lineWidth(widths[from:to+1], narrowGap) <= limit {
+			to++
+		}
+		if to == from+1 && shown[from].shrink {
+			widths[from] = min(widths[from], limit-indent)
+		}
+		part := make([][]string, len(cells))
+		for i, line := range cells {
+			part[i] = slices.Clone(line[from:to])
+		}
+		cut(part, shown[from:to], widths[from:to])
+		first := from
+		drawn, err := draw(part, narrowGap, style{paint: func(line, i int, text string) string {
+			if paint == nil {
+				return text
+			}
+			return paint(line, first+i, text)
+		}})
+		if err != nil {
+			return err
+		}
+		for i, line := range bytes.SplitAfter(drawn, []byte("\n"))[:len(cells)] {
+			if len(line) > 1 {
+				lines[i].WriteString(strings.Repeat(" ", indent))
+				lines[i].Write(line)
+			}
+		}
+		from = to
+	}
+	for i := range lines {
+		if _, err := lines[i].WriteTo(w); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // cellsOf are the texts of a table, its header first.
@@ -225,15 +343,21 @@ func lineWidth(widths []int, space int) int {
 	return total
 }
 
-// narrow returns the columns that a terminal has room for, shrinking ones as far as they
-// shrink, and the space between them.
-func narrow[T any](shown []column[T], widths []int, limit int) ([]column[T], int) {
-	shown, widths = slices.Clone(shown), slices.Clone(widths)
+// shrunk returns widths with those that shrink at their least.
+func shrunk[T any](shown []column[T], widths []int) []int {
+	widths = slices.Clone(widths)
 	for i, c := range shown {
 		if c.shrink {
-			widths[i] = min(widths[i], minShrunk)
+			widths[i] = min(widths[i], c.floor())
 		}
 	}
+	return widths
+}
+
+// narrow returns the columns that a terminal has room for, shrinking ones at their least,
+// and the space between them.
+func narrow[T any](shown []column[T], widths []int, limit int, mayDrop bool) ([]column[T], int) {
+	shown, widths = slices.Clone(shown), shrunk(shown, widths)
 	for {
 		for _, space := range []int{gap, narrowGap} {
 			if lineWidth(widths, space) <= limit {
@@ -246,27 +370,35 @@ func narrow[T any](shown []column[T], widths []int, limit int) ([]column[T], int
 				drop = i
 			}
 		}
-		if drop < 0 {
+		if drop < 0 || !mayDrop {
 			return shown, narrowGap
 		}
 		shown, widths = slices.Delete(shown, drop, drop+1), slices.Delete(widths, drop, drop+1)
 	}
 }
 
-// cut shortens the cells of shrinking columns.
-func cut[T any](cells [][]string, shown []column[T], widths []int, limit, space int) {
-	for excess := lineWidth(widths, space) - limit; excess > 0; excess-- {
-		widest := -1
-		for i, c := range shown {
-			if c.shrink && widths[i] > minShrunk && (widest < 0 || widths[i] > widths[widest]) {
-				widest = i
+// shrink narrows columns until a line fits: the widest first, down to what each is of use
+// with, and if that is too much to less.
+func shrink[T any](shown []column[T], widths []int, limit, space int) {
+	excess := lineWidth(widths, space) - limit
+	for _, floor := range []func(column[T]) int{column[T].floor, func(column[T]) int { return lastShrunk }} {
+		for ; excess > 0; excess-- {
+			widest := -1
+			for i, c := range shown {
+				if c.shrink && widths[i] > floor(c) && (widest < 0 || widths[i] > widths[widest]) {
+					widest = i
+				}
 			}
+			if widest < 0 {
+				break
+			}
+			widths[widest]--
 		}
-		if widest < 0 {
-			break
-		}
-		widths[widest]--
 	}
+}
+
+// cut shortens the cells of shrinking columns.
+func cut[T any](cells [][]string, shown []column[T], widths []int) {
 	for _, line := range cells {
 		for i, c := range shown {
 			if c.shrink && cellWidth(line[i]) > widths[i] {
@@ -276,16 +408,25 @@ func cut[T any](cells [][]string, shown []column[T], widths []int, limit, space 
 	}
 }
 
+// style is how cells are written.
+type style struct {
+	paint  func(line, column int, text string) string // colours a cell; nil: there are no colours
+	ragged func(column int) bool                      // reports whether a column is not filled up with spaces; nil: all are
+}
+
 // draw lays out aligned lines without borders and without trailing spaces.
-func draw(cells [][]string, space int) ([]byte, error) {
+func draw(cells [][]string, space int, look style) ([]byte, error) {
 	if len(cells) == 0 {
 		return nil, nil
 	}
 	var out bytes.Buffer
 	t := tablewriter.NewTable(&out,
-		tablewriter.WithRenderer(plainRows{twrender.NewBlueprint(tw.Rendition{
-			Borders: tw.BorderNone, Settings: tw.Settings{Separators: tw.SeparatorsNone, Lines: tw.LinesNone},
-		}), &out, space}),
+		tablewriter.WithRenderer(&plainRows{
+			Renderer: twrender.NewBlueprint(tw.Rendition{
+				Borders: tw.BorderNone, Settings: tw.Settings{Separators: tw.SeparatorsNone, Lines: tw.LinesNone},
+			}),
+			out: &out, space: space, style: look,
+		}),
 		tablewriter.WithConfig(tablewriter.Config{Row: tw.CellConfig{
 			Formatting: tw.CellFormatting{AutoWrap: tw.WrapNone, AutoFormat: tw.Off},
 			Padding:    tw.CellPadding{Global: tw.Padding{Overwrite: true}},
@@ -307,19 +448,30 @@ type plainRows struct {
 	tw.Renderer
 	out   *bytes.Buffer
 	space int
+	style
+	line int // the next one
 }
 
 // Row writes one line.
-func (r plainRows) Row(cells []string, f tw.Formatting) {
+func (r *plainRows) Row(cells []string, f tw.Formatting) {
 	start := r.out.Len()
 	for i, cell := range cells {
-		r.out.WriteString(cell)
-		for range f.Row.Widths.Get(i) + r.space - cellWidth(cell) {
+		text := cell
+		if r.paint != nil {
+			text = r.paint(r.line, i, cell)
+		}
+		r.out.WriteString(text)
+		width := f.Row.Widths.Get(i)
+		if r.ragged != nil && r.ragged(i) {
+			width = cellWidth(cell)
+		}
+		for range width + r.space - cellWidth(cell) {
 			r.out.WriteByte(' ')
 		}
 	}
 	r.out.Truncate(start + len(bytes.TrimRight(r.out.Bytes()[start:], " ")))
 	r.out.WriteByte('\n')
+	r.line++
 }
 
 // cellWidth is how many cells of a terminal the text takes. Only what is not

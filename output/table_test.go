@@ -32,9 +32,9 @@ func TestTable(t *testing.T) {
 			"bad\\x1b[31m\n" +
 			"              alone\n"},
 		"narrow": {o: Options{Width: 30}, rows: rows[:2], want: "" +
-			"NAME     FAVOURITE SOUND\n" +
-			"dog      woof\n" +
-			"日本犬   ワンワン and a long …\n"},
+			"NAME    FAVOURITE SOUND\n" +
+			"dog     woof\n" +
+			"日本犬  ワンワン and a long t…\n"},
 		"narrow but whole": {o: Options{Width: 30, NoTrunc: true, NoHeaders: true}, rows: rows[1:2], want: "日本犬   ワンワン and a long tail of text\n"},
 		"wide":             {o: Options{Format: Format{Kind: Wide}}, rows: rows[:1], want: "NAME   FAVOURITE SOUND   LENGTH\ndog    woof              III\n"},
 		"columns":          {o: Options{Columns: []string{"length", "name"}}, rows: rows[:1], want: "LENGTH   NAME\nIII      dog\n"},

@@ -111,17 +111,23 @@ func (env *Env) getenv(name string) string {
 	return value
 }
 
-// Color reports whether results may be in colour.
-func (env *Env) Color() bool {
-	return env.OutTerminal && env.getenv("NO_COLOR") == "" && env.getenv("TERM") != "dumb"
-}
-
 // width is the terminal's width; 0 means unlimited.
 func (env *Env) width() int {
 	if !env.OutTerminal || env.Width == nil {
 		return 0
 	}
 	return env.Width()
+}
+
+// Color reports whether the result is written in colours: on a terminal, unless NO_COLOR is set.
+func (env *Env) Color() bool {
+	switch env.global.color {
+	case "always":
+		return true
+	case "never":
+		return false
+	}
+	return env.OutTerminal && env.getenv("NO_COLOR") == "" && env.getenv("TERM") != "dumb" && !env.Compat
 }
 
 // Say writes one line of a result. Lines of parallel work do not mix: each is one write.

@@ -28,6 +28,7 @@ type globals struct {
 	shimConfig      string
 	compat          string
 	errorFormat     string
+	color           string
 	version         bool
 	tracing         bool
 	tracingEndpoint string
@@ -64,6 +65,7 @@ func (env *Env) GlobalFlags() []urfave.Flag {
 		&urfave.IntFlag{Name: "max-retries", Destination: &g.maxRetries, Value: g.maxRetries, DefaultText: "not at all", Usage: "retry `N` times, or without end for -1, when the endpoint is missing or refuses connections"},
 		WordFlag(&g.compat, []string{"crictl"}, "compat", "keep the defaults, output and exit codes of `TOOL` (crictl)"),
 		WordFlag(&g.errorFormat, []string{"text", errorJSON}, "error-format", "print errors and warnings as `FORMAT`: text, json (one object a line)"),
+		WordFlag(&g.color, []string{"auto", "always", "never"}, "color", "colour headers and states `WHEN`: auto, always, never (default auto: on a terminal, unless NO_COLOR is set)"),
 		Typed(&g.networkPlugin, parseNetworkPlugin, FlagNetworkPlugin, "connect new pods of the embedded dockershim by `PLUGIN`: bridge, cni, kubenet (env CRISHIM_NETWORK_PLUGIN, default the engine's bridge)"),
 		Typed(&g.shimConfig, NotEmpty, FlagShimConfig, "take the embedded dockershim's settings from the YAML `FILE`, which has the flags of serve (env CRISHIM_SHIM_CONFIG)"),
 		StringFlag(&g.cpuProfile, "profile-cpu", "write a CPU profile to `FILE`"),

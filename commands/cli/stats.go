@@ -18,9 +18,10 @@ import (
 
 // StatsOptions are whose stats to show and how often.
 type StatsOptions struct {
-	Target  string
+	Targets []string
 	Filter  Filter
 	seconds int
+	given   bool // the seconds
 	watch   bool
 	View    View
 }
@@ -37,15 +38,37 @@ func (o *StatsOptions) Flags(columns output.Columns) []urfave.Flag {
 	)
 }
 
-// Check reads the flags and the one argument.
+// Check reads the flags and the arguments.
 func (o *StatsOptions) Check(env *Env, c *urfave.Context) error {
-	o.Target = c.Args().First()
+	o.Targets, o.given = c.Args().Slice(), c.IsSet("seconds")
 	if o.seconds < 1 {
 		return Invalid("seconds", o.seconds, "must be at least 1")
 	}
 	o.View.AnyFormat = env.Compat
-	return cmp.Or(ArgCount(c, 0, 1), o.Filter.Check(false), o.View.Check(env))
+	most := -1
+	if env.Compat {
+		most = 1
+	}
+	return cmp.Or(ArgCount(c, 0, most), o.Filter.Check(false), o.View.Check(env))
 }
+
+// Chosen returns the ids of the targets, which find looks up: nil for all. A single one is
+// for the runtime to filter by, too.
+func (o *StatsOptions) Chosen(env *Env, find func(ref string) (string, error)) (ids []string, err error) {
+	err = Each(o.Targets, func(ref string) error {
+		id, err := find(ref)
+		if env.Compat && IsGone(err) { // crictl asks for it all the same, and lists nothing
+			id, err = ref, nil
+		}
+		ids = append(ids, id)
+		return err
+	})
+	return ids, err
+}
+
+// shortSample is the time between the samples of one page of the embedded shim, which reads
+// the counters of the kernel.
+const shortSample = 200 * time.Millisecond
 
 // OneSample reports whether what is shown needs no second one.
 func (o *StatsOptions) OneSample() bool { return o.View.Format.ForMachines() || o.View.Quiet }
@@ -56,6 +79,9 @@ func ShowStats[S any](ctx context.Context, env *Env, conn *client.Conn, o *Stats
 	sample func(context.Context) ([]S, error), cpu func(S) *runtimeapi.CpuUsage, show func(w io.Writer, before, after []S, more Extras) error,
 ) error {
 	interval := time.Duration(o.seconds) * cmp.Or(env.StatsSecond, time.Second)
+	if conn.Embedded && !o.given && !o.watch {
+		interval = shortSample
+	}
 	display := &screen{out: env.Out, terminal: o.watch && env.OutTerminal && !o.View.Format.ForMachines()}
 	between := time.Duration(0) // a page of two samples takes that long anyway
 	if o.OneSample() {

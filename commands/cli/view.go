@@ -56,7 +56,7 @@ func (v *View) WideFlag() urfave.Flag {
 // Check reads what the flags say, before there is anything to show.
 func (v *View) Check(env *Env) (err error) {
 	v.Crictl, v.Verbose = env.Compat, v.wide
-	v.Width, v.Color, v.Now = env.width(), env.Color(), env.Now()
+	v.Width, v.Terminal, v.Color, v.Now = env.width(), env.OutTerminal, env.Color(), env.Now()
 	if v.names != "" {
 		v.Columns = strings.Split(v.names, ",")
 	}

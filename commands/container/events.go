@@ -24,7 +24,7 @@ func NewEvents(env *cli.Env) *urfave.Command {
 		Name:    "events",
 		Aliases: []string{"event"},
 		Usage:   "stream events of containers",
-		Description: cli.WithExamples("One document per event, or with -o table one line. Runs until it is interrupted or the runtime ends.",
+		Description: cli.WithExamples("One line per event on a terminal and with -o table, else one document. Runs until it is interrupted or the runtime ends.",
 			"crishim events -o table", "crishim events -o table --columns time,event,name,exit", "crishim events --pod web -o jsonl"),
 		Flags: append(o.view.TableFlags(output.EventColumns),
 			cli.StringFlag(&o.pod, "pod", "show only events of `POD`: name, namespace/name or id", "p")),
@@ -34,13 +34,14 @@ func NewEvents(env *cli.Env) *urfave.Command {
 
 func (o *eventsOptions) check(env *cli.Env, c *urfave.Context) error {
 	err := o.view.CheckAlone(env, c)
-	if len(o.view.Columns) > 0 && o.view.Format.Kind == output.Default {
+	if o.view.Format.Kind == output.Default && (len(o.view.Columns) > 0 || env.OutTerminal && !env.Compat) {
 		o.view.Format.Kind = output.Table
 	}
 	return err
 }
 
 func (o *eventsOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) error {
+	var known *runtimeapi.ListContainersResponse
 	podID := ""
 	if o.pod != "" {
 		pod, err := conn.Pod(ctx, o.pod, client.Any)
@@ -53,10 +54,24 @@ func (o *eventsOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn
 	if err != nil {
 		return err
 	}
+	if !o.view.Format.ForMachines() && o.view.Format.Kind != output.Default {
+		// After the stream is open, so that no container is missed.
+		known, err = conn.Runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{})
+		if err == nil && output.NeedsPods(known.GetContainers(), o.view.Options) {
+			o.view.Pods, err = cli.PodNames(ctx, conn)
+		}
+		switch {
+		case ctx.Err() != nil:
+			return cli.ErrFollowed
+		case err != nil:
+			return err
+		}
+	}
 	table, err := output.NewEvents(env.Out, o.view.Options)
 	if err != nil {
 		return err
 	}
+	table.Known(known.GetContainers())
 	for {
 		event, err := events.Recv()
 		switch {

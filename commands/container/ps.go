@@ -17,6 +17,7 @@ type psOptions struct {
 	filter       cli.Filter
 	view         cli.View
 	resolveImage bool
+	watch        bool
 }
 
 // NewPs returns the verb that lists containers: the running ones, or what the filters choose.
@@ -25,12 +26,13 @@ func NewPs(env *cli.Env) *urfave.Command {
 	return &urfave.Command{
 		Name:  "ps",
 		Usage: "list containers",
-		Description: cli.WithExamples("Running containers, newest first; --all, --state, --latest and --last choose others.",
-			"crishim ps", "crishim ps -a --name '^web'", "crishim ps -q --pod web", "crishim ps --all -o json"),
+		Description: cli.WithExamples("Running containers, newest first; --all, --state, --latest and --last choose others. Of those that have ended STATE has exit status, reason and age.",
+			"crishim ps", "crishim ps -a --name '^web'", "crishim ps -a --columns name,exit,reason,finished", "crishim ps -q --pod web", "crishim ps --all -o json"),
 		Flags: slices.Concat(o.view.ListFlags(output.ContainerColumns), o.filter.ContainerFlags(), []urfave.Flag{
 			cli.StringFlag(&o.filter.ID, "id", "containers whose id begins with `ID`"),
 			o.view.WideFlag(),
 			cli.BoolFlag(&o.resolveImage, "resolve-image-path", "show the names of images instead of their ids", "r"),
+			cli.WatchFlag(&o.watch),
 		}),
 		Action: env.Connected(o.check, o.run),
 	}
@@ -42,21 +44,61 @@ func (o *psOptions) check(env *cli.Env, c *urfave.Context) error {
 }
 
 func (o *psOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) error {
+	if !o.watch {
+		containers, err := o.list(ctx, env, conn)
+		if err != nil {
+			return err
+		}
+		return output.Containers(env.Out, &runtimeapi.ListContainersResponse{Containers: containers}, o.view.Options)
+	}
+	changes := output.NewChanges(env.Out)
+	return cli.Watch(ctx, conn, func(ctx context.Context) error {
+		containers, err := o.list(ctx, env, conn)
+		if err != nil {
+			return err
+		}
+		o.view.Now = env.Now()
+		return changes.Containers(containers, o.view.Options)
+	})
+}
+
+// list lists the containers, and asks for what the columns show besides.
+func (o *psOptions) list(ctx context.Context, env *cli.Env, conn *client.Conn) ([]*runtimeapi.Container, error) {
 	containers, err := o.filter.Containers(ctx, conn)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if o.resolveImage {
 		if err := resolveImages(ctx, conn, containers); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	if !env.Compat && output.NeedsPods(containers, o.view.Options) {
 		if o.view.Pods, err = cli.PodNames(ctx, conn); err != nil {
-			return err
+			return nil, err
 		}
 	}
-	return output.Containers(env.Out, &runtimeapi.ListContainersResponse{Containers: containers}, o.view.Options)
+	return containers, o.addDetails(ctx, env, conn, containers)
+}
+
+// addDetails asks for what the columns show and the list does not say: nothing for running
+// containers in a plain table.
+func (o *psOptions) addDetails(ctx context.Context, env *cli.Env, conn *client.Conn, containers []*runtimeapi.Container) error {
+	needs := output.ContainerNeeds(o.view.Options)
+	var failed, podsFailed error
+	if needs.Dead || needs.Statuses {
+		some := containers
+		if !needs.Statuses {
+			some = slices.DeleteFunc(slices.Clone(containers), func(c *runtimeapi.Container) bool {
+				return c.GetState() != runtimeapi.ContainerState_CONTAINER_EXITED
+			})
+		}
+		o.view.Statuses, failed = cli.ContainerDetails(ctx, conn, some, needs.Verbose)
+	}
+	if needs.Sandboxes {
+		o.view.Sandboxes, podsFailed = cli.PodDetails(ctx, conn, containers, (*runtimeapi.Container).GetPodSandboxId, true)
+	}
+	return cmp.Or(cli.DetailsMissing(ctx, env, "some containers", failed), cli.DetailsMissing(ctx, env, "some pods", podsFailed))
 }
 
 // resolveImages replaces the ids of images by their names.

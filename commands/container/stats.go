@@ -26,10 +26,10 @@ func NewStats(env *cli.Env) *urfave.Command {
 	return &urfave.Command{
 		Name:      "stats",
 		Usage:     "show the resource usage of containers",
-		ArgsUsage: "[CONTAINER]",
+		ArgsUsage: "[CONTAINER...]",
 		Description: cli.WithExamples("CPU in per cent of one core between two samples, memory, disk, network of the pod, block I/O and processes of running containers; "+
 			"- is not known to the runtime. Machine formats are one sample as the runtime gives it.",
-			"crishim stats", "crishim stats --pod web -o wide", "crishim stats -o json"),
+			"crishim stats", "crishim stats web mypod", "crishim stats --pod web -o wide", "crishim stats -o json"),
 		Flags: append(o.Flags(output.StatsColumns),
 			cli.BoolFlag(&o.all, "all", "show containers that use nothing too, such as exited ones", "a"),
 			cli.StringFlag(&o.pod, "pod", "show containers of `POD`: name, namespace/name or id", "p"),
@@ -40,15 +40,15 @@ func NewStats(env *cli.Env) *urfave.Command {
 
 func (o *statsOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) error {
 	filter := &runtimeapi.ContainerStatsFilter{Id: o.Filter.ID, LabelSelector: o.Filter.Selector.Equalities()}
-	if o.Target != "" {
-		c, err := conn.Container(ctx, o.Target, client.Running)
-		if env.Compat && cli.IsGone(err) { // crictl asks for it all the same, and lists nothing
-			c, err = &runtimeapi.Container{Id: o.Target}, nil
-		}
-		if err != nil {
-			return err
-		}
-		filter.Id = c.GetId()
+	ids, err := o.Chosen(env, func(ref string) (string, error) {
+		c, err := conn.Container(ctx, ref, client.Running)
+		return c.GetId(), err
+	})
+	if err != nil {
+		return err
+	}
+	if len(ids) == 1 {
+		filter.Id = ids[0]
 	}
 	if o.pod != "" {
 		pod, err := conn.Pod(ctx, o.pod, client.Any)
@@ -57,7 +57,7 @@ func (o *statsOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn)
 		}
 		filter.PodSandboxId = pod.GetId()
 	}
-	sample := func(ctx context.Context) ([]*runtimeapi.ContainerStats, error) { return o.list(ctx, conn, filter) }
+	sample := func(ctx context.Context) ([]*runtimeapi.ContainerStats, error) { return o.list(ctx, conn, filter, ids) }
 	return cli.ShowStats(ctx, env, conn, &o.StatsOptions, true, sample, (*runtimeapi.ContainerStats).GetCpu,
 		func(w io.Writer, before, after []*runtimeapi.ContainerStats, more cli.Extras) error {
 			usages := containerUsages(before, after, more, o.all || o.OneSample())
@@ -69,7 +69,7 @@ func (o *statsOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn)
 }
 
 // list returns the stats, filtered again here: not every runtime does it.
-func (o *statsOptions) list(ctx context.Context, conn *client.Conn, filter *runtimeapi.ContainerStatsFilter) ([]*runtimeapi.ContainerStats, error) {
+func (o *statsOptions) list(ctx context.Context, conn *client.Conn, filter *runtimeapi.ContainerStatsFilter, ids []string) ([]*runtimeapi.ContainerStats, error) {
 	res, err := conn.Runtime.ListContainerStats(ctx, &runtimeapi.ListContainerStatsRequest{Filter: filter})
 	if err != nil {
 		return nil, err
@@ -86,7 +86,7 @@ func (o *statsOptions) list(ctx context.Context, conn *client.Conn, filter *runt
 	}
 	return slices.DeleteFunc(res.GetStats(), func(s *runtimeapi.ContainerStats) bool {
 		a := s.GetAttributes()
-		return !strings.HasPrefix(a.GetId(), filter.GetId()) || filter.GetPodSandboxId() != "" && !inPod[a.GetId()] || !o.Filter.Selector.Matches(a.GetLabels())
+		return !strings.HasPrefix(a.GetId(), filter.GetId()) || len(ids) > 0 && !slices.Contains(ids, a.GetId()) || filter.GetPodSandboxId() != "" && !inPod[a.GetId()] || !o.Filter.Selector.Matches(a.GetLabels())
 	}), nil
 }
 

@@ -4,8 +4,10 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"sync"
 
 	urfave "github.com/urfave/cli/v2"
+	"golang.org/x/sync/errgroup"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/client"
@@ -16,6 +18,7 @@ import (
 type podsOptions struct {
 	filter cli.Filter
 	view   cli.View
+	watch  bool
 }
 
 // NewPods returns the verb that lists pod sandboxes in every state.
@@ -24,11 +27,13 @@ func NewPods(env *cli.Env) *urfave.Command {
 	return &urfave.Command{
 		Name:  "pods",
 		Usage: "list pods",
-		Description: cli.WithExamples("Pod sandboxes in every state, newest first.",
+		Description: cli.WithExamples("Pod sandboxes in every state, newest first. READY counts the containers that run, STATE is the pod's by its containers, SANDBOX the sandbox's own. "+
+			"The CRI does not tell init containers from others: those that ended well before another was created are not counted.",
 			"crishim pods", "crishim pods --state ready -q", "crishim pods --namespace '^kube-system$' -o wide"),
 		Flags: slices.Concat(o.view.ListFlags(output.PodColumns), o.filter.PodFlags(), []urfave.Flag{
 			cli.StringFlag(&o.filter.ID, "id", "pods whose id begins with `ID`"),
 			o.view.WideFlag(),
+			cli.WatchFlag(&o.watch),
 		}),
 		Action: env.Connected(o.check, o.run),
 	}
@@ -39,9 +44,69 @@ func (o *podsOptions) check(env *cli.Env, c *urfave.Context) error {
 }
 
 func (o *podsOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) error {
-	pods, err := o.filter.Pods(ctx, conn)
-	if err != nil {
-		return err
+	if !o.watch {
+		pods, err := o.list(ctx, env, conn)
+		if err != nil {
+			return err
+		}
+		return output.Pods(env.Out, &runtimeapi.ListPodSandboxResponse{Items: pods}, o.view.Options)
 	}
-	return output.Pods(env.Out, &runtimeapi.ListPodSandboxResponse{Items: pods}, o.view.Options)
+	changes := output.NewChanges(env.Out)
+	return cli.Watch(ctx, conn, func(ctx context.Context) error {
+		pods, err := o.list(ctx, env, conn)
+		if err != nil {
+			return err
+		}
+		o.view.Now = env.Now()
+		return changes.Pods(pods, o.view.Options)
+	})
+}
+
+// list lists the pods and, at the same time, their containers if columns need them. What
+// columns show besides is asked for after that.
+func (o *podsOptions) list(ctx context.Context, env *cli.Env, conn *client.Conn) (pods []*runtimeapi.PodSandbox, err error) {
+	needs := output.PodNeeds(o.view.Options)
+	var containers *runtimeapi.ListContainersResponse
+	lists, listing := errgroup.WithContext(ctx)
+	lists.Go(func() (err error) {
+		pods, err = o.filter.Pods(listing, conn)
+		return err
+	})
+	if needs.Dead {
+		lists.Go(func() (err error) {
+			containers, err = conn.Runtime.ListContainers(listing, &runtimeapi.ListContainersRequest{})
+			return err
+		})
+	}
+	if err := lists.Wait(); err != nil {
+		return nil, err
+	}
+	o.view.Members = map[string][]*runtimeapi.Container{}
+	for _, p := range pods {
+		o.view.Members[p.GetId()] = nil
+	}
+	var dead []*runtimeapi.Container
+	for _, c := range containers.GetContainers() {
+		members, listed := o.view.Members[c.GetPodSandboxId()]
+		if !listed {
+			continue
+		}
+		o.view.Members[c.GetPodSandboxId()] = append(members, c)
+		if c.GetState() == runtimeapi.ContainerState_CONTAINER_EXITED {
+			dead = append(dead, c)
+		}
+	}
+	var failed, podsFailed error
+	var asked sync.WaitGroup
+	asked.Go(func() { o.view.Statuses, failed = cli.ContainerDetails(ctx, conn, dead, false) })
+	if needs.Sandboxes {
+		ready := slices.DeleteFunc(slices.Clone(pods), func(p *runtimeapi.PodSandbox) bool {
+			return p.GetState() != runtimeapi.PodSandboxState_SANDBOX_READY
+		})
+		asked.Go(func() {
+			o.view.Sandboxes, podsFailed = cli.PodDetails(ctx, conn, ready, (*runtimeapi.PodSandbox).GetId, false)
+		})
+	}
+	asked.Wait()
+	return pods, cmp.Or(cli.DetailsMissing(ctx, env, "some containers", failed), cli.DetailsMissing(ctx, env, "some pods", podsFailed))
 }

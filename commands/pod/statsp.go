@@ -26,7 +26,7 @@ func NewStatsp(env *cli.Env) *urfave.Command {
 	return &urfave.Command{
 		Name:        "statsp",
 		Usage:       "show the resource usage of pods",
-		ArgsUsage:   "[POD]",
+		ArgsUsage:   "[POD...]",
 		Description: cli.WithExamples("Like stats, for pods: all containers of a pod together, and its network.", "crishim statsp", "crishim statsp -o json"),
 		Flags:       o.Flags(output.PodStatsColumns),
 		Action:      env.Connected(o.Check, o.run),
@@ -35,15 +35,15 @@ func NewStatsp(env *cli.Env) *urfave.Command {
 
 func (o *statspOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) error {
 	filter := &runtimeapi.PodSandboxStatsFilter{Id: o.Filter.ID, LabelSelector: o.Filter.Selector.Equalities()}
-	if o.Target != "" {
-		pod, err := conn.Pod(ctx, o.Target, client.Running)
-		if env.Compat && cli.IsGone(err) { // crictl asks for it all the same, and lists nothing
-			pod, err = &runtimeapi.PodSandbox{Id: o.Target}, nil
-		}
-		if err != nil {
-			return err
-		}
-		filter.Id = pod.GetId()
+	ids, err := o.Chosen(env, func(ref string) (string, error) {
+		pod, err := conn.Pod(ctx, ref, client.Running)
+		return pod.GetId(), err
+	})
+	if err != nil {
+		return err
+	}
+	if len(ids) == 1 {
+		filter.Id = ids[0]
 	}
 	warned := map[string]bool{}
 	o.unmeasured = func(p *runtimeapi.PodSandbox, err error) {
@@ -52,7 +52,9 @@ func (o *statspOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn
 		}
 		warned[p.GetId()] = true
 	}
-	sample := func(ctx context.Context) ([]*runtimeapi.PodSandboxStats, error) { return o.list(ctx, conn, filter) }
+	sample := func(ctx context.Context) ([]*runtimeapi.PodSandboxStats, error) {
+		return o.list(ctx, conn, filter, ids)
+	}
 	cpu := func(s *runtimeapi.PodSandboxStats) *runtimeapi.CpuUsage { return s.GetLinux().GetCpu() }
 	return cli.ShowStats(ctx, env, conn, &o.StatsOptions, false, sample, cpu,
 		func(w io.Writer, before, after []*runtimeapi.PodSandboxStats, more cli.Extras) error {
@@ -60,23 +62,23 @@ func (o *statspOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn
 		})
 }
 
-func (o *statspOptions) list(ctx context.Context, conn *client.Conn, filter *runtimeapi.PodSandboxStatsFilter) ([]*runtimeapi.PodSandboxStats, error) {
+func (o *statspOptions) list(ctx context.Context, conn *client.Conn, filter *runtimeapi.PodSandboxStatsFilter, ids []string) ([]*runtimeapi.PodSandboxStats, error) {
 	res, err := conn.Runtime.ListPodSandboxStats(ctx, &runtimeapi.ListPodSandboxStatsRequest{Filter: filter})
 	all := res.GetStats()
 	switch status.Code(err) {
 	case codes.Unknown, codes.Internal, codes.NotFound:
-		all, err = o.oneByOne(ctx, conn, filter, err)
+		all, err = o.oneByOne(ctx, conn, filter, ids, err)
 	}
 	return slices.DeleteFunc(all, func(s *runtimeapi.PodSandboxStats) bool {
 		a := s.GetAttributes()
-		return !strings.HasPrefix(a.GetId(), filter.GetId()) || !o.Filter.Selector.Matches(a.GetLabels())
+		return !strings.HasPrefix(a.GetId(), filter.GetId()) || len(ids) > 0 && !slices.Contains(ids, a.GetId()) || !o.Filter.Selector.Matches(a.GetLabels())
 	}), err
 }
 
 // oneByOne asks for the stats of each pod where a runtime has failed to list them, as containerd does
 // when one pod cannot be measured. That is a row without figures, and a warning. It returns failed if
 // there is nothing else for a program to read, or the runtime has no stats of pods at all.
-func (o *statspOptions) oneByOne(ctx context.Context, conn *client.Conn, statsFilter *runtimeapi.PodSandboxStatsFilter, failed error) ([]*runtimeapi.PodSandboxStats, error) {
+func (o *statspOptions) oneByOne(ctx context.Context, conn *client.Conn, statsFilter *runtimeapi.PodSandboxStatsFilter, ids []string, failed error) ([]*runtimeapi.PodSandboxStats, error) {
 	pods, err := (&cli.Filter{ID: statsFilter.GetId(), Selector: o.Filter.Selector, State: "ready"}).Pods(ctx, conn)
 	if err != nil {
 		return nil, failed
@@ -84,6 +86,9 @@ func (o *statspOptions) oneByOne(ctx context.Context, conn *client.Conn, statsFi
 	var all []*runtimeapi.PodSandboxStats
 	measured, reasons := 0, map[*runtimeapi.PodSandbox]error{}
 	for _, p := range pods {
+		if len(ids) > 0 && !slices.Contains(ids, p.GetId()) {
+			continue
+		}
 		res, err := conn.Runtime.PodSandboxStats(ctx, &runtimeapi.PodSandboxStatsRequest{PodSandboxId: p.GetId()})
 		switch {
 		case cli.IsGone(err):
@@ -98,7 +103,7 @@ func (o *statspOptions) oneByOne(ctx context.Context, conn *client.Conn, statsFi
 		}
 		all = append(all, res.GetStats())
 	}
-	if measured == 0 && (o.Target != "" || o.View.Format.ForMachines() || strings.Contains(failed.Error(), "not implemented")) {
+	if measured == 0 && (len(o.Targets) > 0 || o.View.Format.ForMachines() || strings.Contains(failed.Error(), "not implemented")) {
 		return nil, failed
 	}
 	for _, p := range pods {

@@ -1,4 +1,4 @@
-// Package kube names the labels by which kubelets, and every other tool, find pods and
+// Package kube names the labels and annotations by which kubelets, and every other tool, find pods and
 // their containers.
 package kube
 
@@ -10,5 +10,9 @@ const (
 	LabelContainerName = "io.kubernetes.container.name"
 )
 
-// AnnotationHash is of containers that a kubelet, or crishim's own pod runtime, has made from a manifest.
-const AnnotationHash = "io.kubernetes.container.hash"
+// Annotations that kubelets, and crishim's own pod runtime, put on containers.
+const (
+	AnnotationHash         = "io.kubernetes.container.hash"
+	AnnotationRestartCount = "io.kubernetes.container.restartCount"
+	AnnotationPorts        = "io.kubernetes.container.ports" // as JSON
+)

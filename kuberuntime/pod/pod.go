@@ -25,11 +25,11 @@ import (
 // Annotation keys, the kubelet's own.
 const (
 	HashAnnotation             = kube.AnnotationHash
-	RestartCountAnnotation     = "io.kubernetes.container.restartCount"
+	RestartCountAnnotation     = kube.AnnotationRestartCount
 	MessagePathAnnotation      = "io.kubernetes.container.terminationMessagePath"
 	MessagePolicyAnnotation    = "io.kubernetes.container.terminationMessagePolicy"
 	PreStopAnnotation          = "io.kubernetes.container.preStopHandler"
-	PortsAnnotation            = "io.kubernetes.container.ports"
+	PortsAnnotation            = kube.AnnotationPorts
 	DeletionGraceAnnotation    = "io.kubernetes.pod.deletionGracePeriod"
 	TerminationGraceAnnotation = "io.kubernetes.pod.terminationGracePeriod"
 

@@ -1,0 +1,72 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	urfave "github.com/urfave/cli/v2"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/client"
+)
+
+// WatchFlag is --watch of the verbs that list.
+func WatchFlag(to *bool) urfave.Flag {
+	return BoolFlag(to, "watch", "after the list, print what changes until interrupted", "w")
+}
+
+const (
+	// pollInterval is how often a runtime without events is asked.
+	pollInterval = time.Second
+	// pollAnyway is how often one with events is: not all that a list shows makes an event.
+	pollAnyway = 10 * time.Second
+	// eventsSettle is the wait after an event for those that come with it.
+	eventsSettle = 50 * time.Millisecond
+)
+
+// Watch calls show at once, and again after events of the runtime, or each second where it
+// has none, until the user interrupts.
+func Watch(ctx context.Context, conn *client.Conn, show func(context.Context) error) error {
+	ctx, cancel := context.WithCancel(ctx)
+	happened, deaf := make(chan struct{}, 1), make(chan struct{})
+	listened := make(chan struct{})
+	go func() { // open before the first list, so that nothing is lost between the two
+		defer close(listened)
+		defer close(deaf)
+		events, err := conn.Runtime.GetContainerEvents(ctx, &runtimeapi.GetEventsRequest{})
+		for err == nil {
+			if _, err = events.Recv(); err == nil {
+				select {
+				case happened <- struct{}{}:
+				default:
+				}
+			}
+		}
+	}()
+	defer func() { cancel(); <-listened }()
+	interval := pollAnyway
+	for {
+		err := show(ctx)
+		if ctx.Err() != nil {
+			return ErrFollowed
+		}
+		if err != nil {
+			return err
+		}
+		timer := time.NewTimer(interval)
+		select {
+		case <-happened:
+			err = Pause(ctx, eventsSettle)
+		case <-deaf:
+			deaf, interval = nil, pollInterval // the next round waits for it
+		case <-timer.C:
+		case <-ctx.Done():
+			err = ctx.Err()
+		}
+		timer.Stop()
+		if errors.Is(err, context.Canceled) {
+			return ErrFollowed
+		}
+	}
+}

@@ -1,0 +1,326 @@
+package output
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/duration"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/internal/kube"
+)
+
+type (
+	container = *runtimeapi.Container
+	pod       = *runtimeapi.PodSandbox
+)
+
+// newestFirst orders a list by time of creation, then id.
+func newestFirst[T interface {
+	GetCreatedAt() int64
+	GetId() string
+}](rows []T) []T {
+	rows = slices.Clone(rows)
+	slices.SortStableFunc(rows, func(a, b T) int {
+		return cmp.Or(cmp.Compare(b.GetCreatedAt(), a.GetCreatedAt()), cmp.Compare(a.GetId(), b.GetId()))
+	})
+	return rows
+}
+
+// containerColumns give way on a narrow terminal so that what is left says which container
+// it is and how it is.
+var containerColumns = []column[container]{
+	{name: "CONTAINER", value: func(c container, o Options) string { return shortID(c.GetId(), o) }},
+	{name: "IMAGE", shrink: true, spare: 2, value: containerImage},
+	{name: "CREATED", spare: 4, less: by(container.GetCreatedAt), value: func(c container, o Options) string { return age(c.GetCreatedAt(), o) }},
+	{name: "STATE", shrink: true, least: len("Exited (137, OOMKilled) 3m ago"), width: len("Exited (137, OOMKilled) 3m ago"), value: containerState, tone: containerTone},
+	{name: "NAME", shrink: true, width: 12, value: func(c container, _ Options) string { return orUnknown(containerName(c)) }},
+	{name: "RESTARTS", spare: 5, less: by(restarts), value: func(c container, _ Options) string { return fmt.Sprint(restarts(c)) }},
+	{name: "ATTEMPT", wide: true, less: by(containerAttempt), value: func(c container, _ Options) string { return fmt.Sprint(containerAttempt(c)) }},
+	{name: "POD ID", spare: 1, value: func(c container, o Options) string { return shortID(c.GetPodSandboxId(), o) }},
+	{name: "POD", shrink: true, least: 12, spare: 6, value: func(c container, o Options) string { return orUnknown(podNameOf(c, o)) }},
+	{name: "NAMESPACE", shrink: true, spare: 3, value: func(c container, o Options) string { return orUnknown(podNamespaceOf(c, o)) }},
+	{name: "IMAGE ID", wide: true, value: func(c container, o Options) string { return shortID(c.GetImageId(), o) }},
+	{name: "IMAGE REF", wide: true, shrink: true, value: func(c container, _ Options) string { return c.GetImageRef() }},
+	{name: "EXIT", wide: true, value: ofStatus(true, func(s *runtimeapi.ContainerStatus, _ Options) string { return fmt.Sprint(s.GetExitCode()) })},
+	{name: "REASON", wide: true, value: ofStatus(true, func(s *runtimeapi.ContainerStatus, _ Options) string { return s.GetReason() })},
+	{name: "STARTED", wide: true, value: ofStatus(false, func(s *runtimeapi.ContainerStatus, o Options) string { return age(s.GetStartedAt(), o) })},
+	{name: "FINISHED", wide: true, value: ofStatus(true, func(s *runtimeapi.ContainerStatus, o Options) string { return age(s.GetFinishedAt(), o) })},
+	{name: "PID", wide: true, value: containerPID},
+	{name: "PORTS", wide: true, shrink: true, value: containerPorts},
+	{name: "MOUNTS", wide: true, shrink: true, value: ofStatus(false, func(s *runtimeapi.ContainerStatus, _ Options) string {
+		return strings.Join(each(s.GetMounts(), mountText), ", ")
+	})},
+}
+
+// crictlColumns are the columns of a list as crictl has it, and what -o wide adds.
+type crictlColumns struct{ plain, wide []string }
+
+var crictlContainerColumns = crictlColumns{
+	plain: []string{"CONTAINER", "IMAGE", "CREATED", "STATE", "NAME", "ATTEMPT", "POD ID", "POD", "NAMESPACE"},
+	wide:  []string{"IMAGE ID", "IMAGE REF"},
+}
+
+// asCrictl returns the columns with those shown that crictl has, if its looks are asked for.
+func asCrictl[T any](columns []column[T], as crictlColumns, o Options) []column[T] {
+	if !o.Crictl {
+		return columns
+	}
+	columns = slices.Clone(columns)
+	for i, c := range columns {
+		columns[i].wide = !slices.Contains(as.plain, c.name)
+		columns[i].named = columns[i].wide && !slices.Contains(as.wide, c.name)
+	}
+	return columns
+}
+
+// Needs are what the columns of containers that are shown are made of, besides the list.
+type Needs struct {
+	Dead      bool // the status of those that have ended
+	Statuses  bool // the status of all
+	Verbose   bool // ... with the runtime's own details
+	Sandboxes bool // the sandboxes' status, with these details
+}
+
+// ContainerNeeds returns what a table of containers needs.
+func ContainerNeeds(o Options) (n Needs) {
+	shown, err := choose(asCrictl(containerColumns, crictlContainerColumns, o), o)
+	if err != nil || o.Quiet || o.Format.ForMachines() {
+		return n
+	}
+	for _, name := range append(each(shown, func(c column[container]) string { return key(c.name) }), key(strings.TrimPrefix(o.Sort, "-"))) {
+		switch name {
+		case "state":
+			n.Dead = n.Dead || !o.Crictl
+		case "exit", "reason", "finished":
+			n.Dead = true
+		case "started", "mounts":
+			n.Statuses = true
+		case "pid":
+			n.Statuses, n.Verbose = true, true
+		case "ports":
+			n.Sandboxes = true
+		}
+	}
+	return n
+}
+
+// Waiting is why a container does not run, and when the next try is, as who keeps it running
+// knows them.
+type Waiting struct {
+	Reason string
+	Next   time.Time // zero: not known
+}
+
+// containerState is the state and, of one that has ended, why and when.
+func containerState(c container, o Options) string {
+	word := enumWord(c.GetState().String())
+	if o.Crictl {
+		return word
+	}
+	if o.deleted {
+		return "Deleted"
+	}
+	if w, ok := o.Waiting[c.GetId()]; ok {
+		return w.text(o)
+	}
+	s := o.Statuses[c.GetId()].GetStatus()
+	if c.GetState() != runtimeapi.ContainerState_CONTAINER_EXITED || s.GetState() != c.GetState() {
+		return word
+	}
+	switch reason := s.GetReason(); reason {
+	case reasonStartError:
+		word = reason
+	case "", "Error", "Completed": // what the status says, too
+		word = fmt.Sprintf("%s (%d)", word, s.GetExitCode())
+	default:
+		word = fmt.Sprintf("%s (%d, %s)", word, s.GetExitCode(), reason)
+	}
+	if s.GetFinishedAt() > 0 {
+		word += " " + ago(s.GetFinishedAt(), o)
+	}
+	return word
+}
+
+// reasonStartError is what runtimes say of a container whose command could not be started.
+const reasonStartError = "StartError"
+
+func (w Waiting) text(o Options) string {
+	if w.Next.IsZero() {
+		return w.Reason
+	}
+	return w.Reason + ", next in " + duration.HumanDuration(max(w.Next.Sub(o.Now), 0))
+}
+
+func containerTone(c container, o Options) tone {
+	_, waits := o.Waiting[c.GetId()]
+	switch s := o.Statuses[c.GetId()].GetStatus(); {
+	case o.deleted:
+		return faint
+	case waits:
+		return bad
+	case c.GetState() == runtimeapi.ContainerState_CONTAINER_RUNNING:
+		return good
+	case c.GetState() != runtimeapi.ContainerState_CONTAINER_EXITED:
+		return doubt
+	case s != nil && s.GetExitCode() != 0:
+		return bad
+	}
+	return faint
+}
+
+// restarts is how often a container was restarted: a kubelet counts it, and calls the
+// attempts of a container by that number.
+func restarts(c container) uint32 {
+	if n, err := strconv.ParseUint(c.GetAnnotations()[kube.AnnotationRestartCount], 10, 32); err == nil {
+		return uint32(n)
+	}
+	return containerAttempt(c)
+}
+
+// ofStatus is a cell that the status fills, of a container that has ended only if dead.
+func ofStatus(dead bool, text func(*runtimeapi.ContainerStatus, Options) string) func(container, Options) string {
+	return func(c container, o Options) string {
+		s := o.Statuses[c.GetId()].GetStatus()
+		if s == nil || dead && s.GetState() != runtimeapi.ContainerState_CONTAINER_EXITED {
+			return unknownCell
+		}
+		return cmp.Or(text(s, o), unknownCell)
+	}
+}
+
+// mountText is SOURCE:TARGET[:ro] of a mount.
+func mountText(m *runtimeapi.Mount) string {
+	text := cmp.Or(m.GetHostPath(), m.GetImage().GetImage()) + ":" + m.GetContainerPath()
+	if m.GetReadonly() {
+		text += ":ro"
+	}
+	return text
+}
+
+// containerPID is the process of a running container, from the details that runtimes add.
+func containerPID(c container, o Options) string {
+	var details struct {
+		Pid int `json:"pid"`
+	}
+	info := o.Statuses[c.GetId()].GetInfo()
+	if json.Unmarshal([]byte(info["info"]), &details) != nil || details.Pid == 0 {
+		details.Pid, _ = strconv.Atoi(info["pid"]) // 0 if there is none
+	}
+	if details.Pid == 0 || c.GetState() != runtimeapi.ContainerState_CONTAINER_RUNNING {
+		return unknownCell
+	}
+	return fmt.Sprint(details.Pid)
+}
+
+// portMapping is a port in what runtimes tell of a sandbox, and in the kubelet's annotation.
+type portMapping struct {
+	ContainerPort int32  `json:"containerPort"`
+	HostPort      int32  `json:"hostPort"`
+	Protocol      any    `json:"protocol"` // TCP, or the number of the CRI's enumeration, where 0 may be left out
+	CRIContainer  int32  `json:"container_port"`
+	CRIHost       int32  `json:"host_port"`
+	HostIP        string `json:"hostIP"`
+	CRIHostIP     string `json:"host_ip"`
+}
+
+func (p portMapping) String() string {
+	text := fmt.Sprint(cmp.Or(p.ContainerPort, p.CRIContainer))
+	if host := cmp.Or(p.HostPort, p.CRIHost); host != 0 {
+		text = fmt.Sprint(host, "->", text)
+		if ip := cmp.Or(p.HostIP, p.CRIHostIP); ip != "" {
+			text = ip + ":" + text
+		}
+	}
+	protocol := "tcp"
+	switch v := p.Protocol.(type) {
+	case string:
+		protocol = strings.ToLower(cmp.Or(v, protocol))
+	case float64:
+		protocol = strings.ToLower(runtimeapi.Protocol(int32(v)).String())
+	}
+	return text + "/" + protocol
+}
+
+// containerPorts are the ports that a kubelet has noted for the container, else those of its pod.
+func containerPorts(c container, o Options) string {
+	var ports []portMapping
+	if json.Unmarshal([]byte(c.GetAnnotations()[kube.AnnotationPorts]), &ports) != nil || len(ports) == 0 {
+		var details struct {
+			Ports  []portMapping `json:"portMappings"`
+			Config struct {
+				Ports []portMapping `json:"port_mappings"`
+			} `json:"config"`
+		}
+		if json.Unmarshal([]byte(o.Sandboxes[c.GetPodSandboxId()].GetInfo()["info"]), &details) == nil {
+			ports = append(details.Ports, details.Config.Ports...)
+		}
+	}
+	return cmp.Or(strings.Join(each(ports, portMapping.String), ", "), unknownCell)
+}
+
+// containerImage is the reference the container was made from; an id is cut.
+func containerImage(c container, o Options) string {
+	image := cmp.Or(c.GetImage().GetUserSpecifiedImage(), c.GetImage().GetImage())
+	if image == c.GetImageId() || image == c.GetImageRef() && len(strings.TrimPrefix(image, "sha256:")) == 64 {
+		return shortID(image, o)
+	}
+	return image
+}
+
+// containerName is the name in the metadata or, where a runtime leaves the
+// metadata empty, in the kubelet's label.
+func containerName(c container) string {
+	return cmp.Or(c.GetMetadata().GetName(), c.GetLabels()[kube.LabelContainerName])
+}
+
+func containerAttempt(c container) uint32 { return c.GetMetadata().GetAttempt() }
+
+// podNameOf is the name of c's pod: its label or, where a container was made
+// without the kubelet's labels, its sandbox's name.
+func podNameOf(c container, o Options) string {
+	return cmp.Or(c.GetLabels()[kube.LabelPodName], o.Pods[c.GetPodSandboxId()].GetName())
+}
+
+func podNamespaceOf(c container, o Options) string {
+	return cmp.Or(c.GetLabels()[kube.LabelPodNamespace], o.Pods[c.GetPodSandboxId()].GetNamespace())
+}
+
+// NeedsPods reports whether the view of containers that o asks for would be
+// better with o.Pods: a table or names, and a container without pod labels.
+func NeedsPods(containers []container, o Options) bool {
+	if o.Quiet || o.Format.ForMachines() && o.Format.Kind != Name {
+		return false
+	}
+	return slices.ContainsFunc(containers, func(c container) bool {
+		return c.GetLabels()[kube.LabelPodName] == "" || c.GetLabels()[kube.LabelPodNamespace] == ""
+	})
+}
+
+// Containers writes a list of containers, the newest first.
+func Containers(w io.Writer, r *runtimeapi.ListContainersResponse, o Options) error {
+	rows := newestFirst(r.GetContainers())
+	return render(w, view{
+		fallback: Table, items: messages(rows), wrap: list("containers"), ids: each(rows, container.GetId),
+		names: each(rows, func(c container) string { return containerReference(c, o) }),
+		table: func(w io.Writer, o Options) error {
+			return writeTable(w, rows, asCrictl(containerColumns, crictlContainerColumns, o), o)
+		},
+	}, o)
+}
+
+// containerReference is what a command line may name the container by:
+// namespace/pod/container, or its id where these are not known.
+func containerReference(c container, o Options) string {
+	namespace, pod, name := podNamespaceOf(c, o), podNameOf(c, o), containerName(c)
+	if namespace == "" || pod == "" || name == "" {
+		return c.GetId()
+	}
+	return namespace + "/" + pod + "/" + name
+}

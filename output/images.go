@@ -1,0 +1,85 @@
+package output
+
+import (
+	"cmp"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// none stands for a name, tag or digest that an image does not have.
+const none = "<none>"
+
+// imageRow is one line of the image table: an image has one for each tag.
+type imageRow struct {
+	image             *runtimeapi.Image
+	name, tag, digest string
+}
+
+var imageColumns = []column[imageRow]{
+	{name: "IMAGE", shrink: true, value: func(r imageRow, _ Options) string { return r.name }},
+	{name: "TAG", shrink: true, value: func(r imageRow, _ Options) string { return r.tag }},
+	{name: "DIGEST", wide: true, value: func(r imageRow, o Options) string { return shortID(r.digest, o) }},
+	{name: "IMAGE ID", value: func(r imageRow, o Options) string { return shortID(r.image.GetId(), o) }},
+	{
+		name: "SIZE", less: by(func(r imageRow) uint64 { return r.image.GetSize() }),
+		value: func(r imageRow, _ Options) string { return size(r.image.GetSize()) },
+	},
+	{name: "PINNED", wide: true, value: func(r imageRow, _ Options) string { return strconv.FormatBool(r.image.GetPinned()) }},
+}
+
+// imageRows returns the lines of one image: one for each tag or, without tags,
+// one for its digest.
+func imageRows(image *runtimeapi.Image) []imageRow {
+	name, digest, found := strings.Cut(first(image.GetRepoDigests()), "@")
+	if !found {
+		name, digest = none, none
+	}
+	if len(image.GetRepoTags()) == 0 {
+		return []imageRow{{image, name, none, digest}}
+	}
+	return each(image.GetRepoTags(), func(ref string) imageRow {
+		if i := strings.LastIndexByte(ref, ':'); i > strings.LastIndexByte(ref, '/') { // else it is of a registry's port
+			return imageRow{image, ref[:i], ref[i+1:], digest}
+		}
+		return imageRow{image, ref, none, digest}
+	})
+}
+
+// Images writes a list of images, ordered by first tag, then digest, then id.
+func Images(w io.Writer, r *runtimeapi.ListImagesResponse, o Options) error {
+	images := slices.Clone(r.GetImages())
+	slices.SortStableFunc(images, func(a, b *runtimeapi.Image) int {
+		return cmp.Or(cmp.Compare(first(a.GetRepoTags()), first(b.GetRepoTags())),
+			cmp.Compare(first(a.GetRepoDigests()), first(b.GetRepoDigests())), cmp.Compare(a.GetId(), b.GetId()))
+	})
+	return render(w, view{
+		fallback: Table, items: messages(images), wrap: list("images"),
+		ids: each(images, (*runtimeapi.Image).GetId), names: each(images, imageReference),
+		table: func(w io.Writer, o Options) error {
+			columns := slices.Clone(imageColumns)
+			for i, c := range columns { // those that have a flag of their own are in the plain table then
+				if c.name == "DIGEST" && o.Digests || c.name == "PINNED" && o.Pinned {
+					columns[i].wide = false
+				}
+			}
+			return writeTable(w, slices.Concat(each(images, imageRows)...), columns, o)
+		},
+		long: func(w io.Writer, _ Options) error { return longImages(w, images) },
+	}, o)
+}
+
+// imageReference is the shortest lasting way to name an image.
+func imageReference(image *runtimeapi.Image) string {
+	return cmp.Or(first(image.GetRepoTags()), first(image.GetRepoDigests()), image.GetId())
+}
+
+func first(list []string) string {
+	if len(list) == 0 {
+		return ""
+	}
+	return list[0]
+}

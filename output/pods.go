@@ -1,0 +1,185 @@
+package output
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/internal/kube"
+)
+
+var podColumns = []column[pod]{
+	{name: "POD ID", value: func(p pod, o Options) string { return shortID(p.GetId(), o) }},
+	{name: "CREATED", spare: 4, less: by(pod.GetCreatedAt), value: func(p pod, o Options) string { return age(p.GetCreatedAt(), o) }},
+	{name: "READY", value: func(p pod, o Options) string {
+		r := resultOf(p, o)
+		return fmt.Sprintf("%d/%d", r.running, r.containers)
+	}},
+	{
+		name: "STATE", shrink: true, least: len("CrashLoopBackOff"), width: len("CrashLoopBackOff"), value: podState,
+		tone: func(p pod, o Options) tone { return resultOf(p, o).tone },
+	},
+	{name: "RESTARTS", spare: 7, value: func(p pod, o Options) string { return fmt.Sprint(resultOf(p, o).restarts) }},
+	{name: "NAME", shrink: true, least: 10, value: func(p pod, _ Options) string { return orUnknown(podName(p)) }},
+	{name: "NAMESPACE", shrink: true, spare: 6, value: func(p pod, _ Options) string { return orUnknown(podNamespace(p)) }},
+	{name: "IP", spare: 5, value: podIP},
+	{name: "SANDBOX", spare: 3, value: func(p pod, _ Options) string { return enumWord(p.GetState().String()) }},
+	{name: "ATTEMPT", spare: 2, less: by(podAttempt), value: func(p pod, _ Options) string { return fmt.Sprint(podAttempt(p)) }},
+	{name: "RUNTIME", spare: 1, value: func(p pod, _ Options) string { return cmp.Or(p.GetRuntimeHandler(), "(default)") }},
+	{name: "UID", wide: true, value: func(p pod, _ Options) string { return p.GetMetadata().GetUid() }},
+}
+
+// crictlPodColumns are those that crictl shows; its STATE is the sandbox's.
+var crictlPodColumns = crictlColumns{
+	plain: []string{"POD ID", "CREATED", "STATE", "NAME", "NAMESPACE", "ATTEMPT", "RUNTIME"},
+	wide:  []string{"UID"},
+}
+
+// PodNeeds returns what a table of pods needs besides the list: Dead stands for the
+// containers, and the status of those that have ended.
+func PodNeeds(o Options) (n Needs) {
+	shown, err := choose(asCrictl(podColumns, crictlPodColumns, o), o)
+	if err != nil || o.Quiet || o.Format.ForMachines() {
+		return n
+	}
+	for _, name := range append(each(shown, func(c column[pod]) string { return key(c.name) }), key(strings.TrimPrefix(o.Sort, "-"))) {
+		n.Dead = n.Dead || name == "ready" || name == "restarts" || name == "state" && !o.Crictl
+		n.Sandboxes = n.Sandboxes || name == "ip"
+	}
+	return n
+}
+
+// podResult is how a pod is, as far as its containers tell it.
+type podResult struct {
+	running, containers int // without init containers that have done their work
+	restarts            uint32
+	state               string
+	tone                tone
+}
+
+// resultOf looks at the newest attempt of each container.
+func resultOf(p pod, o Options) podResult {
+	newest := map[string]container{}
+	for _, c := range o.Members[p.GetId()] {
+		if had := newest[containerName(c)]; had == nil || containerAttempt(c) >= containerAttempt(had) {
+			newest[containerName(c)] = c
+		}
+	}
+	var r podResult
+	var failed, waiting, created, unknown container
+	for _, name := range slices.Sorted(maps.Keys(newest)) {
+		c := newest[name]
+		r.restarts += restarts(c)
+		s := o.Statuses[c.GetId()].GetStatus()
+		if isDoneInit(c, s, newest) {
+			continue
+		}
+		r.containers++
+		_, waits := o.Waiting[c.GetId()]
+		switch {
+		case waits:
+			waiting = c
+		case c.GetState() == runtimeapi.ContainerState_CONTAINER_RUNNING:
+			r.running++
+		case c.GetState() == runtimeapi.ContainerState_CONTAINER_CREATED:
+			created = c
+		case c.GetState() != runtimeapi.ContainerState_CONTAINER_EXITED || s == nil:
+			unknown = c
+		case s.GetExitCode() != 0:
+			failed = c
+		}
+	}
+	ready := p.GetState() == runtimeapi.PodSandboxState_SANDBOX_READY
+	switch s := o.Statuses[failed.GetId()].GetStatus(); {
+	case waiting != nil:
+		r.state, r.tone = o.Waiting[waiting.GetId()].text(o), bad
+	case failed != nil && !ready && (s.GetExitCode() == 137 || s.GetExitCode() == 143) && (s.GetReason() == "Error" || s.GetReason() == ""): // by who stopped the pod
+		r.state, r.tone = "Stopped", faint
+	case failed != nil && (s.GetReason() == "Error" || s.GetReason() == ""):
+		r.state, r.tone = fmt.Sprintf("Error (%d)", s.GetExitCode()), bad
+	case failed != nil:
+		r.state, r.tone = s.GetReason(), bad
+	case r.running > 0 && !ready:
+		r.state, r.tone = "SandboxNotReady", bad
+	case unknown != nil:
+		r.state, r.tone = enumWord(unknown.GetState().String()), doubt
+	case r.running > 0 && created == nil:
+		r.state, r.tone = "Running", good
+	case created != nil && ready:
+		r.state, r.tone = "Created", doubt
+	case r.containers == 0 && ready:
+		r.state, r.tone = "NoContainers", doubt
+	case r.containers == 0 || created != nil:
+		r.state, r.tone = "Stopped", faint
+	default:
+		r.state, r.tone = "Completed", faint
+	}
+	return r
+}
+
+// isDoneInit reports whether a container has ended well before another one of its pod was
+// made, as init containers do. The CRI does not tell them from others.
+func isDoneInit(c container, s *runtimeapi.ContainerStatus, newest map[string]container) bool {
+	if s.GetState() != runtimeapi.ContainerState_CONTAINER_EXITED || s.GetExitCode() != 0 || s.GetFinishedAt() == 0 {
+		return false
+	}
+	for _, other := range newest {
+		if other.GetId() != c.GetId() && other.GetCreatedAt() >= s.GetFinishedAt() {
+			return true
+		}
+	}
+	return false
+}
+
+// podState is how the pod is; with crictl's columns, how its sandbox is.
+func podState(p pod, o Options) string {
+	switch {
+	case o.Crictl:
+		return enumWord(p.GetState().String())
+	case o.deleted:
+		return "Deleted"
+	}
+	return resultOf(p, o).state
+}
+
+func podIP(p pod, o Options) string {
+	s := o.Sandboxes[p.GetId()].GetStatus()
+	if s.GetLinux().GetNamespaces().GetOptions().GetNetwork() == runtimeapi.NamespaceMode_NODE && s != nil {
+		return "(host)"
+	}
+	return cmp.Or(s.GetNetwork().GetIp(), unknownCell)
+}
+
+func podName(p pod) string {
+	return cmp.Or(p.GetMetadata().GetName(), p.GetLabels()[kube.LabelPodName])
+}
+
+func podNamespace(p pod) string {
+	return cmp.Or(p.GetMetadata().GetNamespace(), p.GetLabels()[kube.LabelPodNamespace])
+}
+
+func podAttempt(p pod) uint32 { return p.GetMetadata().GetAttempt() }
+
+// Pods writes a list of pod sandboxes, the newest first.
+func Pods(w io.Writer, r *runtimeapi.ListPodSandboxResponse, o Options) error {
+	rows := newestFirst(r.GetItems())
+	return render(w, view{
+		fallback: Table, items: messages(rows), wrap: list("items"), ids: each(rows, pod.GetId), names: each(rows, podReference),
+		table: func(w io.Writer, o Options) error {
+			return writeTable(w, rows, asCrictl(podColumns, crictlPodColumns, o), o)
+		},
+	}, o)
+}
+
+// podReference is namespace/pod, or the id where these are not known.
+func podReference(p pod) string {
+	if podName(p) == "" || podNamespace(p) == "" {
+		return p.GetId()
+	}
+	return podNamespace(p) + "/" + podName(p)
+}
