@@ -222,21 +222,29 @@ func (s *Server) Close() error {
 		err = server.Close()
 	}
 	if listener != nil {
-		answered := make(chan struct{})
-		go func() {
-			defer close(answered)
-			s.handlers.Wait()
-		}()
-		select {
-		case <-answered:
-		case <-time.After(closeGrace): // a client reads nothing, or has opened no streams yet
-		}
+		// First what was started is killed, which takes a while on a busy machine; then the
+		// clients learn of it, but for one that reads nothing, or has opened no streams yet.
+		within(&s.work, killTime)
+		within(&s.handlers, closeGrace)
 		listener.closeAll()
-		<-answered
 	}
+	s.handlers.Wait()
 	s.work.Wait()
 	s.records.close()
 	return err
+}
+
+// within waits for a group for some time.
+func within(group *sync.WaitGroup, limit time.Duration) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		group.Wait()
+	}()
+	select {
+	case <-done:
+	case <-time.After(limit):
+	}
 }
 
 // errStopping is what sessions end with that the end of the server cut off.

@@ -93,13 +93,17 @@ func TestSessionInEachProtocol(t *testing.T) {
 func TestCloseDoesNotWaitForAClientThatReadsNothing(t *testing.T) {
 	s := startServer(t, Options{})
 	writing := make(chan struct{})
-	streamingURL, err := s.url(t.Context(), "exec", session{server: s, want: wanted{stdout: true}, run: func(_ context.Context, e ends) error {
-		close(writing)
-		for {
-			if _, err := e.stdout.Write(make([]byte, 1<<20)); err != nil {
-				return err
+	streamingURL, err := s.url(t.Context(), "exec", session{server: s, want: wanted{stdout: true}, run: func(ctx context.Context, e ends) error {
+		go func() {
+			close(writing)
+			for {
+				if _, err := e.stdout.Write(make([]byte, 1<<20)); err != nil {
+					return
+				}
 			}
-		}
+		}()
+		<-ctx.Done()
+		return context.Cause(ctx)
 	}}.serve)
 	if err != nil {
 		t.Fatal(err)
