@@ -263,7 +263,7 @@ func Discover(ctx context.Context, o Options) ([]Candidate, error) {
 // skippedHint names a containerd that answered but was taken for Docker's own.
 func skippedHint(list []Candidate) string {
 	if c, ok := firstIn(list, StateDockersOwn); ok {
-		return fmt.Sprintf("%s answers too, without pod network and pods; -r %s takes it", c.Endpoint, c.Endpoint)
+		return fmt.Sprintf("%s answers too, without pod network and pods; `-r %s` takes it", c.Endpoint, c.Endpoint)
 	}
 	return ""
 }
@@ -273,7 +273,7 @@ func skippedHint(list []Candidate) string {
 func nothingError(tried []found) *Error {
 	e := &Error{
 		Code: codes.Unavailable, text: "no container runtime found:",
-		hint: "start a container runtime, or name its socket with -r unix:///path (docker:///path for a Docker engine)",
+		hint: "start a container runtime, or name its socket with `-r unix:///path` (`-r docker:///path` for a Docker engine)",
 	}
 	for _, f := range tried {
 		e.list = append(e.list, fmt.Sprintf("%s (%s): %s", f.Endpoint, f.Name, f.reason()))
@@ -291,7 +291,7 @@ func noEngineError(tried []found) *Error {
 	e := nothingError(tried)
 	e.text = "no Docker engine found:"
 	if _, denied := firstIn(candidates(tried), StateDenied); !denied {
-		e.hint = "start Docker, set DOCKER_HOST, or name its socket with -r docker:///path"
+		e.hint = "start Docker, set DOCKER_HOST, or name its socket with `-r docker:///path`"
 	}
 	return e
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -40,6 +41,9 @@ func ParseEndpoint(s string) (Endpoint, error) {
 		return fail("must not contain control characters")
 	}
 	scheme, rest, ok := strings.Cut(s, ":")
+	if meant := named(s); meant != "" {
+		return Endpoint{}, &SyntaxError{What: "endpoint", Text: s, Reason: "must be a URL or the path of a socket", hint: "did you mean " + meant + "?"}
+	}
 	if !ok || strings.ContainsAny(scheme, "/.") {
 		scheme, rest = "unix", s
 		if abs, err := filepath.Abs(s); err == nil {
@@ -73,6 +77,24 @@ func ParseEndpoint(s string) (Endpoint, error) {
 		return fail(reason)
 	}
 	return e, nil
+}
+
+// named is the endpoint that the name of a runtime stands for, where there is no socket of that
+// name in the current directory.
+func named(name string) string {
+	meant := ""
+	if strings.EqualFold(name, "docker") {
+		meant = "docker://"
+	}
+	for _, k := range KnownSockets() {
+		if strings.EqualFold(name, k.Name) || strings.EqualFold(name, strings.ReplaceAll(k.Name, "-", "")) {
+			meant = "unix://" + k.Path
+		}
+	}
+	if _, err := os.Stat(name); err == nil {
+		return ""
+	}
+	return meant
 }
 
 func (e *Endpoint) setUnix(path string) (reason string) {

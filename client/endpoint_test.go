@@ -97,6 +97,8 @@ func TestEndpointMistakes(t *testing.T) {
 		{"docker+http://x:1", "not for HTTP"},
 		{"docker+ssh://host/run/docker.sock", "must not have a path"},
 		{"ssh://host", "must name a socket"},
+		{"docker", "must be a URL or the path of a socket"},
+		{"crio", "must be a URL or the path of a socket"},
 		{"ssh:///run/x.sock", "must have a host"},
 		{"ssh://joe:secret@host/x", "must not contain a password"},
 		{"ssh://-oProxyCommand=x/y", "must not begin with a dash"},

@@ -61,8 +61,8 @@ func TestLifeOfAContainer(t *testing.T) {
 	}
 	c.run("start", "web/app").want(t, 0, "web/app\n", "")
 	c.run("ps", "-o", "name").want(t, 0, "shop/web/app\n", "")
-	c.run("rm", "app").want(t, 1, "", "crishim: container app still runs\nhint: crishim stop app stops it, crishim rm -f app does both\n")
-	c.run("rmp", "web").want(t, 1, "", "crishim: pod web still runs\nhint: crishim stopp web stops it, crishim rmp -f web does both\n")
+	c.run("rm", "app").want(t, 1, "", "crishim: container app still runs\nhint: `crishim stop app` stops it, `crishim rm -f app` does both\n")
+	c.run("rmp", "web").want(t, 1, "", "crishim: pod web still runs\nhint: `crishim stopp web` stops it, `crishim rmp -f web` does both\n")
 	c.run("stop", "app", "-t", "3").want(t, 0, "app\n", "")
 	if got := lastRequest[*runtimeapi.StopContainerRequest](t, c.stub).GetTimeout(); got != 3 {
 		t.Errorf("grace period is %d, want 3", got)
@@ -134,12 +134,12 @@ func TestImages(t *testing.T) {
 	seedNode(c.stub)
 	c.run("pull", "--if-missing", "-q", "registry.k8s.io/pause:3.9").want(t, 0, imageIDOf(t, c, "registry.k8s.io/pause:3.9")+"\n", "")
 	c.run("rmi", "registry.k8s.io/pause:3.9").want(t, 1, "",
-		"crishim: image \"registry.k8s.io/pause:3.9\" is pinned: the runtime needs it\nhint: crishim rmi --force registry.k8s.io/pause:3.9 removes it anyway\n")
+		"crishim: image \"registry.k8s.io/pause:3.9\" is pinned: the runtime needs it\nhint: `crishim rmi --force registry.k8s.io/pause:3.9` removes it anyway\n")
 	c.run("rmi", "--prune", "--dry-run").want(t, 0, "Would delete: registry.example.com/app:v1, registry.example.com/app:latest\n", "")
 	c.run("rmi", "registry.example.com/app:v1", "nosuch").want(t, 1,
 		"Deleted: registry.example.com/app:v1\nDeleted: registry.example.com/app:latest\n",
 		"crishim: warning: image \"registry.example.com/app:v1\" has 2 names, all go: registry.example.com/app:v1, registry.example.com/app:latest\n"+
-			"crishim: no such image \"nosuch\"\nhint: crishim images lists them, crishim pull nosuch gets it\n")
+			"crishim: no such image \"nosuch\"\nhint: `crishim images` lists them, `crishim pull nosuch` gets it\n")
 }
 
 // TestPruneKeepsMountedImages: an image volume uses its image as a container uses its own.

@@ -160,7 +160,7 @@ func TestLogsThatAreNotThere(t *testing.T) {
 	c.stub.AddContainer(c.stub.AddPod("default", "far", func(p *runtimeapi.PodSandboxConfig) { p.LogDirectory = "/nonexistent" }), "away",
 		func(o *runtimeapi.ContainerConfig) { o.LogPath = "0.log" })
 	c.run("logs", "silent").want(t, 1, "", "crishim: container web/silent has no log\nhint: give its pod a log_directory and the container a log_path\n")
-	c.run("logs", "new").want(t, 1, "", "crishim: container web/new has not started, so it has no log\nhint: crishim start web/new starts it\n")
+	c.run("logs", "new").want(t, 1, "", "crishim: container web/new has not started, so it has no log\nhint: `crishim start web/new` starts it\n")
 	c.run("logs", "away").want(t, 1, "", "crishim: the log of container far/away is not on this machine: /nonexistent/0.log\nhint: run crishim on the node itself\n")
 	c.run("logs", "-p", "silent").want(t, 1, "", "crishim: container silent has no previous attempt\n")
 }

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	urfave "github.com/urfave/cli/v2"
+
 	"github.com/crishim/crishim/commands/cli"
 	"github.com/crishim/crishim/internal/test/stubcri"
 )
@@ -120,7 +122,14 @@ func TestUsageErrors(t *testing.T) {
 		{"run --network none busybox", 125, `invalid --network "none": must be pod or host`},
 		{"run -u me:us busybox", 125, `invalid --user "me:us": must be USER[:GID], the group by its number`},
 		{"run - -", 2, "only one of the two files can be standard input"},
+		{"run -v data:/x busybox", 125, `invalid --volume "data:/x": there are no named volumes here: the first part is a path on the host`},
 		{"exec", 125, "exec needs"},
+		{"exec web -it sh", 125, `exec: "-it" stands behind "web", where the command begins`},
+		{"exec web -x ls -- -l", 125, `exec: only flags can stand between "web" and "--"`},
+		{"debug web --nosuch -- ls", 125, `unknown flag "--nosuch"`},
+		{"run busybox -d", 2, `run: "-d" stands behind "busybox", where the command begins`},
+		{"run web --image busybox -- sh", 125, `run: with --image all arguments are the command, and "web" stands before it`},
+		{"-r docker ps", 2, `invalid endpoint "docker": must be a URL or the path of a socket`},
 	} {
 		t.Run(test.line, func(t *testing.T) {
 			sub := *c
@@ -154,35 +163,91 @@ func TestUsageErrorIsThreeLinesAtMost(t *testing.T) {
 		"crishim: unknown flag \"--nmae\"\nusage: crishim ps [options]\nhint: did you mean --name?\n")
 	c.run("ps", "--selector", "app in (a").want(t, 2, "",
 		"crishim: invalid --selector \"app in (a\": must have a closing parenthesis\nusage: crishim ps [options]\nhint: use k=v, k!=v, k in (a,b), k notin (a,b), k or !k, separated by commas\n")
-	c.run("verison").want(t, 2, "", "crishim: unknown command \"verison\"\nhint: did you mean crishim version?\n")
+	c.run("verison").want(t, 2, "", "crishim: unknown command \"verison\"\nhint: did you mean `crishim version`?\n")
 }
 
-// What other programs call a command leads to ours, and what the hint names is
-// there.
-func TestWordsOfOthers(t *testing.T) {
-	c := &commandTest{t: t}
+// What docker's and kubectl's flags are called here, and where flags stand.
+func TestHintsForFlags(t *testing.T) {
+	c := &commandTest{t: t, vars: map[string]string{}}
+	for line, hint := range map[string]string{
+		"exec web -it sh -c ls":           "`crishim exec -it web sh -c ls`, or `crishim exec web -- -it sh -c ls` if it is the command's",
+		"debug -i web -l ls":              "`--` comes before a command that begins with a dash: `crishim debug -i web -- -l ls`",
+		"run busybox -it sh":              "`crishim run -it busybox sh`, or `crishim run busybox -- -it sh` if it is the command's",
+		"run nginx -g off":                "`--` comes before a command that begins with a dash: `crishim run nginx -- -g off`",
+		"run web --image=busybox":         "`crishim run --name web IMAGE` names the container",
+		"run web --restart=Never -- date": "`crishim run` starts a container once; a manifest with restartPolicy is for `crishim sync FOLDER`",
+		"exec -d web ls":                  "a command in the background is `crishim exec CONTAINER sh -c 'COMMAND &'`",
+		"update --cpus 2 web":             "`crishim update --cpu-quota 50000 --cpu-period 100000 CONTAINER` is half a processor",
+		"rm -fv web":                      "a container's own files go with it: `crishim rm CONTAINER`",
+		"stop -n prod web":                "name it with its namespace: `crishim stop NAMESPACE/POD` or NAMESPACE/POD/CONTAINER",
+		"stop --container web":            "name the container as POD/CONTAINER: `crishim stop POD/CONTAINER`",
+		"-a ps":                           "it is a flag of ps: `crishim ps -a`",
+		"ps --debgu":                      "did you mean --debug?",
+		"stats --nostream":                "did you mean --no-stream?",
+		"-r docker ps":                    "did you mean docker://?",
+		"-r containerd ps":                "did you mean unix:///run/containerd/containerd.sock?",
+		"run -v data:/x busybox":          "`-v ./data:/x` is a folder in the current directory",
+		"get pods -A":                     "`crishim pods` lists pods, `crishim ps` their containers",
+		"top pod web":                     "`crishim statsp` shows what pods use",
+	} {
+		r := c.run(strings.Fields(line)...)
+		if lines := strings.Split(strings.TrimSpace(r.err), "\n"); lines[len(lines)-1] != "hint: "+hint {
+			t.Errorf("%s:\n%swant the hint\n%s", line, r.err, hint)
+		}
+	}
+}
+
+// Commands in hints stand in backticks, and there are such commands and flags.
+func TestHintsNameWhatThereIs(t *testing.T) {
 	app := newApp(testEnv().Fresh(false))
-	named := regexp.MustCompile(`crishim ([a-z]+)((?: --?[a-z]+)*)`)
-	for word, hint := range cli.WordsOfOthers {
-		c.run(word).want(t, 2, "", "crishim: unknown command \""+word+"\"\nhint: "+hint+"\n")
-		for _, match := range named.FindAllStringSubmatch(hint, -1) {
-			if match[1] == "reads" || match[1] == "has" {
+	command := regexp.MustCompile("^crishim ([a-z-]+)(.*)")
+	flag := regexp.MustCompile(`(?: |^)(--?[a-z][a-z-]*)`)
+	check := func(of, hint string) {
+		if strings.Count(hint, "`")%2 != 0 {
+			t.Errorf("%s: %s: a backtick is open", of, hint)
+		}
+		for i, part := range strings.Split(hint, "`") {
+			match := command.FindStringSubmatch(part)
+			if match == nil {
 				continue
 			}
-			command := app.Command(match[1])
-			if command == nil {
-				t.Errorf("%s: there is no crishim %s", word, match[1])
+			verb := app.Command(match[1])
+			if i%2 == 0 { // a sentence about crishim
+				if verb != nil {
+					t.Errorf("%s: no backticks around %s", of, part)
+				}
 				continue
 			}
-			var flags []string
-			for _, flag := range command.Flags {
-				flags = append(flags, flag.Names()...)
+			if verb == nil {
+				t.Errorf("%s: there is no crishim %s", of, match[1])
+				continue
 			}
-			for _, flag := range strings.Fields(match[2]) {
-				if !slices.Contains(flags, strings.TrimLeft(flag, "-")) && flag != "-it" {
-					t.Errorf("%s: crishim %s has no %s", word, match[1], flag)
+			line, _, _ := strings.Cut(match[2], " -- ")
+			for _, name := range flag.FindAllStringSubmatch(line, -1) {
+				known := func(name string) bool {
+					return slices.ContainsFunc(slices.Concat(verb.Flags, app.Flags), func(f urfave.Flag) bool { return slices.Contains(f.Names(), name) })
+				}
+				if name := strings.TrimLeft(name[1], "-"); !known(name) && !(known(name[:1]) && known(name[1:])) && name != "c" {
+					t.Errorf("%s: crishim %s has no %s", of, match[1], name)
 				}
 			}
 		}
+	}
+	for word, hint := range cli.WordsOfOthers {
+		check(word, hint)
+	}
+	for name, hint := range cli.FlagsOfOthers {
+		if verb, _, found := strings.Cut(name, " "); found || !strings.Contains(hint, "VERB") {
+			check(name, strings.ReplaceAll(hint, "crishim VERB", "crishim "+verb))
+		}
+	}
+}
+
+// What other programs call a command leads to ours.
+func TestWordsOfOthers(t *testing.T) {
+	c := &commandTest{t: t}
+	for word, hint := range cli.WordsOfOthers {
+		words := strings.Fields(word)
+		c.run(words...).want(t, 2, "", "crishim: unknown command \""+words[0]+"\"\nhint: "+hint+"\n")
 	}
 }

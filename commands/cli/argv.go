@@ -1,10 +1,12 @@
 package cli
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
 	"path"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -85,18 +87,21 @@ func (l commandLine) checkEmpty() error {
 
 // arranger walks an argv once.
 type arranger struct {
+	verb                 string
 	global, local        flagTable
 	globals, flags, rest []string
+	compat               bool // crictl's own flags and forms only
 }
 
 // Arrange puts flags that stand behind arguments, and global flags that stand
 // behind the verb, where urfave wants them.
 func Arrange(app *urfave.App, args []string) (commandLine, error) {
-	a := &arranger{global: tableOf(app.Flags)}
+	a := &arranger{global: tableOf(app.Flags), compat: len(args) > 0 && filepath.Base(args[0]) == "crictl"}
 	tail, err := a.globalPart(args)
-	line := commandLine{compat: slices.Contains(a.globals, "--compat=crictl"), page: &Help{app: app}}
+	a.compat = a.compat || slices.Contains(a.globals, "--compat=crictl")
+	line := commandLine{compat: a.compat, page: &Help{app: app}}
 	if err != nil {
-		return line, err
+		return line, behindVerb(app, args, err)
 	}
 	if givenFlags(a.globals)["version"] {
 		return commandLine{Version: true}, nil
@@ -112,7 +117,7 @@ func Arrange(app *urfave.App, args []string) (commandLine, error) {
 	head := append([]string{"crishim"}, a.globals...)
 	command := app.Command(tail[0])
 	if command == nil {
-		return line, unknownCommand(app, tail[0])
+		return line, unknownCommand(app, tail)
 	}
 	line.Verb, head = command.Name, append(head, command.Name)
 	for tail = tail[1:]; len(tail) > 0 && command.Command(tail[0]) != nil; tail = tail[1:] {
@@ -121,8 +126,11 @@ func Arrange(app *urfave.App, args []string) (commandLine, error) {
 	}
 	verb := head[1+len(a.globals):]
 	head = head[:1+len(a.globals)]
-	a.globals, a.local = nil, tableOf(command.Flags)
-	err = a.verbPart(line.Verb, tail)
+	a.globals, a.verb, a.local = nil, line.Verb, tableOf(command.Flags)
+	if !a.compat {
+		a.local.imply(line.Verb)
+	}
+	err = a.verbPart(tail)
 	line.compat = line.compat || slices.Contains(a.globals, "--compat=crictl")
 	line.seen, line.rest = givenFlags(a.flags), a.rest
 	line.page = &Help{app: app, command: command, name: strings.Join(verb, " ")}
@@ -148,7 +156,7 @@ func (a *arranger) globalPart(args []string) ([]string, error) {
 		}
 		flags, used, err := a.global.take(args)
 		if err != nil {
-			return nil, err
+			return nil, a.explain(err)
 		}
 		a.globals = append(a.globals, flags...)
 		args = args[used:]
@@ -157,49 +165,186 @@ func (a *arranger) globalPart(args []string) ([]string, error) {
 }
 
 // verbPart sorts what stands behind the verb.
-func (a *arranger) verbPart(verb string, args []string) error {
-	for len(args) > 0 {
-		switch {
-		case args[0] == "--":
-			a.rest = append(a.rest, args[1:]...)
-			return nil
-		case !looksLikeFlag(args[0]):
-			a.rest = append(a.rest, args[0])
-			args = args[1:]
-			if a.stopsHere(verb, args) {
-				a.rest = append(a.rest, args...)
-				return nil
+func (a *arranger) verbPart(args []string) error {
+	for words := args; len(words) > 0; {
+		if looksLikeFlag(words[0]) && words[0] != "--" {
+			used, err := a.flag(words)
+			if err != nil {
+				return err
 			}
+			words = words[used:]
 			continue
 		}
-		flags, used, err := a.local.take(args)
-		if err == nil {
-			a.flags = append(a.flags, flags...)
-		} else { // it may be a global one in its long form
-			name := flagName(args[0])
-			if !strings.HasPrefix(args[0], "--") || a.local.has(name) || !a.global.has(name) {
-				return err
-			}
-			if flags, used, err = a.global.take(args); err != nil {
-				return err
-			}
-			a.globals = append(a.globals, flags...)
+		before := args[:len(args)-len(words)]
+		ended := words[0] == "--"
+		if ended {
+			words = words[1:]
 		}
-		args = args[used:]
+		switch {
+		case len(words) > 0 && a.runsCommand(words):
+			a.rest = append(a.rest, words[0])
+			return a.commandPart(before, words[1:], ended)
+		case ended:
+			a.rest = append(a.rest, words...)
+			return nil
+		}
+		a.rest, words = append(a.rest, words[0]), words[1:]
 	}
 	return nil
 }
 
-// stopsHere reports whether all behind the arguments so far belongs to a command
-// that runs in a container.
-func (a *arranger) stopsHere(verb string, behind []string) bool {
-	switch verb {
+// flag takes the flag that args begin with: one of the verb, or a global one in its long form.
+func (a *arranger) flag(args []string) (used int, err error) {
+	if flag, used := a.local.meant(args); used > 0 && !a.compat {
+		a.flags = append(a.flags, flag)
+		return used, nil
+	}
+	flags, used, err := a.local.take(args)
+	if err == nil {
+		a.flags = append(a.flags, flags...)
+		return used, nil
+	}
+	name := flagName(args[0])
+	switch {
+	case a.local.has(name):
+		return 0, err
+	case strings.HasPrefix(args[0], "--") && a.global.has(name):
+		flags, used, err = a.global.take(args)
+		a.globals = append(a.globals, flags...)
+		return used, err
+	}
+	return 0, a.explain(err)
+}
+
+// explain adds to the error about an unknown flag what is meant by it.
+func (a *arranger) explain(err error) error {
+	var usage *UsageError
+	if !errors.As(err, &usage) || usage.unknownFlags == nil {
+		return err
+	}
+	var names []string
+	for _, table := range []flagTable{a.local, a.global} {
+		for name := range table {
+			if len(name) > 1 {
+				names = append(names, name)
+			}
+		}
+	}
+	if best := suggest.Closest(usage.unknownFlags[0], names); best != "" {
+		usage.Next = "did you mean --" + best + "?"
+	}
+	for _, name := range usage.unknownFlags {
+		if a.verb == "" {
+			break
+		}
+		if hint := cmp.Or(FlagsOfOthers[a.verb+" "+name], FlagsOfOthers[name]); hint != "" {
+			usage.Next, usage.otherFlag = strings.ReplaceAll(hint, "VERB", a.verb), true
+			break
+		}
+	}
+	return usage
+}
+
+// behindVerb adds to the error about an unknown flag before the verb that it is one of the verb.
+func behindVerb(app *urfave.App, args []string, err error) error {
+	var usage *UsageError
+	if !errors.As(err, &usage) || usage.unknownFlags == nil {
+		return err
+	}
+	for _, word := range args {
+		if command := app.Command(word); command != nil && tableOf(command.Flags).has(usage.unknownFlags[0]) {
+			usage.Next = fmt.Sprintf("it is a flag of %s: `crishim %[1]s %s`", word, Dashed(usage.unknownFlags[0]))
+		}
+	}
+	return usage
+}
+
+// runsCommand reports whether the arguments of the verb are a target and the command line of
+// another program, or that command line alone.
+func (a *arranger) runsCommand(args []string) bool {
+	switch a.verb {
 	case "exec", "debug":
-		return true
+		return len(a.rest) == 0
 	case "run":
-		return givenFlags(a.flags)["image"] || !isConfigFile(a.rest[0]) && !(isFile(a.rest[0]) && slices.ContainsFunc(behind, isFile))
+		return len(a.rest) == 0 && (a.commandAlone() || !isConfigFile(args[0]) && !(isFile(args[0]) && slices.ContainsFunc(args[1:], isFile)))
 	}
 	return false
+}
+
+// commandAlone reports whether flags stand for the target.
+func (a *arranger) commandAlone() bool {
+	for name := range givenFlags(a.flags) {
+		if a.verb == "run" && name == "image" || a.verb == "exec" && slices.Contains(execFilters, name) {
+			return true
+		}
+	}
+	return false
+}
+
+// execFilters are the flags of exec that choose containers instead of its first argument.
+var execFilters = []string{"name", "namespace", "state", "label", "selector", "latest", "last", "pod", "image"}
+
+// commandPart sorts what stands behind the target, in kubectl's form flags and "--" before the
+// command. Flags without "--" are refused, for a command line may begin with a dash; only exec and
+// debug, whose commands cannot, take them where nothing else follows.
+func (a *arranger) commandPart(before, behind []string, ended bool) error {
+	if a.compat || a.commandAlone() || len(behind) == 0 || !looksLikeFlag(behind[0]) || ended && behind[0] != "--" {
+		if a.compat && a.verb == "exec" && len(behind) > 0 && behind[0] == "--" {
+			behind = behind[1:]
+		}
+		a.rest = append(a.rest, behind...)
+		return nil
+	}
+	target, words := a.rest[0], behind
+	for len(words) > 0 && words[0] != "--" {
+		used, err := 0, error(&UsageError{Text: a.verb + ": only flags can stand between " + Quote(target) + ` and "--"`})
+		if looksLikeFlag(words[0]) {
+			used, err = a.flag(words)
+		}
+		var usage *UsageError
+		switch {
+		case err == nil:
+		case slices.Contains(words, "--") || errors.As(err, &usage) && usage.otherFlag:
+			return err
+		default:
+			return a.misplaced(before, behind[:len(behind)-len(words)], words)
+		}
+		words = words[used:]
+	}
+	if a.verb == "run" && a.commandAlone() { // kubectl's run NAME --image IMAGE
+		return &UsageError{Text: fmt.Sprintf("run: with --image all arguments are the command, and %s stands before it", Quote(target)),
+			Next: fmt.Sprintf("`crishim run --name %s IMAGE` names the container", bare(target))}
+	}
+	if len(words) == 0 && a.verb == "run" {
+		return a.misplaced(before, behind, nil)
+	}
+	a.rest = append(a.rest, words[min(1, len(words)):]...)
+	return nil
+}
+
+// misplaced is the error for flags behind the target without "--", with both ways to write it.
+func (a *arranger) misplaced(before, flags, command []string) error {
+	line := func(parts ...[]string) string {
+		return "`crishim " + a.verb + " " + bare(slices.Concat(parts...)...) + "`"
+	}
+	target := a.rest[:1]
+	other := line(before, target, []string{"--"}, flags, command)
+	err := &UsageError{Text: fmt.Sprintf("%s: %s stands behind %s, where the command begins", a.verb, Quote(slices.Concat(flags, command)[0]), Quote(target[0]))}
+	if len(flags) == 0 {
+		err.Next = "`--` comes before a command that begins with a dash: " + other
+	} else {
+		err.Next = line(before, flags, target, command) + ", or " + other + " if it is the command's"
+	}
+	return err
+}
+
+// bare is words as a shell reads them.
+func bare(words ...string) string {
+	quoted := make([]string, len(words))
+	for i, word := range words {
+		quoted[i], _ = bashQuote(word, 0)
+	}
+	return strings.Join(quoted, " ")
 }
 
 // flagInfo is what arranging needs to know of a flag.
@@ -230,6 +375,33 @@ func (t flagTable) has(name string) bool {
 	return ok
 }
 
+// imply adds the flags that change nothing.
+func (t flagTable) imply(verb string) {
+	for _, name := range impliedFlags[verb] {
+		if !t.has(name) {
+			t[name] = flagInfo{}
+		}
+	}
+}
+
+// meant reads a flag whose letter crictl has for something else, if its value is of that other
+// flag, and returns that in its long form.
+func (t flagTable) meant(args []string) (flag string, used int) {
+	letter := args[0][1:2]
+	shared, ok := sharedLetters[letter]
+	if !ok || !t.has(shared.flag) || !t.has(letter) || t[letter].name == shared.flag {
+		return "", 0
+	}
+	value, used := strings.TrimPrefix(args[0][2:], "="), 1
+	if value == "" && len(args) > 1 {
+		value, used = args[1], 2
+	}
+	if value == "" || looksLikeFlag(value) || !shared.means(value) {
+		return "", 0
+	}
+	return "--" + shared.flag + "=" + value, used
+}
+
 // take reads the flag that args begin with and returns it in its long form, with how many
 // of args it used. A group of short flags (-it, -n5) is several.
 func (t flagTable) take(args []string) (flags []string, used int, err error) {
@@ -239,7 +411,9 @@ func (t flagTable) take(args []string) (flags []string, used int, err error) {
 	case !known && !strings.HasPrefix(args[0], "--") && !hasValue:
 		return t.takeGroup(args)
 	case !known:
-		return nil, 0, t.unknown(args[0])
+		return nil, 0, unknownFlag(args[0], name)
+	case info.name == "":
+		return nil, 1, nil
 	case hasValue && !info.value && !info.optional:
 		if _, err := strconv.ParseBool(value); err != nil {
 			return nil, 0, Usagef("flag %s takes no value", Dashed(name))
@@ -263,7 +437,8 @@ func (t flagTable) takeGroup(args []string) (flags []string, used int, err error
 		rest := letters[i+len(name):]
 		switch {
 		case !known:
-			return nil, 0, t.unknown(args[0])
+			return nil, 0, unknownFlag(args[0], letters, name)
+		case info.name == "":
 		case !info.value:
 			flags = append(flags, "--"+info.name)
 		case rest != "":
@@ -277,18 +452,8 @@ func (t flagTable) takeGroup(args []string) (flags []string, used int, err error
 	return flags, 1, nil
 }
 
-func (t flagTable) unknown(arg string) error {
-	err := &UsageError{Text: fmt.Sprintf("unknown flag %s", Quote(arg)), flag: "flag provided but not defined: -" + flagName(arg)}
-	var names []string
-	for name := range t {
-		if len(name) > 1 {
-			names = append(names, name)
-		}
-	}
-	if best := suggest.Closest(flagName(arg), names); best != "" {
-		err.Next = "did you mean --" + best + "?"
-	}
-	return err
+func unknownFlag(arg string, names ...string) error {
+	return &UsageError{Text: fmt.Sprintf("unknown flag %s", Quote(arg)), flag: "flag provided but not defined: -" + flagName(arg), unknownFlags: names}
 }
 
 // givenFlags are the names of flags.
@@ -318,7 +483,7 @@ func Dashed(name string) string {
 // helpOn is the page that "crishim help TOPIC..." asks for.
 func helpOn(app *urfave.App, topic []string) (*Help, error) {
 	page := &Help{app: app}
-	for _, word := range topic {
+	for i, word := range topic {
 		next := app.Command(word)
 		if page.command != nil {
 			next = page.command.Command(word)
@@ -330,41 +495,28 @@ func helpOn(app *urfave.App, topic []string) (*Help, error) {
 		case next != nil:
 			page.command, page.name = next, strings.TrimSpace(page.name+" "+next.Name)
 		case page.command == nil:
-			return nil, unknownCommand(app, word)
+			return nil, unknownCommand(app, topic[i:])
 		}
 	}
 	return page, nil
 }
 
-func unknownCommand(app *urfave.App, name string) error {
+// unknownCommand is the error for what no verb is called, with what is meant where that is known.
+func unknownCommand(app *urfave.App, words []string) error {
 	var names []string
 	for _, c := range app.Commands {
 		names = append(names, c.Names()...)
 	}
-	err := &UsageError{Text: "unknown command " + Quote(name), unknownCommand: true, Next: "crishim help lists the commands"}
-	if best := suggest.Closest(name, names); best != "" {
-		err.Next = "did you mean crishim " + best + "?"
+	err := &UsageError{Text: "unknown command " + Quote(words[0]), unknownCommand: true, Next: "`crishim help` lists the commands"}
+	if best := suggest.Closest(words[0], names); best != "" {
+		err.Next = "did you mean `crishim " + best + "`?"
 	}
-	if hint := WordsOfOthers[name]; hint != "" {
-		err.Next = hint
+	for n := range min(2, len(words)) { // get pods before get
+		if hint := WordsOfOthers[strings.Join(words[:n+1], " ")]; hint != "" {
+			err.Next = hint
+		}
 	}
 	return err
-}
-
-// WordsOfOthers are the commands of docker, kubectl and a shell that people
-// have in their fingers, and what does the same here.
-var WordsOfOthers = map[string]string{
-	"ls":        "crishim ps, crishim pods and crishim images list what there is",
-	"list":      "crishim ps, crishim pods and crishim images list what there is",
-	"get":       "crishim ps, crishim pods and crishim images list what there is",
-	"docker":    "crishim has docker's verbs without the word: crishim ps, crishim exec, crishim logs",
-	"container": "crishim has docker's verbs without the word: crishim ps, crishim inspect, crishim rm",
-	"top":       "crishim stats -w keeps showing what containers use, crishim exec CONTAINER ps their processes",
-	"sh":        "crishim exec -it CONTAINER sh opens a shell, crishim debug has one",
-	"shell":     "crishim exec -it CONTAINER sh opens a shell, crishim debug has one",
-	"bash":      "crishim exec -it CONTAINER bash opens a shell, crishim debug has one",
-	"prune":     "crishim rmi --prune removes unused images, crishim gc dead containers and pods",
-	"login":     "crishim reads what docker login or podman login has written; crishim pull --username asks for a password",
 }
 
 // runImageFlags are the flags of run that only go with IMAGE [COMMAND].

@@ -38,8 +38,10 @@ type UsageError struct {
 	wrongCount     bool // there are arguments, too few or too many
 	unknownFormat  bool
 	// flag is the mistake in a flag as urfave would word it, and crictl with it; "" for others.
-	flag  string
-	names []string // of that flag
+	flag         string
+	names        []string // of that flag
+	unknownFlags []string // the flag that is not known, or what a group of letters may mean
+	otherFlag    bool     // it is one of docker's or kubectl's
 }
 
 func (e *UsageError) Error() string { return e.Text }

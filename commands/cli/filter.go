@@ -329,7 +329,7 @@ func ImageName(image *runtimeapi.Image) string {
 func ImageStatus(ctx context.Context, conn *client.Conn, ref string, verbose bool) (*runtimeapi.ImageStatusResponse, error) {
 	res, err := conn.Image.ImageStatus(ctx, &runtimeapi.ImageStatusRequest{Image: &runtimeapi.ImageSpec{Image: ref}, Verbose: verbose})
 	if err == nil && res.GetImage() == nil {
-		err = WithHint(fmt.Errorf("no such image %s", Quote(ref)), "crishim images lists them, crishim pull %s gets it", ref)
+		err = WithHint(fmt.Errorf("no such image %s", Quote(ref)), "`crishim images` lists them, `crishim pull %s` gets it", ref)
 	}
 	return res, err
 }

@@ -27,14 +27,22 @@ func StringFlag(to *string, name, usage string, aliases ...string) urfave.Flag {
 	return &urfave.StringFlag{Name: name, Aliases: aliases, Usage: usage, Destination: to, Value: *to}
 }
 
-// IntFlag is a flag that takes a whole number; what is in *to is its default.
-func IntFlag(to *int, name, usage string, aliases ...string) urfave.Flag {
-	return &urfave.IntFlag{Name: name, Aliases: aliases, Usage: usage, Destination: to, Value: *to}
-}
-
-// Int64Flag is IntFlag for sizes in bytes.
-func Int64Flag(to *int64, name, usage string) urfave.Flag {
-	return &urfave.Int64Flag{Name: name, Usage: usage, Destination: to, Value: *to}
+// IntFlag is a flag that takes a whole number; what is in *to is its default. Help leaves a
+// default of 0 or -1 out, which stands for none.
+func IntFlag[T int | int64](to *T, name, usage string, aliases ...string) urfave.Flag {
+	flag := Typed(to, func(text string) (T, error) {
+		n, err := strconv.ParseInt(text, 0, 64)
+		if errors.Is(err, strconv.ErrRange) {
+			return 0, errors.New("is out of range")
+		} else if err != nil {
+			return 0, errors.New("must be a number")
+		}
+		return T(n), nil
+	}, name, usage, aliases...)
+	if *to > 0 {
+		flag.DefaultText = fmt.Sprint(*to)
+	}
+	return flag
 }
 
 // typedFlag is a flag whose text is read when urfave comes to it: a mistake is wrong usage.

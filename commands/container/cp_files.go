@@ -50,7 +50,7 @@ func (p *copier) openFiles(ctx context.Context, own bool) (containerFiles, error
 	root, err := p.processRoot(ctx)
 	if err != nil {
 		return nil, cli.WithHint(fmt.Errorf("there is no tar in %s, and from outside its files cannot be reached: %w", p.name, err),
-			"crishim debug %s has one; the container's files are below /proc/PID/root of its processes there", p.name)
+			"`crishim debug %s` has one; the container's files are below /proc/PID/root of its processes there", p.name)
 	}
 	return &procFiles{p, root}, nil
 }

@@ -112,7 +112,7 @@ func createContainer(ctx context.Context, conn *client.Conn, podID string, conta
 	completeContainer(container, pod)
 	res, err := conn.Runtime.CreateContainer(ctx, &runtimeapi.CreateContainerRequest{PodSandboxId: podID, Config: container, SandboxConfig: pod})
 	if cli.IsGone(err) {
-		return "", cli.WithHint(err, "crishim pull %s gets the image, crishim create --with-pull does both", container.GetImage().GetImage())
+		return "", cli.WithHint(err, "`crishim pull %s` gets the image, `crishim create --with-pull` does both", container.GetImage().GetImage())
 	}
 	return res.GetContainerId(), err
 }

@@ -87,9 +87,6 @@ func (o *execOptions) check(env *cli.Env, c *urfave.Context) error {
 		}
 		o.target, o.command = o.command[0], o.command[1:]
 	}
-	if len(o.command) > 0 && o.command[0] == "--" {
-		o.command = o.command[1:]
-	}
 	return o.complete(env, "exec")
 }
 
@@ -299,5 +296,5 @@ func (o *execOptions) findShell(ctx context.Context, conn *client.Conn, c *runti
 		}
 	}
 	name := cli.ContainerName(c)
-	return nil, &cli.StatusError{Code: cli.ExitNotFound, Cause: cli.WithHint(fmt.Errorf("there is no shell in %s", name), "crishim debug %s runs one from another image", name)}
+	return nil, &cli.StatusError{Code: cli.ExitNotFound, Cause: cli.WithHint(fmt.Errorf("there is no shell in %s", name), "`crishim debug %s` runs one from another image", name)}
 }

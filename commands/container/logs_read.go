@@ -76,7 +76,7 @@ func logPath(ctx context.Context, conn *client.Conn, c *runtimeapi.Container) (s
 	missing := cmp.Or(paths...)
 	switch {
 	case c.GetState() == runtimeapi.ContainerState_CONTAINER_CREATED:
-		return "", cli.WithHint(fmt.Errorf("container %s has not started, so it has no log", name), "crishim start %s starts it", name)
+		return "", cli.WithHint(fmt.Errorf("container %s has not started, so it has no log", name), "`crishim start %s` starts it", name)
 	case missing == "":
 		return "", cli.WithHint(fmt.Errorf("container %s has no log", name), "give its pod a log_directory and the container a log_path")
 	}

@@ -53,7 +53,7 @@ func (o *rmOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) er
 			if o.Force || !runs(c) {
 				return false, nil
 			}
-			return true, o.Refuse(env, "container", "", c.Called(), "crishim stop %s stops it, crishim rm -f %[1]s does both")
+			return true, o.Refuse(env, "container", "", c.Called(), "`crishim stop %s` stops it, `crishim rm -f %[1]s` does both")
 		},
 		Do: func(env *cli.Env, c cli.ContainerTarget) error {
 			logs, grace := "", defaultGrace

@@ -70,7 +70,7 @@ func (o *runOptions) oneLineFlags(env *cli.Env) []urfave.Flag {
 func (o *runOptions) completeOneLine(c *urfave.Context, args []string) error {
 	switch {
 	case o.detach && o.remove:
-		return &cli.UsageError{Text: "--rm and --detach: choose one", Next: "crishim rmp -f removes it later"}
+		return &cli.UsageError{Text: "--rm and --detach: choose one", Next: "`crishim rmp -f` removes it later"}
 	case o.detach && o.session.Stdin:
 		return cli.Usagef("--detach and --stdin contradict each other")
 	case o.podRef != "" && (c.IsSet("publish") || c.IsSet("hostname")):
@@ -148,6 +148,9 @@ func parseVolume(text string) (*runtimeapi.Mount, error) {
 	parts := strings.Split(text, ":")
 	if len(parts) < 2 || len(parts) > 3 || parts[0] == "" || !strings.HasPrefix(parts[1], "/") {
 		return nil, errors.New("must be HOST-PATH:CONTAINER-PATH[:ro]")
+	}
+	if !strings.ContainsRune(parts[0], '/') && parts[0] != "." && parts[0] != ".." {
+		return nil, cli.WithHint(errors.New("there are no named volumes here: the first part is a path on the host"), "`-v ./%s` is a folder in the current directory", text)
 	}
 	host, err := filepath.Abs(parts[0])
 	if err != nil {

@@ -49,7 +49,7 @@ func NewWait(env *cli.Env) *urfave.Command {
 			"crishim wait --exit-code job", "crishim wait --for log=hello web"),
 		Flags: []urfave.Flag{
 			goals,
-			cli.DurationFlag(&o.timeout, "timeout", "timeout: 30, 30s, 5m (default: none)"),
+			cli.DurationFlag(&o.timeout, "timeout", "give up after `DURATION`: 30, 30s, 5m"),
 			cli.BoolFlag(&o.exitCode, "exit-code", "exit with the container's exit status"),
 		},
 		Action: env.Connected(o.check, o.run),

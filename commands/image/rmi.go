@@ -62,7 +62,7 @@ func (o *rmiOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) e
 			if o.force || !i.Object.GetPinned() {
 				return false, nil
 			}
-			return true, cli.WithHint(fmt.Errorf("image %s is pinned: the runtime needs it", cli.Quote(i.Ref)), "crishim rmi --force %s removes it anyway", i.Ref)
+			return true, cli.WithHint(fmt.Errorf("image %s is pinned: the runtime needs it", cli.Quote(i.Ref)), "`crishim rmi --force %s` removes it anyway", i.Ref)
 		},
 		Do: func(env *cli.Env, i cli.ImageTarget) error {
 			names := names(i)

@@ -207,11 +207,11 @@ func cleanUpOrReport(ctx context.Context, env *cli.Env, r *podRuntime, p *v1.Pod
 		}
 		said[c.Name] = true
 	}
-	next := "crishim apply goes on from there"
+	next := "`crishim apply` goes on from there"
 	if errors.Is(failure, kuberuntime.ErrPodFailed) {
-		next = "crishim describe " + name + " shows it"
+		next = "`crishim describe " + name + "` shows it"
 	}
-	env.Warn("%s; %s, crishim delete %s removes it", text, next, name)
+	env.Warn("%s; %s, `crishim delete %s` removes it", text, next, name)
 }
 
 // printRequests is --dry-run: it dials nothing.

@@ -51,7 +51,7 @@ func NewSync(env *cli.Env) *urfave.Command {
 			cli.BoolFlag(&o.runtime.serial, "serialize-image-pulls", "pull one image at a time"),
 			&urfave.Float64Flag{Name: "registry-qps", Usage: "start at most `N` pulls a second (0: no limit)", Value: o.runtime.qps, Destination: &o.runtime.qps},
 			cli.IntFlag(&o.runtime.burst, "registry-burst", "allow bursts of `N` pulls"),
-			cli.Int64Flag(&o.loop.Logs.MaxSize, "container-log-max-size", "rotate a log at `BYTES` (0: never)"),
+			cli.IntFlag(&o.loop.Logs.MaxSize, "container-log-max-size", "rotate a log at `BYTES` (0: never)"),
 			cli.IntFlag(&o.loop.Logs.MaxFiles, "container-log-max-files", "keep `N` files of a log"),
 			cli.IntFlag(&o.loop.GC.MaxPerContainer, "max-per-container", "keep `N` dead attempts of a container (-1: all)"),
 		}, o.wait.flags(), imagePolicyFlags(&o.loop.Images)),

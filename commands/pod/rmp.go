@@ -42,7 +42,7 @@ func (o *rmpOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) e
 			if o.Force || !ready(p) {
 				return false, nil
 			}
-			return true, o.Refuse(env, "pod", "sandbox ", p.Called(), "crishim stopp %s stops it, crishim rmp -f %[1]s does both")
+			return true, o.Refuse(env, "pod", "sandbox ", p.Called(), "`crishim stopp %s` stops it, `crishim rmp -f %[1]s` does both")
 		},
 		Do: func(env *cli.Env, p cli.PodTarget) error {
 			if ready(p) {
