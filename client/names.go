@@ -38,6 +38,10 @@ type Query struct {
 	Want Want
 	// Attempt asks for this attempt and overrides Want.
 	Attempt *uint32
+	// Namespace leaves out what is in others.
+	Namespace string
+	// Container is the name of a container; Ref is then its pod.
+	Container string
 }
 
 // Container finds the container that a reference stands for: full id, name,
@@ -52,26 +56,45 @@ func (c *Conn) FindContainer(ctx context.Context, q Query) (*runtimeapi.Containe
 	if err := checkRef(containerKind, q.Ref); err != nil {
 		return nil, err
 	}
-	s, err := c.snapshotFor(ctx, q.Ref)
+	s, err := c.snapshotFor(ctx, q)
 	if err != nil {
 		return nil, err
 	}
-	found, err := s.find(containerKind, q)
+	found, err := s.within(q).find(containerKind, q)
 	return found.container, withSkipped(err, c.runtime.skipped())
 }
 
 // Pod finds the pod that a reference stands for: full id, name,
 // namespace/name or a unique prefix of an id, tried in that order.
 func (c *Conn) Pod(ctx context.Context, ref string, want Want) (*runtimeapi.PodSandbox, error) {
-	if err := checkRef(podKind, ref); err != nil {
+	return c.FindPod(ctx, Query{Ref: ref, Want: want})
+}
+
+// FindPod is Pod with a query.
+func (c *Conn) FindPod(ctx context.Context, q Query) (*runtimeapi.PodSandbox, error) {
+	if err := checkRef(podKind, q.Ref); err != nil {
 		return nil, err
 	}
 	s, err := c.snapshot(ctx, false)
 	if err != nil {
 		return nil, err
 	}
-	found, err := s.find(podKind, Query{Ref: ref, Want: want})
+	found, err := s.within(q).find(podKind, q)
 	return found.pod, withSkipped(err, c.runtime.skipped())
+}
+
+// PodOf is FindPod for what changes nothing: the pod may be named by one of its containers, as
+// pod/container or namespace/pod/container.
+func (c *Conn) PodOf(ctx context.Context, q Query) (*runtimeapi.PodSandbox, error) {
+	pod, err := c.FindPod(ctx, q)
+	if err == nil || !strings.Contains(q.Ref, "/") {
+		return pod, err
+	}
+	ctr, notFound := c.FindContainer(ctx, Query{Ref: q.Ref, Want: PreferRunning, Namespace: q.Namespace})
+	if notFound != nil {
+		return nil, err
+	}
+	return c.FindPod(ctx, Query{Ref: ctr.GetPodSandboxId(), Want: q.Want})
 }
 
 // ContainersOf lists the containers of a pod, in whichever of its sandboxes.
@@ -124,11 +147,11 @@ func IsFullID(ref string) bool {
 // snapshotFor is the snapshot that a container's reference is looked up in. For a full
 // id, as scripts give it, that one container is all of it, and the runtime is
 // asked once.
-func (c *Conn) snapshotFor(ctx context.Context, ref string) (*snapshot, error) {
-	if !IsFullID(ref) {
+func (c *Conn) snapshotFor(ctx context.Context, q Query) (*snapshot, error) {
+	if !IsFullID(q.Ref) || q.Namespace != "" || q.Container != "" {
 		return c.snapshot(ctx, true)
 	}
-	res, err := c.Runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{Id: ref}})
+	res, err := c.Runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{Id: q.Ref}})
 	if err != nil {
 		return nil, err
 	}
@@ -243,6 +266,18 @@ func (s *snapshot) setContainers(list []*runtimeapi.Container) {
 	}
 }
 
+// within is the part of a snapshot that a query is about.
+func (s *snapshot) within(q Query) *snapshot {
+	if q.Namespace == "" && q.Container == "" {
+		return s
+	}
+	narrow := *s
+	in := func(o object) bool { return q.Namespace == "" || o.namespace == q.Namespace }
+	narrow.pods = filter(s.pods, in)
+	narrow.containers = filter(s.containers, func(o object) bool { return in(o) && (q.Container == "" || o.name == q.Container) })
+	return &narrow
+}
+
 func shortState(s, prefix string) string { return strings.ToLower(strings.TrimPrefix(s, prefix)) }
 
 type matcher func(object) bool
@@ -275,6 +310,23 @@ func (s *snapshot) onlyRunning(in matcher) matcher {
 	return func(o object) bool { return in(o) && (o.running || !some) }
 }
 
+// inPodMatchers are the readings of the reference of a pod whose container is wanted.
+func (s *snapshot) inPodMatchers(ref string) (matchers []matcher) {
+	for _, isPod := range podMatchers(ref) {
+		pods := filter(s.pods, isPod)
+		matchers = append(matchers, s.onlyRunning(func(o object) bool {
+			return slices.ContainsFunc(pods, func(p object) bool { return p.id == o.container.GetPodSandboxId() })
+		}))
+	}
+	return matchers
+}
+
+// withoutKind is a reference such as kubectl's pod/NAME without the kind.
+func withoutKind(ref string) (name string, ok bool) {
+	kind, name, ok := strings.Cut(ref, "/")
+	return name, ok && slices.Contains([]string{"pod", "pods", "po"}, kind)
+}
+
 func podMatchers(ref string) []matcher {
 	if namespace, name, ok := strings.Cut(ref, "/"); ok {
 		return []matcher{func(o object) bool { return o.namespace == namespace && o.podName == name }}
@@ -291,6 +343,8 @@ func (s *snapshot) find(kind objectKind, q Query) (object, error) {
 	all, matchers := s.containers, s.containerMatchers(q.Ref)
 	if kind == podKind {
 		all, matchers = s.pods, podMatchers(q.Ref)
+	} else if q.Container != "" {
+		matchers = s.inPodMatchers(q.Ref)
 	}
 	slices.SortStableFunc(all, func(a, b object) int { // newest first
 		return cmp.Or(cmp.Compare(b.created, a.created), cmp.Compare(b.attempt, a.attempt), cmp.Compare(a.id, b.id))
@@ -306,7 +360,37 @@ func (s *snapshot) find(kind objectKind, q Query) (object, error) {
 			return s.choose(kind, found, q)
 		}
 	}
+	if name, ok := withoutKind(q.Ref); ok { // not before: a pod or a namespace may have such a name
+		return s.findWithoutKind(kind, name, q)
+	}
+	if q.Container != "" {
+		return object{}, s.noContainerIn(q)
+	}
 	return object{}, s.notFound(kind, q.Ref)
+}
+
+// findWithoutKind finds what pod/NAME stands for: the pod, or the container that a pod's name
+// stands for, and none that has the name itself.
+func (s *snapshot) findWithoutKind(kind objectKind, name string, q Query) (object, error) {
+	q.Ref = name
+	if kind == containerKind && q.Container == "" && !strings.Contains(name, "/") {
+		for _, match := range s.inPodMatchers(name) {
+			if found := filter(s.containers, match); len(found) > 0 {
+				return s.choose(kind, found, q)
+			}
+		}
+		return object{}, s.notFound(kind, name)
+	}
+	return s.find(kind, q)
+}
+
+// noContainerIn is the error for a pod that has no container of the name that was asked for.
+func (s *snapshot) noContainerIn(q Query) error {
+	hint := "`crishim pods` lists pods"
+	if len(s.podsFor(containerKind, q.Ref)) > 0 {
+		hint = fmt.Sprintf("`crishim ps -a --pod %s` lists its containers", clean(q.Ref))
+	}
+	return &Error{Code: codes.NotFound, text: fmt.Sprintf("there is no container %q in a pod %q", q.Container, q.Ref), hint: hint}
 }
 
 // choose decides between objects that one reading of the reference found.

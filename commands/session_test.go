@@ -29,6 +29,14 @@ func TestExecRequests(t *testing.T) {
 		"terminal":                  {[]string{"-t", "web", "top"}, &runtimeapi.ExecRequest{Cmd: []string{"top"}, Tty: true, Stdout: true}},
 		"terminal on what is none":  {[]string{"-it", "web", "sh"}, &runtimeapi.ExecRequest{Cmd: []string{"sh"}, Stdin: true, Stdout: true, Stderr: true}},
 		"a shell":                   {[]string{"-i", "web"}, &runtimeapi.ExecRequest{Cmd: sh, Stdin: true, Stdout: true, Stderr: true}},
+		"flags before two dashes":   {[]string{"web", "-i", "--", "cat", "--", "-x"}, &runtimeapi.ExecRequest{Cmd: []string{"cat", "--", "-x"}, Stdin: true, Stdout: true, Stderr: true}},
+		"the container of a pod":    {[]string{"pod", "-c", "web", "--", "ls"}, &runtimeapi.ExecRequest{Cmd: []string{"ls"}, Stdout: true, Stderr: true}},
+		"kubectl's form":            {[]string{"-n", "default", "pod/pod", "-c", "web", "--", "ls"}, &runtimeapi.ExecRequest{Cmd: []string{"ls"}, Stdout: true, Stderr: true}},
+		"a kind":                    {[]string{"pods/pod", "ls"}, &runtimeapi.ExecRequest{Cmd: []string{"ls"}, Stdout: true, Stderr: true}},
+		"a kind and a container":    {[]string{"pod/pod/web", "ls"}, &runtimeapi.ExecRequest{Cmd: []string{"ls"}, Stdout: true, Stderr: true}},
+		"a namespace":               {[]string{"-n", "default", "web", "ls"}, &runtimeapi.ExecRequest{Cmd: []string{"ls"}, Stdout: true, Stderr: true}},
+		"the last and a command":    {[]string{"-n", "1", "ls"}, &runtimeapi.ExecRequest{Cmd: []string{"ls"}, Stdout: true, Stderr: true}},
+		"a container of those":      {[]string{"--pod", "pod", "-c", "web", "ls"}, &runtimeapi.ExecRequest{Cmd: []string{"ls"}, Stdout: true, Stderr: true}},
 		"a container by its filter": {[]string{"--name", "^web$", "ls"}, &runtimeapi.ExecRequest{Cmd: []string{"ls"}, Stdout: true, Stderr: true}},
 	}
 	for name, tt := range cases {

@@ -59,7 +59,6 @@ func TestUsageErrors(t *testing.T) {
 		{"-r foo://x ps", 2, `invalid endpoint "foo://x": unknown scheme "foo"`},
 		{"-r= ps", 2, `invalid --runtime-endpoint "": must not be empty`},
 		{"logs --tail x web", 2, `invalid --tail "x": must be a number`},
-		{"logs -n x web", 2, `invalid --tail "x": must be a number`},
 		{"inspect -o go-template web", 2, "output format go-template needs a template: go-template='{{.status.id}}', or --template"},
 		{"inspect -o jsonpath web", 2, "output format jsonpath needs an expression: jsonpath='{.items[*].id}'"},
 		{"serve --listen foo", 2, `invalid --listen "foo": must be unix:///path, /path or fd://`},

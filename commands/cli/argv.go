@@ -274,7 +274,7 @@ func (a *arranger) runsCommand(args []string) bool {
 // commandAlone reports whether flags stand for the target.
 func (a *arranger) commandAlone() bool {
 	for name := range givenFlags(a.flags) {
-		if a.verb == "run" && name == "image" || a.verb == "exec" && slices.Contains(execFilters, name) {
+		if a.verb == "run" && name == "image" || a.verb == "debug" && name == "host" || a.verb == "exec" && slices.Contains(execFilters, name) {
 			return true
 		}
 	}
@@ -388,8 +388,9 @@ func (t flagTable) imply(verb string) {
 // flag, and returns that in its long form.
 func (t flagTable) meant(args []string) (flag string, used int) {
 	letter := args[0][1:2]
-	shared, ok := sharedLetters[letter]
-	if !ok || !t.has(shared.flag) || !t.has(letter) || t[letter].name == shared.flag {
+	shared := sharedLetters[letter]
+	other := slices.IndexFunc(shared.flags, t.has)
+	if other < 0 || !t.has(letter) || slices.Contains(shared.flags, t[letter].name) || len(flagName(args[0])) > 1 && t.has(flagName(args[0])) {
 		return "", 0
 	}
 	value, used := strings.TrimPrefix(args[0][2:], "="), 1
@@ -399,7 +400,7 @@ func (t flagTable) meant(args []string) (flag string, used int) {
 	if value == "" || looksLikeFlag(value) || !shared.means(value) {
 		return "", 0
 	}
-	return "--" + shared.flag + "=" + value, used
+	return "--" + shared.flags[other] + "=" + value, used
 }
 
 // take reads the flag that args begin with and returns it in its long form, with how many

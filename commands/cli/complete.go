@@ -98,6 +98,9 @@ func (c *completion) read(words []string) {
 				c.note(info.name, value)
 			case info.value:
 				c.flag = info.name
+				if other := slices.IndexFunc(sharedLetters[name].flags, local.has); other >= 0 && name == "n" {
+					c.flag = sharedLetters[name].flags[other] // of which there are names
+				}
 			}
 			continue
 		}
@@ -209,8 +212,10 @@ func (c *completion) flagValues(ctx context.Context) []candidate {
 			out = append(out, candidate{"unix://" + k.Path, k.Name})
 		}
 		return out
-	case "namespace":
+	case "namespace", "in-namespace":
 		return c.namespaces(ctx)
+	case "container":
+		return c.containersOfPod(ctx)
 	case "get", "set":
 		if c.verb == "config" {
 			return named(client.ConfigKeys())
@@ -327,8 +332,18 @@ func (c *completion) formsOf(of Source, all []Source) []string {
 	if strings.Contains(c.word, "/") {
 		return []string{of.Name(), of.FullName()}
 	}
+	var forms []string
 	if c.word != "" && strings.HasPrefix(of.Container, c.word) {
-		return []string{of.Container}
+		forms = append(forms, of.Container)
+	}
+	if c.word != "" && strings.HasPrefix(of.Pod, c.word) {
+		// A pod of run is called like its container: that name alone is enough.
+		if of.Pod != of.Container || slices.ContainsFunc(all, func(o Source) bool { return o.Namespace == of.Namespace && o.Pod == of.Pod && o != of }) {
+			forms = append(forms, of.Name())
+		}
+	}
+	if len(forms) > 0 {
+		return forms
 	}
 	for _, form := range []func(Source) string{func(s Source) string { return s.Container }, Source.Name} {
 		shared := slices.ContainsFunc(all, func(other Source) bool { return other != of && form(other) == form(of) })
@@ -337,6 +352,29 @@ func (c *completion) formsOf(of Source, all []Source) []string {
 		}
 	}
 	return []string{of.FullName()}
+}
+
+// containersOfPod are the names of containers in the pod that is named, for --container.
+func (c *completion) containersOfPod(ctx context.Context) []candidate {
+	conn := c.connectQuietly(ctx)
+	if conn == nil || len(c.args) == 0 {
+		return nil
+	}
+	defer conn.Close()
+	pod, _, _ := strings.Cut(c.args[0], ":") // of cp
+	sandbox, err := conn.Pod(ctx, pod, client.PreferRunning)
+	if err != nil {
+		return nil
+	}
+	r, err := conn.Runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{PodSandboxId: sandbox.GetId()}})
+	if err != nil {
+		return nil
+	}
+	var names []candidate
+	for _, ctr := range r.GetContainers() {
+		names = append(names, candidate{ctr.GetMetadata().GetName(), ContainerState(ctr.GetState())})
+	}
+	return sorted(slices.DeleteFunc(names, cannotBeTyped))
 }
 
 // listPods lists the pods for completions.

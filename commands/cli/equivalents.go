@@ -172,12 +172,12 @@ var impliedFlags = map[string][]string{
 // sharedLetters are short flags of crictl that docker or kubectl have for something else. What
 // is given with the letter decides, for it can be a value of one of the two only.
 var sharedLetters = map[string]struct {
-	flag  string            // the other flag, where a verb has it
+	flags []string          // the other flag, the first that the verb has
 	means func(string) bool // reports whether a value is one of it
 }{
-	"n": {"in-namespace", func(value string) bool { return !isNumber(value) }},
-	"l": {"selector", isAssignment},
-	"e": {"env", isAssignment},
+	"n": {[]string{"in-namespace", "namespace"}, func(value string) bool { return !isNumber(value) }},
+	"l": {[]string{"selector"}, isAssignment},
+	"e": {[]string{"env"}, isAssignment},
 }
 
 func isNumber(value string) bool {

@@ -23,6 +23,7 @@ import (
 type Filter struct {
 	ID              string // how it begins
 	Name, namespace Pattern
+	In              Within // the namespace of -n
 	State           string // running, ready, ...; empty: any
 	labels          map[string]string
 	labelled        client.Selector // of --label with a key alone
@@ -45,7 +46,8 @@ type Filter struct {
 func (f *Filter) flags(things string, states ...string) []urfave.Flag {
 	return []urfave.Flag{
 		Typed(&f.Name, ParsePattern, "name", things+" whose name matches `REGEX`"),
-		Typed(&f.namespace, ParsePattern, "namespace", things+" in namespaces that match `REGEX`"),
+		Typed(&f.namespace, ParsePattern, "namespace", things+" in namespaces that match `REGEX`; -n NAME is one"),
+		f.In.inNamespaceFlag(),
 		WordFlag(&f.State, states, "state", things+" in `STATE`: "+strings.Join(states, ", "), "s"),
 		f.LabelFlag(things),
 		SelectorFlag(&f.Selector),
@@ -68,14 +70,44 @@ func (f *Filter) PodFlags() []urfave.Flag { return f.flags("pods", "ready", "not
 
 // LabelFlag is --label, with a value or without.
 func (f *Filter) LabelFlag(things string) urfave.Flag {
-	flag := NewTyped(func(text string) error {
-		if text == "" || strings.ContainsAny(text, "=!,()") {
-			return addLabels(&f.labels, text)
+	flag := NewTyped(f.addLabel, "label", things+" with the label `KEY=VALUE`, or KEY for any value; several must all match", nil)
+	flag.Repeated = true
+	return flag
+}
+
+func (f *Filter) addLabel(text string) error {
+	if text == "" || strings.ContainsAny(text, "=!,()") {
+		return addLabels(&f.labels, text)
+	}
+	exists, err := client.ParseSelector(text)
+	f.labelled = append(f.labelled, exists...)
+	return err
+}
+
+// DockerFlag is docker's --filter, in words of other flags.
+func (f *Filter) DockerFlag(things string, states ...string) urfave.Flag {
+	flag := NewTyped(func(text string) (err error) {
+		key, value, _ := strings.Cut(text, "=")
+		switch key {
+		case "id":
+			f.ID = value
+		case "name":
+			f.Name, err = ParsePattern(value)
+		case "label":
+			err = f.addLabel(value)
+		case "status", "state":
+			if f.State = value; !slices.Contains(states, value) {
+				err = fmt.Errorf("the %s %w", key, MustBe(states...))
+			}
+		case "ancestor":
+			f.image = value
+		case "pod":
+			f.pod = value
+		default:
+			err = errors.New("must be id=ID, name=REGEX, label=KEY[=VALUE], status=STATE, ancestor=IMAGE or pod=POD")
 		}
-		exists, err := client.ParseSelector(text)
-		f.labelled = append(f.labelled, exists...)
 		return err
-	}, "label", things+" with the label `KEY=VALUE`, or KEY for any value; several must all match", nil)
+	}, "filter", things+" for which docker's `KEY=VALUE` holds: id, name, label, status, ancestor, pod", []string{"f"})
 	flag.Repeated = true
 	return flag
 }
@@ -121,7 +153,7 @@ func choose[T any](f *Filter, all []T, look func(T) filtered) []T {
 	kept := slices.DeleteFunc(slices.Clone(all), func(item T) bool {
 		t := look(item)
 		return !strings.HasPrefix(t.id, f.ID) || f.State != "" && f.State != t.state ||
-			!f.Name.matches(t.name) || !f.namespace.matches(t.namespace) || !f.Selector.Matches(t.labels)
+			!f.Name.matches(t.name) || !f.namespace.matches(t.namespace) || f.In.Namespace != "" && f.In.Namespace != t.namespace || !f.Selector.Matches(t.labels)
 	})
 	slices.SortStableFunc(kept, func(a, b T) int { return cmp.Compare(look(b).created, look(a).created) })
 	if f.last > 0 && f.last < len(kept) {
@@ -177,7 +209,7 @@ func (f *Filter) Containers(ctx context.Context, conn *client.Conn) ([]*runtimea
 	})
 	// Only a kubelet labels containers with their pod's namespace; of the rest the sandbox knows it.
 	var pods map[string]*runtimeapi.PodSandboxMetadata
-	if f.namespace.Regexp != nil {
+	if f.namespace.Regexp != nil || f.In.Namespace != "" {
 		if pods, err = PodNames(ctx, conn); err != nil {
 			return nil, err
 		}

@@ -42,7 +42,7 @@ func IntFlag[T int | int64](to *T, name, usage string, aliases ...string) urfave
 	if *to > 0 {
 		flag.DefaultText = fmt.Sprint(*to)
 	}
-	return flag
+	return flag.Number()
 }
 
 // typedFlag is a flag whose text is read when urfave comes to it: a mistake is wrong usage.
@@ -223,6 +223,11 @@ func ParsePattern(text string) (p Pattern, err error) {
 		p.Regexp, err = regexp.Compile(text)
 	}
 	return p, err
+}
+
+// Exactly matches one text.
+func Exactly(text string) Pattern {
+	return Pattern{regexp.MustCompile("^" + regexp.QuoteMeta(text) + "$")}
 }
 
 // MustBe is the error "must be a, b or c".

@@ -7,12 +7,37 @@ import (
 	"maps"
 	"strings"
 
+	urfave "github.com/urfave/cli/v2"
 	"google.golang.org/protobuf/proto"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/internal/kube"
 )
+
+// Within narrows down what the arguments of a verb name, as kubectl's flags do.
+type Within struct{ Namespace, Container string }
+
+// NamespaceFlag is -n, --namespace, without the short form where crictl has -n for a number:
+// argv.go takes -n NAME for it there.
+func (w *Within) NamespaceFlag(aliases ...string) urfave.Flag {
+	return StringFlag(&w.Namespace, "namespace", "look in `NAMESPACE` only (also -n NAMESPACE)", aliases...)
+}
+
+// inNamespaceFlag is what argv.go makes of -n NAME where --namespace takes a pattern.
+func (w *Within) inNamespaceFlag() urfave.Flag {
+	return &urfave.StringFlag{Name: "in-namespace", Hidden: true, Destination: &w.Namespace}
+}
+
+// ContainerFlag is -c, --container.
+func (w *Within) ContainerFlag() urfave.Flag {
+	return StringFlag(&w.Container, "container", "the container `NAME` of the pod that is named", "c")
+}
+
+// Query is the question for what a user named.
+func (w *Within) Query(ref string, want client.Want) client.Query {
+	return client.Query{Ref: ref, Want: want, Namespace: w.Namespace, Container: w.Container}
+}
 
 // Source names a container by its labels.
 type Source struct{ Namespace, Pod, Container string }

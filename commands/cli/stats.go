@@ -32,7 +32,7 @@ func (o *StatsOptions) Flags(columns output.Columns) []urfave.Flag {
 	return append(o.View.ListFlags(columns),
 		StringFlag(&o.Filter.ID, "id", "only the one whose id begins with `ID`"),
 		o.Filter.LabelFlag("only those"),
-		SelectorFlag(&o.Filter.Selector),
+		SelectorFlag(&o.Filter.Selector, "l"),
 		IntFlag(&o.seconds, "seconds", "`SECONDS` between two samples", "s"),
 		BoolFlag(&o.watch, "watch", "refresh until interrupted", "w"),
 	)

@@ -38,8 +38,8 @@ func (t *Targets) DryRunFlag(done string) urfave.Flag {
 	return BoolFlag(&t.dryRun, "dry-run", "print what would be "+done)
 }
 
-// SelectorFlag is --selector.
-func SelectorFlag(to *client.Selector) urfave.Flag {
+// SelectorFlag is --selector, and kubectl's -l where crictl has nothing else for it.
+func SelectorFlag(to *client.Selector, aliases ...string) urfave.Flag {
 	return Typed(to, func(text string) (client.Selector, error) {
 		selector, err := client.ParseSelector(text)
 		var syntax *client.SyntaxError
@@ -47,7 +47,7 @@ func SelectorFlag(to *client.Selector) urfave.Flag {
 			err = WithHint(errors.New(syntax.Reason), "%s", syntax.Hint())
 		}
 		return selector, err
-	}, "selector", "those whose labels match `EXPRESSION`: app=web,tier!=db,env in (a,b),!old")
+	}, "selector", "those whose labels match `EXPRESSION`: app=web,tier!=db,env in (a,b),!old", aliases...)
 }
 
 // AttemptFlag is --attempt.
@@ -156,6 +156,11 @@ func (t *Targets) Pods(ctx context.Context, conn *client.Conn) (found []PodTarge
 	}
 	err = Each(t.Refs, func(ref string) error {
 		p, err := conn.Pod(ctx, ref, client.Any)
+		if IsGone(err) && strings.Contains(ref, "/") { // what is named is less than what would be changed
+			if c, _ := conn.Container(ctx, ref, client.Any); c != nil {
+				err = WithHint(err, "it is a container; `crishim stop %s` and `crishim rm %[1]s` are for those", ref)
+			}
+		}
 		if t.PassUnknown && IsGone(err) {
 			p, err = &runtimeapi.PodSandbox{Id: ref}, nil
 		}

@@ -14,6 +14,7 @@ import (
 
 type attachOptions struct {
 	target  string
+	in      cli.Within
 	session cli.Session
 }
 
@@ -26,7 +27,7 @@ func NewAttach(env *cli.Env) *urfave.Command {
 		Description: cli.WithExamples("The container by name, pod/container, pod or id. When it ends, so does attach, with its status.\n"+
 			"-it needs a container that was created with stdin and tty.",
 			"crishim attach web", "crishim attach -it shell", "crishim attach -it --detach-keys ctrl-x shell"),
-		Flags:  o.session.Flags(),
+		Flags:  append(o.session.Flags(), o.in.ContainerFlag(), o.in.NamespaceFlag("n")),
 		Action: env.Connected(o.check, o.run),
 	}
 }
@@ -38,7 +39,7 @@ func (o *attachOptions) check(env *cli.Env, c *urfave.Context) error {
 
 func (o *attachOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) error {
 	o.session.DropTTYWithoutTerminal(env)
-	c, err := conn.Container(ctx, o.target, client.Running)
+	c, err := conn.FindContainer(ctx, o.in.Query(o.target, client.Running))
 	if err != nil {
 		return err
 	}

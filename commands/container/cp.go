@@ -21,6 +21,7 @@ import (
 
 type cpOptions struct {
 	container string // whose path one of the two is
+	in        cli.Within
 	from, to  string // without the container
 	upload    bool
 	source    localSource // of an upload
@@ -44,6 +45,7 @@ func NewCp(env *cli.Env) *urfave.Command {
 			"crishim cp web:/etc/hosts .", "crishim cp page.html web:/www/index.html", "crishim cp web:/var/log - | tar -tv",
 			"tar -c . | crishim cp - web:/data"),
 		Flags: append(o.session.TransportFlags(),
+			o.in.ContainerFlag(), o.in.NamespaceFlag("n"),
 			cli.BoolFlag(&o.owner, "archive", "keep owner and group", "a"),
 			cli.BoolFlag(&o.quiet, "quiet", "do not print which files are skipped", "q"),
 		),
@@ -90,7 +92,7 @@ func (o *cpOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) er
 	if own {
 		want = client.PreferRunning
 	}
-	c, err := conn.Container(ctx, o.container, want)
+	c, err := conn.FindContainer(ctx, o.in.Query(o.container, want))
 	if err != nil {
 		return err
 	}

@@ -54,6 +54,8 @@ func NewDebug(env *cli.Env) *urfave.Command {
 			"crishim debug --copy-to web-debug web", "crishim debug --host ps"),
 		Flags: slices.Concat([]urfave.Flag{
 			image,
+			o.exec.in.ContainerFlag(),
+			o.exec.in.NamespaceFlag("n"),
 			cli.WordFlag(&o.profile, []string{"general", "net", "sys"}, "profile", "debugging `PROFILE`: general (trace processes), net (configure the network), sys (mount and other administration too)"),
 			envFlag(env, &o.env, "set the environment variable `NAME=VALUE`"),
 			cli.StringFlag(&o.copyTo, "copy-to", "run in a copy of the container called `NAME`, with another command"),
@@ -103,7 +105,7 @@ func (o *debugOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn)
 	case o.copyTo != "":
 		return o.runCopy(ctx, env, conn)
 	}
-	target, err := conn.Container(ctx, o.exec.target, client.Running)
+	target, err := conn.FindContainer(ctx, o.exec.in.Query(o.exec.target, client.Running))
 	if err != nil {
 		return err
 	}

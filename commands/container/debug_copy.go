@@ -16,7 +16,7 @@ import (
 // runCopy runs the command, or a shell, in a copy of the container: of its image, environment, mounts and
 // security, in its pod. The container itself need not run, and is left alone.
 func (o *debugOptions) runCopy(ctx context.Context, env *cli.Env, conn *client.Conn) error {
-	target, err := conn.Container(ctx, o.exec.target, client.Any)
+	target, err := conn.FindContainer(ctx, o.exec.in.Query(o.exec.target, client.Any))
 	if err != nil {
 		return err
 	}
@@ -31,7 +31,7 @@ func (o *debugOptions) runCopy(ctx context.Context, env *cli.Env, conn *client.C
 	if err == nil {
 		err = r.foreground(ctx)
 	} else if err = cannotRun(err); o.exec.shell {
-		err = cli.WithHint(err, "without a shell in its image the copy needs a command: crishim debug --copy-to %s %s COMMAND", o.copyTo, o.exec.target)
+		err = cli.WithHint(err, "without a shell in its image the copy needs a command: `crishim debug --copy-to %s %s COMMAND`", o.copyTo, o.exec.target)
 	}
 	if errors.Is(err, stream.ErrDetached) {
 		return cli.Detached(err, o.exec.session.Streams(env), "the copy goes on: `crishim attach -it "+o.copyTo+"` returns to it, `crishim rm -f "+o.copyTo+"` removes it")

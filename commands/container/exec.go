@@ -21,6 +21,7 @@ import (
 
 type execOptions struct {
 	target   string // empty: the filter chooses
+	in       cli.Within
 	command  []string
 	filter   cli.Filter
 	session  cli.Session
@@ -49,8 +50,9 @@ func NewExec(env *cli.Env) *urfave.Command {
 			cli.BoolFlag(&o.sync, "sync", "use the runtime's ExecSync instead of a stream", "s"),
 			cli.DurationFlag(&o.timeout, "timeout", "timeout of the command: 5, 5s, 1m"),
 			cli.ListFlag(&o.process.Env, parseVariable, "env", "set the environment variable `NAME=VALUE` (crishim's dockershim only)"),
-			cli.Typed(&o.process.WorkingDir, parseDirectory, "workdir", "run in `DIRECTORY` (crishim's dockershim only)"),
-			cli.StringFlag(&o.process.User, "user", "run as `USER[:GROUP]` (crishim's dockershim only)"),
+			cli.Typed(&o.process.WorkingDir, parseDirectory, "workdir", "run in `DIRECTORY` (crishim's dockershim only)", "w"),
+			cli.StringFlag(&o.process.User, "user", "run as `USER[:GROUP]` (crishim's dockershim only)", "u"),
+			o.in.ContainerFlag(),
 			cli.BoolFlag(&o.parallel, "parallel", "run in all chosen containers at once, and prefix each line with its container", "x"),
 			cli.BoolFlag(&o.ignore, "ignore-errors", "succeed when the command fails, and continue with the other containers", "e"),
 			cli.BoolFlag(&o.quiet, "quiet", "do not print the names of the containers", "q"),
@@ -79,8 +81,14 @@ func (o *execOptions) check(env *cli.Env, c *urfave.Context) error {
 	if err := cmp.Or(o.filter.Check(true), o.session.Check(env)); err != nil {
 		return err
 	}
-	o.filter.State = state
+	o.filter.State, o.in.Namespace = state, o.filter.In.Namespace
 	o.command = c.Args().Slice()
+	if given && o.in.Container != "" {
+		if o.filter.Name.Regexp != nil {
+			return cli.Usagef("--container and --name: choose one")
+		}
+		o.filter.Name = cli.Exactly(o.in.Container)
+	}
 	if !given {
 		if err := cli.ArgCount(c, 1, -1); err != nil {
 			return err
@@ -137,10 +145,10 @@ func (o *execOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) 
 }
 
 func (o *execOptions) inTarget(ctx context.Context, env *cli.Env, conn *client.Conn) error {
-	if client.IsFullID(o.target) && !o.shell {
+	if client.IsFullID(o.target) && !o.shell && o.in == (cli.Within{}) {
 		return o.inID(ctx, conn, o.session.Streams(env))
 	}
-	c, err := conn.Container(ctx, o.target, client.Running)
+	c, err := conn.FindContainer(ctx, o.in.Query(o.target, client.Running))
 	if err != nil {
 		return err
 	}

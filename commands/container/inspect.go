@@ -55,14 +55,16 @@ func (o *inspectOptions) run(ctx context.Context, env *cli.Env, conn *client.Con
 	}
 	return cli.ShowEach(env, o.view, output.InspectContainers, refs, nil, func(ref string) (*runtimeapi.ContainerStatusResponse, error) {
 		var gone error
-		if client.IsFullID(ref) { // it is looked up only if the runtime does not have it
+		query := o.filter.In.Query(ref, client.Any)
+		query.Attempt = o.attempt
+		if client.IsFullID(ref) && o.filter.In.Namespace == "" { // it is looked up only if the runtime does not have it
 			res, err := status(ref)
 			if !cli.IsGone(err) {
 				return res, err
 			}
 			gone = err
 		}
-		c, err := conn.FindContainer(ctx, client.Query{Ref: ref, Want: client.Any, Attempt: o.attempt})
+		c, err := conn.FindContainer(ctx, query)
 		switch {
 		case err != nil:
 			return nil, err

@@ -62,7 +62,9 @@ func NewLogs(env *cli.Env) *urfave.Command {
 			cli.WordFlag(&o.read.Stream, []string{logfile.Stdout, logfile.Stderr}, "stream", "show only `STREAM`: stdout, stderr", "s"),
 			cli.Typed(&o.grep, cli.ParsePattern, "grep", "show only lines that match `REGEX`"),
 			o.filter.LabelFlag("all containers"),
-			cli.SelectorFlag(&o.filter.Selector),
+			cli.SelectorFlag(&o.filter.Selector, "l"),
+			o.filter.In.ContainerFlag(),
+			o.filter.In.NamespaceFlag(),
 			cli.AttemptFlag(&o.attempt),
 			cli.WordFlag(&o.format, []string{"text", "json"}, "output", "`FORMAT`: text, json", "o"),
 		},
@@ -109,11 +111,17 @@ func parseTime(env *cli.Env, text string) (time.Time, error) {
 func (o *logsOptions) check(env *cli.Env, c *urfave.Context) error {
 	o.crictl = env.Compat
 	o.targets, o.read.Follow, o.color = c.Args().Slice(), o.read.Follow || o.restarts, env.Color()
+	if o.allContainers && o.filter.In.Container != "" {
+		return cli.Usagef("--container and --all-containers: choose one")
+	}
 	if o.restarts && (o.previous || o.attempt != nil) {
 		return cli.Usagef("--follow-restarts cannot go with --previous or --attempt, which name one attempt")
 	}
 	if o.filter.Given() {
 		o.filter.All = true
+		if o.filter.In.Container != "" {
+			o.filter.Name = cli.Exactly(o.filter.In.Container)
+		}
 		return o.filter.Check(true)
 	}
 	return cli.ArgCount(c, 1, -1)
@@ -184,7 +192,9 @@ func (o *logsOptions) containers(ctx context.Context, env *cli.Env, conn *client
 			found = append(found, all...)
 			return err
 		}
-		c, err := conn.FindContainer(ctx, client.Query{Ref: ref, Want: client.PreferRunning, Attempt: o.attempt})
+		query := o.filter.In.Query(ref, client.PreferRunning)
+		query.Attempt = o.attempt
+		c, err := conn.FindContainer(ctx, query)
 		switch code := status.Code(err); {
 		case env.Compat:
 		case code == codes.FailedPrecondition:
@@ -210,7 +220,7 @@ func (o *logsOptions) containers(ctx context.Context, env *cli.Env, conn *client
 // ofPod returns the newest attempt of each container of a pod, the oldest first; with --previous
 // the attempt before, of those that have one.
 func (o *logsOptions) ofPod(ctx context.Context, conn *client.Conn, ref string) (found []*runtimeapi.Container, err error) {
-	pod, err := conn.Pod(ctx, ref, client.PreferRunning)
+	pod, err := conn.FindPod(ctx, client.Query{Ref: ref, Want: client.PreferRunning, Namespace: o.filter.In.Namespace})
 	if err != nil {
 		return nil, err
 	}

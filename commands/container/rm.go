@@ -32,7 +32,7 @@ func NewRm(env *cli.Env) *urfave.Command {
 		Flags: []urfave.Flag{
 			o.ForceFlag("stop running containers first"),
 			o.AllFlag("remove all containers"),
-			cli.SelectorFlag(&o.Selector),
+			cli.SelectorFlag(&o.Selector, "l"),
 			cli.AttemptFlag(&o.Attempt),
 			cli.BoolFlag(&o.keepLogs, "keep-logs", "keep the log files (they are removed with --compat=crictl only)", "k"),
 			o.DryRunFlag("removed"),

@@ -31,7 +31,7 @@ func NewStop(env *cli.Env) *urfave.Command {
 		Flags: []urfave.Flag{
 			cli.DurationFlag(&o.grace, "timeout", "grace period: 30, 30s; 0 kills at once", "t"),
 			o.AllFlag("stop all running containers"),
-			cli.SelectorFlag(&o.Selector),
+			cli.SelectorFlag(&o.Selector, "l"),
 			o.DryRunFlag("stopped"),
 		},
 		Action: env.Connected(o.check, o.run),

@@ -75,7 +75,7 @@ func allRun(ctx context.Context, conn *client.Conn, newest map[string]*runtimeap
 				continue
 			}
 		}
-		missing = append(missing, fmt.Sprintf("container %s is %s", name, cli.ContainerState(c.GetState())))
+		missing = append(missing, fmt.Sprintf("container %s is %s", cli.SourceOf(c).Container, cli.ContainerState(c.GetState())))
 	}
 	return len(missing) == 0, strings.Join(missing, ", "), nil
 }

@@ -44,7 +44,7 @@ func (o *inspectpOptions) run(ctx context.Context, env *cli.Env, conn *client.Co
 		pods, failed = o.filter.Pods(ctx, conn)
 	}
 	failed = cli.Join(failed, cli.Each(o.refs, func(ref string) error {
-		pod, err := conn.Pod(ctx, ref, client.Any)
+		pod, err := conn.PodOf(ctx, o.filter.In.Query(ref, client.Any))
 		if err == nil {
 			pods = append(pods, pod)
 		}

@@ -31,6 +31,7 @@ func NewPods(env *cli.Env) *urfave.Command {
 			"The CRI does not tell init containers from others: those that ended well before another was created are not counted.",
 			"crishim pods", "crishim pods --state ready -q", "crishim pods --namespace '^kube-system$' -o wide"),
 		Flags: slices.Concat(o.view.ListFlags(output.PodColumns), o.filter.PodFlags(), []urfave.Flag{
+			o.filter.DockerFlag("pods", "ready", "notready"),
 			cli.StringFlag(&o.filter.ID, "id", "pods whose id begins with `ID`"),
 			o.view.WideFlag(),
 			cli.WatchFlag(&o.watch),

@@ -3,7 +3,14 @@ package pod
 import (
 	"cmp"
 	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
 	"net"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
 
 	urfave "github.com/urfave/cli/v2"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -11,11 +18,13 @@ import (
 	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/client/stream"
 	"github.com/crishim/crishim/commands/cli"
+	"github.com/crishim/crishim/internal/kube"
 )
 
 type portForwardOptions struct {
 	pod     string
-	ports   []stream.Port
+	in      cli.Within
+	ports   []string
 	session cli.Session
 }
 
@@ -25,29 +34,35 @@ func NewPortForward(env *cli.Env) *urfave.Command {
 		Name:      "port-forward",
 		Usage:     "forward local ports to a pod",
 		ArgsUsage: "POD [[ADDRESS:]LOCAL:]REMOTE...",
-		Description: cli.WithExamples("The pod by name, namespace/name or id. PORT alone is the same port on both sides; :REMOTE takes a free local one.\n"+
+		Description: cli.WithExamples("The pod by name, namespace/name or id. PORT alone is the same port on both sides; :REMOTE takes a free local one. REMOTE may be\n"+
+			"the name of a port in the pod's manifest.\n"+
 			"Local ports are bound on 127.0.0.1 and ::1, or on --address or ADDRESS. Runs until it is interrupted or the pod ends.",
-			"crishim port-forward web 8080:80", "crishim port-forward web :80", "crishim port-forward --address 0.0.0.0 web 8080:80 9090"),
-		Flags: append(o.session.TransportFlags(),
+			"crishim port-forward web 8080:80", "crishim port-forward web :80", "crishim port-forward pod/web 8080:http", "crishim port-forward --address 0.0.0.0 web 8080:80 9090"),
+		Flags: append(o.session.TransportFlags(), o.in.NamespaceFlag("n"),
 			cli.StringsFlag(&o.session.Options.Addresses, "address", "`ADDRESS` to listen on (default: 127.0.0.1 and ::1); may be repeated")),
 		Action: env.Connected(o.check, o.run),
 	}
 }
 
 func (o *portForwardOptions) check(env *cli.Env, c *urfave.Context) error {
-	o.pod = c.Args().First()
-	for _, text := range c.Args().Tail() {
-		p, err := stream.ParsePort(text)
-		if err != nil {
+	o.pod, o.ports = c.Args().First(), c.Args().Tail()
+	for _, text := range o.ports {
+		if local, name := namedPort(text); name != "" {
+			text = local + "1"
+		}
+		if _, err := stream.ParsePort(text); err != nil {
 			return cli.Usagef("%v", err)
 		}
-		o.ports = append(o.ports, p)
 	}
 	return cmp.Or(cli.ArgCount(c, 2, -1), o.session.Check(env))
 }
 
 func (o *portForwardOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) error {
-	pod, err := conn.Pod(ctx, o.pod, client.Running)
+	pod, err := conn.PodOf(ctx, o.in.Query(o.pod, client.Running))
+	if err != nil {
+		return err
+	}
+	ports, err := o.numbers(ctx, conn, pod)
 	if err != nil {
 		return err
 	}
@@ -68,15 +83,89 @@ func (o *portForwardOptions) run(ctx context.Context, env *cli.Env, conn *client
 		return res.GetStatus().GetState() == runtimeapi.PodSandboxState_SANDBOX_READY && err == nil, cli.UnlessGone(err)
 	}
 	request := &runtimeapi.PortForwardRequest{PodSandboxId: pod.GetId()}
-	for _, p := range o.ports {
+	for _, p := range ports {
 		request.Port = append(request.Port, int32(p.Remote))
 	}
 	err = stream.Forward(ctx, func(ctx context.Context) (string, error) {
 		res, err := conn.Runtime.PortForward(ctx, request)
 		return res.GetUrl(), err
-	}, o.ports, options)
+	}, ports, options)
 	if ctx.Err() != nil {
 		return cli.ErrFollowed
 	}
 	return err
+}
+
+// portName is a name as Kubernetes allows for a port.
+var portName = regexp.MustCompile(`^[a-z0-9-]*[a-z][a-z0-9-]*$`)
+
+// namedPort returns what stands before the name of a port, and the name; "" where it is a number.
+func namedPort(text string) (before, name string) {
+	at := strings.LastIndexByte(text, ':') + 1
+	if !portName.MatchString(text[at:]) {
+		return "", ""
+	}
+	return text[:at], text[at:]
+}
+
+// numbers are the ports with the numbers for their names, which kubelets and crishim keep with a
+// pod's containers.
+func (o *portForwardOptions) numbers(ctx context.Context, conn *client.Conn, pod *runtimeapi.PodSandbox) (ports []stream.Port, err error) {
+	var known map[string]uint16
+	for _, text := range o.ports {
+		if local, name := namedPort(text); name != "" {
+			if known == nil {
+				if known, err = namedPorts(ctx, conn, pod.GetId()); err != nil {
+					return nil, err
+				}
+			}
+			number, ok := known[name]
+			if !ok {
+				return nil, noPortNamed(pod, name, known)
+			}
+			text = local + strconv.Itoa(int(number))
+		}
+		p, err := stream.ParsePort(text)
+		if err != nil {
+			return nil, err
+		}
+		ports = append(ports, p)
+	}
+	return ports, nil
+}
+
+func namedPorts(ctx context.Context, conn *client.Conn, pod string) (map[string]uint16, error) {
+	res, err := conn.Runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{PodSandboxId: pod}})
+	if err != nil {
+		return nil, err
+	}
+	known := map[string]uint16{}
+	for _, c := range res.GetContainers() {
+		var list []struct {
+			Name          string `json:"name"`
+			ContainerPort uint16 `json:"containerPort"`
+		}
+		text := c.GetAnnotations()[kube.AnnotationPorts]
+		if c.GetPodSandboxId() != pod || json.Unmarshal([]byte(text), &list) != nil { // others' text: no names are known then
+			continue
+		}
+		for _, p := range list {
+			if p.Name != "" && p.ContainerPort != 0 {
+				known[p.Name] = p.ContainerPort
+			}
+		}
+	}
+	return known, nil
+}
+
+func noPortNamed(pod *runtimeapi.PodSandbox, name string, known map[string]uint16) error {
+	var names []string
+	for _, name := range slices.Sorted(maps.Keys(known)) {
+		names = append(names, fmt.Sprintf("%s (%d)", name, known[name]))
+	}
+	err := fmt.Errorf("pod %s has no port named %s", cli.PodPath(pod.GetMetadata()), cli.Quote(name))
+	if len(names) == 0 {
+		return cli.WithHint(err, "no names of its ports are known: give a number")
+	}
+	return cli.WithHint(err, "its ports are %s", strings.Join(names, ", "))
 }

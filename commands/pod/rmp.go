@@ -23,7 +23,7 @@ func NewRmp(env *cli.Env) *urfave.Command {
 		Flags: []urfave.Flag{
 			o.ForceFlag("stop running pods first"),
 			o.AllFlag("remove all pods of the runtime"),
-			cli.SelectorFlag(&o.Selector),
+			cli.SelectorFlag(&o.Selector, "l"),
 			o.DryRunFlag("removed"),
 		},
 		Action: env.Connected(o.Check, o.run),

@@ -1,0 +1,110 @@
+package commands
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/internal/kube"
+	"github.com/crishim/crishim/internal/test/stubcri"
+)
+
+// What docker's and kubectl's flags choose.
+func TestListsWithFlagsOfOthers(t *testing.T) {
+	c := withStub(t, stubcri.Options{})
+	seedNode(c.stub)
+	for line, want := range map[string]string{
+		"ps -a -n prod":                        "prod/db/postgres prod/db/migrate",
+		"ps -aA":                               "prod/db/postgres default/web/nginx prod/db/migrate",
+		"ps -a -n 1":                           "prod/db/postgres",
+		"ps -l":                                "prod/db/postgres",
+		"ps -a -l app=db":                      "prod/db/postgres prod/db/migrate",
+		"ps -f status=exited":                  "prod/db/migrate",
+		"ps -a --filter name=^ng":              "default/web/nginx",
+		"ps -f label=app=web --filter pod=web": "default/web/nginx",
+		"ps -n nowhere":                        "",
+		"pods -n default":                      "default/web",
+		"pods -A":                              "prod/db default/web",
+		"pods -f status=ready -f name=web":     "default/web",
+	} {
+		r := c.run(append(strings.Fields(line), "-o", "name")...)
+		if got := strings.Join(strings.Fields(r.out), " "); got != want || r.code != 0 {
+			t.Errorf("%s: got %q, %+v, want %q", line, got, r, want)
+		}
+	}
+	for line, want := range map[string]string{
+		"ps -f status=dead": "invalid --filter \"status=dead\": the status must be created, running, exited or unknown",
+		"ps -f exited=1":    "invalid --filter \"exited=1\": must be id=ID, name=REGEX, label=KEY[=VALUE], status=STATE, ancestor=IMAGE or pod=POD",
+	} {
+		if r := c.run(strings.Fields(line)...); r.code != 2 || !strings.HasPrefix(r.err, "crishim: "+want+"\n") {
+			t.Errorf("%s: %+v", line, r)
+		}
+	}
+	// crictl has one meaning for each letter.
+	if r := c.runAs(t.Context(), "crictl", "ps", "-n", "prod"); r.code != 1 || !strings.Contains(r.err, `"prod"`) {
+		t.Errorf("crictl ps -n prod: %+v", r)
+	}
+	for _, line := range []string{"ps -A", "ps -a -l app=db", "exec web -it -- ls"} {
+		if r := c.runAs(t.Context(), "crictl", strings.Fields(line)...); strings.Contains(r.out, "nginx") || strings.Contains(r.out, "migrate") {
+			t.Errorf("crictl %s: %+v", line, r)
+		}
+	}
+}
+
+// Pods and containers as kubectl names them; what is only looked at may be named by its container.
+func TestNamesAsKubectlHasThem(t *testing.T) {
+	c := withStub(t, stubcri.Options{})
+	seedNode(c.stub)
+	for line, want := range map[string]string{
+		"inspectp pod/web -o jsonpath={.status.metadata.name}":         "web",
+		"inspectp web/nginx -o jsonpath={.status.metadata.name}":       "web",
+		"inspectp prod/db/migrate -o jsonpath={.status.metadata.name}": "db",
+		"inspectp -n prod db -o jsonpath={.status.metadata.name}":      "db",
+		"inspect pods/web -o jsonpath={.status.metadata.name}":         "nginx",
+		"inspect -n default nginx -o jsonpath={.status.metadata.name}": "nginx",
+		"stopp --dry-run pod/web":                                      "Would stop sandbox pod/web",
+	} {
+		if r := c.run(strings.Fields(line)...); r.code != 0 || strings.TrimSpace(r.out) != want {
+			t.Errorf("%s: %+v, want %s", line, r, want)
+		}
+	}
+	for line, want := range map[string]string{
+		"inspect -n prod nginx": "crishim: there is no container \"nginx\"\n",
+		"rmp -f web/nginx":      "crishim: there is no pod \"web/nginx\"\nhint: it is a container; `crishim stop web/nginx` and `crishim rm web/nginx` are for those\n",
+		"stopp web/nginx":       "crishim: there is no pod \"web/nginx\"\nhint: it is a container; `crishim stop web/nginx` and `crishim rm web/nginx` are for those\n",
+		"logs web -c nosuch":    "crishim: there is no container \"nosuch\" in a pod \"web\"\nhint: `crishim ps -a --pod web` lists its containers\n",
+		"logs nosuch -c nginx":  "crishim: there is no container \"nginx\" in a pod \"nosuch\"\nhint: `crishim pods` lists pods\n",
+		"inspect pod/nginx":     "crishim: there is no container \"nginx\"\n",
+	} {
+		if r := c.run(strings.Fields(line)...); r.code != 1 || !strings.HasPrefix(r.err, want) {
+			t.Errorf("%s: %+v, want %s", line, r, want)
+		}
+	}
+	if n, _ := c.stub.Left(); n != 2 {
+		t.Errorf("%d pods are left", n)
+	}
+}
+
+func TestPortsByName(t *testing.T) {
+	c := withStub(t, stubcri.Options{})
+	pod := c.stub.AddPod("default", "web")
+	c.stub.AddContainer(pod, "nginx", func(c *runtimeapi.ContainerConfig) {
+		c.Annotations = map[string]string{kube.AnnotationPorts: `[{"name":"http","containerPort":8080,"protocol":"TCP"},{"containerPort":1},{"name":"metrics","containerPort":9090}]`}
+	})
+	bare := c.stub.AddPod("default", "bare")
+	c.stub.AddContainer(bare, "x", func(c *runtimeapi.ContainerConfig) {
+		c.Annotations = map[string]string{kube.AnnotationPorts: "no JSON"}
+	})
+	c.stub.Fail("PortForward", errors.New("no streaming here"))
+	c.run("port-forward", "pod/web", ":http", "0:metrics", ":81")
+	if got := lastRequest[*runtimeapi.PortForwardRequest](t, c.stub).GetPort(); len(got) != 3 || got[0] != 8080 || got[1] != 9090 || got[2] != 81 {
+		t.Errorf("ports %v", got)
+	}
+	c.run("port-forward", "web", "https").want(t, 1, "", "crishim: pod default/web has no port named \"https\"\nhint: its ports are http (8080), metrics (9090)\n")
+	c.run("port-forward", "bare", "80:http").want(t, 1, "", "crishim: pod default/bare has no port named \"http\"\nhint: no names of its ports are known: give a number\n")
+	if r := c.run("port-forward", "web", "1:2:3:http"); r.code != 2 {
+		t.Errorf("%+v", r)
+	}
+}
