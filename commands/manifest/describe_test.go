@@ -174,7 +174,7 @@ func TestWhatIsWrong(t *testing.T) {
 	}
 }
 
-// TestDescriptionOnATerminal: at 80 columns the terminal has nothing to wrap.
+// TestDescriptionOnATerminal: at 80 and 200 columns the terminal has nothing to wrap.
 func TestDescriptionOnATerminal(t *testing.T) {
 	t.Parallel()
 	c := exited(3, "Error", "")
@@ -224,6 +224,14 @@ Events:
 `, "\n")
 	if diff := cmp.Diff(want, out.String()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
+	}
+	out.Reset()
+	if err := writeDescription(&out, d, kuberuntime.Owner{Folder: "/etc/pods"}, output.Options{Now: describedAt, Width: 200}); err != nil {
+		t.Fatal(err)
+	}
+	want = strings.Replace(want, "than what\n                 fits", "than what fits", 1)
+	if diff := cmp.Diff(want, out.String()); diff != "" {
+		t.Errorf("at 200 columns (-want +got):\n%s", diff)
 	}
 }
 
