@@ -77,7 +77,8 @@ func engineEnv(t *testing.T, endpoint, root string) *cli.Env {
 		value, ok := map[string]string{"CONTAINER_RUNTIME_ENDPOINT": endpoint, "CRISHIM_ROOT": root}[name]
 		return value, ok
 	}
-	return &cli.Env{In: strings.NewReader(""), Out: io.Discard, Err: t.Output(), LookupEnv: lookup, Now: time.Now, StartShim: cli.SystemEnv("").StartShim}
+	env := &cli.Env{In: strings.NewReader(""), Out: io.Discard, Err: t.Output(), LookupEnv: lookup, Now: time.Now, StartShim: cli.SystemEnv("").StartShim}
+	return env.Fresh(false)
 }
 
 // managerOn is a pod runtime on a connection in which the calls of the runtime go through calls.
