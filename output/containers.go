@@ -312,6 +312,7 @@ func Containers(w io.Writer, r *runtimeapi.ListContainersResponse, o Options) er
 		table: func(w io.Writer, o Options) error {
 			return writeTable(w, rows, asCrictl(containerColumns, crictlContainerColumns, o), o)
 		},
+		long: func(w io.Writer, o Options) error { return longContainers(w, rows, o) },
 	}, o)
 }
 

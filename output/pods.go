@@ -173,6 +173,7 @@ func Pods(w io.Writer, r *runtimeapi.ListPodSandboxResponse, o Options) error {
 		table: func(w io.Writer, o Options) error {
 			return writeTable(w, rows, asCrictl(podColumns, crictlPodColumns, o), o)
 		},
+		long: func(w io.Writer, o Options) error { return longPods(w, rows, o) },
 	}, o)
 }
 
