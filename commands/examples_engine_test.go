@@ -221,10 +221,11 @@ func TestHelpExamplesOnEngine(t *testing.T) {
 			if both {
 				continue
 			}
+			node := verb
 			if !slices.Contains(changing, verb) {
-				verb = "reading"
+				node = "reading"
 			}
-			lines[verb] = append(lines[verb], line)
+			lines[node] = append(lines[node], line)
 		}
 	})
 	for verb, lines := range lines {

@@ -72,7 +72,7 @@ func exampleNode(t *testing.T, dir string) *commandTest {
 // directory: that is one for all tests, which run side by side.
 func inDir(dir string, args []string) []string {
 	for i, arg := range args {
-		if path := filepath.Join(dir, arg); i > 1 && arg != "" {
+		if path := filepath.Join(dir, arg); i > 1 && arg != "" && !filepath.IsAbs(arg) {
 			if _, err := os.Lstat(path); err == nil {
 				args[i] = path
 			}
