@@ -108,3 +108,10 @@ func TestPortsByName(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 }
+
+// docker's create takes an image.
+func TestCreateFromAnImage(t *testing.T) {
+	c := &commandTest{t: t, vars: map[string]string{}}
+	c.run("create", "web", "busybox").want(t, 2, "", "crishim: busybox: no such file\n"+
+		"hint: from an image: `crishim run -d --pod web IMAGE`, or `crishim run -d IMAGE` in a pod of its own\n")
+}

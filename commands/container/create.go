@@ -3,7 +3,10 @@ package container
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"slices"
 	"time"
 
@@ -55,6 +58,9 @@ func (o *createOptions) check(env *cli.Env, c *urfave.Context) (err error) {
 	}
 	o.podRef = c.Args().First()
 	if o.container, o.attempt, err = env.ReadContainerFile(c.Args().Get(1)); err != nil {
+		if _, missing := os.Stat(c.Args().Get(1)); errors.Is(missing, fs.ErrNotExist) && c.Args().Get(1) != "-" && !env.Compat { // docker's create NAME IMAGE
+			err = cli.WithHint(err, "from an image: `crishim run -d --pod %s IMAGE`, or `crishim run -d IMAGE` in a pod of its own", o.podRef)
+		}
 		return err
 	}
 	if c.Args().Len() == 3 {
