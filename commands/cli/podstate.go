@@ -1,6 +1,12 @@
 package cli
 
-import "github.com/crishim/crishim/kuberuntime"
+import (
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/internal/kube"
+	"github.com/crishim/crishim/kuberuntime"
+	"github.com/crishim/crishim/output"
+)
 
 // PodState returns what sync or apply knows of a pod and its runtime does not: whether it is ready by its probes, and
 // why, and until when, a container waits. It is nil for pods of others. It reads a file, and calls no runtime.
@@ -11,4 +17,23 @@ func (env *Env) PodState(uid string, sandboxes ...string) *kuberuntime.PodState 
 		env.Debugf("read the state of pod %s: %v", uid, err)
 	}
 	return state
+}
+
+// WaitingContainers returns why containers of sync and apply wait for their next start, by id.
+func (env *Env) WaitingContainers(containers []*runtimeapi.Container) map[string]output.Waiting {
+	waiting, read := map[string]output.Waiting{}, map[string]*kuberuntime.PodState{}
+	for _, c := range containers {
+		if c.GetState() == runtimeapi.ContainerState_CONTAINER_RUNNING {
+			continue
+		}
+		state, done := read[c.GetPodSandboxId()]
+		if !done {
+			state = env.PodState(c.GetLabels()[kube.LabelPodUID], c.GetPodSandboxId())
+			read[c.GetPodSandboxId()] = state
+		}
+		if s := state.Container(c.GetMetadata().GetName()); s != nil && s.ID == c.GetId() && s.Waiting != "" {
+			waiting[c.GetId()] = output.Waiting{Reason: s.Waiting, Next: s.NextTry}
+		}
+	}
+	return waiting
 }

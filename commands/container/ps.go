@@ -88,6 +88,7 @@ func (o *psOptions) addDetails(ctx context.Context, env *cli.Env, conn *client.C
 	needs := output.ContainerNeeds(o.view.Options)
 	var failed, podsFailed error
 	if needs.Dead || needs.Statuses {
+		o.view.Waiting = env.WaitingContainers(containers)
 		some := containers
 		if !needs.Statuses {
 			some = slices.DeleteFunc(slices.Clone(containers), func(c *runtimeapi.Container) bool {

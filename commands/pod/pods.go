@@ -97,6 +97,7 @@ func (o *podsOptions) list(ctx context.Context, env *cli.Env, conn *client.Conn)
 			dead = append(dead, c)
 		}
 	}
+	o.view.Waiting = env.WaitingContainers(containers.GetContainers())
 	var failed, podsFailed error
 	var asked sync.WaitGroup
 	asked.Go(func() { o.view.Statuses, failed = cli.ContainerDetails(ctx, conn, dead, false) })
