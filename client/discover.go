@@ -163,22 +163,21 @@ func (o *Options) discover(ctx context.Context, all bool) ([]found, error) {
 		list = append(list, wait())
 	}
 	list = append(list, engines()...)
-	for i := range list {
-		if list[i].State == StateNotTried && chosen >= 0 {
-			list[i].Detail = "a runtime of higher precedence answered first"
-		}
-	}
 	if last := len(list) - 1; chosen < 0 && last >= 0 && list[last].State == StateReady {
 		chosen = last // no socket is ready, so this is an engine
 	}
 	for i := range list {
-		if i != chosen {
-			list[i].close(o)
+		if i == chosen {
+			list[i].Chosen = true
+			continue
 		}
+		if list[i].State == StateNotTried && chosen >= 0 {
+			list[i].Detail = "a runtime of higher precedence answered first"
+		}
+		list[i].close(o)
 	}
 	switch {
 	case chosen >= 0:
-		list[chosen].Chosen = true
 		return list, nil
 	case ctx.Err() != nil:
 		return list, &Error{Code: codes.Canceled, text: "look for a container runtime: interrupted", err: ctx.Err()}

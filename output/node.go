@@ -142,10 +142,10 @@ var endpointColumns = []column[Endpoint]{
 	{name: "ENDPOINT", shrink: true, least: 24, value: func(e Endpoint, _ Options) string { return e.Endpoint }},
 	{name: "KIND", spare: 1, value: func(e Endpoint, _ Options) string { return e.Kind }},
 	{name: "STATE", value: func(e Endpoint, _ Options) string { return e.State }, tone: func(e Endpoint, _ Options) tone {
-		switch {
-		case e.State == "ready":
+		switch e.State {
+		case "ready":
 			return good
-		case e.State == "absent":
+		case "absent":
 			return faint
 		}
 		return doubt

@@ -71,7 +71,7 @@ func resultOf(p pod, o Options) podResult {
 		}
 	}
 	var r podResult
-	var failed, waiting, created, unknown container
+	var of outstanding
 	for _, name := range slices.Sorted(maps.Keys(newest)) {
 		c := newest[name]
 		r.restarts += restarts(c)
@@ -83,43 +83,57 @@ func resultOf(p pod, o Options) podResult {
 		_, waits := o.Waiting[c.GetId()]
 		switch {
 		case waits:
-			waiting = c
+			of.waiting = c
 		case c.GetState() == runtimeapi.ContainerState_CONTAINER_RUNNING:
 			r.running++
 		case c.GetState() == runtimeapi.ContainerState_CONTAINER_CREATED:
-			created = c
+			of.created = c
 		case c.GetState() != runtimeapi.ContainerState_CONTAINER_EXITED || s == nil:
-			unknown = c
+			of.unknown = c
 		case s.GetExitCode() != 0:
-			failed = c
+			of.failed = c
 		}
 	}
-	ready := p.GetState() == runtimeapi.PodSandboxState_SANDBOX_READY
-	switch s := o.Statuses[failed.GetId()].GetStatus(); {
-	case waiting != nil:
-		r.state, r.tone = o.Waiting[waiting.GetId()].text(o), bad
-	case failed != nil && !ready && (s.GetExitCode() == 137 || s.GetExitCode() == 143) && (s.GetReason() == "Error" || s.GetReason() == ""): // by who stopped the pod
-		r.state, r.tone = "Stopped", faint
-	case failed != nil && (s.GetReason() == "Error" || s.GetReason() == ""):
-		r.state, r.tone = fmt.Sprintf("Error (%d)", s.GetExitCode()), bad
-	case failed != nil:
-		r.state, r.tone = s.GetReason(), bad
-	case r.running > 0 && !ready:
-		r.state, r.tone = "SandboxNotReady", bad
-	case unknown != nil:
-		r.state, r.tone = enumWord(unknown.GetState().String()), doubt
-	case r.running > 0 && created == nil:
-		r.state, r.tone = "Running", good
-	case created != nil && ready:
-		r.state, r.tone = "Created", doubt
-	case r.containers == 0 && ready:
-		r.state, r.tone = "NoContainers", doubt
-	case r.containers == 0 || created != nil:
-		r.state, r.tone = "Stopped", faint
-	default:
-		r.state, r.tone = "Completed", faint
-	}
+	r.state, r.tone = of.word(r, p.GetState() == runtimeapi.PodSandboxState_SANDBOX_READY, o)
 	return r
+}
+
+// outstanding are the containers of a pod that say more of it than one that runs, one of
+// each kind.
+type outstanding struct{ failed, waiting, created, unknown container }
+
+// word is the state of the pod.
+func (of outstanding) word(r podResult, ready bool, o Options) (string, tone) {
+	switch {
+	case of.waiting != nil:
+		return o.Waiting[of.waiting.GetId()].text(o), bad
+	case of.failed != nil:
+		return failedWord(o.Statuses[of.failed.GetId()].GetStatus(), ready)
+	case r.running > 0 && !ready:
+		return "SandboxNotReady", bad
+	case of.unknown != nil:
+		return enumWord(of.unknown.GetState().String()), doubt
+	case r.running > 0 && of.created == nil:
+		return "Running", good
+	case of.created != nil && ready:
+		return "Created", doubt
+	case r.containers == 0 && ready:
+		return "NoContainers", doubt
+	case r.containers == 0 || of.created != nil:
+		return "Stopped", faint
+	}
+	return "Completed", faint
+}
+
+// failedWord is the state of a pod with a container that has failed. Who stops a pod kills what is in it.
+func failedWord(s *runtimeapi.ContainerStatus, ready bool) (string, tone) {
+	if reason := s.GetReason(); reason != "" && reason != "Error" {
+		return reason, bad
+	}
+	if !ready && (s.GetExitCode() == 137 || s.GetExitCode() == 143) {
+		return "Stopped", faint
+	}
+	return fmt.Sprintf("Error (%d)", s.GetExitCode()), bad
 }
 
 // isDoneInit reports whether a container has ended well before another one of its pod was

@@ -295,21 +295,10 @@ func (a *arranger) commandPart(before, behind []string, ended bool) error {
 		a.rest = append(a.rest, behind...)
 		return nil
 	}
-	target, words := a.rest[0], behind
-	for len(words) > 0 && words[0] != "--" {
-		used, err := 0, error(&UsageError{Text: a.verb + ": only flags can stand between " + Quote(target) + ` and "--"`})
-		if looksLikeFlag(words[0]) {
-			used, err = a.flag(words)
-		}
-		var usage *UsageError
-		switch {
-		case err == nil:
-		case slices.Contains(words, "--") || errors.As(err, &usage) && usage.otherFlag:
-			return err
-		default:
-			return a.misplaced(before, behind[:len(behind)-len(words)], words)
-		}
-		words = words[used:]
+	target := a.rest[0]
+	words, err := a.flagsBehind(before, behind)
+	if err != nil {
+		return err
 	}
 	if a.verb == "run" && a.commandAlone() { // kubectl's run NAME --image IMAGE
 		return &UsageError{Text: fmt.Sprintf("run: with --image all arguments are the command, and %s stands before it", Quote(target)),
@@ -320,6 +309,27 @@ func (a *arranger) commandPart(before, behind []string, ended bool) error {
 	}
 	a.rest = append(a.rest, words[min(1, len(words)):]...)
 	return nil
+}
+
+// flagsBehind takes the flags between the target and "--", and returns what is left.
+func (a *arranger) flagsBehind(before, behind []string) (words []string, err error) {
+	words = behind
+	for len(words) > 0 && words[0] != "--" {
+		used, err := 0, error(&UsageError{Text: a.verb + ": only flags can stand between " + Quote(a.rest[0]) + ` and "--"`})
+		if looksLikeFlag(words[0]) {
+			used, err = a.flag(words)
+		}
+		var usage *UsageError
+		switch {
+		case err == nil:
+		case slices.Contains(words, "--") || errors.As(err, &usage) && usage.otherFlag:
+			return nil, err
+		default:
+			return nil, a.misplaced(before, behind[:len(behind)-len(words)], words)
+		}
+		words = words[used:]
+	}
+	return words, nil
 }
 
 // misplaced is the error for flags behind the target without "--", with both ways to write it.

@@ -49,7 +49,7 @@ func Run(ctx context.Context, args []string, env *Env, newApp func(*Env) *urfave
 		err = line.help.write(run.Out, run.width())
 	} else if err == nil {
 		err = Join(app.RunContext(ctx, line.Args), run.profiles.stop())
-		run.tracing.stop(run, err)
+		run.tracing.stop(err)
 	}
 	var usage *UsageError
 	switch errors.As(err, &usage); {

@@ -71,7 +71,7 @@ func (t *tracing) start(c *urfave.Context, env *Env) error {
 }
 
 // stop ends the command's span and waits until its trace is exported, but no longer than a second.
-func (t *tracing) stop(env *Env, err error) {
+func (t *tracing) stop(err error) {
 	if t.provider == nil {
 		return
 	}

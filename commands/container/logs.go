@@ -154,14 +154,17 @@ func (o *logsOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) 
 	if o.read.Follow && ctx.Err() != nil && failed == nil {
 		return cli.ErrFollowed
 	}
-	if err == nil && len(containers) == 1 && o.attempt == nil && !env.Compat && o.format != "json" && (writer.wrote == 0 || env.OutTerminal) {
+	if err == nil && len(containers) == 1 && (writer.wrote == 0 || env.OutTerminal) {
 		o.noteEnd(ctx, env, conn, containers[0])
 	}
 	return err
 }
 
-// noteEnd tells on stderr how a container failed whose log may not: it was never started, or killed.
+// noteEnd tells people on stderr how a container failed whose log may not: it was never started, or killed.
 func (o *logsOptions) noteEnd(ctx context.Context, env *cli.Env, conn *client.Conn, c *runtimeapi.Container) {
+	if o.attempt != nil || env.Compat || o.format == "json" {
+		return
+	}
 	res, err := conn.Runtime.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: c.GetId()})
 	s := res.GetStatus()
 	if err != nil || s.GetState() != runtimeapi.ContainerState_CONTAINER_EXITED || s.GetExitCode() == 0 {

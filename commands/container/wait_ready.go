@@ -24,13 +24,7 @@ func podReady(ctx context.Context, env *cli.Env, conn *client.Conn, sandbox *run
 	if err != nil {
 		return false, "", err
 	}
-	newest := map[string]*runtimeapi.Container{}
-	for _, c := range list.GetContainers() {
-		name := cli.SourceOf(c).Container // its id where it has none
-		if last := newest[name]; c.GetLabels()[debugLabel] == "" && (last == nil || last.GetCreatedAt() <= c.GetCreatedAt()) {
-			newest[name] = c
-		}
-	}
+	newest := newestAttempts(list.GetContainers())
 	state := env.PodState(sandbox.GetMetadata().GetUid(), sandbox.GetId())
 	if state == nil || state.Sandbox != sandbox.GetId() && !state.Kept {
 		return allRun(ctx, conn, newest)
@@ -49,6 +43,18 @@ func podReady(ctx context.Context, env *cli.Env, conn *client.Conn, sandbox *run
 		}
 	}
 	return len(missing) == 0 && (state.Ready || !state.Kept), strings.Join(missing, ", "), nil
+}
+
+// newestAttempts are the containers by name, or by id where they have none, without those of debug.
+func newestAttempts(containers []*runtimeapi.Container) map[string]*runtimeapi.Container {
+	newest := map[string]*runtimeapi.Container{}
+	for _, c := range containers {
+		name := cli.SourceOf(c).Container
+		if last := newest[name]; c.GetLabels()[debugLabel] == "" && (last == nil || last.GetCreatedAt() <= c.GetCreatedAt()) {
+			newest[name] = c
+		}
+	}
+	return newest
 }
 
 // allRun reports whether all containers of a pod of which no manifest is known run. One that has succeeded before another was

@@ -52,16 +52,44 @@ func podState(d *kuberuntime.Description) string {
 	if d.Pod.Status.Reason != "" {
 		return d.Pod.Status.Reason
 	}
-	runs, creating := false, ""
-	done, init := 0, 0
+	all := sumUp(d)
+	ready := d.Status.Sandbox().GetState() == runtimeapi.PodSandboxState_SANDBOX_READY
+	over := d.View.Phase == v1.PodSucceeded || d.View.Phase == v1.PodFailed
+	switch {
+	case d.Status.Sandbox() != nil && !ready && all.runs:
+		return "SandboxNotReady"
+	case d.Status.Sandbox() != nil && !ready && !over && !d.Kept:
+		return "Stopped"
+	case all.waits != "" && !isCreating(all.waits):
+		return all.waits
+	case !d.View.Initialised && all.init > all.initDone:
+		return fmt.Sprintf("Init:%d/%d", all.initDone, all.init)
+	case all.waits != "":
+		return all.waits
+	case all.runs:
+		return stateRunning
+	case len(d.View.Containers) == 0:
+		return "NoContainers"
+	}
+	return stateCompleted
+}
+
+// sum is what the containers of a pod are together.
+type sum struct {
+	runs           bool   // one that is no init container runs
+	waits          string // the state of the first that neither runs nor has done its work; a failure comes before a wait
+	init, initDone int
+}
+
+func sumUp(d *kuberuntime.Description) (all sum) {
 	for _, c := range d.View.Containers {
 		word := containerWord(d, c)
 		switch {
 		case c.Ephemeral:
 			continue
 		case c.Init && !c.Sidecar:
-			if init++; word == stateCompleted {
-				done++
+			if all.init++; word == stateCompleted {
+				all.initDone++
 				continue
 			}
 			if word == stateRunning || word == "Created" {
@@ -69,34 +97,16 @@ func podState(d *kuberuntime.Description) string {
 			}
 			word = "Init:" + word
 		case word == stateRunning:
-			runs = true
+			all.runs = true
 			continue
 		case word == stateCompleted:
 			continue
 		}
-		if creating == "" || isCreating(creating) && !isCreating(word) {
-			creating = word
+		if all.waits == "" || isCreating(all.waits) && !isCreating(word) {
+			all.waits = word
 		}
 	}
-	ready := d.Status.Sandbox().GetState() == runtimeapi.PodSandboxState_SANDBOX_READY
-	over := d.View.Phase == v1.PodSucceeded || d.View.Phase == v1.PodFailed
-	switch {
-	case d.Status.Sandbox() != nil && !ready && runs:
-		return "SandboxNotReady"
-	case d.Status.Sandbox() != nil && !ready && !over && !d.Kept:
-		return "Stopped"
-	case creating != "" && !isCreating(creating):
-		return creating
-	case !d.View.Initialised && init > done:
-		return fmt.Sprintf("Init:%d/%d", done, init)
-	case creating != "":
-		return creating
-	case runs:
-		return stateRunning
-	case len(d.View.Containers) == 0:
-		return "NoContainers"
-	}
-	return stateCompleted
+	return all
 }
 
 func isCreating(word string) bool {

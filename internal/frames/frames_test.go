@@ -48,7 +48,7 @@ func TestConnRead(t *testing.T) {
 	var data []byte
 	for {
 		frame, err := reader.ReadFrame()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			break
 		}
 		if err != nil {

@@ -230,7 +230,7 @@ func peerLeft(c *net.TCPConn) bool {
 		return false
 	}
 	// A socket of IPv6 may have a connection of IPv4, also at one end only.
-	for _, table := range []func() (procfs.NetTCP, error){fs.NetTCP, fs.NetTCP6} {
+	for _, table := range []func() (procfs.NetTCP, error){fs.NetTCP, fs.NetTCP6} { //nolint:staticcheck // netlink would be one more library for two numbers
 		rows, err := table()
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
 			return false
