@@ -109,8 +109,8 @@ func differentialNode(t *testing.T, born time.Time) *machine {
 		"$WEB", web, "$DB", db, "$NGINX", nginx, "$ENDED", ended, "$CREATED", created, "$APP", app, "$DIR", dir)}
 }
 
-// inAnyOrder are the lines that crictl does side by side.
-var inAnyOrder = regexp.MustCompile(`^(rm|rmp|rmi) `)
+// inAnyOrder are the lines whose work is done side by side, and printed as it is done.
+var inAnyOrder = regexp.MustCompile(`^(rm|rmp|rmi|pull a) `)
 
 var shellWord = regexp.MustCompile(`'[^']*'|\S+`)
 
