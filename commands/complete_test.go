@@ -64,6 +64,8 @@ func TestComplete(t *testing.T) {
 		{[]string{"exec", "w"}, []string{"web/nginx"}},
 		{[]string{"logs", "w"}, []string{"web/new", "web/nginx"}},
 		{[]string{"logs", "d"}, []string{"db/gone"}},
+		{[]string{"logs", "--all-containers", ""}, []string{"db", "web"}},
+		{[]string{"logs", "-f", "--all-containers", "shop/"}, []string{"shop/web"}},
 		{[]string{"logs", "web", "-c", "n"}, []string{"new", "nginx"}},
 		{[]string{"exec", "-n", "sh"}, []string{"shop"}},
 		{[]string{"ps", "-n", ""}, []string{"default", "shop"}},

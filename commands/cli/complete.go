@@ -35,6 +35,7 @@ type completion struct {
 	command *urfave.Command // nil before the verb
 	verb    string
 	args    []string // arguments of the verb before the open word
+	pods    bool     // logs --all-containers: the arguments are pods
 	flag    string   // the flag whose value is open
 	prefix  string   // "--flag=" before an open value
 	word    string
@@ -94,6 +95,8 @@ func (c *completion) read(words []string) {
 				info = global[name]
 			}
 			switch {
+			case info.name == "all-containers":
+				c.pods = true
 			case has:
 				c.note(info.name, value)
 			case info.value:
@@ -247,6 +250,9 @@ func (c *completion) arguments(ctx context.Context) (out []candidate) {
 	}
 	switch strings.TrimSuffix(strings.Trim(first, "[]"), "...") {
 	case "CONTAINER", "CONTAINER...", "TARGET":
+		if c.pods {
+			return append(out, c.podNames(ctx)...)
+		}
 		return append(out, c.containerNames(ctx)...)
 	case "CONTAINER:PATH|PATH|-":
 		return append(c.containerNames(ctx), files...)
