@@ -335,6 +335,12 @@ func (p *page) events(events []kuberuntime.Event) {
 		if e.Container != "" {
 			message = e.Container + ": " + message
 		}
-		p.write(fmt.Sprintf("  %-5s %-7s %-*s ", duration.HumanDuration(max(p.now.Sub(e.Time), 0)), kind, reasons, e.Reason), message)
+		row := &page{width: p.width}
+		row.write(fmt.Sprintf("  %-5s %-7s %-*s ", duration.HumanDuration(max(p.now.Sub(e.Time), 0)), kind, reasons, e.Reason), message)
+		text := row.text.String()
+		if p.color && e.Warning {
+			text = strings.Replace(text, kind, "\x1b[33m"+kind+"\x1b[0m", 1)
+		}
+		p.text.WriteString(text)
 	}
 }

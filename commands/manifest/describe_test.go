@@ -233,6 +233,15 @@ Events:
 	if diff := cmp.Diff(want, out.String()); diff != "" {
 		t.Errorf("at 200 columns (-want +got):\n%s", diff)
 	}
+	out.Reset()
+	if err := writeDescription(&out, d, kuberuntime.Owner{Folder: "/etc/pods"}, output.Options{Now: describedAt, Width: 80, Color: true}); err != nil {
+		t.Fatal(err)
+	}
+	const yellow = "  100s  Normal  Created (x3) main: created container fedcba9876543\n" +
+		"  10s   \x1b[33mWarning\x1b[0m BackOff      main: back-off 40s restarting failed container main\n"
+	if !strings.HasSuffix(out.String(), yellow) {
+		t.Errorf("in colours:\n%q", out.String())
+	}
 }
 
 // TestNobodyKeepsThePod: what nobody probes or starts again is said, and a probe's result is that of one attempt.
