@@ -115,7 +115,7 @@ func sweep(ctx context.Context, base, host string, engine stream.ExecInspector, 
 // outlive the command that makes it (see api.AnnotationTemporary). A command
 // that is killed leaves the files, and the next one removes what they name.
 type temporaries struct {
-	dir    string // "": there are no files
+	dir    string
 	engine string // address of the engine that the containers are on
 }
 
@@ -128,9 +128,6 @@ type temporaryNote struct {
 }
 
 func (t temporaries) note(pod, name string) error {
-	if t.dir == "" {
-		return nil
-	}
 	text, err := json.Marshal(temporaryNote{Engine: t.engine, Pod: pod, Name: name})
 	if err != nil {
 		return err

@@ -10,7 +10,6 @@ import (
 	"google.golang.org/grpc"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/crishim/crishim/api"
 	"github.com/crishim/crishim/shim/cache"
 	"github.com/crishim/crishim/shim/container"
 	"github.com/crishim/crishim/shim/events"
@@ -30,16 +29,15 @@ type criService struct {
 	runtimeapi.UnimplementedRuntimeServiceServer
 	runtimeapi.UnimplementedImageServiceServer
 
-	node        *node.Service
-	sandboxes   *sandbox.Service
-	containers  *container.Service
-	images      *image.Service
-	streams     *stream.Server
-	stats       *stats.Service
-	events      *events.Service
-	logs        *logs.Service
-	cache       *cache.Cache // nil in a shim for one command
-	temporaries temporaries
+	node       *node.Service
+	sandboxes  *sandbox.Service
+	containers *container.Service
+	images     *image.Service
+	streams    *stream.Server
+	stats      *stats.Service
+	events     *events.Service
+	logs       *logs.Service
+	cache      *cache.Cache // nil in a shim for one command
 }
 
 func (s *criService) Version(ctx context.Context, r *runtimeapi.VersionRequest) (*runtimeapi.VersionResponse, error) {
@@ -115,13 +113,7 @@ func (s *criService) PodSandboxStatus(ctx context.Context, r *runtimeapi.PodSand
 	return resp, nil
 }
 
-// CreateContainer notes a container that must not outlive its command.
 func (s *criService) CreateContainer(ctx context.Context, r *runtimeapi.CreateContainerRequest) (*runtimeapi.CreateContainerResponse, error) {
-	if _, temporary := r.GetConfig().GetAnnotations()[api.AnnotationTemporary]; temporary {
-		if err := s.temporaries.note(r.GetPodSandboxId(), r.GetConfig().GetMetadata().GetName()); err != nil {
-			return nil, fmt.Errorf("note a temporary container: %w", err)
-		}
-	}
 	return s.containers.CreateContainer(ctx, r)
 }
 

@@ -71,7 +71,7 @@ type uncached interface {
 // newService builds every service around one engine client. A daemon has a cache in front
 // of it; a shim for a single command would only pay for that.
 func newService(o Options, client *docker.Client) (*criService, *private.Service, error) {
-	s := &criService{temporaries: temporaries{dir: o.temporaries, engine: client.Endpoint().Host}}
+	s := &criService{}
 	var engine engine = client
 	if o.Daemon {
 		s.cache = cache.New(client, o.Log)
@@ -96,6 +96,7 @@ func newService(o Options, client *docker.Client) (*criService, *private.Service
 	containers := container.Options{Engine: engine, OOM: oom, Capabilities: capabilities, Remember: o.Daemon, Log: o.Log}
 	if o.temporaries != "" {
 		containers.Owner = filepath.Base(filepath.Dir(o.temporaries))
+		containers.NoteTemporary = temporaries{dir: o.temporaries, engine: client.Endpoint().Host}.note
 	}
 	if o.WriteLogs {
 		containers.Logs = s.logs

@@ -114,6 +114,8 @@ func (s *Service) copied(ctx context.Context, r *api.CopyContainerRequest) (stri
 	switch {
 	case r.GetName() == "" || len(r.GetName()) > maxName:
 		return "", invalid("the copy needs a name of 1 to %d bytes", maxName)
+	case strings.ContainsAny(r.GetName(), "/\x00"): // its log is called so
+		return "", invalid("the copy's name %q has a slash or a NUL byte in it", r.GetName())
 	case len(r.GetCommand()) == 0:
 		return "", invalid("the copy needs a command")
 	}
@@ -137,6 +139,9 @@ func (s *Service) copied(ctx context.Context, r *api.CopyContainerRequest) (stri
 	maps.Copy(own.Labels, r.GetLabels())
 	if r.GetTemporary() {
 		own.Annotations[api.AnnotationTemporary] = "true"
+	}
+	if err := s.noteTemporary(m.SandboxID, r.GetName(), own.Annotations); err != nil {
+		return "", err
 	}
 	config, host := *m.Detail.Config, *m.Detail.HostConfig
 	config.Labels = state.EncodeContainer(own)

@@ -19,6 +19,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/crishim/crishim/api"
 	"github.com/crishim/crishim/internal/bounded"
 	"github.com/crishim/crishim/shim/convert"
 	"github.com/crishim/crishim/shim/host"
@@ -31,6 +32,9 @@ func (s *Service) CreateContainer(ctx context.Context, r *runtimeapi.CreateConta
 	if err := validate(r); err != nil {
 		return nil, fmt.Errorf("create container: %w", err)
 	}
+	if err := s.noteTemporary(r.GetPodSandboxId(), r.GetConfig().GetMetadata().GetName(), r.GetConfig().GetAnnotations()); err != nil {
+		return nil, err
+	}
 	inFlight, done := s.pending.begin(r)
 	defer done()
 	id, err := s.create(ctx, r, inFlight)
@@ -38,6 +42,17 @@ func (s *Service) CreateContainer(ctx context.Context, r *runtimeapi.CreateConta
 		return nil, fmt.Errorf("create container %s: %w", r.GetConfig().GetMetadata().GetName(), err)
 	}
 	return &runtimeapi.CreateContainerResponse{ContainerId: id}, nil
+}
+
+// noteTemporary notes a container that must not outlive its command.
+func (s *Service) noteTemporary(pod, name string, annotations map[string]string) error {
+	if _, temporary := annotations[api.AnnotationTemporary]; !temporary || s.note == nil {
+		return nil
+	}
+	if err := s.note(pod, name); err != nil {
+		return fmt.Errorf("note a temporary container: %w", err)
+	}
+	return nil
 }
 
 // create creates the engine container and returns its id. A container of the same identity

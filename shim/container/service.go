@@ -52,9 +52,13 @@ type Options struct {
 	// Capabilities, where it is set, returns those that the engine can add where
 	// it cannot add all.
 	Capabilities func() []string
-	Owner        string // of helper containers, unique to a process that may be killed
-	Remember     bool   // keeps decoded labels from one list to the next
-	Log          *slog.Logger
+	// NoteTemporary notes the pod and name of a container that must not outlive its command
+	// before it is made; nil: nobody does.
+	NoteTemporary func(pod, name string) error
+
+	Owner    string // of helper containers, unique to a process that may be killed
+	Remember bool   // keeps decoded labels from one list to the next
+	Log      *slog.Logger
 }
 
 // Service answers the container RPCs.
@@ -63,7 +67,8 @@ type Service struct {
 	logs         Logs
 	writesLogs   bool // a container is reported as ended later than the engine says
 	oom          *host.OOMScore
-	capabilities func() []string // those that the engine can add; nil: all
+	capabilities func() []string              // those that the engine can add; nil: all
+	note         func(pod, name string) error // of a temporary container; nil: nobody does
 	log          *slog.Logger
 	users        userFiles
 	info         infoCache
@@ -74,7 +79,7 @@ type Service struct {
 }
 
 func New(o Options) *Service {
-	s := &Service{engine: o.Engine, logs: o.Logs, writesLogs: o.Logs != nil, remember: o.Remember, users: userFiles{engine: o.Engine, owner: o.Owner}}
+	s := &Service{engine: o.Engine, logs: o.Logs, writesLogs: o.Logs != nil, note: o.NoteTemporary, remember: o.Remember, users: userFiles{engine: o.Engine, owner: o.Owner}}
 	if s.logs == nil {
 		s.logs = links{}
 	}

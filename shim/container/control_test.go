@@ -1,0 +1,56 @@
+package container
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/containerd/errdefs"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/api"
+)
+
+// TestTemporaryContainersAreNoted before they are made, also those that are copies.
+func TestTemporaryContainersAreNoted(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	var noted []string
+	f.Service = New(Options{Engine: f.engine, NoteTemporary: func(pod, name string) error {
+		if pod != f.sandbox {
+			t.Errorf("%s is noted in %s", name, pod)
+		}
+		noted = append(noted, name)
+		return nil
+	}})
+	id := f.create(t, func(c *runtimeapi.ContainerConfig) { c.Metadata.Name = "stays" })
+	f.create(t, func(c *runtimeapi.ContainerConfig) {
+		c.Metadata.Name, c.Annotations = "goes", map[string]string{api.AnnotationTemporary: "true"}
+	})
+	for name, temporary := range map[string]bool{"copy-stays": false, "copy-goes": true} {
+		request := &api.CopyContainerRequest{ContainerId: id, Name: name, Command: []string{"sh"}, Temporary: temporary}
+		if _, err := f.Copy(t.Context(), request); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if want := []string{"goes", "copy-goes"}; !slices.Equal(noted, want) {
+		t.Errorf("got %v noted, want %v", noted, want)
+	}
+}
+
+// TestCopyStaysInTheLogDirectory: a copy's log has its name, which is no path.
+func TestCopyStaysInTheLogDirectory(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	request := f.request(func(c *runtimeapi.ContainerConfig) { c.LogPath = "app.log" })
+	request.SandboxConfig.LogDirectory = t.TempDir()
+	made, err := f.CreateContainer(t.Context(), request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"../copy", "a/b", "a\x00b"} {
+		_, err := f.Copy(t.Context(), &api.CopyContainerRequest{ContainerId: made.GetContainerId(), Name: name, Command: []string{"sh"}})
+		if !errdefs.IsInvalidArgument(err) {
+			t.Errorf("%q: got %v, want invalid argument", name, err)
+		}
+	}
+}
