@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/mattn/go-runewidth"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -93,7 +92,7 @@ func (g *growing[T]) line(cells []string, paint func(int, int, string) string) e
 	var b strings.Builder
 	for i, cell := range cells {
 		if g.fixed && g.shown[i].shrink {
-			cell = runewidth.Truncate(cell, g.widths[i], "…")
+			cell = truncate(cell, g.widths[i])
 		}
 		if !g.fixed {
 			g.widths[i] = max(g.widths[i], cellWidth(cell))

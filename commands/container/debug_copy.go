@@ -48,7 +48,7 @@ func (o *debugOptions) createCopy(ctx context.Context, conn *client.Conn, target
 	})
 	switch {
 	case cli.IsGone(err):
-		return "", cli.WithHint(err, "crishim pull %s gets the image", target.GetImage().GetImage())
+		return "", cli.WithHint(err, "`crishim pull %s` gets the image", target.GetImage().GetImage())
 	case !errors.Is(err, client.ErrNotOurShim):
 		return id, err
 	}

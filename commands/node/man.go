@@ -113,7 +113,7 @@ func (m *manual) flags(flags []urfave.Flag) {
 	}
 }
 
-// escape keeps text from being taken for Markdown.
 var markdown = strings.NewReplacer(`\`, `\\`, "`", "\\`", "*", `\*`, "_", `\_`, "<", `\<`, ">", `\>`, "[", `\[`, "]", `\]`, "#", `\#`, "~", `\~`, "|", `\|`, "&", `\&`)
 
+// escape keeps text from being taken for Markdown.
 func escape(text string) string { return markdown.Replace(text) }
