@@ -93,7 +93,7 @@ func TestSessionUsage(t *testing.T) {
 		"attach to nothing":          {[]string{"attach"}, cli.ExitUsage},
 		"attach to two":              {[]string{"attach", "a", "b"}, cli.ExitUsage},
 		"forward without a port":     {[]string{"port-forward", "web"}, cli.ExitUsage},
-		"forward a name":             {[]string{"port-forward", "web", "http"}, cli.ExitUsage},
+		"forward what is no port":    {[]string{"port-forward", "web", "80:a:b"}, cli.ExitUsage},
 		"copy between here and here": {[]string{"cp", "a", "b"}, cli.ExitUsage},
 		"copy nowhere":               {[]string{"cp", "web:", "b"}, cli.ExitUsage},
 		"wait for nothing":           {[]string{"wait"}, cli.ExitUsage},
