@@ -18,7 +18,7 @@ var podColumns = []column[pod]{
 	{name: "CREATED", spare: 4, less: by(pod.GetCreatedAt), value: func(p pod, o Options) string { return age(p.GetCreatedAt(), o) }},
 	{name: "READY", value: func(p pod, o Options) string {
 		r := resultOf(p, o)
-		return fmt.Sprintf("%d/%d", r.running, r.containers)
+		return fmt.Sprintf("%d/%d", r.ready, r.containers)
 	}},
 	{
 		name: "STATE", shrink: true, least: len("CrashLoopBackOff"), width: len("CrashLoopBackOff"), value: podState,
@@ -54,12 +54,20 @@ func PodNeeds(o Options) (n Needs) {
 	return n
 }
 
+// KeptPod is what sync or apply knows of a pod and its runtime does not.
+type KeptPod struct {
+	Init    map[string]bool    // containers, by id
+	Unready map[string]bool    // those whose probe does not pass, by id
+	Missing map[string]Waiting // why containers wait that the runtime does not have yet, by name
+}
+
 // podResult is how a pod is, as far as its containers tell it.
 type podResult struct {
-	running, containers int // without init containers that have done their work
-	restarts            uint32
-	state               string
-	tone                tone
+	ready, containers int  // without init containers, where those are known, else without those that have done their work
+	runs              bool // one does
+	restarts          uint32
+	state             string
+	tone              tone
 }
 
 // resultOf looks at the newest attempt of each container.
@@ -71,7 +79,17 @@ func resultOf(p pod, o Options) podResult {
 		}
 	}
 	var r podResult
+	kept := o.Kept[p.GetId()]
 	var of outstanding
+	for _, name := range slices.Sorted(maps.Keys(kept.Missing)) {
+		if newest[name] != nil || p.GetState() != runtimeapi.PodSandboxState_SANDBOX_READY {
+			continue // made since, or not to be made
+		}
+		r.containers++
+		if w := kept.Missing[name]; of.missing == nil || isCreating(of.missing.Reason) {
+			of.missing = &w
+		}
+	}
 	for _, name := range slices.Sorted(maps.Keys(newest)) {
 		c := newest[name]
 		r.restarts += restarts(c)
@@ -79,13 +97,21 @@ func resultOf(p pod, o Options) podResult {
 		if isDoneInit(c, s, newest) {
 			continue
 		}
-		r.containers++
+		if !kept.Init[c.GetId()] {
+			r.containers++
+		}
 		_, waits := o.Waiting[c.GetId()]
 		switch {
 		case waits:
 			of.waiting = c
 		case c.GetState() == runtimeapi.ContainerState_CONTAINER_RUNNING:
-			r.running++
+			r.runs = true
+			switch {
+			case kept.Unready[c.GetId()]:
+				of.unready = c
+			case !kept.Init[c.GetId()]:
+				r.ready++
+			}
 		case c.GetState() == runtimeapi.ContainerState_CONTAINER_CREATED:
 			of.created = c
 		case c.GetState() != runtimeapi.ContainerState_CONTAINER_EXITED || s == nil:
@@ -100,7 +126,10 @@ func resultOf(p pod, o Options) podResult {
 
 // outstanding are the containers of a pod that say more of it than one that runs, one of
 // each kind.
-type outstanding struct{ failed, waiting, created, unknown container }
+type outstanding struct {
+	failed, waiting, created, unknown, unready container
+	missing                                    *Waiting
+}
 
 // word is the state of the pod.
 func (of outstanding) word(r podResult, ready bool, o Options) (string, tone) {
@@ -109,11 +138,17 @@ func (of outstanding) word(r podResult, ready bool, o Options) (string, tone) {
 		return o.Waiting[of.waiting.GetId()].text(o), bad
 	case of.failed != nil:
 		return failedWord(o.Statuses[of.failed.GetId()].GetStatus(), ready)
-	case r.running > 0 && !ready:
+	case r.runs && !ready:
 		return "SandboxNotReady", bad
+	case of.missing != nil && isCreating(of.missing.Reason):
+		return of.missing.text(o), doubt
+	case of.missing != nil:
+		return of.missing.text(o), bad
 	case of.unknown != nil:
 		return enumWord(of.unknown.GetState().String()), doubt
-	case r.running > 0 && of.created == nil:
+	case r.runs && of.created == nil && of.unready != nil:
+		return "Running", doubt
+	case r.runs && of.created == nil:
 		return "Running", good
 	case of.created != nil && ready:
 		return "Created", doubt
@@ -123,6 +158,11 @@ func (of outstanding) word(r podResult, ready bool, o Options) (string, tone) {
 		return "Stopped", faint
 	}
 	return "Completed", faint
+}
+
+// isCreating reports whether a container waits for nothing but its turn.
+func isCreating(reason string) bool {
+	return reason == "ContainerCreating" || reason == "PodInitializing"
 }
 
 // failedWord is the state of a pod with a container that has failed. Who stops a pod kills what is in it.

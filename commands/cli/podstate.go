@@ -37,3 +37,28 @@ func (env *Env) WaitingContainers(containers []*runtimeapi.Container) map[string
 	}
 	return waiting
 }
+
+// KeptPods returns what sync and apply know of their pods, by the sandbox's id.
+func (env *Env) KeptPods(pods []*runtimeapi.PodSandbox) map[string]output.KeptPod {
+	kept := map[string]output.KeptPod{}
+	for _, p := range pods {
+		state := env.PodState(p.GetMetadata().GetUid(), p.GetId())
+		if state == nil || state.Sandbox != p.GetId() {
+			continue
+		}
+		known := output.KeptPod{Init: map[string]bool{}, Unready: map[string]bool{}, Missing: map[string]output.Waiting{}}
+		for _, c := range state.Containers {
+			switch {
+			case c.Ephemeral:
+			case c.Init && !c.Sidecar:
+				known.Init[c.ID] = true
+			case c.ID == "" && c.Waiting != "":
+				known.Missing[c.Name] = output.Waiting{Reason: c.Waiting, Next: c.NextTry}
+			case state.Kept && c.Probed && !c.Ready: // without its keeper nobody probes it
+				known.Unready[c.ID] = true
+			}
+		}
+		kept[p.GetId()] = known
+	}
+	return kept
+}

@@ -27,7 +27,7 @@ func NewPods(env *cli.Env) *urfave.Command {
 	return &urfave.Command{
 		Name:  "pods",
 		Usage: "list pods",
-		Description: cli.WithExamples("Pod sandboxes in every state, newest first. READY counts the containers that run, STATE is the pod's by its containers, SANDBOX the sandbox's own. "+
+		Description: cli.WithExamples("Pod sandboxes in every state, newest first. READY counts the containers that run, and in pods of sync and apply those that are ready, STATE is the pod's by its containers, SANDBOX the sandbox's own. "+
 			"The CRI does not tell init containers from others: those that ended well before another was created are not counted.",
 			"crishim pods", "crishim pods --state ready -q", "crishim pods --namespace '^kube-system$' -o wide"),
 		Flags: slices.Concat(o.view.ListFlags(output.PodColumns), o.filter.PodFlags(), []urfave.Flag{
@@ -97,7 +97,9 @@ func (o *podsOptions) list(ctx context.Context, env *cli.Env, conn *client.Conn)
 			dead = append(dead, c)
 		}
 	}
-	o.view.Waiting = env.WaitingContainers(containers.GetContainers())
+	if needs.Dead {
+		o.view.Waiting, o.view.Kept = env.WaitingContainers(containers.GetContainers()), env.KeptPods(pods)
+	}
 	var failed, podsFailed error
 	var asked sync.WaitGroup
 	asked.Go(func() { o.view.Statuses, failed = cli.ContainerDetails(ctx, conn, dead, false) })

@@ -1,0 +1,48 @@
+package output
+
+import (
+	"bytes"
+	"testing"
+	"time"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// What sync knows of a pod and its runtime does not is in the columns READY and STATE.
+func TestKeptPods(t *testing.T) {
+	now := time.Unix(1000, 0)
+	running := func(id string) *runtimeapi.Container {
+		return &runtimeapi.Container{Id: id, Metadata: &runtimeapi.ContainerMetadata{Name: id}, State: runtimeapi.ContainerState_CONTAINER_RUNNING}
+	}
+	pulling, turn := Waiting{Reason: "ImagePullBackOff", Next: now.Add(8 * time.Second)}, Waiting{Reason: "PodInitializing"}
+	for _, test := range []struct {
+		name    string
+		members []*runtimeapi.Container
+		stopped bool
+		kept    KeptPod
+		want    string
+	}{
+		{name: "nobody keeps it", members: []*runtimeapi.Container{running("a")}, want: "1/1   Running\n"},
+		{name: "ready", members: []*runtimeapi.Container{running("a"), running("b")}, want: "2/2   Running\n"},
+		{name: "a probe fails", members: []*runtimeapi.Container{running("a"), running("b")}, kept: KeptPod{Unready: map[string]bool{"b": true}}, want: "1/2   Running\n"},
+		{name: "no image", kept: KeptPod{Missing: map[string]Waiting{"a": pulling}}, want: "0/1   ImagePullBackOff, next in 8s\n"},
+		{name: "one image of two", members: []*runtimeapi.Container{running("a")}, kept: KeptPod{Missing: map[string]Waiting{"b": pulling}}, want: "1/2   ImagePullBackOff, next in 8s\n"},
+		{name: "initialises", members: []*runtimeapi.Container{running("i")}, kept: KeptPod{Init: map[string]bool{"i": true}, Missing: map[string]Waiting{"a": turn}}, want: "0/1   PodInitializing\n"},
+		{name: "a failure before a turn", kept: KeptPod{Missing: map[string]Waiting{"a": turn, "b": pulling, "c": turn}}, want: "0/3   ImagePullBackOff, next in 8s\n"},
+		{name: "made since", members: []*runtimeapi.Container{running("a")}, kept: KeptPod{Missing: map[string]Waiting{"a": pulling}}, want: "1/1   Running\n"},
+		{name: "stopped", stopped: true, kept: KeptPod{Missing: map[string]Waiting{"a": pulling}}, want: "0/0   Stopped\n"},
+	} {
+		p := &runtimeapi.PodSandbox{Id: "p"}
+		if test.stopped {
+			p.State = runtimeapi.PodSandboxState_SANDBOX_NOTREADY
+		}
+		var out bytes.Buffer
+		err := Pods(&out, &runtimeapi.ListPodSandboxResponse{Items: []*runtimeapi.PodSandbox{p}}, Options{
+			Now: now, Columns: []string{"ready", "state"}, NoHeaders: true,
+			Members: map[string][]*runtimeapi.Container{"p": test.members}, Kept: map[string]KeptPod{"p": test.kept},
+		})
+		if err != nil || out.String() != test.want {
+			t.Errorf("%s: %q, %v; want %q", test.name, out.String(), err, test.want)
+		}
+	}
+}
