@@ -140,14 +140,9 @@ func (m *Manager) emit(p *v1.Pod, e Event) {
 	m.o.Events(e)
 }
 
-// reportEnds emits an event for each container that has ended since the last look, of this process or of another. One
-// that was not started has another event.
+// reportEnds emits an event for each container that has ended since the last look, of this process or of another.
 func (m *Manager) reportEnds(p *v1.Pod, status *pod.Status) {
-	uid := string(p.UID)
-	for _, c := range slices.Backward(status.Containers) { // the oldest first
-		if !c.Exited() || c.StartedAt.IsZero() || !m.keeper.firstEnd(m.o.Dirs, uid, c.ID) {
-			continue
-		}
+	for _, c := range m.keeper.newEnds(m.o.Dirs, string(p.UID), status) {
 		text := fmt.Sprintf("exited with status %d", c.ExitCode)
 		if c.Reason != "" {
 			text += " (" + c.Reason + ")"
@@ -159,8 +154,9 @@ func (m *Manager) reportEnds(p *v1.Pod, status *pod.Status) {
 	}
 }
 
-// firstEnd reports whether no event has told that a container has ended, and that one does now.
-func (k *keeper) firstEnd(d pod.Dirs, uid, id string) bool {
+// newEnds returns the containers that have ended and whose end no event has told, the oldest first, and remembers
+// them for as long as they are there. One that was not started has another event.
+func (k *keeper) newEnds(d pod.Dirs, uid string, status *pod.Status) (ends []*pod.ContainerStatus) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	one := k.of(uid)
@@ -171,9 +167,18 @@ func (k *keeper) firstEnd(d pod.Dirs, uid, id string) bool {
 			one.ended[e.ID] = e.Reason == EventExited
 		}
 	}
-	first := !one.ended[id]
-	one.ended[id] = true
-	return first
+	told := map[string]bool{}
+	for _, c := range slices.Backward(status.Containers) {
+		if !c.Exited() || c.StartedAt.IsZero() {
+			continue
+		}
+		if !one.ended[c.ID] {
+			ends = append(ends, c)
+		}
+		told[c.ID] = true
+	}
+	one.ended = told
+	return ends
 }
 
 // podOf returns as much of a pod as events need.

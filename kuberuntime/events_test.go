@@ -81,6 +81,16 @@ func TestEventsOfACrashLoop(t *testing.T) {
 	if diff := cmp.Diff([]string{"BackOff (x4)", "Created (x6)", "Exited (x5)", "Pulled (x6)", "SandboxCreated (x1)", "Started (x6)"}, got); diff != "" {
 		t.Error(diff)
 	}
+	// What was collected need not be remembered.
+	for _, c := range f.status(t, p).Containers[1:] {
+		if err := f.DeleteContainer(ctx, c.ID); err != nil {
+			t.Fatal(err)
+		}
+	}
+	step()
+	if left := len(f.keeper.pods["u1"].ended); left > 1 {
+		t.Errorf("%d ends are remembered of one container", left)
+	}
 	// Another process does not tell them again.
 	f.letGo("u1")
 	before := len(told)
