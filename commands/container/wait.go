@@ -167,7 +167,11 @@ func (o *waitOptions) until(ctx, limit context.Context, what string, ask func() 
 			case o.goal.image != "":
 				return fmt.Errorf("image %s is not there after %s", what, o.timeout)
 			}
-			return fmt.Errorf("%s is %s, not %s, after %s", what, now, o.goal, o.timeout)
+			err := fmt.Errorf("%s is %s, not %s, after %s", what, now, o.goal, o.timeout)
+			if o.goal.state == "ready" && strings.HasPrefix(now, "notready") {
+				return cli.WithHint(err, "`crishim describe %s` shows why", what)
+			}
+			return err
 		case <-o.events.happened:
 		case <-timer.C:
 		}
