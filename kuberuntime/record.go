@@ -16,6 +16,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/crishim/crishim/internal/bounded"
 	"github.com/crishim/crishim/kuberuntime/pod"
 	"github.com/crishim/crishim/kuberuntime/volume"
 )
@@ -155,7 +156,7 @@ func readRecord(d pod.Dirs, uid string) (*Record, error) {
 	if !pod.IsUID(uid) {
 		return nil, ErrNoRecord
 	}
-	data, err := os.ReadFile(recordPath(d, uid))
+	data, err := bounded.ReadRegular(recordPath(d, uid), maxState)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
 		return nil, ErrNoRecord
 	}

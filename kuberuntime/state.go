@@ -76,7 +76,7 @@ func (s *PodState) probes(id string, kind plan.Kind) plan.Result {
 	return plan.Unknown
 }
 
-// maxState bounds the file: a manifest has 1.5 MiB at most.
+// maxState bounds the file, and the record: a manifest has 1.5 MiB at most.
 const maxState = 4 << 20
 
 // ReadState reads the state of a pod, which has these sandboxes. It calls no runtime. Without a state it is nil, as for
@@ -152,7 +152,7 @@ func escapeGlob(path string) string {
 
 // isKept asks for the lock without taking it: the process that is about to take it would fail.
 func isKept(path string) bool {
-	f, err := os.Open(path)
+	f, err := bounded.Open(path)
 	if err != nil {
 		return false
 	}
@@ -274,7 +274,7 @@ func (m *Manager) writeState(k *kept) {
 
 // lockState returns nil where there is no folder, or another process has the lock.
 func lockState(path string) (*os.File, error) {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	f, err := bounded.OpenFile(path, os.O_CREATE|os.O_RDWR|unix.O_NOFOLLOW)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil
 	}

@@ -1,6 +1,7 @@
 package kuberuntime
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+	"golang.org/x/sys/unix"
 )
 
 // state waits until a pod's state is as wanted.
@@ -99,5 +101,55 @@ func TestStateOfWaiting(t *testing.T) {
 	s = f.state(t, "u1", func(*PodState) bool { return true })
 	if b := s.Container("b"); s.Kept || b.Waiting != "ErrImageNeverPull" {
 		t.Errorf("when nobody keeps it got %+v", s)
+	}
+}
+
+// TestHostileStateFiles: what a container that was given the pod's folder puts there is not waited for, not followed, and
+// not read without an end.
+func TestHostileStateFiles(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	folder := f.o.Dirs.Pod("u1")
+	if err := os.MkdirAll(folder, 0o750); err != nil {
+		t.Fatal(err)
+	}
+	file, outside := stateFile(f.o.Dirs, "u1", "r"), filepath.Join(t.TempDir(), "outside")
+	if err := os.WriteFile(file, []byte(`{"phase":"Running"}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for what, put := range map[string]func(path string) error{
+		"a pipe":   func(path string) error { return unix.Mkfifo(path, 0o600) },
+		"a link":   func(path string) error { return os.Symlink(outside, path) },
+		"a folder": func(path string) error { return os.Mkdir(path, 0o700) },
+		"a device": func(path string) error { return os.Symlink("/dev/zero", path) },
+	} {
+		lock, record := lockOfState(file), recordPath(f.o.Dirs, "u1")
+		if err := errors.Join(put(lock), put(record)); err != nil {
+			t.Fatal(err)
+		}
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			if s, err := ReadState(f.o.Dirs, "u1"); err != nil || s == nil || s.Kept {
+				t.Errorf("%s as lock: got %+v, %v", what, s, err)
+			}
+			if held, err := lockState(lock); err == nil {
+				t.Errorf("%s is taken as lock: %v", what, held.Close())
+			}
+			if r, err := readRecord(f.o.Dirs, "u1"); err == nil {
+				t.Errorf("%s is read as record: %v", what, r)
+			}
+		}()
+		select {
+		case <-done:
+		case <-deadline(t).Done():
+			t.Fatalf("%s is waited for", what)
+		}
+		if err := errors.Join(os.Remove(lock), os.Remove(record)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := os.Lstat(outside); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a link was followed: %v", err)
 	}
 }

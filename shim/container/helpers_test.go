@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/docker/docker/api/types/container"
+
+	"github.com/crishim/crishim/shim/state"
 )
 
 // TestHelpersOfKilledProcesses: the next sweep removes a helper of a process that was killed, and no other's.
@@ -47,5 +49,25 @@ func TestHelpersOfKilledProcesses(t *testing.T) {
 	}
 	if got := left(); !slices.Equal(got, before) {
 		t.Errorf("got %v, want %v", got, before)
+	}
+}
+
+// TestImagesThatClaimToBeHelpers: a container has the labels of its image, which make no helper of it.
+func TestImagesThatClaimToBeHelpers(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	made, err := f.engine.ContainerCreate(t.Context(), &container.Config{Image: testImage, Labels: map[string]string{state.LabelOwnHelper: "shim-1"}},
+		&container.HostConfig{}, nil, nil, "db")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // created and running
+		if err := f.RemoveHelpers(t.Context(), "shim-1"); err != nil {
+			t.Error(err)
+		}
+		f.inspect(t, made.ID)
+		if err := f.engine.ContainerStart(t.Context(), made.ID, container.StartOptions{}); err != nil {
+			t.Fatal(err)
+		}
 	}
 }

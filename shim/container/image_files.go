@@ -11,6 +11,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -79,6 +80,9 @@ func (u *userFiles) read(imageID string, dirs []string, otherwise func() (userPa
 	return pair.passwd, pair.group, nil
 }
 
+// helperName is what the names of helper containers begin with.
+const helperName = "crishim-users-"
+
 // maxHelperAge is more than a helper needs.
 const maxHelperAge = 10 * time.Minute
 
@@ -88,6 +92,10 @@ func (s *Service) RemoveHelpers(ctx context.Context, owner string) error {
 	list, err := s.engine.ContainerList(ctx, container.ListOptions{All: true, Filters: filters.NewArgs(filters.Arg("label", state.LabelOwnHelper))})
 	errs := []error{err}
 	for _, c := range list {
+		// A container has its image's labels, too, but not its name, which is ours.
+		if c.State != container.StateCreated || !slices.ContainsFunc(c.Names, func(name string) bool { return strings.HasPrefix(name, "/"+helperName) }) {
+			continue
+		}
 		if owner != "" && c.Labels[state.LabelOwnHelper] == owner || time.Since(time.Unix(c.Created, 0)) > maxHelperAge {
 			errs = append(errs, lifecycle.Remove(ctx, s.engine, c.ID))
 		}
@@ -99,7 +107,7 @@ func (s *Service) RemoveHelpers(ctx context.Context, owner string) error {
 func inImage(ctx context.Context, engine Engine, owner, imageID string, look func(id string) error) (err error) {
 	cleanup, cancel := lifecycle.CleanupContext(ctx)
 	defer cancel()
-	name := fmt.Sprintf("crishim-users-%08x", rand.Uint32())
+	name := fmt.Sprintf("%s%08x", helperName, rand.Uint32())
 	created, err := engine.ContainerCreate(cleanup, &container.Config{
 		Image: imageID, Entrypoint: []string{"none"}, NetworkDisabled: true, Labels: map[string]string{state.LabelOwnHelper: owner},
 	}, &container.HostConfig{NetworkMode: "none"}, nil, nil, name)
