@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"path"
 	"strings"
 	"time"
 
@@ -133,8 +134,8 @@ func (s *Service) copied(ctx context.Context, r *api.CopyContainerRequest) (stri
 		Metadata: &runtimeapi.ContainerMetadata{Name: r.GetName()}, Pod: m.Pod, SandboxID: m.SandboxID, Image: m.Image, Created: time.Now(),
 		Labels: withoutKubelets(m.Labels), Annotations: withoutKubelets(m.Annotations),
 	}
-	if m.LogPath != "" {
-		own.LogPath, own.LogDir = r.GetName()+".0.log", m.LogDir
+	if m.LogPath != "" && m.LogDir != "" { // other shims do not note it
+		own.LogPath, own.LogDir = path.Join(m.LogDir, r.GetName()+".0.log"), m.LogDir
 	}
 	maps.Copy(own.Labels, r.GetLabels())
 	if r.GetTemporary() {

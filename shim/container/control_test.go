@@ -8,6 +8,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/api"
+	"github.com/crishim/crishim/shim/state"
 )
 
 // TestTemporaryContainersAreNoted before they are made, also those that are copies.
@@ -46,6 +47,13 @@ func TestCopyStaysInTheLogDirectory(t *testing.T) {
 	made, err := f.CreateContainer(t.Context(), request)
 	if err != nil {
 		t.Fatal(err)
+	}
+	id, err := f.Copy(t.Context(), &api.CopyContainerRequest{ContainerId: made.GetContainerId(), Name: "copy", Command: []string{"sh"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := f.inspect(t, id).Config.Labels[state.LabelLogPath], request.SandboxConfig.LogDirectory+"/copy.0.log"; got != want {
+		t.Errorf("the log is at %s, want %s", got, want)
 	}
 	for _, name := range []string{"../copy", "a/b", "a\x00b"} {
 		_, err := f.Copy(t.Context(), &api.CopyContainerRequest{ContainerId: made.GetContainerId(), Name: name, Command: []string{"sh"}})
