@@ -159,9 +159,14 @@ func report(env *Env, line commandLine, signal syscall.Signal, err error) int {
 	if err == nil {
 		return 0
 	}
-	if code, why, ok := commandStatus(err); ok {
-		if why != "" {
-			env.fail(failure{Code: commandCode(code), Message: output.Sanitize(why), Hint: HintOf(err)})
+	if code, _, ok := commandStatus(err); ok {
+		for _, one := range Failures(err) {
+			switch own, why, ok := commandStatus(one); {
+			case !ok: // the clean-up behind the command
+				env.fail(describeFailure(env, one))
+			case why != "":
+				env.fail(failure{Code: commandCode(own), Message: output.Sanitize(why), Hint: HintOf(one)})
+			}
 		}
 		if env.Compat {
 			return exitFailed
