@@ -321,6 +321,7 @@ func (p *page) events(events []kuberuntime.Event) {
 	folded = folded[max(len(folded)-shownEvents, 0):]
 	reasons := 0
 	for i, e := range folded {
+		folded[i].Reason = output.Sanitize(e.Reason) // a file's, which may be another's
 		if e.Count > 1 {
 			folded[i].Reason += fmt.Sprintf(" (x%d)", e.Count)
 		}

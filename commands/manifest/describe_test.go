@@ -285,3 +285,13 @@ func TestStatusLinesTellChanges(t *testing.T) {
 		t.Errorf("got\n%s", out.String())
 	}
 }
+
+// TestReasonsOfHostileEvents: the reason of an event, which is read from a file, is text as its message is.
+func TestReasonsOfHostileEvents(t *testing.T) {
+	t.Parallel()
+	p := &page{width: 80}
+	p.events([]kuberuntime.Event{{Reason: "Bad\x1b[31m\nhint: evil", Message: "m\x1b[2J"}})
+	if text := p.text.String(); strings.Contains(text, "\x1b") || strings.Count(text, "\n") != 2 {
+		t.Errorf("got %q", text)
+	}
+}
