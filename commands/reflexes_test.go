@@ -87,6 +87,29 @@ func TestNamesAsKubectlHasThem(t *testing.T) {
 	}
 }
 
+func TestNamespacesOfStatsAndDescribe(t *testing.T) {
+	t.Parallel()
+	c := withStub(t, stubcri.Options{})
+	for _, namespace := range []string{"default", "prod"} {
+		c.stub.AddContainer(c.stub.AddPod(namespace, "web"), "main")
+	}
+	for line, want := range map[string]string{
+		"stats -n prod -o name":               "prod/web/main\n",
+		"stats -n prod main -o name":          "prod/web/main\n",
+		"stats -n default --pod web -o name":  "default/web/main\n",
+		"stats --namespace=nowhere -o name":   "",
+		"statsp -n prod -o name":              "prod/web\n",
+		"statsp -n prod web -o name":          "prod/web\n",
+		"describe -n prod web -o name":        "prod/web\n",
+		"describe pod web -n default -o name": "default/web\n",
+	} {
+		c.run(strings.Fields(line)...).want(t, 0, want, "")
+	}
+	if r := c.run("describe", "-n", "nowhere", "web"); r.code != 1 || !strings.HasPrefix(r.err, "crishim: there is no pod \"web\"") {
+		t.Errorf("%+v", r)
+	}
+}
+
 func TestPortsByName(t *testing.T) {
 	c := withStub(t, stubcri.Options{})
 	pod := c.stub.AddPod("default", "web")

@@ -41,7 +41,7 @@ func NewStats(env *cli.Env) *urfave.Command {
 func (o *statsOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) error {
 	filter := &runtimeapi.ContainerStatsFilter{Id: o.Filter.ID, LabelSelector: o.Filter.Selector.Equalities()}
 	ids, err := o.Chosen(env, func(ref string) (string, error) {
-		c, err := conn.Container(ctx, ref, client.Running)
+		c, err := conn.FindContainer(ctx, o.Filter.In.Query(ref, client.Running))
 		return c.GetId(), err
 	})
 	if err != nil {
@@ -51,7 +51,7 @@ func (o *statsOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn)
 		filter.Id = ids[0]
 	}
 	if o.pod != "" {
-		pod, err := conn.Pod(ctx, o.pod, client.Any)
+		pod, err := conn.FindPod(ctx, o.Filter.In.Query(o.pod, client.Any))
 		if err != nil {
 			return err
 		}
@@ -74,7 +74,7 @@ func (o *statsOptions) list(ctx context.Context, conn *client.Conn, filter *runt
 	if err != nil {
 		return nil, err
 	}
-	inPod := map[string]bool{} // stats do not have the pod
+	inPod := map[string]bool{} // or in the namespace: stats do not have them
 	if pod := filter.GetPodSandboxId(); pod != "" {
 		containers, err := conn.Runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{PodSandboxId: pod}})
 		if err != nil {
@@ -83,10 +83,18 @@ func (o *statsOptions) list(ctx context.Context, conn *client.Conn, filter *runt
 		for _, c := range containers.GetContainers() {
 			inPod[c.GetId()] = c.GetPodSandboxId() == pod
 		}
+	} else if o.Filter.In.Namespace != "" {
+		containers, err := (&cli.Filter{In: o.Filter.In}).Containers(ctx, conn)
+		if err != nil {
+			return nil, err
+		}
+		for _, c := range containers {
+			inPod[c.GetId()] = true
+		}
 	}
 	return slices.DeleteFunc(res.GetStats(), func(s *runtimeapi.ContainerStats) bool {
 		a := s.GetAttributes()
-		return !strings.HasPrefix(a.GetId(), filter.GetId()) || len(ids) > 0 && !slices.Contains(ids, a.GetId()) || filter.GetPodSandboxId() != "" && !inPod[a.GetId()] || !o.Filter.Selector.Matches(a.GetLabels())
+		return !strings.HasPrefix(a.GetId(), filter.GetId()) || len(ids) > 0 && !slices.Contains(ids, a.GetId()) || (filter.GetPodSandboxId() != "" || o.Filter.In.Namespace != "") && !inPod[a.GetId()] || !o.Filter.Selector.Matches(a.GetLabels())
 	}), nil
 }
 

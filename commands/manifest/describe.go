@@ -23,6 +23,7 @@ import (
 
 type describeOptions struct {
 	names []string
+	in    cli.Within
 	view  cli.View
 }
 
@@ -35,7 +36,7 @@ func NewDescribe(env *cli.Env) *urfave.Command {
 		ArgsUsage: "[NAMESPACE/]NAME...",
 		Description: cli.WithExamples("Shows why a pod does not run or is not ready, and what it is. Pods of apply and sync are known with their manifest and their events; of others, what runs is shown.",
 			"crishim describe web", "crishim describe -o yaml team/web"),
-		Flags:  o.view.Flags(),
+		Flags:  append(o.view.Flags(), o.in.NamespaceFlag("n")),
 		Action: env.Offline(o.check, o.run),
 	}
 }
@@ -54,6 +55,9 @@ func (o *describeOptions) run(ctx context.Context, env *cli.Env) error {
 	pods, err := r.KnownPods(ctx)
 	if err != nil {
 		return err
+	}
+	if o.in.Namespace != "" {
+		pods = slices.DeleteFunc(pods, func(p *pod.Pod) bool { return p.Namespace != o.in.Namespace })
 	}
 	names, err := podNames(pods, o.names)
 	if err != nil {

@@ -36,7 +36,7 @@ func NewStatsp(env *cli.Env) *urfave.Command {
 func (o *statspOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) error {
 	filter := &runtimeapi.PodSandboxStatsFilter{Id: o.Filter.ID, LabelSelector: o.Filter.Selector.Equalities()}
 	ids, err := o.Chosen(env, func(ref string) (string, error) {
-		pod, err := conn.Pod(ctx, ref, client.Running)
+		pod, err := conn.FindPod(ctx, o.Filter.In.Query(ref, client.Running))
 		return pod.GetId(), err
 	})
 	if err != nil {
@@ -71,7 +71,8 @@ func (o *statspOptions) list(ctx context.Context, conn *client.Conn, filter *run
 	}
 	return slices.DeleteFunc(all, func(s *runtimeapi.PodSandboxStats) bool {
 		a := s.GetAttributes()
-		return !strings.HasPrefix(a.GetId(), filter.GetId()) || len(ids) > 0 && !slices.Contains(ids, a.GetId()) || !o.Filter.Selector.Matches(a.GetLabels())
+		return !strings.HasPrefix(a.GetId(), filter.GetId()) || len(ids) > 0 && !slices.Contains(ids, a.GetId()) || !o.Filter.Selector.Matches(a.GetLabels()) ||
+			o.Filter.In.Namespace != "" && o.Filter.In.Namespace != a.GetMetadata().GetNamespace()
 	}), err
 }
 
@@ -79,7 +80,7 @@ func (o *statspOptions) list(ctx context.Context, conn *client.Conn, filter *run
 // when one pod cannot be measured. That is a row without figures, and a warning. It returns failed if
 // there is nothing else for a program to read, or the runtime has no stats of pods at all.
 func (o *statspOptions) oneByOne(ctx context.Context, conn *client.Conn, statsFilter *runtimeapi.PodSandboxStatsFilter, ids []string, failed error) ([]*runtimeapi.PodSandboxStats, error) {
-	pods, err := (&cli.Filter{ID: statsFilter.GetId(), Selector: o.Filter.Selector, State: "ready"}).Pods(ctx, conn)
+	pods, err := (&cli.Filter{ID: statsFilter.GetId(), In: o.Filter.In, Selector: o.Filter.Selector, State: "ready"}).Pods(ctx, conn)
 	if err != nil {
 		return nil, failed
 	}
