@@ -165,3 +165,31 @@ func TestWatch(t *testing.T) {
 		})
 	}
 }
+
+// TestListsPointToDescribe: once, where a person sees that something has failed.
+func TestListsPointToDescribe(t *testing.T) {
+	t.Parallel()
+	c := withStub(t, stubcri.Options{})
+	c.vars["NO_COLOR"] = "1"
+	seedTrouble(c.stub)
+	for line, want := range map[string]string{
+		"ps -a":                                "hint: `crishim describe shop/checkout-7f9c6b5d4-abcde` shows more\n",
+		"ps -a --pod checkout-7f9c6b5d4-abcde": "hint: `crishim describe shop/checkout-7f9c6b5d4-abcde` shows more\n",
+		"pods":                                 "hint: `crishim describe broken` shows more\n",
+		"pods -o wide":                         "hint: `crishim describe broken` shows more\n",
+		"pods --name nightly":                  "",
+		"ps":                                   "",
+		"ps -aq":                               "",
+		"ps -a -o json":                        "",
+		"pods -o name":                         "",
+		"--compat=crictl ps -a":                "",
+	} {
+		var out test.Buffer
+		if r := c.onTerminal(t.Context(), 200, &out, strings.Fields(line)...); r.code != 0 || r.err != want {
+			t.Errorf("%s: got %+v, want %q", line, r, want)
+		}
+		if r := c.run(strings.Fields(line)...); r.code != 0 || r.err != "" {
+			t.Errorf("%s, piped: got %+v", line, r)
+		}
+	}
+}

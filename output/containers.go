@@ -158,6 +158,14 @@ func (w Waiting) text(o Options) string {
 	return w.Reason + ", next in " + duration.HumanDuration(max(w.Next.Sub(o.Now), 0))
 }
 
+// FailedContainer returns the first container that the table shows as failed, nil for none.
+func FailedContainer(containers []*runtimeapi.Container, o Options) *runtimeapi.Container {
+	if i := slices.IndexFunc(containers, func(c container) bool { return containerTone(c, o) == bad }); i >= 0 && o.forPeople() {
+		return containers[i]
+	}
+	return nil
+}
+
 func containerTone(c container, o Options) tone {
 	_, waits := o.Waiting[c.GetId()]
 	switch s := o.Statuses[c.GetId()].GetStatus(); {

@@ -62,6 +62,11 @@ func (o Options) location() *time.Location {
 	return o.Location
 }
 
+// forPeople reports whether a table is read as it comes.
+func (o Options) forPeople() bool {
+	return o.Terminal && !o.Crictl && !o.Quiet && !o.Format.ForMachines()
+}
+
 // view is one thing to show in any format.
 type view struct {
 	fallback Kind                        // what Default means for it

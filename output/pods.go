@@ -176,6 +176,14 @@ func failedWord(s *runtimeapi.ContainerStatus, ready bool) (string, tone) {
 	return fmt.Sprintf("Error (%d)", s.GetExitCode()), bad
 }
 
+// FailedPod returns the first pod that the table shows as failed, nil for none.
+func FailedPod(pods []*runtimeapi.PodSandbox, o Options) *runtimeapi.PodSandbox {
+	if i := slices.IndexFunc(pods, func(p pod) bool { return resultOf(p, o).tone == bad }); i >= 0 && o.forPeople() {
+		return pods[i]
+	}
+	return nil
+}
+
 // isDoneInit reports whether a container has ended well before another one of its pod was
 // made, as init containers do. The CRI does not tell them from others.
 func isDoneInit(c container, s *runtimeapi.ContainerStatus, newest map[string]container) bool {

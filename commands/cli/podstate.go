@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"fmt"
+
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/internal/kube"
@@ -61,4 +63,13 @@ func (env *Env) KeptPods(pods []*runtimeapi.PodSandbox) map[string]output.KeptPo
 		kept[p.GetId()] = known
 	}
 	return kept
+}
+
+// PointToDescribe says, below a table with something that has failed, what shows why.
+func (env *Env) PointToDescribe(pod Source, id string) {
+	name := fmt.Sprintf("%.13s", id)
+	if pod.Pod != "" {
+		name = pod.PodRef()
+	}
+	env.Note("hint: `crishim describe %s` shows more", name)
 }

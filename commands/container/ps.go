@@ -50,7 +50,12 @@ func (o *psOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) er
 		if err != nil {
 			return err
 		}
-		return output.Containers(env.Out, &runtimeapi.ListContainersResponse{Containers: containers}, o.view.Options)
+		err = output.Containers(env.Out, &runtimeapi.ListContainersResponse{Containers: containers}, o.view.Options)
+		if failed := output.FailedContainer(containers, o.view.Options); failed != nil && err == nil {
+			named := cli.NamePods(ctx, conn, []*runtimeapi.Container{failed})
+			env.PointToDescribe(cli.SourceOf(named[0]), failed.GetId())
+		}
+		return err
 	}
 	changes := output.NewChanges(env.Out)
 	return cli.Watch(ctx, conn, func(ctx context.Context) error {

@@ -50,7 +50,12 @@ func (o *podsOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) 
 		if err != nil {
 			return err
 		}
-		return output.Pods(env.Out, &runtimeapi.ListPodSandboxResponse{Items: pods}, o.view.Options)
+		err = output.Pods(env.Out, &runtimeapi.ListPodSandboxResponse{Items: pods}, o.view.Options)
+		if failed := output.FailedPod(pods, o.view.Options); failed != nil && err == nil {
+			m := failed.GetMetadata()
+			env.PointToDescribe(cli.Source{Namespace: m.GetNamespace(), Pod: m.GetName()}, failed.GetId())
+		}
+		return err
 	}
 	changes := output.NewChanges(env.Out)
 	return cli.Watch(ctx, conn, func(ctx context.Context) error {
