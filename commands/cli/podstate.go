@@ -45,7 +45,7 @@ func (env *Env) KeptPods(pods []*runtimeapi.PodSandbox) map[string]output.KeptPo
 	kept := map[string]output.KeptPod{}
 	for _, p := range pods {
 		state := env.PodState(p.GetMetadata().GetUid(), p.GetId())
-		if state == nil || state.Sandbox != p.GetId() {
+		if state == nil || state.Sandbox != "" && state.Sandbox != p.GetId() {
 			continue
 		}
 		known := output.KeptPod{Init: map[string]bool{}, Unready: map[string]bool{}, Missing: map[string]output.Waiting{}}
