@@ -143,7 +143,7 @@ func (env *Env) Warn(format string, args ...any) {
 	if env.global.errorFormat == errorJSON {
 		text, err := json.Marshal(map[string]failure{"warning": {Code: "warning", Message: output.Sanitize(fmt.Sprintf(format, args...))}})
 		if err == nil {
-			env.Note("%s", text)
+			env.Note("%s", output.EscapeJSON(text))
 			return
 		}
 	}
