@@ -82,8 +82,8 @@ func (m *Manager) Describe(ctx context.Context, p *pod.Pod) (*Description, error
 	for _, s := range status.Sandboxes {
 		sandboxes = append(sandboxes, s.GetId())
 	}
-	if d.State, err = ReadState(m.o.Dirs, p.UID, sandboxes...); err != nil {
-		return nil, err
+	if state, err := ReadState(m.o.Dirs, p.UID, sandboxes...); err == nil { // else the rest is told without it
+		d.State = state
 	}
 	d.Kept = d.State != nil && d.State.Kept
 	if d.Events, err = ReadEvents(m.o.Dirs, p.UID); err != nil {

@@ -509,6 +509,10 @@ func TestDescribe(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.stub.Exit(f.status(t, p).Container("b").ID, 3)
+	// A state that cannot be read does not keep the rest from being told.
+	if err := os.WriteFile(filepath.Join(f.o.Dirs.Pod(string(p.UID)), "state-0.json"), []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	pods, err := f.GetPods(t.Context(), true)
 	if err != nil {
 		t.Fatal(err)
