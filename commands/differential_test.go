@@ -110,7 +110,7 @@ func differentialNode(t *testing.T, born time.Time) *machine {
 }
 
 // inAnyOrder are the lines whose work is done side by side, and printed as it is done.
-var inAnyOrder = regexp.MustCompile(`^(rm|rmp|rmi|pull a) `)
+var inAnyOrder = regexp.MustCompile(`^(rm|rmp|rmi|pull a|start|stop|stopp|update|kill|pause|unpause) `)
 
 var shellWord = regexp.MustCompile(`'[^']*'|\S+`)
 
