@@ -328,6 +328,9 @@ func TestPortForwardInARow(t *testing.T) {
 	local := r.forward(t, pod, ":7000")[0]
 	ctx, cancel := context.WithTimeout(t.Context(), 5*patience)
 	defer cancel()
+	if answer, err := talk(t, local, "x"); answer != "x" { // then both ends have started all that serves the connection
+		t.Fatalf("got %q, %v", answer, err)
+	}
 	nothingLeaks := holds(t)
 	for i := range load(500, 5000) {
 		if answer, err := talk(t, local, "x"); answer != "x" || ctx.Err() != nil {
