@@ -124,7 +124,7 @@ func (m *Manager) warn(p *v1.Pod, container, reason, format string, args ...any)
 // waits reports why a container does not start.
 func (m *Manager) waits(p *v1.Pod, container, reason string, why error, format string, args ...any) {
 	message := fmt.Sprintf(format, args...)
-	m.keepWait(string(p.UID), container, why.Error(), message)
+	m.setWaiting(string(p.UID), container, why.Error(), message)
 	m.emit(p, Event{Container: container, Reason: reason, Message: message, Warning: true, Waiting: why.Error()})
 }
 
@@ -142,7 +142,7 @@ func (m *Manager) emit(p *v1.Pod, e Event) {
 
 // reportEnds emits an event for each container that has ended since the last look, of this process or of another.
 func (m *Manager) reportEnds(p *v1.Pod, status *pod.Status) {
-	for _, c := range m.keeper.newEnds(m.o.Dirs, string(p.UID), status) {
+	for _, c := range m.states.newEnds(m.o.Dirs, string(p.UID), status) {
 		text := fmt.Sprintf("exited with status %d", c.ExitCode)
 		if c.Reason != "" {
 			text += " (" + c.Reason + ")"
@@ -156,7 +156,7 @@ func (m *Manager) reportEnds(p *v1.Pod, status *pod.Status) {
 
 // newEnds returns the containers that have ended and whose end no event has told, the oldest first, and remembers
 // them for as long as they are there. One that was not started has another event.
-func (k *keeper) newEnds(d pod.Dirs, uid string, status *pod.Status) (ends []*pod.ContainerStatus) {
+func (k *stateWriter) newEnds(d pod.Dirs, uid string, status *pod.Status) (ends []*pod.ContainerStatus) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	one := k.of(uid)

@@ -88,11 +88,11 @@ func TestEventsOfACrashLoop(t *testing.T) {
 		}
 	}
 	step()
-	if left := len(f.keeper.pods["u1"].ended); left > 1 {
+	if left := len(f.states.pods["u1"].ended); left > 1 {
 		t.Errorf("%d ends are remembered of one container", left)
 	}
 	// Another process does not tell them again.
-	f.letGo("u1")
+	f.closeState("u1")
 	before := len(told)
 	step()
 	if len(told) != before {

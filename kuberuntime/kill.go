@@ -274,7 +274,7 @@ func (m *Manager) Remove(ctx context.Context, p *v1.Pod, status *pod.Status, gra
 		}
 	}
 	m.prober.Keep(status.UID, nil)
-	m.letGo(status.UID)
+	m.closeState(status.UID)
 	if err := m.KillPod(ctx, p, status, grace); err != nil {
 		return err
 	}

@@ -65,7 +65,7 @@ type Manager struct {
 	volumes   *volume.Maker
 	crashes   *backoff // of containers, by crashKey
 	prober    *probe.Manager
-	keeper    keeper
+	states    stateWriter
 	changed   chan struct{} // has a token after a probe's result changed
 	name      string        // the runtime's
 
@@ -100,7 +100,7 @@ func New(ctx context.Context, o Options) (*Manager, error) {
 		crashes:   newBackoff(),
 		changed:   make(chan struct{}, 1),
 		pullFails: newBackoff(),
-		keeper:    keeper{pods: map[string]*kept{}},
+		states:    stateWriter{pods: map[string]*kept{}},
 		pullRate:  rate.NewLimiter(rate.Limit(o.PullQPS), max(o.PullBurst, 1)),
 	}
 	if o.PullQPS <= 0 {
@@ -124,11 +124,11 @@ func New(ctx context.Context, o Options) (*Manager, error) {
 // Close ends the probes, and lets go of the pods.
 func (m *Manager) Close() {
 	m.prober.Close()
-	m.keeper.mu.Lock()
-	uids := slices.Collect(maps.Keys(m.keeper.pods))
-	m.keeper.mu.Unlock()
+	m.states.mu.Lock()
+	uids := slices.Collect(maps.Keys(m.states.pods))
+	m.states.mu.Unlock()
 	for _, uid := range uids {
-		m.letGo(uid)
+		m.closeState(uid)
 	}
 }
 

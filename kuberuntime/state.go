@@ -117,7 +117,7 @@ func ReadState(d pod.Dirs, uid string, sandboxes ...string) (*PodState, error) {
 		for i := range found.Containers {
 			c := &found.Containers[i]
 			c.Started, c.Ready, c.NextTry = false, false, time.Time{}
-			if c.Waiting == ErrCrashLoop.Error() { // for nobody
+			if c.Waiting == ErrCrashLoop.Error() { // which only a keeper ends
 				c.Waiting, c.Message = "", ""
 			}
 		}
@@ -162,8 +162,8 @@ func isKept(path string) bool {
 	return err == nil && lock.Type != unix.F_UNLCK
 }
 
-// keeper writes the states of the pods that this process keeps.
-type keeper struct {
+// stateWriter writes the states of the pods that this process keeps.
+type stateWriter struct {
 	mu   sync.Mutex // guards what follows, and all in it
 	pods map[string]*kept
 }
@@ -191,9 +191,9 @@ func (m *Manager) keep(ctx context.Context, p *v1.Pod, status *pod.Status, resul
 	if err != nil {
 		return // the step says that the runtime does not answer
 	}
-	m.keeper.mu.Lock()
-	defer m.keeper.mu.Unlock()
-	k := m.keeper.of(string(p.UID))
+	m.states.mu.Lock()
+	defer m.states.mu.Unlock()
+	k := m.states.of(string(p.UID))
 	k.file, k.pod, k.status = stateFile(m.o.Dirs, string(p.UID), own.key), p, status
 	if result != nil {
 		k.update(result.failures, m.o.Now())
@@ -220,38 +220,38 @@ func (k *kept) update(failures []error, now time.Time) {
 	k.waiting = waiting
 }
 
-func (k *keeper) of(uid string) *kept {
+func (k *stateWriter) of(uid string) *kept {
 	if k.pods[uid] == nil {
 		k.pods[uid] = &kept{waiting: map[string]wait{}}
 	}
 	return k.pods[uid]
 }
 
-// keepWait records why a container does not start.
-func (m *Manager) keepWait(uid, container, reason, message string) {
-	m.keeper.mu.Lock()
-	defer m.keeper.mu.Unlock()
-	if k := m.keeper.pods[uid]; k != nil {
+// setWaiting records why a container does not start.
+func (m *Manager) setWaiting(uid, container, reason, message string) {
+	m.states.mu.Lock()
+	defer m.states.mu.Unlock()
+	if k := m.states.pods[uid]; k != nil {
 		k.waiting[container] = wait{reason: reason, message: message}
 	}
 }
 
-// keepAgain writes the state of a pod by the present results of its probes.
-func (m *Manager) keepAgain(uid string) {
-	m.keeper.mu.Lock()
-	defer m.keeper.mu.Unlock()
-	if k := m.keeper.pods[uid]; k != nil && k.status != nil {
+// updateState writes the state of a pod by the present results of its probes.
+func (m *Manager) updateState(uid string) {
+	m.states.mu.Lock()
+	defer m.states.mu.Unlock()
+	if k := m.states.pods[uid]; k != nil && k.status != nil {
 		m.writeState(k)
 	}
 }
 
-// letGo ends the keeping of a pod. Its state stays in the folder.
-func (m *Manager) letGo(uid string) {
-	m.keeper.mu.Lock()
-	defer m.keeper.mu.Unlock()
-	if k := m.keeper.pods[uid]; k != nil {
+// closeState ends what is written of a pod, as when its sync ends. The state stays in the pod's folder.
+func (m *Manager) closeState(uid string) {
+	m.states.mu.Lock()
+	defer m.states.mu.Unlock()
+	if k := m.states.pods[uid]; k != nil {
 		_ = k.lock.Close() // which may be nil
-		delete(m.keeper.pods, uid)
+		delete(m.states.pods, uid)
 	}
 }
 

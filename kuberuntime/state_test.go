@@ -97,7 +97,7 @@ func TestStateOfWaiting(t *testing.T) {
 	if a := f.state(t, "u1", func(*PodState) bool { return true }).Container("a"); a.Waiting != "" || !a.Ready || a.Restarts != 2 {
 		t.Errorf("started again, got %+v", a)
 	}
-	f.letGo("u1")
+	f.closeState("u1")
 	s = f.state(t, "u1", func(*PodState) bool { return true })
 	if b := s.Container("b"); s.Kept || b.Waiting != "ErrImageNeverPull" {
 		t.Errorf("when nobody keeps it got %+v", s)

@@ -284,7 +284,7 @@ func (m *Manager) probeChanged(c probe.Change) {
 	if !c.Verdict {
 		return
 	}
-	m.keepAgain(c.Container.PodUID)
+	m.updateState(c.Container.PodUID)
 	select {
 	case m.changed <- struct{}{}:
 	default:

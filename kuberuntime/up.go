@@ -53,13 +53,13 @@ type Wait struct {
 // DefaultMaxBackOff ends a crash loop after six starts, as many as a Job has by default.
 const DefaultMaxBackOff = 2 * time.Minute
 
-// MeantToEnd reports whether a pod's restart policy lets it end by itself.
-func MeantToEnd(p *v1.Pod) bool { return p.Spec.RestartPolicy != v1.RestartPolicyAlways }
+// meantToEnd reports whether a pod's restart policy lets it end by itself.
+func meantToEnd(p *v1.Pod) bool { return p.Spec.RestartPolicy != v1.RestartPolicyAlways }
 
 // Up brings a pod up, as far as w says. It returns as soon as that is impossible. What it leaves
 // behind on an error is repaired by the next call.
 func (m *Manager) Up(ctx context.Context, p *v1.Pod, set *manifest.Set, w Wait) (*plan.View, error) {
-	defer m.letGo(string(p.UID))
+	defer m.closeState(string(p.UID))
 	defer m.prober.Keep(string(p.UID), nil)
 	ended := ""     // why the last step stopped the pod for good
 	var waits error // what the last step waited for
@@ -127,7 +127,7 @@ func isUp(p *v1.Pod, view *plan.View, status *pod.Status, until Until, ended str
 		return false, nil // they start one step after the others
 	case until == UntilStarted:
 		return view.Started, nil
-	case until == UntilDone && MeantToEnd(p):
+	case until == UntilDone && meantToEnd(p):
 		return false, nil
 	}
 	young := func(c plan.ContainerView) bool { // it may still end at once
@@ -143,7 +143,7 @@ func isUp(p *v1.Pod, view *plan.View, status *pod.Status, until Until, ended str
 // notYet names the containers that Up still waits for.
 func notYet(p *v1.Pod, view *plan.View, until Until) error {
 	what, waited := "not ready", func(c plan.ContainerView) bool { return !c.Ready }
-	if until == UntilDone && MeantToEnd(p) {
+	if until == UntilDone && meantToEnd(p) {
 		what, waited = "not at its end", func(c plan.ContainerView) bool { return !c.Sidecar && !c.Status.Exited() }
 	}
 	var names []string

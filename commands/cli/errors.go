@@ -252,7 +252,7 @@ func (env *Env) fail(f failure) {
 	if f.usage != "" {
 		fmt.Fprintf(env.Err, "usage: %s\n", f.usage)
 	}
-	writeHint(env.Err, f.Hint)
+	WriteHint(env.Err, f.Hint)
 }
 
 // isUsage reports whether an error is a mistake in the command line.
@@ -300,10 +300,8 @@ func commandStatus(err error) (code int, why string, ok bool) {
 	return 0, "", false
 }
 
-// WriteHint writes the hint of an error, if it has one, a line for each line of it.
-func WriteHint(w io.Writer, err error) { writeHint(w, HintOf(err)) }
-
-func writeHint(w io.Writer, hint string) {
+// WriteHint writes a hint, if there is one, a line for each line of it.
+func WriteHint(w io.Writer, hint string) {
 	if hint == "" {
 		return
 	}

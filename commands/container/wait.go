@@ -217,7 +217,7 @@ func (w *watched) look(ctx context.Context, env *cli.Env, conn *client.Conn) (bo
 	case cli.IsGone(err) && w.goal.state != "exited" && w.goal.state != "notready":
 		if !w.told { // its name may be misspelt
 			fmt.Fprintf(env.Err, "crishim: %s yet: waiting for it\n", cli.Sentence(env, err))
-			cli.WriteHint(env.Err, err)
+			cli.WriteHint(env.Err, cli.HintOf(err))
 		}
 		w.told = true
 		return false, "not there", nil

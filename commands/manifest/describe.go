@@ -190,7 +190,7 @@ func (p *page) pod(d *kuberuntime.Description, owner kuberuntime.Owner) {
 		ips = append(ips, ip.IP)
 	}
 	p.optional("IPs", strings.Join(ips, ", "))
-	p.line("Made by", "%s", keeper(d, owner))
+	p.line("Made by", "%s", madeBy(d, owner))
 	p.optional("Labels", pairs(d.Pod.Labels))
 	p.line("UID", "%s", d.Pod.UID)
 	p.line("QoS", "%s", d.Pod.Status.QOSClass)
@@ -200,8 +200,8 @@ func (p *page) pod(d *kuberuntime.Description, owner kuberuntime.Owner) {
 	}
 }
 
-// keeper names who made a pod, and says so where nobody looks after it.
-func keeper(d *kuberuntime.Description, owner kuberuntime.Owner) string {
+// madeBy names who made a pod, and says so where nobody looks after it.
+func madeBy(d *kuberuntime.Description, owner kuberuntime.Owner) string {
 	over := d.View.Phase == v1.PodSucceeded || d.View.Phase == v1.PodFailed
 	switch {
 	case !d.Recorded:
