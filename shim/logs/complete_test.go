@@ -187,3 +187,37 @@ func TestWhatEndedWithoutAShimIsReadFirst(t *testing.T) {
 		}
 	})
 }
+
+// TestALogThatAnotherShimWritesIsWaitedFor: a shim that came up a moment ago may be the first
+// at the log of a container that this one has started.
+func TestALogThatAnotherShimWritesIsWaitedFor(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "0.log")
+	synctest.Test(t, func(t *testing.T) {
+		engine := newLateEngine(path)
+		other, s := New(Options{Engine: engine, Write: true}), New(Options{Engine: engine, Write: true})
+		defer s.Close()
+		defer other.Close()
+		for _, shim := range []*Service{other, s} {
+			if err := shim.Started(t.Context(), "id", logdir.Place{Path: path}, ""); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s.Start()
+		engine.end()
+		synctest.Wait()
+		if !s.Unfinished(t.Context(), "id") {
+			t.Error("a line is missing, and the log is said to be complete")
+		}
+		go func() {
+			time.Sleep(progressTime / 2)
+			close(engine.rest)
+		}()
+		s.Complete(t.Context(), "id")
+		if n := countLines(t, path); n != 2 {
+			t.Errorf("got %d lines after the wait, want 2", n)
+		}
+		if s.Unfinished(t.Context(), "id") {
+			t.Error("the log is complete, and not said to be")
+		}
+	})
+}

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"os"
@@ -27,6 +28,9 @@ const (
 	// The follower of an ended container is waited for until it has written nothing for
 	// progressTime.
 	progressTime = 5 * time.Second
+	// takeOverPause is the time between two looks at whether the other shim that writes a
+	// log has ended.
+	takeOverPause = 2 * time.Second
 )
 
 // follower writes the log of one container.
@@ -39,25 +43,66 @@ type follower struct {
 	done   chan struct{}
 	now    func() time.Time
 
-	late   atomic.Bool  // the container may have been reported as ended
-	began  time.Time    // the two below count from it
-	wanted atomic.Int64 // when the end was waited for first; 0: never
-	moved  atomic.Int64 // when something was written last
+	late   atomic.Bool   // the container may have been reported as ended
+	asked  chan struct{} // closed when the end is waited for first
+	began  time.Time     // the two below count from it
+	wanted atomic.Int64  // when that was; 0: never
+	moved  atomic.Int64  // when something was written last
 
 	mu   sync.Mutex // guards the fields below, also while a line is written
-	file *os.File
+	file *os.File   // nil while another shim writes the log
 	out  *bufio.Writer
 	pos  *position
 }
 
 func newFollower(id string, at logdir.Place, engine Engine, log *slog.Logger) (*follower, error) {
-	f := &follower{id: id, at: at, engine: engine, log: log.With("container", id, "path", at.Path), done: make(chan struct{}), now: time.Now, began: time.Now()}
-	file, pos, err := openFile(at, false)
-	if err != nil {
+	f := &follower{id: id, at: at, engine: engine, log: log.With("container", id, "path", at.Path), done: make(chan struct{}), asked: make(chan struct{}), now: time.Now, began: time.Now()}
+	if err := f.open(); err != nil && !errors.Is(err, errTaken) {
 		return nil, err
 	}
-	f.file, f.pos, f.out = file, pos, bufio.NewWriterSize(disk{f, file}, 64<<10)
 	return f, nil
+}
+
+// open fails with errTaken while another shim writes the log.
+func (f *follower) open() error {
+	file, pos, err := openFile(f.at, false)
+	if err != nil {
+		return err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.file, f.pos, f.out = file, pos, bufio.NewWriterSize(disk{f, file}, 64<<10)
+	return nil
+}
+
+// takeOver opens the log when the other shim that writes it has ended. That one may have
+// come up only to be the first at the log of a container that this one has started, so it is
+// waited for like the follower itself.
+func (f *follower) takeOver(ctx context.Context) error {
+	f.log.Debug("another shim writes the container's log")
+	pause, asked := takeOverPause, f.asked
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-asked:
+			pause, asked = retryFirst, nil
+			continue
+		case <-time.After(pause):
+			pause = min(2*pause, takeOverPause)
+		}
+		// A log is not made again for a container that is gone.
+		_, err := f.engine.ContainerInspect(ctx, f.id)
+		if errdefs.IsNotFound(err) {
+			return err
+		}
+		if err == nil {
+			err = f.open()
+			if !errors.Is(err, errTaken) {
+				return err
+			}
+		}
+	}
 }
 
 // disk writes to a follower's file, and records progress.
@@ -79,6 +124,14 @@ func (d disk) Write(p []byte) (int, error) {
 func (f *follower) run(ctx context.Context) {
 	defer close(f.done)
 	defer f.close()
+	if f.file == nil {
+		if err := f.takeOver(ctx); err != nil {
+			if ctx.Err() == nil && !errdefs.IsNotFound(err) {
+				f.log.Warn("the container's log is not written", "error", err)
+			}
+			return
+		}
+	}
 	pause, ending := retryFirst, false
 	for ctx.Err() == nil {
 		before := f.last()
@@ -237,6 +290,9 @@ func (f *follower) openAgain(all bool) error {
 func (f *follower) reopen() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if f.file == nil {
+		return fmt.Errorf("%w: %w", errTaken, errdefs.ErrFailedPrecondition)
+	}
 	if err := f.flushLocked(); err != nil {
 		return err
 	}
@@ -257,6 +313,9 @@ func (f *follower) last() time.Time {
 func (f *follower) close() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if f.file == nil {
+		return
+	}
 	if err := errors.Join(f.out.Flush(), f.file.Close()); err != nil {
 		f.log.Warn("end of the log", "error", err)
 	}
@@ -283,7 +342,9 @@ func (f *follower) remaining() time.Duration {
 	default:
 	}
 	now := time.Since(f.began)
-	f.wanted.CompareAndSwap(0, max(1, int64(now)))
+	if f.wanted.CompareAndSwap(0, max(1, int64(now))) {
+		close(f.asked)
+	}
 	return max(0, time.Duration(max(f.wanted.Load(), f.moved.Load()))+progressTime-now)
 }
 

@@ -19,7 +19,6 @@ package logs
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -57,7 +56,6 @@ type Service struct {
 	mu       sync.Mutex
 	closed   bool
 	active   map[string]*follower // by container id
-	waiting  map[string]bool      // for another shim to end, by container id
 	starting map[string]*start    // by container id
 
 	// adopted is closed by adoptionOver when the logs of containers that ended without a
@@ -86,7 +84,7 @@ type Options struct {
 func New(o Options) *Service {
 	s := &Service{
 		engine: o.Engine, log: cmp.Or(o.Log, slog.New(slog.DiscardHandler)), write: o.Write,
-		active: map[string]*follower{}, waiting: map[string]bool{}, starting: map[string]*start{}, adopted: make(chan struct{}),
+		active: map[string]*follower{}, starting: map[string]*start{}, adopted: make(chan struct{}),
 	}
 	s.adoptionOver = sync.OnceFunc(func() { close(s.adopted) })
 	s.ctx, s.cancel = context.WithCancel(context.Background())
@@ -147,7 +145,7 @@ func (s *Service) adopt(ctx context.Context) (ended []*follower, err error) {
 		if err != nil {
 			s.log.Warn("the container's log is not written", "container", c.ID, "path", at.Path, "error", err)
 		}
-		if f != nil && !running {
+		if err == nil && !running {
 			ended = append(ended, f)
 		}
 	}
@@ -190,8 +188,7 @@ func (s *Service) Close() {
 }
 
 // follow creates the log's file and begins to write to it, unless it has a follower already.
-// A container that is not running may have been reported as ended. There is no follower
-// where another shim writes the log.
+// A container that is not running may have been reported as ended.
 func (s *Service) follow(id string, at logdir.Place, running bool) (*follower, error) {
 	if !filepath.IsAbs(at.Path) {
 		return nil, fmt.Errorf("log path %q is not absolute: %w", at.Path, errdefs.ErrInvalidArgument)
@@ -205,10 +202,6 @@ func (s *Service) follow(id string, at logdir.Place, running bool) (*follower, e
 		return f, nil
 	}
 	f, err := newFollower(id, at, s.engine, s.log)
-	if errors.Is(err, errTaken) {
-		s.takeOver(id, at)
-		return nil, nil
-	}
 	if err != nil {
 		return nil, err
 	}
@@ -226,35 +219,6 @@ func (s *Service) follow(id string, at logdir.Place, running bool) (*follower, e
 		}
 	})
 	return f, nil
-}
-
-// takeOver follows a container when the other shim that writes its log has ended. The lock
-// is held.
-func (s *Service) takeOver(id string, at logdir.Place) {
-	if s.waiting[id] {
-		return
-	}
-	s.waiting[id] = true
-	s.log.Debug("another shim writes the container's log", "container", id, "path", at.Path)
-	s.wg.Go(func() {
-		select {
-		case <-time.After(2 * time.Second):
-		case <-s.ctx.Done():
-		}
-		c, err := s.engine.ContainerInspect(s.ctx, id)
-		s.mu.Lock()
-		delete(s.waiting, id)
-		if err != nil && s.ctx.Err() == nil && !errdefs.IsNotFound(err) {
-			s.takeOver(id, at) // it is not known whether there is a container to take over
-		}
-		s.mu.Unlock()
-		if err != nil || s.ctx.Err() != nil {
-			return
-		}
-		if _, err := s.follow(id, at, c.State != nil && c.State.Running); err != nil {
-			s.log.Warn("the container's log is not written", "container", id, "path", at.Path, "error", err)
-		}
-	})
 }
 
 // Starting implements container.Logs: until over is called the container may end before it
@@ -354,9 +318,8 @@ func (s *Service) ReopenContainerLog(ctx context.Context, r *runtimeapi.ReopenCo
 	if at.Path == "" {
 		return nil, fmt.Errorf("container %q has no log path: %w", r.GetContainerId(), errdefs.ErrFailedPrecondition)
 	}
-	if f := s.follower(id); f == nil { // a follower that gave up, or a container that another shim started
-		_, err = s.follow(id, at, true)
-	} else {
+	f, err := s.follow(id, at, true) // a new one where it gave up, or another shim started the container
+	if err == nil {
 		err = f.reopen()
 	}
 	if err != nil {
