@@ -7,7 +7,7 @@ LDFLAGS := -s -w -X main.version=$(VERSION)
 # The race detector needs a C compiler; without one the same tests run without it.
 RACE := $(shell command -v gcc >/dev/null 2>&1 && echo -race)
 
-.PHONY: help build demo test unit lint verify fuzz vuln soak differential bench load generate golden engine-up engine-down clean
+.PHONY: help build demo test unit lint verify fuzz vuln soak differential bench load generate docs golden engine-up engine-down clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -51,6 +51,9 @@ load: build ## the tests of streaming with all of their load: 200 sessions, 1 Gi
 
 generate: ## write generated code again: api, the pause programs
 	hack/generate.sh
+
+docs: ## write docs/commands again, the pages of the verbs
+	$(GO) run -tags $(TAGS) ./hack/docs
 
 golden: ## rewrite expected output; read the diff as carefully as code
 	CRISHIM_UPDATE_GOLDEN=1 $(GO) test -tags $(TAGS) -count=1 ./output/... ./commands/...

@@ -99,3 +99,9 @@ func finishCommand(c *urfave.Command, parent string) {
 func helpFlag() urfave.Flag {
 	return &urfave.BoolFlag{Name: "help", Aliases: []string{"h"}, Usage: "show help", DisableDefaultText: true}
 }
+
+// Pages returns docs/commands by file name: the same as the help, for reading on the web.
+func Pages() map[string]string {
+	env := cli.Env{LookupEnv: func(string) (string, bool) { return "", false }}
+	return node.Pages(newApp(env.Fresh(false)))
+}

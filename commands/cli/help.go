@@ -118,13 +118,13 @@ func (p *page) flags(title string, flags []urfave.Flag) {
 	p.WriteString(title + "\n")
 	column := 0
 	for _, f := range flags {
-		if length := utf8.RuneCountInString(flagNames(f)) + 2; length <= helpName && IsVisible(f) {
+		if length := utf8.RuneCountInString(FlagNames(f)) + 2; length <= helpName && IsVisible(f) {
 			column = max(column, length)
 		}
 	}
 	for _, f := range flags {
 		if IsVisible(f) {
-			p.entry(flagNames(f), column, FlagUsage(f))
+			p.entry(FlagNames(f), column, FlagUsage(f))
 		}
 	}
 }
@@ -135,9 +135,9 @@ func IsVisible(f urfave.Flag) bool {
 	return !ok || v.IsVisible()
 }
 
-// flagNames are the names of a flag and what stands for its value: "-o, --output FORMAT",
+// FlagNames are the names of a flag and what stands for its value: "-o, --output FORMAT",
 // with dots where it may be given several times.
-func flagNames(f urfave.Flag) string {
+func FlagNames(f urfave.Flag) string {
 	var short, long []string
 	for _, name := range f.Names() {
 		if len(name) == 1 {
