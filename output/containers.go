@@ -36,16 +36,16 @@ func newestFirst[T interface {
 // containerColumns give way on a narrow terminal so that what is left says which container
 // it is and how it is.
 var containerColumns = []column[container]{
-	{name: "CONTAINER", value: func(c container, o Options) string { return shortID(c.GetId(), o) }},
-	{name: "IMAGE", shrink: true, spare: 2, value: containerImage},
+	{name: "CONTAINER", spare: 6, value: func(c container, o Options) string { return shortID(c.GetId(), o) }},
+	{name: "IMAGE", shrink: true, least: 15, start: true, spare: 3, value: containerImage},
 	{name: "CREATED", spare: 4, less: by(container.GetCreatedAt), value: func(c container, o Options) string { return age(c.GetCreatedAt(), o) }},
 	{name: "STATE", shrink: true, least: len("Exited (137, OOMKilled) 3m ago"), width: len("Exited (137, OOMKilled) 3m ago"), value: containerState, tone: containerTone},
 	{name: "NAME", shrink: true, width: 12, value: func(c container, _ Options) string { return orUnknown(containerName(c)) }},
 	{name: "RESTARTS", spare: 5, less: by(restarts), value: func(c container, _ Options) string { return fmt.Sprint(restarts(c)) }},
 	{name: "ATTEMPT", wide: true, less: by(containerAttempt), value: func(c container, _ Options) string { return fmt.Sprint(containerAttempt(c)) }},
 	{name: "POD ID", spare: 1, value: func(c container, o Options) string { return shortID(c.GetPodSandboxId(), o) }},
-	{name: "POD", shrink: true, least: 12, spare: 6, value: func(c container, o Options) string { return orUnknown(podNameOf(c, o)) }},
-	{name: "NAMESPACE", shrink: true, spare: 3, value: func(c container, o Options) string { return orUnknown(podNamespaceOf(c, o)) }},
+	{name: "POD", shrink: true, least: 12, value: func(c container, o Options) string { return orUnknown(podNameOf(c, o)) }},
+	{name: "NAMESPACE", shrink: true, spare: 2, value: func(c container, o Options) string { return orUnknown(podNamespaceOf(c, o)) }},
 	{name: "IMAGE ID", wide: true, value: func(c container, o Options) string { return shortID(c.GetImageId(), o) }},
 	{name: "IMAGE REF", wide: true, shrink: true, value: func(c container, _ Options) string { return c.GetImageRef() }},
 	{name: "EXIT", wide: true, value: ofStatus(true, func(s *runtimeapi.ContainerStatus, _ Options) string { return fmt.Sprint(s.GetExitCode()) })},

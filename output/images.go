@@ -20,7 +20,7 @@ type imageRow struct {
 }
 
 var imageColumns = []column[imageRow]{
-	{name: "IMAGE", shrink: true, value: func(r imageRow, _ Options) string { return r.name }},
+	{name: "IMAGE", shrink: true, start: true, value: func(r imageRow, _ Options) string { return r.name }},
 	{name: "TAG", shrink: true, value: func(r imageRow, _ Options) string { return r.tag }},
 	{name: "DIGEST", wide: true, value: func(r imageRow, o Options) string { return shortID(r.digest, o) }},
 	{name: "IMAGE ID", value: func(r imageRow, o Options) string { return shortID(r.image.GetId(), o) }},

@@ -15,7 +15,7 @@ import (
 
 var podColumns = []column[pod]{
 	{name: "POD ID", value: func(p pod, o Options) string { return shortID(p.GetId(), o) }},
-	{name: "CREATED", spare: 4, less: by(pod.GetCreatedAt), value: func(p pod, o Options) string { return age(p.GetCreatedAt(), o) }},
+	{name: "CREATED", spare: 5, less: by(pod.GetCreatedAt), value: func(p pod, o Options) string { return age(p.GetCreatedAt(), o) }},
 	{name: "READY", value: func(p pod, o Options) string {
 		r := resultOf(p, o)
 		return fmt.Sprintf("%d/%d", r.ready, r.containers)
@@ -27,7 +27,7 @@ var podColumns = []column[pod]{
 	{name: "RESTARTS", spare: 7, value: func(p pod, o Options) string { return fmt.Sprint(resultOf(p, o).restarts) }},
 	{name: "NAME", shrink: true, least: 10, value: func(p pod, _ Options) string { return orUnknown(podName(p)) }},
 	{name: "NAMESPACE", shrink: true, spare: 6, value: func(p pod, _ Options) string { return orUnknown(podNamespace(p)) }},
-	{name: "IP", spare: 5, value: podIP},
+	{name: "IP", spare: 4, value: podIP},
 	{name: "SANDBOX", spare: 3, value: func(p pod, _ Options) string { return enumWord(p.GetState().String()) }},
 	{name: "ATTEMPT", spare: 2, less: by(podAttempt), value: func(p pod, _ Options) string { return fmt.Sprint(podAttempt(p)) }},
 	{name: "RUNTIME", spare: 1, value: func(p pod, _ Options) string { return cmp.Or(p.GetRuntimeHandler(), "(default)") }},

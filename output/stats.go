@@ -55,7 +55,7 @@ func usageColumns(subject string) []column[Usage] {
 	return []column[Usage]{
 		{name: subject, value: func(u Usage, o Options) string { return shortID(u.ID, o) }},
 		{name: "NAME", shrink: true, wide: subject == podSubject, value: func(u Usage, _ Options) string { return u.Name }},
-		{name: "POD", shrink: true, value: func(u Usage, _ Options) string { return cmp.Or(strings.Trim(u.Namespace+"/"+u.Pod, "/"), unknownCell) }},
+		{name: "POD", shrink: true, least: 16, value: func(u Usage, _ Options) string { return cmp.Or(strings.Trim(u.Namespace+"/"+u.Pod, "/"), unknownCell) }},
 		{name: "CPU %", less: by(func(u Usage) float64 { return u.CPUPercent }), value: func(u Usage, _ Options) string { return known("%.2f", u.CPUPercent) }},
 		{name: "MEM", less: by(func(u Usage) int64 { return u.Memory }), value: func(u Usage, _ Options) string { return bytesCell(u.Memory) }},
 		{name: "LIMIT", spare: 3, value: func(u Usage, _ Options) string { return bytesCell(cmp.Or(u.MemoryLimit, -1)) }},

@@ -26,7 +26,9 @@ type column[T any] struct {
 	less func(a, b T) int
 	// shrink marks a column that gives way when the terminal is narrow, down to least cells.
 	shrink bool
-	least  int // 0: minShrunk
+	least  int // 0: minShrunk; never less than its header
+	// start marks a column that is cut at its beginning: an image's tag is at its end.
+	start bool
 	// spare marks a column that is left out where the terminal is narrower still,
 	// the one with the lowest number first; 0 never is. --columns and -o wide show
 	// it in any case.
@@ -40,7 +42,7 @@ type column[T any] struct {
 	tone func(row T, o Options) tone
 }
 
-func (c column[T]) floor() int { return max(c.least, minShrunk) }
+func (c column[T]) floor() int { return max(c.least, minShrunk, len(c.name)) }
 
 // tone is a colour by what it means: the escape code that begins it.
 type tone string
@@ -355,26 +357,44 @@ func shrunk[T any](shown []column[T], widths []int) []int {
 }
 
 // narrow returns the columns that a terminal has room for, shrinking ones at their least,
-// and the space between them.
-func narrow[T any](shown []column[T], widths []int, limit int, mayDrop bool) ([]column[T], int) {
-	shown, widths = slices.Clone(shown), shrunk(shown, widths)
-	for {
-		for _, space := range []int{gap, narrowGap} {
-			if lineWidth(widths, space) <= limit {
-				return shown, space
-			}
+// and the space between them. What is left out and has room once a wider one is gone comes back.
+func narrow[T any](columns []column[T], widths []int, limit int, mayDrop bool) (shown []column[T], space int) {
+	widths = shrunk(columns, widths)
+	var spare []int // in the order in which they go
+	for i, c := range columns {
+		if c.spare > 0 && mayDrop {
+			spare = append(spare, i)
 		}
-		drop := -1
-		for i, c := range shown {
-			if c.spare > 0 && (drop < 0 || c.spare < shown[drop].spare) {
-				drop = i
-			}
-		}
-		if drop < 0 || !mayDrop {
-			return shown, narrowGap
-		}
-		shown, widths = slices.Delete(shown, drop, drop+1), slices.Delete(widths, drop, drop+1)
 	}
+	slices.SortStableFunc(spare, func(a, b int) int { return cmp.Compare(columns[a].spare, columns[b].spare) })
+	gone := map[int]bool{}
+	width := func(space int) int {
+		var left []int
+		for i, w := range widths {
+			if !gone[i] {
+				left = append(left, w)
+			}
+		}
+		return lineWidth(left, space)
+	}
+	for _, i := range spare {
+		gone[i] = width(narrowGap) > limit
+	}
+	for _, i := range slices.Backward(spare) {
+		if back := gone[i]; back {
+			gone[i] = false
+			gone[i] = width(narrowGap) > limit
+		}
+	}
+	for i, c := range columns {
+		if !gone[i] {
+			shown = append(shown, c)
+		}
+	}
+	if width(gap) <= limit {
+		return shown, gap
+	}
+	return shown, narrowGap
 }
 
 // shrink narrows columns until a line fits: the widest first, down to what each is of use
@@ -401,7 +421,11 @@ func shrink[T any](shown []column[T], widths []int, limit, space int) {
 func cut[T any](cells [][]string, shown []column[T], widths []int) {
 	for _, line := range cells {
 		for i, c := range shown {
-			if c.shrink && cellWidth(line[i]) > widths[i] {
+			switch {
+			case !c.shrink || cellWidth(line[i]) <= widths[i]:
+			case c.start:
+				line[i] = truncateStart(line[i], widths[i])
+			default:
 				line[i] = truncate(line[i], widths[i])
 			}
 		}
@@ -487,3 +511,15 @@ func cellWidth(text string) int {
 
 // truncate cuts a text to a width.
 func truncate(text string, width int) string { return runewidth.Truncate(text, width, "…") }
+
+// truncateStart cuts the beginning of an image's name to a width, and before that a digest, which
+// says little when it is cut.
+func truncateStart(text string, width int) string {
+	if name, _, ok := strings.Cut(text, "@"); ok {
+		text = name + "@…"
+	}
+	if excess := cellWidth(text) - width; excess > 0 {
+		return runewidth.TruncateLeft(text, excess+1, "…")
+	}
+	return text
+}

@@ -5,7 +5,10 @@ import (
 	"strings"
 	"testing"
 
+	"google.golang.org/protobuf/proto"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/internal/kube"
 )
 
 type animal struct{ name, sound string }
@@ -50,6 +53,45 @@ func TestTable(t *testing.T) {
 				t.Errorf("got\n%q\nwant\n%q", b.String(), c.want)
 			}
 		})
+	}
+}
+
+// TestNarrowTables: what is left of a list on a small terminal says which container it is and how it is.
+func TestNarrowTables(t *testing.T) {
+	running := &runtimeapi.Container{
+		Id: "b4b3d861fbaac0", PodSandboxId: "4c496d55f8e750", Metadata: &runtimeapi.ContainerMetadata{Name: "side"}, State: runtimeapi.ContainerState_CONTAINER_RUNNING,
+		Image:  &runtimeapi.ImageSpec{Image: "busybox:crishim"},
+		Labels: map[string]string{kube.LabelPodName: "crash", kube.LabelPodNamespace: "default"},
+	}
+	other := proto.CloneOf(running)
+	other.Image.Image = "registry.k8s.io/coredns/coredns:v1.11.1"
+	for _, tt := range []struct {
+		width int
+		of    *runtimeapi.Container
+		want  string
+	}{
+		{80, running, "CONTAINER       IMAGE             CREATED   STATE     NAME   RESTARTS   POD"},
+		{80, running, "b4b3d861fbaac   busybox:crishim   -         Running   side   0          crash"},
+		{80, other, "b4b3d861fbaac  …coredns/coredns:v1.11.1  -        Running  side  0         crash"},
+		{50, running, "b4b3d861fbaac   Running   side   0          crash"},
+	} {
+		var b strings.Builder
+		if err := Containers(&b, &runtimeapi.ListContainersResponse{Containers: []*runtimeapi.Container{tt.of}}, Options{Width: tt.width}); err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(b.String(), tt.want+"\n") {
+			t.Errorf("got\n%s\nwant\n%s", b.String(), tt.want)
+		}
+	}
+	for text, want := range map[string]string{
+		"busybox:1.36":                       "busybox:1.36",
+		"docker.io/library/busybox:1.36":     "…y/busybox:1.36",
+		"busybox@sha256:0123456789abcdef":    "busybox@…",
+		"registry.k8s.io/pause@sha256:01234": "…k8s.io/pause@…",
+	} {
+		if got := truncateStart(text, 15); got != want {
+			t.Errorf("%s: got %q, want %q", text, got, want)
+		}
 	}
 }
 
