@@ -247,7 +247,7 @@ func (c *Conn) connect(ctx context.Context, o *Options, runtime, image *Endpoint
 	openImage := func(ctx context.Context) (*criConn, []found, error) { return o.openNamed(ctx, *image, true) }
 	if image != nil && (runtime == nil || *image != *runtime) && o.Images {
 		conn, err := c.open(ctx, openImage)
-		c.image, c.runtime = &lazyConn{conn: conn}, &lazyConn{open: openRuntime}
+		c.image, c.runtime = newLazyConn(conn, nil), newLazyConn(nil, openRuntime)
 		if err == nil {
 			c.ImageEndpoint, c.RuntimeEndpoint = conn.endpoint, conn.endpoint
 		}
@@ -257,7 +257,7 @@ func (c *Conn) connect(ctx context.Context, o *Options, runtime, image *Endpoint
 		return err
 	}
 	conn, err := c.open(ctx, openRuntime)
-	c.runtime = &lazyConn{conn: conn}
+	c.runtime = newLazyConn(conn, nil)
 	c.image = c.runtime
 	if err != nil {
 		return err
@@ -267,7 +267,7 @@ func (c *Conn) connect(ctx context.Context, o *Options, runtime, image *Endpoint
 		c.TakenAs = runtime.String()
 	}
 	if image != nil && (runtime == nil || *image != *runtime) && image.String() != conn.endpoint {
-		c.image, c.ImageEndpoint = &lazyConn{open: openImage}, image.String()
+		c.image, c.ImageEndpoint = newLazyConn(nil, openImage), image.String()
 	}
 	return nil
 }

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -56,8 +57,14 @@ func (c *criConn) lastDialError() error {
 // lazyConn is the connection for one service; where it is not open yet, the first call opens it.
 type lazyConn struct {
 	open func(context.Context) (*criConn, []found, error)
-	mu   sync.Mutex // guards conn
 	conn *criConn
+	// lock has a token while a call opens the connection, or looks at conn. The others wait for it no longer
+	// than their contexts last.
+	lock chan struct{}
+}
+
+func newLazyConn(conn *criConn, open func(context.Context) (*criConn, []found, error)) *lazyConn {
+	return &lazyConn{conn: conn, open: open, lock: make(chan struct{}, 1)}
 }
 
 // opened returns the connection, nil where no call has needed it.
@@ -65,14 +72,18 @@ func (l *lazyConn) opened() *criConn {
 	if l == nil {
 		return nil
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	l.lock <- struct{}{}
+	defer func() { <-l.lock }()
 	return l.conn
 }
 
 func (l *lazyConn) get(ctx context.Context) (*criConn, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	select {
+	case l.lock <- struct{}{}:
+	case <-ctx.Done():
+		return nil, &Error{Code: status.FromContextError(ctx.Err()).Code(), text: "connect: interrupted", err: ctx.Err()}
+	}
+	defer func() { <-l.lock }()
 	if l.conn != nil {
 		return l.conn, nil
 	}

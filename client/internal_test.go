@@ -1,8 +1,12 @@
 package client
 
 import (
+	"context"
+	"errors"
 	"testing"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
@@ -85,5 +89,52 @@ func TestRemoteEngineReason(t *testing.T) {
 		if got := remoteEngineReason(text); got != want {
 			t.Errorf("got %q, want %q", got, want)
 		}
+	}
+}
+
+// TestLazyConn: one call opens the connection for all, and one that gives up before does not wait for it.
+func TestLazyConn(t *testing.T) {
+	t.Parallel()
+	dialling, answer := make(chan struct{}), make(chan error)
+	opened := &criConn{endpoint: "unix:///x.sock"}
+	lazy := newLazyConn(nil, func(context.Context) (*criConn, []found, error) {
+		dialling <- struct{}{}
+		if err := <-answer; err != nil {
+			return nil, nil, err
+		}
+		return opened, nil, nil
+	})
+	get := func(ctx context.Context) chan error {
+		done := make(chan error, 1)
+		go func() {
+			conn, err := lazy.get(ctx)
+			if err == nil && conn != opened {
+				err = errors.New("another connection")
+			}
+			done <- err
+		}()
+		return done
+	}
+	first := get(t.Context())
+	<-dialling
+	ctx, cancel := context.WithCancel(t.Context())
+	second := get(ctx)
+	cancel()
+	if err := <-second; status.Code(err) != codes.Canceled {
+		t.Errorf("got %v, want %v", err, codes.Canceled)
+	}
+	third := get(t.Context())
+	refused := errors.New("refused")
+	answer <- refused
+	if err := <-first; !errors.Is(err, refused) {
+		t.Errorf("got %v, want %v", err, refused)
+	}
+	<-dialling // the next in the queue tries it
+	answer <- nil
+	if err := <-third; err != nil {
+		t.Error(err)
+	}
+	if conn := lazy.opened(); conn != opened {
+		t.Errorf("got %v, want the connection", conn)
 	}
 }
