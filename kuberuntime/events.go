@@ -2,10 +2,10 @@ package kuberuntime
 
 import (
 	"bufio"
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -186,64 +186,67 @@ func podOf(status *pod.Status) *v1.Pod {
 	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: status.Name, Namespace: status.Namespace, UID: types.UID(status.UID)}}
 }
 
-// maxEventLog is where a pod's event file starts over with its newer half.
-const maxEventLog = 256 << 10
+// halfEventLog bounds the file of a pod's events, and the one that was full before it.
+const halfEventLog = 128 << 10
 
 // AppendEvent keeps an event in the pod's folder, where describe finds it; not of a pod without a folder.
 func AppendEvent(d pod.Dirs, e Event) error {
 	if !pod.IsUID(e.UID) {
 		return nil
 	}
-	path := eventPath(d, e.UID)
-	if info, err := os.Stat(path); err == nil && info.Size() >= maxEventLog {
-		text, err := os.ReadFile(path)
-		if err != nil {
-			return err
-		}
-		half := text[len(text)/2:]
-		if err := os.WriteFile(path, half[bytes.IndexByte(half, '\n')+1:], 0o600); err != nil {
-			return err
-		}
+	line, err := json.Marshal(e)
+	if err != nil {
+		return err
 	}
-	f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	files := eventFiles(d, e.UID)
+	f, err := os.OpenFile(files[1], os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	line, err := json.Marshal(e)
-	if err == nil {
-		_, err = f.Write(append(line, '\n')) // one write: lines of several processes do not mix
+	n, err := f.Write(append(line, '\n')) // one write: lines of several processes do not mix
+	if end, serr := f.Seek(0, io.SeekCurrent); err == nil {
+		// Only the line that fills a half renames the file, whoever else writes it at this time.
+		if err = serr; err == nil && end/halfEventLog > (end-int64(n))/halfEventLog {
+			err = os.Rename(files[1], files[0])
+		}
 	}
 	return errors.Join(err, f.Close())
 }
 
-func eventPath(d pod.Dirs, uid string) string { return filepath.Join(d.Pod(uid), "events.jsonl") }
+// eventFiles are the files of a pod's events, the older first.
+func eventFiles(d pod.Dirs, uid string) []string {
+	return []string{filepath.Join(d.Pod(uid), "events.1.jsonl"), filepath.Join(d.Pod(uid), "events.jsonl")}
+}
 
 // ReadEvents returns a pod's events, the oldest first.
-func ReadEvents(d pod.Dirs, uid string) ([]Event, error) {
+func ReadEvents(d pod.Dirs, uid string) (out []Event, err error) {
 	if !pod.IsUID(uid) {
 		return nil, nil
 	}
-	f, err := os.Open(eventPath(d, uid))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("read events: %w", err)
-	}
-	defer f.Close()
-	var out []Event
-	lines := bufio.NewScanner(f)
-	lines.Buffer(nil, 1<<20)
-	for lines.Scan() {
-		var e Event
-		if json.Unmarshal(lines.Bytes(), &e) == nil {
-			out = append(out, e)
+	for _, path := range eventFiles(d, uid) {
+		f, err := os.Open(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read events: %w", err)
+		}
+		lines := bufio.NewScanner(f)
+		lines.Buffer(nil, 1<<20)
+		for lines.Scan() {
+			var e Event
+			if json.Unmarshal(lines.Bytes(), &e) == nil {
+				out = append(out, e)
+			}
+		}
+		if err := errors.Join(lines.Err(), f.Close()); err != nil {
+			return out, err
 		}
 	}
-	return out, lines.Err()
+	return out, nil
 }
 
 // FoldedEvent is the last of the events of one kind.

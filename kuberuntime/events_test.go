@@ -2,7 +2,9 @@ package kuberuntime
 
 import (
 	"fmt"
+	"os"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -131,5 +133,53 @@ func TestFoldEvents(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// TestEventsOfManyWriters: the file of a pod's events is bounded, and what it forgets are the oldest of them, also where
+// several processes write it at the same time.
+func TestEventsOfManyWriters(t *testing.T) {
+	t.Parallel()
+	dirs := pod.Dirs{Root: t.TempDir()}
+	if err := os.MkdirAll(dirs.Pod("u1"), 0o750); err != nil {
+		t.Fatal(err)
+	}
+	write := func(writer string, count int) {
+		for i := range count {
+			e := Event{UID: "u1", Container: writer, Reason: EventFailed, Message: fmt.Sprint(i, " ", strings.Repeat("x", 900))}
+			if err := AppendEvent(dirs, e); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	// The number of events after that of one alone fills one file at the most: a writer may come to it late.
+	count := map[string]int{"alone": 500}
+	write("alone", count["alone"])
+	var writing sync.WaitGroup
+	for w := range 8 {
+		count[fmt.Sprint(w)] = 14
+		writing.Go(func() { write(fmt.Sprint(w), 14) })
+	}
+	writing.Wait()
+	events, err := ReadEvents(dirs, "u1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := len(events) * 1000; n < halfEventLog || n > 2*halfEventLog {
+		t.Errorf("got about %d bytes, want those of one file or two", n)
+	}
+	next := map[string]int{}
+	for _, e := range events {
+		var n int
+		if _, err := fmt.Sscan(e.Message, &n); err != nil {
+			t.Fatal(err)
+		}
+		if want, known := next[e.Container]; known && n != want {
+			t.Errorf("writer %s: got event %d, want %d", e.Container, n, want)
+		}
+		next[e.Container] = n + 1
+	}
+	if diff := cmp.Diff(count, next); diff != "" {
+		t.Error("the last events:", diff)
 	}
 }
