@@ -190,14 +190,17 @@ func order[T any](rows []T, columns []column[T], o Options) ([]T, error) {
 	return sorted, nil
 }
 
-// compareText orders numbers by their size.
+// compareText orders numbers by their size, before all other texts.
 func compareText(a, b string) int {
 	n, errA := strconv.Atoi(a)
 	m, errB := strconv.Atoi(b)
-	if errA != nil || errB != nil {
-		return cmp.Compare(a, b)
+	switch {
+	case errA == nil && errB != nil:
+		return -1
+	case errA != nil && errB == nil:
+		return 1
 	}
-	return cmp.Compare(n, m)
+	return cmp.Or(cmp.Compare(n, m), cmp.Compare(a, b))
 }
 
 // writeTable writes rows under a header line. On a terminal it leaves spare columns out and

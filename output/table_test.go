@@ -95,6 +95,26 @@ func TestNarrowTables(t *testing.T) {
 	}
 }
 
+// TestCompareText: whatever stands in a column, it has an order.
+func TestCompareText(t *testing.T) {
+	texts := []string{"9", "10", "010", "-1", "1a", "9a", "a", "B", "", "-", "99999999999999999999999", "1.5", "１"}
+	for _, a := range texts {
+		for _, b := range texts {
+			if x, y := compareText(a, b), compareText(b, a); x != -y || (x == 0) != (a == b) {
+				t.Errorf("%q and %q: got %d, the other way round %d", a, b, x, y)
+			}
+			for _, c := range texts {
+				if compareText(a, b) < 0 && compareText(b, c) < 0 && compareText(a, c) >= 0 {
+					t.Errorf("%q < %q < %q < %[1]q", a, b, c)
+				}
+			}
+		}
+	}
+	if compareText("9", "10") > 0 || compareText("a", "b") > 0 {
+		t.Error("want numbers by their size, and texts by the alphabet")
+	}
+}
+
 func TestUnknownColumn(t *testing.T) {
 	for _, o := range []Options{{Columns: []string{"nosuch"}}, {Sort: "nosuch"}} {
 		err := writeTable(&strings.Builder{}, []animal{{"a", "b"}}, animalColumns, o)
