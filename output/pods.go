@@ -94,7 +94,7 @@ func resultOf(p pod, o Options) podResult {
 		c := newest[name]
 		r.restarts += restarts(c)
 		s := o.Statuses[c.GetId()].GetStatus()
-		if isDoneInit(c, s, newest) {
+		if kube.IsDoneInit(s, newest) {
 			continue
 		}
 		if !kept.Init[c.GetId()] {
@@ -182,20 +182,6 @@ func FailedPod(pods []*runtimeapi.PodSandbox, o Options) *runtimeapi.PodSandbox 
 		return pods[i]
 	}
 	return nil
-}
-
-// isDoneInit reports whether a container has ended well before another one of its pod was
-// made, as init containers do. The CRI does not tell them from others.
-func isDoneInit(c container, s *runtimeapi.ContainerStatus, newest map[string]container) bool {
-	if s.GetState() != runtimeapi.ContainerState_CONTAINER_EXITED || s.GetExitCode() != 0 || s.GetFinishedAt() == 0 {
-		return false
-	}
-	for _, other := range newest {
-		if other.GetId() != c.GetId() && other.GetCreatedAt() >= s.GetFinishedAt() {
-			return true
-		}
-	}
-	return false
 }
 
 // podState is how the pod is; with crictl's columns, how its sandbox is.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/commands/cli"
+	"github.com/crishim/crishim/internal/kube"
 )
 
 // podReady reports whether a pod is ready as kubectl means it: by the probes of sync or apply while one of them keeps
@@ -57,15 +58,8 @@ func newestAttempts(containers []*runtimeapi.Container) map[string]*runtimeapi.C
 	return newest
 }
 
-// allRun reports whether all containers of a pod of which no manifest is known run. One that has succeeded before another was
-// made is an init container, which has done its work.
+// allRun reports whether all containers of a pod of which no manifest is known run, or were init containers.
 func allRun(ctx context.Context, conn *client.Conn, newest map[string]*runtimeapi.Container) (bool, string, error) {
-	var last int64 // when the last of the running ones was made
-	for _, c := range newest {
-		if c.GetState() == runtimeapi.ContainerState_CONTAINER_RUNNING {
-			last = max(last, c.GetCreatedAt())
-		}
-	}
 	var missing []string
 	for _, name := range slices.Sorted(maps.Keys(newest)) {
 		c := newest[name]
@@ -77,11 +71,11 @@ func allRun(ctx context.Context, conn *client.Conn, newest map[string]*runtimeap
 			if err != nil && !cli.IsGone(err) {
 				return false, "", err
 			}
-			if s := res.GetStatus(); err == nil && s.GetExitCode() == 0 && s.GetFinishedAt() <= last {
+			if kube.IsDoneInit(res.GetStatus(), newest) {
 				continue
 			}
 		}
-		missing = append(missing, fmt.Sprintf("container %s is %s", cli.SourceOf(c).Container, cli.ContainerState(c.GetState())))
+		missing = append(missing, fmt.Sprintf("container %s is %s", name, cli.ContainerState(c.GetState())))
 	}
 	return len(missing) == 0, strings.Join(missing, ", "), nil
 }

@@ -72,7 +72,7 @@ func TestReadyWithoutProbes(t *testing.T) {
 	f.want(pod, true, "") // the first was an init container
 	f.stub.AddContainer(pod, "debug-1", func(c *runtimeapi.ContainerConfig) { c.Labels = map[string]string{debugLabel: web} })
 	f.stub.Exit(web, 0)
-	f.want(pod, false, "container init is exited, container web is exited")
+	f.want(pod, false, "container web is exited")
 	f.stub.StopPod(pod)
 	f.want(pod, false, "")
 }
