@@ -7,7 +7,7 @@ LDFLAGS := -s -w -X main.version=$(VERSION)
 # The race detector needs a C compiler; without one the same tests run without it.
 RACE := $(shell command -v gcc >/dev/null 2>&1 && echo -race)
 
-.PHONY: help build demo test unit lint verify fuzz vuln soak differential bench load generate docs golden engine-up engine-down clean
+.PHONY: help build demo test unit lint verify fuzz vuln soak differential bench load generate docs golden picture engine-up engine-down clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -57,6 +57,9 @@ docs: ## write docs/commands again, the pages of the verbs
 
 golden: ## rewrite expected output; read the diff as carefully as code
 	CRISHIM_UPDATE_GOLDEN=1 $(GO) test -tags $(TAGS) -count=1 ./output/... ./commands/...
+
+picture: ## draw docs/picture.svg again, from a session on a private engine
+	CRISHIM_UPDATE_GOLDEN=1 hack/with-engine.sh $(GO) test -tags $(TAGS) -count=1 -run '^TestPictureOnEngine$$' .
 
 engine-up: ## start the test engines and leave them running: hack/engine.sh env prints how to reach them
 	hack/engine.sh up

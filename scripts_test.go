@@ -24,7 +24,7 @@ import (
 // TestMain lets this binary be crishim too: the scripts start it under that name or as crictl, so that
 // they meet the whole program and nothing has to be built beside the test.
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"crishim": main, "crictl": main})
+	testscript.Main(m, map[string]func(){"crishim": program, "crictl": main})
 }
 
 // A runtime is what the scripts of a folder run against.

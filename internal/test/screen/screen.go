@@ -1,0 +1,113 @@
+// Package screen draws what a program wrote to a terminal as an SVG picture. It knows what shells and crishim
+// write: text, line ends, backspaces, and the colours of SGR; of other escape sequences it draws nothing.
+package screen
+
+import (
+	"bytes"
+	"encoding/xml"
+	"fmt"
+	"regexp"
+	"strings"
+)
+
+const (
+	cellWidth, cellHeight = 8.4, 18.0
+	margin                = 16.0
+)
+
+// A cell is a character with the SVG attributes of its colour and weight.
+type cell struct {
+	char rune
+	look string
+}
+
+// looks are those of the SGR parameters; 0 and none end all of them.
+var looks = map[string]string{
+	"1": ` font-weight="bold"`, "2": ` fill="#8b949e"`, "31": ` fill="#ff7b72"`, "32": ` fill="#7ee787"`, "33": ` fill="#e3b341"`, "36": ` fill="#79c0ff"`,
+}
+
+var sequence = regexp.MustCompile(`^\x1b\[([0-9;?]*)([A-Za-z])`)
+
+// SVG draws a terminal of that width after text was written to it, with a title for who cannot see it.
+func SVG(title, text string, width int) []byte {
+	rows := draw(text, width)
+	var out bytes.Buffer
+	w, h := float64(width)*cellWidth+2*margin, float64(len(rows))*cellHeight+2*margin
+	fmt.Fprintf(&out, "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%.0f\" height=\"%.0f\" viewBox=\"0 0 %.0f %.0f\" role=\"img\">\n<title>", w, h, w, h)
+	_ = xml.EscapeText(&out, []byte(title))
+	fmt.Fprintf(&out, "</title>\n<rect width=\"%.0f\" height=\"%.0f\" rx=\"8\" fill=\"#0d1117\"/>\n", w, h)
+	out.WriteString(`<g font-family="ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', monospace" font-size="14" fill="#d5dbe3" xml:space="preserve">` + "\n")
+	for y, row := range rows {
+		for x := 0; x < len(row); {
+			end := x + 1
+			for end < len(row) && row[end].look == row[x].look && !blank(row[end:]) {
+				end++
+			}
+			var run strings.Builder
+			for _, c := range row[x:end] {
+				run.WriteRune(c.char)
+			}
+			// Its length holds the columns together where the font is another.
+			if text := run.String(); strings.TrimSpace(text) != "" {
+				fmt.Fprintf(&out, `<text x="%.1f" y="%.1f" textLength="%.1f"%s>`, margin+float64(x)*cellWidth, margin+(float64(y)+0.75)*cellHeight, float64(end-x)*cellWidth, row[x].look)
+				_ = xml.EscapeText(&out, []byte(text))
+				out.WriteString("</text>\n")
+			}
+			for x = end; x < len(row) && row[x].char == ' '; x++ {
+			}
+		}
+	}
+	out.WriteString("</g>\n</svg>\n")
+	return out.Bytes()
+}
+
+// blank reports whether a row goes on with two blanks, or one at its end.
+func blank(row []cell) bool {
+	return row[0].char == ' ' && (len(row) == 1 || row[1].char == ' ')
+}
+
+// draw returns the rows of the terminal; a line that is too long goes on in the next row.
+func draw(text string, width int) [][]cell {
+	rows, column, look := [][]cell{nil}, 0, ""
+	for text != "" {
+		if m := sequence.FindStringSubmatch(text); m != nil {
+			text = text[len(m[0]):]
+			if m[2] == "m" {
+				look = attributes(look, m[1])
+			}
+			continue
+		}
+		last := len(rows) - 1
+		char := []rune(text[:min(len(text), 4)])[0]
+		text = text[len(string(char)):]
+		switch {
+		case char == '\n':
+			rows, column = append(rows, nil), 0
+		case char == '\r':
+			column = 0
+		case char == '\b':
+			column = max(column-1, 0)
+		case char >= ' ':
+			if column == width {
+				rows, column, last = append(rows, nil), 0, last+1
+			}
+			for len(rows[last]) <= column {
+				rows[last] = append(rows[last], cell{char: ' '})
+			}
+			rows[last][column] = cell{char, look}
+			column++
+		}
+	}
+	return rows
+}
+
+// attributes returns the look after an SGR sequence.
+func attributes(look, parameters string) string {
+	for p := range strings.SplitSeq(parameters, ";") {
+		if p == "" || p == "0" {
+			look = ""
+		}
+		look += looks[p]
+	}
+	return look
+}

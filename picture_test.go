@@ -1,0 +1,155 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/creack/pty"
+
+	"github.com/crishim/crishim/commands"
+	"github.com/crishim/crishim/commands/cli"
+	"github.com/crishim/crishim/internal/test/screen"
+)
+
+// later makes this binary a crishim whose clock is ahead, so that the ages in the picture are the same each time.
+const later = "CRISHIM_TEST_LATER"
+
+func program() {
+	ahead, err := time.ParseDuration(os.Getenv(later))
+	if err != nil {
+		main()
+		return
+	}
+	env := cli.SystemEnv(version)
+	env.Now = func() time.Time { return time.Now().Add(ahead) }
+	os.Exit(commands.Main(context.Background(), os.Args, env))
+}
+
+const picturePod = `apiVersion: v1
+kind: Pod
+metadata: {name: cart, namespace: shop}
+spec:
+  containers:
+  - {name: web, image: IMAGE, imagePullPolicy: Never, command: [sh, -c, "echo 'two apples' >/tmp/index.html; exec httpd -f -p 80 -h /tmp"]}
+  - {name: worker, image: IMAGE, imagePullPolicy: Never, command: [sh, -c, "echo connecting; echo 'panic: no route to db' >&2; exit 3"]}
+`
+
+// TestPictureOnEngine has the session of docs/picture.svg on a terminal of 80 by 24, and compares what it looks like
+// with the picture, which CRISHIM_UPDATE_GOLDEN=1 (make picture) writes. Only ids differ from one run to the next.
+func TestPictureOnEngine(t *testing.T) {
+	t.Parallel()
+	requireRuntime(t, runtime{name: "docker", endpoint: dockerEndpoint()})
+	dir := t.TempDir()
+	env := append(os.Environ(), "CONTAINER_RUNTIME_ENDPOINT="+dockerEndpoint(), "CRISHIM_ROOT="+filepath.Join(dir, "root"), "CRISHIM_LOGS="+filepath.Join(dir, "logs"),
+		"HOME="+dir, "PS1=$ ", "ENV=", "TERM=xterm-256color", "NO_COLOR=")
+	crishim := func(args ...string) (string, error) {
+		cmd := exec.Command("crishim", args...)
+		cmd.Env = env
+		out, err := cmd.CombinedOutput()
+		return string(out), err
+	}
+	manifest := filepath.Join(dir, "cart.yaml")
+	if err := os.WriteFile(manifest, []byte(strings.ReplaceAll(picturePod, "IMAGE", testImage())), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if out, err := crishim("delete", "--grace-period", "0", "shop/cart"); err != nil {
+			t.Errorf("delete: %v: %s", err, out)
+		}
+	})
+	if out, err := crishim("apply", "-q", manifest); err != nil {
+		t.Fatalf("apply: %v: %s", err, out)
+	}
+	for _, ready := range [][]string{
+		{"wait", "--for", "exited", "shop/cart/worker"},
+		{"exec", "shop/cart/web", "sh", "-c", "until wget -qO- 127.0.0.1; do usleep 50000; done"},
+	} {
+		if out, err := crishim(ready...); err != nil && ready[0] != "wait" {
+			t.Fatalf("%s: %v: %s", ready, err, out)
+		}
+	}
+
+	s := newSession(t, append(env, later+"=20m"))
+	s.types("$ ", "crishim ps -a -n shop")
+	s.types("$ ", "crishim exec -it cart/web sh")
+	s.types("/ # ", "wget -qO- 127.0.0.1")
+	s.types("/ # ", "exit 7")
+	s.types("$ ", "echo $?")
+	s.types("$ ", "crishim describe cart | head -n 5")
+	s.types("$ ", "")
+
+	// Which busybox the engine has is no part of it either.
+	text := regexp.MustCompile(`BusyBox v\S+ \(.*\) built-in`).ReplaceAllString(s.text.String(), "BusyBox built-in")
+	seen := map[string]string{}
+	text = regexp.MustCompile(`\b[0-9a-f]{13}\b`).ReplaceAllStringFunc(text, func(id string) string {
+		if seen[id] == "" {
+			seen[id] = fmt.Sprintf("%x", 0x8f3c5d0e91b2a+len(seen)*0x1d4c7b2a95e3)[:13]
+		}
+		return seen[id]
+	})
+	got := screen.SVG("A terminal: crishim ps lists a container that ended with status 3, crishim exec opens a shell in another, crishim describe says why the first one ended", text, 80)
+	const file = "docs/picture.svg"
+	if os.Getenv("CRISHIM_UPDATE_GOLDEN") != "" {
+		if err := os.WriteFile(file, got, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if want, err := os.ReadFile(file); err != nil || !bytes.Equal(got, want) {
+		t.Errorf("%s is not what the session looks like now (%v): make picture, and look at it\n%s", file, err, text)
+	}
+}
+
+// escapes are what busybox asks the terminal around its prompt.
+var escapes = regexp.MustCompile(`(\x1b\[6n|\x1b\[J)+$`)
+
+// session is a shell on a terminal of 80 by 24, and what it wrote.
+type session struct {
+	t        *testing.T
+	terminal *os.File
+	text     bytes.Buffer
+}
+
+func newSession(t *testing.T, env []string) *session {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	cmd := exec.CommandContext(ctx, "sh")
+	cmd.Env = env
+	terminal, err := pty.StartWithSize(cmd, &pty.Winsize{Rows: 24, Cols: 80})
+	if err != nil {
+		cancel()
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		cancel() // which ends a shell that still waits, and so the reading of what it writes
+		_ = terminal.Close()
+		_ = cmd.Wait()
+	})
+	return &session{t: t, terminal: terminal}
+}
+
+// types waits for a prompt and types a line.
+func (s *session) types(prompt, line string) {
+	s.t.Helper()
+	before := s.text.Len()
+	for !strings.HasSuffix(escapes.ReplaceAllString(s.text.String()[before:], ""), prompt) {
+		buf := make([]byte, 4096)
+		n, err := s.terminal.Read(buf)
+		s.text.Write(buf[:n])
+		if err != nil {
+			s.t.Fatalf("no %q: %v\n%s", prompt, err, s.text.String())
+		}
+	}
+	if line != "" {
+		if _, err := s.terminal.WriteString(line + "\r"); err != nil {
+			s.t.Fatal(err)
+		}
+	}
+}
