@@ -1,0 +1,195 @@
+package output
+
+import (
+	"bytes"
+	"cmp"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/mattn/go-runewidth"
+)
+
+// The space between columns, in cells, and what it is on a narrow terminal.
+const (
+	gap       = 3
+	narrowGap = 2
+)
+
+// minShrunk is the least that a shrinking column is cut to, in cells, and lastShrunk what it
+// is cut to where nothing else helps.
+const (
+	minShrunk  = 8
+	lastShrunk = 4
+)
+
+// foldIndent is how far the lines are indented that a row of a folded table goes on in.
+const foldIndent = 4
+
+// floor is the least that a column shrinks to.
+func (c column[T]) floor() int { return max(c.least, minShrunk, len(c.name)) }
+
+func lineWidth(widths []int, space int) int {
+	total := space * (len(widths) - 1)
+	for _, width := range widths {
+		total += width
+	}
+	return total
+}
+
+// widthsOf measures columns.
+func widthsOf(cells [][]string, columns int) []int {
+	widths := make([]int, columns)
+	for _, line := range cells {
+		for i, cell := range line {
+			widths[i] = max(widths[i], cellWidth(cell))
+		}
+	}
+	return widths
+}
+
+// narrow returns the columns that a terminal has room for, shrinking ones at their least,
+// and the space between them. What is left out and has room once a wider one is gone comes back.
+func narrow[T any](columns []column[T], widths []int, limit int, mayDrop bool) (shown []column[T], space int) {
+	widths = shrunk(columns, widths)
+	var spare []int // in the order in which they go
+	for i, c := range columns {
+		if c.spare > 0 && mayDrop {
+			spare = append(spare, i)
+		}
+	}
+	slices.SortStableFunc(spare, func(a, b int) int { return cmp.Compare(columns[a].spare, columns[b].spare) })
+	gone := map[int]bool{}
+	width := func(space int) int {
+		var left []int
+		for i, w := range widths {
+			if !gone[i] {
+				left = append(left, w)
+			}
+		}
+		return lineWidth(left, space)
+	}
+	for _, i := range spare {
+		gone[i] = width(narrowGap) > limit
+	}
+	for _, i := range slices.Backward(spare) {
+		if back := gone[i]; back {
+			gone[i] = false
+			gone[i] = width(narrowGap) > limit
+		}
+	}
+	for i, c := range columns {
+		if !gone[i] {
+			shown = append(shown, c)
+		}
+	}
+	if width(gap) <= limit {
+		return shown, gap
+	}
+	return shown, narrowGap
+}
+
+// shrunk returns widths with those that shrink at their least.
+func shrunk[T any](shown []column[T], widths []int) []int {
+	widths = slices.Clone(widths)
+	for i, c := range shown {
+		if c.shrink {
+			widths[i] = min(widths[i], c.floor())
+		}
+	}
+	return widths
+}
+
+// shrink narrows columns until a line fits: the widest first, down to what each is of use
+// with, and if that is too much to less.
+func shrink[T any](shown []column[T], widths []int, limit, space int) {
+	excess := lineWidth(widths, space) - limit
+	for _, floor := range []func(column[T]) int{column[T].floor, func(column[T]) int { return lastShrunk }} {
+		for ; excess > 0; excess-- {
+			widest := -1
+			for i, c := range shown {
+				if c.shrink && widths[i] > floor(c) && (widest < 0 || widths[i] > widths[widest]) {
+					widest = i
+				}
+			}
+			if widest < 0 {
+				break
+			}
+			widths[widest]--
+		}
+	}
+}
+
+// cut shortens the cells of shrinking columns.
+func cut[T any](cells [][]string, shown []column[T], widths []int) {
+	for _, line := range cells {
+		for i, c := range shown {
+			switch {
+			case !c.shrink || cellWidth(line[i]) <= widths[i]:
+			case c.start:
+				line[i] = truncateStart(line[i], widths[i])
+			default:
+				line[i] = truncate(line[i], widths[i])
+			}
+		}
+	}
+}
+
+// truncate cuts a text to a width.
+func truncate(text string, width int) string { return runewidth.Truncate(text, width, "…") }
+
+// truncateStart cuts the beginning of an image's name to a width, and before that a digest, which
+// says little when it is cut.
+func truncateStart(text string, width int) string {
+	if name, _, ok := strings.Cut(text, "@"); ok {
+		text = name + "@…"
+	}
+	if excess := cellWidth(text) - width; excess > 0 {
+		return runewidth.TruncateLeft(text, excess+1, "…")
+	}
+	return text
+}
+
+// writeFolded writes each row on as many lines as it takes, and the header so, too.
+func writeFolded[T any](w io.Writer, cells [][]string, shown []column[T], widths []int, limit int, paint func(int, int, string) string) error {
+	lines := make([]bytes.Buffer, len(cells))
+	for from := 0; from < len(shown); {
+		indent := 0
+		if from > 0 {
+			indent = foldIndent
+		}
+		to := from + 1
+		for to < len(shown) && indent+lineWidth(widths[from:to+1], narrowGap) <= limit {
+			to++
+		}
+		if to == from+1 && shown[from].shrink {
+			widths[from] = min(widths[from], limit-indent)
+		}
+		part := make([][]string, len(cells))
+		for i, line := range cells {
+			part[i] = slices.Clone(line[from:to])
+		}
+		cut(part, shown[from:to], widths[from:to])
+		look := style{}
+		if paint != nil {
+			look.paint = func(line, i int, text string) string { return paint(line, from+i, text) }
+		}
+		drawn, err := draw(part, narrowGap, look)
+		if err != nil {
+			return err
+		}
+		for i, line := range bytes.SplitAfter(drawn, []byte("\n"))[:len(cells)] {
+			if len(line) > 1 {
+				lines[i].WriteString(strings.Repeat(" ", indent))
+				lines[i].Write(line)
+			}
+		}
+		from = to
+	}
+	for i := range lines {
+		if _, err := lines[i].WriteTo(w); err != nil {
+			return err
+		}
+	}
+	return nil
+}
