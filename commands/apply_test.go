@@ -8,9 +8,11 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/crishim/crishim/internal/test"
 	"github.com/crishim/crishim/internal/test/stubcri"
 )
 
@@ -284,6 +286,52 @@ func TestApplyWaitsForJobs(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestApplyNamesWhatEndsAtOnce has a container that has ended when apply returns, and says what shows why.
+func TestApplyNamesWhatEndsAtOnce(t *testing.T) {
+	t.Parallel()
+	two := strings.Replace(applyPod1, `}]`, `}, {name: side, image: "busybox:1"}]`, 1)
+	for _, tc := range []struct {
+		name, manifest string
+		end            int32
+		out, hint      string
+	}{
+		{"fails", two, 3, "pod default/web: created, container main has exited with status 3, address ", "hint: `crishim describe web` shows more\n"},
+		{"ends", two, 0, "pod default/web: created, container main has exited with status 0, address ", "hint: `crishim describe web` shows more\n"},
+		{"fails for good", strings.Replace(two, "spec:", "spec:\n  restartPolicy: Never", 1), 3, "pod default/web: created, container main has exited with status 3, address ", "hint: `crishim describe web` shows more\n"},
+		{"ends for good", strings.Replace(two, "spec:", "spec:\n  restartPolicy: Never", 1), 0, "pod default/web: created, running, address ", ""},
+	} {
+		c := podTest(t)
+		c.stdin = tc.manifest
+		ended := make(chan struct{})
+		c.stub.AfterStart("main", func(id string) { defer close(ended); c.stub.Exit(id, tc.end) })
+		var creates atomic.Int32
+		c.stub.Before("CreateContainer", func(context.Context) {
+			if creates.Add(1) == 2 {
+				<-ended
+			}
+		})
+		got := c.run("apply", "-q", "-f", "-")
+		if got.code != 0 || !strings.HasPrefix(got.out, tc.out) || got.err != tc.hint {
+			t.Errorf("%s: got %d\n%s%s, want %q and %q", tc.name, got.code, got.out, got.err, tc.out, tc.hint)
+		}
+	}
+}
+
+// TestPodsThatNobodyProbes: whether a pod is ready is not known once its keeper has gone.
+func TestPodsThatNobodyProbes(t *testing.T) {
+	t.Parallel()
+	c := podTest(t)
+	c.stdin = strings.Replace(applyPod1, `}]`, `, readinessProbe: {exec: {command: ["true"]}}}]`, 1) + "---" + strings.Replace(applyPod1, "web", "plain", 1)
+	if got := c.run("apply", "-q", "-f", "-"); got.code != 0 {
+		t.Fatalf("got %+v", got)
+	}
+	c.vars["NO_COLOR"] = "1"
+	var out test.Buffer
+	c.onTerminal(t.Context(), 80, &out, "pods", "--columns", "name,ready,state", "--sort", "name").want(t, 0, ""+
+		"NAME    READY   STATE\nplain   1/1     Running\nweb     ?/1     Running\n",
+		"hint: nobody probes pod web any more; `crishim describe web` does it once\n")
 }
 
 // TestApplyLeavesNothingUnsaid has a pod that gets no sandbox: delete would not find it.

@@ -22,8 +22,8 @@ type column[T any] struct {
 	// start marks a column that is cut at its beginning: an image's tag is at its end.
 	start bool
 	// spare marks a column that is left out where the terminal is narrower still,
-	// the one with the lowest number first; 0 never is. --columns and -o wide show
-	// it in any case.
+	// the one with the lowest number first, of equals the last; 0 never is. --columns and
+	// -o wide show it in any case.
 	spare int
 	// width is the least, of columns that are written before all of their cells are known.
 	width int

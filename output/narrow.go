@@ -49,7 +49,8 @@ func widthsOf(cells [][]string, columns int) []int {
 }
 
 // narrow returns the columns that a terminal has room for, shrinking ones at their least,
-// and the space between them. What is left out and has room once a wider one is gone comes back.
+// and the space between them. What is left out and has room once a wider one is gone comes back,
+// unless it was among the first to go.
 func narrow[T any](columns []column[T], widths []int, limit int, mayDrop bool) (shown []column[T], space int) {
 	widths = shrunk(columns, widths)
 	var spare []int // in the order in which they go
@@ -58,7 +59,7 @@ func narrow[T any](columns []column[T], widths []int, limit int, mayDrop bool) (
 			spare = append(spare, i)
 		}
 	}
-	slices.SortStableFunc(spare, func(a, b int) int { return cmp.Compare(columns[a].spare, columns[b].spare) })
+	slices.SortFunc(spare, func(a, b int) int { return cmp.Or(cmp.Compare(columns[a].spare, columns[b].spare), cmp.Compare(b, a)) })
 	gone := map[int]bool{}
 	width := func(space int) int {
 		var left []int
@@ -73,7 +74,7 @@ func narrow[T any](columns []column[T], widths []int, limit int, mayDrop bool) (
 		gone[i] = width(narrowGap) > limit
 	}
 	for _, i := range slices.Backward(spare) {
-		if back := gone[i]; back {
+		if gone[i] && columns[i].spare > 1 {
 			gone[i] = false
 			gone[i] = width(narrowGap) > limit
 		}

@@ -18,6 +18,9 @@ var podColumns = []column[pod]{
 	{name: "CREATED", spare: 5, less: by(pod.GetCreatedAt), value: func(p pod, o Options) string { return age(p.GetCreatedAt(), o) }},
 	{name: "READY", value: func(p pod, o Options) string {
 		r := resultOf(p, o)
+		if r.unprobed {
+			return fmt.Sprintf("?/%d", r.containers)
+		}
 		return fmt.Sprintf("%d/%d", r.ready, r.containers)
 	}},
 	{
@@ -28,8 +31,8 @@ var podColumns = []column[pod]{
 	{name: "NAME", shrink: true, least: 10, value: func(p pod, _ Options) string { return orUnknown(podName(p)) }},
 	{name: "NAMESPACE", shrink: true, spare: 6, value: func(p pod, _ Options) string { return orUnknown(podNamespace(p)) }},
 	{name: "IP", spare: 4, value: podIP},
-	{name: "SANDBOX", spare: 3, value: func(p pod, _ Options) string { return enumWord(p.GetState().String()) }},
-	{name: "ATTEMPT", spare: 2, less: by(podAttempt), value: func(p pod, _ Options) string { return fmt.Sprint(podAttempt(p)) }},
+	{name: "SANDBOX", spare: 1, value: func(p pod, _ Options) string { return enumWord(p.GetState().String()) }},
+	{name: "ATTEMPT", spare: 1, less: by(podAttempt), value: func(p pod, _ Options) string { return fmt.Sprint(podAttempt(p)) }},
 	{name: "RUNTIME", spare: 1, value: func(p pod, _ Options) string { return cmp.Or(p.GetRuntimeHandler(), "(default)") }},
 	{name: "UID", wide: true, value: func(p pod, _ Options) string { return p.GetMetadata().GetUid() }},
 }
@@ -56,15 +59,18 @@ func PodNeeds(o Options) (n Needs) {
 
 // KeptPod is what sync or apply knows of a pod and its runtime does not.
 type KeptPod struct {
-	Init    map[string]bool    // containers, by id
-	Unready map[string]bool    // those whose probe does not pass, by id
-	Missing map[string]Waiting // why containers wait that the runtime does not have yet, by name
+	Init    map[string]bool // containers, by id
+	Unready map[string]bool // those whose probe does not pass, by id
+	// Unprobed are those with a probe that nobody makes any more, by id.
+	Unprobed map[string]bool
+	Missing  map[string]Waiting // why containers wait that the runtime does not have yet, by name
 }
 
 // podResult is how a pod is, as far as its containers tell it.
 type podResult struct {
 	ready, containers int  // without init containers, where those are known, else without those that have done their work
 	runs              bool // one does
+	unprobed          bool // one that runs may be ready or not
 	restarts          uint32
 	state             string
 	tone              tone
@@ -109,6 +115,8 @@ func resultOf(p pod, o Options) podResult {
 			switch {
 			case kept.Unready[c.GetId()]:
 				of.unready = c
+			case kept.Unprobed[c.GetId()]:
+				of.unready, r.unprobed = c, true
 			case !kept.Init[c.GetId()]:
 				r.ready++
 			}
@@ -127,7 +135,7 @@ func resultOf(p pod, o Options) podResult {
 // outstanding are the containers of a pod that say more of it than one that runs, one of
 // each kind.
 type outstanding struct {
-	failed, waiting, created, unknown, unready container
+	failed, waiting, created, unknown, unready container // unready: by a probe, or for all that is known
 	missing                                    *Waiting
 }
 
@@ -178,7 +186,16 @@ func failedWord(s *runtimeapi.ContainerStatus, ready bool) (string, tone) {
 
 // FailedPod returns the first pod that the table shows as failed, nil for none.
 func FailedPod(pods []*runtimeapi.PodSandbox, o Options) *runtimeapi.PodSandbox {
-	if i := slices.IndexFunc(pods, func(p pod) bool { return resultOf(p, o).tone == bad }); i >= 0 && o.forPeople() {
+	return firstPod(pods, o, func(r podResult) bool { return r.tone == bad })
+}
+
+// UnprobedPod returns the first pod of which the table does not know whether it is ready, nil for none.
+func UnprobedPod(pods []*runtimeapi.PodSandbox, o Options) *runtimeapi.PodSandbox {
+	return firstPod(pods, o, func(r podResult) bool { return r.unprobed })
+}
+
+func firstPod(pods []*runtimeapi.PodSandbox, o Options, is func(podResult) bool) *runtimeapi.PodSandbox {
+	if i := slices.IndexFunc(pods, func(p pod) bool { return is(resultOf(p, o)) }); i >= 0 && o.forPeople() {
 		return pods[i]
 	}
 	return nil

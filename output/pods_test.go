@@ -25,6 +25,8 @@ func TestKeptPods(t *testing.T) {
 		{name: "nobody keeps it", members: []*runtimeapi.Container{running("a")}, want: "1/1   Running\n"},
 		{name: "ready", members: []*runtimeapi.Container{running("a"), running("b")}, want: "2/2   Running\n"},
 		{name: "a probe fails", members: []*runtimeapi.Container{running("a"), running("b")}, kept: KeptPod{Unready: map[string]bool{"b": true}}, want: "1/2   Running\n"},
+		{name: "nobody probes it any more", members: []*runtimeapi.Container{running("a"), running("b")}, kept: KeptPod{Unprobed: map[string]bool{"b": true}}, want: "?/2   Running\n"},
+		{name: "the attempt that was probed is not there any more", members: []*runtimeapi.Container{running("a")}, kept: KeptPod{Unprobed: map[string]bool{"b": true}}, want: "1/1   Running\n"},
 		{name: "no image", kept: KeptPod{Missing: map[string]Waiting{"a": pulling}}, want: "0/1   ImagePullBackOff, next in 8s\n"},
 		{name: "one image of two", members: []*runtimeapi.Container{running("a")}, kept: KeptPod{Missing: map[string]Waiting{"b": pulling}}, want: "1/2   ImagePullBackOff, next in 8s\n"},
 		{name: "initialises", members: []*runtimeapi.Container{running("i")}, kept: KeptPod{Init: map[string]bool{"i": true}, Missing: map[string]Waiting{"a": turn}}, want: "0/1   PodInitializing\n"},

@@ -48,7 +48,7 @@ func (env *Env) KeptPods(pods []*runtimeapi.PodSandbox) map[string]output.KeptPo
 		if state == nil || state.Sandbox != "" && state.Sandbox != p.GetId() {
 			continue
 		}
-		known := output.KeptPod{Init: map[string]bool{}, Unready: map[string]bool{}, Missing: map[string]output.Waiting{}}
+		known := output.KeptPod{Init: map[string]bool{}, Unready: map[string]bool{}, Unprobed: map[string]bool{}, Missing: map[string]output.Waiting{}}
 		for _, c := range state.Containers {
 			switch {
 			case c.Ephemeral:
@@ -56,8 +56,10 @@ func (env *Env) KeptPods(pods []*runtimeapi.PodSandbox) map[string]output.KeptPo
 				known.Init[c.ID] = true
 			case c.ID == "" && c.Waiting != "":
 				known.Missing[c.Name] = output.Waiting{Reason: c.Waiting, Next: c.NextTry}
-			case state.Kept && c.Probed && !c.Ready: // without its keeper nobody probes it
+			case state.Kept && c.Probed && !c.Ready:
 				known.Unready[c.ID] = true
+			case !state.Kept && c.Probed:
+				known.Unprobed[c.ID] = true
 			}
 		}
 		kept[p.GetId()] = known

@@ -16,6 +16,7 @@ import (
 	"github.com/crishim/crishim/kuberuntime"
 	"github.com/crishim/crishim/kuberuntime/manifest"
 	"github.com/crishim/crishim/kuberuntime/plan"
+	"github.com/crishim/crishim/kuberuntime/pod"
 	"github.com/crishim/crishim/output"
 	v1 "k8s.io/api/core/v1"
 )
@@ -102,14 +103,18 @@ func (o *applyOptions) run(ctx context.Context, env *cli.Env) error {
 	for i := range numbers {
 		numbers[i] = i
 	}
-	applied := make([]*v1.Pod, len(o.set.Pods))
+	applied, ends := make([]*v1.Pod, len(o.set.Pods)), make([]string, len(o.set.Pods))
 	err = cli.InParallel(env, numbers, cli.AtOnce, func(env *cli.Env, i int) (err error) {
 		p := o.set.Pods[i].Pod
-		if applied[i], err = o.apply(ctx, env, r, p); err != nil {
+		if applied[i], ends[i], err = o.apply(ctx, env, r, p); err != nil {
 			err = cli.About(kuberuntime.FullName(p), err)
 		}
 		return err
 	})
+	if i := slices.IndexFunc(ends, func(end string) bool { return end != "" }); i >= 0 {
+		p := o.set.Pods[i].Pod
+		env.PointToDescribe(cli.Source{Namespace: p.Namespace, Pod: p.Name}, string(p.UID))
+	}
 	if o.view.FormatFlag != "" && ctx.Err() == nil {
 		applied = slices.DeleteFunc(applied, func(p *v1.Pod) bool { return p == nil })
 		err = cli.Join(err, printPods(env, applied, o.view.Options))
@@ -117,36 +122,51 @@ func (o *applyOptions) run(ctx context.Context, env *cli.Env) error {
 	return err
 }
 
-func (o *applyOptions) apply(ctx context.Context, env *cli.Env, r *podRuntime, p *v1.Pod) (*v1.Pod, error) {
+// apply brings up one pod. What has ended of it at once is in the second result.
+func (o *applyOptions) apply(ctx context.Context, env *cli.Env, r *podRuntime, p *v1.Pod) (*v1.Pod, string, error) {
 	ctx, cancel := o.wait.limit(ctx)
 	defer cancel()
 	unlock, err := lockPod(ctx, env, r, p.Namespace, p.Name)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	defer unlock()
 	_, recordErr := r.Record(string(p.UID))
 	replaced, existed, err := r.Replace(ctx, p)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	view, err := r.Up(ctx, p, o.set, o.wait.Wait)
 	if err != nil {
 		cleanUpOrReport(ctx, env, r, p, err, recordErr != nil)
-		return nil, err
+		return nil, "", err
 	}
 	status, err := r.GetPodStatus(ctx, string(p.UID), p.Name, p.Namespace)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
+	end := endedAtOnce(p, view, status)
 	if o.view.FormatFlag == "" {
-		err = env.Say("%s", appliedLine(p, view, status.IPs, replaced, existed))
+		err = env.Say("%s", appliedLine(p, view, end, status.IPs, replaced, existed))
 	}
-	return r.APIPod(p, view, status), err
+	return r.APIPod(p, view, status), end, err
+}
+
+// endedAtOnce names the containers of a pod that is up which have failed or are to run: nobody
+// stays behind to start them again. The status is newer than the view.
+func endedAtOnce(p *v1.Pod, view *plan.View, status *pod.Status) string {
+	var ends []string
+	for _, c := range view.Containers {
+		s := status.Container(c.Container.Name)
+		if s.Exited() && !c.Ephemeral && (c.Sidecar || !c.Init && (!s.Succeeded() || plan.ShouldRestart(p, s))) && view.Phase == v1.PodRunning {
+			ends = append(ends, fmt.Sprintf("container %s has exited with status %d", s.Name, s.ExitCode))
+		}
+	}
+	return strings.Join(ends, ", ")
 }
 
 // appliedLine is the result of one pod.
-func appliedLine(p *v1.Pod, view *plan.View, ips []string, replaced, existed bool) string {
+func appliedLine(p *v1.Pod, view *plan.View, end string, ips []string, replaced, existed bool) string {
 	what := "created"
 	switch {
 	case replaced:
@@ -154,7 +174,7 @@ func appliedLine(p *v1.Pod, view *plan.View, ips []string, replaced, existed boo
 	case existed:
 		what = "up to date"
 	}
-	line := fmt.Sprintf("pod %s: %s, %s", kuberuntime.FullName(p), what, phaseText(view))
+	line := fmt.Sprintf("pod %s: %s, %s", kuberuntime.FullName(p), what, cmp.Or(end, phaseText(view)))
 	if len(ips) > 0 {
 		line += ", address " + ips[0]
 	}

@@ -27,7 +27,7 @@ func NewPods(env *cli.Env) *urfave.Command {
 	return &urfave.Command{
 		Name:  "pods",
 		Usage: "list pods",
-		Description: cli.WithExamples("Pod sandboxes in every state, newest first. READY counts the containers that run, and in pods of sync and apply those that are ready, STATE is the pod's by its containers, SANDBOX the sandbox's own. "+
+		Description: cli.WithExamples("Pod sandboxes in every state, newest first. READY counts the containers that run, and in pods of sync and apply those that are ready (?: nobody makes their probes any more), STATE is the pod's by its containers, SANDBOX the sandbox's own. "+
 			"The CRI does not tell init containers from others: those that ended well before another was created are not counted.",
 			"crishim pods", "crishim pods --state ready -q", "crishim pods --namespace '^kube-system$' -o wide"),
 		Flags: slices.Concat(o.view.ListFlags(output.PodColumns), o.filter.PodFlags(), []urfave.Flag{
@@ -51,9 +51,13 @@ func (o *podsOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) 
 			return err
 		}
 		err = output.Pods(env.Out, &runtimeapi.ListPodSandboxResponse{Items: pods}, o.view.Options)
+		called := func(p *runtimeapi.PodSandbox) cli.Source {
+			return cli.Source{Namespace: p.GetMetadata().GetNamespace(), Pod: p.GetMetadata().GetName()}
+		}
 		if failed := output.FailedPod(pods, o.view.Options); failed != nil && err == nil {
-			m := failed.GetMetadata()
-			env.PointToDescribe(cli.Source{Namespace: m.GetNamespace(), Pod: m.GetName()}, failed.GetId())
+			env.PointToDescribe(called(failed), failed.GetId())
+		} else if p := output.UnprobedPod(pods, o.view.Options); p != nil && err == nil {
+			env.Note("hint: nobody probes pod %s any more; `crishim describe %[1]s` does it once", called(p).PodRef())
 		}
 		return err
 	}

@@ -86,7 +86,7 @@ func (s *Service) Restart(ctx context.Context, id string, seconds int64) error {
 	ctx, cancel := lifecycle.CleanupContext(ctx)
 	defer cancel()
 	if err := s.start(ctx, m); err != nil {
-		return fmt.Errorf("start container %s (%s) again: %w", m.Metadata.GetName(), m.Detail.ID, err)
+		return fmt.Errorf("start container %s (%.13s) again: %w", m.Metadata.GetName(), m.Detail.ID, err)
 	}
 	return nil
 }

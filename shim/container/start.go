@@ -32,15 +32,15 @@ func (s *Service) StartContainer(ctx context.Context, r *runtimeapi.StartContain
 	case m.Running():
 		return &runtimeapi.StartContainerResponse{}, nil
 	case m.Lived():
-		return nil, fmt.Errorf("start container %s: it has run and is %s; create a new one: %w",
-			m.Detail.ID, m.Detail.State.Status, errdefs.ErrFailedPrecondition)
+		return nil, fmt.Errorf("start container %s (%.13s): it has run and is %s; create a new one: %w",
+			m.Metadata.GetName(), m.Detail.ID, m.Detail.State.Status, errdefs.ErrFailedPrecondition)
 	}
 	// The engine completes a start also when the request is cancelled: the container's limits
 	// and its log must follow.
 	ctx, cancel := lifecycle.CleanupContext(ctx)
 	defer cancel()
 	if err := s.start(ctx, m); err != nil {
-		return nil, fmt.Errorf("start container %s (%s): %w", m.Metadata.GetName(), m.Detail.ID, err)
+		return nil, fmt.Errorf("start container %s (%.13s): %w", m.Metadata.GetName(), m.Detail.ID, err)
 	}
 	return &runtimeapi.StartContainerResponse{}, nil
 }
