@@ -164,7 +164,7 @@ func TestPrivatePullOfNothing(t *testing.T) {
 func TestPrivateLogsOfADriverThatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	c := newCRI(t)
-	id := adopted(t, c, strings.ToLower("crishim-private-logs-"+rand.Text()), &container.Config{
+	id := adopted(t, c, "k8s_"+strings.ToLower("crishim-private-logs-"+rand.Text()), &container.Config{
 		Cmd: []string{"true"}, Labels: map[string]string{"io.kubernetes.docker.type": "container"},
 	}, &container.HostConfig{NetworkMode: "none", LogConfig: container.LogConfig{Type: "none"}})
 	s, err := c.own.ContainerLogs(t.Context(), &api.ContainerLogsRequest{ContainerId: id, Tail: -1})

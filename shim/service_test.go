@@ -29,7 +29,7 @@ func (manyPods) ContainerList(_ context.Context, o dockercontainer.ListOptions) 
 	}
 	var list []dockercontainer.Summary
 	for i := range 2*chunkSize + 1 {
-		list = append(list, dockercontainer.Summary{ID: strconv.Itoa(i), Labels: map[string]string{state.LabelType: state.TypeSandbox}})
+		list = append(list, dockercontainer.Summary{ID: strconv.Itoa(i), Names: []string{"/k8s_POD_p_n_u_0"}, Labels: map[string]string{state.LabelType: state.TypeSandbox}})
 	}
 	return list, nil
 }

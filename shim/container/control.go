@@ -10,6 +10,7 @@ import (
 
 	"github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/image"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/api"
@@ -120,19 +121,20 @@ func (s *Service) copied(ctx context.Context, r *api.CopyContainerRequest) (stri
 	case len(r.GetCommand()) == 0:
 		return "", invalid("the copy needs a command")
 	}
+	var img image.InspectResponse
 	m, err := state.FindContainer(ctx, s.engine, r.GetContainerId())
 	if err == nil {
 		err = s.podRuns(ctx, m)
 	}
 	if err == nil {
-		_, err = s.inspectImage(ctx, m.Detail.Image)
+		img, err = s.inspectImage(ctx, m.Detail.Image)
 	}
 	if err != nil {
 		return "", err
 	}
 	own := state.Container{
 		Metadata: &runtimeapi.ContainerMetadata{Name: r.GetName()}, Pod: m.Pod, SandboxID: m.SandboxID, Image: m.Image, Created: time.Now(),
-		Labels: withoutKubelets(m.Labels), Annotations: withoutKubelets(m.Annotations),
+		Labels: withoutKubelets(m.Labels), Annotations: withoutKubelets(m.Annotations), ImageMounts: m.ImageMounts, Limits: m.Limits,
 	}
 	if m.LogPath != "" && m.LogDir != "" { // other shims do not note it
 		own.LogPath, own.LogDir = path.Join(m.LogDir, r.GetName()+".0.log"), m.LogDir
@@ -145,12 +147,7 @@ func (s *Service) copied(ctx context.Context, r *api.CopyContainerRequest) (stri
 		return "", err
 	}
 	config, host := *m.Detail.Config, *m.Detail.HostConfig
-	config.Labels = state.EncodeContainer(own)
-	for _, key := range []string{state.LabelOwnMounts, state.LabelOwnLimits} {
-		if text, ok := m.Detail.Config.Labels[key]; ok {
-			config.Labels[key] = text
-		}
-	}
+	config.Labels = state.EncodeContainer(own, state.ImageLabels(img))
 	config.Image, config.Entrypoint, config.Cmd = m.Detail.Image, r.GetCommand(), nil
 	config.Tty, config.OpenStdin, config.StdinOnce = r.GetTty(), r.GetStdin(), r.GetStdin()
 	config.AttachStdin, config.AttachStdout, config.AttachStderr = false, false, false

@@ -7,7 +7,6 @@ import (
 	"os"
 
 	"github.com/crishim/crishim/shim/internal/logdir"
-	"github.com/crishim/crishim/shim/state"
 )
 
 // Logs follows the life of containers that have a log path.
@@ -26,10 +25,6 @@ type Logs interface {
 	Complete(ctx context.Context, id string)
 	// Removed is called when the container is gone.
 	Removed(ctx context.Context, id string, at logdir.Place, file string) error
-}
-
-func logPlace(m state.FoundContainer) logdir.Place {
-	return logdir.Place{Base: m.LogDir, Path: m.LogPath}
 }
 
 // links keeps container logs where no process stays behind to write them: a

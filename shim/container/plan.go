@@ -51,7 +51,7 @@ func makePlan(r *runtimeapi.CreateContainerRequest, f facts) (p lifecycle.Spec, 
 				Labels:      c.GetLabels(),
 				Annotations: c.GetAnnotations(),
 				Created:     f.now,
-			}),
+			}, state.ImageLabels(f.image)),
 		},
 		Host: &container.HostConfig{ShmSize: shmSize, Runtime: f.pod.Detail.HostConfig.Runtime},
 	}
@@ -185,12 +185,8 @@ func planMounts(p *lifecycle.Spec, r *runtimeapi.CreateContainerRequest, f facts
 		p.Host.Mounts = append(p.Host.Mounts, em)
 		label = append(label, state.ImageMount{Path: em.Target, Image: m.GetImage().GetImage(), ID: i.ID, SubPath: m.GetImageSubPath()})
 	}
-	if len(label) == 0 {
-		return nil
-	}
-	b, err := json.Marshal(label)
-	p.Config.Labels[state.LabelOwnMounts] = string(b)
-	return err
+	p.Config.Labels[state.LabelOwnMounts] = state.EncodeImageMounts(label)
+	return nil
 }
 
 // imageMountAPI is the API from which on the engine mounts images (Engine 28).
@@ -243,10 +239,10 @@ func plainName(name string) bool {
 	return !strings.ContainsFunc(name, func(r rune) bool { return strings.ContainsRune(`,:\"`, r) || unicode.IsControl(r) })
 }
 
-// imageMounts returns the label's mounts as ContainerStatus has them.
-func imageMounts(labels map[string]string) []*runtimeapi.Mount {
+// imageMounts returns image mounts as ContainerStatus has them.
+func imageMounts(noted []state.ImageMount) []*runtimeapi.Mount {
 	var ms []*runtimeapi.Mount
-	for _, n := range state.ImageMounts(labels) {
+	for _, n := range noted {
 		ms = append(ms, &runtimeapi.Mount{
 			ContainerPath: n.Path,
 			Readonly:      true,

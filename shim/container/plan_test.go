@@ -94,7 +94,7 @@ func TestPlanOnTheWire(t *testing.T) {
 	if diff := cmp.Diff(want, p.Host); diff != "" {
 		t.Errorf("host configuration (-want +got):\n%s", diff)
 	}
-	noted, err := readLimits(p.Config.Labels)
+	noted, err := readLimits(p.Config.Labels[state.LabelOwnLimits])
 	if diff := cmp.Diff(map[string]string{"memory.high": "9", "hugetlb.1GB.max": "1073741824"}, noted.Files); diff != "" || err != nil {
 		t.Errorf("noted limits: %v (-want +got):\n%s", err, diff)
 	}

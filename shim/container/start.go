@@ -17,6 +17,7 @@ import (
 
 	"github.com/crishim/crishim/shim/host"
 	"github.com/crishim/crishim/shim/internal/lifecycle"
+	"github.com/crishim/crishim/shim/internal/logdir"
 	"github.com/crishim/crishim/shim/internal/ocitext"
 	"github.com/crishim/crishim/shim/state"
 )
@@ -63,7 +64,7 @@ func (s *Service) start(ctx context.Context, m state.FoundContainer) error {
 	}
 	c, err := s.engine.ContainerInspect(ctx, m.Detail.ID) // the engine's log file has a name only now
 	if err == nil {
-		err = s.logs.Started(ctx, c.ID, logPlace(m), c.LogPath)
+		err = s.logs.Started(ctx, c.ID, logdir.Of(m.Container), c.LogPath)
 	}
 	if err != nil { // the container runs, and its log can still be read from the engine
 		s.log.Warn("the container's log is not at its path", "id", m.Detail.ID, "path", m.LogPath, "err", err)
@@ -105,11 +106,12 @@ type limits struct {
 }
 
 // readLimits reads the label. A damaged one is an error only for a start.
-func readLimits(labels map[string]string) (l limits, err error) {
-	if text, ok := labels[state.LabelOwnLimits]; ok {
-		if err := json.Unmarshal([]byte(text), &l); err != nil {
-			return l, fmt.Errorf("label %s: %w", state.LabelOwnLimits, err)
-		}
+func readLimits(label string) (l limits, err error) {
+	if label == "" {
+		return l, nil
+	}
+	if err := json.Unmarshal([]byte(label), &l); err != nil {
+		return l, fmt.Errorf("label %s: %w", state.LabelOwnLimits, err)
 	}
 	return l, nil
 }
@@ -117,7 +119,7 @@ func readLimits(labels map[string]string) (l limits, err error) {
 // applyLimits writes the label's limits into the cgroup of a container that has
 // just been started. That needs the engine's host.
 func (s *Service) applyLimits(ctx context.Context, m state.FoundContainer) error {
-	l, err := readLimits(m.Detail.Config.Labels)
+	l, err := readLimits(m.Limits)
 	if err != nil || len(l.Files) == 0 {
 		return err
 	}
@@ -145,6 +147,9 @@ func writeLimits(cgroups host.CgroupDirs, files map[string]string) error {
 	var errs []error
 	for name, value := range files {
 		dir, err := cgroups.Of(name)
+		if filepath.Base(name) != name {
+			err = invalid("%q is no name of a file", name)
+		}
 		var f *os.File
 		if err == nil { // the file is not created: a control that the kernel lacks is an error
 			f, err = os.OpenFile(filepath.Join(dir, name), os.O_WRONLY|os.O_TRUNC, 0)

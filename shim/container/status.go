@@ -50,7 +50,7 @@ func (s *Service) status(ctx context.Context, m state.FoundContainer) (*runtimea
 	if tags := convert.ImageDetails(img).GetRepoTags(); name == "" && len(tags) > 0 {
 		name = tags[0]
 	}
-	extra, err := readLimits(m.Detail.Config.Labels)
+	extra, err := readLimits(m.Limits)
 	if err != nil {
 		s.log.Warn("a container's limits cannot be read", "id", m.Detail.ID, "err", err)
 	}
@@ -69,7 +69,7 @@ func (s *Service) status(ctx context.Context, m state.FoundContainer) (*runtimea
 		ImageId:     m.Detail.Image,
 		Labels:      m.Labels,
 		Annotations: m.Annotations,
-		Mounts:      append(convert.CRIMounts(m.Detail.Mounts, m.Detail.HostConfig), imageMounts(m.Detail.Config.Labels)...),
+		Mounts:      append(convert.CRIMounts(m.Detail.Mounts, m.Detail.HostConfig), imageMounts(m.ImageMounts)...),
 		LogPath:     m.LogPath,
 		Resources:   &runtimeapi.ContainerResources{Linux: convert.CRIResources(m.Detail.HostConfig, extra.Hugepages, extra.Unified)},
 		User:        s.user(ctx, m),

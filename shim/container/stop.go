@@ -8,6 +8,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/shim/internal/lifecycle"
+	"github.com/crishim/crishim/shim/internal/logdir"
 	"github.com/crishim/crishim/shim/state"
 )
 
@@ -72,7 +73,7 @@ func (s *Service) Remove(ctx context.Context, id string) error {
 	if m.LogPath == "" {
 		return nil
 	}
-	if err := s.logs.Removed(ctx, m.Detail.ID, logPlace(m), m.Detail.LogPath); err != nil {
+	if err := s.logs.Removed(ctx, m.Detail.ID, logdir.Of(m.Container), m.Detail.LogPath); err != nil {
 		s.log.Warn("the link to a removed container's log stays", "id", m.Detail.ID, "path", m.LogPath, "err", err)
 	}
 	return nil

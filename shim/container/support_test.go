@@ -36,7 +36,7 @@ func (f *fixture) addSandbox(t *testing.T, name string, oomScore int) string {
 	labels, err := state.EncodeSandbox(state.Sandbox{
 		Metadata: &runtimeapi.PodSandboxMetadata{Name: name, Namespace: "default", Uid: name + "-uid"},
 		PID:      runtimeapi.NamespaceMode_CONTAINER,
-	})
+	}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

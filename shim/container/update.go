@@ -54,7 +54,7 @@ func (s *Service) update(ctx context.Context, wanted *runtimeapi.LinuxContainerR
 // checkFixedLimits refuses to change what cannot be changed any more. A kubelet
 // sends them again with every update, with the values that they have.
 func checkFixedLimits(wanted *runtimeapi.LinuxContainerResources, m state.FoundContainer) error {
-	has, err := readLimits(m.Detail.Config.Labels)
+	has, err := readLimits(m.Limits)
 	if err != nil {
 		return err
 	}

@@ -131,7 +131,7 @@ func (t test) expect(want ...string) {
 
 func create(t *testing.T, engine *enginetest.Memory, name string, labels map[string]string) string {
 	t.Helper()
-	c, err := engine.ContainerCreate(t.Context(), &container.Config{Image: engine.AddImage("x"), Labels: labels}, &container.HostConfig{}, nil, nil, name)
+	c, err := engine.ContainerCreate(t.Context(), &container.Config{Image: engine.AddImage("x"), Labels: labels}, &container.HostConfig{}, nil, nil, "k8s_POD_"+name)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,6 +2,7 @@ package events
 
 import (
 	"fmt"
+	"maps"
 	"strings"
 	"testing"
 
@@ -23,6 +24,16 @@ type box struct {
 	id             string
 	labels         map[string]string
 	running, ended bool
+}
+
+// engineName is one that containers and sandboxes may have.
+const engineName = "/k8s_POD_p_n_u_0"
+
+// attributes are those of the engine's messages about a container.
+func (b *box) attributes() map[string]string {
+	attributes := maps.Clone(b.labels)
+	attributes["name"] = strings.TrimPrefix(engineName, "/")
+	return attributes
 }
 
 // do lets something happen to a slot, where it can.
@@ -53,7 +64,7 @@ func (e *truth) do(what, slot int) {
 }
 
 func (e *truth) tell(b *box, action events.Action) {
-	e.log = append(e.log, events.Message{Action: action, Actor: events.Actor{ID: b.id, Attributes: b.labels}, TimeNano: int64(len(e.log) + 1)})
+	e.log = append(e.log, events.Message{Action: action, Actor: events.Actor{ID: b.id, Attributes: b.attributes()}, TimeNano: int64(len(e.log) + 1)})
 }
 
 func (e *truth) list() []container.Summary {
@@ -62,7 +73,7 @@ func (e *truth) list() []container.Summary {
 		if b == nil {
 			continue
 		}
-		s := container.Summary{ID: b.id, Labels: b.labels, State: container.StateCreated}
+		s := container.Summary{ID: b.id, Names: []string{engineName}, Labels: b.labels, State: container.StateCreated}
 		if b.running {
 			s.State = container.StateRunning
 		} else if b.ended {

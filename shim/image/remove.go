@@ -61,7 +61,8 @@ func (s *Service) checkUnused(ctx context.Context, id, ref string) error {
 		if len(c.Names) > 0 {
 			name += " (" + strings.TrimPrefix(c.Names[0], "/") + ")"
 		}
-		if slices.Contains(state.MountedImages(c.Labels), id) {
+		pods, _ := state.DecodeContainer(state.ListedName(c), c.Labels)
+		if slices.ContainsFunc(pods.ImageMounts, func(m state.ImageMount) bool { return m.ID == id }) {
 			how = "has it mounted"
 		} else if c.ImageID != id {
 			continue

@@ -3,6 +3,7 @@ package logs
 import (
 	"context"
 	"errors"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types/container"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/shim/state"
 )
@@ -21,11 +23,49 @@ type stale struct {
 }
 
 func (e stale) ContainerList(context.Context, container.ListOptions) ([]container.Summary, error) {
-	return []container.Summary{{ID: "gone", State: container.StateRunning, Labels: e.labels}}, nil
+	return []container.Summary{{ID: "gone", State: container.StateRunning, Names: []string{"/k8s_main_p_n_u_0"}, Labels: e.labels}}, nil
 }
 
 func (stale) ContainerInspect(context.Context, string) (container.InspectResponse, error) {
 	return container.InspectResponse{}, errdefs.ErrNotFound
+}
+
+// foreign is an engine with a container that nobody made as a pod's, and whose image has the
+// labels of one.
+type foreign struct {
+	Engine
+	labels map[string]string
+}
+
+func (e foreign) ContainerList(context.Context, container.ListOptions) ([]container.Summary, error) {
+	return []container.Summary{{ID: "foreign", Names: []string{"/web"}, State: container.StateRunning, Labels: e.labels}}, nil
+}
+
+func (e foreign) ContainerInspect(_ context.Context, id string) (container.InspectResponse, error) {
+	return container.InspectResponse{
+		ContainerJSONBase: &container.ContainerJSONBase{ID: id, Name: "/web", State: &container.State{Running: true}}, Config: &container.Config{Labels: e.labels},
+	}, nil
+}
+
+func (foreign) ContainerLogs(context.Context, string, container.LogsOptions) (io.ReadCloser, error) {
+	return nil, errdefs.ErrUnavailable
+}
+
+// An image chooses no file that is written.
+func TestNoLogIsWrittenWhereAnImageWantsIt(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s := New(Options{Engine: foreign{labels: state.EncodeContainer(state.Container{SandboxID: "pod", LogDir: dir, LogPath: filepath.Join(dir, "app", "0.log")}, nil)}, Write: true})
+	defer s.Close()
+	if _, err := s.adopt(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.ReopenContainerLog(t.Context(), &runtimeapi.ReopenContainerLogRequest{ContainerId: "foreign"}); !errdefs.IsNotFound(err) {
+		t.Errorf("reopen: got %v", err)
+	}
+	if made, err := os.ReadDir(dir); err != nil || len(made) != 0 {
+		t.Errorf("got %v, %v", made, err)
+	}
 }
 
 // A container that is removed while the service starts has no log any more, and its
@@ -33,7 +73,7 @@ func (stale) ContainerInspect(context.Context, string) (container.InspectRespons
 func TestNothingIsMadeForAContainerThatIsGone(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "pod")
-	s := New(Options{Engine: stale{labels: state.EncodeContainer(state.Container{LogDir: dir, LogPath: filepath.Join(dir, "main.log")})}, Write: true})
+	s := New(Options{Engine: stale{labels: state.EncodeContainer(state.Container{SandboxID: "pod", LogDir: dir, LogPath: filepath.Join(dir, "main.log")}, nil)}, Write: true})
 	defer s.Close()
 	if _, err := s.adopt(t.Context()); err != nil {
 		t.Fatal(err)

@@ -30,7 +30,7 @@ type lateEngine struct {
 }
 
 func newLateEngine(path string) *lateEngine {
-	return &lateEngine{labels: state.EncodeContainer(state.Container{LogPath: path}), rest: make(chan struct{}), gone: make(chan struct{})}
+	return &lateEngine{labels: state.EncodeContainer(state.Container{SandboxID: "pod", LogPath: path}, nil), rest: make(chan struct{}), gone: make(chan struct{})}
 }
 
 func (e *lateEngine) end() {
@@ -48,13 +48,13 @@ func (e *lateEngine) running() bool {
 
 func (e *lateEngine) ContainerInspect(context.Context, string) (container.InspectResponse, error) {
 	return container.InspectResponse{
-		ContainerJSONBase: &container.ContainerJSONBase{ID: "id", State: &container.State{Running: e.running()}},
+		ContainerJSONBase: &container.ContainerJSONBase{ID: "id", Name: "/k8s_main_p_n_u_0", State: &container.State{Running: e.running()}},
 		Config:            &container.Config{Labels: e.labels},
 	}, nil
 }
 
 func (e *lateEngine) ContainerList(context.Context, container.ListOptions) ([]container.Summary, error) {
-	s := container.Summary{ID: "id", Labels: e.labels, State: container.StateExited}
+	s := container.Summary{ID: "id", Names: []string{"/k8s_main_p_n_u_0"}, Labels: e.labels, State: container.StateExited}
 	if e.running() {
 		s.State = container.StateRunning
 	}

@@ -131,8 +131,9 @@ func (s *Service) adopt(ctx context.Context) (ended []*follower, err error) {
 		return nil, err
 	}
 	for _, c := range list {
-		at := logdir.Of(c.Labels)
-		if at.Path == "" || c.State != container.StateRunning && !unfinished(at) {
+		found, ok := state.DecodeContainer(state.ListedName(c), c.Labels)
+		at := logdir.Of(found)
+		if !ok || at.Path == "" || c.State != container.StateRunning && !unfinished(at) {
 			continue
 		}
 		if gone, err := s.removed(ctx, c.ID, at); err != nil {
@@ -314,7 +315,7 @@ func (s *Service) ReopenContainerLog(ctx context.Context, r *runtimeapi.ReopenCo
 	if !c.Detail.State.Running {
 		return nil, fmt.Errorf("container %q is not running, its log is complete: %w", r.GetContainerId(), errdefs.ErrFailedPrecondition)
 	}
-	id, at := c.Detail.ID, logdir.Place{Base: c.LogDir, Path: c.LogPath}
+	id, at := c.Detail.ID, logdir.Of(c.Container)
 	if at.Path == "" {
 		return nil, fmt.Errorf("container %q has no log path: %w", r.GetContainerId(), errdefs.ErrFailedPrecondition)
 	}

@@ -73,7 +73,7 @@ func loggedBy(t *testing.T, engine *docker.Client, driver container.LogConfig, t
 	made, err := engine.ContainerCreate(t.Context(), &container.Config{
 		Image: testImage, Tty: tty, Cmd: []string{"sh", "-c", script},
 		Labels: map[string]string{state.LabelType: state.TypeContainer, state.LabelLogPath: path},
-	}, &container.HostConfig{NetworkMode: "none", LogConfig: driver}, nil, nil, "crishim-logs-test-"+hex.EncodeToString(name))
+	}, &container.HostConfig{NetworkMode: "none", LogConfig: driver}, nil, nil, "k8s_crishim-logs-test-"+hex.EncodeToString(name))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,5 +1,5 @@
 // Package pause holds the image of the pod sandbox's only process, so that the
-// first pod needs no registry. Ensure returns the id of the image to use and
+// first pod needs no registry. Ensure returns the image to use and
 // loads or pulls it where the engine does not have it.
 //
 // The process is a static program of well under a kilobyte, for amd64 and
@@ -44,9 +44,9 @@ type Engine interface {
 // Image returns the reference of the sandbox image, where another may be configured.
 func Image(configured string) string { return cmp.Or(configured, Ref) }
 
-// Ensure returns the id of the sandbox image. The built-in one is loaded where it
+// Ensure returns the sandbox image. The built-in one is loaded where it
 // is missing and never pulled; a configured one is pulled where it is missing.
-func Ensure(ctx context.Context, e Engine, configured string) (string, error) {
+func Ensure(ctx context.Context, e Engine, configured string) (image.InspectResponse, error) {
 	ref := Image(configured)
 	img, err := e.ImageInspect(ctx, ref)
 	if errdefs.IsNotFound(err) {
@@ -56,14 +56,14 @@ func Ensure(ctx context.Context, e Engine, configured string) (string, error) {
 			err = pull(ctx, e, ref)
 		}
 		if err != nil {
-			return "", err
+			return img, err
 		}
 		img, err = e.ImageInspect(ctx, ref)
 	}
 	if err != nil {
-		return "", fmt.Errorf("sandbox image %s: %w", ref, err)
+		return img, fmt.Errorf("sandbox image %s: %w", ref, err)
 	}
-	return img.ID, nil
+	return img, nil
 }
 
 func load(ctx context.Context, e Engine) error {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/image"
 	"github.com/docker/go-connections/nat"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -22,7 +23,7 @@ const (
 
 // facts is all that a plan needs apart from the request.
 type facts struct {
-	image        string // id of the sandbox image
+	image        image.InspectResponse // of the sandbox
 	cgroupDriver string
 	handler      string   // the engine's name of the OCI runtime; "" for its default
 	seccomp      []byte   // the profile file of a localhost profile
@@ -45,13 +46,13 @@ func plan(r *runtimeapi.RunPodSandboxRequest, f facts) (lifecycle.Spec, error) {
 		Ports:          c.GetPortMappings(),
 		Network:        f.network.Name(),
 		PID:            namespaces(c).GetPid(),
-	})
+	}, state.ImageLabels(f.image))
 	if err != nil {
 		return lifecycle.Spec{}, err
 	}
 	s := lifecycle.Spec{
 		Name:   state.SandboxName(c.GetMetadata()),
-		Config: &container.Config{Image: f.image, Hostname: c.GetHostname(), Labels: labels},
+		Config: &container.Config{Image: f.image.ID, Hostname: c.GetHostname(), Labels: labels},
 		Host: &container.HostConfig{
 			NetworkMode: container.NetworkMode(f.network.Mode()),
 			IpcMode:     container.IPCModeShareable,

@@ -6,6 +6,7 @@ import (
 
 	"github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/image"
 	"github.com/docker/go-connections/nat"
 	"github.com/google/go-cmp/cmp"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -21,7 +22,7 @@ func planned(t *testing.T, change func(*runtimeapi.PodSandboxConfig, *facts)) (l
 		Metadata: &runtimeapi.PodSandboxMetadata{Name: "web", Namespace: "ns", Uid: "u"},
 		Linux:    &runtimeapi.LinuxPodSandboxConfig{SecurityContext: &runtimeapi.LinuxSandboxSecurityContext{}},
 	}
-	f := facts{image: "sha256:x", network: podnetwork.Bridge{}, created: time.Unix(1, 0), oomScore: sandboxOOM, cgroupDriver: "cgroupfs",
+	f := facts{image: image.InspectResponse{ID: "sha256:x"}, network: podnetwork.Bridge{}, created: time.Unix(1, 0), oomScore: sandboxOOM, cgroupDriver: "cgroupfs",
 		security: []string{"name=apparmor", "name=seccomp,profile=default"}}
 	change(c, &f)
 	return plan(&runtimeapi.RunPodSandboxRequest{Config: c}, f)

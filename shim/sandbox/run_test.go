@@ -125,7 +125,7 @@ func TestRunReplacesWhatWasNeverStarted(t *testing.T) {
 	s, engine, _ := inMemory()
 	config := uniqueConfig()
 	id := engine.AddImage("x")
-	labels, err := state.EncodeSandbox(state.Sandbox{Metadata: config.GetMetadata()})
+	labels, err := state.EncodeSandbox(state.Sandbox{Metadata: config.GetMetadata()}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

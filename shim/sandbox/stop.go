@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types/container"
@@ -51,6 +52,10 @@ func (s *Service) eachContainer(ctx context.Context, sandboxID string, all bool,
 	if err != nil {
 		return fmt.Errorf("list the containers of the pod: %w", err)
 	}
+	list = slices.DeleteFunc(slices.Clone(list), func(c container.Summary) bool {
+		_, ok := state.DecodeContainer(state.ListedName(c), c.Labels)
+		return !ok
+	})
 	errs := make([]error, len(list))
 	var group errgroup.Group
 	group.SetLimit(8)

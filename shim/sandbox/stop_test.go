@@ -17,8 +17,8 @@ import (
 // member adds a running container to a sandbox.
 func member(t *testing.T, engine *enginetest.Memory, sandboxID, name string) string {
 	t.Helper()
-	labels := state.EncodeContainer(state.Container{SandboxID: sandboxID, Metadata: &runtimeapi.ContainerMetadata{Name: name}})
-	c, err := engine.ContainerCreate(t.Context(), &container.Config{Image: engine.AddImage("app"), Labels: labels}, &container.HostConfig{}, nil, nil, name)
+	labels := state.EncodeContainer(state.Container{SandboxID: sandboxID, Metadata: &runtimeapi.ContainerMetadata{Name: name}}, nil)
+	c, err := engine.ContainerCreate(t.Context(), &container.Config{Image: engine.AddImage("app"), Labels: labels}, &container.HostConfig{}, nil, nil, "k8s_"+name)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -37,6 +37,8 @@ type Container struct {
 	Labels      map[string]string
 	Annotations map[string]string
 	Created     time.Time // zero where another shim made the container
+	ImageMounts []ImageMount
+	Limits      string // value of LabelOwnLimits
 }
 
 // SandboxName returns the engine name of a sandbox.
@@ -49,9 +51,9 @@ func ContainerName(pod *runtimeapi.PodSandboxMetadata, m *runtimeapi.ContainerMe
 	return encodeName(nameParts{m.GetName(), pod.GetName(), pod.GetNamespace(), pod.GetUid(), m.GetAttempt()})
 }
 
-// EncodeSandbox returns the engine labels of a sandbox. dockershim had a CheckpointManager that
-// kept this in files.
-func EncodeSandbox(s Sandbox) (map[string]string, error) {
+// EncodeSandbox returns the engine labels of a sandbox made of an image with these labels.
+// dockershim had a CheckpointManager that kept this in files.
+func EncodeSandbox(s Sandbox, image map[string]string) (map[string]string, error) {
 	ports, err := encodePorts(s.Ports)
 	if err != nil {
 		return nil, err
@@ -70,15 +72,18 @@ func EncodeSandbox(s Sandbox) (map[string]string, error) {
 		LabelOwnPorts:           ports,
 		LabelOwnPID:             s.PID.String(),
 	})
+	labels[LabelOwnImageLabels] = encodeImageLabels(labels, image)
 	return labels, nil
 }
 
 // DecodeSandbox reads a sandbox back from its engine name and labels. It reports whether
-// a shim made the container as a sandbox.
+// a shim made the container as a sandbox: labels alone may come from an image, its name does
+// not.
 func DecodeSandbox(name string, labels map[string]string) (Sandbox, bool) {
-	if labels[LabelType] != TypeSandbox {
+	if labels[LabelType] != TypeSandbox || !strings.HasPrefix(strings.TrimPrefix(name, "/"), namePrefix+nameSep+sandboxMarker+nameSep) {
 		return Sandbox{}, false
 	}
+	labels = withoutImageLabels(labels)
 	parts, _ := decodeName(name)
 	s := Sandbox{
 		Metadata: &runtimeapi.PodSandboxMetadata{
@@ -101,8 +106,9 @@ func DecodeSandbox(name string, labels map[string]string) (Sandbox, bool) {
 	return s, true
 }
 
-// EncodeContainer returns the engine labels of a container.
-func EncodeContainer(c Container) map[string]string {
+// EncodeContainer returns the engine labels of a container made of an image with these labels.
+// What is empty is written, too, so that no image can fill it.
+func EncodeContainer(c Container, image map[string]string) map[string]string {
 	labels := EncodeLabels(c.Labels, c.Annotations)
 	maps.Copy(labels, map[string]string{
 		LabelType:         TypeContainer,
@@ -116,15 +122,26 @@ func EncodeContainer(c Container) map[string]string {
 		LabelOwnCreated:   c.Created.UTC().Format(time.RFC3339Nano),
 		LabelOwnImage:     c.Image,
 		LabelOwnLogDir:    c.LogDir,
+		LabelOwnSandbox:   c.SandboxID,
+		LabelOwnMounts:    EncodeImageMounts(c.ImageMounts),
+		LabelOwnLimits:    c.Limits,
 	})
+	labels[LabelOwnImageLabels] = encodeImageLabels(labels, image)
 	return labels
 }
 
 // DecodeContainer reads a container back from its engine name and labels. It reports
-// whether a shim made it as a pod's container.
+// whether a shim made it as a pod's container: labels alone may come from an image, its name
+// does not. What other shims made has no label of crishim's own.
 func DecodeContainer(name string, labels map[string]string) (Container, bool) {
-	if labels[LabelType] != TypeContainer {
+	if labels[LabelType] != TypeContainer || !strings.HasPrefix(strings.TrimPrefix(name, "/"), namePrefix+nameSep) {
 		return Container{}, false
+	}
+	if id := labels[LabelSandboxID]; id != "" && labels[LabelOwnSandbox] == id {
+		labels = withoutImageLabels(labels)
+	} else {
+		labels = maps.Clone(labels)
+		maps.DeleteFunc(labels, func(key, _ string) bool { return strings.HasPrefix(key, ownPrefix) })
 	}
 	parts, _ := decodeName(name)
 	c := Container{
@@ -142,6 +159,9 @@ func DecodeContainer(name string, labels map[string]string) (Container, bool) {
 		LogDir:    labels[LabelOwnLogDir],
 		Image:     labels[LabelOwnImage],
 		Created:   decodeTime(labels[LabelOwnCreated]),
+
+		ImageMounts: decodeImageMounts(labels[LabelOwnMounts]),
+		Limits:      labels[LabelOwnLimits],
 	}
 	c.Labels, c.Annotations = DecodeLabels(labels)
 	return c, true

@@ -11,7 +11,11 @@ package state
 
 import (
 	"encoding/json"
+	"maps"
+	"slices"
 	"strings"
+
+	"github.com/docker/docker/api/types/image"
 
 	"github.com/crishim/crishim/internal/kube"
 )
@@ -46,6 +50,12 @@ const (
 	LabelOwnPID       = ownPrefix + "pid"
 	LabelOwnLogDir    = ownPrefix + "log-directory"
 	LabelOwnHelper    = ownPrefix + "helper" // of a container that is no pod's and never started: whose it is
+
+	// LabelOwnSandbox has the sandbox's id a second time, on what crishim made: no image can
+	// have foreseen it.
+	LabelOwnSandbox = ownPrefix + "sandbox-id"
+	// LabelOwnImageLabels has the keys of the labels that came with the image.
+	LabelOwnImageLabels = ownPrefix + "image-labels"
 )
 
 const (
@@ -95,6 +105,45 @@ func DecodeLabels(engine map[string]string) (labels, annotations map[string]stri
 	return labels, annotations
 }
 
+// encodeImageLabels returns the keys that the engine will copy from an image to a container
+// with these labels. An image is made by anybody: none of its labels is for the shim, nor the
+// CRI's.
+func encodeImageLabels(labels, image map[string]string) string {
+	var keys []string
+	for key := range image {
+		if _, ours := labels[key]; !ours {
+			keys = append(keys, key)
+		}
+	}
+	if len(keys) == 0 {
+		return ""
+	}
+	slices.Sort(keys)
+	b, _ := json.Marshal(keys) // strings always can be
+	return string(b)
+}
+
+// withoutImageLabels returns the labels that were asked for.
+func withoutImageLabels(engine map[string]string) map[string]string {
+	var keys []string
+	if text := engine[LabelOwnImageLabels]; text == "" || json.Unmarshal([]byte(text), &keys) != nil {
+		return engine
+	}
+	labels := maps.Clone(engine)
+	for _, key := range keys {
+		delete(labels, key)
+	}
+	return labels
+}
+
+// ImageLabels returns the labels of an image, which the engine adds to each container's.
+func ImageLabels(i image.InspectResponse) map[string]string {
+	if i.Config == nil {
+		return nil
+	}
+	return i.Config.Labels
+}
+
 // MatchLabels reports whether labels hold every pair of the selector.
 func MatchLabels(labels, selector map[string]string) bool {
 	for k, v := range selector {
@@ -123,21 +172,21 @@ type ImageMount struct {
 	SubPath string `json:"sub_path,omitempty"`
 }
 
-// ImageMounts reads a container's image mounts. A damaged label hides the mounts,
+// EncodeImageMounts returns the value of LabelOwnMounts.
+func EncodeImageMounts(mounts []ImageMount) string {
+	if len(mounts) == 0 {
+		return ""
+	}
+	b, _ := json.Marshal(mounts) // strings always can be
+	return string(b)
+}
+
+// decodeImageMounts reads a container's image mounts. A damaged label hides the mounts,
 // not the container.
-func ImageMounts(labels map[string]string) []ImageMount {
+func decodeImageMounts(label string) []ImageMount {
 	var noted []ImageMount
-	if json.Unmarshal([]byte(labels[LabelOwnMounts]), &noted) != nil {
+	if label == "" || json.Unmarshal([]byte(label), &noted) != nil {
 		return nil
 	}
 	return noted
-}
-
-// MountedImages are the ids of the images that a container has mounted.
-func MountedImages(labels map[string]string) []string {
-	var ids []string
-	for _, m := range ImageMounts(labels) {
-		ids = append(ids, m.ID)
-	}
-	return ids
 }

@@ -26,11 +26,11 @@ func TestSandboxSurvivesTheEngine(t *testing.T) {
 		Network:        "cni",
 		PID:            runtimeapi.NamespaceMode_CONTAINER,
 	}
-	labels, err := EncodeSandbox(want)
+	labels, err := EncodeSandbox(want, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, ok := DecodeSandbox("any name", labels)
+	got, ok := DecodeSandbox("/k8s_POD_any", labels)
 	if diff := cmp.Diff(want, got, protocmp.Transform()); !ok || diff != "" {
 		t.Errorf("got + instead of -:\n%s", diff)
 	}
@@ -48,7 +48,7 @@ func TestContainerSurvivesTheEngine(t *testing.T) {
 		Annotations: map[string]string{"k": "v"},
 		Created:     time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC),
 	}
-	got, ok := DecodeContainer("any name", EncodeContainer(want))
+	got, ok := DecodeContainer("/k8s_any", EncodeContainer(want, nil))
 	if diff := cmp.Diff(want, got, protocmp.Transform()); !ok || diff != "" {
 		t.Errorf("got + instead of -:\n%s", diff)
 	}
@@ -66,7 +66,7 @@ func TestSandboxesOfOtherShims(t *testing.T) {
 	}{
 		"a plain name":           {"/k8s_POD_web_prod_1-2_3", 3},
 		"a name after conflicts": {"/k8s_POD_web_prod_1-2_3_0badcafe", 3},
-		"a name of another kind": {"/web", 0},
+		"a name of another kind": {"/k8s_POD_web", 0},
 	} {
 		got, ok := DecodeSandbox(c.engineName, labels)
 		want := Sandbox{
@@ -167,4 +167,86 @@ func FuzzDecodeName(f *testing.F) {
 			t.Errorf("got %+v, want %+v", again, p)
 		}
 	})
+}
+
+// hostile are the labels of an image whose author knows what a shim reads.
+var hostile = map[string]string{
+	LabelType: TypeContainer, LabelSandboxID: "another", LabelLogPath: "/etc/cron.d/x",
+	LabelOwnName: "n", LabelOwnPod: "p", LabelOwnNamespace: "kube-system", LabelOwnUID: "v", LabelOwnAttempt: "9", LabelOwnCreated: "2030-01-02T03:04:05Z",
+	LabelOwnPorts: `[{"protocol":"TCP","host_port":22}]`, LabelOwnHandler: "h", LabelOwnImage: "i", LabelOwnNetwork: "cni", LabelOwnPID: "NODE", LabelOwnLogDir: "/",
+	LabelOwnMounts: `[{"path":"/x","id":"sha256:1"}]`, LabelOwnLimits: `{"files":{"../../../../etc/passwd":""}}`, LabelOwnHelper: "shim",
+	LabelOwnSandbox: "another", LabelOwnImageLabels: `["app","io.crishim.sandbox-id"]`,
+	"io.crishim.label.app": "trap", "annotation.note": "trap", "annotation.more": "x", "maintainer": "x",
+	kube.LabelPodName: "etcd", kube.LabelPodNamespace: "kube-system", kube.LabelPodUID: "v", kube.LabelContainerName: "etcd",
+}
+
+// ofImage returns the labels of a container as the engine keeps them: those of its image as
+// well.
+func ofImage(labels map[string]string) map[string]string {
+	all := maps.Clone(hostile)
+	maps.Copy(all, labels)
+	return all
+}
+
+func TestLabelsOfAnImageSayNothing(t *testing.T) {
+	t.Parallel()
+	pod := &runtimeapi.PodSandboxMetadata{Name: "web", Namespace: "ns", Uid: "u"}
+	for name, want := range map[string]Container{
+		"everything": {
+			Metadata: &runtimeapi.ContainerMetadata{Name: "app", Attempt: 2}, Pod: pod, SandboxID: "s", LogPath: "/l", LogDir: "/", Image: "busybox",
+			Labels: map[string]string{"app": "x", kube.LabelPodName: "web"}, Annotations: map[string]string{"note": "y"},
+			Created: time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC), ImageMounts: []ImageMount{{Path: "/m"}}, Limits: "{}",
+		},
+		"as little as there can be": {
+			Metadata: &runtimeapi.ContainerMetadata{}, Pod: &runtimeapi.PodSandboxMetadata{}, SandboxID: "s", Labels: map[string]string{}, Annotations: map[string]string{},
+			Created: time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC),
+		},
+	} {
+		got, ok := DecodeContainer("/k8s_app_web_ns_u_2", ofImage(EncodeContainer(want, hostile)))
+		if diff := cmp.Diff(want, got, protocmp.Transform()); !ok || diff != "" {
+			t.Errorf("%s: got + instead of -:\n%s", name, diff)
+		}
+	}
+	want := Sandbox{Metadata: pod, Labels: map[string]string{"app": "x"}, Annotations: map[string]string{}, Created: time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC)}
+	labels, err := EncodeSandbox(want, hostile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sandbox, ok := DecodeSandbox("/k8s_POD_web_ns_u_0", ofImage(labels))
+	if diff := cmp.Diff(want, sandbox, protocmp.Transform()); !ok || diff != "" {
+		t.Errorf("sandbox: got + instead of -:\n%s", diff)
+	}
+}
+
+// In a container of another shim the image's labels can be told from the CRI's no more, but
+// crishim's own are all the image's.
+func TestLabelsOfAnImageInAContainerOfAnotherShim(t *testing.T) {
+	t.Parallel()
+	got, ok := DecodeContainer("/k8s_app_web_prod_u_4", ofImage(map[string]string{
+		LabelType: TypeContainer, LabelSandboxID: "s", LabelLogPath: "/l", "annotation.note": "y", "annotation.more": "y",
+		kube.LabelPodName: "web", kube.LabelPodNamespace: "prod", kube.LabelPodUID: "u", kube.LabelContainerName: "app",
+	}))
+	want := Container{
+		Metadata: &runtimeapi.ContainerMetadata{Name: "app", Attempt: 4}, Pod: &runtimeapi.PodSandboxMetadata{Name: "web", Namespace: "prod", Uid: "u"},
+		SandboxID: "s", LogPath: "/l", Annotations: map[string]string{"note": "y", "more": "y"},
+		Labels: map[string]string{"maintainer": "x", kube.LabelPodName: "web", kube.LabelPodNamespace: "prod", kube.LabelPodUID: "u", kube.LabelContainerName: "app"},
+	}
+	if diff := cmp.Diff(want, got, protocmp.Transform()); !ok || diff != "" {
+		t.Errorf("got + instead of -:\n%s", diff)
+	}
+}
+
+func TestOnlyANameMakesAPodsContainer(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"", "/", "/web", "web", "/k8s", "/xk8s_a_b_c_d_0", "/project-k8s_POD_1"} {
+		if _, ok := DecodeContainer(name, hostile); ok {
+			t.Errorf("%q was taken for a container", name)
+		}
+		if _, ok := DecodeSandbox(name, map[string]string{LabelType: TypeSandbox}); ok {
+			t.Errorf("%q was taken for a sandbox", name)
+		}
+	}
+	if _, ok := DecodeSandbox("/k8s_app_web_ns_u_0", map[string]string{LabelType: TypeSandbox}); ok {
+		t.Error("a container of a pod was taken for a sandbox")
+	}
 }

@@ -66,13 +66,13 @@ func TestRemoteEngine(t *testing.T) {
 	e := &remoteEngine{Memory: enginetest.NewMemory()}
 	e.AddImage("i:v1")
 	pod := &runtimeapi.PodSandboxMetadata{Name: "p", Namespace: "n", Uid: "u"}
-	labels, err := state.EncodeSandbox(state.Sandbox{Metadata: pod})
+	labels, err := state.EncodeSandbox(state.Sandbox{Metadata: pod}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	sandbox := e.run(t, "sandbox", labels)
+	sandbox := e.run(t, "k8s_POD_p_n_u_0", labels)
 	member := func(name string) string {
-		return e.run(t, name, state.EncodeContainer(state.Container{Metadata: &runtimeapi.ContainerMetadata{Name: name}, Pod: pod, SandboxID: sandbox}))
+		return e.run(t, "k8s_"+name, state.EncodeContainer(state.Container{Metadata: &runtimeapi.ContainerMetadata{Name: name}, Pod: pod, SandboxID: sandbox}, nil))
 	}
 	good := member("good")
 	e.broken = member("broken")
@@ -106,11 +106,11 @@ func TestRatesOfOtherPods(t *testing.T) {
 	e.AddImage("i:v1")
 	var ids []string
 	for _, name := range []string{"a", "b"} {
-		labels, err := state.EncodeSandbox(state.Sandbox{Metadata: &runtimeapi.PodSandboxMetadata{Name: name, Namespace: "n", Uid: name}})
+		labels, err := state.EncodeSandbox(state.Sandbox{Metadata: &runtimeapi.PodSandboxMetadata{Name: name, Namespace: "n", Uid: name}}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		ids = append(ids, e.run(t, name, labels))
+		ids = append(ids, e.run(t, "k8s_POD_"+name, labels))
 	}
 	s := New(Options{Engine: e})
 	defer s.Close()
@@ -169,7 +169,7 @@ func TestSizesOfTheEngine(t *testing.T) {
 	e.AddImage("i:v1")
 	pod := &runtimeapi.PodSandboxMetadata{Name: "p", Namespace: "n", Uid: "u"}
 	member := func(name string) string {
-		return e.run(t, name, state.EncodeContainer(state.Container{Metadata: &runtimeapi.ContainerMetadata{Name: name}, Pod: pod, SandboxID: "s"}))
+		return e.run(t, "k8s_"+name, state.EncodeContainer(state.Container{Metadata: &runtimeapi.ContainerMetadata{Name: name}, Pod: pod, SandboxID: "s"}, nil))
 	}
 	s := New(Options{Engine: e})
 	defer s.Close()

@@ -17,15 +17,20 @@ import (
 // insists that it runs.
 func (s *Server) running(ctx context.Context, id, kind string) (container.InspectResponse, error) {
 	what := "container"
+	var c container.InspectResponse
+	var err error
 	if kind == state.TypeSandbox {
 		what = "pod sandbox"
+		var found state.FoundSandbox
+		found, err = state.FindSandbox(ctx, s.engine, id)
+		c = found.Detail
+	} else {
+		var found state.FoundContainer
+		found, err = state.FindContainer(ctx, s.engine, id)
+		c = found.Detail
 	}
-	c, err := state.Inspect(ctx, s.engine, what, id)
 	if err != nil {
 		return c, err
-	}
-	if c.Config.Labels[state.LabelType] != kind {
-		return c, fmt.Errorf("%q is no %s: %w", id, what, errdefs.ErrNotFound)
 	}
 	if !c.State.Running {
 		return c, fmt.Errorf("%s %q is in %s state: %w", what, id, stateName(c.State, kind), errdefs.ErrFailedPrecondition)

@@ -88,7 +88,7 @@ func (r *rig) container(t *testing.T, kind string, change func(*container.Config
 	}
 	name := make([]byte, 8)
 	_, _ = rand.Read(name)
-	made, err := r.engine.ContainerCreate(t.Context(), config, host, nil, nil, "crishim-stream-test-"+hex.EncodeToString(name))
+	made, err := r.engine.ContainerCreate(t.Context(), config, host, nil, nil, "k8s_POD_crishim-stream-test-"+hex.EncodeToString(name))
 	if err != nil {
 		t.Fatal(err)
 	}

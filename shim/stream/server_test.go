@@ -34,7 +34,7 @@ func (e oneContainer) ContainerInspect(_ context.Context, id string) (container.
 		return container.InspectResponse{}, errdefs.ErrNotFound
 	}
 	return container.InspectResponse{
-		ContainerJSONBase: &container.ContainerJSONBase{ID: id, HostConfig: &container.HostConfig{}, State: &container.State{Running: true}},
+		ContainerJSONBase: &container.ContainerJSONBase{ID: id, Name: "/k8s_POD_p_n_u_0", HostConfig: &container.HostConfig{}, State: &container.State{Running: true}},
 		Config:            &container.Config{Labels: map[string]string{state.LabelType: e.kind}},
 	}, nil
 }

@@ -29,20 +29,20 @@ type containers interface {
 
 func TestContractOfMemory(t *testing.T) {
 	m := enginetest.NewMemory()
-	id, err := pause.Ensure(t.Context(), m, "")
+	image, err := pause.Ensure(t.Context(), m, "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	testContract(t, m, id)
+	testContract(t, m, image.ID)
 }
 
 func TestContractOfTheRealEngine(t *testing.T) {
 	engine := enginetest.Require(t)
-	id, err := pause.Ensure(t.Context(), engine, "")
+	image, err := pause.Ensure(t.Context(), engine, "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	testContract(t, engine, id)
+	testContract(t, engine, image.ID)
 }
 
 // testContract is what the shim relies on in an engine. It runs on a real one and

@@ -130,6 +130,11 @@ func (m *Memory) ContainerCreate(ctx context.Context, config *container.Config, 
 			id: hex.EncodeToString(sum[:]), name: name, image: i.id, number: m.created,
 			state: container.StateCreated, born: time.Now(), config: *config, host: *host,
 		}
+		c.config.Labels = maps.Clone(i.labels)
+		if c.config.Labels == nil {
+			c.config.Labels = map[string]string{}
+		}
+		maps.Copy(c.config.Labels, config.Labels)
 		m.containers = append(m.containers, c)
 		m.containerEvent(c, events.ActionCreate)
 		return container.CreateResponse{ID: c.id}, nil

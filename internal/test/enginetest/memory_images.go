@@ -9,25 +9,38 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 
 	"github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types/events"
 	"github.com/docker/docker/api/types/image"
+	dockerspec "github.com/moby/docker-image-spec/specs-go/v1"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/crishim/crishim/shim/docker"
 )
 
 type memoryImage struct {
-	id   string
-	tags []string
+	id     string
+	tags   []string
+	labels map[string]string
 }
 
 // AddImage puts an image with these tags into the engine and returns its id.
 func (m *Memory) AddImage(tags ...string) (id string) {
 	m.locked(func() { id = m.addImage([]byte(strings.Join(tags, " ")), tags) })
 	return id
+}
+
+// LabelImage gives an image labels, which the containers made of it have as well.
+func (m *Memory) LabelImage(ref string, labels map[string]string) {
+	m.locked(func() {
+		if i, err := m.findImage(ref); err == nil {
+			i.labels = labels
+		}
+	})
 }
 
 func (m *Memory) addImage(content []byte, tags []string) string {
@@ -57,7 +70,8 @@ func (m *Memory) ImageInspect(ctx context.Context, ref string, _ ...docker.Image
 		if err != nil {
 			return image.InspectResponse{}, err
 		}
-		return image.InspectResponse{ID: i.id, RepoTags: slices.Clone(i.tags), Os: "linux", Architecture: "amd64", Size: 1}, nil
+		config := &dockerspec.DockerOCIImageConfig{ImageConfig: ocispec.ImageConfig{Labels: maps.Clone(i.labels)}}
+		return image.InspectResponse{ID: i.id, RepoTags: slices.Clone(i.tags), Os: "linux", Architecture: "amd64", Size: 1, Config: config}, nil
 	})
 }
 

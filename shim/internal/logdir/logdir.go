@@ -20,10 +20,8 @@ type Place struct {
 	Path string // of the file, absolute; "" for nowhere
 }
 
-// Of reads the place from the engine's labels of a container.
-func Of(labels map[string]string) Place {
-	return Place{Base: labels[state.LabelOwnLogDir], Path: labels[state.LabelLogPath]}
-}
+// Of returns the place of a pod's container.
+func Of(c state.Container) Place { return Place{Base: c.LogDir, Path: c.LogPath} }
 
 // Open makes and opens the directory of the log, and returns the file's name in it.
 func (p Place) Open() (*os.Root, string, error) {
