@@ -15,6 +15,7 @@ if command -v file >/dev/null && ! file bin/crishim | grep -q 'statically linked
   echo "bin/crishim is not static" >&2
   exit 1
 fi
+hack/arm64.sh
 # What is generated is what its source says.
 hack/generate.sh verify
 echo "verify: ok"

@@ -15,12 +15,12 @@ ip iproute2
 LIST
 }
 
-# What tests run, and what make verify generates with: a compiler for the other
-# architecture too.
+# What tests run, and what make verify generates with: a compiler and an emulator for the
+# other architecture too.
 needed_by_tests() {
   case $(dpkg --print-architecture) in
-    amd64) echo 'aarch64-linux-gnu-gcc gcc-aarch64-linux-gnu' ;;
-    arm64) echo 'x86_64-linux-gnu-gcc gcc-x86-64-linux-gnu' ;;
+    amd64) printf '%s\n' 'aarch64-linux-gnu-gcc gcc-aarch64-linux-gnu' 'qemu-aarch64 qemu-user' ;;
+    arm64) printf '%s\n' 'x86_64-linux-gnu-gcc gcc-x86-64-linux-gnu' 'qemu-x86_64 qemu-user' ;;
   esac
   cat <<'LIST'
 gcc gcc

@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -15,6 +14,7 @@ import (
 	"time"
 
 	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
 
 	"github.com/crishim/crishim/internal/test"
 )
@@ -46,39 +46,45 @@ func TestProgramsAreStaticAndSmall(t *testing.T) {
 
 func TestThePauseProcessEndsOnSignals(t *testing.T) {
 	t.Parallel()
-	b, _, err := program(runtime.GOARCH)
-	if err != nil {
-		test.Missing(t, "%v", err)
-	}
-	path := filepath.Join(t.TempDir(), "pause")
-	if err := os.WriteFile(path, b, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	for _, signal := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT} {
-		cmd := exec.Command(path)
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		waitUntilAsleep(t, cmd.Process.Pid)
-		if err := cmd.Process.Signal(signal); err != nil {
-			t.Fatal(err)
-		}
-		if err := cmd.Wait(); err != nil {
-			t.Errorf("%s: got %v, want status 0", signal, err)
-		}
+	for arch, content := range map[string][]byte{"amd64": programAMD64, "arm64": programARM64} {
+		t.Run(arch, func(t *testing.T) {
+			t.Parallel()
+			path := filepath.Join(t.TempDir(), "pause")
+			if err := os.WriteFile(path, content, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			command := []string{path}
+			if emulator := test.Emulator(t, arch); emulator != "" {
+				command = []string{emulator, path}
+			}
+			for _, signal := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT} {
+				cmd := exec.Command(command[0], command[1:]...)
+				if err := cmd.Start(); err != nil {
+					t.Fatal(err)
+				}
+				waitUntilItWaits(t, cmd.Process.Pid)
+				if err := cmd.Process.Signal(signal); err != nil {
+					t.Fatal(err)
+				}
+				if err := cmd.Wait(); err != nil {
+					t.Errorf("%s: got %v, want status 0", signal, err)
+				}
+			}
+		})
 	}
 }
 
-// waitUntilAsleep waits until the process sleeps, which it only does while it
-// waits for the signals that it has blocked.
-func waitUntilAsleep(t *testing.T, pid int) {
+// waitUntilItWaits waits until the process waits for the signals that it has blocked. An emulator
+// makes the same system call of this machine.
+func waitUntilItWaits(t *testing.T, pid int) {
 	t.Helper()
+	call := strconv.Itoa(unix.SYS_RT_SIGTIMEDWAIT) + " "
 	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
-		b, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "status"))
+		b, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "syscall"))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if strings.Contains(string(b), "State:\tS") {
+		if strings.HasPrefix(string(b), call) {
 			return
 		}
 	}
