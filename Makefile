@@ -7,13 +7,22 @@ LDFLAGS := -s -w -X main.version=$(VERSION)
 # The race detector needs a C compiler; without one the same tests run without it.
 RACE := $(shell command -v gcc >/dev/null 2>&1 && echo -race)
 
-.PHONY: help build demo test unit lint verify fuzz vuln soak differential bench load generate docs golden picture engine-up engine-down clean
+.PHONY: help build demo test unit lint verify fuzz vuln soak differential bench load generate docs golden picture install dist reproducible engine-up engine-down clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 build: ## bin/crishim: static, without paths of this machine in it
 	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -tags $(TAGS) -ldflags '$(LDFLAGS)' -o bin/crishim .
+
+install: build ## install below $(DESTDIR)$(PREFIX) (/usr/local) what the packages install: program, manual, completions, units
+	PREFIX='$(or $(PREFIX),/usr/local)' DESTDIR='$(DESTDIR)' hack/install.sh bin/crishim
+
+dist: ## all of a release in dist/: programs, archives, packages, images, bills of materials, licences, checksums
+	VERSION='$(VERSION)' hack/dist.sh
+
+reproducible: dist ## make dist again from a clone elsewhere and compare
+	hack/reproducible.sh
 
 demo: build ## the main job as a user would do it, on a Docker engine that it finds or installs
 	hack/with-engine.sh hack/demo.sh
@@ -68,4 +77,4 @@ engine-down: ## end them and leave nothing
 	hack/engine.sh down
 
 clean: ## remove what build made
-	rm -rf bin
+	rm -rf bin dist

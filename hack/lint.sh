@@ -10,7 +10,7 @@ unformatted=$(git ls-files -co --exclude-standard '*.go' | xargs -r gofmt -l)
 [ -z "$unformatted" ] || { printf 'gofmt wants to change:\n%s\n' "$unformatted" >&2; status=1; }
 go vet -tags "$tags" ./... || status=1
 if command -v shellcheck >/dev/null; then
-  git ls-files -co --exclude-standard 'hack/*.sh' .ci/run | xargs -r shellcheck || status=1
+  git ls-files -co --exclude-standard 'hack/*.sh' 'packaging/*.sh' .ci/run | xargs -r shellcheck || status=1
 else
   echo 'lint: there is no shellcheck: shell scripts are not checked' >&2
   [ "${CRISHIM_REQUIRE_ENGINE:-}" != 1 ] || status=1

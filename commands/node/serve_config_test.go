@@ -7,6 +7,8 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -174,5 +176,38 @@ func TestExecRecordsAreBesideTheSocket(t *testing.T) {
 		if got := execRecords(c.endpoint, c.address); got != c.want {
 			t.Errorf("%s on %s: got %q, want %q", c.endpoint, c.address, got, c.want)
 		}
+	}
+}
+
+// TestPackagedSettings holds the file that the packages install against the flags: as it comes it sets
+// nothing, it has a line for each flag, and serve takes each.
+func TestPackagedSettings(t *testing.T) {
+	t.Parallel()
+	content, err := os.ReadFile("../../packaging/serve.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := readServe(t, string(content)); err != nil {
+		t.Errorf("as it comes: %v", err)
+	}
+	lines := regexp.MustCompile(`(?m)^#([a-z-]+): .+$`)
+	// kubenet's settings are refused without it, and its own without a range of addresses.
+	all := strings.ReplaceAll(lines.ReplaceAllStringFunc(string(content), func(line string) string { return line[1:] }), "network-plugin: cni", "network-plugin: kubenet")
+	if _, err := readServe(t, all); err != nil {
+		t.Errorf("all of it: %v", err)
+	}
+	var got, want []string
+	for _, line := range lines.FindAllStringSubmatch(string(content), -1) {
+		got = append(got, line[1])
+	}
+	for _, f := range cli.NewServeOptions().Flags() {
+		if name := f.Names()[0]; name != cli.FlagServeConfig {
+			want = append(want, name)
+		}
+	}
+	slices.Sort(got)
+	slices.Sort(want)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("flags(-) lines(+): %s", diff)
 	}
 }

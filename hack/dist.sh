@@ -1,0 +1,74 @@
+#!/usr/bin/env bash
+# dist.sh [DIRECTORY]: all of a release, in dist or DIRECTORY: programs, archives, packages, images, bills
+# of materials, licences, checksums. The same commit and Go give the same bytes, wherever it runs.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+umask 022
+
+dist=${1:-$PWD/dist}
+version=${VERSION:-$(git describe --tags --always --dirty --match 'v*')}
+SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
+tags=$(cat hack/tags)
+# What somebody has set for his own builds may not be in a release.
+unset GOEXPERIMENT GOOS GOARCH
+export SOURCE_DATE_EPOCH LC_ALL=C TZ=UTC GOFLAGS=-trimpath CGO_ENABLED=0 GOAMD64=v1 GOARM64=v8.0
+nfpm=$(hack/tool.sh github.com/goreleaser/nfpm/v2/cmd/nfpm@v2.45.0)
+
+# A package's version begins with a digit, and commits after a tag come after it: v0.9.0-3-gabc is
+# 0.9.0+3.gabc. Without a tag it comes before all that have one.
+package=${version#v}
+case $version in
+  v*-*-g*) package=${package%-*-g*}+$(sed -E 's/.*-([0-9]+)-(g.*)/\1.\2/; s/-/./g' <<<"$package") ;;
+  v*) ;;
+  *) package=0.0.0+g${version//-/.} ;;
+esac
+
+rm -rf "$dist"
+mkdir -p "$dist"
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+build() { # ARCH
+  GOARCH=$1 go build -buildvcs=false -tags "$tags" -ldflags "-s -w -X main.version=$version" -o "$work/crishim-$1" .
+}
+
+# stage ARCH PREFIX DIRECTORY: what make install installs. Only the program differs between architectures.
+stage() {
+  local tree=$work/tree${2//\//-}
+  if [ ! -e "$tree" ]; then
+    RUN=$work/crishim-$(go env GOHOSTARCH) DESTDIR=$tree PREFIX=$2 hack/install.sh "$work/crishim-$1"
+  fi
+  cp -r "$tree" "$3"
+  install -m 755 "$work/crishim-$1" "$3$2/bin/crishim"
+  find "$3" -exec touch -h -d "@$SOURCE_DATE_EPOCH" {} +
+}
+
+package() { # ARCH FORMAT
+  ARCH=$1 VERSION=$package STAGE=$work/package-$1 "$nfpm" package --config packaging/nfpm.yaml --packager "$2" --target "$dist/" >"$work/nfpm" 2>&1 ||
+    { cat "$work/nfpm" >&2; exit 1; }
+}
+
+for arch in amd64 arm64; do build "$arch"; done
+for arch in amd64 arm64; do
+  name=crishim-$version-linux-$arch
+  cp "$work/crishim-$arch" "$dist/crishim-linux-$arch"
+
+  # To be unpacked in /usr/local, with the settings as an example.
+  stage "$arch" /usr/local "$work/archive-$arch"
+  mv "$work/archive-$arch/etc/crishim/serve.yaml" "$work/archive-$arch/usr/local/share/doc/crishim/"
+  tar -C "$work/archive-$arch/usr/local" --format=gnu --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$SOURCE_DATE_EPOCH" \
+    --transform "s,^\.,$name," -cf - . | gzip -9n >"$dist/$name.tar.gz"
+
+  stage "$arch" /usr "$work/package-$arch"
+  package "$arch" rpm
+  # Debian's zsh looks elsewhere, and its copyright has a name of its own.
+  mv "$work/package-$arch/usr/share/zsh/site-functions" "$work/package-$arch/usr/share/zsh/vendor-completions"
+  mv "$work/package-$arch/usr/share/doc/crishim/LICENSE" "$work/package-$arch/usr/share/doc/crishim/copyright"
+  package "$arch" deb
+
+  go run -tags "$tags" ./hack/image -arch "$arch" -version "$version" -epoch "$SOURCE_DATE_EPOCH" -licences "$work/archive-$arch/usr/local/share/doc/crishim" \
+    -o "$dist/$name-image.tar" "$work/crishim-$arch"
+  go run ./hack/sbom "$work/crishim-$arch" "$version" >"$dist/$name.cdx.json"
+done
+cp "$work/archive-amd64/usr/local/share/doc/crishim/THIRD-PARTY-LICENSES" "$dist/"
+(cd "$dist" && sha256sum -- * >SHA256SUMS)

@@ -1,0 +1,39 @@
+#!/usr/bin/env bash
+# install.sh PROGRAM: what a package installs, below $DESTDIR$PREFIX (/usr/local): PROGRAM,
+# manual pages, completions, units, and below $DESTDIR/etc the settings of serve, unless there
+# are some. RUN is the same program for this machine, where PROGRAM is for another one.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+umask 022
+
+program=${1:?usage: install.sh PROGRAM} run=${RUN:-$1} prefix=${PREFIX:-/usr/local}
+to=${DESTDIR:-}$prefix settings=${DESTDIR:-}/etc/crishim/serve.yaml
+share=$to/share doc=$to/share/doc/crishim man=$to/share/man/man1
+mkdir -p "$to/bin" "$man" "$doc" "$to/lib/systemd/system" "$share/crishim" \
+  "$share/bash-completion/completions" "$share/zsh/site-functions" "$share/fish/vendor_completions.d"
+
+install -m 755 "$program" "$to/bin/crishim"
+
+"$run" man | gzip -9n >"$man/crishim.1.gz"
+verbs=$("$run" man | sed -n 's/^\\fBcrishim-\([a-z-]*\)\\fP(1)$/\1/p')
+for verb in $verbs; do
+  "$run" man "$verb" | gzip -9n >"$man/crishim-$verb.1.gz"
+done
+
+"$run" completion bash >"$share/bash-completion/completions/crishim"
+"$run" completion zsh >"$share/zsh/site-functions/_crishim"
+"$run" completion fish >"$share/fish/vendor_completions.d/crishim.fish"
+# For the name crictl, where that is a link to crishim.
+"$run" --compat=crictl completion bash >"$share/crishim/crictl.bash"
+
+cp LICENSE README.md CHANGELOG.md "$doc/"
+cp -r docs "$doc/"
+hack/licences.sh >"$doc/THIRD-PARTY-LICENSES"
+
+for unit in packaging/*.service packaging/*.socket; do
+  sed "s,/usr/bin/crishim,$prefix/bin/crishim," "$unit" >"$to/lib/systemd/system/${unit##*/}"
+done
+if [ ! -e "$settings" ]; then
+  mkdir -p "${settings%/*}"
+  cp packaging/serve.yaml "$settings"
+fi

@@ -1,0 +1,17 @@
+#!/bin/sh
+# Before a removal ("remove" of dpkg, 0 of rpm), not before an upgrade: units end, crictl is somebody else's.
+set -e
+case "${1:-}" in remove | 0) ;; *) exit 0 ;; esac
+if [ -d "${DPKG_ROOT:-}/run/systemd/system" ]; then
+  systemctl disable --now crishim.socket crishim.service || true
+  for unit in $(systemctl list-units --all --plain --no-legend 'crishim-sync@*.service' | cut -d ' ' -f 1); do
+    systemctl disable --now "$unit" || true
+  done
+fi
+if command -v update-alternatives >/dev/null 2>&1; then
+  update-alternatives --remove crictl /usr/bin/crishim || true
+fi
+# Of pods in an engine only crishim knows what they are, and it goes.
+if pods=$(timeout 10 "${DPKG_ROOT:-}/usr/bin/crishim" -r docker:// pods -q 2>/dev/null) && [ -n "$pods" ]; then
+  echo "crishim: pods stay in the Docker engine: docker ps -a --filter label=io.kubernetes.docker.type" >&2
+fi

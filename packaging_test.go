@@ -1,0 +1,208 @@
+package main
+
+import (
+	"compress/gzip"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/crishim/crishim/internal/test"
+)
+
+// shell runs a program of the repository with these settings in addition.
+func shell(t *testing.T, dir string, environment []string, args ...string) (string, error) {
+	t.Helper()
+	cmd := exec.Command(args[0], args[1:]...)
+	cmd.Dir, cmd.Env = dir, append(os.Environ(), environment...)
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+// write makes a file of a test with the directories above it.
+func write(t *testing.T, path, content string, mode fs.FileMode) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(content), mode); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestInstall looks at what make install and the packages have in them.
+func TestInstall(t *testing.T) {
+	t.Parallel()
+	self, err := exec.LookPath("crishim")
+	if err != nil {
+		t.Fatal(err)
+	}
+	root := t.TempDir()
+	program := filepath.Join(t.TempDir(), "program")
+	write(t, program, "#!/bin/sh\n", 0o700)
+	settings := filepath.Join(root, "etc/crishim/serve.yaml")
+	write(t, settings, "# mine\n", 0o600)
+	if out, err := shell(t, "", []string{"DESTDIR=" + root, "PREFIX=/usr", "RUN=" + self}, "hack/install.sh", program); err != nil || out != "" {
+		t.Fatalf("%s, %v", out, err)
+	}
+	if got := page(t, settings); got != "# mine\n" {
+		t.Errorf("the settings that were there are %q", got)
+	}
+
+	// The verbs have a page of documentation each too.
+	verbs, err := filepath.Glob("docs/commands/*.md")
+	if err != nil || len(verbs) < 40 {
+		t.Fatalf("%d pages in docs/commands, %v", len(verbs), err)
+	}
+	want := []string{
+		"usr/bin/crishim", "usr/lib/systemd/system/crishim-sync@.service", "usr/lib/systemd/system/crishim.service", "usr/lib/systemd/system/crishim.socket",
+		"usr/share/bash-completion/completions/crishim", "usr/share/crishim/crictl.bash", "usr/share/fish/vendor_completions.d/crishim.fish",
+		"usr/share/zsh/site-functions/_crishim", "usr/share/man/man1/crishim.1.gz",
+	}
+	for _, path := range verbs {
+		if verb := strings.TrimSuffix(filepath.Base(path), ".md"); verb != "README" {
+			want = append(want, "usr/share/man/man1/crishim-"+verb+".1.gz")
+		}
+	}
+	var got []string
+	err = filepath.WalkDir(filepath.Join(root, "usr"), func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		name := strings.TrimPrefix(path, root+"/")
+		if !strings.HasPrefix(name, "usr/share/doc/crishim/") {
+			got = append(got, name)
+		}
+		if info, err := d.Info(); err != nil || info.Size() == 0 {
+			t.Errorf("%s is empty, %v", name, err)
+		}
+		return nil
+	})
+	slices.Sort(want)
+	if diff := cmp.Diff(want, got); err != nil || diff != "" {
+		t.Errorf("want(-) got(+): %s, %v", diff, err)
+	}
+
+	f, err := os.Open(filepath.Join(root, "usr/share/man/man1/crishim-exec.1.gz"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	z, err := gzip.NewReader(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text, err := io.ReadAll(z); err != nil || !strings.Contains(string(text), ".TH CRISHIM-EXEC 1") {
+		t.Errorf("the page of exec: got %.60q, %v", text, err)
+	}
+	if text := page(t, filepath.Join(root, "usr/share/crishim/crictl.bash")); !strings.Contains(text, " crictl") {
+		t.Errorf("the completion for crictl is for another name: %s", text)
+	}
+	t.Run("units", func(t *testing.T) { checkUnits(t, root) })
+}
+
+// checkUnits has systemd look for mistakes in the units, and at how much they can do.
+func checkUnits(t *testing.T, root string) {
+	t.Helper()
+	analyze, err := exec.LookPath("systemd-analyze")
+	if err != nil {
+		test.Missing(t, "no systemd-analyze")
+	}
+	// Units that every system has, and others refer to.
+	for _, unit := range []string{"sysinit", "basic", "shutdown", "sockets", "multi-user", "network-online"} {
+		write(t, filepath.Join(root, "usr/lib/systemd/system", unit+".target"), "[Unit]\nDescription="+unit+"\n", 0o600)
+	}
+	for _, unit := range []string{"crishim.socket", "crishim.service", "crishim-sync@etc-pods.service"} {
+		if out, err := shell(t, "", nil, analyze, "--root="+root, "--man=no", "--recursive-errors=no", "verify", unit); err != nil || out != "" {
+			t.Errorf("verify %s: %s, %v", unit, out, err)
+		}
+	}
+	if out, err := shell(t, "", nil, analyze, "--root="+root, "--offline=yes", "--no-pager", "--threshold=65", "security", "crishim.service"); err != nil {
+		t.Errorf("crishim.service is exposed more than it has to be: %v\n%s", err, out)
+	}
+}
+
+// TestMaintainerScripts runs the scripts of the packages on a system of their own, on one
+// with systemd and alternatives and on one with neither.
+func TestMaintainerScripts(t *testing.T) {
+	t.Parallel()
+	const (
+		alternative = "update-alternatives --install /usr/bin/crictl crictl /usr/bin/crishim 10 --slave /usr/share/bash-completion/completions/crictl crictl-completion /usr/share/crishim/crictl.bash\n"
+		units       = "systemctl disable --now crishim.socket crishim.service\nsystemctl list-units --all --plain --no-legend crishim-sync@*.service\n"
+		reload      = "systemctl daemon-reload\n"
+		restart     = "systemctl try-restart crishim.service crishim-sync@*.service\n"
+	)
+	for name, c := range map[string]struct {
+		script, argument string
+		bare             bool   // neither systemd nor alternatives
+		did, said        string // ROOT stands for the root of the system
+		state            bool   // still there at the end
+	}{
+		"installed or upgraded":    {script: "postinstall", argument: "configure", did: alternative + reload + restart, state: true},
+		"installed on a bare one":  {script: "postinstall", argument: "configure", bare: true, state: true},
+		"about to be upgraded":     {script: "preremove", argument: "upgrade", state: true},
+		"about to be upgraded rpm": {script: "preremove", argument: "1", state: true},
+		"about to be removed": {
+			script: "preremove", argument: "remove", did: units + "systemctl disable --now crishim-sync@etc-pods.service\nupdate-alternatives --remove crictl /usr/bin/crishim\n",
+			said: "crishim: pods stay in the Docker engine: docker ps -a --filter label=io.kubernetes.docker.type\n", state: true,
+		},
+		"about to be removed from a bare one": {
+			script: "preremove", argument: "0", bare: true,
+			said: "crishim: pods stay in the Docker engine: docker ps -a --filter label=io.kubernetes.docker.type\n", state: true,
+		},
+		"removed": {
+			script: "postremove", argument: "remove", did: reload, state: true,
+			said: "crishim: ROOT/var/lib/crishim stays, with volumes and logs of pods\ncrishim: ROOT/var/log/crishim stays, with volumes and logs of pods\n",
+		},
+		"replaced":             {script: "postremove", argument: "upgrade", did: reload, state: true},
+		"purged":               {script: "postremove", argument: "purge", did: reload},
+		"purged on a bare one": {script: "postremove", argument: "purge", bare: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			root := t.TempDir()
+			bin := filepath.Join(root, "bin")
+			write(t, filepath.Join(root, "usr/bin/crishim"), "#!/bin/sh\n[ \"$*\" = '-r docker:// pods -q' ] && echo 0123\n", 0o700)
+			write(t, filepath.Join(root, "var/lib/crishim/pods/x"), "", 0o600)
+			write(t, filepath.Join(root, "var/log/crishim/x"), "", 0o600)
+			for _, tool := range []string{"sh", "awk", "rm", "timeout", "cut"} {
+				path, err := exec.LookPath(tool)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := os.MkdirAll(bin, 0o700); err != nil {
+					t.Fatal(err)
+				}
+				if err := os.Symlink(path, filepath.Join(bin, tool)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			done := filepath.Join(root, "done")
+			write(t, done, "", 0o600)
+			if !c.bare {
+				write(t, filepath.Join(root, "run/systemd/system/x"), "", 0o600)
+				record := "#!/bin/sh\necho \"${0##*/} $*\" >>" + done + "\n"
+				write(t, filepath.Join(bin, "update-alternatives"), record, 0o700)
+				write(t, filepath.Join(bin, "systemctl"), record+"[ \"$1\" != list-units ] || echo 'crishim-sync@etc-pods.service loaded active running'\n", 0o700)
+			}
+			out, err := shell(t, "", []string{"PATH=" + bin, "DPKG_ROOT=" + root}, "packaging/"+c.script+".sh", c.argument)
+			if want := strings.ReplaceAll(c.said, "ROOT", root); err != nil || out != want {
+				t.Errorf("got %q, %v, want %q", out, err, want)
+			}
+			if diff := cmp.Diff(c.did, page(t, done)); diff != "" {
+				t.Errorf("want(-) got(+): %s", diff)
+			}
+			for _, dir := range []string{"var/lib/crishim", "var/log/crishim"} {
+				if _, err := os.Stat(filepath.Join(root, dir)); (err == nil) != c.state {
+					t.Errorf("%s: %v", dir, err)
+				}
+			}
+		})
+	}
+}
