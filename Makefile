@@ -7,7 +7,7 @@ LDFLAGS := -s -w -X main.version=$(VERSION)
 # The race detector needs a C compiler; without one the same tests run without it.
 RACE := $(shell command -v gcc >/dev/null 2>&1 && echo -race)
 
-.PHONY: help build demo test unit lint verify fuzz vuln soak differential bench load generate docs golden picture install dist reproducible engine-up engine-down clean
+.PHONY: help build demo test unit lint verify fuzz vuln soak differential bench load generate docs golden picture install dist reproducible release engine-up engine-down clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -23,6 +23,9 @@ dist: ## all of a release in dist/: programs, archives, packages, images, bills 
 
 reproducible: dist ## make dist again from a clone elsewhere and compare
 	hack/reproducible.sh
+
+release: ## check changelog, tag and tree, verify, test, tag, and make dist
+	hack/release.sh
 
 demo: build ## the main job as a user would do it, on a Docker engine that it finds or installs
 	hack/with-engine.sh hack/demo.sh

@@ -1,0 +1,19 @@
+#!/usr/bin/env bash
+# release.sh: the release that CHANGELOG.md names first, from a clean and tested tree, in dist. The commit
+# gets its tag, unless it has it; pushing it is left to you.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+refuse() { echo "release: $*" >&2; exit 1; }
+
+version=$(sed -n 's/^## //p' CHANGELOG.md | head -n 1)
+[[ $version =~ ^v[0-9]+\.[0-9]+\.[0-9]+$ ]] || refuse "CHANGELOG.md begins with \"$version\", not with a version such as v1.2.3"
+[ -z "$(git status --porcelain)" ] || refuse 'there are changes that are not committed'
+tagged=$(git rev-parse -q --verify "refs/tags/$version^{commit}" || true)
+[ -z "$tagged" ] || [ "$tagged" = "$(git rev-parse HEAD)" ] || refuse "$version is another commit: a new release needs a title of its own in CHANGELOG.md"
+
+make --no-print-directory verify test
+[ -z "$(git status --porcelain)" ] || refuse 'verify or test has changed the tree'
+[ -n "$tagged" ] || git tag -a -m "crishim $version" "$version"
+hack/dist.sh
+hack/reproducible.sh
+echo "release: $version is in dist; git push origin $version publishes its tag"
