@@ -1,12 +1,10 @@
 package container
 
 import (
-	"bytes"
+	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strconv"
 	"sync"
@@ -19,9 +17,9 @@ import (
 
 	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/commands/cli"
+	"github.com/crishim/crishim/internal/kube"
 	"github.com/crishim/crishim/kuberuntime"
 	"github.com/crishim/crishim/logfile"
-	"github.com/crishim/crishim/output"
 )
 
 type logsOptions struct {
@@ -282,145 +280,37 @@ func previousAttempt(ctx context.Context, conn *client.Conn, ref string, c *runt
 	return nil, fmt.Errorf("the previous attempt of container %s is removed", ref)
 }
 
-// alignedTime is RFC 3339 with all nine digits, so that lines stay aligned.
-const alignedTime = "2006-01-02T15:04:05.000000000Z07:00"
-
-// errLimit ends reading at --limit-bytes.
-var errLimit = errors.New("limit of bytes reached")
-
-func withoutLimit(err error) error {
-	if errors.Is(err, errLimit) {
-		return nil
+// attemptsOf lists the attempts of a container in all sandboxes of its pod, the oldest first, and whether
+// one of the sandboxes is ready.
+func attemptsOf(ctx context.Context, conn *client.Conn, c *runtimeapi.Container) (attempts []*runtimeapi.Container, ready bool, err error) {
+	pods, err := conn.Runtime.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})
+	if err != nil {
+		return nil, false, err
 	}
-	return err
+	list, err := conn.Runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{})
+	if err != nil {
+		return nil, false, err
+	}
+	uid := c.GetLabels()[kube.LabelPodUID]
+	for _, p := range pods.GetItems() {
+		if p.GetId() == c.GetPodSandboxId() && uid == "" {
+			uid = p.GetMetadata().GetUid()
+		}
+	}
+	sandboxes := map[string]bool{c.GetPodSandboxId(): true}
+	for _, p := range pods.GetItems() {
+		if p.GetId() == c.GetPodSandboxId() || uid != "" && p.GetMetadata().GetUid() == uid {
+			sandboxes[p.GetId()] = true
+			ready = ready || p.GetState() == runtimeapi.PodSandboxState_SANDBOX_READY
+		}
+	}
+	attempts = slices.DeleteFunc(list.GetContainers(), func(other *runtimeapi.Container) bool {
+		return other.GetMetadata().GetName() != c.GetMetadata().GetName() || !sandboxes[other.GetPodSandboxId()]
+	})
+	slices.SortFunc(attempts, byAge)
+	return attempts, ready, nil
 }
 
-// maxPending is the longest line that is kept until its end. A container may never end its line.
-const maxPending = 16 << 20
-
-// lineKey identifies one of the lines that are incomplete at the same time.
-type lineKey struct {
-	from   cli.Source
-	stream string
-}
-
-// lines are the incomplete ones, which come in several entries.
-type lines map[lineKey][]byte
-
-// add returns the line if it is complete, or as long as a line may be.
-func (l lines) add(key lineKey, e logfile.Entry) (line []byte, ok bool) {
-	line = append(l[key], e.Text...)
-	if e.Partial() && len(line) < maxPending {
-		l[key] = line
-		return nil, false
-	}
-	delete(l, key)
-	return line, true
-}
-
-// logWriter writes entries to stdout and stderr in the form that the options ask for. Containers may
-// write at the same time: where that matters only whole lines are written.
-type logWriter struct {
-	mu  sync.Mutex
-	out io.Writer
-	err io.Writer
-	o   logsOptions
-	// prefix is for lines to begin with their container's name, namespaces for that to have the namespace.
-	prefix, namespaces bool
-	left               int64 // bytes; below 0: no limit
-	wrote              int64
-	pending            lines
-	colors             map[cli.Source]int // of the prefixes on a terminal, by the order of their first lines
-}
-
-// prefixColors are those of docker compose: no red, which is for what went wrong.
-var prefixColors = []int{36, 33, 32, 35, 34, 96, 93, 92, 95, 94}
-
-// entry writes one entry, or waits for the end of its line.
-func (w *logWriter) entry(from cli.Source, e logfile.Entry) error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.o.grep.Regexp != nil || w.o.format == "json" || w.prefix || w.o.timestamps && !w.o.crictl {
-		line, whole := w.pending.add(lineKey{from, e.Stream}, e)
-		if !whole {
-			return nil
-		}
-		if e.Partial() {
-			line = append(line, '\n')
-		}
-		e.Text = line
-	}
-	return w.write(from, e)
-}
-
-// finish writes the lines that were never ended.
-func (w *logWriter) finish() error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for key, text := range w.pending {
-		if err := w.write(key.from, logfile.Entry{Stream: key.stream, Text: append(text, '\n')}); err != nil {
-			return withoutLimit(err)
-		}
-	}
-	return nil
-}
-
-func (w *logWriter) write(from cli.Source, e logfile.Entry) error {
-	text := bytes.TrimSuffix(e.Text, []byte("\n"))
-	if w.o.grep.Regexp != nil && !w.o.grep.Match(text) {
-		return nil
-	}
-	var line []byte
-	to := w.out
-	if w.o.format == "json" {
-		var b bytes.Buffer
-		encoder := json.NewEncoder(&b)
-		encoder.SetEscapeHTML(false)
-		err := encoder.Encode(struct {
-			Time      time.Time `json:"time"`
-			Stream    string    `json:"stream"`
-			Namespace string    `json:"namespace,omitempty"`
-			Pod       string    `json:"pod,omitempty"`
-			Container string    `json:"container"`
-			Log       string    `json:"log"`
-		}{e.Time, e.Stream, from.Namespace, from.Pod, from.Container, string(text)})
-		if err != nil {
-			return err
-		}
-		line = output.EscapeJSON(b.Bytes())
-	} else {
-		if e.Stream == logfile.Stderr {
-			to = w.err
-		}
-		if w.prefix {
-			name := from.Name()
-			if w.namespaces {
-				name = from.FullName()
-			}
-			name = output.Sanitize(name) + " |"
-			if w.o.color {
-				if _, known := w.colors[from]; !known {
-					w.colors[from] = prefixColors[len(w.colors)%len(prefixColors)]
-				}
-				name = fmt.Sprintf("\x1b[%dm%s\x1b[0m", w.colors[from], name)
-			}
-			line = append(line, name+" "...)
-		}
-		if w.o.timestamps && !e.Time.IsZero() {
-			line = append(line, e.Time.Format(alignedTime)+" "...)
-		}
-		line = append(line, e.Text...)
-	}
-	if w.left >= 0 {
-		line = line[:min(int64(len(line)), w.left)]
-		w.left -= int64(len(line))
-	}
-	w.wrote += int64(len(line))
-	if _, err := to.Write(line); err != nil {
-		return err
-	}
-	if w.left == 0 {
-		return errLimit
-	}
-	return nil
+func byAge(a, b *runtimeapi.Container) int {
+	return cmp.Or(cmp.Compare(a.GetCreatedAt(), b.GetCreatedAt()), cmp.Compare(a.GetMetadata().GetAttempt(), b.GetMetadata().GetAttempt()))
 }

@@ -10,7 +10,6 @@ import (
 	"io/fs"
 	"os"
 	"slices"
-	"sync"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -20,7 +19,6 @@ import (
 	"github.com/crishim/crishim/api"
 	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/commands/cli"
-	"github.com/crishim/crishim/internal/kube"
 	"github.com/crishim/crishim/logfile"
 )
 
@@ -220,107 +218,5 @@ func nextAttempt(ctx context.Context, conn *client.Conn, c *runtimeapi.Container
 		if cli.Pause(ctx, restartPeriod) != nil {
 			return nil, context.Cause(ctx)
 		}
-	}
-}
-
-func byAge(a, b *runtimeapi.Container) int {
-	return cmp.Or(cmp.Compare(a.GetCreatedAt(), b.GetCreatedAt()), cmp.Compare(a.GetMetadata().GetAttempt(), b.GetMetadata().GetAttempt()))
-}
-
-// attemptsOf lists the attempts of a container in all sandboxes of its pod, the oldest first, and whether
-// one of the sandboxes is ready.
-func attemptsOf(ctx context.Context, conn *client.Conn, c *runtimeapi.Container) (attempts []*runtimeapi.Container, ready bool, err error) {
-	pods, err := conn.Runtime.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})
-	if err != nil {
-		return nil, false, err
-	}
-	list, err := conn.Runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{})
-	if err != nil {
-		return nil, false, err
-	}
-	uid := c.GetLabels()[kube.LabelPodUID]
-	for _, p := range pods.GetItems() {
-		if p.GetId() == c.GetPodSandboxId() && uid == "" {
-			uid = p.GetMetadata().GetUid()
-		}
-	}
-	sandboxes := map[string]bool{c.GetPodSandboxId(): true}
-	for _, p := range pods.GetItems() {
-		if p.GetId() == c.GetPodSandboxId() || uid != "" && p.GetMetadata().GetUid() == uid {
-			sandboxes[p.GetId()] = true
-			ready = ready || p.GetState() == runtimeapi.PodSandboxState_SANDBOX_READY
-		}
-	}
-	attempts = slices.DeleteFunc(list.GetContainers(), func(other *runtimeapi.Container) bool {
-		return other.GetMetadata().GetName() != c.GetMetadata().GetName() || !sandboxes[other.GetPodSandboxId()]
-	})
-	slices.SortFunc(attempts, byAge)
-	return attempts, ready, nil
-}
-
-// mergedLine is a line of one of several logs.
-type mergedLine struct {
-	from  cli.Source
-	entry logfile.Entry
-}
-
-// errMerged ends the readers when nothing can be written any more.
-var errMerged = errors.New("the output has ended")
-
-// readMerged reads several logs that are not followed and writes their lines in the order of time.
-// Each is read only as fast as it is written.
-func readMerged(ctx context.Context, conn *client.Conn, o logsOptions, containers []*runtimeapi.Container, w *logWriter) error {
-	reading, stop := context.WithCancelCause(ctx)
-	defer stop(nil)
-	logs, errs := make([]chan mergedLine, len(containers)), make([]error, len(containers))
-	var readers sync.WaitGroup
-	for i, c := range containers {
-		logs[i] = make(chan mergedLine, 16)
-		readers.Go(func() {
-			defer close(logs[i])
-			errs[i] = readLog(reading, conn, o, c, func(from cli.Source, e logfile.Entry) error {
-				select {
-				case logs[i] <- mergedLine{from, e}:
-					return nil
-				case <-reading.Done():
-					return context.Cause(reading)
-				}
-			})
-		})
-	}
-	failed := inOrder(logs, w.entry)
-	stop(errMerged)
-	readers.Wait()
-	for i, err := range errs {
-		ended := errors.Is(err, errMerged) || errors.Is(err, context.Canceled) || status.Code(err) == codes.Canceled
-		if ended && failed != nil && ctx.Err() == nil {
-			errs[i] = nil // stop has ended it
-		}
-	}
-	return withoutLimit(cli.Join(append(errs, failed, w.finish())...))
-}
-
-// inOrder calls emit for the lines of all logs, the oldest first, until all are closed.
-func inOrder(logs []chan mergedLine, emit func(cli.Source, logfile.Entry) error) error {
-	next := make([]*mergedLine, len(logs)) // nil: to be read
-	for {
-		first := -1
-		for i := range logs {
-			if next[i] == nil {
-				if l, ok := <-logs[i]; ok {
-					next[i] = &l
-				}
-			}
-			if next[i] != nil && (first < 0 || next[i].entry.Time.Before(next[first].entry.Time)) {
-				first = i
-			}
-		}
-		if first < 0 {
-			return nil
-		}
-		if err := emit(next[first].from, next[first].entry); err != nil {
-			return err
-		}
-		next[first] = nil
 	}
 }

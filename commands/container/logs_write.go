@@ -1,0 +1,231 @@
+package container
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/client"
+	"github.com/crishim/crishim/commands/cli"
+	"github.com/crishim/crishim/logfile"
+	"github.com/crishim/crishim/output"
+)
+
+// alignedTime is RFC 3339 with all nine digits, so that lines stay aligned.
+const alignedTime = "2006-01-02T15:04:05.000000000Z07:00"
+
+// errLimit ends reading at --limit-bytes.
+var errLimit = errors.New("limit of bytes reached")
+
+func withoutLimit(err error) error {
+	if errors.Is(err, errLimit) {
+		return nil
+	}
+	return err
+}
+
+// maxPending is the longest line that is kept until its end. A container may never end its line.
+const maxPending = 16 << 20
+
+// lineKey identifies one of the lines that are incomplete at the same time.
+type lineKey struct {
+	from   cli.Source
+	stream string
+}
+
+// lines are the incomplete ones, which come in several entries.
+type lines map[lineKey][]byte
+
+// add returns the line if it is complete, or as long as a line may be.
+func (l lines) add(key lineKey, e logfile.Entry) (line []byte, ok bool) {
+	line = append(l[key], e.Text...)
+	if e.Partial() && len(line) < maxPending {
+		l[key] = line
+		return nil, false
+	}
+	delete(l, key)
+	return line, true
+}
+
+// prefixColors are those of docker compose: no red, which is for what went wrong.
+var prefixColors = []int{36, 33, 32, 35, 34, 96, 93, 92, 95, 94}
+
+// logWriter writes entries to stdout and stderr in the form that the options ask for. Containers may
+// write at the same time: where that matters only whole lines are written.
+type logWriter struct {
+	mu  sync.Mutex
+	out io.Writer
+	err io.Writer
+	o   logsOptions
+	// prefix is for lines to begin with their container's name, namespaces for that to have the namespace.
+	prefix, namespaces bool
+	left               int64 // bytes; below 0: no limit
+	wrote              int64
+	pending            lines
+	colors             map[cli.Source]int // of the prefixes on a terminal, by the order of their first lines
+}
+
+// entry writes one entry, or waits for the end of its line.
+func (w *logWriter) entry(from cli.Source, e logfile.Entry) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.o.grep.Regexp != nil || w.o.format == "json" || w.prefix || w.o.timestamps && !w.o.crictl {
+		line, whole := w.pending.add(lineKey{from, e.Stream}, e)
+		if !whole {
+			return nil
+		}
+		if e.Partial() {
+			line = append(line, '\n')
+		}
+		e.Text = line
+	}
+	return w.write(from, e)
+}
+
+// finish writes the lines that were never ended.
+func (w *logWriter) finish() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for key, text := range w.pending {
+		if err := w.write(key.from, logfile.Entry{Stream: key.stream, Text: append(text, '\n')}); err != nil {
+			return withoutLimit(err)
+		}
+	}
+	return nil
+}
+
+func (w *logWriter) write(from cli.Source, e logfile.Entry) error {
+	text := bytes.TrimSuffix(e.Text, []byte("\n"))
+	if w.o.grep.Regexp != nil && !w.o.grep.Match(text) {
+		return nil
+	}
+	var line []byte
+	to := w.out
+	if w.o.format == "json" {
+		var b bytes.Buffer
+		encoder := json.NewEncoder(&b)
+		encoder.SetEscapeHTML(false)
+		err := encoder.Encode(struct {
+			Time      time.Time `json:"time"`
+			Stream    string    `json:"stream"`
+			Namespace string    `json:"namespace,omitempty"`
+			Pod       string    `json:"pod,omitempty"`
+			Container string    `json:"container"`
+			Log       string    `json:"log"`
+		}{e.Time, e.Stream, from.Namespace, from.Pod, from.Container, string(text)})
+		if err != nil {
+			return err
+		}
+		line = output.EscapeJSON(b.Bytes())
+	} else {
+		if e.Stream == logfile.Stderr {
+			to = w.err
+		}
+		if w.prefix {
+			name := from.Name()
+			if w.namespaces {
+				name = from.FullName()
+			}
+			name = output.Sanitize(name) + " |"
+			if w.o.color {
+				if _, known := w.colors[from]; !known {
+					w.colors[from] = prefixColors[len(w.colors)%len(prefixColors)]
+				}
+				name = fmt.Sprintf("\x1b[%dm%s\x1b[0m", w.colors[from], name)
+			}
+			line = append(line, name+" "...)
+		}
+		if w.o.timestamps && !e.Time.IsZero() {
+			line = append(line, e.Time.Format(alignedTime)+" "...)
+		}
+		line = append(line, e.Text...)
+	}
+	if w.left >= 0 {
+		line = line[:min(int64(len(line)), w.left)]
+		w.left -= int64(len(line))
+	}
+	w.wrote += int64(len(line))
+	if _, err := to.Write(line); err != nil {
+		return err
+	}
+	if w.left == 0 {
+		return errLimit
+	}
+	return nil
+}
+
+// mergedLine is a line of one of several logs.
+type mergedLine struct {
+	from  cli.Source
+	entry logfile.Entry
+}
+
+// errMerged ends the readers when nothing can be written any more.
+var errMerged = errors.New("the output has ended")
+
+// readMerged reads several logs that are not followed and writes their lines in the order of time.
+// Each is read only as fast as it is written.
+func readMerged(ctx context.Context, conn *client.Conn, o logsOptions, containers []*runtimeapi.Container, w *logWriter) error {
+	reading, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	logs, errs := make([]chan mergedLine, len(containers)), make([]error, len(containers))
+	var readers sync.WaitGroup
+	for i, c := range containers {
+		logs[i] = make(chan mergedLine, 16)
+		readers.Go(func() {
+			defer close(logs[i])
+			errs[i] = readLog(reading, conn, o, c, func(from cli.Source, e logfile.Entry) error {
+				select {
+				case logs[i] <- mergedLine{from, e}:
+					return nil
+				case <-reading.Done():
+					return context.Cause(reading)
+				}
+			})
+		})
+	}
+	failed := inOrder(logs, w.entry)
+	stop(errMerged)
+	readers.Wait()
+	for i, err := range errs {
+		ended := errors.Is(err, errMerged) || errors.Is(err, context.Canceled) || status.Code(err) == codes.Canceled
+		if ended && failed != nil && ctx.Err() == nil {
+			errs[i] = nil // stop has ended it
+		}
+	}
+	return withoutLimit(cli.Join(append(errs, failed, w.finish())...))
+}
+
+// inOrder calls emit for the lines of all logs, the oldest first, until all are closed.
+func inOrder(logs []chan mergedLine, emit func(cli.Source, logfile.Entry) error) error {
+	next := make([]*mergedLine, len(logs)) // nil: to be read
+	for {
+		first := -1
+		for i := range logs {
+			if next[i] == nil {
+				if l, ok := <-logs[i]; ok {
+					next[i] = &l
+				}
+			}
+			if next[i] != nil && (first < 0 || next[i].entry.Time.Before(next[first].entry.Time)) {
+				first = i
+			}
+		}
+		if first < 0 {
+			return nil
+		}
+		if err := emit(next[first].from, next[first].entry); err != nil {
+			return err
+		}
+		next[first] = nil
+	}
+}
