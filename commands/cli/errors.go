@@ -27,42 +27,6 @@ const (
 	exitSignals    = 128
 )
 
-// UsageError is a mistake in the command line, found before anything is
-// dialled.
-type UsageError struct {
-	Text           string
-	usage          string // the one-line usage of the verb
-	Next           string // the next step, if one is known
-	unknownCommand bool
-	NoArguments    bool
-	wrongCount     bool // there are arguments, too few or too many
-	unknownFormat  bool
-	// flag is the mistake in a flag as urfave would word it, and crictl with it; "" for others.
-	flag         string
-	names        []string // of that flag
-	unknownFlags []string // the flag that is not known, or what a group of letters may mean
-	otherFlag    bool     // it is one of docker's or kubectl's
-}
-
-func (e *UsageError) Error() string { return e.Text }
-
-// Hint is the next step, if one is known.
-func (e *UsageError) Hint() string { return e.Next }
-
-// Usagef makes a usage error; the verb's usage line is added on the way out.
-func Usagef(format string, args ...any) error {
-	return &UsageError{Text: fmt.Sprintf(format, args...)}
-}
-
-// AddUsage gives a usage error the usage line of its verb.
-func AddUsage(line string, err error) error {
-	var usage *UsageError
-	if errors.As(err, &usage) && usage.usage == "" {
-		usage.usage = strings.TrimSpace(line)
-	}
-	return err
-}
-
 // inputError is a mistake in a file that a user gave. Like wrong usage it is
 // found before anything is dialled.
 type inputError struct{ error }
@@ -255,13 +219,6 @@ func (env *Env) fail(f failure) {
 	WriteHint(env.Err, f.Hint)
 }
 
-// isUsage reports whether an error is a mistake in the command line.
-func isUsage(err error) bool {
-	var usage *UsageError
-	var syntax *client.SyntaxError
-	return errors.As(err, &usage) || errors.As(err, &syntax)
-}
-
 // isInput reports whether an error is a mistake in a file that a user gave.
 func isInput(err error) bool {
 	var input inputError
@@ -271,7 +228,7 @@ func isInput(err error) bool {
 func failureStatus(env *Env, line commandLine, err error) int {
 	var usage *UsageError
 	switch {
-	case env.Compat && errors.As(err, &usage) && usage.unknownCommand:
+	case env.Compat && errors.As(err, &usage) && usage.Kind == noSuchCommand:
 		return 3
 	case env.Compat:
 		return exitFailed

@@ -218,3 +218,24 @@ func (p *page) entry(name string, column int, text string) {
 	}
 	p.WriteString(strings.TrimRight(line, " ") + "\n")
 }
+
+// helpOn is the page that "crishim help TOPIC..." asks for.
+func helpOn(app *urfave.App, topic []string) (*Help, error) {
+	page := &Help{app: app}
+	for i, word := range topic {
+		next := app.Command(word)
+		if page.command != nil {
+			next = page.command.Command(word)
+		}
+		switch {
+		case word == "--help" || word == "-h":
+		case word == "all" && page.command == nil:
+			page.all = true
+		case next != nil:
+			page.command, page.name = next, strings.TrimSpace(page.name+" "+next.Name)
+		case page.command == nil:
+			return nil, unknownCommand(app, topic[i:])
+		}
+	}
+	return page, nil
+}

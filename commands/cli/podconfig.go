@@ -144,7 +144,7 @@ func NewSchema(env *Env, verb, kind string) *urfave.Command {
 			pod = pod || kind == "pod"
 			if !pod && !container {
 				if env.Compat {
-					return &UsageError{Text: "jsonschema needs --pod-config or --container-config", NoArguments: true}
+					return &UsageError{Text: "jsonschema needs --pod-config or --container-config", Kind: NoArguments}
 				}
 				container = true
 			}

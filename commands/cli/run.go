@@ -8,7 +8,6 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -77,16 +76,6 @@ func wantsJSONErrors(args []string) bool {
 		}
 	}
 	return false
-}
-
-// asTyped is urfave's complaint about a flag, which got a long name for the one that was typed.
-func asTyped(e *UsageError, args []string) string {
-	for _, arg := range args {
-		if looksLikeFlag(arg) && slices.Contains(e.names, flagName(arg)) {
-			return strings.Replace(e.flag, " for flag -"+e.names[0]+":", " for flag -"+flagName(arg)+":", 1)
-		}
-	}
-	return e.flag
 }
 
 // sameSignal is how soon a second signal is still the first: timeout(1), for

@@ -70,7 +70,7 @@ func (v *View) Check(env *Env) (err error) {
 	case err != nil && v.AnyFormat:
 		v.Format = output.Format{}
 	case err != nil:
-		return &UsageError{Text: err.Error(), unknownFormat: true}
+		return &UsageError{Text: err.Error(), Kind: unknownFormat}
 	}
 	if v.wide && v.Format.Kind == output.Default && !env.Compat {
 		v.Format.Kind = output.Wide

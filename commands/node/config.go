@@ -64,7 +64,7 @@ func (o *configOptions) check(env *cli.Env, c *urfave.Context) error {
 	}
 	switch n := c.Args().Len(); {
 	case env.Compat && ways == 0 && o.view.FormatFlag == "":
-		return &cli.UsageError{Text: "config needs --get, --set or --list", NoArguments: true}
+		return &cli.UsageError{Text: "config needs --get, --set or --list", Kind: cli.NoArguments}
 	case env.Compat && n == 1: // crictl sets it to nothing, and fails
 		return cli.Usagef("config: %s needs a value", c.Args().First())
 	case n == 1:

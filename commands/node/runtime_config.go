@@ -36,7 +36,7 @@ func NewUpdateRuntimeConfig(env *cli.Env) *urfave.Command {
 		Flags:       []urfave.Flag{cli.CIDRFlag(&cidr, "pod-cidr", "`CIDR`, or two of them separated by a comma for dual stack", "p")},
 		Action: env.Connected(func(_ *cli.Env, c *urfave.Context) error {
 			if cidr == "" && !c.Args().Present() {
-				return &cli.UsageError{Text: c.Command.Name + " needs --pod-cidr", NoArguments: true}
+				return &cli.UsageError{Text: c.Command.Name + " needs --pod-cidr", Kind: cli.NoArguments}
 			}
 			return cli.ArgCount(c, 0, 0)
 		}, func(ctx context.Context, env *cli.Env, conn *client.Conn) error {

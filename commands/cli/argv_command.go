@@ -1,0 +1,165 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"slices"
+	"strings"
+)
+
+// PassesStatus reports whether the status of this command line is that of a command
+// in a container, so that crishim's own failures need another one.
+func (l commandLine) PassesStatus() bool {
+	if l.sub || l.seen["help"] {
+		return false
+	}
+	switch l.Verb {
+	case "exec", "debug":
+		return true
+	case "run":
+		return !l.seen["detach"] && !IsCrictlRun(l.seen, l.rest)
+	}
+	return false
+}
+
+// runsCommand reports whether the arguments of the verb are a target and the command line of
+// another program, or that command line alone.
+func (a *arranger) runsCommand(args []string) bool {
+	switch a.verb {
+	case "exec", "debug":
+		return len(a.rest) == 0
+	case "run":
+		return len(a.rest) == 0 && (a.commandAlone() || !isConfigFile(args[0]) && !(isFile(args[0]) && slices.ContainsFunc(args[1:], isFile)))
+	}
+	return false
+}
+
+// commandAlone reports whether flags stand for the target.
+func (a *arranger) commandAlone() bool {
+	for name := range givenFlags(a.flags) {
+		if a.verb == "run" && name == "image" || a.verb == "debug" && name == "host" || a.verb == "exec" && slices.Contains(execFilters, name) {
+			return true
+		}
+	}
+	return false
+}
+
+// execFilters are the flags of exec that choose containers instead of its first argument.
+var execFilters = []string{"name", "namespace", "state", "label", "selector", "latest", "last", "pod", "image"}
+
+// commandPart sorts what stands behind the target, in kubectl's form flags and "--" before the
+// command. Flags without "--" are refused, for a command line may begin with a dash; only exec and
+// debug, whose commands cannot, take them where nothing else follows.
+func (a *arranger) commandPart(before, behind []string, ended bool) error {
+	if a.compat || a.commandAlone() || len(behind) == 0 || !looksLikeFlag(behind[0]) || ended && behind[0] != "--" {
+		if a.compat && a.verb == "exec" && len(behind) > 0 && behind[0] == "--" {
+			behind = behind[1:]
+		}
+		a.rest = append(a.rest, behind...)
+		return nil
+	}
+	target := a.rest[0]
+	words, err := a.flagsBehind(before, behind)
+	if err != nil {
+		return err
+	}
+	if a.verb == "run" && a.commandAlone() { // kubectl's run NAME --image IMAGE
+		return &UsageError{Text: fmt.Sprintf("run: with --image all arguments are the command, and %s stands before it", Quote(target)),
+			Next: fmt.Sprintf("`crishim run --name %s IMAGE` names the container", bare(target))}
+	}
+	if len(words) == 0 && a.verb == "run" {
+		return a.misplaced(before, behind, nil)
+	}
+	a.rest = append(a.rest, words[min(1, len(words)):]...)
+	return nil
+}
+
+// flagsBehind takes the flags between the target and "--", and returns what is left.
+func (a *arranger) flagsBehind(before, behind []string) (words []string, err error) {
+	words = behind
+	for len(words) > 0 && words[0] != "--" {
+		used, err := 0, error(&UsageError{Text: a.verb + ": only flags can stand between " + Quote(a.rest[0]) + ` and "--"`})
+		if looksLikeFlag(words[0]) {
+			used, err = a.flag(words)
+		}
+		var usage *UsageError
+		switch {
+		case err == nil:
+		case slices.Contains(words, "--") || errors.As(err, &usage) && usage.otherFlag:
+			return nil, err
+		default:
+			return nil, a.misplaced(before, behind[:len(behind)-len(words)], words)
+		}
+		words = words[used:]
+	}
+	return words, nil
+}
+
+// misplaced is the error for flags behind the target without "--", with both ways to write it.
+func (a *arranger) misplaced(before, flags, command []string) error {
+	line := func(parts ...[]string) string {
+		return "`crishim " + a.verb + " " + bare(slices.Concat(parts...)...) + "`"
+	}
+	target := a.rest[:1]
+	other := line(before, target, []string{"--"}, flags, command)
+	err := &UsageError{Text: fmt.Sprintf("%s: %s stands behind %s, where the command begins", a.verb, Quote(slices.Concat(flags, command)[0]), Quote(target[0]))}
+	if len(flags) == 0 {
+		err.Next = "`--` comes before a command that begins with a dash: " + other
+	} else {
+		err.Next = line(before, flags, target, command) + ", or " + other + " if it is the command's"
+	}
+	return err
+}
+
+// bare is words as a shell reads them.
+func bare(words ...string) string {
+	quoted := make([]string, len(words))
+	for i, word := range words {
+		quoted[i], _ = bashQuote(word, 0)
+	}
+	return strings.Join(quoted, " ")
+}
+
+// runImageFlags are the flags of run that only go with IMAGE [COMMAND].
+var runImageFlags = []string{
+	"image", "name", "pod", "env", "volume", "publish", "network", "workdir", "entrypoint", "hostname", "label",
+	"privileged", "read-only", "cap-add", "cap-drop", "memory", "cpus", "rm", "detach",
+}
+
+// IsCrictlRun reports whether run has crictl's form, CONTAINER-CONFIG POD-CONFIG, and not
+// IMAGE [COMMAND]: two arguments that are files, or one whose name is that of a file, and
+// no flag of the other form.
+func IsCrictlRun(seen map[string]bool, rest []string) bool {
+	if slices.ContainsFunc(runImageFlags, func(name string) bool { return seen[name] }) {
+		return false
+	}
+	switch len(rest) {
+	case 1:
+		return isConfigFile(rest[0])
+	case 2:
+		return isFile(rest[0]) && isFile(rest[1])
+	}
+	return false
+}
+
+// isConfigFile reports whether an argument alone can only mean a file.
+func isConfigFile(arg string) bool {
+	switch path.Ext(arg) {
+	case ".json", ".yaml", ".yml":
+		return isFile(arg)
+	}
+	return isPath(arg) || strings.HasPrefix(arg, "/")
+}
+
+// isFile reports whether an argument is a file: one that exists, standard input, or
+// one whose path is that of a file.
+func isFile(arg string) bool {
+	info, err := os.Stat(arg)
+	return isPath(arg) || err == nil && !info.IsDir()
+}
+
+func isPath(arg string) bool {
+	return arg == "-" || strings.HasPrefix(arg, "./") || strings.HasPrefix(arg, "../")
+}

@@ -1,0 +1,156 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/crishim/crishim/client"
+	urfave "github.com/urfave/cli/v2"
+)
+
+// UsageError is a mistake in the command line, found before anything is
+// dialled.
+type UsageError struct {
+	Text  string
+	Next  string // the next step, if one is known
+	Kind  UsageKind
+	usage string // the one-line usage of the verb
+	// flag is the mistake in a flag as urfave would word it, and crictl with it; "" for others.
+	flag         string
+	names        []string // of that flag
+	unknownFlags []string // the flag that is not known, or what a group of letters may mean
+	otherFlag    bool     // it is one of docker's or kubectl's
+}
+
+// UsageKind tells mistakes apart that crictl answers in ways of its own.
+type UsageKind int
+
+const (
+	_             UsageKind = iota // any other
+	NoArguments                    // there are none, and some are needed
+	wrongCount                     // there are arguments, too few or too many
+	unknownFormat                  // --output
+	noSuchCommand
+)
+
+func (e *UsageError) Error() string { return e.Text }
+
+// Hint is the next step, if one is known.
+func (e *UsageError) Hint() string { return e.Next }
+
+// Usagef makes a usage error; the verb's usage line is added on the way out.
+func Usagef(format string, args ...any) error {
+	return &UsageError{Text: fmt.Sprintf(format, args...)}
+}
+
+// AddUsage gives a usage error the usage line of its verb.
+func AddUsage(line string, err error) error {
+	var usage *UsageError
+	if errors.As(err, &usage) && usage.usage == "" {
+		usage.usage = strings.TrimSpace(line)
+	}
+	return err
+}
+
+// isUsage reports whether an error is a mistake in the command line.
+func isUsage(err error) bool {
+	var usage *UsageError
+	var syntax *client.SyntaxError
+	return errors.As(err, &usage) || errors.As(err, &syntax)
+}
+
+// Invalid is wrong usage of a flag: its value is not what it must be.
+func Invalid(flag string, value any, reason string) error {
+	return Usagef("invalid --%s %s: %s", flag, Quote(fmt.Sprint(value)), reason)
+}
+
+// MustBe is the error "must be a, b or c".
+func MustBe(words ...string) error {
+	last := len(words) - 1
+	if last < 1 {
+		return errors.New("must be " + strings.Join(words, ""))
+	}
+	return errors.New("must be " + strings.Join(words[:last], ", ") + " or " + words[last])
+}
+
+// flagError matches the flag package's error about a value.
+var flagError = regexp.MustCompile(`(?s)^invalid (?:boolean )?value (".*") for (?:flag )?-([\w-]+): (.*)$`)
+
+// FlagComplaint turns urfave's error about a flag's value into a usage error.
+func FlagComplaint(flags []urfave.Flag, err error) error {
+	m := flagError.FindStringSubmatch(err.Error())
+	if m == nil {
+		return Usagef("%v", err)
+	}
+	value, name, reason := m[1], m[2], m[3]
+	e := &UsageError{}
+	if reason == "parse error" {
+		e.flag, reason = err.Error(), "must be a number"
+	}
+	for _, flag := range flags {
+		if !slices.Contains(flag.Names(), name) {
+			continue
+		}
+		name, e.names = flag.Names()[0], flag.Names()
+		if f, ok := flag.(*typedFlag); ok && f.text.err != nil {
+			e.Next = HintOf(f.text.err)
+			if f.number {
+				e.flag = fmt.Sprintf("invalid value %s for flag -%s: parse error", value, m[2])
+			}
+		}
+	}
+	e.Text = fmt.Sprintf("invalid --%s %s: %s", name, value, reason)
+	return e
+}
+
+// ArgCount checks how many arguments there are; most below 0 means any number.
+func ArgCount(c *urfave.Context, least, most int) error {
+	n := c.Args().Len()
+	wrong := func(format string, args ...any) error {
+		return &UsageError{Text: fmt.Sprintf(format, args...), Kind: wrongCount}
+	}
+	switch {
+	case n < least && n == 0:
+		return &UsageError{Text: c.Command.Name + " needs " + c.Command.ArgsUsage, Kind: NoArguments}
+	case n < least:
+		return wrong("%s needs %s: only %d given", c.Command.Name, c.Command.ArgsUsage, n)
+	case most == 0 && n > 0:
+		return wrong("%s takes no arguments, got %s", c.Command.Name, Quote(c.Args().First()))
+	case most >= 0 && n > most:
+		return wrong("%s: unexpected argument %s", c.Command.Name, Quote(c.Args().Get(most)))
+	}
+	return nil
+}
+
+// Quote is how errors show what a user wrote.
+func Quote(s string) string { return strconv.Quote(s) }
+
+// helpsInstead reports whether crictl would show a verb's help and succeed where
+// crishim finds an argument missing, or one too many. Scripts pin that.
+func (l commandLine) helpsInstead(err error) bool {
+	var usage *UsageError
+	if !errors.As(err, &usage) {
+		return false
+	}
+	switch l.Verb {
+	case "metricdescs":
+		return usage.Kind == wrongCount || usage.Kind == unknownFormat
+	case "config", "create", "exec", "port-forward", "rm", "rmi", "rmp", "run", "runp", "stopp", "update-runtime-config":
+		return usage.Kind == wrongCount || usage.Kind == NoArguments
+	}
+	return usage.Kind == wrongCount
+}
+
+// asTyped is urfave's complaint about a flag, which got a long name for the one that was typed.
+func asTyped(e *UsageError, args []string) string {
+	for _, arg := range args {
+		if looksLikeFlag(arg) && slices.Contains(e.names, flagName(arg)) {
+			return strings.Replace(e.flag, " for flag -"+e.names[0]+":", " for flag -"+flagName(arg)+":", 1)
+		}
+	}
+	return e.flag
+}
