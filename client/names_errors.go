@@ -1,0 +1,153 @@
+package client
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"google.golang.org/grpc/codes"
+
+	"github.com/crishim/crishim/client/suggest"
+)
+
+func checkRef(kind objectKind, ref string) error {
+	reason := ""
+	parts := strings.Split(ref, "/")
+	switch {
+	case ref == "":
+		reason = "must not be empty"
+	case strings.ContainsFunc(ref, isControl):
+		reason = "must not contain control characters"
+	case len(parts) > kind.parts:
+		reason = fmt.Sprintf("must have at most %d parts", kind.parts)
+	case slices.Contains(parts, ""):
+		reason = "must not have an empty part"
+	default:
+		return nil
+	}
+	return &SyntaxError{What: kind.name, Text: ref, Reason: reason, hint: "give " + kind.forms}
+}
+
+// notFound is the error for a reference that nothing matches. It suggests
+// the name that was most likely meant.
+func (s *snapshot) notFound(kind objectKind, ref string) error {
+	hint := fmt.Sprintf("`crishim %s` lists them", kind.list)
+	if pods := s.podsFor(kind, ref); len(pods) > 0 {
+		hint = fmt.Sprintf("%s is a pod, and has none: `crishim describe %[1]s` shows why", clean(ref))
+		if slices.ContainsFunc(s.containers, func(o object) bool { return o.container.GetPodSandboxId() == pods[0].id }) {
+			hint = fmt.Sprintf("%s is a pod; `crishim ps -a --pod %[1]s` lists its containers", clean(ref))
+		}
+	} else if best := suggest.Closest(ref, s.referencesLike(kind, ref)); best != "" {
+		hint = fmt.Sprintf("did you mean %s? %s", clean(best), hint)
+	}
+	return &Error{Code: codes.NotFound, text: fmt.Sprintf("there is no %s %q", kind.name, ref), hint: hint}
+}
+
+// noContainerIn is the error for a pod that has no container of the name that was asked for.
+func (s *snapshot) noContainerIn(q Query) error {
+	hint := "`crishim pods` lists pods"
+	if len(s.podsFor(containerKind, q.Ref)) > 0 {
+		hint = fmt.Sprintf("`crishim ps -a --pod %s` lists its containers", clean(q.Ref))
+	}
+	return &Error{Code: codes.NotFound, text: fmt.Sprintf("there is no container %q in a pod %q", q.Container, q.Ref), hint: hint}
+}
+
+// podsFor are the sandboxes that a reference would have stood for where it was
+// taken for a container's.
+func (s *snapshot) podsFor(kind objectKind, ref string) []object {
+	if kind == containerKind && strings.Count(ref, "/") < 2 {
+		for _, match := range podMatchers(ref) {
+			if found := filter(s.pods, match); len(found) > 0 {
+				return found
+			}
+		}
+	}
+	return nil
+}
+
+// referencesLike are the names with as many parts as ref that stand for something.
+func (s *snapshot) referencesLike(kind objectKind, ref string) []string {
+	all := s.pods
+	if kind == containerKind {
+		all = append(slices.Clone(s.containers), s.pods...) // a pod's name stands for its container
+	}
+	var references []string
+	for _, o := range all {
+		parts := o.names()
+		if n := strings.Count(ref, "/") + 1; n <= len(parts) && parts[len(parts)-n] != "" && parts[len(parts)-1] != "" {
+			references = append(references, strings.Join(parts[len(parts)-n:], "/"))
+		}
+	}
+	return references
+}
+
+// ambiguous lists what a reference could mean, with what tells it apart.
+func (s *snapshot) ambiguous(kind objectKind, ref string, found []object) error {
+	var b strings.Builder
+	tw := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	n := uniqueLength(found)
+	for _, o := range found {
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\n", clean(o.id[:min(n, len(o.id))]), clean(o.path()), o.state, age(s.now, o.created))
+	}
+	_ = tw.Flush() // a strings.Builder takes everything
+	hint := "give one of these ids"
+	if distinct(found) == len(found) {
+		hint += ", or a longer name such as " + clean(found[0].path())
+	}
+	return &Error{
+		Code: codes.FailedPrecondition, text: fmt.Sprintf("%q is ambiguous: %d %ss match:", ref, len(found), kind.name),
+		list: strings.Split(strings.TrimRight(b.String(), "\n"), "\n"), hint: hint,
+	}
+}
+
+// uniqueLength is how much of the ids tells them apart, 13 at least, which
+// is what tables show.
+func uniqueLength(found []object) int {
+	n := 13
+	for i, a := range found {
+		for _, b := range found[i+1:] {
+			for strings.HasPrefix(b.id, a.id[:min(n, len(a.id))]) && n <= len(a.id) {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+func (s *snapshot) notRunning(kind objectKind, ref string, o object) error {
+	hint := ""
+	if kind == containerKind && o.state == "created" {
+		hint = "`crishim start " + clean(ref) + "` starts it"
+	} else if kind == containerKind {
+		hint = "`crishim logs " + clean(ref) + "` shows its output"
+		if o.podName != "" {
+			hint = "`crishim describe " + clean(strings.TrimPrefix(o.namespace+"/"+o.podName, "default/")) + "` shows why it ended, " + hint
+		}
+	}
+	return &Error{
+		Code: codes.FailedPrecondition,
+		text: fmt.Sprintf("%s %q is not %s: its state is %s, created %s ago", kind.name, ref, kind.running, o.state, age(s.now, o.created)),
+		hint: hint,
+	}
+}
+
+// age is a short duration such as 5m or 3d.
+func age(now time.Time, created int64) string {
+	if created <= 0 {
+		return "?"
+	}
+	switch d := now.Sub(time.Unix(0, created)); {
+	case d < 0:
+		return "0s"
+	case d < 2*time.Minute:
+		return fmt.Sprintf("%ds", int(d.Seconds()))
+	case d < 2*time.Hour:
+		return fmt.Sprintf("%dm", int(d.Minutes()))
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%dh", int(d.Hours()))
+	default:
+		return fmt.Sprintf("%dd", int(d.Hours()/24))
+	}
+}
