@@ -69,7 +69,7 @@ func (x LogRecord_Stream) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use LogRecord_Stream.Descriptor instead.
 func (LogRecord_Stream) EnumDescriptor() ([]byte, []int) {
-	return file_crishim_proto_rawDescGZIP(), []int{10, 0}
+	return file_crishim_proto_rawDescGZIP(), []int{13, 0}
 }
 
 // Process is a command and what surrounds it.
@@ -621,6 +621,130 @@ func (x *PullImageResponse) GetImageId() string {
 	return ""
 }
 
+type SaveImagesRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Images        []string               `protobuf:"bytes,1,rep,name=images,proto3" json:"images,omitempty"` // names or ids
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SaveImagesRequest) Reset() {
+	*x = SaveImagesRequest{}
+	mi := &file_crishim_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SaveImagesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SaveImagesRequest) ProtoMessage() {}
+
+func (x *SaveImagesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_crishim_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SaveImagesRequest.ProtoReflect.Descriptor instead.
+func (*SaveImagesRequest) Descriptor() ([]byte, []int) {
+	return file_crishim_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *SaveImagesRequest) GetImages() []string {
+	if x != nil {
+		return x.Images
+	}
+	return nil
+}
+
+type ImageArchive struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Data          []byte                 `protobuf:"bytes,1,opt,name=data,proto3" json:"data,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ImageArchive) Reset() {
+	*x = ImageArchive{}
+	mi := &file_crishim_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ImageArchive) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ImageArchive) ProtoMessage() {}
+
+func (x *ImageArchive) ProtoReflect() protoreflect.Message {
+	mi := &file_crishim_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ImageArchive.ProtoReflect.Descriptor instead.
+func (*ImageArchive) Descriptor() ([]byte, []int) {
+	return file_crishim_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *ImageArchive) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
+type LoadImagesResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LoadImagesResponse) Reset() {
+	*x = LoadImagesResponse{}
+	mi := &file_crishim_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LoadImagesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LoadImagesResponse) ProtoMessage() {}
+
+func (x *LoadImagesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_crishim_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LoadImagesResponse.ProtoReflect.Descriptor instead.
+func (*LoadImagesResponse) Descriptor() ([]byte, []int) {
+	return file_crishim_proto_rawDescGZIP(), []int{11}
+}
+
 type ContainerLogsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	ContainerId   string                 `protobuf:"bytes,1,opt,name=container_id,json=containerId,proto3" json:"container_id,omitempty"`
@@ -634,7 +758,7 @@ type ContainerLogsRequest struct {
 
 func (x *ContainerLogsRequest) Reset() {
 	*x = ContainerLogsRequest{}
-	mi := &file_crishim_proto_msgTypes[9]
+	mi := &file_crishim_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -646,7 +770,7 @@ func (x *ContainerLogsRequest) String() string {
 func (*ContainerLogsRequest) ProtoMessage() {}
 
 func (x *ContainerLogsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_crishim_proto_msgTypes[9]
+	mi := &file_crishim_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -659,7 +783,7 @@ func (x *ContainerLogsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContainerLogsRequest.ProtoReflect.Descriptor instead.
 func (*ContainerLogsRequest) Descriptor() ([]byte, []int) {
-	return file_crishim_proto_rawDescGZIP(), []int{9}
+	return file_crishim_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ContainerLogsRequest) GetContainerId() string {
@@ -709,7 +833,7 @@ type LogRecord struct {
 
 func (x *LogRecord) Reset() {
 	*x = LogRecord{}
-	mi := &file_crishim_proto_msgTypes[10]
+	mi := &file_crishim_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -721,7 +845,7 @@ func (x *LogRecord) String() string {
 func (*LogRecord) ProtoMessage() {}
 
 func (x *LogRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_crishim_proto_msgTypes[10]
+	mi := &file_crishim_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -734,7 +858,7 @@ func (x *LogRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogRecord.ProtoReflect.Descriptor instead.
 func (*LogRecord) Descriptor() ([]byte, []int) {
-	return file_crishim_proto_rawDescGZIP(), []int{10}
+	return file_crishim_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *LogRecord) GetUnixNano() int64 {
@@ -778,7 +902,7 @@ type PathStat struct {
 
 func (x *PathStat) Reset() {
 	*x = PathStat{}
-	mi := &file_crishim_proto_msgTypes[11]
+	mi := &file_crishim_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -790,7 +914,7 @@ func (x *PathStat) String() string {
 func (*PathStat) ProtoMessage() {}
 
 func (x *PathStat) ProtoReflect() protoreflect.Message {
-	mi := &file_crishim_proto_msgTypes[11]
+	mi := &file_crishim_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -803,7 +927,7 @@ func (x *PathStat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PathStat.ProtoReflect.Descriptor instead.
 func (*PathStat) Descriptor() ([]byte, []int) {
-	return file_crishim_proto_rawDescGZIP(), []int{11}
+	return file_crishim_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *PathStat) GetName() string {
@@ -851,7 +975,7 @@ type StatPathRequest struct {
 
 func (x *StatPathRequest) Reset() {
 	*x = StatPathRequest{}
-	mi := &file_crishim_proto_msgTypes[12]
+	mi := &file_crishim_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -863,7 +987,7 @@ func (x *StatPathRequest) String() string {
 func (*StatPathRequest) ProtoMessage() {}
 
 func (x *StatPathRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_crishim_proto_msgTypes[12]
+	mi := &file_crishim_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -876,7 +1000,7 @@ func (x *StatPathRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatPathRequest.ProtoReflect.Descriptor instead.
 func (*StatPathRequest) Descriptor() ([]byte, []int) {
-	return file_crishim_proto_rawDescGZIP(), []int{12}
+	return file_crishim_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *StatPathRequest) GetContainerId() string {
@@ -903,7 +1027,7 @@ type ReadArchiveRequest struct {
 
 func (x *ReadArchiveRequest) Reset() {
 	*x = ReadArchiveRequest{}
-	mi := &file_crishim_proto_msgTypes[13]
+	mi := &file_crishim_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -915,7 +1039,7 @@ func (x *ReadArchiveRequest) String() string {
 func (*ReadArchiveRequest) ProtoMessage() {}
 
 func (x *ReadArchiveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_crishim_proto_msgTypes[13]
+	mi := &file_crishim_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -928,7 +1052,7 @@ func (x *ReadArchiveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadArchiveRequest.ProtoReflect.Descriptor instead.
 func (*ReadArchiveRequest) Descriptor() ([]byte, []int) {
-	return file_crishim_proto_rawDescGZIP(), []int{13}
+	return file_crishim_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ReadArchiveRequest) GetContainerId() string {
@@ -955,7 +1079,7 @@ type ReadArchiveResponse struct {
 
 func (x *ReadArchiveResponse) Reset() {
 	*x = ReadArchiveResponse{}
-	mi := &file_crishim_proto_msgTypes[14]
+	mi := &file_crishim_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -967,7 +1091,7 @@ func (x *ReadArchiveResponse) String() string {
 func (*ReadArchiveResponse) ProtoMessage() {}
 
 func (x *ReadArchiveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_crishim_proto_msgTypes[14]
+	mi := &file_crishim_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -980,7 +1104,7 @@ func (x *ReadArchiveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadArchiveResponse.ProtoReflect.Descriptor instead.
 func (*ReadArchiveResponse) Descriptor() ([]byte, []int) {
-	return file_crishim_proto_rawDescGZIP(), []int{14}
+	return file_crishim_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ReadArchiveResponse) GetStat() *PathStat {
@@ -1009,7 +1133,7 @@ type WriteArchiveRequest struct {
 
 func (x *WriteArchiveRequest) Reset() {
 	*x = WriteArchiveRequest{}
-	mi := &file_crishim_proto_msgTypes[15]
+	mi := &file_crishim_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1021,7 +1145,7 @@ func (x *WriteArchiveRequest) String() string {
 func (*WriteArchiveRequest) ProtoMessage() {}
 
 func (x *WriteArchiveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_crishim_proto_msgTypes[15]
+	mi := &file_crishim_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1034,7 +1158,7 @@ func (x *WriteArchiveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WriteArchiveRequest.ProtoReflect.Descriptor instead.
 func (*WriteArchiveRequest) Descriptor() ([]byte, []int) {
-	return file_crishim_proto_rawDescGZIP(), []int{15}
+	return file_crishim_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *WriteArchiveRequest) GetContainerId() string {
@@ -1073,7 +1197,7 @@ type WriteArchiveResponse struct {
 
 func (x *WriteArchiveResponse) Reset() {
 	*x = WriteArchiveResponse{}
-	mi := &file_crishim_proto_msgTypes[16]
+	mi := &file_crishim_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1085,7 +1209,7 @@ func (x *WriteArchiveResponse) String() string {
 func (*WriteArchiveResponse) ProtoMessage() {}
 
 func (x *WriteArchiveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_crishim_proto_msgTypes[16]
+	mi := &file_crishim_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1098,7 +1222,7 @@ func (x *WriteArchiveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WriteArchiveResponse.ProtoReflect.Descriptor instead.
 func (*WriteArchiveResponse) Descriptor() ([]byte, []int) {
-	return file_crishim_proto_rawDescGZIP(), []int{16}
+	return file_crishim_proto_rawDescGZIP(), []int{19}
 }
 
 type SignalContainerRequest struct {
@@ -1111,7 +1235,7 @@ type SignalContainerRequest struct {
 
 func (x *SignalContainerRequest) Reset() {
 	*x = SignalContainerRequest{}
-	mi := &file_crishim_proto_msgTypes[17]
+	mi := &file_crishim_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1123,7 +1247,7 @@ func (x *SignalContainerRequest) String() string {
 func (*SignalContainerRequest) ProtoMessage() {}
 
 func (x *SignalContainerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_crishim_proto_msgTypes[17]
+	mi := &file_crishim_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1136,7 +1260,7 @@ func (x *SignalContainerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignalContainerRequest.ProtoReflect.Descriptor instead.
 func (*SignalContainerRequest) Descriptor() ([]byte, []int) {
-	return file_crishim_proto_rawDescGZIP(), []int{17}
+	return file_crishim_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *SignalContainerRequest) GetContainerId() string {
@@ -1161,7 +1285,7 @@ type SignalContainerResponse struct {
 
 func (x *SignalContainerResponse) Reset() {
 	*x = SignalContainerResponse{}
-	mi := &file_crishim_proto_msgTypes[18]
+	mi := &file_crishim_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1173,7 +1297,7 @@ func (x *SignalContainerResponse) String() string {
 func (*SignalContainerResponse) ProtoMessage() {}
 
 func (x *SignalContainerResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_crishim_proto_msgTypes[18]
+	mi := &file_crishim_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1186,7 +1310,7 @@ func (x *SignalContainerResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignalContainerResponse.ProtoReflect.Descriptor instead.
 func (*SignalContainerResponse) Descriptor() ([]byte, []int) {
-	return file_crishim_proto_rawDescGZIP(), []int{18}
+	return file_crishim_proto_rawDescGZIP(), []int{21}
 }
 
 type PauseContainerRequest struct {
@@ -1199,7 +1323,7 @@ type PauseContainerRequest struct {
 
 func (x *PauseContainerRequest) Reset() {
 	*x = PauseContainerRequest{}
-	mi := &file_crishim_proto_msgTypes[19]
+	mi := &file_crishim_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1211,7 +1335,7 @@ func (x *PauseContainerRequest) String() string {
 func (*PauseContainerRequest) ProtoMessage() {}
 
 func (x *PauseContainerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_crishim_proto_msgTypes[19]
+	mi := &file_crishim_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1224,7 +1348,7 @@ func (x *PauseContainerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PauseContainerRequest.ProtoReflect.Descriptor instead.
 func (*PauseContainerRequest) Descriptor() ([]byte, []int) {
-	return file_crishim_proto_rawDescGZIP(), []int{19}
+	return file_crishim_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *PauseContainerRequest) GetContainerId() string {
@@ -1249,7 +1373,7 @@ type PauseContainerResponse struct {
 
 func (x *PauseContainerResponse) Reset() {
 	*x = PauseContainerResponse{}
-	mi := &file_crishim_proto_msgTypes[20]
+	mi := &file_crishim_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1261,7 +1385,7 @@ func (x *PauseContainerResponse) String() string {
 func (*PauseContainerResponse) ProtoMessage() {}
 
 func (x *PauseContainerResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_crishim_proto_msgTypes[20]
+	mi := &file_crishim_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1274,7 +1398,7 @@ func (x *PauseContainerResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PauseContainerResponse.ProtoReflect.Descriptor instead.
 func (*PauseContainerResponse) Descriptor() ([]byte, []int) {
-	return file_crishim_proto_rawDescGZIP(), []int{20}
+	return file_crishim_proto_rawDescGZIP(), []int{23}
 }
 
 type RestartContainerRequest struct {
@@ -1287,7 +1411,7 @@ type RestartContainerRequest struct {
 
 func (x *RestartContainerRequest) Reset() {
 	*x = RestartContainerRequest{}
-	mi := &file_crishim_proto_msgTypes[21]
+	mi := &file_crishim_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1299,7 +1423,7 @@ func (x *RestartContainerRequest) String() string {
 func (*RestartContainerRequest) ProtoMessage() {}
 
 func (x *RestartContainerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_crishim_proto_msgTypes[21]
+	mi := &file_crishim_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1312,7 +1436,7 @@ func (x *RestartContainerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestartContainerRequest.ProtoReflect.Descriptor instead.
 func (*RestartContainerRequest) Descriptor() ([]byte, []int) {
-	return file_crishim_proto_rawDescGZIP(), []int{21}
+	return file_crishim_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *RestartContainerRequest) GetContainerId() string {
@@ -1337,7 +1461,7 @@ type RestartContainerResponse struct {
 
 func (x *RestartContainerResponse) Reset() {
 	*x = RestartContainerResponse{}
-	mi := &file_crishim_proto_msgTypes[22]
+	mi := &file_crishim_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1349,7 +1473,7 @@ func (x *RestartContainerResponse) String() string {
 func (*RestartContainerResponse) ProtoMessage() {}
 
 func (x *RestartContainerResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_crishim_proto_msgTypes[22]
+	mi := &file_crishim_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1362,7 +1486,7 @@ func (x *RestartContainerResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestartContainerResponse.ProtoReflect.Descriptor instead.
 func (*RestartContainerResponse) Descriptor() ([]byte, []int) {
-	return file_crishim_proto_rawDescGZIP(), []int{22}
+	return file_crishim_proto_rawDescGZIP(), []int{25}
 }
 
 type CopyContainerRequest struct {
@@ -1380,7 +1504,7 @@ type CopyContainerRequest struct {
 
 func (x *CopyContainerRequest) Reset() {
 	*x = CopyContainerRequest{}
-	mi := &file_crishim_proto_msgTypes[23]
+	mi := &file_crishim_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1392,7 +1516,7 @@ func (x *CopyContainerRequest) String() string {
 func (*CopyContainerRequest) ProtoMessage() {}
 
 func (x *CopyContainerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_crishim_proto_msgTypes[23]
+	mi := &file_crishim_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1405,7 +1529,7 @@ func (x *CopyContainerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CopyContainerRequest.ProtoReflect.Descriptor instead.
 func (*CopyContainerRequest) Descriptor() ([]byte, []int) {
-	return file_crishim_proto_rawDescGZIP(), []int{23}
+	return file_crishim_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *CopyContainerRequest) GetContainerId() string {
@@ -1466,7 +1590,7 @@ type CopyContainerResponse struct {
 
 func (x *CopyContainerResponse) Reset() {
 	*x = CopyContainerResponse{}
-	mi := &file_crishim_proto_msgTypes[24]
+	mi := &file_crishim_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1478,7 +1602,7 @@ func (x *CopyContainerResponse) String() string {
 func (*CopyContainerResponse) ProtoMessage() {}
 
 func (x *CopyContainerResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_crishim_proto_msgTypes[24]
+	mi := &file_crishim_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1491,7 +1615,7 @@ func (x *CopyContainerResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CopyContainerResponse.ProtoReflect.Descriptor instead.
 func (*CopyContainerResponse) Descriptor() ([]byte, []int) {
-	return file_crishim_proto_rawDescGZIP(), []int{24}
+	return file_crishim_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *CopyContainerResponse) GetContainerId() string {
@@ -1545,7 +1669,12 @@ const file_crishim_proto_rawDesc = "" +
 	"\x06status\x18\x02 \x01(\tR\x06status\x12\x18\n" +
 	"\acurrent\x18\x03 \x01(\x03R\acurrent\x12\x14\n" +
 	"\x05total\x18\x04 \x01(\x03R\x05total\x12\x19\n" +
-	"\bimage_id\x18\x05 \x01(\tR\aimageId\"\xb5\x01\n" +
+	"\bimage_id\x18\x05 \x01(\tR\aimageId\"+\n" +
+	"\x11SaveImagesRequest\x12\x16\n" +
+	"\x06images\x18\x01 \x03(\tR\x06images\"\"\n" +
+	"\fImageArchive\x12\x12\n" +
+	"\x04data\x18\x01 \x01(\fR\x04data\"\x14\n" +
+	"\x12LoadImagesResponse\"\xb5\x01\n" +
 	"\x14ContainerLogsRequest\x12!\n" +
 	"\fcontainer_id\x18\x01 \x01(\tR\vcontainerId\x12\x16\n" +
 	"\x06follow\x18\x02 \x01(\bR\x06follow\x12\x12\n" +
@@ -1609,13 +1738,17 @@ const file_crishim_proto_rawDesc = "" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\":\n" +
 	"\x15CopyContainerResponse\x12!\n" +
-	"\fcontainer_id\x18\x01 \x01(\tR\vcontainerId2\xc0\a\n" +
+	"\fcontainer_id\x18\x01 \x01(\tR\vcontainerId2\xd3\b\n" +
 	"\aCrishim\x129\n" +
 	"\x04Exec\x12\x17.crishim.v1.ExecRequest\x1a\x18.crishim.v1.ExecResponse\x12E\n" +
 	"\bExecSync\x12\x1b.crishim.v1.ExecSyncRequest\x1a\x1c.crishim.v1.ExecSyncResponse\x12K\n" +
 	"\n" +
 	"DetachExec\x12\x1d.crishim.v1.DetachExecRequest\x1a\x1e.crishim.v1.DetachExecResponse\x12J\n" +
-	"\tPullImage\x12\x1c.crishim.v1.PullImageRequest\x1a\x1d.crishim.v1.PullImageResponse0\x01\x12J\n" +
+	"\tPullImage\x12\x1c.crishim.v1.PullImageRequest\x1a\x1d.crishim.v1.PullImageResponse0\x01\x12G\n" +
+	"\n" +
+	"SaveImages\x12\x1d.crishim.v1.SaveImagesRequest\x1a\x18.crishim.v1.ImageArchive0\x01\x12H\n" +
+	"\n" +
+	"LoadImages\x12\x18.crishim.v1.ImageArchive\x1a\x1e.crishim.v1.LoadImagesResponse(\x01\x12J\n" +
 	"\rContainerLogs\x12 .crishim.v1.ContainerLogsRequest\x1a\x15.crishim.v1.LogRecord0\x01\x12P\n" +
 	"\vReadArchive\x12\x1e.crishim.v1.ReadArchiveRequest\x1a\x1f.crishim.v1.ReadArchiveResponse0\x01\x12S\n" +
 	"\fWriteArchive\x12\x1f.crishim.v1.WriteArchiveRequest\x1a .crishim.v1.WriteArchiveResponse(\x01\x12=\n" +
@@ -1638,7 +1771,7 @@ func file_crishim_proto_rawDescGZIP() []byte {
 }
 
 var file_crishim_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_crishim_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
+var file_crishim_proto_msgTypes = make([]protoimpl.MessageInfo, 29)
 var file_crishim_proto_goTypes = []any{
 	(LogRecord_Stream)(0),            // 0: crishim.v1.LogRecord.Stream
 	(*Process)(nil),                  // 1: crishim.v1.Process
@@ -1650,56 +1783,63 @@ var file_crishim_proto_goTypes = []any{
 	(*DetachExecResponse)(nil),       // 7: crishim.v1.DetachExecResponse
 	(*PullImageRequest)(nil),         // 8: crishim.v1.PullImageRequest
 	(*PullImageResponse)(nil),        // 9: crishim.v1.PullImageResponse
-	(*ContainerLogsRequest)(nil),     // 10: crishim.v1.ContainerLogsRequest
-	(*LogRecord)(nil),                // 11: crishim.v1.LogRecord
-	(*PathStat)(nil),                 // 12: crishim.v1.PathStat
-	(*StatPathRequest)(nil),          // 13: crishim.v1.StatPathRequest
-	(*ReadArchiveRequest)(nil),       // 14: crishim.v1.ReadArchiveRequest
-	(*ReadArchiveResponse)(nil),      // 15: crishim.v1.ReadArchiveResponse
-	(*WriteArchiveRequest)(nil),      // 16: crishim.v1.WriteArchiveRequest
-	(*WriteArchiveResponse)(nil),     // 17: crishim.v1.WriteArchiveResponse
-	(*SignalContainerRequest)(nil),   // 18: crishim.v1.SignalContainerRequest
-	(*SignalContainerResponse)(nil),  // 19: crishim.v1.SignalContainerResponse
-	(*PauseContainerRequest)(nil),    // 20: crishim.v1.PauseContainerRequest
-	(*PauseContainerResponse)(nil),   // 21: crishim.v1.PauseContainerResponse
-	(*RestartContainerRequest)(nil),  // 22: crishim.v1.RestartContainerRequest
-	(*RestartContainerResponse)(nil), // 23: crishim.v1.RestartContainerResponse
-	(*CopyContainerRequest)(nil),     // 24: crishim.v1.CopyContainerRequest
-	(*CopyContainerResponse)(nil),    // 25: crishim.v1.CopyContainerResponse
-	nil,                              // 26: crishim.v1.CopyContainerRequest.LabelsEntry
+	(*SaveImagesRequest)(nil),        // 10: crishim.v1.SaveImagesRequest
+	(*ImageArchive)(nil),             // 11: crishim.v1.ImageArchive
+	(*LoadImagesResponse)(nil),       // 12: crishim.v1.LoadImagesResponse
+	(*ContainerLogsRequest)(nil),     // 13: crishim.v1.ContainerLogsRequest
+	(*LogRecord)(nil),                // 14: crishim.v1.LogRecord
+	(*PathStat)(nil),                 // 15: crishim.v1.PathStat
+	(*StatPathRequest)(nil),          // 16: crishim.v1.StatPathRequest
+	(*ReadArchiveRequest)(nil),       // 17: crishim.v1.ReadArchiveRequest
+	(*ReadArchiveResponse)(nil),      // 18: crishim.v1.ReadArchiveResponse
+	(*WriteArchiveRequest)(nil),      // 19: crishim.v1.WriteArchiveRequest
+	(*WriteArchiveResponse)(nil),     // 20: crishim.v1.WriteArchiveResponse
+	(*SignalContainerRequest)(nil),   // 21: crishim.v1.SignalContainerRequest
+	(*SignalContainerResponse)(nil),  // 22: crishim.v1.SignalContainerResponse
+	(*PauseContainerRequest)(nil),    // 23: crishim.v1.PauseContainerRequest
+	(*PauseContainerResponse)(nil),   // 24: crishim.v1.PauseContainerResponse
+	(*RestartContainerRequest)(nil),  // 25: crishim.v1.RestartContainerRequest
+	(*RestartContainerResponse)(nil), // 26: crishim.v1.RestartContainerResponse
+	(*CopyContainerRequest)(nil),     // 27: crishim.v1.CopyContainerRequest
+	(*CopyContainerResponse)(nil),    // 28: crishim.v1.CopyContainerResponse
+	nil,                              // 29: crishim.v1.CopyContainerRequest.LabelsEntry
 }
 var file_crishim_proto_depIdxs = []int32{
 	1,  // 0: crishim.v1.ExecRequest.process:type_name -> crishim.v1.Process
 	1,  // 1: crishim.v1.ExecSyncRequest.process:type_name -> crishim.v1.Process
 	0,  // 2: crishim.v1.LogRecord.stream:type_name -> crishim.v1.LogRecord.Stream
-	12, // 3: crishim.v1.ReadArchiveResponse.stat:type_name -> crishim.v1.PathStat
-	26, // 4: crishim.v1.CopyContainerRequest.labels:type_name -> crishim.v1.CopyContainerRequest.LabelsEntry
+	15, // 3: crishim.v1.ReadArchiveResponse.stat:type_name -> crishim.v1.PathStat
+	29, // 4: crishim.v1.CopyContainerRequest.labels:type_name -> crishim.v1.CopyContainerRequest.LabelsEntry
 	2,  // 5: crishim.v1.Crishim.Exec:input_type -> crishim.v1.ExecRequest
 	4,  // 6: crishim.v1.Crishim.ExecSync:input_type -> crishim.v1.ExecSyncRequest
 	6,  // 7: crishim.v1.Crishim.DetachExec:input_type -> crishim.v1.DetachExecRequest
 	8,  // 8: crishim.v1.Crishim.PullImage:input_type -> crishim.v1.PullImageRequest
-	10, // 9: crishim.v1.Crishim.ContainerLogs:input_type -> crishim.v1.ContainerLogsRequest
-	14, // 10: crishim.v1.Crishim.ReadArchive:input_type -> crishim.v1.ReadArchiveRequest
-	16, // 11: crishim.v1.Crishim.WriteArchive:input_type -> crishim.v1.WriteArchiveRequest
-	13, // 12: crishim.v1.Crishim.StatPath:input_type -> crishim.v1.StatPathRequest
-	18, // 13: crishim.v1.Crishim.SignalContainer:input_type -> crishim.v1.SignalContainerRequest
-	20, // 14: crishim.v1.Crishim.PauseContainer:input_type -> crishim.v1.PauseContainerRequest
-	22, // 15: crishim.v1.Crishim.RestartContainer:input_type -> crishim.v1.RestartContainerRequest
-	24, // 16: crishim.v1.Crishim.CopyContainer:input_type -> crishim.v1.CopyContainerRequest
-	3,  // 17: crishim.v1.Crishim.Exec:output_type -> crishim.v1.ExecResponse
-	5,  // 18: crishim.v1.Crishim.ExecSync:output_type -> crishim.v1.ExecSyncResponse
-	7,  // 19: crishim.v1.Crishim.DetachExec:output_type -> crishim.v1.DetachExecResponse
-	9,  // 20: crishim.v1.Crishim.PullImage:output_type -> crishim.v1.PullImageResponse
-	11, // 21: crishim.v1.Crishim.ContainerLogs:output_type -> crishim.v1.LogRecord
-	15, // 22: crishim.v1.Crishim.ReadArchive:output_type -> crishim.v1.ReadArchiveResponse
-	17, // 23: crishim.v1.Crishim.WriteArchive:output_type -> crishim.v1.WriteArchiveResponse
-	12, // 24: crishim.v1.Crishim.StatPath:output_type -> crishim.v1.PathStat
-	19, // 25: crishim.v1.Crishim.SignalContainer:output_type -> crishim.v1.SignalContainerResponse
-	21, // 26: crishim.v1.Crishim.PauseContainer:output_type -> crishim.v1.PauseContainerResponse
-	23, // 27: crishim.v1.Crishim.RestartContainer:output_type -> crishim.v1.RestartContainerResponse
-	25, // 28: crishim.v1.Crishim.CopyContainer:output_type -> crishim.v1.CopyContainerResponse
-	17, // [17:29] is the sub-list for method output_type
-	5,  // [5:17] is the sub-list for method input_type
+	10, // 9: crishim.v1.Crishim.SaveImages:input_type -> crishim.v1.SaveImagesRequest
+	11, // 10: crishim.v1.Crishim.LoadImages:input_type -> crishim.v1.ImageArchive
+	13, // 11: crishim.v1.Crishim.ContainerLogs:input_type -> crishim.v1.ContainerLogsRequest
+	17, // 12: crishim.v1.Crishim.ReadArchive:input_type -> crishim.v1.ReadArchiveRequest
+	19, // 13: crishim.v1.Crishim.WriteArchive:input_type -> crishim.v1.WriteArchiveRequest
+	16, // 14: crishim.v1.Crishim.StatPath:input_type -> crishim.v1.StatPathRequest
+	21, // 15: crishim.v1.Crishim.SignalContainer:input_type -> crishim.v1.SignalContainerRequest
+	23, // 16: crishim.v1.Crishim.PauseContainer:input_type -> crishim.v1.PauseContainerRequest
+	25, // 17: crishim.v1.Crishim.RestartContainer:input_type -> crishim.v1.RestartContainerRequest
+	27, // 18: crishim.v1.Crishim.CopyContainer:input_type -> crishim.v1.CopyContainerRequest
+	3,  // 19: crishim.v1.Crishim.Exec:output_type -> crishim.v1.ExecResponse
+	5,  // 20: crishim.v1.Crishim.ExecSync:output_type -> crishim.v1.ExecSyncResponse
+	7,  // 21: crishim.v1.Crishim.DetachExec:output_type -> crishim.v1.DetachExecResponse
+	9,  // 22: crishim.v1.Crishim.PullImage:output_type -> crishim.v1.PullImageResponse
+	11, // 23: crishim.v1.Crishim.SaveImages:output_type -> crishim.v1.ImageArchive
+	12, // 24: crishim.v1.Crishim.LoadImages:output_type -> crishim.v1.LoadImagesResponse
+	14, // 25: crishim.v1.Crishim.ContainerLogs:output_type -> crishim.v1.LogRecord
+	18, // 26: crishim.v1.Crishim.ReadArchive:output_type -> crishim.v1.ReadArchiveResponse
+	20, // 27: crishim.v1.Crishim.WriteArchive:output_type -> crishim.v1.WriteArchiveResponse
+	15, // 28: crishim.v1.Crishim.StatPath:output_type -> crishim.v1.PathStat
+	22, // 29: crishim.v1.Crishim.SignalContainer:output_type -> crishim.v1.SignalContainerResponse
+	24, // 30: crishim.v1.Crishim.PauseContainer:output_type -> crishim.v1.PauseContainerResponse
+	26, // 31: crishim.v1.Crishim.RestartContainer:output_type -> crishim.v1.RestartContainerResponse
+	28, // 32: crishim.v1.Crishim.CopyContainer:output_type -> crishim.v1.CopyContainerResponse
+	19, // [19:33] is the sub-list for method output_type
+	5,  // [5:19] is the sub-list for method input_type
 	5,  // [5:5] is the sub-list for extension type_name
 	5,  // [5:5] is the sub-list for extension extendee
 	0,  // [0:5] is the sub-list for field type_name
@@ -1716,7 +1856,7 @@ func file_crishim_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_crishim_proto_rawDesc), len(file_crishim_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   26,
+			NumMessages:   29,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

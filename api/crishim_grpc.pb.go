@@ -28,6 +28,8 @@ const (
 	Crishim_ExecSync_FullMethodName         = "/crishim.v1.Crishim/ExecSync"
 	Crishim_DetachExec_FullMethodName       = "/crishim.v1.Crishim/DetachExec"
 	Crishim_PullImage_FullMethodName        = "/crishim.v1.Crishim/PullImage"
+	Crishim_SaveImages_FullMethodName       = "/crishim.v1.Crishim/SaveImages"
+	Crishim_LoadImages_FullMethodName       = "/crishim.v1.Crishim/LoadImages"
 	Crishim_ContainerLogs_FullMethodName    = "/crishim.v1.Crishim/ContainerLogs"
 	Crishim_ReadArchive_FullMethodName      = "/crishim.v1.Crishim/ReadArchive"
 	Crishim_WriteArchive_FullMethodName     = "/crishim.v1.Crishim/WriteArchive"
@@ -51,6 +53,11 @@ type CrishimClient interface {
 	// PullImage pulls like CRI's and reports on the way. The last message has the
 	// image's id.
 	PullImage(ctx context.Context, in *PullImageRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[PullImageResponse], error)
+	// SaveImages sends images as the engine's archive, a tar stream.
+	SaveImages(ctx context.Context, in *SaveImagesRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ImageArchive], error)
+	// LoadImages loads the images of an archive that the engine knows. Nothing is
+	// loaded of one whose stream ends with an error.
+	LoadImages(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[ImageArchive, LoadImagesResponse], error)
 	// ContainerLogs sends what the engine has of a container's log.
 	ContainerLogs(ctx context.Context, in *ContainerLogsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[LogRecord], error)
 	// ReadArchive sends a path of a container as a tar archive. The first message
@@ -128,9 +135,41 @@ func (c *crishimClient) PullImage(ctx context.Context, in *PullImageRequest, opt
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Crishim_PullImageClient = grpc.ServerStreamingClient[PullImageResponse]
 
+func (c *crishimClient) SaveImages(ctx context.Context, in *SaveImagesRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ImageArchive], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Crishim_ServiceDesc.Streams[1], Crishim_SaveImages_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[SaveImagesRequest, ImageArchive]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Crishim_SaveImagesClient = grpc.ServerStreamingClient[ImageArchive]
+
+func (c *crishimClient) LoadImages(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[ImageArchive, LoadImagesResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Crishim_ServiceDesc.Streams[2], Crishim_LoadImages_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[ImageArchive, LoadImagesResponse]{ClientStream: stream}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Crishim_LoadImagesClient = grpc.ClientStreamingClient[ImageArchive, LoadImagesResponse]
+
 func (c *crishimClient) ContainerLogs(ctx context.Context, in *ContainerLogsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[LogRecord], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &Crishim_ServiceDesc.Streams[1], Crishim_ContainerLogs_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &Crishim_ServiceDesc.Streams[3], Crishim_ContainerLogs_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -149,7 +188,7 @@ type Crishim_ContainerLogsClient = grpc.ServerStreamingClient[LogRecord]
 
 func (c *crishimClient) ReadArchive(ctx context.Context, in *ReadArchiveRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ReadArchiveResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &Crishim_ServiceDesc.Streams[2], Crishim_ReadArchive_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &Crishim_ServiceDesc.Streams[4], Crishim_ReadArchive_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -168,7 +207,7 @@ type Crishim_ReadArchiveClient = grpc.ServerStreamingClient[ReadArchiveResponse]
 
 func (c *crishimClient) WriteArchive(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[WriteArchiveRequest, WriteArchiveResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &Crishim_ServiceDesc.Streams[3], Crishim_WriteArchive_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &Crishim_ServiceDesc.Streams[5], Crishim_WriteArchive_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -242,6 +281,11 @@ type CrishimServer interface {
 	// PullImage pulls like CRI's and reports on the way. The last message has the
 	// image's id.
 	PullImage(*PullImageRequest, grpc.ServerStreamingServer[PullImageResponse]) error
+	// SaveImages sends images as the engine's archive, a tar stream.
+	SaveImages(*SaveImagesRequest, grpc.ServerStreamingServer[ImageArchive]) error
+	// LoadImages loads the images of an archive that the engine knows. Nothing is
+	// loaded of one whose stream ends with an error.
+	LoadImages(grpc.ClientStreamingServer[ImageArchive, LoadImagesResponse]) error
 	// ContainerLogs sends what the engine has of a container's log.
 	ContainerLogs(*ContainerLogsRequest, grpc.ServerStreamingServer[LogRecord]) error
 	// ReadArchive sends a path of a container as a tar archive. The first message
@@ -281,6 +325,12 @@ func (UnimplementedCrishimServer) DetachExec(context.Context, *DetachExecRequest
 }
 func (UnimplementedCrishimServer) PullImage(*PullImageRequest, grpc.ServerStreamingServer[PullImageResponse]) error {
 	return status.Error(codes.Unimplemented, "method PullImage not implemented")
+}
+func (UnimplementedCrishimServer) SaveImages(*SaveImagesRequest, grpc.ServerStreamingServer[ImageArchive]) error {
+	return status.Error(codes.Unimplemented, "method SaveImages not implemented")
+}
+func (UnimplementedCrishimServer) LoadImages(grpc.ClientStreamingServer[ImageArchive, LoadImagesResponse]) error {
+	return status.Error(codes.Unimplemented, "method LoadImages not implemented")
 }
 func (UnimplementedCrishimServer) ContainerLogs(*ContainerLogsRequest, grpc.ServerStreamingServer[LogRecord]) error {
 	return status.Error(codes.Unimplemented, "method ContainerLogs not implemented")
@@ -391,6 +441,24 @@ func _Crishim_PullImage_Handler(srv interface{}, stream grpc.ServerStream) error
 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Crishim_PullImageServer = grpc.ServerStreamingServer[PullImageResponse]
+
+func _Crishim_SaveImages_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(SaveImagesRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(CrishimServer).SaveImages(m, &grpc.GenericServerStream[SaveImagesRequest, ImageArchive]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Crishim_SaveImagesServer = grpc.ServerStreamingServer[ImageArchive]
+
+func _Crishim_LoadImages_Handler(srv interface{}, stream grpc.ServerStream) error {
+	return srv.(CrishimServer).LoadImages(&grpc.GenericServerStream[ImageArchive, LoadImagesResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Crishim_LoadImagesServer = grpc.ClientStreamingServer[ImageArchive, LoadImagesResponse]
 
 func _Crishim_ContainerLogs_Handler(srv interface{}, stream grpc.ServerStream) error {
 	m := new(ContainerLogsRequest)
@@ -556,6 +624,16 @@ var Crishim_ServiceDesc = grpc.ServiceDesc{
 			StreamName:    "PullImage",
 			Handler:       _Crishim_PullImage_Handler,
 			ServerStreams: true,
+		},
+		{
+			StreamName:    "SaveImages",
+			Handler:       _Crishim_SaveImages_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "LoadImages",
+			Handler:       _Crishim_LoadImages_Handler,
+			ClientStreams: true,
 		},
 		{
 			StreamName:    "ContainerLogs",

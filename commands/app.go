@@ -40,7 +40,7 @@ func groups() []group {
 		{"Act", verbs{container.NewExec, container.NewAttach, container.NewCp, pod.NewPortForward, container.NewDebug, container.NewWait, container.NewKill, container.NewPause, container.NewUnpause}},
 		{"Run", verbs{container.NewRun, container.NewStop, container.NewRestart, container.NewRm, manifest.NewApply, manifest.NewDelete, manifest.NewSync, manifest.NewGC}},
 		{"CRI steps", verbs{pod.NewRunp, container.NewCreate, container.NewStart, container.NewUpdate, container.NewCheckpoint, pod.NewStopp, pod.NewRmp}},
-		{"Images", verbs{image.NewPull, image.NewRmi, image.NewImagefsinfo}},
+		{"Images", verbs{image.NewPull, image.NewSave, image.NewLoad, image.NewRmi, image.NewImagefsinfo}},
 		{"Node", verbs{
 			node.NewVersion, node.NewInfo, node.NewEndpoints, node.NewDoctor, node.NewConfig, node.NewServe, node.NewRuntimeConfig, node.NewUpdateRuntimeConfig,
 		}},

@@ -22,6 +22,8 @@ var elsewhere = map[string]string{
 	"sync":                                  "cri/sync",
 	"cp":                                    "cri/cp",
 	"attach":                                "cri/attach",
+	"save":                                  "docker/save",
+	"load":                                  "docker/save",
 	"kill":                                  "cri/control",
 	"pause":                                 "cri/control",
 	"unpause":                               "cri/control",

@@ -53,6 +53,7 @@ type uncached interface {
 	DiskUsage(ctx context.Context, o types.DiskUsageOptions) (types.DiskUsage, error)
 	Events(ctx context.Context, o dockerevents.ListOptions) (<-chan dockerevents.Message, <-chan error)
 	ImageHistory(ctx context.Context, ref string, o ...docker.ImageHistoryOption) ([]dockerimage.HistoryResponseItem, error)
+	ImageSave(ctx context.Context, ids []string, o ...docker.ImageSaveOption) (io.ReadCloser, error)
 
 	ContainerAttach(ctx context.Context, id string, o dockercontainer.AttachOptions) (types.HijackedResponse, error)
 	ContainerExecAttach(ctx context.Context, execID string, o dockercontainer.ExecAttachOptions) (types.HijackedResponse, error)

@@ -35,6 +35,8 @@ type Engine interface {
 	ImageHistory(ctx context.Context, imageID string, o ...docker.ImageHistoryOption) ([]image.HistoryResponseItem, error)
 	ImagePull(ctx context.Context, ref string, o image.PullOptions) (io.ReadCloser, error)
 	ImageRemove(ctx context.Context, imageID string, o image.RemoveOptions) ([]image.DeleteResponse, error)
+	ImageSave(ctx context.Context, imageIDs []string, o ...docker.ImageSaveOption) (io.ReadCloser, error)
+	ImageLoad(ctx context.Context, input io.Reader, o ...docker.ImageLoadOption) (image.LoadResponse, error)
 }
 
 // Options configure the image service.

@@ -1,4 +1,4 @@
-// Package progress shows how far pulls are: on a terminal in place, elsewhere
+// Package progress shows how far pulls, and copies of images, are: on a terminal in place, elsewhere
 // as few plain lines.
 package progress
 
@@ -65,8 +65,11 @@ func Start(o Options) *Display {
 }
 
 // Pull adds the pull of an image, until its Close.
-func (d *Display) Pull(image string) *Pull {
-	p := &Pull{d: d, start: time.Now(), pull: pull{image: output.Sanitize(image), layers: map[string]*layer{}}}
+func (d *Display) Pull(image string) *Pull { return d.Copy("pulling", image) }
+
+// Copy adds what is done to an image, such as "saving", until its Close.
+func (d *Display) Copy(doing, image string) *Pull {
+	p := &Pull{d: d, start: time.Now(), pull: pull{doing: doing, image: output.Sanitize(image), layers: map[string]*layer{}}}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.pulls = append(d.pulls, p)
@@ -209,6 +212,7 @@ const layersShown = 8
 // pull is what the messages about a pull have said so far. Without any it
 // knows the image only.
 type pull struct {
+	doing  string
 	image  string
 	layers map[string]*layer
 	order  []*layer
@@ -231,6 +235,13 @@ const (
 	statusPresent     = "Already exists"
 )
 
+// Ours for what is done to a layer that is copied.
+const (
+	StatusCopying = "Copying"
+	StatusCopied  = "Copied"
+	StatusPresent = statusPresent
+)
+
 // add takes a message and reports whether it has finished a layer.
 func (p *pull) add(m client.PullProgress) bool {
 	if m.Layer == "" || strings.HasPrefix(m.Status, statusPulling) {
@@ -245,11 +256,11 @@ func (p *pull) add(m client.PullProgress) bool {
 	was := l.done
 	l.status, l.current, l.total = output.Sanitize(m.Status), m.Current, m.Total
 	switch m.Status {
-	case statusDownloading:
+	case statusDownloading, StatusCopying:
 		l.loaded, l.size = m.Current, max(m.Total, m.Current)
 	case statusDownloaded:
 		l.loaded = l.size
-	case statusDone, statusPresent:
+	case statusDone, StatusCopied, statusPresent:
 		l.done, l.loaded = true, l.size
 	}
 	return l.done && !was
@@ -268,7 +279,7 @@ func (p *pull) finished() string {
 
 // summary is the pull in a line. stored is how much the images have grown.
 func (p *pull) summary(elapsed time.Duration, stored int64) string {
-	parts := []string{"pulling " + p.image + ": " + elapsed.Truncate(time.Second).String()}
+	parts := []string{p.doing + " " + p.image + ": " + elapsed.Truncate(time.Second).String()}
 	if len(p.order) > 0 {
 		parts = append(parts, p.finished())
 	}

@@ -2,6 +2,7 @@ package enginetest
 
 import (
 	"archive/tar"
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -26,6 +27,7 @@ type memoryImage struct {
 	id     string
 	tags   []string
 	labels map[string]string
+	save   []byte // the archive it was loaded from; nil: none
 }
 
 // AddImage puts an image with these tags into the engine and returns its id.
@@ -94,6 +96,8 @@ func (m *Memory) ImageHistory(ctx context.Context, _ string, _ ...docker.ImageHi
 func (m *Memory) ImageLoad(ctx context.Context, input io.Reader, _ ...docker.ImageLoadOption) (image.LoadResponse, error) {
 	return call(ctx, m, "ImageLoad", func() (image.LoadResponse, error) {
 		files := map[string][]byte{}
+		var archive bytes.Buffer
+		input := io.TeeReader(input, &archive)
 		for r := tar.NewReader(input); ; {
 			header, err := r.Next()
 			if errors.Is(err, io.EOF) {
@@ -114,9 +118,20 @@ func (m *Memory) ImageLoad(ctx context.Context, input io.Reader, _ ...docker.Ima
 			return image.LoadResponse{}, fmt.Errorf("manifest.json: %w: %w", errdefs.ErrInvalidArgument, err)
 		}
 		for _, one := range manifest {
-			m.addImage(files[one.Config], one.RepoTags)
+			m.images[m.addImage(files[one.Config], one.RepoTags)].save = archive.Bytes()
 		}
 		return image.LoadResponse{Body: io.NopCloser(strings.NewReader(`{"stream":"Loaded image"}`)), JSON: true}, nil
+	})
+}
+
+// ImageSave implements the client's method for images that were loaded: it returns the archive.
+func (m *Memory) ImageSave(ctx context.Context, ids []string, _ ...docker.ImageSaveOption) (io.ReadCloser, error) {
+	return call(ctx, m, "ImageSave", func() (io.ReadCloser, error) {
+		i, err := m.findImage(ids[0])
+		if err != nil {
+			return nil, err
+		}
+		return io.NopCloser(bytes.NewReader(i.save)), nil
 	})
 }
 

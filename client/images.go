@@ -1,0 +1,82 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"io"
+
+	"github.com/crishim/crishim/api"
+)
+
+// imageChunk is how much of an archive of images goes into one message.
+const imageChunk = 512 << 10
+
+// SaveImages returns images as the archive of the engine behind our own shim, which the caller closes.
+func (c *Conn) SaveImages(ctx context.Context, images []string) (io.ReadCloser, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	s, err := api.NewCrishimClient(c.image).SaveImages(ctx, &api.SaveImagesRequest{Images: images})
+	if err != nil {
+		cancel()
+		return nil, c.privateError(err)
+	}
+	first, err := s.Recv()
+	if err != nil && !errors.Is(err, io.EOF) {
+		cancel()
+		return nil, c.privateError(err)
+	}
+	return &imageArchive{recv: s.Recv, rest: first.GetData(), cancel: cancel}, nil
+}
+
+// imageArchive is the content of the messages of a SaveImages call.
+type imageArchive struct {
+	recv   func() (*api.ImageArchive, error)
+	rest   []byte
+	cancel context.CancelFunc
+}
+
+func (a *imageArchive) Read(b []byte) (int, error) {
+	for len(a.rest) == 0 {
+		m, err := a.recv()
+		if err != nil {
+			return 0, err
+		}
+		a.rest = m.GetData()
+	}
+	n := copy(b, a.rest)
+	a.rest = a.rest[n:]
+	return n, nil
+}
+
+// Close ends the call.
+func (a *imageArchive) Close() error {
+	a.cancel()
+	return nil
+}
+
+// LoadImages has the engine behind our own shim load an archive. Where reading the archive fails nothing is
+// loaded.
+func (c *Conn) LoadImages(ctx context.Context, archive io.Reader) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel() // an archive that cannot be read to its end
+	s, err := api.NewCrishimClient(c.image).LoadImages(ctx)
+	if err != nil {
+		return c.privateError(err)
+	}
+	buf := make([]byte, imageChunk)
+	for {
+		n, readErr := archive.Read(buf)
+		if n > 0 {
+			if err := s.Send(&api.ImageArchive{Data: buf[:n]}); err != nil {
+				break // the answer has the reason
+			}
+		}
+		if errors.Is(readErr, io.EOF) {
+			break
+		}
+		if readErr != nil {
+			return readErr
+		}
+	}
+	_, err = s.CloseAndRecv()
+	return c.privateError(err)
+}

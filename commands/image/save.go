@@ -1,0 +1,158 @@
+package image
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	urfave "github.com/urfave/cli/v2"
+	"golang.org/x/sys/unix"
+
+	"github.com/crishim/crishim/client"
+	"github.com/crishim/crishim/commands/cli"
+	"github.com/crishim/crishim/imagefile"
+)
+
+type saveOptions struct {
+	images    []string
+	output    string // "" or "-": standard output
+	format    string
+	platforms platformFlag
+	quiet     bool
+}
+
+// NewSave returns the verb that writes images into an archive. CRI has no call for that: our own shim has its
+// private service, containerd an API on the same socket.
+func NewSave(env *cli.Env) *urfave.Command {
+	o := &saveOptions{}
+	return &urfave.Command{
+		Name:      "save",
+		Usage:     "save images to a tar archive",
+		ArgsUsage: "IMAGE...",
+		Description: cli.WithExamples("Writes an OCI layout, which also has the manifest.json that docker load wants, or an archive as docker save wrote it before. Layers\n"+
+			"that several images share are written once. What is named by an id has no name in the archive. Works on Docker and containerd.",
+			"crishim save -o busybox.tar busybox", "crishim save busybox alpine:3 | zstd > images.tar.zst",
+			"crishim save busybox | ssh node2 crishim load"),
+		Flags: []urfave.Flag{
+			cli.StringFlag(&o.output, "output", "write to `FILE` instead of standard output", "o"),
+			formatFlag(&o.format),
+			o.platforms.flag("save only what is for"),
+			cli.BoolFlag(&o.quiet, "quiet", "do not show progress", "q"),
+		},
+		Action: env.ForImages(env.Connected(o.check, o.run)),
+	}
+}
+
+func formatFlag(format *string) urfave.Flag {
+	*format = string(imagefile.OCI)
+	return cli.StringFlag(format, "format", "`FORMAT` of the archive: oci or docker (default oci)")
+}
+
+func (o *saveOptions) check(env *cli.Env, c *urfave.Context) error {
+	if err := cli.ArgCount(c, 1, -1); err != nil {
+		return err
+	}
+	o.images = c.Args().Slice()
+	if o.format != string(imagefile.OCI) && o.format != string(imagefile.Docker) {
+		return cli.Invalid("format", o.format, "must be oci or docker")
+	}
+	if err := o.platforms.check(); err != nil {
+		return err
+	}
+	if o.output == "" || o.output == "-" {
+		if env.OutTerminal {
+			return cli.Usagef("an archive is nothing for a terminal: use -o FILE, or redirect standard output")
+		}
+		return nil
+	}
+	if cli.IsDir(o.output) {
+		return cli.Invalid("output", o.output, "is a directory")
+	}
+	if dir := filepath.Dir(o.output); !cli.IsDir(dir) {
+		return cli.Invalid("output", o.output, "there is no directory "+dir)
+	}
+	return nil
+}
+
+func (o *saveOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) error {
+	err := cli.Each(o.images, func(name string) error {
+		_, err := cli.ImageStatus(ctx, conn, name, false)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	from, err := openStore(ctx, conn)
+	if err != nil {
+		return err
+	}
+	shown := showing(env, "saving", strings.Join(o.images, ", "), o.quiet)
+	defer shown.close()
+	if o.output == "" || o.output == "-" {
+		_, err := from.save(ctx, o.images, o.platforms.want, shown.sink(imagefile.NewWriter(struct{ io.Writer }{env.Out}, imagefile.Format(o.format))))
+		return err
+	}
+	out, err := createOutput(o.output)
+	if err != nil {
+		return err
+	}
+	defer out.close()
+	if _, err := from.save(ctx, o.images, o.platforms.want, shown.sink(imagefile.NewWriter(out.file, imagefile.Format(o.format)))); err != nil {
+		return err
+	}
+	return out.commit()
+}
+
+// outputFile is a file that is there when it is whole. Until then it has no name, so that nothing is left of
+// a process that is killed.
+type outputFile struct {
+	file    *os.File
+	path    string
+	unnamed bool
+	temp    string // its name until it is whole, where file systems have no files without one
+}
+
+func createOutput(path string) (*outputFile, error) {
+	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() { // a pipe or a device
+		f, err := os.OpenFile(path, os.O_WRONLY, 0)
+		return &outputFile{file: f, path: path}, err
+	}
+	dir := filepath.Dir(path)
+	if fd, err := unix.Open(dir, unix.O_TMPFILE|unix.O_RDWR|unix.O_CLOEXEC, 0o600); err == nil {
+		return &outputFile{file: os.NewFile(uintptr(fd), path), path: path, unnamed: true}, nil
+	}
+	f, err := os.CreateTemp(dir, "."+filepath.Base(path)+"-")
+	if err != nil {
+		return nil, err
+	}
+	return &outputFile{file: f, path: path, temp: f.Name()}, nil
+}
+
+// commit gives the file its name.
+func (o *outputFile) commit() error {
+	if o.unnamed {
+		o.temp = filepath.Join(filepath.Dir(o.path), fmt.Sprintf(".%s-%d", filepath.Base(o.path), os.Getpid()))
+		if err := unix.Linkat(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", o.file.Fd()), unix.AT_FDCWD, o.temp, unix.AT_SYMLINK_FOLLOW); err != nil {
+			o.temp = ""
+			return &os.PathError{Op: "create", Path: o.path, Err: err}
+		}
+	}
+	if err := o.file.Close(); err != nil || o.temp == "" {
+		return err
+	}
+	if err := os.Rename(o.temp, o.path); err != nil {
+		return err
+	}
+	o.temp = ""
+	return nil
+}
+
+func (o *outputFile) close() {
+	_ = o.file.Close()
+	if o.temp != "" {
+		_ = os.Remove(o.temp)
+	}
+}

@@ -1,0 +1,155 @@
+package image
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"sync"
+
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	urfave "github.com/urfave/cli/v2"
+
+	"github.com/crishim/crishim/client"
+	"github.com/crishim/crishim/commands/cli"
+	"github.com/crishim/crishim/commands/cli/progress"
+	"github.com/crishim/crishim/imagefile"
+)
+
+// store is where images are, as save and load see it.
+type store interface {
+	// save copies images into a sink.
+	save(ctx context.Context, images []string, want func(*ocispec.Platform) bool, sink imagefile.Sink) ([]imagefile.Image, error)
+	// load calls copy with a sink that stores images.
+	load(ctx context.Context, copy func(imagefile.Sink) ([]imagefile.Image, error)) ([]imagefile.Image, error)
+}
+
+// openStore finds how images get in and out of a runtime.
+func openStore(ctx context.Context, conn *client.Conn) (store, error) {
+	if conn.HasPrivate(ctx) {
+		return shimStore{conn}, nil
+	}
+	return nil, cli.WithHint(fmt.Errorf("%s has no way to save and load images that crishim knows", cmp.Or(conn.Version.GetRuntimeName(), conn.ImageEndpoint)),
+		"CRI has no call for it: the runtime's own tool does it, such as podman or skopeo for CRI-O")
+}
+
+// shimStore is the engine behind our own shim.
+type shimStore struct{ conn *client.Conn }
+
+func (s shimStore) save(ctx context.Context, images []string, want func(*ocispec.Platform) bool, sink imagefile.Sink) ([]imagefile.Image, error) {
+	archive, err := s.conn.SaveImages(ctx, images)
+	if err != nil {
+		return nil, err
+	}
+	defer archive.Close()
+	return imagefile.Read(ctx, archive, imagefile.ReadOptions{Platform: want, Trusted: true}, sink)
+}
+
+func (s shimStore) load(ctx context.Context, copy func(imagefile.Sink) ([]imagefile.Image, error)) ([]imagefile.Image, error) {
+	r, w := io.Pipe()
+	loaded := make(chan error, 1)
+	go func() {
+		err := s.conn.LoadImages(ctx, r)
+		r.CloseWithError(cmp.Or(err, io.ErrClosedPipe))
+		loaded <- err
+	}()
+	images, err := copy(imagefile.NewWriter(w, imagefile.Engine))
+	w.CloseWithError(err) // nil is the end of the archive
+	refused := <-loaded
+	if err == nil || refused != nil && errors.Is(err, refused) {
+		err = refused
+	}
+	return images, err
+}
+
+// platformFlag is --platform.
+type platformFlag struct {
+	text string
+	want func(*ocispec.Platform) bool
+}
+
+func (p *platformFlag) flag(what string) urfave.Flag {
+	return cli.StringFlag(&p.text, "platform", what+" `OS/ARCH` (default all platforms that are there)")
+}
+
+func (p *platformFlag) check() (err error) {
+	p.want = imagefile.AnyPlatform
+	if p.text != "" {
+		if p.want, err = imagefile.ParsePlatform(p.text); err != nil {
+			return cli.Invalid("platform", p.text, err.Error())
+		}
+	}
+	return nil
+}
+
+// display shows how far a copy is.
+type display struct {
+	display *progress.Display // nil: nothing is shown
+	shown   *progress.Pull
+	once    sync.Once
+}
+
+func showing(env *cli.Env, doing, what string, quiet bool) *display {
+	if quiet || env.Compat {
+		return &display{}
+	}
+	d := progress.Start(env.ProgressOptions())
+	return &display{display: d, shown: d.Copy(doing, what)}
+}
+
+func (d *display) close() {
+	if d.display != nil {
+		d.once.Do(d.display.Close)
+	}
+}
+
+// sink reports the layers that go into another one.
+func (d *display) sink(to imagefile.Sink) imagefile.Sink {
+	if d.display == nil {
+		return to
+	}
+	return &shownSink{Sink: to, report: d.shown.Report}
+}
+
+type shownSink struct {
+	imagefile.Sink
+	report func(client.PullProgress)
+	layers int
+}
+
+func (s *shownSink) Layer(c *imagefile.Content) error {
+	s.layers++
+	name := strconv.Itoa(s.layers)
+	if c.Digest != "" {
+		name = c.Digest.Encoded()[:12]
+	}
+	r := &shownReader{r: c.Reader, report: func(status string, n int64) {
+		s.report(client.PullProgress{Layer: name, Status: status, Current: n, Total: c.Size})
+	}}
+	c.Reader = r
+	err := s.Sink.Layer(c)
+	c.Reader = r.r
+	switch {
+	case err != nil:
+	case r.n < c.Size:
+		r.report(progress.StatusPresent, 0)
+	default:
+		r.report(progress.StatusCopied, r.n)
+	}
+	return err
+}
+
+type shownReader struct {
+	r      io.Reader
+	report func(status string, n int64)
+	n      int64
+}
+
+func (r *shownReader) Read(b []byte) (int, error) {
+	n, err := r.r.Read(b)
+	r.n += int64(n)
+	r.report(progress.StatusCopying, r.n)
+	return n, err
+}

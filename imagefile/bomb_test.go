@@ -1,0 +1,34 @@
+package imagefile
+
+import (
+	"errors"
+	"io"
+	"strings"
+	"testing"
+)
+
+// A stream that unpacks to much more than it has is not read to its end. The first GiB of it is anybody's.
+func TestBomb(t *testing.T) {
+	t.Parallel()
+	b := &bounded{r: zeros{}, packed: &counter{n: 1000}, n: 1 << 30, ratio: maxRatio}
+	n, err := io.Copy(io.Discard, b)
+	if err == nil || !strings.Contains(err.Error(), "unpacks to more than 500 times its size") || n > 1<<20 {
+		t.Errorf("got %d bytes, %v", n, err)
+	}
+	a := &archive{files: map[string]file{}, documents: Documents{}}
+	for range 100 {
+		if err = a.document("x", "", io.LimitReader(zeros{}, maxDocument), maxDocument); err != nil {
+			break
+		}
+	}
+	if err == nil || errors.Is(err, io.EOF) || len(a.documents) > maxDocuments/maxDocument {
+		t.Errorf("documents have no limit: %v", err)
+	}
+}
+
+type zeros struct{}
+
+func (zeros) Read(b []byte) (int, error) {
+	clear(b)
+	return len(b), nil
+}

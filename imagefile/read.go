@@ -1,0 +1,597 @@
+package imagefile
+
+import (
+	"archive/tar"
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/klauspost/compress/zstd"
+	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+)
+
+// ReadOptions say what to take of an archive.
+type ReadOptions struct {
+	Platform func(*ocispec.Platform) bool // nil: all
+	As       string                       // in place of the archive's names, for an archive with one image
+	Trusted  bool                         // it comes from an engine: what layers unpack to is not checked
+}
+
+// Read reads an archive, plain or compressed by gzip or zstd, and stores its images in a sink. It returns them.
+func Read(ctx context.Context, from io.Reader, o ReadOptions, sink Sink) ([]Image, error) {
+	if o.Platform == nil {
+		o.Platform = AnyPlatform
+	}
+	plain, end, err := decompress(&cancelled{ctx, from}, maxRatio)
+	if err != nil {
+		return nil, err
+	}
+	defer end()
+	a := &archive{options: o, sink: sink, files: map[string]file{}, links: map[string]string{}, layers: map[digest.Digest]layer{}, documents: Documents{}}
+	if err := a.readAll(tar.NewReader(plain)); err != nil {
+		return nil, err
+	}
+	if _, err := io.Copy(io.Discard, plain); err != nil { // the checksum at the end of what is compressed
+		return nil, fmt.Errorf("after the last entry: %w", truncated(err))
+	}
+	images, err := a.images()
+	if err != nil {
+		return nil, err
+	}
+	if o.As != "" {
+		if len(images) != 1 {
+			return nil, fmt.Errorf("the archive has %d images, and one name is for one image", len(images))
+		}
+		images[0].Names = []string{o.As}
+	}
+	for _, image := range images {
+		if err := a.layersAmongDocuments(image); err != nil {
+			return nil, err
+		}
+	}
+	return images, sink.Finish(images, a.documents)
+}
+
+type cancelled struct {
+	ctx context.Context
+	r   io.Reader
+}
+
+func (c *cancelled) Read(b []byte) (int, error) {
+	if err := c.ctx.Err(); err != nil {
+		return 0, context.Cause(c.ctx)
+	}
+	return c.r.Read(b)
+}
+
+// archive is what is known of an archive while it is read.
+type archive struct {
+	options   ReadOptions
+	sink      Sink
+	files     map[string]file   // by name
+	links     map[string]string // old docker saves a layer once, and links the others to it
+	layers    map[digest.Digest]layer
+	documents Documents
+	held      int // bytes of documents
+}
+
+type file struct {
+	digest digest.Digest
+	size   int64
+}
+
+type layer struct {
+	ocispec.Descriptor
+	diffID digest.Digest // of what it unpacks to; empty where that is not checked
+}
+
+// maxEntries is more than an archive of a thousand images has.
+const maxEntries = 200_000
+
+func (a *archive) readAll(r *tar.Reader) error {
+	for last := "the beginning"; ; {
+		h, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("after %s: %w", last, notTar(err, last))
+		}
+		last = fmt.Sprintf("entry %q", h.Name)
+		if len(a.files)+len(a.links) >= maxEntries {
+			return fmt.Errorf("%s: more than %d entries", last, maxEntries)
+		}
+		if err := a.entry(h, r); err != nil {
+			return fmt.Errorf("%s: %w", last, truncated(err))
+		}
+	}
+}
+
+func notTar(err error, last string) error {
+	if errors.Is(err, tar.ErrHeader) && last == "the beginning" {
+		return errors.New("this is no tar archive")
+	}
+	return truncated(err)
+}
+
+func truncated(err error) error {
+	if errors.Is(err, io.ErrUnexpectedEOF) {
+		return errors.New("the archive is truncated")
+	}
+	return err
+}
+
+// entry takes an entry: a document is kept, a layer handed on.
+func (a *archive) entry(h *tar.Header, r io.Reader) error {
+	name := path.Clean(h.Name)
+	if path.IsAbs(name) || name == ".." || strings.HasPrefix(name, "../") {
+		return errors.New("the name leads out of the archive")
+	}
+	_, twice := a.files[name]
+	switch h.Typeflag {
+	case tar.TypeDir:
+		return nil
+	case tar.TypeSymlink, tar.TypeLink:
+		target := h.Linkname
+		if h.Typeflag == tar.TypeSymlink {
+			target = path.Join(path.Dir(name), target)
+		}
+		if path.IsAbs(h.Linkname) || target == ".." || strings.HasPrefix(target, "../") {
+			return fmt.Errorf("the link to %q leads out of the archive", h.Linkname)
+		}
+		a.links[name] = path.Clean(target)
+		return nil
+	case tar.TypeReg:
+	default:
+		return fmt.Errorf("type %q is no file's", h.Typeflag)
+	}
+	if twice {
+		return errors.New("a second entry of this name")
+	}
+	var want digest.Digest
+	if parts := strings.Split(name, "/"); len(parts) == 3 && parts[0] == "blobs" {
+		want = digest.NewDigestFromEncoded(digest.Algorithm(parts[1]), parts[2])
+		if err := want.Validate(); err != nil || want.Algorithm() != digest.SHA256 {
+			return errors.New("the name is no sha256 digest's")
+		}
+	}
+	start := bufio.NewReaderSize(r, copySize)
+	first, err := start.Peek(1)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return err
+	}
+	isLayer := want != "" || path.Base(name) == "layer.tar" || strings.HasSuffix(name, ".tar") || strings.HasSuffix(name, ".tar.gz") || strings.HasSuffix(name, ".tgz")
+	switch {
+	case len(first) == 1 && (first[0] == '{' || first[0] == '[') && h.Size <= maxDocument:
+		return a.document(name, want, start, h.Size)
+	case isLayer:
+		return a.layer(name, want, start, h.Size)
+	case h.Size <= maxDocument: // VERSION and such
+		return nil
+	}
+	return errors.New("this is no part of an image")
+}
+
+func (a *archive) document(name string, want digest.Digest, r io.Reader, size int64) error {
+	if a.held += int(size); a.held > maxDocuments {
+		return fmt.Errorf("more than %d MiB of manifests and configurations", maxDocuments>>20)
+	}
+	text, err := io.ReadAll(r)
+	if err != nil {
+		return err
+	}
+	got := digest.FromBytes(text)
+	if want != "" && got != want {
+		return fmt.Errorf("the content has the digest %s", got)
+	}
+	a.documents[got] = text
+	a.files[name] = file{got, size}
+	return nil
+}
+
+func (a *archive) layer(name string, want digest.Digest, r *bufio.Reader, size int64) error {
+	start, err := r.Peek(4)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return err
+	}
+	l := layer{Descriptor: ocispec.Descriptor{MediaType: sniff(start), Digest: want, Size: size}}
+	c := &Content{Descriptor: l.Descriptor}
+	in := newVerifier(c, r, !a.options.Trusted && l.MediaType != ocispec.MediaTypeImageLayer)
+	defer in.end()
+	c.Reader = in
+	if err := a.sink.Layer(c); err != nil {
+		return cmpErr(in.err, err)
+	}
+	if _, err := io.CopyBuffer(io.Discard, struct{ io.Reader }{in}, make([]byte, copySize)); err != nil {
+		return err
+	}
+	l.Digest = c.Digest
+	if l.diffID, err = in.unpacked(); err != nil {
+		return err
+	}
+	a.files[name], a.layers[l.Digest] = file{l.Digest, size}, l
+	return nil
+}
+
+func cmpErr(first, second error) error {
+	if first != nil && !errors.Is(first, io.EOF) {
+		return first
+	}
+	return second
+}
+
+// layersAmongDocuments stores layers that begin like documents, which only the manifests tell apart.
+func (a *archive) layersAmongDocuments(image Image) error {
+	for _, m := range image.Manifests {
+		for _, d := range m.Layers {
+			if _, done := a.layers[d.Digest]; done {
+				continue
+			}
+			text := a.documents[d.Digest]
+			a.layers[d.Digest] = layer{Descriptor: d}
+			if err := a.sink.Layer(&Content{Descriptor: d, Reader: bytes.NewReader(text)}); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// images finds the images: by index.json, as OCI has it, else by docker's manifest.json.
+func (a *archive) images() (images []Image, err error) {
+	if f, ok := a.files[ocispec.ImageIndexFile]; ok {
+		images, err = a.ociImages(a.documents[f.digest])
+	} else if f, ok := a.files[dockerManifests]; ok {
+		images, err = a.dockerImages(a.documents[f.digest])
+	} else {
+		return nil, errors.New("this is no archive of images: it has neither index.json nor manifest.json")
+	}
+	if err == nil && len(images) == 0 {
+		err = errors.New("the archive has no images")
+	}
+	return images, err
+}
+
+const dockerManifests = "manifest.json"
+
+// annotationName is containerd's and docker's for an image's name in full.
+const annotationName = "io.containerd.image.name"
+
+func (a *archive) ociImages(text []byte) ([]Image, error) {
+	var index ocispec.Index
+	if err := json.Unmarshal(text, &index); err != nil {
+		return nil, fmt.Errorf("index.json: %w", err)
+	}
+	if len(index.Manifests) > maxImages {
+		return nil, fmt.Errorf("index.json: more than %d images", maxImages)
+	}
+	var images []Image
+	var other error
+	for _, d := range index.Manifests {
+		if attestation(Manifest{Descriptor: d}) {
+			continue
+		}
+		name, err := ociName(d.Annotations)
+		if err != nil {
+			return nil, fmt.Errorf("index.json: %w", err)
+		}
+		target := ocispec.Descriptor{MediaType: d.MediaType, Digest: d.Digest, Size: d.Size}
+		i := slices.IndexFunc(images, func(i Image) bool { return i.Target.Digest == d.Digest })
+		if i < 0 {
+			manifests, err := Complete(target, a.options.Platform, a.find, a.has)
+			if err != nil {
+				return nil, fmt.Errorf("index.json: %w", err)
+			}
+			for _, m := range manifests {
+				if err := a.checkLayers(m); err != nil {
+					return nil, err
+				}
+			}
+			images, i = append(images, Image{Target: target, Manifests: manifests}), len(images)
+		}
+		if name != "" && !slices.Contains(images[i].Names, name) {
+			images[i].Names = append(images[i].Names, name)
+		}
+	}
+	return images, other
+}
+
+// ociName returns the name that an index.json has for an image. The standard's own annotation may be only a tag.
+func ociName(annotations map[string]string) (string, error) {
+	text := annotations[annotationName]
+	if ref := annotations[ocispec.AnnotationRefName]; text == "" && strings.ContainsAny(ref, "/:") {
+		text = ref
+	}
+	if text == "" {
+		return "", nil
+	}
+	name, err := Name(text)
+	if err != nil {
+		return "", fmt.Errorf("image name %q: %w", text, err)
+	}
+	return name, nil
+}
+
+func (a *archive) find(d ocispec.Descriptor) ([]byte, error) {
+	text, ok := a.documents[d.Digest]
+	if l, layer := a.layers[d.Digest]; layer {
+		return nil, fmt.Errorf("%s of %d bytes is no manifest or configuration", d.Digest, l.Size)
+	}
+	if ok && int64(len(text)) != d.Size {
+		return nil, fmt.Errorf("%s has %d bytes, and should have %d", d.Digest, len(text), d.Size)
+	}
+	return text, nil
+}
+
+func (a *archive) has(d ocispec.Descriptor) (bool, error) {
+	size := int64(-1)
+	if l, ok := a.layers[d.Digest]; ok {
+		size = l.Size
+	} else if text, ok := a.documents[d.Digest]; ok {
+		size = int64(len(text))
+	}
+	if size >= 0 && size != d.Size {
+		return false, fmt.Errorf("%s has %d bytes, and should have %d", d.Digest, size, d.Size)
+	}
+	return size >= 0, nil
+}
+
+// checkLayers compares what the layers unpack to with what the configuration says.
+func (a *archive) checkLayers(m Manifest) error {
+	var config ocispec.Image
+	if err := json.Unmarshal(a.documents[m.Config.Digest], &config); err != nil {
+		return fmt.Errorf("configuration %s: %w", m.Config.Digest, err)
+	}
+	for i, want := range config.RootFS.DiffIDs {
+		if got := a.layers[m.Layers[i].Digest].diffID; got != "" && got != want {
+			return fmt.Errorf("layer %s unpacks to %s, and the configuration has %s", m.Layers[i].Digest, got, want)
+		}
+	}
+	return nil
+}
+
+// dockerImage is an image in manifest.json.
+type dockerImage struct {
+	Config   string
+	RepoTags []string
+	Layers   []string
+}
+
+func (a *archive) dockerImages(text []byte) ([]Image, error) {
+	var list []dockerImage
+	if err := json.Unmarshal(text, &list); err != nil {
+		return nil, fmt.Errorf("manifest.json: %w", err)
+	}
+	if len(list) > maxImages {
+		return nil, fmt.Errorf("manifest.json: more than %d images", maxImages)
+	}
+	var images []Image
+	for _, entry := range list {
+		if len(entry.Layers) > maxLayers {
+			return nil, fmt.Errorf("manifest.json: more than %d layers", maxLayers)
+		}
+		f, ok := a.lookup(entry.Config)
+		if _, document := a.documents[f.digest]; !ok || !document {
+			return nil, fmt.Errorf("manifest.json: the configuration %q is missing", entry.Config)
+		}
+		config := ocispec.Descriptor{MediaType: ocispec.MediaTypeImageConfig, Digest: f.digest, Size: f.size}
+		var layers []ocispec.Descriptor
+		for _, name := range entry.Layers {
+			f, ok := a.lookup(name)
+			if !ok {
+				return nil, fmt.Errorf("manifest.json: the layer %q is missing", name)
+			}
+			d := ocispec.Descriptor{MediaType: ocispec.MediaTypeImageLayer, Digest: f.digest, Size: f.size}
+			if l, ok := a.layers[f.digest]; ok {
+				d = l.Descriptor
+			}
+			layers = append(layers, d)
+		}
+		target, err := manifestFor(a.documents, config, layers)
+		if err != nil {
+			return nil, err
+		}
+		manifests, err := Complete(target, a.options.Platform, a.find, a.has)
+		if err != nil {
+			return nil, fmt.Errorf("manifest.json: %w", err)
+		}
+		if err := a.checkLayers(manifests[0]); err != nil {
+			return nil, err
+		}
+		image := Image{Target: target, Manifests: manifests}
+		for _, tag := range entry.RepoTags {
+			name, err := Name(tag)
+			if err != nil {
+				return nil, fmt.Errorf("manifest.json: image name %q: %w", tag, err)
+			}
+			image.Names = append(image.Names, name)
+		}
+		images = append(images, image)
+	}
+	return images, nil
+}
+
+// lookup follows the links among an archive's entries.
+func (a *archive) lookup(name string) (file, bool) {
+	name = path.Clean(name)
+	for range 8 {
+		if f, ok := a.files[name]; ok {
+			return f, true
+		}
+		next, ok := a.links[name]
+		if !ok {
+			break
+		}
+		name = next
+	}
+	return file{}, false
+}
+
+// copySize is how much is copied at once.
+const copySize = 256 << 10
+
+var (
+	gzipMagic = []byte{0x1f, 0x8b}
+	zstdMagic = []byte{0x28, 0xb5, 0x2f, 0xfd}
+)
+
+// maxRatio is how many times its size something may unpack to, beyond the first GiB. What deflate can
+// reach is 1032; file systems of zeros come near it only in what is made to fill disks.
+const maxRatio = 500
+
+// decompress returns what a stream unpacks to; end releases its memory.
+func decompress(from io.Reader, ratio int64) (plain io.Reader, end func(), err error) {
+	packed := &counter{r: from}
+	in := bufio.NewReaderSize(packed, copySize)
+	start, err := in.Peek(4)
+	if err != nil && (!errors.Is(err, io.EOF) || len(start) == 0) {
+		if errors.Is(err, io.EOF) {
+			err = errors.New("the archive is empty")
+		}
+		return nil, nil, err
+	}
+	end = func() {}
+	switch {
+	case bytes.HasPrefix(start, gzipMagic):
+		plain, err = gzip.NewReader(in)
+	case bytes.HasPrefix(start, zstdMagic):
+		var z *zstd.Decoder
+		if z, err = zstd.NewReader(in, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(128<<20)); err == nil {
+			plain, end = z, z.Close
+		}
+	default:
+		return in, end, nil
+	}
+	return &bounded{r: plain, packed: packed, ratio: ratio}, end, err
+}
+
+type counter struct {
+	r io.Reader
+	n int64
+}
+
+func (c *counter) Read(b []byte) (int, error) {
+	n, err := c.r.Read(b)
+	c.n += int64(n)
+	return n, err
+}
+
+// bounded ends what would fill any disk.
+type bounded struct {
+	r      io.Reader
+	packed *counter
+	n      int64
+	ratio  int64
+}
+
+func (b *bounded) Read(p []byte) (int, error) {
+	n, err := b.r.Read(p)
+	b.n += int64(n)
+	if b.n > 1<<30 && (b.n-1<<30)/b.ratio > b.packed.n {
+		return n, fmt.Errorf("it unpacks to more than %d times its size", b.ratio)
+	}
+	return n, err
+}
+
+// verifier hashes a layer on its way, and what it unpacks to.
+type verifier struct {
+	c    *Content
+	r    io.Reader
+	hash digest.Digester
+	n    int64
+	err  error // that ended reading
+
+	pipe *io.PipeWriter // to what unpacks; nil: nothing does
+	done chan struct{}  // closed when it has ended
+	diff digest.Digest
+	bad  error
+}
+
+func newVerifier(c *Content, r io.Reader, unpack bool) *verifier {
+	v := &verifier{c: c, r: r, hash: digest.SHA256.Digester()}
+	if !unpack {
+		return v
+	}
+	out, in := io.Pipe()
+	v.pipe, v.done = in, make(chan struct{})
+	go func() {
+		defer close(v.done)
+		v.diff, v.bad = diffID(out)
+		out.CloseWithError(v.bad) // nil: writes fail with ErrClosedPipe
+	}()
+	return v
+}
+
+func diffID(r io.Reader) (digest.Digest, error) {
+	plain, end, err := decompress(r, maxRatio)
+	if err != nil {
+		return "", err
+	}
+	defer end()
+	hash := digest.SHA256.Digester()
+	if _, err := io.CopyBuffer(hash.Hash(), struct{ io.Reader }{plain}, make([]byte, copySize)); err != nil {
+		return "", err
+	}
+	_, err = io.Copy(io.Discard, r)
+	return hash.Digest(), err
+}
+
+func (v *verifier) Read(b []byte) (int, error) {
+	if v.err != nil {
+		return 0, v.err
+	}
+	n, err := v.r.Read(b)
+	v.n += int64(n)
+	v.hash.Hash().Write(b[:n])
+	if v.pipe != nil && n > 0 {
+		if _, werr := v.pipe.Write(b[:n]); werr != nil {
+			err = werr
+		}
+	}
+	if errors.Is(err, io.EOF) {
+		err = v.check()
+	}
+	v.err = err
+	return n, err
+}
+
+// check is the end of the layer: io.EOF where it is what it should be.
+func (v *verifier) check() error {
+	got := v.hash.Digest()
+	switch {
+	case v.n != v.c.Size:
+		return fmt.Errorf("%d bytes, and there should be %d: %w", v.n, v.c.Size, io.ErrUnexpectedEOF)
+	case v.c.Digest != "" && got != v.c.Digest:
+		return fmt.Errorf("the content has the digest %s", got)
+	}
+	v.c.Digest = got
+	return io.EOF
+}
+
+// unpacked returns the digest of what the layer unpacks to, after its end.
+func (v *verifier) unpacked() (digest.Digest, error) {
+	if v.pipe == nil {
+		if v.c.MediaType == ocispec.MediaTypeImageLayer {
+			return v.c.Digest, nil
+		}
+		return "", nil
+	}
+	v.end()
+	return v.diff, v.bad
+}
+
+func (v *verifier) end() {
+	if v.pipe != nil {
+		v.pipe.Close()
+		<-v.done
+	}
+}

@@ -1,0 +1,65 @@
+package image
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+
+	"github.com/containerd/errdefs"
+	"github.com/distribution/reference"
+
+	"github.com/crishim/crishim/shim/docker"
+)
+
+// Save returns images as the engine's archive. Each name means one tag: the engine alone takes a name without one
+// for all tags. What is named by an id has no name in the archive, as with docker save.
+func (s *Service) Save(ctx context.Context, images []string) (io.ReadCloser, error) {
+	if len(images) == 0 {
+		return nil, fmt.Errorf("the request names no image: %w", errdefs.ErrInvalidArgument)
+	}
+	refs := make([]string, 0, len(images))
+	for _, name := range images {
+		i, found, err := s.inspect(ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		if !found {
+			return nil, fmt.Errorf("the engine has no image %s: %w", name, errdefs.ErrNotFound)
+		}
+		ref := i.ID
+		if named, err := reference.ParseNormalizedNamed(name); err == nil {
+			if tag := reference.FamiliarString(reference.TagNameOnly(named)); slices.Contains(i.RepoTags, tag) {
+				ref = tag
+			}
+		}
+		refs = append(refs, ref)
+	}
+	body, err := s.engine.ImageSave(ctx, refs)
+	if err != nil {
+		return nil, fmt.Errorf("save images: %w", err)
+	}
+	return body, nil
+}
+
+// Load loads an archive.
+func (s *Service) Load(ctx context.Context, archive io.Reader) error {
+	// The engine may refuse an archive before its end. Its answer has the reason then, not the transport.
+	answer, err := s.engine.ImageLoad(ctx, archive, docker.ImageLoadWithQuiet(true))
+	if err != nil {
+		return fmt.Errorf("load images: %w", err)
+	}
+	defer answer.Body.Close()
+	err = readProgress(answer.Body, func(Progress) {})
+	var refused *streamError
+	var syntax *json.SyntaxError
+	switch {
+	case errors.As(err, &refused):
+		return fmt.Errorf("load images: %w: %w", err, errdefs.ErrInvalidArgument)
+	case errors.As(err, &syntax) && !answer.JSON: // a plain text
+		return nil
+	}
+	return err
+}
