@@ -334,7 +334,7 @@ func TestPodsThatNobodyProbes(t *testing.T) {
 		"hint: nobody probes pod web any more; `crishim describe web` does it once\n")
 }
 
-// TestApplyLeavesNothingUnsaid has a pod that gets no sandbox: delete would not find it.
+// TestApplyLeavesNothingUnsaid has a pod that gets no sandbox.
 func TestApplyLeavesNothingUnsaid(t *testing.T) {
 	t.Parallel()
 	c := podTest(t)
@@ -357,6 +357,27 @@ func TestApplyLeavesNothingUnsaid(t *testing.T) {
 	}
 	if pods, containers := c.stub.Left(); pods+containers != 0 {
 		t.Errorf("%d pods and %d containers are left", pods, containers)
+	}
+}
+
+// TestDeleteOfAPodWithoutSandboxes: what describe finds, delete finds, and its folder goes.
+func TestDeleteOfAPodWithoutSandboxes(t *testing.T) {
+	t.Parallel()
+	for _, args := range []string{"web", "-f -"} {
+		c := podTest(t)
+		c.stdin = applyPod1
+		for _, line := range []string{"apply -f -", "rmp -f web", "describe web"} {
+			if got := c.run(strings.Fields(line)...); got.code != 0 {
+				t.Fatalf("%s: got %+v", line, got)
+			}
+			c.stdin = applyPod1
+		}
+		if got := c.run(append([]string{"delete"}, strings.Fields(args)...)...); got.code != 0 || !strings.Contains(got.out, "pod default/web: deleted") {
+			t.Errorf("%s: got %+v", args, got)
+		}
+		if left, err := os.ReadDir(filepath.Join(c.vars["CRISHIM_ROOT"], "pods")); err != nil || len(left) > 0 {
+			t.Errorf("%s: left: %v, %v", args, left, err)
+		}
 	}
 }
 

@@ -13,10 +13,12 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/crishim/crishim/internal/bounded"
 	"github.com/crishim/crishim/kuberuntime/pod"
 )
 
@@ -199,7 +201,7 @@ func AppendEvent(d pod.Dirs, e Event) error {
 		return err
 	}
 	files := eventFiles(d, e.UID)
-	f, err := os.OpenFile(files[1], os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	f, err := bounded.OpenFile(files[1], os.O_APPEND|os.O_CREATE|os.O_WRONLY|unix.O_NOFOLLOW)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -227,14 +229,14 @@ func ReadEvents(d pod.Dirs, uid string) (out []Event, err error) {
 		return nil, nil
 	}
 	for _, path := range eventFiles(d, uid) {
-		f, err := os.Open(path)
+		f, err := bounded.Open(path)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
 		if err != nil {
 			return nil, fmt.Errorf("read events: %w", err)
 		}
-		lines := bufio.NewScanner(f)
+		lines := bufio.NewScanner(io.LimitReader(f, 2*halfEventLog)) // no line is that long
 		lines.Buffer(nil, 1<<20)
 		for lines.Scan() {
 			var e Event

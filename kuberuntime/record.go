@@ -10,13 +10,13 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/crishim/crishim/internal/bounded"
 	"github.com/crishim/crishim/kuberuntime/pod"
 	"github.com/crishim/crishim/kuberuntime/volume"
 )
@@ -128,15 +128,19 @@ func (m *Manager) removeRuntimes(ctx context.Context, uid string, over func(key 
 	if err != nil {
 		return err
 	}
+	var ended []string
 	for key, runtime := range record.Runtimes {
 		if over(key, runtime) {
 			delete(record.Runtimes, key)
-			if err := removeState(m.o.Dirs, uid, key); err != nil {
-				return err
-			}
+			ended = append(ended, key)
 		}
 	}
 	if len(record.Runtimes) > 0 {
+		for _, key := range ended {
+			if err := removeState(m.o.Dirs, uid, key); err != nil {
+				return fmt.Errorf("remove the state: %w", err)
+			}
+		}
 		return m.writeRecord(record)
 	}
 	// By the names in the record: the runtime's may be another tool's, which are any text.
@@ -156,7 +160,7 @@ func readRecord(d pod.Dirs, uid string) (*Record, error) {
 	if !pod.IsUID(uid) {
 		return nil, ErrNoRecord
 	}
-	data, err := bounded.ReadRegular(recordPath(d, uid), maxState)
+	data, _, err := readFile(recordPath(d, uid))
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
 		return nil, ErrNoRecord
 	}
@@ -164,10 +168,15 @@ func readRecord(d pod.Dirs, uid string) (*Record, error) {
 		return nil, err
 	}
 	record := &Record{}
-	if err := json.Unmarshal(data, record); err != nil || record.Pod == nil {
+	if err := json.Unmarshal(data, record); err != nil || !isOf(record.Pod, uid) {
 		return nil, fmt.Errorf("%w: %s cannot be read", ErrNoRecord, recordPath(d, uid))
 	}
 	return record, nil
+}
+
+// isOf reports whether a recorded pod has the uid of its folder, and names that lead nowhere.
+func isOf(p *v1.Pod, uid string) bool {
+	return p != nil && string(p.UID) == uid && p.Name != "" && !strings.Contains(p.Namespace+p.Name, "/")
 }
 
 // ownRecord returns the record of a pod that was made here, on this runtime.

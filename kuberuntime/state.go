@@ -20,6 +20,7 @@ import (
 	"github.com/crishim/crishim/internal/bounded"
 	"github.com/crishim/crishim/kuberuntime/plan"
 	"github.com/crishim/crishim/kuberuntime/pod"
+	"github.com/crishim/crishim/kuberuntime/volume"
 )
 
 // PodState is what the process that keeps a pod knows of it and its runtime does not: the results of its probes, and
@@ -90,29 +91,33 @@ func ReadState(d pod.Dirs, uid string, sandboxes ...string) (*PodState, error) {
 	if err != nil {
 		return nil, err
 	}
+	// One runtime may have had two names, as with a socket at two paths: then the state that is kept counts, or the
+	// last that was.
 	var found *PodState
+	var best stateRank
+	var errs []error
 	for _, file := range files {
-		text, err := bounded.ReadRegular(file, maxState)
+		s, written, err := readState(file)
 		if errors.Is(err, os.ErrNotExist) || errors.Is(err, os.ErrPermission) {
 			continue
 		}
-		s := &PodState{}
-		if err == nil {
-			err = json.Unmarshal(text, s)
-		}
 		if err != nil {
-			return nil, err
-		}
-		own := slices.Contains(sandboxes, s.Sandbox)
-		if !own && s.Sandbox != "" && len(files) > 1 {
+			errs = append(errs, err)
 			continue
 		}
-		s.Kept = isKept(lockOfState(file))
-		if found = s; own {
-			break
+		rank := stateRank{own: slices.Contains(sandboxes, s.Sandbox), kept: isKept(lockOfState(file)), written: written}
+		if !rank.own && s.Sandbox != "" && len(files) > 1 {
+			continue
+		}
+		s.Kept = rank.kept
+		if found == nil || rank.above(best) {
+			found, best = s, rank
 		}
 	}
-	if found != nil && !found.Kept {
+	if found == nil {
+		return nil, errors.Join(errs...)
+	}
+	if !found.Kept {
 		found.Ready = false
 		for i := range found.Containers {
 			c := &found.Containers[i]
@@ -125,22 +130,55 @@ func ReadState(d pod.Dirs, uid string, sandboxes ...string) (*PodState, error) {
 	return found, nil
 }
 
+// stateRank orders the states in a pod's folder.
+type stateRank struct {
+	own, kept bool
+	written   time.Time
+}
+
+func (r stateRank) above(other stateRank) bool {
+	switch {
+	case r.own != other.own:
+		return r.own
+	case r.kept != other.kept:
+		return r.kept
+	}
+	return r.written.After(other.written)
+}
+
+func readState(path string) (s *PodState, written time.Time, err error) {
+	text, written, err := readFile(path)
+	if err == nil {
+		s = &PodState{}
+		err = json.Unmarshal(text, s)
+	}
+	return s, written, err
+}
+
+// readFile reads a file of a pod's folder, where a container may have put something else.
+func readFile(path string) (text []byte, written time.Time, err error) {
+	f, err := bounded.Open(path)
+	if err != nil {
+		return nil, written, err
+	}
+	defer f.Close()
+	if info, err := f.Stat(); err == nil {
+		written = info.ModTime()
+	}
+	text, err = bounded.ReadAll(f, maxState)
+	return text, written, err
+}
+
 // stateFile is of one runtime.
 func stateFile(d pod.Dirs, uid, runtime string) string {
 	sum := sha256.Sum256([]byte(runtime))
 	return filepath.Join(d.Pod(uid), "state-"+hex.EncodeToString(sum[:8])+".json")
 }
 
-// removeState removes what a runtime that has the pod no longer has in its folder.
+// removeState removes what a runtime that has the pod no longer has in its folder, whatever a container made of it.
 func removeState(d pod.Dirs, uid, runtime string) error {
 	file := stateFile(d, uid, runtime)
-	var errs []error
-	for _, path := range []string{file, lockOfState(file)} {
-		if err := os.Remove(path); !errors.Is(err, os.ErrNotExist) {
-			errs = append(errs, err)
-		}
-	}
-	return errors.Join(errs...)
+	return errors.Join(volume.RemoveAll(file), volume.RemoveAll(lockOfState(file)))
 }
 
 func lockOfState(file string) string { return strings.TrimSuffix(file, ".json") + ".lock" }

@@ -10,6 +10,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"golang.org/x/sys/unix"
+
+	"github.com/crishim/crishim/kuberuntime/pod"
 )
 
 // state waits until a pod's state is as wanted.
@@ -123,8 +125,9 @@ func TestHostileStateFiles(t *testing.T) {
 		"a folder": func(path string) error { return os.Mkdir(path, 0o700) },
 		"a device": func(path string) error { return os.Symlink("/dev/zero", path) },
 	} {
-		lock, record := lockOfState(file), recordPath(f.o.Dirs, "u1")
-		if err := errors.Join(put(lock), put(record)); err != nil {
+		lock, record, events := lockOfState(file), recordPath(f.o.Dirs, "u1"), eventFiles(f.o.Dirs, "u1")
+		second := stateFile(f.o.Dirs, "u1", "another")
+		if err := errors.Join(put(lock), put(record), put(second), put(events[0]), put(events[1])); err != nil {
 			t.Fatal(err)
 		}
 		done := make(chan struct{})
@@ -139,17 +142,112 @@ func TestHostileStateFiles(t *testing.T) {
 			if r, err := readRecord(f.o.Dirs, "u1"); err == nil {
 				t.Errorf("%s is read as record: %v", what, r)
 			}
+			if err := AppendEvent(f.o.Dirs, Event{UID: "u1"}); err == nil {
+				t.Errorf("an event is written to %s", what)
+			}
+			if e, err := ReadEvents(f.o.Dirs, "u1"); err == nil {
+				t.Errorf("events are read from %s: %v", what, e)
+			}
 		}()
 		select {
 		case <-done:
 		case <-deadline(t).Done():
 			t.Fatalf("%s is waited for", what)
 		}
-		if err := errors.Join(os.Remove(lock), os.Remove(record)); err != nil {
+		if err := errors.Join(os.Remove(lock), os.Remove(record), os.Remove(second), os.Remove(events[0]), os.Remove(events[1])); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if _, err := os.Lstat(outside); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("a link was followed: %v", err)
+	}
+}
+
+// A runtime's state goes with its pod, also where a container made a folder of it, and with it what names of one
+// runtime left.
+func TestStateFilesThatAreFoldersAreRemoved(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	other := newFixture(t, func(o *Options) { o.Dirs, o.Endpoint = f.o.Dirs, "other" })
+	p, _ := parse(t, `  containers: [{name: a, image: "busybox:1"}]`)
+	ctx := deadline(t)
+	if err := errors.Join(f.recordPod(ctx, p, &pod.Status{}), other.recordPod(ctx, p, &pod.Status{})); err != nil {
+		t.Fatal(err)
+	}
+	file := stateFile(f.o.Dirs, "u1", "stub")
+	for _, path := range []string{file, lockOfState(file)} {
+		if err := os.MkdirAll(filepath.Join(path, "full"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := f.removeFolders(ctx, "u1"); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{file, lockOfState(file)} {
+		if _, err := os.Lstat(path); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%s is left: %v", path, err)
+		}
+	}
+	if err := os.MkdirAll(filepath.Join(stateFile(f.o.Dirs, "u1", "other"), "full"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := other.removeFolders(ctx, "u1"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Lstat(f.o.Dirs.Pod("u1")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the folder is left: %v", err)
+	}
+}
+
+// Of the states that one runtime has under several names, as a socket at two paths, the one that is kept is read, or the
+// last that was written, and a damaged one hides none.
+func TestTheNewestStateOfARuntimeIsRead(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	if err := os.MkdirAll(f.o.Dirs.Pod("u1"), 0o750); err != nil {
+		t.Fatal(err)
+	}
+	now := time.Now()
+	var files []string
+	for i, phase := range []string{"Pending", "Running", "Failed"} {
+		file := stateFile(f.o.Dirs, "u1", phase)
+		files = append(files, file)
+		if err := os.WriteFile(file, []byte(`{"sandbox":"s","phase":"`+phase+`"}`), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chtimes(file, now, now.Add(time.Duration(i%2)*time.Hour)); err != nil { // Running is the newest
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(stateFile(f.o.Dirs, "u1", "damaged"), []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if s, err := ReadState(f.o.Dirs, "u1", "s"); err != nil || s == nil || s.Phase != "Running" {
+		t.Errorf("got %+v, %v, want the newest", s, err)
+	}
+	held, err := lockState(lockOfState(files[0]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer held.Close()
+	if s, err := ReadState(f.o.Dirs, "u1", "s"); err != nil || s == nil || s.Phase != "Pending" || !s.Kept {
+		t.Errorf("got %+v, %v, want the one that is kept", s, err)
+	}
+}
+
+// A record that is another pod's, or whose names lead elsewhere, is none: logs are removed by its names.
+func TestRecordsOfOtherPodsAreNone(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	if err := os.MkdirAll(f.o.Dirs.Pod("u1"), 0o750); err != nil {
+		t.Fatal(err)
+	}
+	for _, metadata := range []string{`{"name":"web","namespace":"default","uid":"u2"}`, `{"name":"web","namespace":"../../x","uid":"u1"}`, `{"name":"a/../../../x","uid":"u1"}`, `{"uid":"u1"}`} {
+		if err := os.WriteFile(recordPath(f.o.Dirs, "u1"), []byte(`{"endpoint":"stub","pod":{"metadata":`+metadata+`}}`), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if r, err := f.Record("u1"); !errors.Is(err, ErrNoRecord) {
+			t.Errorf("%s: got %+v, %v", metadata, r, err)
+		}
 	}
 }

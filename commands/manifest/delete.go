@@ -78,7 +78,7 @@ func (o *deleteOptions) run(ctx context.Context, env *cli.Env) error {
 		return err
 	}
 	defer r.close()
-	pods, err := r.GetPods(ctx, true)
+	pods, err := r.KnownPods(ctx)
 	if err != nil {
 		return err
 	}
