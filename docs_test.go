@@ -175,7 +175,7 @@ func TestKubeletPageNamesWhatExists(t *testing.T) {
 
 // TestEveryFileOfThePagesExists checks every path that a page names.
 func TestEveryFileOfThePagesExists(t *testing.T) {
-	path := regexp.MustCompile(`^(?:main\.go|go\.mod|imports_test\.go|Makefile|(?:api|client|commands|docs|hack|internal|kuberuntime|logfile|output|shim|testdata)/[a-z0-9_./*-]*)$`)
+	path := regexp.MustCompile(`^(?:main\.go|go\.mod|imports_test\.go|Makefile|(?:api|client|commands|docs|examples|hack|internal|kuberuntime|logfile|output|packaging|shim|testdata)/[a-z0-9_./*-]*)$`)
 	for _, name := range pages(t) {
 		for _, span := range quoted(page(t, name)) {
 			span, _, _ = strings.Cut(span, " ")
@@ -246,6 +246,22 @@ func TestArchitecturePageNamesWhatExists(t *testing.T) {
 		func(source, rpc string) bool {
 			return regexp.MustCompile(`(?m)^func \([^)]*\) ` + rpc + `\(`).MatchString(source)
 		})
+}
+
+// TestPagesExistInALimit checks that docs, without what is generated, can be read in an afternoon: 90 kB, and the
+// page on compatibility.
+func TestPagesExistInALimit(t *testing.T) {
+	all, err := filepath.Glob("docs/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	size := 0
+	for _, name := range all {
+		size += len(page(t, name))
+	}
+	if limit := 94_000; size > limit {
+		t.Errorf("docs/*.md have %d bytes, limit %d: shorten some", size, limit)
+	}
 }
 
 // TestCommandPagesExist checks docs/commands: it is what `make docs` writes.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -39,7 +38,7 @@ metadata: {name: cart, namespace: shop}
 spec:
   containers:
   - {name: web, image: IMAGE, imagePullPolicy: Never, command: [sh, -c, "echo 'two apples' >/tmp/index.html; exec httpd -f -p 80 -h /tmp"]}
-  - {name: worker, image: IMAGE, imagePullPolicy: Never, command: [sh, -c, "echo connecting; echo 'panic: no route to db' >&2; exit 3"]}
+  - {name: worker, image: IMAGE, imagePullPolicy: Never, command: [sh, -c, "echo connecting; echo 'panic: no route to db'; exit 3"]}
 `
 
 // TestPictureOnEngine has the session of docs/picture.svg on a terminal of 80 by 24, and compares what it looks like
@@ -47,37 +46,14 @@ spec:
 func TestPictureOnEngine(t *testing.T) {
 	t.Parallel()
 	requireRuntime(t, runtime{name: "docker", endpoint: dockerEndpoint()})
-	dir := t.TempDir()
-	env := append(os.Environ(), "CONTAINER_RUNTIME_ENDPOINT="+dockerEndpoint(), "CRISHIM_ROOT="+filepath.Join(dir, "root"), "CRISHIM_LOGS="+filepath.Join(dir, "logs"),
-		"HOME="+dir, "PS1=$ ", "ENV=", "TERM=xterm-256color", "NO_COLOR=")
-	crishim := func(args ...string) (string, error) {
-		cmd := exec.Command("crishim", args...)
-		cmd.Env = env
-		out, err := cmd.CombinedOutput()
-		return string(out), err
-	}
-	manifest := filepath.Join(dir, "cart.yaml")
-	if err := os.WriteFile(manifest, []byte(strings.ReplaceAll(picturePod, "IMAGE", testImage())), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if out, err := crishim("delete", "--grace-period", "0", "shop/cart"); err != nil {
-			t.Errorf("delete: %v: %s", err, out)
-		}
-	})
-	if out, err := crishim("apply", "-q", manifest); err != nil {
-		t.Fatalf("apply: %v: %s", err, out)
-	}
-	for _, ready := range [][]string{
-		{"wait", "--for", "exited", "shop/cart/worker"},
-		{"exec", "shop/cart/web", "sh", "-c", "until wget -qO- 127.0.0.1; do usleep 50000; done"},
-	} {
-		if out, err := crishim(ready...); err != nil && ready[0] != "wait" {
-			t.Fatalf("%s: %v: %s", ready, err, out)
-		}
-	}
+	u := newUser(t, dockerEndpoint())
+	u.write("cart.yaml", strings.ReplaceAll(picturePod, "IMAGE", testImage()))
+	t.Cleanup(func() { u.must("crishim delete -q --grace-period 0 shop/cart") })
+	u.must("crishim apply -q cart.yaml")
+	_, _, _ = u.run("crishim wait --for exited shop/cart/worker") // with its status
+	u.must("crishim exec shop/cart/web sh -c 'until wget -qO- 127.0.0.1; do usleep 50000; done'")
 
-	s := newSession(t, append(env, later+"=20m"))
+	s := newSession(t, append(u.env, later+"=20m", "PS1=$ ", "ENV=", "TERM=xterm-256color", "NO_COLOR="))
 	s.types("$ ", "crishim ps -a -n shop")
 	s.types("$ ", "crishim exec -it cart/web sh")
 	s.types("/ # ", "wget -qO- 127.0.0.1")

@@ -27,7 +27,7 @@ done
 "$run" --compat=crictl completion bash >"$share/crishim/crictl.bash"
 
 cp LICENSE README.md CHANGELOG.md "$doc/"
-cp -r docs "$doc/"
+cp -r docs examples "$doc/"
 hack/licences.sh >"$doc/THIRD-PARTY-LICENSES"
 
 for unit in packaging/*.service packaging/*.socket; do
