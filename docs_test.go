@@ -17,6 +17,7 @@ import (
 
 	"google.golang.org/grpc"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"sigs.k8s.io/yaml"
 
 	"github.com/crishim/crishim/commands"
 	"github.com/crishim/crishim/commands/cli"
@@ -261,6 +262,56 @@ func TestPagesExistInALimit(t *testing.T) {
 	}
 	if limit := 94_000; size > limit {
 		t.Errorf("docs/*.md have %d bytes, limit %d: shorten some", size, limit)
+	}
+}
+
+// TestTemplatesExist checks that the forms for issues can be read, and that what they and the template for changes
+// name exists.
+func TestTemplatesExist(t *testing.T) {
+	forms, err := filepath.Glob(".github/ISSUE_TEMPLATE/*.yml")
+	if err != nil || len(forms) < 4 {
+		t.Fatalf("forms: %v, %v", forms, err)
+	}
+	var text strings.Builder
+	for _, name := range append(forms, ".github/PULL_REQUEST_TEMPLATE.md") {
+		text.WriteString(page(t, name))
+		if filepath.Ext(name) != ".yml" || filepath.Base(name) == "config.yml" {
+			continue
+		}
+		var form struct {
+			Name, Description string
+			Labels            []string
+			Body              []struct {
+				Type, ID   string
+				Attributes struct {
+					Label, Description, Render string
+					Options                    []string
+				}
+				Validations struct{ Required bool }
+			}
+		}
+		if err := yaml.UnmarshalStrict([]byte(page(t, name)), &form); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		for _, field := range form.Body {
+			if !slices.Contains([]string{"textarea", "input", "dropdown"}, field.Type) || field.ID == "" || field.Attributes.Label == "" {
+				t.Errorf("%s: %+v", name, field)
+			}
+		}
+	}
+	for _, m := range regexp.MustCompile(`make ([a-z]+)`).FindAllStringSubmatch(text.String(), -1) {
+		if !strings.Contains(page(t, "Makefile"), "\n"+m[1]+":") {
+			t.Errorf("the Makefile has no target %s", m[1])
+		}
+	}
+	for _, name := range regexp.MustCompile(`[\w/]+\.md`).FindAllString(text.String(), -1) {
+		page(t, name)
+	}
+	all := verbs(t)
+	for _, m := range regexp.MustCompile(`crishim ([a-z]+)[,\n]`).FindAllStringSubmatch(text.String(), -1) {
+		if !slices.Contains(all, m[1]) {
+			t.Errorf("there is no command %s", m[1])
+		}
 	}
 }
 

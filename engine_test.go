@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// user is somebody who types commands in a directory of their own, with pods of their own.
+// user types commands in a directory of its own, with state of its own.
 type user struct {
 	t   *testing.T
 	dir string

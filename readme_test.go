@@ -34,7 +34,7 @@ func (u *user) examplesOf(namespace string, also ...string) {
 	}
 }
 
-// TestReadmeTourOnEngine types what the tour has, in its order. What waits for somebody at a terminal, or a registry, is
+// TestReadmeTourOnEngine types what the tour has, in its order. What needs a terminal or a registry is
 // an example of the help, which TestHelpExamplesOnEngine runs.
 func TestReadmeTourOnEngine(t *testing.T) {
 	t.Parallel()
