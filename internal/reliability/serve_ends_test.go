@@ -13,7 +13,9 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -98,6 +100,23 @@ func TestServeOnSystemdsSocket(t *testing.T) {
 	}
 	if info, err := os.Lstat(path); err != nil || info.Mode().Type() != os.ModeSocket {
 		t.Errorf("systemd's socket: got %v, %v", info, err)
+	}
+
+	// A call meanwhile, as during an upgrade, waits for the next serve.
+	conn, err := grpc.NewClient(s.endpoint(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	answered := make(chan error, 1)
+	go func() {
+		_, err := runtimeapi.NewRuntimeServiceClient(conn).Version(t.Context(), &runtimeapi.VersionRequest{}, grpc.WaitForReady(true))
+		answered <- err
+	}()
+	start("1")
+	hear("READY=1")
+	if err := <-answered; err != nil {
+		t.Errorf("a call between two serves: %v", err)
 	}
 }
 
