@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -113,6 +114,14 @@ func checkUnits(t *testing.T, root string) {
 	analyze, err := exec.LookPath("systemd-analyze")
 	if err != nil {
 		test.Missing(t, "no systemd-analyze")
+	}
+	// All that is wrong with how serve is started is what is added.
+	start := regexp.MustCompile(`(?m)^ExecStart=/usr/bin/crishim (serve .*)$`).FindStringSubmatch(page(t, filepath.Join(root, "usr/lib/systemd/system/crishim.service")))
+	if start == nil {
+		t.Fatal("crishim.service starts something else")
+	}
+	if out, err := shell(t, "", nil, slices.Concat([]string{"crishim"}, strings.Fields(start[1]), []string{"--log-level", "none of those"})...); err == nil || !strings.Contains(out, "--log-level") {
+		t.Errorf("%s: got %s, %v", start[1], out, err)
 	}
 	// Units that every system has, and others refer to.
 	for _, unit := range []string{"sysinit", "basic", "shutdown", "sockets", "multi-user", "network-online"} {

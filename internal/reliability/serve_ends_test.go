@@ -18,8 +18,6 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
-
-	"github.com/crishim/crishim/internal/test"
 )
 
 // TestServeOnSystemdsSocket: serve takes the socket that it is started for, tells
@@ -228,44 +226,4 @@ func TestServeOutlivesTheReaderOfItsLog(t *testing.T) {
 		}
 	}
 	s.stop()
-}
-
-// TestSystemdUnits: systemd finds nothing wrong with the units, and serve knows the
-// flags in them.
-func TestSystemdUnits(t *testing.T) {
-	t.Parallel()
-	analyze, err := exec.LookPath("systemd-analyze")
-	if err != nil {
-		test.Missing(t, "%v", err)
-	}
-	dir := t.TempDir()
-	program := filepath.Join(dir, "crishim") // it has to be there
-	if err := os.WriteFile(program, nil, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	verify := []string{"verify"}
-	for _, name := range []string{"crishim.socket", "crishim.service"} {
-		text, err := os.ReadFile(filepath.Join(root, "hack", "systemd", name))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if at := strings.Index(string(text), "ExecStart="); at >= 0 {
-			line, _, _ := strings.Cut(string(text[at+len("ExecStart="):]), "\n")
-			args := strings.Fields(line)
-			out, err := exec.Command("crishim", append(args[1:], "--log-level", "none of those")...).CombinedOutput()
-			if err == nil || !strings.Contains(string(out), "--log-level") { // all before it is fine
-				t.Errorf("%s: got %s", line, out)
-			}
-			text = bytes.ReplaceAll(text, []byte(args[0]), []byte(program))
-		}
-		if err := os.WriteFile(filepath.Join(dir, name), text, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		verify = append(verify, filepath.Join(dir, name))
-	}
-	// It looks at what they need as well, which is the host's own.
-	out, _ := exec.Command(analyze, verify...).CombinedOutput()
-	if bytes.Contains(out, []byte("crishim")) {
-		t.Errorf("got %s", out)
-	}
 }
