@@ -37,7 +37,7 @@ func importRules() []importRule {
 	rules := []importRule{
 		{".", module, ours("commands"), "main only turns commands.Main into an exit status"},
 		{"commands", module, ours("commands", "client", "kuberuntime", "output", "shim", "api", "logfile", "imagefile", "internal/bounded", "internal/metricsserver"), "commands sits on top and uses the public parts"},
-		{"client", module, ours("client", "api", "internal/bounded", "internal/program", "internal/rundir", "internal/frames"), "client learns how to start the shim from its caller, so its tests need no Docker"},
+		{"client", module, ours("client", "api", "imagefile", "internal/bounded", "internal/program", "internal/rundir", "internal/frames"), "client learns how to start the shim from its caller, so its tests need no Docker"},
 		{"kuberuntime", module, ours("kuberuntime", "client", "logfile", "internal/bounded"), "the pod runtime works on any CRI endpoint, so it may not know our shim or our views"},
 		{"logfile", module, ours("logfile", "internal/bounded"), "log files are read for commands and for the pod runtime, and know neither"},
 		{"imagefile", module, ours("imagefile"), "archives of images are those of any runtime"},

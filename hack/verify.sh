@@ -7,9 +7,10 @@ go mod verify >/dev/null
 go mod tidy -diff
 go test -tags "$(cat hack/tags)" -count=1 -run 'TestImportRules|TestNoTestIsLeftOutUnnoticed|TestEvery|Exist' .
 
-# Scripts and people start this program all day: weight is a property to keep. 0.9 MB of it are tracing.
+# Scripts and people start this program all day: weight is a property to keep. 0.9 MB of it are tracing,
+# 0.6 MB containerd's API and 0.4 MB archives of images (zstd), for save and load.
 size=$(stat -c %s bin/crishim)
-limit=$((34 * 1000 * 1000))
+limit=$((36 * 1000 * 1000))
 [ "$size" -le "$limit" ] || { echo "bin/crishim has $size bytes, limit $limit" >&2; exit 1; }
 if command -v file >/dev/null && ! file bin/crishim | grep -q 'statically linked'; then
   echo "bin/crishim is not static" >&2

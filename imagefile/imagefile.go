@@ -105,7 +105,7 @@ func Complete(target ocispec.Descriptor, want func(*ocispec.Platform) bool, docu
 			return nil, err
 		}
 		if text == nil {
-			return nil, fmt.Errorf("the index %s is missing", target.Digest)
+			return nil, &MissingError{"the index " + target.Digest.String()}
 		}
 		var index ocispec.Index
 		if err := json.Unmarshal(text, &index); err != nil {
@@ -130,7 +130,7 @@ func Complete(target ocispec.Descriptor, want func(*ocispec.Platform) bool, docu
 			return nil, err
 		}
 		if m == nil {
-			missing = fmt.Errorf("the manifest %s is missing", child.Digest)
+			missing = &MissingError{"the manifest " + child.Digest.String()}
 			continue
 		}
 		if attestation(*m) || !want(m.Platform) {
@@ -139,7 +139,7 @@ func Complete(target ocispec.Descriptor, want func(*ocispec.Platform) bool, docu
 		if absent, err := m.absent(has); err != nil {
 			return nil, err
 		} else if absent != nil {
-			missing = fmt.Errorf("manifest %s: %s is missing", child.Digest, absent.Digest)
+			missing = fmt.Errorf("manifest %s: %w", child.Digest, &MissingError{absent.Digest.String()})
 			continue
 		}
 		complete = append(complete, *m)
@@ -152,6 +152,11 @@ func Complete(target ocispec.Descriptor, want func(*ocispec.Platform) bool, docu
 	}
 	return complete, nil
 }
+
+// MissingError is the error of an image of which a part is not there.
+type MissingError struct{ what string }
+
+func (e *MissingError) Error() string { return e.what + " is missing" }
 
 // attestation reports whether a manifest is what builders add about how an image was built.
 func attestation(m Manifest) bool {

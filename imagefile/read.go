@@ -577,6 +577,21 @@ func (v *verifier) check() error {
 	return io.EOF
 }
 
+// NewContent returns a layer or a document that is checked on its way.
+func NewContent(d ocispec.Descriptor, r io.Reader) *Content {
+	c := &Content{Descriptor: d}
+	c.Reader = newVerifier(c, r, false)
+	return c
+}
+
+// ReadDocument reads an index, a manifest or a configuration.
+func ReadDocument(d ocispec.Descriptor, r io.Reader) ([]byte, error) {
+	if d.Size > maxDocument {
+		return nil, fmt.Errorf("%s of %d bytes is no manifest or configuration", d.Digest, d.Size)
+	}
+	return io.ReadAll(NewContent(d, io.LimitReader(r, d.Size+1)))
+}
+
 // unpacked returns the digest of what the layer unpacks to, after its end.
 func (v *verifier) unpacked() (digest.Digest, error) {
 	if v.pipe == nil {

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	urfave "github.com/urfave/cli/v2"
@@ -33,7 +34,7 @@ func NewSave(env *cli.Env) *urfave.Command {
 		Usage:     "save images to a tar archive",
 		ArgsUsage: "IMAGE...",
 		Description: cli.WithExamples("Writes an OCI layout, which also has the manifest.json that docker load wants, or an archive as docker save wrote it before. Layers\n"+
-			"that several images share are written once. What is named by an id has no name in the archive. Works on Docker and containerd.",
+			"that several images share are written once. What is named by an id has no name in the archive. Works on Docker and containerd, not on other runtimes.",
 			"crishim save -o busybox.tar busybox", "crishim save busybox alpine:3 | zstd > images.tar.zst",
 			"crishim save busybox | ssh node2 crishim load"),
 		Flags: []urfave.Flag{
@@ -78,10 +79,7 @@ func (o *saveOptions) check(env *cli.Env, c *urfave.Context) error {
 }
 
 func (o *saveOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) error {
-	err := cli.Each(o.images, func(name string) error {
-		_, err := cli.ImageStatus(ctx, conn, name, false)
-		return err
-	})
+	refs, err := findImages(ctx, conn, o.images)
 	if err != nil {
 		return err
 	}
@@ -92,7 +90,7 @@ func (o *saveOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) 
 	shown := showing(env, "saving", strings.Join(o.images, ", "), o.quiet)
 	defer shown.close()
 	if o.output == "" || o.output == "-" {
-		_, err := from.save(ctx, o.images, o.platforms.want, shown.sink(imagefile.NewWriter(struct{ io.Writer }{env.Out}, imagefile.Format(o.format))))
+		_, err := from.save(ctx, refs, o.platforms.want, shown.sink(imagefile.NewWriter(struct{ io.Writer }{env.Out}, imagefile.Format(o.format))))
 		return err
 	}
 	out, err := createOutput(o.output)
@@ -100,10 +98,31 @@ func (o *saveOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) 
 		return err
 	}
 	defer out.close()
-	if _, err := from.save(ctx, o.images, o.platforms.want, shown.sink(imagefile.NewWriter(out.file, imagefile.Format(o.format)))); err != nil {
+	if _, err := from.save(ctx, refs, o.platforms.want, shown.sink(imagefile.NewWriter(out.file, imagefile.Format(o.format)))); err != nil {
 		return err
 	}
 	return out.commit()
+}
+
+// findImages returns the full name of each image that is named, and the id of others.
+func findImages(ctx context.Context, conn *client.Conn, names []string) ([]string, error) {
+	var refs []string
+	err := cli.Each(names, func(text string) error {
+		res, err := cli.ImageStatus(ctx, conn, text, false)
+		if err != nil {
+			return err
+		}
+		ref := res.GetImage().GetId()
+		if name, err := imagefile.Name(text); err == nil && slices.ContainsFunc(res.GetImage().GetRepoTags(), func(tag string) bool {
+			full, err := imagefile.Name(tag)
+			return err == nil && full == name
+		}) {
+			ref = name
+		}
+		refs = append(refs, ref)
+		return nil
+	})
+	return refs, err
 }
 
 // outputFile is a file that is there when it is whole. Until then it has no name, so that nothing is left of

@@ -8,11 +8,14 @@ import (
 	"io"
 	"strconv"
 	"sync"
+	"time"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	urfave "github.com/urfave/cli/v2"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/client"
+	"github.com/crishim/crishim/client/containerd"
 	"github.com/crishim/crishim/commands/cli"
 	"github.com/crishim/crishim/commands/cli/progress"
 	"github.com/crishim/crishim/imagefile"
@@ -30,6 +33,9 @@ type store interface {
 func openStore(ctx context.Context, conn *client.Conn) (store, error) {
 	if conn.HasPrivate(ctx) {
 		return shimStore{conn}, nil
+	}
+	if s, ok := containerd.Open(ctx, conn.ImageClientConn()); ok {
+		return containerdStore{s, conn}, nil
 	}
 	return nil, cli.WithHint(fmt.Errorf("%s has no way to save and load images that crishim knows", cmp.Or(conn.Version.GetRuntimeName(), conn.ImageEndpoint)),
 		"CRI has no call for it: the runtime's own tool does it, such as podman or skopeo for CRI-O")
@@ -62,6 +68,45 @@ func (s shimStore) load(ctx context.Context, copy func(imagefile.Sink) ([]imagef
 		err = refused
 	}
 	return images, err
+}
+
+// containerdStore is a containerd.
+type containerdStore struct {
+	store *containerd.Store
+	conn  *client.Conn
+}
+
+func (s containerdStore) save(ctx context.Context, images []string, want func(*ocispec.Platform) bool, sink imagefile.Sink) ([]imagefile.Image, error) {
+	saved, err := s.store.Save(ctx, images, want, sink)
+	var missing *imagefile.MissingError
+	if errors.As(err, &missing) {
+		err = cli.WithHint(err, "containerd drops layers once they are unpacked where its configuration has discard_unpacked_layers; `crishim pull` gets them again")
+	}
+	return saved, err
+}
+
+// load returns when CRI knows the images: its plugin reads them at an event.
+func (s containerdStore) load(ctx context.Context, copy func(imagefile.Sink) ([]imagefile.Image, error)) ([]imagefile.Image, error) {
+	images, err := s.store.Load(ctx, copy)
+	if err != nil {
+		return images, err
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, 10*time.Second, errors.New("the images are stored, and CRI does not list them after 10 s"))
+	defer cancel()
+	for _, image := range images {
+		for _, name := range append([]string{image.ID()}, image.Names...) {
+			for {
+				res, err := s.conn.Image.ImageStatus(ctx, &runtimeapi.ImageStatusRequest{Image: &runtimeapi.ImageSpec{Image: name}})
+				if err == nil && res.GetImage().GetId() == image.ID() {
+					break
+				}
+				if err := cli.Pause(ctx, 20*time.Millisecond); err != nil {
+					return images, context.Cause(ctx)
+				}
+			}
+		}
+	}
+	return images, nil
 }
 
 // platformFlag is --platform.

@@ -1,0 +1,96 @@
+package containerd
+
+import (
+	"bytes"
+	"fmt"
+
+	"github.com/containerd/containerd/api/services/content/v1"
+	"github.com/containerd/containerd/api/services/images/v1"
+	"github.com/containerd/containerd/api/types"
+	"github.com/distribution/reference"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/fieldmaskpb"
+
+	"github.com/crishim/crishim/imagefile"
+)
+
+// gcRef labels content with what it refers to, which containerd keeps as long.
+const gcRef = "containerd.io/gc.ref.content."
+
+// managed marks an image that is the CRI plugin's, as those that it pulls.
+const managed, managedValue = "io.cri-containerd.image", "managed"
+
+// Finish implements imagefile.Sink: documents from the leaves up, then the names, as a pull by CRI makes them.
+func (w *writer) Finish(list []imagefile.Image, documents imagefile.Documents) error {
+	document := func(d ocispec.Descriptor, labels map[string]string) error {
+		text, ok := documents[d.Digest]
+		if !ok {
+			return fmt.Errorf("%s is missing", d.Digest)
+		}
+		return w.write(imagefile.NewContent(d, bytes.NewReader(text)), labels)
+	}
+	for _, image := range list {
+		index := map[string]string{}
+		for i, m := range image.Manifests {
+			labels := map[string]string{gcRef + "config": m.Config.Digest.String()}
+			for n, layer := range m.Layers {
+				labels[fmt.Sprintf("%sl.%d", gcRef, n)] = layer.Digest.String()
+			}
+			if err := document(m.Config, nil); err != nil {
+				return err
+			}
+			if err := document(m.Descriptor, labels); err != nil {
+				return err
+			}
+			index[fmt.Sprintf("%sm.%d", gcRef, i)] = m.Digest.String()
+		}
+		if imagefile.IsIndex(image.Target.MediaType) {
+			if err := document(image.Target, index); err != nil {
+				return err
+			}
+		}
+	}
+	for _, image := range list {
+		names := []string{image.ID()} // CRI lists an image by its id
+		for _, name := range image.Names {
+			if ref, err := reference.ParseNamed(name); err == nil {
+				names = append(names, reference.TrimNamed(ref).Name()+"@"+image.Target.Digest.String())
+			}
+			names = append(names, name)
+		}
+		for _, name := range names {
+			if err := w.name(name, image.Target); err != nil {
+				return fmt.Errorf("image %s: %w", name, err)
+			}
+		}
+	}
+	return nil
+}
+
+// name gives an image a name, which may have been another one's.
+func (w *writer) name(name string, target ocispec.Descriptor) error {
+	image := &images.Image{
+		Name: name, Labels: map[string]string{managed: managedValue},
+		Target: &types.Descriptor{MediaType: target.MediaType, Digest: target.Digest.String(), Size: target.Size},
+	}
+	_, err := w.store.images.Create(w.ctx, &images.CreateImageRequest{Image: image})
+	if status.Code(err) != codes.AlreadyExists {
+		return err
+	}
+	_, err = w.store.images.Update(w.ctx, &images.UpdateImageRequest{
+		Image: image, UpdateMask: &fieldmaskpb.FieldMask{Paths: []string{"target", "labels." + managed}},
+	})
+	return err
+}
+
+// update adds labels to content.
+func (w *writer) update(d string, labels map[string]string) error {
+	mask := &fieldmaskpb.FieldMask{}
+	for key := range labels {
+		mask.Paths = append(mask.Paths, "labels."+key)
+	}
+	_, err := w.store.content.Update(w.ctx, &content.UpdateRequest{Info: &content.Info{Digest: d, Labels: labels}, UpdateMask: mask})
+	return err
+}
