@@ -37,12 +37,7 @@ func startCountingEngine(t *testing.T) *countingEngine {
 	if !found {
 		t.Skip("the engine is not on a unix socket")
 	}
-	dir, err := os.MkdirTemp("", "crishim-test-") // t.TempDir is too long for a socket's path
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	c := &countingEngine{socket: filepath.Join(dir, "docker.sock")}
+	c := &countingEngine{socket: filepath.Join(test.SocketDir(t), "docker.sock")}
 	l, err := net.Listen("unix", c.socket)
 	if err != nil {
 		t.Fatal(err)

@@ -17,6 +17,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/api"
+	"github.com/crishim/crishim/internal/test"
 )
 
 // adopted makes an engine container as another shim would.
@@ -148,7 +149,7 @@ func TestPodsOfOtherShimsOnEngine(t *testing.T) {
 					t.Errorf("a session: %v", err)
 				}
 			}
-			waitFor(t, "the log", func() bool { return privateLog(t, c, id) == "hello" })
+			test.Until(t, "the log", func() bool { return privateLog(t, c, id) == "hello" })
 			if r, err := c.ContainerStats(t.Context(), &runtimeapi.ContainerStatsRequest{ContainerId: id}); err != nil || r.GetStats().GetMemory().GetUsageBytes().GetValue() == 0 {
 				t.Errorf("stats: got %v, %v", r, err)
 			}

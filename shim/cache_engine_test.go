@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"net"
-	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -26,6 +25,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/api"
+	"github.com/crishim/crishim/internal/test"
 	"github.com/crishim/crishim/internal/test/enginetest"
 	"github.com/crishim/crishim/shim"
 	"github.com/crishim/crishim/shim/docker"
@@ -57,7 +57,7 @@ func newDaemonWith(t *testing.T, host string, o shim.Options) daemon {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := net.Listen("unix", filepath.Join(socketDir(t), "cri.sock"))
+	l, err := net.Listen("unix", filepath.Join(test.SocketDir(t), "cri.sock"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,17 +77,6 @@ func newDaemonWith(t *testing.T, host string, o shim.Options) daemon {
 	}
 	t.Cleanup(func() { conn.Close() })
 	return daemon{&cri{runtimeapi.NewRuntimeServiceClient(conn), runtimeapi.NewImageServiceClient(conn), engine, api.NewCrishimClient(conn)}, &calls}
-}
-
-// socketDir is short enough for a socket's path.
-func socketDir(t *testing.T) string {
-	t.Helper()
-	dir, err := os.MkdirTemp("", "crishim-test-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	return dir
 }
 
 // look calls everything that only looks.
@@ -132,7 +121,7 @@ func (d daemon) look(t *testing.T, p *pod, id string) {
 // on the same engine meanwhile, so the first try need not be it.
 func (d daemon) free(t *testing.T, p *pod, id string) {
 	t.Helper()
-	waitFor(t, "looking at everything costs no call to the engine", func() bool {
+	test.Until(t, "looking at everything costs no call to the engine", func() bool {
 		before := d.calls.Load()
 		d.look(t, p, id)
 		return d.calls.Load() == before
@@ -243,7 +232,7 @@ func TestWhatOthersDoToPodsIsSeen(t *testing.T) {
 	if err := engine.ContainerKill(ctx, id, "KILL"); err != nil {
 		t.Fatal(err)
 	}
-	waitFor(t, "a kill is seen", func() bool {
+	test.Until(t, "a kill is seen", func() bool {
 		s := d.status(t, id)
 		return s.GetState() == runtimeapi.ContainerState_CONTAINER_EXITED && s.GetExitCode() == 137
 	})
@@ -251,7 +240,7 @@ func TestWhatOthersDoToPodsIsSeen(t *testing.T) {
 	if err := engine.ContainerStart(ctx, id, container.StartOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	waitFor(t, "a start is seen", func() bool { return d.status(t, id).GetState() == runtimeapi.ContainerState_CONTAINER_RUNNING })
+	test.Until(t, "a start is seen", func() bool { return d.status(t, id).GetState() == runtimeapi.ContainerState_CONTAINER_RUNNING })
 	tag := "crishim.test/" + strings.ToLower(p.config.GetMetadata().GetName()) + ":1"
 	if err := engine.ImageTag(ctx, testImage, tag); err != nil {
 		t.Fatal(err)
@@ -260,27 +249,27 @@ func TestWhatOthersDoToPodsIsSeen(t *testing.T) {
 		r, err := d.image.ImageStatus(ctx, &runtimeapi.ImageStatusRequest{Image: &runtimeapi.ImageSpec{Image: testImage}})
 		return err == nil && strings.Contains(strings.Join(r.GetImage().GetRepoTags(), " "), tag)
 	}
-	waitFor(t, "a new tag is seen", hasTag)
+	test.Until(t, "a new tag is seen", hasTag)
 	if _, err := engine.ImageRemove(ctx, tag, removeName); err != nil {
 		t.Fatal(err)
 	}
-	waitFor(t, "a tag that was taken away is seen", func() bool { return !hasTag() })
+	test.Until(t, "a tag that was taken away is seen", func() bool { return !hasTag() })
 	before := d.podStatus(t, p.id).GetStatus().GetNetwork().GetIp()
 	if err := engine.NetworkDisconnect(ctx, "bridge", p.id, true); err != nil {
 		t.Fatal(err)
 	}
-	waitFor(t, "a lost network is seen", func() bool { return d.podStatus(t, p.id).GetStatus().GetNetwork().GetIp() == "" })
+	test.Until(t, "a lost network is seen", func() bool { return d.podStatus(t, p.id).GetStatus().GetNetwork().GetIp() == "" })
 	if err := engine.NetworkConnect(ctx, "bridge", p.id, nil); err != nil {
 		t.Fatal(err)
 	}
-	waitFor(t, "a network that came back is seen", func() bool { return d.podStatus(t, p.id).GetStatus().GetNetwork().GetIp() != "" })
+	test.Until(t, "a network that came back is seen", func() bool { return d.podStatus(t, p.id).GetStatus().GetNetwork().GetIp() != "" })
 	if before == "" {
 		t.Error("the pod had no address to begin with")
 	}
 	if err := engine.ContainerRemove(ctx, id, container.RemoveOptions{Force: true}); err != nil {
 		t.Fatal(err)
 	}
-	waitFor(t, "a removal is seen", func() bool {
+	test.Until(t, "a removal is seen", func() bool {
 		list, err := d.ListContainers(ctx, &runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{PodSandboxId: p.id}})
 		return err == nil && len(list.GetContainers()) == 0
 	})
@@ -357,7 +346,7 @@ func newCuttable(t *testing.T) *cuttable {
 	if !ok {
 		t.Skip("the engine is not on a unix socket")
 	}
-	c := &cuttable{host: path, path: filepath.Join(socketDir(t), "engine.sock")}
+	c := &cuttable{host: path, path: filepath.Join(test.SocketDir(t), "engine.sock")}
 	c.join(t)
 	t.Cleanup(c.cut)
 	return c
@@ -412,14 +401,14 @@ func TestTheCacheEndsWithTheEngine(t *testing.T) {
 	p := direct.pod(t, nil)
 	seen := &pod{d.cri, p.id, p.config}
 	id := p.start(t, shell("app", idle))
-	waitFor(t, "the pod is seen", func() bool {
+	test.Until(t, "the pod is seen", func() bool {
 		_, err := d.ContainerStatus(t.Context(), &runtimeapi.ContainerStatusRequest{ContainerId: id})
 		return err == nil
 	})
 	d.free(t, seen, id)
 
 	between.cut()
-	waitFor(t, "the engine is missed", func() bool {
+	test.Until(t, "the engine is missed", func() bool {
 		_, err := d.ContainerStatus(t.Context(), &runtimeapi.ContainerStatusRequest{ContainerId: id})
 		return status.Code(err) == codes.Unavailable
 	})
@@ -431,7 +420,7 @@ func TestTheCacheEndsWithTheEngine(t *testing.T) {
 		t.Fatal(err)
 	}
 	between.join(t)
-	waitFor(t, "the engine is back", func() bool {
+	test.Until(t, "the engine is back", func() bool {
 		s, err := d.ContainerStatus(t.Context(), &runtimeapi.ContainerStatusRequest{ContainerId: id})
 		if err != nil {
 			return false

@@ -73,7 +73,7 @@ func TestOnePodOfAnIdentity(t *testing.T) {
 	t.Logf("the short request ended with %v", err)
 	// A half-made sandbox is listed as not ready until the end of its request has removed it.
 	var first string
-	waitFor(t, "a sandbox is ready", func() bool {
+	test.Until(t, "a sandbox is ready", func() bool {
 		_, _ = run(t.Context(), 0)
 		for _, p := range listed() {
 			if p.GetState() == runtimeapi.PodSandboxState_SANDBOX_READY {
@@ -411,7 +411,7 @@ func TestRecursiveReadOnlyMounts(t *testing.T) {
 func TestPortsDNSAndSysctls(t *testing.T) {
 	t.Parallel()
 	c := newCRI(t)
-	port := freePort(t)
+	port := test.FreePort(t)
 	p := c.pod(t, func(config *runtimeapi.PodSandboxConfig) {
 		config.PortMappings = []*runtimeapi.PortMapping{{ContainerPort: 80, HostPort: int32(port)}, {ContainerPort: 81}}
 		config.DnsConfig = &runtimeapi.DNSConfig{Servers: []string{"10.10.10.10"}, Searches: []string{"google.com"}, Options: []string{"ndots:8"}}
@@ -420,7 +420,7 @@ func TestPortsDNSAndSysctls(t *testing.T) {
 	p.start(t, shell("web", "mkdir /www; echo it works >/www/index.html; exec httpd -f -p 80 -h /www"))
 	address := c.podStatus(t, p.id).GetStatus().GetNetwork().GetIp()
 	for _, at := range []string{net.JoinHostPort(address, "80"), fmt.Sprintf("127.0.0.1:%d", port)} {
-		waitFor(t, "the page at "+at, func() bool {
+		test.Until(t, "the page at "+at, func() bool {
 			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 			defer cancel()
 			r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+at+"/index.html", nil)
@@ -448,7 +448,7 @@ func TestPortsDNSAndSysctls(t *testing.T) {
 func TestPortsOfOneAddress(t *testing.T) {
 	t.Parallel()
 	c := newCRI(t)
-	tcp, udp := freePort(t), freePort(t)
+	tcp, udp := test.FreePort(t), test.FreePort(t)
 	p := c.pod(t, func(config *runtimeapi.PodSandboxConfig) {
 		config.PortMappings = []*runtimeapi.PortMapping{
 			{ContainerPort: 80, HostPort: int32(tcp), HostIp: "127.0.0.2"},
@@ -465,7 +465,7 @@ func TestPortsOfOneAddress(t *testing.T) {
 		return err
 	}
 	p.start(t, shell("web", "exec httpd -f -p 80 -h /"))
-	waitFor(t, "TCP reaches the container", func() bool { return dial("tcp", fmt.Sprintf("127.0.0.2:%d", tcp)) == nil })
+	test.Until(t, "TCP reaches the container", func() bool { return dial("tcp", fmt.Sprintf("127.0.0.2:%d", tcp)) == nil })
 
 	sandbox, err := c.engine.ContainerInspect(t.Context(), p.id)
 	if err != nil {
@@ -479,7 +479,7 @@ func TestPortsOfOneAddress(t *testing.T) {
 		test.Missing(t, "the pod's network cannot be entered: %v", err)
 	}
 	defer inPod.Close()
-	waitFor(t, "UDP reaches the pod", func() bool {
+	test.Until(t, "UDP reaches the pod", func() bool {
 		if err := dial("udp", fmt.Sprintf("127.0.0.1:%d", udp)); err != nil {
 			return false
 		}
@@ -496,14 +496,4 @@ func TestPortsOfOneAddress(t *testing.T) {
 	if err := dial("tcp", fmt.Sprintf("127.0.0.1:%d", udp)); err == nil {
 		t.Error("the UDP port is open for TCP")
 	}
-}
-
-func freePort(t *testing.T) int {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
 }

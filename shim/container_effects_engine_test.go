@@ -144,7 +144,7 @@ func TestStopSignal(t *testing.T) {
 	config := shell("signal", "trap 'exit 12' USR1; trap 'exit 13' TERM; echo ready; while :; do sleep 1 & wait; done")
 	config.StopSignal = runtimeapi.Signal_SIGNAL_SIGUSR1
 	id := p.start(t, config)
-	waitFor(t, "the trap is set", func() bool { return strings.Contains(c.logs(t, id), "ready") })
+	test.Until(t, "the trap is set", func() bool { return strings.Contains(c.logs(t, id), "ready") })
 	if _, err := c.StopContainer(t.Context(), &runtimeapi.StopContainerRequest{ContainerId: id, Timeout: 30}); err != nil {
 		t.Fatal(err)
 	}
@@ -184,7 +184,7 @@ func TestPIDNamespaces(t *testing.T) {
 	}
 	target := shell("target", "readlink /proc/self/ns/pid; "+idle)
 	id := p.start(t, target)
-	waitFor(t, "the target is up", func() bool { return strings.Contains(c.logs(t, id), "pid:") })
+	test.Until(t, "the target is up", func() bool { return strings.Contains(c.logs(t, id), "pid:") })
 	joined := p.output(t, with("debugger", &runtimeapi.NamespaceOption{Pid: runtimeapi.NamespaceMode_TARGET, TargetId: id}))
 	if joined != c.logs(t, id) {
 		t.Errorf("target %q, joined %q", c.logs(t, id), joined)
@@ -228,7 +228,7 @@ func TestMounts(t *testing.T) {
 	}
 	id := p.start(t, config)
 	for _, f := range []string{"real/f", "real/h", "with:colon/i", "missing"} {
-		waitFor(t, f, func() bool { _, err := os.Stat(filepath.Join(dir, f)); return err == nil })
+		test.Until(t, f, func() bool { _, err := os.Stat(filepath.Join(dir, f)); return err == nil })
 	}
 	if _, err := os.Stat(filepath.Join(dir, "real/g")); err == nil {
 		t.Error("a read-only mount was written to")
@@ -436,7 +436,7 @@ func TestImageMount(t *testing.T) {
 		{ContainerPath: "/sub", Readonly: true, Image: &runtimeapi.ImageSpec{Image: testImage}, ImageSubPath: "etc"},
 	}
 	id := p.start(t, config)
-	waitFor(t, "the output", func() bool { return strings.Contains(c.logs(t, id), "it runs") })
+	test.Until(t, "the output", func() bool { return strings.Contains(c.logs(t, id), "it runs") })
 	got := c.logs(t, id)
 	for _, want := range []string{"extra:x:1234:alice", "alice:x:1000:1000", "Read-only file system"} {
 		if !strings.Contains(got, want) {

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/crishim/crishim/internal/test"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -38,7 +39,7 @@ func TestContainerLifeCycle(t *testing.T) {
 		len(s.GetLabels()) != 3 || s.GetAnnotations()["note"] != "a b\nc" || len(s.GetAnnotations()) != 1 {
 		t.Errorf("identity: got %v", s)
 	}
-	waitFor(t, "the container can be told to stop", func() bool { return strings.Contains(c.logs(t, id), "ready") })
+	test.Until(t, "the container can be told to stop", func() bool { return strings.Contains(c.logs(t, id), "ready") })
 	for range 2 {
 		if _, err := c.StopContainer(t.Context(), &runtimeapi.StopContainerRequest{ContainerId: id, Timeout: 30}); err != nil {
 			t.Fatalf("stop: %v", err)

@@ -201,7 +201,7 @@ func TestImageMountOfManyLayers(t *testing.T) {
 		{ContainerPath: "/new", Readonly: true, Image: &runtimeapi.ImageSpec{Image: made.ID}, ImageSubPath: "new"},
 	}
 	id := p.start(t, config)
-	waitFor(t, "the output", func() bool { return strings.Contains(c.logs(t, id), "Read-only") })
+	test.Until(t, "the output", func() bool { return strings.Contains(c.logs(t, id), "Read-only") })
 	got := c.logs(t, id)
 	if strings.Count(got, "upper\n") != 2 || !strings.Contains(got, "alice:x:1000:1000") || !strings.Contains(got, "\n2\n") || strings.Contains(got, "group\n") {
 		t.Errorf("got\n%s", got)

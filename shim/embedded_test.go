@@ -14,6 +14,7 @@ import (
 
 	"github.com/crishim/crishim/api"
 	"github.com/crishim/crishim/internal/rundir"
+	"github.com/crishim/crishim/internal/test"
 )
 
 // deadDir is a directory as a killed command leaves it.
@@ -28,7 +29,7 @@ func deadDir(t *testing.T, base string) string {
 
 // TestSweepRemovesWhatAKilledCommandLeaves: all that is ever in a directory of a command.
 func TestSweepRemovesWhatAKilledCommandLeaves(t *testing.T) {
-	base := shortDir(t)
+	base := test.SocketDir(t)
 	dir := deadDir(t, base)
 	record := strings.Repeat("ab", 32) + ".json"
 	for _, name := range []string{socketName, "exec/" + record, "exec/" + record + ".new", "containers/123"} {
@@ -49,7 +50,7 @@ func TestSweepRemovesWhatAKilledCommandLeaves(t *testing.T) {
 // TestSweepLeavesWhatItDidNotMake: what stands where commands have their directories, and
 // what is in one of these directories under another name than crishim's own.
 func TestSweepLeavesWhatItDidNotMake(t *testing.T) {
-	base := shortDir(t)
+	base := test.SocketDir(t)
 	dir := deadDir(t, base)
 	kept := []string{
 		filepath.Join(base, "crishim-1.2.0", "src", "main.go"),
@@ -78,7 +79,7 @@ func TestSweepLeavesWhatItDidNotMake(t *testing.T) {
 func TestRunDirIsPrivateWhateverTheUmask(t *testing.T) {
 	for _, mask := range []int{0, 0o22, 0o77} {
 		old := syscall.Umask(mask)
-		dir, err := rundir.New(shortDir(t), shimDirs)
+		dir, err := rundir.New(test.SocketDir(t), shimDirs)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -133,7 +134,7 @@ func TestSweepOfTemporaryContainers(t *testing.T) {
 		return c
 	}
 	pod := &somePod{containers: []*runtimeapi.Container{made("debug-a", true), made("debug-b", true), made("debug-c", false)}}
-	base := shortDir(t)
+	base := test.SocketDir(t)
 	dir := deadDir(t, base)
 	left := temporaries{dir: filepath.Join(dir, temporaryName), engine: "unix:///here"}
 	if err := errors.Join(left.note("pod", "debug-a"), left.note("pod", "debug-c"), left.note("pod", "never-made")); err != nil {

@@ -204,21 +204,6 @@ func (c *cri) logs(t *testing.T, id string) string {
 	return b.String()
 }
 
-// waitFor waits until something is true.
-func waitFor(t *testing.T, what string, is func() bool) {
-	t.Helper()
-	deadline := time.After(testTimeout)
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	for !is() {
-		select {
-		case <-tick.C:
-		case <-deadline:
-			t.Fatalf("waited in vain: %s", what)
-		}
-	}
-}
-
 // execOutput runs a script inside a container, past the shim, and returns what it wrote.
 func execOutput(t *testing.T, c *cri, id, script string) string {
 	t.Helper()

@@ -11,24 +11,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/crishim/crishim/internal/test"
 	"golang.org/x/sys/unix"
 )
-
-// shortDir is a temporary directory whose path leaves room for a socket.
-func shortDir(t *testing.T) string {
-	t.Helper()
-	dir, err := os.MkdirTemp("", "crishim-test-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	return dir
-}
 
 func TestListenMakesAPrivateSocketAndRemovesIt(t *testing.T) {
 	old := syscall.Umask(0)
 	t.Cleanup(func() { syscall.Umask(old) })
-	path := filepath.Join(shortDir(t), "deep", "s.sock")
+	path := filepath.Join(test.SocketDir(t), "deep", "s.sock")
 	l, err := Listen(t.Context(), "unix://"+path)
 	if err != nil {
 		t.Fatal(err)
@@ -56,7 +46,7 @@ func TestListenMakesAPrivateSocketAndRemovesIt(t *testing.T) {
 // TestListenIsNotHeldUp: a lock on the folder, which any user may take, stops nobody; one that another
 // crishim of this user has does, until a deadline or a signal.
 func TestListenIsNotHeldUp(t *testing.T) {
-	folder := shortDir(t)
+	folder := test.SocketDir(t)
 	if err := os.Chmod(folder, 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -104,7 +94,7 @@ func TestListenIsNotHeldUp(t *testing.T) {
 
 // TestListenRefusesAForeignLock: what somebody else has put in the place of the lock.
 func TestListenRefusesAForeignLock(t *testing.T) {
-	folder := shortDir(t)
+	folder := test.SocketDir(t)
 	victim := filepath.Join(folder, "victim")
 	for what, make := range map[string]func(lock string) error{
 		"a link":         func(lock string) error { return os.Symlink(victim, lock) },
@@ -134,7 +124,7 @@ func TestListenRefusesAForeignLock(t *testing.T) {
 }
 
 func TestListenTakesOverALeftover(t *testing.T) {
-	path := filepath.Join(shortDir(t), "s.sock")
+	path := filepath.Join(test.SocketDir(t), "s.sock")
 	dead, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 	if err != nil {
 		t.Fatal(err)
@@ -149,7 +139,7 @@ func TestListenTakesOverALeftover(t *testing.T) {
 }
 
 func TestListenRefuses(t *testing.T) {
-	dir := shortDir(t)
+	dir := test.SocketDir(t)
 	file := filepath.Join(dir, "file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -182,7 +172,7 @@ func TestListenRefuses(t *testing.T) {
 }
 
 func TestCloseLeavesASuccessorsSocket(t *testing.T) {
-	path := filepath.Join(shortDir(t), "s.sock")
+	path := filepath.Join(test.SocketDir(t), "s.sock")
 	first, err := Listen(t.Context(), path)
 	if err != nil {
 		t.Fatal(err)

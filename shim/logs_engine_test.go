@@ -11,6 +11,7 @@ import (
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/crishim/crishim/internal/test"
 	"github.com/crishim/crishim/shim"
 )
 
@@ -85,7 +86,7 @@ func TestAnEndedContainerHasItsWholeLogOnEngine(t *testing.T) {
 			}
 			path := filepath.Join(p.config.GetLogDirectory(), name+".log")
 			if by == "stop" {
-				waitFor(t, "the trap", func() bool { text, _ := os.ReadFile(path); return strings.Contains(string(text), "ready") })
+				test.Until(t, "the trap", func() bool { text, _ := os.ReadFile(path); return strings.Contains(string(text), "ready") })
 			}
 			for end := time.Now().Add(testTimeout); !is(id); {
 				if time.Now().After(end) {

@@ -18,6 +18,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/api"
+	"github.com/crishim/crishim/internal/test"
 )
 
 func TestPrivateExec(t *testing.T) {
@@ -204,14 +205,14 @@ func TestPrivateControl(t *testing.T) {
 	if _, err := c.own.SignalContainer(t.Context(), &api.SignalContainerRequest{ContainerId: id, Signal: "SIGNOSUCH"}); status.Code(err) != codes.InvalidArgument {
 		t.Errorf("an unknown signal: got %v", err)
 	}
-	waitFor(t, "both starts are on file", func() bool {
+	test.Until(t, "both starts are on file", func() bool {
 		got, err := c.own.ExecSync(t.Context(), &api.ExecSyncRequest{Process: &api.Process{ContainerId: id, Command: []string{"cat", "/starts"}}})
 		return err == nil && strings.Count(string(got.GetStdout()), "\n") == 2
 	})
 	if _, err := c.own.SignalContainer(t.Context(), &api.SignalContainerRequest{ContainerId: id, Signal: "USR1"}); err != nil {
 		t.Fatal(err)
 	}
-	waitFor(t, "it ends by the signal's handler", func() bool {
+	test.Until(t, "it ends by the signal's handler", func() bool {
 		st := c.status(t, id)
 		return st.GetState() == runtimeapi.ContainerState_CONTAINER_EXITED && st.GetExitCode() == 7
 	})
@@ -262,7 +263,7 @@ func TestPrivateCopy(t *testing.T) {
 	if st.GetMetadata().GetName() != "copy" || !maps.Equal(st.GetLabels(), map[string]string{"tier": "db", "mine": "yes"}) || len(st.GetAnnotations()) > 0 {
 		t.Errorf("got %v", st)
 	}
-	waitFor(t, "the copy's command has run as the original would have", func() bool {
+	test.Until(t, "the copy's command has run as the original would have", func() bool {
 		s, err := c.own.ContainerLogs(t.Context(), &api.ContainerLogsRequest{ContainerId: answer.GetContainerId(), Tail: -1})
 		var text strings.Builder
 		for err == nil {

@@ -26,6 +26,7 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/crishim/crishim/internal/test"
 	"github.com/crishim/crishim/shim/docker"
 	"github.com/crishim/crishim/shim/node"
 	"github.com/crishim/crishim/shim/private"
@@ -118,7 +119,7 @@ func TestHairpinNeedsTheEnginesHost(t *testing.T) {
 
 // A server without its streaming server would hand out URLs of nothing.
 func TestServeEndsWithItsStreamingServer(t *testing.T) {
-	port := freePort(t)
+	port := test.FreePort(t)
 	s, err := New(Options{Daemon: true, Engine: docker.Options{Host: "unix:///nonexistent/docker.sock"}, StreamAddress: fmt.Sprintf("127.0.0.1:%d", port)})
 	if err != nil {
 		t.Fatal(err)
@@ -138,16 +139,6 @@ func TestServeEndsWithItsStreamingServer(t *testing.T) {
 	case <-time.After(time.Minute):
 		t.Error("the shim goes on serving")
 	}
-}
-
-func freePort(t *testing.T) int {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
 }
 
 // endListener makes a listening socket of this process fail.

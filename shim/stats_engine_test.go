@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/crishim/crishim/internal/test"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -23,7 +24,7 @@ func startBusy(t *testing.T, c *cri, p *pod) string {
 	config.Labels = map[string]string{"test": "busy"}
 	config.Linux.Resources = &runtimeapi.LinuxContainerResources{MemoryLimitInBytes: 64 << 20, CpuQuota: 20000, CpuPeriod: 100000, CpuShares: 512}
 	id := p.start(t, config)
-	waitFor(t, "the file is written", func() bool { return strings.Contains(c.logs(t, id), "ready") })
+	test.Until(t, "the file is written", func() bool { return strings.Contains(c.logs(t, id), "ready") })
 	return id
 }
 
@@ -33,7 +34,7 @@ func TestContainerStats(t *testing.T) {
 	p := c.pod(t, nil)
 	id := startBusy(t, c, p)
 	var first uint64
-	waitFor(t, "a rate and more processor time", func() bool {
+	test.Until(t, "a rate and more processor time", func() bool {
 		r, err := c.ContainerStats(t.Context(), &runtimeapi.ContainerStatsRequest{ContainerId: id})
 		if err != nil {
 			t.Fatal(err)

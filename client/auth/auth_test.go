@@ -20,6 +20,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/client/auth"
+	"github.com/crishim/crishim/internal/test"
 )
 
 func b64(s string) string { return base64.StdEncoding.EncodeToString([]byte(s)) }
@@ -194,7 +195,7 @@ func TestCredentialHelperThatHangs(t *testing.T) {
 		result <- err
 	}()
 	var child int
-	eventually(t, "the helper's child starts", func() bool {
+	test.Until(t, "the helper's child starts", func() bool {
 		text, err := os.ReadFile(filepath.Join(dir, "child"))
 		if err == nil {
 			child, err = strconv.Atoi(strings.TrimSpace(string(text)))
@@ -210,7 +211,7 @@ func TestCredentialHelperThatHangs(t *testing.T) {
 	case <-time.After(10 * time.Second):
 		t.Fatal("Lookup waits for a helper that hangs")
 	}
-	eventually(t, "the helper's child ends", func() bool {
+	test.Until(t, "the helper's child ends", func() bool {
 		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", child))
 		return err != nil || strings.Contains(string(stat), ") Z ")
 	})
@@ -235,15 +236,6 @@ func TestCredentialHelperThatLeavesAChild(t *testing.T) {
 	}
 	if diff := cmp.Diff(user("from-helper", "s3"), got, protocmp.Transform()); diff != "" {
 		t.Error(diff)
-	}
-}
-
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for end := time.Now().Add(10 * time.Second); !ok(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("%s: not within ten seconds", what)
-		}
 	}
 }
 

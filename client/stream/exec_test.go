@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/crishim/crishim/internal/test"
 )
 
 var transports = []string{TransportSPDY, TransportWebSocket}
@@ -207,10 +209,10 @@ func TestExecConnectionLost(t *testing.T) {
 			<-hold
 			return nil
 		}}).start(t)
-		conns := &tracker{}
-		conns.wrap(c)
-		s := Streams{Out: writerFunc(func(p []byte) (int, error) { conns.cut(); return len(p), nil })}
-		err := within(t, "exec", func() error { return Exec(t.Context(), conns.through(t, c.execURL(t, s)), s, o) })
+		var network *test.Proxy
+		s := Streams{Out: writerFunc(func(p []byte) (int, error) { network.Cut(); return len(p), nil })}
+		network, u := test.ProxyURL(t, c.execURL(t, s))
+		err := within(t, "exec", func() error { return Exec(t.Context(), u, s, o) })
 		if !errors.Is(err, ErrNoStatus) {
 			t.Errorf("got %v, want %v", err, ErrNoStatus)
 		}

@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/crishim/crishim/internal/test"
 	"k8s.io/streaming/pkg/httpstream"
 	"k8s.io/streaming/pkg/httpstream/spdy"
 )
@@ -228,20 +229,18 @@ func TestForwardRefused(t *testing.T) {
 
 func TestForwardReconnects(t *testing.T) {
 	c := pod(t)
-	network := &tracker{}
-	network.wrap(c)
-	front := network.listen(t)
+	network, front := test.ProxyURL(t, c.http.URL)
 	var urls atomic.Int32
 	f := startForward(t, func(ctx context.Context) (string, error) {
 		urls.Add(1)
 		u, err := c.forwardURL(ctx)
-		return strings.Replace(u, network.backend, front, 1), err
+		return strings.Replace(u, c.http.URL, front, 1), err
 	}, Options{}, "127.0.0.1::80")
 	address := f.address()
 	wantAnswer(t, address)
-	network.cut()
+	network.Cut()
 	// The break may be noticed only by the connection that meets it.
-	eventually(t, "an answer through a new tunnel", func() bool {
+	test.Until(t, "an answer through a new tunnel", func() bool {
 		answer, err := ask(address, "you")
 		return err == nil && answer == "heard you"
 	})

@@ -161,15 +161,3 @@ func (x *terminalSession) ends(want string) {
 		x.t.Errorf("the terminal was not restored: got %+v, want %+v", got, x.before)
 	}
 }
-
-// eventually waits for something that has no event.
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	deadline := time.Now().Add(patience)
-	for !ok() {
-		if time.Now().After(deadline) {
-			t.Fatalf("never happened: %s", what)
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
-}

@@ -74,7 +74,7 @@ func startShell(t *testing.T, env ...string) (*shell, *terminalSession) {
 	t.Helper()
 	sh, c := newShell(t)
 	x := startOnTerminal(t, c.execURL(t, Streams{In: os.Stdin, Out: os.Stdout, TTY: true}), env...)
-	eventually(t, "hello on the screen", func() bool { return strings.Contains(x.screen.String(), "hello") })
+	test.Until(t, "hello on the screen", func() bool { return strings.Contains(x.screen.String(), "hello") })
 	return sh, x
 }
 
@@ -84,7 +84,7 @@ func TestTerminalIsRawAndRestored(t *testing.T) {
 		t.Error("the terminal is not in raw mode")
 	}
 	x.typed("a\x03\x1a\x04") // Ctrl-C, Ctrl-Z and Ctrl-D are the remote side's
-	eventually(t, "control keys reach the process", func() bool { return sh.input.String() == "a\x03\x1a\x04" })
+	test.Until(t, "control keys reach the process", func() bool { return sh.input.String() == "a\x03\x1a\x04" })
 	x.typed("x")
 	x.ends("ended: command ended with status 5")
 }
@@ -108,9 +108,9 @@ func TestTerminalSize(t *testing.T) {
 func TestTerminalDetach(t *testing.T) {
 	sh, x := startShell(t)
 	x.typed("ab\x10")
-	eventually(t, "keys before the sequence", func() bool { return sh.input.String() == "ab" })
+	test.Until(t, "keys before the sequence", func() bool { return sh.input.String() == "ab" })
 	x.typed("c\x10") // not the sequence: both arrive, later
-	eventually(t, "a key that only began the sequence", func() bool { return sh.input.String() == "ab\x10c" })
+	test.Until(t, "a key that only began the sequence", func() bool { return sh.input.String() == "ab\x10c" })
 	x.typed("\x11")
 	x.ends("ended: detached")
 }
@@ -133,13 +133,13 @@ func TestTerminalStopAndContinue(t *testing.T) {
 	sh, x := startShell(t)
 	sh.nextSize(t, 30, 100)
 	x.signal(syscall.SIGTSTP)
-	eventually(t, "the process stops", func() bool { return x.state() == "T" })
+	test.Until(t, "the process stops", func() bool { return x.state() == "T" })
 	if got := x.termios(); got != x.before {
 		t.Error("a stopped session keeps the terminal")
 	}
 	x.setSize(50, 150)
 	x.signal(syscall.SIGCONT)
-	eventually(t, "raw mode again", x.raw)
+	test.Until(t, "raw mode again", x.raw)
 	sh.nextSize(t, 50, 150)
 	x.typed("x")
 	x.ends("status 5")
@@ -155,7 +155,7 @@ func TestTerminalShellJob(t *testing.T) {
 	x := onTerminal(t, cmd)
 	screen := func(want string) {
 		t.Helper()
-		eventually(t, want+" on the screen", func() bool { return strings.Contains(x.screen.String(), want) })
+		test.Until(t, want+" on the screen", func() bool { return strings.Contains(x.screen.String(), want) })
 	}
 	// What is typed is on the screen too, so answers are spelt differently.
 	x.typed("sh -c 'echo pid=$$; " + helperURL + `=$TESTURL exec "$TESTBIN"'` + "\n")
@@ -166,12 +166,12 @@ func TestTerminalShellJob(t *testing.T) {
 		t.Fatalf("no process id on the screen: %q", x.screen.String())
 	}
 	sh.nextSize(t, 30, 100)
-	eventually(t, "raw mode", x.raw)
+	test.Until(t, "raw mode", x.raw)
 
 	if err := syscall.Kill(pid, syscall.SIGTSTP); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the session stops", func() bool { return stateOf(pid) == "T" })
+	test.Until(t, "the session stops", func() bool { return stateOf(pid) == "T" })
 	x.typed("echo 'the shell 'answers\n")
 	screen("the shell answers")
 	if x.raw() {
@@ -179,11 +179,11 @@ func TestTerminalShellJob(t *testing.T) {
 	}
 	x.setSize(50, 150)
 	x.typed("fg\n")
-	eventually(t, "raw mode again", x.raw)
+	test.Until(t, "raw mode again", x.raw)
 	sh.nextSize(t, 50, 150)
 	x.typed("ax")
-	eventually(t, "the status", func() bool { return strings.Contains(x.stderr.String(), "status 5") })
-	eventually(t, "keys of after the stop", func() bool { return strings.HasSuffix(sh.input.String(), "ax") })
+	test.Until(t, "the status", func() bool { return strings.Contains(x.stderr.String(), "status 5") })
+	test.Until(t, "keys of after the stop", func() bool { return strings.HasSuffix(sh.input.String(), "ax") })
 	x.typed("echo 'and answers 'again\n")
 	screen("and answers again")
 	x.typed("exit\n")
@@ -192,12 +192,10 @@ func TestTerminalShellJob(t *testing.T) {
 
 func TestTerminalConnectionLost(t *testing.T) {
 	_, c := newShell(t)
-	network := &tracker{}
-	network.wrap(c)
-	u := c.execURL(t, Streams{In: os.Stdin, Out: os.Stdout, TTY: true})
-	x := startOnTerminal(t, network.through(t, u))
-	eventually(t, "hello on the screen", func() bool { return strings.Contains(x.screen.String(), "hello") })
-	network.cut()
+	network, u := test.ProxyURL(t, c.execURL(t, Streams{In: os.Stdin, Out: os.Stdout, TTY: true}))
+	x := startOnTerminal(t, u)
+	test.Until(t, "hello on the screen", func() bool { return strings.Contains(x.screen.String(), "hello") })
+	network.Cut()
 	x.ends(ErrNoStatus.Error())
 }
 
@@ -251,7 +249,7 @@ func TestSignalWithoutTerminal(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer func() { _ = cmd.Process.Kill() }()
-			eventually(t, "hello", func() bool { return out.String() == "hello" })
+			test.Until(t, "hello", func() bool { return out.String() == "hello" })
 			if err := cmd.Process.Signal(sig); err != nil {
 				t.Fatal(err)
 			}

@@ -24,6 +24,7 @@ import (
 
 	"github.com/crishim/crishim/commands"
 	"github.com/crishim/crishim/commands/cli"
+	"github.com/crishim/crishim/internal/test"
 )
 
 // TestMain lets this binary be crishim too, as the whole program with its own process.
@@ -66,12 +67,9 @@ func startServe(t testing.TB, engine string, flags ...string) *serve {
 
 func newServe(t testing.TB, engine string, flags ...string) *serve {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "crishim-test-") // short enough for a socket
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := &serve{t: t, dir: dir, log: filepath.Join(t.TempDir(), "serve.log")}
+	s := &serve{t: t, dir: test.SocketDir(t), log: filepath.Join(t.TempDir(), "serve.log")}
 	s.args = append([]string{"serve", "--listen", s.endpoint(), "--docker-endpoint", engine, "--log-level", "debug"}, flags...)
+	var err error
 	if s.conn, err = grpc.NewClient(s.endpoint(), grpc.WithTransportCredentials(insecure.NewCredentials())); err != nil {
 		t.Fatal(err)
 	}
@@ -79,7 +77,6 @@ func newServe(t testing.TB, engine string, flags ...string) *serve {
 	t.Cleanup(func() {
 		s.kill()
 		_ = s.conn.Close()
-		_ = os.RemoveAll(dir)
 		if t.Failed() {
 			if text, err := os.ReadFile(s.log); err == nil {
 				t.Logf("log of serve:\n%s", tail(text, 8<<10))

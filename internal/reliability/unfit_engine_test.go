@@ -13,6 +13,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/crishim/crishim/internal/test"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -27,15 +28,8 @@ type account struct {
 
 func newAccount(t *testing.T, api, driver string) *account {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "crishim-test-") // short enough for a socket
-	if err != nil {
-		t.Fatal(err)
-	}
-	a := &account{host: "unix://" + filepath.Join(dir, "s"), api: api, driver: driver}
-	t.Cleanup(func() {
-		a.leave()
-		_ = os.RemoveAll(dir)
-	})
+	a := &account{host: "unix://" + filepath.Join(test.SocketDir(t), "s"), api: api, driver: driver}
+	t.Cleanup(a.leave)
 	return a
 }
 

@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/crishim/crishim/internal/test"
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 )
@@ -52,8 +53,8 @@ func TestEndpoints(t *testing.T) {
 	remote := `{"Name":"far","Endpoints":{"docker":{"Host":"tcp://far:2376","SkipTLSVerify":true}}}`
 	withContext := home(t, `{"auths":{},"currentContext":"far"}`, map[string]string{"far": remote})
 	noJSON, otherShape := home(t, `{`, nil), home(t, `[]`, nil)
-	run := shortDir(t)
-	desktop := shortDir(t)
+	run := test.SocketDir(t)
+	desktop := test.SocketDir(t)
 	if err := os.MkdirAll(filepath.Join(desktop, ".docker/desktop"), 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -119,7 +120,7 @@ func TestEndpoints(t *testing.T) {
 // serve takes a socket that exists, whatever goes before it.
 // Without HOME nothing of the working directory is taken for the user's own.
 func TestEndpointsWithoutHome(t *testing.T) {
-	dir := shortDir(t)
+	dir := test.SocketDir(t)
 	t.Chdir(dir)
 	for _, d := range []string{".docker/run", "contexts"} {
 		if err := os.MkdirAll(filepath.Join(dir, d), 0o700); err != nil {
@@ -144,7 +145,7 @@ func TestEndpointsWithoutHome(t *testing.T) {
 
 func TestResolveTakesTheSocketThatExists(t *testing.T) {
 	t.Parallel()
-	run := shortDir(t)
+	run := test.SocketDir(t)
 	env := lookup(map[string]string{"XDG_RUNTIME_DIR": run})
 	want := "unix:///var/run/docker.sock"
 	for range 2 {
@@ -205,17 +206,6 @@ func TestResolveNamesWhatIsWrong(t *testing.T) {
 	}
 }
 
-// shortDir is a folder whose name leaves room for a socket's.
-func shortDir(t *testing.T) string {
-	t.Helper()
-	dir, err := os.MkdirTemp("", "crishim-test-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	return dir
-}
-
 func listen(t *testing.T, path string) {
 	t.Helper()
 	l, err := net.Listen("unix", path)
@@ -230,7 +220,7 @@ func listen(t *testing.T, path string) {
 
 func TestUnreachable(t *testing.T) {
 	t.Parallel()
-	dir := shortDir(t)
+	dir := test.SocketDir(t)
 	c, err := New(Options{Host: "unix://" + filepath.Join(dir, "none.sock"), LookupEnv: lookup(nil)})
 	if err != nil {
 		t.Fatal(err)

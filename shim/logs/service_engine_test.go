@@ -39,17 +39,6 @@ func TestMain(m *testing.M) {
 	)
 }
 
-func until(t *testing.T, what string, is func() bool) {
-	t.Helper()
-	deadline := time.Now().Add(patience)
-	for !is() {
-		if time.Now().After(deadline) {
-			t.Fatalf("waited in vain for %s", what)
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-}
-
 func startService(t *testing.T, engine Engine) *Service {
 	t.Helper()
 	s := New(Options{Engine: engine, Write: true})
@@ -118,7 +107,7 @@ func TestLogOfBothStreams(t *testing.T) {
 	if err := s.Started(t.Context(), id, logdir.Place{Path: path}, ""); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "the whole log", func() bool { return len(texts(t, path)) == 5 })
+	test.Until(t, "the whole log", func() bool { return len(texts(t, path)) == 5 })
 	got := map[string]int{}
 	for _, text := range texts(t, path) {
 		got[fmt.Sprintf("%.12s %d", text, len(text))]++
@@ -136,7 +125,7 @@ func TestLogOfTerminal(t *testing.T) {
 	if err := s.Started(t.Context(), id, logdir.Place{Path: path}, ""); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "the whole log", func() bool { return len(texts(t, path)) >= 4 })
+	test.Until(t, "the whole log", func() bool { return len(texts(t, path)) >= 4 })
 	all := strings.Join(texts(t, path), "")
 	if n := strings.Count(all, "x"); n != 20000 || !strings.HasSuffix(all, "stdout F end\r") {
 		t.Errorf("got %d of 20000 bytes and the end %q", n, all[max(0, len(all)-20):])
@@ -161,7 +150,7 @@ func TestLogOfEveryDriver(t *testing.T) {
 			if err := s.Started(t.Context(), id, logdir.Place{Path: path}, ""); err != nil {
 				t.Fatal(err)
 			}
-			until(t, "the whole log by "+name, func() bool { return len(texts(t, path)) == 5 })
+			test.Until(t, "the whole log by "+name, func() bool { return len(texts(t, path)) == 5 })
 			var got []string
 			for _, text := range texts(t, path) {
 				text = strings.TrimSuffix(text, "\r")
@@ -186,7 +175,7 @@ func TestLogThatCannotBeRead(t *testing.T) {
 	if err := s.Started(t.Context(), id, logdir.Place{Path: path}, ""); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "the reason", func() bool {
+	test.Until(t, "the reason", func() bool {
 		return strings.Contains(said.String(), "log driver cannot be read") && s.follower(id) == nil
 	})
 	if content, err := os.ReadFile(path); err != nil || len(content) != 0 {
@@ -224,7 +213,7 @@ func TestLogGoesOnAfterRestarts(t *testing.T) {
 				t.Fatal(err)
 			}
 		} // later the service finds the container itself
-		until(t, "more lines", func() bool { return len(texts(t, path)) > before+200 })
+		test.Until(t, "more lines", func() bool { return len(texts(t, path)) > before+200 })
 		s.Close()
 		if round == 2 { // as if the shim had been killed in the middle of a line
 			f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0)
@@ -252,7 +241,7 @@ func TestTwoShimsWriteOneLog(t *testing.T) {
 	more := func(what string) {
 		t.Helper()
 		before := len(texts(t, path))
-		until(t, what, func() bool { return len(texts(t, path)) > before+500 })
+		test.Until(t, what, func() bool { return len(texts(t, path)) > before+500 })
 	}
 	more("lines of the first")
 	first.Close()
@@ -270,7 +259,7 @@ func TestReopenContainerLog(t *testing.T) {
 	}
 	var files []string
 	for i := range 3 {
-		until(t, "lines", func() bool { return len(texts(t, path)) > 100 })
+		test.Until(t, "lines", func() bool { return len(texts(t, path)) > 100 })
 		old := fmt.Sprintf("%s.%d", path, i)
 		if err := os.Rename(path, old); err != nil {
 			t.Fatal(err)
@@ -283,7 +272,7 @@ func TestReopenContainerLog(t *testing.T) {
 		}
 		files = append(files, old)
 	}
-	until(t, "lines", func() bool { return len(texts(t, path)) > 100 })
+	test.Until(t, "lines", func() bool { return len(texts(t, path)) > 100 })
 	s.Close()
 	counted(t, 300, append(files, path)...)
 }
@@ -302,7 +291,7 @@ func TestLinkOfOneCommandBecomesAFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	startService(t, engine)
-	until(t, "the log from its beginning", func() bool {
+	test.Until(t, "the log from its beginning", func() bool {
 		info, err := os.Lstat(path)
 		return err == nil && info.Mode().IsRegular() && len(texts(t, path)) == 1
 	})
@@ -318,7 +307,7 @@ func TestReopenRefusals(t *testing.T) {
 	if err := s.Started(t.Context(), id, logdir.Place{Path: path}, ""); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "the container to end", func() bool {
+	test.Until(t, "the container to end", func() bool {
 		c, err := engine.ContainerInspect(t.Context(), id)
 		return err == nil && !c.State.Running
 	})

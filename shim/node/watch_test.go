@@ -1,12 +1,10 @@
 package node
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"log/slog"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -14,6 +12,7 @@ import (
 	"github.com/docker/docker/api/types"
 	"github.com/docker/docker/api/types/events"
 
+	"github.com/crishim/crishim/internal/test"
 	"github.com/crishim/crishim/internal/test/enginetest"
 )
 
@@ -21,24 +20,12 @@ import (
 type watched struct{ *enginetest.Memory }
 
 // safeLog is a log that may be read while it is written.
-type safeLog struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *safeLog) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
+type safeLog struct{ test.Buffer }
 
 func (l *safeLog) waitFor(t *testing.T, text string) string {
 	t.Helper()
 	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(time.Millisecond) {
-		l.mu.Lock()
-		got := l.b.String()
-		l.mu.Unlock()
-		if strings.Contains(got, text) {
+		if got := l.String(); strings.Contains(got, text) {
 			return got
 		}
 	}

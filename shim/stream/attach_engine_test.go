@@ -11,6 +11,7 @@ import (
 	"k8s.io/client-go/tools/remotecommand"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/crishim/crishim/internal/test"
 	"github.com/crishim/crishim/shim/state"
 )
 
@@ -40,7 +41,7 @@ func TestAttachCarriesInputUntilTheContainerEnds(t *testing.T) {
 		done := make(chan error, 1)
 		go func() { done <- session.StreamWithContext(t.Context(), o) }()
 		fmt.Fprintln(typed, "hello")
-		until(t, "the answer", func() bool { return strings.Contains(out.String(), "got hello\n") })
+		test.Until(t, "the answer", func() bool { return strings.Contains(out.String(), "got hello\n") })
 		fmt.Fprintln(typed, "rest")
 		typed.Close()
 		if err := <-done; err != nil {
@@ -69,7 +70,7 @@ func TestAttachTerminal(t *testing.T) {
 	session := overSPDY(t, r.attachURL(t, id, o))
 	done := make(chan error, 1)
 	go func() { done <- session.StreamWithContext(t.Context(), o) }()
-	until(t, "the size", func() bool {
+	test.Until(t, "the size", func() bool {
 		fmt.Fprintln(typed, "stty size")
 		return strings.Contains(out.String(), "19 93\r\n")
 	})
@@ -92,7 +93,7 @@ func TestAttachLeavesTheContainerAlone(t *testing.T) {
 		session := overSPDY(t, r.attachURL(t, id, o))
 		done := make(chan error, 1)
 		go func() { done <- session.StreamWithContext(ctx, o) }()
-		until(t, "output", func() bool { return strings.Contains(out.String(), "tick\n") })
+		test.Until(t, "output", func() bool { return strings.Contains(out.String(), "tick\n") })
 		cancel()
 		<-done
 	}
@@ -115,7 +116,7 @@ func typedAtOnce(t *testing.T, session remotecommand.Executor, first string) {
 	}()
 	for _, key := range []struct{ typed, comes string }{{first, "ready"}, {"\x10", " 10"}, {"\x11", " 11"}} {
 		_, _ = io.WriteString(typed, key.typed)
-		until(t, fmt.Sprintf("%q after %q was typed", key.comes, key.typed), func() bool {
+		test.Until(t, fmt.Sprintf("%q after %q was typed", key.comes, key.typed), func() bool {
 			return strings.Contains(out.String(), key.comes)
 		})
 	}

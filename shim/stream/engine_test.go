@@ -161,18 +161,6 @@ func (r *rig) sh(t *testing.T, over transport, id, script, stdin string) (stdout
 	return out.String(), errOut.String(), err
 }
 
-// until waits for something to become true.
-func until(t *testing.T, what string, is func() bool) {
-	t.Helper()
-	deadline := time.Now().Add(patience)
-	for !is() {
-		if time.Now().After(deadline) {
-			t.Fatalf("waited in vain for %s", what)
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-}
-
 // processes lists the command lines in a container that contain a word.
 func (r *rig) processes(t *testing.T, id, word string) []string {
 	t.Helper()

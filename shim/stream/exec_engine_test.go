@@ -19,6 +19,7 @@ import (
 	utilexec "k8s.io/client-go/util/exec"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/crishim/crishim/internal/test"
 	"github.com/crishim/crishim/shim/state"
 )
 
@@ -132,7 +133,7 @@ func TestExecTerminal(t *testing.T) {
 		go func() { done <- session.StreamWithContext(ctx, o) }()
 
 		ask := func(want string) {
-			until(t, want, func() bool {
+			test.Until(t, want, func() bool {
 				fmt.Fprintf(typed, "stty size\n")
 				return strings.Contains(out.String(), want+"\r\n")
 			})
@@ -196,10 +197,10 @@ func TestExecEndsWithItsClient(t *testing.T) {
 				session, cut := cuttable(t, over, r.execURL(t, id, o, "sh", "-c", script))
 				done := make(chan error, 1)
 				go func() { done <- session(o) }()
-				until(t, "the script to start", func() bool { return strings.HasPrefix(out.String(), "ready\n") })
+				test.Until(t, "the script to start", func() bool { return strings.HasPrefix(out.String(), "ready\n") })
 				cut()
 				<-done
-				until(t, "its processes to be gone", func() bool { return len(r.processes(t, id, "4242")) == 0 })
+				test.Until(t, "its processes to be gone", func() bool { return len(r.processes(t, id, "4242")) == 0 })
 			})
 		}
 	})
@@ -209,9 +210,9 @@ func TestExecEndsWithItsClient(t *testing.T) {
 // client is killed, whatever that client waits for.
 func cuttable(t *testing.T, over transport, streamingURL string) (session func(remotecommand.StreamOptions) error, cut func()) {
 	t.Helper()
-	proxy := newCutter(t, streamingURL)
-	through := over(t, proxy.url)
-	return func(o remotecommand.StreamOptions) error { return through.StreamWithContext(t.Context(), o) }, proxy.cut
+	proxy, u := test.ProxyURL(t, streamingURL)
+	through := over(t, u)
+	return func(o remotecommand.StreamOptions) error { return through.StreamWithContext(t.Context(), o) }, proxy.Cut
 }
 
 // On a terminal what lost its parent is known by the terminal.
@@ -225,11 +226,11 @@ func TestExecEndsStraysOfATerminal(t *testing.T) {
 	session := overSPDY(t, r.execURL(t, id, o, "sh", "-c", "stty -echo; (setsid sleep 4243 &); echo ready; sleep 4243"))
 	done := make(chan error, 1)
 	go func() { done <- session.StreamWithContext(ctx, o) }()
-	until(t, "both processes", func() bool { return len(r.processes(t, id, "sleep 4243")) >= 2 })
-	until(t, "the script to start", func() bool { return strings.Contains(out.String(), "ready") })
+	test.Until(t, "both processes", func() bool { return len(r.processes(t, id, "sleep 4243")) >= 2 })
+	test.Until(t, "the script to start", func() bool { return strings.Contains(out.String(), "ready") })
 	cancel()
 	<-done
-	until(t, "its processes to be gone", func() bool { return len(r.processes(t, id, "4243")) == 0 })
+	test.Until(t, "its processes to be gone", func() bool { return len(r.processes(t, id, "4243")) == 0 })
 }
 
 // A process that writes to the container's own output shares a pipe with all
@@ -251,11 +252,11 @@ func TestExecEndsNobodyElse(t *testing.T) {
 	session := overSPDY(t, r.execURL(t, id, o, "sh", "-c", "echo ready; exec >/proc/1/fd/1 2>&1; (setsid sleep 4245 &); sleep 4245"))
 	done := make(chan error, 1)
 	go func() { done <- session.StreamWithContext(ctx, o) }()
-	until(t, "both processes", func() bool { return out.String() == "ready\n" && len(r.processes(t, id, "sleep 4245")) >= 2 })
+	test.Until(t, "both processes", func() bool { return out.String() == "ready\n" && len(r.processes(t, id, "sleep 4245")) >= 2 })
 	innocent()
 	cancel()
 	<-done
-	until(t, "the command to be gone", func() bool { return len(r.processes(t, id, "exec >/proc/1/fd/1")) == 0 })
+	test.Until(t, "the command to be gone", func() bool { return len(r.processes(t, id, "exec >/proc/1/fd/1")) == 0 })
 	if left := r.processes(t, id, "sleep 4244"); len(left) != 2 {
 		t.Errorf("of two processes that had nothing to do with it these are left: %v", left)
 	}
@@ -274,13 +275,13 @@ func TestExecDetached(t *testing.T) {
 		session := over(t, u)
 		done := make(chan error, 1)
 		go func() { done <- session.StreamWithContext(ctx, o) }()
-		until(t, "the script to start", func() bool { return out.String() == "ready\n" })
+		test.Until(t, "the script to start", func() bool { return out.String() == "ready\n" })
 		if err := r.Detach(u); err != nil {
 			t.Fatal(err)
 		}
 		cancel()
 		<-done
-		until(t, "the session to end", func() bool { return errdefs.IsNotFound(r.Detach(u)) })
+		test.Until(t, "the session to end", func() bool { return errdefs.IsNotFound(r.Detach(u)) })
 		if len(r.processes(t, id, "4343")) == 0 {
 			t.Error("the process ended with its client")
 		}
@@ -322,7 +323,7 @@ func TestExecEndsWithItsContainer(t *testing.T) {
 				session := over(t, r.execURL(t, id, o, "sh", "-c", "echo ready; sleep 4545"))
 				done := make(chan error, 1)
 				go func() { done <- session.StreamWithContext(t.Context(), o) }()
-				until(t, "the script to start", func() bool { return out.String() == "ready\n" })
+				test.Until(t, "the script to start", func() bool { return out.String() == "ready\n" })
 				if err := end(id); err != nil {
 					t.Fatal(err)
 				}
@@ -350,11 +351,11 @@ func TestSessionsEndWithAContainerThatSharesProcessIDs(t *testing.T) {
 			attach := remotecommand.StreamOptions{Stdout: &attached}
 			attachSession := overSPDY(t, r.attachURL(t, id, attach))
 			go func() { attachEnded <- attachSession.StreamWithContext(t.Context(), attach) }()
-			until(t, "the attach", func() bool { return attached.String() != "" })
+			test.Until(t, "the attach", func() bool { return attached.String() != "" })
 			exec := remotecommand.StreamOptions{Stdin: neverEnding{}, Stdout: &out}
 			execSession := overSPDY(t, r.execURL(t, id, exec, "sh", "-c", "setsid sleep 4547 & sleep 4547 & echo ready; sleep 4547"))
 			go func() { execEnded <- execSession.StreamWithContext(t.Context(), exec) }()
-			until(t, "the script to start", func() bool { return out.String() == "ready\n" })
+			test.Until(t, "the script to start", func() bool { return out.String() == "ready\n" })
 			began := time.Now()
 			if err := r.engine.ContainerKill(t.Context(), id, signal); err != nil {
 				t.Fatal(err)
@@ -391,7 +392,7 @@ func TestCloseEndsSessions(t *testing.T) {
 		session := over(t, r.execURL(t, id, o, "sh", "-c", "echo ready; sleep 4646"))
 		done := make(chan error, 1)
 		go func() { done <- session.StreamWithContext(t.Context(), o) }()
-		until(t, "the script to start", func() bool { return out.String() == "ready\n" })
+		test.Until(t, "the script to start", func() bool { return out.String() == "ready\n" })
 		if err := r.Close(); err != nil {
 			t.Fatal(err)
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/docker/docker/api/types/container"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/crishim/crishim/internal/test"
 	"github.com/crishim/crishim/shim/state"
 )
 
@@ -59,7 +60,7 @@ func TestExecSyncTimeout(t *testing.T) {
 		_, err := r.ExecSync(ctx, &runtimeapi.ExecSyncRequest{ContainerId: id, Cmd: []string{"sleep", "4848"}})
 		done <- err
 	}()
-	until(t, "the command to start", func() bool { return len(r.processes(t, id, "4848")) > 0 })
+	test.Until(t, "the command to start", func() bool { return len(r.processes(t, id, "4848")) > 0 })
 	cancel()
 	if err := <-done; !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v, want Canceled", err)
@@ -89,7 +90,7 @@ func TestRequestsThatAreRefused(t *testing.T) {
 	r := newRig(t, Options{})
 	id := r.app(t)
 	stopped := r.container(t, state.TypeContainer, func(c *container.Config, _ *container.HostConfig) { c.Cmd = []string{"true"} })
-	until(t, "the container to end", func() bool {
+	test.Until(t, "the container to end", func() bool {
 		c, err := r.engine.ContainerInspect(t.Context(), stopped)
 		return err == nil && !c.State.Running
 	})

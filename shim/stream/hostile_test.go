@@ -142,7 +142,7 @@ func TestFramesThatEndTheConnection(t *testing.T) {
 
 // A client that reads nothing and has closed its end, or lets the session idle, is cut off.
 func TestClientsThatReadNothingAreCutOff(t *testing.T) {
-	for name, test := range map[string]struct {
+	for name, tt := range map[string]struct {
 		options Options
 		leave   func(*net.TCPConn) error
 	}{
@@ -155,7 +155,7 @@ func TestClientsThatReadNothingAreCutOff(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := startServer(t, test.options)
+			s := startServer(t, tt.options)
 			u, err := s.url(t.Context(), "exec", session{server: s, want: wanted{stdout: true}, run: func(_ context.Context, e ends) error {
 				for {
 					if _, err := e.stdout.Write(make([]byte, 15<<20)); err != nil { // more than the kernel takes
@@ -167,14 +167,14 @@ func TestClientsThatReadNothingAreCutOff(t *testing.T) {
 				t.Fatal(err)
 			}
 			conn := dialSession(t, u, "error", "stdout").(*net.TCPConn)
-			if test.leave != nil {
+			if tt.leave != nil {
 				readReplies(t, conn, 2)
 				_, err := conn.Read(make([]byte, 8))
-				if err := errors.Join(err, test.leave(conn)); err != nil {
+				if err := errors.Join(err, tt.leave(conn)); err != nil {
 					t.Fatal(err)
 				}
 			}
-			until(t, "the end of the connection", func() bool { return s.connections() == 0 })
+			test.Until(t, "the end of the connection", func() bool { return s.connections() == 0 })
 		})
 	}
 }
@@ -242,7 +242,7 @@ func TestForwardedConnectionsAreLimited(t *testing.T) {
 		got = append(got, piece[:n]...)
 	}
 	conn.Close()
-	until(t, "the end of the connection", func() bool { return s.connections() == 0 })
+	test.Until(t, "the end of the connection", func() bool { return s.connections() == 0 })
 }
 
 // Few connections are made at the same time into pods that do not answer.
@@ -269,7 +269,7 @@ func TestDialsAreLimited(t *testing.T) {
 	}
 	conn := s.forward(t, headers...)
 	readReplies(t, conn, 2*pairs)
-	until(t, "as many as are allowed", func() bool { return dialing.Load() == maxClientDials })
+	test.Until(t, "as many as are allowed", func() bool { return dialing.Load() == maxClientDials })
 	if err := s.Close(); err != nil {
 		t.Error(err)
 	}

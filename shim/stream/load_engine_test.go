@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/tools/remotecommand"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/crishim/crishim/internal/test"
 	"github.com/crishim/crishim/shim/docker"
 )
 
@@ -44,8 +45,8 @@ func holds(t *testing.T) func(*testing.T) {
 	filesBefore, goroutinesBefore := files(), runtime.NumGoroutine()
 	return func(t *testing.T) {
 		t.Helper()
-		until(t, fmt.Sprintf("%d descriptors or fewer", filesBefore+allowance), func() bool { return files() <= filesBefore+allowance })
-		until(t, fmt.Sprintf("%d goroutines or fewer", goroutinesBefore+allowance), func() bool {
+		test.Until(t, fmt.Sprintf("%d descriptors or fewer", filesBefore+allowance), func() bool { return files() <= filesBefore+allowance })
+		test.Until(t, fmt.Sprintf("%d goroutines or fewer", goroutinesBefore+allowance), func() bool {
 			return runtime.NumGoroutine() <= goroutinesBefore+allowance
 		})
 	}
@@ -113,8 +114,17 @@ func TestEngineGoesAway(t *testing.T) {
 	id, pod := direct.app(t), direct.sandbox(t, nil)
 	direct.serveEcho(t, pod, "127.0.0.1")
 
-	cut := cuttableEngine(t, direct.engine.Endpoint().Host)
-	engine, err := docker.New(docker.Options{Host: "unix://" + cut.path})
+	network, address, _ := strings.Cut(direct.engine.Endpoint().Host, "://")
+	if network != "unix" {
+		t.Skipf("the engine at %s is not behind a unix socket", address)
+	}
+	socket := filepath.Join(test.SocketDir(t), "e.sock")
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	proxy := test.StartProxy(t, l, network, address)
+	engine, err := docker.New(docker.Options{Host: "unix://" + socket})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -146,12 +156,12 @@ func TestEngineGoesAway(t *testing.T) {
 		_, err := r.ExecSync(ctx, &runtimeapi.ExecSyncRequest{ContainerId: id, Cmd: []string{"sleep", "5050"}})
 		ended["exec sync"] <- err
 	}()
-	until(t, "both commands to run", func() bool {
+	test.Until(t, "both commands to run", func() bool {
 		return out.String() == "ready\n" && len(r.processes(t, id, "sleep 5050")) > 1
 	})
-	until(t, "three streams of the engine", func() bool { return cut.open() >= 3 })
+	test.Until(t, "three streams of the engine", func() bool { return proxy.Open() >= 3 })
 
-	cut.now()
+	proxy.Close()
 	for what, end := range ended {
 		if err := <-end; err == nil || ctx.Err() != nil {
 			t.Errorf("%s: got %v, want that the engine is gone", what, err)
@@ -160,76 +170,4 @@ func TestEngineGoesAway(t *testing.T) {
 	if answer, err := talk(t, local, "still"); answer != "still" {
 		t.Errorf("port-forward: got %q, %v", answer, err)
 	}
-}
-
-// engineProxy stands between a client and the engine.
-type engineProxy struct {
-	path     string
-	listener net.Listener
-	mu       sync.Mutex
-	conns    []net.Conn
-	wg       sync.WaitGroup
-}
-
-func cuttableEngine(t *testing.T, host string) *engineProxy {
-	t.Helper()
-	network, address, ok := strings.Cut(host, "://")
-	if !ok || network != "unix" {
-		t.Skipf("the engine at %s is not behind a unix socket", host)
-	}
-	dir, err := os.MkdirTemp("", "crishim-test-") // t.TempDir is too long for a socket
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := &engineProxy{path: filepath.Join(dir, "e.sock")}
-	if p.listener, err = net.Listen("unix", p.path); err != nil {
-		t.Fatal(err)
-	}
-	p.wg.Go(func() {
-		for {
-			near, err := p.listener.Accept()
-			if err != nil {
-				return
-			}
-			far, err := net.Dial(network, address)
-			if err != nil {
-				near.Close()
-				continue
-			}
-			p.mu.Lock()
-			p.conns = append(p.conns, near, far)
-			p.mu.Unlock()
-			for _, way := range [][2]net.Conn{{near, far}, {far, near}} {
-				p.wg.Go(func() {
-					_, _ = io.Copy(way[0], way[1])
-					_ = way[0].(*net.UnixConn).CloseWrite()
-				})
-			}
-		}
-	})
-	t.Cleanup(func() {
-		p.now()
-		os.RemoveAll(dir)
-	})
-	return p
-}
-
-// open counts the connections.
-func (p *engineProxy) open() int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return len(p.conns) / 2
-}
-
-// now ends everything, as the engine's end does.
-func (p *engineProxy) now() {
-	p.listener.Close()
-	p.mu.Lock()
-	conns := p.conns
-	p.conns = nil
-	p.mu.Unlock()
-	for _, c := range conns {
-		c.Close()
-	}
-	p.wg.Wait()
 }

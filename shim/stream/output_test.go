@@ -21,6 +21,7 @@ import (
 	utilexec "k8s.io/utils/exec"
 
 	"github.com/crishim/crishim/internal/frames"
+	"github.com/crishim/crishim/internal/test"
 )
 
 func TestStartCode(t *testing.T) {
@@ -166,7 +167,7 @@ func TestTableAddress(t *testing.T) {
 	// With more on the way than fits, the end of the connection does not arrive.
 	_ = client.(*net.TCPConn).SetWriteBuffer(1 << 20)
 	client.Close()
-	until(t, "the client's end to be seen", func() bool { return peerLeft(server.(*net.TCPConn)) })
+	test.Until(t, "the client's end to be seen", func() bool { return peerLeft(server.(*net.TCPConn)) })
 }
 
 // slowWriter takes its time, for the first write.

@@ -12,7 +12,6 @@ import (
 	"github.com/moby/spdystream"
 	spdyframe "github.com/moby/spdystream/spdy"
 	"go.uber.org/goleak"
-	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/cri-streaming/pkg/streaming/portforward"
 
 	"github.com/crishim/crishim/shim/state"
@@ -65,27 +64,11 @@ func TestClientsThatLeaveAtOnce(t *testing.T) {
 		conn.Close()
 	}
 	for i := range clients {
-		answer, err := pods.PortForward(t.Context(), &runtimeapi.PortForwardRequest{PodSandboxId: "known"})
-		if err != nil {
-			t.Fatal(err)
-		}
-		u, err := url.Parse(answer.GetUrl())
-		if err != nil {
-			t.Fatal(err)
-		}
-		conn, err := net.Dial("tcp", u.Host)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := io.WriteString(conn, upgradeRequest(u, portforward.ProtocolV1Name)); err != nil {
-			t.Fatal(err)
-		}
 		var headers []http.Header
 		for _, kind := range []string{portforward.StreamTypeError, portforward.StreamTypeData} {
 			headers = append(headers, http.Header{portforward.PortHeader: {"80"}, portforward.PortForwardRequestIDHeader: {"1"}, portforward.StreamType: {kind}})
 		}
-		openStreams(t, conn, headers...)
-		leave(i, conn)
+		leave(i, pods.forward(t, headers...))
 		types := []string{"error", "stdout"}
 		leave(i, dialSession(t, containers.mustExecURL(t), types[:1+i%4/2]...))
 	}

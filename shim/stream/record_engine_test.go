@@ -10,6 +10,7 @@ import (
 
 	"k8s.io/client-go/tools/remotecommand"
 
+	"github.com/crishim/crishim/internal/test"
 	"github.com/crishim/crishim/shim/host/proctree"
 )
 
@@ -22,14 +23,14 @@ func TestEndRecorded(t *testing.T) {
 	session := overSPDY(t, r.execURL(t, id, o, "sh", "-c", "echo ready; sleep 4949 & sleep 4949"))
 	done := make(chan error, 1)
 	go func() { done <- session.StreamWithContext(t.Context(), o) }()
-	until(t, "the script to start", func() bool { return out.String() == "ready\n" })
+	test.Until(t, "the script to start", func() bool { return out.String() == "ready\n" })
 
 	// The directory as a process leaves it that is killed now.
 	left := t.TempDir()
 	if err := os.Chmod(left, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "the process to be written down", func() bool {
+	test.Until(t, "the process to be written down", func() bool {
 		if err := exec.Command("cp", "-r", r.opts.RecordDir+"/.", left).Run(); err != nil {
 			return false
 		}

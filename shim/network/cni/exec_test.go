@@ -8,10 +8,10 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/crishim/crishim/internal/test"
 	"github.com/crishim/crishim/shim/network"
 )
 
@@ -42,7 +42,7 @@ wait
 	ended := make(chan error)
 	go func() { ended <- n.SetUp(ctx, pod) }()
 	var child string
-	await(t, func() bool {
+	test.Until(t, "the plugin", func() bool {
 		text, err := os.ReadFile(children)
 		child = strings.TrimSpace(string(text))
 		return err == nil
@@ -51,7 +51,7 @@ wait
 	if err := <-ended; !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "ptp was ended before it was done") {
 		t.Errorf("got %v", err)
 	}
-	await(t, func() bool {
+	test.Until(t, "the plugin", func() bool {
 		state, err := os.ReadFile(filepath.Join("/proc", child, "stat"))
 		return err != nil || strings.Contains(string(state), ") Z ")
 	})
@@ -63,15 +63,6 @@ wait
 	}
 	if ids, err := n.interrupted(); err != nil || len(ids) != 0 {
 		t.Errorf("after the tear-down: got %v, %v", ids, err)
-	}
-}
-
-func await(t *testing.T, done func() bool) {
-	t.Helper()
-	for end := time.Now().Add(time.Minute); !done(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("waited in vain")
-		}
 	}
 }
 
@@ -112,7 +103,7 @@ exec /usr/lib/cni/ptp
 `, begun))
 	ended := make(chan error)
 	go func() { ended <- n.SetUp(t.Context(), pod) }()
-	await(t, func() bool { _, err := os.Stat(begun); return err == nil })
+	test.Until(t, "the plugin", func() bool { _, err := os.Stat(begun); return err == nil })
 	other := New(n.options)
 	if err := other.TearDown(t.Context(), pod); err != nil {
 		t.Error(err)
