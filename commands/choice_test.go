@@ -2,11 +2,8 @@ package commands
 
 import (
 	"context"
-	"net"
-	"net/http"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/internal/test/stubcri"
@@ -19,15 +16,7 @@ func TestEngineNamedAsARuntime(t *testing.T) {
 	c := withStub(t, stubcri.Options{Name: "docker"})
 	seedNode(c.stub)
 	engine := filepath.Join(filepath.Dir(stubcri.SocketPath(t)), "docker.sock")
-	l, err := net.Listen("unix", engine)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Api-Version", "1.41")
-	})}
-	go func() { _ = s.Serve(l) }()
-	t.Cleanup(func() { _ = s.Close() })
+	answersAsEngine(t, engine)
 	c.shim = func(context.Context, client.Engine, shim.Options) (client.Shim, error) {
 		return servedElsewhere(c.stub.Endpoint), nil
 	}

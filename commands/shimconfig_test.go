@@ -14,20 +14,26 @@ import (
 	"github.com/crishim/crishim/shim"
 )
 
+// answersAsEngine answers a ping on a socket as Docker does.
+func answersAsEngine(t *testing.T, path string) {
+	t.Helper()
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Api-Version", "1.41")
+	})}
+	go func() { _ = s.Serve(l) }()
+	t.Cleanup(func() { _ = s.Close() })
+}
+
 // withEngine is a test against an engine that can only be found, on which the shim
 // that would be started is written down.
 func withEngine(t *testing.T) (*commandTest, *shim.Options) {
 	t.Helper()
 	path := stubcri.SocketPath(t)
-	l, err := net.Listen("unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	engine := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Api-Version", "1.41")
-	})}
-	go func() { _ = engine.Serve(l) }()
-	t.Cleanup(func() { _ = engine.Close() })
+	answersAsEngine(t, path)
 	started := &shim.Options{}
 	return &commandTest{
 		t: t, vars: map[string]string{"CONTAINER_RUNTIME_ENDPOINT": "docker://" + path, "CRISHIM_ROOT": t.TempDir()},

@@ -9,10 +9,10 @@ import (
 	"testing"
 )
 
-// SocketDir returns a temporary directory whose path leaves room for a socket's name, as that of t.TempDir may not.
+// SocketDir returns a temporary directory whose path leaves room for a socket's name, wherever TMPDIR points.
 func SocketDir(t testing.TB) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "crishim-test-")
+	dir, err := os.MkdirTemp("/tmp", "crishim-test-")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/docker/docker/api/types/system"
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/crishim/crishim/internal/test"
 	"github.com/crishim/crishim/internal/test/enginetest"
 	"github.com/crishim/crishim/shim/docker"
 	"github.com/crishim/crishim/shim/state"
@@ -347,16 +348,17 @@ func (f *fixture) receivedAll() {
 	f.Helper()
 	at := time.Now().UnixNano()
 	f.engine.Emit(events.Message{Type: events.ContainerEventType, Action: events.ActionTop, TimeNano: at})
-	received := func() bool {
+	f.received(at)
+	f.settle()
+}
+
+// received waits for the event of a time.
+func (f *fixture) received(at int64) {
+	f.Helper()
+	test.Until(f, "the last event", func() bool {
 		asOf, live := f.AsOf()
 		return live && asOf >= at
-	}
-	for end := time.Now().Add(patience); !received(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			f.Fatal("the last event was not received")
-		}
-	}
-	f.settle()
+	})
 }
 
 func TestProbesAreNoReasonToReadAgain(t *testing.T) {
@@ -369,14 +371,7 @@ func TestProbesAreNoReasonToReadAgain(t *testing.T) {
 		Type: events.ContainerEventType, Action: "exec_create: sh -c true", TimeNano: at,
 		Actor: events.Actor{ID: id, Attributes: config().Labels},
 	})
-	for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
-		if asOf, ok := f.AsOf(); ok && asOf == at {
-			break
-		}
-		if time.Now().After(end) {
-			t.Fatal("the event was not received")
-		}
-	}
+	f.received(at)
 	f.free()
 }
 

@@ -16,7 +16,6 @@ import (
 	"context"
 	"maps"
 	"net"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -31,6 +30,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/api"
+	"github.com/crishim/crishim/internal/test"
 )
 
 // Options say how the runtime behaves. The zero value is a well-behaved one.
@@ -156,17 +156,8 @@ func (s *Server) Stop() {
 	}
 }
 
-// SocketPath is a path for a socket that is short enough for the kernel
-// wherever TMPDIR points, and is removed with the test.
-func SocketPath(t testing.TB) string {
-	t.Helper()
-	dir, err := os.MkdirTemp("/tmp", "cri")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	return filepath.Join(dir, "s")
-}
+// SocketPath is a path for a socket, which is removed with the test.
+func SocketPath(t testing.TB) string { return filepath.Join(test.SocketDir(t), "s") }
 
 // register offers both services under each version's name. The messages of
 // v1alpha2 are those of v1 on the wire.
