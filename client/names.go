@@ -36,6 +36,16 @@ type Query struct {
 	Namespace string
 	// Container is the name of a container; Ref is then its pod.
 	Container string
+	// ContainerFlag reports whether the verb has a flag for that.
+	ContainerFlag bool
+}
+
+// pod is Ref as a command line has it that takes a pod, and no namespace beside it.
+func (q Query) pod() string {
+	if q.Namespace == "" || strings.Contains(q.Ref, "/") {
+		return clean(q.Ref)
+	}
+	return clean(q.Namespace + "/" + q.Ref)
 }
 
 // Container finds the container that a reference stands for: full id, name,
@@ -218,7 +228,7 @@ func (s *snapshot) find(kind objectKind, q Query) (object, error) {
 	if q.Container != "" {
 		return object{}, s.noContainerIn(q)
 	}
-	return object{}, s.notFound(kind, q.Ref)
+	return object{}, s.notFound(kind, q)
 }
 
 // findWithoutKind finds what pod/NAME stands for: the pod, or the container that a pod's name
@@ -231,7 +241,7 @@ func (s *snapshot) findWithoutKind(kind objectKind, name string, q Query) (objec
 				return s.choose(kind, found, q)
 			}
 		}
-		return object{}, s.notFound(kind, name)
+		return object{}, s.notFound(kind, q)
 	}
 	return s.find(kind, q)
 }
@@ -256,7 +266,7 @@ func (s *snapshot) choose(kind objectKind, found []object, q Query) (object, err
 		pool = running
 	}
 	if distinct(pool) > 1 {
-		return object{}, s.ambiguous(kind, q.Ref, pool)
+		return object{}, s.ambiguous(kind, q, pool)
 	}
 	// One name, but several pods of that name can live at once: a pod that
 	// was recreated while the old one ends is one, two made by hand are two.
@@ -266,10 +276,10 @@ func (s *snapshot) choose(kind objectKind, found []object, q Query) (object, err
 		uids[o.podUID] = true
 	}
 	if len(uids) > 1 {
-		return object{}, s.ambiguous(kind, q.Ref, running)
+		return object{}, s.ambiguous(kind, q, running)
 	}
 	if q.Want == Running && !pool[0].running {
-		return object{}, s.notRunning(kind, q.Ref, pool[0])
+		return object{}, s.notRunning(kind, q, pool[0])
 	}
 	return pool[0], nil
 }

@@ -32,12 +32,13 @@ func checkRef(kind objectKind, ref string) error {
 
 // notFound is the error for a reference that nothing matches. It suggests
 // the name that was most likely meant.
-func (s *snapshot) notFound(kind objectKind, ref string) error {
+func (s *snapshot) notFound(kind objectKind, q Query) error {
+	ref := q.Ref
 	hint := fmt.Sprintf("`crishim %s` lists them", kind.list)
 	if pods := s.podsFor(kind, ref); len(pods) > 0 {
-		hint = fmt.Sprintf("%s is a pod, and has none: `crishim describe %[1]s` shows why", clean(ref))
+		hint = fmt.Sprintf("%s is a pod, and has none: `crishim describe %[1]s` shows why", q.pod())
 		if slices.ContainsFunc(s.containers, func(o object) bool { return o.container.GetPodSandboxId() == pods[0].id }) {
-			hint = fmt.Sprintf("%s is a pod; `crishim ps -a --pod %[1]s` lists its containers", clean(ref))
+			hint = fmt.Sprintf("%s is a pod; `crishim ps -a --pod %[1]s` lists its containers", q.pod())
 		}
 	} else if best := suggest.Closest(ref, s.referencesLike(kind, ref)); best != "" {
 		hint = fmt.Sprintf("did you mean %s? %s", clean(best), hint)
@@ -49,7 +50,7 @@ func (s *snapshot) notFound(kind objectKind, ref string) error {
 func (s *snapshot) noContainerIn(q Query) error {
 	hint := "`crishim pods` lists pods"
 	if len(s.podsFor(containerKind, q.Ref)) > 0 {
-		hint = fmt.Sprintf("`crishim ps -a --pod %s` lists its containers", clean(q.Ref))
+		hint = fmt.Sprintf("`crishim ps -a --pod %s` lists its containers", q.pod())
 	}
 	return &Error{Code: codes.NotFound, text: fmt.Sprintf("there is no container %q in a pod %q", q.Container, q.Ref), hint: hint}
 }
@@ -84,7 +85,7 @@ func (s *snapshot) referencesLike(kind objectKind, ref string) []string {
 }
 
 // ambiguous lists what a reference could mean, with what tells it apart.
-func (s *snapshot) ambiguous(kind objectKind, ref string, found []object) error {
+func (s *snapshot) ambiguous(kind objectKind, q Query, found []object) error {
 	var b strings.Builder
 	tw := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	n := uniqueLength(found)
@@ -96,8 +97,13 @@ func (s *snapshot) ambiguous(kind objectKind, ref string, found []object) error 
 	if distinct(found) == len(found) {
 		hint += ", or a longer name such as " + clean(found[0].path())
 	}
+	pods := s.podsFor(kind, q.Ref)
+	elsewhere := func(o object) bool { return o.container.GetPodSandboxId() != pods[0].id }
+	if q.ContainerFlag && q.Container == "" && len(pods) > 0 && !slices.ContainsFunc(found, elsewhere) {
+		hint = fmt.Sprintf("add -c %s, or %s", clean(found[0].name), hint)
+	}
 	return &Error{
-		Code: codes.FailedPrecondition, text: fmt.Sprintf("%q is ambiguous: %d %ss match:", ref, len(found), kind.name),
+		Code: codes.FailedPrecondition, text: fmt.Sprintf("%q is ambiguous: %d %ss match:", q.Ref, len(found), kind.name),
 		list: strings.Split(strings.TrimRight(b.String(), "\n"), "\n"), hint: hint,
 	}
 }
@@ -116,8 +122,11 @@ func uniqueLength(found []object) int {
 	return n
 }
 
-func (s *snapshot) notRunning(kind objectKind, ref string, o object) error {
-	hint := ""
+func (s *snapshot) notRunning(kind objectKind, q Query, o object) error {
+	hint, ref := "", q.Ref
+	if q.Namespace != "" || q.Container != "" {
+		ref = o.path()
+	}
 	if kind == containerKind && o.state == "created" {
 		hint = "`crishim start " + clean(ref) + "` starts it"
 	} else if kind == containerKind {
@@ -128,7 +137,7 @@ func (s *snapshot) notRunning(kind objectKind, ref string, o object) error {
 	}
 	return &Error{
 		Code: codes.FailedPrecondition,
-		text: fmt.Sprintf("%s %q is not %s: its state is %s, created %s ago", kind.name, ref, kind.running, o.state, age(s.now, o.created)),
+		text: fmt.Sprintf("%s %q is not %s: its state is %s, created %s ago", kind.name, q.Ref, kind.running, o.state, age(s.now, o.created)),
 		hint: hint,
 	}
 }

@@ -262,11 +262,11 @@ func TestApplyWaitsForJobs(t *testing.T) {
 		{"succeeds, the flag behind", []string{"-f", "-", "--wait"}, 0, 0, "pod default/job: created, succeeded", ""},
 		{"fails", []string{"--wait", "-f", "-"}, 4, 1, "", "crishim: default/job: the pod has failed: container main ended with status 4"},
 		{"fails and is left", []string{"--wait=true", "-f", "-"}, 4, 1, "",
-			"pod default/job is left with 1 sandbox, container main exited, container side exited; `crishim describe default/job` shows it, `crishim delete default/job` removes it"},
+			"pod default/job is left with 1 sandbox, container main exited, container side exited\ncrishim: default/job: the pod has failed: container main ended with status 4\nhint: `crishim describe job` shows more, `crishim delete job` removes what is left\n"},
 		{"ready", []string{"-f", "-", "--wait=ready"}, -1, 0, "pod default/job: created, ready", ""},
 		{"no wait", []string{"-f", "-"}, -1, 0, "pod default/job: created, ready", ""},
 		{"too slow", []string{"-f", "-", "--wait", "--wait-timeout", "2s"}, -1, 1, "", "default/job: --wait-timeout of 2s is over: container main is not at its end"},
-		{"too slow and is left", []string{"-f", "-", "--wait", "--wait-timeout=2s"}, -1, 1, "", "container main running, container side running; `crishim apply` goes on from there, `crishim delete default/job` removes it"},
+		{"too slow and is left", []string{"-f", "-", "--wait", "--wait-timeout=2s"}, -1, 1, "", "container main running, container side running\n"},
 	}
 	for _, tc := range cases {
 		t.Run(tc.name, func(t *testing.T) {
@@ -348,8 +348,12 @@ func TestApplyLeavesNothingUnsaid(t *testing.T) {
 	}
 	c.stub.Fail("RunPodSandbox", nil)
 	c.stub.Fail("CreateContainer", errors.New("no space"))
-	c.stdin = applyPod1
-	if got := c.run("apply", "-f", "-"); got.code != 1 || !strings.Contains(got.err, "pod default/web is left with 1 sandbox; `crishim apply` goes on from there, `crishim delete default/web` removes it") {
+	file := filepath.Join(t.TempDir(), "my pod.yaml")
+	if err := os.WriteFile(file, []byte(applyPod1), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := c.run("apply", "-f", file); got.code != 1 || !strings.Contains(got.err, "pod default/web is left with 1 sandbox\n") ||
+		!strings.Contains(got.err, "\nhint: `crishim describe web` shows more, `crishim apply "+strings.ReplaceAll(file, " ", `\ `)+"` goes on from there, `crishim delete web` removes what is left\n") {
 		t.Errorf("got %+v", got)
 	}
 	if got := c.run("delete", "default/web"); got.code != 0 {

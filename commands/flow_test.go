@@ -139,7 +139,7 @@ func TestImages(t *testing.T) {
 	c.run("rmi", "registry.example.com/app:v1", "nosuch").want(t, 1,
 		"Deleted: registry.example.com/app:v1\nDeleted: registry.example.com/app:latest\n",
 		"crishim: warning: image \"registry.example.com/app:v1\" has 2 names, all go: registry.example.com/app:v1, registry.example.com/app:latest\n"+
-			"crishim: no such image \"nosuch\"\nhint: `crishim images` lists them, `crishim pull nosuch` gets it\n")
+			"crishim: no such image \"nosuch\"\nhint: `crishim images` lists them\n")
 }
 
 // TestPruneKeepsMountedImages: an image volume uses its image as a container uses its own.

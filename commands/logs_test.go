@@ -226,7 +226,7 @@ func TestLogsOfAllContainersOfAPod(t *testing.T) {
 	c.run("logs", "--all-containers", "-p", "web").want(t, 0, "web/main | main-0\n", "")
 	c.run("logs", "--all-containers", "wbe").want(t, 1, "", "crishim: there is no pod \"wbe\"\nhint: did you mean web? `crishim pods` lists them\n")
 	r := c.run("logs", "web")
-	if r.code != 1 || !strings.HasSuffix(r.err, "\nhint: give one of these names, or --all-containers\n") {
+	if r.code != 1 || !strings.HasSuffix(r.err, "\nhint: --all-containers takes all; add -c side, or give one of these ids, or a longer name such as default/web/side\n") {
 		t.Errorf("got %+v", r)
 	}
 }

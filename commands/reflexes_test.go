@@ -7,7 +7,9 @@ import (
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/crishim/crishim/commands/cli"
 	"github.com/crishim/crishim/internal/kube"
+	"github.com/crishim/crishim/internal/test"
 	"github.com/crishim/crishim/internal/test/stubcri"
 )
 
@@ -108,6 +110,95 @@ func TestNamespacesOfStatsAndDescribe(t *testing.T) {
 	if r := c.run("describe", "-n", "nowhere", "web"); r.code != 1 || !strings.HasPrefix(r.err, "crishim: there is no pod \"web\"") {
 		t.Errorf("%+v", r)
 	}
+}
+
+// TestNamespaceOfVerbsThatChange: -n as kubectl has it, with names and with --all and --selector.
+func TestNamespaceOfVerbsThatChange(t *testing.T) {
+	t.Parallel()
+	c := withStub(t, stubcri.Options{})
+	ids := map[string]string{}
+	for _, namespace := range []string{"a", "b"} {
+		pod := c.stub.AddPod(namespace, "two")
+		for _, name := range []string{"x", "y"} {
+			ids[namespace+"/two/"+name] = c.stub.AddContainer(pod, name)
+		}
+	}
+	for _, step := range []struct {
+		line string
+		code int
+		out  string
+		err  string
+	}{
+		{"stop -n a nosuch", 1, "", "crishim: there is no container \"nosuch\"\nhint: `crishim ps -a` lists them\n"},
+		{"rm -n a two/x", 1, "", "crishim: container a/two/x still runs\nhint: `crishim stop a/two/x` stops it, `crishim rm -f a/two/x` does both\n"},
+		{"stop --dry-run --all -n a", 0, "Would stop a/two/y (" + ids["a/two/y"][:13] + ")\nWould stop a/two/x (" + ids["a/two/x"][:13] + ")\n", ""},
+		{"stop x -n a", 0, "x\n", ""},
+		{"kill -n a x", 1, "", "crishim: container \"x\" is not running: its state is exited, created 90s ago\nhint: `crishim describe a/two` shows why it ended, `crishim logs a/two/x` shows its output\n"},
+		{"pause -n a x", 1, "", "crishim: container \"x\" is not running: its state is exited, created 90s ago\nhint: `crishim describe a/two` shows why it ended, `crishim logs a/two/x` shows its output\n"},
+		{"wait -n a x", 0, "137\n", ""},
+		{"wait -n b --for=condition=Ready pod/two", 0, "", ""},
+		{"wait -n b --for condition=ready=true two", 0, "", ""},
+		{"stopp --namespace a two", 0, "Stopped sandbox two\n", ""},
+		{"wait -n a --for condition=Ready=false two", 0, "", ""},
+		{"rmp -n a two", 0, "Removed sandbox two\n", ""},
+		{"wait --for=delete a/two", 0, "", ""},
+		{"delete -q -n a two", 1, "", "crishim: there is no pod \"two\"\nhint: `crishim pods` lists them\n"},
+		{"delete -q -n b two", 0, "pod b/two: deleted\n", ""},
+		{"delete -f x.yaml -n b", 2, "", "crishim: give either -f or --namespace, not both: manifests name their namespaces\nusage: crishim delete [options] [NAMESPACE/]NAME...\n"},
+	} {
+		if r := c.run(strings.Fields(step.line)...); r != (result{step.code, step.out, step.err}) {
+			t.Errorf("%s: got %+v", step.line, r)
+		}
+	}
+}
+
+// TestHintsForOtherWords are for what people type who know kubectl and docker. Nothing is done.
+func TestHintsForOtherWords(t *testing.T) {
+	t.Parallel()
+	c := withStub(t, stubcri.Options{})
+	pod := c.stub.AddPod("default", "web")
+	c.stub.AddContainer(pod, "app")
+	c.stub.AddContainer(pod, "side")
+	web := c.file("web.yaml", "")
+	for _, step := range []struct {
+		line string
+		code int
+		want string // the hint
+	}{
+		{"describe nodes", 1, "`crishim info` shows this node's runtime, `crishim doctor` checks it"},
+		{"describe node/one", 1, "`crishim info` shows this node's runtime, `crishim doctor` checks it"},
+		{"describe container web", 1, "`crishim inspect web` is for containers, `crishim describe web` is for a pod"},
+		{"delete -n x container/web", 1, "`crishim rm web` is for containers, `crishim delete x/web` is for a pod"},
+		{"describe image busybox", 1, "`crishim inspecti busybox` is for images, `crishim describe busybox` is for a pod"},
+		{"delete deployment web", 1, "there are only pods here: `crishim delete web` is for a pod"},
+		{"describe job", 1, "`crishim pods` lists them"},
+		{"exec web ls", 1, "add -c side, or give one of these ids, or a longer name such as default/web/side"},
+		{"stop web", 1, "give one of these ids, or a longer name such as default/web/side"},
+		{"rmi busybox:nosuch", 1, "did you mean busybox:latest? `crishim images` lists them"},
+		{"inspecti busybox:nosuch", 1, "did you mean busybox:latest? `crishim images` lists them, `crishim pull busybox:nosuch` gets it"},
+		{"image rm busybox", 2, "`crishim rmi busybox` does"},
+		{"image prune", 2, "`crishim rmi --prune` does"},
+		{"apply " + strings.Replace(web, "web.yaml", "wbe.yaml", 1), 2, "did you mean " + web + "?"},
+		{"apply nosuch/folder", 2, "give files, folders of manifests, or - for standard input"},
+	} {
+		r := c.run(strings.Fields(step.line)...)
+		if strings.HasPrefix(step.line, "exec") {
+			step.code = cli.ExitOwnFailure
+		}
+		if r.code != step.code || r.out != "" || !strings.HasSuffix(r.err, "\nhint: "+step.want+"\n") {
+			t.Errorf("%s: got %+v", step.line, r)
+		}
+	}
+	c.run("image", "ls").want(t, 0, c.run("images").out, "")
+	c.run("image", "ls", "busybox").want(t, 0, c.run("images").out, "")
+	c.run("images", "nosuch").want(t, 0, "IMAGE   TAG   IMAGE ID   SIZE\n", "")
+	c.vars["NO_COLOR"] = "1"
+	var out test.Buffer
+	c.onTerminal(t.Context(), 80, &out, "images", "busyboxx").want(t, 0, "IMAGE   TAG   IMAGE ID   SIZE\n", "hint: did you mean busybox? `crishim images` lists them, `crishim pull busyboxx` gets it\n")
+	empty := withStub(t, stubcri.Options{})
+	empty.vars["NO_COLOR"] = "1"
+	var none test.Buffer
+	empty.onTerminal(t.Context(), 80, &none, "images").want(t, 0, "IMAGE   TAG   IMAGE ID   SIZE\n", "hint: `crishim pull busybox` gets an image\n")
 }
 
 func TestPortsByName(t *testing.T) {

@@ -178,7 +178,7 @@ func TestHintsForFlags(t *testing.T) {
 		"exec -d web ls":                  "a command in the background is `crishim exec CONTAINER sh -c 'COMMAND &'`",
 		"update --cpus 2 web":             "`crishim update --cpu-quota 50000 --cpu-period 100000 CONTAINER` is half a processor",
 		"rm -fv web":                      "a container's own files go with it: `crishim rm CONTAINER`",
-		"stop -n prod web":                "name it with its namespace: `crishim stop NAMESPACE/POD` or NAMESPACE/POD/CONTAINER",
+		"apply -n prod web.yaml":          "a manifest names its namespace: `metadata.namespace`, default without one",
 		"stop --container web":            "name the container as POD/CONTAINER: `crishim stop POD/CONTAINER`",
 		"-a ps":                           "it is a flag of ps: `crishim ps -a`",
 		"ps --debgu":                      "did you mean --debug?",

@@ -160,7 +160,7 @@ func (w Waiting) text(o Options) string {
 
 // FailedContainer returns the first container that the table shows as failed, nil for none.
 func FailedContainer(containers []*runtimeapi.Container, o Options) *runtimeapi.Container {
-	if i := slices.IndexFunc(containers, func(c container) bool { return containerTone(c, o) == bad }); i >= 0 && o.forPeople() {
+	if i := slices.IndexFunc(containers, func(c container) bool { return containerTone(c, o) == bad }); i >= 0 && o.ForPeople() {
 		return containers[i]
 	}
 	return nil

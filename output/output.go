@@ -62,8 +62,8 @@ func (o Options) location() *time.Location {
 	return o.Location
 }
 
-// forPeople reports whether a table is read as it comes.
-func (o Options) forPeople() bool {
+// ForPeople reports whether a table is read as it comes.
+func (o Options) ForPeople() bool {
 	return o.Terminal && !o.Crictl && !o.Quiet && !o.Format.ForMachines()
 }
 

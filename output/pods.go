@@ -195,7 +195,7 @@ func UnprobedPod(pods []*runtimeapi.PodSandbox, o Options) *runtimeapi.PodSandbo
 }
 
 func firstPod(pods []*runtimeapi.PodSandbox, o Options, is func(podResult) bool) *runtimeapi.PodSandbox {
-	if i := slices.IndexFunc(pods, func(p pod) bool { return is(resultOf(p, o)) }); i >= 0 && o.forPeople() {
+	if i := slices.IndexFunc(pods, func(p pod) bool { return is(resultOf(p, o)) }); i >= 0 && o.ForPeople() {
 		return pods[i]
 	}
 	return nil

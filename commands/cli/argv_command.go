@@ -67,7 +67,7 @@ func (a *arranger) commandPart(before, behind []string, ended bool) error {
 	}
 	if a.verb == "run" && a.commandAlone() { // kubectl's run NAME --image IMAGE
 		return &UsageError{Text: fmt.Sprintf("run: with --image all arguments are the command, and %s stands before it", Quote(target)),
-			Next: fmt.Sprintf("`crishim run --name %s IMAGE` names the container", bare(target))}
+			Next: fmt.Sprintf("`crishim run --name %s IMAGE` names the container", ShellWords(target))}
 	}
 	if len(words) == 0 && a.verb == "run" {
 		return a.misplaced(before, behind, nil)
@@ -100,7 +100,7 @@ func (a *arranger) flagsBehind(before, behind []string) (words []string, err err
 // misplaced is the error for flags behind the target without "--", with both ways to write it.
 func (a *arranger) misplaced(before, flags, command []string) error {
 	line := func(parts ...[]string) string {
-		return "`crishim " + a.verb + " " + bare(slices.Concat(parts...)...) + "`"
+		return "`crishim " + a.verb + " " + ShellWords(slices.Concat(parts...)...) + "`"
 	}
 	target := a.rest[:1]
 	other := line(before, target, []string{"--"}, flags, command)
@@ -113,8 +113,8 @@ func (a *arranger) misplaced(before, flags, command []string) error {
 	return err
 }
 
-// bare is words as a shell reads them.
-func bare(words ...string) string {
+// ShellWords are words as a shell reads them.
+func ShellWords(words ...string) string {
 	quoted := make([]string, len(words))
 	for i, word := range words {
 		quoted[i], _ = bashQuote(word, 0)

@@ -85,6 +85,8 @@ var FlagsOfOthers = map[string]string{
 	"watch":                 "`crishim wait` waits for a state, `crishim events` shows changes",
 	"f":                     "`crishim VERB --help` lists the flags; a manifest is for `crishim apply -f FILE`",
 	"filename":              "a manifest is for `crishim apply -f FILE`",
+	"apply n":               "a manifest names its namespace: `metadata.namespace`, default without one",
+	"apply namespace":       "a manifest names its namespace: `metadata.namespace`, default without one",
 	"attach sig-proxy":      "a signal ends the session alone; `crishim stop` ends the container",
 	"attach no-stdin":       "without `--stdin` nothing is read: `crishim attach CONTAINER`",
 	"cp L":                  "`crishim cp` follows the link that is named itself",

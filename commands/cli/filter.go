@@ -15,6 +15,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/client"
+	"github.com/crishim/crishim/client/suggest"
 	"github.com/crishim/crishim/internal/kube"
 )
 
@@ -180,7 +181,7 @@ func (f *Filter) Containers(ctx context.Context, conn *client.Conn) ([]*runtimea
 		request.State = &runtimeapi.ContainerStateValue{State: runtimeapi.ContainerState(state)}
 	}
 	if f.pod != "" {
-		pod, err := conn.Pod(ctx, f.pod, client.Any)
+		pod, err := conn.FindPod(ctx, f.In.Query(f.pod, client.Any))
 		if f.Crictl && IsGone(err) {
 			pod, err = &runtimeapi.PodSandbox{Id: f.pod}, nil
 		}
@@ -357,11 +358,41 @@ func ImageName(image *runtimeapi.Image) string {
 	return slices.Concat(image.GetRepoTags(), image.GetRepoDigests(), []string{image.GetId()})[0]
 }
 
-// ImageStatus asks for an image, which must be there.
-func ImageStatus(ctx context.Context, conn *client.Conn, ref string, verbose bool) (*runtimeapi.ImageStatusResponse, error) {
+// ImageStatus asks for an image, which must be there. pull reports whether one that is not may be wanted.
+func ImageStatus(ctx context.Context, conn *client.Conn, ref string, verbose, pull bool) (*runtimeapi.ImageStatusResponse, error) {
 	res, err := conn.Image.ImageStatus(ctx, &runtimeapi.ImageStatusRequest{Image: &runtimeapi.ImageSpec{Image: ref}, Verbose: verbose})
 	if err == nil && res.GetImage() == nil {
-		err = WithHint(fmt.Errorf("no such image %s", Quote(ref)), "`crishim images` lists them, `crishim pull %s` gets it", ref)
+		all, _ := conn.Image.ListImages(ctx, &runtimeapi.ListImagesRequest{}) // for the hint alone
+		err = WithHint(fmt.Errorf("no such image %s", Quote(ref)), "%s", OtherImages(all.GetImages(), ref, pull))
 	}
 	return res, err
+}
+
+// OtherImages is what may be meant by an image that is not there: another tag of its repository, or a name like it.
+func OtherImages(images []*runtimeapi.Image, ref string, pull bool) string {
+	var tags, names []string
+	for _, image := range images {
+		for _, tag := range image.GetRepoTags() {
+			known, err := reference.ParseNormalizedNamed(tag)
+			if err != nil {
+				continue
+			}
+			if wanted, err := reference.ParseNormalizedNamed(ref); err == nil && wanted.Name() == known.Name() {
+				tags = append(tags, reference.FamiliarString(known))
+			}
+			names = append(names, reference.FamiliarString(known), reference.FamiliarName(known))
+		}
+	}
+	meant := suggest.Closest(ref, names)
+	if len(tags) > 0 {
+		meant = cmp.Or(suggest.Closest(ref, tags), tags[0])
+	}
+	hint := "`crishim images` lists them"
+	if pull {
+		hint += ", `crishim pull " + ShellWords(ref) + "` gets it"
+	}
+	if meant != "" {
+		hint = "did you mean " + meant + "? " + hint
+	}
+	return hint
 }

@@ -16,12 +16,22 @@ import (
 )
 
 // Within narrows down what the arguments of a verb name, as kubectl's flags do.
-type Within struct{ Namespace, Container string }
+type Within struct {
+	Namespace, Container string
+	hasContainer         bool // the verb has -c
+}
+
+// Given reports whether a flag narrows it down.
+func (w *Within) Given() bool { return w.Namespace != "" || w.Container != "" }
 
 // NamespaceFlag is -n, --namespace, without the short form where crictl has -n for a number:
 // argv.go takes -n NAME for it there.
 func (w *Within) NamespaceFlag(aliases ...string) urfave.Flag {
-	return StringFlag(&w.Namespace, "namespace", "look in `NAMESPACE` only (also -n NAMESPACE)", aliases...)
+	usage := "look in `NAMESPACE` only"
+	if len(aliases) == 0 {
+		usage += " (also -n NAMESPACE)"
+	}
+	return StringFlag(&w.Namespace, "namespace", usage, aliases...)
 }
 
 // inNamespaceFlag is what argv.go makes of -n NAME where --namespace takes a pattern.
@@ -31,12 +41,21 @@ func (w *Within) inNamespaceFlag() urfave.Flag {
 
 // ContainerFlag is -c, --container.
 func (w *Within) ContainerFlag() urfave.Flag {
+	w.hasContainer = true
 	return StringFlag(&w.Container, "container", "the container `NAME` of the pod that is named", "c")
+}
+
+// InNamespace is what a user named with the namespace, as other verbs take it.
+func (w *Within) InNamespace(ref string) string {
+	if w.Namespace == "" || strings.Contains(ref, "/") {
+		return ref
+	}
+	return w.Namespace + "/" + ref
 }
 
 // Query is the question for what a user named.
 func (w *Within) Query(ref string, want client.Want) client.Query {
-	return client.Query{Ref: ref, Want: want, Namespace: w.Namespace, Container: w.Container}
+	return client.Query{Ref: ref, Want: want, Namespace: w.Namespace, Container: w.Container, ContainerFlag: w.hasContainer}
 }
 
 // Source names a container by its labels.

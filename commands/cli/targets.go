@@ -23,6 +23,7 @@ type Targets struct {
 	Refs     []string
 	All      bool
 	Selector client.Selector
+	In       Within  // the namespace of -n
 	Attempt  *uint32 // of the containers that arguments name; nil: as the verb likes
 	dryRun   bool
 	// PassUnknown passes, with --compat=crictl, what names nothing to the runtime as it is:
@@ -32,6 +33,9 @@ type Targets struct {
 
 // AllFlag is --all.
 func (t *Targets) AllFlag(usage string) urfave.Flag { return BoolFlag(&t.All, "all", usage, "a") }
+
+// NamespaceFlag is -n, --namespace.
+func (t *Targets) NamespaceFlag() urfave.Flag { return t.In.NamespaceFlag("n") }
 
 // DryRunFlag is --dry-run of the verbs that change many things.
 func (t *Targets) DryRunFlag(done string) urfave.Flag {
@@ -111,6 +115,7 @@ type target[T any] struct {
 	Ref    string
 	Object T
 	Title  string
+	full   string // with the namespace, where -n gave that
 }
 
 type (
@@ -120,25 +125,34 @@ type (
 )
 
 // Called is what to call it in a message.
-func (t target[T]) Called() string { return cmp.Or(t.Title, t.Ref) }
+func (t target[T]) Called() string { return cmp.Or(t.Title, t.full, t.Ref) }
+
+// Arg is what stands for it in another command line.
+func (t target[T]) Arg() string { return cmp.Or(t.full, t.Ref) }
 
 // Containers are the chosen ones; --all and --selector choose among those of
 // a state, "" being any.
 func (t *Targets) Containers(ctx context.Context, conn *client.Conn, want client.Want, state string) (found []ContainerTarget, err error) {
 	if t.listed() {
-		all, err := (&Filter{Selector: t.Selector, State: state}).Containers(ctx, conn)
+		all, err := (&Filter{Selector: t.Selector, State: state, In: t.In}).Containers(ctx, conn)
 		for _, c := range NamePods(ctx, conn, all) {
-			found = append(found, ContainerTarget{c.GetId(), c, title(SourceOf(c).FullName(), c.GetId())})
+			found = append(found, ContainerTarget{Ref: c.GetId(), Object: c, Title: title(SourceOf(c).FullName(), c.GetId())})
 		}
 		return found, err
 	}
 	err = Each(t.Refs, func(ref string) error {
-		c, err := conn.FindContainer(ctx, client.Query{Ref: ref, Want: want, Attempt: t.Attempt})
+		query := t.In.Query(ref, want)
+		query.Attempt = t.Attempt
+		c, err := conn.FindContainer(ctx, query)
 		if t.PassUnknown && IsGone(err) {
 			c, err = &runtimeapi.Container{Id: ref}, nil
 		}
 		if err == nil {
-			found = append(found, ContainerTarget{Ref: ref, Object: c})
+			one := ContainerTarget{Ref: ref, Object: c}
+			if t.In.Given() {
+				one.full = SourceOf(NamePods(ctx, conn, []*runtimeapi.Container{c})[0]).FullName()
+			}
+			found = append(found, one)
 		}
 		return err
 	})
@@ -148,14 +162,14 @@ func (t *Targets) Containers(ctx context.Context, conn *client.Conn, want client
 // Pods are the chosen pods.
 func (t *Targets) Pods(ctx context.Context, conn *client.Conn) (found []PodTarget, err error) {
 	if t.listed() {
-		all, err := (&Filter{Selector: t.Selector}).Pods(ctx, conn)
+		all, err := (&Filter{Selector: t.Selector, In: t.In}).Pods(ctx, conn)
 		for _, p := range all {
-			found = append(found, PodTarget{p.GetId(), p, title(PodPath(p.GetMetadata()), p.GetId())})
+			found = append(found, PodTarget{Ref: p.GetId(), Object: p, Title: title(PodPath(p.GetMetadata()), p.GetId())})
 		}
 		return found, err
 	}
 	err = Each(t.Refs, func(ref string) error {
-		p, err := conn.Pod(ctx, ref, client.Any)
+		p, err := conn.FindPod(ctx, t.In.Query(ref, client.Any))
 		if IsGone(err) && strings.Contains(ref, "/") { // what is named is less than what would be changed
 			if c, _ := conn.Container(ctx, ref, client.Any); c != nil {
 				err = WithHint(err, "it is a container; `crishim stop %s` and `crishim rm %[1]s` are for those", ref)
@@ -165,7 +179,11 @@ func (t *Targets) Pods(ctx context.Context, conn *client.Conn) (found []PodTarge
 			p, err = &runtimeapi.PodSandbox{Id: ref}, nil
 		}
 		if err == nil {
-			found = append(found, PodTarget{Ref: ref, Object: p})
+			one := PodTarget{Ref: ref, Object: p}
+			if t.In.Given() {
+				one.full = PodPath(p.GetMetadata())
+			}
+			found = append(found, one)
 		}
 		return err
 	})

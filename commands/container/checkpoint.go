@@ -11,7 +11,10 @@ import (
 	"github.com/crishim/crishim/commands/cli"
 )
 
-type checkpointOptions struct{ container, export string }
+type checkpointOptions struct {
+	container, export string
+	in                cli.Within
+}
 
 func NewCheckpoint(env *cli.Env) *urfave.Command {
 	o := &checkpointOptions{}
@@ -21,7 +24,7 @@ func NewCheckpoint(env *cli.Env) *urfave.Command {
 		ArgsUsage: "CONTAINER...",
 		Description: cli.WithExamples("Asks the runtime for an archive of the container's memory and files. Needs a runtime with CRIU, which the embedded shim is not.",
 			"crishim checkpoint --export /tmp/web.tar web"),
-		Flags:  []urfave.Flag{cli.StringFlag(&o.export, "export", "write the archive to `FILE`, an absolute path on the runtime's host", "e")},
+		Flags:  []urfave.Flag{cli.StringFlag(&o.export, "export", "write the archive to `FILE`, an absolute path on the runtime's host", "e"), o.in.NamespaceFlag("n")},
 		Action: env.Connected(o.check, o.run),
 	}
 }
@@ -42,7 +45,7 @@ func (o *checkpointOptions) check(_ *cli.Env, c *urfave.Context) error {
 }
 
 func (o *checkpointOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) error {
-	c, err := conn.Container(ctx, o.container, client.Running)
+	c, err := conn.FindContainer(ctx, o.in.Query(o.container, client.Running))
 	if err != nil {
 		return err
 	}

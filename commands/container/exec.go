@@ -145,7 +145,7 @@ func (o *execOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) 
 }
 
 func (o *execOptions) inTarget(ctx context.Context, env *cli.Env, conn *client.Conn) error {
-	if client.IsFullID(o.target) && !o.shell && o.in == (cli.Within{}) {
+	if client.IsFullID(o.target) && !o.shell && !o.in.Given() {
 		return o.inID(ctx, conn, o.session.Streams(env))
 	}
 	c, err := conn.FindContainer(ctx, o.in.Query(o.target, client.Running))

@@ -37,6 +37,7 @@ func NewKill(env *cli.Env) *urfave.Command {
 			signal,
 			o.AllFlag("all running containers"),
 			cli.SelectorFlag(&o.Selector),
+			o.NamespaceFlag(),
 			o.DryRunFlag("signalled"),
 		},
 		Action: env.Connected(o.Check, o.run),
@@ -60,14 +61,11 @@ func parseSignal(text string) (string, error) {
 }
 
 func (o *killOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) error {
-	containers, err := o.Containers(ctx, conn, client.PreferRunning, "running")
+	containers, err := o.Containers(ctx, conn, client.Running, "running")
 	return cli.Batch[*runtimeapi.Container]{
 		What: "running container", Doing: "sending " + o.signal + " to",
 		Would: func(c cli.ContainerTarget) string { return "Would send " + o.signal + " to " + c.Called() },
 		Do: func(_ *cli.Env, c cli.ContainerTarget) error {
-			if c.Object.GetState() != runtimeapi.ContainerState_CONTAINER_RUNNING {
-				return errors.New("it does not run")
-			}
 			id := c.Object.GetId()
 			err := conn.SignalContainer(ctx, id, o.signal)
 			if !errors.Is(err, client.ErrNotOurShim) {

@@ -200,7 +200,7 @@ func (o *logsOptions) containers(ctx context.Context, env *cli.Env, conn *client
 		case env.Compat:
 		case code == codes.FailedPrecondition:
 			if _, noPod := conn.Pod(ctx, ref, client.Any); noPod == nil { // it has several containers
-				err = cli.WithHint(err, "give one of these names, or --all-containers")
+				err = cli.WithHint(err, "--all-containers takes all; %s", cli.HintOf(err))
 			}
 		case code == codes.NotFound:
 			if pod, why := kuberuntime.WhyNoContainers(kuberuntime.DefaultDirs(env.LookupEnv), ref); why != "" {

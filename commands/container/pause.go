@@ -49,18 +49,15 @@ func NewUnpause(env *cli.Env) *urfave.Command {
 }
 
 func (o *pauseOptions) flags() []urfave.Flag {
-	return []urfave.Flag{o.AllFlag(o.verb + " all running containers"), cli.SelectorFlag(&o.Selector), o.DryRunFlag(o.verb + "d")}
+	return []urfave.Flag{o.AllFlag(o.verb + " all running containers"), cli.SelectorFlag(&o.Selector), o.NamespaceFlag(), o.DryRunFlag(o.verb + "d")}
 }
 
 func (o *pauseOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) error {
-	containers, err := o.Containers(ctx, conn, client.PreferRunning, "running")
+	containers, err := o.Containers(ctx, conn, client.Running, "running")
 	return cli.Batch[*runtimeapi.Container]{
 		What: "running container", Doing: strings.TrimSuffix(o.verb, "e") + "ing",
 		Would: func(c cli.ContainerTarget) string { return "Would " + o.verb + " " + c.Called() },
 		Do: func(_ *cli.Env, c cli.ContainerTarget) error {
-			if c.Object.GetState() != runtimeapi.ContainerState_CONTAINER_RUNNING {
-				return errors.New("it does not run")
-			}
 			err := o.call(conn, ctx, c.Object.GetId())
 			if errors.Is(err, client.ErrNotOurShim) {
 				return onlyOurShim(conn, "CRI cannot "+o.verb+" containers", o.tool+" "+c.Object.GetId(), o.tool+" "+c.Object.GetId())

@@ -39,6 +39,7 @@ func NewRestart(env *cli.Env) *urfave.Command {
 			cli.DurationFlag(&o.grace, "timeout", "grace period: 30, 30s; 0 kills at once", "t"),
 			o.AllFlag("restart all running containers"),
 			cli.SelectorFlag(&o.Selector),
+			o.NamespaceFlag(),
 			o.DryRunFlag("restarted"),
 		},
 		Action: env.Connected(o.Check, o.run),
@@ -68,7 +69,7 @@ func (o *restartOptions) run(ctx context.Context, env *cli.Env, conn *client.Con
 func (o *restartOptions) refuse(ctx context.Context, conn *client.Conn, c cli.ContainerTarget) error {
 	if c.Object.GetAnnotations()[kube.AnnotationHash] != "" {
 		return cli.WithHint(fmt.Errorf("%s is of a pod that a kubelet or crishim sync keeps, which makes its attempts", c.Called()),
-			"`crishim stop %s` ends it, and who keeps the pod starts the next attempt; after crishim apply alone, apply it again", c.Ref)
+			"`crishim stop %s` ends it, and who keeps the pod starts the next attempt; after crishim apply alone, apply it again", c.Arg())
 	}
 	return podIsReady(ctx, conn, c.Object.GetPodSandboxId(), c.Called())
 }

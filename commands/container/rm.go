@@ -33,6 +33,7 @@ func NewRm(env *cli.Env) *urfave.Command {
 			o.ForceFlag("stop running containers first"),
 			o.AllFlag("remove all containers"),
 			cli.SelectorFlag(&o.Selector, "l"),
+			o.NamespaceFlag(),
 			cli.AttemptFlag(&o.Attempt),
 			cli.BoolFlag(&o.keepLogs, "keep-logs", "keep the log files (they are removed with --compat=crictl only)", "k"),
 			o.DryRunFlag("removed"),

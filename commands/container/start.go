@@ -19,7 +19,7 @@ func NewStart(env *cli.Env) *urfave.Command {
 		Usage:       "start created containers",
 		ArgsUsage:   "CONTAINER...",
 		Description: cli.WithExamples("Starts containers of crishim create, and prints their names as they were given.", "crishim start web"),
-		Flags:       []urfave.Flag{cli.SelectorFlag(&o.Selector, "l"), cli.AttemptFlag(&o.Attempt)},
+		Flags:       []urfave.Flag{cli.SelectorFlag(&o.Selector, "l"), o.NamespaceFlag(), cli.AttemptFlag(&o.Attempt)},
 		Action:      env.Connected(o.Check, o.run),
 	}
 }

@@ -32,6 +32,7 @@ func NewStop(env *cli.Env) *urfave.Command {
 			cli.DurationFlag(&o.grace, "timeout", "grace period: 30, 30s; 0 kills at once", "t"),
 			o.AllFlag("stop all running containers"),
 			cli.SelectorFlag(&o.Selector, "l"),
+			o.NamespaceFlag(),
 			o.DryRunFlag("stopped"),
 		},
 		Action: env.Connected(o.check, o.run),

@@ -33,6 +33,7 @@ func NewUpdate(env *cli.Env) *urfave.Command {
 			cli.StringFlag(&r.CpusetMems, "cpuset-mems", "memory `NODES` in which to allow execution: 0-3, 0,2"),
 			cli.IntFlag(&r.OomScoreAdj, "oom-score-adj", "`SCORE` that adjusts the OOM killer's preference (-1000 to 1000)"),
 			cli.SelectorFlag(&o.Selector, "l"),
+			o.NamespaceFlag(),
 			&urfave.Int64Flag{Name: "cpu-count", Hidden: true, Destination: &o.windows.CpuCount},
 			&urfave.Int64Flag{Name: "cpu-maximum", Hidden: true, Destination: &o.windows.CpuMaximum},
 		},

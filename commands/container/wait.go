@@ -22,6 +22,7 @@ import (
 
 type waitOptions struct {
 	targets  []string
+	in       cli.Within
 	goal     goal
 	timeout  time.Duration
 	exitCode bool
@@ -44,13 +45,15 @@ func NewWait(env *cli.Env) *urfave.Command {
 		Description: cli.WithExamples("Waits for all targets. The states are running, exited, removed; for pods ready, notready, removed;\n"+
 			"a pod is ready by the probes that sync or apply make, without them when all its containers run;\n"+
 			"image=REF waits for an image instead, log=REGEX for a line in a container's log. A target that does not exist yet is waited for,\n"+
-			"with a message on stderr, but not with exited and notready. With exited the exit status of each is printed.",
+			"with a message on stderr, but not with exited and notready. With exited the exit status of each is printed.\n"+
+			"kubectl's condition=Ready, condition=Ready=false and delete are ready, notready and removed.",
 			"crishim wait web", "crishim wait --for running --timeout 30s web", "crishim wait --for ready mypod",
 			"crishim wait --exit-code job", "crishim wait --for log=hello web"),
 		Flags: []urfave.Flag{
 			goals,
 			cli.DurationFlag(&o.timeout, "timeout", "give up after `DURATION`: 30, 30s, 5m"),
 			cli.BoolFlag(&o.exitCode, "exit-code", "exit with the container's exit status"),
+			o.in.NamespaceFlag("n"),
 		},
 		Action: env.Connected(o.check, o.run),
 	}
@@ -85,10 +88,21 @@ func parseGoal(text string) (goal, error) {
 		return goal{log: line}, err
 	}
 	states := []string{"running", "exited", "removed", "ready", "notready"}
-	if state := strings.ToLower(text); slices.Contains(states, state) {
+	state := strings.ToLower(text)
+	if other, ok := statesOfKubectl[state]; ok {
+		state = other
+	}
+	if slices.Contains(states, state) {
 		return goal{state: state}, nil
 	}
 	return goal{}, cli.MustBe(append(states, "log=REGEX", "image=REF")...)
+}
+
+// statesOfKubectl are ours by what kubectl wait --for takes.
+var statesOfKubectl = map[string]string{
+	"condition=ready": "ready", "condition=ready=true": "ready", "condition=ready=false": "notready",
+	"condition=containersready": "ready", "condition=containersready=true": "ready", "condition=containersready=false": "notready",
+	"delete": "removed",
 }
 
 func (g goal) String() string {
@@ -129,7 +143,7 @@ func (o *waitOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) 
 // one waits for one target. It is resolved until it exists; from then on it is the same container,
 // whatever becomes of its name.
 func (o *waitOptions) one(ctx, limit context.Context, env *cli.Env, conn *client.Conn, ref string) error {
-	w := &watched{ref: ref, goal: o.goal}
+	w := &watched{ref: ref, in: o.in, goal: o.goal}
 	err := o.until(ctx, limit, ref, func() (bool, string, error) { return w.look(ctx, env, conn) })
 	switch {
 	case err == nil && o.goal.log != nil:
@@ -169,7 +183,7 @@ func (o *waitOptions) until(ctx, limit context.Context, what string, ask func() 
 			}
 			err := fmt.Errorf("%s is %s, not %s, after %s", what, now, o.goal, o.timeout)
 			if o.goal.state == "ready" && strings.HasPrefix(now, "notready") {
-				return cli.WithHint(err, "`crishim describe %s` shows why", what)
+				return cli.WithHint(err, "`crishim describe %s` shows why", o.in.InNamespace(what))
 			}
 			return err
 		case <-o.events.happened:
@@ -200,6 +214,7 @@ func (w *eventWatch) listen(ctx context.Context, conn *client.Conn) {
 // watched is the container or pod that is waited for.
 type watched struct {
 	ref  string
+	in   cli.Within
 	goal goal
 	id   string // "" until it exists
 	pod  bool
@@ -258,13 +273,13 @@ func (w *watched) state(ctx context.Context, env *cli.Env, conn *client.Conn) (s
 
 func (w *watched) find(ctx context.Context, conn *client.Conn) error {
 	if w.goal.state != "ready" && w.goal.state != "notready" { // which are states of pods only
-		c, err := conn.Container(ctx, w.ref, client.PreferRunning)
+		c, err := conn.FindContainer(ctx, w.in.Query(w.ref, client.PreferRunning))
 		w.id = c.GetId()
 		if !cli.IsGone(err) || w.goal.state != "removed" || strings.Count(w.ref, "/") > 1 {
 			return err
 		}
 	}
-	pod, err := conn.Pod(ctx, w.ref, client.PreferRunning)
+	pod, err := conn.FindPod(ctx, w.in.Query(w.ref, client.PreferRunning))
 	w.id, w.pod = pod.GetId(), true
 	return err
 }

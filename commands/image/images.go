@@ -1,9 +1,9 @@
 package image
 
 import (
-	"cmp"
 	"context"
 	"slices"
+	"strings"
 
 	urfave "github.com/urfave/cli/v2"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -38,8 +38,24 @@ func NewImages(env *cli.Env) *urfave.Command {
 }
 
 func (o *imagesOptions) check(env *cli.Env, c *urfave.Context) error {
-	o.filter.ImageRef, o.filter.Crictl, o.view.AnyFormat = c.Args().First(), env.Compat, env.Compat
-	return cmp.Or(cli.ArgCount(c, 0, 1), o.view.Check(env))
+	words := c.Args().Slice()
+	if len(words) > 0 && !env.Compat { // docker's words behind image
+		switch word, rest := words[0], words[1:]; word {
+		case "ls", "list":
+			words = rest
+		case "rm", "remove", "inspect", "pull", "prune", "save", "load":
+			verb := map[string]string{"rm": "rmi", "remove": "rmi", "inspect": "inspecti", "pull": "pull", "prune": "rmi --prune", "save": "save", "load": "load"}[word]
+			return &cli.UsageError{Text: "images lists images, and does not " + word + " them", Next: "`crishim " + cli.ShellWords(append(strings.Fields(verb), rest...)...) + "` does"}
+		}
+	}
+	if len(words) > 1 {
+		return cli.ArgCount(c, 0, 1)
+	}
+	if len(words) == 1 {
+		o.filter.ImageRef = words[0]
+	}
+	o.filter.Crictl, o.view.AnyFormat = env.Compat, env.Compat
+	return o.view.Check(env)
 }
 
 func (o *imagesOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) error {
@@ -47,5 +63,16 @@ func (o *imagesOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn
 	if err != nil {
 		return err
 	}
-	return output.Images(env.Out, &runtimeapi.ListImagesResponse{Images: images}, o.view.Options)
+	err = output.Images(env.Out, &runtimeapi.ListImagesResponse{Images: images}, o.view.Options)
+	switch ref := o.filter.ImageRef; {
+	case err != nil, len(images) > 0, !o.view.ForPeople():
+	case ref != "":
+		all, unfiltered := conn.Image.ListImages(ctx, &runtimeapi.ListImagesRequest{})
+		if unfiltered == nil {
+			env.Note("hint: %s", cli.OtherImages(all.GetImages(), ref, true))
+		}
+	default:
+		env.Note("hint: `crishim pull busybox` gets an image")
+	}
+	return err
 }

@@ -53,6 +53,6 @@ func (o *inspectiOptions) run(ctx context.Context, env *cli.Env, conn *client.Co
 		}
 	}
 	return cli.ShowEach(env, o.view, output.InspectImages, refs, nil, func(ref string) (*runtimeapi.ImageStatusResponse, error) {
-		return cli.ImageStatus(ctx, conn, ref, !o.quiet)
+		return cli.ImageStatus(ctx, conn, ref, !o.quiet, true)
 	})
 }

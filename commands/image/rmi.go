@@ -82,7 +82,7 @@ func (o *rmiOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) e
 func (o *rmiOptions) images(ctx context.Context, conn *client.Conn) (images []cli.ImageTarget, err error) {
 	if !o.All {
 		err = cli.Each(o.Refs, func(ref string) error {
-			res, err := cli.ImageStatus(ctx, conn, ref, false)
+			res, err := cli.ImageStatus(ctx, conn, ref, false, false)
 			if err != nil && res == nil {
 				err = cli.About(ref, err)
 			}

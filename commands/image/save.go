@@ -108,7 +108,7 @@ func (o *saveOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) 
 func findImages(ctx context.Context, conn *client.Conn, names []string) ([]string, error) {
 	var refs []string
 	err := cli.Each(names, func(text string) error {
-		res, err := cli.ImageStatus(ctx, conn, text, false)
+		res, err := cli.ImageStatus(ctx, conn, text, false, true)
 		if err != nil {
 			return err
 		}

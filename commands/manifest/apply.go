@@ -6,12 +6,16 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
 	urfave "github.com/urfave/cli/v2"
 
 	"github.com/crishim/crishim/client"
+	"github.com/crishim/crishim/client/suggest"
 	"github.com/crishim/crishim/commands/cli"
 	"github.com/crishim/crishim/kuberuntime"
 	"github.com/crishim/crishim/kuberuntime/manifest"
@@ -72,6 +76,8 @@ func readManifests(env *cli.Env, files []string) (*manifest.Set, error) {
 			all = append(all, cli.BadInput(one))
 		}
 		return nil, cli.Join(all...)
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, cli.BadInput(cli.WithHint(err, "%s", otherFile(err)))
 	case err != nil:
 		return nil, cli.BadInput(err)
 	case len(set.Pods) == 0:
@@ -83,6 +89,23 @@ func readManifests(env *cli.Env, files []string) (*manifest.Set, error) {
 		}
 	}
 	return set, nil
+}
+
+// otherFile is what may be meant by a file that is not there.
+func otherFile(err error) string {
+	var missing *fs.PathError
+	if errors.As(err, &missing) {
+		dir := filepath.Dir(missing.Path)
+		entries, _ := os.ReadDir(dir) // without any there is nothing like it
+		var names []string
+		for _, e := range entries {
+			names = append(names, e.Name())
+		}
+		if best := suggest.Closest(filepath.Base(missing.Path), names); best != "" {
+			return "did you mean " + filepath.Join(dir, best) + "?"
+		}
+	}
+	return "give files, folders of manifests, or - for standard input"
 }
 
 func (o *applyOptions) run(ctx context.Context, env *cli.Env) error {
@@ -138,7 +161,9 @@ func (o *applyOptions) apply(ctx context.Context, env *cli.Env, r *podRuntime, p
 	}
 	view, err := r.Up(ctx, p, o.set, o.wait.Wait)
 	if err != nil {
-		cleanUpOrReport(ctx, env, r, p, err, recordErr != nil)
+		if left := o.cleanUpOrReport(ctx, env, r, p, err, recordErr != nil); left != "" {
+			err = cli.WithHint(err, "%s", strings.TrimPrefix(cli.HintOf(err)+", "+left, ", "))
+		}
 		return nil, "", err
 	}
 	status, err := r.GetPodStatus(ctx, string(p.UID), p.Name, p.Namespace)
@@ -195,9 +220,9 @@ func phaseText(view *plan.View) string {
 	return "pending"
 }
 
-// cleanUpOrReport warns about what exists of a pod that failed, and names the next command. If
+// cleanUpOrReport warns about what exists of a pod that failed, and returns the next commands. If
 // only the folder of this apply exists, it removes that: delete would not find the pod.
-func cleanUpOrReport(ctx context.Context, env *cli.Env, r *podRuntime, p *v1.Pod, failure error, ownFolder bool) {
+func (o *applyOptions) cleanUpOrReport(ctx context.Context, env *cli.Env, r *podRuntime, p *v1.Pod, failure error, ownFolder bool) string {
 	interrupted := ctx.Err() != nil
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), client.QueryLimit)
 	defer cancel()
@@ -205,7 +230,7 @@ func cleanUpOrReport(ctx context.Context, env *cli.Env, r *podRuntime, p *v1.Pod
 	status, err := r.GetPodStatus(ctx, string(p.UID), p.Name, p.Namespace)
 	if err != nil {
 		env.Warn("pod %s is partly created, and its state is unknown: %v", name, err)
-		return
+		return ""
 	}
 	if len(status.Sandboxes)+len(status.Containers) == 0 {
 		// A call that was cut off may bring its sandbox yet.
@@ -214,7 +239,7 @@ func cleanUpOrReport(ctx context.Context, env *cli.Env, r *podRuntime, p *v1.Pod
 				env.Warn("pod %s: %v", name, err)
 			}
 		}
-		return
+		return ""
 	}
 	text := fmt.Sprintf("pod %s is left with %d sandboxes", name, len(status.Sandboxes))
 	if len(status.Sandboxes) == 1 {
@@ -227,11 +252,13 @@ func cleanUpOrReport(ctx context.Context, env *cli.Env, r *podRuntime, p *v1.Pod
 		}
 		said[c.Name] = true
 	}
-	next := "`crishim apply` goes on from there"
-	if errors.Is(failure, kuberuntime.ErrPodFailed) {
-		next = "`crishim describe " + name + "` shows it"
+	env.Warn("%s", text)
+	name = cli.Source{Namespace: p.Namespace, Pod: p.Name}.PodRef()
+	next := []string{"`crishim describe " + name + "` shows more"}
+	if !errors.Is(failure, kuberuntime.ErrPodFailed) && !slices.Contains(o.files, "-") {
+		next = append(next, "`crishim apply "+cli.ShellWords(o.files...)+"` goes on from there")
 	}
-	env.Warn("%s; %s, `crishim delete %s` removes it", text, next, name)
+	return strings.Join(append(next, "`crishim delete "+name+"` removes what is left"), ", ")
 }
 
 // printRequests is --dry-run: it dials nothing.

@@ -20,6 +20,7 @@ type deleteOptions struct {
 	files, names         []string
 	grace                *int64
 	ignoreMissing, quiet bool
+	in                   cli.Within
 }
 
 // NewDelete stops pods with their hooks and grace periods and removes them.
@@ -37,6 +38,7 @@ func NewDelete(env *cli.Env) *urfave.Command {
 			cli.Typed(&o.grace, parseGrace, "grace-period", "grace period in `SECONDS` instead of the manifest's"),
 			cli.BoolFlag(&o.ignoreMissing, "ignore-not-found", "treat a missing pod as success"),
 			cli.BoolFlag(&o.quiet, "quiet", "do not print the steps", "q"),
+			o.in.NamespaceFlag("n"),
 		},
 		Action: env.Offline(o.check, o.run),
 	}
@@ -57,6 +59,8 @@ func (o *deleteOptions) check(env *cli.Env, c *urfave.Context) error {
 		return cli.ArgCount(c, 1, -1)
 	case len(o.names) > 0:
 		return cli.Usagef("give either -f or names, not both")
+	case o.in.Namespace != "":
+		return cli.Usagef("give either -f or --namespace, not both: manifests name their namespaces")
 	}
 	set, err := readManifests(env, o.files)
 	if err != nil {
@@ -82,7 +86,7 @@ func (o *deleteOptions) run(ctx context.Context, env *cli.Env) error {
 	if err != nil {
 		return err
 	}
-	found, missing, err := o.find(ctx, r, pods)
+	found, missing, err := o.find(ctx, r, podsIn(pods, o.in))
 	if err != nil {
 		return err
 	}
@@ -100,7 +104,7 @@ func (o *deleteOptions) run(ctx context.Context, env *cli.Env) error {
 // find finds the pods of each name. Where one is not there, or is kept by sync, none is deleted; those of a manifest may be
 // missing, as after an apply that got half way.
 func (o *deleteOptions) find(ctx context.Context, r *podRuntime, pods []*pod.Pod) (found [][]*pod.Pod, missing, err error) {
-	names, err := podNames(pods, o.names)
+	names, err := podNames("delete", o.in, pods, o.names)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -151,8 +155,18 @@ func deletePod(ctx context.Context, env *cli.Env, r *podRuntime, p *pod.Pod, gra
 // podTypes are kubectl's words for a pod, which people type before its name.
 var podTypes = []string{"pod", "pods", "po"}
 
+// podsIn leaves out the pods of other namespaces than that of -n.
+func podsIn(pods []*pod.Pod, in cli.Within) []*pod.Pod {
+	return slices.DeleteFunc(pods, func(p *pod.Pod) bool { return in.Namespace != "" && p.Namespace != in.Namespace })
+}
+
 // podNames takes kubectl's "pod NAME..." for the names. Where a pod has that very name both may be meant.
-func podNames(pods []*pod.Pod, names []string) ([]string, error) {
+func podNames(verb string, in cli.Within, pods []*pod.Pod, names []string) ([]string, error) {
+	if hint := hintForKind(verb, in, names); hint != "" {
+		if found, err := findPods(pods, names[0]); err == nil && len(found) == 0 {
+			return nil, cli.WithHint(fmt.Errorf("there is no pod %s", cli.Quote(names[0])), "%s", hint)
+		}
+	}
 	if len(names) < 2 || !slices.Contains(podTypes, names[0]) {
 		return names, nil
 	}
@@ -162,6 +176,33 @@ func podNames(pods []*pod.Pod, names []string) ([]string, error) {
 		}
 	}
 	return names[1:], nil
+}
+
+// kindsOfOthers are kubectl's words for what is no pod.
+var kindsOfOthers = strings.Fields("deployment deployments deploy service services svc configmap configmaps cm secret secrets job jobs cronjob cronjobs " +
+	"daemonset daemonsets ds statefulset statefulsets sts replicaset replicasets rs namespace namespaces ns ingress ingresses ing")
+
+// hintForKind is for names that begin with a word of kubectl's for something that is no pod, as in
+// "container web" or "node/one"; "" for others.
+func hintForKind(verb string, in cli.Within, names []string) string {
+	kind, name, _ := strings.Cut(names[0], "/")
+	if name == "" && len(names) > 1 {
+		name = names[1]
+	}
+	pod := fmt.Sprintf("`crishim %s %s` is for a pod", verb, in.InNamespace(name))
+	tools := map[string]string{"describe container": "inspect", "delete container": "rm", "describe image": "inspecti", "delete image": "rmi"}
+	switch kind {
+	case "node", "nodes", "no":
+		return "`crishim info` shows this node's runtime, `crishim doctor` checks it"
+	case "container", "containers", "image", "images":
+		if kind = strings.TrimSuffix(kind, "s"); name != "" {
+			return fmt.Sprintf("`crishim %s %s` is for %ss, %s", tools[verb+" "+kind], name, kind, pod)
+		}
+	}
+	if name != "" && slices.Contains(kindsOfOthers, kind) {
+		return "there are only pods here: " + pod
+	}
+	return ""
 }
 
 // findPods finds pods by namespace/name, by name (first in default, else in the only namespace that has

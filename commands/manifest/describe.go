@@ -56,10 +56,8 @@ func (o *describeOptions) run(ctx context.Context, env *cli.Env) error {
 	if err != nil {
 		return err
 	}
-	if o.in.Namespace != "" {
-		pods = slices.DeleteFunc(pods, func(p *pod.Pod) bool { return p.Namespace != o.in.Namespace })
-	}
-	names, err := podNames(pods, o.names)
+	pods = podsIn(pods, o.in)
+	names, err := podNames("describe", o.in, pods, o.names)
 	if err != nil {
 		return err
 	}

@@ -24,6 +24,7 @@ func NewRmp(env *cli.Env) *urfave.Command {
 			o.ForceFlag("stop running pods first"),
 			o.AllFlag("remove all pods of the runtime"),
 			cli.SelectorFlag(&o.Selector, "l"),
+			o.NamespaceFlag(),
 			o.DryRunFlag("removed"),
 		},
 		Action: env.Connected(o.Check, o.run),

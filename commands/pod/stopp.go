@@ -19,7 +19,7 @@ func NewStopp(env *cli.Env) *urfave.Command {
 		Usage:       "stop pods",
 		ArgsUsage:   "POD...",
 		Description: cli.WithExamples("Stops the containers of pods and removes their networks. That a pod is stopped already is no error.", "crishim stopp web", "crishim stopp --selector app=web --dry-run"),
-		Flags:       []urfave.Flag{cli.SelectorFlag(&o.Selector, "l"), o.DryRunFlag("stopped")},
+		Flags:       []urfave.Flag{cli.SelectorFlag(&o.Selector, "l"), o.NamespaceFlag(), o.DryRunFlag("stopped")},
 		Action:      env.Connected(o.Check, o.run),
 	}
 }
