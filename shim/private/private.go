@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -194,7 +195,7 @@ func (s *Service) WriteArchive(in api.Crishim_WriteArchiveServer) error {
 		CopyUIDGID: first.GetCopyOwner(),
 	})
 	if err != nil {
-		return fmt.Errorf("%s in container %q: %w", first.GetPath(), first.GetContainerId(), errors.Join(content.err, err))
+		return fmt.Errorf("%s in container %q: %w", first.GetPath(), first.GetContainerId(), errors.Join(content.failure(), err))
 	}
 	return in.SendAndClose(&api.WriteArchiveResponse{})
 }
@@ -203,7 +204,15 @@ func (s *Service) WriteArchive(in api.Crishim_WriteArchiveServer) error {
 type archiveReader struct {
 	in   api.Crishim_WriteArchiveServer
 	rest []byte
-	err  error // why receiving ended, unless the client was done
+
+	mu  sync.Mutex // guards err: an engine may answer while its client still reads
+	err error      // why receiving ended, unless the client was done
+}
+
+func (a *archiveReader) failure() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.err
 }
 
 // Read implements io.Reader.
@@ -212,7 +221,9 @@ func (a *archiveReader) Read(b []byte) (int, error) {
 		m, err := a.in.Recv()
 		if err != nil {
 			if !errors.Is(err, io.EOF) {
+				a.mu.Lock()
 				a.err = err
+				a.mu.Unlock()
 			}
 			return 0, err
 		}

@@ -1,0 +1,71 @@
+package private
+
+import (
+	"context"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/docker/docker/api/types/container"
+	"google.golang.org/grpc"
+
+	"github.com/crishim/crishim/api"
+	"github.com/crishim/crishim/shim/state"
+)
+
+// early is an engine that answers before it has read the archive: the HTTP transport reads on.
+type early struct {
+	Engine
+	reading chan struct{} // closed when the rest is being read
+	read    chan error    // how reading ended
+}
+
+func (*early) ContainerInspect(_ context.Context, id string) (container.InspectResponse, error) {
+	return container.InspectResponse{
+		ContainerJSONBase: &container.ContainerJSONBase{ID: id, Name: "/k8s_main_p_n_u_0"},
+		Config:            &container.Config{Labels: map[string]string{state.LabelType: state.TypeContainer}},
+	}, nil
+}
+
+func (e *early) CopyToContainer(_ context.Context, _, _ string, content io.Reader, _ container.CopyToContainerOptions) error {
+	go func() {
+		close(e.reading)
+		_, err := io.Copy(io.Discard, content)
+		e.read <- err
+	}()
+	<-e.reading
+	return errors.New("no such directory")
+}
+
+// archive is a client's stream that breaks off after its first message.
+type archive struct {
+	grpc.ServerStream
+	sent bool
+}
+
+func (*archive) Context() context.Context                     { return context.Background() }
+func (*archive) SendAndClose(*api.WriteArchiveResponse) error { return nil }
+
+func (a *archive) Recv() (*api.WriteArchiveRequest, error) {
+	if a.sent {
+		return nil, errors.New("the client is gone")
+	}
+	a.sent = true
+	return &api.WriteArchiveRequest{ContainerId: "c", Path: "/x"}, nil
+}
+
+// The race detector sees what the handler and the transport share.
+func TestTheEngineAnswersBeforeItHasReadTheArchive(t *testing.T) {
+	t.Parallel()
+	for range 20 {
+		e := &early{reading: make(chan struct{}), read: make(chan error, 1)}
+		err := (&Service{Engine: e}).WriteArchive(&archive{})
+		if err == nil || !strings.Contains(err.Error(), "no such directory") {
+			t.Errorf("got %v", err)
+		}
+		if err := <-e.read; err == nil {
+			t.Error("the client's error is lost")
+		}
+	}
+}
