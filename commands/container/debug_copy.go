@@ -3,6 +3,7 @@ package container
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -23,6 +24,9 @@ func (o *debugOptions) runCopy(ctx context.Context, env *cli.Env, conn *client.C
 	if err := podIsReady(ctx, conn, target.GetPodSandboxId(), cli.ContainerName(target)); err != nil {
 		return err
 	}
+	if err := o.checkName(ctx, conn, target.GetPodSandboxId()); err != nil {
+		return err
+	}
 	r := &runner{runOptions: &runOptions{session: o.exec.session}, env: env, conn: conn, podID: target.GetPodSandboxId()}
 	if r.containerID, err = o.createCopy(ctx, conn, target); err != nil {
 		return err
@@ -37,6 +41,21 @@ func (o *debugOptions) runCopy(ctx context.Context, env *cli.Env, conn *client.C
 		return cli.Detached(err, o.exec.session.Streams(env), "the copy goes on: `crishim attach -it "+o.copyTo+"` returns to it, `crishim rm -f "+o.copyTo+"` removes it")
 	}
 	return cli.Join(err, r.cleanUp(ctx, !o.keep))
+}
+
+// checkName refuses the name of another container of the pod. The copy would pass for an attempt of that one, and
+// could share its log.
+func (o *debugOptions) checkName(ctx context.Context, conn *client.Conn, pod string) error {
+	resp, err := conn.Runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{PodSandboxId: pod}})
+	if err != nil {
+		return err
+	}
+	for _, c := range resp.GetContainers() {
+		if c.GetPodSandboxId() == pod && c.GetMetadata().GetName() == o.copyTo {
+			return cli.WithHint(fmt.Errorf("the pod has a container %s already", cli.Quote(o.copyTo)), "--copy-to takes another name, such as %s", o.copyTo+"-debug")
+		}
+	}
+	return nil
 }
 
 // createCopy creates the copy: the engine's own below crishim's dockershim, else one with the
