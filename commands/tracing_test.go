@@ -18,12 +18,14 @@ import (
 	collector "go.opentelemetry.io/proto/otlp/collector/trace/v1"
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/commands/cli"
+	"github.com/crishim/crishim/internal/test"
 	"github.com/crishim/crishim/internal/test/stubcri"
 	"github.com/crishim/crishim/shim"
 	"github.com/crishim/crishim/shim/docker"
@@ -38,14 +40,14 @@ type spanCollector struct {
 	spans []*tracepb.Span
 }
 
-func startCollector(t *testing.T) *spanCollector {
+func startCollector(t *testing.T, o ...grpc.ServerOption) *spanCollector {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	c := &spanCollector{address: l.Addr().String()}
-	s := grpc.NewServer()
+	s := grpc.NewServer(o...)
 	collector.RegisterTraceServiceServer(s, c)
 	go func() { _ = s.Serve(l) }() // ends with Stop
 	t.Cleanup(s.Stop)
@@ -180,6 +182,34 @@ func TestTraceOfServe(t *testing.T) {
 	}
 	if paths := spans.paths(); !slices.ContainsFunc(paths, func(p string) bool { return strings.HasPrefix(p, "runtime.v1.ImageService/ImageStatus > engine ") }) {
 		t.Errorf("no engine call is below the request in\n%s", strings.Join(paths, "\n"))
+	}
+}
+
+// With a certificate of the collector traces go over TLS, and with one that cannot be read they go nowhere.
+func TestTracesOverTLS(t *testing.T) {
+	certFile, keyFile := test.Certificate(t)
+	own, err := credentials.NewServerTLSFromFile(certFile, keyFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, tc := range map[string]struct {
+		file    string
+		options []grpc.ServerOption
+		sent    bool
+	}{
+		"its own":                       {certFile, []grpc.ServerOption{grpc.Creds(own)}, true},
+		"of a collector without TLS":    {certFile, nil, false},
+		"none that can be read":         {"/nonexistent", []grpc.ServerOption{grpc.Creds(own)}, false},
+		"none that can be read, no TLS": {"/nonexistent", nil, false},
+	} {
+		t.Setenv("OTEL_EXPORTER_OTLP_CERTIFICATE", tc.file) // for the exporter
+		spans := startCollector(t, tc.options...)
+		c := withStub(t, stubcri.Options{})
+		c.vars["OTEL_EXPORTER_OTLP_CERTIFICATE"] = tc.file
+		r := c.run("--enable-tracing", "--tracing-endpoint", spans.address, "ps")
+		if r.code != 0 || strings.Contains(r.err, "traces are not exported") == tc.sent || (len(spans.paths()) > 0) != tc.sent {
+			t.Errorf("%s: got %+v and %q", name, r, spans.paths())
+		}
 	}
 }
 

@@ -47,8 +47,14 @@ func (t *tracing) start(c *urfave.Context, env *Env) error {
 	}
 	t.exporter = &reportingExporter{endpoint: g.tracingEndpoint, env: env}
 	// Nothing is dialled before the first export.
-	exporter, err := otlptracegrpc.New(c.Context, otlptracegrpc.WithEndpoint(g.tracingEndpoint), otlptracegrpc.WithInsecure(),
-		otlptracegrpc.WithRetry(otlptracegrpc.RetryConfig{Enabled: false}), otlptracegrpc.WithDialOption(grpc.WithContextDialer(t.exporter.dial)))
+	options := []otlptracegrpc.Option{
+		otlptracegrpc.WithEndpoint(g.tracingEndpoint), otlptracegrpc.WithRetry(otlptracegrpc.RetryConfig{Enabled: false}),
+		otlptracegrpc.WithDialOption(grpc.WithContextDialer(t.exporter.dial)),
+	}
+	if !overTLS(env) {
+		options = append(options, otlptracegrpc.WithInsecure())
+	}
+	exporter, err := otlptracegrpc.New(c.Context, options...)
 	if err != nil {
 		return fmt.Errorf("--enable-tracing: %w", err)
 	}
@@ -68,6 +74,17 @@ func (t *tracing) start(c *urfave.Context, env *Env) error {
 		c.Context, t.command = t.provider.Tracer("crishim").Start(c.Context, "crishim "+verb.Name)
 	}
 	return nil
+}
+
+// overTLS reports whether a certificate is named for the collector. The exporter reads it; without WithInsecure one that
+// it cannot read leads to no export, not to one without TLS.
+func overTLS(env *Env) bool {
+	for _, name := range []string{"OTEL_EXPORTER_OTLP_CERTIFICATE", "OTEL_EXPORTER_OTLP_TRACES_CERTIFICATE"} {
+		if env.getenv(name) != "" {
+			return true
+		}
+	}
+	return false
 }
 
 // stop ends the command's span and waits until its trace is exported, but no longer than a second.
