@@ -123,8 +123,8 @@ func (m *Manager) warn(p *v1.Pod, container, reason, format string, args ...any)
 	m.emit(p, Event{Container: container, Reason: reason, Message: fmt.Sprintf(format, args...), Warning: true})
 }
 
-// waits reports why a container does not start.
-func (m *Manager) waits(p *v1.Pod, container, reason string, why error, format string, args ...any) {
+// reportWaiting reports why a container does not start.
+func (m *Manager) reportWaiting(p *v1.Pod, container, reason string, why error, format string, args ...any) {
 	message := fmt.Sprintf(format, args...)
 	m.setWaiting(string(p.UID), container, why.Error(), message)
 	m.emit(p, Event{Container: container, Reason: reason, Message: message, Warning: true, Waiting: why.Error()})
@@ -158,10 +158,10 @@ func (m *Manager) reportEnds(p *v1.Pod, status *pod.Status) {
 
 // newEnds returns the containers that have ended and whose end no event has told, the oldest first, and remembers
 // them for as long as they are there. One that was not started has another event.
-func (k *stateWriter) newEnds(d pod.Dirs, uid string, status *pod.Status) (ends []*pod.ContainerStatus) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	one := k.of(uid)
+func (w *stateWriter) newEnds(d pod.Dirs, uid string, status *pod.Status) (ends []*pod.ContainerStatus) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	one := w.of(uid)
 	if one.ended == nil {
 		one.ended = map[string]bool{}
 		events, _ := ReadEvents(d, uid) // without them an end is told twice

@@ -43,7 +43,7 @@ func TestEventsOfACrashLoop(t *testing.T) {
 		status := f.status(t, p)
 		f.reportEnds(p, status)
 		result := f.SyncPod(ctx, p, set, status)
-		f.keep(ctx, p, status, &result)
+		f.recordState(ctx, p, status, &result)
 		return result
 	}
 	step()

@@ -110,12 +110,12 @@ func (m *Manager) ImageStats(ctx context.Context) (uint64, error) {
 // imageManager.
 func (m *Manager) ensureImage(ctx context.Context, p *v1.Pod, container, image string, policy v1.PullPolicy, set *manifest.Set, sandbox *runtimeapi.PodSandboxConfig) (*runtimeapi.Image, error) {
 	if _, err := reference.ParseAnyReference(image); err != nil {
-		m.waits(p, container, EventFailed, ErrInvalidImageName, "image name %q: %v", image, err)
+		m.reportWaiting(p, container, EventFailed, ErrInvalidImageName, "image name %q: %v", image, err)
 		return nil, fmt.Errorf("%w: %q: %w", ErrInvalidImageName, image, err)
 	}
 	present, err := m.imageStatus(ctx, image)
 	if err != nil {
-		m.waits(p, container, EventFailed, ErrImageInspect, "inspect image %s: %v", image, err)
+		m.reportWaiting(p, container, EventFailed, ErrImageInspect, "inspect image %s: %v", image, err)
 		return nil, fmt.Errorf("%w: %w", ErrImageInspect, err)
 	}
 	if policy != v1.PullAlways && present.GetId() != "" {
@@ -123,7 +123,7 @@ func (m *Manager) ensureImage(ctx context.Context, p *v1.Pod, container, image s
 		return present, nil
 	}
 	if policy == v1.PullNever {
-		m.waits(p, container, EventFailed, ErrImageNeverPull, "image %s is not present and its policy is Never", image)
+		m.reportWaiting(p, container, EventFailed, ErrImageNeverPull, "image %s is not present and its policy is Never", image)
 		return nil, fmt.Errorf("%w: %s is not present", ErrImageNeverPull, image)
 	}
 	if err := m.pullFor(ctx, p, container, image, set, sandbox); err != nil {
@@ -144,7 +144,7 @@ func (m *Manager) pullFor(ctx context.Context, p *v1.Pod, container, image strin
 	start := m.o.Now()
 	if left, isNew := m.pullFails.wait(key, m.pullFails.last(key), start); left > 0 {
 		if isNew {
-			m.waits(p, container, EventBackOff, ErrImagePullBackOff, "back-off %s pulling image %s", m.pullFails.delay(key), image)
+			m.reportWaiting(p, container, EventBackOff, ErrImagePullBackOff, "back-off %s pulling image %s", m.pullFails.delay(key), image)
 		}
 		return &retryError{err: fmt.Errorf("%w: %s", ErrImagePullBackOff, image), after: left}
 	}
@@ -160,7 +160,7 @@ func (m *Manager) pullFor(ctx context.Context, p *v1.Pod, container, image strin
 			err = &refusedError{err}
 		}
 		name := pullErrorName(err)
-		m.waits(p, container, EventFailed, name, "pull image %s: %v", image, err)
+		m.reportWaiting(p, container, EventFailed, name, "pull image %s: %v", image, err)
 		return fmt.Errorf("%w: pull image %s: %w", name, image, err)
 	}
 	m.pullFails.reset(key)

@@ -188,7 +188,7 @@ func (s *syncing) postStart(ctx context.Context, c *v1.Container, id string) err
 		m.event(s.pod, c.Name, EventPostStart, "postStart hook done")
 		return nil
 	}
-	m.waits(s.pod, c.Name, EventPostStartFailed, ErrPostStart, "postStart hook: %v", err)
+	m.reportWaiting(s.pod, c.Name, EventPostStartFailed, ErrPostStart, "postStart hook: %v", err)
 	target := killTarget{
 		status:    &pod.ContainerStatus{ID: id, Name: c.Name, SandboxID: s.sandbox},
 		container: c, pod: s.pod, ip: cmp.Or(s.ips...), message: "postStart hook failed",

@@ -100,7 +100,7 @@ func New(ctx context.Context, o Options) (*Manager, error) {
 		crashes:   newBackoff(),
 		changed:   make(chan struct{}, 1),
 		pullFails: newBackoff(),
-		states:    stateWriter{pods: map[string]*kept{}},
+		states:    stateWriter{pods: map[string]*trackedPod{}},
 		pullRate:  rate.NewLimiter(rate.Limit(o.PullQPS), max(o.PullBurst, 1)),
 	}
 	if o.PullQPS <= 0 {

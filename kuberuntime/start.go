@@ -39,7 +39,7 @@ func (s *syncing) prepare(ctx context.Context) error {
 	if err := s.m.recordPod(ctx, s.pod, s.status); err != nil {
 		return err
 	}
-	s.m.keep(ctx, s.pod, s.status, nil) // it has a folder now
+	s.m.recordState(ctx, s.pod, s.status, nil) // it has a folder now
 	made, err := s.m.volumes.Setup(s.pod, s.set)
 	if err != nil {
 		s.m.warn(s.pod, "", EventVolumes, "%v", err)
@@ -144,7 +144,7 @@ func (s *syncing) startContainer(ctx context.Context, c *v1.Container, target *p
 	}
 	config, err := s.containerConfig(c, image, restarts, target)
 	if err != nil {
-		m.waits(s.pod, c.Name, EventFailed, ErrCreateConfig, "%v", err)
+		m.reportWaiting(s.pod, c.Name, EventFailed, ErrCreateConfig, "%v", err)
 		return fmt.Errorf("%w: %w", ErrCreateConfig, err)
 	}
 	if err := os.MkdirAll(logs, 0o755); err != nil {
@@ -155,13 +155,13 @@ func (s *syncing) startContainer(ctx context.Context, c *v1.Container, target *p
 		if slices.ContainsFunc(config.GetMounts(), func(m *runtimeapi.Mount) bool { return m.GetImage() != nil }) {
 			err = fmt.Errorf("%w (it mounts an image, which not every runtime can)", err)
 		}
-		m.waits(s.pod, c.Name, EventFailed, ErrCreate, "%v", err)
+		m.reportWaiting(s.pod, c.Name, EventFailed, ErrCreate, "%v", err)
 		return fmt.Errorf("%w: %w", ErrCreate, err)
 	}
 	id := created.GetContainerId()
 	m.event(s.pod, c.Name, EventCreated, "created container %s", shortID(id))
 	if _, err := m.runtime.StartContainer(ctx, &runtimeapi.StartContainerRequest{ContainerId: id}); err != nil {
-		m.waits(s.pod, c.Name, EventFailed, ErrRun, "%v", err)
+		m.reportWaiting(s.pod, c.Name, EventFailed, ErrRun, "%v", err)
 		return fmt.Errorf("%w: %w", ErrRun, err)
 	}
 	m.event(s.pod, c.Name, EventStarted, "started container %s", shortID(id))
@@ -265,7 +265,7 @@ func (m *Manager) crashWait(p *v1.Pod, c *v1.Container, last *pod.ContainerStatu
 	key, now := crashKey(p, c), m.o.Now()
 	if left, isNew := m.crashes.wait(key, last.FinishedAt, now); left > 0 {
 		if isNew {
-			m.waits(p, c.Name, EventBackOff, ErrCrashLoop, "back-off %s restarting failed container %s", m.crashes.delay(key), c.Name)
+			m.reportWaiting(p, c.Name, EventBackOff, ErrCrashLoop, "back-off %s restarting failed container %s", m.crashes.delay(key), c.Name)
 		}
 		return &retryError{err: ErrCrashLoop, after: left}
 	}

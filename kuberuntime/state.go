@@ -203,11 +203,11 @@ func isKept(path string) bool {
 // stateWriter writes the states of the pods that this process keeps.
 type stateWriter struct {
 	mu   sync.Mutex // guards what follows, and all in it
-	pods map[string]*kept
+	pods map[string]*trackedPod
 }
 
-// kept is one pod.
-type kept struct {
+// trackedPod is one of them.
+type trackedPod struct {
 	file    string
 	lock    *os.File // nil while there is no folder, or another process keeps the pod
 	pod     *v1.Pod
@@ -222,26 +222,26 @@ type wait struct {
 	next            time.Time
 }
 
-// keep writes the state of a pod by its status, and by the result of its last step where it has one. It is called
+// recordState writes the state of a pod by its status, and by the result of its last step where it has one. It is called
 // before and after each step, and again when a probe has a new result.
-func (m *Manager) keep(ctx context.Context, p *v1.Pod, status *pod.Status, result *SyncResult) {
+func (m *Manager) recordState(ctx context.Context, p *v1.Pod, status *pod.Status, result *SyncResult) {
 	own, err := m.identify(ctx)
 	if err != nil {
 		return // the step says that the runtime does not answer
 	}
 	m.states.mu.Lock()
 	defer m.states.mu.Unlock()
-	k := m.states.of(string(p.UID))
-	k.file, k.pod, k.status = stateFile(m.o.Dirs, string(p.UID), own.key), p, status
+	tracked := m.states.of(string(p.UID))
+	tracked.file, tracked.pod, tracked.status = stateFile(m.o.Dirs, string(p.UID), own.key), p, status
 	if result != nil {
-		k.update(result.failures, m.o.Now())
+		tracked.update(result.failures, m.o.Now())
 	}
-	m.writeState(k)
+	m.writeState(tracked)
 }
 
 // update takes from a step which containers still wait, and until when. One that failed before it came to the
 // containers says nothing about them.
-func (k *kept) update(failures []error, now time.Time) {
+func (t *trackedPod) update(failures []error, now time.Time) {
 	waiting := map[string]wait{}
 	for _, err := range failures {
 		var one *Waiting
@@ -249,28 +249,28 @@ func (k *kept) update(failures []error, now time.Time) {
 		if !errors.As(err, &one) {
 			return
 		}
-		w := k.waiting[one.Container]
+		w := t.waiting[one.Container]
 		if w.next = (time.Time{}); errors.As(err, &retry) {
 			w.next = now.Add(retry.after)
 		}
 		waiting[one.Container] = w
 	}
-	k.waiting = waiting
+	t.waiting = waiting
 }
 
-func (k *stateWriter) of(uid string) *kept {
-	if k.pods[uid] == nil {
-		k.pods[uid] = &kept{waiting: map[string]wait{}}
+func (w *stateWriter) of(uid string) *trackedPod {
+	if w.pods[uid] == nil {
+		w.pods[uid] = &trackedPod{waiting: map[string]wait{}}
 	}
-	return k.pods[uid]
+	return w.pods[uid]
 }
 
 // setWaiting records why a container does not start.
 func (m *Manager) setWaiting(uid, container, reason, message string) {
 	m.states.mu.Lock()
 	defer m.states.mu.Unlock()
-	if k := m.states.pods[uid]; k != nil {
-		k.waiting[container] = wait{reason: reason, message: message}
+	if tracked := m.states.pods[uid]; tracked != nil {
+		tracked.waiting[container] = wait{reason: reason, message: message}
 	}
 }
 
@@ -278,8 +278,8 @@ func (m *Manager) setWaiting(uid, container, reason, message string) {
 func (m *Manager) updateState(uid string) {
 	m.states.mu.Lock()
 	defer m.states.mu.Unlock()
-	if k := m.states.pods[uid]; k != nil && k.status != nil {
-		m.writeState(k)
+	if tracked := m.states.pods[uid]; tracked != nil && tracked.status != nil {
+		m.writeState(tracked)
 	}
 }
 
@@ -287,26 +287,26 @@ func (m *Manager) updateState(uid string) {
 func (m *Manager) closeState(uid string) {
 	m.states.mu.Lock()
 	defer m.states.mu.Unlock()
-	if k := m.states.pods[uid]; k != nil {
-		_ = k.lock.Close() // which may be nil
+	if tracked := m.states.pods[uid]; tracked != nil {
+		_ = tracked.lock.Close() // which may be nil
 		delete(m.states.pods, uid)
 	}
 }
 
 // writeState writes what has changed, in one rename, where the pod has a folder. Of two processes that work on a
 // pod the first writes. The pods do not depend on it.
-func (m *Manager) writeState(k *kept) {
-	text, err := json.Marshal(m.stateOf(k))
-	if err == nil && k.lock == nil {
-		k.lock, err = lockState(lockOfState(k.file))
+func (m *Manager) writeState(tracked *trackedPod) {
+	text, err := json.Marshal(m.stateOf(tracked))
+	if err == nil && tracked.lock == nil {
+		tracked.lock, err = lockState(lockOfState(tracked.file))
 	}
-	if err == nil && k.lock != nil && !bytes.Equal(text, k.written) {
-		if err = replaceFile(k.file, text); err == nil {
-			k.written = text
+	if err == nil && tracked.lock != nil && !bytes.Equal(text, tracked.written) {
+		if err = replaceFile(tracked.file, text); err == nil {
+			tracked.written = text
 		}
 	}
 	if err != nil {
-		m.warn(k.pod, "", EventFailed, "keep the pod's state: %v", err)
+		m.warn(tracked.pod, "", EventFailed, "keep the pod's state: %v", err)
 	}
 }
 
@@ -329,9 +329,9 @@ func lockState(path string) (*os.File, error) {
 	return f, nil
 }
 
-func (m *Manager) stateOf(k *kept) *PodState {
-	view := m.View(k.pod, k.status)
-	s := &PodState{Sandbox: k.status.Sandbox().GetId(), Phase: view.Phase, Ready: view.Ready}
+func (m *Manager) stateOf(tracked *trackedPod) *PodState {
+	view := m.View(tracked.pod, tracked.status)
+	s := &PodState{Sandbox: tracked.status.Sandbox().GetId(), Phase: view.Phase, Ready: view.Ready}
 	for _, c := range view.Containers {
 		one := ContainerState{
 			Name: c.Container.Name, Init: c.Init, Sidecar: c.Sidecar, Ephemeral: c.Ephemeral, Started: c.Started, Ready: c.Ready,
@@ -340,7 +340,7 @@ func (m *Manager) stateOf(k *kept) *PodState {
 		if c.Status != nil {
 			one.ID, one.Restarts = c.Status.ID, c.Status.RestartCount
 		}
-		if w := k.waiting[one.Name]; w.reason != "" && startsAgain(k.pod, c) {
+		if w := tracked.waiting[one.Name]; w.reason != "" && startsAgain(tracked.pod, c) {
 			one.Waiting, one.Message, one.NextTry = w.reason, w.message, w.next
 		}
 		s.Containers = append(s.Containers, one)

@@ -73,9 +73,9 @@ func TestStateOfWaiting(t *testing.T) {
 	p, set := parse(t, `  containers: [{name: a, image: "busybox:1"}, {name: b, image: none, imagePullPolicy: Never}]`)
 	step := func() {
 		status := f.status(t, p)
-		f.keep(deadline(t), p, status, nil)
+		f.recordState(deadline(t), p, status, nil)
 		result := f.SyncPod(deadline(t), p, set, status)
-		f.keep(deadline(t), p, status, &result)
+		f.recordState(deadline(t), p, status, &result)
 	}
 	step()
 	s := f.state(t, "u1", func(*PodState) bool { return true })

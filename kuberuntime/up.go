@@ -70,7 +70,7 @@ func (m *Manager) Up(ctx context.Context, p *v1.Pod, set *manifest.Set, w Wait) 
 		}
 		m.WatchProbes(p, current)
 		m.reportEnds(p, current)
-		m.keep(ctx, p, current, nil)
+		m.recordState(ctx, p, current, nil)
 		view := m.View(p, current)
 		// What runs before the first step may be what that step replaces.
 		if !first {
@@ -79,7 +79,7 @@ func (m *Manager) Up(ctx context.Context, p *v1.Pod, set *manifest.Set, w Wait) 
 			}
 		}
 		result := m.SyncPod(ctx, p, set, current)
-		m.keep(ctx, p, current, &result)
+		m.recordState(ctx, p, current, &result)
 		if result.Err != nil && (w.Until == UntilStarted || !result.OnlyBackOff() || result.backsOffLonger(w.MaxBackOff)) {
 			return view, waitError(ctx, startFailure(result.Err, current), waits)
 		}
@@ -206,9 +206,9 @@ func (m *Manager) pause(ctx context.Context, d time.Duration) error {
 	return nil
 }
 
-// Replace removes other pods of the same name that apply made. It reports
+// RemoveReplaced removes the pods of the same name that apply made of other manifests. It reports
 // whether there was one, and whether this very pod was there before.
-func (m *Manager) Replace(ctx context.Context, p *v1.Pod) (replaced, existed bool, err error) {
+func (m *Manager) RemoveReplaced(ctx context.Context, p *v1.Pod) (replaced, existed bool, err error) {
 	pods, err := m.GetPods(ctx, true)
 	if err != nil {
 		return false, false, err

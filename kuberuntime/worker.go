@@ -136,9 +136,9 @@ func (w *worker) sync(ctx context.Context, want desired, status *pod.Status) tim
 	w.m.WatchProbes(want.pod, status)
 	w.m.reportEnds(want.pod, status)
 	w.reportState(want.pod, status)
-	w.m.keep(ctx, want.pod, status, nil)
+	w.m.recordState(ctx, want.pod, status, nil)
 	result := w.m.SyncPod(ctx, want.pod, want.set, status)
-	w.m.keep(ctx, want.pod, status, &result)
+	w.m.recordState(ctx, want.pod, status, &result)
 	if result.Err != nil && !result.OnlyBackOff() {
 		next := w.retry()
 		if result.RetryAfter > 0 {

@@ -155,7 +155,7 @@ func (o *applyOptions) apply(ctx context.Context, env *cli.Env, r *podRuntime, p
 	}
 	defer unlock()
 	_, recordErr := r.Record(string(p.UID))
-	replaced, existed, err := r.Replace(ctx, p)
+	replaced, existed, err := r.RemoveReplaced(ctx, p)
 	if err != nil {
 		return nil, "", err
 	}
