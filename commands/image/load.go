@@ -26,7 +26,8 @@ func NewLoad(env *cli.Env) *urfave.Command {
 		Usage:     "load images from a tar archive",
 		ArgsUsage: " ",
 		Description: cli.WithExamples("Takes OCI layouts and docker's archives, plain or compressed by gzip or zstd. Everything in the archive is checked first, and nothing is\n"+
-			"loaded of one with a fault. A kubelet sees the images at once.",
+			"loaded of one with a fault. A kubelet sees the images at once. A runtime that is neither Docker nor containerd\n"+
+			"pulls them from a registry on loopback, and knows them by its address.",
 			"crishim load -i busybox.tar", "zcat images.tar.gz | crishim load", "crishim load -i layout.tar --as example.com/app:v1"),
 		Flags: []urfave.Flag{
 			cli.StringFlag(&o.input, "input", "read from `FILE` instead of standard input", "i"),
@@ -66,10 +67,7 @@ func (o *loadOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) 
 		defer f.Close()
 		in, name = f, o.input
 	}
-	to, err := openStore(ctx, conn)
-	if err != nil {
-		return err
-	}
+	to := openStore(ctx, conn)
 	shown := showing(env, "loading", name, o.quiet)
 	defer shown.close()
 	images, err := to.load(ctx, func(sink imagefile.Sink) ([]imagefile.Image, error) {

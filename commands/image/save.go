@@ -83,10 +83,7 @@ func (o *saveOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) 
 	if err != nil {
 		return err
 	}
-	from, err := openStore(ctx, conn)
-	if err != nil {
-		return err
-	}
+	from := openStore(ctx, conn)
 	shown := showing(env, "saving", strings.Join(o.images, ", "), o.quiet)
 	defer shown.close()
 	if o.output == "" || o.output == "-" {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 
 	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/client/containerd"
+	"github.com/crishim/crishim/client/loopback"
 	"github.com/crishim/crishim/commands/cli"
 	"github.com/crishim/crishim/commands/cli/progress"
 	"github.com/crishim/crishim/imagefile"
@@ -30,15 +32,14 @@ type store interface {
 }
 
 // openStore finds how images get in and out of a runtime.
-func openStore(ctx context.Context, conn *client.Conn) (store, error) {
+func openStore(ctx context.Context, conn *client.Conn) store {
 	if conn.HasPrivate(ctx) {
-		return shimStore{conn}, nil
+		return shimStore{conn}
 	}
 	if s, ok := containerd.Open(ctx, conn.ImageClientConn()); ok {
-		return containerdStore{s, conn}, nil
+		return containerdStore{s, conn}
 	}
-	return nil, cli.WithHint(fmt.Errorf("%s has no way to save and load images that crishim knows", cmp.Or(conn.Version.GetRuntimeName(), conn.ImageEndpoint)),
-		"CRI has no call for it: the runtime's own tool does it, such as podman or skopeo for CRI-O")
+	return pullStore{conn}
 }
 
 // shimStore is the engine behind our own shim.
@@ -107,6 +108,32 @@ func (s containerdStore) load(ctx context.Context, copy func(imagefile.Sink) ([]
 		}
 	}
 	return images, nil
+}
+
+// pullStore is a runtime that can do no more than CRI: it can pull, from a registry that is here for as long.
+type pullStore struct{ conn *client.Conn }
+
+func (s pullStore) save(context.Context, []string, func(*ocispec.Platform) bool, imagefile.Sink) ([]imagefile.Image, error) {
+	return nil, cli.WithHint(fmt.Errorf("%s has no call that reads images", s.runtime()), "its own tool saves them, such as `podman save` or skopeo for CRI-O")
+}
+
+func (s pullStore) runtime() string {
+	return cmp.Or(s.conn.Version.GetRuntimeName(), s.conn.ImageEndpoint)
+}
+
+func (s pullStore) load(ctx context.Context, copy func(imagefile.Sink) ([]imagefile.Image, error)) ([]imagefile.Image, error) {
+	if !strings.HasPrefix(s.conn.ImageEndpoint, "unix://") {
+		return nil, cli.WithHint(fmt.Errorf("%s can only pull, and from %s it does not reach a registry here", s.runtime(), s.conn.ImageEndpoint), "run crishim on its machine")
+	}
+	return loopback.Load(ctx, copy, func(ctx context.Context, ref, password string) error {
+		_, err := s.conn.Image.PullImage(ctx, &runtimeapi.PullImageRequest{
+			Image: &runtimeapi.ImageSpec{Image: ref, UserSpecifiedImage: ref}, Auth: &runtimeapi.AuthConfig{Username: loopback.User, Password: password},
+		})
+		if err != nil && ctx.Err() == nil {
+			err = cli.WithHint(err, "%s pulls it from a registry of this command, which has no TLS. It must allow that for 127.0.0.1: for CRI-O, insecure = true in registries.conf", s.runtime())
+		}
+		return err
+	})
 }
 
 // platformFlag is --platform.
