@@ -21,8 +21,8 @@ install: build ## install below $(DESTDIR)$(PREFIX) (/usr/local) what the packag
 dist: ## all of a release in dist/: programs, archives, packages, images, bills of materials, licences, checksums
 	VERSION='$(VERSION)' hack/dist.sh
 
-reproducible: dist ## make dist again from a clone elsewhere and compare
-	hack/reproducible.sh
+reproducible: dist ## make dist, and again from a copy elsewhere, and compare every byte
+	VERSION='$(VERSION)' hack/reproducible.sh
 
 release: ## check changelog, tag and tree, verify, test, tag, and make dist
 	hack/release.sh

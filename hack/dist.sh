@@ -14,13 +14,18 @@ unset GOEXPERIMENT GOOS GOARCH
 export SOURCE_DATE_EPOCH LC_ALL=C TZ=UTC GOFLAGS=-trimpath CGO_ENABLED=0 GOAMD64=v1 GOARM64=v8.0
 nfpm=$(hack/tool.sh github.com/goreleaser/nfpm/v2/cmd/nfpm@v2.45.0)
 
-# A package's version begins with a digit, and commits after a tag come after it: v0.9.0-3-gabc is
-# 0.9.0+3.gabc. Without a tag it comes before all that have one.
+# A package's version begins with a digit. What comes before a release has ~ in it, and commits after it have +:
+# v0.9.0-3-gabc is 0.9.0+3.gabc. Without any tag it comes before all that have one.
 package=${version#v}
+package=${package%-dirty}
 case $version in
-  v*-*-g*) package=${package%-*-g*}+$(sed -E 's/.*-([0-9]+)-(g.*)/\1.\2/; s/-/./g' <<<"$package") ;;
+  v*-*-g*) package=${package%-*-g*}+$(sed -E 's/.*-([0-9]+)-(g[0-9a-f]+)$/\1.\2/' <<<"$package") ;;
   v*) ;;
-  *) package=0.0.0+g${version//-/.} ;;
+  *) package=0.0.0+g$package ;;
+esac
+package=${package//-/\~}
+case $version in
+  *-dirty) case $package in *+*) package+=.dirty ;; *) package+=+dirty ;; esac ;;
 esac
 
 rm -rf "$dist"

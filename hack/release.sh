@@ -14,6 +14,5 @@ tagged=$(git rev-parse -q --verify "refs/tags/$version^{commit}" || true)
 make --no-print-directory verify test
 [ -z "$(git status --porcelain)" ] || refuse 'verify or test has changed the tree'
 [ -n "$tagged" ] || git tag -a -m "crishim $version" "$version"
-hack/dist.sh
-hack/reproducible.sh
+make --no-print-directory reproducible
 echo "release: $version is in dist; git push origin $version publishes its tag"
