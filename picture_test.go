@@ -34,7 +34,7 @@ func program() {
 
 const picturePod = `apiVersion: v1
 kind: Pod
-metadata: {name: cart, namespace: shop}
+metadata: {name: POD, namespace: NAMESPACE}
 spec:
   containers:
   - {name: web, image: IMAGE, imagePullPolicy: Never, command: [sh, -c, "echo 'two apples' >/tmp/index.html; exec httpd -f -p 80 -h /tmp"]}
@@ -42,24 +42,28 @@ spec:
 `
 
 // TestPictureOnEngine has the session of docs/picture.svg on a terminal of 80 by 24, and compares what it looks like
-// with the picture, which CRISHIM_UPDATE_GOLDEN=1 (make picture) writes. Only ids differ from one run to the next.
+// with the picture, which CRISHIM_UPDATE_GOLDEN=1 (make picture) writes. Only ids and names differ from one run to the next.
 func TestPictureOnEngine(t *testing.T) {
 	t.Parallel()
 	requireRuntime(t, runtime{name: "docker", endpoint: dockerEndpoint()})
 	u := newUser(t, dockerEndpoint())
-	u.write("cart.yaml", strings.ReplaceAll(picturePod, "IMAGE", testImage()))
-	t.Cleanup(func() { u.must("crishim delete -q --grace-period 0 shop/cart") })
+	// Names that are as long and no other test's.
+	n := os.Getpid()
+	own := string([]byte{'a' + byte(n%26), 'a' + byte(n/26%26), 'a' + byte(n/26/26%26)})
+	names := strings.NewReplacer("NAMESPACE", "s"+own, "POD", "c"+own, "IMAGE", testImage())
+	u.write("cart.yaml", names.Replace(picturePod))
+	t.Cleanup(func() { u.must(names.Replace("crishim delete -q --grace-period 0 NAMESPACE/POD")) })
 	u.must("crishim apply -q cart.yaml")
-	_, _, _ = u.run("crishim wait --for exited shop/cart/worker") // with its status
-	u.must("crishim exec shop/cart/web sh -c 'until wget -qO- 127.0.0.1; do usleep 50000; done'")
+	_, _, _ = u.run(names.Replace("crishim wait --for exited NAMESPACE/POD/worker")) // with its status
+	u.must(names.Replace("crishim exec NAMESPACE/POD/web sh -c 'until wget -qO- 127.0.0.1; do usleep 50000; done'"))
 
 	s := newSession(t, append(u.env, later+"=20m", "PS1=$ ", "ENV=", "TERM=xterm-256color", "NO_COLOR="))
-	s.types("$ ", "crishim ps -a -n shop")
-	s.types("$ ", "crishim exec -it cart/web sh")
+	s.types("$ ", names.Replace("crishim ps -a -n NAMESPACE"))
+	s.types("$ ", names.Replace("crishim exec -it POD/web sh"))
 	s.types("/ # ", "wget -qO- 127.0.0.1")
 	s.types("/ # ", "exit 7")
 	s.types("$ ", "echo $?")
-	s.types("$ ", "crishim describe cart | head -n 5")
+	s.types("$ ", names.Replace("crishim describe POD | head -n 5"))
 	s.types("$ ", "")
 
 	// Which busybox the engine has is no part of it either.
@@ -71,6 +75,8 @@ func TestPictureOnEngine(t *testing.T) {
 		}
 		return seen[id]
 	})
+	text = regexp.MustCompile(`\bs`+own+`\b`).ReplaceAllString(text, "shop")
+	text = regexp.MustCompile(`\bc`+own+`\b`).ReplaceAllString(text, "cart")
 	got := screen.SVG("A terminal: crishim ps lists a container that ended with status 3, crishim exec opens a shell in another, crishim describe says why the first one ended", text, 80)
 	const file = "docs/picture.svg"
 	if os.Getenv("CRISHIM_UPDATE_GOLDEN") != "" {
