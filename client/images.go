@@ -24,33 +24,7 @@ func (c *Conn) SaveImages(ctx context.Context, images []string) (io.ReadCloser, 
 		cancel()
 		return nil, c.privateError(err)
 	}
-	return &imageArchive{recv: s.Recv, rest: first.GetData(), cancel: cancel}, nil
-}
-
-// imageArchive is the content of the messages of a SaveImages call.
-type imageArchive struct {
-	recv   func() (*api.ImageArchive, error)
-	rest   []byte
-	cancel context.CancelFunc
-}
-
-func (a *imageArchive) Read(b []byte) (int, error) {
-	for len(a.rest) == 0 {
-		m, err := a.recv()
-		if err != nil {
-			return 0, err
-		}
-		a.rest = m.GetData()
-	}
-	n := copy(b, a.rest)
-	a.rest = a.rest[n:]
-	return n, nil
-}
-
-// Close ends the call.
-func (a *imageArchive) Close() error {
-	a.cancel()
-	return nil
+	return &archive[*api.ImageArchive]{recv: s.Recv, rest: first.GetData(), cancel: cancel}, nil
 }
 
 // LoadImages has the engine behind our own shim load an archive. Where reading the archive fails nothing is

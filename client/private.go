@@ -164,17 +164,17 @@ func (c *Conn) ReadArchive(ctx context.Context, containerID, path string) (io.Re
 		cancel()
 		return nil, nil, c.privateError(err)
 	}
-	return &archive{recv: s.Recv, rest: first.GetData(), cancel: cancel}, first.GetStat(), nil
+	return &archive[*api.ReadArchiveResponse]{recv: s.Recv, rest: first.GetData(), cancel: cancel}, first.GetStat(), nil
 }
 
-// archive is the content of the messages of a ReadArchive call.
-type archive struct {
-	recv   func() (*api.ReadArchiveResponse, error)
+// archive is the content of the messages of a call.
+type archive[M interface{ GetData() []byte }] struct {
+	recv   func() (M, error)
 	rest   []byte
 	cancel context.CancelFunc
 }
 
-func (a *archive) Read(b []byte) (int, error) {
+func (a *archive[M]) Read(b []byte) (int, error) {
 	for len(a.rest) == 0 {
 		m, err := a.recv()
 		if err != nil {
@@ -188,7 +188,7 @@ func (a *archive) Read(b []byte) (int, error) {
 }
 
 // Close ends the call.
-func (a *archive) Close() error {
+func (a *archive[M]) Close() error {
 	a.cancel()
 	return nil
 }

@@ -86,7 +86,7 @@ func (l *listener) closeAll() {
 	}
 }
 
-// removePending keeps a connection that has shown a token.
+// removePending is for a connection that has shown a token, or is closed.
 func (l *listener) removePending(c *conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
