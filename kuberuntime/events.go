@@ -251,6 +251,23 @@ func ReadEvents(d pod.Dirs, uid string) (out []Event, err error) {
 	return out, nil
 }
 
+// inCausalOrder gives an end that the runtime has dated before what made it, or what it ends, the time of that: a
+// start is told when the call for it is over, and its container may have ended by then.
+func inCausalOrder(events []Event) []Event {
+	events = slices.Clone(events)
+	before := map[string]time.Time{} // by container
+	for i, e := range events {
+		switch {
+		case e.Container == "":
+		case e.Reason == EventCreated, e.Reason == EventStarted, e.Reason == EventKilling:
+			before[e.Container] = e.Time
+		case e.Reason == EventExited && e.Time.Before(before[e.Container]):
+			events[i].Time = before[e.Container]
+		}
+	}
+	return events
+}
+
 // FoldedEvent is the last of the events of one kind.
 type FoldedEvent struct {
 	Event
@@ -266,7 +283,7 @@ func FoldEvents(events []Event) []FoldedEvent {
 		container, reason, waiting, text string
 		warning                          bool
 	}
-	events = slices.Clone(events)
+	events = inCausalOrder(events)
 	slices.SortStableFunc(events, func(a, b Event) int { return a.Time.Compare(b.Time) })
 	var folded []FoldedEvent // the last first
 	at := map[kind]int{}

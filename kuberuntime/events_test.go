@@ -115,6 +115,8 @@ func TestFoldEvents(t *testing.T) {
 		event(6, "a", EventCreated, "created container 3"),
 		event(7, "a", EventExited, "exited with status 137 (OOMKilled)"),
 		event(8, "a", EventExited, "exited with status 1 (Error): two"),
+		event(9, "b", EventStarted, "started container 2"), // it had ended when the call was over
+		event(8, "b", EventExited, "exited with status 3 (Error)"),
 		event(9, "a", EventUnhealthy, "readiness probe failed: x"),
 		event(10, "a", EventUnhealthy, "liveness probe failed: x"),
 	}
@@ -127,7 +129,9 @@ func TestFoldEvents(t *testing.T) {
 		"5-5 a Started (x1) started container 1",
 		"1-6 a Created (x2) created container 3",
 		"7-7 a Exited (x1) exited with status 137 (OOMKilled)",
-		"4-8 a Exited (x2) exited with status 1 (Error): two",
+		"5-8 a Exited (x2) exited with status 1 (Error): two",
+		"9-9 b Started (x1) started container 2",
+		"9-9 b Exited (x1) exited with status 3 (Error)",
 		"9-9 a Unhealthy (x1) readiness probe failed: x",
 		"10-10 a Unhealthy (x1) liveness probe failed: x",
 	}

@@ -26,6 +26,26 @@ const (
 
 const endTone = "\x1b[0m"
 
+// Tone is the colour of a text that is no table.
+type Tone = tone
+
+// What colours mean.
+const (
+	Good   = good
+	Doubt  = doubt
+	Bad    = bad
+	Faint  = faint
+	Header = header
+)
+
+// Paint colours a text by what it means.
+func (o Options) Paint(t Tone, text string) string {
+	if !o.Color {
+		return text
+	}
+	return t.paint(text)
+}
+
 func (t tone) paint(text string) string {
 	if t == plain || text == "" {
 		return text

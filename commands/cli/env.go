@@ -138,6 +138,25 @@ func (env *Env) Say(format string, args ...any) error {
 	return err
 }
 
+// Span is a part of a line with its colour.
+type Span struct {
+	Tone output.Tone
+	Text string
+}
+
+// SaySpans is Say for a line with colours, where the result has them.
+func (env *Env) SaySpans(spans ...Span) error {
+	var line strings.Builder
+	colours := output.Options{Color: env.Color()}
+	for _, s := range spans {
+		line.WriteString(colours.Paint(s.Tone, output.Sanitize(s.Text)))
+	}
+	env.mu.Lock()
+	defer env.mu.Unlock()
+	_, err := fmt.Fprintln(env.Out, line.String())
+	return err
+}
+
 // Warn writes one line to stderr.
 func (env *Env) Warn(format string, args ...any) {
 	if env.global.errorFormat == errorJSON {

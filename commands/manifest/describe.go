@@ -114,7 +114,7 @@ func podsWithID(pods []*pod.Pod, ref string) (found []*pod.Pod) {
 }
 
 func writeDescription(w io.Writer, d *kuberuntime.Description, owner kuberuntime.Owner, o output.Options) error {
-	p := &page{now: o.Now, width: o.Width, color: o.Color}
+	p := &page{now: o.Now, width: o.Width, paint: o.Paint}
 	p.summary(d)
 	p.pod(d, owner)
 	for _, c := range d.View.Containers {
@@ -130,8 +130,8 @@ func writeDescription(w io.Writer, d *kuberuntime.Description, owner kuberuntime
 type page struct {
 	text   strings.Builder
 	now    time.Time
-	width  int // of the terminal; 0: values are not wrapped
-	color  bool
+	width  int                              // of the terminal; 0: values are not wrapped
+	paint  func(output.Tone, string) string // nil: there are no colours
 	indent string
 }
 
@@ -139,7 +139,20 @@ type page struct {
 const valueColumn = 15
 
 func (p *page) line(name, format string, args ...any) {
-	p.write(fmt.Sprintf("%s%-*s ", p.indent, valueColumn-1-len(p.indent), name+":"), fmt.Sprintf(format, args...))
+	p.painted("", name, "", format, args...)
+}
+
+// painted is a line with the name, and what comes first of the value, in colours.
+func (p *page) painted(nameTone output.Tone, name string, valueTone output.Tone, format string, args ...any) {
+	before, value := fmt.Sprintf("%s%-*s ", p.indent, valueColumn-1-len(p.indent), name+":"), fmt.Sprintf(format, args...)
+	row := &page{width: p.width}
+	row.write(before, value)
+	text := row.text.String()
+	if rest, ok := strings.CutPrefix(text, before); ok && p.paint != nil {
+		word := rest[:strings.IndexAny(rest, ",:\n")]
+		text = strings.Replace(before, name+":", p.paint(nameTone, name+":"), 1) + p.paint(valueTone, word) + rest[len(word):]
+	}
+	p.text.WriteString(text)
 }
 
 // write writes a value after what stands before it; what does not fit goes below its beginning.
@@ -154,6 +167,27 @@ func (p *page) write(before, value string) {
 	}
 }
 
+// heading is the line that a part of the page begins with.
+func (p *page) heading(text string) {
+	if p.paint != nil {
+		text = p.paint(output.Header, text)
+	}
+	p.text.WriteString(text + "\n")
+}
+
+// stateTone is the colour of a container's state in one word.
+func stateTone(word string, c plan.ContainerView) output.Tone {
+	switch {
+	case word == stateRunning && (c.Ready || c.Init && !c.Sidecar):
+		return output.Good
+	case word == stateCompleted:
+		return output.Faint
+	case word == stateRunning, isCreating(word):
+		return output.Doubt
+	}
+	return output.Bad
+}
+
 // optional is a line that is left out when the value is empty.
 func (p *page) optional(name, value string) {
 	if value != "" {
@@ -165,17 +199,13 @@ func (p *page) optional(name, value string) {
 func (p *page) summary(d *kuberuntime.Description) {
 	p.line("Pod", "%s", d.Pod.Namespace+"/"+d.Pod.Name)
 	found := causes(d, p.now)
-	word, rest, _ := strings.Cut(output.Sanitize(stateLine(d)), ",")
-	if p.color {
-		color := 32 // green
-		if len(found) > 0 {
-			color = 31
-		}
-		word = fmt.Sprintf("\x1b[%dm%s\x1b[0m", color, word)
+	tone := output.Good
+	if len(found) > 0 {
+		tone = output.Bad
 	}
-	fmt.Fprintf(&p.text, "%-*s%s,%s\n", valueColumn, "State:", word, rest)
+	p.painted("", "State", tone, "%s", stateLine(d))
 	for _, c := range found {
-		p.line("Cause", "%s", c.text)
+		p.painted(output.Bad, "Cause", "", "%s", c.text)
 		for _, line := range c.log {
 			p.write(strings.Repeat(" ", valueColumn)+"| ", line)
 		}
@@ -237,7 +267,7 @@ func (p *page) container(d *kuberuntime.Description, c plan.ContainerView) {
 	case c.Ephemeral:
 		kind = "Ephemeral container"
 	}
-	fmt.Fprintf(&p.text, "%s %s:\n", kind, output.Sanitize(c.Container.Name))
+	p.heading(kind + " " + output.Sanitize(c.Container.Name) + ":")
 	p.indent = "  "
 	defer func() { p.indent = "" }()
 	image := c.Container.Image
@@ -251,7 +281,7 @@ func (p *page) container(d *kuberuntime.Description, c plan.ContainerView) {
 	}
 	p.optional("Command", command)
 	p.limits(c.Container)
-	p.line("State", "%s", containerState(d, c, p.now))
+	p.painted("", "State", stateTone(containerWord(d, c), c), "%s", containerState(d, c, p.now))
 	attempts := d.Status.Attempts(c.Container.Name)
 	if waiting := d.Waiting[c.Container.Name]; waiting.Reason == "" || !d.Kept {
 		attempts = attempts[min(len(attempts), 1):]
@@ -318,7 +348,7 @@ func (p *page) events(events []kuberuntime.Event) {
 	if len(events) == 0 {
 		return
 	}
-	p.text.WriteString("Events:\n")
+	p.heading("Events:")
 	folded := kuberuntime.FoldEvents(events)
 	folded = folded[max(len(folded)-shownEvents, 0):]
 	reasons := 0
@@ -341,8 +371,8 @@ func (p *page) events(events []kuberuntime.Event) {
 		row := &page{width: p.width}
 		row.write(fmt.Sprintf("  %-5s %-7s %-*s ", duration.HumanDuration(max(p.now.Sub(e.Time), 0)), kind, reasons, e.Reason), message)
 		text := row.text.String()
-		if p.color && e.Warning {
-			text = strings.Replace(text, kind, "\x1b[33m"+kind+"\x1b[0m", 1)
+		if p.paint != nil && e.Warning {
+			text = strings.Replace(text, kind, p.paint(output.Doubt, kind), 1)
 		}
 		p.text.WriteString(text)
 	}

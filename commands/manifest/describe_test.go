@@ -1,6 +1,7 @@
 package manifest
 
 import (
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -241,6 +242,15 @@ Events:
 		"  10s   \x1b[33mWarning\x1b[0m BackOff      main: back-off 40s restarting failed container main\n"
 	if !strings.HasSuffix(out.String(), yellow) {
 		t.Errorf("in colours:\n%q", out.String())
+	}
+	for _, part := range []string{"\nState:         \x1b[31m", "\n\x1b[31mCause:\x1b[0m         ", "\n\x1b[1mContainer main:\x1b[0m\n", "\n  State:       \x1b[31mCrashLoopBackOff\x1b[0m, ", "\n\x1b[1mEvents:\x1b[0m\n"} {
+		if !strings.Contains(out.String(), part) {
+			t.Errorf("no %q in colours:\n%q", part, out.String())
+		}
+	}
+	want = strings.Replace(want, "than what fits", "than what\n                 fits", 1)
+	if diff := cmp.Diff(want, regexp.MustCompile("\x1b\\[[0-9]*m").ReplaceAllString(out.String(), "")); diff != "" {
+		t.Errorf("in colours, without them (-want +got):\n%s", diff)
 	}
 }
 

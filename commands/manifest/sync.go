@@ -159,7 +159,8 @@ func statusLines(env *cli.Env) func(kuberuntime.Event) {
 		if e.Warning {
 			kind = " warning:"
 		}
-		if err := env.Say("%s %s:%s %s", e.Time.Format(time.TimeOnly), name, kind, e.Message); err != nil {
+		line := []cli.Span{{Tone: output.Faint, Text: e.Time.Format(time.TimeOnly)}, {Text: " " + name + ":"}, {Tone: output.Doubt, Text: kind}, {Text: " " + e.Message}}
+		if err := env.SaySpans(line...); err != nil {
 			env.Debugf("write status: %v", err)
 		}
 	}
