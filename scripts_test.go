@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	goruntime "runtime"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -163,6 +164,14 @@ func (r runtime) setup(env *testscript.Env, images registries) error {
 	}
 	if r.endpoint != "" {
 		env.Defer(func() { removePods(env, r.endpoint, unique) })
+	}
+	program, err := os.ReadFile("shim/pause/pause-" + goruntime.GOARCH)
+	if err != nil {
+		return err
+	}
+	// An image of the script's own: $REGISTRY's are those of all scripts.
+	if err := os.WriteFile(filepath.Join(env.WorkDir, "image.tar"), test.ImageArchive(unique+":1", program), 0o600); err != nil {
+		return err
 	}
 	return expandConfigs(env)
 }

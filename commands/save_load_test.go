@@ -16,7 +16,7 @@ func TestSaveAndLoadByCRIAlone(t *testing.T) {
 	t.Parallel()
 	c := withStub(t, stubcri.Options{})
 	c.stub.AddImage("busybox")
-	file := c.file("image.tar", string(test.ImageArchive(t, "example.com/app:1")))
+	file := c.file("image.tar", string(test.ImageArchive("example.com/app:1", nil)))
 	if r := c.run("load", "-i", file); r.code != 0 || !strings.HasPrefix(r.out, "Loaded image: 127.0.0.1:") || !strings.Contains(r.out, "/app:1 (sha256:") {
 		t.Errorf("load: %+v", r)
 	}
@@ -26,6 +26,25 @@ func TestSaveAndLoadByCRIAlone(t *testing.T) {
 	}
 	if r := c.run("save", "busybox"); r.code != 1 || !strings.Contains(r.err, "crishim: stubcri has no call that reads images\nhint: ") || r.out != "" {
 		t.Errorf("save: %+v", r)
+	}
+}
+
+// The other side of a copy has to let images out, which CRI cannot.
+func TestImageCpFromCRIAlone(t *testing.T) {
+	t.Parallel()
+	c, to := withStub(t, stubcri.Options{}), stubcri.Start(t, stubcri.Options{})
+	c.stub.AddImage("busybox")
+	for _, args := range [][]string{{"image", "cp", c.stub.Endpoint, to.Endpoint, "busybox"}, {"image", "cp", "--all", c.stub.Endpoint, to.Endpoint}} {
+		if r := c.run(args...); r.code != 1 || !strings.Contains(r.err, "crishim: stubcri has no call that reads images\nhint: ") || r.out != "" {
+			t.Errorf("%v: %+v", args, r)
+		}
+	}
+	to.Stop()
+	if r := c.run("image", "cp", c.stub.Endpoint, to.Endpoint, "busybox"); r.code != 1 || !strings.Contains(r.err, "crishim: connect to "+to.Endpoint) {
+		t.Errorf("no destination: %+v", r)
+	}
+	if r := c.runAs(t.Context(), "crictl", "images", "-q", "cp"); r.code != 0 || r.out != "" {
+		t.Errorf("cp is a repository to crictl: %+v", r)
 	}
 }
 

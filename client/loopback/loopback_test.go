@@ -25,7 +25,7 @@ import (
 
 func load(t *testing.T, pull loopback.Pull) ([]imagefile.Image, error) {
 	t.Helper()
-	archive := test.ImageArchive(t, "example.com:5000/loopback/"+strings.ToLower(t.Name())+":1")
+	archive := test.ImageArchive("example.com:5000/loopback/"+strings.ToLower(t.Name())+":1", nil)
 	return loopback.Load(t.Context(), func(sink imagefile.Sink) ([]imagefile.Image, error) {
 		return imagefile.Read(t.Context(), bytes.NewReader(archive), imagefile.ReadOptions{}, sink)
 	}, pull)

@@ -20,6 +20,10 @@ type imagesOptions struct {
 
 func NewImages(env *cli.Env) *urfave.Command {
 	o := &imagesOptions{}
+	var subcommands []*urfave.Command
+	if !env.Compat { // for crictl it is a repository
+		subcommands = []*urfave.Command{newCp(env)}
+	}
 	return &urfave.Command{
 		Name:      "images",
 		Aliases:   []string{"image", "img"},
@@ -27,6 +31,7 @@ func NewImages(env *cli.Env) *urfave.Command {
 		ArgsUsage: "[REPOSITORY[:TAG]]",
 		Description: cli.WithExamples("All images, or those of one repository. Filters: dangling=true|false, reference=REGEX, before=IMAGE, since=IMAGE.",
 			"crishim images", "crishim images busybox", "crishim images -o json", "crishim images -q --filter dangling=false"),
+		Subcommands: subcommands,
 		Flags: slices.Concat(o.view.ListFlags(output.ImageColumns), []urfave.Flag{
 			o.view.WideFlag(),
 			o.filter.ImageFlag(),

@@ -39,7 +39,7 @@ func NewLoad(env *cli.Env) *urfave.Command {
 	}
 }
 
-func (o *loadOptions) check(env *cli.Env, c *urfave.Context) (err error) {
+func (o *loadOptions) check(env *cli.Env, c *urfave.Context) error {
 	if c.Args().Present() && o.input == "" {
 		return cli.WithHint(cli.Usagef("load takes no arguments, got %s", cli.Quote(c.Args().First())), "`crishim load -i %s`", c.Args().First())
 	}
@@ -47,9 +47,11 @@ func (o *loadOptions) check(env *cli.Env, c *urfave.Context) (err error) {
 		return err
 	}
 	if o.as != "" {
-		if o.as, err = imagefile.Name(o.as); err != nil {
+		name, err := imagefile.Name(o.as)
+		if err != nil {
 			return cli.Invalid("as", o.as, err.Error())
 		}
+		o.as = name
 	}
 	if (o.input == "" || o.input == "-") && env.InTerminal {
 		return cli.Usagef("no archive on a terminal: use -i FILE, or redirect standard input")

@@ -7,40 +7,47 @@ import (
 	"encoding/json"
 	"fmt"
 	"runtime"
-	"testing"
 )
 
-// ImageArchive is docker's archive of an image with that name, whose only file has its name for content.
-func ImageArchive(t testing.TB, name string) []byte {
-	t.Helper()
-	pack := func(files ...string) []byte {
-		var b bytes.Buffer
-		w := tar.NewWriter(&b)
-		for i := 0; i < len(files); i += 2 {
-			if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: files[i], Size: int64(len(files[i+1])), Mode: 0o644}); err != nil {
-				t.Fatal(err)
-			}
-			if _, err := w.Write([]byte(files[i+1])); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if err := w.Close(); err != nil {
-			t.Fatal(err)
-		}
-		return b.Bytes()
-	}
-	text := func(v any) string {
-		b, err := json.Marshal(v)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return string(b)
-	}
-	layer := pack("name", name)
+// ImageArchive is docker's archive of an image with that name, which is no other image: a file has its name for
+// content. Its program, which may be nil, is /pause.
+func ImageArchive(name string, program []byte) []byte {
+	layer := pack(file{"name", 0o644, []byte(name)}, file{"pause", 0o755, program})
 	config := text(map[string]any{
-		"architecture": runtime.GOARCH, "os": "linux", "config": map[string]any{"Cmd": []string{"/none"}},
+		"architecture": runtime.GOARCH, "os": "linux", "config": map[string]any{"Cmd": []string{"/pause"}},
 		"rootfs": map[string]any{"type": "layers", "diff_ids": []string{fmt.Sprintf("sha256:%x", sha256.Sum256(layer))}},
 	})
-	return pack("layer.tar", string(layer), "config.json", config,
-		"manifest.json", text([]map[string]any{{"Config": "config.json", "RepoTags": []string{name}, "Layers": []string{"layer.tar"}}}))
+	list := text([]map[string]any{{"Config": "config.json", "RepoTags": []string{name}, "Layers": []string{"layer.tar"}}})
+	return pack(file{"layer.tar", 0o644, layer}, file{"config.json", 0o644, config}, file{"manifest.json", 0o644, list})
+}
+
+type file struct {
+	name    string
+	mode    int64
+	content []byte
+}
+
+// pack cannot fail: it writes to memory.
+func pack(files ...file) []byte {
+	var b bytes.Buffer
+	w := tar.NewWriter(&b)
+	for _, f := range files {
+		must(w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: f.name, Size: int64(len(f.content)), Mode: f.mode}))
+		_, err := w.Write(f.content)
+		must(err)
+	}
+	must(w.Close())
+	return b.Bytes()
+}
+
+func text(v any) []byte {
+	b, err := json.Marshal(v)
+	must(err)
+	return b
+}
+
+func must(err error) {
+	if err != nil {
+		panic(err)
+	}
 }
