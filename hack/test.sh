@@ -6,8 +6,11 @@ tags=$(cat hack/tags)
 
 # What runs with the engines' environment. The engines make the outcome, and the test cache does not know
 # them: -count=1. make verify has vetted, and no test reads debug information (-w). The seed of shuffle is
-# in the output of what fails.
-go_test() { TMPDIR=$CRISHIM_TEST_TMP go test -trimpath -tags "$tags" -vet=off -ldflags=-w -count=1 -shuffle=on -timeout 20m "$@"; }
+# in the output of what fails. GOGC is for the compiler and the linker, which end soon; no program of ours sees it.
+go_test() {
+  TMPDIR=$CRISHIM_TEST_TMP GOTMPDIR=$CRISHIM_TEST_TMP GOGC=400 go test -exec 'env -u GOTMPDIR -u GOGC' \
+    -trimpath -tags "$tags" -vet=off -ldflags=-w -count=1 -shuffle=on -timeout 20m "$@"
+}
 # Tests of ./commands that read what some hundred command lines each print. Under the race detector they take
 # five times as long, and start no goroutine of a verb that the others do not: under it, every verb is in
 # TestEveryVerbWhenARuntimeFails or in a test of its own, and the examples of its help run.
@@ -51,9 +54,13 @@ if [ $# -gt 0 ]; then
   exit "$status"
 fi
 
-# What tests make in the directory for temporary files is seen for certain.
+# What tests make in the directory for temporary files is seen for certain. In memory, where that can be
+# mounted: some sixty programs are linked there.
 CRISHIM_TEST_TMP=$(mktemp -d /tmp/crishim-XXXX) # short: sockets are in it
-export CRISHIM_TEST_TMP
+export CRISHIM_TEST_TMP CRISHIM_ENGINE_IN_MEMORY=1
+if [ "$(id -u)" = 0 ] && mount -t tmpfs -o mode=700 crishim-test "$CRISHIM_TEST_TMP" 2>/dev/null; then
+  trap 'umount -l "$CRISHIM_TEST_TMP" && rmdir "$CRISHIM_TEST_TMP"' EXIT # of an interrupted run
+fi
 before=$(hack/leftovers.sh)
 if [ "$(id -u)" = 0 ] || hack/engine.sh status; then
   [ "$(id -u)" != 0 ] || hack/engine.sh packages
@@ -62,8 +69,11 @@ else
   echo "test: not root and no engines of hack/engine.sh: tests that need one are skipped" >&2
   "$0" both || status=$?
 fi
-find "$CRISHIM_TEST_TMP" -mindepth 1 -maxdepth 1 | sed 's/^/test: left behind: /' >&2
-if ! rmdir "$CRISHIM_TEST_TMP" 2>/dev/null; then rm -rf --one-file-system "$CRISHIM_TEST_TMP"; status=1; fi
+left=$(find "$CRISHIM_TEST_TMP" -mindepth 1 -maxdepth 1)
+if [ -n "$left" ]; then printf 'test: left behind:\n%s\n' "$left" >&2; status=1; fi
+if mountpoint -q "$CRISHIM_TEST_TMP"; then umount "$CRISHIM_TEST_TMP" || { umount -l "$CRISHIM_TEST_TMP"; status=1; }; fi
+trap - EXIT
+rm -rf --one-file-system "$CRISHIM_TEST_TMP"
 after=$(hack/leftovers.sh)
 if left=$(diff <(printf '%s\n' "$before") <(printf '%s\n' "$after") | sed -n 's/^> //p'); [ -n "$left" ]; then
   printf 'test: left on the machine:\n%s\n' "$left" >&2

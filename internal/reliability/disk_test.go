@@ -216,8 +216,8 @@ func TestCommandOnABadDiskOnEngine(t *testing.T) {
 	for name, options := range map[string]string{"read-only": "ro,mode=755", "full": "size=4k,nr_inodes=1,mode=755"} {
 		cmd := crishim.command(t.Context(), "ps")
 		script := `mkdir -p /run/crishim && mount -t tmpfs -o ` + options + ` tmpfs /run/crishim && `
-		if name == "read-only" { // where /tmp would do
-			script += `mount --bind /tmp /tmp && mount -o remount,bind,ro /tmp && `
+		if name == "read-only" { // where /tmp would do; tests and this program may be on mounts below it
+			script += `mount --rbind /tmp /tmp && mount -o remount,bind,ro /tmp && `
 		}
 		script += `exec crishim "$@"`
 		shell := crishim.shell(t.Context(), script, cmd.Args[1:]...)
