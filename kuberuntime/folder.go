@@ -1,0 +1,88 @@
+package kuberuntime
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/crishim/crishim/kuberuntime/manifest"
+)
+
+// desired is a pod that a folder asks for.
+type desired struct {
+	pod *v1.Pod
+	set *manifest.Set
+}
+
+// folder is a folder of manifests and what was last read from it: the kubelet's file source.
+type folder struct {
+	path      string
+	now       func() time.Time
+	signature string
+	pods      map[string]desired // by uid
+	complete  bool               // everything in the folder could be read
+}
+
+// read reads the folder if anything in it has changed. On a problem the pods of the valid
+// files stay wanted, and complete is false: a typing mistake must not end a pod.
+func (f *folder) read() (changed bool, err error) {
+	files, err := manifest.FolderFiles(f.path)
+	if err != nil {
+		f.complete, f.signature = false, ""
+		return false, err
+	}
+	signature := signatureOf(files)
+	if signature == f.signature {
+		return false, nil
+	}
+	f.signature = signature
+	set, err := manifest.Read(strings.NewReader(""), files...)
+	var problems manifest.Errors
+	if err != nil && !errors.As(err, &problems) {
+		f.complete, f.signature = false, ""
+		return false, err
+	}
+	broken := map[string]bool{}
+	for _, p := range problems {
+		broken[p.File] = true
+	}
+	pods := map[string]desired{}
+	for _, p := range set.Pods {
+		if broken[p.Source.File] {
+			continue
+		}
+		if err := Prepare(p.Pod, f.path, f.now()); err != nil {
+			return false, err
+		}
+		pods[string(p.UID)] = desired{p.Pod, set}
+	}
+	f.pods, f.complete = pods, len(problems) == 0
+	return true, err
+}
+
+func signatureOf(files []string) string {
+	var out strings.Builder
+	for _, file := range files {
+		info, err := os.Stat(file)
+		if err != nil {
+			fmt.Fprintf(&out, "%s gone\n", file)
+			continue
+		}
+		fmt.Fprintf(&out, "%s %d %d\n", file, info.Size(), info.ModTime().UnixNano())
+	}
+	return out.String() + "read"
+}
+
+// wantsName reports whether the folder has a pod of this name.
+func (f *folder) wantsName(namespace, name string) bool {
+	for _, d := range f.pods {
+		if d.pod.Namespace == namespace && d.pod.Name == name {
+			return true
+		}
+	}
+	return false
+}
