@@ -42,6 +42,7 @@ type Proxy struct {
 
 // StartProxy passes on what l accepts. It ends with the test.
 func StartProxy(t testing.TB, l net.Listener, network, address string) *Proxy {
+	t.Helper()
 	p := &Proxy{listener: l, accepting: make(chan struct{})}
 	go func() {
 		defer close(p.accepting)

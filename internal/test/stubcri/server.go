@@ -157,7 +157,10 @@ func (s *Server) Stop() {
 }
 
 // SocketPath is a path for a socket, which is removed with the test.
-func SocketPath(t testing.TB) string { return filepath.Join(test.SocketDir(t), "s") }
+func SocketPath(t testing.TB) string {
+	t.Helper()
+	return filepath.Join(test.SocketDir(t), "s")
+}
 
 // register offers both services under each version's name. The messages of
 // v1alpha2 are those of v1 on the wire.
