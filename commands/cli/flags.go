@@ -86,6 +86,10 @@ func (f *typedFlag) values() []string { return f.Words }
 
 func (f *typedFlag) String() string { return urfave.FlagStringer(f) }
 
+// Names is asked of each flag for each that is looked up. urfave's puts every name through a regular
+// expression, which was an eighth of what command lines cost in tests.
+func (f *typedFlag) Names() []string { return append([]string{f.Name}, f.Aliases...) }
+
 // Number marks a flag that takes a plain number in crictl.
 func (f *typedFlag) Number() *typedFlag {
 	f.number = true
