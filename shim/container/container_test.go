@@ -20,6 +20,7 @@ import (
 	"github.com/crishim/crishim/internal/test/enginetest"
 	"github.com/crishim/crishim/shim/host"
 	"github.com/crishim/crishim/shim/internal/logdir"
+	"github.com/crishim/crishim/shim/state"
 )
 
 func TestCreateTakesAFreeNameBesideAStranger(t *testing.T) {
@@ -642,5 +643,26 @@ func TestImageSubPathMustExist(t *testing.T) {
 	list, err := f.engine.ContainerList(t.Context(), container.ListOptions{All: true})
 	if err != nil || len(list) != 2 {
 		t.Errorf("got %d containers, %v, want the sandbox and %s", len(list), err, made.GetContainerId())
+	}
+}
+
+// A container of another shim has the annotations that were asked for, and no hook of its image's.
+func TestAnnotationsOfAnotherShimsImage(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	const hook, hash = "io.kubernetes.container.preStopHandler", "io.kubernetes.container.hash"
+	f.engine.LabelImage(testImage, map[string]string{"annotation." + hook: `{"httpGet":{"host":"169.254.169.254"}}`, "annotation." + hash: "theirs"})
+	made, err := f.engine.ContainerCreate(t.Context(), &container.Config{Image: testImage, Labels: map[string]string{
+		state.LabelType: state.TypeContainer, state.LabelSandboxID: f.sandbox, state.LabelLogPath: "", "annotation." + hash: "abc",
+	}}, &container.HostConfig{}, nil, nil, "k8s_app_web_default_web-uid_0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := f.ContainerStatus(t.Context(), &runtimeapi.ContainerStatusRequest{ContainerId: made.ID})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(map[string]string{hash: "abc"}, r.GetStatus().GetAnnotations()); diff != "" {
+		t.Errorf("annotations (-want +got):\n%s", diff)
 	}
 }

@@ -54,6 +54,9 @@ func (s *Service) status(ctx context.Context, m state.FoundContainer) (*runtimea
 	if err != nil {
 		s.log.Warn("a container's limits cannot be read", "id", m.Detail.ID, "err", err)
 	}
+	if m.Created.IsZero() { // another shim made it, and notes not which labels are the image's
+		m.Annotations = state.WithoutImageAnnotations(m.Annotations, state.ImageLabels(img))
+	}
 	return &runtimeapi.ContainerStatus{
 		Id:          m.Detail.ID,
 		Metadata:    m.Metadata,

@@ -136,6 +136,17 @@ func withoutImageLabels(engine map[string]string) map[string]string {
 	return labels
 }
 
+// WithoutImageAnnotations returns the annotations of a container of another shim without those that its image has
+// as labels: kubelets run the hooks that they find there.
+func WithoutImageAnnotations(annotations, image map[string]string) map[string]string {
+	kept := maps.Clone(annotations)
+	maps.DeleteFunc(kept, func(key, value string) bool {
+		theirs, ok := image[annotationPrefix+key]
+		return ok && theirs == value
+	})
+	return kept
+}
+
 // ImageLabels returns the labels of an image, which the engine adds to each container's.
 func ImageLabels(i image.InspectResponse) map[string]string {
 	if i.Config == nil {
