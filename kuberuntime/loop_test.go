@@ -160,6 +160,21 @@ func TestLoopWakesPodsWhenTheRuntimeIsBack(t *testing.T) {
 	}
 }
 
+// A manifest that describe wrote, or somebody else, has no say in who looks after its pod.
+func TestAManifestChoosesNoOwner(t *testing.T) {
+	t.Parallel()
+	for _, folder := range []string{"", "/ours"} {
+		p := &v1.Pod{}
+		p.Annotations = map[string]string{pod.FolderAnnotation: "/theirs", pod.ConfigHashAnnotation: "x", "note": "y"}
+		if err := Prepare(p, folder, time.Now()); err != nil {
+			t.Fatal(err)
+		}
+		if got := p.Annotations; got[pod.FolderAnnotation] != folder || got[pod.ConfigHashAnnotation] == "x" || got["note"] != "y" {
+			t.Errorf("in %q: got %v", folder, got)
+		}
+	}
+}
+
 // TestLoopCollectsItsOwnOnly: dead containers and sandboxes of others, and folders of pods that
 // apply makes, are not its business.
 func TestLoopCollectsItsOwnOnly(t *testing.T) {

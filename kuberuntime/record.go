@@ -210,6 +210,9 @@ func Prepare(p *v1.Pod, folder string, now time.Time) error {
 	}
 	p.Annotations[pod.ConfigSeenAnnotation] = now.UTC().Format(time.RFC3339Nano)
 	p.Annotations[pod.ConfigSourceAnnotation] = "api"
+	// A manifest that describe wrote has those of its pod: sync would take the new one for its own, and remove it.
+	delete(p.Annotations, pod.FolderAnnotation)
+	delete(p.Annotations, pod.ConfigHashAnnotation)
 	if folder != "" {
 		p.Annotations[pod.ConfigSourceAnnotation] = "file"
 		p.Annotations[pod.ConfigHashAnnotation] = string(uid)
