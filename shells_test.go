@@ -48,6 +48,9 @@ func startShell(t *testing.T, settings, setUp, shell string, args ...string) *sh
 	for _, name := range append(hostileNames, "mx $(touch canary)1", "mx $(touch canary)2") {
 		stub.AddContainer(pod, name)
 	}
+	shop := stub.AddPod("team", "webshop")
+	stub.AddContainer(shop, "apache")
+	stub.AddContainer(shop, "sidecar")
 	stub.AddImage("registry.example:5000/app:1")
 	s := &shellTest{t: t, dir: t.TempDir()}
 	self, err := exec.LookPath("crishim")
@@ -120,6 +123,14 @@ func (s *shellTest) want(line string, args ...string) {
 	}
 }
 
+// wantPods types the beginnings of the names of a pod, of its containers and of its namespace.
+func (s *shellTest) wantPods() {
+	s.t.Helper()
+	s.want("crishim describe we\t", "describe", "webshop")
+	s.want("crishim exec webshop/a\tls", "exec", "webshop/apache", "ls")
+	s.want("crishim delete -n te\twe\t", "delete", "-n", "team", "webshop")
+}
+
 // TestCompletionInBash types in a real bash with bash-completion, as people have it.
 func TestCompletionInBash(t *testing.T) {
 	t.Parallel()
@@ -144,6 +155,7 @@ func TestCompletionInBash(t *testing.T) {
 	s.want("crishim rmi registry.example:5\t", "rmi", "registry.example:5000/app:1")
 	s.want("crishim ps --output=js\tl\t", "ps", "--output=jsonl")
 	s.want("crishim cp z\t", "cp", "z$(touch canary) x;y")
+	s.wantPods()
 }
 
 func TestCompletionInZsh(t *testing.T) {
