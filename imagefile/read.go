@@ -133,36 +133,24 @@ func truncated(err error) error {
 // entry takes an entry: a document is kept, a layer handed on.
 func (a *archive) entry(h *tar.Header, r io.Reader) error {
 	name := path.Clean(h.Name)
-	if path.IsAbs(name) || name == ".." || strings.HasPrefix(name, "../") {
+	if path.IsAbs(name) || leadsOut(name) {
 		return errors.New("the name leads out of the archive")
 	}
-	_, twice := a.files[name]
 	switch h.Typeflag {
 	case tar.TypeDir:
 		return nil
 	case tar.TypeSymlink, tar.TypeLink:
-		target := h.Linkname
-		if h.Typeflag == tar.TypeSymlink {
-			target = path.Join(path.Dir(name), target)
-		}
-		if path.IsAbs(h.Linkname) || target == ".." || strings.HasPrefix(target, "../") {
-			return fmt.Errorf("the link to %q leads out of the archive", h.Linkname)
-		}
-		a.links[name] = path.Clean(target)
-		return nil
+		return a.link(name, h)
 	case tar.TypeReg:
 	default:
 		return fmt.Errorf("type %q is no file's", h.Typeflag)
 	}
-	if twice {
+	if _, twice := a.files[name]; twice {
 		return errors.New("a second entry of this name")
 	}
-	var want digest.Digest
-	if parts := strings.Split(name, "/"); len(parts) == 3 && parts[0] == "blobs" {
-		want = digest.NewDigestFromEncoded(digest.Algorithm(parts[1]), parts[2])
-		if err := want.Validate(); err != nil || want.Algorithm() != digest.SHA256 {
-			return errors.New("the name is no sha256 digest's")
-		}
+	want, err := digestOf(name)
+	if err != nil {
+		return err
 	}
 	start := bufio.NewReaderSize(r, copySize)
 	first, err := start.Peek(1)
@@ -179,6 +167,33 @@ func (a *archive) entry(h *tar.Header, r io.Reader) error {
 		return nil
 	}
 	return errors.New("this is no part of an image")
+}
+
+func leadsOut(name string) bool { return name == ".." || strings.HasPrefix(name, "../") }
+
+func (a *archive) link(name string, h *tar.Header) error {
+	target := path.Clean(h.Linkname)
+	if h.Typeflag == tar.TypeSymlink {
+		target = path.Join(path.Dir(name), h.Linkname)
+	}
+	if path.IsAbs(h.Linkname) || leadsOut(target) {
+		return fmt.Errorf("the link to %q leads out of the archive", h.Linkname)
+	}
+	a.links[name] = target
+	return nil
+}
+
+// digestOf returns the digest that the name of an OCI layout's blob is, and none for other names.
+func digestOf(name string) (digest.Digest, error) {
+	parts := strings.Split(name, "/")
+	if len(parts) != 3 || parts[0] != "blobs" {
+		return "", nil
+	}
+	d := digest.NewDigestFromEncoded(digest.Algorithm(parts[1]), parts[2])
+	if err := d.Validate(); err != nil || d.Algorithm() != digest.SHA256 {
+		return "", errors.New("the name is no sha256 digest's")
+	}
+	return d, nil
 }
 
 func (a *archive) document(name string, want digest.Digest, r io.Reader, size int64) error {
@@ -275,7 +290,6 @@ func (a *archive) ociImages(text []byte) ([]Image, error) {
 		return nil, fmt.Errorf("index.json: more than %d images", maxImages)
 	}
 	var images []Image
-	var other error
 	for _, d := range index.Manifests {
 		if attestation(Manifest{Descriptor: d}) {
 			continue
@@ -302,7 +316,7 @@ func (a *archive) ociImages(text []byte) ([]Image, error) {
 			images[i].Names = append(images[i].Names, name)
 		}
 	}
-	return images, other
+	return images, nil
 }
 
 // ociName returns the name that an index.json has for an image. The standard's own annotation may be only a tag.
