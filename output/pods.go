@@ -86,15 +86,10 @@ func resultOf(p pod, o Options) podResult {
 	}
 	var r podResult
 	kept := o.Kept[p.GetId()]
+	ready := p.GetState() == runtimeapi.PodSandboxState_SANDBOX_READY
 	var of outstanding
-	for _, name := range slices.Sorted(maps.Keys(kept.Missing)) {
-		if newest[name] != nil || p.GetState() != runtimeapi.PodSandboxState_SANDBOX_READY {
-			continue // made since, or not to be made
-		}
-		r.containers++
-		if w := kept.Missing[name]; of.missing == nil || isCreating(of.missing.Reason) {
-			of.missing = &w
-		}
+	if ready { // else they are not to be made
+		r.containers, of.missing = kept.missing(newest)
 	}
 	for _, name := range slices.Sorted(maps.Keys(newest)) {
 		c := newest[name]
@@ -128,8 +123,22 @@ func resultOf(p pod, o Options) podResult {
 			of.failed = c
 		}
 	}
-	r.state, r.tone = of.word(r, p.GetState() == runtimeapi.PodSandboxState_SANDBOX_READY, o)
+	r.state, r.tone = of.word(r, ready, o)
 	return r
+}
+
+// missing counts the containers that the runtime does not have, and returns why one of them waits.
+func (k KeptPod) missing(has map[string]container) (n int, why *Waiting) {
+	for _, name := range slices.Sorted(maps.Keys(k.Missing)) {
+		if has[name] != nil {
+			continue // made since
+		}
+		n++
+		if w := k.Missing[name]; why == nil || isCreating(why.Reason) {
+			why = &w
+		}
+	}
+	return n, why
 }
 
 // outstanding are the containers of a pod that say more of it than one that runs, one of
