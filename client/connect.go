@@ -35,6 +35,8 @@ type Engine struct {
 	From string      // where the host was named, such as "DOCKER_HOST"; "" where it was found by default
 	TLS  *tls.Config // for tcp; may be nil
 	Err  error       // why it cannot be used
+	// Batch keeps ssh from asking for passwords.
+	Batch bool
 
 	Version, APIVersion string // the engine's answer to the probe; "" where it was not probed
 }
@@ -69,6 +71,8 @@ type Options struct {
 	// Others is how long to wait for the runtimes of lower precedence than the one that is
 	// taken, so that Conn.Others has them.
 	Others time.Duration
+	// Batch keeps ssh from asking for passwords and host keys: many hosts are dialled at once.
+	Batch bool
 	// Debug receives one line for each thing that was tried and each call that was made, never
 	// a message's content. May be nil.
 	Debug func(format string, args ...any)
@@ -362,6 +366,8 @@ func (o *Options) probeEndpoint(ctx context.Context, e Endpoint, image bool) []f
 	switch {
 	case e.Docker:
 		return o.probeEngines(ctx, e)
+	case e.Network == "ssh" && e.Path == "":
+		return []found{o.probeHost(ctx, e)}
 	case e.Network == "ssh":
 		return []found{o.probeSSH(ctx, e, image)}
 	}

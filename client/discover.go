@@ -73,11 +73,17 @@ func (c Candidate) reason() string {
 // Hint returns the next step for someone who wants this endpoint to work.
 func (c Candidate) Hint() string {
 	if host, ssh := strings.CutPrefix(c.Endpoint, "ssh://"); ssh && c.State == StateFailed {
-		host, socket, _ := strings.Cut(host, "/")
+		host, socket, named := strings.Cut(host, "/")
+		if !named {
+			return "try `ssh ssh://" + host + " true`: the login has to work"
+		}
 		return "try `ssh ssh://" + host + " ls -l /" + socket + "`: the login has to work, and the socket has to be there"
 	}
 	switch c.State {
 	case StateAbsent:
+		if strings.HasPrefix(c.Endpoint, "ssh:") {
+			return "is one running there, and may this user open its socket? -r ssh://HOST/path/to.sock names a socket"
+		}
 		return "see `crishim endpoints` for what is there; is the runtime running?"
 	case StateDenied:
 		return "try it with sudo, or as a member of the group that owns the socket"

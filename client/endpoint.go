@@ -20,12 +20,12 @@ type Endpoint struct {
 	Network string
 	// Address is a socket's path or host:port; for ssh [user@]host[:port].
 	Address string
-	// Path is the remote socket of an ssh endpoint.
+	// Path is the remote socket of an ssh endpoint; empty for the one that is found there.
 	Path   string
 	Docker bool
 }
 
-const endpointForms = "use unix:///run/containerd/containerd.sock, a path, tcp://host:port, ssh://user@host/path.sock, " +
+const endpointForms = "use unix:///run/containerd/containerd.sock, a path, tcp://host:port, ssh://user@host, ssh://user@host/path.sock, " +
 	"docker:// or docker:///var/run/docker.sock"
 
 // ParseEndpoint reads any form of endpoint that a flag, the environment or
@@ -144,9 +144,7 @@ func (e *Endpoint) setSSH(rest string) (reason string) {
 	switch {
 	case e.Docker && !bare:
 		return "must not have a path; the engine's own socket on that host is used"
-	case !e.Docker && bare:
-		return "must name a socket, as in ssh://user@host/run/containerd/containerd.sock"
-	case !e.Docker:
+	case !bare:
 		e.Path = path
 	}
 	e.Address = u.Host

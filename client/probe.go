@@ -164,7 +164,7 @@ func (c *criConn) isDockers(ctx context.Context) bool {
 
 // probeEngines probes the engines that a docker endpoint stands for, up to the first that is ready.
 func (o *Options) probeEngines(ctx context.Context, e Endpoint) []found {
-	engines := []Engine{{Host: cmp.Or(e.EngineHost(), "unix:///var/run/docker.sock")}}
+	engines := []Engine{{Host: cmp.Or(e.EngineHost(), "unix://"+dockerSocket)}}
 	if o.Engines != nil {
 		engines = o.Engines(e.EngineHost())
 	}

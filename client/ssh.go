@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -30,11 +31,17 @@ const (
 	// stderrWait is how long an error message of ssh may take to arrive after the
 	// connection that it is about was closed.
 	stderrWait = 2 * time.Second
+	// stderrLeft is how long what ssh has started may keep its stderr open after it has ended.
+	stderrLeft = 500 * time.Millisecond
+	// sshProbeTimeout is how long the known sockets of another machine may take, once ssh has logged in.
+	sshProbeTimeout = 5 * time.Second
+	// dockerSocket is where the engine of another machine is, if there is one.
+	dockerSocket = "/var/run/docker.sock"
 )
 
 // tunnelDirs hold the control socket of ssh, which it makes under another name
 // first, and the sockets that it forwards.
-var tunnelDirs = rundir.Kind{Name: "ssh", Entries: regexp.MustCompile(`c(\.[0-9A-Za-z]{16})?|s|f[0-9]+`)}
+var tunnelDirs = rundir.Kind{Name: "ssh", Entries: regexp.MustCompile(`c(\.[0-9A-Za-z]{16})?|s[0-9]*|f[0-9]+`)}
 
 // sshTunnel is an ssh process that forwards a socket of another machine, and,
 // when asked, the ports of its streaming server, over one connection.
@@ -52,11 +59,11 @@ type sshTunnel struct {
 // probeSSH probes a socket on another machine, through a tunnel that stays open with the
 // connection.
 func (o *Options) probeSSH(ctx context.Context, e Endpoint, image bool) found {
-	t, err := openTunnel(ctx, o, e)
+	t, err := openTunnel(ctx, o, e, e.Path)
 	if err != nil {
 		return found{Candidate: Candidate{Endpoint: e.String(), Kind: KindCRI, State: StateFailed, Detail: strings.TrimPrefix(err.Error(), "ssh: ")}}
 	}
-	f := o.probeCRI(ctx, Endpoint{Network: "unix", Address: t.socket()}, image)
+	f := o.probeCRI(ctx, Endpoint{Network: "unix", Address: t.socket(0)}, image)
 	f.Endpoint = e.String()
 	if f.State == StateReady {
 		f.conn.endpoint, f.conn.tunnel, f.conn.stop = f.Endpoint, t, t.close
@@ -80,8 +87,52 @@ func (o *Options) probeSSH(ctx context.Context, e Endpoint, image bool) found {
 	return f
 }
 
-// openTunnel starts ssh and waits until it forwards the socket.
-func openTunnel(ctx context.Context, o *Options, e Endpoint) (*sshTunnel, error) {
+// probeHost finds the runtime of another machine as it is found on this one: all known sockets, and that
+// of a Docker engine, are asked at the same time over one ssh connection. An engine is reached as
+// docker+ssh:// then, so that the embedded shim knows that it is not here.
+func (o *Options) probeHost(ctx context.Context, e Endpoint) found {
+	failed := found{Candidate: Candidate{Endpoint: e.String(), Kind: KindCRI, State: StateFailed}}
+	known := o.knownSockets()
+	var remote []string
+	for _, k := range known {
+		remote = append(remote, k.Path)
+	}
+	t, err := openTunnel(ctx, o, e, append(remote, dockerSocket)...)
+	if err != nil {
+		failed.Detail = strings.TrimPrefix(err.Error(), "ssh: ")
+		return failed
+	}
+	there := *o
+	there.Known, there.Others = nil, 0
+	for i, k := range known {
+		there.Known = append(there.Known, Known{k.Name, t.socket(i), k.Containerd})
+	}
+	there.Engines = func(string) []Engine { return []Engine{{Host: "unix://" + t.socket(len(known))}} }
+	there.ProbeTimeout = cmp.Or(o.ConnectTimeout, sshProbeTimeout)
+	list, err := there.discover(ctx, false)
+	for i, f := range list {
+		if f.Chosen && f.Kind == KindCRI {
+			e.Path = known[i].Path
+			f.Endpoint, f.Chosen = e.String(), false
+			f.conn.endpoint, f.conn.tunnel, f.conn.stop = f.Endpoint, t, t.close
+			return f
+		}
+	}
+	if err := t.close(); err != nil {
+		o.debugf("close %s: %v", e, err)
+	}
+	if err == nil {
+		engine := Engine{Host: "ssh://" + e.Address, Batch: o.Batch}
+		return found{Candidate: Candidate{Endpoint: "docker+" + engine.Host, Kind: KindEngine, Name: "Docker", State: StateReady, Detail: chosenOf(list).Detail}, engine: engine}
+	}
+	if failed.State, failed.Detail = StateAbsent, "no container runtime at the usual sockets"; ctx.Err() != nil {
+		failed.State, failed.Detail = StateHangs, "no answer"
+	}
+	return failed
+}
+
+// openTunnel starts ssh and waits until it forwards the sockets.
+func openTunnel(ctx context.Context, o *Options, e Endpoint, remote ...string) (*sshTunnel, error) {
 	program, err := exec.LookPath("ssh")
 	if err != nil {
 		return nil, errors.New("the ssh program is not installed")
@@ -99,11 +150,19 @@ func openTunnel(ctx context.Context, o *Options, e Endpoint) (*sshTunnel, error)
 		destination: "ssh://" + e.Address, dir: dir, stderr: &stderrTail{written: make(chan struct{})},
 		done: make(chan struct{}), relays: map[string]*relay{},
 	}
-	t.cmd = exec.Command(program, "-N", "-T", "-a", "-x", "-M", "-S", t.control(), "-o", "ControlPersist=no",
-		"-o", "ExitOnForwardFailure=yes", "-L", t.socket()+":"+e.Path, t.destination)
+	args := []string{"-N", "-T", "-a", "-x", "-M", "-S", t.control(), "-o", "ControlPersist=no", "-o", "ExitOnForwardFailure=yes"}
+	if o.Batch {
+		args = append(args, "-o", "BatchMode=yes")
+	}
+	for i, path := range remote {
+		args = append(args, "-L", t.socket(i)+":"+path)
+	}
+	t.cmd = exec.Command(program, append(args, t.destination)...)
 	t.cmd.Stderr = t.stderr
 	// It must not outlive this process, however that ends.
-	t.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
+	// A group of its own ends with it what it has started, but cannot ask at the terminal.
+	t.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM, Setpgid: o.Batch}
+	t.cmd.WaitDelay = stderrLeft
 	if err := t.cmd.Start(); err != nil {
 		return nil, errors.Join(err, dir.Remove())
 	}
@@ -119,7 +178,8 @@ func openTunnel(ctx context.Context, o *Options, e Endpoint) (*sshTunnel, error)
 
 func (t *sshTunnel) control() string { return filepath.Join(t.dir.Path, "c") }
 
-func (t *sshTunnel) socket() string { return filepath.Join(t.dir.Path, "s") }
+// socket is where a socket of the other machine is here.
+func (t *sshTunnel) socket(i int) string { return filepath.Join(t.dir.Path, fmt.Sprint("s", i)) }
 
 // waitReady waits for the control socket, which ssh creates last, and only when it listens.
 func (t *sshTunnel) waitReady(ctx context.Context) error {
@@ -150,14 +210,27 @@ func (t *sshTunnel) close() error {
 	for _, r := range relays {
 		r.close()
 	}
-	_ = t.cmd.Process.Signal(syscall.SIGTERM) // it may have ended already
+	t.signal(syscall.SIGTERM)
 	select {
 	case <-t.done:
 	case <-time.After(5 * time.Second):
-		_ = t.cmd.Process.Kill()
+		t.signal(syscall.SIGKILL)
 		<-t.done
 	}
 	return t.dir.Remove()
+}
+
+// signal sends a signal to ssh, or to its group; it may have ended already.
+func (t *sshTunnel) signal(s syscall.Signal) {
+	if !t.cmd.SysProcAttr.Setpgid {
+		_ = t.cmd.Process.Signal(s)
+		return
+	}
+	select {
+	case <-t.done: // its number may be another's
+	default:
+		_ = syscall.Kill(-t.cmd.Process.Pid, s)
+	}
 }
 
 // stderrTail keeps the end of what a program writes.

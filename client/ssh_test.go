@@ -31,6 +31,7 @@ import (
 func fakeSSH(args []string) int {
 	var control, command, target string
 	var forwards []string
+	batch := false
 	for i := 1; i < len(args); i++ {
 		switch args[i] {
 		case "-S":
@@ -44,15 +45,33 @@ func fakeSSH(args []string) int {
 			forwards = append(forwards, args[i])
 		case "-o":
 			i++
+			batch = batch || args[i] == "BatchMode=yes"
 		default:
 			target = args[i]
 		}
 	}
 	switch {
+	case strings.Contains(target, "proxied"): // by a command that outlives ssh and keeps its stderr
+		proxy := exec.Command(args[0], "proxy")
+		proxy.Stderr = os.Stderr
+		if proxy.Start() != nil {
+			return 255
+		}
+		time.Sleep(time.Hour)
+	case target == "proxy":
+		conn, err := net.Dial("unix", os.Getenv("CRISHIM_TEST_PROXY"))
+		if err != nil {
+			return 255
+		}
+		defer conn.Close()
+		time.Sleep(time.Hour)
 	case strings.Contains(target, "denied"):
 		fmt.Fprintln(os.Stderr, "joe@denied: Permission denied (publickey).")
 		return 255
-	case strings.Contains(target, "asleep"):
+	case strings.Contains(target, "asks") && batch:
+		fmt.Fprintln(os.Stderr, "Host key verification failed.")
+		return 255
+	case strings.Contains(target, "asleep"), strings.Contains(target, "asks"):
 		time.Sleep(time.Hour)
 	case command == "forward":
 		conn, err := net.Dial("unix", control)
@@ -102,6 +121,9 @@ func sshForward(f string) error {
 			in, err := l.Accept()
 			if err != nil {
 				return
+			}
+			if remote == "/var/run/docker.sock" { // not this machine's
+				remote = os.Getenv("CRISHIM_TEST_ENGINE")
 			}
 			network := "tcp"
 			if strings.HasPrefix(remote, "/") {
@@ -293,6 +315,128 @@ func TestSSHSweepsTunnels(t *testing.T) {
 	}
 }
 
+func TestSSHFindsTheRuntime(t *testing.T) {
+	installFakeSSH(t)
+	runtimeOf(t, "joe@node:2222")
+}
+
+// runtimeOf finds the runtime of a host: the first of the known sockets that answers there.
+func runtimeOf(t *testing.T, address string) {
+	t.Helper()
+	before := leftovers(t)
+	s, second := stubcri.Start(t, stubcri.Options{}), stubcri.Start(t, stubcri.Options{Name: "second"})
+	path := func(s *stubcri.Server) string { return strings.TrimPrefix(s.Endpoint, "unix://") }
+	known := []client.Known{{Name: "none", Path: "/nonexistent/x.sock"}, {Name: "first", Path: path(s)}, {Name: "second", Path: path(second)}}
+	c, err := client.Connect(t.Context(), client.Options{RuntimeEndpoint: "ssh://" + address, ImageEndpoint: "ssh://" + address, ConnectTimeout: time.Minute, Known: known, Batch: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := "ssh://" + address + path(s); c.RuntimeEndpoint != want || c.ImageEndpoint != want || c.Version.GetRuntimeName() != "stubcri" || c.Embedded {
+		t.Errorf("got %s, %s and %v, want %s", c.RuntimeEndpoint, c.ImageEndpoint, c.Version, want)
+	}
+	id := s.AddContainer(s.AddPod("default", "web"), "web")
+	r, err := c.Runtime.Exec(t.Context(), &runtimeapi.ExecRequest{ContainerId: id, Cmd: []string{"true"}, Stdout: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.Get(r.GetUrl())
+	if err != nil {
+		t.Fatalf("the stream's server cannot be reached: %v", err)
+	}
+	_ = resp.Body.Close()
+	http.DefaultClient.CloseIdleConnections()
+	if _, err := c.Image.ListImages(t.Context(), &runtimeapi.ListImagesRequest{}); err != nil {
+		t.Error(err)
+	}
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+	for f := range leftovers(t) {
+		if !before[f] {
+			t.Errorf("%s is left", f)
+		}
+	}
+}
+
+// A host with nothing but Docker is used as docker+ssh:// would be.
+func TestSSHFindsAnEngine(t *testing.T) {
+	installFakeSSH(t)
+	before := leftovers(t)
+	t.Setenv("CRISHIM_TEST_ENGINE", stubcri.SocketPath(t))
+	fakeEngine(t, os.Getenv("CRISHIM_TEST_ENGINE"))
+	var engine client.Engine
+	_, err := client.Connect(t.Context(), client.Options{
+		RuntimeEndpoint: "ssh://joe@node", ConnectTimeout: time.Minute, Known: []client.Known{{Name: "none", Path: "/nonexistent/x.sock"}}, Batch: true,
+		StartShim: func(_ context.Context, e client.Engine) (client.Shim, error) {
+			engine = e
+			return nil, errors.New("not here")
+		},
+	})
+	if err == nil || engine.Host != "ssh://joe@node" || !engine.Batch {
+		t.Errorf("got %v and engine %+v", err, engine)
+	}
+	for f := range leftovers(t) {
+		if !before[f] {
+			t.Errorf("%s is left", f)
+		}
+	}
+}
+
+func TestSSHFindsNothing(t *testing.T) {
+	installFakeSSH(t)
+	t.Setenv("CRISHIM_TEST_ENGINE", "/nonexistent/docker.sock")
+	before := leftovers(t)
+	for address, want := range map[string]string{
+		"node":       "connect to ssh://node: there is no container runtime at the usual sockets",
+		"joe@denied": "connect to ssh://joe@denied: joe@denied: Permission denied (publickey).",
+		"joe@asks":   "connect to ssh://joe@asks: Host key verification failed.",
+		"asleep":     "connect to ssh://asleep: ssh did not log in: context deadline exceeded",
+	} {
+		o := client.Options{RuntimeEndpoint: "ssh://" + address, ConnectTimeout: time.Minute, Known: []client.Known{{Name: "none", Path: "/nonexistent/x.sock"}}, Batch: true}
+		if address == "asleep" {
+			o.ConnectTimeout = 100 * time.Millisecond
+		}
+		if hint, err := refusal(t, o); err.Error() != want || address != "node" && !strings.Contains(hint, "`ssh ssh://"+address+" true`") || hint == "" {
+			t.Errorf("%s: got %v, hint %q, want %q", address, err, hint, want)
+		}
+	}
+	for f := range leftovers(t) {
+		if !before[f] {
+			t.Errorf("%s is left", f)
+		}
+	}
+}
+
+// What ssh starts to get to a host ends with it, and keeps nobody waiting: a host that does not answer
+// behind a ProxyCommand.
+func TestSSHProxyEnds(t *testing.T) {
+	installFakeSSH(t)
+	for _, batch := range []bool{true, false} {
+		path := stubcri.SocketPath(t)
+		t.Setenv("CRISHIM_TEST_PROXY", path)
+		l, err := net.Listen("unix", path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		proxy := make(chan net.Conn, 1)
+		go func() {
+			if conn, err := l.Accept(); err == nil {
+				proxy <- conn
+			}
+			cancel()
+		}()
+		if _, err := client.Connect(ctx, client.Options{RuntimeEndpoint: "ssh://proxied", ConnectTimeout: time.Minute, Batch: batch}); err == nil {
+			t.Error("connected")
+		}
+		conn := <-proxy
+		if batch { // else it is in the group of the terminal, which ends it
+			_, _ = conn.Read(make([]byte, 1))
+		}
+		_, _ = conn.Close(), l.Close()
+	}
+}
+
 func TestSSHProgramMissing(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	_, err := refusal(t, client.Options{RuntimeEndpoint: "ssh://node/x"})
@@ -376,4 +520,5 @@ func TestRealSSH(t *testing.T) {
 		}
 	}
 	throughSSH(t, me.Username+"@"+address)
+	runtimeOf(t, me.Username+"@"+address)
 }

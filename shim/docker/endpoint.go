@@ -46,6 +46,8 @@ type Endpoint struct {
 	From string      // what named it, such as "DOCKER_HOST"; "" for a usual socket
 	TLS  *tls.Config // nil: none
 	Err  error       // why it cannot be reached
+	// Batch keeps ssh from asking for passwords: nobody answers.
+	Batch bool
 }
 
 // Socket returns the path of the unix socket that the engine is reached over, "" for any
@@ -206,7 +208,11 @@ func certificates(dir string, o tlsconfig.Options) (*tls.Config, error) {
 
 // dialer returns the transport of the requests and the library's options for it.
 func (e Endpoint) dialer() (*http.Transport, []client.Opt, error) {
-	helper, err := connhelper.GetConnectionHelper(e.Host)
+	var flags []string
+	if e.Batch {
+		flags = []string{"-o", "BatchMode=yes"}
+	}
+	helper, err := connhelper.GetConnectionHelperWithSSHOpts(e.Host, flags)
 	if err != nil {
 		return nil, nil, fmt.Errorf("docker engine at %s: %w", e.Host, err)
 	}
