@@ -36,11 +36,12 @@ func importRules() []importRule {
 	}
 	rules := []importRule{
 		{".", module, ours("commands"), "main only turns commands.Main into an exit status"},
-		{"commands", module, ours("commands", "client", "kuberuntime", "output", "shim", "api", "logfile", "imagefile", "internal/bounded", "internal/metricsserver"), "commands sits on top and uses the public parts"},
+		{"commands", module, ours("commands", "client", "kuberuntime", "output", "shim", "api", "logfile", "imagefile", "fanout", "internal/bounded", "internal/metricsserver"), "commands sits on top and uses the public parts"},
 		{"client", module, ours("client", "api", "imagefile", "internal/bounded", "internal/program", "internal/rundir", "internal/frames"), "client learns how to start the shim from its caller, so its tests need no Docker"},
 		{"kuberuntime", module, ours("kuberuntime", "client", "logfile", "internal/bounded"), "the pod runtime works on any CRI endpoint, so it may not know our shim or our views"},
 		{"logfile", module, ours("logfile", "internal/bounded"), "log files are read for commands and for the pod runtime, and know neither"},
 		{"imagefile", module, ours("imagefile"), "archives of images are those of any runtime"},
+		{"fanout", module, ours("fanout"), "a runner is any way to a node, so fanout may know none"},
 		{"output", module, ours("output"), "output turns messages into bytes and knows nothing else of ours"},
 		{"api", module, ours("api"), "both ends of the private service import it"},
 		{"shim", module, ours("shim", "api", "internal/bounded", "internal/program", "internal/metricsserver", "internal/rundir", "internal/frames"), "the shim stands alone: nothing above it may leak into it"},

@@ -1,11 +1,9 @@
 package container
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"sync"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -13,6 +11,7 @@ import (
 	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/client/stream"
 	"github.com/crishim/crishim/commands/cli"
+	"github.com/crishim/crishim/fanout"
 	"github.com/crishim/crishim/output"
 )
 
@@ -54,9 +53,9 @@ func (o *execOptions) inMany(ctx context.Context, env *cli.Env, conn *client.Con
 			if !o.quiet && !env.Compat {
 				prefix = output.Sanitize(nameOf(c)) + ": "
 			}
-			out := &lineWriter{to: env.Out, lock: &line, prefix: prefix}
-			errOut := &lineWriter{to: env.Err, lock: &line, prefix: prefix}
-			err := errors.Join(o.inOne(ctx, conn, c, stream.Streams{Out: out, Err: errOut}), out.flush(), errOut.flush())
+			out := fanout.NewLineWriter(env.Out, &line, prefix)
+			errOut := fanout.NewLineWriter(env.Err, &line, prefix)
+			err := errors.Join(o.inOne(ctx, conn, c, stream.Streams{Out: out, Err: errOut}), out.Flush(), errOut.Flush())
 			if err != nil && !ignored(c, err) {
 				errs[i] = cli.About(nameOf(c), err)
 			}
@@ -64,46 +63,4 @@ func (o *execOptions) inMany(ctx context.Context, env *cli.Env, conn *client.Con
 	}
 	running.Wait()
 	return cli.Join(errs...)
-}
-
-// lineWriter writes whole lines, each with a prefix, so that those of several containers do not mix.
-type lineWriter struct {
-	to     io.Writer
-	lock   *sync.Mutex // shared by all that write to the same place
-	prefix string
-	rest   []byte // an unfinished line
-}
-
-func (w *lineWriter) Write(p []byte) (int, error) {
-	end := bytes.LastIndexByte(p, '\n') + 1 // there is none in w.rest
-	if end > 0 {
-		end += len(w.rest)
-	}
-	w.rest = append(w.rest, p...)
-	if end == 0 && len(w.rest) >= maxPending { // the command may never end its line
-		w.rest = append(w.rest, '\n')
-		end = len(w.rest)
-	}
-	if end == 0 {
-		return len(p), nil
-	}
-	var b bytes.Buffer
-	for line := range bytes.Lines(w.rest[:end]) {
-		b.WriteString(w.prefix)
-		b.Write(line)
-	}
-	w.lock.Lock()
-	defer w.lock.Unlock()
-	_, err := w.to.Write(b.Bytes())
-	w.rest = bytes.Clone(w.rest[end:])
-	return len(p), err
-}
-
-// flush ends an unfinished line.
-func (w *lineWriter) flush() error {
-	if len(w.rest) == 0 {
-		return nil
-	}
-	_, err := w.Write([]byte("\n"))
-	return err
 }

@@ -1,4 +1,4 @@
-package container
+package fanout
 
 import (
 	"bytes"
@@ -20,13 +20,13 @@ func TestLineWriter(t *testing.T) {
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			var out bytes.Buffer
-			w := &lineWriter{to: &out, lock: new(sync.Mutex), prefix: "p: "}
+			w := NewLineWriter(&out, new(sync.Mutex), "p: ")
 			for _, text := range c.writes {
 				if n, err := w.Write([]byte(text)); n != len(text) || err != nil {
 					t.Fatalf("got %d, %v", n, err)
 				}
 			}
-			if err := w.flush(); err != nil {
+			if err := w.Flush(); err != nil {
 				t.Fatal(err)
 			}
 			if out.String() != c.want {
@@ -36,20 +36,20 @@ func TestLineWriter(t *testing.T) {
 	}
 }
 
-// TestALineOfOutputWithoutAnEnd: exec in several containers keeps no more of a line than is shown as one.
+// TestALineOfOutputWithoutAnEnd: a writer keeps no more of a line than is shown as one.
 func TestALineOfOutputWithoutAnEnd(t *testing.T) {
 	var out bytes.Buffer
-	w := &lineWriter{to: &out, lock: new(sync.Mutex), prefix: "web: "}
+	w := NewLineWriter(&out, new(sync.Mutex), "web: ")
 	part := bytes.Repeat([]byte("x"), 32<<10)
-	for range 3 * maxPending / len(part) {
-		if _, err := w.Write(part); err != nil || len(w.rest) > maxPending {
+	for range 3 * MaxLine / len(part) {
+		if _, err := w.Write(part); err != nil || len(w.rest) > MaxLine {
 			t.Fatalf("%d bytes are kept, %v", len(w.rest), err)
 		}
 	}
-	if err := w.flush(); err != nil {
+	if err := w.Flush(); err != nil {
 		t.Fatal(err)
 	}
-	if got := bytes.Count(out.Bytes(), []byte("x")); got != 3*maxPending || bytes.Count(out.Bytes(), []byte("web: ")) != 3 {
+	if got := bytes.Count(out.Bytes(), []byte("x")); got != 3*MaxLine || bytes.Count(out.Bytes(), []byte("web: ")) != 3 {
 		t.Errorf("got %d bytes in %d lines", got, bytes.Count(out.Bytes(), []byte("web: ")))
 	}
 }
