@@ -14,8 +14,8 @@ type column[T any] struct {
 	wide  bool   // shown with -o wide (or by name) only
 	named bool   // shown by name only
 	value func(row T, o Options) string
-	// less orders rows by what the text stands for; nil: by the text, or the number that it is.
-	less func(a, b T) int
+	// number is what the text stands for, which rows are sorted by; nil: by the text.
+	number func(row T) int64
 	// shrink marks a column that gives way when the terminal is narrow, down to least cells.
 	shrink bool
 	least  int // 0: minShrunk; never less than its header
@@ -34,9 +34,17 @@ type column[T any] struct {
 	tone func(row T, o Options) tone
 }
 
-// by orders rows by a number.
-func by[T any, N cmp.Ordered](number func(T) N) func(a, b T) int {
-	return func(a, b T) int { return cmp.Compare(number(a), number(b)) }
+// by is the number that rows are sorted by.
+func by[T any, N int64 | uint64 | uint32](number func(T) N) func(T) int64 {
+	return func(row T) int64 { return int64(number(row)) }
+}
+
+// sortKey returns what a row is sorted by, for compareText.
+func (c column[T]) sortKey(row T, o Options) string {
+	if c.number == nil {
+		return c.value(row, o)
+	}
+	return strconv.FormatInt(c.number(row), 10)
 }
 
 // key is the form of a column's name that people type: "POD ID" is "pod-id".
@@ -119,28 +127,42 @@ func choose[T any](columns []column[T], o Options) ([]column[T], error) {
 	return chosen, nil
 }
 
+// sortColumn is the column that o.Sort names.
+func sortColumn(o Options) (name string, down bool) {
+	name, down = strings.CutPrefix(o.Sort, "-")
+	return key(strings.TrimSpace(name)), down
+}
+
 // order sorts rows by the column that o.Sort names, keeping the order of equals.
 func order[T any](rows []T, columns []column[T], o Options) ([]T, error) {
 	if o.Sort == "" {
 		return rows, nil
 	}
-	name, down := strings.CutPrefix(o.Sort, "-")
+	name, down := sortColumn(o)
 	i, err := keys(columns).index(name)
 	if err != nil {
 		return nil, err
 	}
-	less := columns[i].less
-	if less == nil {
-		less = func(a, b T) int { return compareText(columns[i].value(a, o), columns[i].value(b, o)) }
+	return sortedBy(rows, func(r T) string { return columns[i].sortKey(r, o) }, inOrder(down)), nil
+}
+
+// sortedBy sorts rows by a text of each.
+func sortedBy[T any](rows []T, text func(T) string, compare func(a, b string) int) []T {
+	type keyed struct {
+		row  T
+		text string
 	}
-	sorted := slices.Clone(rows)
-	slices.SortStableFunc(sorted, func(a, b T) int {
-		if down {
-			return less(b, a)
-		}
-		return less(a, b)
-	})
-	return sorted, nil
+	sorted := each(rows, func(r T) keyed { return keyed{r, text(r)} })
+	slices.SortStableFunc(sorted, func(a, b keyed) int { return compare(a.text, b.text) })
+	return each(sorted, func(k keyed) T { return k.row })
+}
+
+// inOrder returns compareText, or its reverse.
+func inOrder(down bool) func(a, b string) int {
+	if down {
+		return func(a, b string) int { return compareText(b, a) }
+	}
+	return compareText
 }
 
 // compareText orders numbers by their size, before all other texts.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -21,11 +22,19 @@ type (
 	pod       = *runtimeapi.PodSandbox
 )
 
-// newestFirst orders a list by time of creation, then id.
-func newestFirst[T interface {
+// made is what has a time of creation.
+type made interface {
 	GetCreatedAt() int64
 	GetId() string
-}](rows []T) []T {
+}
+
+// newestRank orders as newestFirst does, for lists of several nodes.
+func newestRank[T made](row T) string {
+	return fmt.Sprintf("%019d %s", math.MaxInt64-max(row.GetCreatedAt(), 0), row.GetId())
+}
+
+// newestFirst orders a list by time of creation, then id.
+func newestFirst[T made](rows []T) []T {
 	rows = slices.Clone(rows)
 	slices.SortStableFunc(rows, func(a, b T) int {
 		return cmp.Or(cmp.Compare(b.GetCreatedAt(), a.GetCreatedAt()), cmp.Compare(a.GetId(), b.GetId()))
@@ -38,11 +47,11 @@ func newestFirst[T interface {
 var containerColumns = []column[container]{
 	{name: "CONTAINER", spare: 6, value: func(c container, o Options) string { return shortID(c.GetId(), o) }},
 	{name: "IMAGE", shrink: true, least: 15, start: true, spare: 3, value: containerImage},
-	{name: "CREATED", spare: 4, less: by(container.GetCreatedAt), value: func(c container, o Options) string { return age(c.GetCreatedAt(), o) }},
+	{name: "CREATED", spare: 4, number: container.GetCreatedAt, value: func(c container, o Options) string { return age(c.GetCreatedAt(), o) }},
 	{name: "STATE", shrink: true, least: len("Exited (137, OOMKilled) 3m ago"), width: len("Exited (137, OOMKilled) 3m ago"), value: containerState, tone: containerTone},
 	{name: "NAME", shrink: true, width: 12, value: func(c container, _ Options) string { return orUnknown(containerName(c)) }},
-	{name: "RESTARTS", spare: 5, less: by(restarts), value: func(c container, _ Options) string { return fmt.Sprint(restarts(c)) }},
-	{name: "ATTEMPT", wide: true, less: by(containerAttempt), value: func(c container, _ Options) string { return fmt.Sprint(containerAttempt(c)) }},
+	{name: "RESTARTS", spare: 5, number: by(restarts), value: func(c container, _ Options) string { return fmt.Sprint(restarts(c)) }},
+	{name: "ATTEMPT", wide: true, number: by(containerAttempt), value: func(c container, _ Options) string { return fmt.Sprint(containerAttempt(c)) }},
 	{name: "POD ID", spare: 1, value: func(c container, o Options) string { return shortID(c.GetPodSandboxId(), o) }},
 	{name: "POD", shrink: true, least: 12, value: func(c container, o Options) string { return orUnknown(podNameOf(c, o)) }},
 	{name: "NAMESPACE", shrink: true, spare: 2, value: func(c container, o Options) string { return orUnknown(podNamespaceOf(c, o)) }},
@@ -315,10 +324,10 @@ func NeedsPods(containers []container, o Options) bool {
 func Containers(w io.Writer, r *runtimeapi.ListContainersResponse, o Options) error {
 	rows := newestFirst(r.GetContainers())
 	return render(w, view{
-		fallback: Table, items: messages(rows), wrap: list("containers"), ids: each(rows, container.GetId),
+		fallback: Table, items: messages(rows), key: "containers", ranks: each(rows, newestRank[container]), ids: each(rows, container.GetId),
 		names: each(rows, func(c container) string { return containerReference(c, o) }),
 		table: func(w io.Writer, o Options) error {
-			return writeTable(w, rows, asCrictl(containerColumns, crictlContainerColumns, o), o)
+			return writeRanked(w, rows, asCrictl(containerColumns, crictlContainerColumns, o), newestRank[container], o)
 		},
 		long: func(w io.Writer, o Options) error { return longContainers(w, rows, o) },
 	}, o)

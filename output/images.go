@@ -25,7 +25,7 @@ var imageColumns = []column[imageRow]{
 	{name: "DIGEST", wide: true, value: func(r imageRow, o Options) string { return shortID(r.digest, o) }},
 	{name: "IMAGE ID", value: func(r imageRow, o Options) string { return shortID(r.image.GetId(), o) }},
 	{
-		name: "SIZE", less: by(func(r imageRow) uint64 { return r.image.GetSize() }),
+		name: "SIZE", number: by(func(r imageRow) uint64 { return r.image.GetSize() }),
 		value: func(r imageRow, _ Options) string { return size(r.image.GetSize()) },
 	},
 	{name: "PINNED", wide: true, value: func(r imageRow, _ Options) string { return strconv.FormatBool(r.image.GetPinned()) }},
@@ -52,12 +52,9 @@ func imageRows(image *runtimeapi.Image) []imageRow {
 // Images writes a list of images, ordered by first tag, then digest, then id.
 func Images(w io.Writer, r *runtimeapi.ListImagesResponse, o Options) error {
 	images := slices.Clone(r.GetImages())
-	slices.SortStableFunc(images, func(a, b *runtimeapi.Image) int {
-		return cmp.Or(cmp.Compare(first(a.GetRepoTags()), first(b.GetRepoTags())),
-			cmp.Compare(first(a.GetRepoDigests()), first(b.GetRepoDigests())), cmp.Compare(a.GetId(), b.GetId()))
-	})
+	slices.SortStableFunc(images, func(a, b *runtimeapi.Image) int { return cmp.Compare(imageRank(a), imageRank(b)) })
 	return render(w, view{
-		fallback: Table, items: messages(images), wrap: list("images"),
+		fallback: Table, items: messages(images), key: "images", ranks: each(images, imageRank),
 		ids: each(images, (*runtimeapi.Image).GetId), names: each(images, imageReference),
 		table: func(w io.Writer, o Options) error {
 			columns := slices.Clone(imageColumns)
@@ -66,10 +63,15 @@ func Images(w io.Writer, r *runtimeapi.ListImagesResponse, o Options) error {
 					columns[i].wide = false
 				}
 			}
-			return writeTable(w, slices.Concat(each(images, imageRows)...), columns, o)
+			return writeRanked(w, slices.Concat(each(images, imageRows)...), columns, func(r imageRow) string { return imageRank(r.image) }, o)
 		},
 		long: func(w io.Writer, _ Options) error { return longImages(w, images) },
 	}, o)
+}
+
+// imageRank orders images by first tag, then digest, then id.
+func imageRank(image *runtimeapi.Image) string {
+	return first(image.GetRepoTags()) + "\x00" + first(image.GetRepoDigests()) + "\x00" + image.GetId()
 }
 
 // imageReference is the shortest lasting way to name an image.

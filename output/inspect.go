@@ -1,9 +1,7 @@
 package output
 
 import (
-	"bytes"
 	"io"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -59,12 +57,7 @@ func inspect(w io.Writer, all []inspection, headers []string, long func(io.Write
 		items: func() ([][]byte, error) {
 			return encodeAll(all, func(i inspection) ([]byte, error) { return i.document(o) })
 		},
-		wrap: func(items [][]byte) []byte {
-			if len(items) == 1 {
-				return items[0]
-			}
-			return slices.Concat([]byte("["), bytes.Join(items, []byte(",")), []byte("]"))
-		},
+		array: true,
 		ids:   each(all, func(i inspection) string { return i.id }),
 		names: each(all, func(i inspection) string { return i.name }),
 		table: func(w io.Writer, o Options) error {

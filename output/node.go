@@ -3,16 +3,25 @@ package output
 import (
 	"fmt"
 	"io"
-	"slices"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
+
+// versionColumns show the runtimes of several nodes.
+var versionColumns = []column[*runtimeapi.VersionResponse]{
+	{name: "RUNTIME", value: func(r *runtimeapi.VersionResponse, _ Options) string { return r.GetRuntimeName() }},
+	{name: "VERSION", value: func(r *runtimeapi.VersionResponse, _ Options) string { return r.GetRuntimeVersion() }},
+	{name: "API", value: func(r *runtimeapi.VersionResponse, _ Options) string { return r.GetRuntimeApiVersion() }},
+}
 
 // Version writes a runtime's version; its default is crictl's four lines.
 func Version(w io.Writer, r *runtimeapi.VersionResponse, o Options) error {
 	return render(w, view{
 		fallback: Table, items: messages([]*runtimeapi.VersionResponse{r}), names: []string{r.GetRuntimeName()},
-		table: func(w io.Writer, _ Options) error {
+		table: func(w io.Writer, o Options) error {
+			if o.Part { // lines of text could not be merged
+				return writeTable(w, []*runtimeapi.VersionResponse{r}, versionColumns, o)
+			}
 			_, err := fmt.Fprintf(w, "Version:  %s\nRuntimeName:  %s\nRuntimeVersion:  %s\nRuntimeApiVersion:  %s\n",
 				Sanitize(r.GetVersion()), Sanitize(r.GetRuntimeName()), Sanitize(r.GetRuntimeVersion()), Sanitize(r.GetRuntimeApiVersion()))
 			return err
@@ -97,8 +106,7 @@ func ImageFsInfo(w io.Writer, r *runtimeapi.ImageFsInfoResponse, o Options) erro
 		rows = append(rows, filesystem{"containers", u})
 	}
 	return render(w, view{
-		fallback: JSON, items: messages([]*runtimeapi.ImageFsInfoResponse{r}), names: each(rows, filesystem.mountpoint),
-		wrap:  func(items [][]byte) []byte { return slices.Concat([]byte(`{"status":`), items[0], []byte("}")) },
+		fallback: JSON, items: messages([]*runtimeapi.ImageFsInfoResponse{r}), wrap: "status", names: each(rows, filesystem.mountpoint),
 		table: func(w io.Writer, o Options) error { return writeTable(w, rows, filesystemColumns, o) },
 		long:  func(w io.Writer, _ Options) error { return longImageFsInfo(w, r) },
 	}, o)

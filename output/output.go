@@ -40,6 +40,7 @@ type Options struct {
 	Pinned    bool           // images: show the PINNED column
 	Crictl    bool           // crictl's own columns and texts
 	Verbose   bool           // lists: crictl's texts of many lines, with Crictl
+	Part      bool           // write a Part, for Merge, instead
 
 	// Pods names the sandboxes of containers that do not say in their labels
 	// which pod they are in, by sandbox id; for tables and names.
@@ -64,16 +65,19 @@ func (o Options) location() *time.Location {
 
 // ForPeople reports whether a table is read as it comes.
 func (o Options) ForPeople() bool {
-	return o.Terminal && !o.Crictl && !o.Quiet && !o.Format.ForMachines()
+	return o.Terminal && !o.Part && !o.Crictl && !o.Quiet && !o.Format.ForMachines()
 }
 
 // view is one thing to show in any format.
 type view struct {
-	fallback Kind                        // what Default means for it
-	items    func() ([][]byte, error)    // its elements as compact JSON
-	wrap     func(items [][]byte) []byte // makes a document of them; nil: the only one is it
-	ids      []string                    // of its elements, for Quiet; nil: there is no such list
-	names    []string                    // how to refer to each element
+	fallback Kind                     // what Default means for it
+	items    func() ([][]byte, error) // its elements as compact JSON
+	key      string                   // of the list that they are in the document; "" where there is no list
+	array    bool                     // several make an array; else the only one is the document
+	wrap     string                   // key of the only one in the document; "" where it is that itself
+	ranks    []string                 // what the elements are sorted by; nil where their order is the caller's
+	ids      []string                 // of its elements, for Quiet; nil: there is no such list
+	names    []string                 // how to refer to each element
 	table    func(w io.Writer, o Options) error
 	long     func(w io.Writer, o Options) error // crictl's text of many lines; nil: it has none
 }
@@ -93,16 +97,26 @@ func encodeAll[T any](all []T, encode func(T) ([]byte, error)) (items [][]byte, 
 	return items, nil
 }
 
-// list makes the document {"key":[items]}.
-func list(key string) func([][]byte) []byte {
-	return func(items [][]byte) []byte {
-		return slices.Concat([]byte(`{"`+key+`":[`), bytes.Join(items, []byte(",")), []byte("]}"))
+// document returns the view of these elements as one document.
+func (v view) document(items [][]byte) []byte {
+	switch all := bytes.Join(items, []byte(",")); {
+	case v.key != "":
+		return slices.Concat([]byte(`{"`+v.key+`":[`), all, []byte("]}"))
+	case v.array && len(items) != 1:
+		return slices.Concat([]byte("["), all, []byte("]"))
+	case v.wrap != "":
+		return slices.Concat([]byte(`{"`+v.wrap+`":`), all, []byte("}"))
+	default:
+		return all
 	}
 }
 
 // render writes v to w in the format that o asks for.
 func render(w io.Writer, v view, o Options) error {
 	if o.Quiet && v.ids != nil && !o.Format.ForMachines() { // a format is more than -q, as in crictl
+		if o.Part {
+			return writePart(w, Part{Lines: v.ids, Ranks: v.ranks})
+		}
 		return writeLines(w, v.ids)
 	}
 	kind := o.Format.Kind
@@ -110,6 +124,8 @@ func render(w io.Writer, v view, o Options) error {
 		kind = v.fallback
 	}
 	switch {
+	case kind == Name && o.Part:
+		return writePart(w, Part{Lines: v.names, Ranks: v.ranks})
 	case kind == Name:
 		return writeLines(w, each(v.names, Sanitize)) // one that a person could type stays as it is
 	case kind == Table && v.long != nil && o.Crictl && (o.Verbose || v.fallback == JSON):
@@ -125,12 +141,12 @@ func render(w io.Writer, v view, o Options) error {
 		return err
 	}
 	switch {
+	case o.Part:
+		return writeItems(w, v, items, kind)
 	case kind == JSONL:
 		return writeLines(w, each(items, func(item []byte) string { return string(EscapeJSON(item)) }))
-	case v.wrap != nil:
-		return renderDocument(w, v.wrap(items), kind, o.Format.compiled)
 	}
-	return renderDocument(w, items[0], kind, o.Format.compiled)
+	return renderDocument(w, v.document(items), kind, o.Format.compiled)
 }
 
 // writeLines writes all lines in one call, so that a broken pipe is seen once.
@@ -171,7 +187,7 @@ func Value(w io.Writer, value any, o Options, table func(w io.Writer, o Options)
 func values[T any](w io.Writer, key string, rows []T, columns []column[T], name func(T) string, o Options) error {
 	names := each(rows, name)
 	return render(w, view{
-		fallback: Table, wrap: list(key), names: names, ids: names,
+		fallback: Table, key: key, names: names, ids: names,
 		items: func() ([][]byte, error) { return encodeAll(rows, func(v T) ([]byte, error) { return compactJSON(v) }) },
 		table: func(w io.Writer, o Options) error { return writeTable(w, rows, columns, o) },
 	}, o)

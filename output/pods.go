@@ -15,7 +15,7 @@ import (
 
 var podColumns = []column[pod]{
 	{name: "POD ID", value: func(p pod, o Options) string { return shortID(p.GetId(), o) }},
-	{name: "CREATED", spare: 5, less: by(pod.GetCreatedAt), value: func(p pod, o Options) string { return age(p.GetCreatedAt(), o) }},
+	{name: "CREATED", spare: 5, number: pod.GetCreatedAt, value: func(p pod, o Options) string { return age(p.GetCreatedAt(), o) }},
 	{name: "READY", value: func(p pod, o Options) string {
 		r := resultOf(p, o)
 		if r.unprobed {
@@ -32,7 +32,7 @@ var podColumns = []column[pod]{
 	{name: "NAMESPACE", shrink: true, spare: 6, value: func(p pod, _ Options) string { return orUnknown(podNamespace(p)) }},
 	{name: "IP", spare: 4, value: podIP},
 	{name: "SANDBOX", spare: 1, value: func(p pod, _ Options) string { return enumWord(p.GetState().String()) }},
-	{name: "ATTEMPT", spare: 1, less: by(podAttempt), value: func(p pod, _ Options) string { return fmt.Sprint(podAttempt(p)) }},
+	{name: "ATTEMPT", spare: 1, number: by(podAttempt), value: func(p pod, _ Options) string { return fmt.Sprint(podAttempt(p)) }},
 	{name: "RUNTIME", spare: 1, value: func(p pod, _ Options) string { return cmp.Or(p.GetRuntimeHandler(), "(default)") }},
 	{name: "UID", wide: true, value: func(p pod, _ Options) string { return p.GetMetadata().GetUid() }},
 }
@@ -243,9 +243,9 @@ func podAttempt(p pod) uint32 { return p.GetMetadata().GetAttempt() }
 func Pods(w io.Writer, r *runtimeapi.ListPodSandboxResponse, o Options) error {
 	rows := newestFirst(r.GetItems())
 	return render(w, view{
-		fallback: Table, items: messages(rows), wrap: list("items"), ids: each(rows, pod.GetId), names: each(rows, podReference),
+		fallback: Table, items: messages(rows), key: "items", ranks: each(rows, newestRank[pod]), ids: each(rows, pod.GetId), names: each(rows, podReference),
 		table: func(w io.Writer, o Options) error {
-			return writeTable(w, rows, asCrictl(podColumns, crictlPodColumns, o), o)
+			return writeRanked(w, rows, asCrictl(podColumns, crictlPodColumns, o), newestRank[pod], o)
 		},
 		long: func(w io.Writer, o Options) error { return longPods(w, rows, o) },
 	}, o)

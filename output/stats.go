@@ -56,8 +56,8 @@ func usageColumns(subject string) []column[Usage] {
 		{name: subject, value: func(u Usage, o Options) string { return shortID(u.ID, o) }},
 		{name: "NAME", shrink: true, wide: subject == podSubject, value: func(u Usage, _ Options) string { return u.Name }},
 		{name: "POD", shrink: true, least: 16, value: func(u Usage, _ Options) string { return cmp.Or(strings.Trim(u.Namespace+"/"+u.Pod, "/"), unknownCell) }},
-		{name: "CPU %", less: by(func(u Usage) float64 { return u.CPUPercent }), value: func(u Usage, _ Options) string { return known("%.2f", u.CPUPercent) }},
-		{name: "MEM", less: by(func(u Usage) int64 { return u.Memory }), value: func(u Usage, _ Options) string { return bytesCell(u.Memory) }},
+		{name: "CPU %", number: func(u Usage) int64 { return int64(u.CPUPercent * 1e6) }, value: func(u Usage, _ Options) string { return known("%.2f", u.CPUPercent) }},
+		{name: "MEM", number: func(u Usage) int64 { return u.Memory }, value: func(u Usage, _ Options) string { return bytesCell(u.Memory) }},
 		{name: "LIMIT", spare: 3, value: func(u Usage, _ Options) string { return bytesCell(cmp.Or(u.MemoryLimit, -1)) }},
 		{name: "MEM %", spare: 5, value: func(u Usage, _ Options) string {
 			if u.Memory < 0 || u.MemoryLimit <= 0 {
@@ -65,12 +65,12 @@ func usageColumns(subject string) []column[Usage] {
 			}
 			return known("%.2f", 100*float64(u.Memory)/float64(u.MemoryLimit))
 		}},
-		{name: "DISK", spare: 1, less: by(func(u Usage) int64 { return u.Disk }), value: func(u Usage, _ Options) string { return bytesCell(u.Disk) }},
+		{name: "DISK", spare: 1, number: func(u Usage) int64 { return u.Disk }, value: func(u Usage, _ Options) string { return bytesCell(u.Disk) }},
 		{name: "INODES", wide: true, value: func(u Usage, _ Options) string { return known("%d", u.Inodes) }},
 		{name: "SWAP", wide: true, value: func(u Usage, _ Options) string { return bytesCell(u.Swap) }},
 		{name: "NET I/O", spare: 4, value: func(u Usage, _ Options) string { return pairCell(u.NetworkIn, u.NetworkOut) }},
 		{name: "BLOCK I/O", spare: 2, value: func(u Usage, _ Options) string { return pairCell(u.BlockRead, u.BlockWrite) }},
-		{name: "PIDS", spare: 6, less: by(func(u Usage) int64 { return u.Pids }), value: func(u Usage, _ Options) string { return known("%d", u.Pids) }},
+		{name: "PIDS", spare: 6, number: func(u Usage) int64 { return u.Pids }, value: func(u Usage, _ Options) string { return known("%d", u.Pids) }},
 	}
 }
 
@@ -115,7 +115,7 @@ func PodStats(w io.Writer, r *runtimeapi.ListPodSandboxStatsResponse, usages []U
 
 func renderUsage(w io.Writer, items func() ([][]byte, error), subject string, usages []Usage, o Options) error {
 	return render(w, view{
-		fallback: Table, items: items, wrap: list("stats"),
+		fallback: Table, items: items, key: "stats",
 		ids: each(usages, func(u Usage) string { return u.ID }),
 		names: each(usages, func(u Usage) string {
 			if subject == podSubject {

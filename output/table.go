@@ -57,6 +57,14 @@ func (t tone) paint(text string) string {
 // cuts shrinking ones, the widest first, until a line fits; columns that were asked for are
 // all shown, on several lines if need be.
 func writeTable[T any](w io.Writer, rows []T, columns []column[T], o Options) error {
+	return writeRanked(w, rows, columns, nil, o)
+}
+
+// writeRanked writes the table of a list that has an order of its own: that of the ranks.
+func writeRanked[T any](w io.Writer, rows []T, columns []column[T], rank func(T) string, o Options) error {
+	if o.Part {
+		return writeTablePart(w, rows, columns, rank, o)
+	}
 	rows, err := order(rows, columns, o)
 	if err != nil {
 		return err
