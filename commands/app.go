@@ -48,7 +48,22 @@ func groups() []group {
 	}
 }
 
+// overNodes has the verbs that can run on several nodes. The others talk with their user, go on until
+// they are interrupted, make things of which there is one, or are about the machine that they run on.
+func overNodes() map[string]cli.OverNodes {
+	reads, runs, changes := cli.OverNodes{}, cli.OverNodes{Lines: true}, cli.OverNodes{Lines: true, Changes: true}
+	return map[string]cli.OverNodes{
+		"ps": reads, "pods": reads, "images": reads, "inspect": reads, "inspectp": reads, "inspecti": reads,
+		"stats": reads, "statsp": reads, "metricsp": reads, "metricdescs": reads,
+		"version": reads, "info": reads, "imagefsinfo": reads, "runtime-config": reads,
+		"logs": runs, "exec": runs, "pull": runs,
+		"stop": changes, "kill": changes, "pause": changes, "unpause": changes, "restart": changes, "rm": changes,
+		"stopp": changes, "rmp": changes, "rmi": changes,
+	}
+}
+
 func newApp(env *cli.Env) *urfave.App {
+	env.OverNodes = overNodes()
 	app := &urfave.App{
 		Name:                      "crishim",
 		HelpName:                  "crishim",

@@ -3,6 +3,7 @@ package commands
 import (
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -60,6 +61,7 @@ type commandTest struct {
 	stub  *stubcri.Server // nil: nothing to connect to
 	stdin string
 	vars  map[string]string
+	shown func(string)                                                            // is called with each write to stdout
 	shim  func(context.Context, client.Engine, shim.Options) (client.Shim, error) // nil: there is none
 }
 
@@ -103,7 +105,7 @@ func (c *commandTest) runAs(ctx context.Context, name string, args ...string) re
 	}
 	var out, errs test.Buffer
 	env := &cli.Env{
-		In: strings.NewReader(c.stdin), Out: &out, Err: &errs,
+		In: strings.NewReader(c.stdin), Out: io.MultiWriter(&out, writerFunc(c.shown)), Err: &errs,
 		LookupEnv:       func(key string) (string, bool) { value, ok := vars[key]; return value, ok },
 		Now:             func() time.Time { return testNow.Add(90 * time.Second) },
 		Version:         "v0.0.0-test",
@@ -114,6 +116,16 @@ func (c *commandTest) runAs(ctx context.Context, name string, args ...string) re
 	}
 	code := Main(ctx, append([]string{name}, args...), env)
 	return result{code, out.String(), errs.String()}
+}
+
+// writerFunc is called with what is written, if it is there.
+type writerFunc func(string)
+
+func (f writerFunc) Write(p []byte) (int, error) {
+	if f != nil {
+		f(string(p))
+	}
+	return len(p), nil
 }
 
 // want fails unless the result is this one.

@@ -197,8 +197,8 @@ func (c *completion) flagValues(ctx context.Context) []candidate {
 		return nil
 	}
 	if flag, ok := flags[i].(interface{ values() []string }); ok && len(flag.values()) > 0 {
-		if at := strings.LastIndexByte(c.word, ','); at >= 0 && c.flag == "columns" { // the last of a list is open
-			c.prefix, c.word = c.prefix+c.word[:at+1], c.word[at+1:]
+		if c.flag == "columns" {
+			c.openList()
 		}
 		return named(flag.values())
 	}
@@ -213,6 +213,10 @@ func (c *completion) flagValues(ctx context.Context) []candidate {
 			out = append(out, candidate{"unix://" + k.Path, k.Name})
 		}
 		return out
+	case flagHosts:
+		c.openList()
+		names, _ := c.env.sshHosts("") // none is no harm
+		return sorted(named(names))
 	case "namespace", "in-namespace":
 		return c.namespaces(ctx)
 	case "container":
@@ -223,6 +227,12 @@ func (c *completion) flagValues(ctx context.Context) []candidate {
 		}
 	}
 	return []candidate{{completeFiles, ""}}
+}
+
+// openList leaves the last of a list, separated by commas, to be completed.
+func (c *completion) openList() {
+	at := strings.LastIndexByte(c.word, ',') + 1
+	c.prefix, c.word = c.prefix+c.word[:at], c.word[at:]
 }
 
 func named(values []string) []candidate {

@@ -3,7 +3,6 @@ package cli
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -19,6 +18,7 @@ import (
 	"k8s.io/klog/v2" //nolint:depguard // only to silence the libraries that log there
 
 	"github.com/crishim/crishim/client"
+	"github.com/crishim/crishim/fanout"
 	"github.com/crishim/crishim/output"
 	"github.com/crishim/crishim/shim"
 	"github.com/crishim/crishim/shim/docker"
@@ -39,6 +39,8 @@ type Env struct {
 	StartShim func(context.Context, client.Engine, shim.Options) (client.Shim, error)
 	// AskPassword reads a line from the terminal without showing it.
 	AskPassword func(ctx context.Context, prompt string) (string, error)
+	// OverNodes is what the verbs do that can be run on several nodes.
+	OverNodes map[string]OverNodes
 	// Exit ends the process at a second interrupt; nil in tests.
 	Exit func(int)
 	// InTerminal, OutTerminal and ErrTerminal report which streams are terminals.
@@ -67,7 +69,12 @@ type Env struct {
 	loaded   *client.Config // the config file, once read
 	mu       *sync.Mutex    // one line at a time
 	images   bool           // the verb is about images
-	Compat   bool           // crictl's defaults, output and exit codes
+	line     commandLine    // what is run
+	newApp   func(*Env) *urfave.App
+	nodes    []host // what --hosts names; nil: the command line is for one node
+	shown    *View  // of the verb; nil: it has none
+	part     partMode
+	Compat   bool // crictl's defaults, output and exit codes
 }
 
 // SystemEnv is the Env of the real process.
@@ -99,8 +106,9 @@ func SystemEnv(version string) *Env {
 // Fresh copies env for one command line, so that nothing of an earlier one stays behind.
 func (env *Env) Fresh(compat bool) *Env {
 	run := *env
-	run.global, run.loaded = globals{maxRetries: noRetries, tracingEndpoint: "127.0.0.1:4317", samplingRate: -1}, nil
+	run.global, run.loaded = globals{maxRetries: noRetries, tracingEndpoint: "127.0.0.1:4317", samplingRate: -1, parallel: 64}, nil
 	run.mu, run.profiles, run.tracing = new(sync.Mutex), new(profiles), new(tracing)
+	run.line, run.nodes, run.shown, run.part = commandLine{}, nil, nil, notPart
 	run.Compat = compat
 	return &run
 }
@@ -159,12 +167,12 @@ func (env *Env) SaySpans(spans ...Span) error {
 
 // Warn writes one line to stderr.
 func (env *Env) Warn(format string, args ...any) {
-	if env.global.errorFormat == errorJSON {
-		text, err := json.Marshal(map[string]failure{"warning": {Code: "warning", Message: output.Sanitize(fmt.Sprintf(format, args...))}})
-		if err == nil {
-			env.Note("%s", output.EscapeJSON(text))
-			return
-		}
+	f := fanout.Failure{Code: "warning", Message: output.Sanitize(fmt.Sprintf(format, args...))}
+	env.mu.Lock()
+	recorded := env.record(fanout.RecordWarning, f)
+	env.mu.Unlock()
+	if recorded {
+		return
 	}
 	env.Note("crishim: warning: "+format, args...)
 }
@@ -189,6 +197,9 @@ func (env *Env) Offline(check func(*Env, *urfave.Context) error, run func(contex
 	return func(c *urfave.Context) error {
 		if err := check(env, c); err != nil {
 			return err
+		}
+		if env.nodes != nil {
+			return env.overNodes(c.Context)
 		}
 		return run(c.Context, env)
 	}
@@ -270,7 +281,7 @@ func (env *Env) toldFile() (string, error) {
 
 // noteChoice names a choice of the runtime that the user may not expect.
 func (env *Env) noteChoice(conn *client.Conn, o client.Options) {
-	if conn.TakenAs != "" {
+	if conn.TakenAs != "" && env.part == notPart {
 		env.Note("crishim: %s is a Docker engine: taken as -r %s", conn.TakenAs, conn.RuntimeEndpoint)
 	}
 	others := conn.Others()
@@ -319,6 +330,7 @@ func (env *Env) ClientOptions(longRunning bool) (client.Options, error) {
 	if g.debug {
 		o.Debug = env.Debugf
 	}
+	o.Batch = env.part != notPart
 	// Without being asked for, a missing socket is not waited for.
 	if g.maxRetries != noRetries {
 		o.MaxRetries = g.maxRetries
@@ -351,14 +363,14 @@ func (env *Env) ConfigSource() client.ConfigSource {
 func (env *Env) engines(host string) []client.Engine {
 	var out []client.Engine
 	for _, e := range docker.Endpoints(host, env.LookupEnv) {
-		out = append(out, client.Engine{Host: e.Host, From: e.From, TLS: e.TLS, Err: e.Err})
+		out = append(out, client.Engine{Host: e.Host, From: e.From, TLS: e.TLS, Err: e.Err, Batch: env.part != notPart})
 	}
 	return out
 }
 
 // startShim starts the embedded dockershim on an engine that was found.
 func startShim(ctx context.Context, e client.Engine, o shim.Options) (client.Shim, error) {
-	o.Engine.Endpoint = &docker.Endpoint{Host: e.Host, From: e.From, TLS: e.TLS}
+	o.Engine.Endpoint = &docker.Endpoint{Host: e.Host, From: e.From, TLS: e.TLS, Batch: e.Batch}
 	o.Engine.APIVersion = e.APIVersion
 	return shim.StartEmbedded(ctx, o)
 }

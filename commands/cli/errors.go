@@ -14,6 +14,7 @@ import (
 
 	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/client/stream"
+	"github.com/crishim/crishim/fanout"
 	"github.com/crishim/crishim/output"
 )
 
@@ -129,7 +130,7 @@ func report(env *Env, line commandLine, signal syscall.Signal, err error) int {
 			case !ok: // the clean-up behind the command
 				env.fail(describeFailure(env, one))
 			case why != "":
-				env.fail(failure{Code: commandCode(own), Message: output.Sanitize(why), Hint: HintOf(one)})
+				env.fail(failure{Failure: fanout.Failure{Code: commandCode(own), Message: output.Sanitize(why), Hint: HintOf(one)}})
 			}
 		}
 		if env.Compat {
@@ -145,7 +146,7 @@ func report(env *Env, line commandLine, signal syscall.Signal, err error) int {
 		if signal != syscall.SIGINT {
 			word = signal.String() // terminated, hangup
 		}
-		env.fail(failure{Code: word, Message: word})
+		env.fail(failure{Failure: fanout.Failure{Code: word, Message: word}})
 		if env.Compat {
 			return exitFailed
 		}
@@ -157,21 +158,20 @@ func report(env *Env, line commandLine, signal syscall.Signal, err error) int {
 	return failureStatus(env, line, err)
 }
 
-// failure is one error as --error-format=json shows it, on a line of its own.
+// failure is one error, with the line below the message for people.
 type failure struct {
-	Code      string `json:"code"`
-	Message   string `json:"message"`
-	Hint      string `json:"hint,omitempty"`
-	Operation string `json:"operation,omitempty"`
-	Endpoint  string `json:"endpoint,omitempty"`
-
-	usage string // the line below the message for people
+	fanout.Failure
+	usage string
 }
 
 // describeFailure finds what is known of an error. Its code is that of gRPC, or one of ours
 // for what no runtime has seen (docs/exit-codes.md).
 func describeFailure(env *Env, err error) failure {
-	f := failure{Code: "failed", Message: Sentence(env, err), Hint: HintOf(err)}
+	var node *nodeError
+	if errors.As(err, &node) {
+		return failure{Failure: node.Failure}
+	}
+	f := failure{Failure: fanout.Failure{Code: "failed", Message: Sentence(env, err), Hint: HintOf(err)}}
 	var usage *UsageError
 	var call *client.Error
 	if errors.As(err, &usage) {
@@ -205,18 +205,33 @@ func commandCode(exit int) string {
 
 // fail writes one failure to standard error.
 func (env *Env) fail(f failure) {
-	if env.global.errorFormat == errorJSON {
-		text, err := json.Marshal(map[string]failure{"error": f})
-		if err == nil {
-			fmt.Fprintf(env.Err, "%s\n", output.EscapeJSON(text))
-			return
-		}
+	if env.record(fanout.RecordError, f.Failure) {
+		return
+	}
+	if f.Node != "" {
+		f.Message = f.Node + ": " + f.Message
 	}
 	fmt.Fprintf(env.Err, "crishim: %s\n", f.Message)
 	if f.usage != "" {
 		fmt.Fprintf(env.Err, "usage: %s\n", f.usage)
 	}
 	WriteHint(env.Err, f.Hint)
+}
+
+// record writes a failure for programs, where one reads them, and reports whether it did.
+func (env *Env) record(kind string, f fanout.Failure) bool {
+	if env.part != notPart {
+		return fanout.WriteRecord(env.Err, kind, f) == nil
+	}
+	if env.global.errorFormat != errorJSON {
+		return false
+	}
+	text, err := json.Marshal(map[string]fanout.Failure{kind: f})
+	if err != nil {
+		return false
+	}
+	fmt.Fprintf(env.Err, "%s\n", output.EscapeJSON(text))
+	return true
 }
 
 // isInput reports whether an error is a mistake in a file that a user gave.
@@ -230,7 +245,7 @@ func failureStatus(env *Env, line commandLine, err error) int {
 	switch {
 	case env.Compat && errors.As(err, &usage) && usage.Kind == noSuchCommand:
 		return 3
-	case env.Compat:
+	case env.Compat, errors.As(err, new(*nodeError)):
 		return exitFailed
 	case line.PassesStatus():
 		return ExitOwnFailure

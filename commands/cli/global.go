@@ -33,6 +33,11 @@ type globals struct {
 	tracing         bool
 	tracingEndpoint string
 	samplingRate    int // of a million traces; -1: all
+	hosts           []string
+	hostsFile       string
+	parallel        int
+	nodeTimeout     time.Duration // 0: by the verb
+	yes             bool
 }
 
 // errorJSON is the value of --error-format that is not the default.
@@ -73,6 +78,11 @@ func (env *Env) GlobalFlags() []urfave.Flag {
 		BoolFlag(&g.tracing, "enable-tracing", "send a trace of the command to an OpenTelemetry collector"),
 		StringFlag(&g.tracingEndpoint, "tracing-endpoint", "`HOST:PORT` of the collector, which takes OTLP over gRPC"),
 		IntFlag(&g.samplingRate, "tracing-sampling-rate-per-million", "record `N` of a million traces; -1 is all"),
+		StringsFlag(&g.hosts, flagHosts, "run the command on these `HOSTS` over ssh, separated by commas: names, user@name:port, patterns of names in ~/.ssh/config, endpoints"),
+		StringFlag(&g.hostsFile, flagHostsFile, "run the command on the hosts that `FILE` lists"),
+		IntFlag(&g.parallel, flagParallel, "run it on `N` hosts at once"),
+		DurationFlag(&g.nodeTimeout, flagNodeTimeout, "timeout of each host (default 1m, or 10m for what changes or runs something)"),
+		BoolFlag(&g.yes, flagYes, "change several hosts without asking"),
 		BoolFlag(&g.version, "version", "print crishim's own version", "v"),
 	}
 }
@@ -92,6 +102,9 @@ func ReadGlobals(env *Env) urfave.BeforeFunc {
 			return Invalid("max-retries", env.global.maxRetries, "must be 0 or more, or -1 for no end")
 		}
 		env.Compat = env.Compat || env.global.compat != ""
+		if err := env.readHosts(c); err != nil {
+			return err
+		}
 		if err := env.tracing.start(c, env); err != nil {
 			return err
 		}

@@ -8,6 +8,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -25,6 +26,11 @@ func Run(ctx context.Context, args []string, env *Env, newApp func(*Env) *urfave
 	defer signals.stop()
 
 	run := env.Fresh(len(args) > 0 && filepath.Base(args[0]) == "crictl")
+	if len(args) > 1 {
+		if run.part = partModes[args[1]]; run.part != notPart {
+			args = slices.Delete(slices.Clone(args), 1, 2)
+		}
+	}
 	app := newApp(run)
 	if len(args) > 1 && args[1] == completeVerb {
 		complete(ctx, run, app, args[2:])
@@ -35,6 +41,7 @@ func Run(ctx context.Context, args []string, env *Env, newApp func(*Env) *urfave
 		return 0
 	}
 	line, err := Arrange(app, args)
+	run.line, run.newApp = line, newApp
 	run.Compat = run.Compat || line.compat
 	if err != nil && wantsJSONErrors(args) {
 		run.global.errorFormat = errorJSON

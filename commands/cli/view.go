@@ -56,9 +56,16 @@ func (v *View) WideFlag() urfave.Flag {
 // Check reads what the flags say, before there is anything to show.
 func (v *View) Check(env *Env) (err error) {
 	v.Crictl, v.Verbose = env.Compat, v.wide
-	v.Width, v.Terminal, v.Color, v.Now = env.width(), env.OutTerminal, env.Color(), env.Now()
+	v.Width, v.Terminal, v.Color, v.Now = env.width(), env.OutTerminal || env.part == partForTerminal, env.Color(), env.Now()
+	v.Part = env.part != notPart
 	if v.names != "" {
 		v.Columns = strings.Split(v.names, ",")
+	}
+	if env.nodes != nil {
+		env.shown, v.columns = v, withNode(v.columns)
+	}
+	if v.Part {
+		v.leaveNode()
 	}
 	if v.template != "" {
 		if v.FormatFlag != "" && v.FormatFlag != "go-template" {

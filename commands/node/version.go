@@ -6,7 +6,6 @@ import (
 	urfave "github.com/urfave/cli/v2"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/commands/cli"
 	"github.com/crishim/crishim/output"
 )
@@ -15,9 +14,6 @@ import (
 // version comes before that, so that it is there also where none answers.
 func NewVersion(env *cli.Env) *urfave.Command {
 	v := &cli.View{}
-	show := cli.Show(env, v, func(ctx context.Context, conn *client.Conn) (*runtimeapi.VersionResponse, error) {
-		return conn.Runtime.Version(ctx, &runtimeapi.VersionRequest{})
-	}, output.Version)
 	return &urfave.Command{
 		Name:  "version",
 		Usage: "show the versions of crishim and of the runtime",
@@ -25,16 +21,22 @@ func NewVersion(env *cli.Env) *urfave.Command {
 			"other formats for programs it is the runtime's answer alone; crishim --version prints crishim's alone.",
 			"crishim version", "crishim version -o json"),
 		Flags: v.Flags(),
-		Action: func(c *urfave.Context) error {
-			if err := v.CheckAlone(env, c); err != nil {
-				return err
-			}
-			if !env.Compat && !v.Format.ForMachines() {
+		Action: env.Offline(v.CheckAlone, func(ctx context.Context, env *cli.Env) error {
+			if !env.Compat && !v.Part && !v.Format.ForMachines() {
 				if err := env.Say("crishim:  %s", cli.OwnVersion(env)); err != nil {
 					return err
 				}
 			}
-			return show(c)
-		},
+			conn, err := env.Connect(ctx)
+			if err != nil {
+				return err
+			}
+			defer conn.Close()
+			res, err := conn.Runtime.Version(ctx, &runtimeapi.VersionRequest{})
+			if err != nil {
+				return err
+			}
+			return output.Version(env.Out, res, v.Options)
+		}),
 	}
 }

@@ -1,0 +1,418 @@
+package commands
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	urfave "github.com/urfave/cli/v2"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/internal/test/stubcri"
+)
+
+// hostsTest is some runtimes that stand for hosts. Their endpoints do, too, for --hosts.
+type hostsTest struct {
+	*commandTest
+	stubs []*stubcri.Server
+}
+
+func withHosts(t *testing.T, n int) *hostsTest {
+	t.Helper()
+	h := &hostsTest{commandTest: withStub(t, stubcri.Options{})}
+	for i := range n {
+		at := testNow.Add(time.Duration(-i) * time.Hour)
+		s := stubcri.Start(t, stubcri.Options{Now: func() time.Time { return at }})
+		pod := s.AddPod("default", fmt.Sprint("web", i))
+		s.AddContainer(pod, fmt.Sprint("app", i))
+		s.AddContainer(pod, "common")
+		s.AddImage("example.com/app:1")
+		h.stubs = append(h.stubs, s)
+	}
+	return h
+}
+
+func (h *hostsTest) hosts() string {
+	var names []string
+	for _, s := range h.stubs {
+		names = append(names, s.Endpoint)
+	}
+	return strings.Join(names, ",")
+}
+
+// run runs a command line on all hosts; they are called HOST0, HOST1, ... in its result.
+func (h *hostsTest) run(args ...string) result {
+	h.t.Helper()
+	r := h.commandTest.run(append([]string{"--hosts", h.hosts()}, args...)...)
+	return result{r.code, h.named(r.out), h.named(r.err)}
+}
+
+func (h *hostsTest) named(text string) string {
+	for i, s := range h.stubs {
+		text = strings.ReplaceAll(text, s.Endpoint, fmt.Sprint("HOST", i))
+	}
+	return text
+}
+
+// fields are the lines of a table, with one space between cells.
+func fields(text string) (lines []string) {
+	for line := range strings.Lines(text) {
+		lines = append(lines, strings.Join(strings.Fields(line), " "))
+	}
+	return lines
+}
+
+func TestTablesOfHosts(t *testing.T) {
+	t.Parallel()
+	h := withHosts(t, 2)
+	for line, want := range map[string][]string{
+		"ps --columns name,node":                          {"NAME NODE", "common HOST0", "app0 HOST0", "common HOST1", "app1 HOST1"},
+		"ps --columns name --sort name":                   {"NAME", "app0", "app1", "common", "common"},
+		"ps --columns name --sort -created":               {"NAME", "common", "app0", "common", "app1"},
+		"ps --columns name,node --sort -node":             {"NAME NODE"},
+		"ps --columns node --no-headers":                  {"HOST0", "HOST0", "HOST1", "HOST1"},
+		"pods --columns node,name,ready":                  {"NODE NAME READY", "HOST0 web0 2/2", "HOST1 web1 2/2"},
+		"images --columns node,image,tag example.com/app": {"NODE IMAGE TAG", "HOST0 example.com/app 1", "HOST1 example.com/app 1"},
+		"version":           {"NODE RUNTIME VERSION API", "HOST0 stubcri 1.0.0 v1", "HOST1 stubcri 1.0.0 v1"},
+		"runtime-config":    {"HOST0 | cgroup driver: SYSTEMD", "HOST1 | cgroup driver: SYSTEMD"},
+		"ps --name nothing": {"NODE CONTAINER IMAGE CREATED STATE NAME RESTARTS POD ID POD NAMESPACE"},
+	} {
+		r := h.run(strings.Fields(line)...)
+		got := fields(r.out)
+		if r.code != 0 || r.err != "" || !slices.Equal(got[:min(len(want), len(got))], want) || len(want) > 1 && len(got) != len(want) {
+			t.Errorf("%s: exit %d, got %q, want %q\n%s", line, r.code, got, want, r.err)
+		}
+	}
+	if got := len(strings.Fields(h.run("ps", "-q").out)); got != 4 {
+		t.Errorf("ps -q has %d ids", got)
+	}
+}
+
+// On several hosts each element of a document has its node.
+func TestDocumentsOfHosts(t *testing.T) {
+	t.Parallel()
+	h := withHosts(t, 2)
+	nodes := func(items []map[string]any) (out []any) {
+		for _, item := range items {
+			out = append(out, item["node"])
+		}
+		return out
+	}
+	var list struct{ Items, Containers []map[string]any }
+	if r := h.run("ps", "-o", "json"); json.Unmarshal([]byte(r.out), &list) != nil || fmt.Sprint(nodes(list.Containers)) != "[HOST0 HOST0 HOST1 HOST1]" {
+		t.Errorf("ps -o json: %s%s", r.out, r.err)
+	}
+	var array []map[string]any
+	for _, line := range []string{"info", "inspectp web0", "inspect common", "imagefsinfo", "version -o json"} {
+		r := h.run(strings.Fields(line)...)
+		if json.Unmarshal([]byte(r.out), &array) != nil || array[0]["node"] != "HOST0" {
+			t.Errorf("%s: exit %d, %s%s", line, r.code, r.out, r.err)
+		}
+	}
+	for line, want := range map[string]string{
+		"ps --sort name -o jsonpath={.containers[*].node}":                       "HOST0 HOST0 HOST1 HOST1\n",
+		"pods -o go-template={{range.items}}{{.node}}{{.metadata.name}},{{end}}": "HOST0web0,HOST1web1,\n",
+		"inspectp -o name web1": "default/web1\n",
+	} {
+		if r := h.run(strings.Fields(line)...); r.out != want {
+			t.Errorf("%s: got %q, want %q\n%s", line, r.out, want, r.err)
+		}
+	}
+	for line := range strings.Lines(h.run("pods", "-o", "jsonl").out) {
+		var one map[string]any
+		if err := json.Unmarshal([]byte(line), &one); err != nil || one["node"] == nil {
+			t.Errorf("jsonl: %q, %v", line, err)
+		}
+	}
+}
+
+// With -o jsonl what has answered is shown while others have not.
+func TestHostsStream(t *testing.T) {
+	t.Parallel()
+	h := withHosts(t, 2)
+	// A host waits until the other's answer has been written.
+	shown := make(chan struct{})
+	h.stubs[0].Before("ListPodSandbox", func(ctx context.Context) {
+		select {
+		case <-shown:
+		case <-ctx.Done():
+		}
+	})
+	h.shown = func(text string) {
+		if strings.Contains(text, "web1") {
+			close(shown)
+		}
+	}
+	if r := h.run("pods", "-o", "jsonl"); r.code != 0 || strings.Count(r.out, "\n") != 2 {
+		t.Errorf("exit %d\n%s%s", r.code, r.out, r.err)
+	}
+}
+
+// Hosts that fail are named behind the results of those that do not, each on a line.
+func TestHostsThatFail(t *testing.T) {
+	t.Parallel()
+	h := withHosts(t, 3)
+	h.stubs[1].Stop()
+	h.stubs[2].Before("ListContainers", func(context.Context) { h.stubs[2].Stop() })
+	hosts := h.hosts() + ",unix:///nonexistent/x.sock"
+	c := *h.commandTest
+	r := c.run("--hosts", hosts, "ps", "--columns", "node,name")
+	lines := strings.Split(strings.TrimSpace(h.named(r.err)), "\n")
+	if r.code != 1 || !slices.Equal(fields(h.named(r.out)), []string{"NODE NAME", "HOST0 common", "HOST0 app0"}) {
+		t.Errorf("exit %d, got %q", r.code, fields(h.named(r.out)))
+	}
+	for i, want := range []string{"crishim: HOST1: connect to HOST1: ", "crishim: HOST2: ", "crishim: unix:///nonexistent/x.sock: connect to unix:///nonexistent/x.sock: there is no such socket"} {
+		found := slices.DeleteFunc(slices.Clone(lines), func(l string) bool { return strings.HasPrefix(l, "hint: ") })
+		if i >= len(found) || !strings.HasPrefix(found[i], want) || len(found) != 3 {
+			t.Errorf("got\n%s\nwant %d failures, and number %d begin with %q", strings.Join(lines, "\n"), 3, i, want)
+		}
+	}
+	// None is left: no document, and each is an object for programs.
+	r = c.run("--hosts", "unix:///nonexistent/x.sock,unix:///nonexistent/y.sock", "--error-format=json", "ps", "-o", "json")
+	var failure struct {
+		Error struct{ Node, Message string }
+	}
+	if r.code != 1 || r.out != "" || strings.Count(r.err, "\n") != 2 || json.Unmarshal([]byte(strings.SplitN(r.err, "\n", 2)[0]), &failure) != nil ||
+		failure.Error.Node != "unix:///nonexistent/x.sock" || strings.HasPrefix(failure.Error.Message, failure.Error.Node) {
+		t.Errorf("got %+v", r)
+	}
+}
+
+// A host that is not there takes nothing away from what a verb does on another.
+func TestEveryVerbNextToAHostThatFails(t *testing.T) {
+	t.Parallel()
+	dead := stubcri.Start(t, stubcri.Options{})
+	dead.Stop()
+	lines := faultLines(faultNode(t))
+	for verb := range overNodes() {
+		t.Run(verb, func(t *testing.T) {
+			t.Parallel()
+			line, c := lines[verb], faultNode(t)
+			r := c.run(append([]string{"--hosts", dead.Endpoint + "," + c.stub.Endpoint, "--yes"}, line.args...)...)
+			failed, _, _ := strings.Cut(r.err, "\n")
+			if r.code != 1 || !strings.HasPrefix(failed, "crishim: "+dead.Endpoint+": connect to ") || strings.Contains(r.err, "crishim: "+c.stub.Endpoint) {
+				t.Errorf("got %+v", r)
+			}
+			methods := c.stub.Methods()
+			if slices.Sort(methods); !slices.Equal(slices.Compact(methods), line.methods(t)) {
+				t.Errorf("calls are %q, want %q", methods, line.methods(t))
+			}
+		})
+	}
+}
+
+// A host that does not answer has its deadline, and what it calls is cancelled.
+func TestAHostThatHangs(t *testing.T) {
+	t.Parallel()
+	h := withHosts(t, 1)
+	ended := make(chan struct{})
+	h.stubs[0].Before("Version", func(ctx context.Context) {
+		<-ctx.Done()
+		close(ended)
+	})
+	r := h.run("--node-timeout", "200ms", "ps")
+	if r.want(t, 1, "", "crishim: HOST0: no answer within 200ms\n"); !t.Failed() {
+		<-ended
+	}
+}
+
+// What changes something on several hosts is shown before it is done.
+func TestHostsChange(t *testing.T) {
+	t.Parallel()
+	h := withHosts(t, 2)
+	stopped := func() (n int) {
+		for _, s := range h.stubs {
+			for _, call := range s.Calls() {
+				if _, ok := call.Request.(*runtimeapi.StopContainerRequest); ok {
+					n++
+				}
+			}
+		}
+		return n
+	}
+	r := h.run("stop", "common")
+	lines := fields(r.out)
+	slices.Sort(lines)
+	if r.code != 1 || stopped() != 0 || !slices.Equal(lines, []string{"HOST0 | Would stop common", "HOST1 | Would stop common"}) || r.err != "crishim: nothing is done yet: this is on 2 hosts\nhint: --yes does it\n" {
+		t.Errorf("got %+v", r)
+	}
+	if r := h.run("stop", "--dry-run", "common"); r.code != 0 || stopped() != 0 {
+		t.Errorf("got %+v", r)
+	}
+	r = h.run("--yes", "stop", "common")
+	lines = fields(r.out)
+	slices.Sort(lines)
+	if r.code != 0 || stopped() != 2 || !slices.Equal(lines, []string{"HOST0 | common", "HOST1 | common"}) {
+		t.Errorf("got %+v", r)
+	}
+	// One host is no reason to ask, nor a host that is named twice.
+	one := h.stubs[0].Endpoint
+	if r := h.commandTest.run("--hosts", one+","+one, "stop", "app0"); r.code != 0 || stopped() != 3 || r.out != one+" | app0\n" {
+		t.Errorf("got %+v", r)
+	}
+	for name, command := range namedCommands() {
+		how, ok := overNodes()[name]
+		if ok && how.Changes && !slices.ContainsFunc(command.Flags, func(f urfave.Flag) bool { return f.Names()[0] == "dry-run" }) {
+			t.Errorf("%s changes things and cannot show what", name)
+		}
+	}
+}
+
+func TestExecOnHosts(t *testing.T) {
+	t.Parallel()
+	h := withHosts(t, 2)
+	r := h.run("exec", "--sync", "app1", "sh", "-c", "echo no; echo why >&2; exit 3")
+	if r.code != 1 || r.out != "HOST1 | no\n" || !strings.HasPrefix(r.err, "HOST1 | why\ncrishim: HOST0: there is no container \"app1\"\ncrishim: HOST1: exit status 3\nhint: ") {
+		t.Errorf("got %+v", r)
+	}
+}
+
+func TestHostsUsage(t *testing.T) {
+	t.Parallel()
+	c := &commandTest{t: t, vars: map[string]string{"HOME": t.TempDir()}}
+	empty := c.file("hosts", "# none\n\n")
+	for line, want := range map[string]string{
+		"--hosts a,,b ps":                 "a host is empty",
+		"--hosts= ps":                     "a host is empty",
+		"--hosts -oProxyCommand=x ps":     "must not begin with a dash",
+		"--hosts a:b ps":                  "invalid --hosts \"a:b\"",
+		"--hosts-file " + empty + " ps":   "names no host",
+		"--hosts-file /nonexistent ps":    "no such file",
+		"--hosts a --parallel 0 ps":       "invalid --parallel \"0\"",
+		"--hosts a -r docker:// ps":       "do not go with it",
+		"--hosts a --compat=crictl ps":    "does not go with --compat=crictl",
+		"--yes ps":                        "--yes goes with --hosts",
+		"--hosts a events":                "events does not run on several hosts",
+		"--hosts a serve":                 "serve does not run on several hosts",
+		"--hosts a exec -it web sh":       "does not run on several hosts",
+		"--hosts a logs -f web":           "logs --follow does not run on several hosts",
+		"--hosts a ps -w":                 "ps --watch does not run on several hosts",
+		"--hosts a ps --columns nosuch":   "unknown column",
+		"--hosts web* ps":                 ".ssh/config",
+		"--hosts a --node-timeout=-1s ps": "must not be negative",
+		"ps --columns node":               "unknown column",
+		"--hosts a ps -o nosuch":          "unknown output format",
+	} {
+		r := c.run(strings.Fields(line)...)
+		want2 := 2
+		if strings.Contains(line, "exec") {
+			want2 = 125
+		}
+		if strings.Contains(line, "crictl") {
+			want2 = 1
+		}
+		if r.code != want2 || r.out != "" || !strings.Contains(r.err, want) {
+			t.Errorf("%s: exit %d, want %d and %q\n%s%s", line, r.code, want2, want, r.out, r.err)
+		}
+	}
+}
+
+// Fifty hosts are asked at once, and no more than --parallel.
+func TestManyHosts(t *testing.T) {
+	t.Parallel()
+	h := withHosts(t, 1)
+	socket := strings.TrimPrefix(h.stubs[0].Endpoint, "unix://")
+	var names []string
+	for i := range 50 { // other names of one runtime
+		names = append(names, fmt.Sprintf("unix://%s/l%d", filepath.Dir(socket), i))
+		if err := os.Symlink(socket, strings.TrimPrefix(names[i], "unix://")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, most := range []int{50, 3} {
+		var inFlight, reached atomic.Int32
+		all := make(chan struct{})
+		h.stubs[0].Before("ListContainers", func(ctx context.Context) {
+			n := inFlight.Add(1)
+			defer inFlight.Add(-1)
+			if n > int32(most) {
+				t.Errorf("%d at once with --parallel %d", n, most)
+			}
+			if reached.Add(1) == int32(most) {
+				close(all)
+			}
+			select {
+			case <-all:
+			case <-ctx.Done():
+			}
+		})
+		r := h.commandTest.run("--hosts", strings.Join(names, ","), "--parallel", fmt.Sprint(most), "ps", "--no-headers")
+		if r.code != 0 || r.err != "" || strings.Count(r.out, "\n") != 100 {
+			t.Errorf("--parallel %d: exit %d, %d lines\n%s", most, r.code, strings.Count(r.out, "\n"), r.err)
+		}
+	}
+}
+
+// A user who gives up leaves no host behind: every call ends.
+func TestHostsInterrupted(t *testing.T) {
+	t.Parallel()
+	h := withHosts(t, 3)
+	ctx, cancel := context.WithCancel(t.Context())
+	var waiting, ended sync.WaitGroup
+	for _, s := range h.stubs {
+		waiting.Add(1)
+		ended.Add(1)
+		s.Before("ListContainers", func(call context.Context) {
+			waiting.Done()
+			<-call.Done()
+			ended.Done()
+		})
+	}
+	go func() {
+		waiting.Wait()
+		cancel()
+	}()
+	r := h.runAs(ctx, "crishim", "--hosts", h.hosts(), "ps")
+	ended.Wait()
+	if r.code != 1 || r.out != "" || strings.Count(r.err, "\n") != 1 {
+		t.Errorf("got %+v", r)
+	}
+}
+
+// Every verb that runs on several hosts is one, and names of hosts come from files and from ssh.
+func TestNamesOfHosts(t *testing.T) {
+	t.Parallel()
+	for name := range overNodes() {
+		if namedCommands()[name] == nil {
+			t.Errorf("there is no %s", name)
+		}
+	}
+	h := withHosts(t, 2)
+	file := h.file("hosts", "# all\n"+h.stubs[0].Endpoint+" "+h.stubs[1].Endpoint+"\n"+h.stubs[0].Endpoint+" # again\n")
+	if r := h.commandTest.run("--hosts-file", file, "pods", "--no-headers"); r.code != 0 || strings.Count(r.out, "\n") != 2 {
+		t.Errorf("got %+v", r)
+	}
+	home := t.TempDir()
+	if err := os.Mkdir(filepath.Join(home, ".ssh"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	config := "Host web-1 web-2 db\n  User joe\nhost=web-3\nHost *\n  Port 22\n"
+	if err := os.WriteFile(filepath.Join(home, ".ssh", "config"), []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	h.vars["HOME"] = home
+	if r := h.commandTest.run("--hosts", "web-*", "attach", "x"); !strings.Contains(r.err, "attach does not run") {
+		t.Errorf("got %+v", r)
+	}
+	for word, want := range map[string]string{"": "db\nweb-1\nweb-2\nweb-3\n", "web-1,d": "web-1,db\n"} {
+		if r := h.commandTest.run("__complete", "--hosts", word); r.out != want {
+			t.Errorf("completion of %q: got %q, want %q", word, r.out, want)
+		}
+	}
+}
+
+func namedCommands() map[string]*urfave.Command {
+	named := map[string]*urfave.Command{}
+	for _, c := range newApp(testEnv().Fresh(false)).Commands {
+		named[c.Name] = c
+	}
+	return named
+}
