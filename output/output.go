@@ -114,20 +114,15 @@ func (v view) document(items [][]byte) []byte {
 // render writes v to w in the format that o asks for.
 func render(w io.Writer, v view, o Options) error {
 	if o.Quiet && v.ids != nil && !o.Format.ForMachines() { // a format is more than -q, as in crictl
-		if o.Part {
-			return writePart(w, Part{Lines: v.ids, Ranks: v.ranks})
-		}
-		return writeLines(w, v.ids)
+		return v.writeReferences(w, v.ids, o)
 	}
 	kind := o.Format.Kind
 	if kind == Default {
 		kind = v.fallback
 	}
 	switch {
-	case kind == Name && o.Part:
-		return writePart(w, Part{Lines: v.names, Ranks: v.ranks})
 	case kind == Name:
-		return writeLines(w, each(v.names, Sanitize)) // one that a person could type stays as it is
+		return v.writeReferences(w, v.names, o)
 	case kind == Table && v.long != nil && o.Crictl && (o.Verbose || v.fallback == JSON):
 		return v.long(w, o)
 	case (kind == Table || kind == Wide) && v.table != nil:
@@ -147,6 +142,14 @@ func render(w io.Writer, v view, o Options) error {
 		return writeLines(w, each(items, func(item []byte) string { return string(EscapeJSON(item)) }))
 	}
 	return renderDocument(w, v.document(items), kind, o.Format.compiled)
+}
+
+// writeReferences writes the ids or names of the elements. One that a person could type stays as it is.
+func (v view) writeReferences(w io.Writer, lines []string, o Options) error {
+	if o.Part {
+		return writePart(w, Part{Lines: lines, Ranks: v.ranks})
+	}
+	return writeLines(w, each(lines, Sanitize))
 }
 
 // writeLines writes all lines in one call, so that a broken pipe is seen once.

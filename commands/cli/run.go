@@ -26,17 +26,15 @@ func Run(ctx context.Context, args []string, env *Env, newApp func(*Env) *urfave
 	defer signals.stop()
 
 	run := env.Fresh(len(args) > 0 && filepath.Base(args[0]) == "crictl")
-	if len(args) > 1 {
-		if run.part = partModes[args[1]]; run.part != notPart {
-			args = slices.Delete(slices.Clone(args), 1, 2)
-		}
+	if run.part = partModes[firstWord(args)]; run.part != notPart {
+		args = slices.Delete(slices.Clone(args), 1, 2)
 	}
 	app := newApp(run)
-	if len(args) > 1 && args[1] == completeVerb {
+	switch firstWord(args) {
+	case completeVerb:
 		complete(ctx, run, app, args[2:])
 		return 0
-	}
-	if len(args) > 1 && args[1] == completeBashVerb {
+	case completeBashVerb:
 		completeBash(ctx, run, app, args[2:])
 		return 0
 	}
@@ -66,6 +64,14 @@ func Run(ctx context.Context, args []string, env *Env, newApp func(*Env) *urfave
 		err = Join(err, writeErr, line.page.write(run.Out, run.width()))
 	}
 	return report(run, line, syscall.Signal(signals.first.Load()), err)
+}
+
+// firstWord is what follows the program's name; "" where nothing does.
+func firstWord(args []string) string {
+	if len(args) < 2 {
+		return ""
+	}
+	return args[1]
 }
 
 // wantsJSONErrors looks for --error-format=json in a line that cannot be read.
