@@ -32,7 +32,7 @@ func TestRelease(t *testing.T) {
 			write(t, filepath.Join(dir, "Makefile"), c.makefile+"verify test reproducible:\n", 0o600)
 			git := []string{
 				"HOME=" + dir, "GIT_CONFIG_NOSYSTEM=1", "GIT_AUTHOR_NAME=a", "GIT_AUTHOR_EMAIL=a@a.example", "GIT_COMMITTER_NAME=a", "GIT_COMMITTER_EMAIL=a@a.example",
-				"MAKEFLAGS=",
+				"MAKEFLAGS=", "MAKELEVEL=",
 			}
 			if out, err := shell(t, dir, git, "sh", "-ec", "git init -q; git add .; git commit -q -m first; "+c.prepare); err != nil {
 				t.Fatalf("%s, %v", out, err)

@@ -20,17 +20,17 @@ case ${1:-} in
   packages)
     race=()
     if command -v gcc >/dev/null; then race=(-race); fi
-    mapfile -t packages < <(go list -tags "$tags" ./... | grep -v -e '/crishim$' -e '/internal/reliability$')
+    mapfile -t packages < <(go list -tags "$tags" ./... | grep -v -e '/crishim$' -e '/internal/reliability$' -e '/hack/image$')
     go_test "${race[@]}" -p 2 -parallel 4 -skip "$texts" "${packages[@]}" || status=1
     ;;
   programs)
     # The scripts in the root package and internal/reliability run the plain program: under the race
-    # detector each of their hundreds of starts would take a second. One package after the other: each
+    # detector each of their hundreds of starts would take a second, and hack/image a minute to pack one. One package after the other: each
     # starts serves that look after all pods of the engine, and their logs. Built as make build does, they
     # share what it has compiled.
     export CGO_ENABLED=0
     go_test -parallel 4 -run "$texts" ./commands || status=1
-    go_test -p 1 -parallel 4 . ./internal/reliability || status=1
+    go_test -p 1 -parallel 4 . ./internal/reliability ./hack/image || status=1
     ;;
   both)
     case ${DOCKER_HOST:-} in
