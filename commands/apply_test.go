@@ -266,7 +266,7 @@ func TestApplyWaitsForJobs(t *testing.T) {
 		{"ready", []string{"-f", "-", "--wait=ready"}, -1, 0, "pod default/job: created, ready", ""},
 		{"no wait", []string{"-f", "-"}, -1, 0, "pod default/job: created, ready", ""},
 		{"too slow", []string{"-f", "-", "--wait", "--wait-timeout", "2s"}, -1, 1, "", "default/job: --wait-timeout of 2s is over: container main is not at its end"},
-		{"too slow and is left", []string{"-f", "-", "--wait", "--wait-timeout=2s"}, -1, 1, "", "container main running, container side running\n"},
+		{"too slow and is left", []string{"-f", "-", "--wait", "--wait-timeout=6s"}, -1, 1, "", "container main running, container side running\n"},
 	}
 	for _, tc := range cases {
 		t.Run(tc.name, func(t *testing.T) {
