@@ -10,7 +10,7 @@ import (
 // A stream that unpacks to much more than it has is not read to its end. The first GiB of it is anybody's.
 func TestBomb(t *testing.T) {
 	t.Parallel()
-	b := &bounded{r: zeros{}, packed: &counter{n: 1000}, n: 1 << 30, ratio: maxRatio}
+	b := &ratioLimit{r: zeros{}, packed: &counter{n: 1000}, n: 1 << 30, ratio: maxRatio}
 	n, err := io.Copy(io.Discard, b)
 	if err == nil || !strings.Contains(err.Error(), "unpacks to more than 500 times its size") || n > 1<<20 {
 		t.Errorf("got %d bytes, %v", n, err)
