@@ -40,7 +40,7 @@ type Query struct {
 	ContainerFlag bool
 }
 
-// pod is Ref as a command line has it that takes a pod, and no namespace beside it.
+// pod is Ref as it is typed for a verb that takes a pod and no --namespace.
 func (q Query) pod() string {
 	if q.Namespace == "" || strings.Contains(q.Ref, "/") {
 		return clean(q.Ref)

@@ -407,7 +407,7 @@ func TestSSHFindsNothing(t *testing.T) {
 	}
 }
 
-// What ssh starts to get to a host ends with it, and keeps nobody waiting: a host that does not answer
+// What ssh starts to get to a host ends with it, and makes no caller wait: a host that does not answer
 // behind a ProxyCommand.
 func TestSSHProxyEnds(t *testing.T) {
 	installFakeSSH(t)

@@ -331,7 +331,7 @@ func TestPodsThatNobodyProbes(t *testing.T) {
 	var out test.Buffer
 	c.onTerminal(t.Context(), 80, &out, "pods", "--columns", "name,ready,state", "--sort", "name").want(t, 0, ""+
 		"NAME    READY   STATE\nplain   1/1     Running\nweb     ?/1     Running\n",
-		"hint: nobody probes pod web any more; `crishim describe web` does it once\n")
+		"hint: pod web is not probed any more; `crishim describe web` probes it once\n")
 }
 
 // TestApplyLeavesNothingUnsaid has a pod that gets no sandbox.

@@ -54,5 +54,5 @@ func TestSyncShowsACrashLoop(t *testing.T) {
 	cancel()
 	ended <- <-ended
 	until(`(?m)^crashing +Exited \(3\) `, "ps", "-a", "--columns", "name,state")
-	until(`(?m)^Made by: .* nobody probes it or starts it again$`, "describe", "web")
+	until(`(?m)^Made by: .* it is not probed or restarted any more$`, "describe", "web")
 }

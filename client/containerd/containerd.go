@@ -280,7 +280,7 @@ func (w *writer) write(c *imagefile.Content, labels map[string]string) (err erro
 	}
 	d := c.Digest.String()
 	err = call(&content.WriteContentRequest{Action: content.WriteAction_COMMIT, Ref: ref, Total: c.Size, Offset: c.Size, Expected: d, Labels: labels})
-	if status.Code(err) == codes.AlreadyExists { // somebody else was faster
+	if status.Code(err) == codes.AlreadyExists { // another load has created it
 		return w.keep(d, labels)
 	}
 	if err == nil {

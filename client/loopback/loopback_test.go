@@ -31,7 +31,7 @@ func load(t *testing.T, pull loopback.Pull) ([]imagefile.Image, error) {
 	}, pull)
 }
 
-// TestLoad pulls with a client that checks everything, and finds nobody there afterwards.
+// TestLoad pulls with a client that checks everything, and finds the port closed afterwards.
 func TestLoad(t *testing.T) {
 	t.Parallel()
 	address, id := "", ""
@@ -76,7 +76,7 @@ func TestLoad(t *testing.T) {
 	}
 	if conn, err := net.Dial("tcp", address); err == nil {
 		_ = conn.Close()
-		t.Errorf("somebody listens at %s", address)
+		t.Errorf("%s is still listened on", address)
 	}
 }
 
@@ -123,7 +123,7 @@ func TestLoadFails(t *testing.T) {
 	}
 	if conn, err := net.Dial("tcp", address); err == nil {
 		_ = conn.Close()
-		t.Errorf("somebody listens at %s", address)
+		t.Errorf("%s is still listened on", address)
 	}
 }
 

@@ -177,8 +177,8 @@ func (o *applyOptions) apply(ctx context.Context, env *cli.Env, r *podRuntime, p
 	return r.APIPod(p, view, status), end, err
 }
 
-// endedAtOnce names the containers of a pod that is up which have failed or are to run: nobody
-// stays behind to start them again. The status is newer than the view.
+// endedAtOnce names the containers of a running pod that have failed or should still run: apply
+// does not start them again. The status is newer than the view.
 func endedAtOnce(p *v1.Pod, view *plan.View, status *pod.Status) string {
 	var ends []string
 	for _, c := range view.Containers {

@@ -228,7 +228,7 @@ func (p *page) pod(d *kuberuntime.Description, owner kuberuntime.Owner) {
 	}
 }
 
-// madeBy names who made a pod, and says so where nobody looks after it.
+// madeBy names who made a pod, and says so where that process has ended.
 func madeBy(d *kuberuntime.Description, owner kuberuntime.Owner) string {
 	over := d.View.Phase == v1.PodSucceeded || d.View.Phase == v1.PodFailed
 	switch {
@@ -237,9 +237,9 @@ func madeBy(d *kuberuntime.Description, owner kuberuntime.Owner) string {
 	case d.Kept || over:
 		return owner.String()
 	case owner.Folder != "":
-		return owner.String() + ", which does not run: nobody probes it or starts it again"
+		return owner.String() + ", which does not run: it is not probed or restarted any more"
 	}
-	return owner.String() + ", which has ended: nobody probes it or starts it again"
+	return owner.String() + ", which has ended: it is not probed or restarted any more"
 }
 
 func pairs(m map[string]string) string {

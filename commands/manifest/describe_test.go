@@ -261,8 +261,8 @@ func TestNobodyKeepsThePod(t *testing.T) {
 		d.Kept, d.Pod.Spec.Containers[0].ReadinessProbe = false, &v1.Probe{}
 	})
 	for owner, want := range map[kuberuntime.Owner]string{
-		{Apply: true}:         "Made by:       crishim apply, which has ended: nobody probes it or starts it again\n",
-		{Folder: "/etc/pods"}: "Made by:       crishim sync /etc/pods, which does not run: nobody probes it or starts it again\n",
+		{Apply: true}:         "Made by:       crishim apply, which has ended: it is not probed or restarted any more\n",
+		{Folder: "/etc/pods"}: "Made by:       crishim sync /etc/pods, which does not run: it is not probed or restarted any more\n",
 	} {
 		var out strings.Builder
 		if err := writeDescription(&out, d, owner, output.Options{Now: describedAt}); err != nil {

@@ -57,7 +57,7 @@ func (o *podsOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) 
 		if failed := output.FailedPod(pods, o.view.Options); failed != nil && err == nil {
 			env.PointToDescribe(called(failed), failed.GetId())
 		} else if p := output.UnprobedPod(pods, o.view.Options); p != nil && err == nil {
-			env.Note("hint: nobody probes pod %s any more; `crishim describe %[1]s` does it once", called(p).PodRef())
+			env.Note("hint: pod %s is not probed any more; `crishim describe %[1]s` probes it once", called(p).PodRef())
 		}
 		return err
 	}
