@@ -31,33 +31,9 @@ func (w imageWriter) Write(b []byte) (int, error) {
 
 // LoadImages loads an archive.
 func (s *Service) LoadImages(in api.Crishim_LoadImagesServer) error {
-	content := &imageReader{in: in}
+	content := &messageReader[*api.ImageArchive]{recv: in.Recv}
 	if err := s.Images.Load(in.Context(), content); err != nil {
-		return errors.Join(content.err, err)
+		return errors.Join(content.failure(), err)
 	}
 	return in.SendAndClose(&api.LoadImagesResponse{})
-}
-
-// imageReader is the content of the messages of a LoadImages call.
-type imageReader struct {
-	in   api.Crishim_LoadImagesServer
-	rest []byte
-	err  error // why receiving ended, unless the client was done
-}
-
-// Read implements io.Reader.
-func (a *imageReader) Read(b []byte) (int, error) {
-	for len(a.rest) == 0 {
-		m, err := a.in.Recv()
-		if err != nil {
-			if !errors.Is(err, io.EOF) {
-				a.err = err
-			}
-			return 0, err
-		}
-		a.rest = m.GetData()
-	}
-	n := copy(b, a.rest)
-	a.rest = a.rest[n:]
-	return n, nil
 }

@@ -190,7 +190,7 @@ func (s *Service) WriteArchive(in api.Crishim_WriteArchiveServer) error {
 	if err := s.known(in.Context(), first.GetContainerId()); err != nil {
 		return err
 	}
-	content := &archiveReader{in: in, rest: first.GetData()}
+	content := &messageReader[*api.WriteArchiveRequest]{recv: in.Recv, rest: first.GetData()}
 	err = s.Engine.CopyToContainer(in.Context(), first.GetContainerId(), first.GetPath(), content, container.CopyToContainerOptions{
 		CopyUIDGID: first.GetCopyOwner(),
 	})
@@ -200,37 +200,37 @@ func (s *Service) WriteArchive(in api.Crishim_WriteArchiveServer) error {
 	return in.SendAndClose(&api.WriteArchiveResponse{})
 }
 
-// archiveReader is the content of the messages of a WriteArchive call.
-type archiveReader struct {
-	in   api.Crishim_WriteArchiveServer
+// messageReader is the content of the messages that the client of a call sends.
+type messageReader[M interface{ GetData() []byte }] struct {
+	recv func() (M, error)
 	rest []byte
 
 	mu  sync.Mutex // guards err: an engine may answer while its client still reads
 	err error      // why receiving ended, unless the client was done
 }
 
-func (a *archiveReader) failure() error {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.err
+func (r *messageReader[M]) failure() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.err
 }
 
 // Read implements io.Reader.
-func (a *archiveReader) Read(b []byte) (int, error) {
-	for len(a.rest) == 0 {
-		m, err := a.in.Recv()
+func (r *messageReader[M]) Read(b []byte) (int, error) {
+	for len(r.rest) == 0 {
+		m, err := r.recv()
 		if err != nil {
 			if !errors.Is(err, io.EOF) {
-				a.mu.Lock()
-				a.err = err
-				a.mu.Unlock()
+				r.mu.Lock()
+				r.err = err
+				r.mu.Unlock()
 			}
 			return 0, err
 		}
-		a.rest = m.GetData()
+		r.rest = m.GetData()
 	}
-	n := copy(b, a.rest)
-	a.rest = a.rest[n:]
+	n := copy(b, r.rest)
+	r.rest = r.rest[n:]
 	return n, nil
 }
 

@@ -8,9 +8,12 @@ import (
 	"testing"
 
 	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/image"
 	"google.golang.org/grpc"
 
 	"github.com/crishim/crishim/api"
+	"github.com/crishim/crishim/shim/docker"
+	shimimage "github.com/crishim/crishim/shim/image"
 	"github.com/crishim/crishim/shim/state"
 )
 
@@ -38,6 +41,16 @@ func (e *early) CopyToContainer(_ context.Context, _, _ string, content io.Reade
 	return errors.New("no such directory")
 }
 
+// earlyImages is the same engine, asked to load images.
+type earlyImages struct {
+	shimimage.Engine
+	*early
+}
+
+func (e earlyImages) ImageLoad(ctx context.Context, content io.Reader, _ ...docker.ImageLoadOption) (image.LoadResponse, error) {
+	return image.LoadResponse{}, e.CopyToContainer(ctx, "", "", content, container.CopyToContainerOptions{})
+}
+
 // archive is a client's stream that breaks off after its first message.
 type archive struct {
 	grpc.ServerStream
@@ -55,6 +68,23 @@ func (a *archive) Recv() (*api.WriteArchiveRequest, error) {
 	return &api.WriteArchiveRequest{ContainerId: "c", Path: "/x"}, nil
 }
 
+// imageArchive is a stream of images that breaks off.
+type imageArchive struct {
+	grpc.ServerStream
+	sent bool
+}
+
+func (*imageArchive) Context() context.Context                   { return context.Background() }
+func (*imageArchive) SendAndClose(*api.LoadImagesResponse) error { return nil }
+
+func (a *imageArchive) Recv() (*api.ImageArchive, error) {
+	if a.sent {
+		return nil, errors.New("the client is gone")
+	}
+	a.sent = true
+	return &api.ImageArchive{Data: []byte("x")}, nil
+}
+
 // The race detector sees what the handler and the transport share.
 func TestTheEngineAnswersBeforeItHasReadTheArchive(t *testing.T) {
 	t.Parallel()
@@ -66,6 +96,14 @@ func TestTheEngineAnswersBeforeItHasReadTheArchive(t *testing.T) {
 		}
 		if err := <-e.read; err == nil {
 			t.Error("the client's error is lost")
+		}
+		e = &early{reading: make(chan struct{}), read: make(chan error, 1)}
+		err = (&Service{Images: shimimage.New(shimimage.Options{Engine: earlyImages{early: e}})}).LoadImages(&imageArchive{})
+		if err == nil || !strings.Contains(err.Error(), "no such directory") {
+			t.Errorf("images: got %v", err)
+		}
+		if err := <-e.read; err == nil {
+			t.Error("images: the client's error is lost")
 		}
 	}
 }
