@@ -12,8 +12,8 @@ import (
 // Logs follows the life of containers that have a log path.
 type Logs interface {
 	// Starting is called before the engine starts the container, which may end before
-	// Started is called. over is called after that.
-	Starting(id string) (over func())
+	// Started is called. over is called after that, or when the start has failed.
+	Starting(id string, at logdir.Place) (over func())
 	// Started is called when the container runs; file is the engine's own log file, ""
 	// where the engine has none.
 	Started(ctx context.Context, id string, at logdir.Place, file string) error
@@ -53,7 +53,7 @@ func (links) Started(_ context.Context, _ string, at logdir.Place, file string) 
 }
 
 // The link's target is the engine's file, which is complete when the container has ended.
-func (links) Starting(string) func()                  { return func() {} }
+func (links) Starting(string, logdir.Place) func()    { return func() {} }
 func (links) Unfinished(context.Context, string) bool { return false }
 func (links) Complete(context.Context, string)        {}
 

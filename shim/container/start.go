@@ -48,7 +48,7 @@ func (s *Service) StartContainer(ctx context.Context, r *runtimeapi.StartContain
 
 func (s *Service) start(ctx context.Context, m state.FoundContainer) error {
 	if m.LogPath != "" {
-		defer s.logs.Starting(m.Detail.ID)()
+		defer s.logs.Starting(m.Detail.ID, logdir.Of(m.Container))()
 	}
 	if err := s.engine.ContainerStart(ctx, m.Detail.ID, container.StartOptions{}); err != nil {
 		return startError(err, m.Detail.HostConfig.Privileged)

@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types/container"
 
 	"github.com/crishim/crishim/shim/internal/logdir"
@@ -106,7 +107,7 @@ func TestAContainerIsUnfinishedUntilItsLogIsComplete(t *testing.T) {
 		s := New(Options{Engine: engine, Write: true})
 		defer s.Close()
 		s.Start()
-		over := s.Starting("id")
+		over := s.Starting("id", logdir.Place{Path: path})
 		if !s.Unfinished(t.Context(), "id") {
 			t.Error("a container that ends while it is started: its log is said to be complete")
 		}
@@ -220,4 +221,65 @@ func TestALogThatAnotherShimWritesIsWaitedFor(t *testing.T) {
 			t.Error("the log is complete, and not said to be")
 		}
 	})
+}
+
+// TestWhoStartsAContainerWritesItsLog: not another shim that finds it running before the start
+// is over. Of a start that fails no log stays.
+func TestWhoStartsAContainerWritesItsLog(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "0.log")
+	synctest.Test(t, func(t *testing.T) {
+		engine, at := newLateEngine(path), logdir.Place{Path: path}
+		s, other := New(Options{Engine: engine, Write: true}), New(Options{Engine: engine, Write: true})
+		defer other.Close()
+		defer s.Close()
+		s.Starting("id", at)()
+		if _, err := os.Lstat(path); !os.IsNotExist(err) {
+			t.Errorf("after a start that has failed: %v", err)
+		}
+		over := s.Starting("id", at)
+		other.Start()
+		synctest.Wait()
+		if err := s.Started(t.Context(), "id", at, ""); err != nil {
+			t.Fatal(err)
+		}
+		over()
+		if err := s.follower("id").reopen(); err != nil {
+			t.Errorf("who started it cannot reopen its log: %v", err)
+		}
+		if err := other.follower("id").reopen(); !errdefs.IsFailedPrecondition(err) {
+			t.Errorf("another shim reopens the log: %v", err)
+		}
+		engine.end()
+		close(engine.rest)
+		s.Complete(t.Context(), "id")
+		if n := countLines(t, path); n != 2 {
+			t.Errorf("got %d lines, want 2", n)
+		}
+	})
+}
+
+// TestACreatedContainerIsNotAdopted: it has written nothing yet, and its start opens its log.
+func TestACreatedContainerIsNotAdopted(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "0.log")
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		s := New(Options{Engine: createdEngine{newLateEngine(path)}, Write: true})
+		defer s.Close()
+		s.Start()
+		synctest.Wait()
+		if s.follower("id") != nil {
+			t.Error("its log is followed")
+		}
+	})
+}
+
+// createdEngine has the container of a lateEngine before its start.
+type createdEngine struct{ *lateEngine }
+
+func (e createdEngine) ContainerList(ctx context.Context, o container.ListOptions) ([]container.Summary, error) {
+	list, err := e.lateEngine.ContainerList(ctx, o)
+	list[0].State = container.StateCreated
+	return list, err
 }

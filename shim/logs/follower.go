@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -63,6 +65,38 @@ func newFollower(id string, at logdir.Place, engine Engine, log *slog.Logger) (*
 	return f, nil
 }
 
+// openNew returns a follower with a log that it has made. It returns nil where there is one
+// already, such as a link of another shim, which is not touched before the container runs, and
+// where it cannot be made.
+func openNew(id string, at logdir.Place, engine Engine, log *slog.Logger) *follower {
+	if dir, name, err := at.OpenExisting(); err == nil {
+		_, err = dir.Lstat(name)
+		_ = dir.Close()
+		if !errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+	}
+	if !filepath.IsAbs(at.Path) {
+		return nil
+	}
+	f, err := newFollower(id, at, engine, log)
+	if err != nil || !f.opened() {
+		return nil // Started says why
+	}
+	return f
+}
+
+// discard removes the log that openNew has made.
+func (f *follower) discard() {
+	dir, name, err := f.at.OpenExisting()
+	if err == nil {
+		err = errors.Join(dir.Remove(name), dir.Close())
+	}
+	if err = errors.Join(err, f.file.Close()); err != nil {
+		f.log.Warn("the log of a container that was not started", "error", err)
+	}
+}
+
 // open fails with errTaken while another shim writes the log.
 func (f *follower) open() error {
 	file, pos, err := openFile(f.at, false)
@@ -73,6 +107,12 @@ func (f *follower) open() error {
 	defer f.mu.Unlock()
 	f.file, f.pos, f.out = file, pos, bufio.NewWriterSize(disk{f, file}, 64<<10)
 	return nil
+}
+
+func (f *follower) opened() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.file != nil
 }
 
 // takeOver opens the log when the other shim that writes it has ended. That one may have
@@ -124,7 +164,7 @@ func (d disk) Write(p []byte) (int, error) {
 func (f *follower) run(ctx context.Context) {
 	defer close(f.done)
 	defer f.close()
-	if f.file == nil {
+	if !f.opened() {
 		if err := f.takeOver(ctx); err != nil {
 			if ctx.Err() == nil && !errdefs.IsNotFound(err) {
 				f.log.Warn("the container's log is not written", "error", err)

@@ -69,6 +69,7 @@ type Service struct {
 type start struct {
 	requests int
 	over     chan struct{}
+	log      *follower // that has opened the log; nil where Started opens it
 }
 
 // Options configure a Service.
@@ -133,7 +134,7 @@ func (s *Service) adopt(ctx context.Context) (ended []*follower, err error) {
 	for _, c := range list {
 		found, ok := state.DecodeContainer(state.ListedName(c), c.Labels)
 		at := logdir.Of(found)
-		if !ok || at.Path == "" || c.State != container.StateRunning && !unfinished(at) {
+		if !ok || at.Path == "" || c.State == container.StateCreated || c.State != container.StateRunning && !unfinished(at) {
 			continue
 		}
 		if gone, err := s.removed(ctx, c.ID, at); err != nil {
@@ -202,9 +203,14 @@ func (s *Service) follow(id string, at logdir.Place, running bool) (*follower, e
 	if f := s.active[id]; f != nil {
 		return f, nil
 	}
-	f, err := newFollower(id, at, s.engine, s.log)
-	if err != nil {
-		return nil, err
+	var f *follower
+	if st := s.starting[id]; st != nil && st.log != nil {
+		f, st.log = st.log, nil
+	} else {
+		var err error
+		if f, err = newFollower(id, at, s.engine, s.log); err != nil {
+			return nil, err
+		}
 	}
 	f.late.Store(!running)
 	ctx, cancel := context.WithCancel(s.ctx)
@@ -223,23 +229,31 @@ func (s *Service) follow(id string, at logdir.Place, running bool) (*follower, e
 }
 
 // Starting implements container.Logs: until over is called the container may end before it
-// has a follower.
-func (s *Service) Starting(id string) (over func()) {
+// has a follower. Its log is opened at once, or another shim that comes up and finds the
+// container running would be the first there.
+func (s *Service) Starting(id string, at logdir.Place) (over func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	st := s.starting[id]
 	if st == nil {
 		st = &start{over: make(chan struct{})}
+		if s.active[id] == nil {
+			st.log = openNew(id, at, s.engine, s.log)
+		}
 		s.starting[id] = st
 	}
 	st.requests++
 	return func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if st.requests--; st.requests == 0 {
-			delete(s.starting, id)
-			close(st.over)
+		if st.requests--; st.requests > 0 {
+			return
 		}
+		if st.log != nil {
+			st.log.discard()
+		}
+		delete(s.starting, id)
+		close(st.over)
 	}
 }
 
