@@ -24,6 +24,12 @@ import (
 func adopted(t *testing.T, c *cri, name string, config *container.Config, host *container.HostConfig) string {
 	t.Helper()
 	config.Image = testImage
+	return beside(t, c, name, config, host)
+}
+
+// beside runs an engine container that the shim has not made; it is removed with the test.
+func beside(t *testing.T, c *cri, name string, config *container.Config, host *container.HostConfig) string {
+	t.Helper()
 	made, err := c.engine.ContainerCreate(t.Context(), config, host, nil, nil, name)
 	if err != nil {
 		t.Fatal(err)

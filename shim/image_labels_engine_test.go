@@ -47,20 +47,7 @@ func labelled(t *testing.T, c *cri, labels map[string]string) string {
 // plain runs a container as `docker run` does.
 func plain(t *testing.T, c *cri, image string) string {
 	t.Helper()
-	made, err := c.engine.ContainerCreate(t.Context(), &container.Config{Image: image, Cmd: []string{"sh", "-c", "echo hello; " + idle}},
-		&container.HostConfig{NetworkMode: "none"}, nil, nil, "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), testTimeout)
-		defer cancel()
-		_ = c.engine.ContainerRemove(ctx, made.ID, container.RemoveOptions{Force: true})
-	})
-	if err := c.engine.ContainerStart(t.Context(), made.ID, container.StartOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	return made.ID
+	return beside(t, c, "", &container.Config{Image: image, Cmd: []string{"sh", "-c", "echo hello; " + idle}}, &container.HostConfig{NetworkMode: "none"})
 }
 
 // An engine adds the labels of an image to each container made of it. They make no pod's

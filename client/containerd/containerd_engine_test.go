@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"io"
-	"os"
 	"strings"
 	"testing"
 
@@ -17,15 +16,12 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/crishim/crishim/imagefile"
-	"github.com/crishim/crishim/internal/test"
+	"github.com/crishim/crishim/internal/test/enginetest"
 )
 
 func connect(t *testing.T) *Store {
 	t.Helper()
-	endpoint := os.Getenv("CRISHIM_TEST_CONTAINERD")
-	if endpoint == "" {
-		test.Missing(t, "CRISHIM_TEST_CONTAINERD names no containerd")
-	}
+	endpoint := enginetest.Containerd(t)
 	conn, err := grpc.NewClient(endpoint, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		t.Fatal(err)

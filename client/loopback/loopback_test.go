@@ -7,7 +7,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"os"
 	"strings"
 	"testing"
 
@@ -21,6 +20,7 @@ import (
 	"github.com/crishim/crishim/client/loopback"
 	"github.com/crishim/crishim/imagefile"
 	"github.com/crishim/crishim/internal/test"
+	"github.com/crishim/crishim/internal/test/enginetest"
 )
 
 func load(t *testing.T, pull loopback.Pull) ([]imagefile.Image, error) {
@@ -130,10 +130,7 @@ func TestLoadFails(t *testing.T) {
 // TestLoadOnEngine has a runtime pull, by CRI alone.
 func TestLoadOnEngine(t *testing.T) {
 	t.Parallel()
-	endpoint := os.Getenv("CRISHIM_TEST_CONTAINERD")
-	if endpoint == "" {
-		test.Missing(t, "CRISHIM_TEST_CONTAINERD names no containerd")
-	}
+	endpoint := enginetest.Containerd(t)
 	conn, err := grpc.NewClient(endpoint, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		t.Fatal(err)

@@ -51,16 +51,11 @@ func (b beforeCreate) Invoke(ctx context.Context, method string, req, resp any, 
 // eachRuntime runs a test on the shim with the real engine, and on containerd.
 func eachRuntime(t *testing.T, run func(t *testing.T, endpoint, image string)) {
 	t.Helper()
-	required := os.Getenv("CRISHIM_REQUIRE_ENGINE") == "1"
 	t.Run("docker", func(t *testing.T) {
 		run(t, "docker://"+strings.TrimPrefix(enginetest.Require(t).Endpoint().Host, "unix://"), testImage())
 	})
 	t.Run("containerd", func(t *testing.T) {
-		endpoint := os.Getenv("CRISHIM_TEST_CONTAINERD")
-		if endpoint == "" && !required {
-			test.Missing(t, "CRISHIM_TEST_CONTAINERD names no containerd")
-		}
-		run(t, endpoint, testImage())
+		run(t, enginetest.Containerd(t), testImage())
 	})
 }
 

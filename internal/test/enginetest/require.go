@@ -31,3 +31,14 @@ func Require(t testing.TB) *docker.Client {
 	t.Cleanup(func() { c.Close() })
 	return c
 }
+
+// Containerd gives the endpoint of the containerd that the environment names. Without one
+// the test is skipped, or fails, as with Require.
+func Containerd(t testing.TB) string {
+	t.Helper()
+	endpoint := os.Getenv("CRISHIM_TEST_CONTAINERD")
+	if endpoint == "" {
+		test.Missing(t, "CRISHIM_TEST_CONTAINERD names no containerd")
+	}
+	return endpoint
+}
