@@ -27,7 +27,7 @@ import (
 // why and until when a container waits for its start. sync keeps its pods, apply a pod that it brings up or
 // waits for; they write it to the pod's folder, where other processes read it.
 type PodState struct {
-	// Kept reports whether that process still works on the pod. Else nobody probes it or starts its containers
+	// Kept reports whether that process still works on the pod. Else it is not probed, its containers are not started
 	// again, and only the reasons are left of the state.
 	Kept       bool             `json:"-"`
 	Sandbox    string           `json:"sandbox,omitempty"` // id of the newest
@@ -288,7 +288,11 @@ func (m *Manager) closeState(uid string) {
 	m.states.mu.Lock()
 	defer m.states.mu.Unlock()
 	if tracked := m.states.pods[uid]; tracked != nil {
-		_ = tracked.lock.Close() // which may be nil
+		if tracked.lock != nil {
+			// A child of this process that has not come to its exec still has the file: closing alone would not release the lock.
+			_ = unix.FcntlFlock(tracked.lock.Fd(), unix.F_OFD_SETLK, &unix.Flock_t{Type: unix.F_UNLCK})
+			_ = tracked.lock.Close()
+		}
 		delete(m.states.pods, uid)
 	}
 }

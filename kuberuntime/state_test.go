@@ -99,6 +99,11 @@ func TestStateOfWaiting(t *testing.T) {
 	if a := f.state(t, "u1", func(*PodState) bool { return true }).Container("a"); a.Waiting != "" || !a.Ready || a.Restarts != 2 {
 		t.Errorf("started again, got %+v", a)
 	}
+	lock, err := unix.FcntlInt(f.states.pods["u1"].lock.Fd(), unix.F_DUPFD_CLOEXEC, 0) // as a child has it until its exec
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(lock)
 	f.closeState("u1")
 	s = f.state(t, "u1", func(*PodState) bool { return true })
 	if b := s.Container("b"); s.Kept || b.Waiting != "ErrImageNeverPull" {
