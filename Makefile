@@ -4,16 +4,17 @@ VERSION ?= $(shell git describe --tags --always --dirty --match 'v*' 2>/dev/null
 # net/http, which nothing here speaks: gRPC has its own.
 TAGS := $(shell cat hack/tags)
 LDFLAGS := -s -w -X main.version=$(VERSION)
-# The race detector needs a C compiler; without one the same tests run without it.
-RACE := $(shell command -v gcc >/dev/null 2>&1 && echo -race)
 
-.PHONY: help build demo test unit lint verify fuzz vuln soak differential bench load generate docs golden picture install dist reproducible release engine-up engine-down clean
+.PHONY: help build plugin demo test race unit lint verify fuzz vuln soak differential bench load generate docs golden picture install dist reproducible release engine-up engine-down clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 build: ## bin/crishim: static, without paths of this machine in it
 	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -tags $(TAGS) -ldflags '$(LDFLAGS)' -o bin/crishim .
+
+plugin: ## bin/kubectl-crishim, which is kubectl crishim where bin is in PATH
+	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -tags $(TAGS) -ldflags '$(LDFLAGS)' -o bin/kubectl-crishim ./cmd/kubectl-crishim
 
 install: build ## install below $(DESTDIR)$(PREFIX) (/usr/local) what the packages install: program, manual, completions, units
 	PREFIX='$(or $(PREFIX),/usr/local)' DESTDIR='$(DESTDIR)' hack/install.sh bin/crishim
@@ -33,8 +34,11 @@ demo: build ## the main job as a user would do it, on a Docker engine that it fi
 test: build ## unit, in-process and real-engine tests (Docker and containerd)
 	hack/test.sh
 
+race: ## the tests of the packages under the race detector, on the same engines
+	hack/test.sh race
+
 unit: ## tests that need nothing but Go
-	env -u CRISHIM_TEST_CONTAINERD -u CRISHIM_REQUIRE_ENGINE DOCKER_HOST=unix:///nonexistent CRISHIM_NO_ENGINE=1 $(GO) test $(RACE) -tags $(TAGS) -timeout 10m ./...
+	env -u CRISHIM_TEST_CONTAINERD -u CRISHIM_REQUIRE_ENGINE DOCKER_HOST=unix:///nonexistent CRISHIM_NO_ENGINE=1 $(GO) test -tags $(TAGS) -timeout 10m ./...
 
 lint: ## gofmt, vet, shellcheck (where it is installed), golangci-lint and deadcode at their pinned versions
 	hack/lint.sh

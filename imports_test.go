@@ -36,25 +36,33 @@ func importRules() []importRule {
 	}
 	rules := []importRule{
 		{".", module, ours("commands"), "main only turns commands.Main into an exit status"},
-		{"commands", module, ours("commands", "client", "kuberuntime", "output", "shim", "api", "logfile", "imagefile", "fanout", "internal/bounded", "internal/metricsserver"), "commands sits on top and uses the public parts"},
-		{"client", module, ours("client", "api", "imagefile", "internal/bounded", "internal/program", "internal/rundir", "internal/frames"), "client learns how to start the shim from its caller, so its tests need no Docker"},
+		{"commands", module, ours("commands", "client", "diagnose", "kuberuntime", "output", "shim", "api", "logfile", "imagefile", "fanout", "internal/stdinmux", "internal/proctree", "internal/bounded", "internal/program", "internal/metricsserver"), "commands sits on top and uses the public parts"},
+		{"kubectl", module, ours("kubectl", "commands", "client", "internal/stdinmux", "internal/proctree"), "the plugin runs command lines of crishim elsewhere, and leaves everything else to them"},
+		{"cmd", module, ours("kubectl", "commands/cli"), "main only turns kubectl.Main into an exit status"},
+		{"client", module, ours("client", "api", "imagefile", "internal/bounded", "internal/proctree", "internal/program", "internal/rundir", "internal/frames"), "client learns how to start the shim from its caller, so its tests need no Docker"},
+		{"diagnose", module, ours("diagnose", "client", "kuberuntime", "internal/bounded"), "facts are collected from any runtime, and shown by whoever collects them"},
 		{"kuberuntime", module, ours("kuberuntime", "client", "logfile", "internal/bounded"), "the pod runtime works on any CRI endpoint, so it may not know our shim or our views"},
 		{"logfile", module, ours("logfile", "internal/bounded"), "log files are read for commands and for the pod runtime, and know neither"},
 		{"imagefile", module, ours("imagefile"), "archives of images are those of any runtime"},
+		{"commands/node/bundle", module, ours("commands/node/bundle", "client", "output", "logfile", "internal/bounded", "internal/program"), "a bundle is collected by parts, and those that only verbs know they add"},
 		{"fanout", module, ours("fanout"), "a runner is any way to a node, so fanout may know none"},
 		{"output", module, ours("output"), "output turns messages into bytes and knows nothing else of ours"},
 		{"api", module, ours("api"), "both ends of the private service import it"},
-		{"shim", module, ours("shim", "api", "internal/bounded", "internal/program", "internal/metricsserver", "internal/rundir", "internal/frames"), "the shim stands alone: nothing above it may leak into it"},
+		{"shim", module, ours("shim", "api", "internal/bounded", "internal/proctree", "internal/program", "internal/metricsserver", "internal/rundir", "internal/frames"), "the shim stands alone: nothing above it may leak into it"},
 		{"shim/private", module + "/shim", ours("shim/private", "shim/container", "shim/image", "shim/stream", "shim/logs", "shim/state"), "the private service calls the others, and no other calls it"},
 		{"shim/metrics", module + "/shim", ours("shim/metrics", "shim/docker", "shim/network"), "metrics are given what they count"},
 		{"shim/convert", module, ours("shim/convert"), "conversions are pure: values in, values out"},
 
+		{"", "k8s.io/cli-runtime", nil, "crishim stays small: only the plugin for kubectl speaks to an API server"},
+		{"", "k8s.io/client-go/kubernetes", nil, "crishim stays small: only the plugin for kubectl speaks to an API server"},
 		{"", "github.com/urfave/cli", nil, "the command line library stays in commands"},
 		{"", "github.com/olekukonko/tablewriter", nil, "tables are made in output/table.go and nowhere else"},
 		{"", "github.com/docker/docker/client", nil, "only shim/docker builds the engine client; others declare the roles they need"},
 		{"", "go.opentelemetry.io/otel/sdk", nil, "spans are collected and sent in one place; others are given a tracer"},
 		{"", "go.opentelemetry.io/otel/exporters", nil, "spans are collected and sent in one place; others are given a tracer"},
-		{"", "github.com/moby/term", nil, "terminals are handled in client/stream, and the prompt for a password in commands/cli/terminal.go"},
+		{"", "charm.land", nil, "screens are drawn in commands/node/top and commands/cli/live"},
+		{"", "github.com/charmbracelet", nil, "screens are drawn in commands/node/top and commands/cli/live"},
+		{"", "github.com/moby/term", nil, "terminals are handled in client/stream; the prompt for a password and kubectl's exec are others"},
 		{"client", "github.com/docker/docker", nil, "Docker types stop at the shim: the client sees CRI"},
 		{"commands", "github.com/docker/docker", nil, "Docker types stop at the shim: commands see CRI"},
 		{"output", "github.com/docker/docker", nil, "Docker types stop at the shim: output sees CRI"},
@@ -79,12 +87,16 @@ func importRules() []importRule {
 
 // homes are the places that a module-wide rule does not hold for.
 var homes = map[string][]string{
+	"k8s.io/cli-runtime":                 {"kubectl"},
+	"k8s.io/client-go/kubernetes":        {"kubectl", "internal/test/kubeapi"},
 	"github.com/urfave/cli":              {"commands"},
 	"github.com/olekukonko/tablewriter":  {"output/table.go", "output/table_test.go"},
 	"github.com/docker/docker/client":    {"shim/docker"},
 	"go.opentelemetry.io/otel/sdk":       {"commands/cli/tracing.go"},
 	"go.opentelemetry.io/otel/exporters": {"commands/cli/tracing.go"},
-	"github.com/moby/term":               {"client/stream", "commands/cli/terminal.go"}, // the prompt for a password
+	"charm.land":                         {"commands/node/top", "commands/cli/live"},
+	"github.com/charmbracelet":           {"commands/node/top", "commands/cli/live"},
+	"github.com/moby/term":               {"client/stream", "commands/cli/terminal.go", "kubectl/exec.go"}, // the prompt for a password; an exec of kubectl
 }
 
 // TestImportRules holds the layout of docs/architecture.md: who may import whom, and where

@@ -99,7 +99,7 @@ func TestInstall(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if text, err := io.ReadAll(z); err != nil || !strings.Contains(string(text), ".TH CRISHIM-EXEC 1") {
+	if text, err := io.ReadAll(z); err != nil || !strings.Contains(string(text), `.TH CRISHIM-EXEC "1" "2`) {
 		t.Errorf("the page of exec: got %.60q, %v", text, err)
 	}
 	if text := page(t, filepath.Join(root, "usr/share/crishim/crictl.bash")); !strings.Contains(text, " crictl") {
@@ -159,11 +159,11 @@ func TestMaintainerScripts(t *testing.T) {
 		"about to be upgraded rpm": {script: "preremove", argument: "1", state: true},
 		"about to be removed": {
 			script: "preremove", argument: "remove", did: units + "systemctl disable --now crishim-sync@etc-pods.service\nupdate-alternatives --remove crictl /usr/bin/crishim\n",
-			said: "crishim: pods stay in the Docker engine: docker ps -a --filter label=io.kubernetes.docker.type\n", state: true,
+			said: "crishim: pods stay in the Docker engine, and their logs in /var/log/pods: docker ps -a --filter label=io.kubernetes.docker.type\n", state: true,
 		},
 		"about to be removed from a bare one": {
 			script: "preremove", argument: "0", bare: true,
-			said: "crishim: pods stay in the Docker engine: docker ps -a --filter label=io.kubernetes.docker.type\n", state: true,
+			said: "crishim: pods stay in the Docker engine, and their logs in /var/log/pods: docker ps -a --filter label=io.kubernetes.docker.type\n", state: true,
 		},
 		"removed": {
 			script: "postremove", argument: "remove", did: reload, state: true,
@@ -180,6 +180,7 @@ func TestMaintainerScripts(t *testing.T) {
 			write(t, filepath.Join(root, "usr/bin/crishim"), "#!/bin/sh\n[ \"$*\" = '-r docker:// pods -q' ] && echo 0123\n", 0o700)
 			write(t, filepath.Join(root, "var/lib/crishim/pods/x"), "", 0o600)
 			write(t, filepath.Join(root, "var/log/crishim/x"), "", 0o600)
+			write(t, filepath.Join(root, "var/lib/cni/cache/crishim/x"), "", 0o600)
 			for _, tool := range []string{"sh", "awk", "rm", "timeout", "cut"} {
 				path, err := exec.LookPath(tool)
 				if err != nil {
@@ -207,7 +208,7 @@ func TestMaintainerScripts(t *testing.T) {
 			if diff := cmp.Diff(c.did, page(t, done)); diff != "" {
 				t.Errorf("want(-) got(+): %s", diff)
 			}
-			for _, dir := range []string{"var/lib/crishim", "var/log/crishim"} {
+			for _, dir := range []string{"var/lib/crishim", "var/log/crishim", "var/lib/cni/cache/crishim"} {
 				if _, err := os.Stat(filepath.Join(root, dir)); (err == nil) != c.state {
 					t.Errorf("%s: %v", dir, err)
 				}

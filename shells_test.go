@@ -76,7 +76,7 @@ func startShell(t *testing.T, settings, setUp, shell string, args ...string) *sh
 	}
 	cmd := exec.Command(program, args...)
 	cmd.Dir = s.dir
-	cmd.Env = append(os.Environ(), "PATH="+s.dir+"/bin:"+os.Getenv("PATH"), "HOME="+s.dir, "ZDOTDIR="+s.dir, "XDG_CONFIG_HOME="+s.dir, "XDG_DATA_HOME="+s.dir, "TERM=xterm", "LC_ALL=C.UTF-8",
+	cmd.Env = append(os.Environ(), "PATH="+s.dir+"/bin:"+os.Getenv("PATH"), "HOME="+s.dir, "ZDOTDIR="+s.dir, "XDG_CONFIG_HOME="+s.dir, "XDG_DATA_HOME="+s.dir, "XDG_RUNTIME_DIR="+s.dir, "TMPDIR="+s.dir, "TERM=xterm", "LC_ALL=C.UTF-8",
 		"CONTAINER_RUNTIME_ENDPOINT="+stub.Endpoint, "CRI_CONFIG_FILE="+os.DevNull)
 	if s.typed, err = pty.StartWithSize(cmd, &pty.Winsize{Rows: 50, Cols: 200}); err != nil {
 		t.Fatal(err)

@@ -26,6 +26,56 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// What the layers of an image are, as far as it is known.
+type ImageUsageResponse_Layers int32
+
+const (
+	ImageUsageResponse_ALL    ImageUsageResponse_Layers = 0
+	ImageUsageResponse_OWN    ImageUsageResponse_Layers = 1 // those that no other image has
+	ImageUsageResponse_MERGED ImageUsageResponse_Layers = 2 // one for each image, which has what images share, too
+)
+
+// Enum value maps for ImageUsageResponse_Layers.
+var (
+	ImageUsageResponse_Layers_name = map[int32]string{
+		0: "ALL",
+		1: "OWN",
+		2: "MERGED",
+	}
+	ImageUsageResponse_Layers_value = map[string]int32{
+		"ALL":    0,
+		"OWN":    1,
+		"MERGED": 2,
+	}
+)
+
+func (x ImageUsageResponse_Layers) Enum() *ImageUsageResponse_Layers {
+	p := new(ImageUsageResponse_Layers)
+	*p = x
+	return p
+}
+
+func (x ImageUsageResponse_Layers) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (ImageUsageResponse_Layers) Descriptor() protoreflect.EnumDescriptor {
+	return file_crishim_proto_enumTypes[0].Descriptor()
+}
+
+func (ImageUsageResponse_Layers) Type() protoreflect.EnumType {
+	return &file_crishim_proto_enumTypes[0]
+}
+
+func (x ImageUsageResponse_Layers) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use ImageUsageResponse_Layers.Descriptor instead.
+func (ImageUsageResponse_Layers) EnumDescriptor() ([]byte, []int) {
+	return file_crishim_proto_rawDescGZIP(), []int{14, 0}
+}
+
 type LogRecord_Stream int32
 
 const (
@@ -56,11 +106,11 @@ func (x LogRecord_Stream) String() string {
 }
 
 func (LogRecord_Stream) Descriptor() protoreflect.EnumDescriptor {
-	return file_crishim_proto_enumTypes[0].Descriptor()
+	return file_crishim_proto_enumTypes[1].Descriptor()
 }
 
 func (LogRecord_Stream) Type() protoreflect.EnumType {
-	return &file_crishim_proto_enumTypes[0]
+	return &file_crishim_proto_enumTypes[1]
 }
 
 func (x LogRecord_Stream) Number() protoreflect.EnumNumber {
@@ -69,7 +119,7 @@ func (x LogRecord_Stream) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use LogRecord_Stream.Descriptor instead.
 func (LogRecord_Stream) EnumDescriptor() ([]byte, []int) {
-	return file_crishim_proto_rawDescGZIP(), []int{13, 0}
+	return file_crishim_proto_rawDescGZIP(), []int{19, 0}
 }
 
 // Process is a command and what surrounds it.
@@ -745,6 +795,360 @@ func (*LoadImagesResponse) Descriptor() ([]byte, []int) {
 	return file_crishim_proto_rawDescGZIP(), []int{11}
 }
 
+type ImageUsageRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Times         bool                   `protobuf:"varint,1,opt,name=times,proto3" json:"times,omitempty"` // fill in ImageUsage.came_unix_nano, which takes a call of the engine for each image
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ImageUsageRequest) Reset() {
+	*x = ImageUsageRequest{}
+	mi := &file_crishim_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ImageUsageRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ImageUsageRequest) ProtoMessage() {}
+
+func (x *ImageUsageRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_crishim_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ImageUsageRequest.ProtoReflect.Descriptor instead.
+func (*ImageUsageRequest) Descriptor() ([]byte, []int) {
+	return file_crishim_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *ImageUsageRequest) GetTimes() bool {
+	if x != nil {
+		return x.Times
+	}
+	return false
+}
+
+// ImageUsage is what an image takes of the disk.
+type ImageUsage struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Layers        []int32                `protobuf:"varint,2,rep,packed,name=layers,proto3" json:"layers,omitempty"`                            // indices of layer_sizes
+	Used          bool                   `protobuf:"varint,3,opt,name=used,proto3" json:"used,omitempty"`                                       // by any container of the engine
+	CameUnixNano  int64                  `protobuf:"varint,4,opt,name=came_unix_nano,json=cameUnixNano,proto3" json:"came_unix_nano,omitempty"` // when it was last pulled, loaded, built or tagged; 0: not known
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ImageUsage) Reset() {
+	*x = ImageUsage{}
+	mi := &file_crishim_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ImageUsage) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ImageUsage) ProtoMessage() {}
+
+func (x *ImageUsage) ProtoReflect() protoreflect.Message {
+	mi := &file_crishim_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ImageUsage.ProtoReflect.Descriptor instead.
+func (*ImageUsage) Descriptor() ([]byte, []int) {
+	return file_crishim_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *ImageUsage) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *ImageUsage) GetLayers() []int32 {
+	if x != nil {
+		return x.Layers
+	}
+	return nil
+}
+
+func (x *ImageUsage) GetUsed() bool {
+	if x != nil {
+		return x.Used
+	}
+	return false
+}
+
+func (x *ImageUsage) GetCameUnixNano() int64 {
+	if x != nil {
+		return x.CameUnixNano
+	}
+	return 0
+}
+
+type ImageUsageResponse struct {
+	state         protoimpl.MessageState    `protogen:"open.v1"`
+	Layers        ImageUsageResponse_Layers `protobuf:"varint,1,opt,name=layers,proto3,enum=crishim.v1.ImageUsageResponse_Layers" json:"layers,omitempty"`
+	LayerSizes    []int64                   `protobuf:"varint,2,rep,packed,name=layer_sizes,json=layerSizes,proto3" json:"layer_sizes,omitempty"`
+	Images        []*ImageUsage             `protobuf:"bytes,3,rep,name=images,proto3" json:"images,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ImageUsageResponse) Reset() {
+	*x = ImageUsageResponse{}
+	mi := &file_crishim_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ImageUsageResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ImageUsageResponse) ProtoMessage() {}
+
+func (x *ImageUsageResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_crishim_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ImageUsageResponse.ProtoReflect.Descriptor instead.
+func (*ImageUsageResponse) Descriptor() ([]byte, []int) {
+	return file_crishim_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *ImageUsageResponse) GetLayers() ImageUsageResponse_Layers {
+	if x != nil {
+		return x.Layers
+	}
+	return ImageUsageResponse_ALL
+}
+
+func (x *ImageUsageResponse) GetLayerSizes() []int64 {
+	if x != nil {
+		return x.LayerSizes
+	}
+	return nil
+}
+
+func (x *ImageUsageResponse) GetImages() []*ImageUsage {
+	if x != nil {
+		return x.Images
+	}
+	return nil
+}
+
+type DiskUsageRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DiskUsageRequest) Reset() {
+	*x = DiskUsageRequest{}
+	mi := &file_crishim_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DiskUsageRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DiskUsageRequest) ProtoMessage() {}
+
+func (x *DiskUsageRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_crishim_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DiskUsageRequest.ProtoReflect.Descriptor instead.
+func (*DiskUsageRequest) Descriptor() ([]byte, []int) {
+	return file_crishim_proto_rawDescGZIP(), []int{15}
+}
+
+// DiskObject is something that takes up disk.
+type DiskObject struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	Size          int64                  `protobuf:"varint,3,opt,name=size,proto3" json:"size,omitempty"` // negative: not known
+	Used          bool                   `protobuf:"varint,4,opt,name=used,proto3" json:"used,omitempty"`
+	InPod         bool                   `protobuf:"varint,5,opt,name=in_pod,json=inPod,proto3" json:"in_pod,omitempty"`       // a container of a pod
+	LogSize       int64                  `protobuf:"varint,6,opt,name=log_size,json=logSize,proto3" json:"log_size,omitempty"` // of a container; negative: not known
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DiskObject) Reset() {
+	*x = DiskObject{}
+	mi := &file_crishim_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DiskObject) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DiskObject) ProtoMessage() {}
+
+func (x *DiskObject) ProtoReflect() protoreflect.Message {
+	mi := &file_crishim_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DiskObject.ProtoReflect.Descriptor instead.
+func (*DiskObject) Descriptor() ([]byte, []int) {
+	return file_crishim_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *DiskObject) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *DiskObject) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *DiskObject) GetSize() int64 {
+	if x != nil {
+		return x.Size
+	}
+	return 0
+}
+
+func (x *DiskObject) GetUsed() bool {
+	if x != nil {
+		return x.Used
+	}
+	return false
+}
+
+func (x *DiskObject) GetInPod() bool {
+	if x != nil {
+		return x.InPod
+	}
+	return false
+}
+
+func (x *DiskObject) GetLogSize() int64 {
+	if x != nil {
+		return x.LogSize
+	}
+	return 0
+}
+
+type DiskUsageResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Containers    []*DiskObject          `protobuf:"bytes,1,rep,name=containers,proto3" json:"containers,omitempty"`
+	Volumes       []*DiskObject          `protobuf:"bytes,2,rep,name=volumes,proto3" json:"volumes,omitempty"`
+	BuildCache    []*DiskObject          `protobuf:"bytes,3,rep,name=build_cache,json=buildCache,proto3" json:"build_cache,omitempty"` // without what images have, too
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DiskUsageResponse) Reset() {
+	*x = DiskUsageResponse{}
+	mi := &file_crishim_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DiskUsageResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DiskUsageResponse) ProtoMessage() {}
+
+func (x *DiskUsageResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_crishim_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DiskUsageResponse.ProtoReflect.Descriptor instead.
+func (*DiskUsageResponse) Descriptor() ([]byte, []int) {
+	return file_crishim_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *DiskUsageResponse) GetContainers() []*DiskObject {
+	if x != nil {
+		return x.Containers
+	}
+	return nil
+}
+
+func (x *DiskUsageResponse) GetVolumes() []*DiskObject {
+	if x != nil {
+		return x.Volumes
+	}
+	return nil
+}
+
+func (x *DiskUsageResponse) GetBuildCache() []*DiskObject {
+	if x != nil {
+		return x.BuildCache
+	}
+	return nil
+}
+
 type ContainerLogsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	ContainerId   string                 `protobuf:"bytes,1,opt,name=container_id,json=containerId,proto3" json:"container_id,omitempty"`
@@ -758,7 +1162,7 @@ type ContainerLogsRequest struct {
 
 func (x *ContainerLogsRequest) Reset() {
 	*x = ContainerLogsRequest{}
-	mi := &file_crishim_proto_msgTypes[12]
+	mi := &file_crishim_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -770,7 +1174,7 @@ func (x *ContainerLogsRequest) String() string {
 func (*ContainerLogsRequest) ProtoMessage() {}
 
 func (x *ContainerLogsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_crishim_proto_msgTypes[12]
+	mi := &file_crishim_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -783,7 +1187,7 @@ func (x *ContainerLogsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContainerLogsRequest.ProtoReflect.Descriptor instead.
 func (*ContainerLogsRequest) Descriptor() ([]byte, []int) {
-	return file_crishim_proto_rawDescGZIP(), []int{12}
+	return file_crishim_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ContainerLogsRequest) GetContainerId() string {
@@ -833,7 +1237,7 @@ type LogRecord struct {
 
 func (x *LogRecord) Reset() {
 	*x = LogRecord{}
-	mi := &file_crishim_proto_msgTypes[13]
+	mi := &file_crishim_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -845,7 +1249,7 @@ func (x *LogRecord) String() string {
 func (*LogRecord) ProtoMessage() {}
 
 func (x *LogRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_crishim_proto_msgTypes[13]
+	mi := &file_crishim_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -858,7 +1262,7 @@ func (x *LogRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogRecord.ProtoReflect.Descriptor instead.
 func (*LogRecord) Descriptor() ([]byte, []int) {
-	return file_crishim_proto_rawDescGZIP(), []int{13}
+	return file_crishim_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *LogRecord) GetUnixNano() int64 {
@@ -902,7 +1306,7 @@ type PathStat struct {
 
 func (x *PathStat) Reset() {
 	*x = PathStat{}
-	mi := &file_crishim_proto_msgTypes[14]
+	mi := &file_crishim_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -914,7 +1318,7 @@ func (x *PathStat) String() string {
 func (*PathStat) ProtoMessage() {}
 
 func (x *PathStat) ProtoReflect() protoreflect.Message {
-	mi := &file_crishim_proto_msgTypes[14]
+	mi := &file_crishim_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -927,7 +1331,7 @@ func (x *PathStat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PathStat.ProtoReflect.Descriptor instead.
 func (*PathStat) Descriptor() ([]byte, []int) {
-	return file_crishim_proto_rawDescGZIP(), []int{14}
+	return file_crishim_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *PathStat) GetName() string {
@@ -965,6 +1369,146 @@ func (x *PathStat) GetLinkTarget() string {
 	return ""
 }
 
+type ContainerChangesRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	ContainerId   string                 `protobuf:"bytes,1,opt,name=container_id,json=containerId,proto3" json:"container_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ContainerChangesRequest) Reset() {
+	*x = ContainerChangesRequest{}
+	mi := &file_crishim_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ContainerChangesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ContainerChangesRequest) ProtoMessage() {}
+
+func (x *ContainerChangesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_crishim_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ContainerChangesRequest.ProtoReflect.Descriptor instead.
+func (*ContainerChangesRequest) Descriptor() ([]byte, []int) {
+	return file_crishim_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *ContainerChangesRequest) GetContainerId() string {
+	if x != nil {
+		return x.ContainerId
+	}
+	return ""
+}
+
+type ContainerChangesResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Changes       []*FileChange          `protobuf:"bytes,1,rep,name=changes,proto3" json:"changes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ContainerChangesResponse) Reset() {
+	*x = ContainerChangesResponse{}
+	mi := &file_crishim_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ContainerChangesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ContainerChangesResponse) ProtoMessage() {}
+
+func (x *ContainerChangesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_crishim_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ContainerChangesResponse.ProtoReflect.Descriptor instead.
+func (*ContainerChangesResponse) Descriptor() ([]byte, []int) {
+	return file_crishim_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *ContainerChangesResponse) GetChanges() []*FileChange {
+	if x != nil {
+		return x.Changes
+	}
+	return nil
+}
+
+type FileChange struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Kind          string                 `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"` // A, C or D
+	Path          []byte                 `protobuf:"bytes,2,opt,name=path,proto3" json:"path,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FileChange) Reset() {
+	*x = FileChange{}
+	mi := &file_crishim_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FileChange) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FileChange) ProtoMessage() {}
+
+func (x *FileChange) ProtoReflect() protoreflect.Message {
+	mi := &file_crishim_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FileChange.ProtoReflect.Descriptor instead.
+func (*FileChange) Descriptor() ([]byte, []int) {
+	return file_crishim_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *FileChange) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *FileChange) GetPath() []byte {
+	if x != nil {
+		return x.Path
+	}
+	return nil
+}
+
 type StatPathRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	ContainerId   string                 `protobuf:"bytes,1,opt,name=container_id,json=containerId,proto3" json:"container_id,omitempty"`
@@ -975,7 +1519,7 @@ type StatPathRequest struct {
 
 func (x *StatPathRequest) Reset() {
 	*x = StatPathRequest{}
-	mi := &file_crishim_proto_msgTypes[15]
+	mi := &file_crishim_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -987,7 +1531,7 @@ func (x *StatPathRequest) String() string {
 func (*StatPathRequest) ProtoMessage() {}
 
 func (x *StatPathRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_crishim_proto_msgTypes[15]
+	mi := &file_crishim_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1000,7 +1544,7 @@ func (x *StatPathRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatPathRequest.ProtoReflect.Descriptor instead.
 func (*StatPathRequest) Descriptor() ([]byte, []int) {
-	return file_crishim_proto_rawDescGZIP(), []int{15}
+	return file_crishim_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *StatPathRequest) GetContainerId() string {
@@ -1027,7 +1571,7 @@ type ReadArchiveRequest struct {
 
 func (x *ReadArchiveRequest) Reset() {
 	*x = ReadArchiveRequest{}
-	mi := &file_crishim_proto_msgTypes[16]
+	mi := &file_crishim_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1039,7 +1583,7 @@ func (x *ReadArchiveRequest) String() string {
 func (*ReadArchiveRequest) ProtoMessage() {}
 
 func (x *ReadArchiveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_crishim_proto_msgTypes[16]
+	mi := &file_crishim_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1052,7 +1596,7 @@ func (x *ReadArchiveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadArchiveRequest.ProtoReflect.Descriptor instead.
 func (*ReadArchiveRequest) Descriptor() ([]byte, []int) {
-	return file_crishim_proto_rawDescGZIP(), []int{16}
+	return file_crishim_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ReadArchiveRequest) GetContainerId() string {
@@ -1079,7 +1623,7 @@ type ReadArchiveResponse struct {
 
 func (x *ReadArchiveResponse) Reset() {
 	*x = ReadArchiveResponse{}
-	mi := &file_crishim_proto_msgTypes[17]
+	mi := &file_crishim_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1091,7 +1635,7 @@ func (x *ReadArchiveResponse) String() string {
 func (*ReadArchiveResponse) ProtoMessage() {}
 
 func (x *ReadArchiveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_crishim_proto_msgTypes[17]
+	mi := &file_crishim_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1104,7 +1648,7 @@ func (x *ReadArchiveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadArchiveResponse.ProtoReflect.Descriptor instead.
 func (*ReadArchiveResponse) Descriptor() ([]byte, []int) {
-	return file_crishim_proto_rawDescGZIP(), []int{17}
+	return file_crishim_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ReadArchiveResponse) GetStat() *PathStat {
@@ -1133,7 +1677,7 @@ type WriteArchiveRequest struct {
 
 func (x *WriteArchiveRequest) Reset() {
 	*x = WriteArchiveRequest{}
-	mi := &file_crishim_proto_msgTypes[18]
+	mi := &file_crishim_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1145,7 +1689,7 @@ func (x *WriteArchiveRequest) String() string {
 func (*WriteArchiveRequest) ProtoMessage() {}
 
 func (x *WriteArchiveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_crishim_proto_msgTypes[18]
+	mi := &file_crishim_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1158,7 +1702,7 @@ func (x *WriteArchiveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WriteArchiveRequest.ProtoReflect.Descriptor instead.
 func (*WriteArchiveRequest) Descriptor() ([]byte, []int) {
-	return file_crishim_proto_rawDescGZIP(), []int{18}
+	return file_crishim_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *WriteArchiveRequest) GetContainerId() string {
@@ -1197,7 +1741,7 @@ type WriteArchiveResponse struct {
 
 func (x *WriteArchiveResponse) Reset() {
 	*x = WriteArchiveResponse{}
-	mi := &file_crishim_proto_msgTypes[19]
+	mi := &file_crishim_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1209,7 +1753,7 @@ func (x *WriteArchiveResponse) String() string {
 func (*WriteArchiveResponse) ProtoMessage() {}
 
 func (x *WriteArchiveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_crishim_proto_msgTypes[19]
+	mi := &file_crishim_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1222,7 +1766,7 @@ func (x *WriteArchiveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WriteArchiveResponse.ProtoReflect.Descriptor instead.
 func (*WriteArchiveResponse) Descriptor() ([]byte, []int) {
-	return file_crishim_proto_rawDescGZIP(), []int{19}
+	return file_crishim_proto_rawDescGZIP(), []int{28}
 }
 
 type SignalContainerRequest struct {
@@ -1235,7 +1779,7 @@ type SignalContainerRequest struct {
 
 func (x *SignalContainerRequest) Reset() {
 	*x = SignalContainerRequest{}
-	mi := &file_crishim_proto_msgTypes[20]
+	mi := &file_crishim_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1247,7 +1791,7 @@ func (x *SignalContainerRequest) String() string {
 func (*SignalContainerRequest) ProtoMessage() {}
 
 func (x *SignalContainerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_crishim_proto_msgTypes[20]
+	mi := &file_crishim_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1260,7 +1804,7 @@ func (x *SignalContainerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignalContainerRequest.ProtoReflect.Descriptor instead.
 func (*SignalContainerRequest) Descriptor() ([]byte, []int) {
-	return file_crishim_proto_rawDescGZIP(), []int{20}
+	return file_crishim_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *SignalContainerRequest) GetContainerId() string {
@@ -1285,7 +1829,7 @@ type SignalContainerResponse struct {
 
 func (x *SignalContainerResponse) Reset() {
 	*x = SignalContainerResponse{}
-	mi := &file_crishim_proto_msgTypes[21]
+	mi := &file_crishim_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1297,7 +1841,7 @@ func (x *SignalContainerResponse) String() string {
 func (*SignalContainerResponse) ProtoMessage() {}
 
 func (x *SignalContainerResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_crishim_proto_msgTypes[21]
+	mi := &file_crishim_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1310,7 +1854,7 @@ func (x *SignalContainerResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignalContainerResponse.ProtoReflect.Descriptor instead.
 func (*SignalContainerResponse) Descriptor() ([]byte, []int) {
-	return file_crishim_proto_rawDescGZIP(), []int{21}
+	return file_crishim_proto_rawDescGZIP(), []int{30}
 }
 
 type PauseContainerRequest struct {
@@ -1323,7 +1867,7 @@ type PauseContainerRequest struct {
 
 func (x *PauseContainerRequest) Reset() {
 	*x = PauseContainerRequest{}
-	mi := &file_crishim_proto_msgTypes[22]
+	mi := &file_crishim_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1335,7 +1879,7 @@ func (x *PauseContainerRequest) String() string {
 func (*PauseContainerRequest) ProtoMessage() {}
 
 func (x *PauseContainerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_crishim_proto_msgTypes[22]
+	mi := &file_crishim_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1348,7 +1892,7 @@ func (x *PauseContainerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PauseContainerRequest.ProtoReflect.Descriptor instead.
 func (*PauseContainerRequest) Descriptor() ([]byte, []int) {
-	return file_crishim_proto_rawDescGZIP(), []int{22}
+	return file_crishim_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *PauseContainerRequest) GetContainerId() string {
@@ -1373,7 +1917,7 @@ type PauseContainerResponse struct {
 
 func (x *PauseContainerResponse) Reset() {
 	*x = PauseContainerResponse{}
-	mi := &file_crishim_proto_msgTypes[23]
+	mi := &file_crishim_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1385,7 +1929,7 @@ func (x *PauseContainerResponse) String() string {
 func (*PauseContainerResponse) ProtoMessage() {}
 
 func (x *PauseContainerResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_crishim_proto_msgTypes[23]
+	mi := &file_crishim_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1398,7 +1942,7 @@ func (x *PauseContainerResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PauseContainerResponse.ProtoReflect.Descriptor instead.
 func (*PauseContainerResponse) Descriptor() ([]byte, []int) {
-	return file_crishim_proto_rawDescGZIP(), []int{23}
+	return file_crishim_proto_rawDescGZIP(), []int{32}
 }
 
 type RestartContainerRequest struct {
@@ -1411,7 +1955,7 @@ type RestartContainerRequest struct {
 
 func (x *RestartContainerRequest) Reset() {
 	*x = RestartContainerRequest{}
-	mi := &file_crishim_proto_msgTypes[24]
+	mi := &file_crishim_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1423,7 +1967,7 @@ func (x *RestartContainerRequest) String() string {
 func (*RestartContainerRequest) ProtoMessage() {}
 
 func (x *RestartContainerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_crishim_proto_msgTypes[24]
+	mi := &file_crishim_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1436,7 +1980,7 @@ func (x *RestartContainerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestartContainerRequest.ProtoReflect.Descriptor instead.
 func (*RestartContainerRequest) Descriptor() ([]byte, []int) {
-	return file_crishim_proto_rawDescGZIP(), []int{24}
+	return file_crishim_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *RestartContainerRequest) GetContainerId() string {
@@ -1461,7 +2005,7 @@ type RestartContainerResponse struct {
 
 func (x *RestartContainerResponse) Reset() {
 	*x = RestartContainerResponse{}
-	mi := &file_crishim_proto_msgTypes[25]
+	mi := &file_crishim_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1473,7 +2017,7 @@ func (x *RestartContainerResponse) String() string {
 func (*RestartContainerResponse) ProtoMessage() {}
 
 func (x *RestartContainerResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_crishim_proto_msgTypes[25]
+	mi := &file_crishim_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1486,7 +2030,7 @@ func (x *RestartContainerResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestartContainerResponse.ProtoReflect.Descriptor instead.
 func (*RestartContainerResponse) Descriptor() ([]byte, []int) {
-	return file_crishim_proto_rawDescGZIP(), []int{25}
+	return file_crishim_proto_rawDescGZIP(), []int{34}
 }
 
 type CopyContainerRequest struct {
@@ -1504,7 +2048,7 @@ type CopyContainerRequest struct {
 
 func (x *CopyContainerRequest) Reset() {
 	*x = CopyContainerRequest{}
-	mi := &file_crishim_proto_msgTypes[26]
+	mi := &file_crishim_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1516,7 +2060,7 @@ func (x *CopyContainerRequest) String() string {
 func (*CopyContainerRequest) ProtoMessage() {}
 
 func (x *CopyContainerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_crishim_proto_msgTypes[26]
+	mi := &file_crishim_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1529,7 +2073,7 @@ func (x *CopyContainerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CopyContainerRequest.ProtoReflect.Descriptor instead.
 func (*CopyContainerRequest) Descriptor() ([]byte, []int) {
-	return file_crishim_proto_rawDescGZIP(), []int{26}
+	return file_crishim_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *CopyContainerRequest) GetContainerId() string {
@@ -1590,7 +2134,7 @@ type CopyContainerResponse struct {
 
 func (x *CopyContainerResponse) Reset() {
 	*x = CopyContainerResponse{}
-	mi := &file_crishim_proto_msgTypes[27]
+	mi := &file_crishim_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1602,7 +2146,7 @@ func (x *CopyContainerResponse) String() string {
 func (*CopyContainerResponse) ProtoMessage() {}
 
 func (x *CopyContainerResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_crishim_proto_msgTypes[27]
+	mi := &file_crishim_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1615,12 +2159,189 @@ func (x *CopyContainerResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CopyContainerResponse.ProtoReflect.Descriptor instead.
 func (*CopyContainerResponse) Descriptor() ([]byte, []int) {
-	return file_crishim_proto_rawDescGZIP(), []int{27}
+	return file_crishim_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *CopyContainerResponse) GetContainerId() string {
 	if x != nil {
 		return x.ContainerId
+	}
+	return ""
+}
+
+type EngineEventsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	SinceUnixNano int64                  `protobuf:"varint,1,opt,name=since_unix_nano,json=sinceUnixNano,proto3" json:"since_unix_nano,omitempty"`
+	UntilUnixNano int64                  `protobuf:"varint,2,opt,name=until_unix_nano,json=untilUnixNano,proto3" json:"until_unix_nano,omitempty"` // 0: until now
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EngineEventsRequest) Reset() {
+	*x = EngineEventsRequest{}
+	mi := &file_crishim_proto_msgTypes[37]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EngineEventsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EngineEventsRequest) ProtoMessage() {}
+
+func (x *EngineEventsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_crishim_proto_msgTypes[37]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EngineEventsRequest.ProtoReflect.Descriptor instead.
+func (*EngineEventsRequest) Descriptor() ([]byte, []int) {
+	return file_crishim_proto_rawDescGZIP(), []int{37}
+}
+
+func (x *EngineEventsRequest) GetSinceUnixNano() int64 {
+	if x != nil {
+		return x.SinceUnixNano
+	}
+	return 0
+}
+
+func (x *EngineEventsRequest) GetUntilUnixNano() int64 {
+	if x != nil {
+		return x.UntilUnixNano
+	}
+	return 0
+}
+
+// EngineEvent is something that the engine did or saw.
+type EngineEvent struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	UnixNano      int64                  `protobuf:"varint,1,opt,name=unix_nano,json=unixNano,proto3" json:"unix_nano,omitempty"`
+	Action        string                 `protobuf:"bytes,2,opt,name=action,proto3" json:"action,omitempty"`                        // the engine's: create, start, kill, oom, die, destroy, ...
+	Id            string                 `protobuf:"bytes,3,opt,name=id,proto3" json:"id,omitempty"`                                // of the container or sandbox
+	SandboxId     string                 `protobuf:"bytes,4,opt,name=sandbox_id,json=sandboxId,proto3" json:"sandbox_id,omitempty"` // of its pod
+	Namespace     string                 `protobuf:"bytes,5,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	Pod           string                 `protobuf:"bytes,6,opt,name=pod,proto3" json:"pod,omitempty"`
+	PodUid        string                 `protobuf:"bytes,7,opt,name=pod_uid,json=podUid,proto3" json:"pod_uid,omitempty"`
+	Container     string                 `protobuf:"bytes,8,opt,name=container,proto3" json:"container,omitempty"` // empty: it is about the sandbox
+	Attempt       uint32                 `protobuf:"varint,9,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	ExitCode      int32                  `protobuf:"varint,10,opt,name=exit_code,json=exitCode,proto3" json:"exit_code,omitempty"` // of die; -1 where it is not known
+	Signal        string                 `protobuf:"bytes,11,opt,name=signal,proto3" json:"signal,omitempty"`                      // of kill, a number
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EngineEvent) Reset() {
+	*x = EngineEvent{}
+	mi := &file_crishim_proto_msgTypes[38]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EngineEvent) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EngineEvent) ProtoMessage() {}
+
+func (x *EngineEvent) ProtoReflect() protoreflect.Message {
+	mi := &file_crishim_proto_msgTypes[38]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EngineEvent.ProtoReflect.Descriptor instead.
+func (*EngineEvent) Descriptor() ([]byte, []int) {
+	return file_crishim_proto_rawDescGZIP(), []int{38}
+}
+
+func (x *EngineEvent) GetUnixNano() int64 {
+	if x != nil {
+		return x.UnixNano
+	}
+	return 0
+}
+
+func (x *EngineEvent) GetAction() string {
+	if x != nil {
+		return x.Action
+	}
+	return ""
+}
+
+func (x *EngineEvent) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *EngineEvent) GetSandboxId() string {
+	if x != nil {
+		return x.SandboxId
+	}
+	return ""
+}
+
+func (x *EngineEvent) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
+func (x *EngineEvent) GetPod() string {
+	if x != nil {
+		return x.Pod
+	}
+	return ""
+}
+
+func (x *EngineEvent) GetPodUid() string {
+	if x != nil {
+		return x.PodUid
+	}
+	return ""
+}
+
+func (x *EngineEvent) GetContainer() string {
+	if x != nil {
+		return x.Container
+	}
+	return ""
+}
+
+func (x *EngineEvent) GetAttempt() uint32 {
+	if x != nil {
+		return x.Attempt
+	}
+	return 0
+}
+
+func (x *EngineEvent) GetExitCode() int32 {
+	if x != nil {
+		return x.ExitCode
+	}
+	return 0
+}
+
+func (x *EngineEvent) GetSignal() string {
+	if x != nil {
+		return x.Signal
 	}
 	return ""
 }
@@ -1674,7 +2395,41 @@ const file_crishim_proto_rawDesc = "" +
 	"\x06images\x18\x01 \x03(\tR\x06images\"\"\n" +
 	"\fImageArchive\x12\x12\n" +
 	"\x04data\x18\x01 \x01(\fR\x04data\"\x14\n" +
-	"\x12LoadImagesResponse\"\xb5\x01\n" +
+	"\x12LoadImagesResponse\")\n" +
+	"\x11ImageUsageRequest\x12\x14\n" +
+	"\x05times\x18\x01 \x01(\bR\x05times\"n\n" +
+	"\n" +
+	"ImageUsage\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x16\n" +
+	"\x06layers\x18\x02 \x03(\x05R\x06layers\x12\x12\n" +
+	"\x04used\x18\x03 \x01(\bR\x04used\x12$\n" +
+	"\x0ecame_unix_nano\x18\x04 \x01(\x03R\fcameUnixNano\"\xcc\x01\n" +
+	"\x12ImageUsageResponse\x12=\n" +
+	"\x06layers\x18\x01 \x01(\x0e2%.crishim.v1.ImageUsageResponse.LayersR\x06layers\x12\x1f\n" +
+	"\vlayer_sizes\x18\x02 \x03(\x03R\n" +
+	"layerSizes\x12.\n" +
+	"\x06images\x18\x03 \x03(\v2\x16.crishim.v1.ImageUsageR\x06images\"&\n" +
+	"\x06Layers\x12\a\n" +
+	"\x03ALL\x10\x00\x12\a\n" +
+	"\x03OWN\x10\x01\x12\n" +
+	"\n" +
+	"\x06MERGED\x10\x02\"\x12\n" +
+	"\x10DiskUsageRequest\"\x8a\x01\n" +
+	"\n" +
+	"DiskObject\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x12\n" +
+	"\x04size\x18\x03 \x01(\x03R\x04size\x12\x12\n" +
+	"\x04used\x18\x04 \x01(\bR\x04used\x12\x15\n" +
+	"\x06in_pod\x18\x05 \x01(\bR\x05inPod\x12\x19\n" +
+	"\blog_size\x18\x06 \x01(\x03R\alogSize\"\xb6\x01\n" +
+	"\x11DiskUsageResponse\x126\n" +
+	"\n" +
+	"containers\x18\x01 \x03(\v2\x16.crishim.v1.DiskObjectR\n" +
+	"containers\x120\n" +
+	"\avolumes\x18\x02 \x03(\v2\x16.crishim.v1.DiskObjectR\avolumes\x127\n" +
+	"\vbuild_cache\x18\x03 \x03(\v2\x16.crishim.v1.DiskObjectR\n" +
+	"buildCache\"\xb5\x01\n" +
 	"\x14ContainerLogsRequest\x12!\n" +
 	"\fcontainer_id\x18\x01 \x01(\tR\vcontainerId\x12\x16\n" +
 	"\x06follow\x18\x02 \x01(\bR\x06follow\x12\x12\n" +
@@ -1697,7 +2452,15 @@ const file_crishim_proto_rawDesc = "" +
 	"\x04mode\x18\x03 \x01(\rR\x04mode\x12,\n" +
 	"\x12modified_unix_nano\x18\x04 \x01(\x03R\x10modifiedUnixNano\x12\x1f\n" +
 	"\vlink_target\x18\x05 \x01(\tR\n" +
-	"linkTarget\"H\n" +
+	"linkTarget\"<\n" +
+	"\x17ContainerChangesRequest\x12!\n" +
+	"\fcontainer_id\x18\x01 \x01(\tR\vcontainerId\"L\n" +
+	"\x18ContainerChangesResponse\x120\n" +
+	"\achanges\x18\x01 \x03(\v2\x16.crishim.v1.FileChangeR\achanges\"4\n" +
+	"\n" +
+	"FileChange\x12\x12\n" +
+	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x12\n" +
+	"\x04path\x18\x02 \x01(\fR\x04path\"H\n" +
 	"\x0fStatPathRequest\x12!\n" +
 	"\fcontainer_id\x18\x01 \x01(\tR\vcontainerId\x12\x12\n" +
 	"\x04path\x18\x02 \x01(\tR\x04path\"K\n" +
@@ -1738,7 +2501,24 @@ const file_crishim_proto_rawDesc = "" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\":\n" +
 	"\x15CopyContainerResponse\x12!\n" +
-	"\fcontainer_id\x18\x01 \x01(\tR\vcontainerId2\xd3\b\n" +
+	"\fcontainer_id\x18\x01 \x01(\tR\vcontainerId\"e\n" +
+	"\x13EngineEventsRequest\x12&\n" +
+	"\x0fsince_unix_nano\x18\x01 \x01(\x03R\rsinceUnixNano\x12&\n" +
+	"\x0funtil_unix_nano\x18\x02 \x01(\x03R\runtilUnixNano\"\xa7\x02\n" +
+	"\vEngineEvent\x12\x1b\n" +
+	"\tunix_nano\x18\x01 \x01(\x03R\bunixNano\x12\x16\n" +
+	"\x06action\x18\x02 \x01(\tR\x06action\x12\x0e\n" +
+	"\x02id\x18\x03 \x01(\tR\x02id\x12\x1d\n" +
+	"\n" +
+	"sandbox_id\x18\x04 \x01(\tR\tsandboxId\x12\x1c\n" +
+	"\tnamespace\x18\x05 \x01(\tR\tnamespace\x12\x10\n" +
+	"\x03pod\x18\x06 \x01(\tR\x03pod\x12\x17\n" +
+	"\apod_uid\x18\a \x01(\tR\x06podUid\x12\x1c\n" +
+	"\tcontainer\x18\b \x01(\tR\tcontainer\x12\x18\n" +
+	"\aattempt\x18\t \x01(\rR\aattempt\x12\x1b\n" +
+	"\texit_code\x18\n" +
+	" \x01(\x05R\bexitCode\x12\x16\n" +
+	"\x06signal\x18\v \x01(\tR\x06signal2\x97\v\n" +
 	"\aCrishim\x129\n" +
 	"\x04Exec\x12\x17.crishim.v1.ExecRequest\x1a\x18.crishim.v1.ExecResponse\x12E\n" +
 	"\bExecSync\x12\x1b.crishim.v1.ExecSyncRequest\x1a\x1c.crishim.v1.ExecSyncResponse\x12K\n" +
@@ -1748,15 +2528,20 @@ const file_crishim_proto_rawDesc = "" +
 	"\n" +
 	"SaveImages\x12\x1d.crishim.v1.SaveImagesRequest\x1a\x18.crishim.v1.ImageArchive0\x01\x12H\n" +
 	"\n" +
-	"LoadImages\x12\x18.crishim.v1.ImageArchive\x1a\x1e.crishim.v1.LoadImagesResponse(\x01\x12J\n" +
+	"LoadImages\x12\x18.crishim.v1.ImageArchive\x1a\x1e.crishim.v1.LoadImagesResponse(\x01\x12K\n" +
+	"\n" +
+	"ImageUsage\x12\x1d.crishim.v1.ImageUsageRequest\x1a\x1e.crishim.v1.ImageUsageResponse\x12H\n" +
+	"\tDiskUsage\x12\x1c.crishim.v1.DiskUsageRequest\x1a\x1d.crishim.v1.DiskUsageResponse\x12J\n" +
 	"\rContainerLogs\x12 .crishim.v1.ContainerLogsRequest\x1a\x15.crishim.v1.LogRecord0\x01\x12P\n" +
 	"\vReadArchive\x12\x1e.crishim.v1.ReadArchiveRequest\x1a\x1f.crishim.v1.ReadArchiveResponse0\x01\x12S\n" +
-	"\fWriteArchive\x12\x1f.crishim.v1.WriteArchiveRequest\x1a .crishim.v1.WriteArchiveResponse(\x01\x12=\n" +
+	"\fWriteArchive\x12\x1f.crishim.v1.WriteArchiveRequest\x1a .crishim.v1.WriteArchiveResponse(\x01\x12_\n" +
+	"\x10ContainerChanges\x12#.crishim.v1.ContainerChangesRequest\x1a$.crishim.v1.ContainerChangesResponse0\x01\x12=\n" +
 	"\bStatPath\x12\x1b.crishim.v1.StatPathRequest\x1a\x14.crishim.v1.PathStat\x12Z\n" +
 	"\x0fSignalContainer\x12\".crishim.v1.SignalContainerRequest\x1a#.crishim.v1.SignalContainerResponse\x12W\n" +
 	"\x0ePauseContainer\x12!.crishim.v1.PauseContainerRequest\x1a\".crishim.v1.PauseContainerResponse\x12]\n" +
 	"\x10RestartContainer\x12#.crishim.v1.RestartContainerRequest\x1a$.crishim.v1.RestartContainerResponse\x12T\n" +
-	"\rCopyContainer\x12 .crishim.v1.CopyContainerRequest\x1a!.crishim.v1.CopyContainerResponseB Z\x1egithub.com/crishim/crishim/apib\x06proto3"
+	"\rCopyContainer\x12 .crishim.v1.CopyContainerRequest\x1a!.crishim.v1.CopyContainerResponse\x12J\n" +
+	"\fEngineEvents\x12\x1f.crishim.v1.EngineEventsRequest\x1a\x17.crishim.v1.EngineEvent0\x01B Z\x1egithub.com/crishim/crishim/apib\x06proto3"
 
 var (
 	file_crishim_proto_rawDescOnce sync.Once
@@ -1770,79 +2555,105 @@ func file_crishim_proto_rawDescGZIP() []byte {
 	return file_crishim_proto_rawDescData
 }
 
-var file_crishim_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_crishim_proto_msgTypes = make([]protoimpl.MessageInfo, 29)
+var file_crishim_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
+var file_crishim_proto_msgTypes = make([]protoimpl.MessageInfo, 40)
 var file_crishim_proto_goTypes = []any{
-	(LogRecord_Stream)(0),            // 0: crishim.v1.LogRecord.Stream
-	(*Process)(nil),                  // 1: crishim.v1.Process
-	(*ExecRequest)(nil),              // 2: crishim.v1.ExecRequest
-	(*ExecResponse)(nil),             // 3: crishim.v1.ExecResponse
-	(*ExecSyncRequest)(nil),          // 4: crishim.v1.ExecSyncRequest
-	(*ExecSyncResponse)(nil),         // 5: crishim.v1.ExecSyncResponse
-	(*DetachExecRequest)(nil),        // 6: crishim.v1.DetachExecRequest
-	(*DetachExecResponse)(nil),       // 7: crishim.v1.DetachExecResponse
-	(*PullImageRequest)(nil),         // 8: crishim.v1.PullImageRequest
-	(*PullImageResponse)(nil),        // 9: crishim.v1.PullImageResponse
-	(*SaveImagesRequest)(nil),        // 10: crishim.v1.SaveImagesRequest
-	(*ImageArchive)(nil),             // 11: crishim.v1.ImageArchive
-	(*LoadImagesResponse)(nil),       // 12: crishim.v1.LoadImagesResponse
-	(*ContainerLogsRequest)(nil),     // 13: crishim.v1.ContainerLogsRequest
-	(*LogRecord)(nil),                // 14: crishim.v1.LogRecord
-	(*PathStat)(nil),                 // 15: crishim.v1.PathStat
-	(*StatPathRequest)(nil),          // 16: crishim.v1.StatPathRequest
-	(*ReadArchiveRequest)(nil),       // 17: crishim.v1.ReadArchiveRequest
-	(*ReadArchiveResponse)(nil),      // 18: crishim.v1.ReadArchiveResponse
-	(*WriteArchiveRequest)(nil),      // 19: crishim.v1.WriteArchiveRequest
-	(*WriteArchiveResponse)(nil),     // 20: crishim.v1.WriteArchiveResponse
-	(*SignalContainerRequest)(nil),   // 21: crishim.v1.SignalContainerRequest
-	(*SignalContainerResponse)(nil),  // 22: crishim.v1.SignalContainerResponse
-	(*PauseContainerRequest)(nil),    // 23: crishim.v1.PauseContainerRequest
-	(*PauseContainerResponse)(nil),   // 24: crishim.v1.PauseContainerResponse
-	(*RestartContainerRequest)(nil),  // 25: crishim.v1.RestartContainerRequest
-	(*RestartContainerResponse)(nil), // 26: crishim.v1.RestartContainerResponse
-	(*CopyContainerRequest)(nil),     // 27: crishim.v1.CopyContainerRequest
-	(*CopyContainerResponse)(nil),    // 28: crishim.v1.CopyContainerResponse
-	nil,                              // 29: crishim.v1.CopyContainerRequest.LabelsEntry
+	(ImageUsageResponse_Layers)(0),   // 0: crishim.v1.ImageUsageResponse.Layers
+	(LogRecord_Stream)(0),            // 1: crishim.v1.LogRecord.Stream
+	(*Process)(nil),                  // 2: crishim.v1.Process
+	(*ExecRequest)(nil),              // 3: crishim.v1.ExecRequest
+	(*ExecResponse)(nil),             // 4: crishim.v1.ExecResponse
+	(*ExecSyncRequest)(nil),          // 5: crishim.v1.ExecSyncRequest
+	(*ExecSyncResponse)(nil),         // 6: crishim.v1.ExecSyncResponse
+	(*DetachExecRequest)(nil),        // 7: crishim.v1.DetachExecRequest
+	(*DetachExecResponse)(nil),       // 8: crishim.v1.DetachExecResponse
+	(*PullImageRequest)(nil),         // 9: crishim.v1.PullImageRequest
+	(*PullImageResponse)(nil),        // 10: crishim.v1.PullImageResponse
+	(*SaveImagesRequest)(nil),        // 11: crishim.v1.SaveImagesRequest
+	(*ImageArchive)(nil),             // 12: crishim.v1.ImageArchive
+	(*LoadImagesResponse)(nil),       // 13: crishim.v1.LoadImagesResponse
+	(*ImageUsageRequest)(nil),        // 14: crishim.v1.ImageUsageRequest
+	(*ImageUsage)(nil),               // 15: crishim.v1.ImageUsage
+	(*ImageUsageResponse)(nil),       // 16: crishim.v1.ImageUsageResponse
+	(*DiskUsageRequest)(nil),         // 17: crishim.v1.DiskUsageRequest
+	(*DiskObject)(nil),               // 18: crishim.v1.DiskObject
+	(*DiskUsageResponse)(nil),        // 19: crishim.v1.DiskUsageResponse
+	(*ContainerLogsRequest)(nil),     // 20: crishim.v1.ContainerLogsRequest
+	(*LogRecord)(nil),                // 21: crishim.v1.LogRecord
+	(*PathStat)(nil),                 // 22: crishim.v1.PathStat
+	(*ContainerChangesRequest)(nil),  // 23: crishim.v1.ContainerChangesRequest
+	(*ContainerChangesResponse)(nil), // 24: crishim.v1.ContainerChangesResponse
+	(*FileChange)(nil),               // 25: crishim.v1.FileChange
+	(*StatPathRequest)(nil),          // 26: crishim.v1.StatPathRequest
+	(*ReadArchiveRequest)(nil),       // 27: crishim.v1.ReadArchiveRequest
+	(*ReadArchiveResponse)(nil),      // 28: crishim.v1.ReadArchiveResponse
+	(*WriteArchiveRequest)(nil),      // 29: crishim.v1.WriteArchiveRequest
+	(*WriteArchiveResponse)(nil),     // 30: crishim.v1.WriteArchiveResponse
+	(*SignalContainerRequest)(nil),   // 31: crishim.v1.SignalContainerRequest
+	(*SignalContainerResponse)(nil),  // 32: crishim.v1.SignalContainerResponse
+	(*PauseContainerRequest)(nil),    // 33: crishim.v1.PauseContainerRequest
+	(*PauseContainerResponse)(nil),   // 34: crishim.v1.PauseContainerResponse
+	(*RestartContainerRequest)(nil),  // 35: crishim.v1.RestartContainerRequest
+	(*RestartContainerResponse)(nil), // 36: crishim.v1.RestartContainerResponse
+	(*CopyContainerRequest)(nil),     // 37: crishim.v1.CopyContainerRequest
+	(*CopyContainerResponse)(nil),    // 38: crishim.v1.CopyContainerResponse
+	(*EngineEventsRequest)(nil),      // 39: crishim.v1.EngineEventsRequest
+	(*EngineEvent)(nil),              // 40: crishim.v1.EngineEvent
+	nil,                              // 41: crishim.v1.CopyContainerRequest.LabelsEntry
 }
 var file_crishim_proto_depIdxs = []int32{
-	1,  // 0: crishim.v1.ExecRequest.process:type_name -> crishim.v1.Process
-	1,  // 1: crishim.v1.ExecSyncRequest.process:type_name -> crishim.v1.Process
-	0,  // 2: crishim.v1.LogRecord.stream:type_name -> crishim.v1.LogRecord.Stream
-	15, // 3: crishim.v1.ReadArchiveResponse.stat:type_name -> crishim.v1.PathStat
-	29, // 4: crishim.v1.CopyContainerRequest.labels:type_name -> crishim.v1.CopyContainerRequest.LabelsEntry
-	2,  // 5: crishim.v1.Crishim.Exec:input_type -> crishim.v1.ExecRequest
-	4,  // 6: crishim.v1.Crishim.ExecSync:input_type -> crishim.v1.ExecSyncRequest
-	6,  // 7: crishim.v1.Crishim.DetachExec:input_type -> crishim.v1.DetachExecRequest
-	8,  // 8: crishim.v1.Crishim.PullImage:input_type -> crishim.v1.PullImageRequest
-	10, // 9: crishim.v1.Crishim.SaveImages:input_type -> crishim.v1.SaveImagesRequest
-	11, // 10: crishim.v1.Crishim.LoadImages:input_type -> crishim.v1.ImageArchive
-	13, // 11: crishim.v1.Crishim.ContainerLogs:input_type -> crishim.v1.ContainerLogsRequest
-	17, // 12: crishim.v1.Crishim.ReadArchive:input_type -> crishim.v1.ReadArchiveRequest
-	19, // 13: crishim.v1.Crishim.WriteArchive:input_type -> crishim.v1.WriteArchiveRequest
-	16, // 14: crishim.v1.Crishim.StatPath:input_type -> crishim.v1.StatPathRequest
-	21, // 15: crishim.v1.Crishim.SignalContainer:input_type -> crishim.v1.SignalContainerRequest
-	23, // 16: crishim.v1.Crishim.PauseContainer:input_type -> crishim.v1.PauseContainerRequest
-	25, // 17: crishim.v1.Crishim.RestartContainer:input_type -> crishim.v1.RestartContainerRequest
-	27, // 18: crishim.v1.Crishim.CopyContainer:input_type -> crishim.v1.CopyContainerRequest
-	3,  // 19: crishim.v1.Crishim.Exec:output_type -> crishim.v1.ExecResponse
-	5,  // 20: crishim.v1.Crishim.ExecSync:output_type -> crishim.v1.ExecSyncResponse
-	7,  // 21: crishim.v1.Crishim.DetachExec:output_type -> crishim.v1.DetachExecResponse
-	9,  // 22: crishim.v1.Crishim.PullImage:output_type -> crishim.v1.PullImageResponse
-	11, // 23: crishim.v1.Crishim.SaveImages:output_type -> crishim.v1.ImageArchive
-	12, // 24: crishim.v1.Crishim.LoadImages:output_type -> crishim.v1.LoadImagesResponse
-	14, // 25: crishim.v1.Crishim.ContainerLogs:output_type -> crishim.v1.LogRecord
-	18, // 26: crishim.v1.Crishim.ReadArchive:output_type -> crishim.v1.ReadArchiveResponse
-	20, // 27: crishim.v1.Crishim.WriteArchive:output_type -> crishim.v1.WriteArchiveResponse
-	15, // 28: crishim.v1.Crishim.StatPath:output_type -> crishim.v1.PathStat
-	22, // 29: crishim.v1.Crishim.SignalContainer:output_type -> crishim.v1.SignalContainerResponse
-	24, // 30: crishim.v1.Crishim.PauseContainer:output_type -> crishim.v1.PauseContainerResponse
-	26, // 31: crishim.v1.Crishim.RestartContainer:output_type -> crishim.v1.RestartContainerResponse
-	28, // 32: crishim.v1.Crishim.CopyContainer:output_type -> crishim.v1.CopyContainerResponse
-	19, // [19:33] is the sub-list for method output_type
-	5,  // [5:19] is the sub-list for method input_type
-	5,  // [5:5] is the sub-list for extension type_name
-	5,  // [5:5] is the sub-list for extension extendee
-	0,  // [0:5] is the sub-list for field type_name
+	2,  // 0: crishim.v1.ExecRequest.process:type_name -> crishim.v1.Process
+	2,  // 1: crishim.v1.ExecSyncRequest.process:type_name -> crishim.v1.Process
+	0,  // 2: crishim.v1.ImageUsageResponse.layers:type_name -> crishim.v1.ImageUsageResponse.Layers
+	15, // 3: crishim.v1.ImageUsageResponse.images:type_name -> crishim.v1.ImageUsage
+	18, // 4: crishim.v1.DiskUsageResponse.containers:type_name -> crishim.v1.DiskObject
+	18, // 5: crishim.v1.DiskUsageResponse.volumes:type_name -> crishim.v1.DiskObject
+	18, // 6: crishim.v1.DiskUsageResponse.build_cache:type_name -> crishim.v1.DiskObject
+	1,  // 7: crishim.v1.LogRecord.stream:type_name -> crishim.v1.LogRecord.Stream
+	25, // 8: crishim.v1.ContainerChangesResponse.changes:type_name -> crishim.v1.FileChange
+	22, // 9: crishim.v1.ReadArchiveResponse.stat:type_name -> crishim.v1.PathStat
+	41, // 10: crishim.v1.CopyContainerRequest.labels:type_name -> crishim.v1.CopyContainerRequest.LabelsEntry
+	3,  // 11: crishim.v1.Crishim.Exec:input_type -> crishim.v1.ExecRequest
+	5,  // 12: crishim.v1.Crishim.ExecSync:input_type -> crishim.v1.ExecSyncRequest
+	7,  // 13: crishim.v1.Crishim.DetachExec:input_type -> crishim.v1.DetachExecRequest
+	9,  // 14: crishim.v1.Crishim.PullImage:input_type -> crishim.v1.PullImageRequest
+	11, // 15: crishim.v1.Crishim.SaveImages:input_type -> crishim.v1.SaveImagesRequest
+	12, // 16: crishim.v1.Crishim.LoadImages:input_type -> crishim.v1.ImageArchive
+	14, // 17: crishim.v1.Crishim.ImageUsage:input_type -> crishim.v1.ImageUsageRequest
+	17, // 18: crishim.v1.Crishim.DiskUsage:input_type -> crishim.v1.DiskUsageRequest
+	20, // 19: crishim.v1.Crishim.ContainerLogs:input_type -> crishim.v1.ContainerLogsRequest
+	27, // 20: crishim.v1.Crishim.ReadArchive:input_type -> crishim.v1.ReadArchiveRequest
+	29, // 21: crishim.v1.Crishim.WriteArchive:input_type -> crishim.v1.WriteArchiveRequest
+	23, // 22: crishim.v1.Crishim.ContainerChanges:input_type -> crishim.v1.ContainerChangesRequest
+	26, // 23: crishim.v1.Crishim.StatPath:input_type -> crishim.v1.StatPathRequest
+	31, // 24: crishim.v1.Crishim.SignalContainer:input_type -> crishim.v1.SignalContainerRequest
+	33, // 25: crishim.v1.Crishim.PauseContainer:input_type -> crishim.v1.PauseContainerRequest
+	35, // 26: crishim.v1.Crishim.RestartContainer:input_type -> crishim.v1.RestartContainerRequest
+	37, // 27: crishim.v1.Crishim.CopyContainer:input_type -> crishim.v1.CopyContainerRequest
+	39, // 28: crishim.v1.Crishim.EngineEvents:input_type -> crishim.v1.EngineEventsRequest
+	4,  // 29: crishim.v1.Crishim.Exec:output_type -> crishim.v1.ExecResponse
+	6,  // 30: crishim.v1.Crishim.ExecSync:output_type -> crishim.v1.ExecSyncResponse
+	8,  // 31: crishim.v1.Crishim.DetachExec:output_type -> crishim.v1.DetachExecResponse
+	10, // 32: crishim.v1.Crishim.PullImage:output_type -> crishim.v1.PullImageResponse
+	12, // 33: crishim.v1.Crishim.SaveImages:output_type -> crishim.v1.ImageArchive
+	13, // 34: crishim.v1.Crishim.LoadImages:output_type -> crishim.v1.LoadImagesResponse
+	16, // 35: crishim.v1.Crishim.ImageUsage:output_type -> crishim.v1.ImageUsageResponse
+	19, // 36: crishim.v1.Crishim.DiskUsage:output_type -> crishim.v1.DiskUsageResponse
+	21, // 37: crishim.v1.Crishim.ContainerLogs:output_type -> crishim.v1.LogRecord
+	28, // 38: crishim.v1.Crishim.ReadArchive:output_type -> crishim.v1.ReadArchiveResponse
+	30, // 39: crishim.v1.Crishim.WriteArchive:output_type -> crishim.v1.WriteArchiveResponse
+	24, // 40: crishim.v1.Crishim.ContainerChanges:output_type -> crishim.v1.ContainerChangesResponse
+	22, // 41: crishim.v1.Crishim.StatPath:output_type -> crishim.v1.PathStat
+	32, // 42: crishim.v1.Crishim.SignalContainer:output_type -> crishim.v1.SignalContainerResponse
+	34, // 43: crishim.v1.Crishim.PauseContainer:output_type -> crishim.v1.PauseContainerResponse
+	36, // 44: crishim.v1.Crishim.RestartContainer:output_type -> crishim.v1.RestartContainerResponse
+	38, // 45: crishim.v1.Crishim.CopyContainer:output_type -> crishim.v1.CopyContainerResponse
+	40, // 46: crishim.v1.Crishim.EngineEvents:output_type -> crishim.v1.EngineEvent
+	29, // [29:47] is the sub-list for method output_type
+	11, // [11:29] is the sub-list for method input_type
+	11, // [11:11] is the sub-list for extension type_name
+	11, // [11:11] is the sub-list for extension extendee
+	0,  // [0:11] is the sub-list for field type_name
 }
 
 func init() { file_crishim_proto_init() }
@@ -1855,8 +2666,8 @@ func file_crishim_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_crishim_proto_rawDesc), len(file_crishim_proto_rawDesc)),
-			NumEnums:      1,
-			NumMessages:   29,
+			NumEnums:      2,
+			NumMessages:   40,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -30,14 +30,18 @@ const (
 	Crishim_PullImage_FullMethodName        = "/crishim.v1.Crishim/PullImage"
 	Crishim_SaveImages_FullMethodName       = "/crishim.v1.Crishim/SaveImages"
 	Crishim_LoadImages_FullMethodName       = "/crishim.v1.Crishim/LoadImages"
+	Crishim_ImageUsage_FullMethodName       = "/crishim.v1.Crishim/ImageUsage"
+	Crishim_DiskUsage_FullMethodName        = "/crishim.v1.Crishim/DiskUsage"
 	Crishim_ContainerLogs_FullMethodName    = "/crishim.v1.Crishim/ContainerLogs"
 	Crishim_ReadArchive_FullMethodName      = "/crishim.v1.Crishim/ReadArchive"
 	Crishim_WriteArchive_FullMethodName     = "/crishim.v1.Crishim/WriteArchive"
+	Crishim_ContainerChanges_FullMethodName = "/crishim.v1.Crishim/ContainerChanges"
 	Crishim_StatPath_FullMethodName         = "/crishim.v1.Crishim/StatPath"
 	Crishim_SignalContainer_FullMethodName  = "/crishim.v1.Crishim/SignalContainer"
 	Crishim_PauseContainer_FullMethodName   = "/crishim.v1.Crishim/PauseContainer"
 	Crishim_RestartContainer_FullMethodName = "/crishim.v1.Crishim/RestartContainer"
 	Crishim_CopyContainer_FullMethodName    = "/crishim.v1.Crishim/CopyContainer"
+	Crishim_EngineEvents_FullMethodName     = "/crishim.v1.Crishim/EngineEvents"
 )
 
 // CrishimClient is the client API for Crishim service.
@@ -58,6 +62,11 @@ type CrishimClient interface {
 	// LoadImages loads the images of an archive that the engine knows. Nothing is
 	// loaded of one whose stream ends with an error.
 	LoadImages(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[ImageArchive, LoadImagesResponse], error)
+	// ImageUsage reports what each image takes of the disk, and what uses it. It is quick.
+	ImageUsage(ctx context.Context, in *ImageUsageRequest, opts ...grpc.CallOption) (*ImageUsageResponse, error)
+	// DiskUsage reports what containers, volumes and the build cache take. The engine
+	// walks its disk for it, which can take minutes.
+	DiskUsage(ctx context.Context, in *DiskUsageRequest, opts ...grpc.CallOption) (*DiskUsageResponse, error)
 	// ContainerLogs sends what the engine has of a container's log.
 	ContainerLogs(ctx context.Context, in *ContainerLogsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[LogRecord], error)
 	// ReadArchive sends a path of a container as a tar archive. The first message
@@ -66,6 +75,8 @@ type CrishimClient interface {
 	// WriteArchive unpacks a tar archive in a directory of a container. The first
 	// message names it.
 	WriteArchive(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[WriteArchiveRequest, WriteArchiveResponse], error)
+	// ContainerChanges sends what a container has changed in the files of its image.
+	ContainerChanges(ctx context.Context, in *ContainerChangesRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ContainerChangesResponse], error)
 	// StatPath describes a path of a container.
 	StatPath(ctx context.Context, in *StatPathRequest, opts ...grpc.CallOption) (*PathStat, error)
 	// SignalContainer sends a signal to a container's first process.
@@ -76,6 +87,8 @@ type CrishimClient interface {
 	RestartContainer(ctx context.Context, in *RestartContainerRequest, opts ...grpc.CallOption) (*RestartContainerResponse, error)
 	// CopyContainer creates a container like another one of its pod, with another command.
 	CopyContainer(ctx context.Context, in *CopyContainerRequest, opts ...grpc.CallOption) (*CopyContainerResponse, error)
+	// EngineEvents sends what the engine's own journal has of pods, the oldest first.
+	EngineEvents(ctx context.Context, in *EngineEventsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[EngineEvent], error)
 }
 
 type crishimClient struct {
@@ -167,6 +180,26 @@ func (c *crishimClient) LoadImages(ctx context.Context, opts ...grpc.CallOption)
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Crishim_LoadImagesClient = grpc.ClientStreamingClient[ImageArchive, LoadImagesResponse]
 
+func (c *crishimClient) ImageUsage(ctx context.Context, in *ImageUsageRequest, opts ...grpc.CallOption) (*ImageUsageResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ImageUsageResponse)
+	err := c.cc.Invoke(ctx, Crishim_ImageUsage_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *crishimClient) DiskUsage(ctx context.Context, in *DiskUsageRequest, opts ...grpc.CallOption) (*DiskUsageResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(DiskUsageResponse)
+	err := c.cc.Invoke(ctx, Crishim_DiskUsage_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *crishimClient) ContainerLogs(ctx context.Context, in *ContainerLogsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[LogRecord], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	stream, err := c.cc.NewStream(ctx, &Crishim_ServiceDesc.Streams[3], Crishim_ContainerLogs_FullMethodName, cOpts...)
@@ -218,6 +251,25 @@ func (c *crishimClient) WriteArchive(ctx context.Context, opts ...grpc.CallOptio
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Crishim_WriteArchiveClient = grpc.ClientStreamingClient[WriteArchiveRequest, WriteArchiveResponse]
 
+func (c *crishimClient) ContainerChanges(ctx context.Context, in *ContainerChangesRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ContainerChangesResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Crishim_ServiceDesc.Streams[6], Crishim_ContainerChanges_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[ContainerChangesRequest, ContainerChangesResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Crishim_ContainerChangesClient = grpc.ServerStreamingClient[ContainerChangesResponse]
+
 func (c *crishimClient) StatPath(ctx context.Context, in *StatPathRequest, opts ...grpc.CallOption) (*PathStat, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(PathStat)
@@ -268,6 +320,25 @@ func (c *crishimClient) CopyContainer(ctx context.Context, in *CopyContainerRequ
 	return out, nil
 }
 
+func (c *crishimClient) EngineEvents(ctx context.Context, in *EngineEventsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[EngineEvent], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Crishim_ServiceDesc.Streams[7], Crishim_EngineEvents_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[EngineEventsRequest, EngineEvent]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Crishim_EngineEventsClient = grpc.ServerStreamingClient[EngineEvent]
+
 // CrishimServer is the server API for Crishim service.
 // All implementations must embed UnimplementedCrishimServer
 // for forward compatibility.
@@ -286,6 +357,11 @@ type CrishimServer interface {
 	// LoadImages loads the images of an archive that the engine knows. Nothing is
 	// loaded of one whose stream ends with an error.
 	LoadImages(grpc.ClientStreamingServer[ImageArchive, LoadImagesResponse]) error
+	// ImageUsage reports what each image takes of the disk, and what uses it. It is quick.
+	ImageUsage(context.Context, *ImageUsageRequest) (*ImageUsageResponse, error)
+	// DiskUsage reports what containers, volumes and the build cache take. The engine
+	// walks its disk for it, which can take minutes.
+	DiskUsage(context.Context, *DiskUsageRequest) (*DiskUsageResponse, error)
 	// ContainerLogs sends what the engine has of a container's log.
 	ContainerLogs(*ContainerLogsRequest, grpc.ServerStreamingServer[LogRecord]) error
 	// ReadArchive sends a path of a container as a tar archive. The first message
@@ -294,6 +370,8 @@ type CrishimServer interface {
 	// WriteArchive unpacks a tar archive in a directory of a container. The first
 	// message names it.
 	WriteArchive(grpc.ClientStreamingServer[WriteArchiveRequest, WriteArchiveResponse]) error
+	// ContainerChanges sends what a container has changed in the files of its image.
+	ContainerChanges(*ContainerChangesRequest, grpc.ServerStreamingServer[ContainerChangesResponse]) error
 	// StatPath describes a path of a container.
 	StatPath(context.Context, *StatPathRequest) (*PathStat, error)
 	// SignalContainer sends a signal to a container's first process.
@@ -304,6 +382,8 @@ type CrishimServer interface {
 	RestartContainer(context.Context, *RestartContainerRequest) (*RestartContainerResponse, error)
 	// CopyContainer creates a container like another one of its pod, with another command.
 	CopyContainer(context.Context, *CopyContainerRequest) (*CopyContainerResponse, error)
+	// EngineEvents sends what the engine's own journal has of pods, the oldest first.
+	EngineEvents(*EngineEventsRequest, grpc.ServerStreamingServer[EngineEvent]) error
 	mustEmbedUnimplementedCrishimServer()
 }
 
@@ -332,6 +412,12 @@ func (UnimplementedCrishimServer) SaveImages(*SaveImagesRequest, grpc.ServerStre
 func (UnimplementedCrishimServer) LoadImages(grpc.ClientStreamingServer[ImageArchive, LoadImagesResponse]) error {
 	return status.Error(codes.Unimplemented, "method LoadImages not implemented")
 }
+func (UnimplementedCrishimServer) ImageUsage(context.Context, *ImageUsageRequest) (*ImageUsageResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ImageUsage not implemented")
+}
+func (UnimplementedCrishimServer) DiskUsage(context.Context, *DiskUsageRequest) (*DiskUsageResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method DiskUsage not implemented")
+}
 func (UnimplementedCrishimServer) ContainerLogs(*ContainerLogsRequest, grpc.ServerStreamingServer[LogRecord]) error {
 	return status.Error(codes.Unimplemented, "method ContainerLogs not implemented")
 }
@@ -340,6 +426,9 @@ func (UnimplementedCrishimServer) ReadArchive(*ReadArchiveRequest, grpc.ServerSt
 }
 func (UnimplementedCrishimServer) WriteArchive(grpc.ClientStreamingServer[WriteArchiveRequest, WriteArchiveResponse]) error {
 	return status.Error(codes.Unimplemented, "method WriteArchive not implemented")
+}
+func (UnimplementedCrishimServer) ContainerChanges(*ContainerChangesRequest, grpc.ServerStreamingServer[ContainerChangesResponse]) error {
+	return status.Error(codes.Unimplemented, "method ContainerChanges not implemented")
 }
 func (UnimplementedCrishimServer) StatPath(context.Context, *StatPathRequest) (*PathStat, error) {
 	return nil, status.Error(codes.Unimplemented, "method StatPath not implemented")
@@ -355,6 +444,9 @@ func (UnimplementedCrishimServer) RestartContainer(context.Context, *RestartCont
 }
 func (UnimplementedCrishimServer) CopyContainer(context.Context, *CopyContainerRequest) (*CopyContainerResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method CopyContainer not implemented")
+}
+func (UnimplementedCrishimServer) EngineEvents(*EngineEventsRequest, grpc.ServerStreamingServer[EngineEvent]) error {
+	return status.Error(codes.Unimplemented, "method EngineEvents not implemented")
 }
 func (UnimplementedCrishimServer) mustEmbedUnimplementedCrishimServer() {}
 func (UnimplementedCrishimServer) testEmbeddedByValue()                 {}
@@ -460,6 +552,42 @@ func _Crishim_LoadImages_Handler(srv interface{}, stream grpc.ServerStream) erro
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Crishim_LoadImagesServer = grpc.ClientStreamingServer[ImageArchive, LoadImagesResponse]
 
+func _Crishim_ImageUsage_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ImageUsageRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(CrishimServer).ImageUsage(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Crishim_ImageUsage_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(CrishimServer).ImageUsage(ctx, req.(*ImageUsageRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Crishim_DiskUsage_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(DiskUsageRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(CrishimServer).DiskUsage(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Crishim_DiskUsage_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(CrishimServer).DiskUsage(ctx, req.(*DiskUsageRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Crishim_ContainerLogs_Handler(srv interface{}, stream grpc.ServerStream) error {
 	m := new(ContainerLogsRequest)
 	if err := stream.RecvMsg(m); err != nil {
@@ -488,6 +616,17 @@ func _Crishim_WriteArchive_Handler(srv interface{}, stream grpc.ServerStream) er
 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Crishim_WriteArchiveServer = grpc.ClientStreamingServer[WriteArchiveRequest, WriteArchiveResponse]
+
+func _Crishim_ContainerChanges_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(ContainerChangesRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(CrishimServer).ContainerChanges(m, &grpc.GenericServerStream[ContainerChangesRequest, ContainerChangesResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Crishim_ContainerChangesServer = grpc.ServerStreamingServer[ContainerChangesResponse]
 
 func _Crishim_StatPath_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(StatPathRequest)
@@ -579,6 +718,17 @@ func _Crishim_CopyContainer_Handler(srv interface{}, ctx context.Context, dec fu
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Crishim_EngineEvents_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(EngineEventsRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(CrishimServer).EngineEvents(m, &grpc.GenericServerStream[EngineEventsRequest, EngineEvent]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Crishim_EngineEventsServer = grpc.ServerStreamingServer[EngineEvent]
+
 // Crishim_ServiceDesc is the grpc.ServiceDesc for Crishim service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -597,6 +747,14 @@ var Crishim_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "DetachExec",
 			Handler:    _Crishim_DetachExec_Handler,
+		},
+		{
+			MethodName: "ImageUsage",
+			Handler:    _Crishim_ImageUsage_Handler,
+		},
+		{
+			MethodName: "DiskUsage",
+			Handler:    _Crishim_DiskUsage_Handler,
 		},
 		{
 			MethodName: "StatPath",
@@ -649,6 +807,16 @@ var Crishim_ServiceDesc = grpc.ServiceDesc{
 			StreamName:    "WriteArchive",
 			Handler:       _Crishim_WriteArchive_Handler,
 			ClientStreams: true,
+		},
+		{
+			StreamName:    "ContainerChanges",
+			Handler:       _Crishim_ContainerChanges_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "EngineEvents",
+			Handler:       _Crishim_EngineEvents_Handler,
+			ServerStreams: true,
 		},
 	},
 	Metadata: "crishim.proto",

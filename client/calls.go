@@ -113,7 +113,7 @@ func (c *criConn) versionStream() grpc.StreamClientInterceptor {
 // a checkpoint have none: how long they take depends on the user.
 const (
 	QueryLimit  = 10 * time.Second // lists, status, stats, streaming URLs
-	ChangeLimit = 2 * time.Minute  // create, start, remove, update
+	ChangeLimit = 2 * time.Minute  // create, start, remove, update; an engine that walks its disk
 	PodLimit    = 4 * time.Minute  // pods, which may wait for the network
 )
 
@@ -155,7 +155,8 @@ func (o *Options) limitFor(ctx context.Context, method string, req any) limit {
 	case "RunPodSandbox", "StopPodSandbox", "RemovePodSandbox":
 		d = PodLimit
 	case "CreateContainer", "StartContainer", "StopContainer", "RemoveContainer", "UpdateContainerResources",
-		"UpdatePodSandboxResources", "RemoveImage", "SignalContainer", "PauseContainer", "RestartContainer", "CopyContainer":
+		"UpdatePodSandboxResources", "RemoveImage", "SignalContainer", "PauseContainer", "RestartContainer", "CopyContainer",
+		"ImageUsage", "DiskUsage":
 		d = ChangeLimit
 	default:
 		d = cmp.Or(max(o.QueryTimeout, 0), QueryLimit)

@@ -15,6 +15,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/crishim/crishim/internal/bounded"
+	"github.com/crishim/crishim/internal/rundir"
 )
 
 // DefaultConfigFile is where crictl's config file is looked for first.
@@ -291,3 +292,6 @@ func (c *Config) Options(o Options, given ...string) Options {
 	}
 	return o
 }
+
+// RunDir is the user's own directory for what lasts until the next boot.
+func RunDir(lookupEnv func(string) (string, bool)) (string, error) { return rundir.Base(lookupEnv) }

@@ -1,7 +1,6 @@
 package client
 
 import (
-	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -15,8 +14,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
-
-	"github.com/crishim/crishim/internal/rundir"
 )
 
 // Shim is a running embedded shim.
@@ -154,11 +151,20 @@ func (c *Conn) API() string {
 // ClientConn is the connection to the runtime, for services other than CRI's.
 func (c *Conn) ClientConn() grpc.ClientConnInterface { return c.runtime }
 
+// Remote names a runtime that is not on this host, "" for one that is.
+func (c *Conn) Remote() string {
+	for _, endpoint := range []string{c.RuntimeEndpoint, c.Engine.Host} {
+		for _, scheme := range []string{"ssh://", "tcp://", "docker+ssh://", "docker+tcp://", "http://", "https://"} {
+			if strings.HasPrefix(endpoint, scheme) {
+				return endpoint
+			}
+		}
+	}
+	return ""
+}
+
 // ImageClientConn is the connection to the image service.
 func (c *Conn) ImageClientConn() grpc.ClientConnInterface { return c.image }
-
-// RunDir is the user's own directory for what lasts until the next boot.
-func RunDir(lookupEnv func(string) (string, bool)) (string, error) { return rundir.Base(lookupEnv) }
 
 // Others are the runtimes that answered and were not taken, as -r takes them. An engine below
 // the runtime that was taken is none.
@@ -316,69 +322,6 @@ func chosenOf(list []found) (chosen found) {
 	return chosen
 }
 
-// probeNamed probes the endpoint that was asked for, again while it is absent or refuses and
-// tries are left. All but the last result failed. The image service need not come with
-// a runtime service.
-func (o *Options) probeNamed(ctx context.Context, e Endpoint, image bool) ([]found, error) {
-	for try := 0; ; try++ {
-		list := o.probeEndpoint(ctx, e, image)
-		var last Candidate
-		if n := len(list) - 1; n >= 0 {
-			list[n].Chosen = list[n].State == StateReady
-			last = list[n].Candidate
-		}
-		switch {
-		case last.Chosen:
-			return list, nil
-		case ctx.Err() != nil:
-			return list, &Error{Endpoint: e.String(), Code: codes.Canceled, text: "connect to " + e.String() + ": interrupted", err: ctx.Err()}
-		case (try < o.MaxRetries || o.MaxRetries < 0) && (last.State == StateAbsent || last.State == StateRefused):
-			o.debugf("endpoint %s: %s; trying again", last.Endpoint, last.Detail)
-			select {
-			case <-time.After(min(500*time.Millisecond<<min(try, 4), 5*time.Second)):
-			case <-ctx.Done():
-			}
-			continue
-		case e.Docker && e.Network == "":
-			return list, noEngineError(list)
-		}
-		reason := last.reason()
-		if last.State == StateHangs {
-			reason = "no answer within " + round(o.limitOf(e)).String()
-		}
-		return list, &Error{Endpoint: e.String(), Code: codes.Unavailable, text: "connect to " + e.String() + ": " + reason, hint: last.Hint()}
-	}
-}
-
-// limitOf is how long an endpoint that was asked for may take to answer.
-func (o *Options) limitOf(e Endpoint) time.Duration {
-	if e.Network == "ssh" && !e.Docker {
-		return cmp.Or(o.ConnectTimeout, sshTimeout)
-	}
-	return cmp.Or(o.ConnectTimeout, DefaultConnectTimeout)
-}
-
-// probeEndpoint has one result, but for docker://, which may stand for several engines. An
-// address of a runtime at which a Docker engine answers stands for that engine.
-func (o *Options) probeEndpoint(ctx context.Context, e Endpoint, image bool) []found {
-	ctx, cancel := context.WithTimeout(ctx, o.limitOf(e))
-	defer cancel()
-	switch {
-	case e.Docker:
-		return o.probeEngines(ctx, e)
-	case e.Network == "ssh" && e.Path == "":
-		return []found{o.probeHost(ctx, e)}
-	case e.Network == "ssh":
-		return []found{o.probeSSH(ctx, e, image)}
-	}
-	f := o.probeCRI(ctx, e, image)
-	if f.State == StateDocker && !image && o.StartShim != nil {
-		e.Docker = true
-		return o.probeEngines(ctx, e)
-	}
-	return []found{f}
-}
-
 // open connects to a candidate that is ready: the probe has connected to a runtime already,
 // and an engine gets the embedded shim.
 func (o *Options) open(ctx context.Context, f found) (*criConn, error) {
@@ -448,13 +391,4 @@ func remoteEngineReason(text string) string {
 		return strings.TrimSpace(stderr)
 	}
 	return "no Docker engine answers there"
-}
-
-// engineEndpoint is the -r that takes the shim on this engine.
-func engineEndpoint(e Engine) string {
-	ep, err := ParseEndpoint("docker+" + e.Host)
-	if e.Host == "" || err != nil {
-		return "docker://"
-	}
-	return ep.String()
 }

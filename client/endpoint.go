@@ -195,3 +195,12 @@ func (e Endpoint) EngineHost() string {
 }
 
 func isControl(r rune) bool { return r < ' ' || r == 0x7f }
+
+// engineEndpoint is the -r that takes the shim on this engine.
+func engineEndpoint(e Engine) string {
+	ep, err := ParseEndpoint("docker+" + e.Host)
+	if e.Host == "" || err != nil {
+		return "docker://"
+	}
+	return ep.String()
+}

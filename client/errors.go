@@ -224,3 +224,13 @@ func clean(s string) string {
 		return r
 	}, s)
 }
+
+// StartFailure is what an OCI runtime says of a command that it cannot start, without the layers in front of it. Any
+// other text stays as it is.
+func StartFailure(text string) string {
+	_, last, ok := strings.Cut(text, "unable to start container process: ")
+	if !ok {
+		return text
+	}
+	return strings.TrimSuffix(strings.TrimSpace(last), ": unknown")
+}

@@ -226,6 +226,30 @@ func (c *Conn) WriteArchive(ctx context.Context, containerID, dir string, copyOw
 	return c.privateError(err)
 }
 
+// ContainerChanges calls each with what a container has changed: A, C or D, and the path.
+func (c *Conn) ContainerChanges(ctx context.Context, containerID string, each func(kind, path string) error) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	s, err := c.private().ContainerChanges(ctx, &api.ContainerChangesRequest{ContainerId: containerID})
+	if err != nil {
+		return c.privateError(err)
+	}
+	for {
+		m, err := s.Recv()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return c.privateError(err)
+		}
+		for _, change := range m.GetChanges() {
+			if err := each(change.GetKind(), string(change.GetPath())); err != nil {
+				return err
+			}
+		}
+	}
+}
+
 // StatPath returns what a path of a container is.
 func (c *Conn) StatPath(ctx context.Context, containerID, path string) (*api.PathStat, error) {
 	st, err := c.private().StatPath(ctx, &api.StatPathRequest{ContainerId: containerID, Path: path})
@@ -260,4 +284,103 @@ func (c *Conn) RestartContainer(ctx context.Context, id string, grace time.Durat
 func (c *Conn) CopyContainer(ctx context.Context, r *api.CopyContainerRequest) (string, error) {
 	answer, err := c.private().CopyContainer(ctx, r)
 	return answer.GetContainerId(), c.privateError(err)
+}
+
+// EngineEvent is something that the engine did or saw, from its own journal.
+type EngineEvent struct {
+	Time time.Time
+	// Action is the engine's word: create, start, kill, oom, die, destroy, ...
+	Action string
+	// ID is of the container, or of the sandbox where Container is empty.
+	ID, SandboxID                     string
+	Namespace, Pod, PodUID, Container string
+	Attempt                           uint32
+	ExitCode                          int32  // of die; -1 where it is not known
+	Signal                            string // of kill
+}
+
+// EngineEvents returns what the engine's own journal has of pods since a time, the oldest first. Engines keep the last few
+// hundred events. Only crishim's dockershim has one: else ErrNotOurShim.
+func (c *Conn) EngineEvents(ctx context.Context, since, until time.Time) (out []EngineEvent, err error) {
+	request := &api.EngineEventsRequest{SinceUnixNano: since.UnixNano()}
+	if !until.IsZero() {
+		request.UntilUnixNano = until.UnixNano()
+	}
+	s, err := c.private().EngineEvents(ctx, request)
+	if err != nil {
+		return nil, c.privateError(err)
+	}
+	for {
+		m, err := s.Recv()
+		switch {
+		case errors.Is(err, io.EOF):
+			return out, nil
+		case err != nil:
+			return out, c.privateError(err)
+		}
+		out = append(out, EngineEvent{
+			Time: time.Unix(0, m.GetUnixNano()), Action: m.GetAction(), ID: m.GetId(), SandboxID: m.GetSandboxId(),
+			Namespace: m.GetNamespace(), Pod: m.GetPod(), PodUID: m.GetPodUid(), Container: m.GetContainer(), Attempt: m.GetAttempt(),
+			ExitCode: m.GetExitCode(), Signal: m.GetSignal(),
+		})
+	}
+}
+
+// imageChunk is how much of an archive of images goes into one message.
+const imageChunk = 512 << 10
+
+// SaveImages returns images as the archive of the engine behind our own shim, which the caller closes.
+func (c *Conn) SaveImages(ctx context.Context, images []string) (io.ReadCloser, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	s, err := api.NewCrishimClient(c.image).SaveImages(ctx, &api.SaveImagesRequest{Images: images})
+	if err != nil {
+		cancel()
+		return nil, c.privateError(err)
+	}
+	first, err := s.Recv()
+	if err != nil && !errors.Is(err, io.EOF) {
+		cancel()
+		return nil, c.privateError(err)
+	}
+	return &archive[*api.ImageArchive]{recv: s.Recv, rest: first.GetData(), cancel: cancel}, nil
+}
+
+// LoadImages has the engine behind our own shim load an archive. Where reading the archive fails nothing is
+// loaded.
+func (c *Conn) LoadImages(ctx context.Context, archive io.Reader) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel() // an archive that cannot be read to its end
+	s, err := api.NewCrishimClient(c.image).LoadImages(ctx)
+	if err != nil {
+		return c.privateError(err)
+	}
+	buf := make([]byte, imageChunk)
+	for {
+		n, readErr := archive.Read(buf)
+		if n > 0 {
+			if err := s.Send(&api.ImageArchive{Data: buf[:n]}); err != nil {
+				break // the answer has the reason
+			}
+		}
+		if errors.Is(readErr, io.EOF) {
+			break
+		}
+		if readErr != nil {
+			return readErr
+		}
+	}
+	_, err = s.CloseAndRecv()
+	return c.privateError(err)
+}
+
+// ImageUsage reports what the images of the engine behind our own shim take of its disk.
+func (c *Conn) ImageUsage(ctx context.Context, times bool) (*api.ImageUsageResponse, error) {
+	answer, err := api.NewCrishimClient(c.image).ImageUsage(ctx, &api.ImageUsageRequest{Times: times})
+	return answer, c.privateError(err)
+}
+
+// DiskUsage reports what else there is on the disk of the engine behind our own shim.
+func (c *Conn) DiskUsage(ctx context.Context) (*api.DiskUsageResponse, error) {
+	answer, err := c.private().DiskUsage(ctx, &api.DiskUsageRequest{})
+	return answer, c.privateError(err)
 }

@@ -40,6 +40,69 @@ func candidates(list []found) []Candidate {
 	return out
 }
 
+// probeNamed probes the endpoint that was asked for, again while it is absent or refuses and
+// tries are left. All but the last result failed. The image service need not come with
+// a runtime service.
+func (o *Options) probeNamed(ctx context.Context, e Endpoint, image bool) ([]found, error) {
+	for try := 0; ; try++ {
+		list := o.probeEndpoint(ctx, e, image)
+		var last Candidate
+		if n := len(list) - 1; n >= 0 {
+			list[n].Chosen = list[n].State == StateReady
+			last = list[n].Candidate
+		}
+		switch {
+		case last.Chosen:
+			return list, nil
+		case ctx.Err() != nil:
+			return list, &Error{Endpoint: e.String(), Code: codes.Canceled, text: "connect to " + e.String() + ": interrupted", err: ctx.Err()}
+		case (try < o.MaxRetries || o.MaxRetries < 0) && (last.State == StateAbsent || last.State == StateRefused):
+			o.debugf("endpoint %s: %s; trying again", last.Endpoint, last.Detail)
+			select {
+			case <-time.After(min(500*time.Millisecond<<min(try, 4), 5*time.Second)):
+			case <-ctx.Done():
+			}
+			continue
+		case e.Docker && e.Network == "":
+			return list, noEngineError(list)
+		}
+		reason := last.reason()
+		if last.State == StateHangs {
+			reason = "no answer within " + round(o.limitOf(e)).String()
+		}
+		return list, &Error{Endpoint: e.String(), Code: codes.Unavailable, text: "connect to " + e.String() + ": " + reason, hint: last.Hint()}
+	}
+}
+
+// limitOf is how long an endpoint that was asked for may take to answer.
+func (o *Options) limitOf(e Endpoint) time.Duration {
+	if e.Network == "ssh" && !e.Docker {
+		return cmp.Or(o.ConnectTimeout, sshTimeout)
+	}
+	return cmp.Or(o.ConnectTimeout, DefaultConnectTimeout)
+}
+
+// probeEndpoint has one result, but for docker://, which may stand for several engines. An
+// address of a runtime at which a Docker engine answers stands for that engine.
+func (o *Options) probeEndpoint(ctx context.Context, e Endpoint, image bool) []found {
+	ctx, cancel := context.WithTimeout(ctx, o.limitOf(e))
+	defer cancel()
+	switch {
+	case e.Docker:
+		return o.probeEngines(ctx, e)
+	case e.Network == "ssh" && e.Path == "":
+		return []found{o.probeHost(ctx, e)}
+	case e.Network == "ssh":
+		return []found{o.probeSSH(ctx, e, image)}
+	}
+	f := o.probeCRI(ctx, e, image)
+	if f.State == StateDocker && !image && o.StartShim != nil {
+		e.Docker = true
+		return o.probeEngines(ctx, e)
+	}
+	return []found{f}
+}
+
 // probeCRI dials an endpoint and negotiates the version of CRI. The connection stays open
 // where the candidate is ready.
 func (o *Options) probeCRI(ctx context.Context, e Endpoint, image bool) found {

@@ -14,6 +14,7 @@ import (
 	"github.com/crishim/crishim/commands/manifest"
 	"github.com/crishim/crishim/commands/node"
 	"github.com/crishim/crishim/commands/pod"
+	"github.com/crishim/crishim/internal/kube"
 )
 
 // Main is the whole program: it runs one command line, args[0] being the program's name,
@@ -34,31 +35,45 @@ func groups() []group {
 	type verbs = []func(*cli.Env) *urfave.Command
 	return []group{
 		{"Look", verbs{
-			container.NewPs, pod.NewPods, image.NewImages, container.NewLogs, manifest.NewDescribe, container.NewInspect, pod.NewInspectp, image.NewInspecti,
-			container.NewEvents, container.NewStats, pod.NewStatsp, pod.NewMetricsp, pod.NewMetricDescs,
+			container.NewPs, pod.NewPods, image.NewImages, image.NewHistory, container.NewDiff, container.NewLogs, manifest.NewDescribe, manifest.NewWhy, container.NewInspect, pod.NewInspectp, image.NewInspecti,
+			node.NewTop, container.NewEvents, container.NewStats, pod.NewStatsp, pod.NewMetricsp, pod.NewMetricDescs, node.NewWho,
 		}},
 		{"Act", verbs{container.NewExec, container.NewAttach, container.NewCp, pod.NewPortForward, container.NewDebug, container.NewWait, container.NewKill, container.NewPause, container.NewUnpause}},
 		{"Run", verbs{container.NewRun, container.NewStop, container.NewRestart, container.NewRm, manifest.NewApply, manifest.NewDelete, manifest.NewSync, manifest.NewGC}},
 		{"CRI steps", verbs{pod.NewRunp, container.NewCreate, container.NewStart, container.NewUpdate, container.NewCheckpoint, pod.NewStopp, pod.NewRmp}},
 		{"Images", verbs{image.NewPull, image.NewSave, image.NewLoad, image.NewRmi, image.NewImagefsinfo}},
 		{"Node", verbs{
-			node.NewVersion, node.NewInfo, node.NewEndpoints, node.NewDoctor, node.NewConfig, node.NewServe, node.NewRuntimeConfig, node.NewUpdateRuntimeConfig,
+			node.NewVersion, node.NewInfo, node.NewDf, node.NewEndpoints, node.NewDoctor, node.NewDump, node.NewConfig, node.NewServe, node.NewRuntimeConfig, node.NewUpdateRuntimeConfig,
 		}},
 		{"Shell", verbs{node.NewCompletion, node.NewMan, node.NewSchema}},
 	}
 }
 
-// overNodes has the verbs that can run on several nodes. The others talk with their user, go on until
-// they are interrupted, make things of which there is one, or are about the machine that they run on.
+// overNodes is what each verb does on other machines.
 func overNodes() map[string]cli.OverNodes {
-	reads, runs, changes := cli.OverNodes{}, cli.OverNodes{Lines: true}, cli.OverNodes{Lines: true, Changes: true}
+	reads := cli.OverNodes{Rights: kube.RightsRead}
+	shows := cli.OverNodes{Rights: kube.RightsRead, Lines: true, Files: true}
+	runs := cli.OverNodes{Rights: kube.RightsChange, Lines: true}
+	changes := cli.OverNodes{Rights: kube.RightsChange, Lines: true, Changes: true}
+	alone := func(rights string) cli.OverNodes { return cli.OverNodes{Rights: rights, Alone: true} }
+	readsLogs := cli.OverNodes{Rights: kube.RightsRead, Alone: true, Files: true}
+	readsAlone, changesAlone := alone(kube.RightsRead), alone(kube.RightsChange)
+	makesAlone := cli.OverNodes{Rights: kube.RightsChange, Alone: true, Files: true} // and, on Docker, links to logs
+	hostAlone := cli.OverNodes{Rights: kube.RightsHost, Alone: true, Files: true}
 	return map[string]cli.OverNodes{
 		"ps": reads, "pods": reads, "images": reads, "inspect": reads, "inspectp": reads, "inspecti": reads,
 		"stats": reads, "statsp": reads, "metricsp": reads, "metricdescs": reads,
-		"version": reads, "info": reads, "imagefsinfo": reads, "runtime-config": reads,
-		"logs": runs, "exec": runs, "pull": runs,
+		"version": reads, "info": reads, "df": reads, "imagefsinfo": reads, "runtime-config": reads,
+		"logs": shows, "exec": runs, "pull": runs,
 		"stop": changes, "kill": changes, "pause": changes, "unpause": changes, "restart": changes, "rm": changes,
 		"stopp": changes, "rmp": changes, "rmi": changes,
+
+		"describe": readsLogs, "history": readsAlone, "diff": readsAlone, "dump": readsLogs, "events": readsAlone, "wait": readsAlone, "who": readsAlone, "why": readsLogs, "save": readsAlone,
+		"endpoints": readsAlone, "doctor": readsAlone, "config": readsAlone, "completion": readsAlone, "man": readsAlone, "schema": readsAlone,
+		"attach": changesAlone, "cp": changesAlone, "port-forward": changesAlone, "debug": makesAlone, "run": makesAlone, "top": makesAlone,
+		"runp": makesAlone, "create": makesAlone, "start": makesAlone, "update": changesAlone, "checkpoint": changesAlone,
+		"load": changesAlone, "update-runtime-config": changesAlone,
+		"apply": hostAlone, "delete": hostAlone, "sync": hostAlone, "gc": hostAlone, "serve": hostAlone,
 	}
 }
 

@@ -67,6 +67,7 @@ func TestComplete(t *testing.T) {
 		{[]string{"logs", "--all-containers", ""}, []string{"db", "web"}},
 		{[]string{"logs", "-f", "--all-containers", "shop/"}, []string{"shop/web"}},
 		{[]string{"logs", "web", "-c", "n"}, []string{"new", "nginx"}},
+		{[]string{"logs", "-c", "n"}, []string{"new", "nginx"}},
 		{[]string{"exec", "-n", "sh"}, []string{"shop"}},
 		{[]string{"ps", "-n", ""}, []string{"default", "shop"}},
 		{[]string{"attach", "--namespace", "sh"}, []string{"shop"}},

@@ -8,6 +8,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/internal/kube"
+	"github.com/crishim/crishim/internal/test"
 	"github.com/crishim/crishim/internal/test/stubcri"
 )
 
@@ -37,7 +38,7 @@ func TestTextsOfCrictl(t *testing.T) {
 			t.Errorf("%s: %+v", line, r)
 		}
 	}
-	compareGolden(t, "crictl-texts", all.String())
+	test.Golden(t, "crictl-texts", all.String())
 }
 
 // A format is more than -q.

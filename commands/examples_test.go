@@ -18,11 +18,16 @@ import (
 // the container, the whole machine or a long breath, with the script that runs
 // the same on real engines.
 var elsewhere = map[string]string{
-	"serve":  "docker/serve",
-	"sync":   "cri/sync",
-	"cp":     "cri/cp",
-	"attach": "cri/attach",
-	"save":   "cri/save",
+	"serve":   "docker/serve",
+	"sync":    "cri/sync",
+	"cp":      "cri/cp",
+	"attach":  "cri/attach",
+	"save":    "cri/save",
+	"who":     "cri/who",
+	"history": "cri/history",
+	"diff":    "cri/history",
+	"dump":    "cri/dump",
+	"top":     "cri/stats",
 	"crishim image cp docker:// unix:///run/containerd/containerd.sock busybox":        "containerd/image_cp",
 	"crishim image cp --all docker:// ssh://root@node2/run/containerd/containerd.sock": "containerd/image_cp",
 	"load":                                  "cri/save",

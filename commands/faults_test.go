@@ -33,8 +33,8 @@ func faultLines(c *commandTest) map[string]faultLine {
 		"version": line("version"), "info": line("info"), "runtime-config": line("runtime-config"),
 		"update-runtime-config": line("update-runtime-config", "--pod-cidr", "10.1.0.0/16"),
 		"images":                line("images"), "pull": line("pull", "busybox"), "rmi": line("rmi", "spare"), "inspecti": line("inspecti", "busybox"),
-		"imagefsinfo": line("imagefsinfo"), "save": line("save", "busybox"), "load": line("load", "-i", c.file("image.tar", string(test.ImageArchive("app:1", nil)))), "runp": line("runp", podJSON), "pods": line("pods"), "inspectp": line("inspectp", "web"),
-		"apply": line("apply", "-f", manifest), "delete": line("delete", "web"), "describe": line("describe", "web"),
+		"imagefsinfo": line("imagefsinfo"), "df": line("df", "--cni-dir", "/nonexistent"), "history": line("history", "busybox"), "diff": line("diff", "app"), "who": line("who", c.t.TempDir()), "save": line("save", "busybox"), "load": line("load", "-i", c.file("image.tar", string(test.ImageArchive("app:1", nil)))), "runp": line("runp", podJSON), "pods": line("pods"), "inspectp": line("inspectp", "web"),
+		"apply": line("apply", "-f", manifest), "delete": line("delete", "web"), "describe": line("describe", "web"), "why": line("why", "web"),
 		"sync": line("sync", "--once", c.t.TempDir()), "gc": line("gc"), "stopp": line("stopp", "web"), "rmp": line("rmp", "-f", "web"),
 		"create": line("create", "web", containerYAML), "start": line("start", "new"), "run": line("run", "-d", "--name", "one", "busybox"),
 		"ps": line("ps", "-a"), "inspect": line("inspect", "app"), "logs": line("logs", "app"), "update": line("update", "--cpu-share", "2", "app"),
@@ -45,6 +45,7 @@ func faultLines(c *commandTest) map[string]faultLine {
 		"port-forward": {[]string{"port-forward", "web", "0:80"}, []string{"Version", "PortForward"}},
 		"wait":         line("wait", "--for", "running", "app"), "cp": line("cp", "app:/etc/hostname", "-"), "debug": line("debug", "--image", "busybox", "app", "true"),
 		"stats": line("stats", "-s", "1"), "statsp": line("statsp", "-s", "1"),
+		"top":         line("top", "--once", "--seconds", "100ms"),
 		"metricdescs": line("metricdescs"), "metricsp": line("metricsp"),
 		"events":     {[]string{"events"}, []string{"Version", "GetContainerEvents"}},
 		"checkpoint": line("checkpoint", "--export", "/nonexistent/x", "app"),
@@ -54,7 +55,7 @@ func faultLines(c *commandTest) map[string]faultLine {
 // faultless are the verbs that need no runtime, or whose subject is that there
 // may be none.
 func faultless() []string {
-	return []string{"endpoints", "doctor", "config", "completion", "man", "schema", "serve"}
+	return []string{"endpoints", "doctor", "dump", "config", "completion", "man", "schema", "serve"}
 }
 
 // unlimited are the calls that take as long as the user lets them.
@@ -68,8 +69,8 @@ func unlimited() []string {
 // forever.
 func silent(verb, method string) bool {
 	return method == "GetContainerEvents" && verb == "wait" || method == "ImageStatus" && (verb == "run" || verb == "debug") ||
-		method == "ImageFsInfo" && verb != "imagefsinfo" || method == "ListPodSandboxStats" && verb == "stats" ||
-		(method == "ListMetricDescriptors" || method == "ListPodSandboxMetrics") && (verb == "stats" || verb == "statsp") || verb == "events" || verb == "port-forward"
+		method == "ImageFsInfo" && verb != "imagefsinfo" && verb != "df" || method == "ListPodSandboxStats" && (verb == "stats" || verb == "top") ||
+		(method == "ListMetricDescriptors" || method == "ListPodSandboxMetrics") && (verb == "stats" || verb == "statsp" || verb == "top") || verb == "events" || verb == "port-forward"
 }
 
 // patient are the verbs that clean up behind themselves, whatever happens, and

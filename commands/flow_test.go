@@ -135,7 +135,7 @@ func TestImages(t *testing.T) {
 	c.run("pull", "--if-missing", "-q", "registry.k8s.io/pause:3.9").want(t, 0, imageIDOf(t, c, "registry.k8s.io/pause:3.9")+"\n", "")
 	c.run("rmi", "registry.k8s.io/pause:3.9").want(t, 1, "",
 		"crishim: image \"registry.k8s.io/pause:3.9\" is pinned: the runtime needs it\nhint: `crishim rmi --force registry.k8s.io/pause:3.9` removes it anyway\n")
-	c.run("rmi", "--prune", "--dry-run").want(t, 0, "Would delete: registry.example.com/app:v1, registry.example.com/app:latest\n", "")
+	c.run("rmi", "--prune", "--dry-run").want(t, 0, "Would delete: registry.example.com/app:v1, registry.example.com/app:latest\nWould free: at most 4.3MB\n", "")
 	c.run("rmi", "registry.example.com/app:v1", "nosuch").want(t, 1,
 		"Deleted: registry.example.com/app:v1\nDeleted: registry.example.com/app:latest\n",
 		"crishim: warning: image \"registry.example.com/app:v1\" has 2 names, all go: registry.example.com/app:v1, registry.example.com/app:latest\n"+
@@ -151,7 +151,7 @@ func TestPruneKeepsMountedImages(t *testing.T) {
 		config.Image = &runtimeapi.ImageSpec{Image: "app:1"}
 		config.Mounts = []*runtimeapi.Mount{{ContainerPath: "/model", Image: &runtimeapi.ImageSpec{Image: "model:1"}}}
 	})
-	c.run("rmi", "--prune", "--dry-run").want(t, 0, "Would delete: docker.io/library/busybox:latest\n", "")
+	c.run("rmi", "--prune", "--dry-run").want(t, 0, "Would delete: docker.io/library/busybox:latest\nWould free: at most 4.3MB\n", "")
 }
 
 func imageIDOf(t *testing.T, c *commandTest, ref string) string {
@@ -211,6 +211,14 @@ func TestRunLeavesNothingWhenItFails(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestRunOfACommandThatIsNotInTheImage(t *testing.T) {
+	c := withStub(t, stubcri.Options{})
+	c.stub.Fail("StartContainer", status.Error(codes.Unknown, `exec: "nosuch": executable file not found in $PATH: unknown`))
+	c.run("run", "busybox", "nosuch").want(t, cli.ExitNotFound, "",
+		"crishim: exec: \"nosuch\": executable file not found in $PATH\nhint: `crishim run --rm -it busybox sh` looks at what is in the image\n")
+	c.run("run", "busybox", "sh").want(t, cli.ExitNotFound, "", "crishim: exec: \"nosuch\": executable file not found in $PATH\n")
 }
 
 func TestFirstSignalCancels(t *testing.T) {

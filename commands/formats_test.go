@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/crishim/crishim/internal/test"
 	"github.com/crishim/crishim/internal/test/stubcri"
 )
 
@@ -54,7 +55,7 @@ func TestFormats(t *testing.T) {
 				}
 				c.runAs(t.Context(), "crictl", args...).want(t, r.code, out, r.err)
 			}
-			compareGolden(t, "formats-"+strings.Trim(notInNames.ReplaceAllString(line, "-"), "-"), all.String())
+			test.Golden(t, "formats-"+strings.Trim(notInNames.ReplaceAllString(line, "-"), "-"), all.String())
 		})
 	}
 }

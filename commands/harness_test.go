@@ -144,25 +144,7 @@ func (c *commandTest) golden(name string, args ...string) {
 	if c.stub != nil {
 		got = strings.ReplaceAll(got, c.stub.Endpoint, "ENDPOINT")
 	}
-	compareGolden(c.t, name, got)
-}
-
-// compareGolden compares got with testdata/NAME.golden, or rewrites it.
-func compareGolden(t *testing.T, name, got string) {
-	t.Helper()
-	path := filepath.Join("testdata", name+".golden")
-	if os.Getenv("CRISHIM_UPDATE_GOLDEN") != "" {
-		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), got); diff != "" {
-		t.Errorf("%s differs (-want +got):\n%s", path, diff)
-	}
+	test.Golden(c.t, name, got)
 }
 
 // file writes a file for a test and returns its path.

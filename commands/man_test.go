@@ -47,6 +47,19 @@ func TestManPagesHaveEveryCommandAndFlag(t *testing.T) {
 	})
 }
 
+// A page has a date: that of the sources in a build of a package, else today's.
+func TestManPagesHaveADate(t *testing.T) {
+	t.Parallel()
+	c := &commandTest{t: t, vars: map[string]string{"SOURCE_DATE_EPOCH": "86400"}}
+	if page := c.run("man", "ps").out; !strings.Contains(page, `.TH CRISHIM-PS "1" "1970-01-02"`) {
+		t.Errorf("got %q", page)
+	}
+	c.vars["SOURCE_DATE_EPOCH"] = "today"
+	if r := c.run("man"); r.code != 1 || !strings.Contains(r.err, "SOURCE_DATE_EPOCH") {
+		t.Errorf("got %+v", r)
+	}
+}
+
 // TestManPagesAreRead has groff look for mistakes, where it is installed.
 func TestManPagesAreRead(t *testing.T) {
 	t.Parallel()

@@ -138,6 +138,7 @@ func TestNamespaceOfVerbsThatChange(t *testing.T) {
 		{"wait -n a x", 0, "137\n", ""},
 		{"wait -n b --for=condition=Ready pod/two", 0, "", ""},
 		{"wait -n b --for condition=ready=true two", 0, "", ""},
+		{"wait -n b --for condition=ready=true pod two", 0, "", ""},
 		{"stopp --namespace a two", 0, "Stopped sandbox two\n", ""},
 		{"wait -n a --for condition=Ready=false two", 0, "", ""},
 		{"rmp -n a two", 0, "Removed sandbox two\n", ""},

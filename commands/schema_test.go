@@ -15,11 +15,11 @@ import (
 func TestSchema(t *testing.T) {
 	c := withStub(t, stubcri.Options{})
 	seedNode(c.stub)
-	lines := []string{"endpoints", "doctor", "describe web"}
+	lines := []string{"endpoints", "doctor", "describe web", "why web", "who 1", "df -v --cni-dir /nonexistent"}
 	for line := range formatsOf {
 		lines = append(lines, line)
 	}
-	named := map[string]bool{"apply": true, "events": true} // which print what others do: a Pod, and a message
+	named := map[string]bool{"apply": true, "events": true, "history": true} // which print what others do: a Pod, a message, an image's steps
 	for _, line := range lines {
 		verb := strings.Fields(line)[0]
 		named[verb] = true

@@ -77,7 +77,7 @@ func TestScreens(t *testing.T) {
 					}
 				}
 			}
-			compareGolden(t, fmt.Sprintf("screen-%d", width), all.String())
+			test.Golden(t, fmt.Sprintf("screen-%d", width), all.String())
 		})
 	}
 }

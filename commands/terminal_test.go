@@ -15,11 +15,12 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/internal/test"
+	"github.com/crishim/crishim/internal/test/screen"
 	"github.com/crishim/crishim/internal/test/stubcri"
 )
 
-// passwordPrompt is a crishim that asks for a password on a terminal.
-type passwordPrompt struct {
+// terminalTest is a crishim on a terminal.
+type terminalTest struct {
 	t         *testing.T
 	c         *commandTest
 	cmd       *exec.Cmd
@@ -28,21 +29,33 @@ type passwordPrompt struct {
 	before    unix.Termios
 }
 
-func askOnTerminal(t *testing.T) *passwordPrompt {
+func askOnTerminal(t *testing.T) *terminalTest {
+	t.Helper()
+	c := withStub(t, stubcri.Options{})
+	c.stub.AddImage("app")
+	p := startOnTerminal(t, c, "pull", "--creds", "me", "app")
+	p.asks(1)
+	return p
+}
+
+// startOnTerminal starts a command line on a terminal of 80 by 24.
+func startOnTerminal(t *testing.T, c *commandTest, args ...string) *terminalTest {
 	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &passwordPrompt{t: t, c: withStub(t, stubcri.Options{}), cmd: exec.Command(self, "pull", "--creds", "me", "app")}
-	p.c.stub.AddImage("app")
+	p := &terminalTest{t: t, c: c, cmd: exec.Command(self, args...)}
 	if p.keys, p.tty, err = pty.Open(); err != nil {
+		t.Fatal(err)
+	}
+	if err := pty.Setsize(p.keys, &pty.Winsize{Rows: 24, Cols: 80}); err != nil {
 		t.Fatal(err)
 	}
 	p.before = p.termios()
 	p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = p.tty, p.tty, p.tty
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
-	p.cmd.Env = append(os.Environ(), "CRISHIM_TEST_PROGRAM=1", "CONTAINER_RUNTIME_ENDPOINT="+p.c.stub.Endpoint, "CRI_CONFIG_FILE="+p.c.file("none.yaml", ""))
+	p.cmd.Env = append(os.Environ(), "TERM=xterm", "CRISHIM_TEST_PROGRAM=1", "CONTAINER_RUNTIME_ENDPOINT="+p.c.stub.Endpoint, "CRI_CONFIG_FILE="+p.c.file("none.yaml", ""))
 	if err := p.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -58,11 +71,10 @@ func askOnTerminal(t *testing.T) *passwordPrompt {
 		<-read
 		_ = p.keys.Close()
 	})
-	p.asks(1)
 	return p
 }
 
-func (p *passwordPrompt) termios() unix.Termios {
+func (p *terminalTest) termios() unix.Termios {
 	p.t.Helper()
 	state, err := unix.IoctlGetTermios(int(p.tty.Fd()), unix.TCGETS)
 	if err != nil {
@@ -71,7 +83,7 @@ func (p *passwordPrompt) termios() unix.Termios {
 	return *state
 }
 
-func (p *passwordPrompt) eventually(what string, ok func() bool) {
+func (p *terminalTest) eventually(what string, ok func() bool) {
 	p.t.Helper()
 	for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
@@ -81,14 +93,14 @@ func (p *passwordPrompt) eventually(what string, ok func() bool) {
 }
 
 // asks waits until the password has been asked for so often, the echo being off.
-func (p *passwordPrompt) asks(times int) {
+func (p *terminalTest) asks(times int) {
 	p.t.Helper()
 	p.eventually("the prompt", func() bool {
 		return strings.Count(p.screen.String(), "Password for me: ") == times && p.termios().Lflag&unix.ECHO == 0
 	})
 }
 
-func (p *passwordPrompt) typed(keys string) {
+func (p *terminalTest) typed(keys string) {
 	p.t.Helper()
 	if _, err := p.keys.WriteString(keys); err != nil {
 		p.t.Fatal(err)
@@ -96,7 +108,7 @@ func (p *passwordPrompt) typed(keys string) {
 }
 
 // ends waits for the end, after which the terminal is as it was.
-func (p *passwordPrompt) ends(code int) {
+func (p *terminalTest) ends(code int) {
 	p.t.Helper()
 	ended := make(chan struct{})
 	go func() {
@@ -164,6 +176,15 @@ func TestPasswordPromptInterrupted(t *testing.T) {
 	}
 }
 
+// stops waits until the process is stopped.
+func (p *terminalTest) stops() {
+	p.t.Helper()
+	p.eventually("it stops", func() bool {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
+		return err == nil && strings.Contains(string(stat), ") T ")
+	})
+}
+
 // A stopped prompt leaves the terminal to the shell, and asks again when it goes on.
 func TestPasswordPromptStopped(t *testing.T) {
 	t.Parallel()
@@ -171,10 +192,7 @@ func TestPasswordPromptStopped(t *testing.T) {
 	if err := p.cmd.Process.Signal(syscall.SIGTSTP); err != nil {
 		t.Fatal(err)
 	}
-	p.eventually("it stops", func() bool {
-		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
-		return err == nil && strings.Contains(string(stat), ") T ")
-	})
+	p.stops()
 	if p.termios() != p.before {
 		t.Error("a stopped prompt keeps the echo off")
 	}
@@ -184,4 +202,21 @@ func TestPasswordPromptStopped(t *testing.T) {
 	p.asks(2)
 	p.typed("s3cret\r")
 	p.ends(0)
+}
+
+// A watched page is drawn in its place, and stays when it ends, with a terminal that nothing was changed of.
+func TestWatchedStatsOnTerminal(t *testing.T) {
+	t.Parallel()
+	c := withStub(t, stubcri.Options{})
+	seedTrouble(c.stub)
+	p := startOnTerminal(t, c, "stats", "--watch")
+	page := func() string { return screen.Text(p.screen.String(), 80) }
+	p.eventually("two pages", func() bool { return strings.Contains(page(), "proxy") })
+	c.stub.AddContainer(c.stub.AddPod("default", "later"), "more")
+	p.eventually("another page", func() bool { return strings.Contains(page(), "more") && strings.Count(page(), "proxy") == 1 })
+	p.typed("\x03")
+	p.ends(0)
+	if !strings.Contains(page(), "more") || strings.LastIndex(p.screen.String(), "\x1b[?25h") < strings.LastIndex(p.screen.String(), "\x1b[?25l") {
+		t.Errorf("at the end: %q", p.screen.String())
+	}
 }

@@ -187,7 +187,7 @@ func TestHintsForFlags(t *testing.T) {
 		"-r containerd ps":                "did you mean unix:///run/containerd/containerd.sock?",
 		"run -v data:/x busybox":          "`-v ./data:/x` is a folder in the current directory",
 		"get pods -A":                     "`crishim pods` lists pods, `crishim ps` their containers",
-		"top pod web":                     "`crishim statsp` shows what pods use",
+		"top pod web":                     "`crishim statsp` shows what pods use, `crishim exec CONTAINER ps` the processes of a container",
 	} {
 		r := c.run(strings.Fields(line)...)
 		if lines := strings.Split(strings.TrimSpace(r.err), "\n"); lines[len(lines)-1] != "hint: "+hint {

@@ -101,9 +101,17 @@ func (o *Options) runOn(ctx context.Context, node string, writing *sync.Mutex, r
 	}
 	switch {
 	case ctx.Err() == nil && limited.Err() != nil && (status != 0 || err != nil):
-		a.fail("deadline_exceeded", "no answer within "+o.Deadline.String())
+		message := "no answer within " + o.Deadline.String()
+		if err != nil && !errors.Is(err, context.Canceled) { // the runner knows what it has waited for
+			message += ": " + err.Error()
+		}
+		a.fail("deadline_exceeded", message)
 	case err != nil:
 		a.fail("failed", err.Error())
+		var hinter interface{ Hint() string }
+		if errors.As(err, &hinter) {
+			a.Failure.Hint = hinter.Hint()
+		}
 	case results.exceeded:
 		a.fail("failed", fmt.Sprintf("its result has more than %d MiB", maxResult>>20))
 	case status != 0 && len(said.failures) == 0:
@@ -239,4 +247,54 @@ func (b *limitedBuffer) Write(p []byte) (int, error) {
 		return 0, errors.New("the result is too long")
 	}
 	return b.Buffer.Write(p)
+}
+
+// MaxLine is the longest line that is kept until its end. What writes it may never end it.
+const MaxLine = 16 << 20
+
+// LineWriter writes whole lines, each with a prefix, so that those of several writers do not mix.
+type LineWriter struct {
+	to     io.Writer
+	lock   *sync.Mutex // shared by all that write to the same place
+	prefix string
+	rest   []byte // an unfinished line
+}
+
+// NewLineWriter makes a writer of lines with a prefix.
+func NewLineWriter(to io.Writer, lock *sync.Mutex, prefix string) *LineWriter {
+	return &LineWriter{to: to, lock: lock, prefix: prefix}
+}
+
+func (w *LineWriter) Write(p []byte) (int, error) {
+	end := bytes.LastIndexByte(p, '\n') + 1 // there is none in w.rest
+	if end > 0 {
+		end += len(w.rest)
+	}
+	w.rest = append(w.rest, p...)
+	if end == 0 && len(w.rest) >= MaxLine {
+		w.rest = append(w.rest, '\n')
+		end = len(w.rest)
+	}
+	if end == 0 {
+		return len(p), nil
+	}
+	var b bytes.Buffer
+	for line := range bytes.Lines(w.rest[:end]) {
+		b.WriteString(w.prefix)
+		b.Write(line)
+	}
+	w.lock.Lock()
+	defer w.lock.Unlock()
+	_, err := w.to.Write(b.Bytes())
+	w.rest = bytes.Clone(w.rest[end:])
+	return len(p), err
+}
+
+// Flush ends an unfinished line.
+func (w *LineWriter) Flush() error {
+	if len(w.rest) == 0 {
+		return nil
+	}
+	_, err := w.Write([]byte("\n"))
+	return err
 }

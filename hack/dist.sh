@@ -35,6 +35,7 @@ trap 'rm -rf "$work"' EXIT
 
 build() { # ARCH
   GOARCH=$1 go build -buildvcs=false -tags "$tags" -ldflags "-s -w -X main.version=$version" -o "$work/crishim-$1" .
+  GOARCH=$1 go build -buildvcs=false -tags "$tags" -ldflags "-s -w -X main.version=$version" -o "$work/kubectl-crishim-$1" ./cmd/kubectl-crishim
 }
 
 # stage ARCH PREFIX DIRECTORY: what make install installs. Only the program differs between architectures.
@@ -64,6 +65,13 @@ for arch in amd64 arm64; do
   tar -C "$work/archive-$arch/usr/local" --format=gnu --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$SOURCE_DATE_EPOCH" \
     --transform "s,^\.,$name," -cf - . | gzip -9n >"$dist/$name.tar.gz"
 
+  # The plugin is for where kubectl is, which is seldom a node.
+  mkdir "$work/plugin-$arch"
+  install -m 755 "$work/kubectl-crishim-$arch" "$work/plugin-$arch/kubectl-crishim"
+  install -m 644 LICENSE "$work/archive-$arch/usr/local/share/doc/crishim/THIRD-PARTY-LICENSES" "$work/plugin-$arch/"
+  tar -C "$work/plugin-$arch" --format=gnu --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$SOURCE_DATE_EPOCH" \
+    -cf - . | gzip -9n >"$dist/kubectl-$name.tar.gz"
+
   stage "$arch" /usr "$work/package-$arch"
   package "$arch" rpm
   # Debian's zsh looks elsewhere, and its copyright has a name of its own.
@@ -74,6 +82,9 @@ for arch in amd64 arm64; do
   go run -tags "$tags" ./hack/image -arch "$arch" -version "$version" -epoch "$SOURCE_DATE_EPOCH" -licences "$work/archive-$arch/usr/local/share/doc/crishim" \
     -o "$dist/$name-image.tar" "$work/crishim-$arch"
   go run ./hack/sbom "$work/crishim-$arch" "$version" >"$dist/$name.cdx.json"
+  go run ./hack/sbom "$work/kubectl-crishim-$arch" "$version" >"$dist/kubectl-$name.cdx.json"
 done
+sum() { sha256sum "$dist/kubectl-crishim-$version-linux-$1.tar.gz" | cut -d ' ' -f 1; }
+sed -e "s/VERSION/$version/g" -e "s/SHA256_AMD64/$(sum amd64)/" -e "s/SHA256_ARM64/$(sum arm64)/" packaging/krew.yaml >"$dist/krew.yaml"
 cp "$work/archive-amd64/usr/local/share/doc/crishim/THIRD-PARTY-LICENSES" "$dist/"
 (cd "$dist" && sha256sum -- * >SHA256SUMS)

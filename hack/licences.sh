@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# licences.sh: the licences of what is linked into crishim, each text once, with the modules
+# licences.sh: the licences of what is linked into crishim and kubectl-crishim, each text once, with the modules
 # that have it. A module without one is an error: somebody has to look at it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -19,7 +19,7 @@ while read -r module version dir; do
   [ -n "$found" ] || { echo "licences: $module $version has none in $dir" >&2; exit 1; }
 done < <(
   echo "Go $(go env GOVERSION) $(go env GOROOT)"
-  go list -deps -tags "$(cat hack/tags)" -f '{{with .Module}}{{if not .Main}}{{.Path}} {{.Version}} {{.Dir}}{{end}}{{end}}' . | sort -u
+  go list -deps -tags "$(cat hack/tags)" -f '{{with .Module}}{{if not .Main}}{{.Path}} {{.Version}} {{.Dir}}{{end}}{{end}}' . ./cmd/kubectl-crishim | sort -u
 )
 for sum in "${!modules[@]}"; do
   printf '%s\t%s\n' "${modules[$sum]%%$'\n'*}" "$sum"

@@ -24,6 +24,6 @@ deadcode=$(hack/tool.sh golang.org/x/tools/cmd/deadcode@v0.52.0)
 mapfile -t programs < <(go list -tags "$tags" -f '{{if eq .Name "main"}}{{.ImportPath}}{{end}}' ./...)
 # The kubelet's interfaces are the exception: TestKubeGenericRuntimeOnEngine drives them on real runtimes.
 kubelet='Manager\.(Type|Version|APIVersion|GetImageRef|ImageStats|GetContainerLogs|UpdatePodCIDR|GetExec|GetAttach|GetPortForward)$'
-dead=$("$deadcode" -tags "$tags" "${programs[@]}" | { grep -vE "^kuberuntime/.* $kubelet" || true; }) || status=1
+dead=$("$deadcode" -tags "$tags" "${programs[@]}" | { grep -vE "^kuberuntime/.* $kubelet|^internal/test/" || true; }) || status=1
 [ -z "$dead" ] || { printf 'nothing but a test reaches:\n%s\n' "$dead" >&2; status=1; }
 exit "$status"

@@ -11,8 +11,8 @@ version=$(sed -n 's/^## //p' CHANGELOG.md | head -n 1)
 tagged=$(git rev-parse -q --verify "refs/tags/$version^{commit}" || true)
 [ -z "$tagged" ] || [ "$tagged" = "$(git rev-parse HEAD)" ] || refuse "$version is another commit: a new release needs a title of its own in CHANGELOG.md"
 
-make --no-print-directory verify test
-[ -z "$(git status --porcelain)" ] || refuse 'verify or test has changed the tree'
+make --no-print-directory verify test race
+[ -z "$(git status --porcelain)" ] || refuse 'verify, test or race has changed the tree'
 [ -n "$tagged" ] || git tag -a -m "crishim $version" "$version"
 make --no-print-directory reproducible
 echo "release: $version is in dist; git push origin $version publishes its tag"

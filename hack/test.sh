@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# test.sh: all tests, then a look at whether they left anything on the machine.
+# test.sh [race]: all tests, or those of the packages under the race detector, then a look at whether they
+# left anything on the machine.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 tags=$(cat hack/tags)
@@ -11,28 +12,26 @@ go_test() {
   TMPDIR=$CRISHIM_TEST_TMP GOTMPDIR=$CRISHIM_TEST_TMP GOGC=400 go test -exec 'env -u GOTMPDIR -u GOGC' \
     -trimpath -tags "$tags" -vet=off -ldflags=-w -count=1 -shuffle=on -timeout 20m "$@"
 }
+# The programs, that is the scripts in the root package, internal/reliability and hack/image, are tested as
+# they are shipped; the rest also under the race detector (make race).
+mapfile -t packages < <(go list -tags "$tags" ./... | grep -v -e '/crishim$' -e '/internal/reliability$' -e '/hack/image$')
 # Tests of ./commands that read what some hundred command lines each print. Under the race detector they take
-# five times as long, and start no goroutine of a verb that the others do not: under it, every verb is in
-# TestEveryVerbWhenARuntimeFails or in a test of its own, and the examples of its help run.
+# five times as long, and start no goroutine of a verb that the others do not: there, every verb is in
+# TestEveryVerbWhenARuntimeFails or in a test of its own.
 texts='^Test(Differential|Formats|Runtimes|BrokenRuntimes|EveryVerbOnWhatHasNoNames|EveryVerbWhereACallIsMissing|HostileTextOfEveryVerb|FilesWithoutAnEnd)$'
-status=0
+status=0 part=
 case ${1:-} in
   packages)
-    race=()
-    if command -v gcc >/dev/null; then race=(-race); fi
-    # Each of sixty programs would sleep for a second at its end, for races of what still runs then.
-    export GORACE=atexit_sleep_ms=100
-    mapfile -t packages < <(go list -tags "$tags" ./... | grep -v -e '/crishim$' -e '/internal/reliability$' -e '/hack/image$')
-    go_test "${race[@]}" -p 2 -parallel 4 -skip "$texts" "${packages[@]}" || status=1
+    # Built as make build does, they share what it has compiled.
+    CGO_ENABLED=0 go_test -p 2 -parallel 4 "${packages[@]}" || status=1
     ;;
   programs)
-    # The scripts in the root package and internal/reliability run the plain program: under the race
-    # detector each of their hundreds of starts would take a second, and hack/image a minute to pack one. One package after the other: each
-    # starts serves that look after all pods of the engine, and their logs. Built as make build does, they
-    # share what it has compiled.
-    export CGO_ENABLED=0
-    go_test -parallel 4 -run "$texts" ./commands || status=1
-    go_test -p 1 -parallel 4 . ./internal/reliability ./hack/image || status=1
+    # One package after the other: each starts serves that look after all pods of the engine, and their logs.
+    CGO_ENABLED=0 go_test -p 1 -parallel 4 . ./internal/reliability ./hack/image || status=1
+    ;;
+  races)
+    # Each of sixty programs would sleep for a second at its end, for races of what still runs then.
+    GORACE=atexit_sleep_ms=100 go_test -race -p 2 -parallel 4 -skip "$texts" "${packages[@]}" || status=1
     ;;
   both)
     case ${DOCKER_HOST:-} in
@@ -46,12 +45,18 @@ case ${1:-} in
         "$0" packages || status=1
         wait $! || status=1
         ;;
-      *) for part in packages programs; do "$0" "$part" || status=1; done ;;
+      *) for each in packages programs; do "$0" "$each" || status=1; done ;;
     esac
     exit "$status"
     ;;
+  "") part=both ;;
+  race)
+    part=races
+    command -v gcc >/dev/null || { echo 'test: the race detector needs gcc' >&2; exit 1; }
+    ;;
+  *) echo "test: no such part: $1" >&2; exit 2 ;;
 esac
-if [ $# -gt 0 ]; then
+if [ -z "$part" ]; then
   if [ -n "${DOCKER_HOST:-}" ]; then hack/leftovers.sh containers || status=1; fi
   exit "$status"
 fi
@@ -66,10 +71,10 @@ fi
 before=$(hack/leftovers.sh)
 if [ "$(id -u)" = 0 ] || hack/engine.sh status; then
   [ "$(id -u)" != 0 ] || hack/engine.sh packages
-  hack/with-engine.sh "$0" both || status=$?
+  hack/with-engine.sh "$0" "$part" || status=$?
 else
   echo "test: not root and no engines of hack/engine.sh: tests that need one are skipped" >&2
-  "$0" both || status=$?
+  "$0" "$part" || status=$?
 fi
 left=$(find "$CRISHIM_TEST_TMP" -mindepth 1 -maxdepth 1)
 if [ -n "$left" ]; then printf 'test: left behind:\n%s\n' "$left" >&2; status=1; fi

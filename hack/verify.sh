@@ -8,9 +8,10 @@ go mod tidy -diff
 go test -tags "$(cat hack/tags)" -count=1 -run 'TestImportRules|TestNoTestIsLeftOutUnnoticed|TestEvery|Exist' .
 
 # Scripts and people start this program all day: weight is a property to keep. 0.9 MB of it are tracing,
-# 0.6 MB containerd's API and 0.4 MB archives of images (zstd), for save and load.
+# 0.6 MB containerd's API, 0.4 MB archives of images (zstd), 1.3 MB the terminal library of top, and 0.5 MB the
+# pages of dump (html/template).
 size=$(stat -c %s bin/crishim)
-limit=$((36 * 1000 * 1000))
+limit=$((40 * 1000 * 1000))
 [ "$size" -le "$limit" ] || { echo "bin/crishim has $size bytes, limit $limit" >&2; exit 1; }
 if command -v file >/dev/null && ! file bin/crishim | grep -q 'statically linked'; then
   echo "bin/crishim is not static" >&2

@@ -265,17 +265,6 @@ func Name(text string) (string, error) {
 	return reference.TagNameOnly(named).String(), nil
 }
 
-// manifestFor makes the manifest that a docker-archive does not have.
-func manifestFor(documents Documents, config ocispec.Descriptor, layers []ocispec.Descriptor) (ocispec.Descriptor, error) {
-	m := ocispec.Manifest{MediaType: ocispec.MediaTypeImageManifest, Config: config, Layers: layers}
-	m.SchemaVersion = 2
-	if layers == nil {
-		m.Layers = []ocispec.Descriptor{}
-	}
-	text, err := json.Marshal(m)
-	return documents.Add(ocispec.MediaTypeImageManifest, text), err
-}
-
 // sniff returns the media type of a layer that begins so.
 func sniff(start []byte) string {
 	switch {

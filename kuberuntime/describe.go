@@ -124,7 +124,7 @@ func (d *Description) lastFailures() {
 }
 
 // probeOnce makes one attempt of each startup and readiness probe: a process that shows a
-// pod that nobody keeps has no earlier results.
+// pod that is not kept running has no earlier results.
 func (m *Manager) probeOnce(ctx context.Context, d *Description) plan.Probes {
 	passed := map[string]bool{}
 	for _, c := range manifest.Containers(d.Pod) {

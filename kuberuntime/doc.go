@@ -3,7 +3,7 @@
 //
 // New makes a Manager over connections to the CRI's services; SyncPod brings one pod to what its manifest says
 // and returns, KillPod ends it, GetPodStatus reads its state, GarbageCollect removes what
-// is dead. Each call does one step of a loop that somebody else drives: Up until one pod
+// is dead. Each call does one step of a loop that the caller drives: Up until one pod
 // runs or is ready, Loop for a folder of static pods with probes and restarts.
 //
 // The decisions are in plan, the CRI messages in criconfig, host folders in volume, probes

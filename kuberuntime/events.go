@@ -156,7 +156,7 @@ func (m *Manager) reportEnds(p *v1.Pod, status *pod.Status) {
 	}
 }
 
-// newEnds returns the containers that have ended and whose end no event has told, the oldest first, and remembers
+// newEnds returns the containers that have ended without an event about it, the oldest first, and remembers
 // them for as long as they are there. One that was not started has another event.
 func (w *stateWriter) newEnds(d pod.Dirs, uid string, status *pod.Status) (ends []*pod.ContainerStatus) {
 	w.mu.Lock()
@@ -164,7 +164,7 @@ func (w *stateWriter) newEnds(d pod.Dirs, uid string, status *pod.Status) (ends 
 	one := w.of(uid)
 	if one.ended == nil {
 		one.ended = map[string]bool{}
-		events, _ := ReadEvents(d, uid) // without them an end is told twice
+		events, _ := ReadEvents(d, uid) // without them an end is reported twice
 		for _, e := range events {
 			one.ended[e.ID] = e.Reason == EventExited
 		}
@@ -210,7 +210,7 @@ func AppendEvent(d pod.Dirs, e Event) error {
 	}
 	n, err := f.Write(append(line, '\n')) // one write: lines of several processes do not mix
 	if end, serr := f.Seek(0, io.SeekCurrent); err == nil {
-		// Only the line that fills a half renames the file, whoever else writes it at this time.
+		// Only the line that fills a half renames the file, even where other processes write it at the same time.
 		if err = serr; err == nil && end/halfEventLog > (end-int64(n))/halfEventLog {
 			err = os.Rename(files[1], files[0])
 		}
@@ -252,7 +252,7 @@ func ReadEvents(d pod.Dirs, uid string) (out []Event, err error) {
 }
 
 // inCausalOrder gives an end that the runtime has dated before what made it, or what it ends, the time of that: a
-// start is told when the call for it is over, and its container may have ended by then.
+// start is reported when the call for it is over, and its container may have ended by then.
 func inCausalOrder(events []Event) []Event {
 	events = slices.Clone(events)
 	before := map[string]time.Time{} // by container

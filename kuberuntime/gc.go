@@ -49,7 +49,8 @@ type GarbageItem struct {
 	Size uint64 `json:"size,omitempty"`
 
 	unknown bool                     // a container in an unknown state is stopped first
-	guard   func(func() error) error // calls its argument if the pod is still lost
+	guard   func(func() error) error // calls its argument if the pod is still lost, the image still unused
+	image   *runtimeapi.Image
 }
 
 // Garbage is what a collection removes, in this order.
@@ -87,13 +88,30 @@ func (m *Manager) PlanGarbage(ctx context.Context, policy GCPolicy, sources Sour
 func (m *Manager) Collect(ctx context.Context, g *Garbage) error {
 	var errs []error
 	for _, item := range g.Items {
-		if err := m.removeItem(ctx, item); err != nil {
-			errs = append(errs, fmt.Errorf("remove %s %s: %w", item.Kind, item.ID, err))
+		if _, err := m.CollectItem(ctx, item); err != nil {
+			errs = append(errs, err)
 		}
 	}
 	m.crashes.collect(m.o.Now())
 	m.pullFails.collect(m.o.Now())
 	return errors.Join(errs...)
+}
+
+// CollectItem removes one thing that was planned, and reports whether it is gone: what has come into use since stays.
+func (m *Manager) CollectItem(ctx context.Context, item GarbageItem) (gone bool, err error) {
+	remove := func() error {
+		gone = true
+		return m.removeItem(ctx, item)
+	}
+	if item.guard != nil {
+		err = item.guard(remove)
+	} else {
+		err = remove()
+	}
+	if err != nil {
+		return false, fmt.Errorf("remove %s %s: %w", item.Kind, item.ID, err)
+	}
+	return gone, nil
 }
 
 func (m *Manager) removeItem(ctx context.Context, item GarbageItem) error {
@@ -114,10 +132,8 @@ func (m *Manager) removeItem(ctx context.Context, item GarbageItem) error {
 		return err
 	case "image":
 		return m.RemoveImage(ctx, item.ID)
-	case "log folder":
-		return item.guard(func() error { return volume.RemoveAll(item.ID) })
 	case "pod folder", "pod record":
-		return item.guard(func() error { return m.removeFolders(ctx, filepath.Base(item.ID)) })
+		return m.removeFolders(ctx, filepath.Base(item.ID))
 	case "runtime record":
 		return m.removeGone(ctx, filepath.Base(item.ID))
 	}
@@ -278,7 +294,7 @@ func (m *Manager) deadFolders(ctx context.Context, sources Sources) ([]GarbageIt
 	return slices.Concat(out, gone, links), err
 }
 
-// goneRuntimes picks the records of runtimes that were uninstalled: their pods' folders stayed for them, and nobody
+// goneRuntimes picks the records of runtimes that were uninstalled: their pods' folders were kept for them, and nothing
 // else removes them.
 func (m *Manager) goneRuntimes(ctx context.Context, uids []string) ([]GarbageItem, error) {
 	own, err := m.identify(ctx)

@@ -7,9 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/distribution/reference"
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sync/singleflight"
 	"golang.org/x/sys/unix"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
@@ -20,7 +23,7 @@ type ImagePolicy struct{ High, Low int }
 // DefaultImagePolicy is the kubelet's.
 func DefaultImagePolicy() ImagePolicy { return ImagePolicy{High: 85, Low: 80} }
 
-// minImageAge is how long an image stays that was seen to come: somebody is about to use it.
+// minImageAge is how long an image stays that was seen to come: it is about to be used.
 const minImageAge = 2 * time.Minute
 
 // imageHistory is what the CRI does not report and a process that stays can see, as the kubelet's imageGCManager
@@ -81,7 +84,7 @@ func (m *Manager) planImages(ctx context.Context, policy ImagePolicy, history *i
 	}
 	percent, toFree := policy.excess(disk.Blocks*uint64(disk.Bsize), disk.Bavail*uint64(disk.Bsize))
 	if toFree == 0 && history == nil {
-		return &Garbage{}, nil // nearly always: nobody is asked what is used
+		return &Garbage{}, nil // nearly always: no runtime is asked what is used
 	}
 	images, err := m.ListImages(ctx)
 	if err != nil {
@@ -92,10 +95,17 @@ func (m *Manager) planImages(ctx context.Context, policy ImagePolicy, history *i
 		return nil, err
 	}
 	now := m.o.Now()
-	history.note(images, used, now)
-	g := &Garbage{Items: unusedImages(images, used, toFree, history, now)}
+	history.note(images, used.used, now)
+	g := &Garbage{Items: unusedImages(images, used.used, toFree, history, now)}
 	for i := range g.Items {
-		g.Items[i].Why = fmt.Sprintf("the disk is %d %% full, the limit is %d %%", percent, policy.Low)
+		item := &g.Items[i]
+		item.Why = fmt.Sprintf("the disk is %d %% full, the limit is %d %%", percent, policy.Low)
+		item.guard = func(do func() error) error {
+			if unused, err := used.StillUnused(ctx, item.image); err != nil || !unused {
+				return err
+			}
+			return do()
+		}
 	}
 	return g, nil
 }
@@ -130,7 +140,7 @@ func unusedImages(images []*runtimeapi.Image, used UsedImages, toFree uint64, hi
 			break
 		}
 		freed += image.GetSize()
-		out = append(out, GarbageItem{Kind: "image", ID: image.GetId(), Name: cmp.Or(image.GetRepoTags()...), Size: image.GetSize()})
+		out = append(out, GarbageItem{Kind: "image", ID: image.GetId(), Name: cmp.Or(image.GetRepoTags()...), Size: image.GetSize(), image: image})
 	}
 	return out
 }
@@ -170,26 +180,22 @@ func fullReference(name string) string {
 	return reference.TagNameOnly(named).String()
 }
 
-// ImagesInUse returns the images that something uses: those of containers, those of image volumes, which only a
-// container's status has, and the one of sandboxes. That one is not pinned by containerd before 1.7, and no
-// container in the lists is made from it.
-func ImagesInUse(ctx context.Context, runtime runtimeapi.RuntimeServiceClient, images runtimeapi.ImageServiceClient) (UsedImages, error) {
-	list, err := runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{})
-	if err != nil {
-		return nil, err
-	}
-	used := UsedImages{}
-	var refs []string // that may be another name of an image than those in its list
-	for _, c := range list.GetContainers() {
-		used.add(c.GetImageId(), c.GetImageRef(), c.GetImage().GetImage(), c.GetImage().GetUserSpecifiedImage())
-		resp, err := runtime.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: c.GetId()})
-		if ignoreNotFound(err) != nil {
-			return nil, err
-		}
-		for _, mount := range resp.GetStatus().GetMounts() {
-			refs = append(refs, mount.GetImage().GetImage())
-		}
-	}
+// ImageUse looks at which images are used: those of containers, those of image volumes, which only a container's status
+// has, and the one of sandboxes. That one is not pinned by containerd before 1.7, and no container in the lists is made
+// from it. What was used once stays so.
+type ImageUse struct {
+	runtime runtimeapi.RuntimeServiceClient
+	images  runtimeapi.ImageServiceClient
+	looks   singleflight.Group
+
+	mu   sync.Mutex // guards what follows
+	used UsedImages
+	seen map[string]bool // containers, by id
+}
+
+// ImagesInUse looks for the first time.
+func ImagesInUse(ctx context.Context, runtime runtimeapi.RuntimeServiceClient, images runtimeapi.ImageServiceClient) (*ImageUse, error) {
+	u := &ImageUse{runtime: runtime, images: images, used: UsedImages{}, seen: map[string]bool{}}
 	status, err := runtime.Status(ctx, &runtimeapi.StatusRequest{Verbose: true})
 	if err != nil {
 		return nil, err
@@ -198,17 +204,81 @@ func ImagesInUse(ctx context.Context, runtime runtimeapi.RuntimeServiceClient, i
 		SandboxImage string `json:"sandboxImage"`
 	}
 	if json.Unmarshal([]byte(status.GetInfo()["config"]), &config) == nil { // else it is another runtime's
-		refs = append(refs, config.SandboxImage)
-	}
-	for _, ref := range refs {
-		if ref == "" || used.has(ref) {
-			continue
-		}
-		resp, err := images.ImageStatus(ctx, &runtimeapi.ImageStatusRequest{Image: &runtimeapi.ImageSpec{Image: ref}})
-		if err != nil {
+		if err := u.resolve(ctx, config.SandboxImage); err != nil {
 			return nil, err
 		}
-		used.add(ref, resp.GetImage().GetId())
 	}
-	return used, nil
+	return u, u.look(ctx)
+}
+
+// Has reports whether an image was used when it was last looked at.
+func (u *ImageUse) Has(image *runtimeapi.Image) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.used.Has(image)
+}
+
+// StillUnused looks again, right before an image is removed: containers may have been created. Of the runtimes only
+// dockershims refuse to remove an image that a container needs.
+func (u *ImageUse) StillUnused(ctx context.Context, image *runtimeapi.Image) (bool, error) {
+	if _, err, _ := u.looks.Do("", func() (any, error) { return nil, u.look(ctx) }); err != nil {
+		return false, err
+	}
+	return !u.Has(image), nil
+}
+
+// statusCalls is how many containers are asked for at once.
+const statusCalls = 8
+
+// look adds the images of containers that were not there before.
+func (u *ImageUse) look(ctx context.Context) error {
+	list, err := u.runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{})
+	if err != nil {
+		return err
+	}
+	g, gctx := errgroup.WithContext(ctx)
+	g.SetLimit(statusCalls)
+	for _, c := range list.GetContainers() {
+		u.mu.Lock()
+		known := u.seen[c.GetId()]
+		u.used.add(c.GetImageId(), c.GetImageRef(), c.GetImage().GetImage(), c.GetImage().GetUserSpecifiedImage())
+		u.mu.Unlock()
+		if known {
+			continue
+		}
+		g.Go(func() error {
+			resp, err := u.runtime.ContainerStatus(gctx, &runtimeapi.ContainerStatusRequest{ContainerId: c.GetId()})
+			if ignoreNotFound(err) != nil {
+				return err
+			}
+			for _, mount := range resp.GetStatus().GetMounts() {
+				if err := u.resolve(gctx, mount.GetImage().GetImage()); err != nil {
+					return err
+				}
+			}
+			u.mu.Lock()
+			defer u.mu.Unlock()
+			u.seen[c.GetId()] = true
+			return nil
+		})
+	}
+	return g.Wait()
+}
+
+// resolve adds a reference that may be another name of an image than those in its list.
+func (u *ImageUse) resolve(ctx context.Context, ref string) error {
+	u.mu.Lock()
+	known := ref == "" || u.used.has(ref)
+	u.mu.Unlock()
+	if known {
+		return nil
+	}
+	resp, err := u.images.ImageStatus(ctx, &runtimeapi.ImageStatusRequest{Image: &runtimeapi.ImageSpec{Image: ref}})
+	if err != nil {
+		return err
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.used.add(ref, resp.GetImage().GetId())
+	return nil
 }

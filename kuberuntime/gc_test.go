@@ -371,6 +371,36 @@ func TestMountedImageStays(t *testing.T) {
 	}
 }
 
+// TestImageComesIntoUse between the plan and its removal: by a new container, and as a volume of one.
+func TestImageComesIntoUse(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, func(o *Options) { o.answer(map[string]func() (proto.Message, error){"ImageFsInfo": onDisk}) })
+	for _, tag := range []string{"started:1", "mounted:1", "unused:1"} {
+		f.stub.AddImage(tag)
+	}
+	g, err := f.PlanImages(t.Context(), ImagePolicy{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.stub.AddContainer(f.stub.AddPod("default", "web"), "app", func(c *runtimeapi.ContainerConfig) {
+		c.Image = &runtimeapi.ImageSpec{Image: "started:1"}
+		c.Mounts = []*runtimeapi.Mount{{ContainerPath: "/data", Image: &runtimeapi.ImageSpec{Image: "mounted:1"}}}
+	})
+	got := map[string]bool{}
+	for _, item := range g.Items {
+		gone, err := f.CollectItem(t.Context(), item)
+		if err != nil {
+			t.Error(err)
+		}
+		got[item.Name] = gone
+	}
+	for name, want := range map[string]bool{"started:1": false, "mounted:1": false, "unused:1": true} {
+		if gone, planned := got["docker.io/library/"+name]; !planned || gone != want {
+			t.Errorf("%s: planned %t, removed %t; got %v", name, planned, gone, got)
+		}
+	}
+}
+
 // TestImagesInUse counts what containers, image volumes and the runtime itself refer to, by each name.
 func TestImagesInUse(t *testing.T) {
 	t.Parallel()

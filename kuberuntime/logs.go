@@ -72,7 +72,7 @@ func (m *Manager) RotateLogs(ctx context.Context, policy LogPolicy) error {
 	var errs []error
 	for _, c := range list.GetContainers() {
 		if size, err := logSize(m.o.Dirs, c); err != nil || size < policy.MaxSize {
-			continue // nearly all of them, nearly always: nobody is asked
+			continue // nearly all of them, nearly always: no runtime is asked
 		}
 		if _, err := m.Record(c.GetLabels()[kube.LabelPodUID]); err != nil {
 			continue

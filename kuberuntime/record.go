@@ -262,7 +262,7 @@ func (e *ForeignPodError) Error() string {
 	return fmt.Sprintf("a pod %s that %s made is there already (uid %s)", e.Name, e.Owner, e.UID)
 }
 
-// lockPoll is how often a lock that somebody else has is tried again.
+// lockPoll is how often a lock that another process holds is tried again.
 const lockPoll = 20 * time.Millisecond
 
 // LockPod keeps two processes from changing the same pod at the same time. It waits until the context

@@ -185,7 +185,7 @@ func containerStatus(sandboxID string, c *runtimeapi.ContainerStatus) *pod.Conta
 		ID: c.GetId(), Name: c.GetMetadata().GetName(), SandboxID: sandboxID, State: c.GetState(),
 		CreatedAt: timeOf(c.GetCreatedAt()), StartedAt: timeOf(c.GetStartedAt()), FinishedAt: timeOf(c.GetFinishedAt()),
 		ExitCode: int(c.GetExitCode()), Image: c.GetImage().GetImage(), ImageRef: c.GetImageRef(),
-		Reason: c.GetReason(), Message: c.GetMessage(), LogPath: c.GetLogPath(), Labels: c.GetLabels(),
+		Reason: c.GetReason(), Message: c.GetMessage(), RuntimeMessage: c.GetMessage(), LogPath: c.GetLogPath(), Labels: c.GetLabels(),
 		Annotations: c.GetAnnotations(), Mounts: c.GetMounts(), Resources: c.GetResources(),
 	}
 	if specified := c.GetImage().GetUserSpecifiedImage(); specified != "" {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/docker/go-units"
 	"k8s.io/apimachinery/pkg/util/duration"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
 // shortLength is how much of an id crictl's tables show.
@@ -112,3 +113,35 @@ func clean(s string) bool {
 func harmful(r rune) bool {
 	return r >= 0x7f && (unicode.In(r, unicode.Cc, unicode.Cf, unicode.Co) || r == '\u2028' || r == '\u2029')
 }
+
+// Look is what the tables say of a container or a pod, for views that are no table.
+type Look struct {
+	Namespace, Pod, Name string // Name is the container's, "" for a pod
+	State                string
+	Tone                 Tone
+	Restarts             uint32
+	Created              int64
+	Age, Image           string
+}
+
+// ContainerLook returns the look of a container.
+func ContainerLook(c *runtimeapi.Container, o Options) Look {
+	return Look{
+		Namespace: Sanitize(podNamespaceOf(c, o)), Pod: Sanitize(podNameOf(c, o)), Name: Sanitize(orUnknown(containerName(c))),
+		State: Sanitize(containerState(c, o)), Tone: containerTone(c, o), Restarts: restarts(c),
+		Created: c.GetCreatedAt(), Age: age(c.GetCreatedAt(), o), Image: Sanitize(containerImage(c, o)),
+	}
+}
+
+// PodLook returns the look of a pod.
+func PodLook(p *runtimeapi.PodSandbox, o Options) Look {
+	r := resultOf(p, o)
+	return Look{
+		Namespace: Sanitize(podNamespace(p)), Pod: Sanitize(orUnknown(podName(p))),
+		State: Sanitize(r.state), Tone: r.tone, Restarts: r.restarts,
+		Created: p.GetCreatedAt(), Age: age(p.GetCreatedAt(), o),
+	}
+}
+
+// Bytes shows a number of bytes, as the tables do.
+func Bytes(n int64) string { return bytesCell(n) }

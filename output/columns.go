@@ -71,9 +71,12 @@ var (
 	EndpointColumns  = keys(endpointColumns)
 	FindingColumns   = keys(findingColumns)
 	SettingColumns   = keys(settingColumns)
+	DiskColumns      = keys(diskColumns)
 	EventColumns     = keys(eventColumns)
 	StatsColumns     = keys(usageColumns(containerSubject))
 	PodStatsColumns  = keys(usageColumns(podSubject))
+	HistoryColumns   = keys(historyColumns)
+	OwnerColumns     = keys(ownerColumns)
 )
 
 func keys[T any](columns []column[T]) Columns {

@@ -236,8 +236,8 @@ func containerPID(c container, o Options) string {
 	return fmt.Sprint(details.Pid)
 }
 
-// portMapping is a port in what runtimes tell of a sandbox, and in the kubelet's annotation.
-type portMapping struct {
+// PortMapping is a port in what runtimes tell of a sandbox, and in the kubelet's annotation.
+type PortMapping struct {
 	ContainerPort int32  `json:"containerPort"`
 	HostPort      int32  `json:"hostPort"`
 	Protocol      any    `json:"protocol"` // TCP, or the number of the CRI's enumeration, where 0 may be left out
@@ -247,7 +247,22 @@ type portMapping struct {
 	CRIHostIP     string `json:"host_ip"`
 }
 
-func (p portMapping) String() string {
+// Forwards reports whether the port of the host with this number and protocol ends here; "" is any protocol.
+func (p PortMapping) Forwards(port int32, protocol string) bool {
+	return cmp.Or(p.HostPort, p.CRIHost) == port && (protocol == "" || p.protocol() == protocol)
+}
+
+func (p PortMapping) protocol() string {
+	switch v := p.Protocol.(type) {
+	case string:
+		return strings.ToLower(cmp.Or(v, "tcp"))
+	case float64:
+		return strings.ToLower(runtimeapi.Protocol(int32(v)).String())
+	}
+	return "tcp"
+}
+
+func (p PortMapping) String() string {
 	text := fmt.Sprint(cmp.Or(p.ContainerPort, p.CRIContainer))
 	if host := cmp.Or(p.HostPort, p.CRIHost); host != 0 {
 		text = fmt.Sprint(host, "->", text)
@@ -255,31 +270,30 @@ func (p portMapping) String() string {
 			text = ip + ":" + text
 		}
 	}
-	protocol := "tcp"
-	switch v := p.Protocol.(type) {
-	case string:
-		protocol = strings.ToLower(cmp.Or(v, protocol))
-	case float64:
-		protocol = strings.ToLower(runtimeapi.Protocol(int32(v)).String())
+	return text + "/" + p.protocol()
+}
+
+// SandboxPorts are the port mappings in what runtimes tell of a sandbox.
+func SandboxPorts(r *runtimeapi.PodSandboxStatusResponse) []PortMapping {
+	var details struct {
+		Ports  []PortMapping `json:"portMappings"`
+		Config struct {
+			Ports []PortMapping `json:"port_mappings"`
+		} `json:"config"`
 	}
-	return text + "/" + protocol
+	if json.Unmarshal([]byte(r.GetInfo()["info"]), &details) != nil {
+		return nil
+	}
+	return append(details.Ports, details.Config.Ports...)
 }
 
 // containerPorts are the ports that a kubelet has noted for the container, else those of its pod.
 func containerPorts(c container, o Options) string {
-	var ports []portMapping
+	var ports []PortMapping
 	if json.Unmarshal([]byte(c.GetAnnotations()[kube.AnnotationPorts]), &ports) != nil || len(ports) == 0 {
-		var details struct {
-			Ports  []portMapping `json:"portMappings"`
-			Config struct {
-				Ports []portMapping `json:"port_mappings"`
-			} `json:"config"`
-		}
-		if json.Unmarshal([]byte(o.Sandboxes[c.GetPodSandboxId()].GetInfo()["info"]), &details) == nil {
-			ports = append(details.Ports, details.Config.Ports...)
-		}
+		ports = SandboxPorts(o.Sandboxes[c.GetPodSandboxId()])
 	}
-	return cmp.Or(strings.Join(each(ports, portMapping.String), ", "), unknownCell)
+	return cmp.Or(strings.Join(each(ports, PortMapping.String), ", "), unknownCell)
 }
 
 // containerImage is the reference the container was made from; an id is cut.

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
@@ -84,4 +85,52 @@ func first(list []string) string {
 		return ""
 	}
 	return list[0]
+}
+
+// HistoryEntry is one line of `crishim history`: a step of an image's build.
+type HistoryEntry struct {
+	Created   *time.Time `json:"created,omitempty"`
+	CreatedBy string     `json:"createdBy"`
+	Size      *int64     `json:"size,omitempty"` // in bytes, unpacked; nil: not known
+	Comment   string     `json:"comment,omitempty"`
+	ID        string     `json:"id,omitempty"` // of the image at that step, where the runtime has it
+}
+
+var historyColumns = []column[HistoryEntry]{
+	{
+		name: "CREATED", number: func(h HistoryEntry) int64 {
+			if h.Created == nil {
+				return 0
+			}
+			return h.Created.Unix()
+		},
+		value: func(h HistoryEntry, o Options) string {
+			if h.Created == nil {
+				return unknownCell
+			}
+			return age(h.Created.UnixNano(), o)
+		},
+	},
+	{name: "CREATED BY", shrink: true, least: 20, value: func(h HistoryEntry, _ Options) string { return h.CreatedBy }},
+	{
+		name: "SIZE", number: func(h HistoryEntry) int64 {
+			if h.Size == nil {
+				return -1
+			}
+			return *h.Size
+		},
+		value: func(h HistoryEntry, _ Options) string {
+			if h.Size == nil {
+				return unknownCell
+			}
+			return size(uint64(*h.Size))
+		},
+	},
+	{name: "COMMENT", shrink: true, spare: 1, value: func(h HistoryEntry, _ Options) string { return h.Comment }},
+	{name: "IMAGE ID", wide: true, value: func(h HistoryEntry, o Options) string { return shortID(h.ID, o) }},
+}
+
+// History writes the steps of an image's build, the last one first.
+func History(w io.Writer, steps []HistoryEntry, o Options) error {
+	return values(w, "history", steps, historyColumns, func(h HistoryEntry) string { return h.CreatedBy }, o)
 }

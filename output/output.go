@@ -32,7 +32,7 @@ type Options struct {
 	Columns   []string // names of columns, in this order; empty: the view's own
 	Sort      string   // name of a column; "-name" sorts downwards; empty: the view's own order
 	Width     int      // of the terminal in cells; 0: no limit
-	Terminal  bool     // somebody reads it there as it comes: ages are short
+	Terminal  bool     // it is read there as it comes: ages are short
 	Color     bool
 	Now       time.Time      // ages count from it
 	Location  *time.Location // zone of printed times; nil: UTC

@@ -43,6 +43,14 @@ type partRow struct {
 	Sort  string   `json:"sort,omitempty"` // by the column that --sort names
 }
 
+// NewPart returns the part of a table with columns of these names.
+func NewPart(columns []string, rows [][]string) Part {
+	return Part{
+		Columns: each(columns, func(name string) partColumn { return partColumn{Name: name} }),
+		Rows:    each(rows, func(cells []string) partRow { return partRow{Cells: cells} }),
+	}
+}
+
 // partMark begins a part, and nothing else that a view writes.
 const partMark = '\x1e'
 

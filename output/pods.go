@@ -61,7 +61,7 @@ func PodNeeds(o Options) (n Needs) {
 type KeptPod struct {
 	Init    map[string]bool // containers, by id
 	Unready map[string]bool // those whose probe does not pass, by id
-	// Unprobed are those with a probe that nobody makes any more, by id.
+	// Unprobed are those with a probe that is not made any more, by id.
 	Unprobed map[string]bool
 	Missing  map[string]Waiting // why containers wait that the runtime does not have yet, by name
 }
@@ -76,10 +76,16 @@ type podResult struct {
 	tone              tone
 }
 
-// resultOf looks at the newest attempt of each container.
+// resultOf looks at the newest attempt of each container. One that debugs another is not of the pod, as an ephemeral
+// container for kubectl.
 func resultOf(p pod, o Options) podResult {
 	newest := map[string]container{}
-	for _, c := range o.Members[p.GetId()] {
+	members := o.Members[p.GetId()]
+	debugs := func(c container) bool { return c.GetLabels()[kube.LabelDebug] != "" }
+	if own := slices.DeleteFunc(slices.Clone(members), debugs); len(own) > 0 { // else debug has made the pod
+		members = own
+	}
+	for _, c := range members {
 		if had := newest[containerName(c)]; had == nil || containerAttempt(c) >= containerAttempt(had) {
 			newest[containerName(c)] = c
 		}

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/internal/kube"
 )
 
 // What sync knows of a pod and its runtime does not is in the columns READY and STATE.
@@ -14,7 +16,10 @@ func TestKeptPods(t *testing.T) {
 	running := func(id string) *runtimeapi.Container {
 		return &runtimeapi.Container{Id: id, Metadata: &runtimeapi.ContainerMetadata{Name: id}, State: runtimeapi.ContainerState_CONTAINER_RUNNING}
 	}
+	debug := running("debug-x")
+	debug.Labels = map[string]string{kube.LabelDebug: "a"}
 	pulling, turn := Waiting{Reason: "ImagePullBackOff", Next: now.Add(8 * time.Second)}, Waiting{Reason: "PodInitializing"}
+	exited := map[string]*runtimeapi.ContainerStatusResponse{"a": {Status: &runtimeapi.ContainerStatus{Id: "a", State: runtimeapi.ContainerState_CONTAINER_EXITED}}}
 	for _, test := range []struct {
 		name    string
 		members []*runtimeapi.Container
@@ -32,6 +37,9 @@ func TestKeptPods(t *testing.T) {
 		{name: "initialises", members: []*runtimeapi.Container{running("i")}, kept: KeptPod{Init: map[string]bool{"i": true}, Missing: map[string]Waiting{"a": turn}}, want: "0/1   PodInitializing\n"},
 		{name: "a failure before a turn", kept: KeptPod{Missing: map[string]Waiting{"a": turn, "b": pulling, "c": turn}}, want: "0/3   ImagePullBackOff, next in 8s\n"},
 		{name: "made since", members: []*runtimeapi.Container{running("a")}, kept: KeptPod{Missing: map[string]Waiting{"a": pulling}}, want: "1/1   Running\n"},
+		{name: "debugged", members: []*runtimeapi.Container{running("a"), debug}, want: "1/1   Running\n"},
+		{name: "debugged after its end", members: []*runtimeapi.Container{{Id: "a", Metadata: &runtimeapi.ContainerMetadata{Name: "a"}, State: runtimeapi.ContainerState_CONTAINER_EXITED}, debug}, want: "0/1   Completed\n"},
+		{name: "of debug --host", members: []*runtimeapi.Container{debug}, want: "1/1   Running\n"},
 		{name: "stopped", stopped: true, kept: KeptPod{Missing: map[string]Waiting{"a": pulling}}, want: "0/0   Stopped\n"},
 	} {
 		p := &runtimeapi.PodSandbox{Id: "p"}
@@ -41,7 +49,7 @@ func TestKeptPods(t *testing.T) {
 		var out bytes.Buffer
 		err := Pods(&out, &runtimeapi.ListPodSandboxResponse{Items: []*runtimeapi.PodSandbox{p}}, Options{
 			Now: now, Columns: []string{"ready", "state"}, NoHeaders: true,
-			Members: map[string][]*runtimeapi.Container{"p": test.members}, Kept: map[string]KeptPod{"p": test.kept},
+			Members: map[string][]*runtimeapi.Container{"p": test.members}, Statuses: exited, Kept: map[string]KeptPod{"p": test.kept},
 		})
 		if err != nil || out.String() != test.want {
 			t.Errorf("%s: %q, %v; want %q", test.name, out.String(), err, test.want)

@@ -90,8 +90,8 @@ func sentences[T any](row T, prose []column[T], width int, o Options) (text []st
 	return text
 }
 
-// wrap breaks a text at its spaces. A word that is too long stays whole: somebody may
-// want to copy it.
+// wrap breaks a text at its spaces. A word that is too long stays whole, so that it can
+// be copied.
 func wrap(text string, width int) []string {
 	var lines []string
 	for _, word := range strings.Fields(text) {

@@ -40,6 +40,9 @@ var documents = map[string]func(*schemas) map[string]any{
 	"endpoints": rowsOf[Endpoint]("endpoints"),
 	"doctor":    rowsOf[Finding]("findings"),
 	"config":    rowsOf[Setting]("settings"),
+	"history":   rowsOf[HistoryEntry]("history"),
+	"who":       rowsOf[Owner]("owners"),
+	"df":        rowsOf[DiskUse]("usage"),
 }
 
 // SchemaVerbs lists the verbs whose documents this package writes.

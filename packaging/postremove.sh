@@ -14,7 +14,7 @@ case "${1:-}" in
     else
       rm -rf "$state"
     fi
-    rm -rf "$logs" "${DPKG_ROOT:-}/run/crishim"
+    rm -rf "$logs" "${DPKG_ROOT:-}/run/crishim" "${DPKG_ROOT:-}/var/lib/cni/cache/crishim"
     ;;
 esac
 if [ -d "${DPKG_ROOT:-}/run/systemd/system" ]; then

@@ -13,5 +13,5 @@ if command -v update-alternatives >/dev/null 2>&1; then
 fi
 # Of pods in an engine only crishim knows what they are, and it goes.
 if pods=$(timeout 10 "${DPKG_ROOT:-}/usr/bin/crishim" -r docker:// pods -q 2>/dev/null) && [ -n "$pods" ]; then
-  echo "crishim: pods stay in the Docker engine: docker ps -a --filter label=io.kubernetes.docker.type" >&2
+  echo "crishim: pods stay in the Docker engine, and their logs in /var/log/pods: docker ps -a --filter label=io.kubernetes.docker.type" >&2
 fi

@@ -56,7 +56,7 @@ func Listen(ctx context.Context, endpoint string) (net.Listener, error) {
 	if err := checkFree(path); err != nil {
 		return nil, err
 	}
-	// The socket is made in a private directory and moved to its place, so that nobody can
+	// The socket is made in a private directory and moved to its place, so that no client can
 	// connect before its mode is set.
 	private, err := os.MkdirTemp(folder, ".s")
 	if err != nil {

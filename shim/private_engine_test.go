@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/docker/docker/api/types/container"
 	"google.golang.org/grpc/codes"
@@ -19,6 +20,7 @@ import (
 
 	"github.com/crishim/crishim/api"
 	"github.com/crishim/crishim/internal/test"
+	"github.com/crishim/crishim/internal/test/enginetest"
 )
 
 func TestPrivateExec(t *testing.T) {
@@ -282,5 +284,50 @@ func TestPrivateCopy(t *testing.T) {
 		if _, err := c.own.CopyContainer(t.Context(), wrong); status.Code(err) != codes.InvalidArgument {
 			t.Errorf("got %v, want InvalidArgument", err)
 		}
+	}
+}
+
+// TestPrivateDiskUsage: an image made from a container shares the layers of the container's.
+func TestPrivateDiskUsage(t *testing.T) {
+	t.Parallel()
+	c, engine := newCRI(t), enginetest.Require(t)
+	const written = 1 << 20
+	id := c.pod(t, nil).start(t, shell("app", fmt.Sprintf("head -c %d /dev/zero >/file; echo done; %s", written, idle)))
+	test.Until(t, "the file is written", func() bool { return strings.Contains(c.logs(t, id), "done") })
+	made, err := engine.ContainerCommit(t.Context(), id, container.CommitOptions{Reference: "disk.test/" + strings.ToLower(rand.Text()), Pause: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { forgetImage(t, c, made.ID) })
+	images, err := c.own.ImageUsage(t.Context(), &api.ImageUsageRequest{Times: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	of := map[string]*api.ImageUsage{}
+	for _, i := range images.GetImages() {
+		of[i.GetId()] = i
+	}
+	base, top := of[c.status(t, id).GetImageId()], of[made.ID]
+	switch {
+	case !base.GetUsed() || top == nil || top.GetUsed() || len(top.GetLayers()) == 0:
+		t.Errorf("got %v and %v, want that only the container's image is used", base, top)
+	case time.Since(time.Unix(0, top.GetCameUnixNano())).Abs() > time.Hour:
+		t.Errorf("the image came at %v", time.Unix(0, top.GetCameUnixNano()))
+	case images.GetLayers() == api.ImageUsageResponse_ALL:
+		last := top.GetLayers()[len(top.GetLayers())-1]
+		if !slices.Equal(base.GetLayers(), top.GetLayers()[:len(top.GetLayers())-1]) || images.GetLayerSizes()[last] < written {
+			t.Errorf("got layers %v and %v of %v, want one more", base.GetLayers(), top.GetLayers(), images.GetLayerSizes())
+		}
+	}
+	usage, err := c.own.DiskUsage(t.Context(), &api.DiskUsageRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := slices.IndexFunc(usage.GetContainers(), func(o *api.DiskObject) bool { return o.GetId() == id })
+	if at < 0 {
+		t.Fatalf("container %s is not among %v", id, usage.GetContainers())
+	}
+	if o := usage.GetContainers()[at]; o.GetSize() < written || !o.GetInPod() || !o.GetUsed() || o.GetLogSize() <= 0 {
+		t.Errorf("got %v", o)
 	}
 }

@@ -202,7 +202,9 @@ func (s *criService) RemoveImage(ctx context.Context, r *runtimeapi.RemoveImageR
 }
 
 func (s *criService) ImageFsInfo(ctx context.Context, r *runtimeapi.ImageFsInfoRequest) (*runtimeapi.ImageFsInfoResponse, error) {
-	return s.images.ImageFsInfo(cache.Reading(ctx), r)
+	// Not from the cache: an image that is gone by now makes the engine walk its disk, for which it has no limit,
+	// and a hanging one would be asked for that first.
+	return s.images.ImageFsInfo(ctx, r)
 }
 
 func (s *criService) GetContainerEvents(r *runtimeapi.GetEventsRequest, stream grpc.ServerStreamingServer[runtimeapi.ContainerEventResponse]) error {

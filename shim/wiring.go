@@ -65,6 +65,7 @@ type uncached interface {
 	ContainerResize(ctx context.Context, id string, o dockercontainer.ResizeOptions) error
 	ContainerStatPath(ctx context.Context, id, path string) (dockercontainer.PathStat, error)
 	ContainerStatsOneShot(ctx context.Context, id string) (dockercontainer.StatsResponseReader, error)
+	ContainerDiff(ctx context.Context, id string) ([]dockercontainer.FilesystemChange, error)
 	CopyFromContainer(ctx context.Context, id, path string) (io.ReadCloser, dockercontainer.PathStat, error)
 	CopyToContainer(ctx context.Context, id, path string, content io.Reader, o dockercontainer.CopyToContainerOptions) error
 }

@@ -1,6 +1,6 @@
-// Package containerd moves images in and out of containerd, by its own services on the socket that has CRI. They
-// are those of the namespace in which containerd's CRI plugin keeps its images, so that a kubelet sees what is
-// loaded at once.
+// Package containerd moves images in and out of containerd and reports what they take of its disk, by its own services
+// on the socket that has CRI. They are those of the namespace in which containerd's CRI plugin keeps its images, so
+// that a kubelet sees what is loaded at once.
 package containerd
 
 import (
@@ -14,6 +14,7 @@ import (
 	"github.com/containerd/containerd/api/services/content/v1"
 	"github.com/containerd/containerd/api/services/images/v1"
 	"github.com/containerd/containerd/api/services/leases/v1"
+	"github.com/containerd/containerd/api/services/snapshots/v1"
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"google.golang.org/grpc"
@@ -24,11 +25,12 @@ import (
 	"github.com/crishim/crishim/imagefile"
 )
 
-// Store is the images and content of a containerd.
+// Store is the images, content and snapshots of a containerd.
 type Store struct {
-	content content.ContentClient
-	images  images.ImagesClient
-	leases  leases.LeasesClient
+	content   content.ContentClient
+	images    images.ImagesClient
+	leases    leases.LeasesClient
+	snapshots snapshots.SnapshotsClient
 }
 
 // namespace is that of CRI.
@@ -36,7 +38,7 @@ const namespace = "k8s.io"
 
 // Open returns the store behind a connection, and false where that is no containerd's.
 func Open(ctx context.Context, conn grpc.ClientConnInterface) (*Store, bool) {
-	s := &Store{content.NewContentClient(conn), images.NewImagesClient(conn), leases.NewLeasesClient(conn)}
+	s := &Store{content.NewContentClient(conn), images.NewImagesClient(conn), leases.NewLeasesClient(conn), snapshots.NewSnapshotsClient(conn)}
 	_, err := s.content.Info(in(ctx), &content.InfoRequest{Digest: digest.FromString("").String()})
 	return s, status.Code(err) != codes.Unimplemented
 }
@@ -141,7 +143,8 @@ func (b *blob) Read(p []byte) (n int, err error) {
 
 // Load calls copy with a sink that stores images. What is stored is kept by a lease until the images hold it.
 func (s *Store) Load(ctx context.Context, copy func(imagefile.Sink) ([]imagefile.Image, error)) ([]imagefile.Image, error) {
-	w := &writer{store: s, ctx: in(ctx), id: "crishim-" + rand.Text()}
+	w := &writer{store: s, ctx: in(ctx), id: leasePrefix + rand.Text()}
+	s.sweep(w.ctx)
 	if err := w.renew(); err != nil {
 		return nil, err
 	}
@@ -152,13 +155,6 @@ func (s *Store) Load(ctx context.Context, copy func(imagefile.Sink) ([]imagefile
 	return list, w.remove(w.lease, false)
 }
 
-const (
-	// leaseTime is how long the lease of a client that is killed stays: containerd removes it then, with what it
-	// held. No layer takes that long.
-	leaseTime = time.Hour
-	renewTime = leaseTime / 4
-)
-
 // writer is a Sink.
 type writer struct {
 	store *Store
@@ -168,51 +164,6 @@ type writer struct {
 	lease string
 	since time.Time
 	held  []string // digests
-}
-
-// renew replaces the lease by one that lasts longer.
-func (w *writer) renew() error {
-	if time.Since(w.since) < renewTime {
-		return nil
-	}
-	old := w.lease
-	w.count++
-	id := fmt.Sprintf("%s-%d", w.id, w.count)
-	_, err := w.store.leases.Create(w.ctx, &leases.CreateRequest{ID: id, Labels: map[string]string{
-		"containerd.io/gc.expire": time.Now().Add(leaseTime).UTC().Format(time.RFC3339),
-	}})
-	if err != nil {
-		return err
-	}
-	held := w.held
-	w.lease, w.since, w.held = id, time.Now(), nil
-	for _, d := range held {
-		if err := w.hold(d); err != nil {
-			return err
-		}
-	}
-	return w.remove(old, false)
-}
-
-// remove ends a lease. With sync it returns when content that nothing holds is gone.
-func (w *writer) remove(lease string, sync bool) error {
-	if lease == "" {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(w.ctx), 30*time.Second)
-	defer cancel()
-	_, err := w.store.leases.Delete(ctx, &leases.DeleteRequest{ID: lease, Sync: sync})
-	return err
-}
-
-// hold adds content that was there before to the lease.
-func (w *writer) hold(d string) error {
-	_, err := w.store.leases.AddResource(w.ctx, &leases.AddResourceRequest{ID: w.lease, Resource: &leases.Resource{ID: d, Type: "content"}})
-	if err == nil || status.Code(err) == codes.AlreadyExists {
-		w.held = append(w.held, d)
-		return nil
-	}
-	return err
 }
 
 // Layer implements imagefile.Sink.

@@ -5,10 +5,15 @@ import (
 	"crypto/rand"
 	"errors"
 	"io"
+	"os"
+	"os/exec"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/containerd/containerd/api/services/content/v1"
+	"github.com/containerd/containerd/api/services/images/v1"
 	"github.com/containerd/containerd/api/services/leases/v1"
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
@@ -16,6 +21,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/crishim/crishim/imagefile"
+	"github.com/crishim/crishim/internal/proctree"
 	"github.com/crishim/crishim/internal/test/enginetest"
 )
 
@@ -90,6 +96,88 @@ func TestFailedLoadLeavesNothingOnEngine(t *testing.T) {
 	}
 }
 
+// TestKilledLoadOnEngine: the next load removes what a killed one held, and nothing of one that goes on.
+func TestKilledLoadOnEngine(t *testing.T) {
+	t.Parallel()
+	s := connect(t)
+	child := exec.Command("sleep", "1000")
+	if err := child.Start(); err != nil {
+		t.Fatal(err)
+	}
+	owner, err := proctree.Find(child.Process.Pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := make([]byte, 1<<20)
+	_, _ = rand.Read(text)
+	d := ocispec.Descriptor{MediaType: ocispec.MediaTypeImageLayer, Digest: digest.FromBytes(text), Size: int64(len(text))}
+	id := leasePrefix + rand.Text()
+	ctx := in(t.Context())
+	if _, err := s.leases.Create(ctx, &leases.CreateRequest{ID: id, Labels: map[string]string{leaseOwner: owner.Mark()}}); err != nil {
+		t.Fatal(err)
+	}
+	w := &writer{store: s, ctx: ctx, id: id, lease: id, since: time.Now()}
+	if err := w.Layer(imagefile.NewContent(d, bytes.NewReader(text))); err != nil {
+		t.Fatal(err)
+	}
+	load := func() {
+		if _, err := s.Load(t.Context(), func(imagefile.Sink) ([]imagefile.Image, error) { return nil, nil }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	load()
+	if there, err := s.has(ctx, d); err != nil || !there {
+		t.Errorf("while the process lives its layer is there: %v, %v", there, err)
+	}
+	_ = child.Process.Kill()
+	_ = child.Wait()
+	load()
+	if there, err := s.has(ctx, d); err != nil || there {
+		t.Errorf("after its end the layer is there: %v, %v", there, err)
+	}
+}
+
 type failing struct{}
 
 func (*failing) Read([]byte) (int, error) { return 0, errTest }
+
+// TestUsageOnEngine: the image of the tests has content and is known by its id.
+func TestUsageOnEngine(t *testing.T) {
+	t.Parallel()
+	s := connect(t)
+	name := "docker.io/library/" + os.Getenv("CRISHIM_TEST_IMAGE")
+	image, err := s.images.Get(in(t.Context()), &images.GetImageRequest{Name: name})
+	if err != nil {
+		t.Fatal(err)
+	}
+	usage, err := s.Usage(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	documents := imagefile.Documents{}
+	found, err := s.find(in(t.Context()), name, imagefile.AnyPlatform, documents)
+	if err != nil {
+		t.Fatal(err)
+	}
+	size := int64(0)
+	for _, part := range usage.Images[found.ID()] {
+		size += usage.Sizes[part]
+	}
+	want := image.GetImage().GetTarget().GetSize() + found.Manifests[0].Config.Size + found.Manifests[0].Layers[0].Size
+	if size < want || usage.Came[found.ID()].IsZero() || usage.Came[found.ID()].After(time.Now().Add(time.Hour)) {
+		t.Errorf("got %d bytes, since %v; want %d and more", size, usage.Came[found.ID()], want)
+	}
+}
+
+// TestReach follows references once, and none that leads nowhere.
+func TestReach(t *testing.T) {
+	t.Parallel()
+	g := &graph{usage: &Usage{}, indices: map[string]int32{}, refs: map[int32][]string{}}
+	g.add("a", 1, []string{"b", "missing"})
+	g.add("b", 2, []string{"a", "c"})
+	g.add("c", 4, nil)
+	g.add("other", 8, nil)
+	if got := g.reach("a"); !slices.Equal(got, []int32{0, 1, 2}) {
+		t.Errorf("got %v", got)
+	}
+}

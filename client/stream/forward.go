@@ -22,7 +22,7 @@ import (
 )
 
 // alivePeriod is how often Forward asks whether the pod still runs. A runtime
-// tells nobody when a pod with an open tunnel ends.
+// does not report when a pod with an open tunnel ends.
 const alivePeriod = 2 * time.Second
 
 // Forward carries connections to local ports into a pod, until the context
@@ -83,7 +83,7 @@ func (f *forwarder) accept(ctx context.Context, end context.CancelCauseFunc, l b
 		conn, err := l.Accept()
 		if ctx.Err() != nil {
 			if err == nil {
-				_ = conn.Close() // nobody serves it any more
+				_ = conn.Close() // it is not served any more
 			}
 			return
 		}
@@ -268,7 +268,7 @@ func (c *forwarded) copy() error {
 		c.tunnel.spoiled.Store(true) // the server may leave its input unread: see stuckTimeout
 	}
 	if errors.Is(err, errLocalGone) {
-		// The server hears of a reset stream only as the end of its input,
+		// The server notices a reset stream only as the end of its input,
 		// and goes on sending: no new connection gets its tunnel, which closes when
 		// the others on it are done.
 		c.tunnel.spoiled.Store(true)

@@ -16,7 +16,7 @@ import (
 var errInputStopped = errors.New("input stopped")
 
 // input reads stdin and can be stopped while it waits, without taking a byte
-// that was typed for somebody else. That needs a file to poll; any other
+// that was typed for another program. That needs a file to poll; any other
 // reader is left to its goroutine, which ends with its next read.
 type input struct {
 	r       io.Reader

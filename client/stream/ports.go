@@ -102,7 +102,7 @@ func listenOnce(ctx context.Context, p Port, addresses []string, optional6 bool,
 }
 
 // familyOf keeps an address to its own family: on "tcp" 0.0.0.0 would accept IPv6
-// too, which nobody asked for, and leave no room for ::.
+// too, which was not asked for, and leave no room for ::.
 func familyOf(address string) string {
 	ip, err := netip.ParseAddr(address)
 	switch {

@@ -162,7 +162,7 @@ func demultiplex(conn *wsConn, sinks map[byte]*io.PipeWriter) {
 			continue
 		}
 		if len(data) > 0 {
-			_, _ = io.Copy(w, bytes.NewReader(data)) // fails when nobody reads any more
+			_, _ = io.Copy(w, bytes.NewReader(data)) // fails when the reader has gone
 		}
 		if len(data) == 0 || channel == wsStatus {
 			w.Close()

@@ -103,19 +103,24 @@ func (c *completion) formsOf(of Source, all []Source) []string {
 	return []string{of.FullName()}
 }
 
-// containersOfPod are the names of containers in the pod that is named, for --container.
+// containersOfPod are the names of containers in the pod that is named, for --container; before there is
+// a name, those of all.
 func (c *completion) containersOfPod(ctx context.Context) []candidate {
 	conn := c.connectQuietly(ctx)
-	if conn == nil || len(c.args) == 0 {
+	if conn == nil {
 		return nil
 	}
 	defer conn.Close()
-	pod, _, _ := strings.Cut(c.args[0], ":") // of cp
-	sandbox, err := conn.Pod(ctx, pod, client.PreferRunning)
-	if err != nil {
-		return nil
+	filter := &runtimeapi.ContainerFilter{}
+	if len(c.args) > 0 {
+		pod, _, _ := strings.Cut(c.args[0], ":") // of cp
+		sandbox, err := conn.Pod(ctx, pod, client.PreferRunning)
+		if err != nil {
+			return nil
+		}
+		filter.PodSandboxId = sandbox.GetId()
 	}
-	r, err := conn.Runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{PodSandboxId: sandbox.GetId()}})
+	r, err := conn.Runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{Filter: filter})
 	if err != nil {
 		return nil
 	}

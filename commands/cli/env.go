@@ -39,8 +39,10 @@ type Env struct {
 	StartShim func(context.Context, client.Engine, shim.Options) (client.Shim, error)
 	// AskPassword reads a line from the terminal without showing it.
 	AskPassword func(ctx context.Context, prompt string) (string, error)
-	// OverNodes is what the verbs do that can be run on several nodes.
+	// OverNodes is what the verbs do on other machines.
 	OverNodes map[string]OverNodes
+	// Remote is the way to other machines, where a command line is not for this one; else nil.
+	Remote *Remote
 	// Exit ends the process at a second interrupt; nil in tests.
 	Exit func(int)
 	// InTerminal, OutTerminal and ErrTerminal report which streams are terminals.
@@ -71,16 +73,20 @@ type Env struct {
 	images   bool           // the verb is about images
 	line     commandLine    // what is run
 	newApp   func(*Env) *urfave.App
-	nodes    []host // what --hosts names; nil: the command line is for one node
-	shown    *View  // of the verb; nil: it has none
+	shown    *View // of the verb; nil: it has none
 	part     partMode
 	Compat   bool // crictl's defaults, output and exit codes
 }
 
-// SystemEnv is the Env of the real process.
-func SystemEnv(version string) *Env {
+// setProcess sets what is global to a process: its garbage collection, and the logger of klog.
+var setProcess = sync.OnceFunc(func() {
 	SetGC(commandGC)
 	klog.SetLogger(klog.Logger{}) // the libraries of streams write to standard error there
+})
+
+// SystemEnv is the Env of the real process.
+func SystemEnv(version string) *Env {
+	setProcess()
 	executable, err := os.Executable()
 	if err != nil {
 		executable = "" // then no config file is looked for next to it
@@ -108,7 +114,7 @@ func (env *Env) Fresh(compat bool) *Env {
 	run := *env
 	run.global, run.loaded = globals{maxRetries: noRetries, tracingEndpoint: "127.0.0.1:4317", samplingRate: -1, parallel: 64}, nil
 	run.mu, run.profiles, run.tracing = new(sync.Mutex), new(profiles), new(tracing)
-	run.line, run.nodes, run.shown, run.part = commandLine{}, nil, nil, notPart
+	run.line, run.shown, run.part = commandLine{}, nil, notPart
 	run.Compat = compat
 	return &run
 }
@@ -198,7 +204,7 @@ func (env *Env) Offline(check func(*Env, *urfave.Context) error, run func(contex
 		if err := check(env, c); err != nil {
 			return err
 		}
-		if env.nodes != nil {
+		if env.Remote != nil {
 			return env.overNodes(c.Context)
 		}
 		return run(c.Context, env)
@@ -284,6 +290,15 @@ func (env *Env) noteChoice(conn *client.Conn, o client.Options) {
 	if conn.TakenAs != "" && env.part == notPart {
 		env.Note("crishim: %s is a Docker engine: taken as -r %s", conn.TakenAs, conn.RuntimeEndpoint)
 	}
+	// A restart of serve leaves its socket open, and may take longer than the probe waits.
+	for _, c := range conn.Candidates {
+		if c.Chosen || env.Compat || env.part != notPart {
+			break
+		}
+		if c.State == client.StateHangs {
+			env.Note("crishim: warning: %s accepts connections but does not answer, so %s is used; -r chooses", c.Endpoint, conn.RuntimeEndpoint)
+		}
+	}
 	others := conn.Others()
 	if o.Others == 0 || len(others) == 0 {
 		return
@@ -305,7 +320,6 @@ func (env *Env) ClientOptions(longRunning bool) (client.Options, error) {
 		return client.Options{}, err
 	}
 	g := &env.global
-	g.debug = g.debug || config.Debug
 	o := client.Options{
 		RuntimeEndpoint: cmp.Or(g.runtimeEndpoint, env.getenv("CONTAINER_RUNTIME_ENDPOINT")),
 		ImageEndpoint:   cmp.Or(g.imageEndpoint, env.getenv("IMAGE_SERVICE_ENDPOINT")),
@@ -339,26 +353,6 @@ func (env *Env) ClientOptions(longRunning bool) (client.Options, error) {
 	return config.Options(o), nil
 }
 
-// Config is the config file's content, read once for a command line.
-func (env *Env) Config() (*client.Config, error) {
-	if env.loaded != nil {
-		return env.loaded, nil
-	}
-	config, err := client.LoadConfig(env.ConfigSource())
-	if err != nil {
-		return nil, inputError{err}
-	}
-	env.loaded = config
-	return config, nil
-}
-
-// ConfigSource is where the config file is looked for.
-func (env *Env) ConfigSource() client.ConfigSource {
-	return client.ConfigSource{
-		Path: env.global.config, LookupEnv: env.LookupEnv, Executable: env.Executable, Default: env.ConfigFile,
-	}
-}
-
 // engines are the places where the Docker engine may be.
 func (env *Env) engines(host string) []client.Engine {
 	var out []client.Engine
@@ -373,21 +367,6 @@ func startShim(ctx context.Context, e client.Engine, o shim.Options) (client.Shi
 	o.Engine.Endpoint = &docker.Endpoint{Host: e.Host, From: e.From, TLS: e.TLS, Batch: e.Batch}
 	o.Engine.APIVersion = e.APIVersion
 	return shim.StartEmbedded(ctx, o)
-}
-
-// Values of GOGC. Most commands end before the first collection at 16 MiB, which would be a
-// tenth of the work of a process that lives for 20 ms; and each piece that a stream carries is
-// garbage. Only serve and sync live long.
-const (
-	commandGC = 400
-	ServeGC   = 100
-)
-
-// SetGC sets GOGC, unless GOGC or GOMEMLIMIT is set.
-func SetGC(percent int) {
-	if os.Getenv("GOGC") == "" && os.Getenv("GOMEMLIMIT") == "" {
-		debug.SetGCPercent(percent)
-	}
 }
 
 // OwnVersion is the linker's version, else the module's.

@@ -315,16 +315,6 @@ func Sentence(env *Env, err error) string {
 	return strings.Join(lines, "\n")
 }
 
-// StartFailure is what an OCI runtime says of a command that it cannot start, without the layers in front of it. Any
-// other text stays as it is.
-func StartFailure(text string) string {
-	_, last, ok := strings.Cut(text, "unable to start container process: ")
-	if !ok {
-		return text
-	}
-	return strings.TrimSuffix(strings.TrimSpace(last), ": unknown")
-}
-
 // WithoutStatusPrefix cuts "rpc error: code = X desc = " out of a chain.
 func WithoutStatusPrefix(err error) string {
 	text := err.Error()

@@ -6,10 +6,13 @@ import (
 	"math"
 	"os"
 	"runtime"
+	"runtime/debug"
 	"runtime/pprof"
 	"time"
 
 	urfave "github.com/urfave/cli/v2"
+
+	"github.com/crishim/crishim/client"
 )
 
 // globals are the options that stand before the verb, or, in their long form,
@@ -102,7 +105,7 @@ func ReadGlobals(env *Env) urfave.BeforeFunc {
 			return Invalid("max-retries", env.global.maxRetries, "must be 0 or more, or -1 for no end")
 		}
 		env.Compat = env.Compat || env.global.compat != ""
-		if err := env.readHosts(c); err != nil {
+		if err := env.readRemote(c); err != nil {
 			return err
 		}
 		if err := env.tracing.start(c, env); err != nil {
@@ -147,4 +150,40 @@ func (p *profiles) stop() (err error) {
 	}
 	runtime.GC() // else the profile is of the last collection
 	return Join(err, pprof.WriteHeapProfile(file), file.Close())
+}
+
+// Config is the config file's content, read once for a command line.
+func (env *Env) Config() (*client.Config, error) {
+	if env.loaded != nil {
+		return env.loaded, nil
+	}
+	config, err := client.LoadConfig(env.ConfigSource())
+	if err != nil {
+		return nil, inputError{err}
+	}
+	env.loaded = config
+	env.global.debug = env.global.debug || config.Debug
+	return config, nil
+}
+
+// ConfigSource is where the config file is looked for.
+func (env *Env) ConfigSource() client.ConfigSource {
+	return client.ConfigSource{
+		Path: env.global.config, LookupEnv: env.LookupEnv, Executable: env.Executable, Default: env.ConfigFile,
+	}
+}
+
+// Values of GOGC. Most commands end before the first collection at 16 MiB, which would be a
+// tenth of the work of a process that lives for 20 ms; and each piece that a stream carries is
+// garbage. Only serve and sync live long.
+const (
+	commandGC = 400
+	ServeGC   = 100
+)
+
+// SetGC sets GOGC, unless GOGC or GOMEMLIMIT is set.
+func SetGC(percent int) {
+	if os.Getenv("GOGC") == "" && os.Getenv("GOMEMLIMIT") == "" {
+		debug.SetGCPercent(percent)
+	}
 }

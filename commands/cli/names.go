@@ -154,3 +154,6 @@ func NeedNamespaces(containers []*runtimeapi.Container) bool {
 	}
 	return false
 }
+
+// PodTypes are kubectl's words for a pod, which people type before its name.
+var PodTypes = []string{"pod", "pods", "po"}

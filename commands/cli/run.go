@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -16,6 +17,9 @@ import (
 
 	urfave "github.com/urfave/cli/v2"
 
+	"github.com/crishim/crishim/client"
+	"github.com/crishim/crishim/internal/kube"
+	"github.com/crishim/crishim/internal/stdinmux"
 	"github.com/crishim/crishim/output"
 )
 
@@ -26,6 +30,11 @@ func Run(ctx context.Context, args []string, env *Env, newApp func(*Env) *urfave
 	defer signals.stop()
 
 	run := env.Fresh(len(args) > 0 && filepath.Base(args[0]) == "crictl")
+	if firstWord(args) == kube.IdleWord {
+		<-ctx.Done()
+		return 0
+	}
+	args = run.demuxStdin(args, signals.incoming)
 	if run.part = partModes[firstWord(args)]; run.part != notPart {
 		args = slices.Delete(slices.Clone(args), 1, 2)
 	}
@@ -47,13 +56,8 @@ func Run(ctx context.Context, args []string, env *Env, newApp func(*Env) *urfave
 	if run.Compat {
 		line.dropIgnored()
 	}
-	if err == nil && line.Version {
-		_, err = fmt.Fprintf(run.Out, "crishim version %s %s/%s\n", OwnVersion(run), runtime.GOOS, runtime.GOARCH)
-	} else if err == nil && line.help != nil {
-		err = line.help.write(run.Out, run.width())
-	} else if err == nil {
-		err = Join(app.RunContext(ctx, line.Args), run.profiles.stop())
-		run.tracing.stop(err)
+	if err == nil {
+		err = run.do(ctx, app, line, args)
 	}
 	var usage *UsageError
 	switch errors.As(err, &usage); {
@@ -64,6 +68,39 @@ func Run(ctx context.Context, args []string, env *Env, newApp func(*Env) *urfave
 		err = Join(err, writeErr, line.page.write(run.Out, run.width()))
 	}
 	return report(run, line, syscall.Signal(signals.first.Load()), err)
+}
+
+// do does what a line that could be read asks for.
+func (env *Env) do(ctx context.Context, app *urfave.App, line commandLine, args []string) error {
+	switch {
+	case line.Version:
+		_, err := fmt.Fprintf(env.Out, "crishim version %s %s/%s\n", OwnVersion(env), runtime.GOOS, runtime.GOARCH)
+		return err
+	case line.help != nil:
+		return line.help.write(env.Out, env.width())
+	case env.Remote != nil && env.Remote.Alone != nil:
+		return env.Remote.Alone(ctx, line.lineFor(env, args[1:]))
+	}
+	err := Join(app.RunContext(ctx, line.Args), env.profiles.stop())
+	env.tracing.stop(err)
+	return err
+}
+
+// RunLine runs another command line in this process, on the runtime that a verb is connected to and with
+// its global flags, and returns the status.
+func (env *Env) RunLine(ctx context.Context, conn *client.Conn, args ...string) int {
+	own := *env
+	own.Exit = nil
+	line := []string{"crishim", "--runtime-endpoint=" + conn.RuntimeEndpoint, "--image-endpoint=" + conn.ImageEndpoint}
+	for _, arg := range env.line.Args[1:] {
+		if !looksLikeFlag(arg) {
+			break
+		}
+		if name := flagName(arg); !slices.Contains(ownFlags, name) && name != "runtime-endpoint" && name != "image-endpoint" {
+			line = append(line, arg)
+		}
+	}
+	return Run(ctx, append(line, args...), &own, env.newApp)
 }
 
 // firstWord is what follows the program's name; "" where nothing does.
@@ -101,8 +138,9 @@ var ErrFollowed = errors.New("interrupted")
 // signalWatch turns the first SIGINT, SIGTERM or SIGHUP into a cancelled
 // context and the second into the process's end.
 type signalWatch struct {
-	first atomic.Int32 // the signal that came first, 0 if none did
-	stop  func()
+	incoming chan os.Signal
+	first    atomic.Int32 // the signal that came first, 0 if none did
+	stop     func()
 }
 
 func watchSignals(ctx context.Context, exit func(int)) (context.Context, *signalWatch) {
@@ -110,7 +148,7 @@ func watchSignals(ctx context.Context, exit func(int)) (context.Context, *signal
 	incoming := make(chan os.Signal, 2)
 	signal.Notify(incoming, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	done := make(chan struct{})
-	watch := &signalWatch{}
+	watch := &signalWatch{incoming: incoming}
 	watch.stop = func() {
 		signal.Stop(incoming)
 		close(done)
@@ -136,4 +174,26 @@ func watchSignals(ctx context.Context, exit func(int)) (context.Context, *signal
 		}
 	}()
 	return ctx, watch
+}
+
+// demuxStdin takes kube.StdinMuxWord off a command line, and the signals off its standard input.
+func (env *Env) demuxStdin(args []string, signals chan<- os.Signal) []string {
+	if firstWord(args) != kube.StdinMuxWord {
+		return args
+	}
+	from := env.In
+	in, pipe := io.Pipe()
+	env.In = in
+	go func() {
+		err := stdinmux.Read(from, pipe, func(s syscall.Signal) {
+			select {
+			case signals <- s:
+			default: // enough have come
+			}
+		})
+		if err != nil {
+			env.Debugf("read standard input: %v", err)
+		}
+	}()
+	return slices.Delete(slices.Clone(args), 1, 2)
 }

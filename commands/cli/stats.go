@@ -6,13 +6,14 @@ import (
 	"context"
 	"io"
 	"slices"
-	"sync"
 	"time"
 
 	urfave "github.com/urfave/cli/v2"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/client"
+	"github.com/crishim/crishim/commands/cli/live"
+	"github.com/crishim/crishim/internal/kube"
 	"github.com/crishim/crishim/output"
 )
 
@@ -74,6 +75,15 @@ const shortSample = 200 * time.Millisecond
 // OneSample reports whether what is shown needs no second one.
 func (o *StatsOptions) OneSample() bool { return o.View.Format.ForMachines() || o.View.Quiet }
 
+// pages returns what writes a page: on a terminal in the place of the one before. The caller calls end.
+func (o *StatsOptions) pages(env *Env) (write func(page []byte) error, end func()) {
+	if o.watch && env.OutTerminal && env.getenv("TERM") != "dumb" && !o.View.Format.ForMachines() {
+		display := live.Start(env.Out, env.width())
+		return func(page []byte) error { return display.Show(string(page)) }, func() { display.Close() }
+	}
+	return func(page []byte) error { _, err := env.Out.Write(page); return err }, func() {}
+}
+
 // ShowStats takes samples, two for a page of a table, and shows them, once or again and
 // again.
 func ShowStats[S any](ctx context.Context, env *Env, conn *client.Conn, o *StatsOptions, pods bool,
@@ -83,10 +93,11 @@ func ShowStats[S any](ctx context.Context, env *Env, conn *client.Conn, o *Stats
 	if conn.Embedded && !o.given && !o.watch {
 		interval = shortSample
 	}
-	display := &screen{out: env.Out, terminal: o.watch && env.OutTerminal && !o.View.Format.ForMachines()}
-	between := time.Duration(0) // a page of two samples takes that long anyway
-	if o.OneSample() {
-		between = interval
+	write, end := o.pages(env)
+	defer end()
+	between := interval
+	if !o.OneSample() {
+		between = 0 // a page of two samples takes that long anyway
 	}
 	// A rate that the runtime itself has measured makes one sample enough.
 	unrated := func(s S) bool { return cpu(s) != nil && cpu(s).GetUsageNanoCores() == nil }
@@ -104,7 +115,7 @@ func ShowStats[S any](ctx context.Context, env *Env, conn *client.Conn, o *Stats
 			v := o.View
 			asked := func() Extras { return Extras{} }
 			if !v.Crictl || v.Format.Kind == output.Wide || len(v.Columns) > 0 || v.Sort != "" {
-				asked = askExtras(ctx, conn, pods) // while the second sample is waited for
+				asked = AskExtras(ctx, conn, pods) // while the second sample is waited for
 			}
 			if o.watch || slices.ContainsFunc(before, unrated) {
 				if err := Pause(ctx, interval); err != nil {
@@ -120,7 +131,7 @@ func ShowStats[S any](ctx context.Context, env *Env, conn *client.Conn, o *Stats
 		if err := show(&page, before, after, more); err != nil {
 			return err
 		}
-		return display.show(page.Bytes())
+		return write(page.Bytes())
 	})
 }
 
@@ -143,6 +154,23 @@ func SortUsages(usages []output.Usage) {
 	slices.SortFunc(usages, func(a, b output.Usage) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Pod, b.Pod), cmp.Compare(a.Name, b.Name), cmp.Compare(a.ID, b.ID))
 	})
+}
+
+// ContainerUsage returns the row of a stats table from a sample, and from what the CPU had used at one before it.
+func ContainerUsage(before *runtimeapi.CpuUsage, s *runtimeapi.ContainerStats, more Extras) output.Usage {
+	a := s.GetAttributes()
+	u := output.Usage{
+		ID: a.GetId(), Name: a.GetMetadata().GetName(),
+		Pod: a.GetLabels()[kube.LabelPodName], Namespace: a.GetLabels()[kube.LabelPodNamespace],
+		CPUPercent:  CPUPercent(before, s.GetCpu()),
+		Memory:      Amount(s.GetMemory().GetWorkingSetBytes()),
+		MemoryLimit: MemoryLimit(s.GetMemory()),
+		Disk:        Amount(s.GetWritableLayer().GetUsedBytes()),
+		Inodes:      Amount(s.GetWritableLayer().GetInodesUsed()),
+		Swap:        Amount(s.GetSwap().GetSwapUsageBytes()),
+	}
+	more.Fill(&u)
+	return u
 }
 
 // MemoryLimit follows from the CRI's "available = limit - working set"; 0 is
@@ -170,188 +198,6 @@ func CPUPercent(before, after *runtimeapi.CpuUsage) float64 {
 		return 100 * float64(rate.GetValue()) / nanosPerSecond
 	}
 	return UnknownAmount
-}
-
-// Traffic is what has been received and sent, or read and written, in bytes.
-type Traffic struct{ In, Out int64 }
-
-func unknownTraffic() Traffic { return Traffic{UnknownAmount, UnknownAmount} }
-
-// NetworkOf is what a pod has received and sent.
-func NetworkOf(s *runtimeapi.PodSandboxStats) Traffic {
-	i := s.GetLinux().GetNetwork().GetDefaultInterface()
-	return Traffic{In: Amount(i.GetRxBytes()), Out: Amount(i.GetTxBytes())}
-}
-
-// sum adds what is known of both.
-func sum(a, b int64) int64 {
-	switch {
-	case a == UnknownAmount:
-		return b
-	case b == UnknownAmount:
-		return a
-	}
-	return a + b
-}
-
-// Extras are what the stats of containers do not say: their pod's network, and
-// what runtimes tell in their metrics only.
-type Extras struct {
-	network map[string]Traffic // by the container's id
-	Names   map[string]Traffic // by "namespace/name" of the pod
-	blocks  map[string]Traffic // by the container's or the pod's id
-	pids    map[string]int64   // by the container's id
-}
-
-// Metrics that figures of the tables come from, by their names in cAdvisor.
-const (
-	metricReads     = "container_fs_reads_bytes_total"
-	metricWrites    = "container_fs_writes_bytes_total"
-	metricProcesses = "container_processes"
-)
-
-// extrasTimeout bounds the wait for figures that a table can do without.
-const extrasTimeout = 3 * time.Second
-
-// askExtras asks for them in the background and returns a function that waits for the
-// answers. A runtime that lacks one of them leaves columns empty; that is no error.
-func askExtras(ctx context.Context, conn *client.Conn, pods bool) func() Extras {
-	e := Extras{network: map[string]Traffic{}, Names: map[string]Traffic{}, blocks: map[string]Traffic{}, pids: map[string]int64{}}
-	ctx, cancel := context.WithTimeout(ctx, extrasTimeout)
-	var metrics []*runtimeapi.PodSandboxMetrics
-	has := map[string]bool{}
-	var asked sync.WaitGroup
-	asked.Go(func() {
-		if res, err := conn.Runtime.ListMetricDescriptors(ctx, &runtimeapi.ListMetricDescriptorsRequest{}); err == nil {
-			for _, d := range res.GetDescriptors() {
-				has[d.GetName()] = true
-			}
-		}
-	})
-	asked.Go(func() {
-		if res, err := conn.Runtime.ListPodSandboxMetrics(ctx, &runtimeapi.ListPodSandboxMetricsRequest{}); err == nil {
-			metrics = res.GetPodMetrics()
-		}
-	})
-	if pods {
-		asked.Go(func() {
-			if res, err := conn.Runtime.ListPodSandboxStats(ctx, &runtimeapi.ListPodSandboxStatsRequest{}); err == nil {
-				e.addNetworks(res.GetStats())
-			}
-		})
-	}
-	return func() Extras {
-		asked.Wait()
-		cancel()
-		for _, p := range metrics {
-			e.addMetrics(p, has)
-		}
-		return e
-	}
-}
-
-// addMetrics reads the metrics of one pod. One that the runtime knows and does not
-// give is 0: nothing has been read from any disk, for example.
-func (e Extras) addMetrics(p *runtimeapi.PodSandboxMetrics, known map[string]bool) {
-	initial := func(metric string) int64 {
-		if known[metric] {
-			return 0
-		}
-		return UnknownAmount
-	}
-	whole := unknownTraffic()
-	for _, c := range p.GetContainerMetrics() {
-		blocks, pids := Traffic{initial(metricReads), initial(metricWrites)}, int64(UnknownAmount)
-		for _, m := range c.GetMetrics() {
-			switch v := int64(m.GetValue().GetValue()); m.GetName() {
-			case metricReads: // one for each device
-				blocks.In = sum(blocks.In, v)
-			case metricWrites:
-				blocks.Out = sum(blocks.Out, v)
-			case metricProcesses:
-				pids = v
-			}
-		}
-		e.blocks[c.GetContainerId()], e.pids[c.GetContainerId()] = blocks, pids
-		whole = Traffic{sum(whole.In, blocks.In), sum(whole.Out, blocks.Out)}
-	}
-	e.blocks[p.GetPodSandboxId()] = whole
-}
-
-// addNetworks notes the network of each pod for the containers in it.
-func (e Extras) addNetworks(stats []*runtimeapi.PodSandboxStats) {
-	for _, s := range stats {
-		m := s.GetAttributes().GetMetadata()
-		e.Names[m.GetNamespace()+"/"+m.GetName()] = NetworkOf(s)
-		for _, c := range s.GetLinux().GetContainers() {
-			e.network[c.GetAttributes().GetId()] = NetworkOf(s)
-		}
-	}
-}
-
-// Fill adds the figures of one container to its row. Runtimes that do not say which
-// containers a pod has are matched by the labels that a kubelet sets.
-func (e Extras) Fill(u *output.Usage) {
-	network, ok := e.network[u.ID]
-	if !ok {
-		network, ok = e.Names[u.Namespace+"/"+u.Pod]
-	}
-	if !ok {
-		network = unknownTraffic()
-	}
-	u.NetworkIn, u.NetworkOut = network.In, network.Out
-	e.FillBlocks(u)
-	u.Pids = UnknownAmount
-	if n, ok := e.pids[u.ID]; ok {
-		u.Pids = n
-	}
-}
-
-// FillBlocks adds what a container or a pod has read from disks and written.
-func (e Extras) FillBlocks(u *output.Usage) {
-	blocks, ok := e.blocks[u.ID]
-	if !ok {
-		blocks = unknownTraffic()
-	}
-	u.BlockRead, u.BlockWrite = blocks.In, blocks.Out
-}
-
-// screen shows one page after another: on a terminal each in the place of the
-// one before, in a pipe one behind the other and without any escape code.
-type screen struct {
-	out      io.Writer
-	terminal bool
-	shown    bool
-}
-
-// Escape codes of every terminal in use: home, erase to the end of the line,
-// erase to the end of the screen.
-const (
-	cursorHome  = "\x1b[H"
-	eraseLine   = "\x1b[K"
-	eraseBelow  = "\x1b[J"
-	eraseScreen = "\x1b[2J"
-)
-
-// show writes one page.
-func (s *screen) show(page []byte) error {
-	if !s.terminal {
-		_, err := s.out.Write(page)
-		return err
-	}
-	var b bytes.Buffer
-	if !s.shown {
-		b.WriteString(eraseScreen)
-	}
-	s.shown = true
-	b.WriteString(cursorHome)
-	for line := range bytes.Lines(page) {
-		b.Write(bytes.TrimSuffix(line, []byte("\n")))
-		b.WriteString(eraseLine + "\n")
-	}
-	b.WriteString(eraseBelow)
-	_, err := s.out.Write(b.Bytes())
-	return err
 }
 
 // Pause waits for d or until ctx ends, and reports which by its error.

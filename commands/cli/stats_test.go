@@ -1,10 +1,8 @@
 package cli
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"strings"
 	"testing"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -38,23 +36,6 @@ func TestCPUPercent(t *testing.T) {
 				t.Errorf("got %v, want %v", got, c.want)
 			}
 		})
-	}
-}
-
-func TestScreen(t *testing.T) {
-	var pipe, terminal bytes.Buffer
-	for _, s := range []*screen{{out: &pipe}, {out: &terminal, terminal: true}} {
-		for _, page := range []string{"a\nb\n", "c\n"} {
-			if err := s.show([]byte(page)); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	if pipe.String() != "a\nb\nc\n" {
-		t.Errorf("pipe: got %q", pipe.String())
-	}
-	if got := terminal.String(); strings.Count(got, eraseScreen) != 1 || !strings.HasSuffix(got, cursorHome+"c"+eraseLine+"\n"+eraseBelow) {
-		t.Errorf("terminal: got %q", got)
 	}
 }
 

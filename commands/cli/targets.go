@@ -42,6 +42,9 @@ func (t *Targets) DryRunFlag(done string) urfave.Flag {
 	return BoolFlag(&t.dryRun, "dry-run", "print what would be "+done)
 }
 
+// DryRun reports whether nothing is to be changed.
+func (t *Targets) DryRun() bool { return t.dryRun }
+
 // SelectorFlag is --selector, and kubectl's -l where crictl has nothing else for it.
 func SelectorFlag(to *client.Selector, aliases ...string) urfave.Flag {
 	return Typed(to, func(text string) (client.Selector, error) {

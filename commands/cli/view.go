@@ -44,8 +44,13 @@ func (v *View) TableFlags(columns output.Columns) []urfave.Flag {
 func (v *View) ListFlags(columns output.Columns) []urfave.Flag {
 	return append(v.TableFlags(columns),
 		BoolFlag(&v.Quiet, "quiet", "print ids only", "q"),
-		chosen(&v.Sort, columns, "sort", "sort by `COLUMN`; -COLUMN sorts downwards"),
+		SortFlag(v),
 	)
+}
+
+// SortFlag is --sort of a table.
+func SortFlag(v *View) urfave.Flag {
+	return chosen(&v.Sort, v.columns, "sort", "sort by `COLUMN`; -COLUMN sorts downwards")
 }
 
 // WideFlag is crictl's -v.
@@ -61,7 +66,7 @@ func (v *View) Check(env *Env) (err error) {
 	if v.names != "" {
 		v.Columns = strings.Split(v.names, ",")
 	}
-	if env.nodes != nil {
+	if env.Remote != nil {
 		env.shown, v.columns = v, withNode(v.columns)
 	}
 	if v.Part {

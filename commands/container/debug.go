@@ -16,12 +16,10 @@ import (
 	"github.com/crishim/crishim/api"
 	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/commands/cli"
+	"github.com/crishim/crishim/internal/kube"
 )
 
-const (
-	debugImage = "busybox:latest"
-	debugLabel = "io.crishim.debug"
-)
+const debugImage = "busybox:latest"
 
 type debugOptions struct {
 	exec    execOptions // what runs in the debug container
@@ -157,7 +155,7 @@ func (o *debugOptions) config(target string) *runtimeapi.ContainerConfig {
 		Metadata: &runtimeapi.ContainerMetadata{Name: "debug-" + strings.ToLower(rand.Text()[:6])},
 		Image:    &runtimeapi.ImageSpec{Image: o.image, UserSpecifiedImage: o.image},
 		Command:  []string{"sh", "-c", "trap 'kill $!; wait $!; exit 0' TERM; while :; do sleep 3600 & wait $!; done"},
-		Labels:   map[string]string{debugLabel: target},
+		Labels:   map[string]string{kube.LabelDebug: target},
 		Envs:     o.env,
 		Linux: &runtimeapi.LinuxContainerConfig{SecurityContext: &runtimeapi.LinuxContainerSecurityContext{
 			Capabilities:     &runtimeapi.Capability{AddCapabilities: capabilities},
@@ -188,7 +186,7 @@ func (o *debugOptions) runHost(ctx context.Context, env *cli.Env, conn *client.C
 		Network: runtimeapi.NamespaceMode_NODE, Pid: runtimeapi.NamespaceMode_NODE, Ipc: runtimeapi.NamespaceMode_NODE,
 	}
 	container := o.config("")
-	container.Labels = map[string]string{debugLabel: "host"}
+	container.Labels = map[string]string{kube.LabelDebug: "host"}
 	container.Linux.SecurityContext = &runtimeapi.LinuxContainerSecurityContext{Privileged: true, NamespaceOptions: namespaces}
 	pod := &runtimeapi.PodSandboxConfig{
 		Metadata: &runtimeapi.PodSandboxMetadata{Name: container.Metadata.Name},

@@ -12,6 +12,7 @@ import (
 	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/client/stream"
 	"github.com/crishim/crishim/commands/cli"
+	"github.com/crishim/crishim/internal/kube"
 )
 
 // runCopy runs the command, or a shell, in a copy of the container: of its image, environment, mounts and
@@ -63,7 +64,7 @@ func (o *debugOptions) checkName(ctx context.Context, conn *client.Conn, pod str
 func (o *debugOptions) createCopy(ctx context.Context, conn *client.Conn, target *runtimeapi.Container) (string, error) {
 	id, err := conn.CopyContainer(ctx, &api.CopyContainerRequest{
 		ContainerId: target.GetId(), Name: o.copyTo, Command: o.exec.command, Tty: o.exec.session.TTY, Stdin: o.exec.session.Stdin,
-		Labels: map[string]string{debugLabel: target.GetId()}, Temporary: !o.keep,
+		Labels: map[string]string{kube.LabelDebug: target.GetId()}, Temporary: !o.keep,
 	})
 	switch {
 	case cli.IsGone(err):
@@ -92,6 +93,6 @@ func (o *debugOptions) createCopy(ctx context.Context, conn *client.Conn, target
 	if config.Labels == nil {
 		config.Labels = map[string]string{}
 	}
-	config.Labels[debugLabel] = target.GetId()
+	config.Labels[kube.LabelDebug] = target.GetId()
 	return createContainer(ctx, conn, target.GetPodSandboxId(), config, pod)
 }

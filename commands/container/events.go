@@ -3,9 +3,12 @@ package container
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"time"
 
 	urfave "github.com/urfave/cli/v2"
+	"google.golang.org/grpc"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/client"
@@ -14,8 +17,9 @@ import (
 )
 
 type eventsOptions struct {
-	pod  string
-	view cli.View
+	pod          string
+	since, until time.Time // zero: from now on, and without end
+	view         cli.View
 }
 
 func NewEvents(env *cli.Env) *urfave.Command {
@@ -24,16 +28,26 @@ func NewEvents(env *cli.Env) *urfave.Command {
 		Name:    "events",
 		Aliases: []string{"event"},
 		Usage:   "stream events of containers",
-		Description: cli.WithExamples("One line per event on a terminal and with -o table, else one document. Runs until it is interrupted or the runtime ends.",
+		Description: cli.WithExamples("One line per event on a terminal and with -o table, else one document. Runs until it is interrupted or the runtime ends, with --until only to that time. Docker remembers its last few hundred events, which --since shows first.",
 			"crishim events -o table", "crishim events -o table --columns time,event,name,exit", "crishim events --pod web -o jsonl"),
 		Flags: append(o.view.TableFlags(output.EventColumns),
-			cli.StringFlag(&o.pod, "pod", "show only events of `POD`: name, namespace/name or id", "p")),
+			cli.StringFlag(&o.pod, "pod", "show only events of `POD`: name, namespace/name or id", "p"),
+			cli.Typed(&o.since, func(text string) (time.Time, error) { return parseTime(env, text) }, "since", "show first what the engine remembers since `TIME`: 5m ago, 2026-01-02T15:04:05Z, seconds since 1970"),
+			cli.Typed(&o.until, func(text string) (time.Time, error) { return parseTime(env, text) }, "until", "with --since: end with what was before `TIME`; 0s is now")),
 		Action: env.Connected(o.check, o.run),
 	}
 }
 
 func (o *eventsOptions) check(env *cli.Env, c *urfave.Context) error {
 	err := o.view.CheckAlone(env, c)
+	switch now := env.Now(); {
+	case err != nil:
+	case o.until.IsZero():
+	case o.since.IsZero():
+		err = cli.Usagef("--until is for --since")
+	case o.until.After(now):
+		err = cli.Usagef("invalid --until: must not be in the future")
+	}
 	if o.view.Format.Kind == output.Default && (len(o.view.Columns) > 0 || env.OutTerminal && !env.Compat) {
 		o.view.Format.Kind = output.Table
 	}
@@ -41,7 +55,6 @@ func (o *eventsOptions) check(env *cli.Env, c *urfave.Context) error {
 }
 
 func (o *eventsOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) error {
-	var known *runtimeapi.ListContainersResponse
 	podID := ""
 	if o.pod != "" {
 		pod, err := conn.Pod(ctx, o.pod, client.Any)
@@ -50,29 +63,39 @@ func (o *eventsOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn
 		}
 		podID = pod.GetId()
 	}
-	events, err := conn.Runtime.GetContainerEvents(ctx, &runtimeapi.GetEventsRequest{})
-	if err != nil {
-		return err
-	}
-	if !o.view.Format.ForMachines() && o.view.Format.Kind != output.Default {
-		// After the stream is open, so that no container is missed.
-		known, err = conn.Runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{})
-		if err == nil && output.NeedsPods(known.GetContainers(), o.view.Options) {
-			o.view.Pods, err = cli.PodNames(ctx, conn)
-		}
-		switch {
-		case ctx.Err() != nil:
-			return cli.ErrFollowed
-		case err != nil:
+	var past []*runtimeapi.ContainerEventResponse
+	var events grpc.ServerStreamingClient[runtimeapi.ContainerEventResponse]
+	var err error
+	if o.until.IsZero() { // before the past is read, so that nothing is lost between the two
+		if events, err = conn.Runtime.GetContainerEvents(ctx, &runtimeapi.GetEventsRequest{}); err != nil {
 			return err
 		}
+	}
+	if !o.since.IsZero() {
+		if past, err = pastEvents(ctx, conn, o.since, o.until); err != nil {
+			return err
+		}
+	}
+	known, err := o.known(ctx, conn) // after the stream is open, so that no container is missed
+	if err != nil {
+		return err
 	}
 	table, err := output.NewEvents(env.Out, o.view.Options)
 	if err != nil {
 		return err
 	}
-	table.Known(known.GetContainers())
-	for {
+	table.Known(known)
+	shown := map[string]bool{}
+	for _, event := range past {
+		if podID != "" && event.GetPodSandboxStatus().GetId() != podID {
+			continue
+		}
+		if err := table.Write(event); err != nil {
+			return err
+		}
+		shown[eventKey(event)] = true
+	}
+	for events != nil {
 		event, err := events.Recv()
 		switch {
 		case ctx.Err() != nil:
@@ -81,11 +104,77 @@ func (o *eventsOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn
 			return nil
 		case err != nil:
 			return err
-		case podID != "" && event.GetPodSandboxStatus().GetId() != podID:
+		case podID != "" && event.GetPodSandboxStatus().GetId() != podID, shown[eventKey(event)]:
 			continue
 		}
 		if err := table.Write(event); err != nil {
 			return err
 		}
 	}
+	return nil
+}
+
+// known returns the containers that there are, for a view with their names.
+func (o *eventsOptions) known(ctx context.Context, conn *client.Conn) ([]*runtimeapi.Container, error) {
+	if o.view.Format.ForMachines() || o.view.Format.Kind == output.Default {
+		return nil, nil
+	}
+	res, err := conn.Runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{})
+	if err == nil && output.NeedsPods(res.GetContainers(), o.view.Options) {
+		o.view.Pods, err = cli.PodNames(ctx, conn)
+	}
+	if ctx.Err() != nil {
+		return nil, cli.ErrFollowed
+	}
+	return res.GetContainers(), err
+}
+
+// eventKey tells events apart that come from the journal and from the stream.
+func eventKey(e *runtimeapi.ContainerEventResponse) string {
+	return fmt.Sprint(e.GetContainerId(), e.GetContainerEventType(), e.GetCreatedAt())
+}
+
+// eventTypes are the engine's actions that CRI has events for.
+var eventTypes = map[string]runtimeapi.ContainerEventType{
+	"create": runtimeapi.ContainerEventType_CONTAINER_CREATED_EVENT, "start": runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT,
+	"die": runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT, "destroy": runtimeapi.ContainerEventType_CONTAINER_DELETED_EVENT,
+}
+
+// pastEvents returns what the engine remembers, with as much of a status as it does.
+func pastEvents(ctx context.Context, conn *client.Conn, since, until time.Time) (past []*runtimeapi.ContainerEventResponse, err error) {
+	journal, err := conn.EngineEvents(ctx, since, until)
+	if errors.Is(err, client.ErrNotOurShim) {
+		return nil, cli.WithHint(fmt.Errorf("%s at %s keeps no journal, so events before now are not known", conn.Version.GetRuntimeName(), conn.RuntimeEndpoint),
+			"without --since events are shown from now on; `crishim describe POD` has those of apply and sync")
+	}
+	oom := map[string]bool{}
+	for _, e := range journal {
+		kind, known := eventTypes[e.Action]
+		if oom[e.ID] = e.Action == "oom" || e.Action != "start" && oom[e.ID]; !known {
+			continue
+		}
+		one := &runtimeapi.ContainerEventResponse{ContainerId: e.ID, ContainerEventType: kind, CreatedAt: e.Time.UnixNano(), PodSandboxStatus: &runtimeapi.PodSandboxStatus{
+			Id: e.SandboxID, Metadata: &runtimeapi.PodSandboxMetadata{Name: e.Pod, Namespace: e.Namespace, Uid: e.PodUID},
+		}}
+		if e.Container != "" {
+			c := &runtimeapi.ContainerStatus{Id: e.ID, Metadata: &runtimeapi.ContainerMetadata{Name: e.Container, Attempt: e.Attempt}, State: runtimeapi.ContainerState_CONTAINER_RUNNING}
+			switch e.Action {
+			case "create":
+				c.State = runtimeapi.ContainerState_CONTAINER_CREATED
+			case "die", "destroy":
+				c.State, c.ExitCode = runtimeapi.ContainerState_CONTAINER_EXITED, e.ExitCode
+				if c.Reason = "Error"; oom[e.ID] {
+					c.Reason = "OOMKilled"
+				} else if e.ExitCode == 0 {
+					c.Reason = "Completed"
+				}
+				if e.Action == "destroy" {
+					c.Reason = ""
+				}
+			}
+			one.ContainersStatuses = append(one.ContainersStatuses, c)
+		}
+		past = append(past, one)
+	}
+	return past, err
 }

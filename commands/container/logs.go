@@ -172,7 +172,7 @@ func (o *logsOptions) noteEnd(ctx context.Context, env *cli.Env, conn *client.Co
 	if s.GetReason() != "" {
 		text += " (" + s.GetReason() + ")"
 	}
-	if message := kuberuntime.OneLine(cli.StartFailure(s.GetMessage())); message != "" {
+	if message := kuberuntime.OneLine(client.StartFailure(s.GetMessage())); message != "" {
 		text += ": " + message
 	}
 	env.Note("crishim: %s", text)

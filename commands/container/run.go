@@ -121,7 +121,7 @@ func (o *runOptions) run(ctx context.Context, env *cli.Env) error {
 	defer conn.Close()
 	r := &runner{runOptions: o, env: env, conn: conn}
 	if err := r.start(ctx); err != nil {
-		return cli.Join(cannotRun(err), r.cleanUp(ctx, true))
+		return cli.Join(r.explain(cannotRun(err)), r.cleanUp(ctx, true))
 	}
 	if o.detach {
 		return env.Say("%s", r.containerID)
@@ -170,6 +170,15 @@ func (r *runner) start(ctx context.Context) (err error) {
 	}
 	_, err = r.conn.Runtime.StartContainer(ctx, &runtimeapi.StartContainerRequest{ContainerId: r.containerID})
 	return err
+}
+
+// explain adds a hint to the error of a command that the image does not have.
+func (r *runner) explain(err error) error {
+	var missing *cli.StatusError
+	if r.image == "" || !errors.As(err, &missing) || missing.Code != cli.ExitNotFound || slices.Contains(r.container.GetArgs(), "sh") {
+		return err
+	}
+	return cli.WithHint(err, "`crishim run --rm -it %s sh` looks at what is in the image", r.image)
 }
 
 // joinPod prepares the container for --pod.

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/client/stream"
 	"github.com/crishim/crishim/commands/cli"
 )
@@ -62,7 +63,7 @@ func cannotRun(err error) error {
 type ociError struct{ cause error }
 
 func (e *ociError) Error() string {
-	text := cli.StartFailure(cli.WithoutStatusPrefix(e.cause))
+	text := client.StartFailure(cli.WithoutStatusPrefix(e.cause))
 	text, _, _ = strings.Cut(text, "\n, stdout: ") // CRI-O's --sync
 	text = strings.TrimSuffix(strings.TrimSpace(text), `"`)
 	if plain, err := strconv.Unquote(`"` + text + `"`); err == nil { // it was part of a log line

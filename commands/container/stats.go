@@ -11,7 +11,6 @@ import (
 
 	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/commands/cli"
-	"github.com/crishim/crishim/internal/kube"
 	"github.com/crishim/crishim/output"
 )
 
@@ -107,18 +106,7 @@ func containerUsages(before, after []*runtimeapi.ContainerStats, more cli.Extras
 	}
 	var usages []output.Usage
 	for _, s := range after {
-		a := s.GetAttributes()
-		u := output.Usage{
-			ID: a.GetId(), Name: a.GetMetadata().GetName(),
-			Pod: a.GetLabels()[kube.LabelPodName], Namespace: a.GetLabels()[kube.LabelPodNamespace],
-			CPUPercent:  cli.CPUPercent(earlier[a.GetId()], s.GetCpu()),
-			Memory:      cli.Amount(s.GetMemory().GetWorkingSetBytes()),
-			MemoryLimit: cli.MemoryLimit(s.GetMemory()),
-			Disk:        cli.Amount(s.GetWritableLayer().GetUsedBytes()),
-			Inodes:      cli.Amount(s.GetWritableLayer().GetInodesUsed()),
-			Swap:        cli.Amount(s.GetSwap().GetSwapUsageBytes()),
-		}
-		more.Fill(&u)
+		u := cli.ContainerUsage(earlier[s.GetAttributes().GetId()], s, more)
 		if all || u.CPUPercent > 0 || u.Memory > 0 {
 			usages = append(usages, u)
 		}

@@ -137,6 +137,19 @@ func (o *waitOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) 
 	done := make(chan struct{})
 	go func() { defer close(done); o.events.listen(listening, conn) }()
 	defer func() { stop(); <-done }()
+	if len(o.targets) > 1 && slices.Contains(cli.PodTypes, o.targets[0]) {
+		// As in kubectl wait pod web, unless something has that very name.
+		_, err := conn.FindContainer(ctx, o.in.Query(o.targets[0], client.Any))
+		if cli.IsGone(err) {
+			_, err = conn.FindPod(ctx, o.in.Query(o.targets[0], client.Any))
+		}
+		if cli.IsGone(err) {
+			o.targets = o.targets[1:]
+			for i, name := range o.targets {
+				o.targets[i] = "pod/" + name
+			}
+		}
+	}
 	return cli.Each(o.targets, func(ref string) error { return o.one(ctx, limit, env, conn, ref) })
 }
 

@@ -15,8 +15,8 @@ import (
 )
 
 // podReady reports whether a pod is ready as kubectl means it: by the probes of sync or apply while one of them keeps
-// the pod, else when all its containers run. What is missing is in the second value. A container that somebody
-// debugs it with does not count.
+// the pod, else when all its containers run. What is missing is in the second value. An ephemeral
+// container does not count.
 func podReady(ctx context.Context, env *cli.Env, conn *client.Conn, sandbox *runtimeapi.PodSandboxStatus) (bool, string, error) {
 	if sandbox.GetState() != runtimeapi.PodSandboxState_SANDBOX_READY {
 		return false, "", nil
@@ -51,7 +51,7 @@ func newestAttempts(containers []*runtimeapi.Container) map[string]*runtimeapi.C
 	newest := map[string]*runtimeapi.Container{}
 	for _, c := range containers {
 		name := cli.SourceOf(c).Container
-		if last := newest[name]; c.GetLabels()[debugLabel] == "" && (last == nil || last.GetCreatedAt() <= c.GetCreatedAt()) {
+		if last := newest[name]; c.GetLabels()[kube.LabelDebug] == "" && (last == nil || last.GetCreatedAt() <= c.GetCreatedAt()) {
 			newest[name] = c
 		}
 	}

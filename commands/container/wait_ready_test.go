@@ -12,6 +12,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/commands/cli"
+	"github.com/crishim/crishim/internal/kube"
 	"github.com/crishim/crishim/internal/test"
 	"github.com/crishim/crishim/internal/test/stubcri"
 	"github.com/crishim/crishim/kuberuntime"
@@ -70,7 +71,7 @@ func TestReadyWithoutProbes(t *testing.T) {
 	f.want(pod, false, "container init is exited")
 	web := f.stub.AddContainer(pod, "web")
 	f.want(pod, true, "") // the first was an init container
-	f.stub.AddContainer(pod, "debug-1", func(c *runtimeapi.ContainerConfig) { c.Labels = map[string]string{debugLabel: web} })
+	f.stub.AddContainer(pod, "debug-1", func(c *runtimeapi.ContainerConfig) { c.Labels = map[string]string{kube.LabelDebug: web} })
 	f.stub.Exit(web, 0)
 	f.want(pod, false, "container web is exited")
 	f.stub.StopPod(pod)

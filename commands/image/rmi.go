@@ -1,21 +1,27 @@
 package image
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
+	"sync"
+	"time"
 
 	urfave "github.com/urfave/cli/v2"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/commands/cli"
+	"github.com/crishim/crishim/commands/cli/disk"
 	"github.com/crishim/crishim/kuberuntime"
 )
 
 type rmiOptions struct {
 	cli.Targets
 	prune, force bool
+	filter       cli.Filter
+	until        time.Duration
 }
 
 func NewRmi(env *cli.Env) *urfave.Command {
@@ -24,11 +30,15 @@ func NewRmi(env *cli.Env) *urfave.Command {
 		Name:      "rmi",
 		Usage:     "remove images",
 		ArgsUsage: "IMAGE...",
-		Description: cli.WithExamples("Removes images with all their names. --prune removes those that are neither used nor pinned.",
-			"crishim rmi busybox", "crishim rmi --prune --dry-run"),
+		Description: cli.WithExamples("Removes images with all their names. --prune removes those that are neither used by a container, running or not, nor pinned. Prints\n"+
+			"what that frees: layers that other images have, too, do not count; where the runtime does not tell what they share, it is at most as much.\n"+
+			"Filters, as in --until 168h --filter label!=keep: label=KEY[=VALUE], label!=KEY[=VALUE], dangling=true|false, reference=REGEX, before=IMAGE, since=IMAGE.",
+			"crishim rmi busybox", "crishim rmi --prune --dry-run", "crishim rmi --prune --filter dangling=true"),
 		Flags: []urfave.Flag{
 			o.AllFlag("remove all images that are not pinned"),
 			cli.BoolFlag(&o.prune, "prune", "remove all images that are neither used nor pinned", "q"),
+			cli.DurationFlag(&o.until, "until", "with --prune: only images that were pulled or loaded longer than `TIME` ago"),
+			o.filter.PruneFlag(),
 			cli.BoolFlag(&o.force, "force", "remove pinned images too"),
 			o.DryRunFlag("removed"),
 		},
@@ -42,22 +52,39 @@ func (o *rmiOptions) check(env *cli.Env, c *urfave.Context) error {
 		return cli.Usagef("--all and --prune: choose one")
 	case o.prune && c.Args().Present():
 		return cli.Usagef("--prune takes no arguments, got %s", cli.Quote(c.Args().First()))
+	case !o.prune && (o.until != 0 || o.filter.GivenKeys()):
+		return cli.Usagef("--until and --filter are for --prune")
+	case o.until < 0:
+		return cli.Invalid("until", o.until.String(), "must not be negative")
 	}
 	o.All = o.All || o.prune
 	return o.Targets.Check(env, c)
 }
 
 func (o *rmiOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) error {
-	images, err := o.images(ctx, conn)
+	chosen, err := o.images(ctx, env, conn)
+	if err != nil && o.All {
+		return err
+	}
 	names := func(i cli.ImageTarget) []string {
 		if tags := i.Object.GetRepoTags(); len(tags) > 0 {
 			return tags
 		}
 		return []string{i.Ref}
 	}
-	return cli.Batch[*runtimeapi.Image]{
+	var mu sync.Mutex // guards gone
+	var gone []string
+	note := func(i cli.ImageTarget) {
+		mu.Lock()
+		defer mu.Unlock()
+		gone = append(gone, i.Object.GetId())
+	}
+	err = cli.Batch[*runtimeapi.Image]{
 		What: "image", Doing: "removing",
-		Would: func(i cli.ImageTarget) string { return "Would delete: " + strings.Join(names(i), ", ") },
+		Would: func(i cli.ImageTarget) string {
+			note(i)
+			return "Would delete: " + strings.Join(names(i), ", ")
+		},
 		Skip: func(_ *cli.Env, i cli.ImageTarget) (bool, error) {
 			if o.force || !i.Object.GetPinned() {
 				return false, nil
@@ -65,6 +92,16 @@ func (o *rmiOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) e
 			return true, cli.WithHint(fmt.Errorf("image %s is pinned: the runtime needs it", cli.Quote(i.Ref)), "`crishim rmi --force %s` removes it anyway", i.Ref)
 		},
 		Do: func(env *cli.Env, i cli.ImageTarget) error {
+			if o.prune {
+				unused, err := chosen.use.StillUnused(ctx, i.Object)
+				if err != nil {
+					return err
+				}
+				if !unused {
+					env.Note("image %s is in use by now, and stays", cli.Quote(i.Ref))
+					return nil
+				}
+			}
 			names := names(i)
 			if len(names) > 1 && !o.All { // --all and --prune have announced it
 				env.Warn("image %s has %d names, all go: %s", cli.Quote(i.Ref), len(names), strings.Join(names, ", "))
@@ -73,42 +110,84 @@ func (o *rmiOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) e
 			if err != nil {
 				return err
 			}
+			note(i)
 			return cli.Each(names, func(name string) error { return env.Say("Deleted: %s", name) })
 		},
-	}.Run(env, &o.Targets, images, err)
+	}.Run(env, &o.Targets, chosen.images, err)
+	if !o.All || env.Compat {
+		return err
+	}
+	freed := "Freed"
+	if o.DryRun() {
+		freed = "Would free"
+	}
+	return cli.Join(err, env.Say("%s: %s", freed, chosen.usage.Freed(gone...)))
 }
 
-// images returns the images that arguments name, or --all and --prune choose.
-func (o *rmiOptions) images(ctx context.Context, conn *client.Conn) (images []cli.ImageTarget, err error) {
+// chosenImages are those that arguments name, or --all and --prune choose, with what is known of all then.
+type chosenImages struct {
+	images []cli.ImageTarget
+	use    *kuberuntime.ImageUse // of --prune
+	usage  *disk.Images
+}
+
+func namedImages(ctx context.Context, conn *client.Conn, refs []string) (images []cli.ImageTarget, err error) {
+	err = cli.Each(refs, func(ref string) error {
+		res, err := cli.ImageStatus(ctx, conn, ref, false, false)
+		if err != nil && res == nil {
+			err = cli.About(ref, err)
+		}
+		if err != nil {
+			return err
+		}
+		images = append(images, cli.ImageTarget{Ref: ref, Object: res.GetImage()})
+		return nil
+	})
+	return images, err
+}
+
+func (o *rmiOptions) images(ctx context.Context, env *cli.Env, conn *client.Conn) (chosen chosenImages, err error) {
 	if !o.All {
-		err = cli.Each(o.Refs, func(ref string) error {
-			res, err := cli.ImageStatus(ctx, conn, ref, false, false)
-			if err != nil && res == nil {
-				err = cli.About(ref, err)
-			}
-			if err != nil {
-				return err
-			}
-			images = append(images, cli.ImageTarget{Ref: ref, Object: res.GetImage()})
-			return nil
-		})
-		return images, err
+		chosen.images, err = namedImages(ctx, conn, o.Refs)
+		return chosen, err
 	}
 	res, err := conn.Image.ListImages(ctx, &runtimeapi.ListImagesRequest{})
 	if err != nil {
-		return nil, err
+		return chosen, err
 	}
-	var used kuberuntime.UsedImages
+	if chosen.usage, err = disk.ReadImages(ctx, conn, res.GetImages(), o.until > 0); err != nil {
+		return chosen, err
+	}
 	if o.prune {
-		if used, err = kuberuntime.ImagesInUse(ctx, conn.Runtime, conn.Image); err != nil {
-			return nil, err
+		if chosen.use, err = kuberuntime.ImagesInUse(ctx, conn.Runtime, conn.Image); err != nil {
+			return chosen, err
 		}
 	}
-	for _, image := range res.GetImages() {
-		if image.GetPinned() && !o.force || used.Has(image) {
+	all, err := o.filter.Choose(res.GetImages())
+	if err != nil {
+		return chosen, err
+	}
+	var images []*runtimeapi.Image
+	for _, image := range all {
+		if image.GetPinned() && !o.force || o.prune && (chosen.use.Has(image) || chosen.usage.Used(image.GetId())) {
 			continue
 		}
-		images = append(images, cli.ImageTarget{Ref: cli.ImageName(image), Object: image, Title: strings.Join(image.GetRepoTags(), ", ")})
+		if o.until > 0 {
+			came, known := chosen.usage.Came(image.GetId())
+			if !known {
+				return chosen, fmt.Errorf("--until: %s does not tell when an image came", cmp.Or(conn.Version.GetRuntimeName(), conn.ImageEndpoint))
+			}
+			if env.Now().Sub(came) < o.until {
+				continue
+			}
+		}
+		images = append(images, image)
 	}
-	return images, nil
+	if images, err = o.filter.ByLabel(ctx, conn, images); err != nil {
+		return chosen, err
+	}
+	for _, image := range images {
+		chosen.images = append(chosen.images, cli.ImageTarget{Ref: cli.ImageName(image), Object: image, Title: strings.Join(image.GetRepoTags(), ", ")})
+	}
+	return chosen, nil
 }

@@ -1,6 +1,9 @@
 package image
 
 import (
+	"context"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -46,7 +49,37 @@ func TestPruneKeepsUsedImages(t *testing.T) {
 	if err := o.run(t.Context(), env, conn); err != nil {
 		t.Fatal(err)
 	}
-	if got := out.String(); got != "Deleted: docker.io/library/busybox:latest\nDeleted: docker.io/library/unused:1\n" {
+	if got := out.String(); got != "Deleted: docker.io/library/busybox:latest\nDeleted: docker.io/library/unused:1\nFreed: at most 8.6MB\n" {
 		t.Errorf("got %q, want only the unused images deleted", got)
+	}
+}
+
+// TestPruneLooksAgain: an image that comes into use between the list and its removal stays.
+func TestPruneLooksAgain(t *testing.T) {
+	stub := stubcri.Start(t, stubcri.Options{})
+	stub.AddImage("spare:1")
+	conn, err := client.Connect(t.Context(), client.Options{RuntimeEndpoint: stub.Endpoint, LookupEnv: func(string) (string, bool) { return "", false }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	var out, errOut test.Buffer
+	env := (&cli.Env{Out: &out, Err: &errOut, Now: time.Now}).Fresh(false)
+	o := &rmiOptions{prune: true}
+	o.All = true
+	var once sync.Once
+	looks := 0
+	stub.Before("ListContainers", func(context.Context) {
+		if looks++; looks > 1 { // the second look is that before a removal
+			once.Do(func() {
+				stub.AddCreated(stub.AddPod("default", "web"), "app", func(c *runtimeapi.ContainerConfig) { c.Image = &runtimeapi.ImageSpec{Image: "spare:1"} })
+			})
+		}
+	})
+	if err := o.run(t.Context(), env, conn); err != nil {
+		t.Fatal(err)
+	}
+	if got := out.String(); got != "Freed: 0B\n" || !strings.Contains(errOut.String(), "is in use by now, and stays") {
+		t.Errorf("got %q and %q, want that the image stays", got, errOut.String())
 	}
 }

@@ -2,15 +2,12 @@ package image
 
 import (
 	"context"
-	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
 	urfave "github.com/urfave/cli/v2"
-	"golang.org/x/sys/unix"
 
 	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/commands/cli"
@@ -90,15 +87,15 @@ func (o *saveOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) 
 		_, err := from.save(ctx, refs, o.platforms.want, shown.sink(imagefile.NewWriter(struct{ io.Writer }{env.Out}, imagefile.Format(o.format))))
 		return err
 	}
-	out, err := createOutput(o.output)
+	out, err := cli.CreateOutput(o.output)
 	if err != nil {
 		return err
 	}
-	defer out.close()
-	if _, err := from.save(ctx, refs, o.platforms.want, shown.sink(imagefile.NewWriter(out.file, imagefile.Format(o.format)))); err != nil {
+	defer out.Close()
+	if _, err := from.save(ctx, refs, o.platforms.want, shown.sink(imagefile.NewWriter(out, imagefile.Format(o.format)))); err != nil {
 		return err
 	}
-	return out.commit()
+	return out.Commit()
 }
 
 // findImages returns the full name of each image that is named, and the id of others.
@@ -120,55 +117,4 @@ func findImages(ctx context.Context, conn *client.Conn, names []string) ([]strin
 		return nil
 	})
 	return refs, err
-}
-
-// outputFile is a file that is there when it is whole. Until then it has no name, so that nothing is left of
-// a process that is killed.
-type outputFile struct {
-	file    *os.File
-	path    string
-	unnamed bool
-	temp    string // its name until it is whole, where file systems have no files without one
-}
-
-func createOutput(path string) (*outputFile, error) {
-	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() { // a pipe or a device
-		f, err := os.OpenFile(path, os.O_WRONLY, 0)
-		return &outputFile{file: f, path: path}, err
-	}
-	dir := filepath.Dir(path)
-	if fd, err := unix.Open(dir, unix.O_TMPFILE|unix.O_RDWR|unix.O_CLOEXEC, 0o600); err == nil {
-		return &outputFile{file: os.NewFile(uintptr(fd), path), path: path, unnamed: true}, nil
-	}
-	f, err := os.CreateTemp(dir, "."+filepath.Base(path)+"-")
-	if err != nil {
-		return nil, err
-	}
-	return &outputFile{file: f, path: path, temp: f.Name()}, nil
-}
-
-// commit gives the file its name.
-func (o *outputFile) commit() error {
-	if o.unnamed {
-		o.temp = filepath.Join(filepath.Dir(o.path), fmt.Sprintf(".%s-%d", filepath.Base(o.path), os.Getpid()))
-		if err := unix.Linkat(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", o.file.Fd()), unix.AT_FDCWD, o.temp, unix.AT_SYMLINK_FOLLOW); err != nil {
-			o.temp = ""
-			return &os.PathError{Op: "create", Path: o.path, Err: err}
-		}
-	}
-	if err := o.file.Close(); err != nil || o.temp == "" {
-		return err
-	}
-	if err := os.Rename(o.temp, o.path); err != nil {
-		return err
-	}
-	o.temp = ""
-	return nil
-}
-
-func (o *outputFile) close() {
-	_ = o.file.Close()
-	if o.temp != "" {
-		_ = os.Remove(o.temp)
-	}
 }

@@ -152,9 +152,6 @@ func deletePod(ctx context.Context, env *cli.Env, r *podRuntime, p *pod.Pod, gra
 	return r.Remove(ctx, nil, status, grace)
 }
 
-// podTypes are kubectl's words for a pod, which people type before its name.
-var podTypes = []string{"pod", "pods", "po"}
-
 // podsIn leaves out the pods of other namespaces than that of -n.
 func podsIn(pods []*pod.Pod, in cli.Within) []*pod.Pod {
 	return slices.DeleteFunc(pods, func(p *pod.Pod) bool { return in.Namespace != "" && p.Namespace != in.Namespace })
@@ -167,7 +164,7 @@ func podNames(verb string, in cli.Within, pods []*pod.Pod, names []string) ([]st
 			return nil, cli.WithHint(fmt.Errorf("there is no pod %s", cli.Quote(names[0])), "%s", hint)
 		}
 	}
-	if len(names) < 2 || !slices.Contains(podTypes, names[0]) {
+	if len(names) < 2 || !slices.Contains(cli.PodTypes, names[0]) {
 		return names, nil
 	}
 	for _, p := range pods {
@@ -218,7 +215,7 @@ func findPods(pods []*pod.Pod, ref string) ([]*pod.Pod, error) {
 	}
 	if strings.Contains(ref, "/") {
 		found := pick(func(p *pod.Pod) bool { return p.FullName() == ref })
-		if kind, rest, _ := strings.Cut(ref, "/"); len(found) == 0 && slices.Contains(podTypes, kind) {
+		if kind, rest, _ := strings.Cut(ref, "/"); len(found) == 0 && slices.Contains(cli.PodTypes, kind) {
 			return findPods(pods, rest)
 		}
 		return found, nil

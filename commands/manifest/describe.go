@@ -15,6 +15,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/commands/cli"
+	"github.com/crishim/crishim/diagnose"
 	"github.com/crishim/crishim/kuberuntime"
 	"github.com/crishim/crishim/kuberuntime/plan"
 	"github.com/crishim/crishim/kuberuntime/pod"
@@ -47,12 +48,13 @@ func (o *describeOptions) check(env *cli.Env, c *urfave.Context) error {
 }
 
 func (o *describeOptions) run(ctx context.Context, env *cli.Env) error {
-	r, err := openPodRuntime(ctx, env, podRuntimeOptions{})
+	conn, facts, err := openCollector(ctx, env)
 	if err != nil {
 		return err
 	}
-	defer r.close()
-	pods, err := r.KnownPods(ctx)
+	defer conn.Close()
+	defer facts.Close()
+	pods, err := facts.Pods(ctx)
 	if err != nil {
 		return err
 	}
@@ -74,10 +76,12 @@ func (o *describeOptions) run(ctx context.Context, env *cli.Env) error {
 			return noPodNamed(pods, name)
 		}
 		for _, p := range found {
-			d, err := r.Describe(ctx, p)
+			f, err := facts.Collect(ctx, p)
 			if err != nil {
 				return cli.About(name, err)
 			}
+			warnOf(env, f)
+			d := f.Pods[0].Description
 			if shown++; shown > 1 && o.view.Format.Kind == output.YAML {
 				fmt.Fprintln(env.Out, "---")
 			}
@@ -88,7 +92,7 @@ func (o *describeOptions) run(ctx context.Context, env *cli.Env) error {
 					if shown > 1 {
 						fmt.Fprintln(w)
 					}
-					return writeDescription(w, d, r.OwnerOf(ctx, p), options)
+					return writeDescription(w, f, options)
 				})
 			}
 			if err != nil {
@@ -113,10 +117,12 @@ func podsWithID(pods []*pod.Pod, ref string) (found []*pod.Pod) {
 	return found
 }
 
-func writeDescription(w io.Writer, d *kuberuntime.Description, owner kuberuntime.Owner, o output.Options) error {
+// writeDescription writes the page of the only pod of facts.
+func writeDescription(w io.Writer, f *diagnose.Facts, o output.Options) error {
 	p := &page{now: o.Now, width: o.Width, paint: o.Paint}
-	p.summary(d)
-	p.pod(d, owner)
+	d := f.Pods[0].Description
+	p.summary(d, diagnose.ExplainPod(f, f.Pods[0]))
+	p.pod(d, f.Pods[0].Owner)
 	for _, c := range d.View.Containers {
 		p.container(d, c)
 	}
@@ -178,11 +184,11 @@ func (p *page) heading(text string) {
 // stateTone is the colour of a container's state in one word.
 func stateTone(word string, c plan.ContainerView) output.Tone {
 	switch {
-	case word == stateRunning && (c.Ready || c.Init && !c.Sidecar):
+	case word == diagnose.Running && (c.Ready || c.Init && !c.Sidecar):
 		return output.Good
-	case word == stateCompleted:
+	case word == diagnose.Completed:
 		return output.Faint
-	case word == stateRunning, isCreating(word):
+	case word == diagnose.Running, diagnose.IsCreating(word):
 		return output.Doubt
 	}
 	return output.Bad
@@ -195,18 +201,17 @@ func (p *page) optional(name, value string) {
 	}
 }
 
-// summary is what somebody who asks why a pod does not run wants to know first.
-func (p *page) summary(d *kuberuntime.Description) {
+// summary writes the state of a pod, and why it does not run.
+func (p *page) summary(d *kuberuntime.Description, found []diagnose.Finding) {
 	p.line("Pod", "%s", d.Pod.Namespace+"/"+d.Pod.Name)
-	found := causes(d, p.now)
 	tone := output.Good
 	if len(found) > 0 {
 		tone = output.Bad
 	}
-	p.painted("", "State", tone, "%s", stateLine(d))
+	p.painted("", "State", tone, "%s", diagnose.Summary(d))
 	for _, c := range found {
-		p.painted(output.Bad, "Cause", "", "%s", c.text)
-		for _, line := range c.log {
+		p.painted(output.Bad, "Cause", "", "%s", c.Text)
+		for _, line := range c.Log {
 			p.write(strings.Repeat(" ", valueColumn)+"| ", line)
 		}
 	}
@@ -224,7 +229,7 @@ func (p *page) pod(d *kuberuntime.Description, owner kuberuntime.Owner) {
 	p.line("QoS", "%s", d.Pod.Status.QOSClass)
 	for _, s := range d.Status.Sandboxes {
 		state := strings.ToLower(strings.TrimPrefix(s.GetState().String(), "SANDBOX_"))
-		p.line("Sandbox", "%.13s %s, attempt %d, created %s", s.GetId(), state, s.GetMetadata().GetAttempt(), ago(p.now, time.Unix(0, s.GetCreatedAt())))
+		p.line("Sandbox", "%.13s %s, attempt %d, created %s", s.GetId(), state, s.GetMetadata().GetAttempt(), diagnose.Ago(p.now, time.Unix(0, s.GetCreatedAt())))
 	}
 }
 
@@ -281,13 +286,13 @@ func (p *page) container(d *kuberuntime.Description, c plan.ContainerView) {
 	}
 	p.optional("Command", command)
 	p.limits(c.Container)
-	p.painted("", "State", stateTone(containerWord(d, c), c), "%s", containerState(d, c, p.now))
+	p.painted("", "State", stateTone(diagnose.Word(d, c), c), "%s", diagnose.State(d, c, p.now))
 	attempts := d.Status.Attempts(c.Container.Name)
 	if waiting := d.Waiting[c.Container.Name]; waiting.Reason == "" || !d.Kept {
 		attempts = attempts[min(len(attempts), 1):]
 	}
 	if len(attempts) > 0 {
-		p.line("Last state", "%s", ended(attempts[0], p.now))
+		p.line("Last state", "%s", diagnose.Ended(attempts[0], p.now))
 	}
 	p.probes(d, c)
 	if c.Status == nil {

@@ -13,6 +13,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/commands/cli"
+	"github.com/crishim/crishim/diagnose"
 	"github.com/crishim/crishim/kuberuntime"
 	"github.com/crishim/crishim/kuberuntime/plan"
 	"github.com/crishim/crishim/kuberuntime/pod"
@@ -43,6 +44,10 @@ func described(status *pod.ContainerStatus, change ...func(*kuberuntime.Descript
 	}
 	d.View = plan.Observe(d.Pod, d.Status, func(string, plan.Kind) plan.Result { return plan.Unknown })
 	return d
+}
+
+func factsOf(d *kuberuntime.Description, owner kuberuntime.Owner) *diagnose.Facts {
+	return &diagnose.Facts{At: describedAt, Pods: []*diagnose.Pod{{Description: d, Owner: owner}}}
 }
 
 func exited(status int, reason, message string) *pod.ContainerStatus {
@@ -138,7 +143,7 @@ func TestWhatIsWrong(t *testing.T) {
 			described(exited(137, "Error", ""), left, func(d *kuberuntime.Description) {
 				d.Status.Sandboxes[0].State = runtimeapi.PodSandboxState_SANDBOX_NOTREADY
 			}),
-			"State: Stopped, 0/1 ready, 3 restarts\nCause: main exited with status 137 (Error) 10s ago",
+			"State: Stopped, 0/1 ready, 3 restarts\nCause: main exited with status 137 (Error) 10s ago, probably because its pod was stopped",
 		},
 		"a job that is done":    {described(exited(0, "Completed", ""), never), "State: Completed, 0/1 ready, 3 restarts"},
 		"a job that has failed": {described(exited(1, "Error", ""), never), "State: Error, 0/1 ready, 3 restarts\nCause: main exited with status 1 (Error) 10s ago"},
@@ -163,7 +168,8 @@ func TestWhatIsWrong(t *testing.T) {
 		},
 	} {
 		p := &page{now: describedAt}
-		p.summary(test.d)
+		f := factsOf(test.d, kuberuntime.Owner{})
+		p.summary(test.d, diagnose.ExplainPod(f, f.Pods[0]))
 		_, got, _ := strings.Cut(p.text.String(), "\n")
 		lines := strings.Split(strings.TrimSpace(got), "\n")
 		for i, line := range lines {
@@ -192,7 +198,7 @@ func TestDescriptionOnATerminal(t *testing.T) {
 		d.Events = []kuberuntime.Event{created, created, created, event(990, "main", "BackOff", "back-off 40s restarting failed container main")}
 	})
 	var out strings.Builder
-	if err := writeDescription(&out, d, kuberuntime.Owner{Folder: "/etc/pods"}, output.Options{Now: describedAt, Width: 80}); err != nil {
+	if err := writeDescription(&out, factsOf(d, kuberuntime.Owner{Folder: "/etc/pods"}), output.Options{Now: describedAt, Width: 80}); err != nil {
 		t.Fatal(err)
 	}
 	want := strings.TrimPrefix(`
@@ -227,7 +233,7 @@ Events:
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	out.Reset()
-	if err := writeDescription(&out, d, kuberuntime.Owner{Folder: "/etc/pods"}, output.Options{Now: describedAt, Width: 200}); err != nil {
+	if err := writeDescription(&out, factsOf(d, kuberuntime.Owner{Folder: "/etc/pods"}), output.Options{Now: describedAt, Width: 200}); err != nil {
 		t.Fatal(err)
 	}
 	want = strings.Replace(want, "than what\n                 fits", "than what fits", 1)
@@ -235,7 +241,7 @@ Events:
 		t.Errorf("at 200 columns (-want +got):\n%s", diff)
 	}
 	out.Reset()
-	if err := writeDescription(&out, d, kuberuntime.Owner{Folder: "/etc/pods"}, output.Options{Now: describedAt, Width: 80, Color: true}); err != nil {
+	if err := writeDescription(&out, factsOf(d, kuberuntime.Owner{Folder: "/etc/pods"}), output.Options{Now: describedAt, Width: 80, Color: true}); err != nil {
 		t.Fatal(err)
 	}
 	const yellow = "  100s  Normal  Created (x3) main: created container fedcba9876543\n" +
@@ -265,7 +271,7 @@ func TestNobodyKeepsThePod(t *testing.T) {
 		{Folder: "/etc/pods"}: "Made by:       crishim sync /etc/pods, which does not run: it is not probed or restarted any more\n",
 	} {
 		var out strings.Builder
-		if err := writeDescription(&out, d, owner, output.Options{Now: describedAt}); err != nil {
+		if err := writeDescription(&out, factsOf(d, owner), output.Options{Now: describedAt}); err != nil {
 			t.Fatal(err)
 		}
 		for _, line := range []string{want, "  Ready:       no, by one attempt just now\n"} {

@@ -8,6 +8,7 @@ import (
 	urfave "github.com/urfave/cli/v2"
 
 	"github.com/crishim/crishim/commands/cli"
+	"github.com/crishim/crishim/commands/cli/disk"
 	"github.com/crishim/crishim/kuberuntime"
 	"github.com/crishim/crishim/kuberuntime/pod"
 )
@@ -64,21 +65,36 @@ func (o *gcOptions) run(ctx context.Context, env *cli.Env) error {
 			garbage.Items = append(garbage.Items, images.Items...)
 		}
 	}
+	sizes, sum, err := disk.Garbage(ctx, r.conn, garbage.Items)
+	if err != nil {
+		return err
+	}
 	var errs []error
-	for _, item := range garbage.Items {
+	for i, item := range garbage.Items {
 		verb := "would remove"
 		if !o.dryRun {
-			if err := r.Collect(ctx, &kuberuntime.Garbage{Items: []kuberuntime.GarbageItem{item}}); err != nil {
+			gone, err := r.CollectItem(ctx, item)
+			if err != nil {
 				errs = append(errs, err)
 				continue
 			}
 			verb = "removed"
+			if !gone {
+				verb = "left, for it is in use by now:"
+			}
 		}
 		name := item.ID
 		if item.Name != "" {
 			name = fmt.Sprintf("%s (%s)", item.Name, item.ID)
 		}
-		errs = append(errs, env.Say("%s %s %s: %s", verb, item.Kind, name, item.Why))
+		size := ""
+		if sizes[i] != nil && sizes[i].Bytes > 0 {
+			size = ", " + sizes[i].String()
+		}
+		errs = append(errs, env.Say("%s %s %s: %s%s", verb, item.Kind, name, item.Why, size))
+	}
+	if o.dryRun && len(garbage.Items) > 0 {
+		errs = append(errs, env.Say("would free %s", sum))
 	}
 	return cli.Join(errs...)
 }

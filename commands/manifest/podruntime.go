@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -16,6 +15,7 @@ import (
 	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/client/auth"
 	"github.com/crishim/crishim/commands/cli"
+	"github.com/crishim/crishim/diagnose"
 	"github.com/crishim/crishim/kuberuntime"
 	"github.com/crishim/crishim/kuberuntime/pod"
 )
@@ -53,9 +53,32 @@ func openPodRuntime(ctx context.Context, env *cli.Env, o podRuntimeOptions) (*po
 	return r, nil
 }
 
+// openCollector connects, and collects facts of pods, which have folders on this host as well.
+func openCollector(ctx context.Context, env *cli.Env) (*client.Conn, *diagnose.Collector, error) {
+	conn, err := env.ConnectShim(ctx, false)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := onThisHost(conn); err != nil {
+		return nil, nil, cli.Join(err, conn.Close())
+	}
+	c, err := diagnose.Open(ctx, conn, diagnose.Options{Dirs: kuberuntime.DefaultDirs(env.LookupEnv), Now: env.Now})
+	if err != nil {
+		return nil, nil, cli.Join(err, conn.Close())
+	}
+	return conn, c, nil
+}
+
+func onThisHost(conn *client.Conn) error {
+	if remote := conn.Remote(); remote != "" {
+		return fmt.Errorf("pods from manifests keep volumes and logs on the runtime's host, and %s is another one", remote)
+	}
+	return nil
+}
+
 func podRuntimeOn(ctx context.Context, env *cli.Env, conn *client.Conn, o podRuntimeOptions) (*podRuntime, error) {
-	if remote := remoteRuntime(conn); remote != "" {
-		return nil, fmt.Errorf("pods from manifests keep volumes and logs on the runtime's host, and %s is another one", remote)
+	if err := onThisHost(conn); err != nil {
+		return nil, err
 	}
 	host, err := kuberuntime.ReadHost()
 	if err != nil {
@@ -78,18 +101,6 @@ func podRuntimeOn(ctx context.Context, env *cli.Env, conn *client.Conn, o podRun
 		Pull:   pull, SerialPulls: o.serial, PullQPS: o.qps, PullBurst: o.burst, PullsWait: o.pullsWait, Registerer: o.registerer,
 	})
 	return r, err
-}
-
-// remoteRuntime names a runtime that is not on this host, "" for one that is.
-func remoteRuntime(conn *client.Conn) string {
-	for _, endpoint := range []string{conn.RuntimeEndpoint, conn.Engine.Host} {
-		for _, scheme := range []string{"ssh://", "tcp://", "docker+ssh://", "docker+tcp://", "http://", "https://"} {
-			if strings.HasPrefix(endpoint, scheme) {
-				return endpoint
-			}
-		}
-	}
-	return ""
 }
 
 func (r *podRuntime) close() error {

@@ -30,30 +30,35 @@ func NewEndpoints(env *cli.Env) *urfave.Command {
 }
 
 func (o *endpointsOptions) run(ctx context.Context, env *cli.Env) error {
+	rows, err := probedEndpoints(ctx, env)
+	if err != nil && len(rows) == 0 {
+		return err
+	}
+	return cli.Join(output.Endpoints(env.Out, rows, o.Options), err)
+}
+
+// probedEndpoints returns what was found, also where none of it can be taken.
+func probedEndpoints(ctx context.Context, env *cli.Env) (rows []output.Endpoint, err error) {
 	options, err := env.ClientOptions(false)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	config, err := env.Config()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	embedded, err := env.ShimOptions(config, false)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	attempts, failed := client.Discover(ctx, options)
-	if failed != nil && len(attempts) == 0 {
-		return failed
-	}
-	var rows []output.Endpoint
 	for _, a := range attempts {
 		if a.State == client.StateReady && (a.Kind == client.KindEngine || a.Chosen) {
 			a.Detail += networkOfNewPods(ctx, env, a, options, embedded)
 		}
 		rows = append(rows, output.Endpoint{Endpoint: a.Endpoint, Kind: cmp.Or(a.Name, a.Kind), State: a.State, Detail: a.Detail, Chosen: a.Chosen})
 	}
-	return cli.Join(output.Endpoints(env.Out, rows, o.Options), failed)
+	return rows, failed
 }
 
 // networkOfNewPods returns which network new pods get: those of the embedded dockershim that would

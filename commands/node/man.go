@@ -3,7 +3,9 @@ package node
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/cpuguy83/go-md2man/v2/md2man"
 	urfave "github.com/urfave/cli/v2"
@@ -31,7 +33,16 @@ func NewMan(env *cli.Env) *urfave.Command {
 				page = commandPage(command)
 				return cli.ArgCount(c, 0, 1)
 			}, func(_ context.Context, env *cli.Env) error {
-				_, err := env.Out.Write(md2man.Render([]byte(page)))
+				date := env.Now().UTC()
+				// A package's pages have the time of its sources, so that two builds are the same.
+				if text, _ := env.LookupEnv("SOURCE_DATE_EPOCH"); text != "" {
+					seconds, err := strconv.ParseInt(text, 10, 64)
+					if err != nil {
+						return fmt.Errorf("invalid SOURCE_DATE_EPOCH %s: must be seconds since 1970", cli.Quote(text))
+					}
+					date = time.Unix(seconds, 0).UTC()
+				}
+				_, err := env.Out.Write(md2man.Render([]byte(strings.Replace(page, " 1\n", fmt.Sprintf(" \"1\" %q\n", date.Format(time.DateOnly)), 1))))
 				return err
 			})(c)
 		},
@@ -117,3 +128,59 @@ var markdown = strings.NewReplacer(`\`, `\\`, "`", "\\`", "*", `\*`, "_", `\_`, 
 
 // escape keeps text from being taken for Markdown.
 func escape(text string) string { return markdown.Replace(text) }
+
+// Pages returns docs/commands by file name: a page for each verb, and README.md, which lists them.
+func Pages(app *urfave.App) map[string]string {
+	const note = "<!-- Written by `make docs` from the tables of `crishim help`. -->\n\n"
+	var index manual
+	index.printf("%s# Commands\n\n    %s\n", note, app.UsageText)
+	pages := map[string]string{}
+	for i, c := range app.Commands {
+		if i == 0 || c.Category != app.Commands[i-1].Category {
+			index.printf("\n## %s\n\n| command | what it does |\n|---|---|\n", escape(c.Category))
+		}
+		index.printf("| [%s](%s.md) | %s |\n", escape(strings.Join(c.Names(), ", ")), c.Name, escape(c.Usage))
+		var p manual
+		p.printf("%s", note)
+		p.verb(c.Name, c)
+		pages[c.Name+".md"] = p.String()
+	}
+	index.printf("\n## Global options\n\n")
+	index.table(app.Flags)
+	pages["README.md"] = index.String()
+	return pages
+}
+
+// verb writes a command as a section, and those below it as sections of that.
+func (m *manual) verb(name string, c *urfave.Command) {
+	title := "#" + strings.Repeat("#", strings.Count(name, " "))
+	m.printf("%s crishim %s\n\n%s\n\n    %s\n", title, escape(name), escape(c.Usage), strings.TrimSpace("crishim "+name+" [options] "+c.ArgsUsage))
+	text, examples, _ := strings.Cut(c.Description, "\n\nExamples:\n")
+	if text != "" {
+		m.printf("\n%s\n", escape(text))
+	}
+	if len(c.Aliases) > 0 {
+		m.printf("\nAlso: %s\n", escape(strings.Join(c.Aliases, ", ")))
+	}
+	if examples != "" {
+		m.printf("\n%s# Examples\n\n", title)
+		for line := range strings.SplitSeq(examples, "\n") {
+			m.printf("    %s\n", strings.TrimSpace(line))
+		}
+	}
+	m.printf("\n%s# Options\n\n", title)
+	m.table(c.Flags)
+	for _, sub := range c.Subcommands {
+		m.printf("\n")
+		m.verb(name+" "+sub.Name, sub)
+	}
+}
+
+func (m *manual) table(flags []urfave.Flag) {
+	m.printf("| option | meaning |\n|---|---|\n")
+	for _, f := range flags {
+		if cli.IsVisible(f) {
+			m.printf("| `%s` | %s |\n", strings.ReplaceAll(strings.TrimSpace(cli.FlagNames(f)), "|", `\|`), escape(cli.FlagUsage(f)))
+		}
+	}
+}

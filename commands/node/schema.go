@@ -10,6 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/crishim/crishim/commands/cli"
+	"github.com/crishim/crishim/diagnose"
 	"github.com/crishim/crishim/kuberuntime"
 	"github.com/crishim/crishim/output"
 )
@@ -18,7 +19,7 @@ import (
 // code need not guess it.
 func NewSchema(env *cli.Env) *urfave.Command {
 	verb := ""
-	types := map[string]reflect.Type{"describe": reflect.TypeFor[kuberuntime.Description](), "apply": reflect.TypeFor[v1.Pod]()}
+	types := map[string]reflect.Type{"describe": reflect.TypeFor[kuberuntime.Description](), "why": reflect.TypeFor[diagnose.Report](), "apply": reflect.TypeFor[v1.Pod]()}
 	known := slices.Sorted(slices.Values(slices.Concat(output.SchemaVerbs(), slices.Collect(maps.Keys(types)))))
 	return &urfave.Command{
 		Name:      "schema",

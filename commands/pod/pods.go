@@ -27,7 +27,7 @@ func NewPods(env *cli.Env) *urfave.Command {
 	return &urfave.Command{
 		Name:  "pods",
 		Usage: "list pods",
-		Description: cli.WithExamples("Pod sandboxes in every state, newest first. READY counts the containers that run, and in pods of sync and apply those that are ready (?: nobody makes their probes any more), STATE is the pod's by its containers, SANDBOX the sandbox's own. "+
+		Description: cli.WithExamples("Pod sandboxes in every state, newest first. READY counts the containers that run, and in pods of sync and apply those that are ready (?: they are not probed any more), STATE is the pod's by its containers, SANDBOX the sandbox's own. "+
 			"The CRI does not tell init containers from others: those that ended well before another was created are not counted.",
 			"crishim pods", "crishim pods --state ready -q", "crishim pods --namespace '^kube-system$' -o wide"),
 		Flags: slices.Concat(o.view.ListFlags(output.PodColumns), o.filter.PodFlags(), []urfave.Flag{

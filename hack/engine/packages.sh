@@ -31,6 +31,7 @@ shellcheck shellcheck
 ssh openssh-client
 /usr/share/bash-completion/bash_completion bash-completion
 groff groff
+kubectl kubernetes-client
 file file
 systemd-analyze systemd
 LIST

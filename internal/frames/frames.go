@@ -41,7 +41,7 @@ const (
 
 // Conn is a network connection below SPDY. It keeps from the library what would make it
 // hold too much memory for a peer: the library queues 250 data frames of up to 16 MiB that
-// nobody reads, so frames longer than Size come in pieces; and it starts a goroutine for
+// are not read, so frames longer than Size come in pieces; and it starts a goroutine for
 // each stream id that is not new, so that ends the connection.
 type Conn struct {
 	net.Conn

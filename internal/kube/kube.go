@@ -1,8 +1,11 @@
 // Package kube holds what CRI leaves to those who use it: the labels and annotations by which kubelets, and every
-// other tool, find pods and their containers, and which of these was an init container.
+// other tool, find pods and their containers, and which of these was an init container. It also names what
+// crishim's own pods in a cluster have in common.
 package kube
 
-import runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+import (
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
 
 // Labels of pods and containers.
 const (
@@ -10,6 +13,8 @@ const (
 	LabelPodNamespace  = "io.kubernetes.pod.namespace"
 	LabelPodUID        = "io.kubernetes.pod.uid"
 	LabelContainerName = "io.kubernetes.container.name"
+	// LabelDebug is on containers, and pods, that `crishim debug` makes: the id of the container they are for, or "host".
+	LabelDebug = "io.crishim.debug"
 )
 
 // Annotations that kubelets, and crishim's own pod runtime, put on containers.
@@ -33,3 +38,31 @@ func IsDoneInit(s *runtimeapi.ContainerStatus, newest map[string]*runtimeapi.Con
 	}
 	return false
 }
+
+// Names in crishim's own pods in a cluster. The DaemonSet of packaging/kubernetes has them; kubectl-crishim looks for
+// its pods by them, and makes its own with them.
+const (
+	ClusterNamespace = "crishim"
+	ClusterContainer = "crishim" // the container of a pod that command lines run in
+	ClusterProgram   = "/crishim"
+
+	LabelApp         = "app.kubernetes.io/name"
+	LabelAppValue    = "crishim"
+	LabelManagedBy   = "app.kubernetes.io/managed-by"
+	ManagedByKubectl = "kubectl-crishim" // of the pods that end with a command line
+
+	// LabelRights is what command lines in a pod are allowed.
+	LabelRights  = "io.crishim.rights"
+	RightsRead   = "read"
+	RightsChange = "change" // what the runtime has
+	RightsHost   = "host"   // files and mounts of the host too: apply, sync, gc
+)
+
+// Hidden first arguments of the program. They stay as they are, with what package stdinmux writes: kubectl-crishim and
+// the image of its pods may be of different versions.
+const (
+	// IdleWord does nothing until a signal ends it: it keeps a container running for the execs of command lines.
+	IdleWord = "__idle"
+	// StdinMuxWord is followed by a command line on whose standard input package stdinmux has put signals, too.
+	StdinMuxWord = "__stdinmux"
+)

@@ -20,7 +20,7 @@ func SocketDir(t testing.TB) string {
 	return dir
 }
 
-// FreePort returns a port of 127.0.0.1 that nobody listens on.
+// FreePort returns a port of 127.0.0.1 that nothing listens on.
 func FreePort(t testing.TB) int {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

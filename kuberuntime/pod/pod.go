@@ -163,6 +163,7 @@ type ContainerStatus struct {
 	Hash                             uint64
 	RestartCount                     int
 	Reason, Message                  string
+	RuntimeMessage                   string // without what the container wrote
 	LogPath                          string
 	Labels, Annotations              map[string]string
 	Mounts                           []*runtimeapi.Mount

@@ -103,7 +103,7 @@ func (m *Maker) subPath(volume Made, sub, target string, mode *v1.MountPropagati
 		return "", errNoMount
 	}
 	if err == nil && ptr.Deref(mode, v1.MountPropagationNone) != v1.MountPropagationBidirectional {
-		// What is mounted below the volume arrives, but unmounting ours ends nobody else's.
+		// What is mounted below the volume arrives, but unmounting ours leaves that of others.
 		err = unix.Mount("", target, "", unix.MS_SLAVE, "")
 	}
 	if err != nil {

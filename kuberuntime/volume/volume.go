@@ -262,7 +262,7 @@ func (m *Maker) Teardown(uid string) error {
 }
 
 // RemoveAll removes a folder with all in it, unless something is mounted there: what is
-// mounted may be somebody else's files.
+// mounted may be files of another owner.
 func RemoveAll(dir string) error {
 	mounts, err := mountsBelow(dir)
 	if err != nil {

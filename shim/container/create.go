@@ -379,30 +379,6 @@ func needsInfo(r *runtimeapi.CreateContainerRequest) bool {
 		sc.GetApparmorProfile() != "" || sc.GetSeccompProfilePath() != "" //nolint:staticcheck // old kubelets send them
 }
 
-// infoCache keeps the engine's Info for a minute: asking costs more than creating a
-// container, and only a restart of the engine changes what is looked at here.
-type infoCache struct {
-	engine Engine
-
-	mu   sync.Mutex // guards info and at
-	info system.Info
-	at   time.Time
-}
-
-func (c *infoCache) get(ctx context.Context) (system.Info, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !c.at.IsZero() && time.Since(c.at) < time.Minute {
-		return c.info, nil
-	}
-	info, err := c.engine.Info(ctx)
-	if err != nil {
-		return info, fmt.Errorf("ask the docker engine about itself: %w", err)
-	}
-	c.info, c.at = info, time.Now()
-	return info, nil
-}
-
 // checkWarnings reads the engine's warnings. On a host without some of the cgroup
 // controllers the engine drops the limits that it cannot set and only warns; here that is
 // an error. Shares are only a weight, which such a host does without.

@@ -10,9 +10,11 @@ package container
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"io"
 	"log/slog"
 	"sync"
+	"time"
 
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/image"
@@ -53,7 +55,7 @@ type Options struct {
 	// it cannot add all.
 	Capabilities func() []string
 	// NoteTemporary notes the pod and name of a container that must not outlive its command
-	// before it is made; nil: nobody does.
+	// before it is made; may be nil.
 	NoteTemporary func(pod, name string) error
 
 	Owner    string // of helper containers, unique to a process that may be killed
@@ -68,7 +70,7 @@ type Service struct {
 	writesLogs   bool // a container is reported as ended later than the engine says
 	oom          *host.OOMScore
 	capabilities func() []string              // those that the engine can add; nil: all
-	note         func(pod, name string) error // of a temporary container; nil: nobody does
+	note         func(pod, name string) error // of a temporary container; may be nil
 	log          *slog.Logger
 	users        userFiles
 	info         infoCache
@@ -97,4 +99,28 @@ func New(o Options) *Service {
 		return names
 	})
 	return s
+}
+
+// infoCache keeps the engine's Info for a minute: asking costs more than creating a
+// container, and only a restart of the engine changes what is looked at here.
+type infoCache struct {
+	engine Engine
+
+	mu   sync.Mutex // guards info and at
+	info system.Info
+	at   time.Time
+}
+
+func (c *infoCache) get(ctx context.Context) (system.Info, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.at.IsZero() && time.Since(c.at) < time.Minute {
+		return c.info, nil
+	}
+	info, err := c.engine.Info(ctx)
+	if err != nil {
+		return info, fmt.Errorf("ask the docker engine about itself: %w", err)
+	}
+	c.info, c.at = info, time.Now()
+	return info, nil
 }

@@ -165,7 +165,7 @@ func writeLimits(cgroups host.CgroupDirs, files map[string]string) error {
 	return errors.Join(errs...)
 }
 
-// isDefault reports whether a limit is one that nobody asked for: a kubelet, and sync, limit
+// isDefault reports whether a limit is one that was not asked for: a kubelet, and sync, limit
 // every size of huge pages to 0 for a container that asked for none, also on a host without
 // the controller or for a user who may not write cgroups. It is no reason to end the
 // container.

@@ -216,7 +216,7 @@ func Namespaces(hc *container.HostConfig, o *runtimeapi.NamespaceOption, pod Pod
 	}
 	switch o.GetIpc() {
 	case runtimeapi.NamespaceMode_POD:
-		// The engine lets nobody join a container that has the node's.
+		// The engine lets no container join one that has the node's.
 		if pod.Namespaces.GetIpc() == runtimeapi.NamespaceMode_NODE {
 			hc.IpcMode = "host"
 		}

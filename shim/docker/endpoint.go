@@ -46,7 +46,7 @@ type Endpoint struct {
 	From string      // what named it, such as "DOCKER_HOST"; "" for a usual socket
 	TLS  *tls.Config // nil: none
 	Err  error       // why it cannot be reached
-	// Batch keeps ssh from asking for passwords: nobody answers.
+	// Batch keeps ssh from asking for passwords, which cannot be answered.
 	Batch bool
 }
 

@@ -11,7 +11,7 @@ import (
 	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
 
-	"github.com/crishim/crishim/shim/host/proctree"
+	"github.com/crishim/crishim/internal/proctree"
 )
 
 // ErrElsewhere: the process is not on this host, or not visible from here.
@@ -41,7 +41,7 @@ func (d CgroupDirs) Of(file string) (string, error) {
 
 // Cgroups finds the cgroup of a container's process. That the cgroup's name
 // holds the container's id proves that the process is the one that the engine
-// means: an engine elsewhere would name a process that is somebody else here.
+// means: an engine elsewhere would name another process here.
 func Cgroups(pid int, id string) (CgroupDirs, error) {
 	return cgroupsIn(procfs.DefaultMountPoint, cgroupRoot, mounted(), pid, id)
 }
@@ -125,7 +125,7 @@ func NetNS(containerID, engineFile string, pid int) (path string, done func()) {
 	if err != nil {
 		return "", func() {}
 	}
-	if !found.Alive() { // what was opened may be somebody else's
+	if !found.Alive() { // what was opened may be of another process
 		_ = f.Close()
 		return "", func() {}
 	}

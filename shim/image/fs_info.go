@@ -42,8 +42,12 @@ func (s *Service) layerBytes(ctx context.Context, store string) (int64, error) {
 		return 0, fmt.Errorf("list images: %w", err)
 	}
 	if ownStore(store, images) {
-		if n, err := sumLayers(filepath.Join(store, "layerdb", "sha256")); err == nil {
-			return n, nil
+		if sizes, err := layerSizes(store); err == nil {
+			var sum int64
+			for _, n := range sizes {
+				sum += n
+			}
+			return sum, nil
 		}
 	}
 	usage, err := s.engine.DiskUsage(ctx, types.DiskUsageOptions{Types: []types.DiskUsageObject{types.ImageObject}})
@@ -68,26 +72,28 @@ func ownStore(store string, images []image.Summary) bool {
 	return len(images) > 0
 }
 
-// sumLayers skips layers that are removed meanwhile.
-func sumLayers(dir string) (int64, error) {
+// layerSizes returns the sizes of layers by their chain id, without its algorithm. It skips
+// layers that are removed meanwhile.
+func layerSizes(store string) (map[string]int64, error) {
+	dir := filepath.Join(store, "layerdb", "sha256")
 	layers, err := os.ReadDir(dir)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
-	var sum int64
+	sizes := make(map[string]int64, len(layers))
 	for _, l := range layers {
 		b, err := os.ReadFile(filepath.Join(dir, l.Name(), "size"))
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
 		if err != nil {
-			return 0, err
+			return nil, err
 		}
 		n, err := strconv.ParseInt(strings.TrimSpace(string(b)), 10, 64)
 		if err != nil {
-			return 0, fmt.Errorf("size of layer %s: %w", l.Name(), err)
+			return nil, fmt.Errorf("size of layer %s: %w", l.Name(), err)
 		}
-		sum += n
+		sizes[l.Name()] = n
 	}
-	return sum, nil
+	return sizes, nil
 }

@@ -142,7 +142,7 @@ func engineReference(ref string) string {
 	return ref
 }
 
-// untilRemoved retries a call while somebody else removes the image, which takes moments,
+// untilRemoved retries a call while another client removes the image, which takes moments,
 // and returns its last error.
 func untilRemoved(ctx context.Context, call func() (done bool, err error)) error {
 	const pause, tries = 10 * time.Millisecond, 200

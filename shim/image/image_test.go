@@ -13,6 +13,7 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types/container"
 	dockerimage "github.com/docker/docker/api/types/image"
+	"github.com/google/go-cmp/cmp"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/internal/test/enginetest"
@@ -179,5 +180,19 @@ func TestPullInMemory(t *testing.T) {
 	}
 	if err := pull(&runtimeapi.ImageSpec{Image: "missing.example/a:1"}); !errdefs.IsNotFound(err) {
 		t.Errorf("a missing image: got %v", err)
+	}
+}
+
+// TestUsageOfARemoteEngine: its layers are not known, only what images share, or not even that.
+func TestUsageOfARemoteEngine(t *testing.T) {
+	t.Parallel()
+	for shared, want := range map[int64]Usage{
+		3:  {Own: true, Sizes: []int64{7}, Images: []ImageUsage{{ID: "a", Layers: []int32{0}}}},
+		-1: {Merged: true, Sizes: []int64{10}, Images: []ImageUsage{{ID: "a", Layers: []int32{0}}}},
+	} {
+		got := mergedLayers([]dockerimage.Summary{{ID: "a", Size: 10, SharedSize: shared}})
+		if diff := cmp.Diff(want, *got); diff != "" {
+			t.Errorf("%d shared (-want +got):\n%s", shared, diff)
+		}
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/crishim/crishim/shim/state"
 )
 
-// RemoveImage removes an image with all its names. One that is not there, or that somebody
+// RemoveImage removes an image with all its names. One that is not there, or that another client
 // else removes at the same time, is removed. An image in use is refused before any name is
 // removed.
 func (s *Service) RemoveImage(ctx context.Context, r *runtimeapi.RemoveImageRequest) (*runtimeapi.RemoveImageResponse, error) {
@@ -38,7 +38,7 @@ func (s *Service) RemoveImage(ctx context.Context, r *runtimeapi.RemoveImageRequ
 		if _, still, inspectErr := s.inspect(ctx, i.ID); inspectErr == nil && !still {
 			return true, nil
 		}
-		// Somebody else has removed the names of one that is not found and still there, and
+		// Another client has removed the names of one that is not found and still there, and
 		// is removing the image.
 		return !errdefs.IsNotFound(err), fmt.Errorf("remove image %s: %w", ref, err)
 	})

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
 	"log/slog"
@@ -16,7 +15,6 @@ import (
 
 	"github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types/container"
-	"golang.org/x/sys/unix"
 
 	"github.com/crishim/crishim/shim/internal/logdir"
 )
@@ -299,49 +297,6 @@ func (f *follower) flushLocked() error {
 		return errors.Join(err, f.openAgain(false))
 	}
 	return nil
-}
-
-// change continues in another file, which may be the same one opened again.
-func (f *follower) change(open func() (*os.File, error)) error {
-	_ = unix.Flock(int(f.file.Fd()), unix.LOCK_UN)
-	file, err := open()
-	if err != nil {
-		_ = take(f.file)
-		return err
-	}
-	_ = f.file.Close()
-	f.file = file
-	f.out.Reset(disk{f, file})
-	return nil
-}
-
-// openAgain opens the file once more, and reads its position.
-func (f *follower) openAgain(all bool) error {
-	return f.change(func() (*os.File, error) {
-		file, pos, err := openFile(f.at, all)
-		if err == nil {
-			f.pos = pos
-		}
-		return file, err
-	})
-}
-
-// reopen continues in a new file at the same path, after the old one has been renamed.
-func (f *follower) reopen() error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.file == nil {
-		return fmt.Errorf("%w: %w", errTaken, errdefs.ErrFailedPrecondition)
-	}
-	if err := f.flushLocked(); err != nil {
-		return err
-	}
-	dir, name, err := f.at.Open()
-	if err != nil {
-		return err
-	}
-	defer dir.Close()
-	return f.change(func() (*os.File, error) { return create(dir, name) }) // everything has been written
 }
 
 func (f *follower) last() time.Time {

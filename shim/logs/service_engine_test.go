@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -69,6 +70,15 @@ func loggedBy(t *testing.T, engine *docker.Client, driver container.LogConfig, t
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
+		if t.Failed() {
+			engines, err := engine.ContainerLogs(ctx, made.ID, container.LogsOptions{ShowStdout: true, ShowStderr: true, Timestamps: true})
+			var has []byte
+			if err == nil {
+				has, err = io.ReadAll(engines)
+			}
+			log, _ := os.ReadFile(path)
+			t.Logf("the log has %d bytes: %.300q; the engine's has %d: %.300q, %v", len(log), log, len(has), has, err)
+		}
 		_ = engine.ContainerRemove(ctx, made.ID, container.RemoveOptions{Force: true})
 	})
 	if err := engine.ContainerStart(t.Context(), made.ID, container.StartOptions{}); err != nil {

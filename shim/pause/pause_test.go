@@ -50,7 +50,11 @@ func TestThePauseProcessEndsOnSignals(t *testing.T) {
 		t.Run(arch, func(t *testing.T) {
 			t.Parallel()
 			path := filepath.Join(t.TempDir(), "pause")
-			if err := os.WriteFile(path, content, 0o700); err != nil {
+			// A child of another test would inherit the file while it is open for writing: "text file busy".
+			syscall.ForkLock.RLock()
+			err := os.WriteFile(path, content, 0o700)
+			syscall.ForkLock.RUnlock()
+			if err != nil {
 				t.Fatal(err)
 			}
 			command := []string{path}

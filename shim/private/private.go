@@ -7,11 +7,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/containerd/errdefs"
+	"github.com/docker/docker/api/types"
 	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/events"
+	"github.com/docker/docker/api/types/system"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/api"
@@ -22,9 +26,14 @@ import (
 	"github.com/crishim/crishim/shim/stream"
 )
 
-// Engine is what the archive and log calls need of the Docker client.
+// Engine is what the archive, log and event calls need of the Docker client.
 type Engine interface {
 	logs.Engine
+	Info(ctx context.Context) (system.Info, error)
+	Events(ctx context.Context, options events.ListOptions) (<-chan events.Message, <-chan error)
+	ContainerList(ctx context.Context, options container.ListOptions) ([]container.Summary, error)
+	ContainerDiff(ctx context.Context, id string) ([]container.FilesystemChange, error)
+	DiskUsage(ctx context.Context, o types.DiskUsageOptions) (types.DiskUsage, error)
 	ContainerStatPath(ctx context.Context, id, path string) (container.PathStat, error)
 	CopyFromContainer(ctx context.Context, id, path string) (io.ReadCloser, container.PathStat, error)
 	CopyToContainer(ctx context.Context, id, path string, content io.Reader, o container.CopyToContainerOptions) error
@@ -125,6 +134,30 @@ func (s *Service) ContainerLogs(r *api.ContainerLogsRequest, out api.Crishim_Con
 func (s *Service) known(ctx context.Context, id string) error {
 	_, err := state.FindContainer(ctx, s.Engine, id)
 	return err
+}
+
+// changesAtOnce is how many changes go into one message: paths are as long as a container makes them.
+const changesAtOnce = 1000
+
+// ContainerChanges sends what a container has changed.
+func (s *Service) ContainerChanges(r *api.ContainerChangesRequest, out api.Crishim_ContainerChangesServer) error {
+	if err := s.known(out.Context(), r.GetContainerId()); err != nil {
+		return err
+	}
+	changes, err := s.Engine.ContainerDiff(out.Context(), r.GetContainerId())
+	if err != nil {
+		return fmt.Errorf("changes of container %q: %w", r.GetContainerId(), err)
+	}
+	for some := range slices.Chunk(changes, changesAtOnce) {
+		m := &api.ContainerChangesResponse{}
+		for _, c := range some {
+			m.Changes = append(m.Changes, &api.FileChange{Kind: c.Kind.String(), Path: []byte(c.Path)})
+		}
+		if err := out.Send(m); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // StatPath describes a path of a container.
@@ -259,4 +292,35 @@ func (s *Service) CopyContainer(ctx context.Context, r *api.CopyContainerRequest
 		return nil, err
 	}
 	return &api.CopyContainerResponse{ContainerId: id}, nil
+}
+
+// imageChunk is how much of an archive of images goes into one message.
+const imageChunk = 512 << 10
+
+// SaveImages sends images as the engine's archive.
+func (s *Service) SaveImages(r *api.SaveImagesRequest, out api.Crishim_SaveImagesServer) error {
+	content, err := s.Images.Save(out.Context(), r.GetImages())
+	if err != nil {
+		return err
+	}
+	defer content.Close()
+	_, err = io.CopyBuffer(imageWriter{out}, struct{ io.Reader }{content}, make([]byte, imageChunk))
+	return err
+}
+
+// imageWriter sends what is written as messages of a SaveImages call.
+type imageWriter struct{ out api.Crishim_SaveImagesServer }
+
+// Write implements io.Writer.
+func (w imageWriter) Write(b []byte) (int, error) {
+	return len(b), w.out.Send(&api.ImageArchive{Data: b})
+}
+
+// LoadImages loads an archive.
+func (s *Service) LoadImages(in api.Crishim_LoadImagesServer) error {
+	content := &messageReader[*api.ImageArchive]{recv: in.Recv}
+	if err := s.Images.Load(in.Context(), content); err != nil {
+		return errors.Join(content.failure(), err)
+	}
+	return in.SendAndClose(&api.LoadImagesResponse{})
 }

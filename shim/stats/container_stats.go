@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -49,6 +50,8 @@ func (s *Service) ListContainerStats(ctx context.Context, r *runtimeapi.ListCont
 	if err != nil {
 		return nil, err
 	}
+	// The engine also matches labels that come from the image.
+	ts = slices.DeleteFunc(ts, func(t target) bool { return !state.MatchLabels(t.member.Labels, f.GetLabelSelector()) })
 	if len(labels) == 1 && f.GetId() == "" && f.GetPodSandboxId() == "" { // these are all
 		alive := map[string]bool{}
 		for _, t := range ts {

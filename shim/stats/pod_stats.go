@@ -14,8 +14,8 @@ import (
 	"github.com/prometheus/procfs"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/crishim/crishim/internal/proctree"
 	"github.com/crishim/crishim/shim/host"
-	"github.com/crishim/crishim/shim/host/proctree"
 	"github.com/crishim/crishim/shim/state"
 )
 
@@ -49,6 +49,8 @@ func (s *Service) ListPodSandboxStats(ctx context.Context, r *runtimeapi.ListPod
 	if err != nil {
 		return nil, err
 	}
+	// The engine also matches labels that come from the image.
+	sandboxes = slices.DeleteFunc(sandboxes, func(t target) bool { return !state.MatchLabels(t.sandbox.Labels, f.GetLabelSelector()) })
 	stats, err := s.pods(ctx, sandboxes, len(labels) == 1 && f.GetId() == "")
 	if err != nil {
 		return nil, err
@@ -131,7 +133,7 @@ func podNetwork(sandbox target) []procfs.NetDevLine {
 		return nil
 	}
 	interfaces, err := p.NetDev()
-	if err != nil || !process.Alive() { // or what was read may be somebody else's
+	if err != nil || !process.Alive() { // or what was read may be of another process
 		return nil
 	}
 	delete(interfaces, "lo")

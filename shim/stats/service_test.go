@@ -72,7 +72,9 @@ func TestRemoteEngine(t *testing.T) {
 	}
 	sandbox := e.run(t, "k8s_POD_p_n_u_0", labels)
 	member := func(name string) string {
-		return e.run(t, "k8s_"+name, state.EncodeContainer(state.Container{Metadata: &runtimeapi.ContainerMetadata{Name: name}, Pod: pod, SandboxID: sandbox}, nil))
+		labels := state.EncodeContainer(state.Container{Metadata: &runtimeapi.ContainerMetadata{Name: name}, Pod: pod, SandboxID: sandbox}, map[string]string{"from-the-image": "yes"})
+		labels["from-the-image"] = "yes"
+		return e.run(t, "k8s_"+name, labels)
 	}
 	good := member("good")
 	e.broken = member("broken")
@@ -86,6 +88,10 @@ func TestRemoteEngine(t *testing.T) {
 	}
 	if got := list.GetStats()[0]; got.GetCpu().GetUsageCoreNanoSeconds().GetValue() != 5000 || got.GetMemory().GetWorkingSetBytes().GetValue() != 1000 {
 		t.Errorf("got %v", got)
+	}
+	labelled, err := s.ListContainerStats(t.Context(), &runtimeapi.ListContainerStatsRequest{Filter: &runtimeapi.ContainerStatsFilter{LabelSelector: map[string]string{"from-the-image": "yes"}}})
+	if err != nil || len(labelled.GetStats()) != 0 {
+		t.Errorf("by a label of the image: got %v, %v", labelled, err)
 	}
 	pods, err := s.ListPodSandboxStats(t.Context(), &runtimeapi.ListPodSandboxStatsRequest{})
 	if err != nil || len(pods.GetStats()) != 1 || pods.GetStats()[0].GetLinux().GetCpu().GetUsageCoreNanoSeconds().GetValue() != 10000 {

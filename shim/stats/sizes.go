@@ -2,19 +2,15 @@ package stats
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
-	"io/fs"
 	"os"
-	"path"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/containerd/errdefs"
-	"golang.org/x/sys/unix"
+
+	"github.com/crishim/crishim/internal/bounded"
 )
 
 const (
@@ -121,71 +117,11 @@ func (s *sizes) begin(id string, find findSize) <-chan struct{} {
 	return done
 }
 
-// walk sums the files of a directory, one with several names once. What is removed
-// meanwhile is not counted. A container writes there: it may have any number of files, and
-// put a link in the place of a directory.
+// walk sums the files of a layer, in which a container may write meanwhile.
 func walk(ctx context.Context, dir string) (layerSize, error) {
-	size := layerSize{at: time.Now()}
-	root, err := os.OpenRoot(dir)
-	if err != nil {
-		return size, err
-	}
-	defer root.Close()
-	linked := map[uint64]bool{}
-	count := func(info fs.FileInfo) {
-		s, ok := info.Sys().(*syscall.Stat_t)
-		if !ok || linked[s.Ino] {
-			return
-		}
-		if s.Nlink > 1 && !info.IsDir() {
-			linked[s.Ino] = true
-		}
-		size.bytes += uint64(s.Blocks) * 512
-		size.inodes++
-	}
-	top, err := root.Stat(".")
-	if err != nil {
-		return size, err
-	}
-	count(top)
-	for dirs := []string{"."}; len(dirs) > 0; {
-		at := dirs[len(dirs)-1]
-		dirs = dirs[:len(dirs)-1]
-		err := entries(ctx, root, at, func(e fs.DirEntry) {
-			if info, err := e.Info(); err == nil {
-				count(info)
-			}
-			if name := path.Join(at, e.Name()); e.IsDir() && len(name) < unix.PathMax {
-				dirs = append(dirs, name)
-			}
-		})
-		if ctx.Err() != nil || at == "." && err != nil {
-			return size, errors.Join(ctx.Err(), err)
-		}
-	}
-	return size, nil
-}
-
-// entries reads a directory, some entries at a time.
-func entries(ctx context.Context, root *os.Root, name string, each func(fs.DirEntry)) error {
-	f, err := root.OpenFile(name, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	for ctx.Err() == nil {
-		some, err := f.ReadDir(256)
-		for _, e := range some {
-			each(e)
-		}
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+	at := time.Now()
+	sum, err := bounded.Walk(ctx, dir, bounded.WalkOptions{})
+	return layerSize{bytes: sum.Bytes, inodes: sum.Files, at: at}, err
 }
 
 // layer returns the size of what the container has written, where it is known before until.

@@ -2,8 +2,6 @@ package stats
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -308,65 +306,6 @@ func TestRatesWhenTheClockIsPutBack(t *testing.T) {
 	r.add("a", when.Add(-time.Hour), 200)
 	if got := r.add("a", when.Add(2*time.Second-time.Hour), 400); got == nil || *got != 100 {
 		t.Errorf("got %v, want 100 per second", got)
-	}
-}
-
-// swapping is a context in which something happens the nth time that it is asked.
-type swapping struct {
-	context.Context
-	left int
-	do   func()
-}
-
-func (s *swapping) Err() error {
-	if s.left--; s.left == 0 {
-		s.do()
-	}
-	return nil
-}
-
-// TestWalkFollowsNoLink: a container puts a link in the place of a directory between the look
-// at it and into it.
-func TestWalkFollowsNoLink(t *testing.T) {
-	t.Parallel()
-	for n := 1; n < 8; n++ {
-		layer, outside := t.TempDir(), t.TempDir()
-		if err := os.Mkdir(filepath.Join(layer, "a"), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		for i := range 100 {
-			if err := os.WriteFile(filepath.Join(outside, fmt.Sprint(i)), nil, 0o600); err != nil {
-				t.Fatal(err)
-			}
-		}
-		ctx := &swapping{Context: t.Context(), left: n, do: func() {
-			a := filepath.Join(layer, "a")
-			if err := errors.Join(os.Remove(a), os.Symlink(outside, a)); err != nil {
-				t.Error(err)
-			}
-		}}
-		if size, err := walk(ctx, layer); err != nil || size.inodes > 2 {
-			t.Errorf("swapped at %d: got %d inodes, %v; want 2", n, size.inodes, err)
-		}
-	}
-}
-
-// TestWalkOfALargeDirectory: in more than one part, with files of two names.
-func TestWalkOfALargeDirectory(t *testing.T) {
-	t.Parallel()
-	layer := t.TempDir()
-	dir := filepath.Join(layer, "a/b")
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	for i := range 600 {
-		name := filepath.Join(dir, fmt.Sprint(i))
-		if err := errors.Join(os.WriteFile(name, nil, 0o600), os.Link(name, name+"-too")); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if size, err := walk(t.Context(), layer); err != nil || size.inodes != 603 {
-		t.Errorf("got %d inodes, %v", size.inodes, err)
 	}
 }
 

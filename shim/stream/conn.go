@@ -25,7 +25,7 @@ const (
 	// and take away the last answer with it.
 	lingerTime = 2 * time.Second
 	// goneInterval is how often a connection is asked whether its other end has
-	// closed, for the time that nobody can read from it because the process in
+	// closed, for the time that it cannot be read because the process in
 	// the container takes no more input.
 	goneInterval = time.Second
 
@@ -191,7 +191,7 @@ func (c *conn) cut() error {
 	return nil
 }
 
-// watch finds out that the client has closed its end while nobody reads, and that nothing
+// watch finds out that the client has closed its end while nothing reads, and that nothing
 // has moved for too long.
 func (c *conn) watch() {
 	tick := time.NewTicker(min(goneInterval, c.listener.idle))

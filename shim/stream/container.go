@@ -9,7 +9,7 @@ import (
 	"github.com/docker/docker/api/types/container"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/crishim/crishim/shim/host/proctree"
+	"github.com/crishim/crishim/internal/proctree"
 	"github.com/crishim/crishim/shim/state"
 )
 
@@ -54,7 +54,7 @@ func sharedFirst(c container.InspectResponse) int {
 
 // containerEnd returns a channel that is closed when a running container has ended, by
 // what the kernel says of its first process, whose pid was read before: the engine notes
-// it late while it holds input that nobody reads. It is closed with ctx, too.
+// it late while it holds input that is not read. It is closed with ctx, too.
 func (s *Server) containerEnd(ctx context.Context, id string, pid int) <-chan struct{} {
 	ended := make(chan struct{})
 	go func() {

@@ -102,7 +102,7 @@ func (s *Server) resolve(ctx context.Context, r *ExecRequest) error {
 }
 
 // Detach lets the process of an exec session go on when the client leaves. The
-// session is named by its streaming URL, which nobody but its client knows.
+// session is named by its streaming URL, which only its client knows.
 func (s *Server) Detach(streamingURL string) error {
 	u, err := url.Parse(streamingURL)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 
 	"github.com/containernetworking/plugins/pkg/ns"
 
-	"github.com/crishim/crishim/shim/host/proctree"
+	"github.com/crishim/crishim/internal/proctree"
 	"github.com/crishim/crishim/shim/state"
 )
 
@@ -96,7 +96,7 @@ func (p *pod) dialLoopback(ctx context.Context, port uint16) (conn net.Conn, err
 		return nil, errors.Join(errUnseen, err)
 	}
 	defer netns.Close()
-	if !p.process.Alive() { // or the namespace may be somebody else's
+	if !p.process.Alive() { // or the namespace may be of another process
 		return nil, errPodEnded
 	}
 	entered := false

@@ -14,7 +14,7 @@ import (
 	"k8s.io/cri-streaming/pkg/streaming/remotecommand"
 
 	"github.com/crishim/crishim/internal/frames"
-	"github.com/crishim/crishim/shim/host/proctree"
+	"github.com/crishim/crishim/internal/proctree"
 	"github.com/crishim/crishim/shim/state"
 )
 
@@ -49,7 +49,7 @@ const (
 // the CRI have theirs. There is no value for none, so the engine gets keys that are not
 // typed: for an attach bytes that are in no UTF-8 text. For an exec they come in JSON,
 // where only ASCII works; it begins with the key that programs use least, and the rest
-// nobody types behind it. The one that is typed alone comes with the key after it.
+// nothing is typed behind it. The one that is typed alone comes with the key after it.
 const (
 	noAttachKeys = "\xff,\xfe,\xff,\xfe,\xff,\xfe,\xff,\xfe"
 	noExecKeys   = "ctrl-^,ctrl-@,ctrl-_,ctrl-@,ctrl-^,ctrl-@,ctrl-_,ctrl-@,ctrl-^,ctrl-@,ctrl-_,ctrl-@"
@@ -75,7 +75,7 @@ func (s *Server) run(ctx context.Context, r *ExecRequest, e ends) (int, error) {
 	created, err := s.engine.ContainerExecCreate(ctx, r.ContainerID, container.ExecOptions{
 		User: r.User, Env: r.Env, WorkingDir: r.WorkingDir, Cmd: r.Cmd,
 		Tty: r.TTY, ConsoleSize: size, DetachKeys: noExecKeys,
-		// Output is attached even where nobody wants it: the engine ends the
+		// Output is attached even where it is not wanted: the engine ends the
 		// session with the process only then, and says there why it cannot start.
 		AttachStdin: e.stdin != nil, AttachStdout: true, AttachStderr: true,
 	})
@@ -326,7 +326,7 @@ func (p *process) endWithContainer(ctx context.Context) {
 	}
 }
 
-// abandon ends what nobody waits for any more and returns why that is.
+// abandon ends what is not waited for any more and returns why that is.
 func (p *process) abandon(ctx context.Context) error {
 	cause := context.Cause(ctx)
 	if p.ends.detached != nil && p.ends.detached.Load() {

@@ -17,7 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/cri-streaming/pkg/streaming/remotecommand"
 
-	"github.com/crishim/crishim/shim/host/proctree"
+	"github.com/crishim/crishim/internal/proctree"
 )
 
 // sizedEngine runs a process that ends when its terminal has got a size, and

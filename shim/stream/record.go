@@ -13,8 +13,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/crishim/crishim/internal/proctree"
 	"github.com/crishim/crishim/internal/rundir"
-	"github.com/crishim/crishim/shim/host/proctree"
 )
 
 const (
@@ -58,7 +58,7 @@ type note struct {
 // begin writes down an exec that is about to start. That it cannot be written
 // down is no reason not to start it.
 func (r records) begin(execID, containerID string) *record {
-	rec := &record{name: execID + ".json", note: note{Exec: execID, Container: containerID, Boot: bootID()}}
+	rec := &record{name: execID + ".json", note: note{Exec: execID, Container: containerID, Boot: proctree.BootID()}}
 	if r.dir == "" || !engineIDs.MatchString(execID) {
 		return rec
 	}
@@ -165,7 +165,7 @@ func endRecorded(ctx context.Context, root *os.Root, name string, engine ExecIns
 	if n.Exec+".json" != name || !engineIDs.MatchString(n.Container) {
 		return fmt.Errorf("the record %s is of no exec in a container", name)
 	}
-	if n.Boot != bootID() {
+	if n.Boot != proctree.BootID() {
 		return nil // nothing outlives a restart of the machine
 	}
 	ctx, cancel := context.WithTimeout(ctx, recordTime)
@@ -177,12 +177,4 @@ func endRecorded(ctx context.Context, root *os.Root, name string, engine ExecIns
 		return killExec(ctx, engine, n.Exec, n.Container)
 	}
 	return nil
-}
-
-func bootID() string {
-	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	if err != nil {
-		return ""
-	}
-	return strings.TrimSpace(string(id))
 }

@@ -10,8 +10,8 @@ import (
 
 	"k8s.io/client-go/tools/remotecommand"
 
+	"github.com/crishim/crishim/internal/proctree"
 	"github.com/crishim/crishim/internal/test"
-	"github.com/crishim/crishim/shim/host/proctree"
 )
 
 // What a killed shim left is ended by its records, and nothing else is.

@@ -10,7 +10,7 @@ import (
 
 	"log/slog"
 
-	"github.com/crishim/crishim/shim/host/proctree"
+	"github.com/crishim/crishim/internal/proctree"
 )
 
 // TestForgedRecords: what others write where records are, or write into a record, ends no process and
@@ -22,7 +22,7 @@ func TestForgedRecords(t *testing.T) {
 		t.Fatal(err)
 	}
 	exec, id := strings.Repeat("ab", 32), strings.Repeat("cd", 32)
-	whole := note{Exec: exec, Container: id, Boot: bootID(), Process: &self}
+	whole := note{Exec: exec, Container: id, Boot: proctree.BootID(), Process: &self}
 	part := whole
 	part.Container = "/" // which is in the control group of every process
 	for name, c := range map[string]struct {

@@ -143,7 +143,7 @@ func (s *Server) listen(ctx context.Context) error {
 	}
 	server := &http.Server{
 		Handler:        s.handler(),
-		ReadTimeout:    s.opts.HeaderTimeout, // also of a body that nobody asked for, and until the next request
+		ReadTimeout:    s.opts.HeaderTimeout, // also of a body that was not asked for, and until the next request
 		MaxHeaderBytes: maxHeaderBytes,
 		ErrorLog:       slog.NewLogLogger(s.opts.Log.Handler(), slog.LevelDebug),
 		ConnContext:    requestContext,
@@ -209,7 +209,7 @@ func (s *Server) begin(what *sync.WaitGroup) bool {
 func (s *Server) Failed() <-chan error { return s.failed }
 
 // Close stops listening, ends every session, and waits until all are ended.
-// What exec started and nobody detached from is killed.
+// What exec started is killed, unless it was detached.
 func (s *Server) Close() error {
 	s.mu.Lock()
 	s.closed = true

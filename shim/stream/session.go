@@ -83,7 +83,7 @@ func (x session) serve(w http.ResponseWriter, r *http.Request) {
 			err = x.run(r.Context(), e)
 		}()
 	}
-	// The client may be gone; then there is nobody to tell.
+	// The client may be gone; then there is nothing to tell.
 	switch {
 	case !streams.text:
 		_ = json.NewEncoder(streams.status).Encode(statusOf(err))
@@ -227,7 +227,7 @@ const maxSize = 4 << 10
 func sizes(ctx context.Context, from io.Reader) <-chan remotecommand.TerminalSize {
 	out := make(chan remotecommand.TerminalSize)
 	go func() {
-		defer io.Copy(io.Discard, from) //nolint:errcheck // what nobody reads would hold up the other streams
+		defer io.Copy(io.Discard, from) //nolint:errcheck // what is not read would hold up the other streams
 		defer close(out)
 		limited := &io.LimitedReader{R: from}
 		decoder := json.NewDecoder(limited)

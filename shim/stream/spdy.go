@@ -55,7 +55,7 @@ func serveSPDY(conn net.Conn, from io.Reader, accept func(*spdystream.Stream) bo
 	})
 	go func() {
 		<-served.CloseChan()
-		_ = conn.Close() // the client has said goodbye, or sent what is no SPDY: nobody reads on
+		_ = conn.Close() // the client has said goodbye, or sent what is no SPDY: nothing reads on
 	}()
 	return served
 }

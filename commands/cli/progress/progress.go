@@ -14,6 +14,7 @@ import (
 	"github.com/docker/go-units"
 
 	"github.com/crishim/crishim/client"
+	"github.com/crishim/crishim/commands/cli/live"
 	"github.com/crishim/crishim/output"
 )
 
@@ -28,7 +29,7 @@ const (
 // Options say where progress goes.
 type Options struct {
 	Out io.Writer
-	// Terminal allows cursor codes on it, Width is its width; 0 is unknown.
+	// Terminal allows to draw on it, Width is its width; 0 is unknown.
 	Terminal bool
 	Width    int
 }
@@ -41,8 +42,8 @@ type Display struct {
 
 	mu     sync.Mutex // guards what follows
 	pulls  []*Pull
-	stored int64 // bytes more than in the beginning
-	drawn  int   // lines that are on the terminal
+	stored int64         // bytes more than in the beginning
+	drawn  *live.Display // what is on the terminal
 	watch  sync.Once
 }
 
@@ -177,32 +178,19 @@ func (d *Display) show(now time.Time) {
 	}
 }
 
-// draw replaces the lines on the terminal. Writing to it may fail like any
-// message on stderr; the pull is what counts.
+// draw replaces the lines on the terminal, and has taken them away where there are none. Writing to it may fail like
+// any message on stderr; the pull is what counts.
 func (d *Display) draw(lines []string) {
-	if d.drawn == 0 && len(lines) == 0 {
-		return
+	switch {
+	case len(lines) > 0:
+		if d.drawn == nil {
+			d.drawn = live.Start(d.o.Out, d.o.Width)
+		}
+		_ = d.drawn.Show(strings.Join(lines, "\n") + "\n")
+	case d.drawn != nil:
+		d.drawn.Erase()
+		d.drawn = nil
 	}
-	var b strings.Builder
-	if d.drawn > 0 {
-		fmt.Fprintf(&b, "\r\x1b[%dA\x1b[J", d.drawn) // up, and erase all below
-	}
-	for _, line := range lines {
-		b.WriteString(d.cut(line) + "\n")
-	}
-	d.drawn = len(lines)
-	_, _ = io.WriteString(d.o.Out, b.String())
-}
-
-// cut shortens a line so that it takes one row: of one that wraps, the cursor
-// would go up too few.
-func (d *Display) cut(line string) string {
-	width := d.o.Width
-	if width <= 0 {
-		width = 80
-	}
-	runes := []rune(line)
-	return string(runes[:min(len(runes), width-1)])
 }
 
 // layersShown is how many layers are on the terminal at once: less than the

@@ -18,7 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/crishim/crishim/shim/host/proctree"
+	"github.com/crishim/crishim/internal/proctree"
 )
 
 // Root is the root directory of a container.

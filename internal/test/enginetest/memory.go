@@ -2,6 +2,7 @@ package enginetest
 
 import (
 	"context"
+	"io"
 	"maps"
 	"slices"
 	"sync"
@@ -34,7 +35,8 @@ type Memory struct {
 	containers []*memoryContainer // in the order of creation
 	created    int
 	listeners  []*listener
-	mute       bool // nobody gets events
+	journal    []events.Message // of all events
+	mute       bool             // events are not sent
 }
 
 // Fault is called instead of a method; where it returns nil the call goes on.
@@ -135,8 +137,11 @@ type listener struct {
 }
 
 // Events implements the client's method, without filters: every listener gets
-// everything, from now on.
-func (m *Memory) Events(ctx context.Context, _ events.ListOptions) (<-chan events.Message, <-chan error) {
+// everything, from now on, or with Until all that there was.
+func (m *Memory) Events(ctx context.Context, o events.ListOptions) (<-chan events.Message, <-chan error) {
+	if o.Until != "" {
+		return m.pastEvents(ctx)
+	}
 	l := &listener{make(chan events.Message, backlog), make(chan error, 1)}
 	_, err := call(ctx, m, "Events", func() (any, error) {
 		m.listeners = append(m.listeners, l)
@@ -147,6 +152,24 @@ func (m *Memory) Events(ctx context.Context, _ events.ListOptions) (<-chan event
 		l.errs <- err
 	}
 	return l.messages, l.errs
+}
+
+func (m *Memory) pastEvents(ctx context.Context) (<-chan events.Message, <-chan error) {
+	messages, errs := make(chan events.Message), make(chan error, 1)
+	var journal []events.Message
+	m.locked(func() { journal = slices.Clone(m.journal) })
+	go func() {
+		for _, message := range journal {
+			select {
+			case messages <- message:
+			case <-ctx.Done():
+				errs <- ctx.Err()
+				return
+			}
+		}
+		errs <- io.EOF
+	}()
+	return messages, errs
 }
 
 // endEvents ends those of the streams that are open, with the lock held.
@@ -179,6 +202,7 @@ func (m *Memory) MuteEvents(mute bool) { m.locked(func() { m.mute = mute }) }
 func (m *Memory) Emit(message events.Message) { m.locked(func() { m.emit(message) }) }
 
 func (m *Memory) emit(message events.Message) {
+	m.journal = append(m.journal, message)
 	if m.mute {
 		return
 	}

@@ -317,6 +317,11 @@ var userFiles = map[string]string{
 	"/etc/group":  "root:x:0:\nalice:x:1000:\nextra:x:1234:alice\n",
 }
 
+// ContainerDiff implements the client's method: containers here change no files.
+func (m *Memory) ContainerDiff(ctx context.Context, id string) ([]container.FilesystemChange, error) {
+	return callOn(ctx, m, "ContainerDiff", id, func(*memoryContainer) ([]container.FilesystemChange, error) { return nil, nil })
+}
+
 // CopyFromContainer implements the client's method for the user files.
 func (m *Memory) CopyFromContainer(ctx context.Context, id, name string) (io.ReadCloser, container.PathStat, error) {
 	content, ok := userFiles[name]

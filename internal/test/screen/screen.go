@@ -1,5 +1,6 @@
-// Package screen draws what a program wrote to a terminal as an SVG picture. It knows what shells and crishim
-// write: text, line ends, backspaces, and the colours of SGR; of other escape sequences it draws nothing.
+// Package screen draws what a program wrote to a terminal, as text or as an SVG picture. It knows what shells and crishim
+// write: text, line ends, backspaces, the colours of SGR, the cursor up, down and to a column, and erasing; of other
+// escape sequences it draws nothing.
 package screen
 
 import (
@@ -7,6 +8,7 @@ import (
 	"encoding/xml"
 	"fmt"
 	"regexp"
+	"strconv"
 	"strings"
 )
 
@@ -21,9 +23,12 @@ type cell struct {
 	look string
 }
 
+// reversed is the look of text on the colour of text.
+const reversed = ` fill="#0d1117"`
+
 // looks are those of the SGR parameters; 0 and none end all of them.
 var looks = map[string]string{
-	"1": ` font-weight="bold"`, "2": ` fill="#8b949e"`, "31": ` fill="#ff7b72"`, "32": ` fill="#7ee787"`, "33": ` fill="#e3b341"`, "36": ` fill="#79c0ff"`,
+	"1": ` font-weight="bold"`, "2": ` fill="#8b949e"`, "7": reversed, "31": ` fill="#ff7b72"`, "32": ` fill="#7ee787"`, "33": ` fill="#e3b341"`, "36": ` fill="#79c0ff"`,
 }
 
 var sequence = regexp.MustCompile(`^\x1b\[([0-9;?]*)([A-Za-z])`)
@@ -40,7 +45,7 @@ func SVG(title, text string, width int) []byte {
 	for y, row := range rows {
 		for x := 0; x < len(row); {
 			end := x + 1
-			for end < len(row) && row[end].look == row[x].look && !blank(row[end:]) {
+			for end < len(row) && row[end].look == row[x].look && (!blank(row[end:]) || strings.Contains(row[x].look, reversed)) {
 				end++
 			}
 			var run strings.Builder
@@ -48,12 +53,15 @@ func SVG(title, text string, width int) []byte {
 				run.WriteRune(c.char)
 			}
 			// Its length holds the columns together where the font is another.
+			if strings.Contains(row[x].look, reversed) {
+				fmt.Fprintf(&out, "<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\"/>\n", margin+float64(x)*cellWidth, margin+float64(y)*cellHeight, float64(end-x)*cellWidth, cellHeight)
+			}
 			if text := run.String(); strings.TrimSpace(text) != "" {
 				fmt.Fprintf(&out, `<text x="%.1f" y="%.1f" textLength="%.1f"%s>`, margin+float64(x)*cellWidth, margin+(float64(y)+0.75)*cellHeight, float64(end-x)*cellWidth, row[x].look)
 				_ = xml.EscapeText(&out, []byte(text))
 				out.WriteString("</text>\n")
 			}
-			for x = end; x < len(row) && row[x].char == ' '; x++ {
+			for x = end; x < len(row) && row[x].char == ' ' && !strings.Contains(row[x].look, reversed); x++ {
 			}
 		}
 	}
@@ -66,35 +74,75 @@ func blank(row []cell) bool {
 	return row[0].char == ' ' && (len(row) == 1 || row[1].char == ' ')
 }
 
+// Text returns the lines of a terminal of that width after text was written to it.
+func Text(text string, width int) string {
+	var lines []string
+	for _, row := range draw(text, width) {
+		var line strings.Builder
+		for _, c := range row {
+			line.WriteRune(c.char)
+		}
+		lines = append(lines, strings.TrimRight(line.String(), " "))
+	}
+	return strings.TrimRight(strings.Join(lines, "\n"), "\n")
+}
+
 // draw returns the rows of the terminal; a line that is too long goes on in the next row.
 func draw(text string, width int) [][]cell {
-	rows, column, look := [][]cell{nil}, 0, ""
+	rows, at, column, look := [][]cell{nil}, 0, 0, ""
+	down := func(by int) {
+		at = max(at+by, 0)
+		for len(rows) <= at {
+			rows = append(rows, nil)
+		}
+	}
 	for text != "" {
 		if m := sequence.FindStringSubmatch(text); m != nil {
 			text = text[len(m[0]):]
-			if m[2] == "m" {
+			n, err := strconv.Atoi(m[1])
+			if err != nil {
+				n = 1
+			}
+			switch m[2] {
+			case "m":
 				look = attributes(look, m[1])
+			case "A":
+				down(-n)
+			case "B":
+				down(n)
+			case "C":
+				column = min(column+n, width-1)
+			case "D":
+				column = max(column-n, 0)
+			case "G":
+				column = n - 1
+			case "J", "K":
+				rows[at] = rows[at][:min(column, len(rows[at]))]
+				if m[2] == "J" {
+					rows = rows[:at+1]
+				}
 			}
 			continue
 		}
-		last := len(rows) - 1
 		char := []rune(text[:min(len(text), 4)])[0]
 		text = text[len(string(char)):]
 		switch {
 		case char == '\n':
-			rows, column = append(rows, nil), 0
+			down(1)
+			column = 0
 		case char == '\r':
 			column = 0
 		case char == '\b':
 			column = max(column-1, 0)
 		case char >= ' ':
 			if column == width {
-				rows, column, last = append(rows, nil), 0, last+1
+				down(1)
+				column = 0
 			}
-			for len(rows[last]) <= column {
-				rows[last] = append(rows[last], cell{char: ' '})
+			for len(rows[at]) <= column {
+				rows[at] = append(rows[at], cell{char: ' '})
 			}
-			rows[last][column] = cell{char, look}
+			rows[at][column] = cell{char, look}
 			column++
 		}
 	}

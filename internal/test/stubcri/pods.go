@@ -163,7 +163,7 @@ func (r *runtimeService) GetContainerEvents(_ *runtimeapi.GetEventsRequest, out 
 }
 
 // Watchers is how many clients watch events, for tests that must not act
-// before somebody looks.
+// before a client looks.
 func (s *Server) Watchers() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()

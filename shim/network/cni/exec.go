@@ -36,7 +36,7 @@ const (
 
 // A podLock allows to change one sandbox's network. It is a lock on a file, which plugins and
 // the processes that they start inherit: after a shim is killed the lock stays until the last
-// of them has ended, so nobody tears down what is still being set up.
+// of them has ended, so that nothing is torn down while it is set up.
 //
 // The file is removed when the change is complete. One that stays records a set-up that was
 // interrupted before libcni wrote it to its cache.

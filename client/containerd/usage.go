@@ -1,0 +1,245 @@
+package containerd
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/containerd/containerd/api/services/content/v1"
+	"github.com/containerd/containerd/api/services/images/v1"
+	"github.com/containerd/containerd/api/services/snapshots/v1"
+	"github.com/opencontainers/go-digest"
+	"github.com/opencontainers/image-spec/identity"
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// Usage is the disk usage of a containerd's images. A part is a blob of the content store, or a snapshot.
+type Usage struct {
+	Sizes  []int64              // of parts
+	Images map[string][]int32   // indices of Sizes, by the id of the image
+	Came   map[string]time.Time // when an image was last pulled or loaded, by its id
+	Held   []int32              // parts below the snapshots of containers
+	Active map[string]string    // the snapshots of containers, by the snapshotter
+}
+
+// snapshotRef labels the content whose layers are unpacked, followed by a snapshotter.
+const snapshotRef = "containerd.io/gc.ref.snapshot."
+
+// Usage follows the labels by which containerd itself collects garbage, from the images on. The sizes are those that
+// it has written down; no disk is walked.
+func (s *Store) Usage(ctx context.Context) (*Usage, error) {
+	ctx = in(ctx)
+	g := &graph{indices: map[string]int32{}, refs: map[int32][]string{}, usage: &Usage{Images: map[string][]int32{}, Came: map[string]time.Time{}, Active: map[string]string{}}}
+	named, err := s.images.List(ctx, &images.ListImagesRequest{})
+	if err != nil {
+		return nil, err
+	}
+	snapshotters, err := s.readContent(ctx, g)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range snapshotters {
+		if err := s.readSnapshots(ctx, name, g); err != nil {
+			return nil, err
+		}
+	}
+	came := map[string]time.Time{}
+	for _, image := range named.GetImages() {
+		d := image.GetTarget().GetDigest()
+		for _, t := range []time.Time{image.GetCreatedAt().AsTime(), image.GetUpdatedAt().AsTime()} {
+			if t.After(came[d]) {
+				came[d] = t
+			}
+		}
+	}
+	for _, image := range named.GetImages() {
+		if d := image.GetTarget().GetDigest(); strings.HasPrefix(image.GetName(), "sha256:") {
+			g.usage.Images[image.GetName()] = g.reach("content " + d)
+			g.usage.Came[image.GetName()] = came[d]
+		}
+	}
+	held := map[int32]bool{}
+	for key, snapshotter := range g.usage.Active {
+		for _, part := range g.reach("snapshot " + snapshotter + " " + key) {
+			if !held[part] {
+				held[part] = true
+				g.usage.Held = append(g.usage.Held, part)
+			}
+		}
+	}
+	slices.Sort(g.usage.Held)
+	return g.usage, nil
+}
+
+// graph is parts by name, and what they refer to.
+type graph struct {
+	usage   *Usage
+	indices map[string]int32
+	refs    map[int32][]string
+	mu      sync.Mutex // guards the sizes while they are asked for
+}
+
+func (g *graph) add(name string, size int64, refs []string) int32 {
+	index := int32(len(g.usage.Sizes)) //nolint:gosec // an index of what is in memory
+	g.indices[name], g.refs[index] = index, refs
+	g.usage.Sizes = append(g.usage.Sizes, size)
+	return index
+}
+
+// reach returns the parts that one leads to, with itself.
+func (g *graph) reach(name string) []int32 {
+	var found []int32
+	seen := map[string]bool{}
+	for names := []string{name}; len(names) > 0; {
+		last := names[len(names)-1]
+		names = names[:len(names)-1]
+		index, known := g.indices[last]
+		if seen[last] || !known {
+			continue
+		}
+		seen[last] = true
+		found = append(found, index)
+		names = append(names, g.refs[index]...)
+	}
+	slices.Sort(found)
+	return found
+}
+
+// readContent adds all content, and returns the snapshotters that it names.
+func (s *Store) readContent(ctx context.Context, g *graph) ([]string, error) {
+	list, err := s.content.List(ctx, &content.ListContentRequest{})
+	if err != nil {
+		return nil, err
+	}
+	snapshotters := []string{"overlayfs"} // of containers whose images are gone
+	return snapshotters, each(list.Recv, func(m *content.ListContentResponse) {
+		for _, info := range m.GetInfo() {
+			var refs []string
+			for key, value := range info.GetLabels() {
+				if strings.HasPrefix(key, strings.TrimSuffix(gcRef, ".")) {
+					refs = append(refs, "content "+value)
+				}
+				if name, ok := strings.CutPrefix(key, snapshotRef); ok {
+					name, _, _ = strings.Cut(name, "/")
+					refs = append(refs, "snapshot "+name+" "+value)
+					if !slices.Contains(snapshotters, name) {
+						snapshotters = append(snapshotters, name)
+					}
+				}
+			}
+			g.add("content "+info.GetDigest(), info.GetSize(), refs)
+		}
+	})
+}
+
+// readSnapshots adds those of a snapshotter. Of what a container writes to the size is not asked for.
+func (s *Store) readSnapshots(ctx context.Context, name string, g *graph) error {
+	list, err := s.snapshots.List(ctx, &snapshots.ListSnapshotsRequest{Snapshotter: name})
+	if err != nil {
+		return err
+	}
+	committed := map[int32]string{}
+	err = each(list.Recv, func(m *snapshots.ListSnapshotsResponse) {
+		for _, info := range m.GetInfo() {
+			index := g.add("snapshot "+name+" "+info.GetName(), 0, []string{"snapshot " + name + " " + info.GetParent()})
+			if info.GetKind() == snapshots.Kind_COMMITTED {
+				committed[index] = info.GetName()
+			} else {
+				g.usage.Active[info.GetName()] = name
+			}
+		}
+	})
+	if code := status.Code(err); code == codes.InvalidArgument || code == codes.NotFound {
+		return nil // there is no such snapshotter
+	}
+	if err != nil {
+		return err
+	}
+	work, ctx := errgroup.WithContext(ctx)
+	work.SetLimit(8)
+	for index, key := range committed {
+		work.Go(func() error {
+			answer, err := s.snapshots.Usage(ctx, &snapshots.UsageRequest{Snapshotter: name, Key: key})
+			if status.Code(err) == codes.NotFound { // it is removed meanwhile
+				err = nil
+			}
+			g.mu.Lock()
+			defer g.mu.Unlock()
+			g.usage.Sizes[index] = answer.GetSize()
+			return err
+		})
+	}
+	return work.Wait()
+}
+
+// Written returns what a container has written, for which containerd walks its files.
+func (s *Store) Written(ctx context.Context, id, snapshotter string) (int64, error) {
+	answer, err := s.snapshots.Usage(in(ctx), &snapshots.UsageRequest{Snapshotter: cmp.Or(snapshotter, "overlayfs"), Key: id})
+	return answer.GetSize(), err
+}
+
+// each calls do with each message of a stream.
+func each[M any](recv func() (M, error), do func(M)) error {
+	for {
+		m, err := recv()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		do(m)
+	}
+}
+
+// LayerSizes returns what the layers of an image take on the disk where they are unpacked; -1 where they are not.
+func (s *Store) LayerSizes(ctx context.Context, snapshotter string, diffIDs []digest.Digest) []int64 {
+	var sizes []int64
+	for _, chain := range identity.ChainIDs(append([]digest.Digest(nil), diffIDs...)) {
+		usage, err := s.snapshots.Usage(in(ctx), &snapshots.UsageRequest{Snapshotter: snapshotter, Key: chain.String()})
+		if err != nil {
+			sizes = append(sizes, -1)
+			continue
+		}
+		sizes = append(sizes, usage.GetSize())
+	}
+	return sizes
+}
+
+// Overlay returns the directories of a container's file system: what it has written, and its image's layers, the
+// topmost first.
+func (s *Store) Overlay(ctx context.Context, snapshotter, key string) (upper string, lower []string, err error) {
+	answer, err := s.snapshots.Mounts(in(ctx), &snapshots.MountsRequest{Snapshotter: snapshotter, Key: key})
+	if err != nil {
+		return "", nil, err
+	}
+	for _, m := range answer.GetMounts() {
+		for _, option := range m.GetOptions() {
+			name, value, _ := strings.Cut(option, "=")
+			switch name {
+			case "upperdir":
+				upper = value
+			case "lowerdir":
+				lower = strings.Split(value, ":")
+			}
+		}
+	}
+	if upper == "" {
+		return "", nil, fmt.Errorf("the snapshotter %s keeps no directory of changes", snapshotter)
+	}
+	for i, dir := range lower {
+		if !filepath.IsAbs(dir) {
+			return "", nil, fmt.Errorf("the layer %q of the snapshotter %s has no path", lower[i], snapshotter)
+		}
+	}
+	return upper, lower, nil
+}

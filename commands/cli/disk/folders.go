@@ -1,0 +1,163 @@
+package disk
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/client"
+	"github.com/crishim/crishim/client/containerd"
+	"github.com/crishim/crishim/internal/bounded"
+	"github.com/crishim/crishim/kuberuntime"
+	"github.com/crishim/crishim/output"
+)
+
+// walkLimit is how many files are looked at in one folder.
+const walkLimit = 100_000
+
+// Folder sums the files of a folder, which need not exist. Skip leaves out paths in it.
+func Folder(ctx context.Context, path string, skip func(string) bool) (size output.DiskSize, files int, err error) {
+	sum, err := bounded.Walk(ctx, path, bounded.WalkOptions{Limit: walkLimit, Skip: skip})
+	if errors.Is(err, fs.ErrNotExist) {
+		return output.DiskSize{}, 0, nil
+	}
+	size.Bytes = sum.Bytes
+	if sum.More {
+		size.Bound = output.AtLeast
+	}
+	return size, int(sum.Files), err //nolint:gosec // below the limit
+}
+
+// VolumesOf reports whether a path in a pod's folder is one of its volumes.
+func VolumesOf(path string) bool {
+	return path == "volumes" || path == "volume-subpaths" || strings.HasPrefix(path, "volumes/")
+}
+
+// Subfolders lists the folders in one, which need not exist.
+func Subfolders(path string) ([]string, error) {
+	entries, err := os.ReadDir(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	var names []string
+	for _, e := range entries {
+		if e.IsDir() {
+			names = append(names, e.Name())
+		}
+	}
+	return names, err
+}
+
+// Written returns the size of the writable layers of containers, by id, as far as the runtime knows it. The error is that
+// of a runtime that does not answer.
+func Written(ctx context.Context, conn *client.Conn, images *Images, ids []string) (map[string]uint64, error) {
+	sizes := make([]*uint64, len(ids))
+	var store *containerd.Store
+	if images != nil && images.active != nil {
+		store, _ = containerd.Open(ctx, conn.ImageClientConn())
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(8)
+	for i, id := range ids {
+		g.Go(func() error {
+			res, err := conn.Runtime.ContainerStats(ctx, &runtimeapi.ContainerStatsRequest{ContainerId: id})
+			if noAnswer(err) {
+				return err
+			}
+			if size, known := Layer(res.GetStats()); known {
+				sizes[i] = &size
+				return nil
+			}
+			if store == nil {
+				return nil
+			}
+			n, err := store.Written(ctx, id, images.active[id])
+			if err == nil && n >= 0 {
+				size := uint64(n)
+				sizes[i] = &size
+			}
+			return nil
+		})
+	}
+	err := g.Wait()
+	known := map[string]uint64{}
+	for i, id := range ids {
+		if sizes[i] != nil {
+			known[id] = *sizes[i]
+		}
+	}
+	return known, err
+}
+
+// Layer returns the size of a container's writable layer from its statistics. containerd has 0 and no timestamp until it
+// has computed it.
+func Layer(s *runtimeapi.ContainerStats) (size uint64, known bool) {
+	layer := s.GetWritableLayer()
+	return layer.GetUsedBytes().GetValue(), layer.GetUsedBytes() != nil && layer.GetTimestamp() != 0
+}
+
+// noAnswer reports whether an error is of a runtime that does not answer, and not its answer.
+func noAnswer(err error) bool {
+	switch status.Code(err) {
+	case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled:
+		return true
+	}
+	return false
+}
+
+// Garbage returns what removing each item frees, nil where it is not known, and what removing all of them does.
+func Garbage(ctx context.Context, conn *client.Conn, items []kuberuntime.GarbageItem) (each []*output.DiskSize, sum output.DiskSize, err error) {
+	ids := map[string][]string{}
+	for _, item := range items {
+		ids[item.Kind] = append(ids[item.Kind], item.ID)
+	}
+	images := &Images{}
+	if len(ids["image"]) > 0 {
+		list, err := conn.Image.ListImages(ctx, &runtimeapi.ListImagesRequest{})
+		if err != nil {
+			return nil, sum, err
+		}
+		if images, err = ReadImages(ctx, conn, list.GetImages(), false); err != nil {
+			return nil, sum, err
+		}
+	} else if _, ok := containerd.Open(ctx, conn.ImageClientConn()); ok && len(ids["container"]) > 0 {
+		images.active = map[string]string{} // in the usual snapshotter
+	}
+	written, err := Written(ctx, conn, images, ids["container"])
+	if err != nil {
+		return nil, sum, err
+	}
+	each = make([]*output.DiskSize, len(items))
+	sum = images.Freed(ids["image"]...)
+	for i, item := range items {
+		var size output.DiskSize
+		switch item.Kind {
+		case "image":
+			size = images.Freed(item.ID)
+			each[i] = &size
+			continue // in the sum with what several share
+		case "container":
+			n, known := written[item.ID]
+			if !known {
+				sum = sum.Plus(output.DiskSize{Bound: output.AtLeast})
+				continue
+			}
+			size.Bytes = n
+		case "log folder", "pod folder":
+			if size, _, err = Folder(ctx, filepath.Clean(item.ID), nil); err != nil {
+				return nil, sum, err
+			}
+		}
+		each[i] = &size
+		sum = sum.Plus(size)
+	}
+	return each, sum, nil
+}

@@ -1,0 +1,139 @@
+// Package disk computes the disk usage of a runtime's node, and what could be reclaimed. df, rmi --prune and gc show its
+// figures. They are the runtime's own; only log files and crishim's own directories are walked, up to a limit.
+package disk
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/api"
+	"github.com/crishim/crishim/client"
+	"github.com/crishim/crishim/client/containerd"
+	"github.com/crishim/crishim/output"
+)
+
+// Images are the images of a runtime, as parts of which several may be in more than one: layers, unpacked or not.
+type Images struct {
+	sizes   []int64
+	parts   map[string][]int32 // indices of sizes, by the image's id
+	holders []int              // how many images have a part, and all the containers that stand on it as one
+	bound   string             // of sums: parts may be what an image shares, or lack it
+	used    map[string]bool    // by other containers than those of pods, too; by id
+	came    map[string]time.Time
+	active  map[string]string // containerd's snapshots of containers
+}
+
+// ReadImages asks the runtime for what each image has. With times, Came is known where the runtime can tell.
+func ReadImages(ctx context.Context, conn *client.Conn, list []*runtimeapi.Image, times bool) (*Images, error) {
+	i, held, err := readImages(ctx, conn, list, times)
+	if err != nil {
+		return nil, fmt.Errorf("what images take of the disk: %w", err)
+	}
+	i.count(held)
+	return i, nil
+}
+
+// count counts the holders of parts. Those that are held stay without any image.
+func (i *Images) count(held []int32) {
+	i.holders = make([]int, len(i.sizes))
+	for _, parts := range i.parts {
+		for _, n := range parts {
+			i.holders[n]++
+		}
+	}
+	for _, n := range held {
+		i.holders[n]++
+	}
+}
+
+func readImages(ctx context.Context, conn *client.Conn, list []*runtimeapi.Image, times bool) (i *Images, held []int32, err error) {
+	answer, err := conn.ImageUsage(ctx, times)
+	switch {
+	case err == nil:
+		return ofShim(answer), nil, nil
+	case !errors.Is(err, client.ErrNotOurShim):
+		return nil, nil, err
+	}
+	if store, ok := containerd.Open(ctx, conn.ImageClientConn()); ok {
+		ctx, cancel := context.WithTimeoutCause(ctx, client.ChangeLimit, fmt.Errorf("containerd has not listed its content for %s", client.ChangeLimit))
+		defer cancel()
+		usage, err := store.Usage(ctx)
+		if err != nil {
+			return nil, nil, errors.Join(context.Cause(ctx), err)
+		}
+		return &Images{sizes: usage.Sizes, parts: usage.Images, came: usage.Came, active: usage.Active}, usage.Held, nil
+	}
+	i = &Images{parts: map[string][]int32{}, bound: output.AtMost}
+	for n, image := range list {
+		i.sizes = append(i.sizes, int64(image.GetSize())) //nolint:gosec // no image is larger
+		i.parts[image.GetId()] = []int32{int32(n)}        //nolint:gosec // an index of what is in memory
+	}
+	return i, nil, nil
+}
+
+func ofShim(answer *api.ImageUsageResponse) *Images {
+	i := &Images{sizes: answer.GetLayerSizes(), parts: map[string][]int32{}, used: map[string]bool{}, came: map[string]time.Time{}}
+	i.bound = map[api.ImageUsageResponse_Layers]string{api.ImageUsageResponse_OWN: output.AtLeast, api.ImageUsageResponse_MERGED: output.AtMost}[answer.GetLayers()]
+	for _, one := range answer.GetImages() {
+		layers := slices.DeleteFunc(one.GetLayers(), func(n int32) bool { return n < 0 || int(n) >= len(i.sizes) })
+		i.parts[one.GetId()], i.used[one.GetId()] = layers, one.GetUsed()
+		if at := one.GetCameUnixNano(); at != 0 {
+			i.came[one.GetId()] = time.Unix(0, at)
+		}
+	}
+	return i
+}
+
+// Exact reports whether the parts of all images are known.
+func (i *Images) Exact() bool { return i.bound == "" }
+
+// Used reports whether a container of the engine uses an image that CRI may not know.
+func (i *Images) Used(id string) bool { return i.used[id] }
+
+// Came returns when an image was last pulled or loaded.
+func (i *Images) Came(id string) (time.Time, bool) {
+	at, known := i.came[id]
+	return at, known
+}
+
+// Total is what the images take, each part counted once.
+func (i *Images) Total() output.DiskSize {
+	sum := output.DiskSize{Bound: i.bound}
+	for n, size := range i.sizes {
+		if i.holders[n] > 0 {
+			sum.Bytes += uint64(max(size, 0))
+		}
+	}
+	return sum
+}
+
+// Size is what an image takes with what it shares, and false where it is not known.
+func (i *Images) Size(id string) (output.DiskSize, bool) {
+	parts, known := i.parts[id]
+	var sum output.DiskSize
+	for _, n := range parts {
+		sum.Bytes += uint64(max(i.sizes[n], 0))
+	}
+	return sum, known && i.Exact()
+}
+
+// Freed is what removing these images frees: the parts that no other image has, and no container stands on.
+func (i *Images) Freed(ids ...string) output.DiskSize {
+	sum, gone := output.DiskSize{Bound: i.bound}, map[int32]int{}
+	for _, id := range ids {
+		for _, n := range i.parts[id] {
+			if gone[n]++; gone[n] == i.holders[n] {
+				sum.Bytes += uint64(max(i.sizes[n], 0))
+			}
+		}
+	}
+	if len(gone) == 0 {
+		sum.Bound = ""
+	}
+	return sum
+}

@@ -1,0 +1,260 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/distribution/reference"
+	urfave "github.com/urfave/cli/v2"
+	"golang.org/x/sync/errgroup"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/client"
+	"github.com/crishim/crishim/client/suggest"
+)
+
+// ImageFlag is --filter of images.
+func (f *Filter) ImageFlag() urfave.Flag {
+	return ListFlag(&f.keys, parseImageFilter, "filter", "only images for which `KEY=VALUE` holds", "f")
+}
+
+// PruneFlag is --filter of what removes images.
+func (f *Filter) PruneFlag() urfave.Flag {
+	return ListFlag(&f.keys, func(text string) (imageFilter, error) {
+		key, value, _ := strings.Cut(text, "=")
+		if key != "label" && key != "label!" {
+			return parseImageFilter(text)
+		}
+		if value == "" || strings.HasPrefix(value, "=") {
+			return imageFilter{}, fmt.Errorf("must be %s=KEY or %[1]s=KEY=VALUE", key)
+		}
+		return imageFilter{key: key, value: value, label: true}, nil
+	}, "filter", "with --prune: only images for which `KEY=VALUE` holds", "f")
+}
+
+// GivenKeys reports whether there is a filter of images.
+func (f *Filter) GivenKeys() bool { return len(f.keys) > 0 }
+
+// Images lists the images that the filter chooses, by name. The runtime is asked for all:
+// many take no notice of the filter, or know one spelling of a name only.
+func (f *Filter) Images(ctx context.Context, conn *client.Conn) ([]*runtimeapi.Image, error) {
+	res, err := conn.Image.ListImages(ctx, &runtimeapi.ListImagesRequest{})
+	if err != nil {
+		return nil, err
+	}
+	return f.Choose(res.GetImages())
+}
+
+// Choose applies the filter to images, but for their labels.
+func (f *Filter) Choose(images []*runtimeapi.Image) (_ []*runtimeapi.Image, err error) {
+	slices.SortStableFunc(images, func(a, b *runtimeapi.Image) int { return strings.Compare(ImageName(a), ImageName(b)) })
+	images = slices.DeleteFunc(images, func(i *runtimeapi.Image) bool { return f.ImageRef != "" && !isNamed(i, f.ImageRef) })
+	for _, key := range f.keys {
+		if f.Crictl {
+			images = key.applyCrictl(images)
+		} else if images, err = key.apply(images); err != nil {
+			return nil, err
+		}
+	}
+	return choose(f, images, func(i *runtimeapi.Image) filtered { return filtered{id: i.GetId(), name: ImageName(i)} }), nil
+}
+
+// imageFilter is one --filter of images; all must hold.
+type imageFilter struct {
+	key, value string
+	dangling   bool
+	label      bool
+	reference  *regexp.Regexp
+}
+
+func parseImageFilter(text string) (f imageFilter, err error) {
+	f.key, f.value, _ = strings.Cut(text, "=")
+	switch f.key {
+	case "dangling":
+		if f.dangling, err = strconv.ParseBool(f.value); err != nil {
+			err = errors.New("must be dangling=true or dangling=false")
+		}
+	case "reference":
+		f.reference, err = regexp.Compile(f.value)
+	case "before", "since":
+		if f.value == "" {
+			err = fmt.Errorf("must be %s=IMAGE", f.key)
+		}
+	default:
+		err = errors.New("must be dangling=BOOL, reference=REGEX, before=IMAGE or since=IMAGE")
+	}
+	return f, err
+}
+
+// apply filters images, which are in the order of their names. Before and since go by that
+// order, for CRI has no time of an image.
+func (f imageFilter) apply(images []*runtimeapi.Image) ([]*runtimeapi.Image, error) {
+	switch f.key {
+	case "label", "label!":
+		return images, nil
+	case "dangling":
+		return slices.DeleteFunc(images, func(i *runtimeapi.Image) bool { return (len(i.GetRepoTags()) == 0) != f.dangling }), nil
+	case "reference":
+		return slices.DeleteFunc(images, func(i *runtimeapi.Image) bool {
+			return !slices.ContainsFunc(slices.Concat(i.GetRepoTags(), i.GetRepoDigests()), f.reference.MatchString)
+		}), nil
+	}
+	at := slices.IndexFunc(images, func(i *runtimeapi.Image) bool { return isNamed(i, f.value) })
+	switch {
+	case at < 0:
+		return nil, fmt.Errorf("--filter %s=%s: no such image", f.key, f.value)
+	case f.key == "before":
+		return images[at+1:], nil
+	}
+	return images[:at], nil
+}
+
+// ByLabel applies those of the filter that are about labels. Only an image's verbose status has them.
+func (f *Filter) ByLabel(ctx context.Context, conn *client.Conn, images []*runtimeapi.Image) (_ []*runtimeapi.Image, err error) {
+	for _, key := range f.keys {
+		if key.label {
+			if images, err = key.byLabel(ctx, conn, images); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return images, nil
+}
+
+func (f imageFilter) byLabel(ctx context.Context, conn *client.Conn, images []*runtimeapi.Image) ([]*runtimeapi.Image, error) {
+	key, value, valued := strings.Cut(f.value, "=")
+	keep := make([]bool, len(images))
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(AtOnce)
+	for i, image := range images {
+		g.Go(func() error {
+			res, err := conn.Image.ImageStatus(ctx, &runtimeapi.ImageStatusRequest{Image: &runtimeapi.ImageSpec{Image: image.GetId()}, Verbose: true})
+			if err != nil {
+				return err
+			}
+			var info struct {
+				ImageSpec *struct {
+					Config struct{ Labels map[string]string }
+				}
+			}
+			if res.GetImage() == nil { // it is gone
+				return nil
+			}
+			if err := json.Unmarshal([]byte(res.GetInfo()["info"]), &info); err != nil || info.ImageSpec == nil {
+				return fmt.Errorf("--filter %s=%s: %s does not tell the labels of images", f.key, f.value, cmp.Or(conn.Version.GetRuntimeName(), conn.ImageEndpoint))
+			}
+			found, has := info.ImageSpec.Config.Labels[key]
+			keep[i] = (has && (!valued || found == value)) == (f.key == "label")
+			return nil
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return nil, err
+	}
+	var kept []*runtimeapi.Image
+	for i, image := range images {
+		if keep[i] {
+			kept = append(kept, image)
+		}
+	}
+	return kept, nil
+}
+
+// applyCrictl filters as crictl does. A reference is looked for in the repository of the first digest
+// alone. Before and since end at an image by its first tag, its digest or its whole id; one that is not
+// listed leaves all.
+func (f imageFilter) applyCrictl(images []*runtimeapi.Image) []*runtimeapi.Image {
+	at := func(i *runtimeapi.Image) bool {
+		switch {
+		case strings.Contains(f.value, "@"):
+			return len(i.GetRepoDigests()) > 0 && strings.HasPrefix(i.GetRepoDigests()[0], f.value)
+		case strings.Contains(f.value, ":"):
+			return len(i.GetRepoTags()) > 0 && i.GetRepoTags()[0] == f.value
+		}
+		return strings.HasPrefix(i.GetId(), f.value)
+	}
+	switch index := slices.IndexFunc(images, at); {
+	case f.key == "reference":
+		return slices.DeleteFunc(images, func(i *runtimeapi.Image) bool {
+			repository, _, _ := strings.Cut(slices.Concat(i.GetRepoDigests(), []string{"<none>"})[0], "@")
+			return !f.reference.MatchString(repository)
+		})
+	case f.key == "dangling":
+		images, _ = f.apply(images) // which has no error of its own
+		return images
+	case index < 0:
+		return images
+	case f.key == "before":
+		return images[index+1:]
+	default:
+		return images[:index]
+	}
+}
+
+// isNamed reports whether a user means an image by a repository, a repository
+// with tag or digest, or the beginning of an id.
+func isNamed(image *runtimeapi.Image, name string) bool {
+	id := strings.TrimPrefix(image.GetId(), "sha256:")
+	if wanted := strings.TrimPrefix(name, "sha256:"); len(wanted) >= 3 && strings.HasPrefix(id, wanted) {
+		return true
+	}
+	wanted, err := reference.ParseNormalizedNamed(name)
+	if err != nil {
+		return false
+	}
+	return slices.ContainsFunc(slices.Concat(image.GetRepoTags(), image.GetRepoDigests()), func(known string) bool {
+		named, err := reference.ParseNormalizedNamed(known)
+		return err == nil && (named.String() == wanted.String() || reference.IsNameOnly(wanted) && named.Name() == wanted.Name())
+	})
+}
+
+// ImageName is how to call an image: its first tag, else a digest, else its id.
+func ImageName(image *runtimeapi.Image) string {
+	return slices.Concat(image.GetRepoTags(), image.GetRepoDigests(), []string{image.GetId()})[0]
+}
+
+// ImageStatus asks for an image, which must be there. pull reports whether one that is not may be wanted.
+func ImageStatus(ctx context.Context, conn *client.Conn, ref string, verbose, pull bool) (*runtimeapi.ImageStatusResponse, error) {
+	res, err := conn.Image.ImageStatus(ctx, &runtimeapi.ImageStatusRequest{Image: &runtimeapi.ImageSpec{Image: ref}, Verbose: verbose})
+	if err == nil && res.GetImage() == nil {
+		all, _ := conn.Image.ListImages(ctx, &runtimeapi.ListImagesRequest{}) // for the hint alone
+		err = WithHint(fmt.Errorf("no such image %s", Quote(ref)), "%s", OtherImages(all.GetImages(), ref, pull))
+	}
+	return res, err
+}
+
+// OtherImages is what may be meant by an image that is not there: another tag of its repository, or a name like it.
+func OtherImages(images []*runtimeapi.Image, ref string, pull bool) string {
+	var tags, names []string
+	for _, image := range images {
+		for _, tag := range image.GetRepoTags() {
+			known, err := reference.ParseNormalizedNamed(tag)
+			if err != nil {
+				continue
+			}
+			if wanted, err := reference.ParseNormalizedNamed(ref); err == nil && wanted.Name() == known.Name() {
+				tags = append(tags, reference.FamiliarString(known))
+			}
+			names = append(names, reference.FamiliarString(known), reference.FamiliarName(known))
+		}
+	}
+	meant := suggest.Closest(ref, names)
+	if len(tags) > 0 {
+		meant = cmp.Or(suggest.Closest(ref, tags), tags[0])
+	}
+	hint := "`crishim images` lists them"
+	if pull {
+		hint += ", `crishim pull " + ShellWords(ref) + "` gets it"
+	}
+	if meant != "" {
+		hint = "did you mean " + meant + "? " + hint
+	}
+	return hint
+}

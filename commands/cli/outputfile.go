@@ -1,0 +1,62 @@
+package cli
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+// OutputFile is a file that appears at its path when it is complete. Until then it has no name, so that a process that is
+// killed leaves nothing.
+type OutputFile struct {
+	*os.File
+	path    string
+	unnamed bool
+	temp    string // its name until it is complete, on file systems that have no unnamed files
+}
+
+// CreateOutput creates a file for a path. A file that is there is replaced by Commit; a pipe or a device is written to.
+func CreateOutput(path string) (*OutputFile, error) {
+	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() { // a pipe or a device
+		f, err := os.OpenFile(path, os.O_WRONLY, 0)
+		return &OutputFile{File: f, path: path}, err
+	}
+	dir := filepath.Dir(path)
+	if fd, err := unix.Open(dir, unix.O_TMPFILE|unix.O_RDWR|unix.O_CLOEXEC, 0o600); err == nil {
+		return &OutputFile{File: os.NewFile(uintptr(fd), path), path: path, unnamed: true}, nil
+	}
+	f, err := os.CreateTemp(dir, "."+filepath.Base(path)+"-")
+	if err != nil {
+		return nil, err
+	}
+	return &OutputFile{File: f, path: path, temp: f.Name()}, nil
+}
+
+// Commit gives the file its name.
+func (o *OutputFile) Commit() error {
+	if o.unnamed {
+		o.temp = filepath.Join(filepath.Dir(o.path), fmt.Sprintf(".%s-%d", filepath.Base(o.path), os.Getpid()))
+		if err := unix.Linkat(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", o.File.Fd()), unix.AT_FDCWD, o.temp, unix.AT_SYMLINK_FOLLOW); err != nil {
+			o.temp = ""
+			return &os.PathError{Op: "create", Path: o.path, Err: err}
+		}
+	}
+	if err := o.File.Close(); err != nil || o.temp == "" {
+		return err
+	}
+	if err := os.Rename(o.temp, o.path); err != nil {
+		return err
+	}
+	o.temp = ""
+	return nil
+}
+
+// Close leaves nothing of a file that was not committed. It may be called after Commit.
+func (o *OutputFile) Close() {
+	_ = o.File.Close()
+	if o.temp != "" {
+		_ = os.Remove(o.temp)
+	}
+}

@@ -1,0 +1,253 @@
+package manifest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	urfave "github.com/urfave/cli/v2"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/commands/cli"
+	"github.com/crishim/crishim/diagnose"
+	"github.com/crishim/crishim/internal/kube"
+	"github.com/crishim/crishim/kuberuntime/pod"
+	"github.com/crishim/crishim/output"
+)
+
+type whyOptions struct {
+	names []string
+	in    cli.Within
+	view  cli.View
+}
+
+// NewWhy returns the verb that says why pods and containers do not run as they should.
+func NewWhy(env *cli.Env) *urfave.Command {
+	o := &whyOptions{}
+	return &urfave.Command{
+		Name:      "why",
+		Usage:     "say why pods and containers do not run as they should",
+		ArgsUsage: "[POD|CONTAINER...]",
+		Description: cli.WithExamples("Says why a pod or container does not run or is not ready, what that is concluded from, and what to type next; one line where all is well. "+
+			"\"Probably\" marks what is inferred. Nothing is concluded from what a container prints. Without arguments, lists everything on the node that is not well, the worst first.",
+			"crishim why", "crishim why web", "crishim why -o json web"),
+		Flags:  append(o.view.Flags(), o.in.NamespaceFlag("n")),
+		Action: env.Offline(o.check, o.run),
+	}
+}
+
+func (o *whyOptions) check(env *cli.Env, c *urfave.Context) error {
+	o.names = c.Args().Slice()
+	return o.view.Check(env)
+}
+
+// whyTarget is a pod, or one container of it.
+type whyTarget struct {
+	ref       string
+	pod       *pod.Pod
+	container string // "": all
+}
+
+func (o *whyOptions) run(ctx context.Context, env *cli.Env) error {
+	conn, collector, err := openCollector(ctx, env)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	defer collector.Close()
+	pods, err := collector.Pods(ctx)
+	if err != nil {
+		return err
+	}
+	pods = podsIn(pods, o.in)
+	names := o.names
+	if len(names) > 0 {
+		if names, err = podNames("why", o.in, pods, names); err != nil {
+			return err
+		}
+	}
+	var targets []whyTarget
+	missing := cli.Each(names, func(name string) error {
+		found, err := whyTargets(pods, name)
+		targets = append(targets, found...)
+		return err
+	})
+	if len(names) > 0 {
+		if pods = nil; len(targets) == 0 {
+			return missing
+		}
+	}
+	for _, t := range targets {
+		if !slices.Contains(pods, t.pod) {
+			pods = append(pods, t.pod)
+		}
+	}
+	facts, err := collector.Collect(ctx, pods...)
+	if err != nil {
+		return cli.Join(err, missing)
+	}
+	warnOf(env, facts)
+	report := diagnose.Report{Findings: []diagnose.Finding{}, Unread: facts.Node.Unread}
+	if len(targets) == 0 {
+		report.Findings = append(report.Findings, diagnose.Explain(facts)...)
+	}
+	for _, t := range targets {
+		report.Findings = append(report.Findings, t.findings(facts)...)
+	}
+	if o.view.Format.Kind == output.Name {
+		return cli.Join(cli.Each(report.Names(), func(name string) error { return env.Say("%s", name) }), missing)
+	}
+	return cli.Join(missing, output.Value(env.Out, report, o.view.Options, func(w io.Writer, options output.Options) error {
+		p := &page{now: options.Now, width: options.Width, paint: options.Paint}
+		if len(targets) == 0 {
+			p.node(facts, report)
+		}
+		for i, t := range targets {
+			if i > 0 {
+				p.text.WriteString("\n")
+			}
+			p.why(facts, t)
+		}
+		_, err := io.WriteString(w, p.text.String())
+		return err
+	}))
+}
+
+// warnOf warns of calls that failed, without which the rest is shown.
+func warnOf(env *cli.Env, f *diagnose.Facts) {
+	for _, err := range f.Failed {
+		env.Warn("%s", cli.Sentence(env, err))
+	}
+}
+
+// whyTargets resolves a name: to pods first, as describe does, then to containers.
+func whyTargets(pods []*pod.Pod, ref string) (out []whyTarget, err error) {
+	found, err := findPods(pods, ref)
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range found {
+		out = append(out, whyTarget{ref: ref, pod: p})
+	}
+	if len(out) > 0 {
+		return out, nil
+	}
+	parts := strings.Split(ref, "/")
+	name := parts[len(parts)-1]
+	for _, p := range pods {
+		inPod := len(parts) == 1 || len(parts) == 2 && p.Name == parts[0] || len(parts) == 3 && p.FullName() == parts[0]+"/"+parts[1]
+		if inPod && slices.ContainsFunc(p.Containers, func(c *runtimeapi.Container) bool { return nameOf(c) == name }) {
+			out = append(out, whyTarget{ref: ref, pod: p, container: name})
+		}
+	}
+	if len(out) > 0 {
+		return out, nil
+	}
+	for _, p := range podsWithID(pods, ref) {
+		t := whyTarget{ref: ref, pod: p}
+		for _, c := range p.Containers {
+			if strings.HasPrefix(c.GetId(), ref) {
+				t.container = nameOf(c)
+			}
+		}
+		out = append(out, t)
+	}
+	if len(out) == 0 {
+		err := noPodNamed(pods, ref)
+		return nil, cli.WithHint(errors.New(strings.Replace(err.Error(), "no pod", "no pod or container", 1)), "%s", cli.HintOf(err))
+	}
+	return out, nil
+}
+
+func nameOf(c *runtimeapi.Container) string {
+	if name := c.GetMetadata().GetName(); name != "" {
+		return name
+	}
+	return c.GetLabels()[kube.LabelContainerName]
+}
+
+// findings are those about a target, and about the pod that it is in.
+func (t whyTarget) findings(f *diagnose.Facts) []diagnose.Finding {
+	p := f.Of(t.pod)
+	return slices.DeleteFunc(diagnose.ExplainPod(f, p), func(one diagnose.Finding) bool {
+		return t.container != "" && one.Container != "" && one.Container != t.container
+	})
+}
+
+// why writes the page about one target.
+func (p *page) why(f *diagnose.Facts, t whyTarget) {
+	found := t.findings(f)
+	d := f.Of(t.pod).Description
+	name, state := t.pod.FullName(), diagnose.Summary(d)
+	if t.container != "" {
+		name += "/" + t.container
+		for _, c := range d.View.Containers {
+			if c.Container.Name == t.container {
+				state = diagnose.Word(d, c)
+			}
+		}
+	}
+	if len(found) == 0 {
+		p.write("", name+": "+state+"; nothing is wrong")
+		return
+	}
+	p.heading(output.Sanitize(name + ": " + state))
+	unread := false
+	for _, one := range found {
+		p.finding(one, "", true)
+		unread = unread || one.Probable
+	}
+	if unread {
+		for _, source := range f.Node.Unread {
+			p.write("", "could not be read: "+source)
+		}
+	}
+}
+
+// node writes the page about the whole node.
+func (p *page) node(f *diagnose.Facts, r diagnose.Report) {
+	if len(r.Findings) == 0 {
+		p.write("", fmt.Sprintf("nothing is wrong with the %d pods of this node", len(f.Pods)))
+		return
+	}
+	for _, one := range r.Findings {
+		p.finding(one, one.Place()+": ", false)
+	}
+}
+
+// finding writes a sentence, what it is concluded from where there is room for that, and what to type next.
+func (p *page) finding(f diagnose.Finding, before string, whole bool) {
+	tone := map[diagnose.Severity]output.Tone{diagnose.Error: output.Bad, diagnose.Warning: output.Doubt, diagnose.Note: output.Faint}[f.Severity]
+	lines := &page{width: p.width}
+	lines.write("  ", before+f.Text)
+	text := strings.TrimPrefix(lines.text.String(), "  ")
+	first, rest, _ := strings.Cut(text, "\n")
+	if p.paint != nil {
+		first = p.paint(tone, first)
+	}
+	if p.text.Len() > 0 && whole {
+		p.text.WriteString("\n")
+	}
+	p.text.WriteString(first + "\n" + rest)
+	if whole {
+		for _, line := range f.Evidence {
+			p.write("  - ", line)
+		}
+		for _, line := range f.Log {
+			p.write("  | ", line)
+		}
+	}
+	for i, line := range f.Next {
+		if i > 0 && !whole {
+			break
+		}
+		before := "  next: "
+		if i > 0 {
+			before = "        "
+		}
+		p.text.WriteString(before + output.Sanitize(line) + "\n") // whole, to be copied
+	}
+}

@@ -1,0 +1,249 @@
+package bundle
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// removed stands where a secret was.
+const removed = "[removed]"
+
+// The kinds of what is removed, as people read them.
+const (
+	kindEnv        = "environment value"
+	kindField      = "value of a field with a secret's name"
+	kindAnnotation = "annotation or label"
+	kindArgument   = "argument"
+	kindHeader     = "HTTP header"
+	kindAgain      = "the same value as one that is removed elsewhere"
+	kindMount      = "name of a mounted secret"
+	kindPEM        = "private key"
+)
+
+// pattern is the form of a secret that is known without its name. Where it has groups only the last one is removed.
+type pattern struct {
+	kind  string
+	match *regexp.Regexp
+	needs []string // one of these is in each match, in lower case: a log of megabytes has few such lines
+}
+
+func (p pattern) mayMatch(lower string) bool {
+	return len(p.needs) == 0 || slices.ContainsFunc(p.needs, func(part string) bool { return strings.Contains(lower, part) })
+}
+
+// patterns are looked for in every text, in this order.
+var patterns = []pattern{
+	{kindPEM, regexp.MustCompile(`-----BEGIN [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----(?s:.*?)(?:-----END [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----|\z)`), []string{"private key"}},
+	// The last lines of a log may begin within one.
+	{kindPEM, regexp.MustCompile(`(?:[^\n]*[A-Za-z0-9+/=]{16,}[ \t\r]*\n)*[^\n]*-----END [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----`), []string{"private key"}},
+	{kindPEM, regexp.MustCompile(`LS0tLS1CRUdJTi[A-Za-z0-9+/_-]{20,}={0,2}`), []string{"ls0tls1crudjti"}}, // the same in base64; a certificate goes with it
+	{"JSON web token", regexp.MustCompile(`\beyJ[A-Za-z0-9_-]{6,}\.[A-Za-z0-9_-]{6,}(?:\.[A-Za-z0-9_-]*)*`), []string{"eyj"}},
+	{"user and password of a URL", regexp.MustCompile(`\b(?:[a-zA-Z][a-zA-Z0-9+.-]*)://([^\s/@:'"<>]*:[^\s/'"<>]*[^\s/'"<>@])@`), []string{"://"}},
+	{"user and password of a URL", regexp.MustCompile(`\bhttps?://([^\s/@:'"<>]{4,})@`), []string{"://"}},
+	{"user and password of an address", regexp.MustCompile(`([\w.%-]+:[^\s@/'"]+)@(?:tcp|unix|udp)\(`), []string{"@tcp(", "@unix(", "@udp("}},
+	{"parameter of a signed URL", regexp.MustCompile(`(?i)[?&](?:x-amz-[\w-]+|x-goog-[\w-]+|sig|signature|code|key|(?:[\w-]*token)|se|sp|skoid|policy|key-pair-id)=([^&\s"'<>\\]+)`), []string{"?", "&"}},
+	{"authorization", regexp.MustCompile(`(?i)\b(?:bearer|basic|negotiate|digest)\s+([A-Za-z0-9._~+/=-]{16,})`), []string{"bearer", "basic", "negotiate", "digest"}},
+	{kindHeader, regexp.MustCompile(`(?i)\b(?:proxy-)?(?:authorization|set-cookie|cookie|x-[a-z-]*(?:token|auth|key|secret)[a-z-]*)["']?\s*[:=]\s*["'\[{]*([^\r\n"']+)`), []string{"authorization", "cookie", "x-"}},
+	{"token of a known service", regexp.MustCompile(`\b(?:(?:AKIA|ASIA)[0-9A-Z]{16}|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_\w{20,}|gl[a-z]{2,4}-[\w-]{16,}|xox[abeoprs]-[\w-]{10,}|AIza[\w-]{30,}|[sr]k_(?:live|test)_\w{10,}|sk-[\w-]{20,}|npm_\w{30,}|dckr_[a-z]+_[\w-]{16,}|hf_\w{30,}|hv[sbr]\.[\w-]{20,}|do[opr]_v1_[a-f0-9]{40,}|pypi-[\w-]{40,}|ya29\.[\w-]{10,}|SG\.[\w-]{10,}\.[\w-]{10,}|AGE-SECRET-KEY-1\w{20,})\b`), nil},
+	{"bootstrap token", regexp.MustCompile(`(?:^|[\s"'=:])([a-z0-9]{0,5}[0-9][a-z0-9]{0,5}\.[a-z0-9]{16})(?:$|[\s"',;])`), []string{"."}},
+	{"password hash", regexp.MustCompile(`\$(?:1|2[abxy]?|5|6|7|y|gy|argon2(?:id|i|d))\$[^\s:"',]{8,}`), []string{"$"}},
+	{kindMount, regexp.MustCompile(`kubernetes\.io~secret/([^/\s"'\\]+)`), []string{"kubernetes.io~secret"}},
+}
+
+// assignment is NAME=value, name: value and "name": "value", also of TOML, and with the quotes that JSON escapes.
+var assignment = regexp.MustCompile(`([A-Za-z_][\w.-]*)(\\?["']?[ \t]*(?::=|=>|=|:)[ \t]*\\?)("(?:[^"\\\n]|\\.)*"|'[^'\n]*'|[^\s,;&"'(){}\[\]\\]+)`)
+
+// flagged is --name value.
+var flagged = regexp.MustCompile(`(^|[\s"'\[,])(--?[A-Za-z][\w-]*)("?,?\s+|["'],\s*)("[^"\n]*"|'[^'\n]*'|[^\s"',\]]+)`)
+
+// word is what a sentence goes on with after "token:".
+var word = regexp.MustCompile(`^[A-Za-z]?[a-z]+[.,;:!]?$`)
+
+// replace replaces the last group of each match, the whole where there is none. It returns what it took away.
+func replace(text string, match *regexp.Regexp, want func(groups []string) bool) (out string, taken []string) {
+	found := match.FindAllStringSubmatchIndex(text, -1)
+	if found == nil {
+		return text, nil
+	}
+	var b strings.Builder
+	last := 0
+	for _, at := range found {
+		groups := make([]string, len(at)/2)
+		for i := range groups {
+			if at[2*i] >= 0 {
+				groups[i] = text[at[2*i]:at[2*i+1]]
+			}
+		}
+		from, to := at[len(at)-2], at[len(at)-1]
+		secret := groups[len(groups)-1]
+		if from < last || secret == "" || strings.Contains(secret, removed) || want != nil && !want(groups) {
+			continue
+		}
+		b.WriteString(text[last:from])
+		if secret[0] == '"' || secret[0] == '\'' {
+			b.WriteString(secret[:1] + removed + secret[:1])
+		} else {
+			b.WriteString(removed)
+		}
+		taken, last = append(taken, secret), to
+	}
+	b.WriteString(text[last:])
+	return b.String(), taken
+}
+
+// login is -u user:password, as curl has it; mysql and redis have their passwords behind one letter.
+var (
+	login = regexp.MustCompile(`(?:^|[\s"'])(?:-u|-U|--user|--proxy-user)[ =]["']?[^\s:"'=/]+:([^\s"']+)`)
+	short = regexp.MustCompile(`\b(?:(?:mysql|mariadb)[\w-]*\b[^\n|;&]*?\s-p|redis-cli\b[^\n|;&]*?\s-a\s+)([^\s"'-][^\s"']*)`)
+)
+
+// form is what kind of text it is, which tells how sure a pattern may be.
+type form int
+
+const (
+	prose    form = iota // logs and messages
+	settings             // configuration files
+	command              // a command line
+)
+
+// stems are parts of the names of all secrets.
+var stems = []string{"pass", "pwd", "secret", "token", "cred", "auth", "key", "bearer", "jwt", "cookie", "dsn", "sig", "psk", "session", "htpasswd", "docker", "kubeconfig", "sas", "conn", "url"}
+
+// byPattern removes what has the form of a secret, and tells each to found.
+func byPattern(text string, f form, found func(kind, secret string)) string {
+	if f != prose || !strings.Contains(text, "\n") {
+		return formsIn(text, f, found)
+	}
+	if strings.Contains(text, "PRIVATE KEY") { // the only one of several lines
+		text = formsIn(text, f, found)
+	}
+	var b strings.Builder
+	b.Grow(len(text))
+	for line := range strings.Lines(text) {
+		b.WriteString(formsIn(line, f, found))
+	}
+	return b.String()
+}
+
+func formsIn(text string, f form, found func(kind, secret string)) string {
+	lower := strings.ToLower(text)
+	take := func(kind string, match *regexp.Regexp, want func([]string) bool) {
+		var taken []string
+		text, taken = replace(text, match, want)
+		for _, secret := range taken {
+			found(kind, strings.Trim(secret, `"'`))
+		}
+	}
+	for _, p := range patterns {
+		if p.mayMatch(lower) {
+			take(p.kind, p.match, nil)
+		}
+	}
+	named := slices.ContainsFunc(stems, func(stem string) bool { return strings.Contains(lower, stem) })
+	if named && strings.ContainsAny(text, "=:") {
+		take(kindField, assignment, func(g []string) bool { return isSecretField(g[1], g[2], strings.Trim(g[3], `"'`), f) })
+	}
+	if strings.Contains(text, " -") || strings.HasPrefix(text, "-") || named && strings.Contains(text, "-") {
+		notPlain := func(g []string) bool { return !plainValue.MatchString(g[1]) }
+		take(kindArgument, login, notPlain)
+		take(kindArgument, short, notPlain)
+		take(kindArgument, flagged, func(g []string) bool { return isSecretFlag(g[2], strings.Trim(g[4], `"'`), f) })
+	}
+	if f == settings {
+		text = blocks(text, found)
+	}
+	return text
+}
+
+// isSecretField reports whether a value is a secret by the name that stands before it and what separates the two.
+func isSecretField(name, separator, value string, f form) bool {
+	said := f == prose && strings.TrimSpace(separator) == ":" && strings.HasSuffix(separator, " ") && word.MatchString(value)
+	return isSecretName(name) && !isTrivial(value) && !said && !isPath(value)
+}
+
+// isSecretFlag reports whether the value of a flag is a secret.
+func isSecretFlag(flag, value string, f form) bool {
+	switch {
+	case strings.HasPrefix(value, "-") || isTrivial(value) || isPath(value):
+		return false
+	case flag == "-p":
+		return f == command && !plainValue.MatchString(value)
+	}
+	return isSecretName(flag) && (f != prose || !word.MatchString(value))
+}
+
+// isPath reports whether a value names a file, which is no secret itself.
+func isPath(value string) bool {
+	return len(value) > 1 && (strings.HasPrefix(value, "/") || strings.HasPrefix(value, "./")) && plainValue.MatchString(strings.TrimPrefix(value, "."))
+}
+
+// blockStart is a key of YAML whose value is in the lines below it.
+var blockStart = regexp.MustCompile(`^(\s*)(?:- )?["']?([\w.-]+)["']?\s*:\s*(?:[|>][+-]?\d*)?\s*$`)
+
+// blocks removes the lines that belong to a secret's name in YAML.
+func blocks(text string, found func(kind, secret string)) string {
+	lines := strings.Split(text, "\n")
+	for i := 0; i < len(lines); i++ {
+		start := blockStart.FindStringSubmatch(lines[i])
+		if start == nil || !isSecretName(start[2]) {
+			continue
+		}
+		for i+1 < len(lines) {
+			below := strings.TrimLeft(lines[i+1], " \t")
+			indent := len(lines[i+1]) - len(below)
+			if below != "" && indent <= len(start[1]) {
+				break
+			}
+			i++
+			if below != "" && !strings.Contains(below, removed) {
+				found(kindField, strings.TrimLeft(below, "- "))
+				lines[i] = lines[i][:indent] + removed
+			}
+		}
+	}
+	return strings.Join(lines, "\n")
+}
+
+// arguments removes secrets from a command line whose words are apart.
+//
+//nolint:gocyclo // one flat switch over the forms of arguments
+func arguments(words []string, found func(kind, secret string)) []string {
+	out := slices.Clone(words)
+	secret := func(i int, value string) {
+		if !strings.Contains(value, removed) {
+			found(kindArgument, value)
+			out[i] = strings.TrimSuffix(out[i], value) + removed
+		}
+	}
+	program := func(names ...string) bool {
+		return slices.ContainsFunc(names, func(name string) bool {
+			return slices.ContainsFunc(words, func(w string) bool { return strings.Contains(w, name) })
+		})
+	}
+	mysql, redis := program("mysql", "mariadb"), program("redis-cli")
+	for i, w := range out {
+		name, value, assigned := strings.Cut(w, "=")
+		bare := strings.TrimLeft(name, "-")
+		isFlag, last := strings.HasPrefix(w, "-"), i+1 == len(out)
+		switch {
+		case strings.ContainsAny(bare, " \t\n"), !isFlag && strings.ContainsAny(w, " \t\n"): // a script
+		case assigned && isSecretName(bare) && !isTrivial(value) && !isPath(value):
+			secret(i, value)
+		case !isFlag || assigned:
+		case mysql && strings.HasPrefix(w, "-p") && len(w) > 2:
+			secret(i, w[2:])
+		case last || strings.HasPrefix(out[i+1], "-"):
+		case w == "-p" && !plainValue.MatchString(out[i+1]), w == "-a" && redis, isSecretName(bare) && !isTrivial(out[i+1]) && !isPath(out[i+1]):
+			secret(i+1, out[i+1])
+		case w == "-u" || w == "--user" || w == "--proxy-user" || w == "-U":
+			if _, password, ok := strings.Cut(out[i+1], ":"); ok && !plainValue.MatchString(password) {
+				secret(i+1, password)
+			}
+		}
+	}
+	for i, w := range out {
+		out[i] = byPattern(w, command, found)
+	}
+	return out
+}

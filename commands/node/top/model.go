@@ -1,0 +1,205 @@
+// Package top is the live view of the pods on a node: a tree with figures, plots of the last minutes for the
+// selected row, and keys that run other verbs on it.
+//
+// [Model] has no terminal in it: it takes messages ([Lists], [Stats], [Node], [Lost], keys) and returns a page of
+// text. [Run] feeds it from a runtime and draws it; [Once] writes one page. The verbs are run by [Options.Run] and
+// [Options.Session], as command lines: this package knows none of them.
+package top
+
+import (
+	"context"
+	"io"
+	"slices"
+	"time"
+
+	"charm.land/bubbles/v2/help"
+	tea "charm.land/bubbletea/v2"
+
+	"github.com/crishim/crishim/output"
+)
+
+// Options are what a view is about and what it may do.
+type Options struct {
+	Runtime string        // what is shown, in words
+	Every   time.Duration // between two samples; 0: as they may cost
+	Sort    string        // one of Orders; "" is the first
+	Mouse   bool
+	// Run runs a verb and writes what it prints, for a terminal of a width if that is not 0.
+	Run func(ctx context.Context, out io.Writer, width int, args ...string) error
+	// Session is a verb that has the terminal for itself.
+	Session func(args ...string) tea.ExecCommand
+	// Suspend stops the process, as Ctrl-Z does.
+	Suspend func()
+}
+
+// Model is what the view shows.
+type Model struct {
+	o             Options
+	width, height int
+
+	lists    Lists
+	node     Node
+	lost     string
+	stats    Stats
+	figures  map[string]figures // of containers
+	history  map[string]*history
+	tree     []*node
+	rows     []*node
+	listed   bool
+	order    int
+	reverse  bool
+	filter   string
+	folded   map[string]bool
+	selected string // the id of a row
+	moved    bool   // by the user: before, it is the first one
+	first    int    // the row on top of the screen
+
+	typing typing
+	line   string // what is typed
+	page   *page
+	pages  int
+	note   string // what became of the last action
+	help   help.Model
+}
+
+// typing is what the line at the bottom is for.
+type typing int
+
+const (
+	nothing typing = iota
+	aFilter
+	aPort
+	yesToStop
+)
+
+// New makes a view of nothing yet.
+func New(o Options) *Model {
+	m := &Model{o: o, width: 80, height: 24, node: unknownNode(), figures: map[string]figures{}, history: map[string]*history{}, folded: map[string]bool{}, help: help.New()}
+	m.order = max(slices.IndexFunc(orders, func(by struct {
+		name    string
+		compare func(a, b *node) int
+	},
+	) bool {
+		return by.name == o.Sort
+	}), 0)
+	m.help.ShortSeparator, m.help.Ellipsis = "  ", "…"
+	plain := help.Styles{ShortKey: strong, FullKey: strong}
+	m.help.Styles = plain
+	return m
+}
+
+// Init starts nothing: Run sends what there is.
+func (m *Model) Init() tea.Cmd { return nil }
+
+// acted is the end of an action on the selected row.
+type acted struct{ note string }
+
+// Update takes a message.
+func (m *Model) Update(message tea.Msg) (tea.Model, tea.Cmd) {
+	switch msg := message.(type) {
+	case tea.WindowSizeMsg:
+		m.width, m.height = msg.Width, msg.Height
+		m.page.resize(m.width, m.pageRows())
+	case Lists:
+		m.lists, m.lost, m.listed = msg, "", true
+	case Stats:
+		m.measure(msg)
+	case Node:
+		m.node = msg
+	case Lost:
+		m.lost = msg.Why
+	case acted:
+		m.note = msg.note
+	case pageTick:
+		return m, m.page.refresh(msg)
+	case tea.KeyPressMsg:
+		cmd := m.press(msg)
+		m.arrange()
+		return m, cmd
+	case tea.PasteMsg:
+		if m.typing == aFilter || m.typing == aPort {
+			m.typed(msg.Content)
+		}
+	case tea.MouseWheelMsg:
+		m.wheel(msg.Button == tea.MouseWheelUp)
+	case tea.MouseClickMsg:
+		m.click(msg.Y)
+	}
+	m.arrange()
+	return m, nil
+}
+
+// measure compares counters with those before.
+func (m *Model) measure(s Stats) {
+	if s.Err != "" {
+		m.stats.Err = s.Err
+		return
+	}
+	elapsed, ofDisks := s.At.Sub(m.stats.At), s.DiskAt.Sub(m.stats.DiskAt)
+	before := map[string]*output.Usage{}
+	for i := range m.stats.Usages {
+		before[m.stats.Usages[i].ID] = &m.stats.Usages[i]
+	}
+	now := map[string]figures{}
+	for _, u := range s.Usages {
+		now[u.ID] = figuresOf(before[u.ID], m.figures[u.ID], u, elapsed, ofDisks)
+	}
+	m.figures = now
+	m.stats = s
+	for _, h := range m.history {
+		h.seen = false
+	}
+	for _, pod := range treeOf(m.lists, m.figures) {
+		for _, n := range append(pod.members, pod) {
+			if m.history[n.id] == nil {
+				m.history[n.id] = &history{}
+			}
+			m.history[n.id].add(s.At, n.figures)
+		}
+	}
+	for id, h := range m.history {
+		if !h.seen { // it is gone
+			delete(m.history, id)
+		}
+	}
+}
+
+// arrange makes the rows, and keeps the selected one on the screen.
+func (m *Model) arrange() {
+	at := 0
+	if m.moved {
+		at = slices.IndexFunc(m.rows, m.isSelected)
+	}
+	m.tree = treeOf(m.lists, m.figures)
+	sortTree(m.tree, m.order, m.reverse)
+	m.rows = visible(m.tree, m.filter, m.folded)
+	if now := slices.IndexFunc(m.rows, m.isSelected); m.moved && now >= 0 {
+		at = now
+	}
+	m.choose(at)
+}
+
+func (m *Model) isSelected(n *node) bool { return n.id == m.selected }
+
+// choose selects a row by its number.
+func (m *Model) choose(at int) {
+	if len(m.rows) == 0 {
+		m.first = 0
+		return
+	}
+	at = min(max(at, 0), len(m.rows)-1)
+	m.selected = m.rows[at].id
+	space := m.listRows()
+	m.first = min(max(min(m.first, at), at-space+1), max(len(m.rows)-space, 0))
+}
+
+// current is the selected row, nil where there is none.
+func (m *Model) current() *node {
+	if i := slices.IndexFunc(m.rows, m.isSelected); i >= 0 {
+		return m.rows[i]
+	}
+	return nil
+}
+
+// move selects another row, so many below.
+func (m *Model) move(by int) { m.choose(slices.IndexFunc(m.rows, m.isSelected) + by) }

@@ -1,0 +1,282 @@
+package top
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	tea "charm.land/bubbletea/v2"
+	"github.com/charmbracelet/x/ansi"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/output"
+)
+
+var now = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+// someLists are three pods: one that works, one with a container that was killed, one with a hostile name.
+func someLists() Lists {
+	l := Lists{Known: output.Options{Now: now, Terminal: true, Statuses: map[string]*runtimeapi.ContainerStatusResponse{}, Members: map[string][]*runtimeapi.Container{}}}
+	pod := func(id, name string) {
+		l.Pods = append(l.Pods, &runtimeapi.PodSandbox{Id: id, Metadata: &runtimeapi.PodSandboxMetadata{Name: name, Namespace: "shop"}, CreatedAt: now.Add(-time.Hour).UnixNano()})
+	}
+	container := func(id, pod, name string, attempt uint32, state runtimeapi.ContainerState) {
+		c := &runtimeapi.Container{Id: id, PodSandboxId: pod, Metadata: &runtimeapi.ContainerMetadata{Name: name, Attempt: attempt}, State: state, CreatedAt: now.Add(-time.Minute).UnixNano(), Image: &runtimeapi.ImageSpec{Image: "app:1"}}
+		for _, p := range l.Pods {
+			if p.Id == pod {
+				c.Labels = map[string]string{"io.kubernetes.pod.name": p.Metadata.Name, "io.kubernetes.pod.namespace": "shop"}
+			}
+		}
+		l.Containers = append(l.Containers, c)
+		l.Known.Members[pod] = append(l.Known.Members[pod], c)
+	}
+	pod("p1", "cart-7f9c6b5d4-abcde")
+	pod("p2", "web")
+	pod("p3", "evil\x1b[2J")
+	container("c1", "p1", "cart", 0, runtimeapi.ContainerState_CONTAINER_RUNNING)
+	container("c2", "p1", "proxy", 0, runtimeapi.ContainerState_CONTAINER_RUNNING)
+	container("old", "p2", "web", 11, runtimeapi.ContainerState_CONTAINER_EXITED)
+	container("c3", "p2", "web", 12, runtimeapi.ContainerState_CONTAINER_EXITED)
+	l.Known.Statuses["c3"] = &runtimeapi.ContainerStatusResponse{Status: &runtimeapi.ContainerStatus{
+		State: runtimeapi.ContainerState_CONTAINER_EXITED, ExitCode: 137, Reason: "OOMKilled", FinishedAt: now.Add(-3 * time.Minute).UnixNano(),
+	}}
+	return l
+}
+
+// someStats are the counters after so many samples, of a second each.
+func someStats(samples int) Stats {
+	usage := func(id string, cpu float64, memory, limit int64) output.Usage {
+		n := int64(samples)
+		return output.Usage{ID: id, CPUPercent: cpu * float64(1+samples%3), Memory: memory, MemoryLimit: limit, NetworkIn: 1000 * n, NetworkOut: 500 * n, BlockRead: 4096 * n, BlockWrite: 0, Pids: 3}
+	}
+	at := now.Add(time.Duration(samples) * time.Second)
+	return Stats{At: at, DiskAt: at, Usages: []output.Usage{usage("c1", 12.5, 50e6, 100e6), usage("c2", 30, 20e6, 0)}}
+}
+
+// runs are the command lines that a view has run.
+type runs struct {
+	lines []string
+	text  string
+	err   error
+}
+
+func (r *runs) run(_ context.Context, out io.Writer, _ int, args ...string) error {
+	r.lines = append(r.lines, strings.Join(args, " "))
+	_, _ = io.WriteString(out, r.text)
+	return r.err
+}
+
+type noSession struct{}
+
+func (noSession) Run() error          { return nil }
+func (noSession) SetStdin(io.Reader)  {}
+func (noSession) SetStdout(io.Writer) {}
+func (noSession) SetStderr(io.Writer) {}
+
+func newView(t *testing.T, width, height int) (*Model, *runs) {
+	t.Helper()
+	r := &runs{}
+	m := New(Options{Runtime: "containerd 2.1", Sort: "name", Run: r.run, Session: func(args ...string) tea.ExecCommand {
+		r.lines = append(r.lines, strings.Join(args, " "))
+		return noSession{}
+	}})
+	send(m, tea.WindowSizeMsg{Width: width, Height: height}, someLists(), Node{
+		Load: [3]float64{0.5, 1, 2}, MemUsed: 3e9, MemTotal: 16e9, CPU: 1.25, Memory: 0, IO: 7, Images: 2e9, DiskUsed: 40e9, DiskTotal: 100e9,
+	})
+	for sample := range 20 {
+		send(m, someStats(sample))
+	}
+	return m, r
+}
+
+// send gives a model messages, and what its commands answer, but for the clock of pages.
+func send(m *Model, messages ...tea.Msg) (quit bool) {
+	for len(messages) > 0 {
+		msg := messages[0]
+		messages = messages[1:]
+		switch of := msg.(type) {
+		case tea.QuitMsg:
+			quit = true
+			continue
+		case tea.BatchMsg: // of a page: what it runs, and its clock
+			messages = append(messages, of[0]())
+			continue
+		}
+		if _, cmd := m.Update(msg); cmd != nil {
+			messages = append(messages, cmd())
+		}
+	}
+	return quit
+}
+
+// types sends keys: names of them, or text.
+func types(m *Model, keys ...string) (quit bool) {
+	special := map[string]tea.Key{
+		"enter": {Code: tea.KeyEnter}, "esc": {Code: tea.KeyEscape}, "up": {Code: tea.KeyUp}, "down": {Code: tea.KeyDown}, "left": {Code: tea.KeyLeft}, "right": {Code: tea.KeyRight},
+		"tab": {Code: tea.KeyTab}, "backspace": {Code: tea.KeyBackspace}, "home": {Code: tea.KeyHome}, "end": {Code: tea.KeyEnd}, "pgup": {Code: tea.KeyPgUp}, "pgdown": {Code: tea.KeyPgDown},
+		"ctrl+c": {Code: 'c', Mod: tea.ModCtrl}, "ctrl+u": {Code: 'u', Mod: tea.ModCtrl}, "ctrl+z": {Code: 'z', Mod: tea.ModCtrl}, "ctrl+l": {Code: 'l', Mod: tea.ModCtrl},
+	}
+	for _, k := range keys {
+		if key, ok := special[k]; ok {
+			quit = send(m, tea.KeyPressMsg(key)) || quit
+			continue
+		}
+		for _, r := range k {
+			quit = send(m, tea.KeyPressMsg{Code: r, Text: string(r)}) || quit
+		}
+	}
+	return quit
+}
+
+func shown(m *Model) string { return ansi.Strip(m.View().Content) }
+
+func names(m *Model) (all []string) {
+	for _, n := range m.rows {
+		all = append(all, n.id)
+	}
+	return all
+}
+
+func TestKeys(t *testing.T) {
+	for _, c := range []struct {
+		keys     string
+		selected string
+		rows     string
+	}{
+		{"", "p1", "p1 c1 c2 p3 p2 c3"},
+		{"j", "c1", "p1 c1 c2 p3 p2 c3"},
+		{"j down k", "c1", "p1 c1 c2 p3 p2 c3"},
+		{"end", "c3", "p1 c1 c2 p3 p2 c3"},
+		{"G home", "p1", "p1 c1 c2 p3 p2 c3"},
+		{"pgdown", "c3", "p1 c1 c2 p3 p2 c3"},
+		{"G pgup g", "p1", "p1 c1 c2 p3 p2 c3"},
+		{"j enter", "p1", "p1 p3 p2 c3"},
+		{"left right", "p1", "p1 c1 c2 p3 p2 c3"},
+		{"G tab", "p2", "p1 p3 p2"},
+		{"tab tab", "p1", "p1 c1 c2 p3 p2 c3"},
+		{"O", "p1", "p2 c3 p3 p1 c2 c1"},
+		{"o", "p1", "p1 c2 c1 p3 p2 c3"},
+		{"oo", "p1", "p1 c1 c2 p3 p2 c3"},
+		{"ooooo", "p1", "p2 c3 p1 c1 c2 p3"},
+		{"/ proxy", "p1", "p1 c2"},
+		{"/ OOM", "p2", "p2 c3"},
+		{"/ proxy enter tab esc", "p1", "p1 p3 p2"},
+		{"/ prox backspace backspace backspace backspace c a r t enter", "p1", "p1 c1 c2"},
+		{"/ nothing ctrl+u enter", "p3", "p1 c1 c2 p3 p2 c3"},
+		{"/ nothing", "p3", ""},
+		{"/ x esc", "p1", "p1 c1 c2 p3 p2 c3"},
+		{"ctrl+l ctrl+z", "p1", "p1 c1 c2 p3 p2 c3"},
+	} {
+		m, _ := newView(t, 80, 24)
+		types(m, strings.Fields(c.keys)...)
+		if got := strings.Join(names(m), " "); got != c.rows || m.selected != c.selected {
+			t.Errorf("%q: got %s of %s, want %s of %s", c.keys, m.selected, got, c.selected, c.rows)
+		}
+	}
+	for _, keys := range []string{"q", "ctrl+c", "/ x ctrl+c", "d ctrl+c"} {
+		if m, _ := newView(t, 80, 24); !types(m, strings.Fields(keys)...) {
+			t.Errorf("%s does not end it", keys)
+		}
+	}
+}
+
+// Keys run the verbs that people would type.
+func TestVerbs(t *testing.T) {
+	for keys, want := range map[string]string{
+		"d": "describe p1", "j d": "describe p1", "l": "logs --follow-restarts --tail 2000 c1", "j j l": "logs --follow-restarts --tail 2000 c2",
+		"s": "exec --stdin --tty c1", "f 8080:80 enter": "port-forward p1 8080:80", "f enter": "", "f 80 esc": "",
+		"x y": "stopp p1", "j x y": "stop c1", "x n": "", "x enter": "", "d esc d q d": "describe p1, describe p1, describe p1", "j j j s": "", "j j j l": "", "?": "",
+	} {
+		m, r := newView(t, 80, 24)
+		r.text = "said\n"
+		types(m, strings.Fields(keys)...)
+		if got := strings.Join(r.lines, ", "); got != want {
+			t.Errorf("%s: got %s, want %s", keys, got, want)
+		}
+	}
+	m, _ := newView(t, 80, 24)
+	if types(m, "G", "s"); !strings.Contains(shown(m), " is not running") {
+		t.Errorf("a shell in what has ended:\n%s", shown(m))
+	}
+	if types(m, "?"); strings.Contains(shown(m), "(ended)") {
+		t.Errorf("the page of the keys:\n%s", shown(m))
+	}
+	m, r := newView(t, 80, 24)
+	r.err = errors.New("crishim: it does not stop\nhint: no")
+	types(m, "x")
+	if !strings.Contains(shown(m), "stop shop/cart-7f9c6b5d4-abcde? y/n") {
+		t.Errorf("no question:\n%s", shown(m))
+	}
+	if types(m, "y"); !strings.Contains(shown(m), "stop: it does not stop") || len(r.lines) != 1 {
+		t.Errorf("no error:\n%s", shown(m))
+	}
+}
+
+// What containers print or are called reaches no terminal as it is.
+func TestHostileText(t *testing.T) {
+	m, r := newView(t, 80, 24)
+	if !strings.Contains(shown(m), `shop/evil\x1b[2J`) {
+		t.Errorf("a pod's name:\n%s", shown(m))
+	}
+	r.text = "a\x1b[2J\x1b[31mred\x1b[0m\tb\x1b]0;title\x07c\u202e\r\n\xff" // the last without an end
+	types(m, "l")
+	if lines := m.page.text.lines; !slices.Equal(lines, []string{`ared    bc\u{202e}`, ""}) {
+		t.Errorf("a log: %q", lines)
+	}
+	send(m, Lost{"gone"}, tea.PasteMsg{Content: "x"})
+	if !strings.Contains(shown(m), "(ended)") {
+		t.Errorf("the page does not say that it has ended:\n%s", shown(m))
+	}
+	types(m, "esc", "/")
+	send(m, tea.PasteMsg{Content: "car\x1b[2Jt\n"})
+	if m.filter != `car\x1b[2Jt` {
+		t.Errorf("pasted: %q", m.filter)
+	}
+}
+
+// A log may be endless and quick.
+func TestPageIsBounded(t *testing.T) {
+	var page text
+	for range 10 * pageLines {
+		fmt.Fprint(&page, "line\nand ")
+	}
+	fmt.Fprint(&page, strings.Repeat("x", 3*maxLine))
+	page.end(nil)
+	if len(page.lines) > 2*pageLines+1 || len(page.lines[len(page.lines)-1]) > maxLine {
+		t.Errorf("%d lines", len(page.lines))
+	}
+}
+
+// The row stays selected, and on the screen, whatever changes around it.
+func TestSelection(t *testing.T) {
+	m, _ := newView(t, 80, 12)
+	types(m, "G")
+	if m.selected != "c3" || !strings.Contains(shown(m), "Exited") {
+		t.Errorf("got %s:\n%s", m.selected, shown(m))
+	}
+	gone := someLists()
+	gone.Pods, gone.Containers = gone.Pods[:1], gone.Containers[:2]
+	send(m, gone)
+	if m.selected != "c2" {
+		t.Errorf("got %s, want the last row", m.selected)
+	}
+	send(m, tea.MouseClickMsg{Y: listTop}, tea.MouseWheelMsg{Button: tea.MouseWheelDown}, tea.MouseWheelMsg{Button: tea.MouseWheelUp})
+	if m.selected != "p1" {
+		t.Errorf("got %s after the mouse", m.selected)
+	}
+	send(m, Lists{Known: output.Options{}}, someStats(30))
+	if !strings.Contains(shown(m), "no pods") || len(m.history) != 0 {
+		t.Errorf("of nothing, and %d histories:\n%s", len(m.history), shown(m))
+	}
+	types(m, "dlsxyfjk ")
+	orphan := someLists()
+	orphan.Pods = nil
+	if send(m, orphan); len(m.rows) != 5 {
+		t.Errorf("containers without sandboxes: %v", names(m))
+	}
+}

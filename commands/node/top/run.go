@@ -1,0 +1,231 @@
+package top
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	tea "charm.land/bubbletea/v2"
+	"github.com/charmbracelet/colorprofile"
+
+	"github.com/crishim/crishim/client"
+	"github.com/crishim/crishim/commands/cli"
+)
+
+// framesPerSecond bounds how often the screen is drawn; keys are answered within that time.
+const framesPerSecond = 20
+
+// liveGC is GOGC for a view that may run all day: memory is worth more than the little time.
+const liveGC = 50
+
+// Run shows the view until the user leaves it, whatever becomes of the runtime. The terminal is given back however
+// it ends: with an error, by a signal, by a panic.
+func Run(ctx context.Context, env *cli.Env, conn *client.Conn, o Options) error {
+	cli.SetGC(liveGC)
+	f := newFeed(env, conn)
+	lists, err := f.lists(ctx) // what fails at once is an error of the command line
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	busy := new(atomic.Bool)
+	o.Runtime, o.Run, o.Session = title(conn), verbs(env, conn), sessions(ctx, env, conn, busy)
+	o.Suspend = func() { _ = syscall.Kill(syscall.Getpid(), syscall.SIGTSTP) }
+	model := New(o)
+	model.Update(lists)
+	return drive(ctx, cancel, env, model, busy, func(ctx context.Context, send func(any)) { f.run(ctx, o.Every, send) })
+}
+
+// drive draws a model that is fed.
+func drive(ctx context.Context, cancel context.CancelCauseFunc, env *cli.Env, model tea.Model, busy *atomic.Bool, feed func(context.Context, func(any))) error {
+	program := tea.NewProgram(model, tea.WithContext(ctx), tea.WithoutSignalHandler(), tea.WithFPS(framesPerSecond),
+		tea.WithInput(env.In), tea.WithOutput(env.Out), tea.WithEnvironment(environment(env)), tea.WithColorProfile(profile(env)))
+	feeding, fed := context.WithCancel(ctx)
+	done := make(chan struct{}, 2)
+	guarded := func(do func()) {
+		defer func() { done <- struct{}{} }()
+		defer func() {
+			if p := recover(); p != nil { // the terminal first: the trace is to be read
+				program.Kill()
+				panic(p)
+			}
+		}()
+		do()
+	}
+	go guarded(func() { feed(feeding, func(message any) { program.Send(message) }) })
+	go guarded(func() { jobs(feeding, cancel, program, busy) })
+	_, err := program.Run()
+	fed()
+	<-done
+	<-done
+	switch cause := context.Cause(ctx); {
+	case errors.Is(err, tea.ErrProgramPanic):
+		return errors.New("the view has failed: see above")
+	case errors.Is(cause, context.Canceled): // by a signal
+		return cli.ErrFollowed
+	case cause != nil:
+		return cause
+	}
+	return err
+}
+
+// jobs stops the process for the shell, which gets its terminal back first, and ends it on SIGQUIT. While a session
+// has the terminal it does both itself.
+func jobs(ctx context.Context, end context.CancelCauseFunc, program *tea.Program, busy *atomic.Bool) {
+	signals := make(chan os.Signal, 4)
+	signal.Notify(signals, syscall.SIGQUIT, syscall.SIGCONT)
+	defer signal.Stop(signals)
+	if !signal.Ignored(syscall.SIGTSTP) { // as where there is no job control
+		signal.Notify(signals, syscall.SIGTSTP)
+	}
+	stopped := false
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case s := <-signals:
+			switch {
+			case s == syscall.SIGQUIT:
+				end(fmt.Errorf("ended by signal: %s", s))
+				return
+			case busy.Load():
+			case s == syscall.SIGTSTP && !stopped:
+				stopped = program.ReleaseTerminal() == nil
+				_ = syscall.Kill(syscall.Getpid(), syscall.SIGSTOP)
+			case s == syscall.SIGCONT && stopped:
+				stopped = false
+				if err := program.RestoreTerminal(); err != nil {
+					end(err)
+					return
+				}
+			}
+		}
+	}
+}
+
+// Once writes one page, of two samples.
+func Once(ctx context.Context, env *cli.Env, conn *client.Conn, o Options) error {
+	f := newFeed(env, conn)
+	lists, err := f.lists(ctx)
+	if err != nil {
+		return err
+	}
+	o.Runtime = title(conn)
+	model := New(o)
+	model.width = 120
+	if env.OutTerminal && env.Width != nil && env.Width() > 0 {
+		model.width = env.Width()
+	}
+	model.Update(lists)
+	for sample := range 2 {
+		s, err := f.stats(ctx)
+		if err != nil {
+			if ctx.Err() != nil {
+				return err
+			}
+			env.Warn("no figures: %s", s.Err)
+			break
+		}
+		model.Update(s)
+		if sample == 0 {
+			model.Update(f.node(ctx))
+			if err := cli.Pause(ctx, cmp.Or(o.Every, time.Second)); err != nil {
+				return err
+			}
+		}
+	}
+	out := &colorprofile.Writer{Forward: env.Out, Profile: colorprofile.NoTTY}
+	if env.Color() {
+		out.Profile = colorprofile.ANSI
+	}
+	_, err = io.WriteString(out, model.Page())
+	return err
+}
+
+// title names the runtime.
+func title(conn *client.Conn) string {
+	return strings.TrimSpace(conn.Version.GetRuntimeName() + " " + conn.Version.GetRuntimeVersion())
+}
+
+// profile has no colours where the user wants none. The 8 of each terminal are enough.
+func profile(env *cli.Env) colorprofile.Profile {
+	if env.Color() {
+		return colorprofile.ANSI
+	}
+	return colorprofile.ASCII
+}
+
+// environment returns the variables that the library asks for.
+func environment(env *cli.Env) (all []string) {
+	for _, name := range []string{"TERM", "TERM_PROGRAM", "SSH_TTY", "WT_SESSION", "COLUMNS", "LINES"} {
+		if value, ok := env.LookupEnv(name); ok {
+			all = append(all, name+"="+value)
+		}
+	}
+	return all
+}
+
+// verbs runs command lines whose output is shown on a page.
+func verbs(env *cli.Env, conn *client.Conn) func(context.Context, io.Writer, int, ...string) error {
+	return func(ctx context.Context, out io.Writer, width int, args ...string) error {
+		var errs bytes.Buffer
+		own := *env
+		own.In, own.Out, own.Err = strings.NewReader(""), out, &errs
+		own.InTerminal, own.OutTerminal, own.ErrTerminal, own.AskPassword = false, width > 0, false, nil
+		own.Width = func() int { return width }
+		status := own.RunLine(ctx, conn, args...)
+		if status == 0 || ctx.Err() != nil {
+			return nil
+		}
+		return failed(&errs, status)
+	}
+}
+
+// failed makes an error of what a command line has written to stderr.
+func failed(errs *bytes.Buffer, status int) error {
+	if text := strings.TrimSpace(errs.String()); text != "" {
+		return errors.New(text)
+	}
+	return fmt.Errorf("ended with status %d", status)
+}
+
+// session is a command line that has the terminal for itself.
+type session struct {
+	ctx  context.Context
+	env  *cli.Env
+	conn *client.Conn
+	busy *atomic.Bool
+	args []string
+}
+
+func sessions(ctx context.Context, env *cli.Env, conn *client.Conn, busy *atomic.Bool) func(...string) tea.ExecCommand {
+	return func(args ...string) tea.ExecCommand { return &session{ctx, env, conn, busy, args} }
+}
+
+// SetStdin and the others take what the command line has already.
+func (s *session) SetStdin(io.Reader)  {}
+func (s *session) SetStdout(io.Writer) {}
+func (s *session) SetStderr(io.Writer) {}
+
+// Run runs it. A status of the command in the container is no failure of ours.
+func (s *session) Run() error {
+	s.busy.Store(true)
+	defer s.busy.Store(false)
+	var errs bytes.Buffer
+	own := *s.env
+	own.Err = &errs
+	if status := own.RunLine(s.ctx, s.conn, s.args...); status != 0 && errs.Len() > 0 {
+		return failed(&errs, status)
+	}
+	return nil
+}

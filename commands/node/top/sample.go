@@ -1,0 +1,257 @@
+package top
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/output"
+)
+
+// Lists is what is on the node: a message to the model.
+type Lists struct {
+	Pods       []*runtimeapi.PodSandbox
+	Containers []*runtimeapi.Container
+	// Known is what the lists do not say, and the clock of the ages.
+	Known output.Options
+}
+
+// Stats are the counters of all containers at a time: a message to the model.
+type Stats struct {
+	At     time.Time
+	DiskAt time.Time // of the counters of disks, which are older
+	Usages []output.Usage
+	// Err is why there are none.
+	Err string
+}
+
+// Lost is a message to the model: the runtime does not answer.
+type Lost struct{ Why string }
+
+// unknown is a figure that the runtime does not give.
+const unknown = -1
+
+// figures are what a row shows of the resources. Rates are bytes a second.
+type figures struct {
+	cpu                          float64
+	memory, limit, pids          int64
+	netIn, netOut, reads, writes float64
+}
+
+var noFigures = figures{cpu: unknown, memory: unknown, pids: unknown, netIn: unknown, netOut: unknown, reads: unknown, writes: unknown}
+
+func (f figures) net() float64  { return plus(f.netIn, f.netOut) }
+func (f figures) disk() float64 { return plus(f.reads, f.writes) }
+
+// plus adds what is known of both.
+func plus[N int64 | float64](a, b N) N {
+	switch {
+	case a < 0:
+		return b
+	case b < 0:
+		return a
+	}
+	return a + b
+}
+
+// add adds a container to its pod, whose network is that of each of them.
+func (f figures) add(c figures) figures {
+	f.cpu, f.memory, f.pids = plus(f.cpu, c.cpu), plus(f.memory, c.memory), plus(f.pids, c.pids)
+	f.reads, f.writes = plus(f.reads, c.reads), plus(f.writes, c.writes)
+	f.netIn, f.netOut = max(f.netIn, c.netIn), max(f.netOut, c.netOut)
+	if f.limit >= 0 && c.limit > 0 {
+		f.limit += c.limit
+	} else {
+		f.limit = unknown // one without a limit may use all
+	}
+	return f
+}
+
+// rate is how fast a counter has grown.
+func rate(before, after int64, elapsed time.Duration) float64 {
+	if before < 0 || after < before || elapsed <= 0 {
+		return unknown
+	}
+	return float64(after-before) / elapsed.Seconds()
+}
+
+// figuresOf compares the counters of a container with those before, nil for none, and the figures then. elapsed is
+// the time between them, of disks another one: 0 where these are the same counters.
+func figuresOf(before *output.Usage, then figures, u output.Usage, elapsed, ofDisks time.Duration) figures {
+	f := noFigures
+	f.cpu, f.memory, f.limit, f.pids = u.CPUPercent, u.Memory, u.MemoryLimit, u.Pids
+	if before == nil {
+		return f
+	}
+	f.netIn, f.netOut = rate(before.NetworkIn, u.NetworkIn, elapsed), rate(before.NetworkOut, u.NetworkOut, elapsed)
+	f.reads, f.writes = then.reads, then.writes
+	if ofDisks > 0 {
+		f.reads, f.writes = rate(before.BlockRead, u.BlockRead, ofDisks), rate(before.BlockWrite, u.BlockWrite, ofDisks)
+	}
+	return f
+}
+
+// node is a pod or a container of the tree.
+type node struct {
+	id      string // of the sandbox or the container
+	pod     string // the sandbox's id
+	look    output.Look
+	figures figures
+	running bool
+	members []*node // of a pod
+}
+
+func (n *node) isPod() bool { return n.pod == n.id }
+
+// name is how people call it.
+func (n *node) name() string {
+	return strings.Trim(strings.Join([]string{n.look.Namespace, n.look.Pod, n.look.Name}, "/"), "/")
+}
+
+// treeOf puts the newest attempt of each container below its pod.
+func treeOf(l Lists, of map[string]figures) []*node {
+	pods := map[string]*node{}
+	var tree []*node
+	for _, p := range l.Pods {
+		n := &node{id: p.GetId(), pod: p.GetId(), look: output.PodLook(p, l.Known), figures: noFigures, running: p.GetState() == runtimeapi.PodSandboxState_SANDBOX_READY}
+		pods[n.id] = n
+		tree = append(tree, n)
+	}
+	newest := map[[2]string]*runtimeapi.Container{}
+	for _, c := range l.Containers {
+		key := [2]string{c.GetPodSandboxId(), c.GetMetadata().GetName()}
+		if had := newest[key]; had == nil || cmp.Or(cmp.Compare(had.GetMetadata().GetAttempt(), c.GetMetadata().GetAttempt()), cmp.Compare(had.GetCreatedAt(), c.GetCreatedAt())) < 0 {
+			newest[key] = c
+		}
+	}
+	for _, c := range l.Containers {
+		if newest[[2]string{c.GetPodSandboxId(), c.GetMetadata().GetName()}] != c {
+			continue
+		}
+		n := &node{id: c.GetId(), pod: c.GetPodSandboxId(), look: output.ContainerLook(c, l.Known), figures: noFigures, running: c.GetState() == runtimeapi.ContainerState_CONTAINER_RUNNING}
+		pod := pods[n.pod]
+		if pod == nil { // its sandbox is gone, or was made between the two lists
+			pod = &node{id: n.pod, pod: n.pod, look: output.Look{Namespace: n.look.Namespace, Pod: n.look.Pod, State: "Unknown", Tone: output.Doubt, Age: "-"}, figures: noFigures}
+			pods[n.pod] = pod
+			tree = append(tree, pod)
+		}
+		if f, ok := of[n.id]; ok && n.running {
+			n.figures = f
+			pod.figures = pod.figures.add(f)
+		}
+		pod.members = append(pod.members, n)
+	}
+	return tree
+}
+
+// orders are what the tree is sorted by, the first one by default.
+var orders = []struct {
+	name    string
+	compare func(a, b *node) int
+}{
+	{"cpu", func(a, b *node) int { return cmp.Compare(b.figures.cpu, a.figures.cpu) }},
+	{"mem", func(a, b *node) int { return cmp.Compare(b.figures.memory, a.figures.memory) }},
+	{"net", func(a, b *node) int { return cmp.Compare(b.figures.net(), a.figures.net()) }},
+	{"disk", func(a, b *node) int { return cmp.Compare(b.figures.disk(), a.figures.disk()) }},
+	{"restarts", func(a, b *node) int { return cmp.Compare(b.look.Restarts, a.look.Restarts) }},
+	{"age", func(a, b *node) int { return cmp.Compare(b.look.Created, a.look.Created) }},
+	{"name", func(*node, *node) int { return 0 }},
+}
+
+// Orders are the names of the orders.
+func Orders() []string {
+	var names []string
+	for _, o := range orders {
+		names = append(names, o.name)
+	}
+	return names
+}
+
+// sortTree sorts pods, and the containers of each; equals by name, then by id.
+func sortTree(tree []*node, order int, reverse bool) {
+	compare := func(a, b *node) int {
+		by := orders[order].compare(a, b)
+		byName := cmp.Or(strings.Compare(a.name(), b.name()), strings.Compare(a.id, b.id))
+		if reverse && by == 0 && orders[order].name == "name" {
+			return -byName
+		}
+		if reverse {
+			by = -by
+		}
+		return cmp.Or(by, byName)
+	}
+	slices.SortFunc(tree, compare)
+	for _, pod := range tree {
+		slices.SortFunc(pod.members, compare)
+	}
+}
+
+// visible are the rows of the tree: pods that match with all of their containers, others with
+// those that do. A filter opens what is folded.
+func visible(tree []*node, filter string, folded map[string]bool) (rows []*node) {
+	filter = strings.ToLower(filter)
+	matches := func(n *node) bool {
+		return strings.Contains(strings.ToLower(n.name()+" "+n.look.State+" "+n.look.Image), filter)
+	}
+	for _, pod := range tree {
+		members := pod.members
+		if !matches(pod) {
+			if members = slices.DeleteFunc(slices.Clone(members), func(n *node) bool { return !matches(n) }); len(members) == 0 {
+				continue
+			}
+		}
+		rows = append(rows, pod)
+		if filter != "" || !folded[pod.id] {
+			rows = append(rows, members...)
+		}
+	}
+	return rows
+}
+
+// history are the last minutes of one row: a ring of what plots show.
+type history struct {
+	ring  []point
+	taken int // how many there were
+	seen  bool
+}
+
+// point is one sample of a plot.
+type point struct {
+	at                     time.Time
+	cpu, memory, net, disk float32
+}
+
+// historySize is how many samples are kept: five minutes of the quickest, more of others.
+const historySize = 150
+
+func (h *history) add(at time.Time, f figures) {
+	p := point{at, float32(f.cpu), float32(f.memory), float32(f.net()), float32(f.disk())}
+	h.seen = true
+	if len(h.ring) < historySize {
+		h.ring = append(h.ring, p)
+	} else {
+		h.ring[h.taken%historySize] = p
+	}
+	h.taken++
+}
+
+// span is the time from the first sample to the last.
+func (h *history) span() time.Duration {
+	if h == nil || h.taken == 0 {
+		return 0
+	}
+	return h.ring[(h.taken-1)%len(h.ring)].at.Sub(h.ring[(h.taken-len(h.ring))%len(h.ring)].at)
+}
+
+// each calls f for all samples, the oldest first, with their numbers.
+func (h *history) each(f func(number int, p point)) {
+	if h == nil {
+		return
+	}
+	for n := h.taken - len(h.ring); n < h.taken; n++ {
+		f(n, h.ring[n%len(h.ring)])
+	}
+}

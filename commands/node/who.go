@@ -1,0 +1,258 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	urfave "github.com/urfave/cli/v2"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/client"
+	"github.com/crishim/crishim/commands/cli"
+	"github.com/crishim/crishim/commands/node/hostproc"
+	"github.com/crishim/crishim/output"
+)
+
+type whoOptions struct {
+	cli.View
+	targets []whoTarget
+}
+
+// NewWho returns the verb that finds the pod of something on the host: a process in top, a port that is in use, a
+// directory that grows.
+func NewWho(env *cli.Env) *urfave.Command {
+	o := &whoOptions{}
+	return &urfave.Command{
+		Name:      "who",
+		Usage:     "show which pod a process, port or path of this machine belongs to",
+		ArgsUsage: "PID|PORT|PATH...",
+		Description: cli.WithExamples("A number is a process, or a port where there is no such process; :8080 and 8080/udp are ports. Ports are looked for in every network namespace,\n"+
+			"and among those that are forwarded to pods. A PATH may be in a volume, a container's root file system or one of its layers, a log, a socket,\n"+
+			"a control group or below /proc/PID. What is of no container is shown with its systemd unit. The other way round, `crishim ps -o wide` has the processes.",
+			"crishim who 1", "crishim who :8080 53/udp", "crishim who /var/log/pods", "crishim who -o json 1"),
+		Flags:  o.ListFlags(output.OwnerColumns),
+		Action: env.Offline(o.check, o.run),
+	}
+}
+
+// whoTarget is one argument.
+type whoTarget struct {
+	text     string
+	pid      int    // 0: it is no process
+	port     uint16 // 0: it is no port
+	protocol string // tcp or udp; "" for both
+	path     string // absolute; "" for none
+}
+
+var (
+	portText    = regexp.MustCompile(`^(?::(\d+)(?:/(\w+))?|(\d+)/(\w+))$`)
+	processPath = regexp.MustCompile(`^/proc/(\d+)(?:/.*)?$`)
+)
+
+func parseWho(text string) (t whoTarget, err error) {
+	t.text = text
+	if n, err := strconv.ParseUint(text, 10, 31); err == nil && n > 0 {
+		t.pid = int(n)
+		if n <= 65535 {
+			t.port = uint16(n)
+		}
+		return t, nil
+	}
+	if m := portText.FindStringSubmatch(text); m != nil {
+		n, err := strconv.ParseUint(m[1]+m[3], 10, 16)
+		if err != nil || n == 0 {
+			return t, cli.Usagef("invalid port %s: must be from 1 to 65535", cli.Quote(text))
+		}
+		t.port, t.protocol = uint16(n), m[2]+m[4]
+		if !slices.Contains([]string{"", "tcp", "udp"}, t.protocol) {
+			return t, cli.Usagef("invalid port %s: the protocol must be tcp or udp", cli.Quote(text))
+		}
+		return t, nil
+	}
+	if !strings.Contains(text, "/") {
+		return t, cli.Usagef("invalid argument %s: must be a pid, a port such as :8080 or 53/udp, or a path such as ./file", cli.Quote(text))
+	}
+	if t.path, err = filepath.Abs(text); err != nil {
+		return t, err
+	}
+	if m := processPath.FindStringSubmatch(t.path); m != nil {
+		if t.pid, err = strconv.Atoi(m[1]); err != nil {
+			return t, cli.Usagef("invalid path %s: there is no such process", cli.Quote(text))
+		}
+	}
+	return t, nil
+}
+
+func (o *whoOptions) check(env *cli.Env, c *urfave.Context) error {
+	if err := cli.ArgCount(c, 1, -1); err != nil {
+		return err
+	}
+	for _, text := range c.Args().Slice() {
+		t, err := parseWho(text)
+		if err != nil {
+			return err
+		}
+		o.targets = append(o.targets, t)
+	}
+	return o.Check(env)
+}
+
+func (o *whoOptions) run(ctx context.Context, env *cli.Env) error {
+	s := &search{env: env}
+	defer s.close()
+	var owners []output.Owner
+	var failed []error
+	for _, t := range o.targets {
+		found, err := s.find(ctx, t)
+		for i := range found {
+			found[i].Target = t.text
+		}
+		owners = append(owners, found...)
+		if err != nil {
+			failed = append(failed, cli.About(t.text, err))
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+	}
+	if s.unnamed {
+		failed = append(failed, s.failed)
+	}
+	if len(owners) == 0 {
+		return cli.Join(failed...)
+	}
+	return cli.Join(append([]error{output.Owners(env.Out, owners, o.Options)}, failed...)...)
+}
+
+// search finds owners, and keeps what it has asked the runtime and the kernel.
+type search struct {
+	env       *cli.Env
+	asked     bool
+	conn      *client.Conn
+	failed    error // why the runtime did not list its containers and pods
+	unnamed   bool  // a row has no name because of that
+	elsewhere bool  // its containers are not this machine's
+	list      inventory
+	processes []hostproc.Process // of the whole machine, once they are needed
+}
+
+// inventory is what the runtime has.
+type inventory struct {
+	containers map[string]*runtimeapi.Container
+	pods       map[string]*runtimeapi.PodSandbox
+}
+
+func (s *search) close() {
+	if s.conn != nil {
+		_ = s.conn.Close()
+	}
+}
+
+func (s *search) find(ctx context.Context, t whoTarget) ([]output.Owner, error) {
+	switch {
+	case t.pid != 0:
+		owner, err := s.byPID(ctx, t.pid)
+		if errors.Is(err, hostproc.ErrGone) && t.port != 0 {
+			owners, portErr := s.byPort(ctx, t)
+			if portErr != nil {
+				return nil, cli.WithHint(fmt.Errorf("there is no such process, and %w", portErr), "%s", cli.HintOf(portErr))
+			}
+			return owners, nil
+		}
+		if errors.Is(err, hostproc.ErrGone) {
+			return nil, errors.New("there is no such process")
+		}
+		if err != nil {
+			return nil, err
+		}
+		return []output.Owner{owner}, nil
+	case t.port != 0:
+		return s.byPort(ctx, t)
+	}
+	return s.byPath(ctx, t.path)
+}
+
+// runtime lists containers and pods once. Where that fails, control groups still have ids.
+func (s *search) runtime(ctx context.Context) inventory {
+	if s.asked {
+		return s.list
+	}
+	s.asked = true
+	s.failed = func() (err error) {
+		if s.conn, err = s.env.Connect(ctx); err != nil {
+			return err
+		}
+		containers, err := s.conn.Runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{})
+		if err != nil {
+			return err
+		}
+		pods, err := s.conn.Runtime.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})
+		if err != nil {
+			return err
+		}
+		s.list = inventory{map[string]*runtimeapi.Container{}, map[string]*runtimeapi.PodSandbox{}}
+		for _, c := range containers.GetContainers() {
+			s.list.containers[c.GetId()] = c
+		}
+		for _, p := range pods.GetItems() {
+			s.list.pods[p.GetId()] = p
+		}
+		return nil
+	}()
+	return s.list
+}
+
+// all lists the processes of this machine, once.
+func (s *search) all() []hostproc.Process {
+	if s.processes == nil {
+		var err error
+		if s.processes, err = hostproc.All(); err != nil {
+			s.env.Debugf("processes: %v", err)
+		}
+	}
+	return s.processes
+}
+
+// has fills in the owner for the id of a container or sandbox, and reports whether the runtime lists it.
+func (l inventory) has(id string, row *output.Owner) bool {
+	if c, ok := l.containers[id]; ok {
+		row.Owner, row.ContainerID, row.Container, row.PodID = output.OwnerContainer, id, c.GetMetadata().GetName(), c.GetPodSandboxId()
+		source := cli.SourceOf(c)
+		row.Pod, row.Namespace = source.Pod, source.Namespace
+		if m := l.pods[row.PodID].GetMetadata(); m != nil {
+			row.Pod, row.Namespace = m.GetName(), m.GetNamespace()
+		}
+		return true
+	}
+	if p, ok := l.pods[id]; ok {
+		row.Owner, row.PodID, row.Pod, row.Namespace = output.OwnerPod, id, p.GetMetadata().GetName(), p.GetMetadata().GetNamespace()
+		return true
+	}
+	return false
+}
+
+// hasPod is has for the uid of a pod, of whose sandboxes the newest counts.
+func (l inventory) hasPod(uid string, row *output.Owner) bool {
+	var newest *runtimeapi.PodSandbox
+	for _, p := range l.pods {
+		if uid != "" && p.GetMetadata().GetUid() == uid && p.GetCreatedAt() >= newest.GetCreatedAt() {
+			newest = p
+		}
+	}
+	return newest != nil && l.has(newest.GetId(), row)
+}
+
+// permission adds a hint to an error that root may not get.
+func permission(err error) error {
+	if os.Geteuid() == 0 {
+		return err
+	}
+	return cli.WithHint(err, "root sees the sockets and files of all users: `sudo crishim who`")
+}

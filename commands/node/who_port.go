@@ -1,0 +1,166 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/commands/cli"
+	"github.com/crishim/crishim/commands/node/hostproc"
+	"github.com/crishim/crishim/output"
+)
+
+func (s *search) byPort(ctx context.Context, t whoTarget) ([]output.Owner, error) {
+	networks, denied := hostproc.Networks(s.all())
+	listeners, err := hostproc.Listeners(networks, t.port, t.protocol)
+	if err != nil {
+		return nil, err
+	}
+	var rows []output.Owner
+	for _, l := range listeners {
+		rows = append(rows, s.listening(ctx, l, networks)...)
+	}
+	forwards := s.forwards(ctx, t)
+	for i := range forwards { // by a proxy, of which there may be one for IPv4 and one for IPv6
+		rows = slices.DeleteFunc(rows, func(row output.Owner) bool {
+			proxy := row.Command == dockerProxy && row.Owner != output.OwnerContainer
+			if proxy {
+				forwards[i].PID, forwards[i].Command = row.PID, row.Command
+			}
+			return proxy
+		})
+	}
+	rows = append(forwards, rows...)
+	if len(rows) > 0 {
+		return rows, nil
+	}
+	err = fmt.Errorf("nothing listens on port %d", t.port)
+	if t.protocol != "" {
+		err = fmt.Errorf("%w/%s", err, t.protocol)
+	}
+	if denied {
+		err = permission(err)
+	}
+	if s.failed != nil {
+		err = cli.Join(err, fmt.Errorf("which ports are forwarded to pods is not known: %w", s.failed))
+	}
+	return nil, err
+}
+
+// listening returns a row for each owner of a socket: a socket unit and its service may both have it.
+func (s *search) listening(ctx context.Context, l hostproc.Listener, networks map[uint64][]hostproc.Process) (rows []output.Owner) {
+	where := fmt.Sprintf("%s/%s in %s", l.Address, l.Protocol, s.network(ctx, l.Network, networks))
+	if len(l.Holders) == 0 {
+		row := output.Owner{Kind: "listener", Owner: output.OwnerKernel, Detail: where + "; no process has it open"}
+		if os.Geteuid() != 0 {
+			row.Owner, row.Detail = output.OwnerHost, where+"; whose it is only root sees"
+		}
+		return []output.Owner{row}
+	}
+	seen := map[string]bool{}
+	for _, p := range l.Holders {
+		row, notes := s.owner(ctx, p)
+		row.Kind, row.Detail = "listener", strings.Join(append([]string{where}, notes...), "; ")
+		if title := row.Title(output.Options{NoTrunc: true}); !seen[title] {
+			seen[title] = true
+			rows = append(rows, row)
+		}
+	}
+	return rows
+}
+
+// network names the owner of a network namespace.
+func (s *search) network(ctx context.Context, inode uint64, networks map[uint64][]hostproc.Process) string {
+	if host, err := hostproc.HostNamespace("net"); err == nil && host == inode {
+		return "the network of this machine"
+	}
+	for _, p := range networks[inode] {
+		if len(p.Group.IDs) > 0 && !p.Group.Monitor {
+			row, _ := s.owner(ctx, p)
+			row.Container = ""
+			return "the network of " + row.Title(output.Options{})
+		}
+	}
+	return fmt.Sprintf("the network namespace %d", inode)
+}
+
+// forwards lists the pods to which the runtime forwards a port of the host.
+func (s *search) forwards(ctx context.Context, t whoTarget) (rows []output.Owner) {
+	list := s.runtime(ctx)
+	if s.failed != nil || !s.here() {
+		return nil
+	}
+	var ready []*runtimeapi.PodSandbox
+	for _, p := range list.pods {
+		if p.GetState() == runtimeapi.PodSandboxState_SANDBOX_READY {
+			ready = append(ready, p)
+		}
+	}
+	details, err := cli.PodDetails(ctx, s.conn, ready, (*runtimeapi.PodSandbox).GetId, true)
+	if err != nil {
+		s.env.Warn("which ports are forwarded to some pods is not known: %s", cli.Sentence(s.env, err))
+	}
+	for id, status := range details {
+		for _, m := range output.SandboxPorts(status) {
+			if !m.Forwards(int32(t.port), t.protocol) {
+				continue
+			}
+			row := output.Owner{Kind: "forward", Detail: fmt.Sprintf("%s, to %s", m, status.GetStatus().GetNetwork().GetIp())}
+			list.has(id, &row)
+			rows = append(rows, row)
+		}
+	}
+	slices.SortFunc(rows, func(a, b output.Owner) int { return strings.Compare(a.PodID+a.Detail, b.PodID+b.Detail) })
+	return rows
+}
+
+// here reports whether the runtime's containers are this machine's: the ids of running ones are in the control
+// groups of processes here.
+func (s *search) here() bool {
+	running := map[string]bool{}
+	for id, c := range s.list.containers {
+		if c.GetState() == runtimeapi.ContainerState_CONTAINER_RUNNING {
+			running[id] = true
+		}
+	}
+	for id, p := range s.list.pods {
+		if p.GetState() == runtimeapi.PodSandboxState_SANDBOX_READY {
+			running[id] = true
+		}
+	}
+	if len(running) == 0 {
+		return strings.HasPrefix(s.conn.RuntimeEndpoint, "unix:") || strings.HasPrefix(s.conn.Engine.Host, "unix:")
+	}
+	if slices.ContainsFunc(s.all(), func(p hostproc.Process) bool {
+		return slices.ContainsFunc(p.Group.IDs, func(id string) bool { return running[id] })
+	}) {
+		return true
+	}
+	if !s.elsewhere {
+		s.env.Warn("no process on this machine is of a container of %s: its mounts, logs and ports are not looked at", s.conn.RuntimeEndpoint)
+	}
+	s.elsewhere = true
+	return false
+}
+
+// dockerProxy is the program by which Docker forwards ports.
+const dockerProxy = "docker-proxy"
+
+// proxied returns where a docker-proxy forwards to.
+func proxied(args []string) []string {
+	value := func(flag string) string {
+		i := slices.Index(args, flag)
+		if i < 0 || i+1 >= len(args) {
+			return "?"
+		}
+		return args[i+1]
+	}
+	if len(args) == 0 {
+		return nil
+	}
+	return []string{fmt.Sprintf("forwards to %s:%s", value("-container-ip"), value("-container-port"))}
+}

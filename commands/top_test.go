@@ -1,0 +1,115 @@
+package commands
+
+import (
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/crishim/crishim/internal/test"
+	"github.com/crishim/crishim/internal/test/stubcri"
+)
+
+// What full-screen programs begin and end with.
+const (
+	otherScreen = "\x1b[?1049h"
+	ownScreen   = "\x1b[?1049l"
+)
+
+// startTop starts top, and waits until it has drawn the list.
+func startTop(t *testing.T) *terminalTest {
+	t.Helper()
+	c := withStub(t, stubcri.Options{})
+	seedTrouble(c.stub)
+	p := startOnTerminal(t, c, "top", "--seconds", "100ms")
+	p.eventually("the list", func() bool { return p.draws("proxy", 0) })
+	return p
+}
+
+// draws reports whether a text is on the screen since a position of what was written.
+func (p *terminalTest) draws(text string, since int) bool {
+	return strings.Contains(p.screen.String()[since:], text)
+}
+
+func (p *terminalTest) leaves(code int) {
+	p.t.Helper()
+	p.ends(code)
+	p.eventually("its own screen again", func() bool {
+		all := p.screen.String()
+		return strings.LastIndex(all, ownScreen) > strings.LastIndex(all, otherScreen) && strings.LastIndex(all, "\x1b[?25h") > strings.LastIndex(all, "\x1b[?25l")
+	})
+}
+
+// However top ends, the terminal is as it was.
+func TestTopGivesTheTerminalBack(t *testing.T) {
+	for name, c := range map[string]struct {
+		keys   string
+		signal syscall.Signal
+		code   int
+	}{
+		"q":       {keys: "q"},
+		"Ctrl-C":  {keys: "\x03"},
+		"SIGINT":  {signal: syscall.SIGINT},
+		"SIGTERM": {signal: syscall.SIGTERM, code: 143},
+		"SIGHUP":  {signal: syscall.SIGHUP, code: 129},
+		"SIGQUIT": {signal: syscall.SIGQUIT, code: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := startTop(t)
+			p.typed(c.keys)
+			if c.signal != 0 {
+				if err := p.cmd.Process.Signal(c.signal); err != nil {
+					t.Fatal(err)
+				}
+			}
+			p.leaves(c.code)
+		})
+	}
+}
+
+// A stopped top leaves the terminal to the shell, and draws all again when it goes on.
+func TestTopStopsAndGoesOn(t *testing.T) {
+	t.Parallel()
+	p := startTop(t)
+	p.typed("\x1a")
+	p.stops()
+	if p.termios() != p.before {
+		t.Error("a stopped top keeps the terminal")
+	}
+	since := len(p.screen.String())
+	if err := p.cmd.Process.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	p.eventually("the list again", func() bool { return p.draws(otherScreen, since) && p.draws("proxy", since) })
+	p.typed("q")
+	p.leaves(0)
+}
+
+// A runtime that goes away is said, and waited for.
+func TestTopWithoutItsRuntime(t *testing.T) {
+	t.Parallel()
+	p := startTop(t)
+	p.c.stub.Stop()
+	p.eventually("the loss", func() bool { return p.draws("no answer, trying again", 0) })
+	p.typed("q")
+	p.leaves(0)
+}
+
+// TestTopOnce prints a page for programs: no escape code in it.
+func TestTopOnce(t *testing.T) {
+	t.Parallel()
+	c := withStub(t, stubcri.Options{})
+	seedTrouble(c.stub)
+	r := c.run("top", "--once", "--sort", "name")
+	if r.code != 0 || r.err != "" || strings.Contains(r.out, "\x1b") {
+		t.Fatalf("got %+v", r)
+	}
+	_, list, _ := strings.Cut(r.out, "\n") // behind the figures of this machine
+	test.Golden(t, "top-once", list)
+	if r := c.run("top"); r.code != 2 || !strings.Contains(r.err, "--once") {
+		t.Errorf("without a terminal: %+v", r)
+	}
+	if r := c.run("top", "--once", "--seconds", "1ms"); r.code != 2 {
+		t.Errorf("got %+v", r)
+	}
+}

@@ -1,0 +1,376 @@
+package diagnose
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	units "github.com/docker/go-units"
+	"golang.org/x/sys/unix"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/duration"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/client"
+	"github.com/crishim/crishim/kuberuntime"
+	"github.com/crishim/crishim/kuberuntime/plan"
+	"github.com/crishim/crishim/kuberuntime/pod"
+)
+
+// recently is how long after a restart the end before it is still reported.
+const recently = 10 * time.Minute
+
+// container finds why a container does not run or is not ready; false where all is well with it, or another one is the
+// cause.
+func (x explainer) container(c plan.ContainerView) (Finding, bool) {
+	d, now, name := x.p.Description, x.f.At, c.Container.Name
+	reason, next := waits(d, c)
+	switch {
+	case c.Status.Running():
+		return x.running(c)
+	case c.Status.Exited() && (!c.Status.Succeeded() || reason != "" && !IsCreating(reason)):
+		f := x.ended(c, c.Status)
+		f.Text = name + " " + f.Text + again("; it starts again in ", next, now)
+		return f, true
+	case c.Status.Exited(), reason == "PodInitializing":
+		return Finding{}, false
+	case c.Status.Unknown():
+		return Finding{
+			Severity: Error, Code: StateUnknown, ID: c.Status.ID, Text: name + " is in a state that the runtime does not know any more",
+			Next: []string{"crishim rm -f " + short(c.Status.ID), "crishim doctor"},
+		}, true
+	case reason == "":
+		return x.created(c)
+	}
+	if e := kuberuntime.LastFailure(d.Events, name); e != nil {
+		f := x.startFailure(c, e)
+		if e.Reason != kuberuntime.EventPulling {
+			f.Text += again("; next try in ", next, now)
+		}
+		f.Text = name + " " + f.Text
+		return f, true
+	}
+	if message := d.Waiting[name].Message; message != "" {
+		return Finding{Severity: Error, Code: NotStarted, Text: name + " cannot start: " + oneLine(message), Next: []string{"crishim describe POD"}}, true
+	}
+	return Finding{}, false
+}
+
+// created explains a container that was created and never started. A kubelet starts one at once.
+func (x explainer) created(c plan.ContainerView) (Finding, bool) {
+	if c.Status == nil || c.Status.State != runtimeapi.ContainerState_CONTAINER_CREATED || x.f.At.Sub(c.Status.CreatedAt) < time.Minute {
+		return Finding{}, false
+	}
+	return Finding{
+		Severity: Note, Code: NotStarted, ID: c.Status.ID, Time: c.Status.CreatedAt,
+		Text: c.Container.Name + " was created " + Ago(x.f.At, c.Status.CreatedAt) + " and never started", Next: []string{"crishim start " + short(c.Status.ID)},
+	}, true
+}
+
+// running explains a container that runs and is not ready, or was restarted a short time ago.
+func (x explainer) running(c plan.ContainerView) (Finding, bool) {
+	d, name := x.p.Description, c.Container.Name
+	if !c.Ready && (!c.Init || c.Sidecar) {
+		return Finding{
+			Severity: Error, Code: NotReady, ID: c.Status.ID, Log: x.log(c),
+			Text: name + " runs and is not ready: " + cmp.Or(oneLine(d.Unready[name]), "its probe has not passed yet"), Evidence: probeEvidence(c.Container),
+			Next: []string{"crishim logs TARGET", "crishim exec -it TARGET sh"},
+		}, true
+	}
+	attempts := d.Status.Attempts(name)
+	if len(attempts) > 1 && c.Status.RestartCount > 0 && !attempts[1].Succeeded() && x.f.At.Sub(c.Status.StartedAt) < recently {
+		f := x.ended(c, attempts[1])
+		f.Severity, f.Text = Warning, name+" runs again: before, it "+f.Text
+		if f.Code == Exited {
+			f.Code = Restarted
+		}
+		return f, true
+	}
+	kills, evidence := x.kills(c.Status)
+	if kills == 0 {
+		return Finding{}, false
+	}
+	return Finding{
+		Severity: Warning, Code: ProcessKilled, ID: c.Status.ID, Evidence: evidence,
+		Text: fmt.Sprintf("%s runs, but the kernel ended %s in it because it was out of memory", name, times(kills, "a process", "processes")),
+		Next: []string{"crishim stats TARGET", "crishim exec TARGET ps"},
+	}, true
+}
+
+// ended explains an attempt that did not succeed. The container's name is not in the text.
+func (x explainer) ended(c plan.ContainerView, s *pod.ContainerStatus) Finding {
+	f := Finding{
+		Severity: Error, Code: Exited, ID: s.ID, Time: s.FinishedAt, Text: Ended(s, x.f.At), Log: x.log(c),
+		Next: []string{"crishim logs " + previousFlag(x.p, s) + "TARGET", "crishim describe POD"},
+	}
+	if s.ExitCode == 0 && s.Reason != pod.OOMKilled { // it is to run again
+		f.Severity = Warning
+	}
+	if neverStarted(s) {
+		x.couldNotStart(&f, c, s)
+		return f
+	}
+	kills, evidence := x.kills(s)
+	byJournal := x.journal(s.ID, "oom")
+	killed := x.killing(c)
+	signal := signalOf(s.ExitCode)
+	switch {
+	case s.Reason == pod.OOMKilled:
+		f.Code, f.Evidence = OutOfMemory, evidence
+	case kills > 0 && signal == unix.SIGKILL, byJournal != nil && signal == unix.SIGKILL:
+		f.Code, f.Evidence = OutOfMemory, evidence
+		f.Text = fmt.Sprintf("ran out of memory (the kernel ended it, status %d) %s", s.ExitCode, Ago(x.f.At, s.FinishedAt))
+		if byJournal != nil {
+			f.Evidence = append(f.Evidence, "the engine noted that it ran out of memory")
+		}
+	case killed != nil && x.failedHook(c) != nil:
+		f.Code, f.Text = HookFailed, f.Text+": "+oneLine(killed.Message)
+		f.Evidence = append(f.Evidence, oneLine(x.failedHook(c).Message))
+	case killed != nil:
+		f.Code, f.Text = ProbeFailed, f.Text+": "+oneLine(killed.Message)
+		f.Evidence = probeEvidence(c.Container)
+	case restarted(s, x.f.Node.Booted):
+		x.infer(&f, NodeRestarted, "probably because the node restarted", "the node started at "+clock(x.f.Node.Booted)+", and the container before that")
+	case restarted(s, x.f.Node.EngineStarted):
+		x.infer(&f, EngineRestarted, "probably because the engine restarted", "the engine's process started at "+clock(x.f.Node.EngineStarted)+", and the container before that")
+	case signal != 0:
+		x.signalled(&f, s, signal, kills, evidence)
+	default:
+		f.Evidence = append(f.Evidence, statusEvidence(s.ExitCode)...)
+		if kills > 0 {
+			f.Evidence = append(f.Evidence, append([]string{"the kernel ended processes in it before"}, evidence...)...)
+		}
+		x.foreign(&f, s)
+		x.portOf(&f, c)
+	}
+	if f.Code == OutOfMemory {
+		f.Evidence = append(f.Evidence, limitEvidence(s)...)
+		f.Next = append([]string{f.Next[0], "crishim stats TARGET"}, f.Next[1:]...)
+	}
+	if detail := x.p.Containers[s.ID]; detail != nil {
+		for _, path := range detail.Missing {
+			f.Evidence = append(f.Evidence, path+", which is mounted in it, is not there now")
+		}
+	}
+	if missing := x.restarts(c); missing != "" {
+		f.Evidence = append(f.Evidence, missing)
+	}
+	return f
+}
+
+// infer adds a cause that is inferred from times.
+func (x explainer) infer(f *Finding, code Code, text, evidence string) {
+	f.Code, f.Probable, f.Text = code, true, f.Text+", "+text
+	f.Evidence = append(f.Evidence, evidence)
+}
+
+// signalled explains a container whose status is that of a signal. A program can exit with such a status by itself.
+func (x explainer) signalled(f *Finding, s *pod.ContainerStatus, signal unix.Signal, kills int, evidence []string) {
+	f.Code = Signalled
+	name := unix.SignalName(signal)
+	sent := x.journal(s.ID, "kill")
+	ready := x.p.Status.Sandbox().GetState() == runtimeapi.PodSandboxState_SANDBOX_READY
+	switch {
+	case sent != nil:
+		f.Severity, f.Code = Note, StoppedByUser
+		f.Evidence = append(f.Evidence, fmt.Sprintf("the engine was asked at %s to send it signal %s: by a stop, a kill, or the engine's own end", clock(sent.Time), sent.Signal))
+	case (signal == unix.SIGTERM || signal == unix.SIGKILL || signal == unix.SIGINT) && !ready:
+		f.Severity, f.Code, f.Probable = Note, StoppedByUser, true
+		f.Text += ", probably because its pod was stopped"
+		f.Evidence = append(f.Evidence, fmt.Sprintf("status %d is that of %s, and the pod's sandbox has ended, too", s.ExitCode, name))
+	case signal == unix.SIGKILL && s.Resources.GetLinux().GetMemoryLimitInBytes() > 0 && len(x.f.Node.Unread) > 0:
+		f.Probable = true
+		f.Text += ", probably killed: for its memory, or by a person"
+		f.Evidence = append(append(f.Evidence, fmt.Sprintf("status %d is that of %s", s.ExitCode, name)), x.f.Node.Unread...)
+	default:
+		f.Probable = true
+		f.Text += ", probably ended by " + name
+		f.Evidence = append(f.Evidence, fmt.Sprintf("status %d is that of %s%s", s.ExitCode, name, signalMeaning[signal]))
+		if signal == unix.SIGKILL && kills == 0 && len(x.f.Node.Unread) == 0 {
+			f.Evidence = append(f.Evidence, "the kernel log has no kill in it for want of memory")
+		}
+	}
+	f.Evidence = append(f.Evidence, evidence...)
+}
+
+var signalMeaning = map[unix.Signal]string{
+	unix.SIGSEGV: ": it used memory that is not its own",
+	unix.SIGABRT: ": it ended itself, as after a failed assertion",
+	unix.SIGILL:  ": it ran an instruction that this processor does not have",
+	unix.SIGBUS:  ": it used memory that is not there, as of a file that was cut",
+	unix.SIGFPE:  ": it divided by zero, or the like",
+	unix.SIGPIPE: ": it wrote to what nothing reads any more",
+	unix.SIGSYS:  ": seccomp does not let it make that call",
+}
+
+// signalOf returns the signal that a status stands for, 0 for other statuses.
+func signalOf(status int) unix.Signal {
+	const first = 128
+	if status > first && status <= first+64 && unix.SignalName(unix.Signal(status-first)) != "" {
+		return unix.Signal(status - first)
+	}
+	return 0
+}
+
+// statusEvidence returns what a shell means by an exit status.
+func statusEvidence(status int) []string {
+	switch status {
+	case 126:
+		return []string{"a shell gives status 126 for a command that it cannot run"}
+	case 127:
+		return []string{"a shell gives status 127 for a command that it does not find"}
+	}
+	return nil
+}
+
+// restarted reports whether a container that ran before a restart of the node or the engine ended with it.
+func restarted(s *pod.ContainerStatus, at time.Time) bool {
+	const before, after = 30 * time.Second, 2 * time.Minute // an engine ends its containers before it goes, or finds them gone when it is back
+	return !at.IsZero() && s.StartedAt.Before(at.Add(-time.Second)) && s.FinishedAt.After(at.Add(-before)) && s.FinishedAt.Before(at.Add(after))
+}
+
+// kills counts the OOM kills in a container, and returns what the kernel log has about them.
+func (x explainer) kills(s *pod.ContainerStatus) (count int, evidence []string) {
+	for _, k := range x.f.Node.Kills {
+		if !k.Of(s.ID) {
+			continue
+		}
+		count++
+		text := fmt.Sprintf("the kernel ended process %d (%s), which had %s of memory", k.Pid, k.Process, units.BytesSize(float64(k.Resident)))
+		switch {
+		case k.LimitOf == "":
+			text += ": the whole node was out of memory"
+		case inGroup(k.LimitOf, s.ID) && k.Limit > 0:
+			text += fmt.Sprintf("; the container used %s of its limit of %s", units.BytesSize(float64(k.Usage)), units.BytesSize(float64(k.Limit)))
+		case k.Limit > 0:
+			text += fmt.Sprintf("; its pod, or what that is in, used %s of its limit of %s", units.BytesSize(float64(k.Usage)), units.BytesSize(float64(k.Limit)))
+		}
+		evidence = append(evidence, text)
+	}
+	const most = 3
+	evidence = evidence[max(len(evidence)-most, 0):]
+	if detail := x.p.Containers[s.ID]; detail != nil && detail.Memory != nil && int(detail.Memory.Kills) > count {
+		count = int(detail.Memory.Kills)
+		evidence = append(evidence, fmt.Sprintf("its cgroup counts %s, and a peak of %s", times(count, "one kill", "kills"), units.BytesSize(float64(detail.Memory.Peak))))
+	}
+	return count, evidence
+}
+
+// journal returns the engine's last event of a kind about a container since it was last started.
+func (x explainer) journal(id, action string) (found *client.EngineEvent) {
+	for i, e := range x.p.Journal {
+		switch {
+		case e.ID != id:
+		case e.Action == "start":
+			found = nil
+		case e.Action == action:
+			found = &x.p.Journal[i]
+		}
+	}
+	return found
+}
+
+// killing returns the event that says why the pod runtime has ended a container: its status alone looks like a crash.
+func (x explainer) killing(c plan.ContainerView) *kuberuntime.Event {
+	return x.sinceStart(c, kuberuntime.EventKilling)
+}
+
+func (x explainer) failedHook(c plan.ContainerView) *kuberuntime.Event {
+	return x.sinceStart(c, kuberuntime.EventPostStartFailed)
+}
+
+// sinceStart returns the last event of a kind about the newest attempt of a container, if that has ended.
+func (x explainer) sinceStart(c plan.ContainerView, reason string) *kuberuntime.Event {
+	if c.Status.Running() {
+		return nil
+	}
+	for i, e := range slices.Backward(x.p.Events) {
+		if e.Container != c.Container.Name {
+			continue
+		}
+		switch e.Reason {
+		case reason:
+			return &x.p.Events[i]
+		case kuberuntime.EventStarted:
+			return nil
+		}
+	}
+	return nil
+}
+
+// restarts returns why nothing starts a container again, "" where something does.
+func (x explainer) restarts(c plan.ContainerView) string {
+	policy := x.p.Pod.Spec.RestartPolicy
+	if x.p.Kept || !x.p.Recorded || c.Status.Running() || policy == v1.RestartPolicyNever {
+		return ""
+	}
+	return fmt.Sprintf("%s made the pod and has ended, so nothing starts the container again", x.p.Owner)
+}
+
+// log returns the last lines of the newest attempt that failed.
+func (x explainer) log(c plan.ContainerView) []string {
+	log := x.p.Logs[c.Container.Name]
+	return log[max(len(log)-causeLines, 0):]
+}
+
+func limitEvidence(s *pod.ContainerStatus) []string {
+	if limit := s.Resources.GetLinux().GetMemoryLimitInBytes(); limit > 0 {
+		return []string{"its memory limit is " + units.BytesSize(float64(limit))}
+	}
+	return []string{"it has no memory limit of its own"}
+}
+
+// probeEvidence describes the probes of a container.
+func probeEvidence(c *v1.Container) (out []string) {
+	for _, one := range []struct {
+		kind string
+		p    *v1.Probe
+	}{{"startup", c.StartupProbe}, {"readiness", c.ReadinessProbe}, {"liveness", c.LivenessProbe}} {
+		if one.p == nil {
+			continue
+		}
+		what := "?"
+		switch h := one.p.ProbeHandler; {
+		case h.Exec != nil:
+			what = "runs " + strings.Join(h.Exec.Command, " ")
+		case h.HTTPGet != nil:
+			what = fmt.Sprintf("gets %s on port %s", cmp.Or(h.HTTPGet.Path, "/"), h.HTTPGet.Port.String())
+		case h.TCPSocket != nil:
+			what = "connects to port " + h.TCPSocket.Port.String()
+		case h.GRPC != nil:
+			what = fmt.Sprintf("asks gRPC on port %d", h.GRPC.Port)
+		}
+		out = append(out, fmt.Sprintf("its %s probe %s every %ds, and waits %ds", one.kind, what, max(one.p.PeriodSeconds, 1), max(one.p.TimeoutSeconds, 1)))
+	}
+	return out
+}
+
+// previousFlag returns the flag of logs for an attempt that is not the newest.
+func previousFlag(p *Pod, s *pod.ContainerStatus) string {
+	if newest := p.Status.Container(s.Name); newest != nil && newest.ID != s.ID {
+		return "--previous "
+	}
+	return ""
+}
+
+// neverStarted reports whether an attempt ended before its command ran.
+func neverStarted(s *pod.ContainerStatus) bool {
+	return s.StartedAt.IsZero() && s.ExitCode != 0 || s.Reason == "StartError" || s.Reason == "ContainerCannotRun"
+}
+
+func times(n int, one, many string) string {
+	if n == 1 {
+		return one
+	}
+	return fmt.Sprintf("%d %s", n, many)
+}
+
+// clock formats a time within a sentence.
+func clock(t time.Time) string { return t.Local().Format("2006-01-02 15:04:05") }
+
+func short(id string) string { return id[:min(len(id), 13)] }
+
+// waited formats how long something has gone on.
+func waited(now, since time.Time) string { return duration.HumanDuration(max(now.Sub(since), 0)) }

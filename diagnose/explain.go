@@ -1,0 +1,266 @@
+package diagnose
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/kuberuntime"
+	"github.com/crishim/crishim/kuberuntime/pod"
+)
+
+// Severity is how bad a finding is.
+type Severity string
+
+// The severities, the worst first.
+const (
+	Error   Severity = "error"   // something does not run that should
+	Warning Severity = "warning" // it runs, and not as it should
+	Note    Severity = "note"    // it does not run because it was ended
+)
+
+var severities = []Severity{Error, Warning, Note}
+
+// Code names a kind of finding. Programs may rely on it.
+type Code string
+
+// The codes of findings.
+const (
+	OutOfMemory       Code = "out-of-memory"      // the kernel ended the container
+	ProcessKilled     Code = "process-killed"     // the kernel ended a process of a container that went on
+	Exited            Code = "exited"             // with a status other than 0
+	Signalled         Code = "ended-by-signal"    // ended by a signal, as its status has it
+	EngineRestarted   Code = "engine-restarted"   // it ended when the engine did
+	NodeRestarted     Code = "node-restarted"     // it ended with the node
+	StoppedByUser     Code = "stopped"            // a user ended it
+	NoCommand         Code = "command-not-found"  // of a container
+	NotExecutable     Code = "not-executable"     // its command is no program, or may not be run
+	WrongArchitecture Code = "wrong-architecture" // its image is for other processors
+	StartFailed       Code = "start-failed"       // in another way
+	ImageNotFound     Code = "image-not-found"    // the registry has none, or does not show it without a login
+	ImageRefused      Code = "image-not-allowed"  // the registry asks for a login, or refuses this one
+	ImageName         Code = "image-name-invalid" // it is no name of an image
+	RegistryAway      Code = "registry-not-found" // it does not answer
+	ImageMissing      Code = "image-not-present"  // and must not be pulled
+	ImagePull         Code = "image-pull-failed"  // in another way
+	ImageWait         Code = "image-pulling"      // it is still being pulled
+	ConfigError       Code = "config-error"       // what the manifest names is not there
+	MountMissing      Code = "mount-missing"      // the source of a mount is not there
+	VolumesFailed     Code = "volumes-failed"     // in another way
+	DiskFull          Code = "disk-full"          // a filesystem has no space, or hardly any
+	InodesFull        Code = "inodes-full"        // or no inodes
+	DiskLow           Code = "disk-low"           // a kubelet would evict pods
+	PortTaken         Code = "port-taken"         // on the host
+	NetworkFailed     Code = "network-failed"     // its plugin says so
+	NoAddress         Code = "no-address-left"    // the network has none
+	SandboxFailed     Code = "sandbox-failed"     // in another way
+	SandboxGone       Code = "sandbox-gone"       // and containers are left
+	ProbeFailed       Code = "killed-by-probe"    // liveness or startup
+	NotReady          Code = "not-ready"          // readiness or startup probe
+	HookFailed        Code = "hook-failed"        // postStart
+	Restarted         Code = "restarted"          // it runs again after an end that was no success
+	NotStarted        Code = "not-started"        // it waits; the text says for what
+	StateUnknown      Code = "state-unknown"      // the runtime has lost it
+	PodFailed         Code = "pod-failed"         // as a whole
+	DeadlineExceeded  Code = "deadline-exceeded"  // of the pod
+	RuntimeNotReady   Code = "runtime-not-ready"  // it says so itself
+	NetworkNotReady   Code = "network-not-ready"  // likewise
+)
+
+// Finding is something that is not as it should be, and why.
+type Finding struct {
+	Severity Severity `json:"severity"`
+	Code     Code     `json:"code"`
+	// Namespace, Pod and Container are what it is about; all are "" for the node.
+	Namespace string `json:"namespace,omitempty"`
+	Pod       string `json:"pod,omitempty"`
+	Container string `json:"container,omitempty"`
+	ID        string `json:"id,omitempty"` // of the attempt, or sandbox
+	// Text is a sentence without the pod's name. It begins with "probably" where it is inferred.
+	Text     string    `json:"text"`
+	Probable bool      `json:"probable"`
+	Time     time.Time `json:"time,omitzero"`      // of the end or failure, where it is known
+	Evidence []string  `json:"evidence,omitempty"` // what it is concluded from
+	Log      []string  `json:"log,omitempty"`      // the last lines, which nothing is concluded from
+	Next     []string  `json:"next,omitempty"`     // command lines, the best first
+}
+
+// Where names what a finding is about.
+func (f Finding) Where() string {
+	if f.Pod == "" {
+		return "node"
+	}
+	return strings.Join(slices.DeleteFunc([]string{f.Namespace, f.Pod, f.Container}, func(s string) bool { return s == "" }), "/")
+}
+
+// Explain returns what is not as it should be, the worst first. It is empty where all is well.
+func Explain(f *Facts) []Finding {
+	out := explainNode(f)
+	for _, p := range f.Pods {
+		out = append(out, ExplainPod(f, p)...)
+	}
+	slices.SortStableFunc(out, func(a, b Finding) int {
+		return cmp.Or(cmp.Compare(slices.Index(severities, a.Severity), slices.Index(severities, b.Severity)),
+			b.Time.Compare(a.Time), strings.Compare(a.Where(), b.Where()))
+	})
+	return out
+}
+
+// ExplainPod returns what is not as it should be with one pod: first what concerns all of it, then its containers in the
+// order of the manifest.
+func ExplainPod(f *Facts, p *Pod) []Finding {
+	x := explainer{f, p}
+	out := x.pod()
+	for _, c := range p.View.Containers {
+		if finding, ok := x.container(c); ok {
+			finding.Container = c.Container.Name
+			out = append(out, finding)
+		}
+	}
+	for i := range out {
+		out[i].Namespace, out[i].Pod = p.Pod.Namespace, p.Pod.Name
+		for j, next := range out[i].Next {
+			out[i].Next[j] = strings.NewReplacer("TARGET", out[i].Where(), "POD", p.Pod.Namespace+"/"+p.Pod.Name).Replace(next)
+		}
+	}
+	return out
+}
+
+type explainer struct {
+	f *Facts
+	p *Pod
+}
+
+// causeLines is how many lines of a log are shown with a finding, so that all of it fits on a screen.
+const causeLines = 5
+
+// pod finds what keeps a whole pod from running.
+func (x explainer) pod() []Finding {
+	d := x.p.Description
+	switch {
+	case d.Pod.Status.Message != "":
+		return []Finding{{Severity: Error, Code: DeadlineExceeded, Text: d.Pod.Status.Message, Next: []string{"crishim describe POD"}}}
+	case len(d.Status.Containers) == 0:
+		if e := kuberuntime.LastFailure(d.Events, ""); e != nil && e.Container == "" {
+			return []Finding{x.podFailure(e)}
+		}
+	}
+	if d.View.Why != "" {
+		return []Finding{{Severity: Error, Code: PodFailed, Text: d.View.Why, Next: []string{"crishim describe POD"}}}
+	}
+	if finding, ok := x.sandbox(); ok {
+		return []Finding{finding}
+	}
+	return nil
+}
+
+// sandbox finds containers that run although their sandbox does not.
+func (x explainer) sandbox() (Finding, bool) {
+	s := x.p.Status
+	for _, c := range s.Containers {
+		if !c.Running() || c.SandboxID == "" {
+			continue
+		}
+		state := "is gone"
+		for _, sandbox := range s.Sandboxes {
+			if sandbox.GetId() == c.SandboxID {
+				state = ""
+				if sandbox.GetState() != runtimeapi.PodSandboxState_SANDBOX_READY {
+					state = "has ended"
+				}
+			}
+		}
+		if state != "" {
+			return Finding{
+				Severity: Error, Code: SandboxGone, ID: c.SandboxID,
+				Text:     "the pod's sandbox " + state + " and container " + c.Name + " still runs: it has no working network",
+				Evidence: []string{fmt.Sprintf("container %.13s runs in sandbox %.13s, which %s", c.ID, c.SandboxID, state)},
+				Next:     []string{"crishim stopp POD", "crishim pods --name " + x.p.Pod.Name},
+			}, true
+		}
+	}
+	return Finding{}, false
+}
+
+// explainNode finds what is wrong with the node as a whole.
+func explainNode(f *Facts) (out []Finding) {
+	for _, c := range f.Node.Conditions {
+		if c.GetStatus() {
+			continue
+		}
+		code := RuntimeNotReady
+		switch c.GetType() {
+		case runtimeapi.RuntimeReady:
+		case runtimeapi.NetworkReady:
+			code = NetworkNotReady
+		default:
+			continue // a runtime's own, such as containerd's of deprecated settings
+		}
+		out = append(out, Finding{
+			Severity: Error, Code: code, Text: strings.TrimSuffix(strings.TrimSpace("the runtime says "+c.GetType()+" is false: "+oneLine(c.GetReason()+" "+c.GetMessage())), ":"),
+			Next: []string{"crishim doctor"},
+		})
+	}
+	for _, fs := range f.Node.Filesystems {
+		if finding, ok := fs.finding(); ok {
+			out = append(out, finding)
+		}
+	}
+	return out
+}
+
+// Below these shares of what is free a kubelet starts to evict pods, and below the lower one hardly anything
+// works any more.
+const (
+	lowShare  = 0.15
+	fullShare = 0.05
+)
+
+func (fs Filesystem) finding() (Finding, bool) {
+	next := []string{"crishim rmi --prune --dry-run", "crishim doctor"}
+	switch {
+	case fs.Space < fullShare:
+		return Finding{Severity: Error, Code: DiskFull, Text: fmt.Sprintf("the filesystem of %s has %.0f%% of its space free", fs.Path, 100*fs.Space), Next: next}, true
+	case fs.Inodes < fullShare:
+		return Finding{Severity: Error, Code: InodesFull, Text: fmt.Sprintf("the filesystem of %s has %.0f%% of its inodes free", fs.Path, 100*fs.Inodes), Next: next}, true
+	case fs.Space < lowShare:
+		return Finding{Severity: Warning, Code: DiskLow, Text: fmt.Sprintf("the filesystem of %s has %.0f%% of its space free: a kubelet evicts pods below 15%%", fs.Path, 100*fs.Space), Next: next}, true
+	}
+	return Finding{}, false
+}
+
+// Report is what Explain found, for programs.
+type Report struct {
+	Findings []Finding `json:"findings"`
+	Unread   []string  `json:"unread,omitempty"` // sources that could not be read, and why
+}
+
+// Names are what findings are about, each once.
+func (r Report) Names() (out []string) {
+	for _, f := range r.Findings {
+		if !slices.Contains(out, f.Where()) {
+			out = append(out, f.Where())
+		}
+	}
+	return out
+}
+
+// Place is Where without the container, which the text begins with.
+func (f Finding) Place() string {
+	f.Container = ""
+	return f.Where()
+}
+
+// Of returns the facts about a pod that was collected.
+func (f *Facts) Of(p *pod.Pod) *Pod {
+	for _, one := range f.Pods {
+		if one.Status.UID == p.UID && one.Status.Name == p.Name && one.Status.Namespace == p.Namespace {
+			return one
+		}
+	}
+	return nil
+}

@@ -1,0 +1,214 @@
+package diagnose
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/client"
+	"github.com/crishim/crishim/kuberuntime"
+	"github.com/crishim/crishim/kuberuntime/plan"
+	"github.com/crishim/crishim/kuberuntime/pod"
+)
+
+var (
+	now       = time.Unix(10_000, 0)
+	sandboxID = strings.Repeat("5", 64)
+	id        = strings.Repeat("a", 64)
+	otherID   = strings.Repeat("b", 64)
+)
+
+// recorded is a pod shop/web with one container that has ended with a status, or runs with -1.
+func recorded(status int, change ...func(*Facts, *Pod, *pod.ContainerStatus)) *Facts {
+	c := &pod.ContainerStatus{
+		ID: id, Name: "main", SandboxID: sandboxID, State: runtimeapi.ContainerState_CONTAINER_EXITED, ExitCode: status, Reason: "Error",
+		CreatedAt: now.Add(-2 * time.Hour), StartedAt: now.Add(-2 * time.Hour), FinishedAt: now.Add(-time.Minute), Image: "app:1",
+	}
+	switch status {
+	case -1:
+		c.State, c.ExitCode, c.Reason, c.FinishedAt = runtimeapi.ContainerState_CONTAINER_RUNNING, 0, "", time.Time{}
+	case 0:
+		c.Reason = "Completed"
+	}
+	p := &Pod{Containers: map[string]*Container{}, Description: &kuberuntime.Description{
+		Pod:     &v1.Pod{Spec: v1.PodSpec{RestartPolicy: v1.RestartPolicyNever, Containers: []v1.Container{{Name: "main", Image: "app:1"}}}},
+		Status:  &pod.Status{Containers: []*pod.ContainerStatus{c}, Sandboxes: []*runtimeapi.PodSandboxStatus{{Id: sandboxID, Metadata: &runtimeapi.PodSandboxMetadata{}}}},
+		Waiting: map[string]v1.ContainerStateWaiting{}, Unready: map[string]string{}, Logs: map[string][]string{},
+	}}
+	p.Pod.Name, p.Pod.Namespace = "web", "shop"
+	f := &Facts{At: now, Pods: []*Pod{p}}
+	for _, do := range change {
+		do(f, p, c)
+	}
+	p.View = plan.Observe(p.Pod, p.Status, func(string, plan.Kind) plan.Result { return plan.Unknown })
+	return f
+}
+
+type change = func(*Facts, *Pod, *pod.ContainerStatus)
+
+func reason(text, message string) change {
+	return func(_ *Facts, _ *Pod, c *pod.ContainerStatus) {
+		c.Reason, c.Message, c.RuntimeMessage = text, message, message
+	}
+}
+
+func told(container, reason, waiting, message string) change {
+	return func(_ *Facts, p *Pod, _ *pod.ContainerStatus) {
+		p.Events = append(p.Events, kuberuntime.Event{Time: now.Add(-time.Minute), Container: container, Reason: reason, Waiting: waiting, Message: message})
+	}
+}
+
+func waiting(reason string) change {
+	return func(_ *Facts, p *Pod, _ *pod.ContainerStatus) {
+		p.Status.Containers = nil
+		p.Waiting["main"] = v1.ContainerStateWaiting{Reason: reason}
+	}
+}
+
+func noSandbox(_ *Facts, p *Pod, _ *pod.ContainerStatus) {
+	p.Status.Containers, p.Status.Sandboxes = nil, nil
+}
+
+func kill(of string) change {
+	return func(f *Facts, _ *Pod, _ *pod.ContainerStatus) {
+		f.Node.Kills = append(f.Node.Kills, Kill{Process: "java", Pid: 7, Group: "/docker/" + of, LimitOf: "/docker/" + of, Usage: 1 << 24, Limit: 1 << 24, Resident: 1 << 23})
+	}
+}
+
+func engine(action string) change {
+	return func(_ *Facts, p *Pod, _ *pod.ContainerStatus) {
+		p.Journal = append(p.Journal, client.EngineEvent{Time: now.Add(-time.Minute), Action: action, ID: id, Signal: "9"})
+	}
+}
+
+func detail(d Container) change {
+	return func(_ *Facts, p *Pod, _ *pod.ContainerStatus) { p.Containers[id] = &d }
+}
+
+func runc(text string) string {
+	return "failed to create shim task: OCI runtime create failed: runc create failed: unable to start container process: " + text + ": unknown"
+}
+
+// TestVerdicts: each way to end has its code; a "?" behind it says that it is inferred.
+func TestVerdicts(t *testing.T) {
+	t.Parallel()
+	probed := func(_ *Facts, p *Pod, _ *pod.ContainerStatus) { p.Pod.Spec.Containers[0].ReadinessProbe = &v1.Probe{} }
+	stopped := func(_ *Facts, p *Pod, _ *pod.ContainerStatus) {
+		p.Status.Sandboxes[0].State = runtimeapi.PodSandboxState_SANDBOX_NOTREADY
+	}
+	host := func(_ *Facts, p *Pod, _ *pod.ContainerStatus) {
+		p.Pod.Spec.HostNetwork = true
+		p.Pod.Spec.Containers[0].Ports = []v1.ContainerPort{{ContainerPort: 80}}
+		p.Ports = map[int32]Holder{80: {Process: "nginx", Pid: 9, Pod: "shop/other"}}
+	}
+	foreign := detail(Container{Architecture: "s390x"})
+	for name, c := range map[string]struct {
+		facts *Facts
+		want  string
+	}{
+		"it runs":                     {recorded(-1), ""},
+		"it has done its work":        {recorded(0), ""},
+		"another was short of memory": {recorded(-1, kill(otherID)), ""},
+		"its own message and log": {recorded(3, func(_ *Facts, p *Pod, c *pod.ContainerStatus) {
+			c.Message = runc("exec: x: no such file or directory")
+			p.Logs["main"] = []string{"Out of memory: Killed process 1 (main)"}
+		}), "error exited"},
+		"its labels and annotations": {recorded(3, func(_ *Facts, _ *Pod, c *pod.ContainerStatus) {
+			c.Labels = map[string]string{"reason": "OOMKilled"}
+			c.Annotations = c.Labels
+		}), "error exited"},
+		"the runtime's word":                {recorded(137, reason("OOMKilled", "")), "error out-of-memory"},
+		"a kill the runtime missed":         {recorded(137, kill(id)), "error out-of-memory"},
+		"only a process of it":              {recorded(1, kill(id)), "error exited"},
+		"a process of one that runs":        {recorded(-1, kill(id)), "warning process-killed"},
+		"counted by its cgroup":             {recorded(-1, detail(Container{Memory: &Memory{Kills: 2, Peak: 1 << 20}})), "warning process-killed"},
+		"noted by the engine":               {recorded(137, engine("oom")), "error out-of-memory"},
+		"noted of the time before":          {recorded(137, engine("oom"), engine("start")), "error ended-by-signal?"},
+		"killed by a person":                {recorded(137, engine("kill")), "note stopped"},
+		"killed, by what is not known":      {recorded(137), "error ended-by-signal?"},
+		"a crash":                           {recorded(139), "error ended-by-signal?"},
+		"stopped with its pod":              {recorded(143, stopped), "note stopped?"},
+		"with the node":                     {recorded(255, func(f *Facts, _ *Pod, c *pod.ContainerStatus) { f.Node.Booted = c.FinishedAt }), "error node-restarted?"},
+		"with the engine":                   {recorded(255, func(f *Facts, _ *Pod, c *pod.ContainerStatus) { f.Node.EngineStarted = c.FinishedAt }), "error engine-restarted?"},
+		"long after the engine's start":     {recorded(255, func(f *Facts, _ *Pod, c *pod.ContainerStatus) { f.Node.EngineStarted = c.FinishedAt.Add(-time.Hour) }), "error exited"},
+		"no command":                        {recorded(127, reason("ContainerCannotRun", runc(`exec: "x": executable file not found in $PATH`))), "error command-not-found"},
+		"no file":                           {recorded(128, reason("StartError", runc(`exec: "/x": stat /x: no such file or directory`))), "error command-not-found"},
+		"not to be run":                     {recorded(126, reason("ContainerCannotRun", runc(`exec: "/x": permission denied`))), "error not-executable"},
+		"a command with an odd name":        {recorded(126, reason("ContainerCannotRun", runc(`exec: "no such file or directory": permission denied`))), "error not-executable"},
+		"for other processors":              {recorded(126, reason("StartError", runc("exec /x: exec format error")), foreign), "error wrong-architecture"},
+		"a script without its first line":   {recorded(126, reason("StartError", runc("exec /x: exec format error"))), "error not-executable"},
+		"for other processors, it seems":    {recorded(255, foreign), "error wrong-architecture?"},
+		"a mount that is not there":         {recorded(128, reason("StartError", runc("error mounting x")), detail(Container{Missing: []string{"/x"}})), "error mount-missing"},
+		"a start that failed otherwise":     {recorded(128, reason("StartError", "the shim died")), "error start-failed"},
+		"a port that another has":           {recorded(1, host), "error port-taken?"},
+		"no such image":                     {recorded(-1, waiting("ErrImagePull"), told("main", "Failed", "ErrImagePull", "pull image app:1: manifest unknown")), "error image-not-found"},
+		"an image with an odd name":         {recorded(-1, waiting("ErrImagePull"), func(_ *Facts, p *Pod, _ *pod.ContainerStatus) { p.Pod.Spec.Containers[0].Image = "unauthorized" }, told("main", "Failed", "ErrImagePull", "pull image unauthorized: not found")), "error image-not-found"},
+		"a login":                           {recorded(-1, waiting("ErrImagePull"), told("main", "Failed", "ErrImagePull", "pull image app:1: unauthorized")), "error image-not-allowed"},
+		"a registry that is away":           {recorded(-1, waiting("RegistryUnavailable"), told("main", "Failed", "RegistryUnavailable", "pull image app:1: connection refused")), "error registry-not-found"},
+		"an image for others only":          {recorded(-1, waiting("ErrImagePull"), told("main", "Failed", "ErrImagePull", "no matching manifest for linux/amd64")), "error wrong-architecture"},
+		"a name that is none":               {recorded(-1, waiting("InvalidImageName"), told("main", "Failed", "InvalidImageName", "A:B")), "error image-name-invalid"},
+		"an image that is not to be pulled": {recorded(-1, waiting("ErrImageNeverPull"), told("main", "Failed", "ErrImageNeverPull", "not present")), "error image-not-present"},
+		"an image on its way":               {recorded(-1, waiting("ContainerCreating"), told("main", "Pulling", "", "pulling")), "warning image-pulling"},
+		"no secret":                         {recorded(-1, waiting("CreateContainerConfigError"), told("main", "Failed", "CreateContainerConfigError", "secret")), "error config-error"},
+		"no network":                        {recorded(-1, noSandbox, told("", "FailedCreatePodSandBox", "", `plugin type="bridge" failed (add): no bridge`)), "error network-failed"},
+		"no address":                        {recorded(-1, noSandbox, told("", "FailedCreatePodSandBox", "", "cni: no IP addresses available in range set")), "error no-address-left"},
+		"a host port that another has":      {recorded(-1, noSandbox, told("", "FailedCreatePodSandBox", "", "Bind for 0.0.0.0:80 failed: port is already allocated")), "error port-taken"},
+		"no volume":                         {recorded(-1, noSandbox, told("", "FailedMount", "", "volume v: stat /x: no such file or directory")), "error mount-missing"},
+		"not ready":                         {recorded(-1, probed), "error not-ready"},
+		"ended by its probe":                {recorded(137, told("main", "Started", "", ""), told("main", "Killing", "", "liveness probe failed")), "error killed-by-probe"},
+		"ended by its hook":                 {recorded(137, told("main", "Started", "", ""), told("main", "FailedPostStartHook", "", "status 1"), told("main", "Killing", "", "postStart hook failed")), "error hook-failed"},
+		"without its sandbox":               {recorded(-1, func(_ *Facts, p *Pod, _ *pod.ContainerStatus) { p.Status.Sandboxes = nil }), "error sandbox-gone"},
+		"lost":                              {recorded(-1, func(_ *Facts, _ *Pod, c *pod.ContainerStatus) { c.State = runtimeapi.ContainerState_CONTAINER_UNKNOWN }), "error state-unknown"},
+		"made and left":                     {recorded(-1, func(_ *Facts, _ *Pod, c *pod.ContainerStatus) { c.State = runtimeapi.ContainerState_CONTAINER_CREATED }), "note not-started"},
+		"a full disk": {recorded(0, func(f *Facts, _ *Pod, _ *pod.ContainerStatus) {
+			f.Node.Filesystems = []Filesystem{{Path: "/", Space: 0.01, Inodes: 1}}
+		}), "error disk-full"},
+		"a disk without inodes": {recorded(0, func(f *Facts, _ *Pod, _ *pod.ContainerStatus) {
+			f.Node.Filesystems = []Filesystem{{Path: "/", Space: 1}}
+		}), "error inodes-full"},
+		"a runtime without a network": {recorded(0, func(f *Facts, _ *Pod, _ *pod.ContainerStatus) {
+			f.Node.Conditions = []*runtimeapi.RuntimeCondition{{Type: runtimeapi.RuntimeReady, Status: true}, {Type: runtimeapi.NetworkReady, Reason: "NetworkPluginNotReady"}}
+		}), "error network-not-ready"},
+	} {
+		var got []string
+		for _, f := range Explain(c.facts) {
+			text := fmt.Sprint(f.Severity, " ", f.Code)
+			if f.Probable {
+				text += "?"
+			}
+			if got = append(got, text); f.Probable != strings.Contains(f.Text, "probably") {
+				t.Errorf("%s: %q, and probable is %v", name, f.Text, f.Probable)
+			}
+			if f.Severity != Note && len(f.Next) == 0 {
+				t.Errorf("%s: nothing to do next", name)
+			}
+			for _, next := range f.Next {
+				if strings.Contains(next, "TARGET") || strings.Contains(next, "POD") {
+					t.Errorf("%s: next is %q", name, next)
+				}
+			}
+		}
+		if diff := cmp.Diff(c.want, strings.Join(got, ", ")); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
+// TestWorstFirst: errors before warnings, and of each kind the last first.
+func TestWorstFirst(t *testing.T) {
+	t.Parallel()
+	f := recorded(-1, kill(id))
+	for i, one := range []*Facts{recorded(3), recorded(4, func(_ *Facts, _ *Pod, c *pod.ContainerStatus) { c.FinishedAt = now })} {
+		one.Pods[0].Pod.Name = fmt.Sprint("web", i)
+		f.Pods = append(f.Pods, one.Pods...)
+	}
+	r := Report{Findings: Explain(f)}
+	if diff := cmp.Diff([]string{"shop/web1/main", "shop/web0/main", "shop/web/main"}, r.Names()); diff != "" {
+		t.Error(diff)
+	}
+}

@@ -1,0 +1,241 @@
+// Package diagnose finds out why pods and containers do not run as they should.
+//
+// A [Collector] gathers [Facts]: what the runtime says of all attempts, what apply and sync recorded, the engine's own
+// journal, and what the host has: cgroups, the kernel log, filesystems, ports, the CNI cache. What cannot be read is among
+// the facts, too. [Explain] draws conclusions from them and calls nothing, so that they can be recorded and tested.
+//
+// No verdict is drawn from text that a container, or who made it, controls: its log, its termination message, labels,
+// annotations. They are only shown. The package changes nothing.
+package diagnose
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/client"
+	"github.com/crishim/crishim/kuberuntime"
+	"github.com/crishim/crishim/kuberuntime/pod"
+)
+
+// Facts are what is known of pods and of their node at one moment.
+type Facts struct {
+	At   time.Time
+	Node Node
+	Pods []*Pod
+	// Failed are calls of the runtime that the rest does not depend on.
+	Failed []error
+}
+
+// Node is what is known of the host and its runtime.
+type Node struct {
+	Booted        time.Time // zero where it is not known
+	EngineStarted time.Time // of the process behind the endpoint
+	Conditions    []*runtimeapi.RuntimeCondition
+	Kills         []Kill // of the kernel, for want of memory; the oldest first
+	Filesystems   []Filesystem
+	Leases        map[string]int // addresses that CNI's host-local has given away, by network
+	// Unread are the sources that could not be read, and why.
+	Unread []string
+}
+
+// Pod is what is known of one pod.
+type Pod struct {
+	*kuberuntime.Description
+	Owner      kuberuntime.Owner
+	Containers map[string]*Container // details, by id; of those that run or did not end well
+	Ports      map[int32]Holder      // that the pod wants on the host and another process has
+	Journal    []client.EngineEvent  // of the pod's containers and sandboxes; the oldest first
+}
+
+// Container are details of an attempt.
+type Container struct {
+	Pid          int
+	Args         []string
+	Memory       *Memory  // of its cgroup; nil where it has none any more, or it cannot be read
+	Missing      []string // sources of its mounts that are not there
+	Architecture string   // of its image, where it is not the host's
+}
+
+// Options are where facts are.
+type Options struct {
+	Dirs pod.Dirs // of apply and sync
+	Now  func() time.Time
+	Host Host
+}
+
+// Collector collects facts of one runtime, which is on this host.
+type Collector struct {
+	conn    *client.Conn
+	manager *kuberuntime.Manager
+	o       Options
+
+	mu     sync.Mutex // guards failed
+	failed []error
+}
+
+// fail records the error of a call that the rest does not depend on, equal errors once.
+func (c *Collector) fail(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err != nil && !slices.ContainsFunc(c.failed, func(before error) bool { return before.Error() == err.Error() }) {
+		c.failed = append(c.failed, err)
+	}
+}
+
+// Open makes a collector on a connection, which stays the caller's.
+func Open(ctx context.Context, conn *client.Conn, o Options) (*Collector, error) {
+	host, err := kuberuntime.ReadHost()
+	if err != nil {
+		return nil, err
+	}
+	m, err := kuberuntime.New(ctx, kuberuntime.Options{
+		Runtime: conn.ClientConn(), Image: conn.ImageClientConn(), Endpoint: conn.RuntimeEndpoint, Dirs: o.Dirs, Host: host, Now: o.Now,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &Collector{conn: conn, manager: m, o: o}, nil
+}
+
+func (c *Collector) Close() { c.manager.Close() }
+
+// Pods lists the pods of the runtime, and those of apply and sync that it has not.
+func (c *Collector) Pods(ctx context.Context) ([]*pod.Pod, error) { return c.manager.KnownPods(ctx) }
+
+// podsAtOnce is how many pods are asked for at the same time.
+const podsAtOnce = 8
+
+// Pod collects the facts of one pod, without those of the node.
+func (c *Collector) Pod(ctx context.Context, p *pod.Pod) (*Pod, error) {
+	d, err := c.manager.Describe(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	return &Pod{Description: d, Owner: c.manager.OwnerOf(ctx, p), Containers: map[string]*Container{}}, nil
+}
+
+// Collect collects the facts of these pods and of the node. Containers that are removed meanwhile are left out.
+func (c *Collector) Collect(ctx context.Context, pods ...*pod.Pod) (*Facts, error) {
+	f := &Facts{At: c.o.Now(), Pods: make([]*Pod, len(pods))}
+	work, ctx := errgroup.WithContext(ctx)
+	work.SetLimit(podsAtOnce)
+	var journal []client.EngineEvent
+	var noJournal error
+	work.Go(func() error {
+		f.Node = c.node(ctx)
+		return nil
+	})
+	work.Go(func() error {
+		journal, noJournal = c.conn.EngineEvents(ctx, f.At.Add(-journalAge), time.Time{})
+		return nil
+	})
+	for i, p := range pods {
+		work.Go(func() error {
+			found, err := c.Pod(ctx, p)
+			if err != nil {
+				return err
+			}
+			f.Pods[i] = found
+			return c.details(ctx, found)
+		})
+	}
+	if err := work.Wait(); err != nil {
+		return nil, err
+	}
+	if !errors.Is(noJournal, client.ErrNotOurShim) {
+		c.fail(noJournal)
+	}
+	f.Failed, c.failed = c.failed, nil
+	for _, e := range journal {
+		for _, p := range f.Pods {
+			if e.PodUID == p.Status.UID && e.Pod == p.Status.Name && e.Namespace == p.Status.Namespace {
+				p.Journal = append(p.Journal, e)
+			}
+		}
+	}
+	c.ports(f)
+	return f, nil
+}
+
+// journalAge is more than what an engine remembers.
+const journalAge = 7 * 24 * time.Hour
+
+// details collects details of the newest two attempts of each container, which are what Explain looks at.
+func (c *Collector) details(ctx context.Context, p *Pod) error {
+	for _, view := range p.View.Containers {
+		attempts := p.Status.Attempts(view.Container.Name)
+		for _, attempt := range attempts[:min(len(attempts), 2)] {
+			if attempt.Succeeded() {
+				continue
+			}
+			detail, err := c.container(ctx, attempt)
+			if err != nil {
+				return err
+			}
+			p.Containers[attempt.ID] = detail
+		}
+	}
+	return nil
+}
+
+func (c *Collector) container(ctx context.Context, attempt *pod.ContainerStatus) (*Container, error) {
+	r, err := c.conn.Runtime.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: attempt.ID, Verbose: true})
+	if status.Code(err) == codes.NotFound {
+		return &Container{}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var info struct {
+		Pid  int `json:"pid"`
+		Spec struct {
+			Process struct {
+				Args []string `json:"args"`
+			} `json:"process"`
+		} `json:"runtimeSpec"`
+	}
+	_ = json.Unmarshal([]byte(r.GetInfo()["info"]), &info) // not every runtime has it, or as JSON
+	out := &Container{Pid: info.Pid, Args: info.Spec.Process.Args}
+	if attempt.Running() {
+		out.Memory = c.o.Host.memory(info.Pid, attempt.ID)
+		return out, nil
+	}
+	out.Architecture = c.foreignImage(ctx, cmp.Or(r.GetStatus().GetImageId(), r.GetStatus().GetImageRef(), attempt.Image))
+	for _, m := range attempt.Mounts {
+		if path := m.GetHostPath(); path != "" && !c.o.Host.exists(path) && !slices.Contains(out.Missing, path) {
+			out.Missing = append(out.Missing, path)
+		}
+	}
+	return out, nil
+}
+
+// foreignImage returns the architecture of an image that is for other processors than the host's, "" for others.
+func (c *Collector) foreignImage(ctx context.Context, ref string) string {
+	r, err := c.conn.Image.ImageStatus(ctx, &runtimeapi.ImageStatusRequest{Image: &runtimeapi.ImageSpec{Image: ref}, Verbose: true})
+	if err != nil {
+		c.fail(err)
+		return ""
+	}
+	var info struct {
+		Architecture string `json:"architecture"`
+		Spec         struct {
+			Architecture string `json:"architecture"`
+		} `json:"imageSpec"`
+	}
+	_ = json.Unmarshal([]byte(r.GetInfo()["info"]), &info)
+	if found := cmp.Or(info.Spec.Architecture, info.Architecture); found != "" && found != runtime.GOARCH {
+		return found
+	}
+	return ""
+}

@@ -1,0 +1,318 @@
+package diagnose
+
+import (
+	"fmt"
+	"regexp"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/crishim/crishim/client"
+	"github.com/crishim/crishim/kuberuntime"
+	"github.com/crishim/crishim/kuberuntime/manifest"
+	"github.com/crishim/crishim/kuberuntime/plan"
+	"github.com/crishim/crishim/kuberuntime/pod"
+)
+
+// Runtimes and registries describe a failure by text alone, which the tables below match. No container controls that
+// text, because none of the failure has run; names are taken out of it first, as an image may be called "unauthorized".
+
+type words struct {
+	code Code
+	part string
+}
+
+var pullWords = []words{
+	{ImageName, "invalid reference format"},
+	{ImageName, "could not parse reference"},
+	{ImageName, "couldn't parse image"},
+	{WrongArchitecture, "no matching manifest for"},
+	{WrongArchitecture, "no match for platform"},
+	{WrongArchitecture, "does not match the specified platform"},
+	{WrongArchitecture, "no image found in image index for architecture"},
+	{DiskFull, "no space left on device"},
+	{ImageRefused, "unauthorized"},
+	{ImageRefused, "authentication required"},
+	{ImageRefused, "no basic auth credentials"},
+	{ImageRefused, "403 forbidden"},
+	{ImageRefused, "authorization failed"},
+	{ImageRefused, "denied"},
+	{ImageNotFound, "manifest unknown"},
+	{ImageNotFound, "name unknown"},
+	{ImageNotFound, "not found"},
+	{RegistryAway, "no such host"},
+	{RegistryAway, "connection refused"},
+	{RegistryAway, "i/o timeout"},
+	{RegistryAway, "tls:"},
+	{RegistryAway, "x509:"},
+	{RegistryAway, "server gave http response to https client"},
+	{RegistryAway, "network is unreachable"},
+	{RegistryAway, "request canceled"},
+	{RegistryAway, "deadline exceeded"},
+	{RegistryAway, "temporary failure in name resolution"},
+}
+
+var sandboxWords = []words{
+	{PortTaken, "port is already allocated"},
+	{PortTaken, "address already in use"},
+	{NoAddress, "no ip addresses available"},
+	{NoAddress, "no available ip"},
+	{DiskFull, "no space left on device"},
+	{NetworkFailed, "cni"},
+	{NetworkFailed, "failed to setup network"},
+	{NetworkFailed, "network plugin"},
+	{NetworkFailed, "failed to set up sandbox container network"},
+	{NetworkFailed, "plugin type="},
+}
+
+// codeOf returns the code of the first entry that a text contains, once these names are taken out of it.
+func codeOf(list []words, text string, fallback Code, names ...string) Code {
+	text = strings.ToLower(text)
+	for _, name := range names {
+		if name != "" {
+			text = strings.ReplaceAll(text, strings.ToLower(name), "NAME")
+		}
+	}
+	for _, w := range list {
+		if strings.Contains(text, w.part) {
+			return w.code
+		}
+	}
+	return fallback
+}
+
+// startEnds are the ends of what OCI runtimes (runc, crun) say of a command that they cannot start: what stands before
+// them has the command in it, which may be any text.
+var startEnds = []struct {
+	end  string
+	code Code
+}{
+	{"executable file not found in $path", NoCommand},
+	{"executable file not found in $path: no such file or directory", NoCommand},
+	{"no such file or directory", NoCommand},
+	{"is a directory", NotExecutable},
+	{"permission denied", NotExecutable},
+	{"not a directory", NoCommand},
+	{"exec format error", WrongArchitecture},
+	{"no space left on device", DiskFull},
+}
+
+// startCode returns the code for the runtime's error of a start.
+func startCode(text string) Code {
+	text = strings.ToLower(strings.TrimRight(strings.TrimSuffix(strings.TrimSpace(client.StartFailure(text)), ": unknown"), "\"` "))
+	if strings.Contains(text, "error mounting") || strings.Contains(text, "bind source path does not exist") {
+		return MountMissing
+	}
+	text = strings.TrimSuffix(text, "` not found: no such file or directory") // crun
+	for _, e := range startEnds {
+		if strings.HasSuffix(text, e.end) {
+			return e.code
+		}
+	}
+	return StartFailed
+}
+
+// couldNotStart explains an attempt whose command never ran.
+func (x explainer) couldNotStart(f *Finding, c plan.ContainerView, s *pod.ContainerStatus) {
+	f.Code = startCode(s.RuntimeMessage)
+	f.Log = nil
+	f.Next = []string{"crishim inspecti " + shellWord(c.Container.Image), "crishim debug TARGET"}
+	detail := x.p.Containers[s.ID]
+	switch {
+	case detail != nil && len(detail.Missing) > 0:
+		f.Code = MountMissing
+		f.Next = []string{"ls -ld " + shellWord(detail.Missing[0]), "crishim describe POD"}
+		for _, path := range detail.Missing {
+			f.Evidence = append(f.Evidence, path+", which is to be mounted in it, is not there")
+		}
+	case f.Code == WrongArchitecture:
+		x.foreign(f, s)
+		if !f.Probable && (detail == nil || detail.Architecture == "") { // the image is right: it is the file
+			f.Code = NotExecutable
+			f.Evidence = append(f.Evidence, "its image is for this host's processors: the file is no program, or a script without #!")
+		}
+	}
+	if detail != nil && len(detail.Args) > 0 {
+		f.Evidence = append(f.Evidence, "its command is "+strings.Join(detail.Args[:min(len(detail.Args), 8)], " "))
+	}
+}
+
+// foreign adds that the image is for other processors, where it is.
+func (x explainer) foreign(f *Finding, s *pod.ContainerStatus) {
+	detail := x.p.Containers[s.ID]
+	if detail == nil || detail.Architecture == "" {
+		return
+	}
+	f.Code = WrongArchitecture
+	f.Evidence = append(f.Evidence, fmt.Sprintf("its image is for %s, and this host is %s", detail.Architecture, runtime.GOARCH))
+	f.Next = []string{"crishim inspecti " + shellWord(s.Image), "crishim pull " + shellWord(s.Image)}
+	if !neverStarted(s) {
+		f.Probable = true
+		f.Text += ", probably because its image is for other processors"
+	}
+}
+
+// portOf adds that another process has the port of a container in the host's network, where one has.
+func (x explainer) portOf(f *Finding, c plan.ContainerView) {
+	if !x.p.Pod.Spec.HostNetwork {
+		return
+	}
+	for _, port := range c.Container.Ports {
+		if holder, taken := x.p.Ports[port.ContainerPort]; taken {
+			f.Code, f.Probable = PortTaken, true
+			f.Text += fmt.Sprintf(", probably because port %d is taken", port.ContainerPort)
+			f.Evidence = append(f.Evidence, fmt.Sprintf("%s listens on port %d of the host", holder, port.ContainerPort))
+		}
+	}
+}
+
+// startFailure explains a container that does not start by the pod runtime's event about it.
+func (x explainer) startFailure(c plan.ContainerView, e *kuberuntime.Event) Finding {
+	shorter := *e
+	shorter.Container, shorter.Message = "", client.StartFailure(e.Message)
+	f := Finding{Severity: Error, Time: e.Time, Text: shorter.Why(), Next: []string{"crishim describe POD"}}
+	image := c.Container.Image
+	switch {
+	case e.Reason == kuberuntime.EventPulling:
+		f.Severity, f.Code, f.Text = Warning, ImageWait, f.Text+" for "+waited(x.f.At, e.Time)
+		f.Next = []string{"crishim pull " + shellWord(image)}
+	case e.Waiting == "ErrImageNeverPull":
+		f.Code, f.Next = ImageMissing, []string{"crishim images", "crishim pull " + shellWord(image)}
+	case e.Waiting == "InvalidImageName":
+		f.Code, f.Next = ImageName, []string{"crishim images"}
+	case strings.Contains(e.Waiting, "Image") || e.Waiting == "RegistryUnavailable" || e.Waiting == "SignatureValidationFailed":
+		f.Code = codeOf(pullWords, e.Message, ImagePull, image, repository(image))
+		f.Next = []string{"crishim pull " + shellWord(image)}
+		f.Evidence = append(f.Evidence, pullMeaning[f.Code]...)
+		if f.Code == ImageRefused {
+			f.Next = append(f.Next, "docker login "+shellWord(registryOf(image)))
+		}
+	case e.Waiting == "CreateContainerConfigError":
+		f.Code = ConfigError
+	default:
+		f.Code = startCode(e.Message)
+		if f.Code == StartFailed || f.Code == NoCommand {
+			if path := missingSource(x.p, c.Container, e.Message); path != "" {
+				f.Code, f.Next = MountMissing, []string{"ls -ld " + shellWord(path), "crishim describe POD"}
+			}
+		}
+		if e.Waiting == "PostStartHookError" {
+			f.Code = HookFailed
+		}
+	}
+	return f
+}
+
+var pullMeaning = map[Code][]string{
+	ImageNotFound: {"the registry answered, and has no image of this name and tag: look for a mistake in the name"},
+	ImageRefused:  {"a registry refuses what does not exist, too: look at the name, then at the login"},
+	RegistryAway:  {"the registry did not answer: look at its name, DNS, proxy and certificates"},
+}
+
+// missingSource returns the source of a mount of a container that the text of a failure names and that is not there.
+func missingSource(p *Pod, c *v1.Container, text string) string {
+	for _, volume := range p.Pod.Spec.Volumes {
+		used := slices.ContainsFunc(c.VolumeMounts, func(m v1.VolumeMount) bool { return m.Name == volume.Name })
+		if used && volume.HostPath != nil && strings.Contains(text, volume.HostPath.Path) && !(Host{}).exists(volume.HostPath.Path) {
+			return volume.HostPath.Path
+		}
+	}
+	return ""
+}
+
+// podFailure explains a pod without sandbox or volumes by the pod runtime's event about it.
+func (x explainer) podFailure(e *kuberuntime.Event) Finding {
+	f := Finding{Severity: Error, Time: e.Time, Text: e.Why(), Next: []string{"crishim describe POD"}}
+	if e.Reason == kuberuntime.EventVolumes {
+		f.Code = VolumesFailed
+		if strings.HasSuffix(strings.ToLower(e.Message), "no such file or directory") || strings.Contains(e.Message, "is not there") || strings.Contains(e.Message, "does not exist") {
+			f.Code = MountMissing
+		}
+		return f
+	}
+	f.Code = codeOf(sandboxWords, e.Message, SandboxFailed, x.p.Pod.Name, x.p.Pod.Namespace)
+	switch f.Code {
+	case PortTaken:
+		ports := wantedPorts(x.p)
+		for _, port := range ports {
+			if holder, taken := x.p.Ports[port]; taken {
+				f.Evidence = append(f.Evidence, fmt.Sprintf("%s listens on port %d of the host", holder, port))
+			}
+		}
+		if len(ports) > 0 {
+			f.Next = []string{fmt.Sprintf("ss -ltnp sport = :%d", ports[0]), "crishim pods -o wide"}
+		}
+	case NoAddress, NetworkFailed:
+		f.Next = []string{"crishim doctor", "crishim info"}
+		for network, n := range x.f.Node.Leases {
+			if f.Code == NoAddress {
+				f.Evidence = append(f.Evidence, fmt.Sprintf("%d addresses of network %s are given away in /var/lib/cni/networks/%s", n, network, network))
+			}
+		}
+	case DiskFull:
+		f.Next = []string{"crishim imagefsinfo", "crishim rmi --prune --dry-run"}
+	}
+	return f
+}
+
+// failedPort finds a port in what engines say of one that is taken.
+var failedPort = regexp.MustCompile(`(?:0\.0\.0\.0|::\]?|127\.0\.0\.1|\[::1\]|\d+\.\d+\.\d+\.\d+):(\d{1,5})\b`)
+
+// wantedPorts returns the host ports of a pod that is not ready: those of its manifest, and the one in the engine's error.
+func wantedPorts(p *Pod) (out []int32) {
+	if p.View.Ready {
+		return nil
+	}
+	add := func(port int32) {
+		if port > 0 && !slices.Contains(out, port) {
+			out = append(out, port)
+		}
+	}
+	if e := kuberuntime.LastFailure(p.Events, ""); e != nil && e.Reason == kuberuntime.EventSandboxFailed {
+		if m := failedPort.FindStringSubmatch(e.Message); m != nil {
+			port, _ := strconv.ParseUint(m[1], 10, 16)
+			add(int32(port))
+		}
+	}
+	for _, c := range manifest.Containers(p.Pod) {
+		if p.Status.Container(c.Name).Running() {
+			continue // it may be what listens
+		}
+		for _, port := range c.Ports {
+			add(port.HostPort)
+			if p.Pod.Spec.HostNetwork {
+				add(port.ContainerPort)
+			}
+		}
+	}
+	return out
+}
+
+// repository is the name of an image without tag and digest.
+func repository(image string) string {
+	name, _, _ := strings.Cut(image, "@")
+	if i := strings.LastIndexByte(name, ':'); i > strings.LastIndexByte(name, '/') {
+		name = name[:i]
+	}
+	return name
+}
+
+// registryOf returns the host of an image's name, "" for that of docker.io.
+func registryOf(image string) string {
+	host, _, several := strings.Cut(image, "/")
+	if several && strings.ContainsAny(host, ".:") {
+		return host
+	}
+	return ""
+}
+
+// shellWord quotes what a shell would not read as one word.
+func shellWord(text string) string {
+	if text != "" && strings.Trim(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-/:@%+=") == "" {
+		return text
+	}
+	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
+}

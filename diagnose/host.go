@@ -1,0 +1,298 @@
+package diagnose
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/prometheus/procfs"
+	"golang.org/x/sys/unix"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/client"
+	"github.com/crishim/crishim/internal/bounded"
+)
+
+// Host is the machine of the runtime.
+type Host struct {
+	// Root is put before every path; it is for tests.
+	Root string
+}
+
+func (h Host) path(p string) string { return filepath.Join(h.Root, p) }
+
+// exists reports whether a path is there, or may be: this user cannot look everywhere.
+func (h Host) exists(path string) bool {
+	_, err := os.Stat(h.path(path))
+	return !errors.Is(err, fs.ErrNotExist)
+}
+
+// Memory is what a container's cgroup counts.
+type Memory struct {
+	Usage, Peak, Limit uint64 // bytes; a limit of 0: none
+	Kills              uint64 // processes in it that the kernel has ended
+	Refused            uint64 // how often the limit kept it from getting more
+}
+
+// memory reads the counters of the cgroup of a container's process, version 1 or 2; nil where they are not there.
+func (h Host) memory(pid int, id string) *Memory {
+	text, err := bounded.ReadFile(h.path(fmt.Sprintf("/proc/%d/cgroup", pid)), 1<<20)
+	if pid <= 0 || err != nil {
+		return nil
+	}
+	for line := range strings.Lines(string(text)) {
+		parts := strings.SplitN(strings.TrimSpace(line), ":", 3)
+		if len(parts) < 3 || !inGroup(parts[2], id) { // another process may have the pid by now
+			continue
+		}
+		switch {
+		case strings.Contains(","+parts[1]+",", ",memory,"):
+			dir := filepath.Join("/sys/fs/cgroup/memory", parts[2])
+			return &Memory{
+				Usage: h.counter(dir, "memory.usage_in_bytes", ""), Peak: h.counter(dir, "memory.max_usage_in_bytes", ""),
+				Limit: h.counter(dir, "memory.limit_in_bytes", ""), Refused: h.counter(dir, "memory.failcnt", ""),
+				Kills: h.counter(dir, "memory.oom_control", "oom_kill"),
+			}
+		case parts[1] == "" && h.exists("/sys/fs/cgroup/cgroup.controllers"):
+			dir := filepath.Join("/sys/fs/cgroup", parts[2])
+			return &Memory{
+				Usage: h.counter(dir, "memory.current", ""), Peak: h.counter(dir, "memory.peak", ""), Limit: h.counter(dir, "memory.max", ""),
+				Refused: h.counter(dir, "memory.events", "max"), Kills: h.counter(dir, "memory.events", "oom_kill"),
+			}
+		}
+	}
+	return nil
+}
+
+// counter reads a number of a file, which stands alone or after a key; 0 where there is none, as for a limit of "max".
+func (h Host) counter(dir, file, key string) uint64 {
+	text, err := bounded.ReadFile(h.path(filepath.Join(dir, file)), 1<<16)
+	if err != nil {
+		return 0
+	}
+	for line := range strings.Lines(string(text)) {
+		fields := strings.Fields(line)
+		if len(fields) == 0 || key != "" && fields[0] != key {
+			continue
+		}
+		n, _ := strconv.ParseUint(fields[len(fields)-1], 10, 64)
+		return n % noLimit
+	}
+	return 0
+}
+
+// noLimit is what version 1 has for no limit: the greatest number of whole pages.
+const noLimit = 0x7ffffffffffff000
+
+// Filesystem is one that pods depend on.
+type Filesystem struct {
+	Path          string
+	Space, Inodes float64 // the free share, 0 to 1
+}
+
+// filesystems measures the filesystems of paths, each once, by the first path on it. Paths that are not there are left out.
+func filesystems(paths ...string) (list []Filesystem) {
+	seen := map[uint64]bool{}
+	for _, path := range paths {
+		var file unix.Stat_t
+		var st unix.Statfs_t
+		if unix.Stat(path, &file) != nil || seen[file.Dev] || unix.Statfs(path, &st) != nil || st.Blocks == 0 {
+			continue
+		}
+		seen[file.Dev] = true
+		f := Filesystem{Path: path, Space: float64(st.Bavail) / float64(st.Blocks), Inodes: 1}
+		if st.Files > 0 {
+			f.Inodes = float64(st.Ffree) / float64(st.Files)
+		}
+		list = append(list, f)
+	}
+	return list
+}
+
+// node collects what is known of the host and the runtime.
+func (c *Collector) node(ctx context.Context) (n Node) {
+	if r, err := c.conn.Runtime.Status(ctx, &runtimeapi.StatusRequest{}); err == nil {
+		n.Conditions = r.GetStatus().GetConditions()
+	} else {
+		c.fail(err)
+	}
+	var paths []string
+	if r, err := c.conn.Image.ImageFsInfo(ctx, &runtimeapi.ImageFsInfoRequest{}); err == nil {
+		for _, one := range r.GetImageFilesystems() {
+			paths = append(paths, one.GetFsId().GetMountpoint())
+		}
+	}
+	n.Filesystems = filesystems(append(paths, c.o.Dirs.Root, c.o.Dirs.Logs)...)
+	proc, err := procfs.NewFS(c.o.Host.path("/proc"))
+	if err == nil {
+		var stat procfs.Stat
+		if stat, err = proc.Stat(); err == nil {
+			n.Booted = time.Unix(int64(stat.BootTime), 0)
+		}
+		n.EngineStarted = engineStarted(proc, n.Booted, c.conn)
+	}
+	if err != nil {
+		n.Unread = append(n.Unread, "/proc: "+err.Error())
+	}
+	if n.Kills, err = c.o.Host.kernelKills(n.Booted); err != nil {
+		n.Unread = append(n.Unread, "the kernel log: "+err.Error())
+	}
+	n.Leases = c.o.Host.leases()
+	return n
+}
+
+// engineStarted returns when the process behind the endpoint, or the engine's behind the embedded shim, started. The
+// zero time stands for one that is not known, as where systemd listens for it.
+func engineStarted(proc procfs.FS, booted time.Time, conn *client.Conn) (none time.Time) {
+	endpoint := conn.RuntimeEndpoint
+	if conn.Embedded {
+		endpoint = conn.Engine.Host
+	}
+	path, ok := strings.CutPrefix(endpoint, "unix://")
+	if !ok {
+		return none
+	}
+	c, err := net.DialTimeout("unix", path, time.Second)
+	if err != nil {
+		return none
+	}
+	defer c.Close()
+	raw, err := c.(*net.UnixConn).SyscallConn()
+	if err != nil {
+		return none
+	}
+	var peer *unix.Ucred
+	if raw.Control(func(fd uintptr) { peer, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }) != nil || err != nil {
+		return none
+	}
+	process, err := proc.Proc(int(peer.Pid))
+	if err != nil {
+		return none
+	}
+	stat, err := process.Stat()
+	if err != nil || stat.PID == 1 {
+		return none
+	}
+	const ticks = 100 // of USER_HZ, a second
+	return booted.Add(time.Duration(stat.Starttime) * time.Second / ticks)
+}
+
+// leases counts the addresses that CNI's host-local plugin has given away, by network.
+func (h Host) leases() map[string]int {
+	files, _ := filepath.Glob(h.path("/var/lib/cni/networks/*/*"))
+	out := map[string]int{}
+	for _, file := range files {
+		if net.ParseIP(filepath.Base(file)) != nil {
+			out[filepath.Base(filepath.Dir(file))]++
+		}
+	}
+	return out
+}
+
+// Holder is a process that listens on a port.
+type Holder struct {
+	Process string
+	Pid     int
+	Pod     string // namespace/name, where it is one's
+}
+
+func (h Holder) String() string {
+	if h.Pid == 0 {
+		return "another process"
+	}
+	text := fmt.Sprintf("process %d (%s)", h.Pid, h.Process)
+	if h.Pod != "" {
+		text += " of pod " + h.Pod
+	}
+	return text
+}
+
+// ports finds who has the ports on the host that pods want and did not get.
+func (c *Collector) ports(f *Facts) {
+	var taken map[int32]Holder
+	for _, p := range f.Pods {
+		for _, port := range wantedPorts(p) {
+			if taken == nil {
+				taken = c.o.Host.listeners(f)
+			}
+			if holder, ok := taken[port]; ok {
+				if p.Ports == nil {
+					p.Ports = map[int32]Holder{}
+				}
+				p.Ports[port] = holder
+			}
+		}
+	}
+}
+
+// listeners are the processes that listen on TCP ports of the host's own network.
+func (h Host) listeners(f *Facts) map[int32]Holder {
+	out := map[int32]Holder{}
+	proc, err := procfs.NewFS(h.path("/proc"))
+	if err != nil {
+		return out
+	}
+	byInode := map[string]int32{}
+	v4, _ := proc.NetTCP()  //nolint:staticcheck // netlink cannot be asked below another root
+	v6, _ := proc.NetTCP6() //nolint:staticcheck // as above
+	for _, list := range []procfs.NetTCP{v4, v6} {
+		for _, line := range list {
+			const listen = 10
+			if line.St == listen {
+				out[int32(line.LocalPort)] = Holder{}
+				byInode[fmt.Sprintf("socket:[%d]", line.Inode)] = int32(line.LocalPort)
+			}
+		}
+	}
+	processes, _ := proc.AllProcs() // only root sees the sockets of others
+	for _, p := range processes {
+		targets, _ := p.FileDescriptorTargets()
+		for _, target := range targets {
+			if port, ok := byInode[target]; ok {
+				name, _ := p.Comm()
+				out[port] = Holder{Process: name, Pid: p.PID, Pod: h.podOf(p, f)}
+			}
+		}
+	}
+	return out
+}
+
+// podOf returns the pod that a process belongs to: it is in the cgroup of a container, or it is docker's proxy
+// for the pod's address.
+func (h Host) podOf(p procfs.Proc, f *Facts) string {
+	text, _ := bounded.ReadFile(h.path(fmt.Sprintf("/proc/%d/cgroup", p.PID)), 1<<20)
+	args, _ := p.CmdLine()
+	address := ""
+	for i, arg := range args {
+		if arg == "-container-ip" && i+1 < len(args) {
+			address = args[i+1]
+		}
+	}
+	for _, pod := range f.Pods {
+		for _, ip := range pod.Status.IPs {
+			if ip == address && strings.HasSuffix(cmp.Or(args...), "docker-proxy") {
+				return kubeName(pod)
+			}
+		}
+		lines := bufio.NewScanner(strings.NewReader(string(text)))
+		for lines.Scan() {
+			for _, c := range pod.Status.Containers {
+				if inGroup(lines.Text(), c.ID) {
+					return kubeName(pod)
+				}
+			}
+		}
+	}
+	return ""
+}
+
+func kubeName(p *Pod) string { return p.Pod.Namespace + "/" + p.Pod.Name }

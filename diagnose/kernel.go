@@ -1,0 +1,137 @@
+package diagnose
+
+import (
+	"errors"
+	"os"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/crishim/crishim/client"
+)
+
+// Kill is an OOM kill: a process that the kernel ended because memory was short.
+type Kill struct {
+	At       time.Time
+	Process  string // the name of the process
+	Pid      int
+	Group    string // the cgroup of the process
+	LimitOf  string // the cgroup whose limit was reached; "": the whole node was out of memory
+	Usage    uint64 // of that cgroup, in bytes; 0 where the log does not say
+	Limit    uint64
+	Resident uint64 // memory of the process
+}
+
+// Of reports whether the process was in a container. Its id is a part of the cgroup's path, which the container cannot
+// choose: by itself, or between a runtime's prefix and ".scope".
+func (k Kill) Of(id string) bool { return inGroup(k.Group, id) }
+
+// inGroup reports whether a cgroup's path is of a container. The first id on it counts: a privileged container may have
+// made what is below its own.
+func inGroup(path, id string) bool {
+	for part := range strings.SplitSeq(path, "/") {
+		part = strings.TrimSuffix(part, ".scope")
+		if part = part[strings.LastIndexByte(part, '-')+1:]; client.IsFullID(part) {
+			return part == id
+		}
+	}
+	return false
+}
+
+// The kernel's lines about a kill, in their order. The name of a process is the only text in them that a container
+// chooses: it has 15 bytes at most, and stands where no pattern looks for anything else.
+var (
+	usageLine = regexp.MustCompile(`^memory: usage (\d+)kB, limit (\d+)kB, failcnt \d+$`)
+	groupLine = regexp.MustCompile(`^oom-kill:constraint=\w+,nodemask=[^=]*,cpuset=[^,=]*,mems_allowed=[-\d,]*,(?:oom_memcg=([^,]*)|global_oom),task_memcg=([^,]*),task=.{0,15},pid=(\d+),uid=\d+$`)
+	oldLine   = regexp.MustCompile(`^Task in (\S+) killed as a result of limit of (\S+)$`)
+	killLine  = regexp.MustCompile(`^(?:Memory cgroup out of memory|Out of memory): Killed process (\d+) \((.{0,15})\)(?: total-vm:\d+kB, anon-rss:(\d+)kB, file-rss:\d+kB, shmem-rss:(\d+)kB)?`)
+)
+
+// firstFacility is the lowest priority of a facility that is not the kernel.
+const firstFacility = 8
+
+// kernelLog collects the kills in records of the kernel log.
+type kernelLog struct {
+	booted time.Time
+	usage  [2]uint64
+	last   Kill // of which the last line has not come yet
+	kills  []Kill
+}
+
+// record parses a record of /dev/kmsg. Records that a process has written there, as a privileged container may, are left
+// out: the kernel gives them another facility than its own.
+func (l *kernelLog) record(text string) {
+	head, line, _ := strings.Cut(text, ";")
+	fields := strings.Split(head, ",")
+	line, _, _ = strings.Cut(line, "\n")
+	priority, err := strconv.Atoi(fields[0])
+	if err != nil || priority >= firstFacility || len(fields) < 3 {
+		return
+	}
+	number := func(text string) uint64 {
+		n, _ := strconv.ParseUint(text, 10, 64) // 0 where it does not say
+		return n
+	}
+	if m := usageLine.FindStringSubmatch(line); m != nil {
+		l.usage = [2]uint64{number(m[1]) << 10, number(m[2]) << 10}
+		return
+	}
+	if m := groupLine.FindStringSubmatch(line); m != nil {
+		l.last = Kill{LimitOf: m[1], Group: m[2], Pid: int(number(m[3]))}
+		return
+	}
+	if m := oldLine.FindStringSubmatch(line); m != nil {
+		l.last = Kill{Group: m[1], LimitOf: m[2]}
+		return
+	}
+	m := killLine.FindStringSubmatch(line)
+	if m == nil || l.last.Group == "" || l.last.Pid != 0 && l.last.Pid != int(number(m[1])) {
+		return
+	}
+	kill := l.last
+	kill.Pid, kill.Process, kill.Resident = int(number(m[1])), m[2], (number(m[3])+number(m[4]))<<10
+	if kill.LimitOf != "" {
+		kill.Usage, kill.Limit = l.usage[0], l.usage[1]
+	}
+	kill.At = l.booted.Add(time.Duration(number(fields[2])) * time.Microsecond)
+	l.kills, l.last, l.usage = append(l.kills, kill), Kill{}, [2]uint64{}
+}
+
+// kernelKills reads the kernel log: as much of it as the kernel still has, and lets this user read.
+func (h Host) kernelKills(booted time.Time) ([]Kill, error) {
+	f, err := os.OpenFile(h.path("/dev/kmsg"), os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	raw, err := f.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	log := kernelLog{booted: booted}
+	record := make([]byte, 16<<10)
+	var failed error
+	err = raw.Control(func(fd uintptr) {
+		for {
+			n, readErr := unix.Read(int(fd), record)
+			switch {
+			case errors.Is(readErr, syscall.EPIPE), errors.Is(readErr, syscall.EINTR): // records were lost before they were read
+				continue
+			case errors.Is(readErr, syscall.EAGAIN), readErr == nil && n == 0:
+				return
+			case readErr != nil:
+				failed = readErr
+				return
+			}
+			for line := range strings.SplitAfterSeq(string(record[:n]), "\n") { // one, but in the file of a test
+				log.record(strings.TrimSuffix(line, "\n"))
+			}
+		}
+	})
+	return slices.Clip(log.kills), errors.Join(err, failed)
+}

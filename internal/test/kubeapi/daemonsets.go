@@ -1,0 +1,141 @@
+package kubeapi
+
+import (
+	"fmt"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/klog/v2"
+
+	"github.com/crishim/crishim/kuberuntime/manifest"
+)
+
+// createDaemonSet adds a DaemonSet, and its pods.
+func (s *Server) createDaemonSet(c *call) error {
+	set := &appsv1.DaemonSet{}
+	if err := c.read(set); err != nil {
+		return err
+	}
+	if err := c.place(set); err != nil {
+		return err
+	}
+	created, err := s.store.create(c.kind, set)
+	if err != nil {
+		return err
+	}
+	s.rollOut(set)
+	return c.answer(created)
+}
+
+// rollOut makes the pods of a DaemonSet on all nodes that it is for. Why a pod cannot be made is an event.
+func (s *Server) rollOut(set *appsv1.DaemonSet) {
+	template := set.Spec.Template
+	for _, n := range s.o.Nodes {
+		node, err := s.store.get(kindOf("nodes"), "", n.Name)
+		if err != nil || !labels.SelectorFromSet(template.Spec.NodeSelector).Matches(labels.Set(node.GetLabels())) {
+			continue
+		}
+		p := &v1.Pod{ObjectMeta: *template.ObjectMeta.DeepCopy(), Spec: *template.Spec.DeepCopy()}
+		p.GenerateName, p.Namespace, p.Spec.NodeName = set.Name+"-", set.Namespace, n.Name
+		p.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(set, appsv1.SchemeGroupVersion.WithKind("DaemonSet"))}
+		if !tolerates(p, n.Taints, v1.TaintEffectNoSchedule) || !tolerates(p, n.Taints, v1.TaintEffectNoExecute) {
+			continue
+		}
+		if _, err := s.addPod(p); err != nil {
+			s.event(p, v1.EventTypeWarning, "FailedCreate", "Error creating: "+err.Error())
+		}
+	}
+	s.countPods(&v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: set.Namespace, OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(set, appsv1.SchemeGroupVersion.WithKind("DaemonSet"))}}})
+}
+
+// podsOf lists the pods of a DaemonSet.
+func (s *Server) podsOf(namespace string, owner *metav1.OwnerReference) []*v1.Pod {
+	objects, _ := s.store.list(&selection{kind: kindOf("pods"), namespace: namespace, labels: labels.Everything(), fields: fields.Everything()})
+	var pods []*v1.Pod
+	for _, o := range objects {
+		if by := metav1.GetControllerOf(o); by != nil && by.UID == owner.UID {
+			pods = append(pods, o.(*v1.Pod))
+		}
+	}
+	return pods
+}
+
+// countPods updates the status of the DaemonSet that a pod is of.
+func (s *Server) countPods(p *v1.Pod) {
+	owner := metav1.GetControllerOf(p)
+	if owner == nil {
+		return
+	}
+	set, err := s.store.get(kindOf("daemonsets"), p.Namespace, owner.Name)
+	if err != nil || set.GetUID() != owner.UID {
+		return
+	}
+	var status appsv1.DaemonSetStatus
+	for _, p := range s.podsOf(p.Namespace, owner) {
+		if p.DeletionTimestamp != nil {
+			continue
+		}
+		status.DesiredNumberScheduled++
+		for _, c := range p.Status.Conditions {
+			if c.Type == v1.PodReady && c.Status == v1.ConditionTrue {
+				status.NumberReady++
+			}
+		}
+	}
+	status.CurrentNumberScheduled, status.UpdatedNumberScheduled, status.NumberAvailable = status.DesiredNumberScheduled, status.DesiredNumberScheduled, status.NumberReady
+	s.store.update(kindOf("daemonsets"), set, func(o object) bool {
+		set := o.(*appsv1.DaemonSet)
+		status.ObservedGeneration = set.Generation
+		if set.Status.NumberReady == status.NumberReady && set.Status.DesiredNumberScheduled == status.DesiredNumberScheduled {
+			return false
+		}
+		set.Status = status
+		return true
+	})
+}
+
+// admit refuses what the namespace's Pod Security level does not allow, of what a pod of crishim has.
+func (s *Server) admit(p *v1.Pod) error {
+	namespace, err := s.store.get(kindOf("namespaces"), "", p.Namespace)
+	if err != nil {
+		return err
+	}
+	level := namespace.GetLabels()["pod-security.kubernetes.io/enforce"]
+	var violations []string
+	if p.Spec.HostNetwork || p.Spec.HostPID || p.Spec.HostIPC {
+		violations = append(violations, fmt.Sprintf("host namespaces (hostNetwork=%t, hostPID=%t)", p.Spec.HostNetwork, p.Spec.HostPID))
+	}
+	for _, v := range p.Spec.Volumes {
+		if v.HostPath != nil {
+			violations = append(violations, fmt.Sprintf("hostPath volumes (volume %q)", v.Name))
+		}
+	}
+	for _, c := range manifest.Containers(p) {
+		if c.SecurityContext != nil && c.SecurityContext.Privileged != nil && *c.SecurityContext.Privileged {
+			violations = append(violations, fmt.Sprintf("privileged (container %q must not set securityContext.privileged=true)", c.Name))
+		}
+	}
+	if level == "" || level == "privileged" || len(violations) == 0 {
+		return nil
+	}
+	return apierrors.NewForbidden(kindOf("pods").groupResource(), p.Name, fmt.Errorf("violates PodSecurity %q: %s", level+":latest", strings.Join(violations, ", ")))
+}
+
+// tolerates reports whether a pod tolerates those taints of a node that have an effect.
+func tolerates(p *v1.Pod, taints []v1.Taint, effect v1.TaintEffect) bool {
+	for i := range taints {
+		tolerated := taints[i].Effect != effect
+		for j := range p.Spec.Tolerations {
+			tolerated = tolerated || p.Spec.Tolerations[j].ToleratesTaint(klog.Background(), &taints[i], false)
+		}
+		if !tolerated {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,104 @@
+package kubectl
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/crishim/crishim/client/suggest"
+	"github.com/crishim/crishim/commands/cli"
+)
+
+// cluster asks the API server about nodes and pods.
+type cluster struct {
+	api       typedcorev1.CoreV1Interface
+	config    *rest.Config
+	namespace string // of the flags, else of the kubeconfig
+}
+
+// requestError adds verb and resource to the error of a request: a proxy in front of the API server may leave them out.
+func requestError(err error, verb, resource string) error {
+	switch {
+	case err == nil:
+		return nil
+	case apierrors.IsForbidden(err):
+		return cli.WithHint(fmt.Errorf("not allowed to %s %s: %w", verb, resource, err), "docs/kubernetes.md lists the rights that kubectl crishim needs")
+	}
+	return fmt.Errorf("%s %s: %w", verb, resource, err)
+}
+
+// nodes returns the names of the nodes that have these labels, and of all where there are none.
+func (c *cluster) nodes(ctx context.Context, selector string) ([]string, error) {
+	list, err := c.api.Nodes().List(ctx, metav1.ListOptions{LabelSelector: selector})
+	if err != nil {
+		return nil, requestError(err, "list", "nodes")
+	}
+	var names []string
+	for _, node := range list.Items {
+		names = append(names, node.Name)
+	}
+	if slices.Sort(names); names == nil {
+		return nil, fmt.Errorf("no node has the labels %s", cli.Quote(selector))
+	}
+	return names, nil
+}
+
+// node returns a node that can run a pod.
+func (c *cluster) node(ctx context.Context, name string) (*corev1.Node, error) {
+	node, err := c.api.Nodes().Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		unknown := fmt.Errorf("there is no node %s", cli.Quote(name))
+		if names, err := c.nodes(ctx, ""); err == nil {
+			if best := suggest.Closest(name, names); best != "" {
+				return nil, cli.WithHint(unknown, "did you mean %s?", best)
+			}
+			return nil, cli.WithHint(unknown, "nodes are %s", strings.Join(names[:min(len(names), maxNamed)], ", "))
+		}
+		return nil, unknown
+	}
+	if err != nil {
+		return nil, requestError(err, "get", "nodes")
+	}
+	if why := goneReason(node); why != "" {
+		return nil, fmt.Errorf("node %s is gone: %s", name, why)
+	}
+	if node.Status.NodeInfo.OperatingSystem == "windows" {
+		return nil, fmt.Errorf("node %s runs Windows, and crishim does not", name)
+	}
+	return node, nil
+}
+
+// maxNamed is how many nodes a hint lists.
+const maxNamed = 5
+
+// goneReason returns why a node starts no pods, "" where its kubelet is there. A node that is only not ready, as without
+// a pod network, still runs pods in the network of the host.
+func goneReason(node *corev1.Node) string {
+	for _, c := range node.Status.Conditions {
+		if c.Type == corev1.NodeReady && c.Status == corev1.ConditionUnknown {
+			return c.Reason + ": " + strings.TrimSuffix(c.Message, ".")
+		}
+	}
+	return ""
+}
+
+// nodeOf returns the node that a pod is on.
+func (c *cluster) nodeOf(ctx context.Context, name string) (string, error) {
+	pod, err := c.api.Pods(c.namespace).Get(ctx, name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return "", fmt.Errorf("there is no pod %s in namespace %s", cli.Quote(name), c.namespace)
+	case err != nil:
+		return "", requestError(err, "get", "pods in namespace "+c.namespace)
+	case pod.Spec.NodeName == "":
+		return "", fmt.Errorf("pod %s/%s is on no node: %s", c.namespace, name, pendingReason(pod, nil))
+	}
+	return pod.Spec.NodeName, nil
+}

@@ -1,0 +1,471 @@
+package kubectl
+
+import (
+	"archive/tar"
+	"bytes"
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/creack/pty"
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+	"k8s.io/apimachinery/pkg/util/rand"
+
+	"github.com/crishim/crishim/commands"
+	"github.com/crishim/crishim/commands/cli"
+	"github.com/crishim/crishim/internal/kube"
+	"github.com/crishim/crishim/internal/test"
+	"github.com/crishim/crishim/internal/test/enginetest"
+	"github.com/crishim/crishim/internal/test/kubeapi"
+)
+
+// TestMain is the plugin itself where kubectl runs it.
+func TestMain(m *testing.M) {
+	env := cli.SystemEnv("v0.0.0-test") // sets the logger of the process before anything else runs in it
+	if filepath.Base(os.Args[0]) == "kubectl-crishim" {
+		os.Exit(Main(context.Background(), os.Args[1:], env))
+	}
+	os.Exit(m.Run())
+}
+
+// testCluster is three nodes on a real containerd, with the label pool=web, one on Docker, one whose runtime hangs, and kubectl.
+type testCluster struct {
+	*kubeapi.Server
+	t     *testing.T
+	env   []string
+	image string // with crishim in it
+	web   string // a pod on node-02
+}
+
+func withCluster(t *testing.T) *testCluster {
+	t.Helper()
+	endpoint := enginetest.Containerd(t)
+	if _, err := exec.LookPath("kubectl"); err != nil {
+		test.Missing(t, "no kubectl: apt-get install kubernetes-client")
+	}
+	enginetest.Require(t)
+	engine := cmp.Or(strings.TrimPrefix(os.Getenv("DOCKER_HOST"), "unix://"), "/var/run/docker.sock")
+	image := loadImage(t, endpoint, "docker://"+engine)
+	run := filepath.Dir(strings.TrimPrefix(endpoint, "unix://"))
+	nodes := kubeapi.Nodes(5, endpoint)
+	for i := range nodes {
+		nodes[i].Labels = map[string]string{"pool": "web"}
+		nodes[i].HostPaths = map[string]string{"/run/containerd": run, "/var/log/pods": t.TempDir()}
+	}
+	onDocker, hangs := &nodes[3], &nodes[4]
+	onDocker.Labels, hangs.Labels = nil, nil
+	onDocker.Endpoint, onDocker.HostPaths["/run/docker.sock"] = "docker://"+engine, engine
+	hangs.HostPaths[run] = test.SocketDir(t)
+	stopped, err := net.Listen("unix", filepath.Join(hangs.HostPaths[run], filepath.Base(endpoint))) // accepts nothing, as after a SIGSTOP
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { stopped.Close() })
+	c := &testCluster{Server: kubeapi.Start(t, kubeapi.Options{Nodes: nodes}), t: t, image: image, web: "web-" + rand.String(5)}
+	bin := filepath.Dir(linkPlugin(t))
+	c.env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"), "KUBECONFIG="+c.Kubeconfig, "HOME="+bin, "CRISHIM_IMAGE="+image)
+	c.apply(c.web, "busybox:crishim", "node-02", "", `["sleep", "1000"]`)
+	return c
+}
+
+// linkPlugin makes a link by whose name this program is the plugin.
+func linkPlugin(t *testing.T) string {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	link := filepath.Join(t.TempDir(), "kubectl-crishim")
+	if err := os.Symlink(self, link); err != nil {
+		t.Fatal(err)
+	}
+	return link
+}
+
+// loadImage loads an image with nothing but crishim in it.
+func loadImage(t *testing.T, endpoints ...string) string {
+	t.Helper()
+	program, err := os.ReadFile("../bin/crishim")
+	if err != nil {
+		test.Missing(t, "no bin/crishim: make build first")
+	}
+	var content bytes.Buffer
+	w := tar.NewWriter(&content)
+	for _, h := range []tar.Header{{Typeflag: tar.TypeReg, Name: "crishim", Mode: 0o755, Size: int64(len(program))}, {Typeflag: tar.TypeDir, Name: "tmp/", Mode: 0o777}} {
+		if err := w.WriteHeader(&h); err != nil {
+			t.Fatal(err)
+		}
+		if h.Size > 0 {
+			if _, err := w.Write(program); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(content.Bytes())), nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	image, err := mutate.AppendLayers(empty.Image, layer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tag, err := name.NewTag("example.com/crishim:" + rand.String(8))
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "image.tar")
+	if err := tarball.WriteToFile(file, tag, image); err != nil {
+		t.Fatal(err)
+	}
+	crishim := func(endpoint string, args ...string) {
+		env := cli.SystemEnv("v0.0.0-test")
+		env.Out, env.Err, env.ErrTerminal = t.Output(), t.Output(), false
+		if code := commands.Main(context.Background(), append([]string{"crishim", "-r", endpoint}, args...), env); code != 0 {
+			t.Errorf("crishim %q: exit %d", args, code)
+		}
+	}
+	for _, endpoint := range endpoints {
+		crishim(endpoint, "load", "-q", "-i", file, "--as", tag.Name())
+		t.Cleanup(func() { crishim(endpoint, "rmi", tag.Name()) })
+	}
+	return tag.Name()
+}
+
+// apply makes a pod and waits until it runs.
+func (c *testCluster) apply(name, image, node, labels, command string) {
+	c.t.Helper()
+	manifest := fmt.Sprintf(`{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": %q, "namespace": "default", "labels": {%s}}, "spec": {"nodeName": %q,
+		"hostNetwork": true, "terminationGracePeriodSeconds": 0, "containers": [{"name": "crishim", "image": %q, "imagePullPolicy": "Never", "command": %s}]}}`, name, labels, node, image, command)
+	create := c.command("create", "-f", "-")
+	create.Stdin = strings.NewReader(manifest)
+	if out, err := create.CombinedOutput(); err != nil {
+		c.t.Fatalf("%v\n%s", err, out)
+	}
+	test.Until(c.t, name+" to run", func() bool {
+		for _, pod := range c.Pods() {
+			if pod.Name == name && isRunning(pod) {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+func (c *testCluster) command(args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(c.t.Context(), "kubectl", args...)
+	cmd.Env = c.env
+	return cmd
+}
+
+// run runs kubectl crishim and wants its exit status, and these texts in what it prints.
+func (c *testCluster) run(line string, code int, wants ...string) string {
+	c.t.Helper()
+	out, err := c.command(append([]string{"crishim"}, strings.Fields(line)...)...).CombinedOutput()
+	got := 0
+	if err != nil {
+		got = c.code(err)
+	}
+	for _, want := range wants {
+		if !strings.Contains(string(out), want) {
+			c.t.Errorf("kubectl crishim %s: no %q in\n%s", line, want, out)
+		}
+	}
+	if got != code {
+		c.t.Errorf("kubectl crishim %s: exit %d, want %d\n%s", line, got, code, out)
+	}
+	return string(out)
+}
+
+func (c *testCluster) code(err error) int {
+	c.t.Helper()
+	exit, ok := err.(*exec.ExitError) //nolint:errorlint // of os/exec
+	if !ok {
+		c.t.Fatal(err)
+	}
+	return exit.ExitCode()
+}
+
+// left waits until no pod of the plugin is left.
+func (c *testCluster) left() {
+	c.t.Helper()
+	test.Until(c.t, "the end of all pods of the plugin", func() bool { return len(c.ours()) == 0 })
+}
+
+// ours are the names of the plugin's pods.
+func (c *testCluster) ours() (names []string) {
+	for _, pod := range c.Pods() {
+		if pod.Labels[labelOwner] != "" {
+			names = append(names, pod.Name)
+		}
+	}
+	return names
+}
+
+func (c *testCluster) requests(prefix string) (n int) {
+	for _, r := range c.Requests() {
+		if strings.HasPrefix(r, prefix) {
+			n++
+		}
+	}
+	return n
+}
+
+// begin starts a command line that goes on, and waits until it runs on its node.
+func (c *testCluster) begin(line string) (cmd *exec.Cmd, errs *test.Buffer) {
+	c.t.Helper()
+	before := c.requests("create pods/exec")
+	cmd, errs = c.command(append([]string{"crishim"}, strings.Fields(line)...)...), &test.Buffer{}
+	cmd.Stderr = errs
+	if err := cmd.Start(); err != nil {
+		c.t.Fatal(err)
+	}
+	test.Until(c.t, "an exec", func() bool {
+		return c.requests("create pods/exec") > before || cmd.ProcessState != nil
+	})
+	return cmd, errs
+}
+
+func TestPluginOnEngine(t *testing.T) {
+	c := withCluster(t)
+	t.Run("runs", c.runs)
+	t.Run("fails", c.fails)
+	t.Run("older", c.older)
+}
+
+func (c *testCluster) runs(t *testing.T) {
+	c.t = t
+	c.run("--node node-01 -- version -o json", 0, `"runtimeName": "containerd"`)
+	c.run("--nodes pool=web -- version", 0, "NODE", "node-01   containerd", "node-02   containerd", "node-03   containerd")
+	c.run("--all -- version -o jsonl", 1, `"node":"node-03"`, `"runtimeName":"docker"`, "crishim: node-05: connect to "+enginetest.Containerd(t)+": ")
+	c.run("--node node-04 -- ps", 0, "crishim-node-04-") // the pod itself, by the dockershim in it
+	c.run("pod/"+c.web+" -- inspect -o name "+c.web, 0, c.web)
+	c.run("--node node-01 -- nosuch", 2, "unknown command")
+	c.run("--node node-01 -- inspect nosuch", 1, `crishim: there is no container "nosuch"`)
+	c.run("--nodes pool=web -- stop "+c.web, 1, "node-01 | Would stop", "nothing is done yet: this is on 3 nodes")
+
+	// Standard input, both outputs and the status are those of the command there.
+	sh := c.command("crishim", "pod/"+c.web, "--", "exec", "-i", c.web, "sh", "-c", "cat; echo no >&2; exit 7")
+	var out, errs bytes.Buffer
+	sh.Stdin, sh.Stdout, sh.Stderr = strings.NewReader(strings.Repeat("x", 100_000)), &out, &errs
+	if err := sh.Run(); err == nil || c.code(err) != 7 || out.Len() != 100_000 || errs.String() != "no\n" {
+		t.Errorf("got %v, %d bytes, %q", err, out.Len(), errs.String())
+	}
+	// A terminal has a size, which comes a little after the command has begun.
+	shown, err := pty.StartWithSize(c.command("crishim", "--node", "node-02", "--", "exec", "-it", c.web, "sh", "-c", "until stty size | grep 123; do sleep 0.1; done"), &pty.Winsize{Rows: 41, Cols: 123})
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, _ := io.ReadAll(shown) // ends with an error, as terminals do
+	if !strings.Contains(string(text), "41 123") {
+		t.Errorf("got %q", text)
+	}
+	shown.Close()
+
+	// A pod is kept for the next command line, and one that stands there anyway is used.
+	c.left()
+	c.run("--keep --node node-01 -- version", 0)
+	kept := c.ours()
+	c.run("--keep --node node-01 -- ps", 0)
+	if got := c.ours(); len(kept) != 1 || !slices.Equal(kept, got) {
+		t.Errorf("kept %q, then %q", kept, got)
+	}
+	c.run("--node node-01 -- ps", 0)
+	c.left()
+
+	// The pods of the DaemonSet are used, and there is one on each node.
+	manifests, err := c.command("kustomize", "../packaging/kubernetes/base").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	daemonSet := c.command("apply", "-f", "-")
+	daemonSet.Stdin = strings.NewReader(strings.ReplaceAll(string(manifests), defaultImage("latest"), c.image))
+	if out, err := daemonSet.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if out, err := c.command("-n", kube.ClusterNamespace, "rollout", "status", "daemonset/crishim", "--timeout", "2m").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	before := c.requests("create pods ")
+	c.run("--nodes pool=web -- version", 0, "node-01   containerd", "node-03   containerd")
+	if made := c.requests("create pods ") - before; made != 0 {
+		t.Errorf("%d pods were made next to those of the DaemonSet", made)
+	}
+	c.run("pod/"+c.web+" -n default -- stop "+c.web, 0) // has not the rights
+	c.left()
+	if out, err := c.command("delete", "-k", "../packaging/kubernetes/base").CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+func (c *testCluster) fails(t *testing.T) {
+	c.t = t
+	c.run("--node node-9 -- ps", 1, `crishim: there is no node "node-9"`)
+	c.run("pod/nosuch -n default -- ps", 1, `crishim: there is no pod "nosuch" in namespace default`)
+	c.run("--image nosuch.invalid/x:1 --node node-01 -- ps", 1, "crishim: no pod for crishim on node node-01: cannot pull the image nosuch.invalid/x:1")
+
+	cmd, errs := c.begin("--node node-01 -- events")
+	c.Vanish("node-01")
+	if err := cmd.Wait(); err == nil || c.code(err) != 1 || !strings.Contains(errs.String(), "crishim: node node-01 is gone: ") {
+		t.Errorf("got %v, %s", err, errs)
+	}
+	c.SetState("node-01", kubeapi.Ready)
+	c.left()
+
+	// A signal ends the command line on the node, as it would here.
+	cmd, errs = c.begin("--node node-03 -- wait --for exited " + c.web)
+	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err == nil || c.code(err) != 143 {
+		t.Errorf("got %v, %s", err, errs)
+	}
+	c.left()
+
+	// On many nodes it ends all of them.
+	before := c.requests("create pods/exec")
+	cmd, errs = c.begin("--nodes pool=web --yes -- exec " + c.web + " sleep 100")
+	test.Until(t, "three execs", func() bool { return c.requests("create pods/exec") == before+3 })
+	if err := cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err == nil || c.code(err) != 130 {
+		t.Errorf("got %v, %s", err, errs)
+	}
+	c.left()
+
+	// A node that does not answer an exec is given up by its deadline.
+	c.run("--keep --node node-02 -- version", 0)
+	c.SetState("node-02", kubeapi.Hanging)
+	c.run("--keep --node node-02 --node-timeout 1s -- version", 1, "crishim: node node-02: no answer within 1s")
+	cmd, errs = c.begin("--keep --node node-02 -- version")
+	if err := cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err == nil || c.code(err) != 130 || errs.String() != "crishim: interrupted\n" {
+		t.Errorf("got %v, %s", err, errs)
+	}
+	c.SetState("node-02", kubeapi.Ready)
+	c.run("--node node-02 -- version", 0)
+	c.left()
+
+	// Who is killed removes nothing; the next one does.
+	cmd, _ = c.begin("--node node-03 -- events")
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait()
+	if len(c.ours()) != 1 {
+		t.Errorf("pods are %q", c.ours())
+	}
+	c.run("--node node-02 -- version", 0)
+	c.left()
+
+}
+
+// Without WebSockets, as with older servers and some proxies, there is SPDY.
+func (c *testCluster) older(t *testing.T) {
+	c.t = t
+	defer c.Forbid("get", "pods/exec")()
+	c.run("--node node-01 -- inspect nosuch", 1, `crishim: there is no container "nosuch"`)
+	// SPDY has no word for a connection that broke.
+	cmd, errs := c.begin("--node node-02 -- events")
+	c.Vanish("node-02")
+	if err := cmd.Wait(); err == nil || c.code(err) != 1 || !strings.Contains(errs.String(), "crishim: node node-02 is gone: ") {
+		t.Errorf("got %v, %s", err, errs)
+	}
+	c.SetState("node-02", kubeapi.Ready)
+	defer c.Forbid("create", "pods/exec")()
+	c.run("--node node-01 -- version", 1, "not allowed to create pods/exec")
+	c.left()
+}
+
+// Fifty nodes are asked at once.
+func TestManyNodesOnEngine(t *testing.T) {
+	if os.Getenv("CRISHIM_TEST_LONG") == "" {
+		t.Skip("long: CRISHIM_TEST_LONG=1 runs it")
+	}
+	endpoint := enginetest.Containerd(t)
+	image := loadImage(t, endpoint)
+	nodes := kubeapi.Nodes(50, endpoint)
+	for i := range nodes {
+		nodes[i].HostPaths = map[string]string{"/run/containerd/containerd.sock": strings.TrimPrefix(endpoint, "unix://")}
+	}
+	var mu sync.Mutex
+	var slowest time.Duration // from the creation of a pod to its removal
+	var s *kubeapi.Server
+	s = kubeapi.Start(t, kubeapi.Options{Nodes: nodes, Audit: func(line string) {
+		name, removed := strings.CutPrefix(line, "delete pods default/")
+		if !removed {
+			return
+		}
+		name, _, _ = strings.Cut(name, ":")
+		for _, pod := range s.Pods() {
+			if pod.Name == name {
+				mu.Lock()
+				slowest = max(slowest, time.Since(pod.CreationTimestamp.Time))
+				mu.Unlock()
+			}
+		}
+	}})
+	plugin := exec.CommandContext(t.Context(), linkPlugin(t), "--kubeconfig", s.Kubeconfig, "--image", image, "--all", "--", "ps", "--name", "crishim", "-q")
+	var out, errs test.Buffer
+	plugin.Stdout, plugin.Stderr = &out, &errs
+	began := time.Now()
+	if err := plugin.Start(); err != nil {
+		t.Fatal(err)
+	}
+	memory := highWater(plugin.Process.Pid)
+	err := plugin.Wait()
+	took := time.Since(began)
+	if err != nil || strings.Count(out.String(), "\n") < len(nodes) {
+		t.Fatalf("%v\n%s%s", err, out.String(), errs.String())
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	kib := <-memory
+	t.Logf("%s, the slowest node %s, %d MiB", took, slowest, kib>>10)
+	if took > 2*slowest+2*time.Second {
+		t.Errorf("all nodes took %s, the slowest %s", took, slowest)
+	}
+	if kib == 0 || kib > 100<<10 {
+		t.Errorf("it took %d KiB of memory", kib)
+	}
+	test.Until(t, "the end of all pods", func() bool { return len(s.Pods()) == 0 })
+}
+
+// highWater returns the most memory, in KiB, that a process has had in RAM, when that has ended. What wait4 tells of a child
+// begins with the memory of its parent.
+func highWater(pid int) <-chan int {
+	result := make(chan int, 1)
+	go func() {
+		most := 0
+		for {
+			status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+			_, after, found := strings.Cut(string(status), "VmHWM:")
+			if err != nil || !found { // a zombie has none
+				result <- most
+				return
+			}
+			_, _ = fmt.Sscan(after, &most)
+			time.Sleep(10 * time.Millisecond)
+		}
+	}()
+	return result
+}

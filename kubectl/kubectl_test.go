@@ -1,0 +1,155 @@
+package kubectl
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/crishim/crishim/commands/cli"
+	"github.com/crishim/crishim/internal/test"
+	"github.com/crishim/crishim/internal/test/kubeapi"
+	"github.com/crishim/crishim/internal/test/stubcri"
+)
+
+// stubCluster is a cluster whose nodes are a stub of a runtime. No command runs there: it is for what fails before.
+type stubCluster struct {
+	*kubeapi.Server
+	t    *testing.T
+	stub *stubcri.Server
+}
+
+func withStub(t *testing.T) *stubCluster {
+	t.Helper()
+	stub := stubcri.Start(t, stubcri.Options{})
+	stub.AddImage("example.com/crishim:1")
+	nodes := kubeapi.Nodes(3, stub.Endpoint)
+	for i := range nodes {
+		nodes[i].HostPaths = map[string]string{strings.TrimPrefix(stub.Endpoint, "unix://"): strings.TrimPrefix(stub.Endpoint, "unix://")}
+	}
+	return &stubCluster{kubeapi.Start(t, kubeapi.Options{Nodes: nodes}), t, stub}
+}
+
+// run runs the plugin and returns its exit status and what it says.
+func (c *stubCluster) run(ctx context.Context, line string) (status int, errs string) {
+	c.t.Helper()
+	var out, err test.Buffer
+	env := cli.SystemEnv("v0.0.0-test")
+	env.Out, env.Err, env.OutTerminal, env.ErrTerminal = &out, &err, false, false
+	env.LookupEnv = func(string) (string, bool) { return "", false }
+	status = Main(ctx, slices.Concat([]string{"--kubeconfig", c.Kubeconfig, "--image", "example.com/crishim:1"}, strings.Fields(line)), env)
+	return status, err.String()
+}
+
+// left waits until no pod is left, neither at the API server nor in the runtime.
+func (c *stubCluster) left() {
+	c.t.Helper()
+	test.Until(c.t, "the end of all pods", func() bool {
+		pods, containers := c.stub.Left()
+		return len(c.Pods())+pods+containers == 0
+	})
+}
+
+func TestNotAllowed(t *testing.T) {
+	t.Parallel()
+	for right, want := range map[string]string{
+		"list nodes":       `crishim: not allowed to list nodes: nodes is forbidden: User "tester" cannot list resource "nodes" in API group "" at the cluster scope`,
+		"get nodes":        `crishim: node-01: not allowed to get nodes: nodes "node-01" is forbidden: `,
+		"list pods":        "crishim: not allowed to list pods in namespace default: pods is forbidden: ",
+		"create pods":      "crishim: node-01: not allowed to create pods in namespace default: pods is forbidden: ",
+		"watch pods":       "crishim: node-01: not allowed to watch pods in namespace default: pods is forbidden: ",
+		"create pods/exec": "crishim: node-01: not allowed to create pods/exec in namespace default: pods \"crishim-node-01-",
+	} {
+		t.Run(right, func(t *testing.T) {
+			t.Parallel()
+			c := withStub(t)
+			verb, resource, _ := strings.Cut(right, " ")
+			c.Forbid(verb, resource)
+			status, errs := c.run(t.Context(), "--all -- version")
+			if status != 1 || !strings.HasPrefix(errs, want) || !strings.Contains(errs, "\nhint: docs/kubernetes.md lists the rights") {
+				t.Errorf("exit %d, %s\nwant %s", status, errs, want)
+			}
+			c.left()
+		})
+	}
+	t.Run("delete pods", func(t *testing.T) {
+		t.Parallel()
+		c := withStub(t)
+		c.stub.Fail("Exec", errors.New("no"))
+		c.Forbid("delete", "pods")
+		if _, errs := c.run(t.Context(), "--node node-01 -- version"); !strings.Contains(errs, "stays, until it ends by itself: not allowed to delete pods: ") {
+			t.Error(errs)
+		}
+	})
+}
+
+func TestPodsThatDoNotStart(t *testing.T) {
+	t.Parallel()
+	c := withStub(t)
+	c.stub.Fail("PullImage", errors.New("no such repository"))
+	c.SetState("node-02", kubeapi.Stuck)
+	c.SetState("node-03", kubeapi.NotReady)
+	status, errs := c.run(t.Context(), "--all --image example.com/none:1 --node-timeout 3s -- version")
+	if status != 1 {
+		t.Errorf("exit %d", status)
+	}
+	lines := strings.Split(errs, "\n")
+	for i, want := range []string{
+		"crishim: node-01: no pod for crishim on node node-01: cannot pull the image example.com/none:1 on node-01: ErrImagePull: ",
+		"crishim: node-02: no answer within 3s: no pod for crishim on node node-02: FailedCreatePodSandBox: ",
+		"crishim: node-03: node node-03 is gone: NodeStatusUnknown: ",
+	} {
+		if i >= len(lines) || !strings.HasPrefix(lines[i], want) || strings.Count(lines[i], "ErrImagePull") > 1 {
+			t.Errorf("line %d of\n%s\nis not %s", i, errs, want)
+		}
+	}
+	c.left()
+}
+
+// Who gives up, before pods run or while an exec is answered, leaves nothing.
+func TestInterrupted(t *testing.T) {
+	t.Parallel()
+	for _, at := range []string{"RunPodSandbox", "Exec"} {
+		t.Run(at, func(t *testing.T) {
+			t.Parallel()
+			c := withStub(t)
+			var reached sync.WaitGroup
+			reached.Add(3)
+			goOn := make(chan struct{})
+			c.stub.Before(at, func(ctx context.Context) {
+				reached.Done()
+				select {
+				case <-goOn:
+				case <-ctx.Done():
+				}
+			})
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			go func() {
+				reached.Wait()
+				cancel()
+			}()
+			if status, errs := c.run(ctx, "--all -- version"); status != 1 || strings.Count(errs, "\n") > 1 {
+				t.Errorf("exit %d, %s", status, errs)
+			}
+			close(goOn)
+			c.left()
+		})
+	}
+}
+
+// A build that is no release has no image, and says so before it makes a pod.
+func TestImageOfAVersion(t *testing.T) {
+	t.Parallel()
+	for version, want := range map[string]string{
+		"v1.2.3": "ghcr.io/crishim/crishim:v1.2.3", "v1.0.0-rc.1": "ghcr.io/crishim/crishim:v1.0.0-rc.1",
+		"(devel)": "", "be3bbbd": "", "v1.2.3-4-gbe3bbbd": "", "v0.0.0-20260101000000-be3bbbd00000+dirty": "",
+	} {
+		got, err := (&options{version: version}).imageOrDefault()
+		if got != want || (err == nil) != (want != "") {
+			t.Errorf("%s: got %q, %v", version, got, err)
+		}
+	}
+}

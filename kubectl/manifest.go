@@ -1,0 +1,214 @@
+package kubectl
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/version"
+	"k8s.io/utils/ptr"
+
+	"github.com/crishim/crishim/client"
+	"github.com/crishim/crishim/commands/cli"
+	"github.com/crishim/crishim/internal/kube"
+)
+
+// defaultImage returns the name of the image of a version.
+func defaultImage(version string) string { return "ghcr.io/crishim/crishim:" + version }
+
+// The lifetime of a pod that is not removed: the deadline of the command line and some more, or, without a deadline, a
+// working day.
+const (
+	spareTime   = 2 * time.Minute
+	longestLife = 12 * time.Hour
+)
+
+// Labels and annotations of our own pods.
+const (
+	labelOwner        = "io.crishim.owner"   // who makes and removes it: a user on a machine
+	labelKept         = "io.crishim.kept"    // with --keep
+	annotationProcess = "io.crishim.process" // the owner's process that removes it
+	annotationSocket  = "io.crishim.socket"  // the socket that is mounted
+	annotationVerb    = "io.crishim.command" // the verb, for people who look at the pod
+)
+
+// podFor returns a pod for one command line on a node. It has the host's network, because the streaming server listens on
+// loopback there, and the host's processes, because verbs show their pids. It is not privileged, but has the socket of the
+// runtime, which is as much as root on the node: the right to create it has to be given with care.
+func podFor(node *corev1.Node, line cli.Line, image string, keep bool) *corev1.Pod {
+	life := longestLife
+	if line.Deadline > 0 && !keep {
+		life = line.Deadline + spareTime
+	}
+	socket := socketOf(node, line.Endpoint)
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Labels: map[string]string{
+				kube.LabelApp: kube.LabelAppValue, kube.LabelManagedBy: kube.ManagedByKubectl, kube.LabelRights: line.Rights,
+			},
+			Annotations: map[string]string{annotationSocket: socket, annotationVerb: line.Verb},
+		},
+		Spec: corev1.PodSpec{
+			NodeName: node.Name, HostNetwork: true, HostPID: true,
+			Tolerations:                   []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
+			RestartPolicy:                 corev1.RestartPolicyNever,
+			ActiveDeadlineSeconds:         ptr.To(int64(life.Seconds())),
+			TerminationGracePeriodSeconds: ptr.To(int64(1)),
+			AutomountServiceAccountToken:  ptr.To(false),
+			EnableServiceLinks:            ptr.To(false),
+			DNSPolicy:                     corev1.DNSDefault,
+			Containers: []corev1.Container{{
+				Name: kube.ClusterContainer, Image: image, ImagePullPolicy: corev1.PullIfNotPresent,
+				Command: []string{kube.ClusterProgram, kube.IdleWord},
+				Env:     []corev1.EnvVar{{Name: "CONTAINER_RUNTIME_ENDPOINT", Value: endpointAt(socket)}}, // there is no other
+				SecurityContext: &corev1.SecurityContext{
+					RunAsUser: ptr.To(int64(0)), RunAsNonRoot: ptr.To(false), ReadOnlyRootFilesystem: ptr.To(true),
+					Privileged: ptr.To(false), AllowPrivilegeEscalation: ptr.To(false),
+					Capabilities:   &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
+					SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
+					SELinuxOptions: &corev1.SELinuxOptions{Type: "spc_t"}, // no other may speak to the runtime
+				},
+			}},
+		},
+	}
+	own := func(name, path string) {
+		addVolume(pod, name, path, corev1.VolumeMount{}, corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{Medium: corev1.StorageMediumMemory}})
+	}
+	host := func(name, path string, kind corev1.HostPathType, mount corev1.VolumeMount) {
+		addVolume(pod, name, path, mount, corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: path, Type: &kind}})
+	}
+	reading := corev1.VolumeMount{ReadOnly: true}
+	own("tmp", "/tmp")
+	own("run", "/run/crishim") // of the embedded dockershim
+	host("runtime", socket, corev1.HostPathSocket, reading)
+	switch {
+	case line.Rights == kube.RightsRead && (line.Files || keep):
+		host("logs", "/var/log/pods", corev1.HostPathDirectory, reading)
+	case line.Rights != kube.RightsRead && (line.Files || keep):
+		host("logs", "/var/log/pods", corev1.HostPathDirectoryOrCreate, corev1.VolumeMount{})
+	}
+	if line.Files && strings.HasPrefix(node.Status.NodeInfo.ContainerRuntimeVersion, "docker:") {
+		host("docker", "/var/lib/docker/containers", corev1.HostPathDirectory, reading)
+	}
+	if line.Rights == kube.RightsHost { // volumes of pods are mounted there
+		host("state", "/var/lib/crishim", corev1.HostPathDirectoryOrCreate, corev1.VolumeMount{MountPropagation: ptr.To(corev1.MountPropagationBidirectional)})
+		security := pod.Spec.Containers[0].SecurityContext
+		security.Privileged, security.AllowPrivilegeEscalation, security.Capabilities, security.SeccompProfile = ptr.To(true), nil, nil, nil
+	}
+	return pod
+}
+
+// endpointAt returns the endpoint of a socket that socketOf has chosen.
+func endpointAt(socket string) string {
+	if socket == dockerSocket {
+		return "docker://" + socket
+	}
+	return "unix://" + socket
+}
+
+// dockerSocket is the engine's, on nodes whose kubelet has the dockershim built in.
+const dockerSocket = "/run/docker.sock"
+
+func addVolume(pod *corev1.Pod, name, path string, mount corev1.VolumeMount, source corev1.VolumeSource) {
+	mount.Name, mount.MountPath = name, path
+	pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: name, VolumeSource: source})
+	c := &pod.Spec.Containers[0]
+	c.VolumeMounts = append(c.VolumeMounts, mount)
+}
+
+// kubeadmSocket is the annotation in which kubeadm notes a node's socket.
+const kubeadmSocket = "kubeadm.alpha.kubernetes.io/cri-socket"
+
+// socketOf returns the socket to mount: the one that the command line names, else that of the node's runtime.
+func socketOf(node *corev1.Node, named string) string {
+	for _, endpoint := range []string{named, node.Annotations[kubeadmSocket]} {
+		if endpoint == "" {
+			continue
+		}
+		if parsed, err := client.ParseEndpoint(endpoint); err == nil && parsed.Network == "unix" && parsed.Address != "" {
+			return parsed.Address
+		}
+	}
+	info := node.Status.NodeInfo
+	runtime, _, _ := strings.Cut(info.ContainerRuntimeVersion, "://")
+	_, distribution, _ := strings.Cut(info.KubeletVersion, "+")
+	switch kubelet, err := version.ParseGeneric(info.KubeletVersion); {
+	case strings.HasPrefix(distribution, "k3s"), strings.HasPrefix(distribution, "rke2"):
+		return "/run/k3s/containerd/containerd.sock"
+	case strings.HasPrefix(distribution, "k0s"):
+		return "/run/k0s/containerd.sock"
+	case node.Labels["microk8s.io/cluster"] == "true":
+		return "/var/snap/microk8s/common/run/containerd.sock"
+	case runtime == "cri-o":
+		return "/run/crio/crio.sock"
+	case runtime == "docker" && err == nil && kubelet.LessThan(version.MajorMinor(1, 24)):
+		return dockerSocket
+	case runtime == "docker":
+		return "/run/cri-dockerd.sock"
+	}
+	return "/run/containerd/containerd.sock"
+}
+
+// pendingReason returns why a pod does not run, from its events, conditions and containers.
+func pendingReason(pod *corev1.Pod, events []corev1.Event) string {
+	for i := len(events) - 1; i >= 0; i-- {
+		if e := events[i]; e.Type == corev1.EventTypeWarning {
+			return e.Reason + ": " + e.Message
+		}
+	}
+	for _, c := range pod.Status.ContainerStatuses {
+		if w := c.State.Waiting; w != nil && w.Message != "" {
+			return w.Reason + ": " + w.Message
+		}
+	}
+	for _, c := range pod.Status.Conditions {
+		if c.Status == corev1.ConditionFalse && c.Type == corev1.PodScheduled {
+			return c.Reason + ": " + c.Message
+		}
+	}
+	if len(events) > 0 {
+		last := events[len(events)-1]
+		return last.Reason + ": " + last.Message
+	}
+	for _, c := range pod.Status.ContainerStatuses {
+		if w := c.State.Waiting; w != nil {
+			return w.Reason
+		}
+	}
+	if pod.Status.StartTime == nil && pod.Spec.NodeName != "" {
+		return "the kubelet of " + pod.Spec.NodeName + " has not begun with it"
+	}
+	return cmp.Or(pod.Status.Reason, string(pod.Status.Phase))
+}
+
+// stuck returns why a pod will never run, "" where it may.
+func stuck(pod *corev1.Pod) string {
+	image, node := pod.Spec.Containers[0].Image, pod.Spec.NodeName
+	for _, c := range pod.Status.ContainerStatuses {
+		switch w := c.State.Waiting; {
+		case w == nil:
+		case strings.Contains(w.Reason, "Pull") || strings.Contains(w.Reason, "Image"): // ErrImagePull, ImagePullBackOff, InvalidImageName
+			return "cannot pull the image " + image + " on " + node + ": " + w.Reason + ": " + w.Message
+		case strings.HasSuffix(w.Reason, "Error") || w.Reason == "CrashLoopBackOff":
+			return "its container does not start: " + w.Reason + ": " + w.Message
+		}
+		if t := c.State.Terminated; t != nil {
+			return "its container has ended: " + t.Reason + ": " + cmp.Or(t.Message, fmt.Sprint("exit status ", t.ExitCode))
+		}
+	}
+	return over(pod)
+}
+
+// over returns why a pod has ended or is about to, "" where it is not.
+func over(pod *corev1.Pod) string {
+	switch {
+	case pod.DeletionTimestamp != nil:
+		return "it is being removed"
+	case pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded:
+		return cmp.Or(strings.Trim(pod.Status.Reason+": "+pod.Status.Message, ": "), "it has ended")
+	}
+	return ""
+}

@@ -1,0 +1,328 @@
+package kubectl
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/rand"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/crishim/crishim/commands/cli"
+	"github.com/crishim/crishim/internal/kube"
+	"github.com/crishim/crishim/internal/proctree"
+)
+
+// Timeouts.
+const (
+	startTimeout = 2 * time.Minute // of a pod, where the command line has no deadline
+	quietTime    = 3 * time.Second // until a terminal shows what a pod waits for
+	askTimeout   = 3 * time.Second // of asking why something has failed
+	endTimeout   = 10 * time.Second
+)
+
+// pods are those that command lines run in, all in one namespace.
+type pods struct {
+	cluster   *cluster
+	options   *options
+	namespace string
+	owner     string
+	process   string
+	say       func(string) // shows on a terminal what is waited for; nil: there is none
+	warn      func(string)
+
+	standing map[string]*corev1.Pod // of the DaemonSet, by node
+	kept     map[string]*corev1.Pod // of a command line before this one, by node
+
+	stop       context.CancelFunc // the watch
+	background sync.WaitGroup     // the watch and removals
+	watching   sync.Once
+
+	mu      sync.Mutex           // guards what follows
+	made    map[string]types.UID // to be removed, by name; the id is not known before the answer
+	seen    map[string]*corev1.Pod
+	failure error         // of the watch
+	changed chan struct{} // closed with the next change of seen or failure
+}
+
+// newPods lists the pods of crishim, and starts to remove those that were left behind.
+func newPods(ctx context.Context, c *cluster, o *options) (*pods, error) {
+	p := &pods{
+		cluster: c, options: o, standing: map[string]*corev1.Pod{}, kept: map[string]*corev1.Pod{}, made: map[string]types.UID{},
+		seen: map[string]*corev1.Pod{}, changed: make(chan struct{}), warn: func(string) {}, stop: func() {},
+	}
+	p.owner, p.process = identity()
+	p.namespace = c.namespace
+	if !o.namespaceGiven || o.pod != "" {
+		_, err := c.api.Namespaces().Get(ctx, kube.ClusterNamespace, metav1.GetOptions{})
+		switch {
+		case !apierrors.IsNotFound(err): // a user who may not get it may still use it
+			p.namespace = kube.ClusterNamespace
+		case o.namespaceGiven: // that of the pod that was named
+			p.namespace = metav1.NamespaceDefault
+		}
+	}
+	list, err := c.api.Pods(p.namespace).List(ctx, metav1.ListOptions{LabelSelector: selector})
+	if err != nil {
+		return nil, requestError(err, "list", "pods in namespace "+p.namespace)
+	}
+	for i := range list.Items {
+		pod := &list.Items[i]
+		node, owner := pod.Spec.NodeName, pod.Labels[labelOwner]
+		switch {
+		case pod.DeletionTimestamp != nil:
+		case pod.Labels[kube.LabelManagedBy] != kube.ManagedByKubectl:
+			if isRunning(pod) {
+				p.standing[node] = pod
+			}
+		case over(pod) != "", owner == p.owner && pod.Labels[labelKept] == "" && proctree.HasEnded(pod.Annotations[annotationProcess]):
+			p.remove(pod.Name, pod.UID)
+		case owner == p.owner && pod.Labels[labelKept] != "" && isRunning(pod):
+			p.kept[node] = pod
+		}
+	}
+	return p, nil
+}
+
+// selector takes all pods of crishim.
+const selector = kube.LabelApp + "=" + kube.LabelAppValue
+
+func isRunning(pod *corev1.Pod) bool {
+	return over(pod) == "" && slices.ContainsFunc(pod.Status.ContainerStatuses, func(c corev1.ContainerStatus) bool {
+		return c.Name == kube.ClusterContainer && c.State.Running != nil
+	})
+}
+
+// allows reports whether a command line may run in a pod with these rights.
+func allows(rights, needed string) bool {
+	order := []string{kube.RightsRead, kube.RightsChange, kube.RightsHost}
+	return slices.Contains(order, needed) && slices.Index(order, rights) >= slices.Index(order, needed)
+}
+
+// on returns a running pod on a node for a command line, and a function to call when that has ended.
+func (p *pods) on(ctx context.Context, node string, line cli.Line) (*corev1.Pod, func(), error) {
+	p.watching.Do(func() {
+		var ctx context.Context
+		ctx, p.stop = context.WithCancel(context.Background())
+		p.background.Go(func() { p.watch(ctx) })
+	})
+	pod := p.standing[node]
+	if pod != nil && p.options.image == "" && line.Endpoint == "" && allows(pod.Labels[kube.LabelRights], line.Rights) {
+		return pod, func() {}, nil
+	}
+	image, err := p.options.imageOrDefault()
+	if err != nil {
+		return nil, nil, err
+	}
+	if pod = p.kept[node]; pod != nil && allows(pod.Labels[kube.LabelRights], line.Rights) && pod.Spec.Containers[0].Image == image &&
+		(line.Endpoint == "" || pod.Annotations[annotationSocket] == socketOf(&corev1.Node{}, line.Endpoint)) {
+		return pod, p.releaser(pod), nil
+	}
+	on, err := p.cluster.node(ctx, node)
+	if err != nil {
+		return nil, nil, err
+	}
+	pod = podFor(on, line, image, p.options.keep)
+	pod.Namespace = p.namespace
+	pod.Name = podName(node)
+	pod.Labels[labelOwner], pod.Annotations[annotationProcess] = p.owner, p.process
+	if p.options.keep {
+		pod.Labels[labelKept] = "true"
+	}
+	if pod, err = p.create(ctx, pod); err != nil {
+		return nil, nil, err
+	}
+	release := p.releaser(pod)
+	running, err := p.start(ctx, pod)
+	if err != nil {
+		p.remove(pod.Name, pod.UID)
+		return nil, nil, err
+	}
+	return running, release, nil
+}
+
+// releaser returns the function to call when a command line in the pod has ended.
+func (p *pods) releaser(pod *corev1.Pod) func() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.options.keep {
+		delete(p.made, pod.Name)
+		return func() {}
+	}
+	p.made[pod.Name] = pod.UID
+	return func() { p.remove(pod.Name, pod.UID) }
+}
+
+// podName returns a name of at most 63 characters with the node's.
+func podName(node string) string {
+	const prefix, unique = "crishim-", 6
+	short := strings.Trim(strings.ReplaceAll(node, ".", "-")[:min(len(node), validation.DNS1123LabelMaxLength-len(prefix)-unique-1)], "-")
+	return prefix + short + "-" + rand.String(unique)
+}
+
+// create creates the pod. It does not end with ctx: whether an interrupted request has created it would not be known.
+func (p *pods) create(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	p.mu.Lock()
+	p.made[pod.Name] = ""
+	p.mu.Unlock()
+	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
+	defer cancel()
+	created, err := p.cluster.api.Pods(p.namespace).Create(limited, pod, metav1.CreateOptions{})
+	var answer apierrors.APIStatus
+	switch {
+	case err == nil:
+		return created, nil
+	case errors.As(err, &answer): // it is not there
+		p.mu.Lock()
+		delete(p.made, pod.Name)
+		p.mu.Unlock()
+	default:
+		p.remove(pod.Name, "")
+	}
+	return nil, requestError(err, "create", "pods in namespace "+p.namespace)
+}
+
+// start waits until the pod runs.
+func (p *pods) start(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, error) {
+	name, node := pod.Name, pod.Spec.NodeName
+	quiet := time.NewTimer(quietTime)
+	defer quiet.Stop()
+	for {
+		seen, changed, err := p.look(name)
+		switch {
+		case err != nil:
+			return nil, err
+		case seen == nil:
+			seen = pod
+		}
+		if isRunning(seen) {
+			return seen, nil
+		}
+		if why := stuck(seen); why != "" {
+			return nil, fmt.Errorf("no pod for crishim on node %s: %s", node, why)
+		}
+		select {
+		case <-changed:
+		case <-quiet.C:
+			if p.say != nil {
+				p.say(fmt.Sprintf("node %s: the pod waits: %s", node, pendingReason(seen, p.events(ctx, seen))))
+			}
+		case <-ctx.Done():
+			return nil, fmt.Errorf("no pod for crishim on node %s: %s", node, pendingReason(seen, p.events(context.WithoutCancel(ctx), seen)))
+		}
+	}
+}
+
+// events returns the events of the pod, none where they may not be read.
+func (p *pods) events(ctx context.Context, pod *corev1.Pod) []corev1.Event {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	list, err := p.cluster.api.Events(p.namespace).List(ctx, metav1.ListOptions{FieldSelector: "involvedObject.uid=" + string(pod.UID)})
+	if err != nil {
+		return nil
+	}
+	slices.SortStableFunc(list.Items, func(a, b corev1.Event) int { return a.LastTimestamp.Compare(b.LastTimestamp.Time) })
+	return list.Items
+}
+
+// watch keeps the state of the pods up to date. One watch serves all of them.
+func (p *pods) watch(ctx context.Context) {
+	note := func(do func()) {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		do()
+		close(p.changed)
+		p.changed = make(chan struct{})
+	}
+	for ctx.Err() == nil {
+		watcher, err := p.cluster.api.Pods(p.namespace).Watch(ctx, metav1.ListOptions{LabelSelector: selector})
+		if err != nil {
+			if apierrors.IsForbidden(err) {
+				note(func() { p.failure = requestError(err, "watch", "pods in namespace "+p.namespace) })
+				return
+			}
+		} else {
+			for event := range watcher.ResultChan() {
+				pod, ok := event.Object.(*corev1.Pod)
+				if !ok {
+					break
+				}
+				if event.Type == watch.Deleted && pod.DeletionTimestamp == nil {
+					pod.DeletionTimestamp = &metav1.Time{Time: time.Now()}
+				}
+				note(func() { p.seen[pod.Name] = pod })
+			}
+			watcher.Stop()
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(time.Second / 2): // of a server that ends watches at once
+		}
+	}
+}
+
+// look returns the last known state of a pod, and a channel that is closed with the next change.
+func (p *pods) look(name string) (*corev1.Pod, <-chan struct{}, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.seen[name], p.changed, p.failure
+}
+
+// remove removes a pod in the background.
+func (p *pods) remove(name string, uid types.UID) {
+	p.mu.Lock()
+	delete(p.made, name)
+	p.mu.Unlock()
+	p.background.Go(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), endTimeout)
+		defer cancel()
+		o := metav1.DeleteOptions{}
+		if uid != "" {
+			o.Preconditions = metav1.NewUIDPreconditions(string(uid))
+		}
+		err := p.cluster.api.Pods(p.namespace).Delete(ctx, name, o)
+		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+			p.warn(fmt.Sprintf("pod %s/%s stays, until it ends by itself: %v", p.namespace, name, requestError(err, "delete", "pods")))
+		}
+	})
+}
+
+// end removes all that is still there, and waits until it is done.
+func (p *pods) end() {
+	p.mu.Lock()
+	left := p.made
+	p.made = map[string]types.UID{}
+	p.mu.Unlock()
+	for name, uid := range left {
+		p.remove(name, uid)
+	}
+	p.stop()
+	p.background.Wait()
+}
+
+// identity returns what stands for the user on this machine, until its next boot, and for this process. A pod whose
+// process has ended was left behind.
+func identity() (owner, process string) {
+	scope := cmp.Or(proctree.Scope(), rand.String(20)) // where it is not known, no pod is taken for one that was left behind
+	if self, err := proctree.Find(os.Getpid()); err == nil {
+		process = self.Mark()
+	}
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s %d", scope, os.Getuid()))
+	return hex.EncodeToString(sum[:8]), process
+}

@@ -1,0 +1,165 @@
+package image
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/image"
+	godigest "github.com/opencontainers/go-digest"
+	"github.com/opencontainers/image-spec/identity"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/crishim/crishim/internal/bounded"
+	"github.com/crishim/crishim/shim/state"
+)
+
+// Usage is what images take of the disk.
+type Usage struct {
+	// Own is that only those layers are known that one image has, Merged that the layers of each image are
+	// known as one, with those that it shares. Else all layers are known.
+	Own, Merged bool
+	Sizes       []int64 // of layers
+	Images      []ImageUsage
+}
+
+// ImageUsage is what one image takes.
+type ImageUsage struct {
+	ID     string
+	Layers []int32 // indices of Sizes
+	Used   bool    // by any container of the engine
+	Came   time.Time
+}
+
+// Usage returns what images take. Where the engine's root directory is on this host, the sizes of layers are
+// read as for ImageFsInfo. Elsewhere the engine tells what images share, if it is not older than 23. With times, each
+// image is inspected.
+func (s *Service) Usage(ctx context.Context, times bool) (*Usage, error) {
+	info, err := s.engine.Info(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("ask the docker engine for its root directory: %w", err)
+	}
+	images, err := s.engine.ImageList(ctx, image.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("list images: %w", err)
+	}
+	u := &Usage{}
+	store := filepath.Join(info.DockerRootDir, "image", info.Driver)
+	if !ownStore(store, images) || u.readLayers(store, images) != nil {
+		if images, err = s.engine.ImageList(ctx, image.ListOptions{SharedSize: true}); err != nil {
+			return nil, fmt.Errorf("list images and what they share: %w", err)
+		}
+		u = mergedLayers(images)
+	}
+	used, err := s.imagesOfContainers(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for i := range u.Images {
+		u.Images[i].Used = used[u.Images[i].ID]
+		if built := time.Unix(images[i].Created, 0); built.After(u.Images[i].Came) {
+			u.Images[i].Came = built
+		}
+	}
+	if !times {
+		return u, nil
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(8)
+	for i := range u.Images {
+		one := &u.Images[i]
+		g.Go(func() error {
+			// Its configuration tells when it was built; its name was given when it came here.
+			detail, found, err := s.inspect(ctx, one.ID)
+			if tagged := detail.Metadata.LastTagTime; err == nil && found && tagged.After(one.Came) {
+				one.Came = tagged
+			}
+			return err
+		})
+	}
+	return u, g.Wait()
+}
+
+// readLayers reads the layers of each image from its configuration. The engine identifies a layer by all of those
+// below it, too.
+func (u *Usage) readLayers(store string, images []image.Summary) error {
+	sizes, err := layerSizes(store)
+	if err != nil {
+		return err
+	}
+	indices := map[godigest.Digest]int32{}
+	for _, i := range images {
+		_, hex, _ := strings.Cut(i.ID, ":")
+		file := filepath.Join(store, "imagedb", "content", "sha256", hex)
+		text, err := bounded.ReadRegular(file, bounded.Config)
+		if err != nil {
+			return err
+		}
+		var config struct {
+			RootFS struct {
+				Layers []godigest.Digest `json:"diff_ids"`
+			} `json:"rootfs"`
+		}
+		if err := json.Unmarshal(text, &config); err != nil {
+			return err
+		}
+		one := ImageUsage{ID: i.ID}
+		if info, err := os.Stat(file); err == nil {
+			one.Came = info.ModTime() // and of one that is loaded the engine notes no time
+		}
+		for _, chain := range identity.ChainIDs(config.RootFS.Layers) {
+			size, known := sizes[chain.Encoded()]
+			if !known {
+				return fmt.Errorf("size of layer %s: %w", chain, errdefs.ErrNotFound)
+			}
+			index, listed := indices[chain]
+			if !listed {
+				index = int32(len(u.Sizes)) //nolint:gosec // an index of what is in memory
+				indices[chain] = index
+				u.Sizes = append(u.Sizes, size)
+			}
+			one.Layers = append(one.Layers, index)
+		}
+		u.Images = append(u.Images, one)
+	}
+	return nil
+}
+
+// mergedLayers returns one layer for each image.
+func mergedLayers(images []image.Summary) *Usage {
+	u := &Usage{Own: !slices.ContainsFunc(images, func(i image.Summary) bool { return i.SharedSize < 0 })}
+	u.Merged = !u.Own
+	for n, i := range images {
+		size := i.Size
+		if u.Own {
+			size -= i.SharedSize
+		}
+		u.Sizes = append(u.Sizes, max(size, 0))
+		u.Images = append(u.Images, ImageUsage{ID: i.ID, Layers: []int32{int32(n)}}) //nolint:gosec // an index of what is in memory
+	}
+	return u
+}
+
+// imagesOfContainers returns the images that any container of the engine was made from or has mounted.
+func (s *Service) imagesOfContainers(ctx context.Context) (map[string]bool, error) {
+	containers, err := s.engine.ContainerList(ctx, container.ListOptions{All: true})
+	if err != nil {
+		return nil, fmt.Errorf("list containers that use images: %w", err)
+	}
+	used := map[string]bool{}
+	for _, c := range containers {
+		used[c.ImageID] = true
+		pods, _ := state.DecodeContainer(state.ListedName(c), c.Labels)
+		for _, m := range pods.ImageMounts {
+			used[m.ID] = true
+		}
+	}
+	return used, nil
+}
