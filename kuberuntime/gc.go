@@ -149,7 +149,7 @@ type unit struct {
 
 // deadContainers picks containers by the policy, as the kubelet's evictContainers.
 func deadContainers(pods []*pod.Pod, policy GCPolicy, sources Sources, now time.Time) []GarbageItem {
-	units := deadUnits(pods, now.Add(-policy.MinAge))
+	units := deadUnits(pods, policy.MinAge, now)
 	var out []GarbageItem
 	evict := func(u *unit, keep int, why string) {
 		for len(u.dead) > keep {
@@ -194,13 +194,21 @@ func deadContainers(pods []*pod.Pod, policy GCPolicy, sources Sources, now time.
 	return out
 }
 
-// deadUnits groups the containers that do not run and are older than a moment.
-func deadUnits(pods []*pod.Pod, before time.Time) []*unit {
+// startTime is how long a container may stay between its creation and its start: a runtime's StartContainer has two minutes.
+const startTime = 2 * time.Minute
+
+// deadUnits groups the containers that do not run and are older than minAge. One that was made a moment ago is about to
+// start: it is not dead, and its predecessor is still the last that ended.
+func deadUnits(pods []*pod.Pod, minAge time.Duration, now time.Time) []*unit {
 	var out []*unit
 	for _, p := range pods {
 		byName := map[string]*unit{}
 		for _, c := range p.Containers {
-			if c.GetState() == runtimeapi.ContainerState_CONTAINER_RUNNING || c.GetCreatedAt() > before.UnixNano() {
+			age := minAge
+			if c.GetState() == runtimeapi.ContainerState_CONTAINER_CREATED {
+				age = max(minAge, startTime)
+			}
+			if c.GetState() == runtimeapi.ContainerState_CONTAINER_RUNNING || c.GetCreatedAt() > now.Add(-age).UnixNano() {
 				continue
 			}
 			name := c.GetMetadata().GetName()

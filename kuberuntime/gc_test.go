@@ -81,6 +81,36 @@ func TestDeadContainersAndSandboxes(t *testing.T) {
 	}
 }
 
+// TestAContainerThatIsAboutToStart is not dead: it neither goes nor takes the place of the attempt that ended before it.
+func TestAContainerThatIsAboutToStart(t *testing.T) {
+	t.Parallel()
+	made := func(minutes int) *runtimeapi.Container {
+		c := dead("made", "c", "a1", minutes)
+		c.State = runtimeapi.ContainerState_CONTAINER_CREATED
+		return c
+	}
+	for _, c := range []struct {
+		name  string
+		made  *runtimeapi.Container
+		limit int
+		want  []string
+	}{
+		{"made a moment ago", made(0), 1, nil},
+		{"made a moment ago, none may stay", made(0), 0, []string{"ended"}},
+		{"never started", made(3), 1, []string{"ended"}},
+		{"never started, none may stay", made(3), 0, []string{"ended", "made"}},
+	} {
+		pods := []*pod.Pod{{UID: "a", Name: "a", Containers: []*runtimeapi.Container{dead("ended", "c", "a1", 9), c.made}}}
+		var got []string
+		for _, item := range deadContainers(pods, GCPolicy{MaxPerContainer: c.limit, MaxContainers: -1}, Sources{AllReady: true}, gcNow) {
+			got = append(got, item.ID)
+		}
+		if diff := cmp.Diff(c.want, got); diff != "" {
+			t.Errorf("%s: %s", c.name, diff)
+		}
+	}
+}
+
 func TestUnusedImages(t *testing.T) {
 	t.Parallel()
 	images := []*runtimeapi.Image{
