@@ -65,6 +65,7 @@ func fakeSSH(args []string) int {
 		}
 		defer conn.Close()
 		_, _ = conn.Read(make([]byte, 1)) // until the test closes it
+		return 0
 	case strings.Contains(target, "denied"):
 		fmt.Fprintln(os.Stderr, "joe@denied: Permission denied (publickey).")
 		return 255
