@@ -34,7 +34,7 @@ func (s *search) byPath(ctx context.Context, path string) ([]output.Owner, error
 	rows := s.inPath(ctx, m, real)
 	for _, link := range links { // a container that may write there chooses where it leads
 		for _, row := range s.inPath(ctx, m, link) {
-			if row.ContainerID != "" && !strings.HasSuffix(row.Detail, readOnly) {
+			if row.ContainerID != "" && !strings.HasSuffix(row.Detail, hostproc.ReadOnly) {
 				row.Detail = fmt.Sprintf("the symbolic link %s is %s", link, row.Detail)
 				rows = append(rows, row)
 			}
@@ -122,9 +122,6 @@ func (s *search) mounted() (m mounted, err error) {
 	return m, nil
 }
 
-// readOnly ends the detail of what a container cannot write.
-const readOnly = ", read-only"
-
 // inPath lists the owners of a path without symbolic links, the closest first.
 func (s *search) inPath(ctx context.Context, m mounted, path string) (rows []output.Owner) {
 	list := s.runtime(ctx)
@@ -148,24 +145,15 @@ func (s *search) inPath(ctx context.Context, m mounted, path string) (rows []out
 		if shown, ok := root.Shows(place); ok {
 			add(v.process, "rootfs", shown+" in the root file system")
 		} else if layers, ok := hostproc.LayersOf(root, m.host); ok {
-			for _, dir := range append([]string{layers.Upper, layers.Work}, layers.Lower...) {
-				if rest, ok := hostproc.Below(path, dir); ok && dir != "" {
-					switch dir {
-					case layers.Upper:
-						add(v.process, "layer", "/"+rest+" in what the container has written")
-					case layers.Work:
-						add(v.process, "layer", "in the work directory of the overlay")
-					default:
-						add(v.process, "layer", "/"+rest+" in a layer of the image"+readOnly)
-					}
-				}
+			if what, ok := layers.Holds(path); ok {
+				add(v.process, "layer", what)
 			}
 		}
 		for _, mount := range v.mounts {
 			if shown, ok := mount.Shows(place); ok && mount.Mountpoint != "/" && !slices.Contains(kernelFiles, mount.Type) {
 				detail := shown + " in the container"
 				if mount.ReadOnly {
-					detail += readOnly
+					detail += hostproc.ReadOnly
 				}
 				add(v.process, "mount", detail)
 			}
@@ -254,7 +242,7 @@ func (s *search) byStatus(ctx context.Context, path string) (rows []output.Owner
 			source[id] = len(mount.GetHostPath())
 			row.Kind, row.Detail = "volume", filepath.Join(mount.GetContainerPath(), rest)+" in the container"
 			if mount.GetReadonly() {
-				row.Detail += readOnly
+				row.Detail += hostproc.ReadOnly
 			}
 			rows = append(rows, row)
 		}
@@ -268,7 +256,9 @@ func (s *search) byStatus(ctx context.Context, path string) (rows []output.Owner
 // named finds a pod or container by a directory on the path that a runtime or kubelet has named after it. A container that
 // sees the path among its own files may have created it, with any name.
 func named(list inventory, rows []output.Owner, path string) []output.Owner {
-	if slices.ContainsFunc(rows, func(r output.Owner) bool { return r.ContainerID != "" && !strings.HasSuffix(r.Detail, readOnly) }) {
+	if slices.ContainsFunc(rows, func(r output.Owner) bool {
+		return r.ContainerID != "" && !strings.HasSuffix(r.Detail, hostproc.ReadOnly)
+	}) {
 		return nil
 	}
 	for dir := range strings.SplitSeq(strings.Trim(path, "/"), "/") {

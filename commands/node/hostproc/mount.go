@@ -118,6 +118,34 @@ func LayersOf(root Mount, host []Mount) (Layers, bool) {
 	return l, l.Upper != "" || len(l.Lower) > 0
 }
 
+// Holds reports whether a path is in the layers, or a directory that the runtime keeps one in, and says as what.
+func (l Layers) Holds(file string) (what string, ok bool) {
+	if rest, ok := Below(file, l.Upper); ok && l.Upper != "" {
+		return "/" + rest + " in what the container has written", true
+	}
+	if rest, ok := Below(file, l.Work); ok && l.Work != "" {
+		return "/" + rest + " in the work directory of the overlay", true
+	}
+	for _, dir := range l.Lower {
+		if rest, ok := Below(file, dir); ok {
+			return "/" + rest + " in a layer of the image" + ReadOnly, true
+		}
+	}
+	// Docker's ID/diff and ID/work, containerd's N/fs and N/work: du shows the directory around them.
+	if l.Upper != "" && file == filepath.Dir(l.Upper) && file == filepath.Dir(l.Work) {
+		return "with what the container has written", true
+	}
+	for _, dir := range l.Lower {
+		if base := filepath.Base(dir); file == filepath.Dir(dir) && (base == "diff" || base == "fs") {
+			return "with a layer of the image" + ReadOnly, true
+		}
+	}
+	return "", false
+}
+
+// ReadOnly ends the detail of what a container cannot write.
+const ReadOnly = ", read-only"
+
 // RootOf returns the mount that is the root of a process's files.
 func RootOf(mounts []Mount) (Mount, bool) {
 	for _, m := range slices.Backward(mounts) {
