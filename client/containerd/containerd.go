@@ -5,11 +5,8 @@ package containerd
 
 import (
 	"context"
-	"crypto/rand"
-	"errors"
 	"fmt"
 	"io"
-	"time"
 
 	"github.com/containerd/containerd/api/services/content/v1"
 	"github.com/containerd/containerd/api/services/images/v1"
@@ -139,111 +136,4 @@ func (b *blob) Read(p []byte) (n int, err error) {
 	n = copy(p, b.rest)
 	b.rest = b.rest[n:]
 	return n, nil
-}
-
-// Load calls copy with a sink that stores images. What is stored is kept by a lease until the images hold it.
-func (s *Store) Load(ctx context.Context, copy func(imagefile.Sink) ([]imagefile.Image, error)) ([]imagefile.Image, error) {
-	w := &writer{store: s, ctx: in(ctx), id: leasePrefix + rand.Text()}
-	s.sweep(w.ctx)
-	if err := w.renew(); err != nil {
-		return nil, err
-	}
-	list, err := copy(w)
-	if err != nil {
-		return nil, errors.Join(err, w.remove(w.lease, true)) // with what it held
-	}
-	return list, w.remove(w.lease, false)
-}
-
-// writer is a Sink.
-type writer struct {
-	store *Store
-	ctx   context.Context //nolint:containedctx // a load is one call
-	id    string          // of the present lease, and of what is being written
-	count int             // of leases and writes
-	lease string
-	since time.Time
-	held  []string // digests
-}
-
-// Layer implements imagefile.Sink.
-func (w *writer) Layer(c *imagefile.Content) error {
-	if err := w.renew(); err != nil {
-		return err
-	}
-	return w.write(c, nil)
-}
-
-// writeSize is how much goes into one message.
-const writeSize = 1 << 20
-
-// write stores content that is not there, and sets its labels.
-func (w *writer) write(c *imagefile.Content, labels map[string]string) (err error) {
-	if c.Digest != "" {
-		if there, err := w.store.has(w.ctx, c.Descriptor); err != nil {
-			return err
-		} else if there {
-			return w.keep(c.Digest.String(), labels)
-		}
-	}
-	w.count++
-	ref := fmt.Sprintf("%s-%d", w.id, w.count)
-	ctx, cancel := context.WithCancel(metadata.AppendToOutgoingContext(w.ctx, "containerd-lease", w.lease))
-	defer cancel()
-	s, err := w.store.content.Write(ctx)
-	if err != nil {
-		return err
-	}
-	call := func(r *content.WriteContentRequest) error {
-		if err := s.Send(r); err != nil && !errors.Is(err, io.EOF) { // at EOF the answer has the reason
-			return err
-		}
-		_, err := s.Recv()
-		return err
-	}
-	defer func() {
-		if err != nil && status.Code(err) != codes.AlreadyExists {
-			cancel()
-			abort, done := context.WithTimeout(context.WithoutCancel(w.ctx), 10*time.Second)
-			defer done()
-			_, _ = w.store.content.Abort(abort, &content.AbortRequest{Ref: ref}) // else it goes with the lease
-		}
-	}()
-	if err := call(&content.WriteContentRequest{Action: content.WriteAction_STAT, Ref: ref, Total: c.Size}); err != nil {
-		return err
-	}
-	buf := make([]byte, writeSize)
-	for offset := int64(0); ; {
-		n, readErr := io.ReadFull(c, buf)
-		if n > 0 {
-			if err := call(&content.WriteContentRequest{Action: content.WriteAction_WRITE, Ref: ref, Offset: offset, Data: buf[:n]}); err != nil {
-				return err
-			}
-			offset += int64(n)
-		}
-		if readErr == nil {
-			continue
-		}
-		if !errors.Is(readErr, io.EOF) && offset != c.Size {
-			return readErr
-		}
-		break
-	}
-	d := c.Digest.String()
-	err = call(&content.WriteContentRequest{Action: content.WriteAction_COMMIT, Ref: ref, Total: c.Size, Offset: c.Size, Expected: d, Labels: labels})
-	if status.Code(err) == codes.AlreadyExists { // another load has created it
-		return w.keep(d, labels)
-	}
-	if err == nil {
-		w.held = append(w.held, d)
-	}
-	return err
-}
-
-// keep holds content that is there already, and makes sure of its labels.
-func (w *writer) keep(d string, labels map[string]string) error {
-	if err := w.hold(d); err != nil || len(labels) == 0 {
-		return err
-	}
-	return w.update(d, labels)
 }

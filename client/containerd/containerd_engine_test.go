@@ -137,6 +137,65 @@ func TestKilledLoadOnEngine(t *testing.T) {
 	}
 }
 
+// TestSlowLayerOnEngine: a lease that is about to expire while a layer is written is replaced, and what is written so
+// far stays when containerd collects garbage.
+func TestSlowLayerOnEngine(t *testing.T) {
+	t.Parallel()
+	s := connect(t)
+	text := make([]byte, 3*writeSize)
+	_, _ = rand.Read(text)
+	d := ocispec.Descriptor{MediaType: ocispec.MediaTypeImageLayer, Digest: digest.FromBytes(text), Size: int64(len(text))}
+	_, err := s.Load(t.Context(), func(sink imagefile.Sink) ([]imagefile.Image, error) {
+		w, _ := sink.(*writer)
+		last := ""
+		expire := func() { last, w.since = w.lease, w.since.Add(-renewTime) }
+		slow := &hooked{Reader: bytes.NewReader(text[writeSize:]), before: func() {
+			expire()
+			if err := w.renew(); err != nil {
+				t.Error(err)
+			}
+			garbage := &leases.CreateRequest{ID: w.id + "-garbage"}
+			if _, err := s.leases.Create(w.ctx, garbage); err != nil {
+				t.Error(err)
+			}
+			if _, err := s.leases.Delete(w.ctx, &leases.DeleteRequest{ID: garbage.ID, Sync: true}); err != nil {
+				t.Error(err)
+			}
+		}}
+		late := &hooked{Reader: bytes.NewReader(nil), before: expire}
+		if err := w.Layer(imagefile.NewContent(d, io.MultiReader(bytes.NewReader(text[:writeSize]), slow, late))); err != nil {
+			return nil, err
+		}
+		if there, err := s.has(w.ctx, d); err != nil || !there || w.lease == last {
+			t.Errorf("the layer is there: %v, %v; under another lease: %v", there, err, w.lease != last)
+		}
+		list, err := s.leases.List(w.ctx, &leases.ListRequest{})
+		for _, l := range list.GetLeases() {
+			if strings.HasPrefix(l.GetID(), w.id) && l.GetID() != w.lease {
+				t.Errorf("another lease %s", l.GetID())
+			}
+		}
+		return nil, err
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// hooked calls a function before it is read.
+type hooked struct {
+	io.Reader
+	before func()
+}
+
+func (h *hooked) Read(b []byte) (int, error) {
+	if h.before != nil {
+		h.before()
+		h.before = nil
+	}
+	return h.Reader.Read(b)
+}
+
 type failing struct{}
 
 func (*failing) Read([]byte) (int, error) { return 0, errTest }

@@ -16,8 +16,8 @@ import (
 
 const (
 	// leaseTime is how long the lease of a client that is killed stays where no other load comes before: containerd
-	// removes it then, with what it held. A layer is written under one lease, and none takes that long.
-	leaseTime = time.Hour
+	// removes it then, with what it held. It is also how long an archive may come to a halt.
+	leaseTime = 10 * time.Minute
 	renewTime = leaseTime / 4
 
 	leasePrefix = "crishim-"
@@ -62,6 +62,11 @@ func (w *writer) renew() error {
 			return err
 		}
 	}
+	if w.writing != "" {
+		if err := w.add("ingests", w.writing); err != nil {
+			return err
+		}
+	}
 	return w.remove(old, false)
 }
 
@@ -78,9 +83,16 @@ func (w *writer) remove(lease string, sync bool) error {
 
 // hold adds content that was there before to the lease.
 func (w *writer) hold(d string) error {
-	_, err := w.store.leases.AddResource(w.ctx, &leases.AddResourceRequest{ID: w.lease, Resource: &leases.Resource{ID: d, Type: "content"}})
-	if err == nil || status.Code(err) == codes.AlreadyExists {
+	err := w.add("content", d)
+	if err == nil {
 		w.held = append(w.held, d)
+	}
+	return err
+}
+
+func (w *writer) add(kind, id string) error {
+	_, err := w.store.leases.AddResource(w.ctx, &leases.AddResourceRequest{ID: w.lease, Resource: &leases.Resource{ID: id, Type: kind}})
+	if status.Code(err) == codes.AlreadyExists {
 		return nil
 	}
 	return err
