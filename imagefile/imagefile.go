@@ -31,14 +31,16 @@ type Image struct {
 // Manifest is an image for one platform.
 type Manifest struct {
 	ocispec.Descriptor
-	Config ocispec.Descriptor
-	Layers []ocispec.Descriptor
+	Config  ocispec.Descriptor
+	Layers  []ocispec.Descriptor
+	DiffIDs []digest.Digest // of what the layers unpack to
 }
 
 // Content is a layer while it is copied.
 type Content struct {
-	ocispec.Descriptor // the digest is empty until the end where an archive does not name it
-	io.Reader          // checks size and digest at its end
+	ocispec.Descriptor               // the digest is empty until the end where an archive does not name it
+	DiffID             digest.Digest // of what it unpacks to; empty where that is not known
+	io.Reader                        // checks size and digest at its end
 }
 
 // Sink is where images go.
@@ -215,7 +217,7 @@ func readManifest(d ocispec.Descriptor, document func(ocispec.Descriptor) ([]byt
 	if n := len(image.RootFS.DiffIDs); n != len(m.Layers) {
 		return nil, fmt.Errorf("configuration %s: %d layers, and the manifest has %d", m.Config.Digest, n, len(m.Layers))
 	}
-	found.Platform = &image.Platform
+	found.Platform, found.DiffIDs = &image.Platform, image.RootFS.DiffIDs
 	return found, nil
 }
 

@@ -220,6 +220,31 @@ func TestWrite(t *testing.T) {
 	}
 }
 
+// TestWriteForEngine leaves out what the engine has, and names it nevertheless.
+func TestWriteForEngine(t *testing.T) {
+	t.Parallel()
+	var plain, out bytes.Buffer // of which the first names its layers by digests
+	if _, err := imagefile.Read(t.Context(), bytes.NewReader(dockerArchive()), imagefile.ReadOptions{}, imagefile.NewWriter(&plain, imagefile.OCI)); err != nil {
+		t.Fatal(err)
+	}
+	w := imagefile.NewWriter(&out, imagefile.Engine)
+	var known []digest.Digest
+	w.Has = func(diffID digest.Digest) bool {
+		known = append(known, diffID)
+		return true
+	}
+	images, err := imagefile.Read(t.Context(), &plain, imagefile.ReadOptions{}, w)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(slices.Compact(images[0].Manifests[0].DiffIDs), known); diff != "" {
+		t.Errorf("asked for (-want +got):\n%s", diff)
+	}
+	if _, err := read(t, out.Bytes(), imagefile.ReadOptions{}); err == nil || !strings.Contains(err.Error(), `manifest.json: the layer "`) {
+		t.Errorf("got %v, want that a layer is missing", err)
+	}
+}
+
 func TestReadOptions(t *testing.T) {
 	t.Parallel()
 	m, err := read(t, dockerArchive(), imagefile.ReadOptions{As: "docker.io/library/other:1"})

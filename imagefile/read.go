@@ -218,6 +218,9 @@ func (a *archive) layer(name string, want digest.Digest, r *bufio.Reader, size i
 	}
 	l := layer{Descriptor: ocispec.Descriptor{MediaType: sniff(start), Digest: want, Size: size}}
 	c := &Content{Descriptor: l.Descriptor}
+	if l.MediaType == ocispec.MediaTypeImageLayer {
+		c.DiffID = want
+	}
 	in := newVerifier(c, r, !a.options.Trusted && l.MediaType != ocispec.MediaTypeImageLayer)
 	defer in.end()
 	c.Reader = in

@@ -35,6 +35,8 @@ type Writer struct {
 	format Format
 	layers map[digest.Digest]string // to the names they have in the archive
 	count  int                      // of layers written for an engine
+	// Has reports whether the engine that the archive is for has a layer, which is left out then. Nil: it has none.
+	Has func(diffID digest.Digest) bool
 }
 
 // NewWriter returns a sink that writes an archive.
@@ -67,6 +69,9 @@ func (w *Writer) Layer(c *Content) error {
 		return nil
 	}
 	switch {
+	case w.Has != nil && c.DiffID != "" && w.Has(c.DiffID):
+		w.layers[c.Digest] = w.name(c.Digest, c.MediaType) // under which the engine does not look then
+		return nil
 	case c.Digest != "":
 		name := w.name(c.Digest, c.MediaType)
 		if err := w.write(name, c.Size, c.Reader); err != nil {

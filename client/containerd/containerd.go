@@ -58,8 +58,8 @@ func (s *Store) Save(ctx context.Context, refs []string, want func(*ocispec.Plat
 	}
 	for _, image := range list {
 		for _, m := range image.Manifests {
-			for _, layer := range m.Layers {
-				if err := s.copyLayer(ctx, layer, sink); err != nil {
+			for i, layer := range m.Layers {
+				if err := s.copyLayer(ctx, layer, m.DiffIDs[i], sink); err != nil {
 					return nil, fmt.Errorf("layer %s: %w", layer.Digest, err)
 				}
 			}
@@ -101,10 +101,12 @@ func (s *Store) has(ctx context.Context, d ocispec.Descriptor) (bool, error) {
 	return err == nil, err
 }
 
-func (s *Store) copyLayer(ctx context.Context, layer ocispec.Descriptor, sink imagefile.Sink) error {
+func (s *Store) copyLayer(ctx context.Context, layer ocispec.Descriptor, diffID digest.Digest, sink imagefile.Sink) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // of a stream that the sink does not read to its end
-	return sink.Layer(imagefile.NewContent(layer, s.open(ctx, layer.Digest)))
+	c := imagefile.NewContent(layer, s.open(ctx, layer.Digest))
+	c.DiffID = diffID
+	return sink.Layer(c)
 }
 
 // open returns a reader of content that asks for it when it is first read.

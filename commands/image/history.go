@@ -61,6 +61,13 @@ type imageConfig struct {
 			DiffIDs []digest.Digest `json:"diff_ids"`
 		}
 	} `json:"imageSpec"`
+	StorageDriver string // of an engine
+}
+
+// readConfig reports whether a runtime tells an image's configuration.
+func readConfig(res *runtimeapi.ImageStatusResponse) (config imageConfig, ok bool) {
+	err := json.Unmarshal([]byte(res.GetInfo()["info"]), &config)
+	return config, err == nil && len(config.Spec.RootFS.DiffIDs)+len(config.Spec.History) > 0
 }
 
 func (o *historyOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) error {
@@ -68,8 +75,8 @@ func (o *historyOptions) run(ctx context.Context, env *cli.Env, conn *client.Con
 	if err != nil {
 		return err
 	}
-	var config imageConfig
-	if json.Unmarshal([]byte(res.GetInfo()["info"]), &config) != nil || len(config.Spec.RootFS.DiffIDs)+len(config.Spec.History) == 0 {
+	config, ok := readConfig(res)
+	if !ok {
 		return fmt.Errorf("Unimplemented by %s: it does not tell how %s was built", pullStore{conn}.runtime(), cli.Quote(o.image)) //nolint:staticcheck // as gRPC writes the code
 	}
 	return output.History(env.Out, config.steps(func() []int64 { return layerSizes(ctx, conn, config.Spec.RootFS.DiffIDs) }), o.Options)

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	urfave "github.com/urfave/cli/v2"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -34,7 +35,7 @@ type store interface {
 // openStore finds how images get in and out of a runtime.
 func openStore(ctx context.Context, conn *client.Conn) store {
 	if conn.HasPrivate(ctx) {
-		return shimStore{conn}
+		return shimStore{conn: conn}
 	}
 	if s, ok := containerd.Open(ctx, conn.ImageClientConn()); ok {
 		return containerdStore{s, conn}
@@ -43,7 +44,10 @@ func openStore(ctx context.Context, conn *client.Conn) store {
 }
 
 // shimStore is the engine behind our own shim.
-type shimStore struct{ conn *client.Conn }
+type shimStore struct {
+	conn *client.Conn
+	has  func(diffID digest.Digest) bool // see imagefile.Writer
+}
 
 func (s shimStore) save(ctx context.Context, images []string, want func(*ocispec.Platform) bool, sink imagefile.Sink) ([]imagefile.Image, error) {
 	archive, err := s.conn.SaveImages(ctx, images)
@@ -62,7 +66,9 @@ func (s shimStore) load(ctx context.Context, copy func(imagefile.Sink) ([]imagef
 		r.CloseWithError(cmp.Or(err, io.ErrClosedPipe))
 		loaded <- err
 	}()
-	images, err := copy(imagefile.NewWriter(w, imagefile.Engine))
+	archive := imagefile.NewWriter(w, imagefile.Engine)
+	archive.Has = s.has
+	images, err := copy(archive)
 	w.CloseWithError(err) // nil is the end of the archive
 	refused := <-loaded
 	if err == nil || refused != nil && errors.Is(err, refused) {

@@ -83,7 +83,11 @@ func (p *Pull) Report(m client.PullProgress) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if p.pull.add(m) && !d.o.Terminal {
-		fmt.Fprintf(d.o.Out, "%s: layer %s: %s\n", p.pull.image, output.Sanitize(m.Layer), p.pull.finished())
+		there := ""
+		if m.Status == statusPresent {
+			there = " is there already"
+		}
+		fmt.Fprintf(d.o.Out, "%s: layer %s%s: %s\n", p.pull.image, output.Sanitize(m.Layer), there, p.pull.finished())
 	}
 }
 

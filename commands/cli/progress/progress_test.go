@@ -93,7 +93,7 @@ func TestPlainLines(t *testing.T) {
 		t.Errorf("an escape code in a pipe: %q", out.String())
 	}
 	got := strings.ReplaceAll(out.String(), p.pull.image, "app")
-	want := "app: layer ccc: 1 of 3 layers done\n" +
+	want := "app: layer ccc is there already: 1 of 3 layers done\n" +
 		"pulling app: 30s, 1 of 3 layers done, 2.5MB of 6MB\n" +
 		"app: layer aaa: 2 of 3 layers done\n"
 	if diff := cmp.Diff(want, got); diff != "" {
