@@ -6,7 +6,7 @@
 // URL with a token that works once; the work begins when a client connects.
 //
 // The protocols are those of k8s.io/cri-streaming, as in containerd and CRI-O, on the WebSocket
-// connections of k8s.io/streaming and the SPDY connections of moby/spdystream (spdy.go), with a
+// connections of k8s.io/streaming and the SPDY connections of moby/spdystream, with a
 // bound on what a client can make the shim hold (internal/frames). Its server and handlers are
 // left out:
 //

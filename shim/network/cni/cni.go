@@ -6,10 +6,21 @@ package cni
 
 import (
 	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
 	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
 	"sync/atomic"
 
+	"github.com/containerd/errdefs"
 	"github.com/containernetworking/cni/libcni"
+	"github.com/containernetworking/cni/pkg/types"
+	"golang.org/x/sys/unix"
 
 	"github.com/crishim/crishim/shim/internal/keylock"
 	"github.com/crishim/crishim/shim/network"
@@ -76,3 +87,197 @@ func (p *Plugin) Mode() string { return "none" }
 
 // Publishes is false: the portmap plugin publishes ports.
 func (p *Plugin) Publishes() bool { return false }
+
+// SetUp connects a sandbox. When it fails the caller tears down, which also undoes what
+// plugins did before the one that failed.
+func (p *Plugin) SetUp(ctx context.Context, pod network.Pod) (err error) {
+	if pod.NetNS == "" {
+		return fmt.Errorf("the network namespace of pod sandbox %s is not on this host, so CNI cannot set it up: %w", pod.ID, errdefs.ErrFailedPrecondition)
+	}
+	list, err := p.load()
+	if err != nil {
+		return err
+	}
+	rt, err := p.runtimeConf(pod)
+	if err != nil {
+		return err
+	}
+	ctx, l, err := p.lock(ctx, pod.ID)
+	if err != nil {
+		return err
+	}
+	defer func() { l.unlock(err == nil) }()
+	if gc, err := p.gcLock(ctx, unix.LOCK_SH); err == nil {
+		defer gc.Close()
+	} else if ctx.Err() != nil {
+		return fmt.Errorf("wait for the garbage collection of CNI network %s: %w", list.Name, err)
+	}
+	if p.options.Kubenet != nil {
+		if err := p.options.Kubenet.masquerade(ctx, p.cidr()); err != nil {
+			return err
+		}
+	}
+	if _, err = l.AddNetworkList(ctx, list, rt); err != nil {
+		return fmt.Errorf("CNI network %s: %w", list.Name, err)
+	}
+	return nil
+}
+
+// TearDown disconnects a sandbox, running or not, as often as it is called.
+// Every attachment in the cache is deleted with the configuration that made it.
+// Where there is none, a set-up may have been interrupted before libcni wrote to
+// its cache, so the present configuration is used. Without one there is no plugin to call.
+func (p *Plugin) TearDown(ctx context.Context, pod network.Pod) (err error) {
+	ctx, l, err := p.lock(ctx, pod.ID)
+	if err != nil {
+		return err
+	}
+	defer func() { l.unlock(err == nil) }()
+	attachments, err := p.cni.GetCachedAttachments(pod.ID)
+	if err != nil {
+		return fmt.Errorf("CNI cache: %w", err)
+	}
+	if len(attachments) == 0 {
+		list, err := p.load()
+		if err != nil {
+			p.options.Log.Info("a pod sandbox has no CNI attachment and there is no configuration to delete it with", "id", pod.ID)
+			return nil
+		}
+		rt, err := p.runtimeConf(pod)
+		if err != nil {
+			return err
+		}
+		return del(ctx, l, list, rt)
+	}
+	var errs []error
+	for _, a := range attachments {
+		list, rt, err := attached(a, pod.NetNS)
+		if err == nil {
+			err = del(ctx, l, list, rt)
+		}
+		errs = append(errs, err)
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	// libcni does not report whether it could remove the attachments from its cache. On a
+	// disk that cannot be written plugins may not have freed what they say they have either,
+	// so that is an error and will be retried.
+	if attachments, err = p.cni.GetCachedAttachments(pod.ID); err != nil {
+		return fmt.Errorf("CNI cache: %w", err)
+	}
+	for _, a := range attachments {
+		err := os.Remove(filepath.Join(p.options.CacheDir, "results", a.Network+"-"+a.ContainerID+"-"+a.IfName))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, fmt.Errorf("CNI cache: %w", err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// attached returns what an attachment was made with: the configuration, and the arguments
+// about the pod.
+func attached(a *libcni.NetworkAttachment, netns string) (*libcni.NetworkConfigList, *libcni.RuntimeConf, error) {
+	list, err := libcni.NetworkConfFromBytes(a.Config)
+	if err != nil {
+		single, singleErr := libcni.ConfFromBytes(a.Config) //nolint:staticcheck // old caches hold single configurations
+		if singleErr != nil {
+			return nil, nil, fmt.Errorf("configuration of CNI network %s in the cache: %w", a.Network, err)
+		}
+		if list, err = libcni.ConfListFromConf(single); err != nil { //nolint:staticcheck // the same
+			return nil, nil, err
+		}
+	}
+	return list, &libcni.RuntimeConf{ContainerID: a.ContainerID, NetNS: netns, IfName: a.IfName, Args: a.CniArgs, CapabilityArgs: a.CapabilityArgs}, nil
+}
+
+// del deletes once more without the namespace when it turns out to be gone:
+// plugins then free what is outside of it.
+func del(ctx context.Context, l podLock, list *libcni.NetworkConfigList, rt *libcni.RuntimeConf) error {
+	err := l.DelNetworkList(ctx, list, rt)
+	if err != nil && rt.NetNS != "" && strings.Contains(err.Error(), "no such file or directory") {
+		rt.NetNS = ""
+		err = l.DelNetworkList(ctx, list, rt)
+	}
+	if err != nil {
+		return fmt.Errorf("CNI network %s: %w", list.Name, err)
+	}
+	return nil
+}
+
+// Reclaim tears down the networks of sandboxes that are gone and still in the cache, or have
+// the record of an interrupted set-up, and returns their ids. Then it calls the plugins'
+// garbage collection (CNI 1.1), unless the network is shared with a runtime that has another
+// cache.
+func (p *Plugin) Reclaim(ctx context.Context, exists func(id string) bool, shared bool) ([]string, error) {
+	attachments, err := p.cni.GetCachedAttachments("")
+	if err != nil {
+		return nil, fmt.Errorf("CNI cache: %w", err)
+	}
+	ids, err := p.interrupted()
+	if err != nil {
+		return nil, err
+	}
+	for _, a := range attachments {
+		if ours(a) {
+			ids = append(ids, a.ContainerID)
+		}
+	}
+	slices.Sort(ids)
+	var (
+		gone []string
+		errs []error
+	)
+	for _, id := range slices.Compact(ids) {
+		if !exists(id) {
+			gone = append(gone, id)
+			errs = append(errs, p.TearDown(ctx, network.Pod{ID: id}))
+		}
+	}
+	if !shared {
+		errs = append(errs, p.collect(ctx, gone))
+	}
+	return gone, errors.Join(errs...)
+}
+
+// ours reports whether a shim created an attachment.
+func ours(a *libcni.NetworkAttachment) bool {
+	for _, arg := range a.CniArgs {
+		if arg[0] == "K8S_POD_INFRA_CONTAINER_ID" {
+			return arg[1] == a.ContainerID
+		}
+	}
+	return false
+}
+
+// collect calls the plugins' garbage collection with the attachments in the cache, except
+// those that are gone. A set-up is not in the cache before its end: while one is in flight
+// nothing is collected.
+func (p *Plugin) collect(ctx context.Context, gone []string) error {
+	list, err := p.load()
+	if err != nil {
+		return nil //nolint:nilerr // no network, nothing to collect
+	}
+	gc, err := p.gcLock(ctx, unix.LOCK_EX|unix.LOCK_NB)
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("collect garbage of CNI network %s: %w", list.Name, err)
+	}
+	defer gc.Close()
+	attachments, err := p.cni.GetCachedAttachments("")
+	if err != nil {
+		return fmt.Errorf("CNI cache: %w", err)
+	}
+	valid := []types.GCAttachment{}
+	for _, a := range attachments {
+		if a.Network == list.Name && !slices.Contains(gone, a.ContainerID) {
+			valid = append(valid, types.GCAttachment{ContainerID: a.ContainerID, IfName: a.IfName})
+		}
+	}
+	if err := p.cni.GCNetworkList(ctx, list, &libcni.GCArgs{ValidAttachments: valid}); err != nil {
+		return fmt.Errorf("collect garbage of CNI network %s: %w", list.Name, err)
+	}
+	return nil
+}
