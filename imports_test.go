@@ -46,6 +46,10 @@ func importRules() []importRule {
 		{"imagefile", module, ours("imagefile"), "archives of images are those of any runtime"},
 		{"commands/node/bundle", module, ours("commands/node/bundle", "client", "output", "logfile", "internal/bounded", "internal/program"), "a bundle is collected by parts, and those that only verbs know they add"},
 		{"fanout", module, ours("fanout"), "a runner is any way to a node, so fanout may know none"},
+		{"client/auth", module, ours("client/auth", "internal"), "credentials are found without a connection"},
+		{"client/containerd", module, ours("imagefile", "internal"), "a containerd is used over a connection that it is given"},
+		{"client/loopback", module, ours("client/loopback", "imagefile"), "the registry is given who pulls from it"},
+		{"client/stream", module, ours("client/stream", "internal/frames"), "a session is given its URL, whoever asked for it"},
 		{"output", module, ours("output"), "output turns messages into bytes and knows nothing else of ours"},
 		{"api", module, ours("api"), "both ends of the private service import it"},
 		{"shim", module, ours("shim", "api", "internal/bounded", "internal/proctree", "internal/program", "internal/metricsserver", "internal/rundir", "internal/frames"), "the shim stands alone: nothing above it may leak into it"},
@@ -72,6 +76,18 @@ func importRules() []importRule {
 		rules = append(rules, importRule{
 			"commands/" + noun, module + "/commands", ours("commands/cli", "commands/"+noun),
 			"a folder of verbs imports what all verbs share, and no other folder",
+		})
+	}
+	for _, part := range []string{"bounded", "frames", "kube", "metricsserver", "proctree", "program", "rundir", "stdinmux"} {
+		rules = append(rules, importRule{
+			"internal/" + part, module, ours("internal/bounded"),
+			"what everybody shares imports nobody",
+		})
+	}
+	for _, part := range []string{"container/archive", "container/procroot", "node/checkup", "node/hostproc"} {
+		rules = append(rules, importRule{
+			"commands/" + part, module + "/commands", ours("commands/" + part),
+			"what one verb is made of knows no command line",
 		})
 	}
 	for _, service := range shimServices {
@@ -144,6 +160,11 @@ func TestImportRulesBite(t *testing.T) {
 		{"commands/pod/rmp.go", module + "/commands/container", true},
 		{"commands/cli/run.go", module + "/commands/node", true},
 		{"logfile/read.go", module + "/kuberuntime", true},
+		{"client/stream/session.go", module + "/client", true},
+		{"internal/rundir/rundir.go", module + "/internal/bounded", false},
+		{"internal/rundir/rundir.go", module + "/client", true},
+		{"commands/node/hostproc/socket.go", module + "/commands/cli", true},
+		{"fanout/fanout.go", module + "/client", true},
 	} {
 		forbidden := false
 		for _, r := range importRules() {

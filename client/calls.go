@@ -84,7 +84,7 @@ func (s *errorStream) RecvMsg(m any) error {
 	return callError(s.ClientStream.RecvMsg(m), s.op, s.endpoint, time.Since(s.start), limit{})
 }
 
-// wireMethod is the name under which the runtime knows a method. The
+// wireMethod returns the name under which the runtime knows a method. The
 // messages of v1alpha2 are the same on the wire.
 func (c *criConn) wireMethod(method string) string {
 	if c.api == apiV1alpha2 {

@@ -293,5 +293,5 @@ func (c *Config) Options(o Options, given ...string) Options {
 	return o
 }
 
-// RunDir is the user's own directory for what lasts until the next boot.
+// RunDir returns the user's own directory for what lasts until the next boot.
 func RunDir(lookupEnv func(string) (string, bool)) (string, error) { return rundir.Base(lookupEnv) }

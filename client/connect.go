@@ -140,7 +140,7 @@ type Conn struct {
 	closeErr       error
 }
 
-// API is the version of CRI that goes over the wire: v1 or v1alpha2.
+// API returns the version of CRI that goes over the wire: v1 or v1alpha2.
 func (c *Conn) API() string {
 	if conn := c.runtime.opened(); conn != nil {
 		return conn.api
@@ -148,7 +148,7 @@ func (c *Conn) API() string {
 	return apiV1
 }
 
-// ClientConn is the connection to the runtime, for services other than CRI's.
+// ClientConn returns the connection to the runtime, for services other than CRI's.
 func (c *Conn) ClientConn() grpc.ClientConnInterface { return c.runtime }
 
 // Remote names a runtime that is not on this host, "" for one that is.
@@ -163,10 +163,10 @@ func (c *Conn) Remote() string {
 	return ""
 }
 
-// ImageClientConn is the connection to the image service.
+// ImageClientConn returns the connection to the image service.
 func (c *Conn) ImageClientConn() grpc.ClientConnInterface { return c.image }
 
-// Others are the runtimes that answered and were not taken, as -r takes them. An engine below
+// Others returns the runtimes that answered and were not taken, as -r takes them. An engine below
 // the runtime that was taken is none.
 func (c *Conn) Others() []string {
 	var others []string
@@ -384,7 +384,7 @@ func (o *Options) dialShim(ctx context.Context, shim Shim, engine Engine) (*criC
 	return conn, nil
 }
 
-// remoteEngineReason is why an engine behind ssh cannot be used. The engine's client
+// remoteEngineReason returns why an engine behind ssh cannot be used. The engine's client
 // names a host that it has made up, and how it called ssh.
 func remoteEngineReason(text string) string {
 	if _, stderr, found := strings.Cut(text, "stderr="); found {

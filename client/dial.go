@@ -46,7 +46,7 @@ type criConn struct {
 	dialErr error
 }
 
-// lastDialError is how the last attempt to dial ended. gRPC only passes its
+// lastDialError returns how the last attempt to dial ended. gRPC only passes its
 // text on, and text is nothing to decide by.
 func (c *criConn) lastDialError() error {
 	c.mu.Lock()
@@ -110,7 +110,7 @@ func (l *lazyConn) NewStream(ctx context.Context, desc *grpc.StreamDesc, method 
 	return conn.cc.NewStream(ctx, desc, method, opts...)
 }
 
-// skipped is the hint at a runtime that was found but not taken.
+// skipped returns the hint at a runtime that was found but not taken.
 func (l *lazyConn) skipped() string {
 	if conn := l.opened(); conn != nil {
 		return conn.skipped

@@ -79,7 +79,7 @@ func ParseEndpoint(s string) (Endpoint, error) {
 	return e, nil
 }
 
-// named is the endpoint that the name of a runtime stands for, where there is no socket of that
+// named returns the endpoint that the name of a runtime stands for, where there is no socket of that
 // name in the current directory.
 func named(name string) string {
 	meant := ""
@@ -196,7 +196,7 @@ func (e Endpoint) EngineHost() string {
 
 func isControl(r rune) bool { return r < ' ' || r == 0x7f }
 
-// engineEndpoint is the -r that takes the shim on this engine.
+// engineEndpoint returns the -r that takes the shim on this engine.
 func engineEndpoint(e Engine) string {
 	ep, err := ParseEndpoint("docker+" + e.Host)
 	if e.Host == "" || err != nil {

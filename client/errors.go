@@ -225,8 +225,8 @@ func clean(s string) string {
 	}, s)
 }
 
-// StartFailure is what an OCI runtime says of a command that it cannot start, without the layers in front of it. Any
-// other text stays as it is.
+// StartFailure returns what an OCI runtime says of a command that it cannot start, without the layers in front of it.
+// Any other text stays as it is.
 func StartFailure(text string) string {
 	_, last, ok := strings.Cut(text, "unable to start container process: ")
 	if !ok {

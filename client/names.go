@@ -144,7 +144,7 @@ var (
 
 type matcher func(object) bool
 
-// containerMatchers are the readings of a reference, the surest first. The
+// containerMatchers returns the readings of a reference, the surest first. The
 // first one that matches anything counts.
 func (s *snapshot) containerMatchers(ref string) []matcher {
 	parts := strings.Split(ref, "/")
@@ -172,7 +172,7 @@ func (s *snapshot) onlyRunning(in matcher) matcher {
 	return func(o object) bool { return in(o) && (o.running || !some) }
 }
 
-// inPodMatchers are the readings of the reference of a pod whose container is wanted.
+// inPodMatchers returns the readings of the reference of a pod whose container is wanted.
 func (s *snapshot) inPodMatchers(ref string) (matchers []matcher) {
 	for _, isPod := range podMatchers(ref) {
 		pods := filter(s.pods, isPod)
@@ -183,7 +183,7 @@ func (s *snapshot) inPodMatchers(ref string) (matchers []matcher) {
 	return matchers
 }
 
-// withoutKind is a reference such as kubectl's pod/NAME without the kind.
+// withoutKind returns a reference such as kubectl's pod/NAME without the kind.
 func withoutKind(ref string) (name string, ok bool) {
 	kind, name, ok := strings.Cut(ref, "/")
 	return name, ok && slices.Contains([]string{"pod", "pods", "po"}, kind)

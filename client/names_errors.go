@@ -30,7 +30,7 @@ func checkRef(kind objectKind, ref string) error {
 	return &SyntaxError{What: kind.name, Text: ref, Reason: reason, hint: "give " + kind.forms}
 }
 
-// notFound is the error for a reference that nothing matches. It suggests
+// notFound returns the error for a reference that nothing matches. It suggests
 // the name that was most likely meant.
 func (s *snapshot) notFound(kind objectKind, q Query) error {
 	ref := q.Ref
@@ -46,7 +46,7 @@ func (s *snapshot) notFound(kind objectKind, q Query) error {
 	return &Error{Code: codes.NotFound, text: fmt.Sprintf("there is no %s %q", kind.name, ref), hint: hint}
 }
 
-// noContainerIn is the error for a pod that has no container of the name that was asked for.
+// noContainerIn returns the error for a pod that has no container of the name that was asked for.
 func (s *snapshot) noContainerIn(q Query) error {
 	hint := "`crishim pods` lists pods"
 	if len(s.podsFor(containerKind, q.Ref)) > 0 {
@@ -55,7 +55,7 @@ func (s *snapshot) noContainerIn(q Query) error {
 	return &Error{Code: codes.NotFound, text: fmt.Sprintf("there is no container %q in a pod %q", q.Container, q.Ref), hint: hint}
 }
 
-// podsFor are the sandboxes that a reference would have stood for where it was
+// podsFor returns the sandboxes that a reference would have stood for where it was
 // taken for a container's.
 func (s *snapshot) podsFor(kind objectKind, ref string) []object {
 	if kind == containerKind && strings.Count(ref, "/") < 2 {
@@ -68,7 +68,7 @@ func (s *snapshot) podsFor(kind objectKind, ref string) []object {
 	return nil
 }
 
-// referencesLike are the names with as many parts as ref that stand for something.
+// referencesLike returns the names with as many parts as ref that stand for something.
 func (s *snapshot) referencesLike(kind objectKind, ref string) []string {
 	all := s.pods
 	if kind == containerKind {
@@ -108,7 +108,7 @@ func (s *snapshot) ambiguous(kind objectKind, q Query, found []object) error {
 	}
 }
 
-// uniqueLength is how much of the ids tells them apart, 13 at least, which
+// uniqueLength returns how much of the ids tells them apart, 13 at least, which
 // is what tables show.
 func uniqueLength(found []object) int {
 	n := 13
@@ -142,7 +142,7 @@ func (s *snapshot) notRunning(kind objectKind, q Query, o object) error {
 	}
 }
 
-// age is a short duration such as 5m or 3d.
+// age returns a short duration such as 5m or 3d.
 func age(now time.Time, created int64) string {
 	if created <= 0 {
 		return "?"

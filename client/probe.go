@@ -74,7 +74,7 @@ func (o *Options) probeNamed(ctx context.Context, e Endpoint, image bool) ([]fou
 	}
 }
 
-// limitOf is how long an endpoint that was asked for may take to answer.
+// limitOf returns how long an endpoint that was asked for may take to answer.
 func (o *Options) limitOf(e Endpoint) time.Duration {
 	if e.Network == "ssh" && !e.Docker {
 		return cmp.Or(o.ConnectTimeout, sshTimeout)

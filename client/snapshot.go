@@ -32,7 +32,7 @@ type object struct {
 	state                                string
 }
 
-// names are the parts of the longest name.
+// names returns the parts of the longest name.
 func (o object) names() []string {
 	if o.container != nil {
 		return []string{o.namespace, o.podName, o.name}
@@ -42,7 +42,7 @@ func (o object) names() []string {
 
 func (o object) path() string { return strings.TrimLeft(strings.Join(o.names(), "/"), "/") }
 
-// snapshotFor is the snapshot that a container's reference is looked up in. For a full
+// snapshotFor returns the snapshot that a container's reference is looked up in. For a full
 // id, as scripts give it, that one container is all of it, and the runtime is
 // asked once.
 func (c *Conn) snapshotFor(ctx context.Context, q Query) (*snapshot, error) {
@@ -123,7 +123,7 @@ func (s *snapshot) setContainers(list []*runtimeapi.Container) {
 
 func shortState(s, prefix string) string { return strings.ToLower(strings.TrimPrefix(s, prefix)) }
 
-// within is the part of a snapshot that a query is about.
+// within returns the part of a snapshot that a query is about.
 func (s *snapshot) within(q Query) *snapshot {
 	if q.Namespace == "" && q.Container == "" {
 		return s

@@ -178,7 +178,7 @@ func openTunnel(ctx context.Context, o *Options, e Endpoint, remote ...string) (
 
 func (t *sshTunnel) control() string { return filepath.Join(t.dir.Path, "c") }
 
-// socket is where a socket of the other machine is here.
+// socket returns where a socket of the other machine is here.
 func (t *sshTunnel) socket(i int) string { return filepath.Join(t.dir.Path, fmt.Sprint("s", i)) }
 
 // waitReady waits for the control socket, which ssh creates last, and only when it listens.

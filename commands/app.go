@@ -29,7 +29,7 @@ type group struct {
 	verbs []func(*cli.Env) *urfave.Command
 }
 
-// groups is the table of verbs, in the order of the help page. Constructors, not variables,
+// groups returns the table of verbs, in the order of the help page. Constructors, not variables,
 // because urfave's commands remember what they parsed.
 func groups() []group {
 	type verbs = []func(*cli.Env) *urfave.Command
@@ -49,7 +49,7 @@ func groups() []group {
 	}
 }
 
-// overNodes is what each verb does on other machines.
+// overNodes returns what each verb does on other machines.
 func overNodes() map[string]cli.OverNodes {
 	reads := cli.OverNodes{Rights: kube.RightsRead}
 	shows := cli.OverNodes{Rights: kube.RightsRead, Lines: true, Files: true}

@@ -244,7 +244,7 @@ func ParsePlatform(text string) (func(*ocispec.Platform) bool, error) {
 	}, nil
 }
 
-// best is the manifest for an engine that takes one: that of this machine's platform, else the first.
+// best returns the manifest for an engine that takes one: that of this machine's platform, else the first.
 func (i Image) best() Manifest {
 	own := slices.IndexFunc(i.Manifests, func(m Manifest) bool {
 		return m.Platform != nil && m.Platform.OS == "linux" && m.Platform.Architecture == runtime.GOARCH
@@ -252,7 +252,7 @@ func (i Image) best() Manifest {
 	return i.Manifests[max(own, 0)]
 }
 
-// ID is what Docker and CRI name the image by: its configuration's digest.
+// ID returns what Docker and CRI name the image by: its configuration's digest.
 func (i Image) ID() string { return i.best().Config.Digest.String() }
 
 // Name returns a name in full, with docker.io and a tag, as runtimes keep it.

@@ -141,7 +141,7 @@ func (v *verifier) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// check is the end of the layer: io.EOF where it is what it should be.
+// check returns the end of the layer: io.EOF where it is what it should be.
 func (v *verifier) check() error {
 	got := v.hash.Digest()
 	switch {

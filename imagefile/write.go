@@ -240,7 +240,7 @@ func (w *Writer) Finish(images []Image, documents Documents) error {
 	return w.tar.Close()
 }
 
-// named are an image's entries in index.json: one for each name.
+// named returns an image's entries in index.json: one for each name.
 func named(image Image) []ocispec.Descriptor {
 	d := image.Target
 	if !IsIndex(d.MediaType) {

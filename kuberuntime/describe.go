@@ -82,7 +82,7 @@ func (m *Manager) Describe(ctx context.Context, p *pod.Pod) (*Description, error
 	for _, s := range status.Sandboxes {
 		sandboxes = append(sandboxes, s.GetId())
 	}
-	if state, err := ReadState(m.o.Dirs, p.UID, sandboxes...); err == nil { // else the rest is told without it
+	if state, err := ReadState(m.o.Dirs, p.UID, sandboxes...); err == nil { // else the rest is shown without it
 		d.State = state
 	}
 	d.Kept = d.State != nil && d.State.Kept
@@ -174,7 +174,7 @@ func guessedPod(status *pod.Status) *v1.Pod {
 	return p
 }
 
-// APIPod is a pod with its status as Kubernetes writes them. The kubelet has statusManager for it.
+// APIPod returns a pod with its status as Kubernetes writes them. The kubelet has statusManager for it.
 func (m *Manager) APIPod(p *v1.Pod, view *plan.View, status *pod.Status) *v1.Pod {
 	out := p.DeepCopy()
 	out.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}

@@ -169,7 +169,7 @@ func (w *stateWriter) newEnds(d pod.Dirs, uid string, status *pod.Status) (ends 
 			one.ended[e.ID] = e.Reason == EventExited
 		}
 	}
-	told := map[string]bool{}
+	reported := map[string]bool{}
 	for _, c := range slices.Backward(status.Containers) {
 		if !c.Exited() || c.StartedAt.IsZero() {
 			continue
@@ -177,9 +177,9 @@ func (w *stateWriter) newEnds(d pod.Dirs, uid string, status *pod.Status) (ends 
 		if !one.ended[c.ID] {
 			ends = append(ends, c)
 		}
-		told[c.ID] = true
+		reported[c.ID] = true
 	}
-	one.ended = told
+	one.ended = reported
 	return ends
 }
 
@@ -218,7 +218,7 @@ func AppendEvent(d pod.Dirs, e Event) error {
 	return errors.Join(err, f.Close())
 }
 
-// eventFiles are the files of a pod's events, the older first.
+// eventFiles returns the files of a pod's events, the older first.
 func eventFiles(d pod.Dirs, uid string) []string {
 	return []string{filepath.Join(d.Pod(uid), "events.1.jsonl"), filepath.Join(d.Pod(uid), "events.jsonl")}
 }

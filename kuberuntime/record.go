@@ -331,7 +331,7 @@ func tryLock(path string) (*os.File, error) {
 	return f, nil
 }
 
-// folderLockPath is the lock of the process that looks after a folder of manifests.
+// folderLockPath returns the lock of the process that looks after a folder of manifests.
 func folderLockPath(d pod.Dirs, folder string) string {
 	sum := sha256.Sum256([]byte(folder))
 	return filepath.Join(d.Root, "sync", hex.EncodeToString(sum[:8])+".lock")

@@ -117,7 +117,7 @@ func (f *followed) seekTail(n int) bool {
 	return start > 0
 }
 
-// tailOffset is where the last n whole lines before size begin; 0 or less when
+// tailOffset returns where the last n whole lines before size begin; 0 or less when
 // there are not that many, or one is too long to look at. Parts of lines do not count
 // as lines.
 func tailOffset(file io.ReaderAt, size int64, n int) (int64, error) {

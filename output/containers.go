@@ -127,7 +127,7 @@ type Waiting struct {
 	Next   time.Time // zero: not known
 }
 
-// containerState is the state and, of one that has ended, why and when.
+// containerState returns the state and, of one that has ended, why and when.
 func containerState(c container, o Options) string {
 	word := enumWord(c.GetState().String())
 	if o.Crictl {
@@ -185,14 +185,14 @@ func containerTone(c container, o Options) tone {
 	case c.GetState() == runtimeapi.ContainerState_CONTAINER_RUNNING:
 		return good
 	case c.GetState() != runtimeapi.ContainerState_CONTAINER_EXITED:
-		return doubt
+		return warn
 	case s != nil && s.GetExitCode() != 0:
 		return bad
 	}
 	return faint
 }
 
-// restarts is how often a container was restarted: a kubelet counts it, and calls the
+// restarts returns how often a container was restarted: a kubelet counts it, and calls the
 // attempts of a container by that number.
 func restarts(c container) uint32 {
 	if n, err := strconv.ParseUint(c.GetAnnotations()[kube.AnnotationRestartCount], 10, 32); err == nil {
@@ -201,7 +201,7 @@ func restarts(c container) uint32 {
 	return containerAttempt(c)
 }
 
-// ofStatus is a cell that the status fills, of a container that has ended only if dead.
+// ofStatus returns a cell that the status fills, of a container that has ended only if dead.
 func ofStatus(dead bool, text func(*runtimeapi.ContainerStatus, Options) string) func(container, Options) string {
 	return func(c container, o Options) string {
 		s := o.Statuses[c.GetId()].GetStatus()
@@ -221,7 +221,7 @@ func mountText(m *runtimeapi.Mount) string {
 	return text
 }
 
-// containerPID is the process of a running container, from the details that runtimes add.
+// containerPID returns the process of a running container, from the details that runtimes add.
 func containerPID(c container, o Options) string {
 	var details struct {
 		Pid int `json:"pid"`
@@ -273,7 +273,7 @@ func (p PortMapping) String() string {
 	return text + "/" + p.protocol()
 }
 
-// SandboxPorts are the port mappings in what runtimes tell of a sandbox.
+// SandboxPorts returns the port mappings in what runtimes tell of a sandbox.
 func SandboxPorts(r *runtimeapi.PodSandboxStatusResponse) []PortMapping {
 	var details struct {
 		Ports  []PortMapping `json:"portMappings"`
@@ -287,7 +287,7 @@ func SandboxPorts(r *runtimeapi.PodSandboxStatusResponse) []PortMapping {
 	return append(details.Ports, details.Config.Ports...)
 }
 
-// containerPorts are the ports that a kubelet has noted for the container, else those of its pod.
+// containerPorts returns the ports that a kubelet has noted for the container, else those of its pod.
 func containerPorts(c container, o Options) string {
 	var ports []PortMapping
 	if json.Unmarshal([]byte(c.GetAnnotations()[kube.AnnotationPorts]), &ports) != nil || len(ports) == 0 {
@@ -296,7 +296,7 @@ func containerPorts(c container, o Options) string {
 	return cmp.Or(strings.Join(each(ports, PortMapping.String), ", "), unknownCell)
 }
 
-// containerImage is the reference the container was made from; an id is cut.
+// containerImage returns the reference the container was made from; an id is cut.
 func containerImage(c container, o Options) string {
 	image := cmp.Or(c.GetImage().GetUserSpecifiedImage(), c.GetImage().GetImage())
 	if image == c.GetImageId() || image == c.GetImageRef() && len(strings.TrimPrefix(image, "sha256:")) == 64 {
@@ -305,7 +305,7 @@ func containerImage(c container, o Options) string {
 	return image
 }
 
-// containerName is the name in the metadata or, where a runtime leaves the
+// containerName returns the name in the metadata or, where a runtime leaves the
 // metadata empty, in the kubelet's label.
 func containerName(c container) string {
 	return cmp.Or(c.GetMetadata().GetName(), c.GetLabels()[kube.LabelContainerName])
@@ -313,7 +313,7 @@ func containerName(c container) string {
 
 func containerAttempt(c container) uint32 { return c.GetMetadata().GetAttempt() }
 
-// podNameOf is the name of c's pod: its label or, where a container was made
+// podNameOf returns the name of c's pod: its label or, where a container was made
 // without the kubelet's labels, its sandbox's name.
 func podNameOf(c container, o Options) string {
 	return cmp.Or(c.GetLabels()[kube.LabelPodName], o.Pods[c.GetPodSandboxId()].GetName())
@@ -347,7 +347,7 @@ func Containers(w io.Writer, r *runtimeapi.ListContainersResponse, o Options) er
 	}, o)
 }
 
-// containerReference is what a command line may name the container by:
+// containerReference returns what a command line may name the container by:
 // namespace/pod/container, or its id where these are not known.
 func containerReference(c container, o Options) string {
 	namespace, pod, name := podNamespaceOf(c, o), podNameOf(c, o), containerName(c)

@@ -71,12 +71,12 @@ func (t *longText) info(info map[string]string) {
 	fmt.Fprintf(t, "Info: map[%s]\n", strings.Join(entries, " "))
 }
 
-// crictlAge is an age as crictl prints it, whatever the tables do.
+// crictlAge returns an age as crictl prints it, whatever the tables do.
 func crictlAge(nanos int64, o Options) string {
 	return units.HumanDuration(o.Now.Sub(time.Unix(0, nanos))) + " ago"
 }
 
-// crictlTime is a time as Go prints it.
+// crictlTime returns a time as Go prints it.
 func crictlTime(nanos int64, o Options) string { return time.Unix(0, nanos).In(o.location()).String() }
 
 // writeLong writes the text of each row; separator is what ends it.

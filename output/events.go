@@ -78,7 +78,7 @@ func eventTone(e eventRow, _ Options) tone {
 	return plain
 }
 
-// eventContainer is the status of the container that an event is about; nil
+// eventContainer returns the status of the container that an event is about; nil
 // for one about the pod itself, and where the runtime does not send it.
 func eventContainer(e event) *runtimeapi.ContainerStatus {
 	for _, c := range e.GetContainersStatuses() {

@@ -45,7 +45,7 @@ func grow[T any](w io.Writer, rows []T, columns []column[T], o Options) (*growin
 	return g, nil
 }
 
-// least are the widths of what is known, and of what the columns expect.
+// least returns the widths of what is known, and of what the columns expect.
 func (g *growing[T]) least(shown []column[T], rows []T, o Options) []int {
 	widths := widthsOf(cellsOf(rows, shown, o), len(shown))
 	for i, c := range shown {
@@ -187,7 +187,7 @@ func (c *changes[T]) show(w io.Writer, rows []T, columns []column[T], one func(T
 	return nil
 }
 
-// look is how a row looks, whatever time it is.
+// look returns how a row looks, whatever time it is.
 func (c *changes[T]) look(row T, columns []column[T], v view, asTable bool, o Options) (string, error) {
 	if o.Quiet {
 		return row.GetId(), nil

@@ -75,7 +75,7 @@ func imageRank(image *runtimeapi.Image) string {
 	return first(image.GetRepoTags()) + "\x00" + first(image.GetRepoDigests()) + "\x00" + image.GetId()
 }
 
-// imageReference is the shortest lasting way to name an image.
+// imageReference returns the shortest lasting way to name an image.
 func imageReference(image *runtimeapi.Image) string {
 	return cmp.Or(first(image.GetRepoTags()), first(image.GetRepoDigests()), image.GetId())
 }

@@ -74,7 +74,7 @@ func inspect(w io.Writer, all []inspection, headers []string, long func(io.Write
 // inspectedTimes are the fields of a status that are times.
 var inspectedTimes = []string{"createdAt", "startedAt", "finishedAt"}
 
-// document is the status with the entries of the verbose map, keys sorted. Times are RFC 3339 here, as
+// document returns the status with the entries of the verbose map, keys sorted. Times are RFC 3339 here, as
 // crictl has them, while lists keep the message's nanoseconds. A time that never was stays crictl's year 1,
 // which scripts compare with.
 func (i inspection) document(o Options) ([]byte, error) {

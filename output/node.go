@@ -156,7 +156,7 @@ var endpointColumns = []column[Endpoint]{
 		case "absent":
 			return faint
 		}
-		return doubt
+		return warn
 	}},
 	{name: "DETAIL", prose: true, value: func(e Endpoint, _ Options) string { return e.Detail }},
 }
@@ -185,7 +185,7 @@ type Finding struct {
 
 var findingColumns = []column[Finding]{
 	{name: "STATE", value: func(f Finding, _ Options) string { return f.State }, tone: func(f Finding, _ Options) tone {
-		return map[string]tone{FindingOK: good, FindingWarning: doubt, FindingFailed: bad, FindingSkipped: faint}[f.State]
+		return map[string]tone{FindingOK: good, FindingWarning: warn, FindingFailed: bad, FindingSkipped: faint}[f.State]
 	}},
 	{name: "CHECK", value: func(f Finding, _ Options) string { return f.Check }},
 	{name: "DETAIL", prose: true, value: func(f Finding, _ Options) string { return f.Detail }},

@@ -82,7 +82,7 @@ type view struct {
 	long     func(w io.Writer, o Options) error // crictl's text of many lines; nil: it has none
 }
 
-// messages are the elements of a view of messages.
+// messages returns the elements of a view of messages.
 func messages[M proto.Message](all []M) func() ([][]byte, error) {
 	return func() ([][]byte, error) { return encodeAll(all, func(m M) ([]byte, error) { return marshalProto(m) }) }
 }

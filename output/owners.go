@@ -33,7 +33,7 @@ type Owner struct {
 	Detail      string `json:"detail,omitempty"`
 }
 
-// Title is what people call the owner: namespace/pod/container, a pod, a unit.
+// Title returns what people call the owner: namespace/pod/container, a pod, a unit.
 func (w Owner) Title(o Options) string {
 	switch {
 	case w.Pod != "":

@@ -89,7 +89,7 @@ func writeItems(w io.Writer, v view, items [][]byte, kind Kind) error {
 }
 
 // tones are the names that colours have in a part.
-var tones = map[tone]string{good: "good", doubt: "doubt", bad: "bad", faint: "faint"}
+var tones = map[tone]string{good: "good", warn: "warn", bad: "bad", faint: "faint"}
 
 // writeTablePart writes the part of a table: the columns to show, and the one to sort by.
 func writeTablePart[T any](w io.Writer, rows []T, columns []column[T], rank func(T) string, o Options) error {

@@ -154,7 +154,7 @@ type outstanding struct {
 	missing                                    *Waiting
 }
 
-// word is the state of the pod.
+// word returns the state of the pod.
 func (of outstanding) word(r podResult, ready bool, o Options) (string, tone) {
 	switch {
 	case of.waiting != nil:
@@ -164,19 +164,19 @@ func (of outstanding) word(r podResult, ready bool, o Options) (string, tone) {
 	case r.runs && !ready:
 		return "SandboxNotReady", bad
 	case of.missing != nil && isCreating(of.missing.Reason):
-		return of.missing.text(o), doubt
+		return of.missing.text(o), warn
 	case of.missing != nil:
 		return of.missing.text(o), bad
 	case of.unknown != nil:
-		return enumWord(of.unknown.GetState().String()), doubt
+		return enumWord(of.unknown.GetState().String()), warn
 	case r.runs && of.created == nil && of.unready != nil:
-		return "Running", doubt
+		return "Running", warn
 	case r.runs && of.created == nil:
 		return "Running", good
 	case of.created != nil && ready:
-		return "Created", doubt
+		return "Created", warn
 	case r.containers == 0 && ready:
-		return "NoContainers", doubt
+		return "NoContainers", warn
 	case r.containers == 0 || of.created != nil:
 		return "Stopped", faint
 	}
@@ -188,7 +188,7 @@ func isCreating(reason string) bool {
 	return reason == "ContainerCreating" || reason == "PodInitializing"
 }
 
-// failedWord is the state of a pod with a container that has failed. Who stops a pod kills what is in it.
+// failedWord returns the state of a pod with a container that has failed. Who stops a pod kills what is in it.
 func failedWord(s *runtimeapi.ContainerStatus, ready bool) (string, tone) {
 	if reason := s.GetReason(); reason != "" && reason != "Error" {
 		return reason, bad
@@ -216,7 +216,7 @@ func firstPod(pods []*runtimeapi.PodSandbox, o Options, is func(podResult) bool)
 	return nil
 }
 
-// podState is how the pod is; with crictl's columns, how its sandbox is.
+// podState returns how the pod is; with crictl's columns, how its sandbox is.
 func podState(p pod, o Options) string {
 	switch {
 	case o.Crictl:
@@ -257,7 +257,7 @@ func Pods(w io.Writer, r *runtimeapi.ListPodSandboxResponse, o Options) error {
 	}, o)
 }
 
-// podReference is namespace/pod, or the id where these are not known.
+// podReference returns namespace/pod, or the id where these are not known.
 func podReference(p pod) string {
 	if podName(p) == "" || podNamespace(p) == "" {
 		return p.GetId()

@@ -35,8 +35,8 @@ func writeProse[T any](w io.Writer, rows []T, shown []column[T], mayDrop bool, o
 		cut(cells, short, widths)
 	}
 	indent := lineWidth(widths, space) + space
-	beside := o.Width-indent >= proseRoom
-	if !beside {
+	onSameLine := o.Width-indent >= proseRoom
+	if !onSameLine {
 		indent = proseIndent
 	}
 	drawn, err := draw(cells, space, style{paint: painter(rows, short, o)})
@@ -49,7 +49,7 @@ func writeProse[T any](w io.Writer, rows []T, shown []column[T], mayDrop bool, o
 		b.WriteString(lines[0])
 		for i, part := range text {
 			start := cellWidth(lines[0])
-			if i > 0 || !beside {
+			if i > 0 || !onSameLine {
 				b.WriteByte('\n')
 				start = 0
 			}
@@ -62,7 +62,7 @@ func writeProse[T any](w io.Writer, rows []T, shown []column[T], mayDrop bool, o
 	}
 	if !o.NoHeaders {
 		var names []string
-		if beside {
+		if onSameLine {
 			text := prose[0].name
 			if o.Color {
 				text = header.paint(text)

@@ -48,11 +48,11 @@ var documents = map[string]func(*schemas) map[string]any{
 // SchemaVerbs lists the verbs whose documents this package writes.
 func SchemaVerbs() []string { return slices.Sorted(maps.Keys(documents)) }
 
-// Schema is the JSON schema of what a verb of SchemaVerbs prints with -o json. A runtime may
+// Schema returns the JSON schema of what a verb of SchemaVerbs prints with -o json. A runtime may
 // be newer: fields that are not in the schema are allowed.
 func Schema(verb string) map[string]any { return schemaOf(verb, documents[verb]) }
 
-// ValueSchema is the JSON schema of a value of a type, which the verb prints with Value.
+// ValueSchema returns the JSON schema of a value of a type, which the verb prints with Value.
 func ValueSchema(verb string, t reflect.Type) map[string]any {
 	return schemaOf(verb, func(s *schemas) map[string]any { return s.value(t) })
 }
@@ -83,7 +83,7 @@ func rowsOf[T any](key string) func(*schemas) map[string]any {
 	}
 }
 
-// inspected is one object for one argument, an array for several.
+// inspected returns one object for one argument, an array for several.
 func inspected(status proto.Message) func(*schemas) map[string]any {
 	return func(s *schemas) map[string]any {
 		one := object(map[string]any{"status": s.message(status)}, "status")
@@ -115,7 +115,7 @@ func array(items map[string]any) map[string]any {
 // schemas collects the definitions of the messages and structs that a document has in it.
 type schemas struct{ definitions map[string]any }
 
-// message is the schema of a message as marshalProto writes it: all fields are there but
+// message returns the schema of a message as marshalProto writes it: all fields are there but
 // messages that are not set.
 func (s *schemas) message(m proto.Message) map[string]any {
 	return s.descriptor(m.ProtoReflect().Descriptor())
@@ -171,7 +171,7 @@ func (s *schemas) single(field protoreflect.FieldDescriptor) map[string]any {
 	return map[string]any{"type": "integer"}
 }
 
-// value is the schema of what encoding/json writes of a type.
+// value returns the schema of what encoding/json writes of a type.
 func (s *schemas) value(t reflect.Type) map[string]any {
 	switch {
 	case t == reflect.TypeFor[time.Time]():

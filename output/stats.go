@@ -74,7 +74,7 @@ func usageColumns(subject string) []column[Usage] {
 	}
 }
 
-// crictlUsageColumns are those that crictl's two stats tables have. What is not known is 0
+// crictlUsageColumns returns those that crictl's two stats tables have. What is not known is 0
 // there, as swap is on containerd.
 func crictlUsageColumns(subject string) []column[Usage] {
 	names := []string{containerSubject, "NAME", "CPU %", "MEM", "DISK", "INODES", "SWAP"}

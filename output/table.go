@@ -18,7 +18,7 @@ type tone string
 const (
 	plain  tone = ""
 	good   tone = "\x1b[32m"
-	doubt  tone = "\x1b[33m"
+	warn   tone = "\x1b[33m"
 	bad    tone = "\x1b[31m"
 	faint  tone = "\x1b[2m"
 	header tone = "\x1b[1m"
@@ -32,7 +32,7 @@ type Tone = tone
 // What colours mean.
 const (
 	Good   = good
-	Doubt  = doubt
+	Warn   = warn
 	Bad    = bad
 	Faint  = faint
 	Header = header

@@ -66,7 +66,7 @@ func StartEmbedded(ctx context.Context, o Options) (*Embedded, error) {
 	return e, nil
 }
 
-// Endpoint is where a CRI client reaches the shim.
+// Endpoint returns where a CRI client reaches the shim.
 func (e *Embedded) Endpoint() string { return "unix://" + e.socket }
 
 // Close ends the shim and removes its directory.

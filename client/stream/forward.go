@@ -365,7 +365,7 @@ func (c *forwarded) enqueue(queue chan<- []byte, chunk []byte, gone <-chan struc
 	}
 }
 
-// verdict is what the server says when it is done: nothing is good.
+// verdict returns what the server says when it is done: nothing is good.
 func (c *forwarded) verdict() error {
 	text, _ := io.ReadAll(io.LimitReader(c.errs, messageLimit)) // the end of the stream is all there is to learn
 	c.early.Store(!c.ended.Load())

@@ -110,7 +110,7 @@ type SignalError struct {
 
 func (e *SignalError) Error() string { return fmt.Sprintf("ended by signal: %s", e.Signal) }
 
-// ExitCode is what a shell would report for the signal.
+// ExitCode returns what a shell would report for the signal.
 func (e *SignalError) ExitCode() int { return 128 + int(e.Signal) }
 
 // RemoteError is what the runtime said about a command or a session that it could not run. Its

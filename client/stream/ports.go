@@ -132,7 +132,7 @@ type Port struct {
 	Local, Remote uint16
 }
 
-// String is the form that ParsePort reads.
+// String returns the form that ParsePort reads.
 func (p Port) String() string {
 	s := fmt.Sprintf("%d:%d", p.Local, p.Remote)
 	switch {

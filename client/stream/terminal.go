@@ -34,7 +34,7 @@ func newTerminal(s Streams) *terminal {
 	return &terminal{in: fd, size: terminals(s)}
 }
 
-// terminals are the session's streams that know a window size. A session whose
+// terminals returns the session's streams that know a window size. A session whose
 // input is a pipe may still show its output on a terminal.
 func terminals(s Streams) []uintptr {
 	var fds []uintptr

@@ -3,7 +3,7 @@ package suggest
 
 import "slices"
 
-// Closest is the candidate that a misspelt word most likely means, "" when
+// Closest returns the candidate that a misspelt word most likely means, "" when
 // none is near.
 func Closest(word string, candidates []string) string {
 	candidates = slices.Sorted(slices.Values(candidates))

@@ -221,7 +221,7 @@ func behindVerb(app *urfave.App, args []string, err error) error {
 	return usage
 }
 
-// unknownCommand is the error for what no verb is called, with what is meant where that is known.
+// unknownCommand returns the error for what no verb is called, with what is meant where that is known.
 func unknownCommand(app *urfave.App, words []string) error {
 	var names []string
 	for _, c := range app.Commands {

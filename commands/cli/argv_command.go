@@ -97,7 +97,7 @@ func (a *arranger) flagsBehind(before, behind []string) (words []string, err err
 	return words, nil
 }
 
-// misplaced is the error for flags behind the target without "--", with both ways to write it.
+// misplaced returns the error for flags behind the target without "--", with both ways to write it.
 func (a *arranger) misplaced(before, flags, command []string) error {
 	line := func(parts ...[]string) string {
 		return "`crishim " + a.verb + " " + ShellWords(slices.Concat(parts...)...) + "`"
@@ -113,7 +113,7 @@ func (a *arranger) misplaced(before, flags, command []string) error {
 	return err
 }
 
-// ShellWords are words as a shell reads them.
+// ShellWords returns words as a shell reads them.
 func ShellWords(words ...string) string {
 	quoted := make([]string, len(words))
 	for i, word := range words {

@@ -119,7 +119,7 @@ func unknownFlag(arg string, names ...string) error {
 	return &UsageError{Text: fmt.Sprintf("unknown flag %s", Quote(arg)), flag: "flag provided but not defined: -" + flagName(arg), unknownFlags: names}
 }
 
-// givenFlags are the names of flags.
+// givenFlags returns the names of flags.
 func givenFlags(flags []string) map[string]bool {
 	names := map[string]bool{}
 	for _, flag := range flags {
@@ -135,7 +135,7 @@ func flagName(arg string) string {
 	return name
 }
 
-// Dashed is a flag as it is typed: -x or --name.
+// Dashed returns a flag as it is typed: -x or --name.
 func Dashed(name string) string {
 	if len(name) == 1 {
 		return "-" + name

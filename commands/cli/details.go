@@ -64,7 +64,7 @@ func details[T, R any](ctx context.Context, things []T, id func(T) string, ask f
 	return answers, failed
 }
 
-// DetailsMissing is what a list does about details that it does not get: it is shown without
+// DetailsMissing warns about details that a list does not get: it is shown without
 // them, unless the user has left.
 func DetailsMissing(ctx context.Context, env *Env, what string, err error) error {
 	if err == nil || ctx.Err() != nil {

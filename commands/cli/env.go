@@ -84,7 +84,7 @@ var setProcess = sync.OnceFunc(func() {
 	klog.SetLogger(klog.Logger{}) // the libraries of streams write to standard error there
 })
 
-// SystemEnv is the Env of the real process.
+// SystemEnv returns the Env of the real process.
 func SystemEnv(version string) *Env {
 	setProcess()
 	executable, err := os.Executable()
@@ -119,13 +119,13 @@ func (env *Env) Fresh(compat bool) *Env {
 	return &run
 }
 
-// getenv is the value of an environment variable, "" where it is not set.
+// getenv returns the value of an environment variable, "" where it is not set.
 func (env *Env) getenv(name string) string {
 	value, _ := env.LookupEnv(name)
 	return value
 }
 
-// width is the terminal's width; 0 means unlimited.
+// width returns the terminal's width; 0 means unlimited.
 func (env *Env) width() int {
 	if !env.OutTerminal || env.Width == nil {
 		return 0
@@ -197,7 +197,7 @@ func (env *Env) Debugf(format string, args ...any) {
 	}
 }
 
-// Offline is the action of a verb that asks no runtime, or not at once: check reads the
+// Offline returns the action of a verb that asks no runtime, or not at once: check reads the
 // arguments and complains of wrong usage.
 func (env *Env) Offline(check func(*Env, *urfave.Context) error, run func(context.Context, *Env) error) urfave.ActionFunc {
 	return func(c *urfave.Context) error {
@@ -211,7 +211,7 @@ func (env *Env) Offline(check func(*Env, *urfave.Context) error, run func(contex
 	}
 }
 
-// Connected is the action of a verb that asks the runtime.
+// Connected returns the action of a verb that asks the runtime.
 func (env *Env) Connected(check func(*Env, *urfave.Context) error, run func(context.Context, *Env, *client.Conn) error) urfave.ActionFunc {
 	return env.Offline(check, func(ctx context.Context, env *Env) error {
 		conn, err := env.Connect(ctx)
@@ -223,7 +223,7 @@ func (env *Env) Connected(check func(*Env, *urfave.Context) error, run func(cont
 	})
 }
 
-// ForImages is the action of a verb about images: it dials the image endpoint, and the runtime's only
+// ForImages returns the action of a verb about images: it dials the image endpoint, and the runtime's only
 // where it needs that too.
 func (env *Env) ForImages(action urfave.ActionFunc) urfave.ActionFunc {
 	return func(c *urfave.Context) error {
@@ -262,22 +262,22 @@ func (env *Env) ConnectShim(ctx context.Context, longRunning bool) (*client.Conn
 // few milliseconds.
 const othersTime = 100 * time.Millisecond
 
-// namesOthers reports whether someone at a terminal is to be told which of several runtimes is
-// used. Scripts and pipes are not, nor is anyone told twice.
+// namesOthers reports whether someone at a terminal is shown which of several runtimes is
+// used. Scripts and pipes are not, and nobody is twice.
 func (env *Env) namesOthers(o client.Options) bool {
 	if o.RuntimeEndpoint != "" || env.Compat || !env.OutTerminal || !env.ErrTerminal {
 		return false
 	}
-	told, err := env.toldFile()
-	if err != nil || told == "" {
+	file, err := env.noticeFile()
+	if err != nil || file == "" {
 		return err == nil
 	}
-	_, err = os.Stat(told)
+	_, err = os.Stat(file)
 	return errors.Is(err, fs.ErrNotExist)
 }
 
-// toldFile is where it is noted that the user has been told; "" for nowhere.
-func (env *Env) toldFile() (string, error) {
+// noticeFile returns the file whose existence means that the user has seen the notice; "" for none.
+func (env *Env) noticeFile() (string, error) {
 	if env.RunDir == nil {
 		return "", nil
 	}
@@ -304,12 +304,12 @@ func (env *Env) noteChoice(conn *client.Conn, o client.Options) {
 		return
 	}
 	env.Note("crishim: several runtimes answer; %s (%s) is used, -r takes another: %s", conn.Version.GetRuntimeName(), conn.RuntimeEndpoint, strings.Join(others, ", "))
-	told, err := env.toldFile()
-	if err == nil && told != "" {
-		err = os.WriteFile(told, nil, 0o600)
+	file, err := env.noticeFile()
+	if err == nil && file != "" {
+		err = os.WriteFile(file, nil, 0o600)
 	}
 	if err != nil {
-		env.Debugf("it will be said again: %v", err)
+		env.Debugf("the notice will be shown again: %v", err)
 	}
 }
 
@@ -353,7 +353,7 @@ func (env *Env) ClientOptions(longRunning bool) (client.Options, error) {
 	return config.Options(o), nil
 }
 
-// engines are the places where the Docker engine may be.
+// engines returns the places where the Docker engine may be.
 func (env *Env) engines(host string) []client.Engine {
 	var out []client.Engine
 	for _, e := range docker.Endpoints(host, env.LookupEnv) {
@@ -369,7 +369,7 @@ func startShim(ctx context.Context, e client.Engine, o shim.Options) (client.Shi
 	return shim.StartEmbedded(ctx, o)
 }
 
-// OwnVersion is the linker's version, else the module's.
+// OwnVersion returns the linker's version, else the module's.
 func OwnVersion(env *Env) string {
 	if env.Version != "" {
 		return env.Version

@@ -46,7 +46,7 @@ type hinted struct {
 
 func (e *hinted) Unwrap() error { return e.error }
 
-// Hint is the next step.
+// Hint returns the next step.
 func (e *hinted) Hint() string { return e.hint }
 
 // WithHint adds a next step to an error, one line whatever names are in it.
@@ -195,7 +195,7 @@ func describeFailure(env *Env, err error) failure {
 // wordStart is where a word begins in the name of a gRPC code.
 var wordStart = regexp.MustCompile("([a-z])([A-Z])")
 
-// commandCode is the code of a command that could not be run in a container.
+// commandCode returns the code of a command that could not be run in a container.
 func commandCode(exit int) string {
 	if exit == ExitNotFound {
 		return "command_not_found"
@@ -282,7 +282,7 @@ func WriteHint(w io.Writer, hint string) {
 	}
 }
 
-// HintOf is the next step for an error, where one is known.
+// HintOf returns the next step for an error, where one is known.
 func HintOf(err error) string {
 	var hinter interface{ Hint() string }
 	if errors.As(err, &hinter) {
@@ -291,7 +291,7 @@ func HintOf(err error) string {
 	return ""
 }
 
-// Sentence is the error as a person should read it: without gRPC's prefix,
+// Sentence returns the error as a person should read it: without gRPC's prefix,
 // unless --debug asks for the whole chain, and with nothing in it that could
 // move a terminal's cursor. It is one line, with a list below it where the error
 // has one: line breaks in what a runtime or a container said are shown as

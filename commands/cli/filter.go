@@ -38,7 +38,7 @@ type Filter struct {
 	keys     []imageFilter
 }
 
-// flags are those that containers and pods share. id has a flag of its own in
+// flags returns the flags that containers and pods share. id has a flag of its own in
 // some verbs only.
 func (f *Filter) flags(things string, states ...string) []urfave.Flag {
 	return []urfave.Flag{
@@ -53,7 +53,7 @@ func (f *Filter) flags(things string, states ...string) []urfave.Flag {
 	}
 }
 
-// ContainerFlags are those of verbs that choose containers.
+// ContainerFlags returns the flags of verbs that choose containers.
 func (f *Filter) ContainerFlags() []urfave.Flag {
 	return append(f.flags("containers", "created", "running", "exited", "unknown"),
 		StringFlag(&f.pod, "pod", "containers of `POD`: name, namespace/name or id", "p"),
@@ -62,10 +62,10 @@ func (f *Filter) ContainerFlags() []urfave.Flag {
 	)
 }
 
-// PodFlags are those of verbs that choose pods.
+// PodFlags returns the flags of verbs that choose pods.
 func (f *Filter) PodFlags() []urfave.Flag { return f.flags("pods", "ready", "notready") }
 
-// LabelFlag is --label, with a value or without.
+// LabelFlag returns --label, with a value or without.
 func (f *Filter) LabelFlag(things string) urfave.Flag {
 	flag := NewTyped(f.addLabel, "label", things+" with the label `KEY=VALUE`, or KEY for any value; several must all match", nil)
 	flag.Repeated = true
@@ -81,7 +81,7 @@ func (f *Filter) addLabel(text string) error {
 	return err
 }
 
-// DockerFlag is docker's --filter, in words of other flags.
+// DockerFlag returns docker's --filter, in words of other flags.
 func (f *Filter) DockerFlag(things string, states ...string) urfave.Flag {
 	flag := NewTyped(func(text string) (err error) {
 		key, value, _ := strings.Cut(text, "=")
@@ -154,12 +154,12 @@ func choose[T any](f *Filter, all []T, look func(T) filtered) []T {
 	return kept
 }
 
-// ContainerState is the state of a container as flags and messages name it: running, exited.
+// ContainerState returns the state of a container as flags and messages name it: running, exited.
 func ContainerState(s runtimeapi.ContainerState) string {
 	return strings.ToLower(strings.TrimPrefix(s.String(), "CONTAINER_"))
 }
 
-// PodState is the state of a pod as flags and messages name it: ready, notready.
+// PodState returns the state of a pod as flags and messages name it: ready, notready.
 func PodState(s runtimeapi.PodSandboxState) string {
 	return strings.ToLower(strings.TrimPrefix(s.String(), "SANDBOX_"))
 }

@@ -20,12 +20,12 @@ import (
 	"github.com/crishim/crishim/client/suggest"
 )
 
-// ImageFlag is --filter of images.
+// ImageFlag returns --filter of images.
 func (f *Filter) ImageFlag() urfave.Flag {
 	return ListFlag(&f.keys, parseImageFilter, "filter", "only images for which `KEY=VALUE` holds", "f")
 }
 
-// PruneFlag is --filter of what removes images.
+// PruneFlag returns --filter of what removes images.
 func (f *Filter) PruneFlag() urfave.Flag {
 	return ListFlag(&f.keys, func(text string) (imageFilter, error) {
 		key, value, _ := strings.Cut(text, "=")
@@ -215,7 +215,7 @@ func isNamed(image *runtimeapi.Image, name string) bool {
 	})
 }
 
-// ImageName is how to call an image: its first tag, else a digest, else its id.
+// ImageName returns how to call an image: its first tag, else a digest, else its id.
 func ImageName(image *runtimeapi.Image) string {
 	return slices.Concat(image.GetRepoTags(), image.GetRepoDigests(), []string{image.GetId()})[0]
 }
@@ -230,7 +230,8 @@ func ImageStatus(ctx context.Context, conn *client.Conn, ref string, verbose, pu
 	return res, err
 }
 
-// OtherImages is what may be meant by an image that is not there: another tag of its repository, or a name like it.
+// OtherImages returns what may be meant by an image that is not there: another tag of its repository, or a name like
+// it.
 func OtherImages(images []*runtimeapi.Image, ref string, pull bool) string {
 	var tags, names []string
 	for _, image := range images {

@@ -22,12 +22,12 @@ func BoolFlag(to *bool, name, usage string, aliases ...string) urfave.Flag {
 	return &urfave.BoolFlag{Name: name, Aliases: aliases, Usage: usage, Destination: to, DisableDefaultText: true}
 }
 
-// StringFlag is a flag that takes any text; what is in *to is its default.
+// StringFlag returns a flag that takes any text; what is in *to is its default.
 func StringFlag(to *string, name, usage string, aliases ...string) urfave.Flag {
 	return &urfave.StringFlag{Name: name, Aliases: aliases, Usage: usage, Destination: to, Value: *to}
 }
 
-// IntFlag is a flag that takes a whole number; what is in *to is its default. Help leaves a
+// IntFlag returns a flag that takes a whole number; what is in *to is its default. Help leaves a
 // default of 0 or -1 out, which stands for none.
 func IntFlag[T int | int64](to *T, name, usage string, aliases ...string) urfave.Flag {
 	flag := Typed(to, func(text string) (T, error) {
@@ -81,7 +81,7 @@ const alreadySet = "\x00already set"
 // IsSliceFlag lets help show a flag that may be given several times.
 func (f *typedFlag) IsSliceFlag() bool { return f.Repeated }
 
-// values are those that completion offers.
+// values returns those that completion offers.
 func (f *typedFlag) values() []string { return f.Words }
 
 func (f *typedFlag) String() string { return urfave.FlagStringer(f) }
@@ -96,13 +96,13 @@ func (f *typedFlag) Number() *typedFlag {
 	return f
 }
 
-// NewTyped is a flag whose text read takes; a mistake is wrong usage.
+// NewTyped returns a flag whose text read takes; a mistake is wrong usage.
 func NewTyped(read func(string) error, name, usage string, aliases []string) *typedFlag {
 	text := &flagText{read: read}
 	return &typedFlag{GenericFlag: &urfave.GenericFlag{Name: name, Aliases: aliases, Usage: usage, Value: text}, text: text}
 }
 
-// Typed is a flag that parse reads.
+// Typed returns a flag that parse reads.
 func Typed[T any](to *T, parse func(string) (T, error), name, usage string, aliases ...string) *typedFlag {
 	return NewTyped(func(text string) error {
 		value, err := parse(text)
@@ -113,7 +113,7 @@ func Typed[T any](to *T, parse func(string) (T, error), name, usage string, alia
 	}, name, usage, aliases)
 }
 
-// ListFlag is a flag that may be given several times, and adds to a list each time.
+// ListFlag returns a flag that may be given several times, and adds to a list each time.
 func ListFlag[T any](to *[]T, parse func(string) (T, error), name, usage string, aliases ...string) urfave.Flag {
 	flag := NewTyped(func(text string) error {
 		value, err := parse(text)
@@ -126,12 +126,12 @@ func ListFlag[T any](to *[]T, parse func(string) (T, error), name, usage string,
 	return flag
 }
 
-// StringsFlag is a flag that may be given several times.
+// StringsFlag returns a flag that may be given several times.
 func StringsFlag(to *[]string, name, usage string, aliases ...string) urfave.Flag {
 	return ListFlag(to, func(text string) (string, error) { return text, nil }, name, usage, aliases...)
 }
 
-// WordFlag is a flag that takes one of a few words, in any case. An empty one is none, where
+// WordFlag returns a flag that takes one of a few words, in any case. An empty one is none, where
 // none is the default.
 func WordFlag(to *string, words []string, name, usage string, aliases ...string) urfave.Flag {
 	optional := *to == ""
@@ -146,14 +146,14 @@ func WordFlag(to *string, words []string, name, usage string, aliases ...string)
 	return flag
 }
 
-// chosen is a flag that takes other texts too than those that are offered for completion.
+// chosen returns a flag that takes other texts too than those that are offered for completion.
 func chosen(to *string, words []string, name, usage string, aliases ...string) *typedFlag {
 	flag := Typed(to, func(text string) (string, error) { return text, nil }, name, usage, aliases...)
 	flag.Words, flag.DefaultText = words, *to
 	return flag
 }
 
-// DurationFlag is a flag that takes 5 for five seconds as well as 5s.
+// DurationFlag returns a flag that takes 5 for five seconds as well as 5s.
 func DurationFlag(to *time.Duration, name, usage string, aliases ...string) *typedFlag {
 	flag := Typed(to, func(text string) (time.Duration, error) {
 		value, err := parseDuration(text)
@@ -170,7 +170,7 @@ func DurationFlag(to *time.Duration, name, usage string, aliases ...string) *typ
 	return flag
 }
 
-// LabelsFlag is a flag that takes KEY=VALUE, several times or separated by commas.
+// LabelsFlag returns a flag that takes KEY=VALUE, several times or separated by commas.
 func LabelsFlag(to *map[string]string, name, usage string, aliases ...string) urfave.Flag {
 	flag := NewTyped(func(text string) error { return addLabels(to, text) }, name, usage, aliases)
 	flag.Repeated = true

@@ -60,7 +60,7 @@ func (env *Env) ShimFlag() string {
 	return ""
 }
 
-// GlobalFlags are the flags that stand before the verb, or, in their long form, behind it.
+// GlobalFlags returns the flags that stand before the verb, or, in their long form, behind it.
 func (env *Env) GlobalFlags() []urfave.Flag {
 	g := &env.global
 	return []urfave.Flag{
@@ -152,7 +152,7 @@ func (p *profiles) stop() (err error) {
 	return Join(err, pprof.WriteHeapProfile(file), file.Close())
 }
 
-// Config is the config file's content, read once for a command line.
+// Config returns the config file's content, read once for a command line.
 func (env *Env) Config() (*client.Config, error) {
 	if env.loaded != nil {
 		return env.loaded, nil
@@ -166,7 +166,7 @@ func (env *Env) Config() (*client.Config, error) {
 	return config, nil
 }
 
-// ConfigSource is where the config file is looked for.
+// ConfigSource returns where the config file is looked for.
 func (env *Env) ConfigSource() client.ConfigSource {
 	return client.ConfigSource{
 		Path: env.global.config, LookupEnv: env.LookupEnv, Executable: env.Executable, Default: env.ConfigFile,

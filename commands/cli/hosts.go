@@ -92,7 +92,7 @@ func (env *Env) hostsNamed(names []string) (hosts []host, err error) {
 	return hosts, nil
 }
 
-// sshHosts are the names in ~/.ssh/config that match a pattern; "" matches all.
+// sshHosts returns the names in ~/.ssh/config that match a pattern; "" matches all.
 func (env *Env) sshHosts(pattern string) ([]string, error) {
 	file := filepath.Join(env.getenv("HOME"), ".ssh", "config")
 	text, err := bounded.ReadFile(file, bounded.Config)

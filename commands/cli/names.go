@@ -24,7 +24,7 @@ type Within struct {
 // Given reports whether a flag narrows it down.
 func (w *Within) Given() bool { return w.Namespace != "" || w.Container != "" }
 
-// NamespaceFlag is -n, --namespace, without the short form where crictl has -n for a number:
+// NamespaceFlag returns -n, --namespace, without the short form where crictl has -n for a number:
 // argv.go takes -n NAME for it there.
 func (w *Within) NamespaceFlag(aliases ...string) urfave.Flag {
 	usage := "look in `NAMESPACE` only"
@@ -34,18 +34,18 @@ func (w *Within) NamespaceFlag(aliases ...string) urfave.Flag {
 	return StringFlag(&w.Namespace, "namespace", usage, aliases...)
 }
 
-// inNamespaceFlag is what argv.go makes of -n NAME where --namespace takes a pattern.
+// inNamespaceFlag returns what argv.go makes of -n NAME where --namespace takes a pattern.
 func (w *Within) inNamespaceFlag() urfave.Flag {
 	return &urfave.StringFlag{Name: "in-namespace", Hidden: true, Destination: &w.Namespace}
 }
 
-// ContainerFlag is -c, --container.
+// ContainerFlag returns -c, --container.
 func (w *Within) ContainerFlag() urfave.Flag {
 	w.hasContainer = true
 	return StringFlag(&w.Container, "container", "the container `NAME` of the pod that is named", "c")
 }
 
-// InNamespace is what a user named with the namespace, as other verbs take it.
+// InNamespace returns what a user named with the namespace, as other verbs take it.
 func (w *Within) InNamespace(ref string) string {
 	if w.Namespace == "" || strings.Contains(ref, "/") {
 		return ref
@@ -53,7 +53,7 @@ func (w *Within) InNamespace(ref string) string {
 	return w.Namespace + "/" + ref
 }
 
-// Query is the question for what a user named.
+// Query returns the question for what a user named.
 func (w *Within) Query(ref string, want client.Want) client.Query {
 	return client.Query{Ref: ref, Want: want, Namespace: w.Namespace, Container: w.Container, ContainerFlag: w.hasContainer}
 }
@@ -83,19 +83,19 @@ func (s Source) FullName() string {
 	return s.Namespace + "/" + s.Name()
 }
 
-// PodRef is what a pod is called in a command line: its name, with the namespace where that is not default.
+// PodRef returns what a pod is called in a command line: its name, with the namespace where that is not default.
 func (s Source) PodRef() string {
 	return strings.TrimLeft(strings.TrimPrefix(s.Namespace+"/"+s.Pod, "default/"), "/")
 }
 
-// ContainerName is how messages name a container: pod/name where the pod is
+// ContainerName returns how messages name a container: pod/name where the pod is
 // known, its id where it has no name.
 func ContainerName(c *runtimeapi.Container) string { return SourceOf(c).Name() }
 
-// title is a name with the beginning of the id, which distinguishes attempts.
+// title returns a name with the beginning of the id, which distinguishes attempts.
 func title(name, id string) string { return fmt.Sprintf("%s (%.13s)", name, id) }
 
-// PodPath is namespace/name of a pod.
+// PodPath returns namespace/name of a pod.
 func PodPath(m *runtimeapi.PodSandboxMetadata) string {
 	return strings.TrimPrefix(m.GetNamespace()+"/"+m.GetName(), "/")
 }

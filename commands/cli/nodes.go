@@ -158,7 +158,7 @@ func (env *Env) overNodes(ctx context.Context) error {
 // ownFlags are the global flags that are not for the command line on a node.
 var ownFlags = []string{flagHosts, flagHostsFile, flagParallel, flagNodeTimeout, flagYes, "error-format", "color", "profile-cpu", "profile-mem"}
 
-// forwarded is the command line for a node: a mode, and what follows the program's name.
+// forwarded returns the command line for a node: a mode, and what follows the program's name.
 func (env *Env) forwarded() []string {
 	args := []string{"__part"}
 	if env.OutTerminal {

@@ -103,7 +103,7 @@ func IsDir(path string) bool {
 	return err == nil && info.IsDir()
 }
 
-// CancelFlag is --cancel-timeout of the verbs that make things.
+// CancelFlag returns --cancel-timeout of the verbs that make things.
 func CancelFlag(to *time.Duration) urfave.Flag {
 	return DurationFlag(to, "cancel-timeout", "timeout of each request: 5, 5s, 1m", "T")
 }
@@ -116,7 +116,7 @@ func Limited(ctx context.Context, d time.Duration) context.Context {
 	return client.WithTimeout(ctx, d, "--cancel-timeout")
 }
 
-// DryRunFlag is --dry-run of the verbs that send one request.
+// DryRunFlag returns --dry-run of the verbs that send one request.
 func DryRunFlag(to *bool) urfave.Flag {
 	return BoolFlag(to, "dry-run", "print the request instead of sending it")
 }

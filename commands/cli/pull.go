@@ -33,7 +33,7 @@ type PullOptions struct {
 	Display   *progress.Display // nil: one for each pull
 }
 
-// Flags are those about registries.
+// Flags returns the flags about registries.
 func (o *PullOptions) Flags() []urfave.Flag {
 	return []urfave.Flag{
 		StringFlag(&o.creds, "creds", "`USER[:PASSWORD]` for the registry (env CRICTL_CREDS)"),
@@ -45,7 +45,7 @@ func (o *PullOptions) Flags() []urfave.Flag {
 	}
 }
 
-// ChoiceFlags are those of verbs that pull if the config file wants it.
+// ChoiceFlags returns the flags of verbs that pull if the config file wants it.
 func (o *PullOptions) ChoiceFlags() []urfave.Flag {
 	return []urfave.Flag{
 		BoolFlag(&o.With, "with-pull", "pull the image first"),
@@ -73,7 +73,7 @@ func (o *PullOptions) Check(env *Env, c *urfave.Context) (err error) {
 	return err
 }
 
-// credentials are those of the flags or the environment, nil where there are none.
+// credentials returns those of the flags or the environment, nil where there are none.
 func (o *PullOptions) credentials(env *Env, c *urfave.Context) (*runtimeapi.AuthConfig, error) {
 	creds, encoded := o.creds, o.encoded
 	switch {
@@ -191,7 +191,7 @@ func (o *PullOptions) PullFor(ctx context.Context, env *Env, conn *client.Conn, 
 	return nil
 }
 
-// authFor is what to send a registry for an image; nil is anonymous. What a
+// authFor returns what to send a registry for an image; nil is anonymous. What a
 // flag gave goes before what docker or podman keep.
 func (o *PullOptions) authFor(ctx context.Context, env *Env, image string) (*runtimeapi.AuthConfig, error) {
 	if o.auth != nil {
@@ -241,7 +241,7 @@ func pullShowing(ctx context.Context, conn *client.Conn, r *runtimeapi.PullImage
 	return res.GetImageRef(), err
 }
 
-// ProgressOptions are where and how wide the progress of pulls is drawn.
+// ProgressOptions returns where and how wide the progress of pulls is drawn.
 func (env *Env) ProgressOptions() progress.Options {
 	return progress.Options{
 		Out: env.Err, Terminal: env.ErrTerminal && env.getenv("TERM") != "dumb", Width: env.width(),

@@ -103,7 +103,7 @@ func (env *Env) RunLine(ctx context.Context, conn *client.Conn, args ...string) 
 	return Run(ctx, append(line, args...), &own, env.newApp)
 }
 
-// firstWord is what follows the program's name; "" where nothing does.
+// firstWord returns what follows the program's name; "" where nothing does.
 func firstWord(args []string) string {
 	if len(args) < 2 {
 		return ""

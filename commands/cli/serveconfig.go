@@ -68,7 +68,7 @@ func ReadServeConfig(c *urfave.Context, from, path string) error {
 	return nil
 }
 
-// ShimOptions are the settings of an embedded shim: those of a file in which the flags
+// ShimOptions returns the settings of an embedded shim: those of a file in which the flags
 // of serve are, and the network plugin, each named by a flag, the environment or the
 // config file. A shim that stays takes all of them but where to listen and on which
 // engine, which come from the endpoint. For a single command there are those about pods and

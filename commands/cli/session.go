@@ -19,7 +19,7 @@ type Session struct {
 	Options    stream.Options
 }
 
-// TransportFlags are those of every verb that dials a streaming URL.
+// TransportFlags returns the flags of every verb that dials a streaming URL.
 func (s *Session) TransportFlags() []urfave.Flag {
 	s.Options.Transport = stream.TransportAuto
 	return []urfave.Flag{
@@ -31,7 +31,7 @@ func (s *Session) TransportFlags() []urfave.Flag {
 	}
 }
 
-// Flags are those of a verb with a terminal.
+// Flags returns the flags of a verb with a terminal.
 func (s *Session) Flags() []urfave.Flag {
 	s.Options.DetachKeys = stream.DefaultDetachKeys
 	return append(s.TransportFlags(),
@@ -59,7 +59,7 @@ func (s *Session) DropTTYWithoutTerminal(env *Env) {
 	}
 }
 
-// Streams are the local ends that the flags ask for.
+// Streams returns the local ends that the flags ask for.
 func (s *Session) Streams(env *Env) stream.Streams {
 	streams := stream.Streams{Out: env.Out, TTY: s.TTY}
 	if s.Stdin {

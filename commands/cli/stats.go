@@ -27,7 +27,7 @@ type StatsOptions struct {
 	View    View
 }
 
-// Flags are those of both stats verbs.
+// Flags returns the flags of both stats verbs.
 func (o *StatsOptions) Flags(columns output.Columns) []urfave.Flag {
 	o.seconds = 1
 	return append(o.View.ListFlags(columns),
@@ -182,7 +182,7 @@ func MemoryLimit(m *runtimeapi.MemoryUsage) int64 {
 	return int64(m.GetAvailableBytes().GetValue() + m.GetWorkingSetBytes().GetValue())
 }
 
-// CPUPercent is the CPU time per time between two samples, in per cent of one
+// CPUPercent returns the CPU time per time between two samples, in per cent of one
 // core; where the clock of the samples did not move it is the runtime's own
 // rate, else unknown.
 func CPUPercent(before, after *runtimeapi.CpuUsage) float64 {

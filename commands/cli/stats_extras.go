@@ -16,7 +16,7 @@ type Traffic struct{ In, Out int64 }
 
 func unknownTraffic() Traffic { return Traffic{UnknownAmount, UnknownAmount} }
 
-// NetworkOf is what a pod has received and sent.
+// NetworkOf returns what a pod has received and sent.
 func NetworkOf(s *runtimeapi.PodSandboxStats) Traffic {
 	i := s.GetLinux().GetNetwork().GetDefaultInterface()
 	return Traffic{In: Amount(i.GetRxBytes()), Out: Amount(i.GetTxBytes())}

@@ -31,13 +31,13 @@ type Targets struct {
 	PassUnknown bool
 }
 
-// AllFlag is --all.
+// AllFlag returns --all.
 func (t *Targets) AllFlag(usage string) urfave.Flag { return BoolFlag(&t.All, "all", usage, "a") }
 
-// NamespaceFlag is -n, --namespace.
+// NamespaceFlag returns -n, --namespace.
 func (t *Targets) NamespaceFlag() urfave.Flag { return t.In.NamespaceFlag("n") }
 
-// DryRunFlag is --dry-run of the verbs that change many things.
+// DryRunFlag returns --dry-run of the verbs that change many things.
 func (t *Targets) DryRunFlag(done string) urfave.Flag {
 	return BoolFlag(&t.dryRun, "dry-run", "print what would be "+done)
 }
@@ -45,7 +45,7 @@ func (t *Targets) DryRunFlag(done string) urfave.Flag {
 // DryRun reports whether nothing is to be changed.
 func (t *Targets) DryRun() bool { return t.dryRun }
 
-// SelectorFlag is --selector, and kubectl's -l where crictl has nothing else for it.
+// SelectorFlag returns --selector, and kubectl's -l where crictl has nothing else for it.
 func SelectorFlag(to *client.Selector, aliases ...string) urfave.Flag {
 	return Typed(to, func(text string) (client.Selector, error) {
 		selector, err := client.ParseSelector(text)
@@ -57,7 +57,7 @@ func SelectorFlag(to *client.Selector, aliases ...string) urfave.Flag {
 	}, "selector", "those whose labels match `EXPRESSION`: app=web,tier!=db,env in (a,b),!old", aliases...)
 }
 
-// AttemptFlag is --attempt.
+// AttemptFlag returns --attempt.
 func AttemptFlag(to **uint32) urfave.Flag {
 	return Typed(to, func(text string) (*uint32, error) {
 		if text == "" {
@@ -97,7 +97,7 @@ type Removal struct {
 	Force bool
 }
 
-// ForceFlag is --force.
+// ForceFlag returns --force.
 func (o *Removal) ForceFlag(usage string) urfave.Flag { return BoolFlag(&o.Force, "force", usage, "f") }
 
 // Refuse leaves what still runs alone; a list may have more.
@@ -127,13 +127,13 @@ type (
 	ImageTarget     = target[*runtimeapi.Image]
 )
 
-// Called is what to call it in a message.
+// Called returns what to call it in a message.
 func (t target[T]) Called() string { return cmp.Or(t.Title, t.full, t.Ref) }
 
-// Arg is what stands for it in another command line.
+// Arg returns what stands for it in another command line.
 func (t target[T]) Arg() string { return cmp.Or(t.full, t.Ref) }
 
-// Containers are the chosen ones; --all and --selector choose among those of
+// Containers returns the chosen ones; --all and --selector choose among those of
 // a state, "" being any.
 func (t *Targets) Containers(ctx context.Context, conn *client.Conn, want client.Want, state string) (found []ContainerTarget, err error) {
 	if t.listed() {
@@ -162,7 +162,7 @@ func (t *Targets) Containers(ctx context.Context, conn *client.Conn, want client
 	return found, err
 }
 
-// Pods are the chosen pods.
+// Pods returns the chosen pods.
 func (t *Targets) Pods(ctx context.Context, conn *client.Conn) (found []PodTarget, err error) {
 	if t.listed() {
 		all, err := (&Filter{Selector: t.Selector, In: t.In}).Pods(ctx, conn)

@@ -105,7 +105,7 @@ func (t *tracing) stop(err error) {
 	}
 }
 
-// Tracer is what the client and the shim make their spans with; nil without --enable-tracing.
+// Tracer returns what the client and the shim make their spans with; nil without --enable-tracing.
 func (env *Env) Tracer() trace.TracerProvider {
 	if env.tracing.provider == nil {
 		return nil

@@ -22,7 +22,7 @@ type View struct {
 	columns         output.Columns
 }
 
-// Flags are those of a verb that shows one object.
+// Flags returns the flags of a verb that shows one object.
 func (v *View) Flags() []urfave.Flag {
 	return []urfave.Flag{
 		chosen(&v.FormatFlag, strings.Split(strings.ReplaceAll(output.FormatNames(), "TEMPLATE", ""), "|"), "output", "print as `FORMAT`: "+strings.ReplaceAll(output.FormatNames(), "|", ", "), "o"),
@@ -30,7 +30,7 @@ func (v *View) Flags() []urfave.Flag {
 	}
 }
 
-// TableFlags are those of a verb that shows a table with these columns.
+// TableFlags returns the flags of a verb that shows a table with these columns.
 func (v *View) TableFlags(columns output.Columns) []urfave.Flag {
 	v.columns = columns
 	return append(v.Flags(),
@@ -40,7 +40,7 @@ func (v *View) TableFlags(columns output.Columns) []urfave.Flag {
 	)
 }
 
-// ListFlags are those of a verb that shows a list with these columns.
+// ListFlags returns the flags of a verb that shows a list with these columns.
 func (v *View) ListFlags(columns output.Columns) []urfave.Flag {
 	return append(v.TableFlags(columns),
 		BoolFlag(&v.Quiet, "quiet", "print ids only", "q"),
@@ -48,12 +48,12 @@ func (v *View) ListFlags(columns output.Columns) []urfave.Flag {
 	)
 }
 
-// SortFlag is --sort of a table.
+// SortFlag returns --sort of a table.
 func SortFlag(v *View) urfave.Flag {
 	return chosen(&v.Sort, v.columns, "sort", "sort by `COLUMN`; -COLUMN sorts downwards")
 }
 
-// WideFlag is crictl's -v.
+// WideFlag returns crictl's -v.
 func (v *View) WideFlag() urfave.Flag {
 	return BoolFlag(&v.wide, "verbose", "more columns, as -o wide", "v")
 }
@@ -104,7 +104,7 @@ func (v *View) CheckAlone(env *Env, c *urfave.Context) error {
 	return v.Check(env)
 }
 
-// Show is the action of a verb that shows one answer of the runtime.
+// Show returns the action of a verb that shows one answer of the runtime.
 func Show[R any](env *Env, v *View, ask func(context.Context, *client.Conn) (R, error), show func(io.Writer, R, output.Options) error) urfave.ActionFunc {
 	return env.Connected(v.CheckAlone, func(ctx context.Context, env *Env, conn *client.Conn) error {
 		res, err := ask(ctx, conn)
@@ -115,7 +115,7 @@ func Show[R any](env *Env, v *View, ask func(context.Context, *client.Conn) (R, 
 	})
 }
 
-// WithExamples is a verb's description followed by its examples, which a test
+// WithExamples returns a verb's description followed by its examples, which a test
 // runs.
 func WithExamples(text string, examples ...string) string {
 	return text + "\n\nExamples:\n  " + strings.Join(examples, "\n  ")
@@ -144,7 +144,7 @@ func ShowEach[T, R any](env *Env, v View, show func(io.Writer, []R, output.Optio
 	return Join(show(env.Out, found, v.Options), failed)
 }
 
-// DetailsFlag is --quiet of the inspect verbs.
+// DetailsFlag returns --quiet of the inspect verbs.
 func DetailsFlag(quiet *bool) urfave.Flag {
 	return BoolFlag(quiet, "quiet", "leave out the runtime's own details", "q")
 }

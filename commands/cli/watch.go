@@ -11,7 +11,7 @@ import (
 	"github.com/crishim/crishim/client"
 )
 
-// WatchFlag is --watch of the verbs that list.
+// WatchFlag returns --watch of the verbs that list.
 func WatchFlag(to *bool) urfave.Flag {
 	return BoolFlag(to, "watch", "after the list, print what changes until interrupted", "w")
 }
@@ -29,11 +29,11 @@ const (
 // has none, until the user interrupts.
 func Watch(ctx context.Context, conn *client.Conn, show func(context.Context) error) error {
 	ctx, cancel := context.WithCancel(ctx)
-	happened, deaf := make(chan struct{}, 1), make(chan struct{})
+	happened, noEvents := make(chan struct{}, 1), make(chan struct{})
 	listened := make(chan struct{})
 	go func() { // open before the first list, so that nothing is lost between the two
 		defer close(listened)
-		defer close(deaf)
+		defer close(noEvents)
 		events, err := conn.Runtime.GetContainerEvents(ctx, &runtimeapi.GetEventsRequest{})
 		for err == nil {
 			if _, err = events.Recv(); err == nil {
@@ -58,8 +58,8 @@ func Watch(ctx context.Context, conn *client.Conn, show func(context.Context) er
 		select {
 		case <-happened:
 			err = Pause(ctx, eventsSettle)
-		case <-deaf:
-			deaf, interval = nil, pollInterval // the next round waits for it
+		case <-noEvents:
+			noEvents, interval = nil, pollInterval // the next round waits for it
 		case <-timer.C:
 		case <-ctx.Done():
 			err = ctx.Err()

@@ -82,7 +82,7 @@ func (o *killOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) 
 	}.Run(env, &o.Targets, containers, err)
 }
 
-// onlyOurShim is the error of a runtime without the private service, with what does the same on its
+// onlyOurShim returns the error of a runtime without the private service, with what does the same on its
 // node: the arguments of containerd's ctr task, or of runc below CRI-O.
 func onlyOurShim(conn *client.Conn, cannot, ctr, runc string) error {
 	err := fmt.Errorf("%s, and %s is not crishim's dockershim", cannot, conn.RuntimeEndpoint)

@@ -148,7 +148,7 @@ func containerConfigOf(ctx context.Context, conn *client.Conn, id string) (*runt
 	return config, nil
 }
 
-// logPathOfAttempt is the path of an attempt's log, apart from that of the attempt before: main.1.log
+// logPathOfAttempt returns the path of an attempt's log, apart from that of the attempt before: main.1.log
 // after main.0.log or main.log, 1.log after 0.log. "" stays that.
 func logPathOfAttempt(config *runtimeapi.ContainerConfig) string {
 	if config.GetLogPath() == "" {

@@ -40,7 +40,7 @@ func newRunOptions() *runOptions {
 	return o
 }
 
-// oneLineFlags are the flags for the configurations that run makes from an image.
+// oneLineFlags returns the flags for the configurations that run makes from an image.
 func (o *runOptions) oneLineFlags(env *cli.Env) []urfave.Flag {
 	return []urfave.Flag{
 		cli.StringFlag(&o.image, "image", "run `IMAGE`; all arguments are the command"),

@@ -226,14 +226,14 @@ func (w *eventWatch) listen(ctx context.Context, conn *client.Conn) {
 
 // watched is the container or pod that is waited for.
 type watched struct {
-	ref  string
-	in   cli.Within
-	goal goal
-	id   string // "" until it exists
-	pod  bool
-	code int32
-	told bool   // the user, that it does not exist yet
-	why  string // a pod is not ready
+	ref   string
+	in    cli.Within
+	goal  goal
+	id    string // "" until it exists
+	pod   bool
+	code  int32
+	noted bool   // the user knows that it does not exist yet
+	why   string // a pod is not ready
 }
 
 // look reports whether the goal is reached, and returns the state.
@@ -243,11 +243,11 @@ func (w *watched) look(ctx context.Context, env *cli.Env, conn *client.Conn) (bo
 	case cli.IsGone(err) && w.goal.state == "removed":
 		return true, "removed", nil
 	case cli.IsGone(err) && w.goal.state != "exited" && w.goal.state != "notready":
-		if !w.told { // its name may be misspelt
+		if !w.noted { // its name may be misspelt
 			fmt.Fprintf(env.Err, "crishim: %s yet: waiting for it\n", cli.Sentence(env, err))
 			cli.WriteHint(env.Err, cli.HintOf(err))
 		}
-		w.told = true
+		w.noted = true
 		return false, "not there", nil
 	case err != nil:
 		return false, "", err

@@ -46,7 +46,7 @@ func podReady(ctx context.Context, env *cli.Env, conn *client.Conn, sandbox *run
 	return len(missing) == 0 && (state.Ready || !state.Kept), strings.Join(missing, ", "), nil
 }
 
-// newestAttempts are the containers by name, or by id where they have none, without those of debug.
+// newestAttempts returns the containers by name, or by id where they have none, without those of debug.
 func newestAttempts(containers []*runtimeapi.Container) map[string]*runtimeapi.Container {
 	newest := map[string]*runtimeapi.Container{}
 	for _, c := range containers {

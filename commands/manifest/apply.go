@@ -91,7 +91,7 @@ func readManifests(env *cli.Env, files []string) (*manifest.Set, error) {
 	return set, nil
 }
 
-// otherFile is what may be meant by a file that is not there.
+// otherFile returns what may be meant by a file that is not there.
 func otherFile(err error) string {
 	var missing *fs.PathError
 	if errors.As(err, &missing) {
@@ -190,7 +190,7 @@ func endedAtOnce(p *v1.Pod, view *plan.View, status *pod.Status) string {
 	return strings.Join(ends, ", ")
 }
 
-// appliedLine is the result of one pod.
+// appliedLine returns the result of one pod.
 func appliedLine(p *v1.Pod, view *plan.View, end string, ips []string, replaced, existed bool) string {
 	what := "created"
 	switch {
@@ -261,7 +261,7 @@ func (o *applyOptions) cleanUpOrReport(ctx context.Context, env *cli.Env, r *pod
 	return strings.Join(append(next, "`crishim delete "+name+"` removes what is left"), ", ")
 }
 
-// printRequests is --dry-run: it dials nothing.
+// printRequests implements --dry-run: it dials nothing.
 func (o *applyOptions) printRequests(env *cli.Env) error {
 	host, err := kuberuntime.ReadHost()
 	if err != nil {

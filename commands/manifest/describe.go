@@ -181,7 +181,7 @@ func (p *page) heading(text string) {
 	p.text.WriteString(text + "\n")
 }
 
-// stateTone is the colour of a container's state in one word.
+// stateTone returns the colour of a container's state in one word.
 func stateTone(word string, c plan.ContainerView) output.Tone {
 	switch {
 	case word == diagnose.Running && (c.Ready || c.Init && !c.Sidecar):
@@ -189,7 +189,7 @@ func stateTone(word string, c plan.ContainerView) output.Tone {
 	case word == diagnose.Completed:
 		return output.Faint
 	case word == diagnose.Running, diagnose.IsCreating(word):
-		return output.Doubt
+		return output.Warn
 	}
 	return output.Bad
 }
@@ -377,7 +377,7 @@ func (p *page) events(events []kuberuntime.Event) {
 		row.write(fmt.Sprintf("  %-5s %-7s %-*s ", duration.HumanDuration(max(p.now.Sub(e.Time), 0)), kind, reasons, e.Reason), message)
 		text := row.text.String()
 		if p.paint != nil && e.Warning {
-			text = strings.Replace(text, kind, p.paint(output.Doubt, kind), 1)
+			text = strings.Replace(text, kind, p.paint(output.Warn, kind), 1)
 		}
 		p.text.WriteString(text)
 	}

@@ -152,7 +152,7 @@ func lockPod(ctx context.Context, env *cli.Env, r *podRuntime, namespace, name s
 	}, nil
 }
 
-// manifestFlag is -f of the verbs that read manifests.
+// manifestFlag returns -f of the verbs that read manifests.
 func manifestFlag(to *[]string) urfave.Flag {
 	return cli.StringsFlag(to, "filename", "read manifests from `FILE`, from the files of a folder, or from standard input (-)", "f")
 }

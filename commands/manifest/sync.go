@@ -159,7 +159,7 @@ func statusLines(env *cli.Env) func(kuberuntime.Event) {
 		if e.Warning {
 			kind = " warning:"
 		}
-		line := []cli.Span{{Tone: output.Faint, Text: e.Time.Format(time.TimeOnly)}, {Text: " " + name + ":"}, {Tone: output.Doubt, Text: kind}, {Text: " " + e.Message}}
+		line := []cli.Span{{Tone: output.Faint, Text: e.Time.Format(time.TimeOnly)}, {Text: " " + name + ":"}, {Tone: output.Warn, Text: kind}, {Text: " " + e.Message}}
 		if err := env.SaySpans(line...); err != nil {
 			env.Debugf("write status: %v", err)
 		}

@@ -169,7 +169,7 @@ func nameOf(c *runtimeapi.Container) string {
 	return c.GetLabels()[kube.LabelContainerName]
 }
 
-// findings are those about a target, and about the pod that it is in.
+// findings returns those about a target, and about the pod that it is in.
 func (t whyTarget) findings(f *diagnose.Facts) []diagnose.Finding {
 	p := f.Of(t.pod)
 	return slices.DeleteFunc(diagnose.ExplainPod(f, p), func(one diagnose.Finding) bool {
@@ -220,7 +220,7 @@ func (p *page) node(f *diagnose.Facts, r diagnose.Report) {
 
 // finding writes a sentence, what it is concluded from where there is room for that, and what to type next.
 func (p *page) finding(f diagnose.Finding, before string, whole bool) {
-	tone := map[diagnose.Severity]output.Tone{diagnose.Error: output.Bad, diagnose.Warning: output.Doubt, diagnose.Note: output.Faint}[f.Severity]
+	tone := map[diagnose.Severity]output.Tone{diagnose.Error: output.Bad, diagnose.Warning: output.Warn, diagnose.Note: output.Faint}[f.Severity]
 	lines := &page{width: p.width}
 	lines.write("  ", before+f.Text)
 	text := strings.TrimPrefix(lines.text.String(), "  ")

@@ -108,7 +108,7 @@ func namedPort(text string) (before, name string) {
 	return text[:at], text[at:]
 }
 
-// numbers are the ports with the numbers for their names, which kubelets and crishim keep with a
+// numbers returns the ports with the numbers for their names, which kubelets and crishim keep with a
 // pod's containers.
 func (o *portForwardOptions) numbers(ctx context.Context, conn *client.Conn, pod *runtimeapi.PodSandbox) (ports []stream.Port, err error) {
 	var known map[string]uint16

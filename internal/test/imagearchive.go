@@ -9,7 +9,7 @@ import (
 	"runtime"
 )
 
-// ImageArchive is docker's archive of an image with that name, which is no other image: a file has its name for
+// ImageArchive returns docker's archive of an image with that name, which is no other image: a file has its name for
 // content. Its program, which may be nil, is /pause.
 func ImageArchive(name string, program []byte) []byte {
 	layer := pack(file{"name", 0o644, []byte(name)}, file{"pause", 0o755, program})

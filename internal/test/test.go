@@ -59,13 +59,13 @@ func Golden(t testing.TB, name, got string) {
 	}
 }
 
-// patience bounds what a test waits for; only a broken program takes so long.
-const patience = 2 * time.Minute
+// waitTimeout bounds what a test waits for; only a broken program takes so long.
+const waitTimeout = 2 * time.Minute
 
 // Until waits for something to become true that has no event.
 func Until(t testing.TB, what string, is func() bool) {
 	t.Helper()
-	for end := time.Now().Add(patience); !is(); time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(waitTimeout); !is(); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("waited in vain for %s", what)
 		}
@@ -85,7 +85,7 @@ func (b *Buffer) Write(p []byte) (int, error) {
 	return b.b.Write(p)
 }
 
-// String is what has been written so far.
+// String returns what has been written so far.
 func (b *Buffer) String() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()

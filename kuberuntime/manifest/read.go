@@ -156,7 +156,7 @@ type Error struct {
 	hint    string
 }
 
-// Hint is the next step, where one is known.
+// Hint returns the next step, where one is known.
 func (e *Error) Hint() string { return e.hint }
 
 // Error renders "web.yaml: document 2: spec.containers[0].image: required".

@@ -87,7 +87,7 @@ func (d Dirs) PodLogs(p *v1.Pod) string {
 // LogFolder returns the name of a pod's log folder.
 func LogFolder(namespace, name, uid string) string { return namespace + "_" + name + "_" + uid }
 
-// ContainerHash is what a running container is compared by, the kubelet's HashContainer: name and image,
+// ContainerHash returns what a running container is compared by, the kubelet's HashContainer: name and image,
 // nothing else, so that only a new image restarts it.
 func ContainerHash(c *v1.Container) uint64 {
 	data, err := json.Marshal(map[string]string{"name": c.Name, "image": c.Image})

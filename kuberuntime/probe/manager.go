@@ -111,7 +111,7 @@ func (m *Manager) end(over func(*worker) bool) {
 	}
 }
 
-// Result is the last verdict. Without such a probe it is Unknown.
+// Result returns the last verdict. Without such a probe it is Unknown.
 func (m *Manager) Result(id string, kind plan.Kind) plan.Result {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -168,7 +168,7 @@ func (w *worker) run(ctx context.Context) {
 	}
 }
 
-// firstDelay is what is left of the initial delay. Counted from the container's start it
+// firstDelay returns what is left of the initial delay. Counted from the container's start it
 // is over for a container that was found running.
 func (w *worker) firstDelay(period time.Duration) time.Duration {
 	initial := time.Duration(w.probe.InitialDelaySeconds) * time.Second
@@ -198,7 +198,7 @@ func (w *worker) attempt(ctx context.Context) bool {
 	if err != nil || changed {
 		w.manager.notify(Change{Container: w.container, Kind: w.kind, Result: verdict, Err: err, Verdict: changed})
 	}
-	// A startup probe that has spoken is done. A container that fails is killed, and its
+	// A startup probe with a verdict is done. A container that fails is killed, and its
 	// successor is another container: the verdict stays until then.
 	return w.kind == plan.Startup && verdict != plan.Unknown || w.kind == plan.Liveness && verdict == plan.Failure
 }

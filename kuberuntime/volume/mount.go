@@ -13,7 +13,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// Mounts are a container's volumeMounts as the CRI wants them. expand resolves $(VAR) in
+// Mounts returns a container's volumeMounts as the CRI wants them. expand resolves $(VAR) in
 // subPathExpr, imageRef the reference of an image volume.
 func (m *Maker) Mounts(p *v1.Pod, c *v1.Container, made map[string]Made, expand func(string) string, imageRef func(string) string) ([]*runtimeapi.Mount, error) {
 	var out []*runtimeapi.Mount
@@ -42,7 +42,7 @@ func (m *Maker) Mounts(p *v1.Pod, c *v1.Container, made map[string]Made, expand 
 	return out, nil
 }
 
-// PlanMounts are the mounts that Mounts would make, with sub paths as they are written.
+// PlanMounts returns the mounts that Mounts would make, with sub paths as they are written.
 func PlanMounts(c *v1.Container, made map[string]Made) []*runtimeapi.Mount {
 	var out []*runtimeapi.Mount
 	for i := range c.VolumeMounts {
@@ -57,7 +57,7 @@ func PlanMounts(c *v1.Container, made map[string]Made) []*runtimeapi.Mount {
 	return out
 }
 
-// newMount is a mount of a whole volume, or of a path in an image.
+// newMount returns a mount of a whole volume, or of a path in an image.
 func newMount(at *v1.VolumeMount, volume Made, sub string) *runtimeapi.Mount {
 	mount := &runtimeapi.Mount{
 		ContainerPath: at.MountPath, HostPath: volume.Path, Readonly: at.ReadOnly || volume.ReadOnly,

@@ -93,7 +93,7 @@ func (e Endpoint) library(more ...client.Opt) (*client.Client, *http.Client, err
 // Endpoint returns where the engine is and how that was decided.
 func (c *Client) Endpoint() Endpoint { return c.endpoint }
 
-// ClientVersion is the API version that calls are made in, "" before the first.
+// ClientVersion returns the API version that calls are made in, "" before the first.
 func (c *Client) ClientVersion() string {
 	if version := c.transport.version.Load(); version != nil {
 		return *version

@@ -134,7 +134,7 @@ func (lookup environment) get(key string) string {
 	return v
 }
 
-// configDir is where docker keeps config.json and its contexts, "" for nowhere.
+// configDir returns where docker keeps config.json and its contexts, "" for nowhere.
 func (lookup environment) configDir() string {
 	dir := lookup.get("DOCKER_CONFIG")
 	if home := lookup.get("HOME"); dir == "" && home != "" {

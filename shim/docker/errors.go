@@ -68,7 +68,7 @@ func (w Worded) Error() string { return Text(w.Err) }
 // Unwrap returns the error as it was.
 func (w Worded) Unwrap() error { return w.Err }
 
-// CheckAPI is an error where the engine is too old for the shim, as dockershim's
+// CheckAPI returns an error where the engine is too old for the shim, as dockershim's
 // checkVersionCompatibility.
 func CheckAPI(apiVersion string) error {
 	if versions.LessThan(apiVersion, MinAPI) {

@@ -74,7 +74,7 @@ func operationOf(method, path string) operation {
 	return operations[key]
 }
 
-// spanName is the name of a call in traces: the operation's, without the ids in its path.
+// spanName returns the name of a call in traces: the operation's, without the ids in its path.
 func spanName(_ string, r *http.Request) string {
 	_, path, versioned := strings.Cut(strings.TrimPrefix(r.URL.Path, "/v"), "/")
 	if !versioned || r.URL.Path == "/_ping" {

@@ -147,7 +147,7 @@ func keepEngine(proc, root string, pid int, group string) error {
 	return errors.Join(errs...)
 }
 
-// engineProcesses are the engine and the containerd that it has started. The
+// engineProcesses returns the engine and the containerd that it has started. The
 // shims of containers stay where they are. With socket activation it is systemd
 // that listens, which must not be touched: then the engine is looked for.
 func engineProcesses(proc string, pid int) ([]int, error) {
@@ -227,7 +227,7 @@ type OOMScore struct {
 	refused atomic.Bool
 }
 
-// Allowed is the value to ask the engine for.
+// Allowed returns the value to ask the engine for.
 func (o *OOMScore) Allowed(wanted int) int {
 	if wanted >= 0 {
 		return wanted

@@ -48,7 +48,7 @@ func (s *Service) RemoveImage(ctx context.Context, r *runtimeapi.RemoveImageRequ
 	return &runtimeapi.RemoveImageResponse{}, nil
 }
 
-// checkUnused is an error when a container, running or not, was made from the image
+// checkUnused returns an error when a container, running or not, was made from the image
 // or has it mounted. Engines before 28 do not know the latter: for them such a
 // mount is a volume over some directories.
 func (s *Service) checkUnused(ctx context.Context, id, ref string) error {

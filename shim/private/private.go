@@ -129,7 +129,7 @@ func (s *Service) ContainerLogs(r *api.ContainerLogsRequest, out api.Crishim_Con
 	return err
 }
 
-// known is an error where an id is not one of a pod's containers. The service is no way
+// known returns an error where an id is not one of a pod's containers. The service is no way
 // around CRI to whatever else the engine runs.
 func (s *Service) known(ctx context.Context, id string) error {
 	_, err := state.FindContainer(ctx, s.Engine, id)

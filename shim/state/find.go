@@ -75,7 +75,7 @@ func (c FoundContainer) Running() bool {
 // Lived reports whether a container has been started at some time.
 func (c FoundContainer) Lived() bool { return c.Detail.State.Status != container.StateCreated }
 
-// ListedName is the own name of a container in a list; others contain a slash and are
+// ListedName returns the own name of a container in a list; others contain a slash and are
 // links.
 func ListedName(c container.Summary) string {
 	for _, n := range c.Names {

@@ -303,5 +303,5 @@ func processDir(dirs host.CgroupDirs) string {
 // the word "max".
 const unlimited = 1 << 62
 
-// sub is a-b, or 0: the two may have been read at different times.
+// sub returns a-b, or 0: the two may have been read at different times.
 func sub(a, b uint64) uint64 { return a - min(a, b) }

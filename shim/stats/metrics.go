@@ -74,7 +74,7 @@ func (s *Service) ListPodSandboxMetrics(ctx context.Context, _ *runtimeapi.ListP
 	return out, nil
 }
 
-// onHost is an error where none of the sandboxes has its processes on this host, and they
+// onHost returns an error where none of the sandboxes has its processes on this host, and they
 // have not just ended.
 func (s *Service) onHost(ctx context.Context, sandboxes []target) error {
 	for _, t := range sandboxes {

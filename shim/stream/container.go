@@ -84,7 +84,7 @@ func (s *Server) containerEnd(ctx context.Context, id string, pid int) <-chan st
 // over reports whether the answer of running is that the container does not run.
 func over(err error) bool { return errdefs.IsNotFound(err) || errdefs.IsFailedPrecondition(err) }
 
-// stateName is the CRI name of the state of something that does not run.
+// stateName returns the CRI name of the state of something that does not run.
 func stateName(st *container.State, kind string) string {
 	switch {
 	case kind == state.TypeSandbox:

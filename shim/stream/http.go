@@ -145,7 +145,7 @@ const (
 )
 
 // upgradeSPDY makes a SPDY connection of an HTTP request's. It returns nil when the client
-// does not ask for one, which has been told, or is gone.
+// does not ask for one (and has been answered), or is gone.
 func upgradeSPDY(w http.ResponseWriter, r *http.Request, accept func(*spdystream.Stream) bool) *spdystream.Connection {
 	if !httpstream.IsUpgradeRequest(r) || !strings.EqualFold(r.Header.Get(httpstream.HeaderUpgrade), spdy.HeaderSpdy31) {
 		http.Error(w, "unable to upgrade: the request does not ask for "+spdy.HeaderSpdy31, http.StatusBadRequest)
@@ -179,7 +179,7 @@ func serveSPDY(conn net.Conn, from io.Reader, accept func(*spdystream.Stream) bo
 	})
 	go func() {
 		<-served.CloseChan()
-		_ = conn.Close() // the client has said goodbye, or sent what is no SPDY: nothing reads on
+		_ = conn.Close() // the client has closed the connection, or sent what is no SPDY: nobody reads any more
 	}()
 	return served
 }

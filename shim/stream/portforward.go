@@ -107,7 +107,7 @@ type pair struct {
 // run serves a connection, nil when there is none, until that or the pod ends. Then it
 // makes the client leave.
 func (f *forwarder) run(conn *spdystream.Connection, leave func(error)) {
-	if conn == nil { // the client has been told
+	if conn == nil { // the client has an answer
 		return
 	}
 	go f.pod.watch(f.ctx, leave)

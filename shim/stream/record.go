@@ -89,7 +89,7 @@ func (r *record) found(p proctree.Process) {
 	r.write()
 }
 
-// process is what was found, or nil.
+// process returns what was found, or nil.
 func (r *record) process() *proctree.Process {
 	r.mu.Lock()
 	defer r.mu.Unlock()

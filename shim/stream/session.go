@@ -59,7 +59,7 @@ func (x session) serve(w http.ResponseWriter, r *http.Request) {
 		open = x.openWebSocket
 	}
 	streams := open(w, r)
-	if streams == nil { // the client has been told, or is gone
+	if streams == nil { // the client has an answer, or is gone
 		return
 	}
 	defer streams.close()

@@ -126,7 +126,7 @@ func target(n *yaml.Node) *yaml.Node {
 	return n
 }
 
-// plain is a name without the marks by which snake_case and camelCase differ.
+// plain returns a name without the marks by which snake_case and camelCase differ.
 func plain(name string) string { return strings.ToLower(strings.ReplaceAll(name, "_", "")) }
 
 func fieldNamed(m protoreflect.MessageDescriptor, name string) protoreflect.FieldDescriptor {
@@ -235,7 +235,7 @@ func (f *file) enum(n *yaml.Node, field protoreflect.FieldDescriptor) (value pro
 	return value, bad.guess(strings.ToUpper(n.Value), known)
 }
 
-// enumPrefix is what the names of an enum have in common, up to a '_'.
+// enumPrefix returns what the names of an enum have in common, up to a '_'.
 func enumPrefix(values protoreflect.EnumValueDescriptors) string {
 	if values.Len() < 2 {
 		return ""
@@ -288,7 +288,7 @@ func (e *Error) Error() string {
 	return where + ": " + e.Text
 }
 
-// Hint is what was probably meant, where that can be guessed.
+// Hint returns what was probably meant, where that can be guessed.
 func (e *Error) Hint() string { return e.hint }
 
 func (f *file) errorf(n *yaml.Node, format string, args ...any) *Error {

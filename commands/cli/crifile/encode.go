@@ -5,7 +5,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// Encode is a message as values for a JSON encoder, in the spelling that
+// Encode returns a message as values for a JSON encoder, in the spelling that
 // Decode and crictl read: snake_case, enums by name, what is not set left out.
 func Encode(m proto.Message) any { return encodeMessage(m.ProtoReflect()) }
 
@@ -52,7 +52,7 @@ func encodeValue(field protoreflect.FieldDescriptor, value protoreflect.Value) a
 	return value.Interface()
 }
 
-// Schema is the JSON schema of what Decode reads into a message.
+// Schema returns the JSON schema of what Decode reads into a message.
 func Schema(m protoreflect.MessageDescriptor) any {
 	s := &schema{definitions: map[string]any{}}
 	root := s.reference(m)

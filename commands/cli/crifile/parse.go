@@ -91,7 +91,7 @@ func (d Document) Has(path ...string) bool {
 	return true
 }
 
-// valueOf is a field's value in a mapping, nil where there is none.
+// valueOf returns a field's value in a mapping, nil where there is none.
 func valueOf(n *yaml.Node, field string) *yaml.Node {
 	for i := 0; i+1 < len(n.Content) && n.Kind == yaml.MappingNode; i += 2 {
 		if value := target(n.Content[i+1]); plain(n.Content[i].Value) == plain(field) && value.Tag != "!!null" {
@@ -168,7 +168,7 @@ func Settings(name string, text []byte, known []string, set func(name, value str
 	return nil
 }
 
-// setting is a value as it would stand on the command line.
+// setting returns a value as it would stand on the command line.
 func (f *file) setting(name string, n *yaml.Node) (string, error) {
 	switch {
 	case n.Kind == yaml.ScalarNode && n.Tag != "!!null":

@@ -101,7 +101,7 @@ func (i *Images) Came(id string) (time.Time, bool) {
 	return at, known
 }
 
-// Total is what the images take, each part counted once.
+// Total returns what the images take, each part counted once.
 func (i *Images) Total() output.DiskSize {
 	sum := output.DiskSize{Bound: i.bound}
 	for n, size := range i.sizes {
@@ -112,7 +112,7 @@ func (i *Images) Total() output.DiskSize {
 	return sum
 }
 
-// Size is what an image takes with what it shares, and false where it is not known.
+// Size returns what an image takes with what it shares, and false where it is not known.
 func (i *Images) Size(id string) (output.DiskSize, bool) {
 	parts, known := i.parts[id]
 	var sum output.DiskSize
@@ -122,7 +122,7 @@ func (i *Images) Size(id string) (output.DiskSize, bool) {
 	return sum, known && i.Exact()
 }
 
-// Freed is what removing these images frees: the parts that no other image has, and no container stands on.
+// Freed returns what removing these images frees: the parts that no other image has, and no container stands on.
 func (i *Images) Freed(ids ...string) output.DiskSize {
 	sum, gone := output.DiskSize{Bound: i.bound}, map[int32]int{}
 	for _, id := range ids {

@@ -118,7 +118,7 @@ func (m *model) Update(message tea.Msg) (tea.Model, tea.Cmd) {
 // asItIs is the cursor's shape that changes nothing.
 const asItIs tea.CursorShape = -1
 
-// View are the lines, and below them the one that the cursor is in.
+// View returns the lines, and below them the one that the cursor is in.
 func (m *model) View() tea.View {
 	lines := strings.Split(m.text, "\n")
 	if last := max(m.height-1, 0); len(lines)-1 > last {

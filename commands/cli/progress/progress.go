@@ -269,7 +269,7 @@ func (p *pull) finished() string {
 	return fmt.Sprintf("%d of %d layers done", done, len(p.order))
 }
 
-// summary is the pull in a line. stored is how much the images have grown.
+// summary returns the pull in a line. stored is how much the images have grown.
 func (p *pull) summary(elapsed time.Duration, stored int64) string {
 	parts := []string{p.doing + " " + p.image + ": " + elapsed.Truncate(time.Second).String()}
 	if len(p.order) > 0 {
@@ -288,7 +288,7 @@ func (p *pull) summary(elapsed time.Duration, stored int64) string {
 	return strings.Join(parts, ", ")
 }
 
-// page are the layers at work, as many as there is room for.
+// page returns the layers at work, as many as there is room for.
 func (p *pull) page(rows int) []string {
 	var lines []string
 	for _, l := range p.order {

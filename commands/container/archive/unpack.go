@@ -36,7 +36,7 @@ type Options struct {
 // KeepOwner keeps owner and group.
 func KeepOwner(uid, gid int) (int, int) { return uid, gid }
 
-// path is the path of a file for errors.
+// path returns the path of a file for errors.
 func (o Options) path(file string) string { return filepath.Join(o.Where, file) }
 
 // inWhere makes the path in an error complete.

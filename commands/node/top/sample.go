@@ -134,7 +134,7 @@ func treeOf(l Lists, of map[string]figures) []*node {
 		n := &node{id: c.GetId(), pod: c.GetPodSandboxId(), look: output.ContainerLook(c, l.Known), figures: noFigures, running: c.GetState() == runtimeapi.ContainerState_CONTAINER_RUNNING}
 		pod := pods[n.pod]
 		if pod == nil { // its sandbox is gone, or was made between the two lists
-			pod = &node{id: n.pod, pod: n.pod, look: output.Look{Namespace: n.look.Namespace, Pod: n.look.Pod, State: "Unknown", Tone: output.Doubt, Age: "-"}, figures: noFigures}
+			pod = &node{id: n.pod, pod: n.pod, look: output.Look{Namespace: n.look.Namespace, Pod: n.look.Pod, State: "Unknown", Tone: output.Warn, Age: "-"}, figures: noFigures}
 			pods[n.pod] = pod
 			tree = append(tree, pod)
 		}

@@ -19,7 +19,7 @@ var (
 	marked   = lipgloss.NewStyle().Reverse(true)
 	warning  = lipgloss.NewStyle().Foreground(lipgloss.Yellow)
 	plotted  = lipgloss.NewStyle().Foreground(lipgloss.Cyan)
-	ofTone   = map[output.Tone]lipgloss.Style{output.Good: lipgloss.NewStyle().Foreground(lipgloss.Green), output.Doubt: warning, output.Bad: lipgloss.NewStyle().Foreground(lipgloss.Red), output.Faint: dim}
+	ofTone   = map[output.Tone]lipgloss.Style{output.Good: lipgloss.NewStyle().Foreground(lipgloss.Green), output.Warn: warning, output.Bad: lipgloss.NewStyle().Foreground(lipgloss.Red), output.Faint: dim}
 	noColour = lipgloss.NewStyle()
 )
 

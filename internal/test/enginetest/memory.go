@@ -188,7 +188,7 @@ func (m *Memory) BreakEvents(err error) {
 	m.locked(func() { m.endEvents(err, slices.Clone(m.listeners)...) })
 }
 
-// Listeners is the number of open event streams.
+// Listeners returns the number of open event streams.
 func (m *Memory) Listeners() (n int) {
 	m.locked(func() { n = len(m.listeners) })
 	return n

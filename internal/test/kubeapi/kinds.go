@@ -211,7 +211,7 @@ func (c *call) send(part any) error {
 
 func (c *call) flush() { _ = http.NewResponseController(c.w).Flush() }
 
-// view is an object as it was asked for: kubectl get asks for tables.
+// view returns an object as it was asked for: kubectl get asks for tables.
 func (c *call) view(o runtime.Object) any {
 	if !strings.Contains(c.r.Header.Get("Accept"), "as=Table") {
 		return o
@@ -240,7 +240,7 @@ func (c *call) view(o runtime.Object) any {
 	return table
 }
 
-// columnsOf are the columns of kubectl get; nil where those of kubectl itself are enough.
+// columnsOf returns the columns of kubectl get; nil where those of kubectl itself are enough.
 func columnsOf(resource string) ([]string, func(object) []any) {
 	age := func(o object) string { return duration.HumanDuration(time.Since(o.GetCreationTimestamp().Time)) }
 	switch resource {

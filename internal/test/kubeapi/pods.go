@@ -88,7 +88,7 @@ func (s *Server) schedule(p *v1.Pod) (v1.PodCondition, string) {
 	return v1.PodCondition{Type: v1.PodScheduled, Status: v1.ConditionTrue}, ""
 }
 
-// forRuntime is a pod without what package kuberuntime refuses because it is for a scheduler or an API server, and
+// forRuntime returns a pod without what package kuberuntime refuses because it is for a scheduler or an API server, and
 // with the paths of its node.
 func forRuntime(p *v1.Pod, n *node) *v1.Pod {
 	run := p.DeepCopy()

@@ -237,14 +237,14 @@ func (s *Server) Forbid(verb, resource string) (allow func()) {
 	return func() { set(false) }
 }
 
-// Requests are the requests so far: "create pods/exec default/web".
+// Requests returns the requests so far: "create pods/exec default/web".
 func (s *Server) Requests() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.requests)
 }
 
-// Pods are the pods of the API server, also those that are being deleted.
+// Pods returns the pods of the API server, also those that are being deleted.
 func (s *Server) Pods() []*v1.Pod {
 	objects, _ := s.store.list(&selection{kind: kindOf("pods"), labels: labels.Everything(), fields: fields.Everything()})
 	pods := make([]*v1.Pod, len(objects))

@@ -179,7 +179,7 @@ func (c *call) webSocket(ctx context.Context, target *url.URL, o remotecommand.S
 	return nil
 }
 
-// outcome is what a session ends with: the status of the command, or why there is none.
+// outcome returns what a session ends with: the status of the command, or why there is none.
 func outcome(ctx context.Context, err error) metav1.Status {
 	var exit utilexec.ExitError
 	switch {

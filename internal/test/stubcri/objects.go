@@ -216,7 +216,7 @@ func (s *Server) StopPod(id string) {
 	s.stopPod(p)
 }
 
-// Left is how many pods and containers there are, for tests that must clean up.
+// Left returns how many pods and containers there are, for tests that must clean up.
 func (s *Server) Left() (pods, containers int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -41,7 +41,7 @@ func (r *runtimeService) RunPodSandbox(_ context.Context, req *runtimeapi.RunPod
 	return &runtimeapi.RunPodSandboxResponse{PodSandboxId: p.id}, nil
 }
 
-// withPodLabels is a sandbox as CRI-O keeps it (populateSandboxLabels).
+// withPodLabels returns a sandbox as CRI-O keeps it (populateSandboxLabels).
 func withPodLabels(config *runtimeapi.PodSandboxConfig) *runtimeapi.PodSandboxConfig {
 	m := config.GetMetadata()
 	labels := map[string]string{
@@ -162,7 +162,7 @@ func (r *runtimeService) GetContainerEvents(_ *runtimeapi.GetEventsRequest, out 
 	}
 }
 
-// Watchers is how many clients watch events, for tests that must not act
+// Watchers returns how many clients watch events, for tests that must not act
 // before a client looks.
 func (s *Server) Watchers() int {
 	s.mu.Lock()

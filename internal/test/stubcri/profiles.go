@@ -18,7 +18,7 @@ var (
 	podStats   = []string{"PodSandboxStats", "ListPodSandboxStats"}
 )
 
-// Profiles are the runtimes that are in use, and the odd ones that there have
+// Profiles returns the runtimes that are in use, and the odd ones that there have
 // been, by name: which calls they have and which fields they fill.
 func Profiles() map[string]Options {
 	bigLists := Options{MaxSend: 64 << 10}

@@ -156,7 +156,7 @@ func (s *Server) Stop() {
 	}
 }
 
-// SocketPath is a path for a socket, which is removed with the test.
+// SocketPath returns a path for a socket, which is removed with the test.
 func SocketPath(t testing.TB) string {
 	t.Helper()
 	return filepath.Join(test.SocketDir(t), "s")
@@ -196,7 +196,7 @@ func (s *Server) unary(ctx context.Context, req any, _ *grpc.UnaryServerInfo, ha
 	return s.changed(res), err
 }
 
-// changed is an answer as the runtime words it.
+// changed returns an answer as the runtime words it.
 func (s *Server) changed(answer any) any {
 	m, ok := answer.(proto.Message)
 	if s.o.Change == nil || !ok || !m.ProtoReflect().IsValid() {
@@ -264,14 +264,14 @@ func (s *Server) Before(method string, f func(ctx context.Context)) {
 	s.before[method] = f
 }
 
-// Calls are the requests so far, in order.
+// Calls returns the requests so far, in order.
 func (s *Server) Calls() []Call {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.calls)
 }
 
-// Methods are the short names of the calls so far.
+// Methods returns the short names of the calls so far.
 func (s *Server) Methods() []string {
 	var out []string
 	for _, c := range s.Calls() {
@@ -326,7 +326,7 @@ func (r *runtimeService) UpdateRuntimeConfig(_ context.Context, req *runtimeapi.
 	return &runtimeapi.UpdateRuntimeConfigResponse{}, nil
 }
 
-// PodCIDR is what the last UpdateRuntimeConfig set.
+// PodCIDR returns what the last UpdateRuntimeConfig set.
 func (s *Server) PodCIDR() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

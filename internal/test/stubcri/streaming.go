@@ -139,7 +139,7 @@ type startError struct{ reason string }
 
 func (e *startError) Error() string { return "OCI runtime exec failed: " + e.reason + ": unknown" }
 
-// logged is the line that the OCI runtime logs.
+// logged returns the line that the OCI runtime logs.
 func (e *startError) logged() string {
 	return fmt.Sprintf("time=%q level=error msg=%q\n", time.Now().Format(time.RFC3339), e.reason)
 }

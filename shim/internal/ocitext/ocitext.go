@@ -13,7 +13,7 @@ var prefixes = regexp.MustCompile(`^(Error response from daemon: |failed to crea
 	`(container_linux|process_linux|rootfs_linux|standard_init_linux)\.go:\d+: |` +
 	`(starting container process|container init) caused( ".*")?: |unable to start container process: |error during container init: )`)
 
-// Plain is the text without the layers in front of it and the class behind it.
+// Plain returns the text without the layers in front of it and the class behind it.
 func Plain(text string) string {
 	for {
 		short := prefixes.ReplaceAllString(text, "")

@@ -17,7 +17,7 @@ import (
 	"github.com/crishim/crishim/shim/network"
 )
 
-// Status is an error while no pod can be connected: there is no configuration or no pod CIDR
+// Status returns an error while no pod can be connected: there is no configuration or no pod CIDR
 // yet, or a plugin reports it.
 func (p *Plugin) Status(ctx context.Context) error {
 	list, err := p.load()
@@ -33,7 +33,7 @@ func (p *Plugin) Status(ctx context.Context) error {
 	return nil
 }
 
-// Usable is an error when there is no configuration, or one of its plugins is not on this
+// Usable returns an error when there is no configuration, or one of its plugins is not on this
 // host. No plugin is run.
 func (p *Plugin) Usable() error {
 	list, err := p.load()
