@@ -128,7 +128,7 @@ func truncated(err error) error {
 	return err
 }
 
-// entry takes an entry: a document is kept, a layer handed on.
+// entry takes an entry: a document is kept, a layer passed on.
 func (a *archive) entry(h *tar.Header, r io.Reader) error {
 	name := path.Clean(h.Name)
 	if path.IsAbs(name) || leadsOut(name) {

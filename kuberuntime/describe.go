@@ -111,7 +111,7 @@ func (m *Manager) Describe(ctx context.Context, p *pod.Pod) (*Description, error
 	return d, nil
 }
 
-// lastFailures takes the failures of the keeper's probes from the events.
+// lastFailures takes from the events the failed probes of the process that keeps the pod.
 func (d *Description) lastFailures() {
 	for _, e := range d.Events {
 		switch e.Reason {

@@ -122,7 +122,7 @@ func ReadState(d pod.Dirs, uid string, sandboxes ...string) (*PodState, error) {
 		for i := range found.Containers {
 			c := &found.Containers[i]
 			c.Started, c.Ready, c.NextTry = false, false, time.Time{}
-			if c.Waiting == ErrCrashLoop.Error() { // which only a keeper ends
+			if c.Waiting == ErrCrashLoop.Error() { // which only the process that keeps the pod ends
 				c.Waiting, c.Message = "", ""
 			}
 		}

@@ -71,7 +71,7 @@ func parseCRI(line []byte) (Entry, error) {
 }
 
 // maxLine is how much of a line of a file is kept in memory. Runtimes cut what a
-// container writes at 16 KiB; a longer line is handed on in parts.
+// container writes at 16 KiB; a longer line is passed on in parts.
 const maxLine = 1 << 20
 
 // lines splits what is read of a log file into whole lines. The writer of the file may

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"time"
 
@@ -9,6 +10,9 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/client"
+	"github.com/crishim/crishim/internal/kube"
+	"github.com/crishim/crishim/kuberuntime"
+	"github.com/crishim/crishim/output"
 )
 
 // detailsTimeout bounds the wait for what makes a table better and is not all of it.
@@ -72,4 +76,70 @@ func DetailsMissing(ctx context.Context, env *Env, what string, err error) error
 	}
 	env.Warn("the status of %s is not known: %s", what, Sentence(env, err))
 	return nil
+}
+
+// PodState returns what sync or apply knows of a pod and its runtime does not: whether it is ready by its probes, and
+// why, and until when, a container waits. It is nil for pods of others. It reads a file, and calls no runtime.
+// sandboxes are the ids of those that the pod has.
+func (env *Env) PodState(uid string, sandboxes ...string) *kuberuntime.PodState {
+	state, err := kuberuntime.ReadState(kuberuntime.DefaultDirs(env.LookupEnv), uid, sandboxes...)
+	if err != nil {
+		env.Debugf("read the state of pod %s: %v", uid, err)
+	}
+	return state
+}
+
+// WaitingContainers returns why containers of sync and apply wait for their next start, by id.
+func (env *Env) WaitingContainers(containers []*runtimeapi.Container) map[string]output.Waiting {
+	waiting, read := map[string]output.Waiting{}, map[string]*kuberuntime.PodState{}
+	for _, c := range containers {
+		if c.GetState() == runtimeapi.ContainerState_CONTAINER_RUNNING {
+			continue
+		}
+		state, done := read[c.GetPodSandboxId()]
+		if !done {
+			state = env.PodState(c.GetLabels()[kube.LabelPodUID], c.GetPodSandboxId())
+			read[c.GetPodSandboxId()] = state
+		}
+		if s := state.Container(c.GetMetadata().GetName()); s != nil && s.ID == c.GetId() && s.Waiting != "" {
+			waiting[c.GetId()] = output.Waiting{Reason: s.Waiting, Next: s.NextTry}
+		}
+	}
+	return waiting
+}
+
+// KeptPods returns what sync and apply know of their pods, by the sandbox's id.
+func (env *Env) KeptPods(pods []*runtimeapi.PodSandbox) map[string]output.KeptPod {
+	kept := map[string]output.KeptPod{}
+	for _, p := range pods {
+		state := env.PodState(p.GetMetadata().GetUid(), p.GetId())
+		if state == nil || state.Sandbox != "" && state.Sandbox != p.GetId() {
+			continue
+		}
+		known := output.KeptPod{Init: map[string]bool{}, Unready: map[string]bool{}, Unprobed: map[string]bool{}, Missing: map[string]output.Waiting{}}
+		for _, c := range state.Containers {
+			switch {
+			case c.Ephemeral:
+			case c.Init && !c.Sidecar:
+				known.Init[c.ID] = true
+			case c.ID == "" && c.Waiting != "":
+				known.Missing[c.Name] = output.Waiting{Reason: c.Waiting, Next: c.NextTry}
+			case state.Kept && c.Probed && !c.Ready:
+				known.Unready[c.ID] = true
+			case !state.Kept && c.Probed:
+				known.Unprobed[c.ID] = true
+			}
+		}
+		kept[p.GetId()] = known
+	}
+	return kept
+}
+
+// PointToDescribe says, below a table with something that has failed, what shows why.
+func (env *Env) PointToDescribe(pod Source, id string) {
+	name := fmt.Sprintf("%.13s", id)
+	if pod.Pod != "" {
+		name = pod.PodRef()
+	}
+	env.Note("hint: `crishim describe %s` shows more", name)
 }

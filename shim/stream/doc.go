@@ -2,7 +2,7 @@
 // the server behind the URLs of Exec, Attach and PortForward.
 //
 // [New] stores what it is given, [Server.Start] listens, [Server.Close] ends
-// every session and waits for it. An RPC only checks its request and hands out a
+// every session and waits for it. An RPC only checks its request and issues a
 // URL with a token that works once; the work begins when a client connects.
 //
 // The protocols are those of k8s.io/cri-streaming, as in containerd and CRI-O, on the WebSocket

@@ -28,7 +28,7 @@ const (
 	maxRequests = 1000
 )
 
-// tokens holds the requests whose URL has been handed out and not used yet.
+// tokens holds the requests whose URL has been issued and not used yet.
 type tokens struct {
 	mu   sync.Mutex
 	open map[string]request // by the path of the URL

@@ -98,7 +98,7 @@ func New(o Options, engine Engine) *Server {
 	return s
 }
 
-// Start listens, so that every URL that is handed out later works at once; on
+// Start listens, so that every URL that is issued later works at once; on
 // demand, that is left to the first URL. What is still recorded from before is
 // ended first.
 func (s *Server) Start(ctx context.Context) error {
@@ -205,7 +205,7 @@ func (s *Server) begin(what *sync.WaitGroup) bool {
 }
 
 // Failed has the reason when the server has ended without Close: every URL that is
-// handed out from then on leads nowhere.
+// issued from then on leads nowhere.
 func (s *Server) Failed() <-chan error { return s.failed }
 
 // Close stops listening, ends every session, and waits until all are ended.
