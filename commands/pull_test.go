@@ -18,7 +18,7 @@ import (
 )
 
 func TestPullProgress(t *testing.T) {
-	const layers = "app: layer cdef01234567: 1 of 2 layers done\napp: layer 0123456789ab: 2 of 2 layers done\n"
+	const layers = "app: layer cdef01234567 is there already: 1 of 2 layers done\napp: layer 0123456789ab: 2 of 2 layers done\n"
 	cases := map[string]struct {
 		own  bool // it is our shim
 		name string

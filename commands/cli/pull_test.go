@@ -22,7 +22,7 @@ func TestPullInLines(t *testing.T) {
 	if err != nil || got != id {
 		t.Errorf("got %q, %v", got, err)
 	}
-	if want := "app: layer cdef01234567: 1 of 2 layers done\napp: layer 0123456789ab: 2 of 2 layers done\n"; errs.String() != want {
+	if want := "app: layer cdef01234567 is there already: 1 of 2 layers done\napp: layer 0123456789ab: 2 of 2 layers done\n"; errs.String() != want {
 		t.Errorf("got %q", errs.String())
 	}
 }
