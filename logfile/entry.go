@@ -151,7 +151,7 @@ func (l *lines) add(b []byte, emit func(Entry) error) error {
 	return l.part(emit)
 }
 
-// part hands on what there is of a line that is too long; what follows is another
+// part passes on what there is of a line that is too long; what follows is another
 // part of the same time and stream.
 func (l *lines) part(emit func(Entry) error) error {
 	entry, err := parseCRI(l.rest)

@@ -43,7 +43,7 @@ func Open(path string) (*os.File, error) {
 
 var containerID = regexp.MustCompile(`^[0-9a-f]{64}$`)
 
-// history hands on what is in the rotated files of a log, the oldest first, and then in the current one.
+// history passes on what is in the rotated files of a log, the oldest first, and then in the current one.
 func (f *followed) history(ctx context.Context, since time.Time, emit func(Entry) error) error {
 	older, err := rotated(f.file.Name())
 	if err != nil {
@@ -131,7 +131,7 @@ type followed struct {
 	buf []byte
 }
 
-// drain hands on all whole lines that are there.
+// drain passes on all whole lines that are there.
 func (f *followed) drain(ctx context.Context, emit func(Entry) error) error {
 	return f.lines.read(ctx, f.file, f.buf, emit)
 }
@@ -154,7 +154,7 @@ func watch(files ...string) *fsnotify.Watcher {
 	return w
 }
 
-// follow hands on what is written from here on.
+// follow passes on what is written from here on.
 func (f *followed) follow(ctx context.Context, o Options, watch func(...string) *fsnotify.Watcher, emit func(Entry) error) error {
 	var changes chan fsnotify.Event
 	var failures chan error

@@ -72,7 +72,7 @@ func read(ctx context.Context, path string, o Options, watch func(...string) *fs
 	return err
 }
 
-// tail hands on the last lines of a log, or all of it.
+// tail passes on the last lines of a log, or all of it.
 func (o Options) tail(ctx context.Context, current *followed, emit func(Entry) error) error {
 	if o.Tail < 0 {
 		return current.history(ctx, o.Since, emit)
@@ -202,7 +202,7 @@ const maxKept = 256 << 20
 
 var errKept = errors.New("the last lines that were asked for are too long: only their last " + fmt.Sprint(maxKept>>20) + " MiB are shown")
 
-// entrySize is what an entry takes besides its text. A log may be of parts of lines that
+// entrySize is what an entry takes in addition to its text. A log may be of parts of lines that
 // have none.
 const entrySize = int(unsafe.Sizeof(Entry{}))
 
@@ -245,7 +245,7 @@ func (l *Last) drop() {
 	l.entries = l.entries[1:]
 }
 
-// Emit hands on what was kept.
+// Emit passes on what was kept.
 func (l *Last) Emit(emit func(Entry) error) error {
 	for _, e := range l.entries {
 		if err := emit(e); err != nil {

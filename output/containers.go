@@ -89,7 +89,7 @@ func asCrictl[T any](columns []column[T], as crictlColumns, o Options) []column[
 	return columns
 }
 
-// Needs are what the columns of containers that are shown are made of, besides the list.
+// Needs are what the columns of containers need in addition to the list.
 type Needs struct {
 	Dead      bool // the status of those that have ended
 	Statuses  bool // the status of all

@@ -43,7 +43,7 @@ var crictlPodColumns = crictlColumns{
 	wide:  []string{"UID"},
 }
 
-// PodNeeds returns what a table of pods needs besides the list: Dead stands for the
+// PodNeeds returns what a table of pods needs in addition to the list: Dead stands for the
 // containers, and the status of those that have ended.
 func PodNeeds(o Options) (n Needs) {
 	shown, err := choose(asCrictl(podColumns, crictlPodColumns, o), o)

@@ -68,7 +68,7 @@ func (o *psOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) er
 	})
 }
 
-// list lists the containers, and asks for what the columns show besides.
+// list lists the containers, and asks for what the columns need in addition.
 func (o *psOptions) list(ctx context.Context, env *cli.Env, conn *client.Conn) ([]*runtimeapi.Container, error) {
 	containers, err := o.filter.Containers(ctx, conn)
 	if err != nil {

@@ -33,7 +33,7 @@ type applyOptions struct {
 	view          cli.View
 }
 
-// NewApply brings up the pods of manifests, or brings them up to date.
+// NewApply returns the verb that brings up the pods of manifests, or brings them up to date.
 func NewApply(env *cli.Env) *urfave.Command {
 	o := &applyOptions{}
 	return &urfave.Command{

@@ -23,7 +23,7 @@ type deleteOptions struct {
 	in                   cli.Within
 }
 
-// NewDelete stops pods with their hooks and grace periods and removes them.
+// NewDelete returns the verb that stops pods with their hooks and grace periods and removes them.
 func NewDelete(env *cli.Env) *urfave.Command {
 	o := &deleteOptions{}
 	return &urfave.Command{

@@ -28,7 +28,7 @@ type describeOptions struct {
 	view  cli.View
 }
 
-// NewDescribe shows all that is known of pods, as kubectl describe pod would.
+// NewDescribe returns the verb that shows all that is known of pods, as kubectl describe pod would.
 func NewDescribe(env *cli.Env) *urfave.Command {
 	o := &describeOptions{}
 	return &urfave.Command{

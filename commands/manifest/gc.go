@@ -19,7 +19,7 @@ type gcOptions struct {
 	dryRun, deadPods bool
 }
 
-// NewGC removes what is dead, as a kubelet would.
+// NewGC returns the verb that removes what is dead, as a kubelet would.
 func NewGC(env *cli.Env) *urfave.Command {
 	o := &gcOptions{policy: kuberuntime.DefaultGCPolicy(), images: kuberuntime.DefaultImagePolicy()}
 	return &urfave.Command{

@@ -29,7 +29,7 @@ type syncOptions struct {
 	runtime podRuntimeOptions
 }
 
-// NewSync keeps the pods of a folder running: static pods without a kubelet.
+// NewSync returns the verb that keeps the pods of a folder running: static pods without a kubelet.
 func NewSync(env *cli.Env) *urfave.Command {
 	o := &syncOptions{
 		loop: kuberuntime.LoopOptions{

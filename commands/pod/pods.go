@@ -73,7 +73,7 @@ func (o *podsOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) 
 }
 
 // list lists the pods and, at the same time, their containers if columns need them. What
-// columns show besides is asked for after that.
+// columns need in addition is asked for after that.
 func (o *podsOptions) list(ctx context.Context, env *cli.Env, conn *client.Conn) (pods []*runtimeapi.PodSandbox, err error) {
 	needs := output.PodNeeds(o.view.Options)
 	var containers *runtimeapi.ListContainersResponse
