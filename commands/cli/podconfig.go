@@ -131,7 +131,7 @@ func PrintRequest(env *Env, requests ...proto.Message) error {
 	return nil
 }
 
-// NewSchema prints the JSON schema of a configuration file. One kind has no
+// NewSchema returns the verb that prints the JSON schema of a configuration file. One kind has no
 // flags to choose between; "container" offers both, as crictl does.
 func NewSchema(env *Env, verb, kind string) *urfave.Command {
 	var pod, container bool

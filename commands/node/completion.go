@@ -16,7 +16,7 @@ import (
 //go:embed completions
 var completionScripts embed.FS
 
-// NewCompletion prints what makes a shell ask crishim for completions.
+// NewCompletion returns the verb that prints what makes a shell ask crishim for completions.
 func NewCompletion(env *cli.Env) *urfave.Command {
 	shell := ""
 	return &urfave.Command{

@@ -21,7 +21,7 @@ type configOptions struct {
 	view cli.View
 }
 
-// NewConfig shows and changes crictl's config file.
+// NewConfig returns the verb that shows and changes crictl's config file.
 func NewConfig(env *cli.Env) *urfave.Command {
 	o := &configOptions{}
 	return &urfave.Command{

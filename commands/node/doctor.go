@@ -16,7 +16,7 @@ import (
 
 type doctorOptions struct{ cli.View }
 
-// NewDoctor checks all that commands depend on.
+// NewDoctor returns the verb that checks all that commands depend on.
 func NewDoctor(env *cli.Env) *urfave.Command {
 	o := &doctorOptions{}
 	return &urfave.Command{

@@ -16,7 +16,7 @@ import (
 
 type endpointsOptions struct{ cli.View }
 
-// NewEndpoints shows where a runtime was looked for and which one is taken.
+// NewEndpoints returns the verb that shows where a runtime was looked for and which one is taken.
 func NewEndpoints(env *cli.Env) *urfave.Command {
 	o := &endpointsOptions{}
 	return &urfave.Command{

@@ -11,7 +11,7 @@ import (
 	"github.com/crishim/crishim/output"
 )
 
-// NewInfo shows the runtime's conditions and configuration.
+// NewInfo returns the verb that shows the runtime's conditions and configuration.
 func NewInfo(env *cli.Env) *urfave.Command {
 	v, quiet := &cli.View{}, false
 	return &urfave.Command{

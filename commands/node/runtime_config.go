@@ -12,7 +12,7 @@ import (
 	"github.com/crishim/crishim/output"
 )
 
-// NewRuntimeConfig shows what a kubelet takes over from the runtime.
+// NewRuntimeConfig returns the verb that shows what a kubelet takes over from the runtime.
 func NewRuntimeConfig(env *cli.Env) *urfave.Command {
 	v := &cli.View{}
 	return &urfave.Command{
@@ -26,7 +26,7 @@ func NewRuntimeConfig(env *cli.Env) *urfave.Command {
 	}
 }
 
-// NewUpdateRuntimeConfig sets the pod CIDR of the runtime.
+// NewUpdateRuntimeConfig returns the verb that sets the pod CIDR of the runtime.
 func NewUpdateRuntimeConfig(env *cli.Env) *urfave.Command {
 	cidr := ""
 	return &urfave.Command{

@@ -15,7 +15,7 @@ import (
 	"github.com/crishim/crishim/output"
 )
 
-// NewSchema prints the JSON schema of what a verb prints, so that scripts and generators of
+// NewSchema returns the verb that prints the JSON schema of what a verb prints, so that scripts and generators of
 // code need not guess it.
 func NewSchema(env *cli.Env) *urfave.Command {
 	verb := ""

@@ -22,7 +22,7 @@ import (
 // serve is the verb with its settings.
 type serve struct{ *cli.ServeOptions }
 
-// NewServe runs the dockershim as a CRI runtime of its own.
+// NewServe returns the verb that runs the dockershim as a CRI runtime of its own.
 func NewServe(env *cli.Env) *urfave.Command {
 	o := serve{cli.NewServeOptions()}
 	return &urfave.Command{

@@ -10,7 +10,7 @@ import (
 	"github.com/crishim/crishim/output"
 )
 
-// NewVersion shows which runtime answers, the first thing to know about a node. crishim's own
+// NewVersion returns the verb that shows which runtime answers, the first thing to know about a node. crishim's own
 // version comes before that, so that it is there also where none answers.
 func NewVersion(env *cli.Env) *urfave.Command {
 	v := &cli.View{}
