@@ -115,23 +115,29 @@ func TestAContainerIsUnfinishedUntilItsLogIsComplete(t *testing.T) {
 			t.Fatal(err)
 		}
 		over()
-		engine.end()
-		synctest.Wait()
-		if !s.Unfinished(t.Context(), "id") {
-			t.Error("a line is missing, and the log is said to be complete")
-		}
-		go func() {
-			time.Sleep(progressTime / 2)
-			close(engine.rest)
-		}()
-		s.Complete(t.Context(), "id")
-		if n := countLines(t, path); n != 2 {
-			t.Errorf("got %d lines after the wait, want 2", n)
-		}
-		if s.Unfinished(t.Context(), "id") {
-			t.Error("the log is complete, and not said to be")
-		}
+		completesLate(t, s, engine, path)
 	})
+}
+
+// completesLate ends the container, whose last line comes later, and expects the log to be complete then, and not before.
+func completesLate(t *testing.T, s *Service, engine *lateEngine, path string) {
+	t.Helper()
+	engine.end()
+	synctest.Wait()
+	if !s.Unfinished(t.Context(), "id") {
+		t.Error("a line is missing, and the log is said to be complete")
+	}
+	go func() {
+		time.Sleep(progressTime / 2)
+		close(engine.rest)
+	}()
+	s.Complete(t.Context(), "id")
+	if n := countLines(t, path); n != 2 {
+		t.Errorf("got %d lines after the wait, want 2", n)
+	}
+	if s.Unfinished(t.Context(), "id") {
+		t.Error("the log is complete, and not said to be")
+	}
 }
 
 // TestALogThatIsNeverCompleteIsNotWaitedFor: the end of a container is told at last, and
@@ -204,22 +210,7 @@ func TestALogThatAnotherShimWritesIsWaitedFor(t *testing.T) {
 			}
 		}
 		s.Start()
-		engine.end()
-		synctest.Wait()
-		if !s.Unfinished(t.Context(), "id") {
-			t.Error("a line is missing, and the log is said to be complete")
-		}
-		go func() {
-			time.Sleep(progressTime / 2)
-			close(engine.rest)
-		}()
-		s.Complete(t.Context(), "id")
-		if n := countLines(t, path); n != 2 {
-			t.Errorf("got %d lines after the wait, want 2", n)
-		}
-		if s.Unfinished(t.Context(), "id") {
-			t.Error("the log is complete, and not said to be")
-		}
+		completesLate(t, s, engine, path)
 	})
 }
 
