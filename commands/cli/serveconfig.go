@@ -212,7 +212,7 @@ func (o *ServeOptions) Complete(env *Env) error {
 	case n.MTU < 0:
 		return Invalid("network-plugin-mtu", n.MTU, "must not be negative")
 	case n.NonMasqueradeCIDR != "" && n.Plugin != shim.PluginKubenet:
-		return Usagef("--non-masquerade-cidr is for --network-plugin kubenet: a CNI configuration decides itself what is masqueraded")
+		return Usagef("--non-masquerade-cidr needs --network-plugin kubenet: a CNI configuration decides itself what is masqueraded")
 	case len(masqueraded) > 2 || len(masqueraded) == 2 && family(masqueraded[0]) == family(masqueraded[1]):
 		return Invalid("non-masquerade-cidr", n.NonMasqueradeCIDR, "must be one range of IPv4 and one of IPv6 at most")
 	}

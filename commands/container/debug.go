@@ -78,7 +78,7 @@ func (o *debugOptions) check(env *cli.Env, c *urfave.Context) (err error) {
 	case o.host && c.IsSet("profile"):
 		return cli.Usagef("--profile is for the pod of a container: --host has all capabilities")
 	case o.copyTo != "" && (c.IsSet("image") || c.IsSet("profile") || c.IsSet("env")):
-		return cli.Usagef("--image, --profile and --env are not for --copy-to: a copy has what its container has")
+		return cli.Usagef("--image, --profile and --env cannot be used with --copy-to: a copy has what its container has")
 	}
 	if o.host {
 		o.exec.target, o.exec.command = "host", c.Args().Slice()

@@ -44,7 +44,7 @@ func (o *eventsOptions) check(env *cli.Env, c *urfave.Context) error {
 	case err != nil:
 	case o.until.IsZero():
 	case o.since.IsZero():
-		err = cli.Usagef("--until is for --since")
+		err = cli.Usagef("--until needs --since")
 	case o.until.After(now):
 		err = cli.Usagef("invalid --until: must not be in the future")
 	}

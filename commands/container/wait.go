@@ -65,7 +65,7 @@ func (o *waitOptions) check(_ *cli.Env, c *urfave.Context) error {
 	case o.goal.image != "":
 		return cli.ArgCount(c, 0, 0)
 	case o.exitCode && o.goal.state != "exited":
-		return cli.Usagef("--exit-code goes with --for exited")
+		return cli.Usagef("--exit-code needs --for exited")
 	case o.exitCode:
 		return cli.ArgCount(c, 1, 1)
 	}

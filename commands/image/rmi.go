@@ -53,7 +53,7 @@ func (o *rmiOptions) check(env *cli.Env, c *urfave.Context) error {
 	case o.prune && c.Args().Present():
 		return cli.Usagef("--prune takes no arguments, got %s", cli.Quote(c.Args().First()))
 	case !o.prune && (o.until != 0 || o.filter.GivenKeys()):
-		return cli.Usagef("--until and --filter are for --prune")
+		return cli.Usagef("--until and --filter need --prune")
 	case o.until < 0:
 		return cli.Invalid("until", o.until.String(), "must not be negative")
 	}

@@ -189,7 +189,7 @@ func (w *podWait) check(c *urfave.Context) error {
 		return cli.Usagef("invalid --wait=%s: must be --wait or --wait=ready", w.text)
 	}
 	if limited && w.Until == kuberuntime.UntilStarted {
-		return cli.Usagef("--wait-timeout is for --wait")
+		return cli.Usagef("--wait-timeout needs --wait")
 	}
 	return nil
 }

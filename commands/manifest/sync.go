@@ -80,9 +80,9 @@ func (o *syncOptions) check(_ *cli.Env, c *urfave.Context) error {
 	o.loop.Folder, o.runtime.pullsWait, o.runtime.longRunning = c.Args().First(), o.once, !o.once
 	switch {
 	case o.wait.Until != kuberuntime.UntilStarted && !o.once:
-		return cli.Usagef("--wait is for --once")
+		return cli.Usagef("--wait needs --once")
 	case o.once && o.metrics != "":
-		return cli.Usagef("--metrics-addr is not for --once")
+		return cli.Usagef("--metrics-addr cannot be used with --once")
 	}
 	return cmp.Or(checkImagePolicy(o.loop.Images), cli.ArgCount(c, 1, 1))
 }

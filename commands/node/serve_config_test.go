@@ -145,7 +145,7 @@ func TestServeRefusesABadFile(t *testing.T) {
 		"- listen":                                 "serve.yaml:1:1: must be lines",
 		"listen: /a\n---\nlisten: /b":              "serve.yaml:3:1: must be one document, found a second",
 		"listen: [":                                "serve.yaml:1: malformed YAML",
-		"non-masquerade-cidr: 10.0.0.0/8":          "--non-masquerade-cidr is for --network-plugin kubenet",
+		"non-masquerade-cidr: 10.0.0.0/8":          "--non-masquerade-cidr needs --network-plugin kubenet",
 		"network-plugin: kubenet\nnon-masquerade-cidr: 10.0.0.0/33":              "serve.yaml:2:1: non-masquerade-cidr: must be an address range",
 		"network-plugin: kubenet\nnon-masquerade-cidr: 10.0.0.0/8,172.16.0.0/12": `invalid --non-masquerade-cidr "10.0.0.0/8,172.16.0.0/12": must be one range of IPv4 and one of IPv6 at most`,
 		"streaming-connection-idle-timeout: 0s":                                  `invalid --streaming-connection-idle-timeout "0s": must be above 0`,
