@@ -203,12 +203,39 @@ func ImagesInUse(ctx context.Context, runtime runtimeapi.RuntimeServiceClient, i
 	var config struct {
 		SandboxImage string `json:"sandboxImage"`
 	}
-	if json.Unmarshal([]byte(status.GetInfo()["config"]), &config) == nil { // else it is another runtime's
-		if err := u.resolve(ctx, config.SandboxImage); err != nil {
-			return nil, err
-		}
+	_ = json.Unmarshal([]byte(status.GetInfo()["config"]), &config) // else it is another runtime's
+	if config.SandboxImage == "" {
+		err = u.lookAtSandboxes(ctx)
+	} else {
+		err = u.resolve(ctx, config.SandboxImage)
+	}
+	if err != nil {
+		return nil, err
 	}
 	return u, u.look(ctx)
+}
+
+// lookAtSandboxes adds the images of sandboxes, for runtimes that do not tell in their configuration what they make
+// them from, as containerd since 2.0.
+func (u *ImageUse) lookAtSandboxes(ctx context.Context) error {
+	list, err := u.runtime.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})
+	if err != nil {
+		return err
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(statusCalls)
+	for _, p := range list.GetItems() {
+		g.Go(func() error {
+			resp, err := u.runtime.PodSandboxStatus(ctx, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: p.GetId(), Verbose: true})
+			if err != nil {
+				return ignoreNotFound(err)
+			}
+			var info struct{ Image string }
+			_ = json.Unmarshal([]byte(resp.GetInfo()["info"]), &info) // else it is another runtime's
+			return u.resolve(ctx, info.Image)
+		})
+	}
+	return g.Wait()
 }
 
 // Has reports whether an image was used when it was last looked at.

@@ -458,6 +458,26 @@ func TestImagesInUse(t *testing.T) {
 	}
 }
 
+// TestImagesOfSandboxes: containerd 2 does not tell in its configuration what sandboxes are made from, their status does.
+func TestImagesOfSandboxes(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, func(o *Options) {
+		o.answer(map[string]func() (proto.Message, error){
+			"ListPodSandbox": func() (proto.Message, error) {
+				return &runtimeapi.ListPodSandboxResponse{Items: []*runtimeapi.PodSandbox{{Id: "one"}}}, nil
+			},
+			"PodSandboxStatus": func() (proto.Message, error) {
+				return &runtimeapi.PodSandboxStatusResponse{Info: map[string]string{"info": `{"image":"pause:1"}`}}, nil
+			},
+		})
+	})
+	f.stub.AddImage("pause:1")
+	used, err := ImagesInUse(t.Context(), f.runtime, f.image)
+	if err != nil || !used.Has(&runtimeapi.Image{Id: "other", RepoTags: []string{"pause:1"}}) {
+		t.Errorf("the image of a sandbox is not used; %v", err)
+	}
+}
+
 // TestALoopReportsWhatKeepsImages: an image collection that fails is said, one of a disk that is not here is not.
 func TestALoopReportsWhatKeepsImages(t *testing.T) {
 	t.Parallel()
