@@ -9,10 +9,10 @@ case "${1:-}" in
     done
     ;;
   purge)
-    if awk -v "dir=$state/" 'index($2, dir) == 1 { found = 1 } END { exit !found }' /proc/self/mounts; then
+    if awk -v "dir=$state/" 'index($2, dir) == 1 { found = 1 } END { exit !found }' /proc/self/mounts 2>/dev/null; then
       echo "crishim: $state stays: volumes of pods are mounted there" >&2
     else
-      rm -rf "$state"
+      rm -rf --one-file-system "$state"
     fi
     rm -rf "$logs" "${DPKG_ROOT:-}/run/crishim" "${DPKG_ROOT:-}/var/lib/cni/cache/crishim"
     ;;

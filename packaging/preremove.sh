@@ -3,10 +3,11 @@
 set -e
 case "${1:-}" in remove | 0) ;; *) exit 0 ;; esac
 if [ -d "${DPKG_ROOT:-}/run/systemd/system" ]; then
-  systemctl disable --now crishim.socket crishim.service || true
-  for unit in $(systemctl list-units --all --plain --no-legend 'crishim-sync@*.service' | cut -d ' ' -f 1); do
-    systemctl disable --now "$unit" || true
-  done
+  systemctl stop crishim.socket crishim.service 'crishim-sync@*.service' || true
+fi
+# Also what was enabled in a tree that is not running; the template stands for all its instances.
+if command -v systemctl >/dev/null 2>&1; then
+  systemctl --quiet disable crishim.socket crishim.service crishim-sync@.service || true
 fi
 if command -v update-alternatives >/dev/null 2>&1; then
   update-alternatives --remove crictl /usr/bin/crishim || true
