@@ -5,7 +5,7 @@ VERSION ?= $(shell git describe --tags --always --dirty --match 'v*' 2>/dev/null
 TAGS := $(shell cat hack/tags)
 LDFLAGS := -s -w -X main.version=$(VERSION)
 
-.PHONY: help build plugin demo test race unit lint verify fuzz vuln soak differential bench load generate docs golden picture install dist reproducible release engine-up engine-down clean
+.PHONY: help build plugin demo test race unit lint verify fuzz vuln soak differential bench load generate docs golden picture install dist reproducible debian release engine-up engine-down clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -24,6 +24,9 @@ dist: ## all of a release in dist/: programs, archives, packages, images, bills 
 
 reproducible: dist ## make dist, and again from a copy elsewhere, and compare every byte
 	VERSION='$(VERSION)' hack/reproducible.sh
+
+debian: dist ## install, use, break, upgrade and remove the packages on a Debian 12 of their own, booted by systemd
+	hack/debian.sh
 
 release: ## check changelog, tag and tree, verify, test, tag, and make dist
 	hack/release.sh
