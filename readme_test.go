@@ -87,9 +87,10 @@ func TestReadmeInstallNamesWhatExists(t *testing.T) {
 	dist := map[string]bool{
 		name[1] + "_" + v + "_amd64.deb": true, name[1] + "-" + v + "-1.x86_64.rpm": true,
 		"crishim-v" + v + "-linux-amd64.tar.gz": true, "crishim-v" + v + "-linux-amd64-image.tar": true,
+		"kubectl-crishim-v" + v + "-linux-amd64.tar.gz": true,
 	}
 	text := strings.Join(append(typed(t, "Install"), typed(t, "Try it")...), "\n") + "\n"
-	for _, file := range regexp.MustCompile(`crishim[-_]v?[0-9]\S+`).FindAllString(text, -1) {
+	for _, file := range regexp.MustCompile(`(?:kubectl-)?crishim[-_]v?[0-9]\S+`).FindAllString(text, -1) {
 		if !dist[file] {
 			t.Errorf("README.md names %s, which make dist does not make", file)
 		}

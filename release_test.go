@@ -1,6 +1,7 @@
 package main
 
 import (
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -45,5 +46,33 @@ func TestRelease(t *testing.T) {
 				t.Errorf("tags: %q, %v", tags, err)
 			}
 		})
+	}
+}
+
+// TestPackageVersions has versions in their order, as dpkg has them.
+func TestPackageVersions(t *testing.T) {
+	t.Parallel()
+	last := ""
+	for _, c := range []struct{ version, epoch, want string }{
+		{"f00dbeef", "1000000000", "0.0.0+20010909014640.gf00dbeef"},
+		{"0badcafe", "1000000001", "0.0.0+20010909014641.g0badcafe"},
+		{"0badcafe-dirty", "1000000001", "0.0.0+20010909014641.g0badcafe.dirty"},
+		{"v0.9.0-rc1", "0", "0.9.0~rc1"},
+		{"v0.9.0-rc1-2-gabc123", "0", "0.9.0~rc1+2.gabc123"},
+		{"v0.9.0", "0", "0.9.0"},
+		{"v0.9.0-dirty", "0", "0.9.0+dirty"},
+		{"v0.9.1-3-gabc123", "0", "0.9.1+3.gabc123"},
+		{"v0.10.0", "0", "0.10.0"},
+	} {
+		out, err := shell(t, "", nil, "hack/package-version.sh", c.version, c.epoch)
+		if got := strings.TrimSpace(out); err != nil || got != c.want {
+			t.Errorf("%s: got %q, %v, want %q", c.version, got, err, c.want)
+		}
+		if _, err := exec.LookPath("dpkg"); err == nil && last != "" {
+			if out, err := shell(t, "", nil, "dpkg", "--compare-versions", last, "lt", c.want); err != nil {
+				t.Errorf("%s is not before %s: %s", last, c.want, out)
+			}
+		}
+		last = c.want
 	}
 }

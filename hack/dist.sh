@@ -14,19 +14,7 @@ unset GOEXPERIMENT GOOS GOARCH
 export SOURCE_DATE_EPOCH LC_ALL=C TZ=UTC GOFLAGS=-trimpath CGO_ENABLED=0 GOAMD64=v1 GOARM64=v8.0
 nfpm=$(hack/tool.sh github.com/goreleaser/nfpm/v2/cmd/nfpm@v2.45.0)
 
-# A package's version begins with a digit. What comes before a release has ~ in it, and commits after it have +:
-# v0.9.0-3-gabc is 0.9.0+3.gabc. Without any tag it comes before all that have one.
-package=${version#v}
-package=${package%-dirty}
-case $version in
-  v*-*-g*) package=${package%-*-g*}+$(sed -E 's/.*-([0-9]+)-(g[0-9a-f]+)$/\1.\2/' <<<"$package") ;;
-  v*) ;;
-  *) package=0.0.0+g$package ;;
-esac
-package=${package//-/\~}
-case $version in
-  *-dirty) case $package in *+*) package+=.dirty ;; *) package+=+dirty ;; esac ;;
-esac
+package=$(hack/package-version.sh "$version" "$SOURCE_DATE_EPOCH")
 
 rm -rf "$dist"
 mkdir -p "$dist"
@@ -84,6 +72,17 @@ for arch in amd64 arm64; do
   go run ./hack/sbom "$work/crishim-$arch" "$version" >"$dist/$name.cdx.json"
   go run ./hack/sbom "$work/kubectl-crishim-$arch" "$version" >"$dist/kubectl-$name.cdx.json"
 done
+# README.md states the size of the image. The plugin has client-go in it.
+small() { # MB FILE...
+  local limit=$(($1 * 1000 * 1000)) file
+  shift
+  for file; do
+    [ "$(stat -c %s "$file")" -le "$limit" ] || { echo "$file has more than $limit bytes" >&2; exit 1; }
+  done
+}
+small 20 "$dist"/*-image.tar
+small 62 "$work"/kubectl-crishim-*
+
 sum() { sha256sum "$dist/kubectl-crishim-$version-linux-$1.tar.gz" | cut -d ' ' -f 1; }
 sed -e "s/VERSION/$version/g" -e "s/SHA256_AMD64/$(sum amd64)/" -e "s/SHA256_ARM64/$(sum arm64)/" packaging/krew.yaml >"$dist/krew.yaml"
 cp "$work/archive-amd64/usr/local/share/doc/crishim/THIRD-PARTY-LICENSES" "$dist/"
