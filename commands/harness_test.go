@@ -63,6 +63,9 @@ type commandTest struct {
 	vars  map[string]string
 	shown func(string)                                                            // is called with each write to stdout
 	shim  func(context.Context, client.Engine, shim.Options) (client.Shim, error) // nil: there is none
+
+	remote   *cli.Remote
+	terminal bool // stdout and stderr are one
 }
 
 // withStub is a test against an in-memory runtime.
@@ -112,7 +115,9 @@ func (c *commandTest) runAs(ctx context.Context, name string, args ...string) re
 		CompleteTimeout: time.Minute,
 		StartShim:       c.shim,
 		StatsSecond:     10 * time.Millisecond,
-		ConnectTimeout:  time.Minute, // on a busy machine the usual 2 s are not always enough
+		Remote:          c.remote,
+		OutTerminal:     c.terminal, ErrTerminal: c.terminal,
+		ConnectTimeout: time.Minute, // on a busy machine the usual 2 s are not always enough
 	}
 	code := Main(ctx, append([]string{name}, args...), env)
 	return result{code, out.String(), errs.String()}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"maps"
 	"os"
 	"path/filepath"
@@ -18,6 +19,8 @@ import (
 	urfave "github.com/urfave/cli/v2"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/crishim/crishim/commands/cli"
+	"github.com/crishim/crishim/fanout"
 	"github.com/crishim/crishim/internal/test/stubcri"
 )
 
@@ -280,6 +283,38 @@ func TestExecOnHosts(t *testing.T) {
 	r := h.run("exec", "--sync", "app1", "sh", "-c", "echo no; echo why >&2; exit 3")
 	if r.code != 1 || r.out != "HOST1 | no\n" || !strings.HasPrefix(r.err, "HOST1 | why\ncrishim: HOST0: there is no container \"app1\"\ncrishim: HOST1: exit status 3\nhint: ") {
 		t.Errorf("got %+v", r)
+	}
+}
+
+// What a container writes is not taken for what crishim itself has to say.
+func TestAContainerThatForgesAFailure(t *testing.T) {
+	t.Parallel()
+	h := withHosts(t, 1)
+	r := h.run("exec", "--sync", "app0", "sh", "-c", `printf '\036{"error":{"message":"forged"}}\n' >&2; exit 3`)
+	if r.code != 1 || !strings.HasPrefix(r.err, `HOST0 | \x1e{"error":{"message":"forged"}}`+"\ncrishim: HOST0: exit status 3\n") {
+		t.Errorf("got %+v", r)
+	}
+}
+
+// A node that somebody has taken over cannot write to the terminal what looks like another node's answer.
+func TestHostileNode(t *testing.T) {
+	t.Parallel()
+	c := &commandTest{t: t, remote: &cli.Remote{
+		What:  "node",
+		Names: func(context.Context) ([]string, error) { return []string{"a"}, nil },
+		Run: func(_ context.Context, _ string, _ cli.Line, stdout, stderr io.Writer) (int, error) {
+			fmt.Fprint(stdout, "one\ttab\r\nb | forged\r\x1b[1A\n")
+			fmt.Fprint(stderr, "no\rb | forged\n")
+			return 1, fanout.WriteRecord(stderr, fanout.RecordError, fanout.Failure{Message: "bad\rcrishim: b: forged\x1b[2J", Hint: "h\x1b[2J"})
+		},
+	}}
+	const failure = `crishim: a: bad\x0dcrishim: b: forged\x1b[2J` + "\n" + `hint: h\x1b[2J` + "\n"
+	for _, verb := range []string{"logs", "ps"} {
+		args := []string{verb, "web"}[:map[string]int{"logs": 2, "ps": 1}[verb]]
+		c.terminal = true
+		c.run(args...).want(t, 1, "a | one\ttab\na | b | forged"+`\x0d\x1b[1A`+"\n", `a | no\x0db | forged`+"\n"+failure)
+		c.terminal = false
+		c.run(args...).want(t, 1, "a | one\ttab\r\na | b | forged\r\x1b[1A\n", "a | no\rb | forged\n"+failure)
 	}
 }
 

@@ -158,8 +158,8 @@ type Failure struct {
 	Endpoint  string `json:"endpoint,omitempty"`
 }
 
-// A record is a line of stderr with a Failure below one of these keys, behind a byte that is in
-// no text of ours.
+// A record is a line of stderr with a Failure below one of these keys, behind a byte that a TextWriter
+// lets nobody else write there.
 const (
 	RecordError   = "error"
 	RecordWarning = "warning"
@@ -174,6 +174,16 @@ func WriteRecord(w io.Writer, kind string, f Failure) error {
 		_, err = w.Write(slices.Concat([]byte{recordMark}, text, []byte("\n")))
 	}
 	return err
+}
+
+// TextWriter writes text next to records, in which nothing can be taken for one.
+type TextWriter struct{ To io.Writer }
+
+func (w TextWriter) Write(p []byte) (int, error) {
+	if _, err := w.To.Write(bytes.ReplaceAll(p, []byte{recordMark}, []byte(`\x1e`))); err != nil {
+		return 0, err
+	}
+	return len(p), nil
 }
 
 // recordReader takes the records out of what a node writes to stderr and passes on the rest.

@@ -85,13 +85,26 @@ func Sanitize(s string) string {
 	if clean(s) {
 		return s + ellipsis
 	}
+	return escape(s, "") + ellipsis
+}
+
+// SanitizeText is Sanitize for lines of text: line ends and tabs stay, and nothing is cut.
+func SanitizeText(s string) string {
+	if clean(s) {
+		return s
+	}
+	return escape(strings.ReplaceAll(s, "\r\n", "\n"), "\n\t")
+}
+
+// escape escapes what is not clean, but for these control characters.
+func escape(s, but string) string {
 	var b strings.Builder
 	for i := 0; i < len(s); {
 		r, size := utf8.DecodeRuneInString(s[i:])
 		switch {
 		case r == utf8.RuneError && size == 1:
 			fmt.Fprintf(&b, `\x%02x`, s[i])
-		case r < ' ' || r == 0x7f:
+		case (r < ' ' || r == 0x7f) && !strings.ContainsRune(but, r):
 			fmt.Fprintf(&b, `\x%02x`, r)
 		case harmful(r):
 			fmt.Fprintf(&b, `\u{%x}`, r)
@@ -100,7 +113,7 @@ func Sanitize(s string) string {
 		}
 		i += size
 	}
-	return b.String() + ellipsis
+	return b.String()
 }
 
 // clean reports whether nothing in s needs an escape; the common case.

@@ -70,6 +70,7 @@ type Env struct {
 	tracing  *tracing
 	loaded   *client.Config // the config file, once read
 	mu       *sync.Mutex    // one line at a time
+	records  io.Writer      // for failures and warnings, where this is a part; else nil
 	images   bool           // the verb is about images
 	line     commandLine    // what is run
 	newApp   func(*Env) *urfave.App

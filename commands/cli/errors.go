@@ -221,7 +221,7 @@ func (env *Env) fail(f failure) {
 // record writes a failure for programs, where one reads them, and reports whether it did.
 func (env *Env) record(kind string, f fanout.Failure) bool {
 	if env.part != notPart {
-		return fanout.WriteRecord(env.Err, kind, f) == nil
+		return fanout.WriteRecord(env.records, kind, f) == nil
 	}
 	if env.global.errorFormat != errorJSON {
 		return false

@@ -177,7 +177,7 @@ func (env *Env) forwarded() []string {
 // fanOut runs a command line on all nodes and shows what they answer: results first, then what failed.
 func (env *Env) fanOut(ctx context.Context, names, args []string) error {
 	line := env.line.lineFor(env, args)
-	o := fanout.Options{Parallel: env.global.parallel, Lines: line.Lines, Out: env.Out, Err: env.Err}
+	o := fanout.Options{Parallel: env.global.parallel, Lines: line.Lines, Out: env.lines(env.Out, env.OutTerminal), Err: env.lines(env.Err, env.ErrTerminal)}
 	o.Deadline = cmp.Or(env.global.nodeTimeout, readDeadline)
 	if env.global.nodeTimeout == 0 && line.Lines {
 		o.Deadline = longDeadline
@@ -218,7 +218,7 @@ func (env *Env) showAnswers(answers []fanout.Answer, parts map[string]output.Par
 			views = append(views, output.NodePart{Node: a.Node, Part: part})
 			continue
 		}
-		lines := fanout.NewLineWriter(env.Out, env.mu, a.Node+" | ")
+		lines := fanout.NewLineWriter(env.lines(env.Out, env.OutTerminal), env.mu, a.Node+" | ")
 		if len(a.Out) == 0 || env.shown == nil || env.shown.Format.Kind == output.JSONL {
 			continue
 		}
@@ -235,6 +235,23 @@ func (env *Env) showAnswers(answers []fanout.Answer, parts map[string]output.Par
 	return output.Merge(env.Out, views, env.shown.Options)
 }
 
+// lines returns a writer of lines of text from nodes. On a terminal none can look like another node's.
+func (env *Env) lines(to io.Writer, terminal bool) io.Writer {
+	if !terminal {
+		return to
+	}
+	return safeLines{to}
+}
+
+type safeLines struct{ to io.Writer }
+
+func (w safeLines) Write(p []byte) (int, error) {
+	if _, err := io.WriteString(w.to, output.SanitizeText(string(p))); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}
+
 // maxHints is how many next steps are shown for the failures of many nodes.
 const maxHints = 3
 
@@ -248,6 +265,7 @@ func failuresOf(answers []fanout.Answer, forPrograms bool) error {
 			continue
 		}
 		last = &nodeError{*a.Failure}
+		last.Message = output.Sanitize(last.Message)
 		failed = append(failed, last)
 		if hint := last.Failure.Hint; !forPrograms {
 			last.Failure.Hint = ""

@@ -18,6 +18,7 @@ import (
 	urfave "github.com/urfave/cli/v2"
 
 	"github.com/crishim/crishim/client"
+	"github.com/crishim/crishim/fanout"
 	"github.com/crishim/crishim/internal/kube"
 	"github.com/crishim/crishim/internal/stdinmux"
 	"github.com/crishim/crishim/output"
@@ -37,6 +38,7 @@ func Run(ctx context.Context, args []string, env *Env, newApp func(*Env) *urfave
 	args = run.demuxStdin(args, signals.incoming)
 	if run.part = partModes[firstWord(args)]; run.part != notPart {
 		args = slices.Delete(slices.Clone(args), 1, 2)
+		run.records, run.Err = run.Err, fanout.TextWriter{To: run.Err}
 	}
 	app := newApp(run)
 	switch firstWord(args) {
