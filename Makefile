@@ -5,7 +5,7 @@ VERSION ?= $(shell git describe --tags --always --dirty --match 'v*' 2>/dev/null
 TAGS := $(shell cat hack/tags)
 LDFLAGS := -s -w -X main.version=$(VERSION)
 
-.PHONY: help build plugin demo test race unit lint verify fuzz vuln soak differential bench load generate docs golden picture install dist reproducible debian release engine-up engine-down clean
+.PHONY: help build plugin kubeapi demo test race unit lint verify fuzz vuln soak differential bench load generate docs golden picture install dist reproducible debian release engine-up engine-down clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -15,6 +15,9 @@ build: ## bin/crishim: static, without paths of this machine in it
 
 plugin: ## bin/kubectl-crishim, which is kubectl crishim where bin is in PATH
 	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -tags $(TAGS) -ldflags '$(LDFLAGS)' -o bin/kubectl-crishim ./cmd/kubectl-crishim
+
+kubeapi: ## bin/kubeapi: a small API server, on a container runtime of this machine, to try the plugin with
+	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -tags $(TAGS) -ldflags '$(LDFLAGS)' -o bin/kubeapi ./hack/kubeapi
 
 install: build ## install below $(DESTDIR)$(PREFIX) (/usr/local) what the packages install: program, manual, completions, units
 	PREFIX='$(or $(PREFIX),/usr/local)' DESTDIR='$(DESTDIR)' hack/install.sh bin/crishim

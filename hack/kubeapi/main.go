@@ -1,7 +1,8 @@
 // kubeapi runs the small API server of package internal/test/kubeapi until it is interrupted, with nodes
 // on a container runtime of this machine, so that kubectl and kubectl crishim can be tried without a cluster:
 //
-//	go run ./hack/kubeapi -nodes 3 -endpoint unix:///run/containerd/containerd.sock -dir /tmp/cluster
+//	make kubeapi
+//	bin/kubeapi -nodes 3 -endpoint unix:///run/containerd/containerd.sock -dir /tmp/cluster
 //	export KUBECONFIG=/tmp/cluster/kubeconfig
 //	kubectl get nodes
 //
@@ -14,6 +15,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
@@ -40,6 +42,8 @@ func run() (err error) {
 			return err
 		}
 		defer os.RemoveAll(o.Dir)
+	} else if o.Dir, err = filepath.Abs(o.Dir); err != nil {
+		return err
 	} else if err := os.MkdirAll(o.Dir, 0o700); err != nil {
 		return err
 	}

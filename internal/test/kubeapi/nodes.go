@@ -107,10 +107,12 @@ func (s *Server) openRuntime(ctx context.Context, endpoint string) (*nodeRuntime
 	if err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}
-	root := filepath.Join(s.o.Dir, "kubelet")
+	if err := os.MkdirAll(s.logs, 0o755); err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
 	m, err := kuberuntime.New(ctx, kuberuntime.Options{
 		Runtime: conn.ClientConn(), Image: conn.ImageClientConn(), Endpoint: conn.RuntimeEndpoint, Host: host,
-		Dirs: pod.Dirs{Root: root, Logs: filepath.Join(root, "logs")}, Events: s.podEvent,
+		Dirs: pod.Dirs{Root: filepath.Dir(s.logs), Logs: s.logs}, Events: s.podEvent,
 	})
 	if err != nil {
 		return nil, errors.Join(err, conn.Close())

@@ -88,6 +88,10 @@ func (s *Server) schedule(p *v1.Pod) (v1.PodCondition, string) {
 	return v1.PodCondition{Type: v1.PodScheduled, Status: v1.ConditionTrue}, ""
 }
 
+// podLogs is where the logs of pods are on a node. Here they are in a folder of the server, and a mount of the one
+// becomes a mount of the other, because the runtime tells the paths of logs.
+const podLogs = "/var/log/pods"
+
 // forRuntime returns a pod without what package kuberuntime refuses because it is for a scheduler or an API server, and
 // with the paths of its node.
 func forRuntime(p *v1.Pod, n *node) *v1.Pod {
@@ -103,6 +107,16 @@ func forRuntime(p *v1.Pod, n *node) *v1.Pod {
 		host := spec.Volumes[i].HostPath
 		if host == nil {
 			continue
+		}
+		if host.Path == podLogs {
+			host.Path = n.server.logs
+			for _, c := range manifest.Containers(run) {
+				for j := range c.VolumeMounts {
+					if m := &c.VolumeMounts[j]; m.Name == spec.Volumes[i].Name && m.MountPath == podLogs {
+						m.MountPath = host.Path
+					}
+				}
+			}
 		}
 		longest := ""
 		for from := range n.HostPaths {

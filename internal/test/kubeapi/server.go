@@ -92,6 +92,7 @@ type Server struct {
 	URL        string
 
 	o        Options
+	logs     string // of pods
 	http     *httptest.Server
 	ctx      context.Context // of everything that goes on
 	stop     context.CancelFunc
@@ -131,7 +132,7 @@ func Start(t testing.TB, o Options) *Server {
 // New connects to the nodes' runtimes and serves until Close.
 func New(ctx context.Context, o Options) (*Server, error) {
 	s := &Server{
-		o: o, store: newStore(), nodes: map[string]*node{}, runtimes: map[string]*nodeRuntime{},
+		o: o, logs: filepath.Join(o.Dir, "kubelet", "logs"), store: newStore(), nodes: map[string]*node{}, runtimes: map[string]*nodeRuntime{},
 		workers: map[types.UID]*worker{}, forbidden: map[string]bool{},
 	}
 	// A test's context ends before its Cleanup. Clients see for themselves what libraries log of their connections.
@@ -212,7 +213,7 @@ func (s *Server) Close() error {
 		errs = append(errs, r.conn.Close())
 	}
 	if s.Kubeconfig != "" {
-		errs = append(errs, os.Remove(s.Kubeconfig), os.RemoveAll(filepath.Join(s.o.Dir, "kubelet")))
+		errs = append(errs, os.Remove(s.Kubeconfig), os.RemoveAll(filepath.Dir(s.logs)))
 	}
 	return errors.Join(errs...)
 }
