@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -21,6 +22,7 @@ import (
 
 	"github.com/crishim/crishim/commands/cli"
 	"github.com/crishim/crishim/fanout"
+	"github.com/crishim/crishim/internal/test"
 	"github.com/crishim/crishim/internal/test/stubcri"
 )
 
@@ -316,6 +318,29 @@ func TestHostileNode(t *testing.T) {
 		c.terminal = false
 		c.run(args...).want(t, 1, "a | one\ttab\r\na | b | forged\r\x1b[1A\n", "a | no\rb | forged\n"+failure)
 	}
+}
+
+// What keeps a pod of crishim running ends with the runtime, whose socket is another one when that is started again.
+func TestIdleEndsWithTheRuntime(t *testing.T) {
+	t.Parallel()
+	socket := filepath.Join(test.SocketDir(t), "x.sock")
+	listener, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &commandTest{t: t, vars: map[string]string{"CONTAINER_RUNTIME_ENDPOINT": "unix://" + socket}}
+	ended := make(chan result, 1)
+	go func() { ended <- c.run("__idle") }()
+	for range 2 { // a runtime ends connections that nothing is said in, and goes on
+		conn, err := listener.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		conn.Close()
+	}
+	listener.(*net.UnixListener).SetUnlinkOnClose(false)
+	listener.Close()
+	(<-ended).want(t, 1, "", "crishim: nothing listens at "+socket+" any more\n")
 }
 
 func TestHostsUsage(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -32,8 +33,7 @@ func Run(ctx context.Context, args []string, env *Env, newApp func(*Env) *urfave
 
 	run := env.Fresh(len(args) > 0 && filepath.Base(args[0]) == "crictl")
 	if firstWord(args) == kube.IdleWord {
-		<-ctx.Done()
-		return 0
+		return idle(ctx, run)
 	}
 	args = run.demuxStdin(args, signals.incoming)
 	if run.part = partModes[firstWord(args)]; run.part != notPart {
@@ -70,6 +70,33 @@ func Run(ctx context.Context, args []string, env *Env, newApp func(*Env) *urfave
 		err = Join(err, writeErr, line.page.write(run.Out, run.width()))
 	}
 	return report(run, line, syscall.Signal(signals.first.Load()), err)
+}
+
+// idle keeps a container running for the execs of command lines, until a signal comes or nothing listens any more at the
+// socket that is mounted in it: a runtime that is started again has another one, which the next container gets.
+func idle(ctx context.Context, env *Env) int {
+	endpoint, err := client.ParseEndpoint(env.getenv("CONTAINER_RUNTIME_ENDPOINT"))
+	if err != nil || endpoint.Network != "unix" {
+		<-ctx.Done()
+	}
+	for ctx.Err() == nil {
+		conn, err := new(net.Dialer).DialContext(ctx, "unix", endpoint.Address)
+		switch {
+		case errors.Is(err, syscall.ECONNREFUSED):
+			env.Note("crishim: nothing listens at %s any more", endpoint.Address)
+			return exitFailed
+		case err == nil: // it is closed when the runtime ends, or when that has waited long enough for a call
+			stop := context.AfterFunc(ctx, func() { conn.Close() })
+			conn.Read(make([]byte, 1)) //nolint:errcheck // nothing comes
+			stop()
+			conn.Close()
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(time.Second):
+		}
+	}
+	return 0
 }
 
 // do does what a line that could be read asks for.

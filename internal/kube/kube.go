@@ -61,7 +61,8 @@ const (
 // Hidden first arguments of the program. They stay as they are, with what package stdinmux writes: kubectl-crishim and
 // the image of its pods may be of different versions.
 const (
-	// IdleWord does nothing until a signal ends it: it keeps a container running for the execs of command lines.
+	// IdleWord does nothing until a signal or the end of the runtime ends it: it keeps a container running for the execs
+	// of command lines.
 	IdleWord = "__idle"
 	// StdinMuxWord is followed by a command line on whose standard input package stdinmux has put signals, too.
 	StdinMuxWord = "__stdinmux"
