@@ -2,7 +2,9 @@ package kubectl
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net/url"
 	"slices"
 	"strings"
 
@@ -25,9 +27,12 @@ type cluster struct {
 
 // requestError adds verb and resource to the error of a request: a proxy in front of the API server may leave them out.
 func requestError(err error, verb, resource string) error {
+	var unsent *url.Error // has the whole URL
 	switch {
 	case err == nil:
 		return nil
+	case errors.As(err, &unsent):
+		return fmt.Errorf("%s %s: %w", verb, resource, unsent.Err)
 	case apierrors.IsForbidden(err):
 		return cli.WithHint(fmt.Errorf("not allowed to %s %s: %w", verb, resource, err), "docs/kubernetes.md lists the rights that kubectl crishim needs")
 	}
@@ -54,7 +59,7 @@ func (c *cluster) nodes(ctx context.Context, selector string) ([]string, error) 
 func (c *cluster) node(ctx context.Context, name string) (*corev1.Node, error) {
 	node, err := c.api.Nodes().Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		unknown := fmt.Errorf("there is no node %s", cli.Quote(name))
+		unknown := errors.New("there is no such node")
 		if names, err := c.nodes(ctx, ""); err == nil {
 			if best := suggest.Closest(name, names); best != "" {
 				return nil, cli.WithHint(unknown, "did you mean %s?", best)
@@ -66,27 +71,24 @@ func (c *cluster) node(ctx context.Context, name string) (*corev1.Node, error) {
 	if err != nil {
 		return nil, requestError(err, "get", "nodes")
 	}
-	if why := goneReason(node); why != "" {
-		return nil, fmt.Errorf("node %s is gone: %s", name, why)
-	}
 	if node.Status.NodeInfo.OperatingSystem == "windows" {
-		return nil, fmt.Errorf("node %s runs Windows, and crishim does not", name)
+		return nil, errors.New("it runs Windows, and crishim does not")
 	}
-	return node, nil
+	return node, gone(node)
 }
 
 // maxNamed is how many nodes a hint lists.
 const maxNamed = 5
 
-// goneReason returns why a node starts no pods, "" where its kubelet is there. A node that is only not ready, as without
-// a pod network, still runs pods in the network of the host.
-func goneReason(node *corev1.Node) string {
+// gone returns an error where the kubelet of a node is not there, so that it starts no pods. A node that is only not
+// ready, as without a pod network, still runs pods in the network of the host.
+func gone(node *corev1.Node) error {
 	for _, c := range node.Status.Conditions {
 		if c.Type == corev1.NodeReady && c.Status == corev1.ConditionUnknown {
-			return c.Reason + ": " + strings.TrimSuffix(c.Message, ".")
+			return fmt.Errorf("its kubelet is gone: %s: %s", c.Reason, strings.TrimSuffix(c.Message, "."))
 		}
 	}
-	return ""
+	return nil
 }
 
 // nodeOf returns the node that a pod is on.

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/signal"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -32,35 +33,41 @@ type session struct {
 	forward  bool     // pass on the signals of this process
 }
 
-// signalTimeout is how long a command line may take to end after a signal.
-const signalTimeout = 10 * time.Second
+const (
+	signalTimeout = 10 * time.Second // how long a command line may take to end after a signal
+	openTimeout   = 30 * time.Second // how long a kubelet may take to begin a session
+)
 
 // exec runs a command line in a pod and returns its exit status.
-func (p *pods) exec(ctx context.Context, pod *corev1.Pod, args []string, s session) (int, error) {
+func (p *pods) exec(outer context.Context, pod *corev1.Pod, args []string, s session) (int, error) {
 	var refusal error // of a WebSocket; SPDY, which is next, does not have what the server says
 	executor, err := p.executor(pod, args, s.terminal != nil, &refusal)
 	if err != nil {
 		return 0, err
 	}
-	if err := ctx.Err(); err != nil {
+	if err := outer.Err(); err != nil {
 		return 0, err
 	}
-	signals := make(chan os.Signal, 4)
-	if s.forward { // signals end the command line there, not the connection to it
-		deadline, limited := ctx.Deadline()
-		if ctx = context.WithoutCancel(ctx); limited {
-			var cancel context.CancelFunc
-			ctx, cancel = context.WithDeadlineCause(ctx, deadline, fmt.Errorf("node %s: no answer within %s", pod.Spec.NodeName, p.options.nodeTimeout))
-			defer cancel()
-		}
-		signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
-		defer signal.Stop(signals)
-	}
-	ctx, cancel := context.WithCancelCause(ctx)
+	ctx, giveUp := context.WithCancelCause(context.WithoutCancel(outer))
 	var watching sync.WaitGroup
 	defer watching.Wait()
-	defer cancel(nil)
-	watching.Go(func() { p.watchPod(ctx, pod, s.forward, cancel) })
+	defer giveUp(nil)
+	watching.Go(func() { p.watchPod(ctx, pod, s.forward, giveUp) })
+
+	var opened atomic.Bool
+	unanswered := time.AfterFunc(openTimeout, func() { giveUp(fmt.Errorf("its kubelet has not begun a session within %s", openTimeout)) })
+	defer unanswered.Stop()
+	begin := sync.OnceFunc(func() {
+		opened.Store(true)
+		unanswered.Stop()
+	})
+	// A signal ends the command line there, not the connection to it, where that can be told of signals.
+	stop := context.AfterFunc(outer, func() {
+		if !s.forward || s.terminal != nil || !opened.Load() || errors.Is(outer.Err(), context.DeadlineExceeded) {
+			giveUp(context.Cause(outer))
+		}
+	})
+	defer stop()
 
 	// The library may still write when an exec has been given up.
 	out, errs := &closableWriter{to: s.out}, &closableWriter{to: s.err}
@@ -68,15 +75,19 @@ func (p *pods) exec(ctx context.Context, pod *corev1.Pod, args []string, s sessi
 	defer errs.close()
 	o := remotecommand.StreamOptions{Stdout: out, Stderr: errs}
 	if s.terminal != nil {
-		restore, err := openTerminal(&o, s.terminal)
-		if err != nil {
-			return 0, err
-		}
-		defer restore()
+		t := openTerminal(s.terminal)
+		defer t.restore()
+		o.Stderr, o.Tty, o.TerminalSizeQueue = nil, true, t
+		o.Stdin = &firstRead{s.terminal, func() {
+			begin()
+			if err := t.raw(); err != nil {
+				giveUp(err)
+			}
+		}}
 	} else {
 		stream, pipe := io.Pipe()
 		defer pipe.Close()
-		o.Stdin = stream
+		o.Stdin = &firstRead{stream, begin}
 		stdin := stdinmux.NewWriter(pipe)
 		if s.in != nil {
 			go func() { // may be in a read that does not end
@@ -86,16 +97,13 @@ func (p *pods) exec(ctx context.Context, pod *corev1.Pod, args []string, s sessi
 			}()
 		}
 		if s.forward {
-			watching.Go(func() { forwardSignals(ctx, signals, stdin, cancel) })
+			watching.Go(func() { forwardSignals(ctx, stdin, giveUp) })
 		}
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- executor.StreamWithContext(ctx, o) }()
 	select {
 	case err = <-ended:
-		if deadline, limited := ctx.Deadline(); limited && !time.Now().Before(deadline) {
-			<-ctx.Done() // the connection has the same deadline
-		}
 	case <-ctx.Done(): // client-go waits for the answer to a WebSocket's handshake without end
 		return 0, context.Cause(ctx)
 	}
@@ -140,8 +148,22 @@ func (p *pods) executor(pod *corev1.Pod, args []string, tty bool, refusal *error
 	})
 }
 
+// firstRead calls begin at the first read: client-go reads standard input once the session is there.
+type firstRead struct {
+	from  io.Reader
+	begin func()
+}
+
+func (r *firstRead) Read(p []byte) (int, error) {
+	r.begin()
+	return r.from.Read(p)
+}
+
 // forwardSignals sends signals to a command line, which is given up when it does not end within signalTimeout.
-func forwardSignals(ctx context.Context, signals <-chan os.Signal, to *stdinmux.Writer, giveUp context.CancelCauseFunc) {
+func forwardSignals(ctx context.Context, to *stdinmux.Writer, giveUp context.CancelCauseFunc) {
+	signals := make(chan os.Signal, 4)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	defer signal.Stop(signals)
 	var late <-chan time.Time
 	for {
 		select {
@@ -178,14 +200,16 @@ func (p *pods) watchPod(ctx context.Context, pod *corev1.Pod, long bool, giveUp 
 		seen, changed, _ := p.look(pod.Name)
 		if seen != nil && seen.UID == pod.UID {
 			if why := over(seen); why != "" {
-				giveUp(fmt.Errorf("the pod on node %s has ended: %s", pod.Spec.NodeName, why))
+				giveUp(fmt.Errorf("its pod has ended: %s", why))
 			}
 		}
 		select {
 		case <-changed:
 		case <-ticks:
-			if node, err := p.cluster.api.Nodes().Get(ctx, pod.Spec.NodeName, metav1.GetOptions{}); err == nil && goneReason(node) != "" {
-				giveUp(fmt.Errorf("node %s is gone: %s", node.Name, goneReason(node)))
+			if node, err := p.cluster.api.Nodes().Get(ctx, pod.Spec.NodeName, metav1.GetOptions{}); err == nil {
+				if err := gone(node); err != nil {
+					giveUp(err)
+				}
 			}
 		case <-ctx.Done():
 			return
@@ -196,58 +220,74 @@ func (p *pods) watchPod(ctx context.Context, pod *corev1.Pod, long bool, giveUp 
 // lostError explains why an exec broke off by the state of the pod and its node. err may be nil, and is returned
 // where nothing is wrong with these; refusal is why there is no WebSocket.
 func (p *pods) lostError(ctx context.Context, pod *corev1.Pod, err, refusal error) error {
-	name := pod.Spec.NodeName
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), askTimeout)
 	defer cancel()
-	if node, nodeErr := p.cluster.api.Nodes().Get(ctx, name, metav1.GetOptions{}); nodeErr == nil && goneReason(node) != "" {
-		return fmt.Errorf("node %s is gone: %s", name, goneReason(node))
+	if node, nodeErr := p.cluster.api.Nodes().Get(ctx, pod.Spec.NodeName, metav1.GetOptions{}); nodeErr == nil && gone(node) != nil {
+		return gone(node)
 	}
 	now, podErr := p.cluster.api.Pods(p.namespace).Get(ctx, pod.Name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(podErr):
-		return fmt.Errorf("the pod on node %s is gone", name)
+		return errors.New("its pod is gone")
 	case podErr == nil && over(now) != "":
-		return fmt.Errorf("the pod on node %s has ended: %s", name, over(now))
+		return fmt.Errorf("its pod has ended: %s", over(now))
 	case err == nil:
 		return nil
 	case apierrors.IsForbidden(refusal):
 		return requestError(refusal, "create", "pods/exec in namespace "+p.namespace)
 	}
-	return fmt.Errorf("the connection to node %s broke: %w", name, err)
+	return fmt.Errorf("the session broke off: %w", err)
 }
 
-// openTerminal connects the session with the user's terminal in raw mode; restore restores its mode.
-func openTerminal(o *remotecommand.StreamOptions, terminal *os.File) (restore func(), err error) {
-	state, err := term.SetRawTerminal(terminal.Fd())
-	if err != nil {
-		return nil, fmt.Errorf("set terminal to raw mode: %w", err)
-	}
-	sizes := &sizeQueue{fd: terminal.Fd(), changes: make(chan os.Signal, 1), done: make(chan struct{})}
-	signal.Notify(sizes.changes, syscall.SIGWINCH)
-	sizes.changes <- syscall.SIGWINCH // for the first size
-	o.Stdin, o.Stderr, o.Tty, o.TerminalSizeQueue = terminal, nil, true, sizes
-	return func() {
-		signal.Stop(sizes.changes)
-		close(sizes.done)
-		term.RestoreTerminal(terminal.Fd(), state) //nolint:errcheck // a terminal that is gone needs nothing
-	}, nil
-}
-
-// sizeQueue returns the sizes of a terminal as they change.
-type sizeQueue struct {
+// terminal is the user's. It is in raw mode once a session has begun: until then Ctrl-C interrupts.
+type terminal struct {
 	fd      uintptr
-	changes chan os.Signal
+	changes chan os.Signal // of its size
 	done    chan struct{}
+
+	mu     sync.Mutex  // guards what follows
+	state  *term.State // to restore; nil: none
+	closed bool
+}
+
+func openTerminal(file *os.File) *terminal {
+	t := &terminal{fd: file.Fd(), changes: make(chan os.Signal, 1), done: make(chan struct{})}
+	signal.Notify(t.changes, syscall.SIGWINCH)
+	t.changes <- syscall.SIGWINCH // for the first size
+	return t
+}
+
+func (t *terminal) raw() (err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.closed || t.state != nil {
+		return nil
+	}
+	if t.state, err = term.SetRawTerminal(t.fd); err != nil {
+		return fmt.Errorf("set terminal to raw mode: %w", err)
+	}
+	return nil
+}
+
+func (t *terminal) restore() {
+	signal.Stop(t.changes)
+	close(t.done)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.closed = true
+	if t.state != nil {
+		term.RestoreTerminal(t.fd, t.state) //nolint:errcheck // a terminal that is gone needs nothing
+	}
 }
 
 // Next implements remotecommand.TerminalSizeQueue.
-func (q *sizeQueue) Next() *remotecommand.TerminalSize {
+func (t *terminal) Next() *remotecommand.TerminalSize {
 	for {
 		select {
-		case <-q.done:
+		case <-t.done:
 			return nil
-		case <-q.changes:
-			if size, err := term.GetWinsize(q.fd); err == nil && size.Width > 0 && size.Height > 0 {
+		case <-t.changes:
+			if size, err := term.GetWinsize(t.fd); err == nil && size.Width > 0 && size.Height > 0 {
 				return &remotecommand.TerminalSize{Width: size.Width, Height: size.Height}
 			}
 		}

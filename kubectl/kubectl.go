@@ -214,7 +214,7 @@ func (p *plugin) names(ctx context.Context) ([]string, error) {
 // openPods lists the pods of crishim that there are.
 func (p *plugin) openPods(ctx context.Context) (err error) {
 	if p.pods, err = newPods(ctx, p.cluster, p.options); err == nil {
-		p.pods.warn = func(what string) { fmt.Fprintf(p.env.Err, "crishim: warning: %s\n", what) }
+		p.pods.warn = func(what error) { fmt.Fprintf(p.env.Err, "crishim: warning: %s\n", cli.Sentence(p.env, what)) }
 	}
 	return err
 }
@@ -248,18 +248,16 @@ func (p *plugin) alone(ctx context.Context, line cli.Line) (err error) {
 		return err
 	}
 	if p.env.ErrTerminal {
-		p.pods.say = func(what string) { fmt.Fprintf(p.env.Err, "crishim: %s\n", what) }
+		p.pods.say = func(what error) { fmt.Fprintf(p.env.Err, "crishim: %s\n", cli.Sentence(p.env, what)) }
 	}
 	if p.nodeTimeout != 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, p.nodeTimeout)
+		ctx, cancel = context.WithTimeoutCause(ctx, p.nodeTimeout, fmt.Errorf("no answer within %s", p.nodeTimeout))
 		defer cancel()
 	}
-	starting, cancel := context.WithTimeout(ctx, startTimeout)
-	defer cancel()
-	pod, release, err := p.pods.on(starting, p.node, line)
+	pod, release, err := p.pods.on(ctx, p.node, line)
 	if err != nil {
-		return err
+		return fmt.Errorf("node %s: %w", p.node, err)
 	}
 	defer release()
 	s := session{out: p.env.Out, err: p.env.Err, forward: true}
@@ -271,10 +269,13 @@ func (p *plugin) alone(ctx context.Context, line cli.Line) (err error) {
 		s.in = p.env.In
 	}
 	status, err := p.pods.exec(ctx, pod, line.Args, s)
-	if err == nil && status != 0 {
-		err = &stream.ExitError{Code: status}
+	switch {
+	case err != nil:
+		return fmt.Errorf("node %s: %w", p.node, err)
+	case status != 0:
+		return &stream.ExitError{Code: status}
 	}
-	return err
+	return nil
 }
 
 // end removes what is left.

@@ -64,7 +64,7 @@ func withCluster(t *testing.T) *testCluster {
 	nodes := kubeapi.Nodes(5, endpoint)
 	for i := range nodes {
 		nodes[i].Labels = map[string]string{"pool": "web"}
-		nodes[i].HostPaths = map[string]string{"/run/containerd": run, "/var/log/pods": t.TempDir()}
+		nodes[i].HostPaths = map[string]string{"/run/containerd": run}
 	}
 	onDocker, hangs := &nodes[3], &nodes[4]
 	onDocker.Labels, hangs.Labels = nil, nil
@@ -78,7 +78,7 @@ func withCluster(t *testing.T) *testCluster {
 	c := &testCluster{Server: kubeapi.Start(t, kubeapi.Options{Nodes: nodes}), t: t, image: image, web: "web-" + rand.String(5)}
 	bin := filepath.Dir(linkPlugin(t))
 	c.env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"), "KUBECONFIG="+c.Kubeconfig, "HOME="+bin, "CRISHIM_IMAGE="+image)
-	c.apply(c.web, "busybox:crishim", "node-02", "", `["sleep", "1000"]`)
+	c.apply(c.web, "node-02")
 	return c
 }
 
@@ -149,10 +149,11 @@ func loadImage(t *testing.T, endpoints ...string) string {
 }
 
 // apply makes a pod and waits until it runs.
-func (c *testCluster) apply(name, image, node, labels, command string) {
+func (c *testCluster) apply(name, node string) {
 	c.t.Helper()
-	manifest := fmt.Sprintf(`{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": %q, "namespace": "default", "labels": {%s}}, "spec": {"nodeName": %q,
-		"hostNetwork": true, "terminationGracePeriodSeconds": 0, "containers": [{"name": "crishim", "image": %q, "imagePullPolicy": "Never", "command": %s}]}}`, name, labels, node, image, command)
+	manifest := fmt.Sprintf(`{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": %q, "namespace": "default"}, "spec": {"nodeName": %q,
+		"hostNetwork": true, "terminationGracePeriodSeconds": 0, "containers": [{"name": "crishim", "image": "busybox:crishim", "imagePullPolicy": "Never",
+		"command": ["sh", "-c", "echo begun on $0; exec sleep 1000", %[2]q]}]}}`, name, node)
 	create := c.command("create", "-f", "-")
 	create.Stdin = strings.NewReader(manifest)
 	if out, err := create.CombinedOutput(); err != nil {
@@ -252,23 +253,29 @@ func TestPluginOnEngine(t *testing.T) {
 func (c *testCluster) runs(t *testing.T) {
 	c.t = t
 	c.run("--node node-01 -- version -o json", 0, `"runtimeName": "containerd"`)
-	c.run("--nodes pool=web -- version", 0, "NODE", "node-01   containerd", "node-02   containerd", "node-03   containerd")
 	c.run("--all -- version -o jsonl", 1, `"node":"node-03"`, `"runtimeName":"docker"`, "crishim: node-05: connect to "+enginetest.Containerd(t)+": ")
 	c.run("--node node-04 -- ps", 0, "crishim-node-04-") // the pod itself, by the dockershim in it
-	c.run("pod/"+c.web+" -- inspect -o name "+c.web, 0, c.web)
-	c.run("--node node-01 -- nosuch", 2, "unknown command")
-	c.run("--node node-01 -- inspect nosuch", 1, `crishim: there is no container "nosuch"`)
-	c.run("--nodes pool=web -- stop "+c.web, 1, "node-01 | Would stop", "nothing is done yet: this is on 3 nodes")
+	c.run("pod/"+c.web+" -- logs "+c.web, 0, "begun on node-02\n")
+	c.left()
+
+	// A pod is kept for the next command line.
+	c.run("--keep --nodes pool=web -- exec "+c.web+" echo here", 0, "node-01 | here", "node-02 | here", "node-03 | here")
+	kept := c.ours()
+	c.run("--keep --nodes pool=web -- version", 0, "NODE", "node-01   containerd", "node-02   containerd", "node-03   containerd")
+	c.run("--keep pod/"+c.web+" -- inspect -o name "+c.web, 0, c.web)
+	c.run("--keep --node node-01 -- nosuch", 2, "unknown command")
+	c.run("--keep --node node-01 -- inspect nosuch", 1, `crishim: there is no container "nosuch"`)
+	c.run("--keep --nodes pool=web -- stop "+c.web, 1, "node-01 | Would stop", "nothing is done yet: this is on 3 nodes")
 
 	// Standard input, both outputs and the status are those of the command there.
-	sh := c.command("crishim", "pod/"+c.web, "--", "exec", "-i", c.web, "sh", "-c", "cat; echo no >&2; exit 7")
+	sh := c.command("crishim", "--keep", "pod/"+c.web, "--", "exec", "-i", c.web, "sh", "-c", "cat; echo no >&2; exit 7")
 	var out, errs bytes.Buffer
 	sh.Stdin, sh.Stdout, sh.Stderr = strings.NewReader(strings.Repeat("x", 100_000)), &out, &errs
 	if err := sh.Run(); err == nil || c.code(err) != 7 || out.Len() != 100_000 || errs.String() != "no\n" {
 		t.Errorf("got %v, %d bytes, %q", err, out.Len(), errs.String())
 	}
 	// A terminal has a size, which comes a little after the command has begun.
-	shown, err := pty.StartWithSize(c.command("crishim", "--node", "node-02", "--", "exec", "-it", c.web, "sh", "-c", "until stty size | grep 123; do sleep 0.1; done"), &pty.Winsize{Rows: 41, Cols: 123})
+	shown, err := pty.StartWithSize(c.command("crishim", "--keep", "--node", "node-02", "--", "exec", "-it", c.web, "sh", "-c", "until stty size | grep 123; do sleep 0.1; done"), &pty.Winsize{Rows: 41, Cols: 123})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -278,15 +285,10 @@ func (c *testCluster) runs(t *testing.T) {
 	}
 	shown.Close()
 
-	// A pod is kept for the next command line, and one that stands there anyway is used.
-	c.left()
-	c.run("--keep --node node-01 -- version", 0)
-	kept := c.ours()
-	c.run("--keep --node node-01 -- ps", 0)
-	if got := c.ours(); len(kept) != 1 || !slices.Equal(kept, got) {
+	if got := c.ours(); len(kept) != 3 || !slices.Equal(kept, got) {
 		t.Errorf("kept %q, then %q", kept, got)
 	}
-	c.run("--node node-01 -- ps", 0)
+	c.run("--nodes pool=web -- ps", 0)
 	c.left()
 
 	// The pods of the DaemonSet are used, and there is one on each node.
@@ -307,7 +309,7 @@ func (c *testCluster) runs(t *testing.T) {
 	if made := c.requests("create pods ") - before; made != 0 {
 		t.Errorf("%d pods were made next to those of the DaemonSet", made)
 	}
-	c.run("pod/"+c.web+" -n default -- stop "+c.web, 0) // has not the rights
+	c.run("pod/"+c.web+" -n default -- stop -t 1 "+c.web, 0) // has not the rights
 	c.left()
 	if out, err := c.command("delete", "-k", "../packaging/kubernetes/base").CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)
@@ -316,13 +318,13 @@ func (c *testCluster) runs(t *testing.T) {
 
 func (c *testCluster) fails(t *testing.T) {
 	c.t = t
-	c.run("--node node-9 -- ps", 1, `crishim: there is no node "node-9"`)
+	c.run("--node node-9 -- ps", 1, "crishim: node node-9: there is no such node\nhint: did you mean node-0")
 	c.run("pod/nosuch -n default -- ps", 1, `crishim: there is no pod "nosuch" in namespace default`)
-	c.run("--image nosuch.invalid/x:1 --node node-01 -- ps", 1, "crishim: no pod for crishim on node node-01: cannot pull the image nosuch.invalid/x:1")
+	c.run("--image nosuch.invalid/x:1 --node node-01 -- ps", 1, "crishim: node node-01: its pod does not start: cannot pull the image nosuch.invalid/x:1: ErrImagePull: ")
 
 	cmd, errs := c.begin("--node node-01 -- events")
 	c.Vanish("node-01")
-	if err := cmd.Wait(); err == nil || c.code(err) != 1 || !strings.Contains(errs.String(), "crishim: node node-01 is gone: ") {
+	if err := cmd.Wait(); err == nil || c.code(err) != 1 || !strings.Contains(errs.String(), "crishim: node node-01: its kubelet is gone: ") {
 		t.Errorf("got %v, %s", err, errs)
 	}
 	c.SetState("node-01", kubeapi.Ready)
@@ -376,7 +378,6 @@ func (c *testCluster) fails(t *testing.T) {
 	}
 	c.run("--node node-02 -- version", 0)
 	c.left()
-
 }
 
 // Without WebSockets, as with older servers and some proxies, there is SPDY.
@@ -387,7 +388,7 @@ func (c *testCluster) older(t *testing.T) {
 	// SPDY has no word for a connection that broke.
 	cmd, errs := c.begin("--node node-02 -- events")
 	c.Vanish("node-02")
-	if err := cmd.Wait(); err == nil || c.code(err) != 1 || !strings.Contains(errs.String(), "crishim: node node-02 is gone: ") {
+	if err := cmd.Wait(); err == nil || c.code(err) != 1 || !strings.Contains(errs.String(), "crishim: node node-02: its kubelet is gone: ") {
 		t.Errorf("got %v, %s", err, errs)
 	}
 	c.SetState("node-02", kubeapi.Ready)

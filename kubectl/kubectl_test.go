@@ -3,12 +3,19 @@ package kubectl
 import (
 	"context"
 	"errors"
+	"io"
+	"os/exec"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 
+	"github.com/creack/pty"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/crishim/crishim/commands/cli"
+	"github.com/crishim/crishim/internal/kube"
 	"github.com/crishim/crishim/internal/test"
 	"github.com/crishim/crishim/internal/test/kubeapi"
 	"github.com/crishim/crishim/internal/test/stubcri"
@@ -97,9 +104,9 @@ func TestPodsThatDoNotStart(t *testing.T) {
 	}
 	lines := strings.Split(errs, "\n")
 	for i, want := range []string{
-		"crishim: node-01: no pod for crishim on node node-01: cannot pull the image example.com/none:1 on node-01: ErrImagePull: ",
-		"crishim: node-02: no answer within 3s: no pod for crishim on node node-02: FailedCreatePodSandBox: ",
-		"crishim: node-03: node node-03 is gone: NodeStatusUnknown: ",
+		"crishim: node-01: its pod does not start: cannot pull the image example.com/none:1: ErrImagePull: ",
+		"crishim: node-02: no answer within 3s: its pod does not start: FailedCreatePodSandBox: ",
+		"crishim: node-03: its kubelet is gone: NodeStatusUnknown: ",
 	} {
 		if i >= len(lines) || !strings.HasPrefix(lines[i], want) || strings.Count(lines[i], "ErrImagePull") > 1 {
 			t.Errorf("line %d of\n%s\nis not %s", i, errs, want)
@@ -138,6 +145,90 @@ func TestInterrupted(t *testing.T) {
 			c.left()
 		})
 	}
+}
+
+// made returns how many pods have been created.
+func (c *stubCluster) made() (n int) {
+	for _, r := range c.Requests() {
+		if strings.HasPrefix(r, "create pods ") {
+			n++
+		}
+	}
+	return n
+}
+
+// A pod with the labels of one that may be used, but without a runtime, is one that anybody can make: it is not used.
+func TestForgedPods(t *testing.T) {
+	t.Parallel()
+	c := withStub(t)
+	o := &options{}
+	o.flags()
+	o.config.KubeConfig = &c.Kubeconfig
+	p := &plugin{options: o, env: cli.SystemEnv("v0.0.0-test")}
+	if err := p.connect(); err != nil {
+		t.Fatal(err)
+	}
+	owner, _ := identity()
+	standing := map[string]string{kube.LabelApp: kube.LabelAppValue, kube.LabelRights: kube.RightsHost}
+	kept := map[string]string{
+		kube.LabelApp: kube.LabelAppValue, kube.LabelRights: kube.RightsHost, kube.LabelManagedBy: kube.ManagedByKubectl, labelOwner: owner, labelKept: "true",
+	}
+	for name, labels := range map[string]map[string]string{"standing": standing, "kept": kept} {
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}, Spec: corev1.PodSpec{
+			NodeName: "node-01", HostNetwork: true, Containers: []corev1.Container{{Name: kube.ClusterContainer, Image: "example.com/crishim:1"}},
+		}}
+		if _, err := p.cluster.api.Pods("default").Create(t.Context(), pod, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	test.Until(t, "the pods to run", func() bool {
+		return !slices.ContainsFunc(c.Pods(), func(pod *corev1.Pod) bool { return !isRunning(pod) })
+	})
+	c.run(t.Context(), "--keep --node node-01 -- version")
+	if got := c.made(); got != 3 {
+		t.Errorf("%d pods were made, want one beside the two that are forged", got)
+	}
+}
+
+// A command line without --keep removes all that those before it have kept, whatever their rights.
+func TestKeptPodsAreRemoved(t *testing.T) {
+	t.Parallel()
+	c := withStub(t)
+	c.run(t.Context(), "--keep --node node-01 -- version")
+	c.run(t.Context(), "--keep --node node-01 -- exec web true")
+	c.run(t.Context(), "--keep --node node-01 -- exec web true")
+	if got := c.made(); got != 2 {
+		t.Errorf("%d pods were made, want one that reads and one that changes things", got)
+	}
+	c.run(t.Context(), "--node node-01 -- version")
+	c.left()
+}
+
+// On a terminal, too, Ctrl-C interrupts what a kubelet does not answer.
+func TestInterruptedOnATerminal(t *testing.T) {
+	t.Parallel()
+	c := withStub(t)
+	c.run(t.Context(), "--keep --node node-01 -- version")
+	c.SetState("node-01", kubeapi.Hanging)
+	before := len(c.Requests())
+	cmd := exec.CommandContext(t.Context(), linkPlugin(t), "--kubeconfig", c.Kubeconfig, "--image", "example.com/crishim:1", "--keep", "--node", "node-01", "--", "version")
+	terminal, err := pty.Start(cmd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer terminal.Close()
+	test.Until(t, "an exec", func() bool {
+		return slices.ContainsFunc(c.Requests()[before:], func(r string) bool { return strings.HasPrefix(r, "create pods/exec ") })
+	})
+	if _, err := terminal.WriteString("\x03"); err != nil {
+		t.Fatal(err)
+	}
+	text, _ := io.ReadAll(terminal) // ends with an error, as terminals do
+	var exit *exec.ExitError
+	if err := cmd.Wait(); !errors.As(err, &exit) || exit.ExitCode() != 130 || string(text) != "^Ccrishim: interrupted\r\n" {
+		t.Errorf("got %v, %q", err, text)
+	}
+	c.SetState("node-01", kubeapi.Ready)
 }
 
 // A build that is no release has no image, and says so before it makes a pod.

@@ -35,6 +35,9 @@ const (
 	annotationVerb    = "io.crishim.command" // the verb, for people who look at the pod
 )
 
+// volumeRuntime has the socket of the node's runtime.
+const volumeRuntime = "runtime"
+
 // podFor returns a pod for one command line on a node. It has the host's network, because the streaming server listens on
 // loopback there, and the host's processes, because verbs show their pids. It is not privileged, but has the socket of the
 // runtime, which is as much as root on the node: the right to create it has to be given with care.
@@ -83,15 +86,12 @@ func podFor(node *corev1.Node, line cli.Line, image string, keep bool) *corev1.P
 	reading := corev1.VolumeMount{ReadOnly: true}
 	own("tmp", "/tmp")
 	own("run", "/run/crishim") // of the embedded dockershim
-	host("runtime", socket, corev1.HostPathSocket, reading)
+	host(volumeRuntime, socket, corev1.HostPathSocket, reading)
 	switch {
 	case line.Rights == kube.RightsRead && (line.Files || keep):
 		host("logs", "/var/log/pods", corev1.HostPathDirectory, reading)
 	case line.Rights != kube.RightsRead && (line.Files || keep):
 		host("logs", "/var/log/pods", corev1.HostPathDirectoryOrCreate, corev1.VolumeMount{})
-	}
-	if line.Files && strings.HasPrefix(node.Status.NodeInfo.ContainerRuntimeVersion, "docker:") {
-		host("docker", "/var/lib/docker/containers", corev1.HostPathDirectory, reading)
 	}
 	if line.Rights == kube.RightsHost { // volumes of pods are mounted there
 		host("state", "/var/lib/crishim", corev1.HostPathDirectoryOrCreate, corev1.VolumeMount{MountPropagation: ptr.To(corev1.MountPropagationBidirectional)})
@@ -179,24 +179,23 @@ func pendingReason(pod *corev1.Pod, events []corev1.Event) string {
 		}
 	}
 	if pod.Status.StartTime == nil && pod.Spec.NodeName != "" {
-		return "the kubelet of " + pod.Spec.NodeName + " has not begun with it"
+		return "the kubelet has not begun with it"
 	}
 	return cmp.Or(pod.Status.Reason, string(pod.Status.Phase))
 }
 
 // stuck returns why a pod will never run, "" where it may.
 func stuck(pod *corev1.Pod) string {
-	image, node := pod.Spec.Containers[0].Image, pod.Spec.NodeName
 	for _, c := range pod.Status.ContainerStatuses {
 		switch w := c.State.Waiting; {
 		case w == nil:
 		case strings.Contains(w.Reason, "Pull") || strings.Contains(w.Reason, "Image"): // ErrImagePull, ImagePullBackOff, InvalidImageName
-			return "cannot pull the image " + image + " on " + node + ": " + w.Reason + ": " + w.Message
+			return "cannot pull the image " + pod.Spec.Containers[0].Image + ": " + w.Reason + ": " + w.Message
 		case strings.HasSuffix(w.Reason, "Error") || w.Reason == "CrashLoopBackOff":
-			return "its container does not start: " + w.Reason + ": " + w.Message
+			return w.Reason + ": " + w.Message
 		}
 		if t := c.State.Terminated; t != nil {
-			return "its container has ended: " + t.Reason + ": " + cmp.Or(t.Message, fmt.Sprint("exit status ", t.ExitCode))
+			return "the container has ended: " + t.Reason + ": " + cmp.Or(t.Message, fmt.Sprint("exit status ", t.ExitCode))
 		}
 	}
 	return over(pod)

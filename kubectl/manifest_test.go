@@ -106,16 +106,16 @@ func TestWhyAPodIsPending(t *testing.T) {
 	creating := waiting("ContainerCreating", "")
 	events := []corev1.Event{{Type: corev1.EventTypeWarning, Reason: "FailedMount", Message: "no socket"}, {Type: corev1.EventTypeNormal, Reason: "Pulling", Message: "image"}}
 	for want, got := range map[string]string{
-		"FailedMount: no socket":                                            pendingReason(creating, events),
-		"Pulling: image":                                                    pendingReason(creating, events[1:]),
-		"ContainerCreating":                                                 pendingReason(creating, nil),
-		"ErrImagePull: denied":                                              pendingReason(waiting("ErrImagePull", "denied"), nil),
-		"Unschedulable: no node":                                            pendingReason(&corev1.Pod{Status: corev1.PodStatus{Conditions: []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: "Unschedulable", Message: "no node"}}}}, nil),
-		"the kubelet of worker has not begun with it":                       pendingReason(&corev1.Pod{Spec: corev1.PodSpec{NodeName: "worker"}}, nil),
-		"cannot pull the image x:1 on worker: ErrImagePull: denied":         stuck(waiting("ErrImagePull", "denied")),
-		"its container does not start: CreateContainerError: no such mount": stuck(waiting("CreateContainerError", "no such mount")),
-		"":                 stuck(creating),
-		"DeadlineExceeded": over(&corev1.Pod{Status: corev1.PodStatus{Phase: corev1.PodFailed, Reason: "DeadlineExceeded"}}),
+		"FailedMount: no socket":                          pendingReason(creating, events),
+		"Pulling: image":                                  pendingReason(creating, events[1:]),
+		"ContainerCreating":                               pendingReason(creating, nil),
+		"ErrImagePull: denied":                            pendingReason(waiting("ErrImagePull", "denied"), nil),
+		"Unschedulable: no node":                          pendingReason(&corev1.Pod{Status: corev1.PodStatus{Conditions: []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: "Unschedulable", Message: "no node"}}}}, nil),
+		"the kubelet has not begun with it":               pendingReason(&corev1.Pod{Spec: corev1.PodSpec{NodeName: "worker"}}, nil),
+		"cannot pull the image x:1: ErrImagePull: denied": stuck(waiting("ErrImagePull", "denied")),
+		"CreateContainerError: no such mount":             stuck(waiting("CreateContainerError", "no such mount")),
+		"":                                                stuck(creating),
+		"DeadlineExceeded":                                over(&corev1.Pod{Status: corev1.PodStatus{Phase: corev1.PodFailed, Reason: "DeadlineExceeded"}}),
 	} {
 		if got != want {
 			t.Errorf("got %q, want %q", got, want)

@@ -3,6 +3,7 @@ package kubectl
 import (
 	"bytes"
 	"encoding/json"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -17,6 +18,7 @@ import (
 	"github.com/crishim/crishim/commands/cli"
 	"github.com/crishim/crishim/internal/kube"
 	"github.com/crishim/crishim/internal/test"
+	"github.com/crishim/crishim/internal/test/kubeapi"
 )
 
 // documents decodes manifests strictly and returns the DaemonSet among them.
@@ -49,6 +51,54 @@ func documents(t *testing.T, text []byte) (set appsv1.DaemonSet) {
 	return set
 }
 
+// TestRolesAreWhatThePluginNeeds: what it asks the API server is what the roles for it allow, and no less.
+func TestRolesAreWhatThePluginNeeds(t *testing.T) {
+	t.Parallel()
+	c := withStub(t)
+	c.SetState("node-02", kubeapi.Stuck)
+	c.SetState("node-03", kubeapi.NotReady)
+	c.run(t.Context(), "--all --node-timeout 2s -- version")
+	c.run(t.Context(), "--node node-01 -- version")
+	c.left()
+	asked := map[string]bool{"get pods/exec": true} // which a WebSocket is by roles, and here only when it is forbidden
+	for _, r := range c.Requests() {
+		words := strings.Fields(r)
+		asked[words[0]+" "+words[1]] = true
+	}
+	text, err := os.ReadFile("../packaging/kubernetes/base/rbac.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	allowed := map[string]bool{}
+	for _, doc := range bytes.Split(text, []byte("\n---\n")) {
+		var role rbacv1.ClusterRole
+		if err := yaml.Unmarshal(doc, &role); err != nil {
+			t.Fatal(err)
+		}
+		for _, rule := range role.Rules {
+			for _, verb := range rule.Verbs {
+				for _, resource := range rule.Resources {
+					allowed[verb+" "+resource] = true
+				}
+			}
+		}
+	}
+	if diff := cmp.Diff(allowed, asked); diff != "" {
+		t.Errorf("rights (-roles +requests):\n%s", diff)
+	}
+}
+
+// hostPaths are what a pod has of the host.
+func hostPaths(spec corev1.PodSpec) map[string]bool {
+	paths := map[string]bool{}
+	for _, v := range spec.Volumes {
+		if v.HostPath != nil {
+			paths[v.Name+" "+v.HostPath.Path] = true
+		}
+	}
+	return paths
+}
+
 // TestDaemonSetIsWhatThePluginLooksFor: it stands where the plugin looks, and may do no more than a pod of the plugin.
 func TestDaemonSetIsWhatThePluginLooksFor(t *testing.T) {
 	t.Parallel()
@@ -78,8 +128,11 @@ func TestDaemonSetIsWhatThePluginLooksFor(t *testing.T) {
 			t.Errorf("%s: annotations %v", overlay, template.Annotations)
 		}
 		standing := template.Spec.Containers[0]
-		ours := podFor(nodeWith("containerd://1.7.2", "v1.30.0", nil), cli.Line{OverNodes: cli.OverNodes{Rights: rights}}, defaultImage("latest"), false).Spec
+		ours := podFor(nodeWith("containerd://1.7.2", "v1.30.0", nil), cli.Line{OverNodes: cli.OverNodes{Rights: rights, Files: true}}, defaultImage("latest"), false).Spec
 		made := ours.Containers[0]
+		if diff := cmp.Diff(hostPaths(ours), hostPaths(template.Spec)); diff != "" {
+			t.Errorf("%s: mounts of the host (-plugin's +DaemonSet's):\n%s", overlay, diff)
+		}
 		if standing.Name != made.Name || standing.Image != made.Image {
 			t.Errorf("%s: container %s of %s, the plugin's are %s of %s", overlay, standing.Name, standing.Image, made.Name, made.Image)
 		}

@@ -28,7 +28,7 @@ import (
 
 // Timeouts.
 const (
-	startTimeout = 2 * time.Minute // of a pod, where the command line has no deadline
+	startTimeout = 2 * time.Minute // of a pod
 	quietTime    = 3 * time.Second // until a terminal shows what a pod waits for
 	askTimeout   = 3 * time.Second // of asking why something has failed
 	endTimeout   = 10 * time.Second
@@ -41,11 +41,11 @@ type pods struct {
 	namespace string
 	owner     string
 	process   string
-	say       func(string) // shows on a terminal what is waited for; nil: there is none
-	warn      func(string)
+	say       func(error) // shows on a terminal what is waited for
+	warn      func(error)
 
-	standing map[string]*corev1.Pod // of the DaemonSet, by node
-	kept     map[string]*corev1.Pod // of a command line before this one, by node
+	standing map[string]*corev1.Pod   // of the DaemonSet, by node
+	kept     map[string][]*corev1.Pod // of command lines before this one, by node
 
 	stop       context.CancelFunc // the watch
 	background sync.WaitGroup     // the watch and removals
@@ -61,8 +61,8 @@ type pods struct {
 // newPods lists the pods of crishim, and starts to remove those that were left behind.
 func newPods(ctx context.Context, c *cluster, o *options) (*pods, error) {
 	p := &pods{
-		cluster: c, options: o, standing: map[string]*corev1.Pod{}, kept: map[string]*corev1.Pod{}, made: map[string]types.UID{},
-		seen: map[string]*corev1.Pod{}, changed: make(chan struct{}), warn: func(string) {}, stop: func() {},
+		cluster: c, options: o, standing: map[string]*corev1.Pod{}, kept: map[string][]*corev1.Pod{}, made: map[string]types.UID{},
+		seen: map[string]*corev1.Pod{}, changed: make(chan struct{}), say: func(error) {}, warn: func(error) {}, stop: func() {},
 	}
 	p.owner, p.process = identity()
 	p.namespace = c.namespace
@@ -81,17 +81,17 @@ func newPods(ctx context.Context, c *cluster, o *options) (*pods, error) {
 	}
 	for i := range list.Items {
 		pod := &list.Items[i]
-		node, owner := pod.Spec.NodeName, pod.Labels[labelOwner]
+		node, ours, kept := pod.Spec.NodeName, pod.Labels[labelOwner] == p.owner, pod.Labels[labelKept] != ""
 		switch {
 		case pod.DeletionTimestamp != nil:
 		case pod.Labels[kube.LabelManagedBy] != kube.ManagedByKubectl:
-			if isRunning(pod) {
+			if p.namespace == kube.ClusterNamespace && isRunning(pod) && hasRuntime(pod) {
 				p.standing[node] = pod
 			}
-		case over(pod) != "", owner == p.owner && pod.Labels[labelKept] == "" && proctree.HasEnded(pod.Annotations[annotationProcess]):
+		case over(pod) != "", ours && !kept && proctree.HasEnded(pod.Annotations[annotationProcess]):
 			p.remove(pod.Name, pod.UID)
-		case owner == p.owner && pod.Labels[labelKept] != "" && isRunning(pod):
-			p.kept[node] = pod
+		case ours && kept && isRunning(pod) && hasRuntime(pod):
+			p.kept[node] = append(p.kept[node], pod)
 		}
 	}
 	return p, nil
@@ -104,6 +104,12 @@ func isRunning(pod *corev1.Pod) bool {
 	return over(pod) == "" && slices.ContainsFunc(pod.Status.ContainerStatuses, func(c corev1.ContainerStatus) bool {
 		return c.Name == kube.ClusterContainer && c.State.Running != nil
 	})
+}
+
+// hasRuntime reports whether a pod has its runtime from the node. Labels anyone can forge who may make any pod, and have
+// command lines run where he reads what is typed and says what is shown; this nobody who is not root there anyway.
+func hasRuntime(pod *corev1.Pod) bool {
+	return slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool { return v.Name == volumeRuntime && v.HostPath != nil })
 }
 
 // allows reports whether a command line may run in a pod with these rights.
@@ -127,10 +133,21 @@ func (p *pods) on(ctx context.Context, node string, line cli.Line) (*corev1.Pod,
 	if err != nil {
 		return nil, nil, err
 	}
-	if pod = p.kept[node]; pod != nil && allows(pod.Labels[kube.LabelRights], line.Rights) && pod.Spec.Containers[0].Image == image &&
-		(line.Endpoint == "" || pod.Annotations[annotationSocket] == socketOf(&corev1.Node{}, line.Endpoint)) {
+	pod = nil
+	for _, kept := range p.kept[node] {
+		switch {
+		case pod == nil && allows(kept.Labels[kube.LabelRights], line.Rights) && kept.Spec.Containers[0].Image == image &&
+			(line.Endpoint == "" || kept.Annotations[annotationSocket] == socketOf(&corev1.Node{}, line.Endpoint)):
+			pod = kept
+		case !p.options.keep:
+			p.remove(kept.Name, kept.UID)
+		}
+	}
+	if pod != nil {
 		return pod, p.releaser(pod), nil
 	}
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
 	on, err := p.cluster.node(ctx, node)
 	if err != nil {
 		return nil, nil, err
@@ -200,11 +217,10 @@ func (p *pods) create(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, error)
 
 // start waits until the pod runs.
 func (p *pods) start(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, error) {
-	name, node := pod.Name, pod.Spec.NodeName
 	quiet := time.NewTimer(quietTime)
 	defer quiet.Stop()
 	for {
-		seen, changed, err := p.look(name)
+		seen, changed, err := p.look(pod.Name)
 		switch {
 		case err != nil:
 			return nil, err
@@ -215,16 +231,14 @@ func (p *pods) start(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, error) 
 			return seen, nil
 		}
 		if why := stuck(seen); why != "" {
-			return nil, fmt.Errorf("no pod for crishim on node %s: %s", node, why)
+			return nil, fmt.Errorf("its pod does not start: %s", why)
 		}
 		select {
 		case <-changed:
 		case <-quiet.C:
-			if p.say != nil {
-				p.say(fmt.Sprintf("node %s: the pod waits: %s", node, pendingReason(seen, p.events(ctx, seen))))
-			}
+			p.say(fmt.Errorf("the pod on node %s waits: %s", pod.Spec.NodeName, pendingReason(seen, p.events(ctx, seen))))
 		case <-ctx.Done():
-			return nil, fmt.Errorf("no pod for crishim on node %s: %s", node, pendingReason(seen, p.events(context.WithoutCancel(ctx), seen)))
+			return nil, fmt.Errorf("its pod does not start: %s", pendingReason(seen, p.events(context.WithoutCancel(ctx), seen)))
 		}
 	}
 }
@@ -298,7 +312,7 @@ func (p *pods) remove(name string, uid types.UID) {
 		}
 		err := p.cluster.api.Pods(p.namespace).Delete(ctx, name, o)
 		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
-			p.warn(fmt.Sprintf("pod %s/%s stays, until it ends by itself: %v", p.namespace, name, requestError(err, "delete", "pods")))
+			p.warn(fmt.Errorf("pod %s/%s stays, until it ends by itself: %w", p.namespace, name, requestError(err, "delete", "pods")))
 		}
 	})
 }
