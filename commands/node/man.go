@@ -143,6 +143,9 @@ func Pages(app *urfave.App) map[string]string {
 		var p manual
 		p.printf("%s", note)
 		p.verb(c.Name, c)
+		if c.Name == "top" { // drawn by commands/node/top TestPicture
+			p.printf("\n![A terminal: pods with their containers, and plots of the selected one](../top.svg)\n")
+		}
 		pages[c.Name+".md"] = p.String()
 	}
 	index.printf("\n## Global options\n\n")

@@ -24,7 +24,7 @@ func NewTop(env *cli.Env) *urfave.Command {
 		Name:  "top",
 		Usage: "show pods and containers with their resource usage, live",
 		Description: cli.WithExamples("A tree of pods and containers with state, restarts, CPU, memory, network and disk rates, and plots of the last minutes for the selected row.\n"+
-			"Keys follow logs, open a shell, describe, forward ports, stop, sort and filter; ? shows them. Network is the pod's. - is not known to the runtime.",
+			"Keys follow logs, open a shell, describe, say why, forward ports, stop, sort and filter; ? shows them. Network is the pod's. - is not known to the runtime.",
 			"crishim top", "crishim top --sort mem", "crishim top --once"),
 		Flags: []urfave.Flag{
 			cli.DurationFlag(&o.Every, "seconds", "time between two samples: 5, 500ms (default 2s or more, for at most 1/80 of a core)", "s"),

@@ -22,6 +22,7 @@ var (
 	keyLogs     = bind("l", "l", "logs")
 	keyShell    = bind("s", "s", "shell")
 	keyDescribe = bind("d", "d", "describe")
+	keyWhy      = bind("w", "w", "why")
 	keyForward  = bind("f", "f", "forward")
 	keyStop     = bind("x", "x", "stop")
 	keyFilter   = bind("/", "/", "filter")
@@ -46,8 +47,11 @@ var (
 
 // ShortHelp are the keys of the last line.
 func (m *Model) ShortHelp() []key.Binding {
-	if m.page != nil {
+	switch {
+	case m.page != nil:
 		return []key.Binding{keyBack, bind("", "↑↓", "scroll"), keyTop, keyBottom}
+	case m.width >= 100:
+		return []key.Binding{keyLogs, keyShell, keyDescribe, keyWhy, keyForward, keyStop, keyFilter, keyOrder, keyFold, keyHelp, keyQuit}
 	}
 	return []key.Binding{keyLogs, keyShell, keyDescribe, keyForward, keyStop, keyFilter, keyOrder, keyHelp, keyQuit}
 }
@@ -55,7 +59,7 @@ func (m *Model) ShortHelp() []key.Binding {
 // FullHelp are all keys.
 func (m *Model) FullHelp() [][]key.Binding {
 	return [][]key.Binding{
-		{keyLogs, keyShell, keyDescribe, keyForward, keyStop, keyFilter, keyOrder, keyReverse},
+		{keyLogs, keyShell, keyDescribe, keyWhy, keyForward, keyStop, keyFilter, keyOrder, keyReverse},
 		{keyUp, keyDown, keyPageUp, keyPageDown, keyTop, keyBottom},
 		{keyFold, keyOpen, keyClose, keyFoldAll, keyBack, keyRedraw, keySuspend, keyQuit},
 	}
@@ -175,6 +179,8 @@ func (m *Model) act(k tea.KeyPressMsg, n *node) tea.Cmd {
 		m.typing = yesToStop
 	case key.Matches(k, keyDescribe):
 		return m.verb("describe "+n.name(), m.width, "describe", n.pod)
+	case key.Matches(k, keyWhy):
+		return m.verb("why "+n.name(), m.width, "why", n.id)
 	case c == nil && (key.Matches(k, keyLogs) || key.Matches(k, keyShell)):
 		m.note = n.name() + " has no container"
 	case key.Matches(k, keyLogs):

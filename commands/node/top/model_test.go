@@ -188,7 +188,7 @@ func TestKeys(t *testing.T) {
 // Keys run the verbs that people would type.
 func TestVerbs(t *testing.T) {
 	for keys, want := range map[string]string{
-		"d": "describe p1", "j d": "describe p1", "l": "logs --follow-restarts --tail 2000 c1", "j j l": "logs --follow-restarts --tail 2000 c2",
+		"d": "describe p1", "j d": "describe p1", "w": "why p1", "j w": "why c1", "l": "logs --follow-restarts --tail 2000 c1", "j j l": "logs --follow-restarts --tail 2000 c2",
 		"s": "exec --stdin --tty c1", "f 8080:80 enter": "port-forward p1 8080:80", "f enter": "", "f 80 esc": "",
 		"x y": "stopp p1", "j x y": "stop c1", "x n": "", "x enter": "", "d esc d q d": "describe p1, describe p1, describe p1", "j j j s": "", "j j j l": "", "?": "",
 	} {

@@ -45,23 +45,30 @@ func SVG(title, text string, width int) []byte {
 	for y, row := range rows {
 		for x := 0; x < len(row); {
 			end := x + 1
-			for end < len(row) && row[end].look == row[x].look && (!blank(row[end:]) || strings.Contains(row[x].look, reversed)) {
+			for end < len(row) && row[end].look == row[x].look {
 				end++
 			}
-			var run strings.Builder
-			for _, c := range row[x:end] {
-				run.WriteRune(c.char)
-			}
-			// Its length holds the columns together where the font is another.
 			if strings.Contains(row[x].look, reversed) {
 				fmt.Fprintf(&out, "<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\"/>\n", margin+float64(x)*cellWidth, margin+float64(y)*cellHeight, float64(end-x)*cellWidth, cellHeight)
 			}
-			if text := run.String(); strings.TrimSpace(text) != "" {
-				fmt.Fprintf(&out, `<text x="%.1f" y="%.1f" textLength="%.1f"%s>`, margin+float64(x)*cellWidth, margin+(float64(y)+0.75)*cellHeight, float64(end-x)*cellWidth, row[x].look)
-				_ = xml.EscapeText(&out, []byte(text))
+			for x < end {
+				if row[x].char == ' ' {
+					x++
+					continue
+				}
+				to := x + 1
+				for to < end && !blank(row[to:]) {
+					to++
+				}
+				var run strings.Builder
+				for _, c := range row[x:to] {
+					run.WriteRune(c.char)
+				}
+				// Its length holds the columns together where the font is another.
+				fmt.Fprintf(&out, `<text x="%.1f" y="%.1f" textLength="%.1f"%s>`, margin+float64(x)*cellWidth, margin+(float64(y)+0.75)*cellHeight, float64(to-x)*cellWidth, row[x].look)
+				_ = xml.EscapeText(&out, []byte(run.String()))
 				out.WriteString("</text>\n")
-			}
-			for x = end; x < len(row) && row[x].char == ' ' && !strings.Contains(row[x].look, reversed); x++ {
+				x = to
 			}
 		}
 	}
