@@ -25,7 +25,7 @@ const (
 
 var severities = []Severity{Error, Warning, Note}
 
-// Code names a kind of finding. Programs may rely on it.
+// Code names a kind of finding. Programs may rely on it: codes are added, and never renamed.
 type Code string
 
 // The codes of findings.
@@ -70,6 +70,30 @@ const (
 	RuntimeNotReady   Code = "runtime-not-ready"  // it says so itself
 	NetworkNotReady   Code = "network-not-ready"  // likewise
 )
+
+// Codes lists all codes.
+func Codes() []Code {
+	return []Code{
+		OutOfMemory, ProcessKilled, Exited, Signalled, EngineRestarted, NodeRestarted, StoppedByUser, NoCommand,
+		NotExecutable, WrongArchitecture, StartFailed, ImageNotFound, ImageRefused, ImageName, RegistryAway, ImageMissing,
+		ImagePull, ImageWait, ConfigError, MountMissing, VolumesFailed, DiskFull, InodesFull, DiskLow,
+		PortTaken, NetworkFailed, NoAddress, SandboxFailed, SandboxGone, ProbeFailed, NotReady, HookFailed,
+		Restarted, NotStarted, StateUnknown, PodFailed, DeadlineExceeded, RuntimeNotReady, NetworkNotReady,
+	}
+}
+
+// Enum makes the codes part of the JSON schema.
+func (Code) Enum() []string { return texts(Codes()) }
+
+// Enum makes the severities part of the JSON schema.
+func (Severity) Enum() []string { return texts(severities) }
+
+func texts[S ~string](all []S) (out []string) {
+	for _, one := range all {
+		out = append(out, string(one))
+	}
+	return out
+}
 
 // Finding is something that is not as it should be, and why.
 type Finding struct {

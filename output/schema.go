@@ -200,6 +200,9 @@ func (s *schemas) value(t reflect.Type) map[string]any {
 	case t.Kind() == reflect.Bool:
 		return map[string]any{"type": "boolean"}
 	case t.Kind() == reflect.String:
+		if one, ok := reflect.Zero(t).Interface().(interface{ Enum() []string }); ok { // which says all its values
+			return map[string]any{"type": "string", "enum": one.Enum()}
+		}
 		return map[string]any{"type": "string"}
 	}
 	return map[string]any{"type": "number"}
