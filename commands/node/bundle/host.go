@@ -102,6 +102,12 @@ func (h Host) kernel(ctx context.Context, f *Files) error {
 		return err
 	}
 	f.Public(text(u.Nodename))
+	log := make([]byte, textBytes)
+	if n, err := unix.Klogctl(unix.SYSLOG_ACTION_READ_ALL, log); err != nil {
+		f.Note("the kernel log: %v", err) // only root may read it on many hosts
+	} else {
+		f.Log("host/dmesg.txt", log[:n])
+	}
 	return errors.Join(f.Document("host/uname.json", document, true), h.read(ctx, f.Log, "/etc/os-release", "/proc/meminfo", "/proc/vmstat", "/proc/modules"), h.values(ctx, f, "host/kernel.txt",
 		"/proc/version", "/proc/cmdline", "/proc/uptime", "/proc/loadavg", "/proc/pressure/*",
 		"/proc/sys/kernel/pid_max", "/proc/sys/kernel/threads-max", "/proc/sys/fs/file-nr", "/proc/sys/fs/inotify/*",

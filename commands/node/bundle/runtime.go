@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/client"
@@ -218,12 +220,15 @@ func (n *Node) version(ctx context.Context, f *Files) error {
 }
 
 func (n *Node) info(ctx context.Context, conn *client.Conn, f *Files) error {
-	status, err := conn.Runtime.Status(ctx, &runtimeapi.StatusRequest{Verbose: true})
+	info, err := conn.Runtime.Status(ctx, &runtimeapi.StatusRequest{Verbose: true})
 	if err == nil {
-		err = f.View("info.json", "", output.Options{}, func(w io.Writer, o output.Options) error { return output.Info(w, status, o) })
+		err = f.View("info.json", "", output.Options{}, func(w io.Writer, o output.Options) error { return output.Info(w, info, o) })
 	}
 	config, failed := conn.Runtime.RuntimeConfig(ctx, &runtimeapi.RuntimeConfigRequest{})
-	if failed == nil {
+	if status.Code(failed) == codes.Unimplemented { // containerd 1.6
+		f.Note("this runtime does not tell its configuration")
+		failed = nil
+	} else if failed == nil {
 		failed = f.View("runtime-config.json", "", output.Options{}, func(w io.Writer, o output.Options) error { return output.RuntimeConfig(w, config, o) })
 	}
 	return errors.Join(err, failed)

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/client"
@@ -128,7 +130,7 @@ func (n *Node) events(ctx context.Context, conn *client.Conn, f *Files) error {
 	kept, err := conn.EngineEvents(ctx, n.Now().Add(-eventsSince), n.Now())
 	switch {
 	case errors.Is(err, client.ErrNotOurShim):
-		f.Note("this runtime keeps no events: there are only those since dump began")
+		f.Note("this runtime keeps no events: at most there are those since dump began")
 		err = nil
 	case err == nil:
 		text, failed := json.Marshal(map[string]any{"events": kept})
@@ -156,6 +158,10 @@ func (n *Node) watch(ctx context.Context, conn *client.Conn, f *Files) error {
 	var all [][]byte
 	for {
 		e, err := stream.Recv()
+		if status.Code(err) == codes.Unimplemented && len(all) == 0 { // containerd 1.6
+			f.Note("this runtime sends no events")
+			return nil
+		}
 		if err != nil {
 			if ctx.Err() != nil || errors.Is(err, io.EOF) {
 				err = nil

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"time"
 
 	"github.com/crishim/crishim/output"
 )
@@ -26,17 +27,17 @@ func (b *Bundle) Write(w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	zipped := gzip.NewWriter(w)
+	zipped, at := gzip.NewWriter(w), b.at.Truncate(time.Second) // tar would round it up, into the future
 	archive := tar.NewWriter(zipped)
 	add := func(name string, text []byte) error {
-		header := &tar.Header{Typeflag: tar.TypeReg, Name: b.o.Title + "/" + name, Mode: 0o600, Size: int64(len(text)), ModTime: b.at}
+		header := &tar.Header{Typeflag: tar.TypeReg, Name: b.o.Title + "/" + name, Mode: 0o600, Size: int64(len(text)), ModTime: at}
 		if err := archive.WriteHeader(header); err != nil {
 			return err
 		}
 		_, err := archive.Write(text)
 		return err
 	}
-	if err := archive.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: b.o.Title + "/", Mode: 0o700, ModTime: b.at}); err != nil {
+	if err := archive.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: b.o.Title + "/", Mode: 0o700, ModTime: at}); err != nil {
 		return err
 	}
 	err = errors.Join(add("index.html", page), add("parts.json", newline(results)), add("removed.json", newline(removals)))
