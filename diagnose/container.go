@@ -114,7 +114,6 @@ func (x explainer) ended(c plan.ContainerView, s *pod.ContainerStatus) Finding {
 	}
 	kills, evidence := x.kills(s)
 	byJournal := x.journal(s.ID, "oom")
-	killed := x.killing(c)
 	signal := signalOf(s.ExitCode)
 	switch {
 	case s.Reason == pod.OOMKilled:
@@ -125,12 +124,7 @@ func (x explainer) ended(c plan.ContainerView, s *pod.ContainerStatus) Finding {
 		if byJournal != nil {
 			f.Evidence = append(f.Evidence, "the engine noted that it ran out of memory")
 		}
-	case killed != nil && x.failedHook(c) != nil:
-		f.Code, f.Text = HookFailed, f.Text+": "+oneLine(killed.Message)
-		f.Evidence = append(f.Evidence, oneLine(x.failedHook(c).Message))
-	case killed != nil:
-		f.Code, f.Text = ProbeFailed, f.Text+": "+oneLine(killed.Message)
-		f.Evidence = probeEvidence(c.Container)
+	case x.stoppedByRuntime(&f, c.Container, s):
 	case restarted(s, x.f.Node.Booted):
 		x.infer(&f, NodeRestarted, "probably because the node restarted", "the node started at "+clock(x.f.Node.Booted)+", and the container before that")
 	case restarted(s, x.f.Node.EngineStarted):
@@ -147,7 +141,9 @@ func (x explainer) ended(c plan.ContainerView, s *pod.ContainerStatus) Finding {
 	}
 	if f.Code == OutOfMemory {
 		f.Evidence = append(f.Evidence, limitEvidence(s)...)
-		f.Next = append([]string{f.Next[0], "crishim stats TARGET"}, f.Next[1:]...)
+		if c.Status.Running() {
+			f.Next = append([]string{f.Next[0], "crishim stats TARGET"}, f.Next[1:]...)
+		}
 	}
 	if detail := x.p.Containers[s.ID]; detail != nil {
 		for _, path := range detail.Missing {
@@ -272,32 +268,65 @@ func (x explainer) journal(id, action string) (found *client.EngineEvent) {
 	return found
 }
 
-// killing returns the event that says why the pod runtime has ended a container: its status alone looks like a crash.
-func (x explainer) killing(c plan.ContainerView) *kuberuntime.Event {
-	return x.sinceStart(c, kuberuntime.EventKilling)
-}
-
-func (x explainer) failedHook(c plan.ContainerView) *kuberuntime.Event {
-	return x.sinceStart(c, kuberuntime.EventPostStartFailed)
-}
-
-// sinceStart returns the last event of a kind about the newest attempt of a container, if that has ended.
-func (x explainer) sinceStart(c plan.ContainerView, reason string) *kuberuntime.Event {
-	if c.Status.Running() {
-		return nil
-	}
-	for i, e := range slices.Backward(x.p.Events) {
-		if e.Container != c.Container.Name {
-			continue
+// eventsOf returns the events about an attempt of a container, from its start to that of the next.
+func (x explainer) eventsOf(s *pod.ContainerStatus) []kuberuntime.Event {
+	later := 0
+	for _, attempt := range x.p.Status.Attempts(s.Name) {
+		if attempt.ID == s.ID {
+			break
 		}
-		switch e.Reason {
-		case reason:
-			return &x.p.Events[i]
-		case kuberuntime.EventStarted:
-			return nil
+		if !attempt.StartedAt.IsZero() {
+			later++
 		}
 	}
-	return nil
+	var events []kuberuntime.Event
+	for _, e := range slices.Backward(x.p.Events) {
+		switch {
+		case e.Container != s.Name:
+		case e.Reason == kuberuntime.EventStarted && later == 0:
+			slices.Reverse(events)
+			return events
+		case e.Reason == kuberuntime.EventStarted:
+			later--
+		case later == 0:
+			events = append(events, e)
+		}
+	}
+	slices.Reverse(events)
+	return events
+}
+
+// stoppedByRuntime explains an attempt that the pod runtime has ended, whose status alone looks like a crash. What it did
+// first is the cause: when that has ended the pod, there are more such events.
+func (x explainer) stoppedByRuntime(f *Finding, c *v1.Container, s *pod.ContainerStatus) bool {
+	events := x.eventsOf(s)
+	first := slices.IndexFunc(events, func(e kuberuntime.Event) bool { return e.Reason == kuberuntime.EventKilling })
+	if first < 0 {
+		return false
+	}
+	killed := events[first]
+	f.Text += ": " + oneLine(killed.Message)
+	said := func(reason string) {
+		for _, e := range slices.Backward(events[:first]) {
+			if e.Reason == reason {
+				f.Evidence = append(f.Evidence, oneLine(e.Message))
+				return
+			}
+		}
+	}
+	switch killed.Cause {
+	case plan.ReasonLiveness, plan.ReasonStartup:
+		f.Code = ProbeFailed
+		said(kuberuntime.EventUnhealthy)
+		f.Evidence = append(f.Evidence, probeEvidence(c)...)
+	case plan.ReasonPostStart:
+		f.Code = HookFailed
+		said(kuberuntime.EventPostStartFailed)
+	default:
+		f.Severity, f.Code = Note, StoppedByUser
+		f.Evidence = append(f.Evidence, "crishim stopped it at "+clock(killed.Time)+", with its pod or for a new manifest")
+	}
+	return true
 }
 
 // restarts returns why nothing starts a container again, "" where something does.

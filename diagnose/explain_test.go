@@ -2,6 +2,8 @@ package diagnose
 
 import (
 	"fmt"
+	"os"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -60,6 +62,12 @@ func reason(text, message string) change {
 func told(container, reason, waiting, message string) change {
 	return func(_ *Facts, p *Pod, _ *pod.ContainerStatus) {
 		p.Events = append(p.Events, kuberuntime.Event{Time: now.Add(-time.Minute), Container: container, Reason: reason, Waiting: waiting, Message: message})
+	}
+}
+
+func killing(cause plan.Reason, message string) change {
+	return func(_ *Facts, p *Pod, _ *pod.ContainerStatus) {
+		p.Events = append(p.Events, kuberuntime.Event{Time: now.Add(-time.Minute), Container: "main", Reason: "Killing", Cause: cause, Message: message})
 	}
 }
 
@@ -160,11 +168,19 @@ func TestVerdicts(t *testing.T) {
 		"a host port that another has":      {recorded(-1, noSandbox, told("", "FailedCreatePodSandBox", "", "Bind for 0.0.0.0:80 failed: port is already allocated")), "error port-taken"},
 		"no volume":                         {recorded(-1, noSandbox, told("", "FailedMount", "", "volume v: stat /x: no such file or directory")), "error mount-missing"},
 		"not ready":                         {recorded(-1, probed), "error not-ready"},
-		"ended by its probe":                {recorded(137, told("main", "Started", "", ""), told("main", "Killing", "", "liveness probe failed")), "error killed-by-probe"},
-		"ended by its hook":                 {recorded(137, told("main", "Started", "", ""), told("main", "FailedPostStartHook", "", "status 1"), told("main", "Killing", "", "postStart hook failed")), "error hook-failed"},
-		"without its sandbox":               {recorded(-1, func(_ *Facts, p *Pod, _ *pod.ContainerStatus) { p.Status.Sandboxes = nil }), "error sandbox-gone"},
-		"lost":                              {recorded(-1, func(_ *Facts, _ *Pod, c *pod.ContainerStatus) { c.State = runtimeapi.ContainerState_CONTAINER_UNKNOWN }), "error state-unknown"},
-		"made and left":                     {recorded(-1, func(_ *Facts, _ *Pod, c *pod.ContainerStatus) { c.State = runtimeapi.ContainerState_CONTAINER_CREATED }), "note not-started"},
+		"ended by its probe":                {recorded(137, told("main", "Started", "", ""), killing(plan.ReasonLiveness, "failed its liveness probe"), killing("", "stopping container main")), "error killed-by-probe"},
+		"runs again after its probe": {recorded(-1, func(_ *Facts, p *Pod, c *pod.ContainerStatus) {
+			before := *c
+			before.ID, before.State, before.ExitCode, before.Reason, before.FinishedAt = otherID, runtimeapi.ContainerState_CONTAINER_EXITED, 137, "Error", now.Add(-time.Minute)
+			before.StartedAt, c.StartedAt, c.RestartCount = now.Add(-2*time.Minute), now.Add(-time.Minute), 1
+			p.Status.Containers = append(p.Status.Containers, &before)
+		}, told("main", "Started", "", ""), killing(plan.ReasonStartup, "failed its startup probe"), told("main", "Started", "", "")), "warning killed-by-probe"},
+		"ended by its hook":       {recorded(137, told("main", "Started", "", ""), told("main", "FailedPostStartHook", "", "status 1"), killing(plan.ReasonPostStart, "postStart hook failed")), "error hook-failed"},
+		"stopped by its runtime":  {recorded(137, told("main", "Started", "", ""), killing("", "stopping container main")), "note stopped"},
+		"stopped the time before": {recorded(137, killing("", "stopping container main"), told("main", "Started", "", "")), "error ended-by-signal?"},
+		"without its sandbox":     {recorded(-1, func(_ *Facts, p *Pod, _ *pod.ContainerStatus) { p.Status.Sandboxes = nil }), "error sandbox-gone"},
+		"lost":                    {recorded(-1, func(_ *Facts, _ *Pod, c *pod.ContainerStatus) { c.State = runtimeapi.ContainerState_CONTAINER_UNKNOWN }), "error state-unknown"},
+		"made and left":           {recorded(-1, func(_ *Facts, _ *Pod, c *pod.ContainerStatus) { c.State = runtimeapi.ContainerState_CONTAINER_CREATED }), "note not-started"},
 		"a full disk": {recorded(0, func(f *Facts, _ *Pod, _ *pod.ContainerStatus) {
 			f.Node.Filesystems = []Filesystem{{Path: "/", Space: 0.01, Inodes: 1}}
 		}), "error disk-full"},
@@ -209,6 +225,22 @@ func TestWorstFirst(t *testing.T) {
 	}
 	r := Report{Findings: Explain(f)}
 	if diff := cmp.Diff([]string{"shop/web1/main", "shop/web0/main", "shop/web/main"}, r.Names()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// TestCodes: each code is listed once, for the schema and for the help.
+func TestCodes(t *testing.T) {
+	t.Parallel()
+	source, err := os.ReadFile("explain.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want []Code
+	for _, m := range regexp.MustCompile(`(?m)^\t\w+ +Code += "([a-z-]+)"`).FindAllSubmatch(source, -1) {
+		want = append(want, Code(m[1]))
+	}
+	if diff := cmp.Diff(want, Codes()); diff != "" || len(want) == 0 {
 		t.Error(diff)
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/crishim/crishim/internal/bounded"
+	"github.com/crishim/crishim/kuberuntime/plan"
 	"github.com/crishim/crishim/kuberuntime/pod"
 )
 
@@ -35,6 +36,8 @@ type Event struct {
 	// Waiting is why the container does not start, as a kubelet names it: ErrImagePull,
 	// CrashLoopBackOff, ...
 	Waiting string `json:"waiting,omitempty"`
+	// Cause is why a container is killed; "" where its pod is stopped.
+	Cause plan.Reason `json:"cause,omitempty"`
 }
 
 const (

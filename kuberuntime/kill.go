@@ -47,10 +47,15 @@ type killTarget struct {
 // order, and then the pod's sandboxes. The sandboxes stay, stopped, for garbage collection. It has
 // the kubelet's name.
 func (m *Manager) KillPod(ctx context.Context, p *v1.Pod, status *pod.Status, grace *int64) error {
+	return m.killPod(ctx, p, status, grace, nil)
+}
+
+// killPod is KillPod with the containers of it that are killed for a reason of their own, which is why the pod ends.
+func (m *Manager) killPod(ctx context.Context, p *v1.Pod, status *pod.Status, grace *int64, reasons []plan.Kill) error {
 	if p == nil {
 		p = restoredPod(status)
 	}
-	if err := m.killContainers(ctx, p, status, grace); err != nil {
+	if err := m.killContainers(ctx, p, status, grace, reasons); err != nil {
 		return err
 	}
 	var errs []error
@@ -65,7 +70,7 @@ func (m *Manager) KillPod(ctx context.Context, p *v1.Pod, status *pod.Status, gr
 // killContainers is the kubelet's killContainersWithSyncResult. The preStop hooks run at the same time; a sidecar
 // is then stopped when the main containers and the sidecars that were started after it are gone
 // (the kubelet's terminationOrdering), or when its grace period is over.
-func (m *Manager) killContainers(ctx context.Context, p *v1.Pod, status *pod.Status, grace *int64) error {
+func (m *Manager) killContainers(ctx context.Context, p *v1.Pod, status *pod.Status, grace *int64, reasons []plan.Kill) error {
 	// turn is 0 for what is stopped at once; sidecars follow in the reverse order of the manifest.
 	turn := func(t killTarget) int {
 		i := slices.IndexFunc(p.Spec.InitContainers, func(c v1.Container) bool { return c.Name == t.status.Name && pod.IsSidecar(&c) })
@@ -76,11 +81,16 @@ func (m *Manager) killContainers(ctx context.Context, p *v1.Pod, status *pod.Sta
 	}
 	var targets []killTarget
 	for _, c := range status.Containers {
-		if c.MayRun() {
-			targets = append(targets, killTarget{
-				status: c, container: cmp.Or(manifest.Container(p, c.Name), restoredContainer(c)), pod: p, ip: cmp.Or(status.IPs...), message: "stopping container " + c.Name,
-			})
+		if !c.MayRun() {
+			continue
 		}
+		t := killTarget{
+			status: c, container: cmp.Or(manifest.Container(p, c.Name), restoredContainer(c)), pod: p, ip: cmp.Or(status.IPs...), message: "stopping container " + c.Name,
+		}
+		if i := slices.IndexFunc(reasons, func(k plan.Kill) bool { return k.Status.ID == c.ID }); i >= 0 {
+			t.reason, t.message = reasons[i].Reason, reasons[i].Message
+		}
+		targets = append(targets, t)
 	}
 	slices.SortStableFunc(targets, func(a, b killTarget) int { return cmp.Compare(turn(a), turn(b)) })
 	errs := make([]error, len(targets))
@@ -107,7 +117,7 @@ func (m *Manager) killContainer(ctx context.Context, t killTarget, override *int
 	if override != nil {
 		grace, floor = *override, min(*override, minGrace)
 	}
-	m.event(t.pod, t.status.Name, EventKilling, "%s", t.message)
+	m.emit(t.pod, Event{Container: t.status.Name, Reason: EventKilling, Message: t.message, Cause: t.reason})
 	if l := t.container.Lifecycle; l != nil && l.PreStop != nil && grace > 0 {
 		used := m.preStop(ctx, t, l.PreStop, time.Duration(grace)*time.Second)
 		grace -= int64(used / time.Second)
@@ -191,7 +201,7 @@ func (s *syncing) postStart(ctx context.Context, c *v1.Container, id string) err
 	m.reportWaiting(s.pod, c.Name, EventPostStartFailed, ErrPostStart, "postStart hook: %v", err)
 	target := killTarget{
 		status:    &pod.ContainerStatus{ID: id, Name: c.Name, SandboxID: s.sandbox},
-		container: c, pod: s.pod, ip: cmp.Or(s.ips...), message: "postStart hook failed",
+		container: c, pod: s.pod, ip: cmp.Or(s.ips...), reason: plan.ReasonPostStart, message: "postStart hook failed",
 	}
 	return errors.Join(fmt.Errorf("%w: %w", ErrPostStart, err), m.killContainer(ctx, target, nil))
 }

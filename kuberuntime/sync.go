@@ -141,7 +141,7 @@ func (s *syncing) kill(ctx context.Context) error {
 		if s.status.Sandbox() != nil {
 			s.m.event(s.pod, "", EventSandboxChanged, "the pod is stopped: %s", s.actions.SandboxReason)
 		}
-		if err := s.m.KillPod(ctx, s.pod, s.status, nil); err != nil {
+		if err := s.m.killPod(ctx, s.pod, s.status, nil, s.actions.Kill); err != nil {
 			return err
 		}
 		if s.actions.CreateSandbox {

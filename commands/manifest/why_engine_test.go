@@ -4,19 +4,34 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
+	"log"
 	"maps"
+	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/registry"
+	imagespec "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/random"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/commands/cli"
 	"github.com/crishim/crishim/diagnose"
+	"github.com/crishim/crishim/internal/test"
+	"github.com/crishim/crishim/kuberuntime"
 	"github.com/crishim/crishim/output"
 )
 
@@ -25,130 +40,325 @@ type death struct {
 	manifest string // rest of its container
 	pod      string // rest of its pod's spec
 	want     string // severity and code, "" for none
+	because  string // a pattern for the text with the evidence
 }
 
-// deaths are all of which an engine shows something that recorded facts may not.
+// deaths are those that apply makes, which leaves them. REGISTRY is one that is open, PRIVATE one that asks for a login, PORT
+// one that the test listens on.
 var deaths = map[string]death{
-	"fine":     {`command: [sleep, "1000"]`, "", ""},
-	"done":     {`command: ["true"]`, "", ""},
-	"oom":      {`command: [sh, -c, "x=aaaaaaaaaaaaaaaa; while :; do x=$x$x; done"], resources: {limits: {memory: 16Mi}}`, "", "error out-of-memory"},
-	"child":    {`command: [sh, -c, "sh -c 'x=aaaaaaaaaaaaaaaa; while :; do x=$x$x; done'; sleep 1000"], resources: {limits: {memory: 16Mi}}`, "", "warning process-killed"},
-	"liar":     {`command: [sh, -c, "echo 'Out of memory: Killed process 1 (main)'; echo 'OCI runtime create failed: exec: no such file or directory' | tee /dev/termination-log; exit 3"]`, "", "error exited"},
-	"forger":   {`command: [sh, -c, "exit 4"]`, "", "error exited"},
-	"crash":    {`command: [sh, -c, "exit 139"]`, "", "error ended-by-signal"},
-	"notfound": {`command: [nosuchcommand]`, "", "error command-not-found"},
-	"nofile":   {`command: [/bin/nosuch]`, "", "error command-not-found"},
-	"noexec":   {`command: [/etc/passwd]`, "", "error not-executable"},
-	"folder":   {`command: [/bin]`, "", "error not-executable"},
-	"shell":    {`command: [sh, -c, nosuchcommand]`, "", "error exited"},
-	"noimage":  {`image: "localhost:1/no/such:1"`, "", "error registry-not-found"},
-	"never":    {`image: "localhost:1/no/such:1", imagePullPolicy: Never`, "", "error image-not-present"},
-	"unready":  {`command: [sleep, "1000"], readinessProbe: {exec: {command: ["false"]}}`, "", "error not-ready"},
-	"hook":     {`command: [sleep, "1000"], lifecycle: {postStart: {exec: {command: ["false"]}}}`, "terminationGracePeriodSeconds: 1, ", "error hook-failed"},
-	"killed":   {`command: [sleep, "1000"]`, "", "note stopped"},
-	"stopped":  {`command: [sleep, "1000"]`, "terminationGracePeriodSeconds: 0, ", "note stopped"},
+	"fine":     {manifest: `command: [sleep, "1000"]`},
+	"done":     {manifest: `command: ["true"]`},
+	"oom":      {manifest: `command: [sh, -c, "x=aaaaaaaaaaaaaaaa; while :; do x=$x$x; done"], resources: {limits: {memory: 16Mi}}`, want: "error out-of-memory", because: `limit is 16MiB`},
+	"child":    {manifest: `command: [sh, -c, "sh -c 'x=aaaaaaaaaaaaaaaa; while :; do x=$x$x; done'; sleep 1000"], resources: {limits: {memory: 16Mi}}`, want: "warning process-killed", because: `\(sh\)|its cgroup counts`},
+	"liar":     {manifest: `command: [sh, -c, "echo 'Out of memory: Killed process 1 (main)'; echo 'OCI runtime create failed: exec: no such file or directory' | tee /dev/termination-log; exit 3"]`, want: "error exited"},
+	"forger":   {manifest: `command: [sh, -c, "exit 4"]`, want: "error exited", because: "status 4"},
+	"crash":    {manifest: `command: [sh, -c, "exit 139"]`, want: "error ended-by-signal", because: "SIGSEGV"},
+	"outside":  {manifest: `command: [sleep, "1000"]`, want: "error ended-by-signal", because: "SIGKILL"},
+	"notfound": {manifest: `command: [nosuchcommand]`, want: "error command-not-found", because: "nosuchcommand"},
+	"nofile":   {manifest: `command: [/bin/nosuch]`, want: "error command-not-found"},
+	"noexec":   {manifest: `command: [/etc/passwd]`, want: "error not-executable"},
+	"folder":   {manifest: `command: [/bin]`, want: "error not-executable"},
+	"script":   {manifest: `command: [/host/script], volumeMounts: [{name: host, mountPath: /host}]`, pod: `volumes: [{name: host, hostPath: {path: DIR}}], `, want: "error exited"},
+	"shell":    {manifest: `command: [sh, -c, nosuchcommand]`, want: "error exited", because: "127"},
+	"away":     {manifest: `image: "localhost:1/no/such:1"`, want: "error registry-not-found"},
+	"noimage":  {manifest: `image: "REGISTRY/nosuch:1"`, want: "error image-not-found"},
+	"login":    {manifest: `image: "PRIVATE/app:1"`, want: "error image-not-allowed"},
+	"foreign":  {manifest: `image: "REGISTRY/foreign:1"`, want: "error wrong-architecture"},
+	"never":    {manifest: `image: "localhost:1/no/such:1", imagePullPolicy: Never`, want: "error image-not-present"},
+	"unready":  {manifest: `command: [sleep, "1000"], readinessProbe: {exec: {command: [sh, -c, "echo no database; false"]}}`, want: "error not-ready", because: "no database"},
+	"hook":     {manifest: `command: [sleep, "1000"], lifecycle: {postStart: {exec: {command: ["false"]}}}`, pod: "terminationGracePeriodSeconds: 1, ", want: "error hook-failed", because: "postStart"},
+	"port":     {manifest: `command: [httpd, -f, -p, "PORT"], ports: [{containerPort: PORT}]`, pod: "hostNetwork: true, ", want: "error port-taken", because: `process PID \(`},
+	"killed":   {manifest: `command: [sleep, "1000"]`, want: "note stopped"},
+	"stopped":  {manifest: `command: [sleep, "1000"]`, pod: "terminationGracePeriodSeconds: 0, ", want: "note stopped"},
+	"orphan":   {manifest: `command: [sleep, "1000"]`, want: "error sandbox-gone"},
+}
+
+// kept are those that sync keeps trying to run.
+var kept = map[string]death{
+	"loop":    {manifest: `command: [sh, -c, "exit 5"]`, pod: "restartPolicy: Always, ", want: "error exited", because: "status 5.*it starts again in"},
+	"live":    {manifest: `command: [sleep, "1000"], livenessProbe: {exec: {command: [sh, -c, "echo no pulse; false"]}, periodSeconds: 1, failureThreshold: 1}`, pod: "terminationGracePeriodSeconds: 0, ", want: "error killed-by-probe", because: "(?s)liveness probe.*no pulse"},
+	"again":   {manifest: `command: [sh, -c, "sleep 1000"], livenessProbe: {exec: {command: [sh, -c, "test -e /host/again || ! touch /host/again"]}, periodSeconds: 5, failureThreshold: 1}, volumeMounts: [{name: host, mountPath: /host}]`, pod: "restartPolicy: Always, terminationGracePeriodSeconds: 0, volumes: [{name: host, hostPath: {path: DIR}}], ", want: "warning killed-by-probe", because: "runs again"},
+	"startup": {manifest: `command: [sleep, "1000"], startupProbe: {tcpSocket: {port: 9}, periodSeconds: 1, failureThreshold: 1}`, pod: "terminationGracePeriodSeconds: 0, ", want: "error killed-by-probe", because: "(?s)startup probe.*refused"},
+	"volume":  {manifest: `volumeMounts: [{name: v, mountPath: /v}]`, pod: "volumes: [{name: v, hostPath: {path: DIR/nosuch, type: Directory}}], ", want: "error mount-missing", because: "DIR/nosuch"},
+	"sandbox": {pod: `securityContext: {sysctls: [{name: net.ipv4.nosuch, value: "1"}]}, `, want: "error sandbox-failed", because: "nosuch"},
 }
 
 // TestStagedDeaths makes pods die at once, and asks why.
 func TestStagedDeaths(t *testing.T) {
+	if os.Geteuid() != 0 {
+		test.Missing(t, "pod folders need root")
+	}
 	eachRuntime(t, func(t *testing.T, endpoint, image string) {
-		dir := t.TempDir()
-		env := engineEnv(t, endpoint, filepath.Join(dir, "root"))
-		namespace := fmt.Sprintf("why-%d", os.Getpid())
-		var text strings.Builder
-		for name, d := range deaths {
-			if !strings.Contains(d.manifest, "image:") {
-				d.manifest += ", imagePullPolicy: IfNotPresent, image: " + image
-			}
-			fmt.Fprintf(&text, "---\napiVersion: v1\nkind: Pod\nmetadata: {name: %s, namespace: %s, labels: {reason: OOMKilled}, annotations: {io.kubernetes.container.reason: OOMKilled}}\nspec: {%srestartPolicy: Never, containers: [{name: main, %s}]}\n", name, namespace, d.pod, d.manifest)
-		}
-		file := filepath.Join(dir, "pods.yaml")
-		if err := os.WriteFile(file, []byte(text.String()), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		r, err := openPodRuntime(t.Context(), env, podRuntimeOptions{})
+		onDocker := strings.HasPrefix(endpoint, "docker:")
+		listener, err := net.Listen("tcp", ":0") //nolint:gosec // as a server on the host does
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer r.close()
-		t.Cleanup(func() {
-			ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
-			defer cancel()
-			o := deleteOptions{names: slices.Collect(maps.Keys(deaths)), grace: new(int64), ignoreMissing: true, quiet: true}
-			o.in.Namespace = namespace
-			if err := o.run(ctx, env); err != nil {
-				t.Error(err)
-			}
-		})
-		set, err := readManifests(env, []string{file})
-		if err != nil {
+		defer listener.Close()
+		_, port, _ := net.SplitHostPort(listener.Addr().String())
+		w := newStage(t, endpoint, image, "PORT", port, "PID", fmt.Sprint(os.Getpid()))
+		if err := os.WriteFile(filepath.Join(w.dir, "script"), []byte("echo\n"), 0o755); err != nil {
 			t.Fatal(err)
 		}
-		up := applyOptions{set: set, quiet: true}
-		_ = up.run(t.Context(), env) // most of them fail
-		lists, err := r.conn.Runtime.ListContainers(t.Context(), &runtimeapi.ListContainersRequest{})
-		if err != nil {
-			t.Fatal(err)
+		want := maps.Clone(deaths)
+		maps.Copy(want, kept)
+		network := death{want: "error network-failed", because: "chained plugin"}
+		if onDocker {
+			hostPort := death{manifest: `command: [sleep, "1000"], ports: [{containerPort: 80, hostPort: PORT}]`, want: "error port-taken", because: `process PID \(`}
+			w.sync(w.env, map[string]death{"hostport": hostPort})
+			w.sync(w.withoutNetwork(), map[string]death{"network": network})
+			want["hostport"] = hostPort
+		} else {
+			network.pod = "runtimeClassName: no-network, "
+			w.sync(w.env, map[string]death{"network": network})
+			killed := want["killed"] // containerd keeps no journal
+			killed.want = "error ended-by-signal"
+			want["killed"] = killed
 		}
-		for _, c := range lists.GetContainers() {
-			switch c.GetLabels()["io.kubernetes.pod.namespace"] + "/" + c.GetLabels()["io.kubernetes.pod.name"] {
-			case namespace + "/killed":
-				_, err = r.conn.Runtime.StopContainer(t.Context(), &runtimeapi.StopContainerRequest{ContainerId: c.GetId()})
-			case namespace + "/stopped":
-				_, err = r.conn.Runtime.StopPodSandbox(t.Context(), &runtimeapi.StopPodSandboxRequest{PodSandboxId: c.GetPodSandboxId()})
+		want["network"] = network
+		w.sync(w.env, kept)
+		w.apply(deaths)
+		for _, c := range w.containers() {
+			var err error
+			switch c.GetLabels()["io.kubernetes.pod.name"] {
+			case "killed":
+				_, err = w.r.conn.Runtime.StopContainer(t.Context(), &runtimeapi.StopContainerRequest{ContainerId: c.GetId()})
+			case "stopped":
+				_, err = w.r.conn.Runtime.StopPodSandbox(t.Context(), &runtimeapi.StopPodSandboxRequest{PodSandboxId: c.GetPodSandboxId()})
+			case "outside":
+				var res *runtimeapi.ContainerStatusResponse
+				if res, err = w.r.conn.Runtime.ContainerStatus(t.Context(), &runtimeapi.ContainerStatusRequest{ContainerId: c.GetId(), Verbose: true}); err == nil {
+					err = killProcess(res.GetInfo())
+				}
+			case "orphan":
+				var res *runtimeapi.PodSandboxStatusResponse
+				if res, err = w.r.conn.Runtime.PodSandboxStatus(t.Context(), &runtimeapi.PodSandboxStatusRequest{PodSandboxId: c.GetPodSandboxId(), Verbose: true}); err == nil {
+					err = killProcess(res.GetInfo())
+				}
 			}
 			if err != nil {
-				t.Error(err)
+				t.Errorf("%s: %v", c.GetLabels()["io.kubernetes.pod.name"], err)
 			}
 		}
-		want := map[string]string{}
-		for name, d := range deaths {
-			want[name] = d.want
+		w.expect(want)
+	})
+}
+
+// killProcess ends the process that the verbose information of a container or sandbox names.
+func killProcess(verbose map[string]string) error {
+	var info struct {
+		Pid int `json:"pid"`
+	}
+	if err := json.Unmarshal([]byte(verbose["info"]), &info); err != nil || info.Pid <= 0 {
+		return fmt.Errorf("no pid in %v: %w", verbose, err)
+	}
+	return syscall.Kill(info.Pid, syscall.SIGKILL)
+}
+
+// stage is where pods die: a namespace of a runtime.
+type stage struct {
+	*testing.T
+	dir       string
+	env       *cli.Env
+	r         *podRuntime
+	image     string
+	namespace string
+	names     *strings.Replacer
+}
+
+func newStage(t *testing.T, endpoint, image string, names ...string) *stage {
+	w := &stage{T: t, dir: t.TempDir(), image: image, namespace: fmt.Sprintf("why-%d", os.Getpid())}
+	open, private := whyRegistries(t)
+	w.names = strings.NewReplacer(append(names, "REGISTRY", open, "PRIVATE", private, "DIR", w.dir)...)
+	w.env = engineEnv(t, endpoint, filepath.Join(w.dir, "root"))
+	var err error
+	if w.r, err = openPodRuntime(t.Context(), w.env, podRuntimeOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = w.r.close() })
+	return w
+}
+
+// manifests writes the manifests of pods to a file.
+func (w *stage) manifests(pods map[string]death, file string) {
+	text := "apiVersion: node.k8s.io/v1\nkind: RuntimeClass\nmetadata: {name: no-network}\nhandler: no-network\n"
+	for name, d := range pods {
+		fields := []string{"name: main"}
+		if d.manifest != "" {
+			fields = append(fields, d.manifest)
 		}
-		if strings.HasPrefix(endpoint, "unix:") { // which keeps no journal
-			want["killed"] = "error ended-by-signal"
+		if !strings.Contains(d.manifest, "image:") {
+			fields = append(fields, "imagePullPolicy: IfNotPresent, image: "+w.image)
 		}
-		var got map[string]string
-		for deadline := time.Now().Add(time.Minute); ; { // ends reach a runtime's lists after the calls
-			if got = verdicts(t, env, namespace); maps.Equal(got, want) || time.Now().After(deadline) {
-				break
-			}
-			if err := cli.Pause(t.Context(), 200*time.Millisecond); err != nil {
-				t.Fatal(err)
-			}
+		if !strings.Contains(d.pod, "restartPolicy") {
+			d.pod += "restartPolicy: Never, "
 		}
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("(-want +got):\n%s", diff)
+		text += fmt.Sprintf("---\napiVersion: v1\nkind: Pod\nmetadata: {name: %s, namespace: %s, labels: {reason: OOMKilled}, annotations: {io.kubernetes.container.reason: OOMKilled}}\nspec: {%scontainers: [{%s}]}\n",
+			name, w.namespace, w.names.Replace(d.pod), w.names.Replace(strings.Join(fields, ", ")))
+	}
+	w.must(os.MkdirAll(filepath.Dir(file), 0o755))
+	w.must(os.WriteFile(file, []byte(text), 0o600))
+	w.Cleanup(func() { w.remove(slices.Collect(maps.Keys(pods))) })
+}
+
+func (w *stage) must(err error) {
+	w.Helper()
+	if err != nil {
+		w.Fatal(err)
+	}
+}
+
+func (w *stage) remove(names []string) {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	defer cancel()
+	o := deleteOptions{names: names, grace: new(int64), ignoreMissing: true, quiet: true}
+	o.in.Namespace = w.namespace
+	if err := o.run(ctx, w.env); err != nil {
+		w.Error(err)
+	}
+}
+
+// apply makes pods, most of which fail.
+func (w *stage) apply(pods map[string]death) {
+	file := filepath.Join(w.dir, "pods.yaml")
+	w.manifests(pods, file)
+	set, err := readManifests(w.env, []string{file})
+	w.must(err)
+	up := applyOptions{set: set, quiet: true}
+	_ = up.run(w.Context(), w.env)
+}
+
+// sync keeps pods running until the test ends.
+func (w *stage) sync(env *cli.Env, pods map[string]death) {
+	folder, err := os.MkdirTemp(w.dir, "sync")
+	w.must(err)
+	w.manifests(pods, filepath.Join(folder, "pods.yaml"))
+	ctx, cancel := context.WithCancel(w.Context())
+	ended := make(chan error, 1)
+	own := *env
+	o := syncOptions{loop: kuberuntime.LoopOptions{Folder: folder, GC: kuberuntime.GCPolicy{MaxPerContainer: 1, MaxContainers: -1}}, runtime: podRuntimeOptions{longRunning: true}}
+	go func() { ended <- o.run(ctx, &own) }()
+	w.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			w.Error(err)
 		}
 	})
 }
 
-// verdicts asks why of each pod.
-func verdicts(t *testing.T, env *cli.Env, namespace string) map[string]string {
-	t.Helper()
+// withoutNetwork is an environment in which the shim has a network plugin that refuses every pod.
+func (w *stage) withoutNetwork() *cli.Env {
+	conf := filepath.Join(w.dir, "cni")
+	w.must(os.MkdirAll(conf, 0o755))
+	w.must(os.WriteFile(filepath.Join(conf, "10-none.conf"), []byte(`{"cniVersion": "0.4.0", "name": "none", "type": "portmap"}`), 0o600))
+	settings := filepath.Join(w.dir, "shim.yaml")
+	w.must(os.WriteFile(settings, []byte("network-plugin: cni\ncni-conf-dir: "+conf+"\n"), 0o600))
+	env := *w.env
+	env.LookupEnv = func(name string) (string, bool) {
+		if name == "CRISHIM_SHIM_CONFIG" {
+			return settings, true
+		}
+		return w.env.LookupEnv(name)
+	}
+	return env.Fresh(false)
+}
+
+// containers lists those of the stage by the names of their pods.
+func (w *stage) containers() map[string]*runtimeapi.Container {
+	list, err := w.r.conn.Runtime.ListContainers(w.Context(), &runtimeapi.ListContainersRequest{})
+	w.must(err)
+	found := map[string]*runtimeapi.Container{}
+	for _, c := range list.GetContainers() {
+		if c.GetLabels()["io.kubernetes.pod.namespace"] == w.namespace {
+			found[c.GetLabels()["io.kubernetes.pod.name"]] = c
+		}
+	}
+	return found
+}
+
+// report asks why of all pods of the stage.
+func (w *stage) report() diagnose.Report {
 	var out strings.Builder
 	o := whyOptions{}
-	o.in.Namespace = namespace
+	o.in.Namespace = w.namespace
 	o.view.Format.Kind = output.JSON
-	before := env.Out
+	env := *w.env
 	env.Out = &out
-	err := o.run(t.Context(), env)
-	env.Out = before
+	w.must(o.run(w.Context(), &env))
 	var report diagnose.Report
+	w.must(json.Unmarshal([]byte(out.String()), &report))
+	return report
+}
+
+// expect waits until each pod has had its verdict: an end reaches a runtime's lists after the call, sync goes on, and an engine
+// soon forgets. Of a healthy pod there may be none at the end.
+func (w *stage) expect(pods map[string]death) {
+	w.Helper()
+	wrong := map[string]string{}
+	for name := range pods {
+		wrong[name] = "not asked"
+	}
+	for deadline := time.Now().Add(2 * time.Minute); ; {
+		report, pending := w.report(), 0
+		for name := range wrong {
+			if wrong[name] = pods[name].differs(name, report.Findings, w.names); wrong[name] == "" && pods[name].want != "" {
+				delete(wrong, name)
+			} else if wrong[name] != "" {
+				pending++
+			}
+		}
+		if pending == 0 || time.Now().After(deadline) {
+			break
+		}
+		w.must(cli.Pause(w.Context(), 200*time.Millisecond))
+	}
+	for name, text := range wrong {
+		if text != "" {
+			w.Errorf("%s: %s", name, text)
+		}
+	}
+}
+
+// differs returns what is wrong with the verdict on a pod.
+func (d death) differs(name string, found []diagnose.Finding, names *strings.Replacer) string {
+	var codes, text []string
+	for _, f := range found {
+		if f.Pod == name {
+			codes = append(codes, string(f.Severity)+" "+string(f.Code))
+			text = append(append(text, f.Text), f.Evidence...)
+		}
+	}
+	said := strings.Join(text, "\n")
+	if got := strings.Join(codes, ", "); got != d.want {
+		return fmt.Sprintf("got %q, want %q: %s", got, d.want, said)
+	}
+	if !regexp.MustCompile("(?s)" + names.Replace(d.because)).MatchString(said) {
+		return fmt.Sprintf("no %q in:\n%s", names.Replace(d.because), said)
+	}
+	return ""
+}
+
+// whyRegistries are an open registry, which has an image for other processors only, and one that asks for a login.
+func whyRegistries(t *testing.T) (open, private string) {
+	t.Helper()
+	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
+	t.Cleanup(server.Close)
+	asks := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("WWW-Authenticate", `Basic realm="test"`)
+		http.Error(w, `{"errors":[{"code":"UNAUTHORIZED","message":"authentication required"}]}`, http.StatusUnauthorized)
+	}))
+	t.Cleanup(asks.Close)
+	image, err := random.Image(1<<10, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	index := mutate.AppendManifests(empty.Index, mutate.IndexAddendum{Add: image, Descriptor: imagespec.Descriptor{Platform: &imagespec.Platform{OS: "linux", Architecture: "s390x"}}})
+	ref, err := name.ParseReference(server.Listener.Addr().String() + "/foreign:1")
 	if err == nil {
-		err = json.Unmarshal([]byte(out.String()), &report)
+		err = remote.WriteIndex(ref, index, remote.WithContext(t.Context()))
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := map[string]string{}
-	for name := range deaths {
-		got[name] = ""
-	}
-	for _, f := range report.Findings {
-		if f.Namespace == namespace {
-			got[f.Pod] = strings.TrimSpace(got[f.Pod] + " " + string(f.Severity) + " " + string(f.Code))
-		}
-	}
-	return got
+	return server.Listener.Addr().String(), asks.Listener.Addr().String()
 }

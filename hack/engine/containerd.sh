@@ -9,6 +9,8 @@ start_containerd() {
   mkdir -p "$DATA/cni-conf"
   free_subnet
   cni_conf >"$DATA/cni-conf/10-crishim.conflist"
+  mkdir -p "$DATA/cni-broken"
+  echo '{"cniVersion": "0.4.0", "name": "broken", "type": "portmap"}' >"$DATA/cni-broken/10-broken.conf"
   containerd_conf >"$RUN/containerd.toml"
   daemon containerd containerd --config "$RUN/containerd.toml"
   wait_for containerd containerd_answers
@@ -51,6 +53,12 @@ disabled_plugins = ["io.containerd.snapshotter.v1.aufs", "io.containerd.snapshot
   stream_server_port = "0"
   [plugins."io.containerd.grpc.v1.cri".containerd]
     snapshotter = "$(snapshotter)"
+  # For tests: pods of this class get no network.
+  [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
+    runtime_type = "io.containerd.runc.v2"
+  [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.no-network]
+    runtime_type = "io.containerd.runc.v2"
+    cni_conf_dir = "$DATA/cni-broken"
   [plugins."io.containerd.grpc.v1.cri".cni]
     bin_dir = "/usr/lib/cni"
     conf_dir = "$DATA/cni-conf"

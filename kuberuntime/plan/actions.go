@@ -46,10 +46,11 @@ func (p Probes) result(containerID string, kind Kind) Result {
 type Reason string
 
 const (
-	ReasonChanged  Reason = "Changed"
-	ReasonLiveness Reason = "LivenessProbe"
-	ReasonStartup  Reason = "StartupProbe"
-	ReasonUnknown  Reason = "Unknown"
+	ReasonChanged   Reason = "Changed"
+	ReasonLiveness  Reason = "LivenessProbe"
+	ReasonStartup   Reason = "StartupProbe"
+	ReasonPostStart Reason = "PostStartHook" // is found when the hook fails, and not planned
+	ReasonUnknown   Reason = "Unknown"
 )
 
 // Kill is a container to kill.
