@@ -5,6 +5,9 @@ import (
 	"strings"
 )
 
+// Plots are drawn here because the one library for it, ntcharts, is made for the first versions of bubbletea and lipgloss: it
+// would bring a second copy of each, for less than this file.
+
 // bars are the eighths of a cell.
 const bars = " ▁▂▃▄▅▆▇█"
 
