@@ -3,9 +3,9 @@ package bundle
 import (
 	"archive/tar"
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -40,7 +40,7 @@ func (b *Bundle) Write(w io.Writer) error {
 	if err := archive.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: b.o.Title + "/", Mode: 0o700, ModTime: at}); err != nil {
 		return err
 	}
-	err = errors.Join(add("index.html", page), add("parts.json", newline(results)), add("removed.json", newline(removals)))
+	err = cmp.Or(add("index.html", page), add("parts.json", newline(results)), add("removed.json", newline(removals)))
 	for _, f := range b.files {
 		text, failed := f.bytes()
 		if failed != nil {
@@ -51,7 +51,7 @@ func (b *Bundle) Write(w io.Writer) error {
 		}
 		err = add(f.name, text)
 	}
-	return errors.Join(err, archive.Close(), zipped.Close())
+	return cmp.Or(err, archive.Close(), zipped.Close()) // the same error, where the disk is full
 }
 
 // bytes is a file's content.
