@@ -263,6 +263,7 @@ func (c *testCluster) runs(t *testing.T) {
 	kept := c.ours()
 	c.run("--keep --nodes pool=web -- version", 0, "NODE", "node-01   containerd", "node-02   containerd", "node-03   containerd")
 	c.run("--keep pod/"+c.web+" -- inspect -o name "+c.web, 0, c.web)
+	c.run("--keep --node node-01 -- doctor", 0, "cannot be seen from here") // what is not in the pod has not failed
 	c.run("--keep --node node-01 -- nosuch", 2, "unknown command")
 	c.run("--keep --node node-01 -- inspect nosuch", 1, `crishim: there is no container "nosuch"`)
 	c.run("--keep --nodes pool=web -- stop "+c.web, 1, "node-01 | Would stop", "nothing is done yet: this is on 3 nodes")

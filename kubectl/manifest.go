@@ -66,7 +66,10 @@ func podFor(node *corev1.Node, line cli.Line, image string, keep bool) *corev1.P
 			Containers: []corev1.Container{{
 				Name: kube.ClusterContainer, Image: image, ImagePullPolicy: corev1.PullIfNotPresent,
 				Command: []string{kube.ClusterProgram, kube.IdleWord},
-				Env:     []corev1.EnvVar{{Name: "CONTAINER_RUNTIME_ENDPOINT", Value: endpointAt(socket)}}, // there is no other
+				Env: []corev1.EnvVar{
+					{Name: "CONTAINER_RUNTIME_ENDPOINT", Value: endpointAt(socket)}, // there is no other
+					{Name: kube.EnvInPod, Value: "true"},
+				},
 				SecurityContext: &corev1.SecurityContext{
 					RunAsUser: ptr.To(int64(0)), RunAsNonRoot: ptr.To(false), ReadOnlyRootFilesystem: ptr.To(true),
 					Privileged: ptr.To(false), AllowPrivilegeEscalation: ptr.To(false),

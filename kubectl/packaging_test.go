@@ -99,6 +99,13 @@ func hostPaths(spec corev1.PodSpec) map[string]bool {
 	return paths
 }
 
+func envNames(c corev1.Container) (names []string) {
+	for _, e := range c.Env {
+		names = append(names, e.Name)
+	}
+	return names
+}
+
 // TestDaemonSetIsWhatThePluginLooksFor: it stands where the plugin looks, and may do no more than a pod of the plugin.
 func TestDaemonSetIsWhatThePluginLooksFor(t *testing.T) {
 	t.Parallel()
@@ -138,6 +145,9 @@ func TestDaemonSetIsWhatThePluginLooksFor(t *testing.T) {
 		}
 		if diff := cmp.Diff(made.Command, standing.Command); diff != "" {
 			t.Errorf("%s: command (-plugin's +DaemonSet's):\n%s", overlay, diff)
+		}
+		if diff := cmp.Diff(envNames(made), envNames(standing)); diff != "" {
+			t.Errorf("%s: environment (-plugin's +DaemonSet's):\n%s", overlay, diff)
 		}
 		if diff := cmp.Diff(made.SecurityContext, standing.SecurityContext); diff != "" {
 			t.Errorf("%s: security context (-plugin's +DaemonSet's):\n%s", overlay, diff)

@@ -11,6 +11,7 @@ import (
 	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/commands/cli"
 	"github.com/crishim/crishim/commands/node/checkup"
+	"github.com/crishim/crishim/internal/kube"
 	"github.com/crishim/crishim/output"
 )
 
@@ -57,7 +58,8 @@ func examine(ctx context.Context, env *cli.Env) []output.Finding {
 		var conn *client.Conn
 		if conn, err = client.Connect(ctx, options); err == nil {
 			defer conn.Close()
-			return append(findings, checkup.Runtime(ctx, conn, checkup.Host{})...)
+			_, inPod := env.LookupEnv(kube.EnvInPod)
+			return append(findings, checkup.Runtime(ctx, conn, checkup.Host{Hidden: inPod})...)
 		}
 	}
 	// Without the list of what was tried, which the findings before it show.

@@ -46,6 +46,9 @@ const (
 	ClusterContainer = "crishim" // the container of a pod that command lines run in
 	ClusterProgram   = "/crishim"
 
+	// EnvInPod is set in these pods, from which the files of the node cannot be seen.
+	EnvInPod = "CRISHIM_IN_POD"
+
 	LabelApp         = "app.kubernetes.io/name"
 	LabelAppValue    = "crishim"
 	LabelManagedBy   = "app.kubernetes.io/managed-by"

@@ -79,7 +79,7 @@ func (c *checker) imageFilesystem(ctx context.Context) output.Finding {
 	}
 	path := fs[0].GetFsId().GetMountpoint()
 	if !c.local {
-		return skipped(check, path+" on another machine")
+		return skipped(check, path+" cannot be seen from here")
 	}
 	s, err := c.host.space(c.host.path(path))
 	if err != nil {

@@ -20,6 +20,8 @@ import (
 type Host struct {
 	// Root is put before every path; it is for tests.
 	Root string
+	// Hidden is set where the files of the host are not to be seen, as in a pod.
+	Hidden bool
 	// Dial reaches a streaming server; nil means the network.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// Space measures a filesystem; nil means statfs.
@@ -61,7 +63,7 @@ func (h Host) space(path string) (Space, error) {
 type checker struct {
 	conn *client.Conn
 	host Host
-	// local reports whether the runtime runs on this host.
+	// local reports whether the runtime runs on this host, and its files can be seen.
 	local bool
 	// config is the runtime's configuration, where its status has it.
 	config runtimeConfig
@@ -107,7 +109,7 @@ type loadedCNI struct {
 func Runtime(ctx context.Context, conn *client.Conn, host Host) []output.Finding {
 	p := &checker{conn: conn, host: host}
 	e, err := client.ParseEndpoint(conn.RuntimeEndpoint)
-	p.local = err == nil && (e.Network == "unix" || e.Network == "")
+	p.local = err == nil && !host.Hidden && (e.Network == "unix" || e.Network == "")
 	findings := p.version()
 	findings = append(findings, p.conditions(ctx)...)
 	findings = append(findings, p.cni()...)

@@ -138,6 +138,8 @@ func TestSickRuntimes(t *testing.T) {
 			"CNI", "ok", "/other/mine: bridge, host-local", ""},
 		{"what containerd cannot call", stubcri.Options{Info: loaded(`,{"IFName":"eth0","Config":{"Name":"mine","Plugins":[{"Network":{"type":"portmap"}}]}}`, `"OK"`)}, working, nil,
 			"CNI", "fail", "mine needs portmap, not found in /usr/lib/cni", "containernetworking-plugins"},
+		{"CNI seen from a pod", stubcri.Options{Info: loaded(`,{"IFName":"eth0","Config":{"Name":"mine","Plugins":[{"Network":{"type":"portmap"}}]}}`, `"OK"`)}, working, func(_ *stubcri.Server, h *checkup.Host) { h.Hidden = true },
+			"CNI", "skip", "cannot be seen from here", ""},
 		{"what containerd cannot load", stubcri.Options{NoNetwork: true, Info: loaded("", `"cni config load failed: no network config found in /other"`)}, working, nil,
 			"CNI", "fail", "cni config load failed", "/other"},
 		{"broken CNI configuration", stubcri.Options{Info: inFolder}, with(map[string]string{"/etc/cni/net.d/00-x.conf": "{"}), nil, "CNI", "fail", "00-x.conf: no JSON", "first file"},

@@ -38,7 +38,7 @@ func (c *checker) binDirs() []string {
 func (c *checker) cni() []output.Finding {
 	switch plugin := c.config.NetworkPlugin; {
 	case !c.local:
-		return []output.Finding{skipped("CNI", "the runtime is on another machine")}
+		return []output.Finding{skipped("CNI", "the files of the runtime's machine cannot be seen from here")}
 	case plugin == "bridge":
 		return []output.Finding{skipped("CNI", "new pods get the engine's bridge")}
 	case plugin == "kubenet":
