@@ -91,7 +91,7 @@ type mounted struct {
 	networks   map[uint64][]hostproc.Process
 }
 
-// view is what the processes of a mount namespace see.
+// view is what the processes of a mount namespace see, without what they see of the whole machine.
 type view struct {
 	process hostproc.Process
 	mounts  []hostproc.Mount
@@ -116,7 +116,7 @@ func (s *search) mounted() (m mounted, err error) {
 		}
 		if mounts, err := hostproc.Mounts(p.PID); err == nil {
 			seen[inode] = true
-			m.containers = append(m.containers, view{p, mounts})
+			m.containers = append(m.containers, view{p, hostproc.OwnMounts(mounts, m.host)})
 		}
 	}
 	return m, nil
@@ -234,8 +234,9 @@ func (s *search) byStatus(ctx context.Context, path string) (rows []output.Owner
 			}
 		}
 		for _, mount := range res.GetStatus().GetMounts() {
-			rest, ok := hostproc.Below(path, filepath.Clean(mount.GetHostPath()))
-			if !ok || mount.GetHostPath() == "" || source[id] >= len(mount.GetHostPath()) {
+			host := filepath.Clean(mount.GetHostPath())
+			rest, ok := hostproc.Below(path, host)
+			if !ok || mount.GetHostPath() == "" || host == "/" || source[id] >= len(mount.GetHostPath()) {
 				continue
 			}
 			rows = slices.DeleteFunc(rows, func(other output.Owner) bool { return other.ContainerID == id })

@@ -145,6 +145,45 @@ func TestLocate(t *testing.T) {
 	}
 }
 
+// TestOwnMounts: an agent that has the host's files somewhere keeps its other mounts, a debugger in them has none.
+func TestOwnMounts(t *testing.T) {
+	t.Parallel()
+	root := Mount{Device: [2]int{8, 1}, Root: "/", Mountpoint: "/"}
+	at := func(m Mount, mountpoint string) Mount {
+		m.Mountpoint = mountpoint
+		return m
+	}
+	overlay, run, data := Mount{Device: [2]int{0, 50}, Root: "/", Mountpoint: "/"}, Mount{Device: [2]int{0, 30}, Root: "/"}, Mount{Device: [2]int{8, 1}, Root: "/data"}
+	host := []Mount{root, at(run, "/run")}
+	agent := []Mount{overlay, at(root, "/host"), at(run, "/host/run"), at(data, "/data"), at(run, "/hostrun")}
+	if diff := cmp.Diff([]Mount{overlay, at(data, "/data"), at(run, "/hostrun")}, OwnMounts(agent, host), cmp.AllowUnexported(Mount{})); diff != "" {
+		t.Error(diff)
+	}
+	if own := OwnMounts([]Mount{root, at(run, "/run")}, host); len(own) != 0 {
+		t.Errorf("got %+v", own)
+	}
+	if own := OwnMounts(agent, nil); len(own) != len(agent) {
+		t.Errorf("no host: %+v", own)
+	}
+}
+
+// TestHolds: layers, and the directories around them that du shows.
+func TestHolds(t *testing.T) {
+	t.Parallel()
+	l := Layers{Upper: "/s/9/fs", Work: "/s/9/work", Lower: []string{"/s/3/fs", "/b"}}
+	for path, want := range map[string]string{
+		"/s/9/fs/a": "/a in what the container has written", "/s/9/work/x": "/x in the work directory of the overlay", "/s/3/fs": "/ in a layer of the image, read-only",
+		"/s/9": "with what the container has written", "/s/3": "with a layer of the image, read-only", "/b/c": "/c in a layer of the image, read-only", "/s": "", "/": "", "/s/90": "",
+	} {
+		if got, ok := l.Holds(path); got != want || ok != (want != "") {
+			t.Errorf("%s: got %q, want %q", path, got, want)
+		}
+	}
+	if got, ok := (Layers{Lower: []string{"/b"}}).Holds("/x"); ok {
+		t.Errorf("no upper directory: %q", got)
+	}
+}
+
 // TestLayersAreTheHosts: a container that mounts an overlay of its own says nothing about other containers' layers.
 func TestLayersAreTheHosts(t *testing.T) {
 	t.Parallel()

@@ -41,6 +41,23 @@ func Mounts(pid int) ([]Mount, error) {
 	return list, nil
 }
 
+// OwnMounts leaves out the root of the host and what is below it, which agents mount and of which they own nothing.
+func OwnMounts(mounts, host []Mount) []Mount {
+	machine, ok := RootOf(host)
+	var all []string // where the root of the host is
+	for _, m := range mounts {
+		if ok && m.Device == machine.Device && m.Root == machine.Root {
+			all = append(all, m.Mountpoint)
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(mounts), func(m Mount) bool {
+		return slices.ContainsFunc(all, func(dir string) bool {
+			_, below := Below(m.Mountpoint, dir)
+			return below
+		})
+	})
+}
+
 // Place is where a path is in its file system.
 type Place struct {
 	Device [2]int
