@@ -27,7 +27,7 @@ func NewTop(env *cli.Env) *urfave.Command {
 			"Keys follow logs, open a shell, describe, say why, forward ports, stop, sort and filter; ? shows them. Network is the pod's. - is not known to the runtime.",
 			"crishim top", "crishim top --sort mem", "crishim top --once"),
 		Flags: []urfave.Flag{
-			cli.DurationFlag(&o.Every, "seconds", "time between two samples: 5, 500ms (default 2s or more, for at most 1/80 of a core)", "s"),
+			cli.DurationFlag(&o.Every, "seconds", "time between two samples: 5, 500ms (default 2s or more, for at most 1/100 of a core)", "s"),
 			cli.WordFlag(&o.Sort, top.Orders(), "sort", "sort by `ORDER`: cpu, mem, net, disk, restarts, age, name (default cpu)"),
 			cli.BoolFlag(&o.once, "once", "print one page and exit"),
 			cli.BoolFlag(&o.Mouse, "mouse", "select and scroll with the mouse, which the terminal then does not select text with"),

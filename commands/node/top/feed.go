@@ -151,13 +151,14 @@ func (f *feed) run(ctx context.Context, every time.Duration, send func(any)) {
 	defer running.Wait()
 	running.Go(func() {
 		_ = cli.Watch(ctx, f.conn, func(ctx context.Context) error {
+			before := cpuTime()
 			lists, err := f.lists(ctx)
 			if err != nil {
 				send(Lost{cli.Sentence(f.env, err)})
 				return nil //nolint:nilerr // it is shown, and the next round may have better luck
 			}
 			send(lists)
-			return nil
+			return cli.Pause(ctx, listPause(cpuTime()-before))
 		})
 	})
 	spent := cpuTime()
@@ -180,9 +181,9 @@ func (f *feed) run(ctx context.Context, every time.Duration, send func(any)) {
 // The time between two samples where the user has not chosen it.
 const (
 	leastPause = 2 * time.Second
-	mostPause  = 15 * time.Second
-	// costShare is the part of a core that the view may take, embedded dockershim included: 1/80.
-	costShare = 80
+	mostPause  = 20 * time.Second
+	// costShare is the part of a core that samples may take, embedded dockershim included, and lists as well: 1/100.
+	costShare = 100
 )
 
 // pace returns how long to wait for the next sample, when the last round took so much of the processor.
@@ -192,6 +193,10 @@ func pace(every, used time.Duration) time.Duration {
 	}
 	return min(max(used*costShare, leastPause), mostPause)
 }
+
+// listPause returns how long to wait after lists before an event may ask for them again: where containers come and go all the
+// time, each event would.
+func listPause(used time.Duration) time.Duration { return min(used*costShare, mostPause) }
 
 // cpuTime is what the process has taken of the processors so far.
 func cpuTime() time.Duration {
