@@ -144,6 +144,43 @@ func TestStagedDeaths(t *testing.T) {
 	})
 }
 
+// TestFullNode: a filesystem that pods depend on is full, or has no inodes.
+func TestFullNode(t *testing.T) {
+	if os.Geteuid() != 0 {
+		test.Missing(t, "a filesystem is mounted as root")
+	}
+	eachRuntime(t, func(t *testing.T, endpoint, _ string) {
+		for options, want := range map[string]diagnose.Code{"size=64k": diagnose.DiskFull, "size=1m,nr_inodes=8": diagnose.InodesFull} {
+			root := t.TempDir()
+			if err := syscall.Mount("tmpfs", root, "tmpfs", 0, options); err != nil {
+				test.Missing(t, "no tmpfs can be mounted: %v", err)
+			}
+			var err error
+			for n := 0; err == nil; n++ { // until there is no room
+				err = os.WriteFile(filepath.Join(root, fmt.Sprint("fill", n)), make([]byte, 1<<12), 0o600)
+			}
+			env := engineEnv(t, endpoint, root)
+			var out strings.Builder
+			env.Out = &out
+			o := whyOptions{}
+			o.view.Format.Kind = output.JSON
+			failed := o.run(t.Context(), env)
+			if err := syscall.Unmount(root, 0); err != nil {
+				t.Error(err)
+			}
+			var report diagnose.Report
+			if err := json.Unmarshal([]byte(out.String()), &report); err != nil || failed != nil {
+				t.Fatal(err, failed)
+			}
+			if !slices.ContainsFunc(report.Findings, func(f diagnose.Finding) bool {
+				return f.Code == want && f.Severity == diagnose.Error && f.Pod == "" && strings.Contains(f.Text, root)
+			}) {
+				t.Errorf("%s: no %s in %s", options, want, out.String())
+			}
+		}
+	})
+}
+
 // killProcess ends the process that the verbose information of a container or sandbox names.
 func killProcess(verbose map[string]string) error {
 	var info struct {
