@@ -175,7 +175,7 @@ func (env *Env) ConfigSource() client.ConfigSource {
 
 // Values of GOGC. Most commands end before the first collection at 16 MiB, which would be a
 // tenth of the work of a process that lives for 20 ms; and each piece that a stream carries is
-// garbage. Only serve and sync live long.
+// garbage. Only serve, sync and copies of images live long.
 const (
 	commandGC = 400
 	ServeGC   = 100

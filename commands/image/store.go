@@ -34,6 +34,7 @@ type store interface {
 
 // openStore finds how images get in and out of a runtime.
 func openStore(ctx context.Context, conn *client.Conn) store {
+	cli.SetGC(cli.ServeGC) // a copy takes long, and every piece of it is garbage at once
 	if conn.HasPrivate(ctx) {
 		return shimStore{conn: conn}
 	}
