@@ -234,3 +234,12 @@ func StartFailure(text string) string {
 	}
 	return strings.TrimSuffix(strings.TrimSpace(last), ": unknown")
 }
+
+// StartError is the error of a start of which the text is only what the OCI runtime says, where that is known.
+type StartError struct{ Err error }
+
+// Error implements error.
+func (e StartError) Error() string { return StartFailure(e.Err.Error()) }
+
+// Unwrap returns the runtime's error.
+func (e StartError) Unwrap() error { return e.Err }

@@ -306,6 +306,10 @@ func TestUpFailures(t *testing.T) {
 		{"pull fails", "  containers: [{name: a, image: none}]", func(f *fixture) { f.stub.Fail("PullImage", errors.New("registry is down")) }, ErrImagePull, "registry is down"},
 		{"create fails", `  containers: [{name: a, image: "busybox:1"}]`, func(f *fixture) { f.stub.Fail("CreateContainer", errors.New("no space")) }, ErrCreate, "no space"},
 		{"start fails", `  containers: [{name: a, image: "busybox:1"}]`, func(f *fixture) { f.stub.Fail("StartContainer", errors.New("no such file")) }, ErrRun, "no such file"},
+		{"no such command", `  containers: [{name: a, image: "busybox:1"}]`, func(f *fixture) {
+			f.stub.Fail("StartContainer", errors.New(`failed to create containerd task: failed to create shim task: OCI runtime create failed: runc create failed: `+
+				`unable to start container process: exec: "srever": executable file not found in $PATH: unknown`))
+		}, ErrRun, `container a: RunContainerError: exec: "srever": executable file not found in $PATH`},
 		{"root", `  containers: [{name: a, image: "busybox:1", securityContext: {runAsNonRoot: true, runAsUser: 0}}]`, nil, ErrCreateConfig, "runAsNonRoot"},
 		{"hook", `  containers: [{name: a, image: "busybox:1", lifecycle: {postStart: {exec: {command: [sh, -c, "echo broken; exit 3"]}}}}]`, nil, ErrPostStart, "command ended with status 3: broken"},
 	}
