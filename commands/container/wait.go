@@ -31,6 +31,7 @@ type waitOptions struct {
 	// runtimes lose some. A status costs the runtime less than a millisecond.
 	polling, listening time.Duration
 	events             *eventWatch
+	readiness          *readiness
 }
 
 // NewWait returns the verb that waits until containers, pods or an image are in a state.
@@ -43,7 +44,7 @@ func NewWait(env *cli.Env) *urfave.Command {
 		Usage:     "wait until containers or pods are in a state",
 		ArgsUsage: "TARGET...",
 		Description: cli.WithExamples("Waits for all targets. The states are running, exited, removed; for pods ready, notready, removed;\n"+
-			"a pod is ready by the probes that sync or apply make, without them when all its containers run;\n"+
+			"a pod is ready by the probes that sync or apply make, of which wait makes an attempt where they have ended; without probes when all its containers run;\n"+
 			"image=REF waits for an image instead, log=REGEX for a line in a container's log. A target that does not exist yet is waited for,\n"+
 			"with a message on stderr, but not with exited and notready. With exited the exit status of each is printed.\n"+
 			"kubectl's condition=Ready, condition=Ready=false and delete are ready, notready and removed.",
@@ -117,6 +118,8 @@ func (g goal) String() string {
 
 func (o *waitOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) error {
 	o.events = &eventWatch{happened: make(chan struct{}, 1)}
+	o.readiness = &readiness{env: env, conn: conn}
+	defer o.readiness.close()
 	if o.goal.state == "ready" || o.goal.state == "notready" {
 		o.listening = min(o.listening, o.polling) // no event tells the results of probes
 	}
@@ -156,7 +159,7 @@ func (o *waitOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) 
 // one waits for one target. It is resolved until it exists; from then on it is the same container,
 // whatever becomes of its name.
 func (o *waitOptions) one(ctx, limit context.Context, env *cli.Env, conn *client.Conn, ref string) error {
-	w := &watched{ref: ref, in: o.in, goal: o.goal}
+	w := &watched{ref: ref, in: o.in, goal: o.goal, readiness: o.readiness}
 	err := o.until(ctx, limit, ref, func() (bool, string, error) { return w.look(ctx, env, conn) })
 	switch {
 	case err == nil && o.goal.log != nil:
@@ -234,11 +237,13 @@ type watched struct {
 	code  int32
 	noted bool   // the user knows that it does not exist yet
 	why   string // a pod is not ready
+
+	readiness *readiness
 }
 
 // look reports whether the goal is reached, and returns the state.
 func (w *watched) look(ctx context.Context, env *cli.Env, conn *client.Conn) (bool, string, error) {
-	now, err := w.state(ctx, env, conn)
+	now, err := w.state(ctx, conn)
 	switch {
 	case cli.IsGone(err) && w.goal.state == "removed":
 		return true, "removed", nil
@@ -262,7 +267,7 @@ func (w *watched) look(ctx context.Context, env *cli.Env, conn *client.Conn) (bo
 	return false, now + " (" + w.why + ")", nil
 }
 
-func (w *watched) state(ctx context.Context, env *cli.Env, conn *client.Conn) (string, error) {
+func (w *watched) state(ctx context.Context, conn *client.Conn) (string, error) {
 	if w.id == "" {
 		if err := w.find(ctx, conn); err != nil {
 			return "", err
@@ -273,7 +278,7 @@ func (w *watched) state(ctx context.Context, env *cli.Env, conn *client.Conn) (s
 		if err != nil || w.goal.state == "removed" {
 			return cli.PodState(res.GetStatus().GetState()), err
 		}
-		ready, why, err := podReady(ctx, env, conn, res.GetStatus())
+		ready, why, err := w.readiness.ofPod(ctx, res.GetStatus())
 		if w.why = why; ready {
 			return "ready", err
 		}

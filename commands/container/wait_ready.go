@@ -6,32 +6,62 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/commands/cli"
 	"github.com/crishim/crishim/internal/kube"
+	"github.com/crishim/crishim/kuberuntime"
+	"github.com/crishim/crishim/kuberuntime/pod"
 )
 
-// podReady reports whether a pod is ready as kubectl means it: by the probes of sync or apply while one of them keeps
-// the pod, else when all its containers run. What is missing is in the second value. An ephemeral
-// container does not count.
-func podReady(ctx context.Context, env *cli.Env, conn *client.Conn, sandbox *runtimeapi.PodSandboxStatus) (bool, string, error) {
+// readiness finds out whether pods are ready.
+type readiness struct {
+	env     *cli.Env
+	conn    *client.Conn
+	manager *kuberuntime.Manager // makes probes; nil until one is needed
+	last    attempt
+}
+
+// attempt is what one attempt of a pod's probes found.
+type attempt struct {
+	sandbox string
+	at      time.Time
+	ready   bool
+	missing string
+}
+
+// probePeriod is the shortest period that a manifest can give a probe.
+const probePeriod = time.Second
+
+func (r *readiness) close() {
+	if r.manager != nil {
+		r.manager.Close()
+	}
+}
+
+// ofPod reports whether a pod is ready as kubectl means it: by the probes of sync or apply while one of them keeps
+// the pod, by one attempt of each probe when that has ended, else when all its containers run. What is missing is in the
+// second value. An ephemeral container does not count.
+func (r *readiness) ofPod(ctx context.Context, sandbox *runtimeapi.PodSandboxStatus) (bool, string, error) {
 	if sandbox.GetState() != runtimeapi.PodSandboxState_SANDBOX_READY {
 		return false, "", nil
 	}
-	list, err := conn.Runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{PodSandboxId: sandbox.GetId()}})
+	list, err := r.conn.Runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{PodSandboxId: sandbox.GetId()}})
 	if err != nil {
 		return false, "", err
 	}
 	newest := newestAttempts(list.GetContainers())
-	state := env.PodState(sandbox.GetMetadata().GetUid(), sandbox.GetId())
+	state := r.env.PodState(sandbox.GetMetadata().GetUid(), sandbox.GetId())
 	if state == nil || state.Sandbox != sandbox.GetId() && !state.Kept {
-		return allRun(ctx, conn, newest)
+		return allRun(ctx, r.conn, newest)
 	}
 	var missing []string
+	probed := false
 	for _, c := range state.Containers {
+		probed = probed || c.Probed && !c.Ephemeral
 		running := newest[c.Name].GetState() == runtimeapi.ContainerState_CONTAINER_RUNNING
 		switch {
 		case c.Ephemeral, c.Init && !c.Sidecar: // an init container has run before those that matter
@@ -43,7 +73,38 @@ func podReady(ctx context.Context, env *cli.Env, conn *client.Conn, sandbox *run
 			missing = append(missing, fmt.Sprintf("container %s is not ready", c.Name))
 		}
 	}
+	if len(missing) == 0 && probed && !state.Kept {
+		return r.byOneAttempt(ctx, sandbox)
+	}
 	return len(missing) == 0 && (state.Ready || !state.Kept), strings.Join(missing, ", "), nil
+}
+
+// byOneAttempt makes each startup and readiness probe of a pod once, not more often than a keeper would.
+func (r *readiness) byOneAttempt(ctx context.Context, sandbox *runtimeapi.PodSandboxStatus) (bool, string, error) {
+	if r.last.sandbox == sandbox.GetId() && r.env.Now().Sub(r.last.at) < probePeriod {
+		return r.last.ready, r.last.missing, nil
+	}
+	if r.manager == nil {
+		m, err := kuberuntime.New(ctx, kuberuntime.Options{
+			Runtime: r.conn.ClientConn(), Image: r.conn.ImageClientConn(), Endpoint: r.conn.RuntimeEndpoint,
+			Dirs: kuberuntime.DefaultDirs(r.env.LookupEnv), Now: r.env.Now,
+		})
+		if err != nil {
+			return false, "", err
+		}
+		r.manager = m
+	}
+	meta := sandbox.GetMetadata()
+	d, err := r.manager.Describe(ctx, &pod.Pod{UID: meta.GetUid(), Name: meta.GetName(), Namespace: meta.GetNamespace()})
+	if err != nil {
+		return false, "", err
+	}
+	var missing []string
+	for _, name := range slices.Sorted(maps.Keys(d.Unready)) {
+		missing = append(missing, fmt.Sprintf("container %s is not ready: %s", name, d.Unready[name]))
+	}
+	r.last = attempt{sandbox: sandbox.GetId(), at: r.env.Now(), ready: d.View.Ready, missing: strings.Join(missing, ", ")}
+	return r.last.ready, r.last.missing, nil
 }
 
 // newestAttempts returns the containers by name, or by id where they have none, without those of debug.

@@ -44,7 +44,9 @@ func (f *readyFixture) look(sandbox string) (bool, string) {
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	ready, why, err := podReady(f.t.Context(), f.env, conn, res.GetStatus())
+	r := &readiness{env: f.env, conn: conn}
+	defer r.close()
+	ready, why, err := r.ofPod(f.t.Context(), res.GetStatus())
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -78,7 +80,7 @@ func TestReadyWithoutProbes(t *testing.T) {
 	f.want(pod, false, "")
 }
 
-// TestReadyByProbes: while apply waits for a pod its probes decide, and when it has gone the containers do.
+// TestReadyByProbes: while apply waits for a pod its probes decide, and when it has ended one attempt of each.
 func TestReadyByProbes(t *testing.T) {
 	t.Parallel()
 	f := newReadyFixture(t)
@@ -138,9 +140,12 @@ spec:
 	if err := <-up; err != nil {
 		t.Fatal(err)
 	}
-	f.want(sandbox, true, "") // nobody probes any more
+	f.want(sandbox, true, "")
 	if err := os.Remove(flag); err != nil {
 		t.Fatal(err)
+	}
+	if ready, why := f.look(sandbox); ready || !strings.HasPrefix(why, "container a is not ready: readiness probe failed: ") {
+		t.Errorf("a failing probe of a pod that apply has left: got %t, %q", ready, why)
 	}
 	list, err := conn2.Runtime.ListContainers(t.Context(), &runtimeapi.ListContainersRequest{})
 	if err != nil {
