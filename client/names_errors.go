@@ -35,7 +35,9 @@ func checkRef(kind objectKind, ref string) error {
 func (s *snapshot) notFound(kind objectKind, q Query) error {
 	ref := q.Ref
 	hint := fmt.Sprintf("`crishim %s` lists them", kind.list)
-	if pods := s.podsFor(kind, ref); len(pods) > 0 {
+	if word, name, _ := strings.Cut(ref, "/"); name != "" && IsKindOfKubernetes(word) {
+		hint = fmt.Sprintf("there are only pods and containers here: `crishim pods --name %s` looks for pods of that name", clean(name))
+	} else if pods := s.podsFor(kind, ref); len(pods) > 0 {
 		hint = fmt.Sprintf("%s is a pod, and has none: `crishim describe %[1]s` shows why", q.pod())
 		if slices.ContainsFunc(s.containers, func(o object) bool { return o.container.GetPodSandboxId() == pods[0].id }) {
 			hint = fmt.Sprintf("%s is a pod; `crishim ps -a --pod %[1]s` lists its containers", q.pod())
@@ -45,6 +47,13 @@ func (s *snapshot) notFound(kind objectKind, q Query) error {
 	}
 	return &Error{Code: codes.NotFound, text: fmt.Sprintf("there is no %s %q", kind.name, ref), hint: hint}
 }
+
+// kindsOfKubernetes are kubectl's words for what a node's runtime knows nothing of.
+var kindsOfKubernetes = strings.Fields("deployment deployments deploy service services svc configmap configmaps cm secret secrets job jobs cronjob cronjobs " +
+	"daemonset daemonsets ds statefulset statefulsets sts replicaset replicasets rs namespace namespaces ns ingress ingresses ing")
+
+// IsKindOfKubernetes reports whether a word is kubectl's for something that is no pod.
+func IsKindOfKubernetes(word string) bool { return slices.Contains(kindsOfKubernetes, word) }
 
 // noContainerIn returns the error for a pod that has no container of the name that was asked for.
 func (s *snapshot) noContainerIn(q Query) error {

@@ -180,6 +180,12 @@ func TestHintsForOtherWords(t *testing.T) {
 		{"image rm busybox", 2, "`crishim rmi busybox` does"},
 		{"image prune", 2, "`crishim rmi --prune` does"},
 		{"apply " + strings.Replace(web, "web.yaml", "wbe.yaml", 1), 2, "did you mean " + web + "?"},
+		{"logs deploy/web", 1, "there are only pods and containers here: `crishim pods --name web` looks for pods of that name"},
+		{"port-forward svc/web 80", 1, "there are only pods and containers here: `crishim pods --name web` looks for pods of that name"},
+		{"kill -9 web", 2, "`crishim kill -s 9 CONTAINER` sends the signal"},
+		{"apply -k base", 2, "`kubectl kustomize FOLDER | crishim apply -f -` runs what it prints"},
+		{"system df", 2, "`crishim df` shows what takes up disk"},
+		{"rmi -f busybox:nosuch", 1, "did you mean busybox:latest? `crishim images` lists them"},
 		{"apply nosuch/folder", 2, "give files, folders of manifests, or - for standard input"},
 	} {
 		r := c.run(strings.Fields(step.line)...)

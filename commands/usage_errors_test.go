@@ -233,9 +233,18 @@ func TestHintsNameWhatThereIs(t *testing.T) {
 		}
 	}
 	for word, hint := range cli.WordsOfOthers {
+		if app.Command(word) != nil {
+			t.Errorf("crishim %s is a command: its hint is never shown", word)
+		}
 		check(word, hint)
 	}
 	for name, hint := range cli.FlagsOfOthers {
+		if verb, name, found := strings.Cut(name, " "); found {
+			command := app.Command(verb)
+			if command == nil || slices.ContainsFunc(command.Flags, func(f urfave.Flag) bool { return slices.Contains(f.Names(), name) }) {
+				t.Errorf("crishim %s has %s, or there is no such command: its hint is never shown", verb, name)
+			}
+		}
 		if verb, _, found := strings.Cut(name, " "); found || !strings.Contains(hint, "VERB") {
 			check(name, strings.ReplaceAll(hint, "crishim VERB", "crishim "+verb))
 		}

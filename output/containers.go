@@ -144,7 +144,7 @@ func containerState(c container, o Options) string {
 		return word
 	}
 	switch reason := s.GetReason(); reason {
-	case reasonStartError:
+	case "StartError", "ContainerCannotRun": // containerd's and Docker's words for a command that could not be started
 		word = reason
 	case "", "Error", "Completed": // what the status says, too
 		word = fmt.Sprintf("%s (%d)", word, s.GetExitCode())
@@ -156,9 +156,6 @@ func containerState(c container, o Options) string {
 	}
 	return word
 }
-
-// reasonStartError is what runtimes say of a container whose command could not be started.
-const reasonStartError = "StartError"
 
 func (w Waiting) text(o Options) string {
 	if w.Next.IsZero() {

@@ -136,8 +136,13 @@ func cut[T any](cells [][]string, shown []column[T], widths []int) {
 	}
 }
 
-// truncate cuts a text to a width.
-func truncate(text string, width int) string { return runewidth.Truncate(text, width, "…") }
+// truncate cuts a text to a width, and an age first to less words.
+func truncate(text string, width int) string {
+	if short, isAge := strings.CutSuffix(text, " ago"); isAge && cellWidth(text) > width {
+		text = short
+	}
+	return runewidth.Truncate(text, width, "…")
+}
 
 // truncateStart cuts the beginning of an image's name to a width, and before that a digest, which
 // says little when it is cut.

@@ -56,3 +56,18 @@ func TestKeptPods(t *testing.T) {
 		}
 	}
 }
+
+// A command that could not be started has no exit status of its own, whichever runtime says so.
+func TestStateOfWhatCouldNotStart(t *testing.T) {
+	t.Parallel()
+	now := time.Unix(1_000_000, 0)
+	c := &runtimeapi.Container{Id: "a", State: runtimeapi.ContainerState_CONTAINER_EXITED}
+	for _, reason := range []string{"StartError", "ContainerCannotRun"} {
+		o := Options{Now: now, Statuses: map[string]*runtimeapi.ContainerStatusResponse{"a": {Status: &runtimeapi.ContainerStatus{
+			State: c.State, ExitCode: 127, Reason: reason, FinishedAt: now.Add(-time.Minute).UnixNano(),
+		}}}}
+		if got, want := containerState(c, o), reason+" 60s ago"; got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}

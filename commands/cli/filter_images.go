@@ -36,7 +36,7 @@ func (f *Filter) PruneFlag() urfave.Flag {
 			return imageFilter{}, fmt.Errorf("must be %s=KEY or %[1]s=KEY=VALUE", key)
 		}
 		return imageFilter{key: key, value: value, label: true}, nil
-	}, "filter", "with --prune: only images for which `KEY=VALUE` holds", "f")
+	}, "filter", "with --prune: only images for which `KEY=VALUE` holds")
 }
 
 // GivenKeys reports whether there is a filter of images.

@@ -39,7 +39,7 @@ func NewRmi(env *cli.Env) *urfave.Command {
 			cli.BoolFlag(&o.prune, "prune", "remove all images that are neither used nor pinned", "q"),
 			cli.DurationFlag(&o.until, "until", "with --prune: only images that were pulled or loaded longer than `TIME` ago"),
 			o.filter.PruneFlag(),
-			cli.BoolFlag(&o.force, "force", "remove pinned images too"),
+			cli.BoolFlag(&o.force, "force", "remove pinned images too", "f"),
 			o.DryRunFlag("removed"),
 		},
 		Action: env.ForImages(env.Connected(o.check, o.run)),

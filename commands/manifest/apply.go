@@ -162,7 +162,13 @@ func (o *applyOptions) apply(ctx context.Context, env *cli.Env, r *podRuntime, p
 	view, err := r.Up(ctx, p, o.set, o.wait.Wait)
 	if err != nil {
 		if left := o.cleanUpOrReport(ctx, env, r, p, err, recordErr != nil); left != "" {
-			err = cli.WithHint(err, "%s", strings.TrimPrefix(cli.HintOf(err)+", "+left, ", "))
+			switch hint := cli.HintOf(err); {
+			case strings.HasSuffix(hint, "?"):
+				left = hint + " " + left
+			case hint != "":
+				left = hint + ", " + left
+			}
+			err = cli.WithHint(err, "%s", left)
 		}
 		return nil, "", err
 	}

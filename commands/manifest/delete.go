@@ -10,6 +10,7 @@ import (
 
 	urfave "github.com/urfave/cli/v2"
 
+	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/client/suggest"
 	"github.com/crishim/crishim/commands/cli"
 	"github.com/crishim/crishim/kuberuntime"
@@ -175,10 +176,6 @@ func podNames(verb string, in cli.Within, pods []*pod.Pod, names []string) ([]st
 	return names[1:], nil
 }
 
-// kindsOfOthers are kubectl's words for what is no pod.
-var kindsOfOthers = strings.Fields("deployment deployments deploy service services svc configmap configmaps cm secret secrets job jobs cronjob cronjobs " +
-	"daemonset daemonsets ds statefulset statefulsets sts replicaset replicasets rs namespace namespaces ns ingress ingresses ing")
-
 // hintForKind is for names that begin with a word of kubectl's for something that is no pod, as in
 // "container web" or "node/one"; "" for others.
 func hintForKind(verb string, in cli.Within, names []string) string {
@@ -196,7 +193,7 @@ func hintForKind(verb string, in cli.Within, names []string) string {
 			return fmt.Sprintf("`crishim %s %s` is for %ss, %s", tools[verb+" "+kind], name, kind, pod)
 		}
 	}
-	if name != "" && slices.Contains(kindsOfOthers, kind) {
+	if name != "" && client.IsKindOfKubernetes(kind) {
 		return "there are only pods here: " + pod
 	}
 	return ""
