@@ -157,11 +157,14 @@ func containerState(c container, o Options) string {
 	return word
 }
 
+// waitsUntil stands between why a container does not run and when the next try is.
+const waitsUntil = ", next in "
+
 func (w Waiting) text(o Options) string {
 	if w.Next.IsZero() {
 		return w.Reason
 	}
-	return w.Reason + ", next in " + duration.HumanDuration(max(w.Next.Sub(o.Now), 0))
+	return w.Reason + waitsUntil + duration.HumanDuration(max(w.Next.Sub(o.Now), 0))
 }
 
 // FailedContainer returns the first container that the table shows as failed, nil for none.

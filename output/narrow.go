@@ -136,10 +136,11 @@ func cut[T any](cells [][]string, shown []column[T], widths []int) {
 	}
 }
 
-// truncate cuts a text to a width, and an age first to less words.
+// truncate cuts a text to a width: the words of an age first, and when the next try of what waits is.
 func truncate(text string, width int) string {
-	if short, isAge := strings.CutSuffix(text, " ago"); isAge && cellWidth(text) > width {
-		text = short
+	if cellWidth(text) > width {
+		text = strings.TrimSuffix(text, " ago")
+		text, _, _ = strings.Cut(text, waitsUntil)
 	}
 	return runewidth.Truncate(text, width, "…")
 }

@@ -164,3 +164,19 @@ func TestWholeDocumentByJSONPath(t *testing.T) {
 		}
 	}
 }
+
+// A cell that is cut loses first what says least.
+func TestTruncate(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"Exited (137, OOMKilled) 3m ago":   "Exited (137, OOMKilled) 3m",
+		"Exited (137, OOMKilled) 19s ago":  "Exited (137, OOMKilled) 19s",
+		"CrashLoopBackOff, next in 2m30s":  "CrashLoopBackOff",
+		"Running":                          "Running",
+		"a-pod-with-a-name-that-is-longer": "a-pod-with-a-name-that-is-…",
+	} {
+		if got := truncate(text, 27); got != want {
+			t.Errorf("%s: got %q, want %q", text, got, want)
+		}
+	}
+}

@@ -12,26 +12,31 @@ import (
 	"time"
 
 	"github.com/moby/term"
+	"golang.org/x/sys/unix"
 )
 
 // terminal is the user's, for as long as a session owns it. A nil terminal is
 // a session without one.
 type terminal struct {
-	in   uintptr
-	size []uintptr // where to ask for the size
+	fd     uintptr
+	typing bool      // it is the input, too
+	size   []uintptr // where to ask for the size
 
 	mu    sync.Mutex
 	saved *term.State // set while in raw mode
 	ended bool        // the session is over: a late SIGCONT changes nothing
 }
 
-// newTerminal is nil unless the session has a TTY and its input is a terminal.
+// newTerminal is nil unless the session has a TTY and its input or output is a terminal.
 func newTerminal(s Streams) *terminal {
-	fd, ok := term.GetFdInfo(s.In)
-	if !s.TTY || !ok {
+	fds := terminals(s)
+	if !s.TTY || len(fds) == 0 {
 		return nil
 	}
-	return &terminal{in: fd, size: terminals(s)}
+	if fd, ok := term.GetFdInfo(s.In); ok {
+		return &terminal{fd: fd, typing: true, size: fds}
+	}
+	return &terminal{fd: fds[0], size: fds}
 }
 
 // terminals returns the session's streams that know a window size. A session whose
@@ -68,8 +73,8 @@ func sizeOf(fds []uintptr) size {
 	return size{}
 }
 
-// raw hands every key to the remote side. Doing it again, as after a stop by
-// the shell, keeps the state that was found first.
+// raw hands every key to the remote side, and all of its output to the screen: its lines end as on
+// a terminal already. Doing it again, as after a stop by the shell, keeps the state that was found first.
 func (t *terminal) raw() error {
 	if t == nil {
 		return nil
@@ -79,7 +84,11 @@ func (t *terminal) raw() error {
 	if t.ended {
 		return nil
 	}
-	state, err := term.SetRawTerminal(t.in)
+	set := rawOutput
+	if t.typing {
+		set = term.SetRawTerminal
+	}
+	state, err := set(t.fd)
 	if err != nil {
 		return fmt.Errorf("set terminal to raw mode: %w", err)
 	}
@@ -87,6 +96,24 @@ func (t *terminal) raw() error {
 		t.saved = state
 	}
 	return nil
+}
+
+// rawOutput has a terminal show output as it comes. Keys stay the terminal's, so that ^C is a signal. It
+// leaves the terminal of a job in the background alone, which would be stopped.
+func rawOutput(fd uintptr) (*term.State, error) {
+	if group, err := unix.IoctlGetInt(int(fd), unix.TIOCGPGRP); err == nil && group != unix.Getpgrp() {
+		return nil, nil
+	}
+	state, err := term.SaveState(fd)
+	if err != nil {
+		return nil, err
+	}
+	modes, err := unix.IoctlGetTermios(int(fd), unix.TCGETS)
+	if err != nil {
+		return nil, err
+	}
+	modes.Oflag &^= unix.OPOST
+	return state, unix.IoctlSetTermios(int(fd), unix.TCSETS, modes)
 }
 
 // restore gives the terminal back as it was found.
@@ -97,7 +124,7 @@ func (t *terminal) restore() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.saved != nil {
-		_ = term.RestoreTerminal(t.in, t.saved) // a terminal that is gone needs nothing
+		_ = term.RestoreTerminal(t.fd, t.saved) // a terminal that is gone needs nothing
 		t.saved = nil
 	}
 }

@@ -211,7 +211,7 @@ func TestTerminalContinuedAfterTheEnd(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	terminal := &terminal{in: tty.Fd()}
+	terminal := &terminal{fd: tty.Fd(), typing: true}
 	if err := terminal.raw(); err != nil {
 		t.Fatal(err)
 	}
@@ -221,6 +221,43 @@ func TestTerminalContinuedAfterTheEnd(t *testing.T) {
 	}
 	if after, err := unix.IoctlGetTermios(int(tty.Fd()), unix.TCGETS); err != nil || *after != *before {
 		t.Errorf("the terminal is in raw mode again: %v", err)
+	}
+}
+
+// A session with a terminal and without input gets lines that end as on a terminal: only the output is raw, so
+// that ^C is still a signal.
+func TestTerminalWithoutInput(t *testing.T) {
+	master, tty, err := pty.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer master.Close()
+	defer tty.Close()
+	modes := func() unix.Termios {
+		m, err := unix.IoctlGetTermios(int(tty.Fd()), unix.TCGETS)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return *m
+	}
+	before := modes()
+	want := before
+	want.Oflag &^= unix.OPOST
+	terminal := newTerminal(Streams{Out: around{tty}, TTY: true})
+	for range 2 { // as after a stop by the shell
+		if err := terminal.raw(); err != nil {
+			t.Fatal(err)
+		}
+		if got := modes(); got != want {
+			t.Errorf("got %+v, want %+v", got, want)
+		}
+	}
+	terminal.end()
+	if got := modes(); got != before {
+		t.Errorf("the terminal is not as it was: got %+v, want %+v", got, before)
+	}
+	if newTerminal(Streams{Out: around{tty}}) != nil || newTerminal(Streams{Out: io.Discard, TTY: true}) != nil {
+		t.Error("a session without a terminal has one")
 	}
 }
 
