@@ -79,6 +79,8 @@ func TestComplete(t *testing.T) {
 		{[]string{"inspect", ids["gone"][:6]}, []string{ids["gone"][:13]}},
 		{[]string{"stopp", ""}, []string{"db", "web"}},
 		{[]string{"describe", "w"}, []string{"web"}},
+		{[]string{"why", "w"}, []string{"web", "web/new", "web/nginx"}},
+		{[]string{"why", "ng"}, []string{"nginx"}},
 		{[]string{"delete", "shop/"}, []string{"shop/web"}},
 		{[]string{"wait", "--for", "r"}, []string{"running", "removed", "ready"}},
 		{[]string{"ps", "--columns", "name,po"}, []string{"name,pod-id", "name,pod", "name,ports"}},

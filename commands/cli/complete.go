@@ -266,6 +266,9 @@ func (c *completion) arguments(ctx context.Context) (out []candidate) {
 		return append(c.containerNames(ctx), files...)
 	case "POD", "NAMESPACE/]NAME":
 		return append(out, c.podNames(ctx)...)
+	case "POD|CONTAINER":
+		both := sorted(append(c.podNames(ctx), c.containerNames(ctx)...))
+		return slices.CompactFunc(both, func(a, b candidate) bool { return a.value == b.value })
 	case "IMAGE", "IMAGE...", "REPOSITORY[:TAG":
 		return append(out, c.imageNames(ctx)...)
 	case "bash|zsh|fish":

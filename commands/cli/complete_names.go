@@ -149,7 +149,7 @@ func (c *completion) podNames(ctx context.Context) []candidate {
 	var names, ids []candidate
 	for _, p := range c.listPods(ctx) {
 		name, namespace := p.GetMetadata().GetName(), p.GetMetadata().GetNamespace()
-		text := PodState(p.GetState()) + ", " + c.age(p.GetCreatedAt())
+		text := "sandbox " + PodState(p.GetState()) + ", " + c.age(p.GetCreatedAt()) // a pod's own state takes its containers
 		if strings.Contains(c.word, "/") {
 			names = append(names, candidate{namespace + "/" + name, text})
 		} else {
