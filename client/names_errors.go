@@ -35,15 +35,15 @@ func checkRef(kind objectKind, ref string) error {
 func (s *snapshot) notFound(kind objectKind, q Query) error {
 	ref := q.Ref
 	hint := fmt.Sprintf("`crishim %s` lists them", kind.list)
-	if word, name, _ := strings.Cut(ref, "/"); name != "" && IsKindOfKubernetes(word) {
-		hint = fmt.Sprintf("there are only pods and containers here: `crishim pods --name %s` looks for pods of that name", clean(name))
-	} else if pods := s.podsFor(kind, ref); len(pods) > 0 {
+	if pods := s.podsFor(kind, ref); len(pods) > 0 {
 		hint = fmt.Sprintf("%s is a pod, and has none: `crishim describe %[1]s` shows why", q.pod())
 		if slices.ContainsFunc(s.containers, func(o object) bool { return o.container.GetPodSandboxId() == pods[0].id }) {
 			hint = fmt.Sprintf("%s is a pod; `crishim ps -a --pod %[1]s` lists its containers", q.pod())
 		}
 	} else if best := suggest.Closest(ref, s.referencesLike(kind, ref)); best != "" {
 		hint = fmt.Sprintf("did you mean %s? %s", clean(best), hint)
+	} else if word, name, _ := strings.Cut(ref, "/"); name != "" && IsKindOfKubernetes(word) {
+		hint = fmt.Sprintf("there are only pods and containers here: `crishim pods --name %s` looks for pods of that name", clean(name))
 	}
 	return &Error{Code: codes.NotFound, text: fmt.Sprintf("there is no %s %q", kind.name, ref), hint: hint}
 }
