@@ -133,6 +133,16 @@ func TestRuntimeThatLeavesEverythingEmpty(t *testing.T) {
 	}
 }
 
+// What is there of several targets is shown, also where one is missing.
+func TestStatsWithoutOneOfSeveral(t *testing.T) {
+	t.Parallel()
+	c := withStub(t, stubcri.Options{})
+	c.stub.AddContainer(c.stub.AddPod("prod", "db"), "postgres")
+	c.run("stats", "-o", "name", "db", "nosuch").want(t, 1, "prod/db/postgres\n", "crishim: there is no container \"nosuch\"\nhint: `crishim ps -a` lists them\n")
+	c.run("statsp", "-o", "name", "nosuch", "db").want(t, 1, "prod/db\n", "crishim: there is no pod \"nosuch\"\nhint: `crishim pods` lists them\n")
+	c.run("stats", "nosuch").want(t, 1, "", "crishim: there is no container \"nosuch\"\nhint: `crishim ps -a` lists them\n")
+}
+
 // A container that nobody labelled is in a pod all the same.
 func TestStatsOfAContainerWithoutLabels(t *testing.T) {
 	t.Parallel()

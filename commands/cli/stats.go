@@ -24,6 +24,7 @@ type StatsOptions struct {
 	seconds int
 	given   bool // the seconds
 	watch   bool
+	missing error // of targets, while others are shown
 	View    View
 }
 
@@ -55,17 +56,22 @@ func (o *StatsOptions) Check(env *Env, c *urfave.Context) error {
 }
 
 // Chosen returns the ids of the targets, which find looks up: nil for all. A single one is
-// for the runtime to filter by, too.
+// for the runtime to filter by, too. Of several that are shown once those that are missing fail at the end.
 func (o *StatsOptions) Chosen(env *Env, find func(ref string) (string, error)) (ids []string, err error) {
-	err = Each(o.Targets, func(ref string) error {
+	o.missing = Each(o.Targets, func(ref string) error {
 		id, err := find(ref)
 		if env.Compat && IsGone(err) { // crictl asks for it all the same, and lists nothing
 			id, err = ref, nil
 		}
-		ids = append(ids, id)
+		if err == nil {
+			ids = append(ids, id)
+		}
 		return err
 	})
-	return ids, err
+	if len(ids) == 0 || o.watch {
+		return nil, o.missing
+	}
+	return ids, nil
 }
 
 // shortSample is the time between the samples of one page of the embedded shim, which reads
@@ -101,7 +107,7 @@ func ShowStats[S any](ctx context.Context, env *Env, conn *client.Conn, o *Stats
 	}
 	// A rate that the runtime itself has measured makes one sample enough.
 	unrated := func(s S) bool { return cpu(s) != nil && cpu(s).GetUsageNanoCores() == nil }
-	return Refresh(ctx, o.watch, between, func(ctx context.Context) error {
+	err := Refresh(ctx, o.watch, between, func(ctx context.Context) error {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel() // ends what is asked in the background, also when a sample fails
 		o.View.Now = env.Now()
@@ -133,6 +139,7 @@ func ShowStats[S any](ctx context.Context, env *Env, conn *client.Conn, o *Stats
 		}
 		return write(page.Bytes())
 	})
+	return Join(err, o.missing)
 }
 
 // UnknownAmount is a figure that the runtime did not give.
