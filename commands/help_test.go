@@ -2,6 +2,7 @@ package commands
 
 import (
 	"bytes"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -130,6 +131,8 @@ func TestHelpGoesToStdoutAndSucceeds(t *testing.T) {
 
 // TestHelpFits: the first page fits a terminal of 80 by 24 and names every verb, and no page is
 // wider than the terminal but where a word, the name of a flag or an example is.
+var defaultTwice = regexp.MustCompile(`\(default [^)]*\) \(default`)
+
 func TestHelpFits(t *testing.T) {
 	page := func(width int, args ...string) string {
 		env, out := testEnv(), &bytes.Buffer{}
@@ -151,6 +154,9 @@ func TestHelpFits(t *testing.T) {
 		}
 	})
 	for _, args := range pages {
+		if words := strings.Join(strings.Fields(page(80, args...)), " "); defaultTwice.MatchString(words) || strings.Contains(words, "(default:") {
+			t.Errorf("%q: a default is written twice, or in two ways: %s", args, defaultTwice.FindString(words))
+		}
 		for _, width := range []int{80, 50} {
 			examples := false
 			for line := range strings.SplitSeq(page(width, args...), "\n") {

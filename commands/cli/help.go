@@ -173,16 +173,16 @@ func Placeholder(f urfave.Flag) string {
 	return "VALUE"
 }
 
-// FlagUsage is what help says of a flag, with its default where it has one to show.
+// FlagUsage returns what help says of a flag, with its default where it has one to show.
 func FlagUsage(f urfave.Flag) string {
 	d, ok := f.(urfave.DocGenerationFlag)
 	if !ok {
 		return ""
 	}
 	usage := strings.ReplaceAll(d.GetUsage(), "`", "")
-	// A number that is none by default means no limit; the usage says so.
-	if text := d.GetDefaultText(); d.TakesValue() && !slices.Contains([]string{"", "0", "-1"}, text) {
-		usage += " (default: " + text + ")"
+	// A number that is none by default means no limit; the usage says so, and of some flags more than the value.
+	if text := d.GetDefaultText(); d.TakesValue() && !slices.Contains([]string{"", "0", "-1"}, text) && !strings.Contains(usage, "(default ") {
+		usage += " (default " + strings.Trim(text, `"`) + ")"
 	}
 	return usage
 }
