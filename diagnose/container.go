@@ -72,6 +72,11 @@ func (x explainer) created(c plan.ContainerView) (Finding, bool) {
 // running explains a container that runs and is not ready, or was restarted a short time ago.
 func (x explainer) running(c plan.ContainerView) (Finding, bool) {
 	d, name := x.p.Description, c.Container.Name
+	if detail := x.p.Containers[c.Status.ID]; detail != nil && detail.Paused {
+		return Finding{
+			Severity: Error, Code: Paused, ID: c.Status.ID, Text: name + " is paused: its processes get no time to run", Next: []string{"crishim unpause TARGET"},
+		}, true
+	}
 	if !c.Ready && (!c.Init || c.Sidecar) {
 		return Finding{
 			Severity: Error, Code: NotReady, ID: c.Status.ID, Log: x.log(c),

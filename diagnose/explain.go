@@ -61,6 +61,7 @@ const (
 	SandboxGone       Code = "sandbox-gone"       // and containers are left
 	ProbeFailed       Code = "killed-by-probe"    // liveness or startup
 	NotReady          Code = "not-ready"          // readiness or startup probe
+	Paused            Code = "paused"             // its processes are frozen
 	HookFailed        Code = "hook-failed"        // postStart
 	Restarted         Code = "restarted"          // it runs again after an end that was no success
 	NotStarted        Code = "not-started"        // it waits; the text says for what

@@ -135,6 +135,7 @@ func TestVerdicts(t *testing.T) {
 		"only a process of it":              {recorded(1, kill(id)), "error exited"},
 		"a process of one that runs":        {recorded(-1, kill(id)), "warning process-killed"},
 		"counted by its cgroup":             {recorded(-1, detail(Container{Memory: &Memory{Kills: 2, Peak: 1 << 20}})), "warning process-killed"},
+		"paused":                            {recorded(-1, probed, detail(Container{Paused: true})), "error paused"},
 		"noted by the engine":               {recorded(137, engine("oom")), "error out-of-memory"},
 		"noted of the time before":          {recorded(137, engine("oom"), engine("start")), "error ended-by-signal?"},
 		"killed by a person":                {recorded(137, engine("kill")), "note stopped"},

@@ -62,7 +62,8 @@ type Pod struct {
 type Container struct {
 	Pid          int
 	Args         []string
-	Memory       *Memory  // of its cgroup; nil where it has none any more, or it cannot be read
+	Memory       *Memory // of its cgroup; nil where it has none any more, or it cannot be read
+	Paused       bool
 	Missing      []string // sources of its mounts that are not there
 	Architecture string   // of its image, where it is not the host's
 }
@@ -208,7 +209,7 @@ func (c *Collector) container(ctx context.Context, attempt *pod.ContainerStatus)
 	_ = json.Unmarshal([]byte(r.GetInfo()["info"]), &info) // not every runtime has it, or as JSON
 	out := &Container{Pid: info.Pid, Args: info.Spec.Process.Args}
 	if attempt.Running() {
-		out.Memory = c.o.Host.memory(info.Pid, attempt.ID)
+		out.Memory, out.Paused = c.o.Host.memory(info.Pid, attempt.ID), c.o.Host.paused(info.Pid, attempt.ID)
 		return out, nil
 	}
 	out.Architecture = c.foreignImage(ctx, cmp.Or(r.GetStatus().GetImageId(), r.GetStatus().GetImageRef(), attempt.Image))

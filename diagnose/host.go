@@ -43,11 +43,11 @@ type Memory struct {
 	Refused            uint64 // how often the limit kept it from getting more
 }
 
-// memory reads the counters of the cgroup of a container's process, version 1 or 2; nil where they are not there.
-func (h Host) memory(pid int, id string) *Memory {
+// group returns the folder of the cgroup of a container's process, of a controller for version 1; "" where it is not there.
+func (h Host) group(pid int, id, controller string) (dir string, version int) {
 	text, err := bounded.ReadFile(h.path(fmt.Sprintf("/proc/%d/cgroup", pid)), 1<<20)
 	if pid <= 0 || err != nil {
-		return nil
+		return "", 0
 	}
 	for line := range strings.Lines(string(text)) {
 		parts := strings.SplitN(strings.TrimSpace(line), ":", 3)
@@ -55,22 +55,41 @@ func (h Host) memory(pid int, id string) *Memory {
 			continue
 		}
 		switch {
-		case strings.Contains(","+parts[1]+",", ",memory,"):
-			dir := filepath.Join("/sys/fs/cgroup/memory", parts[2])
-			return &Memory{
-				Usage: h.counter(dir, "memory.usage_in_bytes", ""), Peak: h.counter(dir, "memory.max_usage_in_bytes", ""),
-				Limit: h.counter(dir, "memory.limit_in_bytes", ""), Refused: h.counter(dir, "memory.failcnt", ""),
-				Kills: h.counter(dir, "memory.oom_control", "oom_kill"),
-			}
+		case strings.Contains(","+parts[1]+",", ","+controller+","):
+			return filepath.Join("/sys/fs/cgroup", controller, parts[2]), 1
 		case parts[1] == "" && h.exists("/sys/fs/cgroup/cgroup.controllers"):
-			dir := filepath.Join("/sys/fs/cgroup", parts[2])
-			return &Memory{
-				Usage: h.counter(dir, "memory.current", ""), Peak: h.counter(dir, "memory.peak", ""), Limit: h.counter(dir, "memory.max", ""),
-				Refused: h.counter(dir, "memory.events", "max"), Kills: h.counter(dir, "memory.events", "oom_kill"),
-			}
+			return filepath.Join("/sys/fs/cgroup", parts[2]), 2
+		}
+	}
+	return "", 0
+}
+
+// memory reads the counters of the cgroup of a container's process; nil where they are not there.
+func (h Host) memory(pid int, id string) *Memory {
+	switch dir, version := h.group(pid, id, "memory"); version {
+	case 1:
+		return &Memory{
+			Usage: h.counter(dir, "memory.usage_in_bytes", ""), Peak: h.counter(dir, "memory.max_usage_in_bytes", ""),
+			Limit: h.counter(dir, "memory.limit_in_bytes", ""), Refused: h.counter(dir, "memory.failcnt", ""),
+			Kills: h.counter(dir, "memory.oom_control", "oom_kill"),
+		}
+	case 2:
+		return &Memory{
+			Usage: h.counter(dir, "memory.current", ""), Peak: h.counter(dir, "memory.peak", ""), Limit: h.counter(dir, "memory.max", ""),
+			Refused: h.counter(dir, "memory.events", "max"), Kills: h.counter(dir, "memory.events", "oom_kill"),
 		}
 	}
 	return nil
+}
+
+// paused reports whether the cgroup of a container's process is frozen, of which CRI has no state.
+func (h Host) paused(pid int, id string) bool {
+	dir, version := h.group(pid, id, "freezer")
+	if version == 1 {
+		text, err := bounded.ReadFile(h.path(filepath.Join(dir, "freezer.state")), 1<<10)
+		return err == nil && strings.TrimSpace(string(text)) == "FROZEN"
+	}
+	return version == 2 && h.counter(dir, "cgroup.events", "frozen") == 1
 }
 
 // counter reads a number of a file, which stands alone or after a key; 0 where there is none, as for a limit of "max".

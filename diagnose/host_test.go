@@ -2,6 +2,7 @@ package diagnose
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -104,6 +105,32 @@ func TestMemory(t *testing.T) {
 	} {
 		if diff := cmp.Diff(c.want, hostWith(t, c.files).memory(7, id)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
+func TestPaused(t *testing.T) {
+	t.Parallel()
+	v1 := map[string]string{"/proc/7/cgroup": "5:memory:/docker/" + id + "\n4:freezer:/docker/" + id + "\n"}
+	v2 := map[string]string{"/proc/7/cgroup": "0::/docker/" + id + "\n", "/sys/fs/cgroup/cgroup.controllers": "memory"}
+	for _, c := range []struct {
+		name  string
+		files map[string]string
+		state string // its file, and what is in it
+		text  string
+		want  bool
+	}{
+		{"version 1, frozen", v1, "/sys/fs/cgroup/freezer/docker/" + id + "/freezer.state", "FROZEN\n", true},
+		{"version 1, not", v1, "/sys/fs/cgroup/freezer/docker/" + id + "/freezer.state", "THAWED\n", false},
+		{"version 2, frozen", v2, "/sys/fs/cgroup/docker/" + id + "/cgroup.events", "populated 1\nfrozen 1\n", true},
+		{"version 2, not", v2, "/sys/fs/cgroup/docker/" + id + "/cgroup.events", "populated 1\nfrozen 0\n", false},
+		{"no such file", v1, "/none", "", false},
+		{"another's process", map[string]string{"/proc/7/cgroup": "4:freezer:/docker/" + otherID + "\n"}, "/sys/fs/cgroup/freezer/docker/" + otherID + "/freezer.state", "FROZEN\n", false},
+	} {
+		files := maps.Clone(c.files)
+		files[c.state] = c.text
+		if got := hostWith(t, files).paused(7, id); got != c.want {
+			t.Errorf("%s: got %v", c.name, got)
 		}
 	}
 }
