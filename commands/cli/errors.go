@@ -315,7 +315,10 @@ func Sentence(env *Env, err error) string {
 	return strings.Join(lines, "\n")
 }
 
-// WithoutStatusPrefix cuts "rpc error: code = X desc = " out of a chain.
+// engineSays begins the errors of an engine's client, which streams and cri-dockerd pass on.
+const engineSays = "Error response from daemon: "
+
+// WithoutStatusPrefix cuts "rpc error: code = X desc = " out of a chain, and what an engine's client begins with.
 func WithoutStatusPrefix(err error) string {
 	text := err.Error()
 	var carrier interface {
@@ -323,13 +326,12 @@ func WithoutStatusPrefix(err error) string {
 		GRPCStatus() *status.Status
 	}
 	if !errors.As(err, &carrier) {
-		return text
+		return strings.ReplaceAll(text, engineSays, "")
 	}
 	message := carrier.GRPCStatus().Message()
 	if message == "" {
 		message = strings.ToLower(carrier.GRPCStatus().Code().String())
 	}
-	// cri-dockerd passes on its engine's errors with the client's prefix.
-	message = strings.ReplaceAll(message, "Error response from daemon: ", "")
+	message = strings.ReplaceAll(message, engineSays, "")
 	return strings.Replace(text, carrier.Error(), message, 1)
 }

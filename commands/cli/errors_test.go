@@ -6,6 +6,9 @@ import (
 	"strings"
 	"testing"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
 	"github.com/crishim/crishim/client/stream"
 )
 
@@ -17,5 +20,18 @@ func TestReportOfACleanUpThatFails(t *testing.T) {
 	code := report(env, commandLine{Verb: "run"}, 0, Join(fmt.Errorf("web: %w", &stream.ExitError{Code: 3}), errors.New("the container is still there")))
 	if want := "crishim: the container is still there\n"; code != 3 || stderr.String() != want {
 		t.Errorf("got status %d and %q, want 3 and %q", code, stderr.String(), want)
+	}
+}
+
+// TestReportOfAnEnginesError: nobody asks who says it, whether it comes with a status or in a stream.
+func TestReportOfAnEnginesError(t *testing.T) {
+	t.Parallel()
+	for _, err := range []error{
+		errors.New("exec in container web: Error response from daemon: it is paused"),
+		fmt.Errorf("exec in container web: %w", status.Error(codes.Unknown, "Error response from daemon: it is paused")),
+	} {
+		if got, want := Sentence((&Env{}).Fresh(false), err), "exec in container web: it is paused"; got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
 	}
 }
