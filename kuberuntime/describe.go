@@ -166,9 +166,17 @@ func guessedPod(status *pod.Status) *v1.Pod {
 		}
 		p.Spec.HostNetwork = sandbox.GetLinux().GetNamespaces().GetOptions().GetNetwork() == runtimeapi.NamespaceMode_NODE
 	}
+	debugs := func(c *pod.ContainerStatus) bool { return c.Labels[kube.LabelDebug] != "" }
+	onlyDebugs := !slices.ContainsFunc(status.Containers, func(c *pod.ContainerStatus) bool { return !debugs(c) }) // debug --host
 	for _, c := range slices.Backward(status.Containers) {
-		if manifest.Container(p, c.Name) == nil {
-			p.Spec.Containers = append(p.Spec.Containers, v1.Container{Name: c.Name, Image: status.Container(c.Name).Image})
+		switch image := status.Container(c.Name).Image; {
+		case manifest.Container(p, c.Name) != nil:
+		case debugs(c) && !onlyDebugs:
+			p.Spec.EphemeralContainers = append(p.Spec.EphemeralContainers, v1.EphemeralContainer{
+				EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: c.Name, Image: image},
+			})
+		default:
+			p.Spec.Containers = append(p.Spec.Containers, v1.Container{Name: c.Name, Image: image})
 		}
 	}
 	return p

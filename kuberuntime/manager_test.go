@@ -3,6 +3,7 @@ package kuberuntime
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path"
 	"path/filepath"
@@ -20,6 +21,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/crishim/crishim/internal/kube"
 	"github.com/crishim/crishim/internal/test/stubcri"
 	"github.com/crishim/crishim/kuberuntime/criconfig"
 	"github.com/crishim/crishim/kuberuntime/manifest"
@@ -532,6 +534,32 @@ func TestDescribe(t *testing.T) {
 }
 
 // TestDescribeSaysWhyContainersWait: the reasons come from the events that were kept.
+// A container that debugs another is not of its pod, unless it made the pod.
+func TestDescribeAPodThatIsDebugged(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	debugger := func(c *runtimeapi.ContainerConfig) { c.Labels = map[string]string{kube.LabelDebug: "x"} }
+	web := f.stub.AddPod("default", "web")
+	f.stub.Exit(f.stub.AddContainer(web, "main"), 0)
+	f.stub.AddContainer(web, "debug-1", debugger)
+	f.stub.AddContainer(f.stub.AddPod("default", "host"), "debug-2", debugger)
+	pods, err := f.GetPods(t.Context(), true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]string{}
+	for _, p := range pods {
+		d, err := f.Describe(deadline(t), p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got[p.Name] = fmt.Sprintf("%d containers, %d ephemeral", len(d.Pod.Spec.Containers), len(d.Pod.Spec.EphemeralContainers))
+	}
+	if diff := cmp.Diff(map[string]string{"web": "1 containers, 1 ephemeral", "host": "1 containers, 0 ephemeral"}, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
 func TestDescribeSaysWhyContainersWait(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, func(o *Options) {
