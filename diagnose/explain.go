@@ -78,7 +78,7 @@ func Codes() []Code {
 		OutOfMemory, ProcessKilled, Exited, Signalled, EngineRestarted, NodeRestarted, StoppedByUser, NoCommand,
 		NotExecutable, WrongArchitecture, StartFailed, ImageNotFound, ImageRefused, ImageName, RegistryAway, ImageMissing,
 		ImagePull, ImageWait, ConfigError, MountMissing, VolumesFailed, DiskFull, InodesFull, DiskLow,
-		PortTaken, NetworkFailed, NoAddress, SandboxFailed, SandboxGone, ProbeFailed, NotReady, HookFailed,
+		PortTaken, NetworkFailed, NoAddress, SandboxFailed, SandboxGone, ProbeFailed, NotReady, Paused, HookFailed,
 		Restarted, NotStarted, StateUnknown, PodFailed, DeadlineExceeded, RuntimeNotReady, NetworkNotReady,
 	}
 }
