@@ -58,8 +58,15 @@ func (r *readiness) ofPod(ctx context.Context, sandbox *runtimeapi.PodSandboxSta
 	if state == nil || state.Sandbox != sandbox.GetId() && !state.Kept {
 		return allRun(ctx, r.conn, newest)
 	}
-	var missing []string
-	probed := false
+	missing, probed := missingOf(state, newest)
+	if len(missing) == 0 && probed && !state.Kept {
+		return r.byOneAttempt(ctx, sandbox)
+	}
+	return len(missing) == 0 && (state.Ready || !state.Kept), strings.Join(missing, ", "), nil
+}
+
+// missingOf returns what keeps a pod from being ready by its recorded state, and whether any of its containers is probed.
+func missingOf(state *kuberuntime.PodState, newest map[string]*runtimeapi.Container) (missing []string, probed bool) {
 	for _, c := range state.Containers {
 		probed = probed || c.Probed && !c.Ephemeral
 		running := newest[c.Name].GetState() == runtimeapi.ContainerState_CONTAINER_RUNNING
@@ -73,10 +80,7 @@ func (r *readiness) ofPod(ctx context.Context, sandbox *runtimeapi.PodSandboxSta
 			missing = append(missing, fmt.Sprintf("container %s is not ready", c.Name))
 		}
 	}
-	if len(missing) == 0 && probed && !state.Kept {
-		return r.byOneAttempt(ctx, sandbox)
-	}
-	return len(missing) == 0 && (state.Ready || !state.Kept), strings.Join(missing, ", "), nil
+	return missing, probed
 }
 
 // byOneAttempt makes each startup and readiness probe of a pod once, not more often than a keeper would.
