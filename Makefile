@@ -40,7 +40,7 @@ demo: build ## the main job as a user would do it, on a Docker engine that it fi
 test: build ## unit, in-process and real-engine tests (Docker and containerd)
 	hack/test.sh
 
-race: ## the tests of the packages under the race detector, on the same engines
+race: build ## the tests of the packages under the race detector, on the same engines
 	hack/test.sh race
 
 unit: ## tests that need nothing but Go
