@@ -426,7 +426,7 @@ func TestManyNodesOnEngine(t *testing.T) {
 			}
 		}
 	}})
-	plugin := exec.CommandContext(t.Context(), linkPlugin(t), "--kubeconfig", s.Kubeconfig, "--image", image, "--all", "--node-timeout", "10m", "--", "ps", "--name", "crishim", "-q")
+	plugin := exec.CommandContext(t.Context(), linkPlugin(t), "--kubeconfig", s.Kubeconfig, "--image", image, "--all", "--", "ps", "--name", "crishim", "-q")
 	var out, errs test.Buffer
 	plugin.Stdout, plugin.Stderr = &out, &errs
 	began := time.Now()

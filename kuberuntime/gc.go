@@ -197,8 +197,8 @@ func deadContainers(pods []*pod.Pod, policy GCPolicy, sources Sources, now time.
 // startTime is how long a container may stay between its creation and its start: a runtime's StartContainer has two minutes.
 const startTime = 2 * time.Minute
 
-// deadUnits groups the containers that do not run and are older than minAge. One that was made a moment ago is about to
-// start: it is not dead, and its predecessor is still the last that ended.
+// deadUnits groups the containers that do not run and are older than minAge. One that was created a moment ago is about
+// to start: it is not dead, and the attempt before it is still the last that ended.
 func deadUnits(pods []*pod.Pod, minAge time.Duration, now time.Time) []*unit {
 	var out []*unit
 	for _, p := range pods {
