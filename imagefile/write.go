@@ -13,6 +13,7 @@ import (
 	"github.com/opencontainers/go-digest"
 	"github.com/opencontainers/image-spec/specs-go"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"golang.org/x/sys/unix"
 )
 
 // Format is a kind of archive.
@@ -42,12 +43,20 @@ type Writer struct {
 // NewWriter returns a sink that writes an archive.
 func NewWriter(out io.Writer, format Format) *Writer {
 	w := &Writer{out: out, tar: tar.NewWriter(out), format: format, layers: map[digest.Digest]string{}}
-	if f, ok := out.(*os.File); ok {
-		if info, err := f.Stat(); err == nil && info.Mode().IsRegular() {
-			w.file = f
-		}
+	if f, ok := out.(*os.File); ok && writesAt(f) {
+		w.file = f
 	}
 	return w
+}
+
+// writesAt reports whether a place in a file can be written again: it is no pipe, and not open for appending (>>).
+func writesAt(f *os.File) bool {
+	info, err := f.Stat()
+	if err != nil || !info.Mode().IsRegular() {
+		return false
+	}
+	flags, err := unix.FcntlInt(f.Fd(), unix.F_GETFL, 0)
+	return err == nil && flags&unix.O_APPEND == 0
 }
 
 // name of a layer or document of a digest.

@@ -2,7 +2,6 @@ package image
 
 import (
 	"context"
-	"io"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -84,7 +83,7 @@ func (o *saveOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) 
 	shown := showing(env, "saving", strings.Join(o.images, ", "), o.quiet)
 	defer shown.close()
 	if o.output == "" || o.output == "-" {
-		_, err := from.save(ctx, refs, o.platforms.want, shown.sink(imagefile.NewWriter(struct{ io.Writer }{env.Out}, imagefile.Format(o.format))))
+		_, err := from.save(ctx, refs, o.platforms.want, shown.sink(imagefile.NewWriter(env.Out, imagefile.Format(o.format))))
 		return err
 	}
 	out, err := cli.CreateOutput(o.output)
@@ -92,7 +91,7 @@ func (o *saveOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) 
 		return err
 	}
 	defer out.Close()
-	if _, err := from.save(ctx, refs, o.platforms.want, shown.sink(imagefile.NewWriter(out, imagefile.Format(o.format)))); err != nil {
+	if _, err := from.save(ctx, refs, o.platforms.want, shown.sink(imagefile.NewWriter(out.File, imagefile.Format(o.format)))); err != nil {
 		return err
 	}
 	return out.Commit()
