@@ -159,7 +159,7 @@ type Failure struct {
 }
 
 // A record is a line of stderr with a Failure below one of these keys, behind a byte that a TextWriter
-// lets nobody else write there.
+// never passes on.
 const (
 	RecordError   = "error"
 	RecordWarning = "warning"

@@ -106,8 +106,8 @@ func isRunning(pod *corev1.Pod) bool {
 	})
 }
 
-// hasRuntime reports whether a pod has its runtime from the node. Labels anyone can forge who may make any pod, and have
-// command lines run where he reads what is typed and says what is shown; this nobody who is not root there anyway.
+// hasRuntime reports whether a pod has its runtime from the node. Anyone who may create pods can forge labels, and
+// would then see what is typed and decide what is shown; only who is root on nodes anyway may mount a node's path.
 func hasRuntime(pod *corev1.Pod) bool {
 	return slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool { return v.Name == volumeRuntime && v.HostPath != nil })
 }

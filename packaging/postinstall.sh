@@ -1,5 +1,5 @@
 #!/bin/sh
-# After an installation or an upgrade: crictl is crishim where nobody else is, and units run the new program.
+# After an installation or an upgrade: crictl is crishim where there is no other, and units run the new program.
 set -e
 if command -v update-alternatives >/dev/null 2>&1; then
   # Where /usr/bin/crictl is a file it stays, with a warning.

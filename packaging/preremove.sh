@@ -1,5 +1,5 @@
 #!/bin/sh
-# Before a removal ("remove" of dpkg, 0 of rpm), not before an upgrade: units end, crictl is somebody else's.
+# Before a removal ("remove" of dpkg, 0 of rpm), not before an upgrade: units end, and crictl is no longer ours.
 set -e
 case "${1:-}" in remove | 0) ;; *) exit 0 ;; esac
 if [ -d "${DPKG_ROOT:-}/run/systemd/system" ]; then

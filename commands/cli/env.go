@@ -264,7 +264,7 @@ func (env *Env) ConnectShim(ctx context.Context, longRunning bool) (*client.Conn
 const othersTime = 100 * time.Millisecond
 
 // namesOthers reports whether someone at a terminal is shown which of several runtimes is
-// used. Scripts and pipes are not, and nobody is twice.
+// used: once, and never in scripts and pipes.
 func (env *Env) namesOthers(o client.Options) bool {
 	if o.RuntimeEndpoint != "" || env.Compat || !env.OutTerminal || !env.ErrTerminal {
 		return false

@@ -193,7 +193,7 @@ func (p *page) text(title, text string) {
 	p.entry("", 0, text)
 }
 
-// entry writes a name in a column of that width and a text beside it, or below where the name
+// entry writes a name in a column of that width and a text to its right, or below it where the name
 // is too long.
 func (p *page) entry(name string, column int, text string) {
 	const margin = "   "

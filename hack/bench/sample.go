@@ -148,7 +148,7 @@ func timed(do func() error) (float64, error) {
 
 func since(start time.Time) float64 { return float64(time.Since(start).Microseconds()) / 1000 }
 
-// quote sets a figure from elsewhere beside a row that is measured.
+// quote adds a figure from elsewhere to a row that is measured.
 func (r row) quote(name string, value float64) row {
 	r.Peer, r.PeerName, r.Quoted = figures{Median: value}, name, true
 	return r

@@ -179,7 +179,7 @@ func serveSPDY(conn net.Conn, from io.Reader, accept func(*spdystream.Stream) bo
 	})
 	go func() {
 		<-served.CloseChan()
-		_ = conn.Close() // the client has closed the connection, or sent what is no SPDY: nobody reads any more
+		_ = conn.Close() // the client has closed the connection, or sent what is no SPDY: nothing reads it any more
 	}()
 	return served
 }

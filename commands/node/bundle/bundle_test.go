@@ -157,7 +157,7 @@ func TestTimeline(t *testing.T) {
 	b := &Bundle{at: at, spans: []*Span{
 		{Name: "old", From: at.Add(-1000 * time.Hour), Tone: "good"},
 		{Name: "crash", From: at.Add(-time.Hour), To: at.Add(-30 * time.Minute), Tone: "bad"},
-		{Name: "crash", From: at.Add(-30 * time.Minute), Tone: "doubt"},
+		{Name: "crash", From: at.Add(-30 * time.Minute), Tone: "warn"},
 	}}
 	got := b.timeline()
 	if len(got.Rows) != 2 || got.Rows[0].Name != "crash" || len(got.Rows[0].Bars) != 2 || got.Rows[0].Bars[0].X != timeLeft || got.Rows[0].Bars[1].X != (timeLeft+timeRight)/2 || got.Rows[1].Bars[0].Width != timeRight-timeLeft {

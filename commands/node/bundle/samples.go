@@ -24,7 +24,7 @@ import (
 type Span struct {
 	Name, Text string
 	From, To   time.Time // To is zero while it goes on
-	Tone       string    // good, doubt or bad
+	Tone       string    // good, warn or bad
 }
 
 // Series is a plot of a few samples.
@@ -52,7 +52,7 @@ func (n *Node) spans(statuses []*runtimeapi.ContainerStatusResponse, names map[s
 		case s.GetState() == runtimeapi.ContainerState_CONTAINER_EXITED && s.GetExitCode() != 0:
 			span.Tone = "bad"
 		case n.IsUnhealthy(s):
-			span.Tone = "doubt"
+			span.Tone = "warn"
 		}
 		all = append(all, span)
 	}

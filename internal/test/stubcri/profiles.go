@@ -107,7 +107,7 @@ func bareImageIDs(answer proto.Message) {
 	}
 }
 
-// withoutInfo leaves out what verbose answers have besides.
+// withoutInfo leaves out the extra information of verbose answers.
 func withoutInfo(answer proto.Message) {
 	m := answer.ProtoReflect()
 	if field := m.Descriptor().Fields().ByName("info"); field != nil && field.IsMap() {
