@@ -92,6 +92,7 @@ func IsManifest(mediaType string) bool {
 const (
 	maxDocument  = 4 << 20 // as the registries have
 	maxDocuments = 32 << 20
+	maxParsed    = 128 << 20
 	maxLayers    = 1000
 	maxImages    = 1000
 )
@@ -250,6 +251,12 @@ func (i Image) best() Manifest {
 		return m.Platform != nil && m.Platform.OS == "linux" && m.Platform.Architecture == runtime.GOARCH
 	})
 	return i.Manifests[max(own, 0)]
+}
+
+// One returns the image with only the manifest for an engine that takes one.
+func (i Image) One() Image {
+	i.Manifests = []Manifest{i.best()}
+	return i
 }
 
 // ID returns what Docker and CRI name the image by: its configuration's digest.

@@ -48,6 +48,24 @@ func pack(entries ...entry) []byte {
 	return b.Bytes()
 }
 
+// sparse is an archive with a file of n zeros that takes two blocks of 512 bytes in it, as GNU tar writes one.
+func sparse(name string, n int64) []byte {
+	block := func(kind byte, text string) []byte {
+		b := pack(entry{name: name, text: text})
+		b = b[:len(b)-1024]
+		b[156] = kind
+		copy(b[148:156], "        ")
+		sum := 0
+		for _, c := range b[:512] {
+			sum += int(c)
+		}
+		copy(b[148:156], fmt.Sprintf("%06o\x00 ", sum))
+		return b
+	}
+	records := "22 GNU.sparse.major=1\n22 GNU.sparse.minor=0\n" + fmt.Sprintf("44 GNU.sparse.realsize=%020d\n", n)
+	return slices.Concat(block('x', records), block('0', "0\n"+strings.Repeat("\x00", 510)), pack())
+}
+
 func gzipped(b []byte) []byte {
 	var out bytes.Buffer
 	w := gzip.NewWriter(&out)
@@ -260,6 +278,20 @@ func TestReadOptions(t *testing.T) {
 	}
 }
 
+// containerd's own tools export what was pulled by its digest under that, which is no name to give.
+func TestReadNamesOfDigests(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"docker.io/library/busybox@" + digest.FromString("x").String(), digest.FromString("x").String()} {
+		l := newLayout()
+		d := describe(ocispec.MediaTypeImageManifest, text(l.manifest))
+		d.Annotations = map[string]string{"io.containerd.image.name": name}
+		l.index.Manifests = []ocispec.Descriptor{d}
+		if m, err := read(t, l.pack(), imagefile.ReadOptions{}); err != nil || len(m.images) != 1 || len(m.images[0].Names) > 0 {
+			t.Errorf("%s: images %+v, %v", name, m.images, err)
+		}
+	}
+}
+
 // An index with a manifest for another platform that is not in the archive keeps its digest.
 func TestReadIndexOfSeveralPlatforms(t *testing.T) {
 	t.Parallel()
@@ -324,6 +356,16 @@ func TestReadRefuses(t *testing.T) {
 			l.manifest.Layers[0] = describe(ocispec.MediaTypeImageLayerGzip, l.layer)
 		}), `entry "blobs/sha256/`},
 		"too many documents": {pack(slices.Repeat([]entry{{name: "x.json", text: "{" + strings.Repeat(" ", 3<<20)}}, 1)[0]), "it has neither"},
+		"a sparse layer":     {sparse("l.tar", 1<<50), `entry "l.tar": it is a sparse file`},
+		"a layer that begins like a document": {pack(entry{name: "c.json", text: config("{one")}, entry{name: "l.tar", text: "{two"},
+			entry{name: "manifest.json", text: `[{"Config":"c.json","Layers":["l.tar"]}]`}), "and the configuration has sha256:"},
+		"a document again and again": {layoutWith(func(l *layout) {
+			manifest := text(l.manifest) + strings.Repeat(" ", 3<<20)
+			l.extra = []entry{blob(manifest)}
+			index := text(ocispec.Index{MediaType: ocispec.MediaTypeImageIndex, Manifests: slices.Repeat([]ocispec.Descriptor{describe(ocispec.MediaTypeImageManifest, manifest)}, 900)})
+			l.extra = append(l.extra, blob(index))
+			l.index.Manifests = []ocispec.Descriptor{describe(ocispec.MediaTypeImageIndex, index)}
+		}), "more than 128 MiB of manifests and configurations"},
 		"docker, another content": {pack(entry{name: "c.json", text: config("one")}, entry{name: "l.tar", text: "two"},
 			entry{name: "manifest.json", text: `[{"Config":"c.json","Layers":["l.tar"]}]`}), "and the configuration has sha256:"},
 	} {

@@ -80,6 +80,7 @@ type archive struct {
 	layers    map[digest.Digest]layer
 	documents Documents
 	held      int // bytes of documents
+	parsed    int // of documents, each as often as it is named
 }
 
 type file struct {
@@ -142,6 +143,11 @@ func (a *archive) entry(h *tar.Header, r io.Reader) error {
 	case tar.TypeReg:
 	default:
 		return fmt.Errorf("type %q is no file's", h.Typeflag)
+	}
+	for key := range h.PAXRecords {
+		if strings.HasPrefix(key, "GNU.sparse.") { // a few bytes could stand for any number of zeros
+			return errors.New("it is a sparse file")
+		}
 	}
 	if _, twice := a.files[name]; twice {
 		return errors.New("a second entry of this name")
@@ -322,7 +328,8 @@ func ociName(annotations map[string]string) (string, error) {
 	if ref := annotations[ocispec.AnnotationRefName]; text == "" && strings.ContainsAny(ref, "/:") {
 		text = ref
 	}
-	if text == "" {
+	// containerd also gives images names of digests: NAME@sha256:... and sha256:...
+	if id := digest.Digest(text[strings.LastIndex(text, "@")+1:]); text == "" || id.Validate() == nil {
 		return "", nil
 	}
 	name, err := Name(text)
@@ -339,6 +346,9 @@ func (a *archive) find(d ocispec.Descriptor) ([]byte, error) {
 	}
 	if ok && int64(len(text)) != d.Size {
 		return nil, fmt.Errorf("%s has %d bytes, and should have %d", d.Digest, len(text), d.Size)
+	}
+	if a.parsed += len(text); a.parsed > maxParsed {
+		return nil, fmt.Errorf("more than %d MiB of manifests and configurations, with those that are named again and again", maxParsed>>20)
 	}
 	return text, nil
 }
@@ -358,13 +368,14 @@ func (a *archive) has(d ocispec.Descriptor) (bool, error) {
 
 // checkLayers compares what the layers unpack to with what the configuration says.
 func (a *archive) checkLayers(m Manifest) error {
-	var config ocispec.Image
-	if err := json.Unmarshal(a.documents[m.Config.Digest], &config); err != nil {
-		return fmt.Errorf("configuration %s: %w", m.Config.Digest, err)
-	}
-	for i, want := range config.RootFS.DiffIDs {
-		if got := a.layers[m.Layers[i].Digest].diffID; got != "" && got != want {
-			return fmt.Errorf("layer %s unpacks to %s, and the configuration has %s", m.Layers[i].Digest, got, want)
+	for i, want := range m.DiffIDs {
+		d := m.Layers[i].Digest
+		l, ok := a.layers[d]
+		if !ok { // it begins like a document, and so is not compressed
+			l.diffID = d
+		}
+		if l.diffID != "" && l.diffID != want {
+			return fmt.Errorf("layer %s unpacks to %s, and the configuration has %s", d, l.diffID, want)
 		}
 	}
 	return nil
