@@ -1,10 +1,14 @@
 package imagefile
 
 import (
+	"archive/tar"
+	"bytes"
 	"errors"
 	"io"
 	"strings"
 	"testing"
+
+	"github.com/opencontainers/go-digest"
 )
 
 // A stream that unpacks to much more than it has is not read to its end. The first GiB of it is anybody's.
@@ -31,4 +35,15 @@ type zeros struct{}
 func (zeros) Read(b []byte) (int, error) {
 	clear(b)
 	return len(b), nil
+}
+
+// A header that is written after its content has the room of the one that was left for it.
+func TestHeaderOf(t *testing.T) {
+	t.Parallel()
+	for _, size := range []int64{0, maxUSTAR, maxUSTAR + 1, 1 << 40} {
+		var b bytes.Buffer
+		if err := tar.NewWriter(&b).WriteHeader(headerOf("blobs/sha256/"+digest.FromString("").Encoded(), size)); err != nil || b.Len() != 512 {
+			t.Errorf("%d: %d bytes, %v", size, b.Len(), err)
+		}
+	}
 }

@@ -3,9 +3,12 @@ package imagefile
 import (
 	"archive/tar"
 	"bytes"
+	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"strings"
 
@@ -147,29 +150,34 @@ func (w *Writer) spool(c *Content) error {
 	return w.Layer(&Content{Descriptor: c.Descriptor, Reader: f})
 }
 
-// TempFile returns a file that is gone with the process, however that ends.
+// TempFile returns a file that is gone with the process, however that ends. It is in TMPDIR, else in /var/tmp: /tmp may
+// be memory.
 func TempFile() (*os.File, error) {
-	f, err := os.CreateTemp("", "crishim-image-")
+	f, err := os.CreateTemp(cmp.Or(os.Getenv("TMPDIR"), "/var/tmp"), "crishim-image-")
+	if errors.Is(err, fs.ErrNotExist) {
+		f, err = os.CreateTemp("", "crishim-image-")
+	}
 	if err != nil {
 		return nil, err
 	}
 	return f, os.Remove(f.Name())
 }
 
+// headerOf returns one of 512 bytes, whatever the size.
 func headerOf(name string, size int64) *tar.Header {
 	// The same images make the same archive: without times and owners.
-	return &tar.Header{Typeflag: tar.TypeReg, Name: name, Size: size, Mode: 0o644, Format: tar.FormatUSTAR}
+	h := &tar.Header{Typeflag: tar.TypeReg, Name: name, Size: size, Mode: 0o644, Format: tar.FormatUSTAR}
+	if size > maxUSTAR {
+		h.Format = tar.FormatGNU
+	}
+	return h
 }
 
 // maxUSTAR is the largest size that a header without extensions has room for.
 const maxUSTAR = 1<<33 - 1
 
 func (w *Writer) write(name string, size int64, r io.Reader) error {
-	h := headerOf(name, size)
-	if size > maxUSTAR {
-		h.Format = tar.FormatGNU
-	}
-	if err := w.tar.WriteHeader(h); err != nil {
+	if err := w.tar.WriteHeader(headerOf(name, size)); err != nil {
 		return err
 	}
 	n, err := io.CopyBuffer(struct{ io.Writer }{w.tar}, struct{ io.Reader }{r}, make([]byte, copySize))
