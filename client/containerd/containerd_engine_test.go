@@ -116,7 +116,7 @@ func TestKilledLoadOnEngine(t *testing.T) {
 	if _, err := s.leases.Create(ctx, &leases.CreateRequest{ID: id, Labels: map[string]string{leaseOwner: owner.Mark()}}); err != nil {
 		t.Fatal(err)
 	}
-	w := &writer{store: s, ctx: ctx, id: id, lease: id, since: time.Now()}
+	w := &writer{store: s, ctx: ctx, id: id, lease: id, since: time.Now(), held: map[string]bool{}}
 	if err := w.Layer(imagefile.NewContent(d, bytes.NewReader(text))); err != nil {
 		t.Fatal(err)
 	}

@@ -87,6 +87,9 @@ func (w *writer) name(name string, target ocispec.Descriptor) error {
 
 // update adds labels to content.
 func (w *writer) update(d string, labels map[string]string) error {
+	if len(labels) == 0 {
+		return nil
+	}
 	mask := &fieldmaskpb.FieldMask{}
 	for key := range labels {
 		mask.Paths = append(mask.Paths, "labels."+key)

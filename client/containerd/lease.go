@@ -55,10 +55,9 @@ func (w *writer) renew() error {
 	if err != nil {
 		return err
 	}
-	held := w.held
-	w.lease, w.since, w.held = id, time.Now(), nil
-	for _, d := range held {
-		if err := w.hold(d); err != nil {
+	w.lease, w.since = id, time.Now()
+	for d := range w.held {
+		if err := w.add("content", d); err != nil {
 			return err
 		}
 	}
@@ -81,13 +80,13 @@ func (w *writer) remove(lease string, sync bool) error {
 	return err
 }
 
-// hold adds content that was there before to the lease.
+// hold adds content to the lease, which need not be there yet.
 func (w *writer) hold(d string) error {
-	err := w.add("content", d)
-	if err == nil {
-		w.held = append(w.held, d)
+	if w.held[d] {
+		return nil
 	}
-	return err
+	w.held[d] = true
+	return w.add("content", d)
 }
 
 func (w *writer) add(kind, id string) error {

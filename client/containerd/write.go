@@ -18,7 +18,7 @@ import (
 
 // Load calls copy with a sink that stores images. What is stored is kept by a lease until the images hold it.
 func (s *Store) Load(ctx context.Context, copy func(imagefile.Sink) ([]imagefile.Image, error)) ([]imagefile.Image, error) {
-	w := &writer{store: s, ctx: in(ctx), id: leasePrefix + rand.Text()}
+	w := &writer{store: s, ctx: in(ctx), id: leasePrefix + rand.Text(), held: map[string]bool{}}
 	s.sweep(w.ctx)
 	if err := w.renew(); err != nil {
 		return nil, err
@@ -38,8 +38,8 @@ type writer struct {
 	count   int             // of leases and writes
 	lease   string
 	since   time.Time
-	held    []string // digests
-	writing string   // what is being written
+	held    map[string]bool // digests
+	writing string          // what is being written
 }
 
 // Layer implements imagefile.Sink.
@@ -56,10 +56,16 @@ const writeSize = 1 << 20
 // write stores content that is not there, and sets its labels.
 func (w *writer) write(c *imagefile.Content, labels map[string]string) (err error) {
 	if c.Digest != "" {
-		if there, err := w.store.has(w.ctx, c.Descriptor); err != nil {
+		d := c.Digest.String()
+		if err := w.hold(d); err != nil { // before it is looked for: containerd might remove it in between
 			return err
-		} else if there {
-			return w.keep(c.Digest.String(), labels)
+		}
+		there, err := w.store.has(w.ctx, c.Descriptor)
+		if err != nil {
+			return err
+		}
+		if there {
+			return w.update(d, labels)
 		}
 	}
 	w.count++
@@ -89,20 +95,24 @@ func (w *writer) write(c *imagefile.Content, labels map[string]string) (err erro
 		if readErr == nil {
 			continue
 		}
-		if !errors.Is(readErr, io.EOF) && offset != c.Size {
+		// ReadFull also says that the end is unexpected where the last message is not a full one.
+		if atEnd := errors.Is(readErr, io.EOF) || errors.Is(readErr, io.ErrUnexpectedEOF) && offset == c.Size; !atEnd {
 			return readErr
 		}
 		break
 	}
 	d := c.Digest.String()
 	err = i.send(&content.WriteContentRequest{Action: content.WriteAction_COMMIT, Total: c.Size, Offset: c.Size, Expected: d, Labels: labels})
-	if status.Code(err) == codes.AlreadyExists { // another load has created it
-		return w.keep(d, labels)
-	}
 	if err == nil {
-		w.held = append(w.held, d)
+		w.held[d] = true // by the lease of the stream
 	}
-	return err
+	if status.Code(err) != codes.AlreadyExists {
+		return err
+	}
+	if err := w.hold(d); err != nil { // another load has created it
+		return err
+	}
+	return w.update(d, labels)
 }
 
 // ingest is content that is being written, by streams of which each has one lease.
@@ -147,12 +157,4 @@ func (i *ingest) close() {
 	}
 	i.cancel()
 	i.stream = nil
-}
-
-// keep holds content that is there already, and makes sure of its labels.
-func (w *writer) keep(d string, labels map[string]string) error {
-	if err := w.hold(d); err != nil || len(labels) == 0 {
-		return err
-	}
-	return w.update(d, labels)
 }
