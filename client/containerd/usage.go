@@ -3,6 +3,7 @@ package containerd
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -216,9 +217,13 @@ func (s *Store) LayerSizes(ctx context.Context, snapshotter string, diffIDs []di
 }
 
 // Overlay returns the directories of a container's file system: what it has written, and its image's layers, the
-// topmost first.
-func (s *Store) Overlay(ctx context.Context, snapshotter, key string) (upper string, lower []string, err error) {
-	answer, err := s.snapshots.Mounts(in(ctx), &snapshots.MountsRequest{Snapshotter: snapshotter, Key: key})
+// topmost first. Info is that of its status by CRI.
+func (s *Store) Overlay(ctx context.Context, info map[string]string) (upper string, lower []string, err error) {
+	var of struct{ Snapshotter, SnapshotKey string }
+	if err := json.Unmarshal([]byte(info["info"]), &of); err != nil || of.SnapshotKey == "" {
+		return "", nil, errors.New("containerd does not tell where the container's files are")
+	}
+	answer, err := s.snapshots.Mounts(in(ctx), &snapshots.MountsRequest{Snapshotter: of.Snapshotter, Key: of.SnapshotKey})
 	if err != nil {
 		return "", nil, err
 	}
@@ -234,11 +239,11 @@ func (s *Store) Overlay(ctx context.Context, snapshotter, key string) (upper str
 		}
 	}
 	if upper == "" {
-		return "", nil, fmt.Errorf("the snapshotter %s keeps no directory of changes", snapshotter)
+		return "", nil, fmt.Errorf("the snapshotter %s keeps no directory of changes", of.Snapshotter)
 	}
 	for i, dir := range lower {
 		if !filepath.IsAbs(dir) {
-			return "", nil, fmt.Errorf("the layer %q of the snapshotter %s has no path", lower[i], snapshotter)
+			return "", nil, fmt.Errorf("the layer %q of the snapshotter %s has no path", lower[i], of.Snapshotter)
 		}
 	}
 	return upper, lower, nil

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -64,101 +65,186 @@ func (o *diffOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) 
 	if !strings.HasPrefix(conn.RuntimeEndpoint, "unix:") {
 		return cli.WithHint(fmt.Errorf("the files of %s may be on another machine", conn.RuntimeEndpoint), "run crishim there")
 	}
-	upper, lower, err := overlayOf(ctx, conn, store, c.GetId())
+	files, err := overlayOf(ctx, conn, store, c.GetId())
 	if err != nil {
 		return err
 	}
-	return changes(ctx, upper, lower, say)
+	return files.changes(ctx, say)
 }
 
-// overlayOf returns the directories of a container of containerd, whose status has the names of its snapshot.
-func overlayOf(ctx context.Context, conn *client.Conn, store *containerd.Store, id string) (string, []string, error) {
+// overlay is the directories of a container: what it has written, and its image's layers, the topmost first.
+type overlay struct {
+	upper  string
+	lower  []string
+	mounts []string // paths in the container; runtimes create them where the image does not have them
+}
+
+// overlayOf returns the overlay of a container of containerd, whose status has the names of its snapshot.
+func overlayOf(ctx context.Context, conn *client.Conn, store *containerd.Store, id string) (o overlay, err error) {
 	res, err := conn.Runtime.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: id, Verbose: true})
 	if err != nil {
-		return "", nil, err
+		return o, err
 	}
-	var details struct{ Snapshotter, SnapshotKey string }
-	if err := json.Unmarshal([]byte(res.GetInfo()["info"]), &details); err != nil || details.SnapshotKey == "" {
-		return "", nil, fmt.Errorf("%s does not tell where the container's files are", conn.RuntimeEndpoint)
+	if o.upper, o.lower, err = store.Overlay(ctx, res.GetInfo()); err != nil {
+		return o, err
 	}
-	return store.Overlay(ctx, details.Snapshotter, details.SnapshotKey)
+	var details struct {
+		RuntimeSpec struct {
+			Mounts []struct{ Destination string }
+		}
+	}
+	err = json.Unmarshal([]byte(res.GetInfo()["info"]), &details)
+	for _, m := range details.RuntimeSpec.Mounts {
+		o.mounts = append(o.mounts, m.Destination)
+	}
+	return o, err
 }
 
 // changes compares the upper directory of an overlay with the layers below it, in the order of paths. The container may
 // write there meanwhile: no link that it creates leads out of the directory.
-func changes(ctx context.Context, upper string, lower []string, say func(kind, path string) error) error {
-	top, err := os.OpenRoot(upper)
+func (o overlay) changes(ctx context.Context, say func(kind, path string) error) error {
+	top, err := os.OpenRoot(o.upper)
 	if errors.Is(err, fs.ErrPermission) {
-		return fmt.Errorf("reading %s needs root", upper)
+		return fmt.Errorf("reading %s needs root", o.upper)
 	}
 	if errors.Is(err, fs.ErrNotExist) { // this is a pod, or a container, that has the runtime's socket
-		return cli.WithHint(fmt.Errorf("the container's files are in %s of the runtime's host, which is not to be seen from here", upper), "run crishim on the host itself")
+		return cli.WithHint(fmt.Errorf("the container's files are in %s of the runtime's host, which is not to be seen from here", o.upper), "run crishim on the host itself")
 	}
 	if err != nil {
 		return err
 	}
 	defer top.Close()
-	var layers []*os.Root
+	w := &changeWalk{overlay: o, top: top, say: say}
 	defer func() {
-		for _, l := range layers {
+		for _, l := range w.layers {
 			_ = l.Close()
 		}
 	}()
-	for _, dir := range lower {
+	for _, dir := range o.lower {
 		l, err := os.OpenRoot(dir)
 		if err != nil {
 			return err
 		}
-		layers = append(layers, l)
+		w.layers = append(w.layers, l)
 	}
-	hidden := map[string]bool{} // directories in which nothing of the layers is seen
-	return fs.WalkDir(top.FS(), ".", func(name string, _ fs.DirEntry, err error) error {
+	return w.walk(ctx, ".", false)
+}
+
+// changeWalk walks through what a container has written.
+type changeWalk struct {
+	overlay
+
+	top     *os.Root
+	layers  []*os.Root
+	say     func(kind, path string) error
+	parents []change // directories that are changes only with something in them
+}
+
+type change struct{ kind, path string }
+
+// openDir opens a directory, and nothing that has taken its place meanwhile.
+const openDir = os.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW
+
+// walk compares what is in a directory. Hidden is that nothing of the layers is seen there.
+func (w *changeWalk) walk(ctx context.Context, dir string, hidden bool) error {
+	f, err := w.top.OpenFile(dir, openDir, 0)
+	if err != nil && dir != "." {
+		return nil //nolint:nilerr // it has gone meanwhile
+	}
+	if err != nil {
+		return err
+	}
+	names, err := f.Readdirnames(-1)
+	_ = f.Close()
+	if err != nil {
+		return err
+	}
+	slices.Sort(names)
+	for _, name := range names {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		if errors.Is(err, fs.ErrNotExist) || name == "." {
-			return nil // it has gone meanwhile
-		}
+		name = path.Join(dir, name)
+		info, err := w.top.Lstat(name)
 		if err != nil {
+			continue // it has gone meanwhile
+		}
+		var below fs.FileInfo
+		if !hidden {
+			below = find(w.layers, name)
+		}
+		replaced := info.IsDir() && opaque(w.top, name)
+		if err := w.compare("/"+name, info, below, replaced); err != nil {
 			return err
 		}
-		info, err := top.Lstat(name)
-		if err != nil {
-			return nil //nolint:nilerr // it has gone meanwhile
+		if info.IsDir() && len(name) < unix.PathMax {
+			if err := w.walk(ctx, name, hidden || replaced); err != nil {
+				return err
+			}
 		}
-		if info.IsDir() {
-			hidden[name] = hidden[path.Dir(name)] || opaque(top, name)
-		}
-		below := !hidden[path.Dir(name)] && present(layers, name)
-		switch {
-		case whiteout(info) && below:
-			return say("D", "/"+name)
-		case whiteout(info): // of what was never there
-			return nil
-		case below:
-			return say("C", "/"+name)
-		}
-		return say("A", "/"+name)
-	})
+	}
+	return nil
 }
 
-// present reports whether the layers have a path: the topmost that says something about it decides.
-func present(layers []*os.Root, name string) bool {
+// compare says what a path has become. Below is what the layers have there, nil for nothing; replaced is that
+// nothing of it is left in a directory.
+func (w *changeWalk) compare(name string, info, below fs.FileInfo, replaced bool) error {
+	w.parents = slices.DeleteFunc(w.parents, func(p change) bool { return !strings.HasPrefix(name, p.path+"/") })
+	c := change{"A", name}
+	switch {
+	case below == nil && whiteout(info): // of what was never there
+		return nil
+	case whiteout(info):
+		c.kind = "D"
+	case below != nil:
+		c.kind = "C"
+	}
+	unchanged := below == nil && w.mountedIn(name) || below != nil && !replaced && sameOwner(info, below)
+	switch {
+	case info.IsDir() && unchanged:
+		w.parents = append(w.parents, c)
+		return nil
+	case info.Mode().IsRegular() && info.Size() == 0 && slices.Contains(w.mounts, name):
+		return nil
+	}
+	for _, p := range append(w.parents, c) {
+		if err := w.say(p.kind, p.path); err != nil {
+			return err
+		}
+	}
+	w.parents = nil
+	return nil
+}
+
+// mountedIn reports whether something is mounted on a directory or in it.
+func (o overlay) mountedIn(dir string) bool {
+	return slices.ContainsFunc(o.mounts, func(m string) bool { return m == dir || strings.HasPrefix(m, dir+"/") })
+}
+
+// sameOwner reports whether two directories have the same owner and mode. The times of one change with what is in it.
+func sameOwner(a, b fs.FileInfo) bool {
+	one, ok := a.Sys().(*syscall.Stat_t)
+	other, both := b.Sys().(*syscall.Stat_t)
+	return ok && both && one.Mode == other.Mode && one.Uid == other.Uid && one.Gid == other.Gid
+}
+
+// find returns what the layers have at a path, nil for nothing: the topmost that says something about it decides.
+func find(layers []*os.Root, name string) fs.FileInfo {
 	for _, l := range layers {
 		for dir := name; ; dir = path.Dir(dir) {
 			info, err := l.Lstat(dir)
 			switch {
-			case err == nil && dir == name:
-				return !whiteout(info)
-			case err == nil && (whiteout(info) || !info.IsDir() || opaque(l, dir)):
-				return false
+			case err == nil && dir == name && !whiteout(info):
+				return info
+			case err == nil && (dir == name || whiteout(info) || !info.IsDir() || opaque(l, dir)):
+				return nil
 			}
 			if dir == "." {
 				break
 			}
 		}
 	}
-	return false
+	return nil
 }
 
 // whiteout reports whether a file stands for one that was deleted: a device with the number 0.
@@ -169,7 +255,7 @@ func whiteout(info fs.FileInfo) bool {
 
 // opaque reports whether nothing of the layers below is seen in a directory.
 func opaque(l *os.Root, dir string) bool {
-	f, err := l.Open(dir)
+	f, err := l.OpenFile(dir, openDir, 0)
 	if err != nil {
 		return false
 	}

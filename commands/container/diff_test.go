@@ -59,13 +59,29 @@ func TestChanges(t *testing.T) {
 		t.Fatal(err)
 	}
 	var got []string
-	err := changes(t.Context(), filepath.Join(base, "up"), []string{filepath.Join(base, "mid"), filepath.Join(base, "low")}, func(kind, path string) error {
+	// Where something is mounted the runtime has created files and directories.
+	write("low/run/x", "up/run/secrets/token", "up/etc/hosts", "up/tmp/written", "up/zz\xff/no UTF-8")
+	for _, dir := range []string{"up/run/cache/deep", "up/mnt", "low/owned", "up/owned", "up/emptied"} {
+		if err := os.MkdirAll(filepath.Join(base, dir), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("low/emptied/x")
+	hide("up/emptied")
+	if err := os.Chmod(filepath.Join(base, "up/owned"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	o := overlay{
+		filepath.Join(base, "up"), []string{filepath.Join(base, "mid"), filepath.Join(base, "low")},
+		[]string{"/etc/hosts", "/run/secrets/token", "/run/cache/deep", "/mnt", "/tmp"},
+	}
+	err := o.changes(t.Context(), func(kind, path string) error {
 		got = append(got, kind+" "+path)
 		return nil
 	})
 	want := []string{
-		"C /etc", "C /etc/a", "D /etc/b", "A /etc/d", "A /etc/gone", "C /opt", "C /opt/new", "A /opt/old", "A /out",
-		"C /var", "A /var/x", "A /var/y",
+		"C /emptied", "C /etc", "C /etc/a", "D /etc/b", "A /etc/d", "A /etc/gone", "C /opt", "C /opt/new", "A /opt/old", "A /out",
+		"C /owned", "A /tmp", "A /tmp/written", "C /var", "A /var/x", "A /var/y", "A /zz\xff", "A /zz\xff/no UTF-8",
 	}
 	if diff := cmp.Diff(want, got); err != nil || diff != "" {
 		t.Errorf("%v (-want +got):\n%s", err, diff)
@@ -75,7 +91,7 @@ func TestChanges(t *testing.T) {
 // In a pod with the runtime's socket the files are not there.
 func TestChangesWithoutTheFiles(t *testing.T) {
 	t.Parallel()
-	err := changes(t.Context(), filepath.Join(t.TempDir(), "fs"), nil, nil)
+	err := overlay{upper: filepath.Join(t.TempDir(), "fs")}.changes(t.Context(), nil)
 	if err == nil || !strings.Contains(err.Error(), "not to be seen from here") || cli.HintOf(err) == "" {
 		t.Errorf("got %v", err)
 	}
