@@ -3,9 +3,11 @@ package node
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,6 +15,7 @@ import (
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/crishim/crishim/client/containerd"
 	"github.com/crishim/crishim/commands/cli"
 	"github.com/crishim/crishim/commands/node/hostproc"
 	"github.com/crishim/crishim/output"
@@ -216,10 +219,11 @@ func (s *search) byStatus(ctx context.Context, path string) (rows []output.Owner
 	for _, c := range s.list.containers {
 		all = append(all, c)
 	}
-	details, err := cli.ContainerDetails(ctx, s.conn, all, false)
+	details, err := cli.ContainerDetails(ctx, s.conn, all, true)
 	if err != nil {
 		s.env.Warn("the mounts and logs of some containers are not known: %s", cli.Sentence(s.env, err))
 	}
+	layers := s.byLayers(ctx, details, path)
 	source := map[string]int{} // length of the directory that a row is about
 	for id, res := range details {
 		row := output.Owner{}
@@ -251,7 +255,48 @@ func (s *search) byStatus(ctx context.Context, path string) (rows []output.Owner
 	slices.SortFunc(rows, func(a, b output.Owner) int {
 		return cmp.Or(source[b.ContainerID]-source[a.ContainerID], strings.Compare(a.ContainerID, b.ContainerID))
 	})
+	return append(rows, layers...)
+}
+
+// byLayers finds the containers that do not run, and so have nothing mounted, by the directories that the runtime keeps
+// for them.
+func (s *search) byLayers(ctx context.Context, details map[string]*runtimeapi.ContainerStatusResponse, path string) (rows []output.Owner) {
+	store, ok := containerd.Open(ctx, s.conn.ClientConn())
+	if !ok {
+		store = nil
+	}
+	for _, id := range slices.Sorted(maps.Keys(details)) {
+		res := details[id]
+		if res.GetStatus().GetState() == runtimeapi.ContainerState_CONTAINER_RUNNING {
+			continue
+		}
+		layers, err := layersOf(ctx, store, res.GetInfo())
+		if err != nil {
+			s.env.Debugf("layers of container %s: %v", id, err)
+			continue
+		}
+		if what, ok := layers.Holds(path); ok {
+			row := output.Owner{Kind: "layer", Detail: what}
+			s.list.has(id, &row)
+			rows = append(rows, row)
+		}
+	}
 	return rows
+}
+
+// layersOf returns the layers of a container, by the verbose status that our shim or containerd has of it.
+func layersOf(ctx context.Context, store *containerd.Store, info map[string]string) (l hostproc.Layers, err error) {
+	if store != nil {
+		l.Upper, l.Lower, err = store.Overlay(ctx, info)
+		l.Work = filepath.Join(filepath.Dir(l.Upper), "work")
+		return l, err
+	}
+	var docker struct {
+		GraphDriver struct{ UpperDir, LowerDir, WorkDir string }
+	}
+	err = json.Unmarshal([]byte(info["info"]), &docker)
+	d := docker.GraphDriver
+	return hostproc.Layers{Upper: d.UpperDir, Work: d.WorkDir, Lower: strings.Split(d.LowerDir, ":")}, err
 }
 
 // named finds a pod or container by a directory on the path that a runtime or kubelet has named after it. A container that

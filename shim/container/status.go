@@ -103,6 +103,7 @@ func verbose(m state.FoundContainer) (map[string]string, error) {
 		"pid":         m.Detail.State.Pid,
 		"removing":    m.Detail.State.Status == container.StateRemoving,
 		"snapshotter": m.Detail.Driver,
+		"graphDriver": m.Detail.GraphDriver.Data,
 		"runtimeType": m.Detail.HostConfig.Runtime,
 		"logPath":     m.Detail.LogPath,
 		"engineName":  m.Detail.Name,
