@@ -44,8 +44,8 @@ func in(ctx context.Context) context.Context {
 	return metadata.AppendToOutgoingContext(ctx, "containerd-namespace", namespace)
 }
 
-// Save copies images, by name or id, into a sink.
-func (s *Store) Save(ctx context.Context, refs []string, want func(*ocispec.Platform) bool, sink imagefile.Sink) ([]imagefile.Image, error) {
+// Save copies images, by name or id, into a sink: the manifests that want takes, of which one is enough for some sinks.
+func (s *Store) Save(ctx context.Context, refs []string, want func(*ocispec.Platform) bool, one bool, sink imagefile.Sink) ([]imagefile.Image, error) {
 	ctx = in(ctx)
 	documents := imagefile.Documents{}
 	var list []imagefile.Image
@@ -53,6 +53,9 @@ func (s *Store) Save(ctx context.Context, refs []string, want func(*ocispec.Plat
 		image, err := s.find(ctx, ref, want, documents)
 		if err != nil {
 			return nil, fmt.Errorf("image %s: %w", ref, err)
+		}
+		if one {
+			image = image.One()
 		}
 		list = append(list, image)
 	}

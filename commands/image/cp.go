@@ -78,11 +78,11 @@ func (o *cpOptions) run(ctx context.Context, env *cli.Env) error {
 	}
 	defer to.Close()
 	if s, ok := openStore(ctx, from).(pullStore); ok { // before the first of many images
-		_, err := s.save(ctx, nil, nil, nil)
+		_, err := s.save(ctx, nil, o.platforms, nil)
 		return err
 	}
 	if _, ok := openStore(ctx, to).(shimStore); ok {
-		o.engine = readEngineLayers(ctx, to)
+		o.engine, o.platforms.one = readEngineLayers(ctx, to), true
 	}
 	images, err := o.list(ctx, from)
 	var failed []error
@@ -180,7 +180,7 @@ func (o *cpOptions) copy(ctx context.Context, env *cli.Env, from, to *client.Con
 		shown := showing(env, "copying", image.title(), o.quiet)
 		defer shown.close()
 		return into.load(ctx, func(sink imagefile.Sink) ([]imagefile.Image, error) {
-			return openStore(ctx, from).save(ctx, refs, o.platforms.want, shown.sink(sink))
+			return openStore(ctx, from).save(ctx, refs, o.platforms, shown.sink(sink))
 		})
 	}
 	into := openStore(ctx, to)

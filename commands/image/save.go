@@ -59,6 +59,7 @@ func (o *saveOptions) check(env *cli.Env, c *urfave.Context) error {
 	if err := o.platforms.check(); err != nil {
 		return err
 	}
+	o.platforms.one = o.format == string(imagefile.Docker)
 	if o.output == "" || o.output == "-" {
 		if env.OutTerminal {
 			return cli.Usagef("an archive is nothing for a terminal: use -o FILE, or redirect standard output")
@@ -83,7 +84,7 @@ func (o *saveOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) 
 	shown := showing(env, "saving", strings.Join(o.images, ", "), o.quiet)
 	defer shown.close()
 	if o.output == "" || o.output == "-" {
-		_, err := from.save(ctx, refs, o.platforms.want, shown.sink(imagefile.NewWriter(env.Out, imagefile.Format(o.format))))
+		_, err := from.save(ctx, refs, o.platforms, shown.sink(imagefile.NewWriter(env.Out, imagefile.Format(o.format))))
 		return err
 	}
 	out, err := cli.CreateOutput(o.output)
@@ -91,7 +92,7 @@ func (o *saveOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) 
 		return err
 	}
 	defer out.Close()
-	if _, err := from.save(ctx, refs, o.platforms.want, shown.sink(imagefile.NewWriter(out.File, imagefile.Format(o.format)))); err != nil {
+	if _, err := from.save(ctx, refs, o.platforms, shown.sink(imagefile.NewWriter(out.File, imagefile.Format(o.format)))); err != nil {
 		return err
 	}
 	return out.Commit()

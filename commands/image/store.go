@@ -27,7 +27,7 @@ import (
 // store is where images are, as save and load see it.
 type store interface {
 	// save copies images into a sink.
-	save(ctx context.Context, images []string, want func(*ocispec.Platform) bool, sink imagefile.Sink) ([]imagefile.Image, error)
+	save(ctx context.Context, images []string, platforms platformFlag, sink imagefile.Sink) ([]imagefile.Image, error)
 	// load calls copy with a sink that stores images.
 	load(ctx context.Context, copy func(imagefile.Sink) ([]imagefile.Image, error)) ([]imagefile.Image, error)
 }
@@ -50,13 +50,13 @@ type shimStore struct {
 	has  func(diffID digest.Digest) bool // see imagefile.Writer
 }
 
-func (s shimStore) save(ctx context.Context, images []string, want func(*ocispec.Platform) bool, sink imagefile.Sink) ([]imagefile.Image, error) {
+func (s shimStore) save(ctx context.Context, images []string, platforms platformFlag, sink imagefile.Sink) ([]imagefile.Image, error) {
 	archive, err := s.conn.SaveImages(ctx, images)
 	if err != nil {
 		return nil, err
 	}
 	defer archive.Close()
-	return imagefile.Read(ctx, archive, imagefile.ReadOptions{Platform: want, Trusted: true}, sink)
+	return imagefile.Read(ctx, archive, imagefile.ReadOptions{Platform: platforms.want, Trusted: true}, sink)
 }
 
 func (s shimStore) load(ctx context.Context, copy func(imagefile.Sink) ([]imagefile.Image, error)) ([]imagefile.Image, error) {
@@ -84,8 +84,8 @@ type containerdStore struct {
 	conn  *client.Conn
 }
 
-func (s containerdStore) save(ctx context.Context, images []string, want func(*ocispec.Platform) bool, sink imagefile.Sink) ([]imagefile.Image, error) {
-	saved, err := s.store.Save(ctx, images, want, sink)
+func (s containerdStore) save(ctx context.Context, images []string, platforms platformFlag, sink imagefile.Sink) ([]imagefile.Image, error) {
+	saved, err := s.store.Save(ctx, images, platforms.want, platforms.one, sink)
 	var missing *imagefile.MissingError
 	if errors.As(err, &missing) {
 		err = cli.WithHint(err, "containerd drops layers once they are unpacked where its configuration has discard_unpacked_layers; `crishim pull` gets them again")
@@ -120,7 +120,7 @@ func (s containerdStore) load(ctx context.Context, copy func(imagefile.Sink) ([]
 // pullStore is a runtime that can do no more than CRI: it can pull, from a registry that is here for as long.
 type pullStore struct{ conn *client.Conn }
 
-func (s pullStore) save(context.Context, []string, func(*ocispec.Platform) bool, imagefile.Sink) ([]imagefile.Image, error) {
+func (s pullStore) save(context.Context, []string, platformFlag, imagefile.Sink) ([]imagefile.Image, error) {
 	return nil, cli.WithHint(fmt.Errorf("%s has no call that reads images", s.runtime()), "its own tool saves them, such as `podman save` or skopeo for CRI-O")
 }
 
@@ -147,6 +147,7 @@ func (s pullStore) load(ctx context.Context, copy func(imagefile.Sink) ([]imagef
 type platformFlag struct {
 	text string
 	want func(*ocispec.Platform) bool
+	one  bool // of several: what takes the images has room for one
 }
 
 func (p *platformFlag) flag(what string) urfave.Flag {
