@@ -65,36 +65,42 @@ func (o *gcOptions) run(ctx context.Context, env *cli.Env) error {
 			garbage.Items = append(garbage.Items, images.Items...)
 		}
 	}
-	sizes, sum, err := disk.Garbage(ctx, r.conn, garbage.Items)
+	sizes, err := disk.ReadGarbage(ctx, r.conn, garbage.Items)
 	if err != nil {
 		return err
 	}
 	var errs []error
+	var freed []int
 	for i, item := range garbage.Items {
-		verb := "would remove"
+		verb, gone := "would remove", true
 		if !o.dryRun {
-			gone, err := r.CollectItem(ctx, item)
-			if err != nil {
+			if gone, err = r.CollectItem(ctx, item); err != nil {
 				errs = append(errs, err)
 				continue
 			}
 			verb = "removed"
-			if !gone {
-				verb = "left, for it is in use by now:"
-			}
+		}
+		if gone {
+			freed = append(freed, i)
+		} else {
+			verb = "left, for it is in use by now:"
 		}
 		name := item.ID
 		if item.Name != "" {
 			name = fmt.Sprintf("%s (%s)", item.Name, item.ID)
 		}
 		size := ""
-		if sizes[i] != nil && sizes[i].Bytes > 0 {
-			size = ", " + sizes[i].String()
+		if one := sizes.Size(i); one != nil && one.Bytes > 0 {
+			size = ", " + one.String()
 		}
 		errs = append(errs, env.Say("%s %s %s: %s%s", verb, item.Kind, name, item.Why, size))
 	}
-	if o.dryRun && len(garbage.Items) > 0 {
-		errs = append(errs, env.Say("would free %s", sum))
+	if len(garbage.Items) > 0 {
+		verb := "freed"
+		if o.dryRun {
+			verb = "would free"
+		}
+		errs = append(errs, env.Say("%s %s", verb, sizes.Sum(freed)))
 	}
 	return cli.Join(errs...)
 }

@@ -312,7 +312,7 @@ func (n *nodeDisk) ofLogs() output.DiskUse {
 	}
 	for _, c := range n.engine.GetContainers() {
 		if c.GetLogSize() >= 0 {
-			u.Objects = append(u.Objects, object("engine's log of "+c.GetName(), c.GetId(), true, known(c.GetLogSize())))
+			u.Objects = append(u.Objects, object("engine's log of "+c.GetName(), c.GetId(), c.GetUsed(), known(c.GetLogSize())))
 		}
 	}
 	totals(&u)

@@ -113,51 +113,72 @@ func noAnswer(err error) bool {
 	return false
 }
 
-// Garbage returns what removing each item frees, nil where it is not known, and what removing all of them does.
-func Garbage(ctx context.Context, conn *client.Conn, items []kuberuntime.GarbageItem) (each []*output.DiskSize, sum output.DiskSize, err error) {
+// Garbage is what removing items frees.
+type Garbage struct {
+	items  []kuberuntime.GarbageItem
+	sizes  []*output.DiskSize
+	images *Images
+}
+
+// ReadGarbage asks the runtime for what items take, and walks through folders.
+func ReadGarbage(ctx context.Context, conn *client.Conn, items []kuberuntime.GarbageItem) (*Garbage, error) {
 	ids := map[string][]string{}
 	for _, item := range items {
 		ids[item.Kind] = append(ids[item.Kind], item.ID)
 	}
-	images := &Images{}
+	g := &Garbage{items, make([]*output.DiskSize, len(items)), &Images{}}
 	if len(ids["image"]) > 0 {
 		list, err := conn.Image.ListImages(ctx, &runtimeapi.ListImagesRequest{})
 		if err != nil {
-			return nil, sum, err
+			return nil, err
 		}
-		if images, err = ReadImages(ctx, conn, list.GetImages(), false); err != nil {
-			return nil, sum, err
+		if g.images, err = ReadImages(ctx, conn, list.GetImages(), false); err != nil {
+			return nil, err
 		}
 	} else if _, ok := containerd.Open(ctx, conn.ImageClientConn()); ok && len(ids["container"]) > 0 {
-		images.active = map[string]string{} // in the usual snapshotter
+		g.images.active = map[string]string{} // in the usual snapshotter
 	}
-	written, err := Written(ctx, conn, images, ids["container"])
+	written, err := Written(ctx, conn, g.images, ids["container"])
 	if err != nil {
-		return nil, sum, err
+		return nil, err
 	}
-	each = make([]*output.DiskSize, len(items))
-	sum = images.Freed(ids["image"]...)
 	for i, item := range items {
 		var size output.DiskSize
 		switch item.Kind {
 		case "image":
-			size = images.Freed(item.ID)
-			each[i] = &size
-			continue // in the sum with what several share
+			size = g.images.Freed(item.ID)
 		case "container":
 			n, known := written[item.ID]
 			if !known {
-				sum = sum.Plus(output.DiskSize{Bound: output.AtLeast})
 				continue
 			}
 			size.Bytes = n
 		case "log folder", "pod folder":
 			if size, _, err = Folder(ctx, filepath.Clean(item.ID), nil); err != nil {
-				return nil, sum, err
+				return nil, err
 			}
 		}
-		each[i] = &size
-		sum = sum.Plus(size)
+		g.sizes[i] = &size
 	}
-	return each, sum, nil
+	return g, nil
+}
+
+// Size returns what removing an item alone frees, nil where it is not known.
+func (g *Garbage) Size(i int) *output.DiskSize { return g.sizes[i] }
+
+// Sum returns what removing some items frees, with what several images share.
+func (g *Garbage) Sum(gone []int) output.DiskSize {
+	var images []string
+	var sum output.DiskSize
+	for _, i := range gone {
+		switch size := g.sizes[i]; {
+		case g.items[i].Kind == "image":
+			images = append(images, g.items[i].ID)
+		case size == nil:
+			sum = sum.Plus(output.DiskSize{Bound: output.AtLeast})
+		default:
+			sum = sum.Plus(*size)
+		}
+	}
+	return sum.Plus(g.images.Freed(images...))
 }
