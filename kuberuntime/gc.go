@@ -14,6 +14,7 @@ import (
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/crishim/crishim/internal/filelock"
 	"github.com/crishim/crishim/kuberuntime/pod"
 	"github.com/crishim/crishim/kuberuntime/volume"
 )
@@ -334,7 +335,7 @@ func (m *Manager) removeGone(ctx context.Context, uid string) error {
 
 // whenLost calls do if no process works on a pod and the runtime has nothing of it: a pod that is being
 // created has a folder before it has a sandbox.
-func (m *Manager) whenLost(ctx context.Context, record *Record, sources Sources, do func() error) (err error) {
+func (m *Manager) whenLost(ctx context.Context, record *Record, sources Sources, do func() error) (failed error) {
 	p, uid := record.Pod, string(record.Pod.UID)
 	folder := p.Annotations[pod.FolderAnnotation]
 	switch {
@@ -347,15 +348,19 @@ func (m *Manager) whenLost(ctx context.Context, record *Record, sources Sources,
 			return nil
 		}
 	default:
-		path, failed := m.podLockPath(ctx, p.Namespace, p.Name)
-		if failed != nil {
-			return failed
+		key, err := m.podLockKey(ctx, p.Namespace, p.Name)
+		if err != nil {
+			return err
 		}
-		f, failed := tryLock(path)
-		if f == nil {
-			return failed
+		path, err := m.lockPath(key)
+		if err != nil {
+			return err
 		}
-		defer func() { err = errors.Join(err, unlock(f)) }()
+		lock, err := filelock.Try(path)
+		if lock == nil {
+			return err
+		}
+		defer func() { failed = errors.Join(failed, lock.Remove()) }()
 	}
 	sandboxes, containers, err := m.listsOf(ctx, uid)
 	if err != nil || len(sandboxes)+len(containers) > 0 || sources.Deleted != nil && !sources.Deleted(uid) {

@@ -14,6 +14,7 @@ import (
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/crishim/crishim/internal/filelock"
 	"github.com/crishim/crishim/kuberuntime/pod"
 )
 
@@ -43,7 +44,7 @@ type Loop struct {
 	m       *Manager
 	o       LoopOptions
 	folder  *folder
-	lock    *os.File
+	lock    *filelock.Lock
 	workers map[string]*worker
 	listed  map[string]string // fingerprints of the pods in the last list
 	checked time.Time         // when the runtime was last asked whether it is ready
@@ -60,7 +61,7 @@ type Loop struct {
 	reported map[string]string // problems
 }
 
-// runtimeState is what the runtime reports of itself; it has the kubelet's name.
+// runtimeState is whether the runtime and its network are ready, as the kubelet's runtimeState.
 type runtimeState struct{ noRuntime, noNetwork atomic.Bool }
 
 // blocks reports whether a pod has to wait. A pod in the host's network needs no other.
@@ -68,7 +69,7 @@ func (s *runtimeState) blocks(hostNetwork bool) bool {
 	return s.noRuntime.Load() || s.noNetwork.Load() && !hostNetwork
 }
 
-// NewLoop locks the folder until Close.
+// NewLoop returns a loop for a folder, which it locks until Close.
 func (m *Manager) NewLoop(o LoopOptions) (*Loop, error) {
 	path, err := filepath.Abs(o.Folder)
 	if err == nil {
@@ -77,9 +78,13 @@ func (m *Manager) NewLoop(o LoopOptions) (*Loop, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read manifests: %w", err)
 	}
-	lock, err := tryLock(folderLockPath(m.o.Dirs, path))
+	lockPath := folderLockPath(m.o.Dirs, path)
+	if err := os.MkdirAll(filepath.Dir(lockPath), 0o755); err != nil {
+		return nil, err
+	}
+	lock, err := filelock.Try(lockPath)
 	if err == nil && lock == nil {
-		err = fmt.Errorf("another crishim sync looks after %s", path)
+		err = fmt.Errorf("another crishim sync manages the pods of %s", path)
 	}
 	if err != nil {
 		return nil, err
@@ -90,7 +95,7 @@ func (m *Manager) NewLoop(o LoopOptions) (*Loop, error) {
 	}, nil
 }
 
-func (l *Loop) Close() error { return l.lock.Close() }
+func (l *Loop) Close() error { return l.lock.Release() }
 
 // Run works until the context ends, as the kubelet's syncLoop. The pods run on.
 func (l *Loop) Run(ctx context.Context) {

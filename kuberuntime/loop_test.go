@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -393,5 +394,37 @@ func TestLoop(t *testing.T) {
 	}
 	if !FolderInUse(l.o.Dirs, l.folder) {
 		t.Error("the folder does not count as in use")
+	}
+}
+
+// Commands look whether a sync has a folder. A sync that starts at that moment must not fail.
+func TestLookingAtAFolderStopsNoLoop(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	folder := t.TempDir()
+	stop := make(chan struct{})
+	var looking sync.WaitGroup
+	defer looking.Wait()
+	defer close(stop)
+	for range 2 {
+		looking.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+					FolderInUse(f.o.Dirs, folder)
+				}
+			}
+		})
+	}
+	for i := range 500 {
+		l, err := f.NewLoop(LoopOptions{Folder: folder})
+		if err != nil {
+			t.Fatalf("loop %d: %v", i, err)
+		}
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
 	}
 }

@@ -13,10 +13,10 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/crishim/crishim/internal/filelock"
 	"github.com/crishim/crishim/kuberuntime/pod"
 	"github.com/crishim/crishim/kuberuntime/volume"
 )
@@ -81,8 +81,7 @@ func (r *Record) without(own identity) map[string]RuntimeRecord {
 
 // lockRecord keeps processes apart that change a record. All hold it for a moment only.
 func (m *Manager) lockRecord(ctx context.Context, uid string) (unlock func() error, err error) {
-	sum := sha256.Sum256([]byte("record\x00" + uid))
-	return lock(ctx, filepath.Join(m.o.Dirs.Root, "locks", hex.EncodeToString(sum[:8])+".lock"), func() {})
+	return m.lock(ctx, "record\x00"+uid, nil)
 }
 
 // writeRecord lets only its user read the record: the manifest may have secrets in its environment.
@@ -262,87 +261,49 @@ func (e *ForeignPodError) Error() string {
 	return fmt.Sprintf("a pod %s that %s made is there already (uid %s)", e.Name, e.Owner, e.UID)
 }
 
-// lockPoll is how often a lock that another process holds is tried again.
-const lockPoll = 20 * time.Millisecond
-
 // LockPod keeps two processes from changing the same pod at the same time. It waits until the context
 // ends and calls waiting when it starts to. unlock leaves nothing behind.
 func (m *Manager) LockPod(ctx context.Context, namespace, name string, waiting func()) (unlock func() error, err error) {
-	path, err := m.podLockPath(ctx, namespace, name)
+	key, err := m.podLockKey(ctx, namespace, name)
 	if err != nil {
 		return nil, err
 	}
-	return lock(ctx, path, waiting)
+	return m.lock(ctx, key, waiting)
 }
 
-func (m *Manager) podLockPath(ctx context.Context, namespace, name string) (string, error) {
+func (m *Manager) podLockKey(ctx context.Context, namespace, name string) (string, error) {
 	own, err := m.identify(ctx)
-	sum := sha256.Sum256([]byte(own.key + "\x00" + namespace + "/" + name))
-	return filepath.Join(m.o.Dirs.Root, "locks", hex.EncodeToString(sum[:8])+".lock"), err
+	return own.key + "\x00" + namespace + "/" + name, err
 }
 
-func lock(ctx context.Context, path string, waiting func()) (release func() error, err error) {
-	for first := true; ; first = false {
-		f, err := tryLock(path)
-		if err != nil {
-			return nil, err
-		}
-		if f != nil {
-			return func() error { return unlock(f) }, nil
-		}
-		if first {
-			waiting()
-		}
-		select {
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		case <-time.After(lockPoll):
-		}
-	}
-}
-
-// unlock removes a lock while it is held: those who wait for this file see that it is gone.
-func unlock(f *os.File) error { return errors.Join(os.Remove(f.Name()), f.Close()) }
-
-// tryLock takes a lock that the kernel releases when its holder dies; nil where another process holds it,
-// or has just released it.
-func tryLock(path string) (*os.File, error) {
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return nil, err
-	}
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+// lock waits for a lock of this host that has a key.
+func (m *Manager) lock(ctx context.Context, key string, waiting func()) (unlock func() error, err error) {
+	path, err := m.lockPath(key)
 	if err != nil {
 		return nil, err
 	}
-	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-	if errors.Is(err, unix.EWOULDBLOCK) {
-		return nil, f.Close()
-	}
+	held, err := filelock.Wait(ctx, path, waiting)
 	if err != nil {
-		return nil, errors.Join(err, f.Close())
+		return nil, err
 	}
-	mine, err := f.Stat()
-	if err != nil {
-		return nil, errors.Join(err, f.Close())
-	}
-	if now, err := os.Stat(path); err != nil || !os.SameFile(mine, now) {
-		return nil, f.Close()
-	}
-	return f, nil
+	return held.Remove, nil
 }
 
-// folderLockPath returns the lock of the process that looks after a folder of manifests.
+func (m *Manager) lockPath(key string) (string, error) {
+	dir := filepath.Join(m.o.Dirs.Root, "locks")
+	return filepath.Join(dir, shortHash(key)+".lock"), os.MkdirAll(dir, 0o755)
+}
+
+// shortHash names a file after a text of any length and characters.
+func shortHash(text string) string {
+	sum := sha256.Sum256([]byte(text))
+	return hex.EncodeToString(sum[:8])
+}
+
+// folderLockPath returns the lock of the process that manages the pods of a folder.
 func folderLockPath(d pod.Dirs, folder string) string {
-	sum := sha256.Sum256([]byte(folder))
-	return filepath.Join(d.Root, "sync", hex.EncodeToString(sum[:8])+".lock")
+	return filepath.Join(d.Root, "sync", shortHash(folder)+".lock")
 }
 
-// FolderInUse reports whether a Loop looks after a folder.
-func FolderInUse(d pod.Dirs, folder string) bool {
-	f, err := os.Open(folderLockPath(d, folder))
-	if err != nil {
-		return false
-	}
-	defer f.Close()
-	return errors.Is(unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB), unix.EWOULDBLOCK)
-}
+// FolderInUse reports whether a Loop manages the pods of a folder.
+func FolderInUse(d pod.Dirs, folder string) bool { return filelock.Held(folderLockPath(d, folder)) }

@@ -3,8 +3,6 @@ package kuberuntime
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"os"
@@ -14,10 +12,10 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/crishim/crishim/internal/bounded"
+	"github.com/crishim/crishim/internal/filelock"
 	"github.com/crishim/crishim/kuberuntime/plan"
 	"github.com/crishim/crishim/kuberuntime/pod"
 	"github.com/crishim/crishim/kuberuntime/volume"
@@ -105,7 +103,7 @@ func ReadState(d pod.Dirs, uid string, sandboxes ...string) (*PodState, error) {
 			errs = append(errs, err)
 			continue
 		}
-		rank := stateRank{own: slices.Contains(sandboxes, s.Sandbox), kept: isKept(lockOfState(file)), written: written}
+		rank := stateRank{own: slices.Contains(sandboxes, s.Sandbox), kept: filelock.Held(stateLockPath(file)), written: written}
 		if !rank.own && s.Sandbox != "" && len(files) > 1 {
 			continue
 		}
@@ -169,35 +167,22 @@ func readFile(path string) (text []byte, written time.Time, err error) {
 	return text, written, err
 }
 
-// stateFile is of one runtime.
+// stateFile returns the path of the state that a runtime's pod has.
 func stateFile(d pod.Dirs, uid, runtime string) string {
-	sum := sha256.Sum256([]byte(runtime))
-	return filepath.Join(d.Pod(uid), "state-"+hex.EncodeToString(sum[:8])+".json")
+	return filepath.Join(d.Pod(uid), "state-"+shortHash(runtime)+".json")
 }
 
 // removeState removes what a runtime that has the pod no longer has in its folder, whatever a container made of it.
 func removeState(d pod.Dirs, uid, runtime string) error {
 	file := stateFile(d, uid, runtime)
-	return errors.Join(volume.RemoveAll(file), volume.RemoveAll(lockOfState(file)))
+	return errors.Join(volume.RemoveAll(file), volume.RemoveAll(stateLockPath(file)))
 }
 
-func lockOfState(file string) string { return strings.TrimSuffix(file, ".json") + ".lock" }
+func stateLockPath(file string) string { return strings.TrimSuffix(file, ".json") + ".lock" }
 
 // escapeGlob returns a pattern for a path that may have any characters in it.
 func escapeGlob(path string) string {
 	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(path)
-}
-
-// isKept asks for the lock without taking it: the process that is about to take it would fail.
-func isKept(path string) bool {
-	f, err := bounded.Open(path)
-	if err != nil {
-		return false
-	}
-	defer f.Close()
-	lock := unix.Flock_t{Type: unix.F_RDLCK}
-	err = unix.FcntlFlock(f.Fd(), unix.F_OFD_GETLK, &lock)
-	return err == nil && lock.Type != unix.F_UNLCK
 }
 
 // stateWriter writes the states of the pods that this process keeps.
@@ -209,7 +194,7 @@ type stateWriter struct {
 // trackedPod is one of them.
 type trackedPod struct {
 	file    string
-	lock    *os.File // nil while there is no folder, or another process keeps the pod
+	lock    *filelock.Lock // nil while there is no folder, or another process keeps the pod
 	pod     *v1.Pod
 	status  *pod.Status
 	waiting map[string]wait // by container; of one that runs or is not to run it is out of date
@@ -289,9 +274,7 @@ func (m *Manager) closeState(uid string) {
 	defer m.states.mu.Unlock()
 	if tracked := m.states.pods[uid]; tracked != nil {
 		if tracked.lock != nil {
-			// A child of this process that has not come to its exec still has the file: closing alone would not release the lock.
-			_ = unix.FcntlFlock(tracked.lock.Fd(), unix.F_OFD_SETLK, &unix.Flock_t{Type: unix.F_UNLCK})
-			_ = tracked.lock.Close()
+			_ = tracked.lock.Release()
 		}
 		delete(m.states.pods, uid)
 	}
@@ -302,7 +285,10 @@ func (m *Manager) closeState(uid string) {
 func (m *Manager) writeState(tracked *trackedPod) {
 	text, err := json.Marshal(m.stateOf(tracked))
 	if err == nil && tracked.lock == nil {
-		tracked.lock, err = lockState(lockOfState(tracked.file))
+		tracked.lock, err = filelock.Try(stateLockPath(tracked.file))
+		if errors.Is(err, os.ErrNotExist) { // there is no folder
+			err = nil
+		}
 	}
 	if err == nil && tracked.lock != nil && !bytes.Equal(text, tracked.written) {
 		if err = replaceFile(tracked.file, text); err == nil {
@@ -312,25 +298,6 @@ func (m *Manager) writeState(tracked *trackedPod) {
 	if err != nil {
 		m.warn(tracked.pod, "", EventFailed, "keep the pod's state: %v", err)
 	}
-}
-
-// lockState returns nil where there is no folder, or another process has the lock.
-func lockState(path string) (*os.File, error) {
-	f, err := bounded.OpenFile(path, os.O_CREATE|os.O_RDWR|unix.O_NOFOLLOW)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	err = unix.FcntlFlock(f.Fd(), unix.F_OFD_SETLK, &unix.Flock_t{Type: unix.F_WRLCK})
-	if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EACCES) {
-		return nil, f.Close()
-	}
-	if err != nil {
-		return nil, errors.Join(err, f.Close())
-	}
-	return f, nil
 }
 
 func (m *Manager) stateOf(tracked *trackedPod) *PodState {

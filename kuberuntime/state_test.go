@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"golang.org/x/sys/unix"
 
+	"github.com/crishim/crishim/internal/filelock"
 	"github.com/crishim/crishim/kuberuntime/pod"
 )
 
@@ -99,11 +100,6 @@ func TestStateOfWaiting(t *testing.T) {
 	if a := f.state(t, "u1", func(*PodState) bool { return true }).Container("a"); a.Waiting != "" || !a.Ready || a.Restarts != 2 {
 		t.Errorf("started again, got %+v", a)
 	}
-	lock, err := unix.FcntlInt(f.states.pods["u1"].lock.Fd(), unix.F_DUPFD_CLOEXEC, 0) // as a child has it until its exec
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer unix.Close(lock)
 	f.closeState("u1")
 	s = f.state(t, "u1", func(*PodState) bool { return true })
 	if b := s.Container("b"); s.Kept || b.Waiting != "ErrImageNeverPull" {
@@ -130,7 +126,7 @@ func TestHostileStateFiles(t *testing.T) {
 		"a folder": func(path string) error { return os.Mkdir(path, 0o700) },
 		"a device": func(path string) error { return os.Symlink("/dev/zero", path) },
 	} {
-		lock, record, events := lockOfState(file), recordPath(f.o.Dirs, "u1"), eventFiles(f.o.Dirs, "u1")
+		lock, record, events := stateLockPath(file), recordPath(f.o.Dirs, "u1"), eventFiles(f.o.Dirs, "u1")
 		second := stateFile(f.o.Dirs, "u1", "another")
 		if err := errors.Join(put(lock), put(record), put(second), put(events[0]), put(events[1])); err != nil {
 			t.Fatal(err)
@@ -141,8 +137,8 @@ func TestHostileStateFiles(t *testing.T) {
 			if s, err := ReadState(f.o.Dirs, "u1"); err != nil || s == nil || s.Kept {
 				t.Errorf("%s as lock: got %+v, %v", what, s, err)
 			}
-			if held, err := lockState(lock); err == nil {
-				t.Errorf("%s is taken as lock: %v", what, held.Close())
+			if held, err := filelock.Try(lock); err == nil {
+				t.Errorf("%s is taken as lock: %v", what, held.Release())
 			}
 			if r, err := readRecord(f.o.Dirs, "u1"); err == nil {
 				t.Errorf("%s is read as record: %v", what, r)
@@ -180,7 +176,7 @@ func TestStateFilesThatAreFoldersAreRemoved(t *testing.T) {
 		t.Fatal(err)
 	}
 	file := stateFile(f.o.Dirs, "u1", "stub")
-	for _, path := range []string{file, lockOfState(file)} {
+	for _, path := range []string{file, stateLockPath(file)} {
 		if err := os.MkdirAll(filepath.Join(path, "full"), 0o700); err != nil {
 			t.Fatal(err)
 		}
@@ -188,7 +184,7 @@ func TestStateFilesThatAreFoldersAreRemoved(t *testing.T) {
 	if err := f.removeFolders(ctx, "u1"); err != nil {
 		t.Fatal(err)
 	}
-	for _, path := range []string{file, lockOfState(file)} {
+	for _, path := range []string{file, stateLockPath(file)} {
 		if _, err := os.Lstat(path); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("%s is left: %v", path, err)
 		}
@@ -230,11 +226,11 @@ func TestTheNewestStateOfARuntimeIsRead(t *testing.T) {
 	if s, err := ReadState(f.o.Dirs, "u1", "s"); err != nil || s == nil || s.Phase != "Running" {
 		t.Errorf("got %+v, %v, want the newest", s, err)
 	}
-	held, err := lockState(lockOfState(files[0]))
+	held, err := filelock.Try(stateLockPath(files[0]))
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer held.Close()
+	defer func() { _ = held.Release() }()
 	if s, err := ReadState(f.o.Dirs, "u1", "s"); err != nil || s == nil || s.Phase != "Pending" || !s.Kept {
 		t.Errorf("got %+v, %v, want the one that is kept", s, err)
 	}

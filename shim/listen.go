@@ -13,7 +13,8 @@ import (
 	"time"
 
 	"github.com/coreos/go-systemd/v22/activation"
-	"golang.org/x/sys/unix"
+
+	"github.com/crishim/crishim/internal/filelock"
 )
 
 // SystemdEndpoint is the endpoint that asks Listen for the socket that systemd passes to an
@@ -23,7 +24,6 @@ const SystemdEndpoint = "fd://"
 const (
 	maxSocketPath = 107              // what fits into a unix socket address
 	lockTimeout   = 10 * time.Second // for another server that starts in the same place
-	lockPoll      = 20 * time.Millisecond
 )
 
 // Listen opens the listener for an endpoint: unix:///path or a bare path for a
@@ -48,11 +48,13 @@ func Listen(ctx context.Context, endpoint string) (net.Listener, error) {
 		return nil, err
 	}
 	// The lock keeps a second server from taking the same place in the meantime.
-	unlock, err := lock(ctx, path+".lock")
+	locking, cancel := context.WithTimeout(ctx, lockTimeout)
+	defer cancel()
+	lock, err := filelock.Wait(locking, path+".lock", nil)
 	if err != nil {
-		return nil, fmt.Errorf("listen on %s: %w", path, err)
+		return nil, fmt.Errorf("listen on %s: lock %s.lock: %w", path, path, err)
 	}
-	defer unlock()
+	defer func() { _ = lock.Remove() }()
 	if err := checkFree(path); err != nil {
 		return nil, err
 	}
@@ -78,51 +80,6 @@ func Listen(ctx context.Context, endpoint string) (net.Listener, error) {
 		return nil, errors.Join(fmt.Errorf("listen on %s: %w", path, err), l.Close())
 	}
 	return &socket{UnixListener: l, path: path, made: info}, nil
-}
-
-// lock takes a lock that other users cannot take: on a file of its own that only its
-// owner can open. A directory can be locked by all who can read it. The file is removed
-// with the lock.
-func lock(ctx context.Context, path string) (unlock func(), err error) {
-	ctx, cancel := context.WithTimeout(ctx, lockTimeout)
-	defer cancel()
-	for {
-		f, err := tryLock(path)
-		if err == nil {
-			return func() { _ = errors.Join(os.Remove(path), f.Close()) }, nil
-		}
-		if !errors.Is(err, unix.EWOULDBLOCK) {
-			return nil, err
-		}
-		select {
-		case <-ctx.Done():
-			return nil, fmt.Errorf("another process holds the lock %s: %w", path, ctx.Err())
-		case <-time.After(lockPoll):
-		}
-	}
-}
-
-// tryLock returns EWOULDBLOCK where another process has the lock, or has just removed it.
-func tryLock(path string) (*os.File, error) {
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	info, err := f.Stat()
-	if err != nil {
-		return nil, errors.Join(err, f.Close())
-	}
-	if st, ok := info.Sys().(*syscall.Stat_t); !ok || !info.Mode().IsRegular() || int(st.Uid) != os.Geteuid() || info.Mode()&0o077 != 0 {
-		return nil, errors.Join(fmt.Errorf("the lock %s must be a file of mode 0600 that belongs to uid %d", path, os.Geteuid()), f.Close())
-	}
-	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-	if now, statErr := os.Lstat(path); err == nil && (statErr != nil || !os.SameFile(now, info)) {
-		err = unix.EWOULDBLOCK
-	}
-	if err != nil {
-		return nil, errors.Join(err, f.Close())
-	}
-	return f, nil
 }
 
 // checkFree refuses a path that is no socket, or where another server answers. A

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/crishim/crishim/internal/filelock"
 	"github.com/crishim/crishim/internal/test"
 	"golang.org/x/sys/unix"
 )
@@ -51,17 +52,14 @@ func TestListenIsNotHeldUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	path := filepath.Join(folder, "s.sock")
-	held := func(path string, flags int) {
-		f, err := os.OpenFile(path, flags, 0o600)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { f.Close() })
-		if err := unix.Flock(int(f.Fd()), unix.LOCK_EX); err != nil {
-			t.Fatal(err)
-		}
+	dir, err := os.Open(folder)
+	if err != nil {
+		t.Fatal(err)
 	}
-	held(folder, os.O_RDONLY)
+	defer dir.Close()
+	if err := unix.Flock(int(dir.Fd()), unix.LOCK_EX); err != nil {
+		t.Fatal(err)
+	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	ended := make(chan error, 1)
@@ -84,7 +82,11 @@ func TestListenIsNotHeldUp(t *testing.T) {
 		t.Errorf("left behind: %v", left)
 	}
 
-	held(path+".lock", os.O_CREATE|os.O_RDWR)
+	lock, err := filelock.Try(path + ".lock")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = lock.Release() }()
 	ctx, cancel = context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	if _, err := Listen(ctx, path); err == nil || !strings.Contains(err.Error(), path+".lock") {

@@ -1,0 +1,89 @@
+// Package filelock has locks between processes. A lock is a file that the kernel unlocks when its holder dies.
+package filelock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/crishim/crishim/internal/bounded"
+)
+
+// poll is how often a lock that another process holds is tried again.
+const poll = 20 * time.Millisecond
+
+// Lock is a lock that this process holds. Within a process, too, a file has one holder.
+type Lock struct{ file *os.File }
+
+// Try takes a lock, and creates its file where there is none. It returns nil where another process holds the lock, or
+// has just removed it. The file must be one that only the user can open: others could keep it locked.
+func Try(path string) (*Lock, error) {
+	f, err := bounded.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW)
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	if st, ok := info.Sys().(*syscall.Stat_t); !ok || int(st.Uid) != os.Geteuid() || info.Mode()&0o077 != 0 {
+		return nil, errors.Join(fmt.Errorf("the lock %s must be a file of mode 0600 that belongs to uid %d", path, os.Geteuid()), f.Close())
+	}
+	err = unix.FcntlFlock(f.Fd(), unix.F_OFD_SETLK, &unix.Flock_t{Type: unix.F_WRLCK})
+	if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EACCES) {
+		return nil, f.Close()
+	}
+	if err != nil {
+		return nil, errors.Join(&os.PathError{Op: "lock", Path: path, Err: err}, f.Close())
+	}
+	lock := &Lock{f}
+	if now, err := os.Lstat(path); err != nil || !os.SameFile(now, info) {
+		return nil, lock.Release()
+	}
+	return lock, nil
+}
+
+// Wait takes a lock, until the context ends. It calls waiting, which may be nil, where another process holds the lock.
+func Wait(ctx context.Context, path string, waiting func()) (*Lock, error) {
+	for first := true; ; first = false {
+		lock, err := Try(path)
+		if lock != nil || err != nil {
+			return lock, err
+		}
+		if first && waiting != nil {
+			waiting()
+		}
+		select {
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		case <-time.After(poll):
+		}
+	}
+}
+
+// Held reports whether a lock is held. It does not take it: a process that is about to take it would fail.
+func Held(path string) bool {
+	f, err := bounded.Open(path)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	lock := unix.Flock_t{Type: unix.F_RDLCK}
+	err = unix.FcntlFlock(f.Fd(), unix.F_OFD_GETLK, &lock)
+	return err == nil && lock.Type != unix.F_UNLCK
+}
+
+// Release unlocks the file and leaves it.
+func (l *Lock) Release() error {
+	// A child of this process that has not come to its exec still has the file: closing alone would not unlock it.
+	err := unix.FcntlFlock(l.file.Fd(), unix.F_OFD_SETLK, &unix.Flock_t{Type: unix.F_UNLCK})
+	return errors.Join(err, l.file.Close())
+}
+
+// Remove removes the file while it is locked: those who wait for it see that it is gone.
+func (l *Lock) Remove() error { return errors.Join(os.Remove(l.file.Name()), l.Release()) }
