@@ -90,8 +90,8 @@ type Options struct {
 const (
 	// DefaultConnectTimeout is how long an explicit endpoint may take to answer.
 	DefaultConnectTimeout = 2 * time.Second
-	// ProbeTimeout is how long all known sockets together may take.
-	ProbeTimeout = time.Second
+	// DefaultProbeTimeout is how long all known sockets together may take.
+	DefaultProbeTimeout = time.Second
 )
 
 func (o *Options) debugf(format string, args ...any) {
@@ -166,8 +166,8 @@ func (c *Conn) Remote() string {
 // ImageClientConn returns the connection to the image service.
 func (c *Conn) ImageClientConn() grpc.ClientConnInterface { return c.image }
 
-// Others returns the runtimes that answered and were not taken, as -r takes them. An engine below
-// the runtime that was taken is none.
+// Others returns the runtimes that answered and were not taken, as -r takes them. Docker engines
+// are left out where the runtime in use is a dockershim: they may be below it.
 func (c *Conn) Others() []string {
 	var others []string
 	for _, candidate := range c.Candidates {
@@ -252,10 +252,14 @@ func (c *Conn) connect(ctx context.Context, o *Options, runtime, image *Endpoint
 			return o.openNamed(ctx, *runtime, false)
 		}
 		list, err := o.discover(ctx, false)
-		return o.openChosen(ctx, list, err)
+		if err != nil {
+			return nil, list, err
+		}
+		return o.openChosen(ctx, list)
 	}
 	openImage := func(ctx context.Context) (*criConn, []found, error) { return o.openNamed(ctx, *image, true) }
-	if image != nil && (runtime == nil || *image != *runtime) && o.Images {
+	separate := image != nil && (runtime == nil || *image != *runtime)
+	if separate && o.Images {
 		conn, err := c.open(ctx, openImage)
 		c.image, c.runtime = newLazyConn(conn, nil), newLazyConn(nil, openRuntime)
 		if err == nil {
@@ -276,7 +280,7 @@ func (c *Conn) connect(ctx context.Context, o *Options, runtime, image *Endpoint
 	if c.Embedded && runtime != nil && !runtime.Docker {
 		c.TakenAs = runtime.String()
 	}
-	if image != nil && (runtime == nil || *image != *runtime) && image.String() != conn.endpoint {
+	if separate && image.String() != conn.endpoint {
 		c.image, c.ImageEndpoint = newLazyConn(nil, openImage), image.String()
 	}
 	return nil
@@ -296,14 +300,14 @@ func (c *Conn) open(ctx context.Context, open func(context.Context) (*criConn, [
 
 func (o *Options) openNamed(ctx context.Context, e Endpoint, image bool) (*criConn, []found, error) {
 	list, err := o.probeNamed(ctx, e, image)
-	return o.openChosen(ctx, list, err)
-}
-
-// openChosen connects to the candidate that was chosen.
-func (o *Options) openChosen(ctx context.Context, list []found, err error) (*criConn, []found, error) {
 	if err != nil {
 		return nil, list, err
 	}
+	return o.openChosen(ctx, list)
+}
+
+// openChosen connects to the candidate that was chosen.
+func (o *Options) openChosen(ctx context.Context, list []found) (*criConn, []found, error) {
 	skipped := skippedHint(candidates(list))
 	conn, err := o.open(ctx, chosenOf(list))
 	if err != nil {

@@ -139,7 +139,7 @@ func KnownSockets() []Known {
 // every answer. Of the candidates only the chosen one stays open. The kubelet had the flag
 // --container-runtime for this choice.
 func (o *Options) discover(ctx context.Context, all bool) ([]found, error) {
-	pctx, cancel := context.WithTimeout(ctx, cmp.Or(o.ProbeTimeout, min(cmp.Or(o.ConnectTimeout, ProbeTimeout), ProbeTimeout)))
+	pctx, cancel := context.WithTimeout(ctx, o.probeTimeout())
 	defer cancel()
 	var wg sync.WaitGroup
 	engines := start(&wg, func() []found { return o.probeEngines(pctx, Endpoint{Docker: true}) })
@@ -189,6 +189,14 @@ func (o *Options) discover(ctx context.Context, all bool) ([]found, error) {
 		return list, &Error{Code: codes.Canceled, text: "look for a container runtime: interrupted", err: ctx.Err()}
 	}
 	return list, nothingError(list)
+}
+
+// probeTimeout returns how long all probes together may take. --connect-timeout can only make it shorter.
+func (o *Options) probeTimeout() time.Duration {
+	if o.ProbeTimeout > 0 {
+		return o.ProbeTimeout
+	}
+	return min(cmp.Or(o.ConnectTimeout, DefaultProbeTimeout), DefaultProbeTimeout)
 }
 
 // start calls f in the background; the function that it returns waits for the result.

@@ -58,7 +58,7 @@ func PodState(d *kuberuntime.Description) string {
 	switch {
 	case d.Status.Sandbox() != nil && !ready && all.runs:
 		return "SandboxNotReady"
-	case d.Status.Sandbox() != nil && !ready && !over && !d.Kept:
+	case d.Status.Sandbox() != nil && !ready && !over && !d.Managed:
 		return "Stopped"
 	case all.waits != "" && !IsCreating(all.waits):
 		return all.waits
@@ -135,10 +135,10 @@ func Word(d *kuberuntime.Description, c plan.ContainerView) string {
 // waits returns why a container waits for its start, and when that is tried again. One that has ended in a pod that is not
 // kept running does not wait.
 func waits(d *kuberuntime.Description, c plan.ContainerView) (reason string, next time.Time) {
-	if c.Status.Running() || c.Status.Exited() && !d.Kept {
+	if c.Status.Running() || c.Status.Exited() && !d.Managed {
 		return "", next
 	}
-	if kept := d.State.Container(c.Container.Name); kept != nil && d.Kept {
+	if kept := d.State.Container(c.Container.Name); kept != nil && d.Managed {
 		next = kept.NextTry
 	}
 	return d.Waiting[c.Container.Name].Reason, next

@@ -27,11 +27,11 @@ type Description struct {
 	Status   *pod.Status `json:"-"`
 	View     *plan.View  `json:"-"`
 	Recorded bool        `json:"recorded"` // the manifest is known, not only what runs
-	Kept     bool        `json:"kept"`     // sync or apply works on it, so that it is probed and started again
+	Managed  bool        `json:"managed"`  // sync or apply works on it, so that it is probed and started again
 	Events   []Event     `json:"events"`
 	// Logs are the last lines of containers that failed, by name.
 	Logs map[string][]string `json:"logs,omitempty"`
-	// State is what the process that keeps the pod knows of it; nil where none ever did.
+	// State is what the process that manages the pod knows of it; nil where none ever did.
 	State *PodState `json:"-"`
 	// Waiting is why containers do not start, by name; the pod's status has it, too.
 	Waiting map[string]v1.ContainerStateWaiting `json:"-"`
@@ -85,12 +85,12 @@ func (m *Manager) Describe(ctx context.Context, p *pod.Pod) (*Description, error
 	if state, err := ReadState(m.o.Dirs, p.UID, sandboxes...); err == nil { // else the rest is shown without it
 		d.State = state
 	}
-	d.Kept = d.State != nil && d.State.Kept
+	d.Managed = d.State != nil && d.State.Managed
 	if d.Events, err = ReadEvents(m.o.Dirs, p.UID); err != nil {
 		return nil, err
 	}
 	probes := d.State.probes
-	if d.Kept {
+	if d.Managed {
 		d.lastFailures()
 	} else {
 		probes = m.probeOnce(ctx, d)
@@ -111,7 +111,7 @@ func (m *Manager) Describe(ctx context.Context, p *pod.Pod) (*Description, error
 	return d, nil
 }
 
-// lastFailures takes from the events the failed probes of the process that keeps the pod.
+// lastFailures takes from the events the failed probes of the process that manages the pod.
 func (d *Description) lastFailures() {
 	for _, e := range d.Events {
 		switch e.Reason {
@@ -124,7 +124,7 @@ func (d *Description) lastFailures() {
 }
 
 // probeOnce makes one attempt of each startup and readiness probe: a process that shows a
-// pod that is not kept running has no earlier results.
+// pod that is not managed has no earlier results.
 func (m *Manager) probeOnce(ctx context.Context, d *Description) plan.Probes {
 	passed := map[string]bool{}
 	for _, c := range manifest.Containers(d.Pod) {
@@ -196,7 +196,7 @@ func (m *Manager) APIPod(p *v1.Pod, view *plan.View, status *pod.Status) *v1.Pod
 		t := metav1.NewTime(started)
 		s.StartTime = &t
 	}
-	if m.outOfTime(p, status, view) {
+	if m.pastActiveDeadline(p, status, view) {
 		s.Reason, s.Message = EventDeadline, "the pod has run for its activeDeadlineSeconds"
 	}
 	s.Conditions = []v1.PodCondition{condition(v1.PodInitialized, view.Initialised), condition(v1.ContainersReady, view.Ready), condition(v1.PodReady, view.Ready)}

@@ -172,7 +172,7 @@ func TestForeignPodsStayInTheirFolders(t *testing.T) {
 	if err := f.recordPod(t.Context(), p, f.status(t, p)); err != nil {
 		t.Fatal(err)
 	}
-	record, err := os.ReadFile(f.recordPath("u1"))
+	record, err := os.ReadFile(recordPath(f.o.Dirs, "u1"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -93,8 +93,8 @@ func (m *Manager) Collect(ctx context.Context, g *Garbage) error {
 			errs = append(errs, err)
 		}
 	}
-	m.crashes.collect(m.o.Now())
-	m.pullFails.collect(m.o.Now())
+	m.backOff.collect(m.o.Now())
+	m.imageBackOff.collect(m.o.Now())
 	return errors.Join(errs...)
 }
 

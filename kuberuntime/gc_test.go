@@ -198,7 +198,7 @@ func TestPodsThatAreMadeKeepTheirFolders(t *testing.T) {
 		if _, err := f.GarbageCollect(ctx, DefaultGCPolicy(), Sources{AllReady: true}); err != nil {
 			t.Error(err)
 		}
-		if _, err := os.Stat(f.recordPath("u1")); err != nil {
+		if _, err := os.Stat(recordPath(f.o.Dirs, "u1")); err != nil {
 			t.Errorf("the folder of a pod that is being made is gone: %v", err)
 		}
 	})
@@ -229,7 +229,7 @@ func TestPodsThatAreMadeAfterThePlanKeepTheirFolders(t *testing.T) {
 	if err := f.Collect(ctx, g); err != nil {
 		t.Error(err)
 	}
-	if _, err := os.Stat(f.recordPath("u1")); err != nil {
+	if _, err := os.Stat(recordPath(f.o.Dirs, "u1")); err != nil {
 		t.Errorf("the folder of a pod that was made after the plan is gone: %v", err)
 	}
 }
@@ -315,8 +315,8 @@ func TestGarbageCollectFolders(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		text := fmt.Sprintf(`{"endpoint": %q, "pod": {"metadata": {"name": "web", "namespace": "default", "uid": %q}}}`, q.endpoint, q.uid)
-		if err := os.WriteFile(f.recordPath(q.uid), []byte(text), 0o600); err != nil {
+		text := fmt.Sprintf(`{"runtimes": {%[1]q: {"endpoint": %[1]q}}, "pod": {"metadata": {"name": "web", "namespace": "default", "uid": %[2]q}}}`, q.endpoint, q.uid)
+		if err := os.WriteFile(recordPath(f.o.Dirs, q.uid), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -142,9 +142,9 @@ func (m *Manager) ensureImage(ctx context.Context, p *v1.Pod, container, image s
 func (m *Manager) pullFor(ctx context.Context, p *v1.Pod, container, image string, set *manifest.Set, sandbox *runtimeapi.PodSandboxConfig) error {
 	key := string(p.UID) + "_" + image
 	start := m.o.Now()
-	if left, isNew := m.pullFails.wait(key, m.pullFails.last(key), start); left > 0 {
+	if left, isNew := m.imageBackOff.wait(key, m.imageBackOff.last(key), start); left > 0 {
 		if isNew {
-			m.reportWaiting(p, container, EventBackOff, ErrImagePullBackOff, "back-off %s pulling image %s", m.pullFails.delay(key), image)
+			m.reportWaiting(p, container, EventBackOff, ErrImagePullBackOff, "back-off %s pulling image %s", m.imageBackOff.delay(key), image)
 		}
 		return &retryError{err: fmt.Errorf("%w: %s", ErrImagePullBackOff, image), after: left}
 	}
@@ -155,7 +155,7 @@ func (m *Manager) pullFor(ctx context.Context, p *v1.Pod, container, image strin
 	}
 	if err != nil {
 		now := m.o.Now()
-		m.pullFails.next(key, now, now)
+		m.imageBackOff.next(key, now, now)
 		if err = inOneLine(err, missing); client.IsRefused(err) {
 			err = &refusedError{err}
 		}
@@ -163,7 +163,7 @@ func (m *Manager) pullFor(ctx context.Context, p *v1.Pod, container, image strin
 		m.reportWaiting(p, container, EventFailed, name, "pull image %s: %v", image, err)
 		return fmt.Errorf("%w: pull image %s: %w", name, image, err)
 	}
-	m.pullFails.reset(key)
+	m.imageBackOff.reset(key)
 	m.event(p, container, EventPulled, "pulled image %s in %s", image, m.o.Now().Sub(start).Round(time.Millisecond))
 	return nil
 }

@@ -72,7 +72,7 @@ func TestInterfaces(t *testing.T) {
 		}
 	}
 
-	var exit *ExitError
+	var exit *CommandError
 	if got, err := runtime.RunInContainer(ctx, id, []string{"sh", "-c", "echo oh; exit 4"}, time.Minute); string(got) != "oh\n" || !errors.As(err, &exit) || exit.Code != 4 {
 		t.Errorf("command: got %q, %v", got, err)
 	}

@@ -247,7 +247,7 @@ func (m *Manager) runHook(ctx context.Context, hook *v1.LifecycleHandler, id, ip
 
 // describeExit adds the output of a failed command.
 func describeExit(out []byte, err error) error {
-	var exit *ExitError
+	var exit *CommandError
 	if !errors.As(err, &exit) {
 		return err
 	}

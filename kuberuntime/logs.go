@@ -19,10 +19,11 @@ import (
 	"github.com/crishim/crishim/logfile"
 )
 
+// ErrNoLog is a container without a log file, as a runtime with another log driver has.
 var ErrNoLog = errors.New("the container has no log file")
 
 // GetContainerLogs copies a container's log, each stream to its writer. With o.Follow it goes on
-// for as long as the container runs, as a kubelet's; o.Ended is its own. A Tail of -1 means all lines, and 0 none.
+// for as long as the container runs, as a kubelet's; o.Ended is overwritten. A Tail of -1 means all lines, and 0 none.
 func (m *Manager) GetContainerLogs(ctx context.Context, containerID string, o logfile.Options, stdout, stderr io.Writer) error {
 	of := &runtimeapi.ContainerStatusRequest{ContainerId: containerID}
 	resp, err := m.runtime.ContainerStatus(ctx, of)

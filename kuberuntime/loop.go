@@ -31,14 +31,14 @@ type LoopOptions struct {
 
 // Periods of the loop, the kubelet's.
 const (
-	relist       = time.Second
+	relistPeriod = time.Second
 	statusPeriod = 5 * time.Second
 	logPeriod    = 10 * time.Second
 	gcPeriod     = time.Minute
 	imagePeriod  = 5 * time.Minute
 )
 
-// Loop keeps the pods of a folder running: static pods without a kubelet. There are no mirror pods, as there is no
+// Loop manages the pods of a folder: static pods without a kubelet. There are no mirror pods, as there is no
 // API server.
 type Loop struct {
 	m       *Manager
@@ -69,7 +69,7 @@ func (s *runtimeState) blocks(hostNetwork bool) bool {
 	return s.noRuntime.Load() || s.noNetwork.Load() && !hostNetwork
 }
 
-// NewLoop returns a loop for a folder, which it locks until Close.
+// NewLoop returns a loop for a folder, which is locked until Close.
 func (m *Manager) NewLoop(o LoopOptions) (*Loop, error) {
 	path, err := filepath.Abs(o.Folder)
 	if err == nil {
@@ -110,7 +110,7 @@ func (l *Loop) Run(ctx context.Context) {
 	if l.o.Images.High > 0 {
 		l.every(ctx, imagePeriod, "image garbage collection", func() error { return l.collectImages(ctx) })
 	}
-	ticker := time.NewTicker(relist)
+	ticker := time.NewTicker(relistPeriod)
 	defer ticker.Stop()
 	for {
 		l.iterate(ctx)
@@ -126,9 +126,9 @@ func (l *Loop) Run(ctx context.Context) {
 	}
 }
 
-// Once brings the runtime to the state of the folder and returns: pods that are not wanted
+// RunOnce brings the runtime to the state of the folder and returns: pods that are not wanted
 // are removed, the others brought up, all at the same time, as far as wait says.
-func (l *Loop) Once(ctx context.Context, wait Wait) error {
+func (l *Loop) RunOnce(ctx context.Context, wait Wait) error {
 	_, readErr := l.folder.read()
 	pods, err := l.m.GetPods(ctx, true)
 	if err != nil {
@@ -152,8 +152,8 @@ func (l *Loop) Once(ctx context.Context, wait Wait) error {
 	ended := make(chan error)
 	for uid, want := range l.folder.pods {
 		go func() {
-			err := errors.New("another pod of this name is there")
-			if !l.nameTaken(ctx, uid, want, pods) {
+			err := l.otherOfName(ctx, uid, want, pods)
+			if err == nil {
 				_, err = l.m.Up(ctx, want.pod, want.set, wait)
 			}
 			if err != nil {
@@ -324,34 +324,38 @@ func (l *Loop) startWanted(ctx context.Context, pods []*pod.Pod) {
 			}
 			continue
 		}
-		if l.nameTaken(ctx, uid, want, pods) {
+		err := l.otherOfName(ctx, uid, want, pods)
+		if !errors.Is(err, errBeingRemoved) {
+			l.report("pod "+FullName(want.pod), err)
+		}
+		if err != nil {
 			continue
 		}
 		l.startWorker(ctx, uid, FullName(want.pod), want, false)
 	}
 }
 
-// nameTaken reports whether there is another pod of the same name. One of ours is being removed; one
-// of another tool is reported.
-func (l *Loop) nameTaken(ctx context.Context, uid string, want desired, pods []*pod.Pod) bool {
+// errBeingRemoved is another pod of the same name that the loop removes.
+var errBeingRemoved = errors.New("the pod before it is still being removed")
+
+// otherOfName returns an error where there is another pod of the same name: errBeingRemoved, or a ForeignPodError.
+func (l *Loop) otherOfName(ctx context.Context, uid string, want desired, pods []*pod.Pod) error {
 	name := FullName(want.pod)
 	for other, w := range l.workers {
 		if other != uid && w.name == name {
-			return true
+			return errBeingRemoved
 		}
 	}
 	for _, p := range pods {
 		if p.UID == uid || p.FullName() != name || !isRunning(p) {
 			continue
 		}
-		l.report("pod "+name, &ForeignPodError{Name: name, UID: p.UID, Owner: l.m.OwnerOf(ctx, p)})
-		return true
+		return &ForeignPodError{Name: name, UID: p.UID, Owner: l.m.OwnerOf(ctx, p)}
 	}
-	l.report("pod "+name, nil)
-	return false
+	return nil
 }
 
-// startWorker starts a worker that keeps a pod, or ends it: that one may have no manifest.
+// startWorker starts a worker that manages a pod, or removes it: that one may have no manifest.
 func (l *Loop) startWorker(ctx context.Context, uid, name string, want desired, remove bool) {
 	w := newWorker(l.m, uid, name, want, &l.state)
 	w.removing = remove
@@ -364,7 +368,7 @@ func (l *Loop) startWorker(ctx context.Context, uid, name string, want desired, 
 func (l *Loop) every(ctx context.Context, period time.Duration, what string, do func() error) {
 	l.wg.Go(func() {
 		for {
-			wait := relist
+			wait := relistPeriod
 			if !l.state.noRuntime.Load() {
 				wait = period
 				if err := do(); ctx.Err() == nil {

@@ -55,7 +55,7 @@ type Options struct {
 	Now         func() time.Time
 }
 
-// Manager is the runtime manager. It is safe for concurrent use, as long as no two calls
+// Manager runs pods on a CRI runtime, as the kubelet's kubeGenericRuntimeManager. It is safe for concurrent use, as long as no two calls
 // change the same pod.
 type Manager struct {
 	o         Options
@@ -63,15 +63,15 @@ type Manager struct {
 	image     runtimeapi.ImageServiceClient
 	generator *criconfig.Generator
 	volumes   *volume.Maker
-	crashes   *backoff // of containers, by crashKey
+	backOff   *backoff // of containers, by crashKey
 	prober    *probe.Manager
 	states    stateWriter
 	changed   chan struct{} // has a token after a probe's result changed
 	name      string        // the runtime's
 
-	pulling   chan struct{} // holds a token during a pull; nil for parallel pulls
-	pullRate  *rate.Limiter
-	pullFails *backoff // by pod and image
+	pulling      chan struct{} // holds a token during a pull; nil for parallel pulls
+	pullRate     *rate.Limiter
+	imageBackOff *backoff // by pod and image
 
 	mu         sync.Mutex // guards what follows
 	apiVersion string     // the runtime's
@@ -82,26 +82,26 @@ type Manager struct {
 // kubeAPIVersion is the only one that the CRI has.
 const kubeAPIVersion = "0.1.0"
 
-// apiVersionTTL is how long the runtime's API version is not asked for again.
-const apiVersionTTL = 60 * time.Second
+// versionCacheTTL is how long the runtime's API version is not asked for again.
+const versionCacheTTL = 60 * time.Second
 
-// New checks that the runtime speaks our version of the CRI. It is NewKubeGenericRuntimeManager.
+// New returns a Manager of a runtime, which must speak our version of the CRI. It is NewKubeGenericRuntimeManager.
 func New(ctx context.Context, o Options) (*Manager, error) {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
 	counts := newCounts(o.Registerer, o.Now)
 	m := &Manager{
-		o:         o,
-		runtime:   runtimeapi.NewRuntimeServiceClient(instrumented{o.Runtime, counts}),
-		image:     runtimeapi.NewImageServiceClient(instrumented{o.Image, counts}),
-		generator: &criconfig.Generator{Host: o.Host, Dirs: o.Dirs},
-		volumes:   &volume.Maker{Dirs: o.Dirs, Host: o.Host, MountTmpfs: volume.MountTmpfs, BindMount: volume.BindMount},
-		crashes:   newBackoff(),
-		changed:   make(chan struct{}, 1),
-		pullFails: newBackoff(),
-		states:    stateWriter{pods: map[string]*trackedPod{}},
-		pullRate:  rate.NewLimiter(rate.Limit(o.PullQPS), max(o.PullBurst, 1)),
+		o:            o,
+		runtime:      runtimeapi.NewRuntimeServiceClient(instrumented{o.Runtime, counts}),
+		image:        runtimeapi.NewImageServiceClient(instrumented{o.Image, counts}),
+		generator:    &criconfig.Generator{Host: o.Host, Dirs: o.Dirs},
+		volumes:      &volume.Maker{Dirs: o.Dirs, Host: o.Host, MountTmpfs: volume.MountTmpfs, BindMount: volume.BindMount},
+		backOff:      newBackoff(),
+		changed:      make(chan struct{}, 1),
+		imageBackOff: newBackoff(),
+		states:       stateWriter{pods: map[string]*trackedPod{}},
+		pullRate:     rate.NewLimiter(rate.Limit(o.PullQPS), max(o.PullBurst, 1)),
 	}
 	if o.PullQPS <= 0 {
 		m.pullRate.SetLimit(rate.Inf)
@@ -144,7 +144,7 @@ func (m *Manager) APIVersion(ctx context.Context) (string, error) {
 	m.mu.Lock()
 	known, age := m.apiVersion, m.o.Now().Sub(m.apiAsked).Abs() // clocks may be put back
 	m.mu.Unlock()
-	if age < apiVersionTTL {
+	if age < versionCacheTTL {
 		return known, nil
 	}
 	v, err := m.askVersion(ctx)
@@ -180,13 +180,15 @@ func (m *Manager) UpdatePodCIDR(ctx context.Context, cidr string) error {
 	return err
 }
 
-type ExitError struct {
+// CommandError is the result of a command in a container that ended with another status than 0.
+type CommandError struct {
 	Code   int
 	Stderr string
 }
 
-func (e *ExitError) Error() string { return fmt.Sprintf("command ended with status %d", e.Code) }
+func (e *CommandError) Error() string { return fmt.Sprintf("command ended with status %d", e.Code) }
 
+// ErrTimeout is the result of a command that did not end in time.
 var ErrTimeout = errors.New("command timed out")
 
 // execGrace is how much longer than the timeout the answer to ExecSync may take.
@@ -205,7 +207,7 @@ func (m *Manager) RunInContainer(ctx context.Context, id string, cmd []string, t
 		return nil, fmt.Errorf("%w after %s", ErrTimeout, timeout)
 	}
 	if err == nil && resp.GetExitCode() != 0 {
-		err = &ExitError{Code: int(resp.GetExitCode()), Stderr: string(resp.GetStderr())}
+		err = &CommandError{Code: int(resp.GetExitCode()), Stderr: string(resp.GetStderr())}
 	}
 	return append(resp.GetStdout(), resp.GetStderr()...), err
 }

@@ -397,7 +397,7 @@ func TestCrashBackOff(t *testing.T) {
 	clock = ended
 	mu.Unlock()
 	r := step()
-	if !errors.Is(r.Err, ErrCrashLoop) || r.RetryAfter <= 0 || !r.OnlyBackOff() {
+	if !errors.Is(r.Err, ErrCrashLoopBackOff) || r.RetryAfter <= 0 || !r.OnlyBackOff() {
 		t.Fatalf("got %v after %s, want a back-off", r.Err, r.RetryAfter)
 	}
 	step() // looked at again, it is no news
@@ -501,7 +501,7 @@ func TestBackOffOfKilledContainers(t *testing.T) {
 	if r := killed(); r.Err != nil {
 		t.Fatalf("the first time: %v", r.Err)
 	}
-	if r := killed(); !errors.Is(r.Err, ErrCrashLoop) {
+	if r := killed(); !errors.Is(r.Err, ErrCrashLoopBackOff) {
 		t.Errorf("the second time: got %v, want a back-off", r.Err)
 	}
 }

@@ -24,10 +24,9 @@ import (
 // Record is what a pod's folder keeps of its manifest, for commands that are given only a
 // name. The runtime's state does not depend on it.
 type Record struct {
-	Endpoint string `json:"endpoint"` // where the pod was last run
-	// Runtimes are all that have it, by their identity: a uid is that of the manifest, so that pods of
+	// Runtimes are all that have the pod, by their identity: a uid is that of the manifest, so that pods of
 	// two runtimes share the folder.
-	Runtimes map[string]RuntimeRecord `json:"runtimes,omitempty"`
+	Runtimes map[string]RuntimeRecord `json:"runtimes"`
 	Pod      *v1.Pod                  `json:"pod"`
 	// Started is when the first of the pod's sandboxes was created; it may be collected since.
 	Started time.Time `json:"started,omitzero"`
@@ -42,8 +41,6 @@ type RuntimeRecord struct {
 // ErrNoRecord is a pod that was not made here.
 var ErrNoRecord = errors.New("no record of the pod")
 
-func (m *Manager) recordPath(uid string) string { return recordPath(m.o.Dirs, uid) }
-
 func recordPath(d pod.Dirs, uid string) string { return filepath.Join(d.Pod(uid), "pod.json") }
 
 // recordPod keeps the manifest of a pod that is about to run.
@@ -57,7 +54,7 @@ func (m *Manager) recordPod(ctx context.Context, p *v1.Pod, status *pod.Status) 
 		return err
 	}
 	defer func() { err = errors.Join(err, unlock()) }()
-	record := Record{Endpoint: m.o.Endpoint, Runtimes: map[string]RuntimeRecord{}, Pod: p, Started: m.started(p, status)}
+	record := Record{Runtimes: map[string]RuntimeRecord{}, Pod: p, Started: m.started(p, status)}
 	if record.Started.IsZero() {
 		record.Started = m.o.Now()
 	}
@@ -90,7 +87,7 @@ func (m *Manager) writeRecord(record *Record) error {
 	if err != nil {
 		return fmt.Errorf("encode the pod: %w", err)
 	}
-	path := m.recordPath(string(record.Pod.UID))
+	path := recordPath(m.o.Dirs, string(record.Pod.UID))
 	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
 		return fmt.Errorf("make the pod's folder: %w", err)
 	}
@@ -184,13 +181,11 @@ func (m *Manager) ownRecord(ctx context.Context, uid string) (*Record, bool) {
 	if err != nil {
 		return record, false
 	}
-	if len(record.Runtimes) == 0 { // from before it had several
-		return record, record.Endpoint == m.o.Endpoint
-	}
 	own, err := m.identify(ctx)
 	return record, err == nil && len(record.without(own)) < len(record.Runtimes)
 }
 
+// FullName returns a pod's namespace and name, as NAMESPACE/NAME.
 func FullName(p *v1.Pod) string { return p.Namespace + "/" + p.Name }
 
 // Prepare sets the uid of a pod of an input and the kubelet's annotations, as the kubelet's applyDefaults for

@@ -53,7 +53,7 @@ func TestPruneKeepsTheNewestDeadAttempt(t *testing.T) {
 		}
 	}
 	f.stub.Exit(f.status(t, p).Container("side").ID, 1)
-	if r := step(); !errors.Is(r.Err, ErrCrashLoop) {
+	if r := step(); !errors.Is(r.Err, ErrCrashLoopBackOff) {
 		t.Errorf("after the second end: got %v, want a back-off", r.Err)
 	}
 	if got := f.attempts(t, p, "side"); got != "1 dead" {
@@ -98,7 +98,7 @@ func TestLogsGoWithTheirAttempt(t *testing.T) {
 			}
 		}
 		if !ours {
-			if err := os.Remove(f.recordPath("u1")); err != nil {
+			if err := os.Remove(recordPath(f.o.Dirs, "u1")); err != nil {
 				t.Fatal(err)
 			}
 		}

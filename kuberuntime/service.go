@@ -57,7 +57,7 @@ type StreamingRuntime interface {
 }
 
 // CommandRunner runs a command in a container to its end. A command that ends with
-// another status than 0 is an *ExitError; its output is returned as well.
+// another status than 0 is an *CommandError; its output is returned as well.
 type CommandRunner interface {
 	RunInContainer(ctx context.Context, id string, cmd []string, timeout time.Duration) ([]byte, error)
 }

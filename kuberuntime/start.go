@@ -265,13 +265,13 @@ func (m *Manager) crashWait(p *v1.Pod, c *v1.Container, last *pod.ContainerStatu
 		return nil
 	}
 	key, now := crashKey(p, c), m.o.Now()
-	if left, isNew := m.crashes.wait(key, last.FinishedAt, now); left > 0 {
+	if left, isNew := m.backOff.wait(key, last.FinishedAt, now); left > 0 {
 		if isNew {
-			m.reportWaiting(p, c.Name, EventBackOff, ErrCrashLoop, "back-off %s restarting failed container %s", m.crashes.delay(key), c.Name)
+			m.reportWaiting(p, c.Name, EventBackOff, ErrCrashLoopBackOff, "back-off %s restarting failed container %s", m.backOff.delay(key), c.Name)
 		}
-		return &retryError{err: ErrCrashLoop, after: left}
+		return &retryError{err: ErrCrashLoopBackOff, after: left}
 	}
-	m.crashes.next(key, last.FinishedAt, now)
+	m.backOff.next(key, last.FinishedAt, now)
 	return nil
 }
 

@@ -21,13 +21,13 @@ import (
 	"github.com/crishim/crishim/kuberuntime/volume"
 )
 
-// PodState is what the process that keeps a pod knows of it and its runtime does not: the results of its probes, and
-// why and until when a container waits for its start. sync keeps its pods, apply a pod that it brings up or
-// waits for; they write it to the pod's folder, where other processes read it.
+// PodState is what the process that manages a pod knows of it and its runtime does not: the results of its probes, and
+// why and until when a container waits for its start. sync manages its pods, apply a pod that it brings up or
+// waits for; they write the state to the pod's folder, where other processes read it.
 type PodState struct {
-	// Kept reports whether that process still works on the pod. Else it is not probed, its containers are not started
+	// Managed reports whether that process still works on the pod. Else it is not probed, its containers are not started
 	// again, and only the reasons are left of the state.
-	Kept       bool             `json:"-"`
+	Managed    bool             `json:"-"`
 	Sandbox    string           `json:"sandbox,omitempty"` // id of the newest
 	Phase      v1.PodPhase      `json:"phase"`
 	Ready      bool             `json:"ready"` // as kubectl has it
@@ -89,8 +89,8 @@ func ReadState(d pod.Dirs, uid string, sandboxes ...string) (*PodState, error) {
 	if err != nil {
 		return nil, err
 	}
-	// One runtime may have had two names, as with a socket at two paths: then the state that is kept counts, or the
-	// last that was.
+	// One runtime may have had two names, as with a socket at two paths: then the state of a managed pod counts, or the
+	// newest.
 	var found *PodState
 	var best stateRank
 	var errs []error
@@ -103,11 +103,11 @@ func ReadState(d pod.Dirs, uid string, sandboxes ...string) (*PodState, error) {
 			errs = append(errs, err)
 			continue
 		}
-		rank := stateRank{own: slices.Contains(sandboxes, s.Sandbox), kept: filelock.Held(stateLockPath(file)), written: written}
+		rank := stateRank{own: slices.Contains(sandboxes, s.Sandbox), managed: filelock.Held(stateLockPath(file)), written: written}
 		if !rank.own && s.Sandbox != "" && len(files) > 1 {
 			continue
 		}
-		s.Kept = rank.kept
+		s.Managed = rank.managed
 		if found == nil || rank.above(best) {
 			found, best = s, rank
 		}
@@ -115,12 +115,12 @@ func ReadState(d pod.Dirs, uid string, sandboxes ...string) (*PodState, error) {
 	if found == nil {
 		return nil, errors.Join(errs...)
 	}
-	if !found.Kept {
+	if !found.Managed {
 		found.Ready = false
 		for i := range found.Containers {
 			c := &found.Containers[i]
 			c.Started, c.Ready, c.NextTry = false, false, time.Time{}
-			if c.Waiting == ErrCrashLoop.Error() { // which only the process that keeps the pod ends
+			if c.Waiting == ErrCrashLoopBackOff.Error() { // which only the process that manages the pod ends
 				c.Waiting, c.Message = "", ""
 			}
 		}
@@ -130,16 +130,16 @@ func ReadState(d pod.Dirs, uid string, sandboxes ...string) (*PodState, error) {
 
 // stateRank orders the states in a pod's folder.
 type stateRank struct {
-	own, kept bool
-	written   time.Time
+	own, managed bool
+	written      time.Time
 }
 
 func (r stateRank) above(other stateRank) bool {
 	switch {
 	case r.own != other.own:
 		return r.own
-	case r.kept != other.kept:
-		return r.kept
+	case r.managed != other.managed:
+		return r.managed
 	}
 	return r.written.After(other.written)
 }
@@ -185,16 +185,16 @@ func escapeGlob(path string) string {
 	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(path)
 }
 
-// stateWriter writes the states of the pods that this process keeps.
+// stateWriter writes the states of the pods that this process manages.
 type stateWriter struct {
 	mu   sync.Mutex // guards what follows, and all in it
 	pods map[string]*trackedPod
 }
 
-// trackedPod is one of them.
+// trackedPod is a pod that this process manages, and what was last written of it.
 type trackedPod struct {
 	file    string
-	lock    *filelock.Lock // nil while there is no folder, or another process keeps the pod
+	lock    *filelock.Lock // nil while there is no folder, or another process manages the pod
 	pod     *v1.Pod
 	status  *pod.Status
 	waiting map[string]wait // by container; of one that runs or is not to run it is out of date
@@ -229,14 +229,14 @@ func (m *Manager) recordState(ctx context.Context, p *v1.Pod, status *pod.Status
 func (t *trackedPod) update(failures []error, now time.Time) {
 	waiting := map[string]wait{}
 	for _, err := range failures {
-		var one *Waiting
-		var retry *retryError
+		var one *WaitingError
 		if !errors.As(err, &one) {
 			return
 		}
 		w := t.waiting[one.Container]
-		if w.next = (time.Time{}); errors.As(err, &retry) {
-			w.next = now.Add(retry.after)
+		w.next = time.Time{}
+		if after, backsOff := backOffOf(err); backsOff {
+			w.next = now.Add(after)
 		}
 		waiting[one.Container] = w
 	}
@@ -296,7 +296,7 @@ func (m *Manager) writeState(tracked *trackedPod) {
 		}
 	}
 	if err != nil {
-		m.warn(tracked.pod, "", EventFailed, "keep the pod's state: %v", err)
+		m.warn(tracked.pod, "", EventFailed, "write the pod's state: %v", err)
 	}
 }
 

@@ -48,7 +48,7 @@ func TestStateOfProbes(t *testing.T) {
 		done <- err
 	}()
 	s := f.state(t, "u1", func(s *PodState) bool { return s.Container("b") != nil && s.Container("b").Ready })
-	if a := s.Container("a"); !s.Kept || s.Ready || a.Ready || !a.Probed || a.ID == "" || a.Waiting != "" {
+	if a := s.Container("a"); !s.Managed || s.Ready || a.Ready || !a.Probed || a.ID == "" || a.Waiting != "" {
 		t.Errorf("with a probe that fails got %+v", s)
 	}
 	if err := os.WriteFile(flag, nil, 0o600); err != nil {
@@ -58,7 +58,7 @@ func TestStateOfProbes(t *testing.T) {
 		t.Fatal(err)
 	}
 	s = f.state(t, "u1", func(*PodState) bool { return true })
-	if s.Kept || s.Ready || s.Container("a").Ready || s.Sandbox != f.status(t, p).Sandbox().GetId() {
+	if s.Managed || s.Ready || s.Container("a").Ready || s.Sandbox != f.status(t, p).Sandbox().GetId() {
 		t.Errorf("when nobody probes any more got %+v", s)
 	}
 	if s, err := ReadState(f.o.Dirs, "u2"); s != nil || err != nil {
@@ -81,7 +81,7 @@ func TestStateOfWaiting(t *testing.T) {
 	step()
 	s := f.state(t, "u1", func(*PodState) bool { return true })
 	want := []ContainerState{{Name: "a"}, {Name: "b", Waiting: "ErrImageNeverPull", Message: "image none is not present and its policy is Never"}}
-	if diff := cmp.Diff(want, s.Containers); diff != "" || !s.Kept {
+	if diff := cmp.Diff(want, s.Containers); diff != "" || !s.Managed {
 		t.Errorf("after the first step: %s", diff)
 	}
 	f.stub.Exit(f.status(t, p).Container("a").ID, 1)
@@ -102,7 +102,7 @@ func TestStateOfWaiting(t *testing.T) {
 	}
 	f.closeState("u1")
 	s = f.state(t, "u1", func(*PodState) bool { return true })
-	if b := s.Container("b"); s.Kept || b.Waiting != "ErrImageNeverPull" {
+	if b := s.Container("b"); s.Managed || b.Waiting != "ErrImageNeverPull" {
 		t.Errorf("when nobody keeps it got %+v", s)
 	}
 }
@@ -134,7 +134,7 @@ func TestHostileStateFiles(t *testing.T) {
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			if s, err := ReadState(f.o.Dirs, "u1"); err != nil || s == nil || s.Kept {
+			if s, err := ReadState(f.o.Dirs, "u1"); err != nil || s == nil || s.Managed {
 				t.Errorf("%s as lock: got %+v, %v", what, s, err)
 			}
 			if held, err := filelock.Try(lock); err == nil {
@@ -231,7 +231,7 @@ func TestTheNewestStateOfARuntimeIsRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = held.Release() }()
-	if s, err := ReadState(f.o.Dirs, "u1", "s"); err != nil || s == nil || s.Phase != "Pending" || !s.Kept {
+	if s, err := ReadState(f.o.Dirs, "u1", "s"); err != nil || s == nil || s.Phase != "Pending" || !s.Managed {
 		t.Errorf("got %+v, %v, want the one that is kept", s, err)
 	}
 }
@@ -244,7 +244,7 @@ func TestRecordsOfOtherPodsAreNone(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, metadata := range []string{`{"name":"web","namespace":"default","uid":"u2"}`, `{"name":"web","namespace":"../../x","uid":"u1"}`, `{"name":"a/../../../x","uid":"u1"}`, `{"uid":"u1"}`} {
-		if err := os.WriteFile(recordPath(f.o.Dirs, "u1"), []byte(`{"endpoint":"stub","pod":{"metadata":`+metadata+`}}`), 0o600); err != nil {
+		if err := os.WriteFile(recordPath(f.o.Dirs, "u1"), []byte(`{"runtimes":{"stub":{"endpoint":"stub"}},"pod":{"metadata":`+metadata+`}}`), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		if r, err := f.Record("u1"); !errors.Is(err, ErrNoRecord) {

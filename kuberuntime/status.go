@@ -264,7 +264,7 @@ func messageFile(c *pod.ContainerStatus) string {
 // probeExec distinguishes the result of a command from a runtime that did not run it.
 func (m *Manager) probeExec(ctx context.Context, id string, cmd []string, timeout time.Duration) error {
 	out, err := m.RunInContainer(ctx, id, cmd, timeout)
-	var exit *ExitError
+	var exit *CommandError
 	if err == nil || errors.As(err, &exit) || errors.Is(err, ErrTimeout) {
 		return describeExit(out, err)
 	}
@@ -317,7 +317,7 @@ func (m *Manager) View(p *v1.Pod, status *pod.Status) *plan.View {
 
 func (m *Manager) view(p *v1.Pod, status *pod.Status, probes plan.Probes) *plan.View {
 	view := plan.Observe(p, status, probes)
-	if m.outOfTime(p, status, view) {
+	if m.pastActiveDeadline(p, status, view) {
 		view.Phase, view.Ready, view.Why = v1.PodFailed, false, "it has run for its activeDeadlineSeconds"
 	}
 	return view

@@ -29,20 +29,20 @@ type SyncResult struct {
 	failures []error // one by one
 }
 
-// Waiting is a container that is not started yet, with the kubelet's reason.
-type Waiting struct {
+// WaitingError is a container that is not started yet, with the kubelet's reason.
+type WaitingError struct {
 	Container string
 	Err       error
 }
 
-func (w *Waiting) Error() string { return fmt.Sprintf("container %s: %v", w.Container, w.Err) }
+func (w *WaitingError) Error() string { return fmt.Sprintf("container %s: %v", w.Container, w.Err) }
 
-func (w *Waiting) Unwrap() error { return w.Err }
+func (w *WaitingError) Unwrap() error { return w.Err }
 
-// ErrCrashLoop is a container that ends again and again and waits before its next start.
-var ErrCrashLoop = errors.New("CrashLoopBackOff")
+// ErrCrashLoopBackOff is a container that ends again and again and waits before its next start.
+var ErrCrashLoopBackOff = errors.New("CrashLoopBackOff")
 
-// retryError is a failure that a back-off answers.
+// retryError is a failure after which a back-off runs.
 type retryError struct {
 	err   error
 	after time.Duration
@@ -52,23 +52,31 @@ func (e *retryError) Error() string { return e.err.Error() }
 
 func (e *retryError) Unwrap() error { return e.err }
 
+// backOffOf returns how long the back-off after a failure is; false where none runs.
+func backOffOf(err error) (time.Duration, bool) {
+	var retry *retryError
+	if !errors.As(err, &retry) {
+		return 0, false
+	}
+	return retry.after, true
+}
+
 func (r *SyncResult) add(err error) {
 	if err == nil {
 		return
 	}
 	r.failures = append(r.failures, err)
 	r.Err = errors.Join(r.failures...)
-	var retry *retryError
-	if errors.As(err, &retry) && (r.RetryAfter == 0 || retry.after < r.RetryAfter) {
-		r.RetryAfter = retry.after
+	if after, backsOff := backOffOf(err); backsOff && (r.RetryAfter == 0 || after < r.RetryAfter) {
+		r.RetryAfter = after
 	}
 }
 
 // OnlyBackOff reports whether nothing failed but containers wait for their back-off.
 func (r *SyncResult) OnlyBackOff() bool {
 	return r.Err != nil && !slices.ContainsFunc(r.failures, func(err error) bool {
-		var retry *retryError
-		return !errors.As(err, &retry)
+		_, backsOff := backOffOf(err)
+		return !backsOff
 	})
 }
 
@@ -76,8 +84,8 @@ func (r *SyncResult) OnlyBackOff() bool {
 // next start; 0 is no limit.
 func (r *SyncResult) backsOffLonger(limit time.Duration) bool {
 	return limit > 0 && slices.ContainsFunc(r.failures, func(err error) bool {
-		var retry *retryError
-		return errors.As(err, &retry) && errors.Is(err, ErrCrashLoop) && retry.after > limit
+		after, _ := backOffOf(err)
+		return errors.Is(err, ErrCrashLoopBackOff) && after > limit
 	})
 }
 
@@ -187,7 +195,7 @@ func (s *syncing) removeInit(ctx context.Context, keep int) {
 	}
 }
 
-// start starts what the plan says. An init container that fails holds up those after
+// start starts the containers of the actions. An init container that fails holds up those after
 // it; regular containers do not hold up each other.
 func (s *syncing) start(ctx context.Context) {
 	for _, i := range s.actions.StartEphemeral {
@@ -218,7 +226,7 @@ func (s *syncing) startOne(ctx context.Context, c *v1.Container, target *pod.Con
 		err = s.startContainer(ctx, c, target)
 	}
 	if err != nil {
-		return &Waiting{Container: c.Name, Err: err}
+		return &WaitingError{Container: c.Name, Err: err}
 	}
 	return nil
 }
@@ -246,8 +254,8 @@ func (m *Manager) started(p *v1.Pod, status *pod.Status) time.Time {
 	return started
 }
 
-// outOfTime reports whether a pod did not end by itself before its deadline.
-func (m *Manager) outOfTime(p *v1.Pod, status *pod.Status, view *plan.View) bool {
+// pastActiveDeadline reports whether a pod did not end by itself before its deadline.
+func (m *Manager) pastActiveDeadline(p *v1.Pod, status *pod.Status, view *plan.View) bool {
 	if m.untilDeadline(p, status) > 0 {
 		return false
 	}

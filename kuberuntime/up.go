@@ -186,10 +186,10 @@ func OneLine(message string) string {
 
 // startFailure adds how a container in its back-off ended.
 func startFailure(err error, status *pod.Status) error {
-	var waiting *Waiting
-	if errors.Is(err, ErrCrashLoop) && errors.As(err, &waiting) {
+	var waiting *WaitingError
+	if errors.Is(err, ErrCrashLoopBackOff) && errors.As(err, &waiting) {
 		if c := status.Container(waiting.Container); c.Exited() {
-			return fmt.Errorf("%w: %s", ErrCrashLoop, describeEnd(c))
+			return fmt.Errorf("%w: %s", ErrCrashLoopBackOff, describeEnd(c))
 		}
 	}
 	return err

@@ -291,7 +291,7 @@ func TestUpEndsCrashLoops(t *testing.T) {
 				f.exit(ctx, t, p, "a", 3, wait*time.Second)
 			}
 			err := <-done
-			if !errors.Is(err, ErrCrashLoop) || !strings.Contains(err.Error(), "container a ended with status 3") {
+			if !errors.Is(err, ErrCrashLoopBackOff) || !strings.Contains(err.Error(), "container a ended with status 3") {
 				t.Errorf("got %v", err)
 			}
 			limited, cancel := context.WithCancelCause(ctx)
@@ -301,7 +301,7 @@ func TestUpEndsCrashLoops(t *testing.T) {
 					cancel(errors.New("no time left"))
 				}
 			})
-			if _, err := f.Manager.Up(limited, p, set, Wait{Until: UntilDone}); !errors.Is(err, ErrCrashLoop) || !strings.HasPrefix(err.Error(), "no time left: CrashLoopBackOff: container a ended with status 3") {
+			if _, err := f.Manager.Up(limited, p, set, Wait{Until: UntilDone}); !errors.Is(err, ErrCrashLoopBackOff) || !strings.HasPrefix(err.Error(), "no time left: CrashLoopBackOff: container a ended with status 3") {
 				t.Errorf("without a limit: got %v", err)
 			}
 		})

@@ -178,7 +178,7 @@ func (w *worker) reportState(p *v1.Pod, status *pod.Status) {
 		w.m.event(p, "", EventReady, "ready%s", withAddress(status.IPs))
 	case before == "ready" && view.Phase == v1.PodRunning:
 		w.m.warn(p, "", EventNotReady, "no longer ready")
-	case view.Phase == v1.PodFailed && !w.m.outOfTime(p, status, view): // that has its own event
+	case view.Phase == v1.PodFailed && !w.m.pastActiveDeadline(p, status, view): // that has its own event
 		w.m.warn(p, "", EventFailed, "failed: %s", whatFailed(view))
 	case view.Phase == v1.PodSucceeded:
 		w.m.event(p, "", EventReady, "succeeded")

@@ -51,7 +51,7 @@ type Options struct {
 	Sandboxes map[string]*runtimeapi.PodSandboxStatusResponse // by id
 	Members   map[string][]*runtimeapi.Container              // of pods, by the sandbox's id
 	Waiting   map[string]Waiting                              // containers, by id
-	Kept      map[string]KeptPod                              // pods, by the sandbox's id
+	Managed   map[string]ManagedPod                           // pods, by the sandbox's id
 
 	deleted bool // rows of what is there no more
 }

@@ -57,8 +57,8 @@ func PodNeeds(o Options) (n Needs) {
 	return n
 }
 
-// KeptPod is what sync or apply knows of a pod and its runtime does not.
-type KeptPod struct {
+// ManagedPod is what sync or apply knows of a pod and its runtime does not.
+type ManagedPod struct {
 	Init    map[string]bool // containers, by id
 	Unready map[string]bool // those whose probe does not pass, by id
 	// Unprobed are those with a probe that is not made any more, by id.
@@ -91,11 +91,11 @@ func resultOf(p pod, o Options) podResult {
 		}
 	}
 	var r podResult
-	kept := o.Kept[p.GetId()]
+	managed := o.Managed[p.GetId()]
 	ready := p.GetState() == runtimeapi.PodSandboxState_SANDBOX_READY
 	var of outstanding
 	if ready { // else they are not to be made
-		r.containers, of.missing = kept.missing(newest)
+		r.containers, of.missing = managed.missing(newest)
 	}
 	for _, name := range slices.Sorted(maps.Keys(newest)) {
 		c := newest[name]
@@ -104,7 +104,7 @@ func resultOf(p pod, o Options) podResult {
 		if kube.IsDoneInit(s, newest) {
 			continue
 		}
-		if !kept.Init[c.GetId()] {
+		if !managed.Init[c.GetId()] {
 			r.containers++
 		}
 		_, waits := o.Waiting[c.GetId()]
@@ -114,11 +114,11 @@ func resultOf(p pod, o Options) podResult {
 		case c.GetState() == runtimeapi.ContainerState_CONTAINER_RUNNING:
 			r.runs = true
 			switch {
-			case kept.Unready[c.GetId()]:
+			case managed.Unready[c.GetId()]:
 				of.unready = c
-			case kept.Unprobed[c.GetId()]:
+			case managed.Unprobed[c.GetId()]:
 				of.unready, r.unprobed = c, true
-			case !kept.Init[c.GetId()]:
+			case !managed.Init[c.GetId()]:
 				r.ready++
 			}
 		case c.GetState() == runtimeapi.ContainerState_CONTAINER_CREATED:
@@ -134,7 +134,7 @@ func resultOf(p pod, o Options) podResult {
 }
 
 // missing counts the containers that the runtime does not have, and returns why one of them waits.
-func (k KeptPod) missing(has map[string]container) (n int, why *Waiting) {
+func (k ManagedPod) missing(has map[string]container) (n int, why *Waiting) {
 	for _, name := range slices.Sorted(maps.Keys(k.Missing)) {
 		if has[name] != nil {
 			continue // made since

@@ -24,23 +24,23 @@ func TestKeptPods(t *testing.T) {
 		name    string
 		members []*runtimeapi.Container
 		stopped bool
-		kept    KeptPod
+		kept    ManagedPod
 		want    string
 	}{
 		{name: "nobody keeps it", members: []*runtimeapi.Container{running("a")}, want: "1/1   Running\n"},
 		{name: "ready", members: []*runtimeapi.Container{running("a"), running("b")}, want: "2/2   Running\n"},
-		{name: "a probe fails", members: []*runtimeapi.Container{running("a"), running("b")}, kept: KeptPod{Unready: map[string]bool{"b": true}}, want: "1/2   Running\n"},
-		{name: "nobody probes it any more", members: []*runtimeapi.Container{running("a"), running("b")}, kept: KeptPod{Unprobed: map[string]bool{"b": true}}, want: "?/2   Running\n"},
-		{name: "the attempt that was probed is not there any more", members: []*runtimeapi.Container{running("a")}, kept: KeptPod{Unprobed: map[string]bool{"b": true}}, want: "1/1   Running\n"},
-		{name: "no image", kept: KeptPod{Missing: map[string]Waiting{"a": pulling}}, want: "0/1   ImagePullBackOff, next in 8s\n"},
-		{name: "one image of two", members: []*runtimeapi.Container{running("a")}, kept: KeptPod{Missing: map[string]Waiting{"b": pulling}}, want: "1/2   ImagePullBackOff, next in 8s\n"},
-		{name: "initialises", members: []*runtimeapi.Container{running("i")}, kept: KeptPod{Init: map[string]bool{"i": true}, Missing: map[string]Waiting{"a": turn}}, want: "0/1   PodInitializing\n"},
-		{name: "a failure before a turn", kept: KeptPod{Missing: map[string]Waiting{"a": turn, "b": pulling, "c": turn}}, want: "0/3   ImagePullBackOff, next in 8s\n"},
-		{name: "made since", members: []*runtimeapi.Container{running("a")}, kept: KeptPod{Missing: map[string]Waiting{"a": pulling}}, want: "1/1   Running\n"},
+		{name: "a probe fails", members: []*runtimeapi.Container{running("a"), running("b")}, kept: ManagedPod{Unready: map[string]bool{"b": true}}, want: "1/2   Running\n"},
+		{name: "nobody probes it any more", members: []*runtimeapi.Container{running("a"), running("b")}, kept: ManagedPod{Unprobed: map[string]bool{"b": true}}, want: "?/2   Running\n"},
+		{name: "the attempt that was probed is not there any more", members: []*runtimeapi.Container{running("a")}, kept: ManagedPod{Unprobed: map[string]bool{"b": true}}, want: "1/1   Running\n"},
+		{name: "no image", kept: ManagedPod{Missing: map[string]Waiting{"a": pulling}}, want: "0/1   ImagePullBackOff, next in 8s\n"},
+		{name: "one image of two", members: []*runtimeapi.Container{running("a")}, kept: ManagedPod{Missing: map[string]Waiting{"b": pulling}}, want: "1/2   ImagePullBackOff, next in 8s\n"},
+		{name: "initialises", members: []*runtimeapi.Container{running("i")}, kept: ManagedPod{Init: map[string]bool{"i": true}, Missing: map[string]Waiting{"a": turn}}, want: "0/1   PodInitializing\n"},
+		{name: "a failure before a turn", kept: ManagedPod{Missing: map[string]Waiting{"a": turn, "b": pulling, "c": turn}}, want: "0/3   ImagePullBackOff, next in 8s\n"},
+		{name: "made since", members: []*runtimeapi.Container{running("a")}, kept: ManagedPod{Missing: map[string]Waiting{"a": pulling}}, want: "1/1   Running\n"},
 		{name: "debugged", members: []*runtimeapi.Container{running("a"), debug}, want: "1/1   Running\n"},
 		{name: "debugged after its end", members: []*runtimeapi.Container{{Id: "a", Metadata: &runtimeapi.ContainerMetadata{Name: "a"}, State: runtimeapi.ContainerState_CONTAINER_EXITED}, debug}, want: "0/1   Completed\n"},
 		{name: "of debug --host", members: []*runtimeapi.Container{debug}, want: "1/1   Running\n"},
-		{name: "stopped", stopped: true, kept: KeptPod{Missing: map[string]Waiting{"a": pulling}}, want: "0/0   Stopped\n"},
+		{name: "stopped", stopped: true, kept: ManagedPod{Missing: map[string]Waiting{"a": pulling}}, want: "0/0   Stopped\n"},
 	} {
 		p := &runtimeapi.PodSandbox{Id: "p"}
 		if test.stopped {
@@ -49,7 +49,7 @@ func TestKeptPods(t *testing.T) {
 		var out bytes.Buffer
 		err := Pods(&out, &runtimeapi.ListPodSandboxResponse{Items: []*runtimeapi.PodSandbox{p}}, Options{
 			Now: now, Columns: []string{"ready", "state"}, NoHeaders: true,
-			Members: map[string][]*runtimeapi.Container{"p": test.members}, Statuses: exited, Kept: map[string]KeptPod{"p": test.kept},
+			Members: map[string][]*runtimeapi.Container{"p": test.members}, Statuses: exited, Managed: map[string]ManagedPod{"p": test.kept},
 		})
 		if err != nil || out.String() != test.want {
 			t.Errorf("%s: %q, %v; want %q", test.name, out.String(), err, test.want)

@@ -94,6 +94,7 @@ func newService(o Options, client *docker.Client) (*criService, *private.Service
 		capabilities = func() []string { return host.EngineCapabilities(socket) }
 	}
 
+	pauseImage := pause.Image(o.PauseImage)
 	s.logs = logs.New(logs.Options{Engine: engine, Log: o.Log, Write: o.WriteLogs})
 	containers := container.Options{Engine: engine, OOM: oom, Capabilities: capabilities, Remember: o.Daemon, Log: o.Log}
 	if o.temporaries != "" {
@@ -108,10 +109,10 @@ func newService(o Options, client *docker.Client) (*criService, *private.Service
 		Engine: engine, Containers: s.containers, Networks: plugins, PauseImage: o.PauseImage, OOM: oom, Log: o.Log,
 	})
 	s.node = node.New(node.Options{
-		Engine: engine, Networks: networks, PauseImage: pause.Image(o.PauseImage), CgroupDriver: o.CgroupDriver, Daemon: o.Daemon,
+		Engine: engine, Networks: networks, PauseImage: pauseImage, CgroupDriver: o.CgroupDriver, Daemon: o.Daemon,
 	})
 	s.images = image.New(image.Options{
-		Engine: engine, PauseImage: pause.Image(o.PauseImage), PullProgressDeadline: o.PullProgressDeadline,
+		Engine: engine, PauseImage: pauseImage, PullProgressDeadline: o.PullProgressDeadline,
 	})
 	s.streams = stream.New(stream.Options{
 		Address: o.StreamAddress, CertFile: o.StreamCertFile, KeyFile: o.StreamKeyFile,
@@ -137,7 +138,7 @@ func (s *criService) podIPs(ctx context.Context, id string) ([]string, error) {
 	return ips, nil
 }
 
-// statuses describe what an event is about, from the engine itself.
+// statuses returns what an event is about. It bypasses the cache: an event must not show a state older than its cause.
 type statuses struct{ of *criService }
 
 func (s statuses) PodSandboxStatus(ctx context.Context, r *runtimeapi.PodSandboxStatusRequest) (*runtimeapi.PodSandboxStatusResponse, error) {

@@ -108,15 +108,15 @@ func (env *Env) WaitingContainers(containers []*runtimeapi.Container) map[string
 	return waiting
 }
 
-// KeptPods returns what sync and apply know of their pods, by the sandbox's id.
-func (env *Env) KeptPods(pods []*runtimeapi.PodSandbox) map[string]output.KeptPod {
-	kept := map[string]output.KeptPod{}
+// ManagedPods returns what sync and apply know of their pods, by the sandbox's id.
+func (env *Env) ManagedPods(pods []*runtimeapi.PodSandbox) map[string]output.ManagedPod {
+	managed := map[string]output.ManagedPod{}
 	for _, p := range pods {
 		state := env.PodState(p.GetMetadata().GetUid(), p.GetId())
 		if state == nil || state.Sandbox != "" && state.Sandbox != p.GetId() {
 			continue
 		}
-		known := output.KeptPod{Init: map[string]bool{}, Unready: map[string]bool{}, Unprobed: map[string]bool{}, Missing: map[string]output.Waiting{}}
+		known := output.ManagedPod{Init: map[string]bool{}, Unready: map[string]bool{}, Unprobed: map[string]bool{}, Missing: map[string]output.Waiting{}}
 		for _, c := range state.Containers {
 			switch {
 			case c.Ephemeral:
@@ -124,15 +124,15 @@ func (env *Env) KeptPods(pods []*runtimeapi.PodSandbox) map[string]output.KeptPo
 				known.Init[c.ID] = true
 			case c.ID == "" && c.Waiting != "":
 				known.Missing[c.Name] = output.Waiting{Reason: c.Waiting, Next: c.NextTry}
-			case state.Kept && c.Probed && !c.Ready:
+			case state.Managed && c.Probed && !c.Ready:
 				known.Unready[c.ID] = true
-			case !state.Kept && c.Probed:
+			case !state.Managed && c.Probed:
 				known.Unprobed[c.ID] = true
 			}
 		}
-		kept[p.GetId()] = known
+		managed[p.GetId()] = known
 	}
-	return kept
+	return managed
 }
 
 // PointToDescribe says, below a table with something that has failed, what shows why.

@@ -184,7 +184,7 @@ func (env *Env) Warn(format string, args ...any) {
 	env.Note("crishim: warning: "+format, args...)
 }
 
-// Note writes one line to stderr as it is.
+// Note writes one line to stderr, without the prefix of a warning.
 func (env *Env) Note(format string, args ...any) {
 	env.mu.Lock()
 	defer env.mu.Unlock()

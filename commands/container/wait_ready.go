@@ -55,14 +55,14 @@ func (r *readiness) ofPod(ctx context.Context, sandbox *runtimeapi.PodSandboxSta
 	}
 	newest := newestAttempts(list.GetContainers())
 	state := r.env.PodState(sandbox.GetMetadata().GetUid(), sandbox.GetId())
-	if state == nil || state.Sandbox != sandbox.GetId() && !state.Kept {
+	if state == nil || state.Sandbox != sandbox.GetId() && !state.Managed {
 		return allRun(ctx, r.conn, newest)
 	}
 	missing, probed := missingOf(state, newest)
-	if len(missing) == 0 && probed && !state.Kept {
+	if len(missing) == 0 && probed && !state.Managed {
 		return r.byOneAttempt(ctx, sandbox)
 	}
-	return len(missing) == 0 && (state.Ready || !state.Kept), strings.Join(missing, ", "), nil
+	return len(missing) == 0 && (state.Ready || !state.Managed), strings.Join(missing, ", "), nil
 }
 
 // missingOf returns what keeps a pod from being ready by its recorded state, and whether any of its containers is probed.
@@ -76,7 +76,7 @@ func missingOf(state *kuberuntime.PodState, newest map[string]*runtimeapi.Contai
 			missing = append(missing, fmt.Sprintf("container %s waits: %s", c.Name, c.Waiting))
 		case !running:
 			missing = append(missing, fmt.Sprintf("container %s does not run", c.Name))
-		case state.Kept && !(c.Ready && newest[c.Name].GetId() == c.ID):
+		case state.Managed && !(c.Ready && newest[c.Name].GetId() == c.ID):
 			missing = append(missing, fmt.Sprintf("container %s is not ready", c.Name))
 		}
 	}

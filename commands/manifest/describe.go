@@ -239,7 +239,7 @@ func madeBy(d *kuberuntime.Description, owner kuberuntime.Owner) string {
 	switch {
 	case !d.Recorded:
 		return owner.String() + ", so that its manifest is not known"
-	case d.Kept || over:
+	case d.Managed || over:
 		return owner.String()
 	case owner.Folder != "":
 		return owner.String() + ", which does not run: it is not probed or restarted any more"
@@ -288,7 +288,7 @@ func (p *page) container(d *kuberuntime.Description, c plan.ContainerView) {
 	p.limits(c.Container)
 	p.painted("", "State", stateTone(diagnose.Word(d, c), c), "%s", diagnose.State(d, c, p.now))
 	attempts := d.Status.Attempts(c.Container.Name)
-	if waiting := d.Waiting[c.Container.Name]; waiting.Reason == "" || !d.Kept {
+	if waiting := d.Waiting[c.Container.Name]; waiting.Reason == "" || !d.Managed {
 		attempts = attempts[min(len(attempts), 1):]
 	}
 	if len(attempts) > 0 {
@@ -340,7 +340,7 @@ func (p *page) probes(d *kuberuntime.Description, c plan.ContainerView) {
 	if c.Ready {
 		text = "yes"
 	}
-	if c.Status.Running() && !d.Kept {
+	if c.Status.Running() && !d.Managed {
 		text += ", by one attempt just now"
 	}
 	p.line("Ready", "%s", text)

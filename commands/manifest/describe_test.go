@@ -31,7 +31,7 @@ func described(status *pod.ContainerStatus, change ...func(*kuberuntime.Descript
 	d := &kuberuntime.Description{
 		Pod:      &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "shop", UID: "u1", Labels: map[string]string{"app": "web"}}, Spec: spec},
 		Status:   &pod.Status{Sandboxes: []*runtimeapi.PodSandboxStatus{{Id: strings.Repeat("0123456789abcdef", 4), Metadata: &runtimeapi.PodSandboxMetadata{}, CreatedAt: time.Unix(900, 0).UnixNano()}}},
-		Recorded: true, Kept: true, State: &kuberuntime.PodState{Containers: []kuberuntime.ContainerState{{Name: "main"}}},
+		Recorded: true, Managed: true, State: &kuberuntime.PodState{Containers: []kuberuntime.ContainerState{{Name: "main"}}},
 		Waiting: map[string]v1.ContainerStateWaiting{}, Unready: map[string]string{}, Logs: map[string][]string{},
 	}
 	d.Pod.Status.QOSClass = v1.PodQOSBurstable
@@ -79,7 +79,7 @@ func TestWhatIsWrong(t *testing.T) {
 	with := func(events ...kuberuntime.Event) func(*kuberuntime.Description) {
 		return func(d *kuberuntime.Description) { d.Events = events }
 	}
-	left := func(d *kuberuntime.Description) { d.Kept = false }
+	left := func(d *kuberuntime.Description) { d.Managed = false }
 	never := func(d *kuberuntime.Description) { d.Pod.Spec.RestartPolicy = v1.RestartPolicyNever }
 	const noFile = `failed to create shim task: OCI runtime create failed: runc create failed: unable to start container process: exec: "/bin/nosuch": stat /bin/nosuch: no such file or directory: unknown`
 	for name, test := range map[string]struct {
@@ -264,7 +264,7 @@ Events:
 func TestNobodyKeepsThePod(t *testing.T) {
 	t.Parallel()
 	d := described(&pod.ContainerStatus{State: runtimeapi.ContainerState_CONTAINER_RUNNING, StartedAt: time.Unix(940, 0)}, func(d *kuberuntime.Description) {
-		d.Kept, d.Pod.Spec.Containers[0].ReadinessProbe = false, &v1.Probe{}
+		d.Managed, d.Pod.Spec.Containers[0].ReadinessProbe = false, &v1.Probe{}
 	})
 	for owner, want := range map[kuberuntime.Owner]string{
 		{Apply: true}:         "Made by:       crishim apply, which has ended: it is not probed or restarted any more\n",

@@ -295,7 +295,7 @@ spec:
 		}
 
 		out, err := r.RunInContainer(ctx, cat, []string{"sh", "-c", "echo said; exit 3"}, time.Minute)
-		var exit *kuberuntime.ExitError
+		var exit *kuberuntime.CommandError
 		if string(out) != "said\n" || !errors.As(err, &exit) || exit.Code != 3 {
 			t.Errorf("run: got %q, %v", out, err)
 		}

@@ -29,7 +29,7 @@ type syncOptions struct {
 	runtime podRuntimeOptions
 }
 
-// NewSync returns the verb that keeps the pods of a folder running: static pods without a kubelet.
+// NewSync returns the verb that manages the pods of a folder: static pods without a kubelet.
 func NewSync(env *cli.Env) *urfave.Command {
 	o := &syncOptions{
 		loop: kuberuntime.LoopOptions{
@@ -115,7 +115,7 @@ func (o *syncOptions) run(ctx context.Context, env *cli.Env) error {
 	if o.once {
 		ctx, cancel := o.wait.limit(ctx)
 		defer cancel()
-		return loop.Once(ctx, o.wait.Wait)
+		return loop.RunOnce(ctx, o.wait.Wait)
 	}
 	if o.metrics != "" {
 		mux := http.NewServeMux()

@@ -107,7 +107,7 @@ func (o *podsOptions) list(ctx context.Context, env *cli.Env, conn *client.Conn)
 		}
 	}
 	if needs.Dead {
-		o.view.Waiting, o.view.Kept = env.WaitingContainers(containers.GetContainers()), env.KeptPods(pods)
+		o.view.Waiting, o.view.Managed = env.WaitingContainers(containers.GetContainers()), env.ManagedPods(pods)
 	}
 	var failed, podsFailed error
 	var asked sync.WaitGroup

@@ -97,7 +97,7 @@ func validate(c *runtimeapi.PodSandboxConfig) error {
 	return validateNamespaces(sc.GetNamespaceOptions())
 }
 
-// maxName is far beyond the longest name and uid in Kubernetes.
+// maxName is the longest name in Kubernetes: DNS1123SubdomainMaxLength.
 const maxName = 253
 
 func validatePort(p *runtimeapi.PortMapping) error {
@@ -218,11 +218,20 @@ func (s *Service) run(ctx context.Context, r *runtimeapi.RunPodSandboxRequest, f
 	return id, nil
 }
 
-// start creates and starts the engine container, a second time with a milder oom score
-// where the host turns out to forbid the first one. A container of the same identity that
-// was never started is left over from an earlier request; one that was is for the caller to
-// remove.
+// start creates and starts the engine container, and once more with a milder oom score where the host turns out to
+// forbid the first one.
 func (s *Service) start(ctx context.Context, r *runtimeapi.RunPodSandboxRequest, f facts) (string, error) {
+	id, err := s.startOnce(ctx, r, f)
+	if err == nil || !s.oom.Refused(f.oomScore, err) {
+		return id, err
+	}
+	f.oomScore = s.oom.Allowed(f.oomScore)
+	return s.startOnce(ctx, r, f)
+}
+
+// startOnce creates and starts the engine container, and leaves none on an error. A container of the same identity that
+// was never started is left over from an earlier request; one that was is for the caller to remove.
+func (s *Service) startOnce(ctx context.Context, r *runtimeapi.RunPodSandboxRequest, f facts) (string, error) {
 	p, err := plan(r, f)
 	if err != nil {
 		return "", err
@@ -248,15 +257,9 @@ func (s *Service) start(ctx context.Context, r *runtimeapi.RunPodSandboxRequest,
 	if err == nil {
 		return created.ID, nil
 	}
-	refused := s.oom.Refused(f.oomScore, err)
 	cleanup, cancel := lifecycle.CleanupContext(ctx)
 	defer cancel()
-	err = errors.Join(fmt.Errorf("start the sandbox: %w", err), lifecycle.Remove(cleanup, s.engine, created.ID))
-	if !refused {
-		return "", err
-	}
-	f.oomScore = s.oom.Allowed(f.oomScore)
-	return s.start(ctx, r, f)
+	return "", errors.Join(fmt.Errorf("start the sandbox: %w", err), lifecycle.Remove(cleanup, s.engine, created.ID))
 }
 
 // pending has the sandboxes of requests in flight. No list has them: a request that is cut

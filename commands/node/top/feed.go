@@ -86,7 +86,7 @@ func (f *feed) lists(ctx context.Context) (Lists, error) {
 	}
 	return Lists{pods.GetItems(), containers.GetContainers(), output.Options{
 		Now: f.env.Now(), Terminal: true, Pods: names, Members: members, Statuses: known,
-		Waiting: f.env.WaitingContainers(containers.GetContainers()), Kept: f.env.KeptPods(pods.GetItems()),
+		Waiting: f.env.WaitingContainers(containers.GetContainers()), Managed: f.env.ManagedPods(pods.GetItems()),
 	}}, nil
 }
 

@@ -272,7 +272,7 @@ func (w *worker) step(ctx context.Context) time.Duration {
 // reasons are those of containers that wait.
 var reasons = []error{
 	kuberuntime.ErrImagePullBackOff, kuberuntime.ErrImagePull, kuberuntime.ErrImageNeverPull, kuberuntime.ErrInvalidImageName, kuberuntime.ErrImageInspect,
-	kuberuntime.ErrCreateConfig, kuberuntime.ErrCreate, kuberuntime.ErrRun, kuberuntime.ErrPostStart, kuberuntime.ErrCrashLoop,
+	kuberuntime.ErrCreateConfig, kuberuntime.ErrCreate, kuberuntime.ErrRun, kuberuntime.ErrPostStart, kuberuntime.ErrCrashLoopBackOff,
 }
 
 // status reports the pod's status, as a kubelet does, with why its containers wait.
@@ -286,7 +286,7 @@ func (w *worker) status(now *v1.Pod, waits error) {
 		all = joined.Unwrap()
 	}
 	for _, err := range all {
-		var waiting *kuberuntime.Waiting
+		var waiting *kuberuntime.WaitingError
 		if !errors.As(err, &waiting) {
 			continue
 		}
