@@ -67,7 +67,10 @@ func plantedNode(t *testing.T) *commandTest {
 		"pull: 401 Authorization: Bearer PLANTEDbearerPLANTED",
 		"GET https://r/v2/?token=planted-pull&X-Amz-Signature=planted-signature",
 		"eyJwbGFudGVk.eyJwbGFudGVkIjoi.cGxhbnRlZA", `{"level":"info","password":"planted-json"}`,
-		"-----BEGIN EC PRIVATE KEY-----", "MHcCAQEEIPLANTEDpemPLANTEDpemPLANTEDpemPLANTEDpem", "-----END EC PRIVATE KEY-----", "the last line",
+		`level=error msg="login failed: password=planted-logfmt, again"`, "\x1b[36mtoken\x1b[0m=planted-coloured",
+		"Unhandled Error: &Container{Env:[]EnvVar{EnvVar{Name:MODE,Value:planted-kubelet,ValueFrom:nil,},},}",
+		// Another key than in the configuration: it is known from the log alone, which why has the end of.
+		"-----BEGIN EC PRIVATE KEY-----", "MHcCAQEEIPLANTEDlogPLANTEDlogPLANTEDlogPLANTEDlog", "-----END EC PRIVATE KEY-----", "the last line",
 	} {
 		c.stub.Log(app, "stdout", line)
 	}

@@ -16,6 +16,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
 	"strings"
 	"sync"
 	"time"
@@ -169,11 +170,24 @@ func (f *Files) Settings(name string, text []byte) {
 }
 
 func (f *Files) text(name string, text []byte, kind form) {
-	if cut := len(text) - f.sizes.text; cut > 0 {
-		text = text[cut:]
+	if len(text) > f.sizes.text {
+		text = lastLines(text, f.sizes.text)
 		f.Note("%s: only the last %d KiB", name, f.sizes.text>>10)
 	}
-	f.add(&file{name: name, text: strings.ToValidUTF8(string(text), "\uFFFD"), form: kind, shown: true}, len(text))
+	f.add(&file{name: name, text: escapes.ReplaceAllString(strings.ToValidUTF8(string(text), "\uFFFD"), ""), form: kind, shown: true}, len(text))
+}
+
+// escapes are what programs colour their logs with: in the middle of password=x it would not be seen.
+var escapes = regexp.MustCompile(`\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?)`)
+
+// lastLines returns the end of a text. It begins with a whole line, as half of a secret is not recognised.
+func lastLines(text []byte, most int) []byte {
+	text = text[max(len(text)-most-1, 0):]
+	_, after, found := bytes.Cut(text, []byte("\n"))
+	if !found {
+		return text[min(1, len(text)):]
+	}
+	return after
 }
 
 // View adds what a view of package output shows: a document, and a table on the page where there is a title. Without
@@ -346,7 +360,7 @@ func (b *Bundle) redact(all []*Files) {
 	r.learn()
 	for _, one := range b.files {
 		r.file = one.name
-		one.name = r.all.Replace(one.name)
+		one.name = r.without(one.name)
 		if one.document != nil {
 			one.document = r.againTree("", one.document)
 		} else {

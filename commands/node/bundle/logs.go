@@ -32,8 +32,8 @@ func (n *Node) names(ctx context.Context, conn *client.Conn) map[string][]string
 	return names
 }
 
-// IsUnhealthy reports whether a container did not end well, was restarted, or does not start.
-func (n *Node) IsUnhealthy(s *runtimeapi.ContainerStatus) bool {
+// isUnhealthy reports whether a container did not end well, was restarted, or does not start.
+func (n *Node) isUnhealthy(s *runtimeapi.ContainerStatus) bool {
 	switch s.GetState() {
 	case runtimeapi.ContainerState_CONTAINER_RUNNING:
 		return s.GetMetadata().GetAttempt() > 0
@@ -50,7 +50,7 @@ func (n *Node) logs(ctx context.Context, conn *client.Conn, f *Files) error {
 	names := n.names(ctx, conn)
 	for _, s := range statuses {
 		c := s.GetStatus()
-		if n.Logs != LogsAll && !n.IsUnhealthy(c) || c.GetState() == runtimeapi.ContainerState_CONTAINER_CREATED {
+		if n.Logs != LogsAll && !n.isUnhealthy(c) || c.GetState() == runtimeapi.ContainerState_CONTAINER_CREATED {
 			continue
 		}
 		name := fileName("logs", ".log", c.GetId(), append(slices.Clone(names[c.GetId()]), fmt.Sprint(c.GetMetadata().GetAttempt()))...)
@@ -86,8 +86,8 @@ func (n *Node) log(ctx context.Context, s *runtimeapi.ContainerStatusResponse) (
 		}
 		begun[e.Stream] = e.Partial()
 		text.Write(e.Text)
-		if extra := text.Len() - 2*textBytes; extra > 0 {
-			text.Next(extra + textBytes)
+		if text.Len() > 2*textBytes {
+			text.Next(text.Len() - len(lastLines(text.Bytes(), textBytes)))
 		}
 		return nil
 	})

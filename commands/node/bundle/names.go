@@ -11,9 +11,9 @@ import (
 var secretWords = []string{
 	"password", "passwords", "passwd", "passphrase", "pass", "pwd", "secret", "secrets", "token", "tokens", "credential", "credentials", "creds",
 	"auth", "auths", "authorization", "bearer", "jwt", "cookie", "cookies", "dsn", "signature", "sig", "apikey", "accesskey", "secretkey", "privatekey",
-	"authkey", "psk", "clientsecret", "sessionid", "htpasswd", "dockerconfigjson", "dockercfg", "kubeconfig", "keytab", "sas",
+	"authkey", "psk", "clientsecret", "sessionid", "htpasswd", "dockerconfigjson", "dockercfg", "kubeconfig", "keytab", "sas", "pw", "bindpw", "authtok", "hmac",
 	"api key", "access key", "secret key", "private key", "account key", "auth key", "signing key", "encryption key", "encrypt key", "master key", "session key", "shared key",
-	"ssh key", "tls key", "license key", "deploy key", "storage key", "host key", "key data", "connection string", "conn str", "database url", "db url", "redis url",
+	"ssh key", "tls key", "license key", "deploy key", "storage key", "host key", "key data", "connection string", "conn str", "database url", "db url", "redis url", "webhook url",
 }
 
 // harmlessEnds are the last words of names of what belongs to a secret and is none: tokenPath, secretName.
@@ -73,6 +73,12 @@ func isSecretName(name string) bool {
 		}
 	}
 	return false
+}
+
+// isPasswordName reports whether a name is that of a password, behind which no sentence goes on.
+func isPasswordName(name string) bool {
+	all := words(name)
+	return len(all) > 0 && slices.ContainsFunc([]string{"password", "passwd", "passphrase", "pwd"}, func(end string) bool { return strings.HasSuffix(all[len(all)-1], end) })
 }
 
 // plainVariables are environment variables whose values are the same on many machines. They are removed like all

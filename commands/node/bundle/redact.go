@@ -52,7 +52,7 @@ func (r *redactor) note(where, kind string) { r.log[Removal{File: r.file, Where:
 // took notes the removal of a value that its name or form says to be a secret, to be looked for elsewhere too.
 func (r *redactor) took(where, kind, value string) {
 	r.note(where, kind)
-	if kind != kindMount {
+	if kind != kindMount && kind != kindWord {
 		r.remember(value, true)
 	}
 }
@@ -79,12 +79,18 @@ func (r *redactor) tree(path string, v any) any {
 		for _, key := range slices.Sorted(maps.Keys(v)) {
 			v[key] = r.field(join(path, key), key, v[key])
 		}
+		if name, _ := cmp.Or(v["name"], v["key"]).(string); isSecretName(name) {
+			v["value"] = r.leaves(join(path, "value"), kindField, v["value"])
+		}
 		if v["kind"] == "Secret" {
 			for _, key := range []string{"data", "stringData"} {
 				v[key] = r.leaves(join(path, key), kindField, v[key])
 			}
 		}
 	case []any:
+		if lines, ok := stringsIn(v); ok && slices.ContainsFunc(lines, func(line string) bool { return strings.Contains(line, "PRIVATE KEY") }) {
+			return r.string(path, strings.Join(lines, "\n"), prose) // a key of several lines
+		}
 		for i, e := range v {
 			v[i] = r.tree(fmt.Sprintf("%s[%d]", path, i), e)
 		}
@@ -92,6 +98,18 @@ func (r *redactor) tree(path string, v any) any {
 		return r.string(path, v, prose)
 	}
 	return v
+}
+
+// stringsIn returns the elements of a list of strings.
+func stringsIn(list []any) (all []string, ok bool) {
+	for _, e := range list {
+		text, ok := e.(string)
+		if !ok {
+			return nil, false
+		}
+		all = append(all, text)
+	}
+	return all, true
 }
 
 func join(path, key string) string { return strings.TrimPrefix(path+"."+key, ".") }
@@ -243,13 +261,9 @@ func (r *redactor) commandLine(path string, v any) any {
 	case string:
 		return byPattern(v, command, found)
 	case []any:
-		texts := make([]string, len(v))
-		for i, e := range v {
-			text, ok := e.(string)
-			if !ok {
-				return r.tree(path, v)
-			}
-			texts[i] = text
+		texts, ok := stringsIn(v)
+		if !ok {
+			return r.tree(path, v)
 		}
 		for i, text := range arguments(texts, found) {
 			v[i] = text
@@ -299,7 +313,7 @@ func (r *redactor) learn() {
 		quoted, _ := json.Marshal(value) // of a string: no error
 		for _, form := range []string{
 			string(quoted[1 : len(quoted)-1]), url.QueryEscape(value), url.PathEscape(value),
-			base64.StdEncoding.EncodeToString([]byte(value)), base64.RawURLEncoding.EncodeToString([]byte(value)),
+			base64.StdEncoding.EncodeToString([]byte(value)), base64.RawStdEncoding.EncodeToString([]byte(value)), base64.RawURLEncoding.EncodeToString([]byte(value)),
 		} {
 			if len(form) >= 8 {
 				forms[form] = true
@@ -307,8 +321,11 @@ func (r *redactor) learn() {
 		}
 		if strings.Contains(value, "\n") {
 			for line := range strings.Lines(value) {
-				if line = strings.TrimSpace(line); len(line) >= 16 {
-					forms[line] = true
+				fields := strings.Fields(line) // in a log its time may be before it
+				for _, part := range []string{strings.TrimSpace(line), fields[max(len(fields)-1, 0)]} {
+					if len(part) >= 16 {
+						forms[part] = true
+					}
 				}
 			}
 		}
@@ -334,16 +351,22 @@ func (r *redactor) learn() {
 
 // again removes values that were removed elsewhere from a text without structure.
 func (r *redactor) again(where, text string) string {
-	out := r.all.Replace(text)
-	if slices.ContainsFunc(r.shorts, func(value string) bool { return strings.Contains(out, value) }) {
-		for i := 0; i < 2; i++ { // two in a row share what is between them
-			out = r.short.ReplaceAllString(out, "${1}"+removed+"${3}")
-		}
-	}
+	out := r.without(text)
 	if out != text {
 		r.note(where, kindAgain)
 	}
 	return out
+}
+
+// without returns a text without the values that were removed elsewhere.
+func (r *redactor) without(text string) string {
+	text = r.all.Replace(text)
+	if slices.ContainsFunc(r.shorts, func(value string) bool { return strings.Contains(text, value) }) {
+		for i := 0; i < 2; i++ { // two in a row share what is between them
+			text = r.short.ReplaceAllString(text, "${1}"+removed+"${3}")
+		}
+	}
+	return text
 }
 
 // againTree is again for each string of a document, and for the names of its fields.
@@ -369,7 +392,7 @@ func (r *redactor) againTree(path string, v any) any {
 func (r *redactor) removals() []Removal {
 	all := map[Removal]int{}
 	for at, count := range r.log {
-		at.Where = r.all.Replace(at.Where)
+		at.File, at.Where = r.without(at.File), r.without(at.Where)
 		all[at] += count
 	}
 	var list []Removal

@@ -1,6 +1,7 @@
 package bundle
 
 import (
+	"context"
 	"encoding/base64"
 	"encoding/json"
 	"strings"
@@ -38,6 +39,15 @@ func TestTextsWithSecrets(t *testing.T) {
 		{prose, "password=hunter2 user=x", "password=[removed] user=x"},
 		{prose, `{"password":"hun ter\"2","a":1}`, `{"password":"[removed]","a":1}`},
 		{prose, `level=info msg="login" api_key='k k'`, `level=info msg="login" api_key='[removed]'`},
+		{prose, `level=error msg="login failed: password=hunter2, again"`, `level=error msg="login failed: password=[removed], again"`},
+		{prose, "JAVA_OPTS=-Ddb.password=hunter2", "JAVA_OPTS=-Ddb.password=[removed]"},
+		{prose, "Generated root password: hunter; wrong Password: x", "Generated root password: [removed]; wrong Password: [removed]"},
+		{prose, "its probe runs app --password hunter", "its probe runs app --password [removed]"},
+		{prose, `tokens=["hunter2", "hunter3"] token=/kd83jdKfu3J92kdLs0aPq`, "tokens=[removed] token=[removed]"},
+		{prose, `{"name":"DB_PASSWORD","value":"hun,ter2"} {\"name\":\"DB_PASSWORD\",\"value\":\"hun,ter2\"}`, `{"name":"DB_PASSWORD","value":"[removed]"} {\"name\":\"DB_PASSWORD\",\"value\":\"[removed]\"}`},
+		{prose, "Env:[]EnvVar{EnvVar{Name:MODE,Value:hun,ter2,ValueFrom:nil,},},", "Env:[]EnvVar{EnvVar{Name:MODE,Value:[removed],ValueFrom:nil,},},"},
+		{prose, `v1.EnvVar{Name:"MODE", Value:"hun\"ter2", ValueFrom:(*v1.EnvVarSource)(nil)}`, `v1.EnvVar{Name:"MODE", Value:"[removed]", ValueFrom:(*v1.EnvVarSource)(nil)}`},
+		{prose, "POST https://hooks.slack.com/services/T0/B0/x0 failed", "POST https://hooks.slack.com/services/[removed] failed"},
 		{prose, "a\n" + pem + "\nb", "a\n[removed]\nb"},
 		{prose, "a\n" + pem[:80], "a\n[removed]"},
 		{prose, pem[40:], "[removed]"},
@@ -54,9 +64,12 @@ func TestTextsWithSecrets(t *testing.T) {
 		{prose, "join --token abcdef.0123456789abcdef x", "join --token [removed] x"},
 		{prose, "root:$6$salt$0123456789abcdef:1", "root:[removed]:1"},
 		{prose, "/var/lib/kubelet/pods/u/volumes/kubernetes.io~secret/db-login/k", "/var/lib/kubelet/pods/u/volumes/kubernetes.io~secret/[removed]/k"},
+		{settings, "env:\n- name: DB_PASSWORD\n  value: hunter2", "env:\n- name: DB_PASSWORD\n  value: [removed]"},
+		{settings, "tokens = [\"a-1\", \"b-2\"]", "tokens = [removed]"},
 		{settings, "auth:\n  username: me\n  x: |\n    abc\nother: 1\npassword: hunter", "auth:\n  [removed]\n  [removed]\n    [removed]\nother: 1\npassword: [removed]"},
 		{settings, "[plugins.registry.auth]\n  password = \"hunter\"\n  secret_file = \"/etc/x\"", "[plugins.registry.auth]\n  password = \"[removed]\"\n  secret_file = \"/etc/x\""},
 		{command, "mysql -u root -phunter2 db && curl -u me:hunter2 http://x", "mysql -u root -p[removed] db && curl -u me:[removed] http://x"},
+		{command, "helm --set=db.password=hunter2 --from-literal=token=hunter3", "helm --set=db.password=[removed] --from-literal=token=[removed]"},
 		{command, "app -p 8080 --password hunter2 -p hunter3", "app -p 8080 --password [removed] -p [removed]"},
 	} {
 		r := newRedactor(false)
@@ -92,7 +105,13 @@ func TestDocuments(t *testing.T) {
 			"[removed] [removed]",
 		},
 		"documents in strings": {`{"info":"{\"env\":[\"A=nested-secret\"]}"}`, "nested-secret", `{"info":"{\"env\":[\"A=[removed]\"]}"}`, "[removed]"},
-		"public names":         {`{"env":["POSTGRES_PASSWORD=postgres"]}`, "image postgres", `{"env":["POSTGRES_PASSWORD=[removed]"]}`, "image postgres"},
+		"names and values":     {`{"variables":[{"name":"API_TOKEN","value":"listed-secret"},{"name":"MODE","value":"quick"}]}`, "listed-secret", `{"variables":[{"name":"API_TOKEN","value":"[removed]"},{"name":"MODE","value":"quick"}]}`, "[removed]"},
+		"lines of a key": {
+			`{"log":["before","-----BEGIN PRIVATE KEY-----","MIIEowIBAAKCAQEA1234567890","-----END PRIVATE KEY-----"]}`,
+			"2026-01-02T03:04:05Z stdout MIIEowIBAAKCAQEA1234567890", "{\"log\":\"before\\n[removed]\"}", "2026-01-02T03:04:05Z stdout [removed]",
+		},
+		"no padding":   {`{"env":["A=planted-value"]}`, base64.RawStdEncoding.EncodeToString([]byte("planted-value")), `{"env":["A=[removed]"]}`, "[removed]"},
+		"public names": {`{"env":["POSTGRES_PASSWORD=postgres"]}`, "image postgres", `{"env":["POSTGRES_PASSWORD=[removed]"]}`, "image postgres"},
 	} {
 		r := newRedactor(false)
 		r.publish("postgres")
@@ -113,6 +132,31 @@ func TestDocuments(t *testing.T) {
 		if err != nil || strings.Contains(string(list), "hunter") || strings.Contains(string(list), "planted") {
 			t.Errorf("%s: the list of what was removed has it: %s", name, list)
 		}
+	}
+}
+
+// TestNamesOfFilesAreRedacted: a container may be called what is a secret elsewhere.
+func TestNamesOfFilesAreRedacted(t *testing.T) {
+	t.Parallel()
+	b := collected(t, Part{Name: "one", Collect: func(_ context.Context, f *Files) error {
+		f.Log("logs/a_hunter2.log", []byte("pin=1 --token abcd1234"))
+		return f.Document("b.json", []byte(`{"password":"hunter2","token":"a_1"}`), true)
+	}})
+	text, err := json.Marshal([]any{b.Results, b.Removals, b.files[0].name, b.files[1].name})
+	if err != nil || strings.Contains(string(text), "hunter2") || !strings.Contains(string(text), "logs/a_[removed].log") {
+		t.Errorf("got %s, %v", text, err)
+	}
+}
+
+// TestColouredLogs: what colours a log does not hide a secret, and is not in the bundle.
+func TestColouredLogs(t *testing.T) {
+	t.Parallel()
+	b := collected(t, Part{Name: "one", Collect: func(_ context.Context, f *Files) error {
+		f.Log("a.log", []byte("\x1b[36mINFO\x1b[0m login \x1b[36mpassword\x1b[0m=hunter2\x1b]0;title\x07"))
+		return nil
+	}})
+	if got := b.files[0].text; got != "INFO login password=[removed]" {
+		t.Errorf("got %q", got)
 	}
 }
 

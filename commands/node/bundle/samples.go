@@ -51,7 +51,7 @@ func (n *Node) spans(statuses []*runtimeapi.ContainerStatusResponse, names map[s
 		switch {
 		case s.GetState() == runtimeapi.ContainerState_CONTAINER_EXITED && s.GetExitCode() != 0:
 			span.Tone = "bad"
-		case n.IsUnhealthy(s):
+		case n.isUnhealthy(s):
 			span.Tone = "warn"
 		}
 		all = append(all, span)

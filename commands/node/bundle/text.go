@@ -15,6 +15,7 @@ const (
 	kindField      = "value of a field with a secret's name"
 	kindAnnotation = "annotation or label"
 	kindArgument   = "argument"
+	kindWord       = "word after a secret's name"
 	kindHeader     = "HTTP header"
 	kindAgain      = "the same value as one that is removed elsewhere"
 	kindMount      = "name of a mounted secret"
@@ -48,11 +49,20 @@ var patterns = []pattern{
 	{"token of a known service", regexp.MustCompile(`\b(?:(?:AKIA|ASIA)[0-9A-Z]{16}|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_\w{20,}|gl[a-z]{2,4}-[\w-]{16,}|xox[abeoprs]-[\w-]{10,}|AIza[\w-]{30,}|[sr]k_(?:live|test)_\w{10,}|sk-[\w-]{20,}|npm_\w{30,}|dckr_[a-z]+_[\w-]{16,}|hf_\w{30,}|hv[sbr]\.[\w-]{20,}|do[opr]_v1_[a-f0-9]{40,}|pypi-[\w-]{40,}|ya29\.[\w-]{10,}|SG\.[\w-]{10,}\.[\w-]{10,}|AGE-SECRET-KEY-1\w{20,})\b`), nil},
 	{"bootstrap token", regexp.MustCompile(`(?:^|[\s"'=:])([a-z0-9]{0,5}[0-9][a-z0-9]{0,5}\.[a-z0-9]{16})(?:$|[\s"',;])`), []string{"."}},
 	{"password hash", regexp.MustCompile(`\$(?:1|2[abxy]?|5|6|7|y|gy|argon2(?:id|i|d))\$[^\s:"',]{8,}`), []string{"$"}},
+	{"address of a webhook", regexp.MustCompile(`\b(?:hooks\.slack\.com/(?:services|workflows)|discord(?:app)?\.com/api/webhooks|api\.telegram\.org)/([^\s"'<>\\]+)`), []string{"hooks.slack.com/", "api/webhooks/", "api.telegram.org/"}},
 	{kindMount, regexp.MustCompile(`kubernetes\.io~secret/([^/\s"'\\]+)`), []string{"kubernetes.io~secret"}},
+	// As a kubelet logs a container that it could not start.
+	{kindEnv, regexp.MustCompile(`\bEnvVar\{Name:\s*"?[\w.-]+"?,\s*Value:\s*("(?:[^"\\]|\\.)*"|.*?),\s*ValueFrom:`), []string{"envvar{"}},
 }
 
-// assignment is NAME=value, name: value and "name": "value", also of TOML, and with the quotes that JSON escapes.
-var assignment = regexp.MustCompile(`([A-Za-z_][\w.-]*)(\\?["']?[ \t]*(?::=|=>|=|:)[ \t]*\\?)("(?:[^"\\\n]|\\.)*"|'[^'\n]*'|[^\s,;&"'(){}\[\]\\]+)`)
+// pairs are a name and a value in two fields, as manifests have variables; with quotes that JSON escapes, too.
+var pairs = []*regexp.Regexp{
+	regexp.MustCompile(`(?i)\b(?:name|key)\\*["']?\s*[:=]\s*\\*["']?([\w.-]+)\\*["']?\s*,?\s*\\*["']?value\\*["']?\s*[:=]\s*\\*"((?:[^"\\\n]|\\[^"\n])+)`),
+	regexp.MustCompile(`(?i)\b(?:name|key)\\*["']?\s*[:=]\s*\\*["']?([\w.-]+)\\*["']?\s*,?\s*\\*["']?value\\*["']?\s*[:=]\s*'?([^\s,;}\]\\"']+)`),
+}
+
+// assignment is NAME=value, name: value and "name": "value", also of TOML, with the quotes that JSON escapes, and of a list.
+var assignment = regexp.MustCompile(`([A-Za-z_][\w.-]*)(\\?["']?[ \t]*(?::=|=>|=|:)[ \t]*\\?)("(?:[^"\\\n]|\\.)*"|'[^'\n]*'|\[[^\]\n]*\]|[^\s,;&"'(){}\[\]\\]+)`)
 
 // flagged is --name value.
 var flagged = regexp.MustCompile(`(^|[\s"'\[,])(--?[A-Za-z][\w-]*)("?,?\s+|["'],\s*)("[^"\n]*"|'[^'\n]*'|[^\s"',\]]+)`)
@@ -60,15 +70,16 @@ var flagged = regexp.MustCompile(`(^|[\s"'\[,])(--?[A-Za-z][\w-]*)("?,?\s+|["'],
 // word is what a sentence goes on with after "token:".
 var word = regexp.MustCompile(`^[A-Za-z]?[a-z]+[.,;:!]?$`)
 
-// replace replaces the last group of each match, the whole where there is none. It returns what it took away.
+// replace replaces the last group of each match, the whole where there is none. It returns what it took away. A value that is
+// not wanted may have one in it that is, such as msg="password=x".
 func replace(text string, match *regexp.Regexp, want func(groups []string) bool) (out string, taken []string) {
-	found := match.FindAllStringSubmatchIndex(text, -1)
-	if found == nil {
-		return text, nil
-	}
 	var b strings.Builder
-	last := 0
-	for _, at := range found {
+	for {
+		at := match.FindStringSubmatchIndex(text)
+		if at == nil {
+			b.WriteString(text)
+			return b.String(), taken
+		}
 		groups := make([]string, len(at)/2)
 		for i := range groups {
 			if at[2*i] >= 0 {
@@ -77,19 +88,24 @@ func replace(text string, match *regexp.Regexp, want func(groups []string) bool)
 		}
 		from, to := at[len(at)-2], at[len(at)-1]
 		secret := groups[len(groups)-1]
-		if from < last || secret == "" || strings.Contains(secret, removed) || want != nil && !want(groups) {
+		switch {
+		case secret == "" || strings.Contains(secret, removed[:len(removed)-1]): // a pattern may end before a bracket
+			b.WriteString(text[:at[1]])
+			text = text[at[1]:]
+			continue
+		case want != nil && !want(groups):
+			b.WriteString(text[:from])
+			text = text[from:]
 			continue
 		}
-		b.WriteString(text[last:from])
+		b.WriteString(text[:from])
 		if secret[0] == '"' || secret[0] == '\'' {
 			b.WriteString(secret[:1] + removed + secret[:1])
 		} else {
 			b.WriteString(removed)
 		}
-		taken, last = append(taken, secret), to
+		taken, text = append(taken, secret), text[to:]
 	}
-	b.WriteString(text[last:])
-	return b.String(), taken
 }
 
 // login is -u user:password, as curl has it; mysql and redis have their passwords behind one letter.
@@ -132,6 +148,12 @@ func formsIn(text string, f form, found func(kind, secret string)) string {
 		var taken []string
 		text, taken = replace(text, match, want)
 		for _, secret := range taken {
+			if list := strings.TrimSuffix(strings.TrimPrefix(secret, "["), "]"); len(list) == len(secret)-2 {
+				for one := range strings.SplitSeq(list, ",") {
+					found(kind, strings.Trim(one, `"' `))
+				}
+				continue
+			}
 			found(kind, strings.Trim(secret, `"'`))
 		}
 	}
@@ -142,13 +164,24 @@ func formsIn(text string, f form, found func(kind, secret string)) string {
 	}
 	named := slices.ContainsFunc(stems, func(stem string) bool { return strings.Contains(lower, stem) })
 	if named && strings.ContainsAny(text, "=:") {
-		take(kindField, assignment, func(g []string) bool { return isSecretField(g[1], g[2], strings.Trim(g[3], `"'`), f) })
+		if strings.Contains(lower, "value") {
+			for _, match := range pairs {
+				take(kindField, match, func(g []string) bool { return isSecretName(g[1]) && !isTrivial(g[2]) && !isPath(g[2]) })
+			}
+		}
+		take(kindField, assignment, func(g []string) bool {
+			return isSecretField(g[1], strings.Trim(g[3], `"'`)) && !(f == prose && isSentence(g[2], g[3]))
+		})
+		take(kindWord, assignment, func(g []string) bool { return isPasswordName(g[1]) && isSecretField(g[1], g[3]) })
 	}
 	if strings.Contains(text, " -") || strings.HasPrefix(text, "-") || named && strings.Contains(text, "-") {
 		notPlain := func(g []string) bool { return !plainValue.MatchString(g[1]) }
 		take(kindArgument, login, notPlain)
 		take(kindArgument, short, notPlain)
-		take(kindArgument, flagged, func(g []string) bool { return isSecretFlag(g[2], strings.Trim(g[4], `"'`), f) })
+		take(kindArgument, flagged, func(g []string) bool {
+			return isSecretFlag(g[2], strings.Trim(g[4], `"'`), f) && (f != prose || !word.MatchString(g[4]))
+		})
+		take(kindWord, flagged, func(g []string) bool { return isSecretFlag(g[2], g[4], f) })
 	}
 	if f == settings {
 		text = blocks(text, found)
@@ -156,10 +189,14 @@ func formsIn(text string, f form, found func(kind, secret string)) string {
 	return text
 }
 
-// isSecretField reports whether a value is a secret by the name that stands before it and what separates the two.
-func isSecretField(name, separator, value string, f form) bool {
-	said := f == prose && strings.TrimSpace(separator) == ":" && strings.HasSuffix(separator, " ") && word.MatchString(value)
-	return isSecretName(name) && !isTrivial(value) && !said && !isPath(value)
+// isSecretField reports whether a value is a secret by the name that stands before it.
+func isSecretField(name, value string) bool {
+	return isSecretName(name) && !isTrivial(value) && !isPath(value)
+}
+
+// isSentence reports whether a name and its value may be words of a sentence: "cannot fetch token: unauthorized".
+func isSentence(separator, value string) bool {
+	return strings.TrimSpace(separator) == ":" && strings.HasSuffix(separator, " ") && word.MatchString(value)
 }
 
 // isSecretFlag reports whether the value of a flag is a secret.
@@ -170,12 +207,19 @@ func isSecretFlag(flag, value string, f form) bool {
 	case flag == "-p":
 		return f == command && !plainValue.MatchString(value)
 	}
-	return isSecretName(flag) && (f != prose || !word.MatchString(value))
+	return isSecretName(flag)
 }
 
-// isPath reports whether a value names a file, which is no secret itself.
+// isPath reports whether a value names a file, which is no secret itself. A secret in base64 may begin with a slash.
 func isPath(value string) bool {
-	return len(value) > 1 && (strings.HasPrefix(value, "/") || strings.HasPrefix(value, "./")) && plainValue.MatchString(strings.TrimPrefix(value, "."))
+	return len(value) > 1 && (strings.HasPrefix(value, "/") || strings.HasPrefix(value, "./")) && plainValue.MatchString(strings.TrimPrefix(value, ".")) && !isRandom(value)
+}
+
+// isRandom reports whether a part of a value looks like a key in base64: letters of both cases and digits, and many of them.
+func isRandom(value string) bool {
+	return slices.ContainsFunc(strings.Split(value, "/"), func(part string) bool {
+		return len(part) >= 16 && strings.ContainsAny(part, "0123456789") && strings.ToLower(part) != part && strings.ToUpper(part) != part
+	})
 }
 
 // blockStart is a key of YAML whose value is in the lines below it.
