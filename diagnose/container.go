@@ -226,9 +226,17 @@ func statusEvidence(status int) []string {
 	return nil
 }
 
-// restarted reports whether a container that ran before a restart of the node or the engine ended with it.
+// lost is the status of a container whose end an engine did not see.
+const lost = 255
+
+// restarted reports whether a container that ran before a restart of the node or the engine ended with it. An engine ends its
+// containers before it goes, or when it finds them again; many containers live through its restart and end by themselves later.
 func restarted(s *pod.ContainerStatus, at time.Time) bool {
-	const before, after = 30 * time.Second, 2 * time.Minute // an engine ends its containers before it goes, or finds them gone when it is back
+	const before = 30 * time.Second
+	after := 15 * time.Second
+	if s.ExitCode == lost || signalOf(s.ExitCode) != 0 {
+		after = 2 * time.Minute
+	}
 	return !at.IsZero() && s.StartedAt.Before(at.Add(-time.Second)) && s.FinishedAt.After(at.Add(-before)) && s.FinishedAt.Before(at.Add(after))
 }
 

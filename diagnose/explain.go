@@ -149,7 +149,16 @@ func ExplainPod(f *Facts, p *Pod) []Finding {
 	for i := range out {
 		out[i].Namespace, out[i].Pod = p.Pod.Namespace, p.Pod.Name
 		for j, next := range out[i].Next {
-			out[i].Next[j] = strings.NewReplacer("TARGET", out[i].Where(), "POD", p.Pod.Namespace+"/"+p.Pod.Name).Replace(next)
+			words := strings.Split(next, " ") // whole ones: a path or an image may have them in it
+			for k, word := range words {
+				switch word {
+				case "TARGET":
+					words[k] = out[i].Where()
+				case "POD":
+					words[k] = p.Pod.Namespace + "/" + p.Pod.Name
+				}
+			}
+			out[i].Next[j] = strings.Join(words, " ")
 		}
 	}
 	return out

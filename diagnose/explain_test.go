@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -144,6 +145,7 @@ func TestVerdicts(t *testing.T) {
 		"stopped with its pod":              {recorded(143, stopped), "note stopped?"},
 		"with the node":                     {recorded(255, func(f *Facts, _ *Pod, c *pod.ContainerStatus) { f.Node.Booted = c.FinishedAt }), "error node-restarted?"},
 		"with the engine":                   {recorded(255, func(f *Facts, _ *Pod, c *pod.ContainerStatus) { f.Node.EngineStarted = c.FinishedAt }), "error engine-restarted?"},
+		"by itself after it":                {recorded(3, func(f *Facts, _ *Pod, c *pod.ContainerStatus) { f.Node.EngineStarted = c.FinishedAt.Add(-time.Minute) }), "error exited"},
 		"long after the engine's start":     {recorded(255, func(f *Facts, _ *Pod, c *pod.ContainerStatus) { f.Node.EngineStarted = c.FinishedAt.Add(-time.Hour) }), "error exited"},
 		"no command":                        {recorded(127, reason("ContainerCannotRun", runc(`exec: "x": executable file not found in $PATH`))), "error command-not-found"},
 		"no file":                           {recorded(128, reason("StartError", runc(`exec: "/x": stat /x: no such file or directory`))), "error command-not-found"},
@@ -205,7 +207,7 @@ func TestVerdicts(t *testing.T) {
 				t.Errorf("%s: nothing to do next", name)
 			}
 			for _, next := range f.Next {
-				if strings.Contains(next, "TARGET") || strings.Contains(next, "POD") {
+				if strings.Contains(next, "TARGET") || strings.Contains(next, "POD ") || strings.HasSuffix(next, " POD") {
 					t.Errorf("%s: next is %q", name, next)
 				}
 			}
@@ -213,6 +215,17 @@ func TestVerdicts(t *testing.T) {
 		if diff := cmp.Diff(c.want, strings.Join(got, ", ")); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
+	}
+}
+
+// TestNextIsAsItIs: a command line has an image or a path as it is, whatever words are in it.
+func TestNextIsAsItIs(t *testing.T) {
+	t.Parallel()
+	f := recorded(-1, waiting("ErrImageNeverPull"), told("main", "Failed", "ErrImageNeverPull", "not present"), func(_ *Facts, p *Pod, _ *pod.ContainerStatus) {
+		p.Pod.Spec.Containers[0].Image = "app:POD-TARGET"
+	})
+	if next := Explain(f)[0].Next; !slices.Contains(next, "crishim pull app:POD-TARGET") {
+		t.Errorf("got %q", next)
 	}
 }
 
