@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -31,7 +32,9 @@ import (
 	"github.com/crishim/crishim/commands/cli"
 	"github.com/crishim/crishim/diagnose"
 	"github.com/crishim/crishim/internal/test"
+	"github.com/crishim/crishim/internal/test/enginetest"
 	"github.com/crishim/crishim/kuberuntime"
+	"github.com/crishim/crishim/kuberuntime/pod"
 	"github.com/crishim/crishim/output"
 )
 
@@ -58,7 +61,8 @@ var deaths = map[string]death{
 	"nofile":   {manifest: `command: [/bin/nosuch]`, want: "error command-not-found"},
 	"noexec":   {manifest: `command: [/etc/passwd]`, want: "error not-executable"},
 	"folder":   {manifest: `command: [/bin]`, want: "error not-executable"},
-	"script":   {manifest: `command: [/host/script], volumeMounts: [{name: host, mountPath: /host}]`, pod: `volumes: [{name: host, hostPath: {path: DIR}}], `, want: "error exited"},
+	"script":   {manifest: `command: [/host/script], volumeMounts: [{name: host, mountPath: /host}]`, pod: `volumes: [{name: host, hostPath: {path: DIR}}], `, want: "error exited", because: `exited with status \d`}, // why is only in its log
+	"config":   {manifest: `command: [sleep, "1000"], securityContext: {runAsNonRoot: true}`, want: "error config-error", because: "image runs as root"},
 	"shell":    {manifest: `command: [sh, -c, nosuchcommand]`, want: "error exited", because: "127"},
 	"away":     {manifest: `image: "localhost:1/no/such:1"`, want: "error registry-not-found"},
 	"noimage":  {manifest: `image: "REGISTRY/nosuch:1"`, want: "error image-not-found"},
@@ -68,8 +72,8 @@ var deaths = map[string]death{
 	"unready":  {manifest: `command: [sleep, "1000"], readinessProbe: {exec: {command: [sh, -c, "echo no database; false"]}}`, want: "error not-ready", because: "no database"},
 	"hook":     {manifest: `command: [sleep, "1000"], lifecycle: {postStart: {exec: {command: ["false"]}}}`, pod: "terminationGracePeriodSeconds: 1, ", want: "error hook-failed", because: "postStart"},
 	"port":     {manifest: `command: [httpd, -f, -p, "PORT"], ports: [{containerPort: PORT}]`, pod: "hostNetwork: true, ", want: "error port-taken", because: `process PID \(`},
-	"killed":   {manifest: `command: [sleep, "1000"]`, want: "note stopped"},
-	"stopped":  {manifest: `command: [sleep, "1000"]`, pod: "terminationGracePeriodSeconds: 0, ", want: "note stopped"},
+	"killed":   {manifest: `command: [sleep, "1000"]`, want: "note stopped", because: `the engine was asked at .* to send it signal \d+`},
+	"stopped":  {manifest: `command: [sleep, "1000"]`, pod: "terminationGracePeriodSeconds: 0, ", want: "note stopped", because: "signal|its pod was stopped"},
 	"orphan":   {manifest: `command: [sleep, "1000"]`, want: "error sandbox-gone"},
 }
 
@@ -112,7 +116,7 @@ func TestStagedDeaths(t *testing.T) {
 			network.pod = "runtimeClassName: no-network, "
 			w.sync(w.env, map[string]death{"network": network})
 			killed := want["killed"] // containerd keeps no journal
-			killed.want = "error ended-by-signal"
+			killed.want, killed.because = "error ended-by-signal", "probably ended by SIG(KILL|TERM)"
 			want["killed"] = killed
 		}
 		want["network"] = network
@@ -141,7 +145,134 @@ func TestStagedDeaths(t *testing.T) {
 			}
 		}
 		w.expect(want)
+		w.afterReboot("outside")
 	})
+}
+
+// afterReboot asks why a pod's container ended on a node that seems to have started just then.
+func (w *stage) afterReboot(name string) {
+	root := w.TempDir()
+	c := w.containers()[name]
+	r, err := w.r.conn.Runtime.ContainerStatus(w.Context(), &runtimeapi.ContainerStatusRequest{ContainerId: c.GetId()})
+	w.must(err)
+	w.must(os.Mkdir(filepath.Join(root, "proc"), 0o755))
+	w.must(os.WriteFile(filepath.Join(root, "proc", "stat"), fmt.Appendf(nil, "cpu 0 0 0 0 0 0 0 0 0 0\nbtime %d\n", r.GetStatus().GetFinishedAt()/int64(time.Second)+2), 0o600))
+	collector, err := diagnose.Open(w.Context(), w.r.conn, diagnose.Options{Dirs: kuberuntime.DefaultDirs(w.env.LookupEnv), Now: w.env.Now, Host: diagnose.Host{Root: root}})
+	w.must(err)
+	defer collector.Close()
+	pods, err := collector.Pods(w.Context())
+	w.must(err)
+	pods = slices.DeleteFunc(pods, func(p *pod.Pod) bool { return p.Namespace != w.namespace || p.Name != name })
+	facts, err := collector.Collect(w.Context(), pods...)
+	w.must(err)
+	d := death{want: "error node-restarted", because: "probably because the node restarted.*the node started at"}
+	if wrong := d.differs(name, diagnose.Explain(facts), w.names); wrong != "" {
+		w.Errorf("%s, after the node's start: %s", name, wrong)
+	}
+}
+
+// TestEngineRestarts: containers that end with their engine, which goes in two ways.
+func TestEngineRestarts(t *testing.T) {
+	enginetest.Require(t)
+	if os.Geteuid() != 0 {
+		test.Missing(t, "an engine of its own needs root")
+	}
+	dir, err := os.MkdirTemp("/tmp", "why") // short, for its sockets
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	e := &ownEngine{T: t, dir: dir, host: "unix://" + filepath.Join(dir, "s")}
+	t.Cleanup(e.clean)
+	e.start()
+	e.must(e.docker("sh", "-c", "docker save "+testImage()+" | DOCKER_HOST="+e.host+" docker load"))
+	endpoint := "docker://" + filepath.Join(dir, "s")
+	for signal, name := range map[syscall.Signal]string{syscall.SIGTERM: "term", syscall.SIGKILL: "kill"} {
+		w := newStage(t, endpoint, testImage())
+		pods := map[string]death{
+			name:         {manifest: `command: [sh, -c, "trap 'exit 1' TERM; sleep 1000 & wait"]`, pod: "hostNetwork: true, "},
+			name + "end": {manifest: `command: [sh, -c, "exit 3"]`, pod: "hostNetwork: true, ", want: "error exited"},
+		}
+		w.apply(pods)
+		w.expect(pods)
+		_ = w.r.close()
+		w.must(cli.Pause(t.Context(), 2*time.Second)) // the kernel has the time of its start in whole seconds
+		e.stop(signal)
+		e.start()
+		if w.r, err = openPodRuntime(t.Context(), w.env.Fresh(false), podRuntimeOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		w.expect(map[string]death{name: {want: "error engine-restarted", because: "probably because the engine restarted.*the engine's process started at"}})
+	}
+}
+
+// ownEngine is a Docker engine that no other test uses.
+type ownEngine struct {
+	*testing.T
+	dir, host string
+	cmd       *exec.Cmd
+}
+
+func (e *ownEngine) must(err error) {
+	e.Helper()
+	if err != nil {
+		e.Fatal(err)
+	}
+}
+
+func (e *ownEngine) docker(command ...string) error {
+	out, err := exec.Command(command[0], command[1:]...).CombinedOutput()
+	if err != nil {
+		err = fmt.Errorf("%v: %w: %s", command, err, out)
+	}
+	return err
+}
+
+func (e *ownEngine) start() {
+	e.must(os.WriteFile(filepath.Join(e.dir, "daemon.json"), []byte("{}"), 0o600))
+	e.cmd = exec.Command("dockerd", "--config-file", filepath.Join(e.dir, "daemon.json"), "--data-root", filepath.Join(e.dir, "d"), "--exec-root", filepath.Join(e.dir, "e"), "-H", e.host,
+		"--pidfile", filepath.Join(e.dir, "p"), "--group", fmt.Sprint(os.Getgid()), "--bridge", "none", "--iptables=false", "--ip-forward=false", "--ip-masq=false", "--storage-driver", "vfs")
+	e.cmd.Env = append(os.Environ(), "PATH="+os.Getenv("PATH")+":/usr/sbin:/sbin")
+	var said test.Buffer
+	e.cmd.Stdout, e.cmd.Stderr = &said, &said
+	for _, file := range []string{"p", "e/containerd/containerd.pid"} { // of one that was killed
+		e.must(os.RemoveAll(filepath.Join(e.dir, file)))
+	}
+	e.must(e.cmd.Start())
+	for deadline := time.Now().Add(time.Minute); ; {
+		err := e.docker("docker", "-H", e.host, "version")
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			e.Fatal(err, said.String())
+		}
+		e.must(cli.Pause(e.Context(), 100*time.Millisecond))
+	}
+}
+
+func (e *ownEngine) stop(signal syscall.Signal) {
+	_ = e.cmd.Process.Signal(signal) // it may have ended
+	_ = e.cmd.Wait()                 // a signal is no success
+}
+
+// clean ends the engine and removes what it has made.
+func (e *ownEngine) clean() {
+	_ = e.docker("sh", "-c", "docker -H "+e.host+" rm -f $(docker -H "+e.host+" ps -aq)") // a failed test leaves some
+	e.stop(syscall.SIGTERM)
+	mounts, err := os.ReadFile("/proc/self/mounts")
+	if err != nil {
+		e.Error(err)
+	}
+	for line := range strings.Lines(string(mounts)) {
+		if at := strings.Fields(line)[1]; strings.HasPrefix(at, e.dir+"/") {
+			defer func() { _ = syscall.Unmount(at, syscall.MNT_DETACH) }() // the last first
+		}
+	}
 }
 
 // TestFullNode: a filesystem that pods depend on is full, or has no inodes.
@@ -327,8 +458,8 @@ func (w *stage) report() diagnose.Report {
 	return report
 }
 
-// expect waits until each pod has had its verdict: an end reaches a runtime's lists after the call, sync goes on, and an engine
-// soon forgets. Of a healthy pod there may be none at the end.
+// expect waits until each pod has its verdict: an end reaches a runtime's lists after the call. Of one that sync starts again, or
+// whose signal is in the engine's journal, which soon forgets, it is enough to have seen it.
 func (w *stage) expect(pods map[string]death) {
 	w.Helper()
 	wrong := map[string]string{}
@@ -338,7 +469,8 @@ func (w *stage) expect(pods map[string]death) {
 	for deadline := time.Now().Add(2 * time.Minute); ; {
 		report, pending := w.report(), 0
 		for name := range wrong {
-			if wrong[name] = pods[name].differs(name, report.Findings, w.names); wrong[name] == "" && pods[name].want != "" {
+			_, again := kept[name]
+			if wrong[name] = pods[name].differs(name, report.Findings, w.names); wrong[name] == "" && (again || name == "killed") {
 				delete(wrong, name)
 			} else if wrong[name] != "" {
 				pending++
