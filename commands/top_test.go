@@ -1,11 +1,15 @@
 package commands
 
 import (
+	"fmt"
+	"os"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
 
 	"github.com/crishim/crishim/internal/test"
+	"github.com/crishim/crishim/internal/test/screen"
 	"github.com/crishim/crishim/internal/test/stubcri"
 )
 
@@ -93,6 +97,44 @@ func TestTopWithoutItsRuntime(t *testing.T) {
 	p.eventually("the loss", func() bool { return p.draws("no answer, trying again", 0) })
 	p.typed("q")
 	p.leaves(0)
+}
+
+// figures are what differs from one run to the next, and how wide that makes what is before them.
+var (
+	figures = regexp.MustCompile(`([ (/])[0-9][0-9.]*[A-Za-z%]*`)
+	spaces  = regexp.MustCompile(` {2,}|─+`)
+)
+
+// TestTopScreens keeps what people see on terminals of three sizes, which tmux draws: the list, a page, the keys.
+func TestTopScreens(t *testing.T) {
+	for _, size := range []struct{ width, height int }{{80, 24}, {132, 30}, {220, 50}} {
+		t.Run(fmt.Sprintf("%dx%d", size.width, size.height), func(t *testing.T) {
+			t.Parallel()
+			c := withStub(t, stubcri.Options{})
+			seedTrouble(c.stub)
+			self, err := os.Executable()
+			if err != nil {
+				t.Fatal(err)
+			}
+			s := screen.StartTmux(t, size.width, size.height, []string{"CRISHIM_TEST_PROGRAM=1", "CONTAINER_RUNTIME_ENDPOINT=" + c.stub.Endpoint, "CRI_CONFIG_FILE=" + c.file("none.yaml", ""), "CRISHIM_ROOT=" + t.TempDir()},
+				self, "top", "--seconds", "100ms", "--sort", "name")
+			list := s.Until("two samples", func(text string) bool { return strings.Contains(text, "6.29MB") && strings.Contains(text, " 0B ") })
+			s.Types("d")
+			page := s.Shows("Container report")
+			s.Press("Escape")
+			s.Shows("POD / CONTAINER")
+			s.Types("?")
+			keys := s.Shows("Ctrl-Z")
+			_, list, _ = strings.Cut(list, "\n") // without the figures of this machine
+			var all strings.Builder
+			for line := range strings.Lines(list + "\n" + page + "\n" + keys) {
+				line = spaces.ReplaceAllString(figures.ReplaceAllString(line, "${1}9"), "  ")
+				all.WriteString(strings.TrimRight(line, " \n") + "\n")
+			}
+			test.Golden(t, fmt.Sprintf("top-%dx%d", size.width, size.height), all.String())
+			s.Types("qq")
+		})
+	}
 }
 
 // TestTopOnce prints a page for programs: no escape code in it.

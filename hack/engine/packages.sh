@@ -33,6 +33,7 @@ ssh openssh-client
 groff groff
 kubectl kubernetes-client
 file file
+tmux tmux
 systemd-analyze systemd
 LIST
 }

@@ -132,7 +132,7 @@ type column struct {
 
 // columns follow the name. What narrow terminals show as a sum, wide ones show in both directions.
 var columns = []column{
-	{title: "STATE", width: 11, until: 110, left: true, value: func(n *node) string { return n.look.State }},
+	{title: "STATE", width: 12, until: 110, left: true, value: func(n *node) string { return n.look.State }},
 	{title: "STATE", width: 30, from: 110, left: true, value: func(n *node) string { return n.look.State }},
 	{title: "RST", width: 3, until: 110, value: func(n *node) string { return fmt.Sprint(n.look.Restarts) }},
 	{title: "RESTARTS", width: 8, from: 110, value: func(n *node) string { return fmt.Sprint(n.look.Restarts) }},

@@ -158,11 +158,25 @@ func draw(text string, width int) [][]cell {
 
 // attributes returns the look after an SGR sequence.
 func attributes(look, parameters string) string {
-	for p := range strings.SplitSeq(parameters, ";") {
-		if p == "" || p == "0" {
-			look = ""
+	without := func(parts ...string) {
+		for _, p := range parts {
+			look = strings.ReplaceAll(look, looks[p], "")
 		}
-		look += looks[p]
+	}
+	for p := range strings.SplitSeq(parameters, ";") {
+		switch p {
+		case "", "0":
+			look = ""
+		case "22":
+			without("1", "2")
+		case "27":
+			without("7")
+		case "39":
+			without("31", "32", "33", "36")
+		default:
+			without(p)
+			look += looks[p]
+		}
 	}
 	return look
 }

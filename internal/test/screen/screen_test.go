@@ -28,6 +28,19 @@ func TestDraw(t *testing.T) {
 	}
 }
 
+// A look ends by what ends it, not by another.
+func TestAttributes(t *testing.T) {
+	t.Parallel()
+	look := ""
+	for _, c := range []struct{ parameters, want string }{
+		{"1;31", looks["1"] + looks["31"]}, {"39", looks["1"]}, {"7", looks["1"] + reversed}, {"22", reversed}, {"1;1", reversed + looks["1"]}, {"27", looks["1"]}, {"", ""},
+	} {
+		if look = attributes(look, c.parameters); look != c.want {
+			t.Errorf("%q: got %q, want %q", c.parameters, look, c.want)
+		}
+	}
+}
+
 func TestSVG(t *testing.T) {
 	t.Parallel()
 	svg := string(SVG("a & b", "\x1b[1;31mred\x1b[0m <plain>  column", 80))
