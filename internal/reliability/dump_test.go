@@ -2,9 +2,14 @@ package reliability
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -75,6 +80,83 @@ func TestDumpOfAHungRuntime(t *testing.T) {
 	if info, err := os.Stat(file); err != nil || info.Size() < 1000 || info.Mode() != 0o600 {
 		t.Errorf("the archive: %v, %v", info, err)
 	}
+	// The lists are there, and nothing is told of what is on them.
+	p, stub = dumping(t)
+	for _, method := range []string{"ContainerStatus", "PodSandboxStatus", "ListPodSandboxStats"} {
+		stub.Before(method, func(ctx context.Context) { <-ctx.Done() })
+	}
+	if r := p.run(t.Context(), "--timeout", "1s", "dump", "-o", file); r.code != 0 {
+		t.Errorf("got %+v", r)
+	}
+	parts := partsOf(t, file)
+	for name, failed := range map[string]bool{"pods": false, "images": false, "stats": false, "inspect pods": true, "inspect containers": true, "pod stats": true} {
+		if (parts[name] != "") != failed {
+			t.Errorf("%s: got %q, want an error: %v", name, parts[name], failed)
+		}
+	}
+}
+
+// TestDumpWhileTheEngineHangsOnEngine: an engine that stops in the middle of a dump leaves the parts that it has answered, and
+// each of the others ends with an error.
+func TestDumpWhileTheEngineHangsOnEngine(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	k := newKiller(t, h)
+	p := k.running(t)
+	proxy := startProxy(t, h.endpoint())
+	lists := make(chan struct{})
+	listed := sync.OnceFunc(func() { close(lists) })
+	freeze := sync.OnceValue(proxy.Freeze)
+	proxy.Set(func(_ int, call string) fault {
+		switch {
+		case strings.HasPrefix(call, "GET /containers/json"):
+			return fault{After: listed}
+		case strings.HasPrefix(call, "GET /images/sha256") && strings.HasSuffix(call, "/json"):
+			return fault{Answer: func(_ http.ResponseWriter, r *http.Request) {
+				<-lists
+				freeze()
+				<-r.Context().Done()
+			}}
+		}
+		return fault{}
+	})
+	file := filepath.Join(t.TempDir(), "x")
+	start := time.Now()
+	r := h.crishim(t, embedded(proxy.Host)).run(t.Context(), "--timeout", "2s", "dump", "-o", file)
+	if took := time.Since(start); r.code != 0 || r.out != file+"\n" || !strings.Contains(r.err, "parts are missing or not whole") || took > time.Minute {
+		t.Fatalf("after %s: got %+v", took, r)
+	}
+	freeze()()
+	parts := partsOf(t, file)
+	for name, failed := range map[string]bool{"version": false, "pods": false, "kernel": false, "mounts": false, "inspect images": true} {
+		if got, there := parts[name]; !there || (got != "") != failed {
+			t.Errorf("%s: got %q (%v), want an error: %v", name, got, there, failed)
+		}
+	}
+	for name, text := range parts {
+		if strings.Contains(text, "rpc error") || strings.Contains(text, "panic") || strings.Contains(text, "fault of crishim") {
+			t.Errorf("%s: %s", name, text)
+		}
+	}
+	k.gone(t, p)
+	k.serve.stop()
+}
+
+// partsOf are the parts of a bundle with their errors.
+func partsOf(t *testing.T, file string) map[string]string {
+	t.Helper()
+	text, err := exec.CommandContext(t.Context(), "tar", "-xzOf", file, "--wildcards", "*/parts.json").Output()
+	var all struct {
+		Parts []struct{ Part, Error string }
+	}
+	if err = errors.Join(err, json.Unmarshal(text, &all)); err != nil {
+		t.Fatal(err)
+	}
+	parts := map[string]string{}
+	for _, p := range all.Parts {
+		parts[p.Part] = p.Error
+	}
+	return parts
 }
 
 func names(t *testing.T, dir string) string {
