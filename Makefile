@@ -80,8 +80,8 @@ docs: ## write docs/commands again, the pages of the verbs
 golden: ## rewrite expected output; read the diff as carefully as code
 	CRISHIM_UPDATE_GOLDEN=1 $(GO) test -tags $(TAGS) -count=1 ./output/... ./commands/...
 
-picture: ## draw docs/picture.svg again, from a session on a private engine
-	CRISHIM_UPDATE_GOLDEN=1 hack/with-engine.sh $(GO) test -tags $(TAGS) -count=1 -run '^TestPictureOnEngine$$' .
+picture: ## draw docs/picture.svg and docs/top.svg again, from sessions on a private engine
+	CRISHIM_UPDATE_GOLDEN=1 hack/with-engine.sh $(GO) test -tags $(TAGS) -count=1 -run '^TestPicture(OfTop)?OnEngine$$' .
 
 engine-up: ## start the test engines and leave them running: hack/engine.sh env prints how to reach them
 	hack/engine.sh up

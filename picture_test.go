@@ -7,11 +7,13 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/creack/pty"
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/crishim/crishim/commands"
 	"github.com/crishim/crishim/commands/cli"
@@ -78,15 +80,108 @@ func TestPictureOnEngine(t *testing.T) {
 	text = regexp.MustCompile(`\bs`+own+`\b`).ReplaceAllString(text, "shop")
 	text = regexp.MustCompile(`\bc`+own+`\b`).ReplaceAllString(text, "cart")
 	got := screen.SVG("A terminal: crishim ps lists a container that ended with status 3, crishim exec opens a shell in another, crishim describe says why the first one ended", text, 80)
-	const file = "docs/picture.svg"
+	comparePicture(t, "docs/picture.svg", got, func(picture []byte) string { return string(picture) })
+}
+
+// comparePicture compares a picture with what a session looks like now, or writes it.
+func comparePicture(t *testing.T, file string, got []byte, what func(picture []byte) string) {
+	t.Helper()
 	if os.Getenv("CRISHIM_UPDATE_GOLDEN") != "" {
 		if err := os.WriteFile(file, got, 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if want, err := os.ReadFile(file); err != nil || !bytes.Equal(got, want) {
-		t.Errorf("%s is not what the session looks like now (%v): make picture, and look at it\n%s", file, err, text)
+	want, err := os.ReadFile(file)
+	if diff := cmp.Diff(what(want), what(got)); err != nil || diff != "" {
+		t.Errorf("%s is not what the session looks like now (%v): make picture, and look at it (-want +got)\n%s", file, err, diff)
 	}
+}
+
+const topPods = `apiVersion: v1
+kind: Pod
+metadata: {name: cart-x2kqp, namespace: NAMESPACE}
+spec:
+  containers:
+  - {name: cart, image: IMAGE, imagePullPolicy: Never, command: [sh, -c, "while :; do wget -qO /dev/null 127.0.0.1; dd if=/dev/zero of=/tmp/x bs=64k count=8 conv=fsync 2>/dev/null; usleep 300000; done"], resources: {limits: {memory: 64Mi}}}
+  - {name: web, image: IMAGE, imagePullPolicy: Never, command: [httpd, -f, -p, "80", -h, /bin], resources: {limits: {memory: 32Mi}}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: search-m4vzt, namespace: NAMESPACE}
+spec:
+  containers:
+  - {name: index, image: IMAGE, imagePullPolicy: Never, command: [sh, -c, "while :; do i=0; while [ $i -lt 40000 ]; do i=$((i+1)); done; usleep 900000; done"], resources: {limits: {cpu: 300m, memory: 96Mi}}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: mail-0, namespace: NAMESPACE}
+spec:
+  restartPolicy: Never
+  containers:
+  - {name: mail, image: IMAGE, imagePullPolicy: Never, command: [sh, -c, "x=aaaaaaaaaaaaaaaa; while :; do x=$x$x; done"], resources: {limits: {memory: 16Mi}}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: import-29381, namespace: NAMESPACE}
+spec:
+  restartPolicy: Never
+  containers:
+  - {name: import, image: IMAGE, imagePullPolicy: Never, command: [sh, -c, "exit 3"]}
+`
+
+// drawn are the texts of a picture.
+var drawn = regexp.MustCompile(`(?m)<text x="[0-9.]+" y="([0-9.]+)"[^>]*>(.*)</text>$`)
+
+// figures are what differs from one session to the next: numbers with their units, versions, and plots.
+var figures = regexp.MustCompile(`\S*[0-9]\S*|[▁▂▃▄▅▆▇█─]+| -(/s)? `)
+
+// TestPictureOfTopOnEngine has top on a terminal of 100 by 24 that tmux draws, and compares what it looks like with docs/top.svg,
+// but for the figures. make picture draws it again, after 45 samples.
+func TestPictureOfTopOnEngine(t *testing.T) {
+	t.Parallel()
+	requireRuntime(t, runtime{name: "docker", endpoint: dockerEndpoint()})
+	u := newUser(t, dockerEndpoint())
+	n := os.Getpid()
+	own := string([]byte{'t', 'a' + byte(n%26), 'a' + byte(n/26%26), 'a' + byte(n/26/26%26)})
+	names := strings.NewReplacer("NAMESPACE", own, "IMAGE", testImage())
+	u.write("pods.yaml", names.Replace(topPods))
+	t.Cleanup(func() {
+		for _, pod := range []string{"cart-x2kqp", "search-m4vzt", "mail-0", "import-29381"} {
+			u.must("crishim delete -q --grace-period 0 " + own + "/" + pod)
+		}
+	})
+	_, _, _ = u.run("crishim apply -q pods.yaml") // two of them fail
+	samples := 3
+	if os.Getenv("CRISHIM_UPDATE_GOLDEN") != "" {
+		samples = 45
+	}
+	s := screen.StartTmux(t, 100, 24, u.env, "crishim", "top", "--seconds", "1s", "--sort", "name")
+	s.Shows("POD / CONTAINER")
+	s.Types("/" + own)
+	s.Press("Enter")
+	s.Types("j")
+	s.Until("plots", func(text string) bool {
+		_, ruler, found := strings.Cut(text, "last ")
+		seconds, _, _ := strings.Cut(ruler, "s ")
+		n, err := strconv.Atoi(seconds)
+		return found && (err == nil && n >= samples || strings.Contains(seconds, "m")) && strings.Contains(text, "OOMKilled") && !strings.Contains(text, "not known")
+	})
+	text := s.Coloured()
+	s.Types("q")
+	picture := screen.SVG("A terminal: crishim top lists pods with their containers, CPU, memory, network and disk rates, and plots the last minutes of the selected container",
+		strings.ReplaceAll(text, own, "shop"), 100)
+	comparePicture(t, "docs/top.svg", picture, func(picture []byte) string {
+		var rows strings.Builder
+		y := ""
+		for _, m := range drawn.FindAllStringSubmatch(string(picture), -1) {
+			if m[1] != y {
+				rows.WriteString("\n")
+			}
+			y = m[1]
+			rows.WriteString(strings.Join(strings.Fields(figures.ReplaceAllString(" "+m[2]+" ", " ")), " ") + " ")
+		}
+		return regexp.MustCompile(`\s+`).ReplaceAllString(rows.String(), " ")
+	})
 }
 
 // escapes are what busybox asks the terminal around its prompt.
