@@ -320,6 +320,42 @@ func TestHostileNode(t *testing.T) {
 	}
 }
 
+// Nor can it take away, or speak for, what others answer.
+func TestHostileResult(t *testing.T) {
+	t.Parallel()
+	const honest = "\x1e" + `{"items": [{"id": "honest"}], "key": "containers"}`
+	otherForm, notInFormat := "its result has another form than that of other nodes", "its result is not in the format that was asked for"
+	for name, test := range map[string]struct{ answer, format, want string }{
+		"a table":               {`{"columns": [{"name": "EVIL"}]}`, "json", otherForm},
+		"a table among lines":   {`{"columns": [{"name": "EVIL"}]}`, "jsonl", notInFormat},
+		"another key":           {`{"items": [], "key": "evil"}`, "jsonpath={.containers[*].id}", otherForm},
+		"no key":                {`{"key": "a\": 1, \"b"}`, "json", otherForm},
+		"lines":                 {`{"lines": ["evil"]}`, "json", otherForm},
+		"text":                  {"evil", "json", notInFormat},
+		"text among lines":      {"evil", "jsonl", notInFormat},
+		"another node's object": {`{"items": [{"id": "evil", "node": "b"}], "key": "containers"}`, "jsonl", "read the result: an element has a field for the node"},
+	} {
+		c := &commandTest{t: t, remote: &cli.Remote{
+			What:  "node",
+			Names: func(context.Context) ([]string, error) { return []string{"a", "b", "c"}, nil },
+			Run: func(_ context.Context, node string, _ cli.Line, stdout, _ io.Writer) (int, error) {
+				answer := honest
+				if node == "a" {
+					if answer = test.answer; strings.HasPrefix(answer, "{") {
+						answer = "\x1e" + answer
+					}
+				}
+				_, err := io.WriteString(stdout, answer)
+				return 0, err
+			},
+		}}
+		r := c.run("ps", "-o", test.format)
+		if r.code != 1 || strings.Count(r.out, "honest") != 2 || strings.Contains(r.out, "evil") || r.err != "crishim: a: "+test.want+"\n" {
+			t.Errorf("%s: got %+v", name, r)
+		}
+	}
+}
+
 // What keeps a pod of crishim running ends with the runtime, whose socket is another one when that is started again.
 func TestIdleEndsWithTheRuntime(t *testing.T) {
 	t.Parallel()

@@ -132,7 +132,7 @@ func (a *Answer) fail(code, message string) {
 
 // Unreadable notes that the results of a node are of no form that is known here.
 func (a *Answer) Unreadable(err error) {
-	if a.Failure == nil {
+	if a.Out = nil; a.Failure == nil {
 		a.fail("failed", err.Error())
 	}
 }
@@ -193,10 +193,10 @@ type recordReader struct {
 	failures, warnings []Failure
 }
 
-// maxRecords is how many failures of one node are kept, and how long one may be.
+// maxRecords is how many failures of one node are kept, and maxRecord how long one may be.
 const (
 	maxRecords = 100
-	maxRecord  = 1 << 20
+	maxRecord  = 64 << 10
 )
 
 func (r *recordReader) Write(p []byte) (int, error) {

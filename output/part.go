@@ -69,15 +69,55 @@ func ReadPart(text []byte) (p Part, ok bool, err error) {
 	if !ok {
 		return p, false, nil
 	}
-	if err = json.Unmarshal(rest, &p); err != nil {
+	if err = json.Unmarshal(rest, &p); err == nil {
+		err = p.check()
+	}
+	if err != nil {
 		return p, true, fmt.Errorf("read the result: %w", err)
+	}
+	return p, true, nil
+}
+
+// maxColumns is more than any view has.
+const maxColumns = 100
+
+// check refuses what no view writes, but a node that was taken over may: what would pass for another node's, or makes the
+// table of all nodes too large.
+func (p Part) check() error {
+	if len(p.Columns) > maxColumns {
+		return fmt.Errorf("a table has %d columns", len(p.Columns))
+	}
+	for _, c := range p.Columns {
+		if key(c.Name) == NodeColumn {
+			return errors.New("a table has a column for the node")
+		}
 	}
 	for _, r := range p.Rows {
 		if len(r.Cells) != len(p.Columns) {
-			return p, true, errors.New("read the result: a row has not a cell for each column")
+			return errors.New("a row has not a cell for each column")
 		}
 	}
-	return p, true, nil
+	for _, item := range p.Items {
+		var fields map[string]json.RawMessage
+		if err := json.Unmarshal(item, &fields); err == nil && fields[NodeColumn] != nil {
+			return errors.New("an element has a field for the node")
+		}
+	}
+	return nil
+}
+
+// Form returns what a part is: a table, lines, or elements of a list. Merge takes parts of one form, and those that are "",
+// which have nothing.
+func (p Part) Form() string {
+	switch {
+	case p.Columns != nil:
+		return "table"
+	case p.Lines != nil:
+		return "lines"
+	case p.Items != nil || p.Key != "":
+		return "list " + p.Key
+	}
+	return ""
 }
 
 // writeItems writes the part of a view for machines.
@@ -151,7 +191,7 @@ type nodeRow struct {
 // rankedText is an element or a line, with what it is sorted by.
 type rankedText struct{ rank, text string }
 
-// Merge writes the parts of several nodes, all of one view, as one: with the column NODE, or
+// Merge writes the parts of several nodes, all of one form, as one: with the column NODE, or
 // with the node in each element. Lists are sorted as they would be on one node; what has no
 // order of its own is in that of the parts.
 func Merge(w io.Writer, parts []NodePart, o Options) error {

@@ -52,9 +52,14 @@ func TestMergePartsOfOtherVersions(t *testing.T) {
 			t.Errorf("%q sorted by %q: got\n%s\nwant\n%s", c.format, c.sort, b.String(), c.want)
 		}
 	}
-	for _, bad := range []string{`{"columns": [{"name": "NAME"}], "rows": [{"cells": []}]}`, `{"rows": [{"cells": ["x"]}]}`, "{", `{"items": 1}`} {
+	for _, bad := range []string{
+		`{"columns": [{"name": "NAME"}], "rows": [{"cells": []}]}`, `{"rows": [{"cells": ["x"]}]}`, "{", `{"items": 1}`,
+		// What would pass for another node's.
+		`{"columns": [{"name": "Node"}]}`, `{"items": [{"name": "a", "n\u006fde": "n9"}]}`,
+		`{"columns": [` + strings.Repeat(`{"name": "A"},`, maxColumns) + `{"name": "A"}]}`,
+	} {
 		if _, ok, err := ReadPart([]byte("\x1e" + bad)); !ok || err == nil {
-			t.Errorf("%s: %t, %v", bad, ok, err)
+			t.Errorf("%.80s: %t, %v", bad, ok, err)
 		}
 	}
 	if _, ok, err := ReadPart([]byte("text")); ok || err != nil {

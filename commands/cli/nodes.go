@@ -3,6 +3,7 @@ package cli
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -184,30 +185,58 @@ func (env *Env) fanOut(ctx context.Context, names, args []string) error {
 	}
 	line.Deadline = o.Deadline
 	parts := map[string]output.Part{}
-	o.Answered = func(a *fanout.Answer) error {
-		part, isPart, err := output.ReadPart(a.Out)
-		switch {
-		case err != nil:
-			a.Unreadable(err)
-		case isPart && env.shown.Format.Kind == output.JSONL:
-			return output.Merge(env.Out, []output.NodePart{{Node: a.Node, Part: part}}, env.shown.Options)
-		case isPart:
-			parts[a.Node] = part
-		}
-		return nil
-	}
+	o.Answered = func(a *fanout.Answer) error { return env.readAnswer(a, parts) }
 	answers, err := fanout.Run(ctx, names, o, func(ctx context.Context, node string, stdout, stderr io.Writer) (int, error) {
 		return env.Remote.Run(ctx, node, line, stdout, stderr)
 	})
 	if err != nil {
 		return err
 	}
+	leaveOutOtherForms(answers, parts)
 	for _, a := range answers {
 		for _, w := range a.Warnings {
 			env.Warn("%s: %s", a.Node, w.Message)
 		}
 	}
 	return Join(env.showAnswers(answers, parts), failuresOf(answers, env.global.errorFormat == errorJSON))
+}
+
+// readAnswer reads the part that a node has answered. With -o jsonl it is shown at once.
+func (env *Env) readAnswer(a *fanout.Answer, parts map[string]output.Part) error {
+	if env.shown == nil || len(a.Out) == 0 {
+		return nil
+	}
+	part, isPart, err := output.ReadPart(a.Out)
+	format := env.shown.Format
+	switch {
+	case err != nil:
+		a.Unreadable(err)
+	case !isPart && format.ForMachines(), format.Kind == output.JSONL && (part.Columns != nil || part.Lines != nil):
+		a.Unreadable(errors.New("its result is not in the format that was asked for"))
+	case isPart && format.Kind == output.JSONL:
+		return output.Merge(env.Out, []output.NodePart{{Node: a.Node, Part: part}}, env.shown.Options)
+	case isPart:
+		parts[a.Node] = part
+	}
+	return nil
+}
+
+// leaveOutOtherForms turns parts of another form than most into failures: what one node answers must not hide the others.
+func leaveOutOtherForms(answers []fanout.Answer, parts map[string]output.Part) {
+	count, usual := map[string]int{}, ""
+	for _, a := range answers {
+		if form := parts[a.Node].Form(); form != "" {
+			if count[form]++; count[form] > count[usual] {
+				usual = form
+			}
+		}
+	}
+	for i := range answers {
+		if form := parts[answers[i].Node].Form(); form != "" && form != usual {
+			answers[i].Unreadable(errors.New("its result has another form than that of other nodes"))
+			delete(parts, answers[i].Node)
+		}
+	}
 }
 
 // showAnswers merges the views of nodes. Text is shown with the name of its node before each line.
