@@ -213,9 +213,9 @@ func (p *plugin) names(ctx context.Context) ([]string, error) {
 
 // openPods lists the pods of crishim that there are.
 func (p *plugin) openPods(ctx context.Context) (err error) {
-	if p.pods, err = newPods(ctx, p.cluster, p.options); err == nil {
-		p.pods.warn = func(what error) { fmt.Fprintf(p.env.Err, "crishim: warning: %s\n", cli.Sentence(p.env, what)) }
-	}
+	p.pods, err = newPods(ctx, p.cluster, p.options, func(what error) {
+		fmt.Fprintf(p.env.Err, "crishim: warning: %s\n", cli.Sentence(p.env, what))
+	})
 	return err
 }
 

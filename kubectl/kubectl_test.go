@@ -157,36 +157,89 @@ func (c *stubCluster) made() (n int) {
 	return n
 }
 
-// A pod with the labels of one that may be used, but without a runtime, is one that anybody can make: it is not used.
-func TestForgedPods(t *testing.T) {
-	t.Parallel()
-	c := withStub(t)
+// plugin returns the plugin, connected to the API server, with what it warns of.
+func (c *stubCluster) plugin() (*plugin, *test.Buffer) {
+	c.t.Helper()
+	warnings := &test.Buffer{}
 	o := &options{}
 	o.flags()
 	o.config.KubeConfig = &c.Kubeconfig
 	p := &plugin{options: o, env: cli.SystemEnv("v0.0.0-test")}
+	p.env.Err = warnings
 	if err := p.connect(); err != nil {
-		t.Fatal(err)
+		c.t.Fatal(err)
 	}
+	return p, warnings
+}
+
+// create makes a pod on node-01 that anybody could make.
+func (c *stubCluster) create(p *plugin, name string, labels map[string]string, change func(*corev1.PodSpec)) {
+	c.t.Helper()
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}, Spec: corev1.PodSpec{
+		NodeName: "node-01", HostNetwork: true, RestartPolicy: corev1.RestartPolicyNever,
+		Containers: []corev1.Container{{Name: kube.ClusterContainer, Image: "example.com/crishim:1"}},
+	}}
+	change(&pod.Spec)
+	if _, err := p.cluster.api.Pods("default").Create(c.t.Context(), pod, metav1.CreateOptions{}); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// A pod with the labels of one that may be used, but without a runtime or the node's namespaces, is not used: who may not
+// make one with these could make it.
+func TestForgedPods(t *testing.T) {
+	t.Parallel()
+	c := withStub(t)
+	p, _ := c.plugin()
 	owner, _ := identity()
-	standing := map[string]string{kube.LabelApp: kube.LabelAppValue, kube.LabelRights: kube.RightsHost}
-	kept := map[string]string{
-		kube.LabelApp: kube.LabelAppValue, kube.LabelRights: kube.RightsHost, kube.LabelManagedBy: kube.ManagedByKubectl, labelOwner: owner, labelKept: "true",
-	}
-	for name, labels := range map[string]map[string]string{"standing": standing, "kept": kept} {
-		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}, Spec: corev1.PodSpec{
-			NodeName: "node-01", HostNetwork: true, Containers: []corev1.Container{{Name: kube.ClusterContainer, Image: "example.com/crishim:1"}},
-		}}
-		if _, err := p.cluster.api.Pods("default").Create(t.Context(), pod, metav1.CreateOptions{}); err != nil {
-			t.Fatal(err)
-		}
+	for name, labels := range map[string]map[string]string{
+		"standing": {kube.LabelApp: kube.LabelAppValue, kube.LabelRights: kube.RightsHost},
+		"kept":     {kube.LabelApp: kube.LabelAppValue, kube.LabelRights: kube.RightsHost, kube.LabelManagedBy: kube.ManagedByKubectl, labelOwner: owner, labelKept: "true"},
+	} {
+		c.create(p, name, labels, func(*corev1.PodSpec) {})
+		c.create(p, name+"-logs", labels, func(spec *corev1.PodSpec) {
+			spec.Volumes = []corev1.Volume{{Name: volumeRuntime, VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: t.TempDir()}}}}
+		})
 	}
 	test.Until(t, "the pods to run", func() bool {
 		return !slices.ContainsFunc(c.Pods(), func(pod *corev1.Pod) bool { return !isRunning(pod) })
 	})
 	c.run(t.Context(), "--keep --node node-01 -- version")
-	if got := c.made(); got != 3 {
-		t.Errorf("%d pods were made, want one beside the two that are forged", got)
+	if got := c.made(); got != 5 {
+		t.Errorf("%d pods were made, want one beside the four that are forged", got)
+	}
+}
+
+// What another has left is only removed when its time is over, and it is no matter where it may not be.
+func TestLeftoversOfOthers(t *testing.T) {
+	t.Parallel()
+	c := withStub(t)
+	c.stub.AfterStart(kube.ClusterContainer, func(id string) { c.stub.Exit(id, 1) })
+	p, warnings := c.plugin()
+	labels := map[string]string{kube.LabelApp: kube.LabelAppValue, kube.LabelManagedBy: kube.ManagedByKubectl, labelOwner: "another"}
+	for name, life := range map[string]int64{"ended": 3600, "expired": 1} {
+		c.create(p, name, labels, func(spec *corev1.PodSpec) { spec.ActiveDeadlineSeconds = &life })
+	}
+	names := func() (names []string) {
+		for _, pod := range c.Pods() {
+			names = append(names, pod.Name)
+		}
+		return names
+	}
+	test.Until(t, "the ends of the pods", func() bool {
+		return !slices.ContainsFunc(c.Pods(), func(pod *corev1.Pod) bool { return over(pod) == "" || pod.Name == "expired" && !hasExpired(pod) })
+	})
+	allow := c.Forbid("delete", "pods")
+	for range 2 {
+		if err := p.openPods(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		p.end()
+		allow()
+	}
+	test.Until(t, "the removal", func() bool { return len(names()) == 1 })
+	if got := names(); got[0] != "ended" || warnings.String() != "" {
+		t.Errorf("left are %q; %s", got, warnings)
 	}
 }
 

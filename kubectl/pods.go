@@ -42,7 +42,7 @@ type pods struct {
 	owner     string
 	process   string
 	say       func(error) // shows on a terminal what is waited for
-	warn      func(error)
+	warn      func(error) // may be called at the same time as others
 
 	standing map[string]*corev1.Pod   // of the DaemonSet, by node
 	kept     map[string][]*corev1.Pod // of command lines before this one, by node
@@ -59,10 +59,10 @@ type pods struct {
 }
 
 // newPods lists the pods of crishim, and starts to remove those that were left behind.
-func newPods(ctx context.Context, c *cluster, o *options) (*pods, error) {
+func newPods(ctx context.Context, c *cluster, o *options, warn func(error)) (*pods, error) {
 	p := &pods{
 		cluster: c, options: o, standing: map[string]*corev1.Pod{}, kept: map[string][]*corev1.Pod{}, made: map[string]types.UID{},
-		seen: map[string]*corev1.Pod{}, changed: make(chan struct{}), say: func(error) {}, warn: func(error) {}, stop: func() {},
+		seen: map[string]*corev1.Pod{}, changed: make(chan struct{}), say: func(error) {}, warn: warn, stop: func() {},
 	}
 	p.owner, p.process = identity()
 	p.namespace = c.namespace
@@ -88,8 +88,10 @@ func newPods(ctx context.Context, c *cluster, o *options) (*pods, error) {
 			if p.namespace == kube.ClusterNamespace && isRunning(pod) && hasRuntime(pod) {
 				p.standing[node] = pod
 			}
-		case over(pod) != "", ours && !kept && proctree.HasEnded(pod.Annotations[annotationProcess]):
+		case ours && (over(pod) != "" || !kept && proctree.HasEnded(pod.Annotations[annotationProcess])):
 			p.remove(pod.Name, pod.UID)
+		case hasExpired(pod):
+			p.background.Go(func() { _ = p.delete(pod.Name, pod.UID) }) // who made it may be the only one who is allowed to
 		case ours && kept && isRunning(pod) && hasRuntime(pod):
 			p.kept[node] = append(p.kept[node], pod)
 		}
@@ -106,10 +108,16 @@ func isRunning(pod *corev1.Pod) bool {
 	})
 }
 
-// hasRuntime reports whether a pod has its runtime from the node. Anyone who may create pods can forge labels, and
-// would then see what is typed and decide what is shown; only who is root on nodes anyway may mount a node's path.
+// hasExpired reports whether a pod, whoever made it, has ended and had its time: nobody waits for it any more.
+func hasExpired(pod *corev1.Pod) bool {
+	life := pod.Spec.ActiveDeadlineSeconds
+	return over(pod) != "" && life != nil && time.Since(pod.CreationTimestamp.Time) > time.Duration(*life)*time.Second
+}
+
+// hasRuntime reports whether a pod has its runtime and its namespaces from the node. Anyone who may create pods can forge
+// labels, and would then see what is typed and decide what is shown; only who is root on nodes anyway may create these.
 func hasRuntime(pod *corev1.Pod) bool {
-	return slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool { return v.Name == volumeRuntime && v.HostPath != nil })
+	return pod.Spec.HostPID && pod.Spec.HostNetwork && slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool { return v.Name == volumeRuntime && v.HostPath != nil })
 }
 
 // allows reports whether a command line may run in a pod with these rights.
@@ -224,7 +232,7 @@ func (p *pods) start(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, error) 
 		switch {
 		case err != nil:
 			return nil, err
-		case seen == nil:
+		case seen == nil || seen.UID != pod.UID:
 			seen = pod
 		}
 		if isRunning(seen) {
@@ -304,17 +312,25 @@ func (p *pods) remove(name string, uid types.UID) {
 	delete(p.made, name)
 	p.mu.Unlock()
 	p.background.Go(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), endTimeout)
-		defer cancel()
-		o := metav1.DeleteOptions{}
-		if uid != "" {
-			o.Preconditions = metav1.NewUIDPreconditions(string(uid))
-		}
-		err := p.cluster.api.Pods(p.namespace).Delete(ctx, name, o)
-		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+		if err := p.delete(name, uid); err != nil {
 			p.warn(fmt.Errorf("pod %s/%s stays, until it ends by itself: %w", p.namespace, name, requestError(err, "delete", "pods")))
 		}
 	})
+}
+
+// delete deletes a pod. That it is gone already is no error.
+func (p *pods) delete(name string, uid types.UID) error {
+	ctx, cancel := context.WithTimeout(context.Background(), endTimeout)
+	defer cancel()
+	o := metav1.DeleteOptions{}
+	if uid != "" {
+		o.Preconditions = metav1.NewUIDPreconditions(string(uid))
+	}
+	err := p.cluster.api.Pods(p.namespace).Delete(ctx, name, o)
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return nil
+	}
+	return err
 }
 
 // end removes all that is still there, and waits until it is done.
