@@ -164,6 +164,8 @@ func (o *options) read(flags *pflag.FlagSet, args []string) (line []string, err 
 		err = errors.New("name where to run: one of --node NODE, pod/NAME, --nodes SELECTOR, --all")
 	case flags.Changed("node") && o.node == "", flags.Changed("nodes") && o.selector == "":
 		err = errors.New("--node and --nodes must not be empty")
+	case o.nodeTimeout < 0:
+		err = cli.Invalid("node-timeout", o.nodeTimeout, "must not be negative")
 	case !found || len(line) == 0:
 		err = cli.WithHint(errors.New("there is no command line"), "it stands behind --: kubectl crishim --node NODE -- ps")
 	}

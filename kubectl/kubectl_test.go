@@ -284,6 +284,32 @@ func TestInterruptedOnATerminal(t *testing.T) {
 	c.SetState("node-01", kubeapi.Ready)
 }
 
+// Wrong flags are said before anything is asked.
+func TestUsage(t *testing.T) {
+	t.Parallel()
+	c := &stubCluster{Server: &kubeapi.Server{Kubeconfig: "/nonexistent"}, t: t}
+	for line, want := range map[string]string{
+		"ps":                                `"ps" stands in front of --`,
+		"-- ps":                             "name where to run: one of --node NODE, pod/NAME, --nodes SELECTOR, --all",
+		"--all --node a -- ps":              "name where to run: ",
+		"--node= -- ps":                     "--node and --nodes must not be empty",
+		"--node a":                          "there is no command line",
+		"svc/web -- ps":                     `"svc/web": one pod is named, as pod/NAME`,
+		"--nosuch -- ps":                    "unknown flag: --nosuch",
+		"--node a --node-timeout=-1s -- ps": `invalid --node-timeout "-1s": must not be negative`,
+		"--all --node-timeout=-1s -- ps":    `invalid --node-timeout "-1s": must not be negative`,
+		"--all --parallel 0 -- ps":          `invalid --parallel "0": must be 1 or more`,
+		"--all -- events":                   "events does not run on several nodes\nhint: `kubectl crishim --node NODE -- events` runs it on one",
+		"--all -- ps --watch":               "ps --watch does not run on several nodes",
+		"--all -- ps --columns nosuch":      "unknown column",
+		"--all -- --hosts a ps":             "--hosts does not go with nodes",
+	} {
+		if status, errs := c.run(t.Context(), line); status != 2 || !strings.HasPrefix(errs, "crishim: "+want) {
+			t.Errorf("%s: exit %d, %s", line, status, errs)
+		}
+	}
+}
+
 // A build that is no release has no image, and says so before it makes a pod.
 func TestImageOfAVersion(t *testing.T) {
 	t.Parallel()
