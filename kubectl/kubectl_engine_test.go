@@ -31,24 +31,78 @@ import (
 	"github.com/crishim/crishim/internal/test"
 	"github.com/crishim/crishim/internal/test/enginetest"
 	"github.com/crishim/crishim/internal/test/kubeapi"
+	"github.com/crishim/crishim/internal/test/stubcri"
 )
 
-// TestMain is the plugin itself where kubectl runs it.
+// TestMain is the plugin itself where kubectl runs it, and what stands between a node and its runtime.
 func TestMain(m *testing.M) {
 	env := cli.SystemEnv("v0.0.0-test") // sets the logger of the process before anything else runs in it
-	if filepath.Base(os.Args[0]) == "kubectl-crishim" {
+	switch filepath.Base(os.Args[0]) {
+	case "kubectl-crishim":
 		os.Exit(Main(context.Background(), os.Args[1:], env))
+	case "relay":
+		fmt.Fprintln(os.Stderr, "relay:", relay(os.Args[1], os.Args[2]))
+		os.Exit(1)
 	}
 	os.Exit(m.Run())
 }
 
-// testCluster is three nodes on a real containerd, with the label pool=web, one on Docker, one whose runtime hangs, and kubectl.
+// relay serves what another socket serves, in a process that can be stopped.
+func relay(at, to string) error {
+	listener, err := net.Listen("unix", at)
+	if err != nil {
+		return err
+	}
+	for {
+		conn, err := listener.Accept()
+		if err != nil {
+			return err
+		}
+		go func() {
+			defer conn.Close()
+			served, err := net.Dial("unix", to)
+			if err != nil {
+				return
+			}
+			go func() {
+				_, _ = io.Copy(served, conn)
+				_ = served.Close()
+			}()
+			_, _ = io.Copy(conn, served)
+		}()
+	}
+}
+
+// startRelay starts a relay of a runtime. It ends after what is registered for cleaning up later.
+func startRelay(t *testing.T, endpoint string) (relayed string, process *os.Process) {
+	t.Helper()
+	socket := filepath.Join(test.SocketDir(t), "relay.sock")
+	cmd := exec.Command(linkTo(t, "relay"), socket, strings.TrimPrefix(endpoint, "unix://"))
+	cmd.Stderr = os.Stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	test.Until(t, "the relay", func() bool {
+		_, err := os.Stat(socket)
+		return err == nil
+	})
+	return "unix://" + socket, cmd.Process
+}
+
+// testCluster is kubectl, and three nodes on a real containerd, with the label pool=web, and others: node-04 is on Docker,
+// the runtime of node-05 can be stopped, and that of node-06 is an old one.
 type testCluster struct {
 	*kubeapi.Server
-	t     *testing.T
-	env   []string
-	image string // with crishim in it
-	web   string // a pod on node-02
+	t       *testing.T
+	env     []string
+	image   string      // with crishim in it
+	web     string      // a pod on node-02
+	runtime *os.Process // of node-05
+	old     *stubcri.Server
 }
 
 func withCluster(t *testing.T) *testCluster {
@@ -61,35 +115,36 @@ func withCluster(t *testing.T) *testCluster {
 	engine := cmp.Or(strings.TrimPrefix(os.Getenv("DOCKER_HOST"), "unix://"), "/var/run/docker.sock")
 	image := loadImage(t, endpoint, "docker://"+engine)
 	run := filepath.Dir(strings.TrimPrefix(endpoint, "unix://"))
-	nodes := kubeapi.Nodes(5, endpoint)
+	c := &testCluster{t: t, image: image, web: "web-" + rand.String(5)}
+	nodes := kubeapi.Nodes(6, endpoint)
 	for i := range nodes {
-		nodes[i].Labels = map[string]string{"pool": "web"}
 		nodes[i].HostPaths = map[string]string{"/run/containerd": run}
+		if i < 3 {
+			nodes[i].Labels = map[string]string{"pool": "web"}
+		}
 	}
-	onDocker, hangs := &nodes[3], &nodes[4]
-	onDocker.Labels, hangs.Labels = nil, nil
+	onDocker, stopped, old := &nodes[3], &nodes[4], &nodes[5]
 	onDocker.Endpoint, onDocker.HostPaths["/run/docker.sock"] = "docker://"+engine, engine
-	hangs.HostPaths[run] = test.SocketDir(t)
-	stopped, err := net.Listen("unix", filepath.Join(hangs.HostPaths[run], filepath.Base(endpoint))) // accepts nothing, as after a SIGSTOP
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { stopped.Close() })
-	c := &testCluster{Server: kubeapi.Start(t, kubeapi.Options{Nodes: nodes}), t: t, image: image, web: "web-" + rand.String(5)}
-	bin := filepath.Dir(linkPlugin(t))
+	stopped.Endpoint, c.runtime = startRelay(t, endpoint)
+	options := stubcri.Profiles()["dockershim 1.23"] // has CRI v1alpha2 only
+	old.HostPaths[run] = test.SocketDir(t)           // for pods: the kubelet has a runtime that runs them
+	options.Socket = filepath.Join(old.HostPaths[run], filepath.Base(endpoint))
+	c.old = stubcri.Start(t, options)
+	c.Server = kubeapi.Start(t, kubeapi.Options{Nodes: nodes})
+	bin := filepath.Dir(linkTo(t, "kubectl-crishim"))
 	c.env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"), "KUBECONFIG="+c.Kubeconfig, "HOME="+bin, "CRISHIM_IMAGE="+image)
 	c.apply(c.web, "node-02")
 	return c
 }
 
-// linkPlugin makes a link by whose name this program is the plugin.
-func linkPlugin(t *testing.T) string {
+// linkTo makes a link by whose name this program is another one.
+func linkTo(t *testing.T, name string) string {
 	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	link := filepath.Join(t.TempDir(), "kubectl-crishim")
+	link := filepath.Join(t.TempDir(), name)
 	if err := os.Symlink(self, link); err != nil {
 		t.Fatal(err)
 	}
@@ -246,6 +301,8 @@ func (c *testCluster) begin(line string) (cmd *exec.Cmd, errs *test.Buffer) {
 func TestPluginOnEngine(t *testing.T) {
 	c := withCluster(t)
 	t.Run("runs", c.runs)
+	t.Run("stops", c.stops)
+	t.Run("old", c.hasAnOldRuntime)
 	t.Run("fails", c.fails)
 	t.Run("older", c.older)
 }
@@ -253,7 +310,7 @@ func TestPluginOnEngine(t *testing.T) {
 func (c *testCluster) runs(t *testing.T) {
 	c.t = t
 	c.run("--node node-01 -- version -o json", 0, `"runtimeName": "containerd"`)
-	c.run("--all -- version -o jsonl", 1, `"node":"node-03"`, `"runtimeName":"docker"`, "crishim: node-05: connect to "+enginetest.Containerd(t)+": ")
+	c.run("--all -- version -o jsonl", 0, `"node":"node-03"`, `"node":"node-05"`, `"runtimeName":"docker"`)
 	c.run("--node node-04 -- ps", 0, "crishim-node-04-") // the pod itself, by the dockershim in it
 	c.run("pod/"+c.web+" -- logs "+c.web, 0, "begun on node-02\n")
 	c.left()
@@ -315,6 +372,57 @@ func (c *testCluster) runs(t *testing.T) {
 	if out, err := c.command("delete", "-k", "../packaging/kubernetes/base").CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}
+}
+
+// A node that hangs costs the others nothing, and ends with its deadline.
+func (c *testCluster) stops(t *testing.T) {
+	c.t = t
+	signal := func(s syscall.Signal) {
+		t.Helper()
+		if err := c.runtime.Signal(s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	defer signal(syscall.SIGCONT)
+	others := []string{"node-01   containerd", "node-02   containerd", "node-03   containerd", "node-04   docker", "node-06   docker"}
+
+	// In the middle of a command line, which still hears a signal.
+	watch, shown := c.command("crishim", "--keep", "--node", "node-05", "--", "stats", "--watch", c.web), &test.Buffer{}
+	watch.Stdout, watch.Stderr = shown, shown
+	if err := watch.Start(); err != nil {
+		t.Fatal(err)
+	}
+	test.Until(t, "a result", func() bool { return strings.Contains(shown.String(), c.web) })
+	signal(syscall.SIGSTOP)
+	if err := watch.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := watch.Wait(); err == nil || c.code(err) != 143 {
+		t.Errorf("got %v, %s", err, shown)
+	}
+	// Before one begins in the pod that was kept, and before there is a pod.
+	c.run("--node node-05 --node-timeout 2s -- version", 1, "crishim: node node-05: no answer within 2s\n")
+	c.run("--all --node-timeout 15s -- version", 1, append(others, "crishim: node-05: no answer within 15s: its pod does not start: the kubelet has not begun with it\n")...)
+	signal(syscall.SIGCONT)
+	c.left()
+}
+
+// A runtime that has no CRI v1 is asked by v1alpha2. What it lacks is said of that node.
+func (c *testCluster) hasAnOldRuntime(t *testing.T) {
+	c.t = t
+	c.old.AddContainer(c.old.AddPod("default", "older"), "main")
+	c.run("--keep --all -- version", 0, "node-01   containerd", "node-06   docker       20.10.24")
+	c.run("--keep --all -- ps --columns node,name --name main", 0, "node-06   main")
+	for _, call := range c.old.Calls() {
+		if call.API != "v1alpha2" {
+			t.Errorf("%s was called by %s", call.Method, call.API)
+		}
+	}
+	out := c.run("--all -- runtime-config", 1, "node-04 | cgroup driver:", "crishim: node-06: the runtime at "+enginetest.Containerd(t)+" does not implement this call ")
+	if strings.Count(out, "node-06") != 1 {
+		t.Error(out)
+	}
+	c.left()
 }
 
 func (c *testCluster) fails(t *testing.T) {
@@ -426,7 +534,7 @@ func TestManyNodesOnEngine(t *testing.T) {
 			}
 		}
 	}})
-	plugin := exec.CommandContext(t.Context(), linkPlugin(t), "--kubeconfig", s.Kubeconfig, "--image", image, "--all", "--", "ps", "--name", "crishim", "-q")
+	plugin := exec.CommandContext(t.Context(), linkTo(t, "kubectl-crishim"), "--kubeconfig", s.Kubeconfig, "--image", image, "--all", "--", "ps", "--name", "crishim", "-q")
 	var out, errs test.Buffer
 	plugin.Stdout, plugin.Stderr = &out, &errs
 	began := time.Now()

@@ -264,7 +264,7 @@ func TestInterruptedOnATerminal(t *testing.T) {
 	c.run(t.Context(), "--keep --node node-01 -- version")
 	c.SetState("node-01", kubeapi.Hanging)
 	before := len(c.Requests())
-	cmd := exec.CommandContext(t.Context(), linkPlugin(t), "--kubeconfig", c.Kubeconfig, "--image", "example.com/crishim:1", "--keep", "--node", "node-01", "--", "version")
+	cmd := exec.CommandContext(t.Context(), linkTo(t, "kubectl-crishim"), "--kubeconfig", c.Kubeconfig, "--image", "example.com/crishim:1", "--keep", "--node", "node-01", "--", "version")
 	terminal, err := pty.Start(cmd)
 	if err != nil {
 		t.Fatal(err)
