@@ -331,6 +331,7 @@ func TestHostileResult(t *testing.T) {
 		"another key":           {`{"items": [], "key": "evil"}`, "jsonpath={.containers[*].id}", otherForm},
 		"no key":                {`{"key": "a\": 1, \"b"}`, "json", otherForm},
 		"lines":                 {`{"lines": ["evil"]}`, "json", otherForm},
+		"nothing":               {"", "table", "it has answered nothing"}, // as where a connection is cut
 		"text":                  {"evil", "json", notInFormat},
 		"text among lines":      {"evil", "jsonl", notInFormat},
 		"another node's object": {`{"items": [{"id": "evil", "node": "b"}], "key": "containers"}`, "jsonl", "read the result: an element has a field for the node"},

@@ -449,8 +449,19 @@ func (c *testCluster) fails(t *testing.T) {
 	}
 	c.left()
 
-	// On many nodes it ends all of them.
+	// One of many nodes that goes away has failed, and the others go on.
 	before := c.requests("create pods/exec")
+	cmd, errs = c.begin("--nodes pool=web --yes -- exec " + c.web + " sleep 2")
+	test.Until(t, "three execs", func() bool { return c.requests("create pods/exec") == before+3 })
+	c.Vanish("node-03")
+	if err := cmd.Wait(); err == nil || c.code(err) != 1 || !strings.HasPrefix(errs.String(), "crishim: node-03: its kubelet is gone: ") || strings.Count(errs.String(), "\n") != 1 {
+		t.Errorf("got %v, %s", err, errs)
+	}
+	c.SetState("node-03", kubeapi.Ready)
+	c.left()
+
+	// On many nodes a signal ends all of them.
+	before = c.requests("create pods/exec")
 	cmd, errs = c.begin("--nodes pool=web --yes -- exec " + c.web + " sleep 100")
 	test.Until(t, "three execs", func() bool { return c.requests("create pods/exec") == before+3 })
 	if err := cmd.Process.Signal(os.Interrupt); err != nil {

@@ -185,7 +185,9 @@ func (env *Env) fanOut(ctx context.Context, names, args []string) error {
 	}
 	line.Deadline = o.Deadline
 	parts := map[string]output.Part{}
-	o.Answered = func(a *fanout.Answer) error { return env.readAnswer(a, parts) }
+	if !line.Lines {
+		o.Answered = func(a *fanout.Answer) error { return env.readAnswer(a, parts) }
+	}
 	answers, err := fanout.Run(ctx, names, o, func(ctx context.Context, node string, stdout, stderr io.Writer) (int, error) {
 		return env.Remote.Run(ctx, node, line, stdout, stderr)
 	})
@@ -203,12 +205,11 @@ func (env *Env) fanOut(ctx context.Context, names, args []string) error {
 
 // readAnswer reads the part that a node has answered. With -o jsonl it is shown at once.
 func (env *Env) readAnswer(a *fanout.Answer, parts map[string]output.Part) error {
-	if env.shown == nil || len(a.Out) == 0 {
-		return nil
-	}
 	part, isPart, err := output.ReadPart(a.Out)
 	format := env.shown.Format
 	switch {
+	case len(a.Out) == 0: // even an empty list is something
+		a.Unreadable(errors.New("it has answered nothing"))
 	case err != nil:
 		a.Unreadable(err)
 	case !isPart && format.ForMachines(), format.Kind == output.JSONL && (part.Columns != nil || part.Lines != nil):
@@ -248,7 +249,7 @@ func (env *Env) showAnswers(answers []fanout.Answer, parts map[string]output.Par
 			continue
 		}
 		lines := fanout.NewLineWriter(env.lines(env.Out, env.OutTerminal), env.mu, a.Node+" | ")
-		if len(a.Out) == 0 || env.shown == nil || env.shown.Format.Kind == output.JSONL {
+		if len(a.Out) == 0 || env.shown.Format.Kind == output.JSONL {
 			continue
 		}
 		if _, err := lines.Write(a.Out); err != nil {
