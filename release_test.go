@@ -29,6 +29,7 @@ func TestRelease(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
 			write(t, filepath.Join(dir, "hack/release.sh"), script, 0o700)
+			write(t, filepath.Join(dir, "hack/engine.sh"), "#!/bin/sh\n", 0o700)
 			write(t, filepath.Join(dir, "CHANGELOG.md"), c.changelog, 0o600)
 			write(t, filepath.Join(dir, "Makefile"), c.makefile+"verify test race reproducible:\n", 0o600)
 			git := []string{
