@@ -202,7 +202,7 @@ func TestArchitecturePageNamesWhatExists(t *testing.T) {
 		s, _, _ = strings.Cut(s, "\n## ")
 		return s
 	}
-	// A row is a folder and what is in it; what stands before a colon is the file of what follows.
+	// A row is a directory and what is in it; what stands before a colon is the file of what follows.
 	check := func(title string, want []string, file func(what string) string, has func(source, what string) bool) {
 		var named []string
 		for _, row := range cells(section(title)) {

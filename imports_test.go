@@ -17,7 +17,7 @@ const module = "github.com/crishim/crishim"
 
 // An importRule says what packages below from may import of what matches only.
 type importRule struct {
-	from  string   // folder, with everything below it; "" is the whole module, "." the root alone
+	from  string   // directory, with everything below it; "" is the whole module, "." the root alone
 	of    string   // import path prefix that the rule is about
 	allow []string // prefixes of it that are fine
 	why   string
@@ -27,9 +27,9 @@ type importRule struct {
 var shimServices = []string{"sandbox", "container", "image", "stream", "stats", "events", "node"}
 
 func importRules() []importRule {
-	ours := func(folders ...string) []string {
-		paths := make([]string, len(folders))
-		for i, f := range folders {
+	ours := func(directories ...string) []string {
+		paths := make([]string, len(directories))
+		for i, f := range directories {
 			paths[i] = module + "/" + f
 		}
 		return paths
@@ -75,7 +75,7 @@ func importRules() []importRule {
 	for _, noun := range []string{"cli", "container", "pod", "image", "node", "manifest"} {
 		rules = append(rules, importRule{
 			"commands/" + noun, module + "/commands", ours("commands/cli", "commands/"+noun),
-			"a folder of verbs imports what all verbs share, and no other folder",
+			"a directory of verbs imports what all verbs share, and no other directory",
 		})
 	}
 	for _, part := range []string{"bounded", "frames", "kube", "metricsserver", "proctree", "program", "rundir", "stdinmux"} {
@@ -263,7 +263,7 @@ func TestWhatRunsWithoutTheRaceDetectorExists(t *testing.T) {
 	if texts == nil {
 		t.Fatal("hack/test.sh has no such list")
 	}
-	folders := map[string][]string{}
+	directories := map[string][]string{}
 	test := regexp.MustCompile(`(?m)^func Test(\w+)\(`)
 	for file := range sources(t) {
 		text, err := os.ReadFile(file)
@@ -271,12 +271,12 @@ func TestWhatRunsWithoutTheRaceDetectorExists(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, match := range test.FindAllSubmatch(text, -1) {
-			folders[string(match[1])] = append(folders[string(match[1])], filepath.Dir(file))
+			directories[string(match[1])] = append(directories[string(match[1])], filepath.Dir(file))
 		}
 	}
 	for name := range strings.SplitSeq(string(texts[1]), "|") {
-		if !slices.Equal(folders[name], []string{"commands"}) {
-			t.Errorf("Test%s is in %q, want it in commands only", name, folders[name])
+		if !slices.Equal(directories[name], []string{"commands"}) {
+			t.Errorf("Test%s is in %q, want it in commands only", name, directories[name])
 		}
 	}
 }

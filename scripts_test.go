@@ -28,11 +28,11 @@ func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"crishim": program, "crictl": main})
 }
 
-// A runtime is what the scripts of a folder run against.
+// A runtime is what the scripts of a directory run against.
 type runtime struct {
-	name     string
-	folders  []string // below testdata/script
-	endpoint string
+	name        string
+	directories []string // below testdata/script
+	endpoint    string
 }
 
 // TestScripts runs testdata/script: "plain" without any runtime, "cri" once through the
@@ -88,15 +88,15 @@ func dockerEndpoint() string {
 func (r runtime) files(t *testing.T) []string {
 	t.Helper()
 	var files []string
-	for _, folder := range r.folders {
-		found, err := filepath.Glob(filepath.Join("testdata", "script", folder, "*.txtar"))
+	for _, directory := range r.directories {
+		found, err := filepath.Glob(filepath.Join("testdata", "script", directory, "*.txtar"))
 		if err != nil {
 			t.Fatal(err)
 		}
 		files = append(files, found...)
 	}
 	if len(files) == 0 {
-		t.Fatalf("no scripts in %v", r.folders)
+		t.Fatalf("no scripts in %v", r.directories)
 	}
 	return files
 }

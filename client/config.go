@@ -94,7 +94,7 @@ type ConfigSource struct {
 	Path      string
 	LookupEnv func(string) (string, bool)
 	// Executable is the running program: crictl.yaml is looked for last in its
-	// folder; empty means not to.
+	// directory; empty means not to.
 	Executable string
 	// New lets a named file be missing, because it is going to be written.
 	New bool

@@ -26,7 +26,7 @@ func needs(t *testing.T, ok bool, what string) {
 }
 
 // debianContainerd starts Debian's containerd as its package configures it,
-// but in a folder of its own, and returns its socket. The folder is on a
+// but in a directory of its own, and returns its socket. The directory is on a
 // tmpfs: overlayfs, the default snapshotter, does not work everywhere else.
 func debianContainerd(t *testing.T, change ...string) string {
 	t.Helper()

@@ -157,7 +157,7 @@ func installFakeSSH(t *testing.T) {
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
 }
 
-// leftovers are the folders of tunnels.
+// leftovers are the directories of tunnels.
 func leftovers(t *testing.T) map[string]bool {
 	t.Helper()
 	base, err := rundir.Base(nil)

@@ -1,4 +1,4 @@
-// Package commands is crishim's command line. The verbs are in folders by noun, one file
+// Package commands is crishim's command line. The verbs are in directories by noun, one file
 // each from flags to options to a request to the output; what they share is in cli. This
 // file has the table of them.
 package commands

@@ -364,7 +364,7 @@ func TestApplyLeavesNothingUnsaid(t *testing.T) {
 	}
 }
 
-// TestDeleteOfAPodWithoutSandboxes: what describe finds, delete finds, and its folder goes.
+// TestDeleteOfAPodWithoutSandboxes: what describe finds, delete finds, and its directory goes.
 func TestDeleteOfAPodWithoutSandboxes(t *testing.T) {
 	t.Parallel()
 	for _, args := range []string{"web", "-f -"} {

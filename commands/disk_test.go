@@ -18,7 +18,7 @@ import (
 	"github.com/crishim/crishim/internal/test/stubcri"
 )
 
-// withoutLogs returns the cells of a table without those of logs: other tests have theirs in one of the folders.
+// withoutLogs returns the cells of a table without those of logs: other tests have theirs in one of the directories.
 func withoutLogs(table string) string {
 	var lines strings.Builder
 	for line := range strings.Lines(table) {

@@ -78,7 +78,7 @@ func plantedNode(t *testing.T) *commandTest {
 	return c
 }
 
-// unpacked are the files of a bundle, without the folder that they are in.
+// unpacked are the files of a bundle, without the directory that they are in.
 func unpacked(t *testing.T, archive []byte) map[string]string {
 	t.Helper()
 	zipped, err := gzip.NewReader(bytes.NewReader(archive))

@@ -183,10 +183,10 @@ func TestHintsForOtherWords(t *testing.T) {
 		{"logs deploy/web", 1, "there are only pods and containers here: `crishim pods --name web` looks for pods of that name"},
 		{"port-forward svc/web 80", 1, "there are only pods and containers here: `crishim pods --name web` looks for pods of that name"},
 		{"kill -9 web", 2, "`crishim kill -s 9 CONTAINER` sends the signal"},
-		{"apply -k base", 2, "`kubectl kustomize FOLDER | crishim apply -f -` runs what it prints"},
+		{"apply -k base", 2, "`kubectl kustomize DIR | crishim apply -f -` runs what it prints"},
 		{"system df", 2, "`crishim df` shows what takes up disk"},
 		{"rmi -f busybox:nosuch", 1, "did you mean busybox:latest? `crishim images` lists them"},
-		{"apply nosuch/folder", 2, "give files, folders of manifests, or - for standard input"},
+		{"apply nosuch/directory", 2, "give files, directories of manifests, or - for standard input"},
 	} {
 		r := c.run(strings.Fields(step.line)...)
 		if strings.HasPrefix(step.line, "exec") {

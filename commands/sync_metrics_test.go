@@ -34,7 +34,7 @@ func (s seen) Write(p []byte) (int, error) {
 func TestSyncGuardsItsMetrics(t *testing.T) {
 	t.Parallel()
 	c := podTest(t)
-	folder := t.TempDir()
+	directory := t.TempDir()
 	config := filepath.Join(t.TempDir(), "none.yaml")
 	if err := os.WriteFile(config, nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -47,7 +47,9 @@ func TestSyncGuardsItsMetrics(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan int, 1)
-	go func() { ended <- Main(ctx, []string{"crishim", "sync", "--metrics-addr", "127.0.0.1:0", folder}, env) }()
+	go func() {
+		ended <- Main(ctx, []string{"crishim", "sync", "--metrics-addr", "127.0.0.1:0", directory}, env)
+	}()
 	t.Cleanup(func() {
 		cancel()
 		<-ended

@@ -18,8 +18,8 @@ import (
 func TestSyncShowsACrashLoop(t *testing.T) {
 	t.Parallel()
 	c := podTest(t)
-	folder := t.TempDir()
-	if err := os.WriteFile(filepath.Join(folder, "crash.yaml"), []byte(strings.ReplaceAll(applyPod1, "name: main", "name: crashing")), 0o600); err != nil {
+	directory := t.TempDir()
+	if err := os.WriteFile(filepath.Join(directory, "crash.yaml"), []byte(strings.ReplaceAll(applyPod1, "name: main", "name: crashing")), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	c.stub.AfterStart("crashing", func(id string) { c.stub.Exit(id, 3) })
@@ -31,7 +31,7 @@ func TestSyncShowsACrashLoop(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan int, 1)
-	go func() { ended <- Main(ctx, []string{"crishim", "sync", folder}, env) }()
+	go func() { ended <- Main(ctx, []string{"crishim", "sync", directory}, env) }()
 	defer func() { cancel(); <-ended }()
 	until := func(what string, line ...string) {
 		t.Helper()

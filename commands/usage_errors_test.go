@@ -174,7 +174,7 @@ func TestHintsForFlags(t *testing.T) {
 		"run busybox -it sh":              "`crishim run -it busybox sh`, or `crishim run busybox -- -it sh` if it is the command's",
 		"run nginx -g off":                "`--` comes before a command that begins with a dash: `crishim run nginx -- -g off`",
 		"run web --image=busybox":         "`crishim run --name web IMAGE` names the container",
-		"run web --restart=Never -- date": "`crishim run` starts a container once; a manifest with restartPolicy is for `crishim sync FOLDER`",
+		"run web --restart=Never -- date": "`crishim run` starts a container once; a manifest with restartPolicy is for `crishim sync DIR`",
 		"exec -d web ls":                  "a command in the background is `crishim exec CONTAINER sh -c 'COMMAND &'`",
 		"update --cpus 2 web":             "`crishim update --cpu-quota 50000 --cpu-period 100000 CONTAINER` is half a processor",
 		"rm -fv web":                      "a container's own files go with it: `crishim rm CONTAINER`",
@@ -185,7 +185,7 @@ func TestHintsForFlags(t *testing.T) {
 		"stats --nostream":                "did you mean --no-stream?",
 		"-r docker ps":                    "did you mean docker://?",
 		"-r containerd ps":                "did you mean unix:///run/containerd/containerd.sock?",
-		"run -v data:/x busybox":          "`-v ./data:/x` is a folder in the current directory",
+		"run -v data:/x busybox":          "`-v ./data:/x` is a directory in the current directory",
 		"get pods -A":                     "`crishim pods` lists pods, `crishim ps` their containers",
 		"top pod web":                     "`crishim statsp` shows what pods use, `crishim exec CONTAINER ps` the processes of a container",
 	} {

@@ -43,7 +43,7 @@ type Memory struct {
 	Refused            uint64 // how often the limit kept it from getting more
 }
 
-// group returns the folder of the cgroup of a container's process, of a controller for version 1; "" where it is not there.
+// group returns the directory of the cgroup of a container's process, of a controller for version 1; "" where it is not there.
 func (h Host) group(pid int, id, controller string) (dir string, version int) {
 	text, err := bounded.ReadFile(h.path(fmt.Sprintf("/proc/%d/cgroup", pid)), 1<<20)
 	if pid <= 0 || err != nil {

@@ -26,7 +26,7 @@ case ${1:-} in
     CGO_ENABLED=0 go_test -p 2 -parallel 4 "${packages[@]}" || status=1
     ;;
   programs)
-    # One package after the other: each starts serves that look after all pods of the engine, and their logs.
+    # One package after the other: each starts serves that follow all pods of the engine, and their logs.
     CGO_ENABLED=0 go_test -p 1 -parallel 4 . ./internal/reliability ./hack/image || status=1
     ;;
   races)

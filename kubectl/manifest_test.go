@@ -23,12 +23,12 @@ func TestPodForAVerb(t *testing.T) {
 		mounts     []string // of the host; those that can be written to end with " rw"
 		privileged bool
 	}{
-		"reads":               {kube.RightsRead, false, false, []string{"/run/containerd/containerd.sock"}, false},
-		"reads logs":          {kube.RightsRead, true, false, []string{"/run/containerd/containerd.sock", "/var/log/pods"}, false},
-		"reads, and is kept":  {kube.RightsRead, false, true, []string{"/run/containerd/containerd.sock", "/var/log/pods"}, false},
-		"changes the runtime": {kube.RightsChange, false, false, []string{"/run/containerd/containerd.sock"}, false},
-		"makes log folders":   {kube.RightsChange, true, false, []string{"/run/containerd/containerd.sock", "/var/log/pods rw"}, false},
-		"makes volumes":       {kube.RightsHost, true, false, []string{"/run/containerd/containerd.sock", "/var/log/pods rw", "/var/lib/crishim rw"}, true},
+		"reads":                 {kube.RightsRead, false, false, []string{"/run/containerd/containerd.sock"}, false},
+		"reads logs":            {kube.RightsRead, true, false, []string{"/run/containerd/containerd.sock", "/var/log/pods"}, false},
+		"reads, and is kept":    {kube.RightsRead, false, true, []string{"/run/containerd/containerd.sock", "/var/log/pods"}, false},
+		"changes the runtime":   {kube.RightsChange, false, false, []string{"/run/containerd/containerd.sock"}, false},
+		"makes log directories": {kube.RightsChange, true, false, []string{"/run/containerd/containerd.sock", "/var/log/pods rw"}, false},
+		"makes volumes":         {kube.RightsHost, true, false, []string{"/run/containerd/containerd.sock", "/var/log/pods rw", "/var/lib/crishim rw"}, true},
 	} {
 		line := cli.Line{OverNodes: cli.OverNodes{Rights: c.rights, Files: c.files}}
 		pod := podFor(containerd, line, "image", c.keep)

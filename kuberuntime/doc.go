@@ -4,10 +4,10 @@
 // New makes a Manager over connections to the CRI's services; SyncPod brings one pod to what its manifest says
 // and returns, KillPod ends it, GetPodStatus reads its state, GarbageCollect removes what
 // is dead. Each call does one step of a loop that the caller drives: Up until one pod
-// runs or is ready, Loop for a folder of static pods with probes and restarts.
+// runs or is ready, Loop for a directory of static pods with probes and restarts.
 //
-// The decisions are in plan, the CRI messages in criconfig, host folders in volume, probes
+// The decisions are in plan, the CRI messages in criconfig, host directories in volume, probes
 // in probe, manifests in manifest, keys and states in pod. There is no API server: nothing
-// is stored but what the runtime and the pods' folders hold, and whatever another
+// is stored but what the runtime and the pods' directories hold, and whatever another
 // process did to the pods is seen at the next step.
 package kuberuntime

@@ -194,7 +194,7 @@ func podOf(status *pod.Status) *v1.Pod {
 // halfEventLog bounds the file of a pod's events, and the one that was full before it.
 const halfEventLog = 128 << 10
 
-// AppendEvent keeps an event in the pod's folder, where describe finds it; not of a pod without a folder.
+// AppendEvent keeps an event in the pod's directory, where describe finds it; not of a pod without a directory.
 func AppendEvent(d pod.Dirs, e Event) error {
 	if !pod.IsUID(e.UID) {
 		return nil

@@ -35,15 +35,15 @@ type Sources struct {
 	AllReady bool
 	// Deleted reports whether a pod is no longer wanted; nil means that all are wanted.
 	Deleted func(uid string) bool
-	// Folder limits the collection to the pods that sync made from it; "" is for all pods.
-	Folder string
+	// Dir limits the collection to the pods that sync made from it; "" is for all pods.
+	Dir string
 }
 
 func (s Sources) deleted(uid string) bool { return s.AllReady && s.Deleted != nil && s.Deleted(uid) }
 
 // GarbageItem is one thing to remove and why.
 type GarbageItem struct {
-	Kind string `json:"kind"` // container, sandbox, log folder, pod folder, pod record, runtime record, log link, image
+	Kind string `json:"kind"` // container, sandbox, log directory, pod directory, pod record, runtime record, log link, image
 	ID   string `json:"id"`
 	Name string `json:"name,omitempty"`
 	Why  string `json:"why"`
@@ -75,13 +75,13 @@ func (m *Manager) PlanGarbage(ctx context.Context, policy GCPolicy, sources Sour
 	if err != nil {
 		return nil, err
 	}
-	if sources.Folder != "" {
-		pods = slices.DeleteFunc(pods, func(p *pod.Pod) bool { return m.OwnerOf(ctx, p).Folder != sources.Folder })
+	if sources.Dir != "" {
+		pods = slices.DeleteFunc(pods, func(p *pod.Pod) bool { return m.OwnerOf(ctx, p).Dir != sources.Dir })
 	}
 	g := &Garbage{Items: deadContainers(pods, policy, sources, m.o.Now())}
 	g.Items = append(g.Items, deadSandboxes(pods, g.Items, sources)...)
-	folders, err := m.deadFolders(ctx, sources)
-	g.Items = append(g.Items, folders...)
+	directories, err := m.deadDirs(ctx, sources)
+	g.Items = append(g.Items, directories...)
 	return g, err
 }
 
@@ -133,8 +133,8 @@ func (m *Manager) removeItem(ctx context.Context, item GarbageItem) error {
 		return err
 	case "image":
 		return m.RemoveImage(ctx, item.ID)
-	case "pod folder", "pod record":
-		return m.removeFolders(ctx, filepath.Base(item.ID))
+	case "pod directory", "pod record":
+		return m.removeDirs(ctx, filepath.Base(item.ID))
 	case "runtime record":
 		return m.removeGone(ctx, filepath.Base(item.ID))
 	}
@@ -259,10 +259,10 @@ func deadSandboxes(pods []*pod.Pod, containers []GarbageItem, sources Sources) [
 	return out
 }
 
-// deadFolders picks the folders of pods that the runtime does not know at all, and dangling log
+// deadDirs picks the directories of pods that the runtime does not know at all, and dangling log
 // links, as the kubelet's evictPodLogsDirectories. Only pods that were run here on the same runtime count: others'
-// logs may lie in the same folders.
-func (m *Manager) deadFolders(ctx context.Context, sources Sources) ([]GarbageItem, error) {
+// logs may lie in the same directories.
+func (m *Manager) deadDirs(ctx context.Context, sources Sources) ([]GarbageItem, error) {
 	if !sources.AllReady {
 		return nil, nil
 	}
@@ -280,11 +280,11 @@ func (m *Manager) deadFolders(ctx context.Context, sources Sources) ([]GarbageIt
 		item := GarbageItem{Name: FullName(record.Pod), Why: "its pod is gone", guard: guard}
 		if err := guard(func() error {
 			logs := m.o.Dirs.PodLogs(record.Pod)
-			item.Kind, item.ID = "pod folder", m.o.Dirs.Pod(uid)
+			item.Kind, item.ID = "pod directory", m.o.Dirs.Pod(uid)
 			if len(record.Runtimes) > 1 {
 				item.Kind, item.Why = "pod record", "its pod is gone, another runtime has one"
 			} else if _, err := os.Stat(logs); err == nil {
-				out = append(out, GarbageItem{Kind: "log folder", ID: logs, Name: item.Name, Why: item.Why, guard: guard})
+				out = append(out, GarbageItem{Kind: "log directory", ID: logs, Name: item.Name, Why: item.Why, guard: guard})
 			}
 			out = append(out, item)
 			return nil
@@ -292,7 +292,7 @@ func (m *Manager) deadFolders(ctx context.Context, sources Sources) ([]GarbageIt
 			return out, err
 		}
 	}
-	if sources.Folder != "" {
+	if sources.Dir != "" {
 		return out, nil // links may be of any pod
 	}
 	gone, err := m.goneRuntimes(ctx, uids)
@@ -303,7 +303,7 @@ func (m *Manager) deadFolders(ctx context.Context, sources Sources) ([]GarbageIt
 	return slices.Concat(out, gone, links), err
 }
 
-// goneRuntimes picks the records of runtimes that were uninstalled: their pods' folders were kept for them, and nothing
+// goneRuntimes picks the records of runtimes that were uninstalled: their pods' directories were kept for them, and nothing
 // else removes them.
 func (m *Manager) goneRuntimes(ctx context.Context, uids []string) ([]GarbageItem, error) {
 	own, err := m.identify(ctx)
@@ -334,17 +334,17 @@ func (m *Manager) removeGone(ctx context.Context, uid string) error {
 }
 
 // whenLost calls do if no process works on a pod and the runtime has nothing of it: a pod that is being
-// created has a folder before it has a sandbox.
+// created has a directory before it has a sandbox.
 func (m *Manager) whenLost(ctx context.Context, record *Record, sources Sources, do func() error) (failed error) {
 	p, uid := record.Pod, string(record.Pod.UID)
-	folder := p.Annotations[pod.FolderAnnotation]
+	directory := p.Annotations[pod.DirAnnotation]
 	switch {
-	case sources.Folder != "":
-		if folder != sources.Folder {
+	case sources.Dir != "":
+		if directory != sources.Dir {
 			return nil
 		}
-	case folder != "":
-		if FolderInUse(m.o.Dirs, folder) {
+	case directory != "":
+		if DirInUse(m.o.Dirs, directory) {
 			return nil
 		}
 	default:

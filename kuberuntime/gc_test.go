@@ -184,8 +184,8 @@ func TestImagesByUse(t *testing.T) {
 	}
 }
 
-// TestPodsThatAreMadeKeepTheirFolders: they have one before the runtime has a sandbox.
-func TestPodsThatAreMadeKeepTheirFolders(t *testing.T) {
+// TestPodsThatAreMadeKeepTheirDirectories: they have one before the runtime has a sandbox.
+func TestPodsThatAreMadeKeepTheirDirectories(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	p, set := parse(t, `  containers: [{name: a, image: "busybox:1"}]`)
@@ -199,7 +199,7 @@ func TestPodsThatAreMadeKeepTheirFolders(t *testing.T) {
 			t.Error(err)
 		}
 		if _, err := os.Stat(recordPath(f.o.Dirs, "u1")); err != nil {
-			t.Errorf("the folder of a pod that is being made is gone: %v", err)
+			t.Errorf("the directory of a pod that is being made is gone: %v", err)
 		}
 	})
 	if _, err := f.Up(ctx, p, set, false); err != nil {
@@ -210,8 +210,8 @@ func TestPodsThatAreMadeKeepTheirFolders(t *testing.T) {
 	}
 }
 
-// TestPodsThatAreMadeAfterThePlanKeepTheirFolders: what was planned is looked at again when it is removed.
-func TestPodsThatAreMadeAfterThePlanKeepTheirFolders(t *testing.T) {
+// TestPodsThatAreMadeAfterThePlanKeepTheirDirectories: what was planned is looked at again when it is removed.
+func TestPodsThatAreMadeAfterThePlanKeepTheirDirectories(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	p, set := parse(t, `  containers: [{name: a, image: "busybox:1"}]`)
@@ -221,7 +221,7 @@ func TestPodsThatAreMadeAfterThePlanKeepTheirFolders(t *testing.T) {
 	}
 	g, err := f.PlanGarbage(ctx, DefaultGCPolicy(), Sources{AllReady: true})
 	if err != nil || len(g.Items) != 1 {
-		t.Fatalf("got %+v, %v, want the pod's folder", g, err)
+		t.Fatalf("got %+v, %v, want the pod's directory", g, err)
 	}
 	if _, err := f.Up(ctx, p, set, false); err != nil {
 		t.Fatal(err)
@@ -230,13 +230,13 @@ func TestPodsThatAreMadeAfterThePlanKeepTheirFolders(t *testing.T) {
 		t.Error(err)
 	}
 	if _, err := os.Stat(recordPath(f.o.Dirs, "u1")); err != nil {
-		t.Errorf("the folder of a pod that was made after the plan is gone: %v", err)
+		t.Errorf("the directory of a pod that was made after the plan is gone: %v", err)
 	}
 }
 
-// TestPodsOfTwoRuntimesShareAFolder: one manifest has one uid, so that what is left of a pod stays until the
+// TestPodsOfTwoRuntimesShareADirectory: one manifest has one uid, so that what is left of a pod stays until the
 // last runtime's is removed or lost.
-func TestPodsOfTwoRuntimesShareAFolder(t *testing.T) {
+func TestPodsOfTwoRuntimesShareADirectory(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	other := newFixture(t, func(o *Options) {
@@ -295,8 +295,8 @@ func TestPodsOfTwoRuntimesShareAFolder(t *testing.T) {
 	there(false)
 }
 
-// TestGarbageCollectFolders has folders of pods that the runtime lost.
-func TestGarbageCollectFolders(t *testing.T) {
+// TestGarbageCollectDirectories has directories of pods that the runtime lost.
+func TestGarbageCollectDirectories(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	p, set := parse(t, `  containers: [{name: a, image: "busybox:1"}]`)
@@ -328,7 +328,7 @@ func TestGarbageCollectFolders(t *testing.T) {
 	for _, item := range g.Items {
 		got = append(got, item.Kind)
 	}
-	if diff := cmp.Diff([]string{"log folder", "pod folder"}, got); diff != "" {
+	if diff := cmp.Diff([]string{"log directory", "pod directory"}, got); diff != "" {
 		t.Error(diff)
 	}
 	for dir, want := range map[string]bool{f.o.Dirs.Pod("lost"): false, f.o.Dirs.Pod("other"): true, f.o.Dirs.Pod("u1"): true} {

@@ -125,7 +125,7 @@ func TestMessagesOfAHostileContainer(t *testing.T) {
 		message, log string
 		want         int
 	}{
-		"a link": {link, "", 0}, "a pipe": {pipe, "", 0}, "a pipe as log": {"", pipe, 0}, "a huge file": {huge, "", maxMessage}, "a huge log": {"", huge, 0}, "a folder": {dir, dir, 0},
+		"a link": {link, "", 0}, "a pipe": {pipe, "", 0}, "a pipe as log": {"", pipe, 0}, "a huge file": {huge, "", maxMessage}, "a huge log": {"", huge, 0}, "a directory": {dir, dir, 0},
 	} {
 		atOnce(t, what, func() {
 			got := terminationMessage(&pod.ContainerStatus{

@@ -23,7 +23,7 @@ type identity struct {
 }
 
 // identify asks the runtime once. A Docker engine has an id; two of one host may share it, which is made with the
-// configuration in /etc/docker, but not the folder of their data. Other runtimes are known by their socket's path: its inode
+// configuration in /etc/docker, but not the directory of their data. Other runtimes are known by their socket's path: its inode
 // changes with each of their starts.
 func (m *Manager) identify(ctx context.Context) (identity, error) {
 	m.mu.Lock()
@@ -89,9 +89,9 @@ func (i identity) is(key string) bool {
 // dialTime bounds a look at a unix socket, which is there or is not.
 const dialTime = time.Second
 
-// isGone reports whether a recorded runtime cannot have a pod any more: nothing listens on its socket, and the folder of
+// isGone reports whether a recorded runtime cannot have a pod any more: nothing listens on its socket, and the directory of
 // its data does not exist. That must be seen: data on a disk that is not mounted are missing from an empty
-// folder, and a container sees no runtime's data, also not those of the one in use.
+// directory, and a container sees no runtime's data, also not those of the one in use.
 func (i identity) isGone(r RuntimeRecord) bool {
 	if r.Root == "" || i.root == "" {
 		return false

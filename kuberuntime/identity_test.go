@@ -56,18 +56,18 @@ func TestOneEngineReachedInTwoWays(t *testing.T) {
 	if err := errors.Join(unlock(), <-locked); err != nil {
 		t.Error(err)
 	}
-	if err := serve.removeFolders(ctx, "u1"); err != nil {
+	if err := serve.removeDirs(ctx, "u1"); err != nil {
 		t.Fatal(err)
 	}
 	record, err := f.Record("u1")
 	if err != nil || len(record.Runtimes) != 1 || record.Runtimes["docker E /srv/docker"].Endpoint != "stub" {
 		t.Errorf("got %+v, %v, want the other engine's", record, err)
 	}
-	if err := other.removeFolders(ctx, "u1"); err != nil {
+	if err := other.removeDirs(ctx, "u1"); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := f.Record("u1"); !errors.Is(err, ErrNoRecord) {
-		t.Errorf("got %v, want that the folder is gone with the last", err)
+		t.Errorf("got %v, want that the directory is gone with the last", err)
 	}
 }
 
@@ -117,11 +117,11 @@ func TestRecordsOfManyProcesses(t *testing.T) {
 	}
 	names, err := listDir(f.o.Dirs.Pod("u1"))
 	if err != nil || len(names) != 1 {
-		t.Errorf("the folder has %v, %v", names, err)
+		t.Errorf("the directory has %v, %v", names, err)
 	}
 }
 
-// TestRecordsOfRuntimesThatAreGone: the folder of a pod does not stay for a runtime that was uninstalled, and stays for
+// TestRecordsOfRuntimesThatAreGone: the directory of a pod does not stay for a runtime that was uninstalled, and stays for
 // one that is only stopped, or whose disk is not mounted.
 func TestRecordsOfRuntimesThatAreGone(t *testing.T) {
 	t.Parallel()
@@ -137,13 +137,13 @@ func TestRecordsOfRuntimesThatAreGone(t *testing.T) {
 		listens   bool
 		gone      bool
 	}{
-		"uninstalled":              {own, filepath.Join(dir, "gone"), false, true},
-		"stopped":                  {own, there, false, false},
-		"on a disk not mounted":    {own, filepath.Join(data, "gone"), false, false},
-		"running":                  {own, filepath.Join(dir, "gone"), true, false},
-		"that did not tell":        {own, "", false, false},
-		"seen from a container":    {filepath.Join(dir, "elsewhere"), filepath.Join(dir, "gone"), false, false},
-		"with its folder's parent": {own, filepath.Join(dir, "gone", "gone"), false, false},
+		"uninstalled":                 {own, filepath.Join(dir, "gone"), false, true},
+		"stopped":                     {own, there, false, false},
+		"on a disk not mounted":       {own, filepath.Join(data, "gone"), false, false},
+		"running":                     {own, filepath.Join(dir, "gone"), true, false},
+		"that did not tell":           {own, "", false, false},
+		"seen from a container":       {filepath.Join(dir, "elsewhere"), filepath.Join(dir, "gone"), false, false},
+		"with its directory's parent": {own, filepath.Join(dir, "gone", "gone"), false, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if c.listens {

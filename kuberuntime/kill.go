@@ -300,9 +300,9 @@ func (m *Manager) Remove(ctx context.Context, p *v1.Pod, status *pod.Status, gra
 		}
 	}
 	if len(errs) > 0 {
-		return errors.Join(errs...) // its folders may still be in use
+		return errors.Join(errs...) // its directories may still be in use
 	}
-	return m.removeFolders(ctx, status.UID)
+	return m.removeDirs(ctx, status.UID)
 }
 
 var ErrRunning = errors.New("the container is running")

@@ -91,8 +91,8 @@ func logSize(d pod.Dirs, c *runtimeapi.Container) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	folder := pod.LogFolder(labels[kube.LabelPodNamespace], labels[kube.LabelPodName], labels[kube.LabelPodUID])
-	info, err := os.Lstat(filepath.Join(d.Logs, folder, criconfig.LogPath(c.GetMetadata().GetName(), restarts)))
+	directory := pod.LogDir(labels[kube.LabelPodNamespace], labels[kube.LabelPodName], labels[kube.LabelPodUID])
+	info, err := os.Lstat(filepath.Join(d.Logs, directory, criconfig.LogPath(c.GetMetadata().GetName(), restarts)))
 	if err != nil {
 		return 0, err
 	}

@@ -20,8 +20,8 @@ import (
 
 // LoopOptions configure a Loop.
 type LoopOptions struct {
-	Folder string
-	// Problem is called when the folder or the runtime cannot be read, and with nil when it
+	Dir string
+	// Problem is called when the directory or the runtime cannot be read, and with nil when it
 	// can again; once each.
 	Problem func(what string, err error)
 	GC      GCPolicy
@@ -38,23 +38,23 @@ const (
 	imagePeriod  = 5 * time.Minute
 )
 
-// Loop manages the pods of a folder: static pods without a kubelet. There are no mirror pods, as there is no
+// Loop manages the pods of a directory: static pods without a kubelet. There are no mirror pods, as there is no
 // API server.
 type Loop struct {
-	m       *Manager
-	o       LoopOptions
-	folder  *folder
-	lock    *filelock.Lock
-	workers map[string]*worker
-	listed  map[string]string // fingerprints of the pods in the last list
-	checked time.Time         // when the runtime was last asked whether it is ready
-	state   runtimeState
-	images  imageHistory
-	fresh   bool // the folder was read again since workers were last updated
-	wg      sync.WaitGroup
+	m         *Manager
+	o         LoopOptions
+	directory *directory
+	lock      *filelock.Lock
+	workers   map[string]*worker
+	listed    map[string]string // fingerprints of the pods in the last list
+	checked   time.Time         // when the runtime was last asked whether it is ready
+	state     runtimeState
+	images    imageHistory
+	fresh     bool // the directory was read again since workers were last updated
+	wg        sync.WaitGroup
 
 	// live has the uids of all pods that are wanted, have a worker or are in the runtime; nil
-	// while the folder could not be read in full.
+	// while the directory could not be read in full.
 	live atomic.Pointer[map[string]bool]
 
 	mu       sync.Mutex        // one report at a time
@@ -69,16 +69,16 @@ func (s *runtimeState) blocks(hostNetwork bool) bool {
 	return s.noRuntime.Load() || s.noNetwork.Load() && !hostNetwork
 }
 
-// NewLoop returns a loop for a folder, which is locked until Close.
+// NewLoop returns a loop for a directory, which is locked until Close.
 func (m *Manager) NewLoop(o LoopOptions) (*Loop, error) {
-	path, err := filepath.Abs(o.Folder)
+	path, err := filepath.Abs(o.Dir)
 	if err == nil {
 		path, err = filepath.EvalSymlinks(path)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read manifests: %w", err)
 	}
-	lockPath := folderLockPath(m.o.Dirs, path)
+	lockPath := dirLockPath(m.o.Dirs, path)
 	if err := os.MkdirAll(filepath.Dir(lockPath), 0o755); err != nil {
 		return nil, err
 	}
@@ -90,7 +90,7 @@ func (m *Manager) NewLoop(o LoopOptions) (*Loop, error) {
 		return nil, err
 	}
 	return &Loop{
-		m: m, o: o, lock: lock, folder: &folder{path: path, now: m.o.Now}, workers: map[string]*worker{},
+		m: m, o: o, lock: lock, directory: &directory{path: path, now: m.o.Now}, workers: map[string]*worker{},
 		listed: map[string]string{}, reported: map[string]string{},
 	}, nil
 }
@@ -126,10 +126,10 @@ func (l *Loop) Run(ctx context.Context) {
 	}
 }
 
-// RunOnce brings the runtime to the state of the folder and returns: pods that are not wanted
+// RunOnce brings the runtime to the state of the directory and returns: pods that are not wanted
 // are removed, the others brought up, all at the same time, as far as wait says.
 func (l *Loop) RunOnce(ctx context.Context, wait Wait) error {
-	_, readErr := l.folder.read()
+	_, readErr := l.directory.read()
 	pods, err := l.m.GetPods(ctx, true)
 	if err != nil {
 		return errors.Join(readErr, err)
@@ -150,7 +150,7 @@ func (l *Loop) RunOnce(ctx context.Context, wait Wait) error {
 		return errors.Join(readErr, err)
 	}
 	ended := make(chan error)
-	for uid, want := range l.folder.pods {
+	for uid, want := range l.directory.pods {
 		go func() {
 			err := l.otherOfName(ctx, uid, want, pods)
 			if err == nil {
@@ -163,18 +163,18 @@ func (l *Loop) RunOnce(ctx context.Context, wait Wait) error {
 		}()
 	}
 	errs := []error{readErr}
-	for range l.folder.pods {
+	for range l.directory.pods {
 		errs = append(errs, <-ended)
 	}
 	return errors.Join(errs...)
 }
 
-// iterate compares the folder with the runtime once, as the kubelet's syncLoopIteration. Listing all pods is its GenericPLEG:
+// iterate compares the directory with the runtime once, as the kubelet's syncLoopIteration. Listing all pods is its GenericPLEG:
 // the worker of a pod of which the list shows something new is woken.
 func (l *Loop) iterate(ctx context.Context) {
-	changed, err := l.folder.read()
+	changed, err := l.directory.read()
 	if changed || err != nil {
-		l.report("folder", err)
+		l.report("directory", err)
 	}
 	l.fresh = l.fresh || changed
 	waited := l.state.blocks(false)
@@ -240,7 +240,7 @@ func notReady(status *runtimeapi.RuntimeStatus, name string) error {
 
 // recordLive records which pods are no garbage, before workers create more.
 func (l *Loop) recordLive(pods []*pod.Pod) {
-	if !l.folder.complete {
+	if !l.directory.complete {
 		l.live.Store(nil)
 		return
 	}
@@ -251,7 +251,7 @@ func (l *Loop) recordLive(pods []*pod.Pod) {
 	for uid := range l.workers {
 		live[uid] = true
 	}
-	for uid := range l.folder.pods {
+	for uid := range l.directory.pods {
 		live[uid] = true
 	}
 	l.live.Store(&live)
@@ -290,24 +290,24 @@ func fingerprint(p *pod.Pod) string {
 	return text
 }
 
-// removeUnwanted ends the folder's pods that it has no longer, as the kubelet's HandlePodRemoves and
+// removeUnwanted ends the directory's pods that it has no longer, as the kubelet's HandlePodRemoves and
 // HandlePodCleanups. While not everything in it could be read, only those are removed that a pod of the same name
 // replaces.
 func (l *Loop) removeUnwanted(ctx context.Context, pods []*pod.Pod) {
 	for _, p := range pods {
-		if l.m.OwnerOf(ctx, p).Folder != l.folder.path {
+		if l.m.OwnerOf(ctx, p).Dir != l.directory.path {
 			continue
 		}
-		if _, wanted := l.folder.pods[p.UID]; wanted || l.workers[p.UID] != nil {
+		if _, wanted := l.directory.pods[p.UID]; wanted || l.workers[p.UID] != nil {
 			continue
 		}
-		if l.folder.complete || l.folder.wantsName(p.Namespace, p.Name) {
+		if l.directory.complete || l.directory.wantsName(p.Namespace, p.Name) {
 			l.startWorker(ctx, p.UID, p.FullName(), desired{}, true)
 		}
 	}
 	for uid, w := range l.workers {
 		namespace, name, _ := strings.Cut(w.name, "/")
-		if _, wanted := l.folder.pods[uid]; !wanted && (l.folder.complete || l.folder.wantsName(namespace, name)) {
+		if _, wanted := l.directory.pods[uid]; !wanted && (l.directory.complete || l.directory.wantsName(namespace, name)) {
 			w.remove()
 		}
 	}
@@ -317,7 +317,7 @@ func (l *Loop) removeUnwanted(ctx context.Context, pods []*pod.Pod) {
 // manifests on: the kubelet's HandlePodAdditions and HandlePodUpdates.
 func (l *Loop) startWanted(ctx context.Context, pods []*pod.Pod) {
 	defer func() { l.fresh = false }()
-	for uid, want := range l.folder.pods {
+	for uid, want := range l.directory.pods {
 		if w := l.workers[uid]; w != nil {
 			if l.fresh && !w.isRemoving() {
 				w.update(want)
@@ -398,10 +398,10 @@ func (l *Loop) collectImages(ctx context.Context) error {
 	return l.m.Collect(ctx, g)
 }
 
-// sources declares those of the folder's pods deleted that are not wanted and that the runtime does not have;
+// sources declares those of the directory's pods deleted that are not wanted and that the runtime does not have;
 // the others are removed by their workers.
 func (l *Loop) sources() Sources {
-	return Sources{AllReady: l.live.Load() != nil, Folder: l.folder.path, Deleted: func(uid string) bool {
+	return Sources{AllReady: l.live.Load() != nil, Dir: l.directory.path, Deleted: func(uid string) bool {
 		live := l.live.Load()
 		return live != nil && !(*live)[uid]
 	}}

@@ -100,9 +100,9 @@ func TestLoopWaitsForTheRuntime(t *testing.T) {
 					}}}, nil
 				}})
 			})
-			l := &looped{fixture: f, t: t, folder: t.TempDir()}
+			l := &looped{fixture: f, t: t, directory: t.TempDir()}
 			var said []string
-			loop, err := l.NewLoop(LoopOptions{Folder: l.folder, Problem: func(what string, err error) { said = append(said, fmt.Sprint(what, ": ", err)) }})
+			loop, err := l.NewLoop(LoopOptions{Dir: l.directory, Problem: func(what string, err error) { said = append(said, fmt.Sprint(what, ": ", err)) }})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -133,11 +133,11 @@ func TestLoopWaitsForTheRuntime(t *testing.T) {
 func TestLoopWakesPodsWhenTheRuntimeIsBack(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	folder := t.TempDir()
-	if err := os.WriteFile(filepath.Join(folder, "a.yaml"), []byte(staticPod("a", "busybox:1")), 0o600); err != nil {
+	directory := t.TempDir()
+	if err := os.WriteFile(filepath.Join(directory, "a.yaml"), []byte(staticPod("a", "busybox:1")), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	loop, err := f.NewLoop(LoopOptions{Folder: folder})
+	loop, err := f.NewLoop(LoopOptions{Dir: directory})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -146,7 +146,7 @@ func TestLoopWakesPodsWhenTheRuntimeIsBack(t *testing.T) {
 	loop.iterate(t.Context())
 	loop.fresh = false
 	var w *worker
-	for uid, want := range loop.folder.pods {
+	for uid, want := range loop.directory.pods {
 		w = newWorker(f.Manager, uid, FullName(want.pod), want, &loop.state)
 		loop.workers[uid] = w
 	}
@@ -161,35 +161,35 @@ func TestLoopWakesPodsWhenTheRuntimeIsBack(t *testing.T) {
 	}
 }
 
-// A manifest that describe wrote, or somebody else, has no say in who looks after its pod.
+// A manifest that describe wrote, or somebody else, does not decide who manages its pod.
 func TestAManifestChoosesNoOwner(t *testing.T) {
 	t.Parallel()
-	for _, folder := range []string{"", "/ours"} {
+	for _, directory := range []string{"", "/ours"} {
 		p := &v1.Pod{}
-		p.Annotations = map[string]string{pod.FolderAnnotation: "/theirs", pod.ConfigHashAnnotation: "x", "note": "y"}
-		if err := Prepare(p, folder, time.Now()); err != nil {
+		p.Annotations = map[string]string{pod.DirAnnotation: "/theirs", pod.ConfigHashAnnotation: "x", "note": "y"}
+		if err := Prepare(p, directory, time.Now()); err != nil {
 			t.Fatal(err)
 		}
-		if got := p.Annotations; got[pod.FolderAnnotation] != folder || got[pod.ConfigHashAnnotation] == "x" || got["note"] != "y" {
-			t.Errorf("in %q: got %v", folder, got)
+		if got := p.Annotations; got[pod.DirAnnotation] != directory || got[pod.ConfigHashAnnotation] == "x" || got["note"] != "y" {
+			t.Errorf("in %q: got %v", directory, got)
 		}
 	}
 }
 
-// TestLoopCollectsItsOwnOnly: dead containers and sandboxes of others, and folders of pods that
+// TestLoopCollectsItsOwnOnly: dead containers and sandboxes of others, and directories of pods that
 // apply makes, are not its business.
 func TestLoopCollectsItsOwnOnly(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	ctx := deadline(t)
 	made := map[string]*v1.Pod{}
-	for name, folder := range map[string]string{"ours": "/ours", "theirs": "/theirs", "apply": ""} {
+	for name, directory := range map[string]string{"ours": "/ours", "theirs": "/theirs", "apply": ""} {
 		set, err := manifest.Read(strings.NewReader(staticPod(name, "busybox:1")), "-")
 		if err != nil {
 			t.Fatal(err)
 		}
 		p := set.Pods[0].Pod
-		if err := Prepare(p, folder, time.Now()); err != nil {
+		if err := Prepare(p, directory, time.Now()); err != nil {
 			t.Fatal(err)
 		}
 		made[name] = p
@@ -212,7 +212,7 @@ func TestLoopCollectsItsOwnOnly(t *testing.T) {
 	for _, p := range made {
 		live[string(p.UID)] = true
 	}
-	l := &Loop{m: f.Manager, folder: &folder{path: "/ours"}}
+	l := &Loop{m: f.Manager, directory: &directory{path: "/ours"}}
 	collect := func() []string {
 		t.Helper()
 		g, err := f.PlanGarbage(ctx, DefaultGCPolicy(), l.sources())
@@ -226,10 +226,10 @@ func TestLoopCollectsItsOwnOnly(t *testing.T) {
 		return got
 	}
 	if diff := cmp.Diff([]string{"container default/ours/main", "sandbox default/ours"}, collect()); diff != "" {
-		t.Errorf("while the folder is not read in full: %s", diff)
+		t.Errorf("while the directory is not read in full: %s", diff)
 	}
 	l.live.Store(&live)
-	if diff := cmp.Diff([]string{"container default/ours/main", "sandbox default/ours", "pod folder default/ours"}, collect()); diff != "" {
+	if diff := cmp.Diff([]string{"container default/ours/main", "sandbox default/ours", "pod directory default/ours"}, collect()); diff != "" {
 		t.Error(diff)
 	}
 	live["lost-ours"] = true // wanted: about to be made
@@ -238,24 +238,24 @@ func TestLoopCollectsItsOwnOnly(t *testing.T) {
 	}
 }
 
-// looped is a fixture with a folder and a loop that runs over it.
+// looped is a fixture with a directory and a loop that runs over it.
 type looped struct {
 	*fixture
-	t      *testing.T
-	folder string
-	stop   func()
+	t         *testing.T
+	directory string
+	stop      func()
 }
 
 func newLooped(t *testing.T) *looped {
 	t.Helper()
-	l := &looped{fixture: newFixture(t), t: t, folder: t.TempDir()}
+	l := &looped{fixture: newFixture(t), t: t, directory: t.TempDir()}
 	l.start()
 	return l
 }
 
 func (l *looped) start() {
 	l.t.Helper()
-	loop, err := l.NewLoop(LoopOptions{Folder: l.folder, GC: DefaultGCPolicy()})
+	loop, err := l.NewLoop(LoopOptions{Dir: l.directory, GC: DefaultGCPolicy()})
 	if err != nil {
 		l.t.Fatal(err)
 	}
@@ -279,11 +279,11 @@ func (l *looped) start() {
 
 func (l *looped) write(name, text string) {
 	l.t.Helper()
-	tmp := filepath.Join(l.folder, ".tmp")
+	tmp := filepath.Join(l.directory, ".tmp")
 	if err := os.WriteFile(tmp, []byte(text), 0o600); err != nil {
 		l.t.Fatal(err)
 	}
-	if err := os.Rename(tmp, filepath.Join(l.folder, name)); err != nil {
+	if err := os.Rename(tmp, filepath.Join(l.directory, name)); err != nil {
 		l.t.Fatal(err)
 	}
 }
@@ -328,7 +328,7 @@ func staticPod(name, image string) string {
 	return "apiVersion: v1\nkind: Pod\nmetadata: {name: " + name + "}\nspec: {terminationGracePeriodSeconds: 1, containers: [{name: main, image: '" + image + "'}]}\n"
 }
 
-// TestLoop follows a folder through its life.
+// TestLoop follows a directory through its life.
 func TestLoop(t *testing.T) {
 	t.Parallel()
 	l := newLooped(t)
@@ -362,12 +362,12 @@ func TestLoop(t *testing.T) {
 	}))
 
 	l.write("broken.yaml", "kind: Pod\napiVersion: v1\nspecs: {}\n")
-	if err := os.Remove(filepath.Join(l.folder, "b.yaml")); err != nil {
+	if err := os.Remove(filepath.Join(l.directory, "b.yaml")); err != nil {
 		t.Fatal(err)
 	}
 	l.write("c.yaml", staticPod("c", "busybox:1"))
-	l.until("c, and b because the folder is not sound", others(running("a", "b", "c")))
-	if err := os.Remove(filepath.Join(l.folder, "broken.yaml")); err != nil {
+	l.until("c, and b because the directory is not sound", others(running("a", "b", "c")))
+	if err := os.Remove(filepath.Join(l.directory, "broken.yaml")); err != nil {
 		t.Fatal(err)
 	}
 	before := l.until("b gone", others(running("a", "c")))
@@ -389,19 +389,19 @@ func TestLoop(t *testing.T) {
 	if before[0].UID != after[0].UID || len(before[0].Sandboxes) != len(after[0].Sandboxes) {
 		t.Errorf("a was not adopted: %v, then %v", before[0], after[0])
 	}
-	if _, err := l.NewLoop(LoopOptions{Folder: l.folder}); err == nil {
-		t.Error("two loops took one folder")
+	if _, err := l.NewLoop(LoopOptions{Dir: l.directory}); err == nil {
+		t.Error("two loops took one directory")
 	}
-	if !FolderInUse(l.o.Dirs, l.folder) {
-		t.Error("the folder does not count as in use")
+	if !DirInUse(l.o.Dirs, l.directory) {
+		t.Error("the directory does not count as in use")
 	}
 }
 
-// Commands look whether a sync has a folder. A sync that starts at that moment must not fail.
-func TestLookingAtAFolderStopsNoLoop(t *testing.T) {
+// Commands look whether a sync has a directory. A sync that starts at that moment must not fail.
+func TestLookingAtADirectoryStopsNoLoop(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	folder := t.TempDir()
+	directory := t.TempDir()
 	stop := make(chan struct{})
 	var looking sync.WaitGroup
 	defer looking.Wait()
@@ -413,13 +413,13 @@ func TestLookingAtAFolderStopsNoLoop(t *testing.T) {
 				case <-stop:
 					return
 				default:
-					FolderInUse(f.o.Dirs, folder)
+					DirInUse(f.o.Dirs, directory)
 				}
 			}
 		})
 	}
 	for i := range 500 {
-		l, err := f.NewLoop(LoopOptions{Folder: folder})
+		l, err := f.NewLoop(LoopOptions{Dir: directory})
 		if err != nil {
 			t.Fatalf("loop %d: %v", i, err)
 		}

@@ -309,7 +309,7 @@ func hostIPs() []string {
 	return out
 }
 
-// DefaultDirs returns the kubelet's log folders and /var/lib/crishim for root, and folders in
+// DefaultDirs returns the kubelet's log directories and /var/lib/crishim for root, and directories in
 // the user's home for others. CRISHIM_ROOT and CRISHIM_LOGS override them.
 func DefaultDirs(lookupEnv func(string) (string, bool)) pod.Dirs {
 	d := pod.Dirs{Root: "/var/lib/crishim", Logs: "/var/log/pods", LegacyLogs: "/var/log/containers"}

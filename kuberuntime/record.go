@@ -21,11 +21,11 @@ import (
 	"github.com/crishim/crishim/kuberuntime/volume"
 )
 
-// Record is what a pod's folder keeps of its manifest, for commands that are given only a
+// Record is what a pod's directory keeps of its manifest, for commands that are given only a
 // name. The runtime's state does not depend on it.
 type Record struct {
 	// Runtimes are all that have the pod, by their identity: a uid is that of the manifest, so that pods of
-	// two runtimes share the folder.
+	// two runtimes share the directory.
 	Runtimes map[string]RuntimeRecord `json:"runtimes"`
 	Pod      *v1.Pod                  `json:"pod"`
 	// Started is when the first of the pod's sandboxes was created; it may be collected since.
@@ -89,7 +89,7 @@ func (m *Manager) writeRecord(record *Record) error {
 	}
 	path := recordPath(m.o.Dirs, string(record.Pod.UID))
 	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
-		return fmt.Errorf("make the pod's folder: %w", err)
+		return fmt.Errorf("make the pod's directory: %w", err)
 	}
 	if err := replaceFile(path, data); err != nil {
 		return fmt.Errorf("keep the manifest: %w", err)
@@ -97,9 +97,9 @@ func (m *Manager) writeRecord(record *Record) error {
 	return nil
 }
 
-// removeFolders removes logs and volumes. A pod that was not made here keeps its logs: they are its maker's. Where
+// removeDirs removes logs and volumes. A pod that was not made here keeps its logs: they are its maker's. Where
 // another runtime has a pod of the same manifest, both stay for that one.
-func (m *Manager) removeFolders(ctx context.Context, uid string) error {
+func (m *Manager) removeDirs(ctx context.Context, uid string) error {
 	own, err := m.identify(ctx)
 	if err != nil {
 		return err
@@ -107,7 +107,7 @@ func (m *Manager) removeFolders(ctx context.Context, uid string) error {
 	return m.removeRuntimes(ctx, uid, func(key string, _ RuntimeRecord) bool { return own.is(key) })
 }
 
-// removeRuntimes takes runtimes out of a record, and removes the folders with the last.
+// removeRuntimes takes runtimes out of a record, and removes the directories with the last.
 func (m *Manager) removeRuntimes(ctx context.Context, uid string, over func(key string, r RuntimeRecord) bool) (err error) {
 	if !pod.IsUID(uid) {
 		return nil
@@ -170,7 +170,7 @@ func readRecord(d pod.Dirs, uid string) (*Record, error) {
 	return record, nil
 }
 
-// isOf reports whether a recorded pod has the uid of its folder, and names that lead nowhere.
+// isOf reports whether a recorded pod has the uid of its directory, and names that lead nowhere.
 func isOf(p *v1.Pod, uid string) bool {
 	return p != nil && string(p.UID) == uid && p.Name != "" && !strings.Contains(p.Namespace+p.Name, "/")
 }
@@ -189,10 +189,10 @@ func (m *Manager) ownRecord(ctx context.Context, uid string) (*Record, bool) {
 func FullName(p *v1.Pod) string { return p.Namespace + "/" + p.Name }
 
 // Prepare sets the uid of a pod of an input and the kubelet's annotations, as the kubelet's applyDefaults for
-// static pods. The pods of a folder are others than those of apply, also with equal manifests.
-func Prepare(p *v1.Pod, folder string, now time.Time) error {
-	if folder != "" {
-		p.UID = types.UID("folder " + folder + " " + string(p.UID))
+// static pods. The pods of a directory are others than those of apply, also with equal manifests.
+func Prepare(p *v1.Pod, directory string, now time.Time) error {
+	if directory != "" {
+		p.UID = types.UID("directory " + directory + " " + string(p.UID))
 	}
 	uid, err := pod.UID(p)
 	if err != nil {
@@ -205,26 +205,26 @@ func Prepare(p *v1.Pod, folder string, now time.Time) error {
 	p.Annotations[pod.ConfigSeenAnnotation] = now.UTC().Format(time.RFC3339Nano)
 	p.Annotations[pod.ConfigSourceAnnotation] = "api"
 	// A manifest that describe wrote has those of its pod: sync would take the new one for its own, and remove it.
-	delete(p.Annotations, pod.FolderAnnotation)
+	delete(p.Annotations, pod.DirAnnotation)
 	delete(p.Annotations, pod.ConfigHashAnnotation)
-	if folder != "" {
+	if directory != "" {
 		p.Annotations[pod.ConfigSourceAnnotation] = "file"
 		p.Annotations[pod.ConfigHashAnnotation] = string(uid)
-		p.Annotations[pod.FolderAnnotation] = folder
+		p.Annotations[pod.DirAnnotation] = directory
 	}
 	return nil
 }
 
 // Owner is who made a pod: neither is set for a kubelet, crictl, or another tool.
 type Owner struct {
-	Apply  bool   // Up, on this host and runtime
-	Folder string // Loop, of this folder
+	Apply bool   // Up, on this host and runtime
+	Dir   string // Loop, of this directory
 }
 
 func (o Owner) String() string {
 	switch {
-	case o.Folder != "":
-		return "crishim sync " + o.Folder
+	case o.Dir != "":
+		return "crishim sync " + o.Dir
 	case o.Apply:
 		return "crishim apply"
 	}
@@ -234,16 +234,16 @@ func (o Owner) String() string {
 // OwnerOf finds in a pod's annotations and its record who made it.
 func (m *Manager) OwnerOf(ctx context.Context, p *pod.Pod) Owner {
 	for _, s := range p.Sandboxes {
-		if folder := s.GetAnnotations()[pod.FolderAnnotation]; folder != "" {
-			return Owner{Folder: folder}
+		if directory := s.GetAnnotations()[pod.DirAnnotation]; directory != "" {
+			return Owner{Dir: directory}
 		}
 	}
 	record, own := m.ownRecord(ctx, p.UID)
 	if !own {
 		return Owner{}
 	}
-	folder := record.Pod.Annotations[pod.FolderAnnotation] // its sandboxes are gone
-	return Owner{Apply: folder == "", Folder: folder}
+	directory := record.Pod.Annotations[pod.DirAnnotation] // its sandboxes are gone
+	return Owner{Apply: directory == "", Dir: directory}
 }
 
 // ForeignPodError is a pod of the same name that another tool made.
@@ -295,10 +295,10 @@ func shortHash(text string) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// folderLockPath returns the lock of the process that manages the pods of a folder.
-func folderLockPath(d pod.Dirs, folder string) string {
-	return filepath.Join(d.Root, "sync", shortHash(folder)+".lock")
+// dirLockPath returns the lock of the process that manages the pods of a directory.
+func dirLockPath(d pod.Dirs, directory string) string {
+	return filepath.Join(d.Root, "sync", shortHash(directory)+".lock")
 }
 
-// FolderInUse reports whether a Loop manages the pods of a folder.
-func FolderInUse(d pod.Dirs, folder string) bool { return filelock.Held(folderLockPath(d, folder)) }
+// DirInUse reports whether a Loop manages the pods of a directory.
+func DirInUse(d pod.Dirs, directory string) bool { return filelock.Held(dirLockPath(d, directory)) }

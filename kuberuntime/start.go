@@ -40,7 +40,7 @@ func (s *syncing) prepare(ctx context.Context) error {
 	if err := s.m.recordPod(ctx, s.pod, s.status); err != nil {
 		return err
 	}
-	s.m.recordState(ctx, s.pod, s.status, nil) // it has a folder now
+	s.m.recordState(ctx, s.pod, s.status, nil) // it has a directory now
 	made, err := s.m.volumes.Setup(s.pod, s.set)
 	if err != nil {
 		s.m.warn(s.pod, "", EventVolumes, "%v", err)
@@ -76,7 +76,7 @@ func (s *syncing) prepare(ctx context.Context) error {
 // createSandbox is the kubelet's createPodSandbox.
 func (s *syncing) createSandbox(ctx context.Context) error {
 	if err := os.MkdirAll(s.config.GetLogDirectory(), 0o755); err != nil {
-		return fmt.Errorf("make the log folder: %w", err)
+		return fmt.Errorf("make the log directory: %w", err)
 	}
 	handler := ""
 	if name := s.pod.Spec.RuntimeClassName; name != nil { // the kubelet's LookupRuntimeHandler
@@ -138,7 +138,7 @@ func (s *syncing) startContainer(ctx context.Context, c *v1.Container, target *p
 		return err
 	}
 	logs := filepath.Join(m.o.Dirs.PodLogs(s.pod), c.Name)
-	// Where the runtime lost its containers, the log folder has the number: an earlier log stays as it is.
+	// Where the runtime lost its containers, the log directory has the number: an earlier log stays as it is.
 	restarts := nextLog(logs)
 	if last := s.status.Container(c.Name); last != nil {
 		restarts = last.RestartCount + 1
@@ -149,7 +149,7 @@ func (s *syncing) startContainer(ctx context.Context, c *v1.Container, target *p
 		return fmt.Errorf("%w: %w", ErrCreateConfig, err)
 	}
 	if err := os.MkdirAll(logs, 0o755); err != nil {
-		return fmt.Errorf("%w: make the log folder: %w", ErrCreateConfig, err)
+		return fmt.Errorf("%w: make the log directory: %w", ErrCreateConfig, err)
 	}
 	created, err := m.runtime.CreateContainer(ctx, &runtimeapi.CreateContainerRequest{PodSandboxId: s.sandbox, Config: config, SandboxConfig: s.config})
 	if err != nil {
@@ -171,7 +171,7 @@ func (s *syncing) startContainer(ctx context.Context, c *v1.Container, target *p
 	return s.postStart(ctx, c, id)
 }
 
-// nextLog returns one more than the highest N of the N.log in a folder, rotated ones included, as the kubelet's
+// nextLog returns one more than the highest N of the N.log in a directory, rotated ones included, as the kubelet's
 // calcRestartCountByLogDir.
 func nextLog(dir string) int {
 	entries, err := os.ReadDir(dir)
@@ -239,7 +239,7 @@ func newMessageFile(dir string) (string, error) {
 	return f.Name(), errors.Join(f.Chmod(0o666), f.Close())
 }
 
-// linkLog makes the link that old log collectors look for. A missing log or folder is no failure.
+// linkLog makes the link that old log collectors look for. A missing log or directory is no failure.
 func (s *syncing) linkLog(c *v1.Container, id, logPath string) {
 	dir, target := s.m.o.Dirs.LegacyLogs, filepath.Join(s.m.o.Dirs.PodLogs(s.pod), logPath)
 	if _, err := os.Lstat(target); err != nil || dir == "" || os.MkdirAll(dir, 0o755) != nil {

@@ -23,7 +23,7 @@ import (
 
 // PodState is what the process that manages a pod knows of it and its runtime does not: the results of its probes, and
 // why and until when a container waits for its start. sync manages its pods, apply a pod that it brings up or
-// waits for; they write the state to the pod's folder, where other processes read it.
+// waits for; they write the state to the pod's directory, where other processes read it.
 type PodState struct {
 	// Managed reports whether that process still works on the pod. Else it is not probed, its containers are not started
 	// again, and only the reasons are left of the state.
@@ -79,7 +79,7 @@ func (s *PodState) probes(id string, kind plan.Kind) plan.Result {
 const maxState = 4 << 20
 
 // ReadState reads the state of a pod, which has these sandboxes. It calls no runtime. Without a state it is nil, as for
-// all pods of other tools. Pods of several runtimes that have one manifest share the folder: the sandboxes tell
+// all pods of other tools. Pods of several runtimes that have one manifest share the directory: the sandboxes tell
 // whose a state is.
 func ReadState(d pod.Dirs, uid string, sandboxes ...string) (*PodState, error) {
 	if !pod.IsUID(uid) {
@@ -128,7 +128,7 @@ func ReadState(d pod.Dirs, uid string, sandboxes ...string) (*PodState, error) {
 	return found, nil
 }
 
-// stateRank orders the states in a pod's folder.
+// stateRank orders the states in a pod's directory.
 type stateRank struct {
 	own, managed bool
 	written      time.Time
@@ -153,7 +153,7 @@ func readState(path string) (s *PodState, written time.Time, err error) {
 	return s, written, err
 }
 
-// readFile reads a file of a pod's folder, where a container may have put something else.
+// readFile reads a file of a pod's directory, where a container may have put something else.
 func readFile(path string) (text []byte, written time.Time, err error) {
 	f, err := bounded.Open(path)
 	if err != nil {
@@ -172,7 +172,7 @@ func stateFile(d pod.Dirs, uid, runtime string) string {
 	return filepath.Join(d.Pod(uid), "state-"+shortHash(runtime)+".json")
 }
 
-// removeState removes what a runtime that has the pod no longer has in its folder, whatever a container made of it.
+// removeState removes what a runtime that has the pod no longer has in its directory, whatever a container made of it.
 func removeState(d pod.Dirs, uid, runtime string) error {
 	file := stateFile(d, uid, runtime)
 	return errors.Join(volume.RemoveAll(file), volume.RemoveAll(stateLockPath(file)))
@@ -194,7 +194,7 @@ type stateWriter struct {
 // trackedPod is a pod that this process manages, and what was last written of it.
 type trackedPod struct {
 	file    string
-	lock    *filelock.Lock // nil while there is no folder, or another process manages the pod
+	lock    *filelock.Lock // nil while there is no directory, or another process manages the pod
 	pod     *v1.Pod
 	status  *pod.Status
 	waiting map[string]wait // by container; of one that runs or is not to run it is out of date
@@ -268,7 +268,7 @@ func (m *Manager) updateState(uid string) {
 	}
 }
 
-// closeState ends what is written of a pod, as when its sync ends. The state stays in the pod's folder.
+// closeState ends what is written of a pod, as when its sync ends. The state stays in the pod's directory.
 func (m *Manager) closeState(uid string) {
 	m.states.mu.Lock()
 	defer m.states.mu.Unlock()
@@ -280,13 +280,13 @@ func (m *Manager) closeState(uid string) {
 	}
 }
 
-// writeState writes what has changed, in one rename, where the pod has a folder. Of two processes that work on a
+// writeState writes what has changed, in one rename, where the pod has a directory. Of two processes that work on a
 // pod the first writes. The pods do not depend on it.
 func (m *Manager) writeState(tracked *trackedPod) {
 	text, err := json.Marshal(m.stateOf(tracked))
 	if err == nil && tracked.lock == nil {
 		tracked.lock, err = filelock.Try(stateLockPath(tracked.file))
-		if errors.Is(err, os.ErrNotExist) { // there is no folder
+		if errors.Is(err, os.ErrNotExist) { // there is no directory
 			err = nil
 		}
 	}

@@ -107,13 +107,13 @@ func TestStateOfWaiting(t *testing.T) {
 	}
 }
 
-// TestHostileStateFiles: what a container that was given the pod's folder puts there is not waited for, not followed, and
+// TestHostileStateFiles: what a container that was given the pod's directory puts there is not waited for, not followed, and
 // not read without an end.
 func TestHostileStateFiles(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	folder := f.o.Dirs.Pod("u1")
-	if err := os.MkdirAll(folder, 0o750); err != nil {
+	directory := f.o.Dirs.Pod("u1")
+	if err := os.MkdirAll(directory, 0o750); err != nil {
 		t.Fatal(err)
 	}
 	file, outside := stateFile(f.o.Dirs, "u1", "r"), filepath.Join(t.TempDir(), "outside")
@@ -121,10 +121,10 @@ func TestHostileStateFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	for what, put := range map[string]func(path string) error{
-		"a pipe":   func(path string) error { return unix.Mkfifo(path, 0o600) },
-		"a link":   func(path string) error { return os.Symlink(outside, path) },
-		"a folder": func(path string) error { return os.Mkdir(path, 0o700) },
-		"a device": func(path string) error { return os.Symlink("/dev/zero", path) },
+		"a pipe":      func(path string) error { return unix.Mkfifo(path, 0o600) },
+		"a link":      func(path string) error { return os.Symlink(outside, path) },
+		"a directory": func(path string) error { return os.Mkdir(path, 0o700) },
+		"a device":    func(path string) error { return os.Symlink("/dev/zero", path) },
 	} {
 		lock, record, events := stateLockPath(file), recordPath(f.o.Dirs, "u1"), eventFiles(f.o.Dirs, "u1")
 		second := stateFile(f.o.Dirs, "u1", "another")
@@ -164,9 +164,9 @@ func TestHostileStateFiles(t *testing.T) {
 	}
 }
 
-// A runtime's state goes with its pod, also where a container made a folder of it, and with it what names of one
+// A runtime's state goes with its pod, also where a container made a directory of it, and with it what names of one
 // runtime left.
-func TestStateFilesThatAreFoldersAreRemoved(t *testing.T) {
+func TestStateFilesThatAreDirectoriesAreRemoved(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	other := newFixture(t, func(o *Options) { o.Dirs, o.Endpoint = f.o.Dirs, "other" })
@@ -181,7 +181,7 @@ func TestStateFilesThatAreFoldersAreRemoved(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := f.removeFolders(ctx, "u1"); err != nil {
+	if err := f.removeDirs(ctx, "u1"); err != nil {
 		t.Fatal(err)
 	}
 	for _, path := range []string{file, stateLockPath(file)} {
@@ -192,11 +192,11 @@ func TestStateFilesThatAreFoldersAreRemoved(t *testing.T) {
 	if err := os.MkdirAll(filepath.Join(stateFile(f.o.Dirs, "u1", "other"), "full"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := other.removeFolders(ctx, "u1"); err != nil {
+	if err := other.removeDirs(ctx, "u1"); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := os.Lstat(f.o.Dirs.Pod("u1")); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("the folder is left: %v", err)
+		t.Errorf("the directory is left: %v", err)
 	}
 }
 

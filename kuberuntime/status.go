@@ -248,7 +248,7 @@ func messageFile(c *pod.ContainerStatus) string {
 		}
 		f, err := bounded.Open(mount.GetHostPath())
 		if err != nil {
-			return "" // the pod's folder is gone, or on another host, or it is no file
+			return "" // the pod's directory is gone, or on another host, or it is no file
 		}
 		defer f.Close()
 		info, err := f.Stat()

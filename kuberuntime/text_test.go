@@ -88,7 +88,7 @@ func TestNextLog(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	if got := nextLog(filepath.Join(dir, "none")); got != 0 {
-		t.Errorf("got %d for no folder", got)
+		t.Errorf("got %d for no directory", got)
 	}
 	for _, name := range []string{"0.log", "2.log", "3.log.20260102-030405", "x.log", "7.txt"} {
 		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {

@@ -225,7 +225,7 @@ func (m *Manager) RemoveReplaced(ctx context.Context, p *v1.Pod) (replaced, exis
 		switch owner := m.OwnerOf(ctx, other); {
 		case owner.Apply:
 			old = append(old, other)
-		case owner.Folder != "" || isRunning(other):
+		case owner.Dir != "" || isRunning(other):
 			return false, existed, &ForeignPodError{Name: other.FullName(), UID: other.UID, Owner: owner}
 		}
 	}

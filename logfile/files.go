@@ -136,7 +136,7 @@ func (f *followed) drain(ctx context.Context, emit func(Entry) error) error {
 	return f.lines.read(ctx, f.file, f.buf, emit)
 }
 
-// watch tells of changes in the folders of files: rotation puts other files in the place of these.
+// watch tells of changes in the directories of files: rotation puts other files in the place of these.
 // It returns nil where inotify is not available: a user has only so many instances (EMFILE) and
 // watches (ENOSPC), and not every kernel and file system has it. The file is then looked at as often
 // as Ended is asked, which is always done: a network file system does not tell of every change.
@@ -158,7 +158,7 @@ func watch(files ...string) *fsnotify.Watcher {
 func (f *followed) follow(ctx context.Context, o Options, watch func(...string) *fsnotify.Watcher, emit func(Entry) error) error {
 	var changes chan fsnotify.Event
 	var failures chan error
-	if w := watch(f.path, f.file.Name()); w != nil { // two folders where the path is a link of a dockershim
+	if w := watch(f.path, f.file.Name()); w != nil { // two directories where the path is a link of a dockershim
 		defer w.Close()
 		changes, failures = w.Events, w.Errors
 	}

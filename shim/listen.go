@@ -40,8 +40,8 @@ func Listen(ctx context.Context, endpoint string) (net.Listener, error) {
 	if !filepath.IsAbs(path) {
 		return nil, fmt.Errorf("listen on %s: the socket's path must be absolute", endpoint)
 	}
-	folder := filepath.Dir(path)
-	if err := os.MkdirAll(folder, 0o755); err != nil {
+	directory := filepath.Dir(path)
+	if err := os.MkdirAll(directory, 0o755); err != nil {
 		return nil, fmt.Errorf("listen on %s: %w", path, err)
 	}
 	if err := checkLength(path); err != nil {
@@ -60,7 +60,7 @@ func Listen(ctx context.Context, endpoint string) (net.Listener, error) {
 	}
 	// The socket is made in a private directory and moved to its place, so that no client can
 	// connect before its mode is set.
-	private, err := os.MkdirTemp(folder, ".s")
+	private, err := os.MkdirTemp(directory, ".s")
 	if err != nil {
 		return nil, fmt.Errorf("listen on %s: %w", path, err)
 	}

@@ -44,15 +44,15 @@ func TestListenMakesAPrivateSocketAndRemovesIt(t *testing.T) {
 	}
 }
 
-// TestListenIsNotHeldUp: a lock on the folder, which any user may take, stops nobody; one that another
+// TestListenIsNotHeldUp: a lock on the directory, which any user may take, stops nobody; one that another
 // crishim of this user has does, until a deadline or a signal.
 func TestListenIsNotHeldUp(t *testing.T) {
-	folder := test.SocketDir(t)
-	if err := os.Chmod(folder, 0o755); err != nil {
+	directory := test.SocketDir(t)
+	if err := os.Chmod(directory, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	path := filepath.Join(folder, "s.sock")
-	dir, err := os.Open(folder)
+	path := filepath.Join(directory, "s.sock")
+	dir, err := os.Open(directory)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,9 +76,9 @@ func TestListenIsNotHeldUp(t *testing.T) {
 			t.Error(err)
 		}
 	case <-time.After(10 * time.Second):
-		t.Fatal("it waits for a lock on the folder")
+		t.Fatal("it waits for a lock on the directory")
 	}
-	if left, _ := os.ReadDir(folder); len(left) != 0 {
+	if left, _ := os.ReadDir(directory); len(left) != 0 {
 		t.Errorf("left behind: %v", left)
 	}
 
@@ -96,8 +96,8 @@ func TestListenIsNotHeldUp(t *testing.T) {
 
 // TestListenRefusesAForeignLock: what somebody else has put in the place of the lock.
 func TestListenRefusesAForeignLock(t *testing.T) {
-	folder := test.SocketDir(t)
-	victim := filepath.Join(folder, "victim")
+	directory := test.SocketDir(t)
+	victim := filepath.Join(directory, "victim")
 	for what, make := range map[string]func(lock string) error{
 		"a link":         func(lock string) error { return os.Symlink(victim, lock) },
 		"a pipe":         func(lock string) error { return syscall.Mkfifo(lock, 0o600) },
@@ -106,7 +106,7 @@ func TestListenRefusesAForeignLock(t *testing.T) {
 			return errors.Join(os.WriteFile(lock, nil, 0o600), os.Chown(lock, 12345, 12345))
 		},
 	} {
-		path := filepath.Join(folder, "s.sock")
+		path := filepath.Join(directory, "s.sock")
 		if err := make(path + ".lock"); errors.Is(err, os.ErrPermission) {
 			continue // only root can give a file away
 		} else if err != nil {

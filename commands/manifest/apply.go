@@ -57,7 +57,7 @@ func (o *applyOptions) check(env *cli.Env, c *urfave.Context) (err error) {
 		return &cli.UsageError{Text: `"ready" is no manifest`, Next: "did you mean --wait=ready?"}
 	}
 	if o.files = append(o.files, c.Args().Slice()...); len(o.files) == 0 {
-		return cli.Usagef("no manifest: give files, folders of manifests, or - for standard input")
+		return cli.Usagef("no manifest: give files, directories of manifests, or - for standard input")
 	}
 	if err = cmp.Or(o.wait.check(c), o.view.Check(env)); err == nil {
 		o.set, err = readManifests(env, o.files)
@@ -105,7 +105,7 @@ func otherFile(err error) string {
 			return "did you mean " + filepath.Join(dir, best) + "?"
 		}
 	}
-	return "give files, folders of manifests, or - for standard input"
+	return "give files, directories of manifests, or - for standard input"
 }
 
 func (o *applyOptions) run(ctx context.Context, env *cli.Env) error {
@@ -227,8 +227,8 @@ func phaseText(view *plan.View) string {
 }
 
 // cleanUpOrReport warns about what exists of a pod that failed, and returns the next commands. If
-// only the folder of this apply exists, it removes that: delete would not find the pod.
-func (o *applyOptions) cleanUpOrReport(ctx context.Context, env *cli.Env, r *podRuntime, p *v1.Pod, failure error, ownFolder bool) string {
+// only the directory of this apply exists, it removes that: delete would not find the pod.
+func (o *applyOptions) cleanUpOrReport(ctx context.Context, env *cli.Env, r *podRuntime, p *v1.Pod, failure error, ownDir bool) string {
 	interrupted := ctx.Err() != nil
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), client.QueryLimit)
 	defer cancel()
@@ -240,7 +240,7 @@ func (o *applyOptions) cleanUpOrReport(ctx context.Context, env *cli.Env, r *pod
 	}
 	if len(status.Sandboxes)+len(status.Containers) == 0 {
 		// A call that was cut off may bring its sandbox yet.
-		if ownFolder && !interrupted {
+		if ownDir && !interrupted {
 			if err := r.Remove(ctx, p, status, nil); err != nil {
 				env.Warn("pod %s: %v", name, err)
 			}

@@ -130,8 +130,8 @@ func (o *deleteOptions) find(ctx context.Context, r *podRuntime, pods []*pod.Pod
 		}
 		known[one[0].UID] = true
 		for _, p := range one {
-			if folder := r.OwnerOf(ctx, p).Folder; folder != "" && kuberuntime.FolderInUse(r.dirs, folder) {
-				err = cli.About(name, cli.WithHint(fmt.Errorf("crishim sync %s looks after it and would make it again", folder), "remove its manifest from that folder"))
+			if directory := r.OwnerOf(ctx, p).Dir; directory != "" && kuberuntime.DirInUse(r.dirs, directory) {
+				err = cli.About(name, cli.WithHint(fmt.Errorf("crishim sync %s manages it and would create it again", directory), "remove its manifest from that directory"))
 				errs = append(errs, err)
 			}
 		}

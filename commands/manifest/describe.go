@@ -241,7 +241,7 @@ func madeBy(d *kuberuntime.Description, owner kuberuntime.Owner) string {
 		return owner.String() + ", so that its manifest is not known"
 	case d.Managed || over:
 		return owner.String()
-	case owner.Folder != "":
+	case owner.Dir != "":
 		return owner.String() + ", which does not run: it is not probed or restarted any more"
 	}
 	return owner.String() + ", which has ended: it is not probed or restarted any more"

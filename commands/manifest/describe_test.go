@@ -198,7 +198,7 @@ func TestDescriptionOnATerminal(t *testing.T) {
 		d.Events = []kuberuntime.Event{created, created, created, event(990, "main", "BackOff", "back-off 40s restarting failed container main")}
 	})
 	var out strings.Builder
-	if err := writeDescription(&out, factsOf(d, kuberuntime.Owner{Folder: "/etc/pods"}), output.Options{Now: describedAt, Width: 80}); err != nil {
+	if err := writeDescription(&out, factsOf(d, kuberuntime.Owner{Dir: "/etc/pods"}), output.Options{Now: describedAt, Width: 80}); err != nil {
 		t.Fatal(err)
 	}
 	want := strings.TrimPrefix(`
@@ -233,7 +233,7 @@ Events:
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	out.Reset()
-	if err := writeDescription(&out, factsOf(d, kuberuntime.Owner{Folder: "/etc/pods"}), output.Options{Now: describedAt, Width: 200}); err != nil {
+	if err := writeDescription(&out, factsOf(d, kuberuntime.Owner{Dir: "/etc/pods"}), output.Options{Now: describedAt, Width: 200}); err != nil {
 		t.Fatal(err)
 	}
 	want = strings.Replace(want, "than what\n                 fits", "than what fits", 1)
@@ -241,7 +241,7 @@ Events:
 		t.Errorf("at 200 columns (-want +got):\n%s", diff)
 	}
 	out.Reset()
-	if err := writeDescription(&out, factsOf(d, kuberuntime.Owner{Folder: "/etc/pods"}), output.Options{Now: describedAt, Width: 80, Color: true}); err != nil {
+	if err := writeDescription(&out, factsOf(d, kuberuntime.Owner{Dir: "/etc/pods"}), output.Options{Now: describedAt, Width: 80, Color: true}); err != nil {
 		t.Fatal(err)
 	}
 	const yellow = "  100s  Normal  Created (x3) main: created container fedcba9876543\n" +
@@ -267,8 +267,8 @@ func TestNobodyKeepsThePod(t *testing.T) {
 		d.Managed, d.Pod.Spec.Containers[0].ReadinessProbe = false, &v1.Probe{}
 	})
 	for owner, want := range map[kuberuntime.Owner]string{
-		{Apply: true}:         "Made by:       crishim apply, which has ended: it is not probed or restarted any more\n",
-		{Folder: "/etc/pods"}: "Made by:       crishim sync /etc/pods, which does not run: it is not probed or restarted any more\n",
+		{Apply: true}:      "Made by:       crishim apply, which has ended: it is not probed or restarted any more\n",
+		{Dir: "/etc/pods"}: "Made by:       crishim sync /etc/pods, which does not run: it is not probed or restarted any more\n",
 	} {
 		var out strings.Builder
 		if err := writeDescription(&out, factsOf(d, owner), output.Options{Now: describedAt}); err != nil {

@@ -24,7 +24,7 @@ func NewGC(env *cli.Env) *urfave.Command {
 	o := &gcOptions{policy: kuberuntime.DefaultGCPolicy(), images: kuberuntime.DefaultImagePolicy()}
 	return &urfave.Command{
 		Name:  "gc",
-		Usage: "remove dead containers and sandboxes, leftover folders, unused images",
+		Usage: "remove dead containers and sandboxes, leftover directories, unused images",
 		Description: cli.WithExamples("Follows the kubelet's policies. What runs is never touched, nor is the last attempt of a container of a pod that is still there. "+
 			"Images go only when the disk is fuller than --image-high.",
 			"crishim gc --dry-run", "crishim gc --dead-pods --max-per-container 0"),
@@ -106,7 +106,7 @@ func (o *gcOptions) run(ctx context.Context, env *cli.Env) error {
 }
 
 // deadPods reports whether a pod has no ready sandbox and no running container. Pods of
-// which only a folder exists are dead, too.
+// which only a directory exists are dead, too.
 func deadPods(ctx context.Context, r *podRuntime) (func(uid string) bool, error) {
 	running, err := r.GetPods(ctx, false)
 	if err != nil {

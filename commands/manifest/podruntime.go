@@ -39,7 +39,7 @@ type podRuntimeOptions struct {
 	longRunning bool // the verb runs until it is interrupted
 }
 
-// openPodRuntime connects and makes the manager. Pods from manifests have folders on this
+// openPodRuntime connects and makes the manager. Pods from manifests have directories on this
 // host, so the runtime has to be here too.
 func openPodRuntime(ctx context.Context, env *cli.Env, o podRuntimeOptions) (*podRuntime, error) {
 	conn, err := env.ConnectShim(ctx, o.longRunning)
@@ -53,7 +53,7 @@ func openPodRuntime(ctx context.Context, env *cli.Env, o podRuntimeOptions) (*po
 	return r, nil
 }
 
-// openCollector connects, and collects facts of pods, which have folders on this host as well.
+// openCollector connects, and collects facts of pods, which have directories on this host as well.
 func openCollector(ctx context.Context, env *cli.Env) (*client.Conn, *diagnose.Collector, error) {
 	conn, err := env.ConnectShim(ctx, false)
 	if err != nil {
@@ -154,7 +154,7 @@ func lockPod(ctx context.Context, env *cli.Env, r *podRuntime, namespace, name s
 
 // manifestFlag returns -f of the verbs that read manifests.
 func manifestFlag(to *[]string) urfave.Flag {
-	return cli.StringsFlag(to, "filename", "read manifests from `FILE`, from the files of a folder, or from standard input (-)", "f")
+	return cli.StringsFlag(to, "filename", "read manifests from `FILE`, from the files of a directory, or from standard input (-)", "f")
 }
 
 // podWait is what apply and sync wait for.

@@ -93,9 +93,9 @@ func managerOn(t *testing.T, env *cli.Env, calls grpc.ClientConnInterface, conn 
 	return m
 }
 
-// TestSubPathSwappedMeanwhile has a container that swaps a folder of a shared volume for a
-// link to the host's root folder, just before the container that mounts the folder is
-// made. It must get the folder, and no way to the host.
+// TestSubPathSwappedMeanwhile has a container that swaps a directory of a shared volume for a
+// link to the host's root directory, just before the container that mounts the directory is
+// made. It must get the directory, and no way to the host.
 func TestSubPathSwappedMeanwhile(t *testing.T) {
 	if os.Geteuid() != 0 {
 		test.Missing(t, "a bind mount needs root")
@@ -166,7 +166,7 @@ spec:
 			}
 			exec(victim, "echo more >/d/more")
 			if got := exec(attacker, "cat /v/real/more"); got != "more" {
-				t.Errorf("got %q: the sub path is another folder than the volume's", got)
+				t.Errorf("got %q: the sub path is another directory than the volume's", got)
 			}
 		}
 		if err := r.Remove(ctx, p, status, new(int64)); err != nil {
@@ -218,7 +218,7 @@ func (f writerFunc) Write(b []byte) (int, error) { return f(b) }
 // its sync loop, its sessions, its images and its garbage collection.
 func TestKubeGenericRuntimeOnEngine(t *testing.T) {
 	if os.Geteuid() != 0 {
-		test.Missing(t, "pod folders need root")
+		test.Missing(t, "pod directories need root")
 	}
 	eachRuntime(t, func(t *testing.T, endpoint, image string) {
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)

@@ -29,7 +29,7 @@ type syncOptions struct {
 	runtime podRuntimeOptions
 }
 
-// NewSync returns the verb that manages the pods of a folder: static pods without a kubelet.
+// NewSync returns the verb that manages the pods of a directory: static pods without a kubelet.
 func NewSync(env *cli.Env) *urfave.Command {
 	o := &syncOptions{
 		loop: kuberuntime.LoopOptions{
@@ -40,13 +40,13 @@ func NewSync(env *cli.Env) *urfave.Command {
 	}
 	return &urfave.Command{
 		Name:      "sync",
-		Usage:     "keep the pods of a folder of manifests running",
-		ArgsUsage: "FOLDER",
-		Description: cli.WithExamples("Adds, changes and removes pods as their manifests in the folder come, change and go; probes them, restarts what ends, rotates logs, collects garbage. "+
+		Usage:     "keep the pods of a directory of manifests running",
+		ArgsUsage: "DIR",
+		Description: cli.WithExamples("Adds, changes and removes pods as their manifests in the directory come, change and go; probes them, restarts what ends, rotates logs, collects garbage. "+
 			"Ctrl-C ends sync and leaves the pods running; the next sync adopts them.",
 			"crishim sync /etc/crishim/pods", "crishim sync --once --wait pods/"),
 		Flags: slices.Concat([]urfave.Flag{
-			cli.BoolFlag(&o.once, "once", "sync the pods with the folder once, and exit"),
+			cli.BoolFlag(&o.once, "once", "sync the pods with the directory once, and exit"),
 			cli.StringFlag(&o.metrics, "metrics-addr", "serve Prometheus metrics at `ADDRESS`, such as 127.0.0.1:9100"),
 			cli.BoolFlag(&o.runtime.serial, "serialize-image-pulls", "pull one image at a time"),
 			&urfave.Float64Flag{Name: "registry-qps", Usage: "start at most `N` pulls a second (0: no limit)", Value: o.runtime.qps, Destination: &o.runtime.qps},
@@ -77,7 +77,7 @@ func (o *syncOptions) check(_ *cli.Env, c *urfave.Context) error {
 	if err := o.wait.check(c); err != nil {
 		return err
 	}
-	o.loop.Folder, o.runtime.pullsWait, o.runtime.longRunning = c.Args().First(), o.once, !o.once
+	o.loop.Dir, o.runtime.pullsWait, o.runtime.longRunning = c.Args().First(), o.once, !o.once
 	switch {
 	case o.wait.Until != kuberuntime.UntilStarted && !o.once:
 		return cli.Usagef("--wait needs --once")
@@ -98,7 +98,7 @@ func (o *syncOptions) run(ctx context.Context, env *cli.Env) error {
 		return err
 	}
 	defer r.close()
-	o.loop.Problem = func(what string, err error) { // of the folder or the runtime as a whole
+	o.loop.Problem = func(what string, err error) { // of the directory or the runtime as a whole
 		if err == nil {
 			fmt.Fprintf(env.Err, "%s: fine\n", what)
 			return
@@ -132,7 +132,7 @@ func (o *syncOptions) run(ctx context.Context, env *cli.Env) error {
 			}
 		}()
 	}
-	fmt.Fprintf(env.Err, "syncing %s on %s\n", output.Sanitize(o.loop.Folder), output.Sanitize(r.conn.RuntimeEndpoint))
+	fmt.Fprintf(env.Err, "syncing %s on %s\n", output.Sanitize(o.loop.Dir), output.Sanitize(r.conn.RuntimeEndpoint))
 	loop.Run(ctx)
 	return nil
 }

@@ -49,32 +49,32 @@ type death struct {
 // deaths are those that apply makes, which leaves them. REGISTRY is one that is open, PRIVATE one that asks for a login, PORT
 // one that the test listens on.
 var deaths = map[string]death{
-	"fine":     {manifest: `command: [sleep, "1000"]`},
-	"done":     {manifest: `command: ["true"]`},
-	"oom":      {manifest: `command: [sh, -c, "x=aaaaaaaaaaaaaaaa; while :; do x=$x$x; done"], resources: {limits: {memory: 16Mi}}`, want: "error out-of-memory", because: `limit is 16MiB`},
-	"child":    {manifest: `command: [sh, -c, "sh -c 'x=aaaaaaaaaaaaaaaa; while :; do x=$x$x; done'; sleep 1000"], resources: {limits: {memory: 16Mi}}`, want: "warning process-killed", because: `\(sh\)|its cgroup counts`},
-	"liar":     {manifest: `command: [sh, -c, "echo 'Out of memory: Killed process 1 (main)'; echo 'OCI runtime create failed: exec: no such file or directory' | tee /dev/termination-log; exit 3"]`, want: "error exited"},
-	"forger":   {manifest: `command: [sh, -c, "exit 4"]`, want: "error exited", because: "status 4"},
-	"crash":    {manifest: `command: [sh, -c, "exit 139"]`, want: "error ended-by-signal", because: "SIGSEGV"},
-	"outside":  {manifest: `command: [sleep, "1000"]`, want: "error ended-by-signal", because: "SIGKILL"},
-	"notfound": {manifest: `command: [nosuchcommand]`, want: "error command-not-found", because: "nosuchcommand"},
-	"nofile":   {manifest: `command: [/bin/nosuch]`, want: "error command-not-found"},
-	"noexec":   {manifest: `command: [/etc/passwd]`, want: "error not-executable"},
-	"folder":   {manifest: `command: [/bin]`, want: "error not-executable"},
-	"script":   {manifest: `command: [/host/script], volumeMounts: [{name: host, mountPath: /host}]`, pod: `volumes: [{name: host, hostPath: {path: DIR}}], `, want: "error exited", because: `exited with status \d`}, // why is only in its log
-	"config":   {manifest: `command: [sleep, "1000"], securityContext: {runAsNonRoot: true}`, want: "error config-error", because: "image runs as root"},
-	"shell":    {manifest: `command: [sh, -c, nosuchcommand]`, want: "error exited", because: "127"},
-	"away":     {manifest: `image: "localhost:1/no/such:1"`, want: "error registry-not-found"},
-	"noimage":  {manifest: `image: "REGISTRY/nosuch:1"`, want: "error image-not-found"},
-	"login":    {manifest: `image: "PRIVATE/app:1"`, want: "error image-not-allowed"},
-	"foreign":  {manifest: `image: "REGISTRY/foreign:1"`, want: "error wrong-architecture"},
-	"never":    {manifest: `image: "localhost:1/no/such:1", imagePullPolicy: Never`, want: "error image-not-present"},
-	"unready":  {manifest: `command: [sleep, "1000"], readinessProbe: {exec: {command: [sh, -c, "echo no database; false"]}}`, want: "error not-ready", because: "no database"},
-	"hook":     {manifest: `command: [sleep, "1000"], lifecycle: {postStart: {exec: {command: ["false"]}}}`, pod: "terminationGracePeriodSeconds: 1, ", want: "error hook-failed", because: "postStart"},
-	"port":     {manifest: `command: [httpd, -f, -p, "PORT"], ports: [{containerPort: PORT}]`, pod: "hostNetwork: true, ", want: "error port-taken", because: `process PID \(`},
-	"killed":   {manifest: `command: [sleep, "1000"]`, want: "note stopped", because: `the engine was asked at .* to send it signal \d+`},
-	"stopped":  {manifest: `command: [sleep, "1000"]`, pod: "terminationGracePeriodSeconds: 0, ", want: "note stopped", because: "signal|its pod was stopped"},
-	"orphan":   {manifest: `command: [sleep, "1000"]`, want: "error sandbox-gone"},
+	"fine":      {manifest: `command: [sleep, "1000"]`},
+	"done":      {manifest: `command: ["true"]`},
+	"oom":       {manifest: `command: [sh, -c, "x=aaaaaaaaaaaaaaaa; while :; do x=$x$x; done"], resources: {limits: {memory: 16Mi}}`, want: "error out-of-memory", because: `limit is 16MiB`},
+	"child":     {manifest: `command: [sh, -c, "sh -c 'x=aaaaaaaaaaaaaaaa; while :; do x=$x$x; done'; sleep 1000"], resources: {limits: {memory: 16Mi}}`, want: "warning process-killed", because: `\(sh\)|its cgroup counts`},
+	"liar":      {manifest: `command: [sh, -c, "echo 'Out of memory: Killed process 1 (main)'; echo 'OCI runtime create failed: exec: no such file or directory' | tee /dev/termination-log; exit 3"]`, want: "error exited"},
+	"forger":    {manifest: `command: [sh, -c, "exit 4"]`, want: "error exited", because: "status 4"},
+	"crash":     {manifest: `command: [sh, -c, "exit 139"]`, want: "error ended-by-signal", because: "SIGSEGV"},
+	"outside":   {manifest: `command: [sleep, "1000"]`, want: "error ended-by-signal", because: "SIGKILL"},
+	"notfound":  {manifest: `command: [nosuchcommand]`, want: "error command-not-found", because: "nosuchcommand"},
+	"nofile":    {manifest: `command: [/bin/nosuch]`, want: "error command-not-found"},
+	"noexec":    {manifest: `command: [/etc/passwd]`, want: "error not-executable"},
+	"directory": {manifest: `command: [/bin]`, want: "error not-executable"},
+	"script":    {manifest: `command: [/host/script], volumeMounts: [{name: host, mountPath: /host}]`, pod: `volumes: [{name: host, hostPath: {path: DIR}}], `, want: "error exited", because: `exited with status \d`}, // why is only in its log
+	"config":    {manifest: `command: [sleep, "1000"], securityContext: {runAsNonRoot: true}`, want: "error config-error", because: "image runs as root"},
+	"shell":     {manifest: `command: [sh, -c, nosuchcommand]`, want: "error exited", because: "127"},
+	"away":      {manifest: `image: "localhost:1/no/such:1"`, want: "error registry-not-found"},
+	"noimage":   {manifest: `image: "REGISTRY/nosuch:1"`, want: "error image-not-found"},
+	"login":     {manifest: `image: "PRIVATE/app:1"`, want: "error image-not-allowed"},
+	"foreign":   {manifest: `image: "REGISTRY/foreign:1"`, want: "error wrong-architecture"},
+	"never":     {manifest: `image: "localhost:1/no/such:1", imagePullPolicy: Never`, want: "error image-not-present"},
+	"unready":   {manifest: `command: [sleep, "1000"], readinessProbe: {exec: {command: [sh, -c, "echo no database; false"]}}`, want: "error not-ready", because: "no database"},
+	"hook":      {manifest: `command: [sleep, "1000"], lifecycle: {postStart: {exec: {command: ["false"]}}}`, pod: "terminationGracePeriodSeconds: 1, ", want: "error hook-failed", because: "postStart"},
+	"port":      {manifest: `command: [httpd, -f, -p, "PORT"], ports: [{containerPort: PORT}]`, pod: "hostNetwork: true, ", want: "error port-taken", because: `process PID \(`},
+	"killed":    {manifest: `command: [sleep, "1000"]`, want: "note stopped", because: `the engine was asked at .* to send it signal \d+`},
+	"stopped":   {manifest: `command: [sleep, "1000"]`, pod: "terminationGracePeriodSeconds: 0, ", want: "note stopped", because: "signal|its pod was stopped"},
+	"orphan":    {manifest: `command: [sleep, "1000"]`, want: "error sandbox-gone"},
 }
 
 // kept are those that sync keeps trying to run.
@@ -90,7 +90,7 @@ var kept = map[string]death{
 // TestStagedDeaths makes pods die at once, and asks why.
 func TestStagedDeaths(t *testing.T) {
 	if os.Geteuid() != 0 {
-		test.Missing(t, "pod folders need root")
+		test.Missing(t, "pod directories need root")
 	}
 	eachRuntime(t, func(t *testing.T, endpoint, image string) {
 		onDocker := strings.HasPrefix(endpoint, "docker:")
@@ -398,13 +398,13 @@ func (w *stage) apply(pods map[string]death) {
 
 // sync keeps pods running until the test ends.
 func (w *stage) sync(env *cli.Env, pods map[string]death) {
-	folder, err := os.MkdirTemp(w.dir, "sync")
+	directory, err := os.MkdirTemp(w.dir, "sync")
 	w.must(err)
-	w.manifests(pods, filepath.Join(folder, "pods.yaml"))
+	w.manifests(pods, filepath.Join(directory, "pods.yaml"))
 	ctx, cancel := context.WithCancel(w.Context())
 	ended := make(chan error, 1)
 	own := *env
-	o := syncOptions{loop: kuberuntime.LoopOptions{Folder: folder, GC: kuberuntime.GCPolicy{MaxPerContainer: 1, MaxContainers: -1}}, runtime: podRuntimeOptions{longRunning: true}}
+	o := syncOptions{loop: kuberuntime.LoopOptions{Dir: directory, GC: kuberuntime.GCPolicy{MaxPerContainer: 1, MaxContainers: -1}}, runtime: podRuntimeOptions{longRunning: true}}
 	go func() { ended <- o.run(ctx, &own) }()
 	w.Cleanup(func() {
 		cancel()

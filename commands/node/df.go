@@ -35,7 +35,7 @@ func NewDf(env *cli.Env) *urfave.Command {
 		Name:  "df",
 		Usage: "show what takes up disk, and what could be freed",
 		Description: cli.WithExamples("By the runtime's own figures: Docker's, which can take minutes on a large host, containerd's, or what CRI has; what the runtime does not\n"+
-			"tell is -. Only the files of logs, of pods' volumes, of CNI and of crishim itself are counted here, up to 100000 in a folder.\n"+
+			"tell is -. Only the files of logs, of pods' volumes, of CNI and of crishim itself are counted here, up to 100000 in a directory.\n"+
 			"`crishim rmi --prune` frees images, `rm` containers that have ended, `gc` what is left of pods.",
 			"crishim df", "crishim df -v --sort -size", "crishim df -o json"),
 		Flags: append(o.TableFlags(output.DiskColumns), []urfave.Flag{
@@ -52,7 +52,7 @@ func (o *dfOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) er
 	n.runtime = cmp.Or(conn.Version.GetRuntimeName(), conn.RuntimeEndpoint)
 	n.list()
 	usage := []output.DiskUse{n.ofImages()}
-	usage = append(usage, n.ofContainers(), n.ofLogs(), n.ofVolumes(), n.ofBuildCache(), n.ofFolder("cni", o.cni), n.ofCrishim())
+	usage = append(usage, n.ofContainers(), n.ofLogs(), n.ofVolumes(), n.ofBuildCache(), n.ofDir("cni", o.cni), n.ofCrishim())
 	for i := range usage {
 		slices.SortStableFunc(usage[i].Objects, func(a, b output.DiskObject) int {
 			return cmp.Or(cmp.Compare(bytesOf(b.Size), bytesOf(a.Size)), cmp.Compare(a.Name, b.Name))
@@ -119,7 +119,7 @@ func (n *nodeDisk) list() {
 	}
 }
 
-// plan finds what gc would remove of the folders of pods.
+// plan finds what gc would remove of the directories of pods.
 func (n *nodeDisk) plan() error {
 	m, err := kuberuntime.New(n.ctx, kuberuntime.Options{Runtime: n.conn.ClientConn(), Image: n.conn.ImageClientConn(), Endpoint: n.conn.RuntimeEndpoint, Dirs: n.dirs, Now: n.env.Now})
 	if err != nil {
@@ -293,7 +293,7 @@ func (n *nodeDisk) elsewhere(name string) output.DiskUse {
 	return output.DiskUse{Type: name, Note: "on another host: " + n.remote}
 }
 
-// ofLogs sums the log files of pods, one folder each, and those that the engine keeps for each container.
+// ofLogs sums the log files of pods, one directory each, and those that the engine keeps for each container.
 func (n *nodeDisk) ofLogs() output.DiskUse {
 	u := output.DiskUse{Type: "logs"}
 	if n.remote != "" {
@@ -301,13 +301,13 @@ func (n *nodeDisk) ofLogs() output.DiskUse {
 	}
 	var failed error
 	for _, at := range []string{n.dirs.Logs, cli.OwnLogs} {
-		folders, err := disk.Subfolders(at)
+		directories, err := disk.Subdirs(at)
 		failed = cli.Join(failed, err)
-		for _, name := range folders {
+		for _, name := range directories {
 			path := filepath.Join(at, name)
-			size, _, err := disk.Folder(n.ctx, path, nil)
+			size, _, err := disk.Dir(n.ctx, path, nil)
 			failed = cli.Join(failed, err)
-			u.Objects = append(u.Objects, object(path, "", !slices.Contains(n.reclaimable["log folder"], path), &size))
+			u.Objects = append(u.Objects, object(path, "", !slices.Contains(n.reclaimable["log directory"], path), &size))
 		}
 	}
 	for _, c := range n.engine.GetContainers() {
@@ -330,13 +330,13 @@ func (n *nodeDisk) ofVolumes() output.DiskUse {
 		u.Objects = append(u.Objects, object(v.GetName(), "", v.GetUsed(), known(v.GetSize())))
 	}
 	if n.remote == "" {
-		uids, err := disk.Subfolders(n.dirs.Pods())
+		uids, err := disk.Subdirs(n.dirs.Pods())
 		for _, uid := range uids {
 			var size output.DiskSize
 			var failed error
-			size, _, failed = disk.Folder(n.ctx, filepath.Join(n.dirs.Pod(uid), "volumes"), nil)
+			size, _, failed = disk.Dir(n.ctx, filepath.Join(n.dirs.Pod(uid), "volumes"), nil)
 			err = cli.Join(err, failed)
-			active := !slices.Contains(n.reclaimable["pod folder"], n.dirs.Pod(uid))
+			active := !slices.Contains(n.reclaimable["pod directory"], n.dirs.Pod(uid))
 			u.Objects = append(u.Objects, object(cmp.Or(n.pods[uid], "pod "+uid), "", active, &size))
 		}
 		u.Note = n.note(err)
@@ -357,13 +357,13 @@ func (n *nodeDisk) ofBuildCache() output.DiskUse {
 	return u
 }
 
-// ofFolder sums the files of a folder, none of which can be reclaimed.
-func (n *nodeDisk) ofFolder(name, path string, skip ...func(string) bool) output.DiskUse {
+// ofDir sums the files of a directory, none of which can be reclaimed.
+func (n *nodeDisk) ofDir(name, path string, skip ...func(string) bool) output.DiskUse {
 	u := output.DiskUse{Type: name}
 	if n.remote != "" {
 		return n.elsewhere(name)
 	}
-	size, files, err := disk.Folder(n.ctx, path, func(at string) bool {
+	size, files, err := disk.Dir(n.ctx, path, func(at string) bool {
 		return slices.ContainsFunc(skip, func(skip func(string) bool) bool { return skip(at) })
 	})
 	u.Note = n.note(err)
@@ -378,9 +378,9 @@ func (n *nodeDisk) ofCrishim() output.DiskUse {
 		return parts[0] == "pods" && len(parts) == 3 && disk.VolumesOf(parts[2])
 	}
 	logs := func(at string) bool { return filepath.Join(n.dirs.Root, at) == n.dirs.Logs }
-	u := n.ofFolder("crishim", n.dirs.Root, volumes, logs)
-	for _, path := range n.reclaimable["pod folder"] {
-		size, _, err := disk.Folder(n.ctx, path, disk.VolumesOf)
+	u := n.ofDir("crishim", n.dirs.Root, volumes, logs)
+	for _, path := range n.reclaimable["pod directory"] {
+		size, _, err := disk.Dir(n.ctx, path, disk.VolumesOf)
 		if u.Reclaimable != nil && err == nil {
 			sum := u.Reclaimable.Plus(size)
 			u.Reclaimable = &sum

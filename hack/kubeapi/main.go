@@ -35,7 +35,7 @@ func run() (err error) {
 	count := flag.Int("nodes", 3, "number of nodes")
 	endpoint := flag.String("endpoint", "unix:///run/containerd/containerd.sock", "container runtime of all nodes, or docker://HOST for Docker")
 	hostPaths := flag.String("host-paths", "", "where paths of the nodes are on this machine: PATH=HERE,...")
-	flag.StringVar(&o.Dir, "dir", "", "folder for the kubeconfig and what pods need (default: a new one)")
+	flag.StringVar(&o.Dir, "dir", "", "directory for the kubeconfig and what pods need (default: a new one)")
 	flag.Parse()
 	if o.Dir == "" {
 		if o.Dir, err = os.MkdirTemp("", "kubeapi-"); err != nil {

@@ -283,7 +283,7 @@ data: {key: %s}
 	}
 	wait(t, func() error { return p.left(context.WithoutCancel(t.Context())) })
 	if left, err := os.ReadDir(filepath.Join(d.path, "pods")); err == nil && len(left) > 0 {
-		t.Errorf("folders are left: %v", left)
+		t.Errorf("directories are left: %v", left)
 	}
 }
 

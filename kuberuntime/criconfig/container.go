@@ -78,7 +78,7 @@ func (g *Generator) Container(in ContainerInput) (*runtimeapi.ContainerConfig, e
 	return config, nil
 }
 
-// LogPath returns a container's log below the pod's log folder.
+// LogPath returns a container's log below the pod's log directory.
 func LogPath(name string, restarts int) string { return fmt.Sprintf("%s/%d.log", name, restarts) }
 
 // containerAnnotations returns what is needed to end a container properly without its manifest, the

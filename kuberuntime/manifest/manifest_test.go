@@ -176,7 +176,7 @@ func TestProblemsComeInOneOrder(t *testing.T) {
 	}
 }
 
-func TestReadFolderAndStdin(t *testing.T) {
+func TestReadDirectoryAndStdin(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	for name, text := range map[string]string{

@@ -25,8 +25,8 @@ import (
 	"github.com/crishim/crishim/internal/bounded"
 )
 
-// Read reads files, folders and "-" (in) into one Set, fills in defaults, and checks it.
-// A folder stands for its *.yaml, *.yml and *.json files, not for those of its subfolders.
+// Read reads files, directories and "-" (in) into one Set, fills in defaults, and checks it.
+// A directory stands for its *.yaml, *.yml and *.json files, not for those of its subdirectories.
 func Read(in io.Reader, paths ...string) (*Set, error) {
 	set := &Set{
 		ConfigMaps: map[string]*v1.ConfigMap{}, Secrets: map[string]*v1.Secret{}, RuntimeClasses: map[string]*nodev1.RuntimeClass{},
@@ -48,7 +48,7 @@ func Read(in io.Reader, paths ...string) (*Set, error) {
 		}
 		files := []string{path}
 		if info.IsDir() {
-			if files, err = FolderFiles(path); err != nil {
+			if files, err = DirFiles(path); err != nil {
 				return nil, err
 			}
 		}
@@ -72,9 +72,9 @@ func Read(in io.Reader, paths ...string) (*Set, error) {
 	return set, nil
 }
 
-// FolderFiles lists the manifests of a folder in name order. Hidden files are editors'
+// DirFiles lists the manifests of a directory in name order. Hidden files are editors'
 // and are left out, as the kubelet does.
-func FolderFiles(dir string) ([]string, error) {
+func DirFiles(dir string) ([]string, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return nil, fmt.Errorf("read manifests: %w", err)

@@ -1,5 +1,5 @@
 // Package pod holds what every part of the pod runtime knows of a pod: the kubelet's annotation
-// keys, the folders on the host, the hashes that decide what has changed, and the state of a pod as the
+// keys, the directories on the host, the hashes that decide what has changed, and the state of a pod as the
 // runtime reports it. It calls nothing.
 package pod
 
@@ -39,11 +39,11 @@ const (
 	ConfigMirrorAnnotation = "kubernetes.io/config.mirror"
 )
 
-// FolderAnnotation names the folder that a pod of sync came from. It is what keeps sync
+// DirAnnotation names the directory that a pod of sync came from. It is what keeps sync
 // away from the static pods of a kubelet on the same host and from those of apply.
-const FolderAnnotation = "crishim.io/sync.folder"
+const DirAnnotation = "crishim.io/sync.directory"
 
-// Dirs are the host folders of the pod runtime.
+// Dirs are the host directories of the pod runtime.
 type Dirs struct {
 	Root string // volumes, termination messages, hosts files: Root/pods/UID
 	Logs string // the kubelet's /var/log/pods
@@ -54,8 +54,8 @@ type Dirs struct {
 
 func (d Dirs) Pods() string { return filepath.Join(d.Root, "pods") }
 
-// IsUID reports whether a uid can be the name of a pod's folder. The runtime has pods of other
-// tools too, and their uids are any text, such as a way out of the folder of all pods.
+// IsUID reports whether a uid can be the name of a pod's directory. The runtime has pods of other
+// tools too, and their uids are any text, such as a way out of the directory of all pods.
 func IsUID(uid string) bool {
 	return uid != "" && uid != "." && uid != ".." && !strings.ContainsAny(uid, "/\x00")
 }
@@ -81,11 +81,11 @@ func (d Dirs) SubPath(uid, volume, container string, index int) string {
 func (d Dirs) Seccomp() string { return filepath.Join(d.Root, "seccomp") }
 
 func (d Dirs) PodLogs(p *v1.Pod) string {
-	return filepath.Join(d.Logs, LogFolder(p.Namespace, p.Name, string(p.UID)))
+	return filepath.Join(d.Logs, LogDir(p.Namespace, p.Name, string(p.UID)))
 }
 
-// LogFolder returns the name of a pod's log folder.
-func LogFolder(namespace, name, uid string) string { return namespace + "_" + name + "_" + uid }
+// LogDir returns the name of a pod's log directory.
+func LogDir(namespace, name, uid string) string { return namespace + "_" + name + "_" + uid }
 
 // ContainerHash returns what a running container is compared by, the kubelet's HashContainer: name and image,
 // nothing else, so that only a new image restarts it.
@@ -118,7 +118,7 @@ func UID(p *v1.Pod) (types.UID, error) {
 	stripped.Spec.EphemeralContainers = nil // they join a running pod
 	for key := range stripped.Annotations {
 		switch key { // the pod runtime sets them by itself
-		case ConfigHashAnnotation, ConfigSeenAnnotation, ConfigSourceAnnotation, ConfigMirrorAnnotation, FolderAnnotation:
+		case ConfigHashAnnotation, ConfigSeenAnnotation, ConfigSourceAnnotation, ConfigMirrorAnnotation, DirAnnotation:
 			delete(stripped.Annotations, key)
 		}
 	}

@@ -111,7 +111,7 @@ func (m *Maker) downward(out files, p *v1.Pod, items []v1.DownwardAPIVolumeFile)
 
 func perm(mode *int32) fs.FileMode { return fs.FileMode(ptr.Deref(mode, 0)).Perm() }
 
-// dataLink points at the folder with the present files, whose name begins with dataPrefix.
+// dataLink points at the directory with the present files, whose name begins with dataPrefix.
 // Names at the top of the volume are links through it, so that one rename changes them all.
 const (
 	dataLink   = "..data"
@@ -167,7 +167,7 @@ func fill(root *os.Root, name string, want files, mode fs.FileMode, group *int64
 }
 
 // own gives a tree to the pod's fsGroup, as the kubelet does: the group can read files,
-// folders pass it on to what is made in them.
+// directories pass it on to what is made in them.
 func own(root *os.Root, group *int64) error {
 	if group == nil {
 		return nil

@@ -84,9 +84,9 @@ var (
 	errNoMount = errors.New("a sub path of a volume that containers can write to needs a bind mount, which only root can make here")
 )
 
-// subPath finds a path inside a volume, or makes a folder of that name, and returns where
+// subPath finds a path inside a volume, or makes a directory of that name, and returns where
 // the runtime finds it. Containers that have the volume may put a link in the place of
-// any folder of it, at any moment, and the runtime would follow it: so the path is opened
+// any directory of it, at any moment, and the runtime would follow it: so the path is opened
 // once, beneath the volume, and what was opened is mounted at target, where no container
 // comes. Without the right to mount, only volumes that no container writes to have sub paths.
 func (m *Maker) subPath(volume Made, sub, target string, mode *v1.MountPropagationMode) (string, error) {
@@ -114,7 +114,7 @@ func (m *Maker) subPath(volume Made, sub, target string, mode *v1.MountPropagati
 
 func descriptor(fd int) string { return fmt.Sprintf("/proc/self/fd/%d", fd) }
 
-// bind mounts what is open at target, as a folder or as a file. What an earlier attempt
+// bind mounts what is open at target, as a directory or as a file. What an earlier attempt
 // of the container, or of this process, left there stays if it is the same.
 func (m *Maker) bind(fd int, target string) error {
 	var want, have unix.Stat_t
@@ -144,7 +144,7 @@ func (m *Maker) bind(fd int, target string) error {
 	return m.BindMount(descriptor(fd), target)
 }
 
-// BindMount mounts a file or folder at a second place. It needs root.
+// BindMount mounts a file or directory at a second place. It needs root.
 func BindMount(source, target string) error {
 	return unix.Mount(source, target, "", unix.MS_BIND, "")
 }
@@ -154,7 +154,7 @@ const maxSteps = 256
 
 // openBeneath opens a path (O_PATH) from component to component, each by the descriptor of
 // the one before and without following links. Links are read and walked in the same way,
-// so that they may lead anywhere in the volume and nowhere else. Missing folders are made.
+// so that they may lead anywhere in the volume and nowhere else. Missing directories are made.
 func openBeneath(volume, sub string) (int, error) {
 	if !filepath.IsLocal(sub) {
 		return -1, errLeaves
@@ -167,7 +167,7 @@ func openBeneath(volume, sub string) (int, error) {
 	if err != nil {
 		return -1, err
 	}
-	way := []int{root} // open folders from the volume to where we are
+	way := []int{root} // open directories from the volume to where we are
 	back := func(keep int) {
 		for _, fd := range way[keep:] {
 			_ = unix.Close(fd) // nothing was written
@@ -218,7 +218,7 @@ func openBeneath(volume, sub string) (int, error) {
 	return found, nil
 }
 
-// openStep opens a name in a folder, or makes a folder of that name.
+// openStep opens a name in a directory, or makes a directory of that name.
 func openStep(at int, name string, root int) (int, error) {
 	const flags = unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC
 	fd, err := unix.Openat(at, name, flags, 0)
@@ -231,8 +231,8 @@ func openStep(at int, name string, root int) (int, error) {
 	return unix.Openat(at, name, flags, 0)
 }
 
-// makeSub makes a folder that can be used as the volume itself can, by users other than
-// root too: the umask has no say. A container may put another folder of the volume in its
+// makeSub makes a directory that can be used as the volume itself can, by users other than
+// root too: the umask has no say. A container may put another directory of the volume in its
 // place before the mode is set: then only if it is ours, too.
 func makeSub(at int, name string, root int) error {
 	var volume, made unix.Stat_t

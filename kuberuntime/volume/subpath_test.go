@@ -14,7 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// sharedVolume is a volume with a folder and links in it, and a folder outside.
+// sharedVolume is a volume with a directory and links in it, and a directory outside.
 func sharedVolume(t *testing.T) (volume, outside string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -125,8 +125,8 @@ func TestSubPathMode(t *testing.T) {
 	}
 }
 
-// TestSubPathStays: once it was opened, what the runtime is given is that folder, whatever
-// takes its place in the volume; again for the next attempt, and for another folder.
+// TestSubPathStays: once it was opened, what the runtime is given is that directory, whatever
+// takes its place in the volume; again for the next attempt, and for another directory.
 func TestSubPathStays(t *testing.T) {
 	t.Parallel()
 	needsRoot(t)
@@ -161,8 +161,8 @@ func TestSubPathStays(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(volume, "moved/file"), []byte("changed"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	holds(mount("moved")+"/file", "changed") // the same folder: the mount stays
-	holds(mount("moved/file"), "changed")    // a file in the place of a folder
+	holds(mount("moved")+"/file", "changed") // the same directory: the mount stays
+	holds(mount("moved/file"), "changed")    // a file in the place of a directory
 	holds(mount("moved")+"/file", "changed")
 	mounts, err := mountsBelow(m.Dirs.Pod("u1"))
 	if err != nil || len(mounts) != 1 {
@@ -174,7 +174,7 @@ func TestSubPathStays(t *testing.T) {
 	holds(filepath.Join(volume, "moved/file"), "changed")
 	holds(filepath.Join(outside, "file"), "outside")
 	if _, err := os.Lstat(m.Dirs.Pod("u1")); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("the pod's folder: got %v, want that it is gone", err)
+		t.Errorf("the pod's directory: got %v, want that it is gone", err)
 	}
 }
 

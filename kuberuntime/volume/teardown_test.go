@@ -13,7 +13,7 @@ import (
 	"github.com/crishim/crishim/kuberuntime/pod"
 )
 
-// TestRemoveAllKeepsWhatIsMounted has somebody else's files mounted in a folder that is to go.
+// TestRemoveAllKeepsWhatIsMounted has somebody else's files mounted in a directory that is to go.
 func TestRemoveAllKeepsWhatIsMounted(t *testing.T) {
 	t.Parallel()
 	needsRoot(t)
@@ -70,7 +70,7 @@ func TestTeardownUnmounts(t *testing.T) {
 		t.Errorf("what was mounted: %v", err)
 	}
 	if _, err := os.Lstat(m.Dirs.Pod("u1")); err == nil {
-		t.Error("the pod's folder is still there")
+		t.Error("the pod's directory is still there")
 	}
 }
 

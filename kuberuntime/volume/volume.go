@@ -30,11 +30,11 @@ type Made struct {
 	Image    *v1.ImageVolumeSource
 }
 
-// Maker makes volumes below a pod's folder.
+// Maker makes volumes below a pod's directory.
 type Maker struct {
 	Dirs pod.Dirs
 	Host criconfig.Host
-	// MountTmpfs mounts a memory file system with options, BindMount a file or folder at
+	// MountTmpfs mounts a memory file system with options, BindMount a file or directory at
 	// another place; tests replace them.
 	MountTmpfs func(dir, options string) error
 	BindMount  func(source, target string) error
@@ -45,7 +45,7 @@ func (m *Maker) Plan(p *v1.Pod) map[string]Made {
 	out := map[string]Made{}
 	for i := range p.Spec.Volumes {
 		v := &p.Spec.Volumes[i]
-		folder := func(kind string) Made {
+		directory := func(kind string) Made {
 			return Made{Path: m.Dirs.Volume(string(p.UID), kind, v.Name), ReadOnly: kind != "empty-dir"}
 		}
 		switch {
@@ -54,15 +54,15 @@ func (m *Maker) Plan(p *v1.Pod) map[string]Made {
 		case v.Image != nil:
 			out[v.Name] = Made{Image: v.Image, ReadOnly: true}
 		case v.EmptyDir != nil:
-			out[v.Name] = folder("empty-dir")
+			out[v.Name] = directory("empty-dir")
 		case v.ConfigMap != nil:
-			out[v.Name] = folder("configmap")
+			out[v.Name] = directory("configmap")
 		case v.Secret != nil:
-			out[v.Name] = folder("secret")
+			out[v.Name] = directory("secret")
 		case v.DownwardAPI != nil:
-			out[v.Name] = folder("downward-api")
+			out[v.Name] = directory("downward-api")
 		default:
-			out[v.Name] = folder("projected")
+			out[v.Name] = directory("projected")
 		}
 	}
 	return out
@@ -72,7 +72,7 @@ func (m *Maker) Plan(p *v1.Pod) map[string]Made {
 // date. It may be called for a running pod.
 func (m *Maker) Setup(p *v1.Pod, set *manifest.Set) (map[string]Made, error) {
 	if err := os.MkdirAll(m.Dirs.Pod(string(p.UID)), 0o750); err != nil {
-		return nil, fmt.Errorf("make the pod's folder: %w", err)
+		return nil, fmt.Errorf("make the pod's directory: %w", err)
 	}
 	out := m.Plan(p)
 	for i := range p.Spec.Volumes {
@@ -109,7 +109,7 @@ func (m *Maker) setup(p *v1.Pod, v *v1.Volume, dir string, set *manifest.Set) er
 	return write(dir, files, mode, group)
 }
 
-// emptyDir makes the folder under another name first, so that one that exists has its
+// emptyDir makes the directory under another name first, so that one that exists has its
 // mode and group, wherever an earlier call ended; containers may have changed them since.
 func emptyDir(dir string, group *int64) error {
 	if _, err := os.Lstat(dir); !errors.Is(err, fs.ErrNotExist) {
@@ -237,7 +237,7 @@ func checkHostPath(h *v1.HostPathVolumeSource) error {
 	return nil
 }
 
-// createFile does not make the folders above, as the kubelet does not.
+// createFile does not make the directories above, as the kubelet does not.
 func createFile(path string) error {
 	f, err := os.OpenFile(filepath.Clean(path), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
 	if errors.Is(err, fs.ErrExist) {
@@ -261,7 +261,7 @@ func (m *Maker) Teardown(uid string) error {
 	return RemoveAll(dir)
 }
 
-// RemoveAll removes a folder with all in it, unless something is mounted there: what is
+// RemoveAll removes a directory with all in it, unless something is mounted there: what is
 // mounted may be files of another owner.
 func RemoveAll(dir string) error {
 	mounts, err := mountsBelow(dir)
@@ -274,7 +274,7 @@ func RemoveAll(dir string) error {
 	return os.RemoveAll(dir)
 }
 
-// unmountBelow ends all mounts at or below a folder. It begins at the top, and detaches
+// unmountBelow ends all mounts at or below a directory. It begins at the top, and detaches
 // what is mounted further below along with it: a path through a volume may lead elsewhere,
 // as containers like. The list is read again after that, because a mount below is gone by
 // its turn, and another may have come to light.
@@ -307,7 +307,7 @@ func detach(at string) error {
 	return unix.Unmount(at, unix.UMOUNT_NOFOLLOW|unix.MNT_DETACH)
 }
 
-// mountsBelow lists mount points at or below a folder, in the order of mounting.
+// mountsBelow lists mount points at or below a directory, in the order of mounting.
 func mountsBelow(dir string) ([]string, error) {
 	real, err := filepath.EvalSymlinks(dir)
 	if errors.Is(err, fs.ErrNotExist) {

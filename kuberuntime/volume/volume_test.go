@@ -69,7 +69,7 @@ func needsRoot(t *testing.T) {
 	}
 }
 
-// contents are the visible files below a folder with their modes.
+// contents are the visible files below a directory with their modes.
 func contents(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	out := map[string]string{}
@@ -246,7 +246,7 @@ func TestEmptyDir(t *testing.T) {
 	}
 	info, err := os.Stat(made["v"].Path)
 	if err != nil || info.Mode() != 0o777|fs.ModeDir|fs.ModeSetgid || info.Sys().(*syscall.Stat_t).Gid != 1234 {
-		t.Errorf("got %v, %v, want a folder for everybody that passes the group on", info, err)
+		t.Errorf("got %v, %v, want a directory for everybody that passes the group on", info, err)
 	}
 	if diff := cmp.Diff([]string{"mode=2777,gid=1234,size=1048576"}, mounted); diff != "" {
 		t.Error(diff)
@@ -265,7 +265,7 @@ func TestEmptyDir(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(m.Dirs.Pod("u1")); !errors.Is(err, fs.ErrNotExist) {
-		t.Error("the pod's folder is still there")
+		t.Error("the pod's directory is still there")
 	}
 	for _, uid := range []string{"", "..", "a/b"} {
 		if m.Teardown(uid) == nil {
@@ -274,7 +274,7 @@ func TestEmptyDir(t *testing.T) {
 	}
 }
 
-// TestEmptyDirInterrupted: the folder comes under its name when its mode and group are set,
+// TestEmptyDirInterrupted: the directory comes under its name when its mode and group are set,
 // so a call that ends before is finished by the next one, which begins again.
 func TestEmptyDirInterrupted(t *testing.T) {
 	t.Parallel()
@@ -298,7 +298,7 @@ func TestEmptyDirInterrupted(t *testing.T) {
 	}
 	info, err := os.Stat(made["v"].Path)
 	if err != nil || info.Mode() != 0o777|fs.ModeDir|fs.ModeSetgid || info.Sys().(*syscall.Stat_t).Gid != 1234 {
-		t.Errorf("got %v, %v, want a folder for everybody that passes the group on", info, err)
+		t.Errorf("got %v, %v, want a directory for everybody that passes the group on", info, err)
 	}
 	buf := make([]byte, 16<<10)
 	n, err := unix.Read(events, buf)
@@ -314,12 +314,12 @@ func TestEmptyDirInterrupted(t *testing.T) {
 			continue
 		}
 		if there && mask&unix.IN_ATTRIB != 0 {
-			t.Error("the mode or group of the folder was set when it was there already")
+			t.Error("the mode or group of the directory was set when it was there already")
 		}
 		there = true
 	}
 	if !there {
-		t.Error("nothing was seen of the folder")
+		t.Error("nothing was seen of the directory")
 	}
 }
 

@@ -49,7 +49,7 @@ const (
 
 // Options say how a bundle is made.
 type Options struct {
-	Title   string // names the bundle, and the folder in the archive
+	Title   string // names the bundle, and the directory in the archive
 	Now     func() time.Time
 	KeepEnv bool // of environment variables whose names are not those of secrets
 	// Done is called for each part that has ended; may be nil. Its calls do not overlap.

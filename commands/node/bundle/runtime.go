@@ -301,13 +301,13 @@ func (n *Node) listImages(ctx context.Context, conn *client.Conn, f *Files) erro
 var unsafeInName = regexp.MustCompile(`[^A-Za-z0-9._-]+`)
 
 // fileName makes the name of a file from names and the beginning of an id.
-func fileName(folder, ending, id string, names ...string) string {
+func fileName(directory, ending, id string, names ...string) string {
 	if at := strings.LastIndexByte(id, ':'); at >= 0 {
 		id = id[at+1:]
 	}
 	names = slices.DeleteFunc(append(names, id[:min(len(id), 12)]), func(s string) bool { return s == "" })
 	name := strings.Trim(unsafeInName.ReplaceAllString(strings.Join(names, "_"), "-"), ".-")
-	return folder + "/" + name[max(0, len(name)-150):] + ending
+	return directory + "/" + name[max(0, len(name)-150):] + ending
 }
 
 func (n *Node) inspectPods(ctx context.Context, conn *client.Conn, f *Files) error {

@@ -13,7 +13,7 @@ import (
 	"github.com/crishim/crishim/output"
 )
 
-// Write writes the bundle as a gzipped tar archive, whose files are in one folder and their owner's alone.
+// Write writes the bundle as a gzipped tar archive, whose files are in one directory and their owner's alone.
 func (b *Bundle) Write(w io.Writer) error {
 	page, err := b.page()
 	if err != nil {

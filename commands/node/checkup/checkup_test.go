@@ -56,9 +56,9 @@ var working = map[string]string{
 	"/run/systemd/system/x":        "",
 }
 
-// inFolder is what a runtime says that takes the first file of a folder, loaded what
+// inDir is what a runtime says that takes the first file of a directory, loaded what
 // containerd says of the networks that it has loaded.
-var inFolder = map[string]string{"config": `{"cni":{"confDir":"/etc/cni/net.d"}}`}
+var inDir = map[string]string{"config": `{"cni":{"confDir":"/etc/cni/net.d"}}`}
 
 func loaded(networks, status string) map[string]string {
 	return map[string]string{
@@ -87,7 +87,7 @@ func examine(t *testing.T, s *stubcri.Server, host checkup.Host) map[string]outp
 
 func TestHealthyRuntime(t *testing.T) {
 	t.Parallel()
-	s := stubcri.Start(t, stubcri.Options{Info: inFolder})
+	s := stubcri.Start(t, stubcri.Options{Info: inDir})
 	s.AddPod("default", "web")
 	got := examine(t, s, machine(t, working))
 	for _, check := range []string{"runtime", "CRI version", "RuntimeReady", "NetworkReady", "CNI", "cgroup driver", "image filesystem", "streaming"} {
@@ -130,7 +130,7 @@ func TestSickRuntimes(t *testing.T) {
 		{"no status", stubcri.Options{}, working, func(s *stubcri.Server, _ *checkup.Host) {
 			s.Fail("Status", status.Error(codes.Internal, "broken"))
 		}, "status", "fail", "broken", ""},
-		{"no CNI configuration", stubcri.Options{NoNetwork: true, Info: inFolder}, nil, nil, "CNI", "fail", "no configuration in", "network plugin"},
+		{"no CNI configuration", stubcri.Options{NoNetwork: true, Info: inDir}, nil, nil, "CNI", "fail", "no configuration in", "network plugin"},
 		{"another tool's CNI configuration", stubcri.Options{}, working, nil, "CNI", "skip", "does not say which", ""},
 		{"the engine's bridge", stubcri.Options{Info: map[string]string{"config": `{"networkPlugin":"bridge"}`}}, working, nil, "CNI", "skip", "the engine's bridge", ""},
 		{"kubenet", stubcri.Options{Info: map[string]string{"config": `{"networkPlugin":"kubenet"}`}}, working, nil, "CNI", "fail", "kubenet needs bandwidth, not found in", "containernetworking-plugins"},
@@ -142,9 +142,9 @@ func TestSickRuntimes(t *testing.T) {
 			"CNI", "skip", "cannot be seen from here", ""},
 		{"what containerd cannot load", stubcri.Options{NoNetwork: true, Info: loaded("", `"cni config load failed: no network config found in /other"`)}, working, nil,
 			"CNI", "fail", "cni config load failed", "/other"},
-		{"broken CNI configuration", stubcri.Options{Info: inFolder}, with(map[string]string{"/etc/cni/net.d/00-x.conf": "{"}), nil, "CNI", "fail", "00-x.conf: no JSON", "first file"},
-		{"CNI configuration without plugin", stubcri.Options{Info: inFolder}, with(map[string]string{"/etc/cni/net.d/00-x.json": "{}"}), nil, "CNI", "fail", "names no plugin", ""},
-		{"missing plugin", stubcri.Options{Info: inFolder}, with(map[string]string{"/opt/cni/bin/portmap": "-"}), nil, "CNI", "fail", "needs portmap, not found in", "containernetworking-plugins"},
+		{"broken CNI configuration", stubcri.Options{Info: inDir}, with(map[string]string{"/etc/cni/net.d/00-x.conf": "{"}), nil, "CNI", "fail", "00-x.conf: no JSON", "first file"},
+		{"CNI configuration without plugin", stubcri.Options{Info: inDir}, with(map[string]string{"/etc/cni/net.d/00-x.json": "{}"}), nil, "CNI", "fail", "names no plugin", ""},
+		{"missing plugin", stubcri.Options{Info: inDir}, with(map[string]string{"/opt/cni/bin/portmap": "-"}), nil, "CNI", "fail", "needs portmap, not found in", "containernetworking-plugins"},
 		{"another driver than the kubelet", stubcri.Options{}, with(map[string]string{"/var/lib/kubelet/config.yaml": "cgroupDriver: cgroupfs"}), nil, "cgroup driver", "fail", "kubelet is configured for cgroupfs", "same"},
 		{"driver unknown", stubcri.Options{Unimplemented: []string{"RuntimeConfig"}}, working, nil, "cgroup driver", "skip", "does not say", ""},
 		{"disk full", stubcri.Options{}, working, space(100, 4, 100, 50), "image filesystem", "fail", "4% of its space", "rmi --prune"},

@@ -110,7 +110,7 @@ func addTypes(types []string, more ...string) []string {
 	return types
 }
 
-// configFiles are a folder's CNI configurations in the order of their names.
+// configFiles are a directory's CNI configurations in the order of their names.
 func configFiles(dir string) ([]string, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {

@@ -88,7 +88,7 @@ func (s *Server) schedule(p *v1.Pod) (v1.PodCondition, string) {
 	return v1.PodCondition{Type: v1.PodScheduled, Status: v1.ConditionTrue}, ""
 }
 
-// podLogs is where the logs of pods are on a node. Here they are in a folder of the server, and a mount of the one
+// podLogs is where the logs of pods are on a node. Here they are in a directory of the server, and a mount of the one
 // becomes a mount of the other, because the runtime tells the paths of logs.
 const podLogs = "/var/log/pods"
 

@@ -55,7 +55,7 @@ import (
 // Options are the cluster to begin with.
 type Options struct {
 	Nodes []Node
-	// Dir has the kubeconfig and the folders of pods; Start takes one of the test's where it is empty.
+	// Dir has the kubeconfig and the directories of pods; Start takes one of the test's where it is empty.
 	Dir string
 	// Audit receives a line for each request: its verb, resource, object and outcome. May be nil.
 	Audit func(line string)

@@ -28,7 +28,7 @@ const subPathPod = `
   volumes: [{name: v, emptyDir: {}}]
 `
 
-// TestRemoveKeepsWhatIsMountedInLogs has somebody mount a folder below a pod's logs.
+// TestRemoveKeepsWhatIsMountedInLogs has somebody mount a directory below a pod's logs.
 func TestRemoveKeepsWhatIsMountedInLogs(t *testing.T) {
 	t.Parallel()
 	needsRoot(t)
@@ -51,8 +51,8 @@ func TestRemoveKeepsWhatIsMountedInLogs(t *testing.T) {
 		t.Errorf("got %v, want that something is mounted", err)
 	}
 	garbage, err := f.PlanGarbage(ctx, DefaultGCPolicy(), Sources{AllReady: true})
-	if err != nil || len(garbage.Items) != 2 || garbage.Items[0].Kind != "log folder" {
-		t.Fatalf("got %+v, %v, want the pod's log folder and its own", garbage, err)
+	if err != nil || len(garbage.Items) != 2 || garbage.Items[0].Kind != "log directory" {
+		t.Fatalf("got %+v, %v, want the pod's log directory and its own", garbage, err)
 	}
 	if err := f.Collect(ctx, garbage); err == nil || !strings.Contains(err.Error(), "is still mounted") {
 		t.Errorf("got %v, want that something is mounted", err)
@@ -62,7 +62,7 @@ func TestRemoveKeepsWhatIsMountedInLogs(t *testing.T) {
 	}
 }
 
-// TestSubPathsEndWithThePod: they are mounted below the pod's folder, and what a run that was
+// TestSubPathsEndWithThePod: they are mounted below the pod's directory, and what a run that was
 // killed left is collected.
 func TestSubPathsEndWithThePod(t *testing.T) {
 	t.Parallel()
@@ -109,7 +109,7 @@ func TestSubPathsEndWithThePod(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 		if _, err := os.Lstat(dir); !errors.Is(err, os.ErrNotExist) || mounted(dir) {
-			t.Errorf("%s: the pod's folder, or a mount in it, is still there: %v", name, err)
+			t.Errorf("%s: the pod's directory, or a mount in it, is still there: %v", name, err)
 		}
 	}
 }
@@ -153,12 +153,12 @@ data: {k: v}
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(f.o.Dirs.Pod("u1")); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("the folder of a pod that never came up, with its secret: got %v, want that it is gone", err)
+		t.Errorf("the directory of a pod that never came up, with its secret: got %v, want that it is gone", err)
 	}
 }
 
-// TestForeignPodsStayInTheirFolders has pods of another tool whose uid or name is a path.
-func TestForeignPodsStayInTheirFolders(t *testing.T) {
+// TestForeignPodsStayInTheirDirectories has pods of another tool whose uid or name is a path.
+func TestForeignPodsStayInTheirDirectories(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	p, _ := parse(t, `  containers: [{name: a, image: "busybox:1"}]`)
@@ -181,7 +181,7 @@ func TestForeignPodsStayInTheirFolders(t *testing.T) {
 	}
 	const way = "../../outside"
 	if _, err := f.Record(way); !errors.Is(err, ErrNoRecord) {
-		t.Errorf("got %v, want that a folder outside is no pod's", err)
+		t.Errorf("got %v, want that a directory outside is no pod's", err)
 	}
 	if err := AppendEvent(f.o.Dirs, Event{UID: way}); err != nil {
 		t.Error(err)
@@ -195,10 +195,10 @@ func TestForeignPodsStayInTheirFolders(t *testing.T) {
 	if events, err := ReadEvents(f.o.Dirs, way); err != nil || len(events) > 0 {
 		t.Errorf("got %v, %v, want no events", events, err)
 	}
-	if err := f.removeFolders(t.Context(), "u1"); err != nil {
+	if err := f.removeDirs(t.Context(), "u1"); err != nil {
 		t.Error(err)
 	}
 	if _, err := os.Stat(victim); err != nil {
-		t.Errorf("a folder outside the logs: %v", err)
+		t.Errorf("a directory outside the logs: %v", err)
 	}
 }

@@ -20,11 +20,11 @@ import (
 	"github.com/crishim/crishim/output"
 )
 
-// walkLimit is how many files are looked at in one folder.
+// walkLimit is how many files are looked at in one directory.
 const walkLimit = 100_000
 
-// Folder sums the files of a folder, which need not exist. Skip leaves out paths in it.
-func Folder(ctx context.Context, path string, skip func(string) bool) (size output.DiskSize, files int, err error) {
+// Dir sums the files of a directory, which need not exist. Skip leaves out paths in it.
+func Dir(ctx context.Context, path string, skip func(string) bool) (size output.DiskSize, files int, err error) {
 	sum, err := bounded.Walk(ctx, path, bounded.WalkOptions{Limit: walkLimit, Skip: skip})
 	if errors.Is(err, fs.ErrNotExist) {
 		return output.DiskSize{}, 0, nil
@@ -36,13 +36,13 @@ func Folder(ctx context.Context, path string, skip func(string) bool) (size outp
 	return size, int(sum.Files), err //nolint:gosec // below the limit
 }
 
-// VolumesOf reports whether a path in a pod's folder is one of its volumes.
+// VolumesOf reports whether a path in a pod's directory is one of its volumes.
 func VolumesOf(path string) bool {
 	return path == "volumes" || path == "volume-subpaths" || strings.HasPrefix(path, "volumes/")
 }
 
-// Subfolders lists the folders in one, which need not exist.
-func Subfolders(path string) ([]string, error) {
+// Subdirs lists the directories in one, which need not exist.
+func Subdirs(path string) ([]string, error) {
 	entries, err := os.ReadDir(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -120,7 +120,7 @@ type Garbage struct {
 	images *Images
 }
 
-// ReadGarbage asks the runtime for what items take, and walks through folders.
+// ReadGarbage asks the runtime for what items take, and walks through directories.
 func ReadGarbage(ctx context.Context, conn *client.Conn, items []kuberuntime.GarbageItem) (*Garbage, error) {
 	ids := map[string][]string{}
 	for _, item := range items {
@@ -153,8 +153,8 @@ func ReadGarbage(ctx context.Context, conn *client.Conn, items []kuberuntime.Gar
 				continue
 			}
 			size.Bytes = n
-		case "log folder", "pod folder":
-			if size, _, err = Folder(ctx, filepath.Clean(item.ID), nil); err != nil {
+		case "log directory", "pod directory":
+			if size, _, err = Dir(ctx, filepath.Clean(item.ID), nil); err != nil {
 				return nil, err
 			}
 		}

@@ -12,25 +12,25 @@ import (
 	"github.com/crishim/crishim/kuberuntime/manifest"
 )
 
-// desired is a pod that a folder asks for.
+// desired is a pod that a directory asks for.
 type desired struct {
 	pod *v1.Pod
 	set *manifest.Set
 }
 
-// folder is a folder of manifests and what was last read from it: the kubelet's file source.
-type folder struct {
+// directory is a directory of manifests and what was last read from it: the kubelet's file source.
+type directory struct {
 	path      string
 	now       func() time.Time
 	signature string
 	pods      map[string]desired // by uid
-	complete  bool               // everything in the folder could be read
+	complete  bool               // everything in the directory could be read
 }
 
-// read reads the folder if anything in it has changed. On a problem the pods of the valid
+// read reads the directory if anything in it has changed. On a problem the pods of the valid
 // files stay wanted, and complete is false: a typing mistake must not end a pod.
-func (f *folder) read() (changed bool, err error) {
-	files, err := manifest.FolderFiles(f.path)
+func (f *directory) read() (changed bool, err error) {
+	files, err := manifest.DirFiles(f.path)
 	if err != nil {
 		f.complete, f.signature = false, ""
 		return false, err
@@ -77,8 +77,8 @@ func signatureOf(files []string) string {
 	return out.String() + "read"
 }
 
-// wantsName reports whether the folder has a pod of this name.
-func (f *folder) wantsName(namespace, name string) bool {
+// wantsName reports whether the directory has a pod of this name.
+func (f *directory) wantsName(namespace, name string) bool {
 	for _, d := range f.pods {
 		if d.pod.Namespace == namespace && d.pod.Name == name {
 			return true
