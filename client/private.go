@@ -17,9 +17,9 @@ import (
 	"github.com/crishim/crishim/api"
 )
 
-// ErrNotOurShim is the error of a runtime without the private service, for what CRI
+// ErrNotDockershim is the error of a runtime without the private service, for what CRI
 // cannot carry.
-var ErrNotOurShim = errors.New("only crishim's dockershim can do this")
+var ErrNotDockershim = errors.New("only crishim's dockershim can do this")
 
 // Process is what an exec may have that CRI has no field for.
 type Process struct {
@@ -48,36 +48,36 @@ func (c *Conn) Exec(ctx context.Context, r *runtimeapi.ExecRequest, p Process) (
 	return answer.GetUrl(), c.privateError(err)
 }
 
-// SyncAnswer is the answer to an ExecSync.
-type SyncAnswer struct {
+// ExecSyncResult is the answer to an ExecSync.
+type ExecSyncResult struct {
 	*runtimeapi.ExecSyncResponse
-	Cut []string // "stdout", "stderr": what the shim has kept only the beginning of
+	Truncated []string // "stdout", "stderr": what the shim has kept only the beginning of
 }
 
 // ExecSync runs a command without streams; a timeout of 0 is none.
-func (c *Conn) ExecSync(ctx context.Context, r *runtimeapi.ExecSyncRequest, p Process) (SyncAnswer, error) {
+func (c *Conn) ExecSync(ctx context.Context, r *runtimeapi.ExecSyncRequest, p Process) (ExecSyncResult, error) {
 	var trailer metadata.MD
 	if p.isZero() {
 		answer, err := c.Runtime.ExecSync(ctx, r, grpc.Trailer(&trailer))
-		return SyncAnswer{ExecSyncResponse: answer, Cut: trailer.Get(api.TrailerCut)}, err
+		return ExecSyncResult{ExecSyncResponse: answer, Truncated: trailer.Get(api.TrailerCut)}, err
 	}
 	answer, err := c.private().ExecSync(ctx, &api.ExecSyncRequest{
 		Process:   p.message(r.GetContainerId(), r.GetCmd()),
 		TimeoutMs: (time.Duration(r.GetTimeout()) * time.Second).Milliseconds(),
 	}, grpc.Trailer(&trailer))
 	if err != nil {
-		return SyncAnswer{}, c.privateError(err)
+		return ExecSyncResult{}, c.privateError(err)
 	}
-	return SyncAnswer{
+	return ExecSyncResult{
 		ExecSyncResponse: &runtimeapi.ExecSyncResponse{
 			Stdout: answer.GetStdout(), Stderr: answer.GetStderr(), ExitCode: answer.GetExitCode(),
 		},
-		Cut: trailer.Get(api.TrailerCut),
+		Truncated: trailer.Get(api.TrailerCut),
 	}, nil
 }
 
 // DetachExec lets the process of the session behind a streaming URL go on when
-// the client leaves. ErrNotOurShim means that it will end.
+// the client leaves. ErrNotDockershim means that it will end.
 func (c *Conn) DetachExec(ctx context.Context, streamingURL string) error {
 	_, err := c.private().DetachExec(ctx, &api.DetachExecRequest{Url: streamingURL})
 	return c.privateError(err)
@@ -134,10 +134,10 @@ func (c *Conn) pullReporting(ctx context.Context, image string, auth *runtimeapi
 	}
 }
 
-// HasPrivate reports whether the runtime is crishim's dockershim.
-func (c *Conn) HasPrivate(ctx context.Context) bool {
+// IsDockershim reports whether the runtime is crishim's dockershim.
+func (c *Conn) IsDockershim(ctx context.Context) bool {
 	_, err := c.StatPath(ctx, "", "") // of no container: refused at once where the call is known
-	return !errors.Is(err, ErrNotOurShim)
+	return !errors.Is(err, ErrNotDockershim)
 }
 
 func (c *Conn) private() api.CrishimClient { return api.NewCrishimClient(c.ClientConn()) }
@@ -145,7 +145,7 @@ func (c *Conn) private() api.CrishimClient { return api.NewCrishimClient(c.Clien
 // privateError marks the answer of a runtime that has no private service.
 func (c *Conn) privateError(err error) error {
 	if status.Code(err) == codes.Unimplemented {
-		return fmt.Errorf("%w, and %s is another runtime", ErrNotOurShim, c.RuntimeEndpoint)
+		return fmt.Errorf("%w, and %s is another runtime", ErrNotDockershim, c.RuntimeEndpoint)
 	}
 	return err
 }
@@ -300,7 +300,7 @@ type EngineEvent struct {
 }
 
 // EngineEvents returns what the engine's own journal has of pods since a time, the oldest first. Engines keep the last few
-// hundred events. Only crishim's dockershim has one: else ErrNotOurShim.
+// hundred events. Only crishim's dockershim has one: else ErrNotDockershim.
 func (c *Conn) EngineEvents(ctx context.Context, since, until time.Time) (out []EngineEvent, err error) {
 	request := &api.EngineEventsRequest{SinceUnixNano: since.UnixNano()}
 	if !until.IsZero() {

@@ -154,7 +154,7 @@ func (c *Collector) Collect(ctx context.Context, pods ...*pod.Pod) (*Facts, erro
 	if err := work.Wait(); err != nil {
 		return nil, err
 	}
-	if !errors.Is(noJournal, client.ErrNotOurShim) {
+	if !errors.Is(noJournal, client.ErrNotDockershim) {
 		c.fail(noJournal)
 	}
 	f.Failed, c.failed = c.failed, nil

@@ -31,8 +31,8 @@ const maxMessage = 16 << 20
 // server is the gRPC server with the requests that are in flight.
 type server struct {
 	*grpc.Server
-	requests *interceptor
-	left     chan struct{} // closed when stop has left requests to themselves
+	requests  *interceptor
+	abandoned chan struct{} // closed when stop no longer waits for requests
 }
 
 // newServer builds the gRPC server, as dockershim's NewDockerServer did: both services of CRI
@@ -56,7 +56,7 @@ func newServer(log *slog.Logger, tracer trace.TracerProvider, cri *criService, p
 		s.RegisterService(&v1alpha2, cri)
 	}
 	api.RegisterCrishimServer(s, private)
-	return &server{Server: s, requests: i, left: make(chan struct{})}
+	return &server{Server: s, requests: i, abandoned: make(chan struct{})}
 }
 
 // stop lets requests in flight end for a while, then cuts them off. Some go on without their client, so that the engine and
@@ -79,7 +79,7 @@ func (s *server) stop(graceful, cutOff time.Duration) error {
 		return nil
 	case <-time.After(cutOff):
 	}
-	close(s.left)
+	close(s.abandoned)
 	return fmt.Errorf("the engine has not answered %s yet: what it was asked for may still happen", strings.Join(s.requests.names(), ", "))
 }
 

@@ -245,7 +245,7 @@ func (e engineSays) Is(target error) bool { return errors.Is(e.class, target) }
 func TestStopLeavesWhatDoesNotEnd(t *testing.T) {
 	t.Parallel()
 	i := &interceptor{log: slog.New(slog.DiscardHandler), inFlight: map[string]int{}}
-	s := &server{Server: grpc.NewServer(grpc.UnaryInterceptor(i.unary)), requests: i, left: make(chan struct{})}
+	s := &server{Server: grpc.NewServer(grpc.UnaryInterceptor(i.unary)), requests: i, abandoned: make(chan struct{})}
 	begun, end, finished := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	s.RegisterService(&grpc.ServiceDesc{ServiceName: "runtime.v1.RuntimeService", HandlerType: (*any)(nil), Methods: []grpc.MethodDesc{{
 		MethodName: "StartContainer",
@@ -280,7 +280,7 @@ func TestStopLeavesWhatDoesNotEnd(t *testing.T) {
 	if err := s.stop(10*time.Millisecond, 10*time.Millisecond); err == nil || !strings.Contains(err.Error(), "not answered StartContainer yet") {
 		t.Errorf("got %v, want what was left", err)
 	}
-	<-s.left
+	<-s.abandoned
 	if err := <-answered; err == nil {
 		t.Error("a request that was cut off has an answer")
 	}

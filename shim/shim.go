@@ -148,7 +148,7 @@ func (s *Shim) Serve(l net.Listener) error {
 	var err error
 	select {
 	case err = <-served:
-	case <-s.grpc.left:
+	case <-s.grpc.abandoned:
 	case err = <-s.service.streams.Failed():
 		s.grpc.Stop()
 		<-served //nolint:errcheck // the reason is the streaming server's
@@ -164,12 +164,12 @@ func (s *Shim) Serve(l net.Listener) error {
 func (s *Shim) Close() error {
 	s.close.Do(func() {
 		s.service.events.Close() // streams of events would not end by themselves
-		left := s.grpc.stop(stopTimeout, cutOffTimeout)
+		err := s.grpc.stop(stopTimeout, cutOffTimeout)
 		if s.watch != nil {
 			s.watch.Stop()
 		}
 		s.service.logs.Close()
-		s.closeErr = errors.Join(left, s.service.streams.Close(), s.service.stats.Close(), s.engine.Close())
+		s.closeErr = errors.Join(err, s.service.streams.Close(), s.service.stats.Close(), s.engine.Close())
 		if s.metrics != nil {
 			s.closeErr = errors.Join(s.closeErr, s.metrics.Stop())
 		}

@@ -47,7 +47,8 @@ type cachedEngine struct {
 
 var _ engine = cachedEngine{}
 
-// uncached is the rest of the client: what the cache neither answers nor has to know of.
+// uncached is the rest of the client: what the cache neither answers nor has to know of. It is an interface, because
+// embedding the whole client would make methods ambiguous.
 type uncached interface {
 	ClientVersion() string
 	DiskUsage(ctx context.Context, o types.DiskUsageOptions) (types.DiskUsage, error)

@@ -65,18 +65,21 @@ type Env struct {
 	// machine.
 	ConfigFile, Executable string
 
+	Compat bool // crictl's defaults, output and exit codes
+
 	global   globals
 	profiles *profiles
 	tracing  *tracing
 	loaded   *client.Config // the config file, once read
-	mu       *sync.Mutex    // one line at a time
-	records  io.Writer      // for failures and warnings, where this is a part; else nil
+	mu       *sync.Mutex    // guards Out and Err, so that lines do not mix
 	images   bool           // the verb is about images
 	line     commandLine    // what is run
 	newApp   func(*Env) *urfave.App
 	shown    *View // of the verb; nil: it has none
-	part     partMode
-	Compat   bool // crictl's defaults, output and exit codes
+
+	// On one of several nodes, what is written is merged with that of the others.
+	part    partMode
+	records io.Writer // takes failures and warnings for whoever merges; else nil
 }
 
 // setProcess sets what is global to a process: its garbage collection, and the logger of klog.
@@ -115,7 +118,7 @@ func (env *Env) Fresh(compat bool) *Env {
 	run := *env
 	run.global, run.loaded = globals{maxRetries: noRetries, tracingEndpoint: "127.0.0.1:4317", samplingRate: -1, parallel: 64}, nil
 	run.mu, run.profiles, run.tracing = new(sync.Mutex), new(profiles), new(tracing)
-	run.line, run.shown, run.part = commandLine{}, nil, notPart
+	run.line, run.shown, run.images, run.part, run.records = commandLine{}, nil, false, notPart, nil
 	run.Compat = compat
 	return &run
 }

@@ -226,7 +226,7 @@ func pullShowing(ctx context.Context, conn *client.Conn, r *runtimeapi.PullImage
 	defer shown.Close()
 	if r.GetImage().GetRuntimeHandler() == "" { // for which the private service has no field
 		id, err := conn.PullReporting(ctx, r.GetImage().GetImage(), r.GetAuth(), shown.Report)
-		if !errors.Is(err, client.ErrNotOurShim) {
+		if !errors.Is(err, client.ErrNotDockershim) {
 			return id, err
 		}
 	}

@@ -88,7 +88,7 @@ func splitPath(arg string) (container, path string, remote bool) {
 }
 
 func (o *cpOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) error {
-	want, own := client.Running, conn.HasPrivate(ctx)
+	want, own := client.Running, conn.IsDockershim(ctx)
 	if own {
 		want = client.PreferRunning
 	}

@@ -69,7 +69,7 @@ func (o *debugOptions) createCopy(ctx context.Context, conn *client.Conn, target
 	switch {
 	case cli.IsGone(err):
 		return "", cli.WithHint(err, "`crishim pull %s` gets the image", target.GetImage().GetImage())
-	case !errors.Is(err, client.ErrNotOurShim):
+	case !errors.Is(err, client.ErrNotDockershim):
 		return id, err
 	}
 	config, err := containerConfigOf(ctx, conn, target.GetId())

@@ -55,7 +55,7 @@ func (o *diffOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) 
 	}
 	say := func(kind, path string) error { return env.Say("%s %s", kind, path) }
 	err = conn.ContainerChanges(ctx, c.GetId(), say)
-	if !errors.Is(err, client.ErrNotOurShim) {
+	if !errors.Is(err, client.ErrNotDockershim) {
 		return err
 	}
 	store, ok := containerd.Open(ctx, conn.ClientConn())

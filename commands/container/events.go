@@ -143,7 +143,7 @@ var eventTypes = map[string]runtimeapi.ContainerEventType{
 // pastEvents returns what the engine remembers, with as much of a status as it does.
 func pastEvents(ctx context.Context, conn *client.Conn, since, until time.Time) (past []*runtimeapi.ContainerEventResponse, err error) {
 	journal, err := conn.EngineEvents(ctx, since, until)
-	if errors.Is(err, client.ErrNotOurShim) {
+	if errors.Is(err, client.ErrNotDockershim) {
 		return nil, cli.WithHint(fmt.Errorf("%s at %s keeps no journal, so events before now are not known", conn.Version.GetRuntimeName(), conn.RuntimeEndpoint),
 			"without --since events are shown from now on; `crishim describe POD` has those of apply and sync")
 	}

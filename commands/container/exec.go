@@ -101,8 +101,7 @@ func (o *execOptions) check(env *cli.Env, c *urfave.Context) error {
 	return o.complete(env, "exec")
 }
 
-// shell opens the best shell that a container has. It takes one to look for others; every
-// image with bash or ash has sh as well, or nearly.
+// shell is run by sh, which nearly every image with bash or ash has: it execs bash, else ash, else stays sh.
 const shell = "command -v bash >/dev/null && exec bash; command -v ash >/dev/null && exec ash; exec sh"
 
 // complete refuses what contradicts itself and chooses a shell where no command is given.
@@ -235,7 +234,7 @@ func (o *execOptions) stream(ctx context.Context, conn *client.Conn, c *runtimea
 		Stdin: o.session.Stdin, Stdout: true, Stderr: !o.session.TTY,
 	}
 	url := ""
-	start := newStartError(&s)
+	start := newStartErrorFilter(&s)
 	session := o.session
 	session.Options.OnDetach = func(ctx context.Context) error { return conn.DetachExec(ctx, url) }
 	err = session.Dial(ctx, s, func(ctx context.Context) (_ string, err error) {
@@ -246,7 +245,7 @@ func (o *execOptions) stream(ctx context.Context, conn *client.Conn, c *runtimea
 	if abandoned(ctx, err) && !conn.Embedded {
 		ask, cancel := context.WithTimeout(context.WithoutCancel(ctx), privateTimeout)
 		defer cancel()
-		stillRunning = !conn.HasPrivate(ask)
+		stillRunning = !conn.IsDockershim(ask)
 	}
 	return stillRunning, err
 }
@@ -262,7 +261,7 @@ func abandoned(ctx context.Context, err error) bool {
 }
 
 // execSync runs a command through the runtime's ExecSync.
-func (o *execOptions) execSync(ctx context.Context, conn *client.Conn, id string, command []string) (client.SyncAnswer, error) {
+func (o *execOptions) execSync(ctx context.Context, conn *client.Conn, id string, command []string) (client.ExecSyncResult, error) {
 	seconds := (o.timeout + time.Second - 1) / time.Second
 	res, err := conn.ExecSync(ctx, &runtimeapi.ExecSyncRequest{ContainerId: id, Cmd: command, Timeout: int64(seconds)}, o.process)
 	return res, cannotRun(err)
@@ -283,7 +282,7 @@ func (o *execOptions) runSync(ctx context.Context, conn *client.Conn, c *runtime
 	}
 	_, outErr := s.Out.Write(res.GetStdout())
 	_, errErr := s.Err.Write(res.GetStderr())
-	for _, name := range res.Cut {
+	for _, name := range res.Truncated {
 		o.session.Options.Warn("%s is incomplete: --sync carries 16 MiB at most; without it all arrives", name)
 	}
 	if code := res.GetExitCode(); code != 0 {

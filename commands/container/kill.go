@@ -68,7 +68,7 @@ func (o *killOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) 
 		Do: func(_ *cli.Env, c cli.ContainerTarget) error {
 			id := c.Object.GetId()
 			err := conn.SignalContainer(ctx, id, o.signal)
-			if !errors.Is(err, client.ErrNotOurShim) {
+			if !errors.Is(err, client.ErrNotDockershim) {
 				return err
 			}
 			if o.signal == "SIGKILL" {

@@ -44,7 +44,7 @@ func readLog(ctx context.Context, conn *client.Conn, o logsOptions, c *runtimeap
 	if c.GetState() == runtimeapi.ContainerState_CONTAINER_CREATED {
 		return err
 	}
-	if engineErr := engineLog(ctx, conn, o.read, c.GetId(), fromEntry); !errors.Is(engineErr, client.ErrNotOurShim) {
+	if engineErr := engineLog(ctx, conn, o.read, c.GetId(), fromEntry); !errors.Is(engineErr, client.ErrNotDockershim) {
 		return engineErr
 	}
 	return err
@@ -122,7 +122,7 @@ func engineLog(ctx context.Context, conn *client.Conn, o logfile.Options, id str
 			case errors.Is(err, io.EOF):
 				return nil
 			case status.Code(err) == codes.Unimplemented:
-				return client.ErrNotOurShim
+				return client.ErrNotDockershim
 			case err != nil:
 				return err
 			}

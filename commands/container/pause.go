@@ -59,7 +59,7 @@ func (o *pauseOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn)
 		Would: func(c cli.ContainerTarget) string { return "Would " + o.verb + " " + c.Called() },
 		Do: func(_ *cli.Env, c cli.ContainerTarget) error {
 			err := o.call(conn, ctx, c.Object.GetId())
-			if errors.Is(err, client.ErrNotOurShim) {
+			if errors.Is(err, client.ErrNotDockershim) {
 				return onlyOurShim(conn, "CRI cannot "+o.verb+" containers", o.tool+" "+c.Object.GetId(), o.tool+" "+c.Object.GetId())
 			}
 			return err

@@ -56,7 +56,7 @@ func (o *restartOptions) run(ctx context.Context, env *cli.Env, conn *client.Con
 		},
 		Do: func(env *cli.Env, c cli.ContainerTarget) error {
 			err := conn.RestartContainer(ctx, c.Object.GetId(), o.grace)
-			if errors.Is(err, client.ErrNotOurShim) {
+			if errors.Is(err, client.ErrNotDockershim) {
 				return o.recreate(ctx, env, conn, c.Object)
 			}
 			return err

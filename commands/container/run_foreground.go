@@ -41,7 +41,7 @@ func (r *runner) foreground(ctx context.Context) error {
 		}()
 	}
 	err = r.follow(ctx, path)
-	if errors.Is(err, client.ErrNotOurShim) {
+	if errors.Is(err, client.ErrNotDockershim) {
 		cancel() // the input is attached with the rest
 		return r.attached(ctx, path)
 	}
@@ -67,7 +67,7 @@ func (r *runner) attached(ctx context.Context, path string) error {
 		return err
 	}
 	if !shown {
-		if logged := r.follow(ctx, path); !errors.Is(logged, client.ErrNotOurShim) {
+		if logged := r.follow(ctx, path); !errors.Is(logged, client.ErrNotDockershim) {
 			err = logged
 		}
 	}

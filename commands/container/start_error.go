@@ -74,10 +74,10 @@ func (e *ociError) Error() string {
 
 func (e *ociError) Unwrap() error { return e.cause }
 
-// startError holds back, of a session's output, the line that CRI-O's OCI runtime logs when it
+// startErrorFilter holds back, of a session's output, the line that CRI-O's OCI runtime logs when it
 // cannot start a command: it comes as output, with the status 255. More output, or a session that
 // ends in another way, lets it through.
-type startError struct {
+type startErrorFilter struct {
 	to   io.Writer
 	mu   sync.Mutex
 	text []byte // the line that is held back
@@ -86,13 +86,13 @@ type startError struct {
 
 const startErrorSize = 4 << 10
 
-// newStartError filters stderr, or a terminal's only output.
-func newStartError(s *stream.Streams) *startError {
+// newStartErrorFilter filters stderr, or a terminal's only output.
+func newStartErrorFilter(s *stream.Streams) *startErrorFilter {
 	to := &s.Err
 	if s.TTY || *to == nil {
 		to = &s.Out
 	}
-	e := &startError{to: *to}
+	e := &startErrorFilter{to: *to}
 	if *to != nil {
 		*to = e
 	}
@@ -100,7 +100,7 @@ func newStartError(s *stream.Streams) *startError {
 }
 
 // Write implements io.Writer. A start error comes first, and in one piece.
-func (e *startError) Write(p []byte) (int, error) {
+func (e *startErrorFilter) Write(p []byte) (int, error) {
 	e.mu.Lock()
 	hold := !e.more && e.text == nil && loggedStartError(p) != nil
 	if hold {
@@ -117,7 +117,7 @@ func (e *startError) Write(p []byte) (int, error) {
 	return e.to.Write(p)
 }
 
-func (e *startError) release() error {
+func (e *startErrorFilter) release() error {
 	e.mu.Lock()
 	held := e.text
 	e.text = nil
@@ -130,10 +130,10 @@ func (e *startError) release() error {
 }
 
 // Unwrap returns the output: a session asks it for the size of the window.
-func (e *startError) Unwrap() io.Writer { return e.to }
+func (e *startErrorFilter) Unwrap() io.Writer { return e.to }
 
 // orElse returns the start error if there was no other output, else err.
-func (e *startError) orElse(err error) error {
+func (e *startErrorFilter) orElse(err error) error {
 	e.mu.Lock()
 	held := e.text
 	e.mu.Unlock()

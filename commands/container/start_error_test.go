@@ -95,7 +95,7 @@ func TestStartErrorAsOutput(t *testing.T) {
 		if c.tty {
 			s = stream.Streams{Out: &shown, TTY: true}
 		}
-		e := newStartError(&s)
+		e := newStartErrorFilter(&s)
 		for _, w := range []io.Writer{s.Out, s.Err} {
 			if w != nil {
 				_, _ = io.WriteString(w, c.out)

@@ -35,7 +35,7 @@ type store interface {
 // openStore finds how images get in and out of a runtime.
 func openStore(ctx context.Context, conn *client.Conn) store {
 	cli.SetGC(cli.ServeGC) // a copy takes long, and every piece of it is garbage at once
-	if conn.HasPrivate(ctx) {
+	if conn.IsDockershim(ctx) {
 		return shimStore{conn: conn}
 	}
 	if s, ok := containerd.Open(ctx, conn.ImageClientConn()); ok {

@@ -96,7 +96,7 @@ func (n *nodeDisk) note(err error) string {
 	switch {
 	case err == nil:
 		return ""
-	case status.Code(err) == codes.Unimplemented || errors.Is(err, client.ErrNotOurShim):
+	case status.Code(err) == codes.Unimplemented || errors.Is(err, client.ErrNotDockershim):
 		return n.runtime + " does not tell"
 	}
 	n.failed = append(n.failed, err)

@@ -154,7 +154,7 @@ func (s *Service) copied(ctx context.Context, r *api.CopyContainerRequest) (stri
 	// Those are the pod's: the engine tells them of each container and takes them for none.
 	config.Hostname, config.Domainname, config.ExposedPorts, config.MacAddress = "", "", nil, "" //nolint:staticcheck // engines before 25 send it
 	spec := lifecycle.Spec{Name: state.ContainerName(m.Pod, own.Metadata), Config: &config, Host: &host}
-	created, err := lifecycle.Create(ctx, s.engine, spec, func(container.InspectResponse) lifecycle.Holder { return lifecycle.Taken })
+	created, err := lifecycle.Create(ctx, s.engine, spec, func(container.InspectResponse) lifecycle.Holder { return lifecycle.InUse })
 	return created.ID, err
 }
 

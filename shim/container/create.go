@@ -77,11 +77,11 @@ func (s *Service) create(ctx context.Context, r *runtimeapi.CreateContainerReque
 		have, ok := state.DecodeContainer(holder.Name, holder.Config.Labels)
 		switch {
 		case !ok || have.SandboxID != f.pod.Detail.ID || !proto.Equal(have.Metadata, r.GetConfig().GetMetadata()):
-			return lifecycle.Stranger
+			return lifecycle.Foreign
 		case holder.State.Status == container.StateCreated && holder.ID != same.created:
-			return lifecycle.Abandoned
+			return lifecycle.Stale
 		}
-		return lifecycle.Taken
+		return lifecycle.InUse
 	})
 	if err != nil {
 		return "", err

@@ -115,7 +115,7 @@ func planPorts(s *lifecycle.Spec, mappings []*runtimeapi.PortMapping) error {
 	return nil
 }
 
-// planSecurity confines the pause process. It never runs privileged: the field only
+// planSecurity confines the pause process. It never runs privileged: Privileged in the request only
 // announces that a container of the pod will, and the engine lets such a container join an
 // unprivileged sandbox.
 func planSecurity(s *lifecycle.Spec, sc *runtimeapi.LinuxSandboxSecurityContext, f facts) error {

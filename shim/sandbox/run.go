@@ -240,11 +240,11 @@ func (s *Service) startOnce(ctx context.Context, r *runtimeapi.RunPodSandboxRequ
 		have, ok := state.DecodeSandbox(holder.Name, holder.Config.Labels)
 		switch {
 		case !ok || !proto.Equal(have.Metadata, r.GetConfig().GetMetadata()):
-			return lifecycle.Stranger
+			return lifecycle.Foreign
 		case holder.State.Status == container.StateCreated:
-			return lifecycle.Abandoned
+			return lifecycle.Stale
 		}
-		return lifecycle.Taken
+		return lifecycle.InUse
 	})
 	if err != nil {
 		return "", fmt.Errorf("create the sandbox: %w", err)

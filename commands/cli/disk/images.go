@@ -56,7 +56,7 @@ func readImages(ctx context.Context, conn *client.Conn, list []*runtimeapi.Image
 	switch {
 	case err == nil:
 		return ofShim(answer), nil, nil
-	case !errors.Is(err, client.ErrNotOurShim):
+	case !errors.Is(err, client.ErrNotDockershim):
 		return nil, nil, err
 	}
 	if store, ok := containerd.Open(ctx, conn.ImageClientConn()); ok {

@@ -129,7 +129,7 @@ const eventsSince = 15 * time.Minute
 func (n *Node) events(ctx context.Context, conn *client.Conn, f *Files) error {
 	kept, err := conn.EngineEvents(ctx, n.Now().Add(-eventsSince), n.Now())
 	switch {
-	case errors.Is(err, client.ErrNotOurShim):
+	case errors.Is(err, client.ErrNotDockershim):
 		f.Note("this runtime keeps no events: at most there are those since dump began")
 		err = nil
 	case err == nil:

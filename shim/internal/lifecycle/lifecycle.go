@@ -38,9 +38,9 @@ type Spec struct {
 type Holder int
 
 const (
-	Stranger  Holder = iota // another container, or an older one: it keeps its name
-	Abandoned               // what an earlier request left unstarted: it is removed
-	Taken                   // the same container, which has been started: a conflict
+	Foreign Holder = iota // another container, or an older one: it keeps its name
+	Stale                 // what an earlier request left unstarted: it is removed
+	InUse                 // the same container, which has been started: a conflict
 )
 
 // Create creates a container and recovers from a name conflict, as kubelets repeat
@@ -58,9 +58,9 @@ func Create(ctx context.Context, engine Engine, s Spec, judge func(container.Ins
 		return created, errors.Join(err, inspectErr)
 	}
 	switch judge(holder) {
-	case Stranger:
+	case Foreign:
 		s.Name = state.AlternativeName(s.Name, rand.Uint32())
-	case Abandoned:
+	case Stale:
 		if err := Remove(ctx, engine, holder.ID); err != nil {
 			return created, fmt.Errorf("remove what an earlier request left: %w", err)
 		}
