@@ -1,6 +1,7 @@
 package pod
 
 import (
+	"cmp"
 	"context"
 	"io"
 	"slices"
@@ -18,7 +19,7 @@ import (
 
 type statspOptions struct {
 	cli.StatsOptions
-	unmeasured func(*runtimeapi.PodSandbox, error) // called for each pod without stats
+	unmeasured func(pods []string, err error) // called for pods that the runtime does not measure
 }
 
 func NewStatsp(env *cli.Env) *urfave.Command {
@@ -46,11 +47,18 @@ func (o *statspOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn
 		filter.Id = ids[0]
 	}
 	warned := map[string]bool{}
-	o.unmeasured = func(p *runtimeapi.PodSandbox, err error) {
-		if !warned[p.GetId()] { // once, not on each page
-			env.Warn("pod %s cannot be measured: %s", cli.PodPath(p.GetMetadata()), cli.Sentence(env, err))
+	o.unmeasured = func(pods []string, err error) {
+		pods = slices.DeleteFunc(pods, func(pod string) bool { return warned[pod] }) // once, not on each page
+		for _, pod := range pods {
+			warned[pod] = true
 		}
-		warned[p.GetId()] = true
+		switch {
+		case len(pods) == 0:
+		case o.View.Format.ForMachines():
+			env.Warn("%s cannot be measured: %s", strings.Join(pods, ", "), cli.Sentence(env, err))
+		default:
+			env.Warn("the runtime does not measure %s as a whole: shown are its containers together, without network (%s)", strings.Join(pods, ", "), cli.Sentence(env, err))
+		}
 	}
 	sample := func(ctx context.Context) ([]*runtimeapi.PodSandboxStats, error) {
 		return o.list(ctx, conn, filter, ids)
@@ -76,16 +84,17 @@ func (o *statspOptions) list(ctx context.Context, conn *client.Conn, filter *run
 	}), err
 }
 
-// oneByOne asks for the stats of each pod where a runtime has failed to list them, as containerd does
-// when one pod cannot be measured. That is a row without figures, and a warning. It returns failed if
-// there is nothing else for a program to read, or the runtime has no stats of pods at all.
+// oneByOne asks for the stats of each pod where a runtime has failed to list them, as containerd 1.6 does when one pod has no cgroup
+// of its own. Such a pod is a row with the figures of its containers, for a program one without figures; there is a warning. It
+// returns failed if there is nothing else for a program to read, or the runtime has no stats of pods at all.
 func (o *statspOptions) oneByOne(ctx context.Context, conn *client.Conn, statsFilter *runtimeapi.PodSandboxStatsFilter, ids []string, failed error) ([]*runtimeapi.PodSandboxStats, error) {
 	pods, err := (&cli.Filter{ID: statsFilter.GetId(), In: o.Filter.In, Selector: o.Filter.Selector, State: "ready"}).Pods(ctx, conn)
 	if err != nil {
 		return nil, failed
 	}
-	var all []*runtimeapi.PodSandboxStats
-	measured, reasons := 0, map[*runtimeapi.PodSandbox]error{}
+	var all, unmeasured []*runtimeapi.PodSandboxStats
+	var names []string
+	var reason error
 	for _, p := range pods {
 		if len(ids) > 0 && !slices.Contains(ids, p.GetId()) {
 			continue
@@ -94,25 +103,58 @@ func (o *statspOptions) oneByOne(ctx context.Context, conn *client.Conn, statsFi
 		switch {
 		case cli.IsGone(err):
 			continue
-		case err == nil:
-			measured++
-		default:
-			reasons[p] = err
+		case err != nil:
 			res = &runtimeapi.PodSandboxStatsResponse{Stats: &runtimeapi.PodSandboxStats{Attributes: &runtimeapi.PodSandboxAttributes{
 				Id: p.GetId(), Metadata: p.GetMetadata(), Labels: p.GetLabels(), Annotations: p.GetAnnotations(),
 			}}}
+			names, reason = append(names, cli.PodPath(p.GetMetadata())), cmp.Or(reason, err)
+			unmeasured = append(unmeasured, res.GetStats())
 		}
 		all = append(all, res.GetStats())
 	}
-	if measured == 0 && (len(o.Targets) > 0 || o.View.Format.ForMachines() || strings.Contains(failed.Error(), "not implemented")) {
+	programs := o.View.Format.ForMachines()
+	if len(unmeasured) == len(all) && (programs || strings.Contains(failed.Error(), "not implemented")) {
 		return nil, failed
 	}
-	for _, p := range pods {
-		if err := reasons[p]; err != nil {
-			o.unmeasured(p, err)
+	if !programs {
+		if err := addContainers(ctx, conn, unmeasured); err != nil {
+			return nil, err
 		}
 	}
+	slices.Sort(names)
+	o.unmeasured(names, reason)
 	return all, nil
+}
+
+// addContainers gives pods the figures of their containers together.
+func addContainers(ctx context.Context, conn *client.Conn, pods []*runtimeapi.PodSandboxStats) error {
+	if len(pods) == 0 {
+		return nil
+	}
+	stats, err := conn.Runtime.ListContainerStats(ctx, &runtimeapi.ListContainerStatsRequest{})
+	if err != nil {
+		return err
+	}
+	containers, err := conn.Runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{})
+	if err != nil {
+		return err
+	}
+	podOf := map[string]string{}
+	for _, c := range containers.GetContainers() {
+		podOf[c.GetId()] = c.GetPodSandboxId()
+	}
+	for _, p := range pods {
+		cpu, memory := &runtimeapi.CpuUsage{UsageCoreNanoSeconds: &runtimeapi.UInt64Value{}}, &runtimeapi.MemoryUsage{WorkingSetBytes: &runtimeapi.UInt64Value{}}
+		for _, s := range stats.GetStats() {
+			if podOf[s.GetAttributes().GetId()] == p.GetAttributes().GetId() {
+				cpu.Timestamp = max(cpu.Timestamp, s.GetCpu().GetTimestamp())
+				cpu.UsageCoreNanoSeconds.Value += s.GetCpu().GetUsageCoreNanoSeconds().GetValue()
+				memory.WorkingSetBytes.Value += s.GetMemory().GetWorkingSetBytes().GetValue()
+			}
+		}
+		p.Linux = &runtimeapi.LinuxPodSandboxStats{Cpu: cpu, Memory: memory}
+	}
+	return nil
 }
 
 // podUsages returns the rows of a pod table from two samples.
