@@ -204,6 +204,22 @@ func TestPasswordPromptStopped(t *testing.T) {
 	p.ends(0)
 }
 
+// A watched page has what was named, and nothing else.
+func TestWatchedStatsOfTargets(t *testing.T) {
+	t.Parallel()
+	c := withStub(t, stubcri.Options{})
+	seedTrouble(c.stub)
+	for verb, target := range map[string]string{"stats": "proxy", "statsp": "checkout-7f9c6b5d4-abcde"} {
+		p := startOnTerminal(t, c, verb, "--watch", target)
+		p.eventually("a page", func() bool { return p.draws("shop/checkout", 0) })
+		p.typed("\x03")
+		p.ends(0)
+		if p.draws("coredns", 0) {
+			t.Errorf("%s: more than %s: %q", verb, target, p.screen.String())
+		}
+	}
+}
+
 // A watched page is drawn in its place, and stays when it ends, with a terminal that nothing was changed of.
 func TestWatchedStatsOnTerminal(t *testing.T) {
 	t.Parallel()

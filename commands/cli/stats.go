@@ -68,8 +68,8 @@ func (o *StatsOptions) Chosen(env *Env, find func(ref string) (string, error)) (
 		}
 		return err
 	})
-	if len(ids) == 0 || o.watch {
-		return nil, o.missing
+	if len(ids) == 0 || o.watch { // what is missing would only be said at the end of a watch
+		return ids, o.missing
 	}
 	return ids, nil
 }
