@@ -167,7 +167,7 @@ func (o *dumpOptions) collect(ctx context.Context, env *cli.Env) (*bundle.Bundle
 	return bundle.Collect(ctx, append(parts, h.Parts()...), bundle.Options{Title: o.title, Now: env.Now, KeepEnv: o.keepEnv, Done: o.progress(env)})
 }
 
-// why adds why pods do not run.
+// why adds why pods do not run, and the events of those of apply and sync, which no runtime has.
 func (o *dumpOptions) why(ctx context.Context, env *cli.Env, conn *client.Conn, f *bundle.Files) error {
 	if remote := conn.Remote(); remote != "" {
 		f.Note("the runtime is not on this host, which the parts of the host are of: %s", remote)
@@ -197,9 +197,20 @@ func (o *dumpOptions) why(ctx context.Context, env *cli.Env, conn *client.Conn, 
 		}
 		rows = append(rows, []string{string(finding.Severity), finding.Where(), finding.Text, string(finding.Code), strings.Join(finding.Evidence, "; ")})
 	}
-	text, err := json.Marshal(map[string]any{"findings": findings})
 	f.Rows("What is not as it should be", []string{"SEVERITY", "WHAT", "WHY", "CODE", "EVIDENCE"}, rows)
-	return cli.Join(err, f.Document("why.json", text, false))
+	events := []kuberuntime.Event{}
+	for _, p := range facts.Pods {
+		for _, e := range p.Events {
+			if facts.At.Sub(e.Time) < bundle.EventsSince {
+				events = append(events, e)
+			}
+		}
+	}
+	for name, document := range map[string]any{"why.json": map[string]any{"findings": findings}, "pod-events.json": map[string]any{"events": events}} {
+		text, failed := json.Marshal(document)
+		err = cli.Join(err, failed, f.Document(name, text, name != "why.json"))
+	}
+	return err
 }
 
 // progress is a line on a terminal for each part that is done.

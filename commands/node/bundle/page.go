@@ -116,7 +116,7 @@ var sections = []struct {
 	tables []string
 }{
 	{"Logs", []string{"logs"}, nil},
-	{"Events", []string{"events"}, []string{"events"}},
+	{"Events", []string{"events", "why"}, []string{"events"}},
 	{"Runtime", []string{"info", "pod stats"}, nil},
 	{"Configuration", []string{"configuration", "CNI"}, nil},
 	{"Host", []string{"kernel", "cgroup", "mounts", "network"}, nil},
@@ -265,7 +265,7 @@ func (b *Bundle) timeline() *timeline {
 		return cmp.Compare(rank[worst[a]], rank[worst[b]])
 	})
 	if more := len(names) - shownRows; more > 0 {
-		t.More = fmt.Sprintf("%d containers more, which are well, are not drawn.", more)
+		t.More = fmt.Sprintf("%d containers more are not drawn.", more)
 		names = names[:shownRows]
 	}
 	for i, name := range names {

@@ -121,13 +121,13 @@ func (n *Node) podStats(ctx context.Context, conn *client.Conn, f *Files) error 
 	return f.View("pod-stats.json", "", output.Options{}, func(w io.Writer, o output.Options) error { return output.PodStats(w, res, nil, o) })
 }
 
-// eventsSince is how far back the engine's own journal is read.
-const eventsSince = 15 * time.Minute
+// EventsSince is how far back events are read where they are kept.
+const EventsSince = 15 * time.Minute
 
 // events reads those of the last minutes where the runtime keeps them, and watches for as long as stats are sampled: in a crash
 // loop there are some.
 func (n *Node) events(ctx context.Context, conn *client.Conn, f *Files) error {
-	kept, err := conn.EngineEvents(ctx, n.Now().Add(-eventsSince), n.Now())
+	kept, err := conn.EngineEvents(ctx, n.Now().Add(-EventsSince), n.Now())
 	switch {
 	case errors.Is(err, client.ErrNotDockershim):
 		f.Note("this runtime keeps no events: at most there are those since dump began")
@@ -139,7 +139,7 @@ func (n *Node) events(ctx context.Context, conn *client.Conn, f *Files) error {
 		for _, e := range kept[max(0, len(kept)-shownEvents):] {
 			rows = append(rows, []string{e.Time.UTC().Format(time.RFC3339), e.Action, strings.Trim(e.Namespace+"/"+e.Pod+"/"+e.Container, "/"), fmt.Sprint(e.Attempt), fmt.Sprint(e.ExitCode), e.Signal})
 		}
-		f.Rows(fmt.Sprintf("Events of the last %s", eventsSince), []string{"TIME", "EVENT", "CONTAINER", "ATTEMPT", "EXIT", "SIGNAL"}, rows)
+		f.Rows(fmt.Sprintf("Events of the last %.0f minutes", EventsSince.Minutes()), []string{"TIME", "EVENT", "CONTAINER", "ATTEMPT", "EXIT", "SIGNAL"}, rows)
 	}
 	return errors.Join(err, n.watch(ctx, conn, f))
 }
