@@ -77,10 +77,12 @@ func (c *checked) note(err error) {
 }
 
 // Write, Read, Close and Fd make it a file, which the library asks for the size of the terminal.
+//
+// Between two drawings the cursor is in the first column, where what the terminal echoes has moved it from.
 func (c *checked) Write(b []byte) (int, error) {
-	n, err := c.Writer.Write(b)
+	n, err := c.Writer.Write(append([]byte("\r"), b...))
 	c.note(err)
-	return n, err
+	return max(n-1, 0), err
 }
 
 func (c *checked) Read([]byte) (int, error) { return 0, io.EOF }

@@ -55,6 +55,7 @@ func TestErase(t *testing.T) {
 		for !strings.Contains(screen.Text(out.String(), 80), "two") {
 			time.Sleep(time.Millisecond)
 		}
+		_, _ = out.Write([]byte("^C")) // as a terminal echoes the key that ends it
 		d.Erase()
 		if got := screen.Text(out.String(), 80); got != "" {
 			t.Fatalf("got %q of %q", got, out.String())
