@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -20,6 +21,7 @@ import (
 
 	"github.com/creack/pty"
 	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
@@ -177,8 +179,11 @@ func loadImage(t *testing.T, endpoints ...string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	image, err := mutate.AppendLayers(empty.Image, layer)
+	image, err := mutate.ConfigFile(empty.Image, &v1.ConfigFile{OS: "linux", Architecture: runtime.GOARCH, RootFS: v1.RootFS{Type: "layers"}}) // containerd 2 unpacks no image without these
 	if err != nil {
+		t.Fatal(err)
+	}
+	if image, err = mutate.AppendLayers(image, layer); err != nil {
 		t.Fatal(err)
 	}
 	tag, err := name.NewTag("example.com/crishim:" + rand.String(8))
