@@ -61,7 +61,7 @@ func TestLifeOfAContainer(t *testing.T) {
 	}
 	c.run("start", "web/app").want(t, 0, "web/app\n", "")
 	c.run("ps", "-o", "name").want(t, 0, "shop/web/app\n", "")
-	c.run("rm", "app").want(t, 1, "", "crishim: container app still runs\nhint: `crishim stop app` stops it, `crishim rm -f app` does both\n")
+	c.run("rm", "app").want(t, 1, "", "crishim: container app still runs\nhint: `crishim stop app` stops it, `crishim rm -f app` kills and removes it\n")
 	c.run("rmp", "web").want(t, 1, "", "crishim: pod web still runs\nhint: `crishim stopp web` stops it, `crishim rmp -f web` does both\n")
 	c.run("stop", "app", "-t", "3").want(t, 0, "app\n", "")
 	if got := lastRequest[*runtimeapi.StopContainerRequest](t, c.stub).GetTimeout(); got != 3 {

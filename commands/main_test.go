@@ -59,6 +59,9 @@ func TestCompatStopsAtOnceAndRemovesLogs(t *testing.T) {
 	}
 	c.runAs(t.Context(), "crictl", "rm", "a").want(t, 0, "a\n", "")
 	c.run("rm", "-f", "b").want(t, 0, "b\n", "")
+	if got := lastRequest[*runtimeapi.StopContainerRequest](t, c.stub); got.GetTimeout() != 0 || got.GetContainerId() == "" {
+		t.Errorf("rm -f gave a grace period: %v", got)
+	}
 	if left, _ := filepath.Glob(logs + "/*"); len(left) != 1 || filepath.Base(left[0]) != "b.log" {
 		t.Errorf("log files left: %q, want b.log only", left)
 	}

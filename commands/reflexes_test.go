@@ -104,6 +104,9 @@ func TestNamespacesOfStatsAndDescribe(t *testing.T) {
 		"statsp -n prod web -o name":          "prod/web\n",
 		"describe -n prod web -o name":        "prod/web\n",
 		"describe pod web -n default -o name": "default/web\n",
+		"describe prod/web/main -o name":      "prod/web\n",
+		"describe web/main -n prod -o name":   "prod/web\n",
+		"statsp prod/web/main -o name":        "prod/web\n",
 	} {
 		c.run(strings.Fields(line)...).want(t, 0, want, "")
 	}
@@ -130,7 +133,7 @@ func TestNamespaceOfVerbsThatChange(t *testing.T) {
 		err  string
 	}{
 		{"stop -n a nosuch", 1, "", "crishim: there is no container \"nosuch\"\nhint: `crishim ps -a` lists them\n"},
-		{"rm -n a two/x", 1, "", "crishim: container a/two/x still runs\nhint: `crishim stop a/two/x` stops it, `crishim rm -f a/two/x` does both\n"},
+		{"rm -n a two/x", 1, "", "crishim: container a/two/x still runs\nhint: `crishim stop a/two/x` stops it, `crishim rm -f a/two/x` kills and removes it\n"},
 		{"stop --dry-run --all -n a", 0, "Would stop a/two/y (" + ids["a/two/y"][:13] + ")\nWould stop a/two/x (" + ids["a/two/x"][:13] + ")\n", ""},
 		{"stop x -n a", 0, "x\n", ""},
 		{"kill -n a x", 1, "", "crishim: container \"x\" is not running: its state is exited, created 90s ago\nhint: `crishim describe a/two` shows why it ended, `crishim logs a/two/x` shows its output\n"},
@@ -144,6 +147,7 @@ func TestNamespaceOfVerbsThatChange(t *testing.T) {
 		{"rmp -n a two", 0, "Removed sandbox two\n", ""},
 		{"wait --for=delete a/two", 0, "", ""},
 		{"delete -q -n a two", 1, "", "crishim: there is no pod \"two\"\nhint: `crishim pods` lists them\n"},
+		{"delete -q b/two b/two/x", 1, "", "crishim: there is no pod \"b/two/x\"\nhint: it is a container; `crishim stop b/two/x` and `crishim rm b/two/x` are for those\n"},
 		{"delete -q -n b two", 0, "pod b/two: deleted\n", ""},
 		{"delete -f x.yaml -n b", 2, "", "crishim: give either -f or --namespace, not both: manifests name their namespaces\nusage: crishim delete [options] [NAMESPACE/]NAME...\n"},
 	} {

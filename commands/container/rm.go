@@ -27,10 +27,10 @@ func NewRm(env *cli.Env) *urfave.Command {
 		Name:      "rm",
 		Usage:     "remove containers",
 		ArgsUsage: "CONTAINER...",
-		Description: cli.WithExamples("Removes containers. A running one is refused, unless --force stops it first. Log files are kept.",
+		Description: cli.WithExamples("Removes containers. A running one is refused, unless --force kills it first. Log files are kept.",
 			"crishim rm web", "crishim rm -f web", "crishim rm --all --force --dry-run"),
 		Flags: []urfave.Flag{
-			o.ForceFlag("stop running containers first"),
+			o.ForceFlag("kill running containers first"),
 			o.AllFlag("remove all containers"),
 			cli.SelectorFlag(&o.Selector, "l"),
 			o.NamespaceFlag(),
@@ -54,18 +54,16 @@ func (o *rmOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) er
 			if o.Force || !runs(c) {
 				return false, nil
 			}
-			return true, o.Refuse(env, "container", "", c.Called(), "`crishim stop %s` stops it, `crishim rm -f %[1]s` does both")
+			return true, o.Refuse(env, "container", "", c.Called(), "`crishim stop %s` stops it, `crishim rm -f %[1]s` kills and removes it")
 		},
 		Do: func(env *cli.Env, c cli.ContainerTarget) error {
-			logs, grace := "", defaultGrace
-			if env.Compat {
-				grace = 0
-				if !o.keepLogs {
-					res, _ := conn.Runtime.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: c.Object.GetId()})
-					logs = res.GetStatus().GetLogPath() // "" where it is not known
-				}
+			logs := ""
+			if env.Compat && !o.keepLogs {
+				res, _ := conn.Runtime.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: c.Object.GetId()})
+				logs = res.GetStatus().GetLogPath() // "" where it is not known
 			}
-			if err := removeByForce(ctx, conn, c.Object.GetId(), runs(c), grace); err != nil {
+			// Without grace, as docker and crictl do.
+			if err := removeByForce(ctx, conn, c.Object.GetId(), runs(c), 0); err != nil {
 				return err
 			}
 			return removeLogs(logs)
