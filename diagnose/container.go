@@ -72,7 +72,7 @@ func (x explainer) created(c plan.ContainerView) (Finding, bool) {
 // running explains a container that runs and is not ready, or was restarted a short time ago.
 func (x explainer) running(c plan.ContainerView) (Finding, bool) {
 	d, name := x.p.Description, c.Container.Name
-	if detail := x.p.Containers[c.Status.ID]; detail != nil && detail.Paused {
+	if detail := x.p.Containers[c.Status.ID]; c.Status.Paused() || detail != nil && detail.Paused {
 		return Finding{
 			Severity: Error, Code: Paused, ID: c.Status.ID, Text: name + " is paused: its processes get no time to run", Next: []string{"crishim unpause TARGET"},
 		}, true
@@ -113,7 +113,7 @@ func (x explainer) ended(c plan.ContainerView, s *pod.ContainerStatus) Finding {
 	if s.ExitCode == 0 && s.Reason != pod.OOMKilled { // it is to run again
 		f.Severity = Warning
 	}
-	if neverStarted(s) {
+	if s.NeverStarted() {
 		x.couldNotStart(&f, c, s)
 		return f
 	}
@@ -395,11 +395,6 @@ func previousFlag(p *Pod, s *pod.ContainerStatus) string {
 		return "--previous "
 	}
 	return ""
-}
-
-// neverStarted reports whether an attempt ended before its command ran.
-func neverStarted(s *pod.ContainerStatus) bool {
-	return s.StartedAt.IsZero() && s.ExitCode != 0 || s.Reason == "StartError" || s.Reason == "ContainerCannotRun"
 }
 
 func times(n int, one, many string) string {

@@ -149,7 +149,7 @@ func (x explainer) foreign(f *Finding, s *pod.ContainerStatus) {
 	f.Code = WrongArchitecture
 	f.Evidence = append(f.Evidence, fmt.Sprintf("its image is for %s, and this host is %s", detail.Architecture, runtime.GOARCH))
 	f.Next = []string{"crishim inspecti " + shellWord(s.Image), "crishim pull " + shellWord(s.Image)}
-	if !neverStarted(s) {
+	if !s.NeverStarted() {
 		f.Probable = true
 		f.Text += ", probably because its image is for other processors"
 	}

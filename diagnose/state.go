@@ -120,6 +120,8 @@ func Word(d *kuberuntime.Description, c plan.ContainerView) string {
 	switch {
 	case reason != "":
 		return reason
+	case c.Status.Paused():
+		return "Paused"
 	case c.Status.Running():
 		return Running
 	case c.Status.Exited() && c.Status.Succeeded():
@@ -151,7 +153,7 @@ func State(d *kuberuntime.Description, c plan.ContainerView, now time.Time) stri
 	case reason != "":
 		return reason + again(", next try in ", next, now)
 	case c.Status.Running():
-		return "Running, started " + Ago(now, c.Status.StartedAt)
+		return Word(d, c) + ", started " + Ago(now, c.Status.StartedAt)
 	case c.Status.Exited():
 		return Ended(c.Status, now)
 	}
@@ -166,7 +168,7 @@ func Ended(c *pod.ContainerStatus, now time.Time) string {
 	switch {
 	case !c.Exited():
 		return strings.ToLower(strings.TrimPrefix(c.State.String(), "CONTAINER_"))
-	case c.StartedAt.IsZero() && c.ExitCode != 0, c.Reason == "StartError", c.Reason == "ContainerCannotRun":
+	case c.NeverStarted():
 		text = "could not start " + when
 	case c.Reason == pod.OOMKilled:
 		text = fmt.Sprintf("ran out of memory (OOMKilled, status %d) %s", c.ExitCode, when)

@@ -140,7 +140,10 @@ func containerState(c container, o Options) string {
 		return w.text(o)
 	}
 	s := o.Statuses[c.GetId()].GetStatus()
-	if c.GetState() != runtimeapi.ContainerState_CONTAINER_EXITED || s.GetState() != c.GetState() {
+	switch {
+	case kube.IsPaused(c):
+		return "Paused"
+	case c.GetState() != runtimeapi.ContainerState_CONTAINER_EXITED || s.GetState() != c.GetState():
 		return word
 	}
 	switch reason := s.GetReason(); reason {
@@ -182,6 +185,8 @@ func containerTone(c container, o Options) tone {
 		return faint
 	case waits:
 		return bad
+	case kube.IsPaused(c):
+		return warn
 	case c.GetState() == runtimeapi.ContainerState_CONTAINER_RUNNING:
 		return good
 	case c.GetState() != runtimeapi.ContainerState_CONTAINER_EXITED:

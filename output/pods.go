@@ -114,6 +114,8 @@ func resultOf(p pod, o Options) podResult {
 		case c.GetState() == runtimeapi.ContainerState_CONTAINER_RUNNING:
 			r.runs = true
 			switch {
+			case kube.IsPaused(c):
+				of.paused = c
 			case managed.Unready[c.GetId()]:
 				of.unready = c
 			case managed.Unprobed[c.GetId()]:
@@ -150,8 +152,8 @@ func (k ManagedPod) missing(has map[string]container) (n int, why *Waiting) {
 // outstanding are the containers of a pod that say more of it than one that runs, one of
 // each kind.
 type outstanding struct {
-	failed, waiting, created, unknown, unready container // unready: by a probe, or for all that is known
-	missing                                    *Waiting
+	failed, waiting, created, unknown, unready, paused container // unready: by a probe, or for all that is known
+	missing                                            *Waiting
 }
 
 // word returns the state of the pod.
@@ -169,6 +171,8 @@ func (of outstanding) word(r podResult, ready bool, o Options) (string, tone) {
 		return of.missing.text(o), bad
 	case of.unknown != nil:
 		return enumWord(of.unknown.GetState().String()), warn
+	case of.paused != nil:
+		return "Paused", warn
 	case r.runs && of.created == nil && of.unready != nil:
 		return "Running", warn
 	case r.runs && of.created == nil:

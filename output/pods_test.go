@@ -16,6 +16,8 @@ func TestKeptPods(t *testing.T) {
 	running := func(id string) *runtimeapi.Container {
 		return &runtimeapi.Container{Id: id, Metadata: &runtimeapi.ContainerMetadata{Name: id}, State: runtimeapi.ContainerState_CONTAINER_RUNNING}
 	}
+	paused := running("a")
+	paused.Annotations = map[string]string{kube.AnnotationPaused: "true"}
 	debug := running("debug-x")
 	debug.Labels = map[string]string{kube.LabelDebug: "a"}
 	pulling, turn := Waiting{Reason: "ImagePullBackOff", Next: now.Add(8 * time.Second)}, Waiting{Reason: "PodInitializing"}
@@ -37,6 +39,7 @@ func TestKeptPods(t *testing.T) {
 		{name: "initialises", members: []*runtimeapi.Container{running("i")}, kept: ManagedPod{Init: map[string]bool{"i": true}, Missing: map[string]Waiting{"a": turn}}, want: "0/1   PodInitializing\n"},
 		{name: "a failure before a turn", kept: ManagedPod{Missing: map[string]Waiting{"a": turn, "b": pulling, "c": turn}}, want: "0/3   ImagePullBackOff, next in 8s\n"},
 		{name: "made since", members: []*runtimeapi.Container{running("a")}, kept: ManagedPod{Missing: map[string]Waiting{"a": pulling}}, want: "1/1   Running\n"},
+		{name: "one paused", members: []*runtimeapi.Container{paused, running("b")}, want: "1/2   Paused\n"},
 		{name: "debugged", members: []*runtimeapi.Container{running("a"), debug}, want: "1/1   Running\n"},
 		{name: "debugged after its end", members: []*runtimeapi.Container{{Id: "a", Metadata: &runtimeapi.ContainerMetadata{Name: "a"}, State: runtimeapi.ContainerState_CONTAINER_EXITED}, debug}, want: "0/1   Completed\n"},
 		{name: "of debug --host", members: []*runtimeapi.Container{debug}, want: "1/1   Running\n"},
@@ -69,5 +72,18 @@ func TestStateOfWhatCouldNotStart(t *testing.T) {
 		if got, want := containerState(c, o), reason+" 60s ago"; got != want {
 			t.Errorf("got %q, want %q", got, want)
 		}
+	}
+}
+
+// A paused container is a running one for CRI, and not for people.
+func TestStateOfPaused(t *testing.T) {
+	t.Parallel()
+	c := &runtimeapi.Container{State: runtimeapi.ContainerState_CONTAINER_RUNNING, Annotations: map[string]string{kube.AnnotationPaused: "true"}}
+	if got := containerState(c, Options{}) + " " + containerState(c, Options{Crictl: true}); got != "Paused Running" {
+		t.Errorf("got %q", got)
+	}
+	c.State = runtimeapi.ContainerState_CONTAINER_EXITED
+	if got := containerState(c, Options{}); got != "Exited" {
+		t.Errorf("after its end: got %q", got)
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/crishim/crishim/client/stream"
 	"github.com/crishim/crishim/commands/cli"
 	"github.com/crishim/crishim/fanout"
+	"github.com/crishim/crishim/internal/kube"
 	"github.com/crishim/crishim/output"
 )
 
@@ -173,7 +174,7 @@ func (o *execOptions) inID(ctx context.Context, conn *client.Conn, s stream.Stre
 	switch {
 	case lookupErr != nil:
 		return lookupErr
-	case c.GetId() != o.target:
+	case c.GetId() != o.target, kube.IsPaused(c):
 		return o.inOne(ctx, conn, c, s)
 	}
 	return err
@@ -192,6 +193,9 @@ const (
 
 // inOne runs the command, or opens a shell, in one container.
 func (o *execOptions) inOne(ctx context.Context, conn *client.Conn, c *runtimeapi.Container, s stream.Streams) (err error) {
+	if kube.IsPaused(c) {
+		return cli.WithHint(fmt.Errorf("container %s is paused", cli.ContainerName(c)), "`crishim unpause %s` lets it go on", cli.ContainerName(c))
+	}
 	if o.timeout > 0 {
 		limit := o.timeout
 		if o.sync {

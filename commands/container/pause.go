@@ -27,7 +27,7 @@ func NewPause(env *cli.Env) *urfave.Command {
 		Usage:     "freeze the processes of containers",
 		ArgsUsage: "CONTAINER...",
 		Description: cli.WithExamples("Freezes all processes of containers, without their notice, until crishim unpause. A paused container\n"+
-			"is a running one for CRI: stop and rm -f end it, exec in it fails. With crishim's dockershim only.",
+			"is a running one for CRI, and Paused in ps: stop and rm -f end it, exec in it fails. With crishim's dockershim only.",
 			"crishim pause web", "crishim pause --selector app=web"),
 		Flags:  o.flags(),
 		Action: env.Connected(o.Check, o.run),

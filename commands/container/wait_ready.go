@@ -72,6 +72,8 @@ func missingOf(state *kuberuntime.PodState, newest map[string]*runtimeapi.Contai
 		running := newest[c.Name].GetState() == runtimeapi.ContainerState_CONTAINER_RUNNING
 		switch {
 		case c.Ephemeral, c.Init && !c.Sidecar: // an init container has run before those that matter
+		case kube.IsPaused(newest[c.Name]):
+			missing = append(missing, fmt.Sprintf("container %s is paused", c.Name))
 		case !running && c.Waiting != "":
 			missing = append(missing, fmt.Sprintf("container %s waits: %s", c.Name, c.Waiting))
 		case !running:
@@ -128,9 +130,13 @@ func allRun(ctx context.Context, conn *client.Conn, newest map[string]*runtimeap
 	var missing []string
 	for _, name := range slices.Sorted(maps.Keys(newest)) {
 		c := newest[name]
+		state := cli.ContainerState(c.GetState())
 		switch c.GetState() {
 		case runtimeapi.ContainerState_CONTAINER_RUNNING:
-			continue
+			if !kube.IsPaused(c) {
+				continue
+			}
+			state = "paused"
 		case runtimeapi.ContainerState_CONTAINER_EXITED:
 			res, err := conn.Runtime.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: c.GetId()})
 			if err != nil && !cli.IsGone(err) {
@@ -140,7 +146,7 @@ func allRun(ctx context.Context, conn *client.Conn, newest map[string]*runtimeap
 				continue
 			}
 		}
-		missing = append(missing, fmt.Sprintf("container %s is %s", name, cli.ContainerState(c.GetState())))
+		missing = append(missing, fmt.Sprintf("container %s is %s", name, state))
 	}
 	return len(missing) == 0, strings.Join(missing, ", "), nil
 }

@@ -78,6 +78,9 @@ func TestReadyWithoutProbes(t *testing.T) {
 	f.want(pod, false, "container web is exited")
 	f.stub.StopPod(pod)
 	f.want(pod, false, "")
+	paused := f.stub.AddPod("default", "paused")
+	f.stub.AddContainer(paused, "web", func(c *runtimeapi.ContainerConfig) { c.Annotations = map[string]string{kube.AnnotationPaused: "true"} })
+	f.want(paused, false, "container web is paused")
 }
 
 // TestReadyByProbes: while apply waits for a pod its probes decide, and when it has ended one attempt of each.

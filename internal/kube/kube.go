@@ -24,6 +24,14 @@ const (
 	AnnotationPorts        = "io.kubernetes.container.ports" // as JSON
 )
 
+// AnnotationPaused is on what crishim's dockershim lists of a paused container, which is a running one for CRI.
+const AnnotationPaused = "io.crishim.paused"
+
+// IsPaused reports whether the runtime notes that a container is paused.
+func IsPaused(c *runtimeapi.Container) bool {
+	return c.GetState() == runtimeapi.ContainerState_CONTAINER_RUNNING && c.GetAnnotations()[AnnotationPaused] != ""
+}
+
 // IsDoneInit reports whether a container was an init container that has done its work, as far as that can be told without
 // the manifest: it has succeeded before another container of the pod, of which newest has the newest attempts, was
 // created. What else the kubelet starts, it starts at the same time.

@@ -73,7 +73,7 @@ func (c *ContainerView) observe(probes Probes) {
 		return
 	}
 	c.Started = c.Container.StartupProbe == nil || probes.result(c.Status.ID, Startup) == Success
-	c.Ready = (c.Sidecar || !c.Init) && c.Started && (c.Container.ReadinessProbe == nil || probes.result(c.Status.ID, Readiness) == Success)
+	c.Ready = (c.Sidecar || !c.Init) && c.Started && !c.Status.Paused() && (c.Container.ReadinessProbe == nil || probes.result(c.Status.ID, Readiness) == Success)
 }
 
 // phase derives the pod's phase from its containers' states, the kubelet's getPhase.

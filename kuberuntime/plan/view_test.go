@@ -9,6 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/crishim/crishim/internal/kube"
 	"github.com/crishim/crishim/kuberuntime/pod"
 )
 
@@ -24,6 +25,8 @@ func TestObserve(t *testing.T) {
 	type list = []*pod.ContainerStatus
 	oom := had("i", exited, 0)
 	oom.Reason = pod.OOMKilled
+	paused := had("b", running, 0)
+	paused.Annotations = map[string]string{kube.AnnotationPaused: "true"}
 	cases := []struct {
 		name       string
 		pod        *v1.Pod
@@ -35,6 +38,7 @@ func TestObserve(t *testing.T) {
 		{"all run", podWith(), list{a, b}, nil, "Running ready a b"},
 		{"one missing", podWith(), list{a}, nil, "Pending - a"},
 		{"one ended and comes again", podWith(), list{a, had("b", exited, 1)}, nil, "Running - a"},
+		{"one is paused", podWith(), list{a, paused}, nil, "Running - a"},
 		{"a probe has not said yes", podWith(readiness), list{a, b}, nil, "Running - a"},
 		{"a probe has said yes", podWith(readiness), list{a, b}, failing(Readiness), "Running ready a b"},
 		{"an init container runs", podWith(inits("i")), list{had("i", running, 0)}, nil, "Pending -"},

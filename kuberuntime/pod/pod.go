@@ -174,9 +174,20 @@ func (c *ContainerStatus) Running() bool {
 	return c != nil && c.State == runtimeapi.ContainerState_CONTAINER_RUNNING
 }
 
+// Paused reports whether the container runs and the runtime notes that it is paused.
+func (c *ContainerStatus) Paused() bool {
+	return c.Running() && c.Annotations[kube.AnnotationPaused] != ""
+}
+
 // Exited reports whether the container ran to its end.
 func (c *ContainerStatus) Exited() bool {
 	return c != nil && c.State == runtimeapi.ContainerState_CONTAINER_EXITED
+}
+
+// NeverStarted reports whether the attempt ended before its command ran: by its times, or by containerd's and Docker's
+// words for that.
+func (c *ContainerStatus) NeverStarted() bool {
+	return c.Exited() && (c.StartedAt.IsZero() && c.ExitCode != 0 || c.Reason == "StartError" || c.Reason == "ContainerCannotRun")
 }
 
 // Unknown reports whether the runtime has lost track of the container.

@@ -8,6 +8,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/api"
+	"github.com/crishim/crishim/internal/kube"
 	"github.com/crishim/crishim/shim/state"
 )
 
@@ -61,4 +62,41 @@ func TestCopyStaysInTheLogDirectory(t *testing.T) {
 			t.Errorf("%q: got %v, want invalid argument", name, err)
 		}
 	}
+}
+
+// TestPausedIsNoted in lists and status: CRI has no state for it. Nobody else can note it.
+func TestPausedIsNoted(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	id := f.create(t, func(c *runtimeapi.ContainerConfig) {
+		c.Annotations = map[string]string{kube.AnnotationPaused: "true", "own": "x"}
+	})
+	if _, err := f.StartContainer(t.Context(), &runtimeapi.StartContainerRequest{ContainerId: id}); err != nil {
+		t.Fatal(err)
+	}
+	want := func(paused string) {
+		t.Helper()
+		list, err := f.ListContainers(t.Context(), &runtimeapi.ListContainersRequest{})
+		if err != nil || len(list.GetContainers()) != 1 {
+			t.Fatalf("got %v, %v", list, err)
+		}
+		r, err := f.ContainerStatus(t.Context(), &runtimeapi.ContainerStatusRequest{ContainerId: id})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, got := range []map[string]string{list.GetContainers()[0].GetAnnotations(), r.GetStatus().GetAnnotations()} {
+			if got[kube.AnnotationPaused] != paused || got["own"] != "x" {
+				t.Errorf("got %v, want paused %q", got, paused)
+			}
+		}
+	}
+	want("")
+	if err := f.Pause(t.Context(), id); err != nil {
+		t.Fatal(err)
+	}
+	want("true")
+	if err := f.Unpause(t.Context(), id); err != nil {
+		t.Fatal(err)
+	}
+	want("")
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -16,6 +17,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/crishim/crishim/internal/kube"
 	"github.com/crishim/crishim/shim/convert"
 	"github.com/crishim/crishim/shim/state"
 )
@@ -91,8 +93,22 @@ func fromSummary(c container.Summary, decoded state.Container) *runtimeapi.Conta
 		State:        convert.ContainerState(c.State),
 		CreatedAt:    createdAt(decoded.Created, c.Created*int64(time.Second)),
 		Labels:       decoded.Labels,
-		Annotations:  decoded.Annotations,
+		Annotations:  notePaused(decoded.Annotations, c.State == container.StatePaused),
 	}
+}
+
+// notePaused returns the annotations that tell whether a container is paused, for which CRI has no state. Who made the
+// container has no say in that.
+func notePaused(annotations map[string]string, paused bool) map[string]string {
+	if _, noted := annotations[kube.AnnotationPaused]; paused == noted {
+		return annotations
+	}
+	annotations = maps.Clone(annotations) // others share it
+	delete(annotations, kube.AnnotationPaused)
+	if paused {
+		annotations[kube.AnnotationPaused] = "true"
+	}
+	return annotations
 }
 
 // createdAt returns the shim's own time, because the engine's lists have only seconds,

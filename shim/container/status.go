@@ -71,7 +71,7 @@ func (s *Service) status(ctx context.Context, m state.FoundContainer) (*runtimea
 		ImageRef:    convert.ImageRef(m.Detail.Image, img.RepoDigests),
 		ImageId:     m.Detail.Image,
 		Labels:      m.Labels,
-		Annotations: m.Annotations,
+		Annotations: notePaused(m.Annotations, m.Detail.State.Paused),
 		Mounts:      append(convert.CRIMounts(m.Detail.Mounts, m.Detail.HostConfig), imageMounts(m.ImageMounts)...),
 		LogPath:     m.LogPath,
 		Resources:   &runtimeapi.ContainerResources{Linux: convert.CRIResources(m.Detail.HostConfig, extra.Hugepages, extra.Unified)},

@@ -236,7 +236,7 @@ func (m *Memory) ContainerInspect(ctx context.Context, id string) (container.Ins
 		config, host := c.config, c.host
 		config.Labels = maps.Clone(config.Labels)
 		state := &container.State{
-			Status: c.state, Running: c.state == container.StateRunning, ExitCode: c.exitCode,
+			Status: c.state, Running: c.runs(), Paused: c.state == container.StatePaused, ExitCode: c.exitCode,
 			StartedAt: stamp(c.started), FinishedAt: stamp(c.finished),
 		}
 		if state.Running {
@@ -293,8 +293,13 @@ func (m *Memory) ContainerList(ctx context.Context, o container.ListOptions) ([]
 	})
 }
 
+// runs reports whether a container has processes, paused or not.
+func (c *memoryContainer) runs() bool {
+	return c.state == container.StateRunning || c.state == container.StatePaused
+}
+
 func (c *memoryContainer) passes(o container.ListOptions) bool {
-	if !o.All && !o.Filters.Contains("status") && c.state != container.StateRunning {
+	if !o.All && !o.Filters.Contains("status") && !c.runs() {
 		return false
 	}
 	for _, label := range o.Filters.Get("label") {
