@@ -174,7 +174,7 @@ func (w *stateWriter) newEnds(d pod.Dirs, uid string, status *pod.Status) (ends 
 	}
 	reported := map[string]bool{}
 	for _, c := range slices.Backward(status.Containers) {
-		if !c.Exited() || c.StartedAt.IsZero() {
+		if !c.Exited() || c.StartedAt.IsZero() || c.NeverStarted() {
 			continue
 		}
 		if !one.ended[c.ID] {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/kuberuntime/pod"
 )
@@ -185,5 +186,21 @@ func TestEventsOfManyWriters(t *testing.T) {
 	}
 	if diff := cmp.Diff(count, next); diff != "" {
 		t.Error("the last events:", diff)
+	}
+}
+
+// TestEndsOfWhatWasStarted: Docker gives what could not be started a time of its start. That has an event of its own.
+func TestEndsOfWhatWasStarted(t *testing.T) {
+	t.Parallel()
+	w := stateWriter{pods: map[string]*trackedPod{}}
+	exited, at := runtimeapi.ContainerState_CONTAINER_EXITED, time.Unix(1000, 0)
+	ends := w.newEnds(pod.Dirs{Root: t.TempDir()}, "u1", &pod.Status{Containers: []*pod.ContainerStatus{
+		{ID: "a", State: exited, StartedAt: at, ExitCode: 3, Reason: "Error"},
+		{ID: "b", State: exited, StartedAt: at, ExitCode: 127, Reason: "ContainerCannotRun"},
+		{ID: "c", State: exited, StartedAt: at, ExitCode: 128, Reason: "StartError"},
+		{ID: "d", State: exited},
+	}})
+	if len(ends) != 1 || ends[0].ID != "a" {
+		t.Errorf("got %v", ends)
 	}
 }
