@@ -130,6 +130,12 @@ func isUp(p *v1.Pod, view *plan.View, status *pod.Status, until Until, ended str
 	case until == UntilDone && meantToEnd(p):
 		return false, nil
 	}
+	return IsReady(view, status), nil
+}
+
+// IsReady reports whether a pod is ready, and none of its containers is so without a readiness probe for
+// no longer than a moment.
+func IsReady(view *plan.View, status *pod.Status) bool {
 	young := func(c plan.ContainerView) bool { // it may still end at once
 		if c.Init || c.Ephemeral || c.Container.ReadinessProbe != nil || c.Status == nil {
 			return false
@@ -137,7 +143,7 @@ func isUp(p *v1.Pod, view *plan.View, status *pod.Status, until Until, ended str
 		age := status.At.Sub(c.Status.StartedAt) // negative when the clock was put back
 		return age >= 0 && age < minReady
 	}
-	return view.Ready && !slices.ContainsFunc(view.Containers, young), nil
+	return view.Ready && !slices.ContainsFunc(view.Containers, young)
 }
 
 // notYet names the containers that Up still waits for.

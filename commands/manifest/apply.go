@@ -178,7 +178,7 @@ func (o *applyOptions) apply(ctx context.Context, env *cli.Env, r *podRuntime, p
 	}
 	end := endedAtOnce(p, view, status)
 	if o.view.FormatFlag == "" {
-		err = env.Say("%s", appliedLine(p, view, end, status.IPs, replaced, existed))
+		err = env.Say("%s", appliedLine(p, view, end, status, replaced, existed))
 	}
 	return r.APIPod(p, view, status), end, err
 }
@@ -197,7 +197,7 @@ func endedAtOnce(p *v1.Pod, view *plan.View, status *pod.Status) string {
 }
 
 // appliedLine returns the result of one pod.
-func appliedLine(p *v1.Pod, view *plan.View, end string, ips []string, replaced, existed bool) string {
+func appliedLine(p *v1.Pod, view *plan.View, end string, status *pod.Status, replaced, existed bool) string {
 	what := "created"
 	switch {
 	case replaced:
@@ -205,16 +205,16 @@ func appliedLine(p *v1.Pod, view *plan.View, end string, ips []string, replaced,
 	case existed:
 		what = "up to date"
 	}
-	line := fmt.Sprintf("pod %s: %s, %s", kuberuntime.FullName(p), what, cmp.Or(end, phaseText(view)))
-	if len(ips) > 0 {
-		line += ", address " + ips[0]
+	line := fmt.Sprintf("pod %s: %s, %s", kuberuntime.FullName(p), what, cmp.Or(end, phaseText(view, status)))
+	if len(status.IPs) > 0 {
+		line += ", address " + status.IPs[0]
 	}
 	return line
 }
 
-func phaseText(view *plan.View) string {
+func phaseText(view *plan.View, status *pod.Status) string {
 	switch {
-	case view.Ready:
+	case kuberuntime.IsReady(view, status):
 		return "ready"
 	case view.Phase == v1.PodRunning:
 		return "running"

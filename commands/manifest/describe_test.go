@@ -311,3 +311,15 @@ func TestReasonsOfHostileEvents(t *testing.T) {
 		t.Errorf("got %q", text)
 	}
 }
+
+// TestPhaseOfYoungPods: what has started a moment ago and has no readiness probe may end at once.
+func TestPhaseOfYoungPods(t *testing.T) {
+	t.Parallel()
+	for age, want := range map[time.Duration]string{100 * time.Millisecond: "running", time.Second: "ready"} {
+		d := described(&pod.ContainerStatus{State: runtimeapi.ContainerState_CONTAINER_RUNNING, StartedAt: describedAt})
+		d.Status.At = describedAt.Add(age)
+		if got := phaseText(d.View, d.Status); got != want {
+			t.Errorf("after %s: got %s, want %s", age, got, want)
+		}
+	}
+}
