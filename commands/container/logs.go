@@ -221,7 +221,7 @@ func (o *logsOptions) containers(ctx context.Context, env *cli.Env, conn *client
 // ofPod returns the newest attempt of each container of a pod, the oldest first; with --previous
 // the attempt before, of those that have one.
 func (o *logsOptions) ofPod(ctx context.Context, conn *client.Conn, ref string) (found []*runtimeapi.Container, err error) {
-	pod, err := conn.FindPod(ctx, client.Query{Ref: ref, Want: client.PreferRunning, Namespace: o.filter.In.Namespace})
+	pod, err := conn.PodOf(ctx, o.filter.In.Query(ref, client.PreferRunning))
 	if err != nil {
 		return nil, err
 	}

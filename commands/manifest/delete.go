@@ -121,6 +121,9 @@ func (o *deleteOptions) find(ctx context.Context, r *podRuntime, pods []*pod.Pod
 			continue
 		case err == nil && len(one) == 0:
 			err = noPodNamed(pods, name)
+			if strings.Contains(name, "/") && len(podsWithContainer(pods, name)) > 0 {
+				err = cli.WithHint(errors.New(err.Error()), "it is a container; `crishim stop %s` and `crishim rm %[1]s` are for those", name)
+			}
 		case err == nil && known[one[0].UID]: // named twice
 			continue
 		}

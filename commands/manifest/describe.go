@@ -72,6 +72,9 @@ func (o *describeOptions) run(ctx context.Context, env *cli.Env) error {
 		if len(found) == 0 {
 			found = podsWithID(pods, name)
 		}
+		if len(found) == 0 && strings.Contains(name, "/") {
+			found = podsWithContainer(pods, name)
+		}
 		if len(found) == 0 {
 			return noPodNamed(pods, name)
 		}
@@ -113,6 +116,19 @@ func podsWithID(pods []*pod.Pod, ref string) (found []*pod.Pod) {
 	}
 	if len(found) > 1 {
 		return nil
+	}
+	return found
+}
+
+// podsWithContainer finds the pods of a container: its name alone, pod/container or namespace/pod/container.
+func podsWithContainer(pods []*pod.Pod, ref string) (found []*pod.Pod) {
+	parts := strings.Split(ref, "/")
+	last := len(parts) - 1
+	for _, p := range pods {
+		named := last == 0 || last == 1 && p.Name == parts[0] || last == 2 && p.FullName() == parts[0]+"/"+parts[1]
+		if named && slices.ContainsFunc(p.Containers, func(c *runtimeapi.Container) bool { return nameOf(c) == parts[last] }) {
+			found = append(found, p)
+		}
 	}
 	return found
 }

@@ -136,13 +136,8 @@ func whyTargets(pods []*pod.Pod, ref string) (out []whyTarget, err error) {
 	if len(out) > 0 {
 		return out, nil
 	}
-	parts := strings.Split(ref, "/")
-	name := parts[len(parts)-1]
-	for _, p := range pods {
-		inPod := len(parts) == 1 || len(parts) == 2 && p.Name == parts[0] || len(parts) == 3 && p.FullName() == parts[0]+"/"+parts[1]
-		if inPod && slices.ContainsFunc(p.Containers, func(c *runtimeapi.Container) bool { return nameOf(c) == name }) {
-			out = append(out, whyTarget{ref: ref, pod: p, container: name})
-		}
+	for _, p := range podsWithContainer(pods, ref) {
+		out = append(out, whyTarget{ref: ref, pod: p, container: ref[strings.LastIndexByte(ref, '/')+1:]})
 	}
 	if len(out) > 0 {
 		return out, nil
