@@ -197,11 +197,11 @@ func (o *waitOptions) until(ctx, limit context.Context, what string, ask func() 
 			case o.goal.image != "":
 				return fmt.Errorf("image %s is not there after %s", what, o.timeout)
 			}
-			err := fmt.Errorf("%s is %s, not %s, after %s", what, now, o.goal, o.timeout)
-			if o.goal.state == "ready" && strings.HasPrefix(now, "notready") {
+			if why, not := strings.CutPrefix(now, "notready"); not && o.goal.state == "ready" {
+				err := fmt.Errorf("%s is not ready after %s%s", what, o.timeout, why)
 				return cli.WithHint(err, "`crishim describe %s` shows why", o.in.InNamespace(what))
 			}
-			return err
+			return fmt.Errorf("%s is %s, not %s, after %s", what, now, o.goal, o.timeout)
 		case <-o.events.happened:
 		case <-timer.C:
 		}
@@ -297,7 +297,7 @@ func (w *watched) find(ctx context.Context, conn *client.Conn) error {
 			return err
 		}
 	}
-	pod, err := conn.FindPod(ctx, w.in.Query(w.ref, client.PreferRunning))
+	pod, err := conn.PodOf(ctx, w.in.Query(w.ref, client.PreferRunning))
 	w.id, w.pod = pod.GetId(), true
 	return err
 }
