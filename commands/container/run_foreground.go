@@ -86,7 +86,11 @@ func (r *runner) follow(ctx context.Context, path string) error {
 		if e.Stream == logfile.Stderr {
 			to = r.env.Err
 		}
-		_, err := to.Write(e.Text)
+		text := e.Text
+		if r.session.TTY && r.env.OutTerminal { // which is not in raw mode here
+			text = bytes.ReplaceAll(text, []byte("\r\n"), []byte("\n"))
+		}
+		_, err := to.Write(text)
 		if errors.Is(err, syscall.EPIPE) {
 			return &stream.SignalError{Signal: syscall.SIGPIPE}
 		}

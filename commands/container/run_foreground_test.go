@@ -2,10 +2,15 @@ package container
 
 import (
 	"bytes"
+	"path/filepath"
 	"testing"
 	"time"
 
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/commands/cli"
 	"github.com/crishim/crishim/internal/test"
+	"github.com/crishim/crishim/internal/test/stubcri"
 	"github.com/crishim/crishim/logfile"
 )
 
@@ -85,6 +90,27 @@ func TestEarlyOutputReturnsTheCarriageOnce(t *testing.T) {
 		}
 		if got := out.String(); got != "one\r\ntwo\r\nthree\r\n" {
 			t.Errorf("%s: got %q", name, got)
+		}
+	}
+}
+
+// TestFollowedTerminalOutput: what a container with a terminal wrote is logged by Docker with carriage returns, which
+// a terminal that is not in raw mode adds itself.
+func TestFollowedTerminalOutput(t *testing.T) {
+	t.Parallel()
+	stub := stubcri.Start(t, stubcri.Options{})
+	dir := t.TempDir()
+	id := stub.AddContainer(stub.AddPod("default", "web", func(p *runtimeapi.PodSandboxConfig) { p.LogDirectory = dir }), "app",
+		func(c *runtimeapi.ContainerConfig) { c.LogPath = "app.log" })
+	stub.Log(id, "stdout", "one\r")
+	stub.Log(id, "stdout", "two\r")
+	stub.Exit(id, 0)
+	for terminal, want := range map[bool]string{true: "one\ntwo\n", false: "one\r\ntwo\r\n"} {
+		var out test.Buffer
+		r := &runner{runOptions: &runOptions{}, env: &cli.Env{Out: &out, OutTerminal: terminal}, conn: connect(t, stub), containerID: id}
+		r.session.TTY = true
+		if err := r.follow(t.Context(), filepath.Join(dir, "app.log")); err != nil || out.String() != want {
+			t.Errorf("on a terminal %t: got %q, %v", terminal, out.String(), err)
 		}
 	}
 }
