@@ -16,6 +16,7 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types"
 	"github.com/docker/docker/api/types/container"
+	"go.opentelemetry.io/otel/trace"
 )
 
 // Engine is what streaming asks of the Docker client.
@@ -186,11 +187,22 @@ func (s *Server) url(ctx context.Context, kind string, serve http.HandlerFunc) (
 			return "", err
 		}
 	}
-	path, err := s.tokens.add(kind, serve)
+	path, err := s.tokens.add(kind, inTraceOf(ctx, serve))
 	if err != nil {
 		return "", err
 	}
 	return s.base.JoinPath(path).String(), nil
+}
+
+// inTraceOf returns serve with what it calls below the span of the RPC that asked for the URL.
+func inTraceOf(ctx context.Context, serve http.HandlerFunc) http.HandlerFunc {
+	span := trace.SpanContextFromContext(ctx)
+	if !span.IsValid() {
+		return serve
+	}
+	return func(w http.ResponseWriter, r *http.Request) {
+		serve(w, r.WithContext(trace.ContextWithSpanContext(r.Context(), span)))
+	}
 }
 
 // begin counts one more of what Close waits for, unless the server is closed.

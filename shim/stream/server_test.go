@@ -16,6 +16,7 @@ import (
 
 	"github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types/container"
+	"go.opentelemetry.io/otel/trace"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/cri-streaming/pkg/streaming/remotecommand"
 
@@ -90,6 +91,32 @@ func TestURLsAreAbsoluteAndOnLoopback(t *testing.T) {
 	u, err := url.Parse(s.mustExecURL(t))
 	if err != nil || u.Scheme != "http" || u.Hostname() != "127.0.0.1" || u.Port() == "" || !strings.HasPrefix(u.Path, "/exec/") {
 		t.Errorf("got %v, %v", u, err)
+	}
+}
+
+// What a session calls belongs to the trace of the RPC that asked for its URL.
+func TestSessionsAreInTheTraceOfTheirRequest(t *testing.T) {
+	t.Parallel()
+	s := startServer(t, Options{})
+	span := trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{1}, SpanID: trace.SpanID{2}})
+	for _, want := range []trace.SpanContext{span, {}} {
+		u, err := s.url(trace.ContextWithSpanContext(t.Context(), want), "exec", func(_ http.ResponseWriter, r *http.Request) {
+			if got := trace.SpanContextFromContext(r.Context()); !got.Equal(want) {
+				t.Errorf("got %v, want %v", got, want)
+			}
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, u, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		res, err := http.DefaultClient.Do(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = res.Body.Close()
 	}
 }
 
