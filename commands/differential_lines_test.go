@@ -247,7 +247,7 @@ var differentialLines = []differentialLine{
 	{"exec -q --name nginx echo hello", ""},
 	{"exec -q -p $WEB echo hello", ""},
 	{"exec -q --image busybox --label app=web echo hello", ""},
-	{"exec -q --state running -l echo hello", ""},
+	{"exec -q --state running -l echo hello", "it is the newest that runs"},
 	{"exec -q -e --label app=web echo hello", ""},
 	{"exec nosuch true", ""},
 	{"exec", ""},

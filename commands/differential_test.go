@@ -170,8 +170,8 @@ func (r result) diff(other result, isYAML bool) string {
 var cellGap = regexp.MustCompile(` {2,}|\t+`)
 
 func (r result) value(isYAML bool) any {
-	if strings.HasPrefix(r.out, "NAME:") {
-		return "a help page"
+	if before, _, help := strings.Cut(r.out, "NAME:\n"); help {
+		return before + "a help page"
 	}
 	if documents, err := jsonDocuments(r.out); err == nil {
 		return documents
