@@ -24,3 +24,12 @@ func TestNamesReachNoTerminalRaw(t *testing.T) {
 		t.Errorf("got %q, want %q", out.String(), want)
 	}
 }
+
+// An older runtime, such as containerd 1.6, knows of no handlers and no features, of which crictl prints nothing.
+func TestInfoOfAnOldRuntime(t *testing.T) {
+	t.Parallel()
+	var out strings.Builder
+	if err := Info(&out, &runtimeapi.StatusResponse{Status: &runtimeapi.RuntimeStatus{}}, Options{}); err != nil || strings.Contains(out.String(), "null") {
+		t.Errorf("got %s, %v", out.String(), err)
+	}
+}

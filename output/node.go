@@ -68,8 +68,12 @@ func Info(w io.Writer, r *runtimeapi.StatusResponse, o Options) error {
 				return nil, err
 			}
 			// crictl prints these two by their Go struct tags, in snake_case.
-			document["runtimeHandlers"] = r.GetRuntimeHandlers()
-			document["features"] = r.GetFeatures()
+			if handlers := r.GetRuntimeHandlers(); handlers != nil {
+				document["runtimeHandlers"] = handlers
+			}
+			if features := r.GetFeatures(); features != nil {
+				document["features"] = features
+			}
 			b, err := compactJSON(document)
 			return [][]byte{b}, err
 		},
