@@ -284,6 +284,9 @@ func (o *execOptions) runSync(ctx context.Context, conn *client.Conn, c *runtime
 	case res.GetExitCode() < 0 && o.timeout > 0: // CRI-O: no process ends with such a status
 		return o.errTimeout()
 	}
+	if start := startErrorIn(res.GetStderr(), int(res.GetExitCode())); start != nil && len(res.GetStdout()) == 0 {
+		return start
+	}
 	_, outErr := s.Out.Write(res.GetStdout())
 	_, errErr := s.Err.Write(res.GetStderr())
 	for _, name := range res.Truncated {

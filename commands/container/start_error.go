@@ -74,9 +74,9 @@ func (e *ociError) Error() string {
 
 func (e *ociError) Unwrap() error { return e.cause }
 
-// startErrorFilter holds back, of a session's output, the line that CRI-O's OCI runtime logs when it
-// cannot start a command: it comes as output, with the status 255. More output, or a session that
-// ends in another way, lets it through.
+// startErrorFilter holds back, of a session's output, the line that says why a command could not be started: CRI-O's OCI
+// runtime logs it, with the status 255, and crishim's dockershim writes it as a shell would. More output, or a session
+// that ends in another way, lets it through.
 type startErrorFilter struct {
 	to   io.Writer
 	mu   sync.Mutex
@@ -102,7 +102,7 @@ func newStartErrorFilter(s *stream.Streams) *startErrorFilter {
 // Write implements io.Writer. A start error comes first, and in one piece.
 func (e *startErrorFilter) Write(p []byte) (int, error) {
 	e.mu.Lock()
-	hold := !e.more && e.text == nil && loggedStartError(p) != nil
+	hold := !e.more && e.text == nil && (startErrorIn(p, ociStatus) != nil || startErrorIn(p, cli.ExitNotFound) != nil)
 	if hold {
 		e.text = bytes.Clone(p)
 	}
@@ -138,8 +138,10 @@ func (e *startErrorFilter) orElse(err error) error {
 	held := e.text
 	e.mu.Unlock()
 	var exit *stream.ExitError
-	if start := loggedStartError(held); start != nil && errors.As(err, &exit) && exit.Code == 255 {
-		return start
+	if errors.As(err, &exit) {
+		if start := startErrorIn(held, exit.Code); start != nil {
+			return start
+		}
 	}
 	if writeErr := e.release(); err == nil {
 		return writeErr
@@ -147,16 +149,21 @@ func (e *startErrorFilter) orElse(err error) error {
 	return err
 }
 
-// loggedStartError parses a line of an OCI runtime's log about a command that cannot be started.
-// It returns nil for anything else, such as a program's own message.
-func loggedStartError(line []byte) error {
+// ociStatus is a session's status where an OCI runtime's own has become it.
+const ociStatus = 255
+
+// startErrorIn parses a line that stands for a command that could not be started, by the status of its session: of an
+// OCI runtime's log, or the dockershim's. It returns nil for anything else, such as a program's own message.
+func startErrorIn(line []byte, code int) error {
 	text := strings.TrimSpace(string(line))
-	logged := strings.HasPrefix(text, "time=") || strings.HasPrefix(text, "{")
-	if !logged || len(text) > startErrorSize || strings.Contains(text, "\n") {
+	if len(text) > startErrorSize || strings.Contains(text, "\n") {
 		return nil
 	}
+	if reason, ours := strings.CutPrefix(text, "crishim: "); ours && (code == cli.ExitNotFound || code == cli.ExitCannotRun) {
+		return &cli.StatusError{Code: code, Cause: errors.New(reason)}
+	}
 	var start *cli.StatusError
-	if errors.As(cannotRun(errors.New(text)), &start) {
+	if code == ociStatus && (strings.HasPrefix(text, "time=") || strings.HasPrefix(text, "{")) && errors.As(cannotRun(errors.New(text)), &start) {
 		return start
 	}
 	return nil

@@ -71,7 +71,8 @@ func TestCannotRun(t *testing.T) {
 
 const startErrorLine = `time="2026-01-02T03:04:05Z" level=error msg="exec failed: unable to start container process: exec: \"/etc\": is a directory"` + "\n"
 
-// TestStartErrorAsOutput: CRI-O passes what its OCI runtime logs on as the command's output.
+// TestStartErrorAsOutput: CRI-O passes what its OCI runtime logs on as the command's output, and crishim's dockershim
+// writes the reason as a shell would.
 func TestStartErrorAsOutput(t *testing.T) {
 	const line = startErrorLine
 	for name, c := range map[string]struct {
@@ -83,6 +84,10 @@ func TestStartErrorAsOutput(t *testing.T) {
 		"a start error":          {out: line, code: 255, want: 126},
 		"in a terminal":          {tty: true, out: strings.ReplaceAll(line, "\n", "\r\n"), code: 255, want: 126},
 		"not in PATH":            {out: strings.Replace(line, "is a directory", "executable file not found in $PATH", 1), code: 255, want: 127},
+		"of the dockershim":      {out: "crishim: exec: not there\n", code: 127, want: 127},
+		"of it in a terminal":    {tty: true, out: "crishim: chdir failed: no such file\r\n", code: 126, want: 126},
+		"crishim in a container": {out: "crishim: there is no pod\n", code: 1},
+		"and a hint":             {out: "crishim: no\nhint: yes\n", code: 127},
 		"another status":         {out: line, code: 1},
 		"something before":       {out: "hello\n" + line, code: 255},
 		"a program's own words":  {out: "runc: exec failed: permission denied\n", code: 255},
