@@ -32,7 +32,7 @@ func NewConfig(env *cli.Env) *urfave.Command {
 			"The file is that of --config, CRI_CONFIG_FILE or /etc/crictl.yaml; comments and layout stay as they are. Keys: "+
 			strings.Join(client.ConfigKeys(), ", ")+".",
 			"crishim config", "crishim config --get timeout",
-			"crishim config --set runtime-endpoint=unix:///run/containerd/containerd.sock,timeout=10", "crishim config debug true"),
+			"crishim config --set runtime-endpoint=unix:///run/crio/crio.sock,timeout=10", "crishim config debug true"),
 		Flags: append([]urfave.Flag{
 			cli.StringFlag(&o.get, "get", "show the value of `KEY`"),
 			cli.StringsFlag(&o.set, "set", "set `KEY=VALUE`, or several separated by commas"),

@@ -29,7 +29,7 @@ func NewServe(env *cli.Env) *urfave.Command {
 		Name:  "serve",
 		Usage: "run the dockershim as a CRI runtime on a Docker engine",
 		Description: cli.WithExamples("The dockershim that other commands start for themselves, on a socket that a kubelet can use. It runs in the foreground and logs to stderr.",
-			"crishim serve", "crishim serve --listen unix:///tmp/cri.sock --docker-endpoint unix:///var/run/docker.sock"),
+			"crishim serve", "crishim serve --docker-endpoint unix:///run/user/1000/docker.sock"),
 		Flags:  o.Flags(),
 		Action: env.Offline(o.check, o.run),
 	}
