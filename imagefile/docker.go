@@ -64,7 +64,7 @@ func (a *archive) dockerImages(text []byte) ([]Image, error) {
 			}
 			image.Names = append(image.Names, name)
 		}
-		images = append(images, image)
+		images = Add(images, image)
 	}
 	return images, nil
 }

@@ -253,6 +253,20 @@ func (i Image) best() Manifest {
 	return i.Manifests[max(own, 0)]
 }
 
+// Add adds an image to a list, or its names to the same image there.
+func Add(list []Image, image Image) []Image {
+	i := slices.IndexFunc(list, func(other Image) bool { return other.Target.Digest == image.Target.Digest })
+	if i < 0 {
+		return append(list, image)
+	}
+	for _, name := range image.Names {
+		if !slices.Contains(list[i].Names, name) {
+			list[i].Names = append(list[i].Names, name)
+		}
+	}
+	return list
+}
+
 // One returns the image with only the manifest for an engine that takes one.
 func (i Image) One() Image {
 	i.Manifests = []Manifest{i.best()}

@@ -238,6 +238,23 @@ func TestWrite(t *testing.T) {
 	}
 }
 
+// TestWriteZstdForEngine unpacks layers that old engines cannot.
+func TestWriteZstdForEngine(t *testing.T) {
+	t.Parallel()
+	unpacked := pack(entry{name: "file", text: "content"})
+	l := newLayout()
+	l.layer = string(zstded(unpacked))
+	l.manifest.Layers[0] = describe(ocispec.MediaTypeImageLayerZstd, l.layer)
+	var out bytes.Buffer
+	if _, err := imagefile.Read(t.Context(), bytes.NewReader(l.pack()), imagefile.ReadOptions{}, imagefile.NewWriter(&out, imagefile.Engine)); err != nil {
+		t.Fatal(err)
+	}
+	m, err := read(t, out.Bytes(), imagefile.ReadOptions{})
+	if err != nil || m.layers[digest.FromBytes(unpacked)] != string(unpacked) {
+		t.Errorf("got %d layers, %v", len(m.layers), err)
+	}
+}
+
 // TestWriteForEngine leaves out what the engine has, and names it nevertheless.
 func TestWriteForEngine(t *testing.T) {
 	t.Parallel()
@@ -268,6 +285,26 @@ func TestReadOptions(t *testing.T) {
 	m, err := read(t, dockerArchive(), imagefile.ReadOptions{As: "docker.io/library/other:1"})
 	if err != nil || !slices.Equal(m.images[0].Names, []string{"docker.io/library/other:1"}) {
 		t.Errorf("--as: %+v, %v", m.images, err)
+	}
+	// Some tools write an image of several names several times.
+	layer := string(pack(entry{name: "file", text: "content"}))
+	for name, archive := range map[string][]byte{
+		"docker": pack(entry{name: "c.json", text: config(layer)}, entry{name: "l.tar", text: layer}, entry{name: "manifest.json", text: `[
+			{"Config":"c.json","RepoTags":["a:1"],"Layers":["l.tar"]}, {"Config":"c.json","RepoTags":["b:1","a:1"],"Layers":["l.tar"]}]`}),
+		"oci": func() []byte {
+			l := newLayout()
+			for _, name := range []string{"a:1", "b:1", "a:1"} {
+				d := describe(ocispec.MediaTypeImageManifest, text(l.manifest))
+				d.Annotations = map[string]string{ocispec.AnnotationRefName: name}
+				l.index.Manifests = append(l.index.Manifests, d)
+			}
+			return l.pack()
+		}(),
+	} {
+		m, err := read(t, archive, imagefile.ReadOptions{})
+		if err != nil || len(m.images) != 1 || !slices.Equal(m.images[0].Names, []string{"docker.io/library/a:1", "docker.io/library/b:1"}) {
+			t.Errorf("%s: %+v, %v", name, m.images, err)
+		}
 	}
 	arm, err := imagefile.ParsePlatform("linux/arm64")
 	if err != nil {

@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"io"
 	"path"
-	"slices"
 	"strings"
 
 	"github.com/opencontainers/go-digest"
@@ -302,22 +301,20 @@ func (a *archive) ociImages(text []byte) ([]Image, error) {
 			return nil, fmt.Errorf("index.json: %w", err)
 		}
 		target := ocispec.Descriptor{MediaType: d.MediaType, Digest: d.Digest, Size: d.Size}
-		i := slices.IndexFunc(images, func(i Image) bool { return i.Target.Digest == d.Digest })
-		if i < 0 {
-			manifests, err := Complete(target, a.options.Platform, a.find, a.has)
-			if err != nil {
-				return nil, fmt.Errorf("index.json: %w", err)
-			}
-			for _, m := range manifests {
-				if err := a.checkLayers(m); err != nil {
-					return nil, err
-				}
-			}
-			images, i = append(images, Image{Target: target, Manifests: manifests}), len(images)
+		manifests, err := Complete(target, a.options.Platform, a.find, a.has)
+		if err != nil {
+			return nil, fmt.Errorf("index.json: %w", err)
 		}
-		if name != "" && !slices.Contains(images[i].Names, name) {
-			images[i].Names = append(images[i].Names, name)
+		for _, m := range manifests {
+			if err := a.checkLayers(m); err != nil {
+				return nil, err
+			}
 		}
+		image := Image{Target: target, Manifests: manifests}
+		if name != "" {
+			image.Names = []string{name}
+		}
+		images = Add(images, image)
 	}
 	return images, nil
 }

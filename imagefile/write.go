@@ -84,6 +84,8 @@ func (w *Writer) Layer(c *Content) error {
 	case w.Has != nil && c.DiffID != "" && w.Has(c.DiffID):
 		w.layers[c.Digest] = w.name(c.Digest, c.MediaType) // under which the engine does not look then
 		return nil
+	case w.format == Engine && c.MediaType == ocispec.MediaTypeImageLayerZstd:
+		return w.unpack(c)
 	case c.Digest != "":
 		name := w.name(c.Digest, c.MediaType)
 		if err := w.write(name, c.Size, c.Reader); err != nil {
@@ -92,15 +94,45 @@ func (w *Writer) Layer(c *Content) error {
 		w.layers[c.Digest] = name
 		return nil
 	case w.format == Engine:
-		w.count++
-		name := fmt.Sprintf("layer-%d.tar", w.count)
-		err := w.write(name, c.Size, c.Reader)
-		w.layers[c.Digest] = name
-		return err
+		return w.number(c, c.Size, c.Reader)
 	case w.file != nil:
 		return w.patch(c)
 	}
 	return w.spool(c)
+}
+
+// number writes a layer under a name that tells nothing.
+func (w *Writer) number(c *Content, size int64, r io.Reader) error {
+	w.count++
+	name := fmt.Sprintf("layer-%d.tar", w.count)
+	err := w.write(name, size, r)
+	w.layers[c.Digest] = name
+	return err
+}
+
+// unpack writes what a layer unpacks to: engines before 23 do not know zstd.
+func (w *Writer) unpack(c *Content) error {
+	f, err := TempFile()
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	plain, end, err := decompress(c.Reader, maxRatio)
+	if err != nil {
+		return err
+	}
+	defer end()
+	size, err := io.CopyBuffer(struct{ io.Writer }{f}, struct{ io.Reader }{plain}, make([]byte, copySize))
+	if err != nil {
+		return err
+	}
+	if _, err := io.Copy(io.Discard, c.Reader); err != nil { // the check at its end
+		return err
+	}
+	if _, err := f.Seek(0, io.SeekStart); err != nil {
+		return err
+	}
+	return w.number(c, size, f)
 }
 
 // patch writes a layer and then its header, which has its digest.

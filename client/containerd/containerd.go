@@ -57,7 +57,7 @@ func (s *Store) Save(ctx context.Context, refs []string, want func(*ocispec.Plat
 		if one {
 			image = image.One()
 		}
-		list = append(list, image)
+		list = imagefile.Add(list, image)
 	}
 	for _, image := range list {
 		for _, m := range image.Manifests {
