@@ -320,7 +320,7 @@ func (n *nodeDisk) ofLogs() output.DiskUse {
 	return u
 }
 
-// ofVolumes sums the volumes of pods from manifests, and the engine's.
+// ofVolumes sums the volumes of pods, from manifests and of a kubelet, and the engine's.
 func (n *nodeDisk) ofVolumes() output.DiskUse {
 	u := output.DiskUse{Type: "volumes"}
 	if n.remote != "" && n.engine == nil {
@@ -330,20 +330,25 @@ func (n *nodeDisk) ofVolumes() output.DiskUse {
 		u.Objects = append(u.Objects, object(v.GetName(), "", v.GetUsed(), known(v.GetSize())))
 	}
 	if n.remote == "" {
-		uids, err := disk.Subdirs(n.dirs.Pods())
-		for _, uid := range uids {
-			var size output.DiskSize
-			var failed error
-			size, _, failed = disk.Dir(n.ctx, filepath.Join(n.dirs.Pod(uid), "volumes"), nil)
-			err = cli.Join(err, failed)
-			active := !slices.Contains(n.reclaimable["pod directory"], n.dirs.Pod(uid))
-			u.Objects = append(u.Objects, object(cmp.Or(n.pods[uid], "pod "+uid), "", active, &size))
+		var failed error
+		for _, pods := range []string{n.dirs.Pods(), kubeletPods} {
+			uids, err := disk.Subdirs(pods)
+			failed = cli.Join(failed, err)
+			for _, uid := range uids {
+				path := filepath.Join(pods, uid)
+				size, _, err := disk.Dir(n.ctx, filepath.Join(path, "volumes"), nil)
+				failed = cli.Join(failed, err)
+				u.Objects = append(u.Objects, object(cmp.Or(n.pods[uid], "pod "+uid), "", !slices.Contains(n.reclaimable["pod directory"], path), &size))
+			}
 		}
-		u.Note = n.note(err)
+		u.Note = n.note(failed)
 	}
 	totals(&u)
 	return u
 }
+
+// kubeletPods has the volumes of a kubelet's pods, which it removes itself.
+const kubeletPods = "/var/lib/kubelet/pods"
 
 func (n *nodeDisk) ofBuildCache() output.DiskUse {
 	u := output.DiskUse{Type: "build cache", Note: n.noEngine}
