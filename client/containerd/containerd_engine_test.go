@@ -2,11 +2,14 @@ package containerd
 
 import (
 	"bytes"
+	"context"
 	"crypto/rand"
+	"encoding/json"
 	"errors"
 	"io"
 	"os"
 	"os/exec"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -227,6 +230,69 @@ func TestUsageOnEngine(t *testing.T) {
 		t.Errorf("got %d bytes, since %v; want %d and more", size, usage.Came[found.ID()], want)
 	}
 }
+
+// TestSaveOnePlatformOnEngine: what takes one platform of an image gets no layers of others.
+func TestSaveOnePlatformOnEngine(t *testing.T) {
+	t.Parallel()
+	s := connect(t)
+	name := "example.com/" + strings.ToLower(rand.Text()) + ":1"
+	ctx := in(t.Context())
+	documents, index := imagefile.Documents{}, ocispec.Index{MediaType: ocispec.MediaTypeImageIndex}
+	var layers [][]byte
+	add := func(mediaType string, v any) ocispec.Descriptor {
+		text, err := json.Marshal(v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return documents.Add(mediaType, text)
+	}
+	for _, platform := range []ocispec.Platform{{OS: "linux", Architecture: "mips"}, {OS: "linux", Architecture: runtime.GOARCH}} {
+		layer := []byte(name + platform.Architecture)
+		layers = append(layers, layer)
+		d := ocispec.Descriptor{MediaType: ocispec.MediaTypeImageLayer, Digest: digest.FromBytes(layer), Size: int64(len(layer))}
+		config := ocispec.Image{Platform: platform, RootFS: ocispec.RootFS{Type: "layers", DiffIDs: []digest.Digest{d.Digest}}}
+		manifest := ocispec.Manifest{MediaType: ocispec.MediaTypeImageManifest, Config: add(ocispec.MediaTypeImageConfig, config), Layers: []ocispec.Descriptor{d}}
+		index.Manifests = append(index.Manifests, add(ocispec.MediaTypeImageManifest, manifest))
+	}
+	image := imagefile.Image{Names: []string{name}, Target: add(ocispec.MediaTypeImageIndex, index)}
+	read := func(d ocispec.Descriptor) ([]byte, error) { return documents[d.Digest], nil }
+	var err error
+	if image.Manifests, err = imagefile.Complete(image.Target, imagefile.AnyPlatform, read, func(ocispec.Descriptor) (bool, error) { return true, nil }); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Load(t.Context(), func(sink imagefile.Sink) ([]imagefile.Image, error) {
+		for i, layer := range layers {
+			if err := sink.Layer(imagefile.NewContent(image.Manifests[i].Layers[0], bytes.NewReader(layer))); err != nil {
+				return nil, err
+			}
+		}
+		return nil, sink.Finish([]imagefile.Image{image}, documents)
+	}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		for _, ref := range []string{name, image.ID(), strings.TrimSuffix(name, ":1") + "@" + image.Target.Digest.String()} {
+			_, _ = s.images.Delete(context.WithoutCancel(ctx), &images.DeleteImageRequest{Name: ref})
+		}
+	})
+	for one, want := range map[bool]string{true: string(layers[1]), false: string(layers[0]) + string(layers[1])} {
+		out := &recorder{}
+		if _, err := s.Save(t.Context(), []string{name}, imagefile.AnyPlatform, one, out); err != nil || out.text != want {
+			t.Errorf("one %v: got %q, %v; want %q", one, out.text, err, want)
+		}
+	}
+}
+
+// recorder is a Sink that keeps what is in layers.
+type recorder struct{ text string }
+
+func (r *recorder) Layer(c *imagefile.Content) error {
+	text, err := io.ReadAll(c)
+	r.text += string(text)
+	return err
+}
+
+func (*recorder) Finish([]imagefile.Image, imagefile.Documents) error { return nil }
 
 // TestReach follows references once, and none that leads nowhere.
 func TestReach(t *testing.T) {
