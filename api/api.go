@@ -12,3 +12,7 @@ const AnnotationTemporary = "io.crishim.temporary"
 // TrailerCut is the trailer of an ExecSync, of CRI or of the private service,
 // that names the streams of which the answer has only the beginning.
 const TrailerCut = "crishim-cut"
+
+// Chunk is how much of an archive goes into one message. With what is around it gRPC takes a buffer of 32 KiB; the next
+// larger one has 1 MiB, which it clears for each message.
+const Chunk = 32<<10 - 256

@@ -193,9 +193,6 @@ func (a *archive[M]) Close() error {
 	return nil
 }
 
-// writeChunk is how much of an archive goes into one message.
-const writeChunk = 64 << 10
-
 // WriteArchive unpacks a tar archive in a directory of a container.
 func (c *Conn) WriteArchive(ctx context.Context, containerID, dir string, copyOwner bool, content io.Reader) error {
 	ctx, cancel := context.WithCancel(ctx)
@@ -205,7 +202,7 @@ func (c *Conn) WriteArchive(ctx context.Context, containerID, dir string, copyOw
 		return c.privateError(err)
 	}
 	message := &api.WriteArchiveRequest{ContainerId: containerID, Path: dir, CopyOwner: copyOwner}
-	buf := make([]byte, writeChunk)
+	buf := make([]byte, api.Chunk)
 	for {
 		n, readErr := io.ReadFull(content, buf)
 		message.Data = buf[:n]
@@ -326,9 +323,6 @@ func (c *Conn) EngineEvents(ctx context.Context, since, until time.Time) (out []
 	}
 }
 
-// imageChunk is how much of an archive of images goes into one message.
-const imageChunk = 512 << 10
-
 // SaveImages returns images as the archive of the engine behind our own shim, which the caller closes.
 func (c *Conn) SaveImages(ctx context.Context, images []string) (io.ReadCloser, error) {
 	ctx, cancel := context.WithCancel(ctx)
@@ -354,7 +348,7 @@ func (c *Conn) LoadImages(ctx context.Context, archive io.Reader) error {
 	if err != nil {
 		return c.privateError(err)
 	}
-	buf := make([]byte, imageChunk)
+	buf := make([]byte, api.Chunk)
 	for {
 		n, readErr := archive.Read(buf)
 		if n > 0 {

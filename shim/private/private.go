@@ -178,9 +178,6 @@ func pathStat(st container.PathStat) *api.PathStat {
 	}
 }
 
-// archiveChunk is how much of an archive goes into one message.
-const archiveChunk = 64 << 10
-
 // ReadArchive sends a path as a tar archive. The container need not run.
 func (s *Service) ReadArchive(r *api.ReadArchiveRequest, out api.Crishim_ReadArchiveServer) error {
 	if err := s.known(out.Context(), r.GetContainerId()); err != nil {
@@ -194,7 +191,7 @@ func (s *Service) ReadArchive(r *api.ReadArchiveRequest, out api.Crishim_ReadArc
 	if err := out.Send(&api.ReadArchiveResponse{Stat: pathStat(st)}); err != nil {
 		return err
 	}
-	buf := make([]byte, archiveChunk)
+	buf := make([]byte, api.Chunk)
 	for {
 		n, err := content.Read(buf)
 		if n > 0 {
@@ -294,9 +291,6 @@ func (s *Service) CopyContainer(ctx context.Context, r *api.CopyContainerRequest
 	return &api.CopyContainerResponse{ContainerId: id}, nil
 }
 
-// imageChunk is how much of an archive of images goes into one message.
-const imageChunk = 512 << 10
-
 // SaveImages sends images as the engine's archive.
 func (s *Service) SaveImages(r *api.SaveImagesRequest, out api.Crishim_SaveImagesServer) error {
 	content, err := s.Images.Save(out.Context(), r.GetImages())
@@ -304,7 +298,7 @@ func (s *Service) SaveImages(r *api.SaveImagesRequest, out api.Crishim_SaveImage
 		return err
 	}
 	defer content.Close()
-	_, err = io.CopyBuffer(imageWriter{out}, struct{ io.Reader }{content}, make([]byte, imageChunk))
+	_, err = io.CopyBuffer(imageWriter{out}, struct{ io.Reader }{content}, make([]byte, api.Chunk))
 	return err
 }
 
