@@ -210,6 +210,23 @@ func TestForgedPods(t *testing.T) {
 	}
 }
 
+// A pod that is named may be on no node yet.
+func TestPodWithoutANode(t *testing.T) {
+	t.Parallel()
+	c := withStub(t)
+	p, _ := c.plugin()
+	c.create(p, "waits", nil, func(spec *corev1.PodSpec) { spec.NodeName, spec.NodeSelector = "", map[string]string{"disk": "tape"} })
+	const want = "crishim: pod default/waits is on no node: Unschedulable: 0/3 nodes are available: none is ready and matches the node selector.\n"
+	if status, errs := c.run(t.Context(), "pod/waits -- ps"); status != 1 || errs != want {
+		t.Errorf("exit %d, %s", status, errs)
+	}
+	c.Forbid("get", "pods")
+	const forbidden = `crishim: not allowed to get pods in namespace default: pods "waits" is forbidden: User "tester" cannot get resource "pods" in API group "" in the namespace "default"`
+	if status, errs := c.run(t.Context(), "pod/waits -- ps"); status != 1 || !strings.HasPrefix(errs, forbidden) {
+		t.Errorf("exit %d, %s", status, errs)
+	}
+}
+
 // What another has left is only removed when its time is over, and it is no matter where it may not be.
 func TestLeftoversOfOthers(t *testing.T) {
 	t.Parallel()
