@@ -80,23 +80,27 @@ func newPods(ctx context.Context, c *cluster, o *options, warn func(error)) (*po
 		return nil, requestError(err, "list", "pods in namespace "+p.namespace)
 	}
 	for i := range list.Items {
-		pod := &list.Items[i]
-		node, ours, kept := pod.Spec.NodeName, pod.Labels[labelOwner] == p.owner, pod.Labels[labelKept] != ""
-		switch {
-		case pod.DeletionTimestamp != nil:
-		case pod.Labels[kube.LabelManagedBy] != kube.ManagedByKubectl:
-			if p.namespace == kube.ClusterNamespace && isRunning(pod) && hasRuntime(pod) {
-				p.standing[node] = pod
-			}
-		case ours && (over(pod) != "" || !kept && proctree.HasEnded(pod.Annotations[annotationProcess])):
-			p.remove(pod.Name, pod.UID)
-		case hasExpired(pod):
-			p.background.Go(func() { _ = p.delete(pod.Name, pod.UID) }) // who made it may be the only one who is allowed to
-		case ours && kept && isRunning(pod) && hasRuntime(pod):
-			p.kept[node] = append(p.kept[node], pod)
-		}
+		p.classify(&list.Items[i])
 	}
 	return p, nil
+}
+
+// classify notes a pod that command lines can run in, and removes one that was left behind.
+func (p *pods) classify(pod *corev1.Pod) {
+	node, ours, kept := pod.Spec.NodeName, pod.Labels[labelOwner] == p.owner, pod.Labels[labelKept] != ""
+	switch {
+	case pod.DeletionTimestamp != nil:
+	case pod.Labels[kube.LabelManagedBy] != kube.ManagedByKubectl:
+		if p.namespace == kube.ClusterNamespace && isRunning(pod) && hasRuntime(pod) {
+			p.standing[node] = pod
+		}
+	case ours && (over(pod) != "" || !kept && proctree.HasEnded(pod.Annotations[annotationProcess])):
+		p.remove(pod.Name, pod.UID)
+	case hasExpired(pod):
+		p.background.Go(func() { _ = p.delete(pod.Name, pod.UID) }) // who made it may be the only one who is allowed to
+	case ours && kept && isRunning(pod) && hasRuntime(pod):
+		p.kept[node] = append(p.kept[node], pod)
+	}
 }
 
 // selector takes all pods of crishim.
