@@ -42,6 +42,8 @@ var pullWords = []words{
 	{ImageRefused, "denied"},
 	{ImageNotFound, "manifest unknown"},
 	{ImageNotFound, "name unknown"},
+	{ImageNotFound, "manifest_unknown"}, // a registry's codes, which Docker 26 shows
+	{ImageNotFound, "name_unknown"},
 	{ImageNotFound, "not found"},
 	{RegistryAway, "no such host"},
 	{RegistryAway, "connection refused"},
