@@ -89,13 +89,13 @@ func (r *redactor) tree(path string, v any) any {
 		}
 	case []any:
 		if lines, ok := stringsIn(v); ok && slices.ContainsFunc(lines, func(line string) bool { return strings.Contains(line, "PRIVATE KEY") }) {
-			return r.string(path, strings.Join(lines, "\n"), prose) // a key of several lines
+			return r.string(path, strings.Join(lines, "\n")) // a key of several lines
 		}
 		for i, e := range v {
 			v[i] = r.tree(fmt.Sprintf("%s[%d]", path, i), e)
 		}
 	case string:
-		return r.string(path, v, prose)
+		return r.string(path, v)
 	}
 	return v
 }
@@ -134,7 +134,7 @@ func (r *redactor) field(path, key string, v any) any {
 }
 
 // string removes secrets from a string, which may be a JSON document itself.
-func (r *redactor) string(path, text string, f form) string {
+func (r *redactor) string(path, text string) string {
 	if trimmed := strings.TrimSpace(text); len(trimmed) > 1 && (trimmed[0] == '{' || trimmed[0] == '[') {
 		if document, err := decode([]byte(trimmed)); err == nil {
 			before := len(r.log)
@@ -143,7 +143,7 @@ func (r *redactor) string(path, text string, f form) string {
 			}
 		}
 	}
-	return byPattern(text, f, func(kind, secret string) { r.took(path, kind, secret) })
+	return byPattern(text, prose, func(kind, secret string) { r.took(path, kind, secret) })
 }
 
 // leaves removes all values below a field, but what only names or places a secret.
@@ -181,7 +181,7 @@ func (r *redactor) leaves(path, kind string, v any) any {
 func (r *redactor) environment(path string, v any) any {
 	one := func(name, value string) string {
 		if value == "" || r.keepEnv && !isSecretName(name) {
-			return r.string(path+"["+name+"]", value, prose)
+			return r.string(path+"["+name+"]", value)
 		}
 		r.note(path+"["+name+"]", kindEnv)
 		if !plainVariables.MatchString(name) {
@@ -246,7 +246,7 @@ func (r *redactor) annotations(path string, m map[string]any) map[string]any {
 			r.took(where, kindAnnotation, text)
 			m[key] = removed
 		default:
-			m[key] = r.string(where, text, prose)
+			m[key] = r.string(where, text)
 		}
 	}
 	return m

@@ -144,49 +144,63 @@ func byPattern(text string, f form, found func(kind, secret string)) string {
 
 func formsIn(text string, f form, found func(kind, secret string)) string {
 	lower := strings.ToLower(text)
-	take := func(kind string, match *regexp.Regexp, want func([]string) bool) {
-		var taken []string
-		text, taken = replace(text, match, want)
-		for _, secret := range taken {
-			if list := strings.TrimSuffix(strings.TrimPrefix(secret, "["), "]"); len(list) == len(secret)-2 {
-				for one := range strings.SplitSeq(list, ",") {
-					found(kind, strings.Trim(one, `"' `))
-				}
-				continue
-			}
-			found(kind, strings.Trim(secret, `"'`))
-		}
-	}
+	t := &finder{text, found}
 	for _, p := range patterns {
 		if p.mayMatch(lower) {
-			take(p.kind, p.match, nil)
+			t.take(p.kind, p.match, nil)
 		}
 	}
 	named := slices.ContainsFunc(stems, func(stem string) bool { return strings.Contains(lower, stem) })
-	if named && strings.ContainsAny(text, "=:") {
-		if strings.Contains(lower, "value") {
-			for _, match := range pairs {
-				take(kindField, match, func(g []string) bool { return isSecretName(g[1]) && !isTrivial(g[2]) && !isPath(g[2]) })
-			}
+	if named && strings.Contains(lower, "value") {
+		for _, match := range pairs {
+			t.take(kindField, match, func(g []string) bool { return isSecretField(g[1], g[2]) })
 		}
-		take(kindField, assignment, func(g []string) bool {
+	}
+	if named && strings.ContainsAny(text, "=:") {
+		t.take(kindField, assignment, func(g []string) bool {
 			return isSecretField(g[1], strings.Trim(g[3], `"'`)) && !(f == prose && isSentence(g[2], g[3]))
 		})
-		take(kindWord, assignment, func(g []string) bool { return isPasswordName(g[1]) && isSecretField(g[1], g[3]) })
+		t.take(kindWord, assignment, func(g []string) bool { return isPasswordName(g[1]) && isSecretField(g[1], g[3]) })
 	}
 	if strings.Contains(text, " -") || strings.HasPrefix(text, "-") || named && strings.Contains(text, "-") {
-		notPlain := func(g []string) bool { return !plainValue.MatchString(g[1]) }
-		take(kindArgument, login, notPlain)
-		take(kindArgument, short, notPlain)
-		take(kindArgument, flagged, func(g []string) bool {
-			return isSecretFlag(g[2], strings.Trim(g[4], `"'`), f) && (f != prose || !word.MatchString(g[4]))
-		})
-		take(kindWord, flagged, func(g []string) bool { return isSecretFlag(g[2], g[4], f) })
+		t.flags(f)
 	}
 	if f == settings {
-		text = blocks(text, found)
+		return blocks(t.text, found)
 	}
-	return text
+	return t.text
+}
+
+// finder removes secrets from a text, and tells each to found.
+type finder struct {
+	text  string
+	found func(kind, secret string)
+}
+
+func (t *finder) take(kind string, match *regexp.Regexp, want func(groups []string) bool) {
+	var taken []string
+	t.text, taken = replace(t.text, match, want)
+	for _, secret := range taken {
+		list, ok := strings.CutPrefix(secret, "[")
+		if !ok {
+			t.found(kind, strings.Trim(secret, `"'`))
+			continue
+		}
+		for one := range strings.SplitSeq(strings.TrimSuffix(list, "]"), ",") {
+			t.found(kind, strings.Trim(one, `"' `))
+		}
+	}
+}
+
+// flags removes the values of flags.
+func (t *finder) flags(f form) {
+	notPlain := func(g []string) bool { return !plainValue.MatchString(g[1]) }
+	t.take(kindArgument, login, notPlain)
+	t.take(kindArgument, short, notPlain)
+	t.take(kindArgument, flagged, func(g []string) bool {
+		return isSecretFlag(g[2], strings.Trim(g[4], `"'`), f) && (f != prose || !word.MatchString(g[4]))
+	})
+	t.take(kindWord, flagged, func(g []string) bool { return isSecretFlag(g[2], g[4], f) })
 }
 
 // isSecretField reports whether a value is a secret by the name that stands before it.
