@@ -33,8 +33,8 @@ func newCp(env *cli.Env) *urfave.Command {
 		Usage:     "copy images from one runtime to another",
 		ArgsUsage: "ENDPOINT ENDPOINT [IMAGE...]",
 		Description: cli.WithExamples("From the first endpoint to the second one, which are written as for -r. Nothing is copied of an image that is there already, and no\n"+
-			"layer, unless it comes from a Docker before 25, which does not name them. An image keeps its id, and between containerds its digest; Docker\n"+
-			"keeps no manifest to take one of.",
+			"layer of the same digest: a Docker before 25 does not tell those, and containerd keeps compressed what it pulls. An image keeps its id,\n"+
+			"and between containerds its digest; Docker keeps no manifest to take one of.",
 			"crishim image cp docker:// unix:///run/containerd/containerd.sock busybox", "crishim image cp --all docker:// ssh://root@node2/run/containerd/containerd.sock"),
 		Flags: []urfave.Flag{
 			cli.BoolFlag(&o.all, "all", "copy all images that are not pinned", "a"),
