@@ -139,14 +139,9 @@ func (a *archive) entry(h *tar.Header, r io.Reader) error {
 		return nil
 	case tar.TypeSymlink, tar.TypeLink:
 		return a.link(name, h)
-	case tar.TypeReg:
-	default:
-		return fmt.Errorf("type %q is no file's", h.Typeflag)
 	}
-	for key := range h.PAXRecords {
-		if strings.HasPrefix(key, "GNU.sparse.") { // a few bytes could stand for any number of zeros
-			return errors.New("it is a sparse file")
-		}
+	if err := plainFile(h); err != nil {
+		return err
 	}
 	if _, twice := a.files[name]; twice {
 		return errors.New("a second entry of this name")
@@ -170,6 +165,19 @@ func (a *archive) entry(h *tar.Header, r io.Reader) error {
 		return nil
 	}
 	return errors.New("this is no part of an image")
+}
+
+// plainFile returns an error where an entry is no file, or one of which a few bytes may stand for any number of zeros.
+func plainFile(h *tar.Header) error {
+	if h.Typeflag != tar.TypeReg {
+		return fmt.Errorf("type %q is no file's", h.Typeflag)
+	}
+	for key := range h.PAXRecords {
+		if strings.HasPrefix(key, "GNU.sparse.") {
+			return errors.New("it is a sparse file")
+		}
+	}
+	return nil
 }
 
 func leadsOut(name string) bool { return name == ".." || strings.HasPrefix(name, "../") }
