@@ -70,15 +70,15 @@ var flagged = regexp.MustCompile(`(^|[\s"'\[,])(--?[A-Za-z][\w-]*)("?,?\s+|["'],
 // word is what a sentence goes on with after "token:".
 var word = regexp.MustCompile(`^[A-Za-z]?[a-z]+[.,;:!]?$`)
 
-// replace replaces the last group of each match, the whole where there is none. It returns what it took away. A value that is
-// not wanted may have one in it that is, such as msg="password=x".
-func replace(text string, match *regexp.Regexp, want func(groups []string) bool) (out string, taken []string) {
+// replace replaces the last group of each match, the whole where there is none, and tells each to found. kind returns what kind of
+// secret it is, "" for none; one that is none may have one in it, such as msg="password=x".
+func replace(text string, match *regexp.Regexp, kind func(groups []string) string, found func(kind, secret string)) string {
 	var b strings.Builder
 	for {
 		at := match.FindStringSubmatchIndex(text)
 		if at == nil {
 			b.WriteString(text)
-			return b.String(), taken
+			return b.String()
 		}
 		groups := make([]string, len(at)/2)
 		for i := range groups {
@@ -88,23 +88,28 @@ func replace(text string, match *regexp.Regexp, want func(groups []string) bool)
 		}
 		from, to := at[len(at)-2], at[len(at)-1]
 		secret := groups[len(groups)-1]
+		what := ""
 		switch {
 		case secret == "" || strings.Contains(secret, removed[:len(removed)-1]): // a pattern may end before a bracket
 			b.WriteString(text[:at[1]])
 			text = text[at[1]:]
 			continue
-		case want != nil && !want(groups):
+		default:
+			what = kind(groups)
+		}
+		if what == "" {
 			b.WriteString(text[:from])
 			text = text[from:]
 			continue
 		}
+		found(what, secret)
 		b.WriteString(text[:from])
 		if secret[0] == '"' || secret[0] == '\'' {
 			b.WriteString(secret[:1] + removed + secret[:1])
 		} else {
 			b.WriteString(removed)
 		}
-		taken, text = append(taken, secret), text[to:]
+		text = text[to:]
 	}
 }
 
@@ -147,20 +152,22 @@ func formsIn(text string, f form, found func(kind, secret string)) string {
 	t := &finder{text, found}
 	for _, p := range patterns {
 		if p.mayMatch(lower) {
-			t.take(p.kind, p.match, nil)
+			t.take(p.match, func([]string) string { return p.kind })
 		}
 	}
 	named := slices.ContainsFunc(stems, func(stem string) bool { return strings.Contains(lower, stem) })
 	if named && strings.Contains(lower, "value") {
 		for _, match := range pairs {
-			t.take(kindField, match, func(g []string) bool { return isSecretField(g[1], g[2]) })
+			t.take(match, func(g []string) string { return kindIf(isSecretField(g[1], g[2]), kindField) })
 		}
 	}
 	if named && strings.ContainsAny(text, "=:") {
-		t.take(kindField, assignment, func(g []string) bool {
-			return isSecretField(g[1], strings.Trim(g[3], `"'`)) && !(f == prose && isSentence(g[2], g[3]))
+		t.take(assignment, func(g []string) string {
+			if f == prose && isSentence(g[2], g[3]) {
+				return kindIf(isPasswordName(g[1]) && isSecretField(g[1], g[3]), kindWord)
+			}
+			return kindIf(isSecretField(g[1], strings.Trim(g[3], `"'`)), kindField)
 		})
-		t.take(kindWord, assignment, func(g []string) bool { return isPasswordName(g[1]) && isSecretField(g[1], g[3]) })
 	}
 	if strings.Contains(text, " -") || strings.HasPrefix(text, "-") || named && strings.Contains(text, "-") {
 		t.flags(f)
@@ -177,30 +184,38 @@ type finder struct {
 	found func(kind, secret string)
 }
 
-func (t *finder) take(kind string, match *regexp.Regexp, want func(groups []string) bool) {
-	var taken []string
-	t.text, taken = replace(t.text, match, want)
-	for _, secret := range taken {
+func (t *finder) take(match *regexp.Regexp, kind func(groups []string) string) {
+	t.text = replace(t.text, match, kind, func(kind, secret string) {
 		list, ok := strings.CutPrefix(secret, "[")
 		if !ok {
 			t.found(kind, strings.Trim(secret, `"'`))
-			continue
+			return
 		}
 		for one := range strings.SplitSeq(strings.TrimSuffix(list, "]"), ",") {
 			t.found(kind, strings.Trim(one, `"' `))
 		}
-	}
+	})
 }
 
 // flags removes the values of flags.
 func (t *finder) flags(f form) {
-	notPlain := func(g []string) bool { return !plainValue.MatchString(g[1]) }
-	t.take(kindArgument, login, notPlain)
-	t.take(kindArgument, short, notPlain)
-	t.take(kindArgument, flagged, func(g []string) bool {
-		return isSecretFlag(g[2], strings.Trim(g[4], `"'`), f) && (f != prose || !word.MatchString(g[4]))
+	notPlain := func(g []string) string { return kindIf(!plainValue.MatchString(g[1]), kindArgument) }
+	t.take(login, notPlain)
+	t.take(short, notPlain)
+	t.take(flagged, func(g []string) string {
+		kind := kindArgument
+		if f == prose && word.MatchString(g[4]) {
+			kind = kindWord
+		}
+		return kindIf(isSecretFlag(g[2], strings.Trim(g[4], `"'`), f), kind)
 	})
-	t.take(kindWord, flagged, func(g []string) bool { return isSecretFlag(g[2], g[4], f) })
+}
+
+func kindIf(secret bool, kind string) string {
+	if secret {
+		return kind
+	}
+	return ""
 }
 
 // isSecretField reports whether a value is a secret by the name that stands before it.
