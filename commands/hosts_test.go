@@ -211,9 +211,11 @@ func TestEveryVerbNextToAHostThatFails(t *testing.T) {
 			if r.code != 1 || !strings.HasPrefix(failed, "crishim: "+dead.Endpoint+": connect to ") || strings.Contains(r.err, "crishim: "+c.stub.Endpoint) {
 				t.Errorf("got %+v", r)
 			}
-			methods := c.stub.Methods()
-			if slices.Sort(methods); !slices.Equal(slices.Compact(methods), line.methods(t)) {
-				t.Errorf("calls are %q, want %q", methods, line.methods(t))
+			methods, want := c.stub.Methods(), line.methods(t)
+			inBackground := func(method string) bool { return verb == "pull" && method == "ImageFsInfo" } // by the progress, which may end first
+			methods, want = slices.DeleteFunc(methods, inBackground), slices.DeleteFunc(slices.Clone(want), inBackground)
+			if slices.Sort(methods); !slices.Equal(slices.Compact(methods), want) {
+				t.Errorf("calls are %q, want %q", methods, want)
 			}
 		})
 	}
