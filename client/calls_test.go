@@ -140,6 +140,9 @@ func TestErrorsInWords(t *testing.T) {
 		{"not implemented by a generated server", status.Error(codes.Unimplemented, "method ListContainers not implemented"), codes.Unimplemented, "the runtime at " + s.Endpoint + " does not implement this call (list containers)"},
 		{"not all of it implemented", status.Error(codes.Unimplemented, "the engine has no user namespace per pod"), codes.Unimplemented, "the engine has no user namespace per pod"},
 		{"an engine that went away", status.Error(codes.Unavailable, "engine stopped"), codes.Unavailable, "list containers: " + s.Endpoint + " is not available: engine stopped"},
+		{"a runtime that went away", status.Error(codes.Unavailable, `connection error: desc = "transport: Error while dialing: dial unix /x.sock: connect: connection refused"`), codes.Unavailable, "list containers: " + s.Endpoint + " is not available: connection refused"},
+		{"in the middle of a handshake", status.Error(codes.Unavailable, `connection error: desc = "error reading server preface: read unix @->/x.sock: connection reset by peer"`), codes.Unavailable, "list containers: " + s.Endpoint + " is not available: connection reset by peer"},
+		{"in the middle of an answer", status.Error(codes.Unavailable, "error reading from server: EOF"), codes.Unavailable, "list containers: " + s.Endpoint + " is not available: the connection has ended"},
 		{"a runtime without its engine", status.Error(codes.Unavailable, "list containers: no engine"), codes.Unavailable, "list containers: " + s.Endpoint + " is not available: no engine"},
 	}
 	for _, tt := range tests {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 	"unicode"
@@ -97,7 +98,7 @@ func callError(err error, op, endpoint string, spent time.Duration, limit limit)
 		e.text = op + ": interrupted"
 	case e.Code == codes.Unavailable:
 		// Its own sentence tells whether the runtime is gone or has lost its engine.
-		e.text = fmt.Sprintf("%s: %s is not available: %s", op, endpoint, strings.TrimPrefix(e.text, op+": "))
+		e.text = fmt.Sprintf("%s: %s is not available: %s", op, endpoint, transportReason(strings.TrimPrefix(e.text, op+": ")))
 		e.hint = "the runtime or its engine may have stopped or be restarting; try again"
 	case e.Code == codes.Unimplemented && noCall.MatchString(e.text):
 		e.text = fmt.Sprintf("the runtime at %s does not implement this call (%s)", endpoint, op)
@@ -107,6 +108,22 @@ func callError(err error, op, endpoint string, spent time.Duration, limit limit)
 		e.text = fmt.Sprintf("%s: the runtime answered %s without a reason", op, e.Code)
 	}
 	return e
+}
+
+// transportReason returns what happened to a connection, without gRPC's words for where; any other text stays as it is.
+func transportReason(text string) string {
+	reason, ok := strings.CutPrefix(text, "error reading from server: ")
+	if quoted, dialled := strings.CutPrefix(text, "connection error: desc = "); dialled {
+		all, err := strconv.Unquote(quoted)
+		reason, ok = all[strings.LastIndexByte(all, ':')+1:], err == nil
+	}
+	switch reason = strings.TrimSpace(reason); {
+	case !ok:
+		return text
+	case strings.HasSuffix(reason, "EOF"):
+		return "the connection has ended"
+	}
+	return reason
 }
 
 // noCall is the message of gRPC servers for a call that they do not have. A runtime that
