@@ -301,9 +301,13 @@ func containerPorts(c container, o Options) string {
 	return cmp.Or(strings.Join(each(ports, PortMapping.String), ", "), unknownCell)
 }
 
-// containerImage returns the reference the container was made from; an id is cut.
+// containerImage returns the reference the container was made from, or, as crictl does, the image that it has, which is
+// an id where a kubelet made it; an id is cut.
 func containerImage(c container, o Options) string {
-	image := cmp.Or(c.GetImage().GetUserSpecifiedImage(), c.GetImage().GetImage())
+	image := c.GetImage().GetImage()
+	if !o.Crictl {
+		image = cmp.Or(c.GetImage().GetUserSpecifiedImage(), image)
+	}
 	if image == c.GetImageId() || image == c.GetImageRef() && len(strings.TrimPrefix(image, "sha256:")) == 64 {
 		return shortID(image, o)
 	}

@@ -103,7 +103,7 @@ func longContainers(w io.Writer, rows []container, o Options) error {
 		t.line("Name", c.GetMetadata().GetName())
 		t.line("Attempt", fmt.Sprint(containerAttempt(c)))
 		t.line("State", enumWord(c.GetState().String()))
-		t.line("Image", containerImage(c, Options{NoTrunc: true}))
+		t.line("Image", containerImage(c, Options{NoTrunc: true, Crictl: true}))
 		t.line("Created", crictlAge(c.GetCreatedAt(), o))
 		t.pairs("Labels", c.GetLabels())
 		t.pairs("Annotations", c.GetAnnotations())

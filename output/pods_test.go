@@ -2,6 +2,7 @@ package output
 
 import (
 	"bytes"
+	"strings"
 	"testing"
 	"time"
 
@@ -85,5 +86,21 @@ func TestStateOfPaused(t *testing.T) {
 	c.State = runtimeapi.ContainerState_CONTAINER_EXITED
 	if got := containerState(c, Options{}); got != "Exited" {
 		t.Errorf("after its end: got %q", got)
+	}
+}
+
+// crictl shows what a container's image is, and never what its configuration called it.
+func TestImageOfCrictl(t *testing.T) {
+	t.Parallel()
+	c := containers.GetContainers()[0]
+	for want, o := range map[string]Options{"busybox:1.35": {}, longID[:13]: {Crictl: true}, "sha256:" + longID: {Crictl: true, NoTrunc: true}} {
+		if got := containerImage(c, o); got != want {
+			t.Errorf("%+v: got %s, want %s", o, got, want)
+		}
+	}
+	var long bytes.Buffer
+	o := Options{Crictl: true, Verbose: true, Now: now}
+	if err := Containers(&long, containers, o); err != nil || !strings.Contains(long.String(), "Image: sha256:"+longID+"\n") {
+		t.Errorf("got %s, %v", long.String(), err)
 	}
 }
