@@ -165,10 +165,8 @@ func (of outstanding) word(r podResult, ready bool, o Options) (string, tone) {
 		return failedWord(o.Statuses[of.failed.GetId()].GetStatus(), ready)
 	case r.runs && !ready:
 		return "SandboxNotReady", bad
-	case of.missing != nil && isCreating(of.missing.Reason):
-		return of.missing.text(o), warn
 	case of.missing != nil:
-		return of.missing.text(o), bad
+		return of.missing.text(o), of.missing.tone()
 	case of.unknown != nil:
 		return enumWord(of.unknown.GetState().String()), warn
 	case of.paused != nil:
@@ -185,6 +183,13 @@ func (of outstanding) word(r podResult, ready bool, o Options) (string, tone) {
 		return "Stopped", faint
 	}
 	return "Completed", faint
+}
+
+func (w Waiting) tone() tone {
+	if isCreating(w.Reason) {
+		return warn
+	}
+	return bad
 }
 
 // isCreating reports whether a container waits for nothing but its turn.
