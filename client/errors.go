@@ -3,7 +3,6 @@ package client
 import (
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -12,6 +11,8 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/crishim/crishim/internal/lazyregexp"
 )
 
 // SyntaxError is an endpoint, name or selector that cannot be meant: wrong usage, known
@@ -128,7 +129,7 @@ func transportReason(text string) string {
 
 // noCall is the message of gRPC servers for a call that they do not have. A runtime that
 // has the call, but not all that was asked for, answers what it lacks.
-var noCall = regexp.MustCompile(`^$|^unknown (service|method)( |$)|^(method \S+ )?not implemented$`)
+var noCall = lazyregexp.New(`^$|^unknown (service|method)( |$)|^(method \S+ )?not implemented$`)
 
 // plain removes the prefixes that a message gets from each gRPC server that it passes.
 func plain(msg string) string {
@@ -157,7 +158,7 @@ const opPull = "pull image"
 
 // aboutTheImage begins a runtime's message about a pull, once or twice over. Who asked for
 // the image names it.
-var aboutTheImage = regexp.MustCompile(`^((pull image [^\s"]+|failed to pull and unpack image "[^"]*"|failed to resolve reference "[^"]*"|Error response from daemon): )+`)
+var aboutTheImage = lazyregexp.New(`^((pull image [^\s"]+|failed to pull and unpack image "[^"]*"|failed to resolve reference "[^"]*"|Error response from daemon): )+`)
 
 // pullReason returns a runtime's message about a failed pull without the image's name before it.
 func pullReason(text string) string {

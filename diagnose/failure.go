@@ -2,7 +2,6 @@ package diagnose
 
 import (
 	"fmt"
-	"regexp"
 	"runtime"
 	"slices"
 	"strconv"
@@ -11,6 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/crishim/crishim/client"
+	"github.com/crishim/crishim/internal/lazyregexp"
 	"github.com/crishim/crishim/kuberuntime"
 	"github.com/crishim/crishim/kuberuntime/manifest"
 	"github.com/crishim/crishim/kuberuntime/plan"
@@ -261,7 +261,7 @@ func (x explainer) podFailure(e *kuberuntime.Event) Finding {
 }
 
 // failedPort finds a port in what engines say of one that is taken.
-var failedPort = regexp.MustCompile(`(?:0\.0\.0\.0|::\]?|127\.0\.0\.1|\[::1\]|\d+\.\d+\.\d+\.\d+):(\d{1,5})\b`)
+var failedPort = lazyregexp.New(`(?:0\.0\.0\.0|::\]?|127\.0\.0\.1|\[::1\]|\d+\.\d+\.\d+\.\d+):(\d{1,5})\b`)
 
 // wantedPorts returns the host ports of a pod that is not ready: those of its manifest, and the one in the engine's error.
 func wantedPorts(p *Pod) (out []int32) {

@@ -3,7 +3,6 @@ package diagnose
 import (
 	"errors"
 	"os"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/crishim/crishim/client"
+	"github.com/crishim/crishim/internal/lazyregexp"
 )
 
 // Kill is an OOM kill: a process that the kernel ended because memory was short.
@@ -46,10 +46,10 @@ func inGroup(path, id string) bool {
 // The kernel's lines about a kill, in their order. The name of a process is the only text in them that a container
 // chooses: it has 15 bytes at most, and stands where no pattern looks for anything else.
 var (
-	usageLine = regexp.MustCompile(`^memory: usage (\d+)kB, limit (\d+)kB, failcnt \d+$`)
-	groupLine = regexp.MustCompile(`^oom-kill:constraint=\w+,nodemask=[^=]*,cpuset=[^,=]*,mems_allowed=[-\d,]*,(?:oom_memcg=([^,]*)|global_oom),task_memcg=([^,]*),task=.{0,15},pid=(\d+),uid=\d+$`)
-	oldLine   = regexp.MustCompile(`^Task in (\S+) killed as a result of limit of (\S+)$`)
-	killLine  = regexp.MustCompile(`^(?:Memory cgroup out of memory|Out of memory): Killed process (\d+) \((.{0,15})\)(?: total-vm:\d+kB, anon-rss:(\d+)kB, file-rss:\d+kB, shmem-rss:(\d+)kB)?`)
+	usageLine = lazyregexp.New(`^memory: usage (\d+)kB, limit (\d+)kB, failcnt \d+$`)
+	groupLine = lazyregexp.New(`^oom-kill:constraint=\w+,nodemask=[^=]*,cpuset=[^,=]*,mems_allowed=[-\d,]*,(?:oom_memcg=([^,]*)|global_oom),task_memcg=([^,]*),task=.{0,15},pid=(\d+),uid=\d+$`)
+	oldLine   = lazyregexp.New(`^Task in (\S+) killed as a result of limit of (\S+)$`)
+	killLine  = lazyregexp.New(`^(?:Memory cgroup out of memory|Out of memory): Killed process (\d+) \((.{0,15})\)(?: total-vm:\d+kB, anon-rss:(\d+)kB, file-rss:\d+kB, shmem-rss:(\d+)kB)?`)
 )
 
 // firstFacility is the lowest priority of a facility that is not the kernel.

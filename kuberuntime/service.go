@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"path"
-	"regexp"
 	"strings"
 	"time"
 
@@ -17,6 +16,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/crishim/crishim/internal/lazyregexp"
 	"github.com/crishim/crishim/kuberuntime/manifest"
 	"github.com/crishim/crishim/kuberuntime/pod"
 	"github.com/crishim/crishim/logfile"
@@ -132,7 +132,7 @@ func operationOf(name string) string {
 	return strings.ToLower(strings.TrimPrefix(words, "_"))
 }
 
-var wordStart = regexp.MustCompile(`[A-Z]`)
+var wordStart = lazyregexp.New(`[A-Z]`)
 
 // checkAnswer returns an error for an answer that a runtime must not give.
 func checkAnswer(req, resp any) error {

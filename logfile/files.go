@@ -9,7 +9,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,6 +18,7 @@ import (
 	"github.com/fsnotify/fsnotify"
 
 	"github.com/crishim/crishim/internal/bounded"
+	"github.com/crishim/crishim/internal/lazyregexp"
 )
 
 // Open opens a container's log. The container may have replaced it where the
@@ -41,7 +41,7 @@ func Open(path string) (*os.File, error) {
 	return bounded.Open(target)
 }
 
-var containerID = regexp.MustCompile(`^[0-9a-f]{64}$`)
+var containerID = lazyregexp.New(`^[0-9a-f]{64}$`)
 
 // history passes on what is in the rotated files of a log, the oldest first, and then in the current one.
 func (f *followed) history(ctx context.Context, since time.Time, emit func(Entry) error) error {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"regexp"
 	"strings"
 	"syscall"
 
@@ -15,6 +14,7 @@ import (
 	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/client/stream"
 	"github.com/crishim/crishim/fanout"
+	"github.com/crishim/crishim/internal/lazyregexp"
 	"github.com/crishim/crishim/output"
 )
 
@@ -193,7 +193,7 @@ func describeFailure(env *Env, err error) failure {
 }
 
 // wordStart is where a word begins in the name of a gRPC code.
-var wordStart = regexp.MustCompile("([a-z])([A-Z])")
+var wordStart = lazyregexp.New("([a-z])([A-Z])")
 
 // commandCode returns the code of a command that could not be run in a container.
 func commandCode(exit int) string {

@@ -3,12 +3,12 @@ package cli
 import (
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/crishim/crishim/client"
+	"github.com/crishim/crishim/internal/lazyregexp"
 	urfave "github.com/urfave/cli/v2"
 )
 
@@ -78,7 +78,7 @@ func MustBe(words ...string) error {
 }
 
 // flagError matches the flag package's error about a value.
-var flagError = regexp.MustCompile(`(?s)^invalid (?:boolean )?value (".*") for (?:flag )?-([\w-]+): (.*)$`)
+var flagError = lazyregexp.New(`(?s)^invalid (?:boolean )?value (".*") for (?:flag )?-([\w-]+): (.*)$`)
 
 // FlagComplaint turns urfave's error about a flag's value into a usage error.
 func FlagComplaint(flags []urfave.Flag, err error) error {

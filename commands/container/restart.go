@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"math"
 	"path"
-	"regexp"
 	"time"
 
 	urfave "github.com/urfave/cli/v2"
@@ -17,6 +16,7 @@ import (
 	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/commands/cli"
 	"github.com/crishim/crishim/internal/kube"
+	"github.com/crishim/crishim/internal/lazyregexp"
 )
 
 type restartOptions struct {
@@ -163,4 +163,4 @@ func logPathOfAttempt(config *runtimeapi.ContainerConfig) string {
 }
 
 // attemptLog matches the name of a log, with the attempt or without.
-var attemptLog = regexp.MustCompile(`^(|.*?\.)(?:\d+\.)?log$`)
+var attemptLog = lazyregexp.New(`^(|.*?\.)(?:\d+\.)?log$`)

@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
 	"time"
 
 	urfave "github.com/urfave/cli/v2"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/commands/cli"
+	"github.com/crishim/crishim/internal/lazyregexp"
 )
 
 type rmOptions struct {
@@ -100,4 +100,4 @@ func removeLogs(path string) error {
 }
 
 // globMeta matches the special characters of a pattern of filepath.Glob.
-var globMeta = regexp.MustCompile(`[*?[\\]`)
+var globMeta = lazyregexp.New(`[*?[\\]`)

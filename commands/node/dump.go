@@ -8,7 +8,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"syscall"
 
@@ -19,6 +18,7 @@ import (
 	"github.com/crishim/crishim/commands/cli"
 	"github.com/crishim/crishim/commands/node/bundle"
 	"github.com/crishim/crishim/diagnose"
+	"github.com/crishim/crishim/internal/lazyregexp"
 	"github.com/crishim/crishim/kuberuntime"
 	"github.com/crishim/crishim/output"
 )
@@ -66,7 +66,7 @@ func tailFlag(tail *int64) urfave.Flag {
 }
 
 // notInName are characters that the name of a file should not have.
-var notInName = regexp.MustCompile(`[^A-Za-z0-9.-]+`)
+var notInName = lazyregexp.New(`[^A-Za-z0-9.-]+`)
 
 func (o *dumpOptions) check(env *cli.Env, c *urfave.Context) error {
 	if err := cli.ArgCount(c, 0, 0); err != nil {

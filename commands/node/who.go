@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,6 +16,7 @@ import (
 	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/commands/cli"
 	"github.com/crishim/crishim/commands/node/hostproc"
+	"github.com/crishim/crishim/internal/lazyregexp"
 	"github.com/crishim/crishim/output"
 )
 
@@ -52,8 +52,8 @@ type whoTarget struct {
 }
 
 var (
-	portText    = regexp.MustCompile(`^(?::(\d+)(?:/(\w+))?|(\d+)/(\w+))$`)
-	processPath = regexp.MustCompile(`^/proc/(\d+)(?:/.*)?$`)
+	portText    = lazyregexp.New(`^(?::(\d+)(?:/(\w+))?|(\d+)/(\w+))$`)
+	processPath = lazyregexp.New(`^/proc/(\d+)(?:/.*)?$`)
 )
 
 func parseWho(text string) (t whoTarget, err error) {

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"net"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,6 +18,7 @@ import (
 	"github.com/crishim/crishim/client/stream"
 	"github.com/crishim/crishim/commands/cli"
 	"github.com/crishim/crishim/internal/kube"
+	"github.com/crishim/crishim/internal/lazyregexp"
 )
 
 type portForwardOptions struct {
@@ -97,7 +97,7 @@ func (o *portForwardOptions) run(ctx context.Context, env *cli.Env, conn *client
 }
 
 // portName is a name as Kubernetes allows for a port.
-var portName = regexp.MustCompile(`^[a-z0-9-]*[a-z][a-z0-9-]*$`)
+var portName = lazyregexp.New(`^[a-z0-9-]*[a-z][a-z0-9-]*$`)
 
 // namedPort returns what stands before the name of a port, and the name; "" where it is a number.
 func namedPort(text string) (before, name string) {

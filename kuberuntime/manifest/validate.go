@@ -7,7 +7,6 @@ import (
 	"net"
 	"os"
 	"reflect"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -15,6 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
+
+	"github.com/crishim/crishim/internal/lazyregexp"
 )
 
 // Validate checks a defaulted pod: what an API server would refuse, what needs a control
@@ -259,8 +260,8 @@ func (v *validator) podSecurity(path *field.Path) {
 
 // sysctlName matches the kernel's names, with dots or slashes, hostIPCSysctl those of the IPC namespace.
 var (
-	sysctlName    = regexp.MustCompile(`^[a-z0-9]([-_a-z0-9]*[a-z0-9])?([./][a-z0-9]([-_a-z0-9]*[a-z0-9])?)*$`)
-	hostIPCSysctl = regexp.MustCompile(`^(kernel\.(shm|msg|sem$)|fs\.mqueue\.)`)
+	sysctlName    = lazyregexp.New(`^[a-z0-9]([-_a-z0-9]*[a-z0-9])?([./][a-z0-9]([-_a-z0-9]*[a-z0-9])?)*$`)
+	hostIPCSysctl = lazyregexp.New(`^(kernel\.(shm|msg|sem$)|fs\.mqueue\.)`)
 )
 
 func (v *validator) ids(path *field.Path, user, group *int64) {

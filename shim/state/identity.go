@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -12,6 +11,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/internal/kube"
+	"github.com/crishim/crishim/internal/lazyregexp"
 )
 
 // Sandbox is what the labels of a pod sandbox hold.
@@ -199,7 +199,7 @@ const (
 	nameSep    = "_"
 )
 
-var nameForbidden = regexp.MustCompile(`[^a-zA-Z0-9_.-]`)
+var nameForbidden = lazyregexp.New(`[^a-zA-Z0-9_.-]`)
 
 // nameParts is what the name of a container of the shim family carries.
 type nameParts struct {

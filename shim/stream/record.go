@@ -8,11 +8,11 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
-	"regexp"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/crishim/crishim/internal/lazyregexp"
 	"github.com/crishim/crishim/internal/proctree"
 	"github.com/crishim/crishim/internal/rundir"
 )
@@ -26,8 +26,8 @@ const (
 )
 
 var (
-	recordNames = regexp.MustCompile(`^` + RecordName + `$`)
-	engineIDs   = regexp.MustCompile(`^[0-9a-f]{64}$`)
+	recordNames = lazyregexp.New(`^` + RecordName + `$`)
+	engineIDs   = lazyregexp.New(`^[0-9a-f]{64}$`)
 )
 
 // records is a directory with a file for each exec that runs. A shim that is

@@ -13,13 +13,14 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/crishim/crishim/internal/lazyregexp"
 )
 
 // file is where messages are read from, for the errors.
@@ -123,7 +124,7 @@ func position(text []byte, offset int) (line, column int) {
 	return bytes.Count(before, []byte("\n")) + 1, offset - 1 - bytes.LastIndexByte(before, '\n')
 }
 
-var yamlLine = regexp.MustCompile(`^yaml: line (\d+): `)
+var yamlLine = lazyregexp.New(`^yaml: line (\d+): `)
 
 // syntaxError puts the line that the YAML reader names where ours stands.
 func (f file) syntaxError(err error) error {

@@ -16,11 +16,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"regexp"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/crishim/crishim/internal/lazyregexp"
 	"github.com/crishim/crishim/output"
 )
 
@@ -178,7 +178,7 @@ func (f *Files) text(name string, text []byte, kind form) {
 }
 
 // escapes are what programs colour their logs with: in the middle of password=x it would not be seen.
-var escapes = regexp.MustCompile(`\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?)`)
+var escapes = lazyregexp.New(`\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?)`)
 
 // lastLines returns the end of a text. It begins with a whole line, as half of a secret is not recognised.
 func lastLines(text []byte, most int) []byte {

@@ -1,10 +1,11 @@
 package bundle
 
 import (
-	"regexp"
 	"slices"
 	"strings"
 	"unicode"
+
+	"github.com/crishim/crishim/internal/lazyregexp"
 )
 
 // secretWords are words that the name of a secret has, alone or as two words in a row.
@@ -83,10 +84,10 @@ func isPasswordName(name string) bool {
 
 // plainVariables are environment variables whose values are the same on many machines. They are removed like all
 // others, but not looked for elsewhere: a path or a language is in many places.
-var plainVariables = regexp.MustCompile(`^(PATH|HOME|HOSTNAME|TERM|LANG|LANGUAGE|LC_\w+|PWD|SHLVL|SHELL|TZ|container|DEBIAN_FRONTEND|KUBERNETES_\w+|\w+_SERVICE_(HOST|PORT)(_\w+)?|\w+_PORT(_\d+_(TCP|UDP)(_\w+)?)?|\w*VERSION|(GO|JAVA|PYTHON|NODE)_?(PATH|HOME|ROOT)|(NODE|POD)_(NAME|NAMESPACE|IP)|HOST_IP)$`)
+var plainVariables = lazyregexp.New(`^(PATH|HOME|HOSTNAME|TERM|LANG|LANGUAGE|LC_\w+|PWD|SHLVL|SHELL|TZ|container|DEBIAN_FRONTEND|KUBERNETES_\w+|\w+_SERVICE_(HOST|PORT)(_\w+)?|\w+_PORT(_\d+_(TCP|UDP)(_\w+)?)?|\w*VERSION|(GO|JAVA|PYTHON|NODE)_?(PATH|HOME|ROOT)|(NODE|POD)_(NAME|NAMESPACE|IP)|HOST_IP)$`)
 
 // plainValue matches values that say nothing: numbers, versions, addresses, lists of paths.
-var plainValue = regexp.MustCompile(`^(?:-?[\d.:,%]+[a-zA-Z]{0,2}|v?\d+(?:\.\d+)+(?:[-+~].*)?|(?:/[\w.@+-]*)+(?::(?:/[\w.@+-]*)+)*)$`)
+var plainValue = lazyregexp.New(`^(?:-?[\d.:,%]+[a-zA-Z]{0,2}|v?\d+(?:\.\d+)+(?:[-+~].*)?|(?:/[\w.@+-]*)+(?::(?:/[\w.@+-]*)+)*)$`)
 
 // commonWords are values of secrets that are in use everywhere, so that to look for them would remove half a file.
 var commonWords = []string{

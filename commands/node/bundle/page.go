@@ -11,6 +11,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/docker/go-units"
@@ -22,8 +23,8 @@ var pageText string
 //go:embed page.css
 var style string
 
-// pageTemplate escapes all that it is given.
-var pageTemplate = template.Must(template.New("page").Parse(pageText))
+// pageTemplate escapes all that it is given. It is parsed when it is first used: no other command needs it.
+var pageTemplate = sync.OnceValue(func() *template.Template { return template.Must(template.New("page").Parse(pageText)) })
 
 // Limits of the page, which a browser should still open.
 const (
@@ -105,7 +106,7 @@ func (b *Bundle) page() ([]byte, error) {
 	}
 	add(s)
 	var out bytes.Buffer
-	err := pageTemplate.Execute(&out, p)
+	err := pageTemplate().Execute(&out, p)
 	return out.Bytes(), err
 }
 

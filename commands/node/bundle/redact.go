@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/crishim/crishim/internal/lazyregexp"
 )
 
 // Removal is what was removed in one place: never the value.
@@ -30,8 +32,8 @@ type redactor struct {
 	log     map[Removal]int
 
 	all    *strings.Replacer
-	shorts []string       // values that may be a part of other words
-	short  *regexp.Regexp // they, as words
+	shorts []string           // values that may be a part of other words
+	short  *lazyregexp.Regexp // they, as words
 
 	file string // that is looked at
 }
@@ -227,7 +229,7 @@ func (r *redactor) environment(path string, v any) any {
 }
 
 // carriers are annotations that hold a whole manifest.
-var carriers = regexp.MustCompile(`last-applied|kubernetes\.io/config\.(?:mirror|seen-manifest)$|/inject-template|agent-inject-(?:template|secret)`)
+var carriers = lazyregexp.New(`last-applied|kubernetes\.io/config\.(?:mirror|seen-manifest)$|/inject-template|agent-inject-(?:template|secret)`)
 
 func (r *redactor) annotations(path string, m map[string]any) map[string]any {
 	for _, key := range slices.Sorted(maps.Keys(m)) {
@@ -346,7 +348,7 @@ func (r *redactor) learn() {
 	for i, value := range r.shorts {
 		quoted[i] = regexp.QuoteMeta(value)
 	}
-	r.short = regexp.MustCompile(`(^|[^A-Za-z0-9])(` + strings.Join(quoted, "|") + `)($|[^A-Za-z0-9])`)
+	r.short = lazyregexp.New(`(^|[^A-Za-z0-9])(` + strings.Join(quoted, "|") + `)($|[^A-Za-z0-9])`)
 }
 
 // again removes values that were removed elsewhere from a text without structure.

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"regexp"
 	"runtime"
 	"slices"
 	"strings"
@@ -20,6 +19,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/client"
+	"github.com/crishim/crishim/internal/lazyregexp"
 	"github.com/crishim/crishim/output"
 )
 
@@ -298,7 +298,7 @@ func (n *Node) listImages(ctx context.Context, conn *client.Conn, f *Files) erro
 }
 
 // unsafeInName matches characters that a file's name should not have.
-var unsafeInName = regexp.MustCompile(`[^A-Za-z0-9._-]+`)
+var unsafeInName = lazyregexp.New(`[^A-Za-z0-9._-]+`)
 
 // fileName makes the name of a file from names and the beginning of an id.
 func fileName(directory, ending, id string, names ...string) string {

@@ -1,9 +1,10 @@
 package bundle
 
 import (
-	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/crishim/crishim/internal/lazyregexp"
 )
 
 // removed stands where a secret was.
@@ -25,7 +26,7 @@ const (
 // pattern is the form of a secret that is known without its name. Where it has groups only the last one is removed.
 type pattern struct {
 	kind  string
-	match *regexp.Regexp
+	match *lazyregexp.Regexp
 	needs []string // one of these is in each match, in lower case: a log of megabytes has few such lines
 }
 
@@ -35,44 +36,44 @@ func (p pattern) mayMatch(lower string) bool {
 
 // patterns are looked for in every text, in this order.
 var patterns = []pattern{
-	{kindPEM, regexp.MustCompile(`-----BEGIN [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----(?s:.*?)(?:-----END [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----|\z)`), []string{"private key"}},
+	{kindPEM, lazyregexp.New(`-----BEGIN [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----(?s:.*?)(?:-----END [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----|\z)`), []string{"private key"}},
 	// The last lines of a log may begin within one.
-	{kindPEM, regexp.MustCompile(`(?:[^\n]*[A-Za-z0-9+/=]{16,}[ \t\r]*\n)*[^\n]*-----END [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----`), []string{"private key"}},
-	{kindPEM, regexp.MustCompile(`LS0tLS1CRUdJTi[A-Za-z0-9+/_-]{20,}={0,2}`), []string{"ls0tls1crudjti"}}, // the same in base64; a certificate goes with it
-	{"JSON web token", regexp.MustCompile(`\beyJ[A-Za-z0-9_-]{6,}\.[A-Za-z0-9_-]{6,}(?:\.[A-Za-z0-9_-]*)*`), []string{"eyj"}},
-	{"user and password of a URL", regexp.MustCompile(`\b(?:[a-zA-Z][a-zA-Z0-9+.-]*)://([^\s/@:'"<>]*:[^\s/'"<>]*[^\s/'"<>@])@`), []string{"://"}},
-	{"user and password of a URL", regexp.MustCompile(`\bhttps?://([^\s/@:'"<>]{4,})@`), []string{"://"}},
-	{"user and password of an address", regexp.MustCompile(`([\w.%-]+:[^\s@/'"]+)@(?:tcp|unix|udp)\(`), []string{"@tcp(", "@unix(", "@udp("}},
-	{"parameter of a signed URL", regexp.MustCompile(`(?i)[?&](?:x-amz-[\w-]+|x-goog-[\w-]+|sig|signature|code|key|(?:[\w-]*token)|se|sp|skoid|policy|key-pair-id)=([^&\s"'<>\\]+)`), []string{"?", "&"}},
-	{"authorization", regexp.MustCompile(`(?i)\b(?:bearer|basic|negotiate|digest)\s+([A-Za-z0-9._~+/=-]{16,})`), []string{"bearer", "basic", "negotiate", "digest"}},
-	{kindHeader, regexp.MustCompile(`(?i)\b(?:proxy-)?(?:authorization|set-cookie|cookie|x-[a-z-]*(?:token|auth|key|secret)[a-z-]*)["']?\s*[:=]\s*["'\[{]*([^\r\n"']+)`), []string{"authorization", "cookie", "x-"}},
-	{"token of a known service", regexp.MustCompile(`\b(?:(?:AKIA|ASIA)[0-9A-Z]{16}|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_\w{20,}|gl[a-z]{2,4}-[\w-]{16,}|xox[abeoprs]-[\w-]{10,}|AIza[\w-]{30,}|[sr]k_(?:live|test)_\w{10,}|sk-[\w-]{20,}|npm_\w{30,}|dckr_[a-z]+_[\w-]{16,}|hf_\w{30,}|hv[sbr]\.[\w-]{20,}|do[opr]_v1_[a-f0-9]{40,}|pypi-[\w-]{40,}|ya29\.[\w-]{10,}|SG\.[\w-]{10,}\.[\w-]{10,}|AGE-SECRET-KEY-1\w{20,})\b`), nil},
-	{"bootstrap token", regexp.MustCompile(`(?:^|[\s"'=:])([a-z0-9]{0,5}[0-9][a-z0-9]{0,5}\.[a-z0-9]{16})(?:$|[\s"',;])`), []string{"."}},
-	{"password hash", regexp.MustCompile(`\$(?:1|2[abxy]?|5|6|7|y|gy|argon2(?:id|i|d))\$[^\s:"',]{8,}`), []string{"$"}},
-	{"address of a webhook", regexp.MustCompile(`\b(?:hooks\.slack\.com/(?:services|workflows)|discord(?:app)?\.com/api/webhooks|api\.telegram\.org)/([^\s"'<>\\]+)`), []string{"hooks.slack.com/", "api/webhooks/", "api.telegram.org/"}},
-	{kindMount, regexp.MustCompile(`kubernetes\.io~secret/([^/\s"'\\]+)`), []string{"kubernetes.io~secret"}},
+	{kindPEM, lazyregexp.New(`(?:[^\n]*[A-Za-z0-9+/=]{16,}[ \t\r]*\n)*[^\n]*-----END [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----`), []string{"private key"}},
+	{kindPEM, lazyregexp.New(`LS0tLS1CRUdJTi[A-Za-z0-9+/_-]{20,}={0,2}`), []string{"ls0tls1crudjti"}}, // the same in base64; a certificate goes with it
+	{"JSON web token", lazyregexp.New(`\beyJ[A-Za-z0-9_-]{6,}\.[A-Za-z0-9_-]{6,}(?:\.[A-Za-z0-9_-]*)*`), []string{"eyj"}},
+	{"user and password of a URL", lazyregexp.New(`\b(?:[a-zA-Z][a-zA-Z0-9+.-]*)://([^\s/@:'"<>]*:[^\s/'"<>]*[^\s/'"<>@])@`), []string{"://"}},
+	{"user and password of a URL", lazyregexp.New(`\bhttps?://([^\s/@:'"<>]{4,})@`), []string{"://"}},
+	{"user and password of an address", lazyregexp.New(`([\w.%-]+:[^\s@/'"]+)@(?:tcp|unix|udp)\(`), []string{"@tcp(", "@unix(", "@udp("}},
+	{"parameter of a signed URL", lazyregexp.New(`(?i)[?&](?:x-amz-[\w-]+|x-goog-[\w-]+|sig|signature|code|key|(?:[\w-]*token)|se|sp|skoid|policy|key-pair-id)=([^&\s"'<>\\]+)`), []string{"?", "&"}},
+	{"authorization", lazyregexp.New(`(?i)\b(?:bearer|basic|negotiate|digest)\s+([A-Za-z0-9._~+/=-]{16,})`), []string{"bearer", "basic", "negotiate", "digest"}},
+	{kindHeader, lazyregexp.New(`(?i)\b(?:proxy-)?(?:authorization|set-cookie|cookie|x-[a-z-]*(?:token|auth|key|secret)[a-z-]*)["']?\s*[:=]\s*["'\[{]*([^\r\n"']+)`), []string{"authorization", "cookie", "x-"}},
+	{"token of a known service", lazyregexp.New(`\b(?:(?:AKIA|ASIA)[0-9A-Z]{16}|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_\w{20,}|gl[a-z]{2,4}-[\w-]{16,}|xox[abeoprs]-[\w-]{10,}|AIza[\w-]{30,}|[sr]k_(?:live|test)_\w{10,}|sk-[\w-]{20,}|npm_\w{30,}|dckr_[a-z]+_[\w-]{16,}|hf_\w{30,}|hv[sbr]\.[\w-]{20,}|do[opr]_v1_[a-f0-9]{40,}|pypi-[\w-]{40,}|ya29\.[\w-]{10,}|SG\.[\w-]{10,}\.[\w-]{10,}|AGE-SECRET-KEY-1\w{20,})\b`), nil},
+	{"bootstrap token", lazyregexp.New(`(?:^|[\s"'=:])([a-z0-9]{0,5}[0-9][a-z0-9]{0,5}\.[a-z0-9]{16})(?:$|[\s"',;])`), []string{"."}},
+	{"password hash", lazyregexp.New(`\$(?:1|2[abxy]?|5|6|7|y|gy|argon2(?:id|i|d))\$[^\s:"',]{8,}`), []string{"$"}},
+	{"address of a webhook", lazyregexp.New(`\b(?:hooks\.slack\.com/(?:services|workflows)|discord(?:app)?\.com/api/webhooks|api\.telegram\.org)/([^\s"'<>\\]+)`), []string{"hooks.slack.com/", "api/webhooks/", "api.telegram.org/"}},
+	{kindMount, lazyregexp.New(`kubernetes\.io~secret/([^/\s"'\\]+)`), []string{"kubernetes.io~secret"}},
 	// As a kubelet logs a container that it could not start.
-	{kindEnv, regexp.MustCompile(`\bEnvVar\{Name:\s*"?[\w.-]+"?,\s*Value:\s*("(?:[^"\\]|\\.)*"|.*?),\s*ValueFrom:`), []string{"envvar{"}},
+	{kindEnv, lazyregexp.New(`\bEnvVar\{Name:\s*"?[\w.-]+"?,\s*Value:\s*("(?:[^"\\]|\\.)*"|.*?),\s*ValueFrom:`), []string{"envvar{"}},
 }
 
 // pairs are a name and a value in two fields, as manifests have variables; with quotes that JSON escapes, too.
-var pairs = []*regexp.Regexp{
-	regexp.MustCompile(`(?i)\b(?:name|key)\\*["']?\s*[:=]\s*\\*["']?([\w.-]+)\\*["']?\s*,?\s*\\*["']?value\\*["']?\s*[:=]\s*\\*"((?:[^"\\\n]|\\[^"\n])+)`),
-	regexp.MustCompile(`(?i)\b(?:name|key)\\*["']?\s*[:=]\s*\\*["']?([\w.-]+)\\*["']?\s*,?\s*\\*["']?value\\*["']?\s*[:=]\s*'?([^\s,;}\]\\"']+)`),
+var pairs = []*lazyregexp.Regexp{
+	lazyregexp.New(`(?i)\b(?:name|key)\\*["']?\s*[:=]\s*\\*["']?([\w.-]+)\\*["']?\s*,?\s*\\*["']?value\\*["']?\s*[:=]\s*\\*"((?:[^"\\\n]|\\[^"\n])+)`),
+	lazyregexp.New(`(?i)\b(?:name|key)\\*["']?\s*[:=]\s*\\*["']?([\w.-]+)\\*["']?\s*,?\s*\\*["']?value\\*["']?\s*[:=]\s*'?([^\s,;}\]\\"']+)`),
 }
 
 // assignment is NAME=value, name: value and "name": "value", also of TOML, with the quotes that JSON escapes, and of a list.
-var assignment = regexp.MustCompile(`([A-Za-z_][\w.-]*)(\\?["']?[ \t]*(?::=|=>|=|:)[ \t]*\\?)("(?:[^"\\\n]|\\.)*"|'[^'\n]*'|\[[^\]\n]*\]|[^\s,;&"'(){}\[\]\\]+)`)
+var assignment = lazyregexp.New(`([A-Za-z_][\w.-]*)(\\?["']?[ \t]*(?::=|=>|=|:)[ \t]*\\?)("(?:[^"\\\n]|\\.)*"|'[^'\n]*'|\[[^\]\n]*\]|[^\s,;&"'(){}\[\]\\]+)`)
 
 // flagged is --name value.
-var flagged = regexp.MustCompile(`(^|[\s"'\[,])(--?[A-Za-z][\w-]*)("?,?\s+|["'],\s*)("[^"\n]*"|'[^'\n]*'|[^\s"',\]]+)`)
+var flagged = lazyregexp.New(`(^|[\s"'\[,])(--?[A-Za-z][\w-]*)("?,?\s+|["'],\s*)("[^"\n]*"|'[^'\n]*'|[^\s"',\]]+)`)
 
 // word is what a sentence goes on with after "token:".
-var word = regexp.MustCompile(`^[A-Za-z]?[a-z]+[.,;:!]?$`)
+var word = lazyregexp.New(`^[A-Za-z]?[a-z]+[.,;:!]?$`)
 
 // replace replaces the last group of each match, the whole where there is none, and tells each to found. kind returns what kind of
 // secret it is, "" for none; one that is none may have one in it, such as msg="password=x".
-func replace(text string, match *regexp.Regexp, kind func(groups []string) string, found func(kind, secret string)) string {
+func replace(text string, match *lazyregexp.Regexp, kind func(groups []string) string, found func(kind, secret string)) string {
 	var b strings.Builder
 	for {
 		at := match.FindStringSubmatchIndex(text)
@@ -115,8 +116,8 @@ func replace(text string, match *regexp.Regexp, kind func(groups []string) strin
 
 // login is -u user:password, as curl has it; mysql and redis have their passwords behind one letter.
 var (
-	login = regexp.MustCompile(`(?:^|[\s"'])(?:-u|-U|--user|--proxy-user)[ =]["']?[^\s:"'=/]+:([^\s"']+)`)
-	short = regexp.MustCompile(`\b(?:(?:mysql|mariadb)[\w-]*\b[^\n|;&]*?\s-p|redis-cli\b[^\n|;&]*?\s-a\s+)([^\s"'-][^\s"']*)`)
+	login = lazyregexp.New(`(?:^|[\s"'])(?:-u|-U|--user|--proxy-user)[ =]["']?[^\s:"'=/]+:([^\s"']+)`)
+	short = lazyregexp.New(`\b(?:(?:mysql|mariadb)[\w-]*\b[^\n|;&]*?\s-p|redis-cli\b[^\n|;&]*?\s-a\s+)([^\s"'-][^\s"']*)`)
 )
 
 // form is what kind of text it is, which tells how sure a pattern may be.
@@ -184,7 +185,7 @@ type finder struct {
 	found func(kind, secret string)
 }
 
-func (t *finder) take(match *regexp.Regexp, kind func(groups []string) string) {
+func (t *finder) take(match *lazyregexp.Regexp, kind func(groups []string) string) {
 	t.text = replace(t.text, match, kind, func(kind, secret string) {
 		list, ok := strings.CutPrefix(secret, "[")
 		if !ok {
@@ -252,7 +253,7 @@ func isRandom(value string) bool {
 }
 
 // blockStart is a key of YAML whose value is in the lines below it.
-var blockStart = regexp.MustCompile(`^(\s*)(?:- )?["']?([\w.-]+)["']?\s*:\s*(?:[|>][+-]?\d*)?\s*$`)
+var blockStart = lazyregexp.New(`^(\s*)(?:- )?["']?([\w.-]+)["']?\s*:\s*(?:[|>][+-]?\d*)?\s*$`)
 
 // blocks removes the lines that belong to a secret's name in YAML.
 func blocks(text string, found func(kind, secret string)) string {

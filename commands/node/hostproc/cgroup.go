@@ -1,10 +1,11 @@
 package hostproc
 
 import (
-	"regexp"
 	"slices"
 	"strings"
 	"unicode"
+
+	"github.com/crishim/crishim/internal/lazyregexp"
 )
 
 // Group is what the control groups of a process say about it. Only root makes groups outside those that it
@@ -54,11 +55,11 @@ func (g Group) rank() int {
 var (
 	// podName is the group of a pod: pod1234-5678 of the kubelet's cgroupfs driver, and
 	// kubepods-burstable-pod1234_5678.slice of its systemd driver.
-	podName = regexp.MustCompile(`^(?:pod|(?:.*-)?kubepods(?:-burstable|-besteffort)?-pod)([0-9a-zA-Z_.-]+?)(?:\.slice)?$`)
+	podName = lazyregexp.New(`^(?:pod|(?:.*-)?kubepods(?:-burstable|-besteffort)?-pod)([0-9a-zA-Z_.-]+?)(?:\.slice)?$`)
 	// hexID is a container's id, as every runtime makes them.
-	hexID = regexp.MustCompile(`^[0-9a-f]{64}$`)
+	hexID = lazyregexp.New(`^[0-9a-f]{64}$`)
 	// userUnit is the systemd of one user, who makes groups below it.
-	userUnit = regexp.MustCompile(`^user@(\d+)\.service$`)
+	userUnit = lazyregexp.New(`^user@(\d+)\.service$`)
 )
 
 // parsePath reads one path: /docker/ID, /kubepods/burstable/podUID/ID, docker-ID.scope,

@@ -3,12 +3,13 @@
 package ocitext
 
 import (
-	"regexp"
 	"strings"
+
+	"github.com/crishim/crishim/internal/lazyregexp"
 )
 
 // prefixes is what engine, containerd and runc put before what happened.
-var prefixes = regexp.MustCompile(`^(Error response from daemon: |failed to create (shim task|task for container): |failed to start shim: |` +
+var prefixes = lazyregexp.New(`^(Error response from daemon: |failed to create (shim task|task for container): |failed to start shim: |` +
 	`OCI runtime (create|start|exec) failed: |runc (create|start|exec) failed: |exec failed: |` +
 	`(container_linux|process_linux|rootfs_linux|standard_init_linux)\.go:\d+: |` +
 	`(starting container process|container init) caused( ".*")?: |unable to start container process: |error during container init: )`)
