@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"runtime/debug"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -48,17 +49,18 @@ func Run(ctx context.Context, env *cli.Env, conn *client.Conn, o Options) error 
 
 // drive draws a model that is fed.
 func drive(ctx context.Context, cancel context.CancelCauseFunc, env *cli.Env, model tea.Model, busy *atomic.Bool, feed func(context.Context, func(any))) error {
-	program := tea.NewProgram(model, tea.WithContext(ctx), tea.WithoutSignalHandler(), tea.WithFPS(framesPerSecond),
+	program := tea.NewProgram(guard{model}, tea.WithContext(ctx), tea.WithoutSignalHandler(), tea.WithFPS(framesPerSecond),
 		tea.WithInput(env.In), tea.WithOutput(env.Out), tea.WithEnvironment(environment(env)), tea.WithColorProfile(profile(env)))
 	feeding, fed := context.WithCancel(ctx)
 	done := make(chan struct{}, 2)
 	guarded := func(do func()) {
-		defer func() { done <- struct{}{} }()
 		defer func() {
-			if p := recover(); p != nil { // the terminal first: the trace is to be read
+			if p := recover(); p != nil { // the terminal first: the trace is to be read; nothing else ends the process
 				program.Kill()
+				program.Wait()
 				panic(p)
 			}
+			done <- struct{}{}
 		}()
 		do()
 	}
@@ -77,6 +79,43 @@ func drive(ctx context.Context, cancel context.CancelCauseFunc, env *cli.Env, mo
 		return cause
 	}
 	return err
+}
+
+// guard is a model whose commands panic in Update: there bubbletea gives the terminal back before it writes the trace,
+// and the process does not end before that.
+type guard struct{ tea.Model }
+
+// panicked is what a command has panicked with, and its trace.
+type panicked string
+
+func (g guard) Init() tea.Cmd { return guardCommand(g.Model.Init()) }
+
+func (g guard) Update(message tea.Msg) (tea.Model, tea.Cmd) {
+	if p, ok := message.(panicked); ok {
+		panic(p)
+	}
+	model, command := g.Model.Update(message)
+	return guard{model}, guardCommand(command)
+}
+
+func guardCommand(command tea.Cmd) tea.Cmd {
+	if command == nil {
+		return nil
+	}
+	return func() (message tea.Msg) {
+		defer func() {
+			if p := recover(); p != nil {
+				message = panicked(fmt.Sprintf("%v\n%s", p, debug.Stack()))
+			}
+		}()
+		message = command()
+		if batch, ok := message.(tea.BatchMsg); ok {
+			for i := range batch {
+				batch[i] = guardCommand(batch[i])
+			}
+		}
+		return message
+	}
 }
 
 // jobs stops the process for the shell, which gets its terminal back first, and ends it on SIGQUIT. While a session
