@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -119,7 +120,8 @@ type reportingExporter struct {
 	sdktrace.SpanExporter
 	endpoint string
 	env      *Env
-	failed   atomic.Bool           // since spans were last exported
+	mu       sync.Mutex            // held until the warning is written: at its end the process waits for that
+	failed   bool                  // since spans were last exported
 	dialled  atomic.Pointer[error] // how the last attempt to connect ended, which gRPC buries in a sentence
 }
 
@@ -138,7 +140,11 @@ func (e *reportingExporter) ExportSpans(ctx context.Context, spans []sdktrace.Re
 }
 
 func (e *reportingExporter) report(err error) {
-	if failed := e.failed.Swap(err != nil); err == nil || failed {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	failed := e.failed
+	e.failed = err != nil
+	if err == nil || failed {
 		return
 	}
 	reason := WithoutStatusPrefix(err)
