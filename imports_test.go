@@ -40,7 +40,7 @@ func importRules() []importRule {
 		{"kubectl", module, ours("kubectl", "commands", "client", "internal/stdinmux", "internal/proctree"), "the plugin runs command lines of crishim elsewhere, and leaves everything else to them"},
 		{"cmd", module, ours("kubectl", "commands/cli"), "main only turns kubectl.Main into an exit status"},
 		{"client", module, ours("client", "api", "imagefile", "internal/bounded", "internal/lazyregexp", "internal/proctree", "internal/program", "internal/rundir", "internal/frames"), "client learns how to start the shim from its caller, so its tests need no Docker"},
-		{"diagnose", module, ours("diagnose", "client", "kuberuntime", "internal/bounded", "internal/lazyregexp"), "facts are collected from any runtime, and shown by whoever collects them"},
+		{"diagnose", module, ours("diagnose", "client", "kuberuntime", "internal/bounded", "internal/lazyregexp"), "facts are collected from any runtime, and shown by the caller"},
 		{"kuberuntime", module, ours("kuberuntime", "client", "logfile", "internal/bounded", "internal/lazyregexp", "internal/filelock"), "the pod runtime works on any CRI endpoint, so it may not know our shim or our views"},
 		{"logfile", module, ours("logfile", "internal/bounded", "internal/lazyregexp"), "log files are read for commands and for the pod runtime, and know neither"},
 		{"imagefile", module, ours("imagefile"), "archives of images are those of any runtime"},

@@ -206,7 +206,7 @@ func TestForgedPods(t *testing.T) {
 	})
 	c.run(t.Context(), "--keep --node node-01 -- version")
 	if got := c.made(); got != 5 {
-		t.Errorf("%d pods were made, want one beside the four that are forged", got)
+		t.Errorf("%d pods were made, want one and the four that are forged", got)
 	}
 }
 

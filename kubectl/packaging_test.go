@@ -113,7 +113,7 @@ func TestDaemonSetIsWhatThePluginLooksFor(t *testing.T) {
 	for name, rights := range map[string]string{"base": kube.RightsRead, "change": kube.RightsChange, "metrics": kube.RightsRead} {
 		built := build(t, name)
 		want := []string{"ClusterRole crishim-exec", "ClusterRole crishim-nodes", "ClusterRole crishim-pods", "DaemonSet crishim", "Namespace crishim", "ServiceAccount crishim"}
-		if slices.Sort(built.objects); !slices.Equal(built.objects, want) { // nobody is bound to a role
+		if slices.Sort(built.objects); !slices.Equal(built.objects, want) { // no user is bound to a role
 			t.Errorf("%s: got %q", name, built.objects)
 		}
 		if diff := cmp.Diff(map[string][]string{

@@ -112,7 +112,7 @@ func isRunning(pod *corev1.Pod) bool {
 	})
 }
 
-// hasExpired reports whether a pod, whoever made it, has ended and had its time: nobody waits for it any more.
+// hasExpired reports whether a pod of any user has ended and had its time: no command waits for it any more.
 func hasExpired(pod *corev1.Pod) bool {
 	life := pod.Spec.ActiveDeadlineSeconds
 	return over(pod) != "" && life != nil && time.Since(pod.CreationTimestamp.Time) > time.Duration(*life)*time.Second

@@ -28,7 +28,7 @@ const subPathPod = `
   volumes: [{name: v, emptyDir: {}}]
 `
 
-// TestRemoveKeepsWhatIsMountedInLogs has somebody mount a directory below a pod's logs.
+// TestRemoveKeepsWhatIsMountedInLogs has another user's mount in a directory below a pod's logs.
 func TestRemoveKeepsWhatIsMountedInLogs(t *testing.T) {
 	t.Parallel()
 	needsRoot(t)

@@ -161,7 +161,7 @@ func TestLoopWakesPodsWhenTheRuntimeIsBack(t *testing.T) {
 	}
 }
 
-// A manifest that describe wrote, or somebody else, does not decide who manages its pod.
+// A manifest that describe or another tool wrote does not decide who manages its pod.
 func TestAManifestChoosesNoOwner(t *testing.T) {
 	t.Parallel()
 	for _, directory := range []string{"", "/ours"} {

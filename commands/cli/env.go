@@ -79,7 +79,7 @@ type Env struct {
 
 	// On one of several nodes, what is written is merged with that of the others.
 	part    partMode
-	records io.Writer // takes failures and warnings for whoever merges; else nil
+	records io.Writer // takes failures and warnings where results are merged; else nil
 }
 
 // setProcess sets what is global to a process: its garbage collection, and the logger of klog.

@@ -223,7 +223,7 @@ func (s *serve) open(part string) []string {
 	return found
 }
 
-// beside are the files next to the socket. The directory for records of sessions may
+// beside returns the files next to the socket. The directory for records of sessions may
 // be there, but nothing in it.
 func (s *serve) beside() []string {
 	var found []string

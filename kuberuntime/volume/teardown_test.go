@@ -13,7 +13,7 @@ import (
 	"github.com/crishim/crishim/kuberuntime/pod"
 )
 
-// TestRemoveAllKeepsWhatIsMounted has somebody else's files mounted in a directory that is to go.
+// TestRemoveAllKeepsWhatIsMounted has other files mounted in a directory that is to go.
 func TestRemoveAllKeepsWhatIsMounted(t *testing.T) {
 	t.Parallel()
 	needsRoot(t)
