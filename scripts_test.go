@@ -144,6 +144,8 @@ func (r runtime) setup(env *testscript.Env, images registries) error {
 		"REGISTRY": images.open,
 		"PRIVATE":  images.private,
 		"HOME":     env.WorkDir,
+		// What pods of manifests leave in /var/lib/crishim and /var/log/pods stays in the script's directory.
+		"CRISHIM_ROOT": filepath.Join(env.WorkDir, "root"),
 		// A host's /etc/crictl.yaml may not decide what is tested.
 		"CONTAINER_RUNTIME_ENDPOINT": r.endpoint,
 		"XDG_RUNTIME_DIR":            "",
