@@ -23,62 +23,111 @@ func Main(ctx context.Context, args []string, env *cli.Env) int {
 	return cli.Run(ctx, args, env, newApp)
 }
 
+// verb is a row of the table: what makes the command, and what it does on other machines.
+type verb struct {
+	new   func(*cli.Env) *urfave.Command // a constructor, because urfave's commands remember what they parsed
+	nodes cli.OverNodes
+}
+
 // group is a part of the help page.
 type group struct {
 	title string
-	verbs []func(*cli.Env) *urfave.Command
+	verbs []verb
 }
 
-// groups returns the table of verbs, in the order of the help page. Constructors, not variables,
-// because urfave's commands remember what they parsed.
+// groups returns the table of verbs, in the order of the help page.
 func groups() []group {
-	type verbs = []func(*cli.Env) *urfave.Command
-	return []group{
-		{"Look", verbs{
-			container.NewPs, pod.NewPods, image.NewImages, image.NewHistory, container.NewDiff, container.NewLogs, manifest.NewDescribe, manifest.NewWhy, container.NewInspect, pod.NewInspectp, image.NewInspecti,
-			node.NewTop, container.NewEvents, container.NewStats, pod.NewStatsp, pod.NewMetricsp, pod.NewMetricDescs, node.NewWho,
-		}},
-		{"Act", verbs{container.NewExec, container.NewAttach, container.NewCp, pod.NewPortForward, container.NewDebug, container.NewWait, container.NewKill, container.NewPause, container.NewUnpause}},
-		{"Run", verbs{container.NewRun, container.NewStop, container.NewRestart, container.NewRm, manifest.NewApply, manifest.NewDelete, manifest.NewSync, manifest.NewGC}},
-		{"CRI steps", verbs{pod.NewRunp, container.NewCreate, container.NewStart, container.NewUpdate, container.NewCheckpoint, pod.NewStopp, pod.NewRmp}},
-		{"Images", verbs{image.NewPull, image.NewSave, image.NewLoad, image.NewRmi, image.NewImagefsinfo}},
-		{"Node", verbs{
-			node.NewVersion, node.NewInfo, node.NewDf, node.NewEndpoints, node.NewDoctor, node.NewDump, node.NewConfig, node.NewServe, node.NewRuntimeConfig, node.NewUpdateRuntimeConfig,
-		}},
-		{"Shell", verbs{node.NewCompletion, node.NewMan, node.NewSchema}},
-	}
-}
-
-// overNodes returns what each verb does on other machines.
-func overNodes() map[string]cli.OverNodes {
+	// On several machines at once. Lines are shown as they come, other results are merged into one table.
 	reads := cli.OverNodes{Rights: kube.RightsRead}
-	shows := cli.OverNodes{Rights: kube.RightsRead, Lines: true, Files: true}
+	readsLines := cli.OverNodes{Rights: kube.RightsRead, Lines: true, Files: true}
 	runs := cli.OverNodes{Rights: kube.RightsChange, Lines: true}
 	changes := cli.OverNodes{Rights: kube.RightsChange, Lines: true, Changes: true}
-	alone := func(rights string) cli.OverNodes { return cli.OverNodes{Rights: rights, Alone: true} }
+	// On one machine at a time.
+	readsAlone := cli.OverNodes{Rights: kube.RightsRead, Alone: true}
 	readsLogs := cli.OverNodes{Rights: kube.RightsRead, Alone: true, Files: true}
-	readsAlone, changesAlone := alone(kube.RightsRead), alone(kube.RightsChange)
+	changesAlone := cli.OverNodes{Rights: kube.RightsChange, Alone: true}
 	makesAlone := cli.OverNodes{Rights: kube.RightsChange, Alone: true, Files: true} // and, on Docker, links to logs
 	hostAlone := cli.OverNodes{Rights: kube.RightsHost, Alone: true, Files: true}
-	return map[string]cli.OverNodes{
-		"ps": reads, "pods": reads, "images": reads, "inspect": reads, "inspectp": reads, "inspecti": reads,
-		"stats": reads, "statsp": reads, "metricsp": reads, "metricdescs": reads,
-		"version": reads, "info": reads, "df": reads, "imagefsinfo": reads, "runtime-config": reads,
-		"logs": shows, "exec": runs, "pull": runs,
-		"stop": changes, "kill": changes, "pause": changes, "unpause": changes, "restart": changes, "rm": changes,
-		"stopp": changes, "rmp": changes, "rmi": changes,
-
-		"describe": readsLogs, "history": readsAlone, "diff": readsAlone, "dump": readsLogs, "events": readsAlone, "wait": readsAlone, "who": readsAlone, "why": readsLogs, "save": readsAlone,
-		"endpoints": readsAlone, "doctor": readsAlone, "config": readsAlone, "completion": readsAlone, "man": readsAlone, "schema": readsAlone,
-		"attach": changesAlone, "cp": changesAlone, "port-forward": changesAlone, "debug": makesAlone, "run": makesAlone, "top": makesAlone,
-		"runp": makesAlone, "create": makesAlone, "start": makesAlone, "update": changesAlone, "checkpoint": changesAlone,
-		"load": changesAlone, "update-runtime-config": changesAlone,
-		"apply": hostAlone, "delete": hostAlone, "sync": hostAlone, "gc": hostAlone, "serve": hostAlone,
+	return []group{
+		{"Look", []verb{
+			{container.NewPs, reads},
+			{pod.NewPods, reads},
+			{image.NewImages, reads},
+			{image.NewHistory, readsAlone},
+			{container.NewDiff, readsAlone},
+			{container.NewLogs, readsLines},
+			{manifest.NewDescribe, readsLogs},
+			{manifest.NewWhy, readsLogs},
+			{container.NewInspect, reads},
+			{pod.NewInspectp, reads},
+			{image.NewInspecti, reads},
+			{node.NewTop, makesAlone},
+			{container.NewEvents, readsAlone},
+			{container.NewStats, reads},
+			{pod.NewStatsp, reads},
+			{pod.NewMetricsp, reads},
+			{pod.NewMetricDescs, reads},
+			{node.NewWho, readsAlone},
+		}},
+		{"Act", []verb{
+			{container.NewExec, runs},
+			{container.NewAttach, changesAlone},
+			{container.NewCp, changesAlone},
+			{pod.NewPortForward, changesAlone},
+			{container.NewDebug, makesAlone},
+			{container.NewWait, readsAlone},
+			{container.NewKill, changes},
+			{container.NewPause, changes},
+			{container.NewUnpause, changes},
+		}},
+		{"Run", []verb{
+			{container.NewRun, makesAlone},
+			{container.NewStop, changes},
+			{container.NewRestart, changes},
+			{container.NewRm, changes},
+			{manifest.NewApply, hostAlone},
+			{manifest.NewDelete, hostAlone},
+			{manifest.NewSync, hostAlone},
+			{manifest.NewGC, hostAlone},
+		}},
+		{"CRI steps", []verb{
+			{pod.NewRunp, makesAlone},
+			{container.NewCreate, makesAlone},
+			{container.NewStart, makesAlone},
+			{container.NewUpdate, changesAlone},
+			{container.NewCheckpoint, changesAlone},
+			{pod.NewStopp, changes},
+			{pod.NewRmp, changes},
+		}},
+		{"Images", []verb{
+			{image.NewPull, runs},
+			{image.NewSave, readsAlone},
+			{image.NewLoad, changesAlone},
+			{image.NewRmi, changes},
+			{image.NewImagefsinfo, reads},
+		}},
+		{"Node", []verb{
+			{node.NewVersion, reads},
+			{node.NewInfo, reads},
+			{node.NewDf, reads},
+			{node.NewEndpoints, readsAlone},
+			{node.NewDoctor, readsAlone},
+			{node.NewDump, readsLogs},
+			{node.NewConfig, readsAlone},
+			{node.NewServe, hostAlone},
+			{node.NewRuntimeConfig, reads},
+			{node.NewUpdateRuntimeConfig, changesAlone},
+		}},
+		{"Shell", []verb{
+			{node.NewCompletion, readsAlone},
+			{node.NewMan, readsAlone},
+			{node.NewSchema, readsAlone},
+		}},
 	}
 }
 
 func newApp(env *cli.Env) *urfave.App {
-	env.OverNodes = overNodes()
+	env.OverNodes = map[string]cli.OverNodes{}
 	app := &urfave.App{
 		Name:                      "crishim",
 		HelpName:                  "crishim",
@@ -99,8 +148,9 @@ func newApp(env *cli.Env) *urfave.App {
 	}
 	for _, g := range groups() {
 		for _, verb := range g.verbs {
-			command := verb(env)
+			command := verb.new(env)
 			command.Category = g.title
+			env.OverNodes[command.Name] = verb.nodes
 			finishCommand(command, "crishim ")
 			app.Commands = append(app.Commands, command)
 		}
