@@ -20,6 +20,7 @@ import (
 
 	"github.com/crishim/crishim/internal/test/stubcri"
 	"github.com/crishim/crishim/kuberuntime"
+	"github.com/crishim/crishim/kuberuntime/pod"
 )
 
 // logsTest is a node with two containers that have written.
@@ -80,7 +81,7 @@ func TestLogsShowWhatSyncRotated(t *testing.T) {
 	now := time.Now()
 	m, err := kuberuntime.New(t.Context(), kuberuntime.Options{
 		Runtime: conn, Now: func() time.Time { return now },
-		Dirs: kuberuntime.DefaultDirs(func(key string) (string, bool) { v, ok := c.vars[key]; return v, ok }),
+		Dirs: pod.DefaultDirs(func(key string) (string, bool) { v, ok := c.vars[key]; return v, ok }),
 	})
 	if err != nil {
 		t.Fatal(err)

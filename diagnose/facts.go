@@ -25,6 +25,7 @@ import (
 
 	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/kuberuntime"
+	"github.com/crishim/crishim/kuberuntime/criconfig"
 	"github.com/crishim/crishim/kuberuntime/pod"
 )
 
@@ -96,7 +97,7 @@ func (c *Collector) fail(err error) {
 
 // Open makes a collector on a connection, which stays the caller's.
 func Open(ctx context.Context, conn *client.Conn, o Options) (*Collector, error) {
-	host, err := kuberuntime.ReadHost()
+	host, err := criconfig.ReadHost()
 	if err != nil {
 		return nil, err
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/internal/kube"
 	"github.com/crishim/crishim/kuberuntime"
+	"github.com/crishim/crishim/kuberuntime/pod"
 	"github.com/crishim/crishim/output"
 )
 
@@ -82,7 +83,7 @@ func DetailsMissing(ctx context.Context, env *Env, what string, err error) error
 // why, and until when, a container waits. It is nil for pods of others. It reads a file, and calls no runtime.
 // sandboxes are the ids of those that the pod has.
 func (env *Env) PodState(uid string, sandboxes ...string) *kuberuntime.PodState {
-	state, err := kuberuntime.ReadState(kuberuntime.DefaultDirs(env.LookupEnv), uid, sandboxes...)
+	state, err := kuberuntime.ReadState(pod.DefaultDirs(env.LookupEnv), uid, sandboxes...)
 	if err != nil {
 		env.Debugf("read the state of pod %s: %v", uid, err)
 	}

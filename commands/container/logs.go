@@ -19,6 +19,7 @@ import (
 	"github.com/crishim/crishim/commands/cli"
 	"github.com/crishim/crishim/internal/kube"
 	"github.com/crishim/crishim/kuberuntime"
+	"github.com/crishim/crishim/kuberuntime/pod"
 	"github.com/crishim/crishim/logfile"
 )
 
@@ -203,8 +204,8 @@ func (o *logsOptions) containers(ctx context.Context, env *cli.Env, conn *client
 				err = cli.WithHint(err, "--all-containers takes all; %s", cli.HintOf(err))
 			}
 		case code == codes.NotFound:
-			if pod, why := kuberuntime.WhyNoContainers(kuberuntime.DefaultDirs(env.LookupEnv), ref); why != "" {
-				err = cli.WithHint(fmt.Errorf("pod %s has no container yet: %s", pod, why), "`crishim describe %s` shows more", ref)
+			if name, why := kuberuntime.WhyNoContainers(pod.DefaultDirs(env.LookupEnv), ref); why != "" {
+				err = cli.WithHint(fmt.Errorf("pod %s has no container yet: %s", name, why), "`crishim describe %s` shows more", ref)
 			}
 		}
 		if err == nil && o.previous {

@@ -93,7 +93,7 @@ func (r *readiness) byOneAttempt(ctx context.Context, sandbox *runtimeapi.PodSan
 	if r.manager == nil {
 		m, err := kuberuntime.New(ctx, kuberuntime.Options{
 			Runtime: r.conn.ClientConn(), Image: r.conn.ImageClientConn(), Endpoint: r.conn.RuntimeEndpoint,
-			Dirs: kuberuntime.DefaultDirs(r.env.LookupEnv), Now: r.env.Now,
+			Dirs: pod.DefaultDirs(r.env.LookupEnv), Now: r.env.Now,
 		})
 		if err != nil {
 			return false, "", err

@@ -18,6 +18,7 @@ import (
 	"github.com/crishim/crishim/kuberuntime"
 	"github.com/crishim/crishim/kuberuntime/criconfig"
 	"github.com/crishim/crishim/kuberuntime/manifest"
+	"github.com/crishim/crishim/kuberuntime/pod"
 )
 
 // readyFixture asks whether pods of a stub are ready.
@@ -106,7 +107,7 @@ spec:
 	}
 	defer conn.Close()
 	m, err := kuberuntime.New(t.Context(), kuberuntime.Options{
-		Runtime: conn, Image: conn, Endpoint: f.stub.Endpoint, Dirs: kuberuntime.DefaultDirs(f.env.LookupEnv),
+		Runtime: conn, Image: conn, Endpoint: f.stub.Endpoint, Dirs: pod.DefaultDirs(f.env.LookupEnv),
 		Host: criconfig.Host{Name: "node", CPUs: 1, Memory: 1 << 30},
 	})
 	if err != nil {

@@ -13,16 +13,17 @@ import (
 	"strings"
 
 	urfave "github.com/urfave/cli/v2"
+	v1 "k8s.io/api/core/v1"
 
 	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/client/suggest"
 	"github.com/crishim/crishim/commands/cli"
 	"github.com/crishim/crishim/kuberuntime"
+	"github.com/crishim/crishim/kuberuntime/criconfig"
 	"github.com/crishim/crishim/kuberuntime/manifest"
 	"github.com/crishim/crishim/kuberuntime/plan"
 	"github.com/crishim/crishim/kuberuntime/pod"
 	"github.com/crishim/crishim/output"
-	v1 "k8s.io/api/core/v1"
 )
 
 type applyOptions struct {
@@ -269,13 +270,13 @@ func (o *applyOptions) cleanUpOrReport(ctx context.Context, env *cli.Env, r *pod
 
 // printRequests implements --dry-run: it dials nothing.
 func (o *applyOptions) printRequests(env *cli.Env) error {
-	host, err := kuberuntime.ReadHost()
+	host, err := criconfig.ReadHost()
 	if err != nil {
 		return err
 	}
 	var errs []error
 	for _, p := range o.set.Pods {
-		run, creates, err := kuberuntime.Requests(p.Pod, o.set, host, kuberuntime.DefaultDirs(env.LookupEnv))
+		run, creates, err := kuberuntime.Requests(p.Pod, o.set, host, pod.DefaultDirs(env.LookupEnv))
 		if err != nil {
 			errs = append(errs, cli.About(kuberuntime.FullName(p.Pod), err))
 			continue

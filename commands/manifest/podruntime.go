@@ -17,6 +17,7 @@ import (
 	"github.com/crishim/crishim/commands/cli"
 	"github.com/crishim/crishim/diagnose"
 	"github.com/crishim/crishim/kuberuntime"
+	"github.com/crishim/crishim/kuberuntime/criconfig"
 	"github.com/crishim/crishim/kuberuntime/pod"
 )
 
@@ -62,7 +63,7 @@ func openCollector(ctx context.Context, env *cli.Env) (*client.Conn, *diagnose.C
 	if err := onThisHost(conn); err != nil {
 		return nil, nil, cli.Join(err, conn.Close())
 	}
-	c, err := diagnose.Open(ctx, conn, diagnose.Options{Dirs: kuberuntime.DefaultDirs(env.LookupEnv), Now: env.Now})
+	c, err := diagnose.Open(ctx, conn, diagnose.Options{Dirs: pod.DefaultDirs(env.LookupEnv), Now: env.Now})
 	if err != nil {
 		return nil, nil, cli.Join(err, conn.Close())
 	}
@@ -80,11 +81,11 @@ func podRuntimeOn(ctx context.Context, env *cli.Env, conn *client.Conn, o podRun
 	if err := onThisHost(conn); err != nil {
 		return nil, err
 	}
-	host, err := kuberuntime.ReadHost()
+	host, err := criconfig.ReadHost()
 	if err != nil {
 		return nil, err
 	}
-	r := &podRuntime{conn: conn, dirs: kuberuntime.DefaultDirs(env.LookupEnv)}
+	r := &podRuntime{conn: conn, dirs: pod.DefaultDirs(env.LookupEnv)}
 	var pull func(context.Context, string, *runtimeapi.AuthConfig, *runtimeapi.PodSandboxConfig) (string, error)
 	if o.progress {
 		pull = env.PullInLines(conn)

@@ -31,6 +31,7 @@ import (
 	"github.com/crishim/crishim/internal/test"
 	"github.com/crishim/crishim/internal/test/enginetest"
 	"github.com/crishim/crishim/kuberuntime"
+	"github.com/crishim/crishim/kuberuntime/criconfig"
 	"github.com/crishim/crishim/kuberuntime/pod"
 	"github.com/crishim/crishim/logfile"
 )
@@ -79,12 +80,12 @@ func engineEnv(t *testing.T, endpoint, root string) *cli.Env {
 // managerOn is a pod runtime on a connection in which the calls of the runtime go through calls.
 func managerOn(t *testing.T, env *cli.Env, calls grpc.ClientConnInterface, conn *client.Conn) *kuberuntime.Manager {
 	t.Helper()
-	host, err := kuberuntime.ReadHost()
+	host, err := criconfig.ReadHost()
 	if err != nil {
 		t.Fatal(err)
 	}
 	m, err := kuberuntime.New(t.Context(), kuberuntime.Options{
-		Runtime: calls, Image: conn.ImageClientConn(), Endpoint: conn.RuntimeEndpoint, Dirs: kuberuntime.DefaultDirs(env.LookupEnv), Host: host,
+		Runtime: calls, Image: conn.ImageClientConn(), Endpoint: conn.RuntimeEndpoint, Dirs: pod.DefaultDirs(env.LookupEnv), Host: host,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -157,7 +157,7 @@ func (w *stage) afterReboot(name string) {
 	w.must(err)
 	w.must(os.Mkdir(filepath.Join(root, "proc"), 0o755))
 	w.must(os.WriteFile(filepath.Join(root, "proc", "stat"), fmt.Appendf(nil, "cpu 0 0 0 0 0 0 0 0 0 0\nbtime %d\n", r.GetStatus().GetFinishedAt()/int64(time.Second)+2), 0o600))
-	collector, err := diagnose.Open(w.Context(), w.r.conn, diagnose.Options{Dirs: kuberuntime.DefaultDirs(w.env.LookupEnv), Now: w.env.Now, Host: diagnose.Host{Root: root}})
+	collector, err := diagnose.Open(w.Context(), w.r.conn, diagnose.Options{Dirs: pod.DefaultDirs(w.env.LookupEnv), Now: w.env.Now, Host: diagnose.Host{Root: root}})
 	w.must(err)
 	defer collector.Close()
 	pods, err := collector.Pods(w.Context())

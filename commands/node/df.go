@@ -48,7 +48,7 @@ func NewDf(env *cli.Env) *urfave.Command {
 }
 
 func (o *dfOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) error {
-	n := &nodeDisk{ctx: ctx, env: env, conn: conn, dirs: kuberuntime.DefaultDirs(env.LookupEnv), remote: conn.Remote(), reclaimable: map[string][]string{}}
+	n := &nodeDisk{ctx: ctx, env: env, conn: conn, dirs: pod.DefaultDirs(env.LookupEnv), remote: conn.Remote(), reclaimable: map[string][]string{}}
 	n.runtime = cmp.Or(conn.Version.GetRuntimeName(), conn.RuntimeEndpoint)
 	n.list()
 	usage := []output.DiskUse{n.ofImages()}

@@ -20,6 +20,7 @@ import (
 	"github.com/crishim/crishim/diagnose"
 	"github.com/crishim/crishim/internal/lazyregexp"
 	"github.com/crishim/crishim/kuberuntime"
+	"github.com/crishim/crishim/kuberuntime/pod"
 	"github.com/crishim/crishim/output"
 )
 
@@ -173,7 +174,7 @@ func (o *dumpOptions) why(ctx context.Context, env *cli.Env, conn *client.Conn, 
 		f.Note("the runtime is not on this host, which the parts of the host are of: %s", remote)
 		return nil
 	}
-	c, err := diagnose.Open(ctx, conn, diagnose.Options{Dirs: kuberuntime.DefaultDirs(env.LookupEnv), Now: env.Now})
+	c, err := diagnose.Open(ctx, conn, diagnose.Options{Dirs: pod.DefaultDirs(env.LookupEnv), Now: env.Now})
 	if err != nil {
 		return err
 	}

@@ -20,19 +20,6 @@ import (
 	"github.com/crishim/crishim/kuberuntime/pod"
 )
 
-// Host is what a pod's configuration needs to know about the host.
-type Host struct {
-	Name        string
-	IPs         []string
-	CPUs        int
-	Memory      int64
-	Storage     int64   // size of the root file system
-	HugePages   []int64 // sizes of huge pages that the kernel has, in bytes
-	SwapControl bool    // swap can be limited
-	DNS         DNS
-	HostsFile   string // text of the host's own /etc/hosts
-}
-
 type Generator struct {
 	Host Host
 	Dirs pod.Dirs

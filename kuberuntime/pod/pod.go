@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"hash/fnv"
+	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -50,6 +51,28 @@ type Dirs struct {
 	// LegacyLogs is the kubelet's /var/log/containers with a link for each log, or empty
 	// where no links are wanted.
 	LegacyLogs string
+}
+
+// DefaultDirs returns the kubelet's log directories and /var/lib/crishim for root, and directories in
+// the user's home for others. CRISHIM_ROOT and CRISHIM_LOGS override them.
+func DefaultDirs(lookupEnv func(string) (string, bool)) Dirs {
+	d := Dirs{Root: "/var/lib/crishim", Logs: "/var/log/pods", LegacyLogs: "/var/log/containers"}
+	if os.Geteuid() != 0 {
+		data, _ := lookupEnv("XDG_DATA_HOME")
+		if data == "" {
+			home, _ := lookupEnv("HOME")
+			data = filepath.Join(home, ".local", "share")
+		}
+		root := filepath.Join(data, "crishim")
+		d = Dirs{Root: root, Logs: filepath.Join(root, "logs")}
+	}
+	if root, _ := lookupEnv("CRISHIM_ROOT"); root != "" {
+		d = Dirs{Root: root, Logs: filepath.Join(root, "logs")}
+	}
+	if logs, _ := lookupEnv("CRISHIM_LOGS"); logs != "" {
+		d.Logs, d.LegacyLogs = logs, ""
+	}
+	return d
 }
 
 func (d Dirs) Pods() string { return filepath.Join(d.Root, "pods") }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/kuberuntime"
+	"github.com/crishim/crishim/kuberuntime/criconfig"
 	"github.com/crishim/crishim/kuberuntime/pod"
 	"github.com/crishim/crishim/shim"
 	"github.com/crishim/crishim/shim/docker"
@@ -65,7 +66,7 @@ func (s *Server) addNode(ctx context.Context, o Node) error {
 	}
 	n := &node{Node: o, server: s, runtime: r, changed: make(chan struct{}), cut: make(chan struct{})}
 	s.nodes[o.Name] = n
-	host, err := kuberuntime.ReadHost()
+	host, err := criconfig.ReadHost()
 	if err != nil {
 		return err
 	}
@@ -103,7 +104,7 @@ func (s *Server) openRuntime(ctx context.Context, endpoint string) (*nodeRuntime
 	if err != nil {
 		return nil, err
 	}
-	host, err := kuberuntime.ReadHost()
+	host, err := criconfig.ReadHost()
 	if err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}

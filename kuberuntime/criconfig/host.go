@@ -1,0 +1,108 @@
+package criconfig
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+
+	"github.com/prometheus/procfs"
+	"golang.org/x/sys/unix"
+)
+
+// Host is what a pod's configuration needs to know about the host.
+type Host struct {
+	Name        string
+	IPs         []string
+	CPUs        int
+	Memory      int64
+	Storage     int64   // size of the root file system
+	HugePages   []int64 // sizes of huge pages that the kernel has, in bytes
+	SwapControl bool    // swap can be limited
+	DNS         DNS
+	HostsFile   string // text of the host's own /etc/hosts
+}
+
+// ReadHost reads what pods may refer to of this host. What cannot be read stays empty.
+func ReadHost() (Host, error) {
+	name, err := os.Hostname()
+	if err != nil {
+		return Host{}, fmt.Errorf("host name: %w", err)
+	}
+	h := Host{Name: strings.ToLower(name), CPUs: runtime.NumCPU(), IPs: hostIPs()}
+	if proc, err := procfs.NewDefaultFS(); err == nil {
+		if memory, err := proc.Meminfo(); err == nil && memory.MemTotalBytes != nil {
+			h.Memory = int64(*memory.MemTotalBytes)
+		}
+	}
+	_, v1 := os.Stat("/sys/fs/cgroup/memory/memory.memsw.limit_in_bytes")
+	_, v2 := os.Stat("/sys/fs/cgroup/cgroup.controllers")
+	h.SwapControl = v1 == nil || v2 == nil
+	h.HugePages = hugePages("/sys/kernel/mm/hugepages")
+	var root unix.Statfs_t
+	if err := unix.Statfs("/", &root); err == nil {
+		h.Storage = int64(root.Blocks) * int64(root.Bsize)
+	}
+	h.DNS = hostDNS()
+	if text, err := os.ReadFile("/etc/hosts"); err == nil {
+		h.HostsFile = string(text)
+	}
+	return h, nil
+}
+
+// hugePages lists the sizes of huge pages that the kernel has, the smallest first.
+func hugePages(dir string) []int64 {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil
+	}
+	var out []int64
+	for _, entry := range entries {
+		var kib int64
+		if _, err := fmt.Sscanf(entry.Name(), "hugepages-%dkB", &kib); err == nil {
+			out = append(out, kib<<10)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// hostDNS returns the host's resolver configuration; where that is systemd's stub, the servers behind it.
+func hostDNS() DNS {
+	var dns DNS
+	for i, path := range []string{"/etc/resolv.conf", "/run/systemd/resolve/resolv.conf"} {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			continue
+		}
+		if found := ParseResolv(string(text)); i == 0 || !found.OnlyLoopback() {
+			dns = found
+		}
+		if !dns.OnlyLoopback() {
+			break
+		}
+	}
+	return dns
+}
+
+// hostIPs returns the address that packets to the outside leave from, then one of the other
+// family if there is one.
+func hostIPs() []string {
+	var out []string
+	for _, target := range []string{"192.0.2.1:9", "[2001:db8::1]:9"} {
+		conn, err := net.Dial("udp", target) // sends nothing, asks the routing table
+		if err != nil {
+			continue
+		}
+		if addr, ok := conn.LocalAddr().(*net.UDPAddr); ok && !addr.IP.IsLoopback() {
+			out = append(out, addr.IP.String())
+		}
+		_ = conn.Close()
+	}
+	if len(out) == 0 {
+		out = []string{"127.0.0.1"}
+	}
+	return out
+}
