@@ -19,6 +19,7 @@ import (
 
 	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/fanout"
+	_ "github.com/crishim/crishim/internal/gogc" // of short commands
 	"github.com/crishim/crishim/output"
 	"github.com/crishim/crishim/shim"
 	"github.com/crishim/crishim/shim/docker"
@@ -82,15 +83,12 @@ type Env struct {
 	records io.Writer // takes failures and warnings where results are merged; else nil
 }
 
-// setProcess sets what is global to a process: its garbage collection, and the logger of klog.
-var setProcess = sync.OnceFunc(func() {
-	SetGC(commandGC)
-	klog.SetLogger(klog.Logger{}) // the libraries of streams write to standard error there
-})
+// silenceKlog is for the libraries of streams, which write to standard error there.
+var silenceKlog = sync.OnceFunc(func() { klog.SetLogger(klog.Logger{}) })
 
 // SystemEnv returns the Env of the real process.
 func SystemEnv(version string) *Env {
-	setProcess()
+	silenceKlog()
 	executable, err := os.Executable()
 	if err != nil {
 		executable = "" // then no config file is looked for next to it

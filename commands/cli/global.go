@@ -6,7 +6,6 @@ import (
 	"math"
 	"os"
 	"runtime"
-	"runtime/debug"
 	"runtime/pprof"
 	"time"
 
@@ -170,20 +169,5 @@ func (env *Env) Config() (*client.Config, error) {
 func (env *Env) ConfigSource() client.ConfigSource {
 	return client.ConfigSource{
 		Path: env.global.config, LookupEnv: env.LookupEnv, Executable: env.Executable, Default: env.ConfigFile,
-	}
-}
-
-// Values of GOGC. Most commands end before the first collection at 16 MiB, which would be a
-// tenth of the work of a process that lives for 20 ms; and each piece that a stream carries is
-// garbage. Only serve, sync and copies of images live long.
-const (
-	commandGC = 400
-	ServeGC   = 100
-)
-
-// SetGC sets GOGC, unless GOGC or GOMEMLIMIT is set.
-func SetGC(percent int) {
-	if os.Getenv("GOGC") == "" && os.Getenv("GOMEMLIMIT") == "" {
-		debug.SetGCPercent(percent)
 	}
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/crishim/crishim/commands/cli"
 	"github.com/crishim/crishim/commands/cli/progress"
 	"github.com/crishim/crishim/imagefile"
+	"github.com/crishim/crishim/internal/gogc"
 )
 
 // store is where images are, as save and load see it.
@@ -34,7 +35,7 @@ type store interface {
 
 // openStore finds how images get in and out of a runtime.
 func openStore(ctx context.Context, conn *client.Conn) store {
-	cli.SetGC(cli.ServeGC) // a copy takes long, and every piece of it is garbage at once
+	gogc.Set(gogc.Serve) // a copy takes long, and every piece of it is garbage at once
 	if conn.IsDockershim(ctx) {
 		return shimStore{conn: conn}
 	}

@@ -16,6 +16,7 @@ import (
 	urfave "github.com/urfave/cli/v2"
 
 	"github.com/crishim/crishim/commands/cli"
+	"github.com/crishim/crishim/internal/gogc"
 	"github.com/crishim/crishim/internal/metricsserver"
 	"github.com/crishim/crishim/kuberuntime"
 	"github.com/crishim/crishim/output"
@@ -89,7 +90,7 @@ func (o *syncOptions) check(_ *cli.Env, c *urfave.Context) error {
 
 func (o *syncOptions) run(ctx context.Context, env *cli.Env) error {
 	if !o.once {
-		cli.SetGC(cli.ServeGC)
+		gogc.Set(gogc.Serve)
 	}
 	registry := prometheus.NewRegistry()
 	o.runtime.steps, o.runtime.registerer = statusLines(env), registry

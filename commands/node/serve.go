@@ -16,6 +16,7 @@ import (
 	urfave "github.com/urfave/cli/v2"
 
 	"github.com/crishim/crishim/commands/cli"
+	"github.com/crishim/crishim/internal/gogc"
 	"github.com/crishim/crishim/shim"
 )
 
@@ -53,7 +54,7 @@ func (o serve) check(env *cli.Env, c *urfave.Context) error {
 
 // run serves until ctx ends, which is how it ends well.
 func (o serve) run(ctx context.Context, env *cli.Env) error {
-	cli.SetGC(cli.ServeGC)
+	gogc.Set(gogc.Serve)
 	// The reader of the log may go, as journald does when it is restarted; SIGPIPE would
 	// end the process then. CNI plugins do not inherit a signal that is handled.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)

@@ -20,6 +20,7 @@ import (
 
 	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/commands/cli"
+	"github.com/crishim/crishim/internal/gogc"
 )
 
 // framesPerSecond bounds how often the screen is drawn; keys are answered within that time.
@@ -31,7 +32,7 @@ const liveGC = 50
 // Run shows the view until the user leaves it, whatever becomes of the runtime. The terminal is given back however
 // it ends: with an error, by a signal, by a panic.
 func Run(ctx context.Context, env *cli.Env, conn *client.Conn, o Options) error {
-	cli.SetGC(liveGC)
+	gogc.Set(liveGC)
 	f := newFeed(env, conn)
 	lists, err := f.lists(ctx) // what fails at once is an error of the command line
 	if err != nil {

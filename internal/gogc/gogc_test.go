@@ -1,21 +1,21 @@
-package cli
+package gogc
 
 import (
 	"runtime/debug"
 	"testing"
 )
 
-func TestSetGC(t *testing.T) {
+func TestSet(t *testing.T) {
 	t.Setenv("GOMEMLIMIT", "")
-	before := debug.SetGCPercent(ServeGC)
+	before := debug.SetGCPercent(Serve)
 	t.Cleanup(func() { debug.SetGCPercent(before) })
 	for _, test := range []struct {
 		environment string
 		want        int
-	}{{"", commandGC}, {"50", ServeGC}} {
+	}{{"", Command}, {"50", Serve}} {
 		t.Setenv("GOGC", test.environment)
-		SetGC(commandGC)
-		if got := debug.SetGCPercent(ServeGC); got != test.want {
+		Set(Command)
+		if got := debug.SetGCPercent(Serve); got != test.want {
 			t.Errorf("with GOGC=%q: got %d, want %d", test.environment, got, test.want)
 		}
 	}
