@@ -29,6 +29,10 @@ const framesPerSecond = 20
 // liveGC is GOGC for a view that may run all day: memory is worth more than the little time.
 const liveGC = 50
 
+// rendererEnds is how long bubbletea's renderer may go on after ReleaseTerminal: it stops the clock of the frames last, and
+// would stop that of the next renderer if the process were stopped before that.
+const rendererEnds = 50 * time.Millisecond
+
 // Run shows the view until the user leaves it, whatever becomes of the runtime. The terminal is given back however
 // it ends: with an error, by a signal, by a panic.
 func Run(ctx context.Context, env *cli.Env, conn *client.Conn, o Options) error {
@@ -66,7 +70,13 @@ func drive(ctx context.Context, cancel context.CancelCauseFunc, env *cli.Env, mo
 		do()
 	}
 	go guarded(func() { feed(feeding, func(message any) { program.Send(message) }) })
-	go guarded(func() { jobs(feeding, cancel, program, busy) })
+	signals := make(chan os.Signal, 4)
+	signal.Notify(signals, syscall.SIGQUIT, syscall.SIGCONT)
+	defer signal.Stop(signals)
+	if !signal.Ignored(syscall.SIGTSTP) { // as where there is no job control
+		signal.Notify(signals, syscall.SIGTSTP)
+	}
+	go guarded(func() { jobs(feeding, signals, cancel, program, busy) })
 	_, err := program.Run()
 	fed()
 	<-done
@@ -121,13 +131,7 @@ func guardCommand(command tea.Cmd) tea.Cmd {
 
 // jobs stops the process for the shell, which gets its terminal back first, and ends it on SIGQUIT. While a session
 // has the terminal it does both itself.
-func jobs(ctx context.Context, end context.CancelCauseFunc, program *tea.Program, busy *atomic.Bool) {
-	signals := make(chan os.Signal, 4)
-	signal.Notify(signals, syscall.SIGQUIT, syscall.SIGCONT)
-	defer signal.Stop(signals)
-	if !signal.Ignored(syscall.SIGTSTP) { // as where there is no job control
-		signal.Notify(signals, syscall.SIGTSTP)
-	}
+func jobs(ctx context.Context, signals <-chan os.Signal, end context.CancelCauseFunc, program *tea.Program, busy *atomic.Bool) {
 	stopped := false
 	for {
 		select {
@@ -141,6 +145,7 @@ func jobs(ctx context.Context, end context.CancelCauseFunc, program *tea.Program
 			case busy.Load():
 			case s == syscall.SIGTSTP && !stopped:
 				stopped = program.ReleaseTerminal() == nil
+				time.Sleep(rendererEnds)
 				_ = syscall.Kill(syscall.Getpid(), syscall.SIGSTOP)
 			case s == syscall.SIGCONT && stopped:
 				stopped = false
