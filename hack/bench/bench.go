@@ -15,6 +15,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // bench is one run: an engine, a crishim serve on it, a pod with a container.
@@ -46,6 +48,9 @@ func newBench(ctx context.Context, o options) (b *bench, err error) {
 		return b, err
 	}
 	b.undo = append(b.undo, func() error { return os.RemoveAll(b.dir) })
+	if err = errors.Join(b.installPrograms(), b.mountRun()); err != nil {
+		return b, err
+	}
 	b.host = os.Getenv("DOCKER_HOST")
 	socket, found := strings.CutPrefix(b.host, "unix://")
 	if !found {
@@ -62,6 +67,50 @@ func newBench(ctx context.Context, o options) (b *bench, err error) {
 	}
 	b.undo = append(b.undo, b.serve.stop)
 	return b, b.startPod(ctx)
+}
+
+// installPrograms copies crishim and its peers, and puts the copies first in PATH. A program that the linker wrote lies
+// in the page cache in single pages, and one that was copied in large ones: its start takes 1.5 ms less.
+func (b *bench) installPrograms() error {
+	docker, err := exec.LookPath("docker")
+	if err != nil {
+		return err
+	}
+	bin := filepath.Join(b.dir, "bin")
+	if err := os.Mkdir(bin, 0o700); err != nil {
+		return err
+	}
+	for _, program := range []*string{&b.crishim, &b.crictl, &b.criDockerd, &docker} {
+		if *program == "" {
+			continue
+		}
+		content, err := os.ReadFile(*program)
+		if err != nil {
+			return err
+		}
+		*program = filepath.Join(bin, filepath.Base(*program))
+		if err := os.WriteFile(*program, content, 0o755); err != nil { //nolint:gosec // a program
+			return err
+		}
+	}
+	return os.Setenv("PATH", bin+string(os.PathListSeparator)+os.Getenv("PATH"))
+}
+
+// mountRun makes /run/crishim a tmpfs, as /run is on every node: it may be on a disk in a container.
+func (b *bench) mountRun() error {
+	var run unix.Statfs_t
+	if err := unix.Statfs("/run", &run); err != nil || run.Type == unix.TMPFS_MAGIC || os.Geteuid() != 0 {
+		return err
+	}
+	const dir = "/run/crishim"
+	if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, os.ErrExist) { //nolint:gosec // as crishim makes it
+		return err
+	}
+	if err := unix.Mount("crishim-bench", dir, "tmpfs", 0, "mode=755"); err != nil {
+		return fmt.Errorf("mount a tmpfs on %s: %w", dir, err)
+	}
+	b.undo = append(b.undo, func() error { return unix.Unmount(dir, 0) })
+	return nil
 }
 
 // describe says what is measured, and on what.

@@ -96,9 +96,10 @@ func (b *bench) lists(ctx context.Context) error {
 	}
 	// The table for people asks for the status of each container that has ended, which no peer shows: a row without a floor.
 	list := []string{"ps", "-a", "-o", "json"}
+	theirs := docker(ctx, "ps", "-a", "--format", "json")
 	if err := b.long(target{MaxRatio: 1}, []pair{
-		{what: "ps -a -o json, %d containers, embedded", ours: b.embedded(ctx, list...), peerName: "docker ps -a", peer: docker(ctx, "ps", "-a")},
-		{what: "ps -a -o json, %d containers, dialled", ours: b.served(ctx, list...), peerName: "docker ps -a", peer: docker(ctx, "ps", "-a")},
+		{what: "ps -a -o json, %d containers, embedded", ours: b.embedded(ctx, list...), peerName: "docker ps -a --format json", peer: theirs},
+		{what: "ps -a -o json, %d containers, dialled", ours: b.served(ctx, list...), peerName: "docker ps -a --format json", peer: theirs},
 		{what: "ps -a -o json, %d containers, dialled", ours: b.served(ctx, list...), peerName: "crictl, same endpoint", peer: b.ctl(ctx, list...)},
 	}); err != nil {
 		return err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,6 +15,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/internal/kube"
 )
 
 func cpus() int { return goruntime.NumCPU() }
@@ -111,10 +114,11 @@ func (r *runtime) stop() error {
 	return r.conn.Close()
 }
 
+// podConfig returns a pod with the labels that a kubelet gives it, as its containers have them, too.
 func podConfig(name string) *runtimeapi.PodSandboxConfig {
-	return &runtimeapi.PodSandboxConfig{Metadata: &runtimeapi.PodSandboxMetadata{
-		Name: name, Namespace: "crishim-bench", Uid: fmt.Sprintf("%s-%d", name, time.Now().UnixNano()),
-	}, Linux: &runtimeapi.LinuxPodSandboxConfig{}}
+	meta := &runtimeapi.PodSandboxMetadata{Name: name, Namespace: "crishim-bench", Uid: fmt.Sprintf("%s-%d", name, time.Now().UnixNano())}
+	labels := map[string]string{kube.LabelPodName: meta.Name, kube.LabelPodNamespace: meta.Namespace, kube.LabelPodUID: meta.Uid}
+	return &runtimeapi.PodSandboxConfig{Metadata: meta, Labels: labels, Linux: &runtimeapi.LinuxPodSandboxConfig{}}
 }
 
 // hostPod is a pod in the host's network: the engine's bridge has no room for
@@ -143,6 +147,8 @@ func (r *runtime) podIP(ctx context.Context, pod string) (string, error) {
 }
 
 func (r *runtime) createContainer(ctx context.Context, pod string, sandbox *runtimeapi.PodSandboxConfig, config *runtimeapi.ContainerConfig) (string, error) {
+	config.Labels = maps.Clone(sandbox.GetLabels())
+	config.Labels[kube.LabelContainerName] = config.GetMetadata().GetName()
 	res, err := r.CreateContainer(ctx, &runtimeapi.CreateContainerRequest{PodSandboxId: pod, SandboxConfig: sandbox, Config: config})
 	return res.GetContainerId(), err
 }
