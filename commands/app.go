@@ -177,7 +177,7 @@ func finishCommand(c *urfave.Command, parent string) {
 // helpFlag is each command's own --help. urfave's is one variable of the
 // process that every command line writes; two of them would race.
 func helpFlag() urfave.Flag {
-	return &urfave.BoolFlag{Name: "help", Aliases: []string{"h"}, Usage: "show help", DisableDefaultText: true}
+	return cli.BoolFlag(new(bool), "help", "show help", "h")
 }
 
 // Pages returns docs/commands by file name: the same as the help, for reading on the web.

@@ -23,7 +23,7 @@ func tableOf(flags []urfave.Flag) flagTable {
 	help := flagInfo{name: "help"}
 	table := flagTable{"help": help, "h": help}
 	for _, flag := range flags {
-		_, boolean := flag.(*urfave.BoolFlag)
+		_, boolean := flag.(boolFlag)
 		_, optional := flag.(WaitFlag)
 		for _, name := range flag.Names() {
 			table[name] = flagInfo{name: flag.Names()[0], value: !boolean && !optional, optional: optional}

@@ -36,7 +36,7 @@ func (w *Within) NamespaceFlag(aliases ...string) urfave.Flag {
 
 // inNamespaceFlag returns what argv.go makes of -n NAME where --namespace takes a pattern.
 func (w *Within) inNamespaceFlag() urfave.Flag {
-	return &urfave.StringFlag{Name: "in-namespace", Hidden: true, Destination: &w.Namespace}
+	return stringFlag{&urfave.StringFlag{Name: "in-namespace", Hidden: true, Destination: &w.Namespace}}
 }
 
 // ContainerFlag returns -c, --container.
