@@ -14,6 +14,8 @@ import (
 	"github.com/distribution/reference"
 	urfave "github.com/urfave/cli/v2"
 	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/client"
@@ -220,12 +222,20 @@ func ImageName(image *runtimeapi.Image) string {
 	return slices.Concat(image.GetRepoTags(), image.GetRepoDigests(), []string{image.GetId()})[0]
 }
 
+// noImage is an image that is not there. The runtime's answer to that is no error.
+type noImage struct{ ref string }
+
+func (e noImage) Error() string { return "no such image " + Quote(e.ref) }
+
+// GRPCStatus gives it the code that a container has that is not there.
+func (e noImage) GRPCStatus() *status.Status { return status.New(codes.NotFound, e.Error()) }
+
 // ImageStatus asks for an image, which must be there. pull reports whether one that is not may be wanted.
 func ImageStatus(ctx context.Context, conn *client.Conn, ref string, verbose, pull bool) (*runtimeapi.ImageStatusResponse, error) {
 	res, err := conn.Image.ImageStatus(ctx, &runtimeapi.ImageStatusRequest{Image: &runtimeapi.ImageSpec{Image: ref}, Verbose: verbose})
 	if err == nil && res.GetImage() == nil {
 		all, _ := conn.Image.ListImages(ctx, &runtimeapi.ListImagesRequest{}) // for the hint alone
-		err = WithHint(fmt.Errorf("no such image %s", Quote(ref)), "%s", OtherImages(all.GetImages(), ref, pull))
+		err = WithHint(noImage{ref}, "%s", OtherImages(all.GetImages(), ref, pull))
 	}
 	return res, err
 }

@@ -122,14 +122,18 @@ func WithExamples(text string, examples ...string) string {
 }
 
 // ShowEach asks for each of several things and shows those that are there, also when others
-// are not; failed is what has gone wrong before.
-func ShowEach[T, R any](env *Env, v View, show func(io.Writer, []R, output.Options) error, things []T, failed error, ask func(T) (R, error)) error {
+// are not; failed is what has gone wrong before. What was listed, and not named by the user, may be gone when it is
+// asked for.
+func ShowEach[T, R any](env *Env, v View, show func(io.Writer, []R, output.Options) error, things []T, listed bool, failed error, ask func(T) (R, error)) error {
 	if env.Compat && failed != nil { // crictl stops at the first that is missing
 		return failed
 	}
 	var found []R
 	for _, one := range things {
 		answer, err := ask(one)
+		if listed && IsGone(err) {
+			continue
+		}
 		if env.Compat && err != nil {
 			return err
 		}

@@ -53,7 +53,7 @@ func (o *inspectOptions) run(ctx context.Context, env *cli.Env, conn *client.Con
 	status := func(id string) (*runtimeapi.ContainerStatusResponse, error) {
 		return conn.Runtime.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: id, Verbose: !o.quiet})
 	}
-	return cli.ShowEach(env, o.view, output.InspectContainers, refs, nil, func(ref string) (*runtimeapi.ContainerStatusResponse, error) {
+	return cli.ShowEach(env, o.view, output.InspectContainers, refs, len(o.refs) == 0, nil, func(ref string) (*runtimeapi.ContainerStatusResponse, error) {
 		var gone error
 		query := o.filter.In.Query(ref, client.Any)
 		query.Attempt = o.attempt

@@ -52,7 +52,7 @@ func (o *inspectiOptions) run(ctx context.Context, env *cli.Env, conn *client.Co
 			refs = append(refs, image.GetId())
 		}
 	}
-	return cli.ShowEach(env, o.view, output.InspectImages, refs, nil, func(ref string) (*runtimeapi.ImageStatusResponse, error) {
+	return cli.ShowEach(env, o.view, output.InspectImages, refs, len(o.refs) == 0, nil, func(ref string) (*runtimeapi.ImageStatusResponse, error) {
 		return cli.ImageStatus(ctx, conn, ref, !o.quiet, true)
 	})
 }

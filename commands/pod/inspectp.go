@@ -50,7 +50,7 @@ func (o *inspectpOptions) run(ctx context.Context, env *cli.Env, conn *client.Co
 		}
 		return err
 	}))
-	return cli.ShowEach(env, o.view, output.InspectPods, pods, failed, func(p *runtimeapi.PodSandbox) (*runtimeapi.PodSandboxStatusResponse, error) {
+	return cli.ShowEach(env, o.view, output.InspectPods, pods, len(o.refs) == 0, failed, func(p *runtimeapi.PodSandbox) (*runtimeapi.PodSandboxStatusResponse, error) {
 		return conn.Runtime.PodSandboxStatus(ctx, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: p.GetId(), Verbose: !o.quiet})
 	})
 }

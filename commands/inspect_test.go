@@ -1,0 +1,42 @@
+package commands
+
+import (
+	"strings"
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/internal/test/stubcri"
+)
+
+// What is listed may be gone when it is inspected, on a node where things come and go. What the user named may not.
+func TestInspectOfWhatIsGone(t *testing.T) {
+	t.Parallel()
+	gone := strings.Repeat("d", 64)
+	c := withStub(t, stubcri.Options{Change: func(answer proto.Message) {
+		switch m := answer.(type) {
+		case *runtimeapi.ListContainersResponse:
+			m.Containers = append(m.Containers, &runtimeapi.Container{
+				Id: gone, PodSandboxId: gone, Metadata: &runtimeapi.ContainerMetadata{Name: "gone"}, State: runtimeapi.ContainerState_CONTAINER_RUNNING,
+			})
+		case *runtimeapi.ListPodSandboxResponse:
+			m.Items = append(m.Items, &runtimeapi.PodSandbox{Id: gone, Metadata: &runtimeapi.PodSandboxMetadata{Name: "gone", Namespace: "default", Uid: gone}})
+		case *runtimeapi.ListImagesResponse:
+			m.Images = append(m.Images, &runtimeapi.Image{Id: "sha256:" + gone, RepoTags: []string{"gone:1"}})
+		}
+	}})
+	c.stub.AddContainer(c.stub.AddPod("default", "web"), "main")
+	c.stub.AddImage("here:1")
+	for _, verb := range []string{"inspect", "inspectp", "inspecti"} {
+		if r := c.run(verb, "-o", "json"); r.code != 0 || r.err != "" || !strings.Contains(r.out, `"status"`) || strings.Contains(r.out, gone) {
+			t.Errorf("%s of all: got %+v, want those that are there", verb, r)
+		}
+		if r := c.run(verb, "gone:1"); verb == "inspecti" && r.code != 1 {
+			t.Errorf("%s of one: got %+v, want a failure", verb, r)
+		}
+		if r := c.run(verb, gone); verb != "inspecti" && r.code != 1 {
+			t.Errorf("%s of one: got %+v, want a failure", verb, r)
+		}
+	}
+}
