@@ -36,7 +36,7 @@ func importRules() []importRule {
 	}
 	rules := []importRule{
 		{".", module, ours("commands"), "main only turns commands.Main into an exit status"},
-		{"commands", module, ours("commands", "client", "diagnose", "kuberuntime", "output", "shim", "api", "logfile", "imagefile", "fanout", "internal/stdinmux", "internal/proctree", "internal/bounded", "internal/program", "internal/metricsserver", "internal/lazyregexp"), "commands sits on top and uses the public parts"},
+		{"commands", module, ours("commands", "client", "diagnose", "kuberuntime", "output", "shim", "api", "logfile", "imagefile", "fanout", "internal/stdinmux", "internal/proctree", "internal/bounded", "internal/program", "internal/metricsserver", "internal/lazyregexp", "internal/gogc"), "commands sits on top and uses the public parts"},
 		{"kubectl", module, ours("kubectl", "commands", "client", "internal/stdinmux", "internal/proctree"), "the plugin runs command lines of crishim elsewhere, and leaves everything else to them"},
 		{"cmd", module, ours("kubectl", "commands/cli"), "main only turns kubectl.Main into an exit status"},
 		{"client", module, ours("client", "api", "imagefile", "internal/bounded", "internal/lazyregexp", "internal/proctree", "internal/program", "internal/rundir", "internal/frames"), "client learns how to start the shim from its caller, so its tests need no Docker"},

@@ -55,7 +55,8 @@ func TestPeerIndex(t *testing.T) {
 		test.Missing(t, "no network namespace: %v", err)
 	}
 	defer func() { _ = errors.Join(pod.Process.Kill(), pod.Wait()) }() // which also removes the interfaces
-	host, pid := fmt.Sprint("crsh", os.Getpid()), fmt.Sprint(pod.Process.Pid)
+	pid := fmt.Sprint(pod.Process.Pid)
+	host := "crsh" + pid
 	if out, err := exec.Command(ip, "link", "add", host, "type", "veth", "peer", "name", "eth0", "netns", pid).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
