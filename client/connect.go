@@ -14,6 +14,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/internal/kube"
 )
 
 // Shim is a running embedded shim.
@@ -197,9 +199,6 @@ func (c *Conn) Close() error {
 // it is in this process, but the engine behind it may be busy.
 const shimTimeout = 30 * time.Second
 
-// kubeletVersion is the version of their interface that kubelets insist on.
-const kubeletVersion = "0.1.0"
-
 // Connect finds the runtime that the options ask for, or that is there, and
 // connects to it. The error is an *Error or a *SyntaxError. It is what PreInitRuntimeService is to
 // a kubelet.
@@ -379,7 +378,7 @@ func (o *Options) dialShim(ctx context.Context, shim Shim, engine Engine) (*criC
 	if err != nil {
 		return nil, err
 	}
-	conn.version = &runtimeapi.VersionResponse{Version: kubeletVersion, RuntimeName: "docker", RuntimeVersion: engine.Version, RuntimeApiVersion: apiV1}
+	conn.version = &runtimeapi.VersionResponse{Version: kube.APIVersion, RuntimeName: "docker", RuntimeVersion: engine.Version, RuntimeApiVersion: apiV1}
 	if engine.Version == "" || engine.APIVersion == "" {
 		if conn.version, err = conn.runtime().Version(ctx, &runtimeapi.VersionRequest{}); err != nil {
 			return nil, errors.Join(err, conn.close())

@@ -8,10 +8,9 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-)
 
-// maxSocketPath is the longest path of a unix socket that the kernel takes, in bytes.
-const maxSocketPath = 107
+	"github.com/crishim/crishim/internal/rundir"
+)
 
 // Endpoint is a parsed endpoint: either the address of a CRI runtime or,
 // when Docker is set, the engine that the embedded shim is to work on.
@@ -109,8 +108,8 @@ func (e *Endpoint) setUnix(path string) (reason string) {
 	if path == "/" {
 		return "must name a socket"
 	}
-	if len(path) > maxSocketPath {
-		return fmt.Sprintf("the path of a unix socket must have at most %d bytes, not %d", maxSocketPath, len(path))
+	if len(path) > rundir.MaxSocketPath {
+		return fmt.Sprintf("the path of a unix socket must have at most %d bytes, not %d", rundir.MaxSocketPath, len(path))
 	}
 	e.Address = path
 	return ""

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/crishim/crishim/internal/kube"
 	"github.com/crishim/crishim/kuberuntime/criconfig"
 	"github.com/crishim/crishim/kuberuntime/pod"
 	"github.com/crishim/crishim/kuberuntime/probe"
@@ -72,9 +73,6 @@ type Manager struct {
 	identity   identity // empty until it was asked for
 }
 
-// kubeAPIVersion is the only one that the CRI has.
-const kubeAPIVersion = "0.1.0"
-
 // versionCacheTTL is how long the runtime's API version is not asked for again.
 const versionCacheTTL = 60 * time.Second
 
@@ -106,8 +104,8 @@ func New(ctx context.Context, o Options) (*Manager, error) {
 	if err != nil {
 		return nil, err
 	}
-	if v.GetVersion() != kubeAPIVersion {
-		return nil, fmt.Errorf("invalid kube API version %q of the runtime: must be %q", v.GetVersion(), kubeAPIVersion)
+	if v.GetVersion() != kube.APIVersion {
+		return nil, fmt.Errorf("invalid kube API version %q of the runtime: must be %q", v.GetVersion(), kube.APIVersion)
 	}
 	m.prober = probe.NewManager(m.probeExec, m.probeChanged)
 	m.name = v.GetRuntimeName()
@@ -145,7 +143,7 @@ func (m *Manager) APIVersion(ctx context.Context) (string, error) {
 }
 
 func (m *Manager) askVersion(ctx context.Context) (*runtimeapi.VersionResponse, error) {
-	v, err := m.runtime.Version(ctx, &runtimeapi.VersionRequest{Version: kubeAPIVersion})
+	v, err := m.runtime.Version(ctx, &runtimeapi.VersionRequest{Version: kube.APIVersion})
 	if err == nil {
 		m.mu.Lock()
 		defer m.mu.Unlock()

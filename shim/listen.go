@@ -15,16 +15,15 @@ import (
 	"github.com/coreos/go-systemd/v22/activation"
 
 	"github.com/crishim/crishim/internal/filelock"
+	"github.com/crishim/crishim/internal/rundir"
 )
 
 // SystemdEndpoint is the endpoint that asks Listen for the socket that systemd passes to an
 // activated service.
 const SystemdEndpoint = "fd://"
 
-const (
-	maxSocketPath = 107              // what fits into a unix socket address
-	lockTimeout   = 10 * time.Second // for another server that starts in the same place
-)
+// lockTimeout is for another server that starts in the same place.
+const lockTimeout = 10 * time.Second
 
 // Listen opens the listener for an endpoint: unix:///path or a bare path for a
 // socket with mode 0600 that is gone when the listener is closed, fd:// for the
@@ -123,8 +122,8 @@ func listenPrivate(path string) (*net.UnixListener, error) {
 }
 
 func checkLength(path string) error {
-	if len(path) > maxSocketPath {
-		return fmt.Errorf("socket path %s has %d bytes, a unix socket allows %d", path, len(path), maxSocketPath)
+	if len(path) > rundir.MaxSocketPath {
+		return fmt.Errorf("socket path %s has %d bytes, a unix socket allows %d", path, len(path), rundir.MaxSocketPath)
 	}
 	return nil
 }

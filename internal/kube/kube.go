@@ -7,6 +7,9 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
+// APIVersion is the version of the runtime interface that kubelets ask for, and insist on: their kubeRuntimeAPIVersion.
+const APIVersion = "0.1.0"
+
 // Labels of pods and containers.
 const (
 	LabelPodName       = "io.kubernetes.pod.name"

@@ -31,11 +31,13 @@ const (
 	rootBase = "/run/crishim"
 	tmpBase  = "/tmp"
 
-	idBytes   = 8
-	maxSocket = 107                        // of a unix socket's path
-	longest   = len("/c.0123456789abcdef") // the control socket that ssh makes under another name first
-	maxFile   = 64 << 10
+	idBytes = 8
+	longest = len("/c.0123456789abcdef") // the control socket that ssh makes under another name first
+	maxFile = 64 << 10
 )
+
+// MaxSocketPath is the longest path of a unix socket that the kernel takes, in bytes.
+const MaxSocketPath = 107
 
 // Kind is what a directory is for.
 type Kind struct {
@@ -152,8 +154,8 @@ func ReadFile(root *os.Root, name string) ([]byte, error) {
 
 // New makes a locked directory.
 func New(base string, kind Kind) (*Dir, error) {
-	if length := len(base) + len("/-") + len(kind.Name) + 2*idBytes + longest; length > maxSocket {
-		return nil, fmt.Errorf("%s is too long: the path of a socket in it has %d bytes, a unix socket allows %d", base, length, maxSocket)
+	if length := len(base) + len("/-") + len(kind.Name) + 2*idBytes + longest; length > MaxSocketPath {
+		return nil, fmt.Errorf("%s is too long: the path of a socket in it has %d bytes, a unix socket allows %d", base, length, MaxSocketPath)
 	}
 	for {
 		id := make([]byte, idBytes)

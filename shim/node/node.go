@@ -15,6 +15,7 @@ import (
 	"github.com/docker/docker/api/types/system"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/crishim/crishim/internal/kube"
 	"github.com/crishim/crishim/shim/network"
 	"github.com/crishim/crishim/shim/network/cni"
 )
@@ -48,10 +49,8 @@ type Service struct{ Options }
 func New(o Options) *Service { return &Service{o} }
 
 const (
-	// kubeletVersion is the value that kubelets insist on.
-	kubeletVersion = "0.1.0"
-	runtimeName    = "docker"
-	criVersion     = "v1"
+	runtimeName = "docker"
+	criVersion  = "v1"
 	// unknownVersion is the engine's version while there is no engine. The CRI's clients
 	// refuse an empty one.
 	unknownVersion = "unknown"
@@ -92,7 +91,7 @@ func (s *Service) Version(ctx context.Context, _ *runtimeapi.VersionRequest) (*r
 		v.Version = unknownVersion
 	}
 	return &runtimeapi.VersionResponse{
-		Version: kubeletVersion, RuntimeName: runtimeName, RuntimeVersion: v.Version, RuntimeApiVersion: criVersion,
+		Version: kube.APIVersion, RuntimeName: runtimeName, RuntimeVersion: v.Version, RuntimeApiVersion: criVersion,
 	}, nil
 }
 
