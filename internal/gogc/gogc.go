@@ -16,7 +16,7 @@ const (
 	Serve   = 100
 )
 
-func init() { Set(Command) }
+func init() { Set(Command) } //nolint:gochecknoinits // main comes after the libraries
 
 // Set sets GOGC, unless GOGC or GOMEMLIMIT is set.
 func Set(percent int) {
