@@ -77,7 +77,7 @@ func startShell(t *testing.T, settings, setUp, shell string, args ...string) *sh
 	cmd := exec.Command(program, args...)
 	cmd.Dir = s.dir
 	cmd.Env = append(os.Environ(), "PATH="+s.dir+"/bin:"+os.Getenv("PATH"), "HOME="+s.dir, "ZDOTDIR="+s.dir, "XDG_CONFIG_HOME="+s.dir, "XDG_DATA_HOME="+s.dir, "XDG_RUNTIME_DIR="+s.dir, "TMPDIR="+s.dir, "TERM=xterm", "LC_ALL=C.UTF-8",
-		"CONTAINER_RUNTIME_ENDPOINT="+stub.Endpoint, "CRI_CONFIG_FILE="+os.DevNull)
+		"CONTAINER_RUNTIME_ENDPOINT="+stub.Endpoint, "CRI_CONFIG_FILE="+os.DevNull, patient+"=1")
 	if s.typed, err = pty.StartWithSize(cmd, &pty.Winsize{Rows: 50, Cols: 200}); err != nil {
 		t.Fatal(err)
 	}
@@ -110,13 +110,13 @@ func (s *shellTest) run(line string) string {
 		if _, err := s.typed.WriteString(piece); err != nil {
 			s.t.Fatal(err)
 		}
-		for end := time.Now().Add(20 * time.Second); strings.HasSuffix(piece, "\t") && s.asked() == asked; time.Sleep(time.Millisecond) {
+		for end := time.Now().Add(time.Minute); strings.HasSuffix(piece, "\t") && s.asked() == asked; time.Sleep(time.Millisecond) {
 			if time.Now().After(end) {
 				s.t.Fatalf("%q: nothing is completed; on the screen: %q", line, s.screen.String()[before:])
 			}
 		}
 	}
-	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		if text, err := os.ReadFile(got); err == nil {
 			return string(text)
 		}

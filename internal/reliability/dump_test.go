@@ -115,7 +115,7 @@ func TestDumpWhileTheEngineHangsOnEngine(t *testing.T) {
 			return fault{Body: func(answer io.Reader) io.Reader {
 				text, err := io.ReadAll(answer)
 				if err == nil && bytes.Contains(text, []byte(`"io.kubernetes.docker.type":"podsandbox"`)) { // not the list of containers
-					listed()
+					return io.MultiReader(bytes.NewReader(text), atEnd(listed))
 				}
 				return bytes.NewReader(text)
 			}}
@@ -151,6 +151,14 @@ func TestDumpWhileTheEngineHangsOnEngine(t *testing.T) {
 	}
 	k.gone(t, p)
 	k.serve.stop()
+}
+
+// atEnd is called where a reader ends: all of it has been passed on then.
+type atEnd func()
+
+func (f atEnd) Read([]byte) (int, error) {
+	f()
+	return 0, io.EOF
 }
 
 // partsOf are the parts of a bundle with their errors.
