@@ -78,7 +78,7 @@ func importRules() []importRule {
 			"a directory of verbs imports what all verbs share, and no other directory",
 		})
 	}
-	for _, part := range []string{"bounded", "frames", "gogc", "kube", "metricsserver", "proctree", "program", "rundir", "stdinmux"} {
+	for _, part := range []string{"bounded", "frames", "gogc", "kube", "lazyregexp", "metricsserver", "proctree", "program", "rundir", "stdinmux"} {
 		rules = append(rules, importRule{
 			"internal/" + part, module, ours("internal/bounded"),
 			"what everybody shares imports nobody",

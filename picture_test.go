@@ -165,7 +165,7 @@ func TestPictureOfTopOnEngine(t *testing.T) {
 		if try == 5 {
 			t.Fatalf("the engine does not say that memory has run out: %s", reason)
 		}
-		u.must("crishim delete -q --grace-period 0 " + mail) // its kernel's notice came after the exit
+		u.must("crishim delete -q --grace-period 0 " + mail) // the engine heard of the exit first
 	}
 	samples := 3
 	if os.Getenv("CRISHIM_UPDATE_GOLDEN") != "" {

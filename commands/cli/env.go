@@ -19,7 +19,7 @@ import (
 
 	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/fanout"
-	_ "github.com/crishim/crishim/internal/gogc" // of short commands
+	_ "github.com/crishim/crishim/internal/gogc" // sets GOGC before main
 	"github.com/crishim/crishim/output"
 	"github.com/crishim/crishim/shim"
 	"github.com/crishim/crishim/shim/docker"

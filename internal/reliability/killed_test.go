@@ -215,5 +215,5 @@ func (k *killer) gone(t *testing.T, p *pod) {
 	}
 	wait(t, func() error { return p.left(t.Context()) })
 	wait(t, func() error { return none("open files of serve", k.serve.open(p.config.GetLogDirectory())) })
-	wait(t, func() error { return none("files of serve", k.serve.beside()) })
+	wait(t, func() error { return none("files of serve", k.serve.nextToSocket()) })
 }

@@ -223,9 +223,9 @@ func (s *serve) open(part string) []string {
 	return found
 }
 
-// beside returns the files next to the socket. The directory for records of sessions may
+// nextToSocket returns the files next to the socket. The directory for records of sessions may
 // be there, but nothing in it.
-func (s *serve) beside() []string {
+func (s *serve) nextToSocket() []string {
 	var found []string
 	err := filepath.WalkDir(s.dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
