@@ -7,11 +7,14 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 
 	"github.com/containerd/errdefs"
 	"github.com/distribution/reference"
+	"github.com/docker/docker/api/types/image"
 
 	"github.com/crishim/crishim/shim/docker"
+	"github.com/crishim/crishim/shim/pause"
 )
 
 // Save returns images as the engine's archive. Each name means one tag: the engine alone takes a name without one
@@ -44,7 +47,8 @@ func (s *Service) Save(ctx context.Context, images []string) (io.ReadCloser, err
 	return body, nil
 }
 
-// Load loads an archive.
+// Load loads an archive. The names of built-in images are taken away again from what it has under them; the engine
+// alone knows all the ways in which an archive can name an image.
 func (s *Service) Load(ctx context.Context, archive io.Reader) error {
 	// The engine may refuse an archive before its end. Its answer has the reason then, not the transport.
 	answer, err := s.engine.ImageLoad(ctx, archive, docker.ImageLoadWithQuiet(true))
@@ -52,14 +56,21 @@ func (s *Service) Load(ctx context.Context, archive io.Reader) error {
 		return fmt.Errorf("load images: %w", err)
 	}
 	defer answer.Body.Close()
-	err = readProgress(answer.Body, func(Progress) {})
+	var refusals []error
+	err = readProgress(answer.Body, func(p Progress) {
+		name, ok := strings.CutPrefix(strings.TrimSpace(p.Stream), "Loaded image: ")
+		if refusal := pause.CheckName(name); ok && refusal != nil {
+			_, untag := s.engine.ImageRemove(ctx, name, image.RemoveOptions{Force: true}) // also with containers of it
+			refusals = append(refusals, fmt.Errorf("load images: %w", errors.Join(refusal, untag)))
+		}
+	})
 	var refused *streamError
 	var syntax *json.SyntaxError
 	switch {
 	case errors.As(err, &refused):
-		return fmt.Errorf("load images: %w: %w", err, errdefs.ErrInvalidArgument)
+		err = fmt.Errorf("load images: %w: %w", err, errdefs.ErrInvalidArgument)
 	case errors.As(err, &syntax) && !answer.JSON: // a plain text
-		return nil
+		err = nil
 	}
-	return err
+	return errors.Join(err, errors.Join(refusals...))
 }

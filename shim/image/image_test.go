@@ -1,6 +1,8 @@
 package image
 
 import (
+	"archive/tar"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -194,5 +196,39 @@ func TestUsageOfARemoteEngine(t *testing.T) {
 		if diff := cmp.Diff(want, *got); diff != "" {
 			t.Errorf("%d shared (-want +got):\n%s", shared, diff)
 		}
+	}
+}
+
+// TestNamesOfBuiltInImages: nothing is pulled or loaded under them.
+func TestNamesOfBuiltInImages(t *testing.T) {
+	t.Parallel()
+	e := enginetest.NewMemory()
+	s := New(Options{Engine: e})
+	const own, other = "crishim.local/other:1", "app.example/a:1"
+	_, err := s.PullImage(t.Context(), &runtimeapi.PullImageRequest{Image: &runtimeapi.ImageSpec{Image: own}})
+	if !errdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), "built in") {
+		t.Errorf("pull: got %v", err)
+	}
+	var archive bytes.Buffer
+	w := tar.NewWriter(&archive)
+	for name, text := range map[string]string{"c.json": "{}", "manifest.json": `[{"Config":"c.json","RepoTags":["` + other + `","` + own + `"]}]`} {
+		if err := w.WriteHeader(&tar.Header{Name: name, Size: int64(len(text)), Mode: 0o644}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.WriteString(w, text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Load(t.Context(), &archive); !errdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), own) || strings.Contains(err.Error(), other) {
+		t.Errorf("load: got %v", err)
+	}
+	if _, err := e.ImageInspect(t.Context(), own); !errdefs.IsNotFound(err) {
+		t.Errorf("the name is still there: %v", err)
+	}
+	if _, err := e.ImageInspect(t.Context(), other); err != nil {
+		t.Errorf("the other name: %v", err)
 	}
 }

@@ -16,6 +16,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/shim/convert"
+	"github.com/crishim/crishim/shim/pause"
 )
 
 // PullImage pulls an image and returns its id. The pull ends with the request, and when the
@@ -34,6 +35,9 @@ func (s *Service) PullReporting(ctx context.Context, r *runtimeapi.PullImageRequ
 	named, err := reference.ParseNormalizedNamed(text)
 	if err != nil {
 		return "", fmt.Errorf("pull image %q: %w: %w", text, err, errdefs.ErrInvalidArgument)
+	}
+	if err := pause.CheckName(text); err != nil {
+		return "", fmt.Errorf("pull image %w", err)
 	}
 	auth, err := convert.RegistryAuth(r.GetAuth())
 	if err != nil {
@@ -101,6 +105,7 @@ func (s *Service) pull(ctx context.Context, ref, auth string, report func(Progre
 type Progress struct {
 	ID             string `json:"id"` // layer
 	Status         string `json:"status"`
+	Stream         string `json:"stream"` // a line of the answer to a load
 	ProgressDetail struct {
 		Current int64 `json:"current"`
 		Total   int64 `json:"total"`

@@ -1,6 +1,7 @@
 // Package pause holds the image of the pod sandbox's only process, so that the
 // first pod needs no registry. Ensure returns the image to use and
-// loads or pulls it where the engine does not have it.
+// loads or pulls it where the engine does not have it. The built-in image is
+// known by its content: whoever loads an archive can give any image its name.
 //
 // The process is a static program of well under a kilobyte, for amd64 and
 // arm64; its source is src/pause.c, which hack/generate.sh compiles.
@@ -11,9 +12,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"crypto/sha256"
 	_ "embed"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -21,16 +20,22 @@ import (
 	"time"
 
 	"github.com/containerd/errdefs"
+	"github.com/distribution/reference"
 	"github.com/docker/docker/api/types/image"
-	"github.com/docker/docker/api/types/system"
 	"github.com/docker/docker/pkg/jsonmessage"
+	dockerspec "github.com/moby/docker-image-spec/specs-go/v1"
+	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/crishim/crishim/shim/docker"
 )
 
+// domain is of the images that are built in. No registry has it.
+const domain = "crishim.local"
+
 // Ref names the built-in image in the engine. The tag rises when the program
 // changes.
-const Ref = "crishim.local/pause:1"
+const Ref = domain + "/pause:1"
 
 //go:embed pause-amd64
 var programAMD64 []byte
@@ -40,7 +45,6 @@ var programARM64 []byte
 
 // Engine is what Ensure needs of the Docker client.
 type Engine interface {
-	Info(ctx context.Context) (system.Info, error)
 	ImageInspect(ctx context.Context, ref string, options ...docker.ImageInspectOption) (image.InspectResponse, error)
 	ImageLoad(ctx context.Context, input io.Reader, options ...docker.ImageLoadOption) (image.LoadResponse, error)
 	ImagePull(ctx context.Context, ref string, options image.PullOptions) (io.ReadCloser, error)
@@ -49,18 +53,25 @@ type Engine interface {
 // Image returns the reference of the sandbox image, where another may be configured.
 func Image(configured string) string { return cmp.Or(configured, Ref) }
 
-// Ensure returns the sandbox image. The built-in one is loaded where it
-// is missing and never pulled; a configured one is pulled where it is missing.
-func Ensure(ctx context.Context, e Engine, configured string) (image.InspectResponse, error) {
+// CheckName refuses the names of built-in images, which nothing may be pulled or loaded under.
+func CheckName(name string) error {
+	if named, err := reference.ParseNormalizedNamed(name); err == nil && reference.Domain(named) == domain {
+		return fmt.Errorf("%s: names under %s/ are for images that are built in: %w", name, domain, errdefs.ErrInvalidArgument)
+	}
+	return nil
+}
+
+// Ensure returns the sandbox image for an engine's architecture. The built-in one is loaded where it
+// is missing or another image has its name, and never pulled; a configured one is pulled where it is missing.
+// Containers must be made of the image's id: its name may mean another one by then.
+func Ensure(ctx context.Context, e Engine, configured, engineArch string) (image.InspectResponse, error) {
 	ref := Image(configured)
+	if ref == Ref {
+		return ensureBuiltIn(ctx, e, engineArch)
+	}
 	img, err := e.ImageInspect(ctx, ref)
 	if errdefs.IsNotFound(err) {
-		if ref == Ref {
-			err = load(ctx, e)
-		} else {
-			err = pull(ctx, e, ref)
-		}
-		if err != nil {
+		if err := pull(ctx, e, ref); err != nil {
 			return img, err
 		}
 		img, err = e.ImageInspect(ctx, ref)
@@ -71,16 +82,67 @@ func Ensure(ctx context.Context, e Engine, configured string) (image.InspectResp
 	return img, nil
 }
 
-func load(ctx context.Context, e Engine) error {
-	info, err := e.Info(ctx)
+func ensureBuiltIn(ctx context.Context, e Engine, engineArch string) (image.InspectResponse, error) {
+	own, err := build(engineArch)
 	if err != nil {
-		return fmt.Errorf("the engine's architecture: %w", err)
+		return image.InspectResponse{}, err
 	}
-	binary, arch, err := program(info.Architecture)
-	if err != nil {
-		return err
+	for loaded := false; ; loaded = true {
+		img, err := e.ImageInspect(ctx, Ref)
+		switch {
+		case err == nil && own.is(img):
+			return img, nil
+		case err != nil && (loaded || !errdefs.IsNotFound(err)):
+			return img, fmt.Errorf("sandbox image %s: %w", Ref, err)
+		case loaded:
+			return img, fmt.Errorf("image %s (%s) is not the built-in pause image, also after loading that: name another with --pod-infra-container-image: %w", Ref, img.ID, errdefs.ErrFailedPrecondition)
+		}
+		if err := own.load(ctx, e); err != nil {
+			return img, err
+		}
 	}
-	packed, err := archive(binary, arch)
+}
+
+// builtIn is the image that is built in.
+type builtIn struct {
+	ocispec.Image
+	layer []byte
+}
+
+// build makes the image for an engine's architecture, which engines name as the kernel does.
+func build(engineArch string) (builtIn, error) {
+	var program []byte
+	b := builtIn{Image: ocispec.Image{Created: new(time.Unix(0, 0).UTC()), Platform: ocispec.Platform{OS: "linux"}}}
+	switch engineArch {
+	case "x86_64", "amd64":
+		program, b.Architecture = programAMD64, "amd64"
+	case "aarch64", "arm64":
+		program, b.Architecture = programARM64, "arm64"
+	default:
+		return b, fmt.Errorf("no built-in pause image for %q: name one with --pod-infra-container-image: %w", engineArch, errdefs.ErrFailedPrecondition)
+	}
+	var err error
+	if b.layer, err = pack([]file{{"pause", program, 0o755}}); err != nil {
+		return b, err
+	}
+	b.Config = ocispec.ImageConfig{Entrypoint: []string{"/pause"}, WorkingDir: "/"}
+	b.RootFS = ocispec.RootFS{Type: "layers", DiffIDs: []digest.Digest{digest.FromBytes(b.layer)}}
+	b.History = []ocispec.History{{Created: b.Created, CreatedBy: "crishim"}}
+	return b, nil
+}
+
+// is reports whether an image of the engine has the same files and the same configuration.
+func (b builtIn) is(img image.InspectResponse) bool {
+	if img.Config == nil || img.Os != b.OS || img.Architecture != b.Architecture || len(img.RootFS.Layers) != 1 || img.RootFS.Layers[0] != b.RootFS.DiffIDs[0].String() {
+		return false
+	}
+	want, wantErr := json.Marshal(dockerspec.DockerOCIImageConfig{ImageConfig: b.Config})
+	got, gotErr := json.Marshal(img.Config) // without what is empty, which engines write in several ways
+	return wantErr == nil && gotErr == nil && bytes.Equal(got, want)
+}
+
+func (b builtIn) load(ctx context.Context, e Engine) error {
+	packed, err := b.archive()
 	if err != nil {
 		return err
 	}
@@ -111,42 +173,18 @@ func drain(body io.ReadCloser) error {
 	return errors.Join(jsonmessage.DisplayJSONMessagesStream(body, io.Discard, 0, false, nil), body.Close())
 }
 
-// program returns the program for an engine's architecture, which engines name
-// as the kernel does, and the architecture's name in images.
-func program(engineArch string) ([]byte, string, error) {
-	switch engineArch {
-	case "x86_64", "amd64":
-		return programAMD64, "amd64", nil
-	case "aarch64", "arm64":
-		return programARM64, "arm64", nil
-	}
-	return nil, "", fmt.Errorf("no built-in pause image for %q: name one with --pod-infra-container-image: %w", engineArch, errdefs.ErrFailedPrecondition)
-}
-
-// archive packs a program as an image of one layer in the form that the
-// engine's load call reads. Equal input gives equal bytes.
-func archive(program []byte, arch string) ([]byte, error) {
-	layer, err := pack([]file{{"pause", program, 0o755}})
-	if err != nil {
-		return nil, err
-	}
-	config, err := json.Marshal(map[string]any{
-		"architecture": arch,
-		"os":           "linux",
-		"created":      time.Unix(0, 0).UTC(),
-		"config":       map[string]any{"Entrypoint": []string{"/pause"}, "WorkingDir": "/"},
-		"rootfs":       map[string]any{"type": "layers", "diff_ids": []string{"sha256:" + digest(layer)}},
-		"history":      []map[string]any{{"created": time.Unix(0, 0).UTC(), "created_by": "crishim"}},
-	})
+// archive packs the image in the form that the engine's load call reads. It has the same bytes every time.
+func (b builtIn) archive() ([]byte, error) {
+	config, err := json.Marshal(b.Image)
 	if err != nil {
 		return nil, fmt.Errorf("pause image configuration: %w", err)
 	}
-	configName := digest(config) + ".json"
+	configName := digest.FromBytes(config).Encoded() + ".json"
 	manifest, err := json.Marshal([]map[string]any{{"Config": configName, "RepoTags": []string{Ref}, "Layers": []string{"layer.tar"}}})
 	if err != nil {
 		return nil, fmt.Errorf("pause image manifest: %w", err)
 	}
-	return pack([]file{{configName, config, 0o644}, {"layer.tar", layer, 0o644}, {"manifest.json", manifest, 0o644}})
+	return pack([]file{{configName, config, 0o644}, {"layer.tar", b.layer, 0o644}, {"manifest.json", manifest, 0o644}})
 }
 
 type file struct {
@@ -171,9 +209,4 @@ func pack(files []file) ([]byte, error) {
 		return nil, fmt.Errorf("pack: %w", err)
 	}
 	return b.Bytes(), nil
-}
-
-func digest(b []byte) string {
-	sum := sha256.Sum256(b)
-	return hex.EncodeToString(sum[:])
 }

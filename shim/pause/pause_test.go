@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/containerd/errdefs"
+	"github.com/docker/docker/api/types/image"
+	dockerspec "github.com/moby/docker-image-spec/specs-go/v1"
 	"golang.org/x/sys/unix"
 
 	"github.com/crishim/crishim/internal/test"
@@ -22,9 +24,9 @@ import (
 func TestProgramsAreStaticAndSmall(t *testing.T) {
 	t.Parallel()
 	for arch, machine := range map[string]elf.Machine{"x86_64": elf.EM_X86_64, "aarch64": elf.EM_AARCH64} {
-		b, _, err := program(arch)
-		if err != nil {
-			t.Fatal(err)
+		b := programAMD64
+		if arch == "aarch64" {
+			b = programARM64
 		}
 		f, err := elf.NewFile(bytes.NewReader(b))
 		if err != nil {
@@ -39,7 +41,7 @@ func TestProgramsAreStaticAndSmall(t *testing.T) {
 			}
 		}
 	}
-	if _, _, err := program("s390x"); !errdefs.IsFailedPrecondition(err) {
+	if _, err := build("s390x"); !errdefs.IsFailedPrecondition(err) {
 		t.Errorf("another architecture: got %v", err)
 	}
 }
@@ -97,13 +99,53 @@ func waitUntilItWaits(t *testing.T, pid int) {
 
 func TestArchiveIsTheSameEveryTime(t *testing.T) {
 	t.Parallel()
-	a, err := archive(programAMD64, "amd64")
+	var archives [2][]byte
+	for i := range archives {
+		b, err := build("amd64")
+		if err == nil {
+			archives[i], err = b.archive()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !bytes.Equal(archives[0], archives[1]) {
+		t.Error("got two different archives")
+	}
+}
+
+// TestContentDecides: an image is the built-in one only with all of its files and configuration.
+func TestContentDecides(t *testing.T) {
+	t.Parallel()
+	own, err := build("x86_64")
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := archive(programAMD64, "amd64")
-	if err != nil || !bytes.Equal(a, b) {
-		t.Errorf("got two different archives, %v", err)
+	for name, change := range map[string]func(*image.InspectResponse){
+		"nothing":         func(*image.InspectResponse) {},
+		"empty forms":     func(i *image.InspectResponse) { i.Config.Env, i.Config.Labels = []string{}, map[string]string{} },
+		"another layer":   func(i *image.InspectResponse) { i.RootFS.Layers = []string{"sha256:" + strings.Repeat("0", 64)} },
+		"one layer more":  func(i *image.InspectResponse) { i.RootFS.Layers = append(i.RootFS.Layers, i.RootFS.Layers[0]) },
+		"no layer":        func(i *image.InspectResponse) { i.RootFS.Layers = nil },
+		"another program": func(i *image.InspectResponse) { i.Config.Entrypoint = []string{"/other"} },
+		"an argument":     func(i *image.InspectResponse) { i.Config.Cmd = []string{"x"} },
+		"a variable":      func(i *image.InspectResponse) { i.Config.Env = []string{"A=B"} },
+		"a volume":        func(i *image.InspectResponse) { i.Config.Volumes = map[string]struct{}{"/v": {}} },
+		"a label":         func(i *image.InspectResponse) { i.Config.Labels = map[string]string{"a": "b"} },
+		"a health check": func(i *image.InspectResponse) {
+			i.Config.Healthcheck = &dockerspec.HealthcheckConfig{Test: []string{"CMD", "x"}}
+		},
+		"no configuration":  func(i *image.InspectResponse) { i.Config = nil },
+		"another processor": func(i *image.InspectResponse) { i.Architecture = "arm64" },
+	} {
+		img := image.InspectResponse{
+			Os: "linux", Architecture: "amd64", Config: &dockerspec.DockerOCIImageConfig{ImageConfig: own.Config},
+			RootFS: image.RootFS{Type: "layers", Layers: []string{own.RootFS.DiffIDs[0].String()}},
+		}
+		change(&img)
+		if got, want := own.is(img), name == "nothing" || name == "empty forms"; got != want {
+			t.Errorf("%s: got %v, want %v", name, got, want)
+		}
 	}
 }
 

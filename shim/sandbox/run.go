@@ -180,7 +180,7 @@ func (s *Service) gather(ctx context.Context, r *runtimeapi.RunPodSandboxRequest
 			return f, invalid("seccomp profile: %v", err)
 		}
 	}
-	f.image, err = pause.Ensure(ctx, s.engine, s.pauseImage)
+	f.image, err = pause.Ensure(ctx, s.engine, s.pauseImage, info.Architecture)
 	return f, err
 }
 

@@ -68,6 +68,21 @@ func TestRunLoadsThePauseImageOnce(t *testing.T) {
 	}
 }
 
+// TestAnotherImageWithThePauseImagesName: whatever has the name, a sandbox runs the built-in image.
+func TestAnotherImageWithThePauseImagesName(t *testing.T) {
+	s, engine, _ := inMemory()
+	foreign := engine.AddImage(pause.Ref)
+	for range 2 {
+		c, err := engine.ContainerInspect(t.Context(), run(t, s, uniqueConfig()))
+		if err != nil || c.Image == foreign || c.Config.Image == foreign || c.Config.Image == pause.Ref {
+			t.Errorf("got image %s of %v, %v; the foreign one is %s", c.Image, c.Config, err, foreign)
+		}
+	}
+	if loads := slices.DeleteFunc(engine.Calls(), func(call string) bool { return call != "ImageLoad" }); len(loads) != 1 {
+		t.Errorf("got %d loads, want one", len(loads))
+	}
+}
+
 func TestRunPullsAConfiguredPauseImage(t *testing.T) {
 	engine := enginetest.NewMemory()
 	s := sandbox.New(sandbox.Options{Engine: engine, Containers: engineContainers{engine}, PauseImage: "missing.example/pause:1", Networks: network.Plugins{Default: network.Bridge{}}})

@@ -1,8 +1,10 @@
 package sandbox_test
 
 import (
+	"cmp"
 	"crypto/rand"
 	"net/netip"
+	"os"
 	"strings"
 	"testing"
 
@@ -12,6 +14,7 @@ import (
 	"github.com/crishim/crishim/internal/test/enginetest"
 	"github.com/crishim/crishim/shim/docker"
 	"github.com/crishim/crishim/shim/network"
+	"github.com/crishim/crishim/shim/pause"
 	"github.com/crishim/crishim/shim/sandbox"
 )
 
@@ -108,4 +111,25 @@ func TestHostNetworkOnEngine(t *testing.T) {
 	}}
 	status := statusOf(t, s, run(t, s, config))
 	compare(t, config.GetLinux().GetSecurityContext().GetNamespaceOptions(), status.GetLinux().GetNamespaces().GetOptions())
+}
+
+// TestForeignPauseImageOnEngine: an engine describes the built-in image so that it is known again, and
+// another image with its name does not run.
+func TestForeignPauseImageOnEngine(t *testing.T) {
+	s, engine := onEngine(t)
+	foreign, err := engine.ImageInspect(t.Context(), cmp.Or(os.Getenv("CRISHIM_TEST_IMAGE"), "busybox:crishim"))
+	if err == nil {
+		err = engine.ImageTag(t.Context(), foreign.ID, pause.Ref)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := engine.ContainerInspect(t.Context(), run(t, s, uniqueConfig()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	own, err := engine.ImageInspect(t.Context(), pause.Ref)
+	if err != nil || c.Image == foreign.ID || c.Image != own.ID {
+		t.Errorf("got a sandbox of %s; the built-in image is %s, the other one %s; %v", c.Image, own.ID, foreign.ID, err)
+	}
 }

@@ -3,6 +3,7 @@ package enginetest_test
 import (
 	"context"
 	"crypto/rand"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -29,7 +30,7 @@ type containers interface {
 
 func TestContractOfMemory(t *testing.T) {
 	m := enginetest.NewMemory()
-	image, err := pause.Ensure(t.Context(), m, "")
+	image, err := pause.Ensure(t.Context(), m, "", "x86_64")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,7 +39,7 @@ func TestContractOfMemory(t *testing.T) {
 
 func TestContractOfTheRealEngine(t *testing.T) {
 	engine := enginetest.Require(t)
-	image, err := pause.Ensure(t.Context(), engine, "")
+	image, err := pause.Ensure(t.Context(), engine, "", runtime.GOARCH)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -27,7 +27,8 @@ type memoryImage struct {
 	id     string
 	tags   []string
 	labels map[string]string
-	save   []byte // the archive it was loaded from; nil: none
+	config ocispec.Image // of a loaded one
+	save   []byte        // the archive it was loaded from; nil: none
 }
 
 // AddImage puts an image with these tags into the engine and returns its id.
@@ -72,8 +73,13 @@ func (m *Memory) ImageInspect(ctx context.Context, ref string, _ ...docker.Image
 		if err != nil {
 			return image.InspectResponse{}, err
 		}
-		config := &dockerspec.DockerOCIImageConfig{ImageConfig: ocispec.ImageConfig{Labels: maps.Clone(i.labels)}}
-		return image.InspectResponse{ID: i.id, RepoTags: slices.Clone(i.tags), Os: "linux", Architecture: "amd64", Size: 1, Config: config}, nil
+		config := &dockerspec.DockerOCIImageConfig{ImageConfig: i.config.Config}
+		config.Labels = maps.Clone(i.labels)
+		layers := image.RootFS{Type: i.config.RootFS.Type}
+		for _, id := range i.config.RootFS.DiffIDs {
+			layers.Layers = append(layers.Layers, id.String())
+		}
+		return image.InspectResponse{ID: i.id, RepoTags: slices.Clone(i.tags), Os: "linux", Architecture: "amd64", Size: 1, Config: config, RootFS: layers}, nil
 	})
 }
 
@@ -96,7 +102,7 @@ func (m *Memory) ImageHistory(ctx context.Context, _ string, _ ...docker.ImageHi
 func (m *Memory) ImageLoad(ctx context.Context, input io.Reader, _ ...docker.ImageLoadOption) (image.LoadResponse, error) {
 	return call(ctx, m, "ImageLoad", func() (image.LoadResponse, error) {
 		files := map[string][]byte{}
-		var archive bytes.Buffer
+		var archive, answer bytes.Buffer
 		input := io.TeeReader(input, &archive)
 		for r := tar.NewReader(input); ; {
 			header, err := r.Next()
@@ -118,9 +124,16 @@ func (m *Memory) ImageLoad(ctx context.Context, input io.Reader, _ ...docker.Ima
 			return image.LoadResponse{}, fmt.Errorf("manifest.json: %w: %w", errdefs.ErrInvalidArgument, err)
 		}
 		for _, one := range manifest {
-			m.images[m.addImage(files[one.Config], one.RepoTags)].save = archive.Bytes()
+			i := m.images[m.addImage(files[one.Config], one.RepoTags)]
+			i.save = archive.Bytes()
+			if err := json.Unmarshal(files[one.Config], &i.config); err != nil {
+				return image.LoadResponse{}, fmt.Errorf("%s: %w: %w", one.Config, err, errdefs.ErrInvalidArgument)
+			}
+			for _, tag := range one.RepoTags {
+				fmt.Fprintf(&answer, `{"stream":"Loaded image: %s\n"}`, tag)
+			}
 		}
-		return image.LoadResponse{Body: io.NopCloser(strings.NewReader(`{"stream":"Loaded image"}`)), JSON: true}, nil
+		return image.LoadResponse{Body: io.NopCloser(&answer), JSON: true}, nil
 	})
 }
 
@@ -160,12 +173,17 @@ func (m *Memory) ImageTag(ctx context.Context, source, target string) error {
 	return err
 }
 
-// ImageRemove implements the client's method for images by id.
+// ImageRemove implements the client's method. A name is taken away as long as the image has another one.
 func (m *Memory) ImageRemove(ctx context.Context, ref string, _ image.RemoveOptions) ([]image.DeleteResponse, error) {
 	return call(ctx, m, "ImageRemove", func() ([]image.DeleteResponse, error) {
 		i, err := m.findImage(ref)
 		if err != nil {
 			return nil, err
+		}
+		if i.id != ref && len(i.tags) > 1 {
+			i.tags = slices.DeleteFunc(i.tags, func(tag string) bool { return tag == ref })
+			m.event(events.ImageEventType, events.ActionUnTag, i.id, nil)
+			return []image.DeleteResponse{{Untagged: ref}}, nil
 		}
 		delete(m.images, i.id)
 		m.event(events.ImageEventType, events.ActionDelete, i.id, nil)
