@@ -49,7 +49,7 @@ unit: ## tests that need nothing but Go
 lint: ## gofmt, vet, shellcheck (where it is installed), golangci-lint and deadcode at their pinned versions
 	hack/lint.sh
 
-verify: build lint ## what to run before sending a change: build, lint, import rules, module state, generated code
+verify: build ## what to run before sending a change: lint, import rules, module state, generated code; installs what that needs (Debian, root)
 	hack/verify.sh
 
 fuzz: ## every fuzz target for FUZZTIME (one minute)

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# engine.sh up|down|env|status|packages: the engines that demo and tests run on.
+# engine.sh up|down|env|status|packages|missing: the engines that demo and tests run on.
 #
 #   up      take the Docker engine that answers, else start a private one; start a
 #           private containerd with CRI and CNI; load the busybox test image.
@@ -7,7 +7,9 @@
 #   env     print the exports that tests want (only while it is up)
 #   status  exit 0 when up
 #   down    end what up started and leave nothing of it
-#   packages  install what tests and make verify need in addition to the engines, and start nothing
+#   packages [verify]  install what the engines and make test need, or also what make verify needs, and
+#           start nothing
+#   missing  print the packages of make verify that are not installed
 #
 # Everything lives in /run/crishim-engine and /var/lib/crishim-engine, or below
 # CRISHIM_ENGINE_DIR. The host's own engines, sockets and iptables chains are not touched.
@@ -45,6 +47,7 @@ case ${1:-} in
   down) locked; stop_all ;;
   env) is_up || die "the engine is not up; run hack/engine.sh up"; cat "$RUN/env" ;;
   status) is_up ;;
-  packages) locked; install_missing needed_by_engines needed_by_tests ;;
-  *) sed -n '2,14s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+  packages) locked; install_missing needed_by_engines needed_by_tests ${2:+"needed_by_$2"} ;;
+  missing) missing_packages needed_by_verify ;;
+  *) sed -n '2,16s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
 esac

@@ -2,7 +2,7 @@
 # generate.sh [verify]: what a program has written in this repository: api's Go code and the
 # pause programs. With "verify" all of it is made again elsewhere and compared. What cannot be
 # made here is named; that is a failure where CRISHIM_REQUIRE_ENGINE is 1. hack/engine.sh
-# packages installs what it takes.
+# packages verify installs what it takes.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -11,7 +11,7 @@ version=$(sed -n 's/^## //p' CHANGELOG.md | head -n 1)
 tagged=$(git rev-parse -q --verify "refs/tags/$version^{commit}" || true)
 [ -z "$tagged" ] || [ "$tagged" = "$(git rev-parse HEAD)" ] || refuse "$version is another commit: a new release needs a title of its own in CHANGELOG.md"
 
-# What cannot be checked for want of a program has failed: hack/engine.sh packages installs them.
+# What cannot be checked for want of a program has failed; make verify installs them.
 CRISHIM_REQUIRE_ENGINE=1 make --no-print-directory verify test race
 [ -z "$(git status --porcelain)" ] || refuse 'verify, test or race has changed the tree'
 [ -n "$tagged" ] || git tag -a -m "crishim $version" "$version"

@@ -67,7 +67,12 @@ if [ "$(id -u)" = 0 ] && mount -t tmpfs -o mode=700 crishim-test "$CRISHIM_TEST_
 fi
 before=$(hack/leftovers.sh)
 [ "$(id -u)" != 0 ] || hack/engine.sh packages
-if [ "$part" = races ] && ! command -v gcc >/dev/null; then echo 'test: the race detector needs gcc' >&2; exit 1; fi
+missing=$(hack/engine.sh missing | tr '\n' ' ')
+if [ "$part" = races ] && ! command -v gcc >/dev/null; then
+  echo 'test: the race detector needs gcc, which make verify installs' >&2
+  exit 1
+fi
+[ -z "$missing" ] || echo "test: skipping what needs ${missing}(make verify installs them)" >&2
 if [ "$(id -u)" = 0 ] || hack/engine.sh status; then
   hack/with-engine.sh "$0" "$part" || status=$?
 else

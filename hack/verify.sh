@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
-# verify.sh: what a change must pass in addition to build and lint.
+# verify.sh: what a change must pass in addition to the build.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
+[ "$(id -u)" != 0 ] || hack/engine.sh packages verify
+hack/lint.sh
 go mod verify >/dev/null
 go mod tidy -diff
 go test -tags "$(cat hack/tags)" -count=1 -run 'TestImportRules|TestNoTestIsLeftOutUnnoticed|TestEvery|Exist' .

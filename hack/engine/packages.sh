@@ -15,9 +15,20 @@ ip iproute2
 LIST
 }
 
-# What tests run, and what make verify generates with: a compiler and an emulator for the
-# other architecture too.
+# Small programs that tests run.
 needed_by_tests() {
+  cat <<'LIST'
+/usr/sbin/sshd openssh-server
+ssh openssh-client
+/usr/share/bash-completion/bash_completion bash-completion
+kubectl kubernetes-client
+tmux tmux
+LIST
+}
+
+# Compilers, an emulator for the other architecture, generators and linters. make test uses some of them where
+# make verify has installed them.
+needed_by_verify() {
   case $(dpkg --print-architecture) in
     amd64) printf '%s\n' 'aarch64-linux-gnu-gcc gcc-aarch64-linux-gnu' 'qemu-aarch64 qemu-user' ;;
     arm64) printf '%s\n' 'x86_64-linux-gnu-gcc gcc-x86-64-linux-gnu' 'qemu-x86_64 qemu-user' ;;
@@ -27,13 +38,8 @@ gcc gcc
 /usr/include/stdlib.h libc6-dev
 protoc protobuf-compiler
 shellcheck shellcheck
-/usr/sbin/sshd openssh-server
-ssh openssh-client
-/usr/share/bash-completion/bash_completion bash-completion
-groff groff
-kubectl kubernetes-client
+groff groff-base
 file file
-tmux tmux
 systemd-analyze systemd
 LIST
 }
@@ -44,13 +50,12 @@ missing_packages() {
   "$1" | while read -r what package; do
     case $what in
       /*) [ -e "$what" ] ;;
+      # A dynamically linked busybox would not run in an image that holds nothing else.
+      busybox) command -v busybox >/dev/null && ! ldd "$(command -v busybox)" 2>&1 | grep -q '=>' ;;
       *) command -v "$what" >/dev/null ;;
     esac || printf '%s\n' "$package"
   done | sort -u
 }
-
-# A dynamically linked busybox would not run in an image that holds nothing else.
-busybox_is_static() { command -v busybox >/dev/null && ! { ldd "$(command -v busybox)" 2>&1 | grep -q '=>'; }; }
 
 require_root_unless_docker() {
   [ "$(id -u)" = 0 ] || die "no root: cannot start engines (start Docker, or run as root)"
@@ -60,11 +65,9 @@ require_root_unless_docker() {
 install_missing() {
   local packages
   mapfile -t packages < <(for list in "$@"; do missing_packages "$list"; done)
-  busybox_is_static || packages+=(busybox-static)
   [ ${#packages[@]} -gt 0 ] || return 0
   command -v apt-get >/dev/null || die "no apt-get to install what is missing: ${packages[*]}"
   [ "$(id -u)" = 0 ] || die "no root to install what is missing: ${packages[*]}"
-  say "installing: ${packages[*]}"
   without_services apt_install "${packages[@]}"
   # Tests start an sshd of their own; none may wait for the next boot.
   if [[ " ${packages[*]} " == *' openssh-server '* ]] && command -v systemctl >/dev/null; then
@@ -73,10 +76,11 @@ install_missing() {
 }
 
 apt_install() {
-  local try
+  local try install=(apt-get --no-install-recommends install)
   for try in 1 2; do
     if apt-get update -qq >&2 &&
-      DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >&2; then
+      say "installing $("${install[@]}" -s "$@" | grep -c ^Inst) packages with apt-get: $*, and what they need" &&
+      DEBIAN_FRONTEND=noninteractive "${install[@]}" -y -qq "$@" >&2; then
       return 0
     fi
     [ "$try" = 2 ] || { say "apt failed, trying once more"; sleep 5; }

@@ -130,7 +130,6 @@ write_env() {
     printf 'export DOCKER_HOST=%q\n' "$DOCKER"
     printf 'export CRISHIM_TEST_CONTAINERD=%q\n' "unix://$RUN/containerd.sock"
     printf 'export CRISHIM_TEST_IMAGE=%q\n' "$TEST_IMAGE"
-    printf 'export CRISHIM_REQUIRE_ENGINE=1\n'
   } >"$RUN/env.new"
   mv "$RUN/env.new" "$RUN/env"
 }

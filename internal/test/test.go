@@ -16,9 +16,8 @@ import (
 	"go.uber.org/goleak"
 )
 
-// Missing ends a test that needs what this machine does not have: it is skipped, and fails
-// where CRISHIM_REQUIRE_ENGINE is 1, as in CI, so that no test is left out unnoticed. What
-// can be installed belongs into hack/engine/packages.sh.
+// Missing skips a test that needs what this machine lacks. With CRISHIM_REQUIRE_ENGINE=1, as in CI, the test fails
+// instead. Debian packages that bring it are listed in hack/engine/packages.sh.
 func Missing(t testing.TB, format string, args ...any) {
 	t.Helper()
 	if os.Getenv("CRISHIM_REQUIRE_ENGINE") == "1" {

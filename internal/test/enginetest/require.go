@@ -12,8 +12,8 @@ import (
 	"github.com/crishim/crishim/shim/docker"
 )
 
-// Require gives a client of the engine that the environment leads to. Without
-// one the test is skipped; it fails where CRISHIM_REQUIRE_ENGINE is 1.
+// Require returns a client of the engine that the environment leads to. Without one the test is skipped; it fails if
+// DOCKER_HOST is set or CRISHIM_REQUIRE_ENGINE is 1.
 func Require(t testing.TB) *docker.Client {
 	t.Helper()
 	if os.Getenv("CRISHIM_NO_ENGINE") == "1" {
@@ -24,6 +24,9 @@ func Require(t testing.TB) *docker.Client {
 		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 		defer cancel()
 		_, err = c.ServerVersion(ctx)
+	}
+	if host := os.Getenv("DOCKER_HOST"); err != nil && host != "" {
+		t.Fatalf("no engine answers at DOCKER_HOST=%s: %v", host, err)
 	}
 	if err != nil {
 		test.Missing(t, "this test needs a docker engine: %v", err)
