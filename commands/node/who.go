@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -25,18 +24,17 @@ type whoOptions struct {
 	targets []whoTarget
 }
 
-// NewWho returns the verb that finds the pod of something on the host: a process in top, a port that is in use, a
-// directory that grows.
+// NewWho returns the verb that finds the pod of a process or of a port of this machine.
 func NewWho(env *cli.Env) *urfave.Command {
 	o := &whoOptions{}
 	return &urfave.Command{
 		Name:      "who",
-		Usage:     "show which pod a process, port or path of this machine belongs to",
-		ArgsUsage: "PID|PORT|PATH...",
+		Usage:     "show which pod a process or port of this machine belongs to",
+		ArgsUsage: "PID|PORT...",
 		Description: cli.WithExamples("A number is a process, or a port where there is no such process; :8080 and 8080/udp are ports. Ports are looked for in every network namespace,\n"+
-			"and among those that are forwarded to pods. A PATH may be in a volume, a container's root file system or one of its layers, a log, a socket,\n"+
-			"a control group or below /proc/PID. What is of no container is shown with its systemd unit. The other way round, `crishim ps -o wide` has the processes.",
-			"crishim who 1", "crishim who :8080 53/udp", "crishim who /var/log/pods", "crishim who -o json 1"),
+			"and among those that are forwarded to pods. What is of no container is shown with its systemd unit.\n"+
+			"The other way round, `crishim ps -o wide` has the processes. `fuser -v PATH` shows the processes that use a file.",
+			"crishim who 1", "crishim who :8080 53/udp", "crishim who -o json 1"),
 		Flags:  o.ListFlags(output.OwnerColumns),
 		Action: env.Offline(o.check, o.run),
 	}
@@ -48,13 +46,9 @@ type whoTarget struct {
 	pid      int    // 0: it is no process
 	port     uint16 // 0: it is no port
 	protocol string // tcp or udp; "" for both
-	path     string // absolute; "" for none
 }
 
-var (
-	portText    = lazyregexp.New(`^(?::(\d+)(?:/(\w+))?|(\d+)/(\w+))$`)
-	processPath = lazyregexp.New(`^/proc/(\d+)(?:/.*)?$`)
-)
+var portText = lazyregexp.New(`^(?::(\d+)(?:/(\w+))?|(\d+)/(\w+))$`)
 
 func parseWho(text string) (t whoTarget, err error) {
 	t.text = text
@@ -76,18 +70,11 @@ func parseWho(text string) (t whoTarget, err error) {
 		}
 		return t, nil
 	}
-	if !strings.Contains(text, "/") {
-		return t, cli.Usagef("invalid argument %s: must be a pid, a port such as :8080 or 53/udp, or a path such as ./file", cli.Quote(text))
+	wrong := &cli.UsageError{Text: fmt.Sprintf("invalid argument %s: must be a pid, or a port such as :8080 or 53/udp", cli.Quote(text))}
+	if strings.Contains(text, "/") {
+		wrong.Next = "`fuser -v PATH` or `lsof PATH` shows the processes that use a file, `crishim who PID` their pods"
 	}
-	if t.path, err = filepath.Abs(text); err != nil {
-		return t, err
-	}
-	if m := processPath.FindStringSubmatch(t.path); m != nil {
-		if t.pid, err = strconv.Atoi(m[1]); err != nil {
-			return t, cli.Usagef("invalid path %s: there is no such process", cli.Quote(text))
-		}
-	}
-	return t, nil
+	return t, wrong
 }
 
 func (o *whoOptions) check(env *cli.Env, c *urfave.Context) error {
@@ -173,10 +160,8 @@ func (s *search) find(ctx context.Context, t whoTarget) ([]output.Owner, error) 
 			return nil, err
 		}
 		return []output.Owner{owner}, nil
-	case t.port != 0:
-		return s.byPort(ctx, t)
 	}
-	return s.byPath(ctx, t.path)
+	return s.byPort(ctx, t)
 }
 
 // runtime lists containers and pods once. Where that fails, control groups still have ids.
@@ -254,5 +239,5 @@ func permission(err error) error {
 	if os.Geteuid() == 0 {
 		return err
 	}
-	return cli.WithHint(err, "root sees the sockets and files of all users: `sudo crishim who`")
+	return cli.WithHint(err, "root sees the sockets of all users: `sudo crishim who`")
 }

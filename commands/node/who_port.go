@@ -34,8 +34,10 @@ func (s *search) byPort(ctx context.Context, t whoTarget) ([]output.Owner, error
 			return proxy
 		})
 	}
-	rows = append(forwards, rows...)
-	if len(rows) > 0 {
+	if rows = append(forwards, rows...); len(rows) > 0 {
+		if s.failed != nil {
+			return rows, fmt.Errorf("which ports are forwarded to pods is not known: %w", s.failed)
+		}
 		return rows, nil
 	}
 	err = fmt.Errorf("nothing listens on port %d", t.port)
@@ -141,7 +143,7 @@ func (s *search) here() bool {
 		return true
 	}
 	if !s.elsewhere {
-		s.env.Warn("no process on this machine is of a container of %s: its mounts, logs and ports are not looked at", s.conn.RuntimeEndpoint)
+		s.env.Warn("no process on this machine is of a container of %s: its ports are not looked at", s.conn.RuntimeEndpoint)
 	}
 	s.elsewhere = true
 	return false

@@ -1,9 +1,9 @@
-// Package hostproc reads from /proc what shows the owner of a process, a socket or a mount: control groups, namespaces,
-// tables of sockets and of mounts.
+// Package hostproc reads from /proc what shows the owner of a process or a socket: control groups, namespaces,
+// tables of sockets.
 //
 // Nothing here asks a runtime, and nothing trusts a container. What counts is what the kernel keeps outside it:
-// the path of a control group, inodes of namespaces and sockets, devices and roots of mounts. Texts that a
-// container chooses (names of processes, paths in its own mount namespace) are only for showing.
+// the path of a control group, inodes of namespaces and sockets. Texts that a container chooses, such as the names
+// of processes, are only for showing.
 package hostproc
 
 import (

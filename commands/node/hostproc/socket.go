@@ -2,15 +2,12 @@ package hostproc
 
 import (
 	"cmp"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io/fs"
 	"net/netip"
 	"os"
-	"runtime"
 	"slices"
-	"syscall"
 
 	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
@@ -148,128 +145,4 @@ func holdersOf(networks map[uint64][]Process, inodes map[uint64]bool) map[uint64
 		slices.SortFunc(list, func(a, b Process) int { return cmp.Compare(a.PID, b.PID) })
 	}
 	return holders
-}
-
-// SocketHolders finds the processes that listen on a socket in the file system. What counts is the file that the
-// kernel has bound: the name that /proc/net/unix shows is chosen by who binds it.
-func SocketHolders(networks map[uint64][]Process, file string) ([]Process, error) {
-	var st unix.Stat_t
-	if err := unix.Lstat(file, &st); err != nil {
-		return nil, &fs.PathError{Op: "stat", Path: file, Err: err}
-	}
-	inodes := map[uint64]bool{}
-	var failed error
-	for _, members := range networks {
-		for _, p := range members {
-			bound, err := boundIn(p)
-			if err != nil {
-				failed = err
-				continue
-			}
-			for _, b := range bound {
-				if b.device == unix.Mkdev(unix.Major(st.Dev), unix.Minor(st.Dev)) && uint64(b.file) == st.Ino&0xffffffff {
-					inodes[b.socket] = true
-				}
-			}
-			failed = nil
-			break
-		}
-	}
-	var list []Process
-	for _, holders := range holdersOf(networks, inodes) {
-		list = append(list, holders...)
-	}
-	if len(list) == 0 {
-		return nil, failed
-	}
-	return list, nil
-}
-
-// bound is a socket that has a name in a file system.
-type bound struct {
-	device uint64
-	file   uint32 // the low half of its inode
-	socket uint64
-}
-
-// boundIn asks the kernel for the listening unix sockets of a process's network namespace. The thread that
-// enters it ends with the goroutine.
-func boundIn(p Process) (list []bound, err error) {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		runtime.LockOSThread()
-		var namespace *os.File
-		if namespace, err = os.Open(path(p.PID, "ns/net")); err != nil {
-			return
-		}
-		defer namespace.Close()
-		if err = unix.Setns(int(namespace.Fd()), unix.CLONE_NEWNET); err == nil {
-			list, err = dumpBound()
-		}
-	}()
-	<-done
-	return list, err
-}
-
-const (
-	sockDiagByFamily = 20      // SOCK_DIAG_BY_FAMILY
-	showVFS          = 0x2     // UDIAG_SHOW_VFS
-	attributeVFS     = 1       // UNIX_DIAG_VFS
-	diagSize         = 16      // of struct unix_diag_msg
-	listening        = 1 << 10 // TCP_LISTEN, which unix sockets have as well
-	unconnected      = 1 << 7  // of datagrams
-)
-
-func dumpBound() ([]bound, error) {
-	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_SOCK_DIAG)
-	if err != nil {
-		return nil, os.NewSyscallError("socket", err)
-	}
-	defer unix.Close(fd)
-	order := binary.NativeEndian
-	request := order.AppendUint32(nil, unix.NLMSG_HDRLEN+24)
-	request = order.AppendUint16(request, sockDiagByFamily)
-	request = order.AppendUint16(request, unix.NLM_F_REQUEST|unix.NLM_F_DUMP)
-	request = append(request, make([]byte, 8)...)                // sequence and port
-	request = append(request, unix.AF_UNIX, 0, 0, 0)             // family, protocol, padding
-	request = order.AppendUint32(request, listening|unconnected) // states
-	request = order.AppendUint32(request, 0)                     // of all inodes
-	request = order.AppendUint32(request, showVFS)
-	request = append(request, make([]byte, 8)...) // no cookie
-	if err := unix.Sendto(fd, request, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
-		return nil, os.NewSyscallError("sendto", err)
-	}
-	var list []bound
-	for buf := make([]byte, 64<<10); ; {
-		n, _, err := unix.Recvfrom(fd, buf, 0)
-		if err != nil {
-			return nil, os.NewSyscallError("recvfrom", err)
-		}
-		messages, err := syscall.ParseNetlinkMessage(buf[:n])
-		if err != nil {
-			return nil, err
-		}
-		for _, m := range messages {
-			switch {
-			case m.Header.Type == unix.NLMSG_DONE:
-				return list, nil
-			case m.Header.Type == unix.NLMSG_ERROR && len(m.Data) >= 4:
-				return nil, os.NewSyscallError("sock_diag", unix.Errno(-int32(order.Uint32(m.Data))))
-			case len(m.Data) < diagSize:
-				continue
-			}
-			for rest := m.Data[diagSize:]; len(rest) >= 4; {
-				size := int(order.Uint16(rest))
-				if size < 4 || size > len(rest) {
-					break
-				}
-				if order.Uint16(rest[2:]) == attributeVFS && size >= 12 {
-					device := order.Uint32(rest[8:]) // as the kernel has it: 12 bits and 20
-					list = append(list, bound{unix.Mkdev(device>>20, device&0xfffff), order.Uint32(rest[4:]), uint64(order.Uint32(m.Data[4:]))})
-				}
-				rest = rest[min((size+3)&^3, len(rest)):]
-			}
-		}
-	}
 }
