@@ -275,6 +275,18 @@ func TestResources(t *testing.T) {
 		r.GetCpusetCpus() != "0" || r.GetOomScoreAdj() != 200 {
 		t.Errorf("status: got %v", r)
 	}
+	// As a kubelet from 1.35 on sends it; memory.high is of a host with cgroup v2.
+	if _, err := c.UpdateContainerResources(t.Context(), &runtimeapi.UpdateContainerResourcesRequest{
+		ContainerId: id, Linux: &runtimeapi.LinuxContainerResources{
+			MemoryLimitInBytes: 96 << 20, MemorySwapLimitInBytes: 96 << 20, CpuShares: 2048, CpuQuota: 80000, CpuPeriod: 100000, OomScoreAdj: 300,
+			Unified: map[string]string{"memory.high": "80000000", "memory.min": "10000000"}, HugepageLimits: []*runtimeapi.HugepageLimit{{PageSize: "2MB"}},
+		},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := execOutput(t, c, id, look), "100663296\n100663296\n2048\n80000\n100000\n0\n0\n77\n300\n"; got != want {
+		t.Errorf("after the kubelet's update: got %q, want %q", got, want)
+	}
 	if _, err := c.UpdateContainerResources(t.Context(), &runtimeapi.UpdateContainerResourcesRequest{ContainerId: "none"}); status.Code(err) != codes.NotFound {
 		t.Errorf("unknown container: got %v, want NotFound", err)
 	}

@@ -3,9 +3,11 @@ package container
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -405,14 +407,44 @@ func TestUpdate(t *testing.T) {
 	if h := f.inspect(t, id).HostConfig; h.Memory != 200 || h.MemorySwap != 200 {
 		t.Errorf("got memory %d and swap %d, want 200 for both", h.Memory, h.MemorySwap)
 	}
-	for name, r := range map[string]*runtimeapi.LinuxContainerResources{
-		"unified":    {Unified: map[string]string{"memory.high": "1"}},
-		"huge pages": {HugepageLimits: []*runtimeapi.HugepageLimit{{PageSize: "2MB", Limit: 1}}},
-		"oom score":  {OomScoreAdj: 6},
-	} {
-		if err := update(r); !errdefs.IsNotImplemented(err) {
-			t.Errorf("%s: got %v, want not implemented", name, err)
+}
+
+// TestUpdateOfAllResources: a kubelet from 1.35 on sends all resources with each change. What cannot be changed
+// refuses nothing, and is logged once.
+func TestUpdateOfAllResources(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	var text strings.Builder
+	f.Service = New(Options{Engine: f.engine, Log: slog.New(slog.NewTextHandler(&text, nil))})
+	id := f.create(t, func(c *runtimeapi.ContainerConfig) {
+		c.Linux = &runtimeapi.LinuxContainerConfig{Resources: &runtimeapi.LinuxContainerResources{MemoryLimitInBytes: 100, OomScoreAdj: 5}}
+	})
+	f.start(t, id)
+	for memory := range int64(3) {
+		r := &runtimeapi.LinuxContainerResources{
+			MemoryLimitInBytes: 200 + memory, CpuShares: 7, OomScoreAdj: 6 + memory,
+			Unified:        map[string]string{"memory.high": strconv.FormatInt(150+memory, 10), "memory.min": "9"},
+			HugepageLimits: []*runtimeapi.HugepageLimit{{PageSize: "2MB"}},
 		}
+		if _, err := f.UpdateContainerResources(t.Context(), &runtimeapi.UpdateContainerResourcesRequest{ContainerId: id, Linux: r}); err != nil {
+			t.Fatal(err)
+		}
+		if c := f.inspect(t, id); c.HostConfig.Memory != 200+memory || c.HostConfig.CPUShares != 7 || !c.State.Running {
+			t.Errorf("got memory %d, shares %d, running %v", c.HostConfig.Memory, c.HostConfig.CPUShares, c.State.Running)
+		}
+	}
+	for _, name := range []string{"memory.high", "memory.min", "oom_score_adj"} {
+		if n := strings.Count(text.String(), "resource="+name); n != 1 {
+			t.Errorf("%s is mentioned %d times in %s", name, n, text.String())
+		}
+	}
+	if strings.Contains(text.String(), "hugetlb") {
+		t.Errorf("huge pages were not asked for: %s", text.String())
+	}
+	if _, err := f.UpdateContainerResources(t.Context(), &runtimeapi.UpdateContainerResourcesRequest{
+		ContainerId: id, Linux: &runtimeapi.LinuxContainerResources{Unified: map[string]string{"../x": "1"}},
+	}); !errdefs.IsInvalidArgument(err) {
+		t.Errorf("a name that is none: got %v", err)
 	}
 }
 

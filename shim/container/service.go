@@ -76,6 +76,7 @@ type Service struct {
 	capabilities func() []string              // those that the engine can add; nil: all
 	note         func(pod, name string) error // of a temporary container; may be nil
 	log          *slog.Logger
+	unchanged    sync.Map // names of resources that the host has refused to change
 	users        userFiles
 	info         infoCache
 	creating     keylock.Lock // by container name

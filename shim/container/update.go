@@ -3,13 +3,13 @@ package container
 import (
 	"context"
 	"fmt"
-	"maps"
 
 	"github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types/container"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/shim/convert"
+	"github.com/crishim/crishim/shim/host"
 	"github.com/crishim/crishim/shim/state"
 )
 
@@ -37,54 +37,54 @@ func (s *Service) update(ctx context.Context, wanted *runtimeapi.LinuxContainerR
 		return fmt.Errorf("it is being removed: %w", errdefs.ErrFailedPrecondition)
 	}
 	wanted = convert.WithMemory(wanted, m.Detail.HostConfig)
-	if err := checkFixedLimits(wanted, m); err != nil {
-		return err
-	}
 	resources, err := convert.Resources(wanted)
 	if err != nil {
+		return err
+	}
+	if _, err := convert.CgroupFiles(wanted, true); err != nil { // what is wrong on any host
 		return err
 	}
 	answer, err := s.engine.ContainerUpdate(ctx, m.Detail.ID, container.UpdateConfig{Resources: resources})
 	if err != nil {
 		return err
 	}
-	return s.checkWarnings(answer.Warnings, resources, m.Detail.ID)
+	if err := s.checkWarnings(answer.Warnings, resources, m.Detail.ID); err != nil {
+		return err
+	}
+	s.updateOthers(wanted, m)
+	return nil
 }
 
-// checkFixedLimits refuses to change what cannot be changed any more. A kubelet
-// sends them again with every update, with the values that they have.
-func checkFixedLimits(wanted *runtimeapi.LinuxContainerResources, m state.FoundContainer) error {
-	has, err := readLimits(m.Limits)
-	if err != nil {
-		return err
+// updateOthers changes what the engine has no update for, as far as the host allows it. A kubelet from 1.35 on sends
+// all resources with each change of one, and oom score and memory.high depend on those that change: an error must
+// not refuse the others. It is logged once for each resource.
+func (s *Service) updateOthers(wanted *runtimeapi.LinuxContainerResources, m state.FoundContainer) {
+	cannot := func(name string, err error) {
+		if err == nil {
+			return
+		}
+		if _, said := s.unchanged.LoadOrStore(name, true); !said {
+			s.log.Warn("a resource of containers cannot be changed", "resource", name, "id", m.Detail.ID, "err", err)
+		}
 	}
-	files, err := convert.CgroupFiles(&runtimeapi.LinuxContainerResources{
-		Unified: wanted.GetUnified(), MemoryLimitInBytes: wanted.GetMemoryLimitInBytes(),
-	}, true)
-	if err != nil {
-		return err
-	}
+	groups, elsewhere := host.Cgroups(m.Detail.State.Pid, m.Detail.ID) // also of one that does not run
+	files, err := convert.CgroupFiles(wanted, elsewhere != nil || groups.V2())
+	cannot("unified", err)
+	has, _ := readLimits(m.Limits) // status logs the error
 	for name, value := range files {
-		if has.Unified[name] != value {
-			return unable("the unified resource %s of an existing container cannot be changed with Docker", name)
+		switch {
+		case elsewhere == nil:
+			cannot(name, writeLimits(groups, map[string]string{name: value}))
+		case has.Files[name] != value && !isDefault(name, value):
+			cannot(name, elsewhere)
 		}
 	}
-	pages := func(limits []*runtimeapi.HugepageLimit) map[string]uint64 {
-		out := map[string]uint64{}
-		for _, l := range limits {
-			if l.GetLimit() > 0 {
-				out[l.GetPageSize()] = l.GetLimit()
-			}
-		}
-		return out
+	const oomScore = "oom_score_adj"
+	switch score := s.oom.Allowed(int(wanted.GetOomScoreAdj())); {
+	case score == 0: // as before
+	case elsewhere == nil:
+		cannot(oomScore, groups.SetOOMScore(m.Detail.State.Pid, score))
+	case score != m.Detail.HostConfig.OomScoreAdj:
+		cannot(oomScore, elsewhere)
 	}
-	if len(wanted.GetHugepageLimits()) > 0 && !maps.Equal(pages(wanted.GetHugepageLimits()), pages(has.Hugepages)) {
-		return unable("huge page limits of an existing container cannot be changed with Docker")
-	}
-	// 0 in the engine stands for a host that forbids what was asked for.
-	score, now := wanted.GetOomScoreAdj(), int64(m.Detail.HostConfig.OomScoreAdj)
-	if score != 0 && score != now && (now != 0 || score > 0) {
-		return unable("the oom score of an existing container cannot be changed with Docker")
-	}
-	return nil
 }

@@ -1,13 +1,17 @@
 package host
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 
+	"github.com/opencontainers/cgroups"
 	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
 
@@ -37,6 +41,37 @@ func (d CgroupDirs) Of(file string) (string, error) {
 		return dir, nil
 	}
 	return "", fmt.Errorf("the host has no cgroup controller %s", controller)
+}
+
+// SetOOMScore changes the oom score of a container's first process, and of all that have the same one as it.
+func (d CgroupDirs) SetOOMScore(first, score int) error {
+	path := func(pid int) string {
+		return filepath.Join(procfs.DefaultMountPoint, strconv.Itoa(pid), "oom_score_adj")
+	}
+	before, err := os.ReadFile(path(first))
+	if err != nil {
+		return err
+	}
+	pids := []int{first}
+	for _, dir := range d {
+		if pids, err = cgroups.GetPids(dir); err == nil {
+			break
+		}
+	}
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, pid := range pids {
+		if now, err := os.ReadFile(path(pid)); err != nil || !bytes.Equal(now, before) {
+			continue // it has ended, or chose its own
+		}
+		err := os.WriteFile(path(pid), []byte(strconv.Itoa(score)), 0o644)
+		if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ESRCH) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // Cgroups finds the cgroup of a container's process. That the cgroup's name
