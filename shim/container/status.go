@@ -68,7 +68,7 @@ func (s *Service) status(ctx context.Context, m state.FoundContainer) (*runtimea
 		Reason:      run.Reason,
 		Message:     run.Description,
 		Image:       &runtimeapi.ImageSpec{Image: cmp.Or(name, m.Detail.Config.Image), UserSpecifiedImage: m.Image},
-		ImageRef:    convert.ImageRef(m.Detail.Image, img.RepoDigests),
+		ImageRef:    convert.ImageRef(m.Detail.Image, m.Image, img.RepoDigests),
 		ImageId:     m.Detail.Image,
 		Labels:      m.Labels,
 		Annotations: notePaused(m.Annotations, m.Detail.State.Paused),

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/containerd/errdefs"
+	"github.com/distribution/reference"
 	"github.com/docker/docker/api/types/image"
 	"github.com/docker/docker/api/types/registry"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -62,9 +63,18 @@ func ImageUser(spec string) (*runtimeapi.Int64Value, string) {
 	return &runtimeapi.Int64Value{Value: uid}, ""
 }
 
-// ImageRef returns an image's first reference with a digest, else its id.
-func ImageRef(id string, repoDigests []string) string {
-	return append(named(repoDigests), id)[0]
+// ImageRef returns an image's reference with a digest, that of the repository that was asked for where it has several;
+// its id where it has none.
+func ImageRef(id, asked string, repoDigests []string) string {
+	digests := named(repoDigests)
+	if want, err := reference.ParseNormalizedNamed(asked); err == nil {
+		for _, d := range digests {
+			if ref, err := reference.ParseNormalizedNamed(d); err == nil && ref.Name() == want.Name() {
+				return d
+			}
+		}
+	}
+	return append(digests, id)[0]
 }
 
 // RegistryAuth returns the engine's registry authentication header, "" for no credentials.

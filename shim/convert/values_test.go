@@ -315,11 +315,25 @@ func TestImages(t *testing.T) {
 	if uid, name := ImageUser(""); uid != nil || name != "" {
 		t.Errorf("none: got %v %q", uid, name)
 	}
-	if got := ImageRef("id", []string{"<none>@<none>"}); got != "id" {
-		t.Errorf("no digest: got %q", got)
-	}
-	if got := ImageRef("id", []string{"a@sha256:1"}); got != "a@sha256:1" {
-		t.Errorf("digest: got %q", got)
+	sum := "@sha256:" + strings.Repeat("0", 64)
+	both := []string{"docker.io/library/a" + sum, "r.example:5000/b/c" + sum}
+	for _, c := range []struct {
+		asked   string
+		digests []string
+		want    string
+	}{
+		{"a", []string{"<none>@<none>"}, "id"},
+		{"a", nil, "id"},
+		{"", both, both[0]},
+		{"a:1", both, both[0]},
+		{"r.example:5000/b/c", both, both[1]},
+		{"r.example:5000/b/c:v2" + sum, both, both[1]},
+		{"other", both, both[0]},
+		{"sha256:" + strings.Repeat("1", 64), both, both[0]},
+	} {
+		if got := ImageRef("id", c.asked, c.digests); got != c.want {
+			t.Errorf("%q of %q: got %q, want %q", c.asked, c.digests, got, c.want)
+		}
 	}
 }
 
