@@ -85,7 +85,16 @@ func callError(err error, op, endpoint string, spent time.Duration, limit limit)
 		if !found && e.Code == codes.Unavailable {
 			reason, found = strings.CutPrefix(e.text, registryUnavailable)
 		}
-		if found {
+		switch failure := PullFailureOf(reason); {
+		case failure == PullLimited:
+			e.text = "the registry limits how much may be pulled: " + pullReason(reason)
+			e.hint = "try again later; many registries have a higher limit for those who log in"
+			return e
+		case failure == PullTrouble:
+			e.text = "the registry is in trouble: " + pullReason(reason)
+			e.hint = "it was reached, and the fault is not on this machine; try again later"
+			return e
+		case found:
 			e.text = "the registry cannot be reached: " + pullReason(reason)
 			e.hint = "is the image's name right, and can this machine reach its registry?"
 			return e

@@ -35,6 +35,27 @@ func TestPullErrors(t *testing.T) {
 			codes.Unknown, `failed to pull and unpack image "r.example/a:1": failed to resolve reference "r.example/a:1": failed to do request: Head "https://r.example/v2/a/manifests/1": dial tcp: refused`,
 			`the registry cannot be reached: Head "https://r.example/v2/a/manifests/1": dial tcp: refused`, false,
 		},
+		"the shim, limited": {
+			codes.ResourceExhausted, "pull image r.example/a:1: toomanyrequests: You have reached your unauthenticated pull rate limit.",
+			"the registry limits how much may be pulled: toomanyrequests: You have reached your unauthenticated pull rate limit.", false,
+		},
+		"the shim, registry in trouble": {
+			codes.Unavailable, "RegistryUnavailable: pull image r.example/a:1: Error response from daemon: received unexpected HTTP status: 503 Service Unavailable",
+			"the registry is in trouble: received unexpected HTTP status: 503 Service Unavailable", false,
+		},
+		"the shim, html": {
+			codes.Unavailable, "RegistryUnavailable: pull image r.example/a:1: error parsing HTTP 503 response body: invalid character '<'",
+			"the registry is in trouble: error parsing HTTP 503 response body: invalid character '<'", false,
+		},
+		"containerd, limited": {
+			codes.Unknown, `failed to pull and unpack image "r.example/a:429": failed to resolve reference "r.example/a:429": unexpected status from HEAD request to https://r.example/v2/a/manifests/429: 429 Too Many Requests`,
+			"the registry limits how much may be pulled: unexpected status from HEAD request to https://r.example/v2/a/manifests/429: 429 Too Many Requests", false,
+		},
+		"containerd, in trouble": {
+			codes.Unknown, `failed to pull and unpack image "r.example/a:1": failed to resolve reference "r.example/a:1": pulling from host r.example failed with status code [manifests 1]: 503 Service Unavailable`,
+			"the registry is in trouble: pulling from host r.example failed with status code [manifests 1]: 503 Service Unavailable", false,
+		},
+		"a tag like a status":  {codes.NotFound, "pull image r.example/a:429: manifest for r.example/a:503 not found", "manifest for r.example/a:503 not found", false},
 		"nothing but the name": {codes.Unknown, "pull image a: ", "pull image a:", false},
 	} {
 		t.Run(name, func(t *testing.T) {

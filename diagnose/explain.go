@@ -45,6 +45,8 @@ const (
 	ImageRefused      Code = "image-not-allowed"  // the registry asks for a login, or refuses this one
 	ImageName         Code = "image-name-invalid" // it is no name of an image
 	RegistryAway      Code = "registry-not-found" // it does not answer
+	RegistryLimit     Code = "registry-limit"     // it has answered 429
+	RegistryTrouble   Code = "registry-trouble"   // it has answered 5xx
 	ImageMissing      Code = "image-not-present"  // and must not be pulled
 	ImagePull         Code = "image-pull-failed"  // in another way
 	ImageWait         Code = "image-pulling"      // it is still being pulled
@@ -76,7 +78,7 @@ const (
 func Codes() []Code {
 	return []Code{
 		OutOfMemory, ProcessKilled, Exited, Signalled, EngineRestarted, NodeRestarted, StoppedByUser, NoCommand,
-		NotExecutable, WrongArchitecture, StartFailed, ImageNotFound, ImageRefused, ImageName, RegistryAway, ImageMissing,
+		NotExecutable, WrongArchitecture, StartFailed, ImageNotFound, ImageRefused, ImageName, RegistryAway, RegistryLimit, RegistryTrouble, ImageMissing,
 		ImagePull, ImageWait, ConfigError, MountMissing, VolumesFailed, DiskFull, InodesFull, DiskLow,
 		PortTaken, NetworkFailed, NoAddress, SandboxFailed, SandboxGone, ProbeFailed, NotReady, Paused, HookFailed,
 		Restarted, NotStarted, StateUnknown, PodFailed, DeadlineExceeded, RuntimeNotReady, NetworkNotReady,

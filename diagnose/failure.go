@@ -186,7 +186,14 @@ func (x explainer) startFailure(c plan.ContainerView, e *kuberuntime.Event) Find
 	case e.Waiting == "InvalidImageName":
 		f.Code, f.Next = ImageName, []string{"crishim images"}
 	case strings.Contains(e.Waiting, "Image") || e.Waiting == "RegistryUnavailable" || e.Waiting == "SignatureValidationFailed":
-		f.Code = codeOf(pullWords, e.Message, ImagePull, image, repository(image))
+		switch client.PullFailureOf(strings.ReplaceAll(e.Message, image, "NAME")) {
+		case client.PullLimited:
+			f.Code = RegistryLimit
+		case client.PullTrouble:
+			f.Code = RegistryTrouble
+		default:
+			f.Code = codeOf(pullWords, e.Message, ImagePull, image, repository(image))
+		}
 		f.Next = []string{"crishim pull " + shellWord(image)}
 		f.Evidence = append(f.Evidence, pullMeaning[f.Code]...)
 		if f.Code == ImageRefused {
@@ -209,9 +216,11 @@ func (x explainer) startFailure(c plan.ContainerView, e *kuberuntime.Event) Find
 }
 
 var pullMeaning = map[Code][]string{
-	ImageNotFound: {"the registry answered, and has no image of this name and tag: look for a mistake in the name"},
-	ImageRefused:  {"a registry refuses what does not exist, too: look at the name, then at the login"},
-	RegistryAway:  {"the registry did not answer: look at its name, DNS, proxy and certificates"},
+	ImageNotFound:   {"the registry answered, and has no image of this name and tag: look for a mistake in the name"},
+	ImageRefused:    {"a registry refuses what does not exist, too: look at the name, then at the login"},
+	RegistryLimit:   {"the registry answered, and limits how much may be pulled: wait, or log in for a higher limit"},
+	RegistryTrouble: {"the registry answered with an error of its own: the fault is not on this machine"},
+	RegistryAway:    {"the registry did not answer: look at its name, DNS, proxy and certificates"},
 }
 
 // missingSource returns the source of a mount of a container that the text of a failure names and that is not there.

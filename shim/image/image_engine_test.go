@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
+	"io"
 	"net/http"
 	"strings"
 	"sync"
@@ -184,6 +185,16 @@ func TestPullErrorsHaveAClass(t *testing.T) {
 	reg.before = func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "busy", http.StatusServiceUnavailable) }
 	if _, err := pull(t, s, ref, nil); !errdefs.IsUnavailable(err) {
 		t.Errorf("registry in trouble: got %v, want RegistryUnavailable", err)
+	}
+	for _, body := range []string{"slow down", `{"errors":[{"code":"TOOMANYREQUESTS","message":"the limit of pulls is reached"}]}`} {
+		reg.before = func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(http.StatusTooManyRequests)
+			_, _ = io.WriteString(w, body)
+		}
+		if _, err := pull(t, s, ref, nil); !errdefs.IsResourceExhausted(err) {
+			t.Errorf("a limit, with %s: got %v, want resource exhausted", body, err)
+		}
 	}
 }
 

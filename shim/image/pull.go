@@ -156,9 +156,10 @@ var pullFailures = []struct {
 	// The codes are what remains of an answer that is not labelled as JSON.
 	{errdefs.ErrNotFound, []string{"manifest unknown", "name unknown", "manifest_unknown", "name_unknown", "not found", "no matching manifest"}},
 	{errdefs.ErrInvalidArgument, []string{"invalid reference format"}},
+	{errdefs.ErrResourceExhausted, []string{"toomanyrequests", "too many requests", "http 429 "}},
 	{errdefs.ErrUnavailable, []string{
 		"502 bad gateway", "503 service unavailable", "504 gateway timeout", "received unexpected http status: 5",
-		"500 internal server error", "toomanyrequests", "connection refused", "connection reset", "no such host",
+		"500 internal server error", "http 500 ", "http 502 ", "http 503 ", "http 504 ", "connection refused", "connection reset", "no such host",
 		"i/o timeout", "tls handshake timeout", "client.timeout exceeded", "request canceled while waiting",
 		"network is unreachable", "no route to host", "server misbehaving",
 	}},
