@@ -121,7 +121,6 @@ func groups() []group {
 		{"Shell", []verb{
 			{node.NewCompletion, readsAlone},
 			{node.NewMan, readsAlone},
-			{node.NewSchema, readsAlone},
 		}},
 	}
 }

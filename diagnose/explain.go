@@ -85,19 +85,6 @@ func Codes() []Code {
 	}
 }
 
-// Enum makes the codes part of the JSON schema.
-func (Code) Enum() []string { return texts(Codes()) }
-
-// Enum makes the severities part of the JSON schema.
-func (Severity) Enum() []string { return texts(severities) }
-
-func texts[S ~string](all []S) (out []string) {
-	for _, one := range all {
-		out = append(out, string(one))
-	}
-	return out
-}
-
 // Finding is something that is not as it should be, and why.
 type Finding struct {
 	Severity Severity `json:"severity"`

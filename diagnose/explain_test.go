@@ -246,7 +246,7 @@ func TestWorstFirst(t *testing.T) {
 	}
 }
 
-// TestCodes: each code is listed once, for the schema and for the help.
+// TestCodes: each code is listed once, for the help.
 func TestCodes(t *testing.T) {
 	t.Parallel()
 	source, err := os.ReadFile("explain.go")

@@ -71,9 +71,6 @@ func inspect(w io.Writer, all []inspection, headers []string, long func(io.Write
 	}, o)
 }
 
-// inspectedTimes are the fields of a status that are times.
-var inspectedTimes = []string{"createdAt", "startedAt", "finishedAt"}
-
 // document returns the status with the entries of the verbose map, keys sorted. Times are RFC 3339 here, as
 // crictl has them, while lists keep the message's nanoseconds. A time that never was stays crictl's year 1,
 // which scripts compare with.
@@ -83,7 +80,7 @@ func (i inspection) document(o Options) ([]byte, error) {
 		return nil, err
 	}
 	if fields, ok := document["status"].(map[string]any); ok {
-		for _, name := range inspectedTimes {
+		for _, name := range []string{"createdAt", "startedAt", "finishedAt"} {
 			if text, ok := fields[name].(string); ok {
 				var at time.Time
 				if nanos, err := strconv.ParseInt(text, 10, 64); err == nil && nanos > 0 {

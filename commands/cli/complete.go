@@ -275,8 +275,6 @@ func (c *completion) arguments(ctx context.Context) (out []candidate) {
 		return named(strings.Split("bash|zsh|fish", "|"))
 	case "KEY":
 		return named(client.ConfigKeys())
-	case "COMMAND":
-		return named(output.SchemaVerbs())
 	}
 	return append(out, files...)
 }
