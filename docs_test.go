@@ -314,30 +314,6 @@ func TestTemplatesExist(t *testing.T) {
 	}
 }
 
-// TestCommandPagesExist checks docs/commands: it is what `make docs` writes.
-func TestCommandPagesExist(t *testing.T) {
-	want := commands.Pages()
-	there, err := filepath.Glob("docs/commands/*")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range there {
-		if want[filepath.Base(name)] == "" {
-			t.Errorf("%s is of no verb: make docs", name)
-		}
-	}
-	for name, text := range want {
-		if got, err := os.ReadFile(filepath.Join("docs/commands", name)); err != nil || string(got) != text {
-			t.Errorf("docs/commands/%s is not current (%v): make docs", name, err)
-		}
-	}
-	for _, verb := range verbs(t) {
-		if want[verb+".md"] == "" {
-			t.Errorf("%s has no page", verb)
-		}
-	}
-}
-
 // verbs lists those on the help page.
 func verbs(t *testing.T) (names []string) {
 	t.Helper()

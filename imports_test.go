@@ -105,7 +105,7 @@ func importRules() []importRule {
 var homes = map[string][]string{
 	"k8s.io/cli-runtime":                 {"kubectl"},
 	"k8s.io/client-go/kubernetes":        {"kubectl", "internal/test/kubeapi"},
-	"github.com/urfave/cli":              {"commands"},
+	"github.com/urfave/cli":              {"commands", "hack/docs"},
 	"github.com/olekukonko/tablewriter":  {"output/table.go", "output/table_test.go"},
 	"github.com/docker/docker/client":    {"shim/docker"},
 	"go.opentelemetry.io/otel/sdk":       {"commands/cli/tracing.go"},

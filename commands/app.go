@@ -120,7 +120,6 @@ func groups() []group {
 		}},
 		{"Shell", []verb{
 			{node.NewCompletion, readsAlone},
-			{node.NewMan, readsAlone},
 		}},
 	}
 }
@@ -179,8 +178,8 @@ func helpFlag() urfave.Flag {
 	return cli.BoolFlag(new(bool), "help", "show help", "h")
 }
 
-// Pages returns docs/commands by file name: the same as the help, for reading on the web.
-func Pages() map[string]string {
+// App returns the table of verbs for the pages that hack/docs makes of it.
+func App() *urfave.App {
 	env := cli.Env{LookupEnv: func(string) (string, bool) { return "", false }}
-	return node.Pages(newApp(env.Fresh(false)))
+	return newApp(env.Fresh(false))
 }

@@ -56,7 +56,7 @@ func faultLines(c *commandTest) map[string]faultLine {
 // faultless are the verbs that need no runtime, or whose subject is that there
 // may be none.
 func faultless() []string {
-	return []string{"endpoints", "doctor", "dump", "config", "completion", "man", "serve"}
+	return []string{"endpoints", "doctor", "dump", "config", "completion", "serve"}
 }
 
 // unlimited are the calls that take as long as the user lets them.

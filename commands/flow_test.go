@@ -274,7 +274,7 @@ func (full) Write([]byte) (int, error) { return 0, syscall.ENOSPC }
 func TestWhatCannotBeWrittenFails(t *testing.T) {
 	c := withStub(t, stubcri.Options{})
 	seedNode(c.stub)
-	for _, line := range []string{"help", "help ps", "ps --help", "--version", "ps", "pods -o json", "version", "inspect web", "completion bash", "man", "config", "run jsonschema"} {
+	for _, line := range []string{"help", "help ps", "ps --help", "--version", "ps", "pods -o json", "version", "inspect web", "completion bash", "config", "run jsonschema"} {
 		var errs test.Buffer
 		env := &cli.Env{Out: full{}, Err: &errs, Now: testTime, Version: "v0.0.0-test", LookupEnv: func(key string) (string, bool) {
 			if key == "CONTAINER_RUNTIME_ENDPOINT" {

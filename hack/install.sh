@@ -14,11 +14,8 @@ mkdir -p "$to/bin" "$man" "$doc" "$to/lib/systemd/system" "$share/crishim" \
 
 install -m 755 "$program" "$to/bin/crishim"
 
-"$run" man | gzip -9n >"$man/crishim.1.gz"
-verbs=$("$run" man | sed -n 's/^\\fBcrishim-\([a-z-]*\)\\fP(1)$/\1/p')
-for verb in $verbs; do
-  "$run" man "$verb" | gzip -9n >"$man/crishim-$verb.1.gz"
-done
+env -u GOOS -u GOARCH go run -trimpath -tags "$(cat hack/tags)" ./hack/docs -man "$man"
+gzip -9nf "$man"/crishim.1 "$man"/crishim-*.1
 
 "$run" completion bash >"$share/bash-completion/completions/crishim"
 "$run" completion zsh >"$share/zsh/site-functions/_crishim"

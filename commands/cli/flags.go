@@ -280,5 +280,5 @@ func (*WaitText) IsBoolFlag() bool { return true }
 
 func (WaitFlag) values() []string { return []string{"ready"} }
 
-// TakesValue keeps the form without a value for help and man pages.
+// TakesValue keeps the form without a value for help and the manual.
 func (WaitFlag) TakesValue() bool { return false }

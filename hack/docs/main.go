@@ -1,29 +1,52 @@
-// Command docs writes docs/commands, a page for each verb. Run it in the root of the repository.
+// Command docs writes docs/commands, a page for each verb, or with -man DIRECTORY the manual pages into a directory.
+// Both are made from the tables of the help. Run it in the root of the repository.
 package main
 
 import (
+	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
+	"time"
 
 	"github.com/crishim/crishim/commands"
 )
 
 func main() {
-	if err := write(filepath.Join("docs", "commands")); err != nil {
+	man := flag.String("man", "", "write the manual pages into `DIRECTORY`")
+	flag.Parse()
+	if err := run(*man); err != nil {
 		fmt.Fprintln(os.Stderr, "docs:", err)
 		os.Exit(1)
 	}
 }
 
-func write(dir string) error {
-	if err := os.RemoveAll(dir); err != nil {
-		return err
+func run(man string) error {
+	if man == "" {
+		dir := filepath.Join("docs", "commands")
+		if err := os.RemoveAll(dir); err != nil {
+			return err
+		}
+		return write(dir, commandPages(commands.App()))
 	}
+	date := time.Now()
+	// A package's pages have the time of its sources, so that two builds are the same.
+	if text := os.Getenv("SOURCE_DATE_EPOCH"); text != "" {
+		seconds, err := strconv.ParseInt(text, 10, 64)
+		if err != nil {
+			return fmt.Errorf("SOURCE_DATE_EPOCH: %w", err)
+		}
+		date = time.Unix(seconds, 0)
+	}
+	return write(man, manual(commands.App(), date))
+}
+
+func write(dir string, pages map[string]string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	for name, text := range commands.Pages() {
+	for name, text := range pages {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
 			return err
 		}

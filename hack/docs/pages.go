@@ -1,9 +1,7 @@
-package node
+package main
 
 import (
-	"context"
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
 
@@ -13,45 +11,21 @@ import (
 	"github.com/crishim/crishim/commands/cli"
 )
 
-// NewMan prints a manual page, made from the same tables as the help.
-func NewMan(env *cli.Env) *urfave.Command {
-	page := ""
-	return &urfave.Command{
-		Name:        "man",
-		Usage:       "print a manual page",
-		ArgsUsage:   "[COMMAND]",
-		Description: cli.WithExamples("The page of crishim, or of one command, in the format of man(7), for packages and for reading at once.", "crishim man | man -l -", "crishim man exec >crishim-exec.1"),
-		Action: func(c *urfave.Context) error {
-			return env.Offline(func(_ *cli.Env, c *urfave.Context) error {
-				if page = programPage(c.App); c.NArg() == 0 {
-					return nil
-				}
-				command := c.App.Command(c.Args().First())
-				if command == nil {
-					return cli.Usagef("there is no command %s", cli.Quote(c.Args().First()))
-				}
-				page = commandPage(command)
-				return cli.ArgCount(c, 0, 1)
-			}, func(_ context.Context, env *cli.Env) error {
-				date := env.Now().UTC()
-				// A package's pages have the time of its sources, so that two builds are the same.
-				if text, _ := env.LookupEnv("SOURCE_DATE_EPOCH"); text != "" {
-					seconds, err := strconv.ParseInt(text, 10, 64)
-					if err != nil {
-						return fmt.Errorf("invalid SOURCE_DATE_EPOCH %s: must be seconds since 1970", cli.Quote(text))
-					}
-					date = time.Unix(seconds, 0).UTC()
-				}
-				_, err := env.Out.Write(md2man.Render([]byte(strings.Replace(page, " 1\n", fmt.Sprintf(" \"1\" %q\n", date.Format(time.DateOnly)), 1))))
-				return err
-			})(c)
-		},
+// manual returns the manual pages by file name, in the format of man(7).
+func manual(app *urfave.App, date time.Time) map[string]string {
+	render := func(text string) string {
+		return string(md2man.Render([]byte(strings.Replace(text, " 1\n", fmt.Sprintf(" \"1\" %q\n", date.UTC().Format(time.DateOnly)), 1))))
 	}
+	pages := map[string]string{"crishim.1": render(programPage(app))}
+	for _, c := range app.Commands {
+		pages["crishim-"+c.Name+".1"] = render(commandPage(c))
+	}
+	return pages
 }
 
 // programPage is crishim(1) in Markdown.
 func programPage(app *urfave.App) string {
-	var p manual
+	var p page
 	p.printf("%% CRISHIM 1\n\n# NAME\n\ncrishim - %s\n\n# SYNOPSIS\n\n**crishim** %s\n", escape(app.Usage), escape(strings.TrimPrefix(app.UsageText, "crishim ")))
 	p.printf("\n# COMMANDS\n")
 	for i, c := range app.Commands {
@@ -70,7 +44,7 @@ func programPage(app *urfave.App) string {
 
 // commandPage is the page of one command in Markdown.
 func commandPage(c *urfave.Command) string {
-	var p manual
+	var p page
 	p.printf("%% CRISHIM-%s 1\n\n# NAME\n\ncrishim-%s - %s\n", escape(strings.ToUpper(c.Name)), escape(c.Name), escape(c.Usage))
 	p.printf("\n# SYNOPSIS\n\n")
 	p.synopsis("crishim "+c.Name, c)
@@ -98,16 +72,16 @@ func commandPage(c *urfave.Command) string {
 	return p.String()
 }
 
-// manual is a page under construction.
-type manual struct{ strings.Builder }
+// page is a page under construction.
+type page struct{ strings.Builder }
 
-func (m *manual) printf(format string, args ...any) { fmt.Fprintf(&m.Builder, format, args...) }
+func (p *page) printf(format string, args ...any) { fmt.Fprintf(&p.Builder, format, args...) }
 
-func (m *manual) synopsis(name string, c *urfave.Command) {
-	m.printf("**%s** [options] %s\n\n", escape(name), escape(c.ArgsUsage))
+func (p *page) synopsis(name string, c *urfave.Command) {
+	p.printf("**%s** [options] %s\n\n", escape(name), escape(c.ArgsUsage))
 }
 
-func (m *manual) flags(flags []urfave.Flag) {
+func (p *page) flags(flags []urfave.Flag) {
 	for _, f := range flags {
 		if !cli.IsVisible(f) {
 			continue
@@ -120,7 +94,7 @@ func (m *manual) flags(flags []urfave.Flag) {
 		if value != "" {
 			value = " *" + escape(value) + "*"
 		}
-		m.printf("\n%s%s\n:   %s\n", strings.Join(names, ", "), value, escape(cli.FlagUsage(f)))
+		p.printf("\n%s%s\n:   %s\n", strings.Join(names, ", "), value, escape(cli.FlagUsage(f)))
 	}
 }
 
@@ -129,10 +103,10 @@ var markdown = strings.NewReplacer(`\`, `\\`, "`", "\\`", "*", `\*`, "_", `\_`, 
 // escape keeps text from being taken for Markdown.
 func escape(text string) string { return markdown.Replace(text) }
 
-// Pages returns docs/commands by file name: a page for each verb, and README.md, which lists them.
-func Pages(app *urfave.App) map[string]string {
+// commandPages returns docs/commands by file name: a page for each verb, and README.md, which lists them.
+func commandPages(app *urfave.App) map[string]string {
 	const note = "<!-- Written by `make docs` from the tables of `crishim help`. -->\n\n"
-	var index manual
+	var index page
 	index.printf("%s# Commands\n\n    %s\n", note, app.UsageText)
 	pages := map[string]string{}
 	for i, c := range app.Commands {
@@ -140,7 +114,7 @@ func Pages(app *urfave.App) map[string]string {
 			index.printf("\n## %s\n\n| command | what it does |\n|---|---|\n", escape(c.Category))
 		}
 		index.printf("| [%s](%s.md) | %s |\n", escape(strings.Join(c.Names(), ", ")), c.Name, escape(c.Usage))
-		var p manual
+		var p page
 		p.printf("%s", note)
 		p.verb(c.Name, c)
 		if c.Name == "top" { // drawn by commands/node/top TestPicture
@@ -155,35 +129,35 @@ func Pages(app *urfave.App) map[string]string {
 }
 
 // verb writes a command as a section, and those below it as sections of that.
-func (m *manual) verb(name string, c *urfave.Command) {
+func (p *page) verb(name string, c *urfave.Command) {
 	title := "#" + strings.Repeat("#", strings.Count(name, " "))
-	m.printf("%s crishim %s\n\n%s\n\n    %s\n", title, escape(name), escape(c.Usage), strings.TrimSpace("crishim "+name+" [options] "+c.ArgsUsage))
+	p.printf("%s crishim %s\n\n%s\n\n    %s\n", title, escape(name), escape(c.Usage), strings.TrimSpace("crishim "+name+" [options] "+c.ArgsUsage))
 	text, examples, _ := strings.Cut(c.Description, "\n\nExamples:\n")
 	if text != "" {
-		m.printf("\n%s\n", escape(text))
+		p.printf("\n%s\n", escape(text))
 	}
 	if len(c.Aliases) > 0 {
-		m.printf("\nAlso: %s\n", escape(strings.Join(c.Aliases, ", ")))
+		p.printf("\nAlso: %s\n", escape(strings.Join(c.Aliases, ", ")))
 	}
 	if examples != "" {
-		m.printf("\n%s# Examples\n\n", title)
+		p.printf("\n%s# Examples\n\n", title)
 		for line := range strings.SplitSeq(examples, "\n") {
-			m.printf("    %s\n", strings.TrimSpace(line))
+			p.printf("    %s\n", strings.TrimSpace(line))
 		}
 	}
-	m.printf("\n%s# Options\n\n", title)
-	m.table(c.Flags)
+	p.printf("\n%s# Options\n\n", title)
+	p.table(c.Flags)
 	for _, sub := range c.Subcommands {
-		m.printf("\n")
-		m.verb(name+" "+sub.Name, sub)
+		p.printf("\n")
+		p.verb(name+" "+sub.Name, sub)
 	}
 }
 
-func (m *manual) table(flags []urfave.Flag) {
-	m.printf("| option | meaning |\n|---|---|\n")
+func (p *page) table(flags []urfave.Flag) {
+	p.printf("| option | meaning |\n|---|---|\n")
 	for _, f := range flags {
 		if cli.IsVisible(f) {
-			m.printf("| `%s` | %s |\n", strings.ReplaceAll(strings.TrimSpace(cli.FlagNames(f)), "|", `\|`), escape(cli.FlagUsage(f)))
+			p.printf("| `%s` | %s |\n", strings.ReplaceAll(strings.TrimSpace(cli.FlagNames(f)), "|", `\|`), escape(cli.FlagUsage(f)))
 		}
 	}
 }
