@@ -28,8 +28,8 @@ var elsewhereOnEngine = map[string]string{
 	"kill": "cri/control", "pause": "cri/control", "unpause": "cri/control", "restart": "cri/control",
 	"events":                                "cri/stats",
 	"checkpoint":                            "cri/node",
-	"crishim debug --copy-to web-debug web": "cri/debug", "crishim debug --host ps": "cri/debug",
-	"crishim debug web": "cri/debug", "crishim debug web ps": "cri/debug",
+	"crishim debug --copy-to web-debug web": "cri/debug",
+	"crishim debug web":                     "cri/debug", "crishim debug web ps": "cri/debug",
 }
 
 // realNode is a node on a real engine that has what the examples speak of. Other

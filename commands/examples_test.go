@@ -41,7 +41,6 @@ var elsewhere = map[string]string{
 	"crishim exec -it web sh":               "cri/terminal",
 	"crishim debug web":                     "cri/debug",
 	"crishim debug --copy-to web-debug web": "cri/debug",
-	"crishim debug --host ps":               "cri/debug",
 	"crishim debug --profile net web netstat -tln": "cri/debug",
 	"crishim debug --image alpine:3 web":           "cri/debug",
 }

@@ -166,12 +166,10 @@ func guessedPod(status *pod.Status) *v1.Pod {
 		}
 		p.Spec.HostNetwork = sandbox.GetLinux().GetNamespaces().GetOptions().GetNetwork() == runtimeapi.NamespaceMode_NODE
 	}
-	debugs := func(c *pod.ContainerStatus) bool { return c.Labels[kube.LabelDebug] != "" }
-	onlyDebugs := !slices.ContainsFunc(status.Containers, func(c *pod.ContainerStatus) bool { return !debugs(c) }) // debug --host
 	for _, c := range slices.Backward(status.Containers) {
 		switch image := status.Container(c.Name).Image; {
 		case manifest.Container(p, c.Name) != nil:
-		case debugs(c) && !onlyDebugs:
+		case c.Labels[kube.LabelDebug] != "":
 			p.Spec.EphemeralContainers = append(p.Spec.EphemeralContainers, v1.EphemeralContainer{
 				EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: c.Name, Image: image},
 			})

@@ -80,13 +80,8 @@ type podResult struct {
 // container for kubectl.
 func resultOf(p pod, o Options) podResult {
 	newest := map[string]container{}
-	members := o.Members[p.GetId()]
-	debugs := func(c container) bool { return c.GetLabels()[kube.LabelDebug] != "" }
-	if own := slices.DeleteFunc(slices.Clone(members), debugs); len(own) > 0 { // else debug has made the pod
-		members = own
-	}
-	for _, c := range members {
-		if had := newest[containerName(c)]; had == nil || containerAttempt(c) >= containerAttempt(had) {
+	for _, c := range o.Members[p.GetId()] {
+		if had := newest[containerName(c)]; c.GetLabels()[kube.LabelDebug] == "" && (had == nil || containerAttempt(c) >= containerAttempt(had)) {
 			newest[containerName(c)] = c
 		}
 	}

@@ -43,7 +43,6 @@ func TestKeptPods(t *testing.T) {
 		{name: "one paused", members: []*runtimeapi.Container{paused, running("b")}, want: "1/2   Paused\n"},
 		{name: "debugged", members: []*runtimeapi.Container{running("a"), debug}, want: "1/1   Running\n"},
 		{name: "debugged after its end", members: []*runtimeapi.Container{{Id: "a", Metadata: &runtimeapi.ContainerMetadata{Name: "a"}, State: runtimeapi.ContainerState_CONTAINER_EXITED}, debug}, want: "0/1   Completed\n"},
-		{name: "of debug --host", members: []*runtimeapi.Container{debug}, want: "1/1   Running\n"},
 		{name: "stopped", stopped: true, kept: ManagedPod{Missing: map[string]Waiting{"a": pulling}}, want: "0/0   Stopped\n"},
 	} {
 		p := &runtimeapi.PodSandbox{Id: "p"}

@@ -39,7 +39,7 @@ func (a *arranger) runsCommand(args []string) bool {
 // commandAlone reports whether flags stand for the target.
 func (a *arranger) commandAlone() bool {
 	for name := range givenFlags(a.flags) {
-		if a.verb == "run" && name == "image" || a.verb == "debug" && name == "host" || a.verb == "exec" && slices.Contains(execFilters, name) {
+		if a.verb == "run" && name == "image" || a.verb == "exec" && slices.Contains(execFilters, name) {
 			return true
 		}
 	}

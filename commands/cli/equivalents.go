@@ -90,6 +90,7 @@ var FlagsOfOthers = map[string]string{
 	"cp L":                  "`crishim cp` follows the link that is named itself",
 	"cp follow-link":        "`crishim cp` follows the link that is named itself",
 	"cp recursive":          "`crishim cp` copies directories whole",
+	"debug host":            "a shell on the host is one; in a cluster `kubectl debug node/NODE -it --image=busybox` opens one",
 	"debug target":          "the first argument is the container to look at: `crishim debug CONTAINER`",
 	"debug share-processes": "the debug container shares the target's processes: `crishim debug CONTAINER`",
 	"debug attach":          "`crishim debug` attaches unless a command is given: `crishim debug CONTAINER -- COMMAND`",

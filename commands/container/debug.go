@@ -29,7 +29,6 @@ type debugOptions struct {
 	pull    cli.PullOptions
 	keep    bool
 	copyTo  string // the name of a copy to run in
-	host    bool   // debug the host, not a container
 }
 
 // NewDebug returns the verb that runs another image's tools on a container: in a container of its own in
@@ -41,15 +40,14 @@ func NewDebug(env *cli.Env) *urfave.Command {
 	return &urfave.Command{
 		Name:      "debug",
 		Usage:     "debug a container with the tools of another image",
-		ArgsUsage: "CONTAINER [COMMAND [ARG...]] | --host [COMMAND [ARG...]]",
+		ArgsUsage: "CONTAINER [COMMAND [ARG...]]",
 		Description: cli.WithExamples("Creates a container in the same pod that shares the target's network and processes, runs the command or a\n"+
 			"shell in it and removes it afterwards. The target's files are below /proc/PID/root of its processes, which is\n"+
 			"/proc/1/root unless the pod shares its processes. The image needs sh.\n"+
 			"--copy-to runs the command in a copy of a container that ends too soon: same image, environment, mounts and\n"+
-			"security, other command. --host runs it on the runtime's host, in a privileged container that has the host's\n"+
-			"processes, network and files.",
+			"security, other command.",
 			"crishim debug web", "crishim debug --image alpine:3 web", "crishim debug web ps", "crishim debug --profile net web netstat -tln",
-			"crishim debug --copy-to web-debug web", "crishim debug --host ps"),
+			"crishim debug --copy-to web-debug web"),
 		Flags: slices.Concat([]urfave.Flag{
 			image,
 			o.exec.in.ContainerFlag(),
@@ -57,7 +55,6 @@ func NewDebug(env *cli.Env) *urfave.Command {
 			cli.WordFlag(&o.profile, []string{"general", "net", "sys"}, "profile", "debugging `PROFILE`: general (trace processes), net (configure the network), sys (mount and other administration too)"),
 			envFlag(env, &o.env, "set the environment variable `NAME=VALUE`"),
 			cli.StringFlag(&o.copyTo, "copy-to", "run in a copy of the container called `NAME`, with another command"),
-			cli.BoolFlag(&o.host, "host", "run on the host as root, not in a container's pod"),
 			cli.BoolFlag(&o.keep, "keep", "keep the debug container"),
 		}, o.exec.session.Flags(), cli.Without(o.pull.Flags(), "username")),
 		Action: env.Connected(o.check, o.run),
@@ -65,26 +62,13 @@ func NewDebug(env *cli.Env) *urfave.Command {
 }
 
 func (o *debugOptions) check(env *cli.Env, c *urfave.Context) (err error) {
-	least := 1
-	if o.host {
-		least = 0
-	}
-	if err = cli.ArgCount(c, least, -1); err != nil {
+	if err = cli.ArgCount(c, 1, -1); err != nil {
 		return err
 	}
-	switch {
-	case o.host && o.copyTo != "":
-		return cli.Usagef("--host and --copy-to: choose one")
-	case o.host && c.IsSet("profile"):
-		return cli.Usagef("--profile is for the pod of a container: --host has all capabilities")
-	case o.copyTo != "" && (c.IsSet("image") || c.IsSet("profile") || c.IsSet("env")):
+	if o.copyTo != "" && (c.IsSet("image") || c.IsSet("profile") || c.IsSet("env")) {
 		return cli.Usagef("--image, --profile and --env cannot be used with --copy-to: a copy has what its container has")
 	}
-	if o.host {
-		o.exec.target, o.exec.command = "host", c.Args().Slice()
-	} else {
-		o.exec.target, o.exec.command = c.Args().First(), c.Args().Tail()
-	}
+	o.exec.target, o.exec.command = c.Args().First(), c.Args().Tail()
 	if err = o.exec.session.Check(env); err != nil {
 		return err
 	}
@@ -97,10 +81,7 @@ func (o *debugOptions) check(env *cli.Env, c *urfave.Context) (err error) {
 
 func (o *debugOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) error {
 	o.exec.session.DropTTYWithoutTerminal(env)
-	switch {
-	case o.host:
-		return o.runHost(ctx, env, conn)
-	case o.copyTo != "":
+	if o.copyTo != "" {
 		return o.runCopy(ctx, env, conn)
 	}
 	target, err := conn.FindContainer(ctx, o.exec.in.Query(o.exec.target, client.Running))
@@ -177,38 +158,3 @@ func (o *debugOptions) remove(ctx context.Context, env *cli.Env, conn *client.Co
 		env.Warn("the debug container %.13s is still there: %s", id, cli.Sentence(env, err))
 	}
 }
-
-// runHost runs the command, or a shell, on the runtime's host: in a privileged container that has the
-// host's processes, network and IPC, and reaches its files through its first process. Mounting / would take
-// a host whose mounts propagate.
-func (o *debugOptions) runHost(ctx context.Context, env *cli.Env, conn *client.Conn) error {
-	namespaces := &runtimeapi.NamespaceOption{
-		Network: runtimeapi.NamespaceMode_NODE, Pid: runtimeapi.NamespaceMode_NODE, Ipc: runtimeapi.NamespaceMode_NODE,
-	}
-	container := o.config("")
-	container.Labels = map[string]string{kube.LabelDebug: "host"}
-	container.Linux.SecurityContext = &runtimeapi.LinuxContainerSecurityContext{Privileged: true, NamespaceOptions: namespaces}
-	pod := &runtimeapi.PodSandboxConfig{
-		Metadata: &runtimeapi.PodSandboxMetadata{Name: container.Metadata.Name},
-		Labels:   container.Labels,
-		Linux:    &runtimeapi.LinuxPodSandboxConfig{SecurityContext: &runtimeapi.LinuxSandboxSecurityContext{Privileged: true, NamespaceOptions: namespaces}},
-	}
-	cli.CompletePod(pod)
-	r := &runner{runOptions: &runOptions{container: container, pod: pod, pull: o.pull, withPull: true}, env: env, conn: conn}
-	env.Note("crishim: on the host as root: a privileged container of %s with the host's processes, network and files%s",
-		o.image, map[bool]string{false: ", removed afterwards"}[o.keep])
-	if err := r.start(ctx); err != nil {
-		return cli.Join(cannotRun(err), r.cleanUp(ctx, true))
-	}
-	o.exec.shell, o.exec.command = false, append([]string{"sh", "-c", enterHost, "sh"}, o.exec.command...)
-	helper := &runtimeapi.Container{Id: r.containerID, Metadata: container.GetMetadata()}
-	err := o.exec.inOne(ctx, conn, helper, o.exec.session.Streams(env))
-	if o.keep {
-		return err
-	}
-	return cli.Join(err, r.cleanUp(ctx, true))
-}
-
-// enterHost joins the host's mounts, so that one can mount there, too. An image without nsenter has
-// chroot, for the files.
-const enterHost = `command -v nsenter >/dev/null && exec nsenter -t 1 -m -u -- "$@"; exec chroot /proc/1/root "$@"`

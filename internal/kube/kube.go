@@ -16,7 +16,7 @@ const (
 	LabelPodNamespace  = "io.kubernetes.pod.namespace"
 	LabelPodUID        = "io.kubernetes.pod.uid"
 	LabelContainerName = "io.kubernetes.container.name"
-	// LabelDebug is on containers, and pods, that `crishim debug` makes: the id of the container they are for, or "host".
+	// LabelDebug is on containers that `crishim debug` makes: the id of the container they are for.
 	LabelDebug = "io.crishim.debug"
 )
 
