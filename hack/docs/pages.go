@@ -103,6 +103,14 @@ var markdown = strings.NewReplacer(`\`, `\\`, "`", "\\`", "*", `\*`, "_", `\_`, 
 // escape keeps text from being taken for Markdown.
 func escape(text string) string { return markdown.Replace(text) }
 
+// documents says what -o json prints.
+const documents = "## Documents of -o json\n" +
+	"\n" +
+	"Lists are `{\"containers\": [Container...]}` for `ps`; `items` of PodSandbox for `pods`, `images` of Image, `stats` of ContainerStats and, for `statsp`, of\n" +
+	"PodSandboxStats. `inspect`, `inspectp`, `inspecti`, `info` and `imagefsinfo` have ContainerStatus, PodSandboxStatus, Image, RuntimeStatus and\n" +
+	"ImageFsInfoResponse under `status`. `version`, `runtime-config`, `metricsp`, `metricdescs` and `events` are the response itself, `apply` a Pod. All of\n" +
+	"these are CRI v1 and Kubernetes messages, and a newer runtime may add fields; the other verbs' documents are crishim's own.\n"
+
 // commandPages returns docs/commands by file name: a page for each verb, and README.md, which lists them.
 func commandPages(app *urfave.App) map[string]string {
 	const note = "<!-- Written by `make docs` from the tables of `crishim help`. -->\n\n"
@@ -124,6 +132,7 @@ func commandPages(app *urfave.App) map[string]string {
 	}
 	index.printf("\n## Global options\n\n")
 	index.table(app.Flags)
+	index.printf("\n%s", documents)
 	pages["README.md"] = index.String()
 	return pages
 }
