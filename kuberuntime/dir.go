@@ -3,14 +3,23 @@ package kuberuntime
 import (
 	"errors"
 	"fmt"
+	"io/fs"
+	"maps"
 	"os"
-	"strings"
+	"path/filepath"
+	"slices"
+	"syscall"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/crishim/crishim/internal/bounded"
 	"github.com/crishim/crishim/kuberuntime/manifest"
+	"github.com/crishim/crishim/kuberuntime/pod"
 )
+
+// settleTime is how long a file must be unchanged before its content counts: a writer may not be done with it.
+const settleTime = 2 * time.Second
 
 // desired is a pod that a directory asks for.
 type desired struct {
@@ -20,61 +29,211 @@ type desired struct {
 
 // directory is a directory of manifests and what was last read from it: the kubelet's file source.
 type directory struct {
-	path      string
-	now       func() time.Time
-	signature string
-	pods      map[string]desired // by uid
-	complete  bool               // everything in the directory could be read
+	path   string // as the user named it; a symbolic link is resolved at each read
+	now    func() time.Time
+	settle time.Duration
+
+	real, id string             // where path led at the last read, and which directory that was
+	files    map[string]*source // by path
+	pods     map[string]desired // by uid
+	broken   map[string]bool    // files with problems
+	problem  error
+	settled  bool // the directory could be listed, and no file has changed within the settle time
 }
 
-// read reads the directory if anything in it has changed. On a problem the pods of the valid
-// files stay wanted, and complete is false: a typing mistake must not end a pod.
-func (f *directory) read() (changed bool, err error) {
-	files, err := manifest.DirFiles(f.path)
+// source is a file of the directory.
+type source struct {
+	stamp   string    // changes with the file
+	seen    time.Time // when the stamp was first seen
+	pending bool      // it has changed since its content was read
+	data    []byte
+	err     error
+	good    []byte // the last content without a problem
+}
+
+// gone is the stamp of a file that does not exist.
+const gone = "gone"
+
+// stampOf identifies the content of a file by what a writer cannot set: reproducible files share size and modification time.
+func stampOf(path string) (stamp string, changed time.Time) {
+	info, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		if _, err := os.Lstat(path); err != nil {
+			return gone, time.Time{}
+		}
+	}
 	if err != nil {
-		f.complete, f.signature = false, ""
+		return err.Error(), time.Time{}
+	}
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return fmt.Sprint(info.Size(), info.ModTime().UnixNano()), time.Time{}
+	}
+	return fmt.Sprint(stat.Dev, stat.Ino, info.Size(), info.ModTime().UnixNano(), stat.Ctim), time.Unix(stat.Ctim.Unix())
+}
+
+// read reads the files that have changed and are settled. Where a file has a problem, the pods of its last good content stay
+// wanted. A directory that cannot be listed changes nothing.
+func (f *directory) read() (changed bool, err error) {
+	f.settled = false
+	first := f.files == nil
+	if err := f.list(); err != nil {
 		return false, err
 	}
-	signature := signatureOf(files)
-	if signature == f.signature {
-		return false, nil
+	now, pending := f.now(), false
+	for path, s := range f.files {
+		stamp, changedAt := stampOf(path)
+		if stamp != s.stamp {
+			s.stamp, s.seen, s.pending = stamp, now, true
+			if first && !changedAt.IsZero() && changedAt.Before(now) {
+				s.seen = changedAt
+			}
+		}
+		if !s.pending {
+			continue
+		}
+		if now.Sub(s.seen).Abs() < f.settle || !s.read(path) {
+			pending = true
+			continue
+		}
+		changed = true
+		if stamp == gone {
+			delete(f.files, path)
+		}
 	}
-	f.signature = signature
-	set, err := manifest.Read(strings.NewReader(""), files...)
-	var problems manifest.Errors
-	if err != nil && !errors.As(err, &problems) {
-		f.complete, f.signature = false, ""
-		return false, err
+	f.settled = !pending
+	if changed {
+		f.problem = f.parse()
 	}
-	broken := map[string]bool{}
-	for _, p := range problems {
-		broken[p.File] = true
+	return changed, f.problem
+}
+
+// list adds new files. An unmounted file system leaves another, empty directory at the same path: its files count as unreadable,
+// not as removed.
+func (f *directory) list() error {
+	real, err := filepath.EvalSymlinks(f.path)
+	if err != nil {
+		return fmt.Errorf("read manifests: %w", err)
+	}
+	info, err := os.Stat(real)
+	if err != nil {
+		return fmt.Errorf("read manifests: %w", err)
+	}
+	names, err := manifest.DirFiles(f.path)
+	if err != nil {
+		return err
+	}
+	id := real
+	if stat, ok := info.Sys().(*syscall.Stat_t); ok {
+		id = fmt.Sprint(stat.Dev, stat.Ino)
+	}
+	if len(names) == 0 && len(f.files) > 0 && real == f.real && id != f.id {
+		return fmt.Errorf("%s is another directory than before and has no manifests (was it unmounted?): its pods stay", f.path)
+	}
+	f.real, f.id = real, id
+	if f.files == nil {
+		f.files = map[string]*source{}
+	}
+	for _, name := range names {
+		if f.files[name] == nil {
+			f.files[name] = &source{}
+		}
+	}
+	return nil
+}
+
+// read reads the content, and reports whether the file did not change meanwhile.
+func (s *source) read(path string) bool {
+	s.data, s.err = nil, nil
+	if s.stamp != gone {
+		s.data, s.err = bounded.ReadFile(path, bounded.Config)
+	}
+	if stamp, _ := stampOf(path); stamp != s.stamp {
+		return false
+	}
+	if s.err == nil && manifest.IsBlank(s.data) {
+		s.err = errors.New("the file has no document")
+	}
+	s.pending = false
+	return true
+}
+
+// parse sets the wanted pods from the contents, and from the last good contents of files with problems, which it returns.
+func (f *directory) parse() error {
+	f.broken = map[string]bool{}
+	var problems []error
+	use := map[string][]byte{}
+	for path, s := range f.files {
+		switch {
+		case s.stamp == "" || s.pending && s.good == nil: // not read yet
+		case s.pending:
+			use[path] = s.good
+		case s.err != nil:
+			f.broken[path] = true
+			problems = append(problems, fmt.Errorf("%s: %w", path, s.err))
+			if s.good != nil {
+				use[path] = s.good
+			}
+		default:
+			use[path] = s.data
+		}
+	}
+	set, err := parseFiles(use)
+	for err != nil { // each time with at least one file less, or in an older content
+		var found manifest.Errors
+		if !errors.As(err, &found) {
+			return errors.Join(append(problems, err)...)
+		}
+		bad := map[string]bool{}
+		for _, p := range found {
+			if !f.broken[p.File] {
+				problems = append(problems, p)
+			}
+			bad[p.File] = true
+		}
+		for path := range bad {
+			good := f.files[path].good
+			if f.broken[path] || good == nil {
+				delete(use, path)
+			} else {
+				use[path] = good
+			}
+			f.broken[path] = true
+		}
+		set, err = parseFiles(use)
 	}
 	pods := map[string]desired{}
 	for _, p := range set.Pods {
-		if broken[p.Source.File] {
-			continue
-		}
 		if err := Prepare(p.Pod, f.path, f.now()); err != nil {
-			return false, err
+			return err
 		}
+		p.Annotations[pod.FileAnnotation] = filepath.Base(p.Source.File)
 		pods[string(p.UID)] = desired{p.Pod, set}
 	}
-	f.pods, f.complete = pods, len(problems) == 0
-	return true, err
+	for path, s := range f.files {
+		if !s.pending && !f.broken[path] {
+			s.good = s.data
+		}
+	}
+	f.pods = pods
+	return errors.Join(problems...)
 }
 
-func signatureOf(files []string) string {
-	var out strings.Builder
-	for _, file := range files {
-		info, err := os.Stat(file)
-		if err != nil {
-			fmt.Fprintf(&out, "%s gone\n", file)
-			continue
-		}
-		fmt.Fprintf(&out, "%s %d %d\n", file, info.Size(), info.ModTime().UnixNano())
+func parseFiles(contents map[string][]byte) (*manifest.Set, error) {
+	var files []manifest.File
+	for _, path := range slices.Sorted(maps.Keys(contents)) {
+		files = append(files, manifest.File{Name: path, Data: contents[path]})
 	}
-	return out.String() + "read"
+	return manifest.Parse(files...)
+}
+
+// complete reports whether all files were read and have no problem.
+func (f *directory) complete() bool { return f.settled && len(f.broken) == 0 }
+
+// dropped reports whether a pod that was made from a file is no longer wanted, rather than lost in a file with a problem. Where the
+// file is not known it may be any.
+func (f *directory) dropped(file string) bool {
+	return f.complete() || f.settled && file != "" && !f.broken[filepath.Join(f.path, file)]
 }
 
 // wantsName reports whether the directory has a pod of this name.

@@ -73,7 +73,7 @@ func (s *runtimeState) blocks(hostNetwork bool) bool {
 func (m *Manager) NewLoop(o LoopOptions) (*Loop, error) {
 	path, err := filepath.Abs(o.Dir)
 	if err == nil {
-		path, err = filepath.EvalSymlinks(path)
+		_, err = os.ReadDir(path)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read manifests: %w", err)
@@ -90,7 +90,7 @@ func (m *Manager) NewLoop(o LoopOptions) (*Loop, error) {
 		return nil, err
 	}
 	return &Loop{
-		m: m, o: o, lock: lock, directory: &directory{path: path, now: m.o.Now}, workers: map[string]*worker{},
+		m: m, o: o, lock: lock, directory: &directory{path: path, now: m.o.Now, settle: settleTime}, workers: map[string]*worker{},
 		listed: map[string]string{}, reported: map[string]string{},
 	}, nil
 }
@@ -130,6 +130,11 @@ func (l *Loop) Run(ctx context.Context) {
 // are removed, the others brought up, all at the same time, as far as wait says.
 func (l *Loop) RunOnce(ctx context.Context, wait Wait) error {
 	_, readErr := l.directory.read()
+	for ; len(l.directory.files) > 0 && !l.directory.settled; _, readErr = l.directory.read() { // a writer may be at work
+		if err := l.m.pause(ctx, poll); err != nil {
+			return errors.Join(readErr, err)
+		}
+	}
 	pods, err := l.m.GetPods(ctx, true)
 	if err != nil {
 		return errors.Join(readErr, err)
@@ -173,9 +178,7 @@ func (l *Loop) RunOnce(ctx context.Context, wait Wait) error {
 // the worker of a pod of which the list shows something new is woken.
 func (l *Loop) iterate(ctx context.Context) {
 	changed, err := l.directory.read()
-	if changed || err != nil {
-		l.report("directory", err)
-	}
+	l.report("directory", err)
 	l.fresh = l.fresh || changed
 	waited := l.state.blocks(false)
 	err = l.checkRuntime(ctx)
@@ -240,7 +243,7 @@ func notReady(status *runtimeapi.RuntimeStatus, name string) error {
 
 // recordLive records which pods are no garbage, before workers create more.
 func (l *Loop) recordLive(pods []*pod.Pod) {
-	if !l.directory.complete {
+	if !l.directory.complete() {
 		l.live.Store(nil)
 		return
 	}
@@ -291,23 +294,23 @@ func fingerprint(p *pod.Pod) string {
 }
 
 // removeUnwanted ends the directory's pods that it has no longer, as the kubelet's HandlePodRemoves and
-// HandlePodCleanups. While not everything in it could be read, only those are removed that a pod of the same name
-// replaces.
+// HandlePodCleanups. The pods of a file with a problem stay, unless one of the same name replaces them.
 func (l *Loop) removeUnwanted(ctx context.Context, pods []*pod.Pod) {
 	for _, p := range pods {
-		if l.m.OwnerOf(ctx, p).Dir != l.directory.path {
-			continue
-		}
 		if _, wanted := l.directory.pods[p.UID]; wanted || l.workers[p.UID] != nil {
 			continue
 		}
-		if l.directory.complete || l.directory.wantsName(p.Namespace, p.Name) {
+		owner := l.m.OwnerOf(ctx, p)
+		if owner.Dir != l.directory.path {
+			continue
+		}
+		if l.directory.dropped(owner.File) || l.directory.wantsName(p.Namespace, p.Name) {
 			l.startWorker(ctx, p.UID, p.FullName(), desired{}, true)
 		}
 	}
 	for uid, w := range l.workers {
 		namespace, name, _ := strings.Cut(w.name, "/")
-		if _, wanted := l.directory.pods[uid]; !wanted && (l.directory.complete || l.directory.wantsName(namespace, name)) {
+		if _, wanted := l.directory.pods[uid]; !wanted && (l.directory.dropped(w.file()) || l.directory.wantsName(namespace, name)) {
 			w.remove()
 		}
 	}

@@ -107,6 +107,7 @@ func TestLoopWaitsForTheRuntime(t *testing.T) {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() { loop.Close() })
+			loop.directory.settle = 0
 			l.write("pod.yaml", staticPod("pod", "busybox:1"))
 			l.write("host.yaml", strings.Replace(staticPod("host", "busybox:1"), "spec: {", "spec: {hostNetwork: true, ", 1))
 			ctx, cancel := context.WithCancel(t.Context())
@@ -142,6 +143,7 @@ func TestLoopWakesPodsWhenTheRuntimeIsBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { loop.Close() })
+	loop.directory.settle = 0
 	f.stub.Fail("ListContainers", errors.New("broken"))
 	loop.iterate(t.Context())
 	loop.fresh = false
@@ -366,14 +368,19 @@ func TestLoop(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.write("c.yaml", staticPod("c", "busybox:1"))
-	l.until("c, and b because the directory is not sound", others(running("a", "b", "c")))
-	if err := os.Remove(filepath.Join(l.directory, "broken.yaml")); err != nil {
+	l.until("c, and b gone although another file has a problem", others(running("a", "c")))
+	l.write("c.yaml", "") // as `generate > c.yaml` does
+	l.write("d.yaml", staticPod("d", "busybox:1"))
+	l.until("d, and c although its file is empty", others(running("a", "c", "d")))
+
+	// The next sync has not seen what was in c.yaml.
+	l.stop()
+	if err := os.Remove(filepath.Join(l.directory, "d.yaml")); err != nil {
 		t.Fatal(err)
 	}
-	before := l.until("b gone", others(running("a", "c")))
-
-	l.stop()
 	l.start()
+	before := l.until("d gone", others(running("a", "c")))
+
 	l.write("c.yaml", staticPod("c", "busybox:2"))
 	after := l.until("c with its new image", others(func(pods []*pod.Pod) bool {
 		if !running("a", "c")(pods) {

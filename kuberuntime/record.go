@@ -65,6 +65,24 @@ func (m *Manager) recordPod(ctx context.Context, p *v1.Pod, status *pod.Status) 
 	return m.writeRecord(&record)
 }
 
+// updateRecord notes that the manifest of a pod is in another file than before.
+func (m *Manager) updateRecord(ctx context.Context, p *v1.Pod) (err error) {
+	record, own := m.ownRecord(ctx, string(p.UID))
+	if !own || record.Pod.Annotations[pod.FileAnnotation] == p.Annotations[pod.FileAnnotation] {
+		return nil
+	}
+	unlock, err := m.lockRecord(ctx, string(p.UID))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, unlock()) }()
+	if record, err = m.Record(string(p.UID)); err != nil {
+		return err
+	}
+	record.Pod = p
+	return m.writeRecord(record)
+}
+
 // without returns the other runtimes that have the pod.
 func (r *Record) without(own identity) map[string]RuntimeRecord {
 	others := map[string]RuntimeRecord{}
@@ -206,6 +224,7 @@ func Prepare(p *v1.Pod, directory string, now time.Time) error {
 	p.Annotations[pod.ConfigSourceAnnotation] = "api"
 	// A manifest that describe wrote has those of its pod: sync would take the new one for its own, and remove it.
 	delete(p.Annotations, pod.DirAnnotation)
+	delete(p.Annotations, pod.FileAnnotation)
 	delete(p.Annotations, pod.ConfigHashAnnotation)
 	if directory != "" {
 		p.Annotations[pod.ConfigSourceAnnotation] = "file"
@@ -219,6 +238,7 @@ func Prepare(p *v1.Pod, directory string, now time.Time) error {
 type Owner struct {
 	Apply bool   // Up, on this host and runtime
 	Dir   string // Loop, of this directory
+	File  string // of the manifest in Dir, where known
 }
 
 func (o Owner) String() string {
@@ -231,19 +251,21 @@ func (o Owner) String() string {
 	return "another tool"
 }
 
-// OwnerOf finds in a pod's annotations and its record who made it.
+// OwnerOf finds in a pod's record, and in its annotations, who made it.
 func (m *Manager) OwnerOf(ctx context.Context, p *pod.Pod) Owner {
-	for _, s := range p.Sandboxes {
-		if directory := s.GetAnnotations()[pod.DirAnnotation]; directory != "" {
-			return Owner{Dir: directory}
+	record, own := m.ownRecord(ctx, p.UID)
+	if own {
+		annotations := record.Pod.Annotations
+		if directory := annotations[pod.DirAnnotation]; directory != "" {
+			return Owner{Dir: directory, File: annotations[pod.FileAnnotation]}
 		}
 	}
-	record, own := m.ownRecord(ctx, p.UID)
-	if !own {
-		return Owner{}
+	for _, s := range p.Sandboxes {
+		if directory := s.GetAnnotations()[pod.DirAnnotation]; directory != "" {
+			return Owner{Dir: directory, File: s.GetAnnotations()[pod.FileAnnotation]}
+		}
 	}
-	directory := record.Pod.Annotations[pod.DirAnnotation] // its sandboxes are gone
-	return Owner{Apply: directory == "", Dir: directory}
+	return Owner{Apply: own}
 }
 
 // ForeignPodError is a pod of the same name that another tool made.

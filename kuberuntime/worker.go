@@ -64,6 +64,16 @@ func (w *worker) isRemoving() bool {
 	return w.removing
 }
 
+// file returns the manifest's file, "" where there is no manifest.
+func (w *worker) file() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.want.pod == nil {
+		return ""
+	}
+	return w.want.pod.Annotations[pod.FileAnnotation]
+}
+
 func (w *worker) isDone() bool {
 	select {
 	case <-w.done:
@@ -109,6 +119,9 @@ func (w *worker) step(ctx context.Context) (next time.Duration, finished bool) {
 	w.mu.Unlock()
 	if w.last != want.pod {
 		w.last, w.failures = want.pod, 0
+		if err := w.m.updateRecord(ctx, want.pod); err != nil {
+			w.m.warn(want.pod, "", EventFailed, "%v", err)
+		}
 	}
 	// A pod can be ended without a network. The loop wakes us when the runtime is ready.
 	if w.runtime.blocks(removing || want.pod.Spec.HostNetwork) {

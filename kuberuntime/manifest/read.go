@@ -10,10 +10,8 @@ package manifest
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -25,21 +23,23 @@ import (
 	"github.com/crishim/crishim/internal/bounded"
 )
 
-// Read reads files, directories and "-" (in) into one Set, fills in defaults, and checks it.
+// File is the content of a manifest file; the name of standard input is "-".
+type File struct {
+	Name string
+	Data []byte
+}
+
+// Read parses files, directories and "-" (in).
 // A directory stands for its *.yaml, *.yml and *.json files, not for those of its subdirectories.
 func Read(in io.Reader, paths ...string) (*Set, error) {
-	set := &Set{
-		ConfigMaps: map[string]*v1.ConfigMap{}, Secrets: map[string]*v1.Secret{}, RuntimeClasses: map[string]*nodev1.RuntimeClass{},
-		seen: map[string]Source{},
-	}
-	var problems Errors
+	var contents []File
 	for _, path := range paths {
 		if path == "-" {
 			data, err := bounded.ReadAll(in, bounded.Config)
 			if err != nil {
 				return nil, fmt.Errorf("read standard input: %w", err)
 			}
-			problems = append(problems, set.add("-", data)...)
+			contents = append(contents, File{"-", data})
 			continue
 		}
 		info, err := os.Stat(path)
@@ -57,8 +57,21 @@ func Read(in io.Reader, paths ...string) (*Set, error) {
 			if err != nil {
 				return nil, fmt.Errorf("read manifest: %w", err)
 			}
-			problems = append(problems, set.add(file, data)...)
+			contents = append(contents, File{file, data})
 		}
+	}
+	return Parse(contents...)
+}
+
+// Parse reads files into one Set, fills in defaults, and checks it. Problems of the input are Errors.
+func Parse(contents ...File) (*Set, error) {
+	set := &Set{
+		ConfigMaps: map[string]*v1.ConfigMap{}, Secrets: map[string]*v1.Secret{}, RuntimeClasses: map[string]*nodev1.RuntimeClass{},
+		seen: map[string]Source{},
+	}
+	var problems Errors
+	for _, file := range contents {
+		problems = append(problems, set.add(file.Name, file.Data)...)
 	}
 	for _, pod := range set.Pods {
 		Default(pod.Pod)
@@ -86,14 +99,7 @@ func DirFiles(dir string) ([]string, error) {
 			continue
 		}
 		file := filepath.Join(dir, name)
-		info, err := os.Stat(file)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue // removed since ReadDir, or a dangling link
-		}
-		if err != nil {
-			return nil, fmt.Errorf("read manifests: %w", err)
-		}
-		if info.Mode().IsRegular() {
+		if info, err := os.Stat(file); err != nil || info.Mode().IsRegular() { // the reader of the file reports the error
 			files = append(files, file)
 		}
 	}
@@ -123,13 +129,13 @@ func split(data []byte) []document {
 		current.data = append(current.data, text...)
 	}
 	out = append(out, current)
-	if len(out) > 1 && isBlank(out[0].data) { // the text before a leading "---" does not count
+	if len(out) > 1 && IsBlank(out[0].data) { // the text before a leading "---" does not count
 		out = out[1:]
 		for i := range out {
 			out[i].number--
 		}
 	}
-	return slices.DeleteFunc(out, func(d document) bool { return isBlank(d.data) })
+	return slices.DeleteFunc(out, func(d document) bool { return IsBlank(d.data) })
 }
 
 // isSeparator reports whether a line is "---", with nothing but a comment after it.
@@ -139,7 +145,8 @@ func isSeparator(line []byte) bool {
 	return ok && (len(rest) == 0 || rest[0] == '#')
 }
 
-func isBlank(data []byte) bool {
+// IsBlank reports whether a text has no document, but comments and directives at most.
+func IsBlank(data []byte) bool {
 	for line := range bytes.Lines(data) {
 		line = bytes.TrimSpace(line)
 		if len(line) > 0 && line[0] != '#' && line[0] != '%' && !bytes.Equal(line, []byte("...")) {

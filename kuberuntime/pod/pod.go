@@ -44,6 +44,9 @@ const (
 // away from the static pods of a kubelet on the same host and from those of apply.
 const DirAnnotation = "crishim.io/sync.directory"
 
+// FileAnnotation names the file in that directory.
+const FileAnnotation = "crishim.io/sync.file"
+
 // Dirs are the host directories of the pod runtime.
 type Dirs struct {
 	Root string // volumes, termination messages, hosts files: Root/pods/UID
@@ -141,7 +144,7 @@ func UID(p *v1.Pod) (types.UID, error) {
 	stripped.Spec.EphemeralContainers = nil // they join a running pod
 	for key := range stripped.Annotations {
 		switch key { // the pod runtime sets them by itself
-		case ConfigHashAnnotation, ConfigSeenAnnotation, ConfigSourceAnnotation, ConfigMirrorAnnotation, DirAnnotation:
+		case ConfigHashAnnotation, ConfigSeenAnnotation, ConfigSourceAnnotation, ConfigMirrorAnnotation, DirAnnotation, FileAnnotation:
 			delete(stripped.Annotations, key)
 		}
 	}

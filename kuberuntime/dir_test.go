@@ -1,0 +1,271 @@
+package kuberuntime
+
+import (
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// manifests is a directory with a clock of its own.
+type manifests struct {
+	*directory
+	t  *testing.T
+	at time.Time
+}
+
+func newManifests(t *testing.T) *manifests {
+	t.Helper()
+	m := &manifests{t: t, at: time.Now()}
+	m.directory = &directory{path: t.TempDir(), settle: settleTime, now: func() time.Time { return m.at }}
+	return m
+}
+
+func (m *manifests) write(name, text string) {
+	m.t.Helper()
+	if err := os.WriteFile(filepath.Join(m.path, name), []byte(text), 0o600); err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+// pass reads the directory, and again after some time.
+func (m *manifests) pass(d time.Duration) error {
+	_, err := m.read()
+	m.at = m.at.Add(d)
+	if d > 0 {
+		_, err = m.read()
+	}
+	return err
+}
+
+// names are the wanted pods, and whether a pod of a file would be removed.
+func (m *manifests) names() string {
+	var names []string
+	for _, d := range m.pods {
+		names = append(names, d.pod.Name)
+	}
+	slices.Sort(names)
+	return strings.Join(names, " ")
+}
+
+func (m *manifests) wants(names string, dropped ...string) {
+	m.t.Helper()
+	var got []string
+	for _, file := range []string{"a.yaml", "b.yaml", "c.yaml"} {
+		if m.dropped(file) {
+			got = append(got, file)
+		}
+	}
+	if m.names() != names || !slices.Equal(got, dropped) {
+		m.t.Errorf("got pods %q, dropped %v, want %q, %v", m.names(), got, names, dropped)
+	}
+}
+
+// TestFilesSettle: what is in a file counts when nobody has written to it for a while, and a file without a document
+// is a problem of that file.
+func TestFilesSettle(t *testing.T) {
+	t.Parallel()
+	m := newManifests(t)
+	a, b := staticPod("a", "busybox:1"), staticPod("b", "busybox:1")
+	m.write("a.yaml", a)
+	m.write("b.yaml", b)
+	if err := m.pass(time.Second); err != nil {
+		t.Fatal(err)
+	}
+	m.wants("")
+	if err := m.pass(settleTime); err != nil {
+		t.Fatal(err)
+	}
+	m.wants("a b", "a.yaml", "b.yaml", "c.yaml")
+	uids := slices.Sorted(maps.Keys(m.pods))
+
+	for _, text := range []string{"", "# nothing\n", a[:30], a[:len(a)-10]} { // generate > a.yaml, in pieces
+		m.write("a.yaml", text)
+		_ = m.pass(time.Second)
+		m.wants("a b")
+		err := m.pass(settleTime)
+		if err == nil || !strings.Contains(err.Error(), filepath.Join(m.path, "a.yaml")+":") {
+			t.Errorf("%q: got %v, want a problem of the file", text, err)
+		}
+		m.wants("a b", "b.yaml", "c.yaml")
+	}
+	m.write("a.yaml", a)
+	if err := m.pass(settleTime); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(uids, slices.Sorted(maps.Keys(m.pods))); diff != "" {
+		t.Errorf("other pods than before: %s", diff)
+	}
+
+	// Renamed with a pause: the pod is wanted all the time, or nothing is removed.
+	if err := os.Rename(filepath.Join(m.path, "a.yaml"), filepath.Join(m.path, "a.tmp")); err != nil {
+		t.Fatal(err)
+	}
+	_ = m.pass(settleTime - time.Second)
+	m.wants("a b")
+	m.write("c.yaml", a)
+	_ = m.pass(settleTime - time.Second)
+	m.wants("b") // a.yaml is gone, c.yaml may be half written
+	if err := m.pass(settleTime); err != nil {
+		t.Fatal(err)
+	}
+	m.wants("a b", "a.yaml", "b.yaml", "c.yaml")
+}
+
+// TestChangesThatKeepSizeAndTime are seen: reproducible archives, OSTree and rsync -t have fixed times.
+func TestChangesThatKeepSizeAndTime(t *testing.T) {
+	t.Parallel()
+	m := newManifests(t)
+	path, old := filepath.Join(m.path, "a.yaml"), time.Unix(1, 0)
+	replace := func(text string) {
+		m.write("new", text)
+		tmp := filepath.Join(m.path, "new")
+		if err := os.Chtimes(tmp, old, old); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(tmp, path); err != nil {
+			t.Fatal(err)
+		}
+		_ = m.pass(settleTime)
+	}
+	replace(staticPod("a", "busybox:1"))
+	m.wants("a", "a.yaml", "b.yaml", "c.yaml")
+	replace(staticPod("b", "busybox:1"))
+	m.wants("b", "a.yaml", "b.yaml", "c.yaml")
+	m.write("a.yaml", staticPod("c", "busybox:1")) // in place
+	if err := os.Chtimes(path, old, old); err != nil {
+		t.Fatal(err)
+	}
+	_ = m.pass(settleTime)
+	m.wants("c", "a.yaml", "b.yaml", "c.yaml")
+}
+
+// TestDirectoryThatGoes: one that cannot be listed, or whose file system was unmounted, ends no pod.
+func TestDirectoryThatGoes(t *testing.T) {
+	t.Parallel()
+	m := newManifests(t)
+	m.write("a.yaml", staticPod("a", "busybox:1"))
+	_ = m.pass(settleTime)
+	aside := m.path + ".aside"
+	if err := os.Rename(m.path, aside); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.pass(time.Hour); err == nil {
+		t.Error("a missing directory was read")
+	}
+	m.wants("a")
+	if err := os.Mkdir(m.path, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.pass(time.Hour); err == nil || !strings.Contains(err.Error(), "unmounted") {
+		t.Errorf("another empty directory: got %v", err)
+	}
+	m.wants("a")
+	if err := os.Remove(m.path); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(aside, m.path); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.pass(0); err != nil {
+		t.Error(err)
+	}
+	m.wants("a", "a.yaml", "b.yaml", "c.yaml")
+	if err := os.Remove(filepath.Join(m.path, "a.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	_ = m.pass(settleTime)
+	m.wants("", "a.yaml", "b.yaml", "c.yaml")
+}
+
+// TestDirectoryBehindALink is the one that the link leads to at the moment, and keeps its name.
+func TestDirectoryBehindALink(t *testing.T) {
+	t.Parallel()
+	m := newManifests(t)
+	base := m.path
+	for name, pods := range map[string]string{"v1": "a b", "v2": "b c"} {
+		if err := os.Mkdir(filepath.Join(base, name), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		for p := range strings.FieldsSeq(pods) {
+			m.write(filepath.Join(name, p+".yaml"), staticPod(p, "busybox:1"))
+		}
+	}
+	m.path = filepath.Join(base, "current")
+	link := func(to string) {
+		tmp := filepath.Join(base, "tmp")
+		if err := os.Symlink(to, tmp); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(tmp, m.path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	link("v1")
+	_ = m.pass(settleTime)
+	m.wants("a b", "a.yaml", "b.yaml", "c.yaml")
+	var b string
+	for uid, d := range m.pods {
+		if d.pod.Name == "b" {
+			b = uid
+		}
+	}
+	link("v2")
+	_ = m.pass(time.Second)
+	m.wants("a b")
+	_ = m.pass(settleTime)
+	m.wants("b c", "a.yaml", "b.yaml", "c.yaml")
+	if _, same := m.pods[b]; !same {
+		t.Error("a pod that both have is another one")
+	}
+}
+
+// TestBrokenFilesOnly hold back the pods that were made from them, with their last good content, and each problem is an error.
+func TestBrokenFilesOnly(t *testing.T) {
+	t.Parallel()
+	m := newManifests(t)
+	a := staticPod("a", "busybox:1")
+	m.write("a.yaml", a)
+	m.write("b.yaml", staticPod("b", "busybox:1"))
+	m.write("config.yaml", "{apiVersion: v1, kind: ConfigMap, metadata: {name: c}, data: {k: v}}")
+	_ = m.pass(settleTime)
+	m.write("a.yaml", "kind: Pod\napiVersion: v1\nspecs: {}\nstatuss: {}\n")
+	m.write("config.yaml", "")
+	if err := os.Remove(filepath.Join(m.path, "b.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	err := m.pass(settleTime)
+	m.wants("a", "b.yaml", "c.yaml")
+	joined, ok := err.(interface{ Unwrap() []error })
+	if !ok || len(joined.Unwrap()) != 3 {
+		t.Errorf("got %v, want three problems", err)
+	}
+	for _, d := range m.pods {
+		if d.set.ConfigMaps["default/c"] == nil {
+			t.Error("the ConfigMap is lost")
+		}
+	}
+	if m.dropped("") {
+		t.Error("a pod of an unknown file would go")
+	}
+	m.write("0.yaml", strings.Replace(a, "a}", "a, labels: {x: z}}", 1)) // replaces it
+	m.write("config.yaml", "{apiVersion: v1, kind: ConfigMap, metadata: {name: c}}")
+	_ = m.pass(settleTime)
+	m.wants("a", "b.yaml", "c.yaml")
+	for _, d := range m.pods {
+		if d.pod.Labels["x"] != "z" {
+			t.Error("the older of two pods of one name is wanted")
+		}
+	}
+
+	// The next process knows no good content.
+	again := newManifests(t)
+	again.path = m.path
+	_ = again.pass(settleTime)
+	again.wants("a", "b.yaml", "c.yaml")
+}
