@@ -317,7 +317,7 @@ func (m *Manager) goneRuntimes(ctx context.Context, uids []string) ([]GarbageIte
 			continue
 		}
 		for _, key := range slices.Sorted(maps.Keys(record.Runtimes)) {
-			if r := record.Runtimes[key]; !own.is(key) && own.isGone(r) {
+			if r := record.Runtimes[key]; !own.is(key, r) && own.isGone(r) {
 				out = append(out, GarbageItem{Kind: "runtime record", ID: m.o.Dirs.Pod(uid), Name: FullName(record.Pod), Why: "the runtime at " + r.Endpoint + " is gone"})
 			}
 		}
@@ -330,7 +330,7 @@ func (m *Manager) removeGone(ctx context.Context, uid string) error {
 	if err != nil {
 		return err
 	}
-	return m.removeRuntimes(ctx, uid, func(key string, r RuntimeRecord) bool { return !own.is(key) && own.isGone(r) })
+	return m.removeRuntimes(ctx, uid, func(key string, r RuntimeRecord) bool { return !own.is(key, r) && own.isGone(r) })
 }
 
 // whenLost calls do if no process works on a pod and the runtime has nothing of it: a pod that is being
@@ -344,7 +344,7 @@ func (m *Manager) whenLost(ctx context.Context, record *Record, sources Sources,
 			return nil
 		}
 	case directory != "":
-		if DirInUse(m.o.Dirs, directory) {
+		if DirInUse(m.o.Dirs, directory) || m.mayComeBack(record) {
 			return nil
 		}
 	default:
@@ -367,6 +367,20 @@ func (m *Manager) whenLost(ctx context.Context, record *Record, sources Sources,
 		return err
 	}
 	return do()
+}
+
+// mayComeBack reports whether a sync of the pod's directory would run a finished pod again, if its end were forgotten.
+func (m *Manager) mayComeBack(record *Record) bool {
+	p := record.Pod
+	if state, err := ReadState(m.o.Dirs, string(p.UID)); err == nil && !state.Final() {
+		return false
+	}
+	directory := p.Annotations[pod.DirAnnotation]
+	if _, err := os.ReadDir(directory); err != nil {
+		return true // unmounted, perhaps
+	}
+	_, err := os.Stat(filepath.Join(directory, p.Annotations[pod.FileAnnotation]))
+	return err == nil
 }
 
 func (m *Manager) deadLinks() ([]GarbageItem, error) {

@@ -20,6 +20,7 @@ import (
 type identity struct {
 	key  string
 	root string // of the runtime's data, without which it has no pods; "" where it does not tell
+	at   string // socketOf the endpoint
 }
 
 // identify asks the runtime once. A Docker engine has an id; two of one host may share it, which is made with the
@@ -48,7 +49,8 @@ func (m *Manager) identify(ctx context.Context) (identity, error) {
 	}
 	// Another runtime's configuration may have another form.
 	_ = json.Unmarshal([]byte(resp.GetInfo()["config"]), &config)
-	found := identity{key: socketOf(m.o.Endpoint), root: cmp.Or(config.DockerRootDir, config.RootDir)}
+	socket := socketOf(m.o.Endpoint)
+	found := identity{key: socket, at: socket, root: cmp.Or(config.DockerRootDir, config.RootDir)}
 	if config.EngineID != "" {
 		found.key = "docker " + config.EngineID + " " + config.DockerRootDir
 	}
@@ -73,9 +75,10 @@ func socketOf(endpoint string) string {
 	return endpoint
 }
 
-// is reports whether a record's key is of this runtime. One socket may be at two paths, by a mount.
-func (i identity) is(key string) bool {
-	if i.key == key {
+// is reports whether a record is of this runtime, or of one that was at its place: an engine that was set up anew has another
+// id. One socket may be at two paths, by a mount.
+func (i identity) is(key string, r RuntimeRecord) bool {
+	if i.key == key || i.root != "" && r.Root == i.root && socketOf(r.Endpoint) == i.at {
 		return true
 	}
 	a, err := os.Stat(i.key)

@@ -87,7 +87,7 @@ func TestSocketsByTheirFile(t *testing.T) {
 	if key := socketOf(dir + "/link"); key != a.key {
 		t.Errorf("through a link got %s, want %s", key, a.key)
 	}
-	if !a.is(socketOf("unix://"+dir+"/mount")) || a.is(socketOf("unix://"+dir+"/other")) {
+	if !a.is(socketOf("unix://"+dir+"/mount"), RuntimeRecord{}) || a.is(socketOf("unix://"+dir+"/other"), RuntimeRecord{}) {
 		t.Error("two paths of one file are one socket, and others are not")
 	}
 }

@@ -87,7 +87,7 @@ func (m *Manager) updateRecord(ctx context.Context, p *v1.Pod) (err error) {
 func (r *Record) without(own identity) map[string]RuntimeRecord {
 	others := map[string]RuntimeRecord{}
 	for key, runtime := range r.Runtimes {
-		if !own.is(key) {
+		if !own.is(key, runtime) {
 			others[key] = runtime
 		}
 	}
@@ -122,7 +122,7 @@ func (m *Manager) removeDirs(ctx context.Context, uid string) error {
 	if err != nil {
 		return err
 	}
-	return m.removeRuntimes(ctx, uid, func(key string, _ RuntimeRecord) bool { return own.is(key) })
+	return m.removeRuntimes(ctx, uid, own.is)
 }
 
 // removeRuntimes takes runtimes out of a record, and removes the directories with the last.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/internal/bounded"
 	"github.com/crishim/crishim/internal/filelock"
@@ -30,7 +32,8 @@ type PodState struct {
 	Managed    bool             `json:"-"`
 	Sandbox    string           `json:"sandbox,omitempty"` // id of the newest
 	Phase      v1.PodPhase      `json:"phase"`
-	Ready      bool             `json:"ready"` // as kubectl has it
+	Why        string           `json:"why,omitempty"` // the pod failed, where no container tells
+	Ready      bool             `json:"ready"`         // as kubectl has it
 	Containers []ContainerState `json:"containers"`
 }
 
@@ -46,6 +49,10 @@ type ContainerState struct {
 	Started   bool `json:"started"`          // by its startup probe
 	Ready     bool `json:"ready"`
 	Restarts  int  `json:"restarts"`
+	// Of the newest attempt: its sandbox, when it was started, and how it ended. The runtime may forget all of it.
+	Sandbox   string    `json:"sandbox,omitempty"`
+	StartedAt time.Time `json:"startedAt,omitzero"`
+	ExitCode  *int      `json:"exitCode,omitempty"`
 	// Waiting is why it does not start, as a kubelet names it: CrashLoopBackOff, ErrImagePull, ...; "" where it
 	// does not wait. NextTry is when its back-off ends, zero where that is not known.
 	Waiting string    `json:"waiting,omitempty"`
@@ -199,6 +206,7 @@ type trackedPod struct {
 	status  *pod.Status
 	waiting map[string]wait // by container; of one that runs or is not to run it is out of date
 	written []byte
+	kept    *PodState       // as written, also by an earlier process; nil until it was read
 	ended   map[string]bool // containers whose end an event tells, by id; nil until the events were read
 }
 
@@ -222,6 +230,80 @@ func (m *Manager) recordState(ctx context.Context, p *v1.Pod, status *pod.Status
 		tracked.update(result.failures, m.o.Now())
 	}
 	m.writeState(tracked)
+}
+
+// recall adds to a status how the containers ended that the runtime no longer has, as the state on disk tells. It is the
+// kubelet's ContainerStatusUnknown where nobody saw the end. A state that cannot be read holds a pod back whose containers
+// must not run twice.
+func (m *Manager) recall(ctx context.Context, p *v1.Pod, status *pod.Status) error {
+	own, err := m.identify(ctx)
+	if err != nil {
+		return err
+	}
+	m.states.mu.Lock()
+	defer m.states.mu.Unlock()
+	tracked := m.states.of(string(p.UID))
+	if tracked.kept == nil {
+		tracked.kept, err = m.lastState(own, string(p.UID))
+		if err != nil && p.Spec.RestartPolicy != v1.RestartPolicyAlways {
+			return fmt.Errorf("read the pod's state: %w", err)
+		}
+	}
+	if tracked.kept == nil {
+		tracked.kept = &PodState{}
+	}
+	for _, c := range tracked.kept.Containers {
+		if c.StartedAt.IsZero() || status.Container(c.Name) != nil {
+			continue
+		}
+		lost := &pod.ContainerStatus{
+			ID: c.ID, Name: c.Name, SandboxID: c.Sandbox, State: runtimeapi.ContainerState_CONTAINER_EXITED, RestartCount: c.Restarts,
+			StartedAt: c.StartedAt, ExitCode: lostExitCode, Reason: "ContainerStatusUnknown",
+		}
+		if c.ExitCode != nil {
+			lost.ExitCode, lost.Reason = *c.ExitCode, ""
+		}
+		status.Containers = append(status.Containers, lost)
+	}
+	return nil
+}
+
+// lostExitCode is the kubelet's for a container that vanished.
+const lostExitCode = 137
+
+// lastState reads the state of a pod that this runtime, or the one at its place before it was rebuilt, has had; nil where
+// there is none.
+func (m *Manager) lastState(own identity, uid string) (*PodState, error) {
+	keys := []string{own.key}
+	if record, err := m.Record(uid); err == nil {
+		for key, r := range record.Runtimes {
+			if own.is(key, r) && key != own.key {
+				keys = append(keys, key)
+			}
+		}
+	}
+	for _, key := range keys {
+		s, _, err := readState(stateFile(m.o.Dirs, uid, key))
+		if !errors.Is(err, os.ErrNotExist) {
+			return s, err
+		}
+	}
+	return nil, nil
+}
+
+// kept returns the last state of a pod, before its present status.
+func (m *Manager) kept(uid string) *PodState {
+	m.states.mu.Lock()
+	defer m.states.mu.Unlock()
+	if tracked := m.states.pods[uid]; tracked != nil {
+		return tracked.kept
+	}
+	return nil
+}
+
+// Final reports whether the pod has ended and is never started again.
+func (s *PodState) Final() bool {
+	return s != nil && (s.Phase == v1.PodSucceeded || s.Phase == v1.PodFailed)
 }
 
 // update takes from a step which containers still wait, and until when. One that failed before it came to the
@@ -283,7 +365,9 @@ func (m *Manager) closeState(uid string) {
 // writeState writes what has changed, in one rename, where the pod has a directory. Of two processes that work on a
 // pod the first writes. The pods do not depend on it.
 func (m *Manager) writeState(tracked *trackedPod) {
-	text, err := json.Marshal(m.stateOf(tracked))
+	state := m.stateOf(tracked)
+	tracked.kept = state
+	text, err := json.Marshal(state)
 	if err == nil && tracked.lock == nil {
 		tracked.lock, err = filelock.Try(stateLockPath(tracked.file))
 		if errors.Is(err, os.ErrNotExist) { // there is no directory
@@ -301,8 +385,8 @@ func (m *Manager) writeState(tracked *trackedPod) {
 }
 
 func (m *Manager) stateOf(tracked *trackedPod) *PodState {
-	view := m.View(tracked.pod, tracked.status)
-	s := &PodState{Sandbox: tracked.status.Sandbox().GetId(), Phase: view.Phase, Ready: view.Ready}
+	view := m.view(tracked.pod, tracked.status, m.prober.Result, tracked.kept)
+	s := &PodState{Sandbox: tracked.status.Sandbox().GetId(), Phase: view.Phase, Why: view.Why, Ready: view.Ready}
 	for _, c := range view.Containers {
 		one := ContainerState{
 			Name: c.Container.Name, Init: c.Init, Sidecar: c.Sidecar, Ephemeral: c.Ephemeral, Started: c.Started, Ready: c.Ready,
@@ -310,6 +394,10 @@ func (m *Manager) stateOf(tracked *trackedPod) *PodState {
 		}
 		if c.Status != nil {
 			one.ID, one.Restarts = c.Status.ID, c.Status.RestartCount
+			one.Sandbox, one.StartedAt = c.Status.SandboxID, c.Status.StartedAt
+			if c.Status.Exited() {
+				one.ExitCode = &c.Status.ExitCode
+			}
 		}
 		if w := tracked.waiting[one.Name]; w.reason != "" && startsAgain(tracked.pod, c) {
 			one.Waiting, one.Message, one.NextTry = w.reason, w.message, w.next
@@ -326,6 +414,9 @@ func replaceFile(path string, content []byte) error {
 		return err
 	}
 	_, err = f.Write(content)
+	if err == nil {
+		err = f.Sync() // else a crash of the host may leave an empty file
+	}
 	if err = errors.Join(err, f.Close()); err == nil {
 		err = os.Rename(f.Name(), path)
 	}

@@ -90,8 +90,8 @@ func TestStateOfWaiting(t *testing.T) {
 	f.stub.Exit(f.status(t, p).Container("a").ID, 1)
 	step() // waits
 	a := f.state(t, "u1", func(*PodState) bool { return true }).Container("a")
-	wantA := &ContainerState{Name: "a", Restarts: 1, Waiting: "CrashLoopBackOff", Message: "back-off 10s restarting failed container a", NextTry: at.Add(10 * time.Second)}
-	if diff := cmp.Diff(wantA, a, cmpopts.IgnoreFields(ContainerState{}, "ID"), cmpopts.EquateApproxTime(time.Millisecond)); diff != "" {
+	wantA := &ContainerState{Name: "a", Restarts: 1, ExitCode: new(1), Waiting: "CrashLoopBackOff", Message: "back-off 10s restarting failed container a", NextTry: at.Add(10 * time.Second)}
+	if diff := cmp.Diff(wantA, a, cmpopts.IgnoreFields(ContainerState{}, "ID", "Sandbox", "StartedAt"), cmpopts.EquateApproxTime(time.Millisecond)); diff != "" {
 		t.Error(diff)
 	}
 	at = at.Add(11 * time.Second)

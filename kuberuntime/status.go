@@ -294,17 +294,21 @@ func (m *Manager) probeChanged(c probe.Change) {
 // WatchProbes starts the probes of a pod's running containers, and ends those of the
 // containers that have ended: the kubelet's prober manager with AddPod and CleanupPods.
 func (m *Manager) WatchProbes(p *v1.Pod, status *pod.Status) {
-	running := map[string]bool{}
+	running, kept := map[string]bool{}, m.kept(string(p.UID))
 	for _, c := range manifest.Containers(p) {
 		state := status.Container(c.Name)
 		if !state.Running() {
 			continue
 		}
 		running[state.ID] = true
+		before := kept.Container(c.Name)
+		if before == nil || before.ID != state.ID || !before.StartedAt.Equal(state.StartedAt) {
+			before = &ContainerState{}
+		}
 		m.prober.Watch(probe.Container{
 			Target: probe.Target{ContainerID: state.ID, PodIP: cmp.Or(status.IPs...), Ports: c.Ports},
 			PodUID: string(p.UID), PodName: p.Name, PodNamespace: p.Namespace, Name: c.Name, Started: state.StartedAt,
-			Startup: c.StartupProbe, Liveness: c.LivenessProbe, Readiness: c.ReadinessProbe,
+			Startup: c.StartupProbe, Liveness: c.LivenessProbe, Readiness: c.ReadinessProbe, WasStarted: before.Started, WasReady: before.Ready,
 		})
 	}
 	m.prober.Keep(string(p.UID), running)
@@ -312,12 +316,16 @@ func (m *Manager) WatchProbes(p *v1.Pod, status *pod.Status) {
 
 // View returns a pod's phase and readiness by the present results of its probes.
 func (m *Manager) View(p *v1.Pod, status *pod.Status) *plan.View {
-	return m.view(p, status, m.prober.Result)
+	return m.view(p, status, m.prober.Result, m.kept(string(p.UID)))
 }
 
-func (m *Manager) view(p *v1.Pod, status *pod.Status, probes plan.Probes) *plan.View {
+// view returns what kept says of a pod that has ended for good, whatever the runtime still has of it.
+func (m *Manager) view(p *v1.Pod, status *pod.Status, probes plan.Probes, kept *PodState) *plan.View {
 	view := plan.Observe(p, status, probes)
-	if m.pastActiveDeadline(p, status, view) {
+	switch {
+	case kept.Final():
+		view.Phase, view.Ready, view.Why = kept.Phase, false, kept.Why
+	case m.pastActiveDeadline(p, status, view):
 		view.Phase, view.Ready, view.Why = v1.PodFailed, false, "it has run for its activeDeadlineSeconds"
 	}
 	return view

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -113,9 +114,15 @@ func (m *Manager) SyncPod(ctx context.Context, p *v1.Pod, set *manifest.Set, sta
 			m.warn(p, "", EventDeadline, "the pod has run for its activeDeadlineSeconds of %d", *p.Spec.ActiveDeadlineSeconds)
 			result.add(m.KillPod(ctx, p, status, nil))
 		}
+		if result.Err == nil {
+			result.add(m.volumes.Release(p))
+		}
 		return result
 	}
 	actions := plan.Compute(p, status, m.prober.Result)
+	if kept := m.kept(string(p.UID)); kept.Final() && (!actions.KillPod || actions.CreateSandbox) {
+		actions = &plan.Actions{KillPod: true, SandboxReason: "the pod has " + strings.ToLower(string(kept.Phase))}
+	}
 	result := SyncResult{Actions: actions}
 	s := &syncing{m: m, pod: p, set: set, status: status, actions: actions, sandbox: actions.SandboxID, ips: status.IPs, result: &result}
 	if err := s.kill(ctx); err != nil {
@@ -123,6 +130,7 @@ func (m *Manager) SyncPod(ctx context.Context, p *v1.Pod, set *manifest.Set, sta
 		return result
 	}
 	if actions.KillPod && !actions.CreateSandbox {
+		result.add(m.volumes.Release(p))
 		return result
 	}
 	if len(actions.StartInit)+len(actions.StartEphemeral)+len(actions.Start) == 0 && !actions.CreateSandbox {

@@ -68,6 +68,9 @@ func (m *Manager) Up(ctx context.Context, p *v1.Pod, set *manifest.Set, w Wait) 
 		if err != nil {
 			return nil, waitError(ctx, err, waits)
 		}
+		if err := m.recall(ctx, p, current); err != nil {
+			return nil, waitError(ctx, err, waits)
+		}
 		m.WatchProbes(p, current)
 		m.reportEnds(p, current)
 		m.recordState(ctx, p, current, nil)

@@ -132,6 +132,12 @@ func (w *worker) step(ctx context.Context) (next time.Duration, finished bool) {
 	if err != nil {
 		return w.retry(), false // the loop reports that the runtime does not answer
 	}
+	if !removing {
+		if err := w.m.recall(ctx, want.pod, status); err != nil {
+			w.m.warn(want.pod, "", EventFailed, "%v", err)
+			return w.retry(), false
+		}
+	}
 	if removing {
 		if err := w.m.Remove(ctx, want.pod, status, nil); err != nil {
 			if ctx.Err() == nil {

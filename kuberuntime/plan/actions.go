@@ -196,13 +196,10 @@ func (c computation) initStatus(i int) *pod.ContainerStatus {
 	return c.status.ContainerIn(c.SandboxID, c.pod.Spec.InitContainers[i].Name)
 }
 
-// mainsExist reports whether a regular container was created or runs; those that have ended
-// do not count, they may be of an earlier sandbox.
+// mainsExist reports whether a regular container was created in the current sandbox: the init containers were done then.
 func mainsExist(p *v1.Pod, s *pod.Status) bool {
-	return slices.ContainsFunc(p.Spec.Containers, func(c v1.Container) bool {
-		status := s.Container(c.Name)
-		return status.Running() || status != nil && status.State == runtimeapi.ContainerState_CONTAINER_CREATED
-	})
+	current := s.Sandbox().GetId()
+	return slices.ContainsFunc(p.Spec.Containers, func(c v1.Container) bool { return s.ContainerIn(current, c.Name) != nil })
 }
 
 // initDone reports whether the init containers after i may start, and restarts i if it must run again.

@@ -22,6 +22,9 @@ type Container struct {
 	PodUID, PodName, PodNamespace, Name string
 	Started                             time.Time
 	Startup, Liveness, Readiness        *v1.Probe
+	// WasStarted and WasReady are results of an earlier process. A startup probe that has succeeded is not made again; a
+	// container stays ready until its readiness probe has another verdict.
+	WasStarted, WasReady bool
 }
 
 // Change is a new verdict, or a failed attempt on the way to one.
@@ -87,6 +90,12 @@ func (m *Manager) Watch(c Container) {
 		ctx, cancel := context.WithCancel(m.ctx)
 		w := &worker{manager: m, container: c, kind: kind, probe: p, cancel: cancel}
 		m.workers[key] = w
+		if kind == plan.Startup && c.WasStarted || kind == plan.Readiness && c.WasReady {
+			w.result = plan.Success
+		}
+		if kind == plan.Startup && c.WasStarted {
+			continue
+		}
 		m.wg.Go(func() { w.run(ctx) })
 	}
 }

@@ -249,6 +249,26 @@ func createFile(path string) error {
 	return f.Close()
 }
 
+// Release frees what the volumes of a finished pod hold in memory, and removes its Secrets also where they are on disk.
+func (m *Maker) Release(p *v1.Pod) error {
+	if err := unmountBelow(m.Dirs.Pod(string(p.UID))); err != nil {
+		return err
+	}
+	made := m.Plan(p)
+	var errs []error
+	for i := range p.Spec.Volumes {
+		if v := &p.Spec.Volumes[i]; inMemory(v) {
+			errs = append(errs, RemoveAll(made[v.Name].Path))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// inMemory reports whether a volume is for memory: an emptyDir of that medium, and as for the kubelet what may hold secrets.
+func inMemory(v *v1.Volume) bool {
+	return v.EmptyDir != nil && v.EmptyDir.Medium == v1.StorageMediumMemory || v.Secret != nil || v.Projected != nil || v.DownwardAPI != nil
+}
+
 // Teardown removes all that Setup and Mounts made for a pod.
 func (m *Maker) Teardown(uid string) error {
 	if !pod.IsUID(uid) {

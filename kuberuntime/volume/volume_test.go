@@ -274,6 +274,32 @@ func TestEmptyDir(t *testing.T) {
 	}
 }
 
+// TestFinishedPodsHoldNoMemory, nor Secrets where they are on disk; other volumes stay until the pod is deleted.
+func TestFinishedPodsHoldNoMemory(t *testing.T) {
+	t.Parallel()
+	needsRoot(t)
+	m := maker(t)
+	m.MountTmpfs = MountTmpfs
+	p, set := parse(t, head+"  volumes: [{name: v}, {name: m, emptyDir: {medium: Memory}}, {name: c, configMap: {name: conf}}, {name: s, secret: {secretName: key}}]"+objects)
+	made, err := m.Setup(p, set)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := m.Release(p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if mounts, err := mountsBelow(m.Dirs.Root); err != nil || len(mounts) > 0 {
+		t.Errorf("still mounted: %v, %v", mounts, err)
+	}
+	for name, stays := range map[string]bool{"v": true, "c": true, "m": false, "s": false} {
+		if _, err := os.Stat(made[name].Path); (err == nil) != stays {
+			t.Errorf("volume %s: %v", name, err)
+		}
+	}
+}
+
 // TestEmptyDirInterrupted: the directory comes under its name when its mode and group are set,
 // so a call that ends before is finished by the next one, which begins again.
 func TestEmptyDirInterrupted(t *testing.T) {
