@@ -38,7 +38,7 @@ type server struct {
 // newServer builds the gRPC server, as dockershim's NewDockerServer did: both services of CRI
 // as v1 and as v1alpha2, whose messages are the same on the wire, and the private one.
 func newServer(log *slog.Logger, tracer trace.TracerProvider, cri *criService, private api.CrishimServer) *server {
-	i := &interceptor{log: log, inFlight: map[string]int{}}
+	i := &interceptor{log: log, changed: cri.invalidateLists, inFlight: map[string]int{}}
 	options := []grpc.ServerOption{
 		grpc.MaxRecvMsgSize(maxMessage),
 		grpc.MaxSendMsgSize(maxMessage),
@@ -87,7 +87,8 @@ func (s *server) stop(graceful, cutOff time.Duration) error {
 // and errors into status codes and logs how the call ended. Requests and
 // answers are never logged, they carry credentials and environments.
 type interceptor struct {
-	log *slog.Logger
+	log     *slog.Logger
+	changed func() // is called after requests that may have changed a list
 
 	mu       sync.Mutex // guards inFlight
 	inFlight map[string]int
@@ -135,6 +136,9 @@ func (i *interceptor) begin(ctx context.Context, method string) func(error, any)
 	i.count(method, 1)
 	return func(err error, panicked any) error {
 		i.count(method, -1)
+		if !keepsLists(path.Base(method)) {
+			i.changed()
+		}
 		if panicked != nil {
 			i.log.Error("a request panicked", "method", method, "panic", panicked, "stack", string(debug.Stack()))
 			err = status.Error(codes.Internal, fmt.Sprintf("internal error: %v", panicked))
@@ -153,6 +157,16 @@ func (i *interceptor) begin(ctx context.Context, method string) func(error, any)
 		i.log.Log(ctx, level, "request failed", "method", method, "took", took, "code", status.Code(err).String(), "err", err)
 		return err
 	}
+}
+
+// keepsLists reports whether lists are still true after a request. The status of a container may be newer than them, and
+// a client must not see an older state after it.
+func keepsLists(method string) bool {
+	switch method {
+	case "Version", "Status", "ImageStatus", "ImageFsInfo", "ContainerStats", "PodSandboxStats", "ExecSync", "Exec", "Attach", "PortForward":
+		return true
+	}
+	return strings.HasPrefix(method, "List") || strings.HasPrefix(method, "Stream")
 }
 
 // toStatus gives an error the code that a CRI client can act on.

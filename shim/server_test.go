@@ -244,7 +244,7 @@ func (e engineSays) Is(target error) bool { return errors.Is(e.class, target) }
 // TestStopLeavesWhatDoesNotEnd: an engine that hangs holds up the end of a command for a moment only.
 func TestStopLeavesWhatDoesNotEnd(t *testing.T) {
 	t.Parallel()
-	i := &interceptor{log: slog.New(slog.DiscardHandler), inFlight: map[string]int{}}
+	i := &interceptor{log: slog.New(slog.DiscardHandler), changed: func() {}, inFlight: map[string]int{}}
 	s := &server{Server: grpc.NewServer(grpc.UnaryInterceptor(i.unary)), requests: i, abandoned: make(chan struct{})}
 	begun, end, finished := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	s.RegisterService(&grpc.ServiceDesc{ServiceName: "runtime.v1.RuntimeService", HandlerType: (*any)(nil), Methods: []grpc.MethodDesc{{

@@ -22,9 +22,7 @@ import (
 )
 
 // criService answers both services of the CRI: each RPC by the service that its method
-// here names. An RPC that only looks may be answered from the cache, as its context says.
-// All others see the engine itself; so do the events, which must not show an older state
-// than that of their cause.
+// here names.
 type criService struct {
 	runtimeapi.UnimplementedRuntimeServiceServer
 	runtimeapi.UnimplementedImageServiceServer
@@ -37,19 +35,26 @@ type criService struct {
 	stats      *stats.Service
 	events     *events.Service
 	logs       *logs.Service
-	cache      *cache.Cache // nil in a shim for one command
+	lists      *cache.Cache // nil in a shim for one command
+}
+
+// invalidateLists makes the next lists ask the engine.
+func (s *criService) invalidateLists() {
+	if s.lists != nil {
+		s.lists.Invalidate()
+	}
 }
 
 func (s *criService) Version(ctx context.Context, r *runtimeapi.VersionRequest) (*runtimeapi.VersionResponse, error) {
-	return s.node.Version(cache.Reading(ctx), r)
+	return s.node.Version(ctx, r)
 }
 
 func (s *criService) Status(ctx context.Context, r *runtimeapi.StatusRequest) (*runtimeapi.StatusResponse, error) {
-	return s.node.Status(cache.Reading(ctx), r)
+	return s.node.Status(ctx, r)
 }
 
 func (s *criService) RuntimeConfig(ctx context.Context, r *runtimeapi.RuntimeConfigRequest) (*runtimeapi.RuntimeConfigResponse, error) {
-	return s.node.RuntimeConfig(cache.Reading(ctx), r)
+	return s.node.RuntimeConfig(ctx, r)
 }
 
 func (s *criService) UpdateRuntimeConfig(ctx context.Context, r *runtimeapi.UpdateRuntimeConfigRequest) (*runtimeapi.UpdateRuntimeConfigResponse, error) {
@@ -69,30 +74,21 @@ func (s *criService) RemovePodSandbox(ctx context.Context, r *runtimeapi.RemoveP
 }
 
 func (s *criService) ListPodSandbox(ctx context.Context, r *runtimeapi.ListPodSandboxRequest) (*runtimeapi.ListPodSandboxResponse, error) {
-	return s.sandboxes.ListPodSandbox(cache.Reading(ctx), r)
+	return s.sandboxes.ListPodSandbox(ctx, r)
 }
 
 func (s *criService) UpdatePodSandboxResources(ctx context.Context, r *runtimeapi.UpdatePodSandboxResourcesRequest) (*runtimeapi.UpdatePodSandboxResourcesResponse, error) {
 	return s.sandboxes.UpdatePodSandboxResources(ctx, r)
 }
 
-// PodSandboxStatus has the pod's containers in it, and the time that all of it is true of:
-// what a kubelet asks for that lives on events. It compares that time with those of the
-// events, so it must not be later than the last one that the answer knows of. Without a
-// time the kubelet asks for each container. The client of a shim for one command has no use
-// for any of that.
+// PodSandboxStatus of a daemon also has the statuses of the pod's containers and a time, for
+// kubelets that use events. The kubelet drops events that are older than the time, so it is
+// taken before the engine is asked. Without a time the kubelet asks for each container.
 func (s *criService) PodSandboxStatus(ctx context.Context, r *runtimeapi.PodSandboxStatusRequest) (*runtimeapi.PodSandboxStatusResponse, error) {
-	ctx = cache.Reading(ctx)
-	if s.cache == nil {
-		return s.sandboxes.PodSandboxStatus(ctx, r)
-	}
-	at, ok := s.cache.AsOf()
-	if !ok {
-		at = time.Now().UnixNano()
-	}
+	at := time.Now().UnixNano()
 	resp, err := s.sandboxes.PodSandboxStatus(ctx, r)
-	if err != nil {
-		return nil, err
+	if err != nil || s.lists == nil {
+		return resp, err
 	}
 	list, err := s.containers.ListContainers(ctx, &runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{PodSandboxId: resp.GetStatus().GetId()}})
 	if err != nil {
@@ -130,11 +126,11 @@ func (s *criService) RemoveContainer(ctx context.Context, r *runtimeapi.RemoveCo
 }
 
 func (s *criService) ListContainers(ctx context.Context, r *runtimeapi.ListContainersRequest) (*runtimeapi.ListContainersResponse, error) {
-	return s.containers.ListContainers(cache.Reading(ctx), r)
+	return s.containers.ListContainers(ctx, r)
 }
 
 func (s *criService) ContainerStatus(ctx context.Context, r *runtimeapi.ContainerStatusRequest) (*runtimeapi.ContainerStatusResponse, error) {
-	return s.containers.ContainerStatus(cache.Reading(ctx), r)
+	return s.containers.ContainerStatus(ctx, r)
 }
 
 func (s *criService) UpdateContainerResources(ctx context.Context, r *runtimeapi.UpdateContainerResourcesRequest) (*runtimeapi.UpdateContainerResourcesResponse, error) {
@@ -162,35 +158,35 @@ func (s *criService) PortForward(ctx context.Context, r *runtimeapi.PortForwardR
 }
 
 func (s *criService) ContainerStats(ctx context.Context, r *runtimeapi.ContainerStatsRequest) (*runtimeapi.ContainerStatsResponse, error) {
-	return s.stats.ContainerStats(cache.Reading(ctx), r)
+	return s.stats.ContainerStats(ctx, r)
 }
 
 func (s *criService) ListContainerStats(ctx context.Context, r *runtimeapi.ListContainerStatsRequest) (*runtimeapi.ListContainerStatsResponse, error) {
-	return s.stats.ListContainerStats(cache.Reading(ctx), r)
+	return s.stats.ListContainerStats(ctx, r)
 }
 
 func (s *criService) PodSandboxStats(ctx context.Context, r *runtimeapi.PodSandboxStatsRequest) (*runtimeapi.PodSandboxStatsResponse, error) {
-	return s.stats.PodSandboxStats(cache.Reading(ctx), r)
+	return s.stats.PodSandboxStats(ctx, r)
 }
 
 func (s *criService) ListPodSandboxStats(ctx context.Context, r *runtimeapi.ListPodSandboxStatsRequest) (*runtimeapi.ListPodSandboxStatsResponse, error) {
-	return s.stats.ListPodSandboxStats(cache.Reading(ctx), r)
+	return s.stats.ListPodSandboxStats(ctx, r)
 }
 
 func (s *criService) ListMetricDescriptors(ctx context.Context, r *runtimeapi.ListMetricDescriptorsRequest) (*runtimeapi.ListMetricDescriptorsResponse, error) {
-	return s.stats.ListMetricDescriptors(cache.Reading(ctx), r)
+	return s.stats.ListMetricDescriptors(ctx, r)
 }
 
 func (s *criService) ListPodSandboxMetrics(ctx context.Context, r *runtimeapi.ListPodSandboxMetricsRequest) (*runtimeapi.ListPodSandboxMetricsResponse, error) {
-	return s.stats.ListPodSandboxMetrics(cache.Reading(ctx), r)
+	return s.stats.ListPodSandboxMetrics(ctx, r)
 }
 
 func (s *criService) ListImages(ctx context.Context, r *runtimeapi.ListImagesRequest) (*runtimeapi.ListImagesResponse, error) {
-	return s.images.ListImages(cache.Reading(ctx), r)
+	return s.images.ListImages(ctx, r)
 }
 
 func (s *criService) ImageStatus(ctx context.Context, r *runtimeapi.ImageStatusRequest) (*runtimeapi.ImageStatusResponse, error) {
-	return s.images.ImageStatus(cache.Reading(ctx), r)
+	return s.images.ImageStatus(ctx, r)
 }
 
 func (s *criService) PullImage(ctx context.Context, r *runtimeapi.PullImageRequest) (*runtimeapi.PullImageResponse, error) {

@@ -103,7 +103,7 @@ func New(o Options) (*Shim, error) {
 	s.service, s.grpc = service, newServer(o.Log, o.Tracer, service, private)
 	if o.Daemon {
 		s.watch = &node.Watch{
-			Node: service.node, Engine: s.engine, Follow: service.cache.Follow, Log: o.Log,
+			Node: service.node, Engine: s.engine, Follow: service.lists.Follow, Log: o.Log,
 			Check: func(ctx context.Context) {
 				if err := service.containers.RemoveHelpers(ctx, ""); err != nil && ctx.Err() == nil {
 					o.Log.Warn("helper containers of killed processes are left", "err", err)

@@ -2,13 +2,9 @@ package shim
 
 import (
 	"context"
-	"io"
 	"path/filepath"
 
-	"github.com/docker/docker/api/types"
 	dockercontainer "github.com/docker/docker/api/types/container"
-	dockerevents "github.com/docker/docker/api/types/events"
-	dockerimage "github.com/docker/docker/api/types/image"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/shim/cache"
@@ -39,46 +35,24 @@ type engine interface {
 	private.Engine
 }
 
-// cachedEngine is the Docker client with a cache in front of what it answers.
-type cachedEngine struct {
-	*cache.Cache
-	uncached
+// listingEngine is the Docker client with a cache of lists.
+type listingEngine struct {
+	*docker.Client
+	lists *cache.Cache
 }
 
-var _ engine = cachedEngine{}
-
-// uncached is the rest of the client: what the cache neither answers nor has to know of. It is an interface, because
-// embedding the whole client would make methods ambiguous.
-type uncached interface {
-	ClientVersion() string
-	DiskUsage(ctx context.Context, o types.DiskUsageOptions) (types.DiskUsage, error)
-	Events(ctx context.Context, o dockerevents.ListOptions) (<-chan dockerevents.Message, <-chan error)
-	ImageHistory(ctx context.Context, ref string, o ...docker.ImageHistoryOption) ([]dockerimage.HistoryResponseItem, error)
-	ImageSave(ctx context.Context, ids []string, o ...docker.ImageSaveOption) (io.ReadCloser, error)
-
-	ContainerAttach(ctx context.Context, id string, o dockercontainer.AttachOptions) (types.HijackedResponse, error)
-	ContainerExecAttach(ctx context.Context, execID string, o dockercontainer.ExecAttachOptions) (types.HijackedResponse, error)
-	ContainerExecCreate(ctx context.Context, id string, o dockercontainer.ExecOptions) (dockercontainer.ExecCreateResponse, error)
-	ContainerExecInspect(ctx context.Context, execID string) (dockercontainer.ExecInspect, error)
-	ContainerExecResize(ctx context.Context, execID string, o dockercontainer.ResizeOptions) error
-	ContainerInspectWithRaw(ctx context.Context, id string, size bool) (dockercontainer.InspectResponse, []byte, error)
-	ContainerLogs(ctx context.Context, id string, o dockercontainer.LogsOptions) (io.ReadCloser, error)
-	ContainerResize(ctx context.Context, id string, o dockercontainer.ResizeOptions) error
-	ContainerStatPath(ctx context.Context, id, path string) (dockercontainer.PathStat, error)
-	ContainerStatsOneShot(ctx context.Context, id string) (dockercontainer.StatsResponseReader, error)
-	ContainerDiff(ctx context.Context, id string) ([]dockercontainer.FilesystemChange, error)
-	CopyFromContainer(ctx context.Context, id, path string) (io.ReadCloser, dockercontainer.PathStat, error)
-	CopyToContainer(ctx context.Context, id, path string, content io.Reader, o dockercontainer.CopyToContainerOptions) error
+func (e listingEngine) ContainerList(ctx context.Context, o dockercontainer.ListOptions) ([]dockercontainer.Summary, error) {
+	return e.lists.ContainerList(ctx, o)
 }
 
-// newService builds every service around one engine client. A daemon has a cache in front
-// of it; a shim for a single command would only pay for that.
+// newService builds every service around one engine client. In a daemon, the services that
+// answer lists have a cache of them.
 func newService(o Options, client *docker.Client) (*criService, *private.Service, error) {
 	s := &criService{}
-	var engine engine = client
+	var engine, listing engine = client, client
 	if o.Daemon {
-		s.cache = cache.New(client, o.Log)
-		engine = cachedEngine{s.cache, client}
+		s.lists = cache.New(client)
+		listing = listingEngine{client, s.lists}
 	}
 	networks, err := newNetworks(o, client.Endpoint())
 	if err != nil {
@@ -97,7 +71,7 @@ func newService(o Options, client *docker.Client) (*criService, *private.Service
 
 	pauseImage := pause.Image(o.PauseImage)
 	s.logs = logs.New(logs.Options{Engine: engine, Log: o.Log, Write: o.WriteLogs})
-	containers := container.Options{Engine: engine, OOM: oom, Capabilities: capabilities, Remember: o.Daemon, Log: o.Log}
+	containers := container.Options{Engine: listing, OOM: oom, Capabilities: capabilities, Remember: o.Daemon, Log: o.Log}
 	if o.temporaries != "" {
 		containers.Owner = filepath.Base(filepath.Dir(o.temporaries))
 		containers.NoteTemporary = temporaries{dir: o.temporaries, engine: client.Endpoint().Host}.note
@@ -107,7 +81,7 @@ func newService(o Options, client *docker.Client) (*criService, *private.Service
 	}
 	s.containers = container.New(containers)
 	s.sandboxes = sandbox.New(sandbox.Options{
-		Engine: engine, Containers: s.containers, Networks: plugins, PauseImage: o.PauseImage, OOM: oom, Log: o.Log,
+		Engine: listing, Containers: s.containers, Networks: plugins, PauseImage: o.PauseImage, OOM: oom, Log: o.Log,
 	})
 	s.node = node.New(node.Options{
 		Engine: engine, Networks: networks, PauseImage: pauseImage, CgroupDriver: o.CgroupDriver, Daemon: o.Daemon,
@@ -120,7 +94,7 @@ func newService(o Options, client *docker.Client) (*criService, *private.Service
 		OnDemand:  !o.Daemon, // few commands have a session
 		RecordDir: o.ExecRecords, IdleTimeout: o.StreamIdleTimeout, PodIPs: s.podIPs, Log: o.Log,
 	}, engine)
-	s.stats = stats.New(stats.Options{Engine: engine, Log: o.Log})
+	s.stats = stats.New(stats.Options{Engine: listing, Log: o.Log})
 	s.events = events.New(engine, statuses{s}, o.Log)
 	return s, &private.Service{Engine: engine, Streams: s.streams, Images: s.images, Containers: s.containers}, nil
 }
@@ -139,14 +113,16 @@ func (s *criService) podIPs(ctx context.Context, id string) ([]string, error) {
 	return ips, nil
 }
 
-// statuses returns what an event is about. It bypasses the cache: an event must not show a state older than its cause.
+// statuses returns what an event is about. A list after it must not be older.
 type statuses struct{ of *criService }
 
 func (s statuses) PodSandboxStatus(ctx context.Context, r *runtimeapi.PodSandboxStatusRequest) (*runtimeapi.PodSandboxStatusResponse, error) {
+	defer s.of.invalidateLists()
 	return s.of.sandboxes.PodSandboxStatus(ctx, r)
 }
 
 func (s statuses) ContainerStatus(ctx context.Context, r *runtimeapi.ContainerStatusRequest) (*runtimeapi.ContainerStatusResponse, error) {
+	defer s.of.invalidateLists()
 	return s.of.containers.ContainerStatus(ctx, r)
 }
 

@@ -1,193 +1,184 @@
-// Package cache answers what the shim reads most often from memory: the pods' containers,
-// the images, and the engine's Info and version. It has the Docker client's own methods, and
-// stands between the client and the services of a shim that stays.
+// Package cache keeps the engine's lists of all sandboxes and of all containers of pods, which a kubelet asks for each
+// second, until an event, or the shim itself, may have changed them. What that saves is in docs/performance.md.
 //
-// The engine's events invalidate what they are about; nothing else in them is used, so an
-// event may come twice, late or out of order. An answer that was read while such an event
-// came in is dropped. What a call through the cache changes is read back before the call
-// returns.
-//
-// Only calls with a context of Reading are answered from memory, and only while the event
-// stream is open and everything that they need is fresh; all others go to the engine. The
-// answers are shared and must not be changed.
+// Events only invalidate, so they may come twice, late or out of order. A list that was read while one came in is not kept.
 package cache
 
 import (
-	"cmp"
 	"context"
-	"io"
-	"log/slog"
+	"encoding/json"
+	"errors"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/docker/docker/api/types"
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/events"
-	"github.com/docker/docker/api/types/image"
-	"github.com/docker/docker/api/types/network"
+	"github.com/docker/docker/api/types/filters"
 	"github.com/docker/docker/api/types/system"
-	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
-	"github.com/crishim/crishim/shim/docker"
+	"github.com/crishim/crishim/shim/state"
 )
 
-// Engine is what the cache needs of the Docker client: the methods that it answers, and
-// those that change the answers.
+// Engine is what the cache needs of the Docker client.
 type Engine interface {
 	Events(ctx context.Context, o events.ListOptions) (<-chan events.Message, <-chan error)
 	Ping(ctx context.Context) (types.Ping, error)
-	ServerVersion(ctx context.Context) (types.Version, error)
 	Info(ctx context.Context) (system.Info, error)
-
 	ContainerList(ctx context.Context, o container.ListOptions) ([]container.Summary, error)
-	ContainerInspect(ctx context.Context, id string) (container.InspectResponse, error)
-	ContainerCreate(ctx context.Context, config *container.Config, host *container.HostConfig, n *network.NetworkingConfig, p *ocispec.Platform, name string) (container.CreateResponse, error)
-	ContainerStart(ctx context.Context, id string, o container.StartOptions) error
-	ContainerStop(ctx context.Context, id string, o container.StopOptions) error
-	ContainerKill(ctx context.Context, id, signal string) error
-	ContainerPause(ctx context.Context, id string) error
-	ContainerUnpause(ctx context.Context, id string) error
-	ContainerRemove(ctx context.Context, id string, o container.RemoveOptions) error
-	ContainerUpdate(ctx context.Context, id string, u container.UpdateConfig) (container.UpdateResponse, error)
-
-	ImageList(ctx context.Context, o image.ListOptions) ([]image.Summary, error)
-	ImageInspect(ctx context.Context, ref string, o ...docker.ImageInspectOption) (image.InspectResponse, error)
-	ImageLoad(ctx context.Context, input io.Reader, o ...docker.ImageLoadOption) (image.LoadResponse, error)
-	ImagePull(ctx context.Context, ref string, o image.PullOptions) (io.ReadCloser, error)
-	ImageRemove(ctx context.Context, ref string, o image.RemoveOptions) ([]image.DeleteResponse, error)
 }
-
-// Cache is an Engine that caches. It is empty until Follow runs.
-type Cache struct {
-	engine Engine
-	log    *slog.Logger
-	audit  time.Duration // between two comparisons with the engine
-	wake   chan struct{} // has a token while there may be something to read
-
-	heartbeatPause, heartbeatTime time.Duration
-
-	mu         sync.Mutex // guards everything below
-	phase      phase
-	clock      uint64 // counts generations
-	asOf       int64  // every event up to here has been received; the engine's nanoseconds
-	containers map[string]*entry
-	stale      map[string]bool // ids of containers to read
-	images     images
-	about      about
-}
-
-type phase int
 
 const (
-	off     phase = iota // no event stream
-	syncing              // events are received, but not everything has been read once
-	live
+	// maxAge bounds the age of a list: the engine drops events if a client is slow, and some changes have no event.
+	maxAge = 10 * time.Second
+	// An engine that hangs keeps its event stream open. It is pinged every pingInterval, and has pingTimeout to answer.
+	pingInterval, pingTimeout = 2 * time.Second, 4 * time.Second
 )
 
-// auditInterval is how often the cache is compared with the engine's lists, for events that
-// the engine drops when a client is slow, and the few changes without an event.
-const auditInterval = time.Minute
+// Cache answers lists from memory while Follow runs.
+type Cache struct {
+	engine                            Engine
+	maxAge, pingInterval, pingTimeout time.Duration
+
+	mu         sync.Mutex // guards everything below
+	following  bool       // the event stream is open
+	generation uint64     // changes with each invalidation
+	lists      map[string]list
+}
+
+// list is an answer of the engine, which is shared and must not be changed.
+type list struct {
+	containers []container.Summary
+	read       time.Time
+}
 
 // New builds a cache of an engine.
-func New(engine Engine, log *slog.Logger) *Cache {
-	c := &Cache{
-		engine: engine, log: cmp.Or(log, slog.New(slog.DiscardHandler)), audit: auditInterval, wake: make(chan struct{}, 1),
-		heartbeatPause: heartbeatPause, heartbeatTime: heartbeatTime,
+func New(engine Engine) *Cache {
+	return &Cache{engine: engine, maxAge: maxAge, pingInterval: pingInterval, pingTimeout: pingTimeout, lists: map[string]list{}}
+}
+
+// ContainerList answers lists of all sandboxes or of all containers of pods, in any states. All others go to the engine.
+func (c *Cache) ContainerList(ctx context.Context, o container.ListOptions) ([]container.Summary, error) {
+	if !cacheable(o) {
+		return c.engine.ContainerList(ctx, o)
 	}
-	c.reset(off)
-	return c
-}
-
-type reading struct{}
-
-// Reading lets calls with this context be answered from memory. It is for requests that only
-// read.
-func Reading(ctx context.Context) context.Context { return context.WithValue(ctx, reading{}, true) }
-
-func fromMemory(ctx context.Context) bool { return ctx.Value(reading{}) != nil }
-
-// AsOf returns the time, by the engine's clock, up to which the cache is complete; false
-// where it is not in use.
-func (c *Cache) AsOf() (int64, bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.asOf, c.phase == live
-}
-
-// reset empties the cache. The lock is held, or the cache is new.
-func (c *Cache) reset(p phase) {
-	c.phase, c.asOf = p, 0
-	c.containers, c.stale = map[string]*entry{}, map[string]bool{}
-	c.images = images{generation: c.tick(), details: map[string]answer{}}
-	c.about = about{generation: c.tick()}
-}
-
-// tick returns a generation that was never returned before.
-func (c *Cache) tick() uint64 {
-	c.clock++
-	return c.clock
-}
-
-// notify wakes the reader.
-func (c *Cache) notify() {
-	select {
-	case c.wake <- struct{}{}:
-	default:
-	}
-}
-
-// about is the engine's Info and version. Only its restart or its reload change what the
-// shim reads there.
-type about struct {
-	generation uint64
-	fresh      bool
-	version    types.Version
-	info       system.Info
-}
-
-func (c *Cache) ServerVersion(ctx context.Context) (types.Version, error) {
-	if fromMemory(ctx) {
-		if a, ok := c.known(); ok {
-			return a.version, nil
-		}
-	}
-	return c.engine.ServerVersion(ctx)
-}
-
-func (c *Cache) Info(ctx context.Context) (system.Info, error) {
-	if fromMemory(ctx) {
-		if a, ok := c.known(); ok {
-			return a.info, nil
-		}
-	}
-	return c.engine.Info(ctx)
-}
-
-func (c *Cache) known() (about, bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.about, c.phase == live && c.about.fresh
-}
-
-func (c *Cache) refreshAbout(ctx context.Context) error {
-	c.mu.Lock()
-	generation, fresh := c.about.generation, c.about.fresh
-	c.mu.Unlock()
-	if fresh {
-		return nil
-	}
-	version, err := c.engine.ServerVersion(ctx)
+	name, err := json.Marshal(o)
 	if err != nil {
-		return err
+		return nil, err
 	}
+	key := string(name)
+	c.mu.Lock()
+	kept, ok := c.lists[key]
+	generation := c.generation
+	c.mu.Unlock()
+	if ok && time.Since(kept.read) < c.maxAge {
+		return slices.Clone(kept.containers), nil
+	}
+	begin := time.Now()
+	containers, err := c.engine.ContainerList(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.following && c.generation == generation {
+		c.lists[key] = list{containers, begin}
+	}
+	return slices.Clone(containers), nil
+}
+
+// cacheable reports whether a list has no filter but its type and states: there are only a few of those.
+func cacheable(o container.ListOptions) bool {
+	labels := o.Filters.Get("label")
+	return len(labels) == 1 && strings.HasPrefix(labels[0], state.LabelType+"=") && o.Filters.Len() == 1+min(1, len(o.Filters.Get("status"))) &&
+		!o.Size && !o.Latest && o.Limit == 0 && o.Since == "" && o.Before == ""
+}
+
+// Invalidate drops all lists, also those that are being read.
+func (c *Cache) Invalidate() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.generation++
+	clear(c.lists)
+}
+
+func (c *Cache) setFollowing(following bool) {
+	c.mu.Lock()
+	c.following = following
+	c.mu.Unlock()
+	c.Invalidate()
+}
+
+// Follow invalidates lists by the engine's events until the stream or the context ends, or the engine does not answer a
+// ping. No list is kept before and after that.
+func (c *Cache) Follow(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	// The engine answers before it begins to listen. It sends the events of the time between when it is asked for those
+	// since now.
 	info, err := c.engine.Info(ctx)
 	if err != nil {
 		return err
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.about.generation == generation {
-		c.about = about{generation: generation, fresh: true, version: version, info: info}
+	messages, errs := c.engine.Events(ctx, events.ListOptions{Since: info.SystemTime, Filters: filters.NewArgs(
+		filters.Arg("type", string(events.ContainerEventType)),
+		filters.Arg("type", string(events.ImageEventType)),   // a list has the images' names
+		filters.Arg("type", string(events.NetworkEventType)), // and the containers' addresses
+	)})
+	c.setFollowing(true)
+	defer c.setFollowing(false)
+	silent := make(chan struct{})
+	var ping sync.WaitGroup
+	defer ping.Wait()
+	defer cancel()
+	ping.Go(func() { c.ping(ctx, silent) })
+	for {
+		select {
+		case m := <-messages:
+			if !harmless(m.Action) {
+				c.Invalidate()
+			}
+		case err := <-errs:
+			return errors.Join(errors.New("the event stream ended"), err)
+		case <-silent:
+			return errors.New("the docker engine does not answer")
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	}
-	return nil
+}
+
+// ping closes silent when the engine does not answer. An error is an answer.
+func (c *Cache) ping(ctx context.Context, silent chan<- struct{}) {
+	tick := time.NewTicker(c.pingInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+		asked, cancel := context.WithTimeout(ctx, c.pingTimeout)
+		_, err := c.engine.Ping(asked)
+		if err != nil && asked.Err() != nil {
+			close(silent)
+			cancel()
+			return
+		}
+		cancel()
+	}
+}
+
+// harmless reports whether an action changes no list. Each run of a probe has three such events.
+func harmless(a events.Action) bool {
+	word, _, _ := strings.Cut(string(a), ":") // an exec's command follows
+	switch events.Action(word) {
+	case events.ActionExecCreate, events.ActionExecStart, events.ActionExecDie, events.ActionExecDetach,
+		events.ActionAttach, events.ActionDetach, events.ActionResize, events.ActionTop, events.ActionExport, events.ActionCopy,
+		events.ActionArchivePath, events.ActionExtractToDir:
+		return true
+	}
+	return false
 }

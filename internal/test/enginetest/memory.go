@@ -29,7 +29,6 @@ type Memory struct {
 
 	mu         sync.Mutex // guards everything below
 	faults     map[string]Fault
-	onCall     func(ctx context.Context, method string)
 	calls      []string
 	images     map[string]*memoryImage
 	containers []*memoryContainer // in the order of creation
@@ -66,11 +65,6 @@ func (m *Memory) locked(change func()) {
 // it away.
 func (m *Memory) Fail(method string, f Fault) { m.locked(func() { m.faults[method] = f }) }
 
-// OnCall is given each call from now on, before it is answered; nil ends that.
-func (m *Memory) OnCall(f func(ctx context.Context, method string)) {
-	m.locked(func() { m.onCall = f })
-}
-
 // Calls lists the methods called so far.
 func (m *Memory) Calls() (calls []string) {
 	m.locked(func() { calls = slices.Clone(m.calls) })
@@ -81,11 +75,8 @@ func (m *Memory) Calls() (calls []string) {
 func call[R any](ctx context.Context, m *Memory, method string, work func() (R, error)) (answer R, err error) {
 	m.mu.Lock()
 	m.calls = append(m.calls, method)
-	fault, onCall := m.faults[method], m.onCall
+	fault := m.faults[method]
 	m.mu.Unlock()
-	if onCall != nil {
-		onCall(ctx, method)
-	}
 	if err := ctx.Err(); err != nil {
 		return answer, err
 	}
