@@ -77,8 +77,16 @@ const maxLine = 1 << 20
 // lines splits what is read of a log file into whole lines. The writer of the file may
 // never end a line.
 type lines struct {
-	rest []byte // the beginning of a line whose end is not read yet
-	skip bool   // the line is no log record, and is left out as far as it goes
+	rest    []byte // the beginning of a line whose end is not read yet
+	skip    bool   // the line is no log record, and is left out as far as it goes
+	zeros   bool   // the line began with NUL bytes, as after a crash of the machine; they are left out
+	damaged *int   // lines that were no records, or began with NUL bytes; nil: nobody wants to know
+}
+
+func (l *lines) damage() {
+	if l.damaged != nil {
+		*l.damaged++
+	}
 }
 
 // read takes all that there is to read.
@@ -92,7 +100,7 @@ func (l *lines) read(ctx context.Context, from io.Reader, buf []byte, emit func(
 		if errors.Is(err, io.EOF) {
 			return nil
 		}
-		if err == nil && l.skip && isFile {
+		if err == nil && isFile && (l.skip || l.zeros && len(l.rest) == 0) {
 			err = skipHole(file)
 		}
 		if err != nil {
@@ -128,6 +136,9 @@ func skipHole(file *os.File) error {
 func (l *lines) add(b []byte, emit func(Entry) error) error {
 	l.rest = append(l.rest, b...)
 	for {
+		if bytes.HasPrefix(l.rest, []byte{0}) && !l.skip {
+			l.rest, l.zeros = bytes.TrimLeft(l.rest, "\x00"), true
+		}
 		end := bytes.IndexByte(l.rest, '\n')
 		if end < 0 {
 			break
@@ -138,11 +149,8 @@ func (l *lines) add(b []byte, emit func(Entry) error) error {
 			l.skip = false
 			continue
 		}
-		// One that is no log record is left out, as after a crash of the machine.
-		if entry, err := parse(line); err == nil {
-			if err := emit(entry); err != nil {
-				return err
-			}
+		if err := l.line(line, emit); err != nil {
+			return err
 		}
 	}
 	if len(l.rest) < maxLine {
@@ -151,12 +159,38 @@ func (l *lines) add(b []byte, emit func(Entry) error) error {
 	return l.part(emit)
 }
 
+// line passes on the record of a line, and leaves out what is none.
+func (l *lines) line(line []byte, emit func(Entry) error) error {
+	entry, err := parse(line)
+	if err != nil || l.zeros {
+		l.zeros = false
+		l.damage()
+	}
+	if err != nil {
+		return nil
+	}
+	return emit(entry)
+}
+
+// end passes on a last line that has no newline, which nothing will be added to.
+func (l *lines) end(emit func(Entry) error) error {
+	line := l.rest
+	l.rest = nil
+	if len(line) == 0 || l.skip {
+		return nil
+	}
+	return l.line(line, emit)
+}
+
 // part passes on what there is of a line that is too long; what follows is another
 // part of the same time and stream.
 func (l *lines) part(emit func(Entry) error) error {
 	entry, err := parseCRI(l.rest)
 	if l.skip || err != nil {
-		l.rest, l.skip = nil, true
+		if !l.skip {
+			l.damage()
+		}
+		l.rest, l.skip, l.zeros = nil, true, false
 		return nil
 	}
 	entry.Text = bytes.TrimSuffix(entry.Text, []byte("\n"))

@@ -44,7 +44,7 @@ func Open(path string) (*os.File, error) {
 var containerID = lazyregexp.New(`^[0-9a-f]{64}$`)
 
 // history passes on what is in the rotated files of a log, the oldest first, and then in the current one.
-func (f *followed) history(ctx context.Context, since time.Time, emit func(Entry) error) error {
+func (f *followed) history(ctx context.Context, o Options, emit func(Entry) error) error {
 	older, err := rotated(f.file.Name())
 	if err != nil {
 		return err
@@ -54,14 +54,22 @@ func (f *followed) history(ctx context.Context, since time.Time, emit func(Entry
 		return err
 	}
 	for _, path := range older {
-		if info, err := os.Stat(path); err == nil && (info.ModTime().Before(since) || os.SameFile(info, current)) {
+		if info, err := os.Stat(path); err == nil && (info.ModTime().Before(o.Since) || os.SameFile(info, current)) {
 			continue // all of it is older, or is read below: it was rotated just now
 		}
-		if err := readWhole(ctx, path, emit); err != nil {
+		if err := readWhole(ctx, path, f.damaged, emit); err != nil {
 			return err
 		}
 	}
-	return f.drain(ctx, emit)
+	if err := f.drain(ctx, emit); err != nil || o.Follow || len(f.rest) == 0 {
+		return err
+	}
+	if o.Ended != nil {
+		if ended, err := o.Ended(ctx); err != nil || !ended {
+			return err // its writer has not ended the line yet
+		}
+	}
+	return f.end(emit)
 }
 
 // rotated lists what rotation made of a log file, oldest first: PATH.1 and up,
@@ -102,7 +110,7 @@ func rotated(path string) ([]string, error) {
 }
 
 // readWhole hands each entry of a file that does not grow any more to emit.
-func readWhole(ctx context.Context, path string, emit func(Entry) error) (err error) {
+func readWhole(ctx context.Context, path string, damaged *int, emit func(Entry) error) (err error) {
 	file, err := bounded.Open(path)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil // rotated away meanwhile
@@ -119,7 +127,11 @@ func readWhole(ctx context.Context, path string, emit func(Entry) error) (err er
 		}
 		from = zipped
 	}
-	return new(lines).read(ctx, from, make([]byte, 64<<10), emit)
+	l := &lines{damaged: damaged}
+	if err := l.read(ctx, from, make([]byte, 64<<10), emit); err != nil {
+		return err
+	}
+	return l.end(emit)
 }
 
 // followed is the current file of a log.
@@ -213,10 +225,16 @@ func (f *followed) catchUp(ctx context.Context, tick, ended bool, emit func(Entr
 		}
 		switch {
 		case newest == nil && (f.next == nil || !over):
+			if ended {
+				return f.end(emit)
+			}
 			return nil
 		case f.next != nil:
+			if err := f.end(emit); err != nil {
+				return err
+			}
 			f.file.Close()
-			f.file, f.lines, f.next = f.next, lines{}, newest
+			f.file, f.lines, f.next = f.next, lines{damaged: f.damaged}, newest
 		case ended:
 			f.next = newest
 		default:
@@ -252,7 +270,7 @@ func (f *followed) successor() (*os.File, error) {
 	}
 	at, err := f.file.Seek(0, io.SeekCurrent)
 	if err == nil && there.Size() < at {
-		f.lines = lines{}
+		f.lines = lines{damaged: f.damaged}
 		_, err = f.file.Seek(0, io.SeekStart)
 	}
 	return nil, err

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -84,6 +85,7 @@ func TestRead(t *testing.T) {
 		{"the last until", Options{Tail: 1, Until: start.Add(11 * time.Second)}, []string{eleven}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
+			test.o.Ended = func(context.Context) (bool, error) { return false, nil }
 			if diff := cmp.Diff(test.want, collect(t, path, test.o)); diff != "" {
 				t.Errorf("entries differ (-want +got):\n%s", diff)
 			}
@@ -329,7 +331,7 @@ func TestRotatedWhileItIsRead(t *testing.T) {
 	}
 	f := &followed{path: path, file: file, buf: make([]byte, 1<<10)}
 	n := 0
-	if err := f.history(t.Context(), time.Time{}, func(Entry) error { n++; return nil }); n != 1 || err != nil {
+	if err := f.history(t.Context(), Options{}, func(Entry) error { n++; return nil }); n != 1 || err != nil {
 		t.Errorf("got %d entries, %v", n, err)
 	}
 }
@@ -355,7 +357,7 @@ func TestLastLines(t *testing.T) {
 	}
 	write(t, path, text.String()+docker(1, "stderr", "the end\n"))
 	long := filepath.Join(t.TempDir(), "0.log")
-	write(t, long, cri(1, "stdout", "F", "before")+cri(1, "stdout", "F", strings.Repeat("x", 100))+"2026-01-02T03:04:18Z stdout F no end")
+	write(t, long, cri(1, "stdout", "F", "before")+cri(1, "stdout", "F", strings.Repeat("x", 100))+"2026-01-02T03:04:18Z std")
 	longer := filepath.Join(t.TempDir(), "0.log") // than what is read for so few bytes
 	write(t, longer, cri(1, "stdout", "F", strings.Repeat("y", 14000)+"z"))
 	escaped := filepath.Join(t.TempDir(), "0.log") // six bytes in the file for each one of the text
@@ -416,4 +418,62 @@ func FuzzParse(f *testing.F) {
 			t.Errorf("no time in %q", line)
 		}
 	})
+}
+
+// TestDamagedLogs: after a crash a line may begin with NUL bytes, be no record, or lack its newline. Records are shown,
+// and damage is counted.
+func TestDamagedLogs(t *testing.T) {
+	t.Parallel()
+	const cri, at = "2026-01-02T03:04:05Z stdout F ", "2026-01-02T03:04:05Z"
+	docker := func(text string) string { return `{"log":"` + text + `\n","stream":"stdout","time":"` + at + `"}` }
+	zeros := strings.Repeat("\x00", 5000)
+	running := func(context.Context) (bool, error) { return false, nil }
+	for name, c := range map[string]struct {
+		rotated, text string
+		ended         func(context.Context) (bool, error)
+		want          string
+		damaged       int
+	}{
+		"zeros before a record":           {"", docker("1") + "\n" + zeros + docker("2") + "\n" + docker("3") + "\n", nil, "1\n2\n3\n", 1},
+		"more zeros than a line may have": {"", strings.Repeat(zeros, 1000) + docker("1") + "\n", nil, "1\n", 1},
+		"zeros at the end":                {"", cri + "1\n" + zeros, nil, "1\n", 0},
+		"zeros, then a last line":         {"", cri + "1\n" + zeros + cri + "2", nil, "1\n2\n", 1},
+		"no newline":                      {"", cri + "1\n" + cri + "2", nil, "1\n2\n", 0},
+		"no newline yet":                  {"", cri + "1\n" + cri + "2", running, "1\n", 0},
+		"no newline in a rotated file":    {cri + "1\n" + cri + "2", cri + "3\n", running, "1\n2\n3\n", 0},
+		"no records":                      {"what\n" + cri + "1\n", "{\n" + cri + "2\n20", nil, "1\n2\n", 3},
+		"a record in two files":           {at + " stdout P ab\n", cri + "cd\n", nil, "abcd\n", 0},
+	} {
+		for _, tail := range []int{-1, 10} {
+			path := filepath.Join(t.TempDir(), "0.log")
+			if err := os.WriteFile(path, []byte(c.text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if c.rotated != "" {
+				if err := os.WriteFile(path+".20260102-030405", []byte(c.rotated), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			var got strings.Builder
+			damaged := 0
+			err := Read(t.Context(), path, Options{Tail: tail, Ended: c.ended, Damaged: &damaged}, func(e Entry) error {
+				got.Write(e.Text)
+				return nil
+			})
+			if err != nil || got.String() != c.want || damaged != c.damaged {
+				t.Errorf("%s, tail %d: got %q, %d damaged, %v; want %q, %d", name, tail, got.String(), damaged, err, c.want, c.damaged)
+			}
+		}
+	}
+	path := filepath.Join(t.TempDir(), "0.log")
+	if err := os.WriteFile(path, []byte(cri+"1\n"+cri+"2"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := LastLines(path, 1, 100); !slices.Equal(got, []string{"2"}) {
+		t.Errorf("last lines: got %q", got)
+	}
+	var got strings.Builder
+	if err := Read(t.Context(), path, Options{Tail: 1}, func(e Entry) error { got.Write(e.Text); return nil }); err != nil || got.String() != "2\n" {
+		t.Errorf("tail: got %q, %v", got.String(), err)
+	}
 }

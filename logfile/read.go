@@ -23,6 +23,8 @@ type Options struct {
 	// more will come.
 	Follow bool
 	Ended  func(context.Context) (bool, error)
+	// Damaged is increased for each line that is no record, or has NUL bytes before one; may be nil.
+	Damaged *int
 	// Poll is how often Ended is asked; 0: every 500 ms.
 	Poll time.Duration
 }
@@ -46,7 +48,7 @@ func read(ctx context.Context, path string, o Options, watch func(...string) *fs
 	if err != nil {
 		return err
 	}
-	current := &followed{path: path, file: file, buf: make([]byte, 64<<10)}
+	current := &followed{path: path, file: file, lines: lines{damaged: o.Damaged}, buf: make([]byte, 64<<10)}
 	defer func() {
 		current.file.Close()
 		current.next.Close() // there may be none
@@ -75,13 +77,13 @@ func read(ctx context.Context, path string, o Options, watch func(...string) *fs
 // tail passes on the last lines of a log, or all of it.
 func (o Options) tail(ctx context.Context, current *followed, emit func(Entry) error) error {
 	if o.Tail < 0 {
-		return current.history(ctx, o.Since, emit)
+		return current.history(ctx, o, emit)
 	}
 	if o.Tail > 0 && o.Stream == "" && o.Until.IsZero() && current.seekTail(o.Tail) {
 		return current.drain(ctx, emit)
 	}
 	last := Last{Lines: o.Tail}
-	err := current.history(ctx, o.Since, func(e Entry) error {
+	err := current.history(ctx, o, func(e Entry) error {
 		if o.isOver(e) {
 			return errUntil
 		}
@@ -100,11 +102,16 @@ func (o Options) tail(ctx context.Context, current *followed, emit func(Entry) e
 }
 
 // seekTail goes to where the last n lines of the file begin, reading from its
-// end. It reports false where the file is shorter or ends within a line of output,
+// end. It reports false where the file is shorter or ends within a line,
 // as then a closer look is needed.
 func (f *followed) seekTail(n int) bool {
 	size, err := f.file.Seek(0, io.SeekEnd)
 	if err != nil || size == 0 {
+		return false
+	}
+	var last [1]byte
+	if _, err := f.file.ReadAt(last[:], size-1); err != nil || last[0] != '\n' {
+		_, _ = f.file.Seek(0, io.SeekStart)
 		return false
 	}
 	start, err := tailOffset(f.file, size, n)
@@ -171,11 +178,12 @@ func LastLines(path string, n, limit int) []string {
 	size := max(6*int64(limit)+int64(n)*128, 128<<10)
 	var all []string
 	end := io.NewSectionReader(f, max(info.Size()-size, 0), size)
-	err = new(lines).read(context.Background(), end, make([]byte, size), func(e Entry) error {
+	keep := func(e Entry) error {
 		all = append(all, string(bytes.TrimSuffix(e.Text, []byte("\n"))))
 		return nil
-	})
-	if err != nil {
+	}
+	l := new(lines)
+	if l.read(context.Background(), end, make([]byte, size), keep) != nil || l.end(keep) != nil {
 		return nil
 	}
 	first := len(all)

@@ -35,12 +35,13 @@ type logsOptions struct {
 	format                       string
 	read                         logfile.Options
 	now                          func() time.Time
+	warn                         func(format string, args ...any) // of damaged lines; nil: nobody wants to know
 	color                        bool
 	crictl                       bool // each piece of a partial line has its time
 }
 
 func NewLogs(env *cli.Env) *urfave.Command {
-	o := &logsOptions{limit: -1, read: logfile.Options{Tail: -1}, now: env.Now}
+	o := &logsOptions{limit: -1, read: logfile.Options{Tail: -1}, now: env.Now, warn: env.Warn}
 	return &urfave.Command{
 		Name:      "logs",
 		Usage:     "show the logs of containers",

@@ -34,8 +34,12 @@ func readLog(ctx context.Context, conn *client.Conn, o logsOptions, c *runtimeap
 	fromEntry := func(e logfile.Entry) error { return emit(from, e) }
 	path, err := logPath(ctx, conn, c)
 	if err == nil {
-		o.read.Ended = untilEnd(conn, c.GetId())
+		damaged := 0
+		o.read.Ended, o.read.Damaged = untilEnd(conn, c.GetId()), &damaged
 		err = logfile.Read(ctx, path, o.read, fromEntry)
+		if damaged > 0 && o.warn != nil {
+			o.warn("log of %s: damaged lines: %d; what could not be read is left out", from.Name(), damaged)
+		}
 		if !errors.Is(err, fs.ErrPermission) {
 			return err
 		}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -71,9 +72,9 @@ func TestALineWithoutAnEnd(t *testing.T) {
 		if err := w.entry(cli.Source{Container: "web"}, part); err != nil {
 			t.Fatal(err)
 		}
-		for _, text := range w.pending {
-			if len(text) > maxPending {
-				t.Fatalf("%d bytes are kept", len(text))
+		for _, e := range w.pending {
+			if len(e.Text) > maxPending {
+				t.Fatalf("%d bytes are kept", len(e.Text))
 			}
 		}
 	}
@@ -82,6 +83,33 @@ func TestALineWithoutAnEnd(t *testing.T) {
 	}
 	if got := bytes.Count(out.Bytes(), []byte("x")); got != parts*len(part.Text) || bytes.Count(out.Bytes(), []byte("\n")) != 3 {
 		t.Errorf("got %d bytes in %d lines", got, bytes.Count(out.Bytes(), []byte("\n")))
+	}
+}
+
+// TestTheEndOfAnUnfinishedLine: it has its time, and no newline that the container did not write.
+func TestTheEndOfAnUnfinishedLine(t *testing.T) {
+	t.Parallel()
+	at := time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC)
+	for name, c := range map[string]struct {
+		w    *logWriter
+		want string
+	}{
+		"plain":   {&logWriter{}, "abcd"},
+		"time":    {&logWriter{o: logsOptions{timestamps: true}}, "2026-01-02T03:04:05.000000006Z abcd"},
+		"grep":    {&logWriter{o: logsOptions{grep: cli.Pattern{Regexp: regexp.MustCompile("bc")}}}, "abcd"},
+		"several": {&logWriter{prefix: true}, "web | abcd\n"},
+	} {
+		var out bytes.Buffer
+		w := c.w
+		w.out, w.err, w.left, w.pending = &out, io.Discard, -1, lines{}
+		for _, part := range []string{"ab", "cd"} {
+			if err := w.entry(cli.Source{Container: "web"}, logfile.Entry{Time: at, Stream: logfile.Stdout, Text: []byte(part)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := w.finish(); err != nil || out.String() != c.want {
+			t.Errorf("%s: got %q, %v, want %q", name, out.String(), err, c.want)
+		}
 	}
 }
 

@@ -43,17 +43,18 @@ type lineKey struct {
 }
 
 // lines are the incomplete ones, which come in several entries.
-type lines map[lineKey][]byte
+type lines map[lineKey]logfile.Entry
 
 // add returns the line if it is complete, or as long as a line may be.
 func (l lines) add(key lineKey, e logfile.Entry) (line []byte, ok bool) {
-	line = append(l[key], e.Text...)
-	if e.Partial() && len(line) < maxPending {
-		l[key] = line
+	partial := e.Partial()
+	e.Text = append(l[key].Text, e.Text...)
+	if partial && len(e.Text) < maxPending {
+		l[key] = e
 		return nil, false
 	}
 	delete(l, key)
-	return line, true
+	return e.Text, true
 }
 
 // prefixColors are those of docker compose: no red, which is for what went wrong.
@@ -91,12 +92,15 @@ func (w *logWriter) entry(from cli.Source, e logfile.Entry) error {
 	return w.write(from, e)
 }
 
-// finish writes the lines that were never ended.
+// finish writes the lines that were never ended. They get a newline only where something else may follow.
 func (w *logWriter) finish() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for key, text := range w.pending {
-		if err := w.write(key.from, logfile.Entry{Stream: key.stream, Text: append(text, '\n')}); err != nil {
+	for key, e := range w.pending {
+		if w.prefix || len(w.pending) > 1 {
+			e.Text = append(e.Text, '\n')
+		}
+		if err := w.write(key.from, e); err != nil {
 			return withoutLimit(err)
 		}
 	}

@@ -346,8 +346,8 @@ func (m *lineMatcher) entry(from cli.Source, e logfile.Entry) error {
 
 // atEnd reports whether a line without an end matches.
 func (m *lineMatcher) atEnd() bool {
-	for _, line := range m.pending {
-		if m.expr.Match(line) {
+	for _, e := range m.pending {
+		if m.expr.Match(e.Text) {
 			return true
 		}
 	}

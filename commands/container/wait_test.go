@@ -95,8 +95,8 @@ func TestLineMatcher(t *testing.T) {
 	}
 	part := entry(logfile.Stderr, strings.Repeat("x", 16<<10))
 	for range 3 * maxPending / len(part.Text) {
-		if err := m.entry(cli.Source{}, part); err != nil || len(m.pending[lineKey{stream: logfile.Stderr}]) > 2*maxPending {
-			t.Fatalf("a line without an end: %d bytes are kept, %v", len(m.pending[lineKey{stream: logfile.Stderr}]), err)
+		if err := m.entry(cli.Source{}, part); err != nil || len(m.pending[lineKey{stream: logfile.Stderr}].Text) > 2*maxPending {
+			t.Fatalf("a line without an end: %d bytes are kept, %v", len(m.pending[lineKey{stream: logfile.Stderr}].Text), err)
 		}
 	}
 	_ = m.entry(cli.Source{}, entry(logfile.Stdout, "one line"))

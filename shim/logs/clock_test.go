@@ -104,7 +104,7 @@ func TestLogWhenTheClockIsPutBack(t *testing.T) {
 			now = now.Add(100 * time.Millisecond)
 			engine.stamps = append(engine.stamps, now)
 		}
-		if err := f.copy(t.Context(), false, false); err != nil {
+		if err := f.copy(t.Context(), ofDriver("json-file", false), false); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -206,9 +206,8 @@ func (f *follower) follow(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	tty := c.Config != nil && c.Config.Tty
 	running := c.State != nil && (c.State.Running || c.State.Restarting)
-	if err := f.copy(ctx, tty, running); err != nil {
+	if err := f.copy(ctx, c, running); err != nil {
 		return err
 	}
 	if !running {
@@ -222,7 +221,7 @@ func (f *follower) follow(ctx context.Context) error {
 var errStreamEnded = errors.New("the engine's log stream has ended")
 
 // copy writes the engine's records from the position on.
-func (f *follower) copy(ctx context.Context, tty, follow bool) error {
+func (f *follower) copy(ctx context.Context, c container.InspectResponse, follow bool) error {
 	r, err := f.engine.ContainerLogs(ctx, f.id, container.LogsOptions{
 		ShowStdout: true, ShowStderr: true, Timestamps: true, Follow: follow, Since: f.rewind(),
 	})
@@ -230,7 +229,7 @@ func (f *follower) copy(ctx context.Context, tty, follow bool) error {
 		return err
 	}
 	defer r.Close()
-	src := newSource(r, tty)
+	src := newSource(r, c)
 	for {
 		rec, err := src.next()
 		if errors.Is(err, io.EOF) { // not io.ErrUnexpectedEOF: there the engine broke off

@@ -58,20 +58,26 @@ type source interface {
 	idle() bool
 }
 
-// newSource reads the log of a container with or without a terminal.
-func newSource(r io.Reader, tty bool) source {
-	buffered := bufio.NewReaderSize(r, 64<<10)
-	if tty {
-		return &plainSource{r: buffered}
+// newSource reads the log of a container.
+func newSource(r io.Reader, c container.InspectResponse) source {
+	buffered, local := bufio.NewReaderSize(r, 64<<10), true
+	if c.HostConfig != nil {
+		driver := c.HostConfig.LogConfig.Type
+		local = driver != "json-file" && driver != "journald"
 	}
-	return &framedSource{r: buffered}
+	if c.Config != nil && c.Config.Tty {
+		return &plainSource{r: buffered, local: local}
+	}
+	return &framedSource{r: buffered, local: local}
 }
 
 // framedSource reads records with a header of 8 bytes: the stream, three
 // zeros, and the length.
 type framedSource struct {
-	r   *bufio.Reader
-	buf []byte
+	r     *bufio.Reader
+	buf   []byte
+	local bool    // the driver "local", which other drivers use for reading, too
+	cut   [2]bool // the previous record of the stream was cut
 }
 
 func (s *framedSource) idle() bool { return s.r.Buffered() == 0 }
@@ -92,18 +98,21 @@ func (s *framedSource) next() (record, error) {
 	if _, err := io.ReadFull(s.r, s.buf); err != nil {
 		return record{}, err
 	}
-	stream := streamStdout
+	stream, cut := streamStdout, &s.cut[0]
 	switch header[0] {
 	case 2:
-		stream = streamStderr
+		stream, cut = streamStderr, &s.cut[1]
 	case 3:
 		return record{}, fmt.Errorf("the engine reports %q: %w", s.buf, errFormat)
 	}
-	return parseRecord(s.buf, stream)
+	rec, err := parseRecord(s.buf, stream, s.local && *cut)
+	*cut = len(rec.text) >= chunkSize && rec.tag == tagPartial
+	return rec, err
 }
 
-// parseRecord parses "time text", with a newline where the line is complete.
-func parseRecord(b []byte, stream string) (record, error) {
+// parseRecord parses "time text", with a newline where the line is complete. The driver "local" leaves that out for
+// the last part of a line that was cut, which then is like the end of a line that never ended: it counts as complete.
+func parseRecord(b []byte, stream string, lastPart bool) (record, error) {
 	stamp, text, ok := bytes.Cut(b, []byte(" "))
 	if !ok {
 		return record{}, fmt.Errorf("a record without time: %w", errFormat)
@@ -112,13 +121,11 @@ func parseRecord(b []byte, stream string) (record, error) {
 	if err != nil {
 		return record{}, fmt.Errorf("%w: %w", errFormat, err)
 	}
-	// A shorter record without a newline is the last one of a container that
-	// ended in the middle of a line.
 	r := record{stamp: stamp, time: at, stream: stream, tag: tagFull, text: text}
 	if full, ok := bytes.CutSuffix(text, []byte("\n")); ok {
 		r.text = full
-	} else if len(text) >= chunkSize {
-		r.tag = tagPartial
+	} else if len(text) >= chunkSize || !lastPart {
+		r.tag = tagPartial // as containerd, also for the end of a container in the middle of a line
 	}
 	return r, nil
 }
@@ -130,6 +137,7 @@ func parseRecord(b []byte, stream string) (record, error) {
 type plainSource struct {
 	r     *bufio.Reader
 	buf   []byte
+	local bool   // see framedSource
 	stamp []byte // of the next record, with its space, where that has been read
 	cutAt []byte // the time of the previous record, where that was cut
 }
@@ -166,10 +174,10 @@ func (s *plainSource) next() (record, error) {
 			}
 		}
 		if last && s.follows(head) {
-			break
+			return parseRecord(s.buf, streamStdout, true)
 		}
 	}
-	return parseRecord(s.buf, streamStdout)
+	return parseRecord(s.buf, streamStdout, s.local && last)
 }
 
 // follows reports whether the last bytes are the time of another record, which is no
@@ -226,7 +234,7 @@ func Read(ctx context.Context, engine Engine, id string, o ReadOptions, each fun
 		return fmt.Errorf("log of container %q: %w", id, err)
 	}
 	defer r.Close()
-	src := newSource(r, c.Config != nil && c.Config.Tty)
+	src := newSource(r, c)
 	for {
 		rec, err := src.next()
 		if errors.Is(err, io.EOF) {

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"testing/iotest"
 
+	"github.com/docker/docker/api/types/container"
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -19,6 +20,12 @@ func frame(stream byte, payload string) string {
 	header[0] = stream
 	binary.BigEndian.PutUint32(header[4:], uint32(len(payload)))
 	return string(header) + payload
+}
+
+// ofDriver is a container with a log driver.
+func ofDriver(driver string, tty bool) container.InspectResponse {
+	host := &container.HostConfig{LogConfig: container.LogConfig{Type: driver}}
+	return container.InspectResponse{ContainerJSONBase: &container.ContainerJSONBase{HostConfig: host}, Config: &container.Config{Tty: tty}}
 }
 
 // lines reads every record and returns what goes to the file.
@@ -44,12 +51,40 @@ func TestFramedRecords(t *testing.T) {
 		stamp + " stdout F out\n", stamp + " stderr F err\n",
 		stamp + " stdout P " + long + "\n", stamp + " stdout F end\n", stamp + " stdout F \n",
 	}
-	got, err := lines(t, newSource(strings.NewReader(in), false))
+	got, err := lines(t, newSource(strings.NewReader(in), ofDriver("json-file", false)))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("lines (-want +got):\n%s", diff)
+	}
+}
+
+// TestUnfinishedLines: a line that never ended has the tag P, as containerd writes it. Of one that was cut the driver
+// "local" does not tell.
+func TestUnfinishedLines(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("x", chunkSize)
+	short := frame(2, stamp+" a\n") + frame(1, stamp+" abcd")
+	cut := frame(1, stamp+" "+long) + frame(2, stamp+" b\n") + frame(1, stamp+" end")
+	wantShort := []string{stamp + " stderr F a\n", stamp + " stdout P abcd\n"}
+	wantCut := []string{stamp + " stdout P " + long + "\n", stamp + " stderr F b\n", stamp + " stdout P end\n"}
+	wantLocal := []string{wantCut[0], wantCut[1], stamp + " stdout F end\n"}
+	for _, c := range []struct {
+		driver, in string
+		want       []string
+	}{
+		{"json-file", short, wantShort},
+		{"json-file", cut, wantCut},
+		{"journald", cut, wantCut},
+		{"local", short, wantShort},
+		{"local", cut, wantLocal},
+		{"syslog", cut, wantLocal},
+	} {
+		got, err := lines(t, newSource(strings.NewReader(c.in), ofDriver(c.driver, false)))
+		if diff := cmp.Diff(c.want, got); diff != "" || err != nil {
+			t.Errorf("%s: %v (-want +got):\n%s", c.driver, err, diff)
+		}
 	}
 }
 
@@ -60,32 +95,41 @@ func TestPlainRecords(t *testing.T) {
 	for name, c := range map[string]struct {
 		in, broken string
 		want       []string
+		driver     string
 	}{
-		"lines": {stamp + " one\r\n" + stamp + " \r\n", "", []string{stamp + " stdout F one\r\n", stamp + " stdout F \r\n"}},
+		"lines": {stamp + " one\r\n" + stamp + " \r\n", "", []string{stamp + " stdout F one\r\n", stamp + " stdout F \r\n"}, ""},
 		"parts": {
 			stamp + " " + long + stamp + " end\r\n" + stamp + " " + long + "\n", "",
 			[]string{stamp + " stdout P " + long + "\n", stamp + " stdout F end\r\n", stamp + " stdout F " + long + "\n"},
+			"",
 		},
 		"a last part of the driver local": {
 			stamp + " " + long + stamp + " " + long + stamp + " end\r" + later + " 1\r\n" + later + " 2\r\n", "",
 			[]string{stamp + " stdout P " + long + "\n", stamp + " stdout P " + long + "\n", stamp + " stdout F end\r\n", later + " stdout F 1\r\n", later + " stdout F 2\r\n"},
+			"local",
 		},
 		"a last part at the end": {
 			stamp + " " + long + stamp + " end\r", "",
 			[]string{stamp + " stdout P " + long + "\n", stamp + " stdout F end\r\n"},
+			"local",
 		},
 		"times in the text": {
 			stamp + " it is " + later + " now\r\n" + later + " " + long + later + " it was " + stamp + " then\r\n", "",
 			[]string{stamp + " stdout F it is " + later + " now\r\n", later + " stdout P " + long + "\n", later + " stdout F it was " + stamp + " then\r\n"},
+			"",
 		},
-		"a line that never ended":   {stamp + " one\r\n" + later + " $ ", "", []string{stamp + " stdout F one\r\n", later + " stdout F $ \n"}},
-		"a stream that was cut off": {stamp + " one\r\n", later + " tw", []string{stamp + " stdout F one\r\n"}},
+		"a line that never ended":   {stamp + " one\r\n" + later + " $ ", "", []string{stamp + " stdout F one\r\n", later + " stdout P $ \n"}, ""},
+		"a stream that was cut off": {stamp + " one\r\n", later + " tw", []string{stamp + " stdout F one\r\n"}, ""},
 	} {
+		driver := c.driver
+		if driver == "" {
+			driver = "json-file"
+		}
 		var in io.Reader = strings.NewReader(c.in + c.broken)
 		if c.broken != "" {
 			in = io.MultiReader(in, iotest.ErrReader(io.ErrUnexpectedEOF))
 		}
-		got, err := lines(t, newSource(in, true))
+		got, err := lines(t, newSource(in, ofDriver(driver, true)))
 		if (err != nil) != (c.broken != "") {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -105,7 +149,7 @@ func TestBadRecords(t *testing.T) {
 		"cut in a record": frame(1, stamp+" text\n")[:20],
 		"cut in a header": "\x01\x00",
 	} {
-		if got, err := lines(t, newSource(strings.NewReader(in), false)); err == nil || len(got) > 0 {
+		if got, err := lines(t, newSource(strings.NewReader(in), ofDriver("json-file", false))); err == nil || len(got) > 0 {
 			t.Errorf("%s: got %q, %v, want an error", name, got, err)
 		}
 	}
@@ -115,7 +159,7 @@ func FuzzSources(f *testing.F) {
 	f.Add(frame(1, stamp+" out\n"), false)
 	f.Add(stamp+" out\r\n", true)
 	f.Fuzz(func(_ *testing.T, in string, tty bool) {
-		src := newSource(strings.NewReader(in), tty)
+		src := newSource(strings.NewReader(in), ofDriver("local", tty))
 		for {
 			if _, err := src.next(); err != nil {
 				return

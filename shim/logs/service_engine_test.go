@@ -122,7 +122,7 @@ func TestLogOfBothStreams(t *testing.T) {
 	for _, text := range texts(t, path) {
 		got[fmt.Sprintf("%.12s %d", text, len(text))]++
 	}
-	want := map[string]int{"stdout F out 12": 1, "stderr F err 12": 1, "stdout P xxx 16393": 1, "stdout F xxx 3625": 1, "stdout F unf 19": 1}
+	want := map[string]int{"stdout F out 12": 1, "stderr F err 12": 1, "stdout P xxx 16393": 1, "stdout F xxx 3625": 1, "stdout P unf 19": 1}
 	if fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
@@ -166,7 +166,7 @@ func TestLogOfEveryDriver(t *testing.T) {
 				text = strings.TrimSuffix(text, "\r")
 				got = append(got, fmt.Sprintf("%.21s %d", text, len(text)))
 			}
-			want := []string{"stdout F one 12", "stdout P xxxxxxxxxxxx 16393", "stdout F xxxxxxxxxxxx 3625", "stdout F two 12", "stdout F unfinished 19"}
+			want := []string{"stdout F one 12", "stdout P xxxxxxxxxxxx 16393", "stdout F xxxxxxxxxxxx 3625", "stdout F two 12", "stdout P unfinished 19"}
 			if !slices.Equal(got, want) {
 				t.Errorf("%s, terminal %t: got %q, want %q", name, tty, got, want)
 			}
