@@ -43,7 +43,7 @@ func importRules() []importRule {
 		{"diagnose", module, ours("diagnose", "client", "kuberuntime", "internal/bounded", "internal/lazyregexp"), "facts are collected from any runtime, and shown by the caller"},
 		{"kuberuntime", module, ours("kuberuntime", "client", "logfile", "internal/bounded", "internal/lazyregexp", "internal/filelock"), "the pod runtime works on any CRI endpoint, so it may not know our shim or our views"},
 		{"logfile", module, ours("logfile", "internal/bounded", "internal/lazyregexp"), "log files are read for commands and for the pod runtime, and know neither"},
-		{"imagefile", module, ours("imagefile"), "archives of images are those of any runtime"},
+		{"imagefile", module, ours("imagefile", "internal/bounded"), "archives of images are those of any runtime"},
 		{"commands/node/bundle", module, ours("commands/node/bundle", "client", "output", "logfile", "internal/bounded", "internal/lazyregexp", "internal/program"), "a bundle is collected by parts, and those that only verbs know they add"},
 		{"fanout", module, ours("fanout"), "a runner is any way to a node, so fanout may know none"},
 		{"client/auth", module, ours("client/auth", "internal"), "credentials are found without a connection"},

@@ -1,256 +1,341 @@
-// Package imagefile reads and writes archives of images: OCI layouts and what docker save writes, both as tar
-// streams. Read checks an archive and hands what is in it to a Sink, which is an archive to write (NewWriter), an
-// engine or a registry. Nothing here needs an archive twice, or a whole layer in memory.
+// Package imagefile reads and writes archives of images: OCI layouts and the archives of docker save, both as tar. Open
+// reads an archive, Write writes one. Documents and digests are go-containerregistry's types. The library's readers are
+// not used: layout needs a directory, which a killed process leaves behind, and tarball reads an archive again for each
+// file and compresses layers to learn their digests.
 //
-// An archive is not trusted: names, digests, sizes and media types are checked, documents (indexes, manifests,
-// configurations) are limited, and nothing is unpacked but what hashes need.
+// An archive is not trusted: names, digests, sizes and media types are checked, what is kept in memory is limited, and
+// nothing is unpacked but what hashes need.
 package imagefile
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"hash"
 	"io"
 	"runtime"
 	"slices"
 	"strings"
 
 	"github.com/distribution/reference"
-	"github.com/opencontainers/go-digest"
-	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+
+	"github.com/crishim/crishim/internal/bounded"
 )
 
 // Image is one image of an archive or a runtime.
 type Image struct {
-	Names  []string           // in full, with a tag: docker.io/library/busybox:1.36; may be empty
-	Target ocispec.Descriptor // its index, or its only manifest
-	// Manifests are those whose content is there; an index may have more. There is at least one.
-	Manifests []Manifest
+	Names     []string   // in full, with a tag: docker.io/library/busybox:1.36; may be empty
+	Target    Document   // its index, or its only manifest
+	Manifests []Manifest // those whose content is there; an index may have more. There is at least one
 }
 
 // Manifest is an image for one platform.
 type Manifest struct {
-	ocispec.Descriptor
-	Config  ocispec.Descriptor
-	Layers  []ocispec.Descriptor
-	DiffIDs []digest.Digest // of what the layers unpack to
+	Document
+	Config   Document
+	Platform v1.Platform
+	Layers   []Layer
 }
 
-// Content is a layer while it is copied.
-type Content struct {
-	ocispec.Descriptor               // the digest is empty until the end where an archive does not name it
-	DiffID             digest.Digest // of what it unpacks to; empty where that is not known
-	io.Reader                        // checks size and digest at its end
+// Document is an index, a manifest or a configuration.
+type Document struct {
+	v1.Descriptor
+	Text []byte
 }
 
-// Sink is where images go.
-type Sink interface {
-	// Layer stores a layer. A sink that has it already returns without reading it. What is stored does not count
-	// before Finish.
-	Layer(c *Content) error
-	// Finish stores the images, whose layers are there, and makes them valid. Documents has their indexes,
-	// manifests and configurations.
-	Finish(images []Image, documents Documents) error
+// Layer is a layer in its store.
+type Layer struct {
+	v1.Descriptor
+	DiffID v1.Hash // of what it unpacks to
+	finder *Finder
 }
 
-// Documents are indexes, manifests and configurations.
-type Documents map[digest.Digest][]byte
-
-// Add keeps a document and returns its descriptor.
-func (d Documents) Add(mediaType string, text []byte) ocispec.Descriptor {
-	id := digest.FromBytes(text)
-	d[id] = text
-	return ocispec.Descriptor{MediaType: mediaType, Digest: id, Size: int64(len(text))}
+// Open returns a reader that fails at the end of content that is not the layer's.
+func (l Layer) Open() (io.ReadCloser, error) {
+	content, err := l.finder.store.Open(l.Digest)
+	if err != nil {
+		return nil, err
+	}
+	if l.finder.watch != nil {
+		content = l.finder.watch(l.Descriptor, content)
+	}
+	return readCloser{checked(content, l.Descriptor), content}, nil
 }
 
-// Media types that OCI's replaced.
-const (
-	DockerIndex    = "application/vnd.docker.distribution.manifest.list.v2+json"
-	DockerManifest = "application/vnd.docker.distribution.manifest.v2+json"
-	DockerConfig   = "application/vnd.docker.container.image.v1+json"
-)
-
-var layerTypes = []string{
-	ocispec.MediaTypeImageLayer, ocispec.MediaTypeImageLayerGzip, ocispec.MediaTypeImageLayerZstd,
-	"application/vnd.oci.image.layer.nondistributable.v1.tar", "application/vnd.oci.image.layer.nondistributable.v1.tar+gzip",
-	"application/vnd.oci.image.layer.nondistributable.v1.tar+zstd",
-	"application/vnd.docker.image.rootfs.diff.tar", "application/vnd.docker.image.rootfs.diff.tar.gzip", "application/vnd.docker.image.rootfs.diff.tar.zstd",
-	"application/vnd.docker.image.rootfs.foreign.diff.tar", "application/vnd.docker.image.rootfs.foreign.diff.tar.gzip",
+// Store has content.
+type Store interface {
+	// Size returns the size of content, and ErrMissing if it is not there.
+	Size(v1.Hash) (int64, error)
+	// Open reads content, which the caller checks.
+	Open(v1.Hash) (io.ReadCloser, error)
 }
 
-// IsIndex reports whether a media type is that of an image for several platforms.
-func IsIndex(mediaType string) bool {
-	return mediaType == ocispec.MediaTypeImageIndex || mediaType == DockerIndex
-}
+// ErrMissing is the error of an image of which a part is not there.
+var ErrMissing = errors.New("is missing")
 
-// IsManifest reports whether a media type is that of an image for one platform.
-func IsManifest(mediaType string) bool {
-	return mediaType == ocispec.MediaTypeImageManifest || mediaType == DockerManifest
-}
-
-// Limits of what is kept in memory.
+// Limits of what is read of manifests and configurations. Some archives name the same one again and again.
 const (
 	maxDocument  = 4 << 20 // as the registries have
 	maxDocuments = 32 << 20
 	maxParsed    = 128 << 20
+	maxValues    = 200_000 // in a document: each takes more memory than text
 	maxLayers    = 1000
 	maxImages    = 1000
 )
 
-// Complete finds the manifests of an image, of which has reports whether their content is there. Document returns
-// an index, a manifest or a configuration; nil is one that is not there. Only the manifests that want takes are
-// looked at.
-func Complete(target ocispec.Descriptor, want func(*ocispec.Platform) bool, document func(ocispec.Descriptor) ([]byte, error), has func(ocispec.Descriptor) (bool, error)) ([]Manifest, error) {
-	children := []ocispec.Descriptor{target}
-	if IsIndex(target.MediaType) {
-		text, err := document(target)
-		if err != nil {
-			return nil, err
-		}
-		if text == nil {
-			return nil, &MissingError{"the index " + target.Digest.String()}
-		}
-		var index ocispec.Index
-		if err := json.Unmarshal(text, &index); err != nil {
-			return nil, fmt.Errorf("index %s: %w", target.Digest, err)
-		}
-		if len(index.Manifests) > maxImages {
-			return nil, fmt.Errorf("index %s: more than %d manifests", target.Digest, maxImages)
-		}
-		children = index.Manifests
+// Finder finds images in a store.
+type Finder struct {
+	store     Store
+	platform  *v1.Platform
+	watch     Watch
+	held      bounded.Budget // of distinct documents
+	parsed    bounded.Budget // of documents as often as they are named
+	documents map[v1.Hash]Document
+	manifests map[v1.Hash]*Manifest
+}
+
+// Watch returns what is read in place of a layer, to see how far it is.
+type Watch func(v1.Descriptor, io.ReadCloser) io.ReadCloser
+
+// NewFinder returns a finder of images for a platform; nil is any. Watch may be nil.
+func NewFinder(store Store, platform *v1.Platform, watch Watch) *Finder {
+	return &Finder{
+		store: store, platform: platform, watch: watch, documents: map[v1.Hash]Document{}, manifests: map[v1.Hash]*Manifest{},
+		held:   bounded.Budget{Left: maxDocuments, Of: fmt.Sprintf("%d MiB of manifests and configurations", maxDocuments>>20)},
+		parsed: bounded.Budget{Left: maxParsed, Of: fmt.Sprintf("%d MiB of manifests and configurations, with those that are named again and again", maxParsed>>20)},
 	}
-	var complete []Manifest
+}
+
+// Find returns the image of an index or a manifest, with those manifests whose content is there.
+func (f *Finder) Find(target v1.Descriptor) (image Image, err error) {
+	target = v1.Descriptor{MediaType: target.MediaType, Digest: target.Digest, Size: target.Size}
+	children := []v1.Descriptor{target}
+	if target.MediaType.IsIndex() {
+		var index v1.IndexManifest
+		if image.Target, err = f.document(target, &index); err != nil {
+			return image, fmt.Errorf("index %s: %w", target.Digest, err)
+		}
+		if children = index.Manifests; len(children) > maxImages {
+			return image, fmt.Errorf("index %s: more than %d manifests", target.Digest, maxImages)
+		}
+	}
 	var missing error
 	for _, child := range children {
-		if !IsManifest(child.MediaType) {
-			if IsIndex(target.MediaType) {
-				continue // an attachment: signatures and such are no images
-			}
-			return nil, fmt.Errorf("%s has the media type %q, and is no image", child.Digest, child.MediaType)
+		switch {
+		case target.MediaType.IsIndex() && (!child.MediaType.IsImage() || attestation(child)):
+			continue // signatures and such are no images
+		case !child.MediaType.IsImage():
+			return image, fmt.Errorf("%s has the media type %q, and is no image", child.Digest, child.MediaType)
 		}
-		m, err := readManifest(child, document)
+		m, err := f.manifest(child)
+		if errors.Is(err, ErrMissing) {
+			missing = err
+			continue
+		}
 		if err != nil {
-			return nil, err
+			return image, fmt.Errorf("manifest %s: %w", child.Digest, err)
 		}
-		if m == nil {
-			missing = &MissingError{"the manifest " + child.Digest.String()}
-			continue
+		twice := slices.ContainsFunc(image.Manifests, func(other Manifest) bool { return other.Digest == m.Digest })
+		if !twice && (f.platform == nil || m.Platform.Satisfies(*f.platform)) {
+			image.Manifests = append(image.Manifests, *m)
 		}
-		if attestation(*m) || !want(m.Platform) {
-			continue
-		}
-		if absent, err := m.absent(has); err != nil {
-			return nil, err
-		} else if absent != nil {
-			missing = fmt.Errorf("manifest %s: %w", child.Digest, &MissingError{absent.Digest.String()})
-			continue
-		}
-		complete = append(complete, *m)
 	}
-	if len(complete) == 0 && missing != nil {
-		return nil, missing
+	switch {
+	case len(image.Manifests) == 0 && missing != nil:
+		return image, missing
+	case len(image.Manifests) == 0:
+		return image, fmt.Errorf("%s is for other platforms", target.Digest)
+	case !target.MediaType.IsIndex():
+		image.Target = image.Manifests[0].Document
 	}
-	if len(complete) == 0 {
-		return nil, fmt.Errorf("%s is for other platforms", target.Digest)
-	}
-	return complete, nil
+	return image, nil
 }
-
-// MissingError is the error of an image of which a part is not there.
-type MissingError struct{ what string }
-
-func (e *MissingError) Error() string { return e.what + " is missing" }
 
 // attestation reports whether a manifest is what builders add about how an image was built.
-func attestation(m Manifest) bool {
-	p := m.Platform
-	return p != nil && p.OS == "unknown" && p.Architecture == "unknown" || m.Annotations["vnd.docker.reference.type"] != ""
+func attestation(d v1.Descriptor) bool {
+	p := d.Platform
+	return p != nil && p.OS == "unknown" && p.Architecture == "unknown" || d.Annotations["vnd.docker.reference.type"] != ""
 }
 
-func (m *Manifest) absent(has func(ocispec.Descriptor) (bool, error)) (*ocispec.Descriptor, error) {
-	for _, d := range append([]ocispec.Descriptor{m.Config}, m.Layers...) {
-		if there, err := has(d); err != nil || !there {
-			return &d, err
-		}
+// manifest reads a manifest and its configuration, and looks for its layers. Some archives name the same manifest again
+// and again: it is read once.
+func (f *Finder) manifest(d v1.Descriptor) (*Manifest, error) {
+	if m, done := f.manifests[d.Digest]; done {
+		return m, nil
 	}
-	return nil, nil
-}
-
-// readManifest returns nil where the manifest, or its configuration, is not there.
-func readManifest(d ocispec.Descriptor, document func(ocispec.Descriptor) ([]byte, error)) (*Manifest, error) {
-	text, err := document(d)
-	if err != nil || text == nil {
+	var m v1.Manifest
+	text, err := f.document(d, &m)
+	if err != nil {
 		return nil, err
 	}
-	var m ocispec.Manifest
-	if err := json.Unmarshal(text, &m); err != nil {
-		return nil, fmt.Errorf("manifest %s: %w", d.Digest, err)
+	if !m.Config.MediaType.IsConfig() {
+		return nil, fmt.Errorf("the configuration has the media type %q, and is no image's", m.Config.MediaType)
 	}
-	found := &Manifest{Descriptor: d, Config: m.Config, Layers: m.Layers}
-	if attestation(*found) {
-		return found, nil
+	var config struct {
+		v1.Platform
+		RootFS v1.RootFS
 	}
-	if t := m.Config.MediaType; t != ocispec.MediaTypeImageConfig && t != DockerConfig {
-		return nil, fmt.Errorf("manifest %s: the configuration has the media type %q, and is no image's", d.Digest, t)
-	}
-	if len(m.Layers) > maxLayers {
-		return nil, fmt.Errorf("manifest %s: more than %d layers", d.Digest, maxLayers)
-	}
-	for _, layer := range m.Layers {
-		if !slices.Contains(layerTypes, layer.MediaType) {
-			return nil, fmt.Errorf("manifest %s: the layer %s has the media type %q, and is no file system's", d.Digest, layer.Digest, layer.MediaType)
-		}
-		if err := layer.Digest.Validate(); err != nil || layer.Size < 0 {
-			return nil, fmt.Errorf("manifest %s: invalid layer %q of %d bytes", d.Digest, layer.Digest, layer.Size)
-		}
-	}
-	if err := m.Config.Digest.Validate(); err != nil {
-		return nil, fmt.Errorf("manifest %s: invalid configuration %q", d.Digest, m.Config.Digest)
-	}
-	config, err := document(m.Config)
-	if err != nil || config == nil {
+	found := &Manifest{Document: text}
+	if found.Config, err = f.document(m.Config, &config); err != nil {
 		return nil, err
 	}
-	var image ocispec.Image
-	if err := json.Unmarshal(config, &image); err != nil {
-		return nil, fmt.Errorf("configuration %s: %w", m.Config.Digest, err)
+	if n := len(config.RootFS.DiffIDs); n != len(m.Layers) || n > maxLayers {
+		return nil, fmt.Errorf("the configuration has %d layers, the manifest %d, and there may be %d", n, len(m.Layers), maxLayers)
 	}
-	if n := len(image.RootFS.DiffIDs); n != len(m.Layers) {
-		return nil, fmt.Errorf("configuration %s: %d layers, and the manifest has %d", m.Config.Digest, n, len(m.Layers))
+	for i, l := range m.Layers {
+		if !l.MediaType.IsLayer() && l.MediaType != dockerZstd {
+			return nil, fmt.Errorf("the layer %s has the media type %q, and is no file system's", l.Digest, l.MediaType)
+		}
+		if err := f.has(l); err != nil {
+			return nil, err
+		}
+		found.Layers = append(found.Layers, Layer{l, config.RootFS.DiffIDs[i], f})
 	}
-	found.Platform, found.DiffIDs = &image.Platform, image.RootFS.DiffIDs
+	found.Platform = config.Platform
+	f.manifests[d.Digest] = found
 	return found, nil
 }
 
-// AnyPlatform takes every manifest.
-func AnyPlatform(*ocispec.Platform) bool { return true }
+// dockerZstd is for builders that are told to use docker's media types and zstd.
+const dockerZstd types.MediaType = "application/vnd.docker.image.rootfs.diff.tar.zstd"
 
-// ParsePlatform reads OS/ARCH[/VARIANT], or the architecture alone.
-func ParsePlatform(text string) (func(*ocispec.Platform) bool, error) {
-	parts := strings.Split(text, "/")
-	if len(parts) == 1 {
-		parts = []string{"linux", text}
+// document reads an index, a manifest or a configuration.
+func (f *Finder) document(d v1.Descriptor, to any) (Document, error) {
+	if err := f.has(d); err != nil {
+		return Document{}, err
 	}
-	if len(parts) > 3 || slices.Contains(parts, "") {
-		return nil, fmt.Errorf("must be OS/ARCHITECTURE, such as linux/%s", runtime.GOARCH)
+	known, done := f.documents[d.Digest]
+	if !done {
+		if d.Size > maxDocument {
+			return known, fmt.Errorf("%s of %d bytes is no manifest or configuration", d.Digest, d.Size)
+		}
+		if err := f.held.Take(d.Size); err != nil {
+			return known, err
+		}
+		content, err := f.store.Open(d.Digest)
+		if err != nil {
+			return known, err
+		}
+		defer content.Close()
+		if known.Text, err = io.ReadAll(checked(content, d)); err != nil {
+			return known, err
+		}
+		f.documents[d.Digest] = known
 	}
-	switch parts[1] { // as uname and rpm call them
-	case "x86_64":
-		parts[1] = "amd64"
-	case "aarch64":
-		parts[1] = "arm64"
+	if err := f.parsed.Take(d.Size); err != nil {
+		return known, err
 	}
-	return func(p *ocispec.Platform) bool {
-		return p != nil && p.OS == parts[0] && p.Architecture == parts[1] && (len(parts) == 2 || p.Variant == parts[2])
-	}, nil
+	known.Descriptor = v1.Descriptor{MediaType: d.MediaType, Digest: d.Digest, Size: d.Size}
+	return known, parse(known, to)
 }
 
-// best returns the manifest for an engine that takes one: that of this machine's platform, else the first.
-func (i Image) best() Manifest {
+func (f *Finder) has(d v1.Descriptor) error {
+	if d.Digest.Algorithm != "sha256" {
+		return fmt.Errorf("%q is no sha256 digest", d.Digest)
+	}
+	size, err := f.store.Size(d.Digest)
+	if errors.Is(err, ErrMissing) {
+		return fmt.Errorf("%s %w", d.Digest, err)
+	}
+	if err == nil && size != d.Size {
+		err = fmt.Errorf("%s has %d bytes, and should have %d", d.Digest, size, d.Size)
+	}
+	return err
+}
+
+// parse reads a document, which must be of the kind that its descriptor says: a manifest with the fields of an index may
+// be another image to another reader.
+func parse(d Document, to any) error {
+	if bytes.Count(d.Text, []byte{','}) > maxValues {
+		return fmt.Errorf("%s has more than %d values", d.Digest, maxValues)
+	}
+	err := json.Unmarshal(d.Text, to)
+	if err == nil && (d.MediaType.IsIndex() || d.MediaType.IsImage()) {
+		var kind struct {
+			MediaType         types.MediaType
+			Manifests, Layers []json.RawMessage
+		}
+		err = json.Unmarshal(d.Text, &kind)
+		switch {
+		case err != nil:
+		case kind.MediaType != "" && kind.MediaType != d.MediaType:
+			err = fmt.Errorf("its media type is %q, and must be %q", kind.MediaType, d.MediaType)
+		case d.MediaType.IsIndex() && len(kind.Layers) > 0, d.MediaType.IsImage() && len(kind.Manifests) > 0:
+			err = errors.New("it must not have both manifests and layers")
+		}
+	}
+	if err != nil {
+		err = fmt.Errorf("%s: %w", d.Digest, err)
+	}
+	return err
+}
+
+type readCloser struct {
+	io.Reader
+	io.Closer
+}
+
+// checked returns a reader whose end is an error for content with another size or digest.
+func checked(r io.Reader, d v1.Descriptor) io.Reader {
+	return &checker{r: r, want: d, hash: sha256.New()}
+}
+
+type checker struct {
+	r    io.Reader
+	want v1.Descriptor
+	hash hash.Hash
+	n    int64
+}
+
+func (c *checker) Read(b []byte) (int, error) {
+	n, err := c.r.Read(b)
+	c.hash.Write(b[:n])
+	c.n += int64(n)
+	switch atEnd := errors.Is(err, io.EOF); {
+	case c.n > c.want.Size, atEnd && c.n < c.want.Size:
+		err = fmt.Errorf("%d bytes, and there should be %d: %w", c.n, c.want.Size, io.ErrUnexpectedEOF)
+	case atEnd && hex.EncodeToString(c.hash.Sum(nil)) != c.want.Digest.Hex:
+		err = fmt.Errorf("the content has the digest sha256:%x", c.hash.Sum(nil))
+	}
+	return n, err
+}
+
+// ParsePlatform reads OS/ARCH[/VARIANT], or the architecture alone.
+func ParsePlatform(text string) (*v1.Platform, error) {
+	if !strings.Contains(text, "/") {
+		text = "linux/" + text
+	}
+	p, err := v1.ParsePlatform(text)
+	if err != nil || slices.Contains(strings.Split(text, "/"), "") {
+		return nil, fmt.Errorf("must be OS/ARCHITECTURE, such as linux/%s", runtime.GOARCH)
+	}
+	switch p.Architecture { // as uname and rpm call them
+	case "x86_64":
+		p.Architecture = "amd64"
+	case "aarch64":
+		p.Architecture = "arm64"
+	}
+	return p, nil
+}
+
+// Best returns the manifest for an engine that takes one: that of this machine's platform, else the first.
+func (i Image) Best() Manifest {
 	own := slices.IndexFunc(i.Manifests, func(m Manifest) bool {
-		return m.Platform != nil && m.Platform.OS == "linux" && m.Platform.Architecture == runtime.GOARCH
+		return m.Platform.Satisfies(v1.Platform{OS: "linux", Architecture: runtime.GOARCH})
 	})
 	return i.Manifests[max(own, 0)]
+}
+
+// RunsOn reports whether the image has a manifest for one of a runtime's platforms; none means any.
+func (i Image) RunsOn(platforms []v1.Platform) bool {
+	return len(platforms) == 0 || slices.ContainsFunc(i.Manifests, func(m Manifest) bool {
+		return slices.ContainsFunc(platforms, m.Platform.Satisfies)
+	})
 }
 
 // Add adds an image to a list, or its names to the same image there.
@@ -267,14 +352,8 @@ func Add(list []Image, image Image) []Image {
 	return list
 }
 
-// One returns the image with only the manifest for an engine that takes one.
-func (i Image) One() Image {
-	i.Manifests = []Manifest{i.best()}
-	return i
-}
-
 // ID returns what Docker and CRI name the image by: its configuration's digest.
-func (i Image) ID() string { return i.best().Config.Digest.String() }
+func (i Image) ID() string { return i.Best().Config.Digest.String() }
 
 // Name returns a name in full, with docker.io and a tag, as runtimes keep it.
 func Name(text string) (string, error) {
@@ -288,13 +367,10 @@ func Name(text string) (string, error) {
 	return reference.TagNameOnly(named).String(), nil
 }
 
-// sniff returns the media type of a layer that begins so.
-func sniff(start []byte) string {
-	switch {
-	case bytes.HasPrefix(start, gzipMagic):
-		return ocispec.MediaTypeImageLayerGzip
-	case bytes.HasPrefix(start, zstdMagic):
-		return ocispec.MediaTypeImageLayerZstd
+// Familiar returns a name as docker shows it: without docker.io/library.
+func Familiar(name string) string {
+	if ref, err := reference.ParseNormalizedNamed(name); err == nil {
+		return reference.FamiliarString(ref)
 	}
-	return ocispec.MediaTypeImageLayer
+	return name
 }

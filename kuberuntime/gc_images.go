@@ -196,23 +196,29 @@ type ImageUse struct {
 // ImagesInUse looks for the first time.
 func ImagesInUse(ctx context.Context, runtime runtimeapi.RuntimeServiceClient, images runtimeapi.ImageServiceClient) (*ImageUse, error) {
 	u := &ImageUse{runtime: runtime, images: images, used: UsedImages{}, seen: map[string]bool{}}
-	status, err := runtime.Status(ctx, &runtimeapi.StatusRequest{Verbose: true})
+	image, err := SandboxImage(ctx, runtime)
 	if err != nil {
 		return nil, err
 	}
-	var config struct {
-		SandboxImage string `json:"sandboxImage"`
-	}
-	_ = json.Unmarshal([]byte(status.GetInfo()["config"]), &config) // else it is another runtime's
-	if config.SandboxImage == "" {
+	if image == "" {
 		err = u.lookAtSandboxes(ctx)
 	} else {
-		err = u.resolve(ctx, config.SandboxImage)
+		err = u.resolve(ctx, image)
 	}
 	if err != nil {
 		return nil, err
 	}
 	return u, u.look(ctx)
+}
+
+// SandboxImage returns the image that a runtime makes sandboxes from, and nothing if its configuration does not say.
+func SandboxImage(ctx context.Context, runtime runtimeapi.RuntimeServiceClient) (string, error) {
+	status, err := runtime.Status(ctx, &runtimeapi.StatusRequest{Verbose: true})
+	var config struct {
+		SandboxImage string `json:"sandboxImage"`
+	}
+	_ = json.Unmarshal([]byte(status.GetInfo()["config"]), &config) // else it is another runtime's
+	return config.SandboxImage, err
 }
 
 // lookAtSandboxes adds the images of sandboxes, for runtimes that do not tell in their configuration what they make

@@ -4,12 +4,12 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
-	"encoding/json"
+	"crypto/sha256"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -18,8 +18,8 @@ import (
 	"github.com/containerd/containerd/api/services/content/v1"
 	"github.com/containerd/containerd/api/services/images/v1"
 	"github.com/containerd/containerd/api/services/leases/v1"
-	"github.com/opencontainers/go-digest"
-	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/types"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
@@ -51,32 +51,30 @@ func TestFailedLoadLeavesNothingOnEngine(t *testing.T) {
 	s := connect(t)
 	text := make([]byte, 3<<20)
 	_, _ = rand.Read(text)
-	d := ocispec.Descriptor{MediaType: ocispec.MediaTypeImageLayer, Digest: digest.FromBytes(text), Size: int64(len(text))}
-	broken := io.MultiReader(bytes.NewReader(text[:2<<20]), &failing{})
-	id := ""
-	_, err := s.Load(t.Context(), func(sink imagefile.Sink) ([]imagefile.Image, error) {
-		w, _ := sink.(*writer)
-		id = w.id
-		if err := w.Layer(imagefile.NewContent(d, bytes.NewReader(text))); err != nil {
-			return nil, err
-		}
-		if there, err := s.has(w.ctx, d); err != nil || !there {
-			t.Errorf("the layer is there: %v, %v", there, err)
-		}
-		// Another lease keeps what the first one held.
-		w.since = w.since.Add(-renewTime)
-		if err := w.renew(); err != nil {
-			return nil, err
-		}
-		other := d
-		other.Digest = digest.FromString("broken")
-		return nil, w.Layer(imagefile.NewContent(other, broken))
-	})
+	d := layerOf(text)
+	w, err := s.newWriter(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.write(d, opening(bytes.NewReader(text)), nil); err != nil {
+		t.Fatal(err)
+	}
+	if there, err := has(w.ctx, s, d); err != nil || !there {
+		t.Errorf("the layer is there: %v, %v", there, err)
+	}
+	// Another lease keeps what the first one held.
+	w.since = w.since.Add(-renewTime)
+	if err := w.renew(); err != nil {
+		t.Fatal(err)
+	}
+	other := d
+	other.Digest = hash([]byte("broken"))
+	err = w.end(w.write(other, opening(io.MultiReader(bytes.NewReader(text[:2<<20]), &failing{})), nil))
 	if !errors.Is(err, errTest) {
 		t.Errorf("got %v, want %v", err, errTest)
 	}
 	ctx := in(t.Context())
-	if there, err := s.has(ctx, d); err != nil || there {
+	if there, err := has(ctx, s, d); err != nil || there {
 		t.Errorf("the layer is there: %v, %v", there, err)
 	}
 	list, err := s.leases.List(ctx, &leases.ListRequest{})
@@ -84,7 +82,7 @@ func TestFailedLoadLeavesNothingOnEngine(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, l := range list.GetLeases() {
-		if strings.HasPrefix(l.GetID(), id) {
+		if strings.HasPrefix(l.GetID(), w.id) {
 			t.Errorf("lease %s", l.GetID())
 		}
 	}
@@ -93,7 +91,7 @@ func TestFailedLoadLeavesNothingOnEngine(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, a := range active.GetStatuses() {
-		if strings.Contains(a.GetRef(), id) {
+		if strings.Contains(a.GetRef(), w.id) {
 			t.Errorf("unfinished content %s", a.GetRef())
 		}
 	}
@@ -113,29 +111,29 @@ func TestKilledLoadOnEngine(t *testing.T) {
 	}
 	text := make([]byte, 1<<20)
 	_, _ = rand.Read(text)
-	d := ocispec.Descriptor{MediaType: ocispec.MediaTypeImageLayer, Digest: digest.FromBytes(text), Size: int64(len(text))}
+	d := layerOf(text)
 	id := leasePrefix + rand.Text()
 	ctx := in(t.Context())
 	if _, err := s.leases.Create(ctx, &leases.CreateRequest{ID: id, Labels: map[string]string{leaseOwner: owner.Mark()}}); err != nil {
 		t.Fatal(err)
 	}
 	w := &writer{store: s, ctx: ctx, id: id, lease: id, since: time.Now(), held: map[string]bool{}}
-	if err := w.Layer(imagefile.NewContent(d, bytes.NewReader(text))); err != nil {
+	if err := w.write(d, opening(bytes.NewReader(text)), nil); err != nil {
 		t.Fatal(err)
 	}
 	load := func() {
-		if _, err := s.Load(t.Context(), func(imagefile.Sink) ([]imagefile.Image, error) { return nil, nil }); err != nil {
+		if err := s.Load(t.Context(), nil); err != nil {
 			t.Fatal(err)
 		}
 	}
 	load()
-	if there, err := s.has(ctx, d); err != nil || !there {
+	if there, err := has(ctx, s, d); err != nil || !there {
 		t.Errorf("while the process lives its layer is there: %v, %v", there, err)
 	}
 	_ = child.Process.Kill()
 	_ = child.Wait()
 	load()
-	if there, err := s.has(ctx, d); err != nil || there {
+	if there, err := has(ctx, s, d); err != nil || there {
 		t.Errorf("after its end the layer is there: %v, %v", there, err)
 	}
 }
@@ -147,42 +145,60 @@ func TestSlowLayerOnEngine(t *testing.T) {
 	s := connect(t)
 	text := make([]byte, 3*writeSize)
 	_, _ = rand.Read(text)
-	d := ocispec.Descriptor{MediaType: ocispec.MediaTypeImageLayer, Digest: digest.FromBytes(text), Size: int64(len(text))}
-	_, err := s.Load(t.Context(), func(sink imagefile.Sink) ([]imagefile.Image, error) {
-		w, _ := sink.(*writer)
-		last := ""
-		expire := func() { last, w.since = w.lease, w.since.Add(-renewTime) }
-		slow := &hooked{Reader: bytes.NewReader(text[writeSize:]), before: func() {
-			expire()
-			if err := w.renew(); err != nil {
-				t.Error(err)
-			}
-			garbage := &leases.CreateRequest{ID: w.id + "-garbage"}
-			if _, err := s.leases.Create(w.ctx, garbage); err != nil {
-				t.Error(err)
-			}
-			if _, err := s.leases.Delete(w.ctx, &leases.DeleteRequest{ID: garbage.ID, Sync: true}); err != nil {
-				t.Error(err)
-			}
-		}}
-		late := &hooked{Reader: bytes.NewReader(nil), before: expire}
-		if err := w.Layer(imagefile.NewContent(d, io.MultiReader(bytes.NewReader(text[:writeSize]), slow, late))); err != nil {
-			return nil, err
-		}
-		if there, err := s.has(w.ctx, d); err != nil || !there || w.lease == last {
-			t.Errorf("the layer is there: %v, %v; under another lease: %v", there, err, w.lease != last)
-		}
-		list, err := s.leases.List(w.ctx, &leases.ListRequest{})
-		for _, l := range list.GetLeases() {
-			if strings.HasPrefix(l.GetID(), w.id) && l.GetID() != w.lease {
-				t.Errorf("another lease %s", l.GetID())
-			}
-		}
-		return nil, err
-	})
+	d := layerOf(text)
+	w, err := s.newWriter(t.Context())
 	if err != nil {
+		t.Fatal(err)
+	}
+	last := ""
+	expire := func() { last, w.since = w.lease, w.since.Add(-renewTime) }
+	slow := &hooked{Reader: bytes.NewReader(text[writeSize:]), before: func() {
+		expire()
+		if err := w.renew(); err != nil {
+			t.Error(err)
+		}
+		garbage := &leases.CreateRequest{ID: w.id + "-garbage"}
+		if _, err := s.leases.Create(w.ctx, garbage); err != nil {
+			t.Error(err)
+		}
+		if _, err := s.leases.Delete(w.ctx, &leases.DeleteRequest{ID: garbage.ID, Sync: true}); err != nil {
+			t.Error(err)
+		}
+	}}
+	late := &hooked{Reader: bytes.NewReader(nil), before: expire}
+	err = w.write(d, opening(io.MultiReader(bytes.NewReader(text[:writeSize]), slow, late)), nil)
+	if there, err := has(w.ctx, s, d); err != nil || !there || w.lease == last {
+		t.Errorf("the layer is there: %v, %v; under another lease: %v", there, err, w.lease != last)
+	}
+	list, listErr := s.leases.List(w.ctx, &leases.ListRequest{})
+	for _, l := range list.GetLeases() {
+		if strings.HasPrefix(l.GetID(), w.id) && l.GetID() != w.lease {
+			t.Errorf("another lease %s", l.GetID())
+		}
+	}
+	if err := errors.Join(listErr, w.end(err)); err != nil {
 		t.Error(err)
 	}
+}
+
+func layerOf(text []byte) v1.Descriptor {
+	return v1.Descriptor{MediaType: types.OCIUncompressedLayer, Digest: hash(text), Size: int64(len(text))}
+}
+
+func hash(text []byte) v1.Hash {
+	return v1.Hash{Algorithm: "sha256", Hex: fmt.Sprintf("%x", sha256.Sum256(text))}
+}
+
+func opening(r io.Reader) func() (io.ReadCloser, error) {
+	return func() (io.ReadCloser, error) { return io.NopCloser(r), nil }
+}
+
+func has(ctx context.Context, s *Store, d v1.Descriptor) (bool, error) {
+	_, err := reader{s, ctx}.Size(d.Digest)
+	if errors.Is(err, imagefile.ErrMissing) {
+		return false, nil
+	}
+	return err == nil, err
 }
 
 // hooked calls a function before it is read.
@@ -216,11 +232,11 @@ func TestUsageOnEngine(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	documents := imagefile.Documents{}
-	found, err := s.find(in(t.Context()), name, imagefile.AnyPlatform, documents)
+	list, err := s.Images(t.Context(), []string{name}, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
+	found := list[0]
 	size := int64(0)
 	for _, part := range usage.Images[found.ID()] {
 		size += usage.Sizes[part]
@@ -230,69 +246,6 @@ func TestUsageOnEngine(t *testing.T) {
 		t.Errorf("got %d bytes, since %v; want %d and more", size, usage.Came[found.ID()], want)
 	}
 }
-
-// TestSaveOnePlatformOnEngine: what takes one platform of an image gets no layers of others.
-func TestSaveOnePlatformOnEngine(t *testing.T) {
-	t.Parallel()
-	s := connect(t)
-	name := "example.com/" + strings.ToLower(rand.Text()) + ":1"
-	ctx := in(t.Context())
-	documents, index := imagefile.Documents{}, ocispec.Index{MediaType: ocispec.MediaTypeImageIndex}
-	var layers [][]byte
-	add := func(mediaType string, v any) ocispec.Descriptor {
-		text, err := json.Marshal(v)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return documents.Add(mediaType, text)
-	}
-	for _, platform := range []ocispec.Platform{{OS: "linux", Architecture: "mips"}, {OS: "linux", Architecture: runtime.GOARCH}} {
-		layer := []byte(name + platform.Architecture)
-		layers = append(layers, layer)
-		d := ocispec.Descriptor{MediaType: ocispec.MediaTypeImageLayer, Digest: digest.FromBytes(layer), Size: int64(len(layer))}
-		config := ocispec.Image{Platform: platform, RootFS: ocispec.RootFS{Type: "layers", DiffIDs: []digest.Digest{d.Digest}}}
-		manifest := ocispec.Manifest{MediaType: ocispec.MediaTypeImageManifest, Config: add(ocispec.MediaTypeImageConfig, config), Layers: []ocispec.Descriptor{d}}
-		index.Manifests = append(index.Manifests, add(ocispec.MediaTypeImageManifest, manifest))
-	}
-	image := imagefile.Image{Names: []string{name}, Target: add(ocispec.MediaTypeImageIndex, index)}
-	read := func(d ocispec.Descriptor) ([]byte, error) { return documents[d.Digest], nil }
-	var err error
-	if image.Manifests, err = imagefile.Complete(image.Target, imagefile.AnyPlatform, read, func(ocispec.Descriptor) (bool, error) { return true, nil }); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := s.Load(t.Context(), func(sink imagefile.Sink) ([]imagefile.Image, error) {
-		for i, layer := range layers {
-			if err := sink.Layer(imagefile.NewContent(image.Manifests[i].Layers[0], bytes.NewReader(layer))); err != nil {
-				return nil, err
-			}
-		}
-		return nil, sink.Finish([]imagefile.Image{image}, documents)
-	}); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		for _, ref := range []string{name, image.ID(), strings.TrimSuffix(name, ":1") + "@" + image.Target.Digest.String()} {
-			_, _ = s.images.Delete(context.WithoutCancel(ctx), &images.DeleteImageRequest{Name: ref})
-		}
-	})
-	for one, want := range map[bool]string{true: string(layers[1]), false: string(layers[0]) + string(layers[1])} {
-		out := &recorder{}
-		if _, err := s.Save(t.Context(), []string{name}, imagefile.AnyPlatform, one, out); err != nil || out.text != want {
-			t.Errorf("one %v: got %q, %v; want %q", one, out.text, err, want)
-		}
-	}
-}
-
-// recorder is a Sink that keeps what is in layers.
-type recorder struct{ text string }
-
-func (r *recorder) Layer(c *imagefile.Content) error {
-	text, err := io.ReadAll(c)
-	r.text += string(text)
-	return err
-}
-
-func (*recorder) Finish([]imagefile.Image, imagefile.Documents) error { return nil }
 
 // TestReach follows references once, and none that leads nowhere.
 func TestReach(t *testing.T) {

@@ -3,12 +3,13 @@ package containerd
 import (
 	"bytes"
 	"fmt"
+	"io"
 
 	"github.com/containerd/containerd/api/services/content/v1"
 	"github.com/containerd/containerd/api/services/images/v1"
 	"github.com/containerd/containerd/api/types"
 	"github.com/distribution/reference"
-	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/fieldmaskpb"
@@ -22,14 +23,10 @@ const gcRef = "containerd.io/gc.ref.content."
 // managed marks an image that is the CRI plugin's, as those that it pulls.
 const managed, managedValue = "io.cri-containerd.image", "managed"
 
-// Finish implements imagefile.Sink: documents from the leaves up, then the names, as a pull by CRI makes them.
-func (w *writer) Finish(list []imagefile.Image, documents imagefile.Documents) error {
-	document := func(d ocispec.Descriptor, labels map[string]string) error {
-		text, ok := documents[d.Digest]
-		if !ok {
-			return fmt.Errorf("%s is missing", d.Digest)
-		}
-		return w.write(imagefile.NewContent(d, bytes.NewReader(text)), labels)
+// finish stores documents from the leaves up, then the names, as a pull by CRI makes them.
+func (w *writer) finish(list []imagefile.Image) error {
+	document := func(d imagefile.Document, labels map[string]string) error {
+		return w.write(d.Descriptor, func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(d.Text)), nil }, labels)
 	}
 	for _, image := range list {
 		index := map[string]string{}
@@ -41,12 +38,12 @@ func (w *writer) Finish(list []imagefile.Image, documents imagefile.Documents) e
 			if err := document(m.Config, nil); err != nil {
 				return err
 			}
-			if err := document(m.Descriptor, labels); err != nil {
+			if err := document(m.Document, labels); err != nil {
 				return err
 			}
 			index[fmt.Sprintf("%sm.%d", gcRef, i)] = m.Digest.String()
 		}
-		if imagefile.IsIndex(image.Target.MediaType) {
+		if image.Target.MediaType.IsIndex() {
 			if err := document(image.Target, index); err != nil {
 				return err
 			}
@@ -61,7 +58,7 @@ func (w *writer) Finish(list []imagefile.Image, documents imagefile.Documents) e
 			names = append(names, name)
 		}
 		for _, name := range names {
-			if err := w.name(name, image.Target); err != nil {
+			if err := w.name(name, image.Target.Descriptor); err != nil {
 				return fmt.Errorf("image %s: %w", name, err)
 			}
 		}
@@ -70,10 +67,10 @@ func (w *writer) Finish(list []imagefile.Image, documents imagefile.Documents) e
 }
 
 // name gives an image a name, which may have been another one's.
-func (w *writer) name(name string, target ocispec.Descriptor) error {
+func (w *writer) name(name string, target v1.Descriptor) error {
 	image := &images.Image{
 		Name: name, Labels: map[string]string{managed: managedValue},
-		Target: &types.Descriptor{MediaType: target.MediaType, Digest: target.Digest.String(), Size: target.Size},
+		Target: &types.Descriptor{MediaType: string(target.MediaType), Digest: target.Digest.String(), Size: target.Size},
 	}
 	_, err := w.store.images.Create(w.ctx, &images.CreateImageRequest{Image: image})
 	if status.Code(err) != codes.AlreadyExists {

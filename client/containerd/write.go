@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/containerd/containerd/api/services/content/v1"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
@@ -16,21 +17,38 @@ import (
 	"github.com/crishim/crishim/imagefile"
 )
 
-// Load calls copy with a sink that stores images. What is stored is kept by a lease until the images hold it.
-func (s *Store) Load(ctx context.Context, copy func(imagefile.Sink) ([]imagefile.Image, error)) ([]imagefile.Image, error) {
-	w := &writer{store: s, ctx: in(ctx), id: leasePrefix + rand.Text(), held: map[string]bool{}}
-	s.sweep(w.ctx)
-	if err := w.renew(); err != nil {
-		return nil, err
-	}
-	list, err := copy(w)
+// Load stores images. What is stored is kept by a lease until the images hold it.
+func (s *Store) Load(ctx context.Context, list []imagefile.Image) error {
+	w, err := s.newWriter(ctx)
 	if err != nil {
-		return nil, errors.Join(err, w.remove(w.lease, true)) // with what it held
+		return err
 	}
-	return list, w.remove(w.lease, false)
+	return w.end(w.load(list))
 }
 
-// writer is a Sink.
+// end removes the lease, after a failure with what it held.
+func (w *writer) end(err error) error { return errors.Join(err, w.remove(w.lease, err != nil)) }
+
+func (s *Store) newWriter(ctx context.Context) (*writer, error) {
+	w := &writer{store: s, ctx: in(ctx), id: leasePrefix + rand.Text(), held: map[string]bool{}}
+	s.sweep(w.ctx)
+	return w, w.renew()
+}
+
+func (w *writer) load(list []imagefile.Image) error {
+	for _, image := range list {
+		for _, m := range image.Manifests {
+			for _, l := range m.Layers {
+				if err := w.write(l.Descriptor, l.Open, nil); err != nil {
+					return fmt.Errorf("layer %s: %w", l.Digest, err)
+				}
+			}
+		}
+	}
+	return w.finish(list)
+}
+
+// writer stores content, held by a lease.
 type writer struct {
 	store   *Store
 	ctx     context.Context //nolint:containedctx // a load is one call
@@ -42,35 +60,31 @@ type writer struct {
 	writing string          // what is being written
 }
 
-// Layer implements imagefile.Sink.
-func (w *writer) Layer(c *imagefile.Content) error {
-	if err := w.renew(); err != nil {
-		return err
-	}
-	return w.write(c, nil)
-}
-
 // writeSize is how much goes into one message.
 const writeSize = 1 << 20
 
 // write stores content that is not there, and sets its labels.
-func (w *writer) write(c *imagefile.Content, labels map[string]string) (err error) {
-	if c.Digest != "" {
-		d := c.Digest.String()
-		if err := w.hold(d); err != nil { // before it is looked for: containerd might remove it in between
-			return err
-		}
-		there, err := w.store.has(w.ctx, c.Descriptor)
-		if err != nil {
-			return err
-		}
-		if there {
-			return w.update(d, labels)
-		}
+func (w *writer) write(d v1.Descriptor, open func() (io.ReadCloser, error), labels map[string]string) (err error) {
+	if err := w.renew(); err != nil {
+		return err
 	}
+	id := d.Digest.String()
+	if err := w.hold(id); err != nil { // before it is looked for: containerd might remove it in between
+		return err
+	}
+	if _, err := (reader{w.store, w.ctx}).Size(d.Digest); err == nil {
+		return w.update(id, labels)
+	} else if !errors.Is(err, imagefile.ErrMissing) {
+		return err
+	}
+	from, err := open()
+	if err != nil {
+		return err
+	}
+	defer from.Close()
 	w.count++
 	w.writing = fmt.Sprintf("%s-%d", w.id, w.count)
-	i := &ingest{writer: w, ref: w.writing, size: c.Size}
+	i := &ingest{writer: w, ref: w.writing, size: d.Size}
 	defer func() {
 		i.close()
 		w.writing = ""
@@ -82,7 +96,7 @@ func (w *writer) write(c *imagefile.Content, labels map[string]string) (err erro
 	}()
 	buf := make([]byte, writeSize)
 	for offset := int64(0); ; {
-		n, readErr := io.ReadFull(c, buf)
+		n, readErr := io.ReadFull(from, buf)
 		if err := w.renew(); err != nil {
 			return err
 		}
@@ -96,23 +110,16 @@ func (w *writer) write(c *imagefile.Content, labels map[string]string) (err erro
 			continue
 		}
 		// ReadFull also says that the end is unexpected where the last message is not a full one.
-		if atEnd := errors.Is(readErr, io.EOF) || errors.Is(readErr, io.ErrUnexpectedEOF) && offset == c.Size; !atEnd {
+		if atEnd := errors.Is(readErr, io.EOF) || errors.Is(readErr, io.ErrUnexpectedEOF) && offset == d.Size; !atEnd {
 			return readErr
 		}
 		break
 	}
-	d := c.Digest.String()
-	err = i.send(&content.WriteContentRequest{Action: content.WriteAction_COMMIT, Total: c.Size, Offset: c.Size, Expected: d, Labels: labels})
-	if err == nil {
-		w.held[d] = true // by the lease of the stream
+	err = i.send(&content.WriteContentRequest{Action: content.WriteAction_COMMIT, Total: d.Size, Offset: d.Size, Expected: id, Labels: labels})
+	if status.Code(err) == codes.AlreadyExists { // another load has created it
+		return w.update(id, labels)
 	}
-	if status.Code(err) != codes.AlreadyExists {
-		return err
-	}
-	if err := w.hold(d); err != nil { // another load has created it
-		return err
-	}
-	return w.update(d, labels)
+	return err
 }
 
 // ingest is content that is being written, by streams of which each has one lease.

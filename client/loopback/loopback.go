@@ -1,5 +1,5 @@
 // Package loopback is a registry on 127.0.0.1 for the length of a command: the way into a runtime that has no other
-// than to pull. It is not for pushing.
+// than to pull. It is go-containerregistry's, which only reads here, with a password in front of it.
 package loopback
 
 import (
@@ -10,15 +10,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log"
 	"net"
 	"net/http"
-	"os"
-	"strconv"
-	"strings"
+	"net/http/httptest"
 	"time"
 
 	"github.com/distribution/reference"
-	"github.com/opencontainers/go-digest"
+	"github.com/google/go-containerregistry/pkg/registry"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
 
 	"github.com/crishim/crishim/imagefile"
 )
@@ -29,25 +29,34 @@ const User = "crishim"
 // Pull has the runtime pull an image with the password.
 type Pull func(ctx context.Context, ref, password string) error
 
-// Load calls copy with a sink and then has the runtime pull what is there. It returns the images by the names
-// that they have now, which begin with the registry's address. The layers are on disk meanwhile, in a file
-// without a name.
-func Load(ctx context.Context, copy func(imagefile.Sink) ([]imagefile.Image, error), pull Pull) (images []imagefile.Image, err error) {
-	file, err := imagefile.TempFile()
-	if err != nil {
-		return nil, err
-	}
-	defer file.Close()
-	r := &registry{file: file, layers: map[digest.Digest]*io.SectionReader{}, tags: map[string]digest.Digest{}, types: map[digest.Digest]string{}, password: rand.Text()}
-	images, err = copy(r)
-	if err != nil {
-		return nil, err
-	}
+// Load has the runtime pull images. Of an image for several platforms it is offered one. The images are returned by the
+// names that they have now, which begin with the registry's address.
+func Load(ctx context.Context, images []imagefile.Image, pull Pull) (loaded []imagefile.Image, err error) {
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
 	}
-	server := &http.Server{Handler: r, ReadHeaderTimeout: 10 * time.Second}
+	r := &content{blobs: map[v1.Hash]blob{}, tags: map[string]v1.Hash{}}
+	r.Handler = registry.New(registry.WithBlobHandler(r), registry.Logger(log.New(io.Discard, "", 0)))
+	var refs []string
+	for _, image := range images {
+		m := image.Best()
+		image.Target, image.Manifests = m.Document, []imagefile.Manifest{m}
+		names, err := r.add(image)
+		if err != nil {
+			return nil, errors.Join(err, l.Close())
+		}
+		if len(names) == 0 {
+			refs = append(refs, l.Addr().String()+"/image@"+m.Digest.String())
+		}
+		image.Names = nil
+		for _, name := range names {
+			image.Names = append(image.Names, l.Addr().String()+"/"+name)
+		}
+		refs, loaded = append(refs, image.Names...), append(loaded, image)
+	}
+	password := rand.Text()
+	server := &http.Server{Handler: guard(r, password), ReadHeaderTimeout: 10 * time.Second}
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(l) }()
 	defer func() {
@@ -56,138 +65,91 @@ func Load(ctx context.Context, copy func(imagefile.Sink) ([]imagefile.Image, err
 			err = errors.Join(err, end)
 		}
 	}()
-	for i := range images {
-		image := &images[i]
-		refs, err := r.name(image, l.Addr().String())
-		if err != nil {
-			return nil, err
-		}
-		for _, ref := range refs {
-			if err := pull(ctx, ref, r.password); err != nil {
-				return nil, fmt.Errorf("pull %s: %w", ref, err)
-			}
+	for _, ref := range refs {
+		if err := pull(ctx, ref, password); err != nil {
+			return nil, fmt.Errorf("pull %s: %w", ref, err)
 		}
 	}
-	return images, nil
+	return loaded, nil
 }
 
-// registry is the read-only part of the distribution API. It is a Sink until it serves.
-type registry struct {
-	file      *os.File
-	end       int64 // of the file
-	layers    map[digest.Digest]*io.SectionReader
-	documents imagefile.Documents
-	types     map[digest.Digest]string // of manifests and indexes
-	tags      map[string]digest.Digest // by path:tag
-	password  string
-}
-
-// Layer implements imagefile.Sink.
-func (r *registry) Layer(c *imagefile.Content) error {
-	if _, there := r.layers[c.Digest]; there {
-		return nil
-	}
-	n, err := io.Copy(io.NewOffsetWriter(r.file, r.end), struct{ io.Reader }{c})
-	if err != nil {
-		return err
-	}
-	r.layers[c.Digest] = io.NewSectionReader(r.file, r.end, n)
-	r.end += n
-	return nil
-}
-
-// Finish implements imagefile.Sink.
-func (r *registry) Finish(images []imagefile.Image, documents imagefile.Documents) error {
-	r.documents = documents
-	for _, image := range images {
-		r.types[image.Target.Digest] = image.Target.MediaType
-		for _, m := range image.Manifests {
-			r.types[m.Digest] = m.MediaType
+// guard lets a reader with the password pass.
+func guard(next http.Handler, password string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		user, got, _ := q.BasicAuth()
+		switch {
+		case user != User || subtle.ConstantTimeCompare([]byte(got), []byte(password)) == 0:
+			w.Header().Set("WWW-Authenticate", `Basic realm="crishim"`)
+			http.Error(w, `{"errors":[{"code":"UNAUTHORIZED"}]}`, http.StatusUnauthorized)
+		case q.Method != http.MethodGet && q.Method != http.MethodHead:
+			w.WriteHeader(http.StatusMethodNotAllowed)
+		default:
+			next.ServeHTTP(w, q)
 		}
-	}
-	return nil
+	})
 }
 
-// name replaces the registry in an image's names, and returns what to pull.
-func (r *registry) name(image *imagefile.Image, address string) ([]string, error) {
-	if len(image.Names) == 0 {
-		return []string{address + "/image@" + image.Target.Digest.String()}, nil
+// content is a registry, and its layers and configurations: it implements registry.BlobHandler.
+type content struct {
+	http.Handler
+	blobs map[v1.Hash]blob
+	tags  map[string]v1.Hash
+}
+
+type blob struct {
+	size int64
+	open func() (io.ReadCloser, error)
+}
+
+// add adds an image with one manifest and returns its names in the registry.
+func (c *content) add(image imagefile.Image) (names []string, err error) {
+	m := image.Manifests[0]
+	c.blobs[m.Config.Digest] = blob{m.Config.Size, func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(m.Config.Text)), nil }}
+	for _, l := range m.Layers {
+		c.blobs[l.Digest] = blob{l.Size, l.Open}
 	}
-	var names []string
+	c.put("image", m.Digest.String(), m.Document)
 	for _, name := range image.Names {
-		named, err := reference.ParseNormalizedNamed(name)
+		ref, err := reference.ParseNormalizedNamed(name)
 		if err != nil {
 			return nil, err
 		}
-		tagged, ok := reference.TagNameOnly(named).(reference.Tagged)
+		tagged, ok := reference.TagNameOnly(ref).(reference.Tagged)
 		if !ok {
 			return nil, fmt.Errorf("%s has no tag", name)
 		}
-		local := reference.Path(named) + ":" + tagged.Tag()
-		if other, taken := r.tags[local]; taken && other != image.Target.Digest {
-			return nil, fmt.Errorf("%s of two registries are two images, and this runtime can load only one of them", local)
+		name := reference.Path(ref) + ":" + tagged.Tag()
+		if other, taken := c.tags[name]; taken && other != m.Digest {
+			return nil, fmt.Errorf("%s of two registries are two images, and this runtime can load only one of them", name)
 		}
-		r.tags[local] = image.Target.Digest
-		names = append(names, address+"/"+local)
+		c.tags[name] = m.Digest
+		c.put(reference.Path(ref), tagged.Tag(), m.Document)
+		names = append(names, name)
 	}
-	image.Names = names
 	return names, nil
 }
 
-// ServeHTTP implements http.Handler.
-func (r *registry) ServeHTTP(w http.ResponseWriter, q *http.Request) {
-	user, password, _ := q.BasicAuth()
-	if user != User || subtle.ConstantTimeCompare([]byte(password), []byte(r.password)) == 0 {
-		w.Header().Set("WWW-Authenticate", `Basic realm="crishim"`)
-		http.Error(w, `{"errors":[{"code":"UNAUTHORIZED"}]}`, http.StatusUnauthorized)
-		return
-	}
-	w.Header().Set("Docker-Distribution-Api-Version", "registry/2.0")
-	if q.Method != http.MethodGet && q.Method != http.MethodHead {
-		w.WriteHeader(http.StatusMethodNotAllowed)
-		return
-	}
-	path, ok := strings.CutPrefix(q.URL.Path, "/v2/")
-	if ok && path == "" {
-		return
-	}
-	if repository, ref, found := cutLast(path, "/manifests/"); found {
-		id := digest.Digest(ref)
-		if tag, known := r.tags[repository+":"+ref]; known {
-			id = tag
-		}
-		if mediaType, known := r.types[id]; known {
-			w.Header().Set("Content-Type", mediaType)
-			r.serve(w, q, id, bytes.NewReader(r.documents[id]))
-			return
-		}
-	} else if _, ref, found := cutLast(path, "/blobs/"); found {
-		id := digest.Digest(ref)
-		w.Header().Set("Content-Type", "application/octet-stream")
-		if layer, known := r.layers[id]; known {
-			r.serve(w, q, id, io.NewSectionReader(layer, 0, layer.Size()))
-			return
-		}
-		if text, known := r.documents[id]; known {
-			r.serve(w, q, id, bytes.NewReader(text))
-			return
-		}
-	}
-	http.Error(w, `{"errors":[{"code":"NOT_FOUND"}]}`, http.StatusNotFound)
+// put pushes a manifest, past the guard.
+func (c *content) put(repository, tag string, d imagefile.Document) {
+	q := httptest.NewRequest(http.MethodPut, "/v2/"+repository+"/manifests/"+tag, bytes.NewReader(d.Text))
+	q.Header.Set("Content-Type", string(d.MediaType))
+	c.ServeHTTP(httptest.NewRecorder(), q)
 }
 
-func (r *registry) serve(w http.ResponseWriter, q *http.Request, id digest.Digest, content io.ReadSeeker) {
-	w.Header().Set("Docker-Content-Digest", id.String())
-	w.Header().Set("Etag", strconv.Quote(id.String()))
-	http.ServeContent(w, q, "", time.Time{}, content)
-}
-
-func cutLast(path, sep string) (before, after string, found bool) {
-	i := strings.LastIndex(path, sep)
-	if i < 0 {
-		return "", "", false
+// Stat implements registry.BlobStatHandler.
+func (c *content) Stat(_ context.Context, _ string, h v1.Hash) (int64, error) {
+	b, ok := c.blobs[h]
+	if !ok {
+		return 0, registry.ErrNotFound
 	}
-	return path[:i], path[i+len(sep):], true
+	return b.size, nil
 }
 
-var _ imagefile.Sink = (*registry)(nil)
+// Get implements registry.BlobHandler.
+func (c *content) Get(_ context.Context, _ string, h v1.Hash) (io.ReadCloser, error) {
+	b, ok := c.blobs[h]
+	if !ok {
+		return nil, registry.ErrNotFound
+	}
+	return b.open()
+}

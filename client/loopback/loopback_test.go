@@ -26,9 +26,12 @@ import (
 func load(t *testing.T, pull loopback.Pull) ([]imagefile.Image, error) {
 	t.Helper()
 	archive := test.ImageArchive("example.com:5000/loopback/"+strings.ToLower(t.Name())+":1", nil)
-	return loopback.Load(t.Context(), func(sink imagefile.Sink) ([]imagefile.Image, error) {
-		return imagefile.Read(t.Context(), bytes.NewReader(archive), imagefile.ReadOptions{}, sink)
-	}, pull)
+	a, err := imagefile.Open(t.Context(), bytes.NewReader(archive), imagefile.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Close()
+	return loopback.Load(t.Context(), a.Images, pull)
 }
 
 // TestLoad pulls with a client that checks everything, and finds the port closed afterwards.
@@ -85,7 +88,7 @@ func TestLoadServesNothingElse(t *testing.T) {
 	_, err := load(t, func(ctx context.Context, text, password string) error {
 		host, _, _ := strings.Cut(text, "/")
 		for request, want := range map[string]int{
-			"GET /v2/": 200, "POST /v2/app/blobs/uploads/": 405, "GET /v2/app/manifests/none": 404, "GET /v2/app/blobs/sha256:00": 404, "GET /etc/passwd": 404,
+			"GET /v2/": 200, "POST /v2/app/blobs/uploads/": 405, "GET /v2/app/manifests/none": 404, "GET /v2/app/blobs/sha256:00": 400, "PUT /v2/app/manifests/1": 405, "GET /etc/passwd": 404,
 		} {
 			method, path, _ := strings.Cut(request, " ")
 			r, err := http.NewRequestWithContext(ctx, method, "http://"+host+path, nil)

@@ -5,8 +5,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/opencontainers/go-digest"
-	"github.com/opencontainers/image-spec/identity"
 	urfave "github.com/urfave/cli/v2"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -21,7 +19,6 @@ type cpOptions struct {
 	all       bool
 	platforms platformFlag
 	quiet     bool
-	engine    engineLayers // of the second endpoint
 }
 
 // newCp returns what copies images from one runtime to another, for people who move from dockershim or cri-dockerd to
@@ -78,11 +75,7 @@ func (o *cpOptions) run(ctx context.Context, env *cli.Env) error {
 	}
 	defer to.Close()
 	if s, ok := openStore(ctx, from).(pullStore); ok { // before the first of many images
-		_, err := s.save(ctx, nil, o.platforms, nil)
-		return err
-	}
-	if _, ok := openStore(ctx, to).(shimStore); ok {
-		o.engine, o.platforms.one = readEngineLayers(ctx, to), true
+		return s.save(ctx, nil, copyOptions{}, nil)
 	}
 	images, err := o.list(ctx, from)
 	var failed []error
@@ -176,30 +169,17 @@ func (o *cpOptions) copy(ctx context.Context, env *cli.Env, from, to *client.Con
 	if len(refs) == 0 {
 		refs = []string{image.id}
 	}
-	transfer := func(into store) ([]imagefile.Image, error) {
-		shown := showing(env, "copying", image.title(), o.quiet)
-		defer shown.close()
-		return into.load(ctx, func(sink imagefile.Sink) ([]imagefile.Image, error) {
-			return openStore(ctx, from).save(ctx, refs, o.platforms, shown.sink(sink))
-		})
-	}
-	into := openStore(ctx, to)
-	var diffIDs []digest.Digest
-	if s, ok := into.(shimStore); ok && o.engine != nil {
-		diffIDs = configOf(ctx, from, image.id).Spec.RootFS.DiffIDs
-		there := o.engine.lowest(diffIDs)
-		s.has = func(diffID digest.Digest) bool { return slices.Contains(there, diffID) }
-		into = s
-	}
-	copies, err := transfer(into)
-	if err != nil && len(diffIDs) > 0 && ctx.Err() == nil { // the engine may have removed layers meanwhile
-		env.Debugf("copying all layers of %s: %v", image.title(), err)
-		copies, err = transfer(openStore(ctx, to))
-	}
+	shown := showing(env, "copying", image.title(), o.quiet)
+	defer shown.close()
+	var copies []imagefile.Image
+	err := openStore(ctx, from).save(ctx, refs, copyOptions{o.platforms.want, shown.watch}, func(images []imagefile.Image) (err error) {
+		copies, err = openStore(ctx, to).load(ctx, images)
+		return err
+	})
+	shown.close()
 	if err != nil {
 		return err
 	}
-	o.engine.add(diffIDs)
 	if len(image.names) == 0 {
 		names = nil
 	}
@@ -211,53 +191,6 @@ func (o *cpOptions) copy(ctx context.Context, env *cli.Env, from, to *client.Con
 		digest = c.Target.Digest.String()
 	}
 	return o.say(env, "Copied image", names, digest)
-}
-
-// engineLayers are the layers that an engine has, by their chain ids. It is nil where it cannot be sent an image
-// without those.
-type engineLayers map[digest.Digest]bool
-
-// ownDrivers are the storage drivers of Docker's own image store. In containerd's, whose drivers have other names, an
-// image would lack the layers that its archive lacks.
-var ownDrivers = []string{"overlay2", "vfs", "overlay", "aufs", "devicemapper"}
-
-func readEngineLayers(ctx context.Context, conn *client.Conn) (layers engineLayers) {
-	list, _ := conn.Image.ListImages(ctx, &runtimeapi.ListImagesRequest{}) // on errors everything is copied
-	for _, image := range list.GetImages() {
-		if config := configOf(ctx, conn, image.GetId()); slices.Contains(ownDrivers, config.StorageDriver) {
-			if layers == nil {
-				layers = engineLayers{}
-			}
-			layers.add(config.Spec.RootFS.DiffIDs)
-		}
-	}
-	return layers
-}
-
-func (l engineLayers) add(diffIDs []digest.Digest) {
-	for _, chain := range identity.ChainIDs(slices.Clone(diffIDs)) {
-		l[chain] = true
-	}
-}
-
-// lowest returns the lowest layers of an image, as far as the engine has them.
-func (l engineLayers) lowest(diffIDs []digest.Digest) []digest.Digest {
-	for i, chain := range identity.ChainIDs(slices.Clone(diffIDs)) {
-		if !l[chain] {
-			return diffIDs[:i]
-		}
-	}
-	return diffIDs
-}
-
-// configOf returns what a runtime tells of an image's configuration, which may be nothing.
-func configOf(ctx context.Context, conn *client.Conn, id string) imageConfig {
-	res, err := conn.Image.ImageStatus(ctx, &runtimeapi.ImageStatusRequest{Image: &runtimeapi.ImageSpec{Image: id}, Verbose: true})
-	config, ok := readConfig(res)
-	if err != nil || !ok {
-		return imageConfig{}
-	}
-	return config
 }
 
 func (o *cpOptions) say(env *cli.Env, what string, names []string, digest string) error {

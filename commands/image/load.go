@@ -2,19 +2,24 @@ package image
 
 import (
 	"context"
+	"fmt"
 	"os"
+	"strings"
 
 	urfave "github.com/urfave/cli/v2"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/commands/cli"
 	"github.com/crishim/crishim/imagefile"
+	"github.com/crishim/crishim/kuberuntime"
 )
 
 type loadOptions struct {
 	input     string // "" or "-": standard input
 	as        string
 	platforms platformFlag
+	force     bool
 	quiet     bool
 }
 
@@ -26,13 +31,15 @@ func NewLoad(env *cli.Env) *urfave.Command {
 		Usage:     "load images from a tar archive",
 		ArgsUsage: " ",
 		Description: cli.WithExamples("Takes OCI layouts and docker's archives, plain or compressed by gzip or zstd. Everything in the archive is checked first, and nothing is\n"+
-			"loaded of one with a fault. A kubelet sees the images at once. A runtime that is neither Docker nor containerd\n"+
-			"pulls them from a registry on loopback, and knows them by its address.",
+			"loaded of one with a fault. What is not a plain file is kept in a nameless file in TMPDIR or /var/tmp meanwhile. A kubelet sees the images\n"+
+			"at once. On containerd an image for other platforms than the node's is refused, unless --platform asks for it. A runtime that is neither\n"+
+			"Docker nor containerd pulls the images from a registry on loopback, and knows them by its address.",
 			"crishim load -i busybox.tar", "zcat images.tar.gz | crishim load", "crishim load -i layout.tar --as example.com/app:v1"),
 		Flags: []urfave.Flag{
 			cli.StringFlag(&o.input, "input", "read from `FILE` instead of standard input", "i"),
 			cli.StringFlag(&o.as, "as", "`NAME` of the image in place of the archive's"),
 			o.platforms.flag("load only what is for"),
+			cli.BoolFlag(&o.force, "force", "replace also the images that the runtime needs", "f"),
 			cli.BoolFlag(&o.quiet, "quiet", "print the images' ids only", "q"),
 		},
 		Action: env.ForImages(env.Connected(o.check, o.run)),
@@ -50,6 +57,9 @@ func (o *loadOptions) check(env *cli.Env, c *urfave.Context) error {
 		name, err := imagefile.Name(o.as)
 		if err != nil {
 			return cli.Invalid("as", o.as, err.Error())
+		}
+		if err := ownName(name); err != nil {
+			return cli.Usagef("%v", err)
 		}
 		o.as = name
 	}
@@ -72,18 +82,60 @@ func (o *loadOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) 
 	to := openStore(ctx, conn)
 	shown := showing(env, "loading", name, o.quiet)
 	defer shown.close()
-	images, err := to.load(ctx, func(sink imagefile.Sink) ([]imagefile.Image, error) {
-		images, err := imagefile.Read(ctx, in, imagefile.ReadOptions{Platform: o.platforms.want, As: o.as}, shown.sink(sink))
-		if err != nil {
-			err = cli.About(name, err)
-		}
-		return images, err
-	})
+	archive, err := imagefile.Open(ctx, in, imagefile.Options{Platform: o.platforms.want, As: o.as, Watch: shown.watch})
+	if err != nil {
+		return cli.About(name, err)
+	}
+	defer archive.Close()
+	if err := o.refuse(ctx, conn, to, archive.Images); err != nil {
+		return cli.About(name, err)
+	}
+	images, err := to.load(ctx, archive.Images)
 	shown.close()
 	if err != nil {
 		return err
 	}
 	return o.print(env, images)
+}
+
+// refuse returns an error for images that must not be stored, or that the runtime would not list.
+func (o *loadOptions) refuse(ctx context.Context, conn *client.Conn, to store, images []imagefile.Image) error {
+	own := to.platforms(ctx)
+	sandbox, _ := kuberuntime.SandboxImage(ctx, conn.Runtime) // an endpoint for images alone does not say
+	for _, image := range images {
+		title := image.ID()
+		if len(image.Names) > 0 {
+			title = imagefile.Familiar(image.Names[0])
+		}
+		if !image.RunsOn(own) && o.platforms.want == nil {
+			has := image.Best().Platform
+			return cli.WithHint(fmt.Errorf("%s is for %s, and the runtime's platform is %s", title, has, own[0]), "`--platform %s` stores it nevertheless", has)
+		}
+		if err := cli.Each(image.Names, func(name string) error {
+			if err := ownName(name); err != nil {
+				return err
+			}
+			if o.force {
+				return nil
+			}
+			res, err := conn.Image.ImageStatus(ctx, &runtimeapi.ImageStatusRequest{Image: &runtimeapi.ImageSpec{Image: name}})
+			if there := res.GetImage(); there.GetId() != "" && there.GetId() != image.ID() && (there.GetPinned() || name == sandbox) {
+				return cli.WithHint(fmt.Errorf("%s is an image that the runtime needs", imagefile.Familiar(name)), "`--force` replaces it")
+			}
+			return err
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ownName returns an error for the names of the shim's own images, which run in every pod.
+func ownName(name string) error {
+	if strings.HasPrefix(name, "crishim.local/") {
+		return fmt.Errorf("%s: names under crishim.local/ are crishim's own", name)
+	}
+	return nil
 }
 
 // print is docker's, with the digest behind it.

@@ -46,6 +46,11 @@ func (o *pullOptions) check(env *cli.Env, c *urfave.Context) (err error) {
 		return err
 	}
 	o.images = c.Args().Slice()
+	for _, image := range o.images {
+		if err := ownName(image); err != nil {
+			return cli.Usagef("%v", err)
+		}
+	}
 	if o.Retries < 0 {
 		return cli.Invalid("retries", o.Retries, "must not be negative")
 	}

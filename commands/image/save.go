@@ -2,6 +2,7 @@ package image
 
 import (
 	"context"
+	"io"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -30,7 +31,8 @@ func NewSave(env *cli.Env) *urfave.Command {
 		Usage:     "save images to a tar archive",
 		ArgsUsage: "IMAGE...",
 		Description: cli.WithExamples("Writes an OCI layout, which also has the manifest.json that docker load wants, or an archive as docker save wrote it before. Layers\n"+
-			"that several images share are written once. What is named by an id has no name in the archive. Works on Docker and containerd, not on other runtimes.",
+			"that several images share are written once. What is named by an id has no name in the archive. Works on Docker and containerd, not on other\n"+
+			"runtimes. What Docker sends is kept in a nameless file in TMPDIR or /var/tmp meanwhile.",
 			"crishim save -o busybox.tar busybox", "crishim save busybox alpine:3 | zstd > images.tar.zst",
 			"crishim save busybox | ssh node2 crishim load"),
 		Flags: []urfave.Flag{
@@ -59,7 +61,6 @@ func (o *saveOptions) check(env *cli.Env, c *urfave.Context) error {
 	if err := o.platforms.check(); err != nil {
 		return err
 	}
-	o.platforms.one = o.format == string(imagefile.Docker)
 	if o.output == "" || o.output == "-" {
 		if env.OutTerminal {
 			return cli.Usagef("an archive is nothing for a terminal: use -o FILE, or redirect standard output")
@@ -83,16 +84,20 @@ func (o *saveOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) 
 	from := openStore(ctx, conn)
 	shown := showing(env, "saving", strings.Join(o.images, ", "), o.quiet)
 	defer shown.close()
+	write := func(out io.Writer) error {
+		return from.save(ctx, refs, copyOptions{o.platforms.want, shown.watch}, func(images []imagefile.Image) error {
+			return imagefile.Write(out, imagefile.Format(o.format), images)
+		})
+	}
 	if o.output == "" || o.output == "-" {
-		_, err := from.save(ctx, refs, o.platforms, shown.sink(imagefile.NewWriter(env.Out, imagefile.Format(o.format))))
-		return err
+		return write(env.Out)
 	}
 	out, err := cli.CreateOutput(o.output)
 	if err != nil {
 		return err
 	}
 	defer out.Close()
-	if _, err := from.save(ctx, refs, o.platforms, shown.sink(imagefile.NewWriter(out.File, imagefile.Format(o.format)))); err != nil {
+	if err := write(out.File); err != nil {
 		return err
 	}
 	return out.Commit()

@@ -6,13 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
 
-	"github.com/opencontainers/go-digest"
-	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
 	urfave "github.com/urfave/cli/v2"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -27,17 +25,24 @@ import (
 
 // store is where images are, as save and load see it.
 type store interface {
-	// save copies images into a sink.
-	save(ctx context.Context, images []string, platforms platformFlag, sink imagefile.Sink) ([]imagefile.Image, error)
-	// load calls copy with a sink that stores images.
-	load(ctx context.Context, copy func(imagefile.Sink) ([]imagefile.Image, error)) ([]imagefile.Image, error)
+	// save calls write with images.
+	save(ctx context.Context, images []string, o copyOptions, write func([]imagefile.Image) error) error
+	// load stores images, and returns them by the names that they have there.
+	load(ctx context.Context, images []imagefile.Image) ([]imagefile.Image, error)
+	// platforms returns those that the runtime lists images of; nil: all.
+	platforms(ctx context.Context) []v1.Platform
+}
+
+type copyOptions struct {
+	platform *v1.Platform // nil: any
+	watch    imagefile.Watch
 }
 
 // openStore finds how images get in and out of a runtime.
 func openStore(ctx context.Context, conn *client.Conn) store {
 	gogc.Set(gogc.Serve) // a copy takes long, and every piece of it is garbage at once
 	if conn.IsDockershim(ctx) {
-		return shimStore{conn: conn}
+		return shimStore{conn}
 	}
 	if s, ok := containerd.Open(ctx, conn.ImageClientConn()); ok {
 		return containerdStore{s, conn}
@@ -46,38 +51,30 @@ func openStore(ctx context.Context, conn *client.Conn) store {
 }
 
 // shimStore is the engine behind our own shim.
-type shimStore struct {
-	conn *client.Conn
-	has  func(diffID digest.Digest) bool // see imagefile.Writer
-}
+type shimStore struct{ conn *client.Conn }
 
-func (s shimStore) save(ctx context.Context, images []string, platforms platformFlag, sink imagefile.Sink) ([]imagefile.Image, error) {
-	archive, err := s.conn.SaveImages(ctx, images)
+func (s shimStore) save(ctx context.Context, images []string, o copyOptions, write func([]imagefile.Image) error) error {
+	stream, err := s.conn.SaveImages(ctx, images)
 	if err != nil {
-		return nil, err
+		return err
+	}
+	defer stream.Close()
+	archive, err := imagefile.Open(ctx, stream, imagefile.Options{Platform: o.platform, Watch: o.watch, Trusted: true})
+	if err != nil {
+		return err
 	}
 	defer archive.Close()
-	return imagefile.Read(ctx, archive, imagefile.ReadOptions{Platform: platforms.want, Trusted: true}, sink)
+	return write(archive.Images)
 }
 
-func (s shimStore) load(ctx context.Context, copy func(imagefile.Sink) ([]imagefile.Image, error)) ([]imagefile.Image, error) {
+func (s shimStore) load(ctx context.Context, images []imagefile.Image) ([]imagefile.Image, error) {
 	r, w := io.Pipe()
-	loaded := make(chan error, 1)
-	go func() {
-		err := s.conn.LoadImages(ctx, r)
-		r.CloseWithError(cmp.Or(err, io.ErrClosedPipe))
-		loaded <- err
-	}()
-	archive := imagefile.NewWriter(w, imagefile.Engine)
-	archive.Has = s.has
-	images, err := copy(archive)
-	w.CloseWithError(err) // nil is the end of the archive
-	refused := <-loaded
-	if err == nil || refused != nil && errors.Is(err, refused) {
-		err = refused
-	}
-	return images, err
+	go func() { w.CloseWithError(imagefile.Write(w, imagefile.Docker, images)) }()
+	defer r.Close()
+	return images, s.conn.LoadImages(ctx, r)
 }
+
+func (shimStore) platforms(context.Context) []v1.Platform { return nil }
 
 // containerdStore is a containerd.
 type containerdStore struct {
@@ -85,24 +82,29 @@ type containerdStore struct {
 	conn  *client.Conn
 }
 
-func (s containerdStore) save(ctx context.Context, images []string, platforms platformFlag, sink imagefile.Sink) ([]imagefile.Image, error) {
-	saved, err := s.store.Save(ctx, images, platforms.want, platforms.one, sink)
-	var missing *imagefile.MissingError
-	if errors.As(err, &missing) {
+func (s containerdStore) save(ctx context.Context, images []string, o copyOptions, write func([]imagefile.Image) error) error {
+	list, err := s.store.Images(ctx, images, o.platform, o.watch)
+	if errors.Is(err, imagefile.ErrMissing) {
 		err = cli.WithHint(err, "containerd drops layers once they are unpacked where its configuration has discard_unpacked_layers; `crishim pull` gets them again")
 	}
-	return saved, err
+	if err != nil {
+		return err
+	}
+	return write(list)
 }
 
 // load returns when CRI knows the images: its plugin reads them at an event.
-func (s containerdStore) load(ctx context.Context, copy func(imagefile.Sink) ([]imagefile.Image, error)) ([]imagefile.Image, error) {
-	images, err := s.store.Load(ctx, copy)
-	if err != nil {
-		return images, err
+func (s containerdStore) load(ctx context.Context, images []imagefile.Image) ([]imagefile.Image, error) {
+	if err := s.store.Load(ctx, images); err != nil {
+		return nil, err
 	}
+	own := s.platforms(ctx)
 	ctx, cancel := context.WithTimeoutCause(ctx, 10*time.Second, errors.New("the images are stored, and CRI does not list them after 10 s"))
 	defer cancel()
 	for _, image := range images {
+		if !image.RunsOn(own) { // CRI never lists it
+			continue
+		}
 		for _, name := range append([]string{image.ID()}, image.Names...) {
 			for {
 				res, err := s.conn.Image.ImageStatus(ctx, &runtimeapi.ImageStatusRequest{Image: &runtimeapi.ImageSpec{Image: name}})
@@ -118,22 +120,24 @@ func (s containerdStore) load(ctx context.Context, copy func(imagefile.Sink) ([]
 	return images, nil
 }
 
+func (s containerdStore) platforms(ctx context.Context) []v1.Platform { return s.store.Platforms(ctx) }
+
 // pullStore is a runtime that can do no more than CRI: it can pull, from a registry that is here for as long.
 type pullStore struct{ conn *client.Conn }
 
-func (s pullStore) save(context.Context, []string, platformFlag, imagefile.Sink) ([]imagefile.Image, error) {
-	return nil, cli.WithHint(fmt.Errorf("%s has no call that reads images", s.runtime()), "its own tool saves them, such as `podman save` or skopeo for CRI-O")
+func (s pullStore) save(context.Context, []string, copyOptions, func([]imagefile.Image) error) error {
+	return cli.WithHint(fmt.Errorf("%s has no call that reads images", s.runtime()), "its own tool saves them, such as `podman save` or skopeo for CRI-O")
 }
 
 func (s pullStore) runtime() string {
 	return cmp.Or(s.conn.Version.GetRuntimeName(), s.conn.ImageEndpoint)
 }
 
-func (s pullStore) load(ctx context.Context, copy func(imagefile.Sink) ([]imagefile.Image, error)) ([]imagefile.Image, error) {
+func (s pullStore) load(ctx context.Context, images []imagefile.Image) ([]imagefile.Image, error) {
 	if !strings.HasPrefix(s.conn.ImageEndpoint, "unix://") {
 		return nil, cli.WithHint(fmt.Errorf("%s can only pull, and from %s it does not reach a registry here", s.runtime(), s.conn.ImageEndpoint), "run crishim on its machine")
 	}
-	return loopback.Load(ctx, copy, func(ctx context.Context, ref, password string) error {
+	return loopback.Load(ctx, images, func(ctx context.Context, ref, password string) error {
 		_, err := s.conn.Image.PullImage(ctx, &runtimeapi.PullImageRequest{
 			Image: &runtimeapi.ImageSpec{Image: ref, UserSpecifiedImage: ref}, Auth: &runtimeapi.AuthConfig{Username: loopback.User, Password: password},
 		})
@@ -144,11 +148,12 @@ func (s pullStore) load(ctx context.Context, copy func(imagefile.Sink) ([]imagef
 	})
 }
 
+func (pullStore) platforms(context.Context) []v1.Platform { return nil }
+
 // platformFlag is --platform.
 type platformFlag struct {
 	text string
-	want func(*ocispec.Platform) bool
-	one  bool // of several: what takes the images has room for one
+	want *v1.Platform // nil: any
 }
 
 func (p *platformFlag) flag(what string) urfave.Flag {
@@ -156,7 +161,6 @@ func (p *platformFlag) flag(what string) urfave.Flag {
 }
 
 func (p *platformFlag) check() (err error) {
-	p.want = imagefile.AnyPlatform
 	if p.text != "" {
 		if p.want, err = imagefile.ParsePlatform(p.text); err != nil {
 			return cli.Invalid("platform", p.text, err.Error())
@@ -186,51 +190,28 @@ func (d *display) close() {
 	}
 }
 
-// sink reports the layers that go into another one.
-func (d *display) sink(to imagefile.Sink) imagefile.Sink {
+// watch reports the layers that are read.
+func (d *display) watch(l v1.Descriptor, r io.ReadCloser) io.ReadCloser {
 	if d.display == nil {
-		return to
+		return r
 	}
-	return &shownSink{Sink: to, report: d.shown.Report}
-}
-
-type shownSink struct {
-	imagefile.Sink
-	report func(client.PullProgress)
-	layers int
-}
-
-func (s *shownSink) Layer(c *imagefile.Content) error {
-	s.layers++
-	name := strconv.Itoa(s.layers)
-	if c.Digest != "" {
-		name = c.Digest.Encoded()[:12]
-	}
-	r := &shownReader{r: c.Reader, report: func(status string, n int64) {
-		s.report(client.PullProgress{Layer: name, Status: status, Current: n, Total: c.Size})
+	return &shownLayer{ReadCloser: r, report: func(status string, n int64) {
+		d.shown.Report(client.PullProgress{Layer: l.Digest.Hex[:12], Status: status, Current: n, Total: l.Size})
 	}}
-	c.Reader = r
-	err := s.Sink.Layer(c)
-	c.Reader = r.r
-	switch {
-	case err != nil:
-	case r.n < c.Size:
-		r.report(progress.StatusPresent, 0)
-	default:
-		r.report(progress.StatusCopied, r.n)
-	}
-	return err
 }
 
-type shownReader struct {
-	r      io.Reader
+type shownLayer struct {
+	io.ReadCloser
 	report func(status string, n int64)
 	n      int64
 }
 
-func (r *shownReader) Read(b []byte) (int, error) {
-	n, err := r.r.Read(b)
-	r.n += int64(n)
-	r.report(progress.StatusCopying, r.n)
+func (l *shownLayer) Read(b []byte) (int, error) {
+	n, err := l.ReadCloser.Read(b)
+	l.n += int64(n)
+	l.report(progress.StatusCopying, l.n)
+	if errors.Is(err, io.EOF) {
+		l.report(progress.StatusCopied, l.n)
+	}
 	return n, err
 }
