@@ -204,7 +204,7 @@ func (s *syncing) containerConfig(c *v1.Container, image *runtimeapi.Image, rest
 	if err != nil {
 		return nil, err
 	}
-	expand := func(text string) string { return criconfig.Expand(text, env) }
+	expand := func(text string) (string, error) { return criconfig.ExpandAll(text, env) }
 	in.Mounts, err = s.m.volumes.Mounts(s.pod, c, s.volumes, expand, func(ref string) string { return s.images[ref].GetId() })
 	if err != nil {
 		return nil, err

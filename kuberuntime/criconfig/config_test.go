@@ -47,6 +47,17 @@ func TestExpand(t *testing.T) {
 	}
 }
 
+func TestExpandAll(t *testing.T) {
+	t.Parallel()
+	env := []*runtimeapi.KeyValue{{Key: "A", Value: []byte("1")}}
+	if got, err := ExpandAll("$(A)/$$(B)", env); got != "1/$(B)" || err != nil {
+		t.Errorf("got %q, %v", got, err)
+	}
+	if got, err := ExpandAll("$(A)/$(B)/$(C)", env); err == nil || err.Error() != "there is no variable B, C" {
+		t.Errorf("got %q, %v", got, err)
+	}
+}
+
 func FuzzExpand(f *testing.F) {
 	f.Add("$(A) $$ $( $")
 	f.Fuzz(func(t *testing.T, s string) {

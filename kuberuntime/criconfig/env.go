@@ -103,12 +103,26 @@ func valueOf(data map[string][]byte, err error, key string, optional *bool) (str
 // Expand replaces $(NAME) in a text by the value of a variable, as the kubelet's expansion package. $$ stands for
 // one $, and a name of no variable stays as it is written.
 func Expand(s string, env []*runtimeapi.KeyValue) string {
+	out, _ := expand(s, env)
+	return out
+}
+
+// ExpandAll is Expand where each name must be one of a variable.
+func ExpandAll(s string, env []*runtimeapi.KeyValue) (string, error) {
+	out, unset := expand(s, env)
+	if len(unset) > 0 {
+		return "", fmt.Errorf("there is no variable %s", strings.Join(unset, ", "))
+	}
+	return out, nil
+}
+
+func expand(s string, env []*runtimeapi.KeyValue) (expanded string, unset []string) {
 	var out strings.Builder
 	for {
 		i := strings.IndexByte(s, '$')
 		if i < 0 || i == len(s)-1 {
 			out.WriteString(s)
-			return out.String()
+			return out.String(), unset
 		}
 		out.WriteString(s[:i])
 		s = s[i:]
@@ -122,6 +136,7 @@ func Expand(s string, env []*runtimeapi.KeyValue) string {
 				out.Write(env[i].Value)
 			} else {
 				out.WriteString(s[:n])
+				unset = append(unset, s[2:end])
 			}
 		default:
 			out.WriteString(s[:n])

@@ -1,6 +1,7 @@
 package manifest
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -139,6 +140,83 @@ func TestParseProblems(t *testing.T) {
 				t.Error(diff)
 			}
 		})
+	}
+}
+
+// TestObjectsOneAfterTheOther, as jq -c writes them, are all read, and nothing is left out behind an object.
+func TestObjectsOneAfterTheOther(t *testing.T) {
+	t.Parallel()
+	one := func(name string) string {
+		return `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"` + name + `"},"spec":{"containers":[{"name":"c","image":"busybox"}]}}`
+	}
+	for _, text := range []string{one("a") + "\n" + one("b") + "\n", one("a") + one("b"), one("a") + "\n---\n" + one("b") + "\n# the end\n"} {
+		if set, err := parse(text); err != nil || len(set.Pods) != 2 {
+			t.Errorf("%s: got %+v, %v", text, set, err)
+		}
+	}
+	for _, rest := range []string{"and some rubbish", one("b")[:60], "[]", "1", `{kind: Pod}`, "- a"} {
+		if _, err := parse(one("a") + "\n" + rest); err == nil || !strings.Contains(err.Error(), "document 1: not valid JSON: after object 1") {
+			t.Errorf("%q: got %v", rest, err)
+		}
+	}
+	const flow = "{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {containers: [{name: c, image: busybox}]}}"
+	if _, err := parse(flow + " # the end\n"); err != nil {
+		t.Error(err)
+	}
+	for _, rest := range []string{"rubbish", flow, "{}"} {
+		if _, err := parse(flow + "\n" + rest); err == nil {
+			t.Errorf("%q behind YAML in braces is accepted", rest)
+		}
+	}
+}
+
+// TestMergeKeys: a key that overrides a merged one is no duplicate, and two equal keys are.
+func TestMergeKeys(t *testing.T) {
+	t.Parallel()
+	const text = `apiVersion: v1
+kind: Pod
+metadata: {name: web}
+spec:
+  containers:
+  - &base {name: a, image: busybox, tty: yes, command: [sh, -c, "cat <<EOF"]}
+  - <<: *base
+    name: b
+  - name: c
+    <<: [*base]
+    tty: no
+`
+	set, err := parse(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := ""
+	for _, c := range set.Pods[0].Spec.Containers {
+		got += fmt.Sprintln(c.Name, c.Image, c.TTY, len(c.Command))
+	}
+	if want := "a busybox true 3\nb busybox true 3\nc busybox false 3\n"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if _, err := parse(text + "    tty: yes\n"); err == nil || !strings.Contains(err.Error(), `key "tty" already set in map`) {
+		t.Errorf("a duplicate: got %v", err)
+	}
+	if _, err := parse("a: &a {b: c}\nd: {<<: e}\n"); err == nil {
+		t.Error("merged a text")
+	}
+}
+
+// TestNamesThatAreTooLong for the directory of a pod's logs.
+func TestNamesThatAreTooLong(t *testing.T) {
+	t.Parallel()
+	named := func(n int) error {
+		_, err := parse(strings.Replace(minimal, "web", strings.Repeat("a", n), 1))
+		return err
+	}
+	most := 255 - len("default__") - 36
+	if err := named(most); err != nil {
+		t.Error(err)
+	}
+	if err := named(most + 5); err == nil || !strings.Contains(err.Error(), "must be shorter by 5 characters") {
+		t.Errorf("got %v", err)
 	}
 }
 

@@ -10,6 +10,8 @@ package manifest
 
 import (
 	"bytes"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -136,6 +138,30 @@ func split(data []byte) []document {
 		}
 	}
 	return slices.DeleteFunc(out, func(d document) bool { return IsBlank(d.data) })
+}
+
+// splitJSON cuts a document into the JSON objects that follow each other in it, as jq writes them. One that does not begin with
+// such an object is YAML, and stays as it is.
+func (d document) splitJSON() ([]document, error) {
+	var out []document
+	rest := d.data
+	for !IsBlank(rest) {
+		var object json.RawMessage
+		dec := json.NewDecoder(bytes.NewReader(rest))
+		err := dec.Decode(&object)
+		if err == nil && object[0] != '{' {
+			err = errors.New("the value is no object")
+		}
+		if err != nil && len(out) == 0 {
+			return []document{d}, nil
+		}
+		if err != nil {
+			return out, fmt.Errorf("after object %d of the document: %w", len(out), err)
+		}
+		out = append(out, document{d.number, d.line, object})
+		rest = rest[dec.InputOffset():]
+	}
+	return out, nil
 }
 
 // isSeparator reports whether a line is "---", with nothing but a comment after it.

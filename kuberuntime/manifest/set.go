@@ -5,11 +5,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 
+	yamlv3 "go.yaml.in/yaml/v3"
 	v1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -43,20 +46,38 @@ func (s *Set) add(file string, data []byte) Errors {
 	var out Errors
 	for _, doc := range split(data) {
 		src := Source{File: file, Document: doc.number}
-		value, err := decodeDocument(doc.data)
+		objects, err := doc.splitJSON()
 		if err != nil {
-			out = append(out, src.error("", yamlProblem(err, doc.line)))
-			continue
+			out = append(out, src.error("", "not valid JSON: "+err.Error()))
 		}
-		out = append(out, s.addValue(src, value)...)
+		for _, object := range objects {
+			value, err := decodeDocument(object.data)
+			if err != nil {
+				out = append(out, src.error("", yamlProblem(err, doc.line)))
+				continue
+			}
+			out = append(out, s.addValue(src, value)...)
+		}
 	}
 	return out
 }
 
+var mergeKey = regexp.MustCompile(`(?m)(^|[\s{,])<<\s*:`)
+
 // decodeDocument turns YAML or JSON into maps, lists and scalars with exact numbers.
 func decodeDocument(data []byte) (any, error) {
+	if mergeKey.Match(data) {
+		merged, err := mergeKeys(data)
+		if err != nil {
+			return nil, err
+		}
+		data = merged
+	}
 	text, err := yaml.YAMLToJSONStrict(data)
 	if err != nil {
+		return nil, err
+	}
+	if err := checkEnd(data); err != nil {
 		return nil, err
 	}
 	dec := json.NewDecoder(bytes.NewReader(text))
@@ -64,6 +85,86 @@ func decodeDocument(data []byte) (any, error) {
 	var v any
 	err = dec.Decode(&v)
 	return v, err
+}
+
+// checkEnd refuses text after an object in braces, which the decoder leaves out.
+func checkEnd(data []byte) error {
+	if data = bytes.TrimSpace(data); len(data) == 0 || data[0] != '{' || json.Valid(data) {
+		return nil
+	}
+	dec := yamlv3.NewDecoder(bytes.NewReader(data))
+	var node yamlv3.Node
+	err := dec.Decode(&node)
+	if err == nil {
+		err = dec.Decode(&node)
+	}
+	switch {
+	case errors.Is(err, io.EOF):
+		return nil
+	case err == nil:
+		return errors.New("there is text after the object")
+	}
+	return err
+}
+
+// mergeKeys writes out what the merge keys (<<) of a document stand for: the strict decoder takes a key that overrides a merged one for
+// a duplicate.
+func mergeKeys(data []byte) ([]byte, error) {
+	var root yamlv3.Node
+	if err := yamlv3.Unmarshal(data, &root); err != nil {
+		return nil, err
+	}
+	if err := mergeNode(&root, map[*yamlv3.Node]bool{}); err != nil {
+		return nil, err
+	}
+	return yamlv3.Marshal(&root)
+}
+
+func mergeNode(n *yamlv3.Node, done map[*yamlv3.Node]bool) error {
+	if done[n] {
+		return nil
+	}
+	done[n] = true
+	for _, child := range n.Content {
+		if err := mergeNode(child, done); err != nil {
+			return err
+		}
+	}
+	if n.Kind != yamlv3.MappingNode {
+		return nil
+	}
+	var own, merged []*yamlv3.Node
+	has := map[string]bool{}
+	for pair := range slices.Chunk(n.Content, 2) {
+		if pair[0].Tag == "!!merge" {
+			merged = append(merged, pair[1])
+			continue
+		}
+		own = append(own, pair...)
+		has[pair[0].Value] = true
+	}
+	for _, from := range merged { // of several, the first that has a key
+		sources := []*yamlv3.Node{from}
+		if from.Kind == yamlv3.SequenceNode {
+			sources = from.Content
+		}
+		for _, source := range sources {
+			if source.Kind == yamlv3.AliasNode {
+				source = source.Alias
+			}
+			if source.Kind != yamlv3.MappingNode {
+				return fmt.Errorf("line %d: a merge key needs a map", source.Line)
+			}
+			for pair := range slices.Chunk(source.Content, 2) {
+				if !has[pair[0].Value] {
+					has[pair[0].Value] = true
+					own = append(own, pair...)
+				}
+			}
+		}
+	}
+	n.Content = own
+	return nil
 }
 
 // yamlProblem drops the library's prefixes; its line numbers count from the document.

@@ -95,6 +95,10 @@ func (v *validator) metadata(path *field.Path) {
 		v.text(path.Child("name"), meta.Name, validation.IsDNS1123Subdomain)
 	}
 	v.text(path.Child("namespace"), meta.Namespace, validation.IsDNS1123Label)
+	const fileName, uid = 255, 36
+	if over := len(meta.Namespace) + len(meta.Name) + len("__") + uid - fileName; over > 0 {
+		v.invalid(path.Child("name"), meta.Name, "must be shorter by %d characters: a directory is named after namespace, name and uid", over)
+	}
 	for _, key := range slices.Sorted(maps.Keys(meta.Labels)) {
 		v.text(path.Child("labels"), key, validation.IsQualifiedName)
 		v.text(path.Child("labels").Key(key), meta.Labels[key], validation.IsValidLabelValue)

@@ -15,7 +15,7 @@ import (
 
 // Mounts returns a container's volumeMounts as the CRI wants them. expand resolves $(VAR) in
 // subPathExpr, imageRef the reference of an image volume.
-func (m *Maker) Mounts(p *v1.Pod, c *v1.Container, made map[string]Made, expand func(string) string, imageRef func(string) string) ([]*runtimeapi.Mount, error) {
+func (m *Maker) Mounts(p *v1.Pod, c *v1.Container, made map[string]Made, expand func(string) (string, error), imageRef func(string) string) ([]*runtimeapi.Mount, error) {
 	var out []*runtimeapi.Mount
 	for i := range c.VolumeMounts {
 		at := &c.VolumeMounts[i]
@@ -25,7 +25,10 @@ func (m *Maker) Mounts(p *v1.Pod, c *v1.Container, made map[string]Made, expand 
 		}
 		sub := at.SubPath
 		if at.SubPathExpr != "" {
-			sub = expand(at.SubPathExpr)
+			var err error
+			if sub, err = expand(at.SubPathExpr); err != nil { // it would become the name of a directory
+				return nil, fmt.Errorf("mount %s: subPathExpr %q: %w", at.MountPath, at.SubPathExpr, err)
+			}
 		}
 		mount := newMount(at, volume, sub)
 		if mount.Image != nil {

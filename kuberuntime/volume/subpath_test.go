@@ -95,7 +95,7 @@ func TestErrorsOfSubPathsHideVariables(t *testing.T) {
 	t.Parallel()
 	volume, _ := sharedVolume(t)
 	c := &v1.Container{Name: "main", VolumeMounts: []v1.VolumeMount{{Name: "v", MountPath: "/a", SubPathExpr: "d/file/$(TOKEN)"}}}
-	expand := func(text string) string { return strings.ReplaceAll(text, "$(TOKEN)", "hunter2") }
+	expand := func(text string) (string, error) { return strings.ReplaceAll(text, "$(TOKEN)", "hunter2"), nil }
 	_, err := maker(t).Mounts(&v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "u1"}}, c, map[string]Made{"v": {Path: volume}}, expand, nil)
 	if !errors.Is(err, unix.ENOTDIR) || strings.Contains(err.Error(), "hunter2") || !strings.Contains(err.Error(), "$(TOKEN)") {
 		t.Errorf("got %v, want the sub path as the manifest has it", err)

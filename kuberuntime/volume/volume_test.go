@@ -430,7 +430,7 @@ func TestMounts(t *testing.T) {
 	m := maker(t)
 	m.BindMount = func(string, string) error { return unix.EPERM } // as for a user without root
 	made := map[string]Made{"v": {Path: volume}, "ro": {Path: volume, ReadOnly: true}, "img": {Image: &v1.ImageVolumeSource{Reference: "data:1"}, ReadOnly: true}}
-	expand := func(s string) string { return strings.ReplaceAll(s, "$(NAME)", "pod1") }
+	expand := func(s string) (string, error) { return strings.ReplaceAll(s, "$(NAME)", "pod1"), nil }
 	ref := func(image string) string { return "sha256:" + image }
 	mount := func(at v1.VolumeMount) (*runtimeapi.Mount, error) {
 		list, err := m.Mounts(&v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "u1"}}, &v1.Container{Name: "main", VolumeMounts: []v1.VolumeMount{at}}, made, expand, ref)
