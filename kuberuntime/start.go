@@ -86,7 +86,14 @@ func (s *syncing) createSandbox(ctx context.Context) error {
 		}
 		handler = class.Handler
 	}
+	release, err := s.m.takeHostPorts(ctx, s.pod)
+	if err != nil {
+		return err
+	}
 	created, err := s.m.runtime.RunPodSandbox(ctx, &runtimeapi.RunPodSandboxRequest{Config: s.config, RuntimeHandler: handler})
+	if released := release(); err == nil {
+		err = released
+	}
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,52 @@
+package kuberuntime
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/kuberuntime/manifest"
+	"github.com/crishim/crishim/kuberuntime/pod"
+)
+
+// TestHostPortsHaveOnePod: the second is refused by the name of the first, of other tools too, until that is gone.
+func TestHostPortsHaveOnePod(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	ctx := deadline(t)
+	up := func(name, port string) error {
+		text := "apiVersion: v1\nkind: Pod\nmetadata: {name: " + name + "}\nspec: {containers: [{name: c, image: 'busybox:1', ports: [{containerPort: 80, " + port + "}]}]}"
+		set, err := manifest.Read(strings.NewReader(text), "-")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := Prepare(set.Pods[0].Pod, "", f.o.Now()); err != nil {
+			t.Fatal(err)
+		}
+		_, err = f.Up(ctx, set.Pods[0].Pod, set, false)
+		return err
+	}
+	foreign := f.stub.AddPod("kube-system", "proxy")
+	f.stub.AddContainer(foreign, "c", func(c *runtimeapi.ContainerConfig) {
+		c.Annotations = map[string]string{pod.PortsAnnotation: `[{"hostPort": 443, "containerPort": 443, "protocol": "TCP"}]`}
+	})
+	for i, c := range []struct{ port, taken string }{
+		{"hostPort: 8080", ""},
+		{"hostPort: 8080", "host port 8080/TCP is taken by pod default/p0"},
+		{"hostPort: 8080, hostIP: 127.0.0.1", "host port 8080/TCP is taken by pod default/p0"},
+		{"hostPort: 8080, protocol: UDP", ""},
+		{"hostPort: 8081, hostIP: 127.0.0.1", ""},
+		{"hostPort: 8081, hostIP: 127.0.0.2", ""},
+		{"hostPort: 443", "host port 443/TCP is taken by pod kube-system/proxy"},
+	} {
+		if err := up(fmt.Sprint("p", i), c.port); (err == nil) != (c.taken == "") || err != nil && err.Error() != c.taken {
+			t.Errorf("%s: got %v, want %q", c.port, err, c.taken)
+		}
+	}
+	f.stub.StopPod(foreign)
+	if err := up("p6", "hostPort: 443"); err != nil {
+		t.Errorf("when the other is gone: %v", err)
+	}
+}
