@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/internal/kube"
@@ -107,6 +108,7 @@ func New(ctx context.Context, o Options) (*Manager, error) {
 	if v.GetVersion() != kube.APIVersion {
 		return nil, fmt.Errorf("invalid kube API version %q of the runtime: must be %q", v.GetVersion(), kube.APIVersion)
 	}
+	m.volumes.Warn = func(p *v1.Pod, format string, args ...any) { m.warn(p, "", EventVolumes, format, args...) }
 	m.prober = probe.NewManager(m.probeExec, m.probeChanged)
 	m.name = v.GetRuntimeName()
 	return m, nil

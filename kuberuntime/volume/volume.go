@@ -34,6 +34,8 @@ type Made struct {
 type Maker struct {
 	Dirs pod.Dirs
 	Host criconfig.Host
+	// Warn reports what lies on disk although it is secret; nil is nobody.
+	Warn func(p *v1.Pod, format string, args ...any)
 	// MountTmpfs mounts a memory file system with options, BindMount a file or directory at
 	// another place; tests replace them.
 	MountTmpfs func(dir, options string) error
@@ -106,6 +108,11 @@ func (m *Maker) setup(p *v1.Pod, v *v1.Volume, dir string, set *manifest.Set) er
 	if err := os.Chmod(dir, 0o755); err != nil { // the umask has no say
 		return err
 	}
+	if inMemory(v) {
+		if err := m.mountSecrets(dir, p, v.Name); err != nil {
+			return err
+		}
+	}
 	return write(dir, files, mode, group)
 }
 
@@ -148,6 +155,32 @@ func (m *Maker) memoryDir(dir string, p *v1.Pod, e *v1.EmptyDirVolumeSource) err
 		options += fmt.Sprintf(",size=%d", size)
 	}
 	if err := m.MountTmpfs(dir, options); err != nil {
+		return fmt.Errorf("mount a memory file system: %w", err)
+	}
+	return nil
+}
+
+// mountSecrets mounts a memory file system that is not swapped, where the kernel has that. A volume that was on disk before stays
+// there: containers have it. Without the right to mount it is on disk, with a warning.
+func (m *Maker) mountSecrets(dir string, p *v1.Pod, name string) error {
+	if _, err := os.Lstat(filepath.Join(dir, dataLink)); err == nil {
+		return nil
+	}
+	mounts, err := mountsBelow(dir)
+	if err != nil || slices.Contains(mounts, dir) {
+		return err
+	}
+	err = m.MountTmpfs(dir, "mode=0755,noswap")
+	if errors.Is(err, unix.EINVAL) {
+		err = m.MountTmpfs(dir, "mode=0755")
+	}
+	if errors.Is(err, unix.EPERM) {
+		if m.Warn != nil {
+			m.Warn(p, "volume %s is on disk: only root may mount a memory file system for it", name)
+		}
+		return nil
+	}
+	if err != nil {
 		return fmt.Errorf("mount a memory file system: %w", err)
 	}
 	return nil

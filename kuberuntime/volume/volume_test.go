@@ -52,7 +52,7 @@ func parse(t *testing.T, text string) (*v1.Pod, *manifest.Set) {
 
 func maker(t *testing.T) *Maker {
 	t.Helper()
-	m := &Maker{Dirs: pod.Dirs{Root: t.TempDir()}, MountTmpfs: func(string, string) error { return errors.New("not here") }, BindMount: BindMount}
+	m := &Maker{Dirs: pod.Dirs{Root: t.TempDir()}, MountTmpfs: func(string, string) error { return unix.EPERM }, BindMount: BindMount}
 	t.Cleanup(func() {
 		if err := unmountBelow(m.Dirs.Root); err != nil {
 			t.Error(err)
@@ -271,6 +271,45 @@ func TestEmptyDir(t *testing.T) {
 		if m.Teardown(uid) == nil {
 			t.Errorf("removed %q", uid)
 		}
+	}
+}
+
+// TestSecretsAreInMemory, without swap where the kernel has that, but on disk with a warning where mounting is not allowed, and where
+// they were before.
+func TestSecretsAreInMemory(t *testing.T) {
+	t.Parallel()
+	const volumes = "  volumes: [{name: c, configMap: {name: conf}}, {name: s, secret: {secretName: key}}, {name: d, downwardAPI: {items: [{path: name, fieldRef: {fieldPath: metadata.name}}]}}, {name: p, projected: {sources: [{secret: {name: key}}]}}]"
+	p, set := parse(t, head+volumes+objects)
+	for _, c := range []struct {
+		name   string
+		answer map[string]error
+		want   string
+		warned int
+	}{
+		{"new kernel", nil, "s mode=0755,noswap d mode=0755,noswap p mode=0755,noswap", 0},
+		{"old kernel", map[string]error{"mode=0755,noswap": unix.EINVAL}, "s mode=0755 d mode=0755 p mode=0755", 0},
+		{"no root", map[string]error{"mode=0755,noswap": unix.EPERM}, "", 3},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			m, warned := maker(t), 0
+			var mounted []string
+			m.Warn = func(*v1.Pod, string, ...any) { warned++ }
+			m.MountTmpfs = func(dir, options string) error {
+				if c.answer[options] == nil {
+					mounted = append(mounted, filepath.Base(dir)+" "+options)
+				}
+				return c.answer[options]
+			}
+			for range 2 { // the second finds the files
+				if _, err := m.Setup(p, set); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if got := strings.Join(mounted, " "); got != c.want || warned != c.warned {
+				t.Errorf("got %q and %d warnings, want %q and %d", got, warned, c.want, c.warned)
+			}
+		})
 	}
 }
 
