@@ -59,10 +59,10 @@ type Config struct {
 	// when there is no file.
 	Path string
 
-	// lines is the file's text, doc the same parsed, set has the keys in it.
-	lines []string
-	doc   yaml.Node
-	set   map[string]bool
+	exists  bool
+	doc     yaml.Node
+	comment string          // of a file without keys
+	set     map[string]bool // the keys in it
 }
 
 // ConfigError is a config file that cannot be used.
@@ -153,12 +153,12 @@ func reasonOf(err error) string {
 
 // ParseConfig reads a config file's content; the path is for messages.
 func ParseConfig(path string, data []byte) (*Config, error) {
-	c := &Config{Path: path, set: map[string]bool{}}
-	c.lines = strings.Split(string(data), "\n")
+	c := &Config{Path: path, exists: true, set: map[string]bool{}}
 	if err := yaml.Unmarshal(data, &c.doc); err != nil {
 		return nil, &ConfigError{Path: path, Reason: "not valid YAML: " + err.Error(), err: err}
 	}
 	if len(c.doc.Content) == 0 {
+		c.comment = strings.TrimSpace(string(data))
 		return c, nil
 	}
 	root := c.doc.Content[0]
@@ -276,7 +276,7 @@ func parseSeconds(text string) (time.Duration, error) {
 }
 
 // Exists reports whether the config came from a file.
-func (c *Config) Exists() bool { return c.lines != nil }
+func (c *Config) Exists() bool { return c.exists }
 
 // IsSet reports whether the file has the key.
 func (c *Config) IsSet(key string) bool { return c.set[key] }

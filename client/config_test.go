@@ -187,7 +187,7 @@ func TestConfigKeepsComments(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := "# who runs here\nruntime-endpoint: docker:// # for now\n\n# seconds\ntimeout: 2\ndebug: true\n"
+	want := "# who runs here\nruntime-endpoint: docker:// # for now\n# seconds\ntimeout: 2\ndebug: true\n"
 	if diff := cmp.Diff(want, string(after)); diff != "" {
 		t.Error(diff)
 	}
@@ -228,6 +228,28 @@ func TestConfigSetInOddFiles(t *testing.T) {
 				t.Error(err)
 			}
 		})
+	}
+}
+
+// crictl's suite compares the whole file.
+func TestConfigAddMissing(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "c.yaml")
+	c, err := client.ParseConfig(path, []byte("# head\nimage-endpoint: \"old\" # images\n\n# seconds\ntimeout: 2\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(c.Set("image-endpoint", "unix:///baz"), c.Set("debug", "false"), c.AddMissing(), c.Save()); err != nil {
+		t.Fatal(err)
+	}
+	want := "# head\nimage-endpoint: \"unix:///baz\" # images\n# seconds\ntimeout: 2\ndebug: false\nruntime-endpoint: \"\"\n" +
+		"pull-image-on-create: false\ndisable-pull-on-run: false\nmax-retries: 0\n"
+	after, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, string(after)); diff != "" {
+		t.Error(diff)
 	}
 }
 

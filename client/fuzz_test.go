@@ -87,8 +87,11 @@ func FuzzParseConfig(f *testing.F) {
 			if err := c.Set(KeyDebug, v); err != nil {
 				t.Fatal(err)
 			}
-			text := strings.Join(c.lines, "\n")
-			again, err := ParseConfig("x", []byte(text))
+			text, err := c.text()
+			if err != nil {
+				t.Fatal(err)
+			}
+			again, err := ParseConfig("x", text)
 			if err != nil || again.Debug != (v == "true") {
 				t.Errorf("%q became %q: %v", s, text, err)
 			}

@@ -29,7 +29,7 @@ func NewConfig(env *cli.Env) *urfave.Command {
 		Usage:     "show or change the config file",
 		ArgsUsage: "[KEY [VALUE]]",
 		Description: cli.WithExamples("Without arguments lists every key with its value; with a key shows its value, with a value sets it. "+
-			"The file is that of --config, CRI_CONFIG_FILE or /etc/crictl.yaml; comments and layout stay as they are. Keys: "+
+			"The file is that of --config, CRI_CONFIG_FILE or /etc/crictl.yaml; comments stay, empty lines go. Keys: "+
 			strings.Join(client.ConfigKeys(), ", ")+".",
 			"crishim config", "crishim config --get timeout",
 			"crishim config --set runtime-endpoint=unix:///run/crio/crio.sock,timeout=10", "crishim config debug true"),
@@ -107,6 +107,11 @@ func (o *configOptions) run(_ context.Context, env *cli.Env) error {
 	case len(o.set) > 0:
 		if err := o.change(config); err != nil {
 			return err
+		}
+		if env.Compat {
+			if err := config.AddMissing(); err != nil {
+				return err
+			}
 		}
 		return config.Save()
 	case o.get != "":
