@@ -119,7 +119,7 @@ func (x LogRecord_Stream) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use LogRecord_Stream.Descriptor instead.
 func (LogRecord_Stream) EnumDescriptor() ([]byte, []int) {
-	return file_crishim_proto_rawDescGZIP(), []int{19, 0}
+	return file_crishim_proto_rawDescGZIP(), []int{16, 0}
 }
 
 // Process is a command and what surrounds it.
@@ -968,187 +968,6 @@ func (x *ImageUsageResponse) GetImages() []*ImageUsage {
 	return nil
 }
 
-type DiskUsageRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *DiskUsageRequest) Reset() {
-	*x = DiskUsageRequest{}
-	mi := &file_crishim_proto_msgTypes[15]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *DiskUsageRequest) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*DiskUsageRequest) ProtoMessage() {}
-
-func (x *DiskUsageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_crishim_proto_msgTypes[15]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use DiskUsageRequest.ProtoReflect.Descriptor instead.
-func (*DiskUsageRequest) Descriptor() ([]byte, []int) {
-	return file_crishim_proto_rawDescGZIP(), []int{15}
-}
-
-// DiskObject is something that takes up disk.
-type DiskObject struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
-	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
-	Size          int64                  `protobuf:"varint,3,opt,name=size,proto3" json:"size,omitempty"` // negative: not known
-	Used          bool                   `protobuf:"varint,4,opt,name=used,proto3" json:"used,omitempty"`
-	InPod         bool                   `protobuf:"varint,5,opt,name=in_pod,json=inPod,proto3" json:"in_pod,omitempty"`       // a container of a pod
-	LogSize       int64                  `protobuf:"varint,6,opt,name=log_size,json=logSize,proto3" json:"log_size,omitempty"` // of a container; negative: not known
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *DiskObject) Reset() {
-	*x = DiskObject{}
-	mi := &file_crishim_proto_msgTypes[16]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *DiskObject) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*DiskObject) ProtoMessage() {}
-
-func (x *DiskObject) ProtoReflect() protoreflect.Message {
-	mi := &file_crishim_proto_msgTypes[16]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use DiskObject.ProtoReflect.Descriptor instead.
-func (*DiskObject) Descriptor() ([]byte, []int) {
-	return file_crishim_proto_rawDescGZIP(), []int{16}
-}
-
-func (x *DiskObject) GetId() string {
-	if x != nil {
-		return x.Id
-	}
-	return ""
-}
-
-func (x *DiskObject) GetName() string {
-	if x != nil {
-		return x.Name
-	}
-	return ""
-}
-
-func (x *DiskObject) GetSize() int64 {
-	if x != nil {
-		return x.Size
-	}
-	return 0
-}
-
-func (x *DiskObject) GetUsed() bool {
-	if x != nil {
-		return x.Used
-	}
-	return false
-}
-
-func (x *DiskObject) GetInPod() bool {
-	if x != nil {
-		return x.InPod
-	}
-	return false
-}
-
-func (x *DiskObject) GetLogSize() int64 {
-	if x != nil {
-		return x.LogSize
-	}
-	return 0
-}
-
-type DiskUsageResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Containers    []*DiskObject          `protobuf:"bytes,1,rep,name=containers,proto3" json:"containers,omitempty"`
-	Volumes       []*DiskObject          `protobuf:"bytes,2,rep,name=volumes,proto3" json:"volumes,omitempty"`
-	BuildCache    []*DiskObject          `protobuf:"bytes,3,rep,name=build_cache,json=buildCache,proto3" json:"build_cache,omitempty"` // without what images have, too
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *DiskUsageResponse) Reset() {
-	*x = DiskUsageResponse{}
-	mi := &file_crishim_proto_msgTypes[17]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *DiskUsageResponse) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*DiskUsageResponse) ProtoMessage() {}
-
-func (x *DiskUsageResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_crishim_proto_msgTypes[17]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use DiskUsageResponse.ProtoReflect.Descriptor instead.
-func (*DiskUsageResponse) Descriptor() ([]byte, []int) {
-	return file_crishim_proto_rawDescGZIP(), []int{17}
-}
-
-func (x *DiskUsageResponse) GetContainers() []*DiskObject {
-	if x != nil {
-		return x.Containers
-	}
-	return nil
-}
-
-func (x *DiskUsageResponse) GetVolumes() []*DiskObject {
-	if x != nil {
-		return x.Volumes
-	}
-	return nil
-}
-
-func (x *DiskUsageResponse) GetBuildCache() []*DiskObject {
-	if x != nil {
-		return x.BuildCache
-	}
-	return nil
-}
-
 type ContainerLogsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	ContainerId   string                 `protobuf:"bytes,1,opt,name=container_id,json=containerId,proto3" json:"container_id,omitempty"`
@@ -1162,7 +981,7 @@ type ContainerLogsRequest struct {
 
 func (x *ContainerLogsRequest) Reset() {
 	*x = ContainerLogsRequest{}
-	mi := &file_crishim_proto_msgTypes[18]
+	mi := &file_crishim_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1174,7 +993,7 @@ func (x *ContainerLogsRequest) String() string {
 func (*ContainerLogsRequest) ProtoMessage() {}
 
 func (x *ContainerLogsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_crishim_proto_msgTypes[18]
+	mi := &file_crishim_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1187,7 +1006,7 @@ func (x *ContainerLogsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContainerLogsRequest.ProtoReflect.Descriptor instead.
 func (*ContainerLogsRequest) Descriptor() ([]byte, []int) {
-	return file_crishim_proto_rawDescGZIP(), []int{18}
+	return file_crishim_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ContainerLogsRequest) GetContainerId() string {
@@ -1237,7 +1056,7 @@ type LogRecord struct {
 
 func (x *LogRecord) Reset() {
 	*x = LogRecord{}
-	mi := &file_crishim_proto_msgTypes[19]
+	mi := &file_crishim_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1249,7 +1068,7 @@ func (x *LogRecord) String() string {
 func (*LogRecord) ProtoMessage() {}
 
 func (x *LogRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_crishim_proto_msgTypes[19]
+	mi := &file_crishim_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1262,7 +1081,7 @@ func (x *LogRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogRecord.ProtoReflect.Descriptor instead.
 func (*LogRecord) Descriptor() ([]byte, []int) {
-	return file_crishim_proto_rawDescGZIP(), []int{19}
+	return file_crishim_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *LogRecord) GetUnixNano() int64 {
@@ -1306,7 +1125,7 @@ type PathStat struct {
 
 func (x *PathStat) Reset() {
 	*x = PathStat{}
-	mi := &file_crishim_proto_msgTypes[20]
+	mi := &file_crishim_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1318,7 +1137,7 @@ func (x *PathStat) String() string {
 func (*PathStat) ProtoMessage() {}
 
 func (x *PathStat) ProtoReflect() protoreflect.Message {
-	mi := &file_crishim_proto_msgTypes[20]
+	mi := &file_crishim_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1331,7 +1150,7 @@ func (x *PathStat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PathStat.ProtoReflect.Descriptor instead.
 func (*PathStat) Descriptor() ([]byte, []int) {
-	return file_crishim_proto_rawDescGZIP(), []int{20}
+	return file_crishim_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *PathStat) GetName() string {
@@ -1378,7 +1197,7 @@ type ContainerChangesRequest struct {
 
 func (x *ContainerChangesRequest) Reset() {
 	*x = ContainerChangesRequest{}
-	mi := &file_crishim_proto_msgTypes[21]
+	mi := &file_crishim_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1390,7 +1209,7 @@ func (x *ContainerChangesRequest) String() string {
 func (*ContainerChangesRequest) ProtoMessage() {}
 
 func (x *ContainerChangesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_crishim_proto_msgTypes[21]
+	mi := &file_crishim_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1403,7 +1222,7 @@ func (x *ContainerChangesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContainerChangesRequest.ProtoReflect.Descriptor instead.
 func (*ContainerChangesRequest) Descriptor() ([]byte, []int) {
-	return file_crishim_proto_rawDescGZIP(), []int{21}
+	return file_crishim_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ContainerChangesRequest) GetContainerId() string {
@@ -1422,7 +1241,7 @@ type ContainerChangesResponse struct {
 
 func (x *ContainerChangesResponse) Reset() {
 	*x = ContainerChangesResponse{}
-	mi := &file_crishim_proto_msgTypes[22]
+	mi := &file_crishim_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1434,7 +1253,7 @@ func (x *ContainerChangesResponse) String() string {
 func (*ContainerChangesResponse) ProtoMessage() {}
 
 func (x *ContainerChangesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_crishim_proto_msgTypes[22]
+	mi := &file_crishim_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1447,7 +1266,7 @@ func (x *ContainerChangesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContainerChangesResponse.ProtoReflect.Descriptor instead.
 func (*ContainerChangesResponse) Descriptor() ([]byte, []int) {
-	return file_crishim_proto_rawDescGZIP(), []int{22}
+	return file_crishim_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ContainerChangesResponse) GetChanges() []*FileChange {
@@ -1467,7 +1286,7 @@ type FileChange struct {
 
 func (x *FileChange) Reset() {
 	*x = FileChange{}
-	mi := &file_crishim_proto_msgTypes[23]
+	mi := &file_crishim_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1479,7 +1298,7 @@ func (x *FileChange) String() string {
 func (*FileChange) ProtoMessage() {}
 
 func (x *FileChange) ProtoReflect() protoreflect.Message {
-	mi := &file_crishim_proto_msgTypes[23]
+	mi := &file_crishim_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1492,7 +1311,7 @@ func (x *FileChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FileChange.ProtoReflect.Descriptor instead.
 func (*FileChange) Descriptor() ([]byte, []int) {
-	return file_crishim_proto_rawDescGZIP(), []int{23}
+	return file_crishim_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *FileChange) GetKind() string {
@@ -1519,7 +1338,7 @@ type StatPathRequest struct {
 
 func (x *StatPathRequest) Reset() {
 	*x = StatPathRequest{}
-	mi := &file_crishim_proto_msgTypes[24]
+	mi := &file_crishim_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1531,7 +1350,7 @@ func (x *StatPathRequest) String() string {
 func (*StatPathRequest) ProtoMessage() {}
 
 func (x *StatPathRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_crishim_proto_msgTypes[24]
+	mi := &file_crishim_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1544,7 +1363,7 @@ func (x *StatPathRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatPathRequest.ProtoReflect.Descriptor instead.
 func (*StatPathRequest) Descriptor() ([]byte, []int) {
-	return file_crishim_proto_rawDescGZIP(), []int{24}
+	return file_crishim_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *StatPathRequest) GetContainerId() string {
@@ -1571,7 +1390,7 @@ type ReadArchiveRequest struct {
 
 func (x *ReadArchiveRequest) Reset() {
 	*x = ReadArchiveRequest{}
-	mi := &file_crishim_proto_msgTypes[25]
+	mi := &file_crishim_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1583,7 +1402,7 @@ func (x *ReadArchiveRequest) String() string {
 func (*ReadArchiveRequest) ProtoMessage() {}
 
 func (x *ReadArchiveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_crishim_proto_msgTypes[25]
+	mi := &file_crishim_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1596,7 +1415,7 @@ func (x *ReadArchiveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadArchiveRequest.ProtoReflect.Descriptor instead.
 func (*ReadArchiveRequest) Descriptor() ([]byte, []int) {
-	return file_crishim_proto_rawDescGZIP(), []int{25}
+	return file_crishim_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ReadArchiveRequest) GetContainerId() string {
@@ -1623,7 +1442,7 @@ type ReadArchiveResponse struct {
 
 func (x *ReadArchiveResponse) Reset() {
 	*x = ReadArchiveResponse{}
-	mi := &file_crishim_proto_msgTypes[26]
+	mi := &file_crishim_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1635,7 +1454,7 @@ func (x *ReadArchiveResponse) String() string {
 func (*ReadArchiveResponse) ProtoMessage() {}
 
 func (x *ReadArchiveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_crishim_proto_msgTypes[26]
+	mi := &file_crishim_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1648,7 +1467,7 @@ func (x *ReadArchiveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadArchiveResponse.ProtoReflect.Descriptor instead.
 func (*ReadArchiveResponse) Descriptor() ([]byte, []int) {
-	return file_crishim_proto_rawDescGZIP(), []int{26}
+	return file_crishim_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ReadArchiveResponse) GetStat() *PathStat {
@@ -1677,7 +1496,7 @@ type WriteArchiveRequest struct {
 
 func (x *WriteArchiveRequest) Reset() {
 	*x = WriteArchiveRequest{}
-	mi := &file_crishim_proto_msgTypes[27]
+	mi := &file_crishim_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1689,7 +1508,7 @@ func (x *WriteArchiveRequest) String() string {
 func (*WriteArchiveRequest) ProtoMessage() {}
 
 func (x *WriteArchiveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_crishim_proto_msgTypes[27]
+	mi := &file_crishim_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1702,7 +1521,7 @@ func (x *WriteArchiveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WriteArchiveRequest.ProtoReflect.Descriptor instead.
 func (*WriteArchiveRequest) Descriptor() ([]byte, []int) {
-	return file_crishim_proto_rawDescGZIP(), []int{27}
+	return file_crishim_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *WriteArchiveRequest) GetContainerId() string {
@@ -1741,7 +1560,7 @@ type WriteArchiveResponse struct {
 
 func (x *WriteArchiveResponse) Reset() {
 	*x = WriteArchiveResponse{}
-	mi := &file_crishim_proto_msgTypes[28]
+	mi := &file_crishim_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1753,7 +1572,7 @@ func (x *WriteArchiveResponse) String() string {
 func (*WriteArchiveResponse) ProtoMessage() {}
 
 func (x *WriteArchiveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_crishim_proto_msgTypes[28]
+	mi := &file_crishim_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1766,7 +1585,7 @@ func (x *WriteArchiveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WriteArchiveResponse.ProtoReflect.Descriptor instead.
 func (*WriteArchiveResponse) Descriptor() ([]byte, []int) {
-	return file_crishim_proto_rawDescGZIP(), []int{28}
+	return file_crishim_proto_rawDescGZIP(), []int{25}
 }
 
 type SignalContainerRequest struct {
@@ -1779,7 +1598,7 @@ type SignalContainerRequest struct {
 
 func (x *SignalContainerRequest) Reset() {
 	*x = SignalContainerRequest{}
-	mi := &file_crishim_proto_msgTypes[29]
+	mi := &file_crishim_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1791,7 +1610,7 @@ func (x *SignalContainerRequest) String() string {
 func (*SignalContainerRequest) ProtoMessage() {}
 
 func (x *SignalContainerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_crishim_proto_msgTypes[29]
+	mi := &file_crishim_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1804,7 +1623,7 @@ func (x *SignalContainerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignalContainerRequest.ProtoReflect.Descriptor instead.
 func (*SignalContainerRequest) Descriptor() ([]byte, []int) {
-	return file_crishim_proto_rawDescGZIP(), []int{29}
+	return file_crishim_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *SignalContainerRequest) GetContainerId() string {
@@ -1829,7 +1648,7 @@ type SignalContainerResponse struct {
 
 func (x *SignalContainerResponse) Reset() {
 	*x = SignalContainerResponse{}
-	mi := &file_crishim_proto_msgTypes[30]
+	mi := &file_crishim_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1841,7 +1660,7 @@ func (x *SignalContainerResponse) String() string {
 func (*SignalContainerResponse) ProtoMessage() {}
 
 func (x *SignalContainerResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_crishim_proto_msgTypes[30]
+	mi := &file_crishim_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1854,7 +1673,7 @@ func (x *SignalContainerResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignalContainerResponse.ProtoReflect.Descriptor instead.
 func (*SignalContainerResponse) Descriptor() ([]byte, []int) {
-	return file_crishim_proto_rawDescGZIP(), []int{30}
+	return file_crishim_proto_rawDescGZIP(), []int{27}
 }
 
 type PauseContainerRequest struct {
@@ -1867,7 +1686,7 @@ type PauseContainerRequest struct {
 
 func (x *PauseContainerRequest) Reset() {
 	*x = PauseContainerRequest{}
-	mi := &file_crishim_proto_msgTypes[31]
+	mi := &file_crishim_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1879,7 +1698,7 @@ func (x *PauseContainerRequest) String() string {
 func (*PauseContainerRequest) ProtoMessage() {}
 
 func (x *PauseContainerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_crishim_proto_msgTypes[31]
+	mi := &file_crishim_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1892,7 +1711,7 @@ func (x *PauseContainerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PauseContainerRequest.ProtoReflect.Descriptor instead.
 func (*PauseContainerRequest) Descriptor() ([]byte, []int) {
-	return file_crishim_proto_rawDescGZIP(), []int{31}
+	return file_crishim_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *PauseContainerRequest) GetContainerId() string {
@@ -1917,7 +1736,7 @@ type PauseContainerResponse struct {
 
 func (x *PauseContainerResponse) Reset() {
 	*x = PauseContainerResponse{}
-	mi := &file_crishim_proto_msgTypes[32]
+	mi := &file_crishim_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1929,7 +1748,7 @@ func (x *PauseContainerResponse) String() string {
 func (*PauseContainerResponse) ProtoMessage() {}
 
 func (x *PauseContainerResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_crishim_proto_msgTypes[32]
+	mi := &file_crishim_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1942,7 +1761,7 @@ func (x *PauseContainerResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PauseContainerResponse.ProtoReflect.Descriptor instead.
 func (*PauseContainerResponse) Descriptor() ([]byte, []int) {
-	return file_crishim_proto_rawDescGZIP(), []int{32}
+	return file_crishim_proto_rawDescGZIP(), []int{29}
 }
 
 type RestartContainerRequest struct {
@@ -1955,7 +1774,7 @@ type RestartContainerRequest struct {
 
 func (x *RestartContainerRequest) Reset() {
 	*x = RestartContainerRequest{}
-	mi := &file_crishim_proto_msgTypes[33]
+	mi := &file_crishim_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1967,7 +1786,7 @@ func (x *RestartContainerRequest) String() string {
 func (*RestartContainerRequest) ProtoMessage() {}
 
 func (x *RestartContainerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_crishim_proto_msgTypes[33]
+	mi := &file_crishim_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1980,7 +1799,7 @@ func (x *RestartContainerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestartContainerRequest.ProtoReflect.Descriptor instead.
 func (*RestartContainerRequest) Descriptor() ([]byte, []int) {
-	return file_crishim_proto_rawDescGZIP(), []int{33}
+	return file_crishim_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *RestartContainerRequest) GetContainerId() string {
@@ -2005,7 +1824,7 @@ type RestartContainerResponse struct {
 
 func (x *RestartContainerResponse) Reset() {
 	*x = RestartContainerResponse{}
-	mi := &file_crishim_proto_msgTypes[34]
+	mi := &file_crishim_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2017,7 +1836,7 @@ func (x *RestartContainerResponse) String() string {
 func (*RestartContainerResponse) ProtoMessage() {}
 
 func (x *RestartContainerResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_crishim_proto_msgTypes[34]
+	mi := &file_crishim_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2030,7 +1849,7 @@ func (x *RestartContainerResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestartContainerResponse.ProtoReflect.Descriptor instead.
 func (*RestartContainerResponse) Descriptor() ([]byte, []int) {
-	return file_crishim_proto_rawDescGZIP(), []int{34}
+	return file_crishim_proto_rawDescGZIP(), []int{31}
 }
 
 type CopyContainerRequest struct {
@@ -2048,7 +1867,7 @@ type CopyContainerRequest struct {
 
 func (x *CopyContainerRequest) Reset() {
 	*x = CopyContainerRequest{}
-	mi := &file_crishim_proto_msgTypes[35]
+	mi := &file_crishim_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2060,7 +1879,7 @@ func (x *CopyContainerRequest) String() string {
 func (*CopyContainerRequest) ProtoMessage() {}
 
 func (x *CopyContainerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_crishim_proto_msgTypes[35]
+	mi := &file_crishim_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2073,7 +1892,7 @@ func (x *CopyContainerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CopyContainerRequest.ProtoReflect.Descriptor instead.
 func (*CopyContainerRequest) Descriptor() ([]byte, []int) {
-	return file_crishim_proto_rawDescGZIP(), []int{35}
+	return file_crishim_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *CopyContainerRequest) GetContainerId() string {
@@ -2134,7 +1953,7 @@ type CopyContainerResponse struct {
 
 func (x *CopyContainerResponse) Reset() {
 	*x = CopyContainerResponse{}
-	mi := &file_crishim_proto_msgTypes[36]
+	mi := &file_crishim_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2146,7 +1965,7 @@ func (x *CopyContainerResponse) String() string {
 func (*CopyContainerResponse) ProtoMessage() {}
 
 func (x *CopyContainerResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_crishim_proto_msgTypes[36]
+	mi := &file_crishim_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2159,7 +1978,7 @@ func (x *CopyContainerResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CopyContainerResponse.ProtoReflect.Descriptor instead.
 func (*CopyContainerResponse) Descriptor() ([]byte, []int) {
-	return file_crishim_proto_rawDescGZIP(), []int{36}
+	return file_crishim_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *CopyContainerResponse) GetContainerId() string {
@@ -2179,7 +1998,7 @@ type EngineEventsRequest struct {
 
 func (x *EngineEventsRequest) Reset() {
 	*x = EngineEventsRequest{}
-	mi := &file_crishim_proto_msgTypes[37]
+	mi := &file_crishim_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2191,7 +2010,7 @@ func (x *EngineEventsRequest) String() string {
 func (*EngineEventsRequest) ProtoMessage() {}
 
 func (x *EngineEventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_crishim_proto_msgTypes[37]
+	mi := &file_crishim_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2204,7 +2023,7 @@ func (x *EngineEventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EngineEventsRequest.ProtoReflect.Descriptor instead.
 func (*EngineEventsRequest) Descriptor() ([]byte, []int) {
-	return file_crishim_proto_rawDescGZIP(), []int{37}
+	return file_crishim_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *EngineEventsRequest) GetSinceUnixNano() int64 {
@@ -2241,7 +2060,7 @@ type EngineEvent struct {
 
 func (x *EngineEvent) Reset() {
 	*x = EngineEvent{}
-	mi := &file_crishim_proto_msgTypes[38]
+	mi := &file_crishim_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2253,7 +2072,7 @@ func (x *EngineEvent) String() string {
 func (*EngineEvent) ProtoMessage() {}
 
 func (x *EngineEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_crishim_proto_msgTypes[38]
+	mi := &file_crishim_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2266,7 +2085,7 @@ func (x *EngineEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EngineEvent.ProtoReflect.Descriptor instead.
 func (*EngineEvent) Descriptor() ([]byte, []int) {
-	return file_crishim_proto_rawDescGZIP(), []int{38}
+	return file_crishim_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *EngineEvent) GetUnixNano() int64 {
@@ -2413,23 +2232,7 @@ const file_crishim_proto_rawDesc = "" +
 	"\x03ALL\x10\x00\x12\a\n" +
 	"\x03OWN\x10\x01\x12\n" +
 	"\n" +
-	"\x06MERGED\x10\x02\"\x12\n" +
-	"\x10DiskUsageRequest\"\x8a\x01\n" +
-	"\n" +
-	"DiskObject\x12\x0e\n" +
-	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
-	"\x04name\x18\x02 \x01(\tR\x04name\x12\x12\n" +
-	"\x04size\x18\x03 \x01(\x03R\x04size\x12\x12\n" +
-	"\x04used\x18\x04 \x01(\bR\x04used\x12\x15\n" +
-	"\x06in_pod\x18\x05 \x01(\bR\x05inPod\x12\x19\n" +
-	"\blog_size\x18\x06 \x01(\x03R\alogSize\"\xb6\x01\n" +
-	"\x11DiskUsageResponse\x126\n" +
-	"\n" +
-	"containers\x18\x01 \x03(\v2\x16.crishim.v1.DiskObjectR\n" +
-	"containers\x120\n" +
-	"\avolumes\x18\x02 \x03(\v2\x16.crishim.v1.DiskObjectR\avolumes\x127\n" +
-	"\vbuild_cache\x18\x03 \x03(\v2\x16.crishim.v1.DiskObjectR\n" +
-	"buildCache\"\xb5\x01\n" +
+	"\x06MERGED\x10\x02\"\xb5\x01\n" +
 	"\x14ContainerLogsRequest\x12!\n" +
 	"\fcontainer_id\x18\x01 \x01(\tR\vcontainerId\x12\x16\n" +
 	"\x06follow\x18\x02 \x01(\bR\x06follow\x12\x12\n" +
@@ -2518,7 +2321,8 @@ const file_crishim_proto_rawDesc = "" +
 	"\aattempt\x18\t \x01(\rR\aattempt\x12\x1b\n" +
 	"\texit_code\x18\n" +
 	" \x01(\x05R\bexitCode\x12\x16\n" +
-	"\x06signal\x18\v \x01(\tR\x06signal2\x97\v\n" +
+	"\x06signal\x18\v \x01(\tR\x06signal2\xcd\n" +
+	"\n" +
 	"\aCrishim\x129\n" +
 	"\x04Exec\x12\x17.crishim.v1.ExecRequest\x1a\x18.crishim.v1.ExecResponse\x12E\n" +
 	"\bExecSync\x12\x1b.crishim.v1.ExecSyncRequest\x1a\x1c.crishim.v1.ExecSyncResponse\x12K\n" +
@@ -2530,8 +2334,7 @@ const file_crishim_proto_rawDesc = "" +
 	"\n" +
 	"LoadImages\x12\x18.crishim.v1.ImageArchive\x1a\x1e.crishim.v1.LoadImagesResponse(\x01\x12K\n" +
 	"\n" +
-	"ImageUsage\x12\x1d.crishim.v1.ImageUsageRequest\x1a\x1e.crishim.v1.ImageUsageResponse\x12H\n" +
-	"\tDiskUsage\x12\x1c.crishim.v1.DiskUsageRequest\x1a\x1d.crishim.v1.DiskUsageResponse\x12J\n" +
+	"ImageUsage\x12\x1d.crishim.v1.ImageUsageRequest\x1a\x1e.crishim.v1.ImageUsageResponse\x12J\n" +
 	"\rContainerLogs\x12 .crishim.v1.ContainerLogsRequest\x1a\x15.crishim.v1.LogRecord0\x01\x12P\n" +
 	"\vReadArchive\x12\x1e.crishim.v1.ReadArchiveRequest\x1a\x1f.crishim.v1.ReadArchiveResponse0\x01\x12S\n" +
 	"\fWriteArchive\x12\x1f.crishim.v1.WriteArchiveRequest\x1a .crishim.v1.WriteArchiveResponse(\x01\x12_\n" +
@@ -2556,7 +2359,7 @@ func file_crishim_proto_rawDescGZIP() []byte {
 }
 
 var file_crishim_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_crishim_proto_msgTypes = make([]protoimpl.MessageInfo, 40)
+var file_crishim_proto_msgTypes = make([]protoimpl.MessageInfo, 37)
 var file_crishim_proto_goTypes = []any{
 	(ImageUsageResponse_Layers)(0),   // 0: crishim.v1.ImageUsageResponse.Layers
 	(LogRecord_Stream)(0),            // 1: crishim.v1.LogRecord.Stream
@@ -2575,85 +2378,77 @@ var file_crishim_proto_goTypes = []any{
 	(*ImageUsageRequest)(nil),        // 14: crishim.v1.ImageUsageRequest
 	(*ImageUsage)(nil),               // 15: crishim.v1.ImageUsage
 	(*ImageUsageResponse)(nil),       // 16: crishim.v1.ImageUsageResponse
-	(*DiskUsageRequest)(nil),         // 17: crishim.v1.DiskUsageRequest
-	(*DiskObject)(nil),               // 18: crishim.v1.DiskObject
-	(*DiskUsageResponse)(nil),        // 19: crishim.v1.DiskUsageResponse
-	(*ContainerLogsRequest)(nil),     // 20: crishim.v1.ContainerLogsRequest
-	(*LogRecord)(nil),                // 21: crishim.v1.LogRecord
-	(*PathStat)(nil),                 // 22: crishim.v1.PathStat
-	(*ContainerChangesRequest)(nil),  // 23: crishim.v1.ContainerChangesRequest
-	(*ContainerChangesResponse)(nil), // 24: crishim.v1.ContainerChangesResponse
-	(*FileChange)(nil),               // 25: crishim.v1.FileChange
-	(*StatPathRequest)(nil),          // 26: crishim.v1.StatPathRequest
-	(*ReadArchiveRequest)(nil),       // 27: crishim.v1.ReadArchiveRequest
-	(*ReadArchiveResponse)(nil),      // 28: crishim.v1.ReadArchiveResponse
-	(*WriteArchiveRequest)(nil),      // 29: crishim.v1.WriteArchiveRequest
-	(*WriteArchiveResponse)(nil),     // 30: crishim.v1.WriteArchiveResponse
-	(*SignalContainerRequest)(nil),   // 31: crishim.v1.SignalContainerRequest
-	(*SignalContainerResponse)(nil),  // 32: crishim.v1.SignalContainerResponse
-	(*PauseContainerRequest)(nil),    // 33: crishim.v1.PauseContainerRequest
-	(*PauseContainerResponse)(nil),   // 34: crishim.v1.PauseContainerResponse
-	(*RestartContainerRequest)(nil),  // 35: crishim.v1.RestartContainerRequest
-	(*RestartContainerResponse)(nil), // 36: crishim.v1.RestartContainerResponse
-	(*CopyContainerRequest)(nil),     // 37: crishim.v1.CopyContainerRequest
-	(*CopyContainerResponse)(nil),    // 38: crishim.v1.CopyContainerResponse
-	(*EngineEventsRequest)(nil),      // 39: crishim.v1.EngineEventsRequest
-	(*EngineEvent)(nil),              // 40: crishim.v1.EngineEvent
-	nil,                              // 41: crishim.v1.CopyContainerRequest.LabelsEntry
+	(*ContainerLogsRequest)(nil),     // 17: crishim.v1.ContainerLogsRequest
+	(*LogRecord)(nil),                // 18: crishim.v1.LogRecord
+	(*PathStat)(nil),                 // 19: crishim.v1.PathStat
+	(*ContainerChangesRequest)(nil),  // 20: crishim.v1.ContainerChangesRequest
+	(*ContainerChangesResponse)(nil), // 21: crishim.v1.ContainerChangesResponse
+	(*FileChange)(nil),               // 22: crishim.v1.FileChange
+	(*StatPathRequest)(nil),          // 23: crishim.v1.StatPathRequest
+	(*ReadArchiveRequest)(nil),       // 24: crishim.v1.ReadArchiveRequest
+	(*ReadArchiveResponse)(nil),      // 25: crishim.v1.ReadArchiveResponse
+	(*WriteArchiveRequest)(nil),      // 26: crishim.v1.WriteArchiveRequest
+	(*WriteArchiveResponse)(nil),     // 27: crishim.v1.WriteArchiveResponse
+	(*SignalContainerRequest)(nil),   // 28: crishim.v1.SignalContainerRequest
+	(*SignalContainerResponse)(nil),  // 29: crishim.v1.SignalContainerResponse
+	(*PauseContainerRequest)(nil),    // 30: crishim.v1.PauseContainerRequest
+	(*PauseContainerResponse)(nil),   // 31: crishim.v1.PauseContainerResponse
+	(*RestartContainerRequest)(nil),  // 32: crishim.v1.RestartContainerRequest
+	(*RestartContainerResponse)(nil), // 33: crishim.v1.RestartContainerResponse
+	(*CopyContainerRequest)(nil),     // 34: crishim.v1.CopyContainerRequest
+	(*CopyContainerResponse)(nil),    // 35: crishim.v1.CopyContainerResponse
+	(*EngineEventsRequest)(nil),      // 36: crishim.v1.EngineEventsRequest
+	(*EngineEvent)(nil),              // 37: crishim.v1.EngineEvent
+	nil,                              // 38: crishim.v1.CopyContainerRequest.LabelsEntry
 }
 var file_crishim_proto_depIdxs = []int32{
 	2,  // 0: crishim.v1.ExecRequest.process:type_name -> crishim.v1.Process
 	2,  // 1: crishim.v1.ExecSyncRequest.process:type_name -> crishim.v1.Process
 	0,  // 2: crishim.v1.ImageUsageResponse.layers:type_name -> crishim.v1.ImageUsageResponse.Layers
 	15, // 3: crishim.v1.ImageUsageResponse.images:type_name -> crishim.v1.ImageUsage
-	18, // 4: crishim.v1.DiskUsageResponse.containers:type_name -> crishim.v1.DiskObject
-	18, // 5: crishim.v1.DiskUsageResponse.volumes:type_name -> crishim.v1.DiskObject
-	18, // 6: crishim.v1.DiskUsageResponse.build_cache:type_name -> crishim.v1.DiskObject
-	1,  // 7: crishim.v1.LogRecord.stream:type_name -> crishim.v1.LogRecord.Stream
-	25, // 8: crishim.v1.ContainerChangesResponse.changes:type_name -> crishim.v1.FileChange
-	22, // 9: crishim.v1.ReadArchiveResponse.stat:type_name -> crishim.v1.PathStat
-	41, // 10: crishim.v1.CopyContainerRequest.labels:type_name -> crishim.v1.CopyContainerRequest.LabelsEntry
-	3,  // 11: crishim.v1.Crishim.Exec:input_type -> crishim.v1.ExecRequest
-	5,  // 12: crishim.v1.Crishim.ExecSync:input_type -> crishim.v1.ExecSyncRequest
-	7,  // 13: crishim.v1.Crishim.DetachExec:input_type -> crishim.v1.DetachExecRequest
-	9,  // 14: crishim.v1.Crishim.PullImage:input_type -> crishim.v1.PullImageRequest
-	11, // 15: crishim.v1.Crishim.SaveImages:input_type -> crishim.v1.SaveImagesRequest
-	12, // 16: crishim.v1.Crishim.LoadImages:input_type -> crishim.v1.ImageArchive
-	14, // 17: crishim.v1.Crishim.ImageUsage:input_type -> crishim.v1.ImageUsageRequest
-	17, // 18: crishim.v1.Crishim.DiskUsage:input_type -> crishim.v1.DiskUsageRequest
-	20, // 19: crishim.v1.Crishim.ContainerLogs:input_type -> crishim.v1.ContainerLogsRequest
-	27, // 20: crishim.v1.Crishim.ReadArchive:input_type -> crishim.v1.ReadArchiveRequest
-	29, // 21: crishim.v1.Crishim.WriteArchive:input_type -> crishim.v1.WriteArchiveRequest
-	23, // 22: crishim.v1.Crishim.ContainerChanges:input_type -> crishim.v1.ContainerChangesRequest
-	26, // 23: crishim.v1.Crishim.StatPath:input_type -> crishim.v1.StatPathRequest
-	31, // 24: crishim.v1.Crishim.SignalContainer:input_type -> crishim.v1.SignalContainerRequest
-	33, // 25: crishim.v1.Crishim.PauseContainer:input_type -> crishim.v1.PauseContainerRequest
-	35, // 26: crishim.v1.Crishim.RestartContainer:input_type -> crishim.v1.RestartContainerRequest
-	37, // 27: crishim.v1.Crishim.CopyContainer:input_type -> crishim.v1.CopyContainerRequest
-	39, // 28: crishim.v1.Crishim.EngineEvents:input_type -> crishim.v1.EngineEventsRequest
-	4,  // 29: crishim.v1.Crishim.Exec:output_type -> crishim.v1.ExecResponse
-	6,  // 30: crishim.v1.Crishim.ExecSync:output_type -> crishim.v1.ExecSyncResponse
-	8,  // 31: crishim.v1.Crishim.DetachExec:output_type -> crishim.v1.DetachExecResponse
-	10, // 32: crishim.v1.Crishim.PullImage:output_type -> crishim.v1.PullImageResponse
-	12, // 33: crishim.v1.Crishim.SaveImages:output_type -> crishim.v1.ImageArchive
-	13, // 34: crishim.v1.Crishim.LoadImages:output_type -> crishim.v1.LoadImagesResponse
-	16, // 35: crishim.v1.Crishim.ImageUsage:output_type -> crishim.v1.ImageUsageResponse
-	19, // 36: crishim.v1.Crishim.DiskUsage:output_type -> crishim.v1.DiskUsageResponse
-	21, // 37: crishim.v1.Crishim.ContainerLogs:output_type -> crishim.v1.LogRecord
-	28, // 38: crishim.v1.Crishim.ReadArchive:output_type -> crishim.v1.ReadArchiveResponse
-	30, // 39: crishim.v1.Crishim.WriteArchive:output_type -> crishim.v1.WriteArchiveResponse
-	24, // 40: crishim.v1.Crishim.ContainerChanges:output_type -> crishim.v1.ContainerChangesResponse
-	22, // 41: crishim.v1.Crishim.StatPath:output_type -> crishim.v1.PathStat
-	32, // 42: crishim.v1.Crishim.SignalContainer:output_type -> crishim.v1.SignalContainerResponse
-	34, // 43: crishim.v1.Crishim.PauseContainer:output_type -> crishim.v1.PauseContainerResponse
-	36, // 44: crishim.v1.Crishim.RestartContainer:output_type -> crishim.v1.RestartContainerResponse
-	38, // 45: crishim.v1.Crishim.CopyContainer:output_type -> crishim.v1.CopyContainerResponse
-	40, // 46: crishim.v1.Crishim.EngineEvents:output_type -> crishim.v1.EngineEvent
-	29, // [29:47] is the sub-list for method output_type
-	11, // [11:29] is the sub-list for method input_type
-	11, // [11:11] is the sub-list for extension type_name
-	11, // [11:11] is the sub-list for extension extendee
-	0,  // [0:11] is the sub-list for field type_name
+	1,  // 4: crishim.v1.LogRecord.stream:type_name -> crishim.v1.LogRecord.Stream
+	22, // 5: crishim.v1.ContainerChangesResponse.changes:type_name -> crishim.v1.FileChange
+	19, // 6: crishim.v1.ReadArchiveResponse.stat:type_name -> crishim.v1.PathStat
+	38, // 7: crishim.v1.CopyContainerRequest.labels:type_name -> crishim.v1.CopyContainerRequest.LabelsEntry
+	3,  // 8: crishim.v1.Crishim.Exec:input_type -> crishim.v1.ExecRequest
+	5,  // 9: crishim.v1.Crishim.ExecSync:input_type -> crishim.v1.ExecSyncRequest
+	7,  // 10: crishim.v1.Crishim.DetachExec:input_type -> crishim.v1.DetachExecRequest
+	9,  // 11: crishim.v1.Crishim.PullImage:input_type -> crishim.v1.PullImageRequest
+	11, // 12: crishim.v1.Crishim.SaveImages:input_type -> crishim.v1.SaveImagesRequest
+	12, // 13: crishim.v1.Crishim.LoadImages:input_type -> crishim.v1.ImageArchive
+	14, // 14: crishim.v1.Crishim.ImageUsage:input_type -> crishim.v1.ImageUsageRequest
+	17, // 15: crishim.v1.Crishim.ContainerLogs:input_type -> crishim.v1.ContainerLogsRequest
+	24, // 16: crishim.v1.Crishim.ReadArchive:input_type -> crishim.v1.ReadArchiveRequest
+	26, // 17: crishim.v1.Crishim.WriteArchive:input_type -> crishim.v1.WriteArchiveRequest
+	20, // 18: crishim.v1.Crishim.ContainerChanges:input_type -> crishim.v1.ContainerChangesRequest
+	23, // 19: crishim.v1.Crishim.StatPath:input_type -> crishim.v1.StatPathRequest
+	28, // 20: crishim.v1.Crishim.SignalContainer:input_type -> crishim.v1.SignalContainerRequest
+	30, // 21: crishim.v1.Crishim.PauseContainer:input_type -> crishim.v1.PauseContainerRequest
+	32, // 22: crishim.v1.Crishim.RestartContainer:input_type -> crishim.v1.RestartContainerRequest
+	34, // 23: crishim.v1.Crishim.CopyContainer:input_type -> crishim.v1.CopyContainerRequest
+	36, // 24: crishim.v1.Crishim.EngineEvents:input_type -> crishim.v1.EngineEventsRequest
+	4,  // 25: crishim.v1.Crishim.Exec:output_type -> crishim.v1.ExecResponse
+	6,  // 26: crishim.v1.Crishim.ExecSync:output_type -> crishim.v1.ExecSyncResponse
+	8,  // 27: crishim.v1.Crishim.DetachExec:output_type -> crishim.v1.DetachExecResponse
+	10, // 28: crishim.v1.Crishim.PullImage:output_type -> crishim.v1.PullImageResponse
+	12, // 29: crishim.v1.Crishim.SaveImages:output_type -> crishim.v1.ImageArchive
+	13, // 30: crishim.v1.Crishim.LoadImages:output_type -> crishim.v1.LoadImagesResponse
+	16, // 31: crishim.v1.Crishim.ImageUsage:output_type -> crishim.v1.ImageUsageResponse
+	18, // 32: crishim.v1.Crishim.ContainerLogs:output_type -> crishim.v1.LogRecord
+	25, // 33: crishim.v1.Crishim.ReadArchive:output_type -> crishim.v1.ReadArchiveResponse
+	27, // 34: crishim.v1.Crishim.WriteArchive:output_type -> crishim.v1.WriteArchiveResponse
+	21, // 35: crishim.v1.Crishim.ContainerChanges:output_type -> crishim.v1.ContainerChangesResponse
+	19, // 36: crishim.v1.Crishim.StatPath:output_type -> crishim.v1.PathStat
+	29, // 37: crishim.v1.Crishim.SignalContainer:output_type -> crishim.v1.SignalContainerResponse
+	31, // 38: crishim.v1.Crishim.PauseContainer:output_type -> crishim.v1.PauseContainerResponse
+	33, // 39: crishim.v1.Crishim.RestartContainer:output_type -> crishim.v1.RestartContainerResponse
+	35, // 40: crishim.v1.Crishim.CopyContainer:output_type -> crishim.v1.CopyContainerResponse
+	37, // 41: crishim.v1.Crishim.EngineEvents:output_type -> crishim.v1.EngineEvent
+	25, // [25:42] is the sub-list for method output_type
+	8,  // [8:25] is the sub-list for method input_type
+	8,  // [8:8] is the sub-list for extension type_name
+	8,  // [8:8] is the sub-list for extension extendee
+	0,  // [0:8] is the sub-list for field type_name
 }
 
 func init() { file_crishim_proto_init() }
@@ -2667,7 +2462,7 @@ func file_crishim_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_crishim_proto_rawDesc), len(file_crishim_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   40,
+			NumMessages:   37,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -31,7 +31,6 @@ const (
 	Crishim_SaveImages_FullMethodName       = "/crishim.v1.Crishim/SaveImages"
 	Crishim_LoadImages_FullMethodName       = "/crishim.v1.Crishim/LoadImages"
 	Crishim_ImageUsage_FullMethodName       = "/crishim.v1.Crishim/ImageUsage"
-	Crishim_DiskUsage_FullMethodName        = "/crishim.v1.Crishim/DiskUsage"
 	Crishim_ContainerLogs_FullMethodName    = "/crishim.v1.Crishim/ContainerLogs"
 	Crishim_ReadArchive_FullMethodName      = "/crishim.v1.Crishim/ReadArchive"
 	Crishim_WriteArchive_FullMethodName     = "/crishim.v1.Crishim/WriteArchive"
@@ -64,9 +63,6 @@ type CrishimClient interface {
 	LoadImages(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[ImageArchive, LoadImagesResponse], error)
 	// ImageUsage reports what each image takes of the disk, and what uses it. It is quick.
 	ImageUsage(ctx context.Context, in *ImageUsageRequest, opts ...grpc.CallOption) (*ImageUsageResponse, error)
-	// DiskUsage reports what containers, volumes and the build cache take. The engine
-	// walks its disk for it, which can take minutes.
-	DiskUsage(ctx context.Context, in *DiskUsageRequest, opts ...grpc.CallOption) (*DiskUsageResponse, error)
 	// ContainerLogs sends what the engine has of a container's log.
 	ContainerLogs(ctx context.Context, in *ContainerLogsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[LogRecord], error)
 	// ReadArchive sends a path of a container as a tar archive. The first message
@@ -184,16 +180,6 @@ func (c *crishimClient) ImageUsage(ctx context.Context, in *ImageUsageRequest, o
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ImageUsageResponse)
 	err := c.cc.Invoke(ctx, Crishim_ImageUsage_FullMethodName, in, out, cOpts...)
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
-}
-
-func (c *crishimClient) DiskUsage(ctx context.Context, in *DiskUsageRequest, opts ...grpc.CallOption) (*DiskUsageResponse, error) {
-	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(DiskUsageResponse)
-	err := c.cc.Invoke(ctx, Crishim_DiskUsage_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -359,9 +345,6 @@ type CrishimServer interface {
 	LoadImages(grpc.ClientStreamingServer[ImageArchive, LoadImagesResponse]) error
 	// ImageUsage reports what each image takes of the disk, and what uses it. It is quick.
 	ImageUsage(context.Context, *ImageUsageRequest) (*ImageUsageResponse, error)
-	// DiskUsage reports what containers, volumes and the build cache take. The engine
-	// walks its disk for it, which can take minutes.
-	DiskUsage(context.Context, *DiskUsageRequest) (*DiskUsageResponse, error)
 	// ContainerLogs sends what the engine has of a container's log.
 	ContainerLogs(*ContainerLogsRequest, grpc.ServerStreamingServer[LogRecord]) error
 	// ReadArchive sends a path of a container as a tar archive. The first message
@@ -414,9 +397,6 @@ func (UnimplementedCrishimServer) LoadImages(grpc.ClientStreamingServer[ImageArc
 }
 func (UnimplementedCrishimServer) ImageUsage(context.Context, *ImageUsageRequest) (*ImageUsageResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ImageUsage not implemented")
-}
-func (UnimplementedCrishimServer) DiskUsage(context.Context, *DiskUsageRequest) (*DiskUsageResponse, error) {
-	return nil, status.Error(codes.Unimplemented, "method DiskUsage not implemented")
 }
 func (UnimplementedCrishimServer) ContainerLogs(*ContainerLogsRequest, grpc.ServerStreamingServer[LogRecord]) error {
 	return status.Error(codes.Unimplemented, "method ContainerLogs not implemented")
@@ -566,24 +546,6 @@ func _Crishim_ImageUsage_Handler(srv interface{}, ctx context.Context, dec func(
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(CrishimServer).ImageUsage(ctx, req.(*ImageUsageRequest))
-	}
-	return interceptor(ctx, in, info, handler)
-}
-
-func _Crishim_DiskUsage_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(DiskUsageRequest)
-	if err := dec(in); err != nil {
-		return nil, err
-	}
-	if interceptor == nil {
-		return srv.(CrishimServer).DiskUsage(ctx, in)
-	}
-	info := &grpc.UnaryServerInfo{
-		Server:     srv,
-		FullMethod: Crishim_DiskUsage_FullMethodName,
-	}
-	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(CrishimServer).DiskUsage(ctx, req.(*DiskUsageRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -751,10 +713,6 @@ var Crishim_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ImageUsage",
 			Handler:    _Crishim_ImageUsage_Handler,
-		},
-		{
-			MethodName: "DiskUsage",
-			Handler:    _Crishim_DiskUsage_Handler,
 		},
 		{
 			MethodName: "StatPath",

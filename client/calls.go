@@ -156,7 +156,7 @@ func (o *Options) limitFor(ctx context.Context, method string, req any) limit {
 		d = PodLimit
 	case "CreateContainer", "StartContainer", "StopContainer", "RemoveContainer", "UpdateContainerResources",
 		"UpdatePodSandboxResources", "RemoveImage", "SignalContainer", "PauseContainer", "RestartContainer", "CopyContainer",
-		"ImageUsage", "DiskUsage":
+		"ImageUsage":
 		d = ChangeLimit
 	default:
 		d = cmp.Or(max(o.QueryTimeout, 0), QueryLimit)

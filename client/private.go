@@ -372,9 +372,3 @@ func (c *Conn) ImageUsage(ctx context.Context, times bool) (*api.ImageUsageRespo
 	answer, err := api.NewCrishimClient(c.image).ImageUsage(ctx, &api.ImageUsageRequest{Times: times})
 	return answer, c.privateError(err)
 }
-
-// DiskUsage reports what else there is on the disk of the engine behind our own shim.
-func (c *Conn) DiskUsage(ctx context.Context) (*api.DiskUsageResponse, error) {
-	answer, err := c.private().DiskUsage(ctx, &api.DiskUsageRequest{})
-	return answer, c.privateError(err)
-}

@@ -34,7 +34,7 @@ func faultLines(c *commandTest) map[string]faultLine {
 		"version": line("version"), "info": line("info"), "runtime-config": line("runtime-config"),
 		"update-runtime-config": line("update-runtime-config", "--pod-cidr", "10.1.0.0/16"),
 		"images":                line("images"), "pull": line("pull", "busybox"), "rmi": line("rmi", "spare"), "inspecti": line("inspecti", "busybox"),
-		"imagefsinfo": line("imagefsinfo"), "df": line("df", "--cni-dir", "/nonexistent"), "history": line("history", "busybox"), "diff": line("diff", "app"), "who": line("who", ":"+listenPort(c.t)), "save": line("save", "busybox"), "load": line("load", "-i", c.file("image.tar", string(test.ImageArchive("app:1", nil)))), "runp": line("runp", podJSON), "pods": line("pods"), "inspectp": line("inspectp", "web"),
+		"imagefsinfo": line("imagefsinfo"), "df": line("df"), "history": line("history", "busybox"), "diff": line("diff", "app"), "who": line("who", ":"+listenPort(c.t)), "save": line("save", "busybox"), "load": line("load", "-i", c.file("image.tar", string(test.ImageArchive("app:1", nil)))), "runp": line("runp", podJSON), "pods": line("pods"), "inspectp": line("inspectp", "web"),
 		"apply": line("apply", "-f", manifest), "delete": line("delete", "web"), "describe": line("describe", "web"), "why": line("why", "web"),
 		"sync": line("sync", "--once", c.t.TempDir()), "gc": line("gc"), "stopp": line("stopp", "web"), "rmp": line("rmp", "-f", "web"),
 		"create": line("create", "web", containerYAML), "start": line("start", "new"), "run": line("run", "-d", "--name", "one", "busybox"),

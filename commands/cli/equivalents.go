@@ -94,6 +94,7 @@ var FlagsOfOthers = map[string]string{
 	"debug target":          "the first argument is the container to look at: `crishim debug CONTAINER`",
 	"debug share-processes": "the debug container shares the target's processes: `crishim debug CONTAINER`",
 	"debug attach":          "`crishim debug` attaches unless a command is given: `crishim debug CONTAINER -- COMMAND`",
+	"df cni-dir":            "CNI's state is not counted: `du -sh /var/lib/cni`",
 	"exec d":                "a command in the background is `crishim exec CONTAINER sh -c 'COMMAND &'`",
 	"exec detach":           "a command in the background is `crishim exec CONTAINER sh -c 'COMMAND &'`",
 	"exec env-file":         "`crishim exec --env NAME=VALUE CONTAINER COMMAND` sets one variable, and may be repeated",

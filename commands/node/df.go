@@ -3,17 +3,18 @@ package node
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
+	"maps"
+	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	urfave "github.com/urfave/cli/v2"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/crishim/crishim/api"
 	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/commands/cli"
 	"github.com/crishim/crishim/commands/cli/disk"
@@ -25,23 +26,21 @@ import (
 type dfOptions struct {
 	cli.View
 	objects bool
-	cni     string
 }
 
 // NewDf shows what takes up the disk of the node.
 func NewDf(env *cli.Env) *urfave.Command {
-	o := &dfOptions{cni: "/var/lib/cni"}
+	o := &dfOptions{}
 	return &urfave.Command{
 		Name:  "df",
 		Usage: "show what takes up disk, and what could be freed",
-		Description: cli.WithExamples("By the runtime's own figures: Docker's, which can take minutes on a large host, containerd's, or what CRI has; what the runtime does not\n"+
-			"tell is -. Only the files of logs, of pods' volumes, of CNI and of crishim itself are counted here, up to 100000 in a directory.\n"+
+		Description: cli.WithExamples("Images, and what containers have written, by the runtime's own figures; what it does not tell is -. Only the files of logs and of pods' volumes\n"+
+			"are counted here, up to 100000 in a directory. `docker system df` shows the build cache and the volumes of Docker itself.\n"+
 			"`crishim rmi --prune` frees images, `rm` containers that have ended, `gc` what is left of pods.",
 			"crishim df", "crishim df -v --sort -size", "crishim df -o json"),
 		Flags: append(o.TableFlags(output.DiskColumns), []urfave.Flag{
 			cli.BoolFlag(&o.objects, "verbose", "list each object, too", "v"),
 			cli.SortFlag(&o.View),
-			cli.StringFlag(&o.cni, "cni-dir", "`DIRECTORY` of CNI's results and addresses (default /var/lib/cni)"),
 		}...),
 		Action: env.Connected(o.CheckAlone, o.run),
 	}
@@ -51,8 +50,7 @@ func (o *dfOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) er
 	n := &nodeDisk{ctx: ctx, env: env, conn: conn, dirs: pod.DefaultDirs(env.LookupEnv), remote: conn.Remote(), reclaimable: map[string][]string{}}
 	n.runtime = cmp.Or(conn.Version.GetRuntimeName(), conn.RuntimeEndpoint)
 	n.list()
-	usage := []output.DiskUse{n.ofImages()}
-	usage = append(usage, n.ofContainers(), n.ofLogs(), n.ofVolumes(), n.ofBuildCache(), n.ofDir("cni", o.cni), n.ofCrishim())
+	usage := []output.DiskUse{n.ofImages(), n.ofContainers(), n.ofLogs(), n.ofVolumes()}
 	for i := range usage {
 		slices.SortStableFunc(usage[i].Objects, func(a, b output.DiskObject) int {
 			return cmp.Or(cmp.Compare(bytesOf(b.Size), bytesOf(a.Size)), cmp.Compare(a.Name, b.Name))
@@ -81,12 +79,9 @@ type nodeDisk struct {
 	remote  string // "" where the disk is here
 	failed  []error
 
-	images   []*runtimeapi.Image
-	use      *kuberuntime.ImageUse
-	parts    *disk.Images
-	pods     map[string]string      // names, by uid
-	engine   *api.DiskUsageResponse // nil: it is no Docker engine, or does not answer
-	noEngine string                 // why
+	parts      *disk.Images
+	pods       map[string]string       // names, by uid
+	containers []*runtimeapi.Container // of pods
 
 	reclaimable map[string][]string // paths that gc would remove, by kind
 }
@@ -114,9 +109,6 @@ func (n *nodeDisk) list() {
 	if n.remote == "" && err == nil {
 		n.note(n.plan())
 	}
-	if n.engine, err = n.conn.DiskUsage(n.ctx); err != nil {
-		n.engine, n.noEngine = nil, n.note(err)
-	}
 }
 
 // plan finds what gc would remove of the directories of pods.
@@ -143,10 +135,10 @@ func (n *nodeDisk) ofImages() output.DiskUse {
 		u.Note = n.note(err)
 		return u
 	}
-	n.images = list.GetImages()
-	count := len(n.images)
+	images := list.GetImages()
+	count := len(images)
 	u.Count = &count
-	if n.parts, err = disk.ReadImages(n.ctx, n.conn, n.images, false); err != nil {
+	if n.parts, err = disk.ReadImages(n.ctx, n.conn, images, false); err != nil {
 		u.Note = n.note(err)
 		return u
 	}
@@ -158,15 +150,16 @@ func (n *nodeDisk) ofImages() output.DiskUse {
 	} else if systems := info.GetImageFilesystems(); len(systems) > 0 {
 		u.Size = &output.DiskSize{Bytes: systems[0].GetUsedBytes().GetValue()}
 	}
-	if n.use, err = kuberuntime.ImagesInUse(n.ctx, n.conn.Runtime, n.conn.Image); err != nil {
+	use, err := kuberuntime.ImagesInUse(n.ctx, n.conn.Runtime, n.conn.Image)
+	if err != nil {
 		u.Note = n.note(err)
 		return u
 	}
 	active := 0
 	var unused []string
-	for _, image := range n.images {
+	for _, image := range images {
 		id := image.GetId()
-		object := output.DiskObject{Name: cli.ImageName(image), ID: id, Active: n.use.Has(image) || n.parts.Used(id), Size: &output.DiskSize{Bytes: image.GetSize()}}
+		object := output.DiskObject{Name: cli.ImageName(image), ID: id, Active: use.Has(image) || n.parts.Used(id), Size: &output.DiskSize{Bytes: image.GetSize()}}
 		if size, known := n.parts.Size(id); known {
 			object.Size = &size
 		}
@@ -224,13 +217,8 @@ func object(name, id string, active bool, size *output.DiskSize) output.DiskObje
 	return o
 }
 
-// known returns a size; a negative number stands for one that is not known.
-func known(bytes int64) *output.DiskSize {
-	if bytes < 0 {
-		return nil
-	}
-	return &output.DiskSize{Bytes: uint64(bytes)}
-}
+// writtenRounds is how often sizes of writable layers are asked for: our shim answers without those that it still counts.
+const writtenRounds = 5
 
 // ofContainers sums the writable layers of containers.
 func (n *nodeDisk) ofContainers() output.DiskUse {
@@ -240,40 +228,30 @@ func (n *nodeDisk) ofContainers() output.DiskUse {
 		u.Note = n.note(err)
 		return u
 	}
+	n.containers = cli.NamePods(n.ctx, n.conn, list.GetContainers())
 	written := map[string]uint64{}
-	var missing []string
-	if n.engine == nil {
-		stats, err := n.conn.Runtime.ListContainerStats(n.ctx, &runtimeapi.ListContainerStatsRequest{})
-		for _, s := range stats.GetStats() {
-			if size, known := disk.Layer(s); known {
-				written[s.GetAttributes().GetId()] = size
-			}
+	stats, err := n.conn.Runtime.ListContainerStats(n.ctx, &runtimeapi.ListContainerStatsRequest{})
+	for _, s := range stats.GetStats() {
+		if size, known := disk.Layer(s); known {
+			written[s.GetAttributes().GetId()] = size
 		}
-		for _, c := range list.GetContainers() {
+	}
+	for range writtenRounds {
+		var missing []string
+		for _, c := range n.containers {
 			if _, known := written[c.GetId()]; !known {
 				missing = append(missing, c.GetId())
 			}
 		}
-		if err == nil {
-			var more map[string]uint64
-			more, err = disk.Written(n.ctx, n.conn, n.parts, missing)
-			for id, size := range more {
-				written[id] = size
-			}
+		if err != nil || len(missing) == 0 {
+			break
 		}
-		u.Note = n.note(err)
+		var more map[string]uint64
+		more, err = disk.Written(n.ctx, n.conn, n.parts, missing)
+		maps.Copy(written, more)
 	}
-	for _, c := range n.engine.GetContainers() {
-		if c.GetSize() >= 0 {
-			written[c.GetId()] = uint64(c.GetSize())
-		}
-		if !c.GetInPod() { // no verb of ours removes it
-			one := object(c.GetName(), c.GetId(), true, known(c.GetSize()))
-			one.Active = c.GetUsed()
-			u.Objects = append(u.Objects, one)
-		}
-	}
-	for _, c := range cli.NamePods(n.ctx, n.conn, list.GetContainers()) {
+	u.Note = n.note(err)
+	for _, c := range n.containers {
 		var size *output.DiskSize
 		if bytes, known := written[c.GetId()]; known {
 			size = &output.DiskSize{Bytes: bytes}
@@ -305,14 +283,17 @@ func (n *nodeDisk) ofLogs() output.DiskUse {
 		failed = cli.Join(failed, err)
 		for _, name := range directories {
 			path := filepath.Join(at, name)
-			size, _, err := disk.Dir(n.ctx, path, nil)
+			size, err := disk.Dir(n.ctx, path)
 			failed = cli.Join(failed, err)
 			u.Objects = append(u.Objects, object(path, "", !slices.Contains(n.reclaimable["log directory"], path), &size))
 		}
 	}
-	for _, c := range n.engine.GetContainers() {
-		if c.GetLogSize() >= 0 {
-			u.Objects = append(u.Objects, object("engine's log of "+c.GetName(), c.GetId(), c.GetUsed(), known(c.GetLogSize())))
+	details, err := cli.ContainerDetails(n.ctx, n.conn, n.containers, true)
+	failed = cli.Join(failed, err)
+	for _, c := range n.containers {
+		if size := engineLog(details[c.GetId()].GetInfo()["info"]); size != nil {
+			ended := c.GetState() == runtimeapi.ContainerState_CONTAINER_EXITED
+			u.Objects = append(u.Objects, object("engine's log of "+cli.SourceOf(c).FullName(), c.GetId(), !ended, size))
 		}
 	}
 	totals(&u)
@@ -320,76 +301,48 @@ func (n *nodeDisk) ofLogs() output.DiskUse {
 	return u
 }
 
-// ofVolumes sums the volumes of pods, from manifests and of a kubelet, and the engine's.
+// engineLog sums the log files that a Docker engine keeps of a container, rotated ones too, by our shim's verbose status.
+func engineLog(info string) *output.DiskSize {
+	var detail struct {
+		LogPath string `json:"logPath"`
+	}
+	if json.Unmarshal([]byte(info), &detail) != nil || detail.LogPath == "" {
+		return nil
+	}
+	files, err := filepath.Glob(detail.LogPath + "*")
+	if err != nil || len(files) == 0 {
+		return nil
+	}
+	var size output.DiskSize
+	for _, file := range files {
+		if f, err := os.Lstat(file); err == nil && f.Mode().IsRegular() {
+			size.Bytes += uint64(f.Size()) //nolint:gosec // no file has less than nothing
+		}
+	}
+	return &size
+}
+
+// ofVolumes sums the volumes of pods, from manifests and of a kubelet.
 func (n *nodeDisk) ofVolumes() output.DiskUse {
 	u := output.DiskUse{Type: "volumes"}
-	if n.remote != "" && n.engine == nil {
+	if n.remote != "" {
 		return n.elsewhere(u.Type)
 	}
-	for _, v := range n.engine.GetVolumes() {
-		u.Objects = append(u.Objects, object(v.GetName(), "", v.GetUsed(), known(v.GetSize())))
-	}
-	if n.remote == "" {
-		var failed error
-		for _, pods := range []string{n.dirs.Pods(), kubeletPods} {
-			uids, err := disk.Subdirs(pods)
+	var failed error
+	for _, pods := range []string{n.dirs.Pods(), kubeletPods} {
+		uids, err := disk.Subdirs(pods)
+		failed = cli.Join(failed, err)
+		for _, uid := range uids {
+			path := filepath.Join(pods, uid)
+			size, err := disk.Dir(n.ctx, filepath.Join(path, "volumes"))
 			failed = cli.Join(failed, err)
-			for _, uid := range uids {
-				path := filepath.Join(pods, uid)
-				size, _, err := disk.Dir(n.ctx, filepath.Join(path, "volumes"), nil)
-				failed = cli.Join(failed, err)
-				u.Objects = append(u.Objects, object(cmp.Or(n.pods[uid], "pod "+uid), "", !slices.Contains(n.reclaimable["pod directory"], path), &size))
-			}
+			u.Objects = append(u.Objects, object(cmp.Or(n.pods[uid], "pod "+uid), "", !slices.Contains(n.reclaimable["pod directory"], path), &size))
 		}
-		u.Note = n.note(failed)
 	}
+	u.Note = n.note(failed)
 	totals(&u)
 	return u
 }
 
 // kubeletPods has the volumes of a kubelet's pods, which it removes itself.
 const kubeletPods = "/var/lib/kubelet/pods"
-
-func (n *nodeDisk) ofBuildCache() output.DiskUse {
-	u := output.DiskUse{Type: "build cache", Note: n.noEngine}
-	if n.engine == nil {
-		return u
-	}
-	for _, b := range n.engine.GetBuildCache() {
-		u.Objects = append(u.Objects, object(cmp.Or(b.GetName(), b.GetId()), b.GetId(), b.GetUsed(), known(b.GetSize())))
-	}
-	totals(&u)
-	return u
-}
-
-// ofDir sums the files of a directory, none of which can be reclaimed.
-func (n *nodeDisk) ofDir(name, path string, skip ...func(string) bool) output.DiskUse {
-	u := output.DiskUse{Type: name}
-	if n.remote != "" {
-		return n.elsewhere(name)
-	}
-	size, files, err := disk.Dir(n.ctx, path, func(at string) bool {
-		return slices.ContainsFunc(skip, func(skip func(string) bool) bool { return skip(at) })
-	})
-	u.Note = n.note(err)
-	u.Count, u.Active, u.Size, u.Reclaimable = &files, &files, &size, &output.DiskSize{}
-	return u
-}
-
-// ofCrishim sums crishim's own files of pods, without those in other lines.
-func (n *nodeDisk) ofCrishim() output.DiskUse {
-	volumes := func(at string) bool {
-		parts := strings.SplitN(at, "/", 3)
-		return parts[0] == "pods" && len(parts) == 3 && disk.VolumesOf(parts[2])
-	}
-	logs := func(at string) bool { return filepath.Join(n.dirs.Root, at) == n.dirs.Logs }
-	u := n.ofDir("crishim", n.dirs.Root, volumes, logs)
-	for _, path := range n.reclaimable["pod directory"] {
-		size, _, err := disk.Dir(n.ctx, path, disk.VolumesOf)
-		if u.Reclaimable != nil && err == nil {
-			sum := u.Reclaimable.Plus(size)
-			u.Reclaimable = &sum
-		}
-	}
-	return u
-}

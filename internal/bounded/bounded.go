@@ -76,12 +76,6 @@ func Open(path string) (*os.File, error) { return OpenFile(path, os.O_RDONLY|sys
 
 var errNotRegular = errors.New("not a regular file")
 
-// WalkOptions limit a walk.
-type WalkOptions struct {
-	Limit uint64                 // of files and directories; 0: none
-	Skip  func(path string) bool // below the directory, with what is in it; nil: nothing
-}
-
 // WalkSum is what a walk has found.
 type WalkSum struct {
 	Bytes uint64 // on the disk
@@ -91,8 +85,8 @@ type WalkSum struct {
 
 // Walk sums the files of a directory, one with several names once. It does not leave the file system. What is removed
 // meanwhile is not counted. Containers may write there: there may be any number of files, and a link in the place of a
-// directory.
-func Walk(ctx context.Context, dir string, o WalkOptions) (sum WalkSum, err error) {
+// directory. It ends after limit files and directories; 0 means no limit.
+func Walk(ctx context.Context, dir string, limit uint64) (sum WalkSum, err error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return sum, err
@@ -113,10 +107,7 @@ func Walk(ctx context.Context, dir string, o WalkOptions) (sum WalkSum, err erro
 		dirs = dirs[:len(dirs)-1]
 		err := entries(ctx, root, at, func(e fs.DirEntry) {
 			name := path.Join(at, e.Name())
-			if o.Skip != nil && o.Skip(name) {
-				return
-			}
-			if o.Limit > 0 && sum.Files >= o.Limit {
+			if limit > 0 && sum.Files >= limit {
 				sum.More = true
 				return
 			}

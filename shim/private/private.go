@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/containerd/errdefs"
-	"github.com/docker/docker/api/types"
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/events"
 	"github.com/docker/docker/api/types/system"
@@ -33,7 +32,6 @@ type Engine interface {
 	Events(ctx context.Context, options events.ListOptions) (<-chan events.Message, <-chan error)
 	ContainerList(ctx context.Context, options container.ListOptions) ([]container.Summary, error)
 	ContainerDiff(ctx context.Context, id string) ([]container.FilesystemChange, error)
-	DiskUsage(ctx context.Context, o types.DiskUsageOptions) (types.DiskUsage, error)
 	ContainerStatPath(ctx context.Context, id, path string) (container.PathStat, error)
 	CopyFromContainer(ctx context.Context, id, path string) (io.ReadCloser, container.PathStat, error)
 	CopyToContainer(ctx context.Context, id, path string, content io.Reader, o container.CopyToContainerOptions) error
@@ -317,4 +315,27 @@ func (s *Service) LoadImages(in api.Crishim_LoadImagesServer) error {
 		return errors.Join(content.failure(), err)
 	}
 	return in.SendAndClose(&api.LoadImagesResponse{})
+}
+
+// ImageUsage reports what images take of the disk.
+func (s *Service) ImageUsage(ctx context.Context, r *api.ImageUsageRequest) (*api.ImageUsageResponse, error) {
+	u, err := s.Images.Usage(ctx, r.GetTimes())
+	if err != nil {
+		return nil, err
+	}
+	answer := &api.ImageUsageResponse{LayerSizes: u.Sizes}
+	switch {
+	case u.Own:
+		answer.Layers = api.ImageUsageResponse_OWN
+	case u.Merged:
+		answer.Layers = api.ImageUsageResponse_MERGED
+	}
+	for _, i := range u.Images {
+		one := &api.ImageUsage{Id: i.ID, Layers: i.Layers, Used: i.Used}
+		if r.GetTimes() && i.Came.Unix() > 0 {
+			one.CameUnixNano = i.Came.UnixNano()
+		}
+		answer.Images = append(answer.Images, one)
+	}
+	return answer, nil
 }

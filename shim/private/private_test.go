@@ -6,17 +6,10 @@ import (
 	"io"
 	"strings"
 	"testing"
-	"testing/synctest"
 
-	"github.com/docker/docker/api/types"
-	"github.com/docker/docker/api/types/build"
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/image"
-	"github.com/docker/docker/api/types/system"
-	"github.com/docker/docker/api/types/volume"
-	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc"
-	"google.golang.org/protobuf/testing/protocmp"
 
 	"github.com/crishim/crishim/api"
 	"github.com/crishim/crishim/shim/docker"
@@ -113,45 +106,4 @@ func TestTheEngineAnswersBeforeItHasReadTheArchive(t *testing.T) {
 			t.Error("images: the client's error is lost")
 		}
 	}
-}
-
-// busyEngine answers the disk usage of another client first, as engines before 23 do.
-type busyEngine struct {
-	Engine
-	calls int
-}
-
-func (e *busyEngine) Info(context.Context) (system.Info, error) {
-	return system.Info{DockerRootDir: "/nonexistent"}, nil
-}
-
-func (e *busyEngine) DiskUsage(context.Context, types.DiskUsageOptions) (types.DiskUsage, error) {
-	if e.calls++; e.calls < 3 {
-		return types.DiskUsage{}, errors.New("Error response from daemon: a disk usage operation is already running")
-	}
-	return types.DiskUsage{
-		Containers: []*container.Summary{{ID: "plain", Names: []string{"/plain"}, SizeRw: 7, State: container.StateExited}},
-		Volumes:    []*volume.Volume{{Name: "data"}, {Name: "old", UsageData: &volume.UsageData{Size: 5}}},
-		BuildCache: []*build.CacheRecord{{ID: "shared", Shared: true, Size: 3}, {ID: "own", Size: 2}},
-	}, nil
-}
-
-func TestDiskUsageWaitsForAnotherClient(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		got, err := (&Service{Engine: &busyEngine{}}).DiskUsage(t.Context(), &api.DiskUsageRequest{})
-		want := &api.DiskUsageResponse{
-			Containers: []*api.DiskObject{{Id: "plain", Name: "plain", Size: 7, LogSize: -1}},
-			Volumes:    []*api.DiskObject{{Id: "data", Name: "data", Size: -1, Used: true}, {Id: "old", Name: "old", Size: 5}},
-			BuildCache: []*api.DiskObject{{Id: "own", Size: 2}},
-		}
-		if diff := cmp.Diff(want, got, protocmp.Transform()); diff != "" || err != nil {
-			t.Errorf("%v (-want +got):\n%s", err, diff)
-		}
-		ctx, cancel := context.WithTimeout(t.Context(), busyPause/2)
-		defer cancel()
-		if _, err := (&Service{Engine: &busyEngine{}}).DiskUsage(ctx, &api.DiskUsageRequest{}); err == nil {
-			t.Error("no error at the end of the call's time")
-		}
-	})
 }

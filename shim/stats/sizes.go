@@ -120,7 +120,7 @@ func (s *sizes) begin(id string, find findSize) <-chan struct{} {
 // walk sums the files of a layer, in which a container may write meanwhile.
 func walk(ctx context.Context, dir string) (layerSize, error) {
 	at := time.Now()
-	sum, err := bounded.Walk(ctx, dir, bounded.WalkOptions{})
+	sum, err := bounded.Walk(ctx, dir, 0)
 	return layerSize{bytes: sum.Bytes, inodes: sum.Files, at: at}, err
 }
 

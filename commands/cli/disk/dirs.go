@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc/codes"
@@ -23,22 +22,17 @@ import (
 // walkLimit is how many files are looked at in one directory.
 const walkLimit = 100_000
 
-// Dir sums the files of a directory, which need not exist. Skip leaves out paths in it.
-func Dir(ctx context.Context, path string, skip func(string) bool) (size output.DiskSize, files int, err error) {
-	sum, err := bounded.Walk(ctx, path, bounded.WalkOptions{Limit: walkLimit, Skip: skip})
+// Dir sums the files of a directory, which need not exist.
+func Dir(ctx context.Context, path string) (size output.DiskSize, err error) {
+	sum, err := bounded.Walk(ctx, path, walkLimit)
 	if errors.Is(err, fs.ErrNotExist) {
-		return output.DiskSize{}, 0, nil
+		return output.DiskSize{}, nil
 	}
 	size.Bytes = sum.Bytes
 	if sum.More {
 		size.Bound = output.AtLeast
 	}
-	return size, int(sum.Files), err //nolint:gosec // below the limit
-}
-
-// VolumesOf reports whether a path in a pod's directory is one of its volumes.
-func VolumesOf(path string) bool {
-	return path == "volumes" || path == "volume-subpaths" || strings.HasPrefix(path, "volumes/")
+	return size, err
 }
 
 // Subdirs lists the directories in one, which need not exist.
@@ -154,7 +148,7 @@ func ReadGarbage(ctx context.Context, conn *client.Conn, items []kuberuntime.Gar
 			}
 			size.Bytes = n
 		case "log directory", "pod directory":
-			if size, _, err = Dir(ctx, filepath.Clean(item.ID), nil); err != nil {
+			if size, err = Dir(ctx, filepath.Clean(item.ID)); err != nil {
 				return nil, err
 			}
 		}
