@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"os"
 	"runtime"
 	"runtime/pprof"
 	"time"
@@ -116,7 +115,7 @@ func ReadGlobals(env *Env) urfave.BeforeFunc {
 
 // profiles measures a command line for --profile-cpu and --profile-mem.
 type profiles struct {
-	cpu    *os.File
+	cpu    *OutputFile
 	memory string
 }
 
@@ -125,7 +124,7 @@ func (p *profiles) start(g globals) (err error) {
 	if g.cpuProfile == "" {
 		return nil
 	}
-	if p.cpu, err = os.Create(g.cpuProfile); err == nil {
+	if p.cpu, err = CreateOutput(g.cpuProfile); err == nil {
 		err = pprof.StartCPUProfile(p.cpu)
 	}
 	if err != nil {
@@ -138,17 +137,18 @@ func (p *profiles) start(g globals) (err error) {
 func (p *profiles) stop() (err error) {
 	if p.cpu != nil {
 		pprof.StopCPUProfile()
-		err = p.cpu.Close()
+		err = p.cpu.Commit()
 	}
 	if p.memory == "" {
 		return err
 	}
-	file, createErr := os.Create(p.memory)
+	file, createErr := CreateOutput(p.memory)
 	if createErr != nil {
 		return Join(err, fmt.Errorf("--profile-mem: %w", createErr))
 	}
+	defer file.Close()
 	runtime.GC() // else the profile is of the last collection
-	return Join(err, pprof.WriteHeapProfile(file), file.Close())
+	return Join(err, pprof.WriteHeapProfile(file), file.Commit())
 }
 
 // Config returns the config file's content, read once for a command line.

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -17,11 +18,11 @@ type OutputFile struct {
 	temp    string // its name until it is complete, on file systems that have no unnamed files
 }
 
-// CreateOutput creates a file for a path. A file that is there is replaced by Commit; a pipe or a device is written to.
+// CreateOutput creates a file for a path, where Commit replaces a file or a symbolic link that is there. A pipe, a device or a
+// socket is refused: it may be another user's, and "-" with a redirection is there for one's own.
 func CreateOutput(path string) (*OutputFile, error) {
-	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() { // a pipe or a device
-		f, err := os.OpenFile(path, os.O_WRONLY, 0)
-		return &OutputFile{File: f, path: path}, err
+	if info, err := os.Lstat(path); err == nil && !info.Mode().IsRegular() && info.Mode().Type() != fs.ModeSymlink {
+		return nil, WithHint(fmt.Errorf("%s is there and is no regular file", path), "- writes to standard output, which the shell can redirect: `-o - >%s`", path)
 	}
 	dir := filepath.Dir(path)
 	if fd, err := unix.Open(dir, unix.O_TMPFILE|unix.O_RDWR|unix.O_CLOEXEC, 0o600); err == nil {

@@ -2,68 +2,59 @@ package node
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
+	"time"
 
 	urfave "github.com/urfave/cli/v2"
-	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/commands/cli"
 	"github.com/crishim/crishim/commands/node/bundle"
 	"github.com/crishim/crishim/diagnose"
 	"github.com/crishim/crishim/internal/lazyregexp"
-	"github.com/crishim/crishim/kuberuntime"
 	"github.com/crishim/crishim/kuberuntime/pod"
-	"github.com/crishim/crishim/output"
 )
 
 type dumpOptions struct {
-	output  string // "-": standard output
-	logs    string
-	tail    int64
-	keepEnv bool
-	quiet   bool
-	title   string
+	output     string // "-": standard output
+	logs       string
+	tail       int64
+	keepArgs   bool
+	keepEnv    bool
+	keepConfig bool
+	quiet      bool
+	title      string
 }
 
 // NewDump returns the verb that makes a bundle for the report of a fault.
 func NewDump(env *cli.Env) *urfave.Command {
-	o := &dumpOptions{}
+	o := &dumpOptions{logs: bundle.LogsUnhealthy, tail: 50}
 	return &urfave.Command{
 		Name:  "dump",
 		Usage: "collect what a bug report needs in one archive",
-		Description: cli.WithExamples("Writes a .tar.gz, readable by you alone, with an index.html that opens without a network: versions, endpoints, doctor, why pods do not run, info, configuration of the runtime and CNI;\n"+
-			"lists, inspections and use of pods, containers and images; events; the last log lines of containers that did not end well or were restarted; kernel, cgroups, mounts, journal.\n"+
-			"A part that does not answer in time is in it with its error, so that it works on a node of which half is broken. Nothing is changed.\n\n"+
-			"Removed are values of environment variables, registry logins, fields, arguments and annotations named like secrets, and keys, tokens and passwords by their form, also where\n"+
-			"the same value is again elsewhere; removed.json lists where, never what. Names of hosts, pods and images, addresses, and what programs log stay: look at it before you send it.",
-			"crishim dump", "crishim dump --logs all --tail 1000 -o node1.tar.gz", "crishim dump -o - | ssh laptop 'cat > node1.tar.gz'"),
+		Description: cli.WithExamples("Writes a .tar.gz, readable by you alone, with bundle.json and an index.html that opens without a network. A part that does not answer in time is\n"+
+			"in it with its error, so that it works on a node of which half is broken. Nothing is changed.\n\n"+
+			"It tells what is known to be harmless: names, states, times, exit statuses, resources, paths of mounts, ports, names of environment variables, the first word of\n"+
+			"a command, keys of labels and annotations, versions, conditions, the runtime's own error texts, and known keys of configuration files.\n"+
+			"Logs hold whatever containers print: by default the last lines of those that did not end well or were restarted, as they are.",
+			"crishim dump", "crishim dump --logs none", "crishim dump --logs all --tail 1000 -o node1.tar.gz", "crishim dump -o - | ssh laptop 'cat > node1.tar.gz'"),
 		Flags: []urfave.Flag{
 			cli.StringFlag(&o.output, "output", "write to `FILE`, - for standard output (default crishim-dump-HOST-TIME.tar.gz)", "o"),
-			logsFlag(&o.logs),
-			tailFlag(&o.tail),
-			cli.BoolFlag(&o.keepEnv, "keep-env", "keep values of environment variables, but of those named like secrets"),
+			cli.WordFlag(&o.logs, []string{bundle.LogsAll, bundle.LogsUnhealthy, bundle.LogsNone}, "logs", "logs of `WHICH` containers: all, unhealthy, none (default unhealthy)"),
+			cli.IntFlag(&o.tail, "tail", "the last `N` lines of each log (default 50)", "n"),
+			cli.BoolFlag(&o.keepArgs, "keep-args", "add the arguments of containers"),
+			cli.BoolFlag(&o.keepEnv, "keep-env", "add the values of environment variables"),
+			cli.BoolFlag(&o.keepConfig, "keep-config", "add the configuration files of the runtime, CNI and crishim as they are"),
 			cli.BoolFlag(&o.quiet, "quiet", "do not show progress", "q"),
 		},
 		Action: env.Offline(o.check, o.run),
 	}
-}
-
-func logsFlag(logs *string) urfave.Flag {
-	*logs = bundle.LogsUnhealthy
-	return cli.WordFlag(logs, []string{bundle.LogsAll, bundle.LogsUnhealthy, bundle.LogsNone}, "logs", "logs of `WHICH` containers: all, unhealthy, none (default unhealthy)")
-}
-
-func tailFlag(tail *int64) urfave.Flag {
-	*tail = 200
-	return cli.IntFlag(tail, "tail", "the last `N` lines of each log (default 200)", "n")
 }
 
 // notInName are characters that the name of a file should not have.
@@ -106,11 +97,11 @@ func (o *dumpOptions) run(ctx context.Context, env *cli.Env) error {
 		defer file.Close()
 		to = file
 	}
-	b, err := o.collect(ctx, env)
+	r, err := o.collect(ctx, env)
 	if err != nil {
 		return err
 	}
-	if err = b.Write(to); err == nil && file != nil {
+	if err = r.Write(to); err == nil && file != nil {
 		err = file.Commit()
 	}
 	if errors.Is(err, syscall.ENOSPC) {
@@ -119,19 +110,22 @@ func (o *dumpOptions) run(ctx context.Context, env *cli.Env) error {
 	if err != nil {
 		return err
 	}
-	count := 0
-	for _, r := range b.Removals {
-		count += r.Count
+	if o.logs == bundle.LogsNone {
+		env.Note("crishim: no logs are in it")
+	} else {
+		env.Note("crishim: logs hold whatever containers print: look at them before you send this, or use --logs none")
 	}
-	env.Note("crishim: %d values were removed that looked like secrets; look at index.html and the logs before you send it", count)
+	for _, added := range r.Added {
+		env.Note("crishim: added: %s", added)
+	}
 	var failed []string
-	for _, r := range b.Results {
-		if r.Error != "" {
-			failed = append(failed, r.Part)
+	for _, part := range r.Parts {
+		if part.Error != "" {
+			failed = append(failed, part.Part)
 		}
 	}
 	if len(failed) > 0 {
-		env.Warn("%d of %d parts are missing or not whole, index.html says why: %s", len(failed), len(b.Results), strings.Join(failed, ", "))
+		env.Warn("%d of %d parts are missing or not whole, index.html says why: %s", len(failed), len(r.Parts), strings.Join(failed, ", "))
 	}
 	if file == nil {
 		return nil
@@ -140,90 +134,98 @@ func (o *dumpOptions) run(ctx context.Context, env *cli.Env) error {
 }
 
 // collect collects all parts.
-func (o *dumpOptions) collect(ctx context.Context, env *cli.Env) (*bundle.Bundle, error) {
-	n := &bundle.Node{
-		Version: cli.OwnVersion(env), Connect: env.Connect, Now: env.Now, Logs: o.logs, Tail: int(o.tail), Second: env.StatsSecond,
-		Usage: func(before, after *runtimeapi.ContainerStats) output.Usage {
-			return cli.ContainerUsage(before.GetCpu(), after, cli.Extras{})
-		},
+func (o *dumpOptions) collect(ctx context.Context, env *cli.Env) (*bundle.Report, error) {
+	r := &bundle.Report{Title: o.title, Time: bundle.Time(env.Now().UTC().Format(time.RFC3339)), Crishim: cli.OwnVersion(env)}
+	for _, added := range []struct {
+		is   bool
+		text string
+	}{
+		{o.logs == bundle.LogsAll, "the logs of all containers, and messages of events (--logs all)"},
+		{o.keepArgs, "the arguments of containers (--keep-args)"},
+		{o.keepEnv, "the values of environment variables (--keep-env)"},
+		{o.keepConfig, "whole configuration files (--keep-config)"},
+	} {
+		if added.is {
+			r.Added = append(r.Added, added.text)
+		}
 	}
+	n := &bundle.Node{Connect: env.Connect, Now: env.Now, Logs: o.logs, Tail: int(o.tail), Keep: bundle.Keep{Args: o.keepArgs, Env: o.keepEnv}}
 	if options, err := env.ClientOptions(false); err == nil {
 		n.CallLimit = options.Timeout
 	}
-	h := bundle.Host{}
+	m := bundle.Machine{KeepConfig: o.keepConfig}
 	if config, err := env.Config(); err == nil {
-		h.Files = []string{config.Path, config.ShimConfig}
+		m.Files = slices.DeleteFunc([]string{config.Path, config.ShimConfig}, func(path string) bool { return path == "" })
 	}
-	parts := append(n.Parts(ctx),
-		n.Part("why", 0, func(ctx context.Context, conn *client.Conn, f *bundle.Files) error { return o.why(ctx, env, conn, f) }),
-		bundle.Part{Name: "endpoints", Collect: func(ctx context.Context, f *bundle.Files) error {
+	parts := append(n.Parts(),
+		n.Part("why", func(ctx context.Context, conn *client.Conn) (func(*bundle.Report), error) {
+			return o.why(ctx, env, conn)
+		}),
+		bundle.Part{Name: "endpoints", Collect: func(ctx context.Context) (func(*bundle.Report), error) {
 			rows, err := probedEndpoints(ctx, env)
-			return cli.Join(err, f.View("endpoints.json", "Endpoints", output.Options{}, func(w io.Writer, o output.Options) error { return output.Endpoints(w, rows, o) }))
+			return func(r *bundle.Report) { r.Endpoints = rows }, err
 		}},
-		bundle.Part{Name: "doctor", Collect: func(ctx context.Context, f *bundle.Files) error {
-			findings := examine(ctx, env)
-			return f.View("doctor.json", "Checks", output.Options{}, func(w io.Writer, o output.Options) error { return output.Findings(w, findings, o) })
+		bundle.Part{Name: "doctor", Collect: func(ctx context.Context) (func(*bundle.Report), error) {
+			findings := examine(ctx, env)[1:] // the first is about the config file, and may quote it
+			return func(r *bundle.Report) { r.Doctor = findings }, nil
 		}})
 	defer n.Close()
-	return bundle.Collect(ctx, append(parts, h.Parts()...), bundle.Options{Title: o.title, Now: env.Now, KeepEnv: o.keepEnv, Done: o.progress(env)})
+	return r, r.Collect(ctx, append(parts, m.Parts()...), o.progress(env))
 }
 
 // why adds why pods do not run, and the events of those of apply and sync, which no runtime has.
-func (o *dumpOptions) why(ctx context.Context, env *cli.Env, conn *client.Conn, f *bundle.Files) error {
+func (o *dumpOptions) why(ctx context.Context, env *cli.Env, conn *client.Conn) (func(*bundle.Report), error) {
 	if remote := conn.Remote(); remote != "" {
-		f.Note("the runtime is not on this host, which the parts of the host are of: %s", remote)
-		return nil
+		return nil, errors.New("the runtime is not on this host")
 	}
 	c, err := diagnose.Open(ctx, conn, diagnose.Options{Dirs: pod.DefaultDirs(env.LookupEnv), Now: env.Now})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer c.Close()
 	pods, err := c.Pods(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	facts, err := c.Collect(ctx, pods...)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	for _, source := range facts.Node.Unread {
-		f.Note("%s", source)
-	}
-	findings := diagnose.Explain(facts)
-	var rows [][]string
-	for i, finding := range findings {
-		if o.logs == bundle.LogsNone {
-			findings[i].Log = nil
+	var findings []bundle.Finding
+	for _, f := range diagnose.Explain(facts) {
+		one := bundle.Finding{Severity: string(f.Severity), Code: string(f.Code), Where: f.Where(), Time: stamp(f.Time)}
+		if o.logs != bundle.LogsNone {
+			one.Text = f.Text
 		}
-		rows = append(rows, []string{string(finding.Severity), finding.Where(), finding.Text, string(finding.Code), strings.Join(finding.Evidence, "; ")})
+		findings = append(findings, one)
 	}
-	f.Rows("What is not as it should be", []string{"SEVERITY", "WHAT", "WHY", "CODE", "EVIDENCE"}, rows)
-	events := []kuberuntime.Event{}
+	var events []bundle.Event
 	for _, p := range facts.Pods {
 		for _, e := range p.Events {
-			if facts.At.Sub(e.Time) < bundle.EventsSince {
-				events = append(events, e)
+			if facts.At.Sub(e.Time) >= bundle.EventsSince {
+				continue
 			}
+			one := bundle.Event{Time: stamp(e.Time), Where: strings.TrimSuffix(e.Namespace+"/"+e.Pod+"/"+e.Container, "/"), Reason: e.Reason}
+			if o.logs == bundle.LogsAll {
+				one.Message = e.Message
+			}
+			events = append(events, one)
 		}
 	}
-	for name, document := range map[string]any{"why.json": map[string]any{"findings": findings}, "pod-events.json": map[string]any{"events": events}} {
-		text, failed := json.Marshal(document)
-		err = cli.Join(err, failed, f.Document(name, text, name != "why.json"))
-	}
-	return err
+	return func(r *bundle.Report) { r.Findings, r.Events = findings, append(r.Events, events...) }, nil
 }
 
-// progress is a line on a terminal for each part that is done.
+func stamp(t time.Time) bundle.Time {
+	if t.IsZero() {
+		return ""
+	}
+	return bundle.Time(t.UTC().Format(time.RFC3339))
+}
+
+// progress prints a line on a terminal for each part that is done.
 func (o *dumpOptions) progress(env *cli.Env) func(bundle.Result) {
 	if o.quiet || !env.ErrTerminal {
-		return nil
+		return func(bundle.Result) {}
 	}
-	return func(r bundle.Result) {
-		text := fmt.Sprintf("%d files", len(r.Files))
-		if r.Error != "" {
-			text += ", " + r.Error
-		}
-		env.Note("%-18s %5.1f s  %s", r.Part, r.Took, text)
-	}
+	return func(r bundle.Result) { env.Note("%-18s %5.1f s  %s", r.Part, r.Seconds, r.Error) }
 }

@@ -5,108 +5,191 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-func collected(t *testing.T, parts ...Part) *Bundle {
-	t.Helper()
-	b, err := Collect(t.Context(), parts, Options{Title: "bundle", Now: time.Now})
-	if err != nil {
-		t.Fatal(err)
+// plant fills every field of a message, each text with a marker that names the field.
+func plant(m protoreflect.Message, path string) {
+	for i := range m.Descriptor().Fields().Len() {
+		f := m.Descriptor().Fields().Get(i)
+		at := path + "." + string(f.Name())
+		value := func(at string, one func() protoreflect.Value) protoreflect.Value {
+			switch f.Kind() {
+			case protoreflect.StringKind:
+				return protoreflect.ValueOfString("<" + at + ">")
+			case protoreflect.BytesKind:
+				return protoreflect.ValueOfBytes([]byte("<" + at + ">"))
+			case protoreflect.MessageKind:
+				v := one()
+				plant(v.Message(), at)
+				return v
+			}
+			return f.Default()
+		}
+		switch {
+		case f.IsMap():
+			all := m.Mutable(f).Map()
+			if f.MapValue().Kind() == protoreflect.StringKind {
+				all.Set(protoreflect.ValueOfString("<"+at+".key>").MapKey(), protoreflect.ValueOfString("<"+at+".value>"))
+			}
+		case f.IsList():
+			all := m.Mutable(f).List()
+			if v := value(at, all.NewElement); v.IsValid() {
+				all.Append(v)
+			}
+		default:
+			if v := value(at, func() protoreflect.Value { return m.NewField(f) }); v.IsValid() {
+				m.Set(f, v)
+			}
+		}
 	}
-	return b
 }
 
-// TestPartsEachFail: one that hangs, one that fails and one that panics are in the bundle with their errors, and what they
-// had until then.
-func TestPartsEachFail(t *testing.T) {
+func planted[M interface{ ProtoReflect() protoreflect.Message }](m M, path string) M {
+	plant(m.ProtoReflect(), path)
+	return m
+}
+
+var marker = regexp.MustCompile(`<[a-zA-Z0-9_.]+>`)
+
+// TestOnlyTheListIsTold plants a marker in every text of the runtime's messages and of the verbose status: in the archive
+// are those on the list, and no others.
+func TestOnlyTheListIsTold(t *testing.T) {
 	t.Parallel()
-	never, late := make(chan struct{}), make(chan *Files, 1)
-	defer close(never)
-	b := collected(t,
-		Part{Name: "well", Collect: func(_ context.Context, f *Files) error {
-			f.Log("well.txt", []byte("fine"))
-			return nil
-		}},
-		Part{Name: "hangs", Limit: time.Millisecond, Collect: func(_ context.Context, f *Files) error {
-			f.Log("begun.txt", []byte("as far as it came"))
-			<-never // whatever its context says, as a call into the kernel
-			late <- f
-			return nil
-		}},
-		Part{Name: "fails", Collect: func(context.Context, *Files) error { return errors.New("login password=hunter22 refused") }},
-		Part{Name: "panics", Collect: func(context.Context, *Files) error { panic("oh") }},
-	)
-	var got []string
-	for _, r := range b.Results {
-		got = append(got, r.Part+" "+strings.Join(r.Files, " ")+" "+r.Error)
+	const spec = `{"runtimeSpec":{"process":{"args":["<info.command>","<info.argument>"],"env":["<info.env.name>=<info.env.value>"],"cwd":"<info.cwd>"},"annotations":{"<info.key>":"<info.value>"}},"config":{"envs":[{"key":"A","value":"<info.config>"}]}}`
+	build := func(keep Keep) string {
+		pod, box := planted(&runtimeapi.PodSandbox{}, "pod"), planted(&runtimeapi.PodSandboxStatusResponse{}, "podstatus")
+		container, status := planted(&runtimeapi.Container{}, "container"), planted(&runtimeapi.ContainerStatusResponse{}, "status")
+		pod.Labels["io.kubernetes.pod.name"], container.Annotations["io.kubernetes.container.hash"] = "<own.label>", "<own.annotation>"
+		container.Annotations["io.kubernetes.container.preStopHandler"] = "<own.handler>"
+		status.Info = map[string]string{"info": spec, "other": "<info.other>"}
+		box.Info = map[string]string{"info": `{"config":{"port_mappings":[{"host_port":80,"host_ip":"10.0.0.1"}],"hostname":"<info.hostname>"}}`}
+		r := &Report{
+			Title: "t", Pods: []Pod{newPod(pod, box)}, Images: []Image{newImage(planted(&runtimeapi.Image{}, "image"))}, Conditions: newConditions(planted(&runtimeapi.RuntimeStatus{}, "runtime")),
+			Containers: []Container{newContainer(container, status, planted(&runtimeapi.PodSandboxMetadata{}, "meta"), planted(&runtimeapi.ContainerStats{}, "stats"), keep)},
+		}
+		all := ""
+		for _, text := range unpack(t, r) {
+			all += text
+		}
+		found := marker.FindAllString(strings.NewReplacer("&lt;", "<", "&gt;", ">", `\u003c`, "<", `\u003e`, ">").Replace(all), -1)
+		found = slices.DeleteFunc(found, func(s string) bool { return !strings.Contains(s, ".") })
+		slices.Sort(found)
+		return strings.Join(slices.Compact(found), " ")
 	}
-	want := "well well.txt \nhangs begun.txt not done within 1ms\nfails  login password=[removed] refused\npanics  a fault of crishim: oh"
-	if text := strings.Join(got, "\n"); text != want {
-		t.Errorf("got\n%s\nwant\n%s", text, want)
+	want := strings.Fields(`<container.annotations.key> <container.id> <container.image.image> <container.image_id> <container.image_ref> <container.labels.key>
+		<container.metadata.name> <container.pod_sandbox_id> <image.id> <image.repo_digests> <image.repo_tags> <info.command> <info.env.name> <meta.name> <meta.namespace>
+		<own.annotation> <own.label> <pod.annotations.key> <pod.id> <pod.labels.key> <pod.metadata.name> <pod.metadata.namespace> <pod.metadata.uid> <pod.runtime_handler>
+		<podstatus.status.network.additional_ips.ip> <podstatus.status.network.ip> <runtime.conditions.message> <runtime.conditions.reason> <runtime.conditions.type>
+		<status.status.log_path> <status.status.message> <status.status.mounts.container_path> <status.status.mounts.host_path> <status.status.reason>`)
+	slices.Sort(want)
+	if diff := cmp.Diff(want, strings.Fields(build(Keep{}))); diff != "" {
+		t.Errorf("the list (-want +got):\n%s", diff)
 	}
+	want = append(want, "<info.argument>", "<info.env.value>")
+	slices.Sort(want)
+	if diff := cmp.Diff(want, strings.Fields(build(Keep{Args: true, Env: true}))); diff != "" {
+		t.Errorf("with arguments and environment (-want +got):\n%s", diff)
+	}
+}
+
+// unpack returns the files of the archive.
+func unpack(t *testing.T, r *Report) map[string]string {
+	t.Helper()
 	var archive bytes.Buffer
-	if err := b.Write(&archive); err != nil {
+	if err := r.Write(&archive); err != nil {
 		t.Fatal(err)
 	}
-	files := map[string]string{}
 	zipped, err := gzip.NewReader(&archive)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for r := tar.NewReader(zipped); ; {
-		h, err := r.Next()
+	files := map[string]string{}
+	for a := tar.NewReader(zipped); ; {
+		h, err := a.Next()
 		if errors.Is(err, io.EOF) {
-			break
+			return files
 		}
-		text, failed := io.ReadAll(r)
-		if err != nil || failed != nil {
-			t.Fatal(err, failed)
+		text, failed := io.ReadAll(a)
+		if err != nil || failed != nil || h.Mode&0o077 != 0 {
+			t.Fatal(err, failed, h)
 		}
-		files[h.Name] = string(text)
-	}
-	if files["bundle/well.txt"] != "fine" || !strings.Contains(files["bundle/index.html"], "not done within 1ms") || strings.Contains(files["bundle/index.html"], "hunter22") {
-		t.Errorf("got %v", files)
+		files[strings.TrimPrefix(h.Name, r.Title+"/")] = string(text)
 	}
 }
 
-// TestLimits: a text is cut to its end, and what is too much is left out and said.
-func TestLimits(t *testing.T) {
+// TestPartsEachFail: a part that hangs, fails or panics is in the bundle with its error.
+func TestPartsEachFail(t *testing.T) {
 	t.Parallel()
-	big := Part{Name: "big", Collect: func(_ context.Context, f *Files) error {
-		f.Log("long.log", []byte(strings.Repeat("x\n", 1024)+"password=hunter2 "+strings.Repeat("z", 1005)+"\nthe end")) // cut within the password
-		for range 4 {
-			f.Log("more.log", bytes.Repeat([]byte("y\n"), 512))
-		}
-		return f.Document("huge.json", []byte(`"`+strings.Repeat("z", 4096)+`"`), true)
-	}}
-	b, err := Collect(t.Context(), []Part{big, big}, Options{Now: time.Now, sizes: sizes{part: 4096, total: 5120, text: 1024}})
-	if err != nil {
-		t.Fatal(err)
+	never := make(chan struct{})
+	defer close(never)
+	r := &Report{}
+	err := r.Collect(t.Context(), []Part{
+		{Name: "well", Collect: func(context.Context) (func(*Report), error) {
+			return func(r *Report) { r.Endpoint = "seen" }, nil
+		}},
+		{Name: "hangs", Limit: time.Millisecond, Collect: func(context.Context) (func(*Report), error) {
+			<-never // whatever its context says, as a call into the kernel
+			return nil, nil
+		}},
+		{Name: "fails", Collect: func(context.Context) (func(*Report), error) { return nil, errors.New("refused") }},
+		{Name: "panics", Collect: func(context.Context) (func(*Report), error) { panic("oh") }},
+	}, func(Result) {})
+	var got []string
+	for _, p := range r.Parts {
+		got = append(got, p.Part+": "+p.Error)
 	}
-	r := b.Results[0]
-	if len(b.files) != 6 || b.files[0].text != "the end" {
-		t.Errorf("%d files, the first is %q", len(b.files), b.files[0].text)
-	}
-	notes := strings.Join(append(r.Notes, b.Results[1].Notes...), "\n")
-	if !strings.Contains(notes, "long.log: only the last 1 KiB") || !strings.Contains(notes, "huge.json is left out: a part has at most 4 KiB") || !strings.Contains(notes, "more.log is left out: a bundle has at most 5 KiB") {
-		t.Errorf("notes: %s", notes)
+	if text := strings.Join(got, "\n"); err != nil || r.Endpoint != "seen" || text != "well: \nhangs: not done within 1ms\nfails: refused\npanics: a fault of crishim: oh" {
+		t.Errorf("%v, got\n%s", err, text)
 	}
 }
 
-// TestHost: files of the host that are there, and a journalctl that is none, has nothing, or hangs.
+// TestConfig: of a file in each form the keys of the list, without credentials.
+func TestConfig(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ text, want string }{
+		"daemon.json": {
+			`{"debug":true,"data-root":"/d","log-opts":{"splunk-token":"planted","max-size":"10m"},"registry-mirrors":["https://u:planted@mirror.example/planted?token=planted"],"hosts":["unix:///run/d.sock"]}`,
+			`{"data-root":"/d","debug":"true","hosts":"unix:///run/d.sock","max-size":"10m","registry-mirrors":"https://mirror.example"}`,
+		},
+		"config.toml": {
+			"version = 2\nroot = \"/var/lib/c\" \nimports = [\"/a\", \"/b\"]\n[plugins.\"planted\".registry.headers]\n  X-Meta = [\"planted\"]\n auth = \"planted\"\nscript = '''\nroot = \"planted\"\n'''\n[a]\nsandbox_image='r/pause:3'\n",
+			`{"imports":"/a, /b","root":"/var/lib/c","sandbox_image":"r/pause:3","version":"2"}`,
+		},
+		"config.yaml": {
+			"runtime-endpoint: unix:///run/x\nbootstrap: planted\nkeys:\n  planted: |\n    planted\n  name: web\nlocation: user:planted@registry.example/x\n",
+			`{"location":"registry.example","name":"web","runtime-endpoint":"unix:///run/x"}`,
+		},
+	} {
+		settings, err := parse(name, []byte(c.text))
+		got, failed := json.Marshal(settings)
+		if err != nil || failed != nil || string(got) != c.want {
+			t.Errorf("%s: %v, %v; got %s, want %s", name, err, failed, got, c.want)
+		}
+	}
+	if settings, err := parse("x.conflist", []byte("{planted")); err == nil || len(settings) > 0 {
+		t.Errorf("a broken file: %v, %v", settings, err)
+	}
+}
+
+// TestHost: what there is of the host is told, and files as a whole only where that is asked for.
 func TestHost(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
-	for name, text := range map[string]string{
-		"etc/docker/daemon.json": `{"log-opts":{"splunk-token":"hunter22"},"debug":true}`, "etc/cni/net.d/10-x.conflist": "{broken", "proc/loadavg": "1 2 3", "etc/resolv.conf": "nameserver 1.1.1.1",
-	} {
+	for name, text := range map[string]string{"etc/docker/daemon.json": `{"bip":"10.0.0.1/24"}`, "etc/cni/net.d/10-x.conflist": "{planted", "proc/loadavg": "1 2 3\n", "etc/os-release": "PRETTY_NAME=\"Debian\"\n"} {
 		if err := os.MkdirAll(filepath.Join(root, filepath.Dir(name)), 0o700); err != nil {
 			t.Fatal(err)
 		}
@@ -114,56 +197,16 @@ func TestHost(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for script, want := range map[string]string{
-		"": "there is no journalctl here", "exec sleep 1000": "not done within", "echo no permission >&2; exit 1": "journalctl: no permission: exit status 1", "echo started": "",
-	} {
-		journal := filepath.Join(root, "nosuch")
-		if script != "" {
-			journal = filepath.Join(root, "journalctl")
-			if err := os.WriteFile(journal, []byte("#!/bin/sh\n"+script+"\n"), 0o700); err != nil {
-				t.Fatal(err)
-			}
+	for keep, files := range map[bool]int{false: 0, true: 2} {
+		r := &Report{}
+		if err := r.Collect(t.Context(), Machine{Root: root, KeepConfig: keep}.Parts(), func(Result) {}); err != nil {
+			t.Fatal(err)
 		}
-		parts := Host{Root: root, Journal: journal}.Parts()
-		for i := range parts {
-			if parts[i].Name == "journal" && strings.Contains(script, "sleep") {
-				parts[i].Limit = 10 * time.Millisecond
-			}
+		if r.Host.Figures["/proc/loadavg"] != "1 2 3" || r.Host.System != "Debian" || len(r.Disks) == 0 || len(r.Files) != files || len(r.Config) != 2 || r.Config[0].Settings["bip"] == "" {
+			t.Errorf("got %+v", r)
 		}
-		b := collected(t, parts...)
-		for _, r := range b.Results {
-			if r.Part != "journal" && r.Error != "" || r.Part == "journal" && (want == "" && r.Error != "" || !strings.Contains(r.Error, want)) {
-				t.Errorf("%q: %+v, want %q", script, r, want)
-			}
+		if r.Parts[2].Error != "/etc/cni/net.d/10-x.conflist is not read: it is not well-formed" {
+			t.Errorf("got %+v", r.Parts)
 		}
-		found := map[string]string{}
-		for _, f := range b.files {
-			text, err := f.bytes()
-			if err != nil {
-				t.Fatal(err)
-			}
-			found[f.name] = string(text)
-		}
-		if !strings.Contains(found["host/etc/docker/daemon.json"], `"splunk-token": "[removed]"`) || found["host/etc/cni/net.d/10-x.conflist"] != "{broken" || !strings.Contains(found["host/kernel.txt"], "/proc/loadavg: 1 2 3") {
-			t.Errorf("files: %v", found)
-		}
-	}
-}
-
-// TestTimeline: what began long ago begins at the left edge, and those that are not well come first.
-func TestTimeline(t *testing.T) {
-	t.Parallel()
-	at := time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
-	b := &Bundle{at: at, spans: []*Span{
-		{Name: "old", From: at.Add(-1000 * time.Hour), Tone: "good"},
-		{Name: "crash", From: at.Add(-time.Hour), To: at.Add(-30 * time.Minute), Tone: "bad"},
-		{Name: "crash", From: at.Add(-30 * time.Minute), Tone: "warn"},
-	}}
-	got := b.timeline()
-	if len(got.Rows) != 2 || got.Rows[0].Name != "crash" || len(got.Rows[0].Bars) != 2 || got.Rows[0].Bars[0].X != timeLeft || got.Rows[0].Bars[1].X != (timeLeft+timeRight)/2 || got.Rows[1].Bars[0].Width != timeRight-timeLeft {
-		t.Errorf("got %+v", got.Rows)
-	}
-	if one := line("", []float64{0, 5, 10}, 20); one.Points != "0,37 100,28.5 200,20" || one.LimitY != 3 {
-		t.Errorf("got %+v", one)
 	}
 }
