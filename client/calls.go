@@ -39,7 +39,7 @@ func (c *criConn) callInterceptor(o *Options) grpc.UnaryClientInterceptor {
 			return withSkipped(callError(err, operation(method), c.endpoint, spent, lim), c.skipped)
 		}
 		c.debugf(o, "%s on %s took %s", method, c.endpoint, round(spent))
-		return c.localStreams(ctx, reply)
+		return nil
 	}
 }
 

@@ -50,6 +50,10 @@ type Options struct {
 	// runtime's, is dialled at once, and the runtime's with the first call that needs it. For all
 	// others it is the other way round.
 	Images bool
+	// Relay dials what is on another machine: the socket of its runtime for the network unix and an empty address, and
+	// addresses of its loopback for tcp. RuntimeEndpoint is the machine's name for messages then. nil means that endpoints
+	// are dialled from here.
+	Relay func(ctx context.Context, network, address string) (net.Conn, error)
 	// ConnectTimeout bounds the wait for an explicit endpoint (2 s when zero) and, when it is
 	// shorter than a second, for the known ones too.
 	ConnectTimeout time.Duration
@@ -110,7 +114,10 @@ func (o *Options) knownSockets() []Known {
 }
 
 func (o *Options) dial(ctx context.Context, network, address string) (net.Conn, error) {
-	if o.Dial != nil {
+	switch {
+	case network == relayed:
+		return o.Relay(ctx, "unix", "")
+	case o.Dial != nil:
 		return o.Dial(ctx, network, address)
 	}
 	var d net.Dialer
@@ -153,8 +160,23 @@ func (c *Conn) API() string {
 // ClientConn returns the connection to the runtime, for services other than CRI's.
 func (c *Conn) ClientConn() grpc.ClientConnInterface { return c.runtime }
 
+// DialThere connects to an address as it is seen from the runtime's machine: that of a streaming URL.
+func (c *Conn) DialThere(ctx context.Context, network, address string) (net.Conn, error) {
+	conn, err := c.runtime.get(ctx)
+	switch {
+	case err != nil:
+		return nil, err
+	case conn.there != nil:
+		return conn.there(ctx, network, address)
+	}
+	return new(net.Dialer).DialContext(ctx, network, address)
+}
+
 // Remote names a runtime that is not on this host, "" for one that is.
 func (c *Conn) Remote() string {
+	if conn := c.runtime.opened(); conn != nil && conn.there != nil {
+		return c.RuntimeEndpoint
+	}
 	for _, endpoint := range []string{c.RuntimeEndpoint, c.Engine.Host} {
 		for _, scheme := range []string{"ssh://", "tcp://", "docker+ssh://", "docker+tcp://", "http://", "https://"} {
 			if strings.HasPrefix(endpoint, scheme) {
@@ -238,6 +260,9 @@ func (o *Options) parseEndpoints() (runtime, image *Endpoint, err error) {
 		var e Endpoint
 		e, err = ParseEndpoint(text)
 		return &e
+	}
+	if o.Relay != nil {
+		return &Endpoint{Network: relayed, Address: o.RuntimeEndpoint}, nil, nil
 	}
 	runtime, image = parse(o.RuntimeEndpoint), parse(o.ImageEndpoint)
 	return runtime, image, err

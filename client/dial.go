@@ -35,8 +35,8 @@ type criConn struct {
 	version  *runtimeapi.VersionResponse
 	// probing keeps the calls of a probe from Debug, which receives the outcome.
 	probing bool
-	// tunnel carries the connection to another machine; nil on this one.
-	tunnel *sshTunnel
+	// there dials an address of the runtime's machine; nil where that can be dialled from here.
+	there func(ctx context.Context, network, address string) (net.Conn, error)
 	// stop ends the shim or the tunnel behind the connection; may be nil.
 	stop func() error
 	// skipped is a hint at a runtime that was found but not taken.
@@ -141,6 +141,9 @@ func (c *criConn) close() error {
 // NewRemoteRuntimeService.
 func newConn(o *Options, e Endpoint) (*criConn, error) {
 	c := &criConn{endpoint: e.String(), api: apiV1, probing: true}
+	if e.Network == relayed {
+		c.there = o.Relay
+	}
 	dialer := func(ctx context.Context, _ string) (net.Conn, error) {
 		conn, err := o.dial(ctx, e.Network, e.Address)
 		c.mu.Lock()

@@ -15,7 +15,7 @@ import (
 // Endpoint is a parsed endpoint: either the address of a CRI runtime or,
 // when Docker is set, the engine that the embedded shim is to work on.
 type Endpoint struct {
-	// Network is unix, tcp or ssh; empty for docker:// without an address.
+	// Network is unix, tcp, ssh or relayed; empty for docker:// without an address.
 	Network string
 	// Address is a socket's path or host:port; for ssh [user@]host[:port].
 	Address string
@@ -23,6 +23,9 @@ type Endpoint struct {
 	Path   string
 	Docker bool
 }
+
+// relayed is the network of the endpoint that Options.Relay dials, whose address is a name for messages.
+const relayed = "relay"
 
 const endpointForms = "use unix:///run/containerd/containerd.sock, a path, tcp://host:port, ssh://user@host, ssh://user@host/path.sock, " +
 	"docker:// or docker:///var/run/docker.sock"
@@ -162,6 +165,8 @@ func (e *Endpoint) setSSH(rest string) (reason string) {
 // String returns the endpoint as a flag would give it.
 func (e Endpoint) String() string {
 	switch {
+	case e.Network == relayed:
+		return e.Address
 	case e.Docker && e.Network == "":
 		return "docker://"
 	case e.Docker && e.Network == "unix":

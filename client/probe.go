@@ -76,8 +76,8 @@ func (o *Options) probeNamed(ctx context.Context, e Endpoint, image bool) ([]fou
 
 // limitOf returns how long an endpoint that was asked for may take to answer.
 func (o *Options) limitOf(e Endpoint) time.Duration {
-	if e.Network == "ssh" && !e.Docker {
-		return cmp.Or(o.ConnectTimeout, sshTimeout)
+	if (e.Network == "ssh" || e.Network == relayed) && !e.Docker {
+		return cmp.Or(o.ConnectTimeout, remoteTimeout)
 	}
 	return cmp.Or(o.ConnectTimeout, DefaultConnectTimeout)
 }

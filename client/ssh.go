@@ -5,9 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
-	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,17 +15,13 @@ import (
 	"syscall"
 	"time"
 
-	"google.golang.org/grpc/codes"
-	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
-
-	"github.com/crishim/crishim/client/stream"
 	"github.com/crishim/crishim/internal/rundir"
 )
 
 const (
-	// sshTimeout is how long the system's ssh may take to log in: it may have to
-	// ask for a password.
-	sshTimeout = 30 * time.Second
+	// remoteTimeout is how long connecting to another machine may take: ssh may have to
+	// ask for a password, an API server to wait for a kubelet.
+	remoteTimeout = 30 * time.Second
 	// stderrWait is how long an error message of ssh may take to arrive after the
 	// connection that it is about was closed.
 	stderrWait = 2 * time.Second
@@ -43,8 +37,8 @@ const (
 // first, and the sockets that it forwards.
 var tunnelDirs = rundir.Kind{Name: "ssh", Entries: regexp.MustCompile(`c(\.[0-9A-Za-z]{16})?|s[0-9]*|f[0-9]+`)}
 
-// sshTunnel is an ssh process that forwards a socket of another machine, and,
-// when asked, the ports of its streaming server, over one connection.
+// sshTunnel is an ssh process that forwards sockets of another machine, and the
+// addresses of its streaming server, over one connection.
 type sshTunnel struct {
 	destination string      // ssh://user@host:port
 	dir         *rundir.Dir // holds the sockets; private to the user
@@ -52,8 +46,8 @@ type sshTunnel struct {
 	stderr      *stderrTail
 	done        chan struct{} // closed when the process has ended
 
-	mu     sync.Mutex        // guards relays
-	relays map[string]*relay // by remote address; nil once closed
+	mu        sync.Mutex        // guards forwarded
+	forwarded map[string]string // sockets here, by address there
 }
 
 // probeSSH probes a socket on another machine, through a tunnel that stays open with the
@@ -66,7 +60,7 @@ func (o *Options) probeSSH(ctx context.Context, e Endpoint, image bool) found {
 	f := o.probeCRI(ctx, Endpoint{Network: "unix", Address: t.socket(0)}, image)
 	f.Endpoint = e.String()
 	if f.State == StateReady {
-		f.conn.endpoint, f.conn.tunnel, f.conn.stop = f.Endpoint, t, t.close
+		f.conn.endpoint, f.conn.there, f.conn.stop = f.Endpoint, t.dial, t.close
 		return f
 	}
 	// ssh takes the connection in any case and complains when the socket
@@ -114,7 +108,7 @@ func (o *Options) probeHost(ctx context.Context, e Endpoint) found {
 		if f.Chosen && f.Kind == KindCRI {
 			e.Path = known[i].Path
 			f.Endpoint, f.Chosen = e.String(), false
-			f.conn.endpoint, f.conn.tunnel, f.conn.stop = f.Endpoint, t, t.close
+			f.conn.endpoint, f.conn.there, f.conn.stop = f.Endpoint, t.dial, t.close
 			return f
 		}
 	}
@@ -148,7 +142,7 @@ func openTunnel(ctx context.Context, o *Options, e Endpoint, remote ...string) (
 	}
 	t := &sshTunnel{
 		destination: "ssh://" + e.Address, dir: dir, stderr: &stderrTail{written: make(chan struct{})},
-		done: make(chan struct{}), relays: map[string]*relay{},
+		done: make(chan struct{}), forwarded: map[string]string{},
 	}
 	args := []string{"-N", "-T", "-a", "-x", "-M", "-S", t.control(), "-o", "ControlPersist=no", "-o", "ExitOnForwardFailure=yes"}
 	if o.Batch {
@@ -203,13 +197,6 @@ func (t *sshTunnel) waitReady(ctx context.Context) error {
 }
 
 func (t *sshTunnel) close() error {
-	t.mu.Lock()
-	relays := t.relays
-	t.relays = nil
-	t.mu.Unlock()
-	for _, r := range relays {
-		r.close()
-	}
 	t.signal(syscall.SIGTERM)
 	select {
 	case <-t.done:
@@ -259,102 +246,27 @@ func (w *stderrTail) lastLine() string {
 	return clean(strings.TrimSpace(text[strings.LastIndexByte(text, '\n')+1:]))
 }
 
-// localStreams replaces the URL of a stream on the other machine by one that works here.
-func (c *criConn) localStreams(ctx context.Context, reply any) error {
-	if c.tunnel == nil {
-		return nil
+// dial connects to an address of the other machine.
+func (t *sshTunnel) dial(ctx context.Context, _, remote string) (net.Conn, error) {
+	socket, err := t.forward(ctx, remote)
+	if err != nil {
+		return nil, err
 	}
-	var address *string
-	switch r := reply.(type) {
-	case *runtimeapi.ExecResponse:
-		address = &r.Url
-	case *runtimeapi.AttachResponse:
-		address = &r.Url
-	case *runtimeapi.PortForwardResponse:
-		address = &r.Url
-	default:
-		return nil
-	}
-	u, err := url.Parse(*address)
-	if err != nil || u.Host == "" {
-		return nil // dialling it reports what is wrong
-	}
-	if u.Host, err = c.tunnel.forward(ctx, stream.DialableHost(u)); err != nil {
-		return &Error{Endpoint: c.endpoint, Code: codes.Unavailable, text: err.Error(), err: err}
-	}
-	*address = u.String()
-	return nil
+	return new(net.Dialer).DialContext(ctx, "unix", socket)
 }
 
-// forward brings an address of the other machine here, once.
+// forward returns a socket that ssh forwards to an address of the other machine.
 func (t *sshTunnel) forward(ctx context.Context, remote string) (string, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.relays == nil {
-		return "", errors.New("the connection is closed")
+	if socket, ok := t.forwarded[remote]; ok {
+		return socket, nil
 	}
-	if r, ok := t.relays[remote]; ok {
-		return r.listener.Addr().String(), nil
-	}
-	socket := filepath.Join(t.dir.Path, fmt.Sprint("f", len(t.relays)))
+	socket := filepath.Join(t.dir.Path, fmt.Sprint("f", len(t.forwarded)))
 	cmd := exec.CommandContext(ctx, "ssh", "-S", t.control(), "-O", "forward", "-L", socket+":"+remote, t.destination)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("forward %s over ssh: %w: %s", remote, err, clean(string(out)))
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
-	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	r := &relay{listener: l, cancel: cancel}
-	r.wg.Go(func() { r.serve(ctx, socket) })
-	t.relays[remote] = r
-	return l.Addr().String(), nil
-}
-
-// relay takes connections on a local port and passes them on to a socket,
-// which ssh forwards. ssh could take a port itself, but cannot choose a free one.
-type relay struct {
-	listener net.Listener
-	cancel   context.CancelFunc // closes the connections
-	wg       sync.WaitGroup
-}
-
-func (r *relay) serve(ctx context.Context, socket string) {
-	for {
-		in, err := r.listener.Accept()
-		if err != nil {
-			return
-		}
-		r.wg.Go(func() { relayConn(ctx, in, socket) })
-	}
-}
-
-// relayConn copies both ways until both ends are done; the end of one way is
-// passed on, because a stream may go on in the other.
-func relayConn(ctx context.Context, in net.Conn, socket string) {
-	defer in.Close()
-	out, err := net.Dial("unix", socket)
-	if err != nil {
-		return
-	}
-	defer out.Close()
-	stop := context.AfterFunc(ctx, func() { _, _ = in.Close(), out.Close() })
-	defer stop()
-	var wg sync.WaitGroup
-	for _, way := range [][2]net.Conn{{in, out}, {out, in}} {
-		wg.Go(func() {
-			_, _ = io.Copy(way[0], way[1])
-			if w, ok := way[0].(interface{ CloseWrite() error }); ok {
-				_ = w.CloseWrite()
-			}
-		})
-	}
-	wg.Wait()
-}
-
-func (r *relay) close() {
-	r.cancel()
-	_ = r.listener.Close()
-	r.wg.Wait()
+	t.forwarded[remote] = socket
+	return socket, nil
 }

@@ -14,15 +14,19 @@ import (
 
 // dialHost opens the connection that carries a session. Proxies from the
 // environment are not asked: streaming servers are on the node.
-func dialHost(ctx context.Context, u *url.URL, t TLS) (net.Conn, error) {
-	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", u.Host)
+func dialHost(ctx context.Context, u *url.URL, o Options) (net.Conn, error) {
+	dial := o.Dial
+	if dial == nil {
+		dial = new(net.Dialer).DialContext
+	}
+	conn, err := dial(ctx, "tcp", u.Host)
 	if err != nil {
 		return nil, fmt.Errorf("dial streaming server: %w", err)
 	}
 	if u.Scheme != "https" {
 		return conn, nil
 	}
-	cfg, err := t.config(u.Hostname())
+	cfg, err := o.TLS.config(u.Hostname())
 	if err != nil {
 		conn.Close()
 		return nil, err
@@ -66,13 +70,13 @@ func completeURL(raw, base string) (*url.URL, error) {
 	default:
 		return nil, fmt.Errorf("streaming URL: scheme %q: must be http or https", u.Scheme)
 	}
-	u.Host = DialableHost(u)
+	u.Host = dialableHost(u)
 	return u, nil
 }
 
-// DialableHost returns the host and port of a streaming URL, seen from the server's machine:
+// dialableHost returns the host and port of a streaming URL, seen from the server's machine:
 // loopback for an unspecified address, and the scheme's port where there is none.
-func DialableHost(u *url.URL) string {
+func dialableHost(u *url.URL) string {
 	host, port := u.Hostname(), u.Port()
 	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
 		host = "127.0.0.1"

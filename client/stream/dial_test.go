@@ -31,7 +31,7 @@ func TestOpenAfterTheEnd(t *testing.T) {
 		}
 	}()
 	for range 20 {
-		conn, err := dialSPDY(t.Context(), &url.URL{Scheme: "http", Host: l.Addr().String(), Path: "/"}, TLS{}, spdyProtocol)
+		conn, err := dialSPDY(t.Context(), &url.URL{Scheme: "http", Host: l.Addr().String(), Path: "/"}, Options{}, spdyProtocol)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -37,6 +37,8 @@ type Options struct {
 	// Transport is TransportAuto (also when empty), TransportSPDY or TransportWebSocket.
 	Transport string
 	TLS       TLS
+	// Dial connects to the streaming server; nil means directly.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// Base completes a URL without scheme or host; empty means DefaultBase.
 	Base string
 	// DetachKeys in docker's notation, such as DefaultDetachKeys. Empty means that nothing

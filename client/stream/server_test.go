@@ -145,7 +145,7 @@ func TestDialableHost(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := DialableHost(u); got != want {
+		if got := dialableHost(u); got != want {
 			t.Errorf("%s: got %s, want %s", address, got, want)
 		}
 	}

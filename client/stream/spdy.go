@@ -36,7 +36,7 @@ const (
 // openSPDY dials and creates exactly the streams the request asked for; the
 // server waits until it has them all.
 func openSPDY(ctx context.Context, u *url.URL, s Streams, first size, o Options) (*channels, error) {
-	conn, err := dialSPDY(ctx, u, o.TLS, spdyProtocol)
+	conn, err := dialSPDY(ctx, u, o, spdyProtocol)
 	if err != nil {
 		return nil, err
 	}
@@ -100,10 +100,10 @@ type spdyConn struct {
 
 // dialSPDY upgrades a connection to SPDY with the given subprotocol. The
 // context bounds the handshake only.
-func dialSPDY(ctx context.Context, u *url.URL, t TLS, protocol string) (*spdyConn, error) {
+func dialSPDY(ctx context.Context, u *url.URL, o Options, protocol string) (*spdyConn, error) {
 	ctx, cancel := context.WithTimeout(ctx, upgradeTimeout)
 	defer cancel()
-	raw, err := dialHost(ctx, u, t)
+	raw, err := dialHost(ctx, u, o)
 	if err != nil {
 		return nil, err
 	}

@@ -88,7 +88,7 @@ func (p *pool) dial(ctx context.Context) (*tunnel, error) {
 	if err != nil {
 		return nil, err
 	}
-	conn, err := dialSPDY(ctx, u, p.o.TLS, forwardProtocol)
+	conn, err := dialSPDY(ctx, u, p.o, forwardProtocol)
 	if err != nil {
 		return nil, fmt.Errorf("open tunnel: %w", err)
 	}

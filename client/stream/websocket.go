@@ -68,7 +68,7 @@ func (w *wsWriter) Close() error {
 
 // openWebSocket dials the URL as a WebSocket.
 func openWebSocket(ctx context.Context, u *url.URL, s Streams, first size, o Options) (*channels, error) {
-	conn, err := dialWebSocket(ctx, u, o.TLS)
+	conn, err := dialWebSocket(ctx, u, o)
 	if err != nil {
 		return nil, err
 	}
@@ -113,10 +113,10 @@ func pipe() (io.Reader, *io.PipeWriter) {
 }
 
 // dialWebSocket offers v5, which can end stdin, and v4.
-func dialWebSocket(ctx context.Context, u *url.URL, t TLS) (*wsConn, error) {
+func dialWebSocket(ctx context.Context, u *url.URL, o Options) (*wsConn, error) {
 	ws := *u
 	ws.Scheme = map[string]string{"http": "ws", "https": "wss"}[u.Scheme]
-	dial := func(ctx context.Context, _, _ string) (net.Conn, error) { return dialHost(ctx, u, t) }
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) { return dialHost(ctx, u, o) }
 	d := websocket.Dialer{
 		NetDialContext:    dial,
 		NetDialTLSContext: dial,

@@ -72,7 +72,7 @@ func (s *Session) Streams(env *Env) stream.Streams {
 }
 
 // Dial asks for a URL and runs a session on it.
-func (s *Session) Dial(ctx context.Context, streams stream.Streams, url func(context.Context) (string, error),
+func (s *Session) Dial(ctx context.Context, conn *client.Conn, streams stream.Streams, url func(context.Context) (string, error),
 	run func(context.Context, string, stream.Streams, stream.Options) error,
 ) error {
 	first, err := url(ctx)
@@ -80,7 +80,7 @@ func (s *Session) Dial(ctx context.Context, streams stream.Streams, url func(con
 		return err
 	}
 	o := s.Options
-	o.FreshURL = url
+	o.FreshURL, o.Dial = url, conn.DialThere
 	return run(ctx, first, streams, o)
 }
 
@@ -90,7 +90,7 @@ func (s *Session) Attach(ctx context.Context, conn *client.Conn, id string, stre
 		ContainerId: id, Tty: streams.TTY,
 		Stdin: streams.In != nil, Stdout: streams.Out != nil, Stderr: streams.Err != nil,
 	}
-	return s.Dial(ctx, streams, func(ctx context.Context) (string, error) {
+	return s.Dial(ctx, conn, streams, func(ctx context.Context) (string, error) {
 		res, err := conn.Runtime.Attach(ctx, request)
 		return res.GetUrl(), err
 	}, stream.Attach)

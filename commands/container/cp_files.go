@@ -162,7 +162,7 @@ func (f tarFiles) isDir(ctx context.Context, file string) (dir, known bool, err 
 func (f tarFiles) tar(ctx context.Context, in io.Reader, out io.Writer, args ...string) error {
 	var stderr firstBytes
 	s := stream.Streams{In: in, Out: out, Err: &stderr}
-	err := cannotRun(f.session.Dial(ctx, s, func(ctx context.Context) (string, error) {
+	err := cannotRun(f.session.Dial(ctx, f.conn, s, func(ctx context.Context) (string, error) {
 		res, err := f.conn.Runtime.Exec(ctx, &runtimeapi.ExecRequest{
 			ContainerId: f.id, Cmd: append([]string{"tar"}, args...), Stdin: in != nil, Stdout: true, Stderr: true,
 		})

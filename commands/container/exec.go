@@ -241,7 +241,7 @@ func (o *execOptions) stream(ctx context.Context, conn *client.Conn, c *runtimea
 	start := newStartErrorFilter(&s)
 	session := o.session
 	session.Options.OnDetach = func(ctx context.Context) error { return conn.DetachExec(ctx, url) }
-	err = session.Dial(ctx, s, func(ctx context.Context) (_ string, err error) {
+	err = session.Dial(ctx, conn, s, func(ctx context.Context) (_ string, err error) {
 		url, err = conn.Exec(ctx, request, o.process)
 		return url, err
 	}, stream.Exec)

@@ -67,6 +67,7 @@ func (o *portForwardOptions) run(ctx context.Context, env *cli.Env, conn *client
 		return err
 	}
 	options := o.session.Options
+	options.Dial = conn.DialThere
 	options.Ready = func(local net.Addr, remote uint16) {
 		_ = env.Say("Forwarding from %s -> %d", local, remote) // best effort
 	}
