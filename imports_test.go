@@ -36,8 +36,8 @@ func importRules() []importRule {
 	}
 	rules := []importRule{
 		{".", module, ours("commands"), "main only turns commands.Main into an exit status"},
-		{"commands", module, ours("commands", "client", "diagnose", "kuberuntime", "output", "shim", "api", "logfile", "imagefile", "fanout", "internal/stdinmux", "internal/proctree", "internal/bounded", "internal/program", "internal/metricsserver", "internal/lazyregexp", "internal/gogc"), "commands sits on top and uses the public parts"},
-		{"kubectl", module, ours("kubectl", "commands", "client", "internal/stdinmux", "internal/proctree"), "the plugin runs command lines of crishim elsewhere, and leaves everything else to them"},
+		{"commands", module, ours("commands", "client", "diagnose", "kuberuntime", "output", "shim", "api", "logfile", "imagefile", "internal/proctree", "internal/bounded", "internal/program", "internal/metricsserver", "internal/lazyregexp", "internal/gogc"), "commands sits on top and uses the public parts"},
+		{"kubectl", module, ours("kubectl", "commands", "client", "output", "internal/proctree"), "the plugin makes nodes endpoints, and leaves everything else to commands"},
 		{"cmd", module, ours("kubectl", "commands/cli"), "main only turns kubectl.Main into an exit status"},
 		{"client", module, ours("client", "api", "imagefile", "internal/bounded", "internal/lazyregexp", "internal/proctree", "internal/program", "internal/rundir", "internal/frames"), "client learns how to start the shim from its caller, so its tests need no Docker"},
 		{"diagnose", module, ours("diagnose", "client", "kuberuntime", "internal/bounded", "internal/lazyregexp"), "facts are collected from any runtime, and shown by the caller"},
@@ -45,7 +45,6 @@ func importRules() []importRule {
 		{"logfile", module, ours("logfile", "internal/bounded", "internal/lazyregexp"), "log files are read for commands and for the pod runtime, and know neither"},
 		{"imagefile", module, ours("imagefile", "internal/bounded"), "archives of images are those of any runtime"},
 		{"commands/node/bundle", module, ours("commands/node/bundle", "client", "output", "logfile", "internal/bounded", "internal/lazyregexp", "internal/program"), "a bundle is collected by parts, and those that only verbs know they add"},
-		{"fanout", module, ours("fanout"), "a runner is any way to a node, so fanout may know none"},
 		{"client/auth", module, ours("client/auth", "internal"), "credentials are found without a connection"},
 		{"client/containerd", module, ours("imagefile", "internal"), "a containerd is used over a connection that it is given"},
 		{"client/loopback", module, ours("client/loopback", "imagefile"), "the registry is given who pulls from it"},
@@ -78,7 +77,7 @@ func importRules() []importRule {
 			"a directory of verbs imports what all verbs share, and no other directory",
 		})
 	}
-	for _, part := range []string{"bounded", "frames", "gogc", "kube", "lazyregexp", "metricsserver", "proctree", "program", "rundir", "stdinmux"} {
+	for _, part := range []string{"bounded", "frames", "gogc", "kube", "lazyregexp", "metricsserver", "proctree", "program", "rundir"} {
 		rules = append(rules, importRule{
 			"internal/" + part, module, ours("internal/bounded"),
 			"what everybody shares imports nobody",
@@ -164,7 +163,6 @@ func TestImportRulesBite(t *testing.T) {
 		{"internal/rundir/rundir.go", module + "/internal/bounded", false},
 		{"internal/rundir/rundir.go", module + "/client", true},
 		{"commands/node/hostproc/socket.go", module + "/commands/cli", true},
-		{"fanout/fanout.go", module + "/client", true},
 	} {
 		forbidden := false
 		for _, r := range importRules() {

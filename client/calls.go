@@ -186,13 +186,13 @@ var streamedLists = map[string]string{
 // message. The whole list is asked for first, because every runtime has that
 // call and few nodes need the other; where the pieces are not implemented
 // the first error stands.
-func listInterceptor() grpc.UnaryClientInterceptor {
+func listInterceptor(o *Options) grpc.UnaryClientInterceptor {
 	return func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn,
 		invoke grpc.UnaryInvoker, opts ...grpc.CallOption,
 	) error {
 		err := invoke(ctx, method, req, reply, cc, opts...)
 		stream, ok := streamedLists[method]
-		if !ok || status.Code(err) != codes.ResourceExhausted {
+		if !ok || status.Code(err) != codes.ResourceExhausted || o.bounded() {
 			return err
 		}
 		out, isProto := reply.(proto.Message)

@@ -106,6 +106,9 @@ func (o *Options) debugf(format string, args ...any) {
 	}
 }
 
+// bounded reports whether answers have the limits of one of many nodes.
+func (o *Options) bounded() bool { return o.Batch || o.Relay != nil }
+
 func (o *Options) knownSockets() []Known {
 	if o.Known != nil {
 		return o.Known
@@ -159,6 +162,15 @@ func (c *Conn) API() string {
 
 // ClientConn returns the connection to the runtime, for services other than CRI's.
 func (c *Conn) ClientConn() grpc.ClientConnInterface { return c.runtime }
+
+// DialRuntime opens another connection to the runtime's socket, for those who speak to it themselves.
+func (c *Conn) DialRuntime(ctx context.Context) (net.Conn, error) {
+	conn, err := c.runtime.get(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return conn.dial(ctx)
+}
 
 // DialThere connects to an address as it is seen from the runtime's machine: that of a streaming URL.
 func (c *Conn) DialThere(ctx context.Context, network, address string) (net.Conn, error) {

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
@@ -35,6 +36,8 @@ type criConn struct {
 	version  *runtimeapi.VersionResponse
 	// probing keeps the calls of a probe from Debug, which receives the outcome.
 	probing bool
+	// dial opens another connection to the same socket.
+	dial func(ctx context.Context) (net.Conn, error)
 	// there dials an address of the runtime's machine; nil where that can be dialled from here.
 	there func(ctx context.Context, network, address string) (net.Conn, error)
 	// stop ends the shim or the tunnel behind the connection; may be nil.
@@ -144,8 +147,9 @@ func newConn(o *Options, e Endpoint) (*criConn, error) {
 	if e.Network == relayed {
 		c.there = o.Relay
 	}
+	c.dial = func(ctx context.Context) (net.Conn, error) { return o.dial(ctx, e.Network, e.Address) }
 	dialer := func(ctx context.Context, _ string) (net.Conn, error) {
-		conn, err := o.dial(ctx, e.Network, e.Address)
+		conn, err := c.dial(ctx)
 		c.mu.Lock()
 		c.dialErr = err
 		c.mu.Unlock()
@@ -165,8 +169,11 @@ func newConn(o *Options, e Endpoint) (*criConn, error) {
 			MinConnectTimeout: time.Hour,
 		}),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxReceive), grpc.MaxCallSendMsgSize(maxSend)),
-		grpc.WithChainUnaryInterceptor(c.callInterceptor(o), retryInterceptor(), listInterceptor(), c.versionUnary()),
+		grpc.WithChainUnaryInterceptor(c.callInterceptor(o), retryInterceptor(), listInterceptor(o), c.versionUnary()),
 		grpc.WithChainStreamInterceptor(c.streamInterceptor(o), c.versionStream()),
+	}
+	if o.bounded() {
+		options = append(options, grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer), grpc.ForceCodecV2(boundedCodec{encoding.GetCodecV2("proto")})))
 	}
 	if o.Tracer != nil {
 		options = append(options, grpc.WithStatsHandler(otelgrpc.NewClientHandler(otelgrpc.WithTracerProvider(o.Tracer), otelgrpc.WithPropagators(propagation.TraceContext{}))))

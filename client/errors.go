@@ -100,7 +100,10 @@ func callError(err error, op, endpoint string, spent time.Duration, limit limit)
 			return e
 		}
 	}
+	reason, undecoded := strings.CutPrefix(e.text, "grpc: failed to unmarshal the received message: ")
 	switch {
+	case undecoded:
+		e.text = op + ": " + reason
 	case e.Code == codes.DeadlineExceeded:
 		e.text = fmt.Sprintf("%s: no answer from %s after %s", op, endpoint, round(spent))
 		e.hint = limit.hint()

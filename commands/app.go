@@ -14,7 +14,6 @@ import (
 	"github.com/crishim/crishim/commands/manifest"
 	"github.com/crishim/crishim/commands/node"
 	"github.com/crishim/crishim/commands/pod"
-	"github.com/crishim/crishim/internal/kube"
 )
 
 // Main is the whole program: it runs one command line, args[0] being the program's name,
@@ -23,11 +22,8 @@ func Main(ctx context.Context, args []string, env *cli.Env) int {
 	return cli.Run(ctx, args, env, newApp)
 }
 
-// verb is a row of the table: what makes the command, and what it does on other machines.
-type verb struct {
-	new   func(*cli.Env) *urfave.Command // a constructor, because urfave's commands remember what they parsed
-	nodes cli.OverNodes
-}
+// verb is a row of the table: a constructor, because urfave's commands remember what they parsed.
+type verb = func(*cli.Env) *urfave.Command
 
 // group is a part of the help page.
 type group struct {
@@ -37,95 +33,83 @@ type group struct {
 
 // groups returns the table of verbs, in the order of the help page.
 func groups() []group {
-	// On several machines at once. Lines are shown as they come, other results are merged into one table.
-	reads := cli.OverNodes{Rights: kube.RightsRead}
-	readsLines := cli.OverNodes{Rights: kube.RightsRead, Lines: true, Files: true}
-	runs := cli.OverNodes{Rights: kube.RightsChange, Lines: true}
-	changes := cli.OverNodes{Rights: kube.RightsChange, Lines: true, Changes: true}
-	// On one machine at a time.
-	readsAlone := cli.OverNodes{Rights: kube.RightsRead, Alone: true}
-	readsLogs := cli.OverNodes{Rights: kube.RightsRead, Alone: true, Files: true}
-	changesAlone := cli.OverNodes{Rights: kube.RightsChange, Alone: true}
-	makesAlone := cli.OverNodes{Rights: kube.RightsChange, Alone: true, Files: true} // and, on Docker, links to logs
-	hostAlone := cli.OverNodes{Rights: kube.RightsHost, Alone: true, Files: true}
 	return []group{
 		{"Look", []verb{
-			{container.NewPs, reads},
-			{pod.NewPods, reads},
-			{image.NewImages, reads},
-			{image.NewHistory, readsAlone},
-			{container.NewDiff, readsAlone},
-			{container.NewLogs, readsLines},
-			{manifest.NewDescribe, readsLogs},
-			{manifest.NewWhy, readsLogs},
-			{container.NewInspect, reads},
-			{pod.NewInspectp, reads},
-			{image.NewInspecti, reads},
-			{node.NewTop, makesAlone},
-			{container.NewEvents, readsAlone},
-			{container.NewStats, reads},
-			{pod.NewStatsp, reads},
-			{pod.NewMetricsp, reads},
-			{pod.NewMetricDescs, reads},
-			{node.NewWho, readsAlone},
+			container.NewPs,
+			pod.NewPods,
+			image.NewImages,
+			image.NewHistory,
+			container.NewDiff,
+			container.NewLogs,
+			manifest.NewDescribe,
+			manifest.NewWhy,
+			container.NewInspect,
+			pod.NewInspectp,
+			image.NewInspecti,
+			node.NewTop,
+			container.NewEvents,
+			container.NewStats,
+			pod.NewStatsp,
+			pod.NewMetricsp,
+			pod.NewMetricDescs,
+			node.NewWho,
 		}},
 		{"Act", []verb{
-			{container.NewExec, runs},
-			{container.NewAttach, changesAlone},
-			{container.NewCp, changesAlone},
-			{pod.NewPortForward, changesAlone},
-			{container.NewDebug, makesAlone},
-			{container.NewWait, readsAlone},
-			{container.NewKill, changes},
-			{container.NewPause, changes},
-			{container.NewUnpause, changes},
+			container.NewExec,
+			container.NewAttach,
+			container.NewCp,
+			pod.NewPortForward,
+			container.NewDebug,
+			container.NewWait,
+			container.NewKill,
+			container.NewPause,
+			container.NewUnpause,
 		}},
 		{"Run", []verb{
-			{container.NewRun, makesAlone},
-			{container.NewStop, changes},
-			{container.NewRestart, changes},
-			{container.NewRm, changes},
-			{manifest.NewApply, hostAlone},
-			{manifest.NewDelete, hostAlone},
-			{manifest.NewSync, hostAlone},
-			{manifest.NewGC, hostAlone},
+			container.NewRun,
+			container.NewStop,
+			container.NewRestart,
+			container.NewRm,
+			manifest.NewApply,
+			manifest.NewDelete,
+			manifest.NewSync,
+			manifest.NewGC,
 		}},
 		{"CRI steps", []verb{
-			{pod.NewRunp, makesAlone},
-			{container.NewCreate, makesAlone},
-			{container.NewStart, makesAlone},
-			{container.NewUpdate, changesAlone},
-			{container.NewCheckpoint, changesAlone},
-			{pod.NewStopp, changes},
-			{pod.NewRmp, changes},
+			pod.NewRunp,
+			container.NewCreate,
+			container.NewStart,
+			container.NewUpdate,
+			container.NewCheckpoint,
+			pod.NewStopp,
+			pod.NewRmp,
 		}},
 		{"Images", []verb{
-			{image.NewPull, runs},
-			{image.NewSave, readsAlone},
-			{image.NewLoad, changesAlone},
-			{image.NewRmi, changes},
-			{image.NewImagefsinfo, reads},
+			image.NewPull,
+			image.NewSave,
+			image.NewLoad,
+			image.NewRmi,
+			image.NewImagefsinfo,
 		}},
 		{"Node", []verb{
-			{node.NewVersion, reads},
-			{node.NewInfo, reads},
-			{node.NewDf, reads},
-			{node.NewEndpoints, readsAlone},
-			{node.NewDoctor, readsAlone},
-			{node.NewDump, readsLogs},
-			{node.NewConfig, readsAlone},
-			{node.NewServe, hostAlone},
-			{node.NewRuntimeConfig, reads},
-			{node.NewUpdateRuntimeConfig, changesAlone},
+			node.NewVersion,
+			node.NewInfo,
+			node.NewDf,
+			node.NewEndpoints,
+			node.NewDoctor,
+			node.NewDump,
+			node.NewConfig,
+			node.NewServe,
+			node.NewRuntimeConfig,
+			node.NewUpdateRuntimeConfig,
 		}},
 		{"Shell", []verb{
-			{node.NewCompletion, readsAlone},
+			node.NewCompletion,
 		}},
 	}
 }
 
 func newApp(env *cli.Env) *urfave.App {
-	env.OverNodes = map[string]cli.OverNodes{}
 	app := &urfave.App{
 		Name:                      "crishim",
 		HelpName:                  "crishim",
@@ -146,9 +130,8 @@ func newApp(env *cli.Env) *urfave.App {
 	}
 	for _, g := range groups() {
 		for _, verb := range g.verbs {
-			command := verb.new(env)
+			command := verb(env)
 			command.Category = g.title
-			env.OverNodes[command.Name] = verb.nodes
 			finishCommand(command, "crishim ")
 			app.Commands = append(app.Commands, command)
 		}

@@ -64,7 +64,7 @@ type commandTest struct {
 	shown func(string)                                                            // is called with each write to stdout
 	shim  func(context.Context, client.Engine, shim.Options) (client.Shim, error) // nil: there is none
 
-	remote   *cli.Remote
+	cluster  *cli.Cluster
 	terminal bool // stdout and stderr are one
 }
 
@@ -115,7 +115,7 @@ func (c *commandTest) runAs(ctx context.Context, name string, args ...string) re
 		CompleteTimeout: time.Minute,
 		StartShim:       c.shim,
 		StatsSecond:     10 * time.Millisecond,
-		Remote:          c.remote,
+		Cluster:         c.cluster,
 		OutTerminal:     c.terminal, ErrTerminal: c.terminal,
 		ConnectTimeout: time.Minute, // on a busy machine the usual 2 s are not always enough
 	}

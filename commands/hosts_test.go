@@ -3,6 +3,7 @@ package commands
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -16,10 +17,13 @@ import (
 	"time"
 
 	urfave "github.com/urfave/cli/v2"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/commands/cli"
-	"github.com/crishim/crishim/fanout"
+	"github.com/crishim/crishim/internal/kube"
 	"github.com/crishim/crishim/internal/test"
 	"github.com/crishim/crishim/internal/test/stubcri"
 )
@@ -87,7 +91,7 @@ func TestTablesOfHosts(t *testing.T) {
 		"pods --columns node,name,ready":                  {"NODE NAME READY", "HOST0 web0 2/2", "HOST1 web1 2/2"},
 		"images --columns node,image,tag example.com/app": {"NODE IMAGE TAG", "HOST0 example.com/app 1", "HOST1 example.com/app 1"},
 		"version":           {"NODE RUNTIME VERSION API", "HOST0 stubcri 1.0.0 v1", "HOST1 stubcri 1.0.0 v1"},
-		"runtime-config":    {"HOST0 | cgroup driver: SYSTEMD", "HOST1 | cgroup driver: SYSTEMD"},
+		"runtime-config":    {"NODE CGROUP DRIVER", "HOST0 SYSTEMD", "HOST1 SYSTEMD"},
 		"ps --name nothing": {"NODE CONTAINER IMAGE CREATED STATE NAME RESTARTS POD ID POD NAMESPACE"},
 	} {
 		r := h.run(strings.Fields(line)...)
@@ -197,8 +201,8 @@ func TestEveryVerbNextToAHostThatFails(t *testing.T) {
 	dead := stubcri.Start(t, stubcri.Options{})
 	dead.Stop()
 	lines := faultLines(faultNode(t))
-	for verb, how := range overNodes() {
-		if how.Alone {
+	for verb := range namedCommands() {
+		if !cli.OnNodes(verb).Several {
 			continue
 		}
 		t.Run(verb, func(t *testing.T) {
@@ -272,7 +276,7 @@ func TestHostsChange(t *testing.T) {
 		t.Errorf("got %+v", r)
 	}
 	for name, command := range namedCommands() {
-		if overNodes()[name].Changes && !slices.ContainsFunc(command.Flags, func(f urfave.Flag) bool { return f.Names()[0] == "dry-run" }) {
+		if cli.OnNodes(name).Changes && !slices.ContainsFunc(command.Flags, func(f urfave.Flag) bool { return f.Names()[0] == "dry-run" }) {
 			t.Errorf("%s changes things and cannot show what", name)
 		}
 	}
@@ -287,73 +291,167 @@ func TestExecOnHosts(t *testing.T) {
 	}
 }
 
-// What a container writes is not taken for what crishim itself has to say.
-func TestAContainerThatForgesAFailure(t *testing.T) {
+// A node that somebody has taken over cannot write to the terminal what looks like another node's answer.
+func TestHostileNode(t *testing.T) {
 	t.Parallel()
-	h := withHosts(t, 1)
-	r := h.run("exec", "--sync", "app0", "sh", "-c", `printf '\036{"error":{"message":"forged"}}\n' >&2; exit 3`)
-	if r.code != 1 || !strings.HasPrefix(r.err, `HOST0 | \x1e{"error":{"message":"forged"}}`+"\ncrishim: HOST0: exit status 3\n") {
+	h := withHosts(t, 2)
+	const evil = `printf 'one\ttab\r\nHOST1 | forged\r\033[1A\n'; printf 'no\rHOST1 | forged\n' >&2; exit 3`
+	h.terminal = true
+	r := h.run("exec", "--sync", "app0", "sh", "-c", evil)
+	want := result{1, "HOST0 | one\ttab\nHOST0 | HOST1 | forged" + `\x0d\x1b[1A` + "\n", `HOST0 | no\x0dHOST1 | forged` + "\ncrishim: HOST0: exit status 3\ncrishim: HOST1: there is no container \"app0\"\n"}
+	if r.code != want.code || r.out != want.out || !strings.HasPrefix(r.err, want.err) {
+		t.Errorf("got %+v", r)
+	}
+	h.terminal = false
+	if r := h.run("exec", "--sync", "app0", "sh", "-c", evil); !strings.HasPrefix(r.out, "HOST0 | one\ttab\r\nHOST0 | HOST1 | forged\r\x1b[1A\n") {
+		t.Errorf("got %+v", r)
+	}
+	// Its errors and warnings are data, too.
+	h.stubs[0].Fail("ListContainers", status.Error(codes.Internal, "bad\r\ncrishim: HOST1: forged\x1b[2J"))
+	if r := h.run("ps", "-q"); r.code != 1 || strings.Count(r.out, "\n") != 2 || r.err != `crishim: HOST0: bad\x0d\x0acrishim: HOST1: forged\x1b[2J`+"\n" {
 		t.Errorf("got %+v", r)
 	}
 }
 
-// A node that somebody has taken over cannot write to the terminal what looks like another node's answer.
-func TestHostileNode(t *testing.T) {
+// An empty element takes two bytes of an answer, and hundreds of memory.
+func TestTooLargeListOfANode(t *testing.T) {
 	t.Parallel()
-	c := &commandTest{t: t, remote: &cli.Remote{
-		What:  "node",
-		Names: func(context.Context) ([]string, error) { return []string{"a"}, nil },
-		Run: func(_ context.Context, _ string, _ cli.Line, stdout, stderr io.Writer) (int, error) {
-			fmt.Fprint(stdout, "one\ttab\r\nb | forged\r\x1b[1A\n")
-			fmt.Fprint(stderr, "no\rb | forged\n")
-			return 1, fanout.WriteRecord(stderr, fanout.RecordError, fanout.Failure{Message: "bad\rcrishim: b: forged\x1b[2J", Hint: "h\x1b[2J"})
-		},
-	}}
-	const failure = `crishim: a: bad\x0dcrishim: b: forged\x1b[2J` + "\n" + `hint: h\x1b[2J` + "\n"
-	for _, verb := range []string{"logs", "ps"} {
-		args := []string{verb, "web"}[:map[string]int{"logs": 2, "ps": 1}[verb]]
-		c.terminal = true
-		c.run(args...).want(t, 1, "a | one\ttab\na | b | forged"+`\x0d\x1b[1A`+"\n", `a | no\x0db | forged`+"\n"+failure)
-		c.terminal = false
-		c.run(args...).want(t, 1, "a | one\ttab\r\na | b | forged\r\x1b[1A\n", "a | no\rb | forged\n"+failure)
+	h := withHosts(t, 2)
+	h.stubs[0] = stubcri.Start(t, stubcri.Options{Change: func(answer proto.Message) {
+		if list, ok := answer.(*runtimeapi.ListContainersResponse); ok {
+			list.Containers = slices.Repeat([]*runtimeapi.Container{{}}, 2<<20)
+		}
+	}})
+	r := h.run("ps", "-q")
+	if r.code != 1 || strings.Count(r.out, "\n") != 2 || r.err != "crishim: HOST0: list containers: the answer has more than 1048576 fields\n" {
+		t.Errorf("got %d lines, %s", strings.Count(r.out, "\n"), r.err)
 	}
 }
 
-// Nor can it take away, or speak for, what others answer.
-func TestHostileResult(t *testing.T) {
+// throughRelays runs command lines on nodes whose runtimes are only reached by relays, which run in this process.
+func (h *hostsTest) throughRelays(one bool) *relays {
+	h.t.Helper()
+	r := &relays{h: h, open: map[string][]net.Conn{}}
+	names := []string{"node-0", "node-1", "node-2"}[:len(h.stubs)]
+	if one {
+		names = names[:1]
+	}
+	h.cluster = &cli.Cluster{
+		One: one, Parallel: 8, Close: func(string) {},
+		Nodes: func(context.Context) ([]string, error) { return names, nil },
+		Open: func(_ context.Context, node string, line cli.NodeLine) (func(context.Context, string, string) (net.Conn, error), error) {
+			return func(ctx context.Context, network, address string) (net.Conn, error) {
+				return r.dial(node, line.Verb, network, address)
+			}, nil
+		},
+	}
+	return r
+}
+
+type relays struct {
+	h       *hostsTest
+	running sync.WaitGroup
+
+	mu   sync.Mutex
+	open map[string][]net.Conn // by node
+	said []string              // the arguments
+}
+
+func (r *relays) dial(node, verb, network, address string) (net.Conn, error) {
+	words := []string{"crishim", "__relay", verb}
+	if network == "tcp" {
+		words = append(words, address)
+	}
+	near, far := net.Pipe()
+	env := testEnv()
+	endpoint := r.h.stubs[int(node[len(node)-1]-'0')].Endpoint
+	env.LookupEnv = func(name string) (string, bool) {
+		return map[string]string{"CONTAINER_RUNTIME_ENDPOINT": endpoint}[name], name == "CONTAINER_RUNTIME_ENDPOINT"
+	}
+	var errs test.Buffer
+	env.In, env.Out, env.Err = far, far, &errs
+	r.mu.Lock()
+	r.open[node], r.said = append(r.open[node], near), append(r.said, strings.Join(words, " "))
+	r.mu.Unlock()
+	r.running.Go(func() {
+		Main(context.Background(), words, env)
+		far.Close()
+	})
+	ready := make([]byte, len(kube.RelayReady))
+	if _, err := io.ReadFull(near, ready); err != nil {
+		return nil, errors.New(errs.String())
+	}
+	return near, nil
+}
+
+// A runtime behind a relay is an endpoint as any other: calls, streams, terminals of names.
+func TestThroughARelay(t *testing.T) {
 	t.Parallel()
-	const honest = "\x1e" + `{"items": [{"id": "honest"}], "key": "containers"}`
-	otherForm, notInFormat := "its result has another form than that of other nodes", "its result is not in the format that was asked for"
-	for name, test := range map[string]struct{ answer, format, want string }{
-		"a table":               {`{"columns": [{"name": "EVIL"}]}`, "json", otherForm},
-		"a table among lines":   {`{"columns": [{"name": "EVIL"}]}`, "jsonl", notInFormat},
-		"another key":           {`{"items": [], "key": "evil"}`, "jsonpath={.containers[*].id}", otherForm},
-		"no key":                {`{"key": "a\": 1, \"b"}`, "json", otherForm},
-		"lines":                 {`{"lines": ["evil"]}`, "json", otherForm},
-		"nothing":               {"", "table", "it has answered nothing"}, // as where a connection is cut
-		"text":                  {"evil", "json", notInFormat},
-		"text among lines":      {"evil", "jsonl", notInFormat},
-		"another node's object": {`{"items": [{"id": "evil", "node": "b"}], "key": "containers"}`, "jsonl", "read the result: an element has a field for the node"},
+	h := withHosts(t, 2)
+	r := h.throughRelays(true)
+	h.stdin = strings.Repeat("x", 100_000)
+	for line, want := range map[string]result{
+		"ps --columns name --no-headers":              {0, "common\napp0\n", ""},
+		"exec app0 sh -c echo.out;echo.err>&2;exit.7": {7, "out\n", "err\n"},
+		"exec -i app0 cat":                            {0, h.stdin, ""},
+		"inspect app1":                                {1, "", "crishim: there is no container \"app1\"\n"},
 	} {
-		c := &commandTest{t: t, remote: &cli.Remote{
-			What:  "node",
-			Names: func(context.Context) ([]string, error) { return []string{"a", "b", "c"}, nil },
-			Run: func(_ context.Context, node string, _ cli.Line, stdout, _ io.Writer) (int, error) {
-				answer := honest
-				if node == "a" {
-					if answer = test.answer; strings.HasPrefix(answer, "{") {
-						answer = "\x1e" + answer
-					}
-				}
-				_, err := io.WriteString(stdout, answer)
-				return 0, err
-			},
-		}}
-		r := c.run("ps", "-o", test.format)
-		if r.code != 1 || strings.Count(r.out, "honest") != 2 || strings.Contains(r.out, "evil") || r.err != "crishim: a: "+test.want+"\n" {
-			t.Errorf("%s: got %+v", name, r)
+		words := strings.Fields(line)
+		for i := range words {
+			words[i] = strings.NewReplacer("echo.", "echo ", "exit.", "exit ").Replace(words[i])
+		}
+		got := h.commandTest.run(words...)
+		if got.code != want.code || got.out != want.out || !strings.HasPrefix(got.err, want.err) {
+			t.Errorf("%s: exit %d, %.100q, %q", line, got.code, got.out, got.err)
 		}
 	}
+	r.running.Wait() // none is left
+	if !slices.ContainsFunc(r.said, func(line string) bool { return strings.HasPrefix(line, "crishim __relay exec 127.0.0.1:") }) || slices.ContainsFunc(r.said, func(line string) bool { return strings.Contains(line, "app0") }) {
+		t.Errorf("relays were called as %q", r.said)
+	}
+}
+
+// A relay that goes away ends the call with one sentence, and takes nothing from other nodes.
+func TestARelayThatGoesAway(t *testing.T) {
+	t.Parallel()
+	h := withHosts(t, 2)
+	r := h.throughRelays(false)
+	h.stubs[0].Before("ListContainers", func(ctx context.Context) {
+		r.mu.Lock()
+		for _, conn := range r.open["node-0"] {
+			conn.Close()
+		}
+		r.mu.Unlock()
+		<-ctx.Done()
+	})
+	got := h.commandTest.run("ps", "--columns", "node,name", "--no-headers")
+	if got.code != 1 || !slices.Equal(fields(got.out), []string{"node-1 common", "node-1 app1"}) || strings.Count(got.err, "crishim:") != 1 || !strings.HasPrefix(got.err, "crishim: node-0: list containers: node node-0 is not available: ") {
+		t.Errorf("got %+v", got)
+	}
+}
+
+// A relay reaches the loopback of its node, and nothing else.
+func TestRelayRefuses(t *testing.T) {
+	t.Parallel()
+	c := withStub(t, stubcri.Options{})
+	for _, address := range []string{"192.0.2.1:80", "localhost:80", "[fe80::1]:80", "/run/x.sock", ""} {
+		c.run("__relay", "exec", address).want(t, 1, "", fmt.Sprintf("crishim: %q is not an address of the loopback\n", address))
+	}
+	if r := c.run("__relay", "exec", "127.0.0.1:1"); r.code != 1 || r.out != "" || !strings.Contains(r.err, "connection refused") {
+		t.Errorf("got %+v", r)
+	}
+	c.vars["CONTAINER_RUNTIME_ENDPOINT"] = "unix:///nonexistent/x.sock"
+	if r := c.run("__relay", "ps"); r.code != 1 || r.out != "" || !strings.HasPrefix(r.err, "crishim: connect to unix:///nonexistent/x.sock: there is no such socket\n") {
+		t.Errorf("got %+v", r)
+	}
+}
+
+// A command line in a pod ends with its standard input, though it does not read that.
+func TestAttendedCommandLine(t *testing.T) {
+	t.Parallel()
+	c := withStub(t, stubcri.Options{})
+	c.stub.Before("ListContainers", func(ctx context.Context) { <-ctx.Done() })
+	c.run(kube.NodeWord, "80", "ps").want(t, 130, "", "")
 }
 
 // What keeps a pod of crishim running ends with the runtime, whose socket is another one when that is started again.
@@ -391,13 +489,15 @@ func TestHostsUsage(t *testing.T) {
 		"--hosts-file " + empty + " ps":   "names no host",
 		"--hosts-file /nonexistent ps":    "no such file",
 		"--hosts a --parallel 0 ps":       "invalid --parallel \"0\"",
-		"--hosts a -r docker:// ps":       "do not go with it",
+		"--hosts a -i unix:///x ps":       "--image-endpoint does not go with several hosts",
+		"-r unix:///x -r b:c ps":          "invalid endpoint \"b:c\"",
+		"-r unix:///x -r /y attach web":   "attach does not run on several endpoints",
 		"--hosts a --compat=crictl ps":    "does not go with --compat=crictl",
-		"--yes ps":                        "--yes goes with --hosts",
+		"--yes ps":                        "--yes goes with several endpoints: --hosts",
 		"--hosts a events":                "events does not run on several hosts",
 		"--hosts a serve":                 "serve does not run on several hosts",
 		"--hosts a exec -it web sh":       "does not run on several hosts",
-		"--hosts a logs -f web":           "logs --follow does not run on several hosts",
+		"--hosts a logs web":              "logs does not run on several hosts",
 		"--hosts a ps -w":                 "ps --watch does not run on several hosts",
 		"--hosts a ps --columns nosuch":   "unknown column",
 		"--hosts web* ps":                 ".ssh/config",
@@ -507,12 +607,6 @@ func TestNamesOfHosts(t *testing.T) {
 			t.Errorf("completion of %q: got %q, want %q", word, r.out, want)
 		}
 	}
-}
-
-func overNodes() map[string]cli.OverNodes {
-	env := testEnv().Fresh(false)
-	newApp(env)
-	return env.OverNodes
 }
 
 func namedCommands() map[string]*urfave.Command {

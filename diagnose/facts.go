@@ -107,6 +107,7 @@ func Open(ctx context.Context, conn *client.Conn, o Options) (*Collector, error)
 	if err != nil {
 		return nil, err
 	}
+	o.Host.Hidden = o.Host.Hidden || !conn.SeesHost()
 	return &Collector{conn: conn, manager: m, o: o}, nil
 }
 

@@ -26,6 +26,8 @@ import (
 type Host struct {
 	// Root is put before every path; it is for tests.
 	Root string
+	// Hidden is set where the files of the machine are not to be seen, as in a container.
+	Hidden bool
 }
 
 func (h Host) path(p string) string { return filepath.Join(h.Root, p) }
@@ -33,7 +35,7 @@ func (h Host) path(p string) string { return filepath.Join(h.Root, p) }
 // exists reports whether a path is there, or may be: this user cannot look everywhere.
 func (h Host) exists(path string) bool {
 	_, err := os.Stat(h.path(path))
-	return !errors.Is(err, fs.ErrNotExist)
+	return h.Hidden || !errors.Is(err, fs.ErrNotExist)
 }
 
 // Memory is what a container's cgroup counts.

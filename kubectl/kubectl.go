@@ -1,7 +1,7 @@
-// Package kubectl is the plugin kubectl-crishim: it runs command lines of crishim on the nodes of a
-// cluster. Main reads the flags; commands reads the command line behind them, as on one machine, and
-// shows what comes of it. In between, on each node, is a pod (pods.go, manifest.go) and an exec in
-// it (exec.go). A pod is made for one command line and removed after it, unless a DaemonSet of
+// Package kubectl is the plugin kubectl-crishim: it makes the nodes of a cluster endpoints of crishim. Main reads the flags;
+// commands reads the command line behind them and runs it in this process, as for any other endpoint. In between, on each
+// node, is a pod (pods.go, manifest.go), and in it, by exec, a relay to the runtime's socket (relay.go). Only verbs that need
+// the node's files run there as a whole. A pod is made for one command line and removed after it, unless a DaemonSet of
 // crishim stands there or --keep is given.
 //
 // It brings nothing to the cluster that stays: no controller, no custom resource, no webhook.
@@ -13,13 +13,16 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
+	"maps"
+	"net"
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/pflag"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
@@ -27,6 +30,7 @@ import (
 	"github.com/crishim/crishim/client/stream"
 	"github.com/crishim/crishim/commands"
 	"github.com/crishim/crishim/commands/cli"
+	"github.com/crishim/crishim/internal/kube"
 )
 
 const usage = `Run crishim on nodes of the cluster.
@@ -93,20 +97,10 @@ func Main(ctx context.Context, args []string, env *cli.Env) int {
 	}
 	o.usualImage, _ = env.LookupEnv("CRISHIM_IMAGE")
 	o.version = cli.OwnVersion(env)
-	p := &plugin{options: o, env: env}
-	env.Remote = &cli.Remote{What: "node", ToOne: "kubectl crishim --node NODE --"}
-	globals := []string{"crishim"}
-	if o.node != "" || o.pod != "" {
-		env.Remote.Alone = p.alone
-	} else {
-		env.Remote.Names, env.Remote.Run = p.names, p.run
-		globals = append(globals, fmt.Sprint("--parallel=", o.parallel))
-		if o.nodeTimeout != 0 {
-			globals = append(globals, fmt.Sprint("--node-timeout=", o.nodeTimeout))
-		}
-		if o.yes {
-			globals = append(globals, "--yes")
-		}
+	p := &plugin{options: o, env: env, opened: map[string][]*opened{}}
+	env.Cluster = &cli.Cluster{
+		One: o.node != "" || o.pod != "", Parallel: o.parallel, Timeout: o.nodeTimeout, Yes: o.yes,
+		Nodes: p.nodes, Open: p.open, Close: p.close, There: p.there,
 	}
 	exit := env.Exit
 	env.Exit = func(status int) { // at a second signal
@@ -114,7 +108,7 @@ func Main(ctx context.Context, args []string, env *cli.Env) int {
 		exit(status)
 	}
 	defer p.end()
-	return commands.Main(ctx, slices.Concat(globals, line), env)
+	return commands.Main(ctx, append([]string{"crishim"}, line...), env)
 }
 
 // imageOrDefault returns the image of the pods to create. Only releases have one.
@@ -172,12 +166,24 @@ func (o *options) read(flags *pflag.FlagSet, args []string) (line []string, err 
 	return line, err
 }
 
-// plugin runs command lines on nodes.
+// plugin is the way to the nodes.
 type plugin struct {
 	*options
 	env     *cli.Env
 	cluster *cluster
 	pods    *pods
+	names   []string
+
+	mu     sync.Mutex // guards opened
+	opened map[string][]*opened
+}
+
+// opened is a pod in which something may run, by its node.
+type opened struct {
+	pod     *corev1.Pod
+	line    cli.NodeLine
+	release func()
+	first   net.Conn // to the runtime, until it is used
 }
 
 // connect reads the kubeconfig. No request is made yet.
@@ -201,16 +207,32 @@ func (p *plugin) connect() error {
 	return nil
 }
 
-// names returns the nodes to run on.
-func (p *plugin) names(ctx context.Context) ([]string, error) {
+// nodes returns the nodes that the flags name, and lists the pods of crishim that there are.
+func (p *plugin) nodes(ctx context.Context) (names []string, err error) {
+	if p.names != nil {
+		return p.names, nil
+	}
 	if err := p.connect(); err != nil {
 		return nil, err
 	}
-	nodes, err := p.cluster.nodes(ctx, p.selector)
+	switch {
+	case p.node != "":
+		names = []string{p.node}
+	case p.pod != "":
+		var node string
+		node, err = p.cluster.nodeOf(ctx, p.pod)
+		names = []string{node}
+	default:
+		names, err = p.cluster.nodes(ctx, p.selector)
+	}
+	if err == nil {
+		err = p.openPods(ctx)
+	}
 	if err != nil {
 		return nil, err
 	}
-	return nodes, p.openPods(ctx)
+	p.names = names
+	return names, nil
 }
 
 // openPods lists the pods of crishim that there are.
@@ -218,62 +240,101 @@ func (p *plugin) openPods(ctx context.Context) (err error) {
 	p.pods, err = newPods(ctx, p.cluster, p.options, func(what error) {
 		fmt.Fprintf(p.env.Err, "crishim: warning: %s\n", cli.Sentence(p.env, what))
 	})
+	if err == nil && p.env.ErrTerminal && (p.node != "" || p.pod != "") {
+		p.pods.say = func(what error) { fmt.Fprintf(p.env.Err, "crishim: %s\n", cli.Sentence(p.env, what)) }
+	}
 	return err
 }
 
-// run runs a command line on one of several nodes.
-func (p *plugin) run(ctx context.Context, node string, line cli.Line, stdout, stderr io.Writer) (status int, err error) {
-	defer func() {
-		if r := recover(); r != nil {
-			err = fmt.Errorf("this is a fault of kubectl-crishim: %v", r)
+// on returns a pod on a node that allows what a command line needs.
+func (p *plugin) on(ctx context.Context, node string, line cli.NodeLine) (*opened, error) {
+	p.mu.Lock()
+	for _, o := range p.opened[node] {
+		if allows(o.line.Rights, line.Rights) && o.line.Socket == line.Socket && (o.line.Logs || !line.Logs) {
+			p.mu.Unlock()
+			return o, nil
 		}
-	}()
+	}
+	p.mu.Unlock()
 	pod, release, err := p.pods.on(ctx, node, line)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
-	defer release()
-	return p.pods.exec(ctx, pod, line.Args, session{out: stdout, err: stderr})
+	o := &opened{pod: pod, line: line, release: release}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.opened[node] = append(p.opened[node], o)
+	return o, nil
 }
 
-// alone runs a command line on one node, as if it ran here.
-func (p *plugin) alone(ctx context.Context, line cli.Line) (err error) {
-	if err := p.connect(); err != nil {
-		return err
+// open makes the way to a node's runtime, and a first connection, so that what is wrong is said as it is.
+func (p *plugin) open(ctx context.Context, node string, line cli.NodeLine) (func(context.Context, string, string) (net.Conn, error), error) {
+	o, err := p.on(ctx, node, line)
+	if err != nil {
+		return nil, err
 	}
-	if p.node == "" {
-		if p.node, err = p.cluster.nodeOf(ctx, p.pod); err != nil {
-			return err
+	first, err := p.pods.dial(ctx, o.pod, line, "")
+	if err != nil {
+		return nil, err
+	}
+	p.mu.Lock()
+	o.first = first
+	p.mu.Unlock()
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		p.mu.Lock()
+		conn := o.first
+		if network == "unix" {
+			o.first = nil
+		}
+		p.mu.Unlock()
+		if network == "unix" && conn != nil {
+			return conn, nil
+		}
+		return p.pods.dial(ctx, o.pod, line, address)
+	}, nil
+}
+
+// close ends what was opened on a node.
+func (p *plugin) close(node string) {
+	p.mu.Lock()
+	all := p.opened[node]
+	delete(p.opened, node)
+	p.mu.Unlock()
+	for _, o := range all {
+		if o.first != nil {
+			o.first.Close()
+		}
+		o.release()
+	}
+}
+
+// there runs a command line on a node, with standard streams. The end of its standard input interrupts it.
+func (p *plugin) there(ctx context.Context, env *cli.Env, node string, line cli.NodeLine) error {
+	o, err := p.on(ctx, node, line)
+	if err != nil {
+		return fmt.Errorf("node %s: %w", node, err)
+	}
+	session, cut := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer cut(nil)
+	in, args := env.In, line.Args
+	leave := func() { cut(context.Cause(ctx)) }
+	if !line.Input {
+		attended, open := io.Pipe()
+		in, args = attended, append([]string{kube.NodeWord, fmt.Sprint(line.Columns)}, args...)
+		leave = func() {
+			open.Close()
+			time.AfterFunc(leaveTimeout, func() { cut(context.Cause(ctx)) })
 		}
 	}
-	if err := p.openPods(ctx); err != nil {
-		return err
-	}
-	if p.env.ErrTerminal {
-		p.pods.say = func(what error) { fmt.Fprintf(p.env.Err, "crishim: %s\n", cli.Sentence(p.env, what)) }
-	}
-	if p.nodeTimeout != 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, p.nodeTimeout, fmt.Errorf("no answer within %s", p.nodeTimeout))
-		defer cancel()
-	}
-	pod, release, err := p.pods.on(ctx, p.node, line)
-	if err != nil {
-		return fmt.Errorf("node %s: %w", p.node, err)
-	}
-	defer release()
-	s := session{out: p.env.Out, err: p.env.Err, forward: true}
-	terminal := p.env.InTerminal && p.env.OutTerminal
+	defer context.AfterFunc(ctx, leave)()
+	status, err := p.pods.exec(session, o.pod, line, args, in, env.Out, env.Err)
 	switch {
-	case terminal && (p.env.ErrTerminal || line.TTY):
-		s.terminal, _ = p.env.In.(*os.File)
-	case line.Input:
-		s.in = p.env.In
-	}
-	status, err := p.pods.exec(ctx, pod, line.Args, s)
-	switch {
+	case ctx.Err() != nil && err == nil && status == 0:
+		return cli.ErrFollowed
+	case ctx.Err() != nil:
+		return ctx.Err()
 	case err != nil:
-		return fmt.Errorf("node %s: %w", p.node, err)
+		return fmt.Errorf("node %s: %w", node, err)
 	case status != 0:
 		return &stream.ExitError{Code: status}
 	}
@@ -282,6 +343,12 @@ func (p *plugin) alone(ctx context.Context, line cli.Line) (err error) {
 
 // end removes what is left.
 func (p *plugin) end() {
+	p.mu.Lock()
+	nodes := slices.Collect(maps.Keys(p.opened))
+	p.mu.Unlock()
+	for _, node := range nodes {
+		p.close(node)
+	}
 	if p.pods != nil {
 		p.pods.end()
 	}

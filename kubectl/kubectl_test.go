@@ -281,7 +281,7 @@ func TestInterruptedOnATerminal(t *testing.T) {
 	c.run(t.Context(), "--keep --node node-01 -- version")
 	c.SetState("node-01", kubeapi.Hanging)
 	before := len(c.Requests())
-	cmd := exec.CommandContext(t.Context(), linkTo(t, "kubectl-crishim"), "--kubeconfig", c.Kubeconfig, "--image", "example.com/crishim:1", "--keep", "--node", "node-01", "--", "version")
+	cmd := exec.CommandContext(t.Context(), linkTo(t, "kubectl-crishim"), "--kubeconfig", c.Kubeconfig, "--image", "example.com/crishim:1", "--keep", "--node", "node-01", "--", "ps")
 	terminal, err := pty.Start(cmd)
 	if err != nil {
 		t.Fatal(err)
@@ -319,7 +319,7 @@ func TestUsage(t *testing.T) {
 		"--all -- events":                   "events does not run on several nodes\nhint: `kubectl crishim --node NODE -- events` runs it on one",
 		"--all -- ps --watch":               "ps --watch does not run on several nodes",
 		"--all -- ps --columns nosuch":      "unknown column",
-		"--all -- --hosts a ps":             "--hosts does not go with nodes",
+		"--all -- --hosts a ps":             "several endpoints do not go with nodes of a cluster",
 	} {
 		if status, errs := c.run(t.Context(), line); status != 2 || !strings.HasPrefix(errs, "crishim: "+want) {
 			t.Errorf("%s: exit %d, %s", line, status, errs)

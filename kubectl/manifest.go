@@ -41,12 +41,12 @@ const volumeRuntime = "runtime"
 // podFor returns a pod for one command line on a node. It has the host's network, because the streaming server listens on
 // loopback there, and the host's processes, because verbs show their pids. It is not privileged, but has the socket of the
 // runtime, which is as much as root on the node: the right to create it has to be given with care.
-func podFor(node *corev1.Node, line cli.Line, image string, keep bool) *corev1.Pod {
+func podFor(node *corev1.Node, line cli.NodeLine, image string, keep bool) *corev1.Pod {
 	life := longestLife
 	if line.Deadline > 0 && !keep {
 		life = line.Deadline + spareTime
 	}
-	socket := socketOf(node, line.Endpoint)
+	socket := socketOf(node, line.Socket)
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			Labels: map[string]string{
@@ -68,7 +68,6 @@ func podFor(node *corev1.Node, line cli.Line, image string, keep bool) *corev1.P
 				Command: []string{kube.ClusterProgram, kube.IdleWord},
 				Env: []corev1.EnvVar{
 					{Name: "CONTAINER_RUNTIME_ENDPOINT", Value: endpointAt(socket)}, // there is no other
-					{Name: kube.EnvInPod, Value: "true"},
 				},
 				SecurityContext: &corev1.SecurityContext{
 					RunAsUser: ptr.To(int64(0)), RunAsNonRoot: ptr.To(false), ReadOnlyRootFilesystem: ptr.To(true),
@@ -91,9 +90,9 @@ func podFor(node *corev1.Node, line cli.Line, image string, keep bool) *corev1.P
 	own("run", "/run/crishim") // of the embedded dockershim
 	host(volumeRuntime, socket, corev1.HostPathSocket, reading)
 	switch {
-	case line.Rights == kube.RightsRead && (line.Files || keep):
+	case line.Rights == kube.RightsRead && (line.Logs || keep):
 		host("logs", "/var/log/pods", corev1.HostPathDirectory, reading)
-	case line.Rights != kube.RightsRead && (line.Files || keep):
+	case line.Rights != kube.RightsRead && (line.Logs || keep):
 		host("logs", "/var/log/pods", corev1.HostPathDirectoryOrCreate, corev1.VolumeMount{})
 	}
 	if line.Rights == kube.RightsHost { // volumes of pods are mounted there

@@ -30,7 +30,7 @@ func TestPodForAVerb(t *testing.T) {
 		"makes log directories": {kube.RightsChange, true, false, []string{"/run/containerd/containerd.sock", "/var/log/pods rw"}, false},
 		"makes volumes":         {kube.RightsHost, true, false, []string{"/run/containerd/containerd.sock", "/var/log/pods rw", "/var/lib/crishim rw"}, true},
 	} {
-		line := cli.Line{OverNodes: cli.OverNodes{Rights: c.rights, Files: c.files}}
+		line := cli.NodeLine{OnNode: cli.OnNode{Rights: c.rights, Logs: c.files}}
 		pod := podFor(containerd, line, "image", c.keep)
 		container := pod.Spec.Containers[0]
 		var mounts []string

@@ -133,7 +133,7 @@ func TestDaemonSetIsWhatThePluginLooksFor(t *testing.T) {
 			t.Errorf("%s: annotations (-want +got):\n%s", name, diff)
 		}
 		standing := template.Spec.Containers[0]
-		ours := podFor(nodeWith("containerd://1.7.2", "v1.30.0", nil), cli.Line{OverNodes: cli.OverNodes{Rights: rights, Files: true}}, defaultImage("latest"), false).Spec
+		ours := podFor(nodeWith("containerd://1.7.2", "v1.30.0", nil), cli.NodeLine{OnNode: cli.OnNode{Rights: rights, Logs: true}}, defaultImage("latest"), false).Spec
 		made := ours.Containers[0]
 		if diff := cmp.Diff(hostPaths(ours), hostPaths(template.Spec)); diff != "" {
 			t.Errorf("%s: mounts of the host (-plugin's +DaemonSet's):\n%s", name, diff)

@@ -131,14 +131,14 @@ func allows(rights, needed string) bool {
 }
 
 // on returns a running pod on a node for a command line, and a function to call when that has ended.
-func (p *pods) on(ctx context.Context, node string, line cli.Line) (*corev1.Pod, func(), error) {
+func (p *pods) on(ctx context.Context, node string, line cli.NodeLine) (*corev1.Pod, func(), error) {
 	p.watching.Do(func() {
 		var ctx context.Context
 		ctx, p.stop = context.WithCancel(context.Background())
 		p.background.Go(func() { p.watch(ctx) })
 	})
 	pod := p.standing[node]
-	if pod != nil && p.options.image == "" && line.Endpoint == "" && allows(pod.Labels[kube.LabelRights], line.Rights) {
+	if pod != nil && p.options.image == "" && line.Socket == "" && allows(pod.Labels[kube.LabelRights], line.Rights) {
 		return pod, func() {}, nil
 	}
 	image, err := p.options.imageOrDefault()
@@ -149,7 +149,7 @@ func (p *pods) on(ctx context.Context, node string, line cli.Line) (*corev1.Pod,
 	for _, kept := range p.kept[node] {
 		switch {
 		case pod == nil && allows(kept.Labels[kube.LabelRights], line.Rights) && kept.Spec.Containers[0].Image == image &&
-			(line.Endpoint == "" || kept.Annotations[annotationSocket] == socketOf(&corev1.Node{}, line.Endpoint)):
+			(line.Socket == "" || kept.Annotations[annotationSocket] == socketOf(&corev1.Node{}, line.Socket)):
 			pod = kept
 		case !p.options.keep:
 			p.remove(kept.Name, kept.UID)

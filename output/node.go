@@ -19,7 +19,7 @@ func Version(w io.Writer, r *runtimeapi.VersionResponse, o Options) error {
 	return render(w, view{
 		fallback: Table, items: messages([]*runtimeapi.VersionResponse{r}), names: []string{r.GetRuntimeName()},
 		table: func(w io.Writer, o Options) error {
-			if o.Part { // lines of text could not be merged
+			if o.Nodes { // lines of text could not be merged
 				return writeTable(w, []*runtimeapi.VersionResponse{r}, versionColumns, o)
 			}
 			_, err := fmt.Fprintf(w, "Version:  %s\nRuntimeName:  %s\nRuntimeVersion:  %s\nRuntimeApiVersion:  %s\n",
@@ -29,6 +29,9 @@ func Version(w io.Writer, r *runtimeapi.VersionResponse, o Options) error {
 	}, o)
 }
 
+// driverColumns show the cgroup drivers of several nodes.
+var driverColumns = []column[string]{{name: "CGROUP DRIVER", value: func(driver string, _ Options) string { return driver }}}
+
 // RuntimeConfig writes what RuntimeConfig answered; its default is crictl's line.
 func RuntimeConfig(w io.Writer, r *runtimeapi.RuntimeConfigResponse, o Options) error {
 	var drivers []string
@@ -37,7 +40,10 @@ func RuntimeConfig(w io.Writer, r *runtimeapi.RuntimeConfigResponse, o Options) 
 	}
 	return render(w, view{
 		fallback: Table, items: messages([]*runtimeapi.RuntimeConfigResponse{r}), names: drivers,
-		table: func(w io.Writer, _ Options) error {
+		table: func(w io.Writer, o Options) error {
+			if o.Nodes {
+				return writeTable(w, drivers, driverColumns, o)
+			}
 			return writeLines(w, each(drivers, func(driver string) string { return "cgroup driver:   " + driver }))
 		},
 	}, o)

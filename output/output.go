@@ -40,7 +40,7 @@ type Options struct {
 	Pinned    bool           // images: show the PINNED column
 	Crictl    bool           // crictl's own columns and texts
 	Verbose   bool           // lists: crictl's texts of many lines, with Crictl
-	Part      bool           // write a Part, for Merge, instead
+	Nodes     bool           // the view is that of several nodes, for Merge
 
 	// Pods names the sandboxes of containers that do not say in their labels
 	// which pod they are in, by sandbox id; for tables and names.
@@ -65,7 +65,7 @@ func (o Options) location() *time.Location {
 
 // ForPeople reports whether a table is read as it comes.
 func (o Options) ForPeople() bool {
-	return o.Terminal && !o.Part && !o.Crictl && !o.Quiet && !o.Format.ForMachines()
+	return o.Terminal && !o.Nodes && !o.Crictl && !o.Quiet && !o.Format.ForMachines()
 }
 
 // view is one thing to show in any format.
@@ -97,6 +97,14 @@ func encodeAll[T any](all []T, encode func(T) ([]byte, error)) (items [][]byte, 
 	return items, nil
 }
 
+// rank returns what an element is sorted by.
+func (v view) rank(i int) string {
+	if v.ranks == nil {
+		return ""
+	}
+	return v.ranks[i]
+}
+
 // document returns the view of these elements as one document.
 func (v view) document(items [][]byte) []byte {
 	switch all := bytes.Join(items, []byte(",")); {
@@ -114,7 +122,7 @@ func (v view) document(items [][]byte) []byte {
 // render writes v to w in the format that o asks for.
 func render(w io.Writer, v view, o Options) error {
 	if o.Quiet && v.ids != nil && !o.Format.ForMachines() { // a format is more than -q, as in crictl
-		return v.writeReferences(w, v.ids, o)
+		return v.writeReferences(w, v.ids)
 	}
 	kind := o.Format.Kind
 	if kind == Default {
@@ -122,7 +130,7 @@ func render(w io.Writer, v view, o Options) error {
 	}
 	switch {
 	case kind == Name:
-		return v.writeReferences(w, v.names, o)
+		return v.writeReferences(w, v.names)
 	case kind == Table && v.long != nil && o.Crictl && (o.Verbose || v.fallback == JSON):
 		return v.long(w, o)
 	case (kind == Table || kind == Wide) && v.table != nil:
@@ -135,19 +143,20 @@ func render(w io.Writer, v view, o Options) error {
 	if err != nil {
 		return err
 	}
-	switch {
-	case o.Part:
-		return writeItems(w, v, items, kind)
-	case kind == JSONL:
+	if p, ok := w.(*Part); ok {
+		return p.addItems(v, items, kind)
+	}
+	if kind == JSONL {
 		return writeLines(w, each(items, func(item []byte) string { return string(EscapeJSON(item)) }))
 	}
 	return renderDocument(w, v.document(items), kind, o.Format.compiled)
 }
 
 // writeReferences writes the ids or names of the elements. One that a person could type stays as it is.
-func (v view) writeReferences(w io.Writer, lines []string, o Options) error {
-	if o.Part {
-		return writePart(w, Part{Lines: lines, Ranks: v.ranks})
+func (v view) writeReferences(w io.Writer, lines []string) error {
+	if p, ok := w.(*Part); ok {
+		p.addLines(v, lines)
+		return nil
 	}
 	return writeLines(w, each(lines, Sanitize))
 }

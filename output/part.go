@@ -2,137 +2,47 @@ package output
 
 import (
 	"bytes"
-	"cmp"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"slices"
 	"strings"
 )
 
-// Part is a view of one node, in a form that Merge makes one view of with those of other
-// nodes. It has one of a table, items and lines, by the format that was asked for.
+// Part takes the view of one node. A renderer that gets it as its writer adds rows, elements or lines to it instead of
+// laying them out; Merge writes the parts of several nodes as one view. Anything else that is written goes to Text.
 type Part struct {
-	Columns []partColumn `json:"columns,omitempty"` // of a table
-	Rows    []partRow    `json:"rows,omitempty"`
+	Node string
+	Text io.Writer
 
-	Items []json.RawMessage `json:"items,omitempty"` // of a document
-	Key   string            `json:"key,omitempty"`   // of the list that they are there
-
-	Lines []string `json:"lines,omitempty"`
-	Ranks []string `json:"ranks,omitempty"` // of items or lines, where they have an order of their own
+	columns  []column[nodeRow]
+	rows     []nodeRow
+	texts    []rankedText // elements of a document, or lines
+	document bool         // they are elements
+	key      string       // of the list that they are there
 }
 
-// partColumn is a column without the functions that fill it.
-type partColumn struct {
-	Name   string `json:"name"`
-	Named  bool   `json:"named,omitempty"` // only there to sort by
-	Shrink bool   `json:"shrink,omitempty"`
-	Least  int    `json:"least,omitempty"`
-	Start  bool   `json:"start,omitempty"`
-	Spare  int    `json:"spare,omitempty"`
-	Prose  bool   `json:"prose,omitempty"`
+// nodeRow has a cell for each column.
+type nodeRow struct {
+	node       string
+	cells      []string
+	tones      []tone
+	rank, sort string // by which the rows of all nodes are ordered
 }
 
-// partRow has a cell for each column.
-type partRow struct {
-	Cells []string `json:"cells"`
-	Tones []string `json:"tones,omitempty"`
-	Rank  string   `json:"rank,omitempty"`
-	Sort  string   `json:"sort,omitempty"` // by the column that --sort names
-}
+// rankedText is an element or a line, with what it is sorted by.
+type rankedText struct{ rank, text string }
 
-// NewPart returns the part of a table with columns of these names.
-func NewPart(columns []string, rows [][]string) Part {
-	return Part{
-		Columns: each(columns, func(name string) partColumn { return partColumn{Name: name} }),
-		Rows:    each(rows, func(cells []string) partRow { return partRow{Cells: cells} }),
-	}
-}
+// NodeColumn is the key of the column, or the field, that a view of several nodes has more.
+const NodeColumn = "node"
 
-// partMark begins a part, and nothing else that a view writes.
-const partMark = '\x1e'
+// Empty reports whether no view was added.
+func (p *Part) Empty() bool { return p.columns == nil && !p.document && p.texts == nil }
 
-func writePart(w io.Writer, p Part) error {
-	text, err := compactJSON(p)
-	if err == nil {
-		_, err = w.Write(slices.Concat([]byte{partMark}, text, []byte("\n")))
-	}
-	return err
-}
+func (p *Part) Write(b []byte) (int, error) { return p.Text.Write(b) }
 
-// ReadPart reads what a view with Options.Part has written; ok is false where that is no part,
-// but text.
-func ReadPart(text []byte) (p Part, ok bool, err error) {
-	rest, ok := bytes.CutPrefix(text, []byte{partMark})
-	if !ok {
-		return p, false, nil
-	}
-	if err = json.Unmarshal(rest, &p); err == nil {
-		err = p.check()
-	}
-	if err != nil {
-		return p, true, fmt.Errorf("read the result: %w", err)
-	}
-	return p, true, nil
-}
-
-// maxColumns is more than any view has.
-const maxColumns = 100
-
-// check refuses what no view writes, but a node that was taken over may: what would pass for another node's, or makes the
-// table of all nodes too large.
-func (p Part) check() error {
-	if len(p.Columns) > maxColumns {
-		return fmt.Errorf("a table has %d columns", len(p.Columns))
-	}
-	for _, c := range p.Columns {
-		if key(c.Name) == NodeColumn {
-			return errors.New("a table has a column for the node")
-		}
-	}
-	for _, r := range p.Rows {
-		if len(r.Cells) != len(p.Columns) {
-			return errors.New("a row has not a cell for each column")
-		}
-	}
-	for _, item := range p.Items {
-		var fields map[string]json.RawMessage
-		if err := json.Unmarshal(item, &fields); err == nil && fields[NodeColumn] != nil {
-			return errors.New("an element has a field for the node")
-		}
-	}
-	return nil
-}
-
-// Form returns what a part is: a table, lines, or elements of a list. Merge takes parts of one form, and those that are "",
-// which have nothing.
-func (p Part) Form() string {
-	switch {
-	case p.Columns != nil:
-		return "table"
-	case p.Lines != nil:
-		return "lines"
-	case p.Items != nil || p.Key != "":
-		return "list " + p.Key
-	}
-	return ""
-}
-
-// writeItems writes the part of a view for machines.
-func writeItems(w io.Writer, v view, items [][]byte, kind Kind) error {
-	if kind != JSONL && v.key == "" && !v.array {
-		items = [][]byte{v.document(items)}
-	}
-	return writePart(w, Part{Items: each(items, func(i []byte) json.RawMessage { return i }), Key: v.key, Ranks: v.ranks})
-}
-
-// tones are the names that colours have in a part.
-var tones = map[tone]string{good: "good", warn: "warn", bad: "bad", faint: "faint"}
-
-// writeTablePart writes the part of a table: the columns to show, and the one to sort by.
-func writeTablePart[T any](w io.Writer, rows []T, columns []column[T], rank func(T) string, o Options) error {
+// addTable adds the columns to show, and the one to sort by.
+func addTable[T any](p *Part, rows []T, columns []column[T], rank func(T) string, o Options) error {
 	shown, err := choose(columns, o)
 	if err != nil {
 		return err
@@ -145,177 +55,132 @@ func writeTablePart[T any](w io.Writer, rows []T, columns []column[T], rank func
 		}
 		if !slices.ContainsFunc(shown, func(c column[T]) bool { return c.name == columns[sort].name }) {
 			by := columns[sort]
-			by.named = true
+			by.named = true // only there to sort by
 			shown = append(shown, by)
 		}
 	}
-	p := Part{Columns: each(shown, func(c column[T]) partColumn {
-		return partColumn{c.name, c.named, c.shrink, c.least, c.start, c.spare, c.prose}
-	})}
+	for i, c := range shown {
+		p.columns = append(p.columns, column[nodeRow]{
+			name: c.name, named: c.named, shrink: c.shrink, least: c.least, start: c.start, spare: c.spare, prose: c.prose,
+			value: func(r nodeRow, _ Options) string { return r.cells[i] },
+			tone:  func(r nodeRow, _ Options) tone { return r.tones[i] },
+		})
+	}
 	for _, row := range rows {
-		r := partRow{Cells: each(shown, func(c column[T]) string { return c.value(row, o) })}
-		r.Tones = each(shown, func(c column[T]) string {
+		r := nodeRow{node: p.Node, cells: each(shown, func(c column[T]) string { return c.value(row, o) })}
+		r.tones = each(shown, func(c column[T]) tone {
 			if c.tone == nil {
-				return ""
+				return plain
 			}
-			return tones[c.tone(row, o)]
+			return c.tone(row, o)
 		})
 		if rank != nil {
-			r.Rank = rank(row)
+			r.rank = rank(row)
 		}
 		if sort >= 0 {
-			r.Sort = columns[sort].sortKey(row, o)
+			r.sort = columns[sort].sortKey(row, o)
 		}
-		p.Rows = append(p.Rows, r)
+		p.rows = append(p.rows, r)
 	}
-	return writePart(w, p)
+	return nil
 }
 
-// NodePart is the part of a node.
-type NodePart struct {
-	Node string
-	Part
-}
-
-// NodeColumn is the key of the column that a table of several nodes has more.
-const NodeColumn = "node"
-
-// nodeRow is a row of a table of several nodes, with cells in the order of its columns.
-type nodeRow struct {
-	node       string
-	cells      []string
-	tones      []tone
-	rank, sort string
-}
-
-// rankedText is an element or a line, with what it is sorted by.
-type rankedText struct{ rank, text string }
-
-// Merge writes the parts of several nodes, all of one form, as one: with the column NODE, or
-// with the node in each element. Lists are sorted as they would be on one node; what has no
-// order of its own is in that of the parts.
-func Merge(w io.Writer, parts []NodePart, o Options) error {
-	if slices.ContainsFunc(parts, func(p NodePart) bool { return p.Columns != nil }) {
-		return mergeTables(w, parts, o)
+// WithoutNode returns the options for a view of one of several nodes, which has no column for the node.
+func (o Options) WithoutNode() Options {
+	isNode := func(column string) bool { return key(strings.TrimSpace(column)) == NodeColumn }
+	o.Columns = slices.DeleteFunc(slices.Clone(o.Columns), isNode)
+	if isNode(strings.TrimPrefix(o.Sort, "-")) {
+		o.Sort = ""
 	}
-	key, isDocument := "", false
-	var all []rankedText
-	for _, p := range parts {
-		key, isDocument = cmp.Or(key, p.Key), isDocument || p.Key != "" || p.Items != nil
-		for i, item := range p.Items {
-			named, err := withNode(item, p.Node)
-			if err != nil {
-				return err
-			}
-			all = append(all, rankedText{rankAt(p.Ranks, i), named})
+	return o
+}
+
+// addItems adds the elements of a document, each with its node.
+func (p *Part) addItems(v view, items [][]byte, kind Kind) error {
+	if kind != JSONL && v.key == "" && !v.array {
+		items = [][]byte{v.document(items)}
+	}
+	p.document, p.key = true, v.key
+	for i, item := range items {
+		named, err := withNode(item, p.Node)
+		if err != nil {
+			return err
 		}
-		for i, line := range p.Lines {
-			all = append(all, rankedText{rankAt(p.Ranks, i), Sanitize(line)})
-		}
+		p.texts = append(p.texts, rankedText{v.rank(i), named})
 	}
-	texts := each(sortedBy(all, func(r rankedText) string { return r.rank }, strings.Compare), func(r rankedText) string { return r.text })
-	kind := o.Format.Kind
-	switch kind {
-	case JSONL:
-		return writeLines(w, each(texts, func(text string) string { return string(EscapeJSON([]byte(text))) }))
-	case Default:
-		kind = JSON
-	case Table, Wide: // of what has none
-		kind = YAML
-	}
-	if !isDocument {
-		return writeLines(w, texts)
-	}
-	document := "[" + strings.Join(texts, ",") + "]"
-	if key != "" {
-		document = `{"` + key + `":` + document + "}"
-	}
-	return renderDocument(w, []byte(document), kind, o.Format.compiled)
+	return nil
 }
 
-func rankAt(ranks []string, i int) string {
-	if i < len(ranks) {
-		return ranks[i]
+func (p *Part) addLines(v view, lines []string) {
+	for i, line := range lines {
+		p.texts = append(p.texts, rankedText{v.rank(i), Sanitize(line)})
 	}
-	return ""
 }
 
-// withNode adds the node to an element, as its first field.
+// withNode adds the node to an element, as its first field. A runtime may name fields of an element, but not this one.
 func withNode(item []byte, node string) (string, error) {
+	if bytes.Contains(item, []byte(`"`+NodeColumn+`"`)) {
+		var fields map[string]json.RawMessage
+		if err := json.Unmarshal(item, &fields); err == nil && fields[NodeColumn] != nil {
+			return "", errors.New("an element of its answer has a field for the node")
+		}
+	}
 	name, err := compactJSON(node)
 	if err != nil {
 		return "", err
 	}
-	var compact bytes.Buffer
-	if err := json.Compact(&compact, item); err != nil {
-		return "", fmt.Errorf("read the result: %w", err)
+	field := `{"` + NodeColumn + `":` + string(name)
+	if string(item) == "{}" {
+		return field + "}", nil
 	}
-	switch text := compact.String(); {
-	case text == "{}":
-		return `{"node":` + string(name) + "}", nil
-	case text[0] == '{':
-		return `{"node":` + string(name) + "," + text[1:], nil
-	default:
-		return `{"node":` + string(name) + `,"value":` + text + "}", nil
-	}
+	return field + "," + string(item[1:]), nil
 }
 
-// mergeTables writes tables as one. A node whose crishim is of another version may have other
-// columns: what it does not have is not known.
-func mergeTables(w io.Writer, parts []NodePart, o Options) error {
-	columns := []column[nodeRow]{{name: strings.ToUpper(NodeColumn), shrink: true, value: func(r nodeRow, _ Options) string { return r.node }}}
+// Merge writes the parts of several nodes as one view: with the column NODE, or with the node in each element. Lists are
+// sorted as they would be on one node; what has no order of its own is in that of the parts.
+func Merge(w io.Writer, parts []*Part, o Options) error {
+	var columns []column[nodeRow]
 	var rows []nodeRow
-	at := map[string]int{} // of a column, in the cells of all rows
+	var texts []rankedText
+	document, list := false, ""
 	for _, p := range parts {
-		for _, c := range p.Columns {
-			if _, ok := at[c.Name]; ok {
-				continue
-			}
-			i := len(at)
-			at[c.Name] = i
-			columns = append(columns, column[nodeRow]{
-				name: Sanitize(c.Name), named: c.Named, shrink: c.Shrink, least: c.Least, start: c.Start, spare: c.Spare, prose: c.Prose,
-				value: func(r nodeRow, _ Options) string {
-					if i < len(r.cells) {
-						return r.cells[i]
-					}
-					return unknownCell
-				},
-				tone: func(r nodeRow, _ Options) tone {
-					if i < len(r.tones) {
-						return r.tones[i]
-					}
-					return plain
-				},
-			})
+		if columns == nil {
+			columns = p.columns
 		}
-		for _, r := range p.Rows {
-			row := nodeRow{node: p.Node, cells: make([]string, len(at)), tones: make([]tone, len(at)), rank: r.Rank, sort: r.Sort}
-			for i := range row.cells {
-				row.cells[i] = unknownCell
-			}
-			for i, c := range p.Columns {
-				row.cells[at[c.Name]] = r.Cells[i]
-				if i < len(r.Tones) {
-					row.tones[at[c.Name]] = toneNamed(r.Tones[i])
-				}
-			}
-			rows = append(rows, row)
+		rows, texts = append(rows, p.rows...), append(texts, p.texts...)
+		if p.document {
+			document, list = true, p.key
 		}
 	}
+	if columns != nil {
+		return mergeRows(w, rows, columns, o)
+	}
+	lines := each(sortedBy(texts, func(r rankedText) string { return r.rank }, strings.Compare), func(r rankedText) string { return r.text })
+	kind := o.Format.Kind
+	switch {
+	case !document:
+		return writeLines(w, lines)
+	case kind == JSONL:
+		return writeLines(w, each(lines, func(text string) string { return string(EscapeJSON([]byte(text))) }))
+	case kind == Default:
+		kind = JSON
+	case kind == Table || kind == Wide: // of what has none
+		kind = YAML
+	}
+	root := "[" + strings.Join(lines, ",") + "]"
+	if list != "" {
+		root = `{"` + list + `":` + root + "}"
+	}
+	return renderDocument(w, []byte(root), kind, o.Format.compiled)
+}
+
+func mergeRows(w io.Writer, rows []nodeRow, columns []column[nodeRow], o Options) error {
+	all := []column[nodeRow]{{name: strings.ToUpper(NodeColumn), shrink: true, value: func(r nodeRow, _ Options) string { return r.node }}}
+	all = append(all, columns...)
 	rows = sortedBy(rows, func(r nodeRow) string { return r.rank }, strings.Compare)
 	if name, down := sortColumn(o); name != "" && name != NodeColumn {
 		o.Sort = ""
 		rows = sortedBy(rows, func(r nodeRow) string { return r.sort }, inOrder(down))
 	}
-	return writeTable(w, rows, columns, o)
-}
-
-func toneNamed(name string) tone {
-	for t, n := range tones {
-		if n == name {
-			return t
-		}
-	}
-	return plain
+	return writeTable(w, rows, all, o)
 }

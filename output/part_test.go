@@ -3,66 +3,71 @@ package output
 import (
 	"strings"
 	"testing"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Nodes may have another version of crishim, with other columns and other fields: what one does not have is not known.
-func TestMergePartsOfOtherVersions(t *testing.T) {
-	t.Parallel()
-	parts := func(texts ...string) (out []NodePart) {
-		t.Helper()
-		for i, text := range texts {
-			part, ok, err := ReadPart([]byte("\x1e" + text))
-			if !ok || err != nil {
-				t.Fatalf("%s: %t, %v", text, ok, err)
-			}
-			out = append(out, NodePart{Node: "n" + string(rune('1'+i)), Part: part})
+// partsOf returns what a renderer shows of two nodes.
+func partsOf(t *testing.T, o Options, render func(p *Part, node int) error) (parts []*Part) {
+	t.Helper()
+	for i, name := range []string{"n1", "n2"} {
+		p := &Part{Node: name}
+		if err := render(p, i); err != nil {
+			t.Fatal(err)
 		}
-		return out
+		parts = append(parts, p)
 	}
-	tables := parts(
-		`{"columns": [{"name": "NAME"}, {"name": "STATE"}], "rows": [{"cells": ["b", "Running"], "rank": "2", "sort": "b"}]}`,
-		`{"columns": [{"name": "STATE"}, {"name": "NAME"}, {"name": "NEW", "newer": true}], "rows": [{"cells": ["Exited", "a", "x"], "rank": "1", "sort": "a"}], "later": 1}`,
-		`{"columns": [{"name": "NAME"}]}`,
-	)
-	documents := parts(
-		`{"items": [{"name": "b"}], "key": "containers", "ranks": ["2"]}`,
-		`{"items": [{"name": "a", "new": {"x": 1}}, {}], "key": "containers"}`,
-		`{}`,
-	)
+	return parts
+}
+
+func TestMerge(t *testing.T) {
+	t.Parallel()
+	lists := [][]*runtimeapi.Image{
+		{{Id: "sha256:b", RepoTags: []string{"b:1"}, Size: 2000}},
+		{{Id: "sha256:a", RepoTags: []string{"a:1"}, Size: 1000}, {Id: "sha256:c", RepoTags: []string{"c:1\x1b[1m"}, Size: 3000}},
+	}
 	for _, c := range []struct {
-		format, sort string
-		parts        []NodePart
-		want         string
+		format, sort, columns string
+		quiet                 bool
+		want                  string
 	}{
-		{"", "", tables, "NODE NAME STATE NEW\nn2 a Exited x\nn1 b Running -\n"},
-		{"", "-name", tables, "NODE NAME STATE NEW\nn1 b Running -\nn2 a Exited x\n"},
-		{"jsonl", "", documents, `{"node":"n2","name":"a","new":{"x":1}} {"node":"n2"} {"node":"n1","name":"b"}`},
-		{"jsonpath={.containers[*].node}", "", documents, "n2 n2 n1"},
-		{"", "", parts(`{"lines": ["b"], "ranks": ["2"]}`, `{"lines": ["a\u001b[1m"], "ranks": ["1"]}`), "a\\x1b[1m\nb\n"},
+		{"", "", "", false, "NODE IMAGE TAG IMAGE ID SIZE n2 a 1 a 1kB n1 b 1 b 2kB n2 c 1\\x1b[1m c 3kB"},
+		{"", "-size", "tag,node", false, "TAG NODE 1\\x1b[1m n2 1 n1 1 n2"},
+		{"", "node", "node", false, "NODE n1 n2 n2"},
+		{"", "", "", true, "sha256:a sha256:b sha256:c"},
+		{"jsonpath={.images[*].node}", "", "", false, "n2 n1 n2"},
+		{"go-template={{range .images}}{{.node}}{{.id}} {{end}}", "", "", false, "n2sha256:a n1sha256:b n2sha256:c"},
 	} {
 		format, err := ParseFormat(c.format)
 		if err != nil {
 			t.Fatal(err)
 		}
+		o := Options{Format: format, Sort: c.sort, Quiet: c.quiet, Nodes: true}
+		if c.columns != "" {
+			o.Columns = strings.Split(c.columns, ",")
+		}
+		parts := partsOf(t, o, func(p *Part, i int) error {
+			return Images(p, &runtimeapi.ListImagesResponse{Images: lists[i]}, o.WithoutNode())
+		})
 		var b strings.Builder
-		if err := Merge(&b, c.parts, Options{Format: format, Sort: c.sort}); err != nil {
-			t.Errorf("%s: %v", c.format, err)
+		if err := Merge(&b, parts, o); err != nil {
+			t.Errorf("%+v: %v", c, err)
 		}
-		if got, want := strings.Fields(b.String()), strings.Fields(c.want); strings.Join(got, " ") != strings.Join(want, " ") {
-			t.Errorf("%q sorted by %q: got\n%s\nwant\n%s", c.format, c.sort, b.String(), c.want)
-		}
-	}
-	for _, bad := range []string{
-		`{"columns": [{"name": "NAME"}], "rows": [{"cells": []}]}`, `{"rows": [{"cells": ["x"]}]}`, "{", `{"items": 1}`,
-		// What would pass for another node's.
-		`{"columns": [{"name": "Node"}]}`, `{"items": [{"name": "a", "n\u006fde": "n9"}]}`,
-		`{"columns": [` + strings.Repeat(`{"name": "A"},`, maxColumns) + `{"name": "A"}]}`,
-	} {
-		if _, ok, err := ReadPart([]byte("\x1e" + bad)); !ok || err == nil {
-			t.Errorf("%.80s: %t, %v", bad, ok, err)
+		if got := strings.Join(strings.Fields(b.String()), " "); got != c.want {
+			t.Errorf("%q sorted by %q: got\n%s\nwant\n%s", c.format, c.sort, got, c.want)
 		}
 	}
-	if _, ok, err := ReadPart([]byte("text")); ok || err != nil {
-		t.Errorf("%t, %v", ok, err)
+}
+
+// A runtime chooses the names of the details of a status, and must not choose the node that they are of.
+func TestAnElementWithANode(t *testing.T) {
+	t.Parallel()
+	status := []*runtimeapi.ContainerStatusResponse{{Status: &runtimeapi.ContainerStatus{Id: "1"}, Info: map[string]string{"node": "another"}}}
+	if err := InspectContainers(&Part{Node: "n1"}, status, Options{Nodes: true}); err == nil {
+		t.Error("another node's name was taken")
+	}
+	status[0].Info = map[string]string{"info": `{"node": "inside"}`}
+	if err := InspectContainers(&Part{Node: "n1"}, status, Options{Nodes: true}); err != nil {
+		t.Error(err)
 	}
 }

@@ -62,8 +62,8 @@ func writeTable[T any](w io.Writer, rows []T, columns []column[T], o Options) er
 
 // writeRanked writes the table of a list that has an order of its own: that of the ranks.
 func writeRanked[T any](w io.Writer, rows []T, columns []column[T], rank func(T) string, o Options) error {
-	if o.Part {
-		return writeTablePart(w, rows, columns, rank, o)
+	if p, ok := w.(*Part); ok {
+		return addTable(p, rows, columns, rank, o)
 	}
 	rows, err := order(rows, columns, o)
 	if err != nil {

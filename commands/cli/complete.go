@@ -124,7 +124,7 @@ func (c *completion) read(words []string) {
 func (c *completion) note(flag, value string) {
 	switch flag {
 	case "runtime-endpoint":
-		c.env.global.runtimeEndpoint = value
+		c.env.global.runtimeEndpoints = []string{value}
 	case "image-endpoint":
 		c.env.global.imageEndpoint = value
 	case "config":

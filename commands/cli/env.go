@@ -12,13 +12,13 @@ import (
 	"runtime/debug"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	urfave "github.com/urfave/cli/v2"
 	"k8s.io/klog/v2" //nolint:depguard // only to silence the libraries that log there
 
 	"github.com/crishim/crishim/client"
-	"github.com/crishim/crishim/fanout"
 	_ "github.com/crishim/crishim/internal/gogc" // sets GOGC before main
 	"github.com/crishim/crishim/output"
 	"github.com/crishim/crishim/shim"
@@ -40,10 +40,8 @@ type Env struct {
 	StartShim func(context.Context, client.Engine, shim.Options) (client.Shim, error)
 	// AskPassword reads a line from the terminal without showing it.
 	AskPassword func(ctx context.Context, prompt string) (string, error)
-	// OverNodes is what the verbs do on other machines.
-	OverNodes map[string]OverNodes
-	// Remote is the way to other machines, where a command line is not for this one; else nil.
-	Remote *Remote
+	// Cluster is the way to nodes of a cluster, where a command line is for these; else nil.
+	Cluster *Cluster
 	// Exit ends the process at a second interrupt; nil in tests.
 	Exit func(int)
 	// InTerminal, OutTerminal and ErrTerminal report which streams are terminals.
@@ -78,9 +76,11 @@ type Env struct {
 	newApp   func(*Env) *urfave.App
 	shown    *View // of the verb; nil: it has none
 
-	// On one of several nodes, what is written is merged with that of the others.
-	part    partMode
-	records io.Writer // takes failures and warnings where results are merged; else nil
+	several *several     // nil: there is one endpoint
+	node    string       // of a cluster, or one of several endpoints; "" for none
+	of      *Env         // on one of several endpoints the Env of all; else nil
+	try     bool         // what would be changed is only shown
+	left    *atomic.Bool // who ran the command line in a pod has gone
 }
 
 // silenceKlog is for the libraries of streams, which write to standard error there.
@@ -115,8 +115,8 @@ func SystemEnv(version string) *Env {
 func (env *Env) Fresh(compat bool) *Env {
 	run := *env
 	run.global, run.loaded = globals{maxRetries: noRetries, tracingEndpoint: "127.0.0.1:4317", samplingRate: -1, parallel: 64}, nil
-	run.mu, run.profiles, run.tracing = new(sync.Mutex), new(profiles), new(tracing)
-	run.line, run.shown, run.images, run.part, run.records = commandLine{}, nil, false, notPart, nil
+	run.mu, run.profiles, run.tracing, run.left = new(sync.Mutex), new(profiles), new(tracing), new(atomic.Bool)
+	run.line, run.shown, run.images, run.several, run.node, run.of, run.try = commandLine{}, nil, false, nil, "", nil, false
 	run.Compat = compat
 	return &run
 }
@@ -175,14 +175,11 @@ func (env *Env) SaySpans(spans ...Span) error {
 
 // Warn writes one line to stderr.
 func (env *Env) Warn(format string, args ...any) {
-	f := fanout.Failure{Code: "warning", Message: output.Sanitize(fmt.Sprintf(format, args...))}
-	env.mu.Lock()
-	recorded := env.record(fanout.RecordWarning, f)
-	env.mu.Unlock()
-	if recorded {
-		return
+	f := Failure{Node: env.node, Code: "warning", Message: output.Sanitize(fmt.Sprintf(format, args...))}
+	if env.of == nil {
+		f.Node = ""
 	}
-	env.Note("crishim: warning: "+format, args...)
+	env.say("warning", failure{Failure: f})
 }
 
 // Note writes one line to stderr, without the prefix of a warning.
@@ -206,22 +203,32 @@ func (env *Env) Offline(check func(*Env, *urfave.Context) error, run func(contex
 		if err := check(env, c); err != nil {
 			return err
 		}
-		if env.Remote != nil {
-			return env.overNodes(c.Context)
+		if env.Cluster == nil || env.several != nil {
+			return run(c.Context, env)
 		}
-		return run(c.Context, env)
+		err := within(c.Context, env.deadline(), func(ctx context.Context) error { return run(ctx, env) })
+		if late := (*lateError)(nil); errors.As(err, &late) {
+			return env.onThatNode(err)
+		}
+		return err
 	}
 }
 
 // Connected returns the action of a verb that asks the runtime.
 func (env *Env) Connected(check func(*Env, *urfave.Context) error, run func(context.Context, *Env, *client.Conn) error) urfave.ActionFunc {
-	return env.Offline(check, func(ctx context.Context, env *Env) error {
+	connected := func(ctx context.Context, env *Env) error {
 		conn, err := env.Connect(ctx)
 		if err != nil {
 			return err
 		}
 		defer conn.Close()
 		return run(ctx, env, conn)
+	}
+	return env.Offline(check, func(ctx context.Context, env *Env) error {
+		if env.several != nil {
+			return env.onNodes(ctx, connected)
+		}
+		return connected(ctx, env)
 	})
 }
 
@@ -245,6 +252,11 @@ func (env *Env) ConnectShim(ctx context.Context, longRunning bool) (*client.Conn
 	options, err := env.ClientOptions(longRunning)
 	if err != nil {
 		return nil, err
+	}
+	if env.Cluster != nil {
+		if err := env.open(ctx, &options); err != nil {
+			return nil, err
+		}
 	}
 	if !longRunning && env.namesOthers(options) {
 		options.Others = othersTime
@@ -289,12 +301,12 @@ func (env *Env) noticeFile() (string, error) {
 
 // noteChoice names a choice of the runtime that the user may not expect.
 func (env *Env) noteChoice(conn *client.Conn, o client.Options) {
-	if conn.TakenAs != "" && env.part == notPart {
+	if conn.TakenAs != "" && env.of == nil {
 		env.Note("crishim: %s is a Docker engine: taken as -r %s", conn.TakenAs, conn.RuntimeEndpoint)
 	}
 	// A restart of serve leaves its socket open, and may take longer than the probe waits.
 	for _, c := range conn.Candidates {
-		if c.Chosen || env.Compat || env.part != notPart {
+		if c.Chosen || env.Compat || env.of != nil {
 			break
 		}
 		if c.State == client.StateHangs {
@@ -323,7 +335,7 @@ func (env *Env) ClientOptions(longRunning bool) (client.Options, error) {
 	}
 	g := &env.global
 	o := client.Options{
-		RuntimeEndpoint: cmp.Or(g.runtimeEndpoint, env.getenv("CONTAINER_RUNTIME_ENDPOINT")),
+		RuntimeEndpoint: cmp.Or(strings.Join(g.runtimeEndpoints, ""), env.getenv("CONTAINER_RUNTIME_ENDPOINT")),
 		ImageEndpoint:   cmp.Or(g.imageEndpoint, env.getenv("IMAGE_SERVICE_ENDPOINT")),
 		Images:          env.images,
 		ConnectTimeout:  cmp.Or(g.connectTimeout, env.ConnectTimeout),
@@ -346,7 +358,7 @@ func (env *Env) ClientOptions(longRunning bool) (client.Options, error) {
 	if g.debug {
 		o.Debug = env.Debugf
 	}
-	o.Batch = env.part != notPart
+	o.Batch = env.of != nil
 	// Without being asked for, a missing socket is not waited for.
 	if g.maxRetries != noRetries {
 		o.MaxRetries = g.maxRetries
@@ -359,7 +371,7 @@ func (env *Env) ClientOptions(longRunning bool) (client.Options, error) {
 func (env *Env) engines(host string) []client.Engine {
 	var out []client.Engine
 	for _, e := range docker.Endpoints(host, env.LookupEnv) {
-		out = append(out, client.Engine{Host: e.Host, From: e.From, TLS: e.TLS, Err: e.Err, Batch: env.part != notPart})
+		out = append(out, client.Engine{Host: e.Host, From: e.From, TLS: e.TLS, Err: e.Err, Batch: env.of != nil})
 	}
 	return out
 }

@@ -13,7 +13,6 @@ import (
 
 	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/client/stream"
-	"github.com/crishim/crishim/fanout"
 	"github.com/crishim/crishim/internal/lazyregexp"
 	"github.com/crishim/crishim/output"
 )
@@ -130,7 +129,7 @@ func report(env *Env, line commandLine, signal syscall.Signal, err error) int {
 			case !ok: // the clean-up behind the command
 				env.fail(describeFailure(env, one))
 			case why != "":
-				env.fail(failure{Failure: fanout.Failure{Code: commandCode(own), Message: output.Sanitize(why), Hint: HintOf(one)}})
+				env.fail(failure{Failure: Failure{Code: commandCode(own), Message: output.Sanitize(why), Hint: HintOf(one)}})
 			}
 		}
 		if env.Compat {
@@ -146,7 +145,9 @@ func report(env *Env, line commandLine, signal syscall.Signal, err error) int {
 		if signal != syscall.SIGINT {
 			word = signal.String() // terminated, hangup
 		}
-		env.fail(failure{Failure: fanout.Failure{Code: word, Message: word}})
+		if !env.left.Load() { // who has gone knows
+			env.fail(failure{Failure: Failure{Code: word, Message: word}})
+		}
 		if env.Compat {
 			return exitFailed
 		}
@@ -158,9 +159,19 @@ func report(env *Env, line commandLine, signal syscall.Signal, err error) int {
 	return failureStatus(env, line, err)
 }
 
+// Failure is one error or warning, as --error-format=json shows it.
+type Failure struct {
+	Node      string `json:"node,omitempty"`
+	Code      string `json:"code"`
+	Message   string `json:"message"`
+	Hint      string `json:"hint,omitempty"`
+	Operation string `json:"operation,omitempty"`
+	Endpoint  string `json:"endpoint,omitempty"`
+}
+
 // failure is one error, with the line below the message for people.
 type failure struct {
-	fanout.Failure
+	Failure
 	usage string
 }
 
@@ -171,7 +182,7 @@ func describeFailure(env *Env, err error) failure {
 	if errors.As(err, &node) {
 		return failure{Failure: node.Failure}
 	}
-	f := failure{Failure: fanout.Failure{Code: "failed", Message: Sentence(env, err), Hint: HintOf(err)}}
+	f := failure{Failure: Failure{Code: "failed", Message: Sentence(env, err), Hint: HintOf(err)}}
 	var usage *UsageError
 	var call *client.Error
 	if errors.As(err, &usage) {
@@ -204,34 +215,32 @@ func commandCode(exit int) string {
 }
 
 // fail writes one failure to standard error.
-func (env *Env) fail(f failure) {
-	if env.record(fanout.RecordError, f.Failure) {
-		return
+func (env *Env) fail(f failure) { env.say("error", f) }
+
+// say writes one failure or warning to standard error, which on one of several nodes is that of all.
+func (env *Env) say(kind string, f failure) {
+	if env.of != nil {
+		env = env.of
+	}
+	env.mu.Lock()
+	defer env.mu.Unlock()
+	if env.global.errorFormat == errorJSON {
+		if text, err := json.Marshal(map[string]Failure{kind: f.Failure}); err == nil {
+			fmt.Fprintf(env.Err, "%s\n", output.EscapeJSON(text))
+			return
+		}
 	}
 	if f.Node != "" {
-		f.Message = f.Node + ": " + f.Message
+		f.Message = output.Sanitize(f.Node) + ": " + f.Message
+	}
+	if kind == "warning" {
+		f.Message = "warning: " + f.Message
 	}
 	fmt.Fprintf(env.Err, "crishim: %s\n", f.Message)
 	if f.usage != "" {
 		fmt.Fprintf(env.Err, "usage: %s\n", f.usage)
 	}
 	WriteHint(env.Err, f.Hint)
-}
-
-// record writes a failure for programs, where one reads them, and reports whether it did.
-func (env *Env) record(kind string, f fanout.Failure) bool {
-	if env.part != notPart {
-		return fanout.WriteRecord(env.records, kind, f) == nil
-	}
-	if env.global.errorFormat != errorJSON {
-		return false
-	}
-	text, err := json.Marshal(map[string]fanout.Failure{kind: f})
-	if err != nil {
-		return false
-	}
-	fmt.Fprintf(env.Err, "%s\n", output.EscapeJSON(text))
-	return true
 }
 
 // isInput reports whether an error is a mistake in a file that a user gave.

@@ -16,29 +16,29 @@ import (
 // globals are the options that stand before the verb, or, in their long form,
 // behind it.
 type globals struct {
-	config          string
-	runtimeEndpoint string
-	imageEndpoint   string
-	timeout         time.Duration // per operation; 0: by its kind
-	connectTimeout  time.Duration // 0: the client's own
-	maxRetries      int           // -1: without end; noRetries: as the config file says
-	debug           bool
-	cpuProfile      string
-	memProfile      string
-	networkPlugin   string // of the embedded shim
-	shimConfig      string
-	compat          string
-	errorFormat     string
-	color           string
-	version         bool
-	tracing         bool
-	tracingEndpoint string
-	samplingRate    int // of a million traces; -1: all
-	hosts           []string
-	hostsFile       string
-	parallel        int
-	nodeTimeout     time.Duration // 0: by the verb
-	yes             bool
+	config           string
+	runtimeEndpoints []string
+	imageEndpoint    string
+	timeout          time.Duration // per operation; 0: by its kind
+	connectTimeout   time.Duration // 0: the client's own
+	maxRetries       int           // -1: without end; noRetries: as the config file says
+	debug            bool
+	cpuProfile       string
+	memProfile       string
+	networkPlugin    string // of the embedded shim
+	shimConfig       string
+	compat           string
+	errorFormat      string
+	color            string
+	version          bool
+	tracing          bool
+	tracingEndpoint  string
+	samplingRate     int // of a million traces; -1: all
+	hosts            []string
+	hostsFile        string
+	parallel         int
+	nodeTimeout      time.Duration // 0: by the verb
+	yes              bool
 }
 
 // errorJSON is the value of --error-format that is not the default.
@@ -63,7 +63,7 @@ func (env *Env) GlobalFlags() []urfave.Flag {
 	g := &env.global
 	return []urfave.Flag{
 		StringFlag(&g.config, "config", "read settings from `FILE` (env CRI_CONFIG_FILE, default /etc/crictl.yaml)", "c"),
-		Typed(&g.runtimeEndpoint, NotEmpty, "runtime-endpoint", "talk to the runtime at `ENDPOINT`: unix:///path, tcp://host:port, docker:// (env CONTAINER_RUNTIME_ENDPOINT)", "r"),
+		ListFlag(&g.runtimeEndpoints, NotEmpty, "runtime-endpoint", "talk to the runtime at `ENDPOINT`: unix:///path, tcp://host:port, ssh://host, docker:// (env CONTAINER_RUNTIME_ENDPOINT); may be repeated", "r"),
 		Typed(&g.imageEndpoint, NotEmpty, "image-endpoint", "talk to the image service at `ENDPOINT` (env IMAGE_SERVICE_ENDPOINT, default the runtime's)", "i"),
 		DurationFlag(&g.timeout, "timeout", "timeout of one operation: 5, 5s, 1m (default by operation)", "t"),
 		DurationFlag(&g.connectTimeout, "connect-timeout", "timeout of connecting (default 2s)"),
@@ -79,11 +79,11 @@ func (env *Env) GlobalFlags() []urfave.Flag {
 		BoolFlag(&g.tracing, "enable-tracing", "send a trace of the command to an OpenTelemetry collector"),
 		StringFlag(&g.tracingEndpoint, "tracing-endpoint", "`HOST:PORT` of the collector, which takes OTLP over gRPC"),
 		IntFlag(&g.samplingRate, "tracing-sampling-rate-per-million", "record `N` of a million traces; -1 is all"),
-		StringsFlag(&g.hosts, flagHosts, "run the command on these `HOSTS` over ssh, separated by commas: names, user@name:port, patterns of names in ~/.ssh/config, endpoints"),
-		StringFlag(&g.hostsFile, flagHostsFile, "run the command on the hosts that `FILE` lists"),
-		IntFlag(&g.parallel, flagParallel, "run it on `N` hosts at once"),
-		DurationFlag(&g.nodeTimeout, flagNodeTimeout, "timeout of each host (default 1m, or 10m for what changes or runs something)"),
-		BoolFlag(&g.yes, flagYes, "change several hosts without asking"),
+		StringsFlag(&g.hosts, flagHosts, "as -r ssh://HOST for each of these `HOSTS`, separated by commas: names, user@name:port, patterns of names in ~/.ssh/config, endpoints"),
+		StringFlag(&g.hostsFile, flagHostsFile, "as --hosts with those that `FILE` lists"),
+		IntFlag(&g.parallel, flagParallel, "ask `N` endpoints at once"),
+		DurationFlag(&g.nodeTimeout, flagNodeTimeout, "timeout of each of several endpoints (default 1m, or 10m for what changes or runs something)"),
+		BoolFlag(&g.yes, flagYes, "change what is at several endpoints without asking"),
 		BoolFlag(&g.version, "version", "print crishim's own version", "v"),
 	}
 }
@@ -103,7 +103,7 @@ func ReadGlobals(env *Env) urfave.BeforeFunc {
 			return Invalid("max-retries", env.global.maxRetries, "must be 0 or more, or -1 for no end")
 		}
 		env.Compat = env.Compat || env.global.compat != ""
-		if err := env.readRemote(c); err != nil {
+		if err := env.readNodes(c); err != nil {
 			return err
 		}
 		if err := env.tracing.start(c, env); err != nil {

@@ -2,10 +2,8 @@ package cli
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
-	"io"
 	"path"
 	"path/filepath"
 	"slices"
@@ -15,25 +13,9 @@ import (
 	"github.com/crishim/crishim/internal/bounded"
 )
 
-// With --hosts a command line runs on each of several hosts, and what they answer is shown as one
-// result. A host is an endpoint, and its runner is this program in itself: Run once more, with
-// -r ENDPOINT and in a mode in which views write parts for output.Merge.
-
-// The flags that name hosts.
-const (
-	flagHosts     = "hosts"
-	flagHostsFile = "hosts-file"
-)
-
-// host is one that --hosts names.
-type host struct{ name, endpoint string }
-
-// readHosts reads which hosts a command line is for.
-func (env *Env) readHosts() error {
+// readEndpoints reads the endpoints of a command line: those of -r, and the hosts of --hosts and --hosts-file.
+func (env *Env) readEndpoints(hosts bool) error {
 	g := &env.global
-	if g.runtimeEndpoint != "" || g.imageEndpoint != "" {
-		return Usagef("--%s names the endpoints: --runtime-endpoint and --image-endpoint do not go with it", flagHosts)
-	}
 	named := slices.Clone(g.hosts)
 	if g.hostsFile != "" {
 		text, err := bounded.ReadFile(g.hostsFile, bounded.Config)
@@ -45,51 +27,57 @@ func (env *Env) readHosts() error {
 			named = append(named, strings.Fields(string(line))...)
 		}
 	}
-	if len(named) == 0 {
+	if hosts && len(named) == 0 {
 		return BadInput(fmt.Errorf("%s names no host", g.hostsFile))
 	}
-	hosts, err := env.hostsNamed(strings.Split(strings.Join(named, ","), ","))
-	if err != nil {
-		return err
+	for _, name := range g.runtimeEndpoints {
+		if _, err := client.ParseEndpoint(name); err != nil {
+			return err
+		}
+		env.addNode(namedEndpoint{name, name})
 	}
-	var names []string
-	endpoints := map[string]string{}
-	for _, h := range hosts {
-		names, endpoints[h.name] = append(names, h.name), h.endpoint
+	if !hosts {
+		return nil
 	}
-	env.Remote.Names = func(context.Context) ([]string, error) { return names, nil }
-	env.Remote.Run = env.hostRunner(endpoints)
+	for name := range strings.SplitSeq(strings.Join(named, ","), ",") {
+		if err := env.addHosts(name); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 
-// hostsNamed finds the endpoints of hosts, each once.
-func (env *Env) hostsNamed(names []string) (hosts []host, err error) {
-	for _, name := range names {
-		matching := []string{name}
-		if strings.ContainsAny(name, "*?") {
-			if matching, err = env.sshHosts(name); err != nil {
-				return nil, err
-			}
-		}
-		for _, name := range matching {
-			h := host{name, name}
-			if name == "" || !strings.Contains(name, "://") && !strings.HasPrefix(name, "/") {
-				h.endpoint = "ssh://" + name
-			}
-			_, err := client.ParseEndpoint(h.endpoint)
-			var syntax *client.SyntaxError
-			switch {
-			case name == "":
-				return nil, Usagef("--%s: a host is empty", flagHosts)
-			case errors.As(err, &syntax):
-				return nil, Invalid(flagHosts, name, syntax.Reason)
-			}
-			if !slices.ContainsFunc(hosts, func(other host) bool { return other.endpoint == h.endpoint }) {
-				hosts = append(hosts, h)
-			}
+// addNode adds an endpoint, each once.
+func (env *Env) addNode(n namedEndpoint) {
+	if !slices.ContainsFunc(env.several.nodes, func(other namedEndpoint) bool { return other.endpoint == n.endpoint }) {
+		env.several.nodes = append(env.several.nodes, n)
+	}
+}
+
+// addHosts adds the hosts that a name stands for.
+func (env *Env) addHosts(name string) (err error) {
+	matching := []string{name}
+	if strings.ContainsAny(name, "*?") {
+		if matching, err = env.sshHosts(name); err != nil {
+			return err
 		}
 	}
-	return hosts, nil
+	for _, name := range matching {
+		n := namedEndpoint{name, name}
+		if !strings.Contains(name, "://") && !strings.HasPrefix(name, "/") {
+			n.endpoint = "ssh://" + name
+		}
+		_, err := client.ParseEndpoint(n.endpoint)
+		var syntax *client.SyntaxError
+		switch {
+		case name == "":
+			return Usagef("--%s: a host is empty", flagHosts)
+		case errors.As(err, &syntax):
+			return Invalid(flagHosts, name, syntax.Reason)
+		}
+		env.addNode(n)
+	}
+	return nil
 }
 
 // sshHosts returns the names in ~/.ssh/config that match a pattern; "" matches all.
@@ -119,16 +107,4 @@ func (env *Env) sshHosts(pattern string) ([]string, error) {
 		return nil, Usagef("--%s: no name in %s matches %s", flagHosts, file, Quote(pattern))
 	}
 	return names, nil
-}
-
-// hostRunner runs command lines of this program on hosts, each in an environment of its own.
-func (env *Env) hostRunner(endpoints map[string]string) func(context.Context, string, Line, io.Writer, io.Writer) (int, error) {
-	return func(ctx context.Context, node string, line Line, stdout, stderr io.Writer) (int, error) {
-		own := *env
-		own.In, own.Out, own.Err, own.Remote = strings.NewReader(""), stdout, stderr, nil
-		own.InTerminal, own.OutTerminal, own.ErrTerminal, own.Width, own.Exit, own.AskPassword = false, false, false, nil, nil, nil
-		endpoint, args := endpoints[node], line.Args
-		args = slices.Concat([]string{"crishim", args[0], "--runtime-endpoint=" + endpoint, "--image-endpoint=" + endpoint}, args[1:])
-		return Run(ctx, args, &own, env.newApp), nil
-	}
 }

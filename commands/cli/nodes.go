@@ -6,71 +6,92 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	urfave "github.com/urfave/cli/v2"
 
-	"github.com/crishim/crishim/fanout"
+	"github.com/crishim/crishim/client"
+	"github.com/crishim/crishim/internal/kube"
 	"github.com/crishim/crishim/output"
 )
 
-// Remote runs command lines on other machines, whose answers are shown as one result: on the hosts of --hosts, or on the
-// nodes of a cluster, for which the caller of Run sets it.
-type Remote struct {
-	What  string // one of them: host, node
-	ToOne string // how a command line for one of them begins
-	// Names returns the machines that the command line is for. It is called once the command line has been checked.
-	Names func(context.Context) ([]string, error)
-	// Run runs a command line on one of them, as a fanout.Runner does.
-	Run func(ctx context.Context, node string, line Line, stdout, stderr io.Writer) (int, error)
-	// Alone is set instead of the two where the command line is for one machine: it runs there, whatever its verb, with
-	// the streams of this process. The command line has been parsed and is not checked.
-	Alone func(context.Context, Line) error
+// With several endpoints a verb runs on a connection to each of them, in this process, with an Env of its own. What it
+// shows is collected in an output.Part and shown once, with the node; lines of text get the node before them.
+
+// Cluster is the way to nodes of a cluster. The caller of Run sets it where a command line is for these.
+type Cluster struct {
+	// One is set where the command line is for one node: its result looks as on that node.
+	One bool
+	// Parallel is how many nodes are asked at once, Timeout how long each may take (0: by the verb), and with Yes several are
+	// changed without asking.
+	Parallel int
+	Timeout  time.Duration
+	Yes      bool
+	// Nodes returns the names of the nodes. It is called when the command line has been checked.
+	Nodes func(context.Context) ([]string, error)
+	// Open returns what dials a node's runtime, as client.Options.Relay does, and Close ends it.
+	Open  func(ctx context.Context, node string, line NodeLine) (func(ctx context.Context, network, address string) (net.Conn, error), error)
+	Close func(node string)
+	// There runs a command line on a node, with the streams of env.
+	There func(ctx context.Context, env *Env, node string, line NodeLine) error
 }
 
-// Line is a command line for another machine.
-type Line struct {
-	Args []string // without the program's name
+// NodeLine is a command line for a node.
+type NodeLine struct {
 	Verb string
-	OverNodes
-	Input    bool          // it reads standard input
-	TTY      bool          // it asks for a terminal
-	Endpoint string        // of --runtime-endpoint; "" for none
-	Deadline time.Duration // 0: none
+	OnNode
+	Socket   string // of --runtime-endpoint; "" for that of the node
+	Deadline time.Duration
+
+	Args    []string // without the program's name
+	Input   bool     // it reads standard input
+	Columns int      // of the terminal; 0: there is none
 }
 
-// OverNodes is what a verb does on other machines, and needs there.
-type OverNodes struct {
-	// Alone is for a verb that runs on one machine at a time: it is interactive, goes on until it is interrupted, creates
-	// something, or is about the machine that it runs on.
-	Alone   bool
-	Changes bool // it changes what is there: several nodes need --yes, and it has --dry-run
-	Lines   bool // its result is text, which is shown as it comes
-	// Rights are those of internal/kube: to read, to change what the runtime has, or what the host has.
-	Rights string
-	Files  bool // it reads files of the host: logs
+// OnNode is what a verb does, and needs, on nodes.
+type OnNode struct {
+	Several bool // it runs on several nodes at once
+	Changes bool // on several nodes it only shows what it would do, unless --yes is given
+	There   bool // it needs the node's files, and so runs on the node
+
+	Rights string // of internal/kube
+	Logs   bool   // it has to do with log files
+}
+
+// OnNodes returns what a verb does on nodes.
+func OnNodes(verb string) OnNode {
+	switch verb {
+	case "ps", "pods", "images", "inspect", "inspectp", "inspecti", "stats", "statsp", "metricsp", "metricdescs",
+		"imagefsinfo", "version", "info", "runtime-config":
+		return OnNode{Several: true, Rights: kube.RightsRead}
+	case "exec", "pull":
+		return OnNode{Several: true, Rights: kube.RightsChange}
+	case "stop", "restart", "rm", "kill", "pause", "unpause", "stopp", "rmp", "rmi":
+		return OnNode{Several: true, Changes: true, Rights: kube.RightsChange}
+	case "history", "diff", "events", "wait", "save":
+		return OnNode{Rights: kube.RightsRead}
+	case "logs", "describe", "why", "who", "df", "doctor", "dump", "endpoints", "config":
+		return OnNode{There: true, Rights: kube.RightsRead, Logs: true}
+	case "apply", "delete", "sync", "gc", "serve":
+		return OnNode{There: true, Rights: kube.RightsHost, Logs: true}
+	case "attach", "cp", "port-forward", "load", "update", "checkpoint", "update-runtime-config":
+		return OnNode{Rights: kube.RightsChange}
+	}
+	return OnNode{Rights: kube.RightsChange, Logs: true} // what makes containers links their logs, on Docker
 }
 
 // The flags about several nodes.
 const (
+	flagHosts       = "hosts"
+	flagHostsFile   = "hosts-file"
 	flagParallel    = "parallel"
 	flagNodeTimeout = "node-timeout"
 	flagYes         = "yes"
 )
-
-// partMode is set where another process merges the views of several machines.
-type partMode int
-
-const (
-	notPart partMode = iota
-	partForPipe
-	partForTerminal // ages are short there
-)
-
-// partModes are hidden first arguments of the program.
-var partModes = map[string]partMode{"__part": partForPipe, "__part-terminal": partForTerminal}
 
 // Deadlines of a node.
 const (
@@ -81,250 +102,314 @@ const (
 // sessionFlags are flags of verbs for one node at a time.
 var sessionFlags = []string{"follow", "watch", "stdin", "tty"}
 
+// several says what a command line is for, where that is more than one endpoint.
+type several struct {
+	what  string          // host, endpoint, node
+	toOne string          // how a command line for one of them begins
+	nodes []namedEndpoint // nil: the cluster is asked
+}
+
+// namedEndpoint is one of several.
+type namedEndpoint struct{ name, endpoint string }
+
+// readNodes reads whether a command line is for several nodes, and whether it can be.
+func (env *Env) readNodes(c *urfave.Context) error {
+	g := &env.global
+	hosts := c.IsSet(flagHosts) || c.IsSet(flagHostsFile)
+	switch {
+	case env.Cluster != nil && (hosts || len(g.runtimeEndpoints) > 1):
+		return Usagef("several endpoints do not go with nodes of a cluster")
+	case env.Cluster != nil && env.Cluster.One:
+		return nil
+	case env.Cluster != nil:
+		env.several = &several{what: "node", toOne: "kubectl crishim --node NODE --"}
+		g.parallel, g.nodeTimeout, g.yes = env.Cluster.Parallel, env.Cluster.Timeout, env.Cluster.Yes
+	case hosts:
+		env.several = &several{what: "host", toOne: "crishim -r ssh://HOST"}
+	case len(g.runtimeEndpoints) > 1:
+		env.several = &several{what: "endpoint", toOne: "crishim -r ENDPOINT"}
+	default:
+		for _, name := range []string{flagParallel, flagNodeTimeout, flagYes} {
+			if c.IsSet(name) {
+				return Usagef("--%s goes with several endpoints: --hosts, --hosts-file or more than one -r", name)
+			}
+		}
+		return nil
+	}
+	verb, all := env.line.Verb, "several "+env.several.what+"s"
+	switch {
+	case env.Compat:
+		return Usagef("running on %s does not go with --compat=crictl", all)
+	case g.parallel < 1:
+		return Invalid(flagParallel, g.parallel, "must be 1 or more")
+	case g.imageEndpoint != "":
+		return Usagef("--image-endpoint does not go with %s", all)
+	case !OnNodes(verb).Several:
+		return &UsageError{Text: verb + " does not run on " + all, Next: "`" + env.several.toOne + " " + verb + "` runs it on one"}
+	}
+	for _, flag := range sessionFlags {
+		if env.line.seen[flag] {
+			return &UsageError{Text: fmt.Sprintf("%s --%s does not run on %s", verb, flag, all), Next: fmt.Sprintf("`%s %s --%s` runs it on one", env.several.toOne, verb, flag)}
+		}
+	}
+	if env.Cluster != nil {
+		return nil
+	}
+	return env.readEndpoints(hosts)
+}
+
+// onNodes does what a verb does on all nodes, each in an Env of its own, and shows results first, then what failed.
+func (env *Env) onNodes(ctx context.Context, do func(context.Context, *Env) error) error {
+	nodes, err := env.several.nodes, error(nil)
+	if env.Cluster != nil {
+		names, listErr := env.Cluster.Nodes(ctx)
+		err = listErr
+		for _, name := range names {
+			nodes = append(nodes, namedEndpoint{name: name})
+		}
+	}
+	if _, configErr := env.Config(); err == nil { // it is read once for all
+		err = configErr
+	}
+	if err != nil {
+		return err
+	}
+	how := OnNodes(env.line.Verb)
+	try := how.Changes && len(nodes) > 1 && !env.global.yes && !env.line.seen["dry-run"]
+	parts, failures := make([]*output.Part, len(nodes)), make([]*Failure, len(nodes))
+	free := make(chan struct{}, env.global.parallel)
+	var running sync.WaitGroup
+	var showing sync.Mutex
+	var shown error // guarded by showing
+	for i, n := range nodes {
+		select {
+		case free <- struct{}{}:
+		case <-ctx.Done():
+		}
+		if ctx.Err() != nil {
+			break
+		}
+		running.Go(func() {
+			defer func() { <-free }()
+			part, failure := env.onOne(ctx, n, try, do)
+			if failures[i] = failure; part.Empty() {
+				return
+			}
+			if env.shown.Format.Kind != output.JSONL {
+				parts[i] = part
+				return
+			}
+			showing.Lock()
+			defer showing.Unlock()
+			shown = cmp.Or(shown, output.Merge(env.Out, []*output.Part{part}, env.shown.Options))
+		})
+	}
+	running.Wait()
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if parts = slices.DeleteFunc(parts, func(p *output.Part) bool { return p == nil }); len(parts) > 0 {
+		shown = output.Merge(env.Out, parts, env.shown.Options)
+	}
+	failures = slices.DeleteFunc(failures, func(f *Failure) bool { return f == nil })
+	if err := Join(shown, failuresOf(failures, env.global.errorFormat == errorJSON)); err != nil || !try {
+		return err
+	}
+	return WithHint(fmt.Errorf("nothing is done yet: this is on %d %ss", len(nodes), env.several.what), "--%s does it", flagYes)
+}
+
+// onOne does it on one of several nodes.
+func (env *Env) onOne(ctx context.Context, n namedEndpoint, try bool, do func(context.Context, *Env) error) (*output.Part, *Failure) {
+	prefix := output.Sanitize(n.name) + " | "
+	out := NewLineWriter(safeOn(env.OutTerminal, env.Out), env.mu, prefix)
+	errs := NewLineWriter(safeOn(env.ErrTerminal, env.Err), env.mu, prefix)
+	part := &output.Part{Node: n.name, Text: out}
+	own := *env
+	own.node, own.of, own.try, own.mu = n.name, env, try, new(sync.Mutex)
+	own.In, own.Out, own.Err = strings.NewReader(""), part, errs
+	own.InTerminal, own.OutTerminal, own.ErrTerminal, own.Width, own.Exit, own.AskPassword = false, false, false, nil, nil, nil
+	own.global.runtimeEndpoints, own.global.imageEndpoint = []string{n.endpoint}, n.endpoint
+	if env.Cluster != nil {
+		defer env.Cluster.Close(n.name)
+		own.global.runtimeEndpoints, own.global.imageEndpoint = env.global.runtimeEndpoints, ""
+	}
+	err := within(ctx, env.deadline(), func(ctx context.Context) error { return do(ctx, &own) })
+	if err = Join(err, out.Flush(), errs.Flush()); err != nil {
+		return part, own.failureOf(err)
+	}
+	return part, nil
+}
+
+// deadline returns how long a node may take; 0: as long as it likes.
+func (env *Env) deadline() time.Duration {
+	switch {
+	case env.Cluster != nil && env.Cluster.One:
+		return env.Cluster.Timeout
+	case env.global.nodeTimeout == 0 && OnNodes(env.line.Verb).Rights != kube.RightsRead:
+		return longDeadline
+	}
+	return cmp.Or(env.global.nodeTimeout, readDeadline)
+}
+
+// safeOn returns a writer of lines from nodes, which on a terminal cannot look like another node's.
+func safeOn(terminal bool, to io.Writer) io.Writer {
+	if terminal {
+		return safeLines{to}
+	}
+	return to
+}
+
+// lateError is why a node was given up.
+type lateError struct {
+	after time.Duration
+	why   error // what was waited for; nil: it is not known
+}
+
+func (e *lateError) Error() string {
+	if e.why != nil {
+		return fmt.Sprintf("no answer within %s: %v", e.after, e.why)
+	}
+	return fmt.Sprintf("no answer within %s", e.after)
+}
+
+// within ends what is done on a node when its time is over.
+func within(ctx context.Context, limit time.Duration, do func(context.Context) error) error {
+	// No deadline of the context, which calls would take for theirs and end a little earlier.
+	limited, cancel := context.WithCancel(ctx)
+	defer cancel()
+	if limit > 0 {
+		defer time.AfterFunc(limit, cancel).Stop()
+	}
+	err := do(limited)
+	if err == nil || limited.Err() == nil || ctx.Err() != nil {
+		return err
+	}
+	late := &lateError{after: limit}
+	if opening := (openError{}); errors.As(err, &opening) && !errors.Is(err, context.Canceled) {
+		late.why = opening.error
+	}
+	return late
+}
+
+// openError is why a node of a cluster cannot be reached.
+type openError struct {
+	error
+	env *Env
+}
+
+func (e openError) Error() string { return e.env.onThatNode(e.error).Error() }
+
+func (e openError) Unwrap() error { return e.error }
+
+// open makes the way to a node of a cluster.
+func (env *Env) open(ctx context.Context, o *client.Options) error {
+	err := env.nameNode(ctx)
+	if err != nil {
+		return err
+	}
+	line := NodeLine{Verb: env.line.Verb, OnNode: OnNodes(env.line.Verb), Deadline: env.deadline()}
+	if len(env.global.runtimeEndpoints) > 0 {
+		line.Socket = env.global.runtimeEndpoints[0]
+	}
+	o.RuntimeEndpoint = "node " + env.node
+	if o.Relay, err = env.Cluster.Open(ctx, env.node, line); err != nil {
+		return openError{err, env}
+	}
+	return nil
+}
+
+// nameNode finds the node where there is one.
+func (env *Env) nameNode(ctx context.Context) error {
+	if env.node != "" {
+		return nil
+	}
+	names, err := env.Cluster.Nodes(ctx)
+	if err == nil {
+		env.node = names[0]
+	}
+	return err
+}
+
+// onThatNode names the node that an error is of, where the list of failures does not.
+func (env *Env) onThatNode(err error) error {
+	if env.of != nil {
+		return err
+	}
+	return About("node "+env.node, err)
+}
+
+// there runs a command line on the one node that it is for.
+func (env *Env) there(ctx context.Context, args []string) error {
+	if err := env.nameNode(ctx); err != nil {
+		return err
+	}
+	color := "never"
+	if env.Color() {
+		color = "always"
+	}
+	line := NodeLine{Verb: env.line.Verb, OnNode: OnNodes(env.line.Verb), Deadline: env.deadline(), Args: slices.Concat([]string{"--color=" + color}, args)}
+	for _, flag := range env.line.Args {
+		line.Input = line.Input || flag == "-" || strings.HasSuffix(flag, "=-")
+		if socket, ok := strings.CutPrefix(flag, "--runtime-endpoint="); ok {
+			line.Socket = socket
+		}
+	}
+	if env.getenv("TERM") != "dumb" {
+		line.Columns = env.width()
+	}
+	err := within(ctx, line.Deadline, func(ctx context.Context) error { return env.Cluster.There(ctx, env, env.node, line) })
+	if late := (*lateError)(nil); errors.As(err, &late) {
+		return env.onThatNode(err)
+	}
+	return err
+}
+
+// failureOf makes one failure, of one line, of what went wrong on a node.
+func (env *Env) failureOf(err error) *Failure {
+	var one *Failure
+	var messages []string
+	for _, err := range Failures(err) {
+		f := describeFailure(env, err).Failure
+		if late := (*lateError)(nil); errors.As(err, &late) {
+			f.Code = "deadline_exceeded"
+		}
+		if code, why, ok := commandStatus(err); ok {
+			f.Message = cmp.Or(output.Sanitize(why), fmt.Sprintf("exit status %d", code))
+		}
+		if one == nil {
+			one = &f
+		}
+		messages = append(messages, strings.NewReplacer(":\n  ", ": ", "\n  ", "; ", "\n", " ").Replace(f.Message))
+	}
+	one.Node, one.Message = env.node, strings.Join(slices.Compact(messages), "; ")
+	return one
+}
+
 // nodeError is why a command line failed on one node.
-type nodeError struct{ fanout.Failure }
+type nodeError struct{ Failure }
 
 func (e *nodeError) Error() string { return e.Node + ": " + e.Message }
 
 func (e *nodeError) Hint() string { return e.Failure.Hint }
 
-// readRemote reads whether a command line is for other machines, and whether it can be.
-func (env *Env) readRemote(c *urfave.Context) error {
-	hosts := c.IsSet(flagHosts) || c.IsSet(flagHostsFile)
-	switch {
-	case !hosts && env.Remote == nil:
-		for _, name := range []string{flagParallel, flagNodeTimeout, flagYes} {
-			if c.IsSet(name) {
-				return Usagef("--%s goes with --hosts or --hosts-file", name)
-			}
-		}
-		return nil
-	case hosts && env.Remote != nil:
-		return Usagef("--%s does not go with %ss", flagHosts, env.Remote.What)
-	case hosts:
-		env.Remote = &Remote{What: "host", ToOne: "crishim -r ssh://HOST"}
-	}
-	verb, several := env.line.Verb, "several "+env.Remote.What+"s"
-	switch how, known := env.OverNodes[verb]; {
-	case env.Compat:
-		return Usagef("running on %s does not go with --compat=crictl", several)
-	case env.global.parallel < 1:
-		return Invalid(flagParallel, env.global.parallel, "must be 1 or more")
-	case !known || how.Alone:
-		return &UsageError{Text: verb + " does not run on " + several, Next: "`" + env.Remote.ToOne + " " + verb + "` runs it on one"}
-	}
-	for _, flag := range sessionFlags {
-		if env.line.seen[flag] {
-			return &UsageError{Text: fmt.Sprintf("%s --%s does not run on %s", verb, flag, several), Next: fmt.Sprintf("`%s %s --%s` runs it on one", env.Remote.ToOne, verb, flag)}
-		}
-	}
-	if hosts {
-		return env.readHosts()
-	}
-	return nil
-}
-
-// lineFor describes a command line for Remote.
-func (l commandLine) lineFor(env *Env, args []string) Line {
-	line := Line{Args: args, Verb: l.Verb, OverNodes: env.OverNodes[l.Verb], TTY: l.seen["tty"]}
-	line.Input = l.seen["stdin"] || l.seen["password-stdin"] || l.Verb == "load" && !l.seen["input"]
-	for _, arg := range args {
-		line.Input = line.Input || arg == "-" || strings.HasSuffix(arg, "=-")
-	}
-	for _, flag := range l.Args {
-		if endpoint, ok := strings.CutPrefix(flag, "--runtime-endpoint="); ok && line.Endpoint == "" {
-			line.Endpoint = endpoint
-		}
-	}
-	return line
-}
-
-// overNodes runs the command line on its nodes. Without --yes one that changes several is only tried.
-func (env *Env) overNodes(ctx context.Context) error {
-	names, err := env.Remote.Names(ctx)
-	if err != nil {
-		return err
-	}
-	args := env.forwarded()
-	if !env.OverNodes[env.line.Verb].Changes || len(names) == 1 || env.global.yes || env.line.seen["dry-run"] {
-		return env.fanOut(ctx, names, args)
-	}
-	args = slices.Insert(args, slices.Index(args, "--"), "--dry-run")
-	if err := env.fanOut(ctx, names, args); err != nil {
-		return err
-	}
-	return WithHint(fmt.Errorf("nothing is done yet: this is on %d %ss", len(names), env.Remote.What), "--%s does it", flagYes)
-}
-
-// ownFlags are the global flags that are not for the command line on a node.
-var ownFlags = []string{flagHosts, flagHostsFile, flagParallel, flagNodeTimeout, flagYes, "error-format", "color", "profile-cpu", "profile-mem"}
-
-// forwarded returns the command line for a node: a mode, and what follows the program's name.
-func (env *Env) forwarded() []string {
-	args := []string{"__part"}
-	if env.OutTerminal {
-		args[0] = "__part-terminal"
-	}
-	all := env.line.Args[1:]
-	for len(all) > 0 && looksLikeFlag(all[0]) {
-		if !slices.Contains(ownFlags, flagName(all[0])) {
-			args = append(args, all[0])
-		}
-		all = all[1:]
-	}
-	return append(args, all...)
-}
-
-// fanOut runs a command line on all nodes and shows what they answer: results first, then what failed.
-func (env *Env) fanOut(ctx context.Context, names, args []string) error {
-	line := env.line.lineFor(env, args)
-	o := fanout.Options{Parallel: env.global.parallel, Lines: line.Lines, Out: env.lines(env.Out, env.OutTerminal), Err: env.lines(env.Err, env.ErrTerminal)}
-	o.Deadline = cmp.Or(env.global.nodeTimeout, readDeadline)
-	if env.global.nodeTimeout == 0 && line.Lines {
-		o.Deadline = longDeadline
-	}
-	line.Deadline = o.Deadline
-	parts := map[string]output.Part{}
-	if !line.Lines {
-		o.Answered = func(a *fanout.Answer) error { return env.readAnswer(a, parts) }
-	}
-	answers, err := fanout.Run(ctx, names, o, func(ctx context.Context, node string, stdout, stderr io.Writer) (int, error) {
-		return env.Remote.Run(ctx, node, line, stdout, stderr)
-	})
-	if err != nil {
-		return err
-	}
-	leaveOutOtherForms(answers, parts)
-	for _, a := range answers {
-		for _, w := range a.Warnings {
-			env.Warn("%s: %s", a.Node, w.Message)
-		}
-	}
-	return Join(env.showAnswers(answers, parts), failuresOf(answers, env.global.errorFormat == errorJSON))
-}
-
-// readAnswer reads the part that a node has answered. With -o jsonl it is shown at once.
-func (env *Env) readAnswer(a *fanout.Answer, parts map[string]output.Part) error {
-	part, isPart, err := output.ReadPart(a.Out)
-	format := env.shown.Format
-	switch {
-	case len(a.Out) == 0: // even an empty list is something
-		a.Unreadable(errors.New("it has answered nothing"))
-	case err != nil:
-		a.Unreadable(err)
-	case !isPart && format.ForMachines(), format.Kind == output.JSONL && (part.Columns != nil || part.Lines != nil):
-		a.Unreadable(errors.New("its result is not in the format that was asked for"))
-	case isPart && format.Kind == output.JSONL:
-		return output.Merge(env.Out, []output.NodePart{{Node: a.Node, Part: part}}, env.shown.Options)
-	case isPart:
-		parts[a.Node] = part
-	}
-	return nil
-}
-
-// leaveOutOtherForms turns parts of another form than most into failures: what one node answers must not hide the others.
-func leaveOutOtherForms(answers []fanout.Answer, parts map[string]output.Part) {
-	count, usual := map[string]int{}, ""
-	for _, a := range answers {
-		if form := parts[a.Node].Form(); form != "" {
-			if count[form]++; count[form] > count[usual] {
-				usual = form
-			}
-		}
-	}
-	for i := range answers {
-		if form := parts[answers[i].Node].Form(); form != "" && form != usual {
-			answers[i].Unreadable(errors.New("its result has another form than that of other nodes"))
-			delete(parts, answers[i].Node)
-		}
-	}
-}
-
-// showAnswers merges the views of nodes. Text is shown with the name of its node before each line.
-func (env *Env) showAnswers(answers []fanout.Answer, parts map[string]output.Part) error {
-	var views []output.NodePart
-	for _, a := range answers {
-		if part, ok := parts[a.Node]; ok {
-			views = append(views, output.NodePart{Node: a.Node, Part: part})
-			continue
-		}
-		lines := fanout.NewLineWriter(env.lines(env.Out, env.OutTerminal), env.mu, a.Node+" | ")
-		if len(a.Out) == 0 || env.shown.Format.Kind == output.JSONL {
-			continue
-		}
-		if _, err := lines.Write(a.Out); err != nil {
-			return err
-		}
-		if err := lines.Flush(); err != nil {
-			return err
-		}
-	}
-	if views == nil {
-		return nil
-	}
-	return output.Merge(env.Out, views, env.shown.Options)
-}
-
-// lines returns a writer of lines of text from nodes. On a terminal none can look like another node's.
-func (env *Env) lines(to io.Writer, terminal bool) io.Writer {
-	if !terminal {
-		return to
-	}
-	return safeLines{to}
-}
-
-type safeLines struct{ to io.Writer }
-
-func (w safeLines) Write(p []byte) (int, error) {
-	if _, err := io.WriteString(w.to, output.SanitizeText(string(p))); err != nil {
-		return 0, err
-	}
-	return len(p), nil
-}
-
 // maxHints is how many next steps are shown for the failures of many nodes.
 const maxHints = 3
 
 // failuresOf has a line for each node that failed. For people the hints stand below the last, each once.
-func failuresOf(answers []fanout.Answer, forPrograms bool) error {
+func failuresOf(failures []*Failure, forPrograms bool) error {
 	var failed []error
-	var last *nodeError
 	var hints []string
-	for _, a := range answers {
-		if a.Failure == nil {
-			continue
-		}
-		last = &nodeError{*a.Failure}
-		last.Message = output.Sanitize(last.Message)
-		failed = append(failed, last)
-		if hint := last.Failure.Hint; !forPrograms {
-			last.Failure.Hint = ""
-			if hint != "" && len(hints) < maxHints && !slices.Contains(hints, hint) {
-				hints = append(hints, hint)
+	for _, f := range failures {
+		if !forPrograms {
+			if f.Hint != "" && len(hints) < maxHints && !slices.Contains(hints, f.Hint) {
+				hints = append(hints, f.Hint)
 			}
+			f.Hint = ""
 		}
+		failed = append(failed, &nodeError{*f})
 	}
-	if !forPrograms && last != nil {
-		last.Failure.Hint = strings.Join(hints, "\n")
+	if len(hints) > 0 {
+		failed[len(failed)-1].(*nodeError).Failure.Hint = strings.Join(hints, "\n")
 	}
 	return Join(failed...)
-}
-
-// withNode adds the column of the node to those that flags may name.
-func withNode(columns output.Columns) output.Columns {
-	if columns == nil {
-		return nil
-	}
-	return append(output.Columns{output.NodeColumn}, columns...)
-}
-
-// leaveNode leaves the column of the node to the process that merges the parts.
-func (v *View) leaveNode() {
-	isNode := func(name string) bool { return strings.EqualFold(strings.TrimSpace(name), output.NodeColumn) }
-	if len(v.Columns) > 0 && slices.ContainsFunc(v.Columns, isNode) {
-		v.Columns = slices.DeleteFunc(v.Columns, isNode)
-	}
-	if isNode(strings.TrimPrefix(v.Sort, "-")) {
-		v.Sort = ""
-	}
 }

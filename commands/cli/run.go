@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"net"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -19,9 +17,7 @@ import (
 	urfave "github.com/urfave/cli/v2"
 
 	"github.com/crishim/crishim/client"
-	"github.com/crishim/crishim/fanout"
 	"github.com/crishim/crishim/internal/kube"
-	"github.com/crishim/crishim/internal/stdinmux"
 	"github.com/crishim/crishim/output"
 )
 
@@ -32,13 +28,13 @@ func Run(ctx context.Context, args []string, env *Env, newApp func(*Env) *urfave
 	defer signals.stop()
 
 	run := env.Fresh(len(args) > 0 && filepath.Base(args[0]) == "crictl")
-	if firstWord(args) == kube.IdleWord {
+	switch firstWord(args) {
+	case kube.IdleWord:
 		return idle(ctx, run)
-	}
-	args = run.demuxStdin(args, signals.incoming)
-	if run.part = partModes[firstWord(args)]; run.part != notPart {
-		args = slices.Delete(slices.Clone(args), 1, 2)
-		run.records, run.Err = run.Err, fanout.TextWriter{To: run.Err}
+	case kube.RelayWord:
+		return report(run, commandLine{}, syscall.Signal(signals.first.Load()), run.relay(ctx, args[2:]))
+	case kube.NodeWord:
+		args = run.attend(args, signals.incoming)
 	}
 	app := newApp(run)
 	switch firstWord(args) {
@@ -72,33 +68,6 @@ func Run(ctx context.Context, args []string, env *Env, newApp func(*Env) *urfave
 	return report(run, line, syscall.Signal(signals.first.Load()), err)
 }
 
-// idle keeps a container running for the execs of command lines, until a signal comes or nothing listens any more at the
-// socket that is mounted in it: a runtime that is started again has another one, which the next container gets.
-func idle(ctx context.Context, env *Env) int {
-	endpoint, err := client.ParseEndpoint(env.getenv("CONTAINER_RUNTIME_ENDPOINT"))
-	if err != nil || endpoint.Network != "unix" {
-		<-ctx.Done()
-	}
-	for ctx.Err() == nil {
-		conn, err := new(net.Dialer).DialContext(ctx, "unix", endpoint.Address)
-		switch {
-		case errors.Is(err, syscall.ECONNREFUSED):
-			env.Note("crishim: nothing listens at %s any more", endpoint.Address)
-			return exitFailed
-		case err == nil: // it is closed when the runtime ends, or when that has waited long enough for a call
-			stop := context.AfterFunc(ctx, func() { conn.Close() })
-			conn.Read(make([]byte, 1)) //nolint:errcheck // nothing comes
-			stop()
-			conn.Close()
-		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(time.Second):
-		}
-	}
-	return 0
-}
-
 // do does what a line that could be read asks for.
 func (env *Env) do(ctx context.Context, app *urfave.App, line commandLine, args []string) error {
 	switch {
@@ -107,25 +76,31 @@ func (env *Env) do(ctx context.Context, app *urfave.App, line commandLine, args 
 		return err
 	case line.help != nil:
 		return line.help.write(env.Out, env.width())
-	case env.Remote != nil && env.Remote.Alone != nil:
-		return env.Remote.Alone(ctx, line.lineFor(env, args[1:]))
+	case env.Cluster != nil && env.Cluster.One && OnNodes(line.Verb).There:
+		return env.there(ctx, args[1:])
 	}
 	err := Join(app.RunContext(ctx, line.Args), env.profiles.stop())
 	env.tracing.stop(err)
 	return err
 }
 
+// ownFlags are the global flags that RunLine does not pass on.
+var ownFlags = []string{"runtime-endpoint", "image-endpoint", "error-format", "color", "profile-cpu", "profile-mem"}
+
 // RunLine runs another command line in this process, on the runtime that a verb is connected to and with
 // its global flags, and returns the status.
 func (env *Env) RunLine(ctx context.Context, conn *client.Conn, args ...string) int {
 	own := *env
 	own.Exit = nil
-	line := []string{"crishim", "--runtime-endpoint=" + conn.RuntimeEndpoint, "--image-endpoint=" + conn.ImageEndpoint}
+	line := []string{"crishim"}
+	if env.Cluster == nil {
+		line = append(line, "--runtime-endpoint="+conn.RuntimeEndpoint, "--image-endpoint="+conn.ImageEndpoint)
+	}
 	for _, arg := range env.line.Args[1:] {
 		if !looksLikeFlag(arg) {
 			break
 		}
-		if name := flagName(arg); !slices.Contains(ownFlags, name) && name != "runtime-endpoint" && name != "image-endpoint" {
+		if name := flagName(arg); !slices.Contains(ownFlags, name) {
 			line = append(line, arg)
 		}
 	}
@@ -203,26 +178,4 @@ func watchSignals(ctx context.Context, exit func(int)) (context.Context, *signal
 		}
 	}()
 	return ctx, watch
-}
-
-// demuxStdin takes kube.StdinMuxWord off a command line, and the signals off its standard input.
-func (env *Env) demuxStdin(args []string, signals chan<- os.Signal) []string {
-	if firstWord(args) != kube.StdinMuxWord {
-		return args
-	}
-	from := env.In
-	in, pipe := io.Pipe()
-	env.In = in
-	go func() {
-		err := stdinmux.Read(from, pipe, func(s syscall.Signal) {
-			select {
-			case signals <- s:
-			default: // enough have come
-			}
-		})
-		if err != nil {
-			env.Debugf("read standard input: %v", err)
-		}
-	}()
-	return slices.Delete(slices.Clone(args), 1, 2)
 }

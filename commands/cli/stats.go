@@ -133,6 +133,9 @@ func ShowStats[S any](ctx context.Context, env *Env, conn *client.Conn, o *Stats
 			}
 			more = asked()
 		}
+		if !o.watch {
+			return show(env.Out, before, after, more)
+		}
 		var page bytes.Buffer
 		if err := show(&page, before, after, more); err != nil {
 			return err

@@ -43,7 +43,7 @@ func (t *Targets) DryRunFlag(done string) urfave.Flag {
 }
 
 // DryRun reports whether nothing is to be changed.
-func (t *Targets) DryRun() bool { return t.dryRun }
+func (t *Targets) DryRun(env *Env) bool { return t.dryRun || env.try }
 
 // SelectorFlag returns --selector, and kubectl's -l where crictl has nothing else for it.
 func SelectorFlag(to *client.Selector, aliases ...string) urfave.Flag {
@@ -103,7 +103,7 @@ func (o *Removal) ForceFlag(usage string) urfave.Flag { return BoolFlag(&o.Force
 // Refuse leaves what still runs alone; a list may have more.
 func (o *Removal) Refuse(env *Env, what, sandbox, called, hint string) error {
 	switch {
-	case o.listed() && o.dryRun:
+	case o.listed() && o.DryRun(env):
 		return env.Say("Would leave %s%s: it still runs, --force stops it first", sandbox, called)
 	case o.listed():
 		return fmt.Errorf("%s %s still runs; --force stops it first", what, called)
@@ -210,7 +210,7 @@ func (b Batch[T]) Run(env *Env, t *Targets, found []target[T], failed error) err
 	if failed == nil && len(found) == 0 && len(t.Selector) > 0 { // it may be misspelt
 		env.Warn("no %s matches the selector", b.What)
 	}
-	if failed == nil && t.All && !t.dryRun && b.Doing != "" {
+	if failed == nil && t.All && !t.DryRun(env) && b.Doing != "" {
 		fmt.Fprintln(env.Err, b.announcement(found))
 	}
 	limit := AtOnce
@@ -223,7 +223,7 @@ func (b Batch[T]) Run(env *Env, t *Targets, found []target[T], failed error) err
 				return err
 			}
 		}
-		if t.dryRun {
+		if t.DryRun(env) {
 			return env.Say("%s", b.Would(one))
 		}
 		if err := b.Do(env, one); err != nil {

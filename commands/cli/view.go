@@ -59,18 +59,25 @@ func (v *View) WideFlag() urfave.Flag {
 }
 
 // Check reads what the flags say, before there is anything to show.
-func (v *View) Check(env *Env) (err error) {
+func (v *View) Check(env *Env) error {
+	v.Nodes = env.several != nil
+	if v.Nodes && v.columns != nil {
+		v.columns = append(output.Columns{output.NodeColumn}, v.columns...)
+	}
+	if err := v.read(env); err != nil || !v.Nodes {
+		return err
+	}
+	shown := *v // of all nodes; what each of them shows has no column for the node
+	env.shown = &shown
+	v.Options = v.WithoutNode()
+	return nil
+}
+
+func (v *View) read(env *Env) (err error) {
 	v.Crictl, v.Verbose = env.Compat, v.wide
-	v.Width, v.Terminal, v.Color, v.Now = env.width(), env.OutTerminal || env.part == partForTerminal, env.Color(), env.Now()
-	v.Part = env.part != notPart
+	v.Width, v.Terminal, v.Color, v.Now = env.width(), env.OutTerminal, env.Color(), env.Now()
 	if v.names != "" {
 		v.Columns = strings.Split(v.names, ",")
-	}
-	if env.Remote != nil {
-		env.shown, v.columns = v, withNode(v.columns)
-	}
-	if v.Part {
-		v.leaveNode()
 	}
 	if v.template != "" {
 		if v.FormatFlag != "" && v.FormatFlag != "go-template" {

@@ -18,7 +18,6 @@ import (
 	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/client/stream"
 	"github.com/crishim/crishim/commands/cli"
-	"github.com/crishim/crishim/fanout"
 	"github.com/crishim/crishim/internal/kube"
 	"github.com/crishim/crishim/output"
 )
@@ -126,6 +125,8 @@ func (o *execOptions) complete(env *cli.Env, verb string) error {
 }
 
 func (o *execOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) error {
+	o = new(*o) // it runs for several nodes at the same time
+	o.session.Options.Warn = env.Warn
 	o.session.DropTTYWithoutTerminal(env)
 	if o.target != "" {
 		err := o.inTarget(ctx, env, conn)
@@ -354,8 +355,8 @@ func (o *execOptions) inMany(ctx context.Context, env *cli.Env, conn *client.Con
 			if !o.quiet && !env.Compat {
 				prefix = output.Sanitize(nameOf(c)) + ": "
 			}
-			out := fanout.NewLineWriter(env.Out, &line, prefix)
-			errOut := fanout.NewLineWriter(env.Err, &line, prefix)
+			out := cli.NewLineWriter(env.Out, &line, prefix)
+			errOut := cli.NewLineWriter(env.Err, &line, prefix)
 			err := errors.Join(o.inOne(ctx, conn, c, stream.Streams{Out: out, Err: errOut}), out.Flush(), errOut.Flush())
 			if err != nil && !ignored(c, err) {
 				errs[i] = cli.About(nameOf(c), err)

@@ -45,6 +45,7 @@ func (o *psOptions) check(env *cli.Env, c *urfave.Context) error {
 }
 
 func (o *psOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) error {
+	o = new(*o) // it runs for several nodes at the same time
 	if !o.watch {
 		containers, err := o.list(ctx, env, conn)
 		if err != nil {

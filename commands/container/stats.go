@@ -38,6 +38,7 @@ func NewStats(env *cli.Env) *urfave.Command {
 }
 
 func (o *statsOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) error {
+	o = new(*o) // it runs for several nodes at the same time
 	filter := &runtimeapi.ContainerStatsFilter{Id: o.Filter.ID, LabelSelector: o.Filter.Selector.Equalities()}
 	ids, err := o.Chosen(env, func(ref string) (string, error) {
 		c, err := conn.FindContainer(ctx, o.Filter.In.Query(ref, client.Running))

@@ -65,6 +65,7 @@ func (o *pullOptions) check(env *cli.Env, c *urfave.Context) (err error) {
 }
 
 func (o *pullOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) error {
+	o = new(*o) // it runs for several nodes at the same time
 	if o.Progress {
 		o.Display = progress.Start(env.ProgressOptions())
 		defer o.Display.Close()

@@ -118,7 +118,7 @@ func (o *rmiOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) e
 		return err
 	}
 	freed := "Freed"
-	if o.DryRun() {
+	if o.DryRun(env) {
 		freed = "Would free"
 	}
 	return cli.Join(err, env.Say("%s: %s", freed, chosen.usage.Freed(gone...)))

@@ -47,7 +47,13 @@ func NewDf(env *cli.Env) *urfave.Command {
 }
 
 func (o *dfOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) error {
-	n := &nodeDisk{ctx: ctx, env: env, conn: conn, dirs: pod.DefaultDirs(env.LookupEnv), remote: conn.Remote(), reclaimable: map[string][]string{}}
+	n := &nodeDisk{ctx: ctx, env: env, conn: conn, dirs: pod.DefaultDirs(env.LookupEnv), reclaimable: map[string][]string{}}
+	switch remote := conn.Remote(); {
+	case remote != "":
+		n.remote = "on another host: " + remote
+	case !conn.SeesHost():
+		n.remote = "not to be seen from this container"
+	}
 	n.runtime = cmp.Or(conn.Version.GetRuntimeName(), conn.RuntimeEndpoint)
 	n.list()
 	usage := []output.DiskUse{n.ofImages(), n.ofContainers(), n.ofLogs(), n.ofVolumes()}
@@ -76,7 +82,7 @@ type nodeDisk struct {
 	conn    *client.Conn
 	dirs    pod.Dirs
 	runtime string
-	remote  string // "" where the disk is here
+	remote  string // why the files are not here; "" where they are
 	failed  []error
 
 	parts      *disk.Images
@@ -268,13 +274,13 @@ func (n *nodeDisk) ofContainers() output.DiskUse {
 
 // elsewhere returns a type whose files are on another host.
 func (n *nodeDisk) elsewhere(name string) output.DiskUse {
-	return output.DiskUse{Type: name, Note: "on another host: " + n.remote}
+	return output.DiskUse{Type: name, Note: n.remote}
 }
 
 // ofLogs sums the log files of pods, one directory each, and those that the engine keeps for each container.
 func (n *nodeDisk) ofLogs() output.DiskUse {
 	u := output.DiskUse{Type: "logs"}
-	if n.remote != "" {
+	if _, err := os.Stat(n.dirs.Logs); n.remote != "" && (err != nil || n.conn.Remote() != "") { // a container may have them
 		return n.elsewhere(u.Type)
 	}
 	var failed error

@@ -11,7 +11,6 @@ import (
 	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/commands/cli"
 	"github.com/crishim/crishim/commands/node/checkup"
-	"github.com/crishim/crishim/internal/kube"
 	"github.com/crishim/crishim/output"
 )
 
@@ -58,8 +57,7 @@ func examine(ctx context.Context, env *cli.Env) []output.Finding {
 		var conn *client.Conn
 		if conn, err = client.Connect(ctx, options); err == nil {
 			defer conn.Close()
-			_, inPod := env.LookupEnv(kube.EnvInPod)
-			return append(findings, checkup.Runtime(ctx, conn, checkup.Host{Hidden: inPod})...)
+			return append(findings, checkup.Runtime(ctx, conn, checkup.Host{Hidden: !conn.SeesHost(), Dial: conn.DialThere})...)
 		}
 	}
 	// Without the list of what was tried, which the findings before it show.

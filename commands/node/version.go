@@ -6,6 +6,7 @@ import (
 	urfave "github.com/urfave/cli/v2"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/commands/cli"
 	"github.com/crishim/crishim/output"
 )
@@ -21,17 +22,12 @@ func NewVersion(env *cli.Env) *urfave.Command {
 			"other formats for programs it is the runtime's answer alone; crishim --version prints crishim's alone.",
 			"crishim version", "crishim version -o json"),
 		Flags: v.Flags(),
-		Action: env.Offline(v.CheckAlone, func(ctx context.Context, env *cli.Env) error {
-			if !env.Compat && !v.Part && !v.Format.ForMachines() {
-				if err := env.Say("crishim:  %s", cli.OwnVersion(env)); err != nil {
-					return err
-				}
-			}
-			conn, err := env.Connect(ctx)
-			if err != nil {
+		Action: env.Connected(func(env *cli.Env, c *urfave.Context) error {
+			if err := v.CheckAlone(env, c); err != nil || env.Compat || v.Nodes || v.Format.ForMachines() {
 				return err
 			}
-			defer conn.Close()
+			return env.Say("crishim:  %s", cli.OwnVersion(env)) // also where no runtime answers
+		}, func(ctx context.Context, env *cli.Env, conn *client.Conn) error {
 			res, err := conn.Runtime.Version(ctx, &runtimeapi.VersionRequest{})
 			if err != nil {
 				return err

@@ -1,7 +1,6 @@
 package pod
 
 import (
-	"bytes"
 	"context"
 	"time"
 
@@ -42,12 +41,7 @@ func NewMetricsp(env *cli.Env) *urfave.Command {
 				if err != nil {
 					return err
 				}
-				var page bytes.Buffer
-				if err := output.Metrics(&page, res, v.Options); err != nil {
-					return err
-				}
-				_, err = env.Out.Write(page.Bytes())
-				return err
+				return output.Metrics(env.Out, res, v.Options)
 			})
 		}),
 	}

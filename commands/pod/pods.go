@@ -45,6 +45,7 @@ func (o *podsOptions) check(env *cli.Env, c *urfave.Context) error {
 }
 
 func (o *podsOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) error {
+	o = new(*o) // it runs for several nodes at the same time
 	if !o.watch {
 		pods, err := o.list(ctx, env, conn)
 		if err != nil {

@@ -35,6 +35,7 @@ func NewStatsp(env *cli.Env) *urfave.Command {
 }
 
 func (o *statspOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) error {
+	o = new(*o) // it runs for several nodes at the same time
 	filter := &runtimeapi.PodSandboxStatsFilter{Id: o.Filter.ID, LabelSelector: o.Filter.Selector.Equalities()}
 	ids, err := o.Chosen(env, func(ref string) (string, error) {
 		pod, err := conn.PodOf(ctx, o.Filter.In.Query(ref, client.Running))

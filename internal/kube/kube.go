@@ -57,9 +57,6 @@ const (
 	ClusterContainer = "crishim" // the container of a pod that command lines run in
 	ClusterProgram   = "/crishim"
 
-	// EnvInPod is set in these pods, from which the files of the node cannot be seen.
-	EnvInPod = "CRISHIM_IN_POD"
-
 	LabelApp         = "app.kubernetes.io/name"
 	LabelAppValue    = "crishim"
 	LabelManagedBy   = "app.kubernetes.io/managed-by"
@@ -72,12 +69,18 @@ const (
 	RightsHost   = "host"   // files and mounts of the host too: apply, sync, gc
 )
 
-// Hidden first arguments of the program. They stay as they are, with what package stdinmux writes: kubectl-crishim and
-// the image of its pods may be of different versions.
+// Hidden first arguments of the program. They and what they mean stay as they are: kubectl-crishim and the image of its
+// pods may be of different versions.
 const (
 	// IdleWord does nothing until a signal or the end of the runtime ends it: it keeps a container running for the execs
 	// of command lines.
 	IdleWord = "__idle"
-	// StdinMuxWord is followed by a command line on whose standard input package stdinmux has put signals, too.
-	StdinMuxWord = "__stdinmux"
+	// RelayWord is followed by a verb, for those who read audit logs, and maybe by a TCP address of the loopback. It copies
+	// between the standard streams and the socket of the runtime, or that address, and begins with RelayReady. It ends
+	// when the other side does, and soon after its standard input.
+	RelayWord  = "__relay"
+	RelayReady = "ready\n"
+	// NodeWord is followed by the columns of the user's terminal (0: there is none) and a command line, which the end of
+	// standard input interrupts.
+	NodeWord = "__node"
 )

@@ -1,0 +1,50 @@
+package client
+
+import (
+	"fmt"
+
+	"google.golang.org/grpc/encoding"
+	_ "google.golang.org/grpc/encoding/proto" // registers what boundedCodec decodes with
+	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+)
+
+// What a node that is one of many, or that only a relay reaches, may send at once. An empty message takes two bytes of an
+// answer and hundreds of memory, so the number of fields counts, too: a container with its labels has about a hundred.
+const (
+	maxAnswer = 64 << 20
+	maxFields = 1 << 20
+)
+
+// boundedCodec refuses answers with more than maxFields fields before it decodes them.
+type boundedCodec struct{ encoding.CodecV2 }
+
+func (c boundedCodec) Unmarshal(data mem.BufferSlice, v any) error {
+	if m, ok := v.(proto.Message); ok && countFields(data.Materialize(), m.ProtoReflect().Descriptor(), 0) > maxFields {
+		return fmt.Errorf("the answer has more than %d fields", maxFields)
+	}
+	return c.CodecV2.Unmarshal(data, v)
+}
+
+// countFields adds the fields of an encoded message, and those in them, to a count. It ends above maxFields.
+func countFields(b []byte, d protoreflect.MessageDescriptor, count int) int {
+	for len(b) > 0 && count <= maxFields {
+		number, kind, tag := protowire.ConsumeTag(b)
+		if tag < 0 {
+			return count // decoding it fails
+		}
+		size := protowire.ConsumeFieldValue(number, kind, b[tag:])
+		if size < 0 {
+			return count
+		}
+		count++
+		if field := d.Fields().ByNumber(number); field != nil && field.Message() != nil && kind == protowire.BytesType {
+			inner, _ := protowire.ConsumeBytes(b[tag:])
+			count = countFields(inner, field.Message(), count)
+		}
+		b = b[tag+size:]
+	}
+	return count
+}

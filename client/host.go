@@ -1,0 +1,57 @@
+package client
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// SeesHost reports whether this process has the files of the machine that the runtime runs on. In a container it has not,
+// unless the runtime is in there, too: the root of the process at the runtime's socket is another one. What cannot be
+// told is taken for yes.
+func (c *Conn) SeesHost() bool {
+	endpoint := c.RuntimeEndpoint
+	if c.Embedded {
+		endpoint = c.Engine.Host
+	}
+	path, local := strings.CutPrefix(endpoint, "unix://")
+	if !local {
+		return c.Remote() == ""
+	}
+	conn, err := net.DialTimeout("unix", path, time.Second)
+	if err != nil {
+		return true
+	}
+	defer conn.Close()
+	raw, err := conn.(*net.UnixConn).SyscallConn()
+	if err != nil {
+		return true
+	}
+	var peer *unix.Ucred
+	if raw.Control(func(fd uintptr) { peer, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }) != nil || err != nil {
+		return true
+	}
+	if peer.Pid == 0 { // of a PID namespace around this one
+		return false
+	}
+	ours, theirs := rootOf("self"), rootOf(fmt.Sprint(peer.Pid))
+	return ours == "" || theirs == "" || ours == theirs
+}
+
+// rootOf returns the device and the directory on it that are the root of a process, "" where they are not known.
+func rootOf(pid string) (root string) {
+	text, err := os.ReadFile("/proc/" + pid + "/mountinfo")
+	if err != nil {
+		return ""
+	}
+	for line := range strings.Lines(string(text)) {
+		if fields := strings.Fields(line); len(fields) > 4 && fields[4] == "/" {
+			root = fields[2] + " " + fields[3]
+		}
+	}
+	return root
+}

@@ -1,0 +1,116 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/crishim/crishim/client"
+	"github.com/crishim/crishim/internal/kube"
+)
+
+// What follows runs in the pods of kubectl-crishim: behind hidden words of package kube.
+
+// idle keeps a container running for the execs of command lines, until a signal comes or nothing listens any more at the
+// socket that is mounted in it: a runtime that is started again has another one, which the next container gets.
+func idle(ctx context.Context, env *Env) int {
+	endpoint, err := client.ParseEndpoint(env.getenv("CONTAINER_RUNTIME_ENDPOINT"))
+	if err != nil || endpoint.Network != "unix" {
+		<-ctx.Done()
+	}
+	for ctx.Err() == nil {
+		conn, err := new(net.Dialer).DialContext(ctx, "unix", endpoint.Address)
+		switch {
+		case errors.Is(err, syscall.ECONNREFUSED):
+			env.Note("crishim: nothing listens at %s any more", endpoint.Address)
+			return exitFailed
+		case err == nil: // it is closed when the runtime ends, or when that has waited long enough for a call
+			stop := context.AfterFunc(ctx, func() { conn.Close() })
+			conn.Read(make([]byte, 1)) //nolint:errcheck // nothing comes
+			stop()
+			conn.Close()
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(time.Second):
+		}
+	}
+	return 0
+}
+
+// relayEnds is how long the other side of a relay may take to end after standard input has.
+const relayEnds = 5 * time.Second
+
+// relay copies between the standard streams and the runtime's socket, or a TCP address of the loopback. An exec has no word for
+// the end of one output: the end of the other side is the end of the relay.
+func (env *Env) relay(ctx context.Context, args []string) error {
+	conn, end, err := env.dialRelayed(ctx, args)
+	if err != nil {
+		return err
+	}
+	defer end()
+	defer context.AfterFunc(ctx, func() { conn.Close() })()
+	if _, err := io.WriteString(env.Out, kube.RelayReady); err != nil {
+		return err
+	}
+	go func() {
+		_, _ = io.Copy(conn, env.In) // the other direction ends with it
+		if half, ok := conn.(interface{ CloseWrite() error }); ok {
+			_ = half.CloseWrite()
+		}
+		time.AfterFunc(relayEnds, func() { conn.Close() })
+	}()
+	_, err = io.Copy(env.Out, conn)
+	if errors.Is(err, net.ErrClosed) || errors.Is(err, syscall.ECONNRESET) {
+		err = nil
+	}
+	return err
+}
+
+func (env *Env) dialRelayed(ctx context.Context, args []string) (conn net.Conn, end func(), err error) {
+	if len(args) < 2 {
+		runtime, err := env.Connect(ctx) // which starts the embedded dockershim where there is only Docker
+		if err != nil {
+			return nil, nil, err
+		}
+		if conn, err = runtime.DialRuntime(ctx); err != nil {
+			return nil, nil, Join(err, runtime.Close())
+		}
+		return conn, func() { _, _ = conn.Close(), runtime.Close() }, nil
+	}
+	host, _, err := net.SplitHostPort(args[1])
+	if ip := net.ParseIP(host); err != nil || !ip.IsLoopback() {
+		return nil, nil, fmt.Errorf("%s is not an address of the loopback", Quote(args[1]))
+	}
+	conn, err = new(net.Dialer).DialContext(ctx, "tcp", args[1])
+	return conn, func() { conn.Close() }, err
+}
+
+// attend takes kube.NodeWord off a command line, which the end of standard input interrupts.
+func (env *Env) attend(args []string, signals chan<- os.Signal) []string {
+	if len(args) < 3 {
+		return args[:1]
+	}
+	if columns, err := strconv.Atoi(args[2]); err == nil && columns > 0 {
+		env.OutTerminal, env.ErrTerminal, env.Width = true, true, func() int { return columns }
+	}
+	from := env.In
+	env.In, env.InTerminal = strings.NewReader(""), false
+	go func() {
+		_, _ = io.Copy(io.Discard, from)
+		env.left.Store(true)
+		select {
+		case signals <- syscall.SIGINT:
+		default: // others have come
+		}
+	}()
+	return slices.Delete(slices.Clone(args), 1, 3)
+}
