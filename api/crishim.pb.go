@@ -1114,11 +1114,11 @@ func (x *LogRecord) GetPartial() bool {
 
 type PathStat struct {
 	state            protoimpl.MessageState `protogen:"open.v1"`
-	Name             string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Name             []byte                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	Size             int64                  `protobuf:"varint,2,opt,name=size,proto3" json:"size,omitempty"`
 	Mode             uint32                 `protobuf:"varint,3,opt,name=mode,proto3" json:"mode,omitempty"` // as io/fs.FileMode
 	ModifiedUnixNano int64                  `protobuf:"varint,4,opt,name=modified_unix_nano,json=modifiedUnixNano,proto3" json:"modified_unix_nano,omitempty"`
-	LinkTarget       string                 `protobuf:"bytes,5,opt,name=link_target,json=linkTarget,proto3" json:"link_target,omitempty"`
+	LinkTarget       []byte                 `protobuf:"bytes,5,opt,name=link_target,json=linkTarget,proto3" json:"link_target,omitempty"`
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
 }
@@ -1153,11 +1153,11 @@ func (*PathStat) Descriptor() ([]byte, []int) {
 	return file_crishim_proto_rawDescGZIP(), []int{17}
 }
 
-func (x *PathStat) GetName() string {
+func (x *PathStat) GetName() []byte {
 	if x != nil {
 		return x.Name
 	}
-	return ""
+	return nil
 }
 
 func (x *PathStat) GetSize() int64 {
@@ -1181,11 +1181,11 @@ func (x *PathStat) GetModifiedUnixNano() int64 {
 	return 0
 }
 
-func (x *PathStat) GetLinkTarget() string {
+func (x *PathStat) GetLinkTarget() []byte {
 	if x != nil {
 		return x.LinkTarget
 	}
-	return ""
+	return nil
 }
 
 type ContainerChangesRequest struct {
@@ -1331,7 +1331,7 @@ func (x *FileChange) GetPath() []byte {
 type StatPathRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	ContainerId   string                 `protobuf:"bytes,1,opt,name=container_id,json=containerId,proto3" json:"container_id,omitempty"`
-	Path          string                 `protobuf:"bytes,2,opt,name=path,proto3" json:"path,omitempty"`
+	Path          []byte                 `protobuf:"bytes,2,opt,name=path,proto3" json:"path,omitempty"` // need not be UTF-8
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1373,17 +1373,17 @@ func (x *StatPathRequest) GetContainerId() string {
 	return ""
 }
 
-func (x *StatPathRequest) GetPath() string {
+func (x *StatPathRequest) GetPath() []byte {
 	if x != nil {
 		return x.Path
 	}
-	return ""
+	return nil
 }
 
 type ReadArchiveRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	ContainerId   string                 `protobuf:"bytes,1,opt,name=container_id,json=containerId,proto3" json:"container_id,omitempty"`
-	Path          string                 `protobuf:"bytes,2,opt,name=path,proto3" json:"path,omitempty"`
+	Path          []byte                 `protobuf:"bytes,2,opt,name=path,proto3" json:"path,omitempty"` // need not be UTF-8
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1425,11 +1425,11 @@ func (x *ReadArchiveRequest) GetContainerId() string {
 	return ""
 }
 
-func (x *ReadArchiveRequest) GetPath() string {
+func (x *ReadArchiveRequest) GetPath() []byte {
 	if x != nil {
 		return x.Path
 	}
-	return ""
+	return nil
 }
 
 type ReadArchiveResponse struct {
@@ -1487,7 +1487,7 @@ func (x *ReadArchiveResponse) GetData() []byte {
 type WriteArchiveRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	ContainerId   string                 `protobuf:"bytes,1,opt,name=container_id,json=containerId,proto3" json:"container_id,omitempty"` // in the first message, like the next two
-	Path          string                 `protobuf:"bytes,2,opt,name=path,proto3" json:"path,omitempty"`
+	Path          []byte                 `protobuf:"bytes,2,opt,name=path,proto3" json:"path,omitempty"`
 	CopyOwner     bool                   `protobuf:"varint,3,opt,name=copy_owner,json=copyOwner,proto3" json:"copy_owner,omitempty"` // keep the owners of the archive
 	Data          []byte                 `protobuf:"bytes,4,opt,name=data,proto3" json:"data,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -1531,11 +1531,11 @@ func (x *WriteArchiveRequest) GetContainerId() string {
 	return ""
 }
 
-func (x *WriteArchiveRequest) GetPath() string {
+func (x *WriteArchiveRequest) GetPath() []byte {
 	if x != nil {
 		return x.Path
 	}
-	return ""
+	return nil
 }
 
 func (x *WriteArchiveRequest) GetCopyOwner() bool {
@@ -2250,11 +2250,11 @@ const file_crishim_proto_rawDesc = "" +
 	"\n" +
 	"\x06STDERR\x10\x01\"\x95\x01\n" +
 	"\bPathStat\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\fR\x04name\x12\x12\n" +
 	"\x04size\x18\x02 \x01(\x03R\x04size\x12\x12\n" +
 	"\x04mode\x18\x03 \x01(\rR\x04mode\x12,\n" +
 	"\x12modified_unix_nano\x18\x04 \x01(\x03R\x10modifiedUnixNano\x12\x1f\n" +
-	"\vlink_target\x18\x05 \x01(\tR\n" +
+	"\vlink_target\x18\x05 \x01(\fR\n" +
 	"linkTarget\"<\n" +
 	"\x17ContainerChangesRequest\x12!\n" +
 	"\fcontainer_id\x18\x01 \x01(\tR\vcontainerId\"L\n" +
@@ -2266,16 +2266,16 @@ const file_crishim_proto_rawDesc = "" +
 	"\x04path\x18\x02 \x01(\fR\x04path\"H\n" +
 	"\x0fStatPathRequest\x12!\n" +
 	"\fcontainer_id\x18\x01 \x01(\tR\vcontainerId\x12\x12\n" +
-	"\x04path\x18\x02 \x01(\tR\x04path\"K\n" +
+	"\x04path\x18\x02 \x01(\fR\x04path\"K\n" +
 	"\x12ReadArchiveRequest\x12!\n" +
 	"\fcontainer_id\x18\x01 \x01(\tR\vcontainerId\x12\x12\n" +
-	"\x04path\x18\x02 \x01(\tR\x04path\"S\n" +
+	"\x04path\x18\x02 \x01(\fR\x04path\"S\n" +
 	"\x13ReadArchiveResponse\x12(\n" +
 	"\x04stat\x18\x01 \x01(\v2\x14.crishim.v1.PathStatR\x04stat\x12\x12\n" +
 	"\x04data\x18\x02 \x01(\fR\x04data\"\x7f\n" +
 	"\x13WriteArchiveRequest\x12!\n" +
 	"\fcontainer_id\x18\x01 \x01(\tR\vcontainerId\x12\x12\n" +
-	"\x04path\x18\x02 \x01(\tR\x04path\x12\x1d\n" +
+	"\x04path\x18\x02 \x01(\fR\x04path\x12\x1d\n" +
 	"\n" +
 	"copy_owner\x18\x03 \x01(\bR\tcopyOwner\x12\x12\n" +
 	"\x04data\x18\x04 \x01(\fR\x04data\"\x16\n" +

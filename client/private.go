@@ -154,7 +154,7 @@ func (c *Conn) privateError(err error) error {
 // and what the path is. The container need not run, and needs no programs.
 func (c *Conn) ReadArchive(ctx context.Context, containerID, path string) (io.ReadCloser, *api.PathStat, error) {
 	ctx, cancel := context.WithCancel(ctx)
-	s, err := c.private().ReadArchive(ctx, &api.ReadArchiveRequest{ContainerId: containerID, Path: path})
+	s, err := c.private().ReadArchive(ctx, &api.ReadArchiveRequest{ContainerId: containerID, Path: []byte(path)})
 	if err != nil {
 		cancel()
 		return nil, nil, c.privateError(err)
@@ -201,7 +201,7 @@ func (c *Conn) WriteArchive(ctx context.Context, containerID, dir string, copyOw
 	if err != nil {
 		return c.privateError(err)
 	}
-	message := &api.WriteArchiveRequest{ContainerId: containerID, Path: dir, CopyOwner: copyOwner}
+	message := &api.WriteArchiveRequest{ContainerId: containerID, Path: []byte(dir), CopyOwner: copyOwner}
 	buf := make([]byte, api.Chunk)
 	for {
 		n, readErr := io.ReadFull(content, buf)
@@ -249,7 +249,7 @@ func (c *Conn) ContainerChanges(ctx context.Context, containerID string, each fu
 
 // StatPath returns what a path of a container is.
 func (c *Conn) StatPath(ctx context.Context, containerID, path string) (*api.PathStat, error) {
-	st, err := c.private().StatPath(ctx, &api.StatPathRequest{ContainerId: containerID, Path: path})
+	st, err := c.private().StatPath(ctx, &api.StatPathRequest{ContainerId: containerID, Path: []byte(path)})
 	return st, c.privateError(err)
 }
 

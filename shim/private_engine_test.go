@@ -105,7 +105,7 @@ func TestPrivateArchives(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	message := &api.WriteArchiveRequest{ContainerId: id, Path: "/tmp"}
+	message := &api.WriteArchiveRequest{ContainerId: id, Path: []byte("/tmp")}
 	for chunk := packed.Next(50_000); len(chunk) > 0; chunk = packed.Next(50_000) {
 		message.Data = chunk
 		if err := up.Send(message); err != nil {
@@ -117,11 +117,11 @@ func TestPrivateArchives(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	st, err := c.own.StatPath(t.Context(), &api.StatPathRequest{ContainerId: id, Path: "/tmp/large"})
-	if err != nil || st.GetSize() != int64(len(large)) || st.GetName() != "large" {
+	st, err := c.own.StatPath(t.Context(), &api.StatPathRequest{ContainerId: id, Path: []byte("/tmp/large")})
+	if err != nil || st.GetSize() != int64(len(large)) || string(st.GetName()) != "large" {
 		t.Errorf("stat: got %v, %v", st, err)
 	}
-	down, err := c.own.ReadArchive(t.Context(), &api.ReadArchiveRequest{ContainerId: id, Path: "/tmp/large"})
+	down, err := c.own.ReadArchive(t.Context(), &api.ReadArchiveRequest{ContainerId: id, Path: []byte("/tmp/large")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -143,10 +143,10 @@ func TestPrivateArchives(t *testing.T) {
 	if content, err := io.ReadAll(r); err != nil || !bytes.Equal(content, large) {
 		t.Errorf("got %d bytes, %v", len(content), err)
 	}
-	if _, err := c.own.StatPath(t.Context(), &api.StatPathRequest{ContainerId: id, Path: "/no/such/file"}); status.Code(err) != codes.NotFound {
+	if _, err := c.own.StatPath(t.Context(), &api.StatPathRequest{ContainerId: id, Path: []byte("/no/such/file")}); status.Code(err) != codes.NotFound {
 		t.Errorf("missing path: got %v, want NotFound", err)
 	}
-	if _, err := c.own.StatPath(t.Context(), &api.StatPathRequest{ContainerId: p.id, Path: "/"}); status.Code(err) != codes.NotFound {
+	if _, err := c.own.StatPath(t.Context(), &api.StatPathRequest{ContainerId: p.id, Path: []byte("/")}); status.Code(err) != codes.NotFound {
 		t.Errorf("a sandbox: got %v, want NotFound", err)
 	}
 }

@@ -41,7 +41,9 @@ func NewCp(env *cli.Env) *urfave.Command {
 		ArgsUsage: "CONTAINER:PATH|PATH|- CONTAINER:PATH|PATH|-",
 		Description: cli.WithExamples("One side is a container's. As with docker cp: into a directory that exists, else under the new name; PATH/. is\n"+
 			"the contents of a directory; - is a tar stream. On Docker the container may be stopped. On other runtimes it must be running,\n"+
-			"and have a tar unless crishim is root on its machine.",
+			"and have a tar unless crishim is root on its machine.\n\n"+
+			"Holes of sparse files stay holes here. Devices, FIFOs and sockets are skipped with a warning; setuid, setgid and sticky bits are\n"+
+			"dropped. A copy ends before the disk is full, and leaves no half file.",
 			"crishim cp web:/etc/hosts .", "crishim cp page.html web:/www/index.html", "crishim cp web:/var/log - | tar -tv",
 			"tar -c . | crishim cp - web:/data"),
 		Flags: append(o.session.TransportFlags(),

@@ -123,8 +123,8 @@ func (e engineFiles) write(ctx context.Context, dir string, content io.Reader) e
 func (e engineFiles) isDir(ctx context.Context, file string) (dir, known bool, err error) {
 	mode := func(st *api.PathStat) fs.FileMode { return fs.FileMode(st.GetMode()) }
 	st, err := e.conn.StatPath(ctx, e.id, path.Clean("/"+file))
-	if err == nil && mode(st)&fs.ModeSymlink != 0 && st.GetLinkTarget() != "" {
-		st, err = e.conn.StatPath(ctx, e.id, path.Clean("/"+st.GetLinkTarget()))
+	if err == nil && mode(st)&fs.ModeSymlink != 0 && len(st.GetLinkTarget()) > 0 {
+		st, err = e.conn.StatPath(ctx, e.id, path.Clean("/"+string(st.GetLinkTarget())))
 	}
 	if cli.IsGone(err) {
 		return false, true, nil

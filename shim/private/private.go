@@ -3,13 +3,17 @@
 package private
 
 import (
+	"archive/tar"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"path"
 	"slices"
+	"strings"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	"github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types/container"
@@ -163,16 +167,26 @@ func (s *Service) StatPath(ctx context.Context, r *api.StatPathRequest) (*api.Pa
 	if err := s.known(ctx, r.GetContainerId()); err != nil {
 		return nil, err
 	}
-	st, err := s.Engine.ContainerStatPath(ctx, r.GetContainerId(), r.GetPath())
+	st, err := s.Engine.ContainerStatPath(ctx, r.GetContainerId(), string(r.GetPath()))
 	if err != nil {
-		return nil, fmt.Errorf("%s in container %q: %w", r.GetPath(), r.GetContainerId(), err)
+		return nil, aboutPath(r.GetPath(), r.GetContainerId(), err)
 	}
 	return pathStat(st), nil
 }
 
+// aboutPath adds a path to an error. Both are put into the text of a status, which is UTF-8.
+func aboutPath(path []byte, id string, err error) error {
+	return &inUTF8{fmt.Errorf("%s in container %q: %w", path, id, err)}
+}
+
+type inUTF8 struct{ error }
+
+func (e *inUTF8) Error() string { return strings.ToValidUTF8(e.error.Error(), "?") }
+func (e *inUTF8) Unwrap() error { return e.error }
+
 func pathStat(st container.PathStat) *api.PathStat {
 	return &api.PathStat{
-		Name: st.Name, Size: st.Size, Mode: uint32(st.Mode), ModifiedUnixNano: st.Mtime.UnixNano(), LinkTarget: st.LinkTarget,
+		Name: []byte(st.Name), Size: st.Size, Mode: uint32(st.Mode), ModifiedUnixNano: st.Mtime.UnixNano(), LinkTarget: []byte(st.LinkTarget),
 	}
 }
 
@@ -181,9 +195,9 @@ func (s *Service) ReadArchive(r *api.ReadArchiveRequest, out api.Crishim_ReadArc
 	if err := s.known(out.Context(), r.GetContainerId()); err != nil {
 		return err
 	}
-	content, st, err := s.Engine.CopyFromContainer(out.Context(), r.GetContainerId(), r.GetPath())
+	content, st, err := s.copyFrom(out.Context(), r.GetContainerId(), string(r.GetPath()))
 	if err != nil {
-		return fmt.Errorf("%s in container %q: %w", r.GetPath(), r.GetContainerId(), err)
+		return aboutPath(r.GetPath(), r.GetContainerId(), err)
 	}
 	defer content.Close()
 	if err := out.Send(&api.ReadArchiveResponse{Stat: pathStat(st)}); err != nil {
@@ -201,7 +215,58 @@ func (s *Service) ReadArchive(r *api.ReadArchiveRequest, out api.Crishim_ReadArc
 			return nil
 		}
 		if err != nil {
-			return fmt.Errorf("%s in container %q: %w", r.GetPath(), r.GetContainerId(), err)
+			return aboutPath(r.GetPath(), r.GetContainerId(), err)
+		}
+	}
+}
+
+// copyFrom returns the engine's archive of a path. The engine's archive of a name that is not UTF-8 is empty, as it matches
+// names by regular expressions: then it is made of the directory's.
+func (s *Service) copyFrom(ctx context.Context, id, file string) (io.ReadCloser, container.PathStat, error) {
+	base := path.Base(file)
+	if utf8.ValidString(base) || strings.HasSuffix(file, "/.") {
+		return s.Engine.CopyFromContainer(ctx, id, file)
+	}
+	st, err := s.Engine.ContainerStatPath(ctx, id, file)
+	if err != nil {
+		return nil, st, err
+	}
+	all, _, err := s.Engine.CopyFromContainer(ctx, id, strings.TrimSuffix(path.Dir(file), "/")+"/.")
+	if err != nil {
+		return nil, st, err
+	}
+	r, w := io.Pipe()
+	go func() { // ends when its caller closes the pipe
+		w.CloseWithError(onlyFile(w, all, base))
+		_ = all.Close()
+	}()
+	return r, st, nil
+}
+
+// onlyFile copies one file or directory of an archive.
+func onlyFile(w io.Writer, archive io.Reader, name string) error {
+	out := tar.NewWriter(w)
+	for in := tar.NewReader(archive); ; {
+		h, err := in.Next()
+		if errors.Is(err, io.EOF) {
+			return out.Close()
+		}
+		if err != nil {
+			return err
+		}
+		clean := path.Clean(h.Name)
+		if first, _, _ := strings.Cut(clean, "/"); first != name {
+			continue
+		}
+		h.Name = clean
+		if h.Typeflag == tar.TypeLink {
+			h.Linkname = path.Clean(h.Linkname)
+		}
+		if err := out.WriteHeader(h); err != nil {
+			return err
+		}
+		if _, err := io.Copy(out, in); err != nil {
+			return err
 		}
 	}
 }
@@ -219,11 +284,11 @@ func (s *Service) WriteArchive(in api.Crishim_WriteArchiveServer) error {
 		return err
 	}
 	content := &messageReader[*api.WriteArchiveRequest]{recv: in.Recv, rest: first.GetData()}
-	err = s.Engine.CopyToContainer(in.Context(), first.GetContainerId(), first.GetPath(), content, container.CopyToContainerOptions{
+	err = s.Engine.CopyToContainer(in.Context(), first.GetContainerId(), string(first.GetPath()), content, container.CopyToContainerOptions{
 		CopyUIDGID: first.GetCopyOwner(),
 	})
 	if err != nil {
-		return fmt.Errorf("%s in container %q: %w", first.GetPath(), first.GetContainerId(), errors.Join(content.failure(), err))
+		return aboutPath(first.GetPath(), first.GetContainerId(), errors.Join(content.failure(), err))
 	}
 	return in.SendAndClose(&api.WriteArchiveResponse{})
 }

@@ -1,9 +1,12 @@
 package private
 
 import (
+	"archive/tar"
+	"bytes"
 	"context"
 	"errors"
 	"io"
+	"maps"
 	"strings"
 	"testing"
 
@@ -65,7 +68,7 @@ func (a *archive) Recv() (*api.WriteArchiveRequest, error) {
 		return nil, errors.New("the client is gone")
 	}
 	a.sent = true
-	return &api.WriteArchiveRequest{ContainerId: "c", Path: "/x"}, nil
+	return &api.WriteArchiveRequest{ContainerId: "c", Path: []byte("/x")}, nil
 }
 
 // imageArchive is a stream of images that breaks off.
@@ -105,5 +108,44 @@ func TestTheEngineAnswersBeforeItHasReadTheArchive(t *testing.T) {
 		if err := <-e.read; err == nil {
 			t.Error("images: the client's error is lost")
 		}
+	}
+}
+
+// TestOnlyFile: of a directory's archive one file or directory is left, whatever bytes its name has.
+func TestOnlyFile(t *testing.T) {
+	t.Parallel()
+	var archive, out bytes.Buffer
+	w := tar.NewWriter(&archive)
+	for _, name := range []string{"./caf\xe9", "./caf\xe9/x", "./caf", "./caf\xe92"} {
+		if err := w.WriteHeader(&tar.Header{Name: name, Typeflag: tar.TypeReg, Mode: 0o600, Size: int64(len(name))}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.WriteString(w, name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := onlyFile(&out, &archive, "caf\xe9"); err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]string{}
+	for r := tar.NewReader(&out); ; {
+		h, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := io.ReadAll(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got[h.Name] = string(b)
+	}
+	if want := map[string]string{"caf\xe9": "./caf\xe9", "caf\xe9/x": "./caf\xe9/x"}; !maps.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }

@@ -480,3 +480,81 @@ func TestUnpackOneDirectoryAgainAndAgain(t *testing.T) {
 		t.Errorf("%d MiB are kept", (after-before)>>20)
 	}
 }
+
+// TestUnpackLeavesHoles: a sparse file of a container takes no more room here than there.
+func TestUnpackLeavesHoles(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	const size = 256 << 20
+	if err := unpackStream(t, dir, Options{}, tar.Header{Name: "big", Typeflag: tar.TypeReg, Mode: 0o600, Size: size}, size, "end"); err != nil {
+		t.Fatal(err)
+	}
+	info, err := os.Stat(filepath.Join(dir, "big"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if used := info.Sys().(*syscall.Stat_t).Blocks * 512; info.Size() != size || used > 1<<20 {
+		t.Errorf("got %d bytes, %d on disk; want %d and next to nothing", info.Size(), used, size)
+	}
+	f, err := os.Open(filepath.Join(dir, "big"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	end := make([]byte, 4)
+	if _, err := f.ReadAt(end, size-4); err != nil || string(end) != "\x00end" {
+		t.Errorf("it ends with %q, %v", end, err)
+	}
+}
+
+// TestUnpackLeavesNoHalfFile: an interrupted copy leaves no file that looks whole.
+func TestUnpackLeavesNoHalfFile(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if err := unpackStream(t, dir, Options{}, tar.Header{Name: "half", Typeflag: tar.TypeReg, Mode: 0o600, Size: 1 << 20}, 1<<19, "end"); err == nil {
+		t.Error("no error")
+	}
+	if _, err := os.Lstat(filepath.Join(dir, "half")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the file is there, %v", err)
+	}
+}
+
+func TestUnpackNamesWhatItSkips(t *testing.T) {
+	t.Parallel()
+	for kind, want := range map[byte]string{tar.TypeFifo: "FIFO", tar.TypeChar: "character device", tar.TypeBlock: "block device"} {
+		var got string
+		o := Options{Skipped: func(name, why string) { got = name + " " + why }}
+		if err := unpackStream(t, t.TempDir(), o, tar.Header{Name: "x", Typeflag: kind}, 0, ""); err != nil || !strings.HasPrefix(got, "x ") || !strings.Contains(got, want) {
+			t.Errorf("%c: got %q, %v, want a %s", kind, got, err, want)
+		}
+	}
+}
+
+// unpackStream unpacks an entry of which n bytes come: zeros, and then end.
+func unpackStream(t *testing.T, dir string, o Options, h tar.Header, n int64, end string) error {
+	t.Helper()
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	r, w := io.Pipe()
+	go func() {
+		entries := tar.NewWriter(w)
+		err := entries.WriteHeader(&h)
+		zeros := make([]byte, 1<<16)
+		for left := n - int64(len(end)); err == nil && left > 0; left -= int64(len(zeros)) {
+			_, err = entries.Write(zeros[:min(int64(len(zeros)), left)])
+		}
+		if err == nil {
+			_, err = io.WriteString(entries, end)
+		}
+		if err == nil {
+			err = entries.Close() // fails where n is less than the header's size
+		}
+		w.CloseWithError(err)
+	}()
+	err = Unpack(r, root, o)
+	_ = r.Close()
+	return err
+}

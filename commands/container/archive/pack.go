@@ -50,7 +50,7 @@ func (p *packer) pack(file, name string) error {
 		return p.header(info, name, link)
 	}
 	if p.o.Skipped != nil {
-		p.o.Skipped(p.o.path(file), "neither a file nor a directory nor a link")
+		p.o.Skipped(p.o.path(file), kindOf(info.Mode()))
 	}
 	return nil
 }

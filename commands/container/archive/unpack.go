@@ -2,11 +2,12 @@
 // neither: no entry is written outside of the directory, by its name or through a
 // symbolic link, and nothing outside of it is read.
 //
-// It does no compression, sparse files, extended attributes or devices.
+// It does no compression, extended attributes or devices, and no setuid, setgid and sticky bits.
 package archive
 
 import (
 	"archive/tar"
+	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -16,6 +17,8 @@ import (
 	"path"
 	"path/filepath"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // Options are those of [Pack] and [Unpack].
@@ -51,7 +54,7 @@ func (o Options) inWhere(err error) error {
 // Unpack writes the entries of r below root.
 func Unpack(r io.Reader, root *os.Root, o Options) error {
 	o.Where = cmp.Or(o.Where, root.Name())
-	u := &unpacker{root: root, o: o, seen: map[string]int{}}
+	u := &unpacker{root: root, o: o, seen: map[string]int{}, allowed: unchecked}
 	entries := tar.NewReader(r)
 	for {
 		h, err := entries.Next()
@@ -67,11 +70,28 @@ func Unpack(r io.Reader, root *os.Root, o Options) error {
 	}
 }
 
+// kindOf names what is no file, directory or link.
+func kindOf(mode fs.FileMode) string {
+	switch {
+	case mode&fs.ModeNamedPipe != 0:
+		return "it is a FIFO"
+	case mode&fs.ModeCharDevice != 0:
+		return "it is a character device"
+	case mode&fs.ModeDevice != 0:
+		return "it is a block device"
+	case mode&fs.ModeSocket != 0:
+		return "it is a socket"
+	}
+	return "it is neither a file nor a directory nor a link"
+}
+
 type unpacker struct {
 	root *os.Root
 	o    Options
 	dirs []*tar.Header // whose mode and time are set last, once each
 	seen map[string]int
+
+	written, allowed int64 // bytes; the disk is looked at when written exceeds allowed
 }
 
 // maxName is the longest path of Linux. The path of an archive's entry may be longer.
@@ -121,7 +141,7 @@ func (u *unpacker) entry(h *tar.Header, body io.Reader) error {
 		return u.root.Link(old, name)
 	}
 	if u.o.Skipped != nil {
-		u.o.Skipped(h.Name, "neither a file nor a directory nor a link")
+		u.o.Skipped(h.Name, kindOf(h.FileInfo().Mode()))
 	}
 	return nil
 }
@@ -175,11 +195,46 @@ func (u *unpacker) file(h *tar.Header, name string, body io.Reader) error {
 	if err != nil {
 		return err
 	}
-	_, err = io.Copy(f, body)
-	if err := errors.Join(err, f.Close()); err != nil {
-		return err
+	if err := errors.Join(u.copy(f, body, h.Size), f.Close()); err != nil {
+		return errors.Join(err, u.root.Remove(name)) // half a file is none
 	}
 	return u.attributes(h, name)
+}
+
+const (
+	block     = 64 << 10
+	unchecked = 32 << 20 // is written before the first look at the disk
+	reserve   = 64 << 20 // of the disk is left by larger copies
+)
+
+// copy leaves holes where the content has zeros: a tar stream has none, and a sparse file may be larger than the disk.
+// It ends before the disk is full.
+func (u *unpacker) copy(f *os.File, body io.Reader, size int64) error {
+	buf, zeros := make([]byte, block), make([]byte, block)
+	for at := int64(0); at < size; at += int64(len(buf)) {
+		buf = buf[:min(block, size-at)]
+		if _, err := io.ReadFull(body, buf); err != nil {
+			return err
+		}
+		if bytes.Equal(buf, zeros[:len(buf)]) {
+			continue
+		}
+		if u.written += int64(len(buf)); u.written > u.allowed {
+			var st unix.Statfs_t
+			if err := unix.Fstatfs(int(f.Fd()), &st); err != nil {
+				return err
+			}
+			left := (int64(st.Bavail)*int64(st.Bsize) - reserve) / 2 //nolint:unconvert // not of this type on all processors
+			if left < block {
+				return fmt.Errorf("%s: less than %d MiB are left on its disk", f.Name(), reserve>>20+1)
+			}
+			u.allowed = u.written + left
+		}
+		if _, err := f.WriteAt(buf, at); err != nil {
+			return err
+		}
+	}
+	return f.Truncate(size)
 }
 
 // remove removes an existing file or link. It refuses a directory with all that is in it, and a device,
