@@ -113,6 +113,7 @@ var FlagsOfOthers = map[string]string{
 	"logs max-log-requests": "`crishim logs` has no such limit",
 	"logs ignore-errors":    "`crishim logs` shows what it can and then fails",
 	"ps size":               "`crishim stats` shows what disks use",
+	"top mouse":             "the keys select and scroll, `?` shows them",
 	"pull all-tags":         "one tag at a time: `crishim pull IMAGE:TAG`",
 	"pull platform":         "the runtime chooses its own platform; `crishim pull IMAGE@DIGEST` names an image exactly",
 	"rm v":                  "a container's own files go with it: `crishim rm CONTAINER`",

@@ -24,13 +24,12 @@ func NewTop(env *cli.Env) *urfave.Command {
 		Name:  "top",
 		Usage: "show pods and containers with their resource usage, live",
 		Description: cli.WithExamples("A tree of pods and containers with state, restarts, CPU, memory, network and disk rates, and plots of the last minutes for the selected row.\n"+
-			"Keys follow logs, open a shell, describe, say why, forward ports, stop, sort and filter; ? shows them. Network is the pod's. - is not known to the runtime.",
+			"Keys follow logs, open a shell, describe, say why, stop, sort and filter; ? shows them. Network is the pod's. - is not known to the runtime.",
 			"crishim top", "crishim top --sort mem", "crishim top --once"),
 		Flags: []urfave.Flag{
 			cli.DurationFlag(&o.Every, "seconds", "time between two samples: 5, 500ms (default 2s or more, for at most 1/100 of a core)", "s"),
 			cli.WordFlag(&o.Sort, top.Orders(), "sort", "sort by `ORDER`: cpu, mem, net, disk, restarts, age, name (default cpu)"),
 			cli.BoolFlag(&o.once, "once", "print one page and exit"),
-			cli.BoolFlag(&o.Mouse, "mouse", "select and scroll with the mouse, which the terminal then does not select text with"),
 		},
 		Action: env.Connected(o.check, o.run),
 	}

@@ -23,7 +23,6 @@ var (
 	keyShell    = bind("s", "s", "shell")
 	keyDescribe = bind("d", "d", "describe")
 	keyWhy      = bind("w", "w", "why")
-	keyForward  = bind("f", "f", "forward")
 	keyStop     = bind("x", "x", "stop")
 	keyFilter   = bind("/", "/", "filter")
 	keyOrder    = bind("o", "o", "sort")
@@ -51,15 +50,15 @@ func (m *Model) ShortHelp() []key.Binding {
 	case m.page != nil:
 		return []key.Binding{keyBack, bind("", "↑↓", "scroll"), keyTop, keyBottom}
 	case m.width >= 100:
-		return []key.Binding{keyLogs, keyShell, keyDescribe, keyWhy, keyForward, keyStop, keyFilter, keyOrder, keyFold, keyHelp, keyQuit}
+		return []key.Binding{keyLogs, keyShell, keyDescribe, keyWhy, keyStop, keyFilter, keyOrder, keyFold, keyHelp, keyQuit}
 	}
-	return []key.Binding{keyLogs, keyShell, keyDescribe, keyForward, keyStop, keyFilter, keyOrder, keyHelp, keyQuit}
+	return []key.Binding{keyLogs, keyShell, keyDescribe, keyStop, keyFilter, keyOrder, keyHelp, keyQuit}
 }
 
 // FullHelp are all keys.
 func (m *Model) FullHelp() [][]key.Binding {
 	return [][]key.Binding{
-		{keyLogs, keyShell, keyDescribe, keyWhy, keyForward, keyStop, keyFilter, keyOrder, keyReverse},
+		{keyLogs, keyShell, keyDescribe, keyWhy, keyStop, keyFilter, keyOrder, keyReverse},
 		{keyUp, keyDown, keyPageUp, keyPageDown, keyTop, keyBottom},
 		{keyFold, keyOpen, keyClose, keyFoldAll, keyBack, keyRedraw, keySuspend, keyQuit},
 	}
@@ -173,8 +172,6 @@ func (n *node) container() *node {
 func (m *Model) act(k tea.KeyPressMsg, n *node) tea.Cmd {
 	c := n.container()
 	switch {
-	case key.Matches(k, keyForward):
-		m.typing, m.line = aPort, ""
 	case key.Matches(k, keyStop):
 		m.typing = yesToStop
 	case key.Matches(k, keyDescribe):
@@ -200,36 +197,29 @@ func (m *Model) act(k tea.KeyPressMsg, n *node) tea.Cmd {
 
 // answer takes a key of what is typed into the last line.
 func (m *Model) answer(k tea.KeyPressMsg) tea.Cmd {
-	asked := m.typing
 	switch {
-	case asked == yesToStop:
+	case m.typing == yesToStop:
 		m.typing = nothing
 		if n := m.current(); n != nil && (k.String() == "y" || k.String() == "Y") {
 			return m.stop(n)
 		}
 		m.note = "not stopped"
 	case k.String() == "esc":
-		m.typing = nothing
-		if asked == aFilter {
-			m.filter = ""
-		}
+		m.typing, m.filter = nothing, ""
 	case k.String() == "enter":
 		m.typing = nothing
-		if n, ports := m.current(), strings.Fields(m.line); asked == aPort && n != nil && len(ports) > 0 {
-			return m.verb("port-forward "+n.look.Namespace+"/"+n.look.Pod+" "+m.line, 0, append([]string{"port-forward", n.pod}, ports...)...)
-		}
 	case k.String() == "backspace":
 		line := []rune(m.line)
 		m.typed("")
 		m.line = string(line[:max(len(line)-1, 0)])
 	case k.String() == "ctrl+u":
 		m.line = ""
-	case asked == aFilter && (key.Matches(k, keyUp) || key.Matches(k, keyDown)) && k.Text == "":
+	case (key.Matches(k, keyUp) || key.Matches(k, keyDown)) && k.Text == "":
 		m.move(map[bool]int{true: -1, false: 1}[key.Matches(k, keyUp)])
 	default:
 		m.typed(k.Text)
 	}
-	if asked == aFilter && m.typing == aFilter {
+	if m.typing == aFilter {
 		m.filter = m.line
 	}
 	return nil
@@ -264,25 +254,4 @@ func (m *Model) stop(n *node) tea.Cmd {
 func oneLine(text string) string {
 	line, _, _ := strings.Cut(strings.TrimSpace(text), "\n")
 	return output.Sanitize(strings.TrimPrefix(line, "crishim: "))
-}
-
-func (m *Model) wheel(up bool) {
-	by := 3
-	if up {
-		by = -3
-	}
-	if m.page == nil {
-		m.moved = true
-		m.move(by)
-		return
-	}
-	m.page.scroll(by)
-}
-
-// click selects the row at a line of the screen.
-func (m *Model) click(line int) {
-	if at := m.first + line - listTop; m.page == nil && line >= listTop && line < listTop+m.listRows() && at < len(m.rows) {
-		m.moved = true
-		m.choose(at)
-	}
 }

@@ -23,7 +23,6 @@ type Options struct {
 	Runtime string        // what is shown, in words
 	Every   time.Duration // between two samples; 0: as they may cost
 	Sort    string        // one of Orders; "" is the first
-	Mouse   bool
 	// Run runs a verb and writes what it prints, for a terminal of a width if that is not 0.
 	Run func(ctx context.Context, out io.Writer, width int, args ...string) error
 	// Session is a verb that has the terminal for itself.
@@ -68,7 +67,6 @@ type typing int
 const (
 	nothing typing = iota
 	aFilter
-	aPort
 	yesToStop
 )
 
@@ -117,13 +115,9 @@ func (m *Model) Update(message tea.Msg) (tea.Model, tea.Cmd) {
 		m.arrange()
 		return m, cmd
 	case tea.PasteMsg:
-		if m.typing == aFilter || m.typing == aPort {
+		if m.typing == aFilter {
 			m.typed(msg.Content)
 		}
-	case tea.MouseWheelMsg:
-		m.wheel(msg.Button == tea.MouseWheelUp)
-	case tea.MouseClickMsg:
-		m.click(msg.Y)
 	}
 	m.arrange()
 	return m, nil

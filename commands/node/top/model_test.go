@@ -189,7 +189,7 @@ func TestKeys(t *testing.T) {
 func TestVerbs(t *testing.T) {
 	for keys, want := range map[string]string{
 		"d": "describe p1", "j d": "describe p1", "w": "why p1", "j w": "why c1", "l": "logs --follow-restarts --tail 2000 c1", "j j l": "logs --follow-restarts --tail 2000 c2",
-		"s": "exec --stdin --tty c1", "f 8080:80 enter": "port-forward p1 8080:80", "f enter": "", "f 80 esc": "",
+		"s":   "exec --stdin --tty c1",
 		"x y": "stopp p1", "j x y": "stop c1", "x n": "", "x enter": "", "d esc d q d": "describe p1, describe p1, describe p1", "j j j s": "", "j j j l": "", "?": "",
 	} {
 		m, r := newView(t, 80, 24)
@@ -264,10 +264,6 @@ func TestSelection(t *testing.T) {
 	send(m, gone)
 	if m.selected != "c2" {
 		t.Errorf("got %s, want the last row", m.selected)
-	}
-	send(m, tea.MouseClickMsg{Y: listTop}, tea.MouseWheelMsg{Button: tea.MouseWheelDown}, tea.MouseWheelMsg{Button: tea.MouseWheelUp})
-	if m.selected != "p1" {
-		t.Errorf("got %s after the mouse", m.selected)
 	}
 	send(m, Lists{Known: output.Options{}}, someStats(30))
 	if !strings.Contains(shown(m), "no pods") || len(m.history) != 0 {

@@ -163,14 +163,6 @@ func (p *page) press(k tea.KeyPressMsg) (cmd tea.Cmd) {
 	return cmd
 }
 
-func (p *page) scroll(by int) {
-	if by < 0 {
-		p.view.ScrollUp(-by)
-		return
-	}
-	p.view.ScrollDown(by)
-}
-
 // close ends the verb.
 func (p *page) close() {
 	if p != nil {

@@ -77,9 +77,6 @@ func (m *Model) View() tea.View {
 	v := tea.NewView(strings.Join(lines, "\n"))
 	v.AltScreen = true
 	v.WindowTitle = "crishim top"
-	if m.o.Mouse {
-		v.MouseMode = tea.MouseModeCellMotion
-	}
 	return v
 }
 
@@ -315,8 +312,6 @@ func (m *Model) lastLine() string {
 	switch {
 	case m.typing == aFilter:
 		return strong.Render(fit("filter: "+m.line+"▏", m.width))
-	case m.typing == aPort:
-		return strong.Render(fit("forward [LOCAL:]REMOTE port of "+name+": "+m.line+"▏", m.width))
 	case m.typing == yesToStop:
 		return warning.Render(fit("stop "+name+"? y/n", m.width))
 	case m.note != "":
