@@ -104,7 +104,7 @@ func TestDefaultGraceIsTenSeconds(t *testing.T) {
 
 func TestDryRunsSendNothing(t *testing.T) {
 	c := &commandTest{t: t, vars: map[string]string{}}
-	c.run("runp", "--dry-run", "--runtime", "kata", c.file("pod.yaml", "metadata: {name: web, namespace: shop, uid: u}\nport_mappings: [{protocol: udp, container_port: 53}]\n")).want(t, 0,
+	c.run("runp", "--dry-run", "--runtime", "kata", c.file("pod.yaml", "metadata: {name: web, namespace: shop, uid: u}\nport_mappings: [{protocol: UDP, container_port: 53}]\n")).want(t, 0,
 		`{
   "config": {
     "metadata": {

@@ -21,14 +21,14 @@ func dryRun(t *testing.T, args ...string) (*runtimeapi.PodSandboxConfig, *runtim
 	if r.code != 0 {
 		t.Fatal(r.err)
 	}
-	pod, container := &runtimeapi.RunPodSandboxRequest{}, &runtimeapi.CreateContainerRequest{}
+	pod, container := &runtimeapi.PodSandboxConfig{}, &runtimeapi.ContainerConfig{}
 	decoder := json.NewDecoder(strings.NewReader(r.out))
 	for _, m := range []proto.Message{pod, container} {
-		var text json.RawMessage
-		if err := decoder.Decode(&text); err != nil {
+		var request struct{ Config json.RawMessage }
+		if err := decoder.Decode(&request); err != nil {
 			t.Fatal(err)
 		}
-		doc, err := crifile.ParseOne("request", text)
+		doc, err := crifile.ParseOne("config", request.Config)
 		if err == nil {
 			err = doc.Decode(m)
 		}
@@ -36,7 +36,7 @@ func dryRun(t *testing.T, args ...string) (*runtimeapi.PodSandboxConfig, *runtim
 			t.Fatal(err)
 		}
 	}
-	return pod.GetConfig(), container.GetConfig()
+	return pod, container
 }
 
 func TestOneLineRun(t *testing.T) {

@@ -71,7 +71,7 @@ func TestUsageErrors(t *testing.T) {
 		{"runp", 2, "runp needs POD-CONFIG"},
 		{"runp /nonexistent/pod.json", 2, "/nonexistent/pod.json: no such file"},
 		{"runp " + noName, 2, noName + ": the pod's metadata has no name"},
-		{"runp " + container, 2, container + `:1:29: unknown field "image" in PodSandboxConfig`},
+		{"runp " + container, 2, container + `:1:29: unknown field "image"`},
 		{"create web", 2, "create needs POD CONTAINER-CONFIG [POD-CONFIG]: only 1 given"},
 		{"create web " + pod, 2, pod + ": the container has no image"},
 		{"create --with-pull --no-pull web " + container, 2, "--with-pull and --no-pull contradict each other"},

@@ -49,20 +49,20 @@ func TestDecodeSpellings(t *testing.T) {
 	"portMappings": [{"protocol": "UDP", "containerPort": 80, "hostPort": 8080}],
 	"labels": {"app": "web"},
 	"linux": {"securityContext": {"namespaceOptions": {"network": "NODE"}, "runAsUser": {"value": "1000"}}}}`,
-		"YAML, with an anchor and a bare integer": `
+		"YAML, with an anchor": `
 metadata: {name: &n web, namespace: default, uid: u1, attempt: 1}
 log_directory: /tmp/logs
 hostname: null
 port_mappings:
-- protocol: udp
+- protocol: UDP
   containerPort: 80
   hostPort: 8080
 labels:
   app: *n
 linux:
   security_context:
-    namespace_options: {network: node}
-    run_as_user: 1000
+    namespace_options: {network: NODE}
+    run_as_user: {value: 1000}
 `,
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -78,29 +78,28 @@ linux:
 }
 
 func TestDecodeComplaints(t *testing.T) {
-	for _, test := range []struct{ name, text, want, hint string }{
-		{"empty", "  \n", "f: the file is empty", ""},
-		{"comment only", "# nothing\n", "f: the file is empty", ""},
-		{"unknown field", "metadata:\n  name: x\nhostnam: y\n", `f:3:1: unknown field "hostnam" in PodSandboxConfig`, `did you mean "hostname"?`},
-		{"unknown field far below", "{\n \"linux\": {\"security_context\": {\n  \"privilegedd\": true}}}", `f:3:3: unknown field "privilegedd" in LinuxSandboxSecurityContext`, `did you mean "privileged"?`},
-		{"twice", "hostname: a\nhostname: b\n", `f:2:1: field "hostname" is there twice, first in line 1`, ""},
-		{"twice in two spellings", "log_directory: a\nlogDirectory: b\n", `f:2:1: field "logDirectory" is there twice, first in line 1`, ""},
-		{"label twice", "labels:\n  a: b\n  a: c\n", `f:3:3: "a" is there twice in labels`, ""},
-		{"number for a string", "hostname: 12\n", "f:1:11: hostname must be a string, found the number 12", `put it in quotes: "12"`},
-		{"bool for a label", "labels: {a: true}\n", "f:1:13: value must be a string, found true", `put it in quotes: "true"`},
-		{"string for a number", "metadata: {attempt: first}\n", `f:1:21: attempt must be a number, found "first"`, ""},
-		{"too big", "metadata: {attempt: 4294967296}\n", "f:1:21: attempt: 4294967296 is out of range", ""},
-		{"negative", "metadata: {attempt: -1}\n", "f:1:21: attempt: -1 is out of range", ""},
-		{"object for a string", "hostname: {}\n", "f:1:11: hostname must be a string, found an object", ""},
-		{"string for a list", "port_mappings: all\n", `f:1:16: port_mappings must be a list, found "all"`, ""},
-		{"list for an object", "metadata: []\n", "f:1:11: PodSandboxMetadata must be an object, found a list", ""},
-		{"unknown enum name", "port_mappings: [{protocol: TPC}]\n", `f:1:28: protocol must be one of TCP, UDP, SCTP, found "TPC"`, `did you mean "TCP"?`},
-		{"unknown enum number", "port_mappings: [{protocol: 9}]\n", "f:1:28: protocol must be one of TCP, UDP, SCTP, found the number 9", ""},
-		{"two documents", "hostname: a\n---\nhostname: b\n", "f:3:1: must be one document, found a second", ""},
-		{"malformed JSON", "{\n  \"hostname\": \"a\",\n  \"labels\": {\"a\" \"b\"}\n}", `f:3:18: malformed JSON: invalid character '"' after object key`, ""},
-		{"JSON cut off", "{\"hostname\": \"a\"", "f:1:16: malformed JSON: unexpected end of JSON input", ""},
-		{"malformed YAML", "hostname: a\n  labels: [\n", "f:2: malformed YAML: mapping values are not allowed in this context", ""},
-		{"a scalar alone", "hello\n", `f:1:1: PodSandboxConfig must be an object, found "hello"`, ""},
+	for _, test := range []struct{ name, text, want string }{
+		{"empty", "  \n", "f: the file is empty"},
+		{"comment only", "# nothing\n", "f: the file is empty"},
+		{"unknown field", "metadata:\n  name: x\nhostnam: y\n", `f: unknown field "hostnam"`},
+		{"unknown field of JSON", "{\n \"linux\": {\"security_context\": {\n  \"privilegedd\": true}}}", `f:3:3: unknown field "privilegedd"`},
+		{"twice", "labels: {}\nhostname: a\nhostname: b\n", `f:3: malformed YAML: mapping key "hostname" already defined at line 2`},
+		{"twice in two spellings", "log_directory: a\nlogDirectory: b\n", `f: duplicate field "log_directory"`},
+		{"label twice", "{\"labels\": {\n\"a\": \"b\", \"a\": \"c\"}}", `f:2:11: duplicate map key "a"`},
+		{"number for a string", "hostname: 12\n", "f: invalid value for string field hostname: 12"},
+		{"bool for a label", "labels: {a: true}\n", "f: invalid value for string field value: true"},
+		{"string for a number", "metadata: {attempt: first}\n", `f: invalid value for uint32 field attempt: "first"`},
+		{"too big", "metadata: {attempt: 4294967296}\n", "f: invalid value for uint32 field attempt: 4294967296"},
+		{"negative", "metadata: {attempt: -1}\n", "f: invalid value for uint32 field attempt: -1"},
+		{"string for a list", "{\"port_mappings\":\n\"all\"}", `f:2:1: unexpected token "all"`},
+		{"unknown enum name", "port_mappings: [{protocol: TPC}]\n", `f: invalid value for enum field protocol: "TPC"`},
+		{"two documents", "hostname: a\n---\nhostname: b\n", "f: must be one document, found 2"},
+		{"malformed second document", "hostname: a\n---\nhostname: b\n  labels: [\n", "f:4: malformed YAML: mapping values are not allowed in this context"},
+		{"malformed JSON", "{\n\t\"hostname\": \"a\",\n\t\"labels\": {\"a\" \"b\"}\n}", `f:3: malformed JSON: invalid character '"' after object key`},
+		{"JSON cut off", "{\"hostname\": \"a\"", "f:1: malformed JSON: unexpected end of JSON input"},
+		{"text after JSON", "{\"hostname\": \"a\"}\nb\n", "f:2: malformed JSON: invalid character 'b' after top-level value"},
+		{"a map that holds itself", "labels: &a {b: *a}\n", "f: malformed YAML: anchor 'a' value contains itself"},
+		{"a scalar alone", "hello\n", `f: unexpected token "hello"`},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			err := decode("f", []byte(test.text), &runtimeapi.PodSandboxConfig{})
@@ -110,14 +109,19 @@ func TestDecodeComplaints(t *testing.T) {
 			if err.Error() != test.want {
 				t.Errorf("error is\n%s\nwant\n%s", err, test.want)
 			}
-			hint := ""
-			if h, ok := err.(interface{ Hint() string }); ok {
-				hint = h.Hint()
-			}
-			if hint != test.hint {
-				t.Errorf("hint is %q, want %q", hint, test.hint)
-			}
 		})
+	}
+}
+
+// A wrong value in a container's environment is not repeated.
+func TestComplaintsKeepSecrets(t *testing.T) {
+	for _, text := range []string{
+		"envs: [PASSWORD=4711]", "envs: PASSWORD=4711", "envs: [{key: PASSWORD, value: 4711}]", "envs: [4711]",
+		`{"envs": [{"key": "PASSWORD", "value": 4711}]}`, `{"envs": {"PASSWORD": "4711"}}`, "envs: [{key: PASSWORD, valeu: 4711}]",
+	} {
+		if err := decode("f", []byte(text), &runtimeapi.ContainerConfig{}); err == nil || strings.Contains(err.Error(), "4711") {
+			t.Errorf("%s: got %v", text, err)
+		}
 	}
 }
 
@@ -128,9 +132,9 @@ image: {image: busybox}
 envs:
 - {key: A, value: "1"}
 mounts:
-- {container_path: /x, host_path: /y, propagation: HOST_TO_CONTAINER}
+- {container_path: /x, host_path: /y, propagation: PROPAGATION_HOST_TO_CONTAINER}
 - {container_path: /z, host_path: /y, propagation: PROPAGATION_BIDIRECTIONAL}
-stop_signal: sigterm
+stop_signal: SIGNAL_SIGTERM
 CDI_devices: [{name: a/b=c}]
 linux: {resources: {memory_limit_in_bytes: 9007199254740993}}
 `
@@ -149,6 +153,21 @@ linux: {resources: {memory_limit_in_bytes: 9007199254740993}}
 	got := &runtimeapi.ContainerConfig{}
 	if err := decode("c.yaml", []byte(text), got); err != nil {
 		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, got, protocmp.Transform()); diff != "" {
+		t.Errorf("decoded message differs (-want +got):\n%s", diff)
+	}
+}
+
+// Texts stay as they are written, where YAML has another type for them.
+func TestDecodeText(t *testing.T) {
+	got := &runtimeapi.PodSandboxConfig{}
+	if err := decode("f", []byte("labels: &l {date: 2024-01-01, 1: 0x}\nannotations: {<<: *l, date: \"12\"}"), got); err != nil {
+		t.Fatal(err)
+	}
+	want := &runtimeapi.PodSandboxConfig{
+		Labels:      map[string]string{"date": "2024-01-01", "1": "0x"},
+		Annotations: map[string]string{"date": "12", "1": "0x"},
 	}
 	if diff := cmp.Diff(want, got, protocmp.Transform()); diff != "" {
 		t.Errorf("decoded message differs (-want +got):\n%s", diff)
@@ -182,7 +201,7 @@ func TestHas(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(docs) != 2 || !docs[0].Has("logDirectory") || docs[0].Has("image") || !docs[1].Has("image") {
+	if len(docs) != 2 || !docs[0].Has("log_directory") || docs[0].Has("image") || !docs[1].Has("image") {
 		t.Errorf("documents are not told apart: %v", docs)
 	}
 	for text, want := range map[string]bool{
@@ -213,4 +232,12 @@ func FuzzDecode(f *testing.F) {
 			t.Errorf("error without file name: %v", err)
 		}
 	})
+}
+
+func BenchmarkDecode(b *testing.B) {
+	for b.Loop() {
+		if err := decode("f", []byte("metadata: {name: x}"), &runtimeapi.PodSandboxConfig{}); err != nil {
+			b.Fatal(err)
+		}
+	}
 }
