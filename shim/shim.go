@@ -56,8 +56,10 @@ type Options struct {
 	// RuntimeCgroups is a cgroup for the processes of an engine on this host; "":
 	// they stay where they are.
 	RuntimeCgroups string
-	// MetricsAddress is where to serve metrics and profiles; "": nowhere.
+	// MetricsAddress is where to serve metrics; "": nowhere.
 	MetricsAddress string
+	// ProfileSocket is the path of a unix socket to serve Go's profiles on; "": none.
+	ProfileSocket string
 
 	// Tracer makes a span of each request, and of each engine call below it; nil: none.
 	Tracer trace.TracerProvider
@@ -73,6 +75,8 @@ type Shim struct {
 	service *criService
 	watch   *node.Watch     // nil in a shim for one command
 	metrics *metrics.Server // nil where they are not served
+	socket  string          // for profiles; "": none
+	profile *profiles       // nil until they are served
 	grpc    *server
 
 	close    sync.Once
@@ -85,7 +89,7 @@ func New(o Options) (*Shim, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	s := &Shim{log: o.Log}
+	s := &Shim{log: o.Log, socket: o.ProfileSocket}
 	if o.MetricsAddress != "" {
 		s.metrics = metrics.New(o.MetricsAddress, o.Log)
 		o.Engine.Observe = s.metrics.Engine.Observe
@@ -133,6 +137,12 @@ func (s *Shim) Start(ctx context.Context) error {
 		}
 		s.log.Info("serving metrics", "address", address.String())
 	}
+	if s.socket != "" {
+		var err error
+		if s.profile, err = startProfiles(ctx, s.socket); err != nil {
+			return fmt.Errorf("serve profiles: %w", err)
+		}
+	}
 	if err := s.service.streams.Start(ctx); err != nil {
 		return fmt.Errorf("start the shim: %w", err)
 	}
@@ -170,6 +180,7 @@ func (s *Shim) Close() error {
 		}
 		s.service.logs.Close()
 		s.closeErr = errors.Join(err, s.service.streams.Close(), s.service.stats.Close(), s.engine.Close())
+		s.closeErr = errors.Join(s.closeErr, s.profile.stop())
 		if s.metrics != nil {
 			s.closeErr = errors.Join(s.closeErr, s.metrics.Stop())
 		}

@@ -54,7 +54,7 @@ func (s *Server) Start(ctx context.Context) (net.Addr, error) {
 	return l.Addr(), nil
 }
 
-// Stop ends the server, and profiles that are being taken.
+// Stop ends the server.
 func (s *Server) Stop() error {
 	err := s.server.Close()
 	if s.done != nil {
@@ -66,11 +66,10 @@ func (s *Server) Stop() error {
 	return err
 }
 
-// writeTime is how long a scraper may take to read its answer. Profiles, which
-// take as long as was asked for, have no such limit.
+// writeTime is how long a scraper may take to read its answer.
 const writeTime = 30 * time.Second
 
-// guard keeps web pages away from the metrics and profiles, which have no
+// guard keeps web pages away from the metrics, which have no
 // password: a browser tells a page's origin, and where a hostile name was pointed
 // at this machine the Host header does. A listener that is not on loopback is
 // scraped under whatever name the node has.
@@ -81,9 +80,7 @@ func guard(listener net.Addr, write time.Duration, next http.Handler) http.Handl
 			http.Error(w, "this is not for web pages", http.StatusForbidden)
 			return
 		}
-		if !strings.HasPrefix(r.URL.Path, "/debug/") {
-			_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(write))
-		}
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(write))
 		next.ServeHTTP(w, r)
 	})
 }

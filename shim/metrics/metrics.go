@@ -1,11 +1,10 @@
 // Package metrics serves what a shim counts, under the names that dockershim's dashboards
-// know, and Go's profiles.
+// know.
 package metrics
 
 import (
 	"log/slog"
 	"net/http"
-	"net/http/pprof"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -16,7 +15,7 @@ import (
 	"github.com/crishim/crishim/shim/docker"
 )
 
-// Server serves the metrics and profiles.
+// Server serves the metrics.
 type Server struct {
 	*metricsserver.Server
 	Engine, Network Operations
@@ -51,11 +50,6 @@ func New(address string, log *slog.Logger) *Server {
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	mux := http.NewServeMux()
 	mux.Handle("/metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
-	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
-	mux.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
-	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
-	mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
-	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
 	return &Server{
 		Server:  metricsserver.New(address, mux, slog.NewLogLogger(log.Handler(), slog.LevelDebug)),
 		Engine:  newOperations(registry, "kubelet_docker", "Engine calls"),
