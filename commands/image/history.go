@@ -61,7 +61,6 @@ type imageConfig struct {
 			DiffIDs []digest.Digest `json:"diff_ids"`
 		}
 	} `json:"imageSpec"`
-	StorageDriver string // of an engine
 }
 
 // readConfig reports whether a runtime tells an image's configuration.

@@ -20,10 +20,6 @@ type imagesOptions struct {
 
 func NewImages(env *cli.Env) *urfave.Command {
 	o := &imagesOptions{}
-	var subcommands []*urfave.Command
-	if !env.Compat { // for crictl it is a repository
-		subcommands = []*urfave.Command{newCp(env)}
-	}
 	return &urfave.Command{
 		Name:      "images",
 		Aliases:   []string{"image", "img"},
@@ -31,7 +27,6 @@ func NewImages(env *cli.Env) *urfave.Command {
 		ArgsUsage: "[REPOSITORY[:TAG]]",
 		Description: cli.WithExamples("All images, or those of one repository. Filters: dangling=true|false, reference=REGEX, before=IMAGE, since=IMAGE.",
 			"crishim images", "crishim images busybox", "crishim images -o json", "crishim images -q --filter dangling=false"),
-		Subcommands: subcommands,
 		Flags: slices.Concat(o.view.ListFlags(output.ImageColumns), []urfave.Flag{
 			o.view.WideFlag(),
 			o.filter.ImageFlag(),
@@ -48,6 +43,8 @@ func (o *imagesOptions) check(env *cli.Env, c *urfave.Context) error {
 		switch word, rest := words[0], words[1:]; word {
 		case "ls", "list":
 			words = rest
+		case "cp":
+			return &cli.UsageError{Text: "images lists images, and does not copy them", Next: "`crishim -r ENDPOINT save IMAGE | crishim -r ENDPOINT load` does"}
 		case "rm", "remove", "inspect", "pull", "prune", "save", "load":
 			verb := map[string]string{"rm": "rmi", "remove": "rmi", "inspect": "inspecti", "pull": "pull", "prune": "rmi --prune", "save": "save", "load": "load"}[word]
 			return &cli.UsageError{Text: "images lists images, and does not " + word + " them", Next: "`crishim " + cli.ShellWords(append(strings.Fields(verb), rest...)...) + "` does"}
