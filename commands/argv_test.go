@@ -15,8 +15,8 @@ func TestArrange(t *testing.T) {
 		{"ps -a --runtime-endpoint /x -q", "crishim --runtime-endpoint=/x ps --all --quiet --"},
 		{"stop web --timeout 3 db", "crishim stop --timeout=3 -- web db"},
 		{"-t 5 stop -t3 web", "crishim --timeout=5 stop --timeout=3 -- web"},
-		{"ps -aqn2", "crishim ps --all --quiet --last=2 --"},
-		{"ps -n=2", "crishim ps --last=2 --"},
+		{"--compat=crictl ps -aqn2", "crishim --compat=crictl ps --all --quiet --last=2 --"},
+		{"ps -n=2", "crishim ps --in-namespace=2 --"},
 		{"ps -name x", "crishim ps --name=x --"}, // one dash, as Go's flags allow
 		{"stop -t 1 web --timeout 3", "crishim stop --timeout=1 --timeout=3 -- web"},
 		{"-t 5 ps -a --timeout 3 --all=false -q", "crishim --timeout=5 --timeout=3 ps --all --all=false --quiet --"},
@@ -44,6 +44,7 @@ func TestArrange(t *testing.T) {
 		{"run busybox --rm -e A=b -- ls -l", "crishim run --rm --env=A=b -- busybox ls -l"},
 		{"run -- busybox -- -l", "crishim run -- busybox -l"},
 		{"run --image busybox -- ls -- -l", "crishim run --image=busybox -- ls -- -l"},
+		{"ps -n 5", "crishim ps --in-namespace=5 --"},
 		{"ps -l app=web", "crishim ps --selector=app=web --"},
 		{"ps -l -q", "crishim ps --latest --quiet --"},
 		{"ps -A --all-namespaces", "crishim ps --"},

@@ -73,7 +73,7 @@ const crictlGlobals = "config/c runtime-endpoint/r image-endpoint/i timeout/t de
 // Who comes from crictl finds every verb and flag under the names they know,
 // long and short.
 func TestEveryVerbAndFlagOfCrictl(t *testing.T) {
-	app := newApp(testEnv().Fresh(false))
+	app := newApp(testEnv().Fresh(true))
 	hasFlags(t, "crishim", app.Flags, crictlGlobals)
 	for names, flags := range crictlVerbs {
 		command := &urfave.Command{Subcommands: app.Commands}

@@ -20,7 +20,7 @@ func TestListsWithFlagsOfOthers(t *testing.T) {
 	for line, want := range map[string]string{
 		"ps -a -n prod":                        "prod/db/postgres prod/db/migrate",
 		"ps -aA":                               "prod/db/postgres default/web/nginx prod/db/migrate",
-		"ps -a -n 1":                           "prod/db/postgres",
+		"ps -a --last 1":                       "prod/db/postgres",
 		"ps -l":                                "prod/db/postgres",
 		"ps -a -l app=db":                      "prod/db/postgres prod/db/migrate",
 		"ps -f status=exited":                  "prod/db/migrate",

@@ -35,7 +35,7 @@ func TestExecRequests(t *testing.T) {
 		"a kind":                    {[]string{"pods/pod", "ls"}, &runtimeapi.ExecRequest{Cmd: []string{"ls"}, Stdout: true, Stderr: true}},
 		"a kind and a container":    {[]string{"pod/pod/web", "ls"}, &runtimeapi.ExecRequest{Cmd: []string{"ls"}, Stdout: true, Stderr: true}},
 		"a namespace":               {[]string{"-n", "default", "web", "ls"}, &runtimeapi.ExecRequest{Cmd: []string{"ls"}, Stdout: true, Stderr: true}},
-		"the last and a command":    {[]string{"-n", "1", "ls"}, &runtimeapi.ExecRequest{Cmd: []string{"ls"}, Stdout: true, Stderr: true}},
+		"the last and a command":    {[]string{"--last", "1", "ls"}, &runtimeapi.ExecRequest{Cmd: []string{"ls"}, Stdout: true, Stderr: true}},
 		"a container of those":      {[]string{"--pod", "pod", "-c", "web", "ls"}, &runtimeapi.ExecRequest{Cmd: []string{"ls"}, Stdout: true, Stderr: true}},
 		"a container by its filter": {[]string{"--name", "^web$", "ls"}, &runtimeapi.ExecRequest{Cmd: []string{"ls"}, Stdout: true, Stderr: true}},
 	}

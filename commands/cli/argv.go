@@ -67,8 +67,11 @@ func Arrange(app *urfave.App, args []string) (commandLine, error) {
 		verb = append(verb, command.Name)
 	}
 	a.globals, a.verb, a.local = nil, line.Verb, tableOf(command.Flags)
-	if !a.compat {
+	switch {
+	case !a.compat:
 		a.local.imply(line.Verb)
+	case a.local.has("last"):
+		a.local["n"] = a.local["last"]
 	}
 	err = a.verbPart(tail)
 	line.compat = line.compat || slices.Contains(a.globals, "--compat=crictl")

@@ -99,9 +99,6 @@ func (c *completion) read(words []string) {
 				c.note(info.name, value)
 			case info.value:
 				c.flag = info.name
-				if other := slices.IndexFunc(sharedLetters[name].flags, local.has); other >= 0 && name == "n" {
-					c.flag = sharedLetters[name].flags[other] // of which there are names
-				}
 			}
 			continue
 		}

@@ -1,9 +1,6 @@
 package cli
 
-import (
-	"strconv"
-	"strings"
-)
+import "strings"
 
 // The tables of this file are what docker, kubectl and a shell have in people's fingers, and
 // what does the same here. They are data: argv.go reads them.
@@ -175,14 +172,8 @@ var sharedLetters = map[string]struct {
 	flags []string          // the other flag, the first that the verb has
 	means func(string) bool // reports whether a value is one of it
 }{
-	"n": {[]string{"in-namespace", "namespace"}, func(value string) bool { return !isNumber(value) }},
 	"l": {[]string{"selector"}, isAssignment},
 	"e": {[]string{"env"}, isAssignment},
-}
-
-func isNumber(value string) bool {
-	_, err := strconv.ParseInt(value, 0, 64)
-	return err == nil
 }
 
 func isAssignment(value string) bool { return strings.Contains(value, "=") && value[0] != '=' }

@@ -40,22 +40,26 @@ type Filter struct {
 
 // flags returns the flags that containers and pods share. id has a flag of its own in
 // some verbs only.
-func (f *Filter) flags(things string, states ...string) []urfave.Flag {
+func (f *Filter) flags(env *Env, things string, states ...string) []urfave.Flag {
+	last, namespace := []string{}, []string{"n"}
+	if env.Compat {
+		last, namespace = namespace, last // as argv.go has it with --compat=crictl
+	}
 	return []urfave.Flag{
 		Typed(&f.Name, ParsePattern, "name", things+" whose name matches `REGEX`"),
 		Typed(&f.namespace, ParsePattern, "namespace", things+" in namespaces that match `REGEX`; -n NAME is one"),
-		f.In.inNamespaceFlag(),
+		stringFlag{&urfave.StringFlag{Name: "in-namespace", Aliases: namespace, Hidden: true, Destination: &f.In.Namespace}},
 		WordFlag(&f.State, states, "state", things+" in `STATE`: "+strings.Join(states, ", "), "s"),
 		f.LabelFlag(things),
 		SelectorFlag(&f.Selector),
 		BoolFlag(&f.latest, "latest", "only the newest, whatever its state", "l"),
-		IntFlag(&f.last, "last", "only the `N` newest, whatever their state", "n"),
+		IntFlag(&f.last, "last", "only the `N` newest, whatever their state", last...),
 	}
 }
 
 // ContainerFlags returns the flags of verbs that choose containers.
-func (f *Filter) ContainerFlags() []urfave.Flag {
-	return append(f.flags("containers", "created", "running", "exited", "unknown"),
+func (f *Filter) ContainerFlags(env *Env) []urfave.Flag {
+	return append(f.flags(env, "containers", "created", "running", "exited", "unknown"),
 		StringFlag(&f.pod, "pod", "containers of `POD`: name, namespace/name or id", "p"),
 		StringFlag(&f.image, "image", "containers made from `IMAGE`"),
 		BoolFlag(&f.All, "all", "containers in every state, not only running ones", "a"),
@@ -63,7 +67,7 @@ func (f *Filter) ContainerFlags() []urfave.Flag {
 }
 
 // PodFlags returns the flags of verbs that choose pods.
-func (f *Filter) PodFlags() []urfave.Flag { return f.flags("pods", "ready", "notready") }
+func (f *Filter) PodFlags(env *Env) []urfave.Flag { return f.flags(env, "pods", "ready", "notready") }
 
 // LabelFlag returns --label, with a value or without.
 func (f *Filter) LabelFlag(things string) urfave.Flag {

@@ -24,19 +24,9 @@ type Within struct {
 // Given reports whether a flag narrows it down.
 func (w *Within) Given() bool { return w.Namespace != "" || w.Container != "" }
 
-// NamespaceFlag returns -n, --namespace, without the short form where crictl has -n for a number:
-// argv.go takes -n NAME for it there.
-func (w *Within) NamespaceFlag(aliases ...string) urfave.Flag {
-	usage := "look in `NAMESPACE` only"
-	if len(aliases) == 0 {
-		usage += " (also -n NAMESPACE)"
-	}
-	return StringFlag(&w.Namespace, "namespace", usage, aliases...)
-}
-
-// inNamespaceFlag returns what argv.go makes of -n NAME where --namespace takes a pattern.
-func (w *Within) inNamespaceFlag() urfave.Flag {
-	return stringFlag{&urfave.StringFlag{Name: "in-namespace", Hidden: true, Destination: &w.Namespace}}
+// NamespaceFlag returns -n, --namespace.
+func (w *Within) NamespaceFlag() urfave.Flag {
+	return StringFlag(&w.Namespace, "namespace", "look in `NAMESPACE` only", "n")
 }
 
 // ContainerFlag returns -c, --container.

@@ -35,7 +35,7 @@ func (o *StatsOptions) Flags(columns output.Columns) []urfave.Flag {
 		StringFlag(&o.Filter.ID, "id", "only the one whose id begins with `ID`"),
 		o.Filter.LabelFlag("only those"),
 		SelectorFlag(&o.Filter.Selector, "l"),
-		o.Filter.In.NamespaceFlag("n"),
+		o.Filter.In.NamespaceFlag(),
 		IntFlag(&o.seconds, "seconds", "`SECONDS` between two samples", "s"),
 		BoolFlag(&o.watch, "watch", "refresh until interrupted", "w"),
 	)

@@ -35,7 +35,7 @@ type Targets struct {
 func (t *Targets) AllFlag(usage string) urfave.Flag { return BoolFlag(&t.All, "all", usage, "a") }
 
 // NamespaceFlag returns -n, --namespace.
-func (t *Targets) NamespaceFlag() urfave.Flag { return t.In.NamespaceFlag("n") }
+func (t *Targets) NamespaceFlag() urfave.Flag { return t.In.NamespaceFlag() }
 
 // DryRunFlag returns --dry-run of the verbs that change many things.
 func (t *Targets) DryRunFlag(done string) urfave.Flag {

@@ -27,7 +27,7 @@ func NewAttach(env *cli.Env) *urfave.Command {
 		Description: cli.WithExamples("The container by name, pod/container, pod or id. When it ends, so does attach, with its status.\n"+
 			"-it needs a container that was created with stdin and tty.",
 			"crishim attach web", "crishim attach -it shell", "crishim attach -it --detach-keys ctrl-x shell"),
-		Flags:  append(o.session.Flags(), o.in.ContainerFlag(), o.in.NamespaceFlag("n")),
+		Flags:  append(o.session.Flags(), o.in.ContainerFlag(), o.in.NamespaceFlag()),
 		Action: env.Connected(o.check, o.run),
 	}
 }

@@ -24,7 +24,7 @@ func NewCheckpoint(env *cli.Env) *urfave.Command {
 		ArgsUsage: "CONTAINER...",
 		Description: cli.WithExamples("Asks the runtime for an archive of the container's memory and files. Needs a runtime with CRIU, which the embedded shim is not.",
 			"crishim checkpoint --export /tmp/web.tar web"),
-		Flags:  []urfave.Flag{cli.StringFlag(&o.export, "export", "write the archive to `FILE`, an absolute path on the runtime's host", "e"), o.in.NamespaceFlag("n")},
+		Flags:  []urfave.Flag{cli.StringFlag(&o.export, "export", "write the archive to `FILE`, an absolute path on the runtime's host", "e"), o.in.NamespaceFlag()},
 		Action: env.Connected(o.check, o.run),
 	}
 }

@@ -47,7 +47,7 @@ func NewCp(env *cli.Env) *urfave.Command {
 			"crishim cp web:/etc/hosts .", "crishim cp page.html web:/www/index.html", "crishim cp web:/var/log - | tar -tv",
 			"tar -c . | crishim cp - web:/data"),
 		Flags: append(o.session.TransportFlags(),
-			o.in.ContainerFlag(), o.in.NamespaceFlag("n"),
+			o.in.ContainerFlag(), o.in.NamespaceFlag(),
 			cli.BoolFlag(&o.owner, "archive", "keep owner and group", "a"),
 			cli.BoolFlag(&o.quiet, "quiet", "do not print which files are skipped", "q"),
 		),

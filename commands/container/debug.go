@@ -51,7 +51,7 @@ func NewDebug(env *cli.Env) *urfave.Command {
 		Flags: slices.Concat([]urfave.Flag{
 			image,
 			o.exec.in.ContainerFlag(),
-			o.exec.in.NamespaceFlag("n"),
+			o.exec.in.NamespaceFlag(),
 			cli.WordFlag(&o.profile, []string{"general", "net", "sys"}, "profile", "debugging `PROFILE`: general (trace processes), net (configure the network), sys (mount and other administration too)"),
 			envFlag(env, &o.env, "set the environment variable `NAME=VALUE`"),
 			cli.StringFlag(&o.copyTo, "copy-to", "run in a copy of the container called `NAME`, with another command"),

@@ -38,7 +38,7 @@ func NewDiff(env *cli.Env) *urfave.Command {
 		Description: cli.WithExamples("One line for each file or directory that was added (A), changed (C) or deleted (D). The container need not run. Works on Docker, and on\n"+
 			"containerd as root of its machine; not on other runtimes.",
 			"crishim diff web", "crishim diff web | grep ^D"),
-		Flags:  []urfave.Flag{o.in.NamespaceFlag("n")},
+		Flags:  []urfave.Flag{o.in.NamespaceFlag()},
 		Action: env.Connected(o.check, o.run),
 	}
 }

@@ -60,7 +60,7 @@ func NewExec(env *cli.Env) *urfave.Command {
 			cli.BoolFlag(&o.ignore, "ignore-errors", "succeed when the command fails, and continue with the other containers", "e"),
 			cli.BoolFlag(&o.quiet, "quiet", "do not print the names of the containers", "q"),
 			// --state without its -s, which is --sync here; no --all: exec needs a running container.
-		}, cli.Without(cli.Unaliased(o.filter.ContainerFlags(), "state"), "all"), o.session.Flags()),
+		}, cli.Without(cli.Unaliased(o.filter.ContainerFlags(env), "state"), "all"), o.session.Flags()),
 		Action: env.Connected(o.check, o.run),
 	}
 }

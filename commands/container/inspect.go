@@ -29,7 +29,7 @@ func NewInspect(env *cli.Env) *urfave.Command {
 		ArgsUsage: "[CONTAINER...]",
 		Description: cli.WithExamples("Containers by name, pod/container or id; without arguments those that the filters choose, running ones unless --all.\nOne container is an object, several are an array.",
 			"crishim inspect web", "crishim inspect web -o jsonpath='{.status.state}'", "crishim inspect --all -q"),
-		Flags:  slices.Concat(o.view.Flags(), o.filter.ContainerFlags(), []urfave.Flag{cli.AttemptFlag(&o.attempt), cli.DetailsFlag(&o.quiet)}),
+		Flags:  slices.Concat(o.view.Flags(), o.filter.ContainerFlags(env), []urfave.Flag{cli.AttemptFlag(&o.attempt), cli.DetailsFlag(&o.quiet)}),
 		Action: env.Connected(o.check, o.run),
 	}
 }

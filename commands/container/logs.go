@@ -54,7 +54,7 @@ func NewLogs(env *cli.Env) *urfave.Command {
 			cli.BoolFlag(&o.previous, "previous", "show the attempt before this one, in a crash loop the last that ended", "p"),
 			cli.BoolFlag(&o.allContainers, "all-containers", "show all containers of pods: arguments are pods"),
 			cli.BoolFlag(&o.reopen, "reopen", "tell the runtime to reopen the log file first", "r"),
-			cli.Typed(&o.read.Tail, parseTail, "tail", "show the last `N` lines only (all: every line)", "n").Number(),
+			cli.Typed(&o.read.Tail, parseTail, "tail", "show the last `N` lines only (all: every line)").Number(),
 			cli.IntFlag(&o.limit, "limit-bytes", "end after `N` bytes"),
 			cli.Typed(&o.read.Since, func(text string) (time.Time, error) { return parseTime(env, text) }, "since", "show logs since `TIME`: 5m ago, 2026-01-02T15:04:05Z, seconds since 1970"),
 			cli.Typed(&o.read.Until, func(text string) (time.Time, error) { return parseTime(env, text) }, "until", "show logs before `TIME`"),

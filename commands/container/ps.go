@@ -28,7 +28,7 @@ func NewPs(env *cli.Env) *urfave.Command {
 		Usage: "list containers",
 		Description: cli.WithExamples("Running containers, newest first; --all, --state, --latest and --last choose others. Of those that have ended STATE has exit status, reason and age.",
 			"crishim ps", "crishim ps -a --name '^web'", "crishim ps -a --columns name,exit,reason,finished", "crishim ps -q --pod web", "crishim ps --all -o json"),
-		Flags: slices.Concat(o.view.ListFlags(output.ContainerColumns), o.filter.ContainerFlags(), []urfave.Flag{
+		Flags: slices.Concat(o.view.ListFlags(output.ContainerColumns), o.filter.ContainerFlags(env), []urfave.Flag{
 			o.filter.DockerFlag("containers", "created", "running", "exited", "unknown"),
 			cli.StringFlag(&o.filter.ID, "id", "containers whose id begins with `ID`"),
 			o.view.WideFlag(),

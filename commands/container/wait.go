@@ -54,7 +54,7 @@ func NewWait(env *cli.Env) *urfave.Command {
 			goals,
 			cli.DurationFlag(&o.timeout, "timeout", "give up after `DURATION`: 30, 30s, 5m"),
 			cli.BoolFlag(&o.exitCode, "exit-code", "exit with the container's exit status"),
-			o.in.NamespaceFlag("n"),
+			o.in.NamespaceFlag(),
 		},
 		Action: env.Connected(o.check, o.run),
 	}

@@ -39,7 +39,7 @@ func NewDelete(env *cli.Env) *urfave.Command {
 			cli.Typed(&o.grace, parseGrace, "grace-period", "grace period in `SECONDS` instead of the manifest's"),
 			cli.BoolFlag(&o.ignoreMissing, "ignore-not-found", "treat a missing pod as success"),
 			cli.BoolFlag(&o.quiet, "quiet", "do not print the steps", "q"),
-			o.in.NamespaceFlag("n"),
+			o.in.NamespaceFlag(),
 		},
 		Action: env.Offline(o.check, o.run),
 	}

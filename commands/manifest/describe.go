@@ -37,7 +37,7 @@ func NewDescribe(env *cli.Env) *urfave.Command {
 		ArgsUsage: "[NAMESPACE/]NAME...",
 		Description: cli.WithExamples("Shows why a pod does not run or is not ready, and what it is. Pods of apply and sync are known with their manifest and their events; of others, what runs is shown.",
 			"crishim describe web", "crishim describe -o yaml team/web"),
-		Flags:  append(o.view.Flags(), o.in.NamespaceFlag("n")),
+		Flags:  append(o.view.Flags(), o.in.NamespaceFlag()),
 		Action: env.Offline(o.check, o.run),
 	}
 }

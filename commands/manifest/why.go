@@ -39,7 +39,7 @@ func NewWhy(env *cli.Env) *urfave.Command {
 			"\"Probably\" marks what is inferred. Nothing is concluded from what a container prints. Without arguments, lists everything on the node that is not well, the worst first.\n\n"+
 			"The codes of -o json, of which none changes: "+strings.Join(codes, ", ")+".",
 			"crishim why", "crishim why web", "crishim why -o json web"),
-		Flags:  append(o.view.Flags(), o.in.NamespaceFlag("n")),
+		Flags:  append(o.view.Flags(), o.in.NamespaceFlag()),
 		Action: env.Offline(o.check, o.run),
 	}
 }

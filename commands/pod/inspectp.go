@@ -28,7 +28,7 @@ func NewInspectp(env *cli.Env) *urfave.Command {
 		ArgsUsage: "[POD...]",
 		Description: cli.WithExamples("Pods by name, namespace/name or id; without arguments those that the filters choose.\nOne pod is an object, several are an array.",
 			"crishim inspectp web", "crishim inspectp web -o go-template='{{.status.network.ip}}'"),
-		Flags:  slices.Concat(o.view.Flags(), o.filter.PodFlags(), []urfave.Flag{cli.DetailsFlag(&o.quiet)}),
+		Flags:  slices.Concat(o.view.Flags(), o.filter.PodFlags(env), []urfave.Flag{cli.DetailsFlag(&o.quiet)}),
 		Action: env.Connected(o.check, o.run),
 	}
 }

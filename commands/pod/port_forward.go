@@ -38,7 +38,7 @@ func NewPortForward(env *cli.Env) *urfave.Command {
 			"the name of a port in the pod's manifest.\n"+
 			"Local ports are bound on 127.0.0.1 and ::1, or on --address or ADDRESS. Runs until it is interrupted or the pod ends.",
 			"crishim port-forward web 8080:80", "crishim port-forward web :80", "crishim port-forward pod/web 8080:http", "crishim port-forward --address 0.0.0.0 web 8080:80 9090"),
-		Flags: append(o.session.TransportFlags(), o.in.NamespaceFlag("n"),
+		Flags: append(o.session.TransportFlags(), o.in.NamespaceFlag(),
 			cli.StringsFlag(&o.session.Options.Addresses, "address", "`ADDRESS` to listen on (default 127.0.0.1 and ::1); may be repeated")),
 		Action: env.Connected(o.check, o.run),
 	}
