@@ -7,7 +7,7 @@
 #   env     print the exports that tests want (only while it is up)
 #   status  exit 0 when up
 #   down    end what up started and leave nothing of it
-#   packages [verify]  install what the engines and make test need, or also what make verify needs, and
+#   packages tests|verify|bench...  install what the engines and make test, verify or bench need, and
 #           start nothing
 #   missing  print the packages of make verify that are not installed
 #
@@ -47,7 +47,7 @@ case ${1:-} in
   down) locked; stop_all ;;
   env) is_up || die "the engine is not up; run hack/engine.sh up"; cat "$RUN/env" ;;
   status) is_up ;;
-  packages) locked; install_missing needed_by_engines needed_by_tests ${2:+"needed_by_$2"} ;;
+  packages) locked; lists=("${@:2}"); install_missing needed_by_engines "${lists[@]/#/needed_by_}" ;;
   missing) missing_packages needed_by_verify ;;
   *) sed -n '2,16s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
 esac

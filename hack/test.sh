@@ -66,7 +66,7 @@ if [ "$(id -u)" = 0 ] && mount -t tmpfs -o mode=700 crishim-test "$CRISHIM_TEST_
   trap 'umount -l "$CRISHIM_TEST_TMP" && rmdir "$CRISHIM_TEST_TMP"' EXIT # of an interrupted run
 fi
 before=$(hack/leftovers.sh)
-[ "$(id -u)" != 0 ] || hack/engine.sh packages
+[ "$(id -u)" != 0 ] || hack/engine.sh packages tests
 missing=$(hack/engine.sh missing | tr '\n' ' ')
 if [ "$part" = races ] && ! command -v gcc >/dev/null; then
   echo 'test: the race detector needs gcc, which make verify installs' >&2

@@ -3,7 +3,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-[ "$(id -u)" != 0 ] || hack/engine.sh packages verify
+[ "$(id -u)" != 0 ] || hack/engine.sh packages tests verify
 hack/lint.sh
 go mod verify >/dev/null
 go mod tidy -diff

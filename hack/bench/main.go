@@ -1,133 +1,203 @@
-// Command bench measures crishim and what people would use instead, on the
-// engine that DOCKER_HOST names: the docker command line and the engine's own
-// API always, crictl and cri-dockerd where they are on PATH or named by
-// CRISHIM_BENCH_CRICTL and CRISHIM_BENCH_CRI_DOCKERD. It prints one table, writes
-// the same as JSON with -json, and compares it with an older one with -compare.
-//
-// Every row is paired: ours and the peer take turns, so that a machine that
-// slows down slows both. Figures are medians; the ratio is the median of the
-// pairs' ratios, its spread their quartiles. A peer that is not on this machine
-// is quoted with the figure that docs/performance.md explains, marked with a *.
+// Command bench measures for hack/bench.sh what is not one command: transfers through a port-forward, and pods made by
+// several clients at once. It prints a line for each run: a figure of crishim and one of its peer, taken in turn.
 package main
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
+	"io"
+	"net"
+	"net/http"
 	"os"
-	"os/exec"
 	"os/signal"
-	"path/filepath"
-	"regexp"
+	"strconv"
+	"strings"
 	"syscall"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// options are the command line.
-type options struct {
-	crishim, image, json, compare string
-	crictl, criDockerd            string // "" where there is none
-	quick                         bool
-	only                          string
-
-	runs   int // of a short command
-	heavy  int // of what takes a second or more
-	listed int // containers, and images, of the rows about long lists
-	busy   int // containers whose use is measured
-	burst  int // pods that ten clients make at once
-	pods   int // pods that serve's memory is measured with
-	mib    int // moved by the throughput rows
-}
+const usage = `usage: bench fetch RUNS URL DIRECT-URL       milliseconds of a GET on a connection of its own
+       bench burst RUNS ENDPOINT PODS CLIENTS  pods per second by the CRI, containers per second by the engine's API (DOCKER_HOST)`
 
 func main() {
-	o := options{runs: 30, heavy: 3, listed: 1000, busy: 200, burst: 100, pods: 500, mib: 1024}
-	flag.StringVar(&o.crishim, "crishim", "bin/crishim", "the binary to measure")
-	flag.StringVar(&o.image, "image", os.Getenv("CRISHIM_TEST_IMAGE"), "a busybox image that the engine has")
-	flag.StringVar(&o.json, "json", "", "write the results to this file as well")
-	flag.StringVar(&o.compare, "compare", "", "show next to each row what this older file of -json has")
-	flag.StringVar(&o.only, "only", "", "only the parts that match this expression: "+partNames())
-	flag.BoolVar(&o.quick, "quick", false, "few runs and small numbers: shows that it works, and big changes")
-	flag.IntVar(&o.runs, "runs", o.runs, "runs of each short command")
-	flag.IntVar(&o.pods, "pods", o.pods, "pods for the memory of serve")
-	flag.Parse()
-	if o.quick {
-		o.runs, o.heavy, o.listed, o.busy, o.burst, o.pods, o.mib = 5, 2, 100, 20, 20, 40, 64
-	}
-	o.crictl, o.criDockerd = find("CRISHIM_BENCH_CRICTL", "crictl"), find("CRISHIM_BENCH_CRI_DOCKERD", "cri-dockerd")
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx, o); err != nil {
+	if err := run(ctx, os.Args[1:]); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
 }
 
-// find returns the program that a variable names, else the one on PATH, else "".
-func find(variable, name string) string {
-	if path := os.Getenv(variable); path != "" {
-		return path
+func run(ctx context.Context, args []string) error {
+	if len(args) < 4 {
+		return errors.New(usage)
 	}
-	path, err := exec.LookPath(name)
-	if err != nil {
-		return ""
-	}
-	return path
-}
-
-// A part measures some rows and leaves the engine as it was.
-type part struct {
-	name string
-	do   func(*bench, context.Context) error
-}
-
-func parts() []part {
-	return []part{
-		{"start", (*bench).start}, {"calls", (*bench).calls}, {"lists", (*bench).lists}, {"exec", (*bench).execs}, {"streams", (*bench).streams},
-		{"forward", (*bench).forwards}, {"life", (*bench).lifeCycle}, {"burst", (*bench).bursts}, {"node", (*bench).fullNode}, {"size", (*bench).binary},
-	}
-}
-
-func partNames() string {
-	names := ""
-	for _, p := range parts() {
-		names += " " + p.name
-	}
-	return names[1:]
-}
-
-func run(ctx context.Context, o options) (err error) {
-	if o.image == "" {
-		return errors.New("no image: set CRISHIM_TEST_IMAGE or -image (make bench does)")
-	}
-	if o.crishim, err = filepath.Abs(o.crishim); err != nil {
-		return err
-	}
-	only, err := regexp.Compile(o.only)
+	runs, err := strconv.Atoi(args[1])
 	if err != nil {
 		return err
 	}
-	var older results
-	if o.compare != "" {
-		if older, err = readResults(o.compare); err != nil {
+	switch {
+	case args[0] == "fetch" && len(args) == 4:
+		return fetchInTurn(ctx, runs, args[2], args[3])
+	case args[0] == "burst" && len(args) == 5:
+		pods, err := strconv.Atoi(args[3])
+		if err != nil {
 			return err
 		}
+		clients, err := strconv.Atoi(args[4])
+		if err != nil {
+			return err
+		}
+		return burstInTurn(ctx, runs, args[2], pods, clients)
 	}
-	b, err := newBench(ctx, o)
+	return errors.New(usage)
+}
+
+// fetchInTurn does not print the first run.
+func fetchInTurn(ctx context.Context, runs int, urls ...string) error {
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	for i := range runs + 1 {
+		var took [2]float64
+		for j, url := range urls {
+			start := time.Now()
+			if err := call(ctx, client, http.MethodGet, url, nil, nil); err != nil {
+				return err
+			}
+			took[j] = time.Since(start).Seconds() * 1000
+		}
+		if i > 0 {
+			fmt.Println(took[0], took[1])
+		}
+	}
+	return nil
+}
+
+// burstInTurn leaves what it made to hack/bench.sh if it fails.
+func burstInTurn(ctx context.Context, runs int, endpoint string, pods, clients int) error {
+	conn, err := grpc.NewClient(endpoint, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, b.close()) }()
-	for _, p := range parts() {
-		if !only.MatchString(p.name) {
-			continue
+	defer conn.Close()
+	cri := runtimeapi.NewRuntimeServiceClient(conn)
+	engine := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: clients, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", strings.TrimPrefix(os.Getenv("DOCKER_HOST"), "unix://"))
+	}}}
+	ids := make([]string, pods)
+	for i := range runs {
+		ours, err := perSecond(pods, clients, func(n int) error {
+			meta := &runtimeapi.PodSandboxMetadata{Name: fmt.Sprintf("burst-%d-%d", i, n), Namespace: "crishim-bench", Uid: strconv.FormatInt(time.Now().UnixNano(), 36)}
+			res, err := cri.RunPodSandbox(ctx, &runtimeapi.RunPodSandboxRequest{Config: &runtimeapi.PodSandboxConfig{Metadata: meta, Linux: &runtimeapi.LinuxPodSandboxConfig{}}})
+			ids[n] = res.GetPodSandboxId()
+			return err
+		})
+		if err != nil {
+			return err
 		}
-		// What is measured stays when a later part fails.
-		if err := b.part(ctx, p); err != nil {
-			return errors.Join(fmt.Errorf("%s: %w", p.name, err), b.results.print(older))
+		config, err := configOf(ctx, engine, ids[0])
+		if err != nil {
+			return err
 		}
+		if _, err := perSecond(pods, clients, func(n int) error {
+			_, stopErr := cri.StopPodSandbox(ctx, &runtimeapi.StopPodSandboxRequest{PodSandboxId: ids[n]})
+			_, err := cri.RemovePodSandbox(ctx, &runtimeapi.RemovePodSandboxRequest{PodSandboxId: ids[n]})
+			return errors.Join(stopErr, err)
+		}); err != nil {
+			return err
+		}
+		theirs, err := perSecond(pods, clients, func(n int) (err error) {
+			ids[n], err = runContainer(ctx, engine, fmt.Sprintf("crishim-bench-%d-%d", i, n), config)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		if _, err := perSecond(pods, clients, func(n int) error {
+			return call(ctx, engine, http.MethodDelete, containers+ids[n]+"?force=1", nil, nil)
+		}); err != nil {
+			return err
+		}
+		fmt.Println(ours, theirs)
 	}
-	if err := b.results.print(older); err != nil || o.json == "" {
+	return nil
+}
+
+// perSecond returns how many of n calls some clients make in a second.
+func perSecond(n, clients int, do func(int) error) (float64, error) {
+	var all errgroup.Group
+	all.SetLimit(clients)
+	start := time.Now()
+	for i := range n {
+		all.Go(func() error { return do(i) })
+	}
+	err := all.Wait()
+	return float64(n) / time.Since(start).Seconds(), err
+}
+
+const containers = "http://docker/containers/"
+
+// configOf returns the request that would create a container like the given one.
+func configOf(ctx context.Context, engine *http.Client, id string) (map[string]any, error) {
+	var detail struct {
+		Config     map[string]any
+		HostConfig any
+	}
+	err := call(ctx, engine, http.MethodGet, containers+id+"/json", nil, &detail)
+	if err != nil {
+		return nil, err
+	}
+	delete(detail.Config, "Labels") // a pod's container otherwise
+	detail.Config["HostConfig"] = detail.HostConfig
+	return detail.Config, nil
+}
+
+// runContainer makes the calls that RunPodSandbox makes.
+func runContainer(ctx context.Context, engine *http.Client, name string, config map[string]any) (string, error) {
+	var created struct{ ID string }
+	if err := call(ctx, engine, http.MethodPost, containers+"create?name="+name, config, &created); err != nil {
+		return "", err
+	}
+	if err := call(ctx, engine, http.MethodPost, containers+created.ID+"/start", nil, nil); err != nil {
+		return "", err
+	}
+	return created.ID, call(ctx, engine, http.MethodGet, containers+created.ID+"/json", nil, nil)
+}
+
+// call sends in as JSON and reads the answer into out. Nil sends nothing, and reads the answer to its end.
+func call(ctx context.Context, client *http.Client, method, url string, in, out any) error {
+	var body io.Reader
+	if in != nil {
+		raw, err := json.Marshal(in)
+		if err != nil {
+			return err
+		}
+		body = bytes.NewReader(raw)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, url, body)
+	if err != nil {
 		return err
 	}
-	return b.results.write(o.json)
+	req.Header.Set("Content-Type", "application/json")
+	res, err := client.Do(req)
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	if res.StatusCode >= http.StatusBadRequest {
+		text, _ := io.ReadAll(res.Body)
+		return fmt.Errorf("%s %s: %s: %s", method, url, res.Status, bytes.TrimSpace(text))
+	}
+	if out != nil {
+		return json.NewDecoder(res.Body).Decode(out)
+	}
+	_, err = io.Copy(io.Discard, res.Body)
+	return err
 }

@@ -26,6 +26,13 @@ tmux tmux
 LIST
 }
 
+needed_by_bench() {
+  cat <<'LIST'
+hyperfine hyperfine
+jq jq
+LIST
+}
+
 # Compilers, an emulator for the other architecture, generators and linters. make test uses some of them where
 # make verify has installed them.
 needed_by_verify() {
