@@ -126,7 +126,7 @@ func TestSettingsOfTheShimThatAreWrong(t *testing.T) {
 		"ps --network-plugin=":                                           `invalid --network-plugin "": must be bridge`,
 		"ps --network-plugin kubenet":                                    "kubenet needs the pod CIDR",
 		"ps --shim-config /nonexistent":                                  "--shim-config: open /nonexistent",
-		"ps --shim-config " + c.file("bad.yaml", "nosuch: 1"):            `there is no flag "nosuch"`,
+		"ps --shim-config " + c.file("bad.yaml", "nosuch: 1"):            `field nosuch is unknown`,
 		"ps --config " + c.file("config.yaml", "network-plugin: calico"): `invalid network-plugin "calico": must be bridge, cni or kubenet`,
 		"--network-plugin cni serve":                                     "put it behind serve",
 		"serve --shim-config x":                                          "serve takes its settings from --config-file",

@@ -1,23 +1,27 @@
 package cli
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
-	"flag"
 	"fmt"
+	"io"
 	"log/slog"
 	"path"
 	"path/filepath"
+	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/crishim/crishim/client"
-	"github.com/crishim/crishim/commands/cli/crifile"
 	"github.com/crishim/crishim/internal/bounded"
+	"github.com/crishim/crishim/internal/lazyregexp"
 	"github.com/crishim/crishim/shim"
 	"github.com/crishim/crishim/shim/node"
 	urfave "github.com/urfave/cli/v2"
+	"go.yaml.in/yaml/v3"
 )
 
 // Flags that several places name.
@@ -27,10 +31,68 @@ const (
 	FlagNetworkPlugin = "network-plugin"
 )
 
-// ReadServeConfig takes flags from a file that a flag, or what stands for it, has
-// named: a YAML map from the names of serve's flags, also their other names, to their
-// values. Flags of the command line win.
-func ReadServeConfig(c *urfave.Context, from, path string) error {
+// serveFile is a file of serve's settings. Its keys are the names of the flags, and its fields
+// point to where the flags write.
+type serveFile struct {
+	Listen               *string       `yaml:"listen"`
+	RuntimeEndpoint      *string       `yaml:"container-runtime-endpoint"`
+	DockerEndpoint       *string       `yaml:"docker-endpoint"`
+	PauseImage           *string       `yaml:"pod-infra-container-image"`
+	StreamAddress        *string       `yaml:"streaming-bind-addr"`
+	StreamCertFile       *string       `yaml:"streaming-tls-cert"`
+	StreamKeyFile        *string       `yaml:"streaming-tls-key"`
+	StreamIdleTimeout    *yamlDuration `yaml:"streaming-connection-idle-timeout"`
+	LinkLogs             *bool         `yaml:"link-logs"`
+	LogLevel             *string       `yaml:"log-level"`
+	LogFormat            *string       `yaml:"log-format"`
+	CgroupDriver         *string       `yaml:"cgroup-driver"`
+	RuntimeCgroups       *string       `yaml:"runtime-cgroups"`
+	RequestTimeout       *yamlDuration `yaml:"runtime-request-timeout"`
+	PullProgressDeadline *yamlDuration `yaml:"image-pull-progress-deadline"`
+	MetricsAddress       *string       `yaml:"metrics-addr"`
+	NetworkPlugin        *string       `yaml:"network-plugin"`
+	CNIConfDir           *string       `yaml:"cni-conf-dir"`
+	CNIBinDir            *yamlList     `yaml:"cni-bin-dir"`
+	CNICacheDir          *string       `yaml:"cni-cache-dir"`
+	PodCIDR              *yamlList     `yaml:"pod-cidr"`
+	MTU                  *int          `yaml:"network-plugin-mtu"`
+	Hairpin              *string       `yaml:"hairpin-mode"`
+	NonMasqueradeCIDR    *yamlList     `yaml:"non-masquerade-cidr"`
+}
+
+// yamlDuration is 5 or 5s, as for a flag.
+type yamlDuration time.Duration
+
+// UnmarshalYAML reads a duration.
+func (d *yamlDuration) UnmarshalYAML(n *yaml.Node) error {
+	value, err := parseDuration(n.Value)
+	if err == nil && value < 0 {
+		err = errors.New("must not be negative")
+	}
+	if err != nil {
+		return fmt.Errorf("line %d: %w", n.Line, err)
+	}
+	*d = yamlDuration(value)
+	return nil
+}
+
+// yamlList is a list, or its parts with commas between them as for a flag.
+type yamlList string
+
+// UnmarshalYAML reads a list or a text.
+func (l *yamlList) UnmarshalYAML(n *yaml.Node) error {
+	if n.Kind != yaml.SequenceNode {
+		return n.Decode((*string)(l))
+	}
+	var parts []string
+	err := n.Decode(&parts)
+	*l = yamlList(strings.Join(parts, ","))
+	return err
+}
+
+// ReadServeConfig takes settings from a file that the flag from, or what stands for it, has named.
+// Flags that are given win.
+func (o *ServeOptions) ReadServeConfig(given func(flag string) bool, from, path string) error {
 	if path == "" {
 		return nil
 	}
@@ -38,32 +100,87 @@ func ReadServeConfig(c *urfave.Context, from, path string) error {
 	if err != nil {
 		return inputError{fmt.Errorf("--%s: %w", from, err)}
 	}
-	known, given, set := map[string]string{}, map[string]bool{}, map[string]bool{}
-	var names []string
-	for _, f := range c.Command.Flags {
-		own := f.Names()
-		if own[0] == FlagServeConfig {
-			continue
-		}
-		given[own[0]] = c.IsSet(own[0])
-		names = append(names, own...)
-		for _, name := range own {
-			known[name] = own[0]
+	s, n := &o.Shim, &o.Shim.Network
+	var listen, other string
+	file := serveFile{
+		Listen: &listen, RuntimeEndpoint: &other, DockerEndpoint: &s.Engine.Host, PauseImage: &s.PauseImage,
+		StreamAddress: &s.StreamAddress, StreamCertFile: &s.StreamCertFile, StreamKeyFile: &s.StreamKeyFile,
+		StreamIdleTimeout: (*yamlDuration)(&s.StreamIdleTimeout), LinkLogs: &o.linkLogs, LogLevel: &o.logLevel, LogFormat: &o.logFormat,
+		CgroupDriver: &s.CgroupDriver, RuntimeCgroups: &s.RuntimeCgroups, RequestTimeout: (*yamlDuration)(&s.Engine.RequestTimeout),
+		PullProgressDeadline: (*yamlDuration)(&s.PullProgressDeadline), MetricsAddress: &s.MetricsAddress, NetworkPlugin: &n.Plugin,
+		CNIConfDir: &n.ConfDir, CNIBinDir: (*yamlList)(&o.binDirs), CNICacheDir: &n.CacheDir, PodCIDR: (*yamlList)(&n.PodCIDR),
+		MTU: &n.MTU, Hairpin: &n.Hairpin, NonMasqueradeCIDR: (*yamlList)(&n.NonMasqueradeCIDR),
+	}
+	fields := reflect.ValueOf(&file).Elem()
+	for i := range fields.NumField() {
+		if given(fields.Type().Field(i).Tag.Get("yaml")) {
+			fields.Field(i).Set(reflect.New(fields.Field(i).Type().Elem()))
 		}
 	}
-	err = crifile.Settings(path, content, names, func(name, value string) error {
-		flag := known[name]
-		if set[flag] {
-			return errors.New("this flag is set twice")
+	decoder := yaml.NewDecoder(bytes.NewReader(content))
+	decoder.KnownFields(true)
+	if err = decoder.Decode(&file); err == nil {
+		if decoder.Decode(new(yaml.Node)) != io.EOF {
+			err = errors.New("must be one document")
 		}
-		set[flag] = true
-		if given[flag] {
-			return nil
-		}
-		return c.Set(flag, value)
-	})
+	} else if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	switch {
+	case err != nil:
+	case listen != "" && other != "":
+		err = errors.New("listen and container-runtime-endpoint are one setting")
+	default:
+		err = o.checkWords()
+	}
 	if err != nil {
-		return inputError{fmt.Errorf("--%s: %w", from, err)}
+		return inputError{fmt.Errorf("--%s: %s: %s", from, path, serveFileError(err, content))}
+	}
+	if !given("listen") {
+		o.Listen = cmp.Or(listen, other, o.Listen)
+	}
+	return nil
+}
+
+var serveFileLine = lazyregexp.New(`line (\d+): `)
+
+// serveFileError is an error of the library in one line, with the key of the line that it names.
+func serveFileError(err error, content []byte) string {
+	text := strings.ReplaceAll(err.Error(), " not found in type cli.serveFile", " is unknown")
+	text = strings.Join(strings.Fields(strings.ReplaceAll(text, "yaml: unmarshal errors:", "")), " ")
+	found, lines := serveFileLine.FindStringSubmatch(text), strings.Split(string(content), "\n")
+	if found == nil {
+		return text
+	}
+	n, _ := strconv.Atoi(found[1])
+	if key, _, ok := strings.Cut(lines[min(max(n, 1), len(lines))-1], ":"); ok && !strings.Contains(text, key) {
+		text = strings.Replace(text, found[0], found[0]+key+": ", 1)
+	}
+	return text
+}
+
+// checkWords checks what the types of a file do not.
+func (o *ServeOptions) checkWords() error {
+	s, n := &o.Shim, &o.Shim.Network
+	for _, word := range []struct {
+		key, value string
+		words      []string
+	}{
+		{"log-level", o.logLevel, logLevels}, {"log-format", o.logFormat, logFormats}, {"cgroup-driver", s.CgroupDriver, cgroupDrivers},
+		{FlagNetworkPlugin, n.Plugin, networkPlugins()}, {"hairpin-mode", n.Hairpin, hairpinModes},
+	} {
+		if word.value != "" && !slices.Contains(word.words, word.value) {
+			return fmt.Errorf("%s: %w", word.key, MustBe(word.words...))
+		}
+	}
+	var err error
+	if _, err = parseCgroup(s.RuntimeCgroups); err != nil {
+		return fmt.Errorf("runtime-cgroups: %w", err)
+	}
+	for key, to := range map[string]*string{"pod-cidr": &n.PodCIDR, "non-masquerade-cidr": &n.NonMasqueradeCIDR} {
+		if *to, err = node.PodCIDR(*to); err != nil {
+			return fmt.Errorf("%s: %w", key, err)
+		}
 	}
 	return nil
 }
@@ -96,6 +213,13 @@ func (env *Env) ShimOptions(config *client.Config, stays bool) (o shim.Options, 
 	return o, nil
 }
 
+var (
+	logLevels     = []string{"debug", "info", "warn", "error"}
+	logFormats    = []string{"text", "json"}
+	cgroupDrivers = []string{"cgroupfs", "systemd"}
+	hairpinModes  = []string{"none", "hairpin-veth", "promiscuous-bridge"}
+)
+
 func networkPlugins() []string {
 	return []string{shim.PluginBridge, shim.PluginCNI, shim.PluginKubenet}
 }
@@ -107,19 +231,10 @@ func parseNetworkPlugin(text string) (string, error) {
 	return text, nil
 }
 
-// readShimConfig reads serve's flags from a file alone.
+// readShimConfig reads serve's settings from a file alone.
 func readShimConfig(env *Env, path string) (*ServeOptions, error) {
 	o := NewServeOptions()
-	set := flag.NewFlagSet("serve", flag.ContinueOnError)
-	flags := o.Flags()
-	for _, f := range flags {
-		if err := f.Apply(set); err != nil {
-			return nil, fmt.Errorf("flags of serve: %w", err)
-		}
-	}
-	c := urfave.NewContext(nil, set, nil)
-	c.Command = &urfave.Command{Flags: flags}
-	if err := ReadServeConfig(c, FlagShimConfig, path); err != nil {
+	if err := o.ReadServeConfig(func(string) bool { return false }, FlagShimConfig, path); err != nil {
 		return nil, err
 	}
 	return o, o.Complete(env)
@@ -159,9 +274,9 @@ func (o *ServeOptions) Flags() []urfave.Flag {
 		StringFlag(&s.StreamKeyFile, "streaming-tls-key", "the key of the certificate in `FILE`"),
 		DurationFlag(&s.StreamIdleTimeout, "streaming-connection-idle-timeout", "end an idle session after `DURATION`"),
 		BoolFlag(&o.linkLogs, "link-logs", "link container logs to the engine's files instead of writing them in CRI format"),
-		WordFlag(&o.logLevel, []string{"debug", "info", "warn", "error"}, "log-level", "log from this `LEVEL`: debug, info, warn, error"),
-		WordFlag(&o.logFormat, []string{"text", "json"}, "log-format", "log as `FORMAT`: text, json"),
-		WordFlag(&s.CgroupDriver, []string{"cgroupfs", "systemd"}, "cgroup-driver", "refuse an engine whose cgroup `DRIVER` is not the kubelet's: cgroupfs, systemd"),
+		WordFlag(&o.logLevel, logLevels, "log-level", "log from this `LEVEL`: debug, info, warn, error"),
+		WordFlag(&o.logFormat, logFormats, "log-format", "log as `FORMAT`: text, json"),
+		WordFlag(&s.CgroupDriver, cgroupDrivers, "cgroup-driver", "refuse an engine whose cgroup `DRIVER` is not the kubelet's: cgroupfs, systemd"),
 		Typed(&s.RuntimeCgroups, parseCgroup, "runtime-cgroups", "keep the engine's processes in the `CGROUP`, with an oom score that spares them"),
 		DurationFlag(&s.Engine.RequestTimeout, "runtime-request-timeout", "end a request to the engine after `DURATION`, a stop after its grace on top; not pulls, logs and sessions"),
 		DurationFlag(&s.PullProgressDeadline, "image-pull-progress-deadline", "end a pull that makes no progress for `DURATION`"),
@@ -173,7 +288,7 @@ func (o *ServeOptions) Flags() []urfave.Flag {
 		StringFlag(&n.CacheDir, "cni-cache-dir", "`DIRECTORY` of CNI results (default /var/lib/cni/cache)"),
 		CIDRFlag(&n.PodCIDR, "pod-cidr", "give pods addresses from `CIDR`, two separated by a comma for dual stack; a kubelet may set it later"),
 		IntFlag(&n.MTU, "network-plugin-mtu", "`MTU` of kubenet's bridge (default the kernel's)"),
-		WordFlag(&n.Hairpin, []string{"none", "hairpin-veth", "promiscuous-bridge"}, "hairpin-mode", "let a pod reach itself through its service by `MODE`: none, hairpin-veth, promiscuous-bridge (default none, kubenet's promiscuous-bridge)"),
+		WordFlag(&n.Hairpin, hairpinModes, "hairpin-mode", "let a pod reach itself through its service by `MODE`: none, hairpin-veth, promiscuous-bridge (default none, kubenet's promiscuous-bridge)"),
 		CIDRFlag(&n.NonMasqueradeCIDR, "non-masquerade-cidr", "let kubenet's pods keep their addresses towards `CIDR`, two separated by a comma for dual stack (default the pod CIDR)"),
 	}
 }

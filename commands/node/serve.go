@@ -46,7 +46,7 @@ func (o serve) check(env *cli.Env, c *urfave.Context) error {
 	case cli.FlagNetworkPlugin:
 		return cli.Usagef("--%s before serve is for other commands: put it behind serve", cli.FlagNetworkPlugin)
 	}
-	if err := cli.ReadServeConfig(c, cli.FlagServeConfig, o.ConfigFile); err != nil {
+	if err := o.ReadServeConfig(c.IsSet, cli.FlagServeConfig, o.ConfigFile); err != nil {
 		return err
 	}
 	return o.Complete(env)

@@ -133,23 +133,22 @@ func TestServeTakesOtherNamesFromAFile(t *testing.T) {
 func TestServeRefusesABadFile(t *testing.T) {
 	t.Parallel()
 	for config, want := range map[string]string{
-		"# mine\nnosuch: 1":                        `serve.yaml:2:1: there is no flag "nosuch"`,
-		"config-file: x":                           `serve.yaml:1:1: there is no flag "config-file"`,
-		"listen: {a: b}":                           "serve.yaml:1:9: listen must be a text, a number, true or false, or a list of those, found an object",
-		"listen:":                                  "listen must be a text, a number, true or false, or a list of those, found nothing",
-		"\n\nnetwork-plugin-mtu: many":             "serve.yaml:3:1: network-plugin-mtu: ",
-		"link-logs: perhaps":                       "serve.yaml:1:1: link-logs: ",
-		"cgroup-driver: other":                     "serve.yaml:1:1: cgroup-driver: must be cgroupfs or systemd",
-		"listen: a\nlisten: b":                     "serve.yaml:2:1: listen: this flag is set twice",
-		"listen: a\ncontainer-runtime-endpoint: b": "serve.yaml:2:1: container-runtime-endpoint: this flag is set twice",
-		"- listen":                                 "serve.yaml:1:1: must be lines",
-		"listen: /a\n---\nlisten: /b":              "serve.yaml:3:1: must be one document, found a second",
-		"listen: [":                                "serve.yaml:1: malformed YAML",
+		"# mine\nnosuch: 1":                        `serve.yaml: line 2: field nosuch is unknown`,
+		"config-file: x":                           `serve.yaml: line 1: field config-file is unknown`,
+		"listen: {a: b}":                           "serve.yaml: line 1: listen: cannot unmarshal !!map into string",
+		"\n\nnetwork-plugin-mtu: many":             "serve.yaml: line 3: network-plugin-mtu: cannot unmarshal !!str `many` into int",
+		"link-logs: perhaps":                       "serve.yaml: line 1: link-logs: cannot unmarshal !!str `perhaps` into bool",
+		"cgroup-driver: other":                     "serve.yaml: cgroup-driver: must be cgroupfs or systemd",
+		"listen: a\nlisten: b":                     `serve.yaml: line 2: mapping key "listen" already defined at line 1`,
+		"listen: a\ncontainer-runtime-endpoint: b": "serve.yaml: listen and container-runtime-endpoint are one setting",
+		"- listen":                                 "serve.yaml: line 1: cannot unmarshal !!seq into",
+		"listen: /a\n---\nlisten: /b":              "serve.yaml: must be one document",
+		"listen: [":                                "serve.yaml: yaml: line 1: ",
 		"non-masquerade-cidr: 10.0.0.0/8":          "--non-masquerade-cidr needs --network-plugin kubenet",
-		"network-plugin: kubenet\nnon-masquerade-cidr: 10.0.0.0/33":              "serve.yaml:2:1: non-masquerade-cidr: must be an address range",
+		"network-plugin: kubenet\nnon-masquerade-cidr: 10.0.0.0/33":              "serve.yaml: non-masquerade-cidr: \"10.0.0.0/33\": must be an address range",
 		"network-plugin: kubenet\nnon-masquerade-cidr: 10.0.0.0/8,172.16.0.0/12": `invalid --non-masquerade-cidr "10.0.0.0/8,172.16.0.0/12": must be one range of IPv4 and one of IPv6 at most`,
 		"streaming-connection-idle-timeout: 0s":                                  `invalid --streaming-connection-idle-timeout "0s": must be above 0`,
-		"image-pull-progress-deadline: 1y":                                       "image-pull-progress-deadline: ",
+		"image-pull-progress-deadline: 1y":                                       "serve.yaml: line 1: image-pull-progress-deadline: must be a number of seconds",
 	} {
 		if _, err := readServe(t, config); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: got %v, want %q in it", config, err, want)
