@@ -2,6 +2,7 @@ package main
 
 import (
 	"compress/gzip"
+	"errors"
 	"io"
 	"io/fs"
 	"os"
@@ -137,6 +138,59 @@ func checkUnits(t *testing.T, root string) {
 	}
 }
 
+// TestPurgeKeepsWhatIsMounted: a sub path of a hostPath volume is a bind mount, of the same file system, below a directory that a
+// link may lead to. A purge removes nothing then, and what the link leads to once it is unmounted.
+func TestPurgeKeepsWhatIsMounted(t *testing.T) {
+	t.Parallel()
+	if err := exec.Command("unshare", "-m", "true").Run(); err != nil {
+		t.Skipf("no mount namespace: %v", err)
+	}
+	dirs := []string{"var/lib/crishim", "var/log/crishim", "run/crishim", "var/lib/cni/cache/crishim"}
+	for _, linked := range []string{"", "var", "var/lib"} {
+		for _, dir := range dirs {
+			t.Run("link of "+linked+", mount below "+dir, func(t *testing.T) {
+				t.Parallel()
+				root := t.TempDir()
+				for _, dir := range dirs {
+					write(t, filepath.Join(root, dir, "pods/x/data"), "", 0o600)
+				}
+				users := filepath.Join(root, "srv/of users")
+				write(t, filepath.Join(users, "precious"), "", 0o600)
+				if linked != "" {
+					elsewhere := filepath.Join(root, "disk 2")
+					if err := errors.Join(os.Rename(filepath.Join(root, linked), elsewhere), os.Symlink(elsewhere, filepath.Join(root, linked))); err != nil {
+						t.Fatal(err)
+					}
+				}
+				at := filepath.Join(root, dir, "pods/x/volume-subpaths/data/main/0")
+				if err := os.MkdirAll(at, 0o700); err != nil {
+					t.Fatal(err)
+				}
+				environment := []string{"DPKG_ROOT=" + root, "DATA=" + users, "AT=" + at, "PATH=" + os.Getenv("PATH")}
+				out, err := shell(t, "", environment, "unshare", "-m", "sh", "-ec", `mount --bind "$DATA" "$AT"; sh packaging/postremove.sh purge`)
+				below, _ := filepath.EvalSymlinks(at)
+				if err != nil || strings.Count(out, " stays: "+below+" is mounted\n") != len(dirs) {
+					t.Errorf("with a mount: got %q, %v", out, err)
+				}
+				for _, dir := range dirs {
+					if _, err := os.Stat(filepath.Join(root, dir, "pods/x/data")); err != nil {
+						t.Error(err)
+					}
+				}
+				if out, err := shell(t, "", environment, "sh", "packaging/postremove.sh", "purge"); err != nil || out != "" {
+					t.Errorf("without a mount: got %q, %v", out, err)
+				}
+				if _, err := os.Stat(filepath.Join(users, "precious")); err != nil {
+					t.Error(err)
+				}
+				if left, _ := filepath.Glob(filepath.Join(root, "*/*/crishim")); len(left) > 0 {
+					t.Errorf("%v are left", left)
+				}
+			})
+		}
+	}
+}
+
 // TestMaintainerScripts runs the scripts of the packages on a system of their own, on one
 // with systemd and alternatives and on one with neither.
 func TestMaintainerScripts(t *testing.T) {
@@ -185,7 +239,7 @@ func TestMaintainerScripts(t *testing.T) {
 			write(t, filepath.Join(root, "var/lib/crishim/pods/x"), "", 0o600)
 			write(t, filepath.Join(root, "var/log/crishim/x"), "", 0o600)
 			write(t, filepath.Join(root, "var/lib/cni/cache/crishim/x"), "", 0o600)
-			for _, tool := range []string{"sh", "awk", "rm", "timeout"} {
+			for _, tool := range []string{"sh", "awk", "rm", "readlink", "timeout"} {
 				path, err := exec.LookPath(tool)
 				if err != nil {
 					t.Fatal(err)

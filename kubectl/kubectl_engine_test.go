@@ -377,7 +377,7 @@ func (c *testCluster) runs(t *testing.T) {
 		t.Fatal(err)
 	}
 	daemonSet := c.command("apply", "-f", "-")
-	daemonSet.Stdin = strings.NewReader(strings.ReplaceAll(string(manifests), defaultImage("latest"), c.image))
+	daemonSet.Stdin = strings.NewReader(strings.ReplaceAll(string(manifests), defaultImage(released(t)), c.image))
 	if out, err := daemonSet.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}

@@ -3,7 +3,9 @@ package kubectl
 import (
 	"bytes"
 	"encoding/json"
+	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -19,6 +21,20 @@ import (
 	"github.com/crishim/crishim/internal/kube"
 	"github.com/crishim/crishim/internal/test/kubeapi"
 )
+
+// released returns the version that CHANGELOG.md begins with, which a release has as its tag.
+func released(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile("../CHANGELOG.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	title := regexp.MustCompile(`(?m)^## (v\S+)$`).FindSubmatch(text)
+	if title == nil {
+		t.Fatal("CHANGELOG.md names no release")
+	}
+	return string(title[1])
+}
 
 // overlay is what a folder of packaging/kubernetes builds.
 type overlay struct {
@@ -133,7 +149,7 @@ func TestDaemonSetIsWhatThePluginLooksFor(t *testing.T) {
 			t.Errorf("%s: annotations (-want +got):\n%s", name, diff)
 		}
 		standing := template.Spec.Containers[0]
-		ours := podFor(nodeWith("containerd://1.7.2", "v1.30.0", nil), cli.NodeLine{OnNode: cli.OnNode{Rights: rights, Logs: true}}, defaultImage("latest"), false).Spec
+		ours := podFor(nodeWith("containerd://1.7.2", "v1.30.0", nil), cli.NodeLine{OnNode: cli.OnNode{Rights: rights, Logs: true}}, defaultImage(released(t)), false).Spec
 		made := ours.Containers[0]
 		if diff := cmp.Diff(hostPaths(ours), hostPaths(template.Spec)); diff != "" {
 			t.Errorf("%s: mounts of the host (-plugin's +DaemonSet's):\n%s", name, diff)
@@ -152,6 +168,11 @@ func TestDaemonSetIsWhatThePluginLooksFor(t *testing.T) {
 		}
 		if diff := cmp.Diff(ours.Tolerations, template.Spec.Tolerations); diff != "" || template.Spec.HostPID != ours.HostPID || template.Spec.HostNetwork != ours.HostNetwork {
 			t.Errorf("%s: %s, %+v", name, diff, template.Spec)
+		}
+		for _, v := range template.Spec.Volumes {
+			if v.EmptyDir != nil && v.EmptyDir.SizeLimit.IsZero() {
+				t.Errorf("%s: volume %s has no limit of its size", name, v.Name)
+			}
 		}
 		for _, m := range standing.VolumeMounts {
 			if writable := m.Name == "tmp" || m.Name == "logs" && rights == kube.RightsChange; m.ReadOnly == writable {
