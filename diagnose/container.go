@@ -14,6 +14,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/client"
+	"github.com/crishim/crishim/internal/kube"
 	"github.com/crishim/crishim/kuberuntime"
 	"github.com/crishim/crishim/kuberuntime/plan"
 	"github.com/crishim/crishim/kuberuntime/pod"
@@ -30,11 +31,11 @@ func (x explainer) container(c plan.ContainerView) (Finding, bool) {
 	switch {
 	case c.Status.Running():
 		return x.running(c)
-	case c.Status.Exited() && (!c.Status.Succeeded() || reason != "" && !IsCreating(reason)):
+	case c.Status.Exited() && (!c.Status.Succeeded() || reason != "" && !kube.IsCreating(reason)):
 		f := x.ended(c, c.Status)
 		f.Text = name + " " + f.Text + again("; it starts again in ", next, now)
 		return f, true
-	case c.Status.Exited(), reason == "PodInitializing":
+	case c.Status.Exited(), reason == kube.PodInitializing:
 		return Finding{}, false
 	case c.Status.Unknown():
 		return Finding{
@@ -87,6 +88,9 @@ func (x explainer) running(c plan.ContainerView) (Finding, bool) {
 	attempts := d.Status.Attempts(name)
 	if len(attempts) > 1 && c.Status.RestartCount > 0 && !attempts[1].Succeeded() && x.f.At.Sub(c.Status.StartedAt) < recently {
 		f := x.ended(c, attempts[1])
+		if f.Code == StoppedByUser { // by a user's restart
+			return Finding{}, false
+		}
 		f.Severity, f.Text = Warning, name+" runs again: before, it "+f.Text
 		if f.Code == Exited {
 			f.Code = Restarted
@@ -132,8 +136,10 @@ func (x explainer) ended(c plan.ContainerView, s *pod.ContainerStatus) Finding {
 	case x.stoppedByRuntime(&f, c.Container, s):
 	case restarted(s, x.f.Node.Booted):
 		x.infer(&f, NodeRestarted, "probably because the node restarted", "the node started at "+clock(x.f.Node.Booted)+", and the container before that")
+		x.startAgain(&f)
 	case restarted(s, x.f.Node.EngineStarted):
 		x.infer(&f, EngineRestarted, "probably because the engine restarted", "the engine's process started at "+clock(x.f.Node.EngineStarted)+", and the container before that")
+		x.startAgain(&f)
 	case signal != 0:
 		x.signalled(&f, s, signal, kills, evidence)
 	default:
@@ -143,6 +149,7 @@ func (x explainer) ended(c plan.ContainerView, s *pod.ContainerStatus) Finding {
 		}
 		x.foreign(&f, s)
 		x.portOf(&f, c)
+		x.fullVolumes(&f, s)
 	}
 	if f.Code == OutOfMemory {
 		f.Evidence = append(f.Evidence, limitEvidence(s)...)
@@ -161,6 +168,29 @@ func (x explainer) ended(c plan.ContainerView, s *pod.ContainerStatus) Finding {
 	return f
 }
 
+// startAgain adds what starts a container that nobody keeps.
+func (x explainer) startAgain(f *Finding) {
+	switch {
+	case x.p.Managed:
+	case x.sandboxReady():
+		f.Next = append([]string{"crishim restart TARGET"}, f.Next...)
+	case x.p.Owner.Apply:
+		f.Next = append([]string{"crishim apply -f MANIFEST"}, f.Next...)
+	}
+}
+
+func (x explainer) sandboxReady() bool {
+	return x.p.Status.Sandbox().GetState() == runtimeapi.PodSandboxState_SANDBOX_READY && x.p.Status.Sandbox() != nil
+}
+
+// fullVolumes adds that a volume of the container is full. The program may have failed for another reason.
+func (x explainer) fullVolumes(f *Finding, s *pod.ContainerStatus) {
+	if detail := x.p.Containers[s.ID]; detail != nil && len(detail.Full) > 0 && !f.Probable {
+		x.infer(f, DiskFull, "probably because the volume at "+detail.Full[0]+" is full", "nothing can be written below "+strings.Join(detail.Full, ", "))
+		f.Next = append([]string{"df"}, f.Next...)
+	}
+}
+
 // infer adds a cause that is inferred from times.
 func (x explainer) infer(f *Finding, code Code, text, evidence string) {
 	f.Code, f.Probable, f.Text = code, true, f.Text+", "+text
@@ -174,6 +204,10 @@ func (x explainer) signalled(f *Finding, s *pod.ContainerStatus, signal unix.Sig
 	sent := x.journal(s.ID, "kill")
 	ready := x.p.Status.Sandbox().GetState() == runtimeapi.PodSandboxState_SANDBOX_READY
 	switch {
+	case x.sandboxKilled():
+		f.Code = SandboxGone
+		f.Text += ", because the pod's sandbox was killed"
+		f.Evidence = append(f.Evidence, fmt.Sprintf("the engine noted the end of sandbox %.13s, which nobody asked it to stop", x.p.Status.Sandbox().GetId()))
 	case sent != nil:
 		f.Severity, f.Code = Note, StoppedByUser
 		f.Evidence = append(f.Evidence, fmt.Sprintf("the engine was asked at %s to send it signal %s: by a stop, a kill, or the engine's own end", clock(sent.Time), sent.Signal))
@@ -181,6 +215,10 @@ func (x explainer) signalled(f *Finding, s *pod.ContainerStatus, signal unix.Sig
 		f.Severity, f.Code, f.Probable = Note, StoppedByUser, true
 		f.Text += ", probably because its pod was stopped"
 		f.Evidence = append(f.Evidence, fmt.Sprintf("status %d is that of %s, and the pod's sandbox has ended, too", s.ExitCode, name))
+	case signal == unix.SIGTERM:
+		f.Severity, f.Code, f.Probable = Note, StoppedByUser, true
+		f.Text += ", probably because it was stopped"
+		f.Evidence = append(f.Evidence, fmt.Sprintf("status %d is that of %s, which a stop sends first", s.ExitCode, name))
 	case signal == unix.SIGKILL && s.Resources.GetLinux().GetMemoryLimitInBytes() > 0 && len(x.f.Node.Unread) > 0:
 		f.Probable = true
 		f.Text += ", probably killed: for its memory, or by a person"
@@ -336,10 +374,32 @@ func (x explainer) stoppedByRuntime(f *Finding, c *v1.Container, s *pod.Containe
 		f.Code = HookFailed
 		said(kuberuntime.EventPostStartFailed)
 	default:
+		if e := x.sandboxChanged(killed.Time); e != nil {
+			f.Code = SandboxGone
+			f.Evidence = append(f.Evidence, fmt.Sprintf("the pod's sandbox was lost at %s: %s", clock(e.Time), oneLine(e.Message)))
+			return true
+		}
 		f.Severity, f.Code = Note, StoppedByUser
-		f.Evidence = append(f.Evidence, "crishim stopped it at "+clock(killed.Time)+", with its pod or for a new manifest")
+		f.Evidence = append(f.Evidence, "crishim stopped it at "+clock(killed.Time))
 	}
 	return true
+}
+
+// sandboxChanged returns the event of a sandbox that has to be replaced, for which a container was stopped at a time.
+func (x explainer) sandboxChanged(stopped time.Time) *kuberuntime.Event {
+	for i, e := range slices.Backward(x.p.Events) {
+		if e.Reason == kuberuntime.EventSandboxChanged && !e.Time.After(stopped) && stopped.Sub(e.Time) < time.Minute {
+			return &x.p.Events[i]
+		}
+	}
+	return nil
+}
+
+// sandboxKilled reports whether the newest sandbox ended without the engine being asked to end it.
+func (x explainer) sandboxKilled() bool {
+	id := x.p.Status.Sandbox().GetId()
+	asked := x.journal(id, "kill")
+	return x.journal(id, "die") != nil && (asked == nil || asked.Signal == "9" || asked.Signal == "SIGKILL")
 }
 
 // restarts returns why nothing starts a container again, "" where something does.

@@ -9,6 +9,7 @@ import (
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/crishim/crishim/internal/lazyregexp"
 	"github.com/crishim/crishim/kuberuntime"
 	"github.com/crishim/crishim/kuberuntime/pod"
 )
@@ -72,6 +73,7 @@ const (
 	DeadlineExceeded  Code = "deadline-exceeded"  // of the pod
 	RuntimeNotReady   Code = "runtime-not-ready"  // it says so itself
 	NetworkNotReady   Code = "network-not-ready"  // likewise
+	InvalidManifest   Code = "manifest-invalid"   // sync cannot read it
 )
 
 // Codes lists all codes.
@@ -81,7 +83,7 @@ func Codes() []Code {
 		NotExecutable, WrongArchitecture, StartFailed, ImageNotFound, ImageRefused, ImageName, RegistryAway, RegistryLimit, RegistryTrouble, ImageMissing,
 		ImagePull, ImageWait, ConfigError, MountMissing, VolumesFailed, DiskFull, InodesFull, DiskLow,
 		PortTaken, NetworkFailed, NoAddress, SandboxFailed, SandboxGone, ProbeFailed, NotReady, Paused, HookFailed,
-		Restarted, NotStarted, StateUnknown, PodFailed, DeadlineExceeded, RuntimeNotReady, NetworkNotReady,
+		Restarted, NotStarted, StateUnknown, PodFailed, DeadlineExceeded, RuntimeNotReady, NetworkNotReady, InvalidManifest,
 	}
 }
 
@@ -228,6 +230,13 @@ func explainNode(f *Facts) (out []Finding) {
 			Next: []string{"crishim doctor"},
 		})
 	}
+	for _, one := range f.Node.Invalid {
+		text := "sync cannot read " + one.File + ": " + oneLine(one.Problems[0])
+		if more := len(one.Problems) - 1; more > 0 {
+			text += fmt.Sprintf(", and %s", times(more, "one more problem", "more problems"))
+		}
+		out = append(out, Finding{Severity: Error, Code: InvalidManifest, Text: text, Next: []string{"crishim apply --dry-run -f " + shellWord(one.File)}})
+	}
 	for _, fs := range f.Node.Filesystems {
 		if finding, ok := fs.finding(); ok {
 			out = append(out, finding)
@@ -262,6 +271,16 @@ type Report struct {
 	Unread   []string  `json:"unread,omitempty"` // sources that could not be read, and why
 }
 
+// Errors counts the findings that are errors.
+func (r Report) Errors() (n int) {
+	for _, f := range r.Findings {
+		if f.Severity == Error {
+			n++
+		}
+	}
+	return n
+}
+
 // Names are what findings are about, each once.
 func (r Report) Names() (out []string) {
 	for _, f := range r.Findings {
@@ -271,6 +290,24 @@ func (r Report) Names() (out []string) {
 	}
 	return out
 }
+
+// Groups puts together what several pods have in common, in the order of the first of each: findings of one kind whose sentences
+// differ in numbers only, as in the time or an address.
+func Groups(findings []Finding) (groups [][]Finding) {
+	at := map[string]int{}
+	for _, f := range findings {
+		key := fmt.Sprint(f.Severity, f.Code, digits.ReplaceAllString(f.Text, "0"))
+		if i, known := at[key]; known && f.Pod != "" {
+			groups[i] = append(groups[i], f)
+			continue
+		}
+		at[key] = len(groups)
+		groups = append(groups, []Finding{f})
+	}
+	return groups
+}
+
+var digits = lazyregexp.New(`[0-9]+[a-z]?`)
 
 // Place is Where without the container, which the text begins with.
 func (f Finding) Place() string {

@@ -115,6 +115,13 @@ func TestVerdicts(t *testing.T) {
 		p.Pod.Spec.Containers[0].Ports = []v1.ContainerPort{{ContainerPort: 80}}
 		p.Ports = map[int32]Holder{80: {Process: "nginx", Pid: 9, Pod: "shop/other"}}
 	}
+	sandboxEvents := func(actions ...string) change {
+		return func(_ *Facts, p *Pod, _ *pod.ContainerStatus) {
+			for _, action := range actions {
+				p.Journal = append(p.Journal, client.EngineEvent{Time: now.Add(-time.Minute), Action: action, ID: sandboxID, Signal: "15"})
+			}
+		}
+	}
 	foreign := detail(Container{Architecture: "s390x"})
 	for name, c := range map[string]struct {
 		facts *Facts
@@ -181,12 +188,22 @@ func TestVerdicts(t *testing.T) {
 			before.StartedAt, c.StartedAt, c.RestartCount = now.Add(-2*time.Minute), now.Add(-time.Minute), 1
 			p.Status.Containers = append(p.Status.Containers, &before)
 		}, told("main", "Started", "", ""), killing(plan.ReasonStartup, "failed its startup probe"), told("main", "Started", "", "")), "warning killed-by-probe"},
-		"ended by its hook":       {recorded(137, told("main", "Started", "", ""), told("main", "FailedPostStartHook", "", "status 1"), killing(plan.ReasonPostStart, "postStart hook failed")), "error hook-failed"},
-		"stopped by its runtime":  {recorded(137, told("main", "Started", "", ""), killing("", "stopping container main")), "note stopped"},
-		"stopped the time before": {recorded(137, killing("", "stopping container main"), told("main", "Started", "", "")), "error ended-by-signal?"},
-		"without its sandbox":     {recorded(-1, func(_ *Facts, p *Pod, _ *pod.ContainerStatus) { p.Status.Sandboxes = nil }), "error sandbox-gone"},
-		"lost":                    {recorded(-1, func(_ *Facts, _ *Pod, c *pod.ContainerStatus) { c.State = runtimeapi.ContainerState_CONTAINER_UNKNOWN }), "error state-unknown"},
-		"made and left":           {recorded(-1, func(_ *Facts, _ *Pod, c *pod.ContainerStatus) { c.State = runtimeapi.ContainerState_CONTAINER_CREATED }), "note not-started"},
+		"ended by its hook":            {recorded(137, told("main", "Started", "", ""), told("main", "FailedPostStartHook", "", "status 1"), killing(plan.ReasonPostStart, "postStart hook failed")), "error hook-failed"},
+		"stopped by its runtime":       {recorded(137, told("main", "Started", "", ""), killing("", "stopping container main")), "note stopped"},
+		"stopped the time before":      {recorded(137, killing("", "stopping container main"), told("main", "Started", "", "")), "error ended-by-signal?"},
+		"without its sandbox":          {recorded(-1, func(_ *Facts, p *Pod, _ *pod.ContainerStatus) { p.Status.Sandboxes = nil }), "error sandbox-gone"},
+		"lost":                         {recorded(-1, func(_ *Facts, _ *Pod, c *pod.ContainerStatus) { c.State = runtimeapi.ContainerState_CONTAINER_UNKNOWN }), "error state-unknown"},
+		"made and left":                {recorded(-1, func(_ *Facts, _ *Pod, c *pod.ContainerStatus) { c.State = runtimeapi.ContainerState_CONTAINER_CREATED }), "note not-started"},
+		"stopped, with no journal":     {recorded(143), "note stopped?"},
+		"its sandbox was killed":       {recorded(137, stopped, sandboxEvents("die")), "error sandbox-gone"},
+		"its sandbox was stopped":      {recorded(137, stopped, sandboxEvents("kill", "die")), "note stopped?"},
+		"its sandbox was lost":         {recorded(137, told("main", "Started", "", ""), told("", "SandboxChanged", "", "the sandbox is not ready"), killing("", "stopping container main")), "error sandbox-gone"},
+		"a full volume":                {recorded(1, detail(Container{Full: []string{"/data"}})), "error disk-full?"},
+		"removed by hand":              {recorded(-1, waiting("CrashLoopBackOff"), told("main", "Started", "", ""), told("main", "BackOff", "CrashLoopBackOff", "back-off 10s")), ""},
+		"removed, and kept by crishim": {recorded(-1, waiting("CreateContainerError"), func(_ *Facts, p *Pod, _ *pod.ContainerStatus) { p.Managed = true }, told("main", "Started", "", ""), told("main", "Failed", "CreateContainerError", "no")), "error start-failed"},
+		"a manifest that is wrong": {recorded(0, func(f *Facts, _ *Pod, _ *pod.ContainerStatus) {
+			f.Node.Invalid = []kuberuntime.InvalidManifest{{File: "/pods/web.yaml", Problems: []string{"spec: required", "kind: required"}}}
+		}), "error manifest-invalid"},
 		"a full disk": {recorded(0, func(f *Facts, _ *Pod, _ *pod.ContainerStatus) {
 			f.Node.Filesystems = []Filesystem{{Path: "/", Space: 0.01, Inodes: 1}}
 		}), "error disk-full"},
@@ -217,6 +234,36 @@ func TestVerdicts(t *testing.T) {
 		}
 		if diff := cmp.Diff(c.want, strings.Join(got, ", ")); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
+// TestNextCommandsWork: debug needs a container that runs, so that one which cannot start is copied; what ended with the engine is started
+// where its sandbox is left, else applied again.
+func TestNextCommandsWork(t *testing.T) {
+	t.Parallel()
+	ended := func(_ *Facts, p *Pod, _ *pod.ContainerStatus) {
+		p.Status.Sandboxes[0].State = runtimeapi.PodSandboxState_SANDBOX_NOTREADY
+	}
+	byApply := func(_ *Facts, p *Pod, _ *pod.ContainerStatus) { p.Owner.Apply = true }
+	withEngine := func(f *Facts, _ *Pod, c *pod.ContainerStatus) { f.Node.EngineStarted = c.FinishedAt }
+	noCommand := reason("StartError", runc(`exec: "/x": stat /x: no such file or directory`))
+	for name, c := range map[string]struct {
+		facts *Facts
+		want  string // one of the commands
+	}{
+		"it cannot start":                 {recorded(128, noCommand), "crishim debug --copy-to main-debug shop/web/main"},
+		"it cannot start in an ended pod": {recorded(128, noCommand, ended), "crishim inspecti app:1"},
+		"with the engine":                 {recorded(255, withEngine, byApply), "crishim restart shop/web/main"},
+		"with the engine and its sandbox": {recorded(255, withEngine, byApply, ended), "crishim apply -f MANIFEST"},
+		"a port":                          {recorded(-1, noSandbox, told("", "FailedCreatePodSandBox", "", "Bind for 0.0.0.0:80 failed: port is already allocated")), "crishim who :80"},
+	} {
+		next := Explain(c.facts)[0].Next
+		if !slices.Contains(next, c.want) {
+			t.Errorf("%s: got %q, want %s", name, next, c.want)
+		}
+		if c.facts.Pods[0].Status.Sandbox().GetState() != runtimeapi.PodSandboxState_SANDBOX_READY && strings.Contains(strings.Join(next, "\n"), "--copy-to") {
+			t.Errorf("%s: got %q, and there is no pod for a copy", name, next)
 		}
 	}
 }

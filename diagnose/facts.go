@@ -46,6 +46,7 @@ type Node struct {
 	Kills         []Kill // of the kernel, for want of memory; the oldest first
 	Filesystems   []Filesystem
 	Leases        map[string]int // addresses that CNI's host-local has given away, by network
+	Invalid       []kuberuntime.InvalidManifest
 	// Unread are the sources that could not be read, and why.
 	Unread []string
 }
@@ -66,6 +67,7 @@ type Container struct {
 	Memory       *Memory // of its cgroup; nil where it has none any more, or it cannot be read
 	Paused       bool
 	Missing      []string // sources of its mounts that are not there
+	Full         []string // targets of its writable mounts whose filesystem has no space or inodes left
 	Architecture string   // of its image, where it is not the host's
 }
 
@@ -113,8 +115,8 @@ func Open(ctx context.Context, conn *client.Conn, o Options) (*Collector, error)
 
 func (c *Collector) Close() { c.manager.Close() }
 
-// Pods lists the pods of the runtime, and those of apply and sync that it has not.
-func (c *Collector) Pods(ctx context.Context) ([]*pod.Pod, error) { return c.manager.KnownPods(ctx) }
+// Pods lists the pods of the runtime, and those of apply and sync that could not be made.
+func (c *Collector) Pods(ctx context.Context) ([]*pod.Pod, error) { return c.manager.LivePods(ctx) }
 
 // podsAtOnce is how many pods are asked for at the same time.
 const podsAtOnce = 8
@@ -216,6 +218,9 @@ func (c *Collector) container(ctx context.Context, attempt *pod.ContainerStatus)
 	}
 	out.Architecture = c.foreignImage(ctx, cmp.Or(r.GetStatus().GetImageId(), r.GetStatus().GetImageRef(), attempt.Image))
 	for _, m := range attempt.Mounts {
+		if full := filesystems(m.GetHostPath()); !m.GetReadonly() && len(full) > 0 && min(full[0].Space, full[0].Inodes) == 0 {
+			out.Full = append(out.Full, m.GetContainerPath())
+		}
 		if path := m.GetHostPath(); path != "" && !c.o.Host.exists(path) && !slices.Contains(out.Missing, path) {
 			out.Missing = append(out.Missing, path)
 		}

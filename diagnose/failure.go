@@ -121,7 +121,10 @@ func startCode(text string) Code {
 func (x explainer) couldNotStart(f *Finding, c plan.ContainerView, s *pod.ContainerStatus) {
 	f.Code = startCode(s.RuntimeMessage)
 	f.Log = nil
-	f.Next = []string{"crishim inspecti " + shellWord(c.Container.Image), "crishim debug TARGET"}
+	f.Next = []string{"crishim inspecti " + shellWord(c.Container.Image)}
+	if x.sandboxReady() { // else the copy has no pod to run in
+		f.Next = append(f.Next, "crishim debug --copy-to "+shellWord(c.Container.Name+"-debug")+" TARGET")
+	}
 	detail := x.p.Containers[s.ID]
 	switch {
 	case detail != nil && len(detail.Missing) > 0:
@@ -250,11 +253,11 @@ func (x explainer) podFailure(e *kuberuntime.Event) Finding {
 		ports := wantedPorts(x.p)
 		for _, port := range ports {
 			if holder, taken := x.p.Ports[port]; taken {
-				f.Evidence = append(f.Evidence, fmt.Sprintf("%s listens on port %d of the host", holder, port))
+				f.Evidence = append(f.Evidence, fmt.Sprintf("%s has port %d of the host", holder, port))
 			}
 		}
 		if len(ports) > 0 {
-			f.Next = []string{fmt.Sprintf("ss -ltnp sport = :%d", ports[0]), "crishim pods -o wide"}
+			f.Next = []string{fmt.Sprintf("crishim who :%d", ports[0]), "crishim pods -o wide"}
 		}
 	case NoAddress, NetworkFailed:
 		f.Next = []string{"crishim doctor", "crishim info"}

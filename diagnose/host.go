@@ -20,6 +20,7 @@ import (
 
 	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/internal/bounded"
+	"github.com/crishim/crishim/kuberuntime"
 )
 
 // Host is the machine of the runtime.
@@ -167,7 +168,7 @@ func (c *Collector) node(ctx context.Context) (n Node) {
 	if n.Kills, err = c.o.Host.kernelKills(n.Booted); err != nil {
 		n.Unread = append(n.Unread, "the kernel log: "+err.Error())
 	}
-	n.Leases = c.o.Host.leases()
+	n.Leases, n.Invalid = c.o.Host.leases(), kuberuntime.InvalidManifests(c.o.Dirs)
 	return n
 }
 

@@ -1,143 +1,87 @@
 package diagnose
 
 import (
-	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
-	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/client"
+	"github.com/crishim/crishim/internal/kube"
 	"github.com/crishim/crishim/kuberuntime"
 	"github.com/crishim/crishim/kuberuntime/plan"
 	"github.com/crishim/crishim/kuberuntime/pod"
 )
 
-// Words for the state of a container, kubectl's.
-const (
-	Running   = "Running"
-	Completed = "Completed"
-)
-
 // Summary is a pod's state in kubectl's words, with the numbers of its READY and RESTARTS columns.
 func Summary(d *kuberuntime.Description) string {
-	ready, all, restarts := 0, 0, 0
-	for _, c := range d.View.Containers {
-		if c.Status != nil {
-			restarts += c.Status.RestartCount
-		}
-		if c.Ephemeral || c.Init && !c.Sidecar {
-			continue
-		}
-		if all++; c.Ready {
-			ready++
-		}
-	}
-	text := fmt.Sprintf("%s, %d/%d ready", PodState(d), ready, all)
-	switch restarts {
+	s := facts(d).State()
+	text := fmt.Sprintf("%s, %d/%d ready", s.Word, s.Ready, s.Containers)
+	switch s.Restarts {
 	case 0:
 	case 1:
 		text += ", 1 restart"
 	default:
-		text += fmt.Sprintf(", %d restarts", restarts)
+		text += fmt.Sprintf(", %d restarts", s.Restarts)
 	}
 	return text
 }
 
-// PodState is the reason of the container that keeps the pod from running, else what all of them are.
-func PodState(d *kuberuntime.Description) string {
-	if d.Pod.Status.Reason != "" {
-		return d.Pod.Status.Reason
+// facts returns what the state of a pod depends on.
+func facts(d *kuberuntime.Description) kube.Pod {
+	p := kube.Pod{NoSandbox: d.Status.Sandbox() == nil, Ready: d.Status.Sandbox().GetState() == runtimeapi.PodSandboxState_SANDBOX_READY, Managed: d.Managed}
+	if d.State != nil {
+		p.Reason = d.State.Reason
 	}
-	all := sumUp(d)
-	ready := d.Status.Sandbox().GetState() == runtimeapi.PodSandboxState_SANDBOX_READY
-	over := d.View.Phase == v1.PodSucceeded || d.View.Phase == v1.PodFailed
-	switch {
-	case d.Status.Sandbox() != nil && !ready && all.runs:
-		return "SandboxNotReady"
-	case d.Status.Sandbox() != nil && !ready && !over && !d.Managed:
-		return "Stopped"
-	case all.waits != "" && !IsCreating(all.waits):
-		return all.waits
-	case !d.View.Initialised && all.init > all.initDone:
-		return fmt.Sprintf("Init:%d/%d", all.initDone, all.init)
-	case all.waits != "":
-		return all.waits
-	case all.runs:
-		return Running
-	case len(d.View.Containers) == 0:
-		return "NoContainers"
+	if e := kuberuntime.LastFailure(d.Events, ""); p.NoSandbox && e != nil && e.Container == "" {
+		p.Reason = e.Reason
 	}
-	return Completed
-}
-
-// sum is the state of all containers of a pod together.
-type sum struct {
-	runs           bool   // one that is no init container runs
-	waits          string // the state of the first that neither runs nor has done its work; a failure comes before a wait
-	init, initDone int
-}
-
-func sumUp(d *kuberuntime.Description) (all sum) {
 	for _, c := range d.View.Containers {
-		word := Word(d, c)
-		switch {
-		case c.Ephemeral:
-			continue
-		case c.Init && !c.Sidecar:
-			if all.init++; word == Completed {
-				all.initDone++
-				continue
-			}
-			if word == Running || word == "Created" {
-				continue
-			}
-			word = "Init:" + word
-		case word == Running:
-			all.runs = true
-			continue
-		case word == Completed:
+		if removed(d, c) {
 			continue
 		}
-		if all.waits == "" || IsCreating(all.waits) && !IsCreating(word) {
-			all.waits = word
-		}
+		p.Containers = append(p.Containers, container(d, c))
 	}
-	return all
+	return p
 }
 
-// IsCreating reports whether a state is that of a container that is being created.
-func IsCreating(word string) bool {
-	return strings.HasSuffix(word, "ContainerCreating") || strings.HasSuffix(word, "PodInitializing") || word == "Created"
+func container(d *kuberuntime.Description, c plan.ContainerView) kube.Container {
+	reason, next := waits(d, c)
+	out := kube.Container{Init: c.Init, Sidecar: c.Sidecar, Ephemeral: c.Ephemeral, Missing: c.Status == nil, Waits: reason, Next: next, Ready: c.Ready}
+	if s := c.Status; s != nil {
+		out.State, out.Paused, out.ExitCode, out.Reason, out.Restarts = s.State, s.Paused(), int32(s.ExitCode), s.Reason, s.RestartCount
+	}
+	return out
+}
+
+// removed reports whether a container of the manifest was made, is gone, and nobody makes it again.
+func removed(d *kuberuntime.Description, c plan.ContainerView) bool {
+	if c.Status != nil || d.Managed {
+		return false
+	}
+	if s := d.State.Container(c.Container.Name); s != nil && s.ID != "" {
+		return true
+	}
+	return slices.ContainsFunc(d.Events, func(e kuberuntime.Event) bool {
+		return e.Container == c.Container.Name && (e.Reason == kuberuntime.EventCreated || e.Reason == kuberuntime.EventStarted)
+	})
 }
 
 // Word is a container's state in one word: kubectl's, or the runtime's.
 func Word(d *kuberuntime.Description, c plan.ContainerView) string {
-	reason, _ := waits(d, c)
-	switch {
-	case reason != "":
-		return reason
-	case c.Status.Paused():
-		return "Paused"
-	case c.Status.Running():
-		return Running
-	case c.Status.Exited() && c.Status.Succeeded():
-		return Completed
-	case c.Status.Exited():
-		return cmp.Or(c.Status.Reason, fmt.Sprintf("ExitCode:%d", c.Status.ExitCode))
-	case c.Status.Unknown():
-		return "Unknown"
+	if removed(d, c) {
+		return "Removed"
 	}
-	return "Created"
+	return container(d, c).Word()
 }
 
 // waits returns why a container waits for its start, and when that is tried again. One that has ended in a pod that is not
 // kept running does not wait.
 func waits(d *kuberuntime.Description, c plan.ContainerView) (reason string, next time.Time) {
-	if c.Status.Running() || c.Status.Exited() && !d.Managed {
+	if c.Status.Running() || c.Status.Exited() && !d.Managed || removed(d, c) {
 		return "", next
 	}
 	if kept := d.State.Container(c.Container.Name); kept != nil && d.Managed {

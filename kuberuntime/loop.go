@@ -50,7 +50,8 @@ type Loop struct {
 	checked   time.Time         // when the runtime was last asked whether it is ready
 	state     runtimeState
 	images    imageHistory
-	fresh     bool // the directory was read again since workers were last updated
+	invalid   []byte // the list of manifests that was last written
+	fresh     bool   // the directory was read again since workers were last updated
 	wg        sync.WaitGroup
 
 	// live has the uids of all pods that are wanted, have a worker or are in the runtime; nil
@@ -95,7 +96,7 @@ func (m *Manager) NewLoop(o LoopOptions) (*Loop, error) {
 	}, nil
 }
 
-func (l *Loop) Close() error { return l.lock.Release() }
+func (l *Loop) Close() error { return errors.Join(l.removeInvalid(), l.lock.Release()) }
 
 // Run works until the context ends, as the kubelet's syncLoop. The pods run on.
 func (l *Loop) Run(ctx context.Context) {
@@ -179,6 +180,7 @@ func (l *Loop) RunOnce(ctx context.Context, wait Wait) error {
 func (l *Loop) iterate(ctx context.Context) {
 	changed, err := l.directory.read()
 	l.report("directory", err)
+	l.keepInvalid(err)
 	l.fresh = l.fresh || changed
 	waited := l.state.blocks(false)
 	err = l.checkRuntime(ctx)

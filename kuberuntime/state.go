@@ -32,8 +32,9 @@ type PodState struct {
 	Managed    bool             `json:"-"`
 	Sandbox    string           `json:"sandbox,omitempty"` // id of the newest
 	Phase      v1.PodPhase      `json:"phase"`
-	Why        string           `json:"why,omitempty"` // the pod failed, where no container tells
-	Ready      bool             `json:"ready"`         // as kubectl has it
+	Reason     string           `json:"reason,omitempty"` // of a failure of the pod as a whole: DeadlineExceeded
+	Why        string           `json:"why,omitempty"`    // the pod failed, where no container tells
+	Ready      bool             `json:"ready"`            // as kubectl has it
 	Containers []ContainerState `json:"containers"`
 }
 
@@ -386,7 +387,7 @@ func (m *Manager) writeState(tracked *trackedPod) {
 
 func (m *Manager) stateOf(tracked *trackedPod) *PodState {
 	view := m.view(tracked.pod, tracked.status, m.prober.Result, tracked.kept)
-	s := &PodState{Sandbox: tracked.status.Sandbox().GetId(), Phase: view.Phase, Why: view.Why, Ready: view.Ready}
+	s := &PodState{Sandbox: tracked.status.Sandbox().GetId(), Phase: view.Phase, Reason: view.Reason, Why: view.Why, Ready: view.Ready}
 	for _, c := range view.Containers {
 		one := ContainerState{
 			Name: c.Container.Name, Init: c.Init, Sidecar: c.Sidecar, Ephemeral: c.Ephemeral, Started: c.Started, Ready: c.Ready,

@@ -324,9 +324,9 @@ func (m *Manager) view(p *v1.Pod, status *pod.Status, probes plan.Probes, kept *
 	view := plan.Observe(p, status, probes)
 	switch {
 	case kept.Final():
-		view.Phase, view.Ready, view.Why = kept.Phase, false, kept.Why
+		view.Phase, view.Ready, view.Reason, view.Why = kept.Phase, false, kept.Reason, kept.Why
 	case m.pastActiveDeadline(p, status, view):
-		view.Phase, view.Ready, view.Why = v1.PodFailed, false, "it has run for its activeDeadlineSeconds"
+		view.Phase, view.Ready, view.Reason, view.Why = v1.PodFailed, false, EventDeadline, "it has run for its activeDeadlineSeconds"
 	}
 	return view
 }

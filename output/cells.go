@@ -151,7 +151,7 @@ func PodLook(p *runtimeapi.PodSandbox, o Options) Look {
 	r := resultOf(p, o)
 	return Look{
 		Namespace: Sanitize(podNamespace(p)), Pod: Sanitize(orUnknown(podName(p))),
-		State: Sanitize(r.state), Tone: r.tone, Restarts: r.restarts,
+		State: Sanitize(r.text(o)), Tone: r.tone(), Restarts: uint32(r.Restarts),
 		Created: p.GetCreatedAt(), Age: age(p.GetCreatedAt(), o),
 	}
 }

@@ -62,6 +62,7 @@ var containerColumns = []column[container]{
 	{name: "STARTED", wide: true, value: ofStatus(false, func(s *runtimeapi.ContainerStatus, o Options) string { return age(s.GetStartedAt(), o) })},
 	{name: "FINISHED", wide: true, value: ofStatus(true, func(s *runtimeapi.ContainerStatus, o Options) string { return age(s.GetFinishedAt(), o) })},
 	{name: "PID", wide: true, value: containerPID},
+	{name: "COMMAND", wide: true, shrink: true, value: containerCommand},
 	{name: "PORTS", wide: true, shrink: true, value: containerPorts},
 	{name: "MOUNTS", wide: true, shrink: true, value: ofStatus(false, func(s *runtimeapi.ContainerStatus, _ Options) string {
 		return strings.Join(each(s.GetMounts(), mountText), ", ")
@@ -111,20 +112,13 @@ func ContainerNeeds(o Options) (n Needs) {
 			n.Dead = true
 		case "started", "mounts":
 			n.Statuses = true
-		case "pid":
+		case "pid", "command":
 			n.Statuses, n.Verbose = true, true
 		case "ports":
 			n.Sandboxes = true
 		}
 	}
 	return n
-}
-
-// Waiting is why a container does not run, and when the next try is, as who keeps it running
-// knows them.
-type Waiting struct {
-	Reason string
-	Next   time.Time // zero: not known
 }
 
 // containerState returns the state and, of one that has ended, why and when.
@@ -136,8 +130,8 @@ func containerState(c container, o Options) string {
 	if o.deleted {
 		return "Deleted"
 	}
-	if w, ok := o.Waiting[c.GetId()]; ok {
-		return w.text(o)
+	if m := o.Managed[c.GetPodSandboxId()].of(c); m.Waits != "" {
+		return waiting(m.Waits, m.Next, o)
 	}
 	s := o.Statuses[c.GetId()].GetStatus()
 	switch {
@@ -163,11 +157,12 @@ func containerState(c container, o Options) string {
 // waitsUntil stands between why a container does not run and when the next try is.
 const waitsUntil = ", next in "
 
-func (w Waiting) text(o Options) string {
-	if w.Next.IsZero() {
-		return w.Reason
+// waiting is a state, with the time of the next start where that is known.
+func waiting(word string, next time.Time, o Options) string {
+	if next.IsZero() {
+		return word
 	}
-	return w.Reason + waitsUntil + duration.HumanDuration(max(w.Next.Sub(o.Now), 0))
+	return word + waitsUntil + duration.HumanDuration(max(next.Sub(o.Now), 0))
 }
 
 // FailedContainer returns the first container that the table shows as failed, nil for none.
@@ -179,7 +174,7 @@ func FailedContainer(containers []*runtimeapi.Container, o Options) *runtimeapi.
 }
 
 func containerTone(c container, o Options) tone {
-	_, waits := o.Waiting[c.GetId()]
+	waits := o.Managed[c.GetPodSandboxId()].of(c).Waits != ""
 	switch s := o.Statuses[c.GetId()].GetStatus(); {
 	case o.deleted:
 		return faint
@@ -239,6 +234,19 @@ func containerPID(c container, o Options) string {
 		return unknownCell
 	}
 	return fmt.Sprint(details.Pid)
+}
+
+// containerCommand returns what a container runs, from the details that runtimes add.
+func containerCommand(c container, o Options) string {
+	var details struct {
+		Spec struct {
+			Process struct {
+				Args []string `json:"args"`
+			} `json:"process"`
+		} `json:"runtimeSpec"`
+	}
+	_ = json.Unmarshal([]byte(o.Statuses[c.GetId()].GetInfo()["info"]), &details) // not every runtime has it, or as JSON
+	return cmp.Or(strings.Join(details.Spec.Process.Args, " "), unknownCell)
 }
 
 // PortMapping is a port in what runtimes tell of a sandbox, and in the kubelet's annotation.

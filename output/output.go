@@ -50,7 +50,6 @@ type Options struct {
 	Statuses  map[string]*runtimeapi.ContainerStatusResponse  // of containers, by id
 	Sandboxes map[string]*runtimeapi.PodSandboxStatusResponse // by id
 	Members   map[string][]*runtimeapi.Container              // of pods, by the sandbox's id
-	Waiting   map[string]Waiting                              // containers, by id
 	Managed   map[string]ManagedPod                           // pods, by the sandbox's id
 
 	deleted bool // rows of what is there no more

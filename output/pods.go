@@ -14,22 +14,27 @@ import (
 )
 
 var podColumns = []column[pod]{
-	{name: "POD ID", value: func(p pod, o Options) string { return shortID(p.GetId(), o) }},
+	{name: "POD ID", value: func(p pod, o Options) string {
+		if o.Managed[p.GetId()].NoSandbox {
+			return unknownCell
+		}
+		return shortID(p.GetId(), o)
+	}},
 	{name: "CREATED", spare: 5, number: pod.GetCreatedAt, value: func(p pod, o Options) string { return age(p.GetCreatedAt(), o) }},
 	{name: "READY", value: func(p pod, o Options) string {
 		r := resultOf(p, o)
 		if r.unprobed {
-			return fmt.Sprintf("?/%d", r.containers)
+			return fmt.Sprintf("?/%d", r.Containers)
 		}
-		return fmt.Sprintf("%d/%d", r.ready, r.containers)
+		return fmt.Sprintf("%d/%d", r.Ready, r.Containers)
 	}},
 	{
 		name: "STATE", shrink: true, least: len("CrashLoopBackOff"), width: len("CrashLoopBackOff"), value: podState,
-		tone: func(p pod, o Options) tone { return resultOf(p, o).tone },
+		tone: func(p pod, o Options) tone { return resultOf(p, o).tone() },
 	},
-	{name: "RESTARTS", spare: 7, value: func(p pod, o Options) string { return fmt.Sprint(resultOf(p, o).restarts) }},
+	{name: "RESTARTS", spare: 7, value: func(p pod, o Options) string { return fmt.Sprint(resultOf(p, o).Restarts) }},
 	{name: "NAME", shrink: true, least: 10, value: func(p pod, _ Options) string { return orUnknown(podName(p)) }},
-	{name: "NAMESPACE", shrink: true, spare: 6, value: func(p pod, _ Options) string { return orUnknown(podNamespace(p)) }},
+	{name: "NAMESPACE", shrink: true, spare: 6, value: namespaceCell},
 	{name: "IP", spare: 4, value: podIP},
 	{name: "SANDBOX", spare: 1, value: func(p pod, _ Options) string { return enumWord(p.GetState().String()) }},
 	{name: "ATTEMPT", spare: 1, number: by(podAttempt), value: func(p pod, _ Options) string { return fmt.Sprint(podAttempt(p)) }},
@@ -59,153 +64,103 @@ func PodNeeds(o Options) (n Needs) {
 
 // ManagedPod is what sync or apply knows of a pod and its runtime does not.
 type ManagedPod struct {
-	Init    map[string]bool // containers, by id
-	Unready map[string]bool // those whose probe does not pass, by id
-	// Unprobed are those with a probe that is not made any more, by id.
-	Unprobed map[string]bool
-	Missing  map[string]Waiting // why containers wait that the runtime does not have yet, by name
+	NoSandbox  bool
+	Managed    bool   // it still works on the pod
+	Reason     string // of a failure of the pod as a whole
+	Containers []ManagedContainer
+}
+
+// ManagedContainer is a container of the manifest. Its state is the runtime's.
+type ManagedContainer struct {
+	Name, ID string // of the newest attempt
+	Probed   bool   // Ready is by its probes
+	kube.Container
+}
+
+// of returns what is known of a container, without its state.
+func (p ManagedPod) of(c container) (m ManagedContainer) {
+	if i := slices.IndexFunc(p.Containers, func(m ManagedContainer) bool { return m.Name == containerName(c) }); i >= 0 {
+		m = p.Containers[i]
+	}
+	if m.ID != c.GetId() { // another attempt was made since
+		m.Waits, m.Probed = "", false
+	}
+	if c.GetState() == runtimeapi.ContainerState_CONTAINER_RUNNING || c.GetState() == runtimeapi.ContainerState_CONTAINER_EXITED && !p.Managed {
+		m.Waits = ""
+	}
+	return m
 }
 
 // podResult is how a pod is, as far as its containers tell it.
 type podResult struct {
-	ready, containers int  // without init containers, where those are known, else without those that have done their work
-	runs              bool // one does
-	unprobed          bool // one that runs may be ready or not
-	restarts          uint32
-	state             string
-	tone              tone
+	kube.PodState
+	unprobed bool // one that runs may be ready or not
 }
 
 // resultOf looks at the newest attempt of each container. One that debugs another is not of the pod, as an ephemeral
 // container for kubectl.
-func resultOf(p pod, o Options) podResult {
+func resultOf(p pod, o Options) (r podResult) {
 	newest := map[string]container{}
 	for _, c := range o.Members[p.GetId()] {
 		if had := newest[containerName(c)]; c.GetLabels()[kube.LabelDebug] == "" && (had == nil || containerAttempt(c) >= containerAttempt(had)) {
 			newest[containerName(c)] = c
 		}
 	}
-	var r podResult
-	managed := o.Managed[p.GetId()]
-	ready := p.GetState() == runtimeapi.PodSandboxState_SANDBOX_READY
-	var of outstanding
-	if ready { // else they are not to be made
-		r.containers, of.missing = managed.missing(newest)
+	known := o.Managed[p.GetId()]
+	facts := kube.Pod{
+		NoSandbox: known.NoSandbox, Ready: p.GetState() == runtimeapi.PodSandboxState_SANDBOX_READY, Managed: known.Managed, Reason: known.Reason,
 	}
-	for _, name := range slices.Sorted(maps.Keys(newest)) {
+	names := slices.Sorted(maps.Keys(newest))
+	for _, m := range slices.Backward(known.Containers) { // these are first, in the order of the manifest
+		if names = slices.DeleteFunc(names, func(name string) bool { return name == m.Name }); newest[m.Name] != nil || m.ID == "" {
+			names = append([]string{m.Name}, names...)
+		}
+	}
+	for _, name := range names {
 		c := newest[name]
-		r.restarts += restarts(c)
-		s := o.Statuses[c.GetId()].GetStatus()
-		if kube.IsDoneInit(s, newest) {
+		if c == nil {
+			i := slices.IndexFunc(known.Containers, func(m ManagedContainer) bool { return m.Name == name })
+			missing := known.Containers[i].Container
+			missing.Missing = true
+			facts.Containers = append(facts.Containers, missing)
 			continue
 		}
-		if !managed.Init[c.GetId()] {
-			r.containers++
+		m, s := known.of(c), o.Statuses[c.GetId()].GetStatus()
+		m.State, m.Paused, m.Restarts, m.ExitCode, m.Reason = c.GetState(), kube.IsPaused(c), int(restarts(c)), s.GetExitCode(), s.GetReason()
+		running := m.State == runtimeapi.ContainerState_CONTAINER_RUNNING
+		if s == nil && m.State == runtimeapi.ContainerState_CONTAINER_EXITED {
+			m.State = runtimeapi.ContainerState_CONTAINER_UNKNOWN
 		}
-		_, waits := o.Waiting[c.GetId()]
-		switch {
-		case waits:
-			of.waiting = c
-		case c.GetState() == runtimeapi.ContainerState_CONTAINER_RUNNING:
-			r.runs = true
-			switch {
-			case kube.IsPaused(c):
-				of.paused = c
-			case managed.Unready[c.GetId()]:
-				of.unready = c
-			case managed.Unprobed[c.GetId()]:
-				of.unready, r.unprobed = c, true
-			case !managed.Init[c.GetId()]:
-				r.ready++
-			}
-		case c.GetState() == runtimeapi.ContainerState_CONTAINER_CREATED:
-			of.created = c
-		case c.GetState() != runtimeapi.ContainerState_CONTAINER_EXITED || s == nil:
-			of.unknown = c
-		case s.GetExitCode() != 0:
-			of.failed = c
-		}
+		r.unprobed = r.unprobed || running && m.Probed && !known.Managed
+		m.Ready = running && !m.Paused && (!m.Probed || m.Ready && known.Managed)
+		m.Init = m.Init || kube.IsDoneInit(s, newest)
+		facts.Containers = append(facts.Containers, m.Container)
 	}
-	r.state, r.tone = of.word(r, ready, o)
+	r.PodState = facts.State()
 	return r
 }
 
-// missing counts the containers that the runtime does not have, and returns why one of them waits.
-func (k ManagedPod) missing(has map[string]container) (n int, why *Waiting) {
-	for _, name := range slices.Sorted(maps.Keys(k.Missing)) {
-		if has[name] != nil {
-			continue // made since
-		}
-		n++
-		if w := k.Missing[name]; why == nil || isCreating(why.Reason) {
-			why = &w
-		}
-	}
-	return n, why
-}
+// text is the state, and when it ends.
+func (r podResult) text(o Options) string { return waiting(r.Word, r.Next, o) }
 
-// outstanding are the containers of a pod that say more of it than one that runs, one of
-// each kind.
-type outstanding struct {
-	failed, waiting, created, unknown, unready, paused container // unready: by a probe, or for all that is known
-	missing                                            *Waiting
-}
+func (r podResult) tone() tone { return StateTone(r.Word, r.Ready == r.Containers) }
 
-// word returns the state of the pod.
-func (of outstanding) word(r podResult, ready bool, o Options) (string, tone) {
+// StateTone returns the colour of the state of a pod or a container.
+func StateTone(word string, ready bool) Tone {
 	switch {
-	case of.waiting != nil:
-		return o.Waiting[of.waiting.GetId()].text(o), bad
-	case of.failed != nil:
-		return failedWord(o.Statuses[of.failed.GetId()].GetStatus(), ready)
-	case r.runs && !ready:
-		return "SandboxNotReady", bad
-	case of.missing != nil:
-		return of.missing.text(o), of.missing.tone()
-	case of.unknown != nil:
-		return enumWord(of.unknown.GetState().String()), warn
-	case of.paused != nil:
-		return "Paused", warn
-	case r.runs && of.created == nil && of.unready != nil:
-		return "Running", warn
-	case r.runs && of.created == nil:
-		return "Running", good
-	case of.created != nil && ready:
-		return "Created", warn
-	case r.containers == 0 && ready:
-		return "NoContainers", warn
-	case r.containers == 0 || of.created != nil:
-		return "Stopped", faint
-	}
-	return "Completed", faint
-}
-
-func (w Waiting) tone() tone {
-	if isCreating(w.Reason) {
+	case word == kube.Running && ready:
+		return good
+	case word == kube.Completed, word == kube.Stopped:
+		return faint
+	case word == kube.Running, word == kube.Paused, word == kube.Unknown, word == kube.NoContainers, kube.IsCreating(word):
 		return warn
 	}
 	return bad
 }
 
-// isCreating reports whether a container waits for nothing but its turn.
-func isCreating(reason string) bool {
-	return reason == "ContainerCreating" || reason == "PodInitializing"
-}
-
-// failedWord returns the state of a pod with a container that has failed. Who stops a pod kills what is in it.
-func failedWord(s *runtimeapi.ContainerStatus, ready bool) (string, tone) {
-	if reason := s.GetReason(); reason != "" && reason != "Error" {
-		return reason, bad
-	}
-	if !ready && (s.GetExitCode() == 137 || s.GetExitCode() == 143) {
-		return "Stopped", faint
-	}
-	return fmt.Sprintf("Error (%d)", s.GetExitCode()), bad
-}
-
 // FailedPod returns the first pod that the table shows as failed, nil for none.
 func FailedPod(pods []*runtimeapi.PodSandbox, o Options) *runtimeapi.PodSandbox {
-	return firstPod(pods, o, func(r podResult) bool { return r.tone == bad })
+	return firstPod(pods, o, func(r podResult) bool { return r.tone() == bad })
 }
 
 // UnprobedPod returns the first pod of which the table does not know whether it is ready, nil for none.
@@ -228,7 +183,14 @@ func podState(p pod, o Options) string {
 	case o.deleted:
 		return "Deleted"
 	}
-	return resultOf(p, o).state
+	return resultOf(p, o).text(o)
+}
+
+func namespaceCell(p pod, o Options) string {
+	if o.Managed[p.GetId()].NoSandbox {
+		return cmp.Or(podNamespace(p), unknownCell)
+	}
+	return orUnknown(podNamespace(p))
 }
 
 func podIP(p pod, o Options) string {

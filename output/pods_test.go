@@ -21,7 +21,12 @@ func TestKeptPods(t *testing.T) {
 	paused.Annotations = map[string]string{kube.AnnotationPaused: "true"}
 	debug := running("debug-x")
 	debug.Labels = map[string]string{kube.LabelDebug: "a"}
-	pulling, turn := Waiting{Reason: "ImagePullBackOff", Next: now.Add(8 * time.Second)}, Waiting{Reason: "PodInitializing"}
+	missing := func(name string, c kube.Container) ManagedContainer {
+		return ManagedContainer{Name: name, Container: c}
+	}
+	pulling, turn := kube.Container{Waits: "ImagePullBackOff", Next: now.Add(8 * time.Second)}, kube.Container{Waits: "PodInitializing"}
+	known := func(c ...ManagedContainer) ManagedPod { return ManagedPod{Managed: true, Containers: c} }
+	unready := func(id string) ManagedContainer { return ManagedContainer{Name: "b", ID: id, Probed: true} }
 	exited := map[string]*runtimeapi.ContainerStatusResponse{"a": {Status: &runtimeapi.ContainerStatus{Id: "a", State: runtimeapi.ContainerState_CONTAINER_EXITED}}}
 	for _, test := range []struct {
 		name    string
@@ -32,18 +37,20 @@ func TestKeptPods(t *testing.T) {
 	}{
 		{name: "nobody keeps it", members: []*runtimeapi.Container{running("a")}, want: "1/1   Running\n"},
 		{name: "ready", members: []*runtimeapi.Container{running("a"), running("b")}, want: "2/2   Running\n"},
-		{name: "a probe fails", members: []*runtimeapi.Container{running("a"), running("b")}, kept: ManagedPod{Unready: map[string]bool{"b": true}}, want: "1/2   Running\n"},
-		{name: "nobody probes it any more", members: []*runtimeapi.Container{running("a"), running("b")}, kept: ManagedPod{Unprobed: map[string]bool{"b": true}}, want: "?/2   Running\n"},
-		{name: "the attempt that was probed is not there any more", members: []*runtimeapi.Container{running("a")}, kept: ManagedPod{Unprobed: map[string]bool{"b": true}}, want: "1/1   Running\n"},
-		{name: "no image", kept: ManagedPod{Missing: map[string]Waiting{"a": pulling}}, want: "0/1   ImagePullBackOff, next in 8s\n"},
-		{name: "one image of two", members: []*runtimeapi.Container{running("a")}, kept: ManagedPod{Missing: map[string]Waiting{"b": pulling}}, want: "1/2   ImagePullBackOff, next in 8s\n"},
-		{name: "initialises", members: []*runtimeapi.Container{running("i")}, kept: ManagedPod{Init: map[string]bool{"i": true}, Missing: map[string]Waiting{"a": turn}}, want: "0/1   PodInitializing\n"},
-		{name: "a failure before a turn", kept: ManagedPod{Missing: map[string]Waiting{"a": turn, "b": pulling, "c": turn}}, want: "0/3   ImagePullBackOff, next in 8s\n"},
-		{name: "made since", members: []*runtimeapi.Container{running("a")}, kept: ManagedPod{Missing: map[string]Waiting{"a": pulling}}, want: "1/1   Running\n"},
+		{name: "a probe fails", members: []*runtimeapi.Container{running("a"), running("b")}, kept: known(unready("b")), want: "1/2   Running\n"},
+		{name: "nobody probes it any more", members: []*runtimeapi.Container{running("a"), running("b")}, kept: ManagedPod{Containers: []ManagedContainer{unready("b")}}, want: "?/2   Running\n"},
+		{name: "the attempt that was probed is not there any more", members: []*runtimeapi.Container{running("a")}, kept: ManagedPod{Containers: []ManagedContainer{unready("b")}}, want: "1/1   Running\n"},
+		{name: "no image", kept: known(missing("a", pulling)), want: "0/1   ImagePullBackOff, next in 8s\n"},
+		{name: "one image of two", members: []*runtimeapi.Container{running("a")}, kept: known(missing("b", pulling)), want: "1/2   ImagePullBackOff, next in 8s\n"},
+		{name: "initialises", members: []*runtimeapi.Container{running("i")}, kept: known(ManagedContainer{Name: "i", ID: "i", Container: kube.Container{Init: true}}, missing("a", turn)), want: "0/1   Init:0/1\n"},
+		{name: "a failure before a turn", kept: known(missing("a", turn), missing("b", pulling), missing("c", turn)), want: "0/3   ImagePullBackOff, next in 8s\n"},
+		{name: "made since", members: []*runtimeapi.Container{running("a")}, kept: known(missing("a", pulling)), want: "1/1   Running\n"},
 		{name: "one paused", members: []*runtimeapi.Container{paused, running("b")}, want: "1/2   Paused\n"},
 		{name: "debugged", members: []*runtimeapi.Container{running("a"), debug}, want: "1/1   Running\n"},
 		{name: "debugged after its end", members: []*runtimeapi.Container{{Id: "a", Metadata: &runtimeapi.ContainerMetadata{Name: "a"}, State: runtimeapi.ContainerState_CONTAINER_EXITED}, debug}, want: "0/1   Completed\n"},
-		{name: "stopped", stopped: true, kept: ManagedPod{Missing: map[string]Waiting{"a": pulling}}, want: "0/0   Stopped\n"},
+		{name: "stopped", stopped: true, kept: ManagedPod{Containers: []ManagedContainer{missing("a", pulling)}}, want: "0/0   Stopped\n"},
+		{name: "past its deadline", stopped: true, kept: ManagedPod{Reason: "DeadlineExceeded"}, want: "0/0   DeadlineExceeded\n"},
+		{name: "without a sandbox", stopped: true, kept: ManagedPod{NoSandbox: true, Reason: "FailedMount", Containers: []ManagedContainer{missing("a", kube.Container{})}}, want: "0/1   FailedMount\n"},
 	} {
 		p := &runtimeapi.PodSandbox{Id: "p"}
 		if test.stopped {

@@ -1,8 +1,11 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -90,50 +93,81 @@ func (env *Env) PodState(uid string, sandboxes ...string) *kuberuntime.PodState 
 	return state
 }
 
-// WaitingContainers returns why containers of sync and apply wait for their next start, by id.
-func (env *Env) WaitingContainers(containers []*runtimeapi.Container) map[string]output.Waiting {
-	waiting, read := map[string]output.Waiting{}, map[string]*kuberuntime.PodState{}
-	for _, c := range containers {
-		if c.GetState() == runtimeapi.ContainerState_CONTAINER_RUNNING {
-			continue
-		}
-		state, done := read[c.GetPodSandboxId()]
-		if !done {
-			state = env.PodState(c.GetLabels()[kube.LabelPodUID], c.GetPodSandboxId())
-			read[c.GetPodSandboxId()] = state
-		}
-		if s := state.Container(c.GetMetadata().GetName()); s != nil && s.ID == c.GetId() && s.Waiting != "" {
-			waiting[c.GetId()] = output.Waiting{Reason: s.Waiting, Next: s.NextTry}
-		}
-	}
-	return waiting
-}
-
-// ManagedPods returns what sync and apply know of their pods, by the sandbox's id.
-func (env *Env) ManagedPods(pods []*runtimeapi.PodSandbox) map[string]output.ManagedPod {
-	managed := map[string]output.ManagedPod{}
+// ManagedPods returns what sync and apply know of pods, and of the pods of containers, by the sandbox's id.
+func (env *Env) ManagedPods(pods []*runtimeapi.PodSandbox, containers []*runtimeapi.Container) map[string]output.ManagedPod {
+	uids, managed := map[string]string{}, map[string]output.ManagedPod{}
 	for _, p := range pods {
-		state := env.PodState(p.GetMetadata().GetUid(), p.GetId())
-		if state == nil || state.Sandbox != "" && state.Sandbox != p.GetId() {
-			continue
+		uids[p.GetId()] = p.GetMetadata().GetUid()
+	}
+	for _, c := range containers {
+		uids[c.GetPodSandboxId()] = c.GetLabels()[kube.LabelPodUID]
+	}
+	for sandbox, uid := range uids {
+		if state := env.PodState(uid, sandbox); state != nil && (state.Sandbox == "" || state.Sandbox == sandbox) {
+			managed[sandbox] = managedPod(state)
 		}
-		known := output.ManagedPod{Init: map[string]bool{}, Unready: map[string]bool{}, Unprobed: map[string]bool{}, Missing: map[string]output.Waiting{}}
-		for _, c := range state.Containers {
-			switch {
-			case c.Ephemeral:
-			case c.Init && !c.Sidecar:
-				known.Init[c.ID] = true
-			case c.ID == "" && c.Waiting != "":
-				known.Missing[c.Name] = output.Waiting{Reason: c.Waiting, Next: c.NextTry}
-			case state.Managed && c.Probed && !c.Ready:
-				known.Unready[c.ID] = true
-			case !state.Managed && c.Probed:
-				known.Unprobed[c.ID] = true
-			}
-		}
-		managed[p.GetId()] = known
 	}
 	return managed
+}
+
+// UnmadePods returns rows for what should be on the node and is not: pods of sync and apply that have no sandbox yet, and
+// manifests that sync cannot read. pods are those of the runtime.
+func (env *Env) UnmadePods(ctx context.Context, conn *client.Conn, pods []*runtimeapi.PodSandbox, f *Filter) (rows []*runtimeapi.PodSandbox, known map[string]output.ManagedPod) {
+	known = map[string]output.ManagedPod{}
+	if conn.Remote() != "" {
+		return nil, known
+	}
+	dirs := pod.DefaultDirs(env.LookupEnv)
+	add := func(id string, meta *runtimeapi.PodSandboxMetadata, labels map[string]string, p output.ManagedPod) {
+		p.NoSandbox, known[id] = true, p
+		rows = append(rows, &runtimeapi.PodSandbox{Id: id, Metadata: meta, Labels: labels, State: runtimeapi.PodSandboxState_SANDBOX_NOTREADY})
+	}
+	for _, one := range kuberuntime.InvalidManifests(dirs) {
+		add(one.File, &runtimeapi.PodSandboxMetadata{Name: filepath.Base(one.File)}, nil, output.ManagedPod{Reason: "InvalidManifest"})
+	}
+	unmade := kuberuntime.FindUnmade(dirs, func(uid string) bool {
+		return slices.ContainsFunc(pods, func(p *runtimeapi.PodSandbox) bool { return p.GetMetadata().GetUid() == uid })
+	})
+	if len(unmade) > 0 {
+		m, err := kuberuntime.New(ctx, kuberuntime.Options{Runtime: conn.ClientConn(), Image: conn.ImageClientConn(), Endpoint: conn.RuntimeEndpoint, Dirs: dirs, Now: env.Now})
+		if err != nil {
+			env.Debugf("look for pods without a sandbox: %v", err)
+			return f.choosePods(rows), known
+		}
+		defer m.Close()
+		unmade = slices.DeleteFunc(unmade, func(u kuberuntime.Unmade) bool { return !m.IsUnmade(ctx, u) })
+	}
+	for _, u := range unmade {
+		p := output.ManagedPod{}
+		if u.State != nil {
+			p = managedPod(u.State)
+		}
+		p.Reason = cmp.Or(u.Reason, p.Reason)
+		add(string(u.Pod.UID), &runtimeapi.PodSandboxMetadata{Name: u.Pod.Name, Namespace: u.Pod.Namespace, Uid: string(u.Pod.UID)}, u.Pod.Labels, p)
+	}
+	return f.choosePods(rows), known
+}
+
+func managedPod(state *kuberuntime.PodState) output.ManagedPod {
+	p := output.ManagedPod{Managed: state.Managed, Reason: state.Reason}
+	for _, c := range state.Containers {
+		p.Containers = append(p.Containers, output.ManagedContainer{Name: c.Name, ID: c.ID, Probed: c.Probed, Container: kube.Container{
+			Init: c.Init, Sidecar: c.Sidecar, Ephemeral: c.Ephemeral, Waits: c.Waiting, Next: c.NextTry, Ready: c.Ready,
+		}})
+	}
+	return p
+}
+
+// RecordEnd keeps with a container of sync or apply which command a user ends it with, so that why does not take its status for a crash.
+func (env *Env) RecordEnd(c *runtimeapi.Container, command string) {
+	labels, name := c.GetLabels(), c.GetMetadata().GetName()
+	err := kuberuntime.AppendEvent(pod.DefaultDirs(env.LookupEnv), kuberuntime.Event{
+		Time: env.Now(), Namespace: labels[kube.LabelPodNamespace], Pod: labels[kube.LabelPodName], UID: labels[kube.LabelPodUID],
+		Container: name, Reason: kuberuntime.EventKilling, Message: "stopping container " + name + " for " + command,
+	})
+	if err != nil {
+		env.Debugf("keep that %s was ended: %v", name, err)
+	}
 }
 
 // PointToDescribe says, below a table with something that has failed, what shows why.

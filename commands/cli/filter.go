@@ -119,6 +119,9 @@ func (f *Filter) Given() bool {
 		len(f.labels)+len(f.labelled)+len(f.Selector) > 0 || f.latest || f.last != 0
 }
 
+// Last returns how many of the newest are asked for, 0 for all.
+func (f *Filter) Last() int { return f.last }
+
 // Check completes a filter. Without a choice, containers are the running ones.
 func (f *Filter) Check(containers bool) error {
 	f.Selector = append(append(f.Selector, f.labelled...), client.Labels(f.labels)...)
@@ -227,8 +230,12 @@ func (f *Filter) Pods(ctx context.Context, conn *client.Conn) ([]*runtimeapi.Pod
 	if err != nil {
 		return nil, err
 	}
-	return choose(f, res.GetItems(), func(p *runtimeapi.PodSandbox) filtered {
+	return f.choosePods(res.GetItems()), nil
+}
+
+func (f *Filter) choosePods(pods []*runtimeapi.PodSandbox) []*runtimeapi.PodSandbox {
+	return choose(f, pods, func(p *runtimeapi.PodSandbox) filtered {
 		m := p.GetMetadata()
 		return filtered{p.GetId(), m.GetName(), m.GetNamespace(), PodState(p.GetState()), p.GetLabels(), p.GetCreatedAt()}
-	}), nil
+	})
 }

@@ -94,7 +94,9 @@ func (o *psOptions) addDetails(ctx context.Context, env *cli.Env, conn *client.C
 	needs := output.ContainerNeeds(o.view.Options)
 	var failed, podsFailed error
 	if needs.Dead || needs.Statuses {
-		o.view.Waiting = env.WaitingContainers(containers)
+		o.view.Managed = env.ManagedPods(nil, slices.DeleteFunc(slices.Clone(containers), func(c *runtimeapi.Container) bool {
+			return c.GetState() == runtimeapi.ContainerState_CONTAINER_RUNNING
+		}))
 		some := containers
 		if !needs.Statuses {
 			some = slices.DeleteFunc(slices.Clone(containers), func(c *runtimeapi.Container) bool {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/crishim/crishim/commands/cli"
 	"github.com/crishim/crishim/diagnose"
+	"github.com/crishim/crishim/internal/kube"
 	"github.com/crishim/crishim/kuberuntime"
 	"github.com/crishim/crishim/kuberuntime/plan"
 	"github.com/crishim/crishim/kuberuntime/pod"
@@ -197,19 +198,6 @@ func (p *page) heading(text string) {
 	p.text.WriteString(text + "\n")
 }
 
-// stateTone returns the colour of a container's state in one word.
-func stateTone(word string, c plan.ContainerView) output.Tone {
-	switch {
-	case word == diagnose.Running && (c.Ready || c.Init && !c.Sidecar):
-		return output.Good
-	case word == diagnose.Completed:
-		return output.Faint
-	case word == diagnose.Running, diagnose.IsCreating(word):
-		return output.Warn
-	}
-	return output.Bad
-}
-
 // optional is a line that is left out when the value is empty.
 func (p *page) optional(name, value string) {
 	if value != "" {
@@ -253,6 +241,8 @@ func (p *page) pod(d *kuberuntime.Description, owner kuberuntime.Owner) {
 func madeBy(d *kuberuntime.Description, owner kuberuntime.Owner) string {
 	over := d.View.Phase == v1.PodSucceeded || d.View.Phase == v1.PodFailed
 	switch {
+	case d.Status.Sandbox().GetAnnotations()[kube.AnnotationRun] != "":
+		return "crishim run"
 	case !d.Recorded:
 		return owner.String() + ", so that its manifest is not known"
 	case d.Managed || over:
@@ -302,7 +292,7 @@ func (p *page) container(d *kuberuntime.Description, c plan.ContainerView) {
 	}
 	p.optional("Command", command)
 	p.limits(c.Container)
-	p.painted("", "State", stateTone(diagnose.Word(d, c), c), "%s", diagnose.State(d, c, p.now))
+	p.painted("", "State", output.StateTone(diagnose.Word(d, c), c.Ready || c.Init && !c.Sidecar), "%s", diagnose.State(d, c, p.now))
 	attempts := d.Status.Attempts(c.Container.Name)
 	if waiting := d.Waiting[c.Container.Name]; waiting.Reason == "" || !d.Managed {
 		attempts = attempts[min(len(attempts), 1):]

@@ -137,7 +137,7 @@ func TestWhatIsWrong(t *testing.T) {
 		},
 		"a sandbox that cannot be created": {
 			described(nil, waiting("ContainerCreating", ""), with(event(990, "", "FailedCreatePodSandBox", "no network")), func(d *kuberuntime.Description) { d.Status.Sandboxes = nil }),
-			"State: ContainerCreating, 0/1 ready\nCause: the sandbox cannot be created: no network",
+			"State: FailedCreatePodSandBox, 0/1 ready\nCause: the sandbox cannot be created: no network",
 		},
 		"a stopped pod": {
 			described(exited(137, "Error", ""), left, func(d *kuberuntime.Description) {

@@ -3,6 +3,7 @@ package pod
 import (
 	"cmp"
 	"context"
+	"maps"
 	"slices"
 	"sync"
 
@@ -108,7 +109,12 @@ func (o *podsOptions) list(ctx context.Context, env *cli.Env, conn *client.Conn)
 		}
 	}
 	if needs.Dead {
-		o.view.Waiting, o.view.Managed = env.WaitingContainers(containers.GetContainers()), env.ManagedPods(pods)
+		o.view.Managed = env.ManagedPods(pods, nil)
+	}
+	if needs.Dead && o.filter.Last() == 0 {
+		unmade, known := env.UnmadePods(ctx, conn, pods, &o.filter)
+		maps.Copy(o.view.Managed, known)
+		pods = append(pods, unmade...)
 	}
 	var failed, podsFailed error
 	var asked sync.WaitGroup

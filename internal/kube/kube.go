@@ -27,6 +27,9 @@ const (
 	AnnotationPorts        = "io.kubernetes.container.ports" // as JSON
 )
 
+// AnnotationRun is on the sandbox that `crishim run` makes for one container.
+const AnnotationRun = "io.crishim.run"
+
 // AnnotationPaused is on what crishim's dockershim lists of a paused container, which is a running one for CRI.
 const AnnotationPaused = "io.crishim.paused"
 

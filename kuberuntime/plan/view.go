@@ -23,6 +23,7 @@ type View struct {
 	Initialised bool // the init containers are done
 	Started     bool // and each regular container was started once
 	Ready       bool
+	Reason      string // of a failure of the pod as a whole
 	Why         string // why the pod failed, where no container tells
 	Containers  []ContainerView
 }

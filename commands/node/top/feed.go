@@ -3,6 +3,7 @@ package top
 import (
 	"context"
 	"io/fs"
+	"maps"
 	"strings"
 	"sync"
 	"time"
@@ -84,9 +85,11 @@ func (f *feed) lists(ctx context.Context) (Lists, error) {
 	for _, p := range pods.GetItems() {
 		names[p.GetId()] = p.GetMetadata()
 	}
-	return Lists{pods.GetItems(), containers.GetContainers(), output.Options{
-		Now: f.env.Now(), Terminal: true, Pods: names, Members: members, Statuses: known,
-		Waiting: f.env.WaitingContainers(containers.GetContainers()), Managed: f.env.ManagedPods(pods.GetItems()),
+	managed := f.env.ManagedPods(pods.GetItems(), nil)
+	unmade, reasons := f.env.UnmadePods(ctx, f.conn, pods.GetItems(), &cli.Filter{})
+	maps.Copy(managed, reasons)
+	return Lists{append(pods.GetItems(), unmade...), containers.GetContainers(), output.Options{
+		Now: f.env.Now(), Terminal: true, Pods: names, Members: members, Statuses: known, Managed: managed,
 	}}, nil
 }
 

@@ -1,0 +1,133 @@
+package kuberuntime
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/crishim/crishim/internal/filelock"
+	"github.com/crishim/crishim/kuberuntime/manifest"
+	"github.com/crishim/crishim/kuberuntime/pod"
+)
+
+// Unmade is a pod that was asked for here and has no sandbox yet.
+type Unmade struct {
+	Pod    *v1.Pod
+	State  *PodState // nil where none was written
+	Reason string    // why it has none: FailedCreatePodSandBox or FailedMount; "" while nothing has failed
+}
+
+// FindUnmade returns the recorded pods that may have no sandbox yet, but for those with these uids. It reads files only: the
+// pods can be another runtime's, see IsUnmade. A record outlives a pod that another tool has removed; that one is gone.
+func FindUnmade(d pod.Dirs, has func(uid string) bool) (found []Unmade) {
+	uids, _ := listDir(d.Pods()) // without the directory there are none
+	for _, uid := range uids {
+		if has(uid) {
+			continue
+		}
+		state, _ := ReadState(d, uid)
+		if state != nil && state.Sandbox != "" && !state.Managed {
+			continue
+		}
+		u := Unmade{State: state}
+		events, _ := ReadEvents(d, uid)
+		if e := LastFailure(events, ""); e != nil && e.Container == "" {
+			u.Reason = e.Reason
+		} else if state == nil || !state.Managed {
+			continue
+		}
+		if record, err := readRecord(d, uid); err == nil {
+			u.Pod = record.Pod
+			found = append(found, u)
+		}
+	}
+	return found
+}
+
+// IsUnmade reports whether this runtime is the one of a pod of FindUnmade, and has nothing of it.
+func (m *Manager) IsUnmade(ctx context.Context, u Unmade) bool {
+	uid := string(u.Pod.UID)
+	if _, own := m.ownRecord(ctx, uid); !own {
+		return false
+	}
+	sandboxes, containers, err := m.listsOf(ctx, uid)
+	return err == nil && len(sandboxes)+len(containers) == 0
+}
+
+// LivePods lists the pods of the runtime, and those that have no sandbox yet.
+func (m *Manager) LivePods(ctx context.Context) ([]*pod.Pod, error) {
+	pods, err := m.GetPods(ctx, true)
+	if err != nil {
+		return nil, err
+	}
+	has := func(uid string) bool { return slices.ContainsFunc(pods, func(p *pod.Pod) bool { return p.UID == uid }) }
+	for _, u := range FindUnmade(m.o.Dirs, has) {
+		if m.IsUnmade(ctx, u) {
+			pods = append(pods, &pod.Pod{UID: string(u.Pod.UID), Name: u.Pod.Name, Namespace: u.Pod.Namespace})
+		}
+	}
+	return pods, nil
+}
+
+// InvalidManifest is a file that sync cannot read pods from.
+type InvalidManifest struct {
+	File     string   `json:"file"` // or the directory
+	Problems []string `json:"problems"`
+}
+
+// keepInvalid writes down which manifests are wrong, next to the lock of the directory. The pods do not depend on it.
+func (l *Loop) keepInvalid(err error) {
+	var invalid []InvalidManifest
+	var all manifest.Errors
+	switch {
+	case errors.As(err, &all):
+		for _, e := range all {
+			i := slices.IndexFunc(invalid, func(one InvalidManifest) bool { return one.File == e.File })
+			if i < 0 {
+				i, invalid = len(invalid), append(invalid, InvalidManifest{File: e.File})
+			}
+			invalid[i].Problems = append(invalid[i].Problems, e.Error())
+		}
+	case err != nil:
+		invalid = []InvalidManifest{{File: l.directory.path, Problems: []string{err.Error()}}}
+	}
+	file := invalidFile(dirLockPath(l.m.o.Dirs, l.directory.path))
+	text, err := json.Marshal(invalid)
+	if err == nil && !bytes.Equal(text, l.invalid) {
+		err, l.invalid = replaceFile(file, text), text
+	}
+	if err != nil {
+		l.report("list of invalid manifests", err)
+	}
+}
+
+func invalidFile(lock string) string { return strings.TrimSuffix(lock, ".lock") + ".invalid.json" }
+
+// InvalidManifests returns the manifests that running Loops of this host cannot read.
+func InvalidManifests(d pod.Dirs) (out []InvalidManifest) {
+	locks, _ := filepath.Glob(filepath.Join(escapeGlob(d.Root), "sync", "*.lock"))
+	for _, lock := range locks {
+		var some []InvalidManifest
+		text, _, err := readFile(invalidFile(lock))
+		if err == nil && filelock.Held(lock) && json.Unmarshal(text, &some) == nil {
+			out = append(out, some...)
+		}
+	}
+	return out
+}
+
+// removeInvalid removes what keepInvalid has written.
+func (l *Loop) removeInvalid() error {
+	err := os.Remove(invalidFile(dirLockPath(l.m.o.Dirs, l.directory.path)))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	return err
+}
