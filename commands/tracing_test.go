@@ -3,6 +3,7 @@ package commands
 import (
 	"context"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -271,5 +272,30 @@ func TestTracingFlags(t *testing.T) {
 		if r.code != cli.ExitUsage || !strings.Contains(r.err, "must be 0 to 1000000, or -1 for every trace") {
 			t.Errorf("%s: %+v", rate, r)
 		}
+	}
+}
+
+// TestTracesHaveNoTextOfContainers: what leaves the machine says that a call failed, and not with which words.
+func TestTracesHaveNoTextOfContainers(t *testing.T) {
+	spans := startCollector(t)
+	c := withStub(t, stubcri.Options{})
+	c.stub.AddContainer(c.stub.AddPod("default", "web"), "main")
+	c.stub.Fail("StopContainer", errors.New("password=hunter2"))
+	if got := c.run("--enable-tracing", "--tracing-endpoint", spans.address, "stop", "web"); got.code != 1 || !strings.Contains(got.err, "hunter2") {
+		t.Fatalf("got %+v", got)
+	}
+	spans.mu.Lock()
+	defer spans.mu.Unlock()
+	failed := 0
+	for _, s := range spans.spans {
+		if strings.Contains(s.String(), "hunter2") {
+			t.Errorf("got %s", s)
+		}
+		if s.GetStatus().GetCode() == tracepb.Status_STATUS_CODE_ERROR {
+			failed++
+		}
+	}
+	if failed < 2 {
+		t.Errorf("%d spans have failed, want those of the command and the call", failed)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -95,7 +96,7 @@ func (t *tracing) stop(err error) {
 	}
 	if t.command != nil {
 		if err != nil {
-			t.command.SetStatus(codes.Error, WithoutStatusPrefix(err))
+			t.command.SetStatus(codes.Error, "")
 		}
 		t.command.End()
 	}
@@ -134,9 +135,37 @@ func (e *reportingExporter) dial(ctx context.Context, address string) (net.Conn,
 
 // ExportSpans sends spans to the collector.
 func (e *reportingExporter) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) error {
-	err := e.SpanExporter.ExportSpans(ctx, spans)
+	sent := make([]sdktrace.ReadOnlySpan, len(spans))
+	for i, s := range spans {
+		sent[i] = harmless{s}
+	}
+	err := e.SpanExporter.ExportSpans(ctx, sent)
 	e.report(err)
 	return nil
+}
+
+// harmless is a span without texts that a container, or who made it, can choose: those of errors, in the status and the events, and
+// paths of the engine.
+type harmless struct{ sdktrace.ReadOnlySpan }
+
+func (s harmless) Status() sdktrace.Status {
+	return sdktrace.Status{Code: s.ReadOnlySpan.Status().Code}
+}
+
+func (s harmless) Events() []sdktrace.Event { return nil }
+
+func (s harmless) Attributes() (kept []attribute.KeyValue) {
+	for _, a := range s.ReadOnlySpan.Attributes() {
+		if slices.Contains(harmlessAttributes, string(a.Key)) {
+			kept = append(kept, a)
+		}
+	}
+	return kept
+}
+
+var harmlessAttributes = []string{
+	"rpc.system", "rpc.system.name", "rpc.service", "rpc.method", "rpc.grpc.status_code", "rpc.response.status_code", "error.type",
+	"http.request.method", "http.response.status_code", "server.address", "server.port", "network.transport", "network.protocol.name", "network.protocol.version",
 }
 
 func (e *reportingExporter) report(err error) {
