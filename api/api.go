@@ -13,6 +13,9 @@ const AnnotationTemporary = "io.crishim.temporary"
 // that names the streams of which the answer has only the beginning.
 const TrailerCut = "crishim-cut"
 
+// DetailNoPod is a detail of the status of a container that the engine has and that is in no pod.
+const DetailNoPod = "crishim-no-pod"
+
 // Chunk is how much of an archive goes into one message. With what is around it gRPC takes a buffer of 32 KiB; the next
 // larger one has 1 MiB, which it clears for each message.
 const Chunk = 32<<10 - 256

@@ -3,12 +3,17 @@ package client
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/api"
 )
 
 // Want is which attempt of a container, or sandbox of a pod, a name stands for.
@@ -65,7 +70,29 @@ func (c *Conn) FindContainer(ctx context.Context, q Query) (*runtimeapi.Containe
 		return nil, err
 	}
 	found, err := s.within(q).find(containerKind, q)
+	if status.Code(err) == codes.NotFound && q.Container == "" && c.isOutsidePods(ctx, q.Ref) {
+		return nil, &Error{
+			Code: codes.NotFound, text: fmt.Sprintf("container %q is Docker's own and in no pod: it is not Kubernetes'", q.Ref),
+			hint: fmt.Sprintf("docker's verbs are for it, such as `docker exec %s` and `docker logs %[1]s`", clean(q.Ref)),
+		}
+	}
 	return found.container, withSkipped(err, c.runtime.skipped())
+}
+
+// isOutsidePods reports whether the engine below crishim's dockershim has a container of that name or id in no pod.
+func (c *Conn) isOutsidePods(ctx context.Context, ref string) bool {
+	if c.Version.GetRuntimeName() != "docker" || strings.Contains(ref, "/") {
+		return false
+	}
+	_, err := c.Runtime.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: ref})
+	var worded *Error
+	if errors.As(err, &worded) {
+		err = worded.err
+	}
+	return slices.ContainsFunc(status.Convert(err).Details(), func(detail any) bool {
+		text, ok := detail.(*wrapperspb.StringValue)
+		return ok && text.GetValue() == api.DetailNoPod
+	})
 }
 
 // Pod finds the pod that a reference stands for: full id, name,

@@ -19,10 +19,12 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/api"
 	"github.com/crishim/crishim/shim/docker"
+	"github.com/crishim/crishim/shim/state"
 )
 
 // maxMessage is the size that a kubelet allows in both directions.
@@ -193,7 +195,13 @@ func toStatus(ctx context.Context, err error) error {
 			}
 		}
 	}
-	return status.Error(code, docker.Text(err))
+	s := status.New(code, docker.Text(err))
+	if errors.Is(err, state.ErrNoPod) {
+		if detailed, err := s.WithDetails(wrapperspb.String(api.DetailNoPod)); err == nil {
+			s = detailed
+		}
+	}
+	return s.Err()
 }
 
 // errorCodes maps classes of errors to codes. The first that fits counts.

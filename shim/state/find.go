@@ -26,6 +26,9 @@ type FoundSandbox struct {
 	Detail container.InspectResponse
 }
 
+// ErrNoPod is a container of the engine that is no pod's. For CRI it is not there.
+var ErrNoPod = fmt.Errorf("it belongs to no pod: %w", errdefs.ErrNotFound)
+
 // FindContainer finds a pod's container. What the engine has under that id and no pod
 // owns, a sandbox included, is not found.
 func FindContainer(ctx context.Context, engine Inspector, id string) (found FoundContainer, err error) {
@@ -34,7 +37,10 @@ func FindContainer(ctx context.Context, engine Inspector, id string) (found Foun
 	}
 	var ok bool
 	if found.Container, ok = DecodeContainer(found.Detail.Name, found.Detail.Config.Labels); !ok {
-		return found, fmt.Errorf("container %s is not a pod's container: %w", id, errdefs.ErrNotFound)
+		if _, sandbox := DecodeSandbox(found.Detail.Name, found.Detail.Config.Labels); sandbox {
+			return found, fmt.Errorf("container %s is not a pod's container: %w", id, errdefs.ErrNotFound)
+		}
+		return found, fmt.Errorf("container %s is not a pod's container: %w", id, ErrNoPod)
 	}
 	return found, nil
 }
