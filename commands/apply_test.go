@@ -364,17 +364,23 @@ func TestApplyLeavesNothingUnsaid(t *testing.T) {
 	}
 }
 
-// TestDeleteOfAPodWithoutSandboxes: what describe finds, delete finds, and its directory goes.
+// TestDeleteOfAPodWithoutSandboxes: a pod that another verb has removed is gone for describe and why; delete finds what is left of it,
+// and its directory goes.
 func TestDeleteOfAPodWithoutSandboxes(t *testing.T) {
 	t.Parallel()
 	for _, args := range []string{"web", "-f -"} {
 		c := podTest(t)
 		c.stdin = applyPod1
-		for _, line := range []string{"apply -f -", "rmp -f web", "describe web"} {
+		for _, line := range []string{"apply -f -", "rmp -f web", "why --exit-code"} {
 			if got := c.run(strings.Fields(line)...); got.code != 0 {
 				t.Fatalf("%s: got %+v", line, got)
 			}
 			c.stdin = applyPod1
+		}
+		for _, verb := range []string{"describe", "why"} {
+			if got := c.run(verb, "web"); got.code != 1 || !strings.Contains(got.err, `"web"`) {
+				t.Errorf("%s: got %+v", verb, got)
+			}
 		}
 		if got := c.run(append([]string{"delete"}, strings.Fields(args)...)...); got.code != 0 || !strings.Contains(got.out, "pod default/web: deleted") {
 			t.Errorf("%s: got %+v", args, got)

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bufio"
 	"cmp"
 	"context"
 	"errors"
@@ -171,6 +172,25 @@ func (env *Env) SaySpans(spans ...Span) error {
 	defer env.mu.Unlock()
 	_, err := fmt.Fprintln(env.Out, line.String())
 	return err
+}
+
+// Ask asks on the terminal for a yes or no.
+func (env *Env) Ask(ctx context.Context, question string) (bool, error) {
+	if !env.InTerminal || !env.ErrTerminal {
+		return false, errors.New("nothing is done: there is no terminal to ask on")
+	}
+	fmt.Fprintf(env.Err, "%s [y/N] ", output.Sanitize(question))
+	answers := make(chan string, 1)
+	go func() { // a read of a terminal cannot be interrupted
+		line, _ := bufio.NewReader(env.In).ReadString('\n')
+		answers <- strings.ToLower(strings.TrimSpace(line))
+	}()
+	select {
+	case answer := <-answers:
+		return answer == "y" || answer == "yes", nil
+	case <-ctx.Done():
+		return false, ctx.Err()
+	}
 }
 
 // Warn writes one line to stderr.

@@ -65,7 +65,10 @@ func (o *killOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) 
 	return cli.Batch[*runtimeapi.Container]{
 		What: "running container", Doing: "sending " + o.signal + " to",
 		Would: func(c cli.ContainerTarget) string { return "Would send " + o.signal + " to " + c.Called() },
-		Do: func(_ *cli.Env, c cli.ContainerTarget) error {
+		Do: func(env *cli.Env, c cli.ContainerTarget) error {
+			if o.signal == "SIGKILL" || o.signal == "SIGTERM" || o.signal == "SIGINT" {
+				env.RecordEnd(c.Object, "crishim kill")
+			}
 			id := c.Object.GetId()
 			err := conn.SignalContainer(ctx, id, o.signal)
 			if !errors.Is(err, client.ErrNotDockershim) {

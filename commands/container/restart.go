@@ -33,7 +33,7 @@ func NewRestart(env *cli.Env) *urfave.Command {
 		ArgsUsage: "CONTAINER...",
 		Description: cli.WithExamples("With crishim's dockershim the same container starts again, with its files. For other runtimes a stopped container\n"+
 			"cannot start again: the next attempt is made with the configuration that the runtime tells, before the old one is\n"+
-			"stopped, which stays with its files and log. Containers that a kubelet or crishim sync keeps are refused.",
+			"stopped, which stays with its files and log. Containers that a kubelet or a running crishim sync keeps are refused.",
 			"crishim restart web", "crishim restart -t 30 web", "crishim restart --selector app=web --dry-run"),
 		Flags: []urfave.Flag{
 			cli.DurationFlag(&o.grace, "timeout", "grace period: 30, 30s; 0 kills at once", "t"),
@@ -51,8 +51,8 @@ func (o *restartOptions) run(ctx context.Context, env *cli.Env, conn *client.Con
 	return cli.Batch[*runtimeapi.Container]{
 		What: "running container", Doing: "restarting",
 		Would: func(c cli.ContainerTarget) string { return "Would restart " + c.Called() },
-		Skip: func(_ *cli.Env, c cli.ContainerTarget) (bool, error) {
-			return false, o.refuse(ctx, conn, c)
+		Skip: func(env *cli.Env, c cli.ContainerTarget) (bool, error) {
+			return false, o.refuse(ctx, env, conn, c)
 		},
 		Do: func(env *cli.Env, c cli.ContainerTarget) error {
 			err := conn.RestartContainer(ctx, c.Object.GetId(), o.grace)
@@ -66,10 +66,11 @@ func (o *restartOptions) run(ctx context.Context, env *cli.Env, conn *client.Con
 }
 
 // refuse returns an error for a container that must not, or cannot, be restarted.
-func (o *restartOptions) refuse(ctx context.Context, conn *client.Conn, c cli.ContainerTarget) error {
-	if c.Object.GetAnnotations()[kube.AnnotationHash] != "" {
+func (o *restartOptions) refuse(ctx context.Context, env *cli.Env, conn *client.Conn, c cli.ContainerTarget) error {
+	own := env.PodState(c.Object.GetLabels()[kube.LabelPodUID], c.Object.GetPodSandboxId())
+	if c.Object.GetAnnotations()[kube.AnnotationHash] != "" && (own == nil || own.Managed) {
 		return cli.WithHint(fmt.Errorf("%s is of a pod that a kubelet or crishim sync keeps, which makes its attempts", c.Called()),
-			"`crishim stop %s` ends it, and who keeps the pod starts the next attempt; after crishim apply alone, apply it again", c.Arg())
+			"`crishim stop %s` ends it, and who keeps the pod starts the next attempt", c.Arg())
 	}
 	return podIsReady(ctx, conn, c.Object.GetPodSandboxId(), c.Called())
 }

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	urfave "github.com/urfave/cli/v2"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/commands/cli"
+	"github.com/crishim/crishim/internal/kube"
 	"github.com/crishim/crishim/internal/lazyregexp"
 )
 
@@ -27,7 +29,7 @@ func NewRm(env *cli.Env) *urfave.Command {
 		Name:      "rm",
 		Usage:     "remove containers",
 		ArgsUsage: "CONTAINER...",
-		Description: cli.WithExamples("Removes containers. A running one is refused, unless --force kills it first. Log files are kept.",
+		Description: cli.WithExamples("Removes containers. A running one is refused, unless --force kills it first. Log files are kept. With its last container a pod of run goes, too.",
 			"crishim rm web", "crishim rm -f web", "crishim rm --all --force --dry-run"),
 		Flags: []urfave.Flag{
 			o.ForceFlag("kill running containers first"),
@@ -63,10 +65,14 @@ func (o *rmOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) er
 				logs = res.GetStatus().GetLogPath() // "" where it is not known
 			}
 			// Without grace, as docker and crictl do.
-			if err := removeByForce(ctx, conn, c.Object.GetId(), runs(c), 0); err != nil {
+			err := removeByForce(ctx, conn, c.Object.GetId(), runs(c), 0)
+			if err != nil {
 				return err
 			}
-			return removeLogs(logs)
+			if !env.Compat {
+				err = removeEmptyPod(ctx, conn, c.Object.GetPodSandboxId())
+			}
+			return errors.Join(err, removeLogs(logs))
 		},
 		Done: "%s",
 	}.Run(env, &o.Targets, containers, err)
@@ -81,6 +87,23 @@ func removeByForce(ctx context.Context, conn *client.Conn, id string, running bo
 		}
 	}
 	_, err := conn.Runtime.RemoveContainer(ctx, &runtimeapi.RemoveContainerRequest{ContainerId: id})
+	return cli.UnlessGone(err)
+}
+
+// removeEmptyPod removes the sandbox that run made for its only container, once that is gone.
+func removeEmptyPod(ctx context.Context, conn *client.Conn, id string) error {
+	pod, err := conn.Runtime.PodSandboxStatus(ctx, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: id})
+	if err != nil || pod.GetStatus().GetAnnotations()[kube.AnnotationRun] == "" {
+		return cli.UnlessGone(err)
+	}
+	left, err := conn.Runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{PodSandboxId: id}})
+	if err != nil || slices.ContainsFunc(left.GetContainers(), func(c *runtimeapi.Container) bool { return c.GetPodSandboxId() == id }) {
+		return err
+	}
+	if _, err := conn.Runtime.StopPodSandbox(ctx, &runtimeapi.StopPodSandboxRequest{PodSandboxId: id}); cli.UnlessGone(err) != nil {
+		return err
+	}
+	_, err = conn.Runtime.RemovePodSandbox(ctx, &runtimeapi.RemovePodSandboxRequest{PodSandboxId: id})
 	return cli.UnlessGone(err)
 }
 

@@ -17,6 +17,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/commands/cli"
+	"github.com/crishim/crishim/internal/kube"
 )
 
 // oneLine are the flags of run IMAGE that are not bound to a field of the two configurations.
@@ -86,6 +87,7 @@ func (o *runOptions) completeOneLine(c *urfave.Context, args []string) error {
 		container = path.Base(reference.Path(named))
 	}
 	o.pod.Metadata, o.pod.Labels = &runtimeapi.PodSandboxMetadata{Name: pod}, o.labels
+	o.pod.Annotations = map[string]string{kube.AnnotationRun: "true"}
 	o.pod.Hostname = cmp.Or(o.pod.Hostname, pod)
 	o.pod.Linux = &runtimeapi.LinuxPodSandboxConfig{SecurityContext: &runtimeapi.LinuxSandboxSecurityContext{Privileged: o.security.Privileged}}
 	o.container.Metadata, o.container.Labels = &runtimeapi.ContainerMetadata{Name: container}, o.labels

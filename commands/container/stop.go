@@ -51,7 +51,8 @@ func (o *stopOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) 
 	return cli.Batch[*runtimeapi.Container]{
 		What: "running container", Doing: "stopping",
 		Would: func(c cli.ContainerTarget) string { return "Would stop " + c.Called() },
-		Do: func(_ *cli.Env, c cli.ContainerTarget) error {
+		Do: func(env *cli.Env, c cli.ContainerTarget) error {
+			env.RecordEnd(c.Object, "crishim stop")
 			_, err := conn.Runtime.StopContainer(ctx, &runtimeapi.StopContainerRequest{
 				ContainerId: c.Object.GetId(), Timeout: int64(math.Ceil(o.grace.Seconds())),
 			})

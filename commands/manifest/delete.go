@@ -21,6 +21,8 @@ type deleteOptions struct {
 	files, names         []string
 	grace                *int64
 	ignoreMissing, quiet bool
+	all, yes             bool
+	selector             client.Selector
 	in                   cli.Within
 }
 
@@ -30,14 +32,18 @@ func NewDelete(env *cli.Env) *urfave.Command {
 	return &urfave.Command{
 		Name:      "delete",
 		Usage:     "delete pods with their volumes",
-		ArgsUsage: "[NAMESPACE/]NAME...",
+		ArgsUsage: "[NAMESPACE/]NAME... | -f FILE | -l SELECTOR | --all",
 		Description: cli.WithExamples("Runs the preStop hooks, gives containers their grace period, and removes containers, sandboxes, volumes and logs. "+
-			"Pods that other tools made are ended in the same way; their files stay. Where one of the names is wrong nothing is deleted.",
-			"crishim delete web", "crishim delete pod web", "crishim delete -f web.yaml", "crishim delete --grace-period 0 team/web"),
+			"Pods that other tools made are ended in the same way; their files stay. Where one of the names is wrong nothing is deleted. "+
+			"--all and --selector are for pods that were made here and that no sync keeps.",
+			"crishim delete web", "crishim delete pod web", "crishim delete -f web.yaml", "crishim delete --grace-period 0 team/web", "crishim delete -l app=web", "crishim delete --all --yes"),
 		Flags: []urfave.Flag{
 			manifestFlag(&o.files),
 			cli.Typed(&o.grace, parseGrace, "grace-period", "grace period in `SECONDS` instead of the manifest's"),
 			cli.BoolFlag(&o.ignoreMissing, "ignore-not-found", "treat a missing pod as success"),
+			cli.BoolFlag(&o.all, "all", "delete all pods of apply, and of sync where that does not run"),
+			cli.SelectorFlag(&o.selector, "l"),
+			cli.BoolFlag(&o.yes, "yes", "with --all: do not ask"),
 			cli.BoolFlag(&o.quiet, "quiet", "do not print the steps", "q"),
 			o.in.NamespaceFlag(),
 		},
@@ -56,6 +62,11 @@ func parseGrace(text string) (*int64, error) {
 func (o *deleteOptions) check(env *cli.Env, c *urfave.Context) error {
 	o.names = c.Args().Slice()
 	switch {
+	case o.all || len(o.selector) > 0:
+		if len(o.names)+len(o.files) > 0 || o.all && len(o.selector) > 0 {
+			return cli.Usagef("give names, -f, --selector or --all, not several of them")
+		}
+		return nil
 	case len(o.files) == 0:
 		return cli.ArgCount(c, 1, -1)
 	case len(o.names) > 0:
@@ -87,7 +98,12 @@ func (o *deleteOptions) run(ctx context.Context, env *cli.Env) error {
 	if err != nil {
 		return err
 	}
-	found, missing, err := o.find(ctx, r, podsIn(pods, o.in))
+	if pods = podsIn(pods, o.in); o.all || len(o.selector) > 0 {
+		if o.names, err = o.choose(ctx, env, r, pods); err != nil || len(o.names) == 0 {
+			return err
+		}
+	}
+	found, missing, err := o.find(ctx, r, pods)
 	if err != nil {
 		return err
 	}
@@ -100,6 +116,34 @@ func (o *deleteOptions) run(ctx context.Context, env *cli.Env) error {
 		}
 		return env.Say("pod %s: deleted", name)
 	}))
+}
+
+// choose returns the names of the pods that --all or --selector means: those that were made here and that no sync keeps.
+func (o *deleteOptions) choose(ctx context.Context, env *cli.Env, r *podRuntime, pods []*pod.Pod) (names []string, err error) {
+	for _, p := range pods {
+		owner := r.OwnerOf(ctx, p)
+		if owner == (kuberuntime.Owner{}) || owner.Dir != "" && kuberuntime.DirInUse(r.dirs, owner.Dir) {
+			continue
+		}
+		record, err := r.Record(p.UID)
+		if err == nil && (o.all || o.selector.Matches(record.Pod.Labels)) && !slices.Contains(names, p.FullName()) {
+			names = append(names, p.FullName())
+		}
+	}
+	if len(names) == 0 {
+		env.Note("no pods to delete")
+		return nil, nil
+	}
+	if o.all && !o.yes {
+		ok, err := env.Ask(ctx, fmt.Sprintf("Delete %s with their volumes and logs?", strings.Join(names, ", ")))
+		if err != nil {
+			return nil, cli.WithHint(err, "`--yes` deletes them without asking")
+		}
+		if !ok {
+			return nil, errors.New("nothing is deleted")
+		}
+	}
+	return names, nil
 }
 
 // find finds the pods of each name. Where one is not there, or is kept by sync, none is deleted; those of a manifest may be

@@ -19,9 +19,10 @@ import (
 )
 
 type whyOptions struct {
-	names []string
-	in    cli.Within
-	view  cli.View
+	names    []string
+	in       cli.Within
+	view     cli.View
+	exitCode bool
 }
 
 // NewWhy returns the verb that says why pods and containers do not run as they should.
@@ -39,7 +40,8 @@ func NewWhy(env *cli.Env) *urfave.Command {
 			"\"Probably\" marks what is inferred. Nothing is concluded from what a container prints. Without arguments, lists everything on the node that is not well, the worst first.\n\n"+
 			"The codes of -o json, of which none changes: "+strings.Join(codes, ", ")+".",
 			"crishim why", "crishim why web", "crishim why -o json web"),
-		Flags:  append(o.view.Flags(), o.in.NamespaceFlag()),
+		Flags: append(o.view.Flags(), o.in.NamespaceFlag(),
+			cli.BoolFlag(&o.exitCode, "exit-code", "exit with status 1 if there is an error; warnings and notes do not count")),
 		Action: env.Offline(o.check, o.run),
 	}
 }
@@ -101,6 +103,9 @@ func (o *whyOptions) run(ctx context.Context, env *cli.Env) error {
 	}
 	for _, t := range targets {
 		report.Findings = append(report.Findings, t.findings(facts)...)
+	}
+	if wrong := report.Errors(); o.exitCode && wrong > 0 {
+		missing = cli.Join(missing, fmt.Errorf("not as it should be: errors found: %d", wrong))
 	}
 	if o.view.Format.Kind == output.Name {
 		return cli.Join(cli.Each(report.Names(), func(name string) error { return env.Say("%s", name) }), missing)
@@ -213,8 +218,12 @@ func (p *page) node(f *diagnose.Facts, r diagnose.Report) {
 		p.write("", fmt.Sprintf("nothing is wrong with the %d pods of this node", len(f.Pods)))
 		return
 	}
-	for _, one := range r.Findings {
-		p.finding(one, one.Place()+": ", false)
+	for _, group := range diagnose.Groups(r.Findings) {
+		place := group[0].Place()
+		if more := len(group) - 1; more > 0 {
+			place += fmt.Sprintf(" and %d more", more)
+		}
+		p.finding(group[0], place+": ", false)
 	}
 }
 

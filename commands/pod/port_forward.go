@@ -47,6 +47,9 @@ func NewPortForward(env *cli.Env) *urfave.Command {
 func (o *portForwardOptions) check(env *cli.Env, c *urfave.Context) error {
 	o.pod, o.ports = c.Args().First(), c.Args().Tail()
 	for _, text := range o.ports {
+		if number, protocol, found := strings.Cut(text, "/"); found && strings.EqualFold(protocol, "udp") {
+			return cli.Usagef("port %s is for UDP: only TCP is forwarded", number)
+		}
 		if local, name := namedPort(text); name != "" {
 			text = local + "1"
 		}
@@ -109,61 +112,70 @@ func namedPort(text string) (before, name string) {
 	return text[:at], text[at:]
 }
 
-// numbers returns the ports with the numbers for their names, which kubelets and crishim keep with a
-// pod's containers.
+// numbers returns the ports with the numbers for their names.
 func (o *portForwardOptions) numbers(ctx context.Context, conn *client.Conn, pod *runtimeapi.PodSandbox) (ports []stream.Port, err error) {
-	var known map[string]uint16
+	known, unknown := portsOf(ctx, conn, pod.GetId())
 	for _, text := range o.ports {
 		if local, name := namedPort(text); name != "" {
-			if known == nil {
-				if known, err = namedPorts(ctx, conn, pod.GetId()); err != nil {
-					return nil, err
-				}
+			if unknown != nil {
+				return nil, unknown
 			}
-			number, ok := known[name]
-			if !ok {
+			i := slices.IndexFunc(known, func(p containerPort) bool { return p.Name == name })
+			if i < 0 {
 				return nil, noPortNamed(pod, name, known)
 			}
-			text = local + strconv.Itoa(int(number))
+			text = local + strconv.Itoa(int(known[i].ContainerPort))
 		}
 		p, err := stream.ParsePort(text)
 		if err != nil {
 			return nil, err
+		}
+		protocols := map[string]bool{}
+		for _, other := range known {
+			if other.ContainerPort == p.Remote {
+				protocols[cmp.Or(other.Protocol, "TCP")] = true
+			}
+		}
+		if len(protocols) > 0 && !protocols["TCP"] {
+			return nil, fmt.Errorf("port %d of pod %s is for %s: only TCP is forwarded", p.Remote, cli.PodPath(pod.GetMetadata()), strings.Join(slices.Sorted(maps.Keys(protocols)), " and "))
 		}
 		ports = append(ports, p)
 	}
 	return ports, nil
 }
 
-func namedPorts(ctx context.Context, conn *client.Conn, pod string) (map[string]uint16, error) {
+// containerPort is a port of a manifest.
+type containerPort struct {
+	Name          string `json:"name"`
+	ContainerPort uint16 `json:"containerPort"`
+	Protocol      string `json:"protocol"`
+}
+
+// portsOf returns the ports that kubelets and crishim keep with a pod's containers.
+func portsOf(ctx context.Context, conn *client.Conn, pod string) (known []containerPort, err error) {
 	res, err := conn.Runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{PodSandboxId: pod}})
 	if err != nil {
 		return nil, err
 	}
-	known := map[string]uint16{}
 	for _, c := range res.GetContainers() {
-		var list []struct {
-			Name          string `json:"name"`
-			ContainerPort uint16 `json:"containerPort"`
-		}
+		var list []containerPort
 		text := c.GetAnnotations()[kube.AnnotationPorts]
 		if c.GetPodSandboxId() != pod || json.Unmarshal([]byte(text), &list) != nil { // others' text: no names are known then
 			continue
 		}
-		for _, p := range list {
-			if p.Name != "" && p.ContainerPort != 0 {
-				known[p.Name] = p.ContainerPort
-			}
-		}
+		known = append(known, slices.DeleteFunc(list, func(p containerPort) bool { return p.ContainerPort == 0 })...)
 	}
 	return known, nil
 }
 
-func noPortNamed(pod *runtimeapi.PodSandbox, name string, known map[string]uint16) error {
+func noPortNamed(pod *runtimeapi.PodSandbox, name string, known []containerPort) error {
 	var names []string
-	for _, name := range slices.Sorted(maps.Keys(known)) {
-		names = append(names, fmt.Sprintf("%s (%d)", name, known[name]))
+	for _, p := range known {
+		if p.Name != "" {
+			names = append(names, fmt.Sprintf("%s (%d)", p.Name, p.ContainerPort))
+		}
 	}
+	slices.Sort(names)
 	err := fmt.Errorf("pod %s has no port named %s", cli.PodPath(pod.GetMetadata()), cli.Quote(name))
 	if len(names) == 0 {
 		return cli.WithHint(err, "no names of its ports are known: give a number")

@@ -1,0 +1,112 @@
+package commands
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// TestRunPodGoesWithItsContainer: the sandbox that run made for one container is nobody's without it.
+func TestRunPodGoesWithItsContainer(t *testing.T) {
+	t.Parallel()
+	c := podTest(t)
+	if got := c.run("run", "-d", "--name", "web", "busybox:1"); got.code != 0 {
+		t.Fatalf("run: %+v", got)
+	}
+	if got := c.run("describe", "web"); !strings.Contains(got.out, "Made by:       crishim run\n") {
+		t.Errorf("describe: %+v", got)
+	}
+	c.stub.AddContainer(c.stub.AddPod("default", "other"), "other")
+	for _, name := range []string{"web", "other"} {
+		if got := c.run("rm", "-f", name); got.code != 0 {
+			t.Errorf("rm -f: %+v", got)
+		}
+	}
+	if pods, containers := c.stub.Left(); pods != 1 || containers != 0 {
+		t.Errorf("%d pods and %d containers are left, and one pod is another tool's", pods, containers)
+	}
+}
+
+// TestPortForwardRefusesUDP: only TCP can be forwarded.
+func TestPortForwardRefusesUDP(t *testing.T) {
+	t.Parallel()
+	c := podTest(t)
+	c.stdin = applyPod1[:len(applyPod1)-3] + `, ports: [{name: dns, containerPort: 53, protocol: UDP}]}]` + "\n"
+	if got := c.run("apply", "-f", "-"); got.code != 0 {
+		t.Fatalf("apply: %+v", got)
+	}
+	for port, want := range map[string]string{"53/udp": "port 53 is for UDP: only TCP", ":53": "port 53 of pod web is for UDP: only TCP", "5353:dns": "port 53 of pod web is for UDP"} {
+		if got := c.run("port-forward", "web", port); got.code == 0 || !strings.Contains(got.err, want) {
+			t.Errorf("%s: %+v", port, got)
+		}
+	}
+}
+
+// TestDeleteMany: --selector and --all are for the pods of apply, and --all wants a yes.
+func TestDeleteMany(t *testing.T) {
+	t.Parallel()
+	c := podTest(t)
+	c.stub.AddPod("default", "foreign")
+	for i, label := range []string{"a", "a", "b", "b"} {
+		c.stdin = strings.Replace(applyPod1, "{name: web}", fmt.Sprintf("{name: web%d, labels: {app: %s}}", i, label), 1)
+		if got := c.run("apply", "-f", "-"); got.code != 0 {
+			t.Fatalf("apply: %+v", got)
+		}
+	}
+	c.stdin = ""
+	for _, s := range []struct {
+		args, err  string
+		code, left int
+	}{
+		{"-l app=a web2", "not several of them", 2, 5},
+		{"-l app=none", "no pods to delete", 0, 5},
+		{"-l app=a", "", 0, 3},
+		{"--all", "there is no terminal to ask on\nhint: `--yes`", 1, 3},
+		{"--all --yes", "", 0, 1},
+	} {
+		got := c.run(append([]string{"delete"}, strings.Fields(s.args)...)...)
+		if pods, _ := c.stub.Left(); got.code != s.code || pods != s.left || !strings.Contains(got.err, s.err) {
+			t.Errorf("%s: %+v, %d pods are left", s.args, got, pods)
+		}
+	}
+}
+
+// TestWhyOfManyPods: what pods have in common is said once, and --exit-code makes a status of it.
+func TestWhyOfManyPods(t *testing.T) {
+	t.Parallel()
+	c := podTest(t)
+	if got := c.run("why", "--exit-code"); got.code != 0 {
+		t.Errorf("all is well: %+v", got)
+	}
+	for i := range 3 {
+		c.stub.Exit(c.stub.AddContainer(c.stub.AddPod("default", fmt.Sprint("web", i)), "main"), 3)
+	}
+	got := c.run("why", "--exit-code")
+	if got.code != 1 || !strings.Contains(got.out, " and 2 more: main exited with status 3") || strings.Count(got.out, "exited with") != 1 {
+		t.Errorf("got %+v", got)
+	}
+	if got := c.run("why"); got.code != 0 {
+		t.Errorf("without the flag: %+v", got)
+	}
+}
+
+// TestWhyOfAStop: what a user has ended is no crash, whichever signal it took.
+func TestWhyOfAStop(t *testing.T) {
+	t.Parallel()
+	c := podTest(t)
+	c.stdin = applyPod1
+	var id string
+	c.stub.AfterStart("main", func(started string) { id = started })
+	for _, line := range []string{"apply -f -", "stop web"} {
+		if got := c.run(strings.Fields(line)...); got.code != 0 {
+			t.Fatalf("%s: %+v", line, got)
+		}
+	}
+	c.stub.Exit(id, 137)
+	if got := c.run("why", "-o", "json", "web"); !strings.Contains(got.out, `"code": "stopped"`) || !strings.Contains(got.out, "crishim stop") {
+		t.Errorf("why: %+v", got)
+	}
+	if got := c.run("restart", "web"); strings.Contains(got.err, "keeps") { // nobody keeps it
+		t.Errorf("restart: %+v", got)
+	}
+}
