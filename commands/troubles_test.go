@@ -35,7 +35,7 @@ func TestPortForwardRefusesUDP(t *testing.T) {
 	if got := c.run("apply", "-f", "-"); got.code != 0 {
 		t.Fatalf("apply: %+v", got)
 	}
-	for port, want := range map[string]string{"53/udp": "port 53 is for UDP: only TCP", ":53": "port 53 of pod web is for UDP: only TCP", "5353:dns": "port 53 of pod web is for UDP"} {
+	for port, want := range map[string]string{"53/udp": "port 53 is for UDP: only TCP", ":53": "port 53 of pod default/web is for UDP: only TCP", "5353:dns": "port 53 of pod default/web is for UDP"} {
 		if got := c.run("port-forward", "web", port); got.code == 0 || !strings.Contains(got.err, want) {
 			t.Errorf("%s: %+v", port, got)
 		}

@@ -119,7 +119,8 @@ func (env *Env) UnmadePods(ctx context.Context, conn *client.Conn, pods []*runti
 	}
 	dirs := pod.DefaultDirs(env.LookupEnv)
 	add := func(id string, meta *runtimeapi.PodSandboxMetadata, labels map[string]string, p output.ManagedPod) {
-		p.NoSandbox, known[id] = true, p
+		p.NoSandbox = true
+		known[id] = p
 		rows = append(rows, &runtimeapi.PodSandbox{Id: id, Metadata: meta, Labels: labels, State: runtimeapi.PodSandboxState_SANDBOX_NOTREADY})
 	}
 	for _, one := range kuberuntime.InvalidManifests(dirs) {

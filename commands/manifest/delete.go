@@ -32,7 +32,7 @@ func NewDelete(env *cli.Env) *urfave.Command {
 	return &urfave.Command{
 		Name:      "delete",
 		Usage:     "delete pods with their volumes",
-		ArgsUsage: "[NAMESPACE/]NAME... | -f FILE | -l SELECTOR | --all",
+		ArgsUsage: "[NAMESPACE/]NAME...",
 		Description: cli.WithExamples("Runs the preStop hooks, gives containers their grace period, and removes containers, sandboxes, volumes and logs. "+
 			"Pods that other tools made are ended in the same way; their files stay. Where one of the names is wrong nothing is deleted. "+
 			"--all and --selector are for pods that were made here and that no sync keeps.",
