@@ -85,18 +85,24 @@ type InvalidManifest struct {
 // keepInvalid writes down which manifests are wrong, next to the lock of the directory. The pods do not depend on it.
 func (l *Loop) keepInvalid(err error) {
 	var invalid []InvalidManifest
-	var all manifest.Errors
-	switch {
-	case errors.As(err, &all):
-		for _, e := range all {
-			i := slices.IndexFunc(invalid, func(one InvalidManifest) bool { return one.File == e.File })
-			if i < 0 {
-				i, invalid = len(invalid), append(invalid, InvalidManifest{File: e.File})
-			}
-			invalid[i].Problems = append(invalid[i].Problems, e.Error())
+	problems := []error{err}
+	var joined interface{ Unwrap() []error }
+	if err == nil {
+		problems = nil
+	} else if errors.As(err, &joined) {
+		problems = joined.Unwrap()
+	}
+	for _, problem := range problems {
+		file := l.directory.path // where it is not one file's
+		var of *manifest.Error
+		if errors.As(problem, &of) {
+			file = of.File
 		}
-	case err != nil:
-		invalid = []InvalidManifest{{File: l.directory.path, Problems: []string{err.Error()}}}
+		i := slices.IndexFunc(invalid, func(one InvalidManifest) bool { return one.File == file })
+		if i < 0 {
+			i, invalid = len(invalid), append(invalid, InvalidManifest{File: file})
+		}
+		invalid[i].Problems = append(invalid[i].Problems, problem.Error())
 	}
 	file := invalidFile(dirLockPath(l.m.o.Dirs, l.directory.path))
 	text, err := json.Marshal(invalid)

@@ -71,7 +71,7 @@ func TestInvalidManifests(t *testing.T) {
 	wrong := func(file string) *manifest.Error {
 		return &manifest.Error{Source: manifest.Source{File: file, Document: 1}, Problem: "required"}
 	}
-	l.keepInvalid(manifest.Errors{wrong("a.yaml"), wrong("a.yaml"), wrong("b.yaml")})
+	l.keepInvalid(errors.Join(wrong("a.yaml"), wrong("a.yaml"), wrong("b.yaml")))
 	if got := InvalidManifests(m.o.Dirs); len(got) != 2 || len(got[0].Problems) != 2 || got[1].File != "b.yaml" {
 		t.Errorf("got %+v", got)
 	}
