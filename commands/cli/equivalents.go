@@ -49,7 +49,7 @@ var WordsOfOthers = map[string]string{
 	"explain":    "`crishim runp jsonschema` and `crishim create jsonschema` print the schemas of CRI's configurations",
 	"cordon":     "crishim has no API server: that is `kubectl cordon` for the node",
 	"drain":      "crishim has no API server: `kubectl drain` does it, `crishim stopp` stops single pods",
-	"man":        "`man crishim`, or `man crishim-VERB` for a verb, where crishim was installed with its manual; `crishim help COMMAND` shows the same",
+	"man":        "every command has --help; packages install the manual as `man crishim`",
 	"schema":     "the JSON is that of CRI's messages, which docs/commands/README.md names for each command; `crishim run jsonschema` prints the schemas of configurations",
 	"status":     "`crishim info` shows the runtime's status, `crishim doctor` checks the node",
 }
