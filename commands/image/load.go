@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	urfave "github.com/urfave/cli/v2"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/client"
@@ -101,7 +103,15 @@ func (o *loadOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) 
 // refuse returns an error for images that must not be stored, or that the runtime would not list.
 func (o *loadOptions) refuse(ctx context.Context, conn *client.Conn, to store, images []imagefile.Image) error {
 	own := to.platforms(ctx)
-	sandbox, _ := kuberuntime.SandboxImage(ctx, conn.Runtime) // an endpoint for images alone does not say
+	sandbox := ""
+	if !o.force {
+		var err error
+		sandbox, err = kuberuntime.SandboxImage(ctx, conn.Runtime)
+		// An endpoint for images alone has no sandbox image.
+		if code := status.Code(err); err != nil && code != codes.Unimplemented && code != codes.Unavailable {
+			return err
+		}
+	}
 	for _, image := range images {
 		title := image.ID()
 		if len(image.Names) > 0 {
