@@ -398,6 +398,7 @@ const maxHints = 3
 // failuresOf has a line for each node that failed. For people the hints stand below the last, each once.
 func failuresOf(failures []*Failure, forPrograms bool) error {
 	var failed []error
+	var last *nodeError
 	var hints []string
 	for _, f := range failures {
 		if !forPrograms {
@@ -406,10 +407,11 @@ func failuresOf(failures []*Failure, forPrograms bool) error {
 			}
 			f.Hint = ""
 		}
-		failed = append(failed, &nodeError{*f})
+		last = &nodeError{*f}
+		failed = append(failed, last)
 	}
 	if len(hints) > 0 {
-		failed[len(failed)-1].(*nodeError).Failure.Hint = strings.Join(hints, "\n")
+		last.Failure.Hint = strings.Join(hints, "\n")
 	}
 	return Join(failed...)
 }
