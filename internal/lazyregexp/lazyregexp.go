@@ -26,11 +26,6 @@ func (r *Regexp) FindStringSubmatch(text string) []string {
 	return r.compiled().FindStringSubmatch(text)
 }
 
-// FindStringSubmatchIndex returns where the first match and its groups are.
-func (r *Regexp) FindStringSubmatchIndex(text string) []int {
-	return r.compiled().FindStringSubmatchIndex(text)
-}
-
 // ReplaceAllString returns the text with its matches replaced.
 func (r *Regexp) ReplaceAllString(text, by string) string {
 	return r.compiled().ReplaceAllString(text, by)
