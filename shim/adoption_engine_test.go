@@ -13,6 +13,8 @@ import (
 
 	"github.com/docker/docker/api/types/container"
 	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/testing/protocmp"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -43,6 +45,20 @@ func beside(t *testing.T, c *cri, name string, config *container.Config, host *c
 		t.Fatal(err)
 	}
 	return made.ID
+}
+
+// TestContainerOfNoPodOnEngine: for CRI it is not there; a detail tells crishim's client that the engine has it, of no other.
+func TestContainerOfNoPodOnEngine(t *testing.T) {
+	c := newCRI(t)
+	name := "plain-" + rand.Text()
+	beside(t, c, name, &container.Config{Image: testImage, Cmd: []string{"sleep", "60"}}, nil)
+	for ref, known := range map[string]bool{name: true, "nosuch-" + name: false} {
+		_, err := c.ContainerStatus(t.Context(), &runtimeapi.ContainerStatusRequest{ContainerId: ref})
+		details := status.Convert(err).Details()
+		if status.Code(err) != codes.NotFound || (len(details) == 1) != known {
+			t.Errorf("%s: got %v with %v", ref, err, details)
+		}
+	}
 }
 
 // labelsOf are what dockershim 1.23 and cri-dockerd write on each container of a
