@@ -77,58 +77,26 @@ type PodState struct {
 
 // State returns the state of a pod, in kubectl's words: that of the container which keeps it from running, else what all of
 // them are. A stopped pod is one that was ended before its containers were done.
-func (p Pod) State() (s PodState) {
+func (p Pod) State() PodState {
 	ended := !p.NoSandbox && !p.Ready
-	mainMade := slices.ContainsFunc(p.Containers, func(c Container) bool { return !c.Init && !c.Ephemeral && !c.Missing })
-	var blocked Container
-	word, runs, stopped, inits, done := "", false, false, 0, 0
-	for _, c := range p.Containers {
-		s.Restarts += c.Restarts
-		plainInit := c.Init && !c.Sidecar
-		if c.Ephemeral || c.Missing && (ended && !p.Managed || plainInit && mainMade) {
-			continue
-		}
-		own := c.Word()
-		if plainInit {
-			inits++
-		} else if s.Containers++; c.Ready {
-			s.Ready++
-		}
-		switch {
-		case own == Completed && plainInit:
-			done++
-			continue
-		case own == Completed, plainInit && (own == Running || own == Created):
-			continue
-		case own == Running:
-			runs = true
-			continue
-		case ended && (own == Created || c.State == runtimeapi.ContainerState_CONTAINER_EXITED && c.Waits == "" && endedWithPod(c)):
-			stopped = true
-			continue
-		case plainInit:
-			own = "Init:" + own
-		}
-		if word == "" || IsCreating(word) && !IsCreating(own) {
-			word, blocked = own, c
-		}
-	}
+	all := p.sum(ended)
+	s := PodState{Ready: all.ready, Containers: all.counted, Restarts: all.restarts}
 	switch {
 	case p.Reason != "":
 		s.Word = p.Reason
-	case runs && ended:
+	case all.runs && ended:
 		s.Word = SandboxNotReady
-	case word != "" && !IsCreating(word):
-		s.Word, s.Next = word, blocked.Next
-	case stopped, ended && s.Containers == 0:
+	case all.word != "" && !IsCreating(all.word):
+		s.Word, s.Next = all.word, all.next
+	case all.stopped, ended && all.counted == 0:
 		s.Word = Stopped
-	case inits > done && !runs:
-		s.Word = fmt.Sprintf("Init:%d/%d", done, inits)
-	case word != "":
-		s.Word = word
-	case runs:
+	case all.inits > all.done && !all.runs:
+		s.Word = fmt.Sprintf("Init:%d/%d", all.done, all.inits)
+	case all.word != "":
+		s.Word = all.word
+	case all.runs:
 		s.Word = Running
-	case s.Containers == 0:
+	case all.counted == 0:
 		s.Word = NoContainers
 	default:
 		s.Word = Completed
@@ -136,9 +104,66 @@ func (p Pod) State() (s PodState) {
 	return s
 }
 
-// endedWithPod reports whether a container ended by a signal that who stops its pod sends.
-func endedWithPod(c Container) bool {
-	return (c.ExitCode == 137 || c.ExitCode == 143) && (c.Reason == "" || c.Reason == "Error")
+// sum is the state of all containers of a pod together.
+type sum struct {
+	word                     string // of the first that neither runs nor has done its work; a failure comes before a wait
+	next                     time.Time
+	runs, stopped            bool // one that is no init container does, or was ended with the pod
+	inits, done              int  // init containers that are not sidecars
+	ready, counted, restarts int
+}
+
+// counted returns the containers that the state depends on: no ephemeral ones, and none that is missing and not to be made any more.
+func (p Pod) counted(ended bool) []Container {
+	mainMade := slices.ContainsFunc(p.Containers, func(c Container) bool { return !c.Init && !c.Ephemeral && !c.Missing })
+	return slices.DeleteFunc(slices.Clone(p.Containers), func(c Container) bool {
+		return c.Ephemeral || c.Missing && (ended && !p.Managed || c.Init && !c.Sidecar && mainMade)
+	})
+}
+
+func (p Pod) sum(ended bool) (all sum) {
+	for _, c := range p.Containers {
+		all.restarts += c.Restarts
+	}
+	for _, c := range p.counted(ended) {
+		plainInit := c.Init && !c.Sidecar
+		if plainInit {
+			all.inits++
+		} else if all.counted++; c.Ready {
+			all.ready++
+		}
+		word, with := c.Word(), ended && c.endedWithPod()
+		switch {
+		case word == Completed && plainInit:
+			all.done++
+		case word == Completed, plainInit && (word == Running || word == Created):
+		case word == Running:
+			all.runs = true
+		case with:
+			all.stopped = true
+		case plainInit:
+			all.block("Init:"+word, c.Next)
+		default:
+			all.block(word, c.Next)
+		}
+	}
+	return all
+}
+
+func (s *sum) block(word string, next time.Time) {
+	if s.word == "" || IsCreating(s.word) && !IsCreating(word) {
+		s.word, s.next = word, next
+	}
+}
+
+// endedWithPod reports whether a container of a pod that has ended was not started, or ended by a signal that who stops a
+// pod sends.
+func (c Container) endedWithPod() bool {
+	if c.Waits != "" || c.Missing {
+		return false
+	}
+	return c.State == runtimeapi.ContainerState_CONTAINER_CREATED ||
+		c.State == runtimeapi.ContainerState_CONTAINER_EXITED && (c.ExitCode == 137 || c.ExitCode == 143) && (c.Reason == "" || c.Reason == "Error")
 }
 
 // IsCreating reports whether a state is that of a container, or a pod, that is being made.
