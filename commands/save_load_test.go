@@ -29,25 +29,6 @@ func TestSaveAndLoadByCRIAlone(t *testing.T) {
 	}
 }
 
-// The other side of a copy has to let images out, which CRI cannot.
-func TestImageCpFromCRIAlone(t *testing.T) {
-	t.Parallel()
-	c, to := withStub(t, stubcri.Options{}), stubcri.Start(t, stubcri.Options{})
-	c.stub.AddImage("busybox")
-	for _, args := range [][]string{{"image", "cp", c.stub.Endpoint, to.Endpoint, "busybox"}, {"image", "cp", "--all", c.stub.Endpoint, to.Endpoint}} {
-		if r := c.run(args...); r.code != 1 || !strings.Contains(r.err, "crishim: stubcri has no call that reads images\nhint: ") || r.out != "" {
-			t.Errorf("%v: %+v", args, r)
-		}
-	}
-	to.Stop()
-	if r := c.run("image", "cp", c.stub.Endpoint, to.Endpoint, "busybox"); r.code != 1 || !strings.Contains(r.err, "crishim: connect to "+to.Endpoint) {
-		t.Errorf("no destination: %+v", r)
-	}
-	if r := c.runAs(t.Context(), "crictl", "images", "-q", "cp"); r.code != 0 || r.out != "" {
-		t.Errorf("cp is a repository to crictl: %+v", r)
-	}
-}
-
 func TestNoArchiveOnATerminal(t *testing.T) {
 	t.Parallel()
 	env := testEnv()

@@ -91,7 +91,7 @@ func (m *Manager) NewLoop(o LoopOptions) (*Loop, error) {
 		return nil, err
 	}
 	return &Loop{
-		m: m, o: o, lock: lock, directory: &directory{path: path, now: m.o.Now, settle: settleTime}, workers: map[string]*worker{},
+		m: m, o: o, lock: lock, directory: &directory{path: path, now: time.Now, settle: settleTime}, workers: map[string]*worker{},
 		listed: map[string]string{}, reported: map[string]string{},
 	}, nil
 }

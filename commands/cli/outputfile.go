@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -30,6 +31,10 @@ func CreateOutput(path string) (*OutputFile, error) {
 	}
 	f, err := os.CreateTemp(dir, "."+filepath.Base(path)+"-")
 	if err != nil {
+		var pathError *os.PathError
+		if errors.As(err, &pathError) {
+			pathError.Path = path // not the temporary name
+		}
 		return nil, err
 	}
 	return &OutputFile{File: f, path: path, temp: f.Name()}, nil

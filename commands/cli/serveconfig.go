@@ -50,6 +50,7 @@ type serveFile struct {
 	RequestTimeout       *yamlDuration `yaml:"runtime-request-timeout"`
 	PullProgressDeadline *yamlDuration `yaml:"image-pull-progress-deadline"`
 	MetricsAddress       *string       `yaml:"metrics-addr"`
+	ProfileSocket        *string       `yaml:"profile-socket"`
 	NetworkPlugin        *string       `yaml:"network-plugin"`
 	CNIConfDir           *string       `yaml:"cni-conf-dir"`
 	CNIBinDir            *yamlList     `yaml:"cni-bin-dir"`
@@ -107,7 +108,7 @@ func (o *ServeOptions) ReadServeConfig(given func(flag string) bool, from, path 
 		StreamAddress: &s.StreamAddress, StreamCertFile: &s.StreamCertFile, StreamKeyFile: &s.StreamKeyFile,
 		StreamIdleTimeout: (*yamlDuration)(&s.StreamIdleTimeout), LinkLogs: &o.linkLogs, LogLevel: &o.logLevel, LogFormat: &o.logFormat,
 		CgroupDriver: &s.CgroupDriver, RuntimeCgroups: &s.RuntimeCgroups, RequestTimeout: (*yamlDuration)(&s.Engine.RequestTimeout),
-		PullProgressDeadline: (*yamlDuration)(&s.PullProgressDeadline), MetricsAddress: &s.MetricsAddress, NetworkPlugin: &n.Plugin,
+		PullProgressDeadline: (*yamlDuration)(&s.PullProgressDeadline), MetricsAddress: &s.MetricsAddress, ProfileSocket: &s.ProfileSocket, NetworkPlugin: &n.Plugin,
 		CNIConfDir: &n.ConfDir, CNIBinDir: (*yamlList)(&o.binDirs), CNICacheDir: &n.CacheDir, PodCIDR: (*yamlList)(&n.PodCIDR),
 		MTU: &n.MTU, Hairpin: &n.Hairpin, NonMasqueradeCIDR: (*yamlList)(&n.NonMasqueradeCIDR),
 	}

@@ -17,7 +17,7 @@ func TestStopAllAnnounces(t *testing.T) {
 	stub.AddContainer(pod, "app")
 	stub.AddContainer(pod, "proxy")
 	var out, errOut test.Buffer
-	env := (&cli.Env{Out: &out, Err: &errOut, Now: time.Now}).Fresh(false)
+	env := (&cli.Env{Out: &out, Err: &errOut, Now: time.Now, LookupEnv: func(string) (string, bool) { return "", false }}).Fresh(false)
 	o := &stopOptions{Targets: cli.Targets{All: true}}
 	if err := o.run(t.Context(), env, connect(t, stub)); err != nil {
 		t.Fatal(err)

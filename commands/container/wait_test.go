@@ -53,7 +53,7 @@ func TestWaitListensToEvents(t *testing.T) {
 				}
 			}
 			var out test.Buffer
-			env := (&cli.Env{Out: &out, Err: &out, Now: time.Now}).Fresh(false)
+			env := (&cli.Env{Out: &out, Err: &out, Now: time.Now, LookupEnv: func(string) (string, bool) { return "", false }}).Fresh(false)
 			ended := make(chan error, 1)
 			go func() {
 				o := &waitOptions{targets: []string{id}, goal: goal{state: state}, polling: time.Hour, listening: time.Hour}

@@ -80,6 +80,7 @@ var serveFlagValues = map[string]struct {
 	"runtime-request-timeout":           {"3m", func(o *cli.ServeOptions) any { return o.Shim.Engine.RequestTimeout }, 3 * time.Minute},
 	"image-pull-progress-deadline":      {"2m", func(o *cli.ServeOptions) any { return o.Shim.PullProgressDeadline }, 2 * time.Minute},
 	"metrics-addr":                      {"127.0.0.1:9101", func(o *cli.ServeOptions) any { return o.Shim.MetricsAddress }, "127.0.0.1:9101"},
+	"profile-socket":                    {"/p.sock", func(o *cli.ServeOptions) any { return o.Shim.ProfileSocket }, "/p.sock"},
 	"network-plugin":                    {"kubenet", func(o *cli.ServeOptions) any { return o.Shim.Network.Plugin }, "kubenet"},
 	"cni-conf-dir":                      {"/c", func(o *cli.ServeOptions) any { return o.Shim.Network.ConfDir }, "/c"},
 	"cni-bin-dir":                       {"[/a, /b]", func(o *cli.ServeOptions) any { return strings.Join(o.Shim.Network.BinDirs, ":") }, "/a:/b"},
