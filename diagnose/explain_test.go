@@ -178,6 +178,7 @@ func TestVerdicts(t *testing.T) {
 		"no secret":                           {recorded(-1, waiting("CreateContainerConfigError"), told("main", "Failed", "CreateContainerConfigError", "secret")), "error config-error"},
 		"no network":                          {recorded(-1, noSandbox, told("", "FailedCreatePodSandBox", "", `plugin type="bridge" failed (add): no bridge`)), "error network-failed"},
 		"no address":                          {recorded(-1, noSandbox, told("", "FailedCreatePodSandBox", "", "cni: no IP addresses available in range set")), "error no-address-left"},
+		"a host port that another pod has":    {recorded(-1, noSandbox, told("", "FailedCreatePodSandBox", "", "host port 80/TCP is taken by pod default/web")), "error port-taken"},
 		"a host port that another has":        {recorded(-1, noSandbox, told("", "FailedCreatePodSandBox", "", "Bind for 0.0.0.0:80 failed: port is already allocated")), "error port-taken"},
 		"no volume":                           {recorded(-1, noSandbox, told("", "FailedMount", "", "volume v: stat /x: no such file or directory")), "error mount-missing"},
 		"not ready":                           {recorded(-1, probed), "error not-ready"},

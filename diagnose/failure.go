@@ -60,6 +60,7 @@ var pullWords = []words{
 var sandboxWords = []words{
 	{PortTaken, "port is already allocated"},
 	{PortTaken, "address already in use"},
+	{PortTaken, "is taken by pod"}, // of apply's and sync's own admission
 	{NoAddress, "no ip addresses available"},
 	{NoAddress, "no available ip"},
 	{DiskFull, "no space left on device"},

@@ -115,23 +115,6 @@ func TestEngineBreaksWhenAskedOnEngine(t *testing.T) {
 	p := well.running(t) // however long its engine takes for that
 	k.proxy.Of(p.id, p.containerID)
 	want := map[string]bool{p.id: true, p.containerID: true}
-	for _, a := range ailments() {
-		wait(t, func() error { // until nothing more is heard of the start
-			k.proxy.Set(nil)
-			if _, err := p.listed(t.Context(), k.serve); err != nil {
-				return err
-			}
-			k.proxy.Set(func(int, string) fault { return a.fault })
-			listed, err := p.listed(t.Context(), k.serve)
-			if err != nil {
-				return fmt.Errorf("list when the engine %s: %w", a.name, err)
-			}
-			if calls := k.proxy.Calls(); len(calls) > 0 || !maps.Equal(listed, want) {
-				return fmt.Errorf("listed when the engine %s: got %v, want %v; it was asked %v", a.name, listed, want, calls)
-			}
-			return nil
-		})
-	}
 	for name, ask := range questions(p) {
 		k.proxy.Set(nil)
 		if err := ask(t.Context(), k.serve); err != nil {

@@ -6,9 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/client"
@@ -39,12 +42,15 @@ type Node struct {
 
 const (
 	connectLimit = 35 * time.Second // the embedded shim may take 30
-	inspectLimit = connectLimit + 30*time.Second
+	inspectLimit = connectLimit + 20*time.Second
 	callLimit    = 5 * time.Second // of one of many calls
 	callsAtOnce  = 4
 	// EventsSince is how far back events are read.
 	EventsSince = 15 * time.Minute
 )
+
+// errHangs is the error of calls that are not made because the runtime hangs.
+var errHangs = errors.New("the runtime does not answer")
 
 // errNoRuntime is the error of the parts behind the first one, which says why.
 var errNoRuntime = errors.New("no runtime answers")
@@ -198,6 +204,8 @@ func (n *Node) images(ctx context.Context, conn *client.Conn) (func(*Report), er
 
 // events reads those that the engine behind our own shim keeps; other runtimes keep none.
 func (n *Node) events(ctx context.Context, conn *client.Conn) (func(*Report), error) {
+	ctx, cancel := context.WithTimeout(ctx, cmp.Or(n.CallLimit, callLimit)) // a stream has no limit of its own
+	defer cancel()
 	kept, err := conn.EngineEvents(ctx, n.Now().Add(-EventsSince), n.Now())
 	if errors.Is(err, client.ErrNotDockershim) {
 		return nil, nil //nolint:nilnil // there is nothing to add
@@ -210,14 +218,23 @@ func (n *Node) events(ctx context.Context, conn *client.Conn) (func(*Report), er
 	}, err
 }
 
-// each asks about each thing, a few at a time. Its error has the first one and the number of all.
+// each asks about each thing, a few at a time, until one call times out: a runtime that hangs is not asked again. Its error has
+// the first one and the number of all.
 func each(n int, ask func(int) error) (err error) {
 	errs := make([]error, n)
+	var hangs atomic.Bool
 	var work errgroup.Group
 	work.SetLimit(callsAtOnce)
 	for i := range n {
 		work.Go(func() error {
+			if hangs.Load() {
+				errs[i] = errHangs
+				return nil
+			}
 			errs[i] = ask(i)
+			if status.Code(errs[i]) == codes.DeadlineExceeded {
+				hangs.Store(true)
+			}
 			return nil
 		})
 	}
