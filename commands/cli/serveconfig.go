@@ -121,7 +121,7 @@ func (o *ServeOptions) ReadServeConfig(given func(flag string) bool, from, path 
 	decoder := yaml.NewDecoder(bytes.NewReader(content))
 	decoder.KnownFields(true)
 	if err = decoder.Decode(&file); err == nil {
-		if decoder.Decode(new(yaml.Node)) != io.EOF {
+		if !errors.Is(decoder.Decode(new(yaml.Node)), io.EOF) {
 			err = errors.New("must be one document")
 		}
 	} else if errors.Is(err, io.EOF) {
