@@ -69,7 +69,7 @@ func (o *rmOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) er
 			if err != nil {
 				return err
 			}
-			if !env.Compat {
+			if o.Force && !env.Compat {
 				err = removeEmptyPod(ctx, conn, c.Object.GetPodSandboxId())
 			}
 			return errors.Join(err, removeLogs(logs))
