@@ -236,7 +236,8 @@ func (e *ownEngine) start() {
 	e.must(os.WriteFile(filepath.Join(e.dir, "daemon.json"), []byte("{}"), 0o600))
 	e.cmd = exec.Command("dockerd", "--config-file", filepath.Join(e.dir, "daemon.json"), "--data-root", filepath.Join(e.dir, "d"), "--exec-root", filepath.Join(e.dir, "e"), "-H", e.host,
 		"--pidfile", filepath.Join(e.dir, "p"), "--group", fmt.Sprint(os.Getgid()), "--bridge", "none", "--iptables=false", "--ip-forward=false", "--ip-masq=false", "--storage-driver", "vfs")
-	e.cmd.Env = append(os.Environ(), "PATH="+os.Getenv("PATH")+":/usr/sbin:/sbin")
+	// On a busy machine dockerd has its containerd dump its stacks to TMPDIR.
+	e.cmd.Env = append(os.Environ(), "PATH="+os.Getenv("PATH")+":/usr/sbin:/sbin", "TMPDIR="+e.dir)
 	var said test.Buffer
 	e.cmd.Stdout, e.cmd.Stderr = &said, &said
 	for _, file := range []string{"p", "e/containerd/containerd.pid"} { // of one that was killed
