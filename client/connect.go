@@ -172,7 +172,7 @@ func (c *Conn) DialRuntime(ctx context.Context) (net.Conn, error) {
 	return conn.dial(ctx)
 }
 
-// DialThere connects to an address as it is seen from the runtime's machine: that of a streaming URL.
+// DialThere connects to an address on the runtime's machine, such as the host of a streaming URL.
 func (c *Conn) DialThere(ctx context.Context, network, address string) (net.Conn, error) {
 	conn, err := c.runtime.get(ctx)
 	switch {

@@ -291,7 +291,7 @@ func TestExecOnHosts(t *testing.T) {
 	}
 }
 
-// A node that somebody has taken over cannot write to the terminal what looks like another node's answer.
+// A compromised node cannot write to the terminal what looks like another node's answer.
 func TestHostileNode(t *testing.T) {
 	t.Parallel()
 	h := withHosts(t, 2)

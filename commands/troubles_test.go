@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestRunPodGoesWithItsContainer: the sandbox that run made for one container is nobody's without it.
+// TestRunPodGoesWithItsContainer: rm -f of its only container removes the sandbox that run created.
 func TestRunPodGoesWithItsContainer(t *testing.T) {
 	t.Parallel()
 	c := podTest(t)
@@ -106,7 +106,7 @@ func TestWhyOfAStop(t *testing.T) {
 	if got := c.run("why", "-o", "json", "web"); !strings.Contains(got.out, `"code": "stopped"`) || !strings.Contains(got.out, "crishim stop") {
 		t.Errorf("why: %+v", got)
 	}
-	if got := c.run("restart", "web"); strings.Contains(got.err, "keeps") { // nobody keeps it
+	if got := c.run("restart", "web"); strings.Contains(got.err, "keeps") { // no sync manages it
 		t.Errorf("restart: %+v", got)
 	}
 }

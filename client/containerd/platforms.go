@@ -8,7 +8,7 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
 
-// alsoRuns are the architectures whose images containerd takes beside those of its own.
+// alsoRuns lists the other architectures whose images containerd accepts.
 var alsoRuns = map[string]string{"amd64": "386", "arm64": "arm"}
 
 // Platforms returns the platforms whose images CRI lists, the runtime's own first. Nothing means that it does not say.

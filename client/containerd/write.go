@@ -17,7 +17,7 @@ import (
 	"github.com/crishim/crishim/imagefile"
 )
 
-// Load stores images. What is stored is kept by a lease until the images hold it.
+// Load stores images. A lease keeps their blobs until the images refer to them.
 func (s *Store) Load(ctx context.Context, list []imagefile.Image) error {
 	w, err := s.newWriter(ctx)
 	if err != nil {

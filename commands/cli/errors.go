@@ -217,7 +217,7 @@ func commandCode(exit int) string {
 // fail writes one failure to standard error.
 func (env *Env) fail(f failure) { env.say("error", f) }
 
-// say writes one failure or warning to standard error, which on one of several nodes is that of all.
+// say writes one failure or warning to standard error. All nodes share that stream.
 func (env *Env) say(kind string, f failure) {
 	if env.of != nil {
 		env = env.of

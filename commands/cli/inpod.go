@@ -17,7 +17,7 @@ import (
 	"github.com/crishim/crishim/internal/kube"
 )
 
-// What follows runs in the pods of kubectl-crishim: behind hidden words of package kube.
+// This file runs in the pods of kubectl-crishim, behind the hidden verbs of package kube.
 
 // idle keeps a container running for the execs of command lines, until a signal comes or nothing listens any more at the
 // socket that is mounted in it: a runtime that is started again has another one, which the next container gets.

@@ -8,7 +8,7 @@ import (
 	"github.com/crishim/crishim/output"
 )
 
-// MaxLine is the longest line that is kept until its end. What writes it may never end it.
+// MaxLine is the longest line that is buffered: a writer may never end its line.
 const MaxLine = 16 << 20
 
 // LineWriter writes whole lines, each with a prefix, so that those of several writers do not mix.

@@ -35,7 +35,7 @@ type logsOptions struct {
 	format                       string
 	read                         logfile.Options
 	now                          func() time.Time
-	warn                         func(format string, args ...any) // of damaged lines; nil: nobody wants to know
+	warn                         func(format string, args ...any) // receives damaged lines; may be nil
 	color                        bool
 	crictl                       bool // each piece of a partial line has its time
 }

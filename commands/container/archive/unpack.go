@@ -196,7 +196,7 @@ func (u *unpacker) file(h *tar.Header, name string, body io.Reader) error {
 		return err
 	}
 	if err := errors.Join(u.copy(f, body, h.Size), f.Close()); err != nil {
-		return errors.Join(err, u.root.Remove(name)) // half a file is none
+		return errors.Join(err, u.root.Remove(name))
 	}
 	return u.attributes(h, name)
 }

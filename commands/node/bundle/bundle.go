@@ -1,7 +1,7 @@
 // Package bundle collects what a report of a fault needs into one archive: a document, a page that opens without a network,
 // and logs. [Collect] runs the parts, each with a deadline, and [Report.Write] writes the archive.
 //
-// Only what is known to be harmless is told: views.go lists the fields of the runtime's messages, config.go the keys of
+// The bundle has fields that are known to be harmless: views.go lists the fields of the runtime's messages, config.go the keys of
 // configuration files. Everything else is left out unless the user asks for it.
 package bundle
 

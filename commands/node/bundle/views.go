@@ -13,7 +13,7 @@ import (
 // The types of this file are the list of what a bundle tells about a runtime. A field of a CRI message that is not
 // copied here is not in a bundle. TestOnlyTheListIsTold compares them with the messages.
 
-// Keep says what a bundle has beside the list, because its user has asked for it.
+// Keep selects the parts that a bundle has in addition, on request.
 type Keep struct{ Args, Env bool }
 
 // Pod is a sandbox.
