@@ -95,14 +95,11 @@ func TestWhyOfAStop(t *testing.T) {
 	t.Parallel()
 	c := podTest(t)
 	c.stdin = applyPod1
-	var id string
-	c.stub.AfterStart("main", func(started string) { id = started })
 	for _, line := range []string{"apply -f -", "stop web"} {
 		if got := c.run(strings.Fields(line)...); got.code != 0 {
 			t.Fatalf("%s: %+v", line, got)
 		}
 	}
-	c.stub.Exit(id, 137)
 	if got := c.run("why", "-o", "json", "web"); !strings.Contains(got.out, `"code": "stopped"`) || !strings.Contains(got.out, "crishim stop") {
 		t.Errorf("why: %+v", got)
 	}
