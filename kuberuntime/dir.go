@@ -146,7 +146,7 @@ func (f *directory) list() error {
 func (s *source) read(path string) bool {
 	s.data, s.err = nil, nil
 	if s.stamp != gone {
-		s.data, s.err = bounded.ReadFile(path, bounded.Config)
+		s.data, s.err = bounded.ReadFile(path, manifest.MaxSize)
 	}
 	if stamp, _ := stampOf(path); stamp != s.stamp {
 		return false

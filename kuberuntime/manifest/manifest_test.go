@@ -204,6 +204,38 @@ spec:
 	}
 }
 
+// TestBudgets: an input of a few MiB takes no more than a few times that, whatever its documents, lists and aliases stand for.
+func TestBudgets(t *testing.T) {
+	t.Parallel()
+	bomb := "a0: &a0 {k: " + strings.Repeat("x", 1024) + "}\n"
+	merges := bomb
+	for i := range 40 {
+		bomb += fmt.Sprintf("a%d: &a%[1]d [*a%d, *a%[2]d]\n", i+1, i)
+		merges += fmt.Sprintf("a%d: &a%[1]d {x: {<<: *a%d}, y: {<<: *a%[2]d}}\n", i+1, i)
+	}
+	const size, objects = "more than 16 MiB of manifests, with their aliases expanded", "more than 10000 objects"
+	for name, c := range map[string]struct{ text, want string }{
+		"documents":     {strings.Repeat("---\na\n", 20_000), objects},
+		"JSON objects":  {strings.Repeat("{}", 20_000), objects},
+		"items":         {"{apiVersion: v1, kind: List, items: [" + strings.Repeat("{},", 20_000) + "]}", objects},
+		"a long text":   {"a: &a " + strings.Repeat("x", 1<<20) + "\nb: [" + strings.Repeat("*a,", 1000) + "]\n", size},
+		"aliases":       {bomb, size},
+		"merges":        {merges, size},
+		"a cycle":       {"a: &a [*a]\n", "contains itself"},
+		"a merge cycle": {"a: &a {x: {<<: *a}}\n", "contains itself"},
+		"one file":      {minimal + strings.Repeat("#\n", 8<<20), "must not have more than 16 MiB"},
+	} {
+		_, err := parse(c.text)
+		if err == nil || !strings.Contains(err.Error(), c.want) || len(err.Error()) > 2<<20 {
+			t.Errorf("%s: got %.200v", name, err)
+		}
+	}
+	_, err := Parse(File{"a.yaml", []byte(minimal)}, File{"b.yaml", []byte("#" + strings.Repeat(" ", MaxSize-1))})
+	if want := "b.yaml: " + size; err == nil || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
+}
+
 // TestNamesThatAreTooLong for the directory of a pod's logs.
 func TestNamesThatAreTooLong(t *testing.T) {
 	t.Parallel()

@@ -25,6 +25,12 @@ import (
 	"github.com/crishim/crishim/internal/bounded"
 )
 
+// MaxSize is how many bytes of manifests one input may have, with their aliases expanded.
+const MaxSize = 16 << 20
+
+// maxObjects is how many documents and list items one input may have.
+const maxObjects = 10_000
+
 // File is the content of a manifest file; the name of standard input is "-".
 type File struct {
 	Name string
@@ -34,14 +40,14 @@ type File struct {
 // Read parses files, directories and "-" (in).
 // A directory stands for its *.yaml, *.yml and *.json files, not for those of its subdirectories.
 func Read(in io.Reader, paths ...string) (*Set, error) {
-	var contents []File
+	p := newParser()
 	for _, path := range paths {
 		if path == "-" {
-			data, err := bounded.ReadAll(in, bounded.Config)
+			data, err := bounded.ReadAll(in, MaxSize)
 			if err != nil {
 				return nil, fmt.Errorf("read standard input: %w", err)
 			}
-			contents = append(contents, File{"-", data})
+			p.add("-", data)
 			continue
 		}
 		info, err := os.Stat(path)
@@ -55,36 +61,59 @@ func Read(in io.Reader, paths ...string) (*Set, error) {
 			}
 		}
 		for _, file := range files {
-			data, err := bounded.ReadFile(file, bounded.Config)
+			data, err := bounded.ReadFile(file, MaxSize)
 			if err != nil {
 				return nil, fmt.Errorf("read manifest: %w", err)
 			}
-			contents = append(contents, File{file, data})
+			p.add(file, data)
 		}
 	}
-	return Parse(contents...)
+	return p.finish()
 }
 
 // Parse reads files into one Set, fills in defaults, and checks it. Problems of the input are Errors.
 func Parse(contents ...File) (*Set, error) {
-	set := &Set{
-		ConfigMaps: map[string]*v1.ConfigMap{}, Secrets: map[string]*v1.Secret{}, RuntimeClasses: map[string]*nodev1.RuntimeClass{},
-		seen: map[string]Source{},
-	}
-	var problems Errors
+	p := newParser()
 	for _, file := range contents {
-		problems = append(problems, set.add(file.Name, file.Data)...)
+		p.add(file.Name, file.Data)
 	}
-	for _, pod := range set.Pods {
+	return p.finish()
+}
+
+// parser is a Set that is being read.
+type parser struct {
+	*Set
+	seen     map[string]Source // objects by kind and name
+	problems Errors
+	size     bounded.Budget
+	objects  bounded.Budget
+}
+
+func newParser() *parser {
+	return &parser{
+		Set:     &Set{ConfigMaps: map[string]*v1.ConfigMap{}, Secrets: map[string]*v1.Secret{}, RuntimeClasses: map[string]*nodev1.RuntimeClass{}},
+		seen:    map[string]Source{},
+		size:    bounded.Budget{Left: MaxSize, Of: fmt.Sprintf("%d MiB of manifests, with their aliases expanded", MaxSize>>20)},
+		objects: bounded.Budget{Left: maxObjects, Of: fmt.Sprintf("%d objects", maxObjects)},
+	}
+}
+
+func (p *parser) finish() (*Set, error) {
+	for _, pod := range p.Pods {
 		Default(pod.Pod)
-		for _, e := range Validate(pod.Pod, set) {
-			problems = append(problems, pod.Source.error(e.Field, e.ErrorBody()))
+		for _, e := range Validate(pod.Pod, p.Set) {
+			p.problem(pod.Source, e.Field, e.ErrorBody())
 		}
 	}
-	if len(problems) > 0 {
-		return set, problems
+	if len(p.problems) > 0 {
+		return p.Set, p.problems
 	}
-	return set, nil
+	return p.Set, nil
+}
+
+func (p *parser) problem(at Source, path, text string) {
+	at.Path = join(at.Path, path)
+	p.problems = append(p.problems, &Error{Source: at, Problem: text})
 }
 
 // DirFiles lists the manifests of a directory in name order. Hidden files are editors'
@@ -140,12 +169,12 @@ func split(data []byte) []document {
 	return slices.DeleteFunc(out, func(d document) bool { return IsBlank(d.data) })
 }
 
-// splitJSON cuts a document into the JSON objects that follow each other in it, as jq writes them. One that does not begin with
-// such an object is YAML, and stays as it is.
-func (d document) splitJSON() ([]document, error) {
+// splitJSON cuts a document into the JSON objects that follow each other in it, as jq writes them, but not into more than limit.
+// A document that does not begin with such an object is YAML, and stays as it is.
+func (d document) splitJSON(limit int) ([]document, error) {
 	var out []document
 	rest := d.data
-	for !IsBlank(rest) {
+	for !IsBlank(rest) && len(out) < limit {
 		var object json.RawMessage
 		dec := json.NewDecoder(bytes.NewReader(rest))
 		err := dec.Decode(&object)
@@ -194,7 +223,10 @@ func (e *Error) Hint() string { return e.hint }
 
 // Error renders "web.yaml: document 2: spec.containers[0].image: required".
 func (e *Error) Error() string {
-	parts := []string{fileName(e.File), fmt.Sprintf("document %d", e.Document)}
+	parts := []string{fileName(e.File)}
+	if e.Document > 0 {
+		parts = append(parts, fmt.Sprintf("document %d", e.Document))
+	}
 	if e.Path != "" {
 		parts = append(parts, e.Path)
 	}

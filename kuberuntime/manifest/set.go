@@ -2,6 +2,7 @@ package manifest
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -39,39 +40,57 @@ type Set struct {
 	ConfigMaps     map[string]*v1.ConfigMap
 	Secrets        map[string]*v1.Secret
 	RuntimeClasses map[string]*nodev1.RuntimeClass
-	seen           map[string]Source
 }
 
-func (s *Set) add(file string, data []byte) Errors {
-	var out Errors
+// add reads a file. The first document that exceeds a budget ends it.
+func (p *parser) add(file string, data []byte) {
+	if err := p.size.Take(int64(len(data))); err != nil {
+		p.problem(Source{File: file}, "", err.Error())
+		return
+	}
 	for _, doc := range split(data) {
 		src := Source{File: file, Document: doc.number}
-		objects, err := doc.splitJSON()
+		objects, err := doc.splitJSON(int(p.objects.Left) + 1)
 		if err != nil {
-			out = append(out, src.error("", "not valid JSON: "+err.Error()))
+			p.problem(src, "", "not valid JSON: "+err.Error())
 		}
 		for _, object := range objects {
-			value, err := decodeDocument(object.data)
-			if err != nil {
-				out = append(out, src.error("", yamlProblem(err, doc.line)))
-				continue
+			if err := p.objects.Take(1); err != nil {
+				p.problem(src, "", err.Error())
+				return
 			}
-			out = append(out, s.addValue(src, value)...)
+			if value, err := p.decodeDocument(object.data); err != nil {
+				p.problem(src, "", yamlProblem(err, doc.line))
+			} else {
+				p.addValue(src, value)
+			}
 		}
 	}
-	return out
 }
 
 var mergeKey = regexp.MustCompile(`(?m)(^|[\s{,])<<\s*:`)
 
 // decodeDocument turns YAML or JSON into maps, lists and scalars with exact numbers.
-func decodeDocument(data []byte) (any, error) {
-	if mergeKey.Match(data) {
-		merged, err := mergeKeys(data)
-		if err != nil {
+func (p *parser) decodeDocument(data []byte) (any, error) {
+	hasMerges := mergeKey.Match(data)
+	if hasMerges || bytes.IndexByte(data, '&') >= 0 && bytes.IndexByte(data, '*') >= 0 && !json.Valid(data) {
+		var root yamlv3.Node
+		if err := yamlv3.Unmarshal(data, &root); err != nil {
 			return nil, err
 		}
-		data = merged
+		size, err := expandedSizes{}.of(&root)
+		if err = cmp.Or(err, p.size.Take(size)); err != nil {
+			return nil, err
+		}
+		if hasMerges {
+			// The strict decoder takes a key that overrides a merged one for a duplicate.
+			if err = mergeNode(&root, map[*yamlv3.Node]bool{}); err == nil {
+				data, err = yamlv3.Marshal(&root)
+			}
+			if err != nil {
+				return nil, err
+			}
+		}
 	}
 	text, err := yaml.YAMLToJSONStrict(data)
 	if err != nil {
@@ -85,6 +104,33 @@ func decodeDocument(data []byte) (any, error) {
 	var v any
 	err = dec.Decode(&v)
 	return v, err
+}
+
+// expandedSizes has the sizes of nodes with their aliases written out: bytes of text, and one for each node.
+type expandedSizes map[*yamlv3.Node]int64
+
+func (s expandedSizes) of(n *yamlv3.Node) (int64, error) {
+	const inProgress = -1
+	if size, known := s[n]; known {
+		if size == inProgress {
+			return 0, fmt.Errorf("line %d: anchor %q contains itself", n.Line, n.Anchor)
+		}
+		return size, nil
+	}
+	s[n] = inProgress
+	size, content := int64(len(n.Value))+1, n.Content
+	if n.Alias != nil {
+		content = []*yamlv3.Node{n.Alias}
+	}
+	for _, child := range content {
+		one, err := s.of(child)
+		if err != nil {
+			return 0, err
+		}
+		size = min(size+one, MaxSize+1)
+	}
+	s[n] = size
+	return size, nil
 }
 
 // checkEnd refuses text after an object in braces, which the decoder leaves out.
@@ -107,19 +153,7 @@ func checkEnd(data []byte) error {
 	return err
 }
 
-// mergeKeys writes out what the merge keys (<<) of a document stand for: the strict decoder takes a key that overrides a merged one for
-// a duplicate.
-func mergeKeys(data []byte) ([]byte, error) {
-	var root yamlv3.Node
-	if err := yamlv3.Unmarshal(data, &root); err != nil {
-		return nil, err
-	}
-	if err := mergeNode(&root, map[*yamlv3.Node]bool{}); err != nil {
-		return nil, err
-	}
-	return yamlv3.Marshal(&root)
-}
-
+// mergeNode writes out what merge keys (<<) stand for. Of several sources the first that has a key counts.
 func mergeNode(n *yamlv3.Node, done map[*yamlv3.Node]bool) error {
 	if done[n] {
 		return nil
@@ -143,7 +177,7 @@ func mergeNode(n *yamlv3.Node, done map[*yamlv3.Node]bool) error {
 		own = append(own, pair...)
 		has[pair[0].Value] = true
 	}
-	for _, from := range merged { // of several, the first that has a key
+	for _, from := range merged {
 		sources := []*yamlv3.Node{from}
 		if from.Kind == yamlv3.SequenceNode {
 			sources = from.Content
@@ -178,36 +212,30 @@ func yamlProblem(err error, firstLine int) string {
 	return "not valid YAML: " + text
 }
 
-func (s Source) error(path, problem string) *Error {
-	s.Path = join(s.Path, path)
-	return &Error{Source: s, Problem: problem}
-}
-
-func (s *Set) addValue(src Source, value any) Errors {
+func (p *parser) addValue(src Source, value any) {
 	object, ok := value.(map[string]any)
 	if !ok {
-		return Errors{src.error("", "is not an object with apiVersion and kind")}
+		p.problem(src, "", "is not an object with apiVersion and kind")
+		return
 	}
 	kind, _ := object["kind"].(string)
 	version, _ := object["apiVersion"].(string)
-	if kind == "" {
-		problem := src.error("kind", "required")
-		if version == "" {
-			problem.hint = criHint(src.File, object)
-		}
-		return Errors{problem}
-	}
 	wanted, known := kinds[kind]
-	if !known {
-		return Errors{src.error("kind", fmt.Sprintf("%s is not supported; crishim runs Pod, List, ConfigMap, Secret and RuntimeClass documents", kind))}
+	switch {
+	case kind == "":
+		p.problem(src, "kind", "required")
+		if version == "" {
+			p.problems[len(p.problems)-1].hint = criHint(src.File, object)
+		}
+	case !known:
+		p.problem(src, "kind", kind+" is not supported; crishim runs Pod, List, ConfigMap, Secret and RuntimeClass documents")
+	case version != wanted:
+		p.problem(src, "apiVersion", fmt.Sprintf("invalid %q: must be %q for a %s", version, wanted, kind))
+	case strings.HasSuffix(kind, "List"):
+		p.addList(src, object, strings.TrimSuffix(kind, "List"))
+	default:
+		p.addObject(src, kind, object)
 	}
-	if version != wanted {
-		return Errors{src.error("apiVersion", fmt.Sprintf("invalid %q: must be %q for a %s", version, wanted, kind))}
-	}
-	if strings.HasSuffix(kind, "List") {
-		return s.addList(src, object, strings.TrimSuffix(kind, "List"))
-	}
-	return s.addObject(src, kind, object)
 }
 
 // criHint tells what to do with a configuration of the CRI, which is no manifest.
@@ -229,19 +257,22 @@ var kinds = map[string]string{
 
 // addList adds the items of a List. In a PodList and its like items may leave out what
 // the list's kind says already.
-func (s *Set) addList(src Source, list map[string]any, kind string) Errors {
+func (p *parser) addList(src Source, list map[string]any, kind string) {
 	items, ok := list["items"].([]any)
 	if !ok && list["items"] != nil {
-		return Errors{src.error("items", "must be a list")}
+		p.problem(src, "items", "must be a list")
+		return
 	}
-	var out Errors
 	for _, key := range slices.Sorted(maps.Keys(list)) {
 		if key != "items" && key != "kind" && key != "apiVersion" && key != "metadata" {
-			out = append(out, src.error(key, "unknown field"))
+			p.problem(src, key, "unknown field")
 		}
 	}
+	if err := p.objects.Take(int64(len(items))); err != nil {
+		p.problem(src, "items", err.Error())
+		return
+	}
 	for i, item := range items {
-		at := Source{src.File, src.Document, join(src.Path, fmt.Sprintf("items[%d]", i))}
 		if object, ok := item.(map[string]any); ok && kind != "" {
 			if object["kind"] == nil {
 				object["kind"] = kind
@@ -250,42 +281,41 @@ func (s *Set) addList(src Source, list map[string]any, kind string) Errors {
 				object["apiVersion"] = "v1"
 			}
 		}
-		out = append(out, s.addValue(at, item)...)
+		p.addValue(Source{src.File, src.Document, join(src.Path, fmt.Sprintf("items[%d]", i))}, item)
 	}
-	return out
 }
 
 // addObject adds an object that is well formed and the first of its name. One that pods refer to is
 // checked, too: a name or a key that an API server refuses could never be referred to there.
-func (s *Set) addObject(src Source, kind string, object map[string]any) Errors {
+func (p *parser) addObject(src Source, kind string, object map[string]any) {
 	switch kind {
 	case "Pod":
 		pod := &v1.Pod{}
-		if errs := s.decode(src, kind, object, pod); len(errs) > 0 {
-			return errs
+		if !p.decode(src, kind, object, pod) {
+			return
 		}
 		// What some cluster once observed and decided says nothing about this host.
 		pod.Status = v1.PodStatus{}
 		pod.DeletionTimestamp, pod.DeletionGracePeriodSeconds = nil, nil
-		s.Pods = append(s.Pods, Pod{pod, src})
-		return nil
+		p.Pods = append(p.Pods, Pod{pod, src})
 	case "ConfigMap":
 		cm := &v1.ConfigMap{}
-		if errs := s.decode(src, kind, object, cm); len(errs) > 0 {
-			return errs
+		if !p.decode(src, kind, object, cm) {
+			return
 		}
-		s.ConfigMaps[key(cm.Namespace, cm.Name)] = cm
-		errs := slices.Concat(checkText(src, "metadata.name", cm.Name, validation.IsDNS1123Subdomain), checkKeys(src, "data", cm.Data), checkKeys(src, "binaryData", cm.BinaryData))
+		p.ConfigMaps[key(cm.Namespace, cm.Name)] = cm
+		p.checkText(src, "metadata.name", cm.Name, validation.IsDNS1123Subdomain)
+		checkKeys(p, src, "data", cm.Data)
+		checkKeys(p, src, "binaryData", cm.BinaryData)
 		for _, key := range slices.Sorted(maps.Keys(cm.BinaryData)) {
 			if _, twice := cm.Data[key]; twice {
-				errs = append(errs, src.error("binaryData["+key+"]", "is in data already"))
+				p.problem(src, "binaryData["+key+"]", "is in data already")
 			}
 		}
-		return errs
 	case "Secret":
 		secret := &v1.Secret{}
-		if errs := s.decode(src, kind, object, secret); len(errs) > 0 {
-			return errs
+		if !p.decode(src, kind, object, secret) {
+			return
 		}
 		if secret.Data == nil {
 			secret.Data = map[string][]byte{}
@@ -294,81 +324,76 @@ func (s *Set) addObject(src Source, kind string, object map[string]any) Errors {
 			secret.Data[k] = []byte(v)
 		}
 		secret.StringData = nil
-		s.Secrets[key(secret.Namespace, secret.Name)] = secret
-		return slices.Concat(checkText(src, "metadata.name", secret.Name, validation.IsDNS1123Subdomain), checkKeys(src, "data", secret.Data), checkDockerConfig(src, secret))
+		p.Secrets[key(secret.Namespace, secret.Name)] = secret
+		p.checkText(src, "metadata.name", secret.Name, validation.IsDNS1123Subdomain)
+		checkKeys(p, src, "data", secret.Data)
+		p.checkDockerConfig(src, secret)
 	default:
 		class := &nodev1.RuntimeClass{}
-		if errs := s.decode(src, kind, object, class); len(errs) > 0 {
-			return errs
+		if !p.decode(src, kind, object, class) {
+			return
 		}
-		class.Namespace = ""
-		s.RuntimeClasses[class.Name] = class
-		return slices.Concat(checkText(src, "metadata.name", class.Name, validation.IsDNS1123Subdomain), checkText(src, "handler", class.Handler, validation.IsDNS1123Label))
+		p.RuntimeClasses[class.Name] = class
+		p.checkText(src, "metadata.name", class.Name, validation.IsDNS1123Subdomain)
+		p.checkText(src, "handler", class.Handler, validation.IsDNS1123Label)
 	}
 }
 
-func checkText(src Source, path, text string, check func(string) []string) Errors {
-	problems := check(text)
-	switch {
-	case text == "":
-		return Errors{src.error(path, "required")}
-	case len(problems) > 0:
-		return Errors{src.error(path, strings.Join(problems, "; "))}
+func (p *parser) checkText(src Source, path, text string, check func(string) []string) {
+	if text == "" {
+		p.problem(src, path, "required")
+	} else if problems := check(text); len(problems) > 0 {
+		p.problem(src, path, strings.Join(problems, "; "))
 	}
-	return nil
 }
 
-func checkKeys[V any](src Source, path string, data map[string]V) (errs Errors) {
+func checkKeys[V any](p *parser, src Source, path string, data map[string]V) {
 	for _, key := range slices.Sorted(maps.Keys(data)) {
 		if problems := validation.IsConfigMapKey(key); len(problems) > 0 {
-			errs = append(errs, src.error(path+"["+key+"]", strings.Join(problems, "; ")))
+			p.problem(src, path+"["+key+"]", strings.Join(problems, "; "))
 		}
 	}
-	return errs
 }
 
 // checkDockerConfig checks a pull secret. No message has anything of its content.
-func checkDockerConfig(src Source, secret *v1.Secret) Errors {
+func (p *parser) checkDockerConfig(src Source, secret *v1.Secret) {
 	wanted, ok := map[v1.SecretType]string{v1.SecretTypeDockerConfigJson: v1.DockerConfigJsonKey, v1.SecretTypeDockercfg: v1.DockerConfigKey}[secret.Type]
 	data, found := secret.Data[wanted]
 	switch {
 	case ok && !found:
-		return Errors{src.error("data["+wanted+"]", "required for type "+string(secret.Type))}
+		p.problem(src, "data["+wanted+"]", "required for type "+string(secret.Type))
 	case ok && !json.Valid(data):
-		return Errors{src.error("data["+wanted+"]", "is not JSON")}
+		p.problem(src, "data["+wanted+"]", "is not JSON")
 	}
-	return nil
 }
 
-// decode fills into from object, unless the set has one of its kind and name.
-func (s *Set) decode(src Source, kind string, object map[string]any, into metav1.Object) Errors {
-	var out Errors
-	for _, p := range checkShape("", object, reflect.TypeOf(into).Elem()) {
-		out = append(out, src.error(p.path, p.text))
+// decode fills into from object, and reports whether it is well formed and the first of its kind and name.
+func (p *parser) decode(src Source, kind string, object map[string]any, into metav1.Object) bool {
+	shape := checkShape("", object, reflect.TypeOf(into).Elem())
+	for _, one := range shape {
+		p.problem(src, one.path, one.text)
 	}
-	if len(out) > 0 {
-		return out
+	if len(shape) > 0 {
+		return false
 	}
 	data, err := json.Marshal(object)
 	if err == nil {
 		err = json.Unmarshal(data, into)
 	}
 	if err != nil {
-		path := ""
-		if typeError, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
-			path = typeError.Field
-		}
-		return Errors{src.error(path, cleanDecodeError(err))}
+		p.problem(src, "", cleanDecodeError(err))
+		return false
 	}
 	if into.GetNamespace() == "" {
 		into.SetNamespace("default")
 	}
 	id := kind + " " + key(into.GetNamespace(), into.GetName())
-	if first, twice := s.seen[id]; twice && into.GetName() != "" {
-		return Errors{src.error("metadata.name", fmt.Sprintf("%s is already defined in %s, document %d", id, fileName(first.File), first.Document))}
+	if first, twice := p.seen[id]; twice && into.GetName() != "" {
+		p.problem(src, "metadata.name", fmt.Sprintf("%s is already defined in %s, document %d", id, fileName(first.File), first.Document))
+		return false
 	}
-	s.seen[id] = src
-	return nil
+	p.seen[id] = src
+	return true
 }
 
 func key(namespace, name string) string { return namespace + "/" + name }
