@@ -14,6 +14,7 @@ import (
 	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/commands/cli"
 	"github.com/crishim/crishim/imagefile"
+	"github.com/crishim/crishim/internal/kube"
 	"github.com/crishim/crishim/kuberuntime"
 )
 
@@ -142,7 +143,7 @@ func (o *loadOptions) refuse(ctx context.Context, conn *client.Conn, to store, i
 
 // ownName returns an error for the names of the shim's own images, which run in every pod.
 func ownName(name string) error {
-	if strings.HasPrefix(name, "crishim.local/") {
+	if strings.HasPrefix(name, kube.OwnImages) {
 		return fmt.Errorf("%s: names under crishim.local/ are crishim's own", name)
 	}
 	return nil

@@ -7,6 +7,9 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
+// OwnImages begins the names of the images that are built in, which no registry has and no user's image may have.
+const OwnImages = "crishim.local/"
+
 // APIVersion is the version of the runtime interface that kubelets ask for, and insist on: their kubeRuntimeAPIVersion.
 const APIVersion = "0.1.0"
 

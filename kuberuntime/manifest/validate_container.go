@@ -13,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/utils/ptr"
+
+	"github.com/crishim/crishim/internal/kube"
 )
 
 func (v *validator) containers(spec *field.Path) {
@@ -137,6 +139,7 @@ func (v *validator) image(at *field.Path, image string) {
 	if _, err := reference.ParseAnyReference(image); err != nil {
 		v.invalid(at, image, "must be an image reference: %v", err)
 	}
+	v.refuse(strings.HasPrefix(image, kube.OwnImages), at, "names under "+kube.OwnImages+" are crishim's own")
 }
 
 func (v *validator) ports(c *v1.Container, list *field.Path, hostPorts map[string]bool) {
