@@ -205,6 +205,8 @@ func appliedLine(p *v1.Pod, view *plan.View, end string, status *pod.Status, rep
 		what = "replaced"
 	case existed:
 		what = "up to date"
+	case len(status.Sandboxes) == 0: // its end is recorded
+		what = "had already ended"
 	}
 	line := fmt.Sprintf("pod %s: %s, %s", kuberuntime.FullName(p), what, cmp.Or(end, phaseText(view, status)))
 	if len(status.IPs) > 0 {
