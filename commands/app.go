@@ -22,19 +22,12 @@ func Main(ctx context.Context, args []string, env *cli.Env) int {
 	return cli.Run(ctx, args, env, newApp)
 }
 
-// verb is a row of the table: a constructor, because urfave's commands remember what they parsed.
-type verb = func(*cli.Env) *urfave.Command
-
-// group is a part of the help page.
-type group struct {
-	title string
-	verbs []verb
-}
+type verbs = []func(*cli.Env) *cli.Verb
 
 // groups returns the table of verbs, in the order of the help page.
-func groups() []group {
-	return []group{
-		{"Look", []verb{
+func groups() []cli.Group {
+	return []cli.Group{
+		{Title: "Look", Verbs: verbs{
 			container.NewPs,
 			pod.NewPods,
 			image.NewImages,
@@ -54,7 +47,7 @@ func groups() []group {
 			pod.NewMetricDescs,
 			node.NewWho,
 		}},
-		{"Act", []verb{
+		{Title: "Act", Verbs: verbs{
 			container.NewExec,
 			container.NewAttach,
 			container.NewCp,
@@ -65,7 +58,7 @@ func groups() []group {
 			container.NewPause,
 			container.NewUnpause,
 		}},
-		{"Run", []verb{
+		{Title: "Run", Verbs: verbs{
 			container.NewRun,
 			container.NewStop,
 			container.NewRestart,
@@ -75,7 +68,7 @@ func groups() []group {
 			manifest.NewSync,
 			manifest.NewGC,
 		}},
-		{"CRI steps", []verb{
+		{Title: "CRI steps", Verbs: verbs{
 			pod.NewRunp,
 			container.NewCreate,
 			container.NewStart,
@@ -84,14 +77,14 @@ func groups() []group {
 			pod.NewStopp,
 			pod.NewRmp,
 		}},
-		{"Images", []verb{
+		{Title: "Images", Verbs: verbs{
 			image.NewPull,
 			image.NewSave,
 			image.NewLoad,
 			image.NewRmi,
 			image.NewImagefsinfo,
 		}},
-		{"Node", []verb{
+		{Title: "Node", Verbs: verbs{
 			node.NewVersion,
 			node.NewInfo,
 			node.NewDf,
@@ -103,66 +96,17 @@ func groups() []group {
 			node.NewRuntimeConfig,
 			node.NewUpdateRuntimeConfig,
 		}},
-		{"Shell", []verb{
+		{Title: "Shell", Verbs: verbs{
 			node.NewCompletion,
 		}},
 	}
 }
 
-func newApp(env *cli.Env) *urfave.App {
-	app := &urfave.App{
-		Name:                      "crishim",
-		HelpName:                  "crishim",
-		Usage:                     "debug containers and pods through CRI, with or without a CRI runtime",
-		UsageText:                 "crishim [global options] COMMAND [options] [arguments]",
-		Flags:                     append(env.GlobalFlags(), helpFlag()),
-		Before:                    cli.ReadGlobals(env),
-		Writer:                    env.Out,
-		ErrWriter:                 env.Err,
-		Reader:                    env.In,
-		HideVersion:               true,
-		HideHelp:                  true,
-		DisableSliceFlagSeparator: true,
-		ExitErrHandler:            func(*urfave.Context, error) {},
-	}
-	app.OnUsageError = func(_ *urfave.Context, err error, _ bool) error {
-		return cli.AddUsage(app.UsageText, cli.FlagComplaint(app.Flags, err))
-	}
-	for _, g := range groups() {
-		for _, verb := range g.verbs {
-			command := verb(env)
-			command.Category = g.title
-			finishCommand(command, "crishim ")
-			app.Commands = append(app.Commands, command)
-		}
-	}
-	return app
-}
-
-// finishCommand sets what every verb needs and urfave does not hand down.
-func finishCommand(c *urfave.Command, parent string) {
-	usage := parent + c.Name + " [options] " + c.ArgsUsage
-	c.HideHelp = true
-	c.Flags = append(c.Flags, helpFlag())
-	c.OnUsageError = func(_ *urfave.Context, err error, _ bool) error {
-		return cli.AddUsage(usage, cli.FlagComplaint(c.Flags, err))
-	}
-	if action := c.Action; action != nil {
-		c.Action = func(ctx *urfave.Context) error { return cli.AddUsage(usage, action(ctx)) }
-	}
-	for _, sub := range c.Subcommands {
-		finishCommand(sub, parent+c.Name+" ")
-	}
-}
-
-// helpFlag is each command's own --help. urfave's is one variable of the
-// process that every command line writes; two of them would race.
-func helpFlag() urfave.Flag {
-	return cli.BoolFlag(new(bool), "help", "show help", "h")
-}
+// newApp returns the program for one command line.
+func newApp(env *cli.Env) *cli.App { return cli.NewApp(env, groups()) }
 
 // App returns the table of verbs for the pages that hack/docs makes of it.
 func App() *urfave.App {
 	env := cli.Env{LookupEnv: func(string) (string, bool) { return "", false }}
-	return newApp(env.Fresh(false))
+	return newApp(env.Fresh(false)).App
 }

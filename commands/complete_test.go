@@ -101,17 +101,20 @@ func TestComplete(t *testing.T) {
 		{[]string{"-r", "npipe://x", "exec", ""}, nil},
 		{[]string{"-r", "docker:"}, []string{"docker://"}},
 		{[]string{"nosuchverb", ""}, nil},
-		{[]string{"runp", ""}, nil},
+		{[]string{"runp", ""}, []string{"jsonschema", ":files"}},
+		{[]string{"run", "busy"}, []string{"busybox:latest", ":files"}},
+		{[]string{"create", ""}, []string{"jsonschema", "db", "web"}},
+		{[]string{"create", "web", ""}, []string{":files"}},
+		{[]string{"images", "busy"}, []string{"busybox:latest"}},
+		{[]string{"wait", "w"}, []string{"web", "web/new", "web/nginx"}},
+		{[]string{"ps", ""}, nil},
+		{[]string{"who", ""}, nil},
+		{[]string{"port-forward", "web", ""}, nil},
+		{[]string{"apply", ""}, []string{":files"}},
 	}
 	for _, tt := range tests {
 		t.Run(strings.Join(tt.words, " "), func(t *testing.T) {
 			got := c.completed(tt.words...)
-			if tt.words[0] == "runp" { // its subcommands, and files
-				if len(got) == 0 || got[0] != ":files" {
-					t.Errorf("got %v", got)
-				}
-				return
-			}
 			if diff := cmp.Diff(tt.want, got); diff != "" {
 				t.Error(diff)
 			}
@@ -183,6 +186,18 @@ func TestCompleteNamesThatAreThereTwice(t *testing.T) {
 	} {
 		if diff := cmp.Diff(want, c.completed("exec", word)); diff != "" {
 			t.Errorf("%q: %s", word, diff)
+		}
+	}
+}
+
+func TestEveryVerbWithArgumentsCompletesThem(t *testing.T) {
+	t.Parallel()
+	env := testEnv().Fresh(false)
+	for _, group := range groups() {
+		for _, verb := range group.Verbs {
+			if v := verb(env); (v.ArgsUsage != "") != (v.Args != nil) {
+				t.Errorf("%s: its arguments are %q, but Args is set: %t", v.Name, v.ArgsUsage, v.Args != nil)
+			}
 		}
 	}
 }

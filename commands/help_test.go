@@ -12,7 +12,7 @@ import (
 )
 
 // everyCommand calls f for each verb and subcommand with its full name.
-func everyCommand(app *urfave.App, f func(name string, c *urfave.Command)) {
+func everyCommand(app *cli.App, f func(name string, c *urfave.Command)) {
 	var walk func(prefix string, commands []*urfave.Command)
 	walk = func(prefix string, commands []*urfave.Command) {
 		for _, c := range commands {

@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/crishim/crishim/client/suggest"
-	urfave "github.com/urfave/cli/v2"
 )
 
 // commandLine is an argv made ready for urfave, which takes no flag behind the
@@ -37,7 +36,7 @@ type arranger struct {
 
 // Arrange puts flags that stand behind arguments, and global flags that stand
 // behind the verb, where urfave wants them.
-func Arrange(app *urfave.App, args []string) (commandLine, error) {
+func Arrange(app *App, args []string) (commandLine, error) {
 	a := &arranger{global: tableOf(app.Flags), compat: len(args) > 0 && filepath.Base(args[0]) == "crictl"}
 	tail, err := a.globalPart(args)
 	a.compat = a.compat || slices.Contains(a.globals, "--compat=crictl")
@@ -85,7 +84,7 @@ func Arrange(app *urfave.App, args []string) (commandLine, error) {
 		err = line.checkEmpty()
 	}
 	if err != nil {
-		return line, AddUsage("crishim "+strings.Join(verb, " ")+" [options] "+command.ArgsUsage, err)
+		return line, addUsage("crishim "+strings.Join(verb, " ")+" [options] "+command.ArgsUsage, err)
 	}
 	line.Args = slices.Concat([]string{"crishim"}, globals, a.globals, verb, a.flags, []string{"--"}, a.rest)
 	return line, nil
@@ -211,7 +210,7 @@ func (a *arranger) explain(err error) error {
 }
 
 // behindVerb adds to the error about an unknown flag before the verb that it is one of the verb.
-func behindVerb(app *urfave.App, args []string, err error) error {
+func behindVerb(app *App, args []string, err error) error {
 	var usage *UsageError
 	if !errors.As(err, &usage) || usage.unknownFlags == nil {
 		return err
@@ -225,7 +224,7 @@ func behindVerb(app *urfave.App, args []string, err error) error {
 }
 
 // unknownCommand returns the error for what no verb is called, with what is meant where that is known.
-func unknownCommand(app *urfave.App, words []string) error {
+func unknownCommand(app *App, words []string) error {
 	var names []string
 	for _, c := range app.Commands {
 		names = append(names, c.Names()...)

@@ -17,7 +17,7 @@ import (
 // completeVerb is what the shells' scripts call with the words so far.
 const completeVerb = "__complete"
 
-// completeTimeout is how long a runtime may take: a person waits at the tab key.
+// completeTimeout is short because a person waits at the tab key.
 const completeTimeout = 300 * time.Millisecond
 
 // completeFiles tells the shell to complete file names by itself.
@@ -29,19 +29,20 @@ type candidate struct{ value, text string }
 // completion is the state of a command line whose last word is open.
 type completion struct {
 	env     *Env
-	app     *urfave.App
+	app     *App
+	conn    *client.Conn    // nil until a name is looked up, or if there is no runtime
 	command *urfave.Command // nil before the verb
 	verb    string
-	args    []string // arguments of the verb before the open word
-	pods    bool     // logs --all-containers: the arguments are pods
-	flag    string   // the flag whose value is open
-	prefix  string   // "--flag=" before an open value
+	args    []string        // arguments of the verb before the open word
+	given   map[string]bool // flags before the open word
+	flag    string          // the flag whose value is open
+	prefix  string          // "--flag=" before an open value
 	word    string
 }
 
 // complete writes the completions of the last word, one a line. It never
 // fails: a shell has no place for an error.
-func complete(ctx context.Context, env *Env, app *urfave.App, words []string) {
+func complete(ctx context.Context, env *Env, app *App, words []string) {
 	for _, one := range completions(ctx, env, app, words) {
 		line := one.value
 		if one.text != "" {
@@ -51,12 +52,12 @@ func complete(ctx context.Context, env *Env, app *urfave.App, words []string) {
 	}
 }
 
-// completions are whole words that the last one may become, and completeFiles.
-func completions(ctx context.Context, env *Env, app *urfave.App, words []string) []candidate {
+// completions returns whole words that the last one may become, and completeFiles.
+func completions(ctx context.Context, env *Env, app *App, words []string) []candidate {
 	if len(words) == 0 {
 		words = []string{""}
 	}
-	c := &completion{env: env, app: app, word: words[len(words)-1]}
+	c := &completion{env: env, app: app, given: map[string]bool{}, word: words[len(words)-1]}
 	c.read(words[:len(words)-1])
 	ctx, cancel := context.WithTimeout(ctx, cmp.Or(env.CompleteTimeout, completeTimeout))
 	defer cancel()
@@ -72,6 +73,9 @@ func completions(ctx context.Context, env *Env, app *urfave.App, words []string)
 		}
 		out = append(out, one)
 	}
+	if c.conn != nil {
+		c.conn.Close()
+	}
 	return out
 }
 
@@ -81,44 +85,39 @@ func (c *completion) read(words []string) {
 	global := tableOf(c.app.Flags)
 	local := flagTable{}
 	for i, word := range words {
-		if c.flag != "" {
-			c.note(c.flag, word)
+		switch {
+		case c.flag != "":
+			c.setGlobal(c.flag, word)
 			c.flag = ""
-			continue
-		}
-		if looksLikeFlag(word) && word != "--" {
-			name, value, has := strings.Cut(strings.TrimLeft(word, "-"), "=")
+		case looksLikeFlag(word) && word != "--":
+			name, value, hasValue := strings.Cut(strings.TrimLeft(word, "-"), "=")
 			info, ok := local[name]
 			if !ok {
 				info = global[name]
 			}
-			switch {
-			case info.name == "all-containers":
-				c.pods = true
-			case has:
-				c.note(info.name, value)
-			case info.value:
+			c.given[info.name] = true
+			if hasValue {
+				c.setGlobal(info.name, value)
+			} else if info.value {
 				c.flag = info.name
 			}
-			continue
-		}
-		if c.command == nil {
+		case c.command != nil:
+			c.args = append(c.args, word)
+		default:
 			if c.command = c.app.Command(word); c.command == nil {
-				c.verb = word // nothing is known of it
-				c.args = words[i+1:]
+				c.verb, c.args = word, words[i+1:]
 				return
 			}
 			c.verb, local = c.command.Name, tableOf(c.command.Flags)
-			continue
 		}
-		c.args = append(c.args, word)
 	}
 	if name, value, ok := strings.Cut(c.word, "="); ok && looksLikeFlag(name) && c.flag == "" {
 		c.flag, c.prefix, c.word = flagName(name), name+"=", value
 	}
 }
 
-func (c *completion) note(flag, value string) {
+// setGlobal keeps the value of a flag that chooses the runtime.
+func (c *completion) setGlobal(flag, value string) {
 	switch flag {
 	case "runtime-endpoint":
 		c.env.global.runtimeEndpoints = []string{value}
@@ -142,26 +141,33 @@ func (c *completion) candidates(ctx context.Context) []candidate {
 	case c.command == nil:
 		return c.verbs()
 	}
-	return c.arguments(ctx)
+	var out []candidate
+	if len(c.args) == 0 {
+		for _, sub := range c.command.Subcommands {
+			out = append(out, candidate{sub.Name, sub.Usage})
+		}
+	}
+	if args := c.app.args[c.verb]; args != nil {
+		out = append(out, args(ctx, c)...)
+	}
+	return out
 }
 
 func (c *completion) verbs() []candidate {
 	out := []candidate{{"help", "show help for a command"}}
 	for _, v := range c.app.Commands {
-		if !v.Hidden {
-			out = append(out, candidate{v.Name, v.Usage})
-		}
+		out = append(out, candidate{v.Name, v.Usage})
 	}
 	return sorted(out)
 }
 
-// flags are those of the verb in every form, and the global ones in their
+// flags returns those of the verb in every form, and the global ones in their
 // long form, which may stand behind the verb as well.
 func (c *completion) flags() []candidate {
 	out := []candidate{{"--help", "show help"}}
 	add := func(flags []urfave.Flag, short bool) {
 		for _, f := range flags {
-			if v, ok := f.(urfave.VisibleFlag); ok && !v.IsVisible() {
+			if !IsVisible(f) {
 				continue
 			}
 			text := ""
@@ -182,8 +188,8 @@ func (c *completion) flags() []candidate {
 	return out
 }
 
-// flagValues complete the value of a flag. What has a fixed set of values is
-// listed; the rest is left to the shell, which knows files.
+// flagValues completes the value of a flag: one of its words, or the name of an object that flags
+// of this name take. The shell completes files for all others.
 func (c *completion) flagValues(ctx context.Context) []candidate {
 	flags := c.app.Flags
 	if c.command != nil {
@@ -201,9 +207,9 @@ func (c *completion) flagValues(ctx context.Context) []candidate {
 	}
 	switch flags[i].Names()[0] {
 	case "pod":
-		return c.podNames(ctx)
+		return Pods(ctx, c)
 	case "image":
-		return c.imageNames(ctx)
+		return Images(ctx, c)
 	case "runtime-endpoint", "image-endpoint":
 		out := []candidate{{"docker://", "the embedded dockershim"}}
 		for _, k := range client.KnownSockets() {
@@ -212,7 +218,7 @@ func (c *completion) flagValues(ctx context.Context) []candidate {
 		return out
 	case flagHosts:
 		c.openList()
-		names, _ := c.env.sshHosts("") // none is no harm
+		names, _ := c.env.sshHosts("") // without any, nothing is offered
 		return sorted(named(names))
 	case "namespace", "in-namespace":
 		return c.namespaces(ctx)
@@ -223,7 +229,7 @@ func (c *completion) flagValues(ctx context.Context) []candidate {
 			return named(client.ConfigKeys())
 		}
 	}
-	return []candidate{{completeFiles, ""}}
+	return Files(ctx, c)
 }
 
 // openList leaves the last of a list, separated by commas, to be completed.
@@ -240,44 +246,7 @@ func named(values []string) []candidate {
 	return out
 }
 
-// arguments complete what a verb works on, which its usage line names.
-func (c *completion) arguments(ctx context.Context) (out []candidate) {
-	files := []candidate{{completeFiles, ""}}
-	first, _, _ := strings.Cut(c.command.ArgsUsage, " ")
-	if len(c.args) > 0 && !strings.HasSuffix(first, "...") && c.verb != "cp" {
-		return files
-	}
-	if len(c.command.Subcommands) > 0 && len(c.args) == 0 {
-		out = files
-		for _, sub := range c.command.Subcommands {
-			out = append(out, candidate{sub.Name, sub.Usage})
-		}
-	}
-	switch strings.TrimSuffix(strings.Trim(first, "[]"), "...") {
-	case "CONTAINER", "CONTAINER...", "TARGET":
-		if c.pods {
-			return append(out, c.podNames(ctx)...)
-		}
-		return append(out, c.containerNames(ctx)...)
-	case "CONTAINER:PATH|PATH|-":
-		return append(c.containerNames(ctx), files...)
-	case "POD", "NAMESPACE/]NAME":
-		return append(out, c.podNames(ctx)...)
-	case "POD|CONTAINER":
-		both := sorted(append(c.podNames(ctx), c.containerNames(ctx)...))
-		return slices.CompactFunc(both, func(a, b candidate) bool { return a.value == b.value })
-	case "IMAGE", "IMAGE...", "REPOSITORY[:TAG":
-		return append(out, c.imageNames(ctx)...)
-	case "bash|zsh|fish":
-		return named(strings.Split("bash|zsh|fish", "|"))
-	case "KEY":
-		return named(client.ConfigKeys())
-	}
-	return append(out, files...)
-}
-
 func sorted(list []candidate) []candidate {
-	list = slices.DeleteFunc(list, func(c candidate) bool { return c.value == "" })
 	slices.SortStableFunc(list, func(a, b candidate) int { return strings.Compare(a.value, b.value) })
 	return list
 }

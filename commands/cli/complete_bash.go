@@ -4,8 +4,6 @@ import (
 	"context"
 	"io"
 	"strings"
-
-	urfave "github.com/urfave/cli/v2"
 )
 
 // completeBashVerb is what bash's script calls with the line up to the cursor and
@@ -13,7 +11,7 @@ import (
 // which others choose, must come quoted, and only the part that it replaces.
 const completeBashVerb = "__complete-bash"
 
-func completeBash(ctx context.Context, env *Env, app *urfave.App, args []string) {
+func completeBash(ctx context.Context, env *Env, app *App, args []string) {
 	if len(args) != 2 {
 		return
 	}

@@ -74,7 +74,7 @@ type Env struct {
 	mu       *sync.Mutex    // guards Out and Err, so that lines do not mix
 	images   bool           // the verb is about images
 	line     commandLine    // what is run
-	newApp   func(*Env) *urfave.App
+	newApp   func(*Env) *App
 	shown    *View // of the verb; nil: it has none
 
 	several *several     // nil: there is one endpoint

@@ -58,8 +58,8 @@ func (env *Env) ShimFlag() string {
 	return ""
 }
 
-// GlobalFlags returns the flags that stand before the verb, or, in their long form, behind it.
-func (env *Env) GlobalFlags() []urfave.Flag {
+// globalFlags returns the flags that stand before the verb, or, in their long form, behind it.
+func (env *Env) globalFlags() []urfave.Flag {
 	g := &env.global
 	return []urfave.Flag{
 		StringFlag(&g.config, "config", "read settings from `FILE` (env CRI_CONFIG_FILE, default /etc/crictl.yaml)", "c"),
@@ -96,21 +96,19 @@ func NotEmpty(text string) (string, error) {
 	return text, nil
 }
 
-// ReadGlobals is the App's Before.
-func ReadGlobals(env *Env) urfave.BeforeFunc {
-	return func(c *urfave.Context) error {
-		if c.IsSet("max-retries") && env.global.maxRetries < -1 {
-			return Invalid("max-retries", env.global.maxRetries, "must be 0 or more, or -1 for no end")
-		}
-		env.Compat = env.Compat || env.global.compat != ""
-		if err := env.readNodes(c); err != nil {
-			return err
-		}
-		if err := env.tracing.start(c, env); err != nil {
-			return err
-		}
-		return env.profiles.start(env.global)
+// readGlobals checks the global flags and does what they ask for before the verb.
+func (env *Env) readGlobals(c *urfave.Context) error {
+	if c.IsSet("max-retries") && env.global.maxRetries < -1 {
+		return Invalid("max-retries", env.global.maxRetries, "must be 0 or more, or -1 for no end")
 	}
+	env.Compat = env.Compat || env.global.compat != ""
+	if err := env.readNodes(c); err != nil {
+		return err
+	}
+	if err := env.tracing.start(c, env); err != nil {
+		return err
+	}
+	return env.profiles.start(env.global)
 }
 
 // profiles measures a command line for --profile-cpu and --profile-mem.

@@ -12,7 +12,7 @@ import (
 
 // Help is a help page that a command line asks for.
 type Help struct {
-	app     *urfave.App
+	app     *App
 	command *urfave.Command // nil: the page of the program
 	name    string          // of the command, with those above it
 	all     bool            // the page of the program lists every command with a line, and the global options
@@ -47,13 +47,13 @@ type page struct {
 	width int
 }
 
-func (p *page) program(app *urfave.App) {
+func (p *page) program(app *App) {
 	p.text("NAME:", "crishim - "+app.Usage)
 	p.text("\nUSAGE:", app.UsageText)
 }
 
 // overview is the first page, which fits a terminal of 24 lines.
-func (p *page) overview(app *urfave.App) {
+func (p *page) overview(app *App) {
 	p.WriteString("\n")
 	for _, group := range groupsOf(app) {
 		var names []string
@@ -67,7 +67,7 @@ func (p *page) overview(app *urfave.App) {
 }
 
 // groupsOf are the commands by category, in the order of the program's table.
-func groupsOf(app *urfave.App) (groups [][]*urfave.Command) {
+func groupsOf(app *App) (groups [][]*urfave.Command) {
 	for i, c := range app.Commands {
 		if i == 0 || c.Category != app.Commands[i-1].Category {
 			groups = append(groups, nil)
@@ -77,7 +77,7 @@ func groupsOf(app *urfave.App) (groups [][]*urfave.Command) {
 	return groups
 }
 
-func (p *page) everything(app *urfave.App) {
+func (p *page) everything(app *App) {
 	for _, group := range groupsOf(app) {
 		p.WriteString("\n" + strings.ToUpper(group[0].Category) + ":\n")
 		for _, c := range group {
@@ -220,7 +220,7 @@ func (p *page) entry(name string, column int, text string) {
 }
 
 // helpOn is the page that "crishim help TOPIC..." asks for.
-func helpOn(app *urfave.App, topic []string) (*Help, error) {
+func helpOn(app *App, topic []string) (*Help, error) {
 	page := &Help{app: app}
 	for i, word := range topic {
 		next := app.Command(word)

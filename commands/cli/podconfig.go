@@ -133,9 +133,9 @@ func PrintRequest(env *Env, requests ...proto.Message) error {
 
 // NewSchema returns the verb that prints the JSON schema of a configuration file. One kind has no
 // flags to choose between; "container" offers both, as crictl does.
-func NewSchema(env *Env, verb, kind string) *urfave.Command {
+func NewSchema(env *Env, verb, kind string) *Verb {
 	var pod, container bool
-	c := &urfave.Command{
+	c := &Verb{
 		Name:        "jsonschema",
 		Aliases:     []string{"js"},
 		Usage:       "print the JSON schema of the configuration",

@@ -14,8 +14,6 @@ import (
 	"syscall"
 	"time"
 
-	urfave "github.com/urfave/cli/v2"
-
 	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/internal/kube"
 	"github.com/crishim/crishim/output"
@@ -23,7 +21,7 @@ import (
 
 // Run runs one command line of the app that newApp makes, args[0] being the program's
 // name, and returns the status to exit with (docs/exit-codes.md).
-func Run(ctx context.Context, args []string, env *Env, newApp func(*Env) *urfave.App) int {
+func Run(ctx context.Context, args []string, env *Env, newApp func(*Env) *App) int {
 	ctx, signals := watchSignals(ctx, env.Exit)
 	defer signals.stop()
 
@@ -69,7 +67,7 @@ func Run(ctx context.Context, args []string, env *Env, newApp func(*Env) *urfave
 }
 
 // do does what a line that could be read asks for.
-func (env *Env) do(ctx context.Context, app *urfave.App, line commandLine, args []string) error {
+func (env *Env) do(ctx context.Context, app *App, line commandLine, args []string) error {
 	switch {
 	case line.Version:
 		_, err := fmt.Fprintf(env.Out, "crishim version %s %s/%s\n", OwnVersion(env), runtime.GOOS, runtime.GOARCH)

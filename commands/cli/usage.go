@@ -47,8 +47,8 @@ func Usagef(format string, args ...any) error {
 	return &UsageError{Text: fmt.Sprintf(format, args...)}
 }
 
-// AddUsage gives a usage error the usage line of its verb.
-func AddUsage(line string, err error) error {
+// addUsage gives a usage error the usage line of its verb.
+func addUsage(line string, err error) error {
 	var usage *UsageError
 	if errors.As(err, &usage) && usage.usage == "" {
 		usage.usage = strings.TrimSpace(line)
@@ -80,8 +80,8 @@ func MustBe(words ...string) error {
 // flagError matches the flag package's error about a value.
 var flagError = lazyregexp.New(`(?s)^invalid (?:boolean )?value (".*") for (?:flag )?-([\w-]+): (.*)$`)
 
-// FlagComplaint turns urfave's error about a flag's value into a usage error.
-func FlagComplaint(flags []urfave.Flag, err error) error {
+// flagComplaint turns urfave's error about a flag's value into a usage error.
+func flagComplaint(flags []urfave.Flag, err error) error {
 	m := flagError.FindStringSubmatch(err.Error())
 	if m == nil {
 		return Usagef("%v", err)

@@ -18,12 +18,13 @@ type attachOptions struct {
 	session cli.Session
 }
 
-func NewAttach(env *cli.Env) *urfave.Command {
+func NewAttach(env *cli.Env) *cli.Verb {
 	o := &attachOptions{}
-	return &urfave.Command{
+	return &cli.Verb{
 		Name:      "attach",
 		Usage:     "attach to a running container",
 		ArgsUsage: "CONTAINER",
+		Args:      cli.First(cli.Containers("running"), nil),
 		Description: cli.WithExamples("The container by name, pod/container, pod or id. When it ends, so does attach, with its status.\n"+
 			"-it needs a container that was created with stdin and tty.",
 			"crishim attach web", "crishim attach -it shell", "crishim attach -it --detach-keys ctrl-x shell"),

@@ -16,12 +16,13 @@ type checkpointOptions struct {
 	in                cli.Within
 }
 
-func NewCheckpoint(env *cli.Env) *urfave.Command {
+func NewCheckpoint(env *cli.Env) *cli.Verb {
 	o := &checkpointOptions{}
-	return &urfave.Command{
+	return &cli.Verb{
 		Name:      "checkpoint",
 		Usage:     "checkpoint a running container",
 		ArgsUsage: "CONTAINER...",
+		Args:      cli.Containers(),
 		Description: cli.WithExamples("Asks the runtime for an archive of the container's memory and files. Needs a runtime with CRIU, which the embedded shim is not.",
 			"crishim checkpoint --export /tmp/web.tar web"),
 		Flags:  []urfave.Flag{cli.StringFlag(&o.export, "export", "write the archive to `FILE`, an absolute path on the runtime's host", "e"), o.in.NamespaceFlag()},

@@ -33,12 +33,13 @@ type cpOptions struct {
 // NewCp returns the verb that copies files between a container and this machine. CRI has no call for
 // that: it is done by the private service of our own shim, else by a tar in the container, else through
 // /proc (cp_files.go).
-func NewCp(env *cli.Env) *urfave.Command {
+func NewCp(env *cli.Env) *cli.Verb {
 	o := &cpOptions{}
-	return &urfave.Command{
+	return &cli.Verb{
 		Name:      "cp",
 		Usage:     "copy files between a container and the local filesystem",
 		ArgsUsage: "CONTAINER:PATH|PATH|- CONTAINER:PATH|PATH|-",
+		Args:      cli.AnyOf(cli.Containers(), cli.Files),
 		Description: cli.WithExamples("One side is a container's. As with docker cp: into a directory that exists, else under the new name; PATH/. is\n"+
 			"the contents of a directory; - is a tar stream. On Docker the container may be stopped. On other runtimes it must be running,\n"+
 			"and have a tar unless crishim is root on its machine.\n\n"+

@@ -28,15 +28,16 @@ type createOptions struct {
 	dryRun    bool
 }
 
-func NewCreate(env *cli.Env) *urfave.Command {
+func NewCreate(env *cli.Env) *cli.Verb {
 	o := &createOptions{}
-	return &urfave.Command{
+	return &cli.Verb{
 		Name:      "create",
 		Usage:     "create a container in a pod",
 		ArgsUsage: "POD CONTAINER-CONFIG [POD-CONFIG]",
+		Args:      cli.First(cli.Pods, cli.Files),
 		Description: cli.WithExamples("Creates a container from a configuration in JSON or YAML, - for standard input, and prints its id. Without POD-CONFIG the runtime is asked for the pod's configuration. Without metadata.attempt the container is the next attempt after those of its name that have ended in the pod.",
 			"crishim create web container.json pod.json", "crishim create web container.yaml", "crishim create --with-pull web - < container.json"),
-		Subcommands: []*urfave.Command{cli.NewSchema(env, "create", "container")},
+		Subcommands: []*cli.Verb{cli.NewSchema(env, "create", "container")},
 		Flags:       slices.Concat(o.pull.Flags(), o.pull.ChoiceFlags(), []urfave.Flag{cli.CancelFlag(&o.cancel), cli.DryRunFlag(&o.dryRun)}),
 		Action:      env.Offline(o.check, o.run),
 	}

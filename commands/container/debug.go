@@ -33,14 +33,15 @@ type debugOptions struct {
 
 // NewDebug returns the verb that runs another image's tools on a container: in a container of its own in
 // the same pod, which sees the target's processes and, through them, its files.
-func NewDebug(env *cli.Env) *urfave.Command {
+func NewDebug(env *cli.Env) *cli.Verb {
 	o := &debugOptions{image: debugImage, profile: "general"}
 	image := cli.Typed(&o.image, cli.NotEmpty, "image", "debug with `IMAGE`, which is pulled if it is missing")
 	image.DefaultText = debugImage
-	return &urfave.Command{
+	return &cli.Verb{
 		Name:      "debug",
 		Usage:     "debug a container with the tools of another image",
 		ArgsUsage: "CONTAINER [COMMAND [ARG...]]",
+		Args:      cli.First(cli.Containers("running"), cli.Files),
 		Description: cli.WithExamples("Creates a container in the same pod that shares the target's network and processes, runs the command or a\n"+
 			"shell in it and removes it afterwards. The target's files are below /proc/PID/root of its processes, which is\n"+
 			"/proc/1/root unless the pod shares its processes. The image needs sh.\n"+

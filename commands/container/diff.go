@@ -29,12 +29,13 @@ type diffOptions struct {
 
 // NewDiff returns the verb that lists what a container has changed. CRI has no call for that: our own shim has its
 // private service, containerd a directory of the changes.
-func NewDiff(env *cli.Env) *urfave.Command {
+func NewDiff(env *cli.Env) *cli.Verb {
 	o := &diffOptions{}
-	return &urfave.Command{
+	return &cli.Verb{
 		Name:      "diff",
 		Usage:     "list what a container has changed in the files of its image",
 		ArgsUsage: "CONTAINER",
+		Args:      cli.First(cli.Containers(), nil),
 		Description: cli.WithExamples("One line for each file or directory that was added (A), changed (C) or deleted (D). The container need not run. Works on Docker, and on\n"+
 			"containerd as root of its machine; not on other runtimes.",
 			"crishim diff web", "crishim diff web | grep ^D"),

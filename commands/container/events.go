@@ -22,9 +22,9 @@ type eventsOptions struct {
 	view         cli.View
 }
 
-func NewEvents(env *cli.Env) *urfave.Command {
+func NewEvents(env *cli.Env) *cli.Verb {
 	o := &eventsOptions{}
-	return &urfave.Command{
+	return &cli.Verb{
 		Name:    "events",
 		Aliases: []string{"event"},
 		Usage:   "stream events of containers",

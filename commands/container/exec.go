@@ -38,12 +38,13 @@ type execOptions struct {
 }
 
 // NewExec returns the verb that runs a command in running containers. Its status is the command's.
-func NewExec(env *cli.Env) *urfave.Command {
+func NewExec(env *cli.Env) *cli.Verb {
 	o := &execOptions{}
-	return &urfave.Command{
+	return &cli.Verb{
 		Name:      "exec",
 		Usage:     "run a command in running containers",
 		ArgsUsage: "[CONTAINER] [COMMAND [ARG...]]",
+		Args:      cli.First(cli.Containers("running"), cli.Files),
 		Description: cli.WithExamples("The container by name, pod/container, pod or id, or all that the filters choose, one after the other.\n"+
 			"Without a command it opens a shell, if there is a terminal or --stdin. The exit status is the command's; 125 is crishim's own failure,\n"+
 			"126 a command that cannot be run, 127 one that is not found.",

@@ -21,12 +21,13 @@ type inspectOptions struct {
 	view    cli.View
 }
 
-func NewInspect(env *cli.Env) *urfave.Command {
+func NewInspect(env *cli.Env) *cli.Verb {
 	o := &inspectOptions{}
-	return &urfave.Command{
+	return &cli.Verb{
 		Name:      "inspect",
 		Usage:     "show detailed information on containers",
 		ArgsUsage: "[CONTAINER...]",
+		Args:      cli.Containers(),
 		Description: cli.WithExamples("Containers by name, pod/container or id; without arguments those that the filters choose, running ones unless --all.\nOne container is an object, several are an array.",
 			"crishim inspect web", "crishim inspect web -o jsonpath='{.status.state}'", "crishim inspect --all -q"),
 		Flags:  slices.Concat(o.view.Flags(), o.filter.ContainerFlags(env), []urfave.Flag{cli.AttemptFlag(&o.attempt), cli.DetailsFlag(&o.quiet)}),

@@ -22,14 +22,15 @@ type killOptions struct {
 
 // NewKill returns the verb that sends a signal. CRI has only SIGKILL, as a stop without grace; other
 // signals go through the private service of crishim's dockershim.
-func NewKill(env *cli.Env) *urfave.Command {
+func NewKill(env *cli.Env) *cli.Verb {
 	o := &killOptions{signal: "SIGKILL"}
 	signal := cli.Typed(&o.signal, parseSignal, "signal", "`SIGNAL` to send, by name or number (others than KILL: crishim's dockershim only)", "s")
 	signal.DefaultText = "KILL"
-	return &urfave.Command{
+	return &cli.Verb{
 		Name:      "kill",
 		Usage:     "send a signal to containers",
 		ArgsUsage: "CONTAINER...",
+		Args:      cli.Containers("running"),
 		Description: cli.WithExamples("Sends a signal to the first process of containers: KILL, which ends them at once, or another one, which it may\n"+
 			"handle or ignore. A paused container gets it when it goes on, which KILL and its stop signal make it do.",
 			"crishim kill web", "crishim kill -s HUP web", "crishim kill -s USR1 --selector app=web"),

@@ -40,12 +40,13 @@ type logsOptions struct {
 	crictl                       bool // each piece of a partial line has its time
 }
 
-func NewLogs(env *cli.Env) *urfave.Command {
+func NewLogs(env *cli.Env) *cli.Verb {
 	o := &logsOptions{limit: -1, read: logfile.Options{Tail: -1}, now: env.Now, warn: env.Warn}
-	return &urfave.Command{
+	return &cli.Verb{
 		Name:      "logs",
 		Usage:     "show the logs of containers",
 		ArgsUsage: "CONTAINER...",
+		Args:      cli.IfFlag("all-containers", cli.Pods, cli.Containers()),
 		Description: cli.WithExamples("Reads the log files of containers, rotated and compressed ones included. The container's stdout goes to stdout, its stderr to stderr. Lines of several containers begin with pod/container, or namespace/pod/container where pods have the same name.",
 			"crishim logs web", "crishim logs -f --tail 10 web", "crishim logs --all-containers web", "crishim logs --since 5m --stream stderr web", "crishim logs -t --label app=web"),
 		Flags: []urfave.Flag{

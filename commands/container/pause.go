@@ -20,12 +20,13 @@ type pauseOptions struct {
 }
 
 // NewPause returns the verb that freezes containers, which CRI cannot.
-func NewPause(env *cli.Env) *urfave.Command {
+func NewPause(env *cli.Env) *cli.Verb {
 	o := &pauseOptions{verb: "pause", call: (*client.Conn).PauseContainer, tool: "pause"}
-	return &urfave.Command{
+	return &cli.Verb{
 		Name:      "pause",
 		Usage:     "freeze the processes of containers",
 		ArgsUsage: "CONTAINER...",
+		Args:      cli.Containers("running"),
 		Description: cli.WithExamples("Freezes all processes of containers, without their notice, until crishim unpause. A paused container\n"+
 			"is a running one for CRI, and Paused in ps: stop and rm -f end it, exec in it fails. With crishim's dockershim only.",
 			"crishim pause web", "crishim pause --selector app=web"),
@@ -35,12 +36,13 @@ func NewPause(env *cli.Env) *urfave.Command {
 }
 
 // NewUnpause returns the verb that undoes it.
-func NewUnpause(env *cli.Env) *urfave.Command {
+func NewUnpause(env *cli.Env) *cli.Verb {
 	o := &pauseOptions{verb: "unpause", call: (*client.Conn).UnpauseContainer, tool: "resume"}
-	return &urfave.Command{
+	return &cli.Verb{
 		Name:      "unpause",
 		Usage:     "let the processes of paused containers go on",
 		ArgsUsage: "CONTAINER...",
+		Args:      cli.Containers("running"),
 		Description: cli.WithExamples("Lets the processes of paused containers go on where they were. With crishim's dockershim only.",
 			"crishim unpause web", "crishim unpause --selector app=web"),
 		Flags:  o.flags(),

@@ -21,9 +21,9 @@ type psOptions struct {
 }
 
 // NewPs returns the verb that lists containers: the running ones, or what the filters choose.
-func NewPs(env *cli.Env) *urfave.Command {
+func NewPs(env *cli.Env) *cli.Verb {
 	o := &psOptions{}
-	return &urfave.Command{
+	return &cli.Verb{
 		Name:  "ps",
 		Usage: "list containers",
 		Description: cli.WithExamples("Running containers, newest first; --all, --state, --latest and --last choose others. Of those that have ended STATE has exit status, reason and age.",

@@ -25,12 +25,13 @@ type restartOptions struct {
 }
 
 // NewRestart returns the verb that stops containers and starts them again.
-func NewRestart(env *cli.Env) *urfave.Command {
+func NewRestart(env *cli.Env) *cli.Verb {
 	o := &restartOptions{grace: defaultGrace}
-	return &urfave.Command{
+	return &cli.Verb{
 		Name:      "restart",
 		Usage:     "stop containers and start them again",
 		ArgsUsage: "CONTAINER...",
+		Args:      cli.Containers(),
 		Description: cli.WithExamples("With crishim's dockershim the same container starts again, with its files. For other runtimes a stopped container\n"+
 			"cannot start again: the next attempt is made with the configuration that the runtime tells, before the old one is\n"+
 			"stopped, which stays with its files and log. Containers that a kubelet or a running crishim sync keeps are refused.",

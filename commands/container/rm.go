@@ -23,12 +23,13 @@ type rmOptions struct {
 	keepLogs bool
 }
 
-func NewRm(env *cli.Env) *urfave.Command {
+func NewRm(env *cli.Env) *cli.Verb {
 	o := &rmOptions{}
-	return &urfave.Command{
+	return &cli.Verb{
 		Name:      "rm",
 		Usage:     "remove containers",
 		ArgsUsage: "CONTAINER...",
+		Args:      cli.Containers(),
 		Description: cli.WithExamples("Removes containers. A running one is refused, unless --force kills it first. Log files are kept. With its last container a pod of run goes, too.",
 			"crishim rm web", "crishim rm -f web", "crishim rm --all --force --dry-run"),
 		Flags: []urfave.Flag{

@@ -35,17 +35,18 @@ type runOptions struct {
 	session   cli.Session
 }
 
-func NewRun(env *cli.Env) *urfave.Command {
+func NewRun(env *cli.Env) *cli.Verb {
 	o := newRunOptions()
-	return &urfave.Command{
+	return &cli.Verb{
 		Name:      "run",
 		Usage:     "run a container in a pod of its own",
 		ArgsUsage: "IMAGE [COMMAND...] | CONTAINER-CONFIG POD-CONFIG",
+		Args:      cli.First(cli.AnyOf(cli.Images, cli.Files), cli.Files),
 		Description: cli.WithExamples("From an image: in the foreground, with the command's own status, unless --detach. "+
 			"From two configuration files, or one file with two documents: detached, as in crictl; the container's id is printed. "+
 			"If something fails, the container and the pod are removed. --image marks an image that is also a file's name, ./ a file.",
 			"crishim run --rm busybox echo hello", "crishim run --rm -it busybox sh", "crishim run -d --name web -p 8080:80 busybox httpd -f", "crishim run container.json pod.json"),
-		Subcommands: []*urfave.Command{cli.NewSchema(env, "run", "container")},
+		Subcommands: []*cli.Verb{cli.NewSchema(env, "run", "container")},
 		// -r is --runtime, as in runp, and -u is --user.
 		Flags: slices.Concat(o.oneLineFlags(env), cli.Unaliased(o.session.Flags(), "transport"), cli.Unaliased(o.pull.Flags(), "username"), o.pull.ChoiceFlags(), []urfave.Flag{
 			cli.StringFlag(&o.handler, "runtime", "runtime `HANDLER` to use for this pod", "r"),

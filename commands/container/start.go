@@ -12,12 +12,13 @@ import (
 
 type startOptions struct{ cli.Targets }
 
-func NewStart(env *cli.Env) *urfave.Command {
+func NewStart(env *cli.Env) *cli.Verb {
 	o := &startOptions{cli.Targets{PassUnknown: true}}
-	return &urfave.Command{
+	return &cli.Verb{
 		Name:        "start",
 		Usage:       "start created containers",
 		ArgsUsage:   "CONTAINER...",
+		Args:        cli.Containers("created"),
 		Description: cli.WithExamples("Starts containers of crishim create, and prints their names as they were given.", "crishim start web"),
 		Flags:       []urfave.Flag{cli.SelectorFlag(&o.Selector, "l"), o.NamespaceFlag(), cli.AttemptFlag(&o.Attempt)},
 		Action:      env.Connected(o.Check, o.run),

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	urfave "github.com/urfave/cli/v2"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/client"
@@ -20,12 +19,13 @@ type statsOptions struct {
 	pod string
 }
 
-func NewStats(env *cli.Env) *urfave.Command {
+func NewStats(env *cli.Env) *cli.Verb {
 	o := &statsOptions{}
-	return &urfave.Command{
+	return &cli.Verb{
 		Name:      "stats",
 		Usage:     "show the resource usage of containers",
 		ArgsUsage: "[CONTAINER...]",
+		Args:      cli.Containers(),
 		Description: cli.WithExamples("CPU in per cent of one core between two samples, memory, disk, network of the pod, block I/O and processes of running containers; "+
 			"- is not known to the runtime. Machine formats are one sample as the runtime gives it.",
 			"crishim stats", "crishim stats web mypod", "crishim stats --pod web -o wide", "crishim stats -o json"),

@@ -20,12 +20,13 @@ type stopOptions struct {
 	grace time.Duration
 }
 
-func NewStop(env *cli.Env) *urfave.Command {
+func NewStop(env *cli.Env) *cli.Verb {
 	o := &stopOptions{Targets: cli.Targets{PassUnknown: true}, grace: defaultGrace}
-	return &urfave.Command{
+	return &cli.Verb{
 		Name:      "stop",
 		Usage:     "stop containers",
 		ArgsUsage: "CONTAINER...",
+		Args:      cli.Containers(),
 		Description: cli.WithExamples("Sends containers their stop signal, and kills those that have not ended after the grace period (10s).",
 			"crishim stop web", "crishim stop -t 0 web", "crishim stop --all", "crishim stop --selector app=web"),
 		Flags: []urfave.Flag{

@@ -16,13 +16,14 @@ type updateOptions struct {
 	windows   runtimeapi.WindowsContainerResources // with --compat=crictl only
 }
 
-func NewUpdate(env *cli.Env) *urfave.Command {
+func NewUpdate(env *cli.Env) *cli.Verb {
 	r := &runtimeapi.LinuxContainerResources{}
 	o := &updateOptions{resources: r}
-	return &urfave.Command{
+	return &cli.Verb{
 		Name:        "update",
 		Usage:       "update the resource limits of containers",
 		ArgsUsage:   "CONTAINER...",
+		Args:        cli.Containers(),
 		Description: cli.WithExamples("Updates the given limits and keeps the others.", "crishim update --memory 512Mi web", "crishim update --cpu-quota 50000 --cpu-period 100000 web"),
 		Flags: []urfave.Flag{
 			cli.IntFlag(&r.CpuPeriod, "cpu-period", "period of the CPU quota, in `MICROSECONDS`"),

@@ -35,14 +35,15 @@ type waitOptions struct {
 }
 
 // NewWait returns the verb that waits until containers, pods or an image are in a state.
-func NewWait(env *cli.Env) *urfave.Command {
+func NewWait(env *cli.Env) *cli.Verb {
 	o := &waitOptions{goal: goal{state: "exited"}, polling: 200 * time.Millisecond, listening: time.Second}
 	goals := cli.Typed(&o.goal, parseGoal, "for", "`STATE` to wait for: running, exited, removed, ready, notready, log=REGEX, image=REF")
 	goals.DefaultText, goals.Words = "exited", []string{"running", "exited", "removed", "ready", "notready", "log=", "image="}
-	return &urfave.Command{
+	return &cli.Verb{
 		Name:      "wait",
 		Usage:     "wait until containers or pods are in a state",
 		ArgsUsage: "TARGET...",
+		Args:      cli.AnyOf(cli.Pods, cli.Containers()),
 		Description: cli.WithExamples("Waits for all targets. The states are running, exited, removed; for pods ready, notready, removed;\n"+
 			"a pod is ready by the probes that sync or apply make, of which wait makes an attempt where they have ended; without probes when all its containers run;\n"+
 			"image=REF waits for an image instead, log=REGEX for a line in a container's log. A target that does not exist yet is waited for,\n"+

@@ -24,12 +24,13 @@ type historyOptions struct {
 }
 
 // NewHistory returns the verb that shows how an image was built.
-func NewHistory(env *cli.Env) *urfave.Command {
+func NewHistory(env *cli.Env) *cli.Verb {
 	o := &historyOptions{}
-	return &urfave.Command{
+	return &cli.Verb{
 		Name:      "history",
 		Usage:     "show how an image was built",
 		ArgsUsage: "IMAGE",
+		Args:      cli.First(cli.Images, nil),
 		Description: cli.WithExamples("The steps of its build, the last one first. Sizes are those of unpacked layers, where the runtime tells them.",
 			"crishim history busybox", "crishim history --no-trunc -o json busybox"),
 		Flags:  o.TableFlags(output.HistoryColumns),

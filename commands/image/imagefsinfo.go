@@ -3,7 +3,6 @@ package image
 import (
 	"context"
 
-	urfave "github.com/urfave/cli/v2"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/client"
@@ -11,9 +10,9 @@ import (
 	"github.com/crishim/crishim/output"
 )
 
-func NewImagefsinfo(env *cli.Env) *urfave.Command {
+func NewImagefsinfo(env *cli.Env) *cli.Verb {
 	v := &cli.View{}
-	return &urfave.Command{
+	return &cli.Verb{
 		Name:  "imagefsinfo",
 		Usage: "show the disk usage of images",
 		Description: cli.WithExamples("The filesystems that hold images and containers, with bytes and inodes used.",

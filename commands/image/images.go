@@ -18,13 +18,14 @@ type imagesOptions struct {
 	view   cli.View
 }
 
-func NewImages(env *cli.Env) *urfave.Command {
+func NewImages(env *cli.Env) *cli.Verb {
 	o := &imagesOptions{}
-	return &urfave.Command{
+	return &cli.Verb{
 		Name:      "images",
 		Aliases:   []string{"image", "img"},
 		Usage:     "list images",
 		ArgsUsage: "[REPOSITORY[:TAG]]",
+		Args:      cli.First(cli.Images, nil),
 		Description: cli.WithExamples("All images, or those of one repository. Filters: dangling=true|false, reference=REGEX, before=IMAGE, since=IMAGE.",
 			"crishim images", "crishim images busybox", "crishim images -o json", "crishim images -q --filter dangling=false"),
 		Flags: slices.Concat(o.view.ListFlags(output.ImageColumns), []urfave.Flag{

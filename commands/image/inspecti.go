@@ -19,12 +19,13 @@ type inspectiOptions struct {
 	view   cli.View
 }
 
-func NewInspecti(env *cli.Env) *urfave.Command {
+func NewInspecti(env *cli.Env) *cli.Verb {
 	o := &inspectiOptions{}
-	return &urfave.Command{
+	return &cli.Verb{
 		Name:      "inspecti",
 		Usage:     "show detailed information on images",
 		ArgsUsage: "[IMAGE...]",
+		Args:      cli.Images,
 		Description: cli.WithExamples("Images by name or id; without arguments those that the filters choose. One image is an object, several are an array.",
 			"crishim inspecti busybox", "crishim inspecti -q --filter dangling=true"),
 		Flags: slices.Concat(o.view.Flags(), []urfave.Flag{

@@ -27,12 +27,11 @@ type loadOptions struct {
 }
 
 // NewLoad returns the verb that loads images from an archive.
-func NewLoad(env *cli.Env) *urfave.Command {
+func NewLoad(env *cli.Env) *cli.Verb {
 	o := &loadOptions{}
-	return &urfave.Command{
-		Name:      "load",
-		Usage:     "load images from a tar archive",
-		ArgsUsage: " ",
+	return &cli.Verb{
+		Name:  "load",
+		Usage: "load images from a tar archive",
 		Description: cli.WithExamples("Takes OCI layouts and docker's archives, plain or compressed by gzip or zstd. Everything in the archive is checked first, and nothing is\n"+
 			"loaded of one with a fault. What is not a plain file is kept in a nameless file in TMPDIR or /var/tmp meanwhile. A kubelet sees the images\n"+
 			"at once. On containerd an image for other platforms than the node's is refused, unless --platform asks for it. A runtime that is neither\n"+

@@ -24,12 +24,13 @@ type saveOptions struct {
 
 // NewSave returns the verb that writes images into an archive. CRI has no call for that: our own shim has its
 // private service, containerd an API on the same socket.
-func NewSave(env *cli.Env) *urfave.Command {
+func NewSave(env *cli.Env) *cli.Verb {
 	o := &saveOptions{}
-	return &urfave.Command{
+	return &cli.Verb{
 		Name:      "save",
 		Usage:     "save images to a tar archive",
 		ArgsUsage: "IMAGE...",
+		Args:      cli.Images,
 		Description: cli.WithExamples("Writes an OCI layout, which also has the manifest.json that docker load wants, or an archive as docker save wrote it before. Layers\n"+
 			"that several images share are written once. What is named by an id has no name in the archive. Works on Docker and containerd, not on other\n"+
 			"runtimes. What Docker sends is kept in a nameless file in TMPDIR or /var/tmp meanwhile.",

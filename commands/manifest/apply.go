@@ -35,12 +35,13 @@ type applyOptions struct {
 }
 
 // NewApply returns the verb that brings up the pods of manifests, or brings them up to date.
-func NewApply(env *cli.Env) *urfave.Command {
+func NewApply(env *cli.Env) *cli.Verb {
 	o := &applyOptions{}
-	return &urfave.Command{
+	return &cli.Verb{
 		Name:      "apply",
 		Usage:     "run pods from Kubernetes manifests",
 		ArgsUsage: "[FILE...]",
+		Args:      cli.Files,
 		Description: cli.WithExamples("Reads v1 Pods and the ConfigMaps, Secrets and RuntimeClasses they use, and brings the pods up: volumes, sandbox, init containers, sidecars, hooks. "+
 			"A new image restarts its container; any other change replaces the pod. No process stays behind to restart what ends: crishim sync does that.",
 			"crishim apply web.yaml", "crishim apply --wait -f pods/", "crishim apply --wait=ready -f job.yaml", "crishim apply --dry-run -f web.yaml"),

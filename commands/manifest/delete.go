@@ -27,12 +27,13 @@ type deleteOptions struct {
 }
 
 // NewDelete returns the verb that stops pods with their hooks and grace periods and removes them.
-func NewDelete(env *cli.Env) *urfave.Command {
+func NewDelete(env *cli.Env) *cli.Verb {
 	o := &deleteOptions{}
-	return &urfave.Command{
+	return &cli.Verb{
 		Name:      "delete",
 		Usage:     "delete pods with their volumes",
 		ArgsUsage: "[NAMESPACE/]NAME...",
+		Args:      cli.Pods,
 		Description: cli.WithExamples("Runs the preStop hooks, gives containers their grace period, and removes containers, sandboxes, volumes and logs. "+
 			"Pods that other tools made are ended in the same way; their files stay. Where one of the names is wrong nothing is deleted. "+
 			"--all and --selector are for pods that were made here and that no sync keeps.",

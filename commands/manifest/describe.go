@@ -30,12 +30,13 @@ type describeOptions struct {
 }
 
 // NewDescribe returns the verb that shows all that is known of pods, as kubectl describe pod would.
-func NewDescribe(env *cli.Env) *urfave.Command {
+func NewDescribe(env *cli.Env) *cli.Verb {
 	o := &describeOptions{}
-	return &urfave.Command{
+	return &cli.Verb{
 		Name:      "describe",
 		Usage:     "show pods with their containers, mounts, events and last log lines",
 		ArgsUsage: "[NAMESPACE/]NAME...",
+		Args:      cli.Pods,
 		Description: cli.WithExamples("Shows why a pod does not run or is not ready, and what it is. Pods of apply and sync are known with their manifest and their events; of others, what runs is shown.",
 			"crishim describe web", "crishim describe -o yaml team/web"),
 		Flags:  append(o.view.Flags(), o.in.NamespaceFlag()),

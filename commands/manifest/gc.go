@@ -20,9 +20,9 @@ type gcOptions struct {
 }
 
 // NewGC returns the verb that removes what is dead, as a kubelet would.
-func NewGC(env *cli.Env) *urfave.Command {
+func NewGC(env *cli.Env) *cli.Verb {
 	o := &gcOptions{policy: kuberuntime.DefaultGCPolicy(), images: kuberuntime.DefaultImagePolicy()}
-	return &urfave.Command{
+	return &cli.Verb{
 		Name:  "gc",
 		Usage: "remove dead containers and sandboxes, leftover directories, unused images",
 		Description: cli.WithExamples("Follows the kubelet's policies. What runs is never touched, nor is the last attempt of a container of a pod that is still there. "+

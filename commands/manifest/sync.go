@@ -31,7 +31,7 @@ type syncOptions struct {
 }
 
 // NewSync returns the verb that manages the pods of a directory: static pods without a kubelet.
-func NewSync(env *cli.Env) *urfave.Command {
+func NewSync(env *cli.Env) *cli.Verb {
 	o := &syncOptions{
 		loop: kuberuntime.LoopOptions{
 			GC:     kuberuntime.GCPolicy{MaxPerContainer: kuberuntime.DefaultGCPolicy().MaxPerContainer, MaxContainers: -1},
@@ -39,10 +39,11 @@ func NewSync(env *cli.Env) *urfave.Command {
 		},
 		runtime: podRuntimeOptions{qps: 5, burst: 10},
 	}
-	return &urfave.Command{
+	return &cli.Verb{
 		Name:      "sync",
 		Usage:     "keep the pods of a directory of manifests running",
 		ArgsUsage: "DIR",
+		Args:      cli.Files,
 		Description: cli.WithExamples("Adds, changes and removes pods as their manifests in the directory come, change and go; probes them, restarts what ends, rotates logs, collects garbage. "+
 			"Ctrl-C ends sync and leaves the pods running; the next sync adopts them.",
 			"crishim sync /etc/crishim/pods", "crishim sync --once --wait pods/"),

@@ -26,16 +26,17 @@ type whyOptions struct {
 }
 
 // NewWhy returns the verb that says why pods and containers do not run as they should.
-func NewWhy(env *cli.Env) *urfave.Command {
+func NewWhy(env *cli.Env) *cli.Verb {
 	o := &whyOptions{}
 	var codes []string
 	for _, code := range diagnose.Codes() {
 		codes = append(codes, string(code))
 	}
-	return &urfave.Command{
+	return &cli.Verb{
 		Name:      "why",
 		Usage:     "say why pods and containers do not run as they should",
 		ArgsUsage: "[POD|CONTAINER...]",
+		Args:      cli.AnyOf(cli.Pods, cli.Containers()),
 		Description: cli.WithExamples("Says why a pod or container does not run or is not ready, what that is concluded from, and what to type next; one line where all is well. "+
 			"\"Probably\" marks what is inferred. Nothing is concluded from what a container prints. Without arguments, lists everything on the node that is not well, the worst first.\n\n"+
 			"The codes of -o json, of which none changes: "+strings.Join(codes, ", ")+".",

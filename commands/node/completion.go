@@ -17,12 +17,13 @@ import (
 var completionScripts embed.FS
 
 // NewCompletion returns the verb that prints what makes a shell ask crishim for completions.
-func NewCompletion(env *cli.Env) *urfave.Command {
+func NewCompletion(env *cli.Env) *cli.Verb {
 	shell := ""
-	return &urfave.Command{
+	return &cli.Verb{
 		Name:      "completion",
 		Usage:     "print the completion script of a shell",
 		ArgsUsage: "[bash|zsh|fish]",
+		Args:      cli.First(cli.Words("bash", "zsh", "fish"), nil),
 		Description: cli.WithExamples("The script completes commands, flags and values, and the names of containers, pods and images that are there.",
 			`eval "$(crishim completion bash)"`, "crishim completion zsh", "crishim completion fish"),
 		Action: env.Offline(func(_ *cli.Env, c *urfave.Context) error {

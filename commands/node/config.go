@@ -22,12 +22,13 @@ type configOptions struct {
 }
 
 // NewConfig returns the verb that shows and changes crictl's config file.
-func NewConfig(env *cli.Env) *urfave.Command {
+func NewConfig(env *cli.Env) *cli.Verb {
 	o := &configOptions{}
-	return &urfave.Command{
+	return &cli.Verb{
 		Name:      "config",
 		Usage:     "show or change the config file",
 		ArgsUsage: "[KEY [VALUE]]",
+		Args:      cli.First(cli.Words(client.ConfigKeys()...), nil),
 		Description: cli.WithExamples("Without arguments lists every key with its value; with a key shows its value, with a value sets it. "+
 			"The file is that of --config, CRI_CONFIG_FILE or /etc/crictl.yaml; comments stay, empty lines go. Keys: "+
 			strings.Join(client.ConfigKeys(), ", ")+".",

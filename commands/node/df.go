@@ -29,9 +29,9 @@ type dfOptions struct {
 }
 
 // NewDf shows what takes up the disk of the node.
-func NewDf(env *cli.Env) *urfave.Command {
+func NewDf(env *cli.Env) *cli.Verb {
 	o := &dfOptions{}
-	return &urfave.Command{
+	return &cli.Verb{
 		Name:  "df",
 		Usage: "show what takes up disk, and what could be freed",
 		Description: cli.WithExamples("Images, and what containers have written, by the runtime's own figures; what it does not tell is -. Only the files of logs and of pods' volumes\n"+

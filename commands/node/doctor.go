@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"strings"
 
-	urfave "github.com/urfave/cli/v2"
-
 	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/commands/cli"
 	"github.com/crishim/crishim/commands/node/checkup"
@@ -17,9 +15,9 @@ import (
 type doctorOptions struct{ cli.View }
 
 // NewDoctor returns the verb that checks all that commands depend on.
-func NewDoctor(env *cli.Env) *urfave.Command {
+func NewDoctor(env *cli.Env) *cli.Verb {
 	o := &doctorOptions{}
-	return &urfave.Command{
+	return &cli.Verb{
 		Name:  "doctor",
 		Usage: "check the runtime and what it depends on",
 		Description: cli.WithExamples("Looks at the config file, every endpoint, the runtime's version and conditions, CNI, cgroup driver, image filesystem, "+

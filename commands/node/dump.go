@@ -33,9 +33,9 @@ type dumpOptions struct {
 }
 
 // NewDump returns the verb that makes a bundle for the report of a fault.
-func NewDump(env *cli.Env) *urfave.Command {
+func NewDump(env *cli.Env) *cli.Verb {
 	o := &dumpOptions{logs: bundle.LogsUnhealthy, tail: 50}
-	return &urfave.Command{
+	return &cli.Verb{
 		Name:  "dump",
 		Usage: "collect what a bug report needs in one archive",
 		Description: cli.WithExamples("Writes a .tar.gz, readable by you alone, with bundle.json and an index.html that opens without a network. A part that does not answer in time is\n"+

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 
-	urfave "github.com/urfave/cli/v2"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/client"
@@ -17,9 +16,9 @@ import (
 type endpointsOptions struct{ cli.View }
 
 // NewEndpoints returns the verb that shows where a runtime was looked for and which one is taken.
-func NewEndpoints(env *cli.Env) *urfave.Command {
+func NewEndpoints(env *cli.Env) *cli.Verb {
 	o := &endpointsOptions{}
-	return &urfave.Command{
+	return &cli.Verb{
 		Name:  "endpoints",
 		Usage: "show which runtime is used, and why",
 		Description: cli.WithExamples("Probes every place where a CRI runtime or a Docker engine may be, and marks the one that other commands use.",

@@ -3,7 +3,6 @@ package node
 import (
 	"context"
 
-	urfave "github.com/urfave/cli/v2"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/client"
@@ -12,9 +11,9 @@ import (
 )
 
 // NewInfo returns the verb that shows the runtime's conditions and configuration.
-func NewInfo(env *cli.Env) *urfave.Command {
+func NewInfo(env *cli.Env) *cli.Verb {
 	v, quiet := &cli.View{}, false
-	return &urfave.Command{
+	return &cli.Verb{
 		Name:  "info",
 		Usage: "show the runtime's conditions and configuration",
 		Description: cli.WithExamples("Conditions, runtime handlers, features and, unless --quiet, the rest of the runtime's verbose status.",

@@ -13,9 +13,9 @@ import (
 )
 
 // NewRuntimeConfig returns the verb that shows what a kubelet takes over from the runtime.
-func NewRuntimeConfig(env *cli.Env) *urfave.Command {
+func NewRuntimeConfig(env *cli.Env) *cli.Verb {
 	v := &cli.View{}
-	return &urfave.Command{
+	return &cli.Verb{
 		Name:        "runtime-config",
 		Usage:       "show the runtime's cgroup driver",
 		Description: cli.WithExamples("What a kubelet asks the runtime before it starts.", "crishim runtime-config"),
@@ -27,9 +27,9 @@ func NewRuntimeConfig(env *cli.Env) *urfave.Command {
 }
 
 // NewUpdateRuntimeConfig returns the verb that sets the pod CIDR of the runtime.
-func NewUpdateRuntimeConfig(env *cli.Env) *urfave.Command {
+func NewUpdateRuntimeConfig(env *cli.Env) *cli.Verb {
 	cidr := ""
-	return &urfave.Command{
+	return &cli.Verb{
 		Name:        "update-runtime-config",
 		Usage:       "set the pod CIDR of the runtime",
 		Description: cli.WithExamples("Sends the pod CIDR, as a kubelet does when its node gets one.", "crishim update-runtime-config --pod-cidr 10.244.3.0/24"),

@@ -24,9 +24,9 @@ import (
 type serve struct{ *cli.ServeOptions }
 
 // NewServe returns the verb that runs the dockershim as a CRI runtime of its own.
-func NewServe(env *cli.Env) *urfave.Command {
+func NewServe(env *cli.Env) *cli.Verb {
 	o := serve{cli.NewServeOptions()}
-	return &urfave.Command{
+	return &cli.Verb{
 		Name:  "serve",
 		Usage: "run the dockershim as a CRI runtime on a Docker engine",
 		Description: cli.WithExamples("The dockershim that other commands start for themselves, on a socket that a kubelet can use. It runs in the foreground and logs to stderr.",

@@ -18,9 +18,9 @@ type topOptions struct {
 }
 
 // NewTop returns the verb that shows all pods and what they use, as it changes.
-func NewTop(env *cli.Env) *urfave.Command {
+func NewTop(env *cli.Env) *cli.Verb {
 	o := &topOptions{}
-	return &urfave.Command{
+	return &cli.Verb{
 		Name:  "top",
 		Usage: "show pods and containers with their resource usage, live",
 		Description: cli.WithExamples("A tree of pods and containers with state, restarts, CPU, memory, network and disk rates, and plots of the last minutes for the selected row.\n"+

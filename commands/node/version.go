@@ -13,9 +13,9 @@ import (
 
 // NewVersion returns the verb that shows which runtime answers, the first thing to know about a node. crishim's own
 // version comes before that, so that it is there also where none answers.
-func NewVersion(env *cli.Env) *urfave.Command {
+func NewVersion(env *cli.Env) *cli.Verb {
 	v := &cli.View{}
-	return &urfave.Command{
+	return &cli.Verb{
 		Name:  "version",
 		Usage: "show the versions of crishim and of the runtime",
 		Description: cli.WithExamples("Shows crishim's own version, and asks the runtime who it is and which CRI version it speaks. In JSON and the\n"+

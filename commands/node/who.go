@@ -25,12 +25,13 @@ type whoOptions struct {
 }
 
 // NewWho returns the verb that finds the pod of a process or of a port of this machine.
-func NewWho(env *cli.Env) *urfave.Command {
+func NewWho(env *cli.Env) *cli.Verb {
 	o := &whoOptions{}
-	return &urfave.Command{
+	return &cli.Verb{
 		Name:      "who",
 		Usage:     "show which pod a process or port of this machine belongs to",
 		ArgsUsage: "PID|PORT...",
+		Args:      cli.Nothing,
 		Description: cli.WithExamples("A number is a process, or a port where there is no such process; :8080 and 8080/udp are ports. Ports are looked for in every network namespace,\n"+
 			"and among those that are forwarded to pods. What is of no container is shown with its systemd unit.\n"+
 			"The other way round, `crishim ps -o wide` has the processes. `fuser -v PATH` shows the processes that use a file.",

@@ -20,12 +20,13 @@ type inspectpOptions struct {
 	view   cli.View
 }
 
-func NewInspectp(env *cli.Env) *urfave.Command {
+func NewInspectp(env *cli.Env) *cli.Verb {
 	o := &inspectpOptions{}
-	return &urfave.Command{
+	return &cli.Verb{
 		Name:      "inspectp",
 		Usage:     "show detailed information on pods",
 		ArgsUsage: "[POD...]",
+		Args:      cli.Pods,
 		Description: cli.WithExamples("Pods by name, namespace/name or id; without arguments those that the filters choose.\nOne pod is an object, several are an array.",
 			"crishim inspectp web", "crishim inspectp web -o go-template='{{.status.network.ip}}'"),
 		Flags:  slices.Concat(o.view.Flags(), o.filter.PodFlags(env), []urfave.Flag{cli.DetailsFlag(&o.quiet)}),

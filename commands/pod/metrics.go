@@ -4,7 +4,6 @@ import (
 	"context"
 	"time"
 
-	urfave "github.com/urfave/cli/v2"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/client"
@@ -12,9 +11,9 @@ import (
 	"github.com/crishim/crishim/output"
 )
 
-func NewMetricDescs(env *cli.Env) *urfave.Command {
+func NewMetricDescs(env *cli.Env) *cli.Verb {
 	v := &cli.View{}
-	return &urfave.Command{
+	return &cli.Verb{
 		Name:        "metricdescs",
 		Usage:       "list the metrics that the runtime has",
 		Description: cli.WithExamples("The names, help texts and labels of the metrics of metricsp.", "crishim metricdescs -o yaml"),
@@ -28,9 +27,9 @@ func NewMetricDescs(env *cli.Env) *urfave.Command {
 // metricsInterval is the interval of metricsp --watch.
 const metricsInterval = time.Second
 
-func NewMetricsp(env *cli.Env) *urfave.Command {
+func NewMetricsp(env *cli.Env) *cli.Verb {
 	v, watch := &cli.View{}, false
-	return &urfave.Command{
+	return &cli.Verb{
 		Name:        "metricsp",
 		Usage:       "show the metrics of pods",
 		Description: cli.WithExamples("The metrics that a kubelet takes from the runtime in place of cAdvisor's.", "crishim metricsp -o json"),

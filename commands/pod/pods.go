@@ -23,9 +23,9 @@ type podsOptions struct {
 }
 
 // NewPods returns the verb that lists pod sandboxes in every state.
-func NewPods(env *cli.Env) *urfave.Command {
+func NewPods(env *cli.Env) *cli.Verb {
 	o := &podsOptions{}
-	return &urfave.Command{
+	return &cli.Verb{
 		Name:  "pods",
 		Usage: "list pods",
 		Description: cli.WithExamples("Pod sandboxes in every state, newest first. READY counts the containers that run, and in pods of sync and apply those that are ready (?: they are not probed any more), STATE is the pod's by its containers, SANDBOX the sandbox's own. "+

@@ -28,12 +28,13 @@ type portForwardOptions struct {
 	session cli.Session
 }
 
-func NewPortForward(env *cli.Env) *urfave.Command {
+func NewPortForward(env *cli.Env) *cli.Verb {
 	o := &portForwardOptions{}
-	return &urfave.Command{
+	return &cli.Verb{
 		Name:      "port-forward",
 		Usage:     "forward local ports to a pod",
 		ArgsUsage: "POD [[ADDRESS:]LOCAL:]REMOTE...",
+		Args:      cli.First(cli.Pods, nil),
 		Description: cli.WithExamples("The pod by name, namespace/name or id. PORT alone is the same port on both sides; :REMOTE takes a free local one. REMOTE may be\n"+
 			"the name of a port in the pod's manifest.\n"+
 			"Local ports are bound on 127.0.0.1 and ::1, or on --address or ADDRESS. Runs until it is interrupted or the pod ends.",

@@ -12,12 +12,13 @@ import (
 
 type rmpOptions struct{ cli.Removal }
 
-func NewRmp(env *cli.Env) *urfave.Command {
+func NewRmp(env *cli.Env) *cli.Verb {
 	o := &rmpOptions{}
-	return &urfave.Command{
+	return &cli.Verb{
 		Name:      "rmp",
 		Usage:     "remove pods",
 		ArgsUsage: "POD...",
+		Args:      cli.Pods,
 		Description: cli.WithExamples("Removes pods and all their containers. A running pod is refused, unless --force stops it first.",
 			"crishim rmp web", "crishim rmp -f web", "crishim rmp --all --force"),
 		Flags: []urfave.Flag{

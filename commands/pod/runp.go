@@ -17,15 +17,16 @@ type runpOptions struct {
 	dryRun  bool
 }
 
-func NewRunp(env *cli.Env) *urfave.Command {
+func NewRunp(env *cli.Env) *cli.Verb {
 	o := &runpOptions{}
-	return &urfave.Command{
+	return &cli.Verb{
 		Name:      "runp",
 		Usage:     "run a pod",
 		ArgsUsage: "POD-CONFIG",
+		Args:      cli.Files,
 		Description: cli.WithExamples("Creates a pod from a configuration in JSON or YAML, - for standard input, and prints its id. A missing uid is generated.",
 			"crishim runp pod.json", "crishim runp --dry-run pod.yaml"),
-		Subcommands: []*urfave.Command{cli.NewSchema(env, "runp", "pod")},
+		Subcommands: []*cli.Verb{cli.NewSchema(env, "runp", "pod")},
 		Flags: []urfave.Flag{
 			cli.StringFlag(&o.handler, "runtime", "runtime `HANDLER` to use for this pod", "r"),
 			cli.CancelFlag(&o.cancel),

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	urfave "github.com/urfave/cli/v2"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -22,12 +21,13 @@ type statspOptions struct {
 	unmeasured func(pods []string, err error) // called for pods that the runtime does not measure
 }
 
-func NewStatsp(env *cli.Env) *urfave.Command {
+func NewStatsp(env *cli.Env) *cli.Verb {
 	o := &statspOptions{}
-	return &urfave.Command{
+	return &cli.Verb{
 		Name:        "statsp",
 		Usage:       "show the resource usage of pods",
 		ArgsUsage:   "[POD...]",
+		Args:        cli.Pods,
 		Description: cli.WithExamples("Like stats, for pods: all containers of a pod together, and its network.", "crishim statsp", "crishim statsp -o json"),
 		Flags:       o.Flags(output.PodStatsColumns),
 		Action:      env.Connected(o.Check, o.run),

@@ -12,12 +12,13 @@ import (
 
 type stoppOptions struct{ cli.Targets }
 
-func NewStopp(env *cli.Env) *urfave.Command {
+func NewStopp(env *cli.Env) *cli.Verb {
 	o := &stoppOptions{cli.Targets{PassUnknown: true}}
-	return &urfave.Command{
+	return &cli.Verb{
 		Name:        "stopp",
 		Usage:       "stop pods",
 		ArgsUsage:   "POD...",
+		Args:        cli.Pods,
 		Description: cli.WithExamples("Stops the containers of pods and removes their networks. That a pod is stopped already is no error.", "crishim stopp web", "crishim stopp --selector app=web --dry-run"),
 		Flags:       []urfave.Flag{cli.SelectorFlag(&o.Selector, "l"), o.NamespaceFlag(), o.DryRunFlag("stopped")},
 		Action:      env.Connected(o.Check, o.run),

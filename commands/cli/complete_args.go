@@ -1,0 +1,231 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/client"
+	"github.com/crishim/crishim/output"
+)
+
+// Args completes the arguments of a verb, which declares it beside its flags.
+type Args func(context.Context, *completion) []candidate
+
+// Nothing is for arguments that only the user knows.
+func Nothing(context.Context, *completion) []candidate { return nil }
+
+// Files leaves the arguments to the shell.
+func Files(context.Context, *completion) []candidate { return []candidate{{completeFiles, ""}} }
+
+// Words offers fixed words.
+func Words(words ...string) Args {
+	return func(context.Context, *completion) []candidate { return named(words) }
+}
+
+// First completes the first argument by one and the others by rest; nil offers nothing.
+func First(one, rest Args) Args {
+	return func(ctx context.Context, c *completion) []candidate {
+		switch {
+		case len(c.args) == 0:
+			return one(ctx, c)
+		case rest != nil:
+			return rest(ctx, c)
+		}
+		return nil
+	}
+}
+
+// AnyOf offers what each of several offers.
+func AnyOf(kinds ...Args) Args {
+	return func(ctx context.Context, c *completion) (all []candidate) {
+		for _, kind := range kinds {
+			all = append(all, kind(ctx, c)...)
+		}
+		return all
+	}
+}
+
+// IfFlag completes by one where the flag is given, else by other.
+func IfFlag(flag string, one, other Args) Args {
+	return func(ctx context.Context, c *completion) []candidate {
+		if c.given[flag] {
+			return one(ctx, c)
+		}
+		return other(ctx, c)
+	}
+}
+
+// Containers offers the containers in these states, by default in any: their names, pod/container once
+// a slash is typed, and ids where no name begins with the word.
+func Containers(states ...string) Args {
+	return func(ctx context.Context, c *completion) []candidate {
+		if !c.connect(ctx) {
+			return nil
+		}
+		pods, _ := PodNames(ctx, c.conn)
+		r, _ := c.conn.Runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{})
+		var names, ids []candidate
+		var found []Source
+		var texts []string
+		for _, ctr := range r.GetContainers() {
+			state := ContainerState(ctr.GetState())
+			if states != nil && !slices.Contains(states, state) {
+				continue
+			}
+			pod, name := pods[ctr.GetPodSandboxId()], ctr.GetMetadata().GetName()
+			text := state + ", " + c.age(ctr.GetCreatedAt())
+			if pod.GetName() != "" {
+				text = "in " + pod.GetNamespace() + "/" + pod.GetName() + ", " + text
+			}
+			found = append(found, Source{pod.GetNamespace(), pod.GetName(), name})
+			texts = append(texts, text)
+			ids = append(ids, candidate{fmt.Sprintf("%.13s", ctr.GetId()), name + " " + text})
+		}
+		for i, of := range found {
+			for _, name := range c.formsOf(of, found) {
+				names = append(names, candidate{name, texts[i]})
+			}
+		}
+		return c.withIDs(names, ids)
+	}
+}
+
+// formsOf returns the names of a container that fit what is typed so far. A name that several
+// containers share is offered only once its beginning is typed.
+func (c *completion) formsOf(of Source, all []Source) []string {
+	if strings.Contains(c.word, "/") {
+		return []string{of.Name(), of.FullName()}
+	}
+	var forms []string
+	if c.word != "" && strings.HasPrefix(of.Container, c.word) {
+		forms = append(forms, of.Container)
+	}
+	if c.word != "" && strings.HasPrefix(of.Pod, c.word) {
+		// A pod of run is called like its container: that name alone is enough.
+		if of.Pod != of.Container || slices.ContainsFunc(all, func(o Source) bool { return o.Namespace == of.Namespace && o.Pod == of.Pod && o != of }) {
+			forms = append(forms, of.Name())
+		}
+	}
+	if len(forms) > 0 {
+		return forms
+	}
+	for _, form := range []func(Source) string{func(s Source) string { return s.Container }, Source.Name} {
+		shared := slices.ContainsFunc(all, func(other Source) bool { return other != of && form(other) == form(of) })
+		if !shared {
+			return []string{form(of)}
+		}
+	}
+	return []string{of.FullName()}
+}
+
+// Pods offers the names of pods, with their namespaces once a slash is typed.
+func Pods(ctx context.Context, c *completion) []candidate {
+	var names, ids []candidate
+	for _, p := range c.listPods(ctx) {
+		name, namespace := p.GetMetadata().GetName(), p.GetMetadata().GetNamespace()
+		text := "sandbox " + PodState(p.GetState()) + ", " + c.age(p.GetCreatedAt())
+		if strings.Contains(c.word, "/") {
+			names = append(names, candidate{namespace + "/" + name, text})
+		} else {
+			names = append(names, candidate{name, "in " + namespace + ", " + text})
+		}
+		ids = append(ids, candidate{fmt.Sprintf("%.13s", p.GetId()), name + " " + text})
+	}
+	return c.withIDs(names, ids)
+}
+
+// Images offers the tags of images.
+func Images(ctx context.Context, c *completion) []candidate {
+	if !c.connect(ctx) {
+		return nil
+	}
+	r, _ := c.conn.Image.ListImages(ctx, &runtimeapi.ListImagesRequest{})
+	var names, ids []candidate
+	for _, img := range r.GetImages() {
+		id := fmt.Sprintf("%.13s", strings.TrimPrefix(img.GetId(), "sha256:"))
+		for _, tag := range img.GetRepoTags() {
+			names = append(names, candidate{tag, id}, candidate{strings.TrimPrefix(tag, "docker.io/library/"), id})
+		}
+		ids = append(ids, candidate{id, strings.Join(img.GetRepoTags(), ", ")})
+	}
+	return c.withIDs(names, ids)
+}
+
+// containersOfPod completes --container: by the containers of the pod that is named, or of all pods
+// before there is a name.
+func (c *completion) containersOfPod(ctx context.Context) []candidate {
+	if !c.connect(ctx) {
+		return nil
+	}
+	filter := &runtimeapi.ContainerFilter{}
+	if len(c.args) > 0 {
+		pod, _, _ := strings.Cut(c.args[0], ":") // of cp
+		sandbox, err := c.conn.Pod(ctx, pod, client.PreferRunning)
+		if err != nil {
+			return nil
+		}
+		filter.PodSandboxId = sandbox.GetId()
+	}
+	r, _ := c.conn.Runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{Filter: filter})
+	var names []candidate
+	for _, ctr := range r.GetContainers() {
+		names = append(names, candidate{ctr.GetMetadata().GetName(), ContainerState(ctr.GetState())})
+	}
+	return sorted(slices.DeleteFunc(names, cannotBeTyped))
+}
+
+func (c *completion) namespaces(ctx context.Context) []candidate {
+	var out []candidate
+	for _, p := range c.listPods(ctx) {
+		out = append(out, candidate{p.GetMetadata().GetNamespace(), ""})
+	}
+	return sorted(slices.DeleteFunc(out, cannotBeTyped))
+}
+
+func (c *completion) listPods(ctx context.Context) []*runtimeapi.PodSandbox {
+	if !c.connect(ctx) {
+		return nil
+	}
+	r, _ := c.conn.Runtime.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})
+	return r.GetItems()
+}
+
+// connect connects without debug lines and retries, and reports whether there is a runtime.
+func (c *completion) connect(ctx context.Context) bool {
+	if c.conn != nil {
+		return true
+	}
+	o, err := c.env.ClientOptions(false)
+	if err != nil {
+		return false
+	}
+	o.Debug, o.MaxRetries = nil, 0
+	c.conn, err = client.Connect(ctx, o)
+	return err == nil
+}
+
+func (c *completion) age(created int64) string {
+	return c.env.Now().Sub(time.Unix(0, created)).Round(time.Second).String() + " old"
+}
+
+// withIDs offers ids only where no name fits: a list of both is twice as long
+// and half as clear.
+func (c *completion) withIDs(names, ids []candidate) []candidate {
+	names = slices.DeleteFunc(names, cannotBeTyped)
+	if slices.ContainsFunc(names, func(n candidate) bool { return strings.HasPrefix(n.value, c.word) }) {
+		return sorted(names)
+	}
+	return sorted(ids)
+}
+
+// cannotBeTyped reports whether a name is not offered: a name with control characters is
+// shown in other letters than it has, a name that begins with a dash would be taken as a flag
+// (a container may be called --all), and completeFiles would complete files.
+func cannotBeTyped(c candidate) bool {
+	return c.value == "" || c.value[0] == '-' || c.value == completeFiles || output.Sanitize(c.value) != c.value
+}
