@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"path"
 	"slices"
 	"strings"
 	"time"
@@ -21,6 +20,7 @@ import (
 	criapierrors "k8s.io/cri-api/pkg/errors"
 
 	"github.com/crishim/crishim/client"
+	"github.com/crishim/crishim/client/auth"
 	"github.com/crishim/crishim/kuberuntime/manifest"
 )
 
@@ -279,7 +279,7 @@ func secretAuths(secret *v1.Secret, image string) ([]*runtimeapi.AuthConfig, err
 		return nil, err
 	}
 	entries := slices.DeleteFunc(slices.Collect(maps.Values(file.Auths)), func(e types.AuthConfig) bool {
-		return !registryMatches(e.ServerAddress, named.Name())
+		return !auth.MatchesImage(e.ServerAddress, named.Name())
 	})
 	slices.SortFunc(entries, func(a, b types.AuthConfig) int {
 		return cmp.Or(len(b.ServerAddress)-len(a.ServerAddress), strings.Compare(a.ServerAddress, b.ServerAddress))
@@ -305,26 +305,4 @@ func decodeAuth(auth string) (user, password string, err error) {
 		return "", "", errors.New("no colon")
 	}
 	return user, strings.Trim(password, "\x00"), nil
-}
-
-// registryMatches reports whether an entry is for an image, the kubelet's URLsMatch. An entry may have a
-// scheme, a path, and wildcards in its host, as Kubernetes documents it.
-func registryMatches(entry, image string) bool {
-	entry = strings.TrimPrefix(strings.TrimPrefix(entry, "https://"), "http://")
-	host, prefix, _ := strings.Cut(entry, "/")
-	prefix = strings.Trim(prefix, "/")
-	if host == "index.docker.io" || host == "registry-1.docker.io" {
-		host = "docker.io"
-	}
-	if prefix == "v1" || prefix == "v2" {
-		prefix = ""
-	}
-	imageHost, imagePath, _ := strings.Cut(image, "/")
-	if strings.Count(host, ".") != strings.Count(imageHost, ".") {
-		return false
-	}
-	if ok, err := path.Match(host, imageHost); err != nil || !ok {
-		return false
-	}
-	return prefix == "" || imagePath == prefix || strings.HasPrefix(imagePath, prefix+"/")
 }

@@ -1,6 +1,7 @@
 // Package auth finds the credentials for a registry where people already
 // keep them: docker's config.json with its credential helpers, podman's
-// auth.json, or what a flag gave. [Lookup] is the way in.
+// auth.json, a file that a flag names, or the kubelet's credential plugins.
+// [Lookup] is the way in.
 //
 // It never prints a credential, and its errors never contain one. It does
 // not store any: that is what docker login is for.
@@ -42,6 +43,8 @@ type Options struct {
 	AuthFile string
 	// LookupEnv reads the environment; nil means that nothing is set.
 	LookupEnv func(string) (string, bool)
+	// Plugins are asked before any file is read; nil for none.
+	Plugins *Plugins
 	// Stderr is where a credential helper speaks to the user, whom it may ask to touch a
 	// key; nil for nowhere.
 	Stderr io.Writer
@@ -66,6 +69,11 @@ func Lookup(ctx context.Context, image string, o Options) (*runtimeapi.AuthConfi
 	named, err := reference.ParseNormalizedNamed(image)
 	if err != nil {
 		return nil, nil // an image id is pulled from nowhere
+	}
+	if o.Plugins != nil {
+		if a, err := o.Plugins.lookup(ctx, named.Name()); a != nil || err != nil {
+			return a, err
+		}
 	}
 	path, err := o.file()
 	if path == "" || err != nil {

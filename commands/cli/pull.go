@@ -23,6 +23,7 @@ type PullOptions struct {
 	creds, encoded, User string
 	fromStdin            bool
 	authFile             string
+	plugins              CredentialPlugins
 	timeout              time.Duration
 	With, without        bool // --with-pull, --no-pull
 
@@ -35,14 +36,14 @@ type PullOptions struct {
 
 // Flags returns the flags about registries.
 func (o *PullOptions) Flags() []urfave.Flag {
-	return []urfave.Flag{
+	return append([]urfave.Flag{
 		StringFlag(&o.creds, "creds", "`USER[:PASSWORD]` for the registry (env CRICTL_CREDS)"),
 		StringFlag(&o.encoded, "auth", "`BASE64` of user:password for the registry (env CRICTL_AUTH)"),
 		StringFlag(&o.User, "username", "`USER` for the registry; the password is asked for", "u"),
 		BoolFlag(&o.fromStdin, "password-stdin", "read the password from standard input"),
 		StringFlag(&o.authFile, "authfile", "read credentials from `FILE` instead of ~/.docker/config.json"),
 		DurationFlag(&o.timeout, "pull-timeout", "timeout of a pull: 90, 90s, 5m (env CRICTL_PULL_TIMEOUT, default no limit)", "pt"),
-	}
+	}, o.plugins.Flags()...)
 }
 
 // ChoiceFlags returns the flags of verbs that pull if the config file wants it.
@@ -69,8 +70,37 @@ func (o *PullOptions) Check(env *Env, c *urfave.Context) (err error) {
 			return Usagef("invalid CRICTL_PULL_TIMEOUT %s: %v", Quote(text), err)
 		}
 	}
-	o.auth, err = o.credentials(env, c)
+	if err = o.plugins.Load(env); err == nil {
+		o.auth, err = o.credentials(env, c)
+	}
 	return err
+}
+
+// CredentialPlugins are the kubelet's exec credential providers, by the kubelet's flags.
+type CredentialPlugins struct {
+	config, dir string
+	*auth.Plugins
+}
+
+// Flags returns the flags.
+func (p *CredentialPlugins) Flags() []urfave.Flag {
+	return []urfave.Flag{
+		StringFlag(&p.config, "image-credential-provider-config", "ask the kubelet's credential plugins of `FILE` for the registry's credentials"),
+		StringFlag(&p.dir, "image-credential-provider-bin-dir", "find credential plugins in `DIR`"),
+	}
+}
+
+// Load reads the configuration, if a flag named one.
+func (p *CredentialPlugins) Load(env *Env) (err error) {
+	if (p.config == "") != (p.dir == "") {
+		return Usagef("--image-credential-provider-config and --image-credential-provider-bin-dir belong together")
+	}
+	if p.config != "" {
+		if p.Plugins, err = auth.LoadPlugins(p.config, p.dir, env.Now); err != nil {
+			return BadInput(err)
+		}
+	}
+	return nil
 }
 
 // credentials returns those of the flags or the environment, nil where there are none.
@@ -202,7 +232,7 @@ func (o *PullOptions) authFor(ctx context.Context, env *Env, image string) (*run
 		defer cancel()
 		ctx = limited
 	}
-	return auth.Lookup(ctx, image, auth.Options{AuthFile: o.authFile, LookupEnv: env.LookupEnv, Stderr: env.Err})
+	return auth.Lookup(ctx, image, auth.Options{AuthFile: o.authFile, LookupEnv: env.LookupEnv, Plugins: o.plugins.Plugins, Stderr: env.Err})
 }
 
 // pullOnce pulls, with progress if o.Progress.

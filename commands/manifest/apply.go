@@ -31,6 +31,7 @@ type applyOptions struct {
 	set           *manifest.Set
 	wait          podWait
 	dryRun, quiet bool
+	plugins       cli.CredentialPlugins
 	view          cli.View
 }
 
@@ -49,7 +50,7 @@ func NewApply(env *cli.Env) *cli.Verb {
 			manifestFlag(&o.files),
 			cli.BoolFlag(&o.dryRun, "dry-run", "print the CRI requests that would create the pods, and change nothing"),
 			cli.BoolFlag(&o.quiet, "quiet", "do not print the steps", "q"),
-		}, o.wait.flags(), o.view.Flags()),
+		}, o.plugins.Flags(), o.wait.flags(), o.view.Flags()),
 		Action: env.Offline(o.check, o.run),
 	}
 }
@@ -61,7 +62,7 @@ func (o *applyOptions) check(env *cli.Env, c *urfave.Context) (err error) {
 	if o.files = append(o.files, c.Args().Slice()...); len(o.files) == 0 {
 		return cli.Usagef("no manifest: give files, directories of manifests, or - for standard input")
 	}
-	if err = cmp.Or(o.wait.check(c), o.view.Check(env)); err == nil {
+	if err = cmp.Or(o.wait.check(c), o.view.Check(env), o.plugins.Load(env)); err == nil {
 		o.set, err = readManifests(env, o.files)
 	}
 	return err
@@ -114,7 +115,7 @@ func (o *applyOptions) run(ctx context.Context, env *cli.Env) error {
 	if o.dryRun {
 		return o.printRequests(env)
 	}
-	ro := podRuntimeOptions{}
+	ro := podRuntimeOptions{plugins: o.plugins}
 	if !o.quiet {
 		ro.steps, ro.progress = stepLines(env), true
 	}

@@ -37,6 +37,7 @@ type podRuntimeOptions struct {
 	qps         float64
 	burst       int
 	pullsWait   bool // a pull beyond the rate waits for its turn
+	plugins     cli.CredentialPlugins
 	longRunning bool // the verb runs until it is interrupted
 }
 
@@ -96,7 +97,7 @@ func podRuntimeOn(ctx context.Context, env *cli.Env, conn *client.Conn, o podRun
 			// The kubelet gives its credential plugins as long, and no terminal may show that one hangs.
 			ctx, cancel := context.WithTimeoutCause(ctx, time.Minute, errors.New("none after a minute"))
 			defer cancel()
-			return auth.Lookup(ctx, image, auth.Options{LookupEnv: env.LookupEnv, Stderr: env.Err})
+			return auth.Lookup(ctx, image, auth.Options{LookupEnv: env.LookupEnv, Plugins: o.plugins.Plugins, Stderr: env.Err})
 		},
 		Events: keepEvents(env, r.dirs, o.steps),
 		Pull:   pull, SerialPulls: o.serial, PullQPS: o.qps, PullBurst: o.burst, PullsWait: o.pullsWait, Registerer: o.registerer,

@@ -56,7 +56,7 @@ func NewSync(env *cli.Env) *cli.Verb {
 			cli.IntFlag(&o.loop.Logs.MaxSize, "container-log-max-size", "rotate a log at `BYTES` (0: never)"),
 			cli.IntFlag(&o.loop.Logs.MaxFiles, "container-log-max-files", "keep `N` files of a log"),
 			cli.IntFlag(&o.loop.GC.MaxPerContainer, "max-per-container", "keep `N` dead attempts of a container (-1: all)"),
-		}, o.wait.flags(), imagePolicyFlags(&o.loop.Images)),
+		}, o.runtime.plugins.Flags(), o.wait.flags(), imagePolicyFlags(&o.loop.Images)),
 		Action: env.Offline(o.check, o.run),
 	}
 }
@@ -75,7 +75,7 @@ func checkImagePolicy(p kuberuntime.ImagePolicy) error {
 	return nil
 }
 
-func (o *syncOptions) check(_ *cli.Env, c *urfave.Context) error {
+func (o *syncOptions) check(env *cli.Env, c *urfave.Context) error {
 	if err := o.wait.check(c); err != nil {
 		return err
 	}
@@ -86,7 +86,7 @@ func (o *syncOptions) check(_ *cli.Env, c *urfave.Context) error {
 	case o.once && o.metrics != "":
 		return cli.Usagef("--metrics-addr cannot be used with --once")
 	}
-	return cmp.Or(checkImagePolicy(o.loop.Images), cli.ArgCount(c, 1, 1))
+	return cmp.Or(checkImagePolicy(o.loop.Images), cli.ArgCount(c, 1, 1), o.runtime.plugins.Load(env))
 }
 
 func (o *syncOptions) run(ctx context.Context, env *cli.Env) error {
