@@ -1860,7 +1860,9 @@ type CopyContainerRequest struct {
 	Tty           bool                   `protobuf:"varint,4,opt,name=tty,proto3" json:"tty,omitempty"`
 	Stdin         bool                   `protobuf:"varint,5,opt,name=stdin,proto3" json:"stdin,omitempty"` // closed when its first client goes
 	Labels        map[string]string      `protobuf:"bytes,6,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	Temporary     bool                   `protobuf:"varint,7,opt,name=temporary,proto3" json:"temporary,omitempty"` // it must not outlive the command that makes it
+	Temporary     bool                   `protobuf:"varint,7,opt,name=temporary,proto3" json:"temporary,omitempty"`                            // it must not outlive the command that makes it
+	PodSandboxId  string                 `protobuf:"bytes,8,opt,name=pod_sandbox_id,json=podSandboxId,proto3" json:"pod_sandbox_id,omitempty"` // of the copy
+	Image         string                 `protobuf:"bytes,9,opt,name=image,proto3" json:"image,omitempty"`                                     // in place of the container's
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1942,6 +1944,20 @@ func (x *CopyContainerRequest) GetTemporary() bool {
 		return x.Temporary
 	}
 	return false
+}
+
+func (x *CopyContainerRequest) GetPodSandboxId() string {
+	if x != nil {
+		return x.PodSandboxId
+	}
+	return ""
+}
+
+func (x *CopyContainerRequest) GetImage() string {
+	if x != nil {
+		return x.Image
+	}
+	return ""
 }
 
 type CopyContainerResponse struct {
@@ -2291,7 +2307,7 @@ const file_crishim_proto_rawDesc = "" +
 	"\x17RestartContainerRequest\x12!\n" +
 	"\fcontainer_id\x18\x01 \x01(\tR\vcontainerId\x12\x18\n" +
 	"\atimeout\x18\x02 \x01(\x03R\atimeout\"\x1a\n" +
-	"\x18RestartContainerResponse\"\xae\x02\n" +
+	"\x18RestartContainerResponse\"\xea\x02\n" +
 	"\x14CopyContainerRequest\x12!\n" +
 	"\fcontainer_id\x18\x01 \x01(\tR\vcontainerId\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x18\n" +
@@ -2299,7 +2315,9 @@ const file_crishim_proto_rawDesc = "" +
 	"\x03tty\x18\x04 \x01(\bR\x03tty\x12\x14\n" +
 	"\x05stdin\x18\x05 \x01(\bR\x05stdin\x12D\n" +
 	"\x06labels\x18\x06 \x03(\v2,.crishim.v1.CopyContainerRequest.LabelsEntryR\x06labels\x12\x1c\n" +
-	"\ttemporary\x18\a \x01(\bR\ttemporary\x1a9\n" +
+	"\ttemporary\x18\a \x01(\bR\ttemporary\x12$\n" +
+	"\x0epod_sandbox_id\x18\b \x01(\tR\fpodSandboxId\x12\x14\n" +
+	"\x05image\x18\t \x01(\tR\x05image\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\":\n" +

@@ -81,7 +81,7 @@ type CrishimClient interface {
 	PauseContainer(ctx context.Context, in *PauseContainerRequest, opts ...grpc.CallOption) (*PauseContainerResponse, error)
 	// RestartContainer stops a container and starts the same one again.
 	RestartContainer(ctx context.Context, in *RestartContainerRequest, opts ...grpc.CallOption) (*RestartContainerResponse, error)
-	// CopyContainer creates a container like another one of its pod, with another command.
+	// CopyContainer creates a container like another one, with another command, in a pod that is ready.
 	CopyContainer(ctx context.Context, in *CopyContainerRequest, opts ...grpc.CallOption) (*CopyContainerResponse, error)
 	// EngineEvents sends what the engine's own journal has of pods, the oldest first.
 	EngineEvents(ctx context.Context, in *EngineEventsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[EngineEvent], error)
@@ -363,7 +363,7 @@ type CrishimServer interface {
 	PauseContainer(context.Context, *PauseContainerRequest) (*PauseContainerResponse, error)
 	// RestartContainer stops a container and starts the same one again.
 	RestartContainer(context.Context, *RestartContainerRequest) (*RestartContainerResponse, error)
-	// CopyContainer creates a container like another one of its pod, with another command.
+	// CopyContainer creates a container like another one, with another command, in a pod that is ready.
 	CopyContainer(context.Context, *CopyContainerRequest) (*CopyContainerResponse, error)
 	// EngineEvents sends what the engine's own journal has of pods, the oldest first.
 	EngineEvents(*EngineEventsRequest, grpc.ServerStreamingServer[EngineEvent]) error

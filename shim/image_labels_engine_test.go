@@ -153,7 +153,7 @@ func TestAnImagesLabelsSayNothingAboutAPodsContainerOnEngine(t *testing.T) {
 			t.Errorf("%s: got %v, %v", selector, list, err)
 		}
 	}
-	copied, err := c.own.CopyContainer(t.Context(), &api.CopyContainerRequest{ContainerId: id, Name: "copy", Command: []string{"true"}})
+	copied, err := c.own.CopyContainer(t.Context(), &api.CopyContainerRequest{ContainerId: id, PodSandboxId: p.id, Name: "copy", Command: []string{"true"}})
 	if err != nil {
 		t.Fatal(err)
 	}

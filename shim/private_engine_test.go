@@ -251,7 +251,7 @@ func TestPrivateCopy(t *testing.T) {
 	}}
 	id := p.start(t, config)
 	request := &api.CopyContainerRequest{
-		ContainerId: id, Name: "copy", Labels: map[string]string{"mine": "yes"},
+		ContainerId: id, PodSandboxId: p.id, Name: "copy", Labels: map[string]string{"mine": "yes"},
 		Command: []string{"sh", "-c", "echo $COLOUR $(id -u); touch /x 2>&1; touch /data/x 2>&1; grep -E 'CapEff|NoNewPrivs' /proc/self/status; hostname; sleep 60"},
 	}
 	answer, err := c.own.CopyContainer(t.Context(), request)
@@ -280,7 +280,7 @@ func TestPrivateCopy(t *testing.T) {
 	if _, err := c.own.CopyContainer(t.Context(), request); status.Code(err) != codes.AlreadyExists {
 		t.Errorf("a second one: got %v, want AlreadyExists", err)
 	}
-	for _, wrong := range []*api.CopyContainerRequest{{ContainerId: id, Name: "x"}, {ContainerId: id, Command: []string{"sh"}}} {
+	for _, wrong := range []*api.CopyContainerRequest{{ContainerId: id, Name: "x"}, {ContainerId: id, Command: []string{"sh"}}, {ContainerId: id, Name: "x", Command: []string{"sh"}}} {
 		if _, err := c.own.CopyContainer(t.Context(), wrong); status.Code(err) != codes.InvalidArgument {
 			t.Errorf("got %v, want InvalidArgument", err)
 		}

@@ -28,7 +28,7 @@ type debugOptions struct {
 	env     []*runtimeapi.KeyValue
 	pull    cli.PullOptions
 	keep    bool
-	copyTo  string // the name of a copy to run in
+	copyTo  string // the name of the pod of a copy to run in
 }
 
 // NewDebug returns the verb that runs another image's tools on a container: in a container of its own in
@@ -45,8 +45,8 @@ func NewDebug(env *cli.Env) *cli.Verb {
 		Description: cli.WithExamples("Creates a container in the same pod that shares the target's network and processes, runs the command or a\n"+
 			"shell in it and removes it afterwards. The target's files are below /proc/PID/root of its processes, which is\n"+
 			"/proc/1/root unless the pod shares its processes. The image needs sh.\n"+
-			"--copy-to runs the command in a copy of a container that ends too soon: same image, environment, mounts and\n"+
-			"security, other command.",
+			"--copy-to runs the command in a copy of a container that cannot run or has ended: a pod of its own with the same\n"+
+			"environment, mounts and security, the same image unless --image is given, and no ports of the host.",
 			"crishim debug web", "crishim debug --image alpine:3 web", "crishim debug web ps", "crishim debug --profile net web netstat -tln",
 			"crishim debug --copy-to web-debug web"),
 		Flags: slices.Concat([]urfave.Flag{
@@ -55,7 +55,7 @@ func NewDebug(env *cli.Env) *cli.Verb {
 			o.exec.in.NamespaceFlag(),
 			cli.WordFlag(&o.profile, []string{"general", "net", "sys"}, "profile", "debugging `PROFILE`: general (trace processes), net (configure the network), sys (mount and other administration too)"),
 			envFlag(env, &o.env, "set the environment variable `NAME=VALUE`"),
-			cli.StringFlag(&o.copyTo, "copy-to", "run in a copy of the container called `NAME`, with another command"),
+			cli.StringFlag(&o.copyTo, "copy-to", "run in a copy of the container, in a new pod called `NAME`"),
 			cli.BoolFlag(&o.keep, "keep", "keep the debug container"),
 		}, o.exec.session.Flags(), cli.Without(o.pull.Flags(), "username")),
 		Action: env.Connected(o.check, o.run),
@@ -66,8 +66,11 @@ func (o *debugOptions) check(env *cli.Env, c *urfave.Context) (err error) {
 	if err = cli.ArgCount(c, 1, -1); err != nil {
 		return err
 	}
-	if o.copyTo != "" && (c.IsSet("image") || c.IsSet("profile") || c.IsSet("env")) {
-		return cli.Usagef("--image, --profile and --env cannot be used with --copy-to: a copy has what its container has")
+	if o.copyTo != "" && (c.IsSet("profile") || c.IsSet("env")) {
+		return cli.Usagef("--profile and --env cannot be used with --copy-to: a copy has the security and the environment of its container")
+	}
+	if o.copyTo != "" && !c.IsSet("image") {
+		o.image = "" // the container's
 	}
 	o.exec.target, o.exec.command = c.Args().First(), c.Args().Tail()
 	if err = o.exec.session.Check(env); err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -15,22 +16,16 @@ import (
 	"github.com/crishim/crishim/internal/kube"
 )
 
-// runCopy runs the command, or a shell, in a copy of the container: of its image, environment, mounts and
-// security, in its pod. The container itself need not run, and is left alone.
+// runCopy runs the command, or a shell, in a copy of the container, in a new pod: of its image, environment, mounts
+// and security. The container and its pod need not run, and are left alone.
 func (o *debugOptions) runCopy(ctx context.Context, env *cli.Env, conn *client.Conn) error {
 	target, err := conn.FindContainer(ctx, o.exec.in.Query(o.exec.target, client.Any))
 	if err != nil {
 		return err
 	}
-	if err := podIsReady(ctx, conn, target.GetPodSandboxId(), cli.ContainerName(target)); err != nil {
-		return err
-	}
-	if err := o.checkName(ctx, conn, target.GetPodSandboxId()); err != nil {
-		return err
-	}
-	r := &runner{runOptions: &runOptions{session: o.exec.session}, env: env, conn: conn, podID: target.GetPodSandboxId()}
-	if r.containerID, err = o.createCopy(ctx, conn, target); err != nil {
-		return err
+	r := &runner{runOptions: &runOptions{session: o.exec.session}, env: env, conn: conn}
+	if err := o.createCopy(ctx, env, r, target); err != nil {
+		return cli.Join(err, r.cleanUp(ctx, true))
 	}
 	_, err = conn.Runtime.StartContainer(ctx, &runtimeapi.StartContainerRequest{ContainerId: r.containerID})
 	if err == nil {
@@ -39,60 +34,92 @@ func (o *debugOptions) runCopy(ctx context.Context, env *cli.Env, conn *client.C
 		err = cli.WithHint(err, "without a shell in its image the copy needs a command: `crishim debug --copy-to %s %s COMMAND`", o.copyTo, o.exec.target)
 	}
 	if errors.Is(err, stream.ErrDetached) {
-		return cli.Detached(err, o.exec.session.Streams(env), "the copy goes on: `crishim attach -it "+o.copyTo+"` returns to it, `crishim rm -f "+o.copyTo+"` removes it")
+		return cli.Detached(err, o.exec.session.Streams(env), "the copy goes on: `crishim attach -it "+o.copyTo+"` returns to it, `crishim rmp -f "+o.copyTo+"` removes it")
 	}
 	return cli.Join(err, r.cleanUp(ctx, !o.keep))
 }
 
-// checkName refuses the name of another container of the pod. The copy would pass for an attempt of that one, and
-// could share its log.
-func (o *debugOptions) checkName(ctx context.Context, conn *client.Conn, pod string) error {
-	resp, err := conn.Runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{PodSandboxId: pod}})
+// createCopy makes the pod and the container. The container is the engine's own copy below crishim's dockershim, else
+// one with the configuration that the runtime tells.
+func (o *debugOptions) createCopy(ctx context.Context, env *cli.Env, r *runner, target *runtimeapi.Container) error {
+	handler, err := o.copyPod(ctx, r, target.GetPodSandboxId())
 	if err != nil {
 		return err
 	}
-	for _, c := range resp.GetContainers() {
-		if c.GetPodSandboxId() == pod && c.GetMetadata().GetName() == o.copyTo {
-			return cli.WithHint(fmt.Errorf("the pod has a container %s already", cli.Quote(o.copyTo)), "--copy-to takes another name, such as %s", o.copyTo+"-debug")
+	config, own := &runtimeapi.ContainerConfig{}, r.conn.IsDockershim(ctx)
+	if !own {
+		if config, err = containerConfigOf(ctx, r.conn, target.GetId()); err != nil {
+			return err
 		}
 	}
-	return nil
-}
-
-// createCopy creates the copy: the engine's own below crishim's dockershim, else one with the
-// configuration that the runtime tells. A kubelet must not take it for its own.
-func (o *debugOptions) createCopy(ctx context.Context, conn *client.Conn, target *runtimeapi.Container) (string, error) {
-	id, err := conn.CopyContainer(ctx, &api.CopyContainerRequest{
-		ContainerId: target.GetId(), Name: o.copyTo, Command: o.exec.command, Tty: o.exec.session.TTY, Stdin: o.exec.session.Stdin,
-		Labels: map[string]string{kube.LabelDebug: target.GetId()}, Temporary: !o.keep,
-	})
-	switch {
-	case cli.IsGone(err):
-		return "", cli.WithHint(err, "`crishim pull %s` gets the image", target.GetImage().GetImage())
-	case !errors.Is(err, client.ErrNotDockershim):
-		return id, err
+	if o.image != "" {
+		config.Image = &runtimeapi.ImageSpec{Image: o.image}
+		if err := o.pull.PullFor(ctx, env, r.conn, config, r.pod); err != nil {
+			return err
+		}
 	}
-	config, err := containerConfigOf(ctx, conn, target.GetId())
-	if err != nil {
-		return "", err
+	if r.podID, err = cli.RunPod(ctx, r.conn, r.pod, handler); err != nil {
+		return err
 	}
-	pod, err := podConfigOf(ctx, conn, target.GetPodSandboxId())
-	if err != nil {
-		return "", err
+	r.madePod = true
+	label := map[string]string{kube.LabelDebug: target.GetId()}
+	if own {
+		r.containerID, err = r.conn.CopyContainer(ctx, &api.CopyContainerRequest{
+			ContainerId: target.GetId(), PodSandboxId: r.podID, Image: o.image, Name: o.copyTo, Command: o.exec.command,
+			Tty: o.exec.session.TTY, Stdin: o.exec.session.Stdin, Labels: label, Temporary: !o.keep,
+		})
+		if cli.IsGone(err) {
+			err = cli.WithHint(err, "`crishim pull %s` gets the image", target.GetImage().GetImage())
+		}
+		return err
 	}
 	config.Metadata, config.LogPath = &runtimeapi.ContainerMetadata{Name: o.copyTo}, ""
 	config.Command, config.Args = o.exec.command, nil
 	config.Tty, config.Stdin, config.StdinOnce = o.exec.session.TTY, o.exec.session.Stdin, o.exec.session.Stdin
-	for _, m := range []map[string]string{config.Labels, config.Annotations} {
-		for key := range m {
-			if strings.HasPrefix(key, "io.kubernetes.") {
-				delete(m, key)
-			}
+	config.Labels, config.Annotations = withoutKubelets(config.Labels), withoutKubelets(config.Annotations)
+	maps.Copy(config.Labels, label)
+	r.containerID, err = createContainer(ctx, r.conn, r.podID, config, r.pod)
+	return err
+}
+
+// copyPod sets the configuration of a pod like another one, and returns its runtime handler. It has a network of its
+// own without ports, since the other pod may have the host's, and is in no cgroup of a kubelet's.
+func (o *debugOptions) copyPod(ctx context.Context, r *runner, like string) (handler string, err error) {
+	if r.pod, err = podConfigOf(ctx, r.conn, like); err != nil {
+		return "", err
+	}
+	pods, err := r.conn.Runtime.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})
+	if err != nil {
+		return "", err
+	}
+	namespace := r.pod.GetMetadata().GetNamespace()
+	for _, p := range pods.GetItems() {
+		if p.GetId() == like {
+			handler = p.GetRuntimeHandler()
+		}
+		if m := p.GetMetadata(); m.GetName() == o.copyTo && m.GetNamespace() == namespace {
+			return "", cli.WithHint(fmt.Errorf("there is a pod %s already", cli.Quote(cli.PodPath(m))), "--copy-to takes another name, such as %s", o.copyTo+"-debug")
 		}
 	}
-	if config.Labels == nil {
-		config.Labels = map[string]string{}
+	r.pod.Metadata = &runtimeapi.PodSandboxMetadata{Name: o.copyTo, Namespace: namespace, Uid: cli.NewUID()}
+	r.pod.Labels, r.pod.Annotations = withoutKubelets(r.pod.Labels), withoutKubelets(r.pod.Annotations)
+	r.pod.LogDirectory, r.pod.PortMappings = "", nil
+	if r.pod.Hostname != "" {
+		r.pod.Hostname = o.copyTo
 	}
-	config.Labels[kube.LabelDebug] = target.GetId()
-	return createContainer(ctx, conn, target.GetPodSandboxId(), config, pod)
+	if r.pod.Linux != nil {
+		r.pod.Linux.CgroupParent, r.pod.Linux.Overhead, r.pod.Linux.Resources = "", nil, nil
+	}
+	return handler, nil
+}
+
+// withoutKubelets returns labels or annotations without those by which kubelets and crishim find their pods.
+func withoutKubelets(all map[string]string) map[string]string {
+	kept := map[string]string{}
+	for key, value := range all {
+		if !strings.HasPrefix(key, "io.kubernetes.") && key != kube.AnnotationRun {
+			kept[key] = value
+		}
+	}
+	return kept
 }

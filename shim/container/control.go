@@ -1,16 +1,16 @@
 package container
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
-	"path"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types/container"
-	"github.com/docker/docker/api/types/image"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/api"
@@ -73,7 +73,7 @@ func (s *Service) Restart(ctx context.Context, id string, seconds int64) error {
 	}
 	m, err := state.FindContainer(ctx, s.engine, id)
 	if err == nil {
-		err = s.podRuns(ctx, m)
+		_, err = s.runningPod(ctx, m.SandboxID)
 	}
 	if err != nil {
 		return fmt.Errorf("restart container: %w", err)
@@ -92,18 +92,18 @@ func (s *Service) Restart(ctx context.Context, id string, seconds int64) error {
 	return nil
 }
 
-// podRuns returns an error where the container's pod is not ready: its namespaces are gone.
-func (s *Service) podRuns(ctx context.Context, m state.FoundContainer) error {
-	pod, err := state.FindSandbox(ctx, s.engine, m.SandboxID)
+// runningPod finds a pod, and returns an error where it is not ready: its namespaces are gone.
+func (s *Service) runningPod(ctx context.Context, id string) (state.FoundSandbox, error) {
+	pod, err := state.FindSandbox(ctx, s.engine, id)
 	if err == nil && !pod.Detail.State.Running {
-		err = fmt.Errorf("pod sandbox %s is not running: %w", m.SandboxID, errdefs.ErrFailedPrecondition)
+		err = fmt.Errorf("pod sandbox %s is not running: %w", id, errdefs.ErrFailedPrecondition)
 	}
-	return err
+	return pod, err
 }
 
-// Copy creates a container in the pod of another one that is like it in everything but its
-// name, command, terminal and labels. A kubelet would take it for its own by its labels, so
-// those are left out. What processes have written into the other's files is not copied.
+// Copy creates a container in a pod that is like another pod's in everything but its name, command, terminal, labels and,
+// if one is given, image. A kubelet would take it for its own by its labels, so those are left out. What processes have
+// written into the other's files is not copied.
 func (s *Service) Copy(ctx context.Context, r *api.CopyContainerRequest) (string, error) {
 	id, err := s.copied(ctx, r)
 	if err != nil {
@@ -116,46 +116,62 @@ func (s *Service) copied(ctx context.Context, r *api.CopyContainerRequest) (stri
 	switch {
 	case r.GetName() == "" || len(r.GetName()) > maxName:
 		return "", invalid("the copy needs a name of 1 to %d bytes", maxName)
-	case strings.ContainsAny(r.GetName(), "/\x00"): // its log is called so
+	case strings.ContainsAny(r.GetName(), "/\x00"):
 		return "", invalid("the copy's name %q has a slash or a NUL byte in it", r.GetName())
 	case len(r.GetCommand()) == 0:
 		return "", invalid("the copy needs a command")
 	}
-	var img image.InspectResponse
 	m, err := state.FindContainer(ctx, s.engine, r.GetContainerId())
-	if err == nil {
-		err = s.podRuns(ctx, m)
+	if err != nil {
+		return "", err
 	}
-	if err == nil {
-		img, err = s.inspectImage(ctx, m.Detail.Image)
+	pod, err := s.runningPod(ctx, r.GetPodSandboxId())
+	if err != nil {
+		return "", err
 	}
+	img, err := s.inspectImage(ctx, cmp.Or(r.GetImage(), m.Detail.Image))
 	if err != nil {
 		return "", err
 	}
 	own := state.Container{
-		Metadata: &runtimeapi.ContainerMetadata{Name: r.GetName()}, Pod: m.Pod, SandboxID: m.SandboxID, Image: m.Image, Created: time.Now(),
+		Metadata: &runtimeapi.ContainerMetadata{Name: r.GetName()}, Pod: pod.Metadata, SandboxID: pod.Detail.ID, Image: cmp.Or(r.GetImage(), m.Image), Created: time.Now(),
 		Labels: withoutKubelets(m.Labels), Annotations: withoutKubelets(m.Annotations), ImageMounts: m.ImageMounts, Limits: m.Limits,
-	}
-	if m.LogPath != "" && m.LogDir != "" { // other shims do not note it
-		own.LogPath, own.LogDir = path.Join(m.LogDir, r.GetName()+".0.log"), m.LogDir
 	}
 	maps.Copy(own.Labels, r.GetLabels())
 	if r.GetTemporary() {
 		own.Annotations[api.AnnotationTemporary] = "true"
 	}
-	if err := s.noteTemporary(m.SandboxID, r.GetName(), own.Annotations); err != nil {
+	if err := s.noteTemporary(pod.Detail.ID, r.GetName(), own.Annotations); err != nil {
 		return "", err
 	}
 	config, host := *m.Detail.Config, *m.Detail.HostConfig
+	if r.GetImage() != "" {
+		s.dropImageDefaults(ctx, &config, m.Detail.Image)
+	}
 	config.Labels = state.EncodeContainer(own, state.ImageLabels(img))
-	config.Image, config.Entrypoint, config.Cmd = m.Detail.Image, r.GetCommand(), nil
+	config.Image, config.Entrypoint, config.Cmd = img.ID, r.GetCommand(), nil
 	config.Tty, config.OpenStdin, config.StdinOnce = r.GetTty(), r.GetStdin(), r.GetStdin()
 	config.AttachStdin, config.AttachStdout, config.AttachStderr = false, false, false
 	// Those are the pod's: the engine tells them of each container and takes them for none.
 	config.Hostname, config.Domainname, config.ExposedPorts, config.MacAddress = "", "", nil, "" //nolint:staticcheck // engines before 25 send it
-	spec := lifecycle.Spec{Name: state.ContainerName(m.Pod, own.Metadata), Config: &config, Host: &host}
+	join := func(namespace string) string { return strings.Replace(namespace, m.SandboxID, pod.Detail.ID, 1) }
+	host.NetworkMode, host.IpcMode = container.NetworkMode(join(string(host.NetworkMode))), container.IpcMode(join(string(host.IpcMode)))
+	host.PidMode, host.CgroupParent = container.PidMode(join(string(host.PidMode))), pod.Detail.HostConfig.CgroupParent
+	spec := lifecycle.Spec{Name: state.ContainerName(pod.Metadata, own.Metadata), Config: &config, Host: &host}
 	created, err := lifecycle.Create(ctx, s.engine, spec, func(container.InspectResponse) lifecycle.Holder { return lifecycle.InUse })
 	return created.ID, err
+}
+
+// dropImageDefaults drops the variables and the working directory that a container has from its image.
+func (s *Service) dropImageDefaults(ctx context.Context, config *container.Config, ref string) {
+	img, err := s.inspectImage(ctx, ref)
+	if err != nil || img.Config == nil {
+		return // the image is gone
+	}
+	config.Env = slices.DeleteFunc(slices.Clone(config.Env), func(v string) bool { return slices.Contains(img.Config.Env, v) })
+	if config.WorkingDir == img.Config.WorkingDir {
+		config.WorkingDir = ""
+	}
 }
 
 // withoutKubelets returns labels or annotations without those by which kubelets find their containers.
