@@ -11,6 +11,7 @@ import (
 	"os"
 	"path"
 	"strings"
+	"unicode/utf8"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -34,22 +35,31 @@ type containerFiles interface {
 	close()
 }
 
-// openFiles chooses our own shim's service, a tar in the container, or /proc where the container has
-// no tar.
+// openFiles chooses our own shim's service, a tar in the container, or /proc where the container has no tar or CRI
+// cannot carry the path.
 func (p *copier) openFiles(ctx context.Context, own bool) (containerFiles, error) {
 	if own {
 		return engineFiles{p}, nil
 	}
-	found, err := p.hasTar(ctx)
-	if err != nil {
-		return nil, err
+	noTar := "there is no tar in " + p.name
+	file := p.from
+	if p.upload {
+		file = p.to
 	}
-	if found {
-		return tarFiles{p}, nil
+	if utf8.ValidString(file) {
+		found, err := p.hasTar(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if found {
+			return tarFiles{p}, nil
+		}
+	} else {
+		noTar = fmt.Sprintf("the path %s is not UTF-8, and CRI carries nothing else", cli.Quote(file))
 	}
 	root, err := p.processRoot(ctx)
 	if err != nil {
-		return nil, cli.WithHint(fmt.Errorf("there is no tar in %s, and from outside its files cannot be reached: %w", p.name, err),
+		return nil, cli.WithHint(fmt.Errorf("%s, and from outside its files cannot be reached: %w", noTar, err),
 			"`crishim debug %s` has one; the container's files are below /proc/PID/root of its processes there", p.name)
 	}
 	return &procFiles{p, root}, nil

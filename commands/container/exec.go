@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	urfave "github.com/urfave/cli/v2"
 	"google.golang.org/grpc/codes"
@@ -107,6 +108,9 @@ const shell = "command -v bash >/dev/null && exec bash; command -v ash >/dev/nul
 
 // complete refuses what contradicts itself and chooses a shell where no command is given.
 func (o *execOptions) complete(env *cli.Env, verb string) error {
+	if err := checkUTF8(o.command); err != nil {
+		return err
+	}
 	switch {
 	case o.sync && (o.session.Stdin || o.session.TTY):
 		return cli.Usagef("--sync carries no input and no terminal: leave out --stdin and --tty")
@@ -121,6 +125,16 @@ func (o *execOptions) complete(env *cli.Env, verb string) error {
 		o.shell, o.command = true, []string{"sh", "-c", shell}
 		o.session.Stdin = true
 		o.session.TTY = o.session.TTY || env.InTerminal && env.OutTerminal
+	}
+	return nil
+}
+
+// checkUTF8 refuses what CRI, whose strings are UTF-8, cannot carry.
+func checkUTF8(command []string) error {
+	for _, arg := range command {
+		if !utf8.ValidString(arg) {
+			return cli.Usagef("the argument %s is not UTF-8, and CRI carries nothing else", cli.Quote(arg))
+		}
 	}
 	return nil
 }

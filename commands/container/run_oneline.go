@@ -82,6 +82,9 @@ func (o *runOptions) completeOneLine(c *urfave.Context, args []string) error {
 	if o.image == "" {
 		o.image, args = args[0], args[1:]
 	}
+	if err := checkUTF8(args); err != nil {
+		return err
+	}
 	pod, container := cmp.Or(o.name, "run-"+cli.NewUID()[:8]), cmp.Or(o.name, "main")
 	if named, err := reference.ParseNormalizedNamed(o.image); err == nil && o.name == "" {
 		container = path.Base(reference.Path(named))
