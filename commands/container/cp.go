@@ -44,7 +44,7 @@ func NewCp(env *cli.Env) *cli.Verb {
 			"the contents of a directory; - is a tar stream. On Docker the container may be stopped. On other runtimes it must be running,\n"+
 			"and have a tar unless crishim is root on its machine.\n\n"+
 			"Holes of sparse files stay holes here. Devices, FIFOs and sockets are skipped with a warning; setuid, setgid and sticky bits are\n"+
-			"dropped. A copy ends before the disk is full, and leaves no half file.",
+			"dropped. A copy ends before the disk is full, and replaces a file here only when the new one is whole.",
 			"crishim cp web:/etc/hosts .", "crishim cp page.html web:/www/index.html", "crishim cp web:/var/log - | tar -tv",
 			"tar -c . | crishim cp - web:/data"),
 		Flags: append(o.session.TransportFlags(),

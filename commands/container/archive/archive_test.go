@@ -16,6 +16,9 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+
+	"github.com/crishim/crishim/internal/test"
 )
 
 // tree lists what is below dir: path, kind and content.
@@ -507,16 +510,80 @@ func TestUnpackLeavesHoles(t *testing.T) {
 	}
 }
 
-// TestUnpackLeavesNoHalfFile: an interrupted copy leaves no file that looks whole.
+// TestUnpackLeavesNoHalfFile: an interrupted copy leaves no file that looks whole, and what was there before.
 func TestUnpackLeavesNoHalfFile(t *testing.T) {
 	t.Parallel()
+	for name, before := range map[string]map[string]string{"new": {}, "a file": {"half": "whole"}, "a link": {"half": "-> other", "other": "x"}} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			write(t, dir, before)
+			want := tree(t, dir)
+			if err := unpackStream(t, dir, Options{}, tar.Header{Name: "half", Typeflag: tar.TypeReg, Mode: 0o600, Size: 1 << 20}, 1<<19, "end"); err == nil {
+				t.Error("no error")
+			}
+			if diff := cmp.Diff(want, tree(t, dir)); diff != "" {
+				t.Errorf("-want +got:\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestUnpackReplaces: a file, a link and a hard link take the place of another one, and nothing else stays.
+func TestUnpackReplaces(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
-	if err := unpackStream(t, dir, Options{}, tar.Header{Name: "half", Typeflag: tar.TypeReg, Mode: 0o600, Size: 1 << 20}, 1<<19, "end"); err == nil {
-		t.Error("no error")
+	write(t, dir, map[string]string{"a": "old", "b": "old", "c": "old"})
+	entries := []tar.Header{
+		{Typeflag: tar.TypeReg, Name: "a"}, {Typeflag: tar.TypeSymlink, Name: "b", Linkname: "a"},
+		{Typeflag: tar.TypeLink, Name: "c", Linkname: "a"}, {Typeflag: tar.TypeLink, Name: "c", Linkname: "a"},
 	}
-	if _, err := os.Lstat(filepath.Join(dir, "half")); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("the file is there, %v", err)
+	if err := Unpack(pack(t, entries...), open(t, dir), Options{}); err != nil {
+		t.Fatal(err)
 	}
+	got := tree(t, dir)
+	if got["a"] == "old" || got["b"] != "-> a" || got["c"] != got["a"] || len(got) != 4 {
+		t.Errorf("got %v", got)
+	}
+}
+
+// TestUnpackLeavesRoomOnTheDisk has a disk of 100 MiB: a copy ends before it is full, and leaves what was there.
+func TestUnpackLeavesRoomOnTheDisk(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() != 0 {
+		test.Missing(t, "mounting needs root")
+	}
+	dir := t.TempDir()
+	if err := unix.Mount("none", dir, "tmpfs", 0, "size=100m"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
+	write(t, dir, map[string]string{"big": "old"})
+	const size = 100 << 20
+	r, w := io.Pipe()
+	go func() {
+		entries := tar.NewWriter(w)
+		_ = entries.WriteHeader(&tar.Header{Name: "big", Typeflag: tar.TypeReg, Mode: 0o600, Size: size})
+		_, err := io.CopyN(entries, ones{}, size)
+		w.CloseWithError(err)
+	}()
+	err := Unpack(r, open(t, dir), Options{})
+	_ = r.Close()
+	if err == nil || !strings.Contains(err.Error(), dir+"/big: less than 65 MiB are left on its disk") {
+		t.Errorf("got %v", err)
+	}
+	if diff := cmp.Diff(map[string]string{".": "dir", "big": "old"}, tree(t, dir)); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+}
+
+// ones is an endless stream without zeros.
+type ones struct{}
+
+func (ones) Read(b []byte) (int, error) {
+	for i := range b {
+		b[i] = 1
+	}
+	return len(b), nil
 }
 
 func TestUnpackNamesWhatItSkips(t *testing.T) {

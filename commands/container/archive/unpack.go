@@ -9,6 +9,7 @@ import (
 	"archive/tar"
 	"bytes"
 	"cmp"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -126,19 +127,15 @@ func (u *unpacker) entry(h *tar.Header, body io.Reader) error {
 	case tar.TypeReg:
 		return u.file(h, name, body)
 	case tar.TypeSymlink:
-		if err := u.remove(name); err != nil {
-			return err
-		}
-		return errors.Join(u.root.Symlink(h.Linkname, name), u.own(name, h))
+		return u.replace(name, func(temporary string) error {
+			return cmp.Or(u.root.Symlink(h.Linkname, temporary), u.own(temporary, h))
+		})
 	case tar.TypeLink:
 		old, err := u.target(h.Linkname)
-		if err == nil {
-			err = u.remove(name)
-		}
 		if err != nil {
 			return err
 		}
-		return u.root.Link(old, name)
+		return u.replace(name, func(temporary string) error { return u.root.Link(old, temporary) })
 	}
 	if u.o.Skipped != nil {
 		u.o.Skipped(h.Name, kindOf(h.FileInfo().Mode()))
@@ -185,20 +182,38 @@ func (u *unpacker) dir(h *tar.Header, name string) error {
 	return nil
 }
 
-// file replaces an existing file: writing through a link could change anything below the directory.
+// replace puts what create makes under a temporary name in the place of a file or link. A copy that fails leaves what
+// was there, and nothing is written through a link.
+func (u *unpacker) replace(name string, create func(temporary string) error) error {
+	if err := u.replaceable(name); err != nil {
+		return err
+	}
+	temporary := path.Join(path.Dir(name), ".crishim-"+rand.Text())
+	err := create(temporary)
+	if err == nil {
+		err = u.root.Rename(temporary, name)
+	}
+	// It is also there after a rename to another link of the same file.
+	if removed := u.root.Remove(temporary); !errors.Is(removed, fs.ErrNotExist) {
+		err = cmp.Or(err, removed)
+	}
+	if failed := (*fs.PathError)(nil); errors.As(err, &failed) && failed.Path == temporary {
+		failed.Path = name
+	}
+	return err
+}
+
 func (u *unpacker) file(h *tar.Header, name string, body io.Reader) error {
-	if err := u.remove(name); err != nil {
-		return err
-	}
-	mode := h.FileInfo().Mode().Perm()
-	f, err := u.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
-	if err != nil {
-		return err
-	}
-	if err := errors.Join(u.copy(f, body, h.Size), f.Close()); err != nil {
-		return errors.Join(err, u.root.Remove(name))
-	}
-	return u.attributes(h, name)
+	return u.replace(name, func(temporary string) error {
+		f, err := u.root.OpenFile(temporary, os.O_WRONLY|os.O_CREATE|os.O_EXCL, h.FileInfo().Mode().Perm())
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(u.copy(f, name, body, h.Size), f.Close()); err != nil {
+			return err
+		}
+		return u.attributes(h, temporary)
+	})
 }
 
 const (
@@ -209,7 +224,7 @@ const (
 
 // copy leaves holes where the content has zeros: a tar stream has none, and a sparse file may be larger than the disk.
 // It ends before the disk is full.
-func (u *unpacker) copy(f *os.File, body io.Reader, size int64) error {
+func (u *unpacker) copy(f *os.File, name string, body io.Reader, size int64) error {
 	buf, zeros := make([]byte, block), make([]byte, block)
 	for at := int64(0); at < size; at += int64(len(buf)) {
 		buf = buf[:min(block, size-at)]
@@ -226,7 +241,7 @@ func (u *unpacker) copy(f *os.File, body io.Reader, size int64) error {
 			}
 			left := (int64(st.Bavail)*int64(st.Bsize) - reserve) / 2 //nolint:unconvert // not of this type on all processors
 			if left < block {
-				return fmt.Errorf("%s: less than %d MiB are left on its disk", f.Name(), reserve>>20+1)
+				return fmt.Errorf("%s: less than %d MiB are left on its disk", u.o.path(name), reserve>>20+1)
 			}
 			u.allowed = u.written + left
 		}
@@ -237,23 +252,21 @@ func (u *unpacker) copy(f *os.File, body io.Reader, size int64) error {
 	return f.Truncate(size)
 }
 
-// remove removes an existing file or link. It refuses a directory with all that is in it, and a device,
-// as in a copy to /dev/null, which would be gone for the whole machine.
-func (u *unpacker) remove(name string) error {
+// replaceable refuses to replace a directory with all that is in it, and a device, as in a copy to /dev/null, which would
+// be gone for the whole machine.
+func (u *unpacker) replaceable(name string) error {
 	info, err := u.root.Lstat(name)
-	if errors.Is(err, fs.ErrNotExist) {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
 		return nil
-	}
-	if err != nil {
+	case err != nil:
 		return err
-	}
-	if info.IsDir() {
+	case info.IsDir():
 		return fmt.Errorf("%s is a directory", u.o.path(name))
-	}
-	if t := info.Mode().Type(); t != 0 && t != fs.ModeSymlink {
+	case !info.Mode().IsRegular() && info.Mode().Type() != fs.ModeSymlink:
 		return fmt.Errorf("%s is a device, a pipe or a socket and is not replaced", u.o.path(name))
 	}
-	return u.root.Remove(name)
+	return nil
 }
 
 func (u *unpacker) attributes(h *tar.Header, name string) error {
