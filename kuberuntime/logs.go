@@ -1,6 +1,7 @@
 package kuberuntime
 
 import (
+	"compress/gzip"
 	"context"
 	"errors"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/crishim/crishim/internal/bounded"
 	"github.com/crishim/crishim/internal/kube"
 	"github.com/crishim/crishim/kuberuntime/criconfig"
 	"github.com/crishim/crishim/kuberuntime/pod"
@@ -127,18 +129,52 @@ func (m *Manager) rotate(ctx context.Context, id string, policy LogPolicy) error
 	}
 	files, err := rotations(path)
 	errs := []error{err}
-	for _, file := range files[:max(len(files)-max(policy.MaxFiles-1, 0), 0)] {
-		errs = append(errs, os.Remove(file))
+	excess := max(len(files)-max(policy.MaxFiles-1, 0), 0)
+	for i, file := range files {
+		switch {
+		case i < excess:
+			errs = append(errs, os.Remove(file))
+		case i < len(files)-1 && !strings.HasSuffix(file, ".gz"): // the newest stays as it is, as the kubelet's
+			errs = append(errs, compress(file))
+		}
 	}
 	return errors.Join(errs...)
 }
 
-// rotations lists the rotated files of a log, the oldest first: the names sort by time.
+// compress replaces a rotated log by its compressed form. The plain file stays until the other is whole.
+func compress(file string) error {
+	from, err := bounded.Open(file)
+	if err != nil {
+		return err
+	}
+	defer from.Close()
+	temporary := file + temporarySuffix
+	to, err := os.OpenFile(temporary, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o640)
+	if err != nil {
+		return err
+	}
+	zipped := gzip.NewWriter(to)
+	_, err = io.Copy(zipped, from)
+	if err = errors.Join(err, zipped.Close(), to.Close()); err != nil {
+		return errors.Join(err, os.Remove(temporary))
+	}
+	return errors.Join(os.Rename(temporary, file+".gz"), os.Remove(file))
+}
+
+// temporarySuffix is the kubelet's for a compressed log that is not whole.
+const temporarySuffix = ".tmp"
+
+// rotations lists the rotated files of a log, the oldest first: the names sort by time. A file whose compression was
+// interrupted loses its incomplete form.
 func rotations(path string) ([]string, error) {
 	names, err := listDir(filepath.Dir(path))
 	var out []string
 	for _, name := range names {
-		if strings.HasPrefix(name, filepath.Base(path)+".") {
+		switch {
+		case !strings.HasPrefix(name, filepath.Base(path)+"."):
+		case strings.HasSuffix(name, temporarySuffix):
+			err = errors.Join(err, os.Remove(filepath.Join(filepath.Dir(path), name)))
+		default:
 			out = append(out, filepath.Join(filepath.Dir(path), name))
 		}
 	}

@@ -55,9 +55,9 @@ func TestRotateLogs(t *testing.T) {
 		t.Fatal(err)
 	}
 	path = filepath.Join(f.o.Dirs.PodLogs(p), "a", "0.log")
-	files := func() int {
+	files := func(suffix string) int {
 		t.Helper()
-		all, err := filepath.Glob(path + "*")
+		all, err := filepath.Glob(path + "*" + suffix)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -72,15 +72,16 @@ func TestRotateLogs(t *testing.T) {
 		return n
 	}
 	for _, step := range []struct {
-		name  string
-		size  int
-		asked bool // the runtime, about the container
-		files int
+		name       string
+		size       int
+		asked      bool // the runtime, about the container
+		files      int
+		compressed int
 	}{
-		{"small", 99, false, 1},
-		{"full", 100, true, 2},
-		{"full again", 200, true, 3},
-		{"one too many", 100, true, 3},
+		{"small", 99, false, 1, 0},
+		{"full", 100, true, 2, 0},
+		{"full again", 200, true, 3, 1},
+		{"one too many", 100, true, 3, 1},
 	} {
 		if err := os.WriteFile(path, make([]byte, step.size), 0o600); err != nil {
 			t.Fatal(err)
@@ -90,8 +91,9 @@ func TestRotateLogs(t *testing.T) {
 			t.Fatal(err)
 		}
 		asked := asks() > before
-		if asked != step.asked || files() != step.files {
-			t.Errorf("%s: asked %t, %d files; want %t, %d", step.name, asked, files(), step.asked, step.files)
+		if asked != step.asked || files("") != step.files || files(".gz") != step.compressed {
+			t.Errorf("%s: asked %t, %d files, %d compressed; want %t, %d, %d",
+				step.name, asked, files(""), files(".gz"), step.asked, step.files, step.compressed)
 		}
 	}
 }
@@ -120,5 +122,36 @@ func TestRotateLogsThatBelongToTheEngine(t *testing.T) {
 	}
 	if rotated, err := filepath.Glob(path + ".*"); err != nil || len(rotated) > 0 {
 		t.Errorf("got %v, %v; want the link as it is", rotated, err)
+	}
+}
+
+// TestCompressedLogs: the compressed log has every line, and the incomplete file of an interrupted compression goes.
+func TestCompressedLogs(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "0.log")
+	rotated := path + ".20260102-150405"
+	const line = "2026-01-02T15:04:05.000000001Z stdout F one\n"
+	for file, text := range map[string]string{path: line, rotated: line, rotated + temporarySuffix: "half"} {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	files, err := rotations(path)
+	if err != nil || len(files) != 1 {
+		t.Fatalf("got %v, %v", files, err)
+	}
+	if err := compress(files[0]); err != nil {
+		t.Fatal(err)
+	}
+	var lines int
+	err = logfile.Read(t.Context(), path, logfile.Options{Tail: -1}, func(e logfile.Entry) error {
+		if string(e.Text) == "one\n" {
+			lines++
+		}
+		return nil
+	})
+	left, globErr := filepath.Glob(path + ".*")
+	if err != nil || globErr != nil || lines != 2 || len(left) != 1 || left[0] != rotated+".gz" {
+		t.Errorf("got %d lines, %v, files %q, %v", lines, err, left, globErr)
 	}
 }

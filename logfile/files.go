@@ -112,8 +112,12 @@ func rotated(path string) ([]string, error) {
 // readWhole hands each entry of a file that does not grow any more to emit.
 func readWhole(ctx context.Context, path string, damaged *int, emit func(Entry) error) (err error) {
 	file, err := bounded.Open(path)
+	if errors.Is(err, os.ErrNotExist) && !strings.HasSuffix(path, ".gz") { // compressed meanwhile
+		path += ".gz"
+		file, err = bounded.Open(path)
+	}
 	if errors.Is(err, os.ErrNotExist) {
-		return nil // rotated away meanwhile
+		return nil // removed meanwhile
 	}
 	if err != nil {
 		return err
