@@ -37,3 +37,16 @@ func TestInspectOfWhatIsGone(t *testing.T) {
 		}
 	}
 }
+
+// A kubelet and apply make containers from the id of an image: the table has its name, all else what the runtime says.
+func TestPsNamesImages(t *testing.T) {
+	t.Parallel()
+	c := withStub(t, stubcri.Options{})
+	id := c.stub.AddImage("shop.example/till:1")
+	c.stub.AddContainer(c.stub.AddPod("default", "shop"), "till", func(config *runtimeapi.ContainerConfig) { config.Image.Image = id })
+	for line, named := range map[string]bool{"ps": true, "ps -o wide": true, "ps -o json": false, "--compat=crictl ps": false, "ps -q": false} {
+		if r := c.run(strings.Fields(line)...); r.code != 0 || strings.Contains(r.out, "shop.example/till:1") != named {
+			t.Errorf("%s: got %+v", line, r)
+		}
+	}
+}

@@ -179,6 +179,8 @@ func TestListsPointToDescribe(t *testing.T) {
 		"pods -o wide":                         "hint: `crishim describe broken` shows more\n",
 		"pods --name nightly":                  "",
 		"ps":                                   "",
+		"ps --filter name=nothing":             "hint: --all has containers that have ended, too; `crishim pods --name nothing` looks for pods\n",
+		"ps -q --name nothing":                 "",
 		"ps -aq":                               "",
 		"ps -a -o json":                        "",
 		"pods -o name":                         "",

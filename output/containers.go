@@ -316,10 +316,21 @@ func containerImage(c container, o Options) string {
 	if !o.Crictl {
 		image = cmp.Or(c.GetImage().GetUserSpecifiedImage(), image)
 	}
-	if image == c.GetImageId() || image == c.GetImageRef() && len(strings.TrimPrefix(image, "sha256:")) == 64 {
+	if isImageID(c, image) {
 		return shortID(image, o)
 	}
 	return image
+}
+
+func isImageID(c container, image string) bool {
+	return image == c.GetImageId() || image == c.GetImageRef() && len(strings.TrimPrefix(image, "sha256:")) == 64
+}
+
+// NeedsImages reports whether the view of containers that o asks for would show an id in place of an image's name.
+func NeedsImages(containers []container, o Options) bool {
+	return !o.Quiet && !o.Crictl && !o.Format.ForMachines() && slices.ContainsFunc(containers, func(c container) bool {
+		return isImageID(c, cmp.Or(c.GetImage().GetUserSpecifiedImage(), c.GetImage().GetImage()))
+	})
 }
 
 // containerName returns the name in the metadata or, where a runtime leaves the

@@ -114,11 +114,22 @@ func familyOf(address string) string {
 	return "tcp6"
 }
 
+// TakenError reports a local port that another process has.
+type TakenError struct {
+	Port Port
+	at   string
+}
+
+func (e *TakenError) Error() string { return fmt.Sprintf("local port %s is taken", e.at) }
+
+// Unwrap implements errors.Is.
+func (*TakenError) Unwrap() error { return syscall.EADDRINUSE }
+
 func listenError(p Port, address string, err error) error {
 	at := net.JoinHostPort(address, strconv.Itoa(int(p.Local)))
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
-		return fmt.Errorf("local port %s is taken: %w", at, syscall.EADDRINUSE)
+		return &TakenError{p, at}
 	case errors.Is(err, syscall.EACCES):
 		return fmt.Errorf("local port %s: %w", at, syscall.EACCES)
 	}

@@ -56,6 +56,9 @@ func (o *psOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) er
 			named := cli.NamePods(ctx, conn, []*runtimeapi.Container{failed})
 			env.PointToDescribe(cli.SourceOf(named[0]), failed.GetId())
 		}
+		if name := o.filter.Name.Regexp; name != nil && len(containers) == 0 && o.view.ForPeople() && err == nil {
+			env.Note("hint: --all has containers that have ended, too; `crishim pods --name %s` looks for pods", cli.ShellWords(name.String()))
+		}
 		return err
 	}
 	changes := output.NewChanges(env.Out)
@@ -75,8 +78,8 @@ func (o *psOptions) list(ctx context.Context, env *cli.Env, conn *client.Conn) (
 	if err != nil {
 		return nil, err
 	}
-	if o.resolveImage {
-		if err := resolveImages(ctx, conn, containers); err != nil {
+	if o.resolveImage || output.NeedsImages(containers, o.view.Options) { // a kubelet makes containers from ids
+		if err := resolveImages(ctx, conn, containers); err != nil && o.resolveImage {
 			return nil, err
 		}
 	}

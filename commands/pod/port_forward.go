@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"net"
@@ -97,6 +98,9 @@ func (o *portForwardOptions) run(ctx context.Context, env *cli.Env, conn *client
 	}, ports, options)
 	if ctx.Err() != nil {
 		return cli.ErrFollowed
+	}
+	if taken := (*stream.TakenError)(nil); errors.As(err, &taken) {
+		err = cli.WithHint(err, "`crishim who :%d` shows who has it here, `:%d` takes a free port", taken.Port.Local, taken.Port.Remote)
 	}
 	return err
 }
