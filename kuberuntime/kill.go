@@ -331,11 +331,10 @@ func (m *Manager) removeLogs(ctx context.Context, c *runtimeapi.ContainerStatus)
 	if !own || name != filepath.Base(name) {
 		return nil
 	}
-	restarts, err := strconv.Atoi(c.GetAnnotations()[pod.RestartCountAnnotation])
-	if err != nil {
+	if c.GetAnnotations()[pod.RestartCountAnnotation] == "" {
 		return nil // not made by this package
 	}
-	path := filepath.Join(m.o.Dirs.PodLogs(record.Pod), criconfig.LogPath(name, restarts))
+	path := filepath.Join(m.o.Dirs.PodLogs(record.Pod), criconfig.LogPath(name, c.GetMetadata().GetAttempt()))
 	files, err := rotations(path)
 	if err != nil {
 		return err

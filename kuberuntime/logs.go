@@ -9,7 +9,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -89,12 +88,8 @@ func (m *Manager) RotateLogs(ctx context.Context, policy LogPolicy) error {
 
 func logSize(d pod.Dirs, c *runtimeapi.Container) (int64, error) {
 	labels := c.GetLabels()
-	restarts, err := strconv.Atoi(c.GetAnnotations()[pod.RestartCountAnnotation])
-	if err != nil {
-		return 0, err
-	}
 	directory := pod.LogDir(labels[kube.LabelPodNamespace], labels[kube.LabelPodName], labels[kube.LabelPodUID])
-	info, err := os.Lstat(filepath.Join(d.Logs, directory, criconfig.LogPath(c.GetMetadata().GetName(), restarts)))
+	info, err := os.Lstat(filepath.Join(d.Logs, directory, criconfig.LogPath(c.GetMetadata().GetName(), c.GetMetadata().GetAttempt())))
 	if err != nil {
 		return 0, err
 	}

@@ -415,6 +415,30 @@ func TestCrashBackOff(t *testing.T) {
 	}
 }
 
+// TestLeftLogsAreNoRestarts has a log directory that an earlier pod left: its logs stay, and the new pod begins with 0 restarts.
+func TestLeftLogsAreNoRestarts(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	p, set := parse(t, `  containers: [{name: a, image: "busybox:1"}]`)
+	left := filepath.Join(f.o.Dirs.PodLogs(p), "a")
+	if err := os.MkdirAll(left, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(left, "2.log"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for restarts := range 2 {
+		if r := f.SyncPod(t.Context(), p, set, f.status(t, p)); r.Err != nil {
+			t.Fatal(r.Err)
+		}
+		a := f.status(t, p).Container("a")
+		if log := fmt.Sprintf("%d.log", restarts+3); a.RestartCount != restarts || filepath.Base(a.LogPath) != log {
+			t.Errorf("got %d restarts and the log %s, want %d and %s", a.RestartCount, a.LogPath, restarts, log)
+		}
+		f.stub.Exit(a.ID, 1)
+	}
+}
+
 // TestDeadline has a pod that ended in time and one that did not.
 func TestDeadline(t *testing.T) {
 	t.Parallel()

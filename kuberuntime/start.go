@@ -145,12 +145,13 @@ func (s *syncing) startContainer(ctx context.Context, c *v1.Container, target *p
 		return err
 	}
 	logs := filepath.Join(m.o.Dirs.PodLogs(s.pod), c.Name)
-	// Where the runtime lost its containers, the log directory has the number: an earlier log stays as it is.
-	restarts := nextLog(logs)
+	// The log of an attempt has its number. An earlier pod may have left some, which is no restart of this one.
+	restarts, attempt := 0, nextLog(logs)
 	if last := s.status.Container(c.Name); last != nil {
 		restarts = last.RestartCount + 1
+		attempt = max(attempt, restarts, last.Attempt+1)
 	}
-	config, err := s.containerConfig(c, image, restarts, target)
+	config, err := s.containerConfig(c, image, restarts, attempt, target)
 	if err != nil {
 		m.reportWaiting(s.pod, c.Name, EventFailed, ErrCreateConfig, "%v", err)
 		return fmt.Errorf("%w: %w", ErrCreateConfig, err)
@@ -196,9 +197,9 @@ func nextLog(dir string) int {
 }
 
 // containerConfig is the kubelet's generateContainerConfig.
-func (s *syncing) containerConfig(c *v1.Container, image *runtimeapi.Image, restarts int, target *pod.ContainerStatus) (*runtimeapi.ContainerConfig, error) {
+func (s *syncing) containerConfig(c *v1.Container, image *runtimeapi.Image, restarts, attempt int, target *pod.ContainerStatus) (*runtimeapi.ContainerConfig, error) {
 	in := criconfig.ContainerInput{
-		Pod: s.pod, Container: c, Set: s.set, Restarts: restarts, ImageRef: image.GetId(), PodIPs: s.ips,
+		Pod: s.pod, Container: c, Set: s.set, Restarts: restarts, Attempt: attempt, ImageRef: image.GetId(), PodIPs: s.ips,
 		ImageUser: criconfig.ImageUser{Name: image.GetUsername()},
 	}
 	if uid := image.GetUid(); uid != nil {

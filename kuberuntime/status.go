@@ -191,7 +191,8 @@ func containerStatus(sandboxID string, c *runtimeapi.ContainerStatus) *pod.Conta
 	if specified := c.GetImage().GetUserSpecifiedImage(); specified != "" {
 		out.Image = specified
 	}
-	out.RestartCount = int(c.GetMetadata().GetAttempt()) // the same, where both are there
+	out.Attempt = int(c.GetMetadata().GetAttempt())
+	out.RestartCount = out.Attempt
 	if n, err := strconv.Atoi(c.GetAnnotations()[pod.RestartCountAnnotation]); err == nil {
 		out.RestartCount = n
 	}

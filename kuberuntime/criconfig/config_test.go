@@ -156,12 +156,12 @@ func TestContainer(t *testing.T) {
 `)
 	g := &Generator{Host: testHost(), Dirs: pod.Dirs{Root: "/root", Logs: "/logs"}}
 	c := &p.Spec.Containers[0]
-	got, err := g.Container(ContainerInput{Pod: p, Container: c, Set: set, Restarts: 3, ImageRef: "sha256:1"})
+	got, err := g.Container(ContainerInput{Pod: p, Container: c, Set: set, Restarts: 3, Attempt: 4, ImageRef: "sha256:1"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := &runtimeapi.ContainerConfig{
-		Metadata:   &runtimeapi.ContainerMetadata{Name: "main", Attempt: 3},
+		Metadata:   &runtimeapi.ContainerMetadata{Name: "main", Attempt: 4},
 		Image:      &runtimeapi.ImageSpec{Image: "sha256:1", UserSpecifiedImage: "busybox"},
 		Command:    []string{"sh", "-c", "echo me"},
 		Args:       []string{"$(WHO)"},
@@ -174,7 +174,7 @@ func TestContainer(t *testing.T) {
 			pod.TerminationGraceAnnotation: "30", pod.PreStopAnnotation: `{"sleep":{"seconds":1}}`,
 			pod.PortsAnnotation: `[{"containerPort":80,"protocol":"TCP"}]`,
 		},
-		LogPath:    "main/3.log",
+		LogPath:    "main/4.log",
 		StopSignal: runtimeapi.Signal_SIGNAL_SIGUSR1,
 		Linux: &runtimeapi.LinuxContainerConfig{
 			Resources: &runtimeapi.LinuxContainerResources{

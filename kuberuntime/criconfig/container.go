@@ -24,6 +24,7 @@ type ContainerInput struct {
 	Container *v1.Container
 	Set       *manifest.Set // ConfigMaps and Secrets for variables
 	Restarts  int
+	Attempt   int    // of the container, which its log is called by
 	ImageRef  string // what the runtime knows the image by
 	ImageUser ImageUser
 	PodIPs    []string
@@ -54,7 +55,7 @@ func (g *Generator) Container(in ContainerInput) (*runtimeapi.ContainerConfig, e
 		return out
 	}
 	config := &runtimeapi.ContainerConfig{
-		Metadata:    &runtimeapi.ContainerMetadata{Name: c.Name, Attempt: uint32(in.Restarts)},
+		Metadata:    &runtimeapi.ContainerMetadata{Name: c.Name, Attempt: uint32(in.Attempt)},
 		Image:       &runtimeapi.ImageSpec{Image: in.ImageRef, UserSpecifiedImage: c.Image},
 		Command:     expandAll(c.Command),
 		Args:        expandAll(c.Args),
@@ -63,7 +64,7 @@ func (g *Generator) Container(in ContainerInput) (*runtimeapi.ContainerConfig, e
 		Mounts:      in.Mounts,
 		Labels:      own,
 		Annotations: annotations,
-		LogPath:     LogPath(c.Name, in.Restarts),
+		LogPath:     LogPath(c.Name, uint32(in.Attempt)),
 		Stdin:       c.Stdin,
 		StdinOnce:   c.StdinOnce,
 		Tty:         c.TTY,
@@ -79,7 +80,7 @@ func (g *Generator) Container(in ContainerInput) (*runtimeapi.ContainerConfig, e
 }
 
 // LogPath returns a container's log below the pod's log directory.
-func LogPath(name string, restarts int) string { return fmt.Sprintf("%s/%d.log", name, restarts) }
+func LogPath(name string, attempt uint32) string { return fmt.Sprintf("%s/%d.log", name, attempt) }
 
 // containerAnnotations returns what is needed to end a container properly without its manifest, the
 // kubelet's newContainerAnnotations.

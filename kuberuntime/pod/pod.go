@@ -187,7 +187,7 @@ type ContainerStatus struct {
 	ExitCode                         int
 	Image, ImageRef                  string
 	Hash                             uint64
-	RestartCount                     int
+	RestartCount, Attempt            int
 	Reason, Message                  string
 	RuntimeMessage                   string // without what the container wrote
 	LogPath                          string
