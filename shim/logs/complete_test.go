@@ -13,6 +13,7 @@ import (
 
 	"github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types/container"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/shim/internal/logdir"
 	"github.com/crishim/crishim/shim/state"
@@ -49,7 +50,7 @@ func (e *lateEngine) running() bool {
 
 func (e *lateEngine) ContainerInspect(context.Context, string) (container.InspectResponse, error) {
 	return container.InspectResponse{
-		ContainerJSONBase: &container.ContainerJSONBase{ID: "id", Name: "/k8s_main_p_n_u_0", State: &container.State{Running: e.running()}},
+		ContainerJSONBase: &container.ContainerJSONBase{ID: "id", Name: "/k8s_main_p_n_u_0", State: &container.State{Running: e.running()}, HostConfig: &container.HostConfig{}},
 		Config:            &container.Config{Labels: e.labels},
 	}, nil
 }
@@ -237,7 +238,7 @@ func TestWhoStartsAContainerWritesItsLog(t *testing.T) {
 		if err := s.follower("id").reopen(); err != nil {
 			t.Errorf("who started it cannot reopen its log: %v", err)
 		}
-		if err := other.follower("id").reopen(); !errdefs.IsFailedPrecondition(err) {
+		if err := other.follower("id").reopen(); err != nil {
 			t.Errorf("another shim reopens the log: %v", err)
 		}
 		engine.end()
@@ -245,6 +246,42 @@ func TestWhoStartsAContainerWritesItsLog(t *testing.T) {
 		s.Complete(t.Context(), "id")
 		if n := countLines(t, path); n != 2 {
 			t.Errorf("got %d lines, want 2", n)
+		}
+	})
+}
+
+// TestReopenOfALogThatAnotherShimWrites: the shim that started the container could not open the log, and another one
+// was the first to do so. A log at its path is as the caller wants it; one that was renamed is not.
+func TestReopenOfALogThatAnotherShimWrites(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "logs")
+	at := logdir.Place{Path: filepath.Join(dir, "0.log")}
+	if err := os.WriteFile(dir, nil, 0o600); err != nil { // no directory can be made
+		t.Fatal(err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		engine := newLateEngine(at.Path)
+		s, other := New(Options{Engine: engine, Write: true}), New(Options{Engine: engine, Write: true})
+		defer other.Close()
+		defer s.Close()
+		over := s.Starting("id", at)
+		if err := s.Started(t.Context(), "id", at, ""); err == nil {
+			t.Error("the log was opened")
+		}
+		over()
+		if err := os.Remove(dir); err != nil {
+			t.Fatal(err)
+		}
+		other.Start()
+		synctest.Wait()
+		request := &runtimeapi.ReopenContainerLogRequest{ContainerId: "id"}
+		if _, err := s.ReopenContainerLog(t.Context(), request); err != nil {
+			t.Errorf("a log that another shim writes at its path: %v", err)
+		}
+		if err := os.Rename(at.Path, at.Path+".1"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.ReopenContainerLog(t.Context(), request); !errdefs.IsFailedPrecondition(err) {
+			t.Errorf("a log that another shim writes and that was renamed: %v", err)
 		}
 	})
 }

@@ -196,20 +196,26 @@ func (f *follower) openAgain(all bool) error {
 	})
 }
 
-// reopen continues in a new file at the same path, after the old one has been renamed.
+// reopen continues in a new file at the same path, after the old one has been renamed. A log that another shim writes is
+// fine as long as it is at its path.
 func (f *follower) reopen() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.file == nil {
-		return fmt.Errorf("%w: %w", errTaken, errdefs.ErrFailedPrecondition)
-	}
-	if err := f.flushLocked(); err != nil {
-		return err
+	if f.file != nil {
+		if err := f.flushLocked(); err != nil {
+			return err
+		}
 	}
 	dir, name, err := f.at.Open()
 	if err != nil {
 		return err
 	}
 	defer dir.Close()
+	if f.file == nil {
+		if _, err := dir.Lstat(name); err != nil {
+			return fmt.Errorf("%w, which was renamed: %w", errTaken, errdefs.ErrFailedPrecondition)
+		}
+		return nil
+	}
 	return f.change(func() (*os.File, error) { return create(dir, name) }) // everything has been written
 }
