@@ -30,7 +30,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/internal/bounded"
-	"github.com/crishim/crishim/internal/program"
+	"github.com/crishim/crishim/internal/proctree"
 )
 
 // dockerHubKey is docker's key for the credentials of docker.io, for historical reasons.
@@ -258,7 +258,7 @@ func helperFor(file *configfile.ConfigFile, registry string) string {
 // does not end a helper with the context, reads its output without a limit, and
 // puts that output, which may be the secret, into its errors.
 func runHelper(ctx context.Context, helper, registry string, stderr io.Writer) (types.AuthConfig, error) {
-	cmd := program.Command(ctx, helper, credentials.ActionGet)
+	cmd := proctree.Command(ctx, helper, credentials.ActionGet)
 	answer := &limitedBuffer{left: maxAnswer}
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(registry), answer, stderr
 	cmd.WaitDelay = outputDelay

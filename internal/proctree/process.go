@@ -92,68 +92,35 @@ func Named(groups, id string) bool {
 	return containerIDs.MatchString(id) && slices.Contains(words, id)
 }
 
-// signal sends through a pidfd, which cannot hit a process that got the pid
-// later. Kernels without pidfds get a plain kill after a last look.
+// signal does not hit a process that got the pid later: os.Process holds a pidfd where the kernel has them.
 func (p Process) signal(sig unix.Signal) error {
-	fd, err := p.open()
-	switch {
-	case errors.Is(err, ErrGone):
-		return nil
-	case err != nil:
-		if !p.Alive() {
-			return nil
-		}
-		err = unix.Kill(p.PID, sig)
-	default:
-		err = unix.PidfdSendSignal(fd, sig, nil, 0)
-		_ = unix.Close(fd)
+	process, err := os.FindProcess(p.PID)
+	if err == nil && p.Alive() {
+		err = process.Signal(sig)
 	}
-	if err != nil && !errors.Is(err, unix.ESRCH) {
+	if err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("signal process %d: %w", p.PID, err)
 	}
 	return nil
 }
 
-// open returns a pidfd that is certain to stand for p.
-func (p Process) open() (int, error) {
-	fd, err := unix.PidfdOpen(p.PID, 0)
-	if errors.Is(err, unix.ESRCH) {
-		return -1, ErrGone
-	}
-	if err != nil {
-		return -1, err
-	}
-	if !p.Alive() {
-		_ = unix.Close(fd)
-		return -1, ErrGone
-	}
-	return fd, nil
-}
-
-// pollInterval is how often a process is looked at where the kernel cannot tell of its end.
+// pollInterval is how often a process is looked at if the kernel has no pidfds.
 const pollInterval = 20 * time.Millisecond
 
 // Wait returns nil when the process has ended, or the cause of ctx.
 // It costs no thread: the runtime's poller watches a pidfd.
 func (p Process) Wait(ctx context.Context) error {
-	fd, err := p.open()
-	if errors.Is(err, ErrGone) {
-		return nil
-	}
-	if err != nil || unix.SetNonblock(fd, true) != nil {
-		if err == nil {
-			_ = unix.Close(fd)
-		}
+	fd, err := unix.PidfdOpen(p.PID, unix.PIDFD_NONBLOCK)
+	if err != nil {
 		return p.poll(ctx)
 	}
 	f := os.NewFile(uintptr(fd), "pidfd")
 	defer f.Close()
-	if f.SetReadDeadline(time.Time{}) != nil { // the poller does not take it
+	if f.SetReadDeadline(time.Time{}) != nil || !p.Alive() { // the poller does not take it, or it is another process's
 		return p.poll(ctx)
 	}
 	stop := context.AfterFunc(ctx, func() { _ = f.SetReadDeadline(time.Unix(1, 0)) })
 	defer stop()
-
 	raw, err := f.SyscallConn()
 	if err != nil {
 		return err

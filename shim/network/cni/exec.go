@@ -19,7 +19,7 @@ import (
 	"github.com/containernetworking/cni/pkg/version"
 	"golang.org/x/sys/unix"
 
-	"github.com/crishim/crishim/internal/program"
+	"github.com/crishim/crishim/internal/proctree"
 )
 
 const (
@@ -206,14 +206,14 @@ func (s *starter) ExecPlugin(ctx context.Context, path string, config []byte, en
 
 func (s *starter) run(ctx context.Context, path string, config []byte, environ []string) ([]byte, error) {
 	var out, errs bytes.Buffer
-	cmd := program.Command(ctx, path)
+	cmd := proctree.Command(ctx, path)
 	cmd.Env, cmd.Stdin, cmd.Stdout, cmd.Stderr = environ, bytes.NewReader(config), &out, &errs
 	if s.lock != nil {
 		cmd.ExtraFiles = []*os.File{s.lock}
 	}
-	// A process group of its own: to kill all of it, and to keep a Ctrl-C at the terminal
-	// from it, so that crishim can undo the set-up.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	// A session of its own, so that all of it is killed, and that a Ctrl-C at the terminal does not reach it: crishim
+	// undoes the set-up.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	cmd.WaitDelay = outputGrace
 	err := cmd.Run()
 	if err == nil || errors.Is(err, syscall.ETXTBSY) {

@@ -1,4 +1,4 @@
-package program
+package proctree
 
 import (
 	"bufio"
@@ -8,23 +8,23 @@ import (
 	"testing"
 )
 
-// TestTheEndTakesChildrenAlong: of a process tree, and of a group one of whose members
+// TestTheEndTakesChildrenAlong: of a process tree, and of a session one of whose members
 // has lost its parent.
 func TestTheEndTakesChildrenAlong(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		script string
-		group  bool
+		script  string
+		session bool
 	}{
-		"a tree":  {`sh -c 'sleep 1000 & echo $!; wait' & wait`, false},
-		"a group": {`(sleep 1000 & echo $!); sleep 1000`, true},
+		"a tree":    {`sh -c 'sleep 1000 & echo $!; wait' & wait`, false},
+		"a session": {`(sleep 1000 & echo $!); sleep 1000`, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			cmd := Command(ctx, "sh", "-c", c.script)
-			cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: c.group}
+			cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: c.session}
 			out, err := cmd.StdoutPipe()
 			if err != nil {
 				t.Fatal(err)

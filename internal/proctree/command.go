@@ -1,0 +1,27 @@
+package proctree
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"time"
+)
+
+// killTime bounds the wait for processes that were killed.
+const killTime = 5 * time.Second
+
+// Command is exec.CommandContext, but the end of ctx kills the program, such as a credential helper or a network plugin,
+// together with its descendants. Orphans are found if the program leads a session (SysProcAttr.Setsid).
+func Command(ctx context.Context, path string, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, path, args...)
+	cmd.Cancel = func() error {
+		program, err := Find(cmd.Process.Pid)
+		if err != nil {
+			return os.ErrProcessDone
+		}
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), killTime)
+		defer cancel()
+		return Kill(ctx, program, "")
+	}
+	return cmd
+}
