@@ -9,9 +9,9 @@ package api
 // shim of the same user on that machine removes the container.
 const AnnotationTemporary = "io.crishim.temporary"
 
-// TrailerCut is the trailer of an ExecSync, of CRI or of the private service,
-// that names the streams of which the answer has only the beginning.
-const TrailerCut = "crishim-cut"
+// MaxSyncOutput bounds both outputs of an ExecSync together: clients accept messages of 16 MiB, as a kubelet does. The
+// longer output is truncated first.
+const MaxSyncOutput = 16<<20 - 4<<10
 
 // DetailNoPod is a detail of the status of a container that the engine has and that is in no pod.
 const DetailNoPod = "crishim-no-pod"

@@ -8,9 +8,7 @@ import (
 	"math"
 	"time"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -48,32 +46,19 @@ func (c *Conn) Exec(ctx context.Context, r *runtimeapi.ExecRequest, p Process) (
 	return answer.GetUrl(), c.privateError(err)
 }
 
-// ExecSyncResult is the answer to an ExecSync.
-type ExecSyncResult struct {
-	*runtimeapi.ExecSyncResponse
-	Truncated []string // "stdout", "stderr": what the shim has kept only the beginning of
-}
-
 // ExecSync runs a command without streams; a timeout of 0 is none.
-func (c *Conn) ExecSync(ctx context.Context, r *runtimeapi.ExecSyncRequest, p Process) (ExecSyncResult, error) {
-	var trailer metadata.MD
+func (c *Conn) ExecSync(ctx context.Context, r *runtimeapi.ExecSyncRequest, p Process) (*runtimeapi.ExecSyncResponse, error) {
 	if p.isZero() {
-		answer, err := c.Runtime.ExecSync(ctx, r, grpc.Trailer(&trailer))
-		return ExecSyncResult{ExecSyncResponse: answer, Truncated: trailer.Get(api.TrailerCut)}, err
+		return c.Runtime.ExecSync(ctx, r)
 	}
 	answer, err := c.private().ExecSync(ctx, &api.ExecSyncRequest{
 		Process:   p.message(r.GetContainerId(), r.GetCmd()),
 		TimeoutMs: (time.Duration(r.GetTimeout()) * time.Second).Milliseconds(),
-	}, grpc.Trailer(&trailer))
+	})
 	if err != nil {
-		return ExecSyncResult{}, c.privateError(err)
+		return nil, c.privateError(err)
 	}
-	return ExecSyncResult{
-		ExecSyncResponse: &runtimeapi.ExecSyncResponse{
-			Stdout: answer.GetStdout(), Stderr: answer.GetStderr(), ExitCode: answer.GetExitCode(),
-		},
-		Truncated: trailer.Get(api.TrailerCut),
-	}, nil
+	return &runtimeapi.ExecSyncResponse{Stdout: answer.GetStdout(), Stderr: answer.GetStderr(), ExitCode: answer.GetExitCode()}, nil
 }
 
 // DetachExec lets the process of the session behind a streaming URL go on when

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/crishim/crishim/api"
 	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/client/stream"
 	"github.com/crishim/crishim/commands/cli"
@@ -281,7 +282,7 @@ func abandoned(ctx context.Context, err error) bool {
 }
 
 // execSync runs a command through the runtime's ExecSync.
-func (o *execOptions) execSync(ctx context.Context, conn *client.Conn, id string, command []string) (client.ExecSyncResult, error) {
+func (o *execOptions) execSync(ctx context.Context, conn *client.Conn, id string, command []string) (*runtimeapi.ExecSyncResponse, error) {
 	seconds := (o.timeout + time.Second - 1) / time.Second
 	res, err := conn.ExecSync(ctx, &runtimeapi.ExecSyncRequest{ContainerId: id, Cmd: command, Timeout: int64(seconds)}, o.process)
 	return res, cannotRun(err)
@@ -305,8 +306,13 @@ func (o *execOptions) runSync(ctx context.Context, conn *client.Conn, c *runtime
 	}
 	_, outErr := s.Out.Write(res.GetStdout())
 	_, errErr := s.Err.Write(res.GetStderr())
-	for _, name := range res.Truncated {
-		o.session.Options.Warn("%s is incomplete: --sync carries 16 MiB at most; without it all arrives", name)
+	for _, out := range []struct {
+		name string
+		text []byte
+	}{{"stdout", res.GetStdout()}, {"stderr", res.GetStderr()}} {
+		if len(res.GetStdout())+len(res.GetStderr()) >= api.MaxSyncOutput && len(out.text) >= api.MaxSyncOutput/2 {
+			o.session.Options.Warn("%s is incomplete: --sync carries 16 MiB at most; without it all arrives", out.name)
+		}
 	}
 	if code := res.GetExitCode(); code != 0 {
 		return &stream.ExitError{Code: int(code)}

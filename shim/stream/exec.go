@@ -11,21 +11,11 @@ import (
 	"time"
 
 	"github.com/containerd/errdefs"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/metadata"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	utilexec "k8s.io/utils/exec"
 
 	"github.com/crishim/crishim/api"
 	"github.com/crishim/crishim/shim/state"
-)
-
-const (
-	// maxSyncOutput is what ExecSync keeps of each stream; the rest is read and dropped.
-	maxSyncOutput = 16 << 20
-	// maxSyncMessage leaves room for the rest of the answer in a message that
-	// clients accept, which is 16 MiB for a kubelet.
-	maxSyncMessage = 16<<20 - 4<<10
 )
 
 // ExecRequest is a CRI exec with what CRI has no field for.
@@ -150,18 +140,7 @@ func (s *Server) RunSync(ctx context.Context, r ExecRequest, timeout time.Durati
 	if err != nil {
 		return nil, fmt.Errorf("exec in container %q: %w", r.ContainerID, err)
 	}
-	out, errOut := fit(stdout.buf.Bytes(), stderr.buf.Bytes(), maxSyncMessage)
-	// CRI's answer has no field for what is missing, and a client that does not know the trailer is none the worse.
-	var cut []string
-	if int64(len(out)) < stdout.total {
-		cut = append(cut, "stdout")
-	}
-	if int64(len(errOut)) < stderr.total {
-		cut = append(cut, "stderr")
-	}
-	if len(cut) > 0 {
-		_ = grpc.SetTrailer(ctx, metadata.MD{api.TrailerCut: cut}) // fails only where no RPC asks
-	}
+	out, errOut := fit(stdout.Bytes(), stderr.Bytes(), api.MaxSyncOutput)
 	return &runtimeapi.ExecSyncResponse{Stdout: out, Stderr: errOut, ExitCode: int32(code)}, nil
 }
 
@@ -180,13 +159,9 @@ func fit(a, b []byte, max int) (_, _ []byte) {
 }
 
 // capped keeps the beginning of what is written to it.
-type capped struct {
-	total int64 // all that was written
-	buf   bytes.Buffer
-}
+type capped struct{ bytes.Buffer }
 
 func (c *capped) Write(b []byte) (int, error) {
-	c.total += int64(len(b))
-	c.buf.Write(b[:min(len(b), maxSyncOutput-c.buf.Len())])
+	c.Buffer.Write(b[:min(len(b), api.MaxSyncOutput-c.Len())])
 	return len(b), nil
 }

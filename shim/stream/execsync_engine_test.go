@@ -11,6 +11,7 @@ import (
 	"github.com/docker/docker/api/types/container"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/crishim/crishim/api"
 	"github.com/crishim/crishim/internal/test"
 	"github.com/crishim/crishim/shim/state"
 )
@@ -80,7 +81,7 @@ func TestExecSyncKeepsTheBeginningOfTooMuchOutput(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(got.GetStdout())+len(got.GetStderr()) != maxSyncMessage || string(got.GetStderr()) != "end\n" {
+	if len(got.GetStdout())+len(got.GetStderr()) != api.MaxSyncOutput || string(got.GetStderr()) != "end\n" {
 		t.Errorf("got %d bytes and %q", len(got.GetStdout()), got.GetStderr())
 	}
 }
@@ -147,7 +148,7 @@ func TestExecSyncThatPrintsForever(t *testing.T) {
 	if !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("got %v, want DeadlineExceeded", err)
 	}
-	if after.HeapSys > before.HeapSys+8*maxSyncOutput {
+	if after.HeapSys > before.HeapSys+8*api.MaxSyncOutput {
 		t.Errorf("the heap grew by %d MiB", (after.HeapSys-before.HeapSys)>>20)
 	}
 	if left := r.processes(t, id, "4646"); len(left) > 0 {
