@@ -9,9 +9,9 @@ import (
 	"log"
 	"net"
 	"net/http"
-	"net/netip"
-	"strings"
 	"time"
+
+	"github.com/crishim/crishim/internal/webguard"
 )
 
 const (
@@ -69,30 +69,19 @@ func (s *Server) Stop() error {
 // writeTime is how long a scraper may take to read its answer.
 const writeTime = 30 * time.Second
 
-// guard keeps web pages away from the metrics, which have no
-// password: a browser tells a page's origin, and where a hostile name was pointed
-// at this machine the Host header does. A listener that is not on loopback is
-// scraped under whatever name the node has.
+// guard keeps web pages away from the metrics, and bounds the time of an answer. A listener that is not on loopback is
+// scraped under any name of the node.
 func guard(listener net.Addr, write time.Duration, next http.Handler) http.Handler {
-	loopback := isLoopback(listener.String())
+	check := webguard.CheckOrigin
+	if listener.(*net.TCPAddr).IP.IsLoopback() {
+		check = webguard.Check
+	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if len(r.Header.Values("Origin")) > 0 || loopback && !isLoopback(r.Host) {
-			http.Error(w, "this is not for web pages", http.StatusForbidden)
+		if err := check(r); err != nil {
+			http.Error(w, err.Error(), http.StatusForbidden)
 			return
 		}
 		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(write))
 		next.ServeHTTP(w, r)
 	})
-}
-
-func isLoopback(hostport string) bool {
-	host, _, err := net.SplitHostPort(hostport)
-	if err != nil {
-		host = strings.Trim(hostport, "[]")
-	}
-	if strings.EqualFold(host, "localhost") {
-		return true
-	}
-	ip, err := netip.ParseAddr(host)
-	return err == nil && ip.Unmap().IsLoopback()
 }

@@ -24,10 +24,11 @@ func TestMetricsRefuseWebPages(t *testing.T) {
 		{loopback, "evil.example:9101", "", 403},
 		{loopback, "127.0.0.1.evil.example", "", 403},
 		{loopback, "10.0.0.1:9101", "", 403},
-		{loopback, "localhost:9101", "http://localhost:9101", 403},
+		{loopback, "localhost:9101", "http://localhost:9102", 403},
+		{loopback, "localhost:9101", "https://localhost:9101", 403},
 		{loopback, "localhost:9101", "null", 403},
 		{everywhere, "node1.example:9101", "", 200},
-		{everywhere, "node1.example:9101", "http://node1.example:9101", 403},
+		{everywhere, "node1.example:9101", "http://evil.example:9101", 403},
 	} {
 		h := guard(c.listener, writeTime, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", nil)

@@ -6,10 +6,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/netip"
-	"net/url"
-	"os"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -21,6 +17,7 @@ import (
 	"k8s.io/streaming/pkg/httpstream/spdy"
 
 	"github.com/crishim/crishim/internal/frames"
+	"github.com/crishim/crishim/internal/webguard"
 )
 
 const (
@@ -69,18 +66,13 @@ func (t *tokens) take(path string) (http.HandlerFunc, bool) {
 
 // handler serves each token's request once. The request's context ends when the client is gone.
 func (s *Server) handler() http.Handler {
-	names := []string{"localhost", s.base.Hostname()}
-	if name, err := os.Hostname(); err == nil {
-		names = append(names, name)
-	}
-	scheme := s.base.Scheme
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet && r.Method != http.MethodPost {
 			w.Header().Set("Allow", "GET, POST")
 			http.Error(w, "streaming requests are GET or POST", http.StatusMethodNotAllowed)
 			return
 		}
-		if err := guard(r, scheme, names); err != nil {
+		if err := webguard.Check(r); err != nil {
 			http.Error(w, err.Error(), http.StatusForbidden)
 			return
 		}
@@ -98,43 +90,6 @@ func (s *Server) handler() http.Handler {
 		if c := connOf(r); c.upgraded.Load() {
 			_ = c.Close() // whatever a handler has left open
 		}
-	})
-}
-
-// guard keeps web pages away from the server. A page that a browser on this
-// machine shows can send requests to loopback; its Origin gives it away, and
-// where a hostile name was pointed at this machine, the Host header does.
-func guard(r *http.Request, scheme string, names []string) error {
-	if !ours(r.Host, names) {
-		return fmt.Errorf("host %q is not this machine", r.Host)
-	}
-	for _, origin := range r.Header.Values("Origin") {
-		if u, err := url.Parse(origin); err != nil || u.Scheme != scheme || u.Host != r.Host {
-			return fmt.Errorf("origin %q is not this server", origin)
-		}
-	}
-	return nil
-}
-
-// ours reports whether a Host header names this machine. The port is not compared:
-// a kubelet passes on the header that its own client sent.
-func ours(hostport string, names []string) bool {
-	host := hostport
-	if h, _, err := net.SplitHostPort(hostport); err == nil {
-		host = h
-	}
-	host = strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
-	if slices.ContainsFunc(names, func(name string) bool { return strings.EqualFold(name, host) }) {
-		return true
-	}
-	ip, err := netip.ParseAddr(host)
-	if err != nil {
-		return false
-	}
-	local, err := net.InterfaceAddrs()
-	return ip.IsLoopback() || err == nil && slices.ContainsFunc(local, func(a net.Addr) bool {
-		prefix, err := netip.ParsePrefix(a.String())
-		return err == nil && prefix.Addr().Unmap() == ip.Unmap()
 	})
 }
 
