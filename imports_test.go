@@ -77,9 +77,9 @@ func importRules() []importRule {
 			"a directory of verbs imports what all verbs share, and no other directory",
 		})
 	}
-	for _, part := range []string{"bounded", "frames", "gogc", "kube", "lazyregexp", "metricsserver", "proctree", "rundir", "webguard"} {
+	for _, part := range []string{"bounded", "filelock", "frames", "gogc", "kube", "lazyregexp", "metricsserver", "proctree", "rundir", "webguard"} {
 		rules = append(rules, importRule{
-			"internal/" + part, module, ours("internal/bounded", "internal/webguard"),
+			"internal/" + part, module, ours("internal/bounded", "internal/filelock", "internal/webguard"),
 			"what everybody shares imports nobody",
 		})
 	}

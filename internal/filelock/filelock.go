@@ -17,8 +17,9 @@ import (
 // poll is how often a lock that another process holds is tried again.
 const poll = 20 * time.Millisecond
 
-// Lock is a lock that this process holds. Within a process, too, a file has one holder.
-type Lock struct{ file *os.File }
+// Lock is a lock that this process holds. Within a process, too, a file has one holder. A child that inherits File holds
+// the lock until it ends, if this process ends without releasing it.
+type Lock struct{ File *os.File }
 
 // Try takes a lock, and creates its file where there is none. It returns nil where another process holds the lock, or
 // has just removed it. The file must be one that only the user can open: others could keep it locked.
@@ -34,18 +35,42 @@ func Try(path string) (*Lock, error) {
 	if st, ok := info.Sys().(*syscall.Stat_t); !ok || int(st.Uid) != os.Geteuid() || info.Mode()&0o077 != 0 {
 		return nil, errors.Join(fmt.Errorf("the lock %s must be a file of mode 0600 that belongs to uid %d", path, os.Geteuid()), f.Close())
 	}
-	err = unix.FcntlFlock(f.Fd(), unix.F_OFD_SETLK, &unix.Flock_t{Type: unix.F_WRLCK})
-	if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EACCES) {
-		return nil, f.Close()
-	}
-	if err != nil {
-		return nil, errors.Join(&os.PathError{Op: "lock", Path: path, Err: err}, f.Close())
+	if ok, err := TryFile(f); !ok || err != nil {
+		return nil, errors.Join(err, f.Close())
 	}
 	lock := &Lock{f}
 	if now, err := os.Lstat(path); err != nil || !os.SameFile(now, info) {
 		return nil, lock.Release()
 	}
 	return lock, nil
+}
+
+// TryFile locks a file that is open for writing. It reports false if the file is locked, also by this process.
+func TryFile(f *os.File) (bool, error) {
+	err := unix.FcntlFlock(f.Fd(), unix.F_OFD_SETLK, &unix.Flock_t{Type: unix.F_WRLCK})
+	if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EACCES) {
+		return false, nil
+	}
+	if err != nil {
+		return false, &os.PathError{Op: "lock", Path: f.Name(), Err: err}
+	}
+	return true, nil
+}
+
+// TryDir locks a directory by flock, with LOCK_SH or LOCK_EX: the other kind of lock needs a file that is open for
+// writing. It reports false if the directory is locked, also by this process.
+func TryDir(dir *os.File, how int) (bool, error) {
+	err := unix.Flock(int(dir.Fd()), how|unix.LOCK_NB)
+	if err == nil || errors.Is(err, unix.EWOULDBLOCK) {
+		return err == nil, nil
+	}
+	return false, &os.PathError{Op: "lock", Path: dir.Name(), Err: err}
+}
+
+// UnlockFile unlocks a file that TryFile has locked. A child of this process that has not come to its exec still has the
+// file: closing alone would not unlock it.
+func UnlockFile(f *os.File) error {
+	return unix.FcntlFlock(f.Fd(), unix.F_OFD_SETLK, &unix.Flock_t{Type: unix.F_UNLCK})
 }
 
 // Wait takes a lock, until the context ends. It calls waiting, which may be nil, where another process holds the lock.
@@ -79,11 +104,7 @@ func Held(path string) bool {
 }
 
 // Release unlocks the file and leaves it.
-func (l *Lock) Release() error {
-	// A child of this process that has not come to its exec still has the file: closing alone would not unlock it.
-	err := unix.FcntlFlock(l.file.Fd(), unix.F_OFD_SETLK, &unix.Flock_t{Type: unix.F_UNLCK})
-	return errors.Join(err, l.file.Close())
-}
+func (l *Lock) Release() error { return errors.Join(UnlockFile(l.File), l.File.Close()) }
 
 // Remove removes the file while it is locked: those who wait for it see that it is gone.
-func (l *Lock) Remove() error { return errors.Join(os.Remove(l.file.Name()), l.Release()) }
+func (l *Lock) Remove() error { return errors.Join(os.Remove(l.File.Name()), l.Release()) }

@@ -41,7 +41,7 @@ func TestLockHasOneHolder(t *testing.T) {
 	if _, err := Wait(waits, path, func() { calls++ }); !errors.Is(err, context.DeadlineExceeded) || calls != 1 {
 		t.Errorf("Wait: %v, called %d times", err, calls)
 	}
-	child, err := unix.FcntlInt(lock.file.Fd(), unix.F_DUPFD_CLOEXEC, 0) // as a child has it until its exec
+	child, err := unix.FcntlInt(lock.File.Fd(), unix.F_DUPFD_CLOEXEC, 0) // as a child has it until its exec
 	if err != nil {
 		t.Fatal(err)
 	}

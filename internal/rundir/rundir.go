@@ -25,6 +25,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/crishim/crishim/internal/bounded"
+	"github.com/crishim/crishim/internal/filelock"
 )
 
 const (
@@ -164,16 +165,14 @@ func New(base string, kind Kind) (*Dir, error) {
 		if err := os.Mkdir(name, 0o700); err != nil {
 			return nil, err
 		}
-		d, err := open(name, kind)
-		// Another command's sweep may take it for a leftover before it is locked, and
-		// removes it then.
-		if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.EWOULDBLOCK) {
+		// Another command's sweep may take it for a leftover before it is locked, and removes it then.
+		if d, err := open(name, kind); d != nil || err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return d, err
 		}
 	}
 }
 
-// open locks a directory, or fails at once.
+// open locks a directory. It returns nil if another process has it.
 func open(name string, kind Kind) (*Dir, error) {
 	root, err := OpenPrivate(name)
 	if err != nil {
@@ -184,8 +183,8 @@ func open(name string, kind Kind) (*Dir, error) {
 		return nil, errors.Join(err, root.Close())
 	}
 	d := &Dir{Path: name, kind: kind, root: root, lock: lock}
-	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		return nil, errors.Join(fmt.Errorf("lock %s: %w", name, err), d.close())
+	if ok, err := filelock.TryDir(lock, unix.LOCK_EX); !ok {
+		return nil, errors.Join(err, d.close())
 	}
 	if _, err := os.Lstat(name); err != nil { // its owner removed it in the meantime
 		return nil, errors.Join(err, d.close())
@@ -243,7 +242,7 @@ func Sweep(base string, kind Kind, finish func(dir string) error) {
 			continue
 		}
 		d, err := open(filepath.Join(base, entry.Name()), kind)
-		if err != nil {
+		if d == nil || err != nil {
 			continue
 		}
 		if finish != nil && finish(d.Path) != nil {

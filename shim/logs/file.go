@@ -15,6 +15,7 @@ import (
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
 
+	"github.com/crishim/crishim/internal/filelock"
 	"github.com/crishim/crishim/shim/internal/logdir"
 )
 
@@ -92,7 +93,7 @@ var errTaken = errors.New("another shim writes this log")
 // take locks a log, so that only one shim on an engine writes it. The kernel drops the lock
 // with the file, however the process ends. On a file system without locks all shims write.
 func take(f *os.File) error {
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); errors.Is(err, unix.EWOULDBLOCK) {
+	if ok, err := filelock.TryFile(f); !ok && err == nil {
 		return fmt.Errorf("log %s: %w", f.Name(), errTaken)
 	}
 	return nil
@@ -173,7 +174,7 @@ func rotatedTail(dir *os.Root, log string) []byte {
 
 // change continues in another file, which may be the same one opened again.
 func (f *follower) change(open func() (*os.File, error)) error {
-	_ = unix.Flock(int(f.file.Fd()), unix.LOCK_UN)
+	_ = filelock.UnlockFile(f.file)
 	file, err := open()
 	if err != nil {
 		_ = take(f.file)

@@ -107,11 +107,11 @@ func (p *Plugin) SetUp(ctx context.Context, pod network.Pod) (err error) {
 		return err
 	}
 	defer func() { l.unlock(err == nil) }()
-	if gc, err := p.gcLock(ctx, unix.LOCK_SH); err == nil {
-		defer gc.Close()
-	} else if ctx.Err() != nil {
-		return fmt.Errorf("wait for the garbage collection of CNI network %s: %w", list.Name, err)
+	gc, _ := p.gcLock(ctx, unix.LOCK_SH)
+	if ctx.Err() != nil {
+		return fmt.Errorf("wait for the garbage collection of CNI network %s: %w", list.Name, ctx.Err())
 	}
+	defer gc.Close() // without it this one may be collected
 	if p.options.Kubenet != nil {
 		if err := p.options.Kubenet.masquerade(ctx, p.cidr()); err != nil {
 			return err
@@ -258,12 +258,12 @@ func (p *Plugin) collect(ctx context.Context, gone []string) error {
 	if err != nil {
 		return nil //nolint:nilerr // no network, nothing to collect
 	}
-	gc, err := p.gcLock(ctx, unix.LOCK_EX|unix.LOCK_NB)
-	if errors.Is(err, unix.EWOULDBLOCK) {
-		return nil
-	}
+	gc, err := p.gcLock(ctx, unix.LOCK_EX)
 	if err != nil {
 		return fmt.Errorf("collect garbage of CNI network %s: %w", list.Name, err)
+	}
+	if gc == nil {
+		return nil
 	}
 	defer gc.Close()
 	attachments, err := p.cni.GetCachedAttachments("")

@@ -19,6 +19,7 @@ import (
 	"github.com/containernetworking/cni/pkg/version"
 	"golang.org/x/sys/unix"
 
+	"github.com/crishim/crishim/internal/filelock"
 	"github.com/crishim/crishim/internal/proctree"
 )
 
@@ -43,7 +44,7 @@ const (
 type podLock struct {
 	*libcni.CNIConfig // runs plugins that inherit the lock
 
-	file *os.File // nil: it could not be created
+	file *filelock.Lock // nil: it could not be had
 	free func()
 }
 
@@ -71,20 +72,23 @@ func (p *Plugin) lock(ctx context.Context, id string) (context.Context, podLock,
 		free()
 		return nil, podLock{}, fmt.Errorf("wait for CNI plugins that work for pod sandbox %s: %w", id, err)
 	}
+	starter := &starter{}
 	if err != nil {
 		p.options.Log.Warn("work on the network of a pod sandbox is not safe against being killed", "id", id, "err", err)
+	} else {
+		starter.lock = file.File
 	}
-	config := libcni.NewCNIConfigWithCacheDir(p.options.BinDirs, p.options.CacheDir, &starter{lock: file})
-	return ctx, podLock{config, file, free}, nil
+	return ctx, podLock{libcni.NewCNIConfigWithCacheDir(p.options.BinDirs, p.options.CacheDir, starter), file, free}, nil
 }
 
 // unlock keeps the record of a change that is not complete.
 func (l podLock) unlock(complete bool) {
-	if l.file != nil {
-		if complete {
-			_ = os.Remove(l.file.Name())
-		}
-		_ = l.file.Close()
+	switch {
+	case l.file == nil:
+	case complete:
+		_ = l.file.Remove()
+	default:
+		_ = l.file.Release()
 	}
 	l.free()
 }
@@ -94,9 +98,8 @@ func (p *Plugin) lockPath(id string) string {
 	return filepath.Join(p.options.CacheDir, "crishim", id)
 }
 
-// lockFile opens and locks a sandbox's file. Where stray plugins keep the lock for
-// too long it returns the file without.
-func (p *Plugin) lockFile(ctx context.Context, id string) (*os.File, error) {
+// lockFile waits for a sandbox's lock. A stray plugin keeps it, but not for longer than strayTime.
+func (p *Plugin) lockFile(ctx context.Context, id string) (*filelock.Lock, error) {
 	if filepath.Base(id) != id || id == "." || id == ".." || id == string(filepath.Separator) {
 		return nil, fmt.Errorf("%q is no id of a pod sandbox", id)
 	}
@@ -104,34 +107,13 @@ func (p *Plugin) lockFile(ctx context.Context, id string) (*os.File, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, err
 	}
-	for {
-		f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|unix.O_NOFOLLOW, 0o600)
-		if err != nil {
-			return nil, err
-		}
-		limited, cancel := context.WithTimeout(ctx, strayTime)
-		err = flock(limited, f, unix.LOCK_EX)
-		cancel()
-		opened, statErr := f.Stat()
-		now, lstatErr := os.Lstat(path)
-		switch {
-		case ctx.Err() != nil:
-			return nil, errors.Join(ctx.Err(), f.Close())
-		case err != nil:
-			p.options.Log.Warn("what an earlier CNI plugin has started for a pod sandbox goes on; not waiting for it any longer", "id", id, "err", err)
-			return f, nil
-		case statErr == nil && lstatErr == nil && os.SameFile(opened, now):
-			return f, nil
-		}
-		// The one that had the lock has removed the file.
-		if err := f.Close(); err != nil {
-			return nil, err
-		}
-	}
+	ctx, cancel := context.WithTimeout(ctx, strayTime)
+	defer cancel()
+	return filelock.Wait(ctx, path, nil)
 }
 
-// gcLock is shared by set-ups, and exclusive for the garbage collection, in other processes,
-// too.
+// gcLock is shared by set-ups, which wait for it, and exclusive for the garbage collection, in other processes, too. It
+// returns nil if the lock is held.
 func (p *Plugin) gcLock(ctx context.Context, how int) (*os.File, error) {
 	dir := p.lockPath("")
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -141,23 +123,15 @@ func (p *Plugin) gcLock(ctx context.Context, how int) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := flock(ctx, f, how); err != nil {
-		return nil, errors.Join(err, f.Close())
-	}
-	return f, nil
-}
-
-// flock takes a lock, and waits for it until the context ends unless how has LOCK_NB.
-func flock(ctx context.Context, f *os.File, how int) error {
 	for {
-		err := unix.Flock(int(f.Fd()), how|unix.LOCK_NB)
-		if how&unix.LOCK_NB != 0 || !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) {
-			return err
+		if ok, err := filelock.TryDir(f, how); ok {
+			return f, nil
+		} else if err != nil || how == unix.LOCK_EX || ctx.Err() != nil {
+			return nil, errors.Join(err, f.Close())
 		}
 		select {
 		case <-time.After(20 * time.Millisecond):
 		case <-ctx.Done():
-			return ctx.Err()
 		}
 	}
 }

@@ -172,7 +172,7 @@ func TestIdsThatAreNoneMakeNoFiles(t *testing.T) {
 	p := New(Options{ConfDir: t.TempDir(), CacheDir: t.TempDir()})
 	for _, id := range []string{"", ".", "..", "../x", "a/b", "/"} {
 		if f, err := p.lockFile(t.Context(), id); err == nil {
-			t.Errorf("%q: got the file %s", id, f.Name())
+			t.Errorf("%q: got the file %s", id, f.File.Name())
 		}
 	}
 	if err := p.TearDown(t.Context(), network.Pod{ID: "../x"}); err != nil {
