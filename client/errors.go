@@ -254,22 +254,3 @@ func clean(s string) string {
 		return r
 	}, s)
 }
-
-// StartFailure returns what an OCI runtime says of a command that it cannot start, without the layers in front of it.
-// Any other text stays as it is.
-func StartFailure(text string) string {
-	_, last, ok := strings.Cut(text, "unable to start container process: ")
-	if !ok {
-		return text
-	}
-	return strings.TrimSuffix(strings.TrimSpace(last), ": unknown")
-}
-
-// StartError is the error of a start of which the text is only what the OCI runtime says, where that is known.
-type StartError struct{ Err error }
-
-// Error implements error.
-func (e StartError) Error() string { return StartFailure(e.Err.Error()) }
-
-// Unwrap returns the runtime's error.
-func (e StartError) Unwrap() error { return e.Err }

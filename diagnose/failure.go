@@ -1,6 +1,7 @@
 package diagnose
 
 import (
+	"cmp"
 	"fmt"
 	"runtime"
 	"slices"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/internal/lazyregexp"
+	"github.com/crishim/crishim/internal/ocierror"
 	"github.com/crishim/crishim/kuberuntime"
 	"github.com/crishim/crishim/kuberuntime/manifest"
 	"github.com/crishim/crishim/kuberuntime/plan"
@@ -87,36 +89,14 @@ func codeOf(list []words, text string, fallback Code, names ...string) Code {
 	return fallback
 }
 
-// startEnds are the ends of what OCI runtimes (runc, crun) say of a command that they cannot start: what stands before
-// them has the command in it, which may be any text.
-var startEnds = []struct {
-	end  string
-	code Code
-}{
-	{"executable file not found in $path", NoCommand},
-	{"executable file not found in $path: no such file or directory", NoCommand},
-	{"no such file or directory", NoCommand},
-	{"is a directory", NotExecutable},
-	{"permission denied", NotExecutable},
-	{"not a directory", NoCommand},
-	{"exec format error", WrongArchitecture},
-	{"no space left on device", DiskFull},
+// startCodes are the codes of the failures of a start.
+var startCodes = map[ocierror.Failure]Code{
+	ocierror.NotFound: NoCommand, ocierror.NotExecutable: NotExecutable, ocierror.WrongFormat: WrongArchitecture,
+	ocierror.NoMount: MountMissing, ocierror.DiskFull: DiskFull,
 }
 
 // startCode returns the code for the runtime's error of a start.
-func startCode(text string) Code {
-	text = strings.ToLower(strings.TrimRight(strings.TrimSuffix(strings.TrimSpace(client.StartFailure(text)), ": unknown"), "\"` "))
-	if strings.Contains(text, "error mounting") || strings.Contains(text, "bind source path does not exist") {
-		return MountMissing
-	}
-	text = strings.TrimSuffix(text, "` not found: no such file or directory") // crun
-	for _, e := range startEnds {
-		if strings.HasSuffix(text, e.end) {
-			return e.code
-		}
-	}
-	return StartFailed
-}
+func startCode(text string) Code { return cmp.Or(startCodes[ocierror.Of(text)], StartFailed) }
 
 // couldNotStart explains an attempt whose command never ran.
 func (x explainer) couldNotStart(f *Finding, c plan.ContainerView, s *pod.ContainerStatus) {
@@ -178,7 +158,7 @@ func (x explainer) portOf(f *Finding, c plan.ContainerView) {
 // startFailure explains a container that does not start by the pod runtime's event about it.
 func (x explainer) startFailure(c plan.ContainerView, e *kuberuntime.Event) Finding {
 	shorter := *e
-	shorter.Container, shorter.Message = "", client.StartFailure(e.Message)
+	shorter.Container, shorter.Message = "", ocierror.Plain(e.Message)
 	f := Finding{Severity: Error, Time: e.Time, Text: shorter.Why(), Next: []string{"crishim describe POD"}}
 	image := c.Container.Image
 	switch {

@@ -9,8 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/internal/kube"
+	"github.com/crishim/crishim/internal/ocierror"
 	"github.com/crishim/crishim/kuberuntime"
 	"github.com/crishim/crishim/kuberuntime/plan"
 	"github.com/crishim/crishim/kuberuntime/pod"
@@ -107,7 +107,7 @@ func State(d *kuberuntime.Description, c plan.ContainerView, now time.Time) stri
 // Ended is how an attempt ended, in a sentence.
 func Ended(c *pod.ContainerStatus, now time.Time) string {
 	when := Ago(now, c.FinishedAt)
-	message := oneLine(client.StartFailure(c.Message))
+	message := oneLine(ocierror.Plain(c.Message))
 	text := ""
 	switch {
 	case !c.Exited():

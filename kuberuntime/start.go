@@ -19,8 +19,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/internal/bounded"
+	"github.com/crishim/crishim/internal/ocierror"
 	"github.com/crishim/crishim/kuberuntime/criconfig"
 	"github.com/crishim/crishim/kuberuntime/pod"
 )
@@ -170,7 +170,7 @@ func (s *syncing) startContainer(ctx context.Context, c *v1.Container, target *p
 	id := created.GetContainerId()
 	m.event(s.pod, c.Name, EventCreated, "created container %s", shortID(id))
 	if _, err := m.runtime.StartContainer(ctx, &runtimeapi.StartContainerRequest{ContainerId: id}); err != nil {
-		err = client.StartError{Err: err}
+		err = ocierror.Error{Err: err}
 		m.reportWaiting(s.pod, c.Name, EventFailed, ErrRun, "%v", err)
 		return fmt.Errorf("%w: %w", ErrRun, err)
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/commands/cli"
 	"github.com/crishim/crishim/internal/kube"
+	"github.com/crishim/crishim/internal/ocierror"
 	"github.com/crishim/crishim/kuberuntime"
 	"github.com/crishim/crishim/kuberuntime/pod"
 	"github.com/crishim/crishim/logfile"
@@ -175,7 +176,7 @@ func (o *logsOptions) noteEnd(ctx context.Context, env *cli.Env, conn *client.Co
 	if s.GetReason() != "" {
 		text += " (" + s.GetReason() + ")"
 	}
-	if message := kuberuntime.OneLine(client.StartFailure(s.GetMessage())); message != "" {
+	if message := kuberuntime.OneLine(ocierror.Plain(s.GetMessage())); message != "" {
 		text += ": " + message
 	}
 	env.Note("crishim: %s", text)

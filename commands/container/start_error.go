@@ -4,38 +4,16 @@ import (
 	"bytes"
 	"errors"
 	"io"
-	"slices"
-	"strconv"
 	"strings"
 	"sync"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/client/stream"
 	"github.com/crishim/crishim/commands/cli"
+	"github.com/crishim/crishim/internal/ocierror"
 )
-
-// ociTexts are parts of the errors of OCI runtimes (runc, crun, youki) about a command that they
-// could not start, with a shell's status for it. There is nothing else to tell 126 from 127: engines
-// disagree about the status. They are matched in lower case, in this order.
-var ociTexts = []struct {
-	text string
-	code int
-}{
-	{"executable file not found", cli.ExitNotFound},
-	{"executable file `", cli.ExitNotFound}, // crun: executable file `x` not found
-	{"no such file or directory", cli.ExitNotFound},
-	{"permission denied", cli.ExitCannotRun},
-	{"is a directory", cli.ExitCannotRun},
-	{"exec format error", cli.ExitCannotRun},
-	{"oci runtime exec failed", cli.ExitCannotRun},
-	{"oci runtime create failed", cli.ExitCannotRun},
-}
-
-// ociMarks are parts of every such error: "no such file" alone may be about anything.
-var ociMarks = []string{"oci runtime", "exec failed", "executable file", "exec: ", "runc", "crun"}
 
 // cannotRun adds to the error of a command that could not be started the status that a shell
 // would give; it returns any other error as it is.
@@ -44,33 +22,17 @@ func cannotRun(err error) error {
 		return err
 	}
 	var done *cli.StatusError
-	if errors.As(err, &done) {
+	code := ocierror.ExitStatus(err.Error())
+	if errors.As(err, &done) || code == 0 {
 		return err
 	}
-	text := strings.ToLower(err.Error())
-	if !slices.ContainsFunc(ociMarks, func(mark string) bool { return strings.Contains(text, mark) }) {
-		return err
-	}
-	for _, t := range ociTexts {
-		if strings.Contains(text, t.text) {
-			return &cli.StatusError{Code: t.code, Cause: &ociError{cause: err}}
-		}
-	}
-	return err
+	return &cli.StatusError{Code: code, Cause: &ociError{cause: err}}
 }
 
 // ociError is an OCI runtime's error without the layers in front of it.
 type ociError struct{ cause error }
 
-func (e *ociError) Error() string {
-	text := client.StartFailure(cli.WithoutStatusPrefix(e.cause))
-	text, _, _ = strings.Cut(text, "\n, stdout: ") // CRI-O's --sync
-	text = strings.TrimSuffix(strings.TrimSpace(text), `"`)
-	if plain, err := strconv.Unquote(`"` + text + `"`); err == nil { // it was part of a log line
-		text = plain
-	}
-	return strings.TrimSuffix(text, ": unknown")
-}
+func (e *ociError) Error() string { return ocierror.Plain(cli.WithoutStatusPrefix(e.cause)) }
 
 func (e *ociError) Unwrap() error { return e.cause }
 

@@ -15,10 +15,10 @@ import (
 	"github.com/docker/docker/api/types/container"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/crishim/crishim/internal/ocierror"
 	"github.com/crishim/crishim/shim/host"
 	"github.com/crishim/crishim/shim/internal/lifecycle"
 	"github.com/crishim/crishim/shim/internal/logdir"
-	"github.com/crishim/crishim/shim/internal/ocitext"
 	"github.com/crishim/crishim/shim/state"
 )
 
@@ -72,27 +72,18 @@ func (s *Service) start(ctx context.Context, m state.FoundContainer) error {
 	return nil
 }
 
-// startFailures are errors in the container's configuration, which only the OCI runtime's
-// text tells. The engine has status 404 for some, which would read as "no such container".
-var startFailures = []string{
-	"executable file not found", "no such file or directory", "permission denied", "exec format error", "is a directory", "not a directory",
-	"unable to find user", "unable to find group", "no matching entries in passwd file",
-}
-
 // startError returns one sentence with a class for an error of the OCI runtime; other
-// errors are the engine's and stay as they are.
+// errors are the engine's and stay as they are. An error in the container's configuration is told by the text alone: the
+// engine has status 404 for some, which would read as "no such container".
 func startError(err error, privileged bool) error {
-	in := func(text string) func(string) bool {
-		return func(part string) bool { return strings.Contains(text, part) }
-	}
-	if !slices.ContainsFunc([]string{"OCI runtime", "runc", "unable to find user", "unable to find group"}, in(err.Error())) {
+	if !ocierror.IsStart(err.Error()) {
 		return err
 	}
-	text := ocitext.Plain(err.Error())
-	if slices.ContainsFunc(startFailures, in(text)) {
+	text := ocierror.Plain(err.Error())
+	switch failure := ocierror.Of(text); {
+	case failure != ocierror.Unknown && failure != ocierror.DiskFull:
 		return fmt.Errorf("%s: %w", text, errdefs.ErrInvalidArgument)
-	}
-	if privileged && strings.Contains(text, "operation not permitted") {
+	case privileged && strings.Contains(text, "operation not permitted"):
 		text += " (the engine's host does not allow privileged containers)"
 	}
 	return fmt.Errorf("%s: %w", text, errdefs.ErrUnknown)

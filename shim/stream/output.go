@@ -16,7 +16,7 @@ import (
 	"github.com/docker/docker/pkg/stdcopy"
 
 	"github.com/crishim/crishim/internal/frames"
-	"github.com/crishim/crishim/shim/internal/ocitext"
+	"github.com/crishim/crishim/internal/ocierror"
 )
 
 const (
@@ -26,10 +26,6 @@ const (
 	// more wait for the next ones, up to joinTime, and go out as one piece.
 	joinSize = 4 << 10
 	joinTime = time.Millisecond
-
-	// Exit statuses, as shells have them, of commands that were never started.
-	codeCannotRun = 126
-	codeNotFound  = 127
 )
 
 // output carries what the engine sends for an exec or an attach. When a process
@@ -138,7 +134,7 @@ func (o *output) exitStatus(st container.ExecInspect) (int, error) {
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	reason := ocitext.Plain(strings.TrimSpace(o.held.String()))
+	reason := ocierror.Plain(strings.TrimSpace(o.held.String()))
 	o.held.Reset()
 	if reason == "" && st.ExitCode == 0 {
 		return 0, fmt.Errorf("the engine did not start the command and did not say why: %w", errdefs.ErrInternal)
@@ -154,17 +150,15 @@ func (o *output) exitStatus(st container.ExecInspect) (int, error) {
 	return startCode(reason, st.ExitCode), err
 }
 
-// startCode tells a command that is not there from one that cannot be run. Old
-// engines have one status for both, and only the text of the OCI runtime differs.
+// startCode tells a command that is not there from one that cannot be run, for which engines have one status.
 func startCode(reason string, code int) int {
-	missing := strings.Contains(reason, "executable file not found") || strings.Contains(reason, "no such file or directory")
-	switch {
-	case strings.Contains(reason, "chdir"): // the working directory is what is missing
-		return codeCannotRun
-	case missing:
-		return codeNotFound
+	switch ocierror.Of(reason) {
+	case ocierror.NotFound:
+		return ocierror.StatusNotFound
+	case ocierror.NoWorkingDir:
+		return ocierror.StatusCannotRun
 	}
-	return cmp.Or(code, codeCannotRun)
+	return cmp.Or(code, ocierror.StatusCannotRun)
 }
 
 // drain ends the output once the engine has sent nothing for a while. Time that

@@ -21,6 +21,7 @@ import (
 	utilexec "k8s.io/utils/exec"
 
 	"github.com/crishim/crishim/internal/frames"
+	"github.com/crishim/crishim/internal/ocierror"
 	"github.com/crishim/crishim/internal/test"
 )
 
@@ -97,7 +98,7 @@ func TestExitStatusOfACommandThatCannotStart(t *testing.T) {
 			t.Fatal(err)
 		}
 		code, err := o.exitStatus(container.ExecInspect{ExitCode: 126})
-		if err != nil || code != codeNotFound {
+		if err != nil || code != ocierror.StatusNotFound {
 			t.Errorf("tty %v: got %d, %v", tty, code, err)
 		}
 		wantOut, wantErr := "", want+"\n"

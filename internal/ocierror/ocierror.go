@@ -1,0 +1,125 @@
+// Package ocierror reads what engines and OCI runtimes (runc, crun, youki) say of a process that they could not start. Only
+// their text tells why: engines disagree about the exit status.
+package ocierror
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/crishim/crishim/internal/lazyregexp"
+)
+
+// Exit statuses, as shells have them, of commands that were never started.
+const (
+	StatusCannotRun = 126
+	StatusNotFound  = 127
+)
+
+// Failure is why a process could not be started.
+type Failure int
+
+// The failures that a text can tell.
+const (
+	Unknown Failure = iota
+	NotFound
+	NotExecutable
+	WrongFormat
+	NoWorkingDir
+	NoUser
+	NoMount
+	DiskFull
+)
+
+// ends are the ends of texts: the command, which may be any text, stands before them.
+var ends = []struct {
+	text    string
+	failure Failure
+}{
+	{"executable file not found in $path", NotFound},
+	{"no such file or directory", NotFound},
+	{"permission denied", NotExecutable},
+	{"is a directory", NotExecutable},
+	{"not a directory", NotExecutable},
+	{"exec format error", WrongFormat},
+	{"no matching entries in passwd file", NoUser},
+	{"no space left on device", DiskFull},
+}
+
+// Of returns the failure that a text tells.
+func Of(text string) Failure {
+	text = strings.ToLower(strings.TrimRight(Plain(text), "\"` \r\n"))
+	switch {
+	case strings.Contains(text, "error mounting"), strings.Contains(text, "bind source path does not exist"):
+		return NoMount
+	case strings.HasPrefix(strings.TrimPrefix(text, "crun: "), "chdir "):
+		return NoWorkingDir
+	case strings.HasPrefix(text, "unable to find user "), strings.HasPrefix(text, "unable to find group "):
+		return NoUser
+	}
+	for _, e := range ends {
+		if strings.HasSuffix(text, e.text) {
+			return e.failure
+		}
+	}
+	return Unknown
+}
+
+// marks are parts of every text about a start: "no such file" alone may be about anything.
+var marks = []string{"oci runtime", "exec failed", "executable file", "exec: ", "runc", "crun", "unable to find user", "unable to find group"}
+
+// IsStart reports whether a text is about a process that could not be started.
+func IsStart(text string) bool {
+	text = strings.ToLower(text)
+	return slices.ContainsFunc(marks, func(mark string) bool { return strings.Contains(text, mark) })
+}
+
+// ExitStatus returns a shell's status for the command that a text is about, 0 if the text is not about a command.
+func ExitStatus(text string) int {
+	if !IsStart(text) {
+		return 0
+	}
+	switch Of(text) {
+	case NotFound:
+		return StatusNotFound
+	case NotExecutable, WrongFormat, NoWorkingDir:
+		return StatusCannotRun
+	}
+	if text = strings.ToLower(text); strings.Contains(text, "oci runtime exec failed") || strings.Contains(text, "oci runtime create failed") {
+		return StatusCannotRun
+	}
+	return 0
+}
+
+// layers is what engine, containerd and runc put before the reason.
+var layers = lazyregexp.New(`^(.*unable to start container process: |Error response from daemon: |failed to create (shim task|task for container): |` +
+	`failed to start shim: |failed to create shim: |OCI runtime (create|start|exec) failed: |runc (create|start|exec) failed: |exec failed: |` +
+	`(container_linux|process_linux|rootfs_linux|standard_init_linux)\.go:\d+: |` +
+	`(starting container process|container init) caused( ".*")?: |error during container init: )+`)
+
+// Plain returns a text without the layers in front of the reason and the class behind it. A text without layers stays as
+// it is.
+func Plain(text string) string {
+	reason := layers.ReplaceAllString(text, "")
+	if reason == text {
+		return text
+	}
+	reason, _, _ = strings.Cut(reason, "\n, stdout: ") // CRI-O's ExecSync
+	reason = strings.TrimSpace(reason)
+	if quoted, ok := strings.CutSuffix(reason, `"`); ok && strings.Count(reason, `"`)%2 == 1 { // it was part of a log line
+		reason = quoted
+		if plain, err := strconv.Unquote(`"` + quoted + `"`); err == nil {
+			reason = plain
+		}
+	}
+	return strings.TrimSuffix(reason, ": unknown")
+}
+
+// Error is a runtime's error with the text that Plain returns.
+type Error struct{ Err error }
+
+// Error implements error.
+func (e Error) Error() string { return Plain(e.Err.Error()) }
+
+// Unwrap returns the runtime's error.
+func (e Error) Unwrap() error { return e.Err }
