@@ -70,7 +70,7 @@ func TestSyncGuardsItsMetrics(t *testing.T) {
 	}{
 		{"", "X-Scraper", "yes", 200},
 		{"evil.example", "X-Scraper", "yes", 403},
-		{"", "Origin", "http://" + address, 403},
+		{"", "Origin", "http://evil.example", 403},
 		{"", "X-Long", strings.Repeat("x", 16<<10), 431},
 	} {
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+address+"/metrics", nil)

@@ -97,11 +97,11 @@ var layers = lazyregexp.New(`^(.*unable to start container process: |Error respo
 	`(container_linux|process_linux|rootfs_linux|standard_init_linux)\.go:\d+: |` +
 	`(starting container process|container init) caused( ".*")?: |error during container init: )+`)
 
-// Plain returns a text without the layers in front of the reason and the class behind it. A text without layers stays as
-// it is.
+// Plain returns the text of a start error without the layers in front of the reason and the class behind it. Any other
+// text stays as it is.
 func Plain(text string) string {
 	reason := layers.ReplaceAllString(text, "")
-	if reason == text {
+	if reason == text && !IsStart(text) {
 		return text
 	}
 	reason, _, _ = strings.Cut(reason, "\n, stdout: ") // CRI-O's ExecSync
