@@ -21,7 +21,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/crishim/crishim/internal/bounded"
-	"github.com/crishim/crishim/internal/program"
+	"github.com/crishim/crishim/internal/proctree"
 )
 
 const (
@@ -232,7 +232,7 @@ func (ps *Plugins) run(ctx context.Context, p *plugin, image string) (*pluginAns
 	if err != nil {
 		return nil, err
 	}
-	cmd := program.Command(ctx, filepath.Join(ps.dir, p.Name), p.Args...)
+	cmd := proctree.Command(ctx, filepath.Join(ps.dir, p.Name), p.Args...)
 	cmd.Env = os.Environ()
 	for _, v := range p.Env {
 		cmd.Env = append(cmd.Env, v.Name+"="+v.Value)
