@@ -51,9 +51,8 @@ func (s *Service) collect(ctx context.Context, ts []target, what cgroups.Control
 // read measures a running target by its files, else by the engine. ok is false where it has
 // ended meanwhile.
 func (s *Service) read(ctx context.Context, t target, what cgroups.Controller) (m sample, ok bool, err error) {
-	dirs, err := host.Cgroups(t.c.State.Pid, t.c.ID)
-	if err == nil {
-		m = measure(dirs, what, time.Now())
+	if t.dirs != nil {
+		m = measure(t.dirs, what, time.Now())
 		if m.cpu.usage > 0 || m.memory.usage > 0 {
 			return m, true, nil
 		}

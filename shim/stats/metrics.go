@@ -31,6 +31,7 @@ func (s *Service) ListMetricDescriptors(context.Context, *runtimeapi.ListMetricD
 // ListPodSandboxMetrics returns the metrics of the pods that run. It needs the engine's
 // host, because the engine's statistics lack most of the metrics.
 func (s *Service) ListPodSandboxMetrics(ctx context.Context, _ *runtimeapi.ListPodSandboxMetricsRequest) (*runtimeapi.ListPodSandboxMetricsResponse, error) {
+	s.forget()
 	sandboxes, err := s.targets(ctx, nil, state.LabelType+"="+state.TypeSandbox)
 	if err != nil {
 		return nil, err
@@ -78,13 +79,12 @@ func (s *Service) ListPodSandboxMetrics(ctx context.Context, _ *runtimeapi.ListP
 // have not just ended.
 func (s *Service) onHost(ctx context.Context, sandboxes []target) error {
 	for _, t := range sandboxes {
-		_, err := host.Cgroups(t.c.State.Pid, t.c.ID)
-		if err == nil {
+		if t.dirs != nil {
 			return nil
 		}
 		again, inspectErr := s.inspect(ctx, t.c.ID)
 		if inspectErr == nil && again.running() && again.c.State.Pid == t.c.State.Pid {
-			return fmt.Errorf("metrics of pods can be had only on the engine's host: %w: %w", err, errdefs.ErrNotImplemented)
+			return fmt.Errorf("metrics of pods can be had only on the engine's host: %w: %w", host.ErrElsewhere, errdefs.ErrNotImplemented)
 		}
 	}
 	return nil
@@ -130,8 +130,7 @@ func (s *Service) view(t target, m sample, until time.Time) (*containerView, err
 		return nil, fmt.Errorf("container %s: %w", t.c.ID, err)
 	}
 	v := &containerView{m: m, started: uint64(started) / 1e9, spec: t.c.HostConfig.Resources, fs: s.filesystem(t, until)}
-	dirs, err := host.Cgroups(t.c.State.Pid, t.c.ID)
-	if err != nil {
+	if t.dirs == nil {
 		return v, nil
 	}
 	if process, err := procfs.NewProc(t.c.State.Pid); err == nil {
@@ -141,7 +140,7 @@ func (s *Service) view(t target, m sample, until time.Time) (*containerView, err
 	}
 	// The open files of the processes, but of those that end meanwhile or are another user's.
 	v.files, v.sockets = new(uint64), new(uint64)
-	processes, _ := cgroups.GetPids(processDir(dirs))
+	processes, _ := cgroups.GetPids(processDir(t.dirs))
 	for _, pid := range processes {
 		process, err := procfs.NewProc(pid)
 		if err != nil {

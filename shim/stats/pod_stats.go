@@ -14,7 +14,6 @@ import (
 	"github.com/prometheus/procfs"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/crishim/crishim/internal/proctree"
 	"github.com/crishim/crishim/shim/host"
 	"github.com/crishim/crishim/shim/state"
 )
@@ -121,20 +120,19 @@ func (s *Service) podStats(sandbox target, own sample, members []target, samples
 // podNetwork lists the interfaces of a pod without the loopback, none for a pod on the
 // host's network.
 func podNetwork(sandbox target) []procfs.NetDevLine {
-	if sandbox.c.HostConfig.NetworkMode.IsHost() {
+	if sandbox.c.HostConfig.NetworkMode.IsHost() || sandbox.dirs == nil {
 		return nil
 	}
-	process, err := proctree.Find(sandbox.c.State.Pid)
-	if err != nil || !process.InContainer(sandbox.c.ID) {
-		return nil // the pid is not of this host
-	}
-	p, err := procfs.NewProc(process.PID)
+	p, err := procfs.NewProc(sandbox.c.State.Pid)
 	if err != nil {
 		return nil
 	}
 	interfaces, err := p.NetDev()
-	if err != nil || !process.Alive() { // or what was read may be of another process
+	if err != nil {
 		return nil
+	}
+	if _, err := host.Cgroups(p.PID, sandbox.c.ID); err != nil {
+		return nil // the process has ended, and the interfaces may be those of another one
 	}
 	delete(interfaces, "lo")
 	return slices.SortedFunc(maps.Values(interfaces), func(a, b procfs.NetDevLine) int { return strings.Compare(a.Name, b.Name) })
@@ -163,12 +161,11 @@ func networkUsage(interfaces []procfs.NetDevLine, at time.Time) *runtimeapi.Netw
 // tells nothing about one of them.
 func podCgroups(sandbox target) (host.CgroupDirs, bool) {
 	uid := sandbox.sandbox.Metadata.GetUid()
-	dirs, err := host.Cgroups(sandbox.c.State.Pid, sandbox.c.ID)
-	if err != nil || uid == "" {
+	if sandbox.dirs == nil || uid == "" {
 		return nil, false
 	}
 	parents := host.CgroupDirs{}
-	for controller, dir := range dirs {
+	for controller, dir := range sandbox.dirs {
 		parent := filepath.Dir(dir)
 		name := filepath.Base(parent)
 		if !strings.Contains(name, uid) && !strings.Contains(name, strings.ReplaceAll(uid, "-", "_")) {
