@@ -1,6 +1,7 @@
 package commands
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"regexp"
@@ -156,6 +157,29 @@ func TestTopOnce(t *testing.T) {
 	}
 	_, list, _ := strings.Cut(r.out, "\n") // behind the figures of this machine
 	test.Golden(t, "top-once", list)
+	type row struct {
+		Namespace, Name, State string
+		Memory                 *int64 `json:"memoryBytes"`
+		Containers             []row
+	}
+	for line, want := range map[string]int{"": 6, "kube-system": 1, "-n kube-system": 1, "-n nowhere": 0, "-l app=none": 0} {
+		r := c.run(append([]string{"top", "--once", "--sort", "name", "-o", "json"}, strings.Fields(line)...)...)
+		var got struct{ Pods []row }
+		if err := json.Unmarshal([]byte(r.out), &got); err != nil || r.code != 0 || got.Pods == nil || len(got.Pods) != want {
+			t.Fatalf("%q: %v, %+v", line, err, r)
+		}
+		if len(got.Pods) == 0 {
+			continue
+		}
+		if last := got.Pods[len(got.Pods)-1]; last.Memory == nil || last.State == "" || len(last.Containers) == 0 || last.Containers[0].Name == "" {
+			t.Errorf("%q: %+v", line, last)
+		}
+	}
+	for _, line := range []string{"a b --once", "a -n b --once", "-o json", "-l =x --once"} {
+		if r := c.run(append([]string{"top"}, strings.Fields(line)...)...); r.code != 2 {
+			t.Errorf("%s: got %+v", line, r)
+		}
+	}
 	if r := c.run("top"); r.code != 2 || !strings.Contains(r.err, "--once") {
 		t.Errorf("without a terminal: %+v", r)
 	}

@@ -221,7 +221,7 @@ func (c *completion) flagValues(ctx context.Context) []candidate {
 		names, _ := c.env.sshHosts("") // without any, nothing is offered
 		return sorted(named(names))
 	case "namespace", "in-namespace":
-		return c.namespaces(ctx)
+		return Namespaces(ctx, c)
 	case "container":
 		return c.containersOfPod(ctx)
 	case "get", "set":

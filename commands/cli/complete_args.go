@@ -179,7 +179,8 @@ func (c *completion) containersOfPod(ctx context.Context) []candidate {
 	return sorted(slices.DeleteFunc(names, cannotBeTyped))
 }
 
-func (c *completion) namespaces(ctx context.Context) []candidate {
+// Namespaces offers the namespaces of pods.
+func Namespaces(ctx context.Context, c *completion) []candidate {
 	var out []candidate
 	for _, p := range c.listPods(ctx) {
 		out = append(out, candidate{p.GetMetadata().GetNamespace(), ""})

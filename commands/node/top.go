@@ -3,6 +3,7 @@ package node
 import (
 	"cmp"
 	"context"
+	"strings"
 	"time"
 
 	urfave "github.com/urfave/cli/v2"
@@ -10,10 +11,13 @@ import (
 	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/commands/cli"
 	"github.com/crishim/crishim/commands/node/top"
+	"github.com/crishim/crishim/output"
 )
 
 type topOptions struct {
-	once bool
+	cli.View
+	filter cli.Filter
+	once   bool
 	top.Options
 }
 
@@ -21,16 +25,20 @@ type topOptions struct {
 func NewTop(env *cli.Env) *cli.Verb {
 	o := &topOptions{}
 	return &cli.Verb{
-		Name:  "top",
-		Usage: "show pods and containers with their resource usage, live",
+		Name:      "top",
+		Usage:     "show pods and containers with their resource usage, live",
+		ArgsUsage: "[NAMESPACE]",
+		Args:      cli.First(cli.Namespaces, nil),
 		Description: cli.WithExamples("A tree of pods and containers with state, restarts, CPU, memory, network and disk rates, and plots of the last minutes for the selected row.\n"+
-			"Keys follow logs, open a shell, describe, say why, stop, sort and filter; ? shows them. Network is the pod's. - is not known to the runtime.",
-			"crishim top", "crishim top --sort mem", "crishim top --once"),
-		Flags: []urfave.Flag{
-			cli.DurationFlag(&o.Every, "seconds", "time between two samples: 5, 500ms (default 2s or more, for at most 1/100 of a core)", "s"),
+			"Keys follow logs, open a shell, describe, say why, stop, restart, pause, delete, sort and filter; ? shows them. Network is the pod's. - is not known to the runtime.",
+			"crishim top", "crishim top kube-system --sort mem", "crishim top --once -o json"),
+		Flags: append([]urfave.Flag{
+			o.filter.In.NamespaceFlag(),
+			cli.SelectorFlag(&o.filter.Selector, "l"),
+			cli.DurationFlag(&o.Every, "seconds", "time between two samples: 5, 500ms (default 2s or more, for at most 2 % of a core)", "s"),
 			cli.WordFlag(&o.Sort, top.Orders(), "sort", "sort by `ORDER`: cpu, mem, net, disk, restarts, age, name (default cpu)"),
-			cli.BoolFlag(&o.once, "once", "print one page and exit"),
-		},
+			cli.BoolFlag(&o.once, "once", "print one page, or with -o a document, and exit"),
+		}, o.Flags()...),
 		Action: env.Connected(o.check, o.run),
 	}
 }
@@ -39,12 +47,24 @@ func NewTop(env *cli.Env) *cli.Verb {
 const leastEvery = 100 * time.Millisecond
 
 func (o *topOptions) check(env *cli.Env, c *urfave.Context) error {
-	if c.Args().Present() { // docker's and kubectl's top name something
-		return &cli.UsageError{Text: "top takes no arguments, got " + cli.Quote(c.Args().First()),
+	if c.Args().Len() > 1 { // kubectl's top names a pod
+		return &cli.UsageError{Text: "top takes one namespace at most, got " + cli.Quote(strings.Join(c.Args().Slice(), " ")),
 			Next: "`crishim statsp` shows what pods use, `crishim exec CONTAINER ps` the processes of a container"}
+	}
+	if err := o.View.Check(env); err != nil {
+		return err
+	}
+	if namespace := c.Args().First(); namespace != "" {
+		if o.filter.In.Namespace != "" {
+			return cli.Usagef("the namespace is given twice: %s and --namespace", cli.Quote(namespace))
+		}
+		o.filter.In.Namespace = namespace
 	}
 	if c.IsSet("seconds") && o.Every < leastEvery {
 		return cli.Invalid("seconds", o.Every, "must be at least 100ms")
+	}
+	if o.FormatFlag != "" && !o.once {
+		return cli.Usagef("-o and --template need --once")
 	}
 	term, _ := env.LookupEnv("TERM")
 	if !o.once && (!env.InTerminal || !env.OutTerminal || term == "dumb") {
@@ -55,10 +75,17 @@ func (o *topOptions) check(env *cli.Env, c *urfave.Context) error {
 
 func (o *topOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) error {
 	if !o.once {
-		return top.Run(ctx, env, conn, o.Options)
+		return top.Run(ctx, env, conn, &o.filter, o.Options)
 	}
 	if env.StatsSecond != 0 {
 		o.Every = cmp.Or(env.StatsSecond, o.Every)
 	}
-	return top.Once(ctx, env, conn, o.Options)
+	model, err := top.Sample(ctx, env, conn, &o.filter, o.Options)
+	if err != nil {
+		return err
+	}
+	if o.Format.ForMachines() {
+		return output.Top(env.Out, model.Rows(), o.View.Options)
+	}
+	return top.Print(env, model)
 }

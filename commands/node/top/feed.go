@@ -1,11 +1,14 @@
 package top
 
 import (
+	"cmp"
 	"context"
 	"io/fs"
 	"maps"
+	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -13,6 +16,7 @@ import (
 
 	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/commands/cli"
+	"github.com/crishim/crishim/internal/kube"
 	"github.com/crishim/crishim/output"
 )
 
@@ -20,13 +24,16 @@ import (
 const diskPeriod = 30 * time.Second
 
 // extrasPeriod is how often the metrics are asked for.
-const extrasPeriod = 10 * time.Second
+const extrasPeriod = 20 * time.Second
 
 // feed asks a runtime, and the kernel of this machine if the runtime is on it, for what the model shows.
 type feed struct {
-	env   *cli.Env
-	conn  *client.Conn
-	local bool
+	env    *cli.Env
+	conn   *client.Conn
+	filter *cli.Filter
+	local  bool
+	asked  chan struct{}    // requests lists at once
+	states map[string]state // of the containers in the last lists
 
 	statuses map[string]*runtimeapi.ContainerStatusResponse // of containers that have ended, which do not change
 	before   map[string]*runtimeapi.CpuUsage                // by container
@@ -36,32 +43,44 @@ type feed struct {
 	diskAt   time.Time
 }
 
-func newFeed(env *cli.Env, conn *client.Conn) *feed {
+// state is what changes of a container in a list.
+type state struct {
+	runtimeapi.ContainerState
+	paused bool
+}
+
+func newFeed(env *cli.Env, conn *client.Conn, filter *cli.Filter) *feed {
 	at := conn.RuntimeEndpoint
 	if conn.Embedded {
 		at = conn.Engine.Host
 	}
-	return &feed{env: env, conn: conn, local: strings.HasPrefix(at, "unix://"), disk: unknownNode()}
+	return &feed{env: env, conn: conn, filter: filter, local: strings.HasPrefix(at, "unix://") && conn.SeesHost(), asked: make(chan struct{}, 1), disk: unknownNode()}
 }
 
 // lists asks for pods and containers, and for the status of those that have ended since.
 func (f *feed) lists(ctx context.Context) (Lists, error) {
-	var pods *runtimeapi.ListPodSandboxResponse
+	var pods []*runtimeapi.PodSandbox
 	var podsErr error
 	var asked sync.WaitGroup
-	asked.Go(func() { pods, podsErr = f.conn.Runtime.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{}) })
-	containers, err := f.conn.Runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{})
+	asked.Go(func() { pods, podsErr = f.filter.Pods(ctx, f.conn) })
+	list, err := f.conn.Runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{})
 	asked.Wait()
-	if err == nil {
-		err = podsErr
-	}
-	if err != nil {
+	if err := cmp.Or(err, podsErr); err != nil {
 		return Lists{}, err
 	}
+	names := map[string]*runtimeapi.PodSandboxMetadata{}
+	for _, p := range pods {
+		names[p.GetId()] = p.GetMetadata()
+	}
+	containers := list.GetContainers()
+	if f.filter.Given() || f.filter.In.Given() {
+		containers = slices.DeleteFunc(containers, func(c *runtimeapi.Container) bool { return names[c.GetPodSandboxId()] == nil })
+	}
+	f.states = states(list.GetContainers())
 	known := map[string]*runtimeapi.ContainerStatusResponse{}
 	var dead []*runtimeapi.Container
 	members := map[string][]*runtimeapi.Container{}
-	for _, c := range containers.GetContainers() {
+	for _, c := range containers {
 		members[c.GetPodSandboxId()] = append(members[c.GetPodSandboxId()], c)
 		if c.GetState() != runtimeapi.ContainerState_CONTAINER_EXITED {
 			continue
@@ -81,16 +100,26 @@ func (f *feed) lists(ctx context.Context) (Lists, error) {
 		}
 	}
 	f.statuses = known
-	names := map[string]*runtimeapi.PodSandboxMetadata{}
-	for _, p := range pods.GetItems() {
-		names[p.GetId()] = p.GetMetadata()
-	}
-	managed := f.env.ManagedPods(pods.GetItems(), nil)
-	unmade, reasons := f.env.UnmadePods(ctx, f.conn, pods.GetItems(), &cli.Filter{})
+	managed := f.env.ManagedPods(pods, nil)
+	unmade, reasons := f.env.UnmadePods(ctx, f.conn, pods, f.filter)
 	maps.Copy(managed, reasons)
-	return Lists{append(pods.GetItems(), unmade...), containers.GetContainers(), output.Options{
+	return Lists{append(pods, unmade...), containers, output.Options{
 		Now: f.env.Now(), Terminal: true, Pods: names, Members: members, Statuses: known, Managed: managed,
 	}}, nil
+}
+
+func states(containers []*runtimeapi.Container) map[string]state {
+	all := map[string]state{}
+	for _, c := range containers {
+		all[c.GetId()] = state{c.GetState(), kube.IsPaused(c)}
+	}
+	return all
+}
+
+// changed reports whether the containers are others than in the last lists, which cost twice as much.
+func (f *feed) changed(ctx context.Context) bool {
+	list, err := f.conn.Runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{})
+	return err != nil || !maps.Equal(f.states, states(list.GetContainers()))
 }
 
 // stats asks for the counters of all containers. Those of pods have them on most runtimes, with the network, in one
@@ -147,59 +176,96 @@ func (f *feed) node(ctx context.Context) Node {
 	return n
 }
 
-// run sends what there is until the context ends: lists after each event of the runtime, or each second where it
-// has none, figures in a period, or as often as they may cost.
+// run sends lists and figures until the context ends.
 func (f *feed) run(ctx context.Context, every time.Duration, send func(any)) {
 	var running sync.WaitGroup
 	defer running.Wait()
-	running.Go(func() {
-		_ = cli.Watch(ctx, f.conn, func(ctx context.Context) error {
-			before := cpuTime()
-			lists, err := f.lists(ctx)
-			if err != nil {
-				send(Lost{cli.Sentence(f.env, err)})
-				return nil //nolint:nilerr // it is shown, and the next round may have better luck
-			}
-			send(lists)
-			return cli.Pause(ctx, listPause(cpuTime()-before))
-		})
-	})
-	spent := cpuTime()
+	running.Go(func() { f.follow(ctx, send) })
+	spent, pause := cpuTime(), firstPause // a rate needs two samples
 	for {
 		send(f.node(ctx))
-		s, err := f.stats(ctx)
+		s, _ := f.stats(ctx) // the error is in it
 		if ctx.Err() != nil {
 			return
 		}
-		_ = err // it is in what is sent
 		send(s)
 		now := cpuTime()
-		if cli.Pause(ctx, pace(every, now-spent)) != nil {
+		if cli.Pause(ctx, cmp.Or(pause, every, pace(now-spent))) != nil {
 			return
 		}
-		spent = now
+		spent, pause = now, 0
 	}
 }
 
-// The time between two samples where the user has not chosen it.
+// follow sends lists after each event of the runtime, at once after an action of the user, and in a period anyway: pausing a
+// container is no event of the CRI.
+func (f *feed) follow(ctx context.Context, send func(any)) {
+	happened := make(chan struct{}, 1)
+	var noEvents atomic.Bool // of this runtime
+	var listening sync.WaitGroup
+	defer listening.Wait()
+	listening.Go(func() {
+		defer noEvents.Store(true)
+		events, err := f.conn.Runtime.GetContainerEvents(ctx, &runtimeapi.GetEventsRequest{})
+		for err == nil {
+			if _, err = events.Recv(); err == nil {
+				notify(happened)
+			}
+		}
+	})
+	var listed time.Time
+	for all := true; ctx.Err() == nil; {
+		spent := cpuTime()
+		if all || noEvents.Load() || time.Since(listed) >= allPeriod || f.changed(ctx) {
+			listed = time.Now()
+			if lists, err := f.lists(ctx); err != nil {
+				send(Lost{cli.Sentence(f.env, err)})
+			} else {
+				send(lists)
+			}
+		}
+		rest, period := time.After(listPause(cpuTime()-spent)), time.After(listPeriod)
+		var events <-chan struct{} // not read during the rest
+		for waits := true; waits; {
+			all, waits = true, false
+			select {
+			case <-rest:
+				events, waits = happened, true
+			case <-events:
+			case <-f.asked:
+			case <-period:
+				all = false
+			case <-ctx.Done():
+			}
+		}
+	}
+}
+
+func notify(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
 const (
-	leastPause = 2 * time.Second
+	firstPause = time.Second             // between the first two samples
+	listPeriod = 1500 * time.Millisecond // a pause is shown within 2 s
+	allPeriod  = 10 * time.Second        // between lists without an event, as not all that they show makes one
+	leastPause = 2 * time.Second         // between two samples
 	mostPause  = 20 * time.Second
-	// costShare is the part of a core that samples may take, embedded dockershim included, and lists as well: 1/100.
-	costShare = 100
+	// costShare is the part of a core that lists and samples may take, embedded dockershim included: 1/50.
+	costShare = 50
 )
 
-// pace returns how long to wait for the next sample, when the last round took so much of the processor.
-func pace(every, used time.Duration) time.Duration {
-	if every > 0 {
-		return every
-	}
+// pace returns the time until the next sample when the last round took so much of the processor.
+func pace(used time.Duration) time.Duration {
 	return min(max(used*costShare, leastPause), mostPause)
 }
 
-// listPause returns how long to wait after lists before an event may ask for them again: where containers come and go all the
-// time, each event would.
-func listPause(used time.Duration) time.Duration { return min(used*costShare, mostPause) }
+// listPause returns how long events wait after lists that took so much of the processor. Where containers come and go all the
+// time, each event would ask for lists.
+func listPause(used time.Duration) time.Duration { return min(used*costShare, listPeriod) }
 
 // cpuTime is what the process has taken of the processors so far.
 func cpuTime() time.Duration {

@@ -2,14 +2,15 @@ package top
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"slices"
 	"strings"
+	"time"
 
 	"charm.land/bubbles/v2/key"
 	tea "charm.land/bubbletea/v2"
 
+	"github.com/crishim/crishim/internal/kube"
 	"github.com/crishim/crishim/output"
 )
 
@@ -24,6 +25,9 @@ var (
 	keyDescribe = bind("d", "d", "describe")
 	keyWhy      = bind("w", "w", "why")
 	keyStop     = bind("x", "x", "stop")
+	keyRestart  = bind("r", "r", "restart")
+	keyPause    = bind("p", "p", "pause")
+	keyDelete   = bind("D delete", "D", "delete")
 	keyFilter   = bind("/", "/", "filter")
 	keyOrder    = bind("o", "o", "sort")
 	keyReverse  = bind("O", "O", "reverse")
@@ -42,13 +46,20 @@ var (
 	keyBack     = bind("esc", "Esc", "back")
 	keySuspend  = bind("ctrl+z", "Ctrl-Z", "suspend")
 	keyRedraw   = bind("ctrl+l", "Ctrl-L", "redraw")
+	keySearch   = bind("/", "/", "search")
+	keyNext     = bind("n", "n", "next")
+	keyBefore   = bind("N", "N", "before")
+	keyWrap     = bind("w", "w", "wrap")
+	keyPrevious = bind("p", "p", "previous")
 )
 
 // ShortHelp are the keys of the last line.
 func (m *Model) ShortHelp() []key.Binding {
 	switch {
+	case m.page != nil && m.page.container != nil:
+		return []key.Binding{keyBack, keySearch, keyNext, keyBefore, keyWrap, keyPrevious, keyTop, keyBottom}
 	case m.page != nil:
-		return []key.Binding{keyBack, bind("", "↑↓", "scroll"), keyTop, keyBottom}
+		return []key.Binding{keyBack, keySearch, keyNext, keyBefore, keyWrap, keyTop, keyBottom}
 	case m.width >= 100:
 		return []key.Binding{keyLogs, keyShell, keyDescribe, keyWhy, keyStop, keyFilter, keyOrder, keyFold, keyHelp, keyQuit}
 	}
@@ -58,9 +69,10 @@ func (m *Model) ShortHelp() []key.Binding {
 // FullHelp are all keys.
 func (m *Model) FullHelp() [][]key.Binding {
 	return [][]key.Binding{
-		{keyLogs, keyShell, keyDescribe, keyWhy, keyStop, keyFilter, keyOrder, keyReverse},
-		{keyUp, keyDown, keyPageUp, keyPageDown, keyTop, keyBottom},
+		{keyLogs, keyShell, keyDescribe, keyWhy, keyStop, keyRestart, keyPause, keyDelete},
+		{keyUp, keyDown, keyPageUp, keyPageDown, keyTop, keyBottom, keyFilter, keyOrder, keyReverse},
 		{keyFold, keyOpen, keyClose, keyFoldAll, keyBack, keyRedraw, keySuspend, keyQuit},
+		{keySearch, keyNext, keyBefore, keyWrap, keyPrevious},
 	}
 }
 
@@ -82,14 +94,9 @@ func (m *Model) press(k tea.KeyPressMsg) tea.Cmd {
 	case m.typing != nothing:
 		return m.answer(k)
 	case m.page != nil:
-		if key.Matches(k, keyBack) || key.Matches(k, keyQuit) || key.Matches(k, keyClose) {
-			m.page.close()
-			m.page = nil
-			return nil
-		}
-		return m.page.press(k)
+		return m.pressInPage(k)
 	}
-	m.note, m.moved = "", true
+	m.note, m.moved, m.touched = "", true, m.o.Now()
 	n := m.current()
 	switch {
 	case key.Matches(k, keyQuit):
@@ -114,11 +121,11 @@ func (m *Model) press(k tea.KeyPressMsg) tea.Cmd {
 	case key.Matches(k, keyFilter):
 		m.typing, m.line = aFilter, m.filter
 	case key.Matches(k, keyBack):
-		m.filter = ""
+		m.filter, m.touched = "", time.Time{}
 	case key.Matches(k, keyOrder):
-		m.order = (m.order + 1) % len(orders)
+		m.order, m.touched = (m.order+1)%len(orders), time.Time{}
 	case key.Matches(k, keyReverse):
-		m.reverse = !m.reverse
+		m.reverse, m.touched = !m.reverse, time.Time{}
 	case key.Matches(k, keyFoldAll):
 		m.foldAll()
 	case n == nil:
@@ -172,8 +179,8 @@ func (n *node) container() *node {
 func (m *Model) act(k tea.KeyPressMsg, n *node) tea.Cmd {
 	c := n.container()
 	switch {
-	case key.Matches(k, keyStop):
-		m.typing = yesToStop
+	case key.Matches(k, keyStop, keyRestart, keyPause, keyDelete):
+		m.ask(k, n)
 	case key.Matches(k, keyDescribe):
 		return m.verb("describe "+n.name(), m.width, "describe", n.pod)
 	case key.Matches(k, keyWhy):
@@ -181,7 +188,7 @@ func (m *Model) act(k tea.KeyPressMsg, n *node) tea.Cmd {
 	case c == nil && (key.Matches(k, keyLogs) || key.Matches(k, keyShell)):
 		m.note = n.name() + " has no container"
 	case key.Matches(k, keyLogs):
-		return m.verb("logs "+c.name(), 0, "logs", "--follow-restarts", "--tail", fmt.Sprint(pageLines), c.id)
+		return m.logs(c, false)
 	case key.Matches(k, keyShell) && !c.running:
 		m.note = c.name() + " is not running"
 	case key.Matches(k, keyShell):
@@ -195,26 +202,64 @@ func (m *Model) act(k tea.KeyPressMsg, n *node) tea.Cmd {
 	return nil
 }
 
+// ask asks whether to act on a row. Verbs that know no pods get its containers that run.
+func (m *Model) ask(k tea.KeyPressMsg, n *node) {
+	var running []string
+	paused := false
+	for _, c := range append(slices.Clone(n.members), n) {
+		if c.running && !c.isPod() {
+			running = append(running, c.id)
+			paused = paused || c.look.State == kube.Paused
+		}
+	}
+	q := question{name: n.name()}
+	switch {
+	case key.Matches(k, keyStop) && n.isPod():
+		q.word, q.done, q.args = "stop", "stopped", []string{"stopp", n.id}
+	case key.Matches(k, keyStop):
+		q.word, q.done, q.args = "stop", "stopped", []string{"stop", n.id}
+	case key.Matches(k, keyDelete) && n.isPod():
+		q.word, q.done, q.args = "delete", "deleted", []string{"rmp", "--force", n.id}
+	case key.Matches(k, keyDelete):
+		q.word, q.done, q.args = "delete", "deleted", []string{"rm", "--force", n.id}
+	case running == nil:
+		m.note = q.name + " is not running"
+		return
+	case key.Matches(k, keyRestart):
+		q.word, q.done, q.args = "restart", "restarted", append([]string{"restart"}, running...)
+	case paused:
+		q.word, q.done, q.args = "unpause", "unpaused", append([]string{"unpause"}, running...)
+	default:
+		q.word, q.done, q.args = "pause", "paused", append([]string{"pause"}, running...)
+	}
+	m.typing, m.question = aQuestion, q
+}
+
 // answer takes a key of what is typed into the last line.
 func (m *Model) answer(k tea.KeyPressMsg) tea.Cmd {
 	switch {
-	case m.typing == yesToStop:
+	case m.typing == aQuestion:
 		m.typing = nothing
-		if n := m.current(); n != nil && (k.String() == "y" || k.String() == "Y") {
-			return m.stop(n)
+		if k.String() == "y" || k.String() == "Y" {
+			return m.do(m.question)
 		}
-		m.note = "not stopped"
+		m.note = "not " + m.question.done
 	case k.String() == "esc":
-		m.typing, m.filter = nothing, ""
+		m.typing, m.line = nothing, ""
+		if m.page == nil {
+			m.filter = ""
+		}
 	case k.String() == "enter":
+		if m.typing == aSearch {
+			m.note = m.page.find(m.line)
+		}
 		m.typing = nothing
 	case k.String() == "backspace":
 		line := []rune(m.line)
-		m.typed("")
 		m.line = string(line[:max(len(line)-1, 0)])
 	case k.String() == "ctrl+u":
 		m.line = ""
-	case (key.Matches(k, keyUp) || key.Matches(k, keyDown)) && k.Text == "":
+	case m.typing == aFilter && (key.Matches(k, keyUp) || key.Matches(k, keyDown)) && k.Text == "":
 		m.move(map[bool]int{true: -1, false: 1}[key.Matches(k, keyUp)])
 	default:
 		m.typed(k.Text)
@@ -233,20 +278,15 @@ func (m *Model) typed(text string) {
 	}
 }
 
-// stop stops a pod or a container, after the user has said yes.
-func (m *Model) stop(n *node) tea.Cmd {
-	verb := "stop"
-	if n.isPod() {
-		verb = "stopp"
-	}
-	name := n.name()
-	m.note = "stopping " + name
+// do runs a verb after the user has said yes.
+func (m *Model) do(q question) tea.Cmd {
+	m.note = q.word + " " + q.name + " ..."
 	return func() tea.Msg {
 		var said strings.Builder
-		if err := m.o.Run(context.Background(), &said, 0, verb, n.id); err != nil {
-			return acted{"stop: " + oneLine(said.String()+err.Error())}
+		if err := m.o.Run(context.Background(), &said, 0, q.args...); err != nil {
+			return acted{q.word + ": " + oneLine(said.String()+err.Error())}
 		}
-		return acted{name + " is stopped"}
+		return acted{q.name + " is " + q.done}
 	}
 }
 

@@ -29,6 +29,10 @@ type Options struct {
 	Session func(args ...string) tea.ExecCommand
 	// Suspend stops the process, as Ctrl-Z does.
 	Suspend func()
+	// Refresh asks for lists at once.
+	Refresh func()
+	Now     func() time.Time
+	ASCII   bool // the terminal has no UTF-8
 }
 
 // Model is what the view shows.
@@ -49,16 +53,18 @@ type Model struct {
 	reverse  bool
 	filter   string
 	folded   map[string]bool
-	selected string // the id of a row
-	moved    bool   // by the user: before, it is the first one
-	first    int    // the row on top of the screen
+	selected string    // the id of a row
+	moved    bool      // by the user: before, it is the first one
+	touched  time.Time // when the user has last pressed a key
+	first    int       // the row on top of the screen
 
-	typing typing
-	line   string // what is typed
-	page   *page
-	pages  int
-	note   string // what became of the last action
-	help   help.Model
+	typing   typing
+	line     string // what is typed
+	question question
+	page     *page
+	pages    int
+	note     string // what became of the last action
+	help     help.Model
 }
 
 // typing is what the line at the bottom is for.
@@ -67,11 +73,22 @@ type typing int
 const (
 	nothing typing = iota
 	aFilter
-	yesToStop
+	aSearch
+	aQuestion
 )
+
+// question is an action that the user is asked about.
+type question struct {
+	word, done string // stop, stopped
+	name       string
+	args       []string // of the verb
+}
 
 // New makes a view of nothing yet.
 func New(o Options) *Model {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
 	m := &Model{o: o, width: 80, height: 24, node: unknownNode(), figures: map[string]figures{}, history: map[string]*history{}, folded: map[string]bool{}, help: help.New()}
 	m.order = max(slices.IndexFunc(orders, func(by struct {
 		name    string
@@ -108,6 +125,9 @@ func (m *Model) Update(message tea.Msg) (tea.Model, tea.Cmd) {
 		m.lost = msg.Why
 	case acted:
 		m.note = msg.note
+		if m.o.Refresh != nil {
+			m.o.Refresh()
+		}
 	case pageTick:
 		return m, m.page.refresh(msg)
 	case tea.KeyPressMsg:
@@ -115,7 +135,7 @@ func (m *Model) Update(message tea.Msg) (tea.Model, tea.Cmd) {
 		m.arrange()
 		return m, cmd
 	case tea.PasteMsg:
-		if m.typing == aFilter {
+		if m.typing == aFilter || m.typing == aSearch {
 			m.typed(msg.Content)
 		}
 	}
@@ -158,14 +178,25 @@ func (m *Model) measure(s Stats) {
 	}
 }
 
+// holdTime is how long after a key the rows keep their order.
+const holdTime = 5 * time.Second
+
 // arrange makes the rows, and keeps the selected one on the screen.
 func (m *Model) arrange() {
 	at := 0
 	if m.moved {
 		at = slices.IndexFunc(m.rows, m.isSelected)
 	}
+	held := map[string]int{}
+	if m.o.Now().Sub(m.touched) < holdTime { // the rows do not move under the cursor
+		for _, pod := range m.tree {
+			for _, n := range append([]*node{pod}, pod.members...) {
+				held[n.id] = len(held)
+			}
+		}
+	}
 	m.tree = treeOf(m.lists, m.figures)
-	sortTree(m.tree, m.order, m.reverse)
+	sortTree(m.tree, m.order, m.reverse, held)
 	m.rows = visible(m.tree, m.filter, m.folded)
 	if now := slices.IndexFunc(m.rows, m.isSelected); m.moved && now >= 0 {
 		at = now

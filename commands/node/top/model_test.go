@@ -9,11 +9,13 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode"
 
 	tea "charm.land/bubbletea/v2"
 	"github.com/charmbracelet/x/ansi"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/crishim/crishim/internal/kube"
 	"github.com/crishim/crishim/output"
 )
 
@@ -118,7 +120,7 @@ func send(m *Model, messages ...tea.Msg) (quit bool) {
 func types(m *Model, keys ...string) (quit bool) {
 	special := map[string]tea.Key{
 		"enter": {Code: tea.KeyEnter}, "esc": {Code: tea.KeyEscape}, "up": {Code: tea.KeyUp}, "down": {Code: tea.KeyDown}, "left": {Code: tea.KeyLeft}, "right": {Code: tea.KeyRight},
-		"tab": {Code: tea.KeyTab}, "backspace": {Code: tea.KeyBackspace}, "home": {Code: tea.KeyHome}, "end": {Code: tea.KeyEnd}, "pgup": {Code: tea.KeyPgUp}, "pgdown": {Code: tea.KeyPgDown},
+		"delete": {Code: tea.KeyDelete}, "tab": {Code: tea.KeyTab}, "backspace": {Code: tea.KeyBackspace}, "home": {Code: tea.KeyHome}, "end": {Code: tea.KeyEnd}, "pgup": {Code: tea.KeyPgUp}, "pgdown": {Code: tea.KeyPgDown},
 		"ctrl+c": {Code: 'c', Mod: tea.ModCtrl}, "ctrl+u": {Code: 'u', Mod: tea.ModCtrl}, "ctrl+z": {Code: 'z', Mod: tea.ModCtrl}, "ctrl+l": {Code: 'l', Mod: tea.ModCtrl},
 	}
 	for _, k := range keys {
@@ -188,9 +190,10 @@ func TestKeys(t *testing.T) {
 // Keys run the verbs that people would type.
 func TestVerbs(t *testing.T) {
 	for keys, want := range map[string]string{
-		"d": "describe p1", "j d": "describe p1", "w": "why p1", "j w": "why c1", "l": "logs --follow-restarts --tail 2000 c1", "j j l": "logs --follow-restarts --tail 2000 c2",
+		"d": "describe p1", "j d": "describe p1", "w": "why p1", "j w": "why c1", "l": "logs --tail 2000 --follow-restarts c1", "j j l": "logs --tail 2000 --follow-restarts c2",
+		"j j l p": "logs --tail 2000 --follow-restarts c2, logs --tail 2000 --previous c2", "l p p": "logs --tail 2000 --follow-restarts c1, logs --tail 2000 --previous c1, logs --tail 2000 --follow-restarts c1",
 		"s":   "exec --stdin --tty c1",
-		"x y": "stopp p1", "j x y": "stop c1", "x n": "", "x enter": "", "d esc d q d": "describe p1, describe p1, describe p1", "j j j s": "", "j j j l": "", "?": "",
+		"x y": "stopp p1", "j x y": "stop c1", "x n": "", "x enter": "", "r y": "restart c1 c2", "j r y": "restart c1", "r n": "", "p y": "pause c1 c2", "j p y": "pause c1", "D y": "rmp --force p1", "j delete y": "rm --force c1", "D n": "", "G r y": "", "G p y": "", "G D y": "rm --force c3", "d esc d q d": "describe p1, describe p1, describe p1", "j j j s": "", "j j j l": "", "?": "",
 	} {
 		m, r := newView(t, 80, 24)
 		r.text = "said\n"
@@ -214,6 +217,108 @@ func TestVerbs(t *testing.T) {
 	}
 	if types(m, "y"); !strings.Contains(shown(m), "stop: it does not stop") || len(r.lines) != 1 {
 		t.Errorf("no error:\n%s", shown(m))
+	}
+}
+
+// TestPausedGoesOn: the key for a pause ends that of a paused container.
+func TestPausedGoesOn(t *testing.T) {
+	m, r := newView(t, 80, 24)
+	l := someLists()
+	l.Containers[0].Annotations = map[string]string{kube.AnnotationPaused: "true"}
+	send(m, l)
+	if types(m, "j", "p", "y"); len(r.lines) != 1 || r.lines[0] != "unpause c1" {
+		t.Errorf("got %q:\n%s", r.lines, shown(m))
+	}
+}
+
+// TestActionsAreListed: what the user did is asked for at once.
+func TestActionsAreListed(t *testing.T) {
+	m, _ := newView(t, 80, 24)
+	asked := 0
+	m.o.Refresh = func() { asked++ }
+	if types(m, "x", "y"); asked != 1 {
+		t.Errorf("asked %d times after a stop", asked)
+	}
+}
+
+// TestRowsHoldStill: figures do not move the rows under the cursor for a while after a key.
+func TestRowsHoldStill(t *testing.T) {
+	m, _ := newView(t, 80, 24)
+	at := now
+	m.o.Now = func() time.Time { return at }
+	types(m, "o", "j") // by restarts, ..., cpu
+	for orders[m.order].name != "cpu" {
+		types(m, "o")
+	}
+	types(m, "j")
+	before := strings.Join(names(m), " ")
+	busy := someStats(30)
+	busy.Usages[0].CPUPercent, busy.Usages[1].CPUPercent = 99, 1
+	more := someLists()
+	more.Pods = append(more.Pods, &runtimeapi.PodSandbox{Id: "p0", Metadata: &runtimeapi.PodSandboxMetadata{Name: "a", Namespace: "a"}})
+	send(m, busy, more)
+	if got := strings.Join(names(m), " "); got != before+" p0" {
+		t.Errorf("got %s, want %s and the new one", got, before)
+	}
+	at = at.Add(holdTime)
+	send(m, busy)
+	if got := strings.Join(names(m), " "); got == before+" p0" {
+		t.Errorf("still %s", got)
+	}
+}
+
+// TestSearch: the last line that has the text is found first, on the row where a wrapped page shows it.
+func TestSearch(t *testing.T) {
+	m, r := newView(t, 80, 24)
+	r.text = "Needle one\n" + strings.Repeat(strings.Repeat("x", 200)+"\n", 40) + "two needle\n" + strings.Repeat("end\n", 60)
+	types(m, "l")
+	send(m, pageTick{m.page.id})
+	if types(m, "/", "needle", "enter"); !strings.Contains(shown(m), "two needle") || strings.Contains(shown(m), "Needle one") {
+		t.Errorf("the last:\n%s", shown(m))
+	}
+	if types(m, "n"); !strings.Contains(shown(m), "Needle one") {
+		t.Errorf("the next, which is the first:\n%s", shown(m))
+	}
+	if types(m, "N"); !strings.Contains(shown(m), "two needle") {
+		t.Errorf("the one before:\n%s", shown(m))
+	}
+	types(m, "w") // no wrapping
+	if rows := strings.Count(shown(m), "xxx"); rows == 0 || strings.Contains(shown(m), strings.Repeat("x", 80)+"\n"+strings.Repeat("x", 80)+"\n"+strings.Repeat("x", 40)+" ") {
+		t.Errorf("cut lines:\n%s", shown(m))
+	}
+	if types(m, "/", "nothing", "enter"); !strings.Contains(shown(m), "nothing is not found") {
+		t.Errorf("what is not there:\n%s", shown(m))
+	}
+	types(m, "/", "needle", "enter", "esc")
+	if m.page == nil || m.page.search != "" {
+		t.Error("Esc does not end the search alone")
+	}
+	if types(m, "esc"); m.page != nil {
+		t.Error("Esc does not close the page")
+	}
+}
+
+// TestASCII: a terminal without UTF-8 gets none.
+func TestASCII(t *testing.T) {
+	m, _ := newView(t, 80, 24)
+	m.o.ASCII = true
+	l := someLists()
+	l.Pods[1].Metadata.Name = "w\u00e9b\u4e16"
+	send(m, l)
+	for _, text := range []string{shown(m), m.Page()} {
+		if i := strings.IndexFunc(text, func(r rune) bool { return r > unicode.MaxASCII }); i >= 0 {
+			t.Errorf("at %d:\n%s", i, text)
+		}
+	}
+	for line := range strings.Lines(shown(m)) {
+		if w := ansi.StringWidth(strings.TrimSuffix(line, "\n")); w > 80 {
+			t.Errorf("%d columns: %s", w, line)
+		}
+	}
+	for value, want := range map[string]bool{"": false, "C": false, "de_DE.ISO-8859-1": false, "C.UTF-8": true, "en_US.utf8": true} {
+		if got := unicodeLocale(func(name string) (string, bool) { return value, name == "LANG" }); got != want {
+			t.Errorf("%q: got %v", value, got)
+		}
 	}
 }
 

@@ -2,12 +2,14 @@ package top
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	"charm.land/bubbles/v2/key"
 	"charm.land/bubbles/v2/viewport"
 	tea "charm.land/bubbletea/v2"
 	"github.com/charmbracelet/x/ansi"
@@ -17,13 +19,19 @@ import (
 
 // page is what a verb prints, in place of the list.
 type page struct {
-	id     int
-	title  string
-	view   viewport.Model
-	text   *text
-	shown  int // the version of the text
-	ended  bool
-	cancel context.CancelFunc
+	id        int
+	title     string
+	view      viewport.Model
+	text      *text
+	shown     int // the version of the text
+	ended     bool
+	cancel    context.CancelFunc
+	container *node // of a log
+	previous  bool  // the log is that of the attempt before
+
+	lines  []string // what the view shows
+	search string   // while it is set, the lines do not change
+	at     int      // the line that was found
 }
 
 const (
@@ -99,6 +107,31 @@ func (m *Model) verb(title string, width int, args ...string) tea.Cmd {
 	return cmd
 }
 
+// logs opens the log of a container.
+func (m *Model) logs(c *node, previous bool) tea.Cmd {
+	title, args := "logs "+c.name(), []string{"logs", "--tail", fmt.Sprint(pageLines)}
+	if previous {
+		title, args = "previous "+title, append(args, "--previous")
+	} else {
+		args = append(args, "--follow-restarts")
+	}
+	cmd := m.verb(title, 0, append(args, c.id)...)
+	m.page.container, m.page.previous = c, previous
+	return cmd
+}
+
+// heading is the first line of a page.
+func (p *page) heading() string {
+	text := p.title
+	if p.ended && !p.text.coloured { // a log, which is followed
+		text += " (ended)"
+	}
+	if p.search != "" {
+		text += "  search " + p.search
+	}
+	return text
+}
+
 // open opens a page with what print writes.
 func (m *Model) open(title string, print func(io.Writer) error) tea.Cmd {
 	m.pages++
@@ -121,11 +154,15 @@ func (p *page) refresh(tick pageTick) tea.Cmd {
 	if p == nil || p.id != tick.page || p.ended {
 		return nil
 	}
+	if p.search != "" {
+		return p.tick()
+	}
 	p.text.mu.Lock()
 	lines, version, ended := slices.Clone(p.text.lines[max(len(p.text.lines)-pageLines, 0):]), p.text.version, p.text.ended
 	p.text.mu.Unlock()
 	if version != p.shown {
 		follows := p.view.AtBottom() && p.shown > 0 || p.shown == 0 && !p.text.coloured
+		p.lines = lines
 		p.view.SetContentLines(lines)
 		if follows {
 			p.view.GotoBottom()
@@ -150,17 +187,77 @@ func (p *page) resize(width, height int) {
 	}
 }
 
-// press scrolls.
-func (p *page) press(k tea.KeyPressMsg) (cmd tea.Cmd) {
-	switch k.String() {
-	case "home", "g":
+// pressInPage takes a key while there is a page.
+func (m *Model) pressInPage(k tea.KeyPressMsg) (cmd tea.Cmd) {
+	p := m.page
+	m.note = ""
+	switch {
+	case key.Matches(k, keyBack) && p.search != "":
+		p.search = ""
+		p.view.SetContentLines(p.lines)
+	case key.Matches(k, keyBack, keyQuit):
+		p.close()
+		m.page = nil
+	case key.Matches(k, keySearch):
+		m.typing, m.line = aSearch, ""
+	case key.Matches(k, keyNext):
+		m.note = p.next(1)
+	case key.Matches(k, keyBefore):
+		m.note = p.next(-1)
+	case key.Matches(k, keyWrap):
+		end := p.view.AtBottom()
+		p.view.SoftWrap = !p.view.SoftWrap
+		p.view.SetXOffset(0)
+		p.view.SetYOffset(p.view.YOffset()) // there may be fewer rows
+		if m.note = p.next(0); end {
+			p.view.GotoBottom()
+		}
+	case key.Matches(k, keyPrevious) && p.container != nil:
+		p.close()
+		return m.logs(p.container, !p.previous)
+	case key.Matches(k, keyTop):
 		p.view.GotoTop()
-	case "end", "G":
+	case key.Matches(k, keyBottom):
 		p.view.GotoBottom()
 	default:
 		p.view, cmd = p.view.Update(k)
 	}
 	return cmd
+}
+
+// find searches for the last line with a text: of a log the newest. It returns what to tell the user.
+func (p *page) find(text string) string {
+	p.search, p.at = text, 0
+	return p.next(-1)
+}
+
+// next goes to the next line that has the text, or to the one before with a step of -1.
+func (p *page) next(step int) string {
+	if p.search == "" {
+		return ""
+	}
+	search := strings.ToLower(p.search)
+	for range p.lines {
+		p.at = (p.at + step + len(p.lines)) % len(p.lines)
+		found := ansi.Strip(p.lines[p.at])
+		if !strings.Contains(strings.ToLower(found), search) {
+			continue
+		}
+		lines, above := slices.Clone(p.lines), 0
+		lines[p.at] = marked.Render(found)
+		for _, line := range lines[:p.at] {
+			above++
+			if p.view.SoftWrap && p.view.Width() > 0 {
+				above += max(ansi.StringWidth(line)-1, 0) / p.view.Width()
+			}
+		}
+		p.view.SetContentLines(lines)
+		p.view.SetYOffset(above - p.view.Height()/2)
+		return ""
+	}
+	text := p.search + " is not found"
+	p.search = ""
+	return text
 }
 
 // close ends the verb.

@@ -35,9 +35,9 @@ const rendererEnds = 50 * time.Millisecond
 
 // Run shows the view until the user leaves it, whatever becomes of the runtime. The terminal is given back however
 // it ends: with an error, by a signal, by a panic.
-func Run(ctx context.Context, env *cli.Env, conn *client.Conn, o Options) error {
+func Run(ctx context.Context, env *cli.Env, conn *client.Conn, filter *cli.Filter, o Options) error {
 	gogc.Set(liveGC)
-	f := newFeed(env, conn)
+	f := newFeed(env, conn, filter)
 	lists, err := f.lists(ctx) // what fails at once is an error of the command line
 	if err != nil {
 		return err
@@ -45,8 +45,10 @@ func Run(ctx context.Context, env *cli.Env, conn *client.Conn, o Options) error 
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	busy := new(atomic.Bool)
-	o.Runtime, o.Run, o.Session = title(conn), verbs(env, conn), sessions(ctx, env, conn, busy)
+	o.Runtime, o.Run, o.Session = title(conn, filter), verbs(env, conn), sessions(ctx, env, conn, busy)
 	o.Suspend = func() { _ = syscall.Kill(syscall.Getpid(), syscall.SIGTSTP) }
+	o.Refresh = func() { notify(f.asked) }
+	o.ASCII = !unicodeLocale(env.LookupEnv)
 	model := New(o)
 	model.Update(lists)
 	return drive(ctx, cancel, env, model, busy, func(ctx context.Context, send func(any)) { f.run(ctx, o.Every, send) })
@@ -158,14 +160,14 @@ func jobs(ctx context.Context, signals <-chan os.Signal, end context.CancelCause
 	}
 }
 
-// Once writes one page, of two samples.
-func Once(ctx context.Context, env *cli.Env, conn *client.Conn, o Options) error {
-	f := newFeed(env, conn)
+// Sample returns a model with two samples, for one page.
+func Sample(ctx context.Context, env *cli.Env, conn *client.Conn, filter *cli.Filter, o Options) (*Model, error) {
+	f := newFeed(env, conn, filter)
 	lists, err := f.lists(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	o.Runtime = title(conn)
+	o.Runtime, o.ASCII = title(conn, filter), env.OutTerminal && !unicodeLocale(env.LookupEnv)
 	model := New(o)
 	model.width = 120
 	if env.OutTerminal && env.Width != nil && env.Width() > 0 {
@@ -176,7 +178,7 @@ func Once(ctx context.Context, env *cli.Env, conn *client.Conn, o Options) error
 		s, err := f.stats(ctx)
 		if err != nil {
 			if ctx.Err() != nil {
-				return err
+				return nil, err
 			}
 			env.Warn("no figures: %s", s.Err)
 			break
@@ -184,22 +186,42 @@ func Once(ctx context.Context, env *cli.Env, conn *client.Conn, o Options) error
 		model.Update(s)
 		if sample == 0 {
 			model.Update(f.node(ctx))
-			if err := cli.Pause(ctx, cmp.Or(o.Every, time.Second)); err != nil {
-				return err
+			if err := cli.Pause(ctx, cmp.Or(o.Every, firstPause)); err != nil {
+				return nil, err
 			}
 		}
 	}
+	return model, nil
+}
+
+// Print writes the page of a model.
+func Print(env *cli.Env, model *Model) error {
 	out := &colorprofile.Writer{Forward: env.Out, Profile: colorprofile.NoTTY}
 	if env.Color() {
 		out.Profile = colorprofile.ANSI
 	}
-	_, err = io.WriteString(out, model.Page())
+	_, err := io.WriteString(out, model.Page())
 	return err
 }
 
-// title names the runtime.
-func title(conn *client.Conn) string {
-	return strings.TrimSpace(conn.Version.GetRuntimeName() + " " + conn.Version.GetRuntimeVersion())
+// unicodeLocale reports whether the locale of the user's terminal is UTF-8.
+func unicodeLocale(lookup func(string) (string, bool)) bool {
+	for _, name := range []string{"LC_ALL", "LC_CTYPE", "LANG"} {
+		if value, _ := lookup(name); value != "" {
+			value = strings.ToLower(strings.ReplaceAll(value, "-", ""))
+			return strings.Contains(value, "utf8")
+		}
+	}
+	return false
+}
+
+// title names the runtime, and the namespace if there is only one.
+func title(conn *client.Conn, filter *cli.Filter) string {
+	text := strings.TrimSpace(conn.Version.GetRuntimeName() + " " + conn.Version.GetRuntimeVersion())
+	if filter.In.Namespace != "" {
+		text += "  namespace " + filter.In.Namespace
+	}
+	return text
 }
 
 // profile has no colours where the user wants none. The 8 of each terminal are enough.

@@ -170,9 +170,18 @@ func Orders() []string {
 	return names
 }
 
-// sortTree sorts pods, and the containers of each; equals by name, then by id.
-func sortTree(tree []*node, order int, reverse bool) {
+// sortTree sorts pods, and the containers of each; equals by name, then by id. Rows of held stay in their order, before others.
+func sortTree(tree []*node, order int, reverse bool, held map[string]int) {
+	place := func(n *node) int {
+		if at, ok := held[n.id]; ok {
+			return at
+		}
+		return len(held)
+	}
 	compare := func(a, b *node) int {
+		if by := cmp.Compare(place(a), place(b)); by != 0 {
+			return by
+		}
 		by := orders[order].compare(a, b)
 		byName := cmp.Or(strings.Compare(a.name(), b.name()), strings.Compare(a.id, b.id))
 		if reverse && by == 0 && orders[order].name == "name" {

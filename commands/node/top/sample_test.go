@@ -57,18 +57,15 @@ func TestPlot(t *testing.T) {
 }
 
 func TestPace(t *testing.T) {
-	for used, want := range map[time.Duration]time.Duration{0: leastPause, 50 * time.Millisecond: 5 * time.Second, time.Minute: mostPause} {
-		if got := pace(0, used); got != want {
+	for used, want := range map[time.Duration]time.Duration{0: leastPause, 100 * time.Millisecond: 5 * time.Second, time.Minute: mostPause} {
+		if got := pace(used); got != want {
 			t.Errorf("%s: got %s, want %s", used, got, want)
 		}
 	}
-	for used, want := range map[time.Duration]time.Duration{0: 0, 5 * time.Millisecond: 500 * time.Millisecond, time.Minute: mostPause} {
+	for used, want := range map[time.Duration]time.Duration{0: 0, 10 * time.Millisecond: 500 * time.Millisecond, time.Minute: listPeriod} {
 		if got := listPause(used); got != want {
 			t.Errorf("lists, %s: got %s, want %s", used, got, want)
 		}
-	}
-	if got := pace(time.Second, time.Minute); got != time.Second {
-		t.Errorf("a user's own: %s", got)
 	}
 }
 

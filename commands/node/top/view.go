@@ -1,8 +1,10 @@
 package top
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
+	"unicode/utf8"
 
 	tea "charm.land/bubbletea/v2"
 	"charm.land/lipgloss/v2"
@@ -59,11 +61,7 @@ func (m *Model) pageRows() int { return max(m.height-1-lastLines, 1) }
 func (m *Model) View() tea.View {
 	var lines []string
 	if m.page != nil {
-		state := ""
-		if m.page.ended && !m.page.text.coloured { // a log, which is followed
-			state = " (ended)"
-		}
-		lines = append(lines, strong.Render(fit(m.page.title+state, m.width)))
+		lines = append(lines, strong.Render(fit(m.page.heading(), m.width)))
 		lines = append(lines, strings.Split(m.page.view.View(), "\n")...)
 	} else {
 		lines = append(lines, m.about()...)
@@ -74,10 +72,32 @@ func (m *Model) View() tea.View {
 		lines = append(lines, m.plots()...)
 	}
 	lines = append(lines, m.lastLine())
-	v := tea.NewView(strings.Join(lines, "\n"))
+	v := tea.NewView(m.drawable(strings.Join(lines, "\n")))
 	v.AltScreen = true
 	v.WindowTitle = "crishim top"
 	return v
+}
+
+// plain are ASCII characters for those that the view draws with.
+var plain = map[rune]rune{'▾': 'v', '▸': '>', '─': '-', '…': '~', '▏': '_', '↵': '^', '▁': '.', '▂': '.', '▃': ':', '▄': ':', '▅': '|', '▆': '|', '▇': '#', '█': '#'}
+
+// drawable returns text for a terminal whose locale may not have UTF-8. Other characters become question marks.
+func (m *Model) drawable(text string) string {
+	if !m.o.ASCII {
+		return text
+	}
+	var out strings.Builder
+	for _, r := range text {
+		switch as := plain[r]; {
+		case r < utf8.RuneSelf:
+			out.WriteRune(r)
+		case as != 0:
+			out.WriteRune(as)
+		default:
+			out.WriteString(strings.Repeat("?", ansi.StringWidth(string(r))))
+		}
+	}
+	return out.String()
 }
 
 // Page is the whole list, for programs and for paper: no row is selected, nothing is cut at the bottom.
@@ -85,7 +105,7 @@ func (m *Model) Page() string {
 	selected := m.selected
 	m.selected = ""
 	defer func() { m.selected = selected }()
-	return strings.Join(append(m.about(), m.table(0, len(m.rows))...), "\n") + "\n"
+	return m.drawable(strings.Join(append(m.about(), m.table(0, len(m.rows))...), "\n") + "\n")
 }
 
 // about are the lines about the node and what is shown.
@@ -305,19 +325,52 @@ func (m *Model) plots() []string {
 
 // lastLine is what is asked, what has happened, or the keys.
 func (m *Model) lastLine() string {
-	name := ""
-	if n := m.current(); n != nil {
-		name = n.name()
-	}
 	switch {
 	case m.typing == aFilter:
 		return strong.Render(fit("filter: "+m.line+"▏", m.width))
-	case m.typing == yesToStop:
-		return warning.Render(fit("stop "+name+"? y/n", m.width))
+	case m.typing == aSearch:
+		return strong.Render(fit("search: "+m.line+"▏", m.width))
+	case m.typing == aQuestion:
+		return warning.Render(fit(m.question.word+" "+m.question.name+"? y/n", m.width))
 	case m.note != "":
 		return warning.Render(fit(m.note, m.width))
 	}
 	return fit(m.help.ShortHelpView(m.ShortHelp()), m.width)
+}
+
+// Rows returns the pods with their containers, for programs.
+func (m *Model) Rows() []output.TopRow {
+	pods := []output.TopRow{}
+	for _, pod := range m.tree {
+		row := pod.document()
+		row.Received, row.Sent = known(pod.figures.netIn), known(pod.figures.netOut)
+		for _, c := range pod.members {
+			row.Containers = append(row.Containers, c.document())
+		}
+		pods = append(pods, row)
+	}
+	return pods
+}
+
+func (n *node) document() output.TopRow {
+	f := n.figures
+	state, _, _ := strings.Cut(n.look.State, " ") // without how long ago
+	row := output.TopRow{
+		Namespace: n.look.Namespace, Name: cmp.Or(n.look.Name, n.look.Pod), ID: n.id, State: state, Restarts: n.look.Restarts,
+		CPUPercent: known(f.cpu), Memory: known(f.memory), MemoryLimit: known(limit(n)), Processes: known(f.pids), Read: known(f.reads), Written: known(f.writes),
+	}
+	if !n.isPod() {
+		row.Namespace = ""
+	}
+	return row
+}
+
+// known returns nil for a figure that is not known.
+func known[N int64 | float64](n N) *N {
+	if n < 0 {
+		return nil
+	}
+	return &n
 }
 
 // fit cuts a line.
