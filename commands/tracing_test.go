@@ -133,7 +133,7 @@ func TestTraceOfACommand(t *testing.T) {
 		t.Fatalf("got %+v", r)
 	}
 	const call = "runtime.v1.ImageService/ListImages"
-	want := "crishim images > " + call + " > " + call + " > engine list_images"
+	want := "images > " + call + " > " + call + " > engine list_images"
 	if paths := spans.paths(); !slices.Contains(paths, want) {
 		t.Errorf("there is no %s in\n%s", want, strings.Join(paths, "\n"))
 	}

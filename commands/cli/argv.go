@@ -90,14 +90,6 @@ func Arrange(app *App, args []string) (commandLine, error) {
 	return line, nil
 }
 
-// dropIgnored drops the arguments that crictl takes no notice of.
-func (l *commandLine) dropIgnored() {
-	switch l.Verb {
-	case "imagefsinfo", "pods", "runtime-config":
-		l.Args, l.rest = l.Args[:max(0, len(l.Args)-len(l.rest))], nil
-	}
-}
-
 // checkEmpty refuses an argument that is empty, as "$ID" is in a script where
 // there is nothing. What a command in a container gets may be.
 func (l commandLine) checkEmpty() error {

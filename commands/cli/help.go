@@ -25,8 +25,8 @@ const (
 )
 
 // write writes the page, as wide as the terminal.
-func (h *Help) write(w io.Writer, width int) error {
-	p := &page{width: max(cmp.Or(width, helpWidth), helpLeast)}
+func (h *Help) write(env *Env) error {
+	p := &page{width: max(cmp.Or(env.width(), helpWidth), helpLeast), crictl: env.Compat}
 	switch {
 	case h.command != nil:
 		p.command(h.name, h.command)
@@ -37,19 +37,24 @@ func (h *Help) write(w io.Writer, width int) error {
 		p.program(h.app)
 		p.overview(h.app)
 	}
-	_, err := io.WriteString(w, p.String())
+	_, err := io.WriteString(env.Out, p.String())
 	return err
 }
 
 // page is a help page under construction: titles, and below them texts that are wrapped.
 type page struct {
 	strings.Builder
-	width int
+	width  int
+	crictl bool // the headings are crictl's
 }
 
 func (p *page) program(app *App) {
-	p.text("NAME:", "crishim - "+app.Usage)
-	p.text("\nUSAGE:", app.UsageText)
+	name, usage := app.Name, app.Usage
+	if p.crictl {
+		name, usage = "crictl", crictlSummary
+	}
+	p.text("NAME:", name+" - "+usage)
+	p.text("\nUSAGE:", name+" "+app.UsageText)
 }
 
 // overview is the first page, which fits a terminal of 24 lines.
@@ -88,8 +93,15 @@ func (p *page) everything(app *App) {
 }
 
 func (p *page) command(name string, c *urfave.Command) {
-	p.text("NAME:", "crishim "+name+" - "+c.Usage)
-	p.text("\nUSAGE:", strings.TrimSpace("crishim "+name+" [options] "+c.ArgsUsage))
+	usage := c.Usage
+	if p.crictl {
+		usage = cmp.Or(crictlSummaries[name], usage)
+		name = "crictl " + name
+	} else {
+		name = "crishim " + name
+	}
+	p.text("NAME:", name+" - "+usage)
+	p.text("\nUSAGE:", strings.TrimSpace(name+" [options] "+c.ArgsUsage))
 	text, examples, _ := strings.Cut(c.Description, "\n\nExamples:\n")
 	p.WriteString("\nDESCRIPTION:\n")
 	for i, paragraph := range strings.Split(text, "\n\n") {

@@ -16,7 +16,6 @@ import (
 
 	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/internal/kube"
-	"github.com/crishim/crishim/output"
 )
 
 // Run runs one command line of the app that newApp makes, args[0] being the program's
@@ -55,13 +54,8 @@ func Run(ctx context.Context, args []string, env *Env, newApp func(*Env) *App) i
 	if err == nil {
 		err = run.do(ctx, app, line, args)
 	}
-	var usage *UsageError
-	switch errors.As(err, &usage); {
-	case run.Compat && line.helpsInstead(err):
-		return report(run, line, 0, line.page.write(run.Out, run.width()))
-	case run.Compat && usage != nil && usage.flag != "":
-		_, writeErr := fmt.Fprintf(run.Out, "Incorrect Usage: %s\n\n", output.Sanitize(asTyped(usage, args)))
-		err = Join(err, writeErr, line.page.write(run.Out, run.width()))
+	if run.Compat {
+		err = run.answerAsCrictl(line, args, err)
 	}
 	return report(run, line, syscall.Signal(signals.first.Load()), err)
 }
@@ -73,7 +67,7 @@ func (env *Env) do(ctx context.Context, app *App, line commandLine, args []strin
 		_, err := fmt.Fprintf(env.Out, "crishim version %s %s/%s\n", OwnVersion(env), runtime.GOOS, runtime.GOARCH)
 		return err
 	case line.help != nil:
-		return line.help.write(env.Out, env.width())
+		return line.help.write(env)
 	case env.Cluster != nil && env.Cluster.One && OnNodes(line.Verb).There:
 		return env.there(ctx, args[1:])
 	}

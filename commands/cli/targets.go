@@ -211,7 +211,7 @@ func (b Batch[T]) Run(env *Env, t *Targets, found []target[T], failed error) err
 		env.Warn("no %s matches the selector", b.What)
 	}
 	if failed == nil && t.All && !t.DryRun(env) && b.Doing != "" {
-		fmt.Fprintln(env.Err, b.announcement(found))
+		fmt.Fprintln(env.Err, b.announcement(env.Compat, found))
 	}
 	limit := AtOnce
 	if b.InTurn {
@@ -237,8 +237,11 @@ func (b Batch[T]) Run(env *Env, t *Targets, found []target[T], failed error) err
 }
 
 // announcement lists before it happens what --all has chosen.
-func (b Batch[T]) announcement(found []target[T]) string {
+func (b Batch[T]) announcement(crictl bool, found []target[T]) string {
 	what := b.What[strings.LastIndexByte(b.What, ' ')+1:]
+	if crictl && len(found) == 0 && b.Doing == "removing" {
+		return "No " + what + "s to remove"
+	}
 	lines := []string{fmt.Sprintf("%s %d %ss", b.Doing, len(found), what)}
 	if len(found) == 1 {
 		lines[0] = strings.TrimSuffix(lines[0], "s")

@@ -73,7 +73,7 @@ func (t *tracing) start(c *urfave.Context, env *Env) error {
 	switch verb := c.App.Command(c.Args().First()); {
 	case verb == nil, verb.Name == "serve", verb.Name == "sync":
 	default:
-		c.Context, t.command = t.provider.Tracer("crishim").Start(c.Context, "crishim "+verb.Name)
+		c.Context, t.command = t.provider.Tracer("crishim").Start(c.Context, verb.Name)
 	}
 	return nil
 }

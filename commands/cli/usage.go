@@ -34,6 +34,7 @@ const (
 	NoArguments                    // there are none, and some are needed
 	wrongCount                     // there are arguments, too few or too many
 	unknownFormat                  // --output
+	nothingFound                   // a filter matches nothing
 	noSuchCommand
 )
 
@@ -128,29 +129,3 @@ func ArgCount(c *urfave.Context, least, most int) error {
 
 // Quote is how errors show what a user wrote.
 func Quote(s string) string { return strconv.Quote(s) }
-
-// helpsInstead reports whether crictl would show a verb's help and succeed where
-// crishim finds an argument missing, or one too many. Scripts pin that.
-func (l commandLine) helpsInstead(err error) bool {
-	var usage *UsageError
-	if !errors.As(err, &usage) {
-		return false
-	}
-	switch l.Verb {
-	case "metricdescs":
-		return usage.Kind == wrongCount || usage.Kind == unknownFormat
-	case "config", "create", "exec", "port-forward", "rm", "rmi", "rmp", "run", "runp", "stopp", "update-runtime-config":
-		return usage.Kind == wrongCount || usage.Kind == NoArguments
-	}
-	return usage.Kind == wrongCount
-}
-
-// asTyped is urfave's complaint about a flag, which got a long name for the one that was typed.
-func asTyped(e *UsageError, args []string) string {
-	for _, arg := range args {
-		if looksLikeFlag(arg) && slices.Contains(e.names, flagName(arg)) {
-			return strings.Replace(e.flag, " for flag -"+e.names[0]+":", " for flag -"+flagName(arg)+":", 1)
-		}
-	}
-	return e.flag
-}

@@ -35,7 +35,7 @@ func NewApp(env *Env, groups []Group) *App {
 		Name:                      "crishim",
 		HelpName:                  "crishim",
 		Usage:                     "debug containers and pods through CRI, with or without a CRI runtime",
-		UsageText:                 "crishim [global options] COMMAND [options] [arguments]",
+		UsageText:                 "[global options] COMMAND [options] [arguments]",
 		Flags:                     append(env.globalFlags(), helpFlag()),
 		Before:                    env.readGlobals,
 		Writer:                    env.Out,
@@ -47,7 +47,7 @@ func NewApp(env *Env, groups []Group) *App {
 		ExitErrHandler:            func(*urfave.Context, error) {},
 	}}
 	app.OnUsageError = func(_ *urfave.Context, err error, _ bool) error {
-		return addUsage(app.UsageText, flagComplaint(app.Flags, err))
+		return addUsage("crishim "+app.UsageText, flagComplaint(app.Flags, err))
 	}
 	for _, group := range groups {
 		for _, verb := range group.Verbs {

@@ -79,6 +79,11 @@ func (v *View) read(env *Env) (err error) {
 	if v.names != "" {
 		v.Columns = strings.Split(v.names, ",")
 	}
+	if env.Compat && env.line.Verb == "events" {
+		if err := v.checkEventsFormat(); err != nil {
+			return err
+		}
+	}
 	if v.template != "" {
 		if v.FormatFlag != "" && v.FormatFlag != "go-template" {
 			return Usagef("--template goes with -o go-template, not -o %s", v.FormatFlag)
@@ -151,6 +156,9 @@ func ShowEach[T, R any](env *Env, v View, show func(io.Writer, []R, output.Optio
 	}
 	if len(found) == 0 && failed != nil {
 		return failed
+	}
+	if len(found) == 0 && env.Compat {
+		return &UsageError{Text: "No IDs provided or nothing found per filter", Kind: nothingFound}
 	}
 	return Join(show(env.Out, found, v.Options), failed)
 }

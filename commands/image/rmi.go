@@ -58,6 +58,7 @@ func (o *rmiOptions) check(env *cli.Env, c *urfave.Context) error {
 	case o.until < 0:
 		return cli.Invalid("until", o.until.String(), "must not be negative")
 	}
+	o.force = o.force || env.Compat && !o.prune // crictl removes pinned images, too
 	o.All = o.All || o.prune
 	return o.Targets.Check(env, c)
 }

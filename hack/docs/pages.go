@@ -26,7 +26,7 @@ func manual(app *urfave.App, date time.Time) map[string]string {
 // programPage is crishim(1) in Markdown.
 func programPage(app *urfave.App) string {
 	var p page
-	p.printf("%% CRISHIM 1\n\n# NAME\n\ncrishim - %s\n\n# SYNOPSIS\n\n**crishim** %s\n", escape(app.Usage), escape(strings.TrimPrefix(app.UsageText, "crishim ")))
+	p.printf("%% CRISHIM 1\n\n# NAME\n\ncrishim - %s\n\n# SYNOPSIS\n\n**crishim** %s\n", escape(app.Usage), escape(app.UsageText))
 	p.printf("\n# COMMANDS\n")
 	for i, c := range app.Commands {
 		if i == 0 || c.Category != app.Commands[i-1].Category {
@@ -115,7 +115,7 @@ const documents = "## Documents of -o json\n" +
 func commandPages(app *urfave.App) map[string]string {
 	const note = "<!-- Written by `make docs` from the tables of `crishim help`. -->\n\n"
 	var index page
-	index.printf("%s# Commands\n\n    %s\n", note, app.UsageText)
+	index.printf("%s# Commands\n\n    crishim %s\n", note, app.UsageText)
 	pages := map[string]string{}
 	for i, c := range app.Commands {
 		if i == 0 || c.Category != app.Commands[i-1].Category {

@@ -1,0 +1,128 @@
+package cli
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/crishim/crishim/output"
+)
+
+// This file has crictl's texts, under the name crictl and with --compat=crictl. Its end-to-end suite
+// looks at them.
+
+// crictlSummary is the line of the program in crictl's help.
+const crictlSummary = "client for CRI"
+
+// crictlSummaries are the lines of the verbs in crictl's help.
+var crictlSummaries = map[string]string{
+	"attach":                "Attach to a running container",
+	"checkpoint":            "Checkpoint one or more running containers",
+	"completion":            "Output shell completion code",
+	"config":                "Get, set and list crictl configuration options",
+	"create":                "Create a new container",
+	"events":                "Stream the events of containers",
+	"exec":                  "Run a command in a running container",
+	"imagefsinfo":           "Return image filesystem info",
+	"images":                "List images",
+	"info":                  "Display information of the container runtime",
+	"inspect":               "Display the status of one or more containers",
+	"inspecti":              "Return the status of one or more images",
+	"inspectp":              "Display the status of one or more pods",
+	"logs":                  "Fetch the logs of a container",
+	"metricdescs":           "List metric descriptors",
+	"metricsp":              "List pod metrics",
+	"pods":                  "List pods",
+	"port-forward":          "Forward local port to a pod",
+	"ps":                    "List containers",
+	"pull":                  "Pull an image from a registry",
+	"rm":                    "Remove one or more containers",
+	"rmi":                   "Remove one or more images",
+	"rmp":                   "Remove one or more pods",
+	"run":                   "Run a new container inside a sandbox",
+	"runp":                  "Run a new pod",
+	"runtime-config":        "Retrieve the container runtime configuration",
+	"start":                 "Start one or more created containers",
+	"stats":                 "List container(s) resource usage statistics",
+	"statsp":                "List pod statistics",
+	"stop":                  "Stop one or more running containers",
+	"stopp":                 "Stop one or more running pods",
+	"update":                "Update one or more running containers",
+	"update-runtime-config": "Update the runtime configuration",
+	"version":               "Display runtime version information",
+}
+
+// dropIgnored drops the arguments that crictl ignores.
+func (l *commandLine) dropIgnored() {
+	switch l.Verb {
+	case "imagefsinfo", "pods", "runtime-config":
+		l.Args, l.rest = l.Args[:max(0, len(l.Args)-len(l.rest))], nil
+	}
+}
+
+// answerAsCrictl shows the help page where crictl does, and returns the error that is left, in
+// crictl's words.
+func (env *Env) answerAsCrictl(line commandLine, args []string, err error) error {
+	var usage *UsageError
+	switch {
+	case err == nil:
+		return nil
+	case !errors.As(err, &usage):
+		if line.Verb == "pull" {
+			err = About("pulling image", err)
+		}
+		return err
+	case line.helpsInstead(usage.Kind):
+		if usage.Kind == nothingFound {
+			env.Note("%s", usage.Text)
+		}
+		return line.page.write(env)
+	case usage.flag != "":
+		usage.Text = usage.asTyped(args)
+		_, writeErr := fmt.Fprintf(env.Out, "Incorrect Usage: %s\n\n", output.Sanitize(usage.Text))
+		return Join(err, writeErr, line.page.write(env))
+	}
+	return err
+}
+
+// helpsInstead reports whether crictl shows a verb's help and succeeds where crishim fails.
+func (l commandLine) helpsInstead(kind UsageKind) bool {
+	switch kind {
+	case wrongCount, nothingFound:
+		return true
+	case unknownFormat:
+		return l.Verb == "metricdescs"
+	case NoArguments:
+		return slices.Contains([]string{"config", "create", "exec", "port-forward", "rm", "rmi", "rmp", "run", "runp", "stopp", "update-runtime-config"}, l.Verb)
+	}
+	return false
+}
+
+// asTyped returns urfave's complaint about a flag with the name that was typed.
+func (e *UsageError) asTyped(args []string) string {
+	for _, arg := range args {
+		if looksLikeFlag(arg) && slices.Contains(e.names, flagName(arg)) {
+			return strings.Replace(e.flag, " for flag -"+e.names[0]+":", " for flag -"+flagName(arg)+":", 1)
+		}
+	}
+	return e.flag
+}
+
+// checkEventsFormat refuses a format of events in crictl's words.
+func (v *View) checkEventsFormat() error {
+	format := cmp.Or(v.FormatFlag, "json")
+	_, unknown := output.ParseFormat(format)
+	switch {
+	case v.template != "" && format == "go-template":
+		if _, err := output.ParseFormat("go-template=" + v.template); err != nil {
+			return Usagef("failed to parse go-template: %v", err)
+		}
+	case v.template != "":
+		return Usagef("template can't be used with %q format", format)
+	case unknown != nil && format != "go-template":
+		return Usagef("don't support %q format", format)
+	}
+	return nil
+}
