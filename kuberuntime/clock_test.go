@@ -19,7 +19,7 @@ func TestBackOffCountsFromTheEnd(t *testing.T) {
 		{11 * time.Minute, 0}, {time.Second, 10 * time.Second},
 	} {
 		ended := now.Add(step.lives)
-		if got, _ := b.wait("k", ended, ended); got != step.want {
+		if got, _, _ := b.wait("k", ended, ended); got != step.want {
 			t.Errorf("after a life of %s: got %s, want %s", step.lives, got, step.want)
 		}
 		now = ended.Add(step.want)
@@ -34,10 +34,10 @@ func TestWaitsWhenTheClockIsPutBack(t *testing.T) {
 	now := time.Unix(100_000, 0)
 	b := newBackoff()
 	b.next("k", now, now)
-	if got, _ := b.wait("k", now, now.Add(-time.Hour)); got != backoffInitial {
+	if got, _, _ := b.wait("k", now, now.Add(-time.Hour)); got != backoffInitial {
 		t.Errorf("back-off: got %s, want %s", got, backoffInitial)
 	}
-	if got, _ := b.wait("k", now, now.Add(time.Hour)); got != 0 {
+	if got, _, _ := b.wait("k", now, now.Add(time.Hour)); got != 0 {
 		t.Errorf("back-off when the clock was put forward: got %s", got)
 	}
 }

@@ -61,8 +61,7 @@ func (m *Manager) KnownPods(ctx context.Context) ([]*pod.Pod, error) {
 	return pods, err
 }
 
-// Describe describes a pod. The manifest of one that was not made here is guessed from its
-// containers.
+// Describe describes a pod. The manifest of a pod that was not made here is guessed from its containers.
 func (m *Manager) Describe(ctx context.Context, p *pod.Pod) (*Description, error) {
 	status, err := m.GetPodStatus(ctx, p.UID, p.Name, p.Namespace)
 	if err != nil {
@@ -91,7 +90,14 @@ func (m *Manager) Describe(ctx context.Context, p *pod.Pod) (*Description, error
 	}
 	probes := d.State.probes
 	if d.Managed {
-		d.lastFailures()
+		for _, e := range d.Events {
+			switch e.Reason {
+			case EventUnhealthy:
+				d.Unready[e.Container] = e.Message
+			case EventStarted:
+				delete(d.Unready, e.Container)
+			}
+		}
 	} else {
 		probes = m.probeOnce(ctx, d)
 	}
@@ -111,20 +117,7 @@ func (m *Manager) Describe(ctx context.Context, p *pod.Pod) (*Description, error
 	return d, nil
 }
 
-// lastFailures takes from the events the failed probes of the process that manages the pod.
-func (d *Description) lastFailures() {
-	for _, e := range d.Events {
-		switch e.Reason {
-		case EventUnhealthy:
-			d.Unready[e.Container] = e.Message
-		case EventStarted:
-			delete(d.Unready, e.Container)
-		}
-	}
-}
-
-// probeOnce makes one attempt of each startup and readiness probe: a process that shows a
-// pod that is not managed has no earlier results.
+// probeOnce makes one attempt of each startup and readiness probe of a pod that is not managed.
 func (m *Manager) probeOnce(ctx context.Context, d *Description) plan.Probes {
 	passed := map[string]bool{}
 	for _, c := range manifest.Containers(d.Pod) {
@@ -257,40 +250,29 @@ func apiState(c *pod.ContainerStatus) v1.ContainerState {
 	return v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: c.Reason, Message: c.Message}}
 }
 
-// showWaiting sets in a pod's status why containers do not start, as a kubelet does, and
-// returns it by name. The runtime does not know it: the recorded events do. A container that has ended
-// and is to start again waits; its end is the last state.
+// showWaiting sets in a pod's status why containers do not start, by the recorded events, and returns it by name. A
+// container that has ended and is to start again waits; its end is the last state.
 func showWaiting(p *v1.Pod, view *plan.View, events []Event) map[string]v1.ContainerStateWaiting {
 	out := map[string]v1.ContainerStateWaiting{}
-	statuses := slices.Concat(refs(p.Status.InitContainerStatuses), refs(p.Status.ContainerStatuses), refs(p.Status.EphemeralContainerStatuses))
-	for _, s := range statuses {
-		i := slices.IndexFunc(view.Containers, func(c plan.ContainerView) bool { return c.Container.Name == s.Name })
-		if i < 0 {
-			continue
-		}
-		if why := lastWait(events, s.Name); why != nil && startsAgain(p, view.Containers[i]) {
-			if s.State.Terminated != nil {
-				s.LastTerminationState = s.State
+	for _, statuses := range [][]v1.ContainerStatus{p.Status.InitContainerStatuses, p.Status.ContainerStatuses, p.Status.EphemeralContainerStatuses} {
+		for i := range statuses {
+			s := &statuses[i]
+			of := slices.IndexFunc(view.Containers, func(c plan.ContainerView) bool { return c.Container.Name == s.Name })
+			if why := lastWait(events, s.Name); why != nil && startsAgain(p, view.Containers[of]) {
+				if s.State.Terminated != nil {
+					s.LastTerminationState = s.State
+				}
+				s.State = v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: why.Waiting, Message: why.Message}}
 			}
-			s.State = v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: why.Waiting, Message: why.Message}}
-		}
-		if s.State.Waiting != nil && s.State.Waiting.Reason != "" {
-			out[s.Name] = *s.State.Waiting
+			if s.State.Waiting != nil && s.State.Waiting.Reason != "" {
+				out[s.Name] = *s.State.Waiting
+			}
 		}
 	}
 	return out
 }
 
-func refs[T any](list []T) []*T {
-	out := make([]*T, len(list))
-	for i := range list {
-		out[i] = &list[i]
-	}
-	return out
-}
-
-// lastWait returns the event that says why a container does not start, nil if it was started or
-// got further since.
+// lastWait returns the event that says why a container does not start, nil if the container got further since.
 func lastWait(events []Event, name string) *Event {
 	for i, e := range slices.Backward(events) {
 		if e.Container != name {

@@ -65,14 +65,11 @@ func stampOf(path string) (stamp string, changed time.Time) {
 	if err != nil {
 		return err.Error(), time.Time{}
 	}
-	stat, ok := info.Sys().(*syscall.Stat_t)
-	if !ok {
-		return fmt.Sprint(info.Size(), info.ModTime().UnixNano()), time.Time{}
-	}
+	stat := info.Sys().(*syscall.Stat_t)
 	return fmt.Sprint(stat.Dev, stat.Ino, info.Size(), info.ModTime().UnixNano(), stat.Ctim), time.Unix(stat.Ctim.Unix())
 }
 
-// read reads the files that have changed and are settled. Where a file has a problem, the pods of its last good content stay
+// read reads the files that have changed and are settled. The pods of the last good content of a file with a problem stay
 // wanted. A directory that cannot be listed changes nothing.
 func (f *directory) read() (changed bool, err error) {
 	f.settled = false
@@ -108,8 +105,8 @@ func (f *directory) read() (changed bool, err error) {
 	return changed, f.problem
 }
 
-// list adds new files. An unmounted file system leaves another, empty directory at the same path: its files count as unreadable,
-// not as removed.
+// list adds new files. An unmounted file system leaves another, empty directory at the same path: that is an error, and removes
+// no file.
 func (f *directory) list() error {
 	real, err := filepath.EvalSymlinks(f.path)
 	if err != nil {
@@ -123,10 +120,8 @@ func (f *directory) list() error {
 	if err != nil {
 		return err
 	}
-	id := real
-	if stat, ok := info.Sys().(*syscall.Stat_t); ok {
-		id = fmt.Sprint(stat.Dev, stat.Ino)
-	}
+	stat := info.Sys().(*syscall.Stat_t)
+	id := fmt.Sprint(stat.Dev, stat.Ino)
 	if len(names) == 0 && len(f.files) > 0 && real == f.real && id != f.id {
 		return fmt.Errorf("%s is another directory than before and has no manifests (was it unmounted?): its pods stay", f.path)
 	}
@@ -180,8 +175,8 @@ func (f *directory) parse() error {
 	}
 	set, err := parseFiles(use)
 	for err != nil { // each time with at least one file less, or in an older content
-		var found manifest.Errors
-		if !errors.As(err, &found) {
+		found, ok := errors.AsType[manifest.Errors](err)
+		if !ok {
 			return errors.Join(append(problems, err)...)
 		}
 		bad := map[string]bool{}
@@ -230,8 +225,8 @@ func parseFiles(contents map[string][]byte) (*manifest.Set, error) {
 // complete reports whether all files were read and have no problem.
 func (f *directory) complete() bool { return f.settled && len(f.broken) == 0 }
 
-// dropped reports whether a pod that was made from a file is no longer wanted, rather than lost in a file with a problem. Where the
-// file is not known it may be any.
+// dropped reports whether a pod that was made from a file, any file for "", is no longer wanted, rather than lost in a file with
+// a problem.
 func (f *directory) dropped(file string) bool {
 	return f.complete() || f.settled && file != "" && !f.broken[filepath.Join(f.path, file)]
 }

@@ -64,8 +64,8 @@ const (
 	EventVolumes         = "FailedMount"
 )
 
-// LastFailure returns the event that tells why a container is not started, or with "" why a pod has none; nil where
-// it got further since.
+// LastFailure returns the event that tells why a container is not started, or with "" why a pod has none; nil if it got
+// further since.
 func LastFailure(events []Event, container string) *Event {
 	for i, e := range slices.Backward(events) {
 		switch {
@@ -92,10 +92,10 @@ func (e *Event) Why() string {
 	return text
 }
 
-// WhyNoContainers tells why a pod that was made here has no container: it need not be in the runtime. ref is a name or
-// namespace/name; nothing is returned where that is not known, or of several pods.
+// WhyNoContainers tells why a pod that was made here has no container. ref is a name or namespace/name; an ambiguous one
+// returns nothing.
 func WhyNoContainers(d pod.Dirs, ref string) (name, why string) {
-	uids, _ := listDir(d.Pods()) // it is a help, no more
+	uids, _ := listDir(d.Pods())
 	for _, uid := range uids {
 		record, err := readRecord(d, uid)
 		if err != nil || record.Pod.Name != ref && FullName(record.Pod) != ref {
@@ -113,8 +113,7 @@ func WhyNoContainers(d pod.Dirs, ref string) (name, why string) {
 	return name, why
 }
 
-// maxEventMessage is more than any message of ours. What a container's server or command
-// answers is in some of them.
+// maxEventMessage bounds messages: some have the answer of a container's server or command.
 const maxEventMessage = 8 << 10
 
 // event reports a normal step of a pod, warn something that went wrong.
@@ -159,8 +158,8 @@ func (m *Manager) reportEnds(p *v1.Pod, status *pod.Status) {
 	}
 }
 
-// newEnds returns the containers that have ended without an event about it, the oldest first, and remembers
-// them for as long as they are there. One that was not started has another event.
+// newEnds returns the containers that have ended without an event about it, the oldest first, and remembers them. A
+// container that was not started has another event.
 func (w *stateWriter) newEnds(d pod.Dirs, uid string, status *pod.Status) (ends []*pod.ContainerStatus) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -194,7 +193,7 @@ func podOf(status *pod.Status) *v1.Pod {
 // halfEventLog bounds the file of a pod's events, and the one that was full before it.
 const halfEventLog = 128 << 10
 
-// AppendEvent keeps an event in the pod's directory, where describe finds it; not of a pod without a directory.
+// AppendEvent keeps an event in the pod's directory, if there is one.
 func AppendEvent(d pod.Dirs, e Event) error {
 	if !pod.IsUID(e.UID) {
 		return nil
@@ -254,8 +253,8 @@ func ReadEvents(d pod.Dirs, uid string) (out []Event, err error) {
 	return out, nil
 }
 
-// inCausalOrder gives an end that the runtime has dated before what made it, or what it ends, the time of that: a
-// start is reported when the call for it is over, and its container may have ended by then.
+// inCausalOrder moves the end of a container behind its start, which is reported when the call for it is over, and behind
+// the event that ends it.
 func inCausalOrder(events []Event) []Event {
 	events = slices.Clone(events)
 	before := map[string]time.Time{} // by container
@@ -279,8 +278,7 @@ type FoldedEvent struct {
 }
 
 // FoldEvents folds the events of each container, and those of the pod, that have one reason, in the order of the last
-// of each. Where one reason has several meanings what they say first tells them apart: which probe failed, or with which
-// status a container exited.
+// of each. The beginning of the message tells apart which probe failed, or with which status a container exited.
 func FoldEvents(events []Event) []FoldedEvent {
 	type kind struct {
 		container, reason, waiting, text string

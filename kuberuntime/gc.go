@@ -59,8 +59,7 @@ type Garbage struct {
 	Items []GarbageItem `json:"items"`
 }
 
-// GarbageCollect plans and removes. What could not be removed is in the error; the rest
-// is gone. It is the kubelet's containerGC.
+// GarbageCollect plans and removes, as the kubelet's containerGC. It goes on after a failure.
 func (m *Manager) GarbageCollect(ctx context.Context, policy GCPolicy, sources Sources) (*Garbage, error) {
 	g, err := m.PlanGarbage(ctx, policy, sources)
 	if err != nil {
@@ -136,7 +135,11 @@ func (m *Manager) removeItem(ctx context.Context, item GarbageItem) error {
 	case "pod directory", "pod record":
 		return m.removeDirs(ctx, filepath.Base(item.ID))
 	case "runtime record":
-		return m.removeGone(ctx, filepath.Base(item.ID))
+		own, err := m.identify(ctx)
+		if err != nil {
+			return err
+		}
+		return m.removeRuntimes(ctx, filepath.Base(item.ID), func(key string, r RuntimeRecord) bool { return !own.is(key, r) && own.isGone(r) })
 	}
 	return volume.RemoveAll(item.ID)
 }
@@ -163,11 +166,11 @@ func deadContainers(pods []*pod.Pod, policy GCPolicy, sources Sources, now time.
 		}
 	}
 	units = slices.DeleteFunc(units, func(u *unit) bool {
-		if !sources.deleted(u.pod.UID) {
-			return false
+		deleted := sources.deleted(u.pod.UID)
+		if deleted {
+			evict(u, 0, "its pod is gone")
 		}
-		evict(u, 0, "its pod is gone")
-		return true // and has no share
+		return deleted
 	})
 	total := 0
 	for _, u := range units {
@@ -198,8 +201,8 @@ func deadContainers(pods []*pod.Pod, policy GCPolicy, sources Sources, now time.
 // startTime is how long a container may stay between its creation and its start: a runtime's StartContainer has two minutes.
 const startTime = 2 * time.Minute
 
-// deadUnits groups the containers that do not run and are older than minAge. One that was created a moment ago is about
-// to start: it is not dead, and the attempt before it is still the last that ended.
+// deadUnits groups the containers that do not run and are older than minAge. A container that was created a moment ago is
+// about to start, and not dead.
 func deadUnits(pods []*pod.Pod, minAge time.Duration, now time.Time) []*unit {
 	var out []*unit
 	for _, p := range pods {
@@ -226,8 +229,8 @@ func deadUnits(pods []*pod.Pod, minAge time.Duration, now time.Time) []*unit {
 	return out
 }
 
-// deadSandboxes picks sandboxes that are not ready, have no container left once the given
-// ones are removed, and are not their pod's newest unless the pod is gone: the kubelet's evictSandboxes.
+// deadSandboxes picks sandboxes that are not ready, have no container but the given ones, and are not the newest of a pod
+// that is there: the kubelet's evictSandboxes.
 func deadSandboxes(pods []*pod.Pod, containers []GarbageItem, sources Sources) []GarbageItem {
 	gone := map[string]bool{}
 	for _, item := range containers {
@@ -259,9 +262,8 @@ func deadSandboxes(pods []*pod.Pod, containers []GarbageItem, sources Sources) [
 	return out
 }
 
-// deadDirs picks the directories of pods that the runtime does not know at all, and dangling log
-// links, as the kubelet's evictPodLogsDirectories. Only pods that were run here on the same runtime count: others'
-// logs may lie in the same directories.
+// deadDirs picks the directories of pods that the runtime does not know at all, and dangling log links, as the kubelet's
+// evictPodLogsDirectories. Only pods that were made on this runtime count: the logs of others lie in the same directories.
 func (m *Manager) deadDirs(ctx context.Context, sources Sources) ([]GarbageItem, error) {
 	if !sources.AllReady {
 		return nil, nil
@@ -303,8 +305,7 @@ func (m *Manager) deadDirs(ctx context.Context, sources Sources) ([]GarbageItem,
 	return slices.Concat(out, gone, links), err
 }
 
-// goneRuntimes picks the records of runtimes that were uninstalled: their pods' directories were kept for them, and nothing
-// else removes them.
+// goneRuntimes picks the records of runtimes that were uninstalled: nothing else removes the directories of their pods.
 func (m *Manager) goneRuntimes(ctx context.Context, uids []string) ([]GarbageItem, error) {
 	own, err := m.identify(ctx)
 	if err != nil {
@@ -323,14 +324,6 @@ func (m *Manager) goneRuntimes(ctx context.Context, uids []string) ([]GarbageIte
 		}
 	}
 	return out, nil
-}
-
-func (m *Manager) removeGone(ctx context.Context, uid string) error {
-	own, err := m.identify(ctx)
-	if err != nil {
-		return err
-	}
-	return m.removeRuntimes(ctx, uid, func(key string, r RuntimeRecord) bool { return !own.is(key, r) && own.isGone(r) })
 }
 
 // whenLost calls do if no process works on a pod and the runtime has nothing of it: a pod that is being

@@ -26,8 +26,8 @@ func DefaultImagePolicy() ImagePolicy { return ImagePolicy{High: 85, Low: 80} }
 // minImageAge is how long an image stays that was seen to come: it is about to be used.
 const minImageAge = 2 * time.Minute
 
-// imageHistory is what the CRI does not report and a process that stays can see, as the kubelet's imageGCManager
-// does: since when an image is there, and when it was last used. It is nil in a process that does not stay.
+// imageHistory is since when images are there, and when they were last used, as the kubelet's imageGCManager keeps it: the
+// CRI does not tell. It is nil in a process that does not stay.
 type imageHistory struct{ records map[string]imageRecord }
 
 // imageRecord has no times of what came, or was used, before we looked.
@@ -59,11 +59,9 @@ func (h *imageHistory) of(image *runtimeapi.Image) imageRecord {
 	return h.records[image.GetId()]
 }
 
-// errDiskUnknown is a disk of images that cannot be seen from here: the runtime is on another host, say.
 var errDiskUnknown = errors.New("the disk of the images cannot be seen")
 
-// PlanImages lists the images whose removal brings the disk that they are on under the policy. Where that
-// disk cannot be seen it is an error. The kubelet has realImageGCManager for it.
+// PlanImages lists the images whose removal brings their disk under the policy, as the kubelet's realImageGCManager.
 func (m *Manager) PlanImages(ctx context.Context, policy ImagePolicy) (*Garbage, error) {
 	return m.planImages(ctx, policy, nil)
 }
@@ -123,8 +121,8 @@ func (p ImagePolicy) excess(capacity, available uint64) (percent int, toFree uin
 	return percent, target - available
 }
 
-// unusedImages picks images that nothing uses, that are not pinned and have not just come, the least
-// recently used first. Of those that no use is known of the largest go first, so that few go.
+// unusedImages picks images that are not used, not pinned and have not just come, the least recently used first. Of images
+// without a known use the largest go first, so that few go.
 func unusedImages(images []*runtimeapi.Image, used UsedImages, toFree uint64, history *imageHistory, now time.Time) []GarbageItem {
 	candidates := slices.DeleteFunc(slices.Clone(images), func(i *runtimeapi.Image) bool {
 		return i.GetPinned() || used.Has(i) || now.Sub(history.of(i).first) < minImageAge
@@ -164,7 +162,7 @@ func (u UsedImages) add(names ...string) {
 }
 
 // fullReference returns one form for all names of one image: a manifest says nginx, a runtime lists
-// docker.io/library/nginx:latest. A digest outweighs a tag next to it. What is no name, such as an id, stays as it is.
+// docker.io/library/nginx:latest. A digest outweighs a tag next to it.
 func fullReference(name string) string {
 	ref, err := reference.ParseAnyReference(name)
 	if err != nil {
@@ -180,9 +178,8 @@ func fullReference(name string) string {
 	return reference.TagNameOnly(named).String()
 }
 
-// ImageUse looks at which images are used: those of containers, those of image volumes, which only a container's status
-// has, and the one of sandboxes. That one is not pinned by containerd before 1.7, and no container in the lists is made
-// from it. What was used once stays so.
+// ImageUse is which images are used: by containers, by image volumes, which only a container's status has, and by
+// sandboxes, whose image containerd before 1.7 does not pin. An image that was used once stays so.
 type ImageUse struct {
 	runtime runtimeapi.RuntimeServiceClient
 	images  runtimeapi.ImageServiceClient
@@ -251,8 +248,8 @@ func (u *ImageUse) Has(image *runtimeapi.Image) bool {
 	return u.used.Has(image)
 }
 
-// StillUnused looks again, right before an image is removed: containers may have been created. Of the runtimes only
-// dockershims refuse to remove an image that a container needs.
+// StillUnused looks again, right before an image is removed: only dockershims refuse to remove an image that a container
+// needs.
 func (u *ImageUse) StillUnused(ctx context.Context, image *runtimeapi.Image) (bool, error) {
 	if _, err, _ := u.looks.Do("", func() (any, error) { return nil, u.look(ctx) }); err != nil {
 		return false, err

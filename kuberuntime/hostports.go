@@ -1,6 +1,7 @@
 package kuberuntime
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -24,8 +25,8 @@ func hostPorts(p *v1.Pod) (out []v1.ContainerPort) {
 	return out
 }
 
-// takeHostPorts refuses a pod whose host ports another pod has, as the kubelet's admission does: CNI's portmap would give both the port. The pods
-// that are made here, on this runtime, wait for each other until release.
+// takeHostPorts refuses a pod whose host ports another pod has, as the kubelet's admission does: CNI's portmap would give
+// both the port. Pods that are made on this runtime wait for each other until release.
 func (m *Manager) takeHostPorts(ctx context.Context, p *v1.Pod) (release func() error, err error) {
 	wanted := hostPorts(p)
 	if len(wanted) == 0 {
@@ -41,7 +42,7 @@ func (m *Manager) takeHostPorts(ctx context.Context, p *v1.Pod) (release func() 
 	}
 	others, err := m.GetPods(ctx, false)
 	for _, other := range others {
-		if other.UID == string(p.UID) || err != nil {
+		if other.UID == string(p.UID) {
 			continue
 		}
 		for _, taken := range m.takenPorts(ctx, other) {
@@ -71,12 +72,7 @@ func (m *Manager) takenPorts(ctx context.Context, p *pod.Pod) (out []v1.Containe
 	return out
 }
 
-func protocolOf(p v1.ContainerPort) v1.Protocol {
-	if p.Protocol == "" {
-		return v1.ProtocolTCP
-	}
-	return p.Protocol
-}
+func protocolOf(p v1.ContainerPort) v1.Protocol { return cmp.Or(p.Protocol, v1.ProtocolTCP) }
 
 func samePort(a, b v1.ContainerPort) bool {
 	anywhere := func(ip string) bool { return ip == "" || ip == "0.0.0.0" || ip == "::" }

@@ -15,17 +15,16 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// identity tells the runtimes of one host apart. Names do not where there are two containerds, nor do endpoints where
-// one engine is reached both by docker:// and by the socket of serve.
+// identity tells the runtimes of one host apart. Names do not, with two containerds, nor do endpoints: docker:// and the
+// socket of serve reach one engine.
 type identity struct {
 	key  string
 	root string // of the runtime's data, without which it has no pods; "" where it does not tell
 	at   string // socketOf the endpoint
 }
 
-// identify asks the runtime once. A Docker engine has an id; two of one host may share it, which is made with the
-// configuration in /etc/docker, but not the directory of their data. Other runtimes are known by their socket's path: its inode
-// changes with each of their starts.
+// identify asks the runtime once. An engine is identified by its ID and its data root: two engines that share /etc/docker
+// share the ID. Other runtimes are known by their socket's path: its inode changes with each start.
 func (m *Manager) identify(ctx context.Context) (identity, error) {
 	m.mu.Lock()
 	known := m.identity
@@ -75,8 +74,8 @@ func socketOf(endpoint string) string {
 	return endpoint
 }
 
-// is reports whether a record is of this runtime, or of one that was at its place: an engine that was set up anew has another
-// id. One socket may be at two paths, by a mount.
+// is reports whether a record is of this runtime, or of its predecessor: a new engine has another ID. One socket may be at
+// two paths, by a mount.
 func (i identity) is(key string, r RuntimeRecord) bool {
 	if i.key == key || i.root != "" && r.Root == i.root && socketOf(r.Endpoint) == i.at {
 		return true
@@ -89,12 +88,8 @@ func (i identity) is(key string, r RuntimeRecord) bool {
 	return err == nil && os.SameFile(a, b)
 }
 
-// dialTime bounds a look at a unix socket, which is there or is not.
-const dialTime = time.Second
-
-// isGone reports whether a recorded runtime cannot have a pod any more: nothing listens on its socket, and the directory of
-// its data does not exist. That must be seen: data on a disk that is not mounted are missing from an empty
-// directory, and a container sees no runtime's data, also not those of the one in use.
+// isGone reports whether a recorded runtime cannot have a pod any more: nothing listens on its socket, and its data root
+// does not exist in a directory that has others. A container sees no runtime's data, nor an unmounted disk its directories.
 func (i identity) isGone(r RuntimeRecord) bool {
 	if r.Root == "" || i.root == "" {
 		return false
@@ -108,7 +103,7 @@ func (i identity) isGone(r RuntimeRecord) bool {
 	if names, err := listDir(filepath.Dir(r.Root)); err != nil || len(names) == 0 {
 		return false
 	}
-	conn, err := net.DialTimeout("unix", socketOf(r.Endpoint), dialTime)
+	conn, err := net.DialTimeout("unix", socketOf(r.Endpoint), time.Second)
 	if err == nil {
 		_ = conn.Close()
 	}

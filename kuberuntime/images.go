@@ -33,8 +33,7 @@ var (
 	ErrInvalidImageName = errors.New("InvalidImageName")
 )
 
-// PullImage tries the credentials in turn, or none where there are none, within the limits of the options.
-// It returns the runtime's id of the image.
+// PullImage tries the credentials in turn, within the limits of the options, and returns the runtime's id of the image.
 func (m *Manager) PullImage(ctx context.Context, image string, auths []*runtimeapi.AuthConfig, sandbox *runtimeapi.PodSandboxConfig) (string, error) {
 	if m.pulling != nil {
 		select {
@@ -142,9 +141,9 @@ func (m *Manager) ensureImage(ctx context.Context, p *v1.Pod, container, image s
 func (m *Manager) pullFor(ctx context.Context, p *v1.Pod, container, image string, set *manifest.Set, sandbox *runtimeapi.PodSandboxConfig) error {
 	key := string(p.UID) + "_" + image
 	start := m.o.Now()
-	if left, isNew := m.imageBackOff.wait(key, m.imageBackOff.last(key), start); left > 0 {
+	if left, whole, isNew := m.imageBackOff.wait(key, m.imageBackOff.last(key), start); left > 0 {
 		if isNew {
-			m.reportWaiting(p, container, EventBackOff, ErrImagePullBackOff, "back-off %s pulling image %s", m.imageBackOff.delay(key), image)
+			m.reportWaiting(p, container, EventBackOff, ErrImagePullBackOff, "back-off %s pulling image %s", whole, image)
 		}
 		return &retryError{err: fmt.Errorf("%w: %s", ErrImagePullBackOff, image), after: left}
 	}
@@ -181,35 +180,22 @@ func pullErrorName(err error) error {
 	return ErrImagePull
 }
 
-// several are the failures of attempts at one thing, in one line.
-type several []error
-
-// inOneLine joins the failures of several attempts, equal ones once; nil where there is none.
-func inOneLine(errs ...error) error {
-	var out several
+// inOneLine joins the failures of several attempts, equal ones once.
+func inOneLine(errs ...error) (all error) {
+	seen := map[string]bool{}
 	for _, err := range errs {
-		if err != nil && !slices.ContainsFunc(out, func(e error) bool { return e.Error() == err.Error() }) {
-			out = append(out, err)
+		switch {
+		case err == nil || seen[err.Error()]:
+			continue
+		case all == nil:
+			all = err
+		default:
+			all = fmt.Errorf("%w; %w", all, err)
 		}
+		seen[err.Error()] = true
 	}
-	switch len(out) {
-	case 0:
-		return nil
-	case 1:
-		return out[0]
-	}
-	return out
+	return all
 }
-
-func (s several) Error() string {
-	var texts []string
-	for _, err := range s {
-		texts = append(texts, err.Error())
-	}
-	return strings.Join(texts, "; ")
-}
-
-func (s several) Unwrap() []error { return s }
 
 // refusedError is a pull that failed for its login.
 type refusedError struct{ error }
@@ -221,8 +207,7 @@ func (e *refusedError) Hint() string {
 }
 
 // credentials returns those of the pod's imagePullSecrets that match the image, then the host's, as the
-// kubelet's keyring. Host credentials that cannot be read do not keep the others, or none,
-// from being tried; missing is the error, for the case that these do not help.
+// kubelet's keyring. missing is why the host's cannot be read: the pull is tried without them.
 func (m *Manager) credentials(ctx context.Context, p *v1.Pod, image string, set *manifest.Set) (auths []*runtimeapi.AuthConfig, missing, err error) {
 	for _, ref := range p.Spec.ImagePullSecrets {
 		secret := set.Secrets[p.Namespace+"/"+ref.Name]

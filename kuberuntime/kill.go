@@ -32,7 +32,7 @@ import (
 // minGrace is the least time that a container gets to end, in seconds.
 const minGrace = 2
 
-// killTarget is a container to kill with what is known about it.
+// killTarget is a container to kill.
 type killTarget struct {
 	status    *pod.ContainerStatus
 	container *v1.Container
@@ -50,7 +50,7 @@ func (m *Manager) KillPod(ctx context.Context, p *v1.Pod, status *pod.Status, gr
 	return m.killPod(ctx, p, status, grace, nil)
 }
 
-// killPod is KillPod with the containers of it that are killed for a reason of their own, which is why the pod ends.
+// killPod is KillPod for a pod that ends because of some of its containers.
 func (m *Manager) killPod(ctx context.Context, p *v1.Pod, status *pod.Status, grace *int64, reasons []plan.Kill) error {
 	if p == nil {
 		p = restoredPod(status)
@@ -67,9 +67,9 @@ func (m *Manager) killPod(ctx context.Context, p *v1.Pod, status *pod.Status, gr
 	return errors.Join(errs...)
 }
 
-// killContainers is the kubelet's killContainersWithSyncResult. The preStop hooks run at the same time; a sidecar
-// is then stopped when the main containers and the sidecars that were started after it are gone
-// (the kubelet's terminationOrdering), or when its grace period is over.
+// killContainers is the kubelet's killContainersWithSyncResult. The preStop hooks run at the same time. A sidecar
+// is stopped after the main containers and the sidecars that were started after it (the kubelet's
+// terminationOrdering), or when its grace period is over.
 func (m *Manager) killContainers(ctx context.Context, p *v1.Pod, status *pod.Status, grace *int64, reasons []plan.Kill) error {
 	// turn is 0 for what is stopped at once; sidecars follow in the reverse order of the manifest.
 	turn := func(t killTarget) int {
@@ -177,7 +177,6 @@ func restoredPod(status *pod.Status) *v1.Pod {
 
 func restoredContainer(c *pod.ContainerStatus) *v1.Container {
 	out, hook := &v1.Container{Name: c.Name}, &v1.LifecycleHandler{}
-	// What cannot be read is another tool's.
 	if json.Unmarshal([]byte(c.Annotations[pod.PreStopAnnotation]), hook) == nil {
 		out.Lifecycle = &v1.Lifecycle{PreStop: hook}
 	}
@@ -245,13 +244,9 @@ func (m *Manager) runHook(ctx context.Context, hook *v1.LifecycleHandler, id, ip
 	return errors.New("no handler")
 }
 
-// describeExit adds the output of a failed command.
 func describeExit(out []byte, err error) error {
-	var exit *CommandError
-	if !errors.As(err, &exit) {
-		return err
-	}
-	if text := strings.TrimSpace(string(out)); text != "" {
+	text := strings.TrimSpace(string(out))
+	if _, exited := errors.AsType[*CommandError](err); exited && text != "" {
 		return fmt.Errorf("%w: %s", err, text[:min(len(text), 1024)])
 	}
 	return err
@@ -266,11 +261,11 @@ func httpHook(ctx context.Context, h *v1.HTTPGetAction, podIP string, ports []v1
 	const agent = "kube-lifecycle/crishim"
 	target := probe.Target{PodIP: podIP, Ports: ports}
 	err := probe.HTTPGet(ctx, agent, h, target)
-	var record tls.RecordHeaderError
-	if h.Scheme == v1.URISchemeHTTPS && (errors.As(err, &record) || errors.Is(err, http.ErrSchemeMismatch)) {
-		plain := *h
-		plain.Scheme = v1.URISchemeHTTP
-		return probe.HTTPGet(ctx, agent, &plain, target)
+	_, plain := errors.AsType[tls.RecordHeaderError](err)
+	if h.Scheme == v1.URISchemeHTTPS && (plain || errors.Is(err, http.ErrSchemeMismatch)) {
+		again := *h
+		again.Scheme = v1.URISchemeHTTP
+		return probe.HTTPGet(ctx, agent, &again, target)
 	}
 	return err
 }

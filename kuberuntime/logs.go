@@ -24,7 +24,7 @@ import (
 var ErrNoLog = errors.New("the container has no log file")
 
 // GetContainerLogs copies a container's log, each stream to its writer. With o.Follow it goes on
-// for as long as the container runs, as a kubelet's; o.Ended is overwritten. A Tail of -1 means all lines, and 0 none.
+// for as long as the container runs; o.Ended is overwritten.
 func (m *Manager) GetContainerLogs(ctx context.Context, containerID string, o logfile.Options, stdout, stderr io.Writer) error {
 	of := &runtimeapi.ContainerStatusRequest{ContainerId: containerID}
 	resp, err := m.runtime.ContainerStatus(ctx, of)
@@ -60,7 +60,7 @@ type LogPolicy struct {
 func DefaultLogPolicy() LogPolicy { return LogPolicy{MaxSize: 10 << 20, MaxFiles: 5} }
 
 // RotateLogs rotates the logs of running containers of pods that were made here, as the kubelet's
-// containerLogManager. A log that is a link belongs to the container engine, which rotates it by itself.
+// containerLogManager. The engine itself rotates a log that is a link to its own.
 func (m *Manager) RotateLogs(ctx context.Context, policy LogPolicy) error {
 	if policy.MaxSize <= 0 {
 		return nil
@@ -96,7 +96,7 @@ func logSize(d pod.Dirs, c *runtimeapi.Container) (int64, error) {
 	return info.Size(), nil
 }
 
-// rotationTime is in the names of rotated files, as the kubelet has it: log collectors expect that.
+// rotationTime is in the names of rotated files, as the kubelet has it.
 const rotationTime = "20060102-150405"
 
 func (m *Manager) rotate(ctx context.Context, id string, policy LogPolicy) error {

@@ -96,7 +96,13 @@ func (m *Manager) NewLoop(o LoopOptions) (*Loop, error) {
 	}, nil
 }
 
-func (l *Loop) Close() error { return errors.Join(l.removeInvalid(), l.lock.Release()) }
+func (l *Loop) Close() error {
+	err := os.Remove(invalidFile(dirLockPath(l.m.o.Dirs, l.directory.path)))
+	if errors.Is(err, os.ErrNotExist) {
+		err = nil
+	}
+	return errors.Join(err, l.lock.Release())
+}
 
 // Run works until the context ends, as the kubelet's syncLoop. The pods run on.
 func (l *Loop) Run(ctx context.Context) {
@@ -127,8 +133,7 @@ func (l *Loop) Run(ctx context.Context) {
 	}
 }
 
-// RunOnce brings the runtime to the state of the directory and returns: pods that are not wanted
-// are removed, the others brought up, all at the same time, as far as wait says.
+// RunOnce removes the pods that the directory does not have, brings the others up, all at the same time, and returns.
 func (l *Loop) RunOnce(ctx context.Context, wait Wait) error {
 	_, readErr := l.directory.read()
 	for ; len(l.directory.files) > 0 && !l.directory.settled; _, readErr = l.directory.read() { // a writer may be at work
@@ -175,8 +180,8 @@ func (l *Loop) RunOnce(ctx context.Context, wait Wait) error {
 	return errors.Join(errs...)
 }
 
-// iterate compares the directory with the runtime once, as the kubelet's syncLoopIteration. Listing all pods is its GenericPLEG:
-// the worker of a pod of which the list shows something new is woken.
+// iterate compares the directory with the runtime once, as the kubelet's syncLoopIteration. A list of all pods takes the
+// place of the kubelet's GenericPLEG: it wakes the workers of the pods that have changed.
 func (l *Loop) iterate(ctx context.Context) {
 	changed, err := l.directory.read()
 	l.report("directory", err)
@@ -196,7 +201,14 @@ func (l *Loop) iterate(ctx context.Context) {
 	if err != nil {
 		return
 	}
-	maps.DeleteFunc(l.workers, func(_ string, w *worker) bool { return w.isDone() })
+	maps.DeleteFunc(l.workers, func(_ string, w *worker) bool {
+		select {
+		case <-w.done:
+			return true
+		default:
+			return false
+		}
+	})
 	l.recordLive(pods)
 	back, listed := waited && !l.state.blocks(false), map[string]string{}
 	for _, p := range pods {
@@ -213,7 +225,7 @@ func (l *Loop) iterate(ctx context.Context) {
 }
 
 // checkRuntime asks the runtime from time to time whether it is ready, more often while it is not: the kubelet's
-// updateRuntimeUp. Without the runtime nothing can be done; without its network the loop goes on and most pods wait.
+// updateRuntimeUp. Without a network only pods in the host's network go on.
 func (l *Loop) checkRuntime(ctx context.Context) error {
 	now := l.m.o.Now()
 	if !l.state.blocks(false) && now.Sub(l.checked).Abs() < statusPeriod {
@@ -243,7 +255,7 @@ func notReady(status *runtimeapi.RuntimeStatus, name string) error {
 	return fmt.Errorf("not ready, pods wait: the runtime's status has no condition %s", name)
 }
 
-// recordLive records which pods are no garbage, before workers create more.
+// recordLive records which pods are not garbage, before workers create more.
 func (l *Loop) recordLive(pods []*pod.Pod) {
 	if !l.directory.complete() {
 		l.live.Store(nil)
@@ -287,10 +299,9 @@ func fingerprint(p *pod.Pod) string {
 		text += fmt.Sprint(s.GetId(), s.GetState(), " ")
 	}
 	for _, c := range p.Containers {
-		if c.GetState() == runtimeapi.ContainerState_CONTAINER_CREATED {
-			continue
+		if c.GetState() != runtimeapi.ContainerState_CONTAINER_CREATED {
+			text += fmt.Sprint(c.GetId(), c.GetState(), " ")
 		}
-		text += fmt.Sprint(c.GetId(), c.GetState(), " ")
 	}
 	return text
 }
@@ -303,10 +314,7 @@ func (l *Loop) removeUnwanted(ctx context.Context, pods []*pod.Pod) {
 			continue
 		}
 		owner := l.m.OwnerOf(ctx, p)
-		if owner.Dir != l.directory.path {
-			continue
-		}
-		if l.directory.dropped(owner.File) || l.directory.wantsName(p.Namespace, p.Name) {
+		if owner.Dir == l.directory.path && (l.directory.dropped(owner.File) || l.directory.wantsName(p.Namespace, p.Name)) {
 			l.startWorker(ctx, p.UID, p.FullName(), desired{}, true)
 		}
 	}
@@ -333,10 +341,9 @@ func (l *Loop) startWanted(ctx context.Context, pods []*pod.Pod) {
 		if !errors.Is(err, errBeingRemoved) {
 			l.report("pod "+FullName(want.pod), err)
 		}
-		if err != nil {
-			continue
+		if err == nil {
+			l.startWorker(ctx, uid, FullName(want.pod), want, false)
 		}
-		l.startWorker(ctx, uid, FullName(want.pod), want, false)
 	}
 }
 
@@ -352,15 +359,14 @@ func (l *Loop) otherOfName(ctx context.Context, uid string, want desired, pods [
 		}
 	}
 	for _, p := range pods {
-		if p.UID == uid || p.FullName() != name || !isRunning(p) {
-			continue
+		if p.UID != uid && p.FullName() == name && isRunning(p) {
+			return &ForeignPodError{Name: name, UID: p.UID, Owner: l.m.OwnerOf(ctx, p)}
 		}
-		return &ForeignPodError{Name: name, UID: p.UID, Owner: l.m.OwnerOf(ctx, p)}
 	}
 	return nil
 }
 
-// startWorker starts a worker that manages a pod, or removes it: that one may have no manifest.
+// startWorker starts a worker that manages a pod, or removes it: then it may have no manifest.
 func (l *Loop) startWorker(ctx context.Context, uid, name string, want desired, remove bool) {
 	w := newWorker(l.m, uid, name, want, &l.state)
 	w.removing = remove
@@ -368,8 +374,8 @@ func (l *Loop) startWorker(ctx context.Context, uid, name string, want desired, 
 	l.wg.Go(func() { w.run(ctx) })
 }
 
-// every calls do as soon as the runtime is ready, and then periodically, in a goroutine of its
-// own: what takes long there delays no pod.
+// every calls do as soon as the runtime is ready, and then periodically, in a goroutine of its own, so that it delays
+// no pod.
 func (l *Loop) every(ctx context.Context, period time.Duration, what string, do func() error) {
 	l.wg.Go(func() {
 		for {
@@ -389,8 +395,7 @@ func (l *Loop) every(ctx context.Context, period time.Duration, what string, do 
 	})
 }
 
-// collectImages removes images where their disk can be seen, but none at the first look, which only records
-// what is used.
+// collectImages removes images, unless their disk cannot be seen. The first look only records which are used.
 func (l *Loop) collectImages(ctx context.Context) error {
 	first := l.images.records == nil
 	g, err := l.m.planImages(ctx, l.o.Images, &l.images)

@@ -39,9 +39,8 @@ type Options struct {
 	Events func(Event)
 	// Endpoint names the runtime, so that pods of several runtimes on one host are told apart.
 	Endpoint string
-	// SerialPulls pulls one image at a time; PullQPS and PullBurst limit how often a pull
-	// may start, 0 for no limit. One above the limit fails, as a kubelet's, which
-	// tries again later, or waits for its turn with PullsWait.
+	// SerialPulls pulls one image at a time; PullQPS and PullBurst limit how often a pull may start, 0 for no limit. A
+	// pull above the limit fails, as a kubelet's, or with PullsWait waits for its turn.
 	SerialPulls bool
 	PullQPS     float64
 	PullBurst   int
@@ -68,10 +67,10 @@ type Manager struct {
 	pullRate     *rate.Limiter
 	imageBackOff *backoff // by pod and image
 
-	mu         sync.Mutex // guards what follows
+	mu         sync.Mutex // guards the rest
 	apiVersion string     // the runtime's
 	apiAsked   time.Time
-	identity   identity // empty until it was asked for
+	identity   identity // empty until the runtime was asked
 }
 
 // versionCacheTTL is how long the runtime's API version is not asked for again.
@@ -114,7 +113,7 @@ func New(ctx context.Context, o Options) (*Manager, error) {
 	return m, nil
 }
 
-// Close ends the probes, and lets go of the pods.
+// Close ends the probes and releases the pods.
 func (m *Manager) Close() {
 	m.prober.Close()
 	m.states.mu.Lock()

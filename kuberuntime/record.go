@@ -21,11 +21,10 @@ import (
 	"github.com/crishim/crishim/kuberuntime/volume"
 )
 
-// Record is what a pod's directory keeps of its manifest, for commands that are given only a
-// name. The runtime's state does not depend on it.
+// Record is a pod's manifest as its directory keeps it, for commands that are given only a name.
 type Record struct {
-	// Runtimes are all that have the pod, by their identity: a uid is that of the manifest, so that pods of
-	// two runtimes share the directory.
+	// Runtimes are all that have the pod, by their identity. A uid is that of the manifest: pods of two runtimes share
+	// the directory.
 	Runtimes map[string]RuntimeRecord `json:"runtimes"`
 	Pod      *v1.Pod                  `json:"pod"`
 	// Started is when the first of the pod's sandboxes was created; it may be collected since.
@@ -94,7 +93,7 @@ func (r *Record) without(own identity) map[string]RuntimeRecord {
 	return others
 }
 
-// lockRecord keeps processes apart that change a record. All hold it for a moment only.
+// lockRecord keeps processes apart that change a record.
 func (m *Manager) lockRecord(ctx context.Context, uid string) (unlock func() error, err error) {
 	return m.lock(ctx, "record\x00"+uid, nil)
 }
@@ -115,8 +114,8 @@ func (m *Manager) writeRecord(record *Record) error {
 	return nil
 }
 
-// removeDirs removes logs and volumes. A pod that was not made here keeps its logs: they are its maker's. Where
-// another runtime has a pod of the same manifest, both stay for that one.
+// removeDirs removes logs and volumes, unless another runtime has a pod of the same manifest. A pod that was not made
+// here keeps its logs: they are its maker's.
 func (m *Manager) removeDirs(ctx context.Context, uid string) error {
 	own, err := m.identify(ctx)
 	if err != nil {
@@ -151,7 +150,8 @@ func (m *Manager) removeRuntimes(ctx context.Context, uid string, over func(key 
 	}
 	if len(record.Runtimes) > 0 {
 		for _, key := range ended {
-			if err := removeState(m.o.Dirs, uid, key); err != nil {
+			file := stateFile(m.o.Dirs, uid, key)
+			if err := errors.Join(volume.RemoveAll(file), volume.RemoveAll(stateLockPath(file))); err != nil {
 				return fmt.Errorf("remove the state: %w", err)
 			}
 		}
@@ -182,15 +182,11 @@ func readRecord(d pod.Dirs, uid string) (*Record, error) {
 		return nil, err
 	}
 	record := &Record{}
-	if err := json.Unmarshal(data, record); err != nil || !isOf(record.Pod, uid) {
+	err = json.Unmarshal(data, record)
+	if p := record.Pod; err != nil || p == nil || string(p.UID) != uid || p.Name == "" || strings.Contains(p.Namespace+p.Name, "/") {
 		return nil, fmt.Errorf("%w: %s cannot be read", ErrNoRecord, recordPath(d, uid))
 	}
 	return record, nil
-}
-
-// isOf reports whether a recorded pod has the uid of its directory, and names that lead nowhere.
-func isOf(p *v1.Pod, uid string) bool {
-	return p != nil && string(p.UID) == uid && p.Name != "" && !strings.Contains(p.Namespace+p.Name, "/")
 }
 
 // ownRecord returns the record of a pod that was made here, on this runtime.
@@ -207,7 +203,7 @@ func (m *Manager) ownRecord(ctx context.Context, uid string) (*Record, bool) {
 func FullName(p *v1.Pod) string { return p.Namespace + "/" + p.Name }
 
 // Prepare sets the uid of a pod of an input and the kubelet's annotations, as the kubelet's applyDefaults for
-// static pods. The pods of a directory are others than those of apply, also with equal manifests.
+// static pods. A pod of a directory has another uid than the same manifest of apply.
 func Prepare(p *v1.Pod, directory string, now time.Time) error {
 	if directory != "" {
 		p.UID = types.UID("directory " + directory + " " + string(p.UID))
@@ -278,8 +274,7 @@ func (e *ForeignPodError) Error() string {
 	return fmt.Sprintf("a pod %s that %s made is there already (uid %s)", e.Name, e.Owner, e.UID)
 }
 
-// LockPod keeps two processes from changing the same pod at the same time. It waits until the context
-// ends and calls waiting when it starts to. unlock leaves nothing behind.
+// LockPod keeps two processes from changing the same pod at the same time. It calls waiting when it starts to wait.
 func (m *Manager) LockPod(ctx context.Context, namespace, name string, waiting func()) (unlock func() error, err error) {
 	key, err := m.podLockKey(ctx, namespace, name)
 	if err != nil {

@@ -100,15 +100,13 @@ func newCounts(r prometheus.Registerer, now func() time.Time) *counts {
 	return c
 }
 
-// instrumented is a connection to the runtime on which every call is counted, the kubelet's
-// instrumentedRuntimeService and instrumentedImageManagerService. Stopping or removing what is gone already is no
-// error, and an answer that lacks what the CRI promises is one. The other errors are worded by client.Connect.
+// instrumented is a connection to the runtime on which every call is counted, the kubelet's instrumentedRuntimeService and
+// instrumentedImageManagerService. NotFound is no error of Stop and Remove calls; an answer without an id or URL is one.
 type instrumented struct {
 	grpc.ClientConnInterface
 	*counts
 }
 
-// Invoke makes one call.
 func (i instrumented) Invoke(ctx context.Context, method string, req, resp any, opts ...grpc.CallOption) error {
 	name := path.Base(method)
 	operation := operationOf(name)

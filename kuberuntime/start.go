@@ -34,13 +34,12 @@ var (
 )
 
 // prepare makes the volumes, the sandbox if it is wanted, and the hosts file, and pulls the images of
-// image volumes. The record comes first: by it garbage collection finds what is left, secrets
-// too, where that is as far as it gets.
+// image volumes. The record comes first: by it garbage collection finds volumes of a pod without a sandbox.
 func (s *syncing) prepare(ctx context.Context) error {
 	if err := s.m.recordPod(ctx, s.pod, s.status); err != nil {
 		return err
 	}
-	s.m.recordState(ctx, s.pod, s.status, nil) // it has a directory now
+	s.m.recordState(ctx, s.pod, s.status, nil) // the pod has a directory now
 	made, err := s.m.volumes.Setup(s.pod, s.set)
 	if err != nil {
 		s.m.warn(s.pod, "", EventVolumes, "%v", err)
@@ -108,10 +107,10 @@ func (s *syncing) createSandbox(ctx context.Context) error {
 }
 
 func withAddress(ips []string) string {
-	if len(ips) == 0 {
-		return ""
+	if len(ips) > 0 {
+		return " with address " + ips[0]
 	}
-	return " with address " + ips[0]
+	return ""
 }
 
 func shortID(id string) string { return id[:min(len(id), 13)] }
@@ -273,9 +272,9 @@ func (m *Manager) crashWait(p *v1.Pod, c *v1.Container, last *pod.ContainerStatu
 		return nil
 	}
 	key, now := crashKey(p, c), m.o.Now()
-	if left, isNew := m.backOff.wait(key, last.FinishedAt, now); left > 0 {
+	if left, whole, isNew := m.backOff.wait(key, last.FinishedAt, now); left > 0 {
 		if isNew {
-			m.reportWaiting(p, c.Name, EventBackOff, ErrCrashLoopBackOff, "back-off %s restarting failed container %s", m.backOff.delay(key), c.Name)
+			m.reportWaiting(p, c.Name, EventBackOff, ErrCrashLoopBackOff, "back-off %s restarting failed container %s", whole, c.Name)
 		}
 		return &retryError{err: ErrCrashLoopBackOff, after: left}
 	}
@@ -300,9 +299,8 @@ const (
 	backoffMax     = 300 * time.Second
 )
 
-// backoff makes retries of the same thing rarer each time. client-go's flowcontrol.Backoff, which the kubelet
-// has, returns neither how long is left nor when a key was last tried, and its GC forgets what may
-// still wait after a late failure: it would take a second map with the same times.
+// backoff makes retries of one thing rarer each time. client-go's flowcontrol.Backoff, which the kubelet has, returns
+// neither how long is left nor when a key was last tried, and its GC forgets keys that may still wait after a late failure.
 type backoff struct {
 	mu      sync.Mutex
 	entries map[string]backoffEntry
@@ -316,21 +314,21 @@ type backoffEntry struct {
 
 func newBackoff() *backoff { return &backoff{entries: map[string]backoffEntry{}} }
 
-// wait returns how long key still has to wait after its last failure, at since, and whether that is
-// asked for the first time.
-func (b *backoff) wait(key string, since, now time.Time) (left time.Duration, isNew bool) {
+// wait returns how long key still has to wait after its last failure, at since, of which whole. isNew reports whether
+// this wait is asked for the first time.
+func (b *backoff) wait(key string, since, now time.Time) (left, whole time.Duration, isNew bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	entry, ok := b.entries[key]
 	// A clock that was put back does not make the wait longer.
 	left = min(since.Add(entry.delay).Sub(now), entry.delay)
 	if !ok || forgotten(entry, since) || left <= 0 {
-		return 0, false
+		return 0, 0, false
 	}
 	isNew = !entry.known.Equal(since)
 	entry.known = since
 	b.entries[key] = entry
-	return left, isNew
+	return left, entry.delay, isNew
 }
 
 // next records that key is tried now, after a failure at since, and doubles the wait after its next
@@ -352,14 +350,6 @@ func (b *backoff) last(key string) time.Time {
 	return b.entries[key].last
 }
 
-// delay returns the whole wait after the last failure of key, which a kubelet tells.
-func (b *backoff) delay(key string) time.Duration {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.entries[key].delay
-}
-
-// reset forgets key after a success.
 func (b *backoff) reset(key string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -369,8 +359,7 @@ func (b *backoff) reset(key string) {
 // forgotten reports whether a failure at the given time comes long after the one before.
 func forgotten(e backoffEntry, at time.Time) bool { return at.Sub(e.last) > 2*backoffMax }
 
-// collect drops old entries, so that the map does not grow with every pod ever run, but not
-// those that may still wait after a late failure.
+// collect drops old entries, but not those that may still wait after a late failure.
 func (b *backoff) collect(now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

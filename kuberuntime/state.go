@@ -20,15 +20,12 @@ import (
 	"github.com/crishim/crishim/internal/filelock"
 	"github.com/crishim/crishim/kuberuntime/plan"
 	"github.com/crishim/crishim/kuberuntime/pod"
-	"github.com/crishim/crishim/kuberuntime/volume"
 )
 
-// PodState is what the process that manages a pod knows of it and its runtime does not: the results of its probes, and
-// why and until when a container waits for its start. sync manages its pods, apply a pod that it brings up or
-// waits for; they write the state to the pod's directory, where other processes read it.
+// PodState is what the process that manages a pod, sync or apply, knows of it and the runtime does not: results of probes,
+// and why and until when a container waits for its start. It is kept in the pod's directory.
 type PodState struct {
-	// Managed reports whether that process still works on the pod. Else it is not probed, its containers are not started
-	// again, and only the reasons are left of the state.
+	// Managed reports whether that process still works on the pod. Without it only the reasons of the state hold.
 	Managed    bool             `json:"-"`
 	Sandbox    string           `json:"sandbox,omitempty"` // id of the newest
 	Phase      v1.PodPhase      `json:"phase"`
@@ -73,7 +70,7 @@ func (s *PodState) Container(name string) *ContainerState {
 	return nil
 }
 
-// probes returns the results of probes as far as they matter to whether a container is ready.
+// probes returns the results of startup and readiness probes.
 func (s *PodState) probes(id string, kind plan.Kind) plan.Result {
 	for _, c := range s.Containers {
 		if c.ID == id && (kind == plan.Startup && c.Started || kind == plan.Readiness && c.Ready) {
@@ -86,9 +83,8 @@ func (s *PodState) probes(id string, kind plan.Kind) plan.Result {
 // maxState bounds the file, and the record: a manifest has 1.5 MiB at most.
 const maxState = 4 << 20
 
-// ReadState reads the state of a pod, which has these sandboxes. It calls no runtime. Without a state it is nil, as for
-// all pods of other tools. Pods of several runtimes that have one manifest share the directory: the sandboxes tell
-// whose a state is.
+// ReadState reads the state of a pod with these sandboxes, nil where none was written. Pods of several runtimes
+// that have one manifest share the directory: the sandboxes tell whose a state is.
 func ReadState(d pod.Dirs, uid string, sandboxes ...string) (*PodState, error) {
 	if !pod.IsUID(uid) {
 		return nil, nil
@@ -97,10 +93,10 @@ func ReadState(d pod.Dirs, uid string, sandboxes ...string) (*PodState, error) {
 	if err != nil {
 		return nil, err
 	}
-	// One runtime may have had two names, as with a socket at two paths: then the state of a managed pod counts, or the
-	// newest.
+	// One runtime may have had two names, as with a socket at two paths: the state of a managed pod counts, then the newest.
 	var found *PodState
-	var best stateRank
+	var best time.Time
+	var own bool
 	var errs []error
 	for _, file := range files {
 		s, written, err := readState(file)
@@ -111,13 +107,13 @@ func ReadState(d pod.Dirs, uid string, sandboxes ...string) (*PodState, error) {
 			errs = append(errs, err)
 			continue
 		}
-		rank := stateRank{own: slices.Contains(sandboxes, s.Sandbox), managed: filelock.Held(stateLockPath(file)), written: written}
-		if !rank.own && s.Sandbox != "" && len(files) > 1 {
+		isOwn := slices.Contains(sandboxes, s.Sandbox)
+		if !isOwn && s.Sandbox != "" && len(files) > 1 {
 			continue
 		}
-		s.Managed = rank.managed
-		if found == nil || rank.above(best) {
-			found, best = s, rank
+		s.Managed = filelock.Held(stateLockPath(file))
+		if found == nil || isOwn && !own || isOwn == own && (s.Managed && !found.Managed || s.Managed == found.Managed && written.After(best)) {
+			found, best, own = s, written, isOwn
 		}
 	}
 	if found == nil {
@@ -134,22 +130,6 @@ func ReadState(d pod.Dirs, uid string, sandboxes ...string) (*PodState, error) {
 		}
 	}
 	return found, nil
-}
-
-// stateRank orders the states in a pod's directory.
-type stateRank struct {
-	own, managed bool
-	written      time.Time
-}
-
-func (r stateRank) above(other stateRank) bool {
-	switch {
-	case r.own != other.own:
-		return r.own
-	case r.managed != other.managed:
-		return r.managed
-	}
-	return r.written.After(other.written)
 }
 
 func readState(path string) (s *PodState, written time.Time, err error) {
@@ -178,12 +158,6 @@ func readFile(path string) (text []byte, written time.Time, err error) {
 // stateFile returns the path of the state that a runtime's pod has.
 func stateFile(d pod.Dirs, uid, runtime string) string {
 	return filepath.Join(d.Pod(uid), "state-"+shortHash(runtime)+".json")
-}
-
-// removeState removes what a runtime that has the pod no longer has in its directory, whatever a container made of it.
-func removeState(d pod.Dirs, uid, runtime string) error {
-	file := stateFile(d, uid, runtime)
-	return errors.Join(volume.RemoveAll(file), volume.RemoveAll(stateLockPath(file)))
 }
 
 func stateLockPath(file string) string { return strings.TrimSuffix(file, ".json") + ".lock" }
@@ -216,8 +190,7 @@ type wait struct {
 	next            time.Time
 }
 
-// recordState writes the state of a pod by its status, and by the result of its last step where it has one. It is called
-// before and after each step, and again when a probe has a new result.
+// recordState writes the state of a pod by its status, and by the result of its last step where it has one.
 func (m *Manager) recordState(ctx context.Context, p *v1.Pod, status *pod.Status, result *SyncResult) {
 	own, err := m.identify(ctx)
 	if err != nil {
@@ -233,9 +206,9 @@ func (m *Manager) recordState(ctx context.Context, p *v1.Pod, status *pod.Status
 	m.writeState(tracked)
 }
 
-// recall adds to a status how the containers ended that the runtime no longer has, as the state on disk tells. It is the
-// kubelet's ContainerStatusUnknown where nobody saw the end. A state that cannot be read holds a pod back whose containers
-// must not run twice.
+// recall adds the ends of containers that the runtime no longer has to a status, as the state on disk tells: the
+// kubelet's ContainerStatusUnknown where nobody saw the end. A state that cannot be read holds back a pod whose containers must
+// not run twice.
 func (m *Manager) recall(ctx context.Context, p *v1.Pod, status *pod.Status) error {
 	own, err := m.identify(ctx)
 	if err != nil {
@@ -284,8 +257,7 @@ func (m *Manager) lastState(own identity, uid string) (*PodState, error) {
 		}
 	}
 	for _, key := range keys {
-		s, _, err := readState(stateFile(m.o.Dirs, uid, key))
-		if !errors.Is(err, os.ErrNotExist) {
+		if s, _, err := readState(stateFile(m.o.Dirs, uid, key)); !errors.Is(err, os.ErrNotExist) {
 			return s, err
 		}
 	}
@@ -307,13 +279,13 @@ func (s *PodState) Final() bool {
 	return s != nil && (s.Phase == v1.PodSucceeded || s.Phase == v1.PodFailed)
 }
 
-// update takes from a step which containers still wait, and until when. One that failed before it came to the
-// containers says nothing about them.
+// update takes from a step which containers still wait, and until when. A step that failed before its containers
+// tells nothing about them.
 func (t *trackedPod) update(failures []error, now time.Time) {
 	waiting := map[string]wait{}
 	for _, err := range failures {
-		var one *WaitingError
-		if !errors.As(err, &one) {
+		one, ok := errors.AsType[*WaitingError](err)
+		if !ok {
 			return
 		}
 		w := t.waiting[one.Container]

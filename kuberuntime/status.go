@@ -75,8 +75,7 @@ func isRunning(p *pod.Pod) bool {
 	})
 }
 
-// GetPodStatus reads the state of a pod's sandboxes and containers. What is removed meanwhile
-// is left out.
+// GetPodStatus reads the state of a pod's sandboxes and containers.
 func (m *Manager) GetPodStatus(ctx context.Context, uid, name, namespace string) (*pod.Status, error) {
 	s := &pod.Status{UID: uid, Name: name, Namespace: namespace, At: m.o.Now()}
 	sandboxes, containers, err := m.listsOf(ctx, uid)
@@ -117,10 +116,9 @@ func (m *Manager) GetPodStatus(ctx context.Context, uid, name, namespace string)
 	return s, nil
 }
 
-// listsOf lists what belongs to a pod: sandboxes by the label that kubelets and this package
-// set, and where none has it by the metadata, which is all that a pod of runp may have;
-// containers by the label and by their sandbox. CRI-O labels sandboxes by itself, and
-// containers not. What a runtime lists although the filter excludes it is left out: delete ends what is here.
+// listsOf lists the sandboxes and containers of a pod: sandboxes by their label, or by their metadata, which is all that a
+// pod of runp may have; containers by the label and by their sandbox, as CRI-O does not label containers. Filters are
+// checked again: delete ends what is listed here.
 func (m *Manager) listsOf(ctx context.Context, uid string) (sandboxes []*runtimeapi.PodSandbox, containers []*runtimeapi.Container, err error) {
 	for _, filter := range []*runtimeapi.PodSandboxFilter{{LabelSelector: map[string]string{kube.LabelPodUID: uid}}, nil} {
 		list, err := m.runtime.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{Filter: filter})
@@ -158,8 +156,7 @@ func (m *Manager) listsOf(ctx context.Context, uid string) (sandboxes []*runtime
 	return sandboxes, containers, nil
 }
 
-// addresses returns those of the newest sandbox if it is ready; a pod in the host's network
-// has the host's. It is the kubelet's determinePodSandboxIPs.
+// addresses returns those of the newest sandbox if it is ready, as the kubelet's determinePodSandboxIPs.
 func addresses(sandboxes []*runtimeapi.PodSandboxStatus, host []string) []string {
 	if len(sandboxes) == 0 || sandboxes[0].GetState() != runtimeapi.PodSandboxState_SANDBOX_READY {
 		return nil
@@ -178,8 +175,8 @@ func addresses(sandboxes []*runtimeapi.PodSandboxStatus, host []string) []string
 	return ips
 }
 
-// containerStatus converts a status, the kubelet's toKubeContainerStatus. Annotations of another
-// tool's containers may lack ours: such a container has hash 0 and looks changed.
+// containerStatus converts a status, the kubelet's toKubeContainerStatus. A container of another tool has hash 0 and looks
+// changed.
 func containerStatus(sandboxID string, c *runtimeapi.ContainerStatus) *pod.ContainerStatus {
 	out := &pod.ContainerStatus{
 		ID: c.GetId(), Name: c.GetMetadata().GetName(), SandboxID: sandboxID, State: c.GetState(),
@@ -219,9 +216,8 @@ const (
 	cannotRunState = "ContainerCannotRun"
 )
 
-// terminationMessage returns the content of a container's message file, or for one that failed
-// the end of its log where its policy says so. The runtime's own message comes first. It is the
-// kubelet's getTerminationMessage.
+// terminationMessage returns the runtime's message and the content of a container's message file, or the end of its log
+// where its policy says so: the kubelet's getTerminationMessage.
 func terminationMessage(c *pod.ContainerStatus, runtimeMessage string) string {
 	own := messageFile(c)
 	fallback := c.Annotations[pod.MessagePolicyAnnotation] == string(v1.TerminationMessageFallbackToLogsOnError)
@@ -249,15 +245,12 @@ func messageFile(c *pod.ContainerStatus) string {
 		}
 		f, err := bounded.Open(mount.GetHostPath())
 		if err != nil {
-			return "" // the pod's directory is gone, or on another host, or it is no file
+			return "" // the pod's directory is gone or on another host
 		}
 		defer f.Close()
-		info, err := f.Stat()
-		if err != nil {
-			return ""
-		}
-		text, _ := io.ReadAll(io.NewSectionReader(f, max(info.Size()-maxMessage, 0), maxMessage))
-		return string(text) // as much as can be read
+		size, _ := f.Seek(0, io.SeekEnd)
+		text, _ := io.ReadAll(io.NewSectionReader(f, max(size-maxMessage, 0), maxMessage))
+		return string(text)
 	}
 	return ""
 }
@@ -265,8 +258,7 @@ func messageFile(c *pod.ContainerStatus) string {
 // probeExec distinguishes the result of a command from a runtime that did not run it.
 func (m *Manager) probeExec(ctx context.Context, id string, cmd []string, timeout time.Duration) error {
 	out, err := m.RunInContainer(ctx, id, cmd, timeout)
-	var exit *CommandError
-	if err == nil || errors.As(err, &exit) || errors.Is(err, ErrTimeout) {
+	if _, exited := errors.AsType[*CommandError](err); err == nil || exited || errors.Is(err, ErrTimeout) {
 		return describeExit(out, err)
 	}
 	return &probe.UnknownError{Err: err}
@@ -274,18 +266,17 @@ func (m *Manager) probeExec(ctx context.Context, id string, cmd []string, timeou
 
 // probeChanged emits a failed probe as an event and wakes those who wait for a new result.
 func (m *Manager) probeChanged(c probe.Change) {
-	p := podOf(&pod.Status{Name: c.Container.PodName, Namespace: c.Container.PodNamespace, UID: c.Container.PodUID})
-	var unknown *probe.UnknownError
-	switch {
-	case errors.As(c.Err, &unknown):
-		m.warn(p, c.Container.Name, EventUnhealthy, "%s probe has no result: %v", c.Kind, c.Err)
-	case c.Err != nil:
-		m.warn(p, c.Container.Name, EventUnhealthy, "%s probe failed: %v", c.Kind, c.Err)
+	if c.Err != nil {
+		result := "failed"
+		if _, unknown := errors.AsType[*probe.UnknownError](c.Err); unknown {
+			result = "has no result"
+		}
+		m.warn(c.Container.Pod, c.Container.Name, EventUnhealthy, "%s probe %s: %v", c.Kind, result, c.Err)
 	}
 	if !c.Verdict {
 		return
 	}
-	m.updateState(c.Container.PodUID)
+	m.updateState(string(c.Container.Pod.UID))
 	select {
 	case m.changed <- struct{}{}:
 	default:
@@ -308,7 +299,7 @@ func (m *Manager) WatchProbes(p *v1.Pod, status *pod.Status) {
 		}
 		m.prober.Watch(probe.Container{
 			Target: probe.Target{ContainerID: state.ID, PodIP: cmp.Or(status.IPs...), Ports: c.Ports},
-			PodUID: string(p.UID), PodName: p.Name, PodNamespace: p.Namespace, Name: c.Name, Started: state.StartedAt,
+			Pod:    p, Name: c.Name, Started: state.StartedAt,
 			Startup: c.StartupProbe, Liveness: c.LivenessProbe, Readiness: c.ReadinessProbe, WasStarted: before.Started, WasReady: before.Ready,
 		})
 	}

@@ -55,11 +55,10 @@ func (e *retryError) Unwrap() error { return e.err }
 
 // backOffOf returns how long the back-off after a failure is; false where none runs.
 func backOffOf(err error) (time.Duration, bool) {
-	var retry *retryError
-	if !errors.As(err, &retry) {
-		return 0, false
+	if retry, ok := errors.AsType[*retryError](err); ok {
+		return retry.after, true
 	}
-	return retry.after, true
+	return 0, false
 }
 
 func (r *SyncResult) add(err error) {
@@ -105,8 +104,8 @@ type syncing struct {
 	result  *SyncResult
 }
 
-// SyncPod does the next step for a pod: it kills what must go, creates the sandbox, and
-// starts what may start now. Init containers take several steps.
+// SyncPod does the next step for a pod: it kills containers, creates the sandbox, and starts containers. Init containers
+// take several steps.
 func (m *Manager) SyncPod(ctx context.Context, p *v1.Pod, set *manifest.Set, status *pod.Status) SyncResult {
 	if m.untilDeadline(p, status) <= 0 {
 		result := SyncResult{Actions: &plan.Actions{KillPod: true, SandboxReason: "its active deadline has passed"}}
@@ -125,27 +124,22 @@ func (m *Manager) SyncPod(ctx context.Context, p *v1.Pod, set *manifest.Set, sta
 	}
 	result := SyncResult{Actions: actions}
 	s := &syncing{m: m, pod: p, set: set, status: status, actions: actions, sandbox: actions.SandboxID, ips: status.IPs, result: &result}
-	if err := s.kill(ctx); err != nil {
-		result.add(err)
-		return result
-	}
-	if actions.KillPod && !actions.CreateSandbox {
-		result.add(m.volumes.Release(p))
-		return result
-	}
-	if len(actions.StartInit)+len(actions.StartEphemeral)+len(actions.Start) == 0 && !actions.CreateSandbox {
+	err := s.kill(ctx)
+	switch {
+	case err != nil:
+	case actions.KillPod && !actions.CreateSandbox:
+		err = m.volumes.Release(p)
+	case len(actions.StartInit)+len(actions.StartEphemeral)+len(actions.Start) == 0 && !actions.CreateSandbox:
 		// Running containers see changes of their ConfigMaps and Secrets in their volumes.
-		if _, err := m.volumes.Setup(p, set); err != nil {
+		if _, err = m.volumes.Setup(p, set); err != nil {
 			m.warn(p, "", EventVolumes, "%v", err)
-			result.add(err)
 		}
-		return result
+	default:
+		if err = s.prepare(ctx); err == nil {
+			s.start(ctx)
+		}
 	}
-	if err := s.prepare(ctx); err != nil {
-		result.add(err)
-		return result
-	}
-	s.start(ctx)
+	result.add(err)
 	return result
 }
 
@@ -185,10 +179,8 @@ func isDead(status *pod.Status) bool {
 	return !slices.ContainsFunc(status.Containers, (*pod.ContainerStatus).MayRun)
 }
 
-// removeInit keeps that many of the newest dead attempts of each init container and sidecar:
-// back-offs, logs --previous and the last state need one, also while another one runs. One that
-// cannot be removed holds up nothing. The kubelet's pruneInitContainersBeforeStart and
-// purgeInitContainers are these.
+// removeInit keeps that many of the newest dead attempts of each init container and sidecar: back-offs, logs --previous
+// and the last state need one. It is the kubelet's pruneInitContainersBeforeStart and purgeInitContainers.
 func (s *syncing) removeInit(ctx context.Context, keep int) {
 	for i := range s.pod.Spec.InitContainers {
 		dead := s.status.Attempts(s.pod.Spec.InitContainers[i].Name)
@@ -203,8 +195,8 @@ func (s *syncing) removeInit(ctx context.Context, keep int) {
 	}
 }
 
-// start starts the containers of the actions. An init container that fails holds up those after
-// it; regular containers do not hold up each other.
+// start starts the containers of the actions. An init container that fails holds up the next ones; regular containers do not
+// hold up each other.
 func (s *syncing) start(ctx context.Context) {
 	for _, i := range s.actions.StartEphemeral {
 		c := (*v1.Container)(&s.pod.Spec.EphemeralContainers[i].EphemeralContainerCommon)
@@ -252,8 +244,8 @@ func (m *Manager) untilDeadline(p *v1.Pod, status *pod.Status) time.Duration {
 	return started.Add(time.Duration(*p.Spec.ActiveDeadlineSeconds) * time.Second).Sub(m.o.Now())
 }
 
-// started returns when the pod's first sandbox was created, zero where it has none. The record keeps the time of
-// one that was replaced and collected; it does not count for a pod that the runtime lost altogether.
+// started returns when the pod's first sandbox was created, zero without a sandbox. The record keeps the time of a
+// sandbox that was collected.
 func (m *Manager) started(p *v1.Pod, status *pod.Status) time.Time {
 	started := status.Started()
 	if record, err := m.Record(string(p.UID)); err == nil && !record.Started.IsZero() && record.Started.Before(started) {

@@ -57,25 +57,25 @@ func TestBackoff(t *testing.T) {
 	t.Parallel()
 	b := newBackoff()
 	now := time.Unix(1000, 0)
-	if got, _ := b.wait("k", now, now); got != 0 {
+	if got, _, _ := b.wait("k", now, now); got != 0 {
 		t.Error("waits before the first failure")
 	}
 	for _, want := range []time.Duration{10 * time.Second, 20 * time.Second, 40 * time.Second, 80 * time.Second, 160 * time.Second, 300 * time.Second, 300 * time.Second} {
 		b.next("k", now, now)
-		if got, news := b.wait("k", now, now); got != want || !news {
+		if got, _, news := b.wait("k", now, now); got != want || !news {
 			t.Errorf("got %s, %v, want %s and that it is news", got, news, want)
 		}
-		if _, news := b.wait("k", now, now.Add(time.Second)); news {
+		if _, _, news := b.wait("k", now, now.Add(time.Second)); news {
 			t.Error("the same wait is news twice")
 		}
 		now = now.Add(want)
 	}
-	if got, _ := b.wait("k", now.Add(-time.Hour), now); got != 0 {
+	if got, _, _ := b.wait("k", now.Add(-time.Hour), now); got != 0 {
 		t.Error("waits for a failure long past")
 	}
 	later := now.Add(2*backoffMax + time.Second)
 	b.next("k", later, later)
-	if got, _ := b.wait("k", later, later); got != backoffInitial {
+	if got, _, _ := b.wait("k", later, later); got != backoffInitial {
 		t.Errorf("after a long quiet time: got %s", got)
 	}
 	b.collect(later.Add(time.Hour))

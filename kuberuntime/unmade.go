@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -24,16 +23,16 @@ type Unmade struct {
 	Reason string    // why it has none: FailedCreatePodSandBox or FailedMount; "" while nothing has failed
 }
 
-// FindUnmade returns the recorded pods that may have no sandbox yet, but for those with these uids. It reads files only: the
-// pods can be another runtime's, see IsUnmade. A record outlives a pod that another tool has removed; that one is gone.
+// FindUnmade returns the recorded pods that may have no sandbox yet, without those that has reports. It reads files only: the
+// pods can be another runtime's, see IsUnmade.
 func FindUnmade(d pod.Dirs, has func(uid string) bool) (found []Unmade) {
-	uids, _ := listDir(d.Pods()) // without the directory there are none
+	uids, _ := listDir(d.Pods())
 	for _, uid := range uids {
 		if has(uid) {
 			continue
 		}
 		state, _ := ReadState(d, uid)
-		if state != nil && state.Sandbox != "" && !state.Managed {
+		if state != nil && state.Sandbox != "" && !state.Managed { // another tool has removed the pod
 			continue
 		}
 		u := Unmade{State: state}
@@ -82,20 +81,19 @@ type InvalidManifest struct {
 	Problems []string `json:"problems"`
 }
 
-// keepInvalid writes down which manifests are wrong, next to the lock of the directory. The pods do not depend on it.
+// keepInvalid writes down which manifests are wrong, next to the lock of the directory.
 func (l *Loop) keepInvalid(err error) {
 	var invalid []InvalidManifest
-	problems := []error{err}
+	var problems []error
 	var joined interface{ Unwrap() []error }
-	if err == nil {
-		problems = nil
-	} else if errors.As(err, &joined) {
+	if errors.As(err, &joined) {
 		problems = joined.Unwrap()
+	} else if err != nil {
+		problems = []error{err}
 	}
 	for _, problem := range problems {
 		file := l.directory.path // where it is not one file's
-		var of *manifest.Error
-		if errors.As(problem, &of) {
+		if of, ok := errors.AsType[*manifest.Error](problem); ok {
 			file = of.File
 		}
 		i := slices.IndexFunc(invalid, func(one InvalidManifest) bool { return one.File == file })
@@ -104,10 +102,9 @@ func (l *Loop) keepInvalid(err error) {
 		}
 		invalid[i].Problems = append(invalid[i].Problems, problem.Error())
 	}
-	file := invalidFile(dirLockPath(l.m.o.Dirs, l.directory.path))
 	text, err := json.Marshal(invalid)
 	if err == nil && !bytes.Equal(text, l.invalid) {
-		err, l.invalid = replaceFile(file, text), text
+		err, l.invalid = replaceFile(invalidFile(dirLockPath(l.m.o.Dirs, l.directory.path)), text), text
 	}
 	if err != nil {
 		l.report("list of invalid manifests", err)
@@ -127,13 +124,4 @@ func InvalidManifests(d pod.Dirs) (out []InvalidManifest) {
 		}
 	}
 	return out
-}
-
-// removeInvalid removes what keepInvalid has written.
-func (l *Loop) removeInvalid() error {
-	err := os.Remove(invalidFile(dirLockPath(l.m.o.Dirs, l.directory.path)))
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
-	return err
 }

@@ -26,8 +26,7 @@ import (
 // poll is how often Up looks at a pod that has nothing to do but wait.
 const poll = 200 * time.Millisecond
 
-// minReady is how long a container without a readiness probe runs before Up counts it as
-// ready: one that ends at once runs for a moment, too.
+// minReady is how long a container without a readiness probe runs before Up counts it as ready: it may end at once.
 const minReady = 500 * time.Millisecond
 
 // ErrPodFailed is a pod that has ended and does not start again.
@@ -56,8 +55,7 @@ const DefaultMaxBackOff = 2 * time.Minute
 // meantToEnd reports whether a pod's restart policy lets it end by itself.
 func meantToEnd(p *v1.Pod) bool { return p.Spec.RestartPolicy != v1.RestartPolicyAlways }
 
-// Up brings a pod up, as far as w says. It returns as soon as that is impossible. What it leaves
-// behind on an error is repaired by the next call.
+// Up brings a pod up, as far as w says, and returns as soon as that is impossible. The next call goes on from there.
 func (m *Manager) Up(ctx context.Context, p *v1.Pod, set *manifest.Set, w Wait) (*plan.View, error) {
 	defer m.closeState(string(p.UID))
 	defer m.prober.Keep(string(p.UID), nil)
@@ -99,8 +97,7 @@ func (m *Manager) Up(ctx context.Context, p *v1.Pod, set *manifest.Set, w Wait) 
 	}
 }
 
-// waitError returns the error of an Up: the end of ctx with what it waited for, also where
-// that end made a call fail, else err.
+// waitError returns err, or for a context that has ended its cause and what Up waited for.
 func waitError(ctx context.Context, err, waits error) error {
 	// The other end of a call may see the deadline a moment before this one.
 	if at, ok := ctx.Deadline(); ok && status.Code(err) == codes.DeadlineExceeded && time.Until(at) < time.Second {
@@ -136,10 +133,9 @@ func isUp(p *v1.Pod, view *plan.View, status *pod.Status, until Until, ended str
 	return IsReady(view, status), nil
 }
 
-// IsReady reports whether a pod is ready, and none of its containers is so without a readiness probe for
-// no longer than a moment.
+// IsReady reports whether a pod is ready, and its containers without a readiness probe run for more than a moment.
 func IsReady(view *plan.View, status *pod.Status) bool {
-	young := func(c plan.ContainerView) bool { // it may still end at once
+	young := func(c plan.ContainerView) bool {
 		if c.Init || c.Ephemeral || c.Container.ReadinessProbe != nil || c.Status == nil {
 			return false
 		}
@@ -195,8 +191,7 @@ func OneLine(message string) string {
 
 // startFailure adds how a container in its back-off ended.
 func startFailure(err error, status *pod.Status) error {
-	var waiting *WaitingError
-	if errors.Is(err, ErrCrashLoopBackOff) && errors.As(err, &waiting) {
+	if waiting, ok := errors.AsType[*WaitingError](err); ok && errors.Is(err, ErrCrashLoopBackOff) {
 		if c := status.Container(waiting.Container); c.Exited() {
 			return fmt.Errorf("%w: %s", ErrCrashLoopBackOff, describeEnd(c))
 		}
@@ -224,14 +219,13 @@ func (m *Manager) RemoveReplaced(ctx context.Context, p *v1.Pod) (replaced, exis
 	}
 	var old []*pod.Pod
 	for _, other := range pods {
-		if other.Namespace != p.Namespace || other.Name != p.Name {
+		if other.FullName() != FullName(p) {
 			continue
 		}
-		if other.UID == string(p.UID) {
+		owner := m.OwnerOf(ctx, other)
+		switch {
+		case other.UID == string(p.UID):
 			existed = true
-			continue
-		}
-		switch owner := m.OwnerOf(ctx, other); {
 		case owner.Apply:
 			old = append(old, other)
 		case owner.Dir != "" || isRunning(other):
@@ -251,8 +245,8 @@ func (m *Manager) RemoveReplaced(ctx context.Context, p *v1.Pod) (replaced, exis
 	return len(old) > 0, existed, nil
 }
 
-// Requests returns the requests that create a pod, without sending them. What only a running
-// pod has, such as its address, is left out, and values from Secrets are masked: requests are shown.
+// Requests returns the requests that create a pod, to be shown: values from Secrets are masked. What only a running pod
+// has, such as its address, is left out.
 func Requests(p *v1.Pod, set *manifest.Set, host criconfig.Host, dirs pod.Dirs) (*runtimeapi.RunPodSandboxRequest, []*runtimeapi.CreateContainerRequest, error) {
 	masked := *set
 	masked.Secrets = map[string]*v1.Secret{}

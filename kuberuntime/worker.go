@@ -74,15 +74,6 @@ func (w *worker) file() string {
 	return w.want.pod.Annotations[pod.FileAnnotation]
 }
 
-func (w *worker) isDone() bool {
-	select {
-	case <-w.done:
-		return true
-	default:
-		return false
-	}
-}
-
 func (w *worker) notify() {
 	select {
 	case w.wake <- struct{}{}:
@@ -132,12 +123,6 @@ func (w *worker) step(ctx context.Context) (next time.Duration, finished bool) {
 	if err != nil {
 		return w.retry(), false // the loop reports that the runtime does not answer
 	}
-	if !removing {
-		if err := w.m.recall(ctx, want.pod, status); err != nil {
-			w.m.warn(want.pod, "", EventFailed, "%v", err)
-			return w.retry(), false
-		}
-	}
 	if removing {
 		if err := w.m.Remove(ctx, want.pod, status, nil); err != nil {
 			if ctx.Err() == nil {
@@ -147,6 +132,10 @@ func (w *worker) step(ctx context.Context) (next time.Duration, finished bool) {
 		}
 		w.m.event(podOf(status), "", EventKilling, "the pod is removed")
 		return 0, true
+	}
+	if err := w.m.recall(ctx, want.pod, status); err != nil {
+		w.m.warn(want.pod, "", EventFailed, "%v", err)
+		return w.retry(), false
 	}
 	return w.sync(ctx, want, status), false
 }

@@ -220,13 +220,9 @@ func hugepageLimits(limits v1.ResourceList, sizes []int64) []*runtimeapi.Hugepag
 
 // pageSize returns the kernel's form: 64KB, 2MB, 1GB.
 func pageSize(size int64) string {
-	for _, unit := range []struct {
-		name  string
-		shift int
-	}{{"GB", 30}, {"MB", 20}, {"KB", 10}} {
-		if size>>unit.shift > 0 {
-			return strconv.FormatInt(size>>unit.shift, 10) + unit.name
-		}
+	units := []string{"B", "KB", "MB", "GB"}
+	for size >= 1024 && len(units) > 1 {
+		size, units = size>>10, units[1:]
 	}
-	return strconv.FormatInt(size, 10) + "B"
+	return strconv.FormatInt(size, 10) + units[0]
 }

@@ -19,11 +19,12 @@ import (
 // Container is a running container to probe.
 type Container struct {
 	Target
-	PodUID, PodName, PodNamespace, Name string
-	Started                             time.Time
-	Startup, Liveness, Readiness        *v1.Probe
-	// WasStarted and WasReady are results of an earlier process. A startup probe that has succeeded is not made again; a
-	// container stays ready until its readiness probe has another verdict.
+	Pod                          *v1.Pod
+	Name                         string
+	Started                      time.Time
+	Startup, Liveness, Readiness *v1.Probe
+	// WasStarted and WasReady are results of an earlier process. A successful startup probe is not made again; a container
+	// stays ready until its readiness probe has another verdict.
 	WasStarted, WasReady bool
 }
 
@@ -102,7 +103,7 @@ func (m *Manager) Watch(c Container) {
 
 // Keep ends the probes of a pod's containers that are not in the list.
 func (m *Manager) Keep(podUID string, ids map[string]bool) {
-	m.end(func(w *worker) bool { return w.container.PodUID == podUID && !ids[w.container.ContainerID] })
+	m.end(func(w *worker) bool { return string(w.container.Pod.UID) == podUID && !ids[w.container.ContainerID] })
 }
 
 func (m *Manager) Drop(id string) {
@@ -194,8 +195,7 @@ func (w *worker) attempt(ctx context.Context) bool {
 	if ctx.Err() != nil {
 		return true // the container is gone, or we are: that says nothing about its health
 	}
-	var unknown *UnknownError
-	if errors.As(err, &unknown) {
+	if _, unknown := errors.AsType[*UnknownError](err); unknown {
 		w.manager.notify(Change{Container: w.container, Kind: w.kind, Err: err})
 		return false // thrown away: neither a failure nor the end of a row of them
 	}
@@ -207,8 +207,7 @@ func (w *worker) attempt(ctx context.Context) bool {
 	if err != nil || changed {
 		w.manager.notify(Change{Container: w.container, Kind: w.kind, Result: verdict, Err: err, Verdict: changed})
 	}
-	// A startup probe with a verdict is done. A container that fails is killed, and its
-	// successor is another container: the verdict stays until then.
+	// A startup probe with a verdict is done. A container that fails is killed: the verdict stays until then.
 	return w.kind == plan.Startup && verdict != plan.Unknown || w.kind == plan.Liveness && verdict == plan.Failure
 }
 

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/health"
 	"google.golang.org/grpc/health/grpc_health_v1"
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/crishim/crishim/kuberuntime/plan"
@@ -211,7 +212,7 @@ func TestManager(t *testing.T) {
 	probe := func(name string, failures int32) *v1.Probe {
 		return &v1.Probe{ProbeHandler: v1.ProbeHandler{Exec: &v1.ExecAction{Command: []string{name}}}, PeriodSeconds: 1, SuccessThreshold: 1, FailureThreshold: failures}
 	}
-	c := Container{Target: Target{ContainerID: "c1"}, PodUID: "u1", Startup: probe("startup", 1000), Liveness: probe("liveness", 1)}
+	c := Container{Target: Target{ContainerID: "c1"}, Pod: &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "u1"}}, Startup: probe("startup", 1000), Liveness: probe("liveness", 1)}
 	m.Watch(c)
 	m.Watch(c) // a second call changes nothing
 	wait := func(kind plan.Kind, want plan.Result) {

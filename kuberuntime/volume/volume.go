@@ -116,8 +116,7 @@ func (m *Maker) setup(p *v1.Pod, v *v1.Volume, dir string, set *manifest.Set) er
 	return write(dir, files, mode, group)
 }
 
-// emptyDir makes the directory under another name first, so that one that exists has its
-// mode and group, wherever an earlier call ended; containers may have changed them since.
+// emptyDir makes the directory under another name first, so that a directory that exists has its mode and group.
 func emptyDir(dir string, group *int64) error {
 	if _, err := os.Lstat(dir); !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -160,8 +159,8 @@ func (m *Maker) memoryDir(dir string, p *v1.Pod, e *v1.EmptyDirVolumeSource) err
 	return nil
 }
 
-// mountSecrets mounts a memory file system that is not swapped, where the kernel has that. A volume that was on disk before stays
-// there: containers have it. Without the right to mount it is on disk, with a warning.
+// mountSecrets mounts a memory file system, not swapped where the kernel has that. A volume that was on disk before stays
+// there: containers have it. Without the right to mount a volume is on disk, with a warning.
 func (m *Maker) mountSecrets(dir string, p *v1.Pod, name string) error {
 	if _, err := os.Lstat(filepath.Join(dir, dataLink)); err == nil {
 		return nil
@@ -208,24 +207,19 @@ func (m *Maker) tmpfsSize(p *v1.Pod, e *v1.EmptyDirVolumeSource) int64 {
 // containers that end run before the others; sidecars run next to all that follow.
 func podMemory(p *v1.Pod) int64 {
 	var sum, sidecars, most int64
-	for i := range p.Spec.Containers {
-		limit := p.Spec.Containers[i].Resources.Limits.Memory().Value()
-		if limit == 0 {
-			return 0
-		}
-		sum += limit
-	}
-	for i := range p.Spec.InitContainers {
-		c := &p.Spec.InitContainers[i]
+	init := len(p.Spec.InitContainers)
+	for i, c := range manifest.Containers(p)[:init+len(p.Spec.Containers)] {
 		limit := c.Resources.Limits.Memory().Value()
-		if limit == 0 {
+		switch {
+		case limit == 0:
 			return 0
-		}
-		if pod.IsSidecar(c) {
+		case i >= init:
+			sum += limit
+		case pod.IsSidecar(c):
 			sidecars += limit
-			limit = 0
+		default:
+			most = max(most, sidecars+limit)
 		}
-		most = max(most, sidecars+limit)
 	}
 	return max(sum+sidecars, most)
 }
@@ -239,7 +233,11 @@ func checkHostPath(h *v1.HostPathVolumeSource) error {
 		case v1.HostPathDirectoryOrCreate:
 			return os.MkdirAll(h.Path, 0o755)
 		case v1.HostPathFileOrCreate:
-			return createFile(h.Path)
+			f, err := os.OpenFile(h.Path, os.O_CREATE|os.O_WRONLY, 0o644)
+			if err == nil {
+				err = f.Close()
+			}
+			return err
 		case v1.HostPathUnset:
 			return nil // the runtime decides
 		}
@@ -250,36 +248,14 @@ func checkHostPath(h *v1.HostPathVolumeSource) error {
 		}
 		return err
 	}
-	mode := info.Mode()
-	ok := true
-	switch kind {
-	case v1.HostPathDirectory, v1.HostPathDirectoryOrCreate:
-		ok = mode.IsDir()
-	case v1.HostPathFile, v1.HostPathFileOrCreate:
-		ok = mode.IsRegular()
-	case v1.HostPathSocket:
-		ok = mode&fs.ModeSocket != 0
-	case v1.HostPathCharDev:
-		ok = mode&fs.ModeCharDevice != 0
-	case v1.HostPathBlockDev:
-		ok = mode&fs.ModeDevice != 0 && mode&fs.ModeCharDevice == 0
-	}
-	if !ok {
+	wanted, typed := map[v1.HostPathType]fs.FileMode{
+		v1.HostPathDirectory: fs.ModeDir, v1.HostPathDirectoryOrCreate: fs.ModeDir, v1.HostPathFile: 0, v1.HostPathFileOrCreate: 0,
+		v1.HostPathSocket: fs.ModeSocket, v1.HostPathCharDev: fs.ModeDevice | fs.ModeCharDevice, v1.HostPathBlockDev: fs.ModeDevice,
+	}[kind]
+	if typed && info.Mode().Type() != wanted {
 		return fmt.Errorf("%s is no %s", h.Path, kind)
 	}
 	return nil
-}
-
-// createFile does not make the directories above, as the kubelet does not.
-func createFile(path string) error {
-	f, err := os.OpenFile(filepath.Clean(path), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
-	if errors.Is(err, fs.ErrExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	return f.Close()
 }
 
 // Release frees what the volumes of a finished pod hold in memory, and removes its Secrets also where they are on disk.
@@ -314,8 +290,7 @@ func (m *Maker) Teardown(uid string) error {
 	return RemoveAll(dir)
 }
 
-// RemoveAll removes a directory with all in it, unless something is mounted there: what is
-// mounted may be files of another owner.
+// RemoveAll removes a directory with all in it, unless something is mounted there.
 func RemoveAll(dir string) error {
 	mounts, err := mountsBelow(dir)
 	if err != nil {
@@ -327,10 +302,9 @@ func RemoveAll(dir string) error {
 	return os.RemoveAll(dir)
 }
 
-// unmountBelow ends all mounts at or below a directory. It begins at the top, and detaches
-// what is mounted further below along with it: a path through a volume may lead elsewhere,
-// as containers like. The list is read again after that, because a mount below is gone by
-// its turn, and another may have come to light.
+// unmountBelow ends all mounts at or below a directory. It begins at the top, and detaches the mounts below along with it:
+// a container may make a path through a volume lead elsewhere. The list is read again, as hidden mounts may have come to
+// light.
 func unmountBelow(dir string) error {
 	for before := -1; ; {
 		mounts, err := mountsBelow(dir)
@@ -350,9 +324,8 @@ func unmountBelow(dir string) error {
 	}
 }
 
-// detach ends a mount with all that is mounted below it, and no mount elsewhere: what a
-// container with Bidirectional mounts is mounted below the volume and below its sub paths,
-// and the kernel would end it in all places.
+// detach ends a mount with all that is mounted below it. A mount of a container with Bidirectional is below the volume and
+// below its sub paths: without MS_PRIVATE the kernel would end it in all places.
 func detach(at string) error {
 	if err := unix.Mount("", at, "", unix.MS_PRIVATE|unix.MS_REC, ""); err != nil {
 		return err
