@@ -21,7 +21,6 @@ import (
 	"github.com/crishim/crishim/logfile"
 )
 
-// Description is all that is known of a pod.
 type Description struct {
 	Pod      *v1.Pod     `json:"pod"` // with its status
 	Status   *pod.Status `json:"-"`
@@ -39,7 +38,6 @@ type Description struct {
 	Unready map[string]string `json:"-"`
 }
 
-// lastLines of a failed container's log are shown.
 const lastLines = 10
 
 // KnownPods lists the pods of the runtime, and those that were made here of which it has nothing, such as one whose

@@ -21,7 +21,6 @@ import (
 // settleTime is how long a file must be unchanged before its content counts: a writer may not be done with it.
 const settleTime = 2 * time.Second
 
-// desired is a pod that a directory asks for.
 type desired struct {
 	pod *v1.Pod
 	set *manifest.Set
@@ -41,7 +40,6 @@ type directory struct {
 	settled  bool // the directory could be listed, and no file has changed within the settle time
 }
 
-// source is a file of the directory.
 type source struct {
 	stamp   string    // changes with the file
 	seen    time.Time // when the stamp was first seen
@@ -51,7 +49,6 @@ type source struct {
 	good    []byte // the last content without a problem
 }
 
-// gone is the stamp of a file that does not exist.
 const gone = "gone"
 
 // stampOf identifies the content of a file by what a writer cannot set: reproducible files share size and modification time.
@@ -231,7 +228,6 @@ func (f *directory) dropped(file string) bool {
 	return f.complete() || f.settled && file != "" && !f.broken[filepath.Join(f.path, file)]
 }
 
-// wantsName reports whether the directory has a pod of this name.
 func (f *directory) wantsName(namespace, name string) bool {
 	for _, d := range f.pods {
 		if d.pod.Namespace == namespace && d.pod.Name == name {

@@ -50,7 +50,7 @@ func TestRemoveKeepsWhatIsMountedInLogs(t *testing.T) {
 	if err := f.Remove(ctx, nil, f.status(t, p), nil); err == nil || !strings.Contains(err.Error(), "is still mounted") {
 		t.Errorf("got %v, want that something is mounted", err)
 	}
-	garbage, err := f.PlanGarbage(ctx, DefaultGCPolicy(), Sources{AllReady: true})
+	garbage, err := f.PlanGarbage(ctx, DefaultGCPolicy(), Sources{})
 	if err != nil || len(garbage.Items) != 2 || garbage.Items[0].Kind != "log directory" {
 		t.Fatalf("got %+v, %v, want the pod's log directory and its own", garbage, err)
 	}
@@ -91,7 +91,7 @@ func TestSubPathsEndWithThePod(t *testing.T) {
 					return err
 				}
 			}
-			_, err := f.GarbageCollect(t.Context(), DefaultGCPolicy(), Sources{AllReady: true})
+			_, err := f.GarbageCollect(t.Context(), DefaultGCPolicy(), Sources{})
 			return err
 		},
 	} {
@@ -149,7 +149,7 @@ data: {k: v}
 	if _, err := os.Stat(filepath.Join(f.o.Dirs.Volume("u1", "secret", "s"), "k")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := f.GarbageCollect(deadline(t), DefaultGCPolicy(), Sources{AllReady: true}); err != nil {
+	if _, err := f.GarbageCollect(deadline(t), DefaultGCPolicy(), Sources{}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(f.o.Dirs.Pod("u1")); !errors.Is(err, os.ErrNotExist) {

@@ -80,7 +80,6 @@ func LastFailure(events []Event, container string) *Event {
 	return nil
 }
 
-// Why says what an event of LastFailure means.
 func (e *Event) Why() string {
 	text := map[string]string{
 		EventFailed: "cannot start", EventPulling: "waits for its image",
@@ -116,7 +115,6 @@ func WhyNoContainers(d pod.Dirs, ref string) (name, why string) {
 // maxEventMessage bounds messages: some have the answer of a container's server or command.
 const maxEventMessage = 8 << 10
 
-// event reports a normal step of a pod, warn something that went wrong.
 func (m *Manager) event(p *v1.Pod, container, reason, format string, args ...any) {
 	m.emit(p, Event{Container: container, Reason: reason, Message: fmt.Sprintf(format, args...)})
 }
@@ -125,7 +123,6 @@ func (m *Manager) warn(p *v1.Pod, container, reason, format string, args ...any)
 	m.emit(p, Event{Container: container, Reason: reason, Message: fmt.Sprintf(format, args...), Warning: true})
 }
 
-// reportWaiting reports why a container does not start.
 func (m *Manager) reportWaiting(p *v1.Pod, container, reason string, why error, format string, args ...any) {
 	message := fmt.Sprintf(format, args...)
 	m.setWaiting(string(p.UID), container, why.Error(), message)
@@ -185,7 +182,6 @@ func (w *stateWriter) newEnds(d pod.Dirs, uid string, status *pod.Status) (ends 
 	return ends
 }
 
-// podOf returns as much of a pod as events need.
 func podOf(status *pod.Status) *v1.Pod {
 	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: status.Name, Namespace: status.Namespace, UID: types.UID(status.UID)}}
 }
@@ -225,7 +221,6 @@ func eventFiles(d pod.Dirs, uid string) []string {
 	return []string{filepath.Join(d.Pod(uid), "events.1.jsonl"), filepath.Join(d.Pod(uid), "events.jsonl")}
 }
 
-// ReadEvents returns a pod's events, the oldest first.
 func ReadEvents(d pod.Dirs, uid string) (out []Event, err error) {
 	if !pod.IsUID(uid) {
 		return nil, nil
@@ -270,7 +265,6 @@ func inCausalOrder(events []Event) []Event {
 	return events
 }
 
-// FoldedEvent is the last of the events of one kind.
 type FoldedEvent struct {
 	Event
 	First time.Time // of them

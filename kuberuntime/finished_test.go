@@ -216,13 +216,13 @@ func TestGarbageKeepsTheEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.forget(t, p, true)
-	if g, err := f.PlanGarbage(t.Context(), DefaultGCPolicy(), Sources{AllReady: true}); err != nil || len(g.Items) > 0 {
+	if g, err := f.PlanGarbage(t.Context(), DefaultGCPolicy(), Sources{}); err != nil || len(g.Items) > 0 {
 		t.Errorf("got %+v, %v", g, err)
 	}
 	if err := os.Remove(file); err != nil {
 		t.Fatal(err)
 	}
-	if g, err := f.PlanGarbage(t.Context(), DefaultGCPolicy(), Sources{AllReady: true}); err != nil || len(g.Items) != 2 {
+	if g, err := f.PlanGarbage(t.Context(), DefaultGCPolicy(), Sources{}); err != nil || len(g.Items) != 2 {
 		t.Errorf("without the manifest: got %+v, %v, want the directories", g, err)
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -29,21 +28,18 @@ type GCPolicy struct {
 // DefaultGCPolicy is the kubelet's.
 func DefaultGCPolicy() GCPolicy { return GCPolicy{MaxPerContainer: 1, MaxContainers: -1} }
 
-// Sources is what is known about the pods that are wanted, the kubelet's sourcesReady.
+// Sources is what is known about the pods that are wanted.
 type Sources struct {
-	// AllReady is false while not all manifests were read: then nothing of an unknown pod is removed.
-	AllReady bool
 	// Deleted reports whether a pod is no longer wanted; nil means that all are wanted.
 	Deleted func(uid string) bool
 	// Dir limits the collection to the pods that sync made from it; "" is for all pods.
 	Dir string
 }
 
-func (s Sources) deleted(uid string) bool { return s.AllReady && s.Deleted != nil && s.Deleted(uid) }
+func (s Sources) deleted(uid string) bool { return s.Deleted != nil && s.Deleted(uid) }
 
-// GarbageItem is one thing to remove and why.
 type GarbageItem struct {
-	Kind string `json:"kind"` // container, sandbox, log directory, pod directory, pod record, runtime record, log link, image
+	Kind string `json:"kind"` // container, sandbox, log directory, pod directory, pod record, log link, image
 	ID   string `json:"id"`
 	Name string `json:"name,omitempty"`
 	Why  string `json:"why"`
@@ -54,7 +50,6 @@ type GarbageItem struct {
 	image   *runtimeapi.Image
 }
 
-// Garbage is what a collection removes, in this order.
 type Garbage struct {
 	Items []GarbageItem `json:"items"`
 }
@@ -68,7 +63,6 @@ func (m *Manager) GarbageCollect(ctx context.Context, policy GCPolicy, sources S
 	return g, m.Collect(ctx, g)
 }
 
-// PlanGarbage lists what GarbageCollect would remove.
 func (m *Manager) PlanGarbage(ctx context.Context, policy GCPolicy, sources Sources) (*Garbage, error) {
 	pods, err := m.GetPods(ctx, true)
 	if err != nil {
@@ -134,12 +128,6 @@ func (m *Manager) removeItem(ctx context.Context, item GarbageItem) error {
 		return m.RemoveImage(ctx, item.ID)
 	case "pod directory", "pod record":
 		return m.removeDirs(ctx, filepath.Base(item.ID))
-	case "runtime record":
-		own, err := m.identify(ctx)
-		if err != nil {
-			return err
-		}
-		return m.removeRuntimes(ctx, filepath.Base(item.ID), func(key string, r RuntimeRecord) bool { return !own.is(key, r) && own.isGone(r) })
 	}
 	return volume.RemoveAll(item.ID)
 }
@@ -265,9 +253,6 @@ func deadSandboxes(pods []*pod.Pod, containers []GarbageItem, sources Sources) [
 // deadDirs picks the directories of pods that the runtime does not know at all, and dangling log links, as the kubelet's
 // evictPodLogsDirectories. Only pods that were made on this runtime count: the logs of others lie in the same directories.
 func (m *Manager) deadDirs(ctx context.Context, sources Sources) ([]GarbageItem, error) {
-	if !sources.AllReady {
-		return nil, nil
-	}
 	uids, err := listDir(m.o.Dirs.Pods())
 	if err != nil {
 		return nil, err
@@ -297,33 +282,8 @@ func (m *Manager) deadDirs(ctx context.Context, sources Sources) ([]GarbageItem,
 	if sources.Dir != "" {
 		return out, nil // links may be of any pod
 	}
-	gone, err := m.goneRuntimes(ctx, uids)
-	if err != nil {
-		return out, err
-	}
 	links, err := m.deadLinks()
-	return slices.Concat(out, gone, links), err
-}
-
-// goneRuntimes picks the records of runtimes that were uninstalled: nothing else removes the directories of their pods.
-func (m *Manager) goneRuntimes(ctx context.Context, uids []string) ([]GarbageItem, error) {
-	own, err := m.identify(ctx)
-	if err != nil {
-		return nil, err
-	}
-	var out []GarbageItem
-	for _, uid := range uids {
-		record, err := m.Record(uid)
-		if err != nil {
-			continue
-		}
-		for _, key := range slices.Sorted(maps.Keys(record.Runtimes)) {
-			if r := record.Runtimes[key]; !own.is(key, r) && own.isGone(r) {
-				out = append(out, GarbageItem{Kind: "runtime record", ID: m.o.Dirs.Pod(uid), Name: FullName(record.Pod), Why: "the runtime at " + r.Endpoint + " is gone"})
-			}
-		}
-	}
-	return out, nil
+	return append(out, links...), err
 }
 
 // whenLost calls do if no process works on a pod and the runtime has nothing of it: a pod that is being

@@ -57,14 +57,13 @@ func TestDeadContainersAndSandboxes(t *testing.T) {
 		sources Sources
 		want    []string
 	}{
-		{"the kubelet's", DefaultGCPolicy(), Sources{AllReady: true}, []string{"a-9", "a-5", "a0"}},
-		{"none of a container", GCPolicy{MaxPerContainer: 0, MaxContainers: -1}, Sources{AllReady: true}, []string{"a-9", "a-5", "a-2", "b-8", "a0"}},
-		{"no limits", GCPolicy{MaxPerContainer: -1, MaxContainers: -1}, Sources{AllReady: true}, nil},
-		{"young ones stay", GCPolicy{MinAge: 6 * time.Minute, MaxPerContainer: 0, MaxContainers: -1}, Sources{AllReady: true}, []string{"a-9", "b-8"}},
-		{"total", GCPolicy{MaxPerContainer: -1, MaxContainers: 1}, Sources{AllReady: true}, []string{"a-9", "a-5", "b-8", "a0"}},
-		{"a pod that is gone has no share", GCPolicy{MaxPerContainer: -1, MaxContainers: 2}, Sources{AllReady: true, Deleted: gone}, []string{"b-8", "a-9", "b0"}},
-		{"a pod is gone", GCPolicy{MaxPerContainer: -1, MaxContainers: -1}, Sources{AllReady: true, Deleted: gone}, []string{"b-8", "b0"}},
-		{"gone, but not all was read", GCPolicy{MaxPerContainer: -1, MaxContainers: -1}, Sources{Deleted: gone}, nil},
+		{"the kubelet's", DefaultGCPolicy(), Sources{}, []string{"a-9", "a-5", "a0"}},
+		{"none of a container", GCPolicy{MaxPerContainer: 0, MaxContainers: -1}, Sources{}, []string{"a-9", "a-5", "a-2", "b-8", "a0"}},
+		{"no limits", GCPolicy{MaxPerContainer: -1, MaxContainers: -1}, Sources{}, nil},
+		{"young ones stay", GCPolicy{MinAge: 6 * time.Minute, MaxPerContainer: 0, MaxContainers: -1}, Sources{}, []string{"a-9", "b-8"}},
+		{"total", GCPolicy{MaxPerContainer: -1, MaxContainers: 1}, Sources{}, []string{"a-9", "a-5", "b-8", "a0"}},
+		{"a pod that is gone has no share", GCPolicy{MaxPerContainer: -1, MaxContainers: 2}, Sources{Deleted: gone}, []string{"b-8", "a-9", "b0"}},
+		{"a pod is gone", GCPolicy{MaxPerContainer: -1, MaxContainers: -1}, Sources{Deleted: gone}, []string{"b-8", "b0"}},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -102,7 +101,7 @@ func TestAContainerThatIsAboutToStart(t *testing.T) {
 	} {
 		pods := []*pod.Pod{{UID: "a", Name: "a", Containers: []*runtimeapi.Container{dead("ended", "c", "a1", 9), c.made}}}
 		var got []string
-		for _, item := range deadContainers(pods, GCPolicy{MaxPerContainer: c.limit, MaxContainers: -1}, Sources{AllReady: true}, gcNow) {
+		for _, item := range deadContainers(pods, GCPolicy{MaxPerContainer: c.limit, MaxContainers: -1}, Sources{}, gcNow) {
 			got = append(got, item.ID)
 		}
 		if diff := cmp.Diff(c.want, got); diff != "" {
@@ -195,7 +194,7 @@ func TestPodsThatAreMadeKeepTheirDirectories(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.stub.Before("RunPodSandbox", func(context.Context) {
-		if _, err := f.GarbageCollect(ctx, DefaultGCPolicy(), Sources{AllReady: true}); err != nil {
+		if _, err := f.GarbageCollect(ctx, DefaultGCPolicy(), Sources{}); err != nil {
 			t.Error(err)
 		}
 		if _, err := os.Stat(recordPath(f.o.Dirs, "u1")); err != nil {
@@ -219,7 +218,7 @@ func TestPodsThatAreMadeAfterThePlanKeepTheirDirectories(t *testing.T) {
 	if err := f.recordPod(t.Context(), p, f.status(t, p)); err != nil { // as far as another process got
 		t.Fatal(err)
 	}
-	g, err := f.PlanGarbage(ctx, DefaultGCPolicy(), Sources{AllReady: true})
+	g, err := f.PlanGarbage(ctx, DefaultGCPolicy(), Sources{})
 	if err != nil || len(g.Items) != 1 {
 		t.Fatalf("got %+v, %v, want the pod's directory", g, err)
 	}
@@ -269,7 +268,7 @@ func TestPodsOfTwoRuntimesShareADirectory(t *testing.T) {
 	if err := other.Remove(ctx, p, other.status(t, p), nil); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := other.GarbageCollect(ctx, DefaultGCPolicy(), Sources{AllReady: true}); err != nil {
+	if _, err := other.GarbageCollect(ctx, DefaultGCPolicy(), Sources{}); err != nil {
 		t.Fatal(err)
 	}
 	there(true) // also after a collection on the runtime that has it no longer
@@ -284,7 +283,7 @@ func TestPodsOfTwoRuntimesShareADirectory(t *testing.T) {
 		}
 	}
 	for _, f := range []*fixture{f, other} {
-		if _, err := f.GarbageCollect(ctx, DefaultGCPolicy(), Sources{AllReady: true}); err != nil {
+		if _, err := f.GarbageCollect(ctx, DefaultGCPolicy(), Sources{}); err != nil {
 			t.Fatal(err)
 		}
 		there(true)
@@ -320,7 +319,7 @@ func TestGarbageCollectDirectories(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	g, err := f.GarbageCollect(deadline(t), DefaultGCPolicy(), Sources{AllReady: true})
+	g, err := f.GarbageCollect(deadline(t), DefaultGCPolicy(), Sources{})
 	if err != nil {
 		t.Fatal(err)
 	}

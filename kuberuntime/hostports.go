@@ -13,7 +13,6 @@ import (
 	"github.com/crishim/crishim/kuberuntime/pod"
 )
 
-// hostPorts lists what a pod takes of the host's ports.
 func hostPorts(p *v1.Pod) (out []v1.ContainerPort) {
 	for _, c := range manifest.Containers(p) {
 		for _, port := range c.Ports {

@@ -4,13 +4,10 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
-	"time"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
@@ -86,26 +83,4 @@ func (i identity) is(key string, r RuntimeRecord) bool {
 	}
 	b, err := os.Stat(key)
 	return err == nil && os.SameFile(a, b)
-}
-
-// isGone reports whether a recorded runtime cannot have a pod any more: nothing listens on its socket, and its data root
-// does not exist in a directory that has others. A container sees no runtime's data, nor an unmounted disk its directories.
-func (i identity) isGone(r RuntimeRecord) bool {
-	if r.Root == "" || i.root == "" {
-		return false
-	}
-	if _, err := os.Stat(i.root); err != nil {
-		return false
-	}
-	if _, err := os.Stat(r.Root); !errors.Is(err, os.ErrNotExist) {
-		return false
-	}
-	if names, err := listDir(filepath.Dir(r.Root)); err != nil || len(names) == 0 {
-		return false
-	}
-	conn, err := net.DialTimeout("unix", socketOf(r.Endpoint), time.Second)
-	if err == nil {
-		_ = conn.Close()
-	}
-	return err != nil
 }

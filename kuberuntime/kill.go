@@ -32,7 +32,6 @@ import (
 // minGrace is the least time that a container gets to end, in seconds.
 const minGrace = 2
 
-// killTarget is a container to kill.
 type killTarget struct {
 	status    *pod.ContainerStatus
 	container *v1.Container

@@ -18,7 +18,6 @@ import (
 	"github.com/crishim/crishim/kuberuntime/pod"
 )
 
-// LoopOptions configure a Loop.
 type LoopOptions struct {
 	Dir string
 	// Problem is called when the directory or the runtime cannot be read, and with nil when it
@@ -242,7 +241,6 @@ func (l *Loop) checkRuntime(ctx context.Context) error {
 	return notReady(status, runtimeapi.RuntimeReady)
 }
 
-// notReady returns an error while a condition of the runtime is false.
 func notReady(status *runtimeapi.RuntimeStatus, name string) error {
 	for _, c := range status.GetConditions() {
 		if c.GetType() == name && c.GetStatus() {
@@ -274,7 +272,6 @@ func (l *Loop) recordLive(pods []*pod.Pod) {
 	l.live.Store(&live)
 }
 
-// report reports a problem once, and its end.
 func (l *Loop) report(what string, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -411,7 +408,7 @@ func (l *Loop) collectImages(ctx context.Context) error {
 // sources declares those of the directory's pods deleted that are not wanted and that the runtime does not have;
 // the others are removed by their workers.
 func (l *Loop) sources() Sources {
-	return Sources{AllReady: l.live.Load() != nil, Dir: l.directory.path, Deleted: func(uid string) bool {
+	return Sources{Dir: l.directory.path, Deleted: func(uid string) bool {
 		live := l.live.Load()
 		return live != nil && !(*live)[uid]
 	}}

@@ -24,7 +24,6 @@ import (
 	"github.com/crishim/crishim/kuberuntime/volume"
 )
 
-// Options configure a Manager.
 type Options struct {
 	// Runtime and Image are connections to the two services, often the same one.
 	Runtime, Image grpc.ClientConnInterface
@@ -73,7 +72,6 @@ type Manager struct {
 	identity   identity // empty until the runtime was asked
 }
 
-// versionCacheTTL is how long the runtime's API version is not asked for again.
 const versionCacheTTL = 60 * time.Second
 
 // New returns a Manager of a runtime, which must speak our version of the CRI. It is NewKubeGenericRuntimeManager.

@@ -42,7 +42,6 @@ var ErrNoRecord = errors.New("no record of the pod")
 
 func recordPath(d pod.Dirs, uid string) string { return filepath.Join(d.Pod(uid), "pod.json") }
 
-// recordPod keeps the manifest of a pod that is about to run.
 func (m *Manager) recordPod(ctx context.Context, p *v1.Pod, status *pod.Status) (err error) {
 	own, err := m.identify(ctx)
 	if err != nil {
@@ -116,18 +115,13 @@ func (m *Manager) writeRecord(record *Record) error {
 
 // removeDirs removes logs and volumes, unless another runtime has a pod of the same manifest. A pod that was not made
 // here keeps its logs: they are its maker's.
-func (m *Manager) removeDirs(ctx context.Context, uid string) error {
+func (m *Manager) removeDirs(ctx context.Context, uid string) (err error) {
+	if !pod.IsUID(uid) {
+		return nil
+	}
 	own, err := m.identify(ctx)
 	if err != nil {
 		return err
-	}
-	return m.removeRuntimes(ctx, uid, own.is)
-}
-
-// removeRuntimes takes runtimes out of a record, and removes the directories with the last.
-func (m *Manager) removeRuntimes(ctx context.Context, uid string, over func(key string, r RuntimeRecord) bool) (err error) {
-	if !pod.IsUID(uid) {
-		return nil
 	}
 	unlock, err := m.lockRecord(ctx, uid)
 	if err != nil {
@@ -141,20 +135,18 @@ func (m *Manager) removeRuntimes(ctx context.Context, uid string, over func(key 
 	if err != nil {
 		return err
 	}
-	var ended []string
-	for key, runtime := range record.Runtimes {
-		if over(key, runtime) {
-			delete(record.Runtimes, key)
-			ended = append(ended, key)
-		}
-	}
-	if len(record.Runtimes) > 0 {
-		for _, key := range ended {
+	others := record.without(own)
+	if len(others) > 0 {
+		for key := range record.Runtimes {
+			if _, other := others[key]; other {
+				continue
+			}
 			file := stateFile(m.o.Dirs, uid, key)
 			if err := errors.Join(volume.RemoveAll(file), volume.RemoveAll(stateLockPath(file))); err != nil {
 				return fmt.Errorf("remove the state: %w", err)
 			}
 		}
+		record.Runtimes = others
 		return m.writeRecord(record)
 	}
 	// By the names in the record: the runtime's may be another tool's, which are any text.
@@ -199,7 +191,6 @@ func (m *Manager) ownRecord(ctx context.Context, uid string) (*Record, bool) {
 	return record, err == nil && len(record.without(own)) < len(record.Runtimes)
 }
 
-// FullName returns a pod's namespace and name, as NAMESPACE/NAME.
 func FullName(p *v1.Pod) string { return p.Namespace + "/" + p.Name }
 
 // Prepare sets the uid of a pod of an input and the kubelet's annotations, as the kubelet's applyDefaults for

@@ -78,7 +78,6 @@ type counts struct {
 	now                  func() time.Time
 }
 
-// newCounts registers the metrics; a nil registerer keeps them private.
 func newCounts(r prometheus.Registerer, now func() time.Time) *counts {
 	label := []string{"operation_type"}
 	c := &counts{
@@ -132,7 +131,6 @@ func operationOf(name string) string {
 
 var wordStart = lazyregexp.New(`[A-Z]`)
 
-// checkAnswer returns an error for an answer that a runtime must not give.
 func checkAnswer(req, resp any) error {
 	switch r := resp.(type) {
 	case *runtimeapi.RunPodSandboxResponse:

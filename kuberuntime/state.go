@@ -35,7 +35,6 @@ type PodState struct {
 	Containers []ContainerState `json:"containers"`
 }
 
-// ContainerState is the state of a container of the manifest.
 type ContainerState struct {
 	Name    string `json:"name"`
 	ID      string `json:"id,omitempty"`   // of the newest attempt
@@ -120,16 +119,21 @@ func ReadState(d pod.Dirs, uid string, sandboxes ...string) (*PodState, error) {
 		return nil, errors.Join(errs...)
 	}
 	if !found.Managed {
-		found.Ready = false
-		for i := range found.Containers {
-			c := &found.Containers[i]
-			c.Started, c.Ready, c.NextTry = false, false, time.Time{}
-			if c.Waiting == ErrCrashLoopBackOff.Error() { // which only the process that manages the pod ends
-				c.Waiting, c.Message = "", ""
-			}
-		}
+		found.forgetProbes()
 	}
 	return found, nil
+}
+
+// forgetProbes drops from a state what only the process that manages a pod ends: results of probes and back-offs.
+func (s *PodState) forgetProbes() {
+	s.Ready = false
+	for i := range s.Containers {
+		c := &s.Containers[i]
+		c.Started, c.Ready, c.NextTry = false, false, time.Time{}
+		if c.Waiting == ErrCrashLoopBackOff.Error() {
+			c.Waiting, c.Message = "", ""
+		}
+	}
 }
 
 func readState(path string) (s *PodState, written time.Time, err error) {
@@ -305,7 +309,6 @@ func (w *stateWriter) of(uid string) *trackedPod {
 	return w.pods[uid]
 }
 
-// setWaiting records why a container does not start.
 func (m *Manager) setWaiting(uid, container, reason, message string) {
 	m.states.mu.Lock()
 	defer m.states.mu.Unlock()
@@ -314,7 +317,6 @@ func (m *Manager) setWaiting(uid, container, reason, message string) {
 	}
 }
 
-// updateState writes the state of a pod by the present results of its probes.
 func (m *Manager) updateState(uid string) {
 	m.states.mu.Lock()
 	defer m.states.mu.Unlock()

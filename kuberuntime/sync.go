@@ -43,7 +43,6 @@ func (w *WaitingError) Unwrap() error { return w.Err }
 // ErrCrashLoopBackOff is a container that ends again and again and waits before its next start.
 var ErrCrashLoopBackOff = errors.New("CrashLoopBackOff")
 
-// retryError is a failure after which a back-off runs.
 type retryError struct {
 	err   error
 	after time.Duration
@@ -89,7 +88,6 @@ func (r *SyncResult) backsOffLonger(limit time.Duration) bool {
 	})
 }
 
-// syncing is one SyncPod in progress.
 type syncing struct {
 	m       *Manager
 	pod     *v1.Pod
@@ -169,7 +167,6 @@ func (s *syncing) kill(ctx context.Context) error {
 	return nil
 }
 
-// isDead reports whether nothing of a pod is left to stop.
 func isDead(status *pod.Status) bool {
 	for _, sandbox := range status.Sandboxes {
 		if sandbox.GetState() == runtimeapi.PodSandboxState_SANDBOX_READY {

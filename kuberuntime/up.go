@@ -32,7 +32,6 @@ const minReady = 500 * time.Millisecond
 // ErrPodFailed is a pod that has ended and does not start again.
 var ErrPodFailed = errors.New("the pod has failed")
 
-// Until is what Up waits for.
 type Until int
 
 const (
@@ -41,7 +40,6 @@ const (
 	UntilDone                 // the pod has ended if its restart policy lets it, else it is ready
 )
 
-// Wait is how long Up works on a pod.
 type Wait struct {
 	Until Until
 	// MaxBackOff is the longest wait for the next start of a container that crashes; 0 is
@@ -52,7 +50,6 @@ type Wait struct {
 // DefaultMaxBackOff ends a crash loop after six starts, as many as a Job has by default.
 const DefaultMaxBackOff = 2 * time.Minute
 
-// meantToEnd reports whether a pod's restart policy lets it end by itself.
 func meantToEnd(p *v1.Pod) bool { return p.Spec.RestartPolicy != v1.RestartPolicyAlways }
 
 // Up brings a pod up, as far as w says, and returns as soon as that is impossible. The next call goes on from there.

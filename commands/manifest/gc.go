@@ -47,7 +47,7 @@ func (o *gcOptions) run(ctx context.Context, env *cli.Env) error {
 		return err
 	}
 	defer r.close()
-	sources := kuberuntime.Sources{AllReady: true}
+	sources := kuberuntime.Sources{}
 	if o.deadPods {
 		if sources.Deleted, err = deadPods(ctx, r); err != nil {
 			return err

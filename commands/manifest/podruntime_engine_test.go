@@ -371,7 +371,7 @@ spec:
 		now := int64(0)
 		must("kill", r.KillPod(ctx, p, look(), &now))
 		policy := kuberuntime.GCPolicy{MaxPerContainer: -1, MaxContainers: -1} // other tests have pods, too
-		if _, err := r.GarbageCollect(ctx, policy, kuberuntime.Sources{AllReady: true, Deleted: func(other string) bool { return other == uid }}); err != nil {
+		if _, err := r.GarbageCollect(ctx, policy, kuberuntime.Sources{Deleted: func(other string) bool { return other == uid }}); err != nil {
 			t.Error(err)
 		}
 		if status := look(); len(status.Containers)+len(status.Sandboxes) > 0 {

@@ -124,7 +124,7 @@ func (n *nodeDisk) plan() error {
 		return err
 	}
 	defer m.Close()
-	garbage, err := m.PlanGarbage(n.ctx, kuberuntime.DefaultGCPolicy(), kuberuntime.Sources{AllReady: true})
+	garbage, err := m.PlanGarbage(n.ctx, kuberuntime.DefaultGCPolicy(), kuberuntime.Sources{})
 	if err != nil {
 		return err
 	}

@@ -36,7 +36,6 @@ const AnnotationRun = "io.crishim.run"
 // AnnotationPaused is on what crishim's dockershim lists of a paused container, which is a running one for CRI.
 const AnnotationPaused = "io.crishim.paused"
 
-// IsPaused reports whether the runtime notes that a container is paused.
 func IsPaused(c *runtimeapi.Container) bool {
 	return c.GetState() == runtimeapi.ContainerState_CONTAINER_RUNNING && c.GetAnnotations()[AnnotationPaused] != ""
 }

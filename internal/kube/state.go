@@ -58,7 +58,6 @@ func (c Container) Word() string {
 	return cmp.Or(c.Reason, fmt.Sprintf("ExitCode:%d", c.ExitCode))
 }
 
-// Pod is what the state of a pod depends on.
 type Pod struct {
 	NoSandbox  bool // the runtime has none
 	Ready      bool // the newest one is ready
@@ -67,7 +66,6 @@ type Pod struct {
 	Containers []Container // in the order of the manifest, where that is known
 }
 
-// PodState is how a pod is.
 type PodState struct {
 	Word              string
 	Next              time.Time // of the start that the word is about, where that is known
@@ -104,7 +102,6 @@ func (p Pod) State() PodState {
 	return s
 }
 
-// sum is the state of all containers of a pod together.
 type sum struct {
 	word                     string // of the first that neither runs nor has done its work; a failure comes before a wait
 	next                     time.Time

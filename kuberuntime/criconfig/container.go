@@ -79,7 +79,6 @@ func (g *Generator) Container(in ContainerInput) (*runtimeapi.ContainerConfig, e
 	return config, nil
 }
 
-// LogPath returns a container's log below the pod's log directory.
 func LogPath(name string, attempt uint32) string { return fmt.Sprintf("%s/%d.log", name, attempt) }
 
 // containerAnnotations returns what is needed to end a container properly without its manifest, the
@@ -122,10 +121,8 @@ const (
 	maxShares   = 262144
 )
 
-// QoS returns a pod's quality of service class.
 func QoS(p *v1.Pod) v1.PodQOSClass {
 	asked, guaranteed := false, true
-	// Ephemeral containers ask for nothing and change nothing.
 	for _, c := range manifest.Containers(p)[:len(p.Spec.InitContainers)+len(p.Spec.Containers)] {
 		for _, name := range []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory} {
 			request, limit := c.Resources.Requests[name], c.Resources.Limits[name]

@@ -52,7 +52,6 @@ func ReadHost() (Host, error) {
 	return h, nil
 }
 
-// hugePages lists the sizes of huge pages that the kernel has, the smallest first.
 func hugePages(dir string) []int64 {
 	entries, err := os.ReadDir(dir)
 	if err != nil {

@@ -76,7 +76,6 @@ func sysctlName(name string) string {
 	}, name)
 }
 
-// portMappings returns the ports that are mapped on the host; none in the host's network.
 func portMappings(p *v1.Pod) []*runtimeapi.PortMapping {
 	if p.Spec.HostNetwork {
 		return nil
@@ -94,7 +93,6 @@ func portMappings(p *v1.Pod) []*runtimeapi.PortMapping {
 	return out
 }
 
-// DNS is the content of a resolv.conf.
 type DNS struct{ Servers, Searches, Options []string }
 
 // The limits that resolvers and the kubelet have.

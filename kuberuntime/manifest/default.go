@@ -59,7 +59,6 @@ func Containers(pod *v1.Pod) []*v1.Container {
 	return out
 }
 
-// Container returns the container of a pod that has a name, or nil.
 func Container(pod *v1.Pod, name string) *v1.Container {
 	for _, c := range Containers(pod) {
 		if c.Name == name {

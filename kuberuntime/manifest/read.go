@@ -80,7 +80,6 @@ func Parse(contents ...File) (*Set, error) {
 	return p.finish()
 }
 
-// parser is a Set that is being read.
 type parser struct {
 	*Set
 	seen     map[string]Source // objects by kind and name
@@ -137,7 +136,6 @@ func DirFiles(dir string) ([]string, error) {
 	return files, nil
 }
 
-// document is one YAML document of a file.
 type document struct {
 	number int
 	line   int
@@ -211,7 +209,6 @@ func IsBlank(data []byte) bool {
 	return true
 }
 
-// Error is one problem in an input.
 type Error struct {
 	Source  // with the field's path
 	Problem string
@@ -240,10 +237,8 @@ func fileName(file string) string {
 	return file
 }
 
-// Errors are all the problems of an input, in its order.
 type Errors []*Error
 
-// Error has one problem per line.
 func (e Errors) Error() string {
 	lines := make([]string, len(e))
 	for i, one := range e {

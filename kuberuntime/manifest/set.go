@@ -28,7 +28,6 @@ type Source struct {
 	Path     string // items[3] inside a List
 }
 
-// Pod is a Pod of the input with its origin.
 type Pod struct {
 	*v1.Pod
 	Source Source
@@ -249,7 +248,6 @@ func criHint(file string, object map[string]any) string {
 	return fmt.Sprintf("this is a pod's configuration of the CRI: `crishim runp %s`", file)
 }
 
-// kinds has the supported kinds with their API version.
 var kinds = map[string]string{
 	"Pod": "v1", "ConfigMap": "v1", "Secret": "v1", "RuntimeClass": "node.k8s.io/v1",
 	"List": "v1", "PodList": "v1", "ConfigMapList": "v1", "SecretList": "v1",

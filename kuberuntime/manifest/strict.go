@@ -15,7 +15,6 @@ import (
 	"github.com/crishim/crishim/client/suggest"
 )
 
-// problem is a field's path and what is wrong there.
 type problem struct{ path, text string }
 
 // checkShape compares a decoded JSON value with the Go type that it is to become and lists
@@ -82,7 +81,6 @@ var decodeHints = map[reflect.Type]string{
 	reflect.TypeFor[intstr.IntOrString](): "must be a number or a string: ",
 }
 
-// cleanDecodeError drops the decoder's own prefix.
 func cleanDecodeError(err error) string {
 	return strings.TrimPrefix(err.Error(), "json: ")
 }

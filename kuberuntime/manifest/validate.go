@@ -86,7 +86,6 @@ func oneOf[T ~string](v *validator, path *field.Path, value T, allowed ...T) {
 	}
 }
 
-// maxAnnotations is how many bytes all annotations of a pod may hold.
 const maxAnnotations = 256 << 10
 
 func (v *validator) metadata(path *field.Path) {
@@ -197,7 +196,6 @@ func (v *validator) dns(path *field.Path) {
 	for i, ns := range spec.DNSConfig.Nameservers {
 		v.ip(at.Child("nameservers").Index(i), ns)
 	}
-	// The limits that Kubernetes has for resolvers.
 	if n := len(spec.DNSConfig.Nameservers); n > 3 {
 		v.errs = append(v.errs, field.TooMany(at.Child("nameservers"), n, 3))
 	}

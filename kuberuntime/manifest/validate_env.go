@@ -95,7 +95,6 @@ func isMetadataField(path string, maps bool) bool {
 	return mapped || slices.Contains(metadataFields, path) || maps && (path == "metadata.labels" || path == "metadata.annotations")
 }
 
-// resourceFields are the resources that a resourceFieldRef can name.
 var resourceFields = []string{
 	"limits.cpu", "limits.memory", "limits.ephemeral-storage",
 	"requests.cpu", "requests.memory", "requests.ephemeral-storage",
@@ -125,7 +124,6 @@ func (v *validator) resourceField(at *field.Path, ref *v1.ResourceFieldSelector,
 	}
 }
 
-// The divisors that an API server takes.
 var (
 	cpuDivisors  = []string{"1m", "1"}
 	byteDivisors = []string{"1", "1k", "1M", "1G", "1T", "1P", "1E", "1Ki", "1Mi", "1Gi", "1Ti", "1Pi", "1Ei"}

@@ -23,7 +23,6 @@ const (
 	Failure
 )
 
-// Kind is one of the three probes of a container.
 type Kind string
 
 const (
@@ -53,7 +52,6 @@ const (
 	ReasonUnknown   Reason = "Unknown"
 )
 
-// Kill is a container to kill.
 type Kill struct {
 	Status    *pod.ContainerStatus
 	Container *v1.Container
@@ -61,7 +59,6 @@ type Kill struct {
 	Message   string
 }
 
-// Actions is what SyncPod has to do.
 type Actions struct {
 	KillPod       bool
 	CreateSandbox bool
@@ -73,7 +70,6 @@ type Actions struct {
 	StartInit, StartEphemeral, Start []int
 }
 
-// Nothing reports whether there is nothing to do.
 func (a *Actions) Nothing() bool {
 	return !a.KillPod && !a.CreateSandbox && len(a.Kill) == 0 && len(a.StartInit) == 0 && len(a.StartEphemeral) == 0 && len(a.Start) == 0
 }
@@ -97,7 +93,6 @@ func Compute(p *v1.Pod, s *pod.Status, probes Probes) *Actions {
 	return c.Actions
 }
 
-// computation is one call of Compute.
 type computation struct {
 	pod    *v1.Pod
 	status *pod.Status

@@ -9,7 +9,6 @@ import (
 	"github.com/crishim/crishim/kuberuntime/pod"
 )
 
-// ContainerView is the state of a container of the manifest.
 type ContainerView struct {
 	Container                *v1.Container
 	Status                   *pod.ContainerStatus // newest attempt, nil if there is none
@@ -17,7 +16,6 @@ type ContainerView struct {
 	Started, Ready           bool
 }
 
-// View is a pod's phase and readiness.
 type View struct {
 	Phase       v1.PodPhase
 	Initialised bool // the init containers are done

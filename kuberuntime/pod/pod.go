@@ -44,7 +44,6 @@ const (
 // away from the static pods of a kubelet on the same host and from those of apply.
 const DirAnnotation = "crishim.io/sync.directory"
 
-// FileAnnotation names the file in that directory.
 const FileAnnotation = "crishim.io/sync.file"
 
 // Dirs are the host directories of the pod runtime.
@@ -110,7 +109,6 @@ func (d Dirs) PodLogs(p *v1.Pod) string {
 	return filepath.Join(d.Logs, LogDir(p.Namespace, p.Name, string(p.UID)))
 }
 
-// LogDir returns the name of a pod's log directory.
 func LogDir(namespace, name, uid string) string { return namespace + "_" + name + "_" + uid }
 
 // ContainerHash returns what a running container is compared by, the kubelet's HashContainer: name and image,
@@ -125,7 +123,6 @@ func ContainerHash(c *v1.Container) uint64 {
 	return uint64(h.Sum32())
 }
 
-// FormatHash returns the form of the annotation.
 func FormatHash(h uint64) string { return strconv.FormatUint(h, 16) }
 
 // UID derives a pod's uid from its manifest without the images: a new image restarts a
@@ -179,7 +176,6 @@ type Status struct {
 	At                   time.Time
 }
 
-// ContainerStatus is the state of one container of a pod, one attempt of it.
 type ContainerStatus struct {
 	ID, Name, SandboxID              string
 	State                            runtimeapi.ContainerState
@@ -205,7 +201,6 @@ func (c *ContainerStatus) Paused() bool {
 	return c.Running() && c.Annotations[kube.AnnotationPaused] != ""
 }
 
-// Exited reports whether the container ran to its end.
 func (c *ContainerStatus) Exited() bool {
 	return c != nil && c.State == runtimeapi.ContainerState_CONTAINER_EXITED
 }
@@ -241,22 +236,18 @@ func (s *Status) Sandbox() *runtimeapi.PodSandboxStatus {
 	return s.Sandboxes[0]
 }
 
-// Container returns the newest attempt of a container, or nil.
 func (s *Status) Container(name string) *ContainerStatus {
 	return s.newest(func(c *ContainerStatus) bool { return c.Name == name })
 }
 
-// LastEnded returns the newest attempt of a container that has ended, or nil.
 func (s *Status) LastEnded(name string) *ContainerStatus {
 	return s.newest(func(c *ContainerStatus) bool { return c.Name == name && c.Exited() })
 }
 
-// Attempts lists all attempts of a container, the newest first.
 func (s *Status) Attempts(name string) []*ContainerStatus {
 	return slices.DeleteFunc(slices.Clone(s.Containers), func(c *ContainerStatus) bool { return c.Name != name })
 }
 
-// ContainerIn returns the newest attempt of a container inside one sandbox, or nil.
 func (s *Status) ContainerIn(sandboxID, name string) *ContainerStatus {
 	return s.newest(func(c *ContainerStatus) bool { return c.Name == name && c.SandboxID == sandboxID })
 }

@@ -16,7 +16,6 @@ import (
 	"github.com/crishim/crishim/kuberuntime/plan"
 )
 
-// Container is a running container to probe.
 type Container struct {
 	Target
 	Pod                          *v1.Pod
@@ -147,7 +146,6 @@ func (m *Manager) started(id string) bool {
 	return w == nil || w.result == plan.Success
 }
 
-// worker is one probe of one container.
 type worker struct {
 	manager   *Manager
 	container Container
@@ -211,7 +209,6 @@ func (w *worker) attempt(ctx context.Context) bool {
 	return w.kind == plan.Startup && verdict != plan.Unknown || w.kind == plan.Liveness && verdict == plan.Failure
 }
 
-// counter counts equal results in a row.
 type counter struct {
 	success bool
 	n       int

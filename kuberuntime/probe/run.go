@@ -24,7 +24,6 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// Target is what a probe is run against.
 type Target struct {
 	ContainerID string
 	PodIP       string
@@ -43,7 +42,6 @@ func (e *UnknownError) Error() string { return e.Err.Error() }
 
 func (e *UnknownError) Unwrap() error { return e.Err }
 
-// Run makes one attempt. nil is success.
 func Run(ctx context.Context, p *v1.Probe, t Target, exec Exec) error {
 	timeout := time.Duration(max(p.TimeoutSeconds, 1)) * time.Second
 	if p.Exec != nil {
@@ -179,7 +177,6 @@ func newClient() *http.Client {
 
 const maxRedirects = 10
 
-// namedPort returns the number of a port that may be given by name.
 func namedPort(port intstr.IntOrString, ports []v1.ContainerPort) (int, error) {
 	if port.Type == intstr.Int {
 		return port.IntValue(), nil

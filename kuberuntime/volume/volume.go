@@ -30,7 +30,6 @@ type Made struct {
 	Image    *v1.ImageVolumeSource
 }
 
-// Maker makes volumes below a pod's directory.
 type Maker struct {
 	Dirs pod.Dirs
 	Host criconfig.Host
