@@ -54,10 +54,10 @@ func meantToEnd(p *v1.Pod) bool { return p.Spec.RestartPolicy != v1.RestartPolic
 
 // Up brings a pod up, as far as w says, and returns as soon as that is impossible. The next call goes on from there.
 func (m *Manager) Up(ctx context.Context, p *v1.Pod, set *manifest.Set, w Wait) (*plan.View, error) {
-	defer m.closeState(string(p.UID))
 	defer m.prober.Keep(string(p.UID), nil)
-	ended := ""     // why the last step stopped the pod for good
-	var waits error // what the last step waited for
+	defer m.closeState(string(p.UID)) // first: the state keeps the results of the probes
+	ended := ""                       // why the last step stopped the pod for good
+	var waits error                   // what the last step waited for
 	for first := true; ; first = false {
 		current, err := m.GetPodStatus(ctx, string(p.UID), p.Name, p.Namespace)
 		if err != nil {
@@ -68,8 +68,8 @@ func (m *Manager) Up(ctx context.Context, p *v1.Pod, set *manifest.Set, w Wait) 
 		}
 		m.WatchProbes(p, current)
 		m.reportEnds(p, current)
-		m.recordState(ctx, p, current, nil)
 		view := m.View(p, current)
+		m.recordState(ctx, p, current, nil) // not before: what Up has seen is in the state
 		// What runs before the first step may be what that step replaces.
 		if !first {
 			if done, err := isUp(p, view, current, w.Until, ended); done || err != nil {
