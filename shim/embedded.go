@@ -52,7 +52,7 @@ func StartEmbedded(ctx context.Context, o Options) (*Embedded, error) {
 	if err != nil {
 		return nil, errors.Join(err, dir.Remove())
 	}
-	sweep(ctx, base, s.engine.Endpoint().Host, s.engine, s.service.containers)
+	sweep(ctx, base, s.engine.Endpoint().Host, s.engine, s.service.containerService)
 	if err := s.Start(ctx); err != nil {
 		return nil, errors.Join(err, s.Close(), dir.Remove())
 	}

@@ -7,9 +7,7 @@ import (
 	"log/slog"
 	"path"
 	"runtime/debug"
-	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -30,17 +28,16 @@ import (
 // maxMessage is the size that a kubelet allows in both directions.
 const maxMessage = 16 << 20
 
-// server is the gRPC server with the requests that are in flight.
+// server is the gRPC server.
 type server struct {
 	*grpc.Server
-	requests  *interceptor
 	abandoned chan struct{} // closed when stop no longer waits for requests
 }
 
 // newServer builds the gRPC server, as dockershim's NewDockerServer did: both services of CRI
 // as v1 and as v1alpha2, whose messages are the same on the wire, and the private one.
 func newServer(log *slog.Logger, tracer trace.TracerProvider, cri *criService, private api.CrishimServer) *server {
-	i := &interceptor{log: log, changed: cri.invalidateLists, inFlight: map[string]int{}}
+	i := &interceptor{log: log, changed: cri.invalidateLists}
 	options := []grpc.ServerOption{
 		grpc.MaxRecvMsgSize(maxMessage),
 		grpc.MaxSendMsgSize(maxMessage),
@@ -58,12 +55,12 @@ func newServer(log *slog.Logger, tracer trace.TracerProvider, cri *criService, p
 		s.RegisterService(&v1alpha2, cri)
 	}
 	api.RegisterCrishimServer(s, private)
-	return &server{Server: s, requests: i, abandoned: make(chan struct{})}
+	return &server{Server: s, abandoned: make(chan struct{})}
 }
 
 // stop lets requests in flight end for a while, then cuts them off. Some go on without their client, so that the engine and
 // the shim agree on what exists, for as long as an engine may take that does not answer. They are waited for a moment more
-// and then left to themselves; the error names them.
+// and then left to themselves.
 func (s *server) stop(graceful, cutOff time.Duration) error {
 	stopped := make(chan struct{})
 	go func() {
@@ -82,7 +79,7 @@ func (s *server) stop(graceful, cutOff time.Duration) error {
 	case <-time.After(cutOff):
 	}
 	close(s.abandoned)
-	return fmt.Errorf("the engine has not answered %s yet: what it was asked for may still happen", strings.Join(s.requests.names(), ", "))
+	return errors.New("the engine has not answered all requests yet: what it was asked for may still happen")
 }
 
 // interceptor does for every RPC what no service should have to: it turns panics
@@ -91,74 +88,42 @@ func (s *server) stop(graceful, cutOff time.Duration) error {
 type interceptor struct {
 	log     *slog.Logger
 	changed func() // is called after requests that may have changed a list
-
-	mu       sync.Mutex // guards inFlight
-	inFlight map[string]int
 }
 
-// names lists the methods of the requests in flight, without their services.
-func (i *interceptor) names() []string {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	var out []string
-	for method := range i.inFlight {
-		out = append(out, path.Base(method))
-	}
-	slices.Sort(out)
-	return slices.Compact(out)
-}
-
-func (i *interceptor) count(method string, by int) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	if i.inFlight[method] += by; i.inFlight[method] == 0 {
-		delete(i.inFlight, method)
-	}
-}
-
-func (i *interceptor) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (resp any, err error) {
-	finish := i.begin(ctx, info.FullMethod)
-	defer func() { err = finish(err, recover()) }()
+func (i *interceptor) unary(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (resp any, err error) {
+	defer func(started time.Time) { err = i.finish(ctx, started, err, recover()) }(time.Now())
 	return handle(ctx, req)
 }
 
-func (i *interceptor) stream(srv any, s grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) (err error) {
-	finish := i.begin(s.Context(), info.FullMethod)
-	defer func() { err = finish(err, recover()) }()
+func (i *interceptor) stream(srv any, s grpc.ServerStream, _ *grpc.StreamServerInfo, handle grpc.StreamHandler) (err error) {
+	defer func(started time.Time) { err = i.finish(s.Context(), started, err, recover()) }(time.Now())
 	return handle(srv, s)
 }
 
-// begin notes the start of a call and returns what ends it. The name on the wire
-// comes from the context: the generated code only knows the v1 name.
-func (i *interceptor) begin(ctx context.Context, method string) func(error, any) error {
-	started := time.Now()
-	if wire, ok := grpc.Method(ctx); ok {
-		method = wire
+// finish is called with the end of a call, and returns the error for its client. The method's name comes from the context:
+// the generated code only knows the v1 name.
+func (i *interceptor) finish(ctx context.Context, started time.Time, err error, panicked any) error {
+	method, _ := grpc.Method(ctx)
+	if !keepsLists(path.Base(method)) {
+		i.changed()
 	}
-	i.count(method, 1)
-	return func(err error, panicked any) error {
-		i.count(method, -1)
-		if !keepsLists(path.Base(method)) {
-			i.changed()
-		}
-		if panicked != nil {
-			i.log.Error("a request panicked", "method", method, "panic", panicked, "stack", string(debug.Stack()))
-			err = status.Error(codes.Internal, fmt.Sprintf("internal error: %v", panicked))
-		}
-		took := time.Since(started)
-		if err == nil {
-			i.log.DebugContext(ctx, "request done", "method", method, "took", took)
-			return nil
-		}
-		err = toStatus(ctx, err)
-		level := slog.LevelWarn
-		switch status.Code(err) {
-		case codes.NotFound, codes.Unimplemented, codes.Canceled:
-			level = slog.LevelInfo
-		}
-		i.log.Log(ctx, level, "request failed", "method", method, "took", took, "code", status.Code(err).String(), "err", err)
-		return err
+	if panicked != nil {
+		i.log.Error("a request panicked", "method", method, "panic", panicked, "stack", string(debug.Stack()))
+		err = status.Error(codes.Internal, fmt.Sprintf("internal error: %v", panicked))
 	}
+	took := time.Since(started)
+	if err == nil {
+		i.log.DebugContext(ctx, "request done", "method", method, "took", took)
+		return nil
+	}
+	err = toStatus(ctx, err)
+	level := slog.LevelWarn
+	switch status.Code(err) {
+	case codes.NotFound, codes.Unimplemented, codes.Canceled:
+		level = slog.LevelInfo
+	}
+	i.log.Log(ctx, level, "request failed", "method", method, "took", took, "code", status.Code(err).String(), "err", err)
+	return err
 }
 
 // keepsLists reports whether lists are still true after a request. The status of a container may be newer than them, and

@@ -66,7 +66,7 @@ func serveService(t *testing.T, log *slog.Logger, a *criService) *grpc.ClientCon
 }
 
 func TestBothServiceNamesAnswer(t *testing.T) {
-	conn := serveService(t, slog.New(slog.DiscardHandler), &criService{node: node.New(node.Options{Engine: aboutEngine{version: goodVersion}})})
+	conn := serveService(t, slog.New(slog.DiscardHandler), &criService{nodeService: node.New(node.Options{Engine: aboutEngine{version: goodVersion}})})
 	for _, name := range []string{"runtime.v1", "runtime.v1alpha2"} {
 		var v runtimeapi.VersionResponse
 		if err := conn.Invoke(t.Context(), "/"+name+".RuntimeService/Version", &runtimeapi.VersionRequest{}, &v); err != nil {
@@ -88,7 +88,7 @@ func TestWhatNoServiceHasIsUnimplemented(t *testing.T) {
 
 func TestAPanicIsAnErrorAndIsLogged(t *testing.T) {
 	var log bytes.Buffer
-	conn := serveService(t, slog.New(slog.NewTextHandler(&log, nil)), &criService{node: node.New(node.Options{Engine: aboutEngine{
+	conn := serveService(t, slog.New(slog.NewTextHandler(&log, nil)), &criService{nodeService: node.New(node.Options{Engine: aboutEngine{
 		version: func() (types.Version, error) { panic("odd engine") },
 	}})})
 	_, err := runtimeapi.NewRuntimeServiceClient(conn).Version(t.Context(), &runtimeapi.VersionRequest{})
@@ -244,8 +244,8 @@ func (e engineSays) Is(target error) bool { return errors.Is(e.class, target) }
 // TestStopLeavesWhatDoesNotEnd: an engine that hangs holds up the end of a command for a moment only.
 func TestStopLeavesWhatDoesNotEnd(t *testing.T) {
 	t.Parallel()
-	i := &interceptor{log: slog.New(slog.DiscardHandler), changed: func() {}, inFlight: map[string]int{}}
-	s := &server{Server: grpc.NewServer(grpc.UnaryInterceptor(i.unary)), requests: i, abandoned: make(chan struct{})}
+	i := &interceptor{log: slog.New(slog.DiscardHandler), changed: func() {}}
+	s := &server{Server: grpc.NewServer(grpc.UnaryInterceptor(i.unary)), abandoned: make(chan struct{})}
 	begun, end, finished := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	s.RegisterService(&grpc.ServiceDesc{ServiceName: "runtime.v1.RuntimeService", HandlerType: (*any)(nil), Methods: []grpc.MethodDesc{{
 		MethodName: "StartContainer",
@@ -277,7 +277,7 @@ func TestStopLeavesWhatDoesNotEnd(t *testing.T) {
 		answered <- err
 	}()
 	<-begun
-	if err := s.stop(10*time.Millisecond, 10*time.Millisecond); err == nil || !strings.Contains(err.Error(), "not answered StartContainer yet") {
+	if err := s.stop(10*time.Millisecond, 10*time.Millisecond); err == nil || !strings.Contains(err.Error(), "not answered all requests yet") {
 		t.Errorf("got %v, want what was left", err)
 	}
 	<-s.abandoned
@@ -289,9 +289,6 @@ func TestStopLeavesWhatDoesNotEnd(t *testing.T) {
 		t.Error(err)
 	}
 	<-finished
-	if names := i.names(); len(names) > 0 {
-		t.Errorf("%v are still in flight", names)
-	}
 	if err := s.stop(time.Minute, time.Minute); err != nil {
 		t.Errorf("stopped again: %v", err)
 	}

@@ -35,7 +35,7 @@ func (manyPods) ContainerList(_ context.Context, o dockercontainer.ListOptions) 
 }
 
 func TestStreamedListHasEveryItemOnce(t *testing.T) {
-	conn := serveService(t, slog.New(slog.DiscardHandler), &criService{sandboxes: sandbox.New(sandbox.Options{Engine: manyPods{}})})
+	conn := serveService(t, slog.New(slog.DiscardHandler), &criService{sandboxService: sandbox.New(sandbox.Options{Engine: manyPods{}})})
 	for filter, want := range map[string]int{"": 2*chunkSize + 1, "none": 0} {
 		stream, err := runtimeapi.NewRuntimeServiceClient(conn).StreamPodSandboxes(t.Context(),
 			&runtimeapi.StreamPodSandboxesRequest{Filter: &runtimeapi.PodSandboxFilter{Id: filter}})
@@ -70,7 +70,7 @@ func TestStreamedListHasEveryItemOnce(t *testing.T) {
 func TestStreamedListThatFails(t *testing.T) {
 	engine := enginetest.NewMemory()
 	engine.Fail("ImageList", func(context.Context) error { return errdefs.ErrUnavailable })
-	conn := serveService(t, slog.New(slog.DiscardHandler), &criService{images: image.New(image.Options{Engine: engine})})
+	conn := serveService(t, slog.New(slog.DiscardHandler), &criService{imageService: image.New(image.Options{Engine: engine})})
 	stream, err := runtimeapi.NewImageServiceClient(conn).StreamImages(t.Context(), &runtimeapi.StreamImagesRequest{})
 	if err != nil {
 		t.Fatal(err)

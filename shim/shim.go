@@ -107,12 +107,12 @@ func New(o Options) (*Shim, error) {
 	s.service, s.grpc = service, newServer(o.Log, o.Tracer, service, private)
 	if o.Daemon {
 		s.watch = &node.Watch{
-			Node: service.node, Engine: s.engine, Follow: service.lists.Follow, Log: o.Log,
+			Node: service.nodeService, Engine: s.engine, Follow: service.lists.Follow, Log: o.Log,
 			Check: func(ctx context.Context) {
-				if err := service.containers.RemoveHelpers(ctx, ""); err != nil && ctx.Err() == nil {
+				if err := service.containerService.RemoveHelpers(ctx, ""); err != nil && ctx.Err() == nil {
 					o.Log.Warn("helper containers of killed processes are left", "err", err)
 				}
-				service.sandboxes.CheckNetworks(ctx)
+				service.sandboxService.CheckNetworks(ctx)
 			},
 		}
 		if socket := s.engine.Endpoint().Socket(); socket != "" && o.RuntimeCgroups != "" {
@@ -143,10 +143,10 @@ func (s *Shim) Start(ctx context.Context) error {
 			return fmt.Errorf("serve profiles: %w", err)
 		}
 	}
-	if err := s.service.streams.Start(ctx); err != nil {
+	if err := s.service.streamService.Start(ctx); err != nil {
 		return fmt.Errorf("start the shim: %w", err)
 	}
-	s.service.logs.Start()
+	s.service.logService.Start()
 	return nil
 }
 
@@ -159,7 +159,7 @@ func (s *Shim) Serve(l net.Listener) error {
 	select {
 	case err = <-served:
 	case <-s.grpc.abandoned:
-	case err = <-s.service.streams.Failed():
+	case err = <-s.service.streamService.Failed():
 		s.grpc.Stop()
 		<-served //nolint:errcheck // the reason is the streaming server's
 	}
@@ -173,13 +173,13 @@ func (s *Shim) Serve(l net.Listener) error {
 // everything that New and Start took. What an engine does not answer is left, and named in the error.
 func (s *Shim) Close() error {
 	s.close.Do(func() {
-		s.service.events.Close() // streams of events would not end by themselves
+		s.service.eventService.Close() // streams of events would not end by themselves
 		err := s.grpc.stop(stopTimeout, cutOffTimeout)
 		if s.watch != nil {
 			s.watch.Stop()
 		}
-		s.service.logs.Close()
-		s.closeErr = errors.Join(err, s.service.streams.Close(), s.service.stats.Close(), s.engine.Close())
+		s.service.logService.Close()
+		s.closeErr = errors.Join(err, s.service.streamService.Close(), s.service.statsService.Close(), s.engine.Close())
 		s.closeErr = errors.Join(s.closeErr, s.profile.stop())
 		if s.metrics != nil {
 			s.closeErr = errors.Join(s.closeErr, s.metrics.Stop())

@@ -47,11 +47,11 @@ func TestSparseRequests(t *testing.T) {
 		containers := container.New(container.Options{Engine: engine})
 		sandboxes := sandbox.New(sandbox.Options{Engine: engine, Containers: containers, Networks: networks})
 		a := &criService{
-			node:       node.New(node.Options{Engine: engine, Networks: node.Networks{Plugins: networks}}),
-			sandboxes:  sandboxes,
-			containers: containers,
-			images:     image.New(image.Options{Engine: engine}),
-			stats:      stats.New(stats.Options{Engine: sparseStats{engine}, Log: log}),
+			nodeService:      node.New(node.Options{Engine: engine, Networks: node.Networks{Plugins: networks}}),
+			sandboxService:   sandboxes,
+			containerService: containers,
+			imageService:     image.New(image.Options{Engine: engine}),
+			statsService:     stats.New(stats.Options{Engine: sparseStats{engine}, Log: log}),
 		}
 		sparse{serveService(t, log, a), false}.test(t)
 	})

@@ -70,38 +70,38 @@ func newService(o Options, client *docker.Client) (*criService, *private.Service
 	}
 
 	pauseImage := pause.Image(o.PauseImage)
-	s.logs = logs.New(logs.Options{Engine: engine, Log: o.Log, Write: o.WriteLogs})
+	s.logService = logs.New(logs.Options{Engine: engine, Log: o.Log, Write: o.WriteLogs})
 	containers := container.Options{Engine: listing, OOM: oom, Capabilities: capabilities, Remember: o.Daemon, Log: o.Log}
 	if o.temporaries != "" {
 		containers.Owner = filepath.Base(filepath.Dir(o.temporaries))
 		containers.NoteTemporary = temporaries{dir: o.temporaries, engine: client.Endpoint().Host}.note
 	}
 	if o.WriteLogs {
-		containers.Logs = s.logs
+		containers.Logs = s.logService
 	}
-	s.containers = container.New(containers)
-	s.sandboxes = sandbox.New(sandbox.Options{
-		Engine: listing, Containers: s.containers, Networks: plugins, PauseImage: o.PauseImage, OOM: oom, Log: o.Log,
+	s.containerService = container.New(containers)
+	s.sandboxService = sandbox.New(sandbox.Options{
+		Engine: listing, Containers: s.containerService, Networks: plugins, PauseImage: o.PauseImage, OOM: oom, Log: o.Log,
 	})
-	s.node = node.New(node.Options{
+	s.nodeService = node.New(node.Options{
 		Engine: engine, Networks: networks, PauseImage: pauseImage, CgroupDriver: o.CgroupDriver, Daemon: o.Daemon,
 	})
-	s.images = image.New(image.Options{
+	s.imageService = image.New(image.Options{
 		Engine: engine, PauseImage: pauseImage, PullProgressDeadline: o.PullProgressDeadline,
 	})
-	s.streams = stream.New(stream.Options{
+	s.streamService = stream.New(stream.Options{
 		Address: o.StreamAddress, CertFile: o.StreamCertFile, KeyFile: o.StreamKeyFile,
 		OnDemand:  !o.Daemon, // few commands have a session
 		RecordDir: o.ExecRecords, IdleTimeout: o.StreamIdleTimeout, PodIPs: s.podIPs, Log: o.Log,
 	}, engine)
-	s.stats = stats.New(stats.Options{Engine: listing, Log: o.Log})
-	s.events = events.New(engine, statuses{s}, o.Log)
-	return s, &private.Service{Engine: engine, Streams: s.streams, Images: s.images, Containers: s.containers}, nil
+	s.statsService = stats.New(stats.Options{Engine: listing, Log: o.Log})
+	s.eventService = events.New(engine, statuses{s}, o.Log)
+	return s, &private.Service{Engine: engine, Streams: s.streamService, Images: s.imageService, Containers: s.containerService}, nil
 }
 
 // podIPs returns the addresses of a pod as its status has them.
 func (s *criService) podIPs(ctx context.Context, id string) ([]string, error) {
-	resp, err := s.sandboxes.PodSandboxStatus(ctx, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: id})
+	resp, err := s.sandboxService.PodSandboxStatus(ctx, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: id})
 	if err != nil {
 		return nil, err
 	}
@@ -118,12 +118,12 @@ type statuses struct{ of *criService }
 
 func (s statuses) PodSandboxStatus(ctx context.Context, r *runtimeapi.PodSandboxStatusRequest) (*runtimeapi.PodSandboxStatusResponse, error) {
 	defer s.of.invalidateLists()
-	return s.of.sandboxes.PodSandboxStatus(ctx, r)
+	return s.of.sandboxService.PodSandboxStatus(ctx, r)
 }
 
 func (s statuses) ContainerStatus(ctx context.Context, r *runtimeapi.ContainerStatusRequest) (*runtimeapi.ContainerStatusResponse, error) {
 	defer s.of.invalidateLists()
-	return s.of.containers.ContainerStatus(ctx, r)
+	return s.of.containerService.ContainerStatus(ctx, r)
 }
 
-func (s statuses) AwaitLog(ctx context.Context, id string) { s.of.containers.AwaitLog(ctx, id) }
+func (s statuses) AwaitLog(ctx context.Context, id string) { s.of.containerService.AwaitLog(ctx, id) }
