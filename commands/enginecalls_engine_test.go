@@ -74,7 +74,7 @@ func (c *countingEngine) note(r *http.Request) {
 		return // a created container of another test, which a list looks at
 	}
 	// A command that is killed, of another test, leaves a directory, and the next one asks for what it names there.
-	sweeps := call == "GET /containers/json" && strings.Contains(r.URL.Query().Get("filters"), state.LabelOwnHelper) ||
+	sweeps := call == "GET /containers/json" && strings.Contains(r.URL.Query().Get("filters"), state.LabelOwner) ||
 		call == "GET /exec/ID/json" && !slices.Contains(c.calls, "POST /containers/ID/exec")
 	if sweeps {
 		return

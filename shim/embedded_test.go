@@ -10,9 +10,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/crishim/crishim/api"
 	"github.com/crishim/crishim/internal/rundir"
 	"github.com/crishim/crishim/internal/test"
 )
@@ -32,7 +30,7 @@ func TestSweepRemovesWhatAKilledCommandLeaves(t *testing.T) {
 	base := test.SocketDir(t)
 	dir := deadDir(t, base)
 	record := strings.Repeat("ab", 32) + ".json"
-	for _, name := range []string{socketName, "exec/" + record, "exec/" + record + ".new", "containers/123"} {
+	for _, name := range []string{socketName, "exec/" + record, "exec/" + record + ".new"} {
 		path := filepath.Join(dir, name)
 		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 			t.Fatal(err)
@@ -41,7 +39,7 @@ func TestSweepRemovesWhatAKilledCommandLeaves(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	sweep(t.Context(), base, "", nil, &somePod{})
+	sweep(t.Context(), base, "", nil, &owned{})
 	if left, err := os.ReadDir(base); err != nil || len(left) > 0 {
 		t.Errorf("left: %v, %v", left, err)
 	}
@@ -56,7 +54,6 @@ func TestSweepLeavesWhatItDidNotMake(t *testing.T) {
 		filepath.Join(base, "crishim-1.2.0", "src", "main.go"),
 		filepath.Join(dir, "src", "main.go"),
 		filepath.Join(dir, "exec", "notes.json"),
-		filepath.Join(dir, "containers", "mine"),
 	}
 	for _, path := range kept {
 		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
@@ -66,7 +63,7 @@ func TestSweepLeavesWhatItDidNotMake(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	sweep(t.Context(), base, "", nil, &somePod{})
+	sweep(t.Context(), base, "", nil, &owned{})
 	for _, path := range kept {
 		if _, err := os.Lstat(path); err != nil {
 			t.Error(err)
@@ -105,64 +102,40 @@ func TestRunDirIsPrivateWhateverTheUmask(t *testing.T) {
 	}
 }
 
-// somePod has containers that can be listed and removed.
-type somePod struct {
-	containers []*runtimeapi.Container
-	removed    []string
-	broken     bool
-	owners     []string
+// owned has containers of killed commands.
+type owned struct {
+	removed []string // owners
+	err     error
 }
 
-func (p *somePod) ListContainers(context.Context, *runtimeapi.ListContainersRequest) (*runtimeapi.ListContainersResponse, error) {
-	if p.broken {
-		return nil, errors.New("the engine is away")
+func (o *owned) RemoveOwned(_ context.Context, owner string) error {
+	if o.err == nil {
+		o.removed = append(o.removed, owner)
 	}
-	return &runtimeapi.ListContainersResponse{Containers: p.containers}, nil
-}
-
-func (p *somePod) RemoveContainer(_ context.Context, r *runtimeapi.RemoveContainerRequest) (*runtimeapi.RemoveContainerResponse, error) {
-	p.removed = append(p.removed, r.GetContainerId())
-	return nil, nil
+	return o.err
 }
 
 func TestSweepOfTemporaryContainers(t *testing.T) {
-	made := func(name string, temporary bool) *runtimeapi.Container {
-		c := &runtimeapi.Container{Id: "id-of-" + name, Metadata: &runtimeapi.ContainerMetadata{Name: name}}
-		if temporary {
-			c.Annotations = map[string]string{api.AnnotationTemporary: "true"}
-		}
-		return c
-	}
-	pod := &somePod{containers: []*runtimeapi.Container{made("debug-a", true), made("debug-b", true), made("debug-c", false)}}
+	var containers owned
 	base := test.SocketDir(t)
 	dir := deadDir(t, base)
-	left := temporaries{dir: filepath.Join(dir, temporaryName), engine: "unix:///here"}
-	if err := errors.Join(left.note("pod", "debug-a"), left.note("pod", "debug-c"), left.note("pod", "never-made")); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, temporaryName), []byte("unix:///here"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	there := func() bool { _, err := os.Stat(dir); return err == nil }
 
-	sweep(t.Context(), base, "unix:///elsewhere", nil, pod)
-	if !there() || pod.removed != nil {
-		t.Errorf("with another engine: got %v removed, directory there: %v", pod.removed, there())
+	sweep(t.Context(), base, "unix:///elsewhere", nil, &containers)
+	if !there() || containers.removed != nil {
+		t.Errorf("with another engine: got %v removed, directory there: %v", containers.removed, there())
 	}
-	pod.broken = true
-	sweep(t.Context(), base, "unix:///here", nil, pod)
+	containers.err = errors.New("the engine is away")
+	sweep(t.Context(), base, "unix:///here", nil, &containers)
 	if !there() {
 		t.Error("with an engine that is away: the directory is gone")
 	}
-	pod.broken = false
-	sweep(t.Context(), base, "unix:///here", nil, pod)
-	if len(pod.owners) != 3 || pod.owners[0] != filepath.Base(dir) {
-		t.Errorf("helpers were looked for of %v", pod.owners)
-	}
-	if diff := cmp.Diff([]string{"id-of-debug-a"}, pod.removed); diff != "" || there() {
+	containers.err = nil
+	sweep(t.Context(), base, "unix:///here", nil, &containers)
+	if diff := cmp.Diff([]string{filepath.Base(dir)}, containers.removed); diff != "" || there() {
 		t.Errorf("removed (-want +got):\n%s\ndirectory there: %v", diff, there())
 	}
-}
-
-// RemoveHelpers notes whose it was asked for.
-func (p *somePod) RemoveHelpers(_ context.Context, owner string) error {
-	p.owners = append(p.owners, owner)
-	return nil
 }

@@ -65,7 +65,7 @@ type Options struct {
 	Tracer trace.TracerProvider
 
 	observeNetwork network.Observe // may be nil
-	temporaries    string          // directory for what is known of temporary containers; "": nothing
+	temporaries    string          // file to note the engine of temporary containers in; "": none are removed
 }
 
 // Shim is a CRI runtime and image service over a Docker engine.
@@ -109,7 +109,7 @@ func New(o Options) (*Shim, error) {
 		s.watch = &node.Watch{
 			Node: service.nodeService, Engine: s.engine, Follow: service.lists.Follow, Log: o.Log,
 			Check: func(ctx context.Context) {
-				if err := service.containerService.RemoveHelpers(ctx, ""); err != nil && ctx.Err() == nil {
+				if err := service.containerService.RemoveOwned(ctx, ""); err != nil && ctx.Err() == nil {
 					o.Log.Warn("helper containers of killed processes are left", "err", err)
 				}
 				service.sandboxService.CheckNetworks(ctx)

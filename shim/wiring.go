@@ -2,6 +2,7 @@ package shim
 
 import (
 	"context"
+	"os"
 	"path/filepath"
 
 	dockercontainer "github.com/docker/docker/api/types/container"
@@ -71,10 +72,10 @@ func newService(o Options, client *docker.Client) (*criService, *private.Service
 
 	pauseImage := pause.Image(o.PauseImage)
 	s.logService = logs.New(logs.Options{Engine: engine, Log: o.Log, Write: o.WriteLogs})
-	containers := container.Options{Engine: listing, OOM: oom, Capabilities: capabilities, Remember: o.Daemon, Log: o.Log}
+	containers := container.Options{Engine: listing, OOM: oom, Capabilities: capabilities, Log: o.Log}
 	if o.temporaries != "" {
 		containers.Owner = filepath.Base(filepath.Dir(o.temporaries))
-		containers.NoteTemporary = temporaries{dir: o.temporaries, engine: client.Endpoint().Host}.note
+		containers.NoteTemporary = func() error { return os.WriteFile(o.temporaries, []byte(client.Endpoint().Host), 0o600) }
 	}
 	if o.WriteLogs {
 		containers.Logs = s.logService

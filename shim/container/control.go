@@ -141,7 +141,7 @@ func (s *Service) copied(ctx context.Context, r *api.CopyContainerRequest) (stri
 	if r.GetTemporary() {
 		own.Annotations[api.AnnotationTemporary] = "true"
 	}
-	if err := s.noteTemporary(pod.Detail.ID, r.GetName(), own.Annotations); err != nil {
+	if own.Owner, err = s.ownerOf(own.Annotations); err != nil {
 		return "", err
 	}
 	config, host := *m.Detail.Config, *m.Detail.HostConfig

@@ -9,19 +9,15 @@ import (
 
 	"github.com/crishim/crishim/api"
 	"github.com/crishim/crishim/internal/kube"
-	"github.com/crishim/crishim/shim/state"
 )
 
-// TestTemporaryContainersAreNoted before they are made, also those that are copies.
+// TestTemporaryContainersAreNoted before they are made, also those that are copies. They go with their owner.
 func TestTemporaryContainersAreNoted(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	var noted []string
-	f.Service = New(Options{Engine: f.engine, NoteTemporary: func(pod, name string) error {
-		if pod != f.sandbox {
-			t.Errorf("%s is noted in %s", name, pod)
-		}
-		noted = append(noted, name)
+	noted := 0
+	f.Service = New(Options{Engine: f.engine, Owner: "shim-1", NoteTemporary: func() error {
+		noted++
 		return nil
 	}})
 	id := f.create(t, func(c *runtimeapi.ContainerConfig) { c.Metadata.Name = "stays" })
@@ -29,35 +25,46 @@ func TestTemporaryContainersAreNoted(t *testing.T) {
 		c.Metadata.Name, c.Annotations = "goes", map[string]string{api.AnnotationTemporary: "true"}
 	})
 	for name, temporary := range map[string]bool{"copy-stays": false, "copy-goes": true} {
-		request := &api.CopyContainerRequest{ContainerId: id, Name: name, Command: []string{"sh"}, Temporary: temporary}
+		request := &api.CopyContainerRequest{ContainerId: id, PodSandboxId: f.sandbox, Name: name, Command: []string{"sh"}, Temporary: temporary}
 		if _, err := f.Copy(t.Context(), request); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if want := []string{"goes", "copy-goes"}; !slices.Equal(noted, want) {
-		t.Errorf("got %v noted, want %v", noted, want)
+	if noted != 2 {
+		t.Errorf("got %d notes, want 2", noted)
+	}
+	for _, c := range []struct {
+		owner string
+		want  []string
+	}{
+		{"", []string{"copy-goes", "copy-stays", "goes", "stays"}},
+		{"shim-2", []string{"copy-goes", "copy-stays", "goes", "stays"}},
+		{"shim-1", []string{"copy-stays", "stays"}},
+	} {
+		if err := f.RemoveOwned(t.Context(), c.owner); err != nil {
+			t.Error(err)
+		}
+		list, err := f.ListContainers(t.Context(), &runtimeapi.ListContainersRequest{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var left []string
+		for _, made := range list.GetContainers() {
+			left = append(left, made.GetMetadata().GetName())
+		}
+		slices.Sort(left)
+		if !slices.Equal(left, c.want) {
+			t.Errorf("without the containers of %q: got %v, want %v", c.owner, left, c.want)
+		}
 	}
 }
 
-// TestCopyStaysInTheLogDirectory: a copy's log has its name, which is no path.
-func TestCopyStaysInTheLogDirectory(t *testing.T) {
+func TestNamesThatNoCopyHas(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	request := f.request(func(c *runtimeapi.ContainerConfig) { c.LogPath = "app.log" })
-	request.SandboxConfig.LogDirectory = t.TempDir()
-	made, err := f.CreateContainer(t.Context(), request)
-	if err != nil {
-		t.Fatal(err)
-	}
-	id, err := f.Copy(t.Context(), &api.CopyContainerRequest{ContainerId: made.GetContainerId(), Name: "copy", Command: []string{"sh"}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got, want := f.inspect(t, id).Config.Labels[state.LabelLogPath], request.SandboxConfig.LogDirectory+"/copy.0.log"; got != want {
-		t.Errorf("the log is at %s, want %s", got, want)
-	}
-	for _, name := range []string{"../copy", "a/b", "a\x00b"} {
-		_, err := f.Copy(t.Context(), &api.CopyContainerRequest{ContainerId: made.GetContainerId(), Name: name, Command: []string{"sh"}})
+	id := f.create(t, func(*runtimeapi.ContainerConfig) {})
+	for _, name := range []string{"", "../copy", "a/b", "a\x00b"} {
+		_, err := f.Copy(t.Context(), &api.CopyContainerRequest{ContainerId: id, PodSandboxId: f.sandbox, Name: name, Command: []string{"sh"}})
 		if !errdefs.IsInvalidArgument(err) {
 			t.Errorf("%q: got %v, want invalid argument", name, err)
 		}

@@ -32,9 +32,6 @@ func (s *Service) CreateContainer(ctx context.Context, r *runtimeapi.CreateConta
 	if err := validate(r); err != nil {
 		return nil, fmt.Errorf("create container: %w", err)
 	}
-	if err := s.noteTemporary(r.GetPodSandboxId(), r.GetConfig().GetMetadata().GetName(), r.GetConfig().GetAnnotations()); err != nil {
-		return nil, err
-	}
 	inFlight, done := s.pending.begin(r)
 	defer done()
 	id, err := s.create(ctx, r, inFlight)
@@ -44,15 +41,16 @@ func (s *Service) CreateContainer(ctx context.Context, r *runtimeapi.CreateConta
 	return &runtimeapi.CreateContainerResponse{ContainerId: id}, nil
 }
 
-// noteTemporary notes a container that must not outlive its command.
-func (s *Service) noteTemporary(pod, name string, annotations map[string]string) error {
+// ownerOf returns the owner of a temporary container, which must not outlive the command that makes it, and notes that
+// there is one. The owner of any other container is "".
+func (s *Service) ownerOf(annotations map[string]string) (string, error) {
 	if _, temporary := annotations[api.AnnotationTemporary]; !temporary || s.note == nil {
-		return nil
+		return "", nil
 	}
-	if err := s.note(pod, name); err != nil {
-		return fmt.Errorf("note a temporary container: %w", err)
+	if err := s.note(); err != nil {
+		return "", fmt.Errorf("note a temporary container: %w", err)
 	}
-	return nil
+	return s.users.owner, nil
 }
 
 // create creates the engine container and returns its id. A container of the same identity
@@ -217,6 +215,7 @@ type facts struct {
 	known    []string // capabilities to add for "all", where the engine has not all; else nil
 	unloaded bool     // the requested AppArmor profile is not in the kernel
 	oomScore int      // what the host allows of the requested score
+	owner    string   // see ownerOf
 	now      time.Time
 }
 
@@ -226,6 +225,9 @@ func (f facts) speaks(version string) bool { return versions.GreaterThanOrEqualT
 // gather reads everything the plan needs. Nothing is changed.
 func (s *Service) gather(ctx context.Context, r *runtimeapi.CreateContainerRequest) (f facts, err error) {
 	f.now, f.api = time.Now(), s.engine.ClientVersion()
+	if f.owner, err = s.ownerOf(r.GetConfig().GetAnnotations()); err != nil {
+		return f, err
+	}
 	if f.pod, err = state.FindSandbox(ctx, s.engine, r.GetPodSandboxId()); err != nil {
 		return f, err
 	}

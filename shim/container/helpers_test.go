@@ -28,14 +28,14 @@ func TestHelpersOfKilledProcesses(t *testing.T) {
 	for _, owner := range []string{"shim-1", ""} {
 		err := inImage(t.Context(), f.engine, owner, f.image, func(id string) error {
 			for _, other := range []string{"shim-2", ""} {
-				if err := f.RemoveHelpers(t.Context(), other); err != nil {
+				if err := f.RemoveOwned(t.Context(), other); err != nil {
 					t.Error(err)
 				}
 			}
 			if !slices.Contains(left(), id) {
 				t.Errorf("the helper of %q is gone", owner)
 			}
-			if err := f.RemoveHelpers(t.Context(), "shim-1"); err != nil {
+			if err := f.RemoveOwned(t.Context(), "shim-1"); err != nil {
 				t.Error(err)
 			}
 			if slices.Contains(left(), id) == (owner == "shim-1") {
@@ -56,13 +56,13 @@ func TestHelpersOfKilledProcesses(t *testing.T) {
 func TestImagesThatClaimToBeHelpers(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	made, err := f.engine.ContainerCreate(t.Context(), &container.Config{Image: testImage, Labels: map[string]string{state.LabelOwnHelper: "shim-1"}},
+	made, err := f.engine.ContainerCreate(t.Context(), &container.Config{Image: testImage, Labels: map[string]string{state.LabelOwner: "shim-1"}},
 		&container.HostConfig{}, nil, nil, "db")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for range 2 { // created and running
-		if err := f.RemoveHelpers(t.Context(), "shim-1"); err != nil {
+		if err := f.RemoveOwned(t.Context(), "shim-1"); err != nil {
 			t.Error(err)
 		}
 		f.inspect(t, made.ID)

@@ -11,7 +11,6 @@ import (
 	"os"
 	"path"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -86,18 +85,23 @@ const helperName = "crishim-users-"
 // maxHelperAge is more than a helper needs.
 const maxHelperAge = 10 * time.Minute
 
-// RemoveHelpers removes the temporary containers that an owner left that was killed, and those of any that are
-// old.
-func (s *Service) RemoveHelpers(ctx context.Context, owner string) error {
-	list, err := s.engine.ContainerList(ctx, container.ListOptions{All: true, Filters: filters.NewArgs(filters.Arg("label", state.LabelOwnHelper))})
+// RemoveOwned removes the containers of an owner that was killed. Without an owner it removes helpers that are old.
+func (s *Service) RemoveOwned(ctx context.Context, owner string) error {
+	label := state.LabelOwner
+	if owner != "" {
+		label += "=" + owner
+	}
+	list, err := s.engine.ContainerList(ctx, container.ListOptions{All: true, Filters: filters.NewArgs(filters.Arg("label", label))})
 	errs := []error{err}
 	for _, c := range list {
 		// A container has its image's labels, too, but not its name, which is ours.
-		if c.State != container.StateCreated || !slices.ContainsFunc(c.Names, func(name string) bool { return strings.HasPrefix(name, "/"+helperName) }) {
-			continue
-		}
-		if owner != "" && c.Labels[state.LabelOwnHelper] == owner || time.Since(time.Unix(c.Created, 0)) > maxHelperAge {
+		isHelper := c.State == container.StateCreated && strings.HasPrefix(state.ListedName(c), "/"+helperName)
+		found, ok := state.DecodeContainer(state.ListedName(c), c.Labels)
+		switch {
+		case isHelper && (owner != "" || time.Since(time.Unix(c.Created, 0)) > maxHelperAge):
 			errs = append(errs, lifecycle.Remove(ctx, s.engine, c.ID))
+		case ok && owner != "" && found.Owner == owner:
+			errs = append(errs, s.Remove(ctx, c.ID))
 		}
 	}
 	return errors.Join(errs...)
@@ -109,7 +113,7 @@ func inImage(ctx context.Context, engine Engine, owner, imageID string, look fun
 	defer cancel()
 	name := fmt.Sprintf("%s%08x", helperName, rand.Uint32())
 	created, err := engine.ContainerCreate(cleanup, &container.Config{
-		Image: imageID, Entrypoint: []string{"none"}, NetworkDisabled: true, Labels: map[string]string{state.LabelOwnHelper: owner},
+		Image: imageID, Entrypoint: []string{"none"}, NetworkDisabled: true, Labels: map[string]string{state.LabelOwner: owner},
 	}, &container.HostConfig{NetworkMode: "none"}, nil, nil, name)
 	if err != nil {
 		return fmt.Errorf("read files of image %s: %w", imageID, err)

@@ -4,17 +4,14 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/filters"
 	"golang.org/x/sync/errgroup"
-	"google.golang.org/protobuf/proto"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/internal/kube"
@@ -30,10 +27,14 @@ func (s *Service) ListContainers(ctx context.Context, r *runtimeapi.ListContaine
 		return nil, fmt.Errorf("list containers: %w", err)
 	}
 	found := make([]*runtimeapi.Container, 0, len(summaries))
-	for i, d := range s.decoded.decode(summaries, s.remember && proto.Size(f) == 0) {
-		c := fromSummary(summaries[i], d.Container)
+	for _, summary := range summaries {
+		decoded, ok := state.DecodeContainer(state.ListedName(summary), summary.Labels)
+		if !ok {
+			continue
+		}
+		c := fromSummary(summary, decoded)
 		// The engine does not filter all, and some in its own way.
-		if !d.ok || !strings.HasPrefix(c.GetId(), f.GetId()) || !strings.HasPrefix(c.GetPodSandboxId(), f.GetPodSandboxId()) ||
+		if !strings.HasPrefix(c.GetId(), f.GetId()) || !strings.HasPrefix(c.GetPodSandboxId(), f.GetPodSandboxId()) ||
 			!state.MatchLabels(c.GetLabels(), f.GetLabelSelector()) {
 			continue
 		}
@@ -97,13 +98,9 @@ func fromSummary(c container.Summary, decoded state.Container) *runtimeapi.Conta
 	}
 }
 
-// notePaused returns the annotations that tell whether a container is paused, for which CRI has no state. Who made the
+// notePaused notes in the annotations whether a container is paused, for which CRI has no state. Who made the
 // container has no say in that.
 func notePaused(annotations map[string]string, paused bool) map[string]string {
-	if _, noted := annotations[kube.AnnotationPaused]; paused == noted {
-		return annotations
-	}
-	annotations = maps.Clone(annotations) // others share it
 	delete(annotations, kube.AnnotationPaused)
 	if paused {
 		annotations[kube.AnnotationPaused] = "true"
@@ -153,44 +150,4 @@ func (s *Service) resolveCreated(ctx context.Context, list []*runtimeapi.Contain
 		})
 	}
 	return g.Wait()
-}
-
-// decodedLabels caches the decoded labels of the last list's containers. Labels never
-// change, and a kubelet asks for the list each second. What is in it is shared, and
-// must not be changed.
-type decodedLabels struct {
-	mu   sync.Mutex
-	byID map[string]decoded // replaced, not changed
-}
-
-type decoded struct {
-	state.Container
-	name string // of the engine's container: it can be renamed
-	ok   bool   // it is a pod's
-}
-
-// decode decodes the labels of a list. Those of a whole list are cached.
-func (d *decodedLabels) decode(list []container.Summary, whole bool) []decoded {
-	d.mu.Lock()
-	known := d.byID
-	d.mu.Unlock()
-	out, next := make([]decoded, len(list)), make(map[string]decoded)
-	for i, c := range list {
-		name := state.ListedName(c)
-		if had, cached := known[c.ID]; cached && had.name == name {
-			out[i] = had
-		} else {
-			out[i].name = name
-			out[i].Container, out[i].ok = state.DecodeContainer(name, c.Labels)
-		}
-		if whole {
-			next[c.ID] = out[i]
-		}
-	}
-	if whole {
-		d.mu.Lock()
-		d.byID = next
-		d.mu.Unlock()
-	}
-	return out
 }

@@ -58,13 +58,10 @@ type Options struct {
 	// Capabilities, where it is set, returns those that the engine can add where
 	// it cannot add all.
 	Capabilities func() []string
-	// NoteTemporary notes the pod and name of a container that must not outlive its command
-	// before it is made; may be nil.
-	NoteTemporary func(pod, name string) error
-
-	Owner    string // of helper containers, unique to a process that may be killed
-	Remember bool   // keeps decoded labels from one list to the next
-	Log      *slog.Logger
+	Owner        string // of helpers and temporary containers, unique to a process that may be killed
+	// NoteTemporary is called before a temporary container is made; nil: there is no owner to outlive.
+	NoteTemporary func() error
+	Log           *slog.Logger
 }
 
 // Service answers the container RPCs.
@@ -73,20 +70,18 @@ type Service struct {
 	logs         Logs
 	writesLogs   bool // a container is reported as ended later than the engine says
 	oom          *host.OOMScore
-	capabilities func() []string              // those that the engine can add; nil: all
-	note         func(pod, name string) error // of a temporary container; may be nil
+	capabilities func() []string // those that the engine can add; nil: all
+	note         func() error
 	log          *slog.Logger
 	unchanged    sync.Map // names of resources that the host has refused to change
 	users        userFiles
 	info         infoCache
 	creating     keylock.Lock // by container name
 	pending      pending
-	remember     bool
-	decoded      decodedLabels
 }
 
 func New(o Options) *Service {
-	s := &Service{engine: o.Engine, logs: o.Logs, writesLogs: o.Logs != nil, note: o.NoteTemporary, remember: o.Remember, users: userFiles{engine: o.Engine, owner: o.Owner}}
+	s := &Service{engine: o.Engine, logs: o.Logs, writesLogs: o.Logs != nil, note: o.NoteTemporary, users: userFiles{engine: o.Engine, owner: o.Owner}}
 	if s.logs == nil {
 		s.logs = links{}
 	}

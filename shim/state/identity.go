@@ -39,6 +39,7 @@ type Container struct {
 	Created     time.Time // zero where another shim made the container
 	ImageMounts []ImageMount
 	Limits      string // value of LabelOwnLimits
+	Owner       string // value of LabelOwner
 }
 
 // SandboxName returns the engine name of a sandbox.
@@ -125,6 +126,7 @@ func EncodeContainer(c Container, image map[string]string) map[string]string {
 		LabelOwnSandbox:   c.SandboxID,
 		LabelOwnMounts:    EncodeImageMounts(c.ImageMounts),
 		LabelOwnLimits:    c.Limits,
+		LabelOwner:        c.Owner,
 	})
 	labels[LabelOwnImageLabels] = encodeImageLabels(labels, image)
 	return labels
@@ -162,6 +164,7 @@ func DecodeContainer(name string, labels map[string]string) (Container, bool) {
 
 		ImageMounts: decodeImageMounts(labels[LabelOwnMounts]),
 		Limits:      labels[LabelOwnLimits],
+		Owner:       labels[LabelOwner],
 	}
 	c.Labels, c.Annotations = DecodeLabels(labels)
 	return c, true

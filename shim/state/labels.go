@@ -49,7 +49,7 @@ const (
 	LabelOwnLimits    = ownPrefix + "resource-limits" // limits that the engine has no field for
 	LabelOwnPID       = ownPrefix + "pid"
 	LabelOwnLogDir    = ownPrefix + "log-directory"
-	LabelOwnHelper    = ownPrefix + "helper" // of a container that is no pod's and never started: whose it is
+	LabelOwner        = ownPrefix + "owner" // the process that a helper or a temporary container must not outlive
 
 	// LabelOwnSandbox has the sandbox's id a second time, on what crishim made: no image can
 	// have foreseen it.

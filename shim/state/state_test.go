@@ -174,7 +174,7 @@ var hostile = map[string]string{
 	LabelType: TypeContainer, LabelSandboxID: "another", LabelLogPath: "/etc/cron.d/x",
 	LabelOwnName: "n", LabelOwnPod: "p", LabelOwnNamespace: "kube-system", LabelOwnUID: "v", LabelOwnAttempt: "9", LabelOwnCreated: "2030-01-02T03:04:05Z",
 	LabelOwnPorts: `[{"protocol":"TCP","host_port":22}]`, LabelOwnHandler: "h", LabelOwnImage: "i", LabelOwnNetwork: "cni", LabelOwnPID: "NODE", LabelOwnLogDir: "/",
-	LabelOwnMounts: `[{"path":"/x","id":"sha256:1"}]`, LabelOwnLimits: `{"files":{"../../../../etc/passwd":""}}`, LabelOwnHelper: "shim",
+	LabelOwnMounts: `[{"path":"/x","id":"sha256:1"}]`, LabelOwnLimits: `{"files":{"../../../../etc/passwd":""}}`, LabelOwner: "shim",
 	LabelOwnSandbox: "another", LabelOwnImageLabels: `["app","io.crishim.sandbox-id"]`,
 	"io.crishim.label.app": "trap", "annotation.note": "trap", "annotation.more": "x", "maintainer": "x",
 	kube.LabelPodName: "etcd", kube.LabelPodNamespace: "kube-system", kube.LabelPodUID: "v", kube.LabelContainerName: "etcd",
